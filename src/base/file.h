@@ -1,0 +1,41 @@
+// file.h - whole files: read them with a size limit, replace them atomically.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace passel {
+
+/// The bytes of a regular file. Errors: kNotFound; kResourceExhausted above `max_bytes`.
+Result<std::vector<std::uint8_t>> ReadFile(const std::string& path, std::size_t max_bytes);
+
+/// The system calls of an atomic save, replaceable so that tests can make each one fail and can
+/// replay every prefix of them. Each returns 0 or an errno value.
+class FileOps {
+ public:
+  virtual ~FileOps() = default;
+  virtual int Open(const std::string& path, int* fd);  ///< O_CREAT | O_EXCL, mode 0600
+  virtual int Write(int fd, const void* data, std::size_t bytes);  ///< all of it, or an error
+  virtual int SyncFile(int fd);
+  virtual int Close(int fd);
+  virtual int Rename(const std::string& from, const std::string& to);
+  virtual int SyncDir(const std::string& dir);
+  virtual int Unlink(const std::string& path);
+  static FileOps& Real();
+};
+
+/// Replaces `path` by the concatenation of `pieces`: temporary file in the same folder, fsync,
+/// rename, fsync of the folder. On error `path` holds what it held before and no temporary file
+/// is left. Errors: the first failing call, named.
+Status WriteFileAtomically(const std::string& path,
+                           std::span<const std::span<const std::byte>> pieces,
+                           FileOps& ops = FileOps::Real());
+
+}  // namespace passel

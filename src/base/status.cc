@@ -1,0 +1,84 @@
+#include "base/status.h"
+
+#include <cerrno>
+#include <cstring>
+
+namespace passel {
+
+std::string_view CodeName(Code code) {
+  switch (code) {
+    case Code::kOk: return "OK";
+    case Code::kInvalidArgument: return "INVALID_ARGUMENT";
+    case Code::kNotFound: return "NOT_FOUND";
+    case Code::kAlreadyExists: return "ALREADY_EXISTS";
+    case Code::kPermissionDenied: return "PERMISSION_DENIED";
+    case Code::kFailedPrecondition: return "FAILED_PRECONDITION";
+    case Code::kResourceExhausted: return "RESOURCE_EXHAUSTED";
+    case Code::kDataLoss: return "DATA_LOSS";
+    case Code::kAborted: return "ABORTED";
+    case Code::kCancelled: return "CANCELLED";
+    case Code::kUnavailable: return "UNAVAILABLE";
+    case Code::kDeadlineExceeded: return "DEADLINE_EXCEEDED";
+    case Code::kInternal: return "INTERNAL";
+  }
+  return "UNKNOWN";
+}
+
+Status::Status(Code code, std::string message)
+    : rep_(std::make_unique<Rep>(Rep{code, std::move(message)})) {
+  PASSEL_CHECK(code != Code::kOk, "an error Status needs an error code");
+}
+
+Status::Status(const Status& other)
+    : rep_(other.rep_ ? std::make_unique<Rep>(*other.rep_) : nullptr) {}
+
+Status& Status::operator=(const Status& other) {
+  if (this != &other) rep_ = other.rep_ ? std::make_unique<Rep>(*other.rep_) : nullptr;
+  return *this;
+}
+
+const std::string& Status::message() const {
+  static const std::string empty;
+  return rep_ ? rep_->message : empty;
+}
+
+std::string Status::ToString() const {
+  if (ok()) return "OK";
+  return std::string(CodeName(code())) + ": " + message();
+}
+
+Status Status::WithContext(std::string_view context) const {
+  if (ok()) return {};
+  return Status(code(), std::string(context) + ": " + message());
+}
+
+Status InvalidArgument(std::string m) { return Status(Code::kInvalidArgument, std::move(m)); }
+Status NotFound(std::string m) { return Status(Code::kNotFound, std::move(m)); }
+Status AlreadyExists(std::string m) { return Status(Code::kAlreadyExists, std::move(m)); }
+Status PermissionDenied(std::string m) { return Status(Code::kPermissionDenied, std::move(m)); }
+Status FailedPrecondition(std::string m) { return Status(Code::kFailedPrecondition, std::move(m)); }
+Status ResourceExhausted(std::string m) { return Status(Code::kResourceExhausted, std::move(m)); }
+Status DataLoss(std::string m) { return Status(Code::kDataLoss, std::move(m)); }
+Status Aborted(std::string m) { return Status(Code::kAborted, std::move(m)); }
+Status Cancelled(std::string m) { return Status(Code::kCancelled, std::move(m)); }
+Status Unavailable(std::string m) { return Status(Code::kUnavailable, std::move(m)); }
+Status DeadlineExceeded(std::string m) { return Status(Code::kDeadlineExceeded, std::move(m)); }
+Status Internal(std::string m) { return Status(Code::kInternal, std::move(m)); }
+
+Status ErrnoStatus(int error, std::string_view what) {
+  std::string message = std::string(what) + ": " + std::strerror(error);
+  switch (error) {
+    case EPERM:
+    case EACCES: return PermissionDenied(std::move(message));
+    case ENOENT: return NotFound(std::move(message));
+    case EEXIST:
+    case EADDRINUSE: return AlreadyExists(std::move(message));
+    case ENOMEM:
+    case ENOSPC:
+    case EMFILE:
+    case ENFILE: return ResourceExhausted(std::move(message));
+    default: return Internal(std::move(message));
+  }
+}
+
+}  // namespace passel
