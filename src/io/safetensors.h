@@ -1,0 +1,130 @@
+// safetensors.h - named tensors in one file, in the safetensors format; the reader is strict.
+//
+//   byte 0       8                      8 + N                          end of file
+//   +------------+----------------------+------------------------------+
+//   | N: u64 LE  | header: JSON, N bytes| tensors, little-endian,      |
+//   |            | padded with spaces   | row-major, without a gap     |
+//   +------------+----------------------+------------------------------+
+//
+//   {"__metadata__":{"key":"value"}, "name":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}}
+//
+// A file from anywhere may be given to the reader. It takes nothing for granted and accepts less
+// than the format allows, so that two programs can never read two meanings from one file:
+//   1. The first header byte is '{'; after the last '}' only spaces; N <= 1 MiB.
+//   2. Keys are unique at every level, after escapes are decoded. Text is valid UTF-8, without lone
+//      surrogates. An entry holds exactly dtype, shape and data_offsets; metadata holds strings.
+//   3. Numbers are 0 or 1-19 digits without a leading zero: no sign, fraction or exponent.
+//   4. At most 4,096 tensors, of rank <= 8, with names of <= 256 bytes without control characters.
+//   5. Sorted by offset the tensors start at 0, touch each other and end at the end of the file;
+//      each has exactly as many bytes as its shape and dtype say.
+// Rank 0, dimensions of 0 and NaN values are legal.
+//
+// Thread safety: the functions share nothing.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/file.h"
+#include "base/status.h"
+
+namespace passel {
+
+/// Element types of the format. kF8E4M3 is the variant without infinities ("FN").
+enum class DType : std::uint8_t {
+  kBool,
+  kF4,
+  kF6E2M3,
+  kF6E3M2,
+  kU8,
+  kI8,
+  kF8E5M2,
+  kF8E4M3,
+  kF8E8M0,
+  kF8E4M3Fnuz,
+  kF8E5M2Fnuz,
+  kI16,
+  kU16,
+  kF16,
+  kBF16,
+  kI32,
+  kU32,
+  kF32,
+  kC64,
+  kF64,
+  kI64,
+  kU64,
+};
+
+/// As spelled in a header, for example "F32".
+std::string_view DTypeName(DType dtype);
+/// Bits of one element; F4 has 4, F6 has 6.
+int DTypeBits(DType dtype);
+/// Nothing for a name that the format does not have.
+std::optional<DType> ParseDType(std::string_view name);
+
+struct TensorView {
+  std::string name;
+  DType dtype = DType::kF32;
+  std::vector<std::int64_t> shape;
+  /// Little-endian, row-major. Not necessarily aligned when read: use memcpy.
+  std::span<const std::byte> data;
+};
+
+using SafetensorsMetadata = std::map<std::string, std::string>;
+
+/// The limits of rules 1 and 4. The writer keeps them too.
+inline constexpr std::size_t kSafetensorsMaxHeaderBytes = std::size_t{1} << 20;
+inline constexpr std::size_t kSafetensorsMaxTensors = 4096;
+inline constexpr std::size_t kSafetensorsMaxRank = 8;
+inline constexpr std::size_t kSafetensorsMaxNameBytes = 256;
+
+/// A file that kept all rules. Move-only: the tensors point into `bytes` (or, after
+/// ParseSafetensors, into the caller's memory).
+struct SafetensorsFile {
+  SafetensorsFile() = default;
+  SafetensorsFile(SafetensorsFile&&) noexcept = default;
+  SafetensorsFile& operator=(SafetensorsFile&&) noexcept = default;
+  SafetensorsFile(const SafetensorsFile&) = delete;
+  SafetensorsFile& operator=(const SafetensorsFile&) = delete;
+
+  /// Null if there is no such tensor.
+  const TensorView* Find(std::string_view name) const;
+
+  std::vector<TensorView> tensors;  ///< in the order of their data
+  SafetensorsMetadata metadata;
+  bool has_non_finite = false;      ///< some element is NaN or infinite
+  std::string first_non_finite;     ///< the first tensor with such an element
+  std::vector<std::uint8_t> bytes;  ///< the whole file; empty after ParseSafetensors
+};
+
+/// Copies a file into memory, then checks the copy: the file may change meanwhile.
+/// Errors: those of ReadFile (kNotFound; kResourceExhausted above `max_bytes`) and of
+/// ParseSafetensors, with the path before them.
+Result<SafetensorsFile> ReadSafetensors(const std::string& path,
+                                        std::size_t max_bytes = std::size_t{4} << 30);
+
+/// Checks `file`, which must outlive the result and must not change meanwhile or afterwards.
+/// Errors: kDataLoss (cut off, corrupt, or not this format); kInvalidArgument (over one of the
+/// limits of rules 1 and 4, which a well-formed file of somebody else may be).
+Result<SafetensorsFile> ParseSafetensors(std::span<const std::byte> file);
+
+/// The bytes that WriteSafetensors would write.
+Result<std::vector<std::uint8_t>> SerializeSafetensors(std::span<const TensorView> tensors,
+                                                       const SafetensorsMetadata& metadata);
+
+/// Replaces `path` atomically (base/file.h). Data is ordered by element size, largest first, then
+/// by name, and starts at a multiple of 8 bytes, so that every tensor is aligned in the file.
+/// The same tensors and metadata always give the same bytes.
+/// Errors: kInvalidArgument (something that the reader would refuse); those of WriteFileAtomically.
+Status WriteSafetensors(const std::string& path, std::span<const TensorView> tensors,
+                        const SafetensorsMetadata& metadata, FileOps& ops = FileOps::Real());
+
+}  // namespace passel
