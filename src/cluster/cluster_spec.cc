@@ -1,0 +1,298 @@
+#include "cluster/cluster_spec.h"
+
+#include <arpa/inet.h>
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <climits>
+#include <utility>
+
+namespace passel {
+namespace {
+
+bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+bool IsLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+
+std::string Lower(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return lower;
+}
+
+/// For messages: in quotes, cut after 64 bytes, with everything but printable ASCII replaced.
+std::string Quoted(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text.substr(0, 64)) out += c >= 0x20 && c < 0x7F && c != '"' ? c : '?';
+  return out + (text.size() > 64 ? "...\"" : "\"");
+}
+
+/// 0 or a number without a leading zero, at most `max`. Nothing for anything else.
+std::optional<int> ParseDecimal(std::string_view text, int max) {
+  if (text.empty() || text.size() > 9 || (text.size() > 1 && text[0] == '0')) return std::nullopt;
+  int value = 0;
+  for (const char c : text) {
+    if (!IsDigit(c)) return std::nullopt;
+    value = value * 10 + (c - '0');
+  }
+  return value <= max ? std::optional(value) : std::nullopt;
+}
+
+/// The canonical form of an address of family AF_INET or AF_INET6.
+std::optional<std::string> CanonicalAddress(int family, const std::string& text) {
+  std::array<unsigned char, sizeof(in6_addr)> address;
+  std::array<char, INET6_ADDRSTRLEN> canonical;
+  if (inet_pton(family, text.c_str(), address.data()) != 1) return std::nullopt;
+  if (!inet_ntop(family, address.data(), canonical.data(), canonical.size())) return std::nullopt;
+  return std::string(canonical.data());
+}
+
+bool IsHostName(std::string_view host) {
+  return host.size() <= 253 && (IsLetter(host[0]) || IsDigit(host[0]) || host[0] == '_') &&
+         host.find("..") == std::string_view::npos &&
+         std::all_of(host.begin(), host.end(), [](char c) {
+           return IsLetter(c) || IsDigit(c) || c == '.' || c == '-' || c == '_';
+         });
+}
+
+bool IsJobName(std::string_view job) {
+  return !job.empty() && job.size() <= 32 && IsLetter(job[0]) &&
+         std::all_of(job.begin(), job.end(),
+                     [](char c) { return IsLetter(c) || IsDigit(c) || c == '_'; });
+}
+
+Status JobNameProblem(std::string_view job) {
+  return InvalidArgument(fmt::format(
+      "{} is not a job name: use a letter, then at most 31 letters, digits and underscores",
+      Quoted(job)));
+}
+
+}  // namespace
+
+std::string HostPort::ToString() const {
+  const bool ipv6 = host.find(':') != std::string::npos;
+  return ipv6 ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
+}
+
+Result<HostPort> ParseHostPort(std::string_view text) {
+  if (text.empty()) return InvalidArgument("an address is empty: write host:port");
+  const std::size_t colon = text.rfind(':');
+  const std::string_view host = text.substr(0, std::min(colon, text.size()));
+  const std::optional<int> port =
+      colon == std::string_view::npos ? std::nullopt : ParseDecimal(text.substr(colon + 1), 65535);
+  if (!port || *port == 0) {
+    return InvalidArgument(
+        fmt::format("Could not parse port for local server from {}: write host:port with a port "
+                    "of 1 to 65535",
+                    Quoted(text)));
+  }
+  HostPort result;
+  result.port = static_cast<std::uint16_t>(*port);
+  const Status bad_host =
+      InvalidArgument(fmt::format("the host of address {} is neither a name of letters, digits, "
+                                  "'.', '-' and '_', nor an IPv4 address, nor an IPv6 address in "
+                                  "brackets: correct it",
+                                  Quoted(text)));
+  if (host.empty() || host.find('\0') != std::string_view::npos) return bad_host;
+  if (host.front() == '[') {
+    if (host.back() != ']' || host.size() < 4) return bad_host;
+    const auto address = CanonicalAddress(AF_INET6, std::string(host.substr(1, host.size() - 2)));
+    if (!address) return bad_host;
+    result.host = *address;
+    return result;
+  }
+  if (!IsHostName(host)) return bad_host;
+  // Digits and dots alone are meant as an IPv4 address: 10.0.0.256 is a mistake, not a name.
+  if (std::all_of(host.begin(), host.end(), [](char c) { return IsDigit(c) || c == '.'; })) {
+    const auto address = CanonicalAddress(AF_INET, std::string(host));
+    if (!address) return bad_host;
+    result.host = *address;
+    return result;
+  }
+  result.host = Lower(host);
+  return result;
+}
+
+Result<std::vector<HostPort>> ParseHostList(std::string_view text) {
+  std::vector<HostPort> hosts;
+  for (std::size_t start = 0;;) {
+    const std::size_t comma = text.find(',', start);
+    const std::string_view element = text.substr(
+        start, comma == std::string_view::npos ? std::string_view::npos : comma - start);
+    if (element.empty()) {
+      return InvalidArgument(
+          fmt::format("element {} of the host list {} is empty: write host:port,host:port",
+                      hosts.size(), Quoted(text)));
+    }
+    PASSEL_ASSIGN_OR_RETURN(HostPort address, ParseHostPort(element));
+    hosts.push_back(std::move(address));
+    if (comma == std::string_view::npos) return hosts;
+    start = comma + 1;
+  }
+}
+
+Result<TaskId> ParseTaskId(std::string_view text) {
+  const std::size_t slash = text.find('/');
+  const std::string_view job = text.substr(0, std::min(slash, text.size()));
+  const std::optional<int> index =
+      slash == std::string_view::npos
+          ? std::nullopt
+          : ParseDecimal(text.substr(slash + 1), ClusterSpec::kMaxTaskIndex);
+  if (!IsJobName(job) || !index) {
+    return InvalidArgument(fmt::format(
+        "{} is not a task: write its job, a slash and its index, as in worker/1", Quoted(text)));
+  }
+  return TaskId{std::string(job), *index};
+}
+
+Result<ClusterSpec> ClusterSpec::FromHostLists(std::string_view ps_hosts,
+                                               std::string_view worker_hosts) {
+  ClusterSpec spec;
+  const std::pair<std::string_view, std::string_view> lists[] = {{"ps", ps_hosts},
+                                                                 {"worker", worker_hosts}};
+  for (const auto& [job, text] : lists) {
+    if (text.empty()) {
+      return InvalidArgument(fmt::format("Must specify an explicit `{}_hosts`", job));
+    }
+    Result<std::vector<HostPort>> hosts = ParseHostList(text);
+    if (!hosts.ok()) return hosts.status();
+    int index = 0;
+    for (HostPort& address : *hosts) {
+      PASSEL_RETURN_IF_ERROR(spec.Add(job, index++, std::move(address)));
+    }
+  }
+  return spec;
+}
+
+Status ClusterSpec::Add(std::string_view job, int index, HostPort address) {
+  if (!IsJobName(job)) return JobNameProblem(job);
+  if (index < 0 || index > kMaxTaskIndex) {
+    return InvalidArgument(fmt::format("task index {} of job \"{}\" is not within 0 to {}", index,
+                                       job, kMaxTaskIndex));
+  }
+  if (const auto tasks = jobs_.find(job); tasks != jobs_.end()) {
+    if (const auto other = tasks->second.find(index); other != tasks->second.end()) {
+      return InvalidArgument(
+          fmt::format("JobDef for job \"{}\" specified two addresses for task \"{}\": {} and {}",
+                      job, index, other->second.ToString(), address.ToString()));
+    }
+  }
+  const TaskId task{std::string(job), index};
+  if (const auto [owner, is_new] = owners_.emplace(address, task); !is_new) {
+    return InvalidArgument(
+        fmt::format("address {} belongs to both {} and {}: give each task its own",
+                    address.ToString(), owner->second.ToString(), task.ToString()));
+  }
+  jobs_[task.job].emplace(index, std::move(address));
+  return {};
+}
+
+int ClusterSpec::num_tasks(std::string_view job) const {
+  const auto found = jobs_.find(job);
+  return found == jobs_.end() ? 0 : static_cast<int>(found->second.size());
+}
+
+Result<HostPort> ClusterSpec::Address(const TaskId& task) const {
+  const auto job = jobs_.find(task.job);
+  if (job == jobs_.end()) {
+    std::string known;
+    for (const auto& [name, tasks] : jobs_) known += (known.empty() ? "" : ", ") + name;
+    return InvalidArgument(fmt::format("Job {} was not defined in cluster: it has {}",
+                                       Quoted(task.job), known.empty() ? "no jobs" : known));
+  }
+  const Tasks& tasks = job->second;
+  if (const auto found = tasks.find(task.index); found != tasks.end()) return found->second;
+  const bool dense = tasks.rbegin()->first == static_cast<int>(tasks.size()) - 1;
+  return InvalidArgument(fmt::format(
+      "Task {0} was not defined in job \"{1}\": task index {0} is out of range: job \"{1}\" has "
+      "{2} task{3}{4}",
+      task.index, task.job, tasks.size(), tasks.size() == 1 ? "" : "s",
+      dense ? "" : fmt::format(", with gaps, the last is {}", tasks.rbegin()->first)));
+}
+
+Status ClusterSpec::Validate() const {
+  for (const auto& [job, tasks] : jobs_) {
+    if (job != "ps" && job != "worker" && job != "chief" && job != "master" && job != "evaluator") {
+      return InvalidArgument(
+          fmt::format("Unrecognized task_type: \"{}\": use chief, evaluator, ps or worker", job));
+    }
+  }
+  if (num_tasks("ps") < 1) return InvalidArgument("There must be at least one ps.");
+  if (num_tasks("worker") < 1) return InvalidArgument("There must be at least one worker.");
+  if (const int chiefs = num_tasks("chief") + num_tasks("master"); chiefs > 1) {
+    return InvalidArgument(fmt::format("the cluster has {} chiefs: name at most one", chiefs));
+  }
+  if (const int evaluators = num_tasks("evaluator"); evaluators > 1) {
+    return InvalidArgument(
+        fmt::format("the cluster has {} evaluators: name at most one", evaluators));
+  }
+  return {};
+}
+
+std::string ClusterSpec::CanonicalText() const {
+  std::string text;
+  for (const auto& [job, tasks] : jobs_) {
+    text += job + "{";
+    bool first = true;
+    for (const auto& [index, address] : tasks) {
+      if (!std::exchange(first, false)) text += ',';
+      text += fmt::format("{}={}", index, address.ToString());
+    }
+    text += '}';
+  }
+  return text;
+}
+
+std::uint64_t ClusterSpec::Hash() const {
+  std::uint64_t hash = 0xcbf29ce484222325u;  // the offset basis and the prime of FNV-1a, 64 bits
+  for (const char c : "passel-cluster-1:" + CanonicalText()) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  }
+  return hash;
+}
+
+Result<TaskId> ResolveTask(const ClusterSpec& spec, std::string_view job_name,
+                           std::optional<int> task_index) {
+  if (job_name.empty()) return InvalidArgument("Must specify an explicit `job_name`");
+  if (!task_index) return InvalidArgument("Must specify an explicit `task_index`");
+  TaskId task{std::string(job_name), *task_index};
+  if (const auto address = spec.Address(task); !address.ok()) return address.status();
+  return task;
+}
+
+Status ValidateJobId(std::string_view id) {
+  const bool good = !id.empty() && id.size() <= 48 && (IsLetter(id[0]) || IsDigit(id[0])) &&
+                    std::all_of(id.begin(), id.end(), [](char c) {
+                      return IsLetter(c) || IsDigit(c) || c == '.' || c == '_' || c == '-';
+                    });
+  if (good) return {};
+  return InvalidArgument(
+      fmt::format("job id {} of {} bytes is not allowed: use a letter or digit, then at most 47 "
+                  "letters, digits, '.', '_' and '-'",
+                  Quoted(id), id.size()));
+}
+
+std::string JobIdFromSpec(const ClusterSpec& spec) {
+  return fmt::format("job-{:016x}", spec.Hash());
+}
+
+bool IsLocalHost(std::string_view host) {
+  const std::string name = Lower(host);
+  if (name.empty() || name.find('\0') != std::string::npos) return false;
+  if (name == "localhost") return true;
+  in_addr v4;
+  if (inet_pton(AF_INET, name.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
+  in6_addr v6;
+  if (inet_pton(AF_INET6, name.c_str(), &v6) == 1) {
+    return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
+  }
+  std::array<char, HOST_NAME_MAX + 1> own{};
+  // One byte is kept back: a cut-off name need not end with a NUL.
+  if (gethostname(own.data(), own.size() - 1) != 0) return false;
+  return own[0] != '\0' && name == Lower(own.data());
+}
+
+}  // namespace passel
