@@ -1,0 +1,68 @@
+#include "base/process_identity.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/file_descriptor.h"
+
+namespace passel {
+namespace {
+
+std::uint64_t PidNamespace() {
+  struct stat info;
+  return ::stat("/proc/self/ns/pid", &info) == 0 ? info.st_ino : 0;
+}
+
+// State letter and start time of /proc/PID/stat; false when there is no such process.
+bool ReadStat(pid_t pid, char* state, std::uint64_t* start_time) {
+  char path[48];
+  std::snprintf(path, sizeof path, "/proc/%d/stat", static_cast<int>(pid));
+  FileDescriptor fd(::open(path, O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return false;
+  char text[1024];
+  const ssize_t got = ::read(fd.get(), text, sizeof text - 1);
+  if (got <= 0) return false;
+  text[got] = '\0';
+  // Field 2, the command, is in parentheses and may hold anything: count from the last one.
+  const char* p = std::strrchr(text, ')');
+  if (p == nullptr || p[1] != ' ') return false;
+  *state = p[2];
+  p += 2;
+  for (int field = 3; field < 22; ++field) {
+    p = std::strchr(p, ' ');
+    if (p == nullptr) return false;
+    ++p;
+  }
+  *start_time = std::strtoull(p, nullptr, 10);
+  return true;
+}
+
+}  // namespace
+
+ProcessIdentity IdentityOf(pid_t pid) {
+  ProcessIdentity who;
+  char state = 0;
+  if (!ReadStat(pid, &state, &who.start_time)) return {};
+  who.pid = pid;
+  who.pid_namespace = PidNamespace();
+  return who;
+}
+
+ProcessIdentity SelfIdentity() { return IdentityOf(::getpid()); }
+
+Liveness ProbeLiveness(const ProcessIdentity& who) {
+  if (who.pid <= 0) return Liveness::kDead;
+  if (who.pid_namespace != PidNamespace()) return Liveness::kUnknown;
+  char state = 0;
+  std::uint64_t start_time = 0;
+  if (!ReadStat(who.pid, &state, &start_time)) return Liveness::kDead;
+  if (state == 'Z' || state == 'X' || start_time != who.start_time) return Liveness::kDead;
+  return Liveness::kAlive;
+}
+
+}  // namespace passel

@@ -1,0 +1,59 @@
+#include "store/block_claims.h"
+
+#include <sched.h>
+
+#include <chrono>
+#include <thread>
+
+#include "base/clock.h"
+
+namespace passel {
+
+namespace {
+
+constexpr std::int64_t kProbeEveryNs = 10'000'000;
+
+bool HolderLives(const ShardMemory& memory, Claim holder) {
+  if (holder.worker < 0 || holder.worker >= memory.num_workers) return false;
+  return StateOf(memory, holder.worker) == TaskState{holder.epoch, Phase::kRunning};
+}
+
+}  // namespace
+
+bool TryTakeOver(const ShardMemory& memory, BlockState& block, Claim mine) {
+  std::uint64_t seen = block.claim.load(std::memory_order_acquire);
+  if (seen == 0 || HolderLives(memory, Claim::Unpack(seen))) return false;
+  return block.claim.compare_exchange_strong(seen, mine.Pack(), std::memory_order_acquire,
+                                             std::memory_order_relaxed);
+}
+
+bool ClaimPatience::Wait(const BlockState& blocker, Deadline deadline) {
+  ++turns_;
+  if (turns_ <= 64) {  // a block takes about a microsecond
+    for (int i = 0; i < 8; ++i) SpinPause();
+    return true;
+  }
+  if (turns_ <= 512) {
+    ::sched_yield();
+  } else {
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+  const std::int64_t now = MonotonicNs();
+  if (next_probe_ns_ == 0) next_probe_ns_ = now + kProbeEveryNs;
+  if (now >= next_probe_ns_) {
+    next_probe_ns_ = now + kProbeEveryNs;
+    const std::uint64_t word = blocker.claim.load(std::memory_order_acquire);
+    const Claim holder = Claim::Unpack(word);
+    if (word != 0 && HolderLives(memory_, holder)) {
+      const TaskSlot& task = memory_.tasks[holder.worker];
+      if (ProbeLiveness(task.identity) == Liveness::kDead) {
+        MarkDead(memory_, holder.worker, holder.epoch);
+      } else if (now - task.heartbeat_ns.load(std::memory_order_relaxed) > stall_limit_ns_) {
+        Evict(memory_, holder.worker, holder.epoch);
+      }
+    }
+  }
+  return now < deadline.at_ns();
+}
+
+}  // namespace passel

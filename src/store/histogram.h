@@ -1,0 +1,49 @@
+// histogram.h - single-writer counters and histograms in shared memory.
+
+#pragma once
+
+#include <atomic>
+#include <bit>
+#include <cstdint>
+#include <span>
+
+#include "store/shard_memory.h"
+
+namespace passel {
+
+/// += for a counter with one writer: no locked instruction. Relaxed: readers only look.
+inline void Increment(std::atomic<std::uint64_t>& counter, std::uint64_t by = 1) {
+  counter.store(counter.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
+}
+
+constexpr int HistogramBucket(std::uint64_t value) {
+  if (value < Histogram::kExact) return static_cast<int>(value);
+  const int log = std::bit_width(value) - 1;  // >= 7
+  return Histogram::kExact + 8 * (log - 7) + static_cast<int>(value >> (log - 3) & 7);
+}
+
+/// The largest value of a bucket.
+constexpr std::uint64_t HistogramBucketTop(int bucket) {
+  if (bucket < Histogram::kExact) return static_cast<std::uint64_t>(bucket);
+  const int log = (bucket - Histogram::kExact) / 8 + 7;
+  const auto part = static_cast<std::uint64_t>((bucket - Histogram::kExact) % 8);
+  return (std::uint64_t{1} << log) + ((part + 1) << (log - 3)) - 1;
+}
+
+inline void Record(Histogram& histogram, std::uint64_t value) {
+  Increment(histogram.counts[HistogramBucket(value)]);
+  if (value > histogram.maximum.load(std::memory_order_relaxed)) {
+    histogram.maximum.store(value, std::memory_order_relaxed);
+  }
+}
+
+struct HistogramSummary {
+  std::uint64_t count = 0;
+  std::uint64_t p50 = 0, p99 = 0, p999 = 0;  ///< exact below 128, else at most 12.5 % too high
+  std::uint64_t maximum = 0;                 ///< exact
+};
+
+/// Of several histograms taken together; they may be written meanwhile.
+HistogramSummary Summarize(std::span<const Histogram* const> histograms);
+
+}  // namespace passel

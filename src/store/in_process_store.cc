@@ -1,0 +1,85 @@
+#include "store/in_process_store.h"
+
+#include <fmt/core.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "base/process_identity.h"
+#include "store/sharded_store.h"
+
+namespace passel {
+
+Result<std::unique_ptr<ParameterStore>> OpenStore(const StorePlan& plan,
+                                                  std::span<const ShardMemory> shards, int worker,
+                                                  const ProcessIdentity& who,
+                                                  const EngineOptions& options) {
+  std::vector<std::unique_ptr<Shard>> joined;
+  for (const ShardMemory& memory : shards) {
+    PASSEL_ASSIGN_OR_RETURN(
+        std::unique_ptr<LocalShard> shard,
+        LocalShard::Join(memory, plan.mode, plan.optimizer, worker, who, options));
+    joined.push_back(std::move(shard));
+  }
+  return std::unique_ptr<ParameterStore>(
+      new ShardedStore(plan.variables, plan.mode, worker, std::move(joined)));
+}
+
+Result<std::unique_ptr<InProcessArena>> InProcessArena::Create(const StorePlan& plan) {
+  PASSEL_RETURN_IF_ERROR(plan.Validate());
+  std::unique_ptr<InProcessArena> arena(new InProcessArena(plan));
+  for (int s = 0; s < plan.variables.shards(); ++s) {
+    ShardMemory memory;
+    memory.floats = plan.variables.ShardFloats(s);
+    memory.block_floats = plan.block_floats;
+    memory.num_blocks = plan.NumBlocks(s);
+    memory.num_workers = plan.num_workers;
+    memory.gradient_slots = plan.gradient_slots;
+    memory.num_slots = NumSlots(plan.optimizer);
+    bool short_of_memory = false;
+    const auto allocate = [&](std::size_t bytes) -> void* {
+      const std::size_t rounded = (bytes + 127) / 128 * 128 + 128;
+      void* p = std::aligned_alloc(128, rounded);
+      if (p == nullptr) {
+        short_of_memory = true;
+        return nullptr;
+      }
+      std::memset(p, 0, rounded);
+      arena->allocations_.push_back(p);
+      return p;
+    };
+    const auto floats = [&](std::size_t count) {
+      return static_cast<float*>(allocate(count * sizeof(float)));
+    };
+    const auto workers = static_cast<std::size_t>(plan.num_workers);
+    memory.state = static_cast<ShardState*>(allocate(sizeof(ShardState)));
+    memory.tasks = static_cast<TaskSlot*>(allocate(sizeof(TaskSlot) * workers));
+    memory.blocks = static_cast<BlockState*>(allocate(sizeof(BlockState) * memory.num_blocks));
+    memory.values = floats(memory.floats);
+    for (int k = 0; k < memory.num_slots; ++k) memory.slots[k] = floats(memory.floats);
+    memory.gradients =
+        floats(memory.floats * workers * static_cast<std::size_t>(plan.gradient_slots));
+    if (IsRoundMode(plan.mode)) {
+      memory.undo =
+          floats(memory.block_floats * workers * static_cast<std::size_t>(1 + memory.num_slots));
+    }
+    if (short_of_memory) {
+      return ResourceExhausted(fmt::format(
+          "no memory for the {} values of shard {}: use a smaller model", memory.floats, s));
+    }
+    FormatShard(memory);
+    arena->memory_.push_back(memory);
+  }
+  return arena;
+}
+
+InProcessArena::~InProcessArena() {
+  for (void* p : allocations_) std::free(p);
+}
+
+Result<std::unique_ptr<ParameterStore>> InProcessArena::Open(int worker,
+                                                             const EngineOptions& options) {
+  return OpenStore(plan_, memory_, worker, SelfIdentity(), options);
+}
+
+}  // namespace passel

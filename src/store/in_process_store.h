@@ -1,0 +1,42 @@
+// in_process_store.h - a store in this process's own memory: single-machine runs without a ps,
+// tests, and the run that ThreadSanitizer can judge (workers as threads).
+
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "store/local_shard.h"
+#include "store/parameter_store.h"
+#include "store/store_plan.h"
+
+namespace passel {
+
+/// The memory of all shards of one plan. Outlives the stores that are opened on it.
+class InProcessArena {
+ public:
+  /// Errors: kInvalidArgument for a plan that does not validate; kResourceExhausted.
+  static Result<std::unique_ptr<InProcessArena>> Create(const StorePlan& plan);
+  ~InProcessArena();
+
+  /// The store of one worker. Errors: kAlreadyExists while that worker is running.
+  Result<std::unique_ptr<ParameterStore>> Open(int worker, const EngineOptions& options = {});
+
+  const StorePlan& plan() const { return plan_; }
+  const ShardMemory& shard(int index) const { return memory_[static_cast<std::size_t>(index)]; }
+
+ private:
+  explicit InProcessArena(const StorePlan& plan) : plan_(plan) {}
+
+  StorePlan plan_;
+  std::vector<ShardMemory> memory_;
+  std::vector<void*> allocations_;
+};
+
+/// The store of one worker on shards that are mapped or allocated already.
+Result<std::unique_ptr<ParameterStore>> OpenStore(const StorePlan& plan,
+                                                  std::span<const ShardMemory> shards, int worker,
+                                                  const ProcessIdentity& who,
+                                                  const EngineOptions& options);
+
+}  // namespace passel

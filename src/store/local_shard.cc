@@ -1,0 +1,221 @@
+#include "store/local_shard.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <new>
+
+#include "base/clock.h"
+#include "base/failpoint.h"
+#include "optim/update_kernels.h"
+#include "store/histogram.h"
+#include "store/membership.h"
+#include "store/update.h"
+
+namespace passel {
+namespace {
+
+// Hogwild: how long a worker comes back to busy blocks before it goes ahead without the claim. A
+// block takes about a microsecond, so a claim that outlasts this is held by somebody descheduled.
+constexpr int kAdvisoryPasses = 3;
+
+}  // namespace
+
+void FormatShard(const ShardMemory& memory) {
+  new (memory.state) ShardState{};
+  for (int i = 0; i < memory.num_workers; ++i) {
+    auto* task = new (&memory.tasks[i]) TaskSlot{};
+    task->counters.final_accuracy.store(-1.0, std::memory_order_relaxed);
+  }
+  for (std::size_t b = 0; b < memory.num_blocks; ++b) new (&memory.blocks[b]) BlockState{};
+}
+
+LocalShard::LocalShard(const ShardMemory& memory, Mode mode, const OptimizerConfig& optimizer,
+                       int worker, std::uint32_t epoch, const EngineOptions& options)
+    : memory_(memory),
+      mode_(mode),
+      optimizer_(optimizer),
+      worker_(worker),
+      epoch_(epoch),
+      options_(options),
+      opened_ns_(MonotonicNs()),
+      random_(StreamSeed(0x5eed, static_cast<std::uint64_t>(worker), epoch)),
+      todo_(memory.num_blocks) {
+  if (IsRoundMode(mode)) {
+    gradients_.resize(static_cast<std::size_t>(memory.num_workers));
+    block_gradients_.resize(static_cast<std::size_t>(memory.num_workers));
+    mean_.resize(memory.block_floats);
+  }
+}
+
+LocalShard::~LocalShard() = default;
+
+Result<std::unique_ptr<LocalShard>> LocalShard::Join(const ShardMemory& memory, Mode mode,
+                                                     const OptimizerConfig& optimizer, int worker,
+                                                     const ProcessIdentity& who,
+                                                     const EngineOptions& options) {
+  PASSEL_ASSIGN_OR_RETURN(const std::uint32_t epoch, passel::Join(memory, worker, who));
+  return std::unique_ptr<LocalShard>(
+      new LocalShard(memory, mode, optimizer, worker, epoch, options));
+}
+
+Version LocalShard::version() const {
+  return memory_.state->version.load(std::memory_order_acquire);
+}
+
+Status LocalShard::Open() {
+  for (int s = 0; s < memory_.num_slots; ++s) {
+    std::fill_n(memory_.slots[s], memory_.floats, SlotInitialValue(optimizer_, s));
+  }
+  Failpoint("chief.before_open");
+  // Release: who sees 1 sees the values.
+  memory_.state->initialized.store(1, std::memory_order_seq_cst);
+  Notify(memory_.state->event);
+  return {};
+}
+
+bool LocalShard::initialized() const {
+  return memory_.state->initialized.load(std::memory_order_acquire) != 0;
+}
+
+Status LocalShard::WaitUntilInitialized(Deadline deadline) {
+  const bool done = WaitFor(
+      memory_.state->event, options_.spin, deadline, [&] { return initialized() || stopped(); },
+      [] {});
+  if (stopped()) return Cancelled("the job was stopped before its variables were initialised");
+  if (!done) return DeadlineExceeded("the chief, worker/0, has not initialised the variables");
+  return {};
+}
+
+Status LocalShard::Leave() {
+  if (left_) return {};
+  left_ = true;
+  if (!passel::Leave(memory_, worker_, epoch_)) return CheckAlive();
+  return {};
+}
+
+Status LocalShard::CheckAlive() const {
+  const TaskState state = StateOf(memory_, worker_);
+  if (state == TaskState{epoch_, Phase::kRunning}) return {};
+  return Aborted(
+      fmt::format("worker/{} is fenced off: it was {} while it did not answer; start it again",
+                  worker_, state.phase == Phase::kEvicted ? "evicted" : "taken for dead"));
+}
+
+void LocalShard::Heartbeat() {
+  // Relaxed: a time stamp that orders nothing.
+  memory_.tasks[worker_].heartbeat_ns.store(MonotonicNs(), std::memory_order_relaxed);
+}
+
+void LocalShard::BlockPointers(std::size_t block, float** values, float** slots) const {
+  const std::size_t begin = memory_.BlockBegin(block);
+  *values = memory_.values + begin;
+  for (int s = 0; s < memory_.num_slots; ++s) slots[s] = memory_.slots[s] + begin;
+}
+
+void LocalShard::ApplyBlock(const Update& update, std::size_t block) {
+  float* values;
+  float* slots[kMaxSlots];
+  BlockPointers(block, &values, slots);
+  const std::size_t begin = memory_.BlockBegin(block);
+  const std::size_t n = memory_.BlockSize(block);
+  const float* gradient = update.gradients[0] + begin;
+  if (update.count > 1) {
+    for (int k = 0; k < update.count; ++k) {
+      block_gradients_[static_cast<std::size_t>(k)] = update.gradients[k] + begin;
+    }
+    SumGradients(mean_.data(), block_gradients_.data(), update.count,
+                 static_cast<float>(update.count), n);
+    gradient = mean_.data();
+  }
+  passel::Apply(update.scalars, values, slots, gradient, n);
+}
+
+Status LocalShard::Apply(int slot, Deadline deadline, Version* version_before) {
+  PASSEL_CHECK(!IsRoundMode(mode_), "Apply() is for the async modes");
+  PASSEL_RETURN_IF_ERROR(CheckAlive());
+  WorkerCounters& count = counters();
+  Heartbeat();
+  Increment(count.pushes_begun);
+  const bool binding = mode_ == Mode::kLocked;
+  // Relaxed: a ticket; what the update needs to see is ordered by the claims.
+  const std::int64_t step =
+      memory_.state->optimizer_step.fetch_add(1, std::memory_order_relaxed) + 1;
+  const float* gradient = memory_.Gradient(worker_, slot);
+  const Update update{Prepare(optimizer_, step), &gradient, 1};
+  const Claim mine = MyClaim();
+
+  const std::size_t blocks = memory_.num_blocks;
+  const std::size_t start = blocks > 1 ? random_.Below(blocks) : 0;
+  std::size_t left = blocks;
+  for (std::size_t i = 0; i < blocks; ++i) {
+    todo_[i] = static_cast<std::uint32_t>(i + start < blocks ? i + start : i + start - blocks);
+  }
+  ClaimPatience patience(memory_, options_.stall_limit.count());
+  Status result;
+  for (int pass = 1; left > 0; ++pass) {
+    const bool go_ahead = !binding && pass > kAdvisoryPasses;
+    std::size_t busy = 0;
+    for (std::size_t i = 0; i < left; ++i) {
+      const std::size_t b = todo_[i];
+      BlockState& block = memory_.blocks[b];
+      bool claimed = TryClaim(block, mine);
+      if (!claimed && pass > 1 && TryTakeOver(memory_, block, mine)) {
+        Increment(count.taken_over_blocks);
+        claimed = true;
+      }
+      if (claimed) {
+        // Fenced off while we were stopped: what we hold may be somebody else's by now.
+        if (result = CheckAlive(); !result.ok()) break;
+        Failpoint("push.claimed");
+        ApplyBlock(update, b);
+        ReleaseClaim(block, mine);
+      } else if (go_ahead) {
+        Increment(count.overlapped_blocks);
+        ApplyBlock(update, b);
+      } else {
+        todo_[busy++] = static_cast<std::uint32_t>(b);
+      }
+    }
+    if (!result.ok()) break;
+    left = busy;
+    if (left > 0 && binding && !patience.Wait(memory_.blocks[todo_[0]], deadline)) {
+      const Claim holder =
+          Claim::Unpack(memory_.blocks[todo_[0]].claim.load(std::memory_order_relaxed));
+      result = DeadlineExceeded(
+          fmt::format("worker/{} holds a block of the variables for too long", holder.worker));
+      break;
+    }
+  }
+  Failpoint("push.before_version");
+  if (!result.ok()) {
+    Increment(count.half_applied);
+    Increment(count.pushes_ended);
+    return result;
+  }
+  // Release: who sees the new version and pulls sees this update, unless a later one replaced it.
+  *version_before = memory_.state->version.fetch_add(1, std::memory_order_acq_rel);
+  Increment(count.pushes_ended);
+  return CheckAlive();
+}
+
+std::int64_t LocalShard::global_step() const {
+  return memory_.state->global_step.load(std::memory_order_acquire);
+}
+
+std::int64_t LocalShard::IncrementGlobalStep() {
+  return memory_.state->global_step.fetch_add(1, std::memory_order_acq_rel) + 1;
+}
+
+void LocalShard::Stop() {
+  memory_.state->stop.store(1, std::memory_order_seq_cst);
+  Notify(memory_.state->event);
+}
+
+bool LocalShard::stopped() const {
+  return memory_.state->stop.load(std::memory_order_acquire) != 0;
+}
+
+std::vector<Member> LocalShard::membership() const { return Membership(memory_); }
+
+}  // namespace passel

@@ -1,0 +1,107 @@
+// local_shard.h - a shard in memory that this process can address: the update engine.
+//
+// The carrier (heap or arena) lends the memory and outlives the shard. One LocalShard per worker
+// and shard; used by one thread, but for Stop(), stopped() and global_step().
+
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/random.h"
+#include "optim/optimizer.h"
+#include "store/block_claims.h"
+#include "store/mode.h"
+#include "store/shard.h"
+#include "store/shard_memory.h"
+
+namespace passel {
+
+struct EngineOptions {
+  /// How long a wait for peers spins before it sleeps. About the expected waiting time; nearly
+  /// nothing when there are more runnable tasks than cores.
+  std::chrono::nanoseconds spin{200'000};
+  /// A member not heard of for so long no longer holds up a round or a block: it is evicted.
+  std::chrono::nanoseconds stall_limit = std::chrono::minutes(10);
+  /// How long a round waits for a worker that never joined.
+  std::chrono::nanoseconds join_limit = std::chrono::minutes(5);
+};
+
+/// Resets every word of `memory` to "nothing has happened": version 0, no members, no claims. The
+/// values and slot variables are not touched: the chief writes them. REQUIRES: nobody else uses
+/// the memory yet, or it is fresh and zero.
+void FormatShard(const ShardMemory& memory);
+
+class LocalShard final : public Shard {
+ public:
+  /// Joins as worker `worker`. Errors: see Join() in membership.h.
+  static Result<std::unique_ptr<LocalShard>> Join(const ShardMemory& memory, Mode mode,
+                                                  const OptimizerConfig& optimizer, int worker,
+                                                  const ProcessIdentity& who,
+                                                  const EngineOptions& options);
+  ~LocalShard() override;
+
+  const float* values() const override { return memory_.values; }
+  float* gradient(int slot) const override { return memory_.Gradient(worker_, slot); }
+  int gradient_slots() const override { return memory_.gradient_slots; }
+  Version version() const override;
+  float* values_for_initialization() override { return memory_.values; }
+  Status Open() override;
+  bool initialized() const override;
+  Status WaitUntilInitialized(Deadline deadline) override;
+  Status Leave() override;
+  Status CheckAlive() const override;
+  Status Apply(int slot, Deadline deadline, Version* version_before) override;
+  Status Stage(int slot) override;
+  std::uint64_t completed_round() const override;
+  bool RoundDecided(std::uint64_t round) const override { return DecidedRound() >= round; }
+  Status Arrive(std::uint64_t round) override;
+  Result<RoundGrant> AwaitRound(std::uint64_t round, Deadline deadline) override;
+  Status ApplyRound(const RoundGrant& grant, Deadline deadline) override;
+  void FinishRound(const RoundGrant& grant) override;
+  Status AwaitCompletion(std::uint64_t round, Deadline deadline) override;
+  std::int64_t global_step() const override;
+  std::int64_t IncrementGlobalStep() override;
+  void Stop() override;
+  bool stopped() const override;
+  std::vector<Member> membership() const override;
+  std::vector<Member> MissingIn(std::uint64_t round) const override;
+  WorkerCounters& counters() override { return memory_.tasks[worker_].counters; }
+
+ private:
+  LocalShard(const ShardMemory& memory, Mode mode, const OptimizerConfig& optimizer, int worker,
+             std::uint32_t epoch, const EngineOptions& options);
+
+  struct Update;  // what one sweep applies: scalars and gradients
+  void ApplyBlock(const Update& update, std::size_t block);
+  void ApplyRoundBlock(const Update& update, const RoundGrant& grant, std::size_t block);
+  bool RestoreHalfAppliedBlock(std::uint64_t round, std::size_t block);
+  Status ResolveOwnUndo(const Update& update, const RoundGrant& grant, Deadline deadline);
+  Status ClaimAndApplyRoundBlock(const Update& update, const RoundGrant& grant, std::size_t block,
+                                 bool take_over, bool* done);
+  void Heartbeat();
+  bool TryDecide(std::uint64_t round);
+  std::uint64_t DecidedRound() const;
+  void LookAfterMembers(std::uint64_t round);
+  Claim MyClaim() const { return {epoch_, worker_}; }
+  void BlockPointers(std::size_t block, float** values, float** slots) const;
+
+  const ShardMemory memory_;
+  const Mode mode_;
+  const OptimizerConfig optimizer_;
+  const int worker_;
+  const std::uint32_t epoch_;
+  const EngineOptions options_;
+  const std::int64_t opened_ns_;
+  Random random_;                              // start block of a sweep: not part of the results
+  std::vector<std::uint32_t> todo_;            // [num_blocks]
+  std::vector<const float*> gradients_;        // [num_workers]: of one round, in task order
+  std::vector<const float*> block_gradients_;  // [num_workers]: the same at one block
+  std::vector<float> mean_;                    // [block_floats]
+  bool left_ = false;
+};
+
+}  // namespace passel

@@ -1,0 +1,293 @@
+// Rounds: one gradient per worker, one mean, one update, whoever dies on the way.
+//
+//   arrive    every worker publishes "my gradient for round r is ready"
+//   decide    whoever sees that nobody is missing proposes the members; one compare-and-swap on
+//             `decision` makes one proposal the decision
+//   apply     everyone applies blocks under binding claims; each block remembers the last round it
+//             has seen, so each is applied once
+//   finish    whoever has seen all blocks of all shards done raises the completed round
+//
+// A task that dies within a block leaves it half applied. So the old contents of a block are saved
+// first, in the arena, under a tag that names round and block: whoever takes the claim over puts
+// them back and applies the block anew. The result is the same to the last bit.
+
+#include <fmt/core.h>
+
+#include <bit>
+#include <cstring>
+
+#include "base/clock.h"
+#include "base/failpoint.h"
+#include "optim/update_kernels.h"
+#include "store/histogram.h"
+#include "store/local_shard.h"
+#include "store/membership.h"
+#include "store/update.h"
+
+namespace passel {
+namespace {
+
+constexpr std::uint64_t UndoTag(std::uint64_t round, std::size_t block) {
+  return round << 24 | (block + 1);
+}
+
+void RaiseTo(std::atomic<std::uint64_t>& word, std::uint64_t value) {
+  std::uint64_t seen = word.load(std::memory_order_relaxed);
+  while (seen < value && !word.compare_exchange_weak(seen, value, std::memory_order_seq_cst)) {
+  }
+}
+
+void RaiseTo(std::atomic<std::int64_t>& word, std::int64_t value) {
+  std::int64_t seen = word.load(std::memory_order_relaxed);
+  while (seen < value && !word.compare_exchange_weak(seen, value, std::memory_order_seq_cst)) {
+  }
+}
+
+}  // namespace
+
+Status LocalShard::Stage(int) { return {}; }  // the gradient was computed in place
+
+std::uint64_t LocalShard::completed_round() const {
+  return memory_.state->completed_round.load(std::memory_order_acquire);
+}
+
+std::uint64_t LocalShard::DecidedRound() const {
+  return memory_.state->decision.load(std::memory_order_seq_cst) >> 16;
+}
+
+Status LocalShard::Arrive(std::uint64_t round) {
+  PASSEL_RETURN_IF_ERROR(CheckAlive());
+  Heartbeat();
+  // Release: who counts us in sees our gradient. Sequentially consistent, so that of several
+  // workers that arrive at once the last one sees all the others and decides.
+  memory_.tasks[worker_].arrived_round.store(round, std::memory_order_seq_cst);
+  Failpoint("round.arrived");
+  TryDecide(round);
+  return {};
+}
+
+bool LocalShard::TryDecide(std::uint64_t round) {
+  std::uint64_t seen = memory_.state->decision.load(std::memory_order_seq_cst);
+  if (seen >> 16 != round - 1) return seen >> 16 >= round;
+  WorkerMask members{};
+  bool anybody = false;
+  for (int k = 0; k < memory_.num_workers; ++k) {
+    const Phase phase = StateOf(memory_, k).phase;
+    const bool arrived = memory_.tasks[k].arrived_round.load(std::memory_order_seq_cst) == round;
+    const bool awaited = phase == Phase::kExpected || phase == Phase::kRunning;
+    if (phase == Phase::kJoining || (awaited && !arrived)) return false;
+    if (!arrived) continue;  // dead, evicted or done before it arrived
+    members[static_cast<std::size_t>(k) / 64] |= std::uint64_t{1} << (k % 64);
+    anybody = true;
+  }
+  if (!anybody) return false;
+  auto& proposal = memory_.tasks[worker_].proposal[round & 1];
+  for (int w = 0; w < kMaskWords; ++w) {
+    proposal[w].store(members[static_cast<std::size_t>(w)], std::memory_order_relaxed);
+  }
+  // Release: who sees the decision sees the proposal.
+  if (memory_.state->decision.compare_exchange_strong(
+          seen, round << 16 | static_cast<std::uint64_t>(worker_), std::memory_order_seq_cst)) {
+    Failpoint("round.decided");
+    Notify(memory_.state->event);
+  }
+  return true;
+}
+
+std::vector<Member> LocalShard::MissingIn(std::uint64_t round) const {
+  std::vector<Member> missing;
+  for (const Member& member : Membership(memory_)) {
+    const bool awaited = member.phase == Phase::kExpected || member.phase == Phase::kJoining ||
+                         member.phase == Phase::kRunning;
+    const std::uint64_t arrived =
+        memory_.tasks[member.worker].arrived_round.load(std::memory_order_relaxed);
+    if (awaited && arrived < round) missing.push_back(member);
+  }
+  return missing;
+}
+
+void LocalShard::LookAfterMembers(std::uint64_t round) {
+  const std::int64_t now = MonotonicNs();
+  Heartbeat();
+  for (const Member& member : MissingIn(round)) {
+    const TaskSlot& task = memory_.tasks[member.worker];
+    if (member.phase == Phase::kRunning) {
+      if (ProbeLiveness(task.identity) == Liveness::kDead) {
+        MarkDead(memory_, member.worker, member.epoch);
+      } else if (member.heartbeat_age_ns > options_.stall_limit.count()) {
+        Evict(memory_, member.worker, member.epoch);
+      }
+    } else if (now - opened_ns_ > options_.join_limit.count()) {
+      GiveUpExpecting(memory_, member.worker);
+    }
+  }
+  TryDecide(round);
+}
+
+Result<RoundGrant> LocalShard::AwaitRound(std::uint64_t round, Deadline deadline) {
+  ShardState& state = *memory_.state;
+  const bool decided = WaitFor(
+      state.event, options_.spin, deadline, [&] { return DecidedRound() >= round || stopped(); },
+      [&] { LookAfterMembers(round); });
+  Heartbeat();
+  const std::uint64_t decision = state.decision.load(std::memory_order_seq_cst);
+  if (decision >> 16 < round) {
+    PASSEL_RETURN_IF_ERROR(CheckAlive());
+    if (stopped()) return Cancelled(fmt::format("the job was stopped in round {}", round));
+    if (!decided) return DeadlineExceeded(fmt::format("round {} is not complete", round));
+  }
+  RoundGrant grant;
+  grant.round = round;
+  const TaskSlot& proposer = memory_.tasks[decision & 0xffff];
+  for (int w = 0; w < kMaskWords; ++w) {
+    const auto word = static_cast<std::size_t>(w);
+    grant.members[word] = proposer.proposal[round & 1][w].load(std::memory_order_relaxed);
+    grant.count += std::popcount(grant.members[word]);
+  }
+  // The proposal is stable while its round is the last one decided. If rounds went on without us,
+  // we were fenced off or too late; either way this round is complete.
+  if (state.decision.load(std::memory_order_seq_cst) != decision || decision >> 16 != round) {
+    PASSEL_RETURN_IF_ERROR(CheckAlive());
+    grant.count = 0;
+    grant.members = {};
+  }
+  return grant;
+}
+
+bool LocalShard::RestoreHalfAppliedBlock(std::uint64_t round, std::size_t block) {
+  float* values;
+  float* slots[kMaxSlots];
+  BlockPointers(block, &values, slots);
+  const std::size_t n = memory_.BlockSize(block);
+  for (int k = 0; k < memory_.num_workers; ++k) {
+    // Acquire, paired with the release of the tag: the copy is whole.
+    if (memory_.tasks[k].undo_tag.load(std::memory_order_acquire) != UndoTag(round, block))
+      continue;
+    const float* saved = memory_.Undo(k);
+    CopyValues(values, saved, n);
+    for (int s = 0; s < memory_.num_slots; ++s) {
+      CopyValues(slots[s], saved + static_cast<std::size_t>(1 + s) * memory_.block_floats, n);
+    }
+    return true;
+  }
+  return false;  // its holder died before it changed anything
+}
+
+void LocalShard::ApplyRoundBlock(const Update& update, const RoundGrant& grant, std::size_t block) {
+  float* values;
+  float* slots[kMaxSlots];
+  BlockPointers(block, &values, slots);
+  const std::size_t n = memory_.BlockSize(block);
+  TaskSlot& me = memory_.tasks[worker_];
+  if (me.undo_tag.load(std::memory_order_relaxed) != UndoTag(grant.round, block)) {
+    float* saved = memory_.Undo(worker_);
+    me.undo_tag.store(0, std::memory_order_relaxed);
+    CopyValues(saved, values, n);
+    for (int s = 0; s < memory_.num_slots; ++s) {
+      CopyValues(saved + static_cast<std::size_t>(1 + s) * memory_.block_floats, slots[s], n);
+    }
+    me.undo_tag.store(UndoTag(grant.round, block), std::memory_order_release);
+  }
+  Failpoint("round.saved");
+  ApplyBlock(update, block);
+  Failpoint("round.applied");
+  memory_.blocks[block].round.store(grant.round, std::memory_order_release);
+}
+
+Status LocalShard::ClaimAndApplyRoundBlock(const Update& update, const RoundGrant& grant,
+                                           std::size_t b, bool take_over, bool* done) {
+  BlockState& block = memory_.blocks[b];
+  // Acquire: whoever sees the block done sees its new values.
+  *done = block.round.load(std::memory_order_acquire) >= grant.round;
+  if (*done) return {};
+  bool half_applied = false;
+  if (!TryClaim(block, MyClaim())) {
+    if (!take_over || !TryTakeOver(memory_, block, MyClaim())) return {};
+    Increment(counters().taken_over_blocks);
+    half_applied = true;
+  }
+  PASSEL_RETURN_IF_ERROR(CheckAlive());  // fenced off: the claim is void, others take it over
+  if (block.round.load(std::memory_order_acquire) < grant.round) {
+    if (half_applied) RestoreHalfAppliedBlock(grant.round, b);
+    ApplyRoundBlock(update, grant, b);
+  }
+  ReleaseClaim(block, MyClaim());
+  *done = true;
+  return {};
+}
+
+// A former life of this worker may have died within a block of this round. Its old contents are in
+// our own undo buffer, so that block must be done, by us or by others, before the buffer is used
+// again.
+Status LocalShard::ResolveOwnUndo(const Update& update, const RoundGrant& grant,
+                                  Deadline deadline) {
+  const std::uint64_t tag = memory_.tasks[worker_].undo_tag.load(std::memory_order_acquire);
+  const std::uint64_t block = (tag & 0xffffff) - 1;
+  if (tag == 0 || tag >> 24 != grant.round || block >= memory_.num_blocks) return {};
+  ClaimPatience patience(memory_, options_.stall_limit.count());
+  for (;;) {
+    bool done = false;
+    PASSEL_RETURN_IF_ERROR(ClaimAndApplyRoundBlock(update, grant, block, true, &done));
+    if (done) return {};
+    if (!patience.Wait(memory_.blocks[block], deadline)) {
+      return DeadlineExceeded(fmt::format("round {} is not applied completely", grant.round));
+    }
+  }
+}
+
+Status LocalShard::ApplyRound(const RoundGrant& grant, Deadline deadline) {
+  if (grant.count == 0 || completed_round() >= grant.round) return {};
+  int count = 0;
+  for (int k = 0; k < memory_.num_workers; ++k) {
+    if (grant.Counts(k)) gradients_[static_cast<std::size_t>(count++)] = memory_.Gradient(k, 0);
+  }
+  const Update update{Prepare(optimizer_, static_cast<std::int64_t>(grant.round)),
+                      gradients_.data(), count};
+  const std::size_t blocks = memory_.num_blocks;
+  // Always the same part of the blocks first: its slot variables stay in this core's cache.
+  const std::size_t start =
+      blocks * static_cast<std::size_t>(worker_) / static_cast<std::size_t>(memory_.num_workers);
+  std::size_t left = 0;
+  for (std::size_t i = 0; i < blocks; ++i) {
+    todo_[left++] = static_cast<std::uint32_t>((i + start) % blocks);
+  }
+  PASSEL_RETURN_IF_ERROR(ResolveOwnUndo(update, grant, deadline));
+  ClaimPatience patience(memory_, options_.stall_limit.count());
+  for (int pass = 1; left > 0; ++pass) {
+    std::size_t busy = 0;
+    for (std::size_t i = 0; i < left; ++i) {
+      bool done = false;
+      PASSEL_RETURN_IF_ERROR(ClaimAndApplyRoundBlock(update, grant, todo_[i], pass > 1, &done));
+      if (!done) todo_[busy++] = todo_[i];
+    }
+    left = busy;
+    if (left > 0 && !patience.Wait(memory_.blocks[todo_[0]], deadline)) {
+      return DeadlineExceeded(fmt::format("round {} is not applied completely", grant.round));
+    }
+  }
+  RaiseTo(memory_.state->optimizer_step, static_cast<std::int64_t>(grant.round));
+  RaiseTo(memory_.state->version, grant.round);
+  return {};
+}
+
+void LocalShard::FinishRound(const RoundGrant& grant) {
+  if (grant.count == 0) return;
+  Failpoint("round.before_finish");
+  RaiseTo(memory_.state->global_step, static_cast<std::int64_t>(grant.round));
+  const std::uint64_t before = completed_round();
+  RaiseTo(memory_.state->completed_round, grant.round);
+  if (before < grant.round) Notify(memory_.state->event);
+}
+
+Status LocalShard::AwaitCompletion(std::uint64_t round, Deadline deadline) {
+  const bool done = WaitFor(
+      memory_.state->event, options_.spin, deadline,
+      [&] { return completed_round() >= round || stopped(); }, [&] { MarkDeadByKernel(memory_); });
+  if (completed_round() >= round) return {};
+  PASSEL_RETURN_IF_ERROR(CheckAlive());
+  if (stopped()) return Cancelled("the job was stopped");
+  if (!done) return DeadlineExceeded(fmt::format("round {} is not complete", round));
+  return {};
+}
+
+}  // namespace passel

@@ -1,0 +1,54 @@
+// membership.h - who takes part: joining, leaving, dying, being evicted.
+//
+// A worker's TaskState moves by compare-and-swap only:
+//
+//   kExpected, kDone, kDead, kEvicted --Join--> kJoining(epoch+1) --> kRunning
+//   kRunning --Leave--> kDone        kJoining, kRunning --MarkDead--> kDead
+//   kRunning --Evict--> kEvicted      kExpected, kJoining --GiveUpExpecting--> kEvicted
+//
+// Whoever has proof may move another worker: the ps (its connection ended), the supervisor (its
+// child is gone) or a fellow worker (the kernel says so).
+//
+// Memory order: a transition is sequentially consistent and followed by a Notify(); who sees
+// kRunning sees the identity.
+
+#pragma once
+
+#include <vector>
+
+#include "base/process_identity.h"
+#include "base/status.h"
+#include "store/parameter_store.h"
+#include "store/shard_memory.h"
+
+namespace passel {
+
+/// Makes `who` the worker with index `worker`. Returns its epoch.
+/// Errors: kAlreadyExists when a live task holds the identity, with its pid; kInvalidArgument when
+/// the index is out of range.
+Result<std::uint32_t> Join(const ShardMemory& memory, int worker, const ProcessIdentity& who);
+
+/// A clean end. False if this life had been ended by others before.
+bool Leave(const ShardMemory& memory, int worker, std::uint32_t epoch);
+
+/// Its process is gone. A push that it had begun counts as half applied. False if that life is
+/// over already.
+bool MarkDead(const ShardMemory& memory, int worker, std::uint32_t epoch);
+
+/// It is too slow for the round; when it comes back it finds itself fenced off.
+bool Evict(const ShardMemory& memory, int worker, std::uint32_t epoch);
+
+/// It never joined in time: rounds no longer wait for it. It may still join later.
+bool GiveUpExpecting(const ShardMemory& memory, int worker);
+
+TaskState StateOf(const ShardMemory& memory, int worker);
+
+/// Asks the kernel about every running worker and marks those that are gone. Returns how many.
+int MarkDeadByKernel(const ShardMemory& memory);
+
+std::vector<Member> Membership(const ShardMemory& memory);
+
+/// True once no worker is expected, joining or running.
+bool AllWorkersEnded(const ShardMemory& memory);
+
+}  // namespace passel

@@ -1,0 +1,185 @@
+// parameter_store.h - the one interface a trainer speaks to shared parameters.
+//
+// A store owns named float32 variables and applies the optimizer to them. A worker looks at the
+// values through a ParamView, computes a gradient into memory the store lent it, and pushes it.
+// What carries this (this process, an arena, several of them) cannot be told from here: every
+// store must pass tests/store_conformance.h.
+//
+// Threads    One ParameterStore per worker and thread; any number, in any number of processes, may
+//            be open on the same variables. Stop() and the const functions may be called from any
+//            thread.
+// Errors     Returned, never thrown. After kUnavailable (a peer died) or kAborted (this task was
+//            evicted) reopen the store: retrying cannot help.
+// Waits      Only WaitUntilInitialized(), Push() and Wait() block, and never beyond their deadline.
+
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/status.h"
+#include "store/mode.h"
+#include "store/shard_memory.h"
+#include "store/variable_table.h"
+
+namespace passel {
+
+/// Updates applied to a shard since creation: starts at 0, never decreases.
+using Version = std::uint64_t;
+
+/// What a pull is to bring up to date. Everything is the common case and costs nothing to say.
+class Selection {
+ public:
+  struct Rows {
+    VarId variable;
+    std::int64_t first_row;
+    std::int64_t rows;
+  };
+  static Selection Everything() { return Selection(); }
+  /// Rows outside this list may be stale or unset in the view.
+  static Selection Only(std::vector<Rows> rows) {
+    Selection selection;
+    selection.everything_ = false;
+    selection.rows_ = std::move(rows);
+    return selection;
+  }
+  bool everything() const { return everything_; }
+  std::span<const Rows> rows() const { return rows_; }
+
+ private:
+  bool everything_ = true;
+  std::vector<Rows> rows_;
+};
+
+enum class PullMode {
+  kView,  ///< the shared values themselves; in the async modes others change them meanwhile
+  kCopy,  ///< a private copy, so that forward and backward pass see one set of values
+};
+
+/// Current values, without a copy where memory is shared. Valid until the store's next Pull();
+/// holding one blocks nobody.
+/// Async modes: not a snapshot; one element may already hold a later update than its neighbour.
+/// Round modes: between two rounds every element is exactly `version()`.
+class ParamView {
+ public:
+  ParamView() = default;
+  ParamView(const float* const* values, const VariableTable* table, Version version,
+            std::uint32_t stamp)
+      : values_(values), table_(table), version_(version), stamp_(stamp) {}
+
+  /// float32, row-major in the variable's shape, 64-byte aligned.
+  std::span<const float> values(VarId id) const { return {values_[id], (*table_)[id].elements}; }
+  /// Of shard 0, when it was pulled.
+  Version version() const { return version_; }
+  /// Names the versions of all shards at this pull. For Push(); the last eight pulls are known.
+  std::uint32_t stamp() const { return stamp_; }
+
+ private:
+  const float* const* values_ = nullptr;
+  const VariableTable* table_ = nullptr;
+  Version version_ = 0;
+  std::uint32_t stamp_ = 0;
+};
+
+/// Memory for one gradient, lent by the store: the worker's slot in the arena, or registered
+/// memory. A cheap handle; the memory stays the store's.
+class GradientBuffer {
+ public:
+  GradientBuffer() = default;
+  GradientBuffer(float* const* values, const VariableTable* table, int slot)
+      : values_(values), table_(table), slot_(slot) {}
+  /// float32, laid out like the variable. Contents are unspecified: overwrite, do not add.
+  std::span<float> values(VarId id) const { return {values_[id], (*table_)[id].elements}; }
+  int slot() const { return slot_; }
+
+ private:
+  float* const* values_ = nullptr;
+  const VariableTable* table_ = nullptr;
+  int slot_ = -1;
+};
+
+/// What became of one gradient.
+struct PushOutcome {
+  bool applied = false;          ///< false: it came too late for its round
+  Version version = 0;           ///< of shard 0, after this update
+  std::int64_t global_step = 0;  ///< this update's own number, counted from 1
+  std::uint64_t staleness = 0;   ///< updates between its pull and its apply; the largest shard's
+};
+
+/// The wait handle of one push.
+struct Ticket {
+  std::uint64_t id = 0;
+};
+
+struct Member {
+  int worker = 0;
+  Phase phase = Phase::kExpected;
+  std::uint32_t epoch = 0;
+  std::int32_t pid = 0;
+  std::uint64_t local_steps = 0;
+  std::int64_t heartbeat_age_ns = 0;  ///< since its last push or wait; 0 if it never joined
+};
+
+class ParameterStore {
+ public:
+  virtual ~ParameterStore() = default;
+
+  virtual const VariableTable& variables() const = 0;
+  virtual Mode mode() const = 0;
+  virtual int worker() const = 0;
+
+  // --- Life --------------------------------------------------------------------------------
+
+  /// Writes the first values: `fill` gets each variable in turn. Slot variables get their initial
+  /// values. Opens the store to everyone who waits below. For the chief, once; a chief that comes
+  /// back finds initialized() and leaves the values alone.
+  virtual Status Initialize(const std::function<void(VarId, std::span<float>)>& fill) = 0;
+  virtual bool initialized() const = 0;
+  /// Errors: kDeadlineExceeded; kCancelled after Stop().
+  virtual Status WaitUntilInitialized(Deadline deadline) = 0;
+  /// This worker is done: rounds no longer wait for it. The store is closed.
+  virtual Status Leave() = 0;
+
+  // --- One step ----------------------------------------------------------------------------
+
+  /// Costs nothing where memory is shared and `mode` is kView.
+  /// Errors: kCancelled after Stop(); kAborted when evicted.
+  virtual Result<ParamView> Pull(const Selection& what, PullMode mode) = 0;
+
+  /// Yours until it is pushed.
+  virtual GradientBuffer LendGradient() = 0;
+  /// False if any element is NaN or infinite; its variable is named in `*variable` if not null.
+  virtual bool GradientIsFinite(const GradientBuffer& gradient, std::string* variable) const = 0;
+
+  /// Hands in dL/dw, computed on the values of the pull `stamp`. The buffer returns to the store.
+  /// Async modes: applied when this returns. Round modes: arrives; Wait() finishes the round.
+  /// Errors: kDeadlineExceeded (locked mode: a live task held a block all the while; what was not
+  /// applied is given up); kAborted; kCancelled.
+  virtual Result<Ticket> Push(const GradientBuffer& gradient, std::uint32_t stamp,
+                              Deadline deadline) = 0;
+
+  /// Memory order: acquire. After OK this thread sees the applied update.
+  /// Errors: kDeadlineExceeded (the push stands, call again); kAborted; kCancelled after Stop().
+  virtual Result<PushOutcome> Wait(Ticket ticket, Deadline deadline) = 0;
+
+  // --- The job -----------------------------------------------------------------------------
+
+  /// Updates applied: one per gradient in the async modes, one per round in the round modes.
+  virtual std::int64_t global_step() const = 0;
+  /// Asks every worker to leave after its current step. Never undone.
+  virtual void Stop() = 0;
+  virtual bool stopped() const = 0;
+  virtual std::vector<Member> membership() const = 0;
+  /// Workers that a push of this store is waiting for at this moment, for log lines.
+  virtual std::vector<Member> WaitingFor() const = 0;
+  /// This worker's counters, in shared memory.
+  virtual WorkerCounters& counters() = 0;
+};
+
+}  // namespace passel

@@ -1,0 +1,82 @@
+// shard.h - one ps task's part of the variables, as one worker reaches it.
+//
+// ShardedStore makes one ParameterStore of several of these. Shard 0 is the lead: it alone counts
+// global steps, decides rounds and knows the members; the others follow its round number.
+//
+// A round over shards 0..P-1 goes like this, in every worker:
+//   1. Stage(slot) on every shard       the gradient is in place
+//   2. Arrive(round) on the lead
+//   3. AwaitRound(round) on the lead    -> RoundGrant: who is counted
+//   4. ApplyRound(grant) on every shard -> returns when all its blocks are done, by whomever
+//   5. FinishRound(grant) on the lead   -> the next round may begin
+// Every step may be repeated by another worker: a member that dies leaves nothing undone.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/status.h"
+#include "store/parameter_store.h"
+#include "store/shard_memory.h"
+
+namespace passel {
+
+/// The decision of one round: whose gradients are averaged.
+struct RoundGrant {
+  std::uint64_t round = 0;
+  int count = 0;  ///< members, at least 1
+  WorkerMask members{};
+  bool Counts(int worker) const {
+    return members[static_cast<std::size_t>(worker) / 64] >> (worker % 64) & 1;
+  }
+};
+
+class Shard {
+ public:
+  virtual ~Shard() = default;
+
+  /// Current values of the shard, padding included; a view or, after Refresh(), a replica.
+  virtual const float* values() const = 0;
+  /// Memory of gradient slot `slot`.
+  virtual float* gradient(int slot) const = 0;
+  virtual int gradient_slots() const = 0;
+  virtual Version version() const = 0;
+
+  /// For the chief, before Open(): memory of the values to be written in place.
+  virtual float* values_for_initialization() = 0;
+  /// Sets the slot variables to their first values and opens the shard.
+  virtual Status Open() = 0;
+  virtual bool initialized() const = 0;
+  virtual Status WaitUntilInitialized(Deadline deadline) = 0;
+  virtual Status Leave() = 0;
+  /// kAborted if this worker's life was ended by others (evicted, or taken for dead).
+  virtual Status CheckAlive() const = 0;
+
+  /// Async modes: applies the gradient at once. `*version_before` is set on success.
+  virtual Status Apply(int slot, Deadline deadline, Version* version_before) = 0;
+
+  virtual Status Stage(int slot) = 0;
+  virtual std::uint64_t completed_round() const = 0;                                  // lead
+  virtual bool RoundDecided(std::uint64_t round) const = 0;                           // lead
+  virtual Status Arrive(std::uint64_t round) = 0;                                     // lead
+  virtual Result<RoundGrant> AwaitRound(std::uint64_t round, Deadline deadline) = 0;  // lead
+  virtual Status ApplyRound(const RoundGrant& grant, Deadline deadline) = 0;
+  virtual void FinishRound(const RoundGrant& grant) = 0;
+  /// Until that round is complete without us.
+  virtual Status AwaitCompletion(std::uint64_t round, Deadline deadline) = 0;  // lead
+
+  virtual std::int64_t global_step() const = 0;        // lead
+  virtual std::int64_t IncrementGlobalStep() = 0;      // lead; returns the new value
+  virtual void Stop() = 0;                             // lead
+  virtual bool stopped() const = 0;                    // lead
+  virtual std::vector<Member> membership() const = 0;  // lead
+  /// Members that have not arrived in `round`.
+  virtual std::vector<Member> MissingIn(std::uint64_t round) const = 0;  // lead
+  virtual WorkerCounters& counters() = 0;
+};
+
+}  // namespace passel

@@ -1,0 +1,170 @@
+// shard_memory.h - the words through which the tasks of one shard work together.
+//
+// Everything here lives in memory that a carrier lends (an arena, or the heap of one process), at a
+// different address in every task: no pointers, no virtual functions, trivially copyable but for
+// the atomics. Any change of these bytes must raise shm::kLayoutVersion.
+//
+// Who writes what
+//   ShardState    everyone, by atomic read-modify-write
+//   TaskSlot      `state`: everyone, by compare-and-swap; the rest: its worker alone
+//   BlockState    whoever holds the claim; `claim` itself by compare-and-swap
+
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/process_identity.h"
+#include "optim/optimizer.h"
+#include "store/event_word.h"
+
+namespace passel {
+
+inline constexpr int kMaxWorkers = 256;
+inline constexpr int kMaskWords = kMaxWorkers / 64;
+inline constexpr int kMaxGradientSlots = 3;  ///< per worker
+inline constexpr std::size_t kMaxBlocks = (std::size_t{1} << 24) - 2;
+
+/// The members of one round, bit k = worker k.
+using WorkerMask = std::array<std::uint64_t, kMaskWords>;
+
+enum class Phase : std::uint8_t {
+  kExpected = 0,  ///< never joined; rounds wait for it
+  kJoining,       ///< writes its identity
+  kRunning,
+  kDone,     ///< finished and left
+  kDead,     ///< its process is gone
+  kEvicted,  ///< too slow for a round; fenced off until it joins again
+};
+
+/// A worker's life: `epoch` counts its joins from 1, so a task that was replaced can never pass for
+/// its successor.
+struct TaskState {
+  std::uint32_t epoch = 0;
+  Phase phase = Phase::kExpected;
+
+  std::uint64_t Pack() const {
+    return std::uint64_t{epoch} << 8 | static_cast<std::uint8_t>(phase);
+  }
+  static TaskState Unpack(std::uint64_t word) {
+    return {static_cast<std::uint32_t>(word >> 8), static_cast<Phase>(word & 0xff)};
+  }
+  bool operator==(const TaskState&) const = default;
+};
+
+/// Counts of values: exact below 128, then eight buckets per power of two.
+struct Histogram {
+  static constexpr int kExact = 128;
+  static constexpr int kBuckets = kExact + 8 * (64 - 7);
+  std::atomic<std::uint64_t> counts[kBuckets];
+  std::atomic<std::uint64_t> maximum;
+};
+
+/// What a worker counts; it is the only writer, so relaxed loads and stores suffice. Survives the
+/// worker's death and its next life.
+struct WorkerCounters {
+  std::atomic<std::uint64_t> local_steps;   ///< gradients pushed
+  std::atomic<std::uint64_t> pushes_begun;  ///< > pushes_ended after a death: one half applied
+  std::atomic<std::uint64_t> pushes_ended;
+  std::atomic<std::uint64_t> half_applied;       ///< deaths between begin and end of a push
+  std::atomic<std::uint64_t> dropped;            ///< gradients that came too late for their round
+  std::atomic<std::uint64_t> skipped;            ///< gradients that were not finite
+  std::atomic<std::uint64_t> overlapped_blocks;  ///< entered while another task held the claim
+  std::atomic<std::uint64_t> taken_over_blocks;  ///< claims taken from dead or evicted tasks
+  std::atomic<std::uint64_t> pull_ns, compute_ns, push_ns, wait_ns;
+  std::atomic<std::int64_t> first_step_ns, last_step_ns;   ///< MonotonicNs(); 0: none yet
+  std::atomic<std::uint64_t> cursor_epochs, cursor_index;  ///< of its batch sampler
+  std::atomic<double> loss;                                ///< of its last batch, per example
+  std::atomic<double> accuracy;                            ///< of its last batch, 0..1
+  std::atomic<double> final_accuracy;  ///< on the test images at its own end; negative: none yet
+  Histogram staleness;                 ///< updates
+  Histogram push_latency_ns;
+};
+
+/// One worker as the others see it.
+struct TaskSlot {
+  alignas(128) std::atomic<std::uint64_t> state;  // TaskState
+  ProcessIdentity identity;                       // valid in every phase but kExpected, kJoining
+  std::atomic<std::int64_t> heartbeat_ns;         // MonotonicNs() of its last push or wait
+
+  alignas(128) std::atomic<std::uint64_t> arrived_round;  // last round its gradient is ready for
+  std::atomic<std::uint64_t> undo_tag;  // round << 24 | block + 1 of the saved block; 0: none
+  // Members of the round this task proposes; [round & 1]. Stable while that round is applied.
+  std::atomic<std::uint64_t> proposal[2][kMaskWords];
+
+  alignas(128) WorkerCounters counters;
+};
+
+/// One block of consecutive floats of the shard. A line pair of its own: neighbours do not collide.
+struct alignas(128) BlockState {
+  std::atomic<std::uint64_t> claim;  // 0: free, else Claim::Pack()
+  std::atomic<std::uint64_t> round;  // last round applied to this block
+};
+
+/// Who holds a block.
+struct Claim {
+  std::uint32_t epoch = 0;
+  int worker = 0;
+  std::uint64_t Pack() const {
+    return std::uint64_t{epoch} << 16 | static_cast<std::uint64_t>(worker + 1);
+  }
+  static Claim Unpack(std::uint64_t word) {
+    return {static_cast<std::uint32_t>(word >> 16), static_cast<int>(word & 0xffff) - 1};
+  }
+};
+
+/// The state of one shard as a whole. In a job of several shards the words marked (lead) count in
+/// shard 0 only.
+struct ShardState {
+  alignas(128) std::atomic<std::uint64_t> version;        // updates applied
+  alignas(128) std::atomic<std::int64_t> optimizer_step;  // taken once per update, by every worker
+  alignas(128) std::atomic<std::int64_t> global_step;     // (lead)
+  // (lead) round << 16 | worker: the round decided last, and whose proposal names its members.
+  alignas(128) std::atomic<std::uint64_t> decision;
+  alignas(128) std::atomic<std::uint64_t> completed_round;
+  alignas(128) std::atomic<std::uint32_t> initialized;  // 1: the chief has written the values
+  std::atomic<std::uint32_t> stop;                      // (lead) 1: everyone leaves
+  EventWord event;  // any change of the words above that somebody may wait for
+};
+
+/// Where the parts of one shard are in this process. A carrier fills it in.
+struct ShardMemory {
+  ShardState* state = nullptr;
+  TaskSlot* tasks = nullptr;     // [num_workers]
+  BlockState* blocks = nullptr;  // [num_blocks]
+  float* values = nullptr;       // [floats]
+  float* slots[kMaxSlots] = {};  // each [floats]
+  float* gradients = nullptr;    // worker-major: [num_workers][gradient_slots][floats]
+  float* undo = nullptr;         // [num_workers][1 + num_slots][block_floats]; round modes only
+
+  std::size_t floats = 0;  // padding included
+  std::size_t block_floats = 0;
+  std::size_t num_blocks = 0;
+  int num_workers = 0;
+  int gradient_slots = 0;  // per worker
+  int num_slots = 0;       // slot variables of the optimizer
+
+  std::size_t BlockBegin(std::size_t block) const { return block * block_floats; }
+  std::size_t BlockSize(std::size_t block) const {
+    const std::size_t left = floats - block * block_floats;
+    return left < block_floats ? left : block_floats;
+  }
+  float* Gradient(int worker, int slot) const {
+    return gradients +
+           (static_cast<std::size_t>(worker) * static_cast<std::size_t>(gradient_slots) +
+            static_cast<std::size_t>(slot)) *
+               floats;
+  }
+  float* Undo(int worker) const {
+    return undo + static_cast<std::size_t>(worker) * static_cast<std::size_t>(1 + num_slots) *
+                      block_floats;
+  }
+};
+
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+static_assert(std::atomic<double>::is_always_lock_free);
+static_assert(sizeof(TaskSlot) % 128 == 0 && sizeof(BlockState) == 128);
+
+}  // namespace passel

@@ -1,0 +1,237 @@
+#include "store/sharded_store.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "optim/update_kernels.h"
+#include "store/histogram.h"
+
+namespace passel {
+namespace {
+
+#if defined(PASSEL_ATOMIC_VALUES)
+constexpr bool kViewsAreCopies = true;  // sanitizer builds: every access to shared values is atomic
+#else
+constexpr bool kViewsAreCopies = false;
+#endif
+
+std::int64_t RowElements(const VariableInfo& v) {
+  std::int64_t elements = 1;
+  for (std::size_t d = 1; d < v.shape.size(); ++d) elements *= v.shape[d];
+  return elements;
+}
+
+}  // namespace
+
+ShardedStore::ShardedStore(VariableTable table, Mode mode, int worker,
+                           std::vector<std::unique_ptr<Shard>> shards)
+    : table_(std::move(table)), mode_(mode), worker_(worker), shards_(std::move(shards)) {
+  PASSEL_CHECK(!shards_.empty() && static_cast<int>(shards_.size()) == table_.shards(),
+               "one shard for each ps task of the table");
+  for (const VariableInfo& v : table_.all()) {
+    shared_values_.push_back(shards_[static_cast<std::size_t>(v.shard)]->values() + v.offset);
+  }
+  for (int slot = 0; slot < lead().gradient_slots(); ++slot) {
+    auto& pointers = gradient_values_.emplace_back();
+    for (const VariableInfo& v : table_.all()) {
+      pointers.push_back(shards_[static_cast<std::size_t>(v.shard)]->gradient(slot) + v.offset);
+    }
+  }
+}
+
+ShardedStore::~ShardedStore() = default;
+
+Status ShardedStore::Initialize(const std::function<void(VarId, std::span<float>)>& fill) {
+  for (VarId id = 0; id < table_.size(); ++id) {
+    const VariableInfo& v = table_[id];
+    float* values = shards_[static_cast<std::size_t>(v.shard)]->values_for_initialization();
+    fill(id, {values + v.offset, v.elements});
+  }
+  // The lead last: it is what the others look at first.
+  for (std::size_t s = shards_.size(); s-- > 0;) PASSEL_RETURN_IF_ERROR(shards_[s]->Open());
+  return {};
+}
+
+bool ShardedStore::initialized() const {
+  return std::all_of(shards_.begin(), shards_.end(),
+                     [](const auto& shard) { return shard->initialized(); });
+}
+
+Status ShardedStore::WaitUntilInitialized(Deadline deadline) {
+  for (const auto& shard : shards_) PASSEL_RETURN_IF_ERROR(shard->WaitUntilInitialized(deadline));
+  return IsRoundMode(mode_) ? FinishInterruptedRound(deadline) : Status();
+}
+
+// A round was decided, then members died: it must be complete before this worker's gradient slot,
+// which it may count, is written again.
+Status ShardedStore::FinishInterruptedRound(Deadline deadline) {
+  const std::uint64_t next = lead().completed_round() + 1;
+  if (!lead().RoundDecided(next)) return {};
+  PASSEL_ASSIGN_OR_RETURN(const RoundGrant grant, lead().AwaitRound(next, deadline));
+  for (const auto& shard : shards_) PASSEL_RETURN_IF_ERROR(shard->ApplyRound(grant, deadline));
+  lead().FinishRound(grant);
+  return {};
+}
+
+Status ShardedStore::Leave() {
+  Status first;
+  for (const auto& shard : shards_) {
+    Status status = shard->Leave();
+    if (first.ok()) first = std::move(status);
+  }
+  return first;
+}
+
+Result<ParamView> ShardedStore::Pull(const Selection& what, PullMode mode) {
+  if (stopped()) return Cancelled("the job was stopped");
+  PASSEL_RETURN_IF_ERROR(lead().CheckAlive());
+  const std::uint32_t stamp = next_stamp_++;
+  Versions& versions = pulled_[stamp % kStamps];
+  for (std::size_t s = 0; s < shards_.size(); ++s) versions[s] = shards_[s]->version();
+  if (mode == PullMode::kView && !kViewsAreCopies) {
+    return ParamView(shared_values_.data(), &table_, versions[0], stamp);
+  }
+  if (copied_values_.empty()) {
+    std::size_t floats = 0;
+    for (int s = 0; s < table_.shards(); ++s) floats += table_.ShardFloats(s);
+    copy_.resize(floats + kVariableAlignment);
+    auto address = reinterpret_cast<std::uintptr_t>(copy_.data());
+    float* next = copy_.data() + ((64 - address % 64) % 64) / sizeof(float);
+    for (const VariableInfo& v : table_.all()) {
+      copied_values_.push_back(next);
+      next += (v.elements + kVariableAlignment - 1) / kVariableAlignment * kVariableAlignment;
+    }
+  }
+  const auto copy_rows = [&](VarId id, std::size_t first, std::size_t count) {
+    CopyValues(const_cast<float*>(copied_values_[id]) + first, shared_values_[id] + first, count);
+  };
+  if (what.everything()) {
+    for (VarId id = 0; id < table_.size(); ++id) copy_rows(id, 0, table_[id].elements);
+  } else {
+    for (const Selection::Rows& rows : what.rows()) {
+      const VariableInfo& v = table_[rows.variable];
+      const std::int64_t row = RowElements(v);
+      if (rows.first_row < 0 || rows.rows < 0 || v.shape.empty() ||
+          rows.first_row > v.shape[0] - rows.rows) {
+        return InvalidArgument(fmt::format("rows {} to {} of \"{}\" do not exist", rows.first_row,
+                                           rows.first_row + rows.rows, v.name));
+      }
+      copy_rows(rows.variable, static_cast<std::size_t>(rows.first_row * row),
+                static_cast<std::size_t>(rows.rows * row));
+    }
+  }
+  return ParamView(copied_values_.data(), &table_, versions[0], stamp);
+}
+
+GradientBuffer ShardedStore::LendGradient() {
+  const int slot = next_slot_;
+  // Rounds read slot 0 of every member.
+  if (!IsRoundMode(mode_)) next_slot_ = (next_slot_ + 1) % lead().gradient_slots();
+  return GradientBuffer(gradient_values_[static_cast<std::size_t>(slot)].data(), &table_, slot);
+}
+
+bool ShardedStore::GradientIsFinite(const GradientBuffer& gradient, std::string* variable) const {
+  for (VarId id = 0; id < table_.size(); ++id) {
+    const std::span<const float> values = gradient.values(id);
+    if (AllFinite(values.data(), values.size())) continue;
+    if (variable != nullptr) *variable = table_[id].name;
+    return false;
+  }
+  return true;
+}
+
+std::uint64_t ShardedStore::Staleness(const Versions& at_apply, std::uint32_t stamp) const {
+  std::uint64_t largest = 0;
+  const Versions& pulled = pulled_[stamp % kStamps];
+  for (std::size_t s = 0; s < shards_.size(); ++s) {
+    if (at_apply[s] > pulled[s]) largest = std::max(largest, at_apply[s] - pulled[s]);
+  }
+  return largest;
+}
+
+Result<Ticket> ShardedStore::Push(const GradientBuffer& gradient, std::uint32_t stamp,
+                                  Deadline deadline) {
+  PASSEL_CHECK(next_stamp_ - stamp <= kStamps, "the pull of this gradient is too long ago");
+  PASSEL_CHECK(!round_open_, "Wait() for the last push first");
+  const std::int64_t begin = MonotonicNs();
+  WorkerCounters& count = counters();
+  if (IsRoundMode(mode_)) {
+    round_ = lead().completed_round() + 1;
+    round_stamp_ = stamp;
+    for (const auto& shard : shards_) PASSEL_RETURN_IF_ERROR(shard->Stage(gradient.slot()));
+    PASSEL_RETURN_IF_ERROR(lead().Arrive(round_));
+    round_open_ = true;
+  } else {
+    PASSEL_ASSIGN_OR_RETURN(outcome_, PushNow(gradient.slot(), stamp, deadline));
+    Record(count.staleness, outcome_.staleness);
+    Increment(count.local_steps);
+  }
+  const std::int64_t end = MonotonicNs();
+  Increment(count.push_ns, static_cast<std::uint64_t>(end - begin));
+  if (!IsRoundMode(mode_)) Record(count.push_latency_ns, static_cast<std::uint64_t>(end - begin));
+  return Ticket{next_ticket_++};
+}
+
+Result<PushOutcome> ShardedStore::PushNow(int slot, std::uint32_t stamp, Deadline deadline) {
+  Versions at_apply{};
+  for (std::size_t s = shards_.size(); s-- > 0;) {
+    PASSEL_RETURN_IF_ERROR(shards_[s]->Apply(slot, deadline, &at_apply[s]));
+  }
+  PushOutcome outcome;
+  outcome.applied = true;
+  outcome.global_step = lead().IncrementGlobalStep();
+  outcome.version = at_apply[0] + 1;
+  outcome.staleness = Staleness(at_apply, stamp);
+  return outcome;
+}
+
+Result<PushOutcome> ShardedStore::Wait(Ticket ticket, Deadline deadline) {
+  PASSEL_CHECK(ticket.id + 1 == next_ticket_, "only the last push can be waited for");
+  return round_open_ ? FinishRound(deadline) : Result<PushOutcome>(outcome_);
+}
+
+Result<PushOutcome> ShardedStore::FinishRound(Deadline deadline) {
+  WorkerCounters& count = counters();
+  const std::int64_t begin = MonotonicNs();
+  Result<RoundGrant> grant = lead().AwaitRound(round_, deadline);
+  std::int64_t decided = MonotonicNs();
+  Increment(count.wait_ns, static_cast<std::uint64_t>(decided - begin));
+  if (!grant.ok()) return grant.status();
+
+  PushOutcome outcome;
+  outcome.applied = grant->Counts(worker_);
+  if (outcome.applied) {
+    for (const auto& shard : shards_) PASSEL_RETURN_IF_ERROR(shard->ApplyRound(*grant, deadline));
+    lead().FinishRound(*grant);
+    Versions at_apply;
+    at_apply.fill(round_ - 1);
+    outcome.staleness = Staleness(at_apply, round_stamp_);
+    Record(count.staleness, outcome.staleness);
+  } else {
+    // It came too late. The next gradient must not come before this round is over.
+    PASSEL_RETURN_IF_ERROR(lead().AwaitCompletion(round_, deadline));
+    Increment(count.dropped);
+  }
+  outcome.version = round_;
+  outcome.global_step = static_cast<std::int64_t>(round_);
+  outcome_ = outcome;
+  round_open_ = false;
+  Increment(count.local_steps);
+  const std::int64_t end = MonotonicNs();
+  Increment(count.push_ns, static_cast<std::uint64_t>(end - decided));
+  Record(count.push_latency_ns, static_cast<std::uint64_t>(end - begin));
+  return outcome;
+}
+
+std::int64_t ShardedStore::global_step() const { return lead().global_step(); }
+void ShardedStore::Stop() { lead().Stop(); }
+bool ShardedStore::stopped() const { return lead().stopped(); }
+std::vector<Member> ShardedStore::membership() const { return lead().membership(); }
+std::vector<Member> ShardedStore::WaitingFor() const {
+  return round_open_ ? lead().MissingIn(round_) : std::vector<Member>();
+}
+WorkerCounters& ShardedStore::counters() { return lead().counters(); }
+
+}  // namespace passel

@@ -1,0 +1,74 @@
+// sharded_store.h - one ParameterStore out of P shards.
+//
+// Shard 0 leads: global step, rounds, membership and stop are its. An async push is applied to the
+// others first, so that the global step moves after all variables have.
+
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "store/parameter_store.h"
+#include "store/shard.h"
+
+namespace passel {
+
+class ShardedStore final : public ParameterStore {
+ public:
+  /// `shards[i]` owns the variables that `table` places on shard i, all joined as `worker`.
+  ShardedStore(VariableTable table, Mode mode, int worker,
+               std::vector<std::unique_ptr<Shard>> shards);
+  ~ShardedStore() override;
+
+  const VariableTable& variables() const override { return table_; }
+  Mode mode() const override { return mode_; }
+  int worker() const override { return worker_; }
+  Status Initialize(const std::function<void(VarId, std::span<float>)>& fill) override;
+  bool initialized() const override;
+  Status WaitUntilInitialized(Deadline deadline) override;
+  Status Leave() override;
+  Result<ParamView> Pull(const Selection& what, PullMode mode) override;
+  GradientBuffer LendGradient() override;
+  bool GradientIsFinite(const GradientBuffer& gradient, std::string* variable) const override;
+  Result<Ticket> Push(const GradientBuffer& gradient, std::uint32_t stamp,
+                      Deadline deadline) override;
+  Result<PushOutcome> Wait(Ticket ticket, Deadline deadline) override;
+  std::int64_t global_step() const override;
+  void Stop() override;
+  bool stopped() const override;
+  std::vector<Member> membership() const override;
+  std::vector<Member> WaitingFor() const override;
+  WorkerCounters& counters() override;
+
+ private:
+  static constexpr std::uint32_t kStamps = 8;
+  using Versions = std::array<Version, kMaxShards>;
+
+  Shard& lead() { return *shards_[0]; }
+  const Shard& lead() const { return *shards_[0]; }
+  Status FinishInterruptedRound(Deadline deadline);
+  Result<PushOutcome> PushNow(int slot, std::uint32_t stamp, Deadline deadline);
+  Result<PushOutcome> FinishRound(Deadline deadline);
+  std::uint64_t Staleness(const Versions& at_apply, std::uint32_t stamp) const;
+
+  const VariableTable table_;
+  const Mode mode_;
+  const int worker_;
+  std::vector<std::unique_ptr<Shard>> shards_;
+  std::vector<const float*> shared_values_;           // [variables]: in the shards
+  std::vector<float> copy_;                           // all variables, for PullMode::kCopy
+  std::vector<const float*> copied_values_;           // [variables]: in copy_
+  std::vector<std::vector<float*>> gradient_values_;  // [gradient slots][variables]
+  std::array<Versions, kStamps> pulled_{};            // ring, by stamp
+  std::uint32_t next_stamp_ = 0;
+  int next_slot_ = 0;
+  std::uint64_t next_ticket_ = 1;
+  std::uint64_t round_ = 0;        // the round of the open ticket
+  std::uint32_t round_stamp_ = 0;  // its pull
+  bool round_open_ = false;
+  PushOutcome outcome_;  // of the last ticket, async modes
+};
+
+}  // namespace passel

@@ -1,0 +1,40 @@
+// store_plan.h - everything that decides the shape of a store: what the chief proposes and every
+// other task must agree with.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/status.h"
+#include "optim/optimizer.h"
+#include "store/mode.h"
+#include "store/shard_memory.h"
+#include "store/variable_table.h"
+
+namespace passel {
+
+struct StorePlan {
+  Mode mode = Mode::kHogwild;
+  OptimizerConfig optimizer;
+  int num_workers = 1;              ///< 1 to kMaxWorkers
+  int gradient_slots = 1;           ///< per worker, 1 to kMaxGradientSlots
+  std::size_t block_floats = 2048;  ///< floats per claim; a multiple of 16
+  VariableTable variables;
+
+  /// Errors: kInvalidArgument with the limit, the value and the fix.
+  Status Validate() const;
+  /// Equal plans, equal hashes, on any machine.
+  std::uint64_t Hash() const;
+
+  std::size_t NumBlocks(int shard) const {
+    return (variables.ShardFloats(shard) + block_floats - 1) / block_floats;
+  }
+};
+
+/// For the way from the chief to the ps.
+std::string ToJson(const StorePlan& plan);
+/// Errors: kInvalidArgument for anything that ToJson() would not write.
+Result<StorePlan> PlanFromJson(const std::string& text);
+
+}  // namespace passel

@@ -1,0 +1,16 @@
+// update.h - what one sweep over the blocks applies. Inside the engine only.
+
+#pragma once
+
+#include "optim/update_kernels.h"
+#include "store/local_shard.h"
+
+namespace passel {
+
+struct LocalShard::Update {
+  StepScalars scalars;
+  const float* const* gradients;  // [count], each the whole shard
+  int count;                      // > 1: their mean, summed in this order
+};
+
+}  // namespace passel

@@ -1,0 +1,85 @@
+#include "store/variable_table.h"
+
+#include <fmt/core.h>
+
+#include <limits>
+#include <set>
+
+#include "base/hash.h"
+
+namespace passel {
+
+Result<VariableTable> VariableTable::Build(std::vector<VariableInfo> variables, int shards) {
+  if (shards < 1 || shards > kMaxShards) {
+    return InvalidArgument(
+        fmt::format("a store has 1 to {} ps tasks, not {}: change --ps", kMaxShards, shards));
+  }
+  if (variables.size() > kMaxVariables) {
+    return InvalidArgument(fmt::format("a model has at most {} variables and parts, not {}",
+                                       kMaxVariables, variables.size()));
+  }
+  VariableTable table;
+  table.shards_ = shards;
+  table.shard_floats_.assign(static_cast<std::size_t>(shards), 0);
+  std::set<std::string> names;
+  for (VariableInfo& v : variables) {
+    if (v.name.empty() || v.name.size() > kMaxNameBytes || v.logical.size() > kMaxNameBytes) {
+      return InvalidArgument(fmt::format("variable names have 1 to {} bytes, \"{}\" has {}",
+                                         kMaxNameBytes, v.name, v.name.size()));
+    }
+    if (!names.insert(v.name).second) {
+      return InvalidArgument(
+          fmt::format("two variables are named \"{}\": names are unique", v.name));
+    }
+    if (v.shard < 0 || v.shard >= shards) {
+      return InvalidArgument(
+          fmt::format("variable \"{}\" is placed on ps {} of {}", v.name, v.shard, shards));
+    }
+    if (v.shape.size() > kMaxRank) {
+      return InvalidArgument(fmt::format("variable \"{}\" has rank {}, the most is {}", v.name,
+                                         v.shape.size(), kMaxRank));
+    }
+    // Half of the address space in bytes: no later sum of a few of these can wrap.
+    std::uint64_t elements = 1;
+    for (const std::int64_t d : v.shape) {
+      if (d < 0 || (d > 0 && elements > (std::uint64_t{1} << 56) / static_cast<std::uint64_t>(d))) {
+        return InvalidArgument(
+            fmt::format("variable \"{}\" has a dimension of {}: too large", v.name, d));
+      }
+      elements *= static_cast<std::uint64_t>(d);
+    }
+    v.elements = elements;
+    std::size_t& end = table.shard_floats_[static_cast<std::size_t>(v.shard)];
+    v.offset = end;
+    end += (elements + kVariableAlignment - 1) / kVariableAlignment * kVariableAlignment;
+    if (end > (std::size_t{1} << 57)) {
+      return InvalidArgument(
+          fmt::format("the variables of ps {} do not fit an address space", v.shard));
+    }
+  }
+  table.variables_ = std::move(variables);
+  return table;
+}
+
+std::size_t VariableTable::TotalElements() const {
+  std::size_t total = 0;
+  for (const VariableInfo& v : variables_) total += v.elements;
+  return total;
+}
+
+std::uint64_t VariableTable::Hash() const {
+  Fnv1a hash;
+  hash.AddNumber(static_cast<std::uint64_t>(shards_));
+  for (const VariableInfo& v : variables_) {
+    hash.AddText(v.name);
+    hash.AddText(v.logical);
+    hash.AddNumber(v.shape.size());
+    for (const std::int64_t d : v.shape) hash.AddNumber(static_cast<std::uint64_t>(d));
+    hash.AddNumber(static_cast<std::uint64_t>(v.first_row));
+    hash.AddNumber(static_cast<std::uint64_t>(v.shard));
+    hash.AddNumber(v.offset);
+  }
+  return hash.value();
+}
+
+}  // namespace passel

@@ -1,0 +1,69 @@
+// variable_table.h - which named tensors there are, and where each one lives.
+//
+// A variable that is split by rows over several ps tasks has one entry per part; `logical` joins
+// them again. Every task of a job holds the same table: its hash is compared at attach.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace passel {
+
+/// Index into VariableTable::all(), in creation order.
+using VarId = std::uint32_t;
+
+/// One contiguous piece of one float32 variable.
+struct VariableInfo {
+  std::string name;                 ///< "hid_w", or "hid_w/part_1" for a part
+  std::string logical;              ///< "hid_w" for both
+  std::vector<std::int64_t> shape;  ///< of this piece, row-major
+  std::int64_t first_row = 0;       ///< of this piece within the logical variable
+  int shard = 0;                    ///< the ps task that owns it
+  std::size_t offset = 0;           ///< first element within the shard's values; multiple of 16
+  std::size_t elements = 0;         ///< product of `shape`
+};
+
+/// Variables start at multiples of this many floats (64 bytes), so that NumPy, PyTorch and JAX can
+/// alias them. The floats between two variables stay zero under every optimizer.
+inline constexpr std::size_t kVariableAlignment = 16;
+
+inline constexpr int kMaxShards = 16;  ///< ps tasks of one store
+inline constexpr std::size_t kMaxVariables = 4096;
+inline constexpr std::size_t kMaxNameBytes = 127;
+inline constexpr std::size_t kMaxRank = 8;
+
+class VariableTable {
+ public:
+  VariableTable() = default;
+
+  /// Computes `offset` and `elements` of every entry from `shape` and `shard`.
+  /// Errors: kInvalidArgument for a duplicate or overlong name, a shape that overflows, a shard
+  /// outside [0, shards), more than kMaxVariables entries.
+  static Result<VariableTable> Build(std::vector<VariableInfo> variables, int shards);
+
+  std::span<const VariableInfo> all() const { return variables_; }
+  const VariableInfo& operator[](VarId id) const { return variables_[id]; }
+  std::size_t size() const { return variables_.size(); }
+  int shards() const { return shards_; }
+  /// Floats of one shard's values, padding included.
+  std::size_t ShardFloats(int shard) const {
+    return shard_floats_[static_cast<std::size_t>(shard)];
+  }
+  /// Trainable elements over all shards, padding excluded.
+  std::size_t TotalElements() const;
+  /// FNV-1a over names, shapes, shards and offsets: equal tables, equal hashes, on any machine.
+  std::uint64_t Hash() const;
+
+ private:
+  std::vector<VariableInfo> variables_;
+  std::vector<std::size_t> shard_floats_;
+  int shards_ = 0;
+};
+
+}  // namespace passel
