@@ -1,0 +1,35 @@
+// cpu_backend.h - the Backend on this process's own cores and memory.
+//
+// Matrix products run on OpenBLAS, everything else on kernels that are compiled for several
+// instruction sets (base/cpu_isa.h). Apart from the products all results are the same, bit for
+// bit, under every instruction set. With one thread a run is bitwise repeatable.
+
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "base/cpu_isa.h"
+#include "base/status.h"
+#include "compute/backend.h"
+
+namespace passel {
+
+struct CpuBackendOptions {
+  /// Threads of OpenBLAS. It has one pool for the whole process, so the backend that was made last
+  /// decides. Workers on one host should have one each (--threads_per_worker).
+  int threads = 1;
+  /// Kernels to use; unset: ChosenCpuIsa(). A set that this build left out gives the best below.
+  std::optional<CpuIsa> isa;
+};
+
+/// Any memory of the process is backend memory; operations are complete when they return.
+/// Errors: kInvalidArgument if OpenBLAS cannot run that many threads or the processor not that
+/// instruction set.
+Result<std::unique_ptr<Backend>> CreateCpuBackend(const CpuBackendOptions& options = {});
+
+/// Sets the number of threads of OpenBLAS, for this whole process. Errors: kInvalidArgument, naming
+/// the range, when OpenBLAS does not take the number.
+Status SetThreads(int threads);
+
+}  // namespace passel

@@ -1,0 +1,164 @@
+// Compiled once per instruction set by passel_isa_sources(): everything except the table at the
+// end is in an unnamed namespace, and no inline function of a library is called, lest a copy built
+// for a wide set be linked into code that runs on a narrow one.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "compute/cpu_kernels.h"
+
+namespace passel {
+namespace {
+
+using std::size_t;
+
+// How many rows ahead a gather asks for its source: random rows of a data set are in L3 or memory.
+constexpr size_t kGatherAhead = 2;
+constexpr size_t kCacheLine = 64;
+
+void Gather(const std::uint8_t* rows, size_t row_bytes, const std::uint32_t* indices, size_t count,
+            float* out, size_t ld) {
+  for (size_t b = 0; b < count; ++b) {
+    if (b + kGatherAhead < count) {
+      const std::uint8_t* next = rows + size_t{indices[b + kGatherAhead]} * row_bytes;
+      for (size_t i = 0; i < row_bytes; i += kCacheLine) __builtin_prefetch(next + i);
+    }
+    const std::uint8_t* __restrict from = rows + size_t{indices[b]} * row_bytes;
+    float* __restrict to = out + b * ld;
+    for (size_t i = 0; i < row_bytes; ++i) {
+      to[i] = static_cast<float>(from[i]) * (1.f / 255);
+    }
+  }
+}
+
+void Bias(const float* __restrict bias, float* __restrict y, size_t rows, size_t cols, size_t ld) {
+  for (size_t b = 0; b < rows; ++b, y += ld) {
+    for (size_t j = 0; j < cols; ++j) y[j] += bias[j];
+  }
+}
+
+void BiasRelu(const float* __restrict bias, float* __restrict y, size_t rows, size_t cols,
+              size_t ld) {
+  for (size_t b = 0; b < rows; ++b, y += ld) {
+    for (size_t j = 0; j < cols; ++j) {
+      const float v = y[j] + bias[j];
+      y[j] = v < 0 ? 0.f : v;
+    }
+  }
+}
+
+void ReluBackward(const float* __restrict h, size_t ldh, float* __restrict d, size_t ldd,
+                  size_t rows, size_t cols, float* __restrict sums) {
+  for (size_t j = 0; j < cols; ++j) sums[j] = 0;
+  for (size_t b = 0; b < rows; ++b, h += ldh, d += ldd) {
+    for (size_t j = 0; j < cols; ++j) {
+      const float v = h[j] <= 0 ? 0.f : d[j];
+      d[j] = v;
+      sums[j] += v;
+    }
+  }
+}
+
+void ColumnSums(const float* __restrict d, size_t ld, size_t rows, size_t cols,
+                float* __restrict sums) {
+  for (size_t j = 0; j < cols; ++j) sums[j] = 0;
+  for (size_t b = 0; b < rows; ++b, d += ld) {
+    for (size_t j = 0; j < cols; ++j) sums[j] += d[j];
+  }
+}
+
+// exp(x) for x <= 0. With n = round(x / ln 2) and r = x - n ln 2, |r| <= ln 2 / 2:
+// exp(x) = 2^n (1 + r + r^2 q(r)), q fitted for the least relative error
+// (tests/unit/compute/fit_exp.py: 3.1e-9 before rounding). ln 2 is split so that n * kLn2High is
+// exact. Adding kRound leaves n in the low bits of a float.
+inline float Exp(float x) {
+  constexpr float kLowest = -87.33654f;
+  constexpr float kLog2E = 0x1.715476p+0f;
+  constexpr float kLn2High = 0x1.62ep-1f, kLn2Low = 0x1.0bfbe8p-15f;
+  constexpr float kRound = 0x1.8p+23f;
+  constexpr std::uint32_t kRoundBits = 0x4b400000u;
+  const float shifted = x * kLog2E + kRound;
+  const float n = shifted - kRound;
+  const float r = (x - n * kLn2High) - n * kLn2Low;
+  float q = 0x1.6a23cep-10f;
+  q = q * r + 0x1.123a20p-7f;
+  q = q * r + 0x1.5558f2p-5f;
+  q = q * r + 0x1.555492p-3f;
+  q = q * r + 0x1.fffffcp-2f;
+  const float mantissa = (q * (r * r) + r) + 1.f;
+  const std::uint32_t exponent = __builtin_bit_cast(std::uint32_t, shifted) - kRoundBits + 127u;
+  const float power = __builtin_bit_cast(float, exponent << 23);
+  return x < kLowest ? 0.f : mantissa * power;
+}
+
+void ExpNonPositive(const float* __restrict x, float* __restrict y, size_t n) {
+  for (size_t i = 0; i < n; ++i) y[i] = Exp(x[i]);
+}
+
+// The largest of y; NaN only if all candidates that were compared are, which the caller's sums
+// show anyway.
+inline float RowMax(const float* y, size_t cols) {
+  float m = y[0];
+  for (size_t j = 1; j < cols; ++j) m = y[j] > m ? y[j] : m;
+  return m;
+}
+
+// y = exp(y - m); returns the sum, in the order of the columns.
+inline float ExpRow(float* __restrict y, size_t cols, float m) {
+  for (size_t j = 0; j < cols; ++j) y[j] = Exp(y[j] - m);
+  float z = 0;
+  for (size_t j = 0; j < cols; ++j) z += y[j];
+  return z;
+}
+
+void Softmax(float* y, size_t rows, size_t cols, size_t ld) {
+  for (size_t b = 0; b < rows; ++b, y += ld) {
+    const float inverse = 1.f / ExpRow(y, cols, RowMax(y, cols));
+    for (size_t j = 0; j < cols; ++j) y[j] *= inverse;
+  }
+}
+
+void CrossEntropy(float* y, size_t rows, size_t cols, size_t ld, const std::uint8_t* labels,
+                  float clip, float scale, double* loss_sum, size_t* correct) {
+  // log z of many rows is one log of their product: 1 <= z <= 256, so 64 rows stay below 1e155.
+  constexpr size_t kRowsPerLog = 64;
+  const double clipped_loss = clip > 0 ? -__builtin_log(static_cast<double>(clip)) : 0;
+  double loss = 0, product = 1;
+  size_t hits = 0;
+  for (size_t b = 0; b < rows; ++b, y += ld) {
+    const size_t label = labels[b];
+    const float m = RowMax(y, cols);
+    const float shifted = y[label] - m;
+    bool hit = shifted == 0;
+    for (size_t j = 0; j < label; ++j) hit &= !(y[j] == m);
+    hits += hit;
+    const float z = ExpRow(y, cols, m);
+    const float inverse = 1.f / z;
+    const float p = y[label] * inverse;
+    if (p < clip) {
+      loss += clipped_loss;
+      for (size_t j = 0; j < cols; ++j) y[j] = 0;
+    } else {
+      loss -= static_cast<double>(shifted);
+      product *= static_cast<double>(z);
+      for (size_t j = 0; j < cols; ++j) y[j] = (y[j] * inverse) * scale;
+      y[label] = (p - 1.f) * scale;
+    }
+    if (b % kRowsPerLog == kRowsPerLog - 1) {
+      loss += __builtin_log(product);
+      product = 1;
+    }
+  }
+  *loss_sum = loss + __builtin_log(product);
+  *correct = hits;
+}
+
+}  // namespace
+
+#define PASSEL_JOIN_INNER(a, b) a##b
+#define PASSEL_JOIN(a, b) PASSEL_JOIN_INNER(a, b)
+extern const CpuKernels PASSEL_JOIN(kCpuKernels_, PASSEL_ISA);
+const CpuKernels PASSEL_JOIN(kCpuKernels_, PASSEL_ISA) = {
+    Gather, Bias, BiasRelu, ReluBackward, ColumnSums, Softmax, CrossEntropy, ExpNonPositive};
+
+}  // namespace passel
