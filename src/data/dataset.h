@@ -1,0 +1,124 @@
+// dataset.h - a training and a test set of labelled grey images in one block of bytes.
+//
+//   byte 0             kBlobAlign
+//   +------------------+--------------+--------------+-------------+-------------+
+//   | magic, version,  | train images | train labels | test images | test labels |
+//   | sizes, offsets   | u8 (n, r, c) | u8 (n)       | u8 (m, r, c)| u8 (m)      |
+//   +------------------+--------------+--------------+-------------+-------------+
+//   Every part starts at a multiple of kBlobAlign. Any change to these bytes must raise
+//   kBlobVersion (dataset.cc).
+//
+// The block ("blob") holds offsets and no pointer, so it can live in a memfd that one process
+// fills and every worker maps read-only at its own address: one copy of the data per host.
+//
+//   size = DatasetBytes(dir);  memory = <size bytes>;  LoadIdxDirectoryInto(dir, memory);
+//   dataset = Dataset::View(memory);
+//
+// Threads    A Dataset is a view: copy it, and read it from any number of threads.
+// Errors     One sentence that names the file. kNotFound, kInvalidArgument, kDataLoss.
+
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/status.h"
+
+namespace passel {
+
+/// Alignment of every part inside a blob, in bytes: one page, so that the images of a page-aligned
+/// blob can be registered with a GPU on their own.
+inline constexpr std::size_t kBlobAlign = 4096;
+
+/// Some labelled images, somewhere else: a view.
+struct ImageSet {
+  std::span<const std::uint8_t> images;  ///< (size, rows, cols), row-major; 0 is background
+  std::span<const std::uint8_t> labels;  ///< (size)
+  std::size_t pixels = 0;                ///< rows * cols
+
+  std::size_t size() const { return labels.size(); }
+  /// Pixels of one image. REQUIRES: i < size().
+  std::span<const std::uint8_t> image(std::size_t i) const {
+    return images.subspan(i * pixels, pixels);
+  }
+  /// Examples [begin, begin + count). REQUIRES: they exist.
+  ImageSet Slice(std::size_t begin, std::size_t count) const {
+    return {images.subspan(begin * pixels, count * pixels), labels.subspan(begin, count), pixels};
+  }
+};
+
+class Dataset {
+ public:
+  /// Looks at a blob that LoadIdxDirectoryInto() filled, here or in another process. Everything is
+  /// checked once, here: magic, version, every range, and that every label is < num_classes().
+  /// The bytes must outlive the view and not change (seal the memfd, or map it where nobody
+  /// writes). `blob` may be longer than the data, for example rounded up to pages.
+  /// Errors: kFailedPrecondition when this is no blob, or one of another version; kDataLoss.
+  static Result<Dataset> View(std::span<const std::byte> blob);
+
+  const ImageSet& train() const { return train_; }
+  const ImageSet& test() const { return test_; }
+  std::size_t rows() const { return rows_; }
+  std::size_t cols() const { return cols_; }
+  /// Largest label of the training set, plus one.
+  std::size_t num_classes() const { return num_classes_; }
+
+ private:
+  Dataset() = default;
+  ImageSet train_, test_;
+  std::size_t rows_ = 0, cols_ = 0, num_classes_ = 0;
+};
+
+/// The four files of an MNIST-like directory, in the order train images, train labels, test
+/// images, test labels, without ".gz".
+inline constexpr std::array<const char*, 4> kIdxFileNames = {
+    "train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte"};
+
+/// Paths of the four files, each as named above or with ".gz" (if both exist, the plain one).
+/// Errors: kNotFound, naming the directory, what is missing and all four.
+Result<std::array<std::string, 4>> FindIdxFiles(const std::string& dir);
+
+/// Bytes of the blob for the data in `dir`. Reads the four headers only, and checks that they fit
+/// one another and their files' sizes.
+Result<std::size_t> DatasetBytes(const std::string& dir);
+
+/// Fills `blob` from the four files, which are decoded at the same time on four threads straight
+/// to where they belong. The header is written last: after an error, or a crash on the way,
+/// View() refuses the blob.
+/// REQUIRES: blob.size() >= DatasetBytes(dir) (else kFailedPrecondition, as when the files grew).
+Status LoadIdxDirectoryInto(const std::string& dir, std::span<std::byte> blob);
+
+/// A data set that owns its memory (heap). Move-only.
+class OwnedDataset {
+ public:
+  static Result<OwnedDataset> Load(const std::string& dir);
+  const Dataset& operator*() const { return view_; }
+  const Dataset* operator->() const { return &view_; }
+
+ private:
+  OwnedDataset(std::unique_ptr<std::byte[]> bytes, Dataset view)
+      : bytes_(std::move(bytes)), view_(view) {}
+  std::unique_ptr<std::byte[]> bytes_;
+  Dataset view_;
+};
+
+/// Training data split as the reference programs split it.
+struct DataSplit {
+  ImageSet train;       ///< everything after the validation examples
+  ImageSet validation;  ///< the first `validation_size` training examples, in file order
+  ImageSet test;
+};
+
+/// The reference programs' default for `validation_size`.
+inline constexpr std::int64_t kDefaultValidationSize = 5000;
+
+/// Errors: kInvalidArgument unless 0 <= validation_size <= train().size(). With all examples taken
+/// for validation the training set is empty.
+Result<DataSplit> SplitValidation(const Dataset& dataset, std::int64_t validation_size);
+
+}  // namespace passel

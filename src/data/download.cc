@@ -1,0 +1,258 @@
+#include "data/download.h"
+
+#include <curl/curl.h>
+#include <dlfcn.h>
+#include <fmt/core.h>
+#include <sodium.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/file.h"
+
+namespace passel {
+namespace {
+
+constexpr long kMaxRedirects = 5;
+
+// The functions of libcurl that are used here.
+struct Curl {
+  decltype(&curl_global_init) global_init;
+  decltype(&curl_easy_init) easy_init;
+  decltype(&curl_easy_setopt) easy_setopt;
+  decltype(&curl_easy_perform) easy_perform;
+  decltype(&curl_easy_getinfo) easy_getinfo;
+  decltype(&curl_easy_strerror) easy_strerror;
+  decltype(&curl_easy_cleanup) easy_cleanup;
+};
+
+template <typename Function>
+bool Find(void* library, const char* name, Function* function) {
+  *function = reinterpret_cast<Function>(::dlsym(library, name));
+  return *function != nullptr;
+}
+
+// Loads libcurl once per process and keeps it: its resolver may still have a thread in it when we
+// have long given up.
+Result<const Curl*> LoadCurl() {
+  static std::once_flag once;
+  static Curl curl;
+  static std::string problem;
+  std::call_once(once, [] {
+    void* library = nullptr;
+    for (const char* name : {"libcurl.so.4", "libcurl-gnutls.so.4"}) {
+      library = ::dlopen(name, RTLD_NOW | RTLD_LOCAL);
+      if (library != nullptr) break;
+    }
+    if (library == nullptr) {
+      problem = "libcurl.so.4 is not installed: install the package libcurl4";
+      return;
+    }
+    const bool found = Find(library, "curl_global_init", &curl.global_init) &&
+                       Find(library, "curl_easy_init", &curl.easy_init) &&
+                       Find(library, "curl_easy_setopt", &curl.easy_setopt) &&
+                       Find(library, "curl_easy_perform", &curl.easy_perform) &&
+                       Find(library, "curl_easy_getinfo", &curl.easy_getinfo) &&
+                       Find(library, "curl_easy_strerror", &curl.easy_strerror) &&
+                       Find(library, "curl_easy_cleanup", &curl.easy_cleanup);
+    if (!found || curl.global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) {
+      problem = "the installed libcurl.so.4 cannot be used: install a complete libcurl4";
+    }
+  });
+  if (!problem.empty()) return Unavailable(problem);
+  return &curl;
+}
+
+// One transfer into memory, as libcurl's callbacks see it. Callbacks must not throw: `body` has
+// room for all it may take before the transfer begins.
+struct Transfer {
+  std::vector<std::byte> body;
+  std::uint64_t limit = 0;  // bytes
+  bool too_long = false;
+  bool stalled = false;
+  std::int64_t stall_ns = 0;
+  std::int64_t last_growth_ns = 0;
+  curl_off_t last_total = 0;
+};
+
+std::size_t OnBody(char* data, std::size_t size, std::size_t count, void* user) {
+  auto* transfer = static_cast<Transfer*>(user);
+  const std::size_t bytes = size * count;  // libcurl: at most 16 KiB at a time
+  if (bytes > transfer->limit - transfer->body.size()) {
+    transfer->too_long = true;
+    return 0;
+  }
+  const auto* begin = reinterpret_cast<const std::byte*>(data);
+  transfer->body.insert(transfer->body.end(), begin, begin + bytes);
+  return bytes;
+}
+
+// Called at least once per second, also when nothing arrives.
+int OnProgress(void* user, curl_off_t, curl_off_t received, curl_off_t, curl_off_t sent) {
+  auto* transfer = static_cast<Transfer*>(user);
+  const std::int64_t now = MonotonicNs();
+  if (received + sent != transfer->last_total) {
+    transfer->last_total = received + sent;
+    transfer->last_growth_ns = now;
+  }
+  transfer->stalled = now - transfer->last_growth_ns >= transfer->stall_ns;
+  return transfer->stalled ? 1 : 0;
+}
+
+Status TransferError(const Curl& curl, CURLcode code, long http, const Transfer& transfer,
+                     const std::string& url, const RemoteFile& file,
+                     const DownloadOptions& options) {
+  if (transfer.stalled) {
+    return DeadlineExceeded(
+        fmt::format("{} sent nothing for {} ms, after {} of {} bytes: try again", url,
+                    options.stall_timeout.count(), transfer.body.size(), file.bytes));
+  }
+  if (transfer.too_long) {
+    return DataLoss(fmt::format("{} is longer than the {} bytes it should have: use another server",
+                                url, file.bytes));
+  }
+  if (code == CURLE_HTTP_RETURNED_ERROR) {
+    const std::string text =
+        fmt::format("{} answered with HTTP status {}: check the base URL", url, http);
+    return http == 404 || http == 410 ? NotFound(text) : Unavailable(text);
+  }
+  if (code == CURLE_OPERATION_TIMEDOUT) {
+    return DeadlineExceeded(fmt::format(
+        "{} did not arrive in time ({} of {} bytes; {} ms to connect, {} ms in all): try again",
+        url, transfer.body.size(), file.bytes, options.connect_timeout.count(),
+        options.file_timeout.count()));
+  }
+  if (code == CURLE_PARTIAL_FILE || code == CURLE_RECV_ERROR) {
+    return DataLoss(fmt::format("{} was cut off after {} of {} bytes: try again", url,
+                                transfer.body.size(), file.bytes));
+  }
+  return Unavailable(fmt::format("{} cannot be fetched ({}): check the network and the base URL",
+                                 url, curl.easy_strerror(code)));
+}
+
+// One handle; everything that is waited for has a bound.
+Result<std::vector<std::byte>> Fetch(const RemoteFile& file, const DownloadOptions& options) {
+  PASSEL_ASSIGN_OR_RETURN(const Curl* const curl, LoadCurl());
+  const std::string url = fmt::format("{}{}{}", options.base_url,
+                                      options.base_url.ends_with('/') ? "" : "/", file.name);
+  Transfer transfer;
+  transfer.body.reserve(file.bytes);
+  transfer.limit = file.bytes;
+  transfer.stall_ns = std::chrono::nanoseconds(options.stall_timeout).count();
+  transfer.last_growth_ns = MonotonicNs();
+
+  CURL* handle = curl->easy_init();
+  if (handle == nullptr) return ResourceExhausted("libcurl cannot allocate a handle");
+  CURLcode code = CURLE_OK;
+  const auto set = [&](CURLoption option, auto value) {
+    if (code == CURLE_OK) code = curl->easy_setopt(handle, option, value);
+  };
+  set(CURLOPT_URL, url.c_str());
+  set(CURLOPT_PROTOCOLS_STR, "http,https");
+  set(CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
+  set(CURLOPT_FOLLOWLOCATION, 1L);
+  set(CURLOPT_MAXREDIRS, kMaxRedirects);
+  set(CURLOPT_FAILONERROR, 1L);
+  set(CURLOPT_NOSIGNAL, 1L);
+  set(CURLOPT_USERAGENT, "passel");
+  set(CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(options.connect_timeout.count()));
+  set(CURLOPT_TIMEOUT_MS, static_cast<long>(options.file_timeout.count()));
+  set(CURLOPT_WRITEFUNCTION, &OnBody);
+  set(CURLOPT_WRITEDATA, static_cast<void*>(&transfer));
+  set(CURLOPT_XFERINFOFUNCTION, &OnProgress);
+  set(CURLOPT_XFERINFODATA, static_cast<void*>(&transfer));
+  set(CURLOPT_NOPROGRESS, 0L);
+  // After a timeout do not wait for the resolver's thread, which has no deadline of its own.
+  // libcurl before 7.87 lacks this option and waits.
+  if (code == CURLE_OK) curl->easy_setopt(handle, CURLOPT_QUICK_EXIT, 1L);
+
+  const bool configured = code == CURLE_OK;
+  if (configured) code = curl->easy_perform(handle);
+  long http = 0;
+  curl->easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &http);
+  curl->easy_cleanup(handle);
+  if (!configured) {
+    return Unavailable(
+        fmt::format("the installed libcurl cannot do what a download needs ({}): "
+                    "install libcurl 7.85 or newer",
+                    curl->easy_strerror(code)));
+  }
+  if (code != CURLE_OK) {
+    return TransferError(*curl, code, http, transfer, url, file, options);
+  }
+  if (transfer.body.size() != file.bytes) {
+    return DataLoss(fmt::format("{} has {} bytes and should have {}: use another server", url,
+                                transfer.body.size(), file.bytes));
+  }
+  if (const std::string sum = Sha256Hex(transfer.body); sum != file.sha256) {
+    return DataLoss(fmt::format("{} has the SHA-256 {} and should have {}: use another server", url,
+                                sum, file.sha256));
+  }
+  return std::move(transfer.body);
+}
+
+bool IsFile(const std::string& path) {
+  struct stat info;
+  return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
+}
+
+}  // namespace
+
+const RemoteFiles& MnistFiles() {
+  static const RemoteFiles files = {{
+      {"train-images-idx3-ubyte.gz",
+       "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609", 9'912'422},
+      {"train-labels-idx1-ubyte.gz",
+       "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c", 28'881},
+      {"t10k-images-idx3-ubyte.gz",
+       "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6", 1'648'877},
+      {"t10k-labels-idx1-ubyte.gz",
+       "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6", 4'542},
+  }};
+  return files;
+}
+
+std::string Sha256Hex(std::span<const std::byte> bytes) {
+  PASSEL_CHECK(sodium_init() >= 0, "libsodium cannot start");
+  unsigned char sum[crypto_hash_sha256_BYTES];
+  crypto_hash_sha256(sum, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
+  char text[2 * sizeof(sum) + 1];
+  return sodium_bin2hex(text, sizeof(text), sum, sizeof(sum));
+}
+
+Status MakeDirectories(const std::string& dir) {
+  for (std::size_t slash = 0; slash != std::string::npos;) {
+    slash = dir.find('/', slash + 1);
+    const std::string part = dir.substr(0, slash);
+    if (::mkdir(part.c_str(), 0700) == 0) continue;
+    const int error = errno;
+    struct stat info;
+    // Also for EROFS and the like: what exists need not be made.
+    if (::stat(part.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) continue;
+    return ErrnoStatus(error == EEXIST ? ENOTDIR : error,
+                       fmt::format("cannot create the folder {}", part));
+  }
+  return {};
+}
+
+Status DownloadFiles(const std::string& dir, const DownloadOptions& options) {
+  PASSEL_RETURN_IF_ERROR(MakeDirectories(dir));
+  for (const RemoteFile& file : options.files) {
+    const std::string path = fmt::format("{}/{}", dir, file.name);
+    const std::string plain = path.ends_with(".gz") ? path.substr(0, path.size() - 3) : path;
+    if (IsFile(path) || IsFile(plain)) continue;
+    PASSEL_ASSIGN_OR_RETURN(const std::vector<std::byte> body, Fetch(file, options));
+    const std::span<const std::byte> pieces[] = {body};
+    PASSEL_RETURN_IF_ERROR(WriteFileAtomically(path, pieces));
+    if (options.on_line) {
+      options.on_line(fmt::format("Successfully downloaded {} {} bytes.", file.name, file.bytes));
+    }
+  }
+  return {};
+}
+
+}  // namespace passel

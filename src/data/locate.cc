@@ -1,0 +1,172 @@
+#include "data/locate.h"
+
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <system_error>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "data/dataset.h"
+#include "data/digits.h"
+
+namespace passel {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kGeneratedSeed = 1;
+constexpr double kRetrySeconds = 3600;      // after a failed download
+constexpr double kAbandonedSeconds = 3600;  // then a temporary folder belongs to nobody
+
+std::string Env(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// Seconds since `path` was changed; nothing if it is not there or lies in the future.
+std::optional<double> AgeSeconds(const std::string& path) {
+  struct stat info;
+  if (::stat(path.c_str(), &info) != 0) return std::nullopt;
+  const double age = WallSeconds() - (static_cast<double>(info.st_mtim.tv_sec) +
+                                      1e-9 * static_cast<double>(info.st_mtim.tv_nsec));
+  if (age < 0) return std::nullopt;
+  return age;
+}
+
+bool HasFourFiles(const std::string& dir) { return FindIdxFiles(dir).ok(); }
+
+Result<DataLocation> UseIfReadable(DataLocation location, std::string_view context) {
+  const auto bytes = DatasetBytes(location.dir);
+  if (!bytes.ok()) return bytes.status().WithContext(context);
+  return location;
+}
+
+// Folders that a killed process left on its way to `final_dir`.
+void RemoveAbandoned(const std::string& parent, const std::string& prefix) {
+  std::error_code ignored;  // at worst they stay
+  for (const auto& entry : fs::directory_iterator(parent, ignored)) {
+    if (!entry.path().filename().string().starts_with(prefix)) continue;
+    const std::string path = entry.path().string();
+    if (AgeSeconds(path).value_or(0) > kAbandonedSeconds) fs::remove_all(path, ignored);
+  }
+}
+
+// Makes `cache`/generated-digits-v<version> and returns its path.
+Result<std::string> GeneratedDigits(const std::string& cache, const LocateOptions& options) {
+  const std::string name = fmt::format("generated-digits-v{}", kDigitsVersion);
+  const std::string dir = fmt::format("{}/{}", cache, name);
+  if (DatasetBytes(dir).ok()) return dir;
+  PASSEL_RETURN_IF_ERROR(MakeDirectories(cache));
+  struct stat info;
+  if (::stat(dir.c_str(), &info) == 0) {
+    // There, but damaged. Every writer writes the same bytes and replaces whole files, so repairing
+    // it in place is safe, however many do it.
+    PASSEL_RETURN_IF_ERROR(
+        WriteGeneratedDigits(dir, options.generated_train, options.generated_test, kGeneratedSeed));
+    return dir;
+  }
+  RemoveAbandoned(cache, name + ".tmp.");
+  std::string temporary = fmt::format("{}.tmp.XXXXXX", dir);
+  if (::mkdtemp(temporary.data()) == nullptr) {
+    return ErrnoStatus(errno, fmt::format("cannot create a folder in {}", cache));
+  }
+  Status status = WriteGeneratedDigits(temporary, options.generated_train, options.generated_test,
+                                       kGeneratedSeed);
+  if (status.ok() && std::rename(temporary.c_str(), dir.c_str()) == 0) return dir;
+  const int error = errno;
+  std::error_code ignored;
+  fs::remove_all(temporary, ignored);
+  PASSEL_RETURN_IF_ERROR(status);
+  // Somebody else was first: theirs is as good.
+  if (DatasetBytes(dir).ok()) return dir;
+  return ErrnoStatus(error, fmt::format("cannot rename {} to {}", temporary, dir));
+}
+
+// Downloads MNIST, unless that failed lately; then the error says so.
+Status DownloadUnlessFailedLately(const std::string& cache, const LocateOptions& options) {
+  if (!options.allow_download) return Unavailable("downloads are switched off");
+  const std::string marker = fmt::format("{}/mnist-download-failed", cache);
+  if (options.allow_generated) {
+    if (const auto age = AgeSeconds(marker); age && *age < kRetrySeconds) {
+      return Unavailable(
+          fmt::format("it failed {:.0f} minutes ago and is tried again after {:.0f}, "
+                      "or at once when {} is removed",
+                      *age / 60, kRetrySeconds / 60, marker));
+    }
+  }
+  const Status status = DownloadFiles(fmt::format("{}/mnist", cache), options.download);
+  if (status.ok()) {
+    ::unlink(marker.c_str());
+  } else if (options.allow_generated) {
+    const std::string text = status.ToString() + "\n";
+    const std::span<const std::byte> pieces[] = {std::as_bytes(std::span(text))};
+    // Best effort: without the marker the next start tries again, that is all.
+    (void)WriteFileAtomically(marker, pieces);
+  }
+  return status;
+}
+
+}  // namespace
+
+Result<std::string> DataCacheDir() {
+  // The XDG rules: a relative path counts as unset.
+  if (const std::string xdg = Env("XDG_CACHE_HOME"); xdg.starts_with('/')) return xdg + "/passel";
+  if (const std::string home = Env("HOME"); home.starts_with('/')) return home + "/.cache/passel";
+  return FailedPrecondition(
+      "there is no place to keep data, because neither XDG_CACHE_HOME nor HOME is an absolute "
+      "path: "
+      "set one of them, or name a directory with data (--data_dir)");
+}
+
+Result<DataLocation> LocateData(const LocateOptions& options) {
+  if (!options.data_dir.empty()) {
+    return UseIfReadable(
+        {options.data_dir, DataOrigin::kArgument,
+         fmt::format("Using the data in {}, as --data_dir says.", options.data_dir)},
+        "--data_dir");
+  }
+  if (const std::string dir = Env("PASSEL_DATA_DIR"); !dir.empty()) {
+    return UseIfReadable({dir, DataOrigin::kEnvironment,
+                          fmt::format("Using the data in {}, as PASSEL_DATA_DIR says.", dir)},
+                         "PASSEL_DATA_DIR");
+  }
+  if (HasFourFiles(options.shared_dir)) {
+    return UseIfReadable({options.shared_dir, DataOrigin::kShared,
+                          fmt::format("Using the data in {}, which is there and nothing else was "
+                                      "asked for.",
+                                      options.shared_dir)},
+                         "data found without being asked for (name another with --data_dir)");
+  }
+  PASSEL_ASSIGN_OR_RETURN(const std::string cache, DataCacheDir());
+  const std::string mnist = fmt::format("{}/mnist", cache);
+  if (HasFourFiles(mnist)) {
+    return UseIfReadable(
+        {mnist, DataOrigin::kCache, fmt::format("Using MNIST from the cache {}.", mnist)},
+        "the data cache is damaged (remove that file)");
+  }
+  const Status download = DownloadUnlessFailedLately(cache, options);
+  if (download.ok()) {
+    return UseIfReadable(
+        {mnist, DataOrigin::kDownloaded,
+         fmt::format("Using MNIST, downloaded from {} to {}.", options.download.base_url, mnist)},
+        "the data cache is damaged (remove that file)");
+  }
+  if (!options.allow_generated) return download.WithContext("MNIST cannot be downloaded");
+  PASSEL_ASSIGN_OR_RETURN(const std::string generated, GeneratedDigits(cache, options));
+  return DataLocation{
+      generated, DataOrigin::kGenerated,
+      fmt::format("Using digits drawn by a program, not MNIST, from {}, because MNIST was not "
+                  "downloaded ({}); name a directory with data (--data_dir) to use that instead.",
+                  generated, download.message())};
+}
+
+}  // namespace passel

@@ -1,0 +1,54 @@
+// locate.h - finds the directory with the training data, and gets the data if need be.
+//
+// In this order, the first that applies:
+//   1. the directory that the user named (--data_dir)            unusable: an error, no fallback
+//   2. $PASSEL_DATA_DIR                                          unusable: an error, no fallback
+//   3. ../shared/data/mnist, if the four files are there
+//   4. <cache>/mnist, if the four files are there
+//   5. a download of MNIST to <cache>/mnist
+//   6. <cache>/generated-digits-v1: digits drawn by a program, because the download failed
+// <cache> is $XDG_CACHE_HOME/passel, or $HOME/.cache/passel.
+//
+// A failed download is not tried again for an hour, so that machines without a way out start as
+// fast as others; the sentence that comes with the data says so each time.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/status.h"
+#include "data/download.h"
+
+namespace passel {
+
+enum class DataOrigin { kArgument, kEnvironment, kShared, kCache, kDownloaded, kGenerated };
+
+struct DataLocation {
+  std::string dir;    ///< holds four IDX files whose headers were checked
+  DataOrigin origin;  ///< show `why` as a warning if kGenerated: it is not MNIST
+  std::string why;    ///< one sentence: which data is used, and why
+};
+
+struct LocateOptions {
+  std::string data_dir;  ///< value of --data_dir; empty if it was not given
+  std::string shared_dir = "../shared/data/mnist";
+  bool allow_download = true;
+  /// False: where a download is needed and fails or is not allowed, that is an error.
+  bool allow_generated = true;
+  DownloadOptions download;
+  std::uint32_t generated_train = 60'000;
+  std::uint32_t generated_test = 10'000;
+};
+
+/// May take as long as a download (see DownloadOptions) or the drawing of digits (0.5 s).
+/// Processes may call it at the same time. Reads the environment: not while another thread writes
+/// it.
+/// Errors: those of DatasetBytes() for data that is there but unusable, whoever named it; those of
+/// DownloadFiles(); kFailedPrecondition without XDG_CACHE_HOME and HOME where a cache is needed.
+Result<DataLocation> LocateData(const LocateOptions& options);
+
+/// <cache>, which need not exist. Errors: kFailedPrecondition.
+Result<std::string> DataCacheDir();
+
+}  // namespace passel
