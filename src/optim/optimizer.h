@@ -1,0 +1,93 @@
+// optimizer.h - which optimizer updates the values, and with which hyper-parameters.
+//
+// Names, defaults, slot variables and their order are those of TensorFlow 1.x (tf.train), so that
+// a run, a checkpoint or a habit carries over. The arithmetic is in optim/update_formulas.h.
+//
+// Thread safety: all functions are pure.
+
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+
+#include "base/status.h"
+
+namespace passel {
+
+/// Stored in the arena and in checkpoints: never change a number, only add.
+enum class OptimizerKind : std::uint32_t {
+  kSgd = 0,
+  kMomentum = 1,
+  kAdagrad = 2,
+  kRmsProp = 3,
+  kAdam = 4,
+  kFtrl = 5,
+};
+
+/// More slot variables than any optimizer keeps: centered RMSProp has three.
+inline constexpr int kMaxSlots = 3;
+
+/// One optimizer with every hyper-parameter of all of them; each kind reads its own and Validate()
+/// refuses a setting of another's that would be ignored. Plain bytes without padding: it may live
+/// in shared memory, be compared with == and be hashed byte by byte.
+struct OptimizerConfig {
+  OptimizerKind kind = OptimizerKind::kSgd;
+  std::uint8_t use_nesterov = 0;  ///< kMomentum: 1 looks one momentum step ahead
+  std::uint8_t centered = 0;      ///< kRmsProp: 1 divides by the variance, not the mean square
+  std::uint8_t reserved[2] = {0, 0};
+
+  double learning_rate = 0.001;       ///< all; 0.001 is TensorFlow's default for Adam, its only one
+  double momentum = 0.9;              ///< kMomentum: share of the old direction that is kept
+  double rmsprop_momentum = 0.0;      ///< kRmsProp: the same
+  double rmsprop_decay = 0.9;         ///< kRmsProp: rho, share of the old mean square that is kept
+  double rmsprop_epsilon = 1e-10;     ///< kRmsProp: added under the root
+  double adam_beta1 = 0.9;            ///< kAdam: share of the old first moment that is kept
+  double adam_beta2 = 0.999;          ///< kAdam: share of the old second moment that is kept
+  double adam_epsilon = 1e-8;         ///< kAdam: added to the root
+  double initial_accumulator = 0.1;   ///< kAdagrad, kFtrl: start of the sum of squares
+  double learning_rate_power = -0.5;  ///< kFtrl: the rate falls with this power of the sum
+  double l1 = 0.0;                    ///< kFtrl: L1 strength
+  double l2 = 0.0;                    ///< kFtrl: L2 strength
+  double l2_shrinkage = 0.0;          ///< kFtrl: L2 penalty on the gradient's side
+
+  friend bool operator==(const OptimizerConfig&, const OptimizerConfig&) = default;
+};
+static_assert(std::is_standard_layout_v<OptimizerConfig>);
+static_assert(std::is_trivially_copyable_v<OptimizerConfig>);
+static_assert(sizeof(OptimizerConfig) == 8 + 13 * sizeof(double), "no padding: it is hashed");
+
+/// OK, or kInvalidArgument with the hyper-parameter, its value and what it may be. The updates run
+/// in float32, so a value counts as what it is after rounding to float32.
+Status Validate(const OptimizerConfig& config);
+
+/// "sgd", "momentum", "adagrad", "rmsprop", "adam" or "ftrl".
+std::string_view OptimizerName(OptimizerKind kind);
+
+/// The reverse of OptimizerName(). Errors: kInvalidArgument, listing the names.
+Result<OptimizerKind> ParseOptimizerKind(std::string_view name);
+
+/// A config with the defaults of `name`: those of ParseOptimizerKind() and "nesterov", which is
+/// momentum with use_nesterov. Errors: kInvalidArgument, listing the names.
+Result<OptimizerConfig> ParseOptimizer(std::string_view name);
+
+/// Slot variables per variable, 0 to kMaxSlots.
+int NumSlots(const OptimizerConfig& config);
+
+/// What TensorFlow appends to the variable's name and a '/', as in "hid_w/Adam_1". In the order of
+/// the slots that the update formulas take:
+///
+///   momentum           Momentum
+///   adagrad            Adagrad    sum of squares
+///   rmsprop            RMSProp    mean square,  RMSProp_1 momentum
+///   rmsprop, centered  RMSProp    mean square,  RMSProp_1 mean gradient,  RMSProp_2 momentum
+///   adam               Adam       first moment, Adam_1    second moment
+///   ftrl               Ftrl       sum of squares, Ftrl_1  linear
+///
+/// REQUIRES: 0 <= slot < NumSlots(config).
+std::string_view SlotName(const OptimizerConfig& config, int slot);
+
+/// What every element of the slot variable starts at. REQUIRES: as SlotName().
+float SlotInitialValue(const OptimizerConfig& config, int slot);
+
+}  // namespace passel

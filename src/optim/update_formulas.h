@@ -1,0 +1,217 @@
+// update_formulas.h - what one update does to one element: the optimizers' arithmetic, once.
+//
+// A rule is built from the scalars of the step and is then called for each element with references
+// to its value w, its slots (in the order of SlotName() in optim/optimizer.h) and its gradient g.
+// The CPU loops (optim/update_loops.cc) and the CUDA kernels use the same rules.
+//
+// Numbers    Every operation is a float32 IEEE operation in the order written: with contraction
+//            off (-ffp-contract=off, nvcc -fmad=false) all instruction sets give the same bits,
+//            powf of FtrlPowerRule apart, which is the C library's.
+// Padding    An element with w = 0, g = 0 and freshly initialised slots stays at w = 0 for ever,
+//            so a sweep may run over the padding between variables.
+// Inlining   Forced. This header is compiled for several instruction sets: an out-of-line copy of
+//            a function, built for AVX-512, could be the one that the linker keeps for all. For
+//            the same reason nothing with inline functions is included.
+
+#pragma once
+
+#include <cstdint>
+
+#if defined(__CUDACC__)
+#define PASSEL_HD __host__ __device__ __forceinline__
+#else
+#define PASSEL_HD inline __attribute__((always_inline))
+#endif
+
+namespace passel {
+
+/// Which rule below.
+enum class UpdateRule : std::uint32_t {
+  kSgd,
+  kMomentum,
+  kNesterov,
+  kAdagrad,
+  kRmsProp,
+  kCenteredRmsProp,
+  kAdam,
+  kFtrl,       ///< learning_rate_power == -0.5
+  kFtrlPower,  ///< any other power
+};
+
+/// Everything that the elements of one update share, made by Prepare() (optim/update_kernels.h).
+/// Plain values: pass it to a CUDA kernel by value. A field that the rule does not name is 0.
+struct StepScalars {
+  UpdateRule rule;
+  float rate;             ///< learning rate; Adam: with the bias corrections of this step
+  float momentum;         ///< Momentum, RMSProp
+  float rate_momentum;    ///< Nesterov: rate * momentum
+  float one_minus_decay;  ///< RMSProp: 1 - rho; Adam: 1 - beta2
+  float one_minus_beta1;  ///< Adam
+  float epsilon;          ///< RMSProp, Adam
+  float inverse_rate;     ///< Ftrl: 1 / learning rate
+  float power;            ///< Ftrl: -learning_rate_power, so 0 or more
+  float l1;               ///< Ftrl
+  float twice_l2;         ///< Ftrl
+  float twice_shrinkage;  ///< Ftrl
+};
+
+namespace formula {
+
+#if defined(__CUDA_ARCH__)
+__device__ __forceinline__ float SquareRoot(float x) { return __fsqrt_rn(x); }
+__device__ __forceinline__ float Power(float x, float y) { return powf(x, y); }
+__device__ __forceinline__ float Absolute(float x) { return fabsf(x); }
+__device__ __forceinline__ float WithSign(float size, float sign) { return copysignf(size, sign); }
+#else
+PASSEL_HD float SquareRoot(float x) { return __builtin_sqrtf(x); }
+PASSEL_HD float Power(float x, float y) { return __builtin_powf(x, y); }
+PASSEL_HD float Absolute(float x) { return __builtin_fabsf(x); }
+PASSEL_HD float WithSign(float size, float sign) { return __builtin_copysignf(size, sign); }
+#endif
+
+}  // namespace formula
+
+/// w -= lr g
+struct SgdRule {
+  static constexpr int kSlots = 0;
+  float rate;
+
+  PASSEL_HD explicit SgdRule(const StepScalars& s) : rate(s.rate) {}
+  PASSEL_HD void operator()(float& w, float g) const { w -= rate * g; }
+};
+
+/// a = mu a + g;  w -= lr a
+struct MomentumRule {
+  static constexpr int kSlots = 1;
+  float rate, momentum;
+
+  PASSEL_HD explicit MomentumRule(const StepScalars& s) : rate(s.rate), momentum(s.momentum) {}
+  PASSEL_HD void operator()(float& w, float& a, float g) const {
+    a = a * momentum + g;
+    w -= rate * a;
+  }
+};
+
+/// a = mu a + g;  w -= lr g + lr mu a
+struct NesterovRule {
+  static constexpr int kSlots = 1;
+  float rate, momentum, rate_momentum;
+
+  PASSEL_HD explicit NesterovRule(const StepScalars& s)
+      : rate(s.rate), momentum(s.momentum), rate_momentum(s.rate_momentum) {}
+  PASSEL_HD void operator()(float& w, float& a, float g) const {
+    a = a * momentum + g;
+    w -= rate * g + rate_momentum * a;
+  }
+};
+
+/// a += g^2;  w -= lr g / sqrt(a).  a > 0 from the start, hence no epsilon.
+struct AdagradRule {
+  static constexpr int kSlots = 1;
+  float rate;
+
+  PASSEL_HD explicit AdagradRule(const StepScalars& s) : rate(s.rate) {}
+  PASSEL_HD void operator()(float& w, float& a, float g) const {
+    a += g * g;
+    w -= rate * g / formula::SquareRoot(a);
+  }
+};
+
+/// ms += (g^2 - ms)(1 - rho);  mom = mu mom + lr g / sqrt(ms + eps);  w -= mom
+struct RmsPropRule {
+  static constexpr int kSlots = 2;
+  float rate, momentum, one_minus_decay, epsilon;
+
+  PASSEL_HD explicit RmsPropRule(const StepScalars& s)
+      : rate(s.rate),
+        momentum(s.momentum),
+        one_minus_decay(s.one_minus_decay),
+        epsilon(s.epsilon) {}
+  PASSEL_HD void operator()(float& w, float& ms, float& mom, float g) const {
+    ms += (g * g - ms) * one_minus_decay;
+    mom = mom * momentum + rate * g / formula::SquareRoot(ms + epsilon);
+    w -= mom;
+  }
+};
+
+/// As RmsPropRule, with mg += (g - mg)(1 - rho) and the variance ms - mg^2 in place of ms.
+/// Rounding can bring the variance of a steady gradient below 0. TensorFlow then writes NaN into
+/// the value; here it counts as 0. (Written so that a NaN, were there one, stays a NaN.)
+struct CenteredRmsPropRule {
+  static constexpr int kSlots = 3;
+  float rate, momentum, one_minus_decay, epsilon;
+
+  PASSEL_HD explicit CenteredRmsPropRule(const StepScalars& s)
+      : rate(s.rate),
+        momentum(s.momentum),
+        one_minus_decay(s.one_minus_decay),
+        epsilon(s.epsilon) {}
+  PASSEL_HD void operator()(float& w, float& ms, float& mg, float& mom, float g) const {
+    ms += (g * g - ms) * one_minus_decay;
+    mg += (g - mg) * one_minus_decay;
+    const float difference = ms - mg * mg;
+    const float variance = difference < 0.0F ? 0.0F : difference;
+    mom = mom * momentum + rate * g / formula::SquareRoot(variance + epsilon);
+    w -= mom;
+  }
+};
+
+/// m += (g - m)(1 - beta1);  s += (g^2 - s)(1 - beta2);  w -= alpha m / (sqrt(s) + eps)
+/// with alpha = lr sqrt(1 - beta2^t) / (1 - beta1^t) for update t = 1, 2, ...
+struct AdamRule {
+  static constexpr int kSlots = 2;
+  float rate, one_minus_beta1, one_minus_beta2, epsilon;
+
+  PASSEL_HD explicit AdamRule(const StepScalars& s)
+      : rate(s.rate),
+        one_minus_beta1(s.one_minus_beta1),
+        one_minus_beta2(s.one_minus_decay),
+        epsilon(s.epsilon) {}
+  PASSEL_HD void operator()(float& w, float& m, float& s, float g) const {
+    m += (g - m) * one_minus_beta1;
+    s += (g * g - s) * one_minus_beta2;
+    w -= rate * m / (formula::SquareRoot(s) + epsilon);
+  }
+};
+
+/// With p = -learning_rate_power and n' = n + g^2:
+///   z += g + 2 shrinkage w - (n'^p - n^p) w / lr
+///   w  = |z| > l1 ? (sign(z) l1 - z) / (n'^p / lr + 2 l2) : 0
+///   n  = n'
+/// w follows from z and n alone: as in TensorFlow, the first update discards the initial value
+/// of an element whose gradient is 0.
+template <bool kSquareRoot>
+struct FtrlRuleOf {
+  static constexpr int kSlots = 2;
+  float inverse_rate, power, l1, twice_l2, twice_shrinkage;
+
+  PASSEL_HD explicit FtrlRuleOf(const StepScalars& s)
+      : inverse_rate(s.inverse_rate),
+        power(s.power),
+        l1(s.l1),
+        twice_l2(s.twice_l2),
+        twice_shrinkage(s.twice_shrinkage) {}
+  PASSEL_HD void operator()(float& w, float& n, float& z, float g) const {
+    const float sum = n + g * g;
+    const float root = Root(sum);
+    z += g + twice_shrinkage * w - (root - Root(n)) * inverse_rate * w;
+    // The choice is made on the numerator, so that the division is not behind a branch, which
+    // would keep the loop scalar. The divisor is above 0, since n is.
+    const float numerator = formula::Absolute(z) > l1 ? formula::WithSign(l1, z) - z : 0.0F;
+    w = numerator / (root * inverse_rate + twice_l2);
+    n = sum;
+  }
+
+ private:
+  PASSEL_HD float Root(float x) const {
+    if constexpr (kSquareRoot) {
+      return formula::SquareRoot(x);
+    } else {
+      return formula::Power(x, power);
+    }
+  }
+};
+using FtrlRule = FtrlRuleOf<true>;
+using FtrlPowerRule = FtrlRuleOf<false>;
+
+}  // namespace passel

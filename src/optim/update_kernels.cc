@@ -1,0 +1,132 @@
+#include "optim/update_kernels.h"
+
+#include <atomic>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "base/check.h"
+#include "base/log.h"
+
+namespace passel {
+namespace {
+
+float Rounded(double x) { return static_cast<float>(x); }
+
+// 1 - x^t without the cancellation that costs digits where x^t is close to 1.
+double OneMinusPower(double x, std::int64_t t) {
+  if (x == 0) return 1;
+  return -std::expm1(static_cast<double>(t) * std::log(x));
+}
+
+const RunnableTable& Active() {
+  static const RunnableTable active = [] {
+    const std::span<const RunnableTable> tables = RunnableUpdateTables();
+    const CpuIsa wanted = ChosenCpuIsa();
+    for (const RunnableTable& entry : tables) {
+      if (entry.isa == wanted) return entry;
+    }
+    // A build for one -march has one table. Taken in silence unless somebody asked for another.
+    const char* asked = std::getenv("PASSEL_ISA");
+    if (asked != nullptr && *asked != '\0') {
+      LogWarning(
+          "PASSEL_ISA={} is not in this build, which was configured with PASSEL_MARCH or "
+          "for another processor family; continuing with {}",
+          asked, CpuIsaName(tables.back().isa));
+    }
+    return tables.back();
+  }();
+  return active;
+}
+
+}  // namespace
+
+StepScalars Prepare(const OptimizerConfig& config, std::int64_t t) {
+  PASSEL_CHECK(t >= 1, "updates are counted from 1");
+  StepScalars s = {};
+  s.rate = Rounded(config.learning_rate);
+  switch (config.kind) {
+    case OptimizerKind::kSgd:
+      s.rule = UpdateRule::kSgd;
+      return s;
+    case OptimizerKind::kMomentum:
+      s.rule = config.use_nesterov != 0 ? UpdateRule::kNesterov : UpdateRule::kMomentum;
+      s.momentum = Rounded(config.momentum);
+      s.rate_momentum =
+          config.use_nesterov != 0 ? Rounded(config.learning_rate * config.momentum) : 0.0F;
+      return s;
+    case OptimizerKind::kAdagrad:
+      s.rule = UpdateRule::kAdagrad;
+      return s;
+    case OptimizerKind::kRmsProp:
+      s.rule = config.centered != 0 ? UpdateRule::kCenteredRmsProp : UpdateRule::kRmsProp;
+      s.momentum = Rounded(config.rmsprop_momentum);
+      s.one_minus_decay = Rounded(1 - config.rmsprop_decay);
+      s.epsilon = Rounded(config.rmsprop_epsilon);
+      return s;
+    case OptimizerKind::kAdam:
+      s.rule = UpdateRule::kAdam;
+      s.rate = Rounded(config.learning_rate * std::sqrt(OneMinusPower(config.adam_beta2, t)) /
+                       OneMinusPower(config.adam_beta1, t));
+      s.one_minus_beta1 = Rounded(1 - config.adam_beta1);
+      s.one_minus_decay = Rounded(1 - config.adam_beta2);
+      s.epsilon = Rounded(config.adam_epsilon);
+      return s;
+    case OptimizerKind::kFtrl:
+      s.rule = config.learning_rate_power == -0.5 ? UpdateRule::kFtrl : UpdateRule::kFtrlPower;
+      s.inverse_rate = Rounded(1 / config.learning_rate);
+      s.power = Rounded(-config.learning_rate_power);
+      s.l1 = Rounded(config.l1);
+      s.twice_l2 = Rounded(2 * config.l2);
+      s.twice_shrinkage = Rounded(2 * config.l2_shrinkage);
+      return s;
+  }
+  PASSEL_CHECK(false, "the config was not validated");
+}
+
+void Apply(const StepScalars& scalars, float* values, float* const* slots, const float* gradient,
+           std::size_t n) {
+#if defined(PASSEL_ATOMIC_VALUES)
+  Active().table->apply_atomic(scalars, values, slots, gradient, n);
+#else
+  Active().table->apply(scalars, values, slots, gradient, n);
+#endif
+}
+
+void SumGradients(float* out, const float* const* gradients, int count, float divisor,
+                  std::size_t n) {
+  PASSEL_CHECK(count >= 1, "a mean needs at least one gradient");
+  PASSEL_CHECK(divisor > 0, "a mean needs a divisor above 0");
+  Active().table->sum(out, gradients, count, divisor, n);
+}
+
+void CopyValues(float* out, const float* values, std::size_t n) {
+#if defined(PASSEL_ATOMIC_VALUES)
+  // Relaxed, as the stores of Apply(): an element publishes nothing but itself.
+  for (std::size_t i = 0; i < n; ++i) {
+    out[i] = std::atomic_ref<float>(const_cast<float&>(values[i])).load(std::memory_order_relaxed);
+  }
+#else
+  if (n != 0) std::memcpy(out, values, n * sizeof(float));
+#endif
+}
+
+bool AllFinite(const float* values, std::size_t n) { return Active().table->all_finite(values, n); }
+
+std::string_view ActiveIsa() { return CpuIsaName(Active().isa); }
+
+std::span<const RunnableTable> RunnableUpdateTables() {
+  static const std::vector<RunnableTable> tables = [] {
+    std::vector<RunnableTable> result = {{CpuIsa::kBaseline, &update_table_baseline}};
+#if defined(PASSEL_HAVE_ISA_TABLES)
+    const CpuIsa best = BestCpuIsa();
+    if (best >= CpuIsa::kAvx2) result.push_back({CpuIsa::kAvx2, &update_table_avx2});
+    if (best >= CpuIsa::kAvx512) result.push_back({CpuIsa::kAvx512, &update_table_avx512});
+#endif
+    return result;
+  }();
+  return tables;
+}
+
+}  // namespace passel

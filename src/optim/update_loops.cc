@@ -1,0 +1,236 @@
+// update_loops.cc - the loops of one UpdateTable, compiled once per instruction set (PASSEL_ISA).
+//
+// Only the table has external linkage. Nothing with inline functions may be included: see
+// "Inlining" in optim/update_formulas.h. tests/unit/optim/check_isa_symbols.py holds this.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "optim/update_formulas.h"
+#include "optim/update_table.h"
+
+#ifndef PASSEL_ISA
+#error "compile this file through passel_isa_sources()"
+#endif
+
+// The compiler may assume that iterations do not depend on each other.
+#if defined(__clang__)
+#define PASSEL_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define PASSEL_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
+namespace passel {
+namespace {
+
+/// While it lives, subnormal results and operands count as 0 in this thread. A moment that decays
+/// towards 0 (an input that is never lit, a dead unit) ends as a subnormal number, and a vector
+/// with one such element takes a hundred times longer. TensorFlow's kernels flush too.
+/// Without effect on other processors than x86-64.
+class FlushSubnormals {
+ public:
+#if defined(__x86_64__)
+  FlushSubnormals() : saved_(__builtin_ia32_stmxcsr()) {
+    if ((saved_ & kFlush) != kFlush) __builtin_ia32_ldmxcsr(saved_ | kFlush);
+  }
+  ~FlushSubnormals() {
+    if ((saved_ & kFlush) != kFlush) __builtin_ia32_ldmxcsr(saved_);
+  }
+#else
+  FlushSubnormals() {}
+  ~FlushSubnormals() {}
+#endif
+  FlushSubnormals(const FlushSubnormals&) = delete;
+  FlushSubnormals& operator=(const FlushSubnormals&) = delete;
+
+#if defined(__x86_64__)
+ private:
+  static constexpr unsigned kFlush = 0x8040;  // FTZ (bit 15) and DAZ (bit 6)
+  unsigned saved_;
+#endif
+};
+
+struct PlainAccess {
+  static inline __attribute__((always_inline)) float Load(float* p) { return *p; }
+  static inline __attribute__((always_inline)) void Store(float* p, float x) { *p = x; }
+};
+
+// What std::atomic_ref<float> does; <atomic> is full of inline functions. Relaxed: an element is a
+// number of its own and publishes nothing else. Whoever must see a whole update is told by the
+// store's version, which is released after the sweep.
+struct RelaxedAccess {
+  static inline __attribute__((always_inline)) float Load(float* p) {
+    float x;
+    __atomic_load(p, &x, __ATOMIC_RELAXED);
+    return x;
+  }
+  static inline __attribute__((always_inline)) void Store(float* p, float x) {
+    __atomic_store(p, &x, __ATOMIC_RELAXED);
+  }
+};
+
+// Not inlined, so that no arithmetic moves out of the caller's FlushSubnormals.
+template <typename Rule, typename Access>
+__attribute__((noinline)) void Sweep(const StepScalars& scalars, float* values, float* const* slots,
+                                     const float* gradient, std::size_t n) noexcept {
+  const Rule rule(scalars);
+  float* __restrict w = values;
+  const float* __restrict g = gradient;
+  float* __restrict s0 = nullptr;
+  float* __restrict s1 = nullptr;
+  float* __restrict s2 = nullptr;
+  if constexpr (Rule::kSlots > 0) s0 = slots[0];
+  if constexpr (Rule::kSlots > 1) s1 = slots[1];
+  if constexpr (Rule::kSlots > 2) s2 = slots[2];
+  PASSEL_INDEPENDENT
+  for (std::size_t i = 0; i < n; ++i) {
+    float value = Access::Load(w + i);
+    if constexpr (Rule::kSlots == 0) {
+      rule(value, g[i]);
+    } else if constexpr (Rule::kSlots == 1) {
+      float slot0 = Access::Load(s0 + i);
+      rule(value, slot0, g[i]);
+      Access::Store(s0 + i, slot0);
+    } else if constexpr (Rule::kSlots == 2) {
+      float slot0 = Access::Load(s0 + i);
+      float slot1 = Access::Load(s1 + i);
+      rule(value, slot0, slot1, g[i]);
+      Access::Store(s0 + i, slot0);
+      Access::Store(s1 + i, slot1);
+    } else {
+      static_assert(Rule::kSlots == 3);
+      float slot0 = Access::Load(s0 + i);
+      float slot1 = Access::Load(s1 + i);
+      float slot2 = Access::Load(s2 + i);
+      rule(value, slot0, slot1, slot2, g[i]);
+      Access::Store(s0 + i, slot0);
+      Access::Store(s1 + i, slot1);
+      Access::Store(s2 + i, slot2);
+    }
+    Access::Store(w + i, value);
+  }
+}
+
+template <typename Access>
+void ApplyRule(const StepScalars& scalars, float* values, float* const* slots,
+               const float* gradient, std::size_t n) noexcept {
+  const FlushSubnormals flush;
+  switch (scalars.rule) {
+    case UpdateRule::kSgd:
+      return Sweep<SgdRule, Access>(scalars, values, slots, gradient, n);
+    case UpdateRule::kMomentum:
+      return Sweep<MomentumRule, Access>(scalars, values, slots, gradient, n);
+    case UpdateRule::kNesterov:
+      return Sweep<NesterovRule, Access>(scalars, values, slots, gradient, n);
+    case UpdateRule::kAdagrad:
+      return Sweep<AdagradRule, Access>(scalars, values, slots, gradient, n);
+    case UpdateRule::kRmsProp:
+      return Sweep<RmsPropRule, Access>(scalars, values, slots, gradient, n);
+    case UpdateRule::kCenteredRmsProp:
+      return Sweep<CenteredRmsPropRule, Access>(scalars, values, slots, gradient, n);
+    case UpdateRule::kAdam:
+      return Sweep<AdamRule, Access>(scalars, values, slots, gradient, n);
+    case UpdateRule::kFtrl:
+      return Sweep<FtrlRule, Access>(scalars, values, slots, gradient, n);
+    case UpdateRule::kFtrlPower:
+      return Sweep<FtrlPowerRule, Access>(scalars, values, slots, gradient, n);
+  }
+}
+
+// One register of the instruction set.
+#if defined(__AVX512F__)
+#define PASSEL_VECTOR_BYTES 64
+#elif defined(__AVX__)
+#define PASSEL_VECTOR_BYTES 32
+#else
+#define PASSEL_VECTOR_BYTES 16
+#endif
+typedef float Vector __attribute__((vector_size(PASSEL_VECTOR_BYTES)));
+constexpr std::size_t kLanes = sizeof(Vector) / sizeof(float);
+
+// Lane block `index` behind p, which may have any alignment of a float.
+inline __attribute__((always_inline)) Vector LoadVector(const float* p, std::size_t index) {
+  Vector x;
+  __builtin_memcpy(&x, p + index * kLanes, sizeof(x));
+  return x;
+}
+inline __attribute__((always_inline)) void StoreVector(float* p, std::size_t index, Vector x) {
+  __builtin_memcpy(p + index * kLanes, &x, sizeof(x));
+}
+
+// 1 / x where x is a power of two: multiplying by it rounds as dividing by x does. Else 0.
+inline float ExactInverse(float x) {
+  std::uint32_t bits;
+  __builtin_memcpy(&bits, &x, sizeof(bits));
+  const std::uint32_t exponent = (bits >> 23) & 0xff;
+  const bool power_of_two = (bits & 0x007fffff) == 0 && exponent > 1 && exponent < 253;
+  return power_of_two ? 1.0F / x : 0.0F;
+}
+
+// The partial sums stay in registers. Every chunk is read in full before it is written, so `out`
+// may be one of the gradients.
+template <bool kMultiply>
+__attribute__((noinline)) void SumInOrder(float* out, const float* const* gradients, int count,
+                                          float factor, std::size_t n) noexcept {
+  std::size_t i = 0;
+  for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
+    const float* first = gradients[0] + i;
+    Vector sum0 = LoadVector(first, 0);
+    Vector sum1 = LoadVector(first, 1);
+    Vector sum2 = LoadVector(first, 2);
+    Vector sum3 = LoadVector(first, 3);
+    for (int k = 1; k < count; ++k) {
+      const float* term = gradients[k] + i;
+      sum0 += LoadVector(term, 0);
+      sum1 += LoadVector(term, 1);
+      sum2 += LoadVector(term, 2);
+      sum3 += LoadVector(term, 3);
+    }
+    float* mean = out + i;
+    StoreVector(mean, 0, kMultiply ? sum0 * factor : sum0 / factor);
+    StoreVector(mean, 1, kMultiply ? sum1 * factor : sum1 / factor);
+    StoreVector(mean, 2, kMultiply ? sum2 * factor : sum2 / factor);
+    StoreVector(mean, 3, kMultiply ? sum3 * factor : sum3 / factor);
+  }
+  for (; i < n; ++i) {
+    float sum = gradients[0][i];
+    for (int k = 1; k < count; ++k) sum += gradients[k][i];
+    out[i] = kMultiply ? sum * factor : sum / factor;
+  }
+}
+
+void Sum(float* out, const float* const* gradients, int count, float divisor,
+         std::size_t n) noexcept {
+  const FlushSubnormals flush;
+  const float inverse = ExactInverse(divisor);
+  if (inverse != 0.0F) {
+    SumInOrder<true>(out, gradients, count, inverse, n);
+  } else {
+    SumInOrder<false>(out, gradients, count, divisor, n);
+  }
+}
+
+using FloatBits __attribute__((may_alias)) = std::uint32_t;
+
+constexpr std::size_t kFiniteBlock = 4096;  // floats looked at before the next chance to stop
+
+bool AllFinite(const float* values, std::size_t n) noexcept {
+  const auto* bits = reinterpret_cast<const FloatBits*>(values);
+  for (std::size_t begin = 0; begin < n; begin += kFiniteBlock) {
+    const std::size_t end = n - begin < kFiniteBlock ? n : begin + kFiniteBlock;
+    // Only an exponent of all ones, infinity or NaN, carries into the sign bit.
+    std::uint32_t carried = 0;
+    for (std::size_t i = begin; i < end; ++i) carried |= (bits[i] & 0x7f800000U) + 0x00800000U;
+    if ((carried >> 31) != 0) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+#define PASSEL_JOIN_INNER_(a, b) a##b
+#define PASSEL_JOIN_(a, b) PASSEL_JOIN_INNER_(a, b)
+const UpdateTable PASSEL_JOIN_(update_table_, PASSEL_ISA) = {
+    ApplyRule<PlainAccess>, ApplyRule<RelaxedAccess>, Sum, AllFinite};
+
+}  // namespace passel
