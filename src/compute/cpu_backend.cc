@@ -53,8 +53,8 @@ CBLAS_TRANSPOSE ToCblas(Transpose t) { return t == Transpose::kYes ? CblasTrans 
 
 class CpuBackend final : public Backend {
  public:
-  CpuBackend(const CpuKernels& kernels, bool small_kernels)
-      : kernels_(kernels), small_kernels_(small_kernels) {}
+  CpuBackend(const CpuKernels& kernels, bool split_products)
+      : kernels_(kernels), split_products_(split_products) {}
 
   std::string_view name() const override { return "cpu"; }
 
@@ -168,7 +168,7 @@ class CpuBackend final : public Backend {
     const std::size_t whole = along_k ? k : m;
     const double slice = static_cast<double>(n) * static_cast<double>(along_k ? m : k);
     const double most = kSmallProduct / std::max(slice, 1.0);
-    if (!small_kernels_ || most < kThinPiece || most >= static_cast<double>(whole)) {
+    if (!split_products_ || most < kThinPiece || most >= static_cast<double>(whole)) {
       return {along_k, whole};
     }
     const auto largest = static_cast<std::size_t>(most);
@@ -177,7 +177,7 @@ class CpuBackend final : public Backend {
   }
 
   const CpuKernels& kernels_;
-  const bool small_kernels_;
+  const bool split_products_;
 };
 
 // Whether SplitGemm pays: see there. Measured for OpenBLAS 0.3.21 on these cores; on Haswell's
@@ -190,15 +190,17 @@ bool HasSmallKernels(int threads) {
 }  // namespace
 
 Status SetThreads(int threads) {
-  if (threads >= 1) {
-    openblas_set_num_threads(threads);
-    if (openblas_get_num_threads() == threads) return {};
+  if (threads < 1) {
+    return InvalidArgument(
+        fmt::format("--threads_per_worker is {}: it must be at least 1", threads));
   }
+  const int before = openblas_get_num_threads();
+  openblas_set_num_threads(threads);
   const int taken = openblas_get_num_threads();
+  if (taken == threads) return {};
+  openblas_set_num_threads(before);
   return InvalidArgument(fmt::format(
-      "OpenBLAS cannot run {} threads (now {}): give --threads_per_worker a number from 1 to the "
-      "cores that OpenBLAS found",
-      threads, taken));
+      "--threads_per_worker is {}: this OpenBLAS runs at most {} threads", threads, taken));
 }
 
 Result<std::unique_ptr<Backend>> CreateCpuBackend(const CpuBackendOptions& options) {
@@ -208,8 +210,8 @@ Result<std::unique_ptr<Backend>> CreateCpuBackend(const CpuBackendOptions& optio
                                        CpuIsaName(BestCpuIsa()), CpuIsaName(isa)));
   }
   PASSEL_RETURN_IF_ERROR(SetThreads(options.threads));
-  return std::unique_ptr<Backend>(
-      std::make_unique<CpuBackend>(BestTableUpTo(isa), HasSmallKernels(options.threads)));
+  return std::unique_ptr<Backend>(std::make_unique<CpuBackend>(
+      BestTableUpTo(isa), options.split_products.value_or(HasSmallKernels(options.threads))));
 }
 
 }  // namespace passel

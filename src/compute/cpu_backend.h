@@ -21,6 +21,9 @@ struct CpuBackendOptions {
   int threads = 1;
   /// Kernels to use; unset: ChosenCpuIsa(). A set that this build left out gives the best below.
   std::optional<CpuIsa> isa;
+  /// Whether large products run as several small ones; unset: where OpenBLAS is known to be faster
+  /// so. The sums are then added up in another order.
+  std::optional<bool> split_products;
 };
 
 /// Any memory of the process is backend memory; operations are complete when they return.
