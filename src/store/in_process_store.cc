@@ -55,6 +55,7 @@ Result<std::unique_ptr<InProcessArena>> InProcessArena::Create(const StorePlan& 
     memory.state = static_cast<ShardState*>(allocate(sizeof(ShardState)));
     memory.tasks = static_cast<TaskSlot*>(allocate(sizeof(TaskSlot) * workers));
     memory.blocks = static_cast<BlockState*>(allocate(sizeof(BlockState) * memory.num_blocks));
+    memory.events = static_cast<EventRing*>(allocate(sizeof(EventRing)));
     memory.values = floats(memory.floats);
     for (int k = 0; k < memory.num_slots; ++k) memory.slots[k] = floats(memory.floats);
     memory.gradients =

@@ -23,6 +23,7 @@ constexpr int kAdvisoryPasses = 3;
 
 void FormatShard(const ShardMemory& memory) {
   new (memory.state) ShardState{};
+  new (memory.events) EventRing{};
   for (int i = 0; i < memory.num_workers; ++i) {
     auto* task = new (&memory.tasks[i]) TaskSlot{};
     task->counters.final_accuracy.store(-1.0, std::memory_order_relaxed);

@@ -52,7 +52,7 @@ std::uint64_t LocalShard::completed_round() const {
 }
 
 std::uint64_t LocalShard::DecidedRound() const {
-  return memory_.state->decision.load(std::memory_order_seq_cst) >> 16;
+  return Decision::Unpack(memory_.state->decision.load(std::memory_order_seq_cst)).round;
 }
 
 Status LocalShard::Arrive(std::uint64_t round) {
@@ -68,7 +68,8 @@ Status LocalShard::Arrive(std::uint64_t round) {
 
 bool LocalShard::TryDecide(std::uint64_t round) {
   std::uint64_t seen = memory_.state->decision.load(std::memory_order_seq_cst);
-  if (seen >> 16 != round - 1) return seen >> 16 >= round;
+  const Decision last = Decision::Unpack(seen);
+  if (last.round + 1 != round) return last.round >= round;
   WorkerMask members{};
   bool anybody = false;
   for (int k = 0; k < memory_.num_workers; ++k) {
@@ -87,11 +88,12 @@ bool LocalShard::TryDecide(std::uint64_t round) {
   }
   // Release: who sees the decision sees the proposal.
   if (memory_.state->decision.compare_exchange_strong(
-          seen, round << 16 | static_cast<std::uint64_t>(worker_), std::memory_order_seq_cst)) {
+          seen, Decision{round, last.generation, worker_}.Pack(), std::memory_order_seq_cst)) {
     Failpoint("round.decided");
     Notify(memory_.state->event);
+    return true;
   }
-  return true;
+  return Decision::Unpack(seen).round >= round;  // else somebody joined meanwhile: look again later
 }
 
 std::vector<Member> LocalShard::MissingIn(std::uint64_t round) const {
@@ -130,15 +132,18 @@ Result<RoundGrant> LocalShard::AwaitRound(std::uint64_t round, Deadline deadline
       state.event, options_.spin, deadline, [&] { return DecidedRound() >= round || stopped(); },
       [&] { LookAfterMembers(round); });
   Heartbeat();
-  const std::uint64_t decision = state.decision.load(std::memory_order_seq_cst);
-  if (decision >> 16 < round) {
+  const auto last_decision = [&] {
+    return Decision::Unpack(state.decision.load(std::memory_order_seq_cst));
+  };
+  const Decision decision = last_decision();
+  if (decision.round < round) {
     PASSEL_RETURN_IF_ERROR(CheckAlive());
     if (stopped()) return Cancelled(fmt::format("the job was stopped in round {}", round));
     if (!decided) return DeadlineExceeded(fmt::format("round {} is not complete", round));
   }
   RoundGrant grant;
   grant.round = round;
-  const TaskSlot& proposer = memory_.tasks[decision & 0xffff];
+  const TaskSlot& proposer = memory_.tasks[decision.worker];
   for (int w = 0; w < kMaskWords; ++w) {
     const auto word = static_cast<std::size_t>(w);
     grant.members[word] = proposer.proposal[round & 1][w].load(std::memory_order_relaxed);
@@ -146,7 +151,7 @@ Result<RoundGrant> LocalShard::AwaitRound(std::uint64_t round, Deadline deadline
   }
   // The proposal is stable while its round is the last one decided. If rounds went on without us,
   // we were fenced off or too late; either way this round is complete.
-  if (state.decision.load(std::memory_order_seq_cst) != decision || decision >> 16 != round) {
+  if (!last_decision().SameRoundAs(decision) || decision.round != round) {
     PASSEL_RETURN_IF_ERROR(CheckAlive());
     grant.count = 0;
     grant.members = {};

@@ -8,12 +8,30 @@
 namespace passel {
 namespace {
 
+void RecordEvent(const ShardMemory& memory, int worker, TaskState state) {
+  EventRing& ring = *memory.events;
+  // Relaxed but for the number: a reader that sees a number twice around the fields has them whole.
+  const std::uint64_t number = ring.next.fetch_add(1, std::memory_order_relaxed) + 1;
+  EventRecord& record = ring.records[(number - 1) % EventRing::kRecords];
+  record.number.store(0, std::memory_order_release);
+  record.time_ns.store(MonotonicNs(), std::memory_order_relaxed);
+  record.state.store(state.Pack(), std::memory_order_relaxed);
+  record.worker.store(worker, std::memory_order_relaxed);
+  record.pid.store(memory.tasks[worker].identity.pid, std::memory_order_relaxed);
+  record.global_step.store(memory.state->global_step.load(std::memory_order_relaxed),
+                           std::memory_order_relaxed);
+  record.number.store(number, std::memory_order_release);
+}
+
 bool Transition(const ShardMemory& memory, int worker, TaskState from, Phase to) {
   TaskSlot& task = memory.tasks[worker];
   std::uint64_t expected = from.Pack();
   const bool done = task.state.compare_exchange_strong(expected, TaskState{from.epoch, to}.Pack(),
                                                        std::memory_order_seq_cst);
-  if (done) Notify(memory.state->event);
+  if (done) {
+    RecordEvent(memory, worker, {from.epoch, to});
+    Notify(memory.state->event);
+  }
   return done;
 }
 
@@ -60,14 +78,16 @@ Result<std::uint32_t> Join(const ShardMemory& memory, int worker, const ProcessI
   // decided, so this comes before anybody looks.
   task.arrived_round.store(0, std::memory_order_seq_cst);
   task.heartbeat_ns.store(MonotonicNs(), std::memory_order_relaxed);
+  // A decision that somebody is preparing on what it saw of the life before must fail.
+  std::uint64_t decision = memory.state->decision.load(std::memory_order_seq_cst);
+  while (!memory.state->decision.compare_exchange_weak(
+      decision, Decision::Unpack(decision).NextGeneration().Pack(), std::memory_order_seq_cst)) {
+  }
   // Release (by the swap): who sees kRunning sees the identity.
-  expected = joining.Pack();
-  if (!task.state.compare_exchange_strong(
-          expected, TaskState{joining.epoch, Phase::kRunning}.Pack(), std::memory_order_seq_cst)) {
+  if (!Transition(memory, worker, joining, Phase::kRunning)) {
     return AlreadyExists(
         fmt::format("another process became worker/{} at the same moment: start only one", worker));
   }
-  Notify(memory.state->event);
   return joining.epoch;
 }
 

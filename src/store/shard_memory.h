@@ -115,18 +115,52 @@ struct Claim {
   }
 };
 
+/// The last decision about a round. `generation` changes whenever a worker joins, so that a
+/// decision prepared on the membership before that cannot be published.
+struct Decision {
+  std::uint64_t round = 0;  // 40 bits
+  std::uint32_t generation = 0;
+  int worker = 0;
+  std::uint64_t Pack() const {
+    return round << 24 | static_cast<std::uint64_t>(generation & 0xfff) << 12 |
+           static_cast<std::uint64_t>(worker);
+  }
+  static Decision Unpack(std::uint64_t word) {
+    return {word >> 24, static_cast<std::uint32_t>(word >> 12 & 0xfff),
+            static_cast<int>(word & 0xfff)};
+  }
+  Decision NextGeneration() const { return {round, generation + 1, worker}; }
+  bool SameRoundAs(Decision other) const { return round == other.round && worker == other.worker; }
+};
+static_assert(kMaxWorkers <= 0x1000);
+
 /// The state of one shard as a whole. In a job of several shards the words marked (lead) count in
 /// shard 0 only.
 struct ShardState {
   alignas(128) std::atomic<std::uint64_t> version;        // updates applied
   alignas(128) std::atomic<std::int64_t> optimizer_step;  // taken once per update, by every worker
   alignas(128) std::atomic<std::int64_t> global_step;     // (lead)
-  // (lead) round << 16 | worker: the round decided last, and whose proposal names its members.
+  // (lead) Decision: the round decided last, and whose proposal names its members.
   alignas(128) std::atomic<std::uint64_t> decision;
   alignas(128) std::atomic<std::uint64_t> completed_round;
   alignas(128) std::atomic<std::uint32_t> initialized;  // 1: the chief has written the values
   std::atomic<std::uint32_t> stop;                      // (lead) 1: everyone leaves
   EventWord event;  // any change of the words above that somebody may wait for
+};
+
+/// What happened to the members, the last `kRecords` times: for people who ask afterwards.
+struct EventRecord {
+  std::atomic<std::uint64_t> number;  // counted from 1, written last; 0: empty
+  std::atomic<std::int64_t> time_ns;  // MonotonicNs()
+  std::atomic<std::uint64_t> state;   // TaskState after the event
+  std::atomic<std::int32_t> worker;
+  std::atomic<std::int32_t> pid;
+  std::atomic<std::int64_t> global_step;
+};
+struct EventRing {
+  static constexpr std::uint64_t kRecords = 128;
+  alignas(128) std::atomic<std::uint64_t> next;
+  EventRecord records[kRecords];
 };
 
 /// Where the parts of one shard are in this process. A carrier fills it in.
@@ -137,7 +171,8 @@ struct ShardMemory {
   float* values = nullptr;       // [floats]
   float* slots[kMaxSlots] = {};  // each [floats]
   float* gradients = nullptr;    // worker-major: [num_workers][gradient_slots][floats]
-  float* undo = nullptr;         // [num_workers][1 + num_slots][block_floats]; round modes only
+  EventRing* events = nullptr;
+  float* undo = nullptr;  // [num_workers][1 + num_slots][block_floats]; round modes only
 
   std::size_t floats = 0;  // padding included
   std::size_t block_floats = 0;

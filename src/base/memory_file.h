@@ -1,0 +1,56 @@
+// memory_file.h - memory without a name: memfd, reserved in full and sealed.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "base/file_descriptor.h"
+#include "base/status.h"
+
+namespace passel {
+
+/// What this process may still allocate, and whose limit it is.
+struct MemoryBudget {
+  std::uint64_t available_bytes = 0;
+  std::string limit;  ///< "the machine (MemAvailable)" or "the cgroup /x/y (memory.max)"
+};
+
+/// The smallest of MemAvailable and the headroom of every cgroup (v1 and v2) this process is in.
+/// `root` is put before /proc and /sys, for tests.
+Result<MemoryBudget> ReadMemoryBudget(const std::string& root = "");
+
+enum class HugePages {
+  kOff,
+  kTransparent,  ///< madvise(MADV_HUGEPAGE): as the kernel's shmem_enabled allows
+  kExplicit,     ///< MFD_HUGETLB: as vm.nr_hugepages allows
+};
+
+inline constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
+
+struct MemoryFile {
+  FileDescriptor fd;
+  std::size_t bytes = 0;          ///< `bytes` asked for, rounded up to the page size
+  std::string huge_page_problem;  ///< why kExplicit is not in effect; empty otherwise
+};
+
+/// A memfd of at least `bytes` bytes, all of them reserved, so that no later write can fail; sealed
+/// against growing, shrinking and further seals. Zero-filled.
+/// Errors: kResourceExhausted, naming the bytes needed, the bytes free and whose limit it is.
+Result<MemoryFile> CreateMemoryFile(const std::string& name, std::size_t bytes,
+                                    HugePages huge_pages, const MemoryBudget& budget);
+
+/// A memfd with exactly this content that nobody, its creator included, can change any more.
+Result<FileDescriptor> CreateConstantFile(const std::string& name, const void* data,
+                                          std::size_t bytes);
+
+/// OK if `fd` is a memfd with the seals of CreateMemoryFile(). Sets `*bytes`.
+/// Errors: kFailedPrecondition, naming what is missing.
+Status CheckSeals(int fd, std::size_t* bytes);
+
+/// Seals a file that is still mapped for writing against later writers (F_SEAL_FUTURE_WRITE): who
+/// attaches from now on can only read.
+Status SealAgainstNewWriters(int fd);
+
+}  // namespace passel
