@@ -17,9 +17,12 @@ class Allocator {
   std::uint64_t Take(std::uint64_t count, std::uint64_t bytes_each, std::uint64_t alignment) {
     end_ = (end_ + alignment - 1) / alignment * alignment;
     const std::uint64_t begin = end_;
-    const Uint128 bytes = static_cast<Uint128>(count) * bytes_each;
-    if (bytes > kMost || end_ + bytes > kMost) too_large_ = true;
-    if (!too_large_) end_ += static_cast<std::uint64_t>(bytes);
+    std::uint64_t bytes = 0;
+    if (__builtin_mul_overflow(count, bytes_each, &bytes) || bytes > kMost - end_) {
+      too_large_ = true;
+    } else {
+      end_ += bytes;
+    }
     return begin;
   }
   std::uint64_t end() const { return end_; }
