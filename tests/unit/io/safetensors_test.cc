@@ -1,0 +1,401 @@
+// What a correct file means, what the writer writes, and what damage does.
+
+#include "io/safetensors.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <numeric>
+
+#include "base/random.h"
+#include "unit/io/safetensors_helpers.h"
+
+namespace passel {
+namespace {
+
+using test::AsBytes;
+using test::BrokenRule;
+using test::Bytes;
+using test::FileOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+template <typename T>
+std::span<const std::byte> Raw(const std::vector<T>& values) {
+  return std::as_bytes(std::span(values));
+}
+
+/// A file of the reference implementation: hid_w F32[2,3], hid_b F32[2], global_step I64[].
+Bytes ReferenceFile() {
+  return {
+#include "safetensors_golden.inc"
+  };
+}
+
+TEST(SafetensorsTest, ReadsAFileOfTheReferenceImplementation) {
+  const Bytes bytes = ReferenceFile();
+  const auto file = ParseSafetensors(AsBytes(bytes));
+  ASSERT_TRUE(file.ok()) << file.status().ToString();
+  EXPECT_EQ(BrokenRule(AsBytes(bytes), *file), "");
+  EXPECT_EQ(file->metadata, (SafetensorsMetadata{{"format", "np"}}));
+  ASSERT_EQ(file->tensors.size(), 3u);
+  EXPECT_FALSE(file->has_non_finite);
+
+  const TensorView* const hid_w = file->Find("hid_w");
+  ASSERT_NE(hid_w, nullptr);
+  EXPECT_EQ(hid_w->dtype, DType::kF32);
+  EXPECT_THAT(hid_w->shape, ElementsAre(2, 3));
+  std::vector<float> values(6);
+  ASSERT_EQ(hid_w->data.size(), 24u);
+  std::memcpy(values.data(), hid_w->data.data(), 24);
+  EXPECT_THAT(values, ElementsAre(0.0f, 0.25f, 0.5f, 0.75f, 1.0f, 1.25f));
+
+  const TensorView* const step = file->Find("global_step");
+  ASSERT_NE(step, nullptr);
+  EXPECT_EQ(step->dtype, DType::kI64);
+  EXPECT_TRUE(step->shape.empty());
+  std::int64_t value = 0;
+  ASSERT_EQ(step->data.size(), 8u);
+  std::memcpy(&value, step->data.data(), 8);
+  EXPECT_EQ(value, 123456789012);
+  EXPECT_EQ(file->Find("hid"), nullptr);
+}
+
+TEST(SafetensorsTest, WritesTheSameBytesAsTheReferenceImplementation) {
+  const std::vector<float> hid_w{0.0f, 0.25f, 0.5f, 0.75f, 1.0f, 1.25f};
+  const std::vector<float> hid_b{-1.0f, 2.0f};
+  const std::vector<std::int64_t> step{123456789012};
+  const std::vector<TensorView> tensors{{"hid_w", DType::kF32, {2, 3}, Raw(hid_w)},
+                                        {"global_step", DType::kI64, {}, Raw(step)},
+                                        {"hid_b", DType::kF32, {2}, Raw(hid_b)}};
+  const auto bytes = SerializeSafetensors(tensors, {{"format", "np"}});
+  ASSERT_TRUE(bytes.ok()) << bytes.status().ToString();
+  EXPECT_EQ(*bytes, ReferenceFile());
+}
+
+TEST(SafetensorsTest, DataStartsAtAMultipleOfEightAndIsSortedBySizeThenName) {
+  const std::vector<std::uint8_t> one{1};
+  const std::vector<std::uint16_t> two{2, 2};
+  const std::vector<float> four{4};
+  const std::vector<double> eight{8};
+  for (int length = 1; length <= 17; ++length) {
+    const std::string z(static_cast<std::size_t>(length), 'z');
+    const std::vector<TensorView> tensors{
+        {"b1", DType::kU8, {1}, Raw(one)},   {"a1", DType::kBool, {}, Raw(one)},
+        {"m2", DType::kBF16, {2}, Raw(two)}, {z, DType::kF32, {1}, Raw(four)},
+        {"a4", DType::kI32, {1}, Raw(four)}, {"a8", DType::kF64, {1}, Raw(eight)}};
+    const auto bytes = SerializeSafetensors(tensors, {});
+    ASSERT_TRUE(bytes.ok());
+    std::uint64_t n = 0;
+    std::memcpy(&n, bytes->data(), 8);
+    EXPECT_EQ(n % 8, 0u);
+    const auto file = ParseSafetensors(AsBytes(*bytes));
+    ASSERT_TRUE(file.ok()) << file.status().ToString();
+    std::vector<std::string> names;
+    for (const TensorView& tensor : file->tensors) names.push_back(tensor.name);
+    EXPECT_THAT(names, ElementsAre("a8", "a4", z, "m2", "a1", "b1"));
+  }
+}
+
+TEST(SafetensorsTest, RandomTensorsSurviveTheRoundTrip) {
+  Random random(20240817);
+  for (int round = 0; round < 300; ++round) {
+    std::vector<TensorView> tensors;
+    std::vector<Bytes> memory;
+    const std::uint64_t count = random.Below(12);
+    memory.reserve(count);
+    for (std::uint64_t i = 0; i < count; ++i) {
+      TensorView tensor;
+      tensor.name = "v" + std::to_string(i) + (random.Below(2) != 0 ? "/é\"\\" : "");
+      tensor.dtype = static_cast<DType>(random.Below(22));
+      std::int64_t elements = 1;
+      for (std::uint64_t rank = random.Below(5); rank > 0; --rank) {
+        tensor.shape.push_back(static_cast<std::int64_t>(random.Below(5)));
+        elements *= tensor.shape.back();
+      }
+      if (elements * DTypeBits(tensor.dtype) % 8 != 0) {
+        tensor.shape.push_back(4);
+        elements *= 4;
+      }
+      memory.emplace_back(static_cast<std::size_t>(elements * DTypeBits(tensor.dtype) / 8));
+      for (std::uint8_t& byte : memory.back()) byte = static_cast<std::uint8_t>(random.Next());
+      tensor.data = AsBytes(memory.back());
+      tensors.push_back(std::move(tensor));
+    }
+    SafetensorsMetadata metadata;
+    for (std::uint64_t i = random.Below(3); i > 0; --i) {
+      metadata["key\n" + std::to_string(i)] = std::string("\0\x01\x1f \x7f/", 6) + "中";
+    }
+    const auto bytes = SerializeSafetensors(tensors, metadata);
+    ASSERT_TRUE(bytes.ok()) << bytes.status().ToString();
+    const auto file = ParseSafetensors(AsBytes(*bytes));
+    ASSERT_TRUE(file.ok()) << file.status().ToString() << " in round " << round;
+    EXPECT_EQ(BrokenRule(AsBytes(*bytes), *file), "") << "in round " << round;
+    EXPECT_EQ(file->metadata, metadata);
+    ASSERT_EQ(file->tensors.size(), tensors.size());
+    for (const TensorView& tensor : tensors) {
+      const TensorView* const found = file->Find(tensor.name);
+      ASSERT_NE(found, nullptr) << tensor.name;
+      EXPECT_EQ(found->dtype, tensor.dtype);
+      EXPECT_EQ(found->shape, tensor.shape);
+      EXPECT_TRUE(std::equal(found->data.begin(), found->data.end(), tensor.data.begin(),
+                             tensor.data.end()));
+    }
+  }
+}
+
+TEST(SafetensorsTest, EveryDTypeKnowsItsNameAndBits) {
+  // Bits per element as the format's documentation lists them.
+  const std::vector<std::pair<std::string, int>> table{
+      {"BOOL", 8}, {"F4", 4},      {"F6_E2M3", 6},     {"F6_E3M2", 6}, {"U8", 8},
+      {"I8", 8},   {"F8_E5M2", 8}, {"F8_E4M3", 8},     {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8},
+      {"I16", 16}, {"U16", 16},    {"F8_E5M2FNUZ", 8}, {"F16", 16},    {"BF16", 16},
+      {"I32", 32}, {"U32", 32},    {"F32", 32},        {"C64", 64},    {"F64", 64},
+      {"I64", 64}, {"U64", 64}};
+  for (const auto& [name, bits] : table) {
+    const auto dtype = ParseDType(name);
+    ASSERT_TRUE(dtype.has_value()) << name;
+    EXPECT_EQ(DTypeName(*dtype), name);
+    EXPECT_EQ(DTypeBits(*dtype), bits) << name;
+  }
+  for (const char* name : {"", "f32", "F32 ", "F", "F128", "C128", "I128", "U4"}) {
+    EXPECT_FALSE(ParseDType(name).has_value()) << name;
+  }
+}
+
+struct FloatCase {
+  const char* dtype;
+  std::uint64_t largest_finite;  // bits
+  std::vector<std::uint64_t> non_finite;
+};
+
+TEST(SafetensorsTest, NaNAndInfinityRaiseTheFlagButLargeNumbersDoNot) {
+  const std::vector<FloatCase> cases{
+      {"F64",
+       0xFFEFFFFFFFFFFFFF,
+       {0x7FF0000000000000, 0xFFF0000000000000, 0x7FF0000000000001, 0x7FF8000000000000}},
+      {"F32", 0xFF7FFFFF, {0x7F800000, 0xFF800000, 0x7F800001, 0xFFC00000}},
+      {"BF16", 0xFF7F, {0x7F80, 0xFF80, 0x7F81, 0xFFC0}},
+      {"F16", 0xFBFF, {0x7C00, 0xFC00, 0x7C01, 0xFE00}},
+      {"F8_E5M2", 0xFB, {0x7C, 0xFC, 0x7D, 0xFF}},
+      {"F8_E4M3", 0xFE, {0x7F, 0xFF}},
+      {"F8_E8M0", 0xFE, {0xFF}},
+      {"F8_E4M3FNUZ", 0xFF, {0x80}},
+      {"F8_E5M2FNUZ", 0xFF, {0x80}},
+      {"F4", 0xFF, {}},
+      {"F6_E2M3", 0xFF, {}},
+      {"F6_E3M2", 0xFF, {}},
+      {"I32", 0x7F800000, {}},
+      {"U8", 0xFF, {}},
+  };
+  for (const FloatCase& c : cases) {
+    const DType dtype = *ParseDType(c.dtype);
+    const auto parse = [&](std::uint64_t pattern) {
+      const auto width = static_cast<std::size_t>(std::max(1, DTypeBits(dtype) / 8));
+      Bytes data(12 * width);  // 12 bytes hold whole numbers of 4-bit and 6-bit elements too
+      std::memcpy(data.data() + 7 * width, &pattern, width);
+      const auto elements = static_cast<std::int64_t>(data.size()) * 8 / DTypeBits(dtype);
+      const Bytes zeros(8);
+      const std::vector<TensorView> tensors{{"fine", DType::kF64, {}, AsBytes(zeros)},
+                                            {"x", dtype, {elements}, AsBytes(data)}};
+      const auto bytes = SerializeSafetensors(tensors, {});
+      EXPECT_TRUE(bytes.ok()) << bytes.status().ToString();
+      const auto file = ParseSafetensors(AsBytes(*bytes));
+      EXPECT_TRUE(file.ok());
+      EXPECT_EQ(file->first_non_finite, file->has_non_finite ? "x" : "");
+      return file->has_non_finite;
+    };
+    EXPECT_FALSE(parse(c.largest_finite)) << c.dtype;
+    for (const std::uint64_t pattern : c.non_finite) {
+      EXPECT_TRUE(parse(pattern)) << c.dtype << " " << std::hex << pattern;
+    }
+  }
+  // Either part of a complex number counts.
+  for (const std::size_t part : {0u, 1u}) {
+    std::vector<float> complex(2, 1.0f);
+    complex[part] = std::numeric_limits<float>::infinity();
+    const std::vector<TensorView> tensors{{"c", DType::kC64, {1}, Raw(complex)}};
+    const auto bytes = SerializeSafetensors(tensors, {});
+    ASSERT_TRUE(bytes.ok());
+    EXPECT_TRUE(ParseSafetensors(AsBytes(*bytes))->has_non_finite);
+  }
+}
+
+TEST(SafetensorsTest, LegalButUnusualFilesAreRead) {
+  const std::string f4 = std::string(4, '\x01');
+  const std::vector<std::pair<std::string, std::string>> files{
+      {"{}", ""},
+      {"{}      ", ""},
+      {R"({"__metadata__":{}})", ""},
+      {R"({"__metadata__":{"":"","\u0000":"\u0000"}})", ""},
+      {"{ \"a\" :\n{\t\"dtype\" : \"F32\" , \"shape\" : [ 1 , 1 ] ,\r\"data_offsets\":[ 0 , 4 ] } "
+       "} ",
+       f4},
+      {R"({"a":{"data_offsets":[0,4],"shape":[],"dtype":"F32"}})", f4},
+      {R"({"":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", f4},
+      {R"({"\u0061\ud83d\udc17\/":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", f4},
+      {R"({"a":{"dt\u0079pe":"F\u00332","shape":[1],"data_offsets":[0,4]}})", f4},
+      // Zero-sized tensors share an offset with each other and with their neighbours.
+      {R"({"z":{"dtype":"F32","shape":[0],"data_offsets":[4,4]},)"
+       R"("a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
+       R"("y":{"dtype":"I64","shape":[3,0,9999999],"data_offsets":[0,0]}})",
+       f4},
+      {R"({"a":{"dtype":"F4","shape":[2,4],"data_offsets":[0,4]}})", f4},
+      {R"({"a":{"dtype":"F6_E3M2","shape":[4],"data_offsets":[0,3]}})", "abc"},
+      {R"({"a":{"dtype":"U8","shape":[1,1,1,1,1,1,1,4],"data_offsets":[0,4]}})", f4},
+      {"{\"" + std::string(256, 'n') + R"(":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", f4},
+  };
+  for (const auto& [header, data] : files) {
+    const Bytes bytes = FileOf(header, data);
+    const auto file = ParseSafetensors(AsBytes(bytes));
+    ASSERT_TRUE(file.ok()) << header << ": " << file.status().ToString();
+    EXPECT_EQ(BrokenRule(AsBytes(bytes), *file), "") << header;
+  }
+}
+
+Bytes SmallFile() {
+  const std::vector<float> w{1, 2, 3};
+  const std::vector<std::int64_t> step{7};
+  const std::vector<TensorView> tensors{{"w", DType::kF32, {3}, Raw(w)},
+                                        {"empty", DType::kF32, {0}, {}},
+                                        {"step", DType::kI64, {}, Raw(step)}};
+  auto bytes = SerializeSafetensors(tensors, {{"k", "v"}});
+  PASSEL_CHECK(bytes.ok(), "the example is correct");
+  return *std::move(bytes);
+}
+
+TEST(SafetensorsTest, AFileCutOffAtAnyByteIsRefused) {
+  const Bytes whole = SmallFile();
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    // A copy of exactly this size, so that AddressSanitizer sees a read behind its end.
+    const Bytes cut(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size));
+    const auto file = ParseSafetensors(AsBytes(cut));
+    ASSERT_FALSE(file.ok()) << "cut to " << size << " bytes";
+    EXPECT_EQ(file.status().code(), Code::kDataLoss) << file.status().ToString();
+  }
+}
+
+TEST(SafetensorsTest, AChangedHeaderByteIsRefusedOrTheFileStillKeepsAllRules) {
+  const Bytes whole = SmallFile();
+  std::uint64_t n = 0;
+  std::memcpy(&n, whole.data(), 8);
+  int accepted = 0;
+  int refused = 0;
+  for (std::size_t at = 0; at < 8 + n; ++at) {
+    for (int change = 1; change < 256; ++change) {
+      Bytes flipped = whole;
+      flipped[at] = static_cast<std::uint8_t>(flipped[at] ^ change);
+      const auto file = ParseSafetensors(AsBytes(flipped));
+      if (!file.ok()) {
+        ++refused;
+        continue;
+      }
+      ++accepted;
+      ASSERT_EQ(BrokenRule(AsBytes(flipped), *file), "") << "byte " << at << " ^ " << change;
+    }
+  }
+  // Another name is another legal file; most other changes are not.
+  EXPECT_GT(accepted, 500);
+  EXPECT_GT(refused, 10 * accepted);
+}
+
+TEST(SafetensorsTest, TheWriterRefusesWhatTheReaderWould) {
+  const std::vector<float> four(4);
+  const auto tensor = [&](std::string name, std::vector<std::int64_t> shape) {
+    return TensorView{std::move(name), DType::kF32, std::move(shape), Raw(four)};
+  };
+  const auto error = [](const std::vector<TensorView>& tensors,
+                        const SafetensorsMetadata& metadata = {}) {
+    const auto bytes = SerializeSafetensors(tensors, metadata);
+    EXPECT_EQ(bytes.status().code(), Code::kInvalidArgument);
+    return bytes.status().message();
+  };
+  EXPECT_THAT(error({tensor("a", {5})}), HasSubstr("cannot fill 16 bytes"));
+  EXPECT_THAT(error({tensor("a", {-4})}), HasSubstr("cannot fill 16 bytes"));
+  EXPECT_THAT(error({tensor("a", {std::int64_t{1} << 62, 4})}), HasSubstr("cannot fill 16 bytes"));
+  EXPECT_THAT(error({tensor("a", {1, 1, 1, 1, 1, 1, 1, 1, 4})}), HasSubstr("9 dimensions"));
+  EXPECT_THAT(error({tensor("a", {4}), tensor("b", {4}), tensor("a", {4})}),
+              HasSubstr("two tensors are named \"a\""));
+  EXPECT_THAT(error({tensor("__metadata__", {4})}), HasSubstr("not free as a tensor name"));
+  EXPECT_THAT(error({tensor(std::string(257, 'a'), {4})}), HasSubstr("more than 256 bytes"));
+  EXPECT_THAT(error({tensor("a\nb", {4})}), HasSubstr("control character"));
+  EXPECT_THAT(error({tensor("a\xff", {4})}), HasSubstr("not valid UTF-8"));
+  EXPECT_THAT(error({}, {{"k", "\xc0\x80"}}), HasSubstr("not valid UTF-8"));
+  EXPECT_THAT(error({}, {{"\xed\xa0\x80", "v"}}), HasSubstr("not valid UTF-8"));
+  EXPECT_THAT(error({}, {{"k", std::string(1 << 20, 'v')}}), HasSubstr("more than 1048576"));
+
+  std::vector<TensorView> many;
+  for (int i = 0; i < 4096; ++i) many.push_back(tensor("v" + std::to_string(i), {4}));
+  const auto most = SerializeSafetensors(many, {});
+  ASSERT_TRUE(most.ok()) << most.status().ToString();
+  EXPECT_TRUE(ParseSafetensors(AsBytes(*most)).ok());
+  many.push_back(tensor("v4096", {4}));
+  EXPECT_THAT(error(many), HasSubstr("4097 tensors are more than the 4096"));
+}
+
+TEST(SafetensorsTest, TheLargestHeaderIsWrittenAndRead) {
+  // {"__metadata__":{"k":"..."}} has 25 bytes around the value.
+  SafetensorsMetadata metadata{{"k", std::string((1 << 20) - 25, 'v')}};
+  const auto largest = SerializeSafetensors({}, metadata);
+  ASSERT_TRUE(largest.ok()) << largest.status().ToString();
+  EXPECT_EQ(largest->size(), 8u + (1u << 20));
+  const auto file = ParseSafetensors(AsBytes(*largest));
+  ASSERT_TRUE(file.ok()) << file.status().ToString();
+  EXPECT_EQ(file->metadata, metadata);
+  metadata["k"] += 'v';
+  EXPECT_FALSE(SerializeSafetensors({}, metadata).ok());
+}
+
+class SafetensorsFileTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = ::testing::TempDir() + "passel-safetensors-XXXXXX";
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    dir_ = pattern;
+  }
+  void TearDown() override { std::filesystem::remove_all(dir_); }
+  std::string dir_;
+};
+
+TEST_F(SafetensorsFileTest, AFileComesBackFromDiskAndOwnsItsBytes) {
+  const std::vector<float> w{1.5f, -2.5f};
+  const std::string path = dir_ + "/model.safetensors";
+  const std::vector<TensorView> tensors{{"w", DType::kF32, {2}, Raw(w)}};
+  ASSERT_TRUE(WriteSafetensors(path, tensors, {{"step", "3"}}).ok());
+  auto read = ReadSafetensors(path);
+  ASSERT_TRUE(read.ok()) << read.status().ToString();
+  std::filesystem::remove(path);
+  const SafetensorsFile file = *std::move(read);
+  const TensorView* const found = file.Find("w");
+  ASSERT_NE(found, nullptr);
+  EXPECT_EQ(std::memcmp(found->data.data(), w.data(), 8), 0);
+  EXPECT_EQ(file.metadata.at("step"), "3");
+  EXPECT_GE(reinterpret_cast<const std::uint8_t*>(found->data.data()), file.bytes.data());
+}
+
+TEST_F(SafetensorsFileTest, WhatCannotBeReadIsNamedWithItsPath) {
+  const auto error = [this](const std::string& name, std::size_t max_bytes, Code code) {
+    const auto file = ReadSafetensors(dir_ + "/" + name, max_bytes);
+    EXPECT_EQ(file.status().code(), code) << file.status().ToString();
+    EXPECT_THAT(file.status().message(), HasSubstr(dir_ + "/" + name));
+    return file.status().message();
+  };
+  error("absent", 1000, Code::kNotFound);
+  std::ofstream(dir_ + "/short") << "abc";
+  EXPECT_THAT(error("short", 1000, Code::kDataLoss), HasSubstr("3 bytes are too few"));
+  std::ofstream(dir_ + "/large") << std::string(1001, 'x');
+  EXPECT_THAT(error("large", 1000, Code::kResourceExhausted), HasSubstr("1001 bytes"));
+  ASSERT_EQ(::mkfifo((dir_ + "/fifo").c_str(), 0600), 0);
+  error("fifo", 1000, Code::kInvalidArgument);
+  std::filesystem::create_directory(dir_ + "/folder");
+  error("folder", 1000, Code::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace passel
