@@ -9,6 +9,8 @@
 #include <climits>
 #include <utility>
 
+#include "base/hash.h"
+
 namespace passel {
 namespace {
 
@@ -247,11 +249,11 @@ std::string ClusterSpec::CanonicalText() const {
 }
 
 std::uint64_t ClusterSpec::Hash() const {
-  std::uint64_t hash = 0xcbf29ce484222325u;  // the offset basis and the prime of FNV-1a, 64 bits
+  Fnv1a hash;
   for (const char c : "passel-cluster-1:" + CanonicalText()) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+    hash.AddByte(static_cast<std::uint8_t>(c));
   }
-  return hash;
+  return hash.value();
 }
 
 Result<TaskId> ResolveTask(const ClusterSpec& spec, std::string_view job_name,
