@@ -35,7 +35,7 @@ struct CpuKernels {
   void (*cross_entropy)(float* y, std::size_t rows, std::size_t cols, std::size_t ld,
                         const std::uint8_t* labels, float clip, float scale, double* loss_sum,
                         std::size_t* correct);
-  /// y[i] = exp(x[i]) for x[i] <= 0, within 1.1 ulp; 0 below ln(FLT_MIN) = -87.33654; NaN for NaN.
+  /// y[i] = exp(x[i]) for x[i] <= 0, within 1 ulp; 0 below ln(FLT_MIN) = -87.33654; NaN for NaN.
   void (*exp_nonpositive)(const float* x, float* y, std::size_t n);
 };
 

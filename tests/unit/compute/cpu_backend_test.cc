@@ -142,6 +142,7 @@ TEST(CpuBackendTest, AnInstructionSetThatTheProcessorLacksIsAnError) {
 }
 
 TEST(CpuBackendDeathTest, MistakesOfTheCallerStopTheProgram) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // OpenBLAS has threads
   const auto backend = Make();
   const std::vector<std::uint8_t> pixels(6), labels = {0, 1, 2};
   const Examples examples{pixels.data(), labels.data(), 3};

@@ -1,0 +1,420 @@
+#include "nn/model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "unit/nn/model_goldens.h"
+#include "unit/nn/model_helpers.h"
+
+namespace passel {
+namespace {
+
+using testing::HasSubstr;
+
+// --- Goldens ------------------------------------------------------------------------------------
+
+// The formulas of make_goldens.py.
+Pictures GoldenPictures() {
+  Pictures pictures(std::size(kGoldenLabels), kGoldenInputs, kGoldenClasses, 0);
+  for (std::size_t i = 0; i < pictures.pixels.size(); ++i) {
+    pictures.pixels[i] =
+        static_cast<std::uint8_t>(i / kGoldenInputs * 71 + i % kGoldenInputs * 37 + 11);
+  }
+  pictures.labels.assign(std::begin(kGoldenLabels), std::end(kGoldenLabels));
+  return pictures;
+}
+
+void FillGoldenParameters(const std::vector<VariableSpec>& specs, float spread, PartedValues& to) {
+  for (std::size_t v = 0; v < specs.size(); ++v) {
+    const float factor = v + 2 == specs.size() ? spread : 1.f;
+    for (std::size_t e = 0; e < specs[v].elements(); ++e) {
+      const auto step = static_cast<int>((v * 53 + e * 29 + 17) % 128);
+      to.at(v, e) = static_cast<float>(step - 64) / 64 * factor;
+    }
+  }
+}
+
+ModelConfig GoldenConfig(const ModelGolden& golden) {
+  ModelConfig config = SmallConfig(golden.hidden, kGoldenInputs, kGoldenClasses);
+  config.loss = golden.mean ? LossReduction::kMean : LossReduction::kSum;
+  config.clip = golden.clip;
+  return config;
+}
+
+TEST(ModelGoldenTest, LossGradientAndHitsMatchNumpyWithAnySplit) {
+  const auto backend = MakeBackend();
+  const Pictures pictures = GoldenPictures();
+  const std::vector<std::uint32_t> indices = FirstIndices(pictures.labels.size());
+  unsigned vanished = 0;
+  for (const ModelGolden& golden : ModelGoldens()) {
+    for (const std::size_t parts : {1u, 2u, 4u}) {
+      const auto model = MakeModel(GoldenConfig(golden), *backend, indices.size());
+      PartedValues params(model->variables(), parts), gradients(model->variables(), 5 - parts);
+      FillGoldenParameters(model->variables(), golden.spread, params);
+      const auto result = model->LossAndGradient({pictures.examples(), indices}, params.params(),
+                                                 gradients.gradients());
+      ASSERT_TRUE(result.ok());
+      EXPECT_NEAR(result->loss, golden.loss, 1e-6 * std::max(1.0, golden.loss));
+      EXPECT_EQ(result->correct, golden.correct);
+      EXPECT_TRUE(gradients.GuardsAreIntact());
+      ASSERT_EQ(gradients.variables(), golden.gradients.size());
+      for (std::size_t v = 0; v < golden.gradients.size(); ++v) {
+        const std::vector<float> got = gradients.Flat(v);
+        ASSERT_EQ(got.size(), golden.gradients[v].size());
+        double largest = 1e-3;
+        for (const double g : golden.gradients[v]) largest = std::max(largest, std::abs(g));
+        for (std::size_t e = 0; e < got.size(); ++e) {
+          EXPECT_NEAR(got[e], golden.gradients[v][e], 3e-6 * largest)
+              << model->variables()[v].name << "[" << e << "], parts " << parts;
+        }
+      }
+    }
+    vanished += golden.clip ? golden.vanished : 0;
+  }
+  EXPECT_GE(vanished, 2u) << "the goldens reach below the clip";
+}
+
+TEST(ModelGoldenTest, PredictGivesTheProbabilitiesAndReadsNoLabels) {
+  const auto backend = MakeBackend();
+  const Pictures pictures = GoldenPictures();
+  const std::vector<std::uint32_t> indices = FirstIndices(pictures.labels.size());
+  for (const ModelGolden& golden : ModelGoldens()) {
+    const auto model = MakeModel(GoldenConfig(golden), *backend, 8);
+    PartedValues params(model->variables(), 1);
+    FillGoldenParameters(model->variables(), golden.spread, params);
+    std::vector<float> p(indices.size() * kGoldenClasses);
+    Examples unlabelled = pictures.examples();
+    unlabelled.labels = nullptr;
+    ASSERT_TRUE(model->Predict({unlabelled, indices}, params.params(), p).ok());
+    for (std::size_t i = 0; i < p.size(); ++i) EXPECT_NEAR(p[i], golden.probabilities[i], 3e-6);
+  }
+}
+
+// --- Finite differences --------------------------------------------------------------------------
+
+struct Case {
+  const char* name;
+  std::vector<std::size_t> hidden;
+  LossReduction loss;
+  bool clip;
+};
+
+class GradientTest : public testing::TestWithParam<Case> {};
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, GradientTest,
+    testing::Values(Case{"Depth1Sum", {13}, LossReduction::kSum, true},
+                    Case{"Depth1MeanUnclipped", {16}, LossReduction::kMean, false},
+                    Case{"Depth2Sum", {17, 9}, LossReduction::kSum, true},
+                    Case{"Depth2Mean", {8, 32}, LossReduction::kMean, true},
+                    Case{"Depth3Sum", {11, 7, 19}, LossReduction::kSum, true},
+                    Case{"Depth3MeanUnclipped", {6, 10, 5}, LossReduction::kMean, false},
+                    Case{"SoftmaxMean", {}, LossReduction::kMean, false},
+                    Case{"SoftmaxSum", {}, LossReduction::kSum, true}),
+    [](const auto& p) { return std::string(p.param.name); });
+
+TEST_P(GradientTest, EveryElementMatchesCentralDifferencesInDoublePrecision) {
+  const Case& c = GetParam();
+  ModelConfig config = SmallConfig(c.hidden, 20, 6);
+  config.loss = c.loss;
+  config.clip = c.clip;
+  const Pictures pictures(30, 20, 6, 3);
+  const std::vector<std::uint32_t> indices = {29, 4, 4, 17, 0, 11, 8};
+  const auto backend = MakeBackend();
+  const auto model = MakeModel(config, *backend, 10);
+  PartedValues params(model->variables(), 3), gradients(model->variables(), 2);
+  FillWithFirstValues(config, params);
+  Random random(9);
+  std::vector<std::vector<double>> values;
+  for (std::size_t v = 0; v < model->variables().size(); ++v) {
+    const std::size_t n = model->variables()[v].elements();
+    for (std::size_t e = 0; e < n && v % 2 == 1; ++e) {
+      params.at(v, e) = static_cast<float>(0.3 * random.Normal());  // biases that matter
+    }
+    const std::vector<float> flat = params.Flat(v);
+    values.emplace_back(flat.begin(), flat.end());
+  }
+  const auto result = model->LossAndGradient({pictures.examples(), indices}, params.params(),
+                                             gradients.gradients());
+  ASSERT_TRUE(result.ok());
+  EXPECT_NEAR(result->loss, ReferenceLoss(config, values, pictures, indices), 1e-5);
+  EXPECT_TRUE(gradients.GuardsAreIntact());
+
+  constexpr double kStep = 1e-6;
+  for (std::size_t v = 0; v < values.size(); ++v) {
+    const std::vector<float> got = gradients.Flat(v);
+    double largest = 0;
+    for (std::size_t e = 0; e < values[v].size(); ++e) {
+      const double keep = values[v][e];
+      values[v][e] = keep + kStep;
+      const double above = ReferenceLoss(config, values, pictures, indices);
+      values[v][e] = keep - kStep;
+      const double below = ReferenceLoss(config, values, pictures, indices);
+      values[v][e] = keep;
+      const double want = (above - below) / (2 * kStep);
+      EXPECT_NEAR(got[e], want, 2e-6) << model->variables()[v].name << "[" << e << "]";
+      largest = std::max(largest, std::abs(want));
+    }
+    EXPECT_GT(largest, 1e-3) << model->variables()[v].name << " has a gradient worth comparing";
+  }
+}
+
+TEST_P(GradientTest, SplitVariablesGiveTheSameNumbersAsWholeOnes) {
+  const Case& c = GetParam();
+  ModelConfig config = SmallConfig(c.hidden, 50, 4);
+  config.loss = c.loss;
+  config.clip = c.clip;
+  const Pictures pictures(16, 50, 4, 5);
+  const std::vector<std::uint32_t> indices = FirstIndices(16);
+  const auto backend = MakeBackend();
+  const auto model = MakeModel(config, *backend, 16);
+  PartedValues whole(model->variables(), 1), whole_gradients(model->variables(), 1);
+  FillWithFirstValues(config, whole);
+  const auto want = model->LossAndGradient({pictures.examples(), indices}, whole.params(),
+                                           whole_gradients.gradients());
+  ASSERT_TRUE(want.ok());
+  for (const std::size_t parts : {2u, 3u, 7u}) {
+    PartedValues split(model->variables(), parts), gradients(model->variables(), parts);
+    FillWithFirstValues(config, split);
+    const auto got = model->LossAndGradient({pictures.examples(), indices}, split.params(),
+                                            gradients.gradients());
+    ASSERT_TRUE(got.ok());
+    EXPECT_NEAR(got->loss, want->loss, 1e-6 * want->loss);
+    EXPECT_EQ(got->correct, want->correct);
+    EXPECT_TRUE(gradients.GuardsAreIntact());
+    for (std::size_t v = 0; v < whole.variables(); ++v) {
+      const std::vector<float> a = whole_gradients.Flat(v), b = gradients.Flat(v);
+      for (std::size_t e = 0; e < a.size(); ++e) ASSERT_NEAR(a[e], b[e], 1e-5) << parts;
+    }
+  }
+}
+
+// --- Meanings ------------------------------------------------------------------------------------
+
+// Softmax regression on one white pixel: the logits are w + b.
+struct OnePixel {
+  explicit OnePixel(bool clip) : backend(MakeBackend()) {
+    ModelConfig config = SmallConfig({}, 1, 3);
+    config.clip = clip;
+    config.loss = LossReduction::kSum;
+    model = MakeModel(config, *backend, 4);
+    params = std::make_unique<PartedValues>(model->variables(), 1);
+    gradients = std::make_unique<PartedValues>(model->variables(), 1);
+    for (std::size_t j = 0; j < 3; ++j) params->at(0, j) = params->at(1, j) = 0;
+    params->at(0, 0) = 100;
+  }
+  Result<BatchResult> Run() {
+    const Examples examples{&pixel, &label, 1};
+    return model->LossAndGradient({examples, index}, params->params(), gradients->gradients());
+  }
+  const std::uint8_t pixel = 255, label = 1;
+  const std::vector<std::uint32_t> index = {0};
+  std::unique_ptr<Backend> backend;
+  std::unique_ptr<Model> model;
+  std::unique_ptr<PartedValues> params, gradients;
+};
+
+TEST(ModelTest, AVanishedTrueClassGivesTheClippedLossAndExactlyNoGradient) {
+  OnePixel one(true);
+  const auto result = one.Run();
+  ASSERT_TRUE(result.ok());
+  EXPECT_NEAR(result->loss, -std::log(1e-10), 1e-5);
+  for (const std::size_t v : {0u, 1u}) {
+    for (const float g : one.gradients->Flat(v)) EXPECT_EQ(g, 0.f);
+  }
+}
+
+TEST(ModelTest, WithoutTheClipAVanishedTrueClassStillPulls) {
+  OnePixel one(false);
+  const auto result = one.Run();
+  ASSERT_TRUE(result.ok());
+  EXPECT_NEAR(result->loss, 100, 1e-4);
+  EXPECT_THAT(one.gradients->Flat(1), testing::ElementsAre(1.f, -1.f, 0.f));
+}
+
+TEST(ModelTest, ANonFiniteParameterIsSeenInTheLoss) {
+  OnePixel one(true);
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    one.params->at(1, 2) = bad;
+    const auto result = one.Run();
+    ASSERT_TRUE(result.ok());
+    EXPECT_FALSE(std::isfinite(result->loss));
+  }
+}
+
+TEST(ModelTest, ANanInAHiddenLayerReachesTheLoss) {
+  const ModelConfig config = SmallConfig({8}, 10, 3);
+  const auto backend = MakeBackend();
+  const auto model = MakeModel(config, *backend, 4);
+  PartedValues params(model->variables(), 1), gradients(model->variables(), 1);
+  FillWithFirstValues(config, params);
+  params.at(1, 3) = std::numeric_limits<float>::quiet_NaN();
+  const Pictures pictures(4, 10, 3, 1);
+  const std::vector<std::uint32_t> indices = FirstIndices(4);
+  const auto result = model->LossAndGradient({pictures.examples(), indices}, params.params(),
+                                             gradients.gradients());
+  ASSERT_TRUE(result.ok());
+  EXPECT_TRUE(std::isnan(result->loss));
+}
+
+TEST(ModelTest, ASmallBatchAfterALargeOneIsAsGoodAsNew) {
+  const ModelConfig config = SmallConfig({12, 9}, 30, 5);
+  const Pictures pictures(40, 30, 5, 2);
+  const auto backend = MakeBackend();
+  const auto used = MakeModel(config, *backend, 40), fresh = MakeModel(config, *backend, 3);
+  PartedValues params(used->variables(), 1);
+  PartedValues a(used->variables(), 1), b(used->variables(), 1);
+  FillWithFirstValues(config, params);
+  const std::vector<std::uint32_t> all = FirstIndices(40), few = {7, 30, 2};
+  ASSERT_TRUE(
+      used->LossAndGradient({pictures.examples(), all}, params.params(), a.gradients()).ok());
+  const auto x = used->LossAndGradient({pictures.examples(), few}, params.params(), a.gradients());
+  const auto y = fresh->LossAndGradient({pictures.examples(), few}, params.params(), b.gradients());
+  ASSERT_TRUE(x.ok() && y.ok());
+  EXPECT_EQ(x->loss, y->loss);
+  EXPECT_EQ(x->correct, y->correct);
+  for (std::size_t v = 0; v < params.variables(); ++v) EXPECT_EQ(a.Flat(v), b.Flat(v));
+}
+
+TEST(ModelTest, EvaluationAddsUpWhateverTheBatchSize) {
+  ModelConfig config = SmallConfig({12}, 30, 5);
+  config.loss = LossReduction::kMean;
+  const Pictures pictures(25, 30, 5, 2);
+  const auto backend = MakeBackend();
+  const auto one_batch = MakeModel(config, *backend, 25);
+  PartedValues params(one_batch->variables(), 2), gradients(one_batch->variables(), 1);
+  FillWithFirstValues(config, params);
+  const std::vector<std::uint32_t> indices = {3,  4,  5,  6,  7,  8,  9,  10, 11, 12,
+                                              13, 14, 15, 16, 17, 18, 19, 20, 21, 22};
+  const auto want = one_batch->LossAndGradient({pictures.examples(), indices}, params.params(),
+                                               gradients.gradients());
+  ASSERT_TRUE(want.ok());
+  for (const std::size_t max_batch : {1u, 7u, 20u, 25u}) {
+    const auto model = MakeModel(config, *backend, max_batch);
+    const auto got = model->Evaluate(pictures.examples(), 3, 20, params.params());
+    ASSERT_TRUE(got.ok());
+    EXPECT_NEAR(got->loss_sum, want->loss * 20, 1e-5) << max_batch;
+    EXPECT_EQ(got->correct, want->correct) << max_batch;
+  }
+  const auto none = one_batch->Evaluate(pictures.examples(), 25, 0, params.params());
+  ASSERT_TRUE(none.ok());
+  EXPECT_EQ(none->loss_sum, 0);
+}
+
+// --- Whole runs ----------------------------------------------------------------------------------
+
+// 50 steps of plain descent on the MNIST shape; returns all parameters and the losses.
+std::vector<float> FiftySteps(const CpuBackendOptions& options, std::vector<double>* losses) {
+  const ModelConfig config = SmallConfig({100}, 784, 10);
+  const Pictures pictures(500, 784, 10, 11);
+  const auto backend = MakeBackend(options);
+  const auto model = MakeModel(config, *backend, 100);
+  PartedValues params(model->variables(), 1), gradients(model->variables(), 1);
+  FillWithFirstValues(config, params);
+  Random random(1);
+  for (int step = 0; step < 50; ++step) {
+    std::vector<std::uint32_t> indices(100);
+    for (auto& index : indices) index = static_cast<std::uint32_t>(random.Below(500));
+    const auto result = model->LossAndGradient({pictures.examples(), indices}, params.params(),
+                                               gradients.gradients());
+    EXPECT_TRUE(result.ok());
+    losses->push_back(result->loss);
+    for (std::size_t v = 0; v < params.variables(); ++v) {
+      const MutableRowPart w = params.gradients()[v][0], g = gradients.gradients()[v][0];
+      for (std::size_t e = 0; e < model->variables()[v].elements(); ++e) {
+        w.data[e] -= 1e-4f * g.data[e];
+      }
+    }
+  }
+  std::vector<float> all;
+  for (std::size_t v = 0; v < params.variables(); ++v) {
+    const std::vector<float> flat = params.Flat(v);
+    all.insert(all.end(), flat.begin(), flat.end());
+  }
+  return all;
+}
+
+TEST(ModelRunTest, FiftyStepsRepeatBitForBitAndLearn) {
+  std::vector<double> losses, again;
+  const std::vector<float> a = FiftySteps({}, &losses), b = FiftySteps({}, &again);
+  EXPECT_EQ(a, b);
+  EXPECT_EQ(losses, again);
+  double early = 0, late = 0;
+  for (int i = 0; i < 10; ++i) {
+    early += losses[static_cast<std::size_t>(i)];
+    late += losses[static_cast<std::size_t>(40 + i)];
+  }
+  EXPECT_LT(late, early);
+}
+
+TEST(ModelRunTest, EveryInstructionSetTrainsTheSameBits) {
+  std::vector<double> want_losses;
+  CpuBackendOptions options;
+  options.isa = CpuIsa::kBaseline;
+  const std::vector<float> want = FiftySteps(options, &want_losses);
+  for (const CpuIsa isa : {CpuIsa::kAvx2, CpuIsa::kAvx512}) {
+    if (isa > BestCpuIsa()) continue;
+    options.isa = isa;
+    std::vector<double> losses;
+    EXPECT_EQ(FiftySteps(options, &losses), want) << CpuIsaName(isa);
+    EXPECT_EQ(losses, want_losses) << CpuIsaName(isa);
+  }
+}
+
+TEST(ModelRunTest, ProductsInPiecesTrainNearlyTheSame) {
+  CpuBackendOptions options;
+  options.split_products = false;
+  std::vector<double> whole, pieces;
+  FiftySteps(options, &whole);
+  options.split_products = true;
+  FiftySteps(options, &pieces);
+  for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(whole[i], pieces[i], 1e-3 * whole[i]);
+}
+
+// --- Mistakes ------------------------------------------------------------------------------------
+
+TEST(ModelTest, SizesThatCannotWorkAreErrors) {
+  const auto backend = MakeBackend();
+  ModelConfig config = SmallConfig({4}, 10, 3);
+  EXPECT_THAT(Model::Create(config, *backend, 0).status().message(), HasSubstr("batch size is 0"));
+  EXPECT_EQ(Model::Create(config, *backend, std::size_t{1} << 25).status().code(),
+            Code::kInvalidArgument);
+  config.hidden = {kMaxWidth};
+  config.inputs = kMaxWidth;
+  EXPECT_EQ(Model::Create(config, *backend, std::size_t{1} << 24).status().code(),
+            Code::kResourceExhausted);
+  config.inputs = 0;
+  EXPECT_EQ(Model::Create(config, *backend, 1).status().code(), Code::kInvalidArgument);
+}
+
+TEST(ModelDeathTest, PartsThatDoNotCoverTheirVariableStopTheProgram) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // OpenBLAS has threads
+  const ModelConfig config = SmallConfig({4}, 10, 3);
+  const auto backend = MakeBackend();
+  const auto model = MakeModel(config, *backend, 2);
+  const Pictures pictures(2, 10, 3, 1);
+  const std::vector<std::uint32_t> indices = FirstIndices(2), three = {0, 1, 0};
+  PartedValues params(model->variables(), 2), gradients(model->variables(), 1);
+  FillWithFirstValues(config, params);
+  const Batch batch{pictures.examples(), indices};
+  std::vector<std::vector<RowPart>> broken(params.params().begin(), params.params().end());
+  broken[0].pop_back();
+  EXPECT_DEATH((void)model->LossAndGradient(batch, broken, gradients.gradients()), "cover it");
+  broken[0].push_back(params.params()[0][1]);
+  broken[0][1].first_row += 1;
+  EXPECT_DEATH((void)model->LossAndGradient(batch, broken, gradients.gradients()),
+               "follow one another");
+  EXPECT_DEATH((void)model->LossAndGradient({pictures.examples(), three}, params.params(),
+                                            gradients.gradients()),
+               "above the maximum");
+}
+
+}  // namespace
+}  // namespace passel
