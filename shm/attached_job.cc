@@ -1,0 +1,293 @@
+#include "shm/attached_job.h"
+
+#include <fmt/core.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "store/in_process_store.h"
+
+namespace passel::shm {
+namespace {
+
+constexpr std::chrono::seconds kLogEvery{10};
+
+// The first setting in which two plans differ, for a person.
+std::string FirstDifference(const StorePlan& mine, const StorePlan& theirs) {
+  const nlohmann::json a = nlohmann::json::parse(ToJson(mine)).flatten();
+  const nlohmann::json b = nlohmann::json::parse(ToJson(theirs)).flatten();
+  for (const auto& [key, value] : a.items()) {
+    const auto other = b.find(key);
+    if (other == b.end()) return fmt::format("{} is {} here and absent there", key, value.dump());
+    if (*other != value) {
+      return fmt::format("{} is {} here and {} there", key, value.dump(), other->dump());
+    }
+  }
+  return "the chief has more variables";
+}
+
+}  // namespace
+
+// The thread of a worker without a supervisor: serves its endpoint and watches the ps.
+class AttachedJob::Attendant final : public RendezvousHandler {
+ public:
+  Attendant(const AttachOptions& options, const JobToken& token, FileDescriptor listening)
+      : options_(options),
+        server_(std::move(listening), token, options.job_id, options.cluster_hash, *this),
+        wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        missing_since_ns_(static_cast<std::size_t>(options.num_shards)),
+        arena_fds_(static_cast<std::size_t>(options.num_shards), -1),
+        thread_([this] { Run(); }) {}
+
+  ~Attendant() override {
+    quit_.store(true, std::memory_order_release);
+    Wake();
+    thread_.join();
+  }
+
+  // Until a ps says that it is here, or the deadline.
+  void AwaitPs(Deadline deadline) {
+    std::unique_lock lock(mutex_);
+    const std::uint64_t seen = arrivals_;
+    arrived_.wait_for(lock, deadline.Remaining(), [&] { return arrivals_ != seen; });
+  }
+
+  void Watch(const std::vector<RendezvousClient>& ps,
+             const std::vector<std::unique_ptr<Arena>>& arenas) {
+    {
+      const std::lock_guard lock(mutex_);
+      ps_fds_.clear();
+      for (const RendezvousClient& client : ps) ps_fds_.push_back(client.fd());
+      for (std::size_t s = 0; s < arenas.size(); ++s) arena_fds_[s] = arenas[s]->fd();
+    }
+    Wake();
+  }
+
+  std::chrono::nanoseconds MissingFor() const {
+    std::int64_t longest = 0;
+    const std::int64_t now = MonotonicNs();
+    for (const auto& since : missing_since_ns_) {
+      const std::int64_t ns = since.load(std::memory_order_relaxed);
+      if (ns != 0) longest = std::max(longest, now - ns);
+    }
+    return std::chrono::nanoseconds(longest);
+  }
+
+ private:
+  void Wake() {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const auto put = ::write(wake_.get(), &one, sizeof one);
+  }
+
+  void Run() {
+    while (!quit_.load(std::memory_order_acquire)) {
+      std::vector<int> watched;
+      {
+        const std::lock_guard lock(mutex_);
+        for (const int fd : ps_fds_) {
+          if (fd >= 0) watched.push_back(fd);
+        }
+      }
+      const std::vector<int> ready =
+          server_.Poll(wake_.get(), watched, Deadline::After(std::chrono::seconds(1)));
+      std::uint64_t ignored;
+      [[maybe_unused]] const auto got = ::read(wake_.get(), &ignored, sizeof ignored);
+      const std::lock_guard lock(mutex_);
+      for (std::size_t s = 0; s < ps_fds_.size(); ++s) {
+        // The worker asks nothing any more, so readable means closed.
+        if (ps_fds_[s] < 0 || std::find(ready.begin(), ready.end(), ps_fds_[s]) == ready.end()) {
+          continue;
+        }
+        ps_fds_[s] = -1;
+        missing_since_ns_[s].store(MonotonicNs(), std::memory_order_relaxed);
+        LogWarning("ps/{} is gone; training goes on in its arena", s);
+      }
+    }
+  }
+
+  Status Admit(const Peer& peer) override {
+    if (peer.role == Role::kWorker) {
+      return AlreadyExists(
+          fmt::format("worker/{} is running already as process {}", options_.worker, ::getpid()));
+    }
+    return {};
+  }
+  int ArenaFd(const Peer& peer) override {
+    const std::lock_guard lock(mutex_);
+    const auto shard = static_cast<std::size_t>(peer.index);
+    return peer.role == Role::kPs && shard < arena_fds_.size() ? arena_fds_[shard] : -1;
+  }
+  bool WantsPlanFrom(const Peer&) override { return false; }
+  Status AcceptPlan(const Peer&, const std::string&) override {
+    return InvalidArgument("a worker takes no plan");
+  }
+  void KeepData(const std::string&, FileDescriptor) override {}
+  int DataFd(const std::string&) override { return -1; }
+  void PsIsHere(int shard) override {
+    const auto index = static_cast<std::size_t>(shard);
+    if (index < missing_since_ns_.size() &&
+        missing_since_ns_[index].exchange(0, std::memory_order_relaxed) != 0) {
+      LogInfo("ps/{} is back", shard);
+    }
+    const std::lock_guard lock(mutex_);
+    ++arrivals_;
+    arrived_.notify_all();
+  }
+  std::string StatusJson() override { return "{}"; }
+  void Stop() override {}
+  void Gone(const Peer& peer) override {
+    if (peer.role != Role::kPs) return;
+    const auto index = static_cast<std::size_t>(peer.index);
+    const std::lock_guard lock(mutex_);
+    // A ps that had come back, or one that had only said hello before we connected to it.
+    if (index < ps_fds_.size() && ps_fds_[index] < 0) {
+      missing_since_ns_[index].store(MonotonicNs(), std::memory_order_relaxed);
+      LogWarning("ps/{} is gone again; training goes on in its arena", peer.index);
+    }
+  }
+
+  const AttachOptions& options_;
+  RendezvousServer server_;
+  FileDescriptor wake_;
+  mutable std::mutex mutex_;  // guards the next four
+  std::condition_variable arrived_;
+  std::uint64_t arrivals_ = 0;
+  std::vector<int> ps_fds_;
+  std::vector<std::atomic<std::int64_t>> missing_since_ns_;  // MonotonicNs(); 0: it is there
+  std::vector<int> arena_fds_;
+  std::atomic<bool> quit_{false};
+  std::thread thread_;  // last: it uses all of the above
+};
+
+AttachedJob::AttachedJob(const AttachOptions& options, const JobToken& token)
+    : options_(options), token_(token) {}
+
+AttachedJob::~AttachedJob() = default;
+
+Result<std::unique_ptr<AttachedJob>> AttachedJob::Connect(const AttachOptions& options,
+                                                          const JobToken& token) {
+  std::unique_ptr<AttachedJob> job(new AttachedJob(options, token));
+  if (!options.supervised) {
+    Result<FileDescriptor> listening =
+        ListenAbstract(EndpointName(options.job_id, Role::kWorker, options.worker));
+    if (listening.status().code() == Code::kAlreadyExists) {
+      return AlreadyExists(fmt::format(
+          "worker/{} of job {} is running already on this host: stop it first or use another "
+          "--task_index",
+          options.worker, options.job_id));
+    }
+    if (!listening.ok()) return listening.status();
+    job->attendant_ =
+        std::make_unique<Attendant>(job->options_, job->token_, std::move(*listening));
+  }
+  const Deadline deadline = Deadline::After(options.start_limit);
+  for (int shard = 0; shard < options.num_shards; ++shard) {
+    PASSEL_RETURN_IF_ERROR(job->Meet(shard, deadline));
+  }
+  return job;
+}
+
+Status AttachedJob::Meet(int shard, Deadline deadline) {
+  const Introduction me{options_.job_id, Role::kWorker, options_.worker, options_.cluster_hash};
+  std::int64_t next_log_ns = MonotonicNs() + std::chrono::nanoseconds(kLogEvery).count();
+  for (;;) {
+    Result<RendezvousClient> client =
+        RendezvousClient::Connect(me, Role::kPs, shard, &token_, deadline);
+    if (client.ok()) {
+      ps_.push_back(std::move(*client));
+      return {};
+    }
+    // Nobody listens yet, or a ps ended while we spoke to it.
+    const Code code = client.status().code();
+    if (code != Code::kNotFound && code != Code::kUnavailable) return client.status();
+    if (deadline.Expired()) {
+      return DeadlineExceeded(
+          fmt::format("ps/{} of job {} did not start within {} s: start it, or raise --start_wait",
+                      shard, options_.job_id, options_.start_limit.count() / 1'000'000'000));
+    }
+    if (MonotonicNs() >= next_log_ns) {
+      next_log_ns += std::chrono::nanoseconds(kLogEvery).count();
+      LogInfo("CreateSession still waiting for response from worker: /job:ps/replica:0/task:{}",
+              shard);
+    }
+    const Deadline turn = deadline.Sooner(std::chrono::seconds(1));
+    if (attendant_ && code == Code::kNotFound) {
+      attendant_->AwaitPs(turn);  // the ps says so as soon as it listens
+    } else {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));  // its supervisor restarts it
+    }
+  }
+}
+
+Status AttachedJob::WaitForArenas() {
+  if (has_arenas()) return {};
+  const Deadline deadline = Deadline::After(options_.start_limit);
+  std::vector<std::unique_ptr<Arena>> arenas;
+  for (std::size_t shard = 0; shard < ps_.size(); ++shard) {
+    bool need_plan = false;
+    Result<std::optional<FileDescriptor>> fd = ps_[shard].GetArena(true, &need_plan, deadline);
+    if (fd.status().code() == Code::kDeadlineExceeded) {
+      return DeadlineExceeded(fmt::format(
+          "the chief, worker/0, did not start within {} s: start it, or raise --start_wait",
+          options_.start_limit.count() / 1'000'000'000));
+    }
+    if (!fd.ok()) return fd.status();
+    if (need_plan) return {};  // we are the chief, and it is ours to propose
+    PASSEL_ASSIGN_OR_RETURN(Arena arena, Arena::Adopt(std::move(**fd)));
+    arenas.push_back(std::make_unique<Arena>(std::move(arena)));
+  }
+  arenas_ = std::move(arenas);
+  return {};
+}
+
+Result<std::optional<FileDescriptor>> AttachedJob::GetData(const std::string& key) {
+  return ps_[0].GetData(key, Deadline::After(std::chrono::seconds(5)));
+}
+
+Status AttachedJob::OfferData(const std::string& key, int fd) {
+  return ps_[0].OfferData(key, fd, Deadline::After(std::chrono::seconds(5)));
+}
+
+Result<std::unique_ptr<ParameterStore>> AttachedJob::Open(const StorePlan& plan) {
+  PASSEL_RETURN_IF_ERROR(plan.Validate());
+  if (!has_arenas()) {
+    const std::string json = ToJson(plan);
+    std::vector<std::unique_ptr<Arena>> arenas;
+    for (std::size_t shard = 0; shard < ps_.size(); ++shard) {
+      // Reserving and clearing memory takes about a second a gigabyte.
+      PASSEL_ASSIGN_OR_RETURN(FileDescriptor fd,
+                              ps_[shard].ProposePlan(json, Deadline::After(options_.start_limit)));
+      PASSEL_ASSIGN_OR_RETURN(Arena arena, Arena::Adopt(std::move(fd)));
+      arenas.push_back(std::make_unique<Arena>(std::move(arena)));
+    }
+    arenas_ = std::move(arenas);
+  }
+  std::vector<ShardMemory> shards;
+  for (std::size_t shard = 0; shard < arenas_.size(); ++shard) {
+    const Arena& arena = *arenas_[shard];
+    if (arena.job_id() != options_.job_id || arena.shard() != static_cast<int>(shard)) {
+      return FailedPrecondition(fmt::format("ps/{} handed over the arena of shard {} of job {}",
+                                            shard, arena.shard(), arena.job_id()));
+    }
+    if (arena.plan().Hash() != plan.Hash()) {
+      return InvalidArgument(
+          fmt::format("worker/{} was started with other settings than the chief: {}; give all "
+                      "workers the same flags",
+                      options_.worker, FirstDifference(plan, arena.plan())));
+    }
+    shards.push_back(arena.memory());
+  }
+  if (attendant_) attendant_->Watch(ps_, arenas_);
+  return OpenStore(plan, shards, options_.worker, SelfIdentity(), options_.engine);
+}
+
+std::chrono::nanoseconds AttachedJob::PsMissingFor() const {
+  return attendant_ ? attendant_->MissingFor() : std::chrono::nanoseconds(0);
+}
+
+}  // namespace passel::shm

@@ -1,0 +1,81 @@
+// attached_job.h - how a worker meets the ps tasks of its host and opens the store they lend.
+//
+//   Connect        to every ps, however long it takes them to start (bounded)
+//   WaitForArenas  until the chief has proposed its plan; the chief itself does not wait
+//   GetData, OfferData   one read-only copy of the data set for all tasks
+//   Open           the chief proposes, everybody compares, joins and gets its ParameterStore
+//
+// A worker without a supervisor also listens itself: nobody else can take its identity, a ps that
+// comes back finds its arena here, and a ps that starts later says so.
+
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/file_descriptor.h"
+#include "shm/arena.h"
+#include "shm/rendezvous_client.h"
+#include "shm/rendezvous_server.h"
+#include "store/local_shard.h"
+#include "store/parameter_store.h"
+
+namespace passel::shm {
+
+struct AttachOptions {
+  std::string job_id;
+  int worker = 0;
+  int num_shards = 1;
+  std::uint64_t cluster_hash = 0;
+  bool supervised = false;
+  /// How long to wait for the ps tasks and for the chief. Every 10 s a log line names whom.
+  std::chrono::nanoseconds start_limit = std::chrono::minutes(5);
+  EngineOptions engine;
+};
+
+class AttachedJob {
+ public:
+  /// Errors: kDeadlineExceeded, naming the ps that is missing; kAlreadyExists when this worker is
+  /// running already; as RendezvousClient::Connect().
+  static Result<std::unique_ptr<AttachedJob>> Connect(const AttachOptions& options,
+                                                      const JobToken& token);
+  ~AttachedJob();
+
+  /// Maps the arenas. For the chief it returns at once, whether there are any or not.
+  Status WaitForArenas();
+  bool has_arenas() const { return !arenas_.empty(); }
+  /// REQUIRES: has_arenas().
+  const StorePlan& arena_plan() const { return arenas_[0]->plan(); }
+
+  /// From or to ps/0. `key` names the data set: equal keys, equal contents.
+  Result<std::optional<FileDescriptor>> GetData(const std::string& key);
+  Status OfferData(const std::string& key, int fd);
+
+  /// Errors: kInvalidArgument when `plan` differs from the arena's, naming the first difference;
+  /// kResourceExhausted when the ps has too little memory for it.
+  Result<std::unique_ptr<ParameterStore>> Open(const StorePlan& plan);
+
+  /// How long the ps that has been gone longest is gone; zero while all are there. Workers with a
+  /// supervisor never miss one: it starts the ps again.
+  std::chrono::nanoseconds PsMissingFor() const;
+  const Arena& arena(int shard) const { return *arenas_[static_cast<std::size_t>(shard)]; }
+
+ private:
+  class Attendant;
+  explicit AttachedJob(const AttachOptions& options, const JobToken& token);
+  Status Meet(int shard, Deadline deadline);
+
+  const AttachOptions options_;
+  const JobToken token_;
+  std::vector<RendezvousClient> ps_;            // [num_shards]
+  std::vector<std::unique_ptr<Arena>> arenas_;  // [num_shards] or empty
+  std::unique_ptr<Attendant> attendant_;
+};
+
+}  // namespace passel::shm

@@ -1,0 +1,136 @@
+#include "shm/job_status.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "store/membership.h"
+
+namespace passel::shm {
+namespace {
+
+template <typename T>
+T Read(const std::atomic<T>& word) {
+  return word.load(std::memory_order_relaxed);
+}
+
+double Seconds(const std::atomic<std::uint64_t>& ns) {
+  return 1e-9 * static_cast<double>(Read(ns));
+}
+
+nlohmann::json Describe(const HistogramSummary& h) {
+  return {{"count", h.count}, {"p50", h.p50}, {"p99", h.p99}, {"p999", h.p999}, {"max", h.maximum}};
+}
+
+nlohmann::json Events(const EventRing& ring) {
+  nlohmann::json events = nlohmann::json::array();
+  const std::uint64_t last = Read(ring.next);
+  const std::uint64_t count = std::min<std::uint64_t>(last, EventRing::kRecords);
+  for (std::uint64_t number = last - count + 1; number <= last; ++number) {
+    const EventRecord& r = ring.records[(number - 1) % EventRing::kRecords];
+    if (r.number.load(std::memory_order_acquire) != number) continue;
+    const TaskState state = TaskState::Unpack(Read(r.state));
+    nlohmann::json event = {
+        {"seconds_ago", 1e-9 * static_cast<double>(MonotonicNs() - Read(r.time_ns))},
+        {"worker", Read(r.worker)},
+        {"phase", PhaseName(state.phase)},
+        {"epoch", state.epoch},
+        {"pid", Read(r.pid)},
+        {"global_step", Read(r.global_step)}};
+    // Overwritten while we read: leave it out.
+    if (r.number.load(std::memory_order_acquire) == number) events.push_back(std::move(event));
+  }
+  return events;
+}
+
+}  // namespace
+
+std::string_view PhaseName(Phase phase) {
+  switch (phase) {
+    case Phase::kExpected:
+      return "expected";
+    case Phase::kJoining:
+      return "joining";
+    case Phase::kRunning:
+      return "running";
+    case Phase::kDone:
+      return "done";
+    case Phase::kDead:
+      return "dead";
+    case Phase::kEvicted:
+      return "evicted";
+  }
+  return "unknown";
+}
+
+JobStatus ReadJobStatus(const Arena& arena) {
+  const ShardMemory& memory = arena.memory();
+  JobStatus status;
+  status.global_step = Read(memory.state->global_step);
+  status.version = Read(memory.state->version);
+  status.initialized = Read(memory.state->initialized) != 0;
+  status.stopped = Read(memory.state->stop) != 0;
+  std::vector<const Histogram*> staleness;
+  std::vector<const Histogram*> latency;
+  for (const Member& member : Membership(memory)) {
+    const WorkerCounters& c = memory.tasks[member.worker].counters;
+    WorkerStatus w;
+    w.member = member;
+    w.dropped = Read(c.dropped);
+    w.skipped = Read(c.skipped);
+    w.half_applied = Read(c.half_applied);
+    w.overlapped_blocks = Read(c.overlapped_blocks);
+    w.taken_over_blocks = Read(c.taken_over_blocks);
+    w.pull_seconds = Seconds(c.pull_ns);
+    w.compute_seconds = Seconds(c.compute_ns);
+    w.push_seconds = Seconds(c.push_ns);
+    w.wait_seconds = Seconds(c.wait_ns);
+    w.first_step_ns = Read(c.first_step_ns);
+    w.last_step_ns = Read(c.last_step_ns);
+    w.loss = Read(c.loss);
+    w.accuracy = Read(c.accuracy);
+    w.final_accuracy = Read(c.final_accuracy);
+    status.local_steps += member.local_steps;
+    staleness.push_back(&c.staleness);
+    latency.push_back(&c.push_latency_ns);
+    status.workers.push_back(w);
+  }
+  status.staleness = Summarize(staleness);
+  status.push_latency_ns = Summarize(latency);
+  return status;
+}
+
+std::string DescribeJob(const Arena& arena) {
+  const JobStatus status = ReadJobStatus(arena);
+  nlohmann::json workers = nlohmann::json::array();
+  for (const WorkerStatus& w : status.workers) {
+    workers.push_back(
+        {{"index", w.member.worker},
+         {"phase", PhaseName(w.member.phase)},
+         {"pid", w.member.pid},
+         {"epoch", w.member.epoch},
+         {"local_steps", w.member.local_steps},
+         {"heartbeat_age_seconds", 1e-9 * static_cast<double>(w.member.heartbeat_age_ns)},
+         {"loss", w.loss},
+         {"accuracy", w.accuracy},
+         {"dropped", w.dropped},
+         {"half_applied", w.half_applied},
+         {"overlapped_blocks", w.overlapped_blocks},
+         {"taken_over_blocks", w.taken_over_blocks}});
+  }
+  const nlohmann::json json = {{"mode", ModeName(arena.plan().mode)},
+                               {"optimizer", OptimizerName(arena.plan().optimizer.kind)},
+                               {"parameters", arena.plan().variables.TotalElements()},
+                               {"shards", arena.plan().variables.shards()},
+                               {"bytes", arena.bytes()},
+                               {"global_step", status.global_step},
+                               {"local_steps", status.local_steps},
+                               {"initialized", status.initialized},
+                               {"stopped", status.stopped},
+                               {"staleness", Describe(status.staleness)},
+                               {"push_latency_ns", Describe(status.push_latency_ns)},
+                               {"workers", workers},
+                               {"events", Events(*arena.memory().events)}};
+  return json.dump();
+}
+
+}  // namespace passel::shm

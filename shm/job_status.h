@@ -1,0 +1,44 @@
+// job_status.h - what an arena tells about its job, for people and reports.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "shm/arena.h"
+#include "store/histogram.h"
+#include "store/parameter_store.h"
+
+namespace passel::shm {
+
+/// One worker's counters, read once (relaxed: it may be running).
+struct WorkerStatus {
+  Member member;
+  std::uint64_t dropped = 0, skipped = 0, half_applied = 0;
+  std::uint64_t overlapped_blocks = 0, taken_over_blocks = 0;
+  double pull_seconds = 0, compute_seconds = 0, push_seconds = 0, wait_seconds = 0;
+  std::int64_t first_step_ns = 0, last_step_ns = 0;  ///< MonotonicNs(); 0: none
+  double loss = 0, accuracy = 0, final_accuracy = -1;
+};
+
+struct JobStatus {
+  std::int64_t global_step = 0;
+  std::uint64_t version = 0;
+  bool initialized = false;
+  bool stopped = false;
+  std::uint64_t local_steps = 0;  ///< of all workers
+  HistogramSummary staleness;
+  HistogramSummary push_latency_ns;
+  std::vector<WorkerStatus> workers;
+};
+
+/// Of the lead's arena.
+JobStatus ReadJobStatus(const Arena& arena);
+
+/// The same, and the last events, as a JSON object.
+std::string DescribeJob(const Arena& arena);
+
+std::string_view PhaseName(Phase phase);
+
+}  // namespace passel::shm

@@ -1,0 +1,135 @@
+#include "shm/job_token.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sodium.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "base/file.h"
+#include "base/file_descriptor.h"
+
+namespace passel::shm {
+namespace {
+
+static_assert(crypto_auth_KEYBYTES == JobToken::kBytes);
+
+void StartSodium() { PASSEL_CHECK(sodium_init() >= 0, "libsodium does not start"); }
+
+std::string Hex(const std::uint8_t* bytes, std::size_t count) {
+  std::string text(2 * count + 1, '\0');
+  sodium_bin2hex(text.data(), text.size(), bytes, count);
+  text.resize(2 * count);
+  return text;
+}
+
+// The key of one job: a token that is used for two jobs by mistake still tells them apart.
+std::array<std::uint8_t, crypto_auth_KEYBYTES> JobKey(const JobToken& token,
+                                                      std::string_view job_id) {
+  StartSodium();
+  const std::string context = "passel-auth-1" + std::string(job_id);
+  std::array<std::uint8_t, crypto_auth_KEYBYTES> key;
+  crypto_generichash(key.data(), key.size(), reinterpret_cast<const std::uint8_t*>(context.data()),
+                     context.size(), token.bytes().data(), token.bytes().size());
+  return key;
+}
+
+std::string Labelled(ProofSide side, std::string_view transcript) {
+  return std::string(side == ProofSide::kServer ? "srv" : "wrk") + std::string(transcript);
+}
+
+}  // namespace
+
+JobToken JobToken::Generate() {
+  StartSodium();
+  JobToken token;
+  randombytes_buf(token.bytes_.data(), token.bytes_.size());
+  return token;
+}
+
+Result<JobToken> JobToken::Read(const std::string& path) {
+  FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return ErrnoStatus(errno, fmt::format("cannot open the token file {}", path));
+  struct stat info;
+  if (::fstat(fd.get(), &info) != 0) return ErrnoStatus(errno, "cannot stat the token file");
+  // A memory file has no other readers whatever its mode.
+  const bool memory_file = ::fcntl(fd.get(), F_GET_SEALS) > 0;
+  if (!memory_file && (info.st_mode & 077) != 0) {
+    return InvalidArgument(
+        fmt::format("the token file {} has mode {:04o}, so other users can use it: chmod 0400 it",
+                    path, info.st_mode & 07777));
+  }
+  JobToken token;
+  std::uint8_t buffer[kBytes + 1];
+  const ssize_t got = ::pread(fd.get(), buffer, sizeof buffer, 0);
+  if (got != static_cast<ssize_t>(kBytes)) {
+    return InvalidArgument(fmt::format(
+        "a token file has exactly {} bytes, {} has {}: delete it, the first task makes a new one",
+        kBytes, path, info.st_size));
+  }
+  std::memcpy(token.bytes_.data(), buffer, kBytes);
+  return token;
+}
+
+Result<JobToken> JobToken::ReadOrCreate(const std::string& path) {
+  if (Result<JobToken> token = Read(path); token.ok() || token.status().code() != Code::kNotFound) {
+    return token;
+  }
+  // Written under another name and then linked: nobody sees a file that is not complete.
+  const JobToken token = Generate();
+  const std::string temporary = fmt::format("{}.{}", path, ::getpid());
+  {
+    FileDescriptor fd(
+        ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0400));
+    if (!fd.valid()) {
+      return ErrnoStatus(errno, fmt::format("cannot create the token file {}", path));
+    }
+    if (const int error = FileOps::Real().Write(fd.get(), token.bytes_.data(), kBytes)) {
+      ::unlink(temporary.c_str());
+      return ErrnoStatus(error, fmt::format("cannot write the token file {}", path));
+    }
+  }
+  const int linked = ::link(temporary.c_str(), path.c_str());
+  const int error = errno;
+  ::unlink(temporary.c_str());
+  if (linked == 0) return token;
+  if (error == EEXIST) return Read(path);  // another task was faster: its token counts
+  return ErrnoStatus(error, fmt::format("cannot create the token file {}", path));
+}
+
+std::string MakeProof(const JobToken& token, std::string_view job_id, ProofSide side,
+                      std::string_view transcript) {
+  const auto key = JobKey(token, job_id);
+  const std::string text = Labelled(side, transcript);
+  std::uint8_t proof[crypto_auth_BYTES];
+  crypto_auth(proof, reinterpret_cast<const std::uint8_t*>(text.data()), text.size(), key.data());
+  return Hex(proof, sizeof proof);
+}
+
+bool CheckProof(const JobToken& token, std::string_view job_id, ProofSide side,
+                std::string_view transcript, std::string_view proof) {
+  const auto key = JobKey(token, job_id);
+  std::uint8_t bytes[crypto_auth_BYTES];
+  std::size_t length = 0;
+  if (sodium_hex2bin(bytes, sizeof bytes, proof.data(), proof.size(), nullptr, &length, nullptr) !=
+          0 ||
+      length != sizeof bytes) {
+    return false;
+  }
+  const std::string text = Labelled(side, transcript);
+  return crypto_auth_verify(bytes, reinterpret_cast<const std::uint8_t*>(text.data()), text.size(),
+                            key.data()) == 0;
+}
+
+std::string MakeNonce() {
+  StartSodium();
+  std::uint8_t bytes[32];
+  randombytes_buf(bytes, sizeof bytes);
+  return Hex(bytes, sizeof bytes);
+}
+
+}  // namespace passel::shm

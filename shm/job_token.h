@@ -1,0 +1,49 @@
+// job_token.h - the secret that says "this process belongs to the job", and its proof.
+//
+// 32 random bytes, handed to children by an inherited descriptor and to tasks started by hand by a
+// file of mode 0400. It is never put on a command line or into the environment, and never sent:
+// both sides prove that they know it by a keyed hash (libsodium crypto_auth, HMAC-SHA512-256) over
+// fresh nonces and everything that was said before.
+
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace passel::shm {
+
+class JobToken {
+ public:
+  static constexpr std::size_t kBytes = 32;
+
+  static JobToken Generate();
+  /// Errors: kInvalidArgument when the file has not exactly 32 bytes, or other users can read it.
+  static Result<JobToken> Read(const std::string& path);
+  /// Reads the file, or makes it (mode 0400) if there is none: the first task of a job that is
+  /// started by hand makes it, of several that try at once one wins.
+  static Result<JobToken> ReadOrCreate(const std::string& path);
+
+  const std::array<std::uint8_t, kBytes>& bytes() const { return bytes_; }
+
+ private:
+  std::array<std::uint8_t, kBytes> bytes_{};
+};
+
+/// Which side proves itself: a proof cannot be reflected to its sender.
+enum class ProofSide { kServer, kClient };
+
+/// Hexadecimal keyed hash of `transcript` under the token and the job's id.
+std::string MakeProof(const JobToken& token, std::string_view job_id, ProofSide side,
+                      std::string_view transcript);
+/// Constant time.
+bool CheckProof(const JobToken& token, std::string_view job_id, ProofSide side,
+                std::string_view transcript, std::string_view proof);
+
+/// 32 fresh random bytes in hexadecimal.
+std::string MakeNonce();
+
+}  // namespace passel::shm

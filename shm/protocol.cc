@@ -1,0 +1,65 @@
+#include "shm/protocol.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <fstream>
+#include <set>
+
+namespace passel::shm {
+
+std::string_view RoleName(Role role) {
+  switch (role) {
+    case Role::kWorker:
+      return "worker";
+    case Role::kPs:
+      return "ps";
+    case Role::kSupervisor:
+      return "supervisor";
+    case Role::kControl:
+      return "control";
+  }
+  return "unknown";
+}
+
+std::optional<Role> ParseRole(std::string_view name) {
+  for (const Role role : {Role::kWorker, Role::kPs, Role::kSupervisor, Role::kControl}) {
+    if (name == RoleName(role)) return role;
+  }
+  return std::nullopt;
+}
+
+std::string EndpointName(const std::string& job_id, Role role, int index) {
+  return fmt::format("passel.{}.{}.{}.{}", ::getuid(), job_id, RoleName(role), index);
+}
+
+Result<std::vector<FoundEndpoint>> FindEndpoints() {
+  std::ifstream table("/proc/net/unix");
+  if (!table) return Internal("cannot read /proc/net/unix to find the running jobs");
+  const std::string prefix = fmt::format("@passel.{}.", ::getuid());
+  std::set<std::string> seen;
+  std::vector<FoundEndpoint> found;
+  for (std::string line; std::getline(table, line);) {
+    const std::size_t at = line.find(prefix);
+    if (at == std::string::npos) continue;
+    // Connections carry the name of the listener too.
+    const std::string name = line.substr(at + prefix.size());
+    if (!seen.insert(name).second) continue;
+    const std::size_t last = name.rfind('.');
+    const std::size_t middle =
+        last == std::string::npos || last == 0 ? std::string::npos : name.rfind('.', last - 1);
+    if (middle == std::string::npos || middle == 0) continue;
+    FoundEndpoint endpoint;
+    endpoint.job_id = name.substr(0, middle);
+    const auto role = ParseRole(std::string_view(name).substr(middle + 1, last - middle - 1));
+    const char* end = name.data() + name.size();
+    const auto [stop, error] = std::from_chars(name.data() + last + 1, end, endpoint.index);
+    if (!role || error != std::errc() || stop != end) continue;
+    endpoint.role = *role;
+    found.push_back(std::move(endpoint));
+  }
+  return found;
+}
+
+}  // namespace passel::shm

@@ -1,0 +1,71 @@
+// protocol.h - what tasks of one host say to each other when they meet.
+//
+// Every message is one JSON object in one packet of a SOCK_SEQPACKET socket in the abstract name
+// space, with descriptors beside it. The server checks the peer's uid before it reads anything.
+//
+//   client                                   server
+//   {"hello":1,"role",...,"nonce"}      -->
+//                                       <--  {"nonce","proof"}     proof("srv", hello + nonce)
+//   {"proof"}                           -->                        proof("wrk", hello + nonce)
+//                                       <--  {"ok":true} or {"error":code,"message"}
+//   requests, each answered in turn:
+//   {"get":"arena","wait":bool}         -->
+//                                       <--  {"arena":true} + fd | {"need_plan":true} |
+//                                       {"arena":false}
+//   {"plan":true} + fd                  -->
+//                                       <--  {"arena":true} + fd | {"error",...}
+//   {"offer":"data","key"} + fd         -->
+//                                       <--  {"ok":true}
+//   {"get":"data","key"}                -->
+//                                       <--  {"data":true} + fd | {"data":false}
+//   {"here":shard}                      -->
+//                                       <--  {"ok":true}
+//   {"get":"status"}                    -->  (also of role "control", which proves nothing but its
+//   uid)
+//                                       <--  {"status":{...}}
+//   {"stop":true}                       -->
+//                                       <--  {"ok":true}
+//
+// The connection then stays open: its end is the sign that the client died or left.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/process_identity.h"
+#include "base/status.h"
+#include "base/unix_socket.h"
+
+namespace passel::shm {
+
+inline constexpr int kProtocolVersion = 1;
+
+enum class Role { kWorker, kPs, kSupervisor, kControl };
+std::string_view RoleName(Role role);
+std::optional<Role> ParseRole(std::string_view name);
+
+/// Who is at the other end, as far as it was checked.
+struct Peer {
+  Role role = Role::kControl;
+  int index = 0;
+  ProcessIdentity identity;  ///< in its own pid namespace, as it says
+  pid_t pid = 0;             ///< in ours, as the kernel says
+};
+
+/// "passel.<uid>.<job>.<role>.<index>", the abstract socket of one task of this user.
+std::string EndpointName(const std::string& job_id, Role role, int index);
+
+/// One task that listens, found in /proc/net/unix.
+struct FoundEndpoint {
+  std::string job_id;
+  Role role;
+  int index;
+};
+/// Of this user, in this network namespace. Errors: kInternal when /proc is not readable.
+Result<std::vector<FoundEndpoint>> FindEndpoints();
+
+}  // namespace passel::shm

@@ -1,0 +1,214 @@
+#include "shm/ps_host.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "base/failpoint.h"
+#include "base/log.h"
+#include "shm/job_status.h"
+#include "store/membership.h"
+
+namespace passel::shm {
+namespace {
+
+// Workers without a connection to us (after a restart of the ps) are looked after this often.
+constexpr std::chrono::milliseconds kProbeEvery{250};
+
+constexpr std::size_t kMaxDataFiles = 8;
+
+}  // namespace
+
+PsHost::PsHost(const PsHostOptions& options, const JobToken& token, FileDescriptor listening,
+               std::optional<Arena> arena)
+    : options_(options),
+      token_(token),
+      arena_(std::move(arena)),
+      server_(std::move(listening), token, options.job_id, options.cluster_hash, *this) {}
+
+PsHost::~PsHost() = default;
+
+Status PsHost::MeetWorkers(Deadline deadline) {
+  const Introduction me{options_.job_id, Role::kPs, options_.shard, options_.cluster_hash};
+  for (int worker = 0; worker < options_.num_workers; ++worker) {
+    Result<RendezvousClient> client = RendezvousClient::Connect(
+        me, Role::kWorker, worker, &token_, deadline.Sooner(std::chrono::seconds(2)));
+    if (client.status().code() == Code::kNotFound) continue;     // not started yet
+    if (client.status().code() == Code::kUnavailable) continue;  // it ended just now
+    if (!client.ok()) return client.status();
+    bool need_plan = false;
+    Result<std::optional<FileDescriptor>> fd = client->GetArena(false, &need_plan, deadline);
+    if (!fd.ok()) {
+      if (fd.status().code() == Code::kUnavailable) continue;
+      return fd.status();
+    }
+    if (fd->has_value() && !arena_) {
+      PASSEL_ASSIGN_OR_RETURN(Arena arena, Arena::Adopt(std::move(**fd)));
+      if (arena.job_id() != options_.job_id || arena.shard() != options_.shard) {
+        return FailedPrecondition(
+            fmt::format("worker/{} handed over the arena of shard {} of job {}, not of shard {} of "
+                        "job {}",
+                        worker, arena.shard(), arena.job_id(), options_.shard, options_.job_id));
+      }
+      LogInfo("took the arena of a former ps/{} over from worker/{}: {} updates are in it",
+              options_.shard, worker,
+              arena.memory().state->version.load(std::memory_order_relaxed));
+      arena_ = std::move(arena);
+    }
+    if (Status status = client->SayHere(options_.shard, deadline); !status.ok()) continue;
+    const ProcessIdentity identity =
+        arena_ ? arena_->memory().tasks[worker].identity : ProcessIdentity{};
+    links_.push_back({worker, identity, std::move(*client)});
+  }
+  return {};
+}
+
+PsHost::End PsHost::Serve(int stop_fd) {
+  std::int64_t next_probe_ns = 0;
+  std::int64_t nobody_since_ns = 0;
+  for (;;) {
+    std::vector<int> watched;
+    for (const Link& link : links_) watched.push_back(link.client.fd());
+    if (stop_fd >= 0) watched.push_back(stop_fd);
+    const std::vector<int> ready =
+        server_.Poll(-1, watched, Deadline::After(arena_ ? kProbeEvery : kProbeEvery * 4));
+    for (const int fd : ready) {
+      if (fd == stop_fd) {
+        if (arena_) Stop();
+        return End::kStopped;
+      }
+      // We asked nothing, so readable means closed.
+      const auto link = std::find_if(links_.begin(), links_.end(),
+                                     [fd](const Link& l) { return l.client.fd() == fd; });
+      if (link == links_.end()) continue;
+      const int worker = link->worker;
+      const ProcessIdentity identity = link->identity;
+      links_.erase(link);
+      MarkGone(worker, identity);
+    }
+    if (!arena_) continue;
+    const std::int64_t now = MonotonicNs();
+    if (now >= next_probe_ns) {
+      next_probe_ns = now + std::chrono::nanoseconds(kProbeEvery).count();
+      MarkDeadByKernel(arena_->memory());
+    }
+    if (options_.supervised) continue;
+    const ShardMemory& memory = arena_->memory();
+    if (!AllWorkersEnded(memory)) {
+      nobody_since_ns = 0;
+      continue;
+    }
+    const std::vector<Member> members = Membership(memory);
+    const bool all_done = std::all_of(members.begin(), members.end(),
+                                      [](const Member& m) { return m.phase == Phase::kDone; });
+    if (all_done) return End::kWorkersDone;
+    // Some died or never came, and nobody is running. The job was stopped, or it waits for them.
+    if (nobody_since_ns == 0) nobody_since_ns = now;
+    const bool stopped = memory.state->stop.load(std::memory_order_acquire) != 0;
+    if (stopped || now - nobody_since_ns > options_.rejoin_limit.count()) return End::kSomeDied;
+  }
+}
+
+Status PsHost::Admit(const Peer& peer) {
+  if (peer.role != Role::kWorker) return {};
+  if (peer.index >= options_.num_workers) {
+    return InvalidArgument(fmt::format("worker index {} is out of range: this job has {} workers",
+                                       peer.index, options_.num_workers));
+  }
+  for (const Peer& other : workers_) {
+    if (other.index != peer.index || other.identity == peer.identity) continue;
+    if (ProbeLiveness(other.identity) == Liveness::kDead) continue;
+    return AlreadyExists(fmt::format(
+        "worker/{} is running already as process {}: stop it first or use another --task_index",
+        peer.index, other.pid));
+  }
+  workers_.push_back(peer);
+  return {};
+}
+
+int PsHost::ArenaFd(const Peer&) { return arena_ ? arena_->fd() : -1; }
+
+bool PsHost::WantsPlanFrom(const Peer& peer) {
+  return peer.role == Role::kWorker && peer.index == 0;
+}
+
+Status PsHost::AcceptPlan(const Peer& peer, const std::string& plan_json) {
+  if (!WantsPlanFrom(peer)) {
+    return PermissionDenied(fmt::format("only the chief, worker/0, proposes a plan, not {}/{}",
+                                        RoleName(peer.role), peer.index));
+  }
+  PASSEL_ASSIGN_OR_RETURN(const StorePlan plan, PlanFromJson(plan_json));
+  if (plan.num_workers != options_.num_workers || options_.shard >= plan.variables.shards()) {
+    return InvalidArgument(fmt::format(
+        "the chief plans for {} ps and {} workers, ps/{} knows {} workers: give all tasks the same "
+        "lists of hosts",
+        plan.variables.shards(), plan.num_workers, options_.shard, options_.num_workers));
+  }
+  PASSEL_ASSIGN_OR_RETURN(const MemoryBudget budget, ReadMemoryBudget());
+  PASSEL_ASSIGN_OR_RETURN(
+      Arena arena,
+      Arena::Create(plan, options_.shard,
+                    {options_.job_id, options_.cluster_hash, options_.huge_pages}, budget));
+  arena.Publish();
+  Failpoint("ps.published");
+  if (!arena.huge_page_report().empty()) LogInfo("{}", arena.huge_page_report());
+  LogDebug("arena of shard {}: {} bytes", options_.shard, arena.bytes());
+  arena_ = std::move(arena);
+  return {};
+}
+
+void PsHost::KeepData(const std::string& key, FileDescriptor fd) {
+  if (data_.size() < kMaxDataFiles || data_.contains(key)) data_[key] = std::move(fd);
+}
+
+int PsHost::DataFd(const std::string& key) {
+  const auto found = data_.find(key);
+  return found == data_.end() ? -1 : found->second.get();
+}
+
+void PsHost::PsIsHere(int) {}
+
+std::string PsHost::StatusJson() {
+  nlohmann::json status = {{"job", options_.job_id}, {"ps", options_.shard}, {"pid", ::getpid()}};
+  if (arena_) {
+    status["arena"] = nlohmann::json::parse(DescribeJob(*arena_));
+  }
+  return status.dump();
+}
+
+void PsHost::Stop() {
+  stop_asked_ = true;
+  if (!arena_) return;
+  arena_->memory().state->stop.store(1, std::memory_order_seq_cst);
+  Notify(arena_->memory().state->event);
+}
+
+void PsHost::Gone(const Peer& peer) {
+  if (peer.role != Role::kWorker) return;
+  std::erase_if(workers_, [&](const Peer& other) {
+    return other.index == peer.index && other.identity == peer.identity;
+  });
+  MarkGone(peer.index, peer.identity);
+}
+
+void PsHost::MarkGone(int worker, const ProcessIdentity& identity) {
+  if (!arena_) return;
+  const ShardMemory& memory = arena_->memory();
+  if (worker >= memory.num_workers) return;
+  const TaskState state = StateOf(memory, worker);
+  const bool its_life =
+      state.phase == Phase::kRunning
+          ? memory.tasks[worker].identity == identity
+          // Its identity is not written yet: ours, unless somebody else is about to join.
+          : state.phase == Phase::kJoining &&
+                std::none_of(workers_.begin(), workers_.end(),
+                             [worker](const Peer& p) { return p.index == worker; });
+  if (its_life && MarkDead(memory, worker, state.epoch)) {
+    LogDebug("worker/{} (process {}) is gone", worker, identity.pid);
+  }
+}
+
+}  // namespace passel::shm

@@ -1,0 +1,89 @@
+// ps_host.h - what a ps task does on one host: it makes the arena of its shard, hands it to the
+// workers, and looks after who is alive. It is not on the path of any update.
+//
+// A ps that comes back takes the arena of its former life over: from its supervisor, or from the
+// workers, who hold it too.
+
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/file_descriptor.h"
+#include "base/memory_file.h"
+#include "shm/arena.h"
+#include "shm/rendezvous_client.h"
+#include "shm/rendezvous_server.h"
+
+namespace passel::shm {
+
+struct PsHostOptions {
+  std::string job_id;
+  int shard = 0;
+  int num_workers = 1;
+  std::uint64_t cluster_hash = 0;
+  HugePages huge_pages = HugePages::kOff;
+  /// A supervisor decides when the job is over, restarts workers and stops the ps. Otherwise the
+  /// ps ends by itself when its workers are done.
+  bool supervised = false;
+  /// How long a ps without a supervisor waits for a worker that died to be started again when
+  /// nobody else is running.
+  std::chrono::nanoseconds rejoin_limit = std::chrono::seconds(10);
+};
+
+class PsHost final : private RendezvousHandler {
+ public:
+  /// `listening` is the endpoint of this ps; `arena`, if given, that of a former life.
+  PsHost(const PsHostOptions& options, const JobToken& token, FileDescriptor listening,
+         std::optional<Arena> arena);
+  ~PsHost() override;
+
+  /// Asks every worker that listens for the arena of a former life of this ps, and tells it that
+  /// the ps is here. For tasks without a supervisor. Errors: kPermissionDenied,
+  /// kFailedPrecondition as in RendezvousClient::Connect(); kDeadlineExceeded.
+  Status MeetWorkers(Deadline deadline);
+
+  enum class End {
+    kWorkersDone,  ///< all of them have finished
+    kSomeDied,     ///< nobody is left, and not all have finished
+    kStopped,      ///< `stop_fd` became readable
+  };
+  /// Serves until the job is over. `stop_fd` becomes readable when this ps shall end.
+  End Serve(int stop_fd);
+
+  bool has_arena() const { return arena_.has_value(); }
+
+ private:
+  Status Admit(const Peer& peer) override;
+  int ArenaFd(const Peer& peer) override;
+  bool WantsPlanFrom(const Peer& peer) override;
+  Status AcceptPlan(const Peer& peer, const std::string& plan_json) override;
+  void KeepData(const std::string& key, FileDescriptor fd) override;
+  int DataFd(const std::string& key) override;
+  void PsIsHere(int shard) override;
+  std::string StatusJson() override;
+  void Stop() override;
+  void Gone(const Peer& peer) override;
+  void MarkGone(int worker, const ProcessIdentity& identity);
+
+  const PsHostOptions options_;
+  const JobToken token_;
+  std::optional<Arena> arena_;
+  RendezvousServer server_;
+  std::vector<Peer> workers_;  // connected to us
+  struct Link {
+    int worker;
+    ProcessIdentity identity;  // of the life that we met
+    RendezvousClient client;
+  };
+  std::vector<Link> links_;  // our connections to workers' endpoints
+  std::map<std::string, FileDescriptor> data_;
+  bool stop_asked_ = false;
+};
+
+}  // namespace passel::shm

@@ -1,0 +1,122 @@
+#include "shm/rendezvous_client.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include "base/memory_file.h"
+#include "shm/json_message.h"
+#include "shm/layout.h"
+
+namespace passel::shm {
+namespace {
+
+Result<JsonMessage> Ask(int fd, const nlohmann::json& request, std::span<const int> fds,
+                        Deadline deadline) {
+  PASSEL_RETURN_IF_ERROR(SendJson(fd, request, fds, deadline));
+  PASSEL_ASSIGN_OR_RETURN(JsonMessage answer, ReceiveJson(fd, deadline));
+  PASSEL_RETURN_IF_ERROR(ErrorOf(answer.json));
+  return answer;
+}
+
+Status Unexpected() { return DataLoss("the other task answered something unexpected"); }
+
+}  // namespace
+
+Result<RendezvousClient> RendezvousClient::Connect(const Introduction& me, Role role, int index,
+                                                   const JobToken* token, Deadline deadline) {
+  const std::string name = EndpointName(me.job_id, role, index);
+  PASSEL_ASSIGN_OR_RETURN(FileDescriptor socket, ConnectAbstract(name, deadline));
+  PASSEL_ASSIGN_OR_RETURN(const PeerCredentials server, GetPeerCredentials(socket.get()));
+  if (server.uid != ::getuid()) {
+    return PermissionDenied(
+        fmt::format("the socket @{} is held by process {} of user {}, not by user {}: it is not "
+                    "trusted; use another --job_id",
+                    name, server.pid, server.uid, ::getuid()));
+  }
+  RendezvousClient client(std::move(socket));
+  client.server_pid_ = server.pid;
+  const int fd = client.socket_.get();
+  const ProcessIdentity self = SelfIdentity();
+  const nlohmann::json hello = {{"hello", kProtocolVersion},
+                                {"role", RoleName(me.role)},
+                                {"index", me.index},
+                                {"job", me.job_id},
+                                {"cluster", me.cluster_hash},
+                                {"structure", StructureHash()},
+                                {"layout", kLayoutVersion},
+                                {"pid", self.pid},
+                                {"start_time", self.start_time},
+                                {"pid_namespace", self.pid_namespace},
+                                {"nonce", MakeNonce()}};
+  PASSEL_RETURN_IF_ERROR(SendJson(fd, hello, {}, deadline));
+  PASSEL_ASSIGN_OR_RETURN(JsonMessage answer, ReceiveJson(fd, deadline));
+  PASSEL_RETURN_IF_ERROR(ErrorOf(answer.json));
+  if (me.role == Role::kControl) return client;
+  PASSEL_CHECK(token != nullptr, "only control connections need no token");
+  const std::string transcript = hello.dump() + Field<std::string>(answer.json, "nonce", "");
+  if (!CheckProof(*token, me.job_id, ProofSide::kServer, transcript,
+                  Field<std::string>(answer.json, "proof", ""))) {
+    return PermissionDenied(
+        fmt::format("{}/{} of job {} (process {}) has another job token: give all tasks the same "
+                    "--token_file",
+                    RoleName(role), index, me.job_id, server.pid));
+  }
+  PASSEL_ASSIGN_OR_RETURN(
+      answer, Ask(fd, {{"proof", MakeProof(*token, me.job_id, ProofSide::kClient, transcript)}}, {},
+                  deadline));
+  return client;
+}
+
+Result<std::optional<FileDescriptor>> RendezvousClient::GetArena(bool wait, bool* need_plan,
+                                                                 Deadline deadline) {
+  *need_plan = false;
+  PASSEL_ASSIGN_OR_RETURN(JsonMessage answer,
+                          Ask(fd(), {{"get", "arena"}, {"wait", wait}}, {}, deadline));
+  if (Field<bool>(answer.json, "need_plan", false)) {
+    *need_plan = true;
+    return std::optional<FileDescriptor>();
+  }
+  if (!Field<bool>(answer.json, "arena", false)) return std::optional<FileDescriptor>();
+  if (answer.fds.size() != 1) return Unexpected();
+  return std::optional<FileDescriptor>(std::move(answer.fds[0]));
+}
+
+Result<FileDescriptor> RendezvousClient::ProposePlan(const std::string& plan_json,
+                                                     Deadline deadline) {
+  PASSEL_ASSIGN_OR_RETURN(FileDescriptor text,
+                          CreateConstantFile("passel.plan", plan_json.data(), plan_json.size()));
+  const int fds[] = {text.get()};
+  PASSEL_ASSIGN_OR_RETURN(JsonMessage answer, Ask(fd(), {{"plan", true}}, fds, deadline));
+  if (answer.fds.size() != 1) return Unexpected();
+  return std::move(answer.fds[0]);
+}
+
+Status RendezvousClient::OfferData(const std::string& key, int data_fd, Deadline deadline) {
+  const int fds[] = {data_fd};
+  return Ask(fd(), {{"offer", "data"}, {"key", key}}, fds, deadline).status();
+}
+
+Result<std::optional<FileDescriptor>> RendezvousClient::GetData(const std::string& key,
+                                                                Deadline deadline) {
+  PASSEL_ASSIGN_OR_RETURN(JsonMessage answer,
+                          Ask(fd(), {{"get", "data"}, {"key", key}}, {}, deadline));
+  if (!Field<bool>(answer.json, "data", false)) return std::optional<FileDescriptor>();
+  if (answer.fds.size() != 1) return Unexpected();
+  return std::optional<FileDescriptor>(std::move(answer.fds[0]));
+}
+
+Status RendezvousClient::SayHere(int shard, Deadline deadline) {
+  return Ask(fd(), {{"here", shard}}, {}, deadline).status();
+}
+
+Result<std::string> RendezvousClient::GetStatus(Deadline deadline) {
+  PASSEL_ASSIGN_OR_RETURN(JsonMessage answer, Ask(fd(), {{"get", "status"}}, {}, deadline));
+  if (!answer.json.contains("status")) return Unexpected();
+  return answer.json["status"].dump();
+}
+
+Status RendezvousClient::Stop(Deadline deadline) {
+  return Ask(fd(), {{"stop", true}}, {}, deadline).status();
+}
+
+}  // namespace passel::shm

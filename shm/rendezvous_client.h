@@ -1,0 +1,65 @@
+// rendezvous_client.h - one connection to a task that listens.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/deadline.h"
+#include "base/file_descriptor.h"
+#include "base/status.h"
+#include "shm/job_token.h"
+#include "shm/protocol.h"
+
+namespace passel::shm {
+
+/// What a task says of itself when it connects.
+struct Introduction {
+  std::string job_id;
+  Role role = Role::kWorker;
+  int index = 0;
+  std::uint64_t cluster_hash = 0;
+};
+
+/// Move-only; one thread at a time. Its destructor closes the connection, which tells the server
+/// that this task is gone.
+class RendezvousClient {
+ public:
+  /// Connects to the endpoint `role`/`index` of the job and proves both sides. For Role::kControl
+  /// no token is needed (nullptr).
+  /// Errors: kNotFound when nobody listens; kPermissionDenied: another user's process holds the
+  /// name (with its pid and uid), or the token is another one; kFailedPrecondition: other hosts or
+  /// another build; kAlreadyExists: that identity is taken; kDeadlineExceeded; kUnavailable.
+  static Result<RendezvousClient> Connect(const Introduction& me, Role role, int index,
+                                          const JobToken* token, Deadline deadline);
+
+  RendezvousClient(RendezvousClient&&) noexcept = default;
+  RendezvousClient& operator=(RendezvousClient&&) noexcept = default;
+
+  /// The arena's descriptor; nullopt when there is none yet and either `wait` is false, or a plan
+  /// is needed from us (`*need_plan` is then true; only the chief is ever asked).
+  Result<std::optional<FileDescriptor>> GetArena(bool wait, bool* need_plan, Deadline deadline);
+  /// Proposes the plan; returns the arena made from it.
+  Result<FileDescriptor> ProposePlan(const std::string& plan_json, Deadline deadline);
+  Status OfferData(const std::string& key, int fd, Deadline deadline);
+  /// nullopt: nobody has offered it.
+  Result<std::optional<FileDescriptor>> GetData(const std::string& key, Deadline deadline);
+  /// A ps tells a worker that it listens now.
+  Status SayHere(int shard, Deadline deadline);
+  /// The job's state as JSON text.
+  Result<std::string> GetStatus(Deadline deadline);
+  Status Stop(Deadline deadline);
+
+  /// For poll(2): readable when the other end is gone.
+  int fd() const { return socket_.get(); }
+  pid_t server_pid() const { return server_pid_; }
+
+ private:
+  explicit RendezvousClient(FileDescriptor socket) : socket_(std::move(socket)) {}
+  FileDescriptor socket_;
+  pid_t server_pid_ = 0;
+};
+
+}  // namespace passel::shm

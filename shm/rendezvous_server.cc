@@ -1,0 +1,264 @@
+#include "shm/rendezvous_server.h"
+
+#include <fmt/core.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "base/memory_file.h"
+#include "shm/json_message.h"
+#include "shm/layout.h"
+
+namespace passel::shm {
+namespace {
+
+// A peer that does not read a small answer at once is stuck or hostile.
+Deadline AnswerLimit() { return Deadline::After(std::chrono::milliseconds(500)); }
+
+constexpr std::size_t kMaxPlanBytes = std::size_t{16} << 20;
+
+Result<std::string> ReadConstantFile(int fd) {
+  std::size_t bytes = 0;
+  PASSEL_RETURN_IF_ERROR(CheckSeals(fd, &bytes));
+  if (bytes == 0 || bytes > kMaxPlanBytes) {
+    return InvalidArgument(fmt::format("a plan has 1 to {} bytes, not {}", kMaxPlanBytes, bytes));
+  }
+  std::string text(bytes, '\0');
+  if (::pread(fd, text.data(), bytes, 0) != static_cast<ssize_t>(bytes)) {
+    return DataLoss("a plan could not be read whole");
+  }
+  return text;
+}
+
+}  // namespace
+
+struct RendezvousServer::Connection {
+  enum class State { kHello, kProof, kOpen };
+  FileDescriptor socket;
+  State state = State::kHello;
+  Peer peer;
+  std::string transcript;  // what the proofs are over
+  Deadline handshake_limit = Deadline::After(kHandshakeLimit);
+  bool waits_for_arena = false;
+};
+
+RendezvousServer::RendezvousServer(FileDescriptor listening, const JobToken& token,
+                                   std::string job_id, std::uint64_t cluster_hash,
+                                   RendezvousHandler& handler)
+    : listening_(std::move(listening)),
+      token_(token),
+      job_id_(std::move(job_id)),
+      cluster_hash_(cluster_hash),
+      handler_(handler) {}
+
+RendezvousServer::~RendezvousServer() = default;
+
+std::vector<int> RendezvousServer::Poll(int wake_fd, const std::vector<int>& watch_fds,
+                                        Deadline deadline) {
+  std::vector<pollfd> entries;
+  entries.push_back({listening_.get(), POLLIN, 0});
+  entries.push_back({wake_fd, POLLIN, 0});  // poll ignores -1
+  for (const int fd : watch_fds) entries.push_back({fd, POLLIN, 0});
+  const std::size_t first_connection = entries.size();
+  for (const Connection& c : connections_) {
+    entries.push_back({c.socket.get(), POLLIN, 0});
+    if (c.state != Connection::State::kOpen) {
+      deadline = Deadline::At(std::min(deadline.at_ns(), c.handshake_limit.at_ns()));
+    }
+  }
+  std::vector<int> ready;
+  if (::poll(entries.data(), entries.size(), deadline.PollTimeoutMs()) < 0) return ready;
+  for (std::size_t i = 2; i < first_connection; ++i) {
+    if (entries[i].revents != 0) ready.push_back(entries[i].fd);
+  }
+  std::size_t i = first_connection;
+  for (auto c = connections_.begin(); c != connections_.end(); ++i) {
+    bool keep = true;
+    if (entries[i].revents != 0) keep = Serve(*c);
+    if (keep && c->state != Connection::State::kOpen && c->handshake_limit.Expired()) {
+      LogWarning("process {} did not finish its handshake in {} s: dropped", c->peer.pid,
+                 kHandshakeLimit.count());
+      keep = false;
+    }
+    if (keep) {
+      ++c;
+      continue;
+    }
+    const bool admitted = c->state == Connection::State::kOpen && c->peer.role != Role::kControl;
+    const Peer peer = c->peer;
+    c = connections_.erase(c);
+    if (admitted) handler_.Gone(peer);
+  }
+  if (entries[0].revents != 0) Accept();
+  return ready;
+}
+
+void RendezvousServer::Accept() {
+  for (;;) {
+    Result<FileDescriptor> socket = AcceptConnection(listening_.get());
+    if (!socket.ok()) {
+      if (socket.status().code() != Code::kNotFound) LogWarning("{}", socket.status().message());
+      return;
+    }
+    const Result<PeerCredentials> who = GetPeerCredentials(socket->get());
+    if (!who.ok() || who->uid != ::getuid()) {
+      if (who.ok()) LogWarning("refused a connection of process {}, user {}", who->pid, who->uid);
+      continue;
+    }
+    const auto pending =
+        std::count_if(connections_.begin(), connections_.end(),
+                      [](const Connection& c) { return c.state != Connection::State::kOpen; });
+    if (pending >= kMaxPending) {
+      LogWarning("refused process {}: {} handshakes are pending", who->pid, pending);
+      continue;
+    }
+    Connection& c = connections_.emplace_back();
+    c.socket = std::move(*socket);
+    c.peer.pid = who->pid;
+  }
+}
+
+// False: the connection is over.
+bool RendezvousServer::Serve(Connection& c) {
+  const Status status = HandleRequest(c);
+  if (status.ok()) return true;
+  if (status.code() == Code::kUnavailable) return false;  // gone; nothing to tell
+  // One generic sentence for a failed proof: it helps no guesser. Best effort, then it is dropped.
+  (void)SendJson(c.socket.get(), ErrorJson(status), {}, AnswerLimit());
+  LogDebug("refused {}/{} (process {}): {}", RoleName(c.peer.role), c.peer.index, c.peer.pid,
+           status.message());
+  return c.state == Connection::State::kOpen && status.code() != Code::kDataLoss &&
+         status.code() != Code::kDeadlineExceeded;
+}
+
+Status RendezvousServer::HandleHello(Connection& c, std::string text) {
+  const nlohmann::json hello = nlohmann::json::parse(text, nullptr, false);
+  const auto role = ParseRole(Field<std::string>(hello, "role", ""));
+  c.peer.index = Field<int>(hello, "index", -1);
+  if (Field<int>(hello, "hello", 0) != kProtocolVersion || !role || c.peer.index < 0) {
+    return DataLoss(fmt::format("this task speaks version {} of the protocol", kProtocolVersion));
+  }
+  c.peer.role = *role;
+  if (*role == Role::kControl) {
+    c.state = Connection::State::kOpen;
+    return SendJson(c.socket.get(), {{"ok", true}}, {}, AnswerLimit());
+  }
+  c.peer.identity.pid = Field<std::int32_t>(hello, "pid", 0);
+  c.peer.identity.start_time = Field<std::uint64_t>(hello, "start_time", 0);
+  c.peer.identity.pid_namespace = Field<std::uint64_t>(hello, "pid_namespace", 0);
+  if (Field<std::uint32_t>(hello, "layout", 0) != kLayoutVersion ||
+      Field<std::uint64_t>(hello, "structure", 0) != StructureHash()) {
+    return FailedPrecondition(fmt::format(
+        "{}/{} is another build of passel (arena layout {}, here {}): start all tasks from the "
+        "same build",
+        RoleName(*role), c.peer.index, Field<std::uint32_t>(hello, "layout", 0), kLayoutVersion));
+  }
+  if (Field<std::uint64_t>(hello, "cluster", 0) != cluster_hash_) {
+    return FailedPrecondition(fmt::format(
+        "{}/{} was started with other --ps_hosts or --worker_hosts than this task: give all tasks "
+        "the same lists",
+        RoleName(*role), c.peer.index));
+  }
+  const std::string nonce = MakeNonce();
+  c.transcript = std::move(text) + nonce;
+  c.state = Connection::State::kProof;
+  return SendJson(
+      c.socket.get(),
+      {{"nonce", nonce}, {"proof", MakeProof(token_, job_id_, ProofSide::kServer, c.transcript)}},
+      {}, AnswerLimit());
+}
+
+Status RendezvousServer::SendArena(Connection& c) {
+  c.waits_for_arena = false;
+  const int fds[] = {handler_.ArenaFd(c.peer)};
+  return SendJson(c.socket.get(), {{"arena", true}}, fds, AnswerLimit());
+}
+
+Status RendezvousServer::HandleRequest(Connection& c) {
+  const int fd = c.socket.get();
+  // poll(2) said there is something.
+  PASSEL_ASSIGN_OR_RETURN(JsonMessage m,
+                          ReceiveJson(fd, Deadline::After(std::chrono::milliseconds(0))));
+  if (c.state == Connection::State::kHello) return HandleHello(c, std::move(m.text));
+  if (c.state == Connection::State::kProof) {
+    if (!CheckProof(token_, job_id_, ProofSide::kClient, c.transcript,
+                    Field<std::string>(m.json, "proof", ""))) {
+      return PermissionDenied("the proof of the job token is wrong");
+    }
+    c.transcript.clear();
+    PASSEL_RETURN_IF_ERROR(handler_.Admit(c.peer));
+    c.state = Connection::State::kOpen;
+    return SendJson(fd, {{"ok", true}}, {}, AnswerLimit());
+  }
+  const std::string get = Field<std::string>(m.json, "get", "");
+  if (get == "status") {
+    return SendJson(fd, {{"status", nlohmann::json::parse(handler_.StatusJson(), nullptr, false)}},
+                    {}, AnswerLimit());
+  }
+  if (Field<bool>(m.json, "stop", false)) {
+    handler_.Stop();
+    return SendJson(fd, {{"ok", true}}, {}, AnswerLimit());
+  }
+  if (c.peer.role == Role::kControl) {
+    return PermissionDenied("a control connection may ask for the status and for a stop only");
+  }
+  if (get == "arena") {
+    if (handler_.ArenaFd(c.peer) >= 0) return SendArena(c);
+    if (handler_.WantsPlanFrom(c.peer)) {
+      return SendJson(fd, {{"need_plan", true}}, {}, AnswerLimit());
+    }
+    if (!Field<bool>(m.json, "wait", false)) {
+      return SendJson(fd, {{"arena", false}}, {}, AnswerLimit());
+    }
+    c.waits_for_arena = true;
+    return {};
+  }
+  if (Field<bool>(m.json, "plan", false)) {
+    if (m.fds.size() != 1) return DataLoss("a plan comes with one descriptor");
+    if (handler_.ArenaFd(c.peer) < 0) {
+      PASSEL_ASSIGN_OR_RETURN(const std::string plan, ReadConstantFile(m.fds[0].get()));
+      if (Status status = handler_.AcceptPlan(c.peer, plan); !status.ok()) {
+        FailWaiting(status);
+        return status;
+      }
+      ArenaIsHere();
+    }
+    return SendArena(c);
+  }
+  if (get == "data") {
+    const int data = handler_.DataFd(Field<std::string>(m.json, "key", ""));
+    if (data < 0) return SendJson(fd, {{"data", false}}, {}, AnswerLimit());
+    const int fds[] = {data};
+    return SendJson(fd, {{"data", true}}, fds, AnswerLimit());
+  }
+  if (Field<std::string>(m.json, "offer", "") == "data") {
+    if (m.fds.size() != 1) return DataLoss("data comes with one descriptor");
+    handler_.KeepData(Field<std::string>(m.json, "key", ""), std::move(m.fds[0]));
+    return SendJson(fd, {{"ok", true}}, {}, AnswerLimit());
+  }
+  if (m.json.contains("here")) {
+    handler_.PsIsHere(Field<int>(m.json, "here", -1));
+    return SendJson(fd, {{"ok", true}}, {}, AnswerLimit());
+  }
+  return DataLoss("a request was not understood");
+}
+
+void RendezvousServer::ArenaIsHere() {
+  for (Connection& c : connections_) {
+    // A peer that cannot take its answer shows up in the next Poll().
+    if (c.waits_for_arena) (void)SendArena(c);
+  }
+}
+
+void RendezvousServer::FailWaiting(const Status& status) {
+  for (Connection& c : connections_) {
+    if (!c.waits_for_arena) continue;
+    c.waits_for_arena = false;
+    (void)SendJson(c.socket.get(), ErrorJson(status), {}, AnswerLimit());
+  }
+}
+
+}  // namespace passel::shm

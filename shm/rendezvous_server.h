@@ -1,0 +1,82 @@
+// rendezvous_server.h - the listening side of a task: one thread, one poll loop, no waiting for
+// any single peer.
+//
+// A peer of another uid is refused before a byte is read. A peer that does not finish its
+// handshake in 5 s, that sends what is not understood or does not read its answers, is dropped.
+// At most 64 handshakes are pending; above that new connections are refused.
+
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/file_descriptor.h"
+#include "base/status.h"
+#include "shm/job_token.h"
+#include "shm/protocol.h"
+
+namespace passel::shm {
+
+/// What the task behind the server does. Called from Poll() only.
+class RendezvousHandler {
+ public:
+  virtual ~RendezvousHandler() = default;
+  /// After its proof. An error refuses the peer.
+  virtual Status Admit(const Peer& peer) = 0;
+  /// The arena this peer asks for: of our shard, or of its own if it is a ps. -1: none yet.
+  virtual int ArenaFd(const Peer& peer) = 0;
+  /// Whether this peer is to propose the plan.
+  virtual bool WantsPlanFrom(const Peer& peer) = 0;
+  virtual Status AcceptPlan(const Peer& peer, const std::string& plan_json) = 0;
+  virtual void KeepData(const std::string& key, FileDescriptor fd) = 0;
+  virtual int DataFd(const std::string& key) = 0;
+  virtual void PsIsHere(int shard) = 0;
+  /// A JSON object.
+  virtual std::string StatusJson() = 0;
+  virtual void Stop() = 0;
+  /// An admitted peer is gone.
+  virtual void Gone(const Peer& peer) = 0;
+};
+
+class RendezvousServer {
+ public:
+  static constexpr std::chrono::seconds kHandshakeLimit{5};
+  static constexpr int kMaxPending = 64;
+
+  /// `listening` comes from ListenAbstract(); `handler` outlives the server.
+  RendezvousServer(FileDescriptor listening, const JobToken& token, std::string job_id,
+                   std::uint64_t cluster_hash, RendezvousHandler& handler);
+  ~RendezvousServer();
+
+  /// Serves what has come, waiting for it until `deadline` or until `wake_fd` (if not -1) or one of
+  /// `watch_fds` is readable. Returns the watched descriptors that are readable or closed.
+  std::vector<int> Poll(int wake_fd, const std::vector<int>& watch_fds, Deadline deadline);
+
+  /// Call when the arena has come into being otherwise than by AcceptPlan(): answers who waits.
+  void ArenaIsHere();
+  /// Everyone who waits for an arena gets this error.
+  void FailWaiting(const Status& status);
+
+ private:
+  struct Connection;
+  bool Serve(Connection& connection);
+  Status HandleHello(Connection& connection, std::string text);
+  Status HandleRequest(Connection& connection);
+  Status SendArena(Connection& connection);
+  void Accept();
+
+  FileDescriptor listening_;
+  const JobToken token_;
+  const std::string job_id_;
+  const std::uint64_t cluster_hash_;
+  RendezvousHandler& handler_;
+  std::list<Connection> connections_;
+};
+
+}  // namespace passel::shm
