@@ -1,0 +1,400 @@
+#include "data/locate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "data/dataset.h"
+#include "data/download.h"
+#include "http_server.h"
+#include "test_files.h"
+
+namespace passel {
+namespace {
+
+namespace fs = std::filesystem;
+using test::Bytes;
+using test::HttpServer;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(Sha256Test, MatchesThePublishedExample) {
+  const std::string abc = "abc";  // FIPS 180-2, appendix B.1
+  EXPECT_EQ(Sha256Hex(std::as_bytes(std::span(abc))),
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+}
+
+// A server with a small data set, an empty cache, and an environment without other data.
+class LocateTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const Bytes files[4] = {test::Gzip(test::Idx({2051, 4, 3, 3}, test::Ramp(36))),
+                            test::Gzip(test::Idx({2049, 4}, {0, 1, 2, 1})),
+                            test::Gzip(test::Idx({2051, 2, 3, 3}, test::Ramp(18))),
+                            test::Gzip(test::Idx({2049, 2}, {2, 0}))};
+    for (std::size_t i = 0; i < 4; ++i) {
+      RemoteFile& remote = options_.download.files[i];
+      remote.name = std::string(kIdxFileNames[i]) + ".gz";
+      remote.bytes = files[i].size();
+      remote.sha256 = Sha256Hex(test::View(files[i]));
+      Serve(i, {.body = files[i]});
+      bodies_[i] = files[i];
+    }
+    options_.shared_dir = dir_.path("no-shared-data");
+    options_.download.base_url = server_.url();
+    options_.download.stall_timeout = std::chrono::milliseconds(200);
+    options_.download.file_timeout = std::chrono::seconds(20);
+    options_.download.on_line = [this](const std::string& line) { lines_.push_back(line); };
+    options_.generated_train = 50;
+    options_.generated_test = 20;
+  }
+  void Serve(std::size_t file, HttpServer::Answer answer) {
+    server_.Put("/mnist/" + options_.download.files[file].name, std::move(answer));
+  }
+  std::string Cache(const std::string& name) const { return dir_.path("cache/passel/" + name); }
+  // Four usable files in `dir`.
+  void MakeData(const std::string& dir) {
+    fs::create_directories(dir);
+    for (std::size_t i = 0; i < 4; ++i) {
+      test::WriteAll(dir + "/" + options_.download.files[i].name, bodies_[i]);
+    }
+  }
+  Status Download() { return DownloadFiles(dir_.path("to"), options_.download); }
+  // Nothing under the name of any file, and no temporary file either.
+  void ExpectNothingLeft() {
+    for (const auto& entry : fs::directory_iterator(dir_.path("to"))) ADD_FAILURE() << entry.path();
+  }
+
+  test::TemporaryDir dir_;
+  test::ScopedEnv data_dir_{"PASSEL_DATA_DIR", nullptr};
+  test::ScopedEnv cache_home_{"XDG_CACHE_HOME", dir_.path("cache").c_str()};
+  test::ScopedEnv proxy_{"http_proxy", nullptr};
+  test::ScopedEnv all_proxy_{"all_proxy", nullptr};
+  test::ScopedEnv all_proxy_upper_{"ALL_PROXY", nullptr};
+  HttpServer server_;
+  LocateOptions options_;
+  Bytes bodies_[4];
+  std::vector<std::string> lines_;
+};
+
+// --- Download
+// -------------------------------------------------------------------------------------
+
+TEST_F(LocateTest, DownloadsFourFilesAndSaysSo) {
+  const Status status = Download();
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  const auto data = OwnedDataset::Load(dir_.path("to"));
+  ASSERT_TRUE(data.ok()) << data.status().ToString();
+  EXPECT_EQ((*data)->train().size(), 4u);
+  ASSERT_EQ(lines_.size(), 4u);
+  EXPECT_EQ(lines_[1], "Successfully downloaded train-labels-idx1-ubyte.gz " +
+                           std::to_string(bodies_[1].size()) + " bytes.");
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(test::ReadAll(dir_.path("to/" + options_.download.files[i].name)), bodies_[i]);
+  }
+}
+
+TEST_F(LocateTest, DownloadsOnlyWhatIsMissing) {
+  MakeData(dir_.path("to"));
+  fs::remove(dir_.path("to/t10k-labels-idx1-ubyte.gz"));
+  fs::rename(dir_.path("to/t10k-images-idx3-ubyte.gz"), dir_.path("to/t10k-images-idx3-ubyte"));
+  ASSERT_TRUE(Download().ok());
+  EXPECT_THAT(lines_, ElementsAre(HasSubstr("t10k-labels-idx1-ubyte.gz")));
+  EXPECT_EQ(server_.requests(), 1);
+}
+
+TEST_F(LocateTest, ContinuesAfterAFailure) {
+  Serve(2, {.status = 503});
+  EXPECT_EQ(Download().code(), Code::kUnavailable);
+  EXPECT_EQ(lines_.size(), 2u);
+  Serve(2, {.body = bodies_[2]});
+  EXPECT_TRUE(Download().ok());
+  EXPECT_EQ(lines_.size(), 4u);
+}
+
+TEST_F(LocateTest, FollowsARedirect) {
+  server_.Put("/elsewhere", {.body = bodies_[0]});
+  Serve(0, {.status = 302, .location = "/elsewhere"});
+  EXPECT_TRUE(Download().ok());
+}
+
+TEST_F(LocateTest, StopsAtARedirectWithoutEnd) {
+  Serve(0, {.status = 302, .location = "/mnist/train-images-idx3-ubyte.gz"});
+  EXPECT_EQ(Download().code(), Code::kUnavailable);
+  EXPECT_LE(server_.requests(), 6);
+}
+
+TEST_F(LocateTest, FollowsNoRedirectToAFile) {
+  MakeData(dir_.path("local"));
+  Serve(0, {.status = 302, .location = "file://" + dir_.path("local/train-images-idx3-ubyte.gz")});
+  EXPECT_EQ(Download().code(), Code::kUnavailable);
+  options_.download.base_url = "file://" + dir_.path("local");
+  EXPECT_EQ(Download().code(), Code::kUnavailable);
+  ExpectNothingLeft();
+}
+
+TEST_F(LocateTest, RefusesOtherBytesOfTheRightLength) {
+  Bytes other = bodies_[0];
+  other.back() ^= 1;
+  Serve(0, {.body = other});
+  const Status status = Download();
+  EXPECT_EQ(status.code(), Code::kDataLoss);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr(Sha256Hex(test::View(other))),
+                                      HasSubstr(options_.download.files[0].sha256)));
+  ExpectNothingLeft();
+}
+
+TEST_F(LocateTest, RefusesABodyThatIsTooLongOrTooShort) {
+  Bytes longer = bodies_[0];
+  longer.push_back(0);
+  Serve(0, {.body = longer});
+  Status status = Download();
+  EXPECT_EQ(status.code(), Code::kDataLoss);
+  EXPECT_THAT(status.message(), HasSubstr("is longer than"));
+  Serve(0, {.body = Bytes(bodies_[0].begin(), bodies_[0].end() - 1)});
+  status = Download();
+  EXPECT_EQ(status.code(), Code::kDataLoss);
+  EXPECT_THAT(status.message(), HasSubstr("should have"));
+  ExpectNothingLeft();
+}
+
+TEST_F(LocateTest, RefusesABodyThatIsCutOff) {
+  Serve(0, {.body = bodies_[0], .send = bodies_[0].size() / 2});
+  const Status status = Download();
+  EXPECT_EQ(status.code(), Code::kDataLoss);
+  EXPECT_THAT(status.message(),
+              HasSubstr("cut off after " + std::to_string(bodies_[0].size() / 2) + " of"));
+  ExpectNothingLeft();
+}
+
+TEST_F(LocateTest, NamesTheUrlThatIsNotThere) {
+  Serve(0, {.status = 404});
+  const Status status = Download();
+  EXPECT_EQ(status.code(), Code::kNotFound);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("HTTP status 404"),
+                                      HasSubstr(server_.url() + "train-images-idx3-ubyte.gz")));
+}
+
+// The bound of 10 s is a liveness bound: without stall detection this takes file_timeout, 20 s.
+TEST_F(LocateTest, GivesUpOnAServerThatFallsSilent) {
+  for (const bool mute : {false, true}) {
+    Serve(0, {.body = bodies_[0], .send = 10, .stall = true, .mute = mute});
+    const std::int64_t start = MonotonicNs();
+    const Status status = Download();
+    EXPECT_LT(MonotonicNs() - start, 10'000'000'000);
+    EXPECT_EQ(status.code(), Code::kDeadlineExceeded);
+    EXPECT_THAT(status.message(), HasSubstr(mute ? "sent nothing for 200 ms, after 0"
+                                                 : "sent nothing for 200 ms, after 10"));
+    ExpectNothingLeft();
+  }
+}
+
+TEST_F(LocateTest, GivesUpOnAFileThatTakesTooLong) {
+  options_.download.stall_timeout = std::chrono::seconds(20);
+  options_.download.file_timeout = std::chrono::milliseconds(300);
+  Serve(0, {.body = bodies_[0], .send = 10, .stall = true});
+  const std::int64_t start = MonotonicNs();
+  const Status status = Download();
+  EXPECT_LT(MonotonicNs() - start, 10'000'000'000);
+  EXPECT_EQ(status.code(), Code::kDeadlineExceeded);
+  EXPECT_THAT(status.message(), HasSubstr("10 of"));
+}
+
+TEST_F(LocateTest, ReportsARefusedConnection) {
+  server_.Stop();
+  const Status status = Download();
+  EXPECT_EQ(status.code(), Code::kUnavailable);
+  EXPECT_THAT(status.message(), HasSubstr("cannot be fetched"));
+}
+
+TEST_F(LocateTest, KnowsTheSumsOfRealMnist) {
+  if (!test::HaveMnist()) GTEST_SKIP() << "no MNIST in " << test::MnistDir();
+  options_.download.files = MnistFiles();
+  for (std::size_t i = 0; i < 4; ++i) {
+    Serve(i, {.body = test::ReadAll(test::MnistDir() + "/" + MnistFiles()[i].name)});
+  }
+  const Status status = Download();
+  EXPECT_TRUE(status.ok()) << status.ToString();
+  EXPECT_EQ(*DatasetBytes(dir_.path("to")), *DatasetBytes(test::MnistDir()));
+}
+
+TEST_F(LocateTest, SaysWhyAFolderCannotBeMade) {
+  test::WriteAll(dir_.path("file"), {1});
+  const Status status = DownloadFiles(dir_.path("file/below"), options_.download);
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(status.message(), HasSubstr("cannot create the folder " + dir_.path("file")));
+}
+
+// --- Which directory
+// ------------------------------------------------------------------------------
+
+TEST_F(LocateTest, TakesTheArgumentBeforeEverythingElse) {
+  MakeData(dir_.path("argument"));
+  MakeData(dir_.path("environment"));
+  const test::ScopedEnv env("PASSEL_DATA_DIR", dir_.path("environment").c_str());
+  options_.data_dir = dir_.path("argument");
+  const auto location = LocateData(options_);
+  ASSERT_TRUE(location.ok()) << location.status().ToString();
+  EXPECT_EQ(location->dir, dir_.path("argument"));
+  EXPECT_EQ(location->origin, DataOrigin::kArgument);
+  EXPECT_THAT(location->why, HasSubstr("--data_dir"));
+}
+
+TEST_F(LocateTest, TakesTheEnvironmentThenSharedThenCache) {
+  MakeData(Cache("mnist"));
+  EXPECT_EQ(LocateData(options_)->origin, DataOrigin::kCache);
+  EXPECT_EQ(LocateData(options_)->dir, Cache("mnist"));
+  MakeData(options_.shared_dir);
+  EXPECT_EQ(LocateData(options_)->origin, DataOrigin::kShared);
+  MakeData(dir_.path("environment"));
+  const test::ScopedEnv env("PASSEL_DATA_DIR", dir_.path("environment").c_str());
+  EXPECT_EQ(LocateData(options_)->origin, DataOrigin::kEnvironment);
+  EXPECT_EQ(LocateData(options_)->dir, dir_.path("environment"));
+  EXPECT_EQ(server_.requests(), 0);
+}
+
+TEST_F(LocateTest, DoesNotFallBackFromWhatTheUserNamed) {
+  MakeData(options_.shared_dir);
+  {
+    LocateOptions named = options_;
+    named.data_dir = dir_.path("absent");
+    const auto location = LocateData(named);
+    EXPECT_EQ(location.status().code(), Code::kNotFound);
+    EXPECT_THAT(location.status().message(), HasSubstr("--data_dir"));
+  }
+  const test::ScopedEnv env("PASSEL_DATA_DIR", dir_.path("absent").c_str());
+  const auto location = LocateData(options_);
+  EXPECT_EQ(location.status().code(), Code::kNotFound);
+  EXPECT_THAT(location.status().message(), HasSubstr("PASSEL_DATA_DIR"));
+}
+
+TEST_F(LocateTest, DoesNotSkipOverDamagedData) {
+  MakeData(Cache("mnist"));
+  test::WriteAll(Cache("mnist/train-images-idx3-ubyte.gz"), {0x1f, 0x8b, 8});
+  const auto location = LocateData(options_);
+  EXPECT_EQ(location.status().code(), Code::kDataLoss);
+  EXPECT_THAT(location.status().message(),
+              AllOf(HasSubstr("cache is damaged"), HasSubstr("train-images-idx3-ubyte.gz")));
+}
+
+TEST_F(LocateTest, DownloadsIntoTheCacheOnce) {
+  const auto first = LocateData(options_);
+  ASSERT_TRUE(first.ok()) << first.status().ToString();
+  EXPECT_EQ(first->origin, DataOrigin::kDownloaded);
+  EXPECT_EQ(first->dir, Cache("mnist"));
+  const auto second = LocateData(options_);
+  EXPECT_EQ(second->origin, DataOrigin::kCache);
+  EXPECT_EQ(server_.requests(), 4);
+  struct stat info;
+  ASSERT_EQ(::stat(Cache("mnist").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0700u);
+}
+
+TEST_F(LocateTest, DrawsDigitsWhenOffline) {
+  server_.Stop();
+  const auto location = LocateData(options_);
+  ASSERT_TRUE(location.ok()) << location.status().ToString();
+  EXPECT_EQ(location->origin, DataOrigin::kGenerated);
+  EXPECT_EQ(location->dir, Cache("generated-digits-v1"));
+  EXPECT_THAT(location->why, AllOf(HasSubstr("not MNIST"), HasSubstr("cannot be fetched")));
+  const auto data = OwnedDataset::Load(location->dir);
+  ASSERT_TRUE(data.ok()) << data.status().ToString();
+  EXPECT_EQ((*data)->train().size(), 50u);
+}
+
+TEST_F(LocateTest, TriesTheDownloadAgainAfterAnHour) {
+  Serve(0, {.status = 503});
+  ASSERT_EQ(LocateData(options_)->origin, DataOrigin::kGenerated);
+  EXPECT_EQ(server_.requests(), 1);
+  const auto second = LocateData(options_);
+  EXPECT_EQ(second->origin, DataOrigin::kGenerated);
+  EXPECT_THAT(second->why, HasSubstr("it failed 0 minutes ago"));
+  EXPECT_EQ(server_.requests(), 1);
+  // Who cannot do without MNIST tries again at once.
+  options_.allow_generated = false;
+  EXPECT_EQ(LocateData(options_).status().code(), Code::kUnavailable);
+  EXPECT_EQ(server_.requests(), 2);
+  options_.allow_generated = true;
+
+  Serve(0, {.body = bodies_[0]});
+  fs::last_write_time(Cache("mnist-download-failed"),
+                      fs::file_time_type::clock::now() - std::chrono::minutes(61));
+  EXPECT_EQ(LocateData(options_)->origin, DataOrigin::kDownloaded);
+  EXPECT_FALSE(fs::exists(Cache("mnist-download-failed")));
+}
+
+TEST_F(LocateTest, DownloadsNothingWhenNotAllowed) {
+  options_.allow_download = false;
+  EXPECT_EQ(LocateData(options_)->origin, DataOrigin::kGenerated);
+  options_.allow_generated = false;
+  EXPECT_EQ(LocateData(options_).status().code(), Code::kUnavailable);
+  EXPECT_EQ(server_.requests(), 0);
+}
+
+TEST_F(LocateTest, RepairsDamagedDigits) {
+  options_.allow_download = false;
+  ASSERT_TRUE(LocateData(options_).ok());
+  const std::string file = Cache("generated-digits-v1/train-images-idx3-ubyte");
+  const Bytes intact = test::ReadAll(file);
+  fs::resize_file(file, 100);
+  const auto location = LocateData(options_);
+  ASSERT_TRUE(location.ok()) << location.status().ToString();
+  EXPECT_EQ(test::ReadAll(file), intact);
+}
+
+TEST_F(LocateTest, RemovesFoldersThatKilledProcessesLeft) {
+  fs::create_directories(Cache("generated-digits-v1.tmp.old"));
+  fs::create_directories(Cache("generated-digits-v1.tmp.new"));
+  fs::last_write_time(Cache("generated-digits-v1.tmp.old"),
+                      fs::file_time_type::clock::now() - std::chrono::hours(2));
+  options_.allow_download = false;
+  ASSERT_TRUE(LocateData(options_).ok());
+  EXPECT_FALSE(fs::exists(Cache("generated-digits-v1.tmp.old")));
+  EXPECT_TRUE(fs::exists(Cache("generated-digits-v1.tmp.new")));
+}
+
+TEST_F(LocateTest, ConcurrentFirstUsesAgree) {
+  options_.allow_download = false;
+  for (int round = 0; round < 5; ++round) {
+    fs::remove_all(Cache(""));
+    std::vector<Status> results(6);
+    {
+      std::vector<std::jthread> threads;
+      for (Status& result : results) {
+        threads.emplace_back([this, &result] {
+          const auto location = LocateData(options_);
+          result = location.ok() ? OwnedDataset::Load(location->dir).status() : location.status();
+        });
+      }
+    }
+    for (const Status& result : results) EXPECT_TRUE(result.ok()) << result.ToString();
+    std::vector<std::string> left;
+    for (const auto& entry : fs::directory_iterator(Cache(""))) {
+      left.push_back(entry.path().filename().string());
+    }
+    EXPECT_THAT(left, ElementsAre("generated-digits-v1"));
+  }
+}
+
+TEST_F(LocateTest, NeedsAPlaceForTheCache) {
+  const test::ScopedEnv home("HOME", "relative");
+  const test::ScopedEnv xdg("XDG_CACHE_HOME", "relative");
+  const auto location = LocateData(options_);
+  EXPECT_EQ(location.status().code(), Code::kFailedPrecondition);
+  EXPECT_THAT(location.status().message(), AllOf(HasSubstr("XDG_CACHE_HOME"), HasSubstr("HOME")));
+  const test::ScopedEnv good_home("HOME", "/home/somebody");
+  EXPECT_EQ(*DataCacheDir(), "/home/somebody/.cache/passel");
+}
+
+}  // namespace
+}  // namespace passel

@@ -1,0 +1,120 @@
+// test_files.h - IDX files, gzip and temporary folders for the tests of src/data.
+
+#pragma once
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <zlib.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace passel::test {
+
+using Bytes = std::vector<std::uint8_t>;
+
+/// An empty folder, removed with all it holds.
+class TemporaryDir {
+ public:
+  TemporaryDir() {
+    std::string name = (std::filesystem::temp_directory_path() / "passel-data.XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) std::abort();
+    path_ = name;
+  }
+  ~TemporaryDir() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryDir(const TemporaryDir&) = delete;
+  TemporaryDir& operator=(const TemporaryDir&) = delete;
+  std::string path(const std::string& name = "") const {
+    return name.empty() ? path_ : path_ + "/" + name;
+  }
+
+ private:
+  std::string path_;
+};
+
+/// Sets an environment variable (nullptr: unsets it) until the end of the scope.
+class ScopedEnv {
+ public:
+  ScopedEnv(const char* name, const char* value) : name_(name) {
+    const char* old = ::getenv(name);
+    had_ = old != nullptr;
+    if (had_) old_ = old;
+    value ? ::setenv(name, value, 1) : ::unsetenv(name);
+  }
+  ~ScopedEnv() { had_ ? ::setenv(name_, old_.c_str(), 1) : ::unsetenv(name_); }
+  ScopedEnv(const ScopedEnv&) = delete;
+  ScopedEnv& operator=(const ScopedEnv&) = delete;
+
+ private:
+  const char* name_;
+  bool had_;
+  std::string old_;
+};
+
+inline std::span<const std::byte> View(const Bytes& bytes) {
+  return std::as_bytes(std::span(bytes));
+}
+
+inline void Append32(Bytes* bytes, std::uint32_t value) {
+  for (int shift = 24; shift >= 0; shift -= 8) {
+    bytes->push_back(static_cast<std::uint8_t>(value >> shift));
+  }
+}
+
+/// Header words, then the payload.
+inline Bytes Idx(std::initializer_list<std::uint32_t> header, const Bytes& payload) {
+  Bytes bytes;
+  for (const std::uint32_t word : header) Append32(&bytes, word);
+  bytes.insert(bytes.end(), payload.begin(), payload.end());
+  return bytes;
+}
+
+/// Bytes that differ from their neighbours and from run to run of 251.
+inline Bytes Ramp(std::size_t count, unsigned start = 0) {
+  Bytes bytes(count);
+  for (std::size_t i = 0; i < count; ++i) bytes[i] = static_cast<std::uint8_t>((start + i) % 251);
+  return bytes;
+}
+
+inline Bytes Gzip(const Bytes& bytes) {
+  z_stream stream{};
+  deflateInit2(&stream, 9, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY);
+  Bytes out(deflateBound(&stream, bytes.size()) + 32);
+  stream.next_in = const_cast<Bytef*>(bytes.data());
+  stream.avail_in = static_cast<uInt>(bytes.size());
+  stream.next_out = out.data();
+  stream.avail_out = static_cast<uInt>(out.size());
+  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
+  out.resize(stream.total_out);
+  deflateEnd(&stream);
+  return out;
+}
+
+inline void WriteAll(const std::string& path, const Bytes& bytes) {
+  std::ofstream file(path, std::ios::binary);
+  file.write(reinterpret_cast<const char*>(bytes.data()),
+             static_cast<std::streamsize>(bytes.size()));
+  ASSERT_TRUE(file.good()) << path;
+}
+
+inline Bytes ReadAll(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return Bytes((std::istreambuf_iterator<char>(file)), {});
+}
+
+/// Where a checkout keeps real MNIST, beside it; the test is skipped where it is not.
+inline std::string MnistDir() { return std::string(PASSEL_SOURCE_DIR) + "/../shared/data/mnist"; }
+inline bool HaveMnist() {
+  return std::filesystem::exists(MnistDir() + "/train-images-idx3-ubyte.gz");
+}
+
+}  // namespace passel::test
