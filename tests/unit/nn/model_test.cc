@@ -12,6 +12,11 @@
 #include "unit/nn/model_goldens.h"
 #include "unit/nn/model_helpers.h"
 
+// Under AddressSanitizer: let an allocation that is too large fail as it does elsewhere.
+extern "C" __attribute__((visibility("default"), used)) const char* __asan_default_options() {
+  return "allocator_may_return_null=1";
+}
+
 namespace passel {
 namespace {
 
