@@ -24,7 +24,7 @@ struct Extent {
 };
 
 /// Checks one variable; its bytes are within 2^63 - 1.
-Result<Extent> ExtentOf(const VariableSpec& variable) {
+Result<Extent> ExtentOf(const PlacementVariable& variable) {
   if (variable.name.empty()) return InvalidArgument("a variable has no name: give it one");
   if (variable.bytes_per_element < 1) {
     return InvalidArgument(
@@ -85,7 +85,7 @@ std::int64_t Partitioner::Parts(std::int64_t rows, std::int64_t row_bytes) const
   return 1;
 }
 
-Result<std::vector<VariablePart>> PlaceVariables(std::span<const VariableSpec> variables,
+Result<std::vector<VariablePart>> PlaceVariables(std::span<const PlacementVariable> variables,
                                                  int ps_tasks, PlacementStrategy strategy,
                                                  const Partitioner& partitioner) {
   if (ps_tasks < 1) {
@@ -97,7 +97,7 @@ Result<std::vector<VariablePart>> PlaceVariables(std::span<const VariableSpec> v
   std::vector<std::int64_t> loads(static_cast<std::size_t>(ps_tasks), 0);  // bytes
   std::int64_t total_bytes = 0;
   for (std::size_t v = 0; v < variables.size(); ++v) {
-    const VariableSpec& variable = variables[v];
+    const PlacementVariable& variable = variables[v];
     PASSEL_ASSIGN_OR_RETURN(const Extent extent, ExtentOf(variable));
     if (__builtin_add_overflow(total_bytes, extent.rows * extent.row_bytes, &total_bytes)) {
       return InvalidArgument(

@@ -18,7 +18,7 @@ namespace passel {
 /// A variable to place. The list is in creation order and holds every variable of the model, also
 /// the non-trainable ones such as global_step: they count. Slot variables are not in it: they live
 /// with their variable.
-struct VariableSpec {
+struct PlacementVariable {
   std::string name;
   std::vector<std::int64_t> shape;  ///< each at least 1; empty for a scalar
   int bytes_per_element = 4;
@@ -79,7 +79,7 @@ class Partitioner {
 /// rows mod parts of them have one row more than the others.
 /// Errors: kInvalidArgument: `ps_tasks` < 1, a dimension < 1, two equal names, more than 2^63 - 1
 /// bytes, more than 1,000,000 parts.
-Result<std::vector<VariablePart>> PlaceVariables(std::span<const VariableSpec> variables,
+Result<std::vector<VariablePart>> PlaceVariables(std::span<const PlacementVariable> variables,
                                                  int ps_tasks, PlacementStrategy strategy,
                                                  const Partitioner& partitioner);
 

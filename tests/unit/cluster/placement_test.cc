@@ -18,29 +18,30 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-VariableSpec Variable(std::string name, std::vector<std::int64_t> shape, bool trainable = true) {
+PlacementVariable Variable(std::string name, std::vector<std::int64_t> shape,
+                           bool trainable = true) {
   return {std::move(name), std::move(shape), 4, trainable};
 }
 
 /// The MLP in the creation order of the first reference program: global_step (int32) comes first.
-std::vector<VariableSpec> MlpStepFirst() {
+std::vector<PlacementVariable> MlpStepFirst() {
   return {Variable("global_step", {}, false), Variable("hid_w", {784, 100}),
           Variable("hid_b", {100}), Variable("sm_w", {100, 10}), Variable("sm_b", {10})};
 }
 
 /// The same with global_step last, as in the Kubernetes program.
-std::vector<VariableSpec> MlpStepLast() {
+std::vector<PlacementVariable> MlpStepLast() {
   return {Variable("hid_w", {784, 100}), Variable("hid_b", {100}), Variable("sm_w", {100, 10}),
           Variable("sm_b", {10}), Variable("global_step", {}, false)};
 }
 
-std::vector<VariableSpec> SoftmaxRegression() {
+std::vector<PlacementVariable> SoftmaxRegression() {
   return {Variable("global_step", {}, false), Variable("w", {784, 10}), Variable("b", {10})};
 }
 
 /// Names of the parts on each ps task, in creation order.
 std::vector<std::vector<std::string>> Table(
-    const std::vector<VariableSpec>& variables, int ps_tasks,
+    const std::vector<PlacementVariable>& variables, int ps_tasks,
     PlacementStrategy strategy = PlacementStrategy::kRoundRobin,
     const Partitioner& partitioner = Partitioner::None()) {
   const auto parts = PlaceVariables(variables, ps_tasks, strategy, partitioner);
@@ -88,7 +89,7 @@ TEST(GreedyTest, PlacesTheMlpByBytes) {
 }
 
 TEST(GreedyTest, TakesTheLowestIndexOnTies) {
-  std::vector<VariableSpec> equal;
+  std::vector<PlacementVariable> equal;
   for (int i = 0; i < 7; ++i) equal.push_back(Variable("v" + std::to_string(i), {3}));
   EXPECT_THAT(
       Table(equal, 3, PlacementStrategy::kGreedyBytes),
@@ -96,8 +97,8 @@ TEST(GreedyTest, TakesTheLowestIndexOnTies) {
 }
 
 TEST(GreedyTest, CountsBytesNotElements) {
-  std::vector<VariableSpec> variables{Variable("a", {10}), Variable("b", {9}), Variable("c", {1}),
-                                      Variable("d", {1})};
+  std::vector<PlacementVariable> variables{Variable("a", {10}), Variable("b", {9}),
+                                           Variable("c", {1}), Variable("d", {1})};
   variables[1].bytes_per_element = 8;  // a 40, b 72, c 4, d 4 bytes
   EXPECT_THAT(Table(variables, 2, PlacementStrategy::kGreedyBytes),
               ElementsAre(ElementsAre("a", "c", "d"), ElementsAre("b")));
@@ -158,7 +159,7 @@ TEST(PartitionerTest, TheFirstPartsHaveOneRowMoreAndEachIsPlacedOnItsOwn) {
 }
 
 TEST(PlacementTest, WhatCannotBePlacedIsNamed) {
-  const auto error = [](const std::vector<VariableSpec>& variables, int ps_tasks = 2,
+  const auto error = [](const std::vector<PlacementVariable>& variables, int ps_tasks = 2,
                         const Partitioner& partitioner = Partitioner::None()) {
     const auto parts =
         PlaceVariables(variables, ps_tasks, PlacementStrategy::kGreedyBytes, partitioner);
@@ -179,7 +180,7 @@ TEST(PlacementTest, WhatCannotBePlacedIsNamed) {
   EXPECT_THAT(error({Variable("a", {most / 4}), Variable("b", {2})}), HasSubstr("together"));
   EXPECT_THAT(error({Variable("a", {2'000'000})}, 2, Partitioner::VariableAxisSize(4)),
               HasSubstr("2000000 parts"));
-  VariableSpec odd = Variable("a", {2});
+  PlacementVariable odd = Variable("a", {2});
   odd.bytes_per_element = 0;
   EXPECT_THAT(error({odd}), HasSubstr("0 bytes per element"));
   EXPECT_TRUE(PlaceVariables({}, 3, PlacementStrategy::kRoundRobin, Partitioner::None())->empty());
@@ -188,9 +189,9 @@ TEST(PlacementTest, WhatCannotBePlacedIsNamed) {
 TEST(PlacementTest, RandomModelsAreCoveredOnceAndGreedyKeepsItsBound) {
   Random random(2021);
   for (int round = 0; round < 2000; ++round) {
-    std::vector<VariableSpec> variables;
+    std::vector<PlacementVariable> variables;
     for (std::uint64_t n = random.Below(12); n > 0; --n) {
-      VariableSpec variable = Variable("v" + std::to_string(n), {});
+      PlacementVariable variable = Variable("v" + std::to_string(n), {});
       for (std::uint64_t rank = random.Below(4); rank > 0; --rank) {
         variable.shape.push_back(1 + static_cast<std::int64_t>(random.Below(40)));
       }
