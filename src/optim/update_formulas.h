@@ -57,17 +57,35 @@ struct StepScalars {
 
 namespace formula {
 
+PASSEL_HD float SquareRoot(float x) {
 #if defined(__CUDA_ARCH__)
-__device__ __forceinline__ float SquareRoot(float x) { return __fsqrt_rn(x); }
-__device__ __forceinline__ float Power(float x, float y) { return powf(x, y); }
-__device__ __forceinline__ float Absolute(float x) { return fabsf(x); }
-__device__ __forceinline__ float WithSign(float size, float sign) { return copysignf(size, sign); }
+  return __fsqrt_rn(x);
 #else
-PASSEL_HD float SquareRoot(float x) { return __builtin_sqrtf(x); }
-PASSEL_HD float Power(float x, float y) { return __builtin_powf(x, y); }
-PASSEL_HD float Absolute(float x) { return __builtin_fabsf(x); }
-PASSEL_HD float WithSign(float size, float sign) { return __builtin_copysignf(size, sign); }
+  return __builtin_sqrtf(x);
 #endif
+}
+PASSEL_HD float Power(float x, float y) {
+#if defined(__CUDA_ARCH__)
+  return powf(x, y);
+#else
+  return __builtin_powf(x, y);
+#endif
+}
+PASSEL_HD float Absolute(float x) {
+#if defined(__CUDA_ARCH__)
+  return fabsf(x);
+#else
+  return __builtin_fabsf(x);
+#endif
+}
+/// |size| with the sign of `sign`.
+PASSEL_HD float WithSign(float size, float sign) {
+#if defined(__CUDA_ARCH__)
+  return copysignf(size, sign);
+#else
+  return __builtin_copysignf(size, sign);
+#endif
+}
 
 }  // namespace formula
 

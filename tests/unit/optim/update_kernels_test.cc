@@ -32,7 +32,7 @@ constexpr std::size_t kLengths[] = {0,  1,  2,  3,  7,  8,   9,   15,  16,   17,
 class State {
  public:
   State(const OptimizerConfig& config, std::size_t n, std::size_t offset = 0)
-      : n_(n), offset_(offset), arrays_(1 + NumSlots(config)) {
+      : offset_(offset), arrays_(1 + NumSlots(config)) {
     for (std::size_t k = 0; k < arrays_.size(); ++k) {
       const float initial = k == 0 ? 0.0F : SlotInitialValue(config, static_cast<int>(k) - 1);
       arrays_[k].assign(offset + n + 1, kGuard);
@@ -57,7 +57,7 @@ class State {
 
  private:
   static constexpr float kGuard = 12345.675F;
-  std::size_t n_, offset_;
+  std::size_t offset_;
   std::vector<std::vector<float>> arrays_;
   float* slots_[kMaxSlots] = {};
 };
