@@ -215,6 +215,15 @@ Status CheckSeals(int fd, std::size_t* bytes) {
   }
   struct stat info;
   if (::fstat(fd, &info) != 0) return ErrnoStatus(errno, "cannot stat a memory file");
+  // A file with holes costs its giver nothing, and us all of its size, when it is mapped. Files of
+  // huge pages do not count their blocks.
+  const auto reserved = static_cast<std::uint64_t>(info.st_blocks) * 512;
+  if (static_cast<std::size_t>(info.st_blksize) < kHugePageBytes &&
+      reserved < static_cast<std::uint64_t>(info.st_size)) {
+    return FailedPrecondition(fmt::format(
+        "the memory file that was handed over has {} bytes, only {} of them are reserved",
+        info.st_size, reserved));
+  }
   *bytes = static_cast<std::size_t>(info.st_size);
   return {};
 }

@@ -45,7 +45,8 @@ Result<MemoryFile> CreateMemoryFile(const std::string& name, std::size_t bytes,
 Result<FileDescriptor> CreateConstantFile(const std::string& name, const void* data,
                                           std::size_t bytes);
 
-/// OK if `fd` is a memfd with the seals of CreateMemoryFile(). Sets `*bytes`.
+/// OK if `fd` is a memfd with the seals of CreateMemoryFile(), and all of its memory is reserved.
+/// Sets `*bytes`.
 /// Errors: kFailedPrecondition, naming what is missing.
 Status CheckSeals(int fd, std::size_t* bytes);
 

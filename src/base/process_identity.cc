@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -18,28 +19,31 @@ std::uint64_t PidNamespace() {
   return ::stat("/proc/self/ns/pid", &info) == 0 ? info.st_ino : 0;
 }
 
-// State letter and start time of /proc/PID/stat; false when there is no such process.
-bool ReadStat(pid_t pid, char* state, std::uint64_t* start_time) {
+enum class Entry { kRead, kNone, kNotReadable };
+
+// State letter and start time of /proc/PID/stat. kNone only if the kernel says that there is no
+// such process: that descriptors are short proves nobody's death.
+Entry ReadStat(pid_t pid, char* state, std::uint64_t* start_time) {
   char path[48];
   std::snprintf(path, sizeof path, "/proc/%d/stat", static_cast<int>(pid));
   FileDescriptor fd(::open(path, O_RDONLY | O_CLOEXEC));
-  if (!fd.valid()) return false;
+  if (!fd.valid()) return errno == ENOENT ? Entry::kNone : Entry::kNotReadable;
   char text[1024];
   const ssize_t got = ::read(fd.get(), text, sizeof text - 1);
-  if (got <= 0) return false;
+  if (got <= 0) return got < 0 && errno == ESRCH ? Entry::kNone : Entry::kNotReadable;
   text[got] = '\0';
   // Field 2, the command, is in parentheses and may hold anything: count from the last one.
   const char* p = std::strrchr(text, ')');
-  if (p == nullptr || p[1] != ' ') return false;
+  if (p == nullptr || p[1] != ' ') return Entry::kNotReadable;
   *state = p[2];
   p += 2;
   for (int field = 3; field < 22; ++field) {
     p = std::strchr(p, ' ');
-    if (p == nullptr) return false;
+    if (p == nullptr) return Entry::kNotReadable;
     ++p;
   }
   *start_time = std::strtoull(p, nullptr, 10);
-  return true;
+  return Entry::kRead;
 }
 
 }  // namespace
@@ -47,7 +51,7 @@ bool ReadStat(pid_t pid, char* state, std::uint64_t* start_time) {
 ProcessIdentity IdentityOf(pid_t pid) {
   ProcessIdentity who;
   char state = 0;
-  if (!ReadStat(pid, &state, &who.start_time)) return {};
+  if (ReadStat(pid, &state, &who.start_time) != Entry::kRead) return {};
   who.pid = pid;
   who.pid_namespace = PidNamespace();
   return who;
@@ -60,7 +64,9 @@ Liveness ProbeLiveness(const ProcessIdentity& who) {
   if (who.pid_namespace != PidNamespace()) return Liveness::kUnknown;
   char state = 0;
   std::uint64_t start_time = 0;
-  if (!ReadStat(who.pid, &state, &start_time)) return Liveness::kDead;
+  const Entry entry = ReadStat(who.pid, &state, &start_time);
+  if (entry == Entry::kNone) return Liveness::kDead;
+  if (entry == Entry::kNotReadable) return Liveness::kUnknown;
   if (state == 'Z' || state == 'X' || start_time != who.start_time) return Liveness::kDead;
   return Liveness::kAlive;
 }

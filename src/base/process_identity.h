@@ -22,13 +22,13 @@ struct ProcessIdentity {
 
 /// The calling process.
 ProcessIdentity SelfIdentity();
-/// A process of our pid namespace, as it is now; pid 0 if there is none.
+/// A process of our pid namespace, as it is now; pid 0 if there is none or /proc cannot be read.
 ProcessIdentity IdentityOf(pid_t pid);
 
 enum class Liveness {
   kAlive,
   kDead,     ///< gone, a zombie, or its pid belongs to another process by now
-  kUnknown,  ///< of another pid namespace: not visible from here
+  kUnknown,  ///< of another pid namespace, or /proc cannot be read: not visible from here
 };
 
 /// Asks the kernel; about 10 us.

@@ -1,0 +1,126 @@
+#include "train/model_plan.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+namespace passel {
+
+Result<VariableTable> PlaceModel(const ModelConfig& model, int shards,
+                                 const PlacementOptions& options) {
+  PASSEL_RETURN_IF_ERROR(model.Validate());
+  const std::vector<VariableSpec> specs = ModelVariables(model);
+  std::vector<PlacementVariable> to_place;
+  to_place.push_back({"global_step", {}, 8, false});
+  for (const VariableSpec& v : specs) to_place.push_back({v.name, v.shape, 4, true});
+  PASSEL_ASSIGN_OR_RETURN(const std::vector<VariablePart> placed,
+                          PlaceVariables(to_place, shards, options.strategy, options.partitioner));
+  std::vector<VariableInfo> infos;
+  for (const VariablePart& part : placed) {
+    if (part.variable == 0) continue;  // global_step
+    const VariableSpec& spec = specs[static_cast<std::size_t>(part.variable - 1)];
+    VariableInfo info;
+    info.name = part.name;
+    info.logical = spec.name;
+    info.shape = spec.shape;
+    info.shape[0] = part.rows;
+    info.first_row = part.first_row;
+    info.shard = part.ps;
+    infos.push_back(std::move(info));
+  }
+  return VariableTable::Build(std::move(infos), shards);
+}
+
+Result<ModelLayout> ModelLayout::Make(const ModelConfig& model, const VariableTable& table) {
+  const std::vector<VariableSpec> specs = ModelVariables(model);
+  ModelLayout layout;
+  layout.table_ = table;
+  layout.parts_.resize(specs.size());
+  layout.variable_of_.resize(table.size());
+  for (VarId id = 0; id < table.size(); ++id) {
+    const auto spec = std::find_if(specs.begin(), specs.end(), [&](const VariableSpec& s) {
+      return s.name == table[id].logical;
+    });
+    if (spec == specs.end()) {
+      return InvalidArgument(fmt::format(
+          "the store has a variable \"{}\" that this model does not have", table[id].name));
+    }
+    const auto variable = static_cast<std::size_t>(spec - specs.begin());
+    layout.variable_of_[id] = variable;
+    layout.parts_[variable].push_back(id);
+  }
+  for (std::size_t variable = 0; variable < specs.size(); ++variable) {
+    std::vector<VarId>& parts = layout.parts_[variable];
+    std::sort(parts.begin(), parts.end(),
+              [&](VarId a, VarId b) { return table[a].first_row < table[b].first_row; });
+    std::int64_t rows = 0;
+    for (const VarId id : parts) {
+      const VariableInfo& v = table[id];
+      std::vector<std::int64_t> expected = specs[variable].shape;
+      if (!v.shape.empty()) expected[0] = v.shape[0];
+      if (v.first_row != rows || v.shape != expected) {
+        return InvalidArgument(
+            fmt::format("the store's variable \"{}\" has another shape than the "
+                        "model's",
+                        v.name));
+      }
+      rows += v.shape[0];
+    }
+    if (rows != specs[variable].shape[0]) {
+      return InvalidArgument(
+          fmt::format("the store has {} rows of variable \"{}\", the model has {}", rows,
+                      specs[variable].name, specs[variable].shape[0]));
+    }
+  }
+  return layout;
+}
+
+namespace {
+
+// `values(id)` gives the memory of one entry of the table.
+template <typename Part, typename Values>
+void BindParts(const std::vector<std::vector<VarId>>& ids, const VariableTable& table,
+               Values&& values, std::vector<std::vector<Part>>* parts) {
+  parts->resize(ids.size());
+  for (std::size_t variable = 0; variable < ids.size(); ++variable) {
+    std::vector<Part>& out = (*parts)[variable];
+    out.resize(ids[variable].size());
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const VariableInfo& v = table[ids[variable][i]];
+      out[i] = {values(ids[variable][i]), static_cast<std::size_t>(v.first_row),
+                static_cast<std::size_t>(v.shape[0])};
+    }
+  }
+}
+
+}  // namespace
+
+void ModelLayout::Bind(const ParamView& view, std::vector<std::vector<RowPart>>* parts) const {
+  BindParts(
+      parts_, table_, [&](VarId id) { return view.values(id).data(); }, parts);
+}
+
+void ModelLayout::Bind(const GradientBuffer& gradient,
+                       std::vector<std::vector<MutableRowPart>>* parts) const {
+  BindParts(
+      parts_, table_, [&](VarId id) { return gradient.values(id).data(); }, parts);
+}
+
+void ModelLayout::Bind(std::span<const float* const> shard_values,
+                       std::vector<std::vector<RowPart>>* parts) const {
+  BindParts(
+      parts_, table_,
+      [&](VarId id) {
+        return shard_values[static_cast<std::size_t>(table_[id].shard)] + table_[id].offset;
+      },
+      parts);
+}
+
+Status InitializeStore(const ModelConfig& model, const ModelLayout& layout, ParameterStore& store) {
+  return store.Initialize([&](VarId id, std::span<float> values) {
+    InitializeVariable(model, layout.variable_of(id),
+                       static_cast<std::size_t>(layout.table()[id].first_row), values);
+  });
+}
+
+}  // namespace passel

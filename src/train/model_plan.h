@@ -1,0 +1,60 @@
+// model_plan.h - from a model to the store that holds it, and back.
+//
+// The store knows named variables on shards; the model knows its variables in parts. Both lists
+// come from here, so they always agree.
+
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "cluster/placement.h"
+#include "nn/model.h"
+#include "nn/model_config.h"
+#include "store/parameter_store.h"
+#include "store/store_plan.h"
+
+namespace passel {
+
+/// Where the variables go.
+struct PlacementOptions {
+  PlacementStrategy strategy = PlacementStrategy::kRoundRobin;
+  Partitioner partitioner = Partitioner::None();
+};
+
+/// The variables of `model` on `shards` ps tasks. As in the reference programs, global_step is the
+/// first variable created: it counts in the placement, but the store keeps it itself, on shard 0.
+/// Errors: kInvalidArgument from the placement.
+Result<VariableTable> PlaceModel(const ModelConfig& model, int shards,
+                                 const PlacementOptions& options);
+
+/// Which entries of the table are the parts of each of the model's variables.
+class ModelLayout {
+ public:
+  /// Errors: kInvalidArgument when the table holds other variables than the model, named.
+  static Result<ModelLayout> Make(const ModelConfig& model, const VariableTable& table);
+
+  /// Fills in `parts` (kept between calls: nothing is allocated after the first).
+  void Bind(const ParamView& view, std::vector<std::vector<RowPart>>* parts) const;
+  void Bind(const GradientBuffer& gradient, std::vector<std::vector<MutableRowPart>>* parts) const;
+  /// Of one shard's values each: for a reader without a store.
+  void Bind(std::span<const float* const> shard_values,
+            std::vector<std::vector<RowPart>>* parts) const;
+
+  /// Model variable and first row of one entry of the table.
+  std::size_t variable_of(VarId id) const { return variable_of_[id]; }
+  const std::vector<std::vector<VarId>>& parts() const { return parts_; }
+  const VariableTable& table() const { return table_; }
+
+ private:
+  VariableTable table_;
+  std::vector<std::vector<VarId>> parts_;  // [model variables], by first row
+  std::vector<std::size_t> variable_of_;   // [table entries]
+};
+
+/// Writes the model's first values into a store. For the chief.
+Status InitializeStore(const ModelConfig& model, const ModelLayout& layout, ParameterStore& store);
+
+}  // namespace passel

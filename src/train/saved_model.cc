@@ -1,0 +1,111 @@
+#include "train/saved_model.h"
+
+#include <fmt/core.h>
+
+#include <cstring>
+
+#include "io/safetensors.h"
+
+namespace passel {
+namespace {
+
+constexpr const char* kFormat = "passel-model-1";
+
+// Shape of a float32 tensor, or an error.
+Result<std::vector<std::int64_t>> ShapeOf(const SafetensorsFile& file, const std::string& path,
+                                          const std::string& name, std::size_t rank) {
+  const TensorView* tensor = file.Find(name);
+  if (tensor == nullptr) {
+    return InvalidArgument(
+        fmt::format("{} has no tensor \"{}\": it is no model of passel", path, name));
+  }
+  if (tensor->dtype != DType::kF32 || tensor->shape.size() != rank) {
+    return InvalidArgument(fmt::format("tensor \"{}\" of {} is {} of rank {}, not F32 of rank {}",
+                                       name, path, DTypeName(tensor->dtype), tensor->shape.size(),
+                                       rank));
+  }
+  return tensor->shape;
+}
+
+// The shape of the model follows from its tensors.
+Result<ModelConfig> ConfigOf(const SafetensorsFile& file, const std::string& path) {
+  const bool softmax = file.Find("w") != nullptr;
+  ModelConfig config = DefaultModelConfig(softmax ? ModelKind::kSoftmax : ModelKind::kMlp);
+  std::string last = "w";
+  if (!softmax) {
+    last = "sm_w";
+    for (int layer = 1;; ++layer) {
+      const std::string name = layer == 1 ? "hid_w" : fmt::format("hid{}_w", layer);
+      if (layer > 1 && file.Find(name) == nullptr) break;
+      PASSEL_ASSIGN_OR_RETURN(const std::vector<std::int64_t> shape, ShapeOf(file, path, name, 2));
+      if (layer == 1) config.inputs = static_cast<std::size_t>(shape[0]);
+      config.hidden.resize(static_cast<std::size_t>(layer - 1));
+      config.hidden.push_back(static_cast<std::size_t>(shape[1]));
+    }
+  }
+  PASSEL_ASSIGN_OR_RETURN(const std::vector<std::int64_t> shape, ShapeOf(file, path, last, 2));
+  if (softmax) config.inputs = static_cast<std::size_t>(shape[0]);
+  config.classes = static_cast<std::size_t>(shape[1]);
+  if (const auto loss = file.metadata.find("loss"); loss != file.metadata.end()) {
+    PASSEL_ASSIGN_OR_RETURN(config.loss, ParseLossReduction(loss->second));
+  }
+  PASSEL_RETURN_IF_ERROR(config.Validate());
+  return config;
+}
+
+}  // namespace
+
+Status SaveModel(const std::string& path, const ModelConfig& model, ParameterParts parts,
+                 const std::map<std::string, std::string>& metadata) {
+  const std::vector<VariableSpec> specs = ModelVariables(model);
+  PASSEL_CHECK(parts.size() == specs.size(), "one list of parts for each variable");
+  // A copy: others may still be training, and a file must hold what was checked.
+  std::vector<std::vector<float>> values(specs.size());
+  std::vector<TensorView> tensors;
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    for (const RowPart& part : parts[i]) {
+      values[i].insert(values[i].end(), part.data, part.data + part.rows * specs[i].cols());
+    }
+    PASSEL_CHECK(values[i].size() == specs[i].elements(), "the parts cover their variable");
+    tensors.push_back({specs[i].name, DType::kF32, specs[i].shape,
+                       std::as_bytes(std::span<const float>(values[i]))});
+  }
+  SafetensorsMetadata all(metadata.begin(), metadata.end());
+  all["format"] = kFormat;
+  all["model"] = model.kind == ModelKind::kMlp ? "mlp" : "softmax";
+  all["loss"] = model.loss == LossReduction::kSum ? "sum" : "mean";
+  return WriteSafetensors(path, tensors, all);
+}
+
+std::vector<std::vector<RowPart>> SavedModel::Parts() const {
+  const std::vector<VariableSpec> specs = ModelVariables(config);
+  std::vector<std::vector<RowPart>> parts;
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    parts.push_back({RowPart{values[i].data(), 0, specs[i].rows()}});
+  }
+  return parts;
+}
+
+Result<SavedModel> LoadModel(const std::string& path) {
+  PASSEL_ASSIGN_OR_RETURN(const SafetensorsFile file, ReadSafetensors(path));
+  SavedModel model;
+  PASSEL_ASSIGN_OR_RETURN(model.config, ConfigOf(file, path));
+  for (const VariableSpec& spec : ModelVariables(model.config)) {
+    PASSEL_ASSIGN_OR_RETURN(const std::vector<std::int64_t> shape,
+                            ShapeOf(file, path, spec.name, spec.shape.size()));
+    if (shape != spec.shape) {
+      return InvalidArgument(
+          fmt::format("tensor \"{}\" of {} has {} rows, the layers around it need "
+                      "{}",
+                      spec.name, path, shape[0], spec.shape[0]));
+    }
+    std::vector<float>& values = model.values.emplace_back(spec.elements());
+    const TensorView* tensor = file.Find(spec.name);
+    std::memcpy(values.data(), tensor->data.data(), tensor->data.size());
+  }
+  model.metadata.insert(file.metadata.begin(), file.metadata.end());
+  model.has_non_finite = file.has_non_finite;
+  return model;
+}
+
+}  // namespace passel

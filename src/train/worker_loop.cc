@@ -1,0 +1,249 @@
+#include "train/worker_loop.h"
+
+#include <fmt/core.h>
+
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/failpoint.h"
+#include "base/log.h"
+#include "data/samplers.h"
+#include "store/histogram.h"
+
+namespace passel {
+namespace {
+
+constexpr std::chrono::seconds kWaitTurn{1};
+constexpr std::int64_t kLogWaitEveryNs = 10'000'000'000;
+
+// Either sampler behind one pair of calls; the cursor is two integers in the store's counters.
+class BatchSource {
+ public:
+  static Result<BatchSource> Make(const WorkerOptions& options, const Dataset& data,
+                                  WorkerCounters& counters, int worker) {
+    SamplerOptions sampler;
+    sampler.num_examples = static_cast<std::uint32_t>(data.train().size());
+    sampler.seed = options.seed;
+    sampler.worker = static_cast<std::uint32_t>(worker);
+    if (options.shard_data) {
+      sampler.num_shards = static_cast<std::uint32_t>(options.num_workers);
+      sampler.shard = static_cast<std::uint32_t>(worker);
+    }
+    if (options.batch_size < 1 || options.batch_size > sampler.ShardSize()) {
+      return InvalidArgument(
+          fmt::format("a batch has 1 to {} examples here, not {}: change --batch_size",
+                      sampler.ShardSize(), options.batch_size));
+    }
+    BatchSource source(counters, options.batch_size);
+    const std::uint64_t epochs = counters.cursor_epochs.load(std::memory_order_relaxed);
+    const std::uint64_t index = counters.cursor_index.load(std::memory_order_relaxed);
+    if (options.sampler == Sampler::kRandom) {
+      PASSEL_ASSIGN_OR_RETURN(RandomBatchSampler random,
+                              RandomBatchSampler::Create(sampler, options.batch_size));
+      source.random_ = std::make_unique<RandomBatchSampler>(std::move(random));
+      source.random_->Restore(index);
+    } else {
+      source.next_batch_ = std::make_unique<NextBatchSampler>(sampler);
+      source.next_batch_->Restore({epochs, index});
+    }
+    return source;
+  }
+
+  std::span<const std::uint32_t> Next() {
+    if (random_) {
+      random_->Next(indices_);
+    } else {
+      next_batch_->Next(indices_);
+    }
+    return indices_;
+  }
+
+  // After the batch has been pushed.
+  void SaveCursor() {
+    const NextBatchSampler::Cursor cursor =
+        random_ ? NextBatchSampler::Cursor{0, random_->cursor()} : next_batch_->cursor();
+    counters_->cursor_epochs.store(cursor.epochs_completed, std::memory_order_relaxed);
+    counters_->cursor_index.store(cursor.index, std::memory_order_relaxed);
+  }
+
+ private:
+  BatchSource(WorkerCounters& counters, std::size_t batch_size)
+      : counters_(&counters), indices_(batch_size) {}
+  WorkerCounters* counters_;
+  std::vector<std::uint32_t> indices_;  // [batch_size]
+  std::unique_ptr<NextBatchSampler> next_batch_;
+  std::unique_ptr<RandomBatchSampler> random_;
+};
+
+std::string Names(const std::vector<Member>& members) {
+  std::string names;
+  for (const Member& m : members) {
+    names += fmt::format("{}worker/{}", names.empty() ? "" : ", ", m.worker);
+    if (m.phase == Phase::kExpected) names += " (not started)";
+  }
+  return names;
+}
+
+class Worker {
+ public:
+  Worker(const WorkerOptions& options, const WorkerCallbacks& callbacks, Model& model,
+         const ModelLayout& layout, const Dataset& data, ParameterStore& store, BatchSource source)
+      : options_(options),
+        callbacks_(callbacks),
+        model_(model),
+        layout_(layout),
+        data_(data),
+        store_(store),
+        counters_(store.counters()),
+        source_(std::move(source)),
+        train_{data.train().images.data(), data.train().labels.data(), data.train().size()} {}
+
+  Result<WorkerResult> Run() {
+    for (;;) {
+      bool leave = false;
+      if (callbacks_.check) PASSEL_RETURN_IF_ERROR(callbacks_.check(&leave));
+      result_.global_step = store_.global_step();
+      if (result_.global_step >= options_.train_steps) return Leave(LeaveReason::kStepsReached);
+      if (store_.stopped()) return Leave(LeaveReason::kStopped);
+      if (leave) return Leave(LeaveReason::kAsked);
+      const Status status = Step();
+      // Stop() may come at any point of a step; what was pushed stands.
+      if (status.code() == Code::kCancelled) continue;
+      if (!status.ok()) return status;
+    }
+  }
+
+ private:
+  Status Step() {
+    const std::int64_t begin = MonotonicNs();
+    if (counters_.first_step_ns.load(std::memory_order_relaxed) == 0) {
+      counters_.first_step_ns.store(begin, std::memory_order_relaxed);
+    }
+    PASSEL_ASSIGN_OR_RETURN(const ParamView view,
+                            store_.Pull(Selection::Everything(), options_.pull));
+    layout_.Bind(view, &params_);
+    const std::int64_t pulled = MonotonicNs();
+
+    const GradientBuffer gradient = store_.LendGradient();
+    layout_.Bind(gradient, &gradients_);
+    const Batch batch{train_, source_.Next()};
+    PASSEL_ASSIGN_OR_RETURN(const BatchResult computed,
+                            model_.LossAndGradient(batch, params_, gradients_));
+    Failpoint("worker.computed");
+    const auto batch_size = static_cast<double>(batch.indices.size());
+    StepReport report;
+    report.loss =
+        model_.config().loss == LossReduction::kSum ? computed.loss / batch_size : computed.loss;
+    report.accuracy = static_cast<double>(computed.correct) / batch_size;
+    PASSEL_ASSIGN_OR_RETURN(const bool finite, CheckFinite(computed.loss, gradient));
+    const std::int64_t done = MonotonicNs();
+    Increment(counters_.pull_ns, static_cast<std::uint64_t>(pulled - begin));
+    Increment(counters_.compute_ns, static_cast<std::uint64_t>(done - pulled));
+    if (!finite) {
+      Increment(counters_.skipped);
+      source_.SaveCursor();
+      return {};
+    }
+
+    const Deadline deadline = Deadline::After(options_.push_limit);
+    PASSEL_ASSIGN_OR_RETURN(const Ticket ticket, store_.Push(gradient, view.stamp(), deadline));
+    PASSEL_ASSIGN_OR_RETURN(report.outcome, WaitFor(ticket, deadline));
+    source_.SaveCursor();
+    counters_.loss.store(report.loss, std::memory_order_relaxed);
+    counters_.accuracy.store(report.accuracy, std::memory_order_relaxed);
+    counters_.last_step_ns.store(MonotonicNs(), std::memory_order_relaxed);
+    if (!report.outcome.applied) ++result_.dropped;
+    report.local_step = ++result_.local_steps;
+    if (callbacks_.on_step) callbacks_.on_step(report);
+    return {};
+  }
+
+  // False: to be skipped.
+  Result<bool> CheckFinite(double loss, const GradientBuffer& gradient) {
+    std::string variable = "the loss";
+    if (std::isfinite(loss) && store_.GradientIsFinite(gradient, &variable)) return true;
+    if (options_.on_nan == OnNan::kSkip) return false;
+    const std::string what = std::isfinite(loss) ? "the gradient of " + variable : "the loss";
+    return InvalidArgument(
+        fmt::format("worker/{}: {} is not finite at local step {} (global step {}), so it was not "
+                    "pushed: lower "
+                    "--learning_rate (or use --on_nan skip)",
+                    store_.worker(), what, result_.local_steps + 1, store_.global_step()));
+  }
+
+  // In turns, so that whoever is waited for gets named and the surroundings get a say.
+  Result<PushOutcome> WaitFor(Ticket ticket, Deadline deadline) {
+    std::int64_t next_log_ns = 0;
+    for (;;) {
+      Result<PushOutcome> outcome = store_.Wait(ticket, deadline.Sooner(kWaitTurn));
+      if (outcome.ok() || outcome.status().code() != Code::kDeadlineExceeded) return outcome;
+      bool leave = false;
+      if (callbacks_.check) PASSEL_RETURN_IF_ERROR(callbacks_.check(&leave));
+      if (leave) return Cancelled("asked to leave while waiting for a round");
+      if (deadline.Expired()) return outcome;
+      const std::int64_t now = MonotonicNs();
+      if (next_log_ns == 0) next_log_ns = now + kLogWaitEveryNs;
+      if (now < next_log_ns) continue;
+      next_log_ns += kLogWaitEveryNs;
+      LogInfo("still waiting for {} in round {}", Names(store_.WaitingFor()),
+              store_.global_step() + 1);
+    }
+  }
+
+  Result<WorkerResult> Leave(LeaveReason reason) {
+    result_.reason = reason;
+    if (data_.test().size() > 0 && store_.initialized() && reason != LeaveReason::kAsked &&
+        !params_.empty()) {
+      // Its own accuracy at its own end: the values as they are now, if the store still gives them.
+      if (Result<ParamView> view = store_.Pull(Selection::Everything(), options_.pull); view.ok()) {
+        layout_.Bind(*view, &params_);
+      }
+      PASSEL_ASSIGN_OR_RETURN(const TestResult test, EvaluateTest(model_, data_, params_));
+      counters_.final_accuracy.store(test.accuracy, std::memory_order_relaxed);
+    }
+    Failpoint("worker.before_leave");
+    PASSEL_RETURN_IF_ERROR(store_.Leave());
+    return result_;
+  }
+
+  const WorkerOptions& options_;
+  const WorkerCallbacks& callbacks_;
+  Model& model_;
+  const ModelLayout& layout_;
+  const Dataset& data_;
+  ParameterStore& store_;
+  WorkerCounters& counters_;
+  BatchSource source_;
+  const Examples train_;
+  std::vector<std::vector<RowPart>> params_;
+  std::vector<std::vector<MutableRowPart>> gradients_;
+  WorkerResult result_;
+};
+
+}  // namespace
+
+Result<TestResult> EvaluateTest(Model& model, const Dataset& data, ParameterParts parts) {
+  const ImageSet& test = data.test();
+  const Examples examples{test.images.data(), test.labels.data(), test.size()};
+  TestResult result;
+  if (test.size() == 0) return result;
+  PASSEL_ASSIGN_OR_RETURN(const Evaluation evaluation,
+                          model.Evaluate(examples, 0, test.size(), parts));
+  const auto count = static_cast<double>(test.size());
+  result.accuracy = static_cast<double>(evaluation.correct) / count;
+  result.loss_sum = evaluation.loss_sum;
+  result.loss = evaluation.loss_sum / count;
+  return result;
+}
+
+Result<WorkerResult> RunWorker(const WorkerOptions& options, const WorkerCallbacks& callbacks,
+                               Model& model, const ModelLayout& layout, const Dataset& data,
+                               ParameterStore& store) {
+  PASSEL_ASSIGN_OR_RETURN(BatchSource source,
+                          BatchSource::Make(options, data, store.counters(), store.worker()));
+  return Worker(options, callbacks, model, layout, data, store, std::move(source)).Run();
+}
+
+}  // namespace passel
