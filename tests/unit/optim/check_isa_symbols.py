@@ -20,9 +20,9 @@ def main():
     failed = False
     for path in objects:
         isa = re.search(r"update_loops_(\w+)\.cc", path).group(1)
-        lines = subprocess.run(
-            [nm, "--defined-only", "--extern-only", path], check=True, capture_output=True, text=True
-        ).stdout.splitlines()
+        command = [nm, "--defined-only", "--extern-only", path]
+        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        lines = output.splitlines()
         symbols = [line.split()[-2:] for line in lines if line.strip()]
         tables = [name for kind, name in symbols if f"update_table_{isa}" in name and kind in "DRB"]
         code = [f"{kind} {name}" for kind, name in symbols if kind in "TWui"]
