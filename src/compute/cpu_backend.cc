@@ -203,6 +203,8 @@ Status SetThreads(int threads) {
       "--threads_per_worker is {}: this OpenBLAS runs at most {} threads", threads, taken));
 }
 
+int GetThreads() { return openblas_get_num_threads(); }
+
 Result<std::unique_ptr<Backend>> CreateCpuBackend(const CpuBackendOptions& options) {
   const CpuIsa isa = options.isa.value_or(ChosenCpuIsa());
   if (isa > BestCpuIsa()) {

@@ -34,5 +34,7 @@ Result<std::unique_ptr<Backend>> CreateCpuBackend(const CpuBackendOptions& optio
 /// Sets the number of threads of OpenBLAS, for this whole process. Errors: kInvalidArgument, naming
 /// the range, when OpenBLAS does not take the number.
 Status SetThreads(int threads);
+/// The number of threads of OpenBLAS now.
+int GetThreads();
 
 }  // namespace passel

@@ -134,7 +134,9 @@ TEST(CpuBackendTest, ABadNumberOfThreadsIsAnErrorAndChangesNothing) {
   CpuBackendOptions options;
   options.threads = 0;
   EXPECT_FALSE(CreateCpuBackend(options).ok());
+  EXPECT_EQ(GetThreads(), 2);
   ASSERT_TRUE(SetThreads(1).ok());
+  EXPECT_EQ(GetThreads(), 1);
 }
 
 TEST(CpuBackendTest, AnInstructionSetThatTheProcessorLacksIsAnError) {

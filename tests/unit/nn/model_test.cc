@@ -233,6 +233,10 @@ TEST(ModelTest, AVanishedTrueClassGivesTheClippedLossAndExactlyNoGradient) {
   for (const std::size_t v : {0u, 1u}) {
     for (const float g : one.gradients->Flat(v)) EXPECT_EQ(g, 0.f);
   }
+  const auto evaluated =
+      one.model->Evaluate({&one.pixel, &one.label, 1}, 0, 1, one.params->params());
+  ASSERT_TRUE(evaluated.ok());
+  EXPECT_EQ(evaluated->loss_sum, result->loss);
 }
 
 TEST(ModelTest, WithoutTheClipAVanishedTrueClassStillPulls) {
