@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "test_files.h"
+#include "tests/unit/data/test_files.h"
 
 namespace passel {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "data/dataset.h"
 #include "data/download.h"
-#include "test_files.h"
+#include "tests/unit/data/test_files.h"
 
 namespace passel {
 namespace {

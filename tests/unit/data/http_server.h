@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "base/file_descriptor.h"
-#include "test_files.h"
+#include "tests/unit/data/test_files.h"
 
 namespace passel::test {
 

@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 
-#include "test_files.h"
+#include "tests/unit/data/test_files.h"
 
 namespace passel {
 namespace {

@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
@@ -15,8 +13,8 @@
 #include "base/clock.h"
 #include "data/dataset.h"
 #include "data/download.h"
-#include "http_server.h"
-#include "test_files.h"
+#include "tests/unit/data/http_server.h"
+#include "tests/unit/data/test_files.h"
 
 namespace passel {
 namespace {
@@ -208,6 +206,32 @@ TEST_F(LocateTest, GivesUpOnAFileThatTakesTooLong) {
   EXPECT_LT(MonotonicNs() - start, 10'000'000'000);
   EXPECT_EQ(status.code(), Code::kDeadlineExceeded);
   EXPECT_THAT(status.message(), HasSubstr("10 of"));
+}
+
+TEST_F(LocateTest, GivesUpOnAServerThatDoesNotTakeTheConnection) {
+  // A queue of one that is full: the kernel drops every further attempt, as a firewall would.
+  FileDescriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  auto* const raw = reinterpret_cast<sockaddr*>(&address);
+  ASSERT_EQ(::bind(listener.get(), raw, size), 0);
+  ASSERT_EQ(::listen(listener.get(), 0), 0);
+  ASSERT_EQ(::getsockname(listener.get(), raw, &size), 0);
+  std::vector<FileDescriptor> queue(8);
+  for (FileDescriptor& fd : queue) {
+    fd.Reset(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    (void)::connect(fd.get(), raw, size);  // some are taken, the others wait
+  }
+  options_.download.base_url = "http://127.0.0.1:" + std::to_string(ntohs(address.sin_port)) + "/";
+  options_.download.stall_timeout = std::chrono::seconds(20);
+  options_.download.connect_timeout = std::chrono::milliseconds(300);
+  const std::int64_t start = MonotonicNs();
+  const Status status = Download();
+  EXPECT_LT(MonotonicNs() - start, 10'000'000'000);
+  EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status.ToString();
+  EXPECT_THAT(status.message(), HasSubstr("300 ms to connect"));
 }
 
 TEST_F(LocateTest, ReportsARefusedConnection) {
