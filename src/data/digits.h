@@ -37,9 +37,9 @@ std::uint8_t DrawDigit(std::uint64_t seed, DigitSet set, std::uint64_t index,
 /// an existing directory. Each file is replaced atomically, so writers of the same set do not
 /// disturb one another. Draws on all cores.
 ///
-/// Test accuracy after 10 epochs of Adam(0.001), batch 100, seed 1 of the digits (seeds 2 and 3
-/// differ by up to 1.3 and 0.4 points)
-/// (tests/unit/data/digits_accuracy.py):
+/// Test accuracy after 10 epochs of Adam(0.001), batch 100, seed 1 of the digits
+/// (tests/unit/data/digits_accuracy.py; seeds 2 and 3 at 20000/4000: up to 1.3 points more for
+/// softmax regression, within 0.4 points for 784-100-10):
 ///   training/test images   softmax regression   784-100-10, ReLU
 ///   60000/10000            93.9 %               98.8 %
 ///   20000/4000             92.0 %               97.6 %
