@@ -34,7 +34,7 @@ std::span<const std::byte> Raw(const std::vector<T>& values) {
 /// A file of the reference implementation: hid_w F32[2,3], hid_b F32[2], global_step I64[].
 Bytes ReferenceFile() {
   return {
-#include "safetensors_golden.inc"
+#include "unit/io/safetensors_golden.inc"
   };
 }
 
