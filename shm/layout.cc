@@ -52,7 +52,7 @@ std::uint64_t StructureHash() {
                                    offsetof(ArenaHeader, ready),
                                    sizeof(VariableRecord),
                                    sizeof(TaskSlot),
-                                   offsetof(TaskSlot, arrived_round),
+                                   offsetof(TaskSlot, arrival),
                                    offsetof(TaskSlot, proposal),
                                    offsetof(TaskSlot, counters),
                                    sizeof(WorkerCounters),

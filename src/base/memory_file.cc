@@ -17,9 +17,6 @@
 
 #include "base/file.h"
 
-#ifndef F_SEAL_FUTURE_WRITE
-#define F_SEAL_FUTURE_WRITE 0x0010
-#endif
 #ifndef MFD_HUGE_2MB
 #define MFD_HUGE_2MB (21U << 26)
 #endif
@@ -133,7 +130,8 @@ Result<MemoryBudget> ReadMemoryBudget(const std::string& root) {
 }
 
 Result<MemoryFile> CreateMemoryFile(const std::string& name, std::size_t bytes,
-                                    HugePages huge_pages, const MemoryBudget& budget) {
+                                    HugePages huge_pages, const MemoryBudget& budget,
+                                    MemoryFileUse use) {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   if (bytes > std::numeric_limits<std::size_t>::max() / 4) {
     return ResourceExhausted(
@@ -181,7 +179,7 @@ Result<MemoryFile> CreateMemoryFile(const std::string& name, std::size_t bytes,
   if (::fcntl(file.fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
     return ErrnoStatus(errno, "cannot seal a memory file");
   }
-  if (::fcntl(file.fd.get(), F_ADD_SEALS, F_SEAL_SEAL) != 0) {
+  if (use == MemoryFileUse::kShared && ::fcntl(file.fd.get(), F_ADD_SEALS, F_SEAL_SEAL) != 0) {
     return ErrnoStatus(errno, "cannot seal the seals of a memory file");
   }
   return file;
@@ -228,8 +226,8 @@ Status CheckSeals(int fd, std::size_t* bytes) {
   return {};
 }
 
-Status SealAgainstNewWriters(int fd) {
-  if (::fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW) != 0 ||
+Status SealAgainstWriting(int fd) {
+  if (::fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW) != 0 ||
       ::fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL) != 0) {
     return ErrnoStatus(errno, "cannot seal a memory file against writing");
   }

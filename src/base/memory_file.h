@@ -35,11 +35,17 @@ struct MemoryFile {
   std::string huge_page_problem;  ///< why kExplicit is not in effect; empty otherwise
 };
 
+enum class MemoryFileUse {
+  kShared,     ///< everyone who gets the descriptor may write
+  kOneWriter,  ///< the creator seals it against writing once it is filled
+};
+
 /// A memfd of at least `bytes` bytes, all of them reserved, so that no later write can fail; sealed
-/// against growing, shrinking and further seals. Zero-filled.
+/// against growing and shrinking, and (kShared) against further seals. Zero-filled.
 /// Errors: kResourceExhausted, naming the bytes needed, the bytes free and whose limit it is.
 Result<MemoryFile> CreateMemoryFile(const std::string& name, std::size_t bytes,
-                                    HugePages huge_pages, const MemoryBudget& budget);
+                                    HugePages huge_pages, const MemoryBudget& budget,
+                                    MemoryFileUse use = MemoryFileUse::kShared);
 
 /// A memfd with exactly this content that nobody, its creator included, can change any more.
 Result<FileDescriptor> CreateConstantFile(const std::string& name, const void* data,
@@ -50,8 +56,7 @@ Result<FileDescriptor> CreateConstantFile(const std::string& name, const void* d
 /// Errors: kFailedPrecondition, naming what is missing.
 Status CheckSeals(int fd, std::size_t* bytes);
 
-/// Seals a file that is still mapped for writing against later writers (F_SEAL_FUTURE_WRITE): who
-/// attaches from now on can only read.
-Status SealAgainstNewWriters(int fd);
+/// Seals a kOneWriter file against writing for good. Mappings for writing must be gone.
+Status SealAgainstWriting(int fd);
 
 }  // namespace passel

@@ -29,11 +29,11 @@ bool TryTakeOver(const ShardMemory& memory, BlockState& block, Claim mine) {
 
 bool ClaimPatience::Wait(const BlockState& blocker, Deadline deadline) {
   ++turns_;
-  if (turns_ <= 64) {  // a block takes about a microsecond
+  if (turns_ <= kSpins) {  // a block takes about a microsecond
     for (int i = 0; i < 8; ++i) SpinPause();
     return true;
   }
-  if (turns_ <= 512) {
+  if (!Sleeps()) {
     ::sched_yield();
   } else {
     std::this_thread::sleep_for(std::chrono::microseconds(200));
@@ -46,7 +46,7 @@ bool ClaimPatience::Wait(const BlockState& blocker, Deadline deadline) {
     const Claim holder = Claim::Unpack(word);
     if (word != 0 && HolderLives(memory_, holder)) {
       const TaskSlot& task = memory_.tasks[holder.worker];
-      if (ProbeLiveness(task.identity) == Liveness::kDead) {
+      if (ProbeLiveness(LoadIdentity(task)) == Liveness::kDead) {
         MarkDead(memory_, holder.worker, holder.epoch);
       } else if (now - task.heartbeat_ns.load(std::memory_order_relaxed) > stall_limit_ns_) {
         Evict(memory_, holder.worker, holder.epoch);

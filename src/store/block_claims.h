@@ -47,7 +47,13 @@ class ClaimPatience {
   /// One round of waiting. `blocker` holds what we need. False once `deadline` has passed.
   bool Wait(const BlockState& blocker, Deadline deadline);
 
+  /// True once it sleeps: whoever holds the block is not just working on it.
+  bool Sleeps() const { return turns_ > kSpins + kYields; }
+
  private:
+  static constexpr int kSpins = 64;
+  static constexpr int kYields = 448;
+
   const ShardMemory& memory_;
   const std::int64_t stall_limit_ns_;
   int turns_ = 0;

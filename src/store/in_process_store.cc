@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/process_identity.h"
+#include "store/membership.h"
 #include "store/sharded_store.h"
 
 namespace passel {
@@ -16,10 +17,19 @@ Result<std::unique_ptr<ParameterStore>> OpenStore(const StorePlan& plan,
                                                   const EngineOptions& options) {
   std::vector<std::unique_ptr<Shard>> joined;
   for (const ShardMemory& memory : shards) {
-    PASSEL_ASSIGN_OR_RETURN(
-        std::unique_ptr<LocalShard> shard,
-        LocalShard::Join(memory, plan.mode, plan.optimizer, worker, who, options));
-    joined.push_back(std::move(shard));
+    if (!joined.empty()) {
+      // The lead knows the members and has let us in: a former life that this shard still takes for
+      // running was ended on the lead.
+      const TaskState former = StateOf(memory, worker);
+      if (former.phase == Phase::kRunning) Evict(memory, worker, former.epoch);
+    }
+    Result<std::unique_ptr<LocalShard>> shard =
+        LocalShard::Join(memory, plan.mode, plan.optimizer, worker, who, options);
+    if (!shard.ok()) {
+      for (const auto& other : joined) (void)other->Leave();  // nobody is to wait for us
+      return shard.status();
+    }
+    joined.push_back(std::move(*shard));
   }
   return std::unique_ptr<ParameterStore>(
       new ShardedStore(plan.variables, plan.mode, worker, std::move(joined)));

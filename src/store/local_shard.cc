@@ -43,6 +43,7 @@ LocalShard::LocalShard(const ShardMemory& memory, Mode mode, const OptimizerConf
       random_(StreamSeed(0x5eed, static_cast<std::uint64_t>(worker), epoch)),
       todo_(memory.num_blocks) {
   if (IsRoundMode(mode)) {
+    joining_.resize(static_cast<std::size_t>(memory.num_workers));
     gradients_.resize(static_cast<std::size_t>(memory.num_workers));
     block_gradients_.resize(static_cast<std::size_t>(memory.num_workers));
     mean_.resize(memory.block_floats);
@@ -82,7 +83,8 @@ bool LocalShard::initialized() const {
 Status LocalShard::WaitUntilInitialized(Deadline deadline) {
   const bool done = WaitFor(
       memory_.state->event, options_.spin, deadline, [&] { return initialized() || stopped(); },
-      [] {});
+      [&] { Heartbeat(); });
+  Heartbeat();  // the chief may have taken longer than the stall limit
   if (stopped()) return Cancelled("the job was stopped before its variables were initialised");
   if (!done) return DeadlineExceeded("the chief, worker/0, has not initialised the variables");
   return {};
@@ -180,11 +182,18 @@ Status LocalShard::Apply(int slot, Deadline deadline, Version* version_before) {
     }
     if (!result.ok()) break;
     left = busy;
-    if (left > 0 && binding && !patience.Wait(memory_.blocks[todo_[0]], deadline)) {
+    if (left == 0 || !binding) continue;
+    const bool in_time = patience.Wait(memory_.blocks[todo_[0]], deadline);
+    const bool cancelled = stopped() && patience.Sleeps();
+    if (!in_time || cancelled) {
       const Claim holder =
           Claim::Unpack(memory_.blocks[todo_[0]].claim.load(std::memory_order_relaxed));
-      result = DeadlineExceeded(
-          fmt::format("worker/{} holds a block of the variables for too long", holder.worker));
+      result = cancelled
+                   ? Cancelled(fmt::format("the job was stopped while worker/{} held a block of "
+                                           "the variables that this push needs",
+                                           holder.worker))
+                   : DeadlineExceeded(fmt::format(
+                         "worker/{} holds a block of the variables for too long", holder.worker));
       break;
     }
   }

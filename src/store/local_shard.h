@@ -77,7 +77,8 @@ class LocalShard final : public Shard {
 
   struct Update;  // what one sweep applies: scalars and gradients
   void ApplyBlock(const Update& update, std::size_t block);
-  void ApplyRoundBlock(const Update& update, const RoundGrant& grant, std::size_t block);
+  Status ApplyRoundBlock(const Update& update, const RoundGrant& grant, std::size_t block,
+                         std::uint64_t round_before);
   bool RestoreHalfAppliedBlock(std::uint64_t round, std::size_t block);
   Status ResolveOwnUndo(const Update& update, const RoundGrant& grant, Deadline deadline);
   Status ClaimAndApplyRoundBlock(const Update& update, const RoundGrant& grant, std::size_t block,
@@ -96,7 +97,12 @@ class LocalShard final : public Shard {
   const std::uint32_t epoch_;
   const EngineOptions options_;
   const std::int64_t opened_ns_;
-  Random random_;                              // start block of a sweep: not part of the results
+  Random random_;  // start block of a sweep: not part of the results
+  struct JoinWatch {
+    std::uint32_t epoch = 0;
+    std::int64_t since_ns = 0;
+  };
+  std::vector<JoinWatch> joining_;             // [num_workers]: since when we see it joining
   std::vector<std::uint32_t> todo_;            // [num_blocks]
   std::vector<const float*> gradients_;        // [num_workers]: of one round, in task order
   std::vector<const float*> block_gradients_;  // [num_workers]: the same at one block

@@ -43,6 +43,17 @@ void RaiseTo(std::atomic<std::int64_t>& word, std::int64_t value) {
   }
 }
 
+// The reverse of CopyValues(): others may be reading.
+void PutBack(float* values, const float* saved, std::size_t n) {
+#if defined(PASSEL_ATOMIC_VALUES)
+  for (std::size_t i = 0; i < n; ++i) {
+    std::atomic_ref<float>(values[i]).store(saved[i], std::memory_order_relaxed);
+  }
+#else
+  std::memcpy(values, saved, n * sizeof(float));
+#endif
+}
+
 }  // namespace
 
 Status LocalShard::Stage(int) { return {}; }  // the gradient was computed in place
@@ -60,7 +71,7 @@ Status LocalShard::Arrive(std::uint64_t round) {
   Heartbeat();
   // Release: who counts us in sees our gradient. Sequentially consistent, so that of several
   // workers that arrive at once the last one sees all the others and decides.
-  memory_.tasks[worker_].arrived_round.store(round, std::memory_order_seq_cst);
+  RaiseTo(memory_.tasks[worker_].arrival, Arrival{epoch_, round}.Pack());
   Failpoint("round.arrived");
   TryDecide(round);
   return {};
@@ -73,8 +84,9 @@ bool LocalShard::TryDecide(std::uint64_t round) {
   WorkerMask members{};
   bool anybody = false;
   for (int k = 0; k < memory_.num_workers; ++k) {
-    const Phase phase = StateOf(memory_, k).phase;
-    const bool arrived = memory_.tasks[k].arrived_round.load(std::memory_order_seq_cst) == round;
+    const auto [epoch, phase] = StateOf(memory_, k);
+    const bool arrived =
+        Arrival::Says(memory_.tasks[k].arrival.load(std::memory_order_seq_cst), epoch, round);
     const bool awaited = phase == Phase::kExpected || phase == Phase::kRunning;
     if (phase == Phase::kJoining || (awaited && !arrived)) return false;
     if (!arrived) continue;  // dead, evicted or done before it arrived
@@ -101,9 +113,9 @@ std::vector<Member> LocalShard::MissingIn(std::uint64_t round) const {
   for (const Member& member : Membership(memory_)) {
     const bool awaited = member.phase == Phase::kExpected || member.phase == Phase::kJoining ||
                          member.phase == Phase::kRunning;
-    const std::uint64_t arrived =
-        memory_.tasks[member.worker].arrived_round.load(std::memory_order_relaxed);
-    if (awaited && arrived < round) missing.push_back(member);
+    const std::uint64_t arrival =
+        memory_.tasks[member.worker].arrival.load(std::memory_order_relaxed);
+    if (awaited && !Arrival::Says(arrival, member.epoch, round)) missing.push_back(member);
   }
   return missing;
 }
@@ -114,10 +126,16 @@ void LocalShard::LookAfterMembers(std::uint64_t round) {
   for (const Member& member : MissingIn(round)) {
     const TaskSlot& task = memory_.tasks[member.worker];
     if (member.phase == Phase::kRunning) {
-      if (ProbeLiveness(task.identity) == Liveness::kDead) {
+      if (ProbeLiveness(LoadIdentity(task)) == Liveness::kDead) {
         MarkDead(memory_, member.worker, member.epoch);
       } else if (member.heartbeat_age_ns > options_.stall_limit.count()) {
         Evict(memory_, member.worker, member.epoch);
+      }
+    } else if (member.phase == Phase::kJoining) {
+      JoinWatch& watch = joining_[static_cast<std::size_t>(member.worker)];
+      if (watch.epoch != member.epoch) watch = {member.epoch, now};
+      if (now - watch.since_ns > std::chrono::nanoseconds(kJoinPatience).count()) {
+        MarkDead(memory_, member.worker, member.epoch);
       }
     } else if (now - opened_ns_ > options_.join_limit.count()) {
       GiveUpExpecting(memory_, member.worker);
@@ -169,16 +187,17 @@ bool LocalShard::RestoreHalfAppliedBlock(std::uint64_t round, std::size_t block)
     if (memory_.tasks[k].undo_tag.load(std::memory_order_acquire) != UndoTag(round, block))
       continue;
     const float* saved = memory_.Undo(k);
-    CopyValues(values, saved, n);
+    PutBack(values, saved, n);
     for (int s = 0; s < memory_.num_slots; ++s) {
-      CopyValues(slots[s], saved + static_cast<std::size_t>(1 + s) * memory_.block_floats, n);
+      PutBack(slots[s], saved + static_cast<std::size_t>(1 + s) * memory_.block_floats, n);
     }
     return true;
   }
   return false;  // its holder died before it changed anything
 }
 
-void LocalShard::ApplyRoundBlock(const Update& update, const RoundGrant& grant, std::size_t block) {
+Status LocalShard::ApplyRoundBlock(const Update& update, const RoundGrant& grant, std::size_t block,
+                                   std::uint64_t round_before) {
   float* values;
   float* slots[kMaxSlots];
   BlockPointers(block, &values, slots);
@@ -194,9 +213,15 @@ void LocalShard::ApplyRoundBlock(const Update& update, const RoundGrant& grant, 
     me.undo_tag.store(UndoTag(grant.round, block), std::memory_order_release);
   }
   Failpoint("round.saved");
+  // Again, as late as can be: from here to the end of the block nobody can stop us.
+  PASSEL_RETURN_IF_ERROR(CheckAlive());
   ApplyBlock(update, block);
   Failpoint("round.applied");
-  memory_.blocks[block].round.store(grant.round, std::memory_order_release);
+  // Release, paired with the acquire of who finds the block done. A compare-and-swap: if we were
+  // fenced off and the rounds went on, this must not set the block back.
+  memory_.blocks[block].round.compare_exchange_strong(
+      round_before, grant.round, std::memory_order_release, std::memory_order_relaxed);
+  return {};
 }
 
 Status LocalShard::ClaimAndApplyRoundBlock(const Update& update, const RoundGrant& grant,
@@ -212,9 +237,10 @@ Status LocalShard::ClaimAndApplyRoundBlock(const Update& update, const RoundGran
     half_applied = true;
   }
   PASSEL_RETURN_IF_ERROR(CheckAlive());  // fenced off: the claim is void, others take it over
-  if (block.round.load(std::memory_order_acquire) < grant.round) {
+  const std::uint64_t round_before = block.round.load(std::memory_order_acquire);
+  if (round_before < grant.round) {
     if (half_applied) RestoreHalfAppliedBlock(grant.round, b);
-    ApplyRoundBlock(update, grant, b);
+    PASSEL_RETURN_IF_ERROR(ApplyRoundBlock(update, grant, b, round_before));
   }
   ReleaseClaim(block, MyClaim());
   *done = true;
@@ -242,6 +268,7 @@ Status LocalShard::ResolveOwnUndo(const Update& update, const RoundGrant& grant,
 
 Status LocalShard::ApplyRound(const RoundGrant& grant, Deadline deadline) {
   if (grant.count == 0 || completed_round() >= grant.round) return {};
+  Heartbeat();  // of this shard: the others' are not read here
   int count = 0;
   for (int k = 0; k < memory_.num_workers; ++k) {
     if (grant.Counts(k)) gradients_[static_cast<std::size_t>(count++)] = memory_.Gradient(k, 0);
@@ -287,7 +314,11 @@ void LocalShard::FinishRound(const RoundGrant& grant) {
 Status LocalShard::AwaitCompletion(std::uint64_t round, Deadline deadline) {
   const bool done = WaitFor(
       memory_.state->event, options_.spin, deadline,
-      [&] { return completed_round() >= round || stopped(); }, [&] { MarkDeadByKernel(memory_); });
+      [&] { return completed_round() >= round || stopped(); },
+      [&] {
+        Heartbeat();
+        MarkDeadByKernel(memory_);
+      });
   if (completed_round() >= round) return {};
   PASSEL_RETURN_IF_ERROR(CheckAlive());
   if (stopped()) return Cancelled("the job was stopped");

@@ -2,11 +2,31 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
+
 #include "base/clock.h"
 #include "base/failpoint.h"
 
 namespace passel {
 namespace {
+
+// Relaxed: who may read it was told by `state`; atomic only because a reader may come too late.
+void StoreIdentity(TaskSlot& task, ProcessIdentity who) {
+  std::atomic_ref(task.identity.pid).store(who.pid, std::memory_order_relaxed);
+  std::atomic_ref(task.identity.start_time).store(who.start_time, std::memory_order_relaxed);
+  std::atomic_ref(task.identity.pid_namespace).store(who.pid_namespace, std::memory_order_relaxed);
+}
+
+// A push that a life began and did not end counts as half applied, once.
+void SettlePushes(TaskSlot& task, std::uint64_t begun, std::uint64_t ended) {
+  WorkerCounters& c = task.counters;
+  if (begun > ended && c.pushes_ended.compare_exchange_strong(ended, begun)) {
+    c.half_applied.fetch_add(begun - ended, std::memory_order_relaxed);
+  }
+}
 
 void RecordEvent(const ShardMemory& memory, int worker, TaskState state) {
   EventRing& ring = *memory.events;
@@ -17,7 +37,7 @@ void RecordEvent(const ShardMemory& memory, int worker, TaskState state) {
   record.time_ns.store(MonotonicNs(), std::memory_order_relaxed);
   record.state.store(state.Pack(), std::memory_order_relaxed);
   record.worker.store(worker, std::memory_order_relaxed);
-  record.pid.store(memory.tasks[worker].identity.pid, std::memory_order_relaxed);
+  record.pid.store(LoadIdentity(memory.tasks[worker]).pid, std::memory_order_relaxed);
   record.global_step.store(memory.state->global_step.load(std::memory_order_relaxed),
                            std::memory_order_relaxed);
   record.number.store(number, std::memory_order_release);
@@ -43,6 +63,15 @@ bool GiveUpExpecting(const ShardMemory& memory, int worker) {
   return Transition(memory, worker, state, Phase::kEvicted);
 }
 
+ProcessIdentity LoadIdentity(const TaskSlot& task) {
+  auto& identity = const_cast<ProcessIdentity&>(task.identity);
+  ProcessIdentity who;
+  who.pid = std::atomic_ref(identity.pid).load(std::memory_order_relaxed);
+  who.start_time = std::atomic_ref(identity.start_time).load(std::memory_order_relaxed);
+  who.pid_namespace = std::atomic_ref(identity.pid_namespace).load(std::memory_order_relaxed);
+  return who;
+}
+
 TaskState StateOf(const ShardMemory& memory, int worker) {
   return TaskState::Unpack(memory.tasks[worker].state.load(std::memory_order_seq_cst));
 }
@@ -52,42 +81,58 @@ Result<std::uint32_t> Join(const ShardMemory& memory, int worker, const ProcessI
     return InvalidArgument(fmt::format("worker index {} is out of range: this job has {} workers",
                                        worker, memory.num_workers));
   }
+  if (who.pid <= 0) {
+    return Internal(fmt::format(
+        "worker/{} cannot join: its own entry in /proc is not readable (are file descriptors "
+        "short? see ulimit -n)",
+        worker));
+  }
   TaskSlot& task = memory.tasks[worker];
   TaskState seen = StateOf(memory, worker);
-  if (seen.phase == Phase::kRunning || seen.phase == Phase::kJoining) {
-    // A joining task may not have written its identity yet; its predecessor's says "dead" then, and
-    // of two tasks that join at once the one whose compare-and-swap comes second is told below.
-    const ProcessIdentity holder = task.identity;
-    if (seen.phase == Phase::kRunning && ProbeLiveness(holder) != Liveness::kDead) {
+  // Counted, not timed: it ends under a fake clock too.
+  for (int ms = 0; seen.phase == Phase::kJoining && ms < kJoinPatience.count(); ++ms) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    seen = StateOf(memory, worker);
+  }
+  if (seen.phase == Phase::kJoining) {
+    MarkDead(memory, worker, seen.epoch);
+    seen = StateOf(memory, worker);
+  }
+  if (seen.phase == Phase::kRunning) {
+    const ProcessIdentity holder = LoadIdentity(task);
+    if (ProbeLiveness(holder) != Liveness::kDead) {
       return AlreadyExists(fmt::format(
           "worker/{} is running already as process {}: stop it first or use another --task_index",
           worker, holder.pid));
     }
-    if (seen.phase == Phase::kRunning) MarkDead(memory, worker, seen.epoch);
+    MarkDead(memory, worker, seen.epoch);
     seen = StateOf(memory, worker);
   }
+  const Status lost = AlreadyExists(fmt::format(
+      "another process became worker/{} meanwhile, or this one took more than {} ms to join: start "
+      "only one",
+      worker, kJoinPatience.count()));
   const TaskState joining{seen.epoch + 1, Phase::kJoining};
   std::uint64_t expected = seen.Pack();
-  if (!task.state.compare_exchange_strong(expected, joining.Pack(), std::memory_order_seq_cst)) {
-    return AlreadyExists(
-        fmt::format("another process became worker/{} at the same moment: start only one", worker));
+  if (seen.phase == Phase::kJoining || seen.phase == Phase::kRunning ||
+      !task.state.compare_exchange_strong(expected, joining.Pack(), std::memory_order_seq_cst)) {
+    return lost;
   }
   Failpoint("join.claimed");
-  task.identity = who;
-  // A gradient of the life before must not be counted for ours. While we are joining no round is
-  // decided, so this comes before anybody looks.
-  task.arrived_round.store(0, std::memory_order_seq_cst);
+  // Whoever was kept from running for long may have been given up: the slot is another's then.
+  if (StateOf(memory, worker) != joining) return lost;
+  StoreIdentity(task, who);
   task.heartbeat_ns.store(MonotonicNs(), std::memory_order_relaxed);
+  // An evicted life that was killed afterwards: nobody counted its last push.
+  SettlePushes(task, task.counters.pushes_begun.load(std::memory_order_relaxed),
+               task.counters.pushes_ended.load(std::memory_order_relaxed));
   // A decision that somebody is preparing on what it saw of the life before must fail.
   std::uint64_t decision = memory.state->decision.load(std::memory_order_seq_cst);
   while (!memory.state->decision.compare_exchange_weak(
       decision, Decision::Unpack(decision).NextGeneration().Pack(), std::memory_order_seq_cst)) {
   }
   // Release (by the swap): who sees kRunning sees the identity.
-  if (!Transition(memory, worker, joining, Phase::kRunning)) {
-    return AlreadyExists(
-        fmt::format("another process became worker/{} at the same moment: start only one", worker));
-  }
+  if (!Transition(memory, worker, joining, Phase::kRunning)) return lost;
   return joining.epoch;
 }
 
@@ -97,15 +142,12 @@ bool Leave(const ShardMemory& memory, int worker, std::uint32_t epoch) {
 
 bool MarkDead(const ShardMemory& memory, int worker, std::uint32_t epoch) {
   if (Transition(memory, worker, {epoch, Phase::kJoining}, Phase::kDead)) return true;
+  // Read before the transition: after it the next life may be pushing already.
+  TaskSlot& task = memory.tasks[worker];
+  const std::uint64_t begun = task.counters.pushes_begun.load(std::memory_order_relaxed);
+  const std::uint64_t ended = task.counters.pushes_ended.load(std::memory_order_relaxed);
   if (!Transition(memory, worker, {epoch, Phase::kRunning}, Phase::kDead)) return false;
-  // Its only writer is gone, and exactly one caller gets here per life.
-  WorkerCounters& c = memory.tasks[worker].counters;
-  const std::uint64_t begun = c.pushes_begun.load(std::memory_order_relaxed);
-  const std::uint64_t ended = c.pushes_ended.load(std::memory_order_relaxed);
-  if (begun > ended) {
-    c.half_applied.fetch_add(begun - ended, std::memory_order_relaxed);
-    c.pushes_ended.store(begun, std::memory_order_relaxed);
-  }
+  SettlePushes(task, begun, ended);
   return true;
 }
 
@@ -118,7 +160,7 @@ int MarkDeadByKernel(const ShardMemory& memory) {
   for (int worker = 0; worker < memory.num_workers; ++worker) {
     const TaskState state = StateOf(memory, worker);
     if (state.phase != Phase::kRunning) continue;
-    if (ProbeLiveness(memory.tasks[worker].identity) != Liveness::kDead) continue;
+    if (ProbeLiveness(LoadIdentity(memory.tasks[worker])) != Liveness::kDead) continue;
     dead += MarkDead(memory, worker, state.epoch);
   }
   return dead;
@@ -135,8 +177,9 @@ std::vector<Member> Membership(const ShardMemory& memory) {
     member.phase = state.phase;
     member.epoch = state.epoch;
     if (state.phase != Phase::kExpected && state.phase != Phase::kJoining) {
-      member.pid = task.identity.pid;
-      member.heartbeat_age_ns = now - task.heartbeat_ns.load(std::memory_order_relaxed);
+      member.pid = LoadIdentity(task).pid;
+      const std::int64_t heartbeat = task.heartbeat_ns.load(std::memory_order_relaxed);
+      if (heartbeat != 0) member.heartbeat_age_ns = std::max<std::int64_t>(0, now - heartbeat);
     }
     member.local_steps = task.counters.local_steps.load(std::memory_order_relaxed);
     members.push_back(member);

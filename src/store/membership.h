@@ -14,6 +14,7 @@
 
 #pragma once
 
+#include <chrono>
 #include <vector>
 
 #include "base/process_identity.h"
@@ -23,9 +24,14 @@
 
 namespace passel {
 
-/// Makes `who` the worker with index `worker`. Returns its epoch.
+/// Joining takes microseconds and names nobody yet, so the kernel cannot be asked about it: a task
+/// that is seen joining for so long is taken for dead.
+inline constexpr std::chrono::milliseconds kJoinPatience{1000};
+
+/// Makes `who` the worker with index `worker`. Returns its epoch. Sleeps for up to kJoinPatience
+/// when another task died while it was joining.
 /// Errors: kAlreadyExists when a live task holds the identity, with its pid; kInvalidArgument when
-/// the index is out of range.
+/// the index is out of range; kInternal when `who` is nobody.
 Result<std::uint32_t> Join(const ShardMemory& memory, int worker, const ProcessIdentity& who);
 
 /// A clean end. False if this life had been ended by others before.
@@ -42,6 +48,10 @@ bool Evict(const ShardMemory& memory, int worker, std::uint32_t epoch);
 bool GiveUpExpecting(const ShardMemory& memory, int worker);
 
 TaskState StateOf(const ShardMemory& memory, int worker);
+
+/// Whose slot it is. Of use only together with an epoch: what is done to "the worker with this
+/// epoch" has no effect if the slot changed hands meanwhile.
+ProcessIdentity LoadIdentity(const TaskSlot& task);
 
 /// Asks the kernel about every running worker and marks those that are gone. Returns how many.
 int MarkDeadByKernel(const ShardMemory& memory);

@@ -9,7 +9,7 @@
 //            be open on the same variables. Stop() and the const functions may be called from any
 //            thread.
 // Errors     Returned, never thrown. After kUnavailable (a peer died) or kAborted (this task was
-//            evicted) reopen the store: retrying cannot help.
+//            evicted) Leave() and open the store anew: retrying cannot help.
 // Waits      Only WaitUntilInitialized(), Push() and Wait() block, and never beyond their deadline.
 
 #pragma once
@@ -138,9 +138,11 @@ class ParameterStore {
 
   /// Writes the first values: `fill` gets each variable in turn. Slot variables get their initial
   /// values. Opens the store to everyone who waits below. For the chief, once; a chief that comes
-  /// back finds initialized() and leaves the values alone.
+  /// back finds initialized(), leaves the values alone and waits below like everyone else.
+  /// Errors: kFailedPrecondition when the store is initialised already.
   virtual Status Initialize(const std::function<void(VarId, std::span<float>)>& fill) = 0;
   virtual bool initialized() const = 0;
+  /// Round modes: also finishes the round that members may have left half applied when they died.
   /// Errors: kDeadlineExceeded; kCancelled after Stop().
   virtual Status WaitUntilInitialized(Deadline deadline) = 0;
   /// This worker is done: rounds no longer wait for it. The store is closed.
@@ -149,7 +151,8 @@ class ParameterStore {
   // --- One step ----------------------------------------------------------------------------
 
   /// Costs nothing where memory is shared and `mode` is kView.
-  /// Errors: kCancelled after Stop(); kAborted when evicted.
+  /// Errors: kCancelled after Stop(); kAborted when evicted; kInvalidArgument for rows that do not
+  /// exist; kFailedPrecondition before Initialize() or WaitUntilInitialized() returned OK.
   virtual Result<ParamView> Pull(const Selection& what, PullMode mode) = 0;
 
   /// Yours until it is pushed.

@@ -54,6 +54,22 @@ struct TaskState {
   bool operator==(const TaskState&) const = default;
 };
 
+/// "My gradient for this round is ready", said by one life of a worker. The word is only ever
+/// raised, and a later life is the larger number: a former life that wakes up late neither passes
+/// for its successor nor takes back what that has said.
+struct Arrival {
+  std::uint32_t epoch = 0;  // 24 bits
+  std::uint64_t round = 0;  // 40 bits
+
+  std::uint64_t Pack() const {
+    return std::uint64_t{epoch & 0xffffff} << 40 | (round & 0xff'ffff'ffff);
+  }
+  /// True if `word` says so for this life, and this round or a later one.
+  static bool Says(std::uint64_t word, std::uint32_t epoch, std::uint64_t round) {
+    return word >> 40 == (epoch & 0xffffff) && (word & 0xff'ffff'ffff) >= round;
+  }
+};
+
 /// Counts of values: exact below 128, then eight buckets per power of two.
 struct Histogram {
   static constexpr int kExact = 128;
@@ -89,7 +105,7 @@ struct TaskSlot {
   ProcessIdentity identity;                       // valid in every phase but kExpected, kJoining
   std::atomic<std::int64_t> heartbeat_ns;         // MonotonicNs() of its last push or wait
 
-  alignas(128) std::atomic<std::uint64_t> arrived_round;  // last round its gradient is ready for
+  alignas(128) std::atomic<std::uint64_t> arrival;  // Arrival
   std::atomic<std::uint64_t> undo_tag;  // round << 24 | block + 1 of the saved block; 0: none
   // Members of the round this task proposes; [round & 1]. Stable while that round is applied.
   std::atomic<std::uint64_t> proposal[2][kMaskWords];

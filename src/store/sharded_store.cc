@@ -44,6 +44,10 @@ ShardedStore::ShardedStore(VariableTable table, Mode mode, int worker,
 ShardedStore::~ShardedStore() = default;
 
 Status ShardedStore::Initialize(const std::function<void(VarId, std::span<float>)>& fill) {
+  if (initialized()) {
+    return FailedPrecondition(
+        "the variables are initialised already: values are never rolled back");
+  }
   for (VarId id = 0; id < table_.size(); ++id) {
     const VariableInfo& v = table_[id];
     float* values = shards_[static_cast<std::size_t>(v.shard)]->values_for_initialization();
@@ -51,6 +55,7 @@ Status ShardedStore::Initialize(const std::function<void(VarId, std::span<float>
   }
   // The lead last: it is what the others look at first.
   for (std::size_t s = shards_.size(); s-- > 0;) PASSEL_RETURN_IF_ERROR(shards_[s]->Open());
+  entered_ = true;
   return {};
 }
 
@@ -61,7 +66,9 @@ bool ShardedStore::initialized() const {
 
 Status ShardedStore::WaitUntilInitialized(Deadline deadline) {
   for (const auto& shard : shards_) PASSEL_RETURN_IF_ERROR(shard->WaitUntilInitialized(deadline));
-  return IsRoundMode(mode_) ? FinishInterruptedRound(deadline) : Status();
+  if (IsRoundMode(mode_)) PASSEL_RETURN_IF_ERROR(FinishInterruptedRound(deadline));
+  entered_ = true;
+  return {};
 }
 
 // A round was decided, then members died: it must be complete before this worker's gradient slot,
@@ -84,9 +91,31 @@ Status ShardedStore::Leave() {
   return first;
 }
 
+Status ShardedStore::CheckSelection(const Selection& what) const {
+  for (const Selection::Rows& rows : what.rows()) {
+    if (rows.variable >= table_.size()) {
+      return InvalidArgument(fmt::format("there is no variable {}, the last one is {}",
+                                         rows.variable, table_.size() - 1));
+    }
+    const VariableInfo& v = table_[rows.variable];
+    if (rows.first_row < 0 || rows.rows < 0 || v.shape.empty() ||
+        rows.first_row > v.shape[0] - rows.rows) {
+      return InvalidArgument(fmt::format("\"{}\" has {} rows: {} rows from row {} on do not exist",
+                                         v.name, v.shape.empty() ? 0 : v.shape[0], rows.rows,
+                                         rows.first_row));
+    }
+  }
+  return {};
+}
+
 Result<ParamView> ShardedStore::Pull(const Selection& what, PullMode mode) {
   if (stopped()) return Cancelled("the job was stopped");
   PASSEL_RETURN_IF_ERROR(lead().CheckAlive());
+  if (!entered_) {
+    return FailedPrecondition(
+        "this task has not seen the variables initialised: call WaitUntilInitialized() first");
+  }
+  PASSEL_RETURN_IF_ERROR(CheckSelection(what));
   const std::uint32_t stamp = next_stamp_++;
   Versions& versions = pulled_[stamp % kStamps];
   for (std::size_t s = 0; s < shards_.size(); ++s) versions[s] = shards_[s]->version();
@@ -113,11 +142,6 @@ Result<ParamView> ShardedStore::Pull(const Selection& what, PullMode mode) {
     for (const Selection::Rows& rows : what.rows()) {
       const VariableInfo& v = table_[rows.variable];
       const std::int64_t row = RowElements(v);
-      if (rows.first_row < 0 || rows.rows < 0 || v.shape.empty() ||
-          rows.first_row > v.shape[0] - rows.rows) {
-        return InvalidArgument(fmt::format("rows {} to {} of \"{}\" do not exist", rows.first_row,
-                                           rows.first_row + rows.rows, v.name));
-      }
       copy_rows(rows.variable, static_cast<std::size_t>(rows.first_row * row),
                 static_cast<std::size_t>(rows.rows * row));
     }
@@ -153,7 +177,7 @@ std::uint64_t ShardedStore::Staleness(const Versions& at_apply, std::uint32_t st
 
 Result<Ticket> ShardedStore::Push(const GradientBuffer& gradient, std::uint32_t stamp,
                                   Deadline deadline) {
-  PASSEL_CHECK(next_stamp_ - stamp <= kStamps, "the pull of this gradient is too long ago");
+  PASSEL_CHECK(next_stamp_ - stamp - 1 < kStamps, "the pull of this gradient is too long ago");
   PASSEL_CHECK(!round_open_, "Wait() for the last push first");
   const std::int64_t begin = MonotonicNs();
   WorkerCounters& count = counters();
@@ -202,17 +226,21 @@ Result<PushOutcome> ShardedStore::FinishRound(Deadline deadline) {
 
   PushOutcome outcome;
   outcome.applied = grant->Counts(worker_);
-  if (outcome.applied) {
+  if (grant->count > 0) {
+    // Counted or not: the next gradient must not come before this round is over, and the members of
+    // the round may have died.
     for (const auto& shard : shards_) PASSEL_RETURN_IF_ERROR(shard->ApplyRound(*grant, deadline));
     lead().FinishRound(*grant);
+  } else {
+    PASSEL_RETURN_IF_ERROR(lead().AwaitCompletion(round_, deadline));
+  }
+  if (outcome.applied) {
     Versions at_apply;
     at_apply.fill(round_ - 1);
     outcome.staleness = Staleness(at_apply, round_stamp_);
     Record(count.staleness, outcome.staleness);
   } else {
-    // It came too late. The next gradient must not come before this round is over.
-    PASSEL_RETURN_IF_ERROR(lead().AwaitCompletion(round_, deadline));
-    Increment(count.dropped);
+    Increment(count.dropped);  // it came too late
   }
   outcome.version = round_;
   outcome.global_step = static_cast<std::int64_t>(round_);
@@ -226,7 +254,10 @@ Result<PushOutcome> ShardedStore::FinishRound(Deadline deadline) {
 }
 
 std::int64_t ShardedStore::global_step() const { return lead().global_step(); }
-void ShardedStore::Stop() { lead().Stop(); }
+void ShardedStore::Stop() {
+  // The lead's word is the one that counts; the others' ends waits for blocks there.
+  for (const auto& shard : shards_) shard->Stop();
+}
 bool ShardedStore::stopped() const { return lead().stopped(); }
 std::vector<Member> ShardedStore::membership() const { return lead().membership(); }
 std::vector<Member> ShardedStore::WaitingFor() const {

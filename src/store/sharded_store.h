@@ -48,6 +48,7 @@ class ShardedStore final : public ParameterStore {
 
   Shard& lead() { return *shards_[0]; }
   const Shard& lead() const { return *shards_[0]; }
+  Status CheckSelection(const Selection& what) const;
   Status FinishInterruptedRound(Deadline deadline);
   Result<PushOutcome> PushNow(int slot, std::uint32_t stamp, Deadline deadline);
   Result<PushOutcome> FinishRound(Deadline deadline);
@@ -68,7 +69,8 @@ class ShardedStore final : public ParameterStore {
   std::uint64_t round_ = 0;        // the round of the open ticket
   std::uint32_t round_stamp_ = 0;  // its pull
   bool round_open_ = false;
-  PushOutcome outcome_;  // of the last ticket, async modes
+  bool entered_ = false;  // Initialize() or WaitUntilInitialized() returned OK
+  PushOutcome outcome_;   // of the last ticket, async modes
 };
 
 }  // namespace passel

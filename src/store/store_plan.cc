@@ -120,6 +120,12 @@ Result<StorePlan> PlanFromJson(const std::string& text) {
     PASSEL_ASSIGN_OR_RETURN(
         plan.variables, VariableTable::Build(std::move(variables), json.at("shards").get<int>()));
     PASSEL_RETURN_IF_ERROR(plan.Validate());
+    // Numbers that wrapped or were cut, flags that are numbers, unknown settings.
+    if (nlohmann::json::parse(ToJson(plan)) != json) {
+      return InvalidArgument(
+          "the plan of the store says more than this build understands, or a number does not fit: "
+          "start all tasks from the same build of passel");
+    }
     return plan;
   } catch (const nlohmann::json::exception& error) {
     return InvalidArgument(fmt::format("the plan of the store is not readable: {}", error.what()));

@@ -27,6 +27,14 @@ Result<VariableTable> VariableTable::Build(std::vector<VariableInfo> variables, 
       return InvalidArgument(fmt::format("variable names have 1 to {} bytes, \"{}\" has {}",
                                          kMaxNameBytes, v.name, v.name.size()));
     }
+    for (const char c : v.name + v.logical) {
+      if (c <= ' ' || c > '~') {
+        return InvalidArgument(
+            fmt::format("variable names are printable ASCII without spaces, this one has byte "
+                        "{:#04x} after \"{}\"",
+                        static_cast<unsigned char>(c), v.name.substr(0, v.name.find(c))));
+      }
+    }
     if (!names.insert(v.name).second) {
       return InvalidArgument(
           fmt::format("two variables are named \"{}\": names are unique", v.name));
