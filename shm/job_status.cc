@@ -62,8 +62,9 @@ std::string_view PhaseName(Phase phase) {
   return "unknown";
 }
 
-JobStatus ReadJobStatus(const Arena& arena) {
-  const ShardMemory& memory = arena.memory();
+JobStatus ReadJobStatus(const Arena& arena) { return ReadJobStatus(arena.memory()); }
+
+JobStatus ReadJobStatus(const ShardMemory& memory) {
   JobStatus status;
   status.global_step = Read(memory.state->global_step);
   status.version = Read(memory.state->version);

@@ -35,6 +35,7 @@ struct JobStatus {
 
 /// Of the lead's arena.
 JobStatus ReadJobStatus(const Arena& arena);
+JobStatus ReadJobStatus(const ShardMemory& memory);
 
 /// The same, and the last events, as a JSON object.
 std::string DescribeJob(const Arena& arena);

@@ -76,10 +76,7 @@ PsHost::End PsHost::Serve(int stop_fd) {
     const std::vector<int> ready =
         server_.Poll(-1, watched, Deadline::After(arena_ ? kProbeEvery : kProbeEvery * 4));
     for (const int fd : ready) {
-      if (fd == stop_fd) {
-        if (arena_) Stop();
-        return End::kStopped;
-      }
+      if (fd == stop_fd) return End::kStopped;
       // We asked nothing, so readable means closed.
       const auto link = std::find_if(links_.begin(), links_.end(),
                                      [fd](const Link& l) { return l.client.fd() == fd; });
@@ -110,6 +107,22 @@ PsHost::End PsHost::Serve(int stop_fd) {
     const bool stopped = memory.state->stop.load(std::memory_order_acquire) != 0;
     if (stopped || now - nobody_since_ns > options_.rejoin_limit.count()) return End::kSomeDied;
   }
+}
+
+bool PsHost::AnyWorkerDone() const {
+  if (!arena_) return false;
+  const std::vector<Member> members = Membership(arena_->memory());
+  return std::any_of(members.begin(), members.end(),
+                     [](const Member& m) { return m.phase == Phase::kDone; });
+}
+
+std::string PsHost::DescribeWorkers() const {
+  std::string text;
+  if (!arena_) return text;
+  for (const Member& m : Membership(arena_->memory())) {
+    text += fmt::format("{}worker/{} {}", text.empty() ? "" : ", ", m.worker, PhaseName(m.phase));
+  }
+  return text;
 }
 
 Status PsHost::Admit(const Peer& peer) {

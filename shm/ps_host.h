@@ -56,7 +56,11 @@ class PsHost final : private RendezvousHandler {
   /// Serves until the job is over. `stop_fd` becomes readable when this ps shall end.
   End Serve(int stop_fd);
 
-  bool has_arena() const { return arena_.has_value(); }
+  /// Asks the workers to leave after their current step.
+  void StopJob() { Stop(); }
+  bool AnyWorkerDone() const;
+  /// "worker/0 done, worker/1 dead"
+  std::string DescribeWorkers() const;
 
  private:
   Status Admit(const Peer& peer) override;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/denormals.h"
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "data/samplers.h"

@@ -1,0 +1,36 @@
+// progress.h - tells a person how the job goes: a live line on a terminal, plain lines elsewhere.
+
+#pragma once
+
+#include <cstdint>
+#include <deque>
+
+#include "shm/job_status.h"
+
+namespace passel {
+
+class Progress {
+ public:
+  /// Writes to standard error. `train_steps`: global steps of the job.
+  explicit Progress(std::int64_t train_steps);
+  ~Progress();
+
+  /// At most four times a second on a terminal, once in two seconds elsewhere.
+  void Update(const shm::JobStatus& status);
+  /// Ends the live line, so that other output starts on a line of its own.
+  void Finish();
+
+ private:
+  struct Sample {
+    std::int64_t ns;
+    std::uint64_t local_steps;
+    std::int64_t global_step;
+  };
+  const std::int64_t train_steps_;
+  const bool terminal_;
+  std::deque<Sample> recent_;  // of the last five seconds
+  std::int64_t next_ns_ = 0;
+  bool line_open_ = false;
+};
+
+}  // namespace passel

@@ -1,0 +1,44 @@
+// report.h - what a job achieved: for people, and as JSON for programs.
+
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "shm/job_status.h"
+#include "train/worker_loop.h"
+
+namespace passel {
+
+struct JobReport {
+  std::string job_id, mode, device = "cpu", model, optimizer, data;
+  int ps = 0;
+  bool pinned = false;
+  bool interrupted = false;
+  int exit_code = 0;
+  int ps_restarts = 0;
+  double seconds = 0;          ///< from the start of the program to the end of the last worker
+  double startup_seconds = 0;  ///< from the start of the program to the first step
+  std::optional<TestResult> test;
+  shm::JobStatus status;
+  std::vector<std::string> worker_exits;
+  std::vector<std::string> notes;
+
+  /// Between the first and the last step of all workers; 0 without steps.
+  double TrainingSeconds() const;
+  /// Local steps of all workers a second.
+  double StepsPerSecond() const;
+  /// Global steps a second.
+  double UpdatesPerSecond() const;
+};
+
+/// A few lines for a person.
+std::string Summary(const JobReport& report);
+/// The JSON text of --report.
+std::string ToJson(const JobReport& report);
+/// Errors: those of WriteFileAtomically().
+Status WriteReport(const std::string& path, const JobReport& report);
+
+}  // namespace passel

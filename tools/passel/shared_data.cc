@@ -1,0 +1,70 @@
+#include "tools/passel/shared_data.h"
+
+#include <fmt/core.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <span>
+
+#include "base/hash.h"
+#include "base/memory_file.h"
+
+namespace passel {
+
+SharedData::SharedData(SharedData&& other) noexcept
+    : fd_(std::move(other.fd_)),
+      base_(std::exchange(other.base_, nullptr)),
+      bytes_(other.bytes_),
+      data_(other.data_) {}
+
+SharedData::~SharedData() {
+  if (base_ != nullptr) ::munmap(const_cast<void*>(base_), bytes_);
+}
+
+Result<SharedData> SharedData::Load(const std::string& dir) {
+  PASSEL_ASSIGN_OR_RETURN(const std::size_t bytes, DatasetBytes(dir));
+  PASSEL_ASSIGN_OR_RETURN(const MemoryBudget budget, ReadMemoryBudget());
+  PASSEL_ASSIGN_OR_RETURN(MemoryFile file, CreateMemoryFile("passel.data", bytes, HugePages::kOff,
+                                                            budget, MemoryFileUse::kOneWriter));
+  void* base = ::mmap(nullptr, file.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.fd.get(), 0);
+  if (base == MAP_FAILED) return ErrnoStatus(errno, "cannot map memory for the data set");
+  const Status loaded = LoadIdxDirectoryInto(dir, {static_cast<std::byte*>(base), bytes});
+  ::munmap(base, file.bytes);
+  PASSEL_RETURN_IF_ERROR(loaded);
+  PASSEL_RETURN_IF_ERROR(SealAgainstWriting(file.fd.get()));
+  return Map(std::move(file.fd));
+}
+
+Result<SharedData> SharedData::Map(FileDescriptor fd) {
+  std::size_t bytes = 0;
+  PASSEL_RETURN_IF_ERROR(CheckSeals(fd.get(), &bytes));
+  void* base = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, fd.get(), 0);
+  if (base == MAP_FAILED) return ErrnoStatus(errno, "cannot map the data set");
+  SharedData shared(std::move(fd), base, bytes);
+  PASSEL_ASSIGN_OR_RETURN(shared.data_,
+                          Dataset::View({static_cast<const std::byte*>(base), bytes}));
+  return shared;
+}
+
+Result<std::string> DataKey(const std::string& dir) {
+  PASSEL_ASSIGN_OR_RETURN(const auto files, FindIdxFiles(dir));
+  Fnv1a hash;
+  for (const std::string& file : files) {
+    char* real = ::realpath(file.c_str(), nullptr);
+    struct stat info;
+    if (real == nullptr || ::stat(real, &info) != 0) {
+      std::free(real);
+      return ErrnoStatus(errno, fmt::format("cannot stat {}", file));
+    }
+    hash.AddText(real);
+    hash.AddNumber(static_cast<std::uint64_t>(info.st_size));
+    hash.AddNumber(static_cast<std::uint64_t>(info.st_mtim.tv_sec));
+    hash.AddNumber(static_cast<std::uint64_t>(info.st_mtim.tv_nsec));
+    std::free(real);
+  }
+  return fmt::format("idx-{:016x}", hash.value());
+}
+
+}  // namespace passel

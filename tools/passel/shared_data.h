@@ -1,0 +1,41 @@
+// shared_data.h - the data set in one read-only memory file that all tasks of the host map.
+
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/file_descriptor.h"
+#include "base/status.h"
+#include "data/dataset.h"
+
+namespace passel {
+
+class SharedData {
+ public:
+  /// Reads the four IDX files of `dir` into a sealed memory file.
+  static Result<SharedData> Load(const std::string& dir);
+  /// Maps the memory file of another task. Errors: those of Dataset::View(); kFailedPrecondition
+  /// when it is not sealed.
+  static Result<SharedData> Map(FileDescriptor fd);
+
+  SharedData(SharedData&& other) noexcept;
+  SharedData& operator=(SharedData&&) = delete;
+  ~SharedData();
+
+  const Dataset& data() const { return *data_; }
+  int fd() const { return fd_.get(); }
+
+ private:
+  SharedData(FileDescriptor fd, const void* base, std::size_t bytes)
+      : fd_(std::move(fd)), base_(base), bytes_(bytes) {}
+  FileDescriptor fd_;
+  const void* base_ = nullptr;
+  std::size_t bytes_ = 0;
+  std::optional<Dataset> data_;
+};
+
+/// Names the contents of `dir`: paths, sizes and times of its files. Errors: kNotFound.
+Result<std::string> DataKey(const std::string& dir);
+
+}  // namespace passel

@@ -1,0 +1,107 @@
+// supervisor.h - one command, a whole job: starts ps and workers, looks after them, ends cleanly.
+//
+// The supervisor never trains and is on the path of no update. It binds the sockets of the ps
+// tasks, so workers can connect before a ps is up; it holds every arena, so a ps that is killed is
+// started again on the same one; it reads progress straight from the arena.
+
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/file_descriptor.h"
+#include "base/status.h"
+#include "base/subprocess.h"
+#include "cluster/cluster_spec.h"
+#include "shm/arena.h"
+#include "shm/job_status.h"
+#include "shm/job_token.h"
+#include "tools/passel/job_flags.h"
+#include "tools/passel/progress.h"
+#include "tools/passel/shared_data.h"
+#include "tools/passel/signals.h"
+
+namespace passel {
+
+struct SupervisorOptions {
+  std::string job_id;
+  int ps = 1;
+  int workers = 2;
+  bool pin = true;       ///< one core for each worker, where there are enough
+  int max_restarts = 0;  ///< of each worker; a ps is always started again
+  double grace = 25;     ///< seconds from the wish to end to SIGKILL
+};
+
+/// How a job ended.
+struct JobOutcome {
+  int exit_code = 0;
+  bool interrupted = false;               ///< by a signal or by `passel ctl stop`
+  std::vector<std::string> notes;         ///< sentences about what did not go as planned
+  std::vector<std::string> worker_exits;  ///< [workers] "exited with 0", ...
+  int ps_restarts = 0;
+  bool pinned = false;
+};
+
+class Supervisor {
+ public:
+  Supervisor(const SupervisorOptions& options, const JobFlags& flags, const JobConfig& config,
+             const SharedData& data, SignalEvents& signals);
+  ~Supervisor();
+
+  /// Starts everything. Errors: kAlreadyExists when the job id is in use.
+  Status Start();
+  /// Until the last worker has ended. `progress` is told every 250 ms.
+  JobOutcome Run(Progress& progress);
+
+  /// The arenas, in order of their shards; empty if the job never got so far. They outlive the
+  /// tasks.
+  const std::vector<std::unique_ptr<shm::Arena>>& arenas() const { return arenas_; }
+
+ private:
+  struct Child {
+    std::string job;  // "ps" or "worker"
+    int index = 0;
+    std::optional<Subprocess> process;
+    std::optional<ExitState> last_exit;
+    int starts = 0;
+    std::string Name() const { return job + "/" + std::to_string(index); }
+  };
+  class ArenaFetcher;
+
+  Status StartChild(Child& child);
+  void HandleExit(Child& child, const ExitState& exit);
+  void HandleWorkerExit(Child& child, const ExitState& exit);
+  void HandlePsExit(Child& child, const ExitState& exit);
+  void HandleSignal(int signal);
+  void FetchArenas();
+  void MarkDeadEverywhere(int worker);
+  void BeginStopping(int exit_code, bool interrupted);
+  void KillAll();
+  bool AnyRunning(const std::string& job) const;
+  void EndPs();
+
+  const SupervisorOptions options_;
+  const JobFlags& flags_;
+  const JobConfig& config_;
+  const SharedData& data_;
+  SignalEvents& signals_;
+  ClusterSpec spec_;
+  std::string ps_hosts_, worker_hosts_;
+  shm::JobToken token_;
+  FileDescriptor token_file_;
+  std::vector<FileDescriptor> listening_;  // [ps]
+  std::vector<Child> children_;            // ps first
+  std::vector<std::unique_ptr<shm::Arena>> arenas_;
+  std::unique_ptr<ArenaFetcher> fetcher_;
+  std::vector<int> cpus_;
+  JobOutcome outcome_;
+  bool stopping_ = false;
+  bool killed_ = false;
+  std::int64_t kill_at_ns_ = 0;
+};
+
+}  // namespace passel

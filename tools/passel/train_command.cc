@@ -1,0 +1,282 @@
+// `passel train` and `passel launch`: a whole job on this host with one command.
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <memory>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/subprocess.h"
+#include "cluster/cluster_spec.h"
+#include "compute/cpu_backend.h"
+#include "data/locate.h"
+#include "store/in_process_store.h"
+#include "tools/passel/commands.h"
+#include "tools/passel/exit_code.h"
+#include "tools/passel/job_flags.h"
+#include "tools/passel/progress.h"
+#include "tools/passel/report.h"
+#include "tools/passel/shared_data.h"
+#include "tools/passel/single_process.h"
+#include "tools/passel/supervisor.h"
+#include "train/saved_model.h"
+
+namespace passel {
+namespace {
+
+struct TrainFlags {
+  JobFlags job;
+  int ps = 1;
+  int workers = 2;
+  std::vector<std::string> roles;  // launch: "ps=1", "worker=4"
+  std::string job_id;
+  std::string pin = "cores";
+  int max_restarts = 0;
+  double grace = 25;
+  std::string save;
+  std::string report;
+};
+
+int Fail(const Status& status) {
+  LogError("{}", status.message());
+  return ExitCodeFor(status);
+}
+
+// "ps=1" "worker=4"
+Status ReadRoles(TrainFlags* flags) {
+  flags->ps = 0;
+  flags->workers = 0;
+  for (const std::string& role : flags->roles) {
+    const std::size_t equals = role.find('=');
+    const std::string name = role.substr(0, equals);
+    int count = -1;
+    if (equals != std::string::npos) {
+      const char* end = role.data() + role.size();
+      const auto [stop, error] = std::from_chars(role.data() + equals + 1, end, count);
+      if (error != std::errc() || stop != end) count = -1;
+    }
+    if (count < 0 || (name != "ps" && name != "worker")) {
+      return InvalidArgument(
+          fmt::format("\"{}\" is not ps=COUNT or worker=COUNT: for example  passel launch ps=1 "
+                      "worker=4",
+                      role));
+    }
+    (name == "ps" ? flags->ps : flags->workers) = count;
+  }
+  return {};
+}
+
+Status CheckTrainFlags(const TrainFlags& f) {
+  if (f.workers < 1 || f.workers > kMaxWorkers) {
+    return InvalidArgument(
+        fmt::format("--workers is 1 to {}, not {}: change it", kMaxWorkers, f.workers));
+  }
+  if (f.ps < 0 || f.ps > kMaxShards) {
+    return InvalidArgument(fmt::format("--ps is 0 to {}, not {}: change it", kMaxShards, f.ps));
+  }
+  if (f.ps == 0 && f.workers != 1) {
+    return InvalidArgument(fmt::format(
+        "without a ps there is one worker, not {}: use --ps 1, or --workers 1", f.workers));
+  }
+  if (f.pin != "cores" && f.pin != "none") {
+    return InvalidArgument(fmt::format("--pin {} is not known: use one of cores, none", f.pin));
+  }
+  if (f.max_restarts < 0 || f.max_restarts > 1000) {
+    return InvalidArgument(
+        fmt::format("--max_restarts is 0 to 1000, not {}: change it", f.max_restarts));
+  }
+  if (f.grace < 0.1 || f.grace > 3600) {
+    return InvalidArgument(fmt::format("--grace is 0.1 to 3600 s, not {}: change it", f.grace));
+  }
+  return f.job_id.empty() ? Status() : ValidateJobId(f.job_id);
+}
+
+// What a finished job leaves: accuracy, file, report, summary.
+int Conclude(const TrainFlags& flags, const JobConfig& config, const SharedData& data,
+             ParameterParts parts, JobReport& report) {
+  if (!parts.empty()) {
+    Result<std::unique_ptr<Backend>> backend = CreateCpuBackend();
+    if (!backend.ok()) return Fail(backend.status());
+    Result<std::unique_ptr<Model>> model = Model::Create(config.model, **backend, 500);
+    if (!model.ok()) return Fail(model.status());
+    Result<TestResult> test = EvaluateTest(**model, data.data(), parts);
+    if (!test.ok()) return Fail(test.status());
+    report.test = *test;
+  }
+  if (!flags.save.empty() && parts.empty()) {
+    report.notes.push_back(
+        fmt::format("nothing was saved to {}: the job ended before its variables were initialised",
+                    flags.save));
+  } else if (!flags.save.empty()) {
+    const Status saved =
+        SaveModel(flags.save, config.model, parts,
+                  {{"global_step", std::to_string(report.status.global_step)},
+                   {"mode", report.mode},
+                   {"optimizer", report.optimizer},
+                   {"test_accuracy", fmt::format("{:.4f}", report.test->accuracy)}});
+    if (!saved.ok()) {
+      LogError("{}", saved.message());
+      report.notes.push_back(saved.message());
+      if (report.exit_code == kExitDone) report.exit_code = kExitFailed;
+    }
+  }
+  report.seconds = 1e-9 * static_cast<double>(MonotonicNs() - g_program_start_ns);
+  if (!flags.report.empty()) {
+    const Status written = WriteReport(flags.report, report);
+    if (!written.ok()) {
+      LogError("{}", written.message());
+      if (report.exit_code == kExitDone) report.exit_code = kExitFailed;
+    }
+  }
+  if (report.status.local_steps > 0) fmt::print("{}", Summary(report));
+  if (!flags.save.empty() && !parts.empty()) fmt::print("saved {}\n", flags.save);
+  std::fflush(stdout);
+  return report.exit_code;
+}
+
+Result<DataLocation> FindData(const JobFlags& flags) {
+  LocateOptions where;
+  where.data_dir = flags.data_dir;
+  PASSEL_ASSIGN_OR_RETURN(DataLocation location, LocateData(where));
+  if (location.origin == DataOrigin::kGenerated) {
+    LogWarning("{}", location.why);
+  } else {
+    LogInfo("{}", location.why);
+  }
+  return location;
+}
+
+int Train(TrainFlags& flags) {
+  Result<JobConfig> config = CheckJobFlags(flags.job);
+  if (!config.ok()) return Fail(config.status());
+  if (Status status = CheckTrainFlags(flags); !status.ok()) return Fail(status);
+  // Before any thread starts, so that all of them leave the signals to us.
+  Result<SignalEvents> signals = SignalEvents::Create();
+  if (!signals.ok()) return Fail(signals.status());
+  Result<DataLocation> location = FindData(flags.job);
+  if (!location.ok()) return Fail(location.status());
+  Result<SharedData> data = SharedData::Load(location->dir);
+  if (!data.ok()) return Fail(data.status());
+  if (Status status = FitToData(data->data(), &*config); !status.ok()) return Fail(status);
+  const Result<StorePlan> plan = MakePlan(*config, std::max(1, flags.ps), flags.workers);
+  if (!plan.ok()) return Fail(plan.status());
+  const Result<ModelLayout> layout = ModelLayout::Make(config->model, plan->variables);
+  if (!layout.ok()) return Fail(layout.status());
+
+  JobReport report;
+  report.job_id = flags.job_id.empty() ? fmt::format("job-{}", ::getpid()) : flags.job_id;
+  report.mode = ModeName(config->mode);
+  report.model = flags.job.model;
+  report.optimizer = OptimizerName(config->optimizer.kind);
+  report.data = location->dir;
+  report.ps = flags.ps;
+  Progress progress(config->worker.train_steps);
+  std::vector<std::vector<RowPart>> parts;
+  if (flags.ps == 0) {
+    SingleProcessJob job(*config, *plan, *layout, *data, *signals);
+    if (Status status = job.Run(progress, &report); !status.ok()) {
+      progress.Finish();
+      return Fail(status);
+    }
+    progress.Finish();
+    const std::vector<const float*> values = job.values();
+    layout->Bind(values, &parts);
+    return Conclude(flags, *config, *data, parts, report);
+  }
+
+  SupervisorOptions options;
+  options.job_id = report.job_id;
+  options.ps = flags.ps;
+  options.workers = flags.workers;
+  options.pin = flags.pin == "cores";
+  options.max_restarts = flags.max_restarts;
+  options.grace = flags.grace;
+  Supervisor supervisor(options, flags.job, *config, *data, *signals);
+  LogInfo("job {}: {} ps, {} workers, mode {}, {} parameters", report.job_id, flags.ps,
+          flags.workers, report.mode, plan->variables.TotalElements());
+  if (Status status = supervisor.Start(); !status.ok()) return Fail(status);
+  const JobOutcome outcome = supervisor.Run(progress);
+  progress.Finish();
+  report.exit_code = outcome.exit_code;
+  report.interrupted = outcome.interrupted;
+  report.pinned = outcome.pinned;
+  report.ps_restarts = outcome.ps_restarts;
+  report.worker_exits = outcome.worker_exits;
+  report.notes = outcome.notes;
+  if (!supervisor.arenas().empty()) {
+    report.status = shm::ReadJobStatus(*supervisor.arenas()[0]);
+    std::int64_t first = 0;
+    for (const shm::WorkerStatus& w : report.status.workers) {
+      if (w.first_step_ns != 0 && (first == 0 || w.first_step_ns < first)) first = w.first_step_ns;
+    }
+    if (first != 0) report.startup_seconds = 1e-9 * static_cast<double>(first - g_program_start_ns);
+    std::vector<const float*> values;
+    for (const auto& arena : supervisor.arenas()) values.push_back(arena->memory().values);
+    if (report.status.initialized) layout->Bind(values, &parts);
+  }
+  return Conclude(flags, *config, *data, parts, report);
+}
+
+void AddCommonFlags(CLI::App& command, TrainFlags* flags) {
+  command
+      .add_option("--job_id", flags->job_id,
+                  "Name of the job for passel ctl; default job-<process id>")
+      ->group("Job");
+  command
+      .add_option("--pin", flags->pin,
+                  "cores: each worker on a core of its own, where there are enough; none")
+      ->group("Job")
+      ->capture_default_str();
+  command
+      .add_option("--max_restarts", flags->max_restarts,
+                  "How often a worker that died is started again (a ps always is)")
+      ->group("Job")
+      ->capture_default_str();
+  command
+      .add_option("--grace", flags->grace,
+                  "Seconds that tasks get to end after Ctrl-C before they are killed")
+      ->group("Job")
+      ->capture_default_str();
+  command
+      .add_option("--save", flags->save,
+                  "Write the trained variables to this .safetensors file, after Ctrl-C too")
+      ->group("Job");
+  command.add_option("--report", flags->report, "Write the results as JSON to this file")
+      ->group("Job");
+  AddJobFlags(command, &flags->job);
+}
+
+}  // namespace
+
+void AddTrainCommand(CLI::App& app, Run* run) {
+  auto flags = std::make_shared<TrainFlags>();
+  CLI::App* command =
+      app.add_subcommand("train", "Train on this host: ps, workers and all, with one command");
+  command->add_option("--ps", flags->ps, "ps tasks; 0: one process without a ps")
+      ->group("Job")
+      ->capture_default_str();
+  command->add_option("--workers", flags->workers, "Worker tasks")
+      ->group("Job")
+      ->capture_default_str();
+  AddCommonFlags(*command, flags.get());
+  command->callback([flags, run] { *run = [flags] { return Train(*flags); }; });
+}
+
+void AddLaunchCommand(CLI::App& app, Run* run) {
+  auto flags = std::make_shared<TrainFlags>();
+  CLI::App* command = app.add_subcommand(
+      "launch", "The same with explicit roles: passel launch ps=2 worker=4 [flags of train]");
+  command->add_option("roles", flags->roles, "ps=COUNT worker=COUNT")->required()->group("Job");
+  AddCommonFlags(*command, flags.get());
+  command->callback([flags, run] {
+    *run = [flags] {
+      if (Status status = ReadRoles(flags.get()); !status.ok()) return Fail(status);
+      return Train(*flags);
+    };
+  });
+}
+
+}  // namespace passel
