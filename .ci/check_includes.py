@@ -5,7 +5,8 @@ Reads every C++ file of src, shm, fabric, bench, tests and tools and reports, as
   - an include of a folder that the including folder may not know (table ALLOWED below),
   - an include of our own that is not written from an include root, or names no file,
   - a cycle of includes,
-  - a heavy library in a header of src, shm or fabric, a header without #pragma once,
+  - a heavy library in a header of src, shm or fabric (*_internal.h may, and is then included by
+    .cc files only), a header without #pragma once,
   - the wall clock outside src/base/clock.cc and src/base/log.*.
 
 usage: check_includes.py [--root DIR] | --self-test
@@ -41,6 +42,8 @@ ALLOWED = {
 TOP_FOLDERS = ["src", "shm", "fabric", "bench", "tests", "tools"]
 SOURCES = (".h", ".cc", ".cu", ".cuh", ".inc")
 HEADERS = (".h", ".cuh")
+# Shared by the .cc files of one folder, included by no header: may use heavy libraries.
+INTERNAL = "_internal.h"
 
 # Libraries that a header of src, shm or fabric must not drag in. <fmt/core.h> is light enough.
 HEAVY = re.compile(r"(boost/|cblas|openblas|curl/|sodium|spdlog/|CLI/|nlohmann/|fmt/(?!core\.h$))")
@@ -176,6 +179,8 @@ class Checker:
             self.error(path, line, f'"{name}" goes through two include roots: write '
                                    f'"{name.removeprefix("src/")}"')
         self.edges[path].append((target, line))
+        if target.endswith(INTERNAL) and path.endswith(HEADERS):
+            self.error(path, line, f'"{name}" is an internal header: only .cc files include it')
         wanted = folder_of(target)
         if wanted == folder or wanted in ALLOWED.get(folder, []):
             return
@@ -191,7 +196,7 @@ class Checker:
     def _check_library(self, path, folder, line, name):
         if self._resolve(path, name) is not None:
             self.error(path, line, f"<{name}> is our own file: include it with quotes")
-        elif (path.endswith(HEADERS) and HEAVY.match(name) and
+        elif (path.endswith(HEADERS) and not path.endswith(INTERNAL) and HEAVY.match(name) and
               (folder or "src").startswith(("src", "shm", "fabric"))):
             self.error(path, line, f"<{name}> is a heavy library in a header: include it in the "
                                    ".cc file and hide it behind a forward declaration")
@@ -294,6 +299,9 @@ CASES = [
                                 "nlohmann/json.hpp"])],
     ("shm/heavy.h", "#pragma once\n#include <boost/version.hpp>\n", 2, "heavy"),
     ("tools/passel/heavy.h", "#pragma once\n#include <CLI/CLI.hpp>\n", None, ""),
+    ("src/io/json_internal.h", "#pragma once\n#include <nlohmann/json.hpp>\n", None, ""),
+    ("src/io/uses_internal.h", '#pragma once\n#include "io/json_internal.h"\n', 2, "internal"),
+    ("src/io/uses_internal.cc", '#include "io/json_internal.h"\n', None, ""),
     ("src/io/bare.h", "int x;\n", 1, "#pragma once"),
     ("src/io/bare_comment.h", "// #pragma once\n", 1, "#pragma once"),
     ("src/io/clock.cc", "\nauto t = std::chrono::system_clock::now();\n", 2, "wall clock"),

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "base/memory_file.h"
-#include "shm/json_message.h"
+#include "shm/json_internal.h"
 #include "shm/layout.h"
 
 namespace passel::shm {

@@ -9,7 +9,7 @@
 
 #include "base/log.h"
 #include "base/memory_file.h"
-#include "shm/json_message.h"
+#include "shm/json_internal.h"
 #include "shm/layout.h"
 
 namespace passel::shm {

@@ -13,9 +13,7 @@ namespace passel {
 class Deadline {
  public:
   /// `timeout` from now; a negative one has passed already.
-  static Deadline After(std::chrono::nanoseconds timeout) {
-    return Deadline(MonotonicNs() + timeout.count());
-  }
+  static Deadline After(std::chrono::nanoseconds timeout) { return Deadline(Later(timeout)); }
   /// At a time of MonotonicNs().
   static Deadline At(std::int64_t monotonic_ns) { return Deadline(monotonic_ns); }
 
@@ -31,11 +29,16 @@ class Deadline {
   }
   /// The earlier of the two.
   Deadline Sooner(std::chrono::nanoseconds timeout) const {
-    return Deadline(std::min(at_ns_, MonotonicNs() + timeout.count()));
+    return Deadline(std::min(at_ns_, Later(timeout)));
   }
   std::int64_t at_ns() const { return at_ns_; }
 
  private:
+  // At most 100 years from now, so that no sum overflows.
+  static std::int64_t Later(std::chrono::nanoseconds timeout) {
+    constexpr std::int64_t kMost = std::int64_t{3'153'600'000} * 1'000'000'000;
+    return MonotonicNs() + std::clamp(timeout.count(), -kMost, kMost);
+  }
   explicit Deadline(std::int64_t at_ns) : at_ns_(at_ns) {}
   std::int64_t at_ns_;  // MonotonicNs()
 };

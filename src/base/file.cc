@@ -33,8 +33,8 @@ Result<std::vector<std::uint8_t>> ReadFile(const std::string& path, std::size_t 
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return ErrnoStatus(errno, fmt::format("cannot read {}", path));
     if (got == 0) {
-      return DataLoss(fmt::format("{} shrank from {} to {} bytes while it was read", path,
-                                  bytes.size(), done));
+      return DataLoss(
+          fmt::format("{} shrank from {} to {} bytes while it was read", path, bytes.size(), done));
     }
     done += static_cast<std::size_t>(got);
   }

@@ -21,7 +21,7 @@ Result<std::vector<std::uint8_t>> ReadFile(const std::string& path, std::size_t 
 class FileOps {
  public:
   virtual ~FileOps() = default;
-  virtual int Open(const std::string& path, int* fd);  ///< O_CREAT | O_EXCL, mode 0600
+  virtual int Open(const std::string& path, int* fd);              ///< O_CREAT | O_EXCL, mode 0600
   virtual int Write(int fd, const void* data, std::size_t bytes);  ///< all of it, or an error
   virtual int SyncFile(int fd);
   virtual int Close(int fd);
@@ -33,7 +33,8 @@ class FileOps {
 
 /// Replaces `path` by the concatenation of `pieces`: temporary file in the same folder, fsync,
 /// rename, fsync of the folder. On error `path` holds what it held before and no temporary file
-/// is left. Errors: the first failing call, named.
+/// is left; only if the last step alone fails, the new contents are in place but may not outlive a
+/// power cut. Errors: the first failing call, named.
 Status WriteFileAtomically(const std::string& path,
                            std::span<const std::span<const std::byte>> pieces,
                            FileOps& ops = FileOps::Real());

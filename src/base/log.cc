@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <mutex>
+#include <utility>
 
 namespace passel {
 namespace {
@@ -27,9 +28,10 @@ std::mutex g_mutex;  // guards the replacement of g_logger
 std::shared_ptr<spdlog::logger> g_logger;
 spdlog::level::level_enum g_level = spdlog::level::info;
 
-std::shared_ptr<spdlog::logger> MakeLogger(const std::string& name) {
-  auto logger = std::make_shared<spdlog::logger>(name, std::make_shared<OneWriteSink>());
-  logger->set_pattern(name.empty() ? "%H:%M:%S.%e %L %v" : "%H:%M:%S.%e %L [%n] %v");
+std::shared_ptr<spdlog::logger> MakeLogger(std::string name) {
+  const char* pattern = name.empty() ? "%H:%M:%S.%e %L %v" : "%H:%M:%S.%e %L [%n] %v";
+  auto logger = std::make_shared<spdlog::logger>(std::move(name), std::make_shared<OneWriteSink>());
+  logger->set_pattern(pattern);
   logger->set_level(g_level);
   return logger;
 }
@@ -42,10 +44,14 @@ std::shared_ptr<spdlog::logger> Logger() {
 
 spdlog::level::level_enum ToSpdlog(LogLevel level) {
   switch (level) {
-    case LogLevel::kDebug: return spdlog::level::debug;
-    case LogLevel::kInfo: return spdlog::level::info;
-    case LogLevel::kWarning: return spdlog::level::warn;
-    case LogLevel::kError: return spdlog::level::err;
+    case LogLevel::kDebug:
+      return spdlog::level::debug;
+    case LogLevel::kInfo:
+      return spdlog::level::info;
+    case LogLevel::kWarning:
+      return spdlog::level::warn;
+    case LogLevel::kError:
+      return spdlog::level::err;
   }
   return spdlog::level::info;
 }
@@ -59,17 +65,22 @@ void SetLogLevel(LogLevel level) {
 }
 
 bool ParseLogLevel(std::string_view text, LogLevel* level) {
-  if (text == "debug") *level = LogLevel::kDebug;
-  else if (text == "info") *level = LogLevel::kInfo;
-  else if (text == "warning") *level = LogLevel::kWarning;
-  else if (text == "error") *level = LogLevel::kError;
-  else return false;
+  if (text == "debug")
+    *level = LogLevel::kDebug;
+  else if (text == "info")
+    *level = LogLevel::kInfo;
+  else if (text == "warning")
+    *level = LogLevel::kWarning;
+  else if (text == "error")
+    *level = LogLevel::kError;
+  else
+    return false;
   return true;
 }
 
 void SetLogName(std::string name) {
   const std::lock_guard lock(g_mutex);
-  g_logger = MakeLogger(name);
+  g_logger = MakeLogger(std::move(name));
 }
 
 void LogLine(LogLevel level, std::string_view text) {

@@ -7,19 +7,32 @@ namespace passel {
 
 std::string_view CodeName(Code code) {
   switch (code) {
-    case Code::kOk: return "OK";
-    case Code::kInvalidArgument: return "INVALID_ARGUMENT";
-    case Code::kNotFound: return "NOT_FOUND";
-    case Code::kAlreadyExists: return "ALREADY_EXISTS";
-    case Code::kPermissionDenied: return "PERMISSION_DENIED";
-    case Code::kFailedPrecondition: return "FAILED_PRECONDITION";
-    case Code::kResourceExhausted: return "RESOURCE_EXHAUSTED";
-    case Code::kDataLoss: return "DATA_LOSS";
-    case Code::kAborted: return "ABORTED";
-    case Code::kCancelled: return "CANCELLED";
-    case Code::kUnavailable: return "UNAVAILABLE";
-    case Code::kDeadlineExceeded: return "DEADLINE_EXCEEDED";
-    case Code::kInternal: return "INTERNAL";
+    case Code::kOk:
+      return "OK";
+    case Code::kInvalidArgument:
+      return "INVALID_ARGUMENT";
+    case Code::kNotFound:
+      return "NOT_FOUND";
+    case Code::kAlreadyExists:
+      return "ALREADY_EXISTS";
+    case Code::kPermissionDenied:
+      return "PERMISSION_DENIED";
+    case Code::kFailedPrecondition:
+      return "FAILED_PRECONDITION";
+    case Code::kResourceExhausted:
+      return "RESOURCE_EXHAUSTED";
+    case Code::kDataLoss:
+      return "DATA_LOSS";
+    case Code::kAborted:
+      return "ABORTED";
+    case Code::kCancelled:
+      return "CANCELLED";
+    case Code::kUnavailable:
+      return "UNAVAILABLE";
+    case Code::kDeadlineExceeded:
+      return "DEADLINE_EXCEEDED";
+    case Code::kInternal:
+      return "INTERNAL";
   }
   return "UNKNOWN";
 }
@@ -69,15 +82,20 @@ Status ErrnoStatus(int error, std::string_view what) {
   std::string message = std::string(what) + ": " + std::strerror(error);
   switch (error) {
     case EPERM:
-    case EACCES: return PermissionDenied(std::move(message));
-    case ENOENT: return NotFound(std::move(message));
+    case EACCES:
+      return PermissionDenied(std::move(message));
+    case ENOENT:
+      return NotFound(std::move(message));
     case EEXIST:
-    case EADDRINUSE: return AlreadyExists(std::move(message));
+    case EADDRINUSE:
+      return AlreadyExists(std::move(message));
     case ENOMEM:
     case ENOSPC:
     case EMFILE:
-    case ENFILE: return ResourceExhausted(std::move(message));
-    default: return Internal(std::move(message));
+    case ENFILE:
+      return ResourceExhausted(std::move(message));
+    default:
+      return Internal(std::move(message));
   }
 }
 

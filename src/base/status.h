@@ -111,10 +111,10 @@ class [[nodiscard]] Result {
 
 }  // namespace passel
 
-#define PASSEL_RETURN_IF_ERROR(expr)                    \
-  do {                                                  \
-    ::passel::Status passel_status_ = (expr);           \
-    if (!passel_status_.ok()) return passel_status_;    \
+#define PASSEL_RETURN_IF_ERROR(expr)                 \
+  do {                                               \
+    ::passel::Status passel_status_ = (expr);        \
+    if (!passel_status_.ok()) return passel_status_; \
   } while (false)
 
 #define PASSEL_CONCAT_INNER_(a, b) a##b

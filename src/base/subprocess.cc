@@ -167,8 +167,7 @@ std::vector<int> UsableCpus(const std::string& root) {
     const std::size_t first = line.find(':');
     const std::size_t second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers =
-        fmt::format(",{},", line.substr(first + 1, second - first - 1));
+    const std::string controllers = fmt::format(",{},", line.substr(first + 1, second - first - 1));
     std::string path = line.substr(second + 1);
     const bool v2 = controllers == ",,";
     if (!v2 && controllers.find(",cpu,") == std::string::npos) continue;

@@ -45,7 +45,7 @@ struct JobFlags {
   // Training
   std::string mode = "hogwild";
   bool sync_replicas = false;
-  std::int64_t train_steps = 6000;
+  std::int64_t train_steps = 10000;
   std::string pull = "view";
   std::string on_nan = "stop";
   // Placement

@@ -11,8 +11,8 @@
 #include <thread>
 #include <vector>
 
-#include "update_goldens.h"
-#include "update_test_util.h"
+#include "unit/optim/update_goldens.h"
+#include "unit/optim/update_test_util.h"
 
 namespace passel {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "optim/update_kernels.h"
-#include "update_test_util.h"
+#include "unit/optim/update_test_util.h"
 
 namespace passel {
 namespace {

@@ -1,4 +1,4 @@
-// json_message.h - JSON objects over a packet socket. Inside shm/*.cc only: it is a heavy header.
+// json_internal.h - JSON objects over a packet socket. For .cc files only: it is a heavy header.
 
 #pragma once
 
