@@ -2,6 +2,7 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -44,11 +45,18 @@ bool ClaimPatience::Wait(const BlockState& blocker, Deadline deadline) {
     next_probe_ns_ = now + kProbeEveryNs;
     const std::uint64_t word = blocker.claim.load(std::memory_order_acquire);
     const Claim holder = Claim::Unpack(word);
+    if (blocker_ != &blocker || holder_ != word) {
+      blocker_ = &blocker;
+      holder_ = word;
+      held_since_ns_ = now;
+    }
     if (word != 0 && HolderLives(memory_, holder)) {
       const TaskSlot& task = memory_.tasks[holder.worker];
       if (ProbeLiveness(LoadIdentity(task)) == Liveness::kDead) {
         MarkDead(memory_, holder.worker, holder.epoch);
-      } else if (now - task.heartbeat_ns.load(std::memory_order_relaxed) > stall_limit_ns_) {
+      } else if (now - std::max(held_since_ns_, task.heartbeat_ns.load(std::memory_order_relaxed)) >
+                 stall_limit_ns_) {
+        // An old heartbeat alone proves nothing: the holder may have been waiting itself until now.
         Evict(memory_, holder.worker, holder.epoch);
       }
     }

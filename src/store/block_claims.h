@@ -38,7 +38,7 @@ bool TryTakeOver(const ShardMemory& memory, BlockState& block, Claim mine);
 
 /// How a task idles while the blocks it still needs are held by others: spin, then yield, then
 /// sleep; asks the kernel after dead holders every 10 ms; evicts a holder that has not been heard
-/// of for `stall_limit`.
+/// of for `stall_limit` and has held the same block up for as long.
 class ClaimPatience {
  public:
   ClaimPatience(const ShardMemory& memory, std::int64_t stall_limit_ns)
@@ -58,6 +58,9 @@ class ClaimPatience {
   const std::int64_t stall_limit_ns_;
   int turns_ = 0;
   std::int64_t next_probe_ns_ = 0;
+  const BlockState* blocker_ = nullptr;  // at the last probe
+  std::uint64_t holder_ = 0;             // its claim then
+  std::int64_t held_since_ns_ = 0;       // the first probe that found both
 };
 
 }  // namespace passel

@@ -184,6 +184,7 @@ Status LocalShard::Apply(int slot, Deadline deadline, Version* version_before) {
     left = busy;
     if (left == 0 || !binding) continue;
     const bool in_time = patience.Wait(memory_.blocks[todo_[0]], deadline);
+    if (patience.Sleeps()) Heartbeat();  // others must not take us for stopped
     const bool cancelled = stopped() && patience.Sleeps();
     if (!in_time || cancelled) {
       const Claim holder =

@@ -24,7 +24,7 @@ struct EngineOptions {
   /// How long a wait for peers spins before it sleeps. About the expected waiting time; nearly
   /// nothing when there are more runnable tasks than cores.
   std::chrono::nanoseconds spin{200'000};
-  /// A member not heard of for so long no longer holds up a round or a block: it is evicted.
+  /// A member that has held up a round or a block for so long, and was not heard of, is evicted.
   std::chrono::nanoseconds stall_limit = std::chrono::minutes(10);
   /// How long a round waits for a worker that never joined.
   std::chrono::nanoseconds join_limit = std::chrono::minutes(5);
@@ -107,6 +107,8 @@ class LocalShard final : public Shard {
   std::vector<const float*> gradients_;        // [num_workers]: of one round, in task order
   std::vector<const float*> block_gradients_;  // [num_workers]: the same at one block
   std::vector<float> mean_;                    // [block_floats]
+  std::uint64_t awaited_round_ = 0;            // the round we wait for
+  std::int64_t awaiting_since_ns_ = 0;
   bool left_ = false;
 };
 

@@ -13,6 +13,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -123,12 +124,19 @@ std::vector<Member> LocalShard::MissingIn(std::uint64_t round) const {
 void LocalShard::LookAfterMembers(std::uint64_t round) {
   const std::int64_t now = MonotonicNs();
   Heartbeat();
+  if (awaited_round_ != round) {
+    awaited_round_ = round;
+    awaiting_since_ns_ = now;
+  }
   for (const Member& member : MissingIn(round)) {
     const TaskSlot& task = memory_.tasks[member.worker];
     if (member.phase == Phase::kRunning) {
       if (ProbeLiveness(LoadIdentity(task)) == Liveness::kDead) {
         MarkDead(memory_, member.worker, member.epoch);
-      } else if (member.heartbeat_age_ns > options_.stall_limit.count()) {
+      } else if (std::min(member.heartbeat_age_ns, now - awaiting_since_ns_) >
+                 options_.stall_limit.count()) {
+        // An old heartbeat alone proves nothing: it may have waited for a stopped member itself
+        // and be about to arrive.
         Evict(memory_, member.worker, member.epoch);
       }
     } else if (member.phase == Phase::kJoining) {
@@ -293,7 +301,9 @@ Status LocalShard::ApplyRound(const RoundGrant& grant, Deadline deadline) {
       if (!done) todo_[busy++] = todo_[i];
     }
     left = busy;
-    if (left > 0 && !patience.Wait(memory_.blocks[todo_[0]], deadline)) {
+    if (left == 0) continue;
+    if (patience.Sleeps()) Heartbeat();  // others must not take us for stopped
+    if (!patience.Wait(memory_.blocks[todo_[0]], deadline)) {
       return DeadlineExceeded(fmt::format("round {} is not applied completely", grant.round));
     }
   }
