@@ -1,0 +1,251 @@
+// Workers that die or stop at a named place while the others go on.
+
+#include "engine_job.h"
+
+namespace passel::testing {
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(StoreConformance);  // only its plan is used here
+
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::uint64_t kRounds = 60;
+constexpr milliseconds kSurvivorsFinish{2000};  // after the death
+constexpr milliseconds kPatience{20'000};
+
+struct Place {
+  const char* failpoint;
+  int most_hits;  // a worker passes it at least so often within kRounds rounds, as a rule
+};
+void PrintTo(const Place& place, std::ostream* out) { *out << place.failpoint; }
+
+class RoundFailpoint : public ::testing::TestWithParam<std::tuple<Place, int, const char*>> {};
+
+TEST_P(RoundFailpoint, SurvivorsFinishAndEveryBlockIsAppliedOnce) {
+  const auto& [place, shards, optimizer] = GetParam();
+  const std::uint64_t seed = TestSeed();
+  std::printf("PASSEL_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
+  Random random(seed);
+  const bool counting = std::string(optimizer) == "sgd";
+  const OptimizerConfig config = counting ? Sgd(1.0) : *ParseOptimizer(optimizer);
+  for (int victim = 0; victim < 3; ++victim) {
+    EngineJob job(Mode::kBarrier, shards, 3, config, counting);
+    const auto hit = 1 + random.Below(static_cast<std::uint64_t>(place.most_hits));
+    const std::string failpoint =
+        std::string(place.failpoint) + ":" + std::to_string(hit) + ":kill";
+    SCOPED_TRACE("worker " + std::to_string(victim) + " with " + failpoint);
+    std::vector<Child> workers;
+    for (int k = 0; k < 3; ++k)
+      workers.push_back(job.Start(k, kRounds, k == victim ? failpoint : ""));
+    Child& dead = workers[static_cast<std::size_t>(victim)];
+    ASSERT_TRUE(dead.WaitEnded(kPatience));
+    const std::int64_t death = MonotonicNs();
+    for (int k = 0; k < 3; ++k) {
+      if (k == victim) continue;
+      ASSERT_TRUE(workers[static_cast<std::size_t>(k)].WaitEnded(kPatience));
+      EXPECT_EQ(workers[static_cast<std::size_t>(k)].code(), 0);
+    }
+    EXPECT_LT(MonotonicNs() - death, std::chrono::nanoseconds(kSurvivorsFinish).count());
+    // Only whoever decides passes "round.decided", and nobody can say who that is.
+    if (std::string(place.failpoint) != "round.decided") {
+      EXPECT_EQ(dead.code(), -SIGKILL);
+    }
+    const std::uint64_t survivors = 7u & ~(1u << victim);
+    ASSERT_NO_FATAL_FAILURE(job.ExpectRoundsApplied(kRounds, survivors));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Kill, RoundFailpoint,
+    ::testing::Combine(::testing::Values(Place{"round.arrived", 50}, Place{"round.decided", 8},
+                                         Place{"round.saved", 60}, Place{"round.applied", 60},
+                                         Place{"round.before_finish", 50},
+                                         Place{"join.claimed", 1}),
+                       ::testing::Values(1, 3), ::testing::Values("sgd", "adam")),
+    [](const auto& test) {
+      std::string name = std::get<0>(test.param).failpoint;
+      for (char& c : name) {
+        if (c == '.') c = '_';
+      }
+      return name + "_" + std::to_string(std::get<1>(test.param)) + "_" + std::get<2>(test.param);
+    });
+
+TEST(EngineFailpoints, RestartedWorkerJoinsTheRoundsAgain) {
+  for (const char* place : {"round.arrived:9:kill", "round.saved:30:kill", "round.applied:30:kill",
+                            "join.claimed:1:kill", "join.claimed:2:kill"}) {
+    SCOPED_TRACE(place);
+    EngineJob job(Mode::kBarrier, 3, 3, *ParseOptimizer("adam"), false);
+    constexpr std::uint64_t kMore = 1500;
+    std::vector<Child> workers;
+    for (int k = 0; k < 3; ++k) workers.push_back(job.Start(k, kMore, k == 2 ? place : ""));
+    ASSERT_TRUE(workers[2].WaitEnded(kPatience));
+    ASSERT_EQ(workers[2].code(), -SIGKILL);
+    workers[2] = job.Start(2, kMore);
+    for (Child& worker : workers) {
+      ASSERT_TRUE(worker.WaitEnded(kPatience));
+      EXPECT_EQ(worker.code(), 0);
+    }
+    EXPECT_EQ(StateOf(job.memory(0), 2), (TaskState{2, Phase::kDone}));
+    ASSERT_NO_FATAL_FAILURE(job.ExpectRoundsApplied(kMore, 3));
+    EXPECT_EQ(job.board().members[kMore].load(), 7u) << "it did not take part any more";
+  }
+}
+
+TEST(EngineFailpoints, StoppedWorkerIsEvictedFromTheRoundsAndFencedOff) {
+  constexpr int kStallMs = 600;
+  for (const int shards : {1, 3}) {
+    for (const char* place : {"round.arrived:7:stop", "round.saved:20:stop",
+                              "round.applied:20:stop", "round.before_finish:7:stop"}) {
+      SCOPED_TRACE(std::string(place) + " on " + std::to_string(shards));
+      EngineJob job(Mode::kBarrier, shards, 3, *ParseOptimizer("adam"), false, kStallMs);
+      std::vector<Child> workers;
+      for (int k = 0; k < 3; ++k) workers.push_back(job.Start(k, kRounds, k == 1 ? place : ""));
+      ASSERT_TRUE(workers[1].WaitStopped(kPatience));
+      for (const std::size_t k : {0, 2}) {
+        ASSERT_TRUE(workers[k].WaitEnded(kPatience));
+        ASSERT_EQ(workers[k].code(), 0);
+      }
+      EXPECT_EQ(StateOf(job.memory(0), 1).phase, Phase::kEvicted);
+      ASSERT_NO_FATAL_FAILURE(job.ExpectRoundsApplied(kRounds, 5));
+      // It comes back, learns what happened, and has changed nothing.
+      workers[1].Kill(SIGCONT);
+      ASSERT_TRUE(workers[1].WaitEnded(kPatience));
+      EXPECT_EQ(workers[1].code(), kExitAborted);
+      ASSERT_NO_FATAL_FAILURE(job.ExpectRoundsApplied(kRounds, 5));
+    }
+  }
+}
+
+TEST(EngineFailpoints, FormerLifeThatWakesUpDoesNotDisturbItsSuccessor) {
+  constexpr int kStallMs = 600;
+  constexpr std::uint64_t kMore = 3000;
+  for (const char* place : {"round.arrived:7:stop", "round.applied:20:stop"}) {
+    SCOPED_TRACE(place);
+    EngineJob job(Mode::kBarrier, 3, 3, *ParseOptimizer("adam"), false, kStallMs);
+    std::vector<Child> workers;
+    for (int k = 0; k < 3; ++k) workers.push_back(job.Start(k, kMore, k == 1 ? place : ""));
+    ASSERT_TRUE(workers[1].WaitStopped(kPatience));
+    const Deadline deadline = Deadline::After(kPatience);
+    while (StateOf(job.memory(0), 1).phase != Phase::kEvicted && !deadline.Expired())
+      ::usleep(1000);
+    Child successor = job.Start(1, kMore);
+    while (StateOf(job.memory(0), 1) != TaskState{2, Phase::kRunning} && !deadline.Expired()) {
+      ::usleep(1000);
+    }
+    workers[1].Kill(SIGCONT);
+    ASSERT_TRUE(workers[1].WaitEnded(kPatience));
+    EXPECT_EQ(workers[1].code(), kExitAborted);
+    ASSERT_TRUE(successor.WaitEnded(kPatience));
+    EXPECT_EQ(successor.code(), 0);
+    for (const std::size_t k : {0, 2}) {
+      ASSERT_TRUE(workers[k].WaitEnded(kPatience));
+      EXPECT_EQ(workers[k].code(), 0);
+    }
+    ASSERT_NO_FATAL_FAILURE(job.ExpectRoundsApplied(kMore, 5));
+    EXPECT_EQ(job.board().members[kMore].load(), 7u);
+  }
+}
+
+// --- Async modes ---------------------------------------------------------------------------------
+
+class PushFailpoint : public ::testing::TestWithParam<std::tuple<const char*, Mode, int>> {};
+
+TEST_P(PushFailpoint, DeathInAPushDelaysNobodyAndLosesNoOtherPush) {
+  const auto& [place, mode, shards] = GetParam();
+  EngineJob job(mode, shards, 3, Sgd(1.0), true);
+  constexpr std::uint64_t kPushes = 400;
+  std::vector<Child> workers;
+  for (int k = 0; k < 3; ++k) {
+    workers.push_back(job.Start(k, kPushes, k == 1 ? std::string(place) + ":50:kill" : ""));
+  }
+  ASSERT_TRUE(workers[1].WaitEnded(kPatience));
+  const std::int64_t death = MonotonicNs();
+  ASSERT_EQ(workers[1].code(), -SIGKILL);
+  for (const std::size_t k : {0, 2}) {
+    ASSERT_TRUE(workers[k].WaitEnded(kPatience));
+    EXPECT_EQ(workers[k].code(), 0);
+  }
+  EXPECT_LT(MonotonicNs() - death, std::chrono::nanoseconds(kSurvivorsFinish).count());
+  const auto [low, high] = job.Range();
+  const auto acked = static_cast<float>(job.acked());
+  EXPECT_GE(acked, 2 * kPushes);
+  EXPECT_LE(high, acked + 1);
+  if (mode == Mode::kLocked) {
+    EXPECT_GE(low, acked);
+  }
+  // The supervisor says so, or the engine found out: the push is counted as half applied, once.
+  std::uint64_t half_applied = 0;
+  for (int s = 0; s < job.shards(); ++s) {
+    MarkDead(job.memory(s), 1, 1);
+    half_applied += job.memory(s).tasks[1].counters.half_applied.load();
+  }
+  EXPECT_EQ(half_applied, 1u);
+}
+
+TEST_P(PushFailpoint, StoppedClaimantDelaysNoHogwildWorkerAndIsOvertakenInLockedMode) {
+  const auto& [place, mode, shards] = GetParam();
+  constexpr int kStallMs = 600;
+  EngineJob job(mode, shards, 3, Sgd(1.0), true, kStallMs);
+  constexpr std::uint64_t kPushes = 400;
+  std::vector<Child> workers;
+  workers.push_back(job.Start(0, kPushes, std::string(place) + ":20:stop"));
+  ASSERT_TRUE(workers[0].WaitStopped(kPatience));
+  const std::int64_t begin = MonotonicNs();
+  for (const int k : {1, 2}) workers.push_back(job.Start(k, kPushes));
+  for (const std::size_t k : {1, 2}) {
+    ASSERT_TRUE(workers[k].WaitEnded(kPatience));
+    EXPECT_EQ(workers[k].code(), 0);
+  }
+  const std::int64_t took = MonotonicNs() - begin;
+  const bool holds_a_block = std::string(place) == "push.claimed";
+  std::uint64_t overlapped = 0;
+  std::uint64_t taken_over = 0;
+  for (int s = 0; s < job.shards(); ++s) {
+    for (const int k : {1, 2}) {
+      overlapped += job.memory(s).tasks[k].counters.overlapped_blocks.load();
+      taken_over += job.memory(s).tasks[k].counters.taken_over_blocks.load();
+    }
+  }
+  EXPECT_LT(took, std::chrono::nanoseconds(kSurvivorsFinish).count() + kStallMs * 1'000'000);
+  if (mode == Mode::kHogwild) {
+    if (holds_a_block) {
+      EXPECT_GE(overlapped, 2 * kPushes) << "each push found that block claimed";
+    }
+    EXPECT_EQ(taken_over, 0u);
+  } else {
+    EXPECT_EQ(overlapped, 0u);
+    EXPECT_EQ(taken_over, holds_a_block ? 1u : 0u);
+    if (holds_a_block) {
+      EXPECT_GE(took, kStallMs * 500'000) << "it was not waited for";
+    }
+    const auto [low, high] = job.Range();
+    const auto acked = static_cast<float>(job.acked());
+    EXPECT_GE(low, acked);
+    EXPECT_LE(high, acked + 1);
+  }
+  workers[0].Kill(SIGCONT);
+  ASSERT_TRUE(workers[0].WaitEnded(kPatience));
+  const bool evicted = mode == Mode::kLocked && holds_a_block;
+  EXPECT_EQ(workers[0].code(), evicted ? kExitAborted : 0);
+  const auto [low, high] = job.Range();
+  const auto acked = static_cast<float>(job.acked());
+  if (mode == Mode::kLocked) {
+    EXPECT_GE(low, acked);
+  }
+  EXPECT_LE(high, acked + 1) << "at most one update of an evicted worker may land";
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Async, PushFailpoint,
+    ::testing::Combine(::testing::Values("push.claimed", "push.before_version"),
+                       ::testing::Values(Mode::kHogwild, Mode::kLocked), ::testing::Values(1, 3)),
+    [](const auto& test) {
+      std::string name = std::get<0>(test.param);
+      name[4] = '_';
+      return name + "_" + std::string(ModeName(std::get<1>(test.param))) + "_" +
+             std::to_string(std::get<2>(test.param));
+    });
+
+}  // namespace
+}  // namespace passel::testing

@@ -1,0 +1,89 @@
+// Workers that are killed at random, started again, and killed again. PASSEL_KILLS of them: built
+// once with few (label multiprocess), once with many (label slow).
+
+#include "engine_job.h"
+
+namespace passel::testing {
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(StoreConformance);  // only its plan is used here
+
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kPatience{20'000};
+
+// Kills workers first..2 in turn at random moments, PASSEL_KILLS times, and starts each again.
+void KillAtRandom(EngineJob& job, std::vector<Child>& workers, std::size_t first, Random& random) {
+  for (int kill = 0; kill < PASSEL_KILLS; ++kill) {
+    ::usleep(static_cast<useconds_t>(random.Below(12'000)));
+    const std::size_t victim = first + random.Below(workers.size() - first);
+    workers[victim].Kill(SIGKILL);
+    ASSERT_TRUE(workers[victim].WaitEnded(kPatience));
+    ASSERT_EQ(workers[victim].code(), -SIGKILL) << "it ended on its own";
+    workers[victim] = job.Start(static_cast<int>(victim), 0);
+  }
+}
+
+class EngineKills : public ::testing::TestWithParam<int> {};
+
+TEST_P(EngineKills, LockedModeLosesNoAcknowledgedPush) {
+  const std::uint64_t seed = TestSeed();
+  std::printf("PASSEL_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
+  Random random(seed);
+  EngineJob job(Mode::kLocked, GetParam(), 3, Sgd(1.0), true);
+  std::vector<Child> workers;
+  for (int k = 0; k < 3; ++k) workers.push_back(job.Start(k, 0));
+  ASSERT_NO_FATAL_FAILURE(KillAtRandom(job, workers, 0, random));
+  const std::uint64_t before_end = job.acked();
+  ::usleep(100'000);
+  EXPECT_GT(job.acked(), before_end) << "nobody gets on any more";
+  job.Stop();
+  for (Child& worker : workers) {
+    ASSERT_TRUE(worker.WaitEnded(kPatience));
+    EXPECT_EQ(worker.code(), 0);
+  }
+  const auto [low, high] = job.Range();
+  const auto acked = static_cast<float>(job.acked());
+  ASSERT_LT(acked, 16'000'000) << "beyond this a float does not count";
+  EXPECT_GE(low, acked);
+  EXPECT_LE(high, acked + PASSEL_KILLS);
+  EXPECT_GE(job.memory(0).state->global_step.load(), static_cast<std::int64_t>(acked));
+  EXPECT_LE(job.memory(0).state->global_step.load(),
+            static_cast<std::int64_t>(acked) + PASSEL_KILLS);
+  for (int s = 0; s < job.shards(); ++s) {
+    std::uint64_t half_applied = 0;
+    for (int k = 0; k < 3; ++k) {
+      half_applied += job.memory(s).tasks[k].counters.half_applied.load();
+    }
+    EXPECT_LE(half_applied, std::uint64_t{PASSEL_KILLS});
+  }
+}
+
+TEST_P(EngineKills, RoundsStayBitwiseRightWhoeverDies) {
+  const std::uint64_t seed = TestSeed();
+  std::printf("PASSEL_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
+  Random random(seed);
+  EngineJob job(Mode::kBarrier, GetParam(), 3, *ParseOptimizer("adam"), false);
+  std::vector<Child> workers;
+  for (int k = 0; k < 3; ++k) workers.push_back(job.Start(k, 0));
+  // Worker 0 lives, and names the members of each round.
+  ASSERT_NO_FATAL_FAILURE(KillAtRandom(job, workers, 1, random));
+  const std::uint64_t before_end = job.acked();
+  ::usleep(100'000);
+  EXPECT_GT(job.acked(), before_end) << "nobody gets on any more";
+  job.Stop();
+  for (Child& worker : workers) {
+    ASSERT_TRUE(worker.WaitEnded(kPatience));
+    EXPECT_EQ(worker.code(), 0);
+  }
+  const std::uint64_t rounds = job.memory(0).state->completed_round.load();
+  ASSERT_LT(rounds, std::uint64_t{Board::kRounds});
+  std::printf("%d kills in %llu rounds\n", PASSEL_KILLS, static_cast<unsigned long long>(rounds));
+  ASSERT_NO_FATAL_FAILURE(job.ExpectRoundsApplied(rounds, 1));
+}
+
+INSTANTIATE_TEST_SUITE_P(Shards, EngineKills, ::testing::Values(1, 3));
+
+}  // namespace
+}  // namespace passel::testing
