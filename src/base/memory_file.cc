@@ -86,12 +86,24 @@ std::size_t RoundUp(std::size_t bytes, std::size_t page) {
   return (bytes + page - 1) / page * page;
 }
 
-// All pages at once; a signal must not leave half of them.
+// Every page, in steps: the kernel's answer to a reservation beyond what is free is not an error
+// but its out-of-memory killer, and others may allocate while we do. So each step first looks at
+// what is left, and leaves something.
 int Reserve(int fd, std::size_t bytes) {
-  for (;;) {
-    if (::fallocate(fd, 0, 0, static_cast<off_t>(bytes)) == 0) return 0;
-    if (errno != EINTR) return errno;
+  constexpr std::size_t kStep = std::size_t{256} << 20;
+  for (std::size_t done = 0; done < bytes;) {
+    const std::size_t step = std::min(kStep, bytes - done);
+    if (const Result<MemoryBudget> left = ReadMemoryBudget(); left.ok()) {
+      const std::uint64_t kept = std::min<std::uint64_t>(kStep, left->available_bytes / 16);
+      if (left->available_bytes < step + kept) return ENOMEM;
+    }
+    if (::fallocate(fd, 0, static_cast<off_t>(done), static_cast<off_t>(step)) == 0) {
+      done += step;
+    } else if (errno != EINTR) {
+      return errno;
+    }
   }
+  return 0;
 }
 
 }  // namespace
@@ -171,7 +183,7 @@ Result<MemoryFile> CreateMemoryFile(const std::string& name, std::size_t bytes,
     }
     if (const int error = Reserve(file.fd.get(), file.bytes)) {
       if (error == ENOSPC || error == ENOMEM) {
-        return too_little(file.bytes, ", and the kernel refused to reserve them");
+        return too_little(file.bytes, " and ran short while they were reserved");
       }
       return ErrnoStatus(error, fmt::format("cannot reserve {} bytes of memory", file.bytes));
     }
