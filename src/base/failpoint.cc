@@ -1,5 +1,6 @@
 #include "base/failpoint.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -15,6 +16,7 @@ namespace {
 struct Spec {
   std::string name;
   std::string action;
+  std::string marker;
   std::atomic<long> hits_left{0};
   bool armed = false;
 
@@ -27,7 +29,9 @@ struct Spec {
     if (first == std::string::npos || second == std::string::npos) return;
     name = all.substr(0, first);
     hits_left = std::atol(all.substr(first + 1, second - first - 1).c_str());
-    action = all.substr(second + 1);
+    const std::size_t third = all.find(':', second + 1);
+    action = all.substr(second + 1, third - second - 1);
+    if (third != std::string::npos) marker = all.substr(third + 1);
     armed = true;
   }
 };
@@ -45,6 +49,11 @@ void ReachFailpoint(const char* name) {
   Spec& spec = TheSpec();
   // Relaxed: only the count matters, and exactly one passage sees it become zero.
   if (spec.name != name || spec.hits_left.fetch_sub(1, std::memory_order_relaxed) != 1) return;
+  if (!spec.marker.empty()) {
+    const int fd = ::open(spec.marker.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+    if (fd < 0) return;
+    ::close(fd);
+  }
   if (spec.action == "kill") ::kill(::getpid(), SIGKILL);
   if (spec.action == "stop") ::kill(::getpid(), SIGSTOP);
   if (spec.action.starts_with("sleep")) {
