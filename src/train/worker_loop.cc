@@ -147,6 +147,7 @@ class Worker {
       source_.SaveCursor();
       return {};
     }
+    skips_in_a_row_ = 0;
 
     const Deadline deadline = Deadline::After(options_.push_limit);
     PASSEL_ASSIGN_OR_RETURN(const Ticket ticket, store_.Push(gradient, view.stamp(), deadline));
@@ -165,8 +166,15 @@ class Worker {
   Result<bool> CheckFinite(double loss, const GradientBuffer& gradient) {
     std::string variable = "the loss";
     if (std::isfinite(loss) && store_.GradientIsFinite(gradient, &variable)) return true;
-    if (options_.on_nan == OnNan::kSkip) return false;
+    const bool skip = options_.on_nan == OnNan::kSkip;
+    if (skip && ++skips_in_a_row_ < kMaxSkipsInARow) return false;
     const std::string what = std::isfinite(loss) ? "the gradient of " + variable : "the loss";
+    if (skip) {
+      return InvalidArgument(fmt::format(
+          "worker/{}: {} gradients in a row were not finite, the last at global step {}, so "
+          "training cannot go on: lower --learning_rate",
+          store_.worker(), skips_in_a_row_, store_.global_step()));
+    }
     return InvalidArgument(
         fmt::format("worker/{}: {} is not finite at local step {} (global step {}), so it was not "
                     "pushed: lower "
@@ -220,6 +228,7 @@ class Worker {
   const Examples train_;
   std::vector<std::vector<RowPart>> params_;
   std::vector<std::vector<MutableRowPart>> gradients_;
+  int skips_in_a_row_ = 0;
   WorkerResult result_;
 };
 

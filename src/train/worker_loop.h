@@ -23,6 +23,10 @@
 namespace passel {
 
 enum class OnNan { kStop, kSkip };
+/// Under kSkip: so many gradients in a row that are not finite end the worker. Values from which
+/// none comes any more give none for ever, and no update brings the last step closer.
+inline constexpr int kMaxSkipsInARow = 1000;
+
 enum class Sampler {
   kNextBatch,  ///< every example once per epoch
   kRandom,     ///< independent batches
@@ -70,8 +74,8 @@ struct WorkerCallbacks {
 /// leaves the store. Counters in the store are kept up to date at every step, the data cursor
 /// among them: a worker that is started again goes on with the batch that would have come.
 /// Errors: kInvalidArgument, naming step and variable, for a gradient or loss that is not finite
-/// (OnNan::kStop), and for a batch larger than the training set; the store's, above all kAborted
-/// when this worker was evicted.
+/// (OnNan::kStop; after kMaxSkipsInARow of them kSkip too), and for a batch larger than the
+/// training set; the store's, above all kAborted when this worker was evicted.
 Result<WorkerResult> RunWorker(const WorkerOptions& options, const WorkerCallbacks& callbacks,
                                Model& model, const ModelLayout& layout, const Dataset& data,
                                ParameterStore& store);
