@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "tools/passel/commands.h"
 #include "tools/passel/exit_code.h"
+#include "tools/passel/signals.h"
 
 namespace passel {
 
@@ -53,6 +54,7 @@ int Main(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   passel::g_program_start_ns = passel::MonotonicNs();
+  passel::EndOnSignals();
   try {
     return passel::Main(argc, argv);
   } catch (const std::bad_alloc&) {

@@ -1,29 +1,57 @@
 #include "tools/passel/signals.h"
 
-#include <sys/signalfd.h>
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 
+#include "tools/passel/exit_code.h"
+
 namespace passel {
+namespace {
+
+std::atomic<int> g_write_fd{-1};
+
+void HandleAll(void (*handler)(int)) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction action {};
+    if (::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) continue;
+    action = {};
+    action.sa_handler = handler;
+    action.sa_flags = SA_RESTART;
+    ::sigaction(signal, &action, nullptr);
+  }
+}
+
+void End(int signal) { ::_exit(signal == SIGINT ? kExitInterrupted : kExitRestartMe); }
+
+void Put(int signal) {
+  const int saved = errno;
+  const auto number = static_cast<unsigned char>(signal);
+  // A full pipe holds thousands that nobody has read: one more changes nothing.
+  [[maybe_unused]] const auto put = ::write(g_write_fd.load(), &number, sizeof number);
+  errno = saved;
+}
+
+}  // namespace
+
+void EndOnSignals() { HandleAll(End); }
 
 Result<SignalEvents> SignalEvents::Create() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
-  if (::pthread_sigmask(SIG_BLOCK, &signals, nullptr) != 0) {
-    return Internal("cannot block the signals");
-  }
-  FileDescriptor fd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (!fd.valid()) return ErrnoStatus(errno, "cannot create a signalfd");
-  return SignalEvents(std::move(fd));
+  int fds[2];
+  if (::pipe2(fds, O_CLOEXEC | O_NONBLOCK) != 0) return ErrnoStatus(errno, "cannot create a pipe");
+  FileDescriptor read_end(fds[0]);
+  // For the life of the process: a handler may run at any time.
+  g_write_fd.store(fds[1]);
+  HandleAll(Put);
+  return SignalEvents(std::move(read_end));
 }
 
 int SignalEvents::Next() {
-  signalfd_siginfo info;
-  return ::read(fd_.get(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo)
-                                                              : 0;
+  unsigned char number = 0;
+  return ::read(fd_.get(), &number, sizeof number) == sizeof number ? number : 0;
 }
 
 }  // namespace passel

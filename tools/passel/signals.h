@@ -1,4 +1,9 @@
-// signals.h - SIGINT, SIGTERM and SIGHUP as events of a poll loop.
+// signals.h - SIGINT, SIGTERM and SIGHUP: at first they end the process, later they are events of
+// its poll loop.
+//
+// By handlers, not by a blocked mask: the matrix library starts threads before main(), which leave
+// the signals unblocked and would take them. A signal that is ignored when the program starts
+// (nohup, a background job of a script) stays ignored.
 
 #pragma once
 
@@ -7,8 +12,11 @@
 
 namespace passel {
 
-/// Blocks the three signals in this thread (and those it starts) and makes them readable. Call
-/// before any thread is started. Children start with them unblocked.
+/// From now on they end the process at once with kExitInterrupted or kExitRestartMe, like a program
+/// without handlers, but with an exit code. For the time before there is anything to end cleanly.
+void EndOnSignals();
+
+/// From now on they are readable. One per process.
 class SignalEvents {
  public:
   static Result<SignalEvents> Create();
