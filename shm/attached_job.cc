@@ -126,6 +126,7 @@ class AttachedJob::Attendant final : public RendezvousHandler {
   Status AcceptPlan(const Peer&, const std::string&) override {
     return InvalidArgument("a worker takes no plan");
   }
+  void ArenaIsKept(const Peer&) override {}
   void KeepData(const std::string&, FileDescriptor) override {}
   int DataFd(const std::string&) override { return -1; }
   void PsIsHere(int shard) override {

@@ -20,8 +20,9 @@
 //                                       <--  {"data":true} + fd | {"data":false}
 //   {"here":shard}                      -->
 //                                       <--  {"ok":true}
-//   {"get":"status"}                    -->  (also of role "control", which proves nothing but its
-//   uid)
+//   {"kept":true}                       -->  the supervisor holds the arena now
+//                                       <--  {"ok":true}
+//   {"get":"status"}                    -->  (also of role "control", which proves only its uid)
 //                                       <--  {"status":{...}}
 //   {"stop":true}                       -->
 //                                       <--  {"ok":true}

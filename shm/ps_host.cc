@@ -18,6 +18,8 @@ namespace {
 // Workers without a connection to us (after a restart of the ps) are looked after this often.
 constexpr std::chrono::milliseconds kProbeEvery{250};
 
+constexpr std::chrono::nanoseconds kLogEvery = std::chrono::seconds(10);
+
 constexpr std::size_t kMaxDataFiles = 8;
 
 }  // namespace
@@ -27,6 +29,7 @@ PsHost::PsHost(const PsHostOptions& options, const JobToken& token, FileDescript
     : options_(options),
       token_(token),
       arena_(std::move(arena)),
+      arena_kept_(!options.supervised || arena_.has_value()),
       server_(std::move(listening), token, options.job_id, options.cluster_hash, *this) {}
 
 PsHost::~PsHost() = default;
@@ -69,6 +72,8 @@ Status PsHost::MeetWorkers(Deadline deadline) {
 PsHost::End PsHost::Serve(int stop_fd) {
   std::int64_t next_probe_ns = 0;
   std::int64_t nobody_since_ns = 0;
+  const Deadline start = Deadline::After(options_.start_limit);
+  std::int64_t next_log_ns = MonotonicNs() + kLogEvery.count();
   for (;;) {
     std::vector<int> watched;
     for (const Link& link : links_) watched.push_back(link.client.fd());
@@ -86,8 +91,20 @@ PsHost::End PsHost::Serve(int stop_fd) {
       links_.erase(link);
       MarkGone(worker, identity);
     }
-    if (!arena_) continue;
     const std::int64_t now = MonotonicNs();
+    if (!arena_) {
+      if (options_.supervised) continue;
+      if (stop_asked_) {
+        server_.FailWaiting(Cancelled("the job was stopped before it began"));
+        return End::kStoppedEarly;
+      }
+      if (start.Expired()) return End::kNobodyCame;
+      if (now >= next_log_ns) {
+        next_log_ns += kLogEvery.count();
+        LogInfo("ps/{} still waiting for the plan of the chief, worker/0", options_.shard);
+      }
+      continue;
+    }
     if (now >= next_probe_ns) {
       next_probe_ns = now + std::chrono::nanoseconds(kProbeEvery).count();
       MarkDeadByKernel(arena_->memory());
@@ -107,6 +124,11 @@ PsHost::End PsHost::Serve(int stop_fd) {
     const bool stopped = memory.state->stop.load(std::memory_order_acquire) != 0;
     if (stopped || now - nobody_since_ns > options_.rejoin_limit.count()) return End::kSomeDied;
   }
+}
+
+bool PsHost::Stopped() const {
+  return stop_asked_ ||
+         (arena_ && arena_->memory().state->stop.load(std::memory_order_acquire) != 0);
 }
 
 bool PsHost::AnyWorkerDone() const {
@@ -142,13 +164,19 @@ Status PsHost::Admit(const Peer& peer) {
   return {};
 }
 
-int PsHost::ArenaFd(const Peer&) { return arena_ ? arena_->fd() : -1; }
+int PsHost::ArenaFd(const Peer& peer) {
+  if (!arena_ || (!arena_kept_ && peer.role != Role::kSupervisor)) return -1;
+  return arena_->fd();
+}
+
+void PsHost::ArenaIsKept(const Peer&) { arena_kept_ = arena_.has_value(); }
 
 bool PsHost::WantsPlanFrom(const Peer& peer) {
-  return peer.role == Role::kWorker && peer.index == 0;
+  return !arena_ && peer.role == Role::kWorker && peer.index == 0;
 }
 
 Status PsHost::AcceptPlan(const Peer& peer, const std::string& plan_json) {
+  if (arena_) return {};  // the chief compares its plan with the arena's
   if (!WantsPlanFrom(peer)) {
     return PermissionDenied(fmt::format("only the chief, worker/0, proposes a plan, not {}/{}",
                                         RoleName(peer.role), peer.index));
@@ -170,6 +198,7 @@ Status PsHost::AcceptPlan(const Peer& peer, const std::string& plan_json) {
   if (!arena.huge_page_report().empty()) LogInfo("{}", arena.huge_page_report());
   LogDebug("arena of shard {}: {} bytes", options_.shard, arena.bytes());
   arena_ = std::move(arena);
+  if (stop_asked_) Stop();  // it came before there was anything to stop
   return {};
 }
 

@@ -34,6 +34,8 @@ struct PsHostOptions {
   /// How long a ps without a supervisor waits for a worker that died to be started again when
   /// nobody else is running.
   std::chrono::nanoseconds rejoin_limit = std::chrono::seconds(10);
+  /// How long a ps without a supervisor waits for the chief's plan.
+  std::chrono::nanoseconds start_limit = std::chrono::minutes(5);
 };
 
 class PsHost final : private RendezvousHandler {
@@ -49,15 +51,18 @@ class PsHost final : private RendezvousHandler {
   Status MeetWorkers(Deadline deadline);
 
   enum class End {
-    kWorkersDone,  ///< all of them have finished
-    kSomeDied,     ///< nobody is left, and not all have finished
-    kStopped,      ///< `stop_fd` became readable
+    kWorkersDone,   ///< all of them have finished
+    kSomeDied,      ///< nobody is left, and not all have finished
+    kStopped,       ///< `stop_fd` became readable
+    kStoppedEarly,  ///< StopJob(), or a request for it, before there was an arena
+    kNobodyCame,    ///< no chief proposed a plan within start_limit
   };
   /// Serves until the job is over. `stop_fd` becomes readable when this ps shall end.
   End Serve(int stop_fd);
 
   /// Asks the workers to leave after their current step.
   void StopJob() { Stop(); }
+  bool Stopped() const;
   bool AnyWorkerDone() const;
   /// "worker/0 done, worker/1 dead"
   std::string DescribeWorkers() const;
@@ -67,6 +72,7 @@ class PsHost final : private RendezvousHandler {
   int ArenaFd(const Peer& peer) override;
   bool WantsPlanFrom(const Peer& peer) override;
   Status AcceptPlan(const Peer& peer, const std::string& plan_json) override;
+  void ArenaIsKept(const Peer& peer) override;
   void KeepData(const std::string& key, FileDescriptor fd) override;
   int DataFd(const std::string& key) override;
   void PsIsHere(int shard) override;
@@ -78,6 +84,9 @@ class PsHost final : private RendezvousHandler {
   const PsHostOptions options_;
   const JobToken token_;
   std::optional<Arena> arena_;
+  // A supervisor holds it, or there is none. Before that nobody else gets it: were this ps to die,
+  // they would train in an arena that no other life of it could find.
+  bool arena_kept_;
   RendezvousServer server_;
   std::vector<Peer> workers_;  // connected to us
   struct Link {

@@ -109,6 +109,10 @@ Status RendezvousClient::SayHere(int shard, Deadline deadline) {
   return Ask(fd(), {{"here", shard}}, {}, deadline).status();
 }
 
+Status RendezvousClient::SayKept(Deadline deadline) {
+  return Ask(fd(), {{"kept", true}}, {}, deadline).status();
+}
+
 Result<std::string> RendezvousClient::GetStatus(Deadline deadline) {
   PASSEL_ASSIGN_OR_RETURN(JsonMessage answer, Ask(fd(), {{"get", "status"}}, {}, deadline));
   if (!answer.json.contains("status")) return Unexpected();

@@ -48,6 +48,8 @@ class RendezvousClient {
   Result<std::optional<FileDescriptor>> GetData(const std::string& key, Deadline deadline);
   /// A ps tells a worker that it listens now.
   Status SayHere(int shard, Deadline deadline);
+  /// The supervisor tells a ps that it holds the arena, which may now be handed to others.
+  Status SayKept(Deadline deadline);
   /// The job's state as JSON text.
   Result<std::string> GetStatus(Deadline deadline);
   Status Stop(Deadline deadline);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/memory_file.h"
 #include "shm/json_internal.h"
@@ -17,6 +18,9 @@ namespace {
 
 // A peer that does not read a small answer at once is stuck or hostile.
 Deadline AnswerLimit() { return Deadline::After(std::chrono::milliseconds(500)); }
+
+// Without descriptors nobody can be let in, and the listening socket stays readable.
+constexpr std::chrono::milliseconds kAcceptPause{100};
 
 constexpr std::size_t kMaxPlanBytes = std::size_t{16} << 20;
 
@@ -43,6 +47,9 @@ struct RendezvousServer::Connection {
   std::string transcript;  // what the proofs are over
   Deadline handshake_limit = Deadline::After(kHandshakeLimit);
   bool waits_for_arena = false;
+
+  // A control connection is open at once, on its uid alone.
+  bool Proven() const { return state == State::kOpen && peer.role != Role::kControl; }
 };
 
 RendezvousServer::RendezvousServer(FileDescriptor listening, const JobToken& token,
@@ -59,13 +66,15 @@ RendezvousServer::~RendezvousServer() = default;
 std::vector<int> RendezvousServer::Poll(int wake_fd, const std::vector<int>& watch_fds,
                                         Deadline deadline) {
   std::vector<pollfd> entries;
-  entries.push_back({listening_.get(), POLLIN, 0});
+  const bool accepting = MonotonicNs() >= accept_after_ns_;
+  if (!accepting) deadline = Deadline::At(std::min(deadline.at_ns(), accept_after_ns_));
+  entries.push_back({accepting ? listening_.get() : -1, POLLIN, 0});
   entries.push_back({wake_fd, POLLIN, 0});  // poll ignores -1
   for (const int fd : watch_fds) entries.push_back({fd, POLLIN, 0});
   const std::size_t first_connection = entries.size();
   for (const Connection& c : connections_) {
     entries.push_back({c.socket.get(), POLLIN, 0});
-    if (c.state != Connection::State::kOpen) {
+    if (!c.Proven()) {
       deadline = Deadline::At(std::min(deadline.at_ns(), c.handshake_limit.at_ns()));
     }
   }
@@ -78,29 +87,51 @@ std::vector<int> RendezvousServer::Poll(int wake_fd, const std::vector<int>& wat
   for (auto c = connections_.begin(); c != connections_.end(); ++i) {
     bool keep = true;
     if (entries[i].revents != 0) keep = Serve(*c);
-    if (keep && c->state != Connection::State::kOpen && c->handshake_limit.Expired()) {
-      LogWarning("process {} did not finish its handshake in {} s: dropped", c->peer.pid,
-                 kHandshakeLimit.count());
+    if (keep && !c->Proven() && c->handshake_limit.Expired()) {
+      if (c->state != Connection::State::kOpen) {
+        LogWarning("process {} did not finish its handshake in {} s: dropped", c->peer.pid,
+                   kHandshakeLimit.count());
+      }
       keep = false;
     }
-    if (keep) {
-      ++c;
-      continue;
-    }
-    const bool admitted = c->state == Connection::State::kOpen && c->peer.role != Role::kControl;
-    const Peer peer = c->peer;
-    c = connections_.erase(c);
-    if (admitted) handler_.Gone(peer);
+    const auto served = c++;
+    if (!keep) Drop(served);
   }
   if (entries[0].revents != 0) Accept();
   return ready;
 }
 
+void RendezvousServer::Drop(std::list<Connection>::iterator connection) {
+  const bool proven = connection->Proven();
+  const Peer peer = connection->peer;
+  connections_.erase(connection);
+  if (proven) handler_.Gone(peer);
+}
+
+std::list<RendezvousServer::Connection>::iterator RendezvousServer::OldestUnproven(int* count) {
+  auto oldest = connections_.end();
+  *count = 0;
+  for (auto c = connections_.begin(); c != connections_.end(); ++c) {
+    if (c->Proven()) continue;
+    if ((*count)++ == 0) oldest = c;
+  }
+  return oldest;
+}
+
 void RendezvousServer::Accept() {
-  for (;;) {
+  // Not more at once than there may be: whoever came before gets served in between.
+  for (int accepted = 0; accepted < kMaxPending; ++accepted) {
+    int unproven = 0;
     Result<FileDescriptor> socket = AcceptConnection(listening_.get());
     if (!socket.ok()) {
-      if (socket.status().code() != Code::kNotFound) LogWarning("{}", socket.status().message());
+      if (socket.status().code() == Code::kNotFound) return;
+      const auto oldest = OldestUnproven(&unproven);
+      if (oldest != connections_.end()) {
+        Drop(oldest);
+        continue;
+      }
+      LogWarning("{}; trying again in {} ms", socket.status().message(), kAcceptPause.count());
+      accept_after_ns_ = Deadline::After(kAcceptPause).at_ns();
       return;
     }
     const Result<PeerCredentials> who = GetPeerCredentials(socket->get());
@@ -108,12 +139,11 @@ void RendezvousServer::Accept() {
       if (who.ok()) LogWarning("refused a connection of process {}, user {}", who->pid, who->uid);
       continue;
     }
-    const auto pending =
-        std::count_if(connections_.begin(), connections_.end(),
-                      [](const Connection& c) { return c.state != Connection::State::kOpen; });
-    if (pending >= kMaxPending) {
-      LogWarning("refused process {}: {} handshakes are pending", who->pid, pending);
-      continue;
+    const auto oldest = OldestUnproven(&unproven);
+    if (unproven >= kMaxPending) {
+      LogDebug("dropped process {}: {} connections have proved nothing", oldest->peer.pid,
+               unproven);
+      Drop(oldest);
     }
     Connection& c = connections_.emplace_back();
     c.socket = std::move(*socket);
@@ -218,15 +248,23 @@ Status RendezvousServer::HandleRequest(Connection& c) {
   }
   if (Field<bool>(m.json, "plan", false)) {
     if (m.fds.size() != 1) return DataLoss("a plan comes with one descriptor");
-    if (handler_.ArenaFd(c.peer) < 0) {
-      PASSEL_ASSIGN_OR_RETURN(const std::string plan, ReadConstantFile(m.fds[0].get()));
-      if (Status status = handler_.AcceptPlan(c.peer, plan); !status.ok()) {
-        FailWaiting(status);
-        return status;
-      }
-      ArenaIsHere();
+    PASSEL_ASSIGN_OR_RETURN(const std::string plan, ReadConstantFile(m.fds[0].get()));
+    if (Status status = handler_.AcceptPlan(c.peer, plan); !status.ok()) {
+      FailWaiting(status);
+      return status;
     }
-    return SendArena(c);
+    c.waits_for_arena = true;
+    ArenaIsHere();
+    return {};
+  }
+  if (Field<bool>(m.json, "kept", false)) {
+    if (c.peer.role != Role::kSupervisor) {
+      return PermissionDenied("only the supervisor keeps an arena");
+    }
+    handler_.ArenaIsKept(c.peer);
+    PASSEL_RETURN_IF_ERROR(SendJson(fd, {{"ok", true}}, {}, AnswerLimit()));
+    ArenaIsHere();
+    return {};
   }
   if (get == "data") {
     const int data = handler_.DataFd(Field<std::string>(m.json, "key", ""));
@@ -249,7 +287,7 @@ Status RendezvousServer::HandleRequest(Connection& c) {
 void RendezvousServer::ArenaIsHere() {
   for (Connection& c : connections_) {
     // A peer that cannot take its answer shows up in the next Poll().
-    if (c.waits_for_arena) (void)SendArena(c);
+    if (c.waits_for_arena && handler_.ArenaFd(c.peer) >= 0) (void)SendArena(c);
   }
 }
 

@@ -3,7 +3,9 @@
 //
 // A peer of another uid is refused before a byte is read. A peer that does not finish its
 // handshake in 5 s, that sends what is not understood or does not read its answers, is dropped.
-// At most 64 handshakes are pending; above that new connections are refused.
+// At most 64 connections have proved nothing (handshakes, control connections); above that, or when
+// descriptors run short, the oldest of them goes. A handshake takes less than a millisecond, so a
+// crowd of idle connections keeps no honest task out.
 
 #pragma once
 
@@ -29,11 +31,15 @@ class RendezvousHandler {
   virtual ~RendezvousHandler() = default;
   /// After its proof. An error refuses the peer.
   virtual Status Admit(const Peer& peer) = 0;
-  /// The arena this peer asks for: of our shard, or of its own if it is a ps. -1: none yet.
+  /// The arena this peer asks for: of our shard, or of its own if it is a ps. -1: none yet, or not
+  /// for this peer yet.
   virtual int ArenaFd(const Peer& peer) = 0;
   /// Whether this peer is to propose the plan.
   virtual bool WantsPlanFrom(const Peer& peer) = 0;
+  /// OK without a change when there is an arena already.
   virtual Status AcceptPlan(const Peer& peer, const std::string& plan_json) = 0;
+  /// The supervisor holds the arena.
+  virtual void ArenaIsKept(const Peer& peer) = 0;
   virtual void KeepData(const std::string& key, FileDescriptor fd) = 0;
   virtual int DataFd(const std::string& key) = 0;
   virtual void PsIsHere(int shard) = 0;
@@ -70,13 +76,17 @@ class RendezvousServer {
   Status HandleRequest(Connection& connection);
   Status SendArena(Connection& connection);
   void Accept();
+  void Drop(std::list<Connection>::iterator connection);
+  /// The one that has proved nothing for the longest time; end() if there is none.
+  std::list<Connection>::iterator OldestUnproven(int* count);
 
   FileDescriptor listening_;
   const JobToken token_;
   const std::string job_id_;
   const std::uint64_t cluster_hash_;
   RendezvousHandler& handler_;
-  std::list<Connection> connections_;
+  std::list<Connection> connections_;  // oldest first
+  std::int64_t accept_after_ns_ = 0;   // MonotonicNs(); descriptors were short
 };
 
 }  // namespace passel::shm

@@ -12,6 +12,7 @@
 #include "data/locate.h"
 #include "tools/passel/commands.h"
 #include "tools/passel/exit_code.h"
+#include "tools/passel/output_path.h"
 #include "tools/passel/shared_data.h"
 #include "train/saved_model.h"
 #include "train/worker_loop.h"
@@ -26,6 +27,7 @@ struct EvalFlags {
 };
 
 Status Evaluate(const EvalFlags& flags) {
+  if (!flags.report.empty()) PASSEL_RETURN_IF_ERROR(CheckOutputPath("--report", flags.report));
   PASSEL_ASSIGN_OR_RETURN(const SavedModel saved, LoadModel(flags.model));
   if (saved.has_non_finite) {
     LogWarning("{} holds values that are not finite (NaN or infinity)", flags.model);

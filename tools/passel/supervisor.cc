@@ -1,11 +1,13 @@
 #include "tools/passel/supervisor.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <mutex>
 #include <thread>
@@ -24,11 +26,14 @@ namespace passel {
 namespace {
 
 constexpr int kMaxPsStarts = 100;
+// Of a chief that is killed again and again before it has written the first values.
+constexpr int kMaxChiefStarts = 5;
 constexpr std::chrono::milliseconds kTick{250};
 
 }  // namespace
 
-// Asks every ps for its arena, in a thread of its own: the supervisor waits for nobody.
+// Asks every ps for its arena, in a thread of its own: the supervisor waits for nobody. A ps hands
+// its arena to others only after this has it.
 class Supervisor::ArenaFetcher {
  public:
   ArenaFetcher(const std::string& job_id, int shards, std::uint64_t cluster_hash,
@@ -37,39 +42,36 @@ class Supervisor::ArenaFetcher {
         shards_(shards),
         token_(token),
         deadline_(Deadline::After(std::chrono::nanoseconds(limit_ns))),
+        done_(static_cast<std::size_t>(shards)),
         thread_([this] { Run(); }) {}
   ~ArenaFetcher() {
     quit_.store(true, std::memory_order_relaxed);
     thread_.join();
   }
 
-  // All of them, once.
-  std::vector<std::unique_ptr<shm::Arena>> Take() {
+  // Moves what has come since the last call into `arenas`, [shards].
+  void Take(std::vector<std::unique_ptr<shm::Arena>>* arenas) {
     const std::lock_guard lock(mutex_);
-    return std::move(done_);
+    for (std::size_t shard = 0; shard < done_.size(); ++shard) {
+      if (done_[shard]) (*arenas)[shard] = std::move(done_[shard]);
+    }
   }
+  // True once every ps knows that its arena is kept.
+  bool Finished() const { return finished_.load(std::memory_order_acquire); }
 
  private:
   void Run() {
-    std::vector<std::unique_ptr<shm::Arena>> arenas;
     for (int shard = 0; shard < shards_; ++shard) {
-      while (!quit_.load(std::memory_order_relaxed)) {
-        Result<shm::Arena> arena = Fetch(shard);
-        if (arena.ok()) {
-          arenas.push_back(std::make_unique<shm::Arena>(std::move(*arena)));
-          break;
-        }
+      while (!Fetch(shard).ok()) {
         // The ps died, or was slow: its next life answers. Other errors are the chief's to report.
-        if (deadline_.Expired()) return;
+        if (deadline_.Expired() || quit_.load(std::memory_order_relaxed)) return;
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
       }
-      if (quit_.load(std::memory_order_relaxed)) return;
     }
-    const std::lock_guard lock(mutex_);
-    done_ = std::move(arenas);
+    finished_.store(true, std::memory_order_release);
   }
 
-  Result<shm::Arena> Fetch(int shard) {
+  Status Fetch(int shard) {
     const Deadline turn = deadline_.Sooner(std::chrono::milliseconds(500));
     PASSEL_ASSIGN_OR_RETURN(
         shm::RendezvousClient client,
@@ -78,15 +80,22 @@ class Supervisor::ArenaFetcher {
     PASSEL_ASSIGN_OR_RETURN(std::optional<FileDescriptor> fd,
                             client.GetArena(true, &need_plan, turn));
     if (!fd) return Unavailable("no arena yet");
-    return shm::Arena::Adopt(std::move(*fd));
+    PASSEL_ASSIGN_OR_RETURN(shm::Arena arena, shm::Arena::Adopt(std::move(*fd)));
+    {
+      // Before the ps learns of it: should it die right then, its next life starts on this arena.
+      const std::lock_guard lock(mutex_);
+      done_[static_cast<std::size_t>(shard)] = std::make_unique<shm::Arena>(std::move(arena));
+    }
+    return client.SayKept(turn);
   }
 
   const shm::Introduction introduction_;
   const int shards_;
   const shm::JobToken token_;
   const Deadline deadline_;
-  std::mutex mutex_;  // guards done_
-  std::vector<std::unique_ptr<shm::Arena>> done_;
+  std::mutex mutex_;                               // guards done_
+  std::vector<std::unique_ptr<shm::Arena>> done_;  // [shards]; null: none since the last Take()
+  std::atomic<bool> finished_{false};
   std::atomic<bool> quit_{false};
   std::thread thread_;
 };
@@ -126,8 +135,16 @@ Status Supervisor::Start() {
   cpus_ = UsableCpus();
   outcome_.pinned = options_.pin && options_.workers <= static_cast<int>(cpus_.size());
   outcome_.worker_exits.assign(static_cast<std::size_t>(options_.workers), "did not start");
-  for (int i = 0; i < options_.ps; ++i) children_.push_back({"ps", i, {}, {}, 0});
-  for (int i = 0; i < options_.workers; ++i) children_.push_back({"worker", i, {}, {}, 0});
+  arenas_.resize(static_cast<std::size_t>(options_.ps));
+  const auto add_children = [this](const char* job, int count) {
+    for (int i = 0; i < count; ++i) {
+      Child& child = children_.emplace_back();
+      child.job = job;
+      child.index = i;
+    }
+  };
+  add_children("ps", options_.ps);
+  add_children("worker", options_.workers);
   for (Child& child : children_) {
     PASSEL_RETURN_IF_ERROR(StartChild(child));
     Failpoint("supervisor.started_child");
@@ -153,7 +170,7 @@ Status Supervisor::StartChild(Child& child) {
   if (ps) {
     spawn.arguments.push_back(fmt::format("--listen_fd={}", listening_[index].get()));
     spawn.inherited_fds.push_back(listening_[index].get());
-    if (!arenas_.empty()) {
+    if (arenas_[index]) {
       spawn.arguments.push_back(fmt::format("--arena_fd={}", arenas_[index]->fd()));
       spawn.inherited_fds.push_back(arenas_[index]->fd());
     }
@@ -171,6 +188,14 @@ Status Supervisor::StartChild(Child& child) {
   // OpenBLAS starts its threads when it is loaded, before any flag is read.
   spawn.environment.push_back(
       fmt::format("OPENBLAS_NUM_THREADS={}", ps ? 1 : config_.threads_per_worker));
+  int pipe_fds[2];
+  if (::pipe2(pipe_fds, O_CLOEXEC | O_NONBLOCK) != 0) {
+    return ErrnoStatus(errno, "cannot create a pipe");
+  }
+  child.errors.Reset(pipe_fds[0]);
+  const FileDescriptor errors_write(pipe_fds[1]);
+  spawn.arguments.push_back(fmt::format("--error_fd={}", errors_write.get()));
+  spawn.inherited_fds.push_back(errors_write.get());
   Result<Subprocess> process = Subprocess::Spawn(spawn);
   if (!process.ok()) return process.status().WithContext("cannot start " + child.Name());
   child.process.emplace(std::move(*process));
@@ -180,14 +205,14 @@ Status Supervisor::StartChild(Child& child) {
 }
 
 JobOutcome Supervisor::Run(Progress& progress) {
-  while (AnyRunning("worker") || (!stopping_ && fetcher_ == nullptr && arenas_.empty())) {
+  while (AnyRunning("worker")) {
     std::vector<pollfd> entries;
     entries.push_back({signals_.fd(), POLLIN, 0});
     for (const Child& child : children_) {
       if (child.process) entries.push_back({child.process->pidfd(), POLLIN, 0});
     }
     // A first look at the arenas soon, then in peace.
-    const auto tick = arenas_.empty() ? std::chrono::milliseconds(20) : kTick;
+    const auto tick = HaveArenas() ? kTick : std::chrono::milliseconds(20);
     ::poll(entries.data(), entries.size(), static_cast<int>(tick.count()));
     for (int signal; (signal = signals_.Next()) != 0;) HandleSignal(signal);
     FetchArenas();
@@ -199,7 +224,7 @@ JobOutcome Supervisor::Run(Progress& progress) {
       child.last_exit = exit;
       HandleExit(child, *exit);
     }
-    if (!arenas_.empty()) {
+    if (HaveArenas()) {
       const shm::JobStatus status = shm::ReadJobStatus(*arenas_[0]);
       if (status.stopped && !stopping_) {
         outcome_.notes.emplace_back("the job was stopped on request");
@@ -212,6 +237,7 @@ JobOutcome Supervisor::Run(Progress& progress) {
           fmt::format("tasks that did not end within {} s were killed", options_.grace));
       KillAll();
     }
+    KillStragglers();
   }
   FetchArenas();  // a job that ended faster than we looked
   EndPs();
@@ -239,11 +265,34 @@ JobOutcome Supervisor::Run(Progress& progress) {
 }
 
 void Supervisor::FetchArenas() {
-  if (!fetcher_ || !arenas_.empty()) return;
-  arenas_ = fetcher_->Take();
-  if (arenas_.empty()) return;
+  if (!fetcher_) return;
+  const bool finished = fetcher_->Finished();
+  fetcher_->Take(&arenas_);
+  if (arenas_[0] && stopping_) SetStopFlag();
+  for (const Child& child : children_) {
+    if (child.job == "worker" && child.gone) MarkDeadEverywhere(child);
+  }
+  if (!finished) return;
   fetcher_.reset();
   if (!arenas_[0]->huge_page_report().empty()) LogInfo("{}", arenas_[0]->huge_page_report());
+}
+
+bool Supervisor::HaveArenas() const {
+  return !arenas_.empty() &&
+         std::all_of(arenas_.begin(), arenas_.end(), [](const auto& a) { return a != nullptr; });
+}
+
+bool Supervisor::Initialized() const {
+  return HaveArenas() && std::all_of(arenas_.begin(), arenas_.end(), [](const auto& a) {
+           return a->memory().state->initialized.load(std::memory_order_acquire) != 0;
+         });
+}
+
+std::vector<const shm::Arena*> Supervisor::arenas() const {
+  std::vector<const shm::Arena*> all;
+  if (!HaveArenas()) return all;
+  for (const auto& arena : arenas_) all.push_back(arena.get());
+  return all;
 }
 
 void Supervisor::HandleExit(Child& child, const ExitState& exit) {
@@ -255,33 +304,79 @@ void Supervisor::HandleExit(Child& child, const ExitState& exit) {
 }
 
 void Supervisor::HandleWorkerExit(Child& child, const ExitState& exit) {
+  FetchArenas();
   const bool done = !exit.signalled && exit.code == kExitDone;
+  const bool stopped = !exit.signalled && exit.code == kExitInterrupted;  // see Run()
+  if (done && done_since_ns_ == 0) done_since_ns_ = MonotonicNs();
+  const std::string why = ReadErrors(child);
+  const bool failed = !exit.signalled && (exit.code == kExitUsage || exit.code == kExitFailed);
+  const bool missing_chief = child.index == 0 && !Initialized();
+  const bool again = !done && !stopping_ && !stopped && !failed && !child.gone &&
+                     (child.starts <= options_.max_restarts ||
+                      (missing_chief && exit.signalled && child.starts < kMaxChiefStarts));
+  child.gone = !again;
   // It may have died before it could leave. After a clean end this changes nothing.
-  MarkDeadEverywhere(child.index);
-  if (done || stopping_) return;
-  if (!exit.signalled && exit.code == kExitInterrupted) return;  // the stop flag is set: see Run()
-  if (!exit.signalled && (exit.code == kExitUsage || exit.code == kExitFailed)) {
-    // It said why itself.
+  MarkDeadEverywhere(child);
+  if (done || stopping_ || stopped) return;
+  std::string what = fmt::format("{} {}", child.Name(), exit.ToString());
+  if (!why.empty()) what += ": " + why;
+  outcome_.notes.push_back(what);
+  if (failed) {
+    // The first to fail says why; the others fail for the same reason, or are told to stop.
+    if (!why.empty()) LogError("{}", why);
     BeginStopping(exit.code, false);
     return;
   }
-  const bool again = child.starts <= options_.max_restarts;
-  const std::string what = fmt::format("{} {}", child.Name(), exit.ToString());
-  LogWarning("{}{}", what, again ? "; starting it again" : "; the others go on");
-  outcome_.notes.push_back(what);
+  if (!again && missing_chief) {
+    LogError("{}; without the chief the variables get no first values: giving up", what);
+    BeginStopping(kExitFailed, false);
+    return;
+  }
+  LogWarning("{}{}", what,
+             again                  ? "; starting it again"
+             : AnyRunning("worker") ? "; the others go on"
+                                    : "");
   if (!again) return;
   if (const Status status = StartChild(child); !status.ok()) {
+    child.gone = true;
     outcome_.notes.push_back(status.message());
     LogError("{}", status.message());
+    MarkDeadEverywhere(child);
+    if (missing_chief) BeginStopping(kExitFailed, false);
+  }
+}
+
+// Why the last life of this task failed, in its own words.
+std::string Supervisor::ReadErrors(Child& child) {
+  std::string text(4096, '\0');
+  const ssize_t got =
+      child.errors.valid() ? ::read(child.errors.get(), text.data(), text.size()) : 0;
+  text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+  return text;
+}
+
+// The others are done: what a worker computes now nobody needs.
+void Supervisor::KillStragglers() {
+  if (done_since_ns_ == 0 || stopping_ || MonotonicNs() - done_since_ns_ < config_.stall_limit_ns) {
+    return;
+  }
+  for (Child& child : children_) {
+    if (child.job != "worker" || !child.process || child.gone) continue;
+    child.gone = true;
+    LogWarning("{} does not end {:g} s after the first worker was done (--stall_limit): killing it",
+               child.Name(), 1e-9 * static_cast<double>(config_.stall_limit_ns));
+    child.process->Signal(SIGKILL);
   }
 }
 
 void Supervisor::HandlePsExit(Child& child, const ExitState& exit) {
   if (stopping_) return;
   if (!exit.signalled && exit.code == kExitUsage) {
+    outcome_.notes.push_back(fmt::format("{} {}", child.Name(), exit.ToString()));
     BeginStopping(kExitUsage, false);
     return;
   }
+  FetchArenas();  // what it had handed to us before it died
   const std::string what = fmt::format("{} {}", child.Name(), exit.ToString());
   outcome_.notes.push_back(what);
   if (child.starts >= kMaxPsStarts) {
@@ -289,7 +384,8 @@ void Supervisor::HandlePsExit(Child& child, const ExitState& exit) {
     BeginStopping(kExitFailed, false);
     return;
   }
-  LogWarning("{}; starting it again{}", what, arenas_.empty() ? "" : " on the same arena");
+  LogWarning("{}; starting it again{}", what,
+             arenas_[static_cast<std::size_t>(child.index)] ? " on the same arena" : "");
   ++outcome_.ps_restarts;
   if (const Status status = StartChild(child); !status.ok()) {
     LogError("{}", status.message());
@@ -315,19 +411,30 @@ void Supervisor::BeginStopping(int exit_code, bool interrupted) {
   // A failure after a wish to end does not change the answer to the wish, and the other way round.
   if (outcome_.exit_code == 0) outcome_.exit_code = exit_code;
   outcome_.interrupted |= interrupted;
-  if (!arenas_.empty()) {
-    arenas_[0]->memory().state->stop.store(1, std::memory_order_seq_cst);
-    Notify(arenas_[0]->memory().state->event);
-  }
+  if (!arenas_.empty() && arenas_[0]) SetStopFlag();
   for (Child& child : children_) {
-    if (child.job == "worker" && child.process) child.process->Signal(SIGTERM);
+    if (child.job == "worker" && child.process) End(*child.process);
   }
 }
 
-void Supervisor::MarkDeadEverywhere(int worker) {
+void Supervisor::SetStopFlag() {
+  arenas_[0]->memory().state->stop.store(1, std::memory_order_seq_cst);
+  Notify(arenas_[0]->memory().state->event);
+}
+
+// A process that somebody stopped would not notice.
+void Supervisor::End(Subprocess& process) {
+  process.Signal(SIGTERM);
+  process.Signal(SIGCONT);
+}
+
+void Supervisor::MarkDeadEverywhere(const Child& worker) {
   for (const auto& arena : arenas_) {
-    const TaskState state = StateOf(arena->memory(), worker);
-    MarkDead(arena->memory(), worker, state.epoch);
+    if (!arena) continue;
+    const TaskState state = StateOf(arena->memory(), worker.index);
+    MarkDead(arena->memory(), worker.index, state.epoch);
+    // It died before it could join: rounds need not wait for it.
+    if (worker.gone) GiveUpExpecting(arena->memory(), worker.index);
   }
 }
 
@@ -346,7 +453,7 @@ void Supervisor::KillAll() {
 void Supervisor::EndPs() {
   stopping_ = true;
   for (Child& child : children_) {
-    if (child.process) child.process->Signal(SIGTERM);
+    if (child.process) End(*child.process);
   }
   const Deadline deadline = Deadline::After(std::chrono::seconds(5));
   for (Child& child : children_) {

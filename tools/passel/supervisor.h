@@ -1,8 +1,17 @@
 // supervisor.h - one command, a whole job: starts ps and workers, looks after them, ends cleanly.
 //
 // The supervisor never trains and is on the path of no update. It binds the sockets of the ps
-// tasks, so workers can connect before a ps is up; it holds every arena, so a ps that is killed is
-// started again on the same one; it reads progress straight from the arena.
+// tasks, so workers can connect before a ps is up; it holds every arena, before any worker does, so
+// a ps that is killed is started again on the same one; it reads progress straight from the arena.
+//
+// Who dies          What follows
+//   worker          The others go on. It is started again if max_restarts allows. The chief also
+//                   while the variables have no first values: nobody else writes them.
+//   ps              It is started again.
+//   the last worker The job is over: it failed unless one had reached the last step.
+//   supervisor      The kernel kills everyone (PR_SET_PDEATHSIG).
+// A worker that does not end although another one has reached the last step is killed after
+// stall_limit.
 
 #pragma once
 
@@ -59,7 +68,7 @@ class Supervisor {
 
   /// The arenas, in order of their shards; empty if the job never got so far. They outlive the
   /// tasks.
-  const std::vector<std::unique_ptr<shm::Arena>>& arenas() const { return arenas_; }
+  std::vector<const shm::Arena*> arenas() const;
 
  private:
   struct Child {
@@ -68,6 +77,8 @@ class Supervisor {
     std::optional<Subprocess> process;
     std::optional<ExitState> last_exit;
     int starts = 0;
+    bool gone = false;      // it ended and is not started again
+    FileDescriptor errors;  // a pipe: why its last life failed, in its own words
     std::string Name() const { return job + "/" + std::to_string(index); }
   };
   class ArenaFetcher;
@@ -78,7 +89,13 @@ class Supervisor {
   void HandlePsExit(Child& child, const ExitState& exit);
   void HandleSignal(int signal);
   void FetchArenas();
-  void MarkDeadEverywhere(int worker);
+  bool HaveArenas() const;
+  bool Initialized() const;
+  void MarkDeadEverywhere(const Child& worker);
+  std::string ReadErrors(Child& child);
+  void KillStragglers();
+  void SetStopFlag();
+  static void End(Subprocess& process);
   void BeginStopping(int exit_code, bool interrupted);
   void KillAll();
   bool AnyRunning(const std::string& job) const;
@@ -93,15 +110,16 @@ class Supervisor {
   std::string ps_hosts_, worker_hosts_;
   shm::JobToken token_;
   FileDescriptor token_file_;
-  std::vector<FileDescriptor> listening_;  // [ps]
-  std::vector<Child> children_;            // ps first
-  std::vector<std::unique_ptr<shm::Arena>> arenas_;
+  std::vector<FileDescriptor> listening_;            // [ps]
+  std::vector<Child> children_;                      // ps first
+  std::vector<std::unique_ptr<shm::Arena>> arenas_;  // [ps]; null until it is there
   std::unique_ptr<ArenaFetcher> fetcher_;
   std::vector<int> cpus_;
   JobOutcome outcome_;
   bool stopping_ = false;
   bool killed_ = false;
   std::int64_t kill_at_ns_ = 0;
+  std::int64_t done_since_ns_ = 0;  // MonotonicNs() when the first worker was done; 0: none
 };
 
 }  // namespace passel

@@ -22,6 +22,7 @@
 #include "tools/passel/commands.h"
 #include "tools/passel/exit_code.h"
 #include "tools/passel/job_flags.h"
+#include "tools/passel/output_path.h"
 #include "tools/passel/shared_data.h"
 #include "tools/passel/signals.h"
 #include "tools/passel/task_flags.h"
@@ -30,6 +31,9 @@
 
 namespace passel {
 namespace {
+
+// What a pipe takes as a whole.
+constexpr std::size_t kMaxErrorBytes = 4000;
 
 struct Task {
   TaskFlags flags;
@@ -92,9 +96,15 @@ Status Prepare(Task* task) {
   return {};
 }
 
-int Fail(const Status& status) {
-  LogError("{}", status.message());
+// Under a supervisor the sentence goes to it: it knows which of several is the first.
+int Fail(const Status& status, int error_fd = -1) {
+  const std::string text = status.message().substr(0, kMaxErrorBytes);
+  if (error_fd < 0 || ::write(error_fd, text.data(), text.size()) < 0) LogError("{}", text);
   return ExitCodeFor(status);
+}
+
+void RemoveToken(const Task& task) {
+  if (task.id.index == 0 && !task.token_file.empty()) ::unlink(task.token_file.c_str());
 }
 
 // --- ps --------------------------------------------------------------------------------------
@@ -129,6 +139,7 @@ int RunPs(Task& task, const JobConfig& config) {
   options.cluster_hash = task.spec.Hash();
   options.huge_pages = config.huge_pages;
   options.supervised = task.flags.supervised;
+  options.start_limit = std::chrono::nanoseconds(config.start_wait_ns);
   shm::PsHost host(options, task.token, std::move(listening), std::move(former));
   if (!task.flags.supervised) {
     const Status met =
@@ -138,14 +149,27 @@ int RunPs(Task& task, const JobConfig& config) {
   }
   switch (host.Serve(signals->fd())) {
     case shm::PsHost::End::kWorkersDone:
-      if (shard == 0 && !task.token_file.empty()) ::unlink(task.token_file.c_str());
+      RemoveToken(task);
       LogInfo("all workers are done");
       return kExitDone;
-    case shm::PsHost::End::kSomeDied: {
-      if (shard == 0 && !task.token_file.empty()) ::unlink(task.token_file.c_str());
+    case shm::PsHost::End::kSomeDied:
+      RemoveToken(task);
+      if (host.Stopped()) {
+        LogInfo("the job was stopped: {}", host.DescribeWorkers());
+        return kExitInterrupted;
+      }
       LogWarning("no worker is running any more: {}", host.DescribeWorkers());
       return host.AnyWorkerDone() ? kExitDone : kExitFailed;
-    }
+    case shm::PsHost::End::kStoppedEarly:
+      RemoveToken(task);
+      LogInfo("the job was stopped before it began");
+      return kExitInterrupted;
+    case shm::PsHost::End::kNobodyCame:
+      RemoveToken(task);
+      return Fail(DeadlineExceeded(
+          fmt::format("the chief, worker/0, did not propose its plan within {:g} s: start it, or "
+                      "raise --start_wait",
+                      1e-9 * static_cast<double>(config.start_wait_ns))));
     case shm::PsHost::End::kStopped:
       break;
   }
@@ -153,6 +177,7 @@ int RunPs(Task& task, const JobConfig& config) {
   if (task.flags.supervised) return kExitDone;
   if (signal == SIGINT) {
     host.StopJob();
+    RemoveToken(task);
     LogInfo("stopped by Ctrl-C; the workers leave after their current step");
     return kExitInterrupted;
   }
@@ -162,9 +187,15 @@ int RunPs(Task& task, const JobConfig& config) {
 
 // --- worker ----------------------------------------------------------------------------------
 
-// The first SIGINT or SIGTERM asks to leave after the current step, the second ends at once.
+int ExitCodeOfSignal(int signal) { return signal == SIGINT ? kExitInterrupted : kExitRestartMe; }
+
+// Before training there is nothing to finish, and waits for other tasks are long: a signal ends the
+// worker at once. Afterwards the first SIGINT or SIGTERM asks to leave after the current step, the
+// second ends at once.
+std::atomic<bool> g_training{false};
 std::atomic<int> g_signal{0};
 void OnSignal(int signal) {
+  if (!g_training.load(std::memory_order_relaxed)) ::_exit(ExitCodeOfSignal(signal));
   int none = 0;
   if (!g_signal.compare_exchange_strong(none, signal)) {
     ::signal(signal, SIG_DFL);
@@ -249,6 +280,7 @@ class WorkerTask {
     if (!task_.flags.supervised) {
       callbacks.on_step = [this](const StepReport& step) { PrintStep(step); };
     }
+    g_training.store(true, std::memory_order_relaxed);
     Say("Training begins @ {:f}", WallSeconds());
     const std::int64_t begin = MonotonicNs();
     PASSEL_ASSIGN_OR_RETURN(const WorkerResult result, RunWorker(config_.worker, callbacks, *model,
@@ -318,22 +350,26 @@ class WorkerTask {
 int RunWorkerTask(Task& task, JobConfig& config) {
   struct sigaction action {};
   action.sa_handler = OnSignal;
+  action.sa_flags = SA_RESTART;
   for (const int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
   const Result<WorkerResult> result = WorkerTask(task, config).Run();
   if (!result.ok()) {
     // Stopped before it could begin: the supervisor or the user knows why.
     if (result.status().code() == Code::kCancelled) return kExitInterrupted;
-    return Fail(result.status());
+    return Fail(result.status(), task.flags.error_fd);
   }
-  if (result->reason == LeaveReason::kAsked) {
-    return g_signal.load() == SIGINT ? kExitInterrupted : kExitRestartMe;
-  }
+  if (result->reason == LeaveReason::kAsked) return ExitCodeOfSignal(g_signal.load());
   return result->reason == LeaveReason::kStopped ? kExitInterrupted : kExitDone;
 }
 
 int RunTask(Task& task) {
   Result<JobConfig> config = CheckJobFlags(task.job);
   if (!config.ok()) return Fail(config.status());
+  if (!task.flags.save.empty()) {
+    if (const Status status = CheckOutputPath("--save", task.flags.save); !status.ok()) {
+      return Fail(status);
+    }
+  }
   if (const Status status = Prepare(&task); !status.ok()) return Fail(status);
   if (task.flags.log_step_count_steps < 1) {
     return Fail(InvalidArgument(fmt::format("--log_step_count_steps is at least 1, not {}",
@@ -381,6 +417,7 @@ void AddTaskCommand(CLI::App& app, Run* run) {
   command->add_option("--listen_fd", f.listen_fd)->group("");
   command->add_option("--arena_fd", f.arena_fd)->group("");
   command->add_option("--data_fd", f.data_fd)->group("");
+  command->add_option("--error_fd", f.error_fd)->group("");
   AddJobFlags(*command, &task->job);
   command->callback([task, run] { *run = [task] { return RunTask(*task); }; });
 }

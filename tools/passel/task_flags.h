@@ -20,6 +20,7 @@ struct TaskFlags {
   int listen_fd = -1;
   int arena_fd = -1;
   int data_fd = -1;
+  int error_fd = -1;  // takes the sentence that says why the task failed
 };
 
 }  // namespace passel

@@ -13,10 +13,12 @@
 #include "cluster/cluster_spec.h"
 #include "compute/cpu_backend.h"
 #include "data/locate.h"
+#include "shm/layout.h"
 #include "store/in_process_store.h"
 #include "tools/passel/commands.h"
 #include "tools/passel/exit_code.h"
 #include "tools/passel/job_flags.h"
+#include "tools/passel/output_path.h"
 #include "tools/passel/progress.h"
 #include "tools/passel/report.h"
 #include "tools/passel/shared_data.h"
@@ -91,7 +93,26 @@ Status CheckTrainFlags(const TrainFlags& f) {
   if (f.grace < 0.1 || f.grace > 3600) {
     return InvalidArgument(fmt::format("--grace is 0.1 to 3600 s, not {}: change it", f.grace));
   }
+  // Now, not after hours of training.
+  if (!f.save.empty()) PASSEL_RETURN_IF_ERROR(CheckOutputPath("--save", f.save));
+  if (!f.report.empty()) PASSEL_RETURN_IF_ERROR(CheckOutputPath("--report", f.report));
   return f.job_id.empty() ? Status() : ValidateJobId(f.job_id);
+}
+
+// Whether all arenas fit the memory that is free, before any process is started. Each ps asks the
+// kernel again when it reserves its own.
+Status CheckMemory(const StorePlan& plan) {
+  PASSEL_ASSIGN_OR_RETURN(const MemoryBudget budget, ReadMemoryBudget());
+  std::uint64_t bytes = 0;
+  for (int shard = 0; shard < plan.variables.shards(); ++shard) {
+    PASSEL_ASSIGN_OR_RETURN(const shm::Offsets offsets, shm::ComputeOffsets(plan, shard));
+    bytes += offsets.end;
+  }
+  if (bytes <= budget.available_bytes) return {};
+  return ResourceExhausted(fmt::format(
+      "the job needs {} bytes of memory for {} parameters, {} has {} bytes free: use a smaller "
+      "model or fewer workers, or raise the limit (in a container, its memory limit)",
+      bytes, plan.variables.TotalElements(), budget.limit, budget.available_bytes));
 }
 
 // What a finished job leaves: accuracy, file, report, summary.
@@ -153,9 +174,6 @@ int Train(TrainFlags& flags) {
   Result<JobConfig> config = CheckJobFlags(flags.job);
   if (!config.ok()) return Fail(config.status());
   if (Status status = CheckTrainFlags(flags); !status.ok()) return Fail(status);
-  // Before any thread starts, so that all of them leave the signals to us.
-  Result<SignalEvents> signals = SignalEvents::Create();
-  if (!signals.ok()) return Fail(signals.status());
   Result<DataLocation> location = FindData(flags.job);
   if (!location.ok()) return Fail(location.status());
   Result<SharedData> data = SharedData::Load(location->dir);
@@ -163,9 +181,12 @@ int Train(TrainFlags& flags) {
   if (Status status = FitToData(data->data(), &*config); !status.ok()) return Fail(status);
   const Result<StorePlan> plan = MakePlan(*config, std::max(1, flags.ps), flags.workers);
   if (!plan.ok()) return Fail(plan.status());
+  if (const Status status = CheckMemory(*plan); !status.ok()) return Fail(status);
   const Result<ModelLayout> layout = ModelLayout::Make(config->model, plan->variables);
   if (!layout.ok()) return Fail(layout.status());
 
+  Result<SignalEvents> signals = SignalEvents::Create();
+  if (!signals.ok()) return Fail(signals.status());
   JobReport report;
   report.job_id = flags.job_id.empty() ? fmt::format("job-{}", ::getpid()) : flags.job_id;
   report.mode = ModeName(config->mode);
@@ -206,15 +227,16 @@ int Train(TrainFlags& flags) {
   report.ps_restarts = outcome.ps_restarts;
   report.worker_exits = outcome.worker_exits;
   report.notes = outcome.notes;
-  if (!supervisor.arenas().empty()) {
-    report.status = shm::ReadJobStatus(*supervisor.arenas()[0]);
+  const std::vector<const shm::Arena*> arenas = supervisor.arenas();
+  if (!arenas.empty()) {
+    report.status = shm::ReadJobStatus(*arenas[0]);
     std::int64_t first = 0;
     for (const shm::WorkerStatus& w : report.status.workers) {
       if (w.first_step_ns != 0 && (first == 0 || w.first_step_ns < first)) first = w.first_step_ns;
     }
     if (first != 0) report.startup_seconds = 1e-9 * static_cast<double>(first - g_program_start_ns);
     std::vector<const float*> values;
-    for (const auto& arena : supervisor.arenas()) values.push_back(arena->memory().values);
+    for (const shm::Arena* arena : arenas) values.push_back(arena->memory().values);
     if (report.status.initialized) layout->Bind(values, &parts);
   }
   return Conclude(flags, *config, *data, parts, report);
