@@ -1,0 +1,282 @@
+// Every transition of a worker's life, and every one that must be refused.
+
+#include "store/membership.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "store/block_claims.h"
+#include "store/in_process_store.h"
+
+namespace passel {
+namespace {
+
+StorePlan SmallPlan(int workers) {
+  StorePlan plan;
+  plan.num_workers = workers;
+  VariableInfo v;
+  v.name = v.logical = "w";
+  v.shape = {64};
+  plan.variables = *VariableTable::Build({v}, 1);
+  return plan;
+}
+
+class MembershipTest : public ::testing::Test {
+ protected:
+  MembershipTest() : arena_(std::move(*InProcessArena::Create(SmallPlan(2)))) {}
+  const ShardMemory& memory() const { return arena_->shard(0); }
+  void Set(Phase phase, std::uint32_t epoch = 5) {
+    memory().tasks[0].state.store(TaskState{epoch, phase}.Pack());
+    if (phase == Phase::kRunning) memory().tasks[0].identity = SelfIdentity();
+  }
+  TaskState state() const { return StateOf(memory(), 0); }
+
+  std::unique_ptr<InProcessArena> arena_;
+};
+
+constexpr Phase kAllPhases[] = {Phase::kExpected, Phase::kJoining, Phase::kRunning,
+                                Phase::kDone,     Phase::kDead,    Phase::kEvicted};
+
+TEST_F(MembershipTest, OnlyTheDrawnTransitionsHappen) {
+  struct Move {
+    const char* name;
+    std::function<bool(std::uint32_t)> act;
+    std::vector<Phase> from;
+    Phase to;
+  };
+  const Move moves[] = {
+      {"Leave",
+       [&](std::uint32_t e) { return Leave(memory(), 0, e); },
+       {Phase::kRunning},
+       Phase::kDone},
+      {"MarkDead",
+       [&](std::uint32_t e) { return MarkDead(memory(), 0, e); },
+       {Phase::kJoining, Phase::kRunning},
+       Phase::kDead},
+      {"Evict",
+       [&](std::uint32_t e) { return Evict(memory(), 0, e); },
+       {Phase::kRunning},
+       Phase::kEvicted},
+      {"GiveUpExpecting",
+       [&](std::uint32_t) { return GiveUpExpecting(memory(), 0); },
+       {Phase::kExpected, Phase::kJoining},
+       Phase::kEvicted},
+  };
+  for (const Move& move : moves) {
+    for (const Phase from : kAllPhases) {
+      SCOPED_TRACE(std::string(move.name) + " from " + std::to_string(static_cast<int>(from)));
+      const bool legal = std::find(move.from.begin(), move.from.end(), from) != move.from.end();
+      Set(from);
+      EXPECT_EQ(move.act(5), legal);
+      EXPECT_EQ(state(), (TaskState{5, legal ? move.to : from}));
+      if (std::string(move.name) == "GiveUpExpecting") continue;
+      for (const std::uint32_t other_life : {4u, 6u}) {
+        Set(from);
+        EXPECT_FALSE(move.act(other_life)) << "another life's epoch";
+        EXPECT_EQ(state(), (TaskState{5, from}));
+      }
+    }
+  }
+}
+
+TEST_F(MembershipTest, JoinCountsLivesAndIsRefusedWhileOneRuns) {
+  for (const Phase from : {Phase::kExpected, Phase::kDone, Phase::kDead, Phase::kEvicted}) {
+    Set(from);
+    const Result<std::uint32_t> epoch = Join(memory(), 0, SelfIdentity());
+    ASSERT_TRUE(epoch.ok());
+    EXPECT_EQ(*epoch, 6u);
+    EXPECT_EQ(state(), (TaskState{6, Phase::kRunning}));
+    EXPECT_EQ(LoadIdentity(memory().tasks[0]), SelfIdentity());
+    EXPECT_EQ(Join(memory(), 0, SelfIdentity()).status().code(), Code::kAlreadyExists);
+    EXPECT_EQ(state(), (TaskState{6, Phase::kRunning})) << "a refused join changes nothing";
+  }
+}
+
+TEST_F(MembershipTest, JoinReplacesATaskWhoseProcessIsGone) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  ProcessIdentity who = IdentityOf(child);
+  ASSERT_EQ(Join(memory(), 0, who).value(), 1u);
+  EXPECT_EQ(Join(memory(), 0, SelfIdentity()).status().code(), Code::kAlreadyExists);
+  ::kill(child, SIGKILL);
+  siginfo_t info;
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
+  // A zombie is dead already, though nobody has reaped it.
+  EXPECT_EQ(MarkDeadByKernel(memory()), 1);
+  EXPECT_EQ(state(), (TaskState{1, Phase::kDead}));
+  Set(Phase::kRunning, 1);
+  memory().tasks[0].identity = who;
+  EXPECT_EQ(Join(memory(), 0, SelfIdentity()).value(), 2u);
+  ::waitpid(child, nullptr, 0);
+}
+
+TEST_F(MembershipTest, NobodyJoinsWithoutAnIdentity) {
+  EXPECT_EQ(Join(memory(), 0, ProcessIdentity{}).status().code(), Code::kInternal);
+  EXPECT_EQ(state(), (TaskState{0, Phase::kExpected}));
+}
+
+TEST_F(MembershipTest, JoinWaitsForAnotherThatIsJoiningAndReplacesItWhenItDoesNotFinish) {
+  Set(Phase::kJoining, 3);
+  const std::int64_t begin = MonotonicNs();
+  const Result<std::uint32_t> epoch = Join(memory(), 0, SelfIdentity());
+  EXPECT_GE(MonotonicNs() - begin, std::chrono::nanoseconds(kJoinPatience).count());
+  ASSERT_TRUE(epoch.ok()) << epoch.status().ToString();
+  EXPECT_EQ(*epoch, 4u);
+  // One that does finish is respected.
+  Set(Phase::kJoining, 7);
+  std::thread other([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    Set(Phase::kRunning, 7);
+  });
+  EXPECT_EQ(Join(memory(), 0, SelfIdentity()).status().code(), Code::kAlreadyExists);
+  other.join();
+  EXPECT_EQ(state(), (TaskState{7, Phase::kRunning}));
+}
+
+TEST_F(MembershipTest, OfManyThatJoinAtOnceOneWins) {
+  for (int race = 0; race < 200; ++race) {
+    Set(Phase::kDone, 0);
+    std::atomic<int> winners{0};
+    std::atomic<int> ready{0};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back([&] {
+        ready.fetch_add(1);
+        while (ready.load() < 4) std::this_thread::yield();
+        const Result<std::uint32_t> epoch = Join(memory(), 0, SelfIdentity());
+        if (epoch.ok()) {
+          winners.fetch_add(1);
+          EXPECT_EQ(*epoch, 1u);
+        } else {
+          EXPECT_EQ(epoch.status().code(), Code::kAlreadyExists);
+        }
+      });
+    }
+    for (std::thread& t : threads) t.join();
+    ASSERT_EQ(winners.load(), 1);
+    ASSERT_EQ(state(), (TaskState{1, Phase::kRunning}));
+  }
+}
+
+TEST_F(MembershipTest, JoiningMakesPreparedDecisionsFail) {
+  memory().state->decision.store(Decision{9, 4, 1}.Pack());
+  ASSERT_TRUE(Join(memory(), 0, SelfIdentity()).ok());
+  const Decision after = Decision::Unpack(memory().state->decision.load());
+  EXPECT_EQ(after.round, 9u);
+  EXPECT_EQ(after.worker, 1);
+  EXPECT_EQ(after.generation, 5u);
+}
+
+TEST_F(MembershipTest, PushThatWasNotEndedCountsAsHalfAppliedOnce) {
+  WorkerCounters& c = memory().tasks[0].counters;
+  Set(Phase::kRunning);
+  c.pushes_begun.store(8);
+  c.pushes_ended.store(7);
+  EXPECT_TRUE(MarkDead(memory(), 0, 5));
+  EXPECT_FALSE(MarkDead(memory(), 0, 5));
+  EXPECT_EQ(c.half_applied.load(), 1u);
+  EXPECT_EQ(c.pushes_ended.load(), 8u);
+  // Evicted first, killed afterwards: the next life counts it.
+  c.pushes_begun.store(9);
+  Set(Phase::kEvicted);
+  ASSERT_TRUE(Join(memory(), 0, SelfIdentity()).ok());
+  EXPECT_EQ(c.half_applied.load(), 2u);
+  EXPECT_EQ(c.pushes_ended.load(), 9u);
+}
+
+TEST_F(MembershipTest, AllWorkersEndedOnlyWhenNobodyIsExpectedJoiningOrRunning) {
+  memory().tasks[1].state.store(TaskState{1, Phase::kDone}.Pack());
+  for (const Phase phase : kAllPhases) {
+    Set(phase);
+    const bool ended = phase == Phase::kDone || phase == Phase::kDead || phase == Phase::kEvicted;
+    EXPECT_EQ(AllWorkersEnded(memory()), ended);
+  }
+}
+
+TEST_F(MembershipTest, EveryTransitionIsInTheEventRing) {
+  ASSERT_TRUE(Join(memory(), 0, SelfIdentity()).ok());
+  memory().state->global_step.store(12);
+  ASSERT_TRUE(Leave(memory(), 0, 1));
+  const EventRing& ring = *memory().events;
+  ASSERT_EQ(ring.next.load(), 2u);
+  EXPECT_EQ(ring.records[0].number.load(), 1u);
+  EXPECT_EQ(TaskState::Unpack(ring.records[0].state.load()), (TaskState{1, Phase::kRunning}));
+  EXPECT_EQ(TaskState::Unpack(ring.records[1].state.load()), (TaskState{1, Phase::kDone}));
+  EXPECT_EQ(ring.records[1].global_step.load(), 12);
+  EXPECT_EQ(ring.records[1].pid.load(), ::getpid());
+  for (std::uint64_t i = 0; i < 3 * EventRing::kRecords; ++i) {
+    Set(Phase::kRunning);
+    ASSERT_TRUE(Evict(memory(), 0, 5));
+  }
+  EXPECT_EQ(ring.next.load(), 2 + 3 * EventRing::kRecords);
+  EXPECT_EQ(ring.records[1].number.load(), 2 + 3 * EventRing::kRecords);
+}
+
+// --- Claims --------------------------------------------------------------------------------------
+
+TEST_F(MembershipTest, ClaimsAreExclusiveAndOnlyTheHolderGivesThemBack) {
+  BlockState& block = memory().blocks[0];
+  const Claim mine{1, 0};
+  const Claim other{1, 1};
+  EXPECT_TRUE(TryClaim(block, mine));
+  EXPECT_FALSE(TryClaim(block, mine));
+  EXPECT_FALSE(TryClaim(block, other));
+  ReleaseClaim(block, other);
+  EXPECT_FALSE(TryClaim(block, other)) << "not the holder's release";
+  ReleaseClaim(block, Claim{2, 0});
+  EXPECT_FALSE(TryClaim(block, other)) << "another life's release";
+  ReleaseClaim(block, mine);
+  EXPECT_TRUE(TryClaim(block, other));
+}
+
+TEST_F(MembershipTest, ClaimsAreTakenOverFromLivesThatAreOverOnly) {
+  BlockState& block = memory().blocks[0];
+  const Claim mine{1, 1};
+  EXPECT_FALSE(TryTakeOver(memory(), block, mine)) << "free blocks are claimed, not taken over";
+  for (const Phase phase : kAllPhases) {
+    for (const std::uint32_t epoch : {4u, 5u, 6u}) {
+      Set(phase, 5);
+      block.claim.store(Claim{epoch, 0}.Pack());
+      const bool lives = phase == Phase::kRunning && epoch == 5;
+      EXPECT_EQ(TryTakeOver(memory(), block, mine), !lives);
+      EXPECT_EQ(Claim::Unpack(block.claim.load()).worker, lives ? 0 : 1);
+    }
+  }
+  block.claim.store(~std::uint64_t{0});  // garbage names nobody
+  EXPECT_TRUE(TryTakeOver(memory(), block, mine));
+}
+
+TEST_F(MembershipTest, PatienceEvictsOnlyWhoHeldItUpForTheStallLimit) {
+  BlockState& block = memory().blocks[0];
+  Set(Phase::kRunning, 5);
+  block.claim.store(Claim{5, 0}.Pack());
+  memory().tasks[0].heartbeat_ns.store(1);  // long ago: it waited itself
+  constexpr std::int64_t kStallNs = 200'000'000;
+  ClaimPatience patience(memory(), kStallNs);
+  const std::int64_t begin = MonotonicNs();
+  while (state().phase == Phase::kRunning) {
+    ASSERT_TRUE(patience.Wait(block, Deadline::After(std::chrono::seconds(20))));
+  }
+  EXPECT_GE(MonotonicNs() - begin, kStallNs);
+  EXPECT_LT(MonotonicNs() - begin, 5'000'000'000);
+  EXPECT_EQ(state(), (TaskState{5, Phase::kEvicted}));
+  // One that is heard of is not.
+  Set(Phase::kRunning, 5);
+  ClaimPatience again(memory(), kStallNs);
+  const Deadline end = Deadline::After(std::chrono::milliseconds(500));
+  while (!end.Expired()) {
+    memory().tasks[0].heartbeat_ns.store(MonotonicNs());
+    again.Wait(block, end);
+  }
+  EXPECT_EQ(state().phase, Phase::kRunning);
+}
+
+}  // namespace
+}  // namespace passel

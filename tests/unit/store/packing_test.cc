@@ -1,0 +1,151 @@
+// The words in shared memory: what is packed comes back, at the limits too.
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "store/histogram.h"
+#include "store/mode.h"
+#include "store/shard_memory.h"
+
+namespace passel {
+namespace {
+
+constexpr std::uint32_t kEpochs[] = {0, 1, 2, 0xffff, 0x10000, 0x7fffffff, 0xffffffff};
+
+TEST(Packing, TaskStateComesBack) {
+  for (const std::uint32_t epoch : kEpochs) {
+    for (int phase = 0; phase <= static_cast<int>(Phase::kEvicted); ++phase) {
+      const TaskState state{epoch, static_cast<Phase>(phase)};
+      EXPECT_EQ(TaskState::Unpack(state.Pack()), state);
+    }
+  }
+  EXPECT_EQ(TaskState::Unpack(0), (TaskState{0, Phase::kExpected})) << "fresh memory";
+}
+
+TEST(Packing, ClaimComesBackAndIsNeverZero) {
+  for (const std::uint32_t epoch : kEpochs) {
+    for (const int worker : {0, 1, 63, 64, kMaxWorkers - 1}) {
+      const Claim claim{epoch, worker};
+      EXPECT_NE(claim.Pack(), 0u) << "zero is a free block";
+      EXPECT_EQ(Claim::Unpack(claim.Pack()).epoch, epoch);
+      EXPECT_EQ(Claim::Unpack(claim.Pack()).worker, worker);
+    }
+  }
+}
+
+TEST(Packing, DecisionComesBackAndGenerationsWrapWithoutTouchingTheRest) {
+  constexpr std::uint64_t kLastRound = (std::uint64_t{1} << 40) - 1;
+  for (const std::uint64_t round : {std::uint64_t{0}, std::uint64_t{1}, kLastRound}) {
+    for (const std::uint32_t generation : {0u, 1u, 0xfffu}) {
+      for (const int worker : {0, 1, kMaxWorkers - 1}) {
+        const Decision d = Decision::Unpack(Decision{round, generation, worker}.Pack());
+        EXPECT_EQ(d.round, round);
+        EXPECT_EQ(d.generation, generation);
+        EXPECT_EQ(d.worker, worker);
+        const Decision next = Decision::Unpack(d.NextGeneration().Pack());
+        EXPECT_TRUE(next.SameRoundAs(d));
+        EXPECT_EQ(next.generation, (generation + 1) & 0xfff);
+        EXPECT_NE(next.Pack(), d.Pack());
+      }
+    }
+  }
+}
+
+TEST(Packing, ArrivalIsOfOneLifeAndLaterLivesAreLarger) {
+  constexpr std::uint64_t kLastRound = (std::uint64_t{1} << 40) - 1;
+  for (const std::uint32_t epoch : {1u, 2u, 0xfffffeu}) {
+    for (const std::uint64_t round : {std::uint64_t{1}, std::uint64_t{77}, kLastRound}) {
+      const std::uint64_t word = Arrival{epoch, round}.Pack();
+      EXPECT_TRUE(Arrival::Says(word, epoch, round));
+      EXPECT_TRUE(Arrival::Says(word, epoch, round - 1));
+      if (round != kLastRound) {
+        EXPECT_FALSE(Arrival::Says(word, epoch, round + 1));
+      }
+      EXPECT_FALSE(Arrival::Says(word, epoch + 1, round));
+      EXPECT_FALSE(Arrival::Says(word, epoch - 1, round));
+      EXPECT_GT((Arrival{epoch + 1, 1}.Pack()), word);
+      EXPECT_GT(word, (Arrival{epoch, round - 1}.Pack()));
+    }
+  }
+  EXPECT_FALSE(Arrival::Says(0, 1, 1)) << "fresh memory";
+}
+
+TEST(Packing, ModesAreNamed) {
+  for (const Mode mode : {Mode::kHogwild, Mode::kLocked, Mode::kBarrier}) {
+    const Result<Mode> parsed = ParseMode(ModeName(mode));
+    ASSERT_TRUE(parsed.ok());
+    EXPECT_EQ(*parsed, mode);
+  }
+  for (const char* wrong : {"", "Hogwild", "barrier ", "ssp", "unknown"}) {
+    const Result<Mode> parsed = ParseMode(wrong);
+    ASSERT_FALSE(parsed.ok()) << wrong;
+    EXPECT_EQ(parsed.status().code(), Code::kInvalidArgument);
+    EXPECT_NE(parsed.status().message().find("hogwild, locked or barrier"), std::string::npos);
+  }
+}
+
+// --- Histogram -----------------------------------------------------------------------------------
+
+TEST(HistogramBuckets, EveryValueIsInABucketThatEndsAtOrAboveIt) {
+  std::uint64_t step = 1;
+  int last = -1;
+  for (std::uint64_t value = 0;; value += step) {
+    const int bucket = HistogramBucket(value);
+    ASSERT_GE(bucket, last);
+    ASSERT_LE(bucket, last + 1) << "a bucket was left out before " << value;
+    ASSERT_LE(value, HistogramBucketTop(bucket));
+    if (bucket > 0) {
+      ASSERT_GT(value, HistogramBucketTop(bucket - 1));
+    }
+    last = bucket;
+    step = value < 4096 ? 1 : value / 64;
+    if (value > std::numeric_limits<std::uint64_t>::max() - step) break;
+  }
+  EXPECT_EQ(last, Histogram::kBuckets - 1);
+}
+
+TEST(HistogramBuckets, AreExactBelow128AndWithinAnEighthAbove) {
+  for (std::uint64_t value = 0; value < 128; ++value) {
+    EXPECT_EQ(HistogramBucketTop(HistogramBucket(value)), value);
+  }
+  for (int bucket = Histogram::kExact; bucket < Histogram::kBuckets; ++bucket) {
+    const std::uint64_t top = HistogramBucketTop(bucket);
+    const std::uint64_t bottom = HistogramBucketTop(bucket - 1) + 1;
+    EXPECT_EQ(HistogramBucket(top), bucket);
+    EXPECT_EQ(HistogramBucket(bottom), bucket);
+    EXPECT_LE(top - bottom, bottom / 8);
+  }
+  EXPECT_EQ(HistogramBucketTop(Histogram::kBuckets - 1), std::numeric_limits<std::uint64_t>::max());
+}
+
+TEST(HistogramSummaries, QuantilesAreNearestRankOverAllHistograms) {
+  // Values 1..100 in two histograms: nearest rank of q is ceil(100 q).
+  Histogram odd{};
+  Histogram even{};
+  for (std::uint64_t v = 1; v <= 100; ++v) Record(v % 2 ? odd : even, v);
+  const Histogram* both[] = {&odd, &even};
+  const HistogramSummary summary = Summarize(both);
+  EXPECT_EQ(summary.count, 100u);
+  EXPECT_EQ(summary.p50, 50u);
+  EXPECT_EQ(summary.p99, 99u);
+  EXPECT_EQ(summary.p999, 100u);
+  EXPECT_EQ(summary.maximum, 100u);
+}
+
+TEST(HistogramSummaries, EmptyAndSingleAndHugeValues) {
+  Histogram h{};
+  const Histogram* one[] = {&h};
+  EXPECT_EQ(Summarize(one).count, 0u);
+  EXPECT_EQ(Summarize(one).p999, 0u);
+  EXPECT_EQ(Summarize({}).count, 0u);
+  Record(h, 1'000'003);
+  EXPECT_EQ(Summarize(one).p50, 1'000'003u) << "never above the exact maximum";
+  Record(h, std::numeric_limits<std::uint64_t>::max());
+  EXPECT_EQ(Summarize(one).maximum, std::numeric_limits<std::uint64_t>::max());
+  EXPECT_LE(Summarize(one).p50, 1'000'003 * 1.125);
+  EXPECT_GE(Summarize(one).p50, 1'000'003u);
+}
+
+}  // namespace
+}  // namespace passel
