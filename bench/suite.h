@@ -1,0 +1,72 @@
+// suite.h - what every benchmark of this program needs, and how it says what it found.
+//
+// A benchmark is a Google Benchmark whose iterations are pairs: one run of its limit and one of
+// what is measured, so that both see the same machine. It checks its answer before it is timed,
+// and adds its Row to the report when all pairs are done.
+
+#pragma once
+
+#include <benchmark/benchmark.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "bench/report.h"
+
+namespace passel::bench {
+
+struct Settings {
+  bool smoke = false;        ///< tiny sizes: does everything work?
+  bool variants = false;     ///< also the experiments that are in no table
+  std::string data_dir;      ///< IDX files; empty: generated digits in a directory that is removed
+  std::string program;       ///< the passel program
+  double run_seconds = 0.5;  ///< of one training run
+
+  int Pairs(int wanted) const { return smoke ? 1 : wanted; }
+  double RunSeconds() const { return smoke ? 0.05 : run_seconds; }
+};
+
+class Suite {
+ public:
+  Suite(const Settings& settings, Report& report) : settings_(settings), report_(report) {}
+  ~Suite();
+
+  const Settings& settings() const { return settings_; }
+  Report& report() { return report_; }
+  int usable_cores() const { return usable_cores_; }
+
+  /// The data set's directory: settings().data_dir, or digits drawn now.
+  Result<std::string> DataDir();
+
+  /// Registers `body` under `name` to run once with `pairs` iterations. `row` is what `body` fills
+  /// in; it goes into the report whatever happens. An error of `body` is a wrong answer. The body
+  /// runs `for (auto _ : state)` exactly once and calls state.SetIterationTime() in it.
+  void Register(const std::string& name, const Row& row, int pairs,
+                std::function<Status(benchmark::State& state, Row& row)> body);
+  /// Of everything registered, in order.
+  const std::vector<std::string>& names() const { return names_; }
+
+ private:
+  const Settings settings_;
+  Report& report_;
+  const int usable_cores_ = UsableCores();
+  std::vector<std::string> names_;
+  std::string data_dir_;
+  bool remove_data_ = false;
+  static int UsableCores();
+};
+
+/// Fills in measured, limit and ratio from one entry per pair.
+void Compare(const std::vector<double>& measured, const std::vector<double>& limit, Row* row);
+
+// Each registers its benchmarks.
+void RegisterStoreBenchmarks(Suite& suite);     // push, pull
+void RegisterRoundBenchmarks(Suite& suite);     // barrier rounds
+void RegisterTrainingBenchmarks(Suite& suite);  // line transfer, training
+void RegisterComputeBenchmarks(Suite& suite);   // one worker's compute
+void RegisterProgramBenchmarks(Suite& suite);   // start-up, bytes of the arena
+void RegisterVariantBenchmarks(Suite& suite);   // experiments
+
+}  // namespace passel::bench

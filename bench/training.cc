@@ -1,0 +1,241 @@
+#include "bench/training.h"
+
+#include <fmt/core.h>
+
+#include <cmath>
+#include <memory>
+
+#include "base/clock.h"
+#include "base/denormals.h"
+#include "bench/processes.h"
+#include "compute/cpu_backend.h"
+#include "train/model_plan.h"
+#include "train/worker_loop.h"
+
+namespace passel::bench {
+namespace {
+
+constexpr std::size_t kTestImages = 1000;
+
+struct WorkerLog {
+  std::int64_t local_steps;
+  double steps_per_second;
+  double push_us, compute_us, wait_us;
+  std::uint64_t overlapped;
+  double accuracy;  // worker 0
+  HistogramSummary push_ns;
+};
+
+Deadline Soon(double seconds) {
+  return Deadline::After(std::chrono::seconds(60 + static_cast<int>(4 * seconds)));
+}
+
+double Load(const std::atomic<std::uint64_t>& counter) {
+  return static_cast<double>(counter.load(std::memory_order_relaxed));
+}
+
+Result<StorePlan> MakePlan(const TrainingJob& job, const ModelConfig& model, Mode mode,
+                           int workers) {
+  StorePlan plan;
+  plan.mode = mode;
+  plan.num_workers = workers;
+  plan.block_floats = job.block_floats;
+  PASSEL_ASSIGN_OR_RETURN(plan.optimizer, ParseOptimizer("adam"));
+  PASSEL_ASSIGN_OR_RETURN(plan.variables, PlaceModel(model, 1, {}));
+  PASSEL_RETURN_IF_ERROR(plan.Validate());
+  return plan;
+}
+
+Mode ModeOf(Sharing sharing) {
+  switch (sharing) {
+    case Sharing::kLocked:
+      return Mode::kLocked;
+    case Sharing::kBarrier:
+      return Mode::kBarrier;
+    case Sharing::kPrivate:
+    case Sharing::kNaive:
+    case Sharing::kHogwild:
+      break;
+  }
+  return Mode::kHogwild;
+}
+
+// What one process does: it has its store, the gate is closed.
+Status Train(const TrainingJob& job, const ModelConfig& config, ParameterStore& store, Gate& gate,
+             WorkerLog* log) {
+  PASSEL_ASSIGN_OR_RETURN(const ModelLayout layout, ModelLayout::Make(config, store.variables()));
+  if (store.worker() == 0) {
+    PASSEL_RETURN_IF_ERROR(InitializeStore(config, layout, store));
+  }
+  PASSEL_RETURN_IF_ERROR(store.WaitUntilInitialized(Soon(0)));
+  PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, CreateCpuBackend());
+  PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, Model::Create(config, *backend, 500));
+  WorkerOptions options;
+  options.train_steps = INT64_MAX;
+  options.batch_size = job.batch_size;
+  options.seed = 1;
+  options.num_workers = job.workers;
+  options.push_limit = std::chrono::seconds(30);
+  std::optional<FlushDenormals> flush;
+  if (job.flush_denormals) flush.emplace();
+  PASSEL_RETURN_IF_ERROR(gate.Wait(Soon(0)));
+  const std::int64_t start = MonotonicNs();
+  const auto ns = [](double seconds) { return static_cast<std::int64_t>(1e9 * seconds); };
+  const std::int64_t warm = start + ns(job.seconds / 10);
+  const std::int64_t end = warm + ns(job.seconds);
+  // From the end of the first step after the warm-up to the end of the last step.
+  std::int64_t first_ns = 0, last_ns = 0, first_step = 0, last_step = 0;
+  WorkerCallbacks callbacks;
+  callbacks.on_step = [&](const StepReport& step) {
+    const std::int64_t now = MonotonicNs();
+    if (first_ns == 0 && now >= warm) {
+      first_ns = now;
+      first_step = step.local_step;
+    }
+    last_ns = now;
+    last_step = step.local_step;
+  };
+  callbacks.check = [&](bool* leave) -> Status {
+    *leave = MonotonicNs() >= end;
+    return {};
+  };
+  PASSEL_ASSIGN_OR_RETURN(const WorkerResult result,
+                          RunWorker(options, callbacks, *model, layout, *job.data, store));
+  if (last_step <= first_step) {
+    return Internal(fmt::format("a worker made {} steps in {} s: give it longer runs",
+                                result.local_steps, job.seconds));
+  }
+  const WorkerCounters& counters = store.counters();
+  const auto steps = static_cast<double>(result.local_steps);
+  log->local_steps = result.local_steps;
+  log->steps_per_second =
+      1e9 * static_cast<double>(last_step - first_step) / static_cast<double>(last_ns - first_ns);
+  log->push_us = 1e-3 * (Load(counters.push_ns) + Load(counters.wait_ns)) / steps;
+  log->wait_us = 1e-3 * Load(counters.wait_ns) / steps;
+  log->compute_us = 1e-3 * Load(counters.compute_ns) / steps;
+  log->overlapped = counters.overlapped_blocks.load(std::memory_order_relaxed);
+  const Histogram* histogram = &counters.push_latency_ns;
+  log->push_ns = Summarize(std::span(&histogram, 1));
+  return {};
+}
+
+// On the first test images, at values that nobody writes any more.
+Result<double> Accuracy(const TrainingJob& job, const ModelConfig& config, const StorePlan& plan,
+                        const float* values) {
+  PASSEL_ASSIGN_OR_RETURN(const ModelLayout layout, ModelLayout::Make(config, plan.variables));
+  for (std::size_t i = 0; i < plan.variables.ShardFloats(0); ++i) {
+    if (!std::isfinite(values[i])) return Internal("a trained value is not finite");
+  }
+  std::vector<std::vector<RowPart>> parts;
+  layout.Bind(std::span<const float* const>(&values, 1), &parts);
+  PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, CreateCpuBackend());
+  PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, Model::Create(config, *backend, 100));
+  const ImageSet& test = job.data->test();
+  const std::size_t count = std::min(kTestImages, test.size());
+  PASSEL_ASSIGN_OR_RETURN(
+      const Evaluation found,
+      model->Evaluate({test.images.data(), test.labels.data(), test.size()}, 0, count, parts));
+  return static_cast<double>(found.correct) / static_cast<double>(count);
+}
+
+}  // namespace
+
+const char* SharingName(Sharing sharing) {
+  switch (sharing) {
+    case Sharing::kPrivate:
+      return "private";
+    case Sharing::kNaive:
+      return "naive";
+    case Sharing::kHogwild:
+      return "hogwild";
+    case Sharing::kLocked:
+      return "locked";
+    case Sharing::kBarrier:
+      return "barrier";
+  }
+  return "unknown";
+}
+
+Result<TrainingRun> RunTraining(const TrainingJob& job, Sharing sharing) {
+  ModelConfig config = DefaultModelConfig(ModelKind::kMlp);
+  config.hidden = {job.hidden};
+  config.inputs = job.data->train().pixels;
+  config.classes = job.data->num_classes();
+  config.loss = LossReduction::kMean;
+  config.seed = 1;
+  const bool is_private = sharing == Sharing::kPrivate;
+  PASSEL_ASSIGN_OR_RETURN(const StorePlan plan,
+                          MakePlan(job, config, ModeOf(sharing), is_private ? 1 : job.workers));
+  const EngineOptions engine = job.engine.value_or(EngineFor(job.workers, job.cores));
+  std::optional<Sweep> sweep = job.sweep;
+  if (sharing == Sharing::kNaive) sweep = Sweep{Sweep::Claims::kNone, Sweep::Start::kZero};
+  std::unique_ptr<shm::Arena> arena;
+  if (!is_private) {
+    PASSEL_ASSIGN_OR_RETURN(shm::Arena created, CreateArena(plan));
+    arena = std::make_unique<shm::Arena>(std::move(created));
+  }
+  const auto workers = static_cast<std::size_t>(job.workers);
+  SharedArray<WorkerLog> logs(workers);
+  const auto body = [&](int worker, Gate& gate) -> Status {
+    WorkerLog& log = logs[static_cast<std::size_t>(worker)];
+    if (is_private) {
+      PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<InProcessArena> own,
+                              InProcessArena::Create(plan));
+      PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<ParameterStore> store, own->Open(0, engine));
+      PASSEL_RETURN_IF_ERROR(Train(job, config, *store, gate, &log));
+      PASSEL_ASSIGN_OR_RETURN(log.accuracy, Accuracy(job, config, plan, own->shard(0).values));
+      return {};
+    }
+    PASSEL_ASSIGN_OR_RETURN(const shm::Arena mine, AdoptArena(arena->fd()));
+    const ShardMemory memory = mine.memory();
+    std::unique_ptr<ParameterStore> store;
+    if (sweep) {
+      PASSEL_ASSIGN_OR_RETURN(store, OpenVariantStore(plan, memory, worker, engine, *sweep));
+    } else {
+      PASSEL_ASSIGN_OR_RETURN(store, OpenStore(plan, {&memory, 1}, worker, SelfIdentity(), engine));
+    }
+    return Train(job, config, *store, gate, &log);
+  };
+  std::vector<std::vector<int>> cpus(workers);
+  if (job.pinned) cpus = OneCoreEach(job.workers);
+  PASSEL_RETURN_IF_ERROR(RunProcesses(cpus, Soon(job.seconds), body));
+
+  TrainingRun run;
+  std::int64_t local_steps = 0;
+  for (std::size_t k = 0; k < workers; ++k) {
+    const auto share = 1 / static_cast<double>(workers);
+    run.steps_per_second += logs[k].steps_per_second;
+    run.push_us += share * logs[k].push_us;
+    run.compute_us += share * logs[k].compute_us;
+    run.wait_us += share * logs[k].wait_us;
+    run.overlapped_share += static_cast<double>(logs[k].overlapped);
+    local_steps += logs[k].local_steps;
+  }
+  run.overlapped_share /= static_cast<double>(local_steps) * static_cast<double>(plan.NumBlocks(0));
+  run.push_ns = logs[0].push_ns;
+  run.accuracy = logs[0].accuracy;
+  if (!is_private) {
+    const std::int64_t global_step = arena->memory().state->global_step.load();
+    if (sharing != Sharing::kBarrier && global_step != local_steps) {
+      return Internal(fmt::format("{} workers pushed {} gradients, but {} were applied",
+                                  job.workers, local_steps, global_step));
+    }
+    for (std::size_t k = 0; sharing == Sharing::kBarrier && k < workers; ++k) {
+      // Who leaves first has not seen the last rounds.
+      if (logs[k].local_steps > global_step || logs[k].local_steps < global_step - 2) {
+        return Internal(fmt::format("worker {} took part in {} of {} rounds", k,
+                                    logs[k].local_steps, global_step));
+      }
+    }
+    PASSEL_ASSIGN_OR_RETURN(run.accuracy, Accuracy(job, config, plan, arena->memory().values));
+  }
+  // 300 updates give more than 0.8; naive sweeps may lose some.
+  const std::int64_t updates =
+      sharing == Sharing::kBarrier || is_private ? logs[0].local_steps : local_steps;
+  if (updates >= 300 && run.accuracy < 0.7) {
+    return Internal(fmt::format("after {} updates the accuracy is {:.3f}", updates, run.accuracy));
+  }
+  return run;
+}
+
+}  // namespace passel::bench

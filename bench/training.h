@@ -1,0 +1,55 @@
+// training.h - N worker processes train the MLP for a while, in one way of sharing or another.
+
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "bench/stores.h"
+#include "data/dataset.h"
+#include "store/histogram.h"
+#include "store/mode.h"
+
+namespace passel::bench {
+
+enum class Sharing {
+  kPrivate,  ///< every process its own parameters: the limit
+  kNaive,    ///< everyone sweeps 0..P-1 in order, no claims
+  kHogwild,
+  kLocked,
+  kBarrier,
+};
+const char* SharingName(Sharing sharing);
+
+struct TrainingJob {
+  const Dataset* data = nullptr;
+  int workers = 2;
+  int cores = 2;  ///< usable ones
+  double seconds = 0.5;
+  std::size_t hidden = 100;
+  std::uint32_t batch_size = 100;
+  std::size_t block_floats = 2048;
+  bool flush_denormals = false;  ///< around the whole worker, not the optimizer alone
+  std::optional<Sweep> sweep;    ///< another way to apply than the product's
+  std::optional<EngineOptions> engine;
+  bool pinned = true;  ///< one core each
+};
+
+struct TrainingRun {
+  double steps_per_second = 0;  ///< local steps of all workers, after a warm-up
+  double push_us = 0;           ///< mean per step: push, and wait for a round
+  double compute_us = 0;        ///< mean per step
+  double wait_us = 0;           ///< the part of push_us that waits for others
+  double overlapped_share = 0;  ///< blocks entered without the claim, of all blocks applied
+  double accuracy = 0;          ///< on test images, of the shared (or worker 0's) values
+  HistogramSummary push_ns;     ///< every push of worker 0
+};
+
+/// Errors: the answer is wrong: a count does not add up, the values are not finite, or, after
+/// enough steps, do not classify.
+Result<TrainingRun> RunTraining(const TrainingJob& job, Sharing sharing);
+
+}  // namespace passel::bench

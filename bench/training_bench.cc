@@ -1,0 +1,181 @@
+// Training of N processes that share the parameters, against N that do not; and the price of a
+// cache line that another core has just written, which explains what is missing.
+
+#include <fmt/core.h>
+
+#include <memory>
+#include <optional>
+
+#include "bench/line_transfer.h"
+#include "bench/processes.h"
+#include "bench/suite.h"
+#include "bench/training.h"
+#include "data/dataset.h"
+
+namespace passel::bench {
+namespace {
+
+constexpr std::size_t kElements = 79536;  // 784-100-10, each variable padded to 64 bytes
+
+// What the benchmarks of this file have in common: made when the first of them runs.
+struct TrainingContext {
+  std::optional<OwnedDataset> data;
+  std::vector<LineTransfer> lines;  // of all pairs of the processors in use
+};
+
+std::vector<int> FirstCpus(int count) {
+  std::vector<int> cpus;
+  for (const auto& cpu : OneCoreEach(count)) cpus.push_back(cpu[0]);
+  return cpus;
+}
+
+Status Load(Suite& suite, TrainingContext* context) {
+  if (context->data) return {};
+  PASSEL_ASSIGN_OR_RETURN(const std::string dir, suite.DataDir());
+  PASSEL_ASSIGN_OR_RETURN(OwnedDataset data, OwnedDataset::Load(dir));
+  context->data.emplace(std::move(data));
+  return {};
+}
+
+// Measures every pair once, `again`: anew.
+Status MeasureLines(Suite& suite, bool again, TrainingContext* context) {
+  if (!context->lines.empty() && !again) return {};
+  const bool smoke = suite.settings().smoke;
+  PASSEL_ASSIGN_OR_RETURN(
+      context->lines,
+      MeasureAllPairs(FirstCpus(std::min(4, suite.usable_cores())), kElements, smoke ? 10 : 300));
+  return {};
+}
+
+Status BenchLines(benchmark::State& state, Suite& suite, TrainingContext& context, Row& row) {
+  std::vector<std::vector<double>> line_ns;  // [pairs of processors][turns]
+  std::vector<double> medians;
+  for (auto _ : state) {
+    if (Interrupted()) return {};
+    PASSEL_RETURN_IF_ERROR(MeasureLines(suite, true, &context));
+    double seconds = 0;
+    std::vector<double> all;
+    line_ns.resize(context.lines.size());
+    for (std::size_t i = 0; i < context.lines.size(); ++i) {
+      line_ns[i].push_back(context.lines[i].line_ns);
+      all.push_back(context.lines[i].line_ns);
+      seconds += 1e-6 * context.lines[i].foreign_us;
+    }
+    state.SetIterationTime(seconds);
+    medians.push_back(Median(all));
+  }
+  row.measured = Median(medians);
+  row.pairs = medians;
+  row.note = "processors a-b: ns a line in a sweep over all of them, round trip of one line in ns";
+  for (std::size_t i = 0; i < context.lines.size(); ++i) {
+    const LineTransfer& line = context.lines[i];
+    row.note += fmt::format("; {}-{}: {:.1f}, {:.0f}", line.from, line.to, Median(line_ns[i]),
+                            line.round_trip_ns);
+  }
+  return {};
+}
+
+// What the lines of other cores cost a worker per step, on average over the pairs of `cpus`.
+double ForeignLinesUs(const TrainingContext& context, const std::vector<int>& cpus) {
+  double extra = 0;
+  int pairs = 0;
+  for (const LineTransfer& line : context.lines) {
+    if (line.to > cpus.back()) continue;
+    extra += line.ExtraUs();
+    ++pairs;
+  }
+  return extra / pairs;
+}
+
+Status BenchTraining(benchmark::State& state, Suite& suite, TrainingContext& context,
+                     Sharing sharing, int workers, Row& row) {
+  PASSEL_RETURN_IF_ERROR(Load(suite, &context));
+  PASSEL_RETURN_IF_ERROR(MeasureLines(suite, false, &context));
+  TrainingJob job;
+  job.data = &**context.data;
+  job.workers = workers;
+  job.cores = suite.usable_cores();
+  job.seconds = suite.settings().RunSeconds();
+  std::vector<double> measured, limit, push, push_alone, compute, compute_alone, wait, accuracy;
+  std::vector<double> overlapped;
+  std::optional<TrainingRun> last;
+  for (auto _ : state) {
+    if (Interrupted()) return {};
+    PASSEL_ASSIGN_OR_RETURN(const TrainingRun alone, RunTraining(job, Sharing::kPrivate));
+    PASSEL_ASSIGN_OR_RETURN(const TrainingRun run, RunTraining(job, sharing));
+    state.SetIterationTime(job.seconds);
+    limit.push_back(alone.steps_per_second);
+    measured.push_back(run.steps_per_second);
+    push_alone.push_back(alone.push_us);
+    push.push_back(run.push_us);
+    compute_alone.push_back(alone.compute_us);
+    compute.push_back(run.compute_us);
+    wait.push_back(run.wait_us);
+    overlapped.push_back(run.overlapped_share);
+    accuracy.push_back(run.accuracy);
+    last = run;
+  }
+  Compare(measured, limit, &row);
+  row.note = fmt::format(
+      "a step of a worker: compute {:.0f} us (private {:.0f}), push {:.0f} us (private {:.0f})",
+      Median(compute), Median(compute_alone), Median(push), Median(push_alone));
+  if (sharing == Sharing::kBarrier) {
+    row.note += fmt::format(", {:.0f} us of it waiting", Median(wait));
+  } else {
+    // Every line of values and slots was last written by another worker: it comes from there.
+    const double extra = ForeignLinesUs(context, FirstCpus(workers));
+    const double step_us = 1e6 * workers / *row.limit;
+    const double predicted = step_us / (step_us + extra);
+    row.note += fmt::format(
+        "; lines from other cores cost {:.0f} us a step, so {:.2f}x can be reached here: measured "
+        "{:.0f} % of that",
+        extra, predicted, 100 * *row.ratio / predicted);
+  }
+  if (sharing == Sharing::kHogwild) {
+    row.note += fmt::format("; {:.3f} % of the blocks overlapped", 100 * Median(overlapped));
+  }
+  row.note += fmt::format(
+      "; accuracy {:.3f}; push p50 {:.0f}, p99 {:.0f}, p99.9 {:.0f}, max {:.0f} us",
+      Median(accuracy), 1e-3 * static_cast<double>(last->push_ns.p50),
+      1e-3 * static_cast<double>(last->push_ns.p99), 1e-3 * static_cast<double>(last->push_ns.p999),
+      1e-3 * static_cast<double>(last->push_ns.maximum));
+  return {};
+}
+
+}  // namespace
+
+void RegisterTrainingBenchmarks(Suite& suite) {
+  const auto context = std::make_shared<TrainingContext>();
+  const int cores = suite.usable_cores();
+  Row lines;
+  lines.what = "line transfer between two cores, median of the pairs";
+  lines.unit = "ns/line";
+  if (cores < 2) lines.not_applicable = fmt::format("needs 2 cores, {} is usable", cores);
+  suite.Register("BM_LineTransfer/elems:79536", lines, suite.settings().Pairs(3),
+                 [&suite, context](benchmark::State& state, Row& found) {
+                   return BenchLines(state, suite, *context, found);
+                 });
+  for (const int workers : {2, 4}) {
+    for (const Sharing sharing :
+         {Sharing::kHogwild, Sharing::kLocked, Sharing::kBarrier, Sharing::kNaive}) {
+      Row row;
+      row.what = fmt::format("training, {}, {} workers{}", SharingName(sharing), workers,
+                             sharing == Sharing::kNaive ? " (no claims)" : "");
+      row.unit = "steps/s";
+      const double less = sharing == Sharing::kBarrier ? 0.05 : 0;
+      row.target = sharing == Sharing::kNaive ? NoTarget()
+                                              : RatioAtLeast((workers == 2 ? 0.85 : 0.70) - less);
+      if (cores < workers) {
+        row.not_applicable = fmt::format("needs {} cores, {} usable", workers, cores);
+      }
+      suite.Register(fmt::format("BM_Train/mode:{}/opt:adam/hidden:100/batch:100/workers:{}",
+                                 SharingName(sharing), workers),
+                     row, suite.settings().Pairs(7),
+                     [&suite, context, sharing, workers](benchmark::State& state, Row& found) {
+                       return BenchTraining(state, suite, *context, sharing, workers, found);
+                     });
+    }
+  }
+}
+
+}  // namespace passel::bench

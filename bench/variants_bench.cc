@@ -1,0 +1,132 @@
+// Experiments: other block sizes, orders, patience and pinning than the product's. Shown with
+// --variants only; no target belongs to them.
+
+#include <fmt/core.h>
+
+#include <memory>
+#include <optional>
+
+#include "bench/processes.h"
+#include "bench/suite.h"
+#include "bench/training.h"
+#include "data/dataset.h"
+
+namespace passel::bench {
+namespace {
+
+struct Variant {
+  std::string name;
+  Sharing sharing = Sharing::kHogwild;
+  std::size_t block_floats = 2048;
+  std::optional<Sweep> sweep = std::nullopt;
+  std::optional<EngineOptions> engine = std::nullopt;
+  bool flush = false;
+  bool pinned = true;
+};
+
+using SharedData = std::shared_ptr<std::optional<OwnedDataset>>;
+
+std::vector<Variant> Variants() {
+  using Claims = Sweep::Claims;
+  using Start = Sweep::Start;
+  std::vector<Variant> all;
+  const auto add = [&](const std::string& name, Sharing sharing) -> Variant& {
+    all.push_back({});
+    all.back().name = name;
+    all.back().sharing = sharing;
+    return all.back();
+  };
+  for (const Sharing sharing : {Sharing::kPrivate, Sharing::kHogwild, Sharing::kBarrier}) {
+    add("flush:1", sharing).flush = true;
+    add("pin:none", sharing).pinned = false;
+  }
+  for (const Sharing sharing : {Sharing::kHogwild, Sharing::kBarrier}) {
+    for (const std::size_t block : {512, 1024, 4096, 8192}) {
+      add(fmt::format("block:{}", block), sharing).block_floats = block;
+    }
+  }
+  // The product's own choices in the stand-in: what the stand-in itself costs.
+  add("same", Sharing::kHogwild).sweep = Sweep{};
+  add("start:zero", Sharing::kHogwild).sweep = Sweep{Claims::kAdvisory, Start::kZero};
+  add("start:offset", Sharing::kHogwild).sweep = Sweep{Claims::kAdvisory, Start::kOffset};
+  for (const int passes : {1, 10, 30}) {
+    add(fmt::format("passes:{}", passes), Sharing::kHogwild).sweep =
+        Sweep{Claims::kAdvisory, Start::kRandom, passes};
+  }
+  for (const int pause : {8, 64}) {
+    add(fmt::format("passes:10/pause:{}", pause), Sharing::kHogwild).sweep =
+        Sweep{Claims::kAdvisory, Start::kRandom, 10, pause};
+  }
+  add("claims:none", Sharing::kHogwild).sweep = Sweep{Claims::kNone, Start::kRandom};
+  add("claims:none/start:offset", Sharing::kHogwild).sweep = Sweep{Claims::kNone, Start::kOffset};
+  add("same", Sharing::kBarrier).sweep = Sweep{Claims::kBinding, Start::kOffset};
+  add("undo:0", Sharing::kBarrier).sweep =
+      Sweep{Claims::kBinding, Start::kOffset, 3, 0, /*undo=*/false};
+  add("start:zero", Sharing::kBarrier).sweep = Sweep{Claims::kBinding, Start::kZero};
+  add("start:random", Sharing::kBarrier).sweep = Sweep{Claims::kBinding, Start::kRandom};
+  for (const int spin_us : {20, 100, 2000}) {
+    EngineOptions engine;
+    engine.spin = std::chrono::microseconds(spin_us);
+    add(fmt::format("spin:{}", spin_us), Sharing::kBarrier).engine = engine;
+  }
+  return all;
+}
+
+Status BenchVariant(benchmark::State& state, Suite& suite, const Variant& variant, int workers,
+                    const SharedData& data, Row& row) {
+  if (!data->has_value()) {
+    PASSEL_ASSIGN_OR_RETURN(const std::string dir, suite.DataDir());
+    PASSEL_ASSIGN_OR_RETURN(OwnedDataset loaded, OwnedDataset::Load(dir));
+    data->emplace(std::move(loaded));
+  }
+  TrainingJob job;
+  job.data = &***data;
+  job.workers = workers;
+  job.cores = suite.usable_cores();
+  job.seconds = suite.settings().RunSeconds();
+  TrainingJob other = job;
+  other.block_floats = variant.block_floats;
+  other.sweep = variant.sweep;
+  other.engine = variant.engine;
+  other.flush_denormals = variant.flush;
+  other.pinned = variant.pinned;
+  std::vector<double> measured, limit, push, push_now;
+  for (auto _ : state) {
+    if (Interrupted()) return {};
+    PASSEL_ASSIGN_OR_RETURN(const TrainingRun now, RunTraining(job, variant.sharing));
+    PASSEL_ASSIGN_OR_RETURN(const TrainingRun run, RunTraining(other, variant.sharing));
+    state.SetIterationTime(job.seconds);
+    limit.push_back(now.steps_per_second);
+    measured.push_back(run.steps_per_second);
+    push_now.push_back(now.push_us);
+    push.push_back(run.push_us);
+  }
+  Compare(measured, limit, &row);
+  row.note = fmt::format("push {:.1f} us, as it is {:.1f} us", Median(push), Median(push_now));
+  return {};
+}
+
+}  // namespace
+
+void RegisterVariantBenchmarks(Suite& suite) {
+  const auto data = std::make_shared<std::optional<OwnedDataset>>();
+  for (const int workers : {2, 4}) {
+    for (const Variant& variant : Variants()) {
+      Row row;
+      row.what = fmt::format("{}, {} workers, {} (limit: as it is)", SharingName(variant.sharing),
+                             workers, variant.name);
+      row.unit = "steps/s";
+      if (suite.usable_cores() < workers) {
+        row.not_applicable = fmt::format("needs {} cores", workers);
+      }
+      suite.Register(fmt::format("BM_Variant/mode:{}/{}/workers:{}", SharingName(variant.sharing),
+                                 variant.name, workers),
+                     row, suite.settings().Pairs(7),
+                     [&suite, variant, workers, data](benchmark::State& state, Row& found) {
+                       return BenchVariant(state, suite, variant, workers, data, found);
+                     });
+    }
+  }
+}
+
+}  // namespace passel::bench
