@@ -116,9 +116,6 @@ std::string Report::ToTable(const Run& run) const {
     std::vector<std::vector<std::string>> lines = {
         {"what", "measured", "limit", "unit", "ratio", "target", "spread", "verdict"}};
     for (const Row& row : rows_) {
-      std::string verdict = Verdict(row);
-      if (!row.not_applicable.empty()) verdict += ": " + row.not_applicable;
-      if (!row.error.empty()) verdict += ": " + row.error;
       const bool figures = row.not_applicable.empty() && row.error.empty();
       const double spread = Spread(row.pairs);
       lines.push_back(
@@ -126,7 +123,7 @@ std::string Report::ToTable(const Run& run) const {
            figures && row.limit ? Number(*row.limit) : "", row.unit,
            figures && row.ratio ? Number(*row.ratio) : "", Bound(row),
            figures ? fmt::format("{:.0f} %{}", 100 * spread, spread > kMuchSpread ? "!" : " ") : "",
-           verdict});
+           Verdict(row)});
     }
     text += Columns(lines);
     std::vector<std::vector<std::string>> latencies = {
@@ -138,12 +135,16 @@ std::string Report::ToTable(const Run& run) const {
                            Number(l.p999), Number(l.maximum), row.unit});
     }
     if (latencies.size() > 1) text += "\n" + Columns(latencies);
-    bool first = true;
+    std::string notes;
     for (const Row& row : rows_) {
-      if (row.note.empty()) continue;
-      text += fmt::format("{}{}: {}\n", first ? "\n" : "", row.what, row.note);
-      first = false;
+      if (!row.error.empty()) notes += fmt::format("{}: WRONG: {}\n", row.what, row.error);
+      if (!row.not_applicable.empty()) {
+        notes += fmt::format("{}: not applicable: {}\n", row.what, row.not_applicable);
+      } else if (!row.note.empty()) {
+        notes += fmt::format("{}: {}\n", row.what, row.note);
+      }
     }
+    if (!notes.empty()) text += "\n" + notes;
   }
   for (const std::string& note : notes_) text += note + "\n";
   if (run.interrupted)

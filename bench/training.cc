@@ -1,5 +1,6 @@
 #include "bench/training.h"
 
+#include <benchmark/benchmark.h>
 #include <fmt/core.h>
 
 #include <cmath>
@@ -62,7 +63,8 @@ Mode ModeOf(Sharing sharing) {
 
 // What one process does: it has its store, the gate is closed.
 Status Train(const TrainingJob& job, const ModelConfig& config, ParameterStore& store, Gate& gate,
-             WorkerLog* log) {
+             const ShardMemory& memory, WorkerLog* log) {
+  const ShardMemory* touch = job.touch_values ? &memory : nullptr;
   PASSEL_ASSIGN_OR_RETURN(const ModelLayout layout, ModelLayout::Make(config, store.variables()));
   if (store.worker() == 0) {
     PASSEL_RETURN_IF_ERROR(InitializeStore(config, layout, store));
@@ -97,6 +99,11 @@ Status Train(const TrainingJob& job, const ModelConfig& config, ParameterStore& 
   };
   callbacks.check = [&](bool* leave) -> Status {
     *leave = MonotonicNs() >= end;
+    if (touch != nullptr) {
+      float sum = 0;
+      for (std::size_t i = 0; i < touch->floats; i += 16) sum += touch->values[i];
+      benchmark::DoNotOptimize(sum);
+    }
     return {};
   };
   PASSEL_ASSIGN_OR_RETURN(const WorkerResult result,
@@ -182,7 +189,7 @@ Result<TrainingRun> RunTraining(const TrainingJob& job, Sharing sharing) {
       PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<InProcessArena> own,
                               InProcessArena::Create(plan));
       PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<ParameterStore> store, own->Open(0, engine));
-      PASSEL_RETURN_IF_ERROR(Train(job, config, *store, gate, &log));
+      PASSEL_RETURN_IF_ERROR(Train(job, config, *store, gate, own->shard(0), &log));
       PASSEL_ASSIGN_OR_RETURN(log.accuracy, Accuracy(job, config, plan, own->shard(0).values));
       return {};
     }
@@ -194,7 +201,7 @@ Result<TrainingRun> RunTraining(const TrainingJob& job, Sharing sharing) {
     } else {
       PASSEL_ASSIGN_OR_RETURN(store, OpenStore(plan, {&memory, 1}, worker, SelfIdentity(), engine));
     }
-    return Train(job, config, *store, gate, &log);
+    return Train(job, config, *store, gate, memory, &log);
   };
   std::vector<std::vector<int>> cpus(workers);
   if (job.pinned) cpus = OneCoreEach(job.workers);

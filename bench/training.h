@@ -35,7 +35,8 @@ struct TrainingJob {
   bool flush_denormals = false;  ///< around the whole worker, not the optimizer alone
   std::optional<Sweep> sweep;    ///< another way to apply than the product's
   std::optional<EngineOptions> engine;
-  bool pinned = true;  ///< one core each
+  bool pinned = true;         ///< one core each
+  bool touch_values = false;  ///< read a float of every line of the values before each step
 };
 
 struct TrainingRun {
@@ -49,7 +50,8 @@ struct TrainingRun {
 };
 
 /// Errors: the answer is wrong: a count does not add up, the values are not finite, or, after
-/// enough steps, do not classify.
+/// enough steps, do not classify. kInvalidArgument: a worker found a loss or gradient that is not
+/// finite, which happens to kNaive.
 Result<TrainingRun> RunTraining(const TrainingJob& job, Sharing sharing);
 
 }  // namespace passel::bench

@@ -98,12 +98,19 @@ Status BenchTraining(benchmark::State& state, Suite& suite, TrainingContext& con
   job.seconds = suite.settings().RunSeconds();
   std::vector<double> measured, limit, push, push_alone, compute, compute_alone, wait, accuracy;
   std::vector<double> overlapped;
+  int diverged = 0;
   std::optional<TrainingRun> last;
   for (auto _ : state) {
     if (Interrupted()) return {};
     PASSEL_ASSIGN_OR_RETURN(const TrainingRun alone, RunTraining(job, Sharing::kPrivate));
-    PASSEL_ASSIGN_OR_RETURN(const TrainingRun run, RunTraining(job, sharing));
+    const Result<TrainingRun> ran = RunTraining(job, sharing);
     state.SetIterationTime(job.seconds);
+    if (sharing == Sharing::kNaive && ran.status().code() == Code::kInvalidArgument) {
+      ++diverged;
+      continue;
+    }
+    PASSEL_RETURN_IF_ERROR(ran.status());
+    const TrainingRun& run = *ran;
     limit.push_back(alone.steps_per_second);
     measured.push_back(run.steps_per_second);
     push_alone.push_back(alone.push_us);
@@ -114,6 +121,10 @@ Status BenchTraining(benchmark::State& state, Suite& suite, TrainingContext& con
     overlapped.push_back(run.overlapped_share);
     accuracy.push_back(run.accuracy);
     last = run;
+  }
+  if (measured.empty()) {
+    row.not_applicable = "a loss became infinite or NaN in every run";
+    return {};
   }
   Compare(measured, limit, &row);
   row.note = fmt::format(

@@ -22,6 +22,7 @@ struct Variant {
   std::optional<EngineOptions> engine = std::nullopt;
   bool flush = false;
   bool pinned = true;
+  bool touch = false;
 };
 
 using SharedData = std::shared_ptr<std::optional<OwnedDataset>>;
@@ -39,6 +40,7 @@ std::vector<Variant> Variants() {
   for (const Sharing sharing : {Sharing::kPrivate, Sharing::kHogwild, Sharing::kBarrier}) {
     add("flush:1", sharing).flush = true;
     add("pin:none", sharing).pinned = false;
+    add("touch:1", sharing).touch = true;
   }
   for (const Sharing sharing : {Sharing::kHogwild, Sharing::kBarrier}) {
     for (const std::size_t block : {512, 1024, 4096, 8192}) {
@@ -90,6 +92,7 @@ Status BenchVariant(benchmark::State& state, Suite& suite, const Variant& varian
   other.engine = variant.engine;
   other.flush_denormals = variant.flush;
   other.pinned = variant.pinned;
+  other.touch_values = variant.touch;
   std::vector<double> measured, limit, push, push_now;
   for (auto _ : state) {
     if (Interrupted()) return {};
