@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "cluster/text.h"
 
 namespace passel {
 namespace {
@@ -23,24 +24,6 @@ std::string Lower(std::string_view text) {
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   }
   return lower;
-}
-
-/// For messages: in quotes, cut after 64 bytes, with everything but printable ASCII replaced.
-std::string Quoted(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text.substr(0, 64)) out += c >= 0x20 && c < 0x7F && c != '"' ? c : '?';
-  return out + (text.size() > 64 ? "...\"" : "\"");
-}
-
-/// 0 or a number without a leading zero, at most `max`. Nothing for anything else.
-std::optional<int> ParseDecimal(std::string_view text, int max) {
-  if (text.empty() || text.size() > 9 || (text.size() > 1 && text[0] == '0')) return std::nullopt;
-  int value = 0;
-  for (const char c : text) {
-    if (!IsDigit(c)) return std::nullopt;
-    value = value * 10 + (c - '0');
-  }
-  return value <= max ? std::optional(value) : std::nullopt;
 }
 
 /// The canonical form of an address of family AF_INET or AF_INET6.
@@ -58,12 +41,6 @@ bool IsHostName(std::string_view host) {
          std::all_of(host.begin(), host.end(), [](char c) {
            return IsLetter(c) || IsDigit(c) || c == '.' || c == '-' || c == '_';
          });
-}
-
-bool IsJobName(std::string_view job) {
-  return !job.empty() && job.size() <= 32 && IsLetter(job[0]) &&
-         std::all_of(job.begin(), job.end(),
-                     [](char c) { return IsLetter(c) || IsDigit(c) || c == '_'; });
 }
 
 Status JobNameProblem(std::string_view job) {
@@ -224,6 +201,18 @@ Status ClusterSpec::Validate() const {
   }
   if (num_tasks("ps") < 1) return InvalidArgument("There must be at least one ps.");
   if (num_tasks("worker") < 1) return InvalidArgument("There must be at least one worker.");
+  PASSEL_RETURN_IF_ERROR(CheckSingleTasks());
+  for (const auto& [job, tasks] : jobs_) {
+    const int last = tasks.rbegin()->first;
+    if (last < static_cast<int>(tasks.size())) continue;
+    return InvalidArgument(
+        fmt::format("job \"{}\" has {} task{} but the last has index {}: number them from 0 to {}",
+                    job, tasks.size(), tasks.size() == 1 ? "" : "s", last, tasks.size() - 1));
+  }
+  return {};
+}
+
+Status ClusterSpec::CheckSingleTasks() const {
   if (const int chiefs = num_tasks("chief") + num_tasks("master"); chiefs > 1) {
     return InvalidArgument(fmt::format("the cluster has {} chiefs: name at most one", chiefs));
   }
@@ -231,7 +220,25 @@ Status ClusterSpec::Validate() const {
     return InvalidArgument(
         fmt::format("the cluster has {} evaluators: name at most one", evaluators));
   }
+  for (const std::string_view job : {"chief", "master", "evaluator"}) {
+    const auto found = jobs_.find(job);
+    if (found == jobs_.end() || found->second.contains(0)) continue;
+    return InvalidArgument(fmt::format("the only {} has index {}: give it index 0", job,
+                                       found->second.begin()->first));
+  }
   return {};
+}
+
+bool ClusterSpec::dense() const {
+  return std::all_of(jobs_.begin(), jobs_.end(), [](const auto& job) {
+    return job.second.rbegin()->first < static_cast<int>(job.second.size());
+  });
+}
+
+bool ClusterSpec::IsChief(const TaskId& task) const {
+  if (task.index != 0) return false;
+  if (task.job == "chief" || task.job == "master") return true;
+  return task.job == "worker" && num_tasks("chief") + num_tasks("master") == 0;
 }
 
 std::string ClusterSpec::CanonicalText() const {

@@ -79,8 +79,17 @@ class ClusterSpec {
   Result<HostPort> Address(const TaskId& task) const;
 
   /// Whether a training job can run: at least one ps and one worker, at most one chief (also called
-  /// master) and one evaluator, no other job. Errors: kInvalidArgument.
+  /// master) and one evaluator, no other job, indices without gaps. Errors: kInvalidArgument.
   Status Validate() const;
+  /// The part of Validate() that also holds for what one task sees of a larger cluster: at most one
+  /// chief or master and at most one evaluator, with index 0. Errors: kInvalidArgument.
+  Status CheckSingleTasks() const;
+  /// No job's indices have a gap.
+  bool dense() const;
+
+  /// Whether `task` initialises, saves and summarises: the chief (or master) if there is one, else
+  /// worker 0.
+  bool IsChief(const TaskId& task) const;
 
   /// "ps{0=localhost:2222}worker{0=localhost:2223,1=localhost:2224}": jobs by name, tasks by index.
   /// Two specs are the same cluster exactly if their texts are equal.

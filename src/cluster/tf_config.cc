@@ -1,0 +1,367 @@
+#include "cluster/tf_config.h"
+
+#include <fmt/core.h>
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "cluster/text.h"
+
+namespace passel {
+namespace {
+
+using Json = nlohmann::json;
+
+// root > cluster > job > index is 4; some room for the unknown keys of platforms.
+constexpr std::size_t kMaxDepth = 16;
+constexpr std::size_t kMaxUnknownKeys = 16;
+constexpr std::string_view kJobs[] = {"chief", "evaluator", "master", "ps", "worker"};
+
+bool IsKnownJob(std::string_view job) {
+  for (const std::string_view known : kJobs) {
+    if (job == known) return true;
+  }
+  return false;
+}
+
+/// Builds the document without recursion and stops at the first duplicate key or excessive depth.
+class DocumentBuilder final : public Json::json_sax_t {
+ public:
+  Json root;
+  Status status;
+
+  bool null() override { return Put(nullptr); }
+  bool boolean(bool value) override { return Put(value); }
+  bool number_integer(number_integer_t value) override { return Put(value); }
+  bool number_unsigned(number_unsigned_t value) override { return Put(value); }
+  bool number_float(number_float_t value, const string_t&) override { return Put(value); }
+  bool string(string_t& value) override { return Put(std::move(value)); }
+  bool binary(binary_t&) override { return false; }  // not in JSON text
+  bool start_object(std::size_t) override { return Open(Json::object()); }
+  bool end_object() override { return Close(); }
+  bool start_array(std::size_t) override { return Open(Json::array()); }
+  bool end_array() override { return Close(); }
+
+  bool key(string_t& name) override {
+    if (open_.back()->contains(name)) {
+      status = InvalidArgument(
+          fmt::format("TF_CONFIG has the key {} twice in one object: remove one", Quoted(name)));
+      return false;
+    }
+    key_ = std::move(name);
+    return true;
+  }
+
+  bool parse_error(std::size_t position, const std::string&,
+                   const Json::exception& error) override {
+    // "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error ..."
+    std::string_view what = error.what();
+    if (const std::size_t end = what.find("] "); end != std::string_view::npos) {
+      what.remove_prefix(end + 2);
+    }
+    status = InvalidArgument(
+        fmt::format("TF_CONFIG is not JSON: at byte {}: {}", position, Printable(what, 200)));
+    return false;
+  }
+
+ private:
+  Json* Place(Json value) {
+    if (open_.empty()) {
+      root = std::move(value);
+      return &root;
+    }
+    Json& parent = *open_.back();
+    if (parent.is_array()) {
+      parent.push_back(std::move(value));
+      return &parent.back();
+    }
+    return &(parent[key_] = std::move(value));
+  }
+
+  bool Put(Json value) {
+    Place(std::move(value));
+    return true;
+  }
+
+  bool Open(Json empty) {
+    if (open_.size() == kMaxDepth) {
+      status = InvalidArgument(
+          fmt::format("TF_CONFIG nests deeper than {} levels: it takes 4", kMaxDepth));
+      return false;
+    }
+    // Only finished siblings move when the parent grows, so the pointers of open_ stay valid.
+    open_.push_back(Place(std::move(empty)));
+    return true;
+  }
+
+  bool Close() {
+    open_.pop_back();
+    return true;
+  }
+
+  std::vector<Json*> open_;  // the objects and arrays around the current place, outermost first
+  std::string key_;
+};
+
+Status WithOrigin(const Status& status, std::string_view origin) {
+  return Status(status.code(), fmt::format("{} (in TF_CONFIG {})", status.message(), origin));
+}
+
+class Reader {
+ public:
+  Status Read(const Json& root) {
+    if (!root.is_object()) {
+      return InvalidArgument(
+          fmt::format("TF_CONFIG must be a JSON object, not {} {}: write {{\"cluster\": ..., "
+                      "\"task\": ...}}",
+                      Article(root), root.type_name()));
+    }
+    const Json* cluster = nullptr;
+    const Json* task = nullptr;
+    for (const auto& [key, value] : root.items()) {
+      if (key == "cluster" || key == "sparseCluster") {
+        if (value.is_null()) continue;
+        if (cluster) {
+          return InvalidArgument(
+              "TF_CONFIG has both \"cluster\" and \"sparseCluster\": keep one of them");
+        }
+        cluster = &value;
+        section_ = key;
+      } else if (key == "task") {
+        if (!value.is_null()) task = &value;
+      } else if (key == "environment") {
+        PASSEL_RETURN_IF_ERROR(ReadText(key, value, &config_.environment));
+      } else if (key == "rpc_layer") {
+        PASSEL_RETURN_IF_ERROR(ReadText(key, value, &config_.rpc_layer));
+      } else if (key == "session_master") {
+        PASSEL_RETURN_IF_ERROR(ReadText(key, value, &config_.session_master));
+      } else {
+        NoteUnknown(key);
+      }
+    }
+    config_.sparse_cluster = section_ == "sparseCluster";
+    if (task) PASSEL_RETURN_IF_ERROR(ReadTask(*task));
+    if (cluster) PASSEL_RETURN_IF_ERROR(ReadCluster(*cluster));
+    return CheckTask();
+  }
+
+  TfConfig Take() { return std::move(config_); }
+
+ private:
+  static std::string_view Article(const Json& value) {
+    return value.is_array() || value.is_object() ? "an" : value.is_null() ? "the value" : "a";
+  }
+
+  void NoteUnknown(const std::string& key) {
+    if (config_.unknown_keys.size() < kMaxUnknownKeys) {
+      config_.unknown_keys.push_back(Printable(key, 64));
+    }
+  }
+
+  static Status ReadText(std::string_view key, const Json& value, std::string* out) {
+    if (value.is_null()) return {};
+    if (!value.is_string()) {
+      return InvalidArgument(
+          fmt::format("TF_CONFIG {} must be a string, not {} {}: put it in "
+                      "quotes",
+                      key, Article(value), value.type_name()));
+    }
+    const std::string& text = value.get_ref<const std::string&>();
+    if (text.size() > 1024 || Printable(text, text.size()) != text) {
+      return InvalidArgument(fmt::format(
+          "TF_CONFIG {} of {} bytes is not allowed: use at most 1024 printable ASCII characters",
+          key, text.size()));
+    }
+    *out = text;
+    return {};
+  }
+
+  Status ReadTask(const Json& task) {
+    if (!task.is_object()) {
+      return InvalidArgument(
+          fmt::format("TF_CONFIG task must be an object, not {} {}: write "
+                      "{{\"type\": \"worker\", \"index\": 0}}",
+                      Article(task), task.type_name()));
+    }
+    for (const auto& [key, value] : task.items()) {
+      if (key == "type") {
+        if (value.is_null()) continue;
+        PASSEL_RETURN_IF_ERROR(ReadText("task.type", value, &config_.task_type));
+        if (config_.task_type.empty()) {
+          return InvalidArgument("Must specify an explicit `job_name`");
+        }
+        if (!IsKnownJob(config_.task_type)) {
+          return InvalidArgument(fmt::format(
+              "Unrecognized task_type: {}, valid task types are: \"chief\", \"worker\", "
+              "\"evaluator\" and \"ps\". (in TF_CONFIG task.type)",
+              Quoted(config_.task_type, '\'')));
+        }
+      } else if (key == "index") {
+        PASSEL_RETURN_IF_ERROR(ReadIndex(value));
+      } else {
+        NoteUnknown("task." + key);
+      }
+    }
+    return {};
+  }
+
+  Status ReadIndex(const Json& value) {
+    if (value.is_null()) return {};
+    if (value.is_string()) {
+      const std::string& text = value.get_ref<const std::string&>();
+      if (text.empty()) return InvalidArgument("Must specify an explicit `task_index`");
+      config_.task_index = ParseDecimal(text, ClusterSpec::kMaxTaskIndex);
+    } else if (value.is_number_integer() && value >= 0 && value <= ClusterSpec::kMaxTaskIndex) {
+      config_.task_index = value.get<int>();
+    }
+    if (config_.task_index) return {};
+    const bool compound = value.is_array() || value.is_object();
+    return InvalidArgument(fmt::format(
+        "TF_CONFIG task.index must be an integer, or a string of digits, from 0 to {}, not {}",
+        ClusterSpec::kMaxTaskIndex,
+        compound ? fmt::format("an {}", value.type_name()) : Printable(value.dump(), 64)));
+  }
+
+  Status ReadCluster(const Json& cluster) {
+    if (!cluster.is_object()) {
+      return InvalidArgument(fmt::format(
+          "`cluster` must be a dictionary mapping one or more job names to lists of network "
+          "addresses, or a `ClusterDef` protocol buffer, not {} {} (in TF_CONFIG {})",
+          Article(cluster), cluster.type_name(), section_));
+    }
+    for (const auto& [job, tasks] : cluster.items()) {
+      if (!IsKnownJob(job)) {
+        return InvalidArgument(fmt::format(
+            "Disallowed task type found in cluster spec. Allowed types are chief, evaluator, "
+            "master, ps and worker, not {} (in TF_CONFIG {})",
+            Quoted(job), section_));
+      }
+      if (tasks.is_array()) {
+        PASSEL_RETURN_IF_ERROR(ReadList(job, tasks));
+      } else if (tasks.is_object()) {
+        PASSEL_RETURN_IF_ERROR(ReadMap(job, tasks));
+      } else if (!tasks.is_null()) {
+        return TasksProblem(job, fmt::format("{} {}", Article(tasks), tasks.type_name()));
+      }
+    }
+    const ClusterSpec& spec = config_.cluster;
+    for (const std::string_view job : {"chief", "master", "evaluator"}) {
+      if (spec.num_tasks(job) > 1) {
+        return InvalidArgument(
+            fmt::format("There must be at most one '{0}' job. TF_CONFIG {1}.{0} has {2} tasks: "
+                        "keep one",
+                        job, section_, spec.num_tasks(job)));
+      }
+    }
+    if (spec.num_tasks("chief") + spec.num_tasks("master") > 1) {
+      return InvalidArgument(fmt::format(
+          "There must be at most one 'chief' job. TF_CONFIG {} has a chief and a master, which are "
+          "two names of it: keep one",
+          section_));
+    }
+    PASSEL_RETURN_IF_ERROR(spec.CheckSingleTasks());
+    config_.partial = config_.sparse_cluster || !spec.dense();
+    return {};
+  }
+
+  Status TasksProblem(std::string_view job, std::string_view actual) const {
+    return InvalidArgument(
+        fmt::format("The tasks for job '{0}' must be a list or a dictionary from integers to "
+                    "strings. TF_CONFIG {1}.{0} is or has {2}",
+                    job, section_, actual));
+  }
+
+  Status ReadList(const std::string& job, const Json& tasks) {
+    // A ps with dynamic workers sees a list of itself alone, at place 0 whatever its index.
+    const bool only_itself = config_.sparse_cluster && job == "ps" && tasks.size() == 1 &&
+                             config_.task_type == "ps" && config_.task_index;
+    for (std::size_t i = 0; i < tasks.size(); ++i) {
+      if (i > std::size_t{ClusterSpec::kMaxTaskIndex}) {
+        return InvalidArgument(fmt::format("TF_CONFIG {}.{} has {} tasks: a job has at most {}",
+                                           section_, job, tasks.size(),
+                                           ClusterSpec::kMaxTaskIndex + 1));
+      }
+      const int index = only_itself ? *config_.task_index : static_cast<int>(i);
+      PASSEL_RETURN_IF_ERROR(AddTask(job, index, tasks[i]));
+    }
+    return {};
+  }
+
+  Status ReadMap(const std::string& job, const Json& tasks) {
+    for (const auto& [key, address] : tasks.items()) {
+      const std::optional<int> index = ParseDecimal(key, ClusterSpec::kMaxTaskIndex);
+      if (!index) {
+        return TasksProblem(
+            job, fmt::format("the index {}: use 0 to {}", Quoted(key), ClusterSpec::kMaxTaskIndex));
+      }
+      PASSEL_RETURN_IF_ERROR(AddTask(job, *index, address));
+    }
+    return {};
+  }
+
+  Status AddTask(const std::string& job, int index, const Json& address) {
+    const std::string origin = fmt::format("{}.{}[{}]", section_, job, index);
+    if (!address.is_string()) {
+      return TasksProblem(job, fmt::format("{} {} at index {}: write \"host:port\"",
+                                           Article(address), address.type_name(), index));
+    }
+    Result<HostPort> parsed = ParseHostPort(address.get_ref<const std::string&>());
+    if (!parsed.ok()) return WithOrigin(parsed.status(), origin);
+    const Status added = config_.cluster.Add(job, index, std::move(*parsed));
+    return added.ok() ? added : WithOrigin(added, origin);
+  }
+
+  /// What can be said of the task from TF_CONFIG alone.
+  Status CheckTask() const {
+    const std::string& type = config_.task_type;
+    const ClusterSpec& spec = config_.cluster;
+    if (type.empty()) return {};
+    const auto tasks = spec.jobs().find(type);
+    int last = 0;
+    if (tasks != spec.jobs().end()) {
+      last = tasks->second.rbegin()->first;
+    } else if (type != "evaluator") {
+      if (spec.jobs().empty()) return {};
+      std::string known;
+      for (const auto& [job, addresses] : spec.jobs()) known += (known.empty() ? "" : ", ") + job;
+      return InvalidArgument(
+          fmt::format("`task_type` {} not found in cluster_spec. TF_CONFIG {} has {}",
+                      Quoted(type, '\''), section_, known));
+    }
+    if (!config_.task_index) return {};
+    if (*config_.task_index > last) {
+      return InvalidArgument(fmt::format(
+          "The `task_id` {} exceeds the maximum id of {}. TF_CONFIG task.index is at most {}",
+          *config_.task_index, type, last));
+    }
+    if (tasks == spec.jobs().end()) return {};
+    const Result<HostPort> address = spec.Address({type, *config_.task_index});
+    return address.ok() ? Status() : WithOrigin(address.status(), "task.index");
+  }
+
+  TfConfig config_;
+  std::string section_ = "cluster";
+};
+
+}  // namespace
+
+Result<TfConfig> ParseTfConfig(std::string_view text) {
+  if (text.size() > kMaxTfConfigBytes) {
+    return ResourceExhausted(
+        fmt::format("TF_CONFIG has {} bytes: it takes at most {}", text.size(), kMaxTfConfigBytes));
+  }
+  text = Trim(text);
+  if (text.empty()) return TfConfig();
+  // The document builder returns its errors; what is left to throw is memory that runs out.
+  DocumentBuilder document;
+  if (!Json::sax_parse(text.begin(), text.end(), &document)) {
+    if (document.status.ok()) return InvalidArgument("TF_CONFIG is not JSON: correct it");
+    return document.status;
+  }
+  Reader reader;
+  PASSEL_RETURN_IF_ERROR(reader.Read(document.root));
+  return reader.Take();
+}
+
+}  // namespace passel
