@@ -17,6 +17,9 @@
 
 #include "base/file.h"
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23  // Linux 5.14
+#endif
 #ifndef MFD_HUGE_2MB
 #define MFD_HUGE_2MB (21U << 26)
 #endif
@@ -86,17 +89,40 @@ std::size_t RoundUp(std::size_t bytes, std::size_t page) {
   return (bytes + page - 1) / page * page;
 }
 
-// Every page, in steps: the kernel's answer to a reservation beyond what is free is not an error
-// but its out-of-memory killer, and others may allocate while we do. So each step first looks at
-// what is left, and leaves something.
-int Reserve(int fd, std::size_t bytes) {
-  constexpr std::size_t kStep = std::size_t{256} << 20;
-  for (std::size_t done = 0; done < bytes;) {
-    const std::size_t step = std::min(kStep, bytes - done);
-    if (const Result<MemoryBudget> left = ReadMemoryBudget(); left.ok()) {
-      const std::uint64_t kept = std::min<std::uint64_t>(kStep, left->available_bytes / 16);
-      if (left->available_bytes < step + kept) return ENOMEM;
+constexpr std::size_t kReserveStep = std::size_t{256} << 20;
+
+// The kernel's answer to a reservation beyond what is free is not an error but its out-of-memory
+// killer, and others may allocate while we do. So each step first looks at what is left, and leaves
+// something.
+bool RoomFor(std::size_t step) {
+  const Result<MemoryBudget> left = ReadMemoryBudget();
+  if (!left.ok()) return true;  // then fallocate decides
+  const std::uint64_t kept = std::min<std::uint64_t>(kReserveStep, left->available_bytes / 16);
+  return left->available_bytes >= step + kept;
+}
+
+// Asks for transparent huge pages while the pages are made: fallocate makes small ones, and pages
+// that are there do not change. Best effort: Reserve() makes what is missing.
+void PopulateWithHugePages(int fd, std::size_t bytes) {
+  void* base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (base == MAP_FAILED) return;
+  if (::madvise(base, bytes, MADV_HUGEPAGE) == 0) {
+    for (std::size_t done = 0; done < bytes; done += kReserveStep) {
+      const std::size_t step = std::min(kReserveStep, bytes - done);
+      if (!RoomFor(step) ||
+          ::madvise(static_cast<char*>(base) + done, step, MADV_POPULATE_WRITE) != 0) {
+        break;
+      }
     }
+  }
+  ::munmap(base, bytes);
+}
+
+// Every page, in steps. Returns 0 or an errno value.
+int Reserve(int fd, std::size_t bytes) {
+  for (std::size_t done = 0; done < bytes;) {
+    const std::size_t step = std::min(kReserveStep, bytes - done);
+    if (!RoomFor(step)) return ENOMEM;
     if (::fallocate(fd, 0, static_cast<off_t>(done), static_cast<off_t>(step)) == 0) {
       done += step;
     } else if (errno != EINTR) {
@@ -180,6 +206,9 @@ Result<MemoryFile> CreateMemoryFile(const std::string& name, std::size_t bytes,
     if (!file.fd.valid()) return ErrnoStatus(errno, "cannot create a memory file");
     if (::ftruncate(file.fd.get(), static_cast<off_t>(file.bytes)) != 0) {
       return ErrnoStatus(errno, fmt::format("cannot size a memory file of {} bytes", file.bytes));
+    }
+    if (huge_pages == HugePages::kTransparent) {
+      PopulateWithHugePages(file.fd.get(), file.bytes);
     }
     if (const int error = Reserve(file.fd.get(), file.bytes)) {
       if (error == ENOSPC || error == ENOMEM) {
