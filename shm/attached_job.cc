@@ -17,6 +17,15 @@ namespace {
 
 constexpr std::chrono::seconds kLogEvery{10};
 
+double Seconds(std::chrono::nanoseconds time) { return 1e-9 * static_cast<double>(time.count()); }
+
+Status NoAnswer(const AttachOptions& options, int shard) {
+  return DeadlineExceeded(
+      fmt::format("ps/{} of job {} did not answer within {:g} s: look at its log, or raise "
+                  "--start_wait",
+                  shard, options.job_id, Seconds(options.start_limit)));
+}
+
 // The first setting in which two plans differ, for a person.
 std::string FirstDifference(const StorePlan& mine, const StorePlan& theirs) {
   const nlohmann::json a = nlohmann::json::parse(ToJson(mine)).flatten();
@@ -205,11 +214,12 @@ Status AttachedJob::Meet(int shard, Deadline deadline) {
     }
     // Nobody listens yet, or a ps ended while we spoke to it.
     const Code code = client.status().code();
+    if (code == Code::kDeadlineExceeded) return NoAnswer(options_, shard);
     if (code != Code::kNotFound && code != Code::kUnavailable) return client.status();
     if (deadline.Expired()) {
-      return DeadlineExceeded(
-          fmt::format("ps/{} of job {} did not start within {} s: start it, or raise --start_wait",
-                      shard, options_.job_id, options_.start_limit.count() / 1'000'000'000));
+      return DeadlineExceeded(fmt::format(
+          "ps/{} of job {} did not start within {:g} s: start it, or raise --start_wait", shard,
+          options_.job_id, Seconds(options_.start_limit)));
     }
     if (MonotonicNs() >= next_log_ns) {
       next_log_ns += std::chrono::nanoseconds(kLogEvery).count();
@@ -233,9 +243,11 @@ Status AttachedJob::WaitForArenas() {
     bool need_plan = false;
     Result<std::optional<FileDescriptor>> fd = ps_[shard].GetArena(true, &need_plan, deadline);
     if (fd.status().code() == Code::kDeadlineExceeded) {
-      return DeadlineExceeded(fmt::format(
-          "the chief, worker/0, did not start within {} s: start it, or raise --start_wait",
-          options_.start_limit.count() / 1'000'000'000));
+      return DeadlineExceeded(
+          fmt::format("the chief, worker/0, did not start, or ps/{} of job {} did not answer, "
+                      "within {:g} s: look "
+                      "at their logs, or raise --start_wait",
+                      shard, options_.job_id, Seconds(options_.start_limit)));
     }
     if (!fd.ok()) return fd.status();
     if (need_plan) return {};  // we are the chief, and it is ours to propose
@@ -261,9 +273,13 @@ Result<std::unique_ptr<ParameterStore>> AttachedJob::Open(const StorePlan& plan)
     std::vector<std::unique_ptr<Arena>> arenas;
     for (std::size_t shard = 0; shard < ps_.size(); ++shard) {
       // Reserving and clearing memory takes about a second a gigabyte.
-      PASSEL_ASSIGN_OR_RETURN(FileDescriptor fd,
-                              ps_[shard].ProposePlan(json, Deadline::After(options_.start_limit)));
-      PASSEL_ASSIGN_OR_RETURN(Arena arena, Arena::Adopt(std::move(fd)));
+      Result<FileDescriptor> fd =
+          ps_[shard].ProposePlan(json, Deadline::After(options_.start_limit));
+      if (fd.status().code() == Code::kDeadlineExceeded) {
+        return NoAnswer(options_, static_cast<int>(shard));
+      }
+      if (!fd.ok()) return fd.status();
+      PASSEL_ASSIGN_OR_RETURN(Arena arena, Arena::Adopt(std::move(*fd)));
       arenas.push_back(std::make_unique<Arena>(std::move(arena)));
     }
     arenas_ = std::move(arenas);

@@ -169,7 +169,10 @@ int PsHost::ArenaFd(const Peer& peer) {
   return arena_->fd();
 }
 
-void PsHost::ArenaIsKept(const Peer&) { arena_kept_ = arena_.has_value(); }
+void PsHost::ArenaIsKept(const Peer&) {
+  Failpoint("ps.kept");
+  arena_kept_ = arena_.has_value();
+}
 
 bool PsHost::WantsPlanFrom(const Peer& peer) {
   return !arena_ && peer.role == Role::kWorker && peer.index == 0;

@@ -29,6 +29,7 @@ constexpr int kMaxPsStarts = 100;
 // Of a chief that is killed again and again before it has written the first values.
 constexpr int kMaxChiefStarts = 5;
 constexpr std::chrono::milliseconds kTick{250};
+constexpr std::chrono::seconds kStartSlack{2};
 
 }  // namespace
 
@@ -132,6 +133,8 @@ Status Supervisor::Start() {
   token_ = shm::JobToken::Generate();
   PASSEL_ASSIGN_OR_RETURN(token_file_, CreateConstantFile("passel.token", token_.bytes().data(),
                                                           token_.bytes().size()));
+  start_limit_ns_ =
+      Deadline::After(std::chrono::nanoseconds(config_.start_wait_ns) + kStartSlack).at_ns();
   cpus_ = UsableCpus();
   outcome_.pinned = options_.pin && options_.workers <= static_cast<int>(cpus_.size());
   outcome_.worker_exits.assign(static_cast<std::size_t>(options_.workers), "did not start");
@@ -237,6 +240,7 @@ JobOutcome Supervisor::Run(Progress& progress) {
           fmt::format("tasks that did not end within {} s were killed", options_.grace));
       KillAll();
     }
+    CheckStart();
     KillStragglers();
   }
   FetchArenas();  // a job that ended faster than we looked
@@ -353,6 +357,20 @@ std::string Supervisor::ReadErrors(Child& child) {
       child.errors.valid() ? ::read(child.errors.get(), text.data(), text.size()) : 0;
   text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
   return text;
+}
+
+// The tasks have the same limit and know better whom they waited for: they come first.
+void Supervisor::CheckStart() {
+  if (start_limit_ns_ == 0 || MonotonicNs() < start_limit_ns_) return;
+  start_limit_ns_ = 0;
+  if (stopping_ || Initialized()) return;
+  const std::string what = fmt::format(
+      "the chief, worker/0, has not initialised the variables within {:g} s: look at "
+      "the lines above, or raise --start_wait",
+      1e-9 * static_cast<double>(config_.start_wait_ns));
+  outcome_.notes.push_back(what);
+  LogError("{}", what);
+  BeginStopping(kExitFailed, false);
 }
 
 // The others are done: what a worker computes now nobody needs.

@@ -10,6 +10,7 @@
 //   ps              It is started again.
 //   the last worker The job is over: it failed unless one had reached the last step.
 //   supervisor      The kernel kills everyone (PR_SET_PDEATHSIG).
+//   nobody          A job whose variables have no first values after start_wait has failed.
 // A worker that does not end although another one has reached the last step is killed after
 // stall_limit.
 
@@ -94,6 +95,7 @@ class Supervisor {
   void MarkDeadEverywhere(const Child& worker);
   std::string ReadErrors(Child& child);
   void KillStragglers();
+  void CheckStart();
   void SetStopFlag();
   static void End(Subprocess& process);
   void BeginStopping(int exit_code, bool interrupted);
@@ -119,7 +121,8 @@ class Supervisor {
   bool stopping_ = false;
   bool killed_ = false;
   std::int64_t kill_at_ns_ = 0;
-  std::int64_t done_since_ns_ = 0;  // MonotonicNs() when the first worker was done; 0: none
+  std::int64_t start_limit_ns_ = 0;  // MonotonicNs() at which the variables must have values
+  std::int64_t done_since_ns_ = 0;   // MonotonicNs() when the first worker was done; 0: none
 };
 
 }  // namespace passel

@@ -147,16 +147,18 @@ int RunPs(Task& task, const JobConfig& config) {
     if (!met.ok()) return Fail(met);
     LogInfo("Started server with target: grpc://{}", task.spec.Address(task.id)->ToString());
   }
-  switch (host.Serve(signals->fd())) {
+  const shm::PsHost::End end = host.Serve(signals->fd());
+  switch (end) {
     case shm::PsHost::End::kWorkersDone:
-      RemoveToken(task);
-      LogInfo("all workers are done");
-      return kExitDone;
     case shm::PsHost::End::kSomeDied:
       RemoveToken(task);
       if (host.Stopped()) {
         LogInfo("the job was stopped: {}", host.DescribeWorkers());
         return kExitInterrupted;
+      }
+      if (end == shm::PsHost::End::kWorkersDone) {
+        LogInfo("all workers are done");
+        return kExitDone;
       }
       LogWarning("no worker is running any more: {}", host.DescribeWorkers());
       return host.AnyWorkerDone() ? kExitDone : kExitFailed;
