@@ -1,0 +1,290 @@
+// What the program says to input that cannot work: one sentence that names the limit, the value and
+// the fix, exit code 2, and nothing is left behind.
+
+#include <fmt/core.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+#include "support/program.h"
+
+namespace passel::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Runs it; the one error line it must write, or a test failure.
+std::string Refusal(Sandbox& sandbox, const std::vector<std::string>& arguments, int code = 2) {
+  const Outcome outcome = sandbox.Run(arguments);
+  EXPECT_EQ(outcome.code, code) << outcome.err;
+  EXPECT_EQ(outcome.errors.size(), 1u) << outcome.err;
+  EXPECT_EQ(sandbox.Leftovers(), "");
+  return outcome.errors.empty() ? "" : outcome.errors[0];
+}
+
+struct BadFlag {
+  const char* name;
+  std::vector<std::string> arguments;  // after `train --data_dir --job_id`
+  std::vector<const char*> words;      // that the sentence must hold
+};
+
+class BadFlagTest : public ::testing::TestWithParam<BadFlag> {};
+
+TEST_P(BadFlagTest, IsRefusedInOneSentence) {
+  Sandbox sandbox;
+  const std::string line = Refusal(sandbox, sandbox.Train(GetParam().arguments));
+  for (const char* word : GetParam().words) EXPECT_THAT(line, HasSubstr(word));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Train, BadFlagTest,
+    ::testing::Values(
+        BadFlag{"UnknownFlag", {"--no_such_flag=1"}, {"--no_such_flag", "--help"}},
+        BadFlag{"NotANumber", {"--batch_size=ten"}, {"--batch_size", "ten"}},
+        BadFlag{"ZeroBatch", {"--batch_size=0"}, {"--batch_size", "1 to", "not 0"}},
+        BadFlag{"BatchAboveTheSet", {"--batch_size=6001"}, {"--batch_size", "6000", "6001"}},
+        BadFlag{"ZeroWorkers", {"--workers=0"}, {"--workers", "1 to 256", "not 0"}},
+        BadFlag{"TooManyWorkers", {"--workers=257"}, {"--workers", "1 to 256", "257"}},
+        BadFlag{"TooManyPs", {"--ps=100000"}, {"--ps", "0 to", "100000"}},
+        BadFlag{"WorkersWithoutPs", {"--ps=0", "--workers=2"}, {"one worker", "2", "--ps 1"}},
+        BadFlag{"NegativeSteps", {"--train_steps=-5"}, {"--train_steps", "1 to", "-5"}},
+        BadFlag{"UnknownMode", {"--mode=turbo"}, {"turbo", "hogwild", "barrier"}},
+        BadFlag{"UnknownOptimizer", {"--optimizer=magic"}, {"magic", "sgd", "adam"}},
+        BadFlag{"UnknownPlacement", {"--placement=left"}, {"--placement", "left", "round_robin"}},
+        BadFlag{"UnknownPartitioner", {"--partitioner=x"}, {"--partitioner", "x", "min_max"}},
+        BadFlag{"ZeroParts", {"--partitioner=fixed:0"}, {"--partitioner", "fixed:0", "from 1"}},
+        BadFlag{"UnknownModel", {"--model=cnn"}, {"cnn", "mlp", "softmax"}},
+        BadFlag{"BadHiddenUnits", {"--hidden_units=10,,5"}, {"10,,5"}},
+        BadFlag{"UnknownLoss", {"--loss=hinge"}, {"hinge", "sum", "mean"}},
+        BadFlag{"UnknownPull", {"--pull=maybe"}, {"--pull", "maybe", "view", "copy"}},
+        BadFlag{"UnknownOnNan", {"--on_nan=hope"}, {"--on_nan", "hope", "skip"}},
+        BadFlag{"UnknownPin", {"--pin=hard"}, {"--pin", "hard", "none"}},
+        BadFlag{"MomentumForAdam", {"--momentum=0.9"}, {"--momentum", "adam"}},
+        BadFlag{"BetaForSgd", {"--optimizer=sgd", "--beta1=0.9"}, {"--beta1", "sgd"}},
+        BadFlag{"L2ForAdagrad", {"--optimizer=adagrad", "--l2=1"}, {"--l2", "adagrad"}},
+        BadFlag{"BetaOutOfRange", {"--beta1=1.5"}, {"beta1", "1.5"}},
+        BadFlag{"BadLogLevel", {"--log_level=loud"}, {"loud", "debug"}},
+        BadFlag{"TinyStallLimit", {"--stall_limit=0"}, {"--stall_limit", "0.05"}},
+        BadFlag{"NegativeRestarts", {"--max_restarts=-1"}, {"--max_restarts", "0 to", "-1"}},
+        BadFlag{"SaveInNoFolder",
+                {"--train_steps=100000000", "--save=/no/such/folder/m.safetensors"},
+                {"--save", "/no/such/folder", "No such file", "another path"}},
+        BadFlag{
+            "SaveToADirectory", {"--train_steps=100000000", "--save=/tmp"}, {"/tmp", "directory"}},
+        BadFlag{"SaveUnderAFile",
+                {"--train_steps=100000000", "--save=/etc/hostname/m"},
+                {"--save", "/etc/hostname", "Not a directory"}},
+        BadFlag{"ReportWhereNobodyWrites",
+                {"--train_steps=100000000", "--report=/proc/r.json"},
+                {"--report", "/proc", "another path"}}),
+    [](const auto& test) { return test.param.name; });
+
+TEST(BadDataTest, AbsentFolderIsNamed) {
+  Sandbox sandbox;
+  EXPECT_THAT(Refusal(sandbox, {"train", "--data_dir=/no/such/data", "--job_id=" + sandbox.job()}),
+              HasSubstr("/no/such/data"));
+}
+
+// A copy of the digits with one file replaced.
+class BrokenData {
+ public:
+  BrokenData(Sandbox& sandbox, const std::string& file,
+             const std::function<void(std::string*)>& f) {
+    dir_ = sandbox.dir().File("data");
+    std::filesystem::copy(Digits(), dir_);
+    std::string bytes = ReadText(dir_ + "/" + file);
+    f(&bytes);
+    WriteText(dir_ + "/" + file, bytes);
+  }
+  std::vector<std::string> Train(const Sandbox& sandbox) const {
+    return {"train", "--data_dir=" + dir_, "--job_id=" + sandbox.job()};
+  }
+
+ private:
+  std::string dir_;
+};
+
+TEST(BadDataTest, FileThatIsCutOffIsNamedWithItsSizes) {
+  Sandbox sandbox;
+  BrokenData data(sandbox, "train-images-idx3-ubyte", [](std::string* b) { b->resize(100'000); });
+  const std::string line = Refusal(sandbox, data.Train(sandbox));
+  EXPECT_THAT(line, HasSubstr("train-images-idx3-ubyte"));
+  EXPECT_THAT(line, HasSubstr("4704"));  // 6000 * 784 = 4704000 bytes, and 16 of the header
+}
+
+TEST(BadDataTest, FileThatIsNoIdxFileIsNamed) {
+  Sandbox sandbox;
+  BrokenData data(sandbox, "t10k-labels-idx1-ubyte", [](std::string* b) { (*b)[2] = 'x'; });
+  EXPECT_THAT(Refusal(sandbox, data.Train(sandbox)), HasSubstr("t10k-labels-idx1-ubyte"));
+}
+
+TEST(BadDataTest, AnotherNumberOfLabelsThanImagesIsNamed) {
+  Sandbox sandbox;
+  BrokenData data(sandbox, "train-labels-idx1-ubyte", [](std::string* b) {
+    b->resize(8 + 5999);
+    (*b)[6] = static_cast<char>(5999 >> 8);
+    (*b)[7] = static_cast<char>(5999 & 0xff);
+  });
+  const std::string line = Refusal(sandbox, data.Train(sandbox));
+  EXPECT_THAT(line, HasSubstr("5999"));
+  EXPECT_THAT(line, HasSubstr("6000"));
+}
+
+// Hidden units for which the job needs `share` of the memory that is free now.
+std::string UnitsThatNeed(double share) {
+  std::ifstream meminfo("/proc/meminfo");
+  std::string word;
+  double kib = 0;
+  while (meminfo >> word) {
+    if (word == "MemAvailable:") meminfo >> kib;
+  }
+  // values, two slot variables and a gradient for each of two workers, 784 + 1 + 10 floats a unit
+  return fmt::format("{}", static_cast<std::int64_t>(share * kib * 1024 / (5 * 4 * 795.0)));
+}
+
+TEST(BadMemoryTest, JobThatDoesNotFitNamesNeedAndFreeBytes) {
+  for (const char* ps : {"--ps=1", "--ps=3"}) {
+    Sandbox sandbox;
+    const std::string line =
+        Refusal(sandbox, sandbox.Train({ps, "--hidden_units=" + UnitsThatNeed(1.3)}));
+    EXPECT_THAT(line, HasSubstr("bytes"));
+    EXPECT_THAT(line, HasSubstr("free"));
+    EXPECT_THAT(line, HasSubstr("smaller model"));
+  }
+}
+
+TEST(BadMemoryTest, SingleProcessThatDoesNotFitNamesNeedAndFreeBytes) {
+  Sandbox sandbox;
+  const std::string line = Refusal(
+      sandbox, sandbox.Train({"--ps=0", "--workers=1", "--hidden_units=" + UnitsThatNeed(1.6)}));
+  EXPECT_THAT(line, HasSubstr("free"));
+}
+
+TEST(BadMemoryTest, TasksByHandReportItFromThePs) {
+  Sandbox sandbox;
+  const std::vector<std::string> flags = {"--hidden_units=" + UnitsThatNeed(2.5), "--start_wait=5"};
+  Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 1, flags));
+  ASSERT_TRUE(ps.WaitFor("Started server"));
+  const Outcome worker = sandbox.Run(sandbox.Task("worker", 0, 1, 1, flags));
+  EXPECT_EQ(worker.code, 2) << worker.err;
+  ASSERT_EQ(worker.errors.size(), 1u) << worker.err;
+  EXPECT_THAT(worker.errors[0], HasSubstr("free"));
+  ps.Signal(SIGINT);
+  EXPECT_EQ(sandbox.Finish(ps).code, 130);
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+TEST(BadValuesTest, GradientThatIsNotFiniteStopsTheJobOnce) {
+  for (const char* ps : {"--ps=1", "--ps=2"}) {
+    Sandbox sandbox;
+    const std::string line = Refusal(
+        sandbox, sandbox.Train({ps, "--workers=4", "--optimizer=sgd", "--learning_rate=1e30"}));
+    EXPECT_THAT(line, HasSubstr("not finite"));
+    EXPECT_THAT(line, HasSubstr("step"));
+    EXPECT_THAT(line, HasSubstr("--learning_rate"));
+  }
+  Sandbox sandbox;
+  EXPECT_THAT(Refusal(sandbox, sandbox.Train({"--ps=0", "--workers=1", "--optimizer=sgd",
+                                              "--learning_rate=1e30"})),
+              HasSubstr("not finite"));
+}
+
+TEST(BadValuesTest, SkippedGradientsDoNotKeepTheJobForEver) {
+  Sandbox sandbox;
+  const Outcome outcome = sandbox.Run(sandbox.Train({"--optimizer=sgd", "--learning_rate=1e30",
+                                                     "--on_nan=skip", "--train_steps=1000"}),
+                                      30);
+  EXPECT_EQ(outcome.code, 2) << outcome.err;
+  ASSERT_EQ(outcome.errors.size(), 1u) << outcome.err;
+  EXPECT_THAT(outcome.errors[0], HasSubstr("not finite"));
+  EXPECT_THAT(outcome.errors[0], HasSubstr("in a row"));
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+TEST(BadTaskTest, MissingIdentityIsNamedInTheReferenceWords) {
+  Sandbox sandbox;
+  const std::string hosts = "--ps_hosts=localhost:2222";
+  const std::string workers = "--worker_hosts=localhost:3222";
+  EXPECT_THAT(Refusal(sandbox, {"task", hosts, workers, "--task_index=0"}),
+              HasSubstr("Must specify an explicit `job_name`"));
+  EXPECT_THAT(Refusal(sandbox, {"task", hosts, workers, "--job_name=ps"}),
+              HasSubstr("Must specify an explicit `task_index`"));
+  EXPECT_THAT(Refusal(sandbox, {"task", workers, "--job_name=ps", "--task_index=0"}),
+              HasSubstr("Must specify an explicit `ps_hosts`"));
+  EXPECT_THAT(Refusal(sandbox, {"task", hosts, "--job_name=ps", "--task_index=0"}),
+              HasSubstr("Must specify an explicit `worker_hosts`"));
+}
+
+TEST(BadTaskTest, WrongIdentityOrAddressIsNamed) {
+  Sandbox sandbox;
+  const auto refuse = [&](const std::string& name, const std::string& index, const std::string& ps,
+                          const std::string& workers) {
+    return Refusal(sandbox, {"task", "--job_name=" + name, "--task_index=" + index,
+                             "--ps_hosts=" + ps, "--worker_hosts=" + workers});
+  };
+  EXPECT_THAT(refuse("ps", "7", "localhost:1", "localhost:2"), HasSubstr("7"));
+  EXPECT_THAT(refuse("worker", "-1", "localhost:1", "localhost:2"), HasSubstr("-1"));
+  EXPECT_THAT(refuse("boss", "0", "localhost:1", "localhost:2"), HasSubstr("boss"));
+  EXPECT_THAT(refuse("ps", "0", "localhost:99999", "localhost:2"), HasSubstr("99999"));
+  EXPECT_THAT(refuse("ps", "0", "localhost:0", "localhost:2"), HasSubstr("localhost:0"));
+  EXPECT_THAT(refuse("ps", "0", "localhost", "localhost:2"), HasSubstr("localhost"));
+  EXPECT_THAT(refuse("ps", "0", "example.com:2222", "localhost:2"), HasSubstr("example.com"));
+  EXPECT_THAT(refuse("ps", "0", "localhost:2,localhost:2", "localhost:3"),
+              HasSubstr("localhost:2"));
+}
+
+TEST(BadTaskTest, TokenFileOfAnotherSizeOrModeIsRefused) {
+  Sandbox sandbox;
+  const std::string path = sandbox.dir().File("token");
+  WriteText(path, std::string(31, 'x'));
+  ::chmod(path.c_str(), 0400);
+  EXPECT_THAT(Refusal(sandbox, sandbox.Task("ps", 0, 1, 1, {"--token_file=" + path})),
+              HasSubstr("32 bytes"));
+  WriteText(path + "2", std::string(32, 'x'));
+  ::chmod((path + "2").c_str(), 0644);
+  EXPECT_THAT(Refusal(sandbox, sandbox.Task("ps", 0, 1, 1, {"--token_file=" + path + "2"})),
+              HasSubstr("0644"));
+}
+
+TEST(BadJobTest, NameThatIsNoJobIdIsRefused) {
+  Sandbox sandbox;
+  const auto refusal = [&](const std::string& id) {
+    return Refusal(sandbox, {"train", "--data_dir=" + Digits(), "--job_id=" + id});
+  };
+  EXPECT_THAT(refusal("a/b"), HasSubstr("a/b"));
+  EXPECT_THAT(refusal("../x"), HasSubstr("../x"));
+  EXPECT_THAT(refusal(std::string(49, 'a')), HasSubstr("49 bytes"));
+  EXPECT_THAT(refusal("%n"), HasSubstr("%n"));
+}
+
+TEST(BadJobTest, SecondJobOfTheSameNameIsRefusedAndTheFirstGoesOn) {
+  Sandbox sandbox;
+  Program first = sandbox.Start(sandbox.Train({"--train_steps=100000000"}));
+  ASSERT_NE(sandbox.AwaitTask("worker", 1), 0);
+  const Outcome second = sandbox.Run(sandbox.Train({"--train_steps=10"}));
+  EXPECT_EQ(second.code, 2);
+  ASSERT_EQ(second.errors.size(), 1u) << second.err;
+  EXPECT_THAT(second.errors[0], HasSubstr(sandbox.job()));
+  EXPECT_THAT(second.errors[0], HasSubstr("running already"));
+  EXPECT_TRUE(first.Running());
+  first.Signal(SIGINT);
+  EXPECT_EQ(sandbox.Finish(first).code, 130);
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+TEST(BadModelTest, EvalNamesAFileThatIsNoModel) {
+  Sandbox sandbox;
+  EXPECT_THAT(Refusal(sandbox, {"eval", "--model=/no/model", "--data_dir=" + Digits()}),
+              HasSubstr("/no/model"));
+  const std::string path = sandbox.dir().File("m.safetensors");
+  WriteText(path, "this is no model");
+  EXPECT_THAT(Refusal(sandbox, {"eval", "--model=" + path, "--data_dir=" + Digits()}),
+              HasSubstr(path));
+}
+
+}  // namespace
+}  // namespace passel::testing

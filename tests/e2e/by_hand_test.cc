@@ -1,0 +1,326 @@
+// Tasks that are started by hand, each a process of its own without a supervisor.
+
+#include <fmt/core.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <csignal>
+#include <filesystem>
+#include <thread>
+
+#include "support/program.h"
+
+namespace passel::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::int64_t GlobalStep(Sandbox& sandbox) {
+  const nlohmann::json status = sandbox.Status();
+  if (!status.is_object() || !status.contains("arena")) return -1;
+  return status["arena"]["global_step"].get<std::int64_t>();
+}
+
+bool Reaches(Sandbox& sandbox, std::int64_t step, double seconds = 10) {
+  const Deadline deadline = Deadline::After(Scaled(seconds));
+  while (!deadline.Expired()) {
+    if (GlobalStep(sandbox) >= step) return true;
+  }
+  return false;
+}
+
+// The number behind "(global step: " in a worker's last line of it.
+std::int64_t PrintedStep(const std::string& out) {
+  const std::size_t at = out.rfind("(global step: ");
+  return at == std::string::npos ? -1 : std::atoll(out.c_str() + at + 14);
+}
+
+const std::vector<std::string> kEndless = {"--train_steps=100000000", "--start_wait=20"};
+const std::vector<std::string> kShort = {"--train_steps=400", "--start_wait=20"};
+
+std::vector<std::string> With(std::vector<std::string> flags, const std::string& more) {
+  flags.push_back(more);
+  return flags;
+}
+
+TEST(ByHandTest, TasksMeetInAnyOrderAndEndByThemselves) {
+  const std::vector<std::vector<std::string>> orders = {{"ps/0", "worker/0", "worker/1"},
+                                                        {"worker/1", "worker/0", "ps/0"},
+                                                        {"worker/0", "ps/0", "worker/1"},
+                                                        {"worker/1", "ps/0", "worker/0"}};
+  for (const std::vector<std::string>& order : orders) {
+    for (const int pause_ms : {0, 150}) {
+      SCOPED_TRACE(order[0] + " " + order[1] + " " + std::to_string(pause_ms));
+      Sandbox sandbox;
+      std::map<std::string, Program> tasks;
+      for (const std::string& task : order) {
+        const std::string job = task.substr(0, task.size() - 2);
+        tasks.emplace(task, sandbox.Start(sandbox.Task(job, task.back() - '0', 1, 2, kShort)));
+        std::this_thread::sleep_for(std::chrono::milliseconds(pause_ms));
+      }
+      for (auto& [name, program] : tasks) {
+        const Outcome outcome = sandbox.Finish(program, 15);
+        EXPECT_EQ(outcome.code, 0) << name << outcome.err << outcome.out;
+        EXPECT_EQ(outcome.errors.size(), 0u) << outcome.err;
+      }
+      EXPECT_THAT(tasks.at("worker/0").Out(), HasSubstr("Session initialization complete"));
+      EXPECT_THAT(tasks.at("worker/1").Out(), HasSubstr("worker=1, final accuracy = "));
+      EXPECT_EQ(sandbox.Leftovers(), "");  // the token file too
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST(ByHandTest, ThreePsAndBarrierFinishAndSave) {
+  Sandbox sandbox;
+  const std::vector<std::string> flags = With(kShort, "--mode=barrier");
+  std::vector<Program> tasks;
+  for (int i = 0; i < 3; ++i) tasks.push_back(sandbox.Start(sandbox.Task("ps", i, 3, 2, flags)));
+  tasks.push_back(sandbox.Start(sandbox.Task("worker", 1, 3, 2, flags)));
+  tasks.push_back(sandbox.Start(
+      sandbox.Task("worker", 0, 3, 2, With(flags, "--save=" + sandbox.dir().File("m")))));
+  for (Program& task : tasks) {
+    const Outcome outcome = sandbox.Finish(task, 20);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+  }
+  EXPECT_EQ(sandbox.Leftovers(), "");
+  EXPECT_EQ(
+      sandbox.Run({"eval", "--model=" + sandbox.dir().File("m"), "--data_dir=" + Digits()}).code,
+      0);
+}
+
+TEST(ByHandTest, PsThatComesBackTakesTheArenaOver) {
+  Sandbox sandbox;
+  Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 2, kEndless));
+  Program chief = sandbox.Start(sandbox.Task("worker", 0, 1, 2, kEndless));
+  Program other = sandbox.Start(sandbox.Task("worker", 1, 1, 2, kEndless));
+  std::int64_t step = 100;
+  for (int life = 0; life < 3; ++life) {
+    ASSERT_TRUE(Reaches(sandbox, step)) << chief.Err() << ps.Err();
+    step = GlobalStep(sandbox);
+    ps.Signal(SIGKILL);
+    ps.Wait();
+    ASSERT_TRUE(chief.WaitFor("ps/0 is gone")) << chief.Err();
+    ps = sandbox.Start(sandbox.Task("ps", 0, 1, 2, kEndless));
+    ASSERT_TRUE(ps.WaitFor("took the arena of a former ps/0 over")) << ps.Err();
+    ASSERT_TRUE(chief.WaitFor("ps/0 is back")) << chief.Err();
+    ASSERT_TRUE(Reaches(sandbox, step + 50)) << chief.Err();
+    const std::int64_t now = GlobalStep(sandbox);
+    EXPECT_GT(now, step);
+    step = now + 100;
+  }
+  EXPECT_TRUE(chief.Running());
+  EXPECT_TRUE(other.Running());
+  EXPECT_EQ(sandbox.Run({"ctl", "stop", sandbox.job()}).code, 0);
+  EXPECT_EQ(sandbox.Finish(chief, 5).code, 130);
+  EXPECT_EQ(sandbox.Finish(other, 5).code, 130);
+  EXPECT_EQ(sandbox.Finish(ps, 5).code, 130);
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+TEST(ByHandTest, WithoutItsPsAWorkerEndsAfterPsWait) {
+  Sandbox sandbox;
+  const std::vector<std::string> flags = With(kEndless, "--ps_wait=0.7");
+  Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 2, flags));
+  Program chief = sandbox.Start(sandbox.Task("worker", 0, 1, 2, flags));
+  Program other = sandbox.Start(sandbox.Task("worker", 1, 1, 2, flags));
+  ASSERT_TRUE(Reaches(sandbox, 100)) << chief.Err();
+  ps.Signal(SIGKILL);
+  ps.Wait();
+  std::this_thread::sleep_for(std::chrono::milliseconds(250));
+  EXPECT_TRUE(chief.Running());
+  for (Program* worker : {&chief, &other}) {
+    const Outcome outcome = sandbox.Finish(*worker, 3);
+    EXPECT_EQ(outcome.code, 143) << outcome.err;
+    ASSERT_EQ(outcome.errors.size(), 1u) << outcome.err;
+    EXPECT_THAT(outcome.errors[0], HasSubstr("--ps_wait"));
+  }
+}
+
+TEST(ByHandTest, KilledWorkerJoinsAgain) {
+  for (const char* mode : {"--mode=hogwild", "--mode=barrier"}) {
+    Sandbox sandbox;
+    const std::vector<std::string> flags = With(kEndless, mode);
+    Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 2, flags));
+    Program chief = sandbox.Start(sandbox.Task("worker", 0, 1, 2, flags));
+    Program other = sandbox.Start(sandbox.Task("worker", 1, 1, 2, flags));
+    std::int64_t step = 50;
+    for (const int victim : {1, 0}) {  // 0: the chief
+      ASSERT_TRUE(Reaches(sandbox, step)) << chief.Err() << other.Err();
+      Program& program = victim == 0 ? chief : other;
+      program.Signal(SIGKILL);
+      program.Wait();
+      ASSERT_TRUE(Reaches(sandbox, GlobalStep(sandbox) + 50, 2)) << "the other goes on";
+      program = sandbox.Start(sandbox.Task("worker", victim, 1, 2, flags));
+      ASSERT_TRUE(program.WaitFor("Training begins")) << program.Err();
+      step = GlobalStep(sandbox) + 100;
+      ASSERT_TRUE(program.WaitFor("training step 100 done")) << program.Err();
+      EXPECT_GT(PrintedStep(program.Out()), 50);  // values were not begun anew
+    }
+    for (Program* p : {&ps, &chief, &other}) p->Signal(SIGINT);
+    for (Program* p : {&ps, &chief, &other}) EXPECT_EQ(sandbox.Finish(*p, 4).code, 130) << p->Err();
+    EXPECT_EQ(sandbox.Leftovers(), "");
+  }
+}
+
+TEST(ByHandTest, SecondTaskOfTheSameIdentityIsRefused) {
+  Sandbox sandbox;
+  Program waiting = sandbox.Start(sandbox.Task("worker", 0, 1, 1, kEndless));
+  ASSERT_TRUE(waiting.WaitFor("Initializing session"));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const auto refused = [&](const std::string& job) {
+    const Outcome second = sandbox.Run(sandbox.Task(job, 0, 1, 1, kEndless), 5);
+    EXPECT_EQ(second.code, 2);
+    ASSERT_EQ(second.errors.size(), 1u) << second.err;
+    EXPECT_THAT(second.errors[0], HasSubstr(job + "/0"));
+    EXPECT_THAT(second.errors[0], HasSubstr("running already"));
+  };
+  refused("worker");  // the first still waits for the ps
+  Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 1, kEndless));
+  ASSERT_TRUE(Reaches(sandbox, 10));
+  refused("worker");
+  refused("ps");
+  EXPECT_TRUE(waiting.Running());
+  ps.Signal(SIGINT);
+  EXPECT_EQ(sandbox.Finish(ps, 4).code, 130);
+  EXPECT_EQ(sandbox.Finish(waiting, 4).code, 130);
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+TEST(ByHandTest, OtherSettingsThanTheChiefsAreNamed) {
+  Sandbox sandbox;
+  Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 2, kEndless));
+  Program chief = sandbox.Start(sandbox.Task("worker", 0, 1, 2, kEndless));
+  ASSERT_TRUE(Reaches(sandbox, 10));
+  struct Case {
+    const char* flag;
+    const char* word;
+  };
+  for (const Case& c :
+       {Case{"--learning_rate=0.5", "learning_rate"}, Case{"--mode=barrier", "mode"},
+        Case{"--hidden_units=77", "77"}, Case{"--optimizer=sgd", "optimizer"}}) {
+    const Outcome worker = sandbox.Run(sandbox.Task("worker", 1, 1, 2, With(kEndless, c.flag)), 10);
+    EXPECT_EQ(worker.code, 2) << c.flag;
+    ASSERT_EQ(worker.errors.size(), 1u) << worker.err;
+    EXPECT_THAT(worker.errors[0], HasSubstr("other settings than the chief"));
+    EXPECT_THAT(worker.errors[0], HasSubstr(c.word));
+  }
+  EXPECT_TRUE(Reaches(sandbox, GlobalStep(sandbox) + 10));
+}
+
+TEST(ByHandTest, OtherHostListsAreRefused) {
+  Sandbox sandbox;
+  Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 2, kEndless));
+  ASSERT_TRUE(ps.WaitFor("Started server"));
+  const Outcome worker = sandbox.Run(sandbox.Task("worker", 0, 1, 3, kEndless), 10);
+  EXPECT_EQ(worker.code, 2);
+  ASSERT_EQ(worker.errors.size(), 1u) << worker.err;
+  EXPECT_THAT(worker.errors[0], HasSubstr("--worker_hosts"));
+}
+
+TEST(ByHandTest, TaskThatStaysAloneEndsAfterStartWaitAndSaysWhomItWaitedFor) {
+  Sandbox sandbox;
+  const std::vector<std::string> flags = {"--train_steps=100", "--start_wait=0.8"};
+  const Outcome worker = sandbox.Run(sandbox.Task("worker", 1, 1, 2, flags), 5);
+  EXPECT_EQ(worker.code, 143);
+  ASSERT_EQ(worker.errors.size(), 1u) << worker.err;
+  EXPECT_THAT(worker.errors[0], HasSubstr("ps/0"));
+  EXPECT_THAT(worker.errors[0], HasSubstr("0.8 s"));
+  const Outcome ps = sandbox.Run(sandbox.Task("ps", 0, 1, 2, flags), 5);
+  EXPECT_EQ(ps.code, 143);
+  ASSERT_EQ(ps.errors.size(), 1u) << ps.err;
+  EXPECT_THAT(ps.errors[0], HasSubstr("worker/0"));
+  Program other_ps = sandbox.Start(sandbox.Task("ps", 0, 1, 2, flags));
+  const Outcome no_chief = sandbox.Run(sandbox.Task("worker", 1, 1, 2, flags), 5);
+  EXPECT_EQ(no_chief.code, 143);
+  EXPECT_THAT(no_chief.err, HasSubstr("worker/0"));
+  EXPECT_EQ(sandbox.Finish(other_ps, 5).code, 143);
+}
+
+// Slow: the line comes every 10 s.
+TEST(SlowByHandTest, WaitingTaskSaysEveryTenSecondsForWhom) {
+  Sandbox sandbox;
+  Program worker = sandbox.Start(sandbox.Task("worker", 0, 2, 1, kEndless));
+  EXPECT_TRUE(worker.WaitFor(
+      "CreateSession still waiting for response from worker: /job:ps/replica:0/task:0", 15));
+  Program ps = sandbox.Start(sandbox.Task("ps", 0, 2, 1, kEndless));
+  EXPECT_TRUE(worker.WaitFor("/job:ps/replica:0/task:1", 15));
+}
+
+TEST(ByHandTest, WrongTokenFileIsRefusedInOneSentence) {
+  Sandbox sandbox;
+  const std::string path = sandbox.dir().File("token");
+  WriteText(path, std::string(32, 'x'));
+  ::chmod(path.c_str(), 0400);
+  Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 1, kEndless));
+  ASSERT_TRUE(ps.WaitFor("Started server"));
+  const Outcome worker =
+      sandbox.Run(sandbox.Task("worker", 0, 1, 1, With(kEndless, "--token_file=" + path)), 5);
+  EXPECT_EQ(worker.code, 2);
+  ASSERT_EQ(worker.errors.size(), 1u) << worker.err;
+  EXPECT_THAT(worker.errors[0], HasSubstr("token"));
+  EXPECT_TRUE(ps.Running());
+}
+
+TEST(ByHandTest, InterruptEndsAWorkerAloneAndAPsWithAll) {
+  Sandbox sandbox;
+  Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 2, kEndless));
+  Program chief = sandbox.Start(sandbox.Task("worker", 0, 1, 2, kEndless));
+  Program other = sandbox.Start(sandbox.Task("worker", 1, 1, 2, kEndless));
+  ASSERT_TRUE(Reaches(sandbox, 50));
+  other.Signal(SIGINT);
+  EXPECT_EQ(sandbox.Finish(other, 2).code, 130);
+  EXPECT_TRUE(Reaches(sandbox, GlobalStep(sandbox) + 50, 2));
+  ps.Signal(SIGINT);
+  EXPECT_EQ(sandbox.Finish(ps, 2).code, 130);
+  EXPECT_EQ(sandbox.Finish(chief, 4).code, 130);
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+TEST(ByHandTest, InterruptWhileWaitingEndsAtOnce) {
+  Sandbox sandbox;
+  Program worker = sandbox.Start(sandbox.Task("worker", 0, 2, 1, kEndless));
+  ASSERT_TRUE(worker.WaitFor("Initializing session"));
+  worker.Signal(SIGINT);
+  EXPECT_EQ(sandbox.Finish(worker, 2).code, 130);
+  Program again = sandbox.Start(sandbox.Task("worker", 0, 2, 1, kEndless));
+  ASSERT_TRUE(again.WaitFor("Initializing session"));
+  again.Signal(SIGTERM);
+  EXPECT_EQ(sandbox.Finish(again, 2).code, 143);
+  Program ps = sandbox.Start(sandbox.Task("ps", 0, 2, 1, kEndless));
+  ASSERT_TRUE(ps.WaitFor("Started server"));
+  ps.Signal(SIGINT);
+  EXPECT_EQ(sandbox.Finish(ps, 2).code, 130);
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+TEST(ByHandTest, StopBeforeTheChiefCameEndsAllWhoWait) {
+  Sandbox sandbox;
+  Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 2, kEndless));
+  ASSERT_TRUE(ps.WaitFor("Started server"));
+  Program worker = sandbox.Start(sandbox.Task("worker", 1, 1, 2, kEndless));
+  ASSERT_TRUE(worker.WaitFor("Waiting for session"));
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  EXPECT_EQ(sandbox.Run({"ctl", "stop", sandbox.job()}).code, 0);
+  EXPECT_EQ(sandbox.Finish(ps, 3).code, 130);
+  EXPECT_EQ(sandbox.Finish(worker, 3).code, 130);
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+TEST(ByHandTest, TermOfThePsLeavesTheArenaToItsNextLife) {
+  Sandbox sandbox;
+  Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 1, kEndless));
+  Program worker = sandbox.Start(sandbox.Task("worker", 0, 1, 1, kEndless));
+  ASSERT_TRUE(Reaches(sandbox, 50));
+  ps.Signal(SIGTERM);
+  EXPECT_EQ(sandbox.Finish(ps, 2).code, 143);
+  Program next = sandbox.Start(sandbox.Task("ps", 0, 1, 1, kEndless));
+  EXPECT_TRUE(next.WaitFor("took the arena")) << next.Err();
+  EXPECT_TRUE(Reaches(sandbox, 60));
+  worker.Signal(SIGTERM);
+  EXPECT_EQ(sandbox.Finish(worker, 2).code, 143);
+}
+
+}  // namespace
+}  // namespace passel::testing

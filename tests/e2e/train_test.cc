@@ -1,0 +1,289 @@
+// Whole jobs: what they learn, what they count, what they write.
+
+#include <fmt/core.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <thread>
+
+#include "support/program.h"
+
+namespace passel::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// Runs `train` to its end; its report.
+nlohmann::json Train(Sandbox& sandbox, std::vector<std::string> arguments, double seconds = 60) {
+  const std::string report = sandbox.dir().File("report.json");
+  arguments.push_back("--report=" + report);
+  const Outcome outcome = sandbox.Run(sandbox.Train(arguments), seconds);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(sandbox.Leftovers(), "");
+  nlohmann::json json = ReadJson(report);
+  EXPECT_TRUE(json.is_object());
+  return json;
+}
+
+std::string SavedBytes(Sandbox& sandbox, std::vector<std::string> arguments) {
+  const std::string path = sandbox.dir().File("model.safetensors");
+  arguments.push_back("--save=" + path);
+  Train(sandbox, arguments);
+  return ReadText(path);
+}
+
+TEST(ReportTest, HoldsEveryFieldWithItsType) {
+  Sandbox sandbox;
+  const nlohmann::json r = Train(sandbox, {"--train_steps=300", "--workers=3", "--ps=2"});
+  for (const char* name : {"test_accuracy", "test_loss", "seconds", "startup_seconds",
+                           "steps_per_second", "updates_per_second"}) {
+    ASSERT_TRUE(r.contains(name)) << name;
+    EXPECT_TRUE(r[name].is_number()) << name;
+    EXPECT_GT(r[name].get<double>(), 0) << name;
+  }
+  for (const char* name : {"global_step", "dropped", "overlapped_blocks"}) {
+    ASSERT_TRUE(r.contains(name)) << name;
+    EXPECT_TRUE(r[name].is_number_integer()) << name;
+  }
+  EXPECT_EQ(r["mode"], "hogwild");
+  EXPECT_EQ(r["device"], "cpu");
+  for (const char* name : {"p50", "p99", "max"}) {
+    EXPECT_TRUE(r["staleness"][name].is_number_integer()) << name;
+  }
+  ASSERT_EQ(r["workers"].size(), 3u);
+  std::int64_t local_steps = 0;
+  for (int i = 0; i < 3; ++i) {
+    const nlohmann::json& w = r["workers"][static_cast<std::size_t>(i)];
+    EXPECT_EQ(w["index"], i);
+    EXPECT_TRUE(w["local_steps"].is_number_integer());
+    EXPECT_TRUE(w["final_accuracy"].is_number());
+    EXPECT_EQ(w["exit"], "exited with 0");
+    for (const char* part : {"pull", "compute", "push", "wait"}) {
+      EXPECT_TRUE(w["seconds"][part].is_number()) << part;
+    }
+    local_steps += w["local_steps"].get<std::int64_t>();
+  }
+  EXPECT_EQ(local_steps, r["global_step"]);
+  EXPECT_GE(r["seconds"].get<double>(), r["startup_seconds"].get<double>());
+}
+
+TEST(StepsTest, LocalStepsAddUpAndOvershootIsBelowTheNumberOfWorkers) {
+  for (const char* mode : {"--mode=hogwild", "--mode=locked"}) {
+    Sandbox sandbox;
+    const nlohmann::json r = Train(sandbox, {mode, "--train_steps=500", "--workers=4"});
+    EXPECT_GE(r["global_step"], 500);
+    EXPECT_LE(r["global_step"], 503);
+    EXPECT_EQ(r["global_step"], r["local_steps"]);
+    EXPECT_EQ(r["dropped"], 0);
+  }
+}
+
+TEST(StepsTest, BarrierCountsRoundsAndEndsExactly) {
+  Sandbox sandbox;
+  const nlohmann::json r = Train(sandbox, {"--mode=barrier", "--train_steps=200", "--workers=3"});
+  EXPECT_EQ(r["global_step"], 200);
+  EXPECT_EQ(r["local_steps"], 600);
+  EXPECT_EQ(r["staleness"]["max"], 0);
+  EXPECT_EQ(r["overlapped_blocks"], 0);
+}
+
+TEST(StepsTest, SyncReplicasIsBarrier) {
+  Sandbox sandbox;
+  EXPECT_EQ(Train(sandbox, {"--sync_replicas", "--train_steps=50"})["mode"], "barrier");
+}
+
+TEST(RepeatTest, OneWorkerGivesTheSameBytesAgain) {
+  for (const char* mode : {"--mode=hogwild", "--mode=locked", "--mode=barrier"}) {
+    Sandbox first, second, other_seed;
+    const std::vector<std::string> flags = {mode, "--workers=1", "--train_steps=300"};
+    const std::string bytes = SavedBytes(first, flags);
+    ASSERT_FALSE(bytes.empty());
+    EXPECT_TRUE(bytes == SavedBytes(second, flags)) << mode;
+    EXPECT_FALSE(bytes ==
+                 SavedBytes(other_seed, {mode, "--workers=1", "--train_steps=300", "--seed=2"}))
+        << mode;
+  }
+}
+
+// Where the variables lie changes no arithmetic, as long as each is whole.
+TEST(RepeatTest, OneWorkerGivesTheSameBytesWhereverTheVariablesLie) {
+  Sandbox sandbox;
+  const std::vector<std::vector<std::string>> ways = {{"--ps=0"},
+                                                      {"--ps=1"},
+                                                      {"--ps=3"},
+                                                      {"--ps=3", "--placement=greedy"},
+                                                      {"--ps=2", "--pull=copy"},
+                                                      {"--ps=2", "--huge_pages=transparent"}};
+  std::string expected;
+  for (std::vector<std::string> way : ways) {
+    const std::string name = way.back();
+    way.insert(way.end(), {"--workers=1", "--train_steps=300"});
+    const std::string bytes = SavedBytes(sandbox, way);
+    if (expected.empty()) expected = bytes;
+    EXPECT_TRUE(bytes == expected) << name;
+  }
+}
+
+// In parts the products over the rows of hid_w are sums of partial sums, so the last bits differ:
+// the run is repeatable, and close.
+TEST(RepeatTest, PartitionedVariablesGiveTheSameBytesAgain) {
+  Sandbox sandbox;
+  const std::vector<std::string> flags = {"--ps=3", "--partitioner=fixed:3", "--workers=1",
+                                          "--train_steps=300"};
+  const std::string bytes = SavedBytes(sandbox, flags);
+  EXPECT_TRUE(bytes == SavedBytes(sandbox, flags));
+  const double parts = Train(sandbox, flags)["test_loss"].get<double>();
+  const double whole = Train(sandbox, {"--ps=1", "--workers=1", "--train_steps=300"})["test_loss"];
+  EXPECT_NEAR(parts, whole, 0.02 * whole);
+}
+
+TEST(OptimizerTest, EveryOneTrainsInOneProcessAndOnTwoPs) {
+  for (const char* optimizer :
+       {"sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "ftrl"}) {
+    for (const std::vector<std::string>& cluster :
+         std::vector<std::vector<std::string>>{{"--ps=0", "--workers=1"}, {"--ps=2"}}) {
+      Sandbox sandbox;
+      std::vector<std::string> flags = cluster;
+      flags.insert(flags.end(), {fmt::format("--optimizer={}", optimizer), "--train_steps=600"});
+      EXPECT_GT(Train(sandbox, flags)["test_accuracy"], 0.85) << optimizer << cluster[0];
+    }
+  }
+}
+
+TEST(ModelTest, SoftmaxAndTwoHiddenLayersTrain) {
+  Sandbox sandbox;
+  EXPECT_GT(Train(sandbox, {"--model=softmax", "--learning_rate=0.05",
+                            "--train_steps=600"})["test_accuracy"],
+            0.8);
+  EXPECT_GT(Train(sandbox, {"--hidden_units=64,32", "--train_steps=600"})["test_accuracy"], 0.85);
+}
+
+TEST(FlagsTest, LossSamplerAndShardDataTrain) {
+  Sandbox sandbox;
+  EXPECT_GT(Train(sandbox, {"--loss=sum", "--train_steps=600"})["test_accuracy"], 0.85);
+  EXPECT_GT(Train(sandbox, {"--sampler=random", "--train_steps=600"})["test_accuracy"], 0.85);
+  EXPECT_GT(Train(sandbox, {"--shard_data", "--train_steps=600"})["test_accuracy"], 0.85);
+  EXPECT_GT(Train(sandbox,
+                  {"--pin=none", "--threads_per_worker=2", "--train_steps=600"})["test_accuracy"],
+            0.85);
+}
+
+TEST(SaveTest, EvalReadsWhatTrainSavedAndFindsTheSameAccuracy) {
+  for (const char* partitioner : {"--partitioner=none", "--partitioner=min_max:4:1024"}) {
+    Sandbox sandbox;
+    const std::string model = sandbox.dir().File("m.safetensors");
+    const std::string report = sandbox.dir().File("eval.json");
+    const nlohmann::json trained =
+        Train(sandbox, {"--ps=2", partitioner, "--train_steps=300", "--save=" + model});
+    const Outcome eval =
+        sandbox.Run({"eval", "--model=" + model, "--data_dir=" + Digits(), "--report=" + report});
+    ASSERT_EQ(eval.code, 0) << eval.err;
+    EXPECT_EQ(ReadJson(report)["test_accuracy"], trained["test_accuracy"]);
+    EXPECT_THAT(eval.out, HasSubstr("1000 images"));
+    EXPECT_EQ(ReadJson(report)["metadata"]["global_step"],
+              std::to_string(trained["global_step"].get<std::int64_t>()));
+  }
+}
+
+TEST(SaveTest, FileOfAnEarlierRunIsReplacedAsAWhole) {
+  Sandbox sandbox;
+  const std::string model = sandbox.dir().File("m.safetensors");
+  WriteText(model, "something older");
+  Train(sandbox, {"--train_steps=50", "--save=" + model});
+  EXPECT_EQ(sandbox.Run({"eval", "--model=" + model, "--data_dir=" + Digits()}).code, 0);
+  EXPECT_EQ(sandbox.dir().List(), (std::vector<std::string>{"m.safetensors", "report.json"}));
+}
+
+TEST(LaunchTest, RolesAndCountsAreExplicit) {
+  Sandbox sandbox;
+  const std::string report = sandbox.dir().File("r.json");
+  const Outcome outcome =
+      sandbox.Run({"launch", "ps=2", "worker=3", "--data_dir=" + Digits(),
+                   "--job_id=" + sandbox.job(), "--train_steps=100", "--report=" + report});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(ReadJson(report)["ps"], 2);
+  EXPECT_EQ(ReadJson(report)["workers"].size(), 3u);
+  const Outcome wrong = sandbox.Run({"launch", "ps=2", "chef=3", "--job_id=" + sandbox.job()});
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("chef=3"));
+}
+
+TEST(OutputTest, PipedOutputIsPlainLines) {
+  Sandbox sandbox;
+  const Outcome outcome = sandbox.Run(sandbox.Train({"--train_steps=1000"}));
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_THAT(outcome.err, HasSubstr("steps/s"));
+  EXPECT_THAT(outcome.out, HasSubstr("test accuracy"));
+  EXPECT_THAT(outcome.out + outcome.err, Not(HasSubstr("\r")));
+  EXPECT_THAT(outcome.out + outcome.err, Not(HasSubstr("\033")));
+}
+
+TEST(OutputTest, TerminalGetsALiveLine) {
+  Sandbox sandbox;
+  std::string command = PASSEL_PROGRAM;
+  for (const std::string& a : sandbox.Train({"--train_steps=3000"})) command += " " + a;
+  Program terminal = sandbox.StartCommand({"script", "-qefc", command, "/dev/null"});
+  const Outcome outcome = sandbox.Finish(terminal);
+  if (outcome.code == 127) GTEST_SKIP() << "no `script` (bsdutils) to make a terminal";
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  for (const char* word :
+       {"\r\033[K", "step ", "steps/s", "loss", "accuracy", "staleness", "left"}) {
+    EXPECT_THAT(outcome.out, HasSubstr(word));
+  }
+}
+
+TEST(CtlTest, ListStatusAndStopFindTheRunningJob) {
+  Sandbox sandbox;
+  Program train = sandbox.Start(sandbox.Train(
+      {"--train_steps=100000000", "--ps=2", "--workers=3", "--save=" + sandbox.dir().File("m")}));
+  const Deadline limit = Deadline::After(Scaled(20.0));
+  while (sandbox.Status().value("/arena/global_step"_json_pointer, 0) < 10) {
+    ASSERT_FALSE(limit.Expired());
+  }
+  const Outcome list = sandbox.Run({"ctl", "list"});
+  EXPECT_EQ(list.code, 0);
+  EXPECT_THAT(list.out, HasSubstr(sandbox.job()));
+  const nlohmann::json status = sandbox.Status();
+  EXPECT_EQ(status["job"], sandbox.job());
+  EXPECT_EQ(status["arena"]["mode"], "hogwild");
+  EXPECT_EQ(status["arena"]["shards"], 2);
+  ASSERT_EQ(status["arena"]["workers"].size(), 3u);
+  EXPECT_EQ(status["arena"]["workers"][1]["pid"], sandbox.TaskPid("worker", 1));
+  EXPECT_THAT(sandbox.Run({"ctl", "status", sandbox.job()}).out, HasSubstr("worker/2 running"));
+  EXPECT_EQ(sandbox.Run({"ctl", "stop", sandbox.job()}).code, 0);
+  const Outcome end = sandbox.Finish(train, 5);
+  EXPECT_EQ(end.code, 130) << end.err;
+  EXPECT_THAT(end.out, HasSubstr("stopped on request"));
+  EXPECT_EQ(sandbox.Leftovers(), "");
+  EXPECT_EQ(
+      sandbox.Run({"eval", "--model=" + sandbox.dir().File("m"), "--data_dir=" + Digits()}).code,
+      0);
+}
+
+TEST(CtlTest, StopDuringStartUpIsNotLost) {
+  Sandbox sandbox;
+  sandbox.SetEnv("PASSEL_FAILPOINT", "ps.published:1:sleep300");
+  Program train = sandbox.Start(sandbox.Train({"--train_steps=100000000"}));
+  ASSERT_NE(sandbox.AwaitTask("worker", 1), 0);
+  const Outcome stop = sandbox.Run({"ctl", "stop", sandbox.job()});
+  EXPECT_EQ(stop.code, 0) << stop.err;
+  EXPECT_EQ(sandbox.Finish(train, 5).code, 130);
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+TEST(CtlTest, JobThatIsNotThereIsNamed) {
+  Sandbox sandbox;
+  for (const char* what : {"status", "stop"}) {
+    const Outcome outcome = sandbox.Run({"ctl", what, sandbox.job()});
+    EXPECT_EQ(outcome.code, 2);
+    ASSERT_EQ(outcome.errors.size(), 1u);
+    EXPECT_THAT(outcome.errors[0], HasSubstr(sandbox.job()));
+  }
+  EXPECT_EQ(sandbox.Run({"ctl", "list"}).code, 0);
+  EXPECT_EQ(sandbox.Run({"ctl"}).code, 2);
+}
+
+}  // namespace
+}  // namespace passel::testing

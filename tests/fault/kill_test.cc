@@ -1,0 +1,234 @@
+// kill -9 at any time: survivors go on or end as shm and tools promise, and nothing is left.
+
+#include <fmt/core.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <thread>
+
+#include "base/random.h"
+#include "support/program.h"
+
+namespace passel::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr double kLiveness = 2;  // seconds
+
+// The job's global step; -1 while nobody answers or there are no variables.
+std::int64_t GlobalStep(Sandbox& sandbox) {
+  const nlohmann::json status = sandbox.Status();
+  if (!status.is_object() || !status.contains("arena")) return -1;
+  return status["arena"]["global_step"].get<std::int64_t>();
+}
+
+// True once the job has taken steps beyond `step`.
+bool GoesOn(Sandbox& sandbox, Program& program, std::int64_t step, double seconds = kLiveness) {
+  const Deadline deadline = Deadline::After(Scaled(seconds));
+  while (program.Running() && !deadline.Expired()) {
+    if (GlobalStep(sandbox) > step) return true;
+  }
+  return false;
+}
+
+struct Plan {
+  std::string victim;  // "worker", "ps" or "supervisor"
+  int index = 0;
+  double delay = 0;  // seconds after the start
+  int ps = 1;
+  int workers = 2;
+  std::string mode;
+  int max_restarts = 0;
+  std::string ToString() const {
+    return fmt::format(
+        "kill {}/{} after {:.4f} s: --ps={} --workers={} --mode={} --max_restarts={}", victim,
+        index, delay, ps, workers, mode, max_restarts);
+  }
+};
+
+Plan Draw(Random& random) {
+  Plan plan;
+  plan.ps = 1 + static_cast<int>(random.Below(2));
+  plan.workers = 2 + static_cast<int>(random.Below(2));
+  plan.mode = std::vector<const char*>{"hogwild", "locked", "barrier"}[random.Below(3)];
+  plan.max_restarts = static_cast<int>(random.Below(2));
+  plan.victim = std::vector<const char*>{"worker", "ps", "supervisor"}[random.Below(3)];
+  if (plan.victim == "worker") {
+    plan.index = static_cast<int>(random.Below(static_cast<std::uint64_t>(plan.workers)));
+  }
+  if (plan.victim == "ps") {
+    plan.index = static_cast<int>(random.Below(static_cast<std::uint64_t>(plan.ps)));
+  }
+  // A start takes about 30 ms: half of the kills hit it.
+  const double longest = random.Below(2) == 0 ? 0.06 : 1.5;
+  plan.delay = longest * static_cast<double>(random.Below(1'000'000)) * 1e-6;
+  return plan;
+}
+
+void KillOnce(const Plan& plan) {
+  SCOPED_TRACE(plan.ToString());
+  Sandbox sandbox;
+  const std::string report_path = sandbox.dir().File("r.json");
+  Program train = sandbox.Start(
+      sandbox.Train({"--train_steps=100000000", fmt::format("--ps={}", plan.ps),
+                     fmt::format("--workers={}", plan.workers), "--mode=" + plan.mode,
+                     fmt::format("--max_restarts={}", plan.max_restarts), "--pin=none",
+                     "--report=" + report_path, "--save=" + sandbox.dir().File("m")}));
+  std::this_thread::sleep_for(std::chrono::duration<double>(plan.delay));
+  if (plan.victim == "supervisor") {
+    train.Signal(SIGKILL);
+    const auto end = train.Wait(kLiveness);
+    ASSERT_TRUE(end.has_value());
+    EXPECT_TRUE(end->signalled && end->code == SIGKILL) << end->ToString();
+    EXPECT_EQ(sandbox.Leftovers(kLiveness), "");
+    return;
+  }
+  const pid_t victim = sandbox.AwaitTask(plan.victim, plan.index);
+  ASSERT_NE(victim, 0) << train.Err();
+  const std::int64_t before = plan.delay > 0.2 ? std::max<std::int64_t>(0, GlobalStep(sandbox)) : 0;
+  ASSERT_EQ(::kill(victim, SIGKILL), 0);
+  ASSERT_TRUE(GoesOn(sandbox, train, before))
+      << "global step " << GlobalStep(sandbox) << ", was " << before << "\n"
+      << train.Err() << sandbox.Status().dump(2);
+  if (plan.victim == "ps" || plan.max_restarts > 0) {
+    EXPECT_NE(sandbox.AwaitTask(plan.victim, plan.index, victim), 0) << train.Err();
+  }
+  train.Signal(SIGINT);
+  const Outcome outcome = sandbox.Finish(train, kLiveness + 2);
+  EXPECT_EQ(outcome.code, 130) << outcome.err;
+  EXPECT_THAT(outcome.err,
+              HasSubstr(fmt::format("{}/{} was killed by SIGKILL (9)", plan.victim, plan.index)));
+  EXPECT_EQ(sandbox.Leftovers(kLiveness), "");
+  EXPECT_EQ(outcome.errors.size(), 0u) << outcome.err;
+  const nlohmann::json report = ReadJson(report_path);
+  ASSERT_TRUE(report.is_object());
+  EXPECT_EQ(report["ps_restarts"], plan.victim == "ps" ? 1 : 0);
+  const auto global = report["global_step"].get<std::int64_t>();
+  EXPECT_GE(global, before);
+  if (plan.mode != "barrier") {
+    // Each kill may fall between an update and its count.
+    const auto local = report["local_steps"].get<std::int64_t>();
+    EXPECT_LE(std::abs(global - local), 1) << "global " << global << ", local " << local;
+  }
+  EXPECT_EQ(
+      sandbox.Run({"eval", "--model=" + sandbox.dir().File("m"), "--data_dir=" + Digits()}).code,
+      0);
+}
+
+void KillMany(int count) {
+  Random random(TestSeed());
+  for (int i = 0; i < count; ++i) {
+    KillOnce(Draw(random));
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+TEST(RandomKillTest, ThirtyKillsLeaveAWorkingJobOrNothing) { KillMany(30); }
+TEST(SlowRandomKillTest, TwoHundredKillsLeaveAWorkingJobOrNothing) { KillMany(200); }
+
+TEST(WorkerKillTest, JobFinishesWithTheOthersAndSaysSo) {
+  for (const char* mode : {"--mode=hogwild", "--mode=locked", "--mode=barrier"}) {
+    Sandbox sandbox;
+    const std::string report_path = sandbox.dir().File("r.json");
+    Program train = sandbox.Start(sandbox.Train(
+        {mode, "--workers=3", "--train_steps=4000", "--pin=none", "--report=" + report_path}));
+    const pid_t victim = sandbox.AwaitTask("worker", 1);
+    ASSERT_TRUE(GoesOn(sandbox, train, 50, 10)) << train.Err();
+    ::kill(victim, SIGKILL);
+    const Outcome outcome = sandbox.Finish(train);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr("worker/1 was killed by SIGKILL (9); the others go on"));
+    EXPECT_THAT(outcome.out, HasSubstr("the job finished with 2 of its 3 workers"));
+    const nlohmann::json report = ReadJson(report_path);
+    EXPECT_EQ(report["workers"][1]["exit"], "was killed by SIGKILL (9)");
+    EXPECT_TRUE(report["workers"][1]["final_accuracy"].is_null());
+    EXPECT_EQ(report["workers"][0]["exit"], "exited with 0");
+    EXPECT_GE(report["global_step"], 4000);
+    EXPECT_EQ(sandbox.Leftovers(), "");
+  }
+}
+
+TEST(WorkerKillTest, AllWorkersKilledIsAFailedJob) {
+  Sandbox sandbox;
+  Program train = sandbox.Start(
+      sandbox.Train({"--train_steps=100000000", "--save=" + sandbox.dir().File("m")}));
+  const pid_t first = sandbox.AwaitTask("worker", 0);
+  const pid_t second = sandbox.AwaitTask("worker", 1);
+  ASSERT_TRUE(GoesOn(sandbox, train, 50, 10));
+  ::kill(first, SIGKILL);
+  ::kill(second, SIGKILL);
+  const Outcome outcome = sandbox.Finish(train, kLiveness + 1);
+  EXPECT_EQ(outcome.code, 1) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("no worker is left"));
+  EXPECT_EQ(sandbox.Leftovers(), "");
+  // What was trained is not lost.
+  EXPECT_EQ(
+      sandbox.Run({"eval", "--model=" + sandbox.dir().File("m"), "--data_dir=" + Digits()}).code,
+      0);
+}
+
+TEST(WorkerKillTest, MaxRestartsIsTheNumberOfFurtherLives) {
+  Sandbox sandbox;
+  Program train = sandbox.Start(
+      sandbox.Train({"--train_steps=100000000", "--ps=1", "--workers=1", "--max_restarts=2"}));
+  pid_t former = 0;
+  for (int life = 0; life < 3; ++life) {
+    const std::int64_t step = GlobalStep(sandbox);
+    const pid_t pid = sandbox.AwaitTask("worker", 0, former);
+    ASSERT_NE(pid, 0) << train.Err();
+    ASSERT_TRUE(GoesOn(sandbox, train, std::max<std::int64_t>(step, 0), 5)) << train.Err();
+    ::kill(pid, SIGKILL);
+    former = pid;
+  }
+  const Outcome outcome = sandbox.Finish(train, kLiveness + 1);
+  EXPECT_EQ(outcome.code, 1) << outcome.err;
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+TEST(WorkerKillTest, RestartedWorkerGoesOnWithTheBatchThatWouldHaveCome) {
+  // One worker that is killed between steps gives the same model as one that is not: what it had
+  // pushed is in the arena, and so is its place in the data.
+  Sandbox sandbox;
+  const std::vector<std::string> flags = {"--workers=1", "--train_steps=200", "--max_restarts=1",
+                                          "--optimizer=sgd", "--save=" + sandbox.dir().File("m")};
+  ASSERT_EQ(sandbox.Run(sandbox.Train(flags)).code, 0);
+  const std::string undisturbed = ReadText(sandbox.dir().File("m"));
+  sandbox.SetEnv("PASSEL_FAILPOINT",
+                 "worker.computed:100:kill:" + sandbox.dir().File("killed-once"));
+  const Outcome outcome = sandbox.Run(sandbox.Train(flags));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("starting it again"));
+  EXPECT_TRUE(undisturbed == ReadText(sandbox.dir().File("m")));
+}
+
+TEST(PsKillTest, EveryLifeServesTheSameArena) {
+  Sandbox sandbox;
+  Program train = sandbox.Start(sandbox.Train({"--train_steps=100000000", "--ps=2", "--workers=3",
+                                               "--report=" + sandbox.dir().File("r.json")}));
+  ASSERT_TRUE(GoesOn(sandbox, train, 10, 10));
+  pid_t former = 0;
+  std::int64_t step = 0;
+  for (int life = 0; life < 5; ++life) {
+    const pid_t pid = sandbox.AwaitTask("ps", life % 2, life < 2 ? 0 : former);
+    ASSERT_NE(pid, 0) << train.Err();
+    const std::int64_t now = GlobalStep(sandbox);
+    if (now >= 0) {
+      EXPECT_GE(now, step);
+      step = now;
+    }
+    ::kill(pid, SIGKILL);
+    if (life % 2 == 1) former = pid;
+    ASSERT_TRUE(GoesOn(sandbox, train, step)) << train.Err();
+  }
+  train.Signal(SIGINT);
+  EXPECT_EQ(sandbox.Finish(train, kLiveness + 1).code, 130);
+  const nlohmann::json report = ReadJson(sandbox.dir().File("r.json"));
+  EXPECT_EQ(report["ps_restarts"], 5);
+  EXPECT_EQ(report["local_steps"], report["global_step"]);
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+}  // namespace
+}  // namespace passel::testing

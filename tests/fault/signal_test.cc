@@ -1,0 +1,247 @@
+// Stopped tasks, and signals that ask a job to end.
+
+#include <fmt/core.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <set>
+#include <thread>
+
+#include "base/random.h"
+#include "support/program.h"
+
+namespace passel::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::int64_t GlobalStep(Sandbox& sandbox) {
+  const nlohmann::json status = sandbox.Status();
+  if (!status.is_object() || !status.contains("arena")) return -1;
+  return status["arena"]["global_step"].get<std::int64_t>();
+}
+
+// Waits for `steps` more global steps.
+bool Advances(Sandbox& sandbox, std::int64_t steps, double seconds = 2) {
+  const Deadline deadline = Deadline::After(Scaled(seconds));
+  const std::int64_t from = std::max<std::int64_t>(0, GlobalStep(sandbox));
+  while (!deadline.Expired()) {
+    if (GlobalStep(sandbox) >= from + steps) return true;
+  }
+  return false;
+}
+
+std::string Phase(Sandbox& sandbox, std::size_t worker) {
+  const nlohmann::json status = sandbox.Status();
+  if (!status.is_object() || !status.contains("arena")) return "";
+  return status["arena"]["workers"][worker]["phase"].get<std::string>();
+}
+
+bool AwaitPhase(Sandbox& sandbox, std::size_t worker, const std::string& phase) {
+  const Deadline deadline = Deadline::After(Scaled(5.0));
+  while (!deadline.Expired()) {
+    if (Phase(sandbox, worker) == phase) return true;
+  }
+  return false;
+}
+
+TEST(StoppedWorkerTest, AsynchronousOthersGoOnAndItComesBack) {
+  for (const char* mode : {"--mode=hogwild", "--mode=locked"}) {
+    Sandbox sandbox;
+    // Stopped in its computation, not while it holds a block: that is the engine's own test.
+    sandbox.SetEnv("PASSEL_FAILPOINT", "worker.computed:20:stop:" + sandbox.dir().File("stopped"));
+    Program train = sandbox.Start(
+        sandbox.Train({mode, "--workers=3", "--pin=none", "--train_steps=100000000"}));
+    ASSERT_TRUE(Advances(sandbox, 200, 10)) << train.Err();
+    ASSERT_TRUE(Advances(sandbox, 200)) << train.Err();
+    pid_t stopped = 0;
+    for (const auto& [pid, command] : sandbox.Processes()) {
+      const std::string stat = ReadText(fmt::format("/proc/{}/stat", pid));
+      if (stat.find(") T ") != std::string::npos) stopped = pid;
+    }
+    ASSERT_NE(stopped, 0);
+    ::kill(stopped, SIGCONT);
+    ASSERT_TRUE(Advances(sandbox, 200)) << train.Err();
+    for (std::size_t w = 0; w < 3; ++w) EXPECT_EQ(Phase(sandbox, w), "running");
+    train.Signal(SIGINT);
+    EXPECT_EQ(sandbox.Finish(train, 4).code, 130);
+    EXPECT_EQ(sandbox.Leftovers(), "");
+  }
+}
+
+TEST(StoppedWorkerTest, BarrierEvictsItAndFencesItOnReturn) {
+  Sandbox sandbox;
+  Program train = sandbox.Start(sandbox.Train({"--mode=barrier", "--workers=3", "--pin=none",
+                                               "--stall_limit=0.5", "--train_steps=100000000"}));
+  ASSERT_TRUE(Advances(sandbox, 20, 10)) << train.Err();
+  const pid_t victim = sandbox.TaskPid("worker", 1);
+  ::kill(victim, SIGSTOP);
+  ASSERT_TRUE(AwaitPhase(sandbox, 1, "evicted"));
+  ASSERT_TRUE(Advances(sandbox, 50)) << train.Err();
+  ::kill(victim, SIGCONT);
+  ASSERT_TRUE(train.WaitFor("worker/1 exited with 143", 5)) << train.Err();
+  EXPECT_THAT(train.Err(), HasSubstr("evicted"));
+  ASSERT_TRUE(Advances(sandbox, 50)) << train.Err();
+  train.Signal(SIGINT);
+  EXPECT_EQ(sandbox.Finish(train, 4).code, 130);
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+TEST(StoppedWorkerTest, EvictedOneJoinsAgainIfRestartsAreLeft) {
+  Sandbox sandbox;
+  Program train = sandbox.Start(
+      sandbox.Train({"--mode=barrier", "--workers=3", "--pin=none", "--stall_limit=0.5",
+                     "--max_restarts=1", "--train_steps=100000000"}));
+  ASSERT_TRUE(Advances(sandbox, 20, 10)) << train.Err();
+  const pid_t victim = sandbox.TaskPid("worker", 2);
+  ::kill(victim, SIGSTOP);
+  ASSERT_TRUE(AwaitPhase(sandbox, 2, "evicted"));
+  ::kill(victim, SIGCONT);
+  EXPECT_NE(sandbox.AwaitTask("worker", 2, victim), 0);
+  EXPECT_TRUE(AwaitPhase(sandbox, 2, "running")) << train.Err();
+  ASSERT_TRUE(Advances(sandbox, 50)) << train.Err();
+  train.Signal(SIGINT);
+  EXPECT_EQ(sandbox.Finish(train, 4).code, 130);
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+TEST(StoppedWorkerTest, JobThatIsDoneDoesNotWaitForItForEver) {
+  Sandbox sandbox;
+  sandbox.SetEnv("PASSEL_FAILPOINT", "worker.computed:20:stop:" + sandbox.dir().File("stopped"));
+  const Outcome outcome = sandbox.Run(
+      sandbox.Train({"--workers=3", "--pin=none", "--stall_limit=0.5", "--train_steps=1000"}), 15);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("killing it"));
+  EXPECT_THAT(outcome.out, HasSubstr("the job finished with 2 of its 3 workers"));
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+TEST(StoppedPsTest, NobodyNeedsIt) {
+  Sandbox sandbox;
+  Program train =
+      sandbox.Start(sandbox.Train({"--train_steps=3000", "--report=" + sandbox.dir().File("r")}));
+  ASSERT_TRUE(Advances(sandbox, 50, 10)) << train.Err();
+  ::kill(sandbox.TaskPid("ps", 0), SIGSTOP);
+  const Outcome outcome = sandbox.Finish(train, 30);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_GE(ReadJson(sandbox.dir().File("r"))["global_step"], 3000);
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+// SIGINT, SIGTERM, SIGHUP: the code, and whether anything is left.
+void InterruptAt(double delay, int signal, const std::vector<std::string>& flags) {
+  SCOPED_TRACE(fmt::format("{} after {:.4f} s, {}", SignalName(signal), delay, flags[0]));
+  Sandbox sandbox;
+  const std::string model = sandbox.dir().File("m");
+  std::vector<std::string> all = {"--train_steps=100000000", "--save=" + model};
+  all.insert(all.end(), flags.begin(), flags.end());
+  Program train = sandbox.Start(sandbox.Train(all));
+  std::this_thread::sleep_for(std::chrono::duration<double>(delay));
+  // Earlier it is the shell that gets it, or the loader: not ours to answer.
+  while (train.Running() &&
+         ReadText(fmt::format("/proc/{}/comm", train.pid())).find("passel") == std::string::npos) {
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  train.Signal(signal);
+  const Outcome outcome = sandbox.Finish(train, 3);
+  EXPECT_EQ(outcome.code, signal == SIGINT ? 130 : 143) << outcome.err;
+  EXPECT_EQ(outcome.errors.size(), 0u) << outcome.err;
+  EXPECT_EQ(sandbox.Leftovers(), "");
+  if (delay < 0.5) return;
+  EXPECT_EQ(sandbox.Run({"eval", "--model=" + model, "--data_dir=" + Digits()}).code, 0)
+      << outcome.err;
+}
+
+TEST(InterruptTest, AtAnyTimeEndsWithResultsAndLeavesNothing) {
+  Random random(TestSeed());
+  const std::vector<std::vector<std::string>> jobs = {{"--mode=hogwild"},
+                                                      {"--mode=locked", "--ps=2"},
+                                                      {"--mode=barrier", "--workers=3"},
+                                                      {"--ps=0", "--workers=1"}};
+  for (int i = 0; i < 24; ++i) {
+    const double longest = i % 2 == 0 ? 0.06 : 1;
+    const double delay = longest * static_cast<double>(random.Below(1'000'000)) * 1e-6;
+    const int signal = std::vector<int>{SIGINT, SIGINT, SIGTERM, SIGHUP}[random.Below(4)];
+    InterruptAt(delay, signal, jobs[random.Below(jobs.size())]);
+    if (HasFailure()) return;
+  }
+}
+
+TEST(InterruptTest, WithTimeToTrainTheModelIsSaved) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    InterruptAt(0.6, signal, {"--mode=hogwild"});
+    InterruptAt(0.6, signal, {"--mode=barrier"});
+    InterruptAt(0.6, signal, {"--ps=0", "--workers=1"});
+  }
+}
+
+TEST(InterruptTest, SecondOneEndsAtOnce) {
+  Sandbox sandbox;
+  sandbox.SetEnv("PASSEL_FAILPOINT", "worker.computed:20:sleep60000");
+  Program train = sandbox.Start(sandbox.Train({"--train_steps=100000000"}));
+  ASSERT_TRUE(train.WaitFor("steps/s", 10)) << train.Err();
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // both workers are asleep by now
+  train.Signal(SIGINT);
+  ASSERT_TRUE(train.WaitFor("once more to end at once", 5));
+  EXPECT_FALSE(train.Wait(0.3).has_value());
+  train.Signal(SIGINT);
+  EXPECT_EQ(sandbox.Finish(train, 2).code, 130);
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+TEST(InterruptTest, GraceIsTheLongestWait) {
+  Sandbox sandbox;
+  sandbox.SetEnv("PASSEL_FAILPOINT", "worker.computed:20:sleep60000");
+  Program train = sandbox.Start(sandbox.Train({"--train_steps=100000000", "--grace=0.5"}));
+  ASSERT_TRUE(train.WaitFor("steps/s", 10)) << train.Err();
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  train.Signal(SIGTERM);
+  const Outcome outcome = sandbox.Finish(train, 3);
+  EXPECT_EQ(outcome.code, 143) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("were killed"));
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+TEST(InterruptTest, IgnoredHangUpStaysIgnored) {
+  Sandbox sandbox;
+  std::vector<std::string> command = {"nohup", PASSEL_PROGRAM};
+  for (const std::string& a : sandbox.Train({"--train_steps=100000000"})) command.push_back(a);
+  Program train = sandbox.StartCommand(command);
+  ASSERT_TRUE(Advances(sandbox, 20, 10)) << train.Err();
+  train.Signal(SIGHUP);
+  EXPECT_TRUE(Advances(sandbox, 20)) << train.Err();
+  train.Signal(SIGINT);
+  EXPECT_EQ(sandbox.Finish(train, 3).code, 130);
+}
+
+TEST(PinTest, WorkersGetCoresOfTheirOwnWhereThereAreEnough) {
+  const std::size_t cores = UsableCpus().size();
+  if (cores < 2) GTEST_SKIP() << "one core: nothing to pin";
+  for (const bool pin : {true, false}) {
+    Sandbox sandbox;
+    Program train = sandbox.Start(
+        sandbox.Train({"--train_steps=100000000", pin ? "--pin=cores" : "--pin=none"}));
+    ASSERT_TRUE(Advances(sandbox, 10, 10)) << train.Err();
+    std::set<std::string> allowed;
+    for (int worker = 0; worker < 2; ++worker) {
+      const std::string status =
+          ReadText(fmt::format("/proc/{}/status", sandbox.TaskPid("worker", worker)));
+      const std::size_t at = status.find("Cpus_allowed_list:\t") + 19;
+      allowed.insert(status.substr(at, status.find('\n', at) - at));
+    }
+    if (pin) {
+      EXPECT_EQ(allowed.size(), 2u);
+      for (const std::string& list : allowed) {
+        EXPECT_EQ(list.find_first_of(",-"), std::string::npos) << list;
+      }
+    } else {
+      EXPECT_EQ(allowed.size(), 1u);
+    }
+    train.Signal(SIGINT);
+    EXPECT_EQ(sandbox.Finish(train, 3).code, 130);
+  }
+}
+
+}  // namespace
+}  // namespace passel::testing
