@@ -58,8 +58,36 @@ class Suite {
   static int UsableCores();
 };
 
+/// Runs `pair` until other programs left the machine alone meanwhile, at most three times, and
+/// returns what the run with the least load found: a pair whose workers had to share their cores
+/// says nothing. On a quiet machine it runs once. Errors: the first one.
+template <typename T>
+Result<T> LeastDisturbed(const Suite& suite, const std::function<Result<T>()>& pair);
+
 /// Fills in measured, limit and ratio from one entry per pair.
 void Compare(const std::vector<double>& measured, const std::vector<double>& limit, Row* row);
+
+/// Other load, in cores, below which a pair counts as undisturbed.
+inline constexpr double kQuietCores = 0.15;
+
+template <typename T>
+Result<T> LeastDisturbed(const Suite& suite, const std::function<Result<T>()>& pair) {
+  const int tries = suite.settings().smoke ? 1 : 3;
+  Result<T> best = Status(Code::kInternal, "no run");
+  double least = 0;
+  for (int i = 0; i < tries; ++i) {
+    const CpuTimes before = ReadCpuTimes();
+    Result<T> found = pair();
+    const double load = LoadBetween(before, ReadCpuTimes()).cores;
+    if (!found.ok()) return found;
+    if (i == 0 || load < least) {
+      least = load;
+      best = std::move(found);
+    }
+    if (least < kQuietCores) break;
+  }
+  return best;
+}
 
 // Each registers its benchmarks.
 void RegisterStoreBenchmarks(Suite& suite);     // push, pull

@@ -46,12 +46,20 @@ struct TrainingRun {
   double wait_us = 0;           ///< the part of push_us that waits for others
   double overlapped_share = 0;  ///< blocks entered without the claim, of all blocks applied
   double accuracy = 0;          ///< on test images, of the shared (or worker 0's) values
-  HistogramSummary push_ns;     ///< every push of worker 0
+  double median_step_us = 0;    ///< of all workers' steps: other programs hardly move it
+  /// If in each step all waited for the slowest worker: that step, over the mean step.
+  double slowest = 1;
+  HistogramSummary push_ns;  ///< every push of worker 0
 };
 
 /// Errors: the answer is wrong: a count does not add up, the values are not finite, or, after
 /// enough steps, do not classify. kInvalidArgument: a worker found a loss or gradient that is not
 /// finite, which happens to kNaive.
 Result<TrainingRun> RunTraining(const TrainingJob& job, Sharing sharing);
+
+/// One run of the limit and one of what is measured.
+struct TrainingPair {
+  TrainingRun limit, run;
+};
 
 }  // namespace passel::bench

@@ -93,19 +93,33 @@ Status BenchVariant(benchmark::State& state, Suite& suite, const Variant& varian
   other.flush_denormals = variant.flush;
   other.pinned = variant.pinned;
   other.touch_values = variant.touch;
-  std::vector<double> measured, limit, push, push_now;
+  std::vector<double> measured, limit, push, push_now, step, step_now;
   for (auto _ : state) {
     if (Interrupted()) return {};
-    PASSEL_ASSIGN_OR_RETURN(const TrainingRun now, RunTraining(job, variant.sharing));
-    PASSEL_ASSIGN_OR_RETURN(const TrainingRun run, RunTraining(other, variant.sharing));
+    PASSEL_ASSIGN_OR_RETURN(
+        const TrainingPair pair, LeastDisturbed<TrainingPair>(suite, [&]() -> Result<TrainingPair> {
+          TrainingPair found;
+          PASSEL_ASSIGN_OR_RETURN(found.limit, RunTraining(job, variant.sharing));
+          PASSEL_ASSIGN_OR_RETURN(found.run, RunTraining(other, variant.sharing));
+          return found;
+        }));
+    const TrainingRun& now = pair.limit;
+    const TrainingRun& run = pair.run;
     state.SetIterationTime(job.seconds);
     limit.push_back(now.steps_per_second);
     measured.push_back(run.steps_per_second);
     push_now.push_back(now.push_us);
     push.push_back(run.push_us);
+    step_now.push_back(now.median_step_us);
+    step.push_back(run.median_step_us);
   }
   Compare(measured, limit, &row);
-  row.note = fmt::format("push {:.1f} us, as it is {:.1f} us", Median(push), Median(push_now));
+  std::vector<double> by_step;
+  for (std::size_t i = 0; i < step.size(); ++i) by_step.push_back(step_now[i] / step[i]);
+  row.note = fmt::format(
+      "by the median step {:.3f}x, pairs {:.2f} to {:.2f}; mean push {:.1f} us, as it is {:.1f} us",
+      Median(by_step), Percentile(by_step, 0.01), Percentile(by_step, 1), Median(push),
+      Median(push_now));
   return {};
 }
 
