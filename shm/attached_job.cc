@@ -186,10 +186,7 @@ Result<std::unique_ptr<AttachedJob>> AttachedJob::Connect(const AttachOptions& o
     Result<FileDescriptor> listening =
         ListenAbstract(EndpointName(options.job_id, Role::kWorker, options.worker));
     if (listening.status().code() == Code::kAlreadyExists) {
-      return AlreadyExists(fmt::format(
-          "worker/{} of job {} is running already on this host: stop it first or use another "
-          "--task_index",
-          options.worker, options.job_id));
+      return NameTaken(options.job_id, Role::kWorker, options.worker);
     }
     if (!listening.ok()) return listening.status();
     job->attendant_ =

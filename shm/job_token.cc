@@ -79,23 +79,27 @@ Result<JobToken> JobToken::ReadOrCreate(const std::string& path) {
   if (Result<JobToken> token = Read(path); token.ok() || token.status().code() != Code::kNotFound) {
     return token;
   }
-  // Written under another name and then linked: nobody sees a file that is not complete.
+  // Written without a name, or under another one, and then linked: nobody sees a file that is not
+  // complete. A random name: pids repeat, and two containers may share the folder.
   const JobToken token = Generate();
-  const std::string temporary = fmt::format("{}.{}", path, ::getpid());
-  {
-    FileDescriptor fd(
-        ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0400));
-    if (!fd.valid()) {
-      return ErrnoStatus(errno, fmt::format("cannot create the token file {}", path));
-    }
-    if (const int error = FileOps::Real().Write(fd.get(), token.bytes_.data(), kBytes)) {
-      ::unlink(temporary.c_str());
-      return ErrnoStatus(error, fmt::format("cannot write the token file {}", path));
-    }
+  const std::size_t slash = path.rfind('/');
+  const std::string dir = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  std::string temporary;
+  FileDescriptor fd(::open(dir.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0400));
+  if (!fd.valid() && (errno == EOPNOTSUPP || errno == EISDIR)) {
+    temporary = fmt::format("{}.{}", path, MakeNonce().substr(0, 16));
+    fd.Reset(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0400));
   }
-  const int linked = ::link(temporary.c_str(), path.c_str());
+  if (!fd.valid()) return ErrnoStatus(errno, fmt::format("cannot create the token file {}", path));
+  if (const int failed = FileOps::Real().Write(fd.get(), token.bytes_.data(), kBytes)) {
+    if (!temporary.empty()) ::unlink(temporary.c_str());
+    return ErrnoStatus(failed, fmt::format("cannot write the token file {}", path));
+  }
+  const std::string from =
+      temporary.empty() ? fmt::format("/proc/self/fd/{}", fd.get()) : temporary;
+  const int linked = ::linkat(AT_FDCWD, from.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW);
   const int error = errno;
-  ::unlink(temporary.c_str());
+  if (!temporary.empty()) ::unlink(temporary.c_str());
   if (linked == 0) return token;
   if (error == EEXIST) return Read(path);  // another task was faster: its token counts
   return ErrnoStatus(error, fmt::format("cannot create the token file {}", path));

@@ -4,6 +4,7 @@
 
 #include <fmt/core.h>
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
@@ -40,7 +41,7 @@ inline Result<JsonMessage> ReceiveJson(int fd, Deadline deadline) {
   return message;
 }
 
-/// A field of the wanted type, or `fallback`.
+/// A field of the wanted type and in its range, or `fallback`.
 template <typename T>
 T Field(const nlohmann::json& json, const char* key, T fallback) {
   const auto found = json.find(key);
@@ -48,7 +49,13 @@ T Field(const nlohmann::json& json, const char* key, T fallback) {
   if constexpr (std::is_same_v<T, bool>) {
     return found->is_boolean() ? found->template get<bool>() : fallback;
   } else if constexpr (std::is_integral_v<T>) {
-    return found->is_number_integer() ? found->template get<T>() : fallback;
+    if (found->is_number_unsigned()) {
+      const auto value = found->template get<std::uint64_t>();
+      return std::in_range<T>(value) ? static_cast<T>(value) : fallback;
+    }
+    if (!found->is_number_integer()) return fallback;
+    const auto value = found->template get<std::int64_t>();
+    return std::in_range<T>(value) ? static_cast<T>(value) : fallback;
   } else {
     return found->is_string() ? found->template get<std::string>() : fallback;
   }

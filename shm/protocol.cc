@@ -34,6 +34,30 @@ std::string EndpointName(const std::string& job_id, Role role, int index) {
   return fmt::format("passel.{}.{}.{}.{}", ::getuid(), job_id, RoleName(role), index);
 }
 
+Status NameTaken(const std::string& job_id, Role role, int index) {
+  const std::string name = EndpointName(job_id, role, index);
+  PeerCredentials holder;
+  holder.uid = ::getuid();
+  const Result<FileDescriptor> socket =
+      ConnectAbstract(name, Deadline::After(std::chrono::milliseconds(100)));
+  if (socket.ok()) {
+    if (const Result<PeerCredentials> who = GetPeerCredentials(socket->get()); who.ok()) {
+      holder = *who;
+    }
+  }
+  if (holder.uid != ::getuid()) {
+    return PermissionDenied(fmt::format(
+        "the socket @{} is held by process {} of user {}, not by user {}: use another --job_id",
+        name, holder.pid, holder.uid, ::getuid()));
+  }
+  return AlreadyExists(fmt::format(
+      "{}/{} of job {} is running already on this host{}: stop it first (passel ctl stop {}), or "
+      "use another --job_id{}",
+      RoleName(role), index, job_id,
+      holder.pid > 0 ? fmt::format(" as process {}", holder.pid) : "", job_id,
+      role == Role::kWorker ? " or --task_index" : ""));
+}
+
 Result<std::vector<FoundEndpoint>> FindEndpoints() {
   std::ifstream table("/proc/net/unix");
   if (!table) return Internal("cannot read /proc/net/unix to find the running jobs");

@@ -60,6 +60,10 @@ struct Peer {
 /// "passel.<uid>.<job>.<role>.<index>", the abstract socket of one task of this user.
 std::string EndpointName(const std::string& job_id, Role role, int index);
 
+/// Why ListenAbstract() found the name of that endpoint taken, in one sentence. kAlreadyExists: a
+/// task of this user has it, named with its pid; kPermissionDenied: another user's process has it.
+Status NameTaken(const std::string& job_id, Role role, int index);
+
 /// One task that listens, found in /proc/net/unix.
 struct FoundEndpoint {
   std::string job_id;

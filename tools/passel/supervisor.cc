@@ -123,9 +123,7 @@ Status Supervisor::Start() {
     Result<FileDescriptor> socket =
         ListenAbstract(shm::EndpointName(options_.job_id, shm::Role::kPs, shard));
     if (socket.status().code() == Code::kAlreadyExists) {
-      return AlreadyExists(fmt::format(
-          "job {} is running already: stop it (passel ctl stop {}) or use another --job_id",
-          options_.job_id, options_.job_id));
+      return shm::NameTaken(options_.job_id, shm::Role::kPs, shard);
     }
     if (!socket.ok()) return socket.status();
     listening_.push_back(std::move(*socket));

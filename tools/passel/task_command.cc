@@ -118,10 +118,7 @@ int RunPs(Task& task, const JobConfig& config) {
     Result<FileDescriptor> socket =
         ListenAbstract(shm::EndpointName(task.job_id, shm::Role::kPs, shard));
     if (socket.status().code() == Code::kAlreadyExists) {
-      return Fail(AlreadyExists(fmt::format(
-          "ps/{} of job {} is running already on this host: stop it first (passel ctl stop {}) or "
-          "use another --job_id",
-          shard, task.job_id, task.job_id)));
+      return Fail(shm::NameTaken(task.job_id, shm::Role::kPs, shard));
     }
     if (!socket.ok()) return Fail(socket.status());
     listening = std::move(*socket);

@@ -1,0 +1,220 @@
+// Who gets in: whoever knows the job token, in the role and the place that are his.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/rendezvous/ps_thread.h"
+
+namespace passel::shm::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(HandshakeTest, HonestWorkerGetsIn) {
+  PsThread ps;
+  const Result<RendezvousClient> client = ps.Connect();
+  ASSERT_TRUE(client.ok()) << client.status().message();
+  EXPECT_EQ(client->server_pid(), ::getpid());
+}
+
+TEST(HandshakeTest, ClientDoesNotTrustAServerWithAnotherToken) {
+  PsThread ps;
+  const JobToken other = JobToken::Generate();
+  const Result<RendezvousClient> client =
+      RendezvousClient::Connect(ps.Me(), Role::kPs, 0, &other, Soon());
+  ASSERT_EQ(client.status().code(), Code::kPermissionDenied);
+  EXPECT_THAT(client.status().message(), HasSubstr("--token_file"));
+}
+
+TEST(HandshakeTest, TokenOfAnotherJobIsNoTokenOfThisOne) {
+  PsThread ps;
+  RawConnection raw(ps);
+  const nlohmann::json hello = Hello(ps);
+  ASSERT_TRUE(raw.Send(hello.dump()));
+  const auto challenge = raw.Receive();
+  ASSERT_TRUE(challenge);
+  const std::string transcript = hello.dump() + challenge->at("nonce").get<std::string>();
+  raw.Send(nlohmann::json{
+      {"proof", MakeProof(ps.token(), ps.job() + "x", ProofSide::kClient, transcript)}}
+               .dump());
+  EXPECT_EQ(raw.ReceiveRefusal(), Code::kPermissionDenied);
+}
+
+// Says hello, then what `forge` makes of the right proof. OK: got in.
+std::optional<Code> TryProof(const PsThread& ps,
+                             const std::function<std::string(std::string)>& forge) {
+  RawConnection raw(ps);
+  const nlohmann::json hello = Hello(ps);
+  EXPECT_TRUE(raw.Send(hello.dump()));
+  const auto challenge = raw.Receive();
+  if (!challenge) return Code::kUnavailable;
+  const std::string transcript = hello.dump() + challenge->at("nonce").get<std::string>();
+  EXPECT_TRUE(raw.Send(nlohmann::json{
+      {"proof", forge(MakeProof(ps.token(), ps.job(), ProofSide::kClient, transcript))}}
+                           .dump()));
+  const auto answer = raw.Receive();
+  if (answer && answer->contains("ok")) return Code::kOk;
+  return answer ? std::optional(static_cast<Code>((*answer)["error"].get<int>())) : std::nullopt;
+}
+
+TEST(HandshakeTest, EveryBitOfTheProofCounts) {
+  PsThread ps;
+  ASSERT_EQ(TryProof(ps, [](std::string p) { return p; }), Code::kOk);
+  for (std::size_t bit = 0; bit < 256; ++bit) {
+    const auto flip = [bit](std::string proof) {
+      const std::string digits = "0123456789abcdef";
+      char& c = proof[bit / 4];
+      c = digits[digits.find(c) ^ (1u << (bit % 4))];
+      return proof;
+    };
+    ASSERT_EQ(TryProof(ps, flip), Code::kPermissionDenied) << bit;
+  }
+}
+
+TEST(HandshakeTest, ProofOfAnyOtherLengthIsRefused) {
+  PsThread ps;
+  for (std::size_t length = 0; length < 64; ++length) {
+    ASSERT_EQ(TryProof(ps, [length](const std::string& p) { return p.substr(0, length); }),
+              Code::kPermissionDenied);
+  }
+  EXPECT_EQ(TryProof(ps, [](const std::string& p) { return p + "00"; }), Code::kPermissionDenied);
+  EXPECT_EQ(TryProof(ps, [](const std::string& p) { return " " + p; }), Code::kPermissionDenied);
+  EXPECT_EQ(TryProof(ps, [](const std::string&) { return std::string(64, 'g'); }),
+            Code::kPermissionDenied);
+}
+
+TEST(HandshakeTest, ReplayedConversationIsRefused) {
+  PsThread ps;
+  const std::string hello = Hello(ps).dump();
+  std::string proof;
+  {
+    RawConnection first(ps);
+    ASSERT_TRUE(first.Send(hello));
+    const auto challenge = first.Receive();
+    ASSERT_TRUE(challenge);
+    proof = nlohmann::json{{"proof", MakeProof(ps.token(), ps.job(), ProofSide::kClient,
+                                               hello + challenge->at("nonce").get<std::string>())}}
+                .dump();
+    ASSERT_TRUE(first.Send(proof));
+    ASSERT_TRUE(first.Receive()->contains("ok"));
+  }
+  RawConnection second(ps);
+  ASSERT_TRUE(second.Send(hello));
+  ASSERT_TRUE(second.Receive());
+  ASSERT_TRUE(second.Send(proof));
+  EXPECT_EQ(second.ReceiveRefusal(), Code::kPermissionDenied);
+}
+
+TEST(HandshakeTest, ReflectedProofIsRefused) {
+  PsThread ps;
+  RawConnection raw(ps);
+  ASSERT_TRUE(raw.Send(Hello(ps).dump()));
+  const auto challenge = raw.Receive();
+  ASSERT_TRUE(challenge);
+  raw.Send(nlohmann::json{{"proof", challenge->at("proof")}}.dump());
+  EXPECT_EQ(raw.ReceiveRefusal(), Code::kPermissionDenied);
+}
+
+TEST(HandshakeTest, NoncesAreNeverTheSame) {
+  PsThread ps;
+  const std::string hello = Hello(ps).dump();
+  std::set<std::string> nonces;
+  for (int i = 0; i < 100; ++i) {
+    RawConnection raw(ps);
+    ASSERT_TRUE(raw.Send(hello));
+    nonces.insert(raw.Receive()->at("nonce").get<std::string>());
+  }
+  EXPECT_EQ(nonces.size(), 100u);
+}
+
+TEST(HandshakeTest, AnotherBuildIsNamed) {
+  PsThread ps;
+  for (const char* field : {"structure", "layout"}) {
+    RawConnection raw(ps);
+    nlohmann::json hello = Hello(ps);
+    hello[field] = hello[field].get<std::uint64_t>() ^ 1;
+    ASSERT_TRUE(raw.Send(hello.dump()));
+    const auto answer = raw.Receive();
+    ASSERT_TRUE(answer);
+    EXPECT_EQ((*answer)["error"], static_cast<int>(Code::kFailedPrecondition));
+    EXPECT_THAT(answer->at("message").get<std::string>(), HasSubstr("another build of passel"));
+    EXPECT_THAT(answer->at("message").get<std::string>(), HasSubstr("same build"));
+  }
+}
+
+TEST(HandshakeTest, OtherHostListsAreNamed) {
+  PsThread ps;
+  Introduction me = ps.Me();
+  ++me.cluster_hash;
+  const Result<RendezvousClient> client =
+      RendezvousClient::Connect(me, Role::kPs, 0, &ps.token(), Soon());
+  ASSERT_EQ(client.status().code(), Code::kFailedPrecondition);
+  EXPECT_THAT(client.status().message(), HasSubstr("--ps_hosts or --worker_hosts"));
+}
+
+TEST(HandshakeTest, WorkerThatDoesNotExistIsRefused) {
+  PsThread ps;
+  const Result<RendezvousClient> client = ps.Connect(Role::kWorker, kWorkers);
+  ASSERT_EQ(client.status().code(), Code::kInvalidArgument);
+  EXPECT_THAT(client.status().message(), HasSubstr("has 2 workers"));
+}
+
+TEST(HandshakeTest, SecondProcessOfTheSameIdentityIsRefusedWhileTheFirstLives) {
+  PsThread ps;
+  const Result<RendezvousClient> first = ps.Connect(Role::kWorker, 1);
+  ASSERT_TRUE(first.ok());
+  // Another process, so it says: init.
+  RawConnection raw(ps);
+  nlohmann::json hello = Hello(ps, Role::kWorker, 1);
+  hello["pid"] = 1;
+  hello["start_time"] = IdentityOf(1).start_time;
+  ASSERT_TRUE(raw.Send(hello.dump()));
+  const std::string nonce = raw.Receive()->at("nonce").get<std::string>();
+  raw.Send(nlohmann::json{
+      {"proof", MakeProof(ps.token(), ps.job(), ProofSide::kClient, hello.dump() + nonce)}}
+               .dump());
+  EXPECT_EQ(raw.ReceiveRefusal(), Code::kAlreadyExists);
+}
+
+TEST(HandshakeTest, ControlConnectionMayAskForStatusAndStopOnly) {
+  PsThread ps;
+  for (const char* request :
+       {R"({"get":"arena","wait":false})", R"({"get":"data","key":"x"})", R"({"plan":true})",
+        R"({"kept":true})", R"({"here":0})", R"({"offer":"data","key":"x"})"}) {
+    RawConnection raw(ps);
+    ASSERT_TRUE(raw.Send(Hello(ps, Role::kControl).dump()));
+    ASSERT_TRUE(raw.Receive()->contains("ok"));
+    ASSERT_TRUE(raw.Send(R"({"get":"status"})"));
+    EXPECT_TRUE(raw.Receive()->contains("status"));
+    ASSERT_TRUE(raw.Send(request));
+    const auto answer = raw.Receive();
+    ASSERT_TRUE(answer) << request;
+    EXPECT_EQ(answer->value("error", 0), static_cast<int>(Code::kPermissionDenied)) << request;
+  }
+}
+
+TEST(HandshakeTest, RequestsBeforeTheProofAreRefused) {
+  PsThread ps;
+  for (const char* request : {R"({"get":"arena","wait":false})", R"({"get":"status"})",
+                              R"({"stop":true})", R"({"ok":true})"}) {
+    RawConnection before_hello(ps);
+    before_hello.Send(request);
+    EXPECT_TRUE(before_hello.ReceiveRefusal().has_value()) << request;
+    RawConnection after_hello(ps);
+    ASSERT_TRUE(after_hello.Send(Hello(ps).dump()));
+    ASSERT_TRUE(after_hello.Receive());
+    after_hello.Send(request);
+    EXPECT_EQ(after_hello.ReceiveRefusal(), Code::kPermissionDenied) << request;
+  }
+}
+
+TEST(HandshakeTest, OnlyTheChiefProposesAPlanAndOnlyTheSupervisorKeepsTheArena) {
+  PsThread ps(/*supervised=*/true);
+  Result<RendezvousClient> worker = ps.Connect(Role::kWorker, 1);
+  ASSERT_TRUE(worker.ok());
+  EXPECT_EQ(worker->ProposePlan("{}", Soon()).status().code(), Code::kPermissionDenied);
+  EXPECT_EQ(worker->SayKept(Soon()).code(), Code::kPermissionDenied);
+}
+
+}  // namespace
+}  // namespace passel::shm::testing
