@@ -40,7 +40,7 @@ enum class Source { kTfConfig, kFlag, kTaskEnvironment, kHostKeys, kFile, kDefau
 struct Flag {
   std::string name;  ///< without dashes
   FlagType type = FlagType::kText;
-  std::string value;    ///< as typed if `given`, else the default; "" for none
+  std::string value{};  ///< as typed if `given`, else the default; "" for none
   bool given = false;   ///< on the command line; `--ps_hosts=` is given, and empty
   bool in_file = true;  ///< the file may set it
 };

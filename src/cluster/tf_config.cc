@@ -322,12 +322,12 @@ class Reader {
     if (tasks != spec.jobs().end()) {
       last = tasks->second.rbegin()->first;
     } else if (type != "evaluator") {
-      if (spec.jobs().empty()) return {};
+      if (spec.jobs().empty() && !config_.sparse_cluster) return {};
       std::string known;
       for (const auto& [job, addresses] : spec.jobs()) known += (known.empty() ? "" : ", ") + job;
       return InvalidArgument(
           fmt::format("`task_type` {} not found in cluster_spec. TF_CONFIG {} has {}",
-                      Quoted(type, '\''), section_, known));
+                      Quoted(type, '\''), section_, known.empty() ? "no tasks" : known));
     }
     if (!config_.task_index) return {};
     if (*config_.task_index > last) {

@@ -197,6 +197,25 @@ TEST(ClusterSpecTest, ValidationCountsTheRoles) {
             "the cluster has 2 evaluators: name at most one");
   EXPECT_THAT(make({{"ps", 0}, {"worker", 0}, {"walker", 0}}),
               StartsWith("Unrecognized task_type: \"walker\""));
+  EXPECT_EQ(make({{"ps", 0}, {"worker", 0}, {"chief", 1}}),
+            "the only chief has index 1: give it index 0");
+  EXPECT_EQ(make({{"ps", 0}, {"worker", 0}, {"evaluator", 2}}),
+            "the only evaluator has index 2: give it index 0");
+  EXPECT_EQ(make({{"ps", 0}, {"worker", 0}, {"worker", 2}}),
+            "job \"worker\" has 2 tasks but the last has index 2: number them from 0 to 1");
+  EXPECT_EQ(make({{"ps", 1}, {"worker", 0}}),
+            "job \"ps\" has 1 task but the last has index 1: number them from 0 to 0");
+}
+
+TEST(ClusterSpecTest, TheChiefIsTheChiefTaskOrWorkerZero) {
+  ClusterSpec spec = Spec("p:1", "w:1,w:2");
+  EXPECT_TRUE(spec.IsChief({"worker", 0}));
+  EXPECT_FALSE(spec.IsChief({"worker", 1}));
+  EXPECT_FALSE(spec.IsChief({"ps", 0}));
+  EXPECT_FALSE(spec.IsChief({"evaluator", 0}));
+  ASSERT_TRUE(spec.Add("chief", 0, *ParseHostPort("c:1")).ok());
+  EXPECT_TRUE(spec.IsChief({"chief", 0}));
+  EXPECT_FALSE(spec.IsChief({"worker", 0}));
 }
 
 TEST(ClusterSpecTest, TheHashIsFixedAndSeesTheOrder) {
