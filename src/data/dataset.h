@@ -11,8 +11,11 @@
 // The block ("blob") holds offsets and no pointer, so it can live in a memfd that one process
 // fills and every worker maps read-only at its own address: one copy of the data per host.
 //
-//   size = DatasetBytes(dir);  memory = <size bytes>;  LoadIdxDirectoryInto(dir, memory);
+//   source = OpenData(path);  memory = <source.bytes()>;  source.LoadInto(memory);
 //   dataset = Dataset::View(memory);
+//
+// OpenData() is in data_source.h and reads every format; this header knows the blob, and the four
+// IDX files of MNIST.
 //
 // Threads    A Dataset is a view: copy it, and read it from any number of threads.
 // Errors     One sentence that names the file. kNotFound, kInvalidArgument, kDataLoss.
@@ -25,6 +28,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "base/status.h"
 
@@ -53,7 +57,7 @@ struct ImageSet {
 
 class Dataset {
  public:
-  /// Looks at a blob that LoadIdxDirectoryInto() filled, here or in another process. Everything is
+  /// Looks at a blob that a loader filled, here or in another process. Everything is
   /// checked once, here: magic, version, every range, and that every label is < num_classes().
   /// The bytes must outlive the view and not change (seal the memfd, or map it where nobody
   /// writes). `blob` may be longer than the data, for example rounded up to pages.
@@ -96,7 +100,9 @@ Status LoadIdxDirectoryInto(const std::string& dir, std::span<std::byte> blob);
 /// A data set that owns its memory (heap). Move-only.
 class OwnedDataset {
  public:
-  static Result<OwnedDataset> Load(const std::string& dir);
+  /// `path` as for OpenData() (data_source.h). Errors: those of OpenData() and LoadInto();
+  /// kResourceExhausted.
+  static Result<OwnedDataset> Load(const std::string& path);
   const Dataset& operator*() const { return view_; }
   const Dataset* operator->() const { return &view_; }
 
@@ -120,5 +126,11 @@ inline constexpr std::int64_t kDefaultValidationSize = 5000;
 /// Errors: kInvalidArgument unless 0 <= validation_size <= train().size(). With all examples taken
 /// for validation the training set is empty.
 Result<DataSplit> SplitValidation(const Dataset& dataset, std::int64_t validation_size);
+
+/// What the reference programs' read_data_sets makes of a pixel: itself, or pixel * (1/255).
+enum class ImageType { kUint8, kFloat32 };
+
+/// Errors: kInvalidArgument unless `name` is "uint8" or "float32".
+Result<ImageType> ParseImageType(std::string_view name);
 
 }  // namespace passel

@@ -15,8 +15,10 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "data/data_source.h"
 #include "data/dataset.h"
 #include "data/digits.h"
+#include "data/npz.h"
 
 namespace passel {
 namespace {
@@ -44,10 +46,26 @@ std::optional<double> AgeSeconds(const std::string& path) {
 
 bool HasFourFiles(const std::string& dir) { return FindIdxFiles(dir).ok(); }
 
-Result<DataLocation> UseIfReadable(DataLocation location, std::string_view context) {
-  const auto bytes = DatasetBytes(location.dir);
-  if (!bytes.ok()) return bytes.status().WithContext(context);
-  return location;
+// What else there is to say about the files.
+std::string Describe(const DataFiles& files) {
+  switch (files.format) {
+    case DataFormat::kNpz:
+      return IsKerasMnist(files.paths[0]) ? " (npz, the very file that Keras downloads)" : " (npz)";
+    case DataFormat::kCsv:
+      return " (csv)";
+    case DataFormat::kIdx:
+    case DataFormat::kFake:
+      return "";
+  }
+  return "";
+}
+
+Result<DataLocation> UseIfReadable(const std::string& dir, DataOrigin origin,
+                                   std::string_view reason, std::string_view context) {
+  const auto files = CheckData(dir);
+  if (!files.ok()) return files.status().WithContext(context);
+  return DataLocation{dir, origin,
+                      fmt::format("Using the data in {}{}, {}.", dir, Describe(*files), reason)};
 }
 
 // Folders that a killed process left on its way to `final_dir`.
@@ -129,36 +147,29 @@ Result<std::string> DataCacheDir() {
 
 Result<DataLocation> LocateData(const LocateOptions& options) {
   if (!options.data_dir.empty()) {
-    return UseIfReadable(
-        {options.data_dir, DataOrigin::kArgument,
-         fmt::format("Using the data in {}, as --data_dir says.", options.data_dir)},
-        "--data_dir");
+    return UseIfReadable(options.data_dir, DataOrigin::kArgument, "as --data_dir says",
+                         "--data_dir");
   }
   if (const std::string dir = Env("PASSEL_DATA_DIR"); !dir.empty()) {
-    return UseIfReadable({dir, DataOrigin::kEnvironment,
-                          fmt::format("Using the data in {}, as PASSEL_DATA_DIR says.", dir)},
+    return UseIfReadable(dir, DataOrigin::kEnvironment, "as PASSEL_DATA_DIR says",
                          "PASSEL_DATA_DIR");
   }
   if (HasFourFiles(options.shared_dir)) {
-    return UseIfReadable({options.shared_dir, DataOrigin::kShared,
-                          fmt::format("Using the data in {}, which is there and nothing else was "
-                                      "asked for.",
-                                      options.shared_dir)},
+    return UseIfReadable(options.shared_dir, DataOrigin::kShared,
+                         "which is there and nothing else was asked for",
                          "data found without being asked for (name another with --data_dir)");
   }
   PASSEL_ASSIGN_OR_RETURN(const std::string cache, DataCacheDir());
   const std::string mnist = fmt::format("{}/mnist", cache);
+  constexpr const char* kDamaged = "the data cache is damaged (remove that file)";
   if (HasFourFiles(mnist)) {
-    return UseIfReadable(
-        {mnist, DataOrigin::kCache, fmt::format("Using MNIST from the cache {}.", mnist)},
-        "the data cache is damaged (remove that file)");
+    return UseIfReadable(mnist, DataOrigin::kCache, "MNIST from the cache", kDamaged);
   }
   const Status download = DownloadUnlessFailedLately(cache, options);
   if (download.ok()) {
-    return UseIfReadable(
-        {mnist, DataOrigin::kDownloaded,
-         fmt::format("Using MNIST, downloaded from {} to {}.", options.download.base_url, mnist)},
-        "the data cache is damaged (remove that file)");
+    return UseIfReadable(mnist, DataOrigin::kDownloaded,
+                         fmt::format("MNIST, downloaded from {}", options.download.base_url),
+                         kDamaged);
   }
   if (!options.allow_generated) return download.WithContext("MNIST cannot be downloaded");
   PASSEL_ASSIGN_OR_RETURN(const std::string generated, GeneratedDigits(cache, options));
@@ -167,6 +178,23 @@ Result<DataLocation> LocateData(const LocateOptions& options) {
       fmt::format("Using digits drawn by a program, not MNIST, from {}, because MNIST was not "
                   "downloaded ({}); name a directory with data (--data_dir) to use that instead.",
                   generated, download.message())};
+}
+
+Result<DataLocation> EnsureData(const LocateOptions& options) {
+  LocateOptions real = options;
+  real.allow_generated = false;
+  if (options.data_dir.empty() || !options.allow_download) return LocateData(real);
+  const auto found = FindData(options.data_dir);
+  // A path that names a file which is not there is a mistake, and no folder to be made.
+  if (found.ok() || found.status().code() != Code::kNotFound ||
+      fs::path(options.data_dir).extension() == ".npz") {
+    return LocateData(real);
+  }
+  const Status download = DownloadFiles(options.data_dir, options.download);
+  if (!download.ok()) return download.WithContext("MNIST cannot be downloaded");
+  return UseIfReadable(options.data_dir, DataOrigin::kDownloaded,
+                       fmt::format("MNIST, downloaded from {}", options.download.base_url),
+                       "--data_dir");
 }
 
 }  // namespace passel

@@ -1,8 +1,9 @@
-// locate.h - finds the directory with the training data, and gets the data if need be.
+// locate.h - finds the training data, and gets it if need be.
 //
 // In this order, the first that applies:
-//   1. the directory that the user named (--data_dir)            unusable: an error, no fallback
-//   2. $PASSEL_DATA_DIR                                          unusable: an error, no fallback
+//   1. what the user named (--data_dir): a directory or a file, in any format of data_source.h
+//                                                                unusable: an error, no fallback
+//   2. $PASSEL_DATA_DIR, likewise                                unusable: an error, no fallback
 //   3. ../shared/data/mnist, if the four files are there
 //   4. <cache>/mnist, if the four files are there
 //   5. a download of MNIST to <cache>/mnist
@@ -25,7 +26,7 @@ namespace passel {
 enum class DataOrigin { kArgument, kEnvironment, kShared, kCache, kDownloaded, kGenerated };
 
 struct DataLocation {
-  std::string dir;    ///< holds four IDX files whose headers were checked
+  std::string dir;    ///< for OpenData(): a directory or a file, checked by CheckData()
   DataOrigin origin;  ///< show `why` as a warning if kGenerated: it is not MNIST
   std::string why;    ///< one sentence: which data is used, and why
 };
@@ -44,9 +45,15 @@ struct LocateOptions {
 /// May take as long as a download (see DownloadOptions) or the drawing of digits (0.5 s).
 /// Processes may call it at the same time. Reads the environment: not while another thread writes
 /// it.
-/// Errors: those of DatasetBytes() for data that is there but unusable, whoever named it; those of
+/// Errors: those of CheckData() for data that is there but unusable, whoever named it; those of
 /// DownloadFiles(); kFailedPrecondition without XDG_CACHE_HOME and HOME where a cache is needed.
 Result<DataLocation> LocateData(const LocateOptions& options);
+
+/// For --download_only: makes sure that real data is there, and reads none of it. Like
+/// LocateData(), but never draws digits; and where data_dir is given and holds no data, or not all
+/// of it, it is made and MNIST is downloaded into it. Errors: as LocateData(); those of
+/// DownloadFiles() when there is no way out.
+Result<DataLocation> EnsureData(const LocateOptions& options);
 
 /// <cache>, which need not exist. Errors: kFailedPrecondition.
 Result<std::string> DataCacheDir();

@@ -15,6 +15,7 @@
 #include "data/download.h"
 #include "tests/unit/data/http_server.h"
 #include "tests/unit/data/test_files.h"
+#include "tests/unit/data/zip_files.h"
 
 namespace passel {
 namespace {
@@ -301,6 +302,94 @@ TEST_F(LocateTest, DoesNotFallBackFromWhatTheUserNamed) {
   EXPECT_EQ(location.status().code(), Code::kNotFound);
   EXPECT_THAT(location.status().message(), HasSubstr("PASSEL_DATA_DIR"));
 }
+
+TEST_F(LocateTest, TakesAnNpzFileOrCsvFilesFromWhoeverNamesThem) {
+  const Bytes npz = test::Zip({{"x_train.npy", test::Npy("|u1", "(1, 28, 28)", test::Ramp(784))},
+                               {"y_train.npy", test::Npy("|u1", "(1,)", {3})},
+                               {"x_test.npy", test::Npy("|u1", "(1, 28, 28)", test::Ramp(784))},
+                               {"y_test.npy", test::Npy("|u1", "(1,)", {3})}});
+  test::WriteAll(dir_.path("mnist.npz"), npz);
+  options_.data_dir = dir_.path("mnist.npz");
+  auto location = LocateData(options_);
+  ASSERT_TRUE(location.ok()) << location.status().ToString();
+  EXPECT_EQ(location->dir, dir_.path("mnist.npz"));
+  EXPECT_EQ(location->why,
+            "Using the data in " + dir_.path("mnist.npz") + " (npz), as --data_dir says.");
+
+  options_.data_dir.clear();
+  fs::create_directories(dir_.path("csv"));
+  std::string line = "3";
+  for (int i = 0; i < 784; ++i) line += ",0";
+  for (const char* name : {"mnist_train.csv", "mnist_test.csv"}) {
+    test::WriteAll(dir_.path("csv/") + name, Bytes(line.begin(), line.end()));
+  }
+  const test::ScopedEnv env("PASSEL_DATA_DIR", dir_.path("csv").c_str());
+  location = LocateData(options_);
+  ASSERT_TRUE(location.ok()) << location.status().ToString();
+  EXPECT_EQ(location->origin, DataOrigin::kEnvironment);
+  EXPECT_EQ(location->why,
+            "Using the data in " + dir_.path("csv") + " (csv), as PASSEL_DATA_DIR says.");
+
+  test::WriteAll(dir_.path("csv/mnist_test.csv"), {'3', ',', '4'});
+  location = LocateData(options_);
+  EXPECT_THAT(location.status().message(),
+              AllOf(HasSubstr("PASSEL_DATA_DIR"), HasSubstr("mnist_test.csv:1: the line has 2")));
+}
+
+// --- Download only
+// --------------------------------------------------------------------------------
+
+TEST_F(LocateTest, EnsureDataTakesWhatIsThere) {
+  MakeData(dir_.path("argument"));
+  options_.data_dir = dir_.path("argument");
+  EXPECT_EQ(EnsureData(options_)->origin, DataOrigin::kArgument);
+  options_.data_dir.clear();
+  MakeData(Cache("mnist"));
+  EXPECT_EQ(EnsureData(options_)->origin, DataOrigin::kCache);
+  EXPECT_EQ(server_.requests(), 0);
+}
+
+TEST_F(LocateTest, EnsureDataDownloadsToWhereItWasTold) {
+  options_.data_dir = dir_.path("new/folder");
+  auto location = EnsureData(options_);
+  ASSERT_TRUE(location.ok()) << location.status().ToString();
+  EXPECT_EQ(location->origin, DataOrigin::kDownloaded);
+  EXPECT_EQ(location->dir, dir_.path("new/folder"));
+  EXPECT_EQ(lines_.size(), 4u);
+  EXPECT_EQ(server_.requests(), 4);
+  EXPECT_FALSE(fs::exists(Cache("")));
+  fs::remove(dir_.path("new/folder/t10k-labels-idx1-ubyte.gz"));
+  EXPECT_TRUE(EnsureData(options_).ok());
+  EXPECT_EQ(server_.requests(), 5);
+  EXPECT_EQ(EnsureData(options_)->origin, DataOrigin::kArgument);
+  options_.data_dir.clear();
+  EXPECT_EQ(EnsureData(options_)->dir, Cache("mnist"));
+}
+
+TEST_F(LocateTest, EnsureDataMakesNoFolderOutOfAMistake) {
+  options_.data_dir = dir_.path("mnist.npz");
+  EXPECT_EQ(EnsureData(options_).status().code(), Code::kNotFound);
+  EXPECT_FALSE(fs::exists(dir_.path("mnist.npz")));
+  test::WriteAll(dir_.path("mnist.npz"), {'x'});
+  EXPECT_EQ(EnsureData(options_).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(server_.requests(), 0);
+}
+
+TEST_F(LocateTest, EnsureDataDrawsNothingWhenOffline) {
+  server_.Stop();
+  for (const std::string& dir : {dir_.path("new"), std::string()}) {
+    options_.data_dir = dir;
+    const auto location = EnsureData(options_);
+    EXPECT_EQ(location.status().code(), Code::kUnavailable) << location.status().ToString();
+    EXPECT_THAT(location.status().message(), HasSubstr("MNIST cannot be downloaded"));
+  }
+  options_.allow_download = false;
+  options_.data_dir = dir_.path("absent");
+  EXPECT_EQ(EnsureData(options_).status().code(), Code::kNotFound);
+}
+
+// --- Damage, and the cache
+// ------------------------------------------------------------------------
 
 TEST_F(LocateTest, DoesNotSkipOverDamagedData) {
   MakeData(Cache("mnist"));

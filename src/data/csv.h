@@ -1,0 +1,56 @@
+// csv.h - MNIST as comma-separated text: one example per line, "label,p0,p1,...,p783".
+//
+// All values are unsigned decimal integers from 0 to 255, without blanks, signs or quotes. A first
+// line whose first column is "label" is a header and skipped. Lines end with \n or \r\n; the last
+// one may end with the file. Empty lines are refused.
+//
+// A file is read twice, each time from front to back through one small buffer: once to count its
+// lines, so that the memory for the examples can be allocated, and once to read them.
+//
+// Errors     One sentence that begins with "file:line: ". kInvalidArgument for anything that is no
+//            such text; kFailedPrecondition for a file that changed between counting and reading.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "data/idx.h"
+
+namespace passel {
+
+inline constexpr std::size_t kCsvPixels = 784;
+inline constexpr std::size_t kCsvColumns = 1 + kCsvPixels;
+
+/// How often ReadCsv() reports progress, in examples.
+inline constexpr std::uint32_t kCsvProgressEvery = 10'000;
+
+/// Gets the name of the file and the examples read so far.
+using CsvProgress = std::function<void(const std::string& name, std::uint32_t examples)>;
+
+/// Counts the examples in `source`, but no more than `limit` (0: all of them). Looks at the length
+/// of each line and reads only those that are too short or too long to be right, so that memory
+/// for this many examples is never more than the file could fill.
+/// Errors: also kInvalidArgument for a file without examples or with too many.
+Result<std::uint32_t> CountCsv(ByteSource& source, const std::string& name,
+                               std::uint64_t limit = 0);
+
+/// Reads the first labels.size() examples of `source`; what comes after them is not looked at
+/// unless `to_the_end`, when there must be nothing.
+/// On error `images` and `labels` hold something.
+/// REQUIRES: images.size() == 784 * labels.size().
+Status ReadCsv(ByteSource& source, const std::string& name, bool to_the_end,
+               std::span<std::byte> images, std::span<std::byte> labels,
+               const CsvProgress& on_progress = {});
+
+/// Whether `start`, the first bytes of a file, could begin such a file: a first line of 785
+/// columns, of digits alone or with "label" first. kCsvSniffBytes are enough.
+bool LooksLikeCsv(std::string_view start);
+inline constexpr std::size_t kCsvSniffBytes = 16 * 1024;
+
+}  // namespace passel

@@ -1,0 +1,64 @@
+// npz.h - MNIST as Keras keeps it: one npz file (a zip archive of npy arrays) with four arrays.
+//
+//   x_train.npy  u1 (n, 28, 28) or (n, 784)       y_train.npy  integers (n)
+//   x_test.npy   u1 (m, 28, 28) or (m, 784)       y_test.npy   integers (m)
+//
+// Labels may be integers of any width and sign whose values fit into a byte; other arrays in the
+// file are ignored.
+//
+// The file is not trusted. An array's npy header is believed only as far as the compressed bytes
+// can bear it out, nothing is inflated past the size that it announces, and a checksum that does
+// not match is an error.
+//
+// Threads    Distinct readers may be used at the same time; one reader by one thread at a time.
+// Errors     kDataLoss for a file that is cut off or corrupt; kNotFound for arrays that are
+//            missing; kInvalidArgument for arrays of another kind; kUnavailable without libzip.
+
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/status.h"
+
+namespace passel {
+
+inline constexpr std::array<const char*, 4> kNpzArrayNames = {"x_train.npy", "y_train.npy",
+                                                              "x_test.npy", "y_test.npy"};
+
+class NpzReader {
+ public:
+  /// Reads and checks the archive's directory and the headers of the four arrays.
+  static Result<NpzReader> Open(const std::string& path);
+  /// `bytes` must outlive the reader; `name` is put into every error.
+  static Result<NpzReader> OpenBytes(std::span<const std::byte> bytes, std::string name);
+
+  NpzReader(NpzReader&&) noexcept;
+  NpzReader& operator=(NpzReader&&) noexcept;
+  ~NpzReader();
+
+  std::uint32_t train_count() const;
+  std::uint32_t test_count() const;
+
+  /// Fills `out` with array `part` of kNpzArrayNames, labels converted to bytes, and checks that
+  /// the array, and its checksum, end there. On error `out` holds something.
+  /// REQUIRES: out.size() is the count, times 784 for images.
+  Status ReadArray(std::size_t part, std::span<std::byte> out);
+
+ private:
+  class Impl;
+  explicit NpzReader(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Whether all four arrays are in the archive `path`; false also when it is no archive.
+bool HoldsNpzDataset(const std::string& path);
+
+/// Whether `path` is, byte by byte, the mnist.npz that Keras downloads.
+bool IsKerasMnist(const std::string& path);
+
+}  // namespace passel
