@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,6 +22,12 @@ Deadline AnswerLimit() { return Deadline::After(std::chrono::milliseconds(500));
 
 // Without descriptors nobody can be let in, and the listening socket stays readable.
 constexpr std::chrono::milliseconds kAcceptPause{100};
+
+int MaxPending() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return RendezvousServer::kMaxPending;
+  return static_cast<int>(std::clamp<rlim_t>(limit.rlim_cur / 4, 4, RendezvousServer::kMaxPending));
+}
 
 constexpr std::size_t kMaxPlanBytes = std::size_t{16} << 20;
 
@@ -59,7 +66,8 @@ RendezvousServer::RendezvousServer(FileDescriptor listening, const JobToken& tok
       token_(token),
       job_id_(std::move(job_id)),
       cluster_hash_(cluster_hash),
-      handler_(handler) {}
+      handler_(handler),
+      max_pending_(MaxPending()) {}
 
 RendezvousServer::~RendezvousServer() = default;
 
@@ -83,19 +91,27 @@ std::vector<int> RendezvousServer::Poll(int wake_fd, const std::vector<int>& wat
   for (std::size_t i = 2; i < first_connection; ++i) {
     if (entries[i].revents != 0) ready.push_back(entries[i].fd);
   }
+  int unfinished = 0;
+  pid_t unfinished_pid = 0;
   std::size_t i = first_connection;
   for (auto c = connections_.begin(); c != connections_.end(); ++i) {
     bool keep = true;
     if (entries[i].revents != 0) keep = Serve(*c);
     if (keep && !c->Proven() && c->handshake_limit.Expired()) {
       if (c->state != Connection::State::kOpen) {
-        LogWarning("process {} did not finish its handshake in {} s: dropped", c->peer.pid,
-                   kHandshakeLimit.count());
+        ++unfinished;
+        unfinished_pid = c->peer.pid;
       }
       keep = false;
     }
     const auto served = c++;
     if (!keep) Drop(served);
+  }
+  if (unfinished > 0) {
+    LogWarning(
+        "dropped {} connections that did not finish their handshake in {} s, the last of "
+        "process {}",
+        unfinished, kHandshakeLimit.count(), unfinished_pid);
   }
   if (entries[0].revents != 0) Accept();
   return ready;
@@ -120,7 +136,7 @@ std::list<RendezvousServer::Connection>::iterator RendezvousServer::OldestUnprov
 
 void RendezvousServer::Accept() {
   // Not more at once than there may be: whoever came before gets served in between.
-  for (int accepted = 0; accepted < kMaxPending; ++accepted) {
+  for (int accepted = 0; accepted < max_pending_; ++accepted) {
     int unproven = 0;
     Result<FileDescriptor> socket = AcceptConnection(listening_.get());
     if (!socket.ok()) {
@@ -140,7 +156,7 @@ void RendezvousServer::Accept() {
       continue;
     }
     const auto oldest = OldestUnproven(&unproven);
-    if (unproven >= kMaxPending) {
+    if (unproven >= max_pending_) {
       LogDebug("dropped process {}: {} connections have proved nothing", oldest->peer.pid,
                unproven);
       Drop(oldest);

@@ -3,9 +3,10 @@
 //
 // A peer of another uid is refused before a byte is read. A peer that does not finish its
 // handshake in 5 s, that sends what is not understood or does not read its answers, is dropped.
-// At most 64 connections have proved nothing (handshakes, control connections); above that, or when
-// descriptors run short, the oldest of them goes. A handshake takes less than a millisecond, so a
-// crowd of idle connections keeps no honest task out.
+// At most 64 connections, and a quarter of the descriptors this process may have, have proved
+// nothing (handshakes, control connections); above that, or when descriptors run short, the oldest
+// of them goes. A handshake takes less than a millisecond, so a crowd of idle connections keeps no
+// honest task out.
 
 #pragma once
 
@@ -53,7 +54,7 @@ class RendezvousHandler {
 class RendezvousServer {
  public:
   static constexpr std::chrono::seconds kHandshakeLimit{5};
-  static constexpr int kMaxPending = 64;
+  static constexpr int kMaxPending = 64;  ///< fewer where descriptors are few
 
   /// `listening` comes from ListenAbstract(); `handler` outlives the server.
   RendezvousServer(FileDescriptor listening, const JobToken& token, std::string job_id,
@@ -86,7 +87,8 @@ class RendezvousServer {
   const std::uint64_t cluster_hash_;
   RendezvousHandler& handler_;
   std::list<Connection> connections_;  // oldest first
-  std::int64_t accept_after_ns_ = 0;   // MonotonicNs(); descriptors were short
+  const int max_pending_;
+  std::int64_t accept_after_ns_ = 0;  // MonotonicNs(); descriptors were short
 };
 
 }  // namespace passel::shm
