@@ -16,16 +16,10 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::int64_t GlobalStep(Sandbox& sandbox) {
-  const nlohmann::json status = sandbox.Status();
-  if (!status.is_object() || !status.contains("arena")) return -1;
-  return status["arena"]["global_step"].get<std::int64_t>();
-}
-
 bool Reaches(Sandbox& sandbox, std::int64_t step, double seconds = 10) {
   const Deadline deadline = Deadline::After(Scaled(seconds));
   while (!deadline.Expired()) {
-    if (GlobalStep(sandbox) >= step) return true;
+    if (sandbox.GlobalStep() >= step) return true;
   }
   return false;
 }
@@ -98,7 +92,7 @@ TEST(ByHandTest, PsThatComesBackTakesTheArenaOver) {
   std::int64_t step = 100;
   for (int life = 0; life < 3; ++life) {
     ASSERT_TRUE(Reaches(sandbox, step)) << chief.Err() << ps.Err();
-    step = GlobalStep(sandbox);
+    step = sandbox.GlobalStep();
     ps.Signal(SIGKILL);
     ps.Wait();
     ASSERT_TRUE(chief.WaitFor("ps/0 is gone")) << chief.Err();
@@ -106,7 +100,7 @@ TEST(ByHandTest, PsThatComesBackTakesTheArenaOver) {
     ASSERT_TRUE(ps.WaitFor("took the arena of a former ps/0 over")) << ps.Err();
     ASSERT_TRUE(chief.WaitFor("ps/0 is back")) << chief.Err();
     ASSERT_TRUE(Reaches(sandbox, step + 50)) << chief.Err();
-    const std::int64_t now = GlobalStep(sandbox);
+    const std::int64_t now = sandbox.GlobalStep();
     EXPECT_GT(now, step);
     step = now + 100;
   }
@@ -151,10 +145,10 @@ TEST(ByHandTest, KilledWorkerJoinsAgain) {
       Program& program = victim == 0 ? chief : other;
       program.Signal(SIGKILL);
       program.Wait();
-      ASSERT_TRUE(Reaches(sandbox, GlobalStep(sandbox) + 50, 2)) << "the other goes on";
+      ASSERT_TRUE(Reaches(sandbox, sandbox.GlobalStep() + 50, 2)) << "the other goes on";
       program = sandbox.Start(sandbox.Task("worker", victim, 1, 2, flags));
       ASSERT_TRUE(program.WaitFor("Training begins")) << program.Err();
-      step = GlobalStep(sandbox) + 100;
+      step = sandbox.GlobalStep() + 100;
       ASSERT_TRUE(program.WaitFor("training step 100 done")) << program.Err();
       EXPECT_GT(PrintedStep(program.Out()), 50);  // values were not begun anew
     }
@@ -206,7 +200,7 @@ TEST(ByHandTest, OtherSettingsThanTheChiefsAreNamed) {
     EXPECT_THAT(worker.errors[0], HasSubstr("other settings than the chief"));
     EXPECT_THAT(worker.errors[0], HasSubstr(c.word));
   }
-  EXPECT_TRUE(Reaches(sandbox, GlobalStep(sandbox) + 10));
+  EXPECT_TRUE(Reaches(sandbox, sandbox.GlobalStep() + 10));
 }
 
 TEST(ByHandTest, OtherHostListsAreRefused) {
@@ -271,7 +265,7 @@ TEST(ByHandTest, InterruptEndsAWorkerAloneAndAPsWithAll) {
   ASSERT_TRUE(Reaches(sandbox, 50));
   other.Signal(SIGINT);
   EXPECT_EQ(sandbox.Finish(other, 2).code, 130);
-  EXPECT_TRUE(Reaches(sandbox, GlobalStep(sandbox) + 50, 2));
+  EXPECT_TRUE(Reaches(sandbox, sandbox.GlobalStep() + 50, 2));
   ps.Signal(SIGINT);
   EXPECT_EQ(sandbox.Finish(ps, 2).code, 130);
   EXPECT_EQ(sandbox.Finish(chief, 4).code, 130);

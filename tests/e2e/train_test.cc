@@ -239,9 +239,7 @@ TEST(CtlTest, ListStatusAndStopFindTheRunningJob) {
   Program train = sandbox.Start(sandbox.Train(
       {"--train_steps=100000000", "--ps=2", "--workers=3", "--save=" + sandbox.dir().File("m")}));
   const Deadline limit = Deadline::After(Scaled(20.0));
-  while (sandbox.Status().value("/arena/global_step"_json_pointer, 0) < 10) {
-    ASSERT_FALSE(limit.Expired());
-  }
+  while (sandbox.GlobalStep() < 10) ASSERT_FALSE(limit.Expired());
   const Outcome list = sandbox.Run({"ctl", "list"});
   EXPECT_EQ(list.code, 0);
   EXPECT_THAT(list.out, HasSubstr(sandbox.job()));

@@ -17,18 +17,11 @@ using ::testing::HasSubstr;
 
 constexpr double kLiveness = 2;  // seconds
 
-// The job's global step; -1 while nobody answers or there are no variables.
-std::int64_t GlobalStep(Sandbox& sandbox) {
-  const nlohmann::json status = sandbox.Status();
-  if (!status.is_object() || !status.contains("arena")) return -1;
-  return status["arena"]["global_step"].get<std::int64_t>();
-}
-
 // True once the job has taken steps beyond `step`.
 bool GoesOn(Sandbox& sandbox, Program& program, std::int64_t step, double seconds = kLiveness) {
   const Deadline deadline = Deadline::After(Scaled(seconds));
   while (program.Running() && !deadline.Expired()) {
-    if (GlobalStep(sandbox) > step) return true;
+    if (sandbox.GlobalStep() > step) return true;
   }
   return false;
 }
@@ -87,10 +80,11 @@ void KillOnce(const Plan& plan) {
   }
   const pid_t victim = sandbox.AwaitTask(plan.victim, plan.index);
   ASSERT_NE(victim, 0) << train.Err();
-  const std::int64_t before = plan.delay > 0.2 ? std::max<std::int64_t>(0, GlobalStep(sandbox)) : 0;
+  const std::int64_t before =
+      plan.delay > 0.2 ? std::max<std::int64_t>(0, sandbox.GlobalStep()) : 0;
   ASSERT_EQ(::kill(victim, SIGKILL), 0);
   ASSERT_TRUE(GoesOn(sandbox, train, before))
-      << "global step " << GlobalStep(sandbox) << ", was " << before << "\n"
+      << "global step " << sandbox.GlobalStep() << ", was " << before << "\n"
       << train.Err() << sandbox.Status().dump(2);
   if (plan.victim == "ps" || plan.max_restarts > 0) {
     EXPECT_NE(sandbox.AwaitTask(plan.victim, plan.index, victim), 0) << train.Err();
@@ -175,7 +169,7 @@ TEST(WorkerKillTest, MaxRestartsIsTheNumberOfFurtherLives) {
       sandbox.Train({"--train_steps=100000000", "--ps=1", "--workers=1", "--max_restarts=2"}));
   pid_t former = 0;
   for (int life = 0; life < 3; ++life) {
-    const std::int64_t step = GlobalStep(sandbox);
+    const std::int64_t step = sandbox.GlobalStep();
     const pid_t pid = sandbox.AwaitTask("worker", 0, former);
     ASSERT_NE(pid, 0) << train.Err();
     ASSERT_TRUE(GoesOn(sandbox, train, std::max<std::int64_t>(step, 0), 5)) << train.Err();
@@ -213,7 +207,7 @@ TEST(PsKillTest, EveryLifeServesTheSameArena) {
   for (int life = 0; life < 5; ++life) {
     const pid_t pid = sandbox.AwaitTask("ps", life % 2, life < 2 ? 0 : former);
     ASSERT_NE(pid, 0) << train.Err();
-    const std::int64_t now = GlobalStep(sandbox);
+    const std::int64_t now = sandbox.GlobalStep();
     if (now >= 0) {
       EXPECT_GE(now, step);
       step = now;

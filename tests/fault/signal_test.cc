@@ -16,18 +16,12 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::int64_t GlobalStep(Sandbox& sandbox) {
-  const nlohmann::json status = sandbox.Status();
-  if (!status.is_object() || !status.contains("arena")) return -1;
-  return status["arena"]["global_step"].get<std::int64_t>();
-}
-
 // Waits for `steps` more global steps.
 bool Advances(Sandbox& sandbox, std::int64_t steps, double seconds = 2) {
   const Deadline deadline = Deadline::After(Scaled(seconds));
-  const std::int64_t from = std::max<std::int64_t>(0, GlobalStep(sandbox));
+  const std::int64_t from = std::max<std::int64_t>(0, sandbox.GlobalStep());
   while (!deadline.Expired()) {
-    if (GlobalStep(sandbox) >= from + steps) return true;
+    if (sandbox.GlobalStep() >= from + steps) return true;
   }
   return false;
 }
@@ -129,6 +123,15 @@ TEST(StoppedPsTest, NobodyNeedsIt) {
   EXPECT_EQ(sandbox.Leftovers(), "");
 }
 
+// Whether a process has a handler for SIGTERM.
+bool HandlesSignals(pid_t pid) {
+  const std::string status = ReadText(fmt::format("/proc/{}/status", pid));
+  const std::size_t at = status.find("SigCgt:\t");
+  return at != std::string::npos &&
+         (std::stoull(status.substr(at + 8, 16), nullptr, 16) >> (SIGTERM - 1) & 1) != 0 &&
+         ReadText(fmt::format("/proc/{}/comm", pid)) == "passel\n";
+}
+
 // SIGINT, SIGTERM, SIGHUP: the code, and whether anything is left.
 void InterruptAt(double delay, int signal, const std::vector<std::string>& flags) {
   SCOPED_TRACE(fmt::format("{} after {:.4f} s, {}", SignalName(signal), delay, flags[0]));
@@ -138,11 +141,9 @@ void InterruptAt(double delay, int signal, const std::vector<std::string>& flags
   all.insert(all.end(), flags.begin(), flags.end());
   Program train = sandbox.Start(sandbox.Train(all));
   std::this_thread::sleep_for(std::chrono::duration<double>(delay));
-  // Earlier it is the shell that gets it, or the loader: not ours to answer.
-  while (train.Running() &&
-         ReadText(fmt::format("/proc/{}/comm", train.pid())).find("passel") == std::string::npos) {
+  // Earlier it is the shell that gets it, or the loader of the program: not ours to answer.
+  while (train.Running() && !HandlesSignals(train.pid())) {
   }
-  std::this_thread::sleep_for(std::chrono::milliseconds(10));
   train.Signal(signal);
   const Outcome outcome = sandbox.Finish(train, 3);
   EXPECT_EQ(outcome.code, signal == SIGINT ? 130 : 143) << outcome.err;

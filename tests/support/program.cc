@@ -298,6 +298,12 @@ nlohmann::json Sandbox::Status() {
   return json.is_object() ? json : nlohmann::json();
 }
 
+std::int64_t Sandbox::GlobalStep() {
+  const nlohmann::json status = Status();
+  if (!status.is_object() || !status.contains("arena")) return -1;
+  return status["arena"]["global_step"].get<std::int64_t>();
+}
+
 nlohmann::json ReadJson(const std::string& path) {
   return nlohmann::json::parse(ReadAll(path), nullptr, false);
 }

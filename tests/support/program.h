@@ -115,6 +115,8 @@ class Sandbox {
 
   /// The JSON of `ctl status --json`; null if it has none.
   nlohmann::json Status();
+  /// The job's global step; -1 while nobody answers or there are no variables.
+  std::int64_t GlobalStep();
 
  private:
   std::string LeftoversNow() const;
