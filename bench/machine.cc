@@ -18,6 +18,9 @@
 namespace passel::bench {
 namespace {
 
+// The kernel counts in ticks of 10 ms: of less than this nothing can be said.
+constexpr double kShortestSeconds = 0.2;
+
 std::string FirstLine(const std::string& path) {
   std::ifstream file(path);
   std::string line;
@@ -126,7 +129,7 @@ CpuTimes ReadCpuTimes() {
 OtherLoad LoadBetween(const CpuTimes& before, const CpuTimes& after) {
   OtherLoad load;
   const double elapsed = 1e-9 * static_cast<double>(after.at_ns - before.at_ns);
-  if (elapsed <= 0) return load;
+  if (elapsed < kShortestSeconds) return load;
   load.cores = std::max(0.0, ((after.busy - before.busy) - (after.ours - before.ours)) / elapsed);
   const double total = after.total - before.total;
   if (total > 0) load.steal = (after.steal - before.steal) / total;

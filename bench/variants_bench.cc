@@ -93,16 +93,26 @@ Status BenchVariant(benchmark::State& state, Suite& suite, const Variant& varian
   other.flush_denormals = variant.flush;
   other.pinned = variant.pinned;
   other.touch_values = variant.touch;
+  int diverged = 0;
   std::vector<double> measured, limit, push, push_now, step, step_now;
   for (auto _ : state) {
     if (Interrupted()) return {};
-    PASSEL_ASSIGN_OR_RETURN(
-        const TrainingPair pair, LeastDisturbed<TrainingPair>(suite, [&]() -> Result<TrainingPair> {
+    const Result<TrainingPair> ran =
+        LeastDisturbed<TrainingPair>(suite, [&]() -> Result<TrainingPair> {
           TrainingPair found;
           PASSEL_ASSIGN_OR_RETURN(found.limit, RunTraining(job, variant.sharing));
           PASSEL_ASSIGN_OR_RETURN(found.run, RunTraining(other, variant.sharing));
           return found;
-        }));
+        });
+    // Without claims that happens, as it does to Sharing::kNaive.
+    const bool unclaimed = variant.sweep && variant.sweep->claims == Sweep::Claims::kNone;
+    if (unclaimed && ran.status().code() == Code::kInvalidArgument) {
+      state.SetIterationTime(job.seconds);
+      ++diverged;
+      continue;
+    }
+    PASSEL_RETURN_IF_ERROR(ran.status());
+    const TrainingPair& pair = *ran;
     const TrainingRun& now = pair.limit;
     const TrainingRun& run = pair.run;
     state.SetIterationTime(job.seconds);
@@ -113,6 +123,10 @@ Status BenchVariant(benchmark::State& state, Suite& suite, const Variant& varian
     step_now.push_back(now.median_step_us);
     step.push_back(run.median_step_us);
   }
+  if (measured.empty()) {
+    row.not_applicable = "a loss became infinite or NaN in every run";
+    return {};
+  }
   Compare(measured, limit, &row);
   std::vector<double> by_step;
   for (std::size_t i = 0; i < step.size(); ++i) by_step.push_back(step_now[i] / step[i]);
@@ -120,6 +134,9 @@ Status BenchVariant(benchmark::State& state, Suite& suite, const Variant& varian
       "by the median step {:.3f}x, pairs {:.2f} to {:.2f}; mean push {:.1f} us, as it is {:.1f} us",
       Median(by_step), Percentile(by_step, 0.01), Percentile(by_step, 1), Median(push),
       Median(push_now));
+  if (diverged > 0) {
+    row.note += fmt::format("; a loss became infinite or NaN in {} runs, left out here", diverged);
+  }
   return {};
 }
 
