@@ -51,8 +51,8 @@ struct StoreCase {
 };
 inline void PrintTo(const StoreCase& store_case, std::ostream* out) { *out << store_case.name; }
 
-inline constexpr Mode kAllModes[] = {Mode::kHogwild, Mode::kLocked, Mode::kBarrier,
-                                     Mode::kReplicas, Mode::kSsp};
+inline constexpr Mode kAllModes[] = {Mode::kHogwild, Mode::kLocked, Mode::kBarrier, Mode::kReplicas,
+                                     Mode::kSsp};
 
 /// Wide enough for tests in which one worker pushes alone.
 inline constexpr int kWideBound = 1000;

@@ -1,10 +1,10 @@
 // Bounded staleness: a worker begins a step only if it has completed at most s steps more than the
 // slowest one.
 //
-// Each worker counts its steps in its own clock word, and looks at the others' when it has completed
-// one. Workers that died, left, were evicted or never joined hold nobody up. A worker that joins
-// publishes its clock before it runs (see Join() in membership.cc), so that nobody can get away from
-// it in between.
+// Each worker counts its steps in its own clock word, and looks at the others' when it has
+// completed one. Workers that died, left, were evicted or never joined hold nobody up. A worker
+// that joins publishes its clock before it runs (see Join() in membership.cc), so that nobody can
+// get away from it in between.
 
 #include <fmt/core.h>
 
@@ -47,8 +47,8 @@ std::vector<Member> LocalShard::TooFarBehind() const {
   for (const Member& member : Membership(memory_)) {
     if (member.worker == worker_) continue;
     if (member.phase != Phase::kRunning && member.phase != Phase::kJoining) continue;
-    const StepClock clock = StepClock::Unpack(
-        memory_.tasks[member.worker].clock.load(std::memory_order_relaxed));
+    const StepClock clock =
+        StepClock::Unpack(memory_.tasks[member.worker].clock.load(std::memory_order_relaxed));
     if (!clock.IsOf(member.epoch)) continue;
     if (clock.steps + static_cast<std::uint64_t>(rules_.staleness_bound) >= own) continue;
     behind.emplace_back(clock.steps, member);
@@ -83,9 +83,8 @@ Status LocalShard::AwaitSlowest(Deadline deadline) {
   if (stopped()) return Cancelled("the job was stopped while a worker waited for slower ones");
   const std::vector<Member> behind = TooFarBehind();
   if (behind.empty()) return {};  // it came nearer at this moment
-  return DeadlineExceeded(
-      fmt::format("worker/{} is more than {} steps behind worker/{}", behind.front().worker, bound,
-                  worker_));
+  return DeadlineExceeded(fmt::format("worker/{} is more than {} steps behind worker/{}",
+                                      behind.front().worker, bound, worker_));
 }
 
 }  // namespace passel

@@ -254,8 +254,8 @@ Status LocalShard::ClaimAndApplyRoundBlock(const Update& update, const RoundGran
   }
   PASSEL_RETURN_IF_ERROR(CheckAlive());  // fenced off: the claim is void, others take it over
   const std::uint64_t round_before = block.round.load(std::memory_order_acquire);
-  // Of the round that the former holder was applying: not ours if we are one that rounds do not wait
-  // for, and slept since we looked.
+  // Of the round that the former holder was applying: not ours if we are one that rounds do not
+  // wait for, and slept since we looked.
   if (half_applied) RestoreHalfAppliedBlock(round_before + 1, b);
   if (round_before < grant.round) {
     PASSEL_RETURN_IF_ERROR(ApplyRoundBlock(update, grant, b, round_before));

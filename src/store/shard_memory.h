@@ -124,7 +124,7 @@ struct TaskSlot {
 
   alignas(128) std::atomic<std::uint64_t> arrival;  // Arrival
   std::atomic<std::uint64_t> counted_round;  // last round that counted its gradient; by any member
-  std::atomic<std::uint64_t> undo_tag;  // round << 24 | block + 1 of the saved block; 0: none
+  std::atomic<std::uint64_t> undo_tag;       // round << 24 | block + 1 of the saved block; 0: none
   // Members of the round this task proposes; [round & 1]. Stable while that round is applied.
   std::atomic<std::uint64_t> proposal[2][kMaskWords];
 

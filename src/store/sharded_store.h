@@ -77,9 +77,9 @@ class ShardedStore final : public ParameterStore {
   int summed_ = 0;                 // of these, those in slot 0 that have not arrived yet
   std::uint64_t summed_base_ = 0;  // the rounds completed when they were pulled
   enum class Open { kNothing, kRound, kDropped, kStep };
-  Open open_ = Open::kNothing;     // what Wait() has to do for the last push
-  bool entered_ = false;           // Initialize() or WaitUntilInitialized() returned OK
-  PushOutcome outcome_;            // of the last ticket, but for kRound
+  Open open_ = Open::kNothing;  // what Wait() has to do for the last push
+  bool entered_ = false;        // Initialize() or WaitUntilInitialized() returned OK
+  PushOutcome outcome_;         // of the last ticket, but for kRound
 };
 
 }  // namespace passel

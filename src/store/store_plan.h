@@ -9,8 +9,8 @@
 #include "base/status.h"
 #include "optim/optimizer.h"
 #include "store/mode.h"
-#include "store/shard_rules.h"
 #include "store/shard_memory.h"
+#include "store/shard_rules.h"
 #include "store/variable_table.h"
 
 namespace passel {

@@ -1,7 +1,8 @@
 // What a whole job may rely on in each mode: it ends, for everyone, at the right step; nobody gets
 // further ahead than the bound; a straggler costs nothing where there is a backup.
 //
-// PASSEL_RUNS jobs of each kind and PASSEL_SSP_STEPS steps: built once with few, once with many.
+// PASSEL_RUNS jobs of each kind; PASSEL_SSP_STEPS steps, over three bounds: built once with few,
+// once with many.
 
 #include <stdlib.h>
 
@@ -274,9 +275,10 @@ TEST(BackupWorkers, AStragglerDoesNotSlowTheOthers) {
   const double without = RoundsPerSecond(kWorkers - 1, kWorkers - 1, milliseconds(3));
   const double with = RoundsPerSecond(kWorkers, kWorkers - 1, milliseconds(150));
   const double waiting = RoundsPerSecond(2, 2, milliseconds(30));
-  std::printf("rounds/s: %d workers %.1f; and one 50 times slower as a backup %.1f (%.3f); waiting "
-              "for one 10 times slower %.1f\n",
-              kWorkers - 1, without, with, with / without, waiting);
+  std::printf(
+      "rounds/s: %d workers %.1f; and one 50 times slower as a backup %.1f (%.3f); waiting "
+      "for one 10 times slower %.1f\n",
+      kWorkers - 1, without, with, with / without, waiting);
   EXPECT_GT(with, 0.7 * without);
   EXPECT_LT(waiting, 0.5 * without) << "the delay is not one";
 }

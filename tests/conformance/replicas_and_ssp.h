@@ -5,7 +5,6 @@
 
 #include "base/random.h"
 
-
 namespace passel::testing {
 
 inline Result<Ticket> PushOnly(ParameterStore& store, float gradient) {
@@ -59,7 +58,8 @@ TEST_P(StoreConformance, SeveralGradientsPerWorkerEqualASingleProcessOnTheirMean
             ASSERT_NO_FATAL_FAILURE(
                 ExpectValues(store, reference, "round " + std::to_string(round)));
           }
-          EXPECT_EQ(store.counters().local_steps.load(), static_cast<std::uint64_t>(quota * kRounds));
+          EXPECT_EQ(store.counters().local_steps.load(),
+                    static_cast<std::uint64_t>(quota * kRounds));
           EXPECT_EQ(store.counters().staleness.counts[0].load(),
                     static_cast<std::uint64_t>(quota * kRounds));
           EXPECT_EQ(store.counters().dropped.load(), 0u);

@@ -116,10 +116,7 @@ class EngineJob {
             int stall_ms = 10'000)
       : EngineJob(TestPlan(mode, shards, workers, optimizer), counting, stall_ms) {}
   EngineJob(const StorePlan& plan, bool counting, int stall_ms = 10'000)
-      : plan_(plan),
-        counting_(counting),
-        stall_ms_(stall_ms),
-        shm_before_(ListFolder("/dev/shm")) {
+      : plan_(plan), counting_(counting), stall_ms_(stall_ms), shm_before_(ListFolder("/dev/shm")) {
     for (int s = 0; s < plan_.variables.shards(); ++s) {
       arenas_.push_back(MakeArena(plan_, s));
       memory_.push_back(arenas_.back().memory());

@@ -92,8 +92,8 @@ TEST_P(EngineKills, ReplicasStayRightWhoeverDies) {
     std::printf("PASSEL_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
     Random random(seed);
     const bool backup = replicas < 3;
-    StorePlan plan = TestPlan(Mode::kReplicas, GetParam(), 3,
-                              backup ? Sgd(1.0) : *ParseOptimizer("adam"));
+    StorePlan plan =
+        TestPlan(Mode::kReplicas, GetParam(), 3, backup ? Sgd(1.0) : *ParseOptimizer("adam"));
     plan.replicas_to_aggregate = replicas;
     EngineJob job(plan, backup);
     std::vector<Child> workers;

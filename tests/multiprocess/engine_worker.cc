@@ -32,8 +32,8 @@ int ExitCodeOf(int worker, const Status& status) {
   }
 }
 
-// Who was counted in `round`, which we have just finished. Where rounds wait for us, nobody can have
-// decided the next one yet.
+// Who was counted in `round`, which we have just finished. Where rounds wait for us, nobody can
+// have decided the next one yet.
 void LogMembers(const ShardMemory& lead, std::uint64_t round, Board& board) {
   const Decision decision = Decision::Unpack(lead.state->decision.load());
   const std::uint64_t mask = lead.tasks[decision.worker].proposal[round & 1][0].load();

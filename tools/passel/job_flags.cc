@@ -249,7 +249,8 @@ void AddJobFlags(CLI::App& app, JobFlags* f) {
                  "gradients; ssp: hogwild with a bound on how far workers get ahead")
       ->group("Training")
       ->capture_default_str();
-  app.add_flag("--sync_replicas,!--nosync_replicas", f->sync_replicas, "The same as --mode barrier; with --replicas_to_aggregate as --mode replicas")
+  app.add_flag("--sync_replicas,!--nosync_replicas", f->sync_replicas,
+               "The same as --mode barrier; with --replicas_to_aggregate as --mode replicas")
       ->group("Training");
   app.add_option("--replicas_to_aggregate", f->replicas_to_aggregate,
                  "replicas: gradients per update, R. Fewer than workers: the slowest are dropped; "
@@ -442,9 +443,10 @@ Result<StorePlan> MakePlan(const JobConfig& config, int shards, int workers) {
   plan.staleness_bound = config.staleness_bound;
   for (const WorkerOptions::SlowWorker& slow : config.worker.slow_workers) {
     if (slow.index < workers) continue;
-    return InvalidArgument(fmt::format("--slow_worker {0}:{1}ms: there is no worker/{0}, the job "
-                                       "has {2}: use an index below that",
-                                       slow.index, slow.delay.count(), workers));
+    return InvalidArgument(
+        fmt::format("--slow_worker {0}:{1}ms: there is no worker/{0}, the job "
+                    "has {2}: use an index below that",
+                    slow.index, slow.delay.count(), workers));
   }
   plan.optimizer = config.optimizer;
   plan.num_workers = workers;

@@ -89,7 +89,8 @@ Result<JobConfig> CheckJobFlags(const JobFlags& flags);
 /// Fills in what the data decides. Errors: kInvalidArgument, also for a batch larger than the set.
 Status FitToData(const Dataset& data, JobConfig* config);
 
-/// REQUIRES: FitToData() was called. Errors: kInvalidArgument, also for a --slow_worker that is none.
+/// REQUIRES: FitToData() was called. Errors: kInvalidArgument, also for a --slow_worker that is
+/// none.
 Result<StorePlan> MakePlan(const JobConfig& config, int shards, int workers);
 
 /// How long waits spin: long where each worker has a core, next to nothing where not.

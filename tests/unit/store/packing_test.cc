@@ -84,7 +84,8 @@ TEST(Packing, ModesAreNamed) {
     const Result<Mode> parsed = ParseMode(wrong);
     ASSERT_FALSE(parsed.ok()) << wrong;
     EXPECT_EQ(parsed.status().code(), Code::kInvalidArgument);
-    EXPECT_NE(parsed.status().message().find("hogwild, locked, barrier, replicas or ssp"), std::string::npos);
+    EXPECT_NE(parsed.status().message().find("hogwild, locked, barrier, replicas or ssp"),
+              std::string::npos);
   }
 }
 

@@ -178,7 +178,8 @@ TEST(StorePlan, ModesTakeTheirOwnNumbersAndNoOthers) {
     plan.mode = mode;
     plan.replicas_to_aggregate = plan.staleness_bound = 0;
     EXPECT_TRUE(plan.Validate().ok()) << ModeName(mode);
-    for (const int replicas : {1, 7, 20, kMaxReplicasToAggregate, -1, kMaxReplicasToAggregate + 1}) {
+    for (const int replicas :
+         {1, 7, 20, kMaxReplicasToAggregate, -1, kMaxReplicasToAggregate + 1}) {
       plan.replicas_to_aggregate = replicas;
       const bool fits = mode == Mode::kReplicas && replicas > 0 && replicas <= 65536;
       EXPECT_EQ(plan.Validate().ok(), fits) << ModeName(mode) << " " << replicas;
@@ -243,8 +244,8 @@ TEST(StorePlan, JsonThatToJsonWouldNotWriteIsRefused) {
       refused(changed);
     }
   };
-  for (const char* key : {"mode", "replicas_to_aggregate", "staleness_bound", "optimizer", "num_workers", "gradient_slots", "block_floats",
-                          "shards", "variables"}) {
+  for (const char* key : {"mode", "replicas_to_aggregate", "staleness_bound", "optimizer",
+                          "num_workers", "gradient_slots", "block_floats", "shards", "variables"}) {
     try_all(nlohmann::json::json_pointer(std::string("/") + key));
   }
   for (const auto& [key, value] : good["optimizer"].items()) {
