@@ -160,8 +160,10 @@ Result<std::uint32_t> Join(const ShardMemory& memory, int worker, const ProcessI
   // An evicted life that was killed afterwards: nobody counted its last push.
   SettlePushes(task, task.counters.pushes_begun.load(std::memory_order_relaxed),
                task.counters.pushes_ended.load(std::memory_order_relaxed));
+  const std::uint64_t first_clock = FirstClock(memory, worker);
+  Failpoint("join.before_clock");
   // Others wait for us from here on, at a clock that may be out of date by now.
-  RaiseTo(task.clock, StepClock{joining.epoch, FirstClock(memory, worker)}.Pack());
+  RaiseTo(task.clock, StepClock{joining.epoch, first_clock}.Pack());
   Failpoint("join.clock");
   // A decision that somebody is preparing on what it saw of the life before must fail; and who is
   // looking for the slowest and has not seen us looks again.

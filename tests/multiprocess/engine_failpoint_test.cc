@@ -311,6 +311,35 @@ TEST(SspFailpoints, StoppedWorkerHoldsTheOthersUpUntilItIsEvicted) {
   }
 }
 
+TEST(SspFailpoints, WhoTakesLongToJoinDoesNotStartFarBehind) {
+  for (const char* place :
+       {"join.claimed:1:stop", "join.before_clock:1:stop", "join.clock:1:stop"}) {
+    SCOPED_TRACE(place);
+    EngineJob job(SspPlan(1), true);
+    std::vector<Child> workers;
+    for (int k = 0; k < 2; ++k) workers.push_back(job.Start(k, 0));
+    const Deadline deadline = Deadline::After(kPatience);
+    while (job.acked() < 100 && !deadline.Expired()) ::usleep(1000);
+    workers.push_back(job.Start(2, 0, place));
+    ASSERT_TRUE(workers[2].WaitStopped(kPatience));
+    ::usleep(50'000);  // the others do thousands of steps, unless its clock holds them up
+    const auto clock = [&](int worker) {
+      return StepClock::Unpack(job.memory(0).tasks[worker].clock.load()).steps;
+    };
+    const std::uint64_t slowest = std::min(clock(0), clock(1));
+    workers[2].Kill(SIGCONT);
+    while (job.board().acked[2].load() < 100 && !deadline.Expired()) ::usleep(1000);
+    EXPECT_GE(job.board().acked[2].load(), 100u) << "it did not get on";
+    EXPECT_LE(job.max_clock_lead(), std::uint64_t{kBound});
+    job.Stop();
+    for (Child& worker : workers) {
+      ASSERT_TRUE(worker.WaitEnded(kPatience));
+      EXPECT_EQ(worker.code(), 0);
+    }
+    EXPECT_GE(clock(2), slowest + job.board().acked[2].load()) << "it started far behind";
+  }
+}
+
 // --- Async modes ---------------------------------------------------------------------------------
 
 class PushFailpoint : public ::testing::TestWithParam<std::tuple<const char*, Mode, int>> {};
