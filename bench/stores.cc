@@ -62,6 +62,10 @@ class VariantShard final : public Shard {
   std::vector<Member> MissingIn(std::uint64_t round) const override {
     return shard_->MissingIn(round);
   }
+  std::vector<Member> TooFarBehind() const override { return shard_->TooFarBehind(); }
+  void CompleteStep() override { shard_->CompleteStep(); }
+  Status AwaitSlowest(Deadline d) override { return shard_->AwaitSlowest(d); }
+  std::uint64_t ClockLead() const override { return shard_->ClockLead(); }
   WorkerCounters& counters() override { return shard_->counters(); }
 
   Status Apply(int slot, Deadline deadline, Version* version_before) override {
@@ -225,14 +229,13 @@ Result<std::unique_ptr<ParameterStore>> OpenVariantStore(const StorePlan& plan,
                                                          const ShardMemory& memory, int worker,
                                                          const EngineOptions& options,
                                                          const Sweep& sweep) {
-  PASSEL_ASSIGN_OR_RETURN(
-      std::unique_ptr<LocalShard> local,
-      LocalShard::Join(memory, plan.mode, plan.optimizer, worker, SelfIdentity(), options));
+  PASSEL_ASSIGN_OR_RETURN(std::unique_ptr<LocalShard> local,
+                          LocalShard::Join(memory, plan.Rules(), worker, SelfIdentity(), options));
   std::vector<std::unique_ptr<Shard>> shards;
   shards.push_back(
       std::make_unique<VariantShard>(std::move(local), memory, plan.optimizer, worker, sweep));
   return std::unique_ptr<ParameterStore>(
-      std::make_unique<ShardedStore>(plan.variables, plan.mode, worker, std::move(shards)));
+      std::make_unique<ShardedStore>(plan.variables, plan.Rules(), worker, std::move(shards)));
 }
 
 EngineOptions EngineFor(int workers, int cores) {

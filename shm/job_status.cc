@@ -78,6 +78,7 @@ JobStatus ReadJobStatus(const ShardMemory& memory) {
     w.member = member;
     w.dropped = Read(c.dropped);
     w.skipped = Read(c.skipped);
+    w.max_clock_lead = Read(c.max_clock_lead);
     w.half_applied = Read(c.half_applied);
     w.overlapped_blocks = Read(c.overlapped_blocks);
     w.taken_over_blocks = Read(c.taken_over_blocks);
@@ -115,10 +116,13 @@ std::string DescribeJob(const Arena& arena) {
          {"accuracy", w.accuracy},
          {"dropped", w.dropped},
          {"half_applied", w.half_applied},
+         {"max_clock_lead", w.max_clock_lead},
          {"overlapped_blocks", w.overlapped_blocks},
          {"taken_over_blocks", w.taken_over_blocks}});
   }
   const nlohmann::json json = {{"mode", ModeName(arena.plan().mode)},
+                               {"replicas_to_aggregate", arena.plan().replicas_to_aggregate},
+                               {"staleness_bound", arena.plan().staleness_bound},
                                {"optimizer", OptimizerName(arena.plan().optimizer.kind)},
                                {"parameters", arena.plan().variables.TotalElements()},
                                {"shards", arena.plan().variables.shards()},

@@ -16,6 +16,7 @@ namespace passel::shm {
 struct WorkerStatus {
   Member member;
   std::uint64_t dropped = 0, skipped = 0, half_applied = 0;
+  std::uint64_t max_clock_lead = 0;  ///< ssp
   std::uint64_t overlapped_blocks = 0, taken_over_blocks = 0;
   double pull_seconds = 0, compute_seconds = 0, push_seconds = 0, wait_seconds = 0;
   std::int64_t first_step_ns = 0, last_step_ns = 0;  ///< MonotonicNs(); 0: none

@@ -48,14 +48,18 @@ std::string ReadText(const char* text, std::size_t capacity) {
 std::uint64_t StructureHash() {
   Fnv1a hash;
   for (const std::size_t number : {sizeof(ArenaHeader),
+                                   offsetof(ArenaHeader, replicas_to_aggregate),
                                    offsetof(ArenaHeader, offsets),
                                    offsetof(ArenaHeader, ready),
                                    sizeof(VariableRecord),
                                    sizeof(TaskSlot),
                                    offsetof(TaskSlot, arrival),
+                                   offsetof(TaskSlot, counted_round),
                                    offsetof(TaskSlot, proposal),
+                                   offsetof(TaskSlot, clock),
                                    offsetof(TaskSlot, counters),
                                    sizeof(WorkerCounters),
+                                   offsetof(WorkerCounters, max_clock_lead),
                                    offsetof(WorkerCounters, staleness),
                                    sizeof(Histogram),
                                    sizeof(ShardState),
@@ -120,6 +124,8 @@ void WriteHeader(const StorePlan& plan, int shard, const Offsets& offsets,
   header->num_workers = static_cast<std::uint32_t>(plan.num_workers);
   header->gradient_slots = static_cast<std::uint32_t>(plan.gradient_slots);
   header->num_variables = static_cast<std::uint32_t>(plan.variables.size());
+  header->replicas_to_aggregate = static_cast<std::uint32_t>(plan.replicas_to_aggregate);
+  header->staleness_bound = static_cast<std::uint32_t>(plan.staleness_bound);
   header->block_floats = plan.block_floats;
   header->optimizer = plan.optimizer;
   header->offsets = offsets;
@@ -166,7 +172,7 @@ Result<CheckedHeader> ReadHeader(const void* base, std::size_t size_bytes) {
       header.shard >= header.num_shards) {
     return corrupt(fmt::format("shard {} of {}", header.shard, header.num_shards));
   }
-  if (header.mode > static_cast<std::uint32_t>(Mode::kBarrier)) {
+  if (header.mode > static_cast<std::uint32_t>(kLastMode)) {
     return corrupt(fmt::format("mode {}", header.mode));
   }
   if (header.num_workers > kMaxWorkers || header.gradient_slots > kMaxGradientSlots ||
@@ -199,6 +205,8 @@ Result<CheckedHeader> ReadHeader(const void* base, std::size_t size_bytes) {
   }
   StorePlan& plan = result.plan;
   plan.mode = static_cast<Mode>(header.mode);
+  plan.replicas_to_aggregate = static_cast<int>(header.replicas_to_aggregate);
+  plan.staleness_bound = static_cast<int>(header.staleness_bound);
   plan.optimizer = header.optimizer;
   plan.num_workers = static_cast<int>(header.num_workers);
   plan.gradient_slots = static_cast<int>(header.gradient_slots);

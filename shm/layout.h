@@ -36,7 +36,7 @@
 namespace passel::shm {
 
 inline constexpr std::uint64_t kArenaMagic = 0x414c4553'53415031;  // "1PASSELA" in memory
-inline constexpr std::uint32_t kLayoutVersion = 2;
+inline constexpr std::uint32_t kLayoutVersion = 3;
 inline constexpr std::size_t kHeaderBytes = 4096;
 inline constexpr std::size_t kMaxJobIdBytes = 48;
 
@@ -63,6 +63,8 @@ struct ArenaHeader {
   std::uint32_t num_workers;
   std::uint32_t gradient_slots;
   std::uint32_t num_variables;
+  std::uint32_t replicas_to_aggregate;
+  std::uint32_t staleness_bound;
   std::uint64_t block_floats;
   OptimizerConfig optimizer;
   Offsets offsets;

@@ -51,7 +51,11 @@ struct StoreCase {
 };
 inline void PrintTo(const StoreCase& store_case, std::ostream* out) { *out << store_case.name; }
 
-inline constexpr Mode kAllModes[] = {Mode::kHogwild, Mode::kLocked, Mode::kBarrier};
+inline constexpr Mode kAllModes[] = {Mode::kHogwild, Mode::kLocked, Mode::kBarrier, Mode::kReplicas,
+                                     Mode::kSsp};
+
+/// Wide enough for tests in which one worker pushes alone.
+inline constexpr int kWideBound = 1000;
 
 inline constexpr auto kLong = std::chrono::seconds(60);  // never waited for in a good run
 inline constexpr auto kBound = std::chrono::seconds(5);  // "at once", on a busy machine
@@ -62,6 +66,7 @@ inline StorePlan TestPlan(Mode mode, int shards, int workers, const OptimizerCon
   StorePlan plan;
   plan.mode = mode;
   plan.num_workers = workers;
+  if (mode == Mode::kSsp) plan.staleness_bound = kWideBound;
   plan.gradient_slots = 3;
   plan.block_floats = 256;
   plan.optimizer = optimizer;
@@ -124,6 +129,26 @@ class ReferenceModel {
       std::vector<float> values(v.elements);
       for (float& x : values) x = TestInitialValue(element++);
       variables_.emplace_back(optimizer, std::move(values));
+    }
+  }
+  /// Update `t` with several gradients per worker (and their number), each worker's added up first:
+  /// gradient i of worker k is that of TestGradient(k + 100 * i).
+  void StepOfSets(std::int64_t t, std::uint64_t step,
+                  const std::vector<std::pair<int, int>>& workers) {
+    for (std::size_t id = 0; id < variables_.size(); ++id) {
+      std::vector<std::vector<float>> sums;
+      int weight = 0;
+      for (const auto& [worker, quota] : workers) {
+        auto& sum = sums.emplace_back(variables_[id].values().size());
+        for (std::size_t e = 0; e < sum.size(); ++e) {
+          sum[e] = TestGradient(worker, step, first_[id] + e);
+          for (int i = 1; i < quota; ++i) {
+            sum[e] = sum[e] + TestGradient(worker + 100 * i, step, first_[id] + e);
+          }
+        }
+        weight += quota;
+      }
+      variables_[id].Step(t, sums, weight);
     }
   }
   /// Update `t` with the gradients of step `step` of these workers, in this order.
@@ -189,6 +214,16 @@ class StoreConformance : public ::testing::TestWithParam<std::tuple<StoreCase, M
 
   void Make(int workers, const OptimizerConfig& optimizer = Sgd(1.0)) {
     plan_ = TestPlan(mode(), shards(), workers, optimizer);
+    host_ = std::get<0>(GetParam()).make(plan_);
+  }
+  void MakeReplicas(int workers, int replicas, const OptimizerConfig& optimizer = Sgd(1.0)) {
+    plan_ = TestPlan(mode(), shards(), workers, optimizer);
+    plan_.replicas_to_aggregate = replicas;
+    host_ = std::get<0>(GetParam()).make(plan_);
+  }
+  void MakeSsp(int workers, int bound) {
+    plan_ = TestPlan(mode(), shards(), workers, Sgd(1.0));
+    plan_.staleness_bound = bound;
     host_ = std::get<0>(GetParam()).make(plan_);
   }
 
@@ -498,8 +533,8 @@ TEST_P(StoreConformance, NoUpdateOfTheCountingWorkloadIsLost) {
   ASSERT_TRUE(store->WaitUntilInitialized(Deadline::After(kLong)).ok());
   constexpr float kAll = kWorkers * kPushes;
   if (mode() == Mode::kLocked) ExpectAll(*store, kAll);
-  if (mode() == Mode::kBarrier) ExpectAll(*store, kPushes);  // the mean of four times -1
-  if (mode() == Mode::kHogwild) {
+  if (rounds()) ExpectAll(*store, kPushes);  // the mean of four times -1
+  if (mode() == Mode::kHogwild || mode() == Mode::kSsp) {
     const ParamView view = Pull(*store, PullMode::kCopy);
     for (VarId id = 0; id < plan_.variables.size(); ++id) {
       for (const float x : view.values(id)) {
@@ -994,7 +1029,7 @@ TEST_P(StoreConformance, ABlockHeldByALiveTaskHoldsUpOnlyTheLockedMode) {
   FillGradient(*stores[0], buffer, -1);
   const Result<Ticket> ticket =
       stores[0]->Push(buffer, view.stamp(), Deadline::After(std::chrono::milliseconds(150)));
-  if (mode() == Mode::kHogwild) {
+  if (mode() != Mode::kLocked) {
     ASSERT_TRUE(ticket.ok()) << ticket.status().ToString();
     ExpectAll(*stores[0], 1);
     EXPECT_EQ(stores[0]->counters().overlapped_blocks.load(), 1u);
@@ -1036,3 +1071,5 @@ TEST_P(StoreConformance, ABlockOfATaskWhoseLifeIsOverIsTakenOver) {
 }
 
 }  // namespace passel::testing
+
+#include "conformance/replicas_and_ssp.h"

@@ -15,6 +15,7 @@ Result<std::unique_ptr<ParameterStore>> OpenStore(const StorePlan& plan,
                                                   std::span<const ShardMemory> shards, int worker,
                                                   const ProcessIdentity& who,
                                                   const EngineOptions& options) {
+  const ShardRules rules = plan.Rules();
   std::vector<std::unique_ptr<Shard>> joined;
   for (const ShardMemory& memory : shards) {
     if (!joined.empty()) {
@@ -24,7 +25,7 @@ Result<std::unique_ptr<ParameterStore>> OpenStore(const StorePlan& plan,
       if (former.phase == Phase::kRunning) Evict(memory, worker, former.epoch);
     }
     Result<std::unique_ptr<LocalShard>> shard =
-        LocalShard::Join(memory, plan.mode, plan.optimizer, worker, who, options);
+        LocalShard::Join(memory, rules, worker, who, options);
     if (!shard.ok()) {
       for (const auto& other : joined) (void)other->Leave();  // nobody is to wait for us
       return shard.status();
@@ -32,7 +33,7 @@ Result<std::unique_ptr<ParameterStore>> OpenStore(const StorePlan& plan,
     joined.push_back(std::move(*shard));
   }
   return std::unique_ptr<ParameterStore>(
-      new ShardedStore(plan.variables, plan.mode, worker, std::move(joined)));
+      new ShardedStore(plan.variables, rules, worker, std::move(joined)));
 }
 
 Result<std::unique_ptr<InProcessArena>> InProcessArena::Create(const StorePlan& plan) {

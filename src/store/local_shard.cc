@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 
 #include "base/clock.h"
@@ -31,19 +32,19 @@ void FormatShard(const ShardMemory& memory) {
   for (std::size_t b = 0; b < memory.num_blocks; ++b) new (&memory.blocks[b]) BlockState{};
 }
 
-LocalShard::LocalShard(const ShardMemory& memory, Mode mode, const OptimizerConfig& optimizer,
-                       int worker, std::uint32_t epoch, const EngineOptions& options)
+LocalShard::LocalShard(const ShardMemory& memory, const ShardRules& rules, int worker,
+                       std::uint32_t epoch, const EngineOptions& options, Buffer addend)
     : memory_(memory),
-      mode_(mode),
-      optimizer_(optimizer),
+      rules_(rules),
       worker_(worker),
       epoch_(epoch),
       options_(options),
       opened_ns_(MonotonicNs()),
+      addend_(std::move(addend)),
       random_(StreamSeed(0x5eed, static_cast<std::uint64_t>(worker), epoch)),
+      joining_(static_cast<std::size_t>(memory.num_workers)),
       todo_(memory.num_blocks) {
-  if (IsRoundMode(mode)) {
-    joining_.resize(static_cast<std::size_t>(memory.num_workers));
+  if (IsRoundMode(rules.mode)) {
     gradients_.resize(static_cast<std::size_t>(memory.num_workers));
     block_gradients_.resize(static_cast<std::size_t>(memory.num_workers));
     mean_.resize(memory.block_floats);
@@ -52,13 +53,25 @@ LocalShard::LocalShard(const ShardMemory& memory, Mode mode, const OptimizerConf
 
 LocalShard::~LocalShard() = default;
 
-Result<std::unique_ptr<LocalShard>> LocalShard::Join(const ShardMemory& memory, Mode mode,
-                                                     const OptimizerConfig& optimizer, int worker,
+Result<std::unique_ptr<LocalShard>> LocalShard::Join(const ShardMemory& memory,
+                                                     const ShardRules& rules, int worker,
                                                      const ProcessIdentity& who,
                                                      const EngineOptions& options) {
+  Buffer addend;
+  if (IsRoundMode(rules.mode) && rules.Quota(worker) > 1) {
+    const std::size_t bytes = (memory.floats * sizeof(float) + 63) / 64 * 64 + 64;
+    addend.reset(static_cast<float*>(std::aligned_alloc(64, bytes)));
+    if (addend == nullptr) {
+      return ResourceExhausted(fmt::format(
+          "no memory for {} bytes of gradient: use a smaller model, or a --replicas_to_aggregate "
+          "of at most {}, the number of workers",
+          bytes, rules.num_workers));
+    }
+    std::memset(addend.get(), 0, bytes);
+  }
   PASSEL_ASSIGN_OR_RETURN(const std::uint32_t epoch, passel::Join(memory, worker, who));
   return std::unique_ptr<LocalShard>(
-      new LocalShard(memory, mode, optimizer, worker, epoch, options));
+      new LocalShard(memory, rules, worker, epoch, options, std::move(addend)));
 }
 
 Version LocalShard::version() const {
@@ -67,7 +80,7 @@ Version LocalShard::version() const {
 
 Status LocalShard::Open() {
   for (int s = 0; s < memory_.num_slots; ++s) {
-    std::fill_n(memory_.slots[s], memory_.floats, SlotInitialValue(optimizer_, s));
+    std::fill_n(memory_.slots[s], memory_.floats, SlotInitialValue(rules_.optimizer, s));
   }
   Failpoint("chief.before_open");
   // Release: who sees 1 sees the values.
@@ -123,29 +136,29 @@ void LocalShard::ApplyBlock(const Update& update, std::size_t block) {
   const std::size_t begin = memory_.BlockBegin(block);
   const std::size_t n = memory_.BlockSize(block);
   const float* gradient = update.gradients[0] + begin;
-  if (update.count > 1) {
+  if (update.weight > 1) {
     for (int k = 0; k < update.count; ++k) {
       block_gradients_[static_cast<std::size_t>(k)] = update.gradients[k] + begin;
     }
     SumGradients(mean_.data(), block_gradients_.data(), update.count,
-                 static_cast<float>(update.count), n);
+                 static_cast<float>(update.weight), n);
     gradient = mean_.data();
   }
   passel::Apply(update.scalars, values, slots, gradient, n);
 }
 
 Status LocalShard::Apply(int slot, Deadline deadline, Version* version_before) {
-  PASSEL_CHECK(!IsRoundMode(mode_), "Apply() is for the async modes");
+  PASSEL_CHECK(!IsRoundMode(rules_.mode), "Apply() is for the async modes");
   PASSEL_RETURN_IF_ERROR(CheckAlive());
   WorkerCounters& count = counters();
   Heartbeat();
   Increment(count.pushes_begun);
-  const bool binding = mode_ == Mode::kLocked;
+  const bool binding = rules_.mode == Mode::kLocked;
   // Relaxed: a ticket; what the update needs to see is ordered by the claims.
   const std::int64_t step =
       memory_.state->optimizer_step.fetch_add(1, std::memory_order_relaxed) + 1;
   const float* gradient = memory_.Gradient(worker_, slot);
-  const Update update{Prepare(optimizer_, step), &gradient, 1};
+  const Update update{Prepare(rules_.optimizer, step), &gradient, 1, 1};
   const Claim mine = MyClaim();
 
   const std::size_t blocks = memory_.num_blocks;

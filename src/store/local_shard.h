@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,9 +15,9 @@
 #include "base/random.h"
 #include "optim/optimizer.h"
 #include "store/block_claims.h"
-#include "store/mode.h"
 #include "store/shard.h"
 #include "store/shard_memory.h"
+#include "store/shard_rules.h"
 
 namespace passel {
 
@@ -37,15 +38,17 @@ void FormatShard(const ShardMemory& memory);
 
 class LocalShard final : public Shard {
  public:
-  /// Joins as worker `worker`. Errors: see Join() in membership.h.
-  static Result<std::unique_ptr<LocalShard>> Join(const ShardMemory& memory, Mode mode,
-                                                  const OptimizerConfig& optimizer, int worker,
+  /// Joins as worker `worker`. Errors: see Join() in membership.h; kResourceExhausted.
+  static Result<std::unique_ptr<LocalShard>> Join(const ShardMemory& memory,
+                                                  const ShardRules& rules, int worker,
                                                   const ProcessIdentity& who,
                                                   const EngineOptions& options);
   ~LocalShard() override;
 
   const float* values() const override { return memory_.values; }
-  float* gradient(int slot) const override { return memory_.Gradient(worker_, slot); }
+  float* gradient(int slot) const override {
+    return slot < memory_.gradient_slots ? memory_.Gradient(worker_, slot) : addend_.get();
+  }
   int gradient_slots() const override { return memory_.gradient_slots; }
   Version version() const override;
   float* values_for_initialization() override { return memory_.values; }
@@ -55,6 +58,9 @@ class LocalShard final : public Shard {
   Status Leave() override;
   Status CheckAlive() const override;
   Status Apply(int slot, Deadline deadline, Version* version_before) override;
+  void CompleteStep() override;
+  Status AwaitSlowest(Deadline deadline) override;
+  std::uint64_t ClockLead() const override;
   Status Stage(int slot) override;
   std::uint64_t completed_round() const override;
   bool RoundDecided(std::uint64_t round) const override { return DecidedRound() >= round; }
@@ -69,11 +75,17 @@ class LocalShard final : public Shard {
   bool stopped() const override;
   std::vector<Member> membership() const override;
   std::vector<Member> MissingIn(std::uint64_t round) const override;
+  std::vector<Member> TooFarBehind() const override;
   WorkerCounters& counters() override { return memory_.tasks[worker_].counters; }
 
  private:
-  LocalShard(const ShardMemory& memory, Mode mode, const OptimizerConfig& optimizer, int worker,
-             std::uint32_t epoch, const EngineOptions& options);
+  struct FreeMemory {
+    void operator()(float* p) const { std::free(p); }
+  };
+  using Buffer = std::unique_ptr<float, FreeMemory>;
+
+  LocalShard(const ShardMemory& memory, const ShardRules& rules, int worker, std::uint32_t epoch,
+             const EngineOptions& options, Buffer addend);
 
   struct Update;  // what one sweep applies: scalars and gradients
   void ApplyBlock(const Update& update, std::size_t block);
@@ -87,17 +99,19 @@ class LocalShard final : public Shard {
   bool TryDecide(std::uint64_t round);
   std::uint64_t DecidedRound() const;
   void LookAfterMembers(std::uint64_t round);
+  void LookAfter(const std::vector<Member>& held_up_by, std::int64_t since_ns);
+  std::uint64_t OwnClock() const;
   Claim MyClaim() const { return {epoch_, worker_}; }
   void BlockPointers(std::size_t block, float** values, float** slots) const;
 
   const ShardMemory memory_;
-  const Mode mode_;
-  const OptimizerConfig optimizer_;
+  const ShardRules rules_;
   const int worker_;
   const std::uint32_t epoch_;
   const EngineOptions options_;
   const std::int64_t opened_ns_;
-  Random random_;  // start block of a sweep: not part of the results
+  const Buffer addend_;  // [floats], zero behind the variables; null unless the quota exceeds 1
+  Random random_;        // start block of a sweep: not part of the results
   struct JoinWatch {
     std::uint32_t epoch = 0;
     std::int64_t since_ns = 0;
@@ -107,7 +121,7 @@ class LocalShard final : public Shard {
   std::vector<const float*> gradients_;        // [num_workers]: of one round, in task order
   std::vector<const float*> block_gradients_;  // [num_workers]: the same at one block
   std::vector<float> mean_;                    // [block_floats]
-  std::uint64_t awaited_round_ = 0;            // the round we wait for
+  std::uint64_t awaited_round_ = 0;            // the round (ssp: step) we wait for
   std::int64_t awaiting_since_ns_ = 0;
   bool left_ = false;
 };

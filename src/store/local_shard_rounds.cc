@@ -1,8 +1,9 @@
-// Rounds: one gradient per worker, one mean, one update, whoever dies on the way.
+// Rounds: gradients of several workers, one mean, one update, whoever dies on the way.
 //
-//   arrive    every worker publishes "my gradient for round r is ready"
-//   decide    whoever sees that nobody is missing proposes the members; one compare-and-swap on
-//             `decision` makes one proposal the decision
+//   arrive    every worker publishes "my gradient for round r is ready"; it may be a sum of several
+//   decide    whoever sees that enough are there proposes them as members; one compare-and-swap on
+//             `decision` makes one proposal the decision. Enough are R gradients, or all that the
+//             workers who may still come can give, if that is less
 //   apply     everyone applies blocks under binding claims; each block remembers the last round it
 //             has seen, so each is applied once
 //   finish    whoever has seen all blocks of all shards done raises the completed round
@@ -23,6 +24,7 @@
 #include "store/histogram.h"
 #include "store/local_shard.h"
 #include "store/membership.h"
+#include "store/raise_to.h"
 #include "store/update.h"
 
 namespace passel {
@@ -30,18 +32,6 @@ namespace {
 
 constexpr std::uint64_t UndoTag(std::uint64_t round, std::size_t block) {
   return round << 24 | (block + 1);
-}
-
-void RaiseTo(std::atomic<std::uint64_t>& word, std::uint64_t value) {
-  std::uint64_t seen = word.load(std::memory_order_relaxed);
-  while (seen < value && !word.compare_exchange_weak(seen, value, std::memory_order_seq_cst)) {
-  }
-}
-
-void RaiseTo(std::atomic<std::int64_t>& word, std::int64_t value) {
-  std::int64_t seen = word.load(std::memory_order_relaxed);
-  while (seen < value && !word.compare_exchange_weak(seen, value, std::memory_order_seq_cst)) {
-  }
 }
 
 // The reverse of CopyValues(): others may be reading.
@@ -57,7 +47,13 @@ void PutBack(float* values, const float* saved, std::size_t n) {
 
 }  // namespace
 
-Status LocalShard::Stage(int) { return {}; }  // the gradient was computed in place
+Status LocalShard::Stage(int slot) {
+  if (slot < memory_.gradient_slots) return {};  // it was computed in place
+  float* sum = memory_.Gradient(worker_, 0);
+  const float* const both[] = {sum, addend_.get()};
+  SumGradients(sum, both, 2, 1.0F, memory_.floats);
+  return {};
+}
 
 std::uint64_t LocalShard::completed_round() const {
   return memory_.state->completed_round.load(std::memory_order_acquire);
@@ -83,21 +79,26 @@ bool LocalShard::TryDecide(std::uint64_t round) {
   const Decision last = Decision::Unpack(seen);
   if (last.round + 1 != round) return last.round >= round;
   WorkerMask members{};
-  bool anybody = false;
+  int arrived_weight = 0;
+  int possible_weight = 0;
   for (int k = 0; k < memory_.num_workers; ++k) {
     const auto [epoch, phase] = StateOf(memory_, k);
     const bool arrived =
         Arrival::Says(memory_.tasks[k].arrival.load(std::memory_order_seq_cst), epoch, round);
-    const bool awaited = phase == Phase::kExpected || phase == Phase::kRunning;
-    if (phase == Phase::kJoining || (awaited && !arrived)) return false;
-    if (!arrived) continue;  // dead, evicted or done before it arrived
+    const bool awaited =
+        phase == Phase::kExpected || phase == Phase::kJoining || phase == Phase::kRunning;
+    if (!arrived && !awaited) continue;  // dead, evicted or done before it arrived
+    possible_weight += rules_.Quota(k);
+    if (!arrived) continue;
+    arrived_weight += rules_.Quota(k);
     members[static_cast<std::size_t>(k) / 64] |= std::uint64_t{1} << (k % 64);
-    anybody = true;
   }
-  if (!anybody) return false;
+  const int needed = std::min(rules_.replicas_to_aggregate, possible_weight);
+  if (arrived_weight == 0 || arrived_weight < needed) return false;
   auto& proposal = memory_.tasks[worker_].proposal[round & 1];
   for (int w = 0; w < kMaskWords; ++w) {
-    proposal[w].store(members[static_cast<std::size_t>(w)], std::memory_order_relaxed);
+    // Release: who reads this over an older proposal sees that its round is not the last any more.
+    proposal[w].store(members[static_cast<std::size_t>(w)], std::memory_order_release);
   }
   // Release: who sees the decision sees the proposal.
   if (memory_.state->decision.compare_exchange_strong(
@@ -128,13 +129,18 @@ void LocalShard::LookAfterMembers(std::uint64_t round) {
     awaited_round_ = round;
     awaiting_since_ns_ = now;
   }
-  for (const Member& member : MissingIn(round)) {
+  LookAfter(MissingIn(round), awaiting_since_ns_);
+  TryDecide(round);
+}
+
+void LocalShard::LookAfter(const std::vector<Member>& held_up_by, std::int64_t since_ns) {
+  const std::int64_t now = MonotonicNs();
+  for (const Member& member : held_up_by) {
     const TaskSlot& task = memory_.tasks[member.worker];
     if (member.phase == Phase::kRunning) {
       if (ProbeLiveness(LoadIdentity(task)) == Liveness::kDead) {
         MarkDead(memory_, member.worker, member.epoch);
-      } else if (std::min(member.heartbeat_age_ns, now - awaiting_since_ns_) >
-                 options_.stall_limit.count()) {
+      } else if (std::min(member.heartbeat_age_ns, now - since_ns) > options_.stall_limit.count()) {
         // An old heartbeat alone proves nothing: it may have waited for a stopped member itself
         // and be about to arrive.
         Evict(memory_, member.worker, member.epoch);
@@ -149,7 +155,6 @@ void LocalShard::LookAfterMembers(std::uint64_t round) {
       GiveUpExpecting(memory_, member.worker);
     }
   }
-  TryDecide(round);
 }
 
 Result<RoundGrant> LocalShard::AwaitRound(std::uint64_t round, Deadline deadline) {
@@ -172,15 +177,18 @@ Result<RoundGrant> LocalShard::AwaitRound(std::uint64_t round, Deadline deadline
   const TaskSlot& proposer = memory_.tasks[decision.worker];
   for (int w = 0; w < kMaskWords; ++w) {
     const auto word = static_cast<std::size_t>(w);
-    grant.members[word] = proposer.proposal[round & 1][w].load(std::memory_order_relaxed);
+    grant.members[word] = proposer.proposal[round & 1][w].load(std::memory_order_acquire);
     grant.count += std::popcount(grant.members[word]);
   }
   // The proposal is stable while its round is the last one decided. If rounds went on without us,
-  // we were fenced off or too late; either way this round is complete.
+  // this one is complete, and whoever completed it left word whether it counted us.
   if (!last_decision().SameRoundAs(decision) || decision.round != round) {
     PASSEL_RETURN_IF_ERROR(CheckAlive());
     grant.count = 0;
     grant.members = {};
+    if (memory_.tasks[worker_].counted_round.load(std::memory_order_seq_cst) == round) {
+      grant.members[static_cast<std::size_t>(worker_) / 64] |= std::uint64_t{1} << (worker_ % 64);
+    }
   }
   return grant;
 }
@@ -246,8 +254,10 @@ Status LocalShard::ClaimAndApplyRoundBlock(const Update& update, const RoundGran
   }
   PASSEL_RETURN_IF_ERROR(CheckAlive());  // fenced off: the claim is void, others take it over
   const std::uint64_t round_before = block.round.load(std::memory_order_acquire);
+  // Of the round that the former holder was applying: not ours if we are one that rounds do not
+  // wait for, and slept since we looked.
+  if (half_applied) RestoreHalfAppliedBlock(round_before + 1, b);
   if (round_before < grant.round) {
-    if (half_applied) RestoreHalfAppliedBlock(grant.round, b);
     PASSEL_RETURN_IF_ERROR(ApplyRoundBlock(update, grant, b, round_before));
   }
   ReleaseClaim(block, MyClaim());
@@ -278,11 +288,14 @@ Status LocalShard::ApplyRound(const RoundGrant& grant, Deadline deadline) {
   if (grant.count == 0 || completed_round() >= grant.round) return {};
   Heartbeat();  // of this shard: the others' are not read here
   int count = 0;
+  int weight = 0;
   for (int k = 0; k < memory_.num_workers; ++k) {
-    if (grant.Counts(k)) gradients_[static_cast<std::size_t>(count++)] = memory_.Gradient(k, 0);
+    if (!grant.Counts(k)) continue;
+    gradients_[static_cast<std::size_t>(count++)] = memory_.Gradient(k, 0);
+    weight += rules_.Quota(k);
   }
-  const Update update{Prepare(optimizer_, static_cast<std::int64_t>(grant.round)),
-                      gradients_.data(), count};
+  const Update update{Prepare(rules_.optimizer, static_cast<std::int64_t>(grant.round)),
+                      gradients_.data(), count, weight};
   const std::size_t blocks = memory_.num_blocks;
   // Always the same part of the blocks first: its slot variables stay in this core's cache.
   const std::size_t start =
@@ -315,8 +328,13 @@ Status LocalShard::ApplyRound(const RoundGrant& grant, Deadline deadline) {
 void LocalShard::FinishRound(const RoundGrant& grant) {
   if (grant.count == 0) return;
   Failpoint("round.before_finish");
-  RaiseTo(memory_.state->global_step, static_cast<std::int64_t>(grant.round));
   const std::uint64_t before = completed_round();
+  if (before < grant.round) {
+    for (int k = 0; k < memory_.num_workers; ++k) {
+      if (grant.Counts(k)) RaiseTo(memory_.tasks[k].counted_round, grant.round);
+    }
+  }
+  RaiseTo(memory_.state->global_step, static_cast<std::int64_t>(grant.round));
   RaiseTo(memory_.state->completed_round, grant.round);
   if (before < grant.round) Notify(memory_.state->event);
 }

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/failpoint.h"
+#include "store/raise_to.h"
 
 namespace passel {
 namespace {
@@ -55,7 +56,40 @@ bool Transition(const ShardMemory& memory, int worker, TaskState from, Phase to)
   return done;
 }
 
+// Where a worker that joins begins to count its steps.
+std::uint64_t FirstClock(const ShardMemory& memory, int worker) {
+  if (const auto slowest = SlowestClock(memory, worker, /*joining=*/false)) return *slowest;
+  std::uint64_t highest = 0;
+  for (int k = 0; k < memory.num_workers; ++k) {
+    const std::uint64_t word = memory.tasks[k].clock.load(std::memory_order_seq_cst);
+    highest = std::max(highest, StepClock::Unpack(word).steps);
+  }
+  return highest;
+}
+
 }  // namespace
+
+std::optional<std::uint64_t> SlowestClock(const ShardMemory& memory, int except, bool joining) {
+  const auto generation = [&] {
+    return Decision::Unpack(memory.state->decision.load(std::memory_order_seq_cst)).generation;
+  };
+  std::uint32_t before = generation();
+  for (;;) {
+    std::optional<std::uint64_t> slowest;
+    for (int k = 0; k < memory.num_workers; ++k) {
+      if (k == except) continue;
+      const TaskState state = StateOf(memory, k);
+      if (state.phase != Phase::kRunning && !(joining && state.phase == Phase::kJoining)) continue;
+      const StepClock clock =
+          StepClock::Unpack(memory.tasks[k].clock.load(std::memory_order_seq_cst));
+      // Of another life: joining and not yet set, or it changed hands and we shall look again.
+      if (clock.IsOf(state.epoch)) slowest = std::min(slowest.value_or(clock.steps), clock.steps);
+    }
+    const std::uint32_t after = generation();
+    if (after == before) return slowest;
+    before = after;
+  }
+}
 
 bool GiveUpExpecting(const ShardMemory& memory, int worker) {
   const TaskState state = StateOf(memory, worker);
@@ -126,11 +160,19 @@ Result<std::uint32_t> Join(const ShardMemory& memory, int worker, const ProcessI
   // An evicted life that was killed afterwards: nobody counted its last push.
   SettlePushes(task, task.counters.pushes_begun.load(std::memory_order_relaxed),
                task.counters.pushes_ended.load(std::memory_order_relaxed));
-  // A decision that somebody is preparing on what it saw of the life before must fail.
+  const std::uint64_t first_clock = FirstClock(memory, worker);
+  Failpoint("join.before_clock");
+  // Others wait for us from here on, at a clock that may be out of date by now.
+  RaiseTo(task.clock, StepClock{joining.epoch, first_clock}.Pack());
+  Failpoint("join.clock");
+  // A decision that somebody is preparing on what it saw of the life before must fail; and who is
+  // looking for the slowest and has not seen us looks again.
   std::uint64_t decision = memory.state->decision.load(std::memory_order_seq_cst);
   while (!memory.state->decision.compare_exchange_weak(
       decision, Decision::Unpack(decision).NextGeneration().Pack(), std::memory_order_seq_cst)) {
   }
+  // So whoever went on without us did so before this look, and is not too far ahead of it.
+  RaiseTo(task.clock, StepClock{joining.epoch, FirstClock(memory, worker)}.Pack());
   // Release (by the swap): who sees kRunning sees the identity.
   if (!Transition(memory, worker, joining, Phase::kRunning)) return lost;
   return joining.epoch;

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <vector>
 
 #include "base/process_identity.h"
@@ -28,7 +29,8 @@ namespace passel {
 /// that is seen joining for so long is taken for dead.
 inline constexpr std::chrono::milliseconds kJoinPatience{1000};
 
-/// Makes `who` the worker with index `worker`. Returns its epoch. Sleeps for up to kJoinPatience
+/// Makes `who` the worker with index `worker`, with the clock of the slowest that runs, or, if none
+/// does, the highest that any had. Returns its epoch. Sleeps for up to kJoinPatience
 /// when another task died while it was joining.
 /// Errors: kAlreadyExists when a live task holds the identity, with its pid; kInvalidArgument when
 /// the index is out of range; kInternal when `who` is nobody.
@@ -46,6 +48,12 @@ bool Evict(const ShardMemory& memory, int worker, std::uint32_t epoch);
 
 /// It never joined in time: rounds no longer wait for it. It may still join later.
 bool GiveUpExpecting(const ShardMemory& memory, int worker);
+
+/// ssp: the smallest clock of the workers that hold others up: the running ones, and with `joining`
+/// those that are about to run. Nothing if there are none but `except`. A worker that joins while
+/// this looks is either seen, or will start no lower than what this returns.
+/// Memory order: sequentially consistent.
+std::optional<std::uint64_t> SlowestClock(const ShardMemory& memory, int except, bool joining);
 
 TaskState StateOf(const ShardMemory& memory, int worker);
 

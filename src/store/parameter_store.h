@@ -65,7 +65,9 @@ enum class PullMode {
 /// Current values, without a copy where memory is shared. Valid until the store's next Pull();
 /// holding one blocks nobody.
 /// Async modes: not a snapshot; one element may already hold a later update than its neighbour.
-/// Round modes: between two rounds every element is exactly `version()`.
+/// Round modes: between two rounds every element is exactly `version()`. A worker that rounds do
+/// not wait for (`replicas` with R < N) may pull while one is applied; what it computes on that is
+/// always dropped.
 class ParamView {
  public:
   ParamView() = default;
@@ -110,6 +112,9 @@ struct PushOutcome {
   Version version = 0;           ///< of shard 0, after this update
   std::int64_t global_step = 0;  ///< this update's own number, counted from 1
   std::uint64_t staleness = 0;   ///< updates between its pull and its apply; the largest shard's
+  /// So many gradients of this worker share this fate. 1, but in `replicas` with several per worker
+  /// and round: 0 (and applied) for those that wait in its sum, then all of them with the last.
+  int gradients = 1;
 };
 
 /// The wait handle of one push.
@@ -143,6 +148,7 @@ class ParameterStore {
   virtual Status Initialize(const std::function<void(VarId, std::span<float>)>& fill) = 0;
   virtual bool initialized() const = 0;
   /// Round modes: also finishes the round that members may have left half applied when they died.
+  /// `ssp`: also until the slowest worker is near enough.
   /// Errors: kDeadlineExceeded; kCancelled after Stop().
   virtual Status WaitUntilInitialized(Deadline deadline) = 0;
   /// This worker is done: rounds no longer wait for it. The store is closed.
@@ -162,12 +168,16 @@ class ParameterStore {
 
   /// Hands in dL/dw, computed on the values of the pull `stamp`. The buffer returns to the store.
   /// Async modes: applied when this returns. Round modes: arrives; Wait() finishes the round.
+  /// `replicas`: dropped at once, with all that belong to it, if a round was completed since its
+  /// pull; added to this worker's sum until there are as many as a round takes from it.
   /// Errors: kDeadlineExceeded (locked mode: a live task held a block all the while; what was not
   /// applied is given up); kAborted; kCancelled.
   virtual Result<Ticket> Push(const GradientBuffer& gradient, std::uint32_t stamp,
                               Deadline deadline) = 0;
 
-  /// Memory order: acquire. After OK this thread sees the applied update.
+  /// Memory order: acquire. After OK this thread sees the applied update. `ssp`: returns when the
+  /// slowest worker is at most the bound behind. Every push is waited for before the next, but in
+  /// `hogwild` and `locked`.
   /// Errors: kDeadlineExceeded (the push stands, call again); kAborted; kCancelled after Stop().
   virtual Result<PushOutcome> Wait(Ticket ticket, Deadline deadline) = 0;
 

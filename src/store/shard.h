@@ -41,7 +41,8 @@ class Shard {
 
   /// Current values of the shard, padding included; a view or, after Refresh(), a replica.
   virtual const float* values() const = 0;
-  /// Memory of gradient slot `slot`.
+  /// Memory of gradient slot `slot`. Slot gradient_slots() is a private buffer, there where a round
+  /// takes several gradients of this worker: Stage() adds it to slot 0.
   virtual float* gradient(int slot) const = 0;
   virtual int gradient_slots() const = 0;
   virtual Version version() const = 0;
@@ -58,6 +59,14 @@ class Shard {
 
   /// Async modes: applies the gradient at once. `*version_before` is set on success.
   virtual Status Apply(int slot, Deadline deadline, Version* version_before) = 0;
+
+  /// ssp: one more step is completed.
+  virtual void CompleteStep() = 0;  // lead
+  /// ssp: until this worker is at most the bound ahead of the slowest. Errors: kDeadlineExceeded,
+  /// naming the slowest; kCancelled; kAborted.
+  virtual Status AwaitSlowest(Deadline deadline) = 0;  // lead
+  /// ssp: steps that this worker is ahead of the slowest running one.
+  virtual std::uint64_t ClockLead() const = 0;  // lead
 
   virtual Status Stage(int slot) = 0;
   virtual std::uint64_t completed_round() const = 0;                                  // lead
@@ -76,6 +85,8 @@ class Shard {
   virtual std::vector<Member> membership() const = 0;  // lead
   /// Members that have not arrived in `round`.
   virtual std::vector<Member> MissingIn(std::uint64_t round) const = 0;  // lead
+  /// ssp: members that hold this worker up, the slowest first.
+  virtual std::vector<Member> TooFarBehind() const = 0;  // lead
   virtual WorkerCounters& counters() = 0;
 };
 

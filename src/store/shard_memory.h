@@ -6,7 +6,8 @@
 //
 // Who writes what
 //   ShardState    everyone, by atomic read-modify-write
-//   TaskSlot      `state`: everyone, by compare-and-swap; the rest: its worker alone
+//   TaskSlot      `state`: everyone, by compare-and-swap; `counted_round`: everyone, only raised;
+//                 the rest: its worker alone
 //   BlockState    whoever holds the claim; `claim` itself by compare-and-swap
 
 #pragma once
@@ -70,6 +71,21 @@ struct Arrival {
   }
 };
 
+/// How many steps one life of a worker has completed (ssp). Like an arrival the word is only ever
+/// raised, and a later life is the larger number.
+struct StepClock {
+  std::uint32_t epoch = 0;  // 24 bits
+  std::uint64_t steps = 0;  // 40 bits
+
+  std::uint64_t Pack() const {
+    return std::uint64_t{epoch & 0xffffff} << 40 | (steps & 0xff'ffff'ffff);
+  }
+  static StepClock Unpack(std::uint64_t word) {
+    return {static_cast<std::uint32_t>(word >> 40), word & 0xff'ffff'ffff};
+  }
+  bool IsOf(std::uint32_t life) const { return epoch == (life & 0xffffff); }
+};
+
 /// Counts of values: exact below 128, then eight buckets per power of two.
 struct Histogram {
   static constexpr int kExact = 128;
@@ -86,6 +102,7 @@ struct WorkerCounters {
   std::atomic<std::uint64_t> pushes_ended;
   std::atomic<std::uint64_t> half_applied;       ///< deaths between begin and end of a push
   std::atomic<std::uint64_t> dropped;            ///< gradients that came too late for their round
+  std::atomic<std::uint64_t> max_clock_lead;     ///< ssp: steps ahead of the slowest, at a start
   std::atomic<std::uint64_t> skipped;            ///< gradients that were not finite
   std::atomic<std::uint64_t> overlapped_blocks;  ///< entered while another task held the claim
   std::atomic<std::uint64_t> taken_over_blocks;  ///< claims taken from dead or evicted tasks
@@ -106,9 +123,13 @@ struct TaskSlot {
   std::atomic<std::int64_t> heartbeat_ns;         // MonotonicNs() of its last push or wait
 
   alignas(128) std::atomic<std::uint64_t> arrival;  // Arrival
-  std::atomic<std::uint64_t> undo_tag;  // round << 24 | block + 1 of the saved block; 0: none
+  std::atomic<std::uint64_t> counted_round;  // last round that counted its gradient; by any member
+  std::atomic<std::uint64_t> undo_tag;       // round << 24 | block + 1 of the saved block; 0: none
   // Members of the round this task proposes; [round & 1]. Stable while that round is applied.
   std::atomic<std::uint64_t> proposal[2][kMaskWords];
+
+  // Read by all others at every step of theirs in ssp: on a line pair of its own.
+  alignas(128) std::atomic<std::uint64_t> clock;  // StepClock
 
   alignas(128) WorkerCounters counters;
 };

@@ -25,15 +25,17 @@ std::int64_t RowElements(const VariableInfo& v) {
 
 }  // namespace
 
-ShardedStore::ShardedStore(VariableTable table, Mode mode, int worker,
+ShardedStore::ShardedStore(VariableTable table, const ShardRules& rules, int worker,
                            std::vector<std::unique_ptr<Shard>> shards)
-    : table_(std::move(table)), mode_(mode), worker_(worker), shards_(std::move(shards)) {
+    : table_(std::move(table)), rules_(rules), worker_(worker), shards_(std::move(shards)) {
   PASSEL_CHECK(!shards_.empty() && static_cast<int>(shards_.size()) == table_.shards(),
                "one shard for each ps task of the table");
   for (const VariableInfo& v : table_.all()) {
     shared_values_.push_back(shards_[static_cast<std::size_t>(v.shard)]->values() + v.offset);
   }
-  for (int slot = 0; slot < lead().gradient_slots(); ++slot) {
+  if (rounds()) quota_ = rules_.Quota(worker_);
+  const int slots = lead().gradient_slots() + (quota_ > 1 ? 1 : 0);
+  for (int slot = 0; slot < slots; ++slot) {
     auto& pointers = gradient_values_.emplace_back();
     for (const VariableInfo& v : table_.all()) {
       pointers.push_back(shards_[static_cast<std::size_t>(v.shard)]->gradient(slot) + v.offset);
@@ -66,7 +68,8 @@ bool ShardedStore::initialized() const {
 
 Status ShardedStore::WaitUntilInitialized(Deadline deadline) {
   for (const auto& shard : shards_) PASSEL_RETURN_IF_ERROR(shard->WaitUntilInitialized(deadline));
-  if (IsRoundMode(mode_)) PASSEL_RETURN_IF_ERROR(FinishInterruptedRound(deadline));
+  if (rounds()) PASSEL_RETURN_IF_ERROR(FinishInterruptedRound(deadline));
+  if (rules_.mode == Mode::kSsp) PASSEL_RETURN_IF_ERROR(lead().AwaitSlowest(deadline));
   entered_ = true;
   return {};
 }
@@ -83,6 +86,8 @@ Status ShardedStore::FinishInterruptedRound(Deadline deadline) {
 }
 
 Status ShardedStore::Leave() {
+  if (summed_ > 0) Increment(counters().dropped, static_cast<std::uint64_t>(summed_));
+  summed_ = 0;
   Status first;
   for (const auto& shard : shards_) {
     Status status = shard->Leave();
@@ -118,7 +123,20 @@ Result<ParamView> ShardedStore::Pull(const Selection& what, PullMode mode) {
   PASSEL_RETURN_IF_ERROR(CheckSelection(what));
   const std::uint32_t stamp = next_stamp_++;
   Versions& versions = pulled_[stamp % kStamps];
-  for (std::size_t s = 0; s < shards_.size(); ++s) versions[s] = shards_[s]->version();
+  if (rounds()) {
+    // What is complete on all shards. A worker that no round waits for may look in the middle of
+    // one: it is told the version before, and its gradient will be too late.
+    versions.fill(lead().completed_round());
+  } else {
+    for (std::size_t s = 0; s < shards_.size(); ++s) versions[s] = shards_[s]->version();
+  }
+  if (rules_.mode == Mode::kSsp && open_ == Open::kNothing) {
+    auto& most = counters().max_clock_lead;
+    if (const std::uint64_t ahead = lead().ClockLead();
+        ahead > most.load(std::memory_order_relaxed)) {
+      most.store(ahead, std::memory_order_relaxed);
+    }
+  }
   if (mode == PullMode::kView && !kViewsAreCopies) {
     return ParamView(shared_values_.data(), &table_, versions[0], stamp);
   }
@@ -150,9 +168,13 @@ Result<ParamView> ShardedStore::Pull(const Selection& what, PullMode mode) {
 }
 
 GradientBuffer ShardedStore::LendGradient() {
-  const int slot = next_slot_;
-  // Rounds read slot 0 of every member.
-  if (!IsRoundMode(mode_)) next_slot_ = (next_slot_ + 1) % lead().gradient_slots();
+  int slot = next_slot_;
+  if (!rounds()) {
+    next_slot_ = (next_slot_ + 1) % lead().gradient_slots();
+  } else if (summed_ > 0) {
+    // Rounds read slot 0 of every member, and there the sum is.
+    slot = lead().gradient_slots();
+  }
   return GradientBuffer(gradient_values_[static_cast<std::size_t>(slot)].data(), &table_, slot);
 }
 
@@ -178,24 +200,72 @@ std::uint64_t ShardedStore::Staleness(const Versions& at_apply, std::uint32_t st
 Result<Ticket> ShardedStore::Push(const GradientBuffer& gradient, std::uint32_t stamp,
                                   Deadline deadline) {
   PASSEL_CHECK(next_stamp_ - stamp - 1 < kStamps, "the pull of this gradient is too long ago");
-  PASSEL_CHECK(!round_open_, "Wait() for the last push first");
+  PASSEL_CHECK(open_ == Open::kNothing, "Wait() for the last push first");
   const std::int64_t begin = MonotonicNs();
   WorkerCounters& count = counters();
-  if (IsRoundMode(mode_)) {
-    round_ = lead().completed_round() + 1;
-    round_stamp_ = stamp;
-    for (const auto& shard : shards_) PASSEL_RETURN_IF_ERROR(shard->Stage(gradient.slot()));
-    PASSEL_RETURN_IF_ERROR(lead().Arrive(round_));
-    round_open_ = true;
+  if (rounds()) {
+    PASSEL_RETURN_IF_ERROR(PushToRound(gradient.slot(), stamp));
   } else {
     PASSEL_ASSIGN_OR_RETURN(outcome_, PushNow(gradient.slot(), stamp, deadline));
     Record(count.staleness, outcome_.staleness);
     Increment(count.local_steps);
+    if (rules_.mode == Mode::kSsp) {
+      lead().CompleteStep();
+      open_ = Open::kStep;
+    }
   }
   const std::int64_t end = MonotonicNs();
   Increment(count.push_ns, static_cast<std::uint64_t>(end - begin));
-  if (!IsRoundMode(mode_)) Record(count.push_latency_ns, static_cast<std::uint64_t>(end - begin));
+  if (!rounds()) Record(count.push_latency_ns, static_cast<std::uint64_t>(end - begin));
   return Ticket{next_ticket_++};
+}
+
+// Takes the gradient into the sum of this worker, and arrives when that is whole. Sets `outcome_`
+// unless a round is to be waited for.
+Status ShardedStore::PushToRound(int slot, std::uint32_t stamp) {
+  const std::uint64_t completed = lead().completed_round();
+  if (rules_.mode == Mode::kReplicas) {
+    PASSEL_CHECK(slot == 0 || summed_ > 0, "this gradient was lent before its set was dropped");
+    const std::uint64_t base = pulled_[stamp % kStamps][0];
+    if (base != completed || (summed_ > 0 && summed_base_ != completed)) {
+      PASSEL_RETURN_IF_ERROR(lead().CheckAlive());
+      DropSet(summed_ + 1, completed, stamp);
+      open_ = Open::kDropped;
+      return {};
+    }
+  }
+  for (const auto& shard : shards_) PASSEL_RETURN_IF_ERROR(shard->Stage(slot));
+  if (summed_ + 1 < quota_) {
+    PASSEL_RETURN_IF_ERROR(lead().CheckAlive());
+    ++summed_;
+    summed_base_ = completed;
+    outcome_ = PushOutcome();
+    outcome_.applied = true;
+    outcome_.version = completed;
+    outcome_.global_step = static_cast<std::int64_t>(completed);
+    outcome_.gradients = 0;
+    Increment(counters().local_steps);
+    return {};
+  }
+  round_ = completed + 1;
+  round_stamp_ = stamp;
+  PASSEL_RETURN_IF_ERROR(lead().Arrive(round_));
+  open_ = Open::kRound;
+  return {};
+}
+
+// The last of `gradients` gradients was just pushed, and all of them are too late.
+void ShardedStore::DropSet(int gradients, std::uint64_t completed, std::uint32_t stamp) {
+  summed_ = 0;
+  Increment(counters().dropped, static_cast<std::uint64_t>(gradients));
+  Increment(counters().local_steps);
+  outcome_ = PushOutcome();
+  outcome_.version = completed;
+  outcome_.global_step = static_cast<std::int64_t>(completed);
+  Versions now;
+  now.fill(completed);
+  outcome_.staleness = Staleness(now, stamp);
+  outcome_.gradients = gradients;
 }
 
 Result<PushOutcome> ShardedStore::PushNow(int slot, std::uint32_t stamp, Deadline deadline) {
@@ -213,7 +283,30 @@ Result<PushOutcome> ShardedStore::PushNow(int slot, std::uint32_t stamp, Deadlin
 
 Result<PushOutcome> ShardedStore::Wait(Ticket ticket, Deadline deadline) {
   PASSEL_CHECK(ticket.id + 1 == next_ticket_, "only the last push can be waited for");
-  return round_open_ ? FinishRound(deadline) : Result<PushOutcome>(outcome_);
+  switch (open_) {
+    case Open::kNothing:
+      break;
+    case Open::kRound:
+      return FinishRound(deadline);
+    case Open::kDropped:
+      // Nobody waits for us. But who pulls in the middle of a round comes too late again: lend a
+      // hand with one that is being applied.
+      PASSEL_RETURN_IF_ERROR(FinishInterruptedRound(deadline));
+      open_ = Open::kNothing;
+      break;
+    case Open::kStep:
+      return FinishStep(deadline);
+  }
+  return outcome_;
+}
+
+Result<PushOutcome> ShardedStore::FinishStep(Deadline deadline) {
+  const std::int64_t begin = MonotonicNs();
+  const Status near_enough = lead().AwaitSlowest(deadline);
+  Increment(counters().wait_ns, static_cast<std::uint64_t>(MonotonicNs() - begin));
+  PASSEL_RETURN_IF_ERROR(near_enough);
+  open_ = Open::kNothing;
+  return outcome_;
 }
 
 Result<PushOutcome> ShardedStore::FinishRound(Deadline deadline) {
@@ -226,6 +319,7 @@ Result<PushOutcome> ShardedStore::FinishRound(Deadline deadline) {
 
   PushOutcome outcome;
   outcome.applied = grant->Counts(worker_);
+  outcome.gradients = quota_;
   if (grant->count > 0) {
     // Counted or not: the next gradient must not come before this round is over, and the members of
     // the round may have died.
@@ -238,14 +332,15 @@ Result<PushOutcome> ShardedStore::FinishRound(Deadline deadline) {
     Versions at_apply;
     at_apply.fill(round_ - 1);
     outcome.staleness = Staleness(at_apply, round_stamp_);
-    Record(count.staleness, outcome.staleness);
+    for (int i = 0; i < quota_; ++i) Record(count.staleness, outcome.staleness);
   } else {
-    Increment(count.dropped);  // it came too late
+    Increment(count.dropped, static_cast<std::uint64_t>(quota_));  // they came too late
   }
   outcome.version = round_;
   outcome.global_step = static_cast<std::int64_t>(round_);
   outcome_ = outcome;
-  round_open_ = false;
+  open_ = Open::kNothing;
+  summed_ = 0;
   Increment(count.local_steps);
   const std::int64_t end = MonotonicNs();
   Increment(count.push_ns, static_cast<std::uint64_t>(end - decided));
@@ -261,7 +356,8 @@ void ShardedStore::Stop() {
 bool ShardedStore::stopped() const { return lead().stopped(); }
 std::vector<Member> ShardedStore::membership() const { return lead().membership(); }
 std::vector<Member> ShardedStore::WaitingFor() const {
-  return round_open_ ? lead().MissingIn(round_) : std::vector<Member>();
+  if (open_ == Open::kRound) return lead().MissingIn(round_);
+  return open_ == Open::kStep ? lead().TooFarBehind() : std::vector<Member>();
 }
 WorkerCounters& ShardedStore::counters() { return lead().counters(); }
 

@@ -12,18 +12,19 @@
 
 #include "store/parameter_store.h"
 #include "store/shard.h"
+#include "store/shard_rules.h"
 
 namespace passel {
 
 class ShardedStore final : public ParameterStore {
  public:
   /// `shards[i]` owns the variables that `table` places on shard i, all joined as `worker`.
-  ShardedStore(VariableTable table, Mode mode, int worker,
+  ShardedStore(VariableTable table, const ShardRules& rules, int worker,
                std::vector<std::unique_ptr<Shard>> shards);
   ~ShardedStore() override;
 
   const VariableTable& variables() const override { return table_; }
-  Mode mode() const override { return mode_; }
+  Mode mode() const override { return rules_.mode; }
   int worker() const override { return worker_; }
   Status Initialize(const std::function<void(VarId, std::span<float>)>& fill) override;
   bool initialized() const override;
@@ -51,26 +52,34 @@ class ShardedStore final : public ParameterStore {
   Status CheckSelection(const Selection& what) const;
   Status FinishInterruptedRound(Deadline deadline);
   Result<PushOutcome> PushNow(int slot, std::uint32_t stamp, Deadline deadline);
+  Status PushToRound(int slot, std::uint32_t stamp);
+  void DropSet(int gradients, std::uint64_t completed, std::uint32_t stamp);
   Result<PushOutcome> FinishRound(Deadline deadline);
+  Result<PushOutcome> FinishStep(Deadline deadline);
+  bool rounds() const { return IsRoundMode(rules_.mode); }
   std::uint64_t Staleness(const Versions& at_apply, std::uint32_t stamp) const;
 
   const VariableTable table_;
-  const Mode mode_;
+  const ShardRules rules_;
   const int worker_;
   std::vector<std::unique_ptr<Shard>> shards_;
   std::vector<const float*> shared_values_;           // [variables]: in the shards
   std::vector<float> copy_;                           // all variables, for PullMode::kCopy
   std::vector<const float*> copied_values_;           // [variables]: in copy_
-  std::vector<std::vector<float*>> gradient_values_;  // [gradient slots][variables]
+  std::vector<std::vector<float*>> gradient_values_;  // [gradient slots (+ 1)][variables]
   std::array<Versions, kStamps> pulled_{};            // ring, by stamp
   std::uint32_t next_stamp_ = 0;
   int next_slot_ = 0;
   std::uint64_t next_ticket_ = 1;
   std::uint64_t round_ = 0;        // the round of the open ticket
   std::uint32_t round_stamp_ = 0;  // its pull
-  bool round_open_ = false;
-  bool entered_ = false;  // Initialize() or WaitUntilInitialized() returned OK
-  PushOutcome outcome_;   // of the last ticket, async modes
+  int quota_ = 1;                  // gradients of ours that a round takes
+  int summed_ = 0;                 // of these, those in slot 0 that have not arrived yet
+  std::uint64_t summed_base_ = 0;  // the rounds completed when they were pulled
+  enum class Open { kNothing, kRound, kDropped, kStep };
+  Open open_ = Open::kNothing;  // what Wait() has to do for the last push
+  bool entered_ = false;        // Initialize() or WaitUntilInitialized() returned OK
+  PushOutcome outcome_;         // of the last ticket, but for kRound
 };
 
 }  // namespace passel

@@ -29,12 +29,33 @@ Status StorePlan::Validate() const {
                                          shard, NumBlocks(shard), kMaxBlocks));
     }
   }
+  if (mode != Mode::kReplicas && replicas_to_aggregate != 0) {
+    return InvalidArgument(
+        fmt::format("--replicas_to_aggregate {} has no meaning in mode {}: use --mode replicas or "
+                    "leave it away",
+                    replicas_to_aggregate, ModeName(mode)));
+  }
+  if (replicas_to_aggregate < 0 || replicas_to_aggregate > kMaxReplicasToAggregate) {
+    return InvalidArgument(fmt::format("--replicas_to_aggregate is 1 to {}, not {}: change it",
+                                       kMaxReplicasToAggregate, replicas_to_aggregate));
+  }
+  if (mode != Mode::kSsp && staleness_bound != 0) {
+    return InvalidArgument(fmt::format(
+        "--staleness_bound {} has no meaning in mode {}: use --mode ssp or leave it away",
+        staleness_bound, ModeName(mode)));
+  }
+  if (staleness_bound < 0 || staleness_bound > kMaxStalenessBound) {
+    return InvalidArgument(fmt::format("--staleness_bound is 0 to {}, not {}: change it",
+                                       kMaxStalenessBound, staleness_bound));
+  }
   return passel::Validate(optimizer);
 }
 
 std::uint64_t StorePlan::Hash() const {
   Fnv1a hash;
   hash.AddNumber(static_cast<std::uint64_t>(mode));
+  hash.AddNumber(static_cast<std::uint64_t>(replicas_to_aggregate));
+  hash.AddNumber(static_cast<std::uint64_t>(staleness_bound));
   std::uint8_t bytes[sizeof optimizer];
   std::memcpy(bytes, &optimizer, sizeof optimizer);
   for (const std::uint8_t b : bytes) hash.AddByte(b);
@@ -43,6 +64,16 @@ std::uint64_t StorePlan::Hash() const {
   hash.AddNumber(block_floats);
   hash.AddNumber(variables.Hash());
   return hash.value();
+}
+
+ShardRules StorePlan::Rules() const {
+  ShardRules rules;
+  rules.mode = mode;
+  rules.optimizer = optimizer;
+  rules.num_workers = num_workers;
+  rules.replicas_to_aggregate = replicas_to_aggregate != 0 ? replicas_to_aggregate : num_workers;
+  rules.staleness_bound = staleness_bound;
+  return rules;
 }
 
 std::string ToJson(const StorePlan& plan) {
@@ -56,6 +87,8 @@ std::string ToJson(const StorePlan& plan) {
                          {"shard", v.shard}});
   }
   const nlohmann::json json = {{"mode", ModeName(plan.mode)},
+                               {"replicas_to_aggregate", plan.replicas_to_aggregate},
+                               {"staleness_bound", plan.staleness_bound},
                                {"optimizer",
                                 {{"kind", OptimizerName(o.kind)},
                                  {"use_nesterov", o.use_nesterov != 0},
@@ -86,6 +119,8 @@ Result<StorePlan> PlanFromJson(const std::string& text) {
     const nlohmann::json json = nlohmann::json::parse(text);
     StorePlan plan;
     PASSEL_ASSIGN_OR_RETURN(plan.mode, ParseMode(json.at("mode").get<std::string>()));
+    plan.replicas_to_aggregate = json.at("replicas_to_aggregate").get<int>();
+    plan.staleness_bound = json.at("staleness_bound").get<int>();
     const nlohmann::json& j = json.at("optimizer");
     OptimizerConfig& o = plan.optimizer;
     PASSEL_ASSIGN_OR_RETURN(o.kind, ParseOptimizerKind(j.at("kind").get<std::string>()));

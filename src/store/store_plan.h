@@ -10,12 +10,18 @@
 #include "optim/optimizer.h"
 #include "store/mode.h"
 #include "store/shard_memory.h"
+#include "store/shard_rules.h"
 #include "store/variable_table.h"
 
 namespace passel {
 
+inline constexpr int kMaxReplicasToAggregate = 65'536;
+inline constexpr int kMaxStalenessBound = 1'000'000;
+
 struct StorePlan {
   Mode mode = Mode::kHogwild;
+  int replicas_to_aggregate = 0;  ///< replicas: 1 to kMaxReplicasToAggregate; 0: num_workers
+  int staleness_bound = 0;        ///< ssp: 0 to kMaxStalenessBound
   OptimizerConfig optimizer;
   int num_workers = 1;              ///< 1 to kMaxWorkers
   int gradient_slots = 1;           ///< per worker, 1 to kMaxGradientSlots
@@ -26,6 +32,7 @@ struct StorePlan {
   Status Validate() const;
   /// Equal plans, equal hashes, on any machine.
   std::uint64_t Hash() const;
+  ShardRules Rules() const;
 
   std::size_t NumBlocks(int shard) const {
     return (variables.ShardFloats(shard) + block_floats - 1) / block_floats;

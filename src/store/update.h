@@ -10,7 +10,8 @@ namespace passel {
 struct LocalShard::Update {
   StepScalars scalars;
   const float* const* gradients;  // [count], each the whole shard
-  int count;                      // > 1: their mean, summed in this order
+  int count;
+  int weight;  // > 1: divides their sum, taken in this order
 };
 
 }  // namespace passel

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "base/clock.h"
@@ -18,6 +19,7 @@ namespace {
 
 constexpr std::chrono::seconds kWaitTurn{1};
 constexpr std::int64_t kLogWaitEveryNs = 10'000'000'000;
+constexpr std::chrono::milliseconds kSleepTurn{20};
 
 // Either sampler behind one pair of calls; the cursor is two integers in the store's counters.
 class BatchSource {
@@ -99,7 +101,11 @@ class Worker {
         store_(store),
         counters_(store.counters()),
         source_(std::move(source)),
-        train_{data.train().images.data(), data.train().labels.data(), data.train().size()} {}
+        train_{data.train().images.data(), data.train().labels.data(), data.train().size()} {
+    for (const WorkerOptions::SlowWorker& slow : options.slow_workers) {
+      if (slow.index == store.worker()) delay_ += slow.delay;
+    }
+  }
 
   Result<WorkerResult> Run() {
     for (;;) {
@@ -125,6 +131,11 @@ class Worker {
     PASSEL_ASSIGN_OR_RETURN(const ParamView view,
                             store_.Pull(Selection::Everything(), options_.pull));
     layout_.Bind(view, &params_);
+    // The last round was completed since we looked: nobody comes to the next one.
+    if (IsRoundMode(store_.mode()) &&
+        view.version() >= static_cast<Version>(options_.train_steps)) {
+      return {};
+    }
     const std::int64_t pulled = MonotonicNs();
 
     const GradientBuffer gradient = store_.LendGradient();
@@ -133,6 +144,7 @@ class Worker {
     PASSEL_ASSIGN_OR_RETURN(const BatchResult computed,
                             model_.LossAndGradient(batch, params_, gradients_));
     Failpoint("worker.computed");
+    PASSEL_RETURN_IF_ERROR(PlayStraggler());
     const auto batch_size = static_cast<double>(batch.indices.size());
     StepReport report;
     report.loss =
@@ -156,9 +168,21 @@ class Worker {
     counters_.loss.store(report.loss, std::memory_order_relaxed);
     counters_.accuracy.store(report.accuracy, std::memory_order_relaxed);
     counters_.last_step_ns.store(MonotonicNs(), std::memory_order_relaxed);
-    if (!report.outcome.applied) ++result_.dropped;
+    if (!report.outcome.applied) result_.dropped += report.outcome.gradients;
     report.local_step = ++result_.local_steps;
     if (callbacks_.on_step) callbacks_.on_step(report);
+    return {};
+  }
+
+  // In turns, so that a long delay holds up nobody who wants us to leave.
+  Status PlayStraggler() {
+    const Deadline end = Deadline::After(delay_);
+    while (delay_.count() > 0 && !end.Expired()) {
+      bool leave = false;
+      if (callbacks_.check) PASSEL_RETURN_IF_ERROR(callbacks_.check(&leave));
+      if (leave || store_.stopped()) return Cancelled("asked to leave while playing a straggler");
+      std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(end.Remaining(), kSleepTurn));
+    }
     return {};
   }
 
@@ -190,14 +214,16 @@ class Worker {
       if (outcome.ok() || outcome.status().code() != Code::kDeadlineExceeded) return outcome;
       bool leave = false;
       if (callbacks_.check) PASSEL_RETURN_IF_ERROR(callbacks_.check(&leave));
-      if (leave) return Cancelled("asked to leave while waiting for a round");
+      if (leave) return Cancelled("asked to leave while waiting for others");
+      // Who is waited for may be done with all its steps, and evaluating.
+      if (store_.global_step() >= options_.train_steps) return Cancelled("all steps are done");
       if (deadline.Expired()) return outcome;
       const std::int64_t now = MonotonicNs();
       if (next_log_ns == 0) next_log_ns = now + kLogWaitEveryNs;
       if (now < next_log_ns) continue;
       next_log_ns += kLogWaitEveryNs;
-      LogInfo("still waiting for {} in round {}", Names(store_.WaitingFor()),
-              store_.global_step() + 1);
+      LogInfo("still waiting for {} at global step {}", Names(store_.WaitingFor()),
+              store_.global_step());
     }
   }
 
@@ -228,6 +254,7 @@ class Worker {
   const Examples train_;
   std::vector<std::vector<RowPart>> params_;
   std::vector<std::vector<MutableRowPart>> gradients_;
+  std::chrono::milliseconds delay_{0};
   int skips_in_a_row_ = 0;
   WorkerResult result_;
 };

@@ -4,7 +4,8 @@
 //   global step  one update applied to the variables, whoever computed it
 //
 // A worker leaves when it observes global_step >= train_steps, when the store is stopped, or when
-// it is told to. So an asynchronous job of N workers applies at most N - 1 updates too many.
+// it is told to. So an asynchronous job of N workers applies at most N - 1 updates too many; a job
+// in rounds applies exactly as many as it should.
 
 #pragma once
 
@@ -13,6 +14,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "data/dataset.h"
@@ -41,6 +43,12 @@ struct WorkerOptions {
   Sampler sampler = Sampler::kNextBatch;
   bool shard_data = false;  ///< this worker draws only from examples i mod N == worker
   int num_workers = 1;
+  /// Stragglers for experiments: worker `index` sleeps so long after each gradient it computes.
+  struct SlowWorker {
+    int index = 0;
+    std::chrono::milliseconds delay{0};
+  };
+  std::vector<SlowWorker> slow_workers;
   /// How long one push may take: with a round, the time the others need.
   std::chrono::nanoseconds push_limit = std::chrono::minutes(15);
 };
@@ -58,7 +66,7 @@ struct WorkerResult {
   LeaveReason reason = LeaveReason::kStepsReached;
   std::int64_t global_step = 0;  ///< as observed when it left
   std::int64_t local_steps = 0;  ///< of this life
-  std::int64_t dropped = 0;
+  std::int64_t dropped = 0;      ///< gradients that came too late for their round
 };
 
 /// What the surroundings of a worker may do between steps.

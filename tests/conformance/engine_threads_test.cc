@@ -3,6 +3,7 @@
 
 #include <atomic>
 
+#include "base/random.h"
 #include "conformance/arena_host.h"
 
 namespace passel::testing {
@@ -39,7 +40,8 @@ class EngineThreads : public ::testing::TestWithParam<std::tuple<StoreCase, Mode
 TEST_P(EngineThreads, WorkersAndReadersDoNotRace) {
   const auto& [store_case, mode] = GetParam();
   OptimizerConfig optimizer = Sgd(1.0);
-  const StorePlan plan = TestPlan(mode, store_case.shards, kWorkers, optimizer);
+  StorePlan plan = TestPlan(mode, store_case.shards, kWorkers, optimizer);
+  if (mode == Mode::kSsp) plan.staleness_bound = 3;
   const std::unique_ptr<StoreHost> host = store_case.make(plan);
   EngineOptions options;
   options.spin = std::chrono::microseconds(20);
@@ -94,7 +96,7 @@ TEST_P(EngineThreads, WorkersAndReadersDoNotRace) {
   const std::int64_t steps = (*store)->global_step();
   for (VarId id = 0; id < plan.variables.size(); ++id) {
     for (const float x : view->values(id)) {
-      if (mode == Mode::kHogwild) {
+      if (mode == Mode::kHogwild || mode == Mode::kSsp) {
         ASSERT_LE(x, kWorkers * kPushesPerWorker);
         ASSERT_GT(x, 0);
       } else {
@@ -102,12 +104,91 @@ TEST_P(EngineThreads, WorkersAndReadersDoNotRace) {
       }
     }
   }
-  if (mode == Mode::kBarrier) {
+  if (mode == Mode::kSsp) {
+    for (int k = 0; k < kWorkers; ++k) {
+      EXPECT_LE(host->Memory()[0].tasks[k].counters.max_clock_lead.load(), 3u) << k;
+    }
+  }
+  if (IsRoundMode(mode)) {
     // A worker that is between two lives misses rounds of the others.
     EXPECT_GE(steps, kPushesPerWorker);
     EXPECT_LE(steps, kWorkers * kPushesPerWorker);
   } else {
     EXPECT_EQ(steps, kWorkers * kPushesPerWorker);
+  }
+}
+
+// Rounds that do not wait for everyone, and rounds of several gradients per worker.
+class ReplicasThreads : public ::testing::TestWithParam<std::tuple<StoreCase, int>> {};
+
+TEST_P(ReplicasThreads, EveryRoundIsAppliedOnceAndEveryDropIsCounted) {
+  const auto& [store_case, replicas] = GetParam();
+  StorePlan plan = TestPlan(Mode::kReplicas, store_case.shards, kWorkers, Sgd(1.0));
+  plan.replicas_to_aggregate = replicas;
+  const ShardRules rules = plan.Rules();
+  const std::unique_ptr<StoreHost> host = store_case.make(plan);
+  EngineOptions options;
+  options.spin = std::chrono::microseconds(20);
+  constexpr std::int64_t kRounds = 1000;
+  std::atomic<std::uint64_t> applied{0};
+  std::atomic<std::uint64_t> dropped{0};
+  std::vector<std::thread> threads;
+  for (int k = 0; k < kWorkers; ++k) {
+    threads.emplace_back([&, k] {
+      Random random(static_cast<std::uint64_t>(k));
+      auto opened = host->Open(k, options);
+      ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+      ParameterStore& store = **opened;
+      if (k == 0) InitializeTo(store, 0);
+      ASSERT_TRUE(store.WaitUntilInitialized(Deadline::After(kLong)).ok());
+      for (;;) {
+        auto view = store.Pull(Selection::Everything(), PullMode::kView);
+        ASSERT_TRUE(view.ok()) << view.status().ToString();
+        if (view->version() >= kRounds) break;
+        GradientBuffer buffer = store.LendGradient();
+        FillGradient(store, buffer, -1);
+        if (random.Below(8) == 0) {
+          std::this_thread::sleep_for(std::chrono::microseconds(random.Below(200)));
+        }
+        auto ticket = store.Push(buffer, view->stamp(), Deadline::After(kLong));
+        ASSERT_TRUE(ticket.ok()) << ticket.status().ToString();
+        auto outcome = store.Wait(*ticket, Deadline::After(kLong));
+        ASSERT_TRUE(outcome.ok()) << outcome.status().ToString();
+        (outcome->applied ? applied : dropped) += static_cast<std::uint64_t>(outcome->gradients);
+        if (outcome->gradients != 0 && outcome->applied) {
+          ASSERT_EQ(outcome->gradients, rules.Quota(k));
+          ASSERT_EQ(outcome->version, view->version() + 1);
+          ASSERT_EQ(outcome->staleness, 0u);
+        }
+      }
+      EXPECT_TRUE(store.Leave().ok());
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  auto store = host->Open(0, options);
+  ASSERT_TRUE(store.ok());
+  ASSERT_TRUE((*store)->WaitUntilInitialized(Deadline::After(kLong)).ok());
+  EXPECT_EQ((*store)->global_step(), kRounds) << "exactly so many";
+  auto view = (*store)->Pull(Selection::Everything(), PullMode::kCopy);
+  ASSERT_TRUE(view.ok());
+  for (VarId id = 0; id < plan.variables.size(); ++id) {
+    for (const float x : view->values(id)) ASSERT_EQ(x, static_cast<float>(kRounds));
+  }
+  std::uint64_t counted_dropped = 0;
+  std::uint64_t local_steps = 0;
+  for (int k = 0; k < kWorkers; ++k) {
+    counted_dropped += host->Memory()[0].tasks[k].counters.dropped.load();
+    local_steps += host->Memory()[0].tasks[k].counters.local_steps.load();
+  }
+  EXPECT_EQ(counted_dropped, dropped.load());
+  EXPECT_EQ(local_steps, applied.load() + dropped.load());
+  if (replicas >= kWorkers) {
+    EXPECT_EQ(applied.load(), static_cast<std::uint64_t>(kRounds * replicas));
+    EXPECT_EQ(dropped.load(), 0u);
+  } else {
+    // The last rounds may have fewer members, when workers have left.
+    EXPECT_GE(applied.load(), static_cast<std::uint64_t>((kRounds - 1) * replicas));
+    EXPECT_LE(applied.load(), static_cast<std::uint64_t>(kRounds * kWorkers));
   }
 }
 
@@ -119,6 +200,13 @@ INSTANTIATE_TEST_SUITE_P(Stress, EngineThreads,
                          ::testing::Combine(::testing::ValuesIn(kStressCases),
                                             ::testing::ValuesIn(kAllModes)),
                          NameOfCase);
+INSTANTIATE_TEST_SUITE_P(Stress, ReplicasThreads,
+                         ::testing::Combine(::testing::ValuesIn(kStressCases),
+                                            ::testing::Values(1, 2, 3, 4, 6, 9)),
+                         [](const auto& test) {
+                           return std::get<0>(test.param).name + "_R" +
+                                  std::to_string(std::get<1>(test.param));
+                         });
 INSTANTIATE_TEST_SUITE_P(OneMapping, StoreConformance,
                          ::testing::Combine(::testing::ValuesIn(kStressCases),
                                             ::testing::ValuesIn(kAllModes)),

@@ -28,12 +28,14 @@ class ReferenceVariable {
   }
 
   /// Update number `t`, 1 for the first, with the mean of the gradients, summed in this order.
-  void Step(std::int64_t t, const std::vector<std::vector<float>>& gradients) {
+  /// Each may be a sum itself: `weight` is how many there are in all; 0: as many as vectors.
+  void Step(std::int64_t t, const std::vector<std::vector<float>>& gradients, int weight = 0) {
+    if (weight == 0) weight = static_cast<int>(gradients.size());
     const StepScalars c = Prepare(optimizer_, t);
     for (std::size_t i = 0; i < values_.size(); ++i) {
       float g = gradients[0][i];
       for (std::size_t k = 1; k < gradients.size(); ++k) g = g + gradients[k][i];
-      if (gradients.size() > 1) g = g / static_cast<float>(gradients.size());
+      if (weight > 1) g = g / static_cast<float>(weight);
       StepElement(c, i, g);
     }
   }

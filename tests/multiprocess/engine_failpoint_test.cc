@@ -20,6 +20,12 @@ struct Place {
 };
 void PrintTo(const Place& place, std::ostream* out) { *out << place.failpoint; }
 
+StorePlan ReplicasPlan(int replicas, int shards, const OptimizerConfig& optimizer) {
+  StorePlan plan = TestPlan(Mode::kReplicas, shards, 3, optimizer);
+  plan.replicas_to_aggregate = replicas;
+  return plan;
+}
+
 class RoundFailpoint : public ::testing::TestWithParam<std::tuple<Place, int, const char*>> {};
 
 TEST_P(RoundFailpoint, SurvivorsFinishAndEveryBlockIsAppliedOnce) {
@@ -71,6 +77,79 @@ INSTANTIATE_TEST_SUITE_P(
       return name + "_" + std::to_string(std::get<1>(test.param)) + "_" + std::get<2>(test.param);
     });
 
+class ReplicasFailpoint : public ::testing::TestWithParam<std::tuple<Place, int, int>> {};
+
+TEST_P(ReplicasFailpoint, SurvivorsFinishAndEveryBlockIsAppliedOnce) {
+  const auto& [place, shards, replicas] = GetParam();
+  const std::uint64_t seed = TestSeed();
+  std::printf("PASSEL_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
+  Random random(seed);
+  const bool backup = replicas < 3;  // the members of a round cannot be named
+  for (int victim = 0; victim < 3; ++victim) {
+    EngineJob job(ReplicasPlan(replicas, shards, backup ? Sgd(1.0) : *ParseOptimizer("adam")),
+                  backup);
+    const auto hit = 1 + random.Below(static_cast<std::uint64_t>(place.most_hits));
+    const std::string failpoint =
+        std::string(place.failpoint) + ":" + std::to_string(hit) + ":kill";
+    SCOPED_TRACE("worker " + std::to_string(victim) + " with " + failpoint);
+    std::vector<Child> workers;
+    for (int k = 0; k < 3; ++k)
+      workers.push_back(job.Start(k, kRounds, k == victim ? failpoint : ""));
+    Child& dead = workers[static_cast<std::size_t>(victim)];
+    ASSERT_TRUE(dead.WaitEnded(kPatience));
+    const std::int64_t death = MonotonicNs();
+    for (int k = 0; k < 3; ++k) {
+      if (k == victim) continue;
+      ASSERT_TRUE(workers[static_cast<std::size_t>(k)].WaitEnded(kPatience));
+      EXPECT_EQ(workers[static_cast<std::size_t>(k)].code(), 0);
+    }
+    EXPECT_LT(MonotonicNs() - death, std::chrono::nanoseconds(kSurvivorsFinish).count());
+    // A worker that rounds do not wait for may pass a place less often.
+    if (!backup) {
+      EXPECT_EQ(dead.code(), -SIGKILL);
+    }
+    ASSERT_NO_FATAL_FAILURE(job.ExpectRoundsApplied(kRounds, backup ? 0 : 7u & ~(1u << victim)));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Kill, ReplicasFailpoint,
+    ::testing::Combine(::testing::Values(Place{"round.arrived", 50}, Place{"round.saved", 60},
+                                         Place{"round.applied", 60}, Place{"join.claimed", 1},
+                                         Place{"round.before_finish", 50}),
+                       ::testing::Values(1, 3), ::testing::Values(1, 2, 3, 5)),
+    [](const auto& test) {
+      std::string name = std::get<0>(test.param).failpoint;
+      for (char& c : name) {
+        if (c == '.') c = '_';
+      }
+      return name + "_" + std::to_string(std::get<1>(test.param)) + "_R" +
+             std::to_string(std::get<2>(test.param));
+    });
+
+TEST(EngineFailpoints, StoppedBackupWorkerHoldsUpNobodyAndIsNotEvicted) {
+  for (const int shards : {1, 3}) {
+    EngineJob job(ReplicasPlan(2, shards, Sgd(1.0)), true);  // the stall limit is 10 s
+    std::vector<Child> workers;
+    for (int k = 0; k < 3; ++k) {
+      workers.push_back(job.Start(k, 2000, k == 1 ? "round.arrived:2:stop" : ""));
+    }
+    ASSERT_TRUE(workers[1].WaitStopped(kPatience));
+    const std::int64_t begin = MonotonicNs();
+    for (const std::size_t k : {0, 2}) {
+      ASSERT_TRUE(workers[k].WaitEnded(kPatience));
+      EXPECT_EQ(workers[k].code(), 0);
+    }
+    EXPECT_LT(MonotonicNs() - begin, std::chrono::nanoseconds(kSurvivorsFinish).count());
+    EXPECT_EQ(StateOf(job.memory(0), 1).phase, Phase::kRunning);
+    // It wakes up in a round that is long over, and ends like the others.
+    workers[1].Kill(SIGCONT);
+    ASSERT_TRUE(workers[1].WaitEnded(kPatience));
+    EXPECT_EQ(workers[1].code(), 0);
+    ASSERT_NO_FATAL_FAILURE(job.ExpectRoundsApplied(2000, 0));
+  }
+}
+
 TEST(EngineFailpoints, RestartedWorkerJoinsTheRoundsAgain) {
   for (const char* place : {"round.arrived:9:kill", "round.saved:30:kill", "round.applied:30:kill",
                             "join.claimed:1:kill", "join.claimed:2:kill"}) {
@@ -89,6 +168,29 @@ TEST(EngineFailpoints, RestartedWorkerJoinsTheRoundsAgain) {
     EXPECT_EQ(StateOf(job.memory(0), 2), (TaskState{2, Phase::kDone}));
     ASSERT_NO_FATAL_FAILURE(job.ExpectRoundsApplied(kMore, 3));
     EXPECT_EQ(job.board().members[kMore].load(), 7u) << "it did not take part any more";
+  }
+}
+
+TEST(EngineFailpoints, WorkerThatDiesWithHalfASetJoinsTheRoundsAgain) {
+  for (const char* place : {"round.arrived:9:kill", "round.saved:30:kill", "round.applied:30:kill",
+                            "join.clock:1:kill"}) {
+    for (const int victim : {0, 2}) {
+      SCOPED_TRACE(std::string(place) + " in worker " + std::to_string(victim));
+      EngineJob job(ReplicasPlan(4, 3, *ParseOptimizer("adam")), false);
+      constexpr std::uint64_t kMore = 1000;
+      std::vector<Child> workers;
+      for (int k = 0; k < 3; ++k) workers.push_back(job.Start(k, kMore, k == victim ? place : ""));
+      Child& dead = workers[static_cast<std::size_t>(victim)];
+      ASSERT_TRUE(dead.WaitEnded(kPatience));
+      ASSERT_EQ(dead.code(), -SIGKILL);
+      dead = job.Start(victim, kMore);
+      for (Child& worker : workers) {
+        ASSERT_TRUE(worker.WaitEnded(kPatience));
+        EXPECT_EQ(worker.code(), 0);
+      }
+      ASSERT_NO_FATAL_FAILURE(job.ExpectRoundsApplied(kMore, 7u & ~(1u << victim)));
+      EXPECT_EQ(job.board().members[kMore].load(), 7u) << "it did not take part any more";
+    }
   }
 }
 
@@ -144,6 +246,97 @@ TEST(EngineFailpoints, FormerLifeThatWakesUpDoesNotDisturbItsSuccessor) {
     }
     ASSERT_NO_FATAL_FAILURE(job.ExpectRoundsApplied(kMore, 5));
     EXPECT_EQ(job.board().members[kMore].load(), 7u);
+  }
+}
+
+// --- Bounded staleness ---------------------------------------------------------------------------
+
+constexpr int kBound = 4;
+
+StorePlan SspPlan(int shards) {
+  StorePlan plan = TestPlan(Mode::kSsp, shards, 3, Sgd(1.0));
+  plan.staleness_bound = kBound;
+  return plan;
+}
+
+TEST(SspFailpoints, WhoDiesHoldsTheOthersUpForAMomentOnly) {
+  constexpr std::uint64_t kPushes = 400;
+  for (const int shards : {1, 3}) {
+    for (const char* place :
+         {"ssp.completed:50:kill", "push.claimed:70:kill", "push.before_version:50:kill",
+          "join.claimed:1:kill", "join.clock:1:kill"}) {
+      SCOPED_TRACE(std::string(place) + " on " + std::to_string(shards));
+      EngineJob job(SspPlan(shards), true);
+      std::vector<Child> workers;
+      for (int k = 0; k < 3; ++k) workers.push_back(job.Start(k, kPushes, k == 1 ? place : ""));
+      ASSERT_TRUE(workers[1].WaitEnded(kPatience));
+      const std::int64_t death = MonotonicNs();
+      ASSERT_EQ(workers[1].code(), -SIGKILL);
+      for (const std::size_t k : {0, 2}) {
+        ASSERT_TRUE(workers[k].WaitEnded(kPatience));
+        EXPECT_EQ(workers[k].code(), 0);
+      }
+      EXPECT_LT(MonotonicNs() - death, std::chrono::nanoseconds(kSurvivorsFinish).count());
+      EXPECT_GE(job.acked(), 2 * kPushes);
+      EXPECT_LE(job.Range().second, static_cast<float>(job.acked() + 1));
+      EXPECT_LE(job.max_clock_lead(), std::uint64_t{kBound});
+    }
+  }
+}
+
+TEST(SspFailpoints, StoppedWorkerHoldsTheOthersUpUntilItIsEvicted) {
+  constexpr int kStallMs = 600;
+  constexpr std::uint64_t kPushes = 400;
+  for (const char* place : {"ssp.completed:20:stop", "push.claimed:70:stop"}) {
+    SCOPED_TRACE(place);
+    EngineJob job(SspPlan(1), true, kStallMs);
+    Child stopped = job.Start(1, kPushes, place);
+    ASSERT_TRUE(stopped.WaitStopped(kPatience));
+    const std::int64_t begin = MonotonicNs();
+    // They begin at its clock, and get no further than the bound from there.
+    Child others[] = {job.Start(0, kPushes), job.Start(2, kPushes)};
+    for (Child& other : others) {
+      ASSERT_TRUE(other.WaitEnded(kPatience));
+      EXPECT_EQ(other.code(), 0);
+    }
+    const std::int64_t took = MonotonicNs() - begin;
+    EXPECT_GE(took, kStallMs * 500'000) << "it was not waited for";
+    EXPECT_LT(took, std::chrono::nanoseconds(kSurvivorsFinish).count() + kStallMs * 1'000'000);
+    EXPECT_EQ(StateOf(job.memory(0), 1).phase, Phase::kEvicted);
+    EXPECT_LE(job.max_clock_lead(), std::uint64_t{kBound});
+    stopped.Kill(SIGCONT);
+    ASSERT_TRUE(stopped.WaitEnded(kPatience));
+    EXPECT_EQ(stopped.code(), kExitAborted);
+    EXPECT_LE(job.Range().second, static_cast<float>(job.acked() + 1));
+  }
+}
+
+TEST(SspFailpoints, WhoTakesLongToJoinDoesNotStartFarBehind) {
+  for (const char* place :
+       {"join.claimed:1:stop", "join.before_clock:1:stop", "join.clock:1:stop"}) {
+    SCOPED_TRACE(place);
+    EngineJob job(SspPlan(1), true);
+    std::vector<Child> workers;
+    for (int k = 0; k < 2; ++k) workers.push_back(job.Start(k, 0));
+    const Deadline deadline = Deadline::After(kPatience);
+    while (job.acked() < 100 && !deadline.Expired()) ::usleep(1000);
+    workers.push_back(job.Start(2, 0, place));
+    ASSERT_TRUE(workers[2].WaitStopped(kPatience));
+    ::usleep(50'000);  // the others do thousands of steps, unless its clock holds them up
+    const auto clock = [&](int worker) {
+      return StepClock::Unpack(job.memory(0).tasks[worker].clock.load()).steps;
+    };
+    const std::uint64_t slowest = std::min(clock(0), clock(1));
+    workers[2].Kill(SIGCONT);
+    while (job.board().acked[2].load() < 100 && !deadline.Expired()) ::usleep(1000);
+    EXPECT_GE(job.board().acked[2].load(), 100u) << "it did not get on";
+    EXPECT_LE(job.max_clock_lead(), std::uint64_t{kBound});
+    job.Stop();
+    for (Child& worker : workers) {
+      ASSERT_TRUE(worker.WaitEnded(kPatience));
+      EXPECT_EQ(worker.code(), 0);
+    }
+    EXPECT_GE(clock(2), slowest + job.board().acked[2].load()) << "it started far behind";
   }
 }
 

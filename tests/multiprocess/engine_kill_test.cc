@@ -83,6 +83,59 @@ TEST_P(EngineKills, RoundsStayBitwiseRightWhoeverDies) {
   ASSERT_NO_FATAL_FAILURE(job.ExpectRoundsApplied(rounds, 1));
 }
 
+TEST_P(EngineKills, ReplicasStayRightWhoeverDies) {
+  // Fewer than workers: any of them may die, and the values count the rounds. As many and more: one
+  // lives, and names the members.
+  for (const int replicas : {2, 3, 5}) {
+    SCOPED_TRACE(replicas);
+    const std::uint64_t seed = TestSeed();
+    std::printf("PASSEL_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
+    Random random(seed);
+    const bool backup = replicas < 3;
+    StorePlan plan =
+        TestPlan(Mode::kReplicas, GetParam(), 3, backup ? Sgd(1.0) : *ParseOptimizer("adam"));
+    plan.replicas_to_aggregate = replicas;
+    EngineJob job(plan, backup);
+    std::vector<Child> workers;
+    for (int k = 0; k < 3; ++k) workers.push_back(job.Start(k, 0));
+    ASSERT_NO_FATAL_FAILURE(KillAtRandom(job, workers, backup ? 0 : 1, random));
+    const std::uint64_t before_end = job.acked();
+    ::usleep(100'000);
+    EXPECT_GT(job.acked(), before_end) << "nobody gets on any more";
+    job.Stop();
+    for (Child& worker : workers) {
+      ASSERT_TRUE(worker.WaitEnded(kPatience));
+      EXPECT_EQ(worker.code(), 0);
+    }
+    const std::uint64_t rounds = job.memory(0).state->completed_round.load();
+    ASSERT_LT(rounds, std::uint64_t{Board::kRounds});
+    std::printf("%d kills in %llu rounds\n", PASSEL_KILLS, static_cast<unsigned long long>(rounds));
+    ASSERT_NO_FATAL_FAILURE(job.ExpectRoundsApplied(rounds, backup ? 0 : 1));
+  }
+}
+
+TEST_P(EngineKills, NobodyGetsMoreThanTheBoundAheadWhoeverDies) {
+  const std::uint64_t seed = TestSeed();
+  std::printf("PASSEL_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
+  Random random(seed);
+  StorePlan plan = TestPlan(Mode::kSsp, GetParam(), 3, Sgd(1.0));
+  plan.staleness_bound = 2;
+  EngineJob job(plan, true);
+  std::vector<Child> workers;
+  for (int k = 0; k < 3; ++k) workers.push_back(job.Start(k, 0));
+  ASSERT_NO_FATAL_FAILURE(KillAtRandom(job, workers, 0, random));
+  const std::uint64_t before_end = job.acked();
+  ::usleep(100'000);
+  EXPECT_GT(job.acked(), before_end) << "nobody gets on any more";
+  job.Stop();
+  for (Child& worker : workers) {
+    ASSERT_TRUE(worker.WaitEnded(kPatience));
+    EXPECT_EQ(worker.code(), 0);
+  }
+  EXPECT_LE(job.max_clock_lead(), 2u);
+  EXPECT_GE(job.max_clock_lead(), 1u) << "nothing was measured";
+}
+
 INSTANTIATE_TEST_SUITE_P(Shards, EngineKills, ::testing::Values(1, 3));
 
 }  // namespace

@@ -32,12 +32,13 @@ int ExitCodeOf(int worker, const Status& status) {
   }
 }
 
-// Who was counted in `round`, which we have just finished: nobody can decide the next one yet.
+// Who was counted in `round`, which we have just finished. Where rounds wait for us, nobody can
+// have decided the next one yet.
 void LogMembers(const ShardMemory& lead, std::uint64_t round, Board& board) {
   const Decision decision = Decision::Unpack(lead.state->decision.load());
   const std::uint64_t mask = lead.tasks[decision.worker].proposal[round & 1][0].load();
   if (decision.round != round || Decision::Unpack(lead.state->decision.load()).round != round) {
-    return;  // we were fenced off: the next push says so
+    return;  // we were fenced off, and the next push says so; or rounds do not wait for us
   }
   std::uint64_t expected = 0;
   if (!board.members[round].compare_exchange_strong(expected, mask) && expected != mask) {
@@ -65,6 +66,7 @@ int Run(int worker, Board& board, std::uint64_t steps, int stall_ms, bool counti
     return ExitCodeOf(worker, s);
   }
   const bool rounds = IsRoundMode(store.mode());
+  int of_set = 0;  // gradients of this round that wait in our sum
   for (std::uint64_t pushed = 0;; ++pushed) {
     Result<ParamView> view = store.Pull(Selection::Everything(), PullMode::kView);
     if (!view.ok()) return ExitCodeOf(worker, view.status());
@@ -74,7 +76,7 @@ int Run(int worker, Board& board, std::uint64_t steps, int stall_ms, bool counti
     std::uint64_t element = 0;
     for (VarId id = 0; id < store.variables().size(); ++id) {
       for (float& g : buffer.values(id)) {
-        g = counting ? -1.0F : TestGradient(worker, round, element++);
+        g = counting ? -1.0F : TestGradient(worker + 100 * of_set, round, element++);
       }
     }
     Result<Ticket> ticket = store.Push(buffer, view->stamp(), Deadline::After(kWait));
@@ -83,7 +85,8 @@ int Run(int worker, Board& board, std::uint64_t steps, int stall_ms, bool counti
     if (!outcome.ok()) return ExitCodeOf(worker, outcome.status());
     board.acked[worker].fetch_add(1);
     if (!outcome->applied) board.dropped[worker].fetch_add(1);
-    if (rounds) LogMembers(memory[0], outcome->version, board);
+    of_set = outcome->gradients == 0 ? of_set + 1 : 0;
+    if (rounds && of_set == 0) LogMembers(memory[0], outcome->version, board);
   }
   if (Status s = store.Leave(); !s.ok()) return ExitCodeOf(worker, s);
   return 0;

@@ -60,6 +60,25 @@ Status CheckRange(const char* flag, double value, double low, double high) {
   return InvalidArgument(fmt::format("{} is {} to {}, not {}: change it", flag, low, high, value));
 }
 
+// "1:20ms"
+Result<WorkerOptions::SlowWorker> ParseSlowWorker(const std::string& text) {
+  WorkerOptions::SlowWorker slow;
+  const char* const end = text.data() + text.size();
+  std::int64_t ms = 0;
+  const auto [colon, bad_index] = std::from_chars(text.data(), end, slow.index);
+  if (bad_index == std::errc() && slow.index >= 0 && colon != end && *colon == ':') {
+    const auto [unit, bad_delay] = std::from_chars(colon + 1, end, ms);
+    if (bad_delay == std::errc() && std::string(unit, end) == "ms" && ms >= 1 && ms <= 600'000) {
+      slow.delay = std::chrono::milliseconds(ms);
+      return slow;
+    }
+  }
+  return InvalidArgument(fmt::format(
+      "--slow_worker {} is not understood: use INDEX:DELAYms with a delay of 1 to 600000 "
+      "milliseconds, e.g. 1:20ms",
+      text));
+}
+
 template <typename T>
 Result<T> Choose(const char* flag, const std::string& value,
                  std::initializer_list<std::pair<const char*, T>> choices) {
@@ -140,6 +159,38 @@ Result<OptimizerConfig> CheckOptimizer(const JobFlags& flags) {
   return o;
 }
 
+constexpr int kDefaultStalenessBound = 3;
+
+std::string ModeOf(const JobFlags& f) {
+  if (!f.sync_replicas) return f.mode;
+  return f.replicas_to_aggregate ? "replicas" : "barrier";
+}
+
+Status CheckModeFlags(const JobFlags& f, JobConfig* config) {
+  const auto check = [&](const char* flag, const std::optional<std::int64_t>& value, Mode mode,
+                         int least, int most, int* out) -> Status {
+    if (!value) return {};
+    if (config->mode != mode) {
+      return InvalidArgument(
+          fmt::format("{} has no meaning for --mode {}: use --mode {}, or leave it away", flag,
+                      ModeName(config->mode), ModeName(mode)));
+    }
+    PASSEL_RETURN_IF_ERROR(CheckRange(flag, static_cast<double>(*value), least, most));
+    *out = static_cast<int>(*value);
+    return {};
+  };
+  if (config->mode == Mode::kSsp) config->staleness_bound = kDefaultStalenessBound;
+  PASSEL_RETURN_IF_ERROR(check("--replicas_to_aggregate", f.replicas_to_aggregate, Mode::kReplicas,
+                               1, kMaxReplicasToAggregate, &config->replicas_to_aggregate));
+  PASSEL_RETURN_IF_ERROR(check("--staleness_bound", f.staleness_bound, Mode::kSsp, 0,
+                               kMaxStalenessBound, &config->staleness_bound));
+  for (const std::string& text : f.slow_worker) {
+    PASSEL_ASSIGN_OR_RETURN(const WorkerOptions::SlowWorker slow, ParseSlowWorker(text));
+    config->worker.slow_workers.push_back(slow);
+  }
+  return {};
+}
+
 }  // namespace
 
 void AddJobFlags(CLI::App& app, JobFlags* f) {
@@ -194,11 +245,24 @@ void AddJobFlags(CLI::App& app, JobFlags* f) {
 
   app.add_option("--mode", f->mode,
                  "hogwild: at once, lock-free; locked: at once, nothing lost; barrier: one mean "
-                 "gradient of all workers per update")
+                 "gradient of all workers per update; replicas: the mean of the first R "
+                 "gradients; ssp: hogwild with a bound on how far workers get ahead")
       ->group("Training")
       ->capture_default_str();
-  app.add_flag("--sync_replicas,!--nosync_replicas", f->sync_replicas, "The same as --mode barrier")
+  app.add_flag("--sync_replicas,!--nosync_replicas", f->sync_replicas,
+               "The same as --mode barrier; with --replicas_to_aggregate as --mode replicas")
       ->group("Training");
+  app.add_option("--replicas_to_aggregate", f->replicas_to_aggregate,
+                 "replicas: gradients per update, R. Fewer than workers: the slowest are dropped; "
+                 "more: several per worker. Default: the number of workers")
+      ->group("Training");
+  app.add_option("--staleness_bound", f->staleness_bound,
+                 "ssp: steps a worker may be ahead of the slowest. Default: 3")
+      ->group("Training");
+  app.add_option("--slow_worker", f->slow_worker,
+                 "INDEX:DELAYms,... Workers that sleep after each gradient, for experiments")
+      ->group("Training")
+      ->delimiter(',');
   app.add_option("--train_steps", f->train_steps,
                  "Global steps: updates applied to the variables, by all workers together")
       ->group("Training")
@@ -276,7 +340,10 @@ std::vector<std::string> ToArguments(const JobFlags& f) {
   add_if_set("--l2", f.l2);
   add_if_set("--l2_shrinkage", f.l2_shrinkage);
   if (f.learning_rate_power <= 0) add("--learning_rate_power", f.learning_rate_power);
-  add("--mode", f.sync_replicas ? std::string("barrier") : f.mode);
+  add("--mode", ModeOf(f));
+  if (f.replicas_to_aggregate) add("--replicas_to_aggregate", *f.replicas_to_aggregate);
+  if (f.staleness_bound) add("--staleness_bound", *f.staleness_bound);
+  for (const std::string& slow : f.slow_worker) add("--slow_worker", slow);
   add("--train_steps", f.train_steps);
   add("--pull", f.pull);
   add("--on_nan", f.on_nan);
@@ -308,7 +375,8 @@ Result<JobConfig> CheckJobFlags(const JobFlags& f) {
   PASSEL_ASSIGN_OR_RETURN(config.model.loss, ParseLossReduction(f.loss));
   config.model.seed = f.seed;
   PASSEL_ASSIGN_OR_RETURN(config.optimizer, CheckOptimizer(f));
-  PASSEL_ASSIGN_OR_RETURN(config.mode, ParseMode(f.sync_replicas ? "barrier" : f.mode));
+  PASSEL_ASSIGN_OR_RETURN(config.mode, ParseMode(ModeOf(f)));
+  PASSEL_RETURN_IF_ERROR(CheckModeFlags(f, &config));
   PASSEL_ASSIGN_OR_RETURN(
       config.placement.strategy,
       Choose<PlacementStrategy>("--placement", f.placement,
@@ -368,6 +436,18 @@ Status FitToData(const Dataset& data, JobConfig* config) {
 Result<StorePlan> MakePlan(const JobConfig& config, int shards, int workers) {
   StorePlan plan;
   plan.mode = config.mode;
+  plan.replicas_to_aggregate = config.replicas_to_aggregate;
+  if (plan.mode == Mode::kReplicas && plan.replicas_to_aggregate == 0) {
+    plan.replicas_to_aggregate = workers;
+  }
+  plan.staleness_bound = config.staleness_bound;
+  for (const WorkerOptions::SlowWorker& slow : config.worker.slow_workers) {
+    if (slow.index < workers) continue;
+    return InvalidArgument(
+        fmt::format("--slow_worker {0}:{1}ms: there is no worker/{0}, the job "
+                    "has {2}: use an index below that",
+                    slow.index, slow.delay.count(), workers));
+  }
   plan.optimizer = config.optimizer;
   plan.num_workers = workers;
   PASSEL_ASSIGN_OR_RETURN(plan.variables, PlaceModel(config.model, shards, config.placement));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,9 @@ struct JobFlags {
   // Training
   std::string mode = "hogwild";
   bool sync_replicas = false;
+  std::optional<std::int64_t> replicas_to_aggregate;
+  std::optional<std::int64_t> staleness_bound;
+  std::vector<std::string> slow_worker;
   std::int64_t train_steps = 10000;
   std::string pull = "view";
   std::string on_nan = "stop";
@@ -70,6 +74,8 @@ struct JobConfig {
   ModelConfig model;  // without inputs and classes
   OptimizerConfig optimizer;
   Mode mode = Mode::kHogwild;
+  int replicas_to_aggregate = 0;  // 0: one for each worker
+  int staleness_bound = 0;
   PlacementOptions placement;
   WorkerOptions worker;  // without num_workers
   HugePages huge_pages = HugePages::kOff;
@@ -83,7 +89,8 @@ Result<JobConfig> CheckJobFlags(const JobFlags& flags);
 /// Fills in what the data decides. Errors: kInvalidArgument, also for a batch larger than the set.
 Status FitToData(const Dataset& data, JobConfig* config);
 
-/// REQUIRES: FitToData() was called.
+/// REQUIRES: FitToData() was called. Errors: kInvalidArgument, also for a --slow_worker that is
+/// none.
 Result<StorePlan> MakePlan(const JobConfig& config, int shards, int workers);
 
 /// How long waits spin: long where each worker has a core, next to nothing where not.

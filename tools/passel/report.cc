@@ -52,6 +52,9 @@ std::string Summary(const JobReport& r) {
     text += fmt::format("worker/{}: {} local steps", w.member.worker, w.member.local_steps);
     if (w.final_accuracy >= 0) text += fmt::format(", final accuracy {:.4f}", w.final_accuracy);
     if (w.dropped > 0) text += fmt::format(", {} gradients dropped", w.dropped);
+    if (w.max_clock_lead > 0) {
+      text += fmt::format(", up to {} steps ahead of the slowest", w.max_clock_lead);
+    }
     if (w.skipped > 0) text += fmt::format(", {} gradients skipped (not finite)", w.skipped);
     text += fmt::format(", {}\n", index < r.worker_exits.size() ? r.worker_exits[index] : "");
   }
@@ -93,13 +96,14 @@ std::string ToJson(const JobReport& r) {
                              {"p99", 1e-3 * static_cast<double>(r.status.push_latency_ns.p99)},
                              {"p999", 1e-3 * static_cast<double>(r.status.push_latency_ns.p999)},
                              {"max", 1e-3 * static_cast<double>(r.status.push_latency_ns.maximum)}};
-  std::uint64_t dropped = 0, overlapped = 0, half_applied = 0, skipped = 0;
+  std::uint64_t dropped = 0, overlapped = 0, half_applied = 0, skipped = 0, max_clock_lead = 0;
   nlohmann::ordered_json workers = nlohmann::ordered_json::array();
   for (const shm::WorkerStatus& w : r.status.workers) {
     dropped += w.dropped;
     overlapped += w.overlapped_blocks;
     half_applied += w.half_applied;
     skipped += w.skipped;
+    max_clock_lead = std::max(max_clock_lead, w.max_clock_lead);
     nlohmann::ordered_json worker;
     worker["index"] = w.member.worker;
     worker["local_steps"] = w.member.local_steps;
@@ -113,12 +117,14 @@ std::string ToJson(const JobReport& r) {
                          {"push", w.push_seconds},
                          {"wait", w.wait_seconds}};
     worker["dropped"] = w.dropped;
+    worker["max_clock_lead"] = w.max_clock_lead;
     worker["overlapped_blocks"] = w.overlapped_blocks;
     const auto index = static_cast<std::size_t>(w.member.worker);
     worker["exit"] = index < r.worker_exits.size() ? r.worker_exits[index] : "";
     workers.push_back(std::move(worker));
   }
   json["dropped"] = dropped;
+  json["max_clock_lead"] = max_clock_lead;
   json["skipped"] = skipped;
   json["half_applied"] = half_applied;
   json["overlapped_blocks"] = overlapped;

@@ -278,5 +278,77 @@ TEST_F(MembershipTest, PatienceEvictsOnlyWhoHeldItUpForTheStallLimit) {
   EXPECT_EQ(state().phase, Phase::kRunning);
 }
 
+// --- Clocks --------------------------------------------------------------------------------------
+
+class ClockTest : public ::testing::Test {
+ protected:
+  ClockTest() : arena_(std::move(*InProcessArena::Create(SmallPlan(4)))) {}
+  const ShardMemory& memory() const { return arena_->shard(0); }
+  void Set(int worker, Phase phase, std::uint64_t steps, std::uint32_t clock_epoch = 5) {
+    memory().tasks[worker].state.store(TaskState{5, phase}.Pack());
+    memory().tasks[worker].clock.store(StepClock{clock_epoch, steps}.Pack());
+  }
+  std::uint64_t clock(int worker) const {
+    return StepClock::Unpack(memory().tasks[worker].clock.load()).steps;
+  }
+
+  std::unique_ptr<InProcessArena> arena_;
+};
+
+TEST_F(ClockTest, SlowestIsTheLowestOfThoseWhoHoldOthersUp) {
+  EXPECT_EQ(SlowestClock(memory(), 0, true), std::nullopt) << "nobody has joined";
+  Set(0, Phase::kRunning, 9);
+  EXPECT_EQ(SlowestClock(memory(), 0, true), std::nullopt);
+  EXPECT_EQ(SlowestClock(memory(), 1, true), 9u);
+  for (const Phase gone : {Phase::kExpected, Phase::kDone, Phase::kDead, Phase::kEvicted}) {
+    Set(1, gone, 2);
+    EXPECT_EQ(SlowestClock(memory(), 3, true), 9u) << static_cast<int>(gone);
+  }
+  Set(1, Phase::kRunning, 7);
+  Set(2, Phase::kJoining, 4);
+  EXPECT_EQ(SlowestClock(memory(), 3, false), 7u);
+  EXPECT_EQ(SlowestClock(memory(), 3, true), 4u);
+  Set(2, Phase::kJoining, 4, /*clock_epoch=*/4);
+  EXPECT_EQ(SlowestClock(memory(), 3, true), 7u) << "the clock of the life before";
+}
+
+TEST_F(ClockTest, WhoJoinsStartsAtTheSlowestOrAtTheHighestThereWas) {
+  Set(0, Phase::kDone, 30);
+  Set(1, Phase::kDead, 50);
+  ASSERT_TRUE(Join(memory(), 2, SelfIdentity()).ok());
+  EXPECT_EQ(clock(2), 50u) << "nobody runs";
+  Set(0, Phase::kRunning, 60);
+  Set(2, Phase::kRunning, 55);
+  Set(3, Phase::kJoining, 1);
+  ASSERT_TRUE(Join(memory(), 1, SelfIdentity()).ok());
+  EXPECT_EQ(clock(1), 55u) << "who is joining itself is no measure";
+  EXPECT_TRUE(StepClock::Unpack(memory().tasks[1].clock.load()).IsOf(6));
+}
+
+TEST_F(ClockTest, AWorkerThatJoinsDuringALookIsSeenOrStartsNoLower) {
+  // One worker runs, and never starts a step more than a step ahead of what it saw; others come and
+  // go. Whoever begins must not find it further ahead than that.
+  Set(0, Phase::kRunning, 0);
+  memory().tasks[0].identity = SelfIdentity();
+  std::atomic<bool> done{false};
+  std::thread runner([&] {
+    std::uint64_t own = 0;
+    while (!done) {
+      if (SlowestClock(memory(), 0, true).value_or(own) + 1 < own) continue;
+      memory().tasks[0].clock.store(StepClock{5, ++own}.Pack());
+    }
+  });
+  for (int i = 0; i < 3000; ++i) {
+    const int worker = 1 + i % 3;
+    const Result<std::uint32_t> epoch = Join(memory(), worker, SelfIdentity());
+    ASSERT_TRUE(epoch.ok()) << epoch.status().ToString();
+    ASSERT_LE(clock(0), clock(worker) + 2) << "join " << i;
+    ASSERT_TRUE(Leave(memory(), worker, *epoch));
+  }
+  done = true;
+  runner.join();
+  EXPECT_GT(clock(0), 3000u) << "it was held up for ever";
+}
+
 }  // namespace
 }  // namespace passel

@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "store/histogram.h"
 #include "store/mode.h"
 #include "store/shard_memory.h"
+#include "store/shard_rules.h"
 
 namespace passel {
 namespace {
@@ -72,16 +74,50 @@ TEST(Packing, ArrivalIsOfOneLifeAndLaterLivesAreLarger) {
 }
 
 TEST(Packing, ModesAreNamed) {
-  for (const Mode mode : {Mode::kHogwild, Mode::kLocked, Mode::kBarrier}) {
+  for (const Mode mode :
+       {Mode::kHogwild, Mode::kLocked, Mode::kBarrier, Mode::kReplicas, Mode::kSsp}) {
     const Result<Mode> parsed = ParseMode(ModeName(mode));
     ASSERT_TRUE(parsed.ok());
     EXPECT_EQ(*parsed, mode);
   }
-  for (const char* wrong : {"", "Hogwild", "barrier ", "ssp", "unknown"}) {
+  for (const char* wrong : {"", "Hogwild", "barrier ", "SSP", "unknown"}) {
     const Result<Mode> parsed = ParseMode(wrong);
     ASSERT_FALSE(parsed.ok()) << wrong;
     EXPECT_EQ(parsed.status().code(), Code::kInvalidArgument);
-    EXPECT_NE(parsed.status().message().find("hogwild, locked or barrier"), std::string::npos);
+    EXPECT_NE(parsed.status().message().find("hogwild, locked, barrier, replicas or ssp"),
+              std::string::npos);
+  }
+}
+
+TEST(Packing, ALaterLifeHasTheLargerClockAndTheSmallerOneIsNotItsOwn) {
+  for (const std::uint64_t steps : {0ul, 1ul, 12345678901ul, (1ul << 40) - 1}) {
+    for (const std::uint32_t epoch : {1u, 2u, 0xfffffeu}) {
+      const std::uint64_t word = StepClock{epoch, steps}.Pack();
+      EXPECT_EQ(StepClock::Unpack(word).steps, steps);
+      EXPECT_TRUE(StepClock::Unpack(word).IsOf(epoch));
+      EXPECT_FALSE(StepClock::Unpack(word).IsOf(epoch + 1));
+      EXPECT_GT((StepClock{epoch + 1, 0}.Pack()), word);
+    }
+  }
+  EXPECT_FALSE(StepClock::Unpack(0).IsOf(1)) << "fresh memory";
+}
+
+TEST(ShardRules, QuotasAddUpToWhatARoundTakes) {
+  for (int workers = 1; workers <= 9; ++workers) {
+    for (int replicas = 1; replicas <= 40; ++replicas) {
+      ShardRules rules;
+      rules.mode = Mode::kReplicas;
+      rules.num_workers = workers;
+      rules.replicas_to_aggregate = replicas;
+      int sum = 0;
+      for (int k = 0; k < workers; ++k) {
+        sum += rules.Quota(k);
+        EXPECT_GE(rules.Quota(k), 1);
+        EXPECT_LE(rules.Quota(k), rules.Quota(0));
+        EXPECT_GE(rules.Quota(k), rules.Quota(0) - 1);
+      }
+      EXPECT_EQ(sum, std::max(workers, replicas)) << replicas << " of " << workers;
+    }
   }
 }
 

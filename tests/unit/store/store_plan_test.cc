@@ -126,6 +126,8 @@ TEST(StorePlan, HashTellsPlansApart) {
   const std::uint64_t hash = ValidPlan().Hash();
   const std::function<void(StorePlan&)> changes[] = {
       [](StorePlan& p) { p.mode = Mode::kLocked; },
+      [](StorePlan& p) { p.replicas_to_aggregate = 5; },
+      [](StorePlan& p) { p.staleness_bound = 5; },
       [](StorePlan& p) { p.optimizer.learning_rate = 0.2; },
       [](StorePlan& p) { p.optimizer.adam_epsilon = 1e-7; },
       [](StorePlan& p) { p.num_workers = 8; },
@@ -169,6 +171,43 @@ TEST(StorePlan, ValidateNamesTheLimitAndTheValue) {
   EXPECT_EQ(plan.Validate().code(), Code::kInvalidArgument);
 }
 
+TEST(StorePlan, ModesTakeTheirOwnNumbersAndNoOthers) {
+  StorePlan plan = ValidPlan();
+  for (const Mode mode :
+       {Mode::kHogwild, Mode::kLocked, Mode::kBarrier, Mode::kReplicas, Mode::kSsp}) {
+    plan.mode = mode;
+    plan.replicas_to_aggregate = plan.staleness_bound = 0;
+    EXPECT_TRUE(plan.Validate().ok()) << ModeName(mode);
+    for (const int replicas :
+         {1, 7, 20, kMaxReplicasToAggregate, -1, kMaxReplicasToAggregate + 1}) {
+      plan.replicas_to_aggregate = replicas;
+      const bool fits = mode == Mode::kReplicas && replicas > 0 && replicas <= 65536;
+      EXPECT_EQ(plan.Validate().ok(), fits) << ModeName(mode) << " " << replicas;
+      if (!fits) {
+        EXPECT_THAT(plan.Validate().message(), HasSubstr(std::to_string(replicas)));
+      }
+    }
+    plan.replicas_to_aggregate = 0;
+    for (const int bound : {1, 100, kMaxStalenessBound, -1, kMaxStalenessBound + 1}) {
+      plan.staleness_bound = bound;
+      const bool fits = mode == Mode::kSsp && bound > 0 && bound <= 1000000;
+      EXPECT_EQ(plan.Validate().ok(), fits) << ModeName(mode) << " " << bound;
+      if (!fits) {
+        EXPECT_THAT(plan.Validate().message(), HasSubstr(std::to_string(bound)));
+      }
+    }
+  }
+  plan = ValidPlan();
+  plan.mode = Mode::kReplicas;
+  EXPECT_EQ(plan.Rules().replicas_to_aggregate, 7) << "one for each worker";
+  plan.replicas_to_aggregate = 20;
+  EXPECT_EQ(PlanFromJson(ToJson(plan))->Rules().replicas_to_aggregate, 20);
+  plan = ValidPlan();
+  plan.mode = Mode::kSsp;
+  plan.staleness_bound = 9;
+  EXPECT_EQ(PlanFromJson(ToJson(plan))->Rules().staleness_bound, 9);
+}
+
 TEST(StorePlan, JsonThatToJsonWouldNotWriteIsRefused) {
   const nlohmann::json good = nlohmann::json::parse(ToJson(ValidPlan()));
   ASSERT_TRUE(PlanFromJson(good.dump()).ok());
@@ -205,8 +244,8 @@ TEST(StorePlan, JsonThatToJsonWouldNotWriteIsRefused) {
       refused(changed);
     }
   };
-  for (const char* key : {"mode", "optimizer", "num_workers", "gradient_slots", "block_floats",
-                          "shards", "variables"}) {
+  for (const char* key : {"mode", "replicas_to_aggregate", "staleness_bound", "optimizer",
+                          "num_workers", "gradient_slots", "block_floats", "shards", "variables"}) {
     try_all(nlohmann::json::json_pointer(std::string("/") + key));
   }
   for (const auto& [key, value] : good["optimizer"].items()) {

@@ -1,0 +1,90 @@
+// Bounded staleness: a worker begins a step only if it has completed at most s steps more than the
+// slowest one.
+//
+// Each worker counts its steps in its own clock word, and looks at the others' when it has
+// completed one. Workers that died, left, were evicted or never joined hold nobody up. A worker
+// that joins publishes its clock before it runs (see Join() in membership.cc), so that nobody can
+// get away from it in between.
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/failpoint.h"
+#include "store/local_shard.h"
+#include "store/membership.h"
+#include "store/raise_to.h"
+
+namespace passel {
+
+std::uint64_t LocalShard::OwnClock() const {
+  const StepClock clock =
+      StepClock::Unpack(memory_.tasks[worker_].clock.load(std::memory_order_relaxed));
+  return clock.steps;
+}
+
+void LocalShard::CompleteStep() {
+  const std::uint64_t before = OwnClock();
+  // A successor's clock is larger: a life that was fenced off cannot move it.
+  RaiseTo(memory_.tasks[worker_].clock, StepClock{epoch_, before + 1}.Pack());
+  Failpoint("ssp.completed");
+  // Only the last one at the lowest clock raises the minimum that others may wait for. Of several
+  // that leave it at once, the last one sees the others' new clocks.
+  const auto slowest = SlowestClock(memory_, worker_, /*joining=*/true);
+  if (slowest && *slowest > before) Notify(memory_.state->event);
+}
+
+std::uint64_t LocalShard::ClockLead() const {
+  const std::uint64_t own = OwnClock();
+  const std::uint64_t slowest = SlowestClock(memory_, worker_, /*joining=*/false).value_or(own);
+  return own > slowest ? own - slowest : 0;
+}
+
+std::vector<Member> LocalShard::TooFarBehind() const {
+  const std::uint64_t own = OwnClock();
+  std::vector<std::pair<std::uint64_t, Member>> behind;
+  for (const Member& member : Membership(memory_)) {
+    if (member.worker == worker_) continue;
+    if (member.phase != Phase::kRunning && member.phase != Phase::kJoining) continue;
+    const StepClock clock =
+        StepClock::Unpack(memory_.tasks[member.worker].clock.load(std::memory_order_relaxed));
+    if (!clock.IsOf(member.epoch)) continue;
+    if (clock.steps + static_cast<std::uint64_t>(rules_.staleness_bound) >= own) continue;
+    behind.emplace_back(clock.steps, member);
+  }
+  std::stable_sort(behind.begin(), behind.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<Member> members;
+  for (auto& [clock, member] : behind) members.push_back(member);
+  return members;
+}
+
+Status LocalShard::AwaitSlowest(Deadline deadline) {
+  const std::uint64_t own = OwnClock();
+  const auto bound = static_cast<std::uint64_t>(rules_.staleness_bound);
+  bool near_enough = false;
+  const auto done = [&] {
+    near_enough = SlowestClock(memory_, worker_, /*joining=*/true).value_or(own) + bound >= own;
+    return near_enough || stopped() || !CheckAlive().ok();
+  };
+  WaitFor(memory_.state->event, options_.spin, deadline, done, [&] {
+    Heartbeat();
+    // Once for each step that has to wait, however often this is called for it.
+    if (awaited_round_ != own || awaiting_since_ns_ == 0) {
+      awaited_round_ = own;
+      awaiting_since_ns_ = MonotonicNs();
+    }
+    LookAfter(TooFarBehind(), awaiting_since_ns_);
+  });
+  Heartbeat();
+  PASSEL_RETURN_IF_ERROR(CheckAlive());
+  if (near_enough) return {};
+  if (stopped()) return Cancelled("the job was stopped while a worker waited for slower ones");
+  const std::vector<Member> behind = TooFarBehind();
+  if (behind.empty()) return {};  // it came nearer at this moment
+  return DeadlineExceeded(fmt::format("worker/{} is more than {} steps behind worker/{}",
+                                      behind.front().worker, bound, worker_));
+}
+
+}  // namespace passel

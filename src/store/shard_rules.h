@@ -1,0 +1,28 @@
+// shard_rules.h - the part of a plan that decides what a push does to a shard.
+
+#pragma once
+
+#include "optim/optimizer.h"
+#include "store/mode.h"
+
+namespace passel {
+
+struct ShardRules {
+  Mode mode = Mode::kHogwild;
+  OptimizerConfig optimizer;
+  int num_workers = 1;
+  /// R, round modes: gradients that make a round complete, at least 1; barrier: num_workers.
+  int replicas_to_aggregate = 1;
+  /// s, ssp: a worker begins a step when it has completed at most s more than the slowest.
+  int staleness_bound = 0;
+
+  /// Round modes: so many gradients worker `worker` computes for one round. They add up to R, or,
+  /// with backup workers (R < num_workers), to num_workers.
+  int Quota(int worker) const {
+    if (replicas_to_aggregate <= num_workers) return 1;
+    return replicas_to_aggregate / num_workers +
+           (worker < replicas_to_aggregate % num_workers ? 1 : 0);
+  }
+};
+
+}  // namespace passel

@@ -1,0 +1,389 @@
+// replicas_and_ssp.h - the part of the conformance suite that is about these two modes alone.
+// Included by store_conformance.h.
+
+#pragma once
+
+#include "base/random.h"
+
+namespace passel::testing {
+
+inline Result<Ticket> PushOnly(ParameterStore& store, float gradient) {
+  Result<ParamView> view = store.Pull(Selection::Everything(), PullMode::kView);
+  if (!view.ok()) return view.status();
+  GradientBuffer buffer = store.LendGradient();
+  FillGradient(store, buffer, gradient);
+  return store.Push(buffer, view->stamp(), Deadline::After(kLong));
+}
+
+// --- Replicas ------------------------------------------------------------------------------------
+
+TEST_P(StoreConformance, SeveralGradientsPerWorkerEqualASingleProcessOnTheirMean) {
+  if (mode() != Mode::kReplicas) GTEST_SKIP() << "for replicas";
+  constexpr int kRounds = 6;
+  struct Job {
+    int workers, replicas;
+    std::vector<std::pair<int, int>> quotas;
+  };
+  const Job jobs[] = {{2, 5, {{0, 3}, {1, 2}}}, {3, 4, {{0, 2}, {1, 1}, {2, 1}}}, {1, 3, {{0, 3}}}};
+  for (const Job& job : jobs) {
+    for (const char* name : {"sgd", "adam"}) {
+      SCOPED_TRACE(std::to_string(job.replicas) + " of " + std::to_string(job.workers));
+      MakeReplicas(job.workers, job.replicas, *ParseOptimizer(name));
+      std::vector<StorePtr> stores;
+      for (int k = 0; k < job.workers; ++k) stores.push_back(Open(k));
+      InitializeForReference(*stores[0]);
+      std::vector<std::thread> threads;
+      for (int k = 0; k < job.workers; ++k) {
+        threads.emplace_back([&, k] {
+          ParameterStore& store = *stores[static_cast<std::size_t>(k)];
+          const int quota = job.quotas[static_cast<std::size_t>(k)].second;
+          ASSERT_TRUE(store.WaitUntilInitialized(Deadline::After(kLong)).ok());
+          ReferenceModel reference(plan_.variables, plan_.optimizer);
+          for (int round = 1; round <= kRounds; ++round) {
+            for (int i = 0; i < quota; ++i) {
+              const ParamView view = Pull(store);
+              EXPECT_EQ(view.version(), static_cast<Version>(round - 1));
+              GradientBuffer buffer = store.LendGradient();
+              FillTestGradient(store, buffer, k + 100 * i, static_cast<std::uint64_t>(round));
+              EXPECT_TRUE(store.GradientIsFinite(buffer, nullptr));
+              if ((round + k) % 2 == 0) {
+                std::this_thread::sleep_for(std::chrono::microseconds(200));
+              }
+              const Result<PushOutcome> outcome = PushAndWait(store, buffer, view.stamp());
+              ASSERT_TRUE(outcome.ok()) << outcome.status().ToString();
+              EXPECT_TRUE(outcome->applied);
+              EXPECT_EQ(outcome->gradients, i + 1 < quota ? 0 : quota);
+            }
+            reference.StepOfSets(round, static_cast<std::uint64_t>(round), job.quotas);
+            ASSERT_NO_FATAL_FAILURE(
+                ExpectValues(store, reference, "round " + std::to_string(round)));
+          }
+          EXPECT_EQ(store.counters().local_steps.load(),
+                    static_cast<std::uint64_t>(quota * kRounds));
+          EXPECT_EQ(store.counters().staleness.counts[0].load(),
+                    static_cast<std::uint64_t>(quota * kRounds));
+          EXPECT_EQ(store.counters().dropped.load(), 0u);
+        });
+      }
+      for (std::thread& t : threads) t.join();
+      EXPECT_EQ(stores[0]->global_step(), kRounds);
+    }
+  }
+}
+
+TEST_P(StoreConformance, PrivateGradientBufferIsLaidOutLikeTheVariables) {
+  if (mode() != Mode::kReplicas) GTEST_SKIP() << "for replicas";
+  MakeReplicas(1, 2);
+  StorePtr store = Open(0);
+  InitializeTo(*store, 0);
+  ASSERT_TRUE(PushConstant(*store, -1).ok());
+  const GradientBuffer buffer = store->LendGradient();
+  for (VarId id = 0; id < plan_.variables.size(); ++id) {
+    EXPECT_EQ(buffer.values(id).size(), plan_.variables[id].elements);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer.values(id).data()) % 64, 0u);
+  }
+  ASSERT_TRUE(PushConstant(*store, -5).ok());
+  ExpectAll(*store, 3);
+  EXPECT_EQ(store->global_step(), 1);
+}
+
+TEST_P(StoreConformance, BackupWorkersAreNotWaitedForAndLateGradientsAreDroppedAtOnce) {
+  if (mode() != Mode::kReplicas) GTEST_SKIP() << "for replicas";
+  MakeReplicas(3, 2);
+  auto stores = OpenAll(3);
+  const ParamView view = Pull(*stores[2]);
+  GradientBuffer late = stores[2]->LendGradient();
+  FillGradient(*stores[2], late, -100);
+  for (int round = 1; round <= 2; ++round) {
+    const Result<Ticket> first = PushOnly(*stores[0], -1);
+    ASSERT_TRUE(first.ok());
+    const Result<PushOutcome> second = PushConstant(*stores[1], -3);
+    ASSERT_TRUE(second.ok()) << second.status().ToString();
+    EXPECT_TRUE(second->applied);
+    EXPECT_EQ(second->version, static_cast<Version>(round));
+    const Result<PushOutcome> outcome = stores[0]->Wait(*first, Deadline::After(kLong));
+    ASSERT_TRUE(outcome.ok());
+    EXPECT_TRUE(outcome->applied);
+  }
+  ExpectAll(*stores[0], 4);
+  const std::int64_t begin = MonotonicNs();
+  const Result<PushOutcome> dropped = PushAndWait(*stores[2], late, view.stamp());
+  ASSERT_TRUE(dropped.ok()) << dropped.status().ToString();
+  EXPECT_LT(MonotonicNs() - begin, std::chrono::nanoseconds(kBound).count());
+  EXPECT_FALSE(dropped->applied);
+  EXPECT_EQ(dropped->gradients, 1);
+  EXPECT_EQ(dropped->version, 2u);
+  EXPECT_EQ(dropped->staleness, 2u);
+  EXPECT_EQ(stores[2]->counters().dropped.load(), 1u);
+  EXPECT_EQ(stores[2]->counters().local_steps.load(), 1u);
+  ExpectAll(*stores[0], 4);
+  // On new values it counts, and then the others are the backup.
+  const Result<Ticket> third = PushOnly(*stores[2], -5);
+  ASSERT_TRUE(third.ok());
+  ASSERT_TRUE(PushConstant(*stores[0], -1).ok());
+  const Result<PushOutcome> counted = stores[2]->Wait(*third, Deadline::After(kLong));
+  ASSERT_TRUE(counted.ok());
+  EXPECT_TRUE(counted->applied);
+  ExpectAll(*stores[1], 7);
+}
+
+TEST_P(StoreConformance, WhoSleptWhileRoundsWentOnLearnsWhetherItWasCounted) {
+  if (mode() != Mode::kReplicas) GTEST_SKIP() << "for replicas";
+  MakeReplicas(4, 2);
+  auto stores = OpenAll(4);
+  const Result<Ticket> counted = PushOnly(*stores[2], -1);
+  const Result<Ticket> first = PushOnly(*stores[0], -1);  // decides: workers 0 and 2
+  const Result<Ticket> late = PushOnly(*stores[3], -100);
+  ASSERT_TRUE(counted.ok() && first.ok() && late.ok());
+  ASSERT_TRUE(stores[0]->Wait(*first, Deadline::After(kLong)).ok());
+  for (int round = 2; round <= 4; ++round) {
+    const Result<Ticket> ticket = PushOnly(*stores[0], -1);
+    ASSERT_TRUE(ticket.ok());
+    const Result<PushOutcome> other = PushConstant(*stores[1], -1);
+    ASSERT_TRUE(other.ok());
+    EXPECT_EQ(other->version, static_cast<Version>(round));
+    ASSERT_TRUE(stores[0]->Wait(*ticket, Deadline::After(kLong)).ok());
+  }
+  ExpectAll(*stores[0], 4);
+  const Result<PushOutcome> yes = stores[2]->Wait(*counted, Deadline::After(kLong));
+  ASSERT_TRUE(yes.ok()) << yes.status().ToString();
+  EXPECT_TRUE(yes->applied);
+  EXPECT_EQ(yes->version, 1u);
+  EXPECT_EQ(stores[2]->counters().dropped.load(), 0u);
+  const Result<PushOutcome> no = stores[3]->Wait(*late, Deadline::After(kLong));
+  ASSERT_TRUE(no.ok()) << no.status().ToString();
+  EXPECT_FALSE(no->applied);
+  EXPECT_EQ(stores[3]->counters().dropped.load(), 1u);
+  ExpectAll(*stores[0], 4);
+}
+
+TEST_P(StoreConformance, BackupWorkersThatNeverComeHoldUpNobody) {
+  if (mode() != Mode::kReplicas) GTEST_SKIP() << "for replicas";
+  MakeReplicas(4, 2);
+  StorePtr a = Open(0);  // with the default join limit of minutes
+  InitializeTo(*a, 0);
+  StorePtr b = Open(3);
+  ASSERT_TRUE(b->WaitUntilInitialized(Deadline::After(kLong)).ok());
+  const std::int64_t begin = MonotonicNs();
+  const Result<Ticket> ticket = PushOnly(*a, -1);
+  ASSERT_TRUE(ticket.ok());
+  ASSERT_TRUE(PushConstant(*b, -3).ok());
+  ASSERT_TRUE(a->Wait(*ticket, Deadline::After(kLong)).ok());
+  EXPECT_LT(MonotonicNs() - begin, std::chrono::nanoseconds(kBound).count());
+  ExpectAll(*a, 2);
+  EXPECT_EQ(a->membership()[1].phase, Phase::kExpected);
+}
+
+TEST_P(StoreConformance, RoundsNeedNoMoreThanThoseWhoAreLeftCanGive) {
+  if (mode() != Mode::kReplicas) GTEST_SKIP() << "for replicas";
+  for (const int replicas : {2, 3, 7}) {
+    SCOPED_TRACE(replicas);
+    MakeReplicas(3, replicas);
+    const std::vector<ShardMemory> memory = host_->Memory();
+    if (memory.empty()) GTEST_SKIP() << "this store's memory cannot be seen from here";
+    const int quota = plan_.Rules().Quota(0);
+    auto stores = OpenAll(3);
+    ASSERT_TRUE(stores[1]->Leave().ok());
+    for (const ShardMemory& m : memory) ASSERT_TRUE(MarkDead(m, 2, 1));
+    for (int i = 0; i < 2 * quota; ++i) ASSERT_TRUE(PushConstant(*stores[0], -1).ok());
+    EXPECT_EQ(stores[0]->global_step(), 2);
+    ExpectAll(*stores[0], 2);
+  }
+}
+
+TEST_P(StoreConformance, AnUnfinishedSetIsDroppedAsAWhole) {
+  if (mode() != Mode::kReplicas) GTEST_SKIP() << "for replicas";
+  MakeReplicas(2, 6);
+  const std::vector<ShardMemory> memory = host_->Memory();
+  if (memory.empty()) GTEST_SKIP() << "this store's memory cannot be seen from here";
+  auto stores = OpenAll(2);
+  for (int i = 0; i < 2; ++i) {
+    const Result<PushOutcome> outcome = PushConstant(*stores[0], -100);
+    ASSERT_TRUE(outcome.ok());
+    EXPECT_EQ(outcome->gradients, 0);
+  }
+  // A round is completed without it, as if it had joined too late for that.
+  const Decision last = Decision::Unpack(memory[0].state->decision.load());
+  memory[0].state->decision.store(Decision{1, last.generation, 1}.Pack());
+  memory[0].state->completed_round.store(1);
+  const Result<PushOutcome> dropped = PushConstant(*stores[0], -100);
+  ASSERT_TRUE(dropped.ok()) << dropped.status().ToString();
+  EXPECT_FALSE(dropped->applied);
+  EXPECT_EQ(dropped->gradients, 3);
+  EXPECT_EQ(stores[0]->counters().dropped.load(), 3u);
+  EXPECT_EQ(stores[0]->counters().local_steps.load(), 3u);
+  // The next set begins anew, and the other's leaves with it.
+  ASSERT_TRUE(PushConstant(*stores[1], -100).ok());
+  ASSERT_TRUE(stores[1]->Leave().ok());
+  EXPECT_EQ(memory[0].tasks[1].counters.dropped.load(), 1u);
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(PushConstant(*stores[0], -1.0F - i).ok());
+  ExpectAll(*stores[0], 2);
+}
+
+// --- Bounded staleness ---------------------------------------------------------------------------
+
+TEST_P(StoreConformance, NobodyStartsAStepMoreThanTheBoundAhead) {
+  if (mode() != Mode::kSsp) GTEST_SKIP() << "for ssp";
+  for (const int bound : {0, 1, 3}) {
+    SCOPED_TRACE(bound);
+    MakeSsp(3, bound);
+    auto stores = OpenAll(3);
+    ASSERT_TRUE(stores[2]->Leave().ok());
+    for (int i = 0; i < bound; ++i) {
+      const Result<PushOutcome> outcome = PushConstant(*stores[0], -1);
+      ASSERT_TRUE(outcome.ok()) << outcome.status().ToString();
+    }
+    for (int i = 0; i < 3; ++i) {
+      const Result<Ticket> ticket = PushOnly(*stores[0], -1);
+      ASSERT_TRUE(ticket.ok());
+      EXPECT_EQ(stores[0]->global_step(), bound + 2 * i + 1) << "it is applied, then it waits";
+      for (const int ms : {0, 30}) {
+        const Result<PushOutcome> early =
+            stores[0]->Wait(*ticket, Deadline::After(std::chrono::milliseconds(ms)));
+        EXPECT_EQ(early.status().code(), Code::kDeadlineExceeded);
+        EXPECT_THAT(early.status().message(), ::testing::HasSubstr("worker/1"));
+      }
+      std::vector<int> behind;
+      for (const Member& m : stores[0]->WaitingFor()) behind.push_back(m.worker);
+      EXPECT_THAT(behind, ::testing::ElementsAre(1));
+      std::thread waiter([&] {
+        const Result<PushOutcome> outcome = stores[0]->Wait(*ticket, Deadline::After(kLong));
+        ASSERT_TRUE(outcome.ok()) << outcome.status().ToString();
+        EXPECT_TRUE(outcome->applied);
+        EXPECT_EQ(outcome->global_step, bound + 2 * i + 1);
+      });
+      ASSERT_TRUE(PushConstant(*stores[1], -1).ok());
+      waiter.join();
+      EXPECT_TRUE(stores[0]->WaitingFor().empty());
+    }
+    (void)Pull(*stores[0]);
+    EXPECT_EQ(stores[0]->counters().max_clock_lead.load(), static_cast<std::uint64_t>(bound));
+    ExpectAll(*stores[0], static_cast<float>(bound + 6));
+  }
+}
+
+TEST_P(StoreConformance, WhoEndsLeavesTheMinimumAtOnce) {
+  if (mode() != Mode::kSsp) GTEST_SKIP() << "for ssp";
+  for (const char* how : {"leaves", "dies", "is evicted"}) {
+    SCOPED_TRACE(how);
+    MakeSsp(2, 0);
+    const std::vector<ShardMemory> memory = host_->Memory();
+    if (memory.empty()) GTEST_SKIP() << "this store's memory cannot be seen from here";
+    auto stores = OpenAll(2);
+    const Result<Ticket> ticket = PushOnly(*stores[0], -1);
+    ASSERT_TRUE(ticket.ok());
+    const std::int64_t begin = MonotonicNs();
+    std::thread ender([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(60));
+      const bool ended = std::string(how) == "leaves" ? stores[1]->Leave().ok()
+                         : std::string(how) == "dies" ? MarkDead(memory[0], 1, 1)
+                                                      : Evict(memory[0], 1, 1);
+      EXPECT_TRUE(ended);
+    });
+    const Result<PushOutcome> outcome = stores[0]->Wait(*ticket, Deadline::After(kLong));
+    ender.join();
+    EXPECT_TRUE(outcome.ok()) << outcome.status().ToString();
+    EXPECT_GE(MonotonicNs() - begin, 50'000'000) << "it did not wait";
+    EXPECT_LT(MonotonicNs() - begin, std::chrono::nanoseconds(kBound).count());
+    for (int i = 0; i < 20; ++i) ASSERT_TRUE(PushConstant(*stores[0], -1).ok());
+    if (std::string(how) != "leaves") {
+      EXPECT_EQ(PushConstant(*stores[1], -1).status().code(), Code::kAborted);
+    }
+  }
+}
+
+TEST_P(StoreConformance, WhoJoinsStartsAtTheSlowestOfThoseWhoRun) {
+  if (mode() != Mode::kSsp) GTEST_SKIP() << "for ssp";
+  MakeSsp(4, 2);
+  const std::vector<ShardMemory> memory = host_->Memory();
+  if (memory.empty()) GTEST_SKIP() << "this store's memory cannot be seen from here";
+  const auto clock = [&](int worker) {
+    return StepClock::Unpack(memory[0].tasks[worker].clock.load()).steps;
+  };
+  StorePtr first = Open(0);
+  InitializeTo(*first, 0);
+  for (int i = 0; i < 10; ++i) ASSERT_TRUE(PushConstant(*first, -1).ok()) << "nobody else joined";
+  EXPECT_EQ(clock(0), 10u);
+  StorePtr second = Open(1);
+  ASSERT_TRUE(second->WaitUntilInitialized(Deadline::After(kLong)).ok());
+  EXPECT_EQ(clock(1), 10u);
+  ASSERT_TRUE(PushConstant(*first, -1).ok());
+  ASSERT_TRUE(PushConstant(*first, -1).ok());
+  StorePtr third = Open(2);
+  ASSERT_TRUE(third->WaitUntilInitialized(Deadline::After(kLong)).ok());
+  EXPECT_EQ(clock(2), 10u) << "the slowest is worker 1";
+  ASSERT_TRUE(PushConstant(*third, -1).ok());
+  // Another life of the one that is ahead starts at the slowest too.
+  ASSERT_TRUE(first->Leave().ok());
+  first = Open(0);
+  ASSERT_TRUE(first->WaitUntilInitialized(Deadline::After(kLong)).ok());
+  EXPECT_EQ(clock(0), 10u);
+  // And of the one that is behind, at the slowest of the others.
+  ASSERT_TRUE(second->Leave().ok());
+  ASSERT_TRUE(PushConstant(*first, -1).ok());
+  ASSERT_TRUE(PushConstant(*first, -1).ok());
+  ASSERT_TRUE(PushConstant(*third, -1).ok());
+  second = Open(1);
+  EXPECT_EQ(clock(1), 12u);
+  // When nobody runs, at the highest clock there was.
+  for (StorePtr* store : {&first, &second, &third}) ASSERT_TRUE((*store)->Leave().ok());
+  StorePtr fourth = Open(3);
+  EXPECT_EQ(clock(3), 12u);
+  for (int k = 0; k < 4; ++k) EXPECT_LE(memory[0].tasks[k].counters.max_clock_lead.load(), 2u);
+}
+
+TEST_P(StoreConformance, WhoIsAboutToRunIsWaitedForAndGivenUpInTheEnd) {
+  if (mode() != Mode::kSsp) GTEST_SKIP() << "for ssp";
+  MakeSsp(2, 1);
+  const std::vector<ShardMemory> memory = host_->Memory();
+  if (memory.empty()) GTEST_SKIP() << "this store's memory cannot be seen from here";
+  StorePtr store = Open(0);
+  InitializeTo(*store, 0);
+  // Worker 1 has published its clock, and died before it ran.
+  memory[0].tasks[1].state.store(TaskState{1, Phase::kJoining}.Pack());
+  memory[0].tasks[1].clock.store(StepClock{1, 0}.Pack());
+  ASSERT_TRUE(PushConstant(*store, -1).ok());
+  const std::int64_t begin = MonotonicNs();
+  ASSERT_TRUE(PushConstant(*store, -1).ok());
+  EXPECT_GE(MonotonicNs() - begin, std::chrono::nanoseconds(kJoinPatience).count() / 2);
+  EXPECT_LT(MonotonicNs() - begin, std::chrono::nanoseconds(kBound).count());
+  EXPECT_EQ(StateOf(memory[0], 1).phase, Phase::kDead);
+}
+
+TEST_P(StoreConformance, StalledWorkerIsEvictedOnlyIfItHoldsSomebodyUp) {
+  if (mode() != Mode::kSsp) GTEST_SKIP() << "for ssp";
+  MakeSsp(2, 4);
+  EngineOptions options = Options();
+  options.stall_limit = std::chrono::milliseconds(150);
+  StorePtr a = Open(0, options);
+  InitializeTo(*a, 0);
+  StorePtr b = Open(1, options);
+  ASSERT_TRUE(b->WaitUntilInitialized(Deadline::After(kLong)).ok());
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(PushConstant(*a, -1).ok());
+  EXPECT_EQ(a->membership()[1].phase, Phase::kRunning) << "within the bound nobody minds";
+  const std::int64_t begin = MonotonicNs();
+  ASSERT_TRUE(PushConstant(*a, -1).ok());
+  EXPECT_GE(MonotonicNs() - begin, 100'000'000);
+  EXPECT_LT(MonotonicNs() - begin, std::chrono::nanoseconds(kBound).count());
+  EXPECT_EQ(a->membership()[1].phase, Phase::kEvicted);
+  EXPECT_EQ(PushConstant(*b, -1).status().code(), Code::kAborted);
+}
+
+TEST_P(StoreConformance, StopWakesWhoWaitsForSlowerWorkers) {
+  if (mode() != Mode::kSsp) GTEST_SKIP() << "for ssp";
+  MakeSsp(2, 0);
+  auto stores = OpenAll(2);
+  const Result<Ticket> ticket = PushOnly(*stores[0], -1);
+  ASSERT_TRUE(ticket.ok());
+  std::thread stopper([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(60));
+    stores[1]->Stop();
+  });
+  const std::int64_t begin = MonotonicNs();
+  EXPECT_EQ(stores[0]->Wait(*ticket, Deadline::After(kLong)).status().code(), Code::kCancelled);
+  stopper.join();
+  EXPECT_LT(MonotonicNs() - begin, std::chrono::nanoseconds(kBound).count());
+}
+
+}  // namespace passel::testing
