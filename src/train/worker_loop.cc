@@ -278,6 +278,7 @@ Result<TestResult> EvaluateTest(Model& model, const Dataset& data, ParameterPart
 Result<WorkerResult> RunWorker(const WorkerOptions& options, const WorkerCallbacks& callbacks,
                                Model& model, const ModelLayout& layout, const Dataset& data,
                                ParameterStore& store) {
+  const FlushDenormals flush;  // this thread computes and applies
   PASSEL_ASSIGN_OR_RETURN(BatchSource source,
                           BatchSource::Make(options, data, store.counters(), store.worker()));
   return Worker(options, callbacks, model, layout, data, store, std::move(source)).Run();

@@ -1,6 +1,6 @@
 // Workers that die or stop at a named place while the others go on.
 
-#include "engine_job.h"
+#include "multiprocess/engine_job.h"
 
 namespace passel::testing {
 

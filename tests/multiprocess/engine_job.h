@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "conformance/arena_host.h"
-#include "engine_board.h"
+#include "multiprocess/engine_board.h"
 
 namespace passel::testing {
 

@@ -8,7 +8,7 @@
 
 #include "base/file_descriptor.h"
 #include "conformance/reference_update.h"
-#include "engine_board.h"
+#include "multiprocess/engine_board.h"
 #include "shm/arena.h"
 #include "store/in_process_store.h"
 #include "store/membership.h"

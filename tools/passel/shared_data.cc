@@ -10,6 +10,7 @@
 
 #include "base/hash.h"
 #include "base/memory_file.h"
+#include "data/data_source.h"
 
 namespace passel {
 
@@ -24,13 +25,14 @@ SharedData::~SharedData() {
 }
 
 Result<SharedData> SharedData::Load(const std::string& dir) {
-  PASSEL_ASSIGN_OR_RETURN(const std::size_t bytes, DatasetBytes(dir));
+  PASSEL_ASSIGN_OR_RETURN(DataSource source, OpenData(dir));
+  const std::size_t bytes = source.bytes();
   PASSEL_ASSIGN_OR_RETURN(const MemoryBudget budget, ReadMemoryBudget());
   PASSEL_ASSIGN_OR_RETURN(MemoryFile file, CreateMemoryFile("passel.data", bytes, HugePages::kOff,
                                                             budget, MemoryFileUse::kOneWriter));
   void* base = ::mmap(nullptr, file.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.fd.get(), 0);
   if (base == MAP_FAILED) return ErrnoStatus(errno, "cannot map memory for the data set");
-  const Status loaded = LoadIdxDirectoryInto(dir, {static_cast<std::byte*>(base), bytes});
+  const Status loaded = source.LoadInto({static_cast<std::byte*>(base), bytes});
   ::munmap(base, file.bytes);
   PASSEL_RETURN_IF_ERROR(loaded);
   PASSEL_RETURN_IF_ERROR(SealAgainstWriting(file.fd.get()));
@@ -49,9 +51,9 @@ Result<SharedData> SharedData::Map(FileDescriptor fd) {
 }
 
 Result<std::string> DataKey(const std::string& dir) {
-  PASSEL_ASSIGN_OR_RETURN(const auto files, FindIdxFiles(dir));
+  PASSEL_ASSIGN_OR_RETURN(const DataFiles found, FindData(dir));
   Fnv1a hash;
-  for (const std::string& file : files) {
+  for (const std::string& file : found.paths) {
     char* real = ::realpath(file.c_str(), nullptr);
     struct stat info;
     if (real == nullptr || ::stat(real, &info) != 0) {
@@ -64,7 +66,7 @@ Result<std::string> DataKey(const std::string& dir) {
     hash.AddNumber(static_cast<std::uint64_t>(info.st_mtim.tv_nsec));
     std::free(real);
   }
-  return fmt::format("idx-{:016x}", hash.value());
+  return fmt::format("{}-{:016x}", DataFormatName(found.format), hash.value());
 }
 
 }  // namespace passel

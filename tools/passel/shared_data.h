@@ -13,7 +13,7 @@ namespace passel {
 
 class SharedData {
  public:
-  /// Reads the four IDX files of `dir` into a sealed memory file.
+  /// Reads the data at `dir` (IDX files, npz or CSV) into a sealed memory file.
   static Result<SharedData> Load(const std::string& dir);
   /// Maps the memory file of another task. Errors: those of Dataset::View(); kFailedPrecondition
   /// when it is not sealed.
