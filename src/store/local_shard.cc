@@ -7,6 +7,7 @@
 #include <new>
 
 #include "base/clock.h"
+#include "base/denormals.h"
 #include "base/failpoint.h"
 #include "optim/update_kernels.h"
 #include "store/histogram.h"
@@ -149,6 +150,8 @@ void LocalShard::ApplyBlock(const Update& update, std::size_t block) {
 
 Status LocalShard::Apply(int slot, Deadline deadline, Version* version_before) {
   PASSEL_CHECK(!IsRoundMode(rules_.mode), "Apply() is for the async modes");
+  // Once: setting the mode for each block would cost more than its claim.
+  const FlushDenormals flush;
   PASSEL_RETURN_IF_ERROR(CheckAlive());
   WorkerCounters& count = counters();
   Heartbeat();

@@ -19,6 +19,7 @@
 #include <cstring>
 
 #include "base/clock.h"
+#include "base/denormals.h"
 #include "base/failpoint.h"
 #include "optim/update_kernels.h"
 #include "store/histogram.h"
@@ -286,6 +287,7 @@ Status LocalShard::ResolveOwnUndo(const Update& update, const RoundGrant& grant,
 
 Status LocalShard::ApplyRound(const RoundGrant& grant, Deadline deadline) {
   if (grant.count == 0 || completed_round() >= grant.round) return {};
+  const FlushDenormals flush;
   Heartbeat();  // of this shard: the others' are not read here
   int count = 0;
   int weight = 0;
