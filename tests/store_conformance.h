@@ -986,7 +986,15 @@ TEST_P(StoreConformance, ReplacementOfAnEvictedWorkerNeedsNoGoodbye) {
   std::thread other([&] { EXPECT_TRUE(PushConstant(*replacement, -1).ok()); });
   EXPECT_TRUE(PushConstant(*stores[0], -1).ok());
   other.join();
-  ExpectAll(*stores[0], rounds() ? 1 : 2);
+  if (mode() == Mode::kHogwild || mode() == Mode::kSsp) {
+    // The two pushes ran at once: where they met, one of them may be lost.
+    const ParamView view = Pull(*stores[0], PullMode::kCopy);
+    for (VarId id = 0; id < stores[0]->variables().size(); ++id) {
+      for (const float x : view.values(id)) ASSERT_TRUE(x == 1 || x == 2) << x;
+    }
+  } else {
+    ExpectAll(*stores[0], rounds() ? 1 : 2);
+  }
   EXPECT_EQ(stores[1]->Pull(Selection::Everything(), PullMode::kView).status().code(),
             Code::kAborted);
 }
