@@ -1,6 +1,6 @@
 // denormals.h - subnormal floats count as zero, for speed.
 //
-// A sum or product of subnormal operands takes a hundred times as long as any other on x86. The
+// A sum or product of subnormal operands takes many times as long as any other on x86. The
 // moments that Adam keeps for pixels that are almost never lit sink into that range.
 
 #pragma once
