@@ -7,16 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "base/memory_file.h"
-#include "base/status.h"
-#include "data/dataset.h"
-#include "nn/model_config.h"
-#include "optim/optimizer.h"
-#include "store/local_shard.h"
-#include "store/store_plan.h"
-#include "train/model_plan.h"
-#include "train/worker_loop.h"
-
 namespace CLI {
 class App;
 }
@@ -69,31 +59,7 @@ void AddJobFlags(CLI::App& app, JobFlags* flags);
 /// The same flags as arguments for a child.
 std::vector<std::string> ToArguments(const JobFlags& flags);
 
-/// The flags after every check that needs no data.
-struct JobConfig {
-  ModelConfig model;  // without inputs and classes
-  OptimizerConfig optimizer;
-  Mode mode = Mode::kHogwild;
-  int replicas_to_aggregate = 0;  // 0: one for each worker
-  int staleness_bound = 0;
-  PlacementOptions placement;
-  WorkerOptions worker;  // without num_workers
-  HugePages huge_pages = HugePages::kOff;
-  int threads_per_worker = 1;
-  std::int64_t stall_limit_ns = 0, start_wait_ns = 0, ps_wait_ns = 0;
-  double spin_us = -1;
-};
-/// Errors: kInvalidArgument: the flag, its limits, its value and the fix.
-Result<JobConfig> CheckJobFlags(const JobFlags& flags);
-
-/// Fills in what the data decides. Errors: kInvalidArgument, also for a batch larger than the set.
-Status FitToData(const Dataset& data, JobConfig* config);
-
-/// REQUIRES: FitToData() was called. Errors: kInvalidArgument, also for a --slow_worker that is
-/// none.
-Result<StorePlan> MakePlan(const JobConfig& config, int shards, int workers);
-
-/// How long waits spin: long where each worker has a core, next to nothing where not.
-EngineOptions MakeEngineOptions(const JobConfig& config, int workers, int cores);
+/// What --mode says, or the mode that --sync_replicas stands for.
+std::string ModeOf(const JobFlags& flags);
 
 }  // namespace passel

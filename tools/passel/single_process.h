@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 #include "store/in_process_store.h"
-#include "tools/passel/job_flags.h"
+#include "tools/passel/job_config.h"
 #include "tools/passel/progress.h"
 #include "tools/passel/report.h"
 #include "tools/passel/shared_data.h"

@@ -30,7 +30,7 @@
 #include "shm/arena.h"
 #include "shm/job_status.h"
 #include "shm/job_token.h"
-#include "tools/passel/job_flags.h"
+#include "tools/passel/job_config.h"
 #include "tools/passel/progress.h"
 #include "tools/passel/shared_data.h"
 #include "tools/passel/signals.h"

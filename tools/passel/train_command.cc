@@ -17,7 +17,7 @@
 #include "store/in_process_store.h"
 #include "tools/passel/commands.h"
 #include "tools/passel/exit_code.h"
-#include "tools/passel/job_flags.h"
+#include "tools/passel/job_config.h"
 #include "tools/passel/output_path.h"
 #include "tools/passel/progress.h"
 #include "tools/passel/report.h"

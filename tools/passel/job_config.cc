@@ -1,0 +1,294 @@
+#include "tools/passel/job_config.h"
+
+#include <fmt/core.h>
+
+#include <charconv>
+
+#include "base/log.h"
+
+namespace passel {
+namespace {
+
+// "fixed:4", "min_max:4" or "min_max:4:65536", "axis:BYTES" or "axis:BYTES:4", "none"
+Result<Partitioner> ParsePartitioner(const std::string& text) {
+  std::vector<std::string> words;
+  std::size_t begin = 0;
+  for (;;) {
+    const std::size_t colon = text.find(':', begin);
+    words.push_back(text.substr(begin, colon - begin));
+    if (colon == std::string::npos) break;
+    begin = colon + 1;
+  }
+  std::vector<std::int64_t> numbers;
+  for (std::size_t i = 1; i < words.size(); ++i) {
+    std::int64_t number = 0;
+    const char* end = words[i].data() + words[i].size();
+    const auto [stop, error] = std::from_chars(words[i].data(), end, number);
+    if (error != std::errc() || stop != end || number < 1 || number > (std::int64_t{1} << 50)) {
+      return InvalidArgument(
+          fmt::format("--partitioner {}: \"{}\" is not a number from 1 to 2^50", text, words[i]));
+    }
+    numbers.push_back(number);
+  }
+  const auto part_count = [](std::int64_t n) {
+    return static_cast<int>(std::min<std::int64_t>(n, 1'000'000));
+  };
+  if (words[0] == "none" && numbers.empty()) return Partitioner::None();
+  if (words[0] == "fixed" && numbers.size() == 1) {
+    return Partitioner::FixedSize(part_count(numbers[0]));
+  }
+  if (words[0] == "min_max" && numbers.size() == 1) {
+    return Partitioner::MinMax(part_count(numbers[0]));
+  }
+  if (words[0] == "min_max" && numbers.size() == 2) {
+    return Partitioner::MinMax(part_count(numbers[0]), numbers[1]);
+  }
+  if (words[0] == "axis" && numbers.size() == 1) return Partitioner::VariableAxisSize(numbers[0]);
+  if (words[0] == "axis" && numbers.size() == 2) {
+    return Partitioner::VariableAxisSize(numbers[0], part_count(numbers[1]));
+  }
+  return InvalidArgument(fmt::format(
+      "--partitioner {} is not understood: use none, fixed:PARTS, min_max:MAX_PARTS[:MIN_BYTES] or "
+      "axis:MAX_BYTES[:MAX_PARTS]",
+      text));
+}
+
+Status CheckRange(const char* flag, double value, double low, double high) {
+  if (value >= low && value <= high) return {};
+  return InvalidArgument(fmt::format("{} is {} to {}, not {}: change it", flag, low, high, value));
+}
+
+// "1:20ms"
+Result<WorkerOptions::SlowWorker> ParseSlowWorker(const std::string& text) {
+  WorkerOptions::SlowWorker slow;
+  const char* const end = text.data() + text.size();
+  std::int64_t ms = 0;
+  const auto [colon, bad_index] = std::from_chars(text.data(), end, slow.index);
+  if (bad_index == std::errc() && slow.index >= 0 && colon != end && *colon == ':') {
+    const auto [unit, bad_delay] = std::from_chars(colon + 1, end, ms);
+    if (bad_delay == std::errc() && std::string(unit, end) == "ms" && ms >= 1 && ms <= 600'000) {
+      slow.delay = std::chrono::milliseconds(ms);
+      return slow;
+    }
+  }
+  return InvalidArgument(fmt::format(
+      "--slow_worker {} is not understood: use INDEX:DELAYms with a delay of 1 to 600000 "
+      "milliseconds, e.g. 1:20ms",
+      text));
+}
+
+template <typename T>
+Result<T> Choose(const char* flag, const std::string& value,
+                 std::initializer_list<std::pair<const char*, T>> choices) {
+  std::string names;
+  for (const auto& [name, choice] : choices) {
+    if (value == name) return choice;
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", name);
+  }
+  return InvalidArgument(fmt::format("{} {} is not known: use one of {}", flag, value, names));
+}
+
+Result<OptimizerConfig> CheckOptimizer(const JobFlags& flags) {
+  PASSEL_ASSIGN_OR_RETURN(OptimizerConfig o, ParseOptimizer(flags.optimizer));
+  // What trains the default model well; Adam's is TensorFlow's default.
+  o.learning_rate = flags.learning_rate >= 0 ? flags.learning_rate
+                    : o.kind == OptimizerKind::kAdam || o.kind == OptimizerKind::kRmsProp ? 0.001
+                    : o.kind == OptimizerKind::kSgd                                       ? 0.1
+                                                                                          : 0.05;
+  const auto wrong = [&](const char* flag) {
+    return InvalidArgument(
+        fmt::format("{} has no meaning for --optimizer {}: leave it away", flag, flags.optimizer));
+  };
+  const bool adam = o.kind == OptimizerKind::kAdam;
+  const bool rmsprop = o.kind == OptimizerKind::kRmsProp;
+  const bool ftrl = o.kind == OptimizerKind::kFtrl;
+  if (flags.momentum >= 0) {
+    if (rmsprop)
+      o.rmsprop_momentum = flags.momentum;
+    else if (o.kind == OptimizerKind::kMomentum)
+      o.momentum = flags.momentum;
+    else
+      return wrong("--momentum");
+  }
+  if (flags.use_nesterov) {
+    if (o.kind != OptimizerKind::kMomentum) return wrong("--use_nesterov");
+    o.use_nesterov = 1;
+  }
+  if (flags.centered) {
+    if (!rmsprop) return wrong("--centered");
+    o.centered = 1;
+  }
+  if (flags.decay >= 0) {
+    if (!rmsprop) return wrong("--decay");
+    o.rmsprop_decay = flags.decay;
+  }
+  if (flags.epsilon >= 0) {
+    if (adam)
+      o.adam_epsilon = flags.epsilon;
+    else if (rmsprop)
+      o.rmsprop_epsilon = flags.epsilon;
+    else
+      return wrong("--epsilon");
+  }
+  if (flags.beta1 >= 0) {
+    if (!adam) return wrong("--beta1");
+    o.adam_beta1 = flags.beta1;
+  }
+  if (flags.beta2 >= 0) {
+    if (!adam) return wrong("--beta2");
+    o.adam_beta2 = flags.beta2;
+  }
+  if (flags.initial_accumulator_value >= 0) {
+    if (o.kind != OptimizerKind::kAdagrad && !ftrl) return wrong("--initial_accumulator_value");
+    o.initial_accumulator = flags.initial_accumulator_value;
+  }
+  if (!ftrl) {
+    if (flags.l1 >= 0) return wrong("--l1");
+    if (flags.l2 >= 0) return wrong("--l2");
+    if (flags.l2_shrinkage >= 0) return wrong("--l2_shrinkage");
+    if (flags.learning_rate_power <= 0) return wrong("--learning_rate_power");
+  } else {
+    if (flags.l1 >= 0) o.l1 = flags.l1;
+    if (flags.l2 >= 0) o.l2 = flags.l2;
+    if (flags.l2_shrinkage >= 0) o.l2_shrinkage = flags.l2_shrinkage;
+    if (flags.learning_rate_power <= 0) o.learning_rate_power = flags.learning_rate_power;
+  }
+  PASSEL_RETURN_IF_ERROR(Validate(o));
+  return o;
+}
+
+constexpr int kDefaultStalenessBound = 3;
+
+Status CheckModeFlags(const JobFlags& f, JobConfig* config) {
+  const auto check = [&](const char* flag, const std::optional<std::int64_t>& value, Mode mode,
+                         int least, int most, int* out) -> Status {
+    if (!value) return {};
+    if (config->mode != mode) {
+      return InvalidArgument(
+          fmt::format("{} has no meaning for --mode {}: use --mode {}, or leave it away", flag,
+                      ModeName(config->mode), ModeName(mode)));
+    }
+    PASSEL_RETURN_IF_ERROR(CheckRange(flag, static_cast<double>(*value), least, most));
+    *out = static_cast<int>(*value);
+    return {};
+  };
+  if (config->mode == Mode::kSsp) config->staleness_bound = kDefaultStalenessBound;
+  PASSEL_RETURN_IF_ERROR(check("--replicas_to_aggregate", f.replicas_to_aggregate, Mode::kReplicas,
+                               1, kMaxReplicasToAggregate, &config->replicas_to_aggregate));
+  PASSEL_RETURN_IF_ERROR(check("--staleness_bound", f.staleness_bound, Mode::kSsp, 0,
+                               kMaxStalenessBound, &config->staleness_bound));
+  for (const std::string& text : f.slow_worker) {
+    PASSEL_ASSIGN_OR_RETURN(const WorkerOptions::SlowWorker slow, ParseSlowWorker(text));
+    config->worker.slow_workers.push_back(slow);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<JobConfig> CheckJobFlags(const JobFlags& f) {
+  JobConfig config;
+  LogLevel level;
+  if (!ParseLogLevel(f.log_level, &level)) {
+    return InvalidArgument(fmt::format(
+        "--log_level {} is not known: use one of debug, info, warning, error", f.log_level));
+  }
+  SetLogLevel(level);
+  PASSEL_ASSIGN_OR_RETURN(const ModelKind kind, ParseModelKind(f.model));
+  config.model = DefaultModelConfig(kind);
+  if (kind == ModelKind::kMlp) {
+    PASSEL_ASSIGN_OR_RETURN(config.model.hidden, ParseHiddenUnits(f.hidden_units));
+  }
+  PASSEL_ASSIGN_OR_RETURN(config.model.loss, ParseLossReduction(f.loss));
+  config.model.seed = f.seed;
+  PASSEL_ASSIGN_OR_RETURN(config.optimizer, CheckOptimizer(f));
+  PASSEL_ASSIGN_OR_RETURN(config.mode, ParseMode(ModeOf(f)));
+  PASSEL_RETURN_IF_ERROR(CheckModeFlags(f, &config));
+  PASSEL_ASSIGN_OR_RETURN(
+      config.placement.strategy,
+      Choose<PlacementStrategy>("--placement", f.placement,
+                                {{"round_robin", PlacementStrategy::kRoundRobin},
+                                 {"greedy", PlacementStrategy::kGreedyBytes}}));
+  PASSEL_ASSIGN_OR_RETURN(config.placement.partitioner, ParsePartitioner(f.partitioner));
+  PASSEL_RETURN_IF_ERROR(CheckRange("--batch_size", static_cast<double>(f.batch_size), 1, 1 << 24));
+  PASSEL_RETURN_IF_ERROR(CheckRange("--train_steps", static_cast<double>(f.train_steps), 1, 1e12));
+  PASSEL_RETURN_IF_ERROR(CheckRange("--threads_per_worker", f.threads_per_worker, 1, 256));
+  PASSEL_RETURN_IF_ERROR(CheckRange("--stall_limit", f.stall_limit, 0.05, 1e6));
+  PASSEL_RETURN_IF_ERROR(CheckRange("--start_wait", f.start_wait, 0.1, 1e6));
+  PASSEL_RETURN_IF_ERROR(CheckRange("--ps_wait", f.ps_wait, 0, 1e6));
+  if (f.spin_us >= 0) PASSEL_RETURN_IF_ERROR(CheckRange("--spin_us", f.spin_us, 0, 1e6));
+  WorkerOptions& w = config.worker;
+  w.train_steps = f.train_steps;
+  w.batch_size = static_cast<std::uint32_t>(f.batch_size);
+  w.seed = f.seed;
+  w.shard_data = f.shard_data;
+  PASSEL_ASSIGN_OR_RETURN(
+      w.pull,
+      Choose<PullMode>("--pull", f.pull, {{"view", PullMode::kView}, {"copy", PullMode::kCopy}}));
+  PASSEL_ASSIGN_OR_RETURN(
+      w.on_nan,
+      Choose<OnNan>("--on_nan", f.on_nan, {{"stop", OnNan::kStop}, {"skip", OnNan::kSkip}}));
+  PASSEL_ASSIGN_OR_RETURN(w.sampler, Choose<Sampler>("--sampler", f.sampler,
+                                                     {{"next_batch", Sampler::kNextBatch},
+                                                      {"random", Sampler::kRandom}}));
+  PASSEL_ASSIGN_OR_RETURN(config.huge_pages,
+                          Choose<HugePages>("--huge_pages", f.huge_pages,
+                                            {{"off", HugePages::kOff},
+                                             {"transparent", HugePages::kTransparent},
+                                             {"explicit", HugePages::kExplicit}}));
+  config.threads_per_worker = f.threads_per_worker;
+  const auto ns = [](double seconds) { return static_cast<std::int64_t>(seconds * 1e9); };
+  config.stall_limit_ns = ns(f.stall_limit);
+  config.start_wait_ns = ns(f.start_wait);
+  config.ps_wait_ns = ns(f.ps_wait);
+  config.spin_us = f.spin_us;
+  // A round may wait for the start of a worker and for one that stalls.
+  w.push_limit = std::chrono::nanoseconds(config.stall_limit_ns + config.start_wait_ns) +
+                 std::chrono::minutes(1);
+  return config;
+}
+
+Status FitToData(const Dataset& data, JobConfig* config) {
+  config->model.inputs = data.train().pixels;
+  config->model.classes = data.num_classes();
+  PASSEL_RETURN_IF_ERROR(config->model.Validate());
+  if (config->worker.batch_size > data.train().size()) {
+    return InvalidArgument(
+        fmt::format("--batch_size is at most the {} examples of the training set, not {}: lower it",
+                    data.train().size(), config->worker.batch_size));
+  }
+  return {};
+}
+
+Result<StorePlan> MakePlan(const JobConfig& config, int shards, int workers) {
+  StorePlan plan;
+  plan.mode = config.mode;
+  plan.replicas_to_aggregate = config.replicas_to_aggregate;
+  if (plan.mode == Mode::kReplicas && plan.replicas_to_aggregate == 0) {
+    plan.replicas_to_aggregate = workers;
+  }
+  plan.staleness_bound = config.staleness_bound;
+  for (const WorkerOptions::SlowWorker& slow : config.worker.slow_workers) {
+    if (slow.index < workers) continue;
+    return InvalidArgument(
+        fmt::format("--slow_worker {0}:{1}ms: there is no worker/{0}, the job "
+                    "has {2}: use an index below that",
+                    slow.index, slow.delay.count(), workers));
+  }
+  plan.optimizer = config.optimizer;
+  plan.num_workers = workers;
+  PASSEL_ASSIGN_OR_RETURN(plan.variables, PlaceModel(config.model, shards, config.placement));
+  PASSEL_RETURN_IF_ERROR(plan.Validate());
+  return plan;
+}
+
+EngineOptions MakeEngineOptions(const JobConfig& config, int workers, int cores) {
+  EngineOptions options;
+  const double spin_us = config.spin_us >= 0 ? config.spin_us : workers <= cores ? 500 : 20;
+  options.spin = std::chrono::nanoseconds(static_cast<std::int64_t>(spin_us * 1e3));
+  options.stall_limit = std::chrono::nanoseconds(config.stall_limit_ns);
+  options.join_limit = std::chrono::nanoseconds(config.start_wait_ns);
+  return options;
+}
+
+}  // namespace passel

@@ -1,0 +1,92 @@
+#include "tools/passel/ps_task.h"
+
+#include <fmt/core.h>
+
+#include <csignal>
+#include <optional>
+
+#include "base/log.h"
+#include "base/subprocess.h"
+#include "base/unix_socket.h"
+#include "shm/ps_host.h"
+#include "tools/passel/exit_code.h"
+#include "tools/passel/signals.h"
+
+namespace passel {
+
+int RunPsTask(Task& task, const JobConfig& config) {
+  Result<SignalEvents> signals = SignalEvents::Create();
+  if (!signals.ok()) return FailTask(signals.status());
+  const int shard = task.id.index;
+  FileDescriptor listening(task.flags.listen_fd);
+  if (!listening.valid()) {
+    Result<FileDescriptor> socket =
+        ListenAbstract(shm::EndpointName(task.job_id, shm::Role::kPs, shard));
+    if (socket.status().code() == Code::kAlreadyExists) {
+      return FailTask(shm::NameTaken(task.job_id, shm::Role::kPs, shard));
+    }
+    if (!socket.ok()) return FailTask(socket.status());
+    listening = std::move(*socket);
+  }
+  std::optional<shm::Arena> former;
+  if (task.flags.arena_fd >= 0) {
+    Result<shm::Arena> arena = shm::Arena::Adopt(FileDescriptor(task.flags.arena_fd));
+    if (!arena.ok()) return FailTask(arena.status());
+    former = std::move(*arena);
+  }
+  shm::PsHostOptions options;
+  options.job_id = task.job_id;
+  options.shard = shard;
+  options.num_workers = task.spec.num_tasks("worker");
+  options.cluster_hash = task.spec.Hash();
+  options.huge_pages = config.huge_pages;
+  options.supervised = task.flags.supervised;
+  options.start_limit = std::chrono::nanoseconds(config.start_wait_ns);
+  shm::PsHost host(options, task.token, std::move(listening), std::move(former));
+  if (!task.flags.supervised) {
+    const Status met =
+        host.MeetWorkers(Deadline::After(std::chrono::nanoseconds(config.start_wait_ns)));
+    if (!met.ok()) return FailTask(met);
+    LogInfo("Started server with target: grpc://{}", task.spec.Address(task.id)->ToString());
+  }
+  const shm::PsHost::End end = host.Serve(signals->fd());
+  switch (end) {
+    case shm::PsHost::End::kWorkersDone:
+    case shm::PsHost::End::kSomeDied:
+      RemoveToken(task);
+      if (host.Stopped()) {
+        LogInfo("the job was stopped: {}", host.DescribeWorkers());
+        return kExitInterrupted;
+      }
+      if (end == shm::PsHost::End::kWorkersDone) {
+        LogInfo("all workers are done");
+        return kExitDone;
+      }
+      LogWarning("no worker is running any more: {}", host.DescribeWorkers());
+      return host.AnyWorkerDone() ? kExitDone : kExitFailed;
+    case shm::PsHost::End::kStoppedEarly:
+      RemoveToken(task);
+      LogInfo("the job was stopped before it began");
+      return kExitInterrupted;
+    case shm::PsHost::End::kNobodyCame:
+      RemoveToken(task);
+      return FailTask(DeadlineExceeded(
+          fmt::format("the chief, worker/0, did not propose its plan within {:g} s: start it, or "
+                      "raise --start_wait",
+                      1e-9 * static_cast<double>(config.start_wait_ns))));
+    case shm::PsHost::End::kStopped:
+      break;
+  }
+  const int signal = signals->Next();
+  if (task.flags.supervised) return kExitDone;
+  if (signal == SIGINT) {
+    host.StopJob();
+    RemoveToken(task);
+    LogInfo("stopped by Ctrl-C; the workers leave after their current step");
+    return kExitInterrupted;
+  }
+  LogInfo("ended by {}; the workers keep the arena for a ps that comes back", SignalName(signal));
+  return kExitRestartMe;
+}
+
+}  // namespace passel

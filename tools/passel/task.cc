@@ -1,0 +1,83 @@
+#include "tools/passel/task.h"
+
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+
+#include "base/log.h"
+#include "store/membership.h"
+#include "tools/passel/exit_code.h"
+
+namespace passel {
+namespace {
+
+// What a pipe takes as a whole.
+constexpr std::size_t kMaxErrorBytes = 4000;
+
+// $XDG_RUNTIME_DIR/passel, or /tmp/passel-<uid>, of mode 0700 and ours.
+Result<std::string> RuntimeDirectory() {
+  const char* base = std::getenv("XDG_RUNTIME_DIR");
+  const std::string dir = base != nullptr && *base != '\0'
+                              ? std::string(base) + "/passel"
+                              : fmt::format("/tmp/passel-{}", ::getuid());
+  if (::mkdir(dir.c_str(), 0700) != 0 && errno != EEXIST) {
+    return ErrnoStatus(errno,
+                       fmt::format("cannot create {} for the job token; use --token_file", dir));
+  }
+  struct stat info;
+  if (::lstat(dir.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != ::getuid() ||
+      (info.st_mode & 077) != 0) {
+    return PermissionDenied(fmt::format(
+        "{} is not a directory of mode 0700 of this user: remove it, or use --token_file", dir));
+  }
+  return dir;
+}
+
+}  // namespace
+
+Status PrepareTask(Task* task) {
+  PASSEL_ASSIGN_OR_RETURN(
+      task->spec, ClusterSpec::FromHostLists(task->flags.ps_hosts, task->flags.worker_hosts));
+  PASSEL_RETURN_IF_ERROR(task->spec.Validate());
+  PASSEL_ASSIGN_OR_RETURN(task->id,
+                          ResolveTask(task->spec, task->flags.job_name, task->flags.task_index));
+  for (const auto& [job, tasks] : task->spec.jobs()) {
+    for (const auto& [index, address] : tasks) {
+      if (IsLocalHost(address.host)) continue;
+      return InvalidArgument(fmt::format(
+          "{}/{} is at {}, which is not this machine: this build joins tasks of one host only; use "
+          "localhost addresses",
+          job, index, address.ToString()));
+    }
+  }
+  task->job_id = task->flags.job_id.empty() ? JobIdFromSpec(task->spec) : task->flags.job_id;
+  PASSEL_RETURN_IF_ERROR(ValidateJobId(task->job_id));
+  if (task->spec.num_tasks("ps") > kMaxShards || task->spec.num_tasks("worker") > kMaxWorkers) {
+    return InvalidArgument(fmt::format("a job has at most {} ps and {} workers, not {} and {}",
+                                       kMaxShards, kMaxWorkers, task->spec.num_tasks("ps"),
+                                       task->spec.num_tasks("worker")));
+  }
+  std::string path = task->flags.token_file;
+  if (path.empty()) {
+    PASSEL_ASSIGN_OR_RETURN(const std::string dir, RuntimeDirectory());
+    path = fmt::format("{}/{}.token", dir, task->job_id);
+    task->token_file = path;
+  }
+  PASSEL_ASSIGN_OR_RETURN(task->token, shm::JobToken::ReadOrCreate(path));
+  return {};
+}
+
+int FailTask(const Status& status, int error_fd) {
+  const std::string text = status.message().substr(0, kMaxErrorBytes);
+  if (error_fd < 0 || ::write(error_fd, text.data(), text.size()) < 0) LogError("{}", text);
+  return ExitCodeFor(status);
+}
+
+void RemoveToken(const Task& task) {
+  if (task.id.index == 0 && !task.token_file.empty()) ::unlink(task.token_file.c_str());
+}
+
+}  // namespace passel

@@ -1,0 +1,203 @@
+#include "tools/passel/worker_task.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <memory>
+#include <optional>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/subprocess.h"
+#include "compute/cpu_backend.h"
+#include "data/locate.h"
+#include "shm/attached_job.h"
+#include "tools/passel/exit_code.h"
+#include "tools/passel/shared_data.h"
+#include "train/saved_model.h"
+#include "train/worker_loop.h"
+
+namespace passel {
+namespace {
+
+int ExitCodeOfSignal(int signal) { return signal == SIGINT ? kExitInterrupted : kExitRestartMe; }
+
+// Before training there is nothing to finish, and waits for other tasks are long: a signal ends the
+// worker at once. Afterwards the first SIGINT or SIGTERM asks to leave after the current step, the
+// second ends at once.
+std::atomic<bool> g_training{false};
+std::atomic<int> g_signal{0};
+void OnSignal(int signal) {
+  if (!g_training.load(std::memory_order_relaxed)) ::_exit(ExitCodeOfSignal(signal));
+  int none = 0;
+  if (!g_signal.compare_exchange_strong(none, signal)) {
+    ::signal(signal, SIG_DFL);
+    ::raise(signal);
+  }
+}
+
+Result<SharedData> GetData(const Task& task, shm::AttachedJob& job) {
+  if (task.flags.data_fd >= 0) return SharedData::Map(FileDescriptor(::dup(task.flags.data_fd)));
+  LocateOptions where;
+  where.data_dir = task.job.data_dir;
+  PASSEL_ASSIGN_OR_RETURN(const DataLocation location, LocateData(where));
+  LogInfo("{}", location.why);
+  PASSEL_ASSIGN_OR_RETURN(const std::string key, DataKey(location.dir));
+  PASSEL_ASSIGN_OR_RETURN(std::optional<FileDescriptor> fd, job.GetData(key));
+  if (fd) return SharedData::Map(std::move(*fd));
+  PASSEL_ASSIGN_OR_RETURN(SharedData data, SharedData::Load(location.dir));
+  PASSEL_RETURN_IF_ERROR(job.OfferData(key, data.fd()));
+  return data;
+}
+
+class WorkerTask {
+ public:
+  WorkerTask(Task& task, JobConfig& config) : task_(task), config_(config) {}
+
+  Result<WorkerResult> Run() {
+    const bool chief = task_.id.index == 0;
+    const int workers = task_.spec.num_tasks("worker");
+    shm::AttachOptions options;
+    options.job_id = task_.job_id;
+    options.worker = task_.id.index;
+    options.num_shards = task_.spec.num_tasks("ps");
+    options.cluster_hash = task_.spec.Hash();
+    options.supervised = task_.flags.supervised;
+    options.start_limit = std::chrono::nanoseconds(config_.start_wait_ns);
+    options.engine = MakeEngineOptions(config_, workers, static_cast<int>(UsableCpus().size()));
+    if (chief) {
+      Say("Worker {}: Initializing session...", task_.id.index);
+    } else {
+      Say("Worker {}: Waiting for session to be initialized...", task_.id.index);
+    }
+    const Deadline start = Deadline::After(options.start_limit);
+    std::unique_ptr<shm::AttachedJob> job;
+    std::unique_ptr<ParameterStore> store;
+    std::optional<SharedData> data;
+    for (;;) {
+      const Status status = Attach(options, &job, &data, &store);
+      if (status.ok()) break;
+      // A ps died while we spoke to it: its next life, or an error in time, answers.
+      if (status.code() != Code::kUnavailable || start.Expired()) return status;
+      job.reset();
+    }
+    PASSEL_ASSIGN_OR_RETURN(const ModelLayout layout,
+                            ModelLayout::Make(config_.model, store->variables()));
+    if (chief && !store->initialized()) {
+      PASSEL_RETURN_IF_ERROR(InitializeStore(config_.model, layout, *store));
+    }
+    PASSEL_RETURN_IF_ERROR(store->WaitUntilInitialized(start));
+    Say("Worker {}: Session initialization complete.", task_.id.index);
+
+    CpuBackendOptions compute;
+    compute.threads = config_.threads_per_worker;
+    PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, CreateCpuBackend(compute));
+    constexpr std::size_t kEvaluationBatch = 500;
+    PASSEL_ASSIGN_OR_RETURN(
+        const std::unique_ptr<Model> model,
+        Model::Create(config_.model, *backend,
+                      std::max<std::size_t>(config_.worker.batch_size, kEvaluationBatch)));
+    config_.worker.num_workers = workers;
+    WorkerCallbacks callbacks;
+    callbacks.check = [&](bool* leave) -> Status {
+      *leave = g_signal.load(std::memory_order_relaxed) != 0;
+      const auto missing = job->PsMissingFor();
+      if (missing.count() > config_.ps_wait_ns && missing.count() > 0) {
+        return Unavailable(
+            fmt::format("a ps has been gone for {:.1f} s and none came back: start "
+                        "it and this worker again, or raise --ps_wait",
+                        1e-9 * static_cast<double>(missing.count())));
+      }
+      return {};
+    };
+    if (!task_.flags.supervised) {
+      callbacks.on_step = [this](const StepReport& step) { PrintStep(step); };
+    }
+    g_training.store(true, std::memory_order_relaxed);
+    Say("Training begins @ {:f}", WallSeconds());
+    const std::int64_t begin = MonotonicNs();
+    PASSEL_ASSIGN_OR_RETURN(const WorkerResult result, RunWorker(config_.worker, callbacks, *model,
+                                                                 layout, data->data(), *store));
+    Say("Training ends @ {:f}", WallSeconds());
+    Say("Training elapsed time: {:f} s", 1e-9 * static_cast<double>(MonotonicNs() - begin));
+    if (!task_.flags.supervised) {
+      PASSEL_RETURN_IF_ERROR(PrintTest(*model, layout, *data, *job));
+    }
+    return result;
+  }
+
+ private:
+  Status Attach(const shm::AttachOptions& options, std::unique_ptr<shm::AttachedJob>* job,
+                std::optional<SharedData>* data, std::unique_ptr<ParameterStore>* store) {
+    PASSEL_ASSIGN_OR_RETURN(*job, shm::AttachedJob::Connect(options, task_.token));
+    PASSEL_RETURN_IF_ERROR((*job)->WaitForArenas());
+    if (!data->has_value()) {
+      PASSEL_ASSIGN_OR_RETURN(SharedData loaded, GetData(task_, **job));
+      data->emplace(std::move(loaded));
+      PASSEL_RETURN_IF_ERROR(FitToData((*data)->data(), &config_));
+    }
+    PASSEL_ASSIGN_OR_RETURN(const StorePlan plan,
+                            MakePlan(config_, options.num_shards, task_.spec.num_tasks("worker")));
+    PASSEL_ASSIGN_OR_RETURN(*store, (*job)->Open(plan));
+    return {};
+  }
+
+  template <typename... Args>
+  void Say(fmt::format_string<Args...> format, Args&&... args) {
+    if (task_.flags.supervised) return;
+    fmt::print("{}\n", fmt::format(format, std::forward<Args>(args)...));
+    std::fflush(stdout);
+  }
+
+  void PrintStep(const StepReport& step) {
+    if (step.local_step % task_.flags.log_step_count_steps != 0) return;
+    Say("{:f}: Worker {}: training step {} done (global step: {})", WallSeconds(), task_.id.index,
+        step.local_step, step.outcome.global_step);
+  }
+
+  Status PrintTest(Model& model, const ModelLayout& layout, const SharedData& data,
+                   const shm::AttachedJob& job) {
+    std::vector<const float*> values;
+    for (int shard = 0; shard < layout.table().shards(); ++shard) {
+      values.push_back(job.arena(shard).memory().values);
+    }
+    std::vector<std::vector<RowPart>> parts;
+    layout.Bind(values, &parts);
+    PASSEL_ASSIGN_OR_RETURN(const TestResult test, EvaluateTest(model, data.data(), parts));
+    Say("After {} training step(s), validation cross entropy = {:g}", config_.worker.train_steps,
+        test.loss_sum);
+    Say("worker={}, final accuracy = {}", task_.id.index, test.accuracy);
+    if (task_.flags.save.empty() || task_.id.index != 0) return {};
+    PASSEL_RETURN_IF_ERROR(
+        SaveModel(task_.flags.save, config_.model, parts,
+                  {{"global_step", std::to_string(job.arena(0).memory().state->global_step.load(
+                                       std::memory_order_acquire))}}));
+    Say("Saved {}", task_.flags.save);
+    return {};
+  }
+
+  Task& task_;
+  JobConfig& config_;
+};
+
+}  // namespace
+
+int RunWorkerTask(Task& task, JobConfig& config) {
+  struct sigaction action {};
+  action.sa_handler = OnSignal;
+  action.sa_flags = SA_RESTART;
+  for (const int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
+  const Result<WorkerResult> result = WorkerTask(task, config).Run();
+  if (!result.ok()) {
+    // Stopped before it could begin: the supervisor or the user knows why.
+    if (result.status().code() == Code::kCancelled) return kExitInterrupted;
+    return FailTask(result.status(), task.flags.error_fd);
+  }
+  if (result->reason == LeaveReason::kAsked) return ExitCodeOfSignal(g_signal.load());
+  return result->reason == LeaveReason::kStopped ? kExitInterrupted : kExitDone;
+}
+
+}  // namespace passel
