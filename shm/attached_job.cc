@@ -148,6 +148,9 @@ class AttachedJob::Attendant final : public RendezvousHandler {
     ++arrivals_;
     arrived_.notify_all();
   }
+  Result<std::optional<ShardSnapshot>> TakeSnapshot(bool) override {
+    return InvalidArgument("a worker hands out no snapshot: ask a ps");
+  }
   std::string StatusJson() override { return "{}"; }
   void Stop() override {}
   void Gone(const Peer& peer) override {

@@ -24,6 +24,9 @@
 //                                       <--  {"ok":true}
 //   {"get":"status"}                    -->  (also of role "control", which proves only its uid)
 //                                       <--  {"status":{...}}
+//   {"get":"snapshot","values":bool}    -->  (also of role "control")
+//                                       <--  {"snapshot":true,"global_step",...} + fds of the
+//                                       values and the plan, if asked for | {"snapshot":false}
 //   {"stop":true}                       -->
 //                                       <--  {"ok":true}
 //
@@ -37,6 +40,7 @@
 #include <vector>
 
 #include "base/deadline.h"
+#include "base/file_descriptor.h"
 #include "base/process_identity.h"
 #include "base/status.h"
 #include "base/unix_socket.h"
@@ -55,6 +59,15 @@ struct Peer {
   int index = 0;
   ProcessIdentity identity;  ///< in its own pid namespace, as it says
   pid_t pid = 0;             ///< in ours, as the kernel says
+};
+
+/// A ps's answer to {"get":"snapshot"}.
+struct ShardSnapshot {
+  FileDescriptor values;                               ///< float[floats of the shard], constant
+  FileDescriptor plan;                                 ///< ToJson(StorePlan), constant
+  std::int64_t global_step = 0, last_global_step = 0;  ///< before and after the copy; of ps/0
+  std::optional<std::uint64_t> exact_round;            ///< as in ShardCopy
+  bool stopped = false;                                ///< of ps/0
 };
 
 /// "passel.<uid>.<job>.<role>.<index>", the abstract socket of one task of this user.

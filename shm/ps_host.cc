@@ -1,15 +1,18 @@
 #include "shm/ps_host.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "shm/job_status.h"
+#include "shm/shard_copy.h"
 #include "store/membership.h"
 
 namespace passel::shm {
@@ -215,6 +218,35 @@ int PsHost::DataFd(const std::string& key) {
 }
 
 void PsHost::PsIsHere(int) {}
+
+Result<std::optional<ShardSnapshot>> PsHost::TakeSnapshot(bool values) {
+  if (!arena_) return std::optional<ShardSnapshot>();
+  const ShardState& state = *arena_->memory().state;
+  // Acquire: who sees the word sees the values.
+  if (state.initialized.load(std::memory_order_acquire) == 0) {
+    return std::optional<ShardSnapshot>();
+  }
+  ShardSnapshot snapshot;
+  snapshot.stopped = Stopped();
+  if (!values) {
+    snapshot.global_step = snapshot.last_global_step =
+        state.global_step.load(std::memory_order_acquire);
+    return std::optional<ShardSnapshot>(std::move(snapshot));
+  }
+  if (!plan_.valid()) {
+    const std::string text = ToJson(arena_->plan());
+    PASSEL_ASSIGN_OR_RETURN(plan_, CreateConstantFile("passel.plan", text.data(), text.size()));
+  }
+  PASSEL_ASSIGN_OR_RETURN(const MemoryBudget budget, ReadMemoryBudget());
+  PASSEL_ASSIGN_OR_RETURN(ShardCopy copy, CopyShard(*arena_, budget));
+  snapshot.global_step = copy.global_step_before;
+  snapshot.last_global_step = copy.global_step_after;
+  snapshot.exact_round = copy.exact_round;
+  snapshot.values = std::move(copy.values);
+  snapshot.plan.Reset(::fcntl(plan_.get(), F_DUPFD_CLOEXEC, 0));
+  if (!snapshot.plan.valid()) return ErrnoStatus(errno, "cannot hand over the plan");
+  return std::optional<ShardSnapshot>(std::move(snapshot));
+}
 
 std::string PsHost::StatusJson() {
   nlohmann::json status = {{"job", options_.job_id}, {"ps", options_.shard}, {"pid", ::getpid()}};

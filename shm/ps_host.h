@@ -76,6 +76,7 @@ class PsHost final : private RendezvousHandler {
   void KeepData(const std::string& key, FileDescriptor fd) override;
   int DataFd(const std::string& key) override;
   void PsIsHere(int shard) override;
+  Result<std::optional<ShardSnapshot>> TakeSnapshot(bool values) override;
   std::string StatusJson() override;
   void Stop() override;
   void Gone(const Peer& peer) override;
@@ -97,6 +98,7 @@ class PsHost final : private RendezvousHandler {
   std::vector<Link> links_;  // our connections to workers' endpoints
   std::map<std::string, FileDescriptor> data_;
   bool stop_asked_ = false;
+  FileDescriptor plan_;  // as JSON, once somebody has asked for a snapshot
 };
 
 }  // namespace passel::shm

@@ -113,6 +113,25 @@ Status RendezvousClient::SayKept(Deadline deadline) {
   return Ask(fd(), {{"kept", true}}, {}, deadline).status();
 }
 
+Result<std::optional<ShardSnapshot>> RendezvousClient::GetSnapshot(bool values, Deadline deadline) {
+  PASSEL_ASSIGN_OR_RETURN(JsonMessage answer,
+                          Ask(fd(), {{"get", "snapshot"}, {"values", values}}, {}, deadline));
+  if (!Field<bool>(answer.json, "snapshot", false)) return std::optional<ShardSnapshot>();
+  if (answer.fds.size() != (values ? 2u : 0u)) return Unexpected();
+  ShardSnapshot snapshot;
+  snapshot.global_step = Field<std::int64_t>(answer.json, "global_step", 0);
+  snapshot.last_global_step = Field<std::int64_t>(answer.json, "last_global_step", 0);
+  snapshot.stopped = Field<bool>(answer.json, "stopped", false);
+  if (answer.json.contains("exact_round")) {
+    snapshot.exact_round = Field<std::uint64_t>(answer.json, "exact_round", 0);
+  }
+  if (values) {
+    snapshot.values = std::move(answer.fds[0]);
+    snapshot.plan = std::move(answer.fds[1]);
+  }
+  return std::optional<ShardSnapshot>(std::move(snapshot));
+}
+
 Result<std::string> RendezvousClient::GetStatus(Deadline deadline) {
   PASSEL_ASSIGN_OR_RETURN(JsonMessage answer, Ask(fd(), {{"get", "status"}}, {}, deadline));
   if (!answer.json.contains("status")) return Unexpected();

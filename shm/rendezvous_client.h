@@ -50,6 +50,9 @@ class RendezvousClient {
   Status SayHere(int shard, Deadline deadline);
   /// The supervisor tells a ps that it holds the arena, which may now be handed to others.
   Status SayKept(Deadline deadline);
+  /// A copy of the values of this ps, or, without `values`, only how far training has come.
+  /// nullopt: the chief has not written the first values yet. See shm/snapshot.h.
+  Result<std::optional<ShardSnapshot>> GetSnapshot(bool values, Deadline deadline);
   /// The job's state as JSON text.
   Result<std::string> GetStatus(Deadline deadline);
   Status Stop(Deadline deadline);

@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 #include <poll.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -30,19 +29,6 @@ int MaxPending() {
 }
 
 constexpr std::size_t kMaxPlanBytes = std::size_t{16} << 20;
-
-Result<std::string> ReadConstantFile(int fd) {
-  std::size_t bytes = 0;
-  PASSEL_RETURN_IF_ERROR(CheckSeals(fd, &bytes));
-  if (bytes == 0 || bytes > kMaxPlanBytes) {
-    return InvalidArgument(fmt::format("a plan has 1 to {} bytes, not {}", kMaxPlanBytes, bytes));
-  }
-  std::string text(bytes, '\0');
-  if (::pread(fd, text.data(), bytes, 0) != static_cast<ssize_t>(bytes)) {
-    return DataLoss("a plan could not be read whole");
-  }
-  return text;
-}
 
 }  // namespace
 
@@ -223,6 +209,20 @@ Status RendezvousServer::SendArena(Connection& c) {
   return SendJson(c.socket.get(), {{"arena", true}}, fds, AnswerLimit());
 }
 
+Status RendezvousServer::SendSnapshot(Connection& c, bool values) {
+  PASSEL_ASSIGN_OR_RETURN(const std::optional<ShardSnapshot> snapshot,
+                          handler_.TakeSnapshot(values));
+  if (!snapshot) return SendJson(c.socket.get(), {{"snapshot", false}}, {}, AnswerLimit());
+  nlohmann::json json = {{"snapshot", true},
+                         {"global_step", snapshot->global_step},
+                         {"last_global_step", snapshot->last_global_step},
+                         {"stopped", snapshot->stopped}};
+  if (snapshot->exact_round) json["exact_round"] = *snapshot->exact_round;
+  if (!values) return SendJson(c.socket.get(), json, {}, AnswerLimit());
+  const int fds[] = {snapshot->values.get(), snapshot->plan.get()};
+  return SendJson(c.socket.get(), json, fds, AnswerLimit());
+}
+
 Status RendezvousServer::HandleRequest(Connection& c) {
   const int fd = c.socket.get();
   // poll(2) said there is something.
@@ -248,8 +248,10 @@ Status RendezvousServer::HandleRequest(Connection& c) {
     handler_.Stop();
     return SendJson(fd, {{"ok", true}}, {}, AnswerLimit());
   }
+  if (get == "snapshot") return SendSnapshot(c, Field<bool>(m.json, "values", true));
   if (c.peer.role == Role::kControl) {
-    return PermissionDenied("a control connection may ask for the status and for a stop only");
+    return PermissionDenied(
+        "a control connection may ask for the status, a snapshot and a stop only");
   }
   if (get == "arena") {
     if (handler_.ArenaFd(c.peer) >= 0) return SendArena(c);
@@ -264,7 +266,8 @@ Status RendezvousServer::HandleRequest(Connection& c) {
   }
   if (Field<bool>(m.json, "plan", false)) {
     if (m.fds.size() != 1) return DataLoss("a plan comes with one descriptor");
-    PASSEL_ASSIGN_OR_RETURN(const std::string plan, ReadConstantFile(m.fds[0].get()));
+    PASSEL_ASSIGN_OR_RETURN(const std::string plan,
+                            ReadConstantFile(m.fds[0].get(), kMaxPlanBytes));
     if (Status status = handler_.AcceptPlan(c.peer, plan); !status.ok()) {
       FailWaiting(status);
       return status;

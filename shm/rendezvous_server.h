@@ -44,6 +44,8 @@ class RendezvousHandler {
   virtual void KeepData(const std::string& key, FileDescriptor fd) = 0;
   virtual int DataFd(const std::string& key) = 0;
   virtual void PsIsHere(int shard) = 0;
+  /// Of our shard; without the descriptors unless `values`. nullopt: there are no values yet.
+  virtual Result<std::optional<ShardSnapshot>> TakeSnapshot(bool values) = 0;
   /// A JSON object.
   virtual std::string StatusJson() = 0;
   virtual void Stop() = 0;
@@ -76,6 +78,7 @@ class RendezvousServer {
   Status HandleHello(Connection& connection, std::string text);
   Status HandleRequest(Connection& connection);
   Status SendArena(Connection& connection);
+  Status SendSnapshot(Connection& connection, bool values);
   void Accept();
   void Drop(std::list<Connection>::iterator connection);
   /// The one that has proved nothing for the longest time; end() if there is none.

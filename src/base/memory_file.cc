@@ -267,6 +267,31 @@ Status CheckSeals(int fd, std::size_t* bytes) {
   return {};
 }
 
+Status CheckConstant(int fd, std::size_t* bytes) {
+  PASSEL_RETURN_IF_ERROR(CheckSeals(fd, bytes));
+  if ((::fcntl(fd, F_GET_SEALS) & F_SEAL_WRITE) == 0) {
+    return FailedPrecondition(
+        "the memory file that was handed over is not sealed against writing: its giver could "
+        "change it under us");
+  }
+  return {};
+}
+
+Result<std::string> ReadConstantFile(int fd, std::size_t max_bytes) {
+  std::size_t bytes = 0;
+  PASSEL_RETURN_IF_ERROR(CheckConstant(fd, &bytes));
+  if (bytes == 0 || bytes > max_bytes) {
+    return InvalidArgument(
+        fmt::format("the memory file that was handed over may have 1 to {} bytes, but has {}",
+                    max_bytes, bytes));
+  }
+  std::string text(bytes, '\0');
+  if (::pread(fd, text.data(), bytes, 0) != static_cast<ssize_t>(bytes)) {
+    return DataLoss("the memory file that was handed over could not be read whole");
+  }
+  return text;
+}
+
 Status SealAgainstWriting(int fd) {
   if (::fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW) != 0 ||
       ::fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL) != 0) {

@@ -56,6 +56,13 @@ Result<FileDescriptor> CreateConstantFile(const std::string& name, const void* d
 /// Errors: kFailedPrecondition, naming what is missing.
 Status CheckSeals(int fd, std::size_t* bytes);
 
+/// The same, and sealed against writing: nobody can change it any more.
+Status CheckConstant(int fd, std::size_t* bytes);
+
+/// The content of a constant file of 1 to `max_bytes` bytes. Errors: those of CheckConstant();
+/// kInvalidArgument for another size; kDataLoss.
+Result<std::string> ReadConstantFile(int fd, std::size_t max_bytes);
+
 /// Seals a kOneWriter file against writing for good. Mappings for writing must be gone.
 Status SealAgainstWriting(int fd);
 

@@ -1,0 +1,182 @@
+#include "shm/snapshot.h"
+
+#include <fmt/core.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "base/memory_file.h"
+#include "shm/rendezvous_client.h"
+
+namespace passel::shm {
+namespace {
+
+constexpr std::chrono::milliseconds kAgainAfter{20};
+constexpr std::chrono::seconds kSameRoundLimit{1};
+constexpr std::size_t kMaxPlanBytes = std::size_t{16} << 20;
+
+// So long the place of a ps may be empty before its job counts as ended.
+constexpr std::chrono::seconds kGoneLimit{2};
+
+}  // namespace
+
+Snapshot::Snapshot(Snapshot&& other) noexcept { *this = std::move(other); }
+
+Snapshot& Snapshot::operator=(Snapshot&& other) noexcept {
+  if (this == &other) return *this;
+  Unmap();
+  plan_ = std::move(other.plan_);
+  exact_ = other.exact_;
+  stopped_ = other.stopped_;
+  global_step_ = other.global_step_;
+  last_global_step_ = other.last_global_step_;
+  shard_values_ = std::exchange(other.shard_values_, {});
+  shard_bytes_ = std::exchange(other.shard_bytes_, {});
+  return *this;
+}
+
+Snapshot::~Snapshot() { Unmap(); }
+
+void Snapshot::Unmap() {
+  for (std::size_t s = 0; s < shard_values_.size(); ++s) {
+    ::munmap(const_cast<float*>(shard_values_[s]), shard_bytes_[s]);
+  }
+  shard_values_.clear();
+  shard_bytes_.clear();
+}
+
+class SnapshotTaker {
+ public:
+  SnapshotTaker(const std::string& job_id, Deadline deadline) : job_(job_id), deadline_(deadline) {}
+
+  Result<Snapshot> Take() {
+    Deadline same_round = deadline_;
+    for (bool first = true;; first = false) {
+      PASSEL_ASSIGN_OR_RETURN(Snapshot snapshot, TakeAllShards());
+      if (first) same_round = deadline_.Sooner(kSameRoundLimit);
+      if (snapshot.exact() || !IsRoundMode(snapshot.plan().mode) || same_round.Expired()) {
+        return snapshot;
+      }
+    }
+  }
+
+ private:
+  Result<Snapshot> TakeAllShards() {
+    Snapshot snapshot;
+    snapshot.exact_ = true;
+    std::optional<std::uint64_t> round;
+    for (int shard = 0, shards = 1; shard < shards; ++shard) {
+      PASSEL_ASSIGN_OR_RETURN(ShardSnapshot part, AskUntilReady(shard));
+      PASSEL_ASSIGN_OR_RETURN(StorePlan plan, ReadPlan(part.plan.get(), shard));
+      if (shard == 0) {
+        shards = plan.variables.shards();
+        snapshot.plan_ = std::move(plan);
+        snapshot.global_step_ = part.global_step;
+        snapshot.last_global_step_ = part.last_global_step;
+        snapshot.stopped_ = part.stopped;
+        round = part.exact_round;
+      } else if (plan.Hash() != snapshot.plan_.Hash()) {
+        return FailedPrecondition(fmt::format(
+            "ps/{} and ps/0 of job {} hold different models: the job was started anew meanwhile, "
+            "try again",
+            shard, job_));
+      }
+      if (!part.exact_round || part.exact_round != round) snapshot.exact_ = false;
+      PASSEL_RETURN_IF_ERROR(Map(part.values.get(), shard, &snapshot));
+    }
+    if (snapshot.exact_) snapshot.last_global_step_ = snapshot.global_step_;
+    if (snapshot.exact_ || snapshot.plan_.variables.shards() == 1) return snapshot;
+    // The other shards were copied after shard 0: how far training had come by then.
+    PASSEL_ASSIGN_OR_RETURN(const ShardSnapshot end, AskUntilReady(0, /*values=*/false));
+    snapshot.last_global_step_ = std::max(snapshot.last_global_step_, end.last_global_step);
+    return snapshot;
+  }
+
+  // Connects anew each time: a control connection is short.
+  Result<ShardSnapshot> AskUntilReady(int shard, bool values = true) {
+    Deadline gone = deadline_;  // sooner, once it is not there any more
+    bool answered = false;
+    for (bool there = true;;) {
+      Result<std::optional<ShardSnapshot>> answer = Ask(shard, values);
+      const Code code = answer.status().code();
+      if (code == Code::kNotFound && !met_) {
+        return NotFound(fmt::format(
+            "no job {} of this user is running on this host: passel ctl list shows all", job_));
+      }
+      const bool late = code == Code::kDeadlineExceeded;
+      if (late && !answered) {
+        return DeadlineExceeded(
+            fmt::format("ps/{} of job {} does not answer: is it stopped?", shard, job_));
+      }
+      const bool missing = code == Code::kNotFound || code == Code::kUnavailable;
+      if (!answer.ok() && !missing && !late) return answer.status();
+      answered |= answer.ok();
+      met_ = true;
+      if (answer.ok() && answer->has_value()) return std::move(**answer);
+      // It ended just now, or is started again.
+      if (missing && there) gone = deadline_.Sooner(kGoneLimit);
+      there = !missing;
+      if (missing && gone.Expired()) {
+        return Unavailable(fmt::format("ps/{} of job {} is gone: the job has ended", shard, job_));
+      }
+      if (late || deadline_.Expired()) {
+        return DeadlineExceeded(fmt::format(
+            "job {} has no values yet: its chief, worker/0, has not written the first ones", job_));
+      }
+      std::this_thread::sleep_for(kAgainAfter);
+    }
+  }
+
+  Result<std::optional<ShardSnapshot>> Ask(int shard, bool values) {
+    Introduction me;
+    me.job_id = job_;
+    me.role = Role::kControl;
+    PASSEL_ASSIGN_OR_RETURN(RendezvousClient client,
+                            RendezvousClient::Connect(me, Role::kPs, shard, nullptr, deadline_));
+    return client.GetSnapshot(values, deadline_);
+  }
+
+  Result<StorePlan> ReadPlan(int fd, int shard) const {
+    PASSEL_ASSIGN_OR_RETURN(const std::string text, ReadConstantFile(fd, kMaxPlanBytes));
+    Result<StorePlan> plan = PlanFromJson(text);
+    if (!plan.ok()) {
+      return plan.status().WithContext(
+          fmt::format("ps/{} of job {} is another build of passel", shard, job_));
+    }
+    if (shard >= plan->variables.shards()) {
+      return DataLoss(fmt::format("ps/{} of job {} holds a model on {} ps", shard, job_,
+                                  plan->variables.shards()));
+    }
+    return plan;
+  }
+
+  Status Map(int fd, int shard, Snapshot* snapshot) const {
+    std::size_t bytes = 0;
+    PASSEL_RETURN_IF_ERROR(CheckConstant(fd, &bytes));
+    const std::size_t needed = snapshot->plan_.variables.ShardFloats(shard) * sizeof(float);
+    if (bytes == 0 || bytes < needed) {
+      return DataLoss(fmt::format("ps/{} of job {} handed over {} bytes of values, {} are needed",
+                                  shard, job_, bytes, needed));
+    }
+    void* base = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
+    if (base == MAP_FAILED) return ErrnoStatus(errno, "cannot map the values of a job");
+    snapshot->shard_values_.push_back(static_cast<const float*>(base));
+    snapshot->shard_bytes_.push_back(bytes);
+    return {};
+  }
+
+  const std::string job_;
+  const Deadline deadline_;
+  bool met_ = false;  // the job was there
+};
+
+Result<Snapshot> TakeSnapshot(const std::string& job_id, Deadline deadline) {
+  return SnapshotTaker(job_id, deadline).Take();
+}
+
+}  // namespace passel::shm

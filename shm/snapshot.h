@@ -1,0 +1,68 @@
+// snapshot.h - the values of a running job, for evaluation and prediction beside the training.
+//
+// The asker tells each ps that it is a process of the same user (the kernel vouches for the uid,
+// on both sides), and gets copies of the values that nobody can change any more. It never maps an
+// arena, so it can disturb nobody; the job's token, which opens the arena itself, is not needed.
+// The training pays for one pass over the values per snapshot, made by the ps, which is not on the
+// path of any update.
+//
+//   Result<Snapshot> now = TakeSnapshot("my-job", Deadline::After(std::chrono::seconds(10)));
+//   layout.Bind(now->shard_values(), &parts);  // ModelLayout, src/train/model_plan.h
+//
+// To follow a job call it again and again: nothing is kept between calls.
+
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/status.h"
+#include "store/store_plan.h"
+
+namespace passel::shm {
+
+/// Values of all shards, at one time or nearly so. Move-only; const calls may run concurrently.
+class Snapshot {
+ public:
+  Snapshot() = default;
+  Snapshot(Snapshot&& other) noexcept;
+  Snapshot& operator=(Snapshot&& other) noexcept;
+  ~Snapshot();
+
+  const StorePlan& plan() const { return plan_; }
+  /// True: exactly the values after global_step(); always strived for in the round modes, and
+  /// never so in the others. False: the values are of updates global_step() to last_global_step(),
+  /// mixed (in the lock-free modes also of those that had begun by then).
+  bool exact() const { return exact_; }
+  std::int64_t global_step() const { return global_step_; }
+  std::int64_t last_global_step() const { return last_global_step_; }
+  /// The job had been stopped, or asked to stop, by then.
+  bool stopped() const { return stopped_; }
+  /// Per shard float[plan().variables.ShardFloats(shard)], laid out as in the arena, 64-byte
+  /// aligned, read-only; valid as long as this snapshot.
+  std::span<const float* const> shard_values() const { return shard_values_; }
+
+ private:
+  friend class SnapshotTaker;
+  void Unmap();
+  StorePlan plan_;
+  bool exact_ = false;
+  bool stopped_ = false;
+  std::int64_t global_step_ = 0;
+  std::int64_t last_global_step_ = 0;
+  std::vector<const float*> shard_values_;  // mapped
+  std::vector<std::size_t> shard_bytes_;
+};
+
+/// Waits until the chief has written the first values; a ps that is started again meanwhile is
+/// asked again. In round modes with several shards it is tried, for at most a second, to get all
+/// of them after the same round.
+/// Errors: kNotFound when no such job of this user runs on this host; kPermissionDenied when
+/// another user has its name; kDeadlineExceeded, naming who is waited for; kUnavailable when the
+/// job ended meanwhile; kResourceExhausted when there is no memory for the copy; kDataLoss.
+Result<Snapshot> TakeSnapshot(const std::string& job_id, Deadline deadline);
+
+}  // namespace passel::shm

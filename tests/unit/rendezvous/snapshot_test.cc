@@ -1,0 +1,259 @@
+// Values of a running job, read from outside: the right ones, of one round where there are rounds,
+// for this user alone, and never in the way of the training.
+
+#include "shm/snapshot.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <thread>
+
+#include "base/memory_file.h"
+#include "shm/shard_copy.h"
+#include "store/in_process_store.h"
+#include "tests/unit/rendezvous/ps_thread.h"
+
+namespace passel::shm::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+StorePlan PlanOf(Mode mode, std::int64_t rows = 40) {
+  StorePlan plan;
+  plan.mode = mode;
+  plan.num_workers = kWorkers;
+  plan.optimizer = *ParseOptimizer("sgd");
+  plan.optimizer.learning_rate = 1;
+  std::vector<VariableInfo> variables(2);
+  variables[0].name = variables[0].logical = "w";
+  variables[0].shape = {rows, 7};
+  variables[1].name = variables[1].logical = "b";
+  variables[1].shape = {7};
+  plan.variables = *VariableTable::Build(variables, 1);
+  return plan;
+}
+
+// What a chief does: proposes, maps, opens.
+struct Chief {
+  Chief(const PsThread& ps, const StorePlan& plan) : client(*ps.Connect()) {
+    bool need_plan = false;
+    const auto none = client.GetArena(false, &need_plan, Soon());
+    EXPECT_TRUE(none.ok() && !none->has_value() && need_plan);
+    Result<FileDescriptor> fd = client.ProposePlan(ToJson(plan), Soon());
+    EXPECT_TRUE(fd.ok()) << fd.status().message();
+    arena = std::make_unique<Arena>(std::move(*Arena::Adopt(std::move(*fd))));
+  }
+  std::unique_ptr<ParameterStore> Open(int worker) {
+    const std::vector<ShardMemory> memory = {arena->memory()};
+    auto store = OpenStore(arena->plan(), memory, worker, SelfIdentity(), EngineOptions());
+    EXPECT_TRUE(store.ok()) << store.status().message();
+    return std::move(*store);
+  }
+  RendezvousClient client;
+  std::unique_ptr<Arena> arena;
+};
+
+void FillWithPlaces(VarId id, std::span<float> values) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<float>(1000 * id) + static_cast<float>(i);
+  }
+}
+
+Status PushOnes(ParameterStore& store) {
+  PASSEL_ASSIGN_OR_RETURN(const ParamView view,
+                          store.Pull(Selection::Everything(), PullMode::kView));
+  const GradientBuffer gradient = store.LendGradient();
+  for (VarId id = 0; id < store.variables().size(); ++id) {
+    std::ranges::fill(gradient.values(id), -1.0F);
+  }
+  PASSEL_ASSIGN_OR_RETURN(const Ticket ticket, store.Push(gradient, view.stamp(), Soon()));
+  return store.Wait(ticket, Soon()).status();
+}
+
+TEST(SnapshotTest, HoldsTheValuesOfARunningJob) {
+  PsThread ps;
+  Chief chief(ps, PlanOf(Mode::kHogwild));
+  const auto store = chief.Open(0);
+  ASSERT_TRUE(store->Initialize(FillWithPlaces).ok());
+  for (int step = 0; step < 3; ++step) ASSERT_TRUE(PushOnes(*store).ok());
+  const Result<Snapshot> snapshot = TakeSnapshot(ps.job(), Soon());
+  ASSERT_TRUE(snapshot.ok()) << snapshot.status().message();
+  EXPECT_EQ(snapshot->plan().Hash(), chief.arena->plan().Hash());
+  EXPECT_EQ(snapshot->global_step(), 3);
+  EXPECT_EQ(snapshot->last_global_step(), 3);
+  EXPECT_FALSE(snapshot->exact()) << "a lock-free mode cannot promise it";
+  EXPECT_FALSE(snapshot->stopped());
+  ASSERT_EQ(snapshot->shard_values().size(), 1u);
+  for (const VariableInfo& v : snapshot->plan().variables.all()) {
+    const float* values = snapshot->shard_values()[0] + v.offset;
+    for (std::size_t i = 0; i < v.elements; ++i) {
+      ASSERT_EQ(values[i], (v.name == "b" ? 1000.0F : 0.0F) + static_cast<float>(i) + 3);
+    }
+  }
+  ASSERT_TRUE(store->Leave().ok());
+}
+
+TEST(SnapshotTest, IsACopyThatLaterUpdatesDoNotReach) {
+  PsThread ps;
+  Chief chief(ps, PlanOf(Mode::kHogwild));
+  const auto store = chief.Open(0);
+  ASSERT_TRUE(store->Initialize(FillWithPlaces).ok());
+  const Result<Snapshot> snapshot = TakeSnapshot(ps.job(), Soon());
+  ASSERT_TRUE(snapshot.ok()) << snapshot.status().message();
+  ASSERT_TRUE(PushOnes(*store).ok());
+  EXPECT_EQ(snapshot->shard_values()[0][5], 5.0F);
+  EXPECT_EQ(TakeSnapshot(ps.job(), Soon())->shard_values()[0][5], 6.0F);
+}
+
+// Every round adds one to all values: a mixture of two rounds shows at once.
+TEST(SnapshotTest, OfRoundsIsOfOneRoundWhileTheyGoOn) {
+  for (const Mode mode : {Mode::kBarrier, Mode::kReplicas}) {
+    PsThread ps;
+    Chief chief(ps, PlanOf(mode, 4000));
+    std::atomic<bool> quit{false};
+    std::vector<std::thread> workers;
+    std::vector<std::unique_ptr<ParameterStore>> stores;
+    for (int k = 0; k < kWorkers; ++k) stores.push_back(chief.Open(k));
+    ASSERT_TRUE(
+        stores[0]->Initialize([](VarId, std::span<float> v) { std::ranges::fill(v, 0.0F); }).ok());
+    for (const auto& store : stores) {
+      workers.emplace_back([&quit, &store] {
+        ASSERT_TRUE(store->WaitUntilInitialized(Soon()).ok());
+        while (!quit.load()) {
+          const Status status = PushOnes(*store);
+          if (!status.ok()) break;  // stopped
+        }
+      });
+    }
+    std::int64_t last = 0;
+    int exact = 0;
+    constexpr int kSnapshots = 50;
+    for (int i = 0; i < kSnapshots; ++i) {
+      const Result<Snapshot> snapshot = TakeSnapshot(ps.job(), Soon());
+      ASSERT_TRUE(snapshot.ok()) << snapshot.status().message();
+      EXPECT_GE(snapshot->global_step(), last);
+      last = snapshot->global_step();
+      if (!snapshot->exact()) continue;
+      ++exact;
+      EXPECT_EQ(snapshot->last_global_step(), snapshot->global_step());
+      for (const VariableInfo& v : snapshot->plan().variables.all()) {
+        for (std::size_t e = 0; e < v.elements; ++e) {
+          ASSERT_EQ(snapshot->shard_values()[0][v.offset + e],
+                    static_cast<float>(snapshot->global_step()));
+        }
+      }
+    }
+    EXPECT_GT(last, 0);
+    // All but those that a crowded machine did not let finish between two rounds.
+    EXPECT_GE(exact, kSnapshots / 2) << ModeName(mode);
+    quit.store(true);
+    stores[0]->Stop();
+    for (std::thread& worker : workers) worker.join();
+  }
+}
+
+TEST(SnapshotTest, WaitsForTheFirstValues) {
+  PsThread ps;
+  const Result<Snapshot> none =
+      TakeSnapshot(ps.job(), Deadline::After(std::chrono::milliseconds(50)));
+  ASSERT_EQ(none.status().code(), Code::kDeadlineExceeded);
+  EXPECT_THAT(none.status().message(), HasSubstr("worker/0"));
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    Chief chief(ps, PlanOf(Mode::kHogwild));
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    ASSERT_TRUE(chief.Open(0)->Initialize(FillWithPlaces).ok());
+  });
+  const Result<Snapshot> snapshot = TakeSnapshot(ps.job(), Soon());
+  later.join();
+  ASSERT_TRUE(snapshot.ok()) << snapshot.status().message();
+  EXPECT_EQ(snapshot->shard_values()[0][7], 7.0F);
+}
+
+TEST(SnapshotTest, OfAJobThatIsNotThereIsNotFoundAtOnce) {
+  const Result<Snapshot> none = TakeSnapshot("no-such-job-of-this-test", Soon());
+  ASSERT_EQ(none.status().code(), Code::kNotFound);
+  EXPECT_THAT(none.status().message(), HasSubstr("passel ctl list"));
+}
+
+TEST(SnapshotTest, OfAPsThatDoesNotAnswerEndsAtTheDeadline) {
+  const std::string job = fmt::format("snapshot-silent-{}", ::getpid());
+  const Result<FileDescriptor> silent = ListenAbstract(EndpointName(job, Role::kPs, 0));
+  ASSERT_TRUE(silent.ok());
+  const Result<Snapshot> none = TakeSnapshot(job, Deadline::After(std::chrono::milliseconds(100)));
+  ASSERT_EQ(none.status().code(), Code::kDeadlineExceeded);
+  EXPECT_THAT(none.status().message(), HasSubstr("ps/0 of job " + job));
+}
+
+// The asker can neither change what it got nor find a way from it to the arena.
+TEST(SnapshotTest, HandsOutNothingThatCanBeWritten) {
+  PsThread ps;
+  Chief chief(ps, PlanOf(Mode::kHogwild));
+  ASSERT_TRUE(chief.Open(0)->Initialize(FillWithPlaces).ok());
+  RendezvousClient client =
+      *RendezvousClient::Connect(ps.Me(Role::kControl), Role::kPs, 0, nullptr, Soon());
+  Result<std::optional<ShardSnapshot>> part = client.GetSnapshot(true, Soon());
+  ASSERT_TRUE(part.ok() && part->has_value());
+  for (const int fd : {(*part)->values.get(), (*part)->plan.get()}) {
+    std::size_t bytes = 0;
+    EXPECT_TRUE(CheckConstant(fd, &bytes).ok());
+    EXPECT_EQ(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
+    EXPECT_EQ(::pwrite(fd, "x", 1, 0), -1);
+    EXPECT_NE(::ftruncate(fd, 0), 0);
+  }
+  bool need_plan = false;
+  EXPECT_EQ(client.GetArena(false, &need_plan, Soon()).status().code(), Code::kPermissionDenied);
+  const Result<std::optional<ShardSnapshot>> step = client.GetSnapshot(false, Soon());
+  ASSERT_TRUE(step.ok() && step->has_value());
+  EXPECT_FALSE((*step)->values.valid());
+}
+
+TEST(SnapshotTest, AskedForAgainAndAgainLeavesNoDescriptorBehind) {
+  PsThread ps;
+  Chief chief(ps, PlanOf(Mode::kHogwild));
+  ASSERT_TRUE(chief.Open(0)->Initialize(FillWithPlaces).ok());
+  ASSERT_TRUE(TakeSnapshot(ps.job(), Soon()).ok());
+  ASSERT_TRUE(ps.Serves());
+  const std::size_t before = OpenDescriptors();
+  for (int i = 0; i < 50; ++i) ASSERT_TRUE(TakeSnapshot(ps.job(), Soon()).ok());
+  ASSERT_TRUE(ps.Serves());
+  // The server sees a connection's end at its next look.
+  for (int i = 0; i < 100 && OpenDescriptors() > before + 2; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  EXPECT_LE(OpenDescriptors(), before + 2);
+}
+
+TEST(ShardCopyTest, NamesTheLimitWhenThereIsNoMemoryForIt) {
+  PsThread ps;
+  Chief chief(ps, PlanOf(Mode::kHogwild));
+  ASSERT_TRUE(chief.Open(0)->Initialize(FillWithPlaces).ok());
+  const Result<ShardCopy> copy = CopyShard(*chief.arena, {100, "the test"});
+  ASSERT_EQ(copy.status().code(), Code::kResourceExhausted);
+  EXPECT_THAT(copy.status().message(), HasSubstr("the test has 100 bytes free"));
+  EXPECT_THAT(copy.status().message(), HasSubstr("cannot copy the values"));
+}
+
+// A block that is claimed, or that has seen another round than the rest, is no settled round.
+TEST(ShardCopyTest, IsNeverExactWhileABlockIsAtWork) {
+  PsThread ps;
+  Chief chief(ps, PlanOf(Mode::kBarrier, 4000));
+  ASSERT_TRUE(chief.Open(0)->Initialize(FillWithPlaces).ok());
+  const MemoryBudget plenty{std::uint64_t{64} << 20, "the test"};
+  const ShardMemory& memory = chief.arena->memory();
+  ASSERT_GT(memory.num_blocks, 2u);
+  EXPECT_EQ(CopyShard(*chief.arena, plenty)->exact_round, 0u);
+  memory.blocks[1].claim.store(Claim{1, 0}.Pack());
+  EXPECT_EQ(CopyShard(*chief.arena, plenty)->exact_round, std::nullopt);
+  memory.blocks[1].claim.store(0);
+  memory.blocks[1].round.store(1);
+  EXPECT_EQ(CopyShard(*chief.arena, plenty)->exact_round, std::nullopt);
+  memory.blocks[1].round.store(0);
+  memory.state->completed_round.store(1);
+  EXPECT_EQ(CopyShard(*chief.arena, plenty)->exact_round, std::nullopt);
+}
+
+}  // namespace
+}  // namespace passel::shm::testing
