@@ -4,6 +4,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -18,6 +19,36 @@ namespace {
 constexpr std::chrono::seconds kLogEvery{10};
 
 double Seconds(std::chrono::nanoseconds time) { return 1e-9 * static_cast<double>(time.count()); }
+
+// Of a worker that nobody is to find: no role has this name.
+std::string PrivateName(const std::string& job_id) {
+  return fmt::format("passel.{}.{}.client.{}", ::getuid(), job_id, ::getpid());
+}
+
+void LogStillWaiting(std::string_view job, int index) {
+  LogInfo("CreateSession still waiting for response from worker: /job:{}/replica:0/task:{}", job,
+          index);
+}
+
+// `shard`, and those after it that nobody has started either.
+void LogMissingPs(const AttachOptions& options, int shard) {
+  LogStillWaiting("ps", shard);
+  const Result<std::vector<FoundEndpoint>> endpoints = FindEndpoints();
+  if (!endpoints.ok()) return;
+  for (int other = shard + 1; other < options.num_shards; ++other) {
+    const bool listens =
+        std::any_of(endpoints->begin(), endpoints->end(), [&](const FoundEndpoint& e) {
+          return e.job_id == options.job_id && e.role == Role::kPs && e.index == other;
+        });
+    if (!listens) LogStillWaiting("ps", other);
+  }
+}
+
+// "chief/0" of the log line's form.
+void LogWaitingForChief(const AttachOptions& options) {
+  const std::size_t slash = options.chief_name.find('/');
+  LogStillWaiting(options.chief_name.substr(0, slash), 0);
+}
 
 Status NoAnswer(const AttachOptions& options, int shard) {
   return DeadlineExceeded(
@@ -186,8 +217,9 @@ Result<std::unique_ptr<AttachedJob>> AttachedJob::Connect(const AttachOptions& o
                                                           const JobToken& token) {
   std::unique_ptr<AttachedJob> job(new AttachedJob(options, token));
   if (!options.supervised) {
-    Result<FileDescriptor> listening =
-        ListenAbstract(EndpointName(options.job_id, Role::kWorker, options.worker));
+    Result<FileDescriptor> listening = ListenAbstract(
+        options.use_existing_servers ? PrivateName(options.job_id)
+                                     : EndpointName(options.job_id, Role::kWorker, options.worker));
     if (listening.status().code() == Code::kAlreadyExists) {
       return NameTaken(options.job_id, Role::kWorker, options.worker);
     }
@@ -196,15 +228,15 @@ Result<std::unique_ptr<AttachedJob>> AttachedJob::Connect(const AttachOptions& o
         std::make_unique<Attendant>(job->options_, job->token_, std::move(*listening));
   }
   const Deadline deadline = Deadline::After(options.start_limit);
+  std::int64_t next_log_ns = MonotonicNs() + std::chrono::nanoseconds(kLogEvery).count();
   for (int shard = 0; shard < options.num_shards; ++shard) {
-    PASSEL_RETURN_IF_ERROR(job->Meet(shard, deadline));
+    PASSEL_RETURN_IF_ERROR(job->Meet(shard, next_log_ns, deadline));
   }
   return job;
 }
 
-Status AttachedJob::Meet(int shard, Deadline deadline) {
+Status AttachedJob::Meet(int shard, std::int64_t& next_log_ns, Deadline deadline) {
   const Introduction me{options_.job_id, Role::kWorker, options_.worker, options_.cluster_hash};
-  std::int64_t next_log_ns = MonotonicNs() + std::chrono::nanoseconds(kLogEvery).count();
   for (;;) {
     Result<RendezvousClient> client =
         RendezvousClient::Connect(me, Role::kPs, shard, &token_, deadline);
@@ -223,11 +255,10 @@ Status AttachedJob::Meet(int shard, Deadline deadline) {
     }
     if (MonotonicNs() >= next_log_ns) {
       next_log_ns += std::chrono::nanoseconds(kLogEvery).count();
-      LogInfo("CreateSession still waiting for response from worker: /job:ps/replica:0/task:{}",
-              shard);
+      LogMissingPs(options_, shard);
     }
     const Deadline turn = deadline.Sooner(std::chrono::seconds(1));
-    if (attendant_ && code == Code::kNotFound) {
+    if (attendant_ && !options_.use_existing_servers && code == Code::kNotFound) {
       attendant_->AwaitPs(turn);  // the ps says so as soon as it listens
     } else {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));  // its supervisor restarts it
@@ -241,13 +272,13 @@ Status AttachedJob::WaitForArenas() {
   std::vector<std::unique_ptr<Arena>> arenas;
   for (std::size_t shard = 0; shard < ps_.size(); ++shard) {
     bool need_plan = false;
-    Result<std::optional<FileDescriptor>> fd = ps_[shard].GetArena(true, &need_plan, deadline);
+    Result<std::optional<FileDescriptor>> fd = ps_[shard].GetArena(
+        true, &need_plan, deadline, kLogEvery, [this] { LogWaitingForChief(options_); });
     if (fd.status().code() == Code::kDeadlineExceeded) {
       return DeadlineExceeded(
-          fmt::format("the chief, worker/0, did not start, or ps/{} of job {} did not answer, "
-                      "within {:g} s: look "
-                      "at their logs, or raise --start_wait",
-                      shard, options_.job_id, Seconds(options_.start_limit)));
+          fmt::format("the chief, {}, did not start, or ps/{} of job {} did not answer, "
+                      "within {:g} s: look at their logs, or raise --start_wait",
+                      options_.chief_name, shard, options_.job_id, Seconds(options_.start_limit)));
     }
     if (!fd.ok()) return fd.status();
     if (need_plan) return {};  // we are the chief, and it is ours to propose

@@ -31,9 +31,13 @@ namespace passel::shm {
 struct AttachOptions {
   std::string job_id;
   int worker = 0;
+  int chief = 0;  ///< the worker that proposes the plan
+  std::string chief_name = "worker/0";
   int num_shards = 1;
   std::uint64_t cluster_hash = 0;
   bool supervised = false;
+  /// Listens under no name: nobody finds this worker, not even a ps that comes back.
+  bool use_existing_servers = false;
   /// How long to wait for the ps tasks and for the chief. Every 10 s a log line names whom.
   std::chrono::nanoseconds start_limit = std::chrono::minutes(5);
   EngineOptions engine;
@@ -69,7 +73,8 @@ class AttachedJob {
  private:
   class Attendant;
   explicit AttachedJob(const AttachOptions& options, const JobToken& token);
-  Status Meet(int shard, Deadline deadline);
+  /// `next_log_ns`: MonotonicNs() of the next line about who is missing.
+  Status Meet(int shard, std::int64_t& next_log_ns, Deadline deadline);
 
   const AttachOptions options_;
   const JobToken token_;

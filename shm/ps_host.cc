@@ -104,7 +104,8 @@ PsHost::End PsHost::Serve(int stop_fd) {
       if (start.Expired()) return End::kNobodyCame;
       if (now >= next_log_ns) {
         next_log_ns += kLogEvery.count();
-        LogInfo("ps/{} still waiting for the plan of the chief, worker/0", options_.shard);
+        LogInfo("ps/{} still waiting for the plan of the chief, {}", options_.shard,
+                options_.chief_name);
       }
       continue;
     }
@@ -178,14 +179,14 @@ void PsHost::ArenaIsKept(const Peer&) {
 }
 
 bool PsHost::WantsPlanFrom(const Peer& peer) {
-  return !arena_ && peer.role == Role::kWorker && peer.index == 0;
+  return !arena_ && peer.role == Role::kWorker && peer.index == options_.chief;
 }
 
 Status PsHost::AcceptPlan(const Peer& peer, const std::string& plan_json) {
   if (arena_) return {};  // the chief compares its plan with the arena's
   if (!WantsPlanFrom(peer)) {
-    return PermissionDenied(fmt::format("only the chief, worker/0, proposes a plan, not {}/{}",
-                                        RoleName(peer.role), peer.index));
+    return PermissionDenied(fmt::format("only the chief, {}, proposes a plan, not {}/{}",
+                                        options_.chief_name, RoleName(peer.role), peer.index));
   }
   PASSEL_ASSIGN_OR_RETURN(const StorePlan plan, PlanFromJson(plan_json));
   if (plan.num_workers != options_.num_workers || options_.shard >= plan.variables.shards()) {

@@ -26,6 +26,8 @@ struct PsHostOptions {
   std::string job_id;
   int shard = 0;
   int num_workers = 1;
+  int chief = 0;  ///< the worker that proposes the plan
+  std::string chief_name = "worker/0";
   std::uint64_t cluster_hash = 0;
   HugePages huge_pages = HugePages::kOff;
   /// A supervisor decides when the job is over, restarts workers and stops the ps. Otherwise the

@@ -67,11 +67,18 @@ Result<RendezvousClient> RendezvousClient::Connect(const Introduction& me, Role 
   return client;
 }
 
-Result<std::optional<FileDescriptor>> RendezvousClient::GetArena(bool wait, bool* need_plan,
-                                                                 Deadline deadline) {
+Result<std::optional<FileDescriptor>> RendezvousClient::GetArena(
+    bool wait, bool* need_plan, Deadline deadline, std::chrono::nanoseconds every,
+    const std::function<void()>& still_waiting) {
   *need_plan = false;
-  PASSEL_ASSIGN_OR_RETURN(JsonMessage answer,
-                          Ask(fd(), {{"get", "arena"}, {"wait", wait}}, {}, deadline));
+  PASSEL_RETURN_IF_ERROR(SendJson(fd(), {{"get", "arena"}, {"wait", wait}}, {}, deadline));
+  Result<JsonMessage> received = ReceiveJson(fd(), deadline.Sooner(every));
+  while (received.status().code() == Code::kDeadlineExceeded && !deadline.Expired()) {
+    if (still_waiting) still_waiting();
+    received = ReceiveJson(fd(), deadline.Sooner(every));
+  }
+  PASSEL_ASSIGN_OR_RETURN(JsonMessage answer, std::move(received));
+  PASSEL_RETURN_IF_ERROR(ErrorOf(answer.json));
   if (Field<bool>(answer.json, "need_plan", false)) {
     *need_plan = true;
     return std::optional<FileDescriptor>();

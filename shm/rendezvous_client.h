@@ -2,7 +2,9 @@
 
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -39,8 +41,12 @@ class RendezvousClient {
   RendezvousClient& operator=(RendezvousClient&&) noexcept = default;
 
   /// The arena's descriptor; nullopt when there is none yet and either `wait` is false, or a plan
-  /// is needed from us (`*need_plan` is then true; only the chief is ever asked).
-  Result<std::optional<FileDescriptor>> GetArena(bool wait, bool* need_plan, Deadline deadline);
+  /// is needed from us (`*need_plan` is then true; only the chief is ever asked). While it waits,
+  /// `still_waiting` is called every so often.
+  Result<std::optional<FileDescriptor>> GetArena(
+      bool wait, bool* need_plan, Deadline deadline,
+      std::chrono::nanoseconds every = std::chrono::hours(24),
+      const std::function<void()>& still_waiting = {});
   /// Proposes the plan; returns the arena made from it.
   Result<FileDescriptor> ProposePlan(const std::string& plan_json, Deadline deadline);
   Status OfferData(const std::string& key, int fd, Deadline deadline);

@@ -188,11 +188,11 @@ Status RendezvousServer::HandleHello(Connection& c, std::string text) {
         "same build",
         RoleName(*role), c.peer.index, Field<std::uint32_t>(hello, "layout", 0), kLayoutVersion));
   }
-  if (Field<std::uint64_t>(hello, "cluster", 0) != cluster_hash_) {
+  if (const auto theirs = Field<std::uint64_t>(hello, "cluster", 0); theirs != cluster_hash_) {
     return FailedPrecondition(fmt::format(
-        "{}/{} was started with other --ps_hosts or --worker_hosts than this task: give all tasks "
-        "the same lists",
-        RoleName(*role), c.peer.index));
+        "{}/{} was started with another cluster (hash {:016x}) than process {} of job {} (hash "
+        "{:016x}): give all tasks the same --ps_hosts and --worker_hosts",
+        RoleName(*role), c.peer.index, theirs, ::getpid(), job_id_, cluster_hash_));
   }
   const std::string nonce = MakeNonce();
   c.transcript = std::move(text) + nonce;

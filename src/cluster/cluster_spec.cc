@@ -2,11 +2,14 @@
 
 #include <arpa/inet.h>
 #include <fmt/core.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <climits>
+#include <cstring>
 #include <utility>
 
 #include "base/hash.h"
@@ -24,6 +27,23 @@ std::string Lower(std::string_view text) {
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   }
   return lower;
+}
+
+// Whether a network interface of this machine has the address. Without interfaces to ask: no.
+bool IsInterfaceAddress(int family, const void* address, std::size_t bytes) {
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return false;
+  bool found = false;
+  for (const ifaddrs* one = all; one != nullptr && !found; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != family) continue;
+    const void* const own =
+        family == AF_INET
+            ? static_cast<const void*>(&reinterpret_cast<sockaddr_in*>(one->ifa_addr)->sin_addr)
+            : &reinterpret_cast<sockaddr_in6*>(one->ifa_addr)->sin6_addr;
+    found = std::memcmp(own, address, bytes) == 0;
+  }
+  freeifaddrs(all);
+  return found;
 }
 
 /// The canonical form of an address of family AF_INET or AF_INET6.
@@ -285,7 +305,13 @@ Status ValidateJobId(std::string_view id) {
 }
 
 std::string JobIdFromSpec(const ClusterSpec& spec) {
-  return fmt::format("job-{:016x}", spec.Hash());
+  const Result<HostPort> first = spec.Address({"ps", 0});
+  if (!first.ok()) return fmt::format("job-{:016x}", spec.Hash());
+  Fnv1a hash;
+  for (const char c : "passel-job-1:" + first->ToString()) {
+    hash.AddByte(static_cast<std::uint8_t>(c));
+  }
+  return fmt::format("job-{:016x}", hash.value());
 }
 
 bool IsLocalHost(std::string_view host) {
@@ -293,10 +319,13 @@ bool IsLocalHost(std::string_view host) {
   if (name.empty() || name.find('\0') != std::string::npos) return false;
   if (name == "localhost") return true;
   in_addr v4;
-  if (inet_pton(AF_INET, name.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
+  if (inet_pton(AF_INET, name.c_str(), &v4) == 1) {
+    return (ntohl(v4.s_addr) >> 24) == 127 || IsInterfaceAddress(AF_INET, &v4, sizeof v4);
+  }
   in6_addr v6;
   if (inet_pton(AF_INET6, name.c_str(), &v6) == 1) {
-    return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
+    return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127) ||
+           IsInterfaceAddress(AF_INET6, &v6, sizeof v6);
   }
   std::array<char, HOST_NAME_MAX + 1> own{};
   // One byte is kept back: a cut-off name need not end with a NUL.

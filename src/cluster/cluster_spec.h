@@ -115,12 +115,14 @@ Result<TaskId> ResolveTask(const ClusterSpec& spec, std::string_view job_name,
 /// Errors: kInvalidArgument.
 Status ValidateJobId(std::string_view id);
 
-/// "job-" and 16 hexadecimal digits of Hash(): what tasks started by hand, without --job_id, agree
-/// on because they were given the same hosts.
+/// "job-" and 16 hexadecimal digits made from the address of ps/0: what tasks started by hand,
+/// without --job_id, agree on. Tasks that differ in other hosts still meet, and can be told so; a
+/// second job with the same ps/0 is refused, as if its port were taken.
 std::string JobIdFromSpec(const ClusterSpec& spec);
 
 /// Whether `host` (of a HostPort) is this machine, without asking a name server: "localhost",
-/// 127.0.0.0/8, ::1, or exactly the machine's own host name. False for a machine's other names.
+/// 127.0.0.0/8, ::1, the address of one of its network interfaces, or exactly the machine's own
+/// host name. False for a machine's other names.
 bool IsLocalHost(std::string_view host);
 
 }  // namespace passel

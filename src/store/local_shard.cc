@@ -100,7 +100,7 @@ Status LocalShard::WaitUntilInitialized(Deadline deadline) {
       [&] { Heartbeat(); });
   Heartbeat();  // the chief may have taken longer than the stall limit
   if (stopped()) return Cancelled("the job was stopped before its variables were initialised");
-  if (!done) return DeadlineExceeded("the chief, worker/0, has not initialised the variables");
+  if (!done) return DeadlineExceeded("the chief has not initialised the variables");
   return {};
 }
 

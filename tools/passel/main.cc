@@ -3,8 +3,11 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -17,6 +20,21 @@ namespace passel {
 std::int64_t g_program_start_ns = 0;
 
 namespace {
+
+// As the parser wants them: the last one first, without the program's name. It takes "--name=" for
+// an option whose value comes next; here that is an empty value.
+std::vector<std::string> ReversedArguments(int argc, char** argv) {
+  std::vector<std::string> arguments;
+  for (int i = 1; i < argc; ++i) {
+    const std::string text = argv[i];
+    const bool empty_value =
+        text.size() > 3 && text.rfind("--", 0) == 0 && text.find('=') == text.size() - 1;
+    arguments.push_back(empty_value ? text.substr(0, text.size() - 1) : text);
+    if (empty_value) arguments.emplace_back();
+  }
+  std::reverse(arguments.begin(), arguments.end());
+  return arguments;
+}
 
 int Main(int argc, char** argv) {
   CLI::App app{"Trains with a parameter server: workers share the parameters in memory.", "passel"};
@@ -31,7 +49,7 @@ int Main(int argc, char** argv) {
   AddCtlCommand(app, &run);
   AddDataCommand(app, &run);
   try {
-    app.parse(argc, argv);
+    app.parse(ReversedArguments(argc, argv));
   } catch (const CLI::Success& request) {  // --help, --version
     return app.exit(request);
   } catch (const CLI::ParseError& error) {

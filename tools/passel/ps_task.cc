@@ -37,7 +37,9 @@ int RunPsTask(Task& task, const JobConfig& config) {
   shm::PsHostOptions options;
   options.job_id = task.job_id;
   options.shard = shard;
-  options.num_workers = task.spec.num_tasks("worker");
+  options.num_workers = task.NumTrainers();
+  options.chief = task.ChiefTrainer();
+  options.chief_name = task.ChiefName();
   options.cluster_hash = task.spec.Hash();
   options.huge_pages = config.huge_pages;
   options.supervised = task.flags.supervised;
@@ -71,9 +73,9 @@ int RunPsTask(Task& task, const JobConfig& config) {
     case shm::PsHost::End::kNobodyCame:
       RemoveToken(task);
       return FailTask(DeadlineExceeded(
-          fmt::format("the chief, worker/0, did not propose its plan within {:g} s: start it, or "
+          fmt::format("the chief, {}, did not propose its plan within {:g} s: start it, or "
                       "raise --start_wait",
-                      1e-9 * static_cast<double>(config.start_wait_ns))));
+                      task.ChiefName(), 1e-9 * static_cast<double>(config.start_wait_ns))));
     case shm::PsHost::End::kStopped:
       break;
   }

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdlib>
 
+#include "base/check.h"
 #include "base/log.h"
 #include "store/membership.h"
 #include "tools/passel/exit_code.h"
@@ -38,12 +39,31 @@ Result<std::string> RuntimeDirectory() {
 
 }  // namespace
 
-Status PrepareTask(Task* task) {
-  PASSEL_ASSIGN_OR_RETURN(
-      task->spec, ClusterSpec::FromHostLists(task->flags.ps_hosts, task->flags.worker_hosts));
+bool Task::HasSeparateChief() const {
+  return spec.num_tasks("chief") + spec.num_tasks("master") > 0;
+}
+
+int Task::NumTrainers() const { return spec.num_tasks("worker") + (HasSeparateChief() ? 1 : 0); }
+
+int Task::Trainer() const { return HasSeparateChief() && is_chief ? ChiefTrainer() : id.index; }
+
+int Task::ChiefTrainer() const { return HasSeparateChief() ? spec.num_tasks("worker") : 0; }
+
+std::string Task::ChiefName() const {
+  if (!HasSeparateChief()) return "worker/0";
+  return spec.num_tasks("chief") > 0 ? "chief/0" : "master/0";
+}
+
+Status PrepareTask(const ResolvedConfig& config, Task* task) {
+  PASSEL_RETURN_IF_ERROR(config.CheckComplete());
+  task->spec = config.cluster;
+  // Of an evaluator nobody has asked this yet.
   PASSEL_RETURN_IF_ERROR(task->spec.Validate());
-  PASSEL_ASSIGN_OR_RETURN(task->id,
-                          ResolveTask(task->spec, task->flags.job_name, task->flags.task_index));
+  PASSEL_CHECK(config.task.has_value(), "a cluster was named, so a task of it was too");
+  task->id = *config.task;
+  task->is_chief = config.is_chief;
+  task->gpu = config.gpu;
+  task->worker_device = config.worker_device;
   for (const auto& [job, tasks] : task->spec.jobs()) {
     for (const auto& [index, address] : tasks) {
       if (IsLocalHost(address.host)) continue;
@@ -55,10 +75,10 @@ Status PrepareTask(Task* task) {
   }
   task->job_id = task->flags.job_id.empty() ? JobIdFromSpec(task->spec) : task->flags.job_id;
   PASSEL_RETURN_IF_ERROR(ValidateJobId(task->job_id));
-  if (task->spec.num_tasks("ps") > kMaxShards || task->spec.num_tasks("worker") > kMaxWorkers) {
-    return InvalidArgument(fmt::format("a job has at most {} ps and {} workers, not {} and {}",
-                                       kMaxShards, kMaxWorkers, task->spec.num_tasks("ps"),
-                                       task->spec.num_tasks("worker")));
+  if (task->spec.num_tasks("ps") > kMaxShards || task->NumTrainers() > kMaxWorkers) {
+    return InvalidArgument(fmt::format(
+        "a job has at most {} ps and {} workers (a chief counts as one), not {} and {}: use fewer",
+        kMaxShards, kMaxWorkers, task->spec.num_tasks("ps"), task->NumTrainers()));
   }
   std::string path = task->flags.token_file;
   if (path.empty()) {

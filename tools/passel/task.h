@@ -1,11 +1,16 @@
 // task.h - one task of a cluster: who it is, and what its kinds share.
+//
+// To the store, whoever trains is a worker with an index: worker/i has index i. A chief (or master)
+// of its own trains like the others and has the index after the last of them.
 
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "base/status.h"
 #include "cluster/cluster_spec.h"
+#include "cluster/resolve.h"
 #include "shm/job_token.h"
 #include "tools/passel/job_flags.h"
 #include "tools/passel/task_flags.h"
@@ -17,13 +22,26 @@ struct Task {
   JobFlags job;
   ClusterSpec spec;
   TaskId id;
+  bool is_chief = false;
+  std::optional<int> gpu;     ///< of ResolvedConfig
+  std::string worker_device;  ///< of ResolvedConfig
   std::string job_id;
   std::string token_file;  ///< "" if it is not ours to remove
   shm::JobToken token;
+
+  /// Who train: the workers, and a chief of its own.
+  int NumTrainers() const;
+  /// This task's index among them. REQUIRES: it trains.
+  int Trainer() const;
+  /// The chief's index among them, and its name: "worker/0" or "chief/0".
+  int ChiefTrainer() const;
+  std::string ChiefName() const;
+  bool HasSeparateChief() const;
 };
 
-/// Fills in all but the flags. Errors: kInvalidArgument; those of JobToken::ReadOrCreate().
-Status PrepareTask(Task* task);
+/// Fills in all but the flags, for the cluster that `config` names. Errors: kInvalidArgument;
+/// kFailedPrecondition for a cluster that is seen in part; those of JobToken::ReadOrCreate().
+Status PrepareTask(const ResolvedConfig& config, Task* task);
 
 /// Says why the task failed and returns its exit code. Under a supervisor the sentence goes to
 /// `error_fd`: the supervisor knows which of several is the first.

@@ -4,35 +4,100 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 
 #include "base/log.h"
+#include "cluster/resolve.h"
+#include "tools/passel/command_flags.h"
 #include "tools/passel/commands.h"
+#include "tools/passel/devices.h"
+#include "tools/passel/exit_code.h"
 #include "tools/passel/job_config.h"
 #include "tools/passel/output_path.h"
 #include "tools/passel/ps_task.h"
 #include "tools/passel/task.h"
+#include "tools/passel/train_command.h"
 #include "tools/passel/worker_task.h"
 
 namespace passel {
 namespace {
 
-int RunTask(Task& task) {
+// Everything that can say what this task is to do. What the file sets ends up in the options.
+Result<ResolvedConfig> ResolveTaskConfig(Task& task, CLI::App& command) {
+  std::vector<Flag> flags = CollectFlags(command);
+  // What they ask for is no setting of the task.
+  std::erase_if(flags, [](const Flag& flag) {
+    return flag.name == "print_config" || flag.name == "print_placement";
+  });
+  ResolveInputs inputs;
+  inputs.flags = flags;
+  // A supervisor says everything in flags; the environment it was started in is about itself.
+  if (!task.flags.supervised) {
+    inputs.environment = [](const std::string& name) -> std::optional<std::string> {
+      const char* const value = std::getenv(name.c_str());
+      if (value == nullptr) return std::nullopt;
+      return value;
+    };
+  }
+  if (!task.flags.config.empty()) {
+    inputs.config_path = task.flags.config;
+    PASSEL_ASSIGN_OR_RETURN(inputs.config_text, ReadConfigFile(task.flags.config));
+  }
+  PASSEL_ASSIGN_OR_RETURN(ResolvedConfig config, Resolve(inputs));
+  PASSEL_RETURN_IF_ERROR(ApplyFileSettings(config, command));
+  return config;
+}
+
+// Flags of a task that mean nothing where there are no others.
+Status CheckAlone(const Task& task) {
+  if (task.flags.existing_servers) {
+    return InvalidArgument(
+        "--existing_servers needs a cluster, and none is named: give --ps_hosts, --worker_hosts, "
+        "--job_name and --task_index");
+  }
+  return {};
+}
+
+int TrainAlone(const Task& task) {
+  if (const Status status = CheckAlone(task); !status.ok()) return FailTask(status);
+  TrainFlags flags;
+  flags.job = task.job;
+  flags.ps = 0;
+  flags.workers = 1;
+  flags.job_id = task.flags.job_id;
+  flags.save = task.flags.save;
+  return Train(flags);
+}
+
+int RunTask(Task& task, CLI::App& command) {
+  const int error_fd = task.flags.error_fd;
+  const Result<ResolvedConfig> resolved = ResolveTaskConfig(task, command);
+  if (!resolved.ok()) return FailTask(resolved.status(), error_fd);
   Result<JobConfig> config = CheckJobFlags(task.job);
-  if (!config.ok()) return FailTask(config.status());
+  if (!config.ok()) return FailTask(config.status(), error_fd);
+  for (const std::string& warning : resolved->warnings) LogWarning("{}", warning);
+  if (task.flags.log_step_count_steps < 1) {
+    return FailTask(InvalidArgument(fmt::format("--log_step_count_steps is at least 1, not {}",
+                                                task.flags.log_step_count_steps)));
+  }
+  if (task.flags.print_config) {
+    fmt::print("{}", resolved->Describe());
+    return kExitDone;
+  }
   if (!task.flags.save.empty()) {
     if (const Status status = CheckOutputPath("--save", task.flags.save); !status.ok()) {
       return FailTask(status);
     }
   }
-  if (const Status status = PrepareTask(&task); !status.ok()) return FailTask(status);
-  if (task.flags.log_step_count_steps < 1) {
-    return FailTask(InvalidArgument(fmt::format("--log_step_count_steps is at least 1, not {}",
-                                                task.flags.log_step_count_steps)));
-  }
+  if (!resolved->distributed) return TrainAlone(task);
+  if (const Status status = PrepareTask(*resolved, &task); !status.ok()) return FailTask(status);
+  if (const Status status = CheckDevices(task); !status.ok()) return FailTask(status);
   SetLogName(task.id.ToString());
   if (!task.flags.supervised) {
+    LogInfo("{}", resolved->Announcement());
     fmt::print("job name = {}\ntask index = {}\n", task.id.job, task.id.index);
+    if (!task.worker_device.empty()) fmt::print("worker_device: {}\n", task.worker_device);
     std::fflush(stdout);
   }
   return task.id.job == "ps" ? RunPsTask(task, *config) : RunWorkerTask(task, *config);
@@ -44,37 +109,10 @@ void AddTaskCommand(CLI::App& app, Run* run) {
   auto task = std::make_shared<Task>();
   CLI::App* command = app.add_subcommand(
       "task", "Run one task of a cluster, a ps or a worker, in its own terminal or container");
-  TaskFlags& f = task->flags;
-  command->add_option("--job_name", f.job_name, "ps or worker")->group("Task");
-  command->add_option("--task_index", f.task_index, "Which one, from 0; worker 0 is the chief")
-      ->group("Task");
-  command->add_option("--ps_hosts", f.ps_hosts, "host:port,... of all ps, the same for every task")
-      ->group("Task");
-  command
-      ->add_option("--worker_hosts", f.worker_hosts,
-                   "host:port,... of all workers. Addresses name tasks; no port is opened")
-      ->group("Task");
-  command->add_option("--job_id", f.job_id, "Default: made from the two lists of hosts")
-      ->group("Task");
-  command
-      ->add_option("--token_file", f.token_file,
-                   "32 secret bytes that the tasks share; the first task makes the file")
-      ->group("Task");
-  command->add_option("--save", f.save, "worker 0: write the variables to this .safetensors file")
-      ->group("Task");
-  command
-      ->add_option("--log_step_count_steps", f.log_step_count_steps,
-                   "Print every so many local steps")
-      ->group("Task")
-      ->capture_default_str();
-  // For children of a supervisor.
-  command->add_flag("--supervised", f.supervised)->group("");
-  command->add_option("--listen_fd", f.listen_fd)->group("");
-  command->add_option("--arena_fd", f.arena_fd)->group("");
-  command->add_option("--data_fd", f.data_fd)->group("");
-  command->add_option("--error_fd", f.error_fd)->group("");
+  AddTaskFlags(*command, &task->flags);
   AddJobFlags(*command, &task->job);
-  command->callback([task, run] { *run = [task] { return RunTask(*task); }; });
+  command->callback(
+      [task, run, command] { *run = [task, command] { return RunTask(*task, *command); }; });
 }
 
 }  // namespace passel

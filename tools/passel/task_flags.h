@@ -2,19 +2,38 @@
 
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
 
 namespace passel {
 
 struct TaskFlags {
+  // Where they come from, and who wins, is for src/cluster/resolve.h to say: these are only what
+  // was typed.
   std::string job_name;
   std::optional<int> task_index;
   std::string ps_hosts, worker_hosts;
+  std::string config;
+  bool print_config = false;
+  bool print_placement = false;
+
   std::string job_id;
   std::string token_file;
   std::string save;
   std::int64_t log_step_count_steps = 100;
+  bool existing_servers = false;
+  // Devices
+  int num_gpus = 0;
+  bool allow_soft_placement = true;
+  bool log_device_placement = false;
+  std::vector<std::string> device_filters;
+  std::optional<double> per_process_gpu_memory_fraction;
   // Set by a supervisor for its children; descriptors are inherited.
   bool supervised = false;
   int listen_fd = -1;
@@ -22,5 +41,8 @@ struct TaskFlags {
   int data_fd = -1;
   int error_fd = -1;  // takes the sentence that says why the task failed
 };
+
+/// Adds them all. `flags` must outlive the parsing.
+void AddTaskFlags(CLI::App& command, TaskFlags* flags);
 
 }  // namespace passel

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
+#include <cstdlib>
 #include <memory>
 
 #include "base/clock.h"
@@ -15,6 +16,7 @@
 #include "data/locate.h"
 #include "shm/layout.h"
 #include "store/in_process_store.h"
+#include "tools/passel/command_flags.h"
 #include "tools/passel/commands.h"
 #include "tools/passel/exit_code.h"
 #include "tools/passel/job_config.h"
@@ -24,23 +26,11 @@
 #include "tools/passel/shared_data.h"
 #include "tools/passel/single_process.h"
 #include "tools/passel/supervisor.h"
+#include "tools/passel/train_command.h"
 #include "train/saved_model.h"
 
 namespace passel {
 namespace {
-
-struct TrainFlags {
-  JobFlags job;
-  int ps = 1;
-  int workers = 2;
-  std::vector<std::string> roles;  // launch: "ps=1", "worker=4"
-  std::string job_id;
-  std::string pin = "cores";
-  int max_restarts = 0;
-  double grace = 25;
-  std::string save;
-  std::string report;
-};
 
 int Fail(const Status& status) {
   LogError("{}", status.message());
@@ -170,6 +160,51 @@ Result<DataLocation> FindData(const JobFlags& flags) {
   return location;
 }
 
+void AddCommonFlags(CLI::App& command, TrainFlags* flags) {
+  command.add_option("--config", flags->config, "YAML or JSON file with values for these flags")
+      ->group("Job");
+  command
+      .add_option("--job_id", flags->job_id,
+                  "Name of the job for passel ctl; default job-<process id>")
+      ->group("Job");
+  command
+      .add_option("--pin", flags->pin,
+                  "cores: each worker on a core of its own, where there are enough; none")
+      ->group("Job")
+      ->capture_default_str();
+  command
+      .add_option("--max_restarts", flags->max_restarts,
+                  "How often a worker that died is started again (a ps always is)")
+      ->group("Job")
+      ->capture_default_str();
+  command
+      .add_option("--grace", flags->grace,
+                  "Seconds that tasks get to end after Ctrl-C before they are killed")
+      ->group("Job")
+      ->capture_default_str();
+  command
+      .add_option("--save", flags->save,
+                  "Write the trained variables to this .safetensors file, after Ctrl-C too")
+      ->group("Job");
+  command.add_option("--report", flags->report, "Write the results as JSON to this file")
+      ->group("Job");
+  AddJobFlags(command, &flags->job);
+}
+
+// The file's values are in the options before anything looks at them.
+int TrainByFile(TrainFlags& flags, CLI::App& command) {
+  if (Status status = ApplyConfigFile(flags.config, command); !status.ok()) return Fail(status);
+  for (const char* name : {"TF_CONFIG", "PS_HOSTS", "WORKER_HOSTS", "PS_KEY", "WORKER_KEY"}) {
+    if (const char* value = std::getenv(name); value != nullptr && *value != '\0') {
+      LogWarning("{} is not used: passel {} starts its own tasks; passel task reads it", name,
+                 command.get_name());
+    }
+  }
+  return Train(flags);
+}
+
+}  // namespace
+
 int Train(TrainFlags& flags) {
   Result<JobConfig> config = CheckJobFlags(flags.job);
   if (!config.ok()) return Fail(config.status());
@@ -242,37 +277,6 @@ int Train(TrainFlags& flags) {
   return Conclude(flags, *config, *data, parts, report);
 }
 
-void AddCommonFlags(CLI::App& command, TrainFlags* flags) {
-  command
-      .add_option("--job_id", flags->job_id,
-                  "Name of the job for passel ctl; default job-<process id>")
-      ->group("Job");
-  command
-      .add_option("--pin", flags->pin,
-                  "cores: each worker on a core of its own, where there are enough; none")
-      ->group("Job")
-      ->capture_default_str();
-  command
-      .add_option("--max_restarts", flags->max_restarts,
-                  "How often a worker that died is started again (a ps always is)")
-      ->group("Job")
-      ->capture_default_str();
-  command
-      .add_option("--grace", flags->grace,
-                  "Seconds that tasks get to end after Ctrl-C before they are killed")
-      ->group("Job")
-      ->capture_default_str();
-  command
-      .add_option("--save", flags->save,
-                  "Write the trained variables to this .safetensors file, after Ctrl-C too")
-      ->group("Job");
-  command.add_option("--report", flags->report, "Write the results as JSON to this file")
-      ->group("Job");
-  AddJobFlags(command, &flags->job);
-}
-
-}  // namespace
-
 void AddTrainCommand(CLI::App& app, Run* run) {
   auto flags = std::make_shared<TrainFlags>();
   CLI::App* command =
@@ -284,7 +288,8 @@ void AddTrainCommand(CLI::App& app, Run* run) {
       ->group("Job")
       ->capture_default_str();
   AddCommonFlags(*command, flags.get());
-  command->callback([flags, run] { *run = [flags] { return Train(*flags); }; });
+  command->callback(
+      [flags, run, command] { *run = [flags, command] { return TrainByFile(*flags, *command); }; });
 }
 
 void AddLaunchCommand(CLI::App& app, Run* run) {
@@ -293,10 +298,10 @@ void AddLaunchCommand(CLI::App& app, Run* run) {
       "launch", "The same with explicit roles: passel launch ps=2 worker=4 [flags of train]");
   command->add_option("roles", flags->roles, "ps=COUNT worker=COUNT")->required()->group("Job");
   AddCommonFlags(*command, flags.get());
-  command->callback([flags, run] {
-    *run = [flags] {
+  command->callback([flags, run, command] {
+    *run = [flags, command] {
       if (Status status = ReadRoles(flags.get()); !status.ok()) return Fail(status);
-      return Train(*flags);
+      return TrainByFile(*flags, *command);
     };
   });
 }

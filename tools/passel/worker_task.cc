@@ -15,6 +15,7 @@
 #include "compute/cpu_backend.h"
 #include "data/locate.h"
 #include "shm/attached_job.h"
+#include "tools/passel/devices.h"
 #include "tools/passel/exit_code.h"
 #include "tools/passel/shared_data.h"
 #include "train/saved_model.h"
@@ -58,11 +59,14 @@ class WorkerTask {
   WorkerTask(Task& task, JobConfig& config) : task_(task), config_(config) {}
 
   Result<WorkerResult> Run() {
-    const bool chief = task_.id.index == 0;
-    const int workers = task_.spec.num_tasks("worker");
+    const bool chief = task_.is_chief;
+    const int workers = task_.NumTrainers();
     shm::AttachOptions options;
     options.job_id = task_.job_id;
-    options.worker = task_.id.index;
+    options.worker = task_.Trainer();
+    options.chief = task_.ChiefTrainer();
+    options.chief_name = task_.ChiefName();
+    options.use_existing_servers = task_.flags.existing_servers;
     options.num_shards = task_.spec.num_tasks("ps");
     options.cluster_hash = task_.spec.Hash();
     options.supervised = task_.flags.supervised;
@@ -72,6 +76,9 @@ class WorkerTask {
       Say("Worker {}: Initializing session...", task_.id.index);
     } else {
       Say("Worker {}: Waiting for session to be initialized...", task_.id.index);
+    }
+    if (task_.flags.existing_servers) {
+      Say("Using existing server at: grpc://{}", task_.spec.Address(task_.id)->ToString());
     }
     const Deadline start = Deadline::After(options.start_limit);
     std::unique_ptr<shm::AttachedJob> job;
@@ -89,7 +96,7 @@ class WorkerTask {
     if (chief && !store->initialized()) {
       PASSEL_RETURN_IF_ERROR(InitializeStore(config_.model, layout, *store));
     }
-    PASSEL_RETURN_IF_ERROR(store->WaitUntilInitialized(start));
+    PASSEL_RETURN_IF_ERROR(AwaitFirstValues(*store, start));
     Say("Worker {}: Session initialization complete.", task_.id.index);
 
     CpuBackendOptions compute;
@@ -140,9 +147,19 @@ class WorkerTask {
       PASSEL_RETURN_IF_ERROR(FitToData((*data)->data(), &config_));
     }
     PASSEL_ASSIGN_OR_RETURN(const StorePlan plan,
-                            MakePlan(config_, options.num_shards, task_.spec.num_tasks("worker")));
+                            MakePlan(config_, options.num_shards, task_.NumTrainers()));
+    if (task_.flags.log_device_placement) LogDevicePlacement(task_, plan);
     PASSEL_ASSIGN_OR_RETURN(*store, (*job)->Open(plan));
     return {};
+  }
+
+  Status AwaitFirstValues(ParameterStore& store, Deadline deadline) {
+    for (;;) {
+      const Status status = store.WaitUntilInitialized(deadline.Sooner(std::chrono::seconds(10)));
+      if (status.code() != Code::kDeadlineExceeded || deadline.Expired()) return status;
+      LogInfo("Waiting for model to be ready. {} has not initialised the variables yet",
+              task_.ChiefName());
+    }
   }
 
   template <typename... Args>
@@ -170,7 +187,7 @@ class WorkerTask {
     Say("After {} training step(s), validation cross entropy = {:g}", config_.worker.train_steps,
         test.loss_sum);
     Say("worker={}, final accuracy = {}", task_.id.index, test.accuracy);
-    if (task_.flags.save.empty() || task_.id.index != 0) return {};
+    if (task_.flags.save.empty() || !task_.is_chief) return {};
     PASSEL_RETURN_IF_ERROR(
         SaveModel(task_.flags.save, config_.model, parts,
                   {{"global_step", std::to_string(job.arena(0).memory().state->global_step.load(

@@ -222,7 +222,10 @@ TEST(ClusterSpecTest, TheHashIsFixedAndSeesTheOrder) {
   EXPECT_EQ(Spec("localhost:2222", "localhost:2223,localhost:2224").Hash(), 0xc85026fd44cc113d);
   EXPECT_EQ(Spec("localhost:2222", "localhost:2224,localhost:2223").Hash(), 0x477c8a688f88df1f);
   EXPECT_EQ(Spec("[0::1]:1", "10.0.0.1:65535").Hash(), 0xa4fc167242c584b7);
-  EXPECT_EQ(JobIdFromSpec(Spec("[::1]:1", "10.0.0.1:65535")), "job-a4fc167242c584b7");
+  EXPECT_EQ(JobIdFromSpec(Spec("[0::1]:1", "10.0.0.1:65535")), "job-d18436ddb6c1186d");
+  // Tasks that were given other workers still meet, so that they can be told.
+  EXPECT_EQ(JobIdFromSpec(Spec("[::1]:1,localhost:7", "10.0.0.2:9")), "job-d18436ddb6c1186d");
+  EXPECT_EQ(JobIdFromSpec(Spec("localhost:2222", "localhost:2223")), "job-db637b0ed925c728");
   // A gap is another cluster than none.
   ClusterSpec sparse;
   ASSERT_TRUE(sparse.Add("worker", 1, *ParseHostPort("h:1")).ok());
@@ -354,16 +357,16 @@ TEST(IsLocalHostTest, LoopbackAndTheOwnNameAreLocalAndNothingElseIs) {
                                         "notlocalhost",
                                         "128.0.0.1",
                                         "126.255.255.255",
-                                        "10.0.0.1",
+                                        "192.0.2.1",
                                         "0.0.0.0",
                                         "127.0.0.1.example",
                                         "127",
                                         "127.1",
                                         "::",
                                         "::2",
-                                        "fe80::1",
+                                        "2001:db8::1",
                                         "[::1]",
-                                        "::ffff:10.0.0.1",
+                                        "::ffff:192.0.2.1",
                                         "example.com",
                                         std::string("localhost\0", 10)};
   for (const std::string& host : others) EXPECT_FALSE(IsLocalHost(host)) << host;

@@ -149,7 +149,7 @@ TEST(HandshakeTest, OtherHostListsAreNamed) {
   const Result<RendezvousClient> client =
       RendezvousClient::Connect(me, Role::kPs, 0, &ps.token(), Soon());
   ASSERT_EQ(client.status().code(), Code::kFailedPrecondition);
-  EXPECT_THAT(client.status().message(), HasSubstr("--ps_hosts or --worker_hosts"));
+  EXPECT_THAT(client.status().message(), HasSubstr("--ps_hosts and --worker_hosts"));
 }
 
 TEST(HandshakeTest, WorkerThatDoesNotExistIsRefused) {

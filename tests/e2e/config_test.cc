@@ -1,0 +1,390 @@
+// Where a task learns what it is: flags, environment variables, a file, and who wins.
+
+#include <fmt/core.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <csignal>
+#include <regex>
+
+#include "support/program.h"
+
+namespace passel::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr const char* kCluster =
+    R"("cluster": {"ps": ["localhost:2222"], "worker": ["localhost:2223", "localhost:2224"]})";
+
+std::string TfConfig(const std::string& type, int index) {
+  return fmt::format(R"({{{}, "task": {{"type": "{}", "index": {}}}, "environment": "cloud"}})",
+                     kCluster, type, index);
+}
+
+// "value  origin" of one setting of --print_config; "" if it is not there.
+std::string SettingOf(const Outcome& outcome, const std::string& name) {
+  std::smatch found;
+  const std::regex line("(?:^|\n)" + name + " +([^\n]*)\n");
+  if (!std::regex_search(outcome.out, found, line)) return "";
+  return std::regex_replace(found[1].str(), std::regex("  +"), "  ");
+}
+
+std::string OnlyError(const Outcome& outcome, int code = 2) {
+  EXPECT_EQ(outcome.code, code) << outcome.err << outcome.out;
+  EXPECT_EQ(outcome.errors.size(), 1u) << outcome.err;
+  return outcome.errors.empty() ? "" : outcome.errors[0];
+}
+
+TEST(ConfigTest, FileSetsWhatNobodyTypedAndEachOriginIsShown) {
+  Sandbox sandbox;
+  const std::string path = sandbox.dir().File("train.yaml");
+  WriteText(path,
+            "batch_size: 64\nhidden_units: [256, 128]\nsync_replicas: true\nlearning_rate: 0.25\n"
+            "replicas_to_aggregate: 2\nslow_worker: ['1:20ms', '0:1ms']\n"
+            "cluster:\n  ps: [localhost:2222]\n  worker: [localhost:2223, localhost:2224]\n");
+  const Outcome outcome = sandbox.Run({"task", "--config=" + path, "--job_name=worker",
+                                       "--task_index=1", "--batch_size=50", "--print_config"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(SettingOf(outcome, "batch_size"), "50  flag --batch_size");
+  EXPECT_EQ(SettingOf(outcome, "hidden_units"), "256,128  file " + path + ":2");
+  EXPECT_EQ(SettingOf(outcome, "sync_replicas"), "true  file " + path + ":3");
+  EXPECT_EQ(SettingOf(outcome, "learning_rate"), "0.25  file " + path + ":4");
+  EXPECT_EQ(SettingOf(outcome, "slow_worker"), "1:20ms,0:1ms  file " + path + ":6");
+  EXPECT_EQ(SettingOf(outcome, "train_steps"), "10000  default");
+  EXPECT_EQ(SettingOf(outcome, "worker_hosts"),
+            "localhost:2223,localhost:2224  file " + path + ":9");
+  EXPECT_EQ(SettingOf(outcome, "task"), "worker/1  derived");
+  EXPECT_EQ(SettingOf(outcome, "training"), "distributed  derived");
+  EXPECT_EQ(SettingOf(outcome, "cluster_hash"), "c85026fd44cc113d  derived");
+  EXPECT_EQ(outcome.err, "");
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+TEST(ConfigTest, OrderOfPrecedenceIsTfConfigFlagsVariablesKeysFile) {
+  Sandbox sandbox;
+  const std::string path = sandbox.dir().File("c.json");
+  WriteText(path, R"({"cluster": {"ps": ["localhost:5"], "worker": ["localhost:6"]},
+                      "task": {"type": "worker", "index": 0}})");
+  const std::vector<std::string> show = {"task", "--config=" + path, "--print_config"};
+  const auto ps_hosts = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), show.begin(), show.end());
+    const Outcome outcome = sandbox.Run(more);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return SettingOf(outcome, "ps_hosts");
+  };
+  EXPECT_EQ(ps_hosts({}), "localhost:5  file " + path + ":1");
+  sandbox.SetEnv("PS_KEY", "localhost:4\n");
+  EXPECT_EQ(ps_hosts({}), "localhost:4  environment PS_KEY");
+  sandbox.SetEnv("JOB_NAME", "worker");
+  sandbox.SetEnv("TASK_INDEX", "0");
+  sandbox.SetEnv("PS_HOSTS", "localhost:3");
+  EXPECT_EQ(ps_hosts({}), "localhost:4  environment PS_KEY");  // three of four are not used
+  sandbox.SetEnv("WORKER_HOSTS", "localhost:31");
+  EXPECT_EQ(ps_hosts({}), "localhost:3  environment PS_HOSTS");
+  EXPECT_EQ(ps_hosts({"--ps_hosts=localhost:2"}), "localhost:2  flag --ps_hosts");
+  sandbox.SetEnv("TF_CONFIG", TfConfig("worker", 1));
+  EXPECT_EQ(ps_hosts({"--ps_hosts=localhost:2"}), "localhost:2222  TF_CONFIG cluster.ps");
+  const Outcome outcome = sandbox.Run({"task", "--task_index=0", "--print_config"});
+  EXPECT_THAT(outcome.err,
+              HasSubstr("TF_CONFIG task.index = \"1\" wins over flag --task_index = \"0\""));
+  EXPECT_EQ(SettingOf(outcome, "task"), "worker/1  derived");
+}
+
+TEST(ConfigTest, WhatIsMissingIsNamedInTheWordsOfTheReferencePrograms) {
+  struct Case {
+    std::vector<std::string> flags;
+    const char* text;
+  };
+  const std::string hosts = "--ps_hosts=localhost:1";
+  const std::string workers = "--worker_hosts=localhost:2,localhost:3";
+  for (const Case& c : std::vector<Case>{
+           {{hosts, workers}, "Must specify an explicit `job_name`"},
+           {{hosts, workers, "--job_name="}, "Must specify an explicit `job_name`"},
+           {{hosts, workers, "--job_name=ps"}, "Must specify an explicit `task_index`"},
+           {{"--ps_hosts=", workers, "--job_name=ps", "--task_index=0"},
+            "Must specify an explicit `ps_hosts`"},
+           {{hosts, "--job_name=ps", "--task_index=0"}, "Must specify an explicit `worker_hosts`"},
+           {{hosts, workers, "--job_name=boss", "--task_index=0"}, "boss"},
+           {{hosts, workers, "--job_name=worker", "--task_index=2"}, "2"},
+           {{"--ps_hosts=localhost:99999", workers, "--job_name=ps", "--task_index=0"}, "99999"},
+           {{"--ps_hosts=localhost:2", workers, "--job_name=ps", "--task_index=0"},
+            "localhost:2"}}) {
+    Sandbox sandbox;
+    std::vector<std::string> arguments = c.flags;
+    arguments.insert(arguments.begin(), "task");
+    EXPECT_THAT(OnlyError(sandbox.Run(arguments, 5)), HasSubstr(c.text));
+    EXPECT_EQ(sandbox.Leftovers(), "");
+  }
+}
+
+TEST(ConfigTest, BrokenTfConfigIsOneSentence) {
+  struct Case {
+    const char* text;
+    const char* words;
+  };
+  for (const Case& c : std::vector<Case>{
+           {"{", "TF_CONFIG is not JSON"},
+           {R"({"task": {"type": "walker", "index": 0}})", "Unrecognized task_type: 'walker'"},
+           {R"({"cluster": {"ps": ["h:1"], "worker": ["h:2"]},
+                "task": {"type": "worker", "index": 7}})",
+            "The `task_id` 7 exceeds the maximum id of worker."},
+           {R"({"sparseCluster": {"ps": {"0": "localhost:1"}, "worker": {"1": "localhost:2"}},
+                "task": {"type": "worker", "index": 1}})",
+            "only a part of the cluster"}}) {
+    Sandbox sandbox;
+    sandbox.SetEnv("TF_CONFIG", c.text);
+    EXPECT_THAT(OnlyError(sandbox.Run({"task"}, 5)), HasSubstr(c.words));
+    EXPECT_EQ(sandbox.Leftovers(), "");
+  }
+}
+
+TEST(ConfigTest, SettingsOfTheFileAreCheckedLikeFlags) {
+  struct Case {
+    const char* text;
+    const char* words;
+  };
+  for (const Case& c :
+       {Case{"batch_sise: 3\n", "did you mean \"batch_size\"?"}, Case{"batch_size: many\n", "1:13"},
+        Case{"batch_size: 0\n", "--batch_size"}, Case{"sync_replicas: yes\n", "sync_replicas"},
+        Case{"mode: turbo\n", "turbo"}, Case{"supervised: true\n", "supervised"},
+        Case{"config: x.yaml\n", "config"},
+        Case{"threads_per_worker: 99999999999999999999\n", "threads_per_worker"},
+        Case{"threads_per_worker: 99999999999\n", "c.yaml:1"}}) {
+    Sandbox sandbox;
+    const std::string path = sandbox.dir().File("c.yaml");
+    WriteText(path, c.text);
+    EXPECT_THAT(OnlyError(sandbox.Run({"task", "--config=" + path}, 5)), HasSubstr(c.words));
+    EXPECT_THAT(OnlyError(sandbox.Run({"train", "--config=" + path}, 5)), HasSubstr(c.words));
+  }
+  Sandbox sandbox;
+  EXPECT_THAT(OnlyError(sandbox.Run({"task", "--config=/no/such/file"}, 5)),
+              HasSubstr("/no/such/file"));
+}
+
+TEST(ConfigTest, TrainTakesItsFlagsFromAFileToo) {
+  Sandbox sandbox;
+  const std::string path = sandbox.dir().File("job.yaml");
+  const std::string report = sandbox.dir().File("r.json");
+  WriteText(path, "workers: 1\nmode: locked\ntrain_steps: 40\nbatch_size: 10\nreport: " + report);
+  const Outcome outcome = sandbox.Run(sandbox.Train({"--config=" + path, "--train_steps=60"}), 20);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const nlohmann::json json = ReadJson(report);
+  EXPECT_EQ(json["mode"], "locked");
+  EXPECT_EQ(json["workers"].size(), 1u);
+  EXPECT_EQ(json["global_step"], 60);  // the flag
+  WriteText(path, "cluster: {ps: [localhost:1], worker: [localhost:2]}\n");
+  EXPECT_THAT(OnlyError(sandbox.Run(sandbox.Train({"--config=" + path}), 5)),
+              HasSubstr("names a cluster"));
+}
+
+TEST(ConfigTest, WithoutAClusterATaskTrainsAlone) {
+  Sandbox sandbox;
+  const std::string model = sandbox.dir().File("m.safetensors");
+  const std::vector<std::string> alone = {"task", "--data_dir=" + Digits(), "--train_steps=50",
+                                          "--job_id=" + sandbox.job(), "--save=" + model};
+  const Outcome outcome = sandbox.Run(alone, 20);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out + outcome.err, HasSubstr("Running single-machine training"));
+  EXPECT_EQ(sandbox.Run({"eval", "--model=" + model, "--data_dir=" + Digits()}).code, 0);
+  // Some of the variables, and a TF_CONFIG of one worker, name no cluster either.
+  sandbox.SetEnv("TASK_INDEX", "0");
+  EXPECT_THAT(sandbox.Run(alone, 20).err, HasSubstr("not used"));
+  sandbox.SetEnv("TF_CONFIG",
+                 R"({"cluster": {"worker": ["h:1"]}, "task": {"type": "worker", "index": 0}})");
+  EXPECT_EQ(sandbox.Run(alone, 20).code, 0);
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+TEST(ConfigTest, JobOfTfConfigAloneTrains) {
+  std::vector<Program> tasks;
+  Sandbox sandbox;
+  const std::vector<std::string> command = {"task", "--data_dir=" + Digits(), "--train_steps=200",
+                                            "--start_wait=20", "--job_id=" + sandbox.job()};
+  for (const auto& [type, index] :
+       {std::pair("ps", 0), std::pair("worker", 1), std::pair("worker", 0)}) {
+    sandbox.SetEnv("TF_CONFIG", TfConfig(type, index));
+    tasks.push_back(sandbox.Start(command));
+  }
+  for (Program& task : tasks) {
+    const Outcome outcome = sandbox.Finish(task, 20);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr("Running distributed training"));
+  }
+  EXPECT_THAT(tasks[1].Out(), HasSubstr("job name = worker\ntask index = 1\n"
+                                        "worker_device: /job:worker/task:1/cpu:0\n"));
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+TEST(ConfigTest, SupervisedTasksDoNotReadTheEnvironment) {
+  Sandbox sandbox;
+  sandbox.SetEnv("TF_CONFIG", TfConfig("ps", 0));
+  const Outcome outcome = sandbox.Run(sandbox.Train({"--train_steps=50"}), 20);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("TF_CONFIG is not used"));
+}
+
+TEST(ConfigTest, TasksOfOtherClustersAreRefusedWithBothHashes) {
+  Sandbox sandbox;
+  // Without --job_id: they meet because they name the same ps/0.
+  const std::string port = std::to_string(20'000 + ::getpid() % 40'000);
+  const auto task = [&](const std::string& job, const std::string& workers) {
+    return std::vector<std::string>{"task",
+                                    "--job_name=" + job,
+                                    "--task_index=0",
+                                    "--ps_hosts=localhost:" + port,
+                                    "--worker_hosts=" + workers,
+                                    "--data_dir=" + Digits()};
+  };
+  const auto hash = [&](const std::string& workers) {
+    std::vector<std::string> show = task("ps", workers);
+    show.push_back("--print_config");
+    return SettingOf(sandbox.Run(show), "cluster_hash").substr(0, 16);
+  };
+  Program ps = sandbox.Start(task("ps", "localhost:7,localhost:8"));
+  ASSERT_TRUE(ps.WaitFor("Started server"));
+  const std::string error = OnlyError(sandbox.Run(task("worker", "localhost:7"), 10));
+  EXPECT_THAT(error, HasSubstr(hash("localhost:7,localhost:8")));
+  EXPECT_THAT(error, HasSubstr(hash("localhost:7")));
+  EXPECT_THAT(error, HasSubstr("--worker_hosts"));
+  EXPECT_THAT(OnlyError(sandbox.Run(task("ps", "localhost:9"), 5)), HasSubstr("running already"));
+  EXPECT_TRUE(ps.Running());
+  ps.Signal(SIGINT);
+  EXPECT_EQ(sandbox.Finish(ps, 4).code, 130);
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+TEST(ConfigTest, HostsOfOtherMachinesAreRefused) {
+  Sandbox sandbox;
+  EXPECT_THAT(OnlyError(sandbox.Run({"task", "--job_name=ps", "--task_index=0",
+                                     "--ps_hosts=192.0.2.1:1", "--worker_hosts=localhost:2"},
+                                    5)),
+              HasSubstr("192.0.2.1:1, which is not this machine"));
+}
+
+TEST(ConfigTest, DeviceFlagsThatCannotBeHonouredAreNamed) {
+  Sandbox sandbox;
+  const auto run = [&](std::vector<std::string> more) {
+    std::vector<std::string> all = sandbox.Task("worker", 1, 2, 2, {"--start_wait=0.2"});
+    all.insert(all.end(), more.begin(), more.end());
+    return sandbox.Run(all, 5);
+  };
+  EXPECT_THAT(OnlyError(run({"--num_gpus=-1"})), HasSubstr("-1"));
+  EXPECT_THAT(OnlyError(run({"--num_gpus=2", "--noallow_soft_placement"})), HasSubstr("gpu:1"));
+  const Outcome soft = run({"--num_gpus=2", "--per_process_gpu_memory_fraction=0.2"});
+  EXPECT_THAT(soft.err, HasSubstr("computes on the CPU, not on gpu:1"));
+  EXPECT_THAT(soft.err, HasSubstr("--per_process_gpu_memory_fraction 0.2 has no effect"));
+  EXPECT_THAT(soft.out, HasSubstr("worker_device: /job:worker/task:1/gpu:1\n"));
+  EXPECT_THAT(OnlyError(run({"--per_process_gpu_memory_fraction=1.5"})), HasSubstr("1.5"));
+  EXPECT_THAT(OnlyError(run({"--device_filters=/job:ps/task:0,/job:worker/task:1"})),
+              HasSubstr("leave out ps/1"));
+  EXPECT_THAT(OnlyError(run({"--device_filters=ps"})), HasSubstr("--device_filters"));
+  // What the reference programs give: the ps and the task itself. It then waits for the ps.
+  EXPECT_THAT(OnlyError(run({"--device_filters=/job:ps,/job:worker/task:1"}), 143),
+              HasSubstr("did not start"));
+}
+
+TEST(ConfigTest, PlacementOfVariablesIsLoggedOnRequest) {
+  Sandbox sandbox;
+  Program ps = sandbox.Start(sandbox.Task("ps", 0, 2, 1, {"--train_steps=20"}));
+  Program other = sandbox.Start(sandbox.Task("ps", 1, 2, 1, {"--train_steps=20"}));
+  Program worker = sandbox.Start(
+      sandbox.Task("worker", 0, 2, 1, {"--train_steps=20", "--log_device_placement"}));
+  const Outcome outcome = sandbox.Finish(worker, 20);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  // Round robin in the order of creation: global_step, hid_w, hid_b, sm_w, sm_b.
+  EXPECT_THAT(outcome.err, HasSubstr("global_step: /job:ps/replica:0/task:0/cpu:0\n"));
+  EXPECT_THAT(outcome.err, HasSubstr("hid_w: /job:ps/replica:0/task:1/cpu:0\n"));
+  EXPECT_THAT(outcome.err, HasSubstr("hid_b: /job:ps/replica:0/task:0/cpu:0\n"));
+  EXPECT_THAT(outcome.err, HasSubstr("sm_w: /job:ps/replica:0/task:1/cpu:0\n"));
+  EXPECT_THAT(outcome.err, HasSubstr("sm_b: /job:ps/replica:0/task:0/cpu:0\n"));
+  EXPECT_EQ(sandbox.Finish(ps).code, 0);
+  EXPECT_EQ(sandbox.Finish(other).code, 0);
+}
+
+TEST(ConfigTest, ExistingServersAreUsedAndTheirAbsenceEndsInTime) {
+  Sandbox sandbox;
+  const std::vector<std::string> flags = {"--train_steps=100", "--start_wait=0.5",
+                                          "--existing_servers"};
+  EXPECT_THAT(OnlyError(sandbox.Run(sandbox.Task("worker", 0, 1, 1, flags), 5), 143),
+              HasSubstr("ps/0"));
+  Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 1, {"--start_wait=20"}));
+  ASSERT_TRUE(ps.WaitFor("Started server"));
+  const Outcome outcome = sandbox.Run(sandbox.Task("worker", 0, 1, 1, flags), 20);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("Using existing server at: grpc://localhost:3222\n"));
+  EXPECT_EQ(sandbox.Finish(ps, 5).code, 0);
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+TEST(ConfigTest, WithExistingServersTheLossOfThePsIsNoticed) {
+  Sandbox sandbox;
+  const std::vector<std::string> flags = {"--train_steps=100000000", "--ps_wait=0.4"};
+  Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 1, flags));
+  ASSERT_TRUE(ps.WaitFor("Started server"));
+  std::vector<std::string> with = flags;
+  with.push_back("--existing_servers");
+  Program worker = sandbox.Start(sandbox.Task("worker", 0, 1, 1, with));
+  ASSERT_TRUE(worker.WaitFor("training step 100 done")) << worker.Err();
+  ps.Signal(SIGKILL);
+  ps.Wait();
+  EXPECT_THAT(OnlyError(sandbox.Finish(worker, 5), 143), HasSubstr("--ps_wait"));
+}
+
+// A chief of its own: TF_CONFIG and a file can name one.
+TEST(ConfigTest, SeparateChiefInitialisesAndTrains) {
+  Sandbox sandbox;
+  const std::string path = sandbox.dir().File("c.yaml");
+  const std::string model = sandbox.dir().File("m.safetensors");
+  WriteText(path,
+            "cluster:\n  ps: [localhost:2222]\n  worker: [localhost:2223, localhost:2224]\n"
+            "  chief: [localhost:2225]\n" +
+                fmt::format("train_steps: 300\nmode: barrier\nstart_wait: 20\n"
+                            "data_dir: {}\njob_id: {}\n",
+                            Digits(), sandbox.job()));
+  const auto task = [&](const std::string& job, int index) {
+    return std::vector<std::string>{"task", "--config=" + path, "--job_name=" + job,
+                                    fmt::format("--task_index={}", index)};
+  };
+  Program ps = sandbox.Start(task("ps", 0));
+  Program worker0 = sandbox.Start(task("worker", 0));
+  Program worker1 = sandbox.Start(task("worker", 1));
+  ASSERT_TRUE(worker0.WaitFor("Waiting for session to be initialized"));
+  std::vector<std::string> chief_task = task("chief", 0);
+  chief_task.push_back("--save=" + model);
+  Program chief = sandbox.Start(chief_task);
+  for (Program* program : {&chief, &worker0, &worker1, &ps}) {
+    const Outcome outcome = sandbox.Finish(*program, 20);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+  }
+  EXPECT_THAT(chief.Out(), HasSubstr("Worker 0: Initializing session..."));
+  EXPECT_THAT(worker0.Out(), Not(HasSubstr("Initializing session")));
+  // Three gradients a round: the chief is one of those who train.
+  EXPECT_THAT(chief.Out(), HasSubstr("training step 300 done (global step: 300)"));
+  EXPECT_THAT(worker1.Out(), HasSubstr("training step 300 done (global step: 300)"));
+  EXPECT_EQ(sandbox.Run({"eval", "--model=" + model, "--data_dir=" + Digits()}).code, 0);
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+TEST(ConfigTest, WithoutItsChiefAJobEndsAndNamesIt) {
+  Sandbox sandbox;
+  sandbox.SetEnv(
+      "TF_CONFIG",
+      R"({"cluster": {"ps": ["localhost:1"], "worker": ["localhost:2"], "master": ["localhost:3"]},
+          "task": {"type": "worker", "index": 0}})");
+  const std::vector<std::string> flags = {"task", "--job_id=" + sandbox.job(), "--start_wait=0.6",
+                                          "--data_dir=" + Digits()};
+  Program worker = sandbox.Start(flags);
+  sandbox.SetEnv(
+      "TF_CONFIG",
+      R"({"cluster": {"ps": ["localhost:1"], "worker": ["localhost:2"], "master": ["localhost:3"]},
+          "task": {"type": "ps", "index": 0}})");
+  EXPECT_THAT(OnlyError(sandbox.Run(flags, 5), 143), HasSubstr("master/0"));
+  EXPECT_THAT(OnlyError(sandbox.Finish(worker, 5), 143), HasSubstr("master/0"));
+}
+
+}  // namespace
+}  // namespace passel::testing

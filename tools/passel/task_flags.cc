@@ -1,0 +1,71 @@
+#include "tools/passel/task_flags.h"
+
+#include <CLI/CLI.hpp>
+
+namespace passel {
+
+void AddTaskFlags(CLI::App& command, TaskFlags* f) {
+  const auto text = [&](const char* name, std::string* value, const char* help) {
+    command.add_option(name, *value, help)->group("Task");
+  };
+  text("--job_name", &f->job_name,
+       "ps, worker, chief (or master). Without a cluster, here, in the environment or in "
+       "--config, one process trains alone");
+  command.add_option("--task_index", f->task_index, "Which one, from 0")->group("Task");
+  text("--ps_hosts", &f->ps_hosts, "host:port,... of all ps, the same for every task");
+  text("--worker_hosts", &f->worker_hosts,
+       "host:port,... of all workers. Addresses name tasks; no port is opened");
+  text("--config", &f->config,
+       "YAML or JSON file with values for these flags. Typed flags and environment variables "
+       "come first");
+  command
+      .add_flag("--print_config", f->print_config,
+                "Print every setting and where it comes from, and end")
+      ->group("Task");
+  text("--job_id", &f->job_id, "Default: made from the address of ps 0");
+  text("--token_file", &f->token_file,
+       "32 secret bytes that the tasks share; the first task makes the file");
+  text("--save", &f->save, "chief: write the variables to this .safetensors file");
+  command
+      .add_option("--log_step_count_steps", f->log_step_count_steps,
+                  "Print every so many local steps")
+      ->group("Task")
+      ->capture_default_str();
+  command
+      .add_flag("--existing_servers", f->existing_servers,
+                "worker: open no endpoint of its own; use the servers that run")
+      ->group("Task");
+
+  command
+      .add_option("--num_gpus", f->num_gpus,
+                  "GPUs of this machine; worker i takes number i mod N. 0: the CPU")
+      ->group("Devices")
+      ->capture_default_str();
+  command
+      .add_flag("--allow_soft_placement,!--noallow_soft_placement", f->allow_soft_placement,
+                "Compute on the CPU where there is no GPU, rather than fail. Default: true")
+      ->default_str("true")
+      ->group("Devices");
+  command
+      .add_flag("--log_device_placement", f->log_device_placement,
+                "Log the device of every variable and of the computation")
+      ->group("Devices");
+  command
+      .add_option("--device_filters", f->device_filters,
+                  "Devices that this task may use, e.g. /job:ps,/job:worker/task:0")
+      ->group("Devices")
+      ->delimiter(',');
+  command
+      .add_option("--per_process_gpu_memory_fraction", f->per_process_gpu_memory_fraction,
+                  "Share of the GPU's memory for this task, above 0 and up to 1")
+      ->group("Devices");
+
+  // For children of a supervisor.
+  command.add_flag("--supervised", f->supervised)->group("");
+  command.add_option("--listen_fd", f->listen_fd)->group("");
+  command.add_option("--arena_fd", f->arena_fd)->group("");
+  command.add_option("--data_fd", f->data_fd)->group("");
+  command.add_option("--error_fd", f->error_fd)->group("");
+}
+
+}  // namespace passel

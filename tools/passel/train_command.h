@@ -1,0 +1,29 @@
+// train_command.h - a whole job on this host, as `passel train` and `passel launch` run it.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/passel/job_flags.h"
+
+namespace passel {
+
+struct TrainFlags {
+  JobFlags job;
+  int ps = 1;  ///< 0: one process without a ps
+  int workers = 2;
+  std::vector<std::string> roles;  ///< launch: "ps=1", "worker=4"
+  std::string config;
+  std::string job_id;
+  std::string pin = "cores";
+  int max_restarts = 0;
+  double grace = 25;
+  std::string save;
+  std::string report;
+};
+
+/// Checks the flags, trains, reports. Returns the exit code.
+int Train(TrainFlags& flags);
+
+}  // namespace passel
