@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
+#include "conformance/store_suite.h"
 #include "shm/arena.h"
-#include "store_conformance.h"
 
 namespace passel::testing {
 

@@ -5,6 +5,7 @@
 
 #include "base/random.h"
 #include "conformance/arena_host.h"
+#include "store_conformance.h"
 
 namespace passel::testing {
 namespace {
@@ -48,7 +49,7 @@ TEST_P(EngineThreads, WorkersAndReadersDoNotRace) {
   std::atomic<int> running{kWorkers};
   std::vector<std::thread> threads;
   for (int k = 0; k < kWorkers; ++k) {
-    threads.emplace_back([&, k, m = mode] {
+    threads.emplace_back([&, k] {
       // Comes back a few times, as another life of the same worker.
       for (int life = 0; life < 3; ++life) {
         auto opened = host->Open(k, options);

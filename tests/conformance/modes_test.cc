@@ -12,15 +12,13 @@
 
 #include "base/random.h"
 #include "compute/cpu_backend.h"
+#include "conformance/store_suite.h"
 #include "data/dataset.h"
 #include "data/digits.h"
-#include "store_conformance.h"
 #include "train/model_plan.h"
 #include "train/worker_loop.h"
 
 namespace passel::testing {
-
-GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(StoreConformance);  // only its plan is used here
 
 namespace {
 

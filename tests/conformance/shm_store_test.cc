@@ -1,6 +1,7 @@
 // The conformance suite on arenas, each worker with mappings of its own.
 
 #include "conformance/arena_host.h"
+#include "store_conformance.h"
 
 namespace passel::testing {
 namespace {

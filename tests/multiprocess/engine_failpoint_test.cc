@@ -4,8 +4,6 @@
 
 namespace passel::testing {
 
-GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(StoreConformance);  // only its plan is used here
-
 namespace {
 
 using std::chrono::milliseconds;

@@ -6,11 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
-#include <csignal>
-#include <mutex>
-#include <thread>
 
 #include "base/clock.h"
 #include "base/failpoint.h"
@@ -18,88 +14,16 @@
 #include "base/memory_file.h"
 #include "base/unix_socket.h"
 #include "shm/protocol.h"
-#include "shm/rendezvous_client.h"
 #include "store/membership.h"
 #include "tools/passel/exit_code.h"
 
 namespace passel {
 namespace {
 
-constexpr int kMaxPsStarts = 100;
-// Of a chief that is killed again and again before it has written the first values.
-constexpr int kMaxChiefStarts = 5;
 constexpr std::chrono::milliseconds kTick{250};
 constexpr std::chrono::seconds kStartSlack{2};
 
 }  // namespace
-
-// Asks every ps for its arena, in a thread of its own: the supervisor waits for nobody. A ps hands
-// its arena to others only after this has it.
-class Supervisor::ArenaFetcher {
- public:
-  ArenaFetcher(const std::string& job_id, int shards, std::uint64_t cluster_hash,
-               const shm::JobToken& token, std::int64_t limit_ns)
-      : introduction_{job_id, shm::Role::kSupervisor, 0, cluster_hash},
-        shards_(shards),
-        token_(token),
-        deadline_(Deadline::After(std::chrono::nanoseconds(limit_ns))),
-        done_(static_cast<std::size_t>(shards)),
-        thread_([this] { Run(); }) {}
-  ~ArenaFetcher() {
-    quit_.store(true, std::memory_order_relaxed);
-    thread_.join();
-  }
-
-  // Moves what has come since the last call into `arenas`, [shards].
-  void Take(std::vector<std::unique_ptr<shm::Arena>>* arenas) {
-    const std::lock_guard lock(mutex_);
-    for (std::size_t shard = 0; shard < done_.size(); ++shard) {
-      if (done_[shard]) (*arenas)[shard] = std::move(done_[shard]);
-    }
-  }
-  // True once every ps knows that its arena is kept.
-  bool Finished() const { return finished_.load(std::memory_order_acquire); }
-
- private:
-  void Run() {
-    for (int shard = 0; shard < shards_; ++shard) {
-      while (!Fetch(shard).ok()) {
-        // The ps died, or was slow: its next life answers. Other errors are the chief's to report.
-        if (deadline_.Expired() || quit_.load(std::memory_order_relaxed)) return;
-        std::this_thread::sleep_for(std::chrono::milliseconds(5));
-      }
-    }
-    finished_.store(true, std::memory_order_release);
-  }
-
-  Status Fetch(int shard) {
-    const Deadline turn = deadline_.Sooner(std::chrono::milliseconds(500));
-    PASSEL_ASSIGN_OR_RETURN(
-        shm::RendezvousClient client,
-        shm::RendezvousClient::Connect(introduction_, shm::Role::kPs, shard, &token_, turn));
-    bool need_plan = false;
-    PASSEL_ASSIGN_OR_RETURN(std::optional<FileDescriptor> fd,
-                            client.GetArena(true, &need_plan, turn));
-    if (!fd) return Unavailable("no arena yet");
-    PASSEL_ASSIGN_OR_RETURN(shm::Arena arena, shm::Arena::Adopt(std::move(*fd)));
-    {
-      // Before the ps learns of it: should it die right then, its next life starts on this arena.
-      const std::lock_guard lock(mutex_);
-      done_[static_cast<std::size_t>(shard)] = std::make_unique<shm::Arena>(std::move(arena));
-    }
-    return client.SayKept(turn);
-  }
-
-  const shm::Introduction introduction_;
-  const int shards_;
-  const shm::JobToken token_;
-  const Deadline deadline_;
-  std::mutex mutex_;                               // guards done_
-  std::vector<std::unique_ptr<shm::Arena>> done_;  // [shards]; null: none since the last Take()
-  std::atomic<bool> finished_{false};
-  std::atomic<bool> quit_{false};
-  std::thread thread_;
-};
 
 Supervisor::Supervisor(const SupervisorOptions& options, const JobFlags& flags,
                        const JobConfig& config, const SharedData& data, SignalEvents& signals)
@@ -243,27 +167,13 @@ JobOutcome Supervisor::Run(Progress& progress) {
   }
   FetchArenas();  // a job that ended faster than we looked
   EndPs();
-  bool any_done = false;
-  int lost = 0;
-  for (const Child& child : children_) {
-    if (child.job != "worker") continue;
-    if (child.last_exit) {
-      outcome_.worker_exits[static_cast<std::size_t>(child.index)] = child.last_exit->ToString();
-    }
-    const bool done = child.last_exit && !child.last_exit->signalled && child.last_exit->code == 0;
-    any_done |= done;
-    lost += !done;
-  }
-  if (outcome_.exit_code == 0 && lost > 0 && !outcome_.interrupted) {
-    if (any_done) {
-      outcome_.notes.push_back(fmt::format("the job finished with {} of its {} workers",
-                                           options_.workers - lost, options_.workers));
-    } else {
-      outcome_.exit_code = kExitFailed;
-      outcome_.notes.emplace_back("no worker is left: training did not reach --train_steps");
-    }
-  }
+  Conclude();
   return outcome_;
+}
+
+bool Supervisor::AnyRunning(const std::string& job) const {
+  return std::any_of(children_.begin(), children_.end(),
+                     [&](const Child& c) { return c.job == job && c.process.has_value(); });
 }
 
 void Supervisor::FetchArenas() {
@@ -297,153 +207,6 @@ std::vector<const shm::Arena*> Supervisor::arenas() const {
   return all;
 }
 
-void Supervisor::HandleExit(Child& child, const ExitState& exit) {
-  if (child.job == "ps") {
-    HandlePsExit(child, exit);
-  } else {
-    HandleWorkerExit(child, exit);
-  }
-}
-
-void Supervisor::HandleWorkerExit(Child& child, const ExitState& exit) {
-  FetchArenas();
-  const bool done = !exit.signalled && exit.code == kExitDone;
-  const bool stopped = !exit.signalled && exit.code == kExitInterrupted;  // see Run()
-  if (done && done_since_ns_ == 0) done_since_ns_ = MonotonicNs();
-  const std::string why = ReadErrors(child);
-  const bool failed = !exit.signalled && (exit.code == kExitUsage || exit.code == kExitFailed);
-  const bool missing_chief = child.index == 0 && !Initialized();
-  const bool again = !done && !stopping_ && !stopped && !failed && !child.gone &&
-                     (child.starts <= options_.max_restarts ||
-                      (missing_chief && exit.signalled && child.starts < kMaxChiefStarts));
-  child.gone = !again;
-  // It may have died before it could leave. After a clean end this changes nothing.
-  MarkDeadEverywhere(child);
-  if (done || stopping_ || stopped) return;
-  std::string what = fmt::format("{} {}", child.Name(), exit.ToString());
-  if (!why.empty()) what += ": " + why;
-  outcome_.notes.push_back(what);
-  if (failed) {
-    // The first to fail says why; the others fail for the same reason, or are told to stop.
-    if (!why.empty()) LogError("{}", why);
-    BeginStopping(exit.code, false);
-    return;
-  }
-  if (!again && missing_chief) {
-    LogError("{}; without the chief the variables get no first values: giving up", what);
-    BeginStopping(kExitFailed, false);
-    return;
-  }
-  LogWarning("{}{}", what,
-             again                  ? "; starting it again"
-             : AnyRunning("worker") ? "; the others go on"
-                                    : "");
-  if (!again) return;
-  if (const Status status = StartChild(child); !status.ok()) {
-    child.gone = true;
-    outcome_.notes.push_back(status.message());
-    LogError("{}", status.message());
-    MarkDeadEverywhere(child);
-    if (missing_chief) BeginStopping(kExitFailed, false);
-  }
-}
-
-// Why the last life of this task failed, in its own words.
-std::string Supervisor::ReadErrors(Child& child) {
-  std::string text(4096, '\0');
-  const ssize_t got =
-      child.errors.valid() ? ::read(child.errors.get(), text.data(), text.size()) : 0;
-  text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
-  return text;
-}
-
-// The tasks have the same limit and know better whom they waited for: they come first.
-void Supervisor::CheckStart() {
-  if (start_limit_ns_ == 0 || MonotonicNs() < start_limit_ns_) return;
-  start_limit_ns_ = 0;
-  if (stopping_ || Initialized()) return;
-  const std::string what = fmt::format(
-      "the chief, worker/0, has not initialised the variables within {:g} s: look at "
-      "the lines above, or raise --start_wait",
-      1e-9 * static_cast<double>(config_.start_wait_ns));
-  outcome_.notes.push_back(what);
-  LogError("{}", what);
-  BeginStopping(kExitFailed, false);
-}
-
-// The others are done: what a worker computes now nobody needs.
-void Supervisor::KillStragglers() {
-  if (done_since_ns_ == 0 || stopping_ || MonotonicNs() - done_since_ns_ < config_.stall_limit_ns) {
-    return;
-  }
-  for (Child& child : children_) {
-    if (child.job != "worker" || !child.process || child.gone) continue;
-    child.gone = true;
-    LogWarning("{} does not end {:g} s after the first worker was done (--stall_limit): killing it",
-               child.Name(), 1e-9 * static_cast<double>(config_.stall_limit_ns));
-    child.process->Signal(SIGKILL);
-  }
-}
-
-void Supervisor::HandlePsExit(Child& child, const ExitState& exit) {
-  if (stopping_) return;
-  if (!exit.signalled && exit.code == kExitUsage) {
-    outcome_.notes.push_back(fmt::format("{} {}", child.Name(), exit.ToString()));
-    BeginStopping(kExitUsage, false);
-    return;
-  }
-  FetchArenas();  // what it had handed to us before it died
-  const std::string what = fmt::format("{} {}", child.Name(), exit.ToString());
-  outcome_.notes.push_back(what);
-  if (child.starts >= kMaxPsStarts) {
-    LogError("{}; it was started {} times: giving up", what, child.starts);
-    BeginStopping(kExitFailed, false);
-    return;
-  }
-  LogWarning("{}; starting it again{}", what,
-             arenas_[static_cast<std::size_t>(child.index)] ? " on the same arena" : "");
-  ++outcome_.ps_restarts;
-  if (const Status status = StartChild(child); !status.ok()) {
-    LogError("{}", status.message());
-    BeginStopping(kExitFailed, false);
-  }
-}
-
-void Supervisor::HandleSignal(int signal) {
-  if (stopping_ && outcome_.interrupted) {
-    LogWarning("{} again: ending at once", SignalName(signal));
-    KillAll();
-    return;
-  }
-  LogInfo("{}: ending after the current step; once more to end at once", SignalName(signal));
-  BeginStopping(signal == SIGINT ? kExitInterrupted : kExitRestartMe, true);
-}
-
-void Supervisor::BeginStopping(int exit_code, bool interrupted) {
-  if (!stopping_) {
-    stopping_ = true;
-    kill_at_ns_ = MonotonicNs() + static_cast<std::int64_t>(options_.grace * 1e9);
-  }
-  // A failure after a wish to end does not change the answer to the wish, and the other way round.
-  if (outcome_.exit_code == 0) outcome_.exit_code = exit_code;
-  outcome_.interrupted |= interrupted;
-  if (!arenas_.empty() && arenas_[0]) SetStopFlag();
-  for (Child& child : children_) {
-    if (child.job == "worker" && child.process) End(*child.process);
-  }
-}
-
-void Supervisor::SetStopFlag() {
-  arenas_[0]->memory().state->stop.store(1, std::memory_order_seq_cst);
-  Notify(arenas_[0]->memory().state->event);
-}
-
-// A process that somebody stopped would not notice.
-void Supervisor::End(Subprocess& process) {
-  process.Signal(SIGTERM);
-  process.Signal(SIGCONT);
-}
-
 void Supervisor::MarkDeadEverywhere(const Child& worker) {
   for (const auto& arena : arenas_) {
     if (!arena) continue;
@@ -451,33 +214,6 @@ void Supervisor::MarkDeadEverywhere(const Child& worker) {
     MarkDead(arena->memory(), worker.index, state.epoch);
     // It died before it could join: rounds need not wait for it.
     if (worker.gone) GiveUpExpecting(arena->memory(), worker.index);
-  }
-}
-
-bool Supervisor::AnyRunning(const std::string& job) const {
-  return std::any_of(children_.begin(), children_.end(),
-                     [&](const Child& c) { return c.job == job && c.process.has_value(); });
-}
-
-void Supervisor::KillAll() {
-  killed_ = true;
-  for (Child& child : children_) {
-    if (child.process) child.process->Signal(SIGKILL);
-  }
-}
-
-void Supervisor::EndPs() {
-  stopping_ = true;
-  for (Child& child : children_) {
-    if (child.process) End(*child.process);
-  }
-  const Deadline deadline = Deadline::After(std::chrono::seconds(5));
-  for (Child& child : children_) {
-    if (!child.process) continue;
-    if (!child.process->Reap(deadline).ok()) {
-      LogWarning("{} (process {}) does not end: killing it", child.Name(), child.process->pid());
-    }
-    child.process.reset();  // kills and reaps what is left
   }
 }
 

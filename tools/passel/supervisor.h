@@ -30,6 +30,7 @@
 #include "shm/arena.h"
 #include "shm/job_status.h"
 #include "shm/job_token.h"
+#include "tools/passel/arena_fetcher.h"
 #include "tools/passel/job_config.h"
 #include "tools/passel/progress.h"
 #include "tools/passel/shared_data.h"
@@ -82,7 +83,6 @@ class Supervisor {
     FileDescriptor errors;  // a pipe: why its last life failed, in its own words
     std::string Name() const { return job + "/" + std::to_string(index); }
   };
-  class ArenaFetcher;
 
   Status StartChild(Child& child);
   void HandleExit(Child& child, const ExitState& exit);
@@ -102,6 +102,7 @@ class Supervisor {
   void KillAll();
   bool AnyRunning(const std::string& job) const;
   void EndPs();
+  void Conclude();
 
   const SupervisorOptions options_;
   const JobFlags& flags_;

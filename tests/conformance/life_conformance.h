@@ -1,0 +1,99 @@
+// life_conformance.h - open, initialise, leave, come back; who may be which worker.
+// A part of store_conformance.h.
+
+#pragma once
+
+#include "conformance/store_suite.h"
+
+namespace passel::testing {
+
+TEST_P(StoreConformance, ChiefInitialisesOnceAndWakesWhoWaits) {
+  Make(2);
+  StorePtr chief = Open(0);
+  EXPECT_FALSE(chief->initialized());
+  std::thread waiter([&] {
+    StorePtr store = Open(1);
+    const Status status = store->WaitUntilInitialized(Deadline::After(kLong));
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    EXPECT_TRUE(store->initialized());
+    ExpectAll(*store, 2.5F);
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  InitializeTo(*chief, 2.5F);
+  waiter.join();
+  EXPECT_EQ(chief->Initialize([](VarId, std::span<float>) { FAIL(); }).code(),
+            Code::kFailedPrecondition);
+  ExpectAll(*chief, 2.5F);
+}
+
+TEST_P(StoreConformance, WaitForInitialisationEndsAtItsDeadline) {
+  Make(2);
+  StorePtr store = Open(1);
+  const std::int64_t begin = MonotonicNs();
+  const Status status = store->WaitUntilInitialized(Deadline::After(std::chrono::milliseconds(60)));
+  EXPECT_EQ(status.code(), Code::kDeadlineExceeded);
+  EXPECT_GE(MonotonicNs() - begin, 60'000'000);
+  EXPECT_LT(MonotonicNs() - begin, std::chrono::nanoseconds(kBound).count());
+}
+
+TEST_P(StoreConformance, PullBeforeTheVariablesAreInitialisedIsRefused) {
+  Make(2);
+  StorePtr store = Open(1);
+  EXPECT_EQ(store->Pull(Selection::Everything(), PullMode::kView).status().code(),
+            Code::kFailedPrecondition);
+}
+
+TEST_P(StoreConformance, SecondOpenOfALiveWorkerIsRefusedWithItsPid) {
+  Make(2);
+  StorePtr store = Open(1);
+  const Result<StorePtr> second = host_->Open(1, Options());
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.status().code(), Code::kAlreadyExists);
+  EXPECT_THAT(second.status().message(), ::testing::HasSubstr(std::to_string(::getpid())));
+  EXPECT_THAT(second.status().message(), ::testing::HasSubstr("worker/1"));
+  // It left the one that is there alone.
+  EXPECT_EQ(store->membership()[1].phase, Phase::kRunning);
+  EXPECT_EQ(store->membership()[1].epoch, 1u);
+}
+
+TEST_P(StoreConformance, WorkerIndexOutOfRangeIsRefused) {
+  Make(2);
+  for (const int worker : {-1, 2, 1000}) {
+    EXPECT_EQ(host_->Open(worker, Options()).status().code(), Code::kInvalidArgument);
+  }
+}
+
+TEST_P(StoreConformance, WhoLeavesMayComeBackAsAnotherLife) {
+  Make(1);
+  StorePtr store = Open(0);
+  InitializeTo(*store, 1.0F);
+  EXPECT_TRUE(store->Leave().ok());
+  EXPECT_TRUE(store->Leave().ok()) << "a second Leave() is nothing";
+  EXPECT_EQ(store->membership()[0].phase, Phase::kDone);
+  EXPECT_EQ(store->Pull(Selection::Everything(), PullMode::kView).status().code(), Code::kAborted);
+  store = Open(0);
+  EXPECT_TRUE(store->initialized());
+  EXPECT_TRUE(store->WaitUntilInitialized(Deadline::After(kLong)).ok());
+  EXPECT_EQ(store->membership()[0].epoch, 2u);
+  ASSERT_TRUE(PushConstant(*store, -1).ok());
+  ExpectAll(*store, 2.0F);
+}
+
+TEST_P(StoreConformance, MembershipShowsWhoIsThere) {
+  Make(3);
+  StorePtr store = Open(1);
+  const std::vector<Member> members = store->membership();
+  ASSERT_EQ(members.size(), 3u);
+  EXPECT_EQ(members[0].phase, Phase::kExpected);
+  EXPECT_EQ(members[0].pid, 0);
+  EXPECT_EQ(members[0].heartbeat_age_ns, 0);
+  EXPECT_EQ(members[1].phase, Phase::kRunning);
+  EXPECT_EQ(members[1].pid, ::getpid());
+  EXPECT_EQ(members[1].epoch, 1u);
+  EXPECT_EQ(members[2].worker, 2);
+  EXPECT_EQ(store->worker(), 1);
+  EXPECT_EQ(store->mode(), mode());
+  EXPECT_EQ(store->variables().Hash(), plan_.variables.Hash());
+}
+
+}  // namespace passel::testing

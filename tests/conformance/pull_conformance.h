@@ -1,0 +1,92 @@
+// pull_conformance.h - views, copies, selections and stamps.
+// A part of store_conformance.h.
+
+#pragma once
+
+#include "conformance/store_suite.h"
+
+namespace passel::testing {
+
+TEST_P(StoreConformance, ViewCostsNoCopyAndShowsThePushesOfOthers) {
+#if defined(PASSEL_ATOMIC_VALUES)
+  GTEST_SKIP() << "in this build a view is a copy";
+#endif
+  if (rounds()) GTEST_SKIP() << "in rounds nobody pushes alone";
+  Make(2);
+  auto stores = OpenAll(2);
+  const ParamView view = Pull(*stores[0]);
+  std::vector<const float*> addresses;
+  for (VarId id = 0; id < plan_.variables.size(); ++id) {
+    addresses.push_back(view.values(id).data());
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(addresses.back()) % 64, 0u);
+    EXPECT_EQ(view.values(id).size(), plan_.variables[id].elements);
+  }
+  ASSERT_TRUE(PushConstant(*stores[1], -1).ok());
+  EXPECT_EQ(view.values(0)[5], 1.0F);
+  EXPECT_EQ(view.version(), 0u) << "the version is that of the pull";
+  const ParamView again = Pull(*stores[0]);
+  for (VarId id = 0; id < plan_.variables.size(); ++id) {
+    EXPECT_EQ(again.values(id).data(), addresses[id]);
+  }
+  EXPECT_EQ(again.version(), 1u);
+}
+
+TEST_P(StoreConformance, CopyStaysWhatItWasWhileOthersPush) {
+  if (rounds()) GTEST_SKIP() << "in rounds nobody pushes alone";
+  Make(2);
+  auto stores = OpenAll(2);
+  const ParamView copy = Pull(*stores[0], PullMode::kCopy);
+  ASSERT_TRUE(PushConstant(*stores[1], -1).ok());
+  for (VarId id = 0; id < plan_.variables.size(); ++id) {
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(copy.values(id).data()) % 64, 0u);
+    for (const float x : copy.values(id)) ASSERT_EQ(x, 0.0F);
+  }
+  ExpectAll(*stores[0], 1.0F);
+}
+
+TEST_P(StoreConformance, SelectionBringsTheChosenRows) {
+  Make(1);
+  StorePtr store = Open(0);
+  InitializeForReference(*store);
+  const ReferenceModel reference(plan_.variables, plan_.optimizer);
+  const VarId id = 3;  // (130, 33)
+  const Result<ParamView> view =
+      store->Pull(Selection::Only({{id, 7, 2}, {id, 129, 1}, {id, 130, 0}}), PullMode::kCopy);
+  ASSERT_TRUE(view.ok()) << view.status().ToString();
+  for (const std::size_t row : {7, 8, 129}) {
+    for (std::size_t c = 0; c < 33; ++c) {
+      ASSERT_EQ(view->values(id)[row * 33 + c], reference.values(id)[row * 33 + c]);
+    }
+  }
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  const std::vector<Selection::Rows> wrong = {{id, 129, 2},       {id, -1, 1}, {id, 0, -1},
+                                              {id, kMost, kMost}, {2, 0, 1},   {99, 0, 1}};
+  for (const PullMode pull : {PullMode::kCopy, PullMode::kView}) {
+    for (const Selection::Rows& rows : wrong) {
+      EXPECT_EQ(store->Pull(Selection::Only({rows}), pull).status().code(), Code::kInvalidArgument)
+          << rows.variable << " " << rows.first_row << " " << rows.rows;
+    }
+  }
+}
+
+TEST_P(StoreConformance, StampsNameTheLastEightPulls) {
+  if (rounds()) GTEST_SKIP() << "in rounds nobody pushes alone";
+  Make(2);
+  auto stores = OpenAll(2);
+  // Pull k sees k updates of the other worker.
+  std::vector<std::uint32_t> stamps;
+  for (int k = 0; k < 8; ++k) {
+    stamps.push_back(Pull(*stores[0]).stamp());
+    ASSERT_TRUE(PushConstant(*stores[1], 0).ok());
+  }
+  std::uint64_t version = 8;
+  for (std::size_t k = 0; k < 8; ++k, ++version) {
+    GradientBuffer buffer = stores[0]->LendGradient();
+    FillGradient(*stores[0], buffer, 0);
+    const Result<PushOutcome> outcome = PushAndWait(*stores[0], buffer, stamps[k]);
+    ASSERT_TRUE(outcome.ok());
+    EXPECT_EQ(outcome->staleness, version - k);
+  }
+}
+
+}  // namespace passel::testing

@@ -1,0 +1,142 @@
+// takeover_conformance.h - eviction, lives that are over, and the block claims that they held.
+// A part of store_conformance.h.
+
+#pragma once
+
+#include "conformance/store_suite.h"
+
+namespace passel::testing {
+
+// --- Eviction ------------------------------------------------------------------------------------
+
+TEST_P(StoreConformance, EvictedWorkerIsFencedOffUntilItOpensTheStoreAnew) {
+  Make(2);
+  const std::vector<ShardMemory> memory = host_->Memory();
+  if (memory.empty()) GTEST_SKIP() << "this store's memory cannot be seen from here";
+  auto stores = OpenAll(2);
+  const ParamView view = Pull(*stores[1]);
+  GradientBuffer buffer = stores[1]->LendGradient();
+  FillGradient(*stores[1], buffer, -100);
+  ASSERT_TRUE(Evict(memory[0], 1, 1));  // on the lead: that is where members are looked after
+  EXPECT_EQ(stores[1]->Pull(Selection::Everything(), PullMode::kView).status().code(),
+            Code::kAborted);
+  const Result<PushOutcome> late = PushAndWait(*stores[1], buffer, view.stamp());
+  EXPECT_EQ(late.status().code(), Code::kAborted) << late.status().ToString();
+  EXPECT_THAT(late.status().message(), ::testing::HasSubstr("worker/1"));
+  if (rounds()) {
+    ASSERT_TRUE(PushConstant(*stores[0], -1).ok());
+    ExpectAll(*stores[0], 1);
+  }
+  EXPECT_EQ(stores[1]->Leave().code(), Code::kAborted);
+  stores[1] = Open(1);
+  ASSERT_NE(stores[1], nullptr);
+  ASSERT_TRUE(stores[1]->WaitUntilInitialized(Deadline::After(kLong)).ok());
+  EXPECT_EQ(stores[1]->membership()[1].epoch, 2u);
+}
+
+TEST_P(StoreConformance, ReplacementOfAnEvictedWorkerNeedsNoGoodbye) {
+  // The evicted process may be stopped for ever: it never says Leave(), on no shard.
+  Make(2);
+  const std::vector<ShardMemory> memory = host_->Memory();
+  if (memory.empty()) GTEST_SKIP() << "this store's memory cannot be seen from here";
+  auto stores = OpenAll(2);
+  ASSERT_TRUE(Evict(memory[0], 1, 1));
+  StorePtr replacement = Open(1);
+  ASSERT_NE(replacement, nullptr);
+  ASSERT_TRUE(replacement->WaitUntilInitialized(Deadline::After(kLong)).ok());
+  std::thread other([&] { EXPECT_TRUE(PushConstant(*replacement, -1).ok()); });
+  EXPECT_TRUE(PushConstant(*stores[0], -1).ok());
+  other.join();
+  if (mode() == Mode::kHogwild || mode() == Mode::kSsp) {
+    // The two pushes ran at once: where they met, one of them may be lost.
+    const ParamView view = Pull(*stores[0], PullMode::kCopy);
+    for (VarId id = 0; id < stores[0]->variables().size(); ++id) {
+      for (const float x : view.values(id)) ASSERT_TRUE(x == 1 || x == 2) << x;
+    }
+  } else {
+    ExpectAll(*stores[0], rounds() ? 1 : 2);
+  }
+  EXPECT_EQ(stores[1]->Pull(Selection::Everything(), PullMode::kView).status().code(),
+            Code::kAborted);
+}
+
+TEST_P(StoreConformance, FailedOpenLeavesNobodyToWaitFor) {
+  if (shards() == 1) GTEST_SKIP() << "one shard is opened whole or not at all";
+  Make(2);
+  const std::vector<ShardMemory> memory = host_->Memory();
+  if (memory.empty()) GTEST_SKIP() << "this store's memory cannot be seen from here";
+  // Another task keeps the last shard's slot joining: its state changes under us for ever.
+  std::atomic<bool> done{false};
+  auto& state = memory.back().tasks[1].state;
+  std::thread restless([&] {
+    while (!done) {
+      const TaskState seen = TaskState::Unpack(state.load());
+      state.store(TaskState{seen.epoch + 1, Phase::kJoining}.Pack());
+    }
+  });
+  const Result<StorePtr> store = host_->Open(1, Options());
+  done = true;
+  restless.join();
+  if (store.ok()) GTEST_SKIP() << "it slipped through";
+  EXPECT_EQ(store.status().code(), Code::kAlreadyExists);
+  EXPECT_EQ(StateOf(memory[0], 1).phase, Phase::kDone);
+}
+
+// --- Claims --------------------------------------------------------------------------------------
+
+TEST_P(StoreConformance, ABlockHeldByALiveTaskHoldsUpOnlyTheLockedMode) {
+  Make(2);
+  const std::vector<ShardMemory> memory = host_->Memory();
+  if (memory.empty()) GTEST_SKIP() << "this store's memory cannot be seen from here";
+  if (rounds()) GTEST_SKIP() << "see tests/multiprocess";
+  auto stores = OpenAll(2);
+  BlockState& block = memory[0].blocks[0];
+  block.claim.store(Claim{1, 1}.Pack());  // worker 1 stopped in the middle of it
+  const std::int64_t begin = MonotonicNs();
+  const ParamView view = Pull(*stores[0]);
+  GradientBuffer buffer = stores[0]->LendGradient();
+  FillGradient(*stores[0], buffer, -1);
+  const Result<Ticket> ticket =
+      stores[0]->Push(buffer, view.stamp(), Deadline::After(std::chrono::milliseconds(150)));
+  if (mode() != Mode::kLocked) {
+    ASSERT_TRUE(ticket.ok()) << ticket.status().ToString();
+    ExpectAll(*stores[0], 1);
+    EXPECT_EQ(stores[0]->counters().overlapped_blocks.load(), 1u);
+    EXPECT_EQ(block.claim.load(), (Claim{1, 1}.Pack())) << "the claim is still the other's";
+    return;
+  }
+  EXPECT_EQ(ticket.status().code(), Code::kDeadlineExceeded);
+  EXPECT_THAT(ticket.status().message(), ::testing::HasSubstr("worker/1"));
+  EXPECT_GE(MonotonicNs() - begin, 150'000'000);
+  EXPECT_LT(MonotonicNs() - begin, std::chrono::nanoseconds(kBound).count());
+  EXPECT_EQ(memory[0].tasks[0].counters.half_applied.load(), 1u);
+  // Stop() does not leave it waiting either.
+  std::thread stopper([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    stores[1]->Stop();
+  });
+  const Result<PushOutcome> stopped = PushConstant(*stores[0], -1);
+  stopper.join();
+  EXPECT_EQ(stopped.status().code(), Code::kCancelled) << stopped.status().ToString();
+  EXPECT_LT(MonotonicNs() - begin, std::chrono::nanoseconds(kBound).count());
+}
+
+TEST_P(StoreConformance, ABlockOfATaskWhoseLifeIsOverIsTakenOver) {
+  Make(2);
+  const std::vector<ShardMemory> memory = host_->Memory();
+  if (memory.empty()) GTEST_SKIP() << "this store's memory cannot be seen from here";
+  if (rounds()) GTEST_SKIP() << "see tests/multiprocess";
+  auto stores = OpenAll(2);
+  for (const ShardMemory& m : memory) {
+    m.blocks[0].claim.store(Claim{1, 1}.Pack());
+    ASSERT_TRUE(MarkDead(m, 1, 1));
+  }
+  ASSERT_TRUE(PushConstant(*stores[0], -1).ok());
+  ExpectAll(*stores[0], 1);
+  for (const ShardMemory& m : memory) {
+    EXPECT_EQ(m.blocks[0].claim.load(), 0u);
+    EXPECT_EQ(m.tasks[0].counters.taken_over_blocks.load(), 1u);
+  }
+}
+
+}  // namespace passel::testing
