@@ -204,8 +204,10 @@ DataSplit SplitFakeData(const Dataset& dataset) {
   return {dataset.train(), dataset.train(), dataset.test()};
 }
 
-Result<OwnedDataset> OwnedDataset::Load(const std::string& path) {
-  PASSEL_ASSIGN_OR_RETURN(DataSource source, OpenData(path));
+Result<OwnedDataset> OwnedDataset::Load(const std::string& path) { return Load(path, {}); }
+
+Result<OwnedDataset> OwnedDataset::Load(const std::string& path, const DataOptions& options) {
+  PASSEL_ASSIGN_OR_RETURN(DataSource source, OpenData(path, options));
   const std::size_t size = source.bytes();
   std::unique_ptr<std::byte[]> bytes(new (std::nothrow) std::byte[size]);
   if (bytes == nullptr) {

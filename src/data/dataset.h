@@ -97,12 +97,15 @@ Result<std::size_t> DatasetBytes(const std::string& dir);
 /// REQUIRES: blob.size() >= DatasetBytes(dir) (else kFailedPrecondition, as when the files grew).
 Status LoadIdxDirectoryInto(const std::string& dir, std::span<std::byte> blob);
 
+struct DataOptions;  // data_source.h
+
 /// A data set that owns its memory (heap). Move-only.
 class OwnedDataset {
  public:
   /// `path` as for OpenData() (data_source.h). Errors: those of OpenData() and LoadInto();
   /// kResourceExhausted.
   static Result<OwnedDataset> Load(const std::string& path);
+  static Result<OwnedDataset> Load(const std::string& path, const DataOptions& options);
   const Dataset& operator*() const { return view_; }
   const Dataset* operator->() const { return &view_; }
 

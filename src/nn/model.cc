@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "base/check.h"
@@ -32,6 +33,15 @@ void CheckParts(const std::vector<VariableSpec>& variables,
     }
     PASSEL_CHECK(next == variables[i].rows(), "the parts of a variable cover it");
   }
+}
+
+std::uint16_t FirstLargest(const float* logits, std::size_t classes) {
+  std::size_t best = 0;
+  for (std::size_t j = 0; j < classes; ++j) {
+    if (std::isnan(logits[j])) return kNoClass;
+    if (logits[j] > logits[best]) best = j;
+  }
+  return std::isfinite(logits[best]) ? static_cast<std::uint16_t>(best) : kNoClass;
 }
 
 }  // namespace
@@ -175,15 +185,25 @@ Result<BatchResult> Model::LossAndGradient(const Batch& batch, ParameterParts pa
 }
 
 Result<Evaluation> Model::Evaluate(const Examples& examples, std::size_t first, std::size_t count,
-                                   ParameterParts params) {
+                                   ParameterParts params, std::span<std::uint16_t> predicted) {
   PASSEL_CHECK(first <= examples.rows && count <= examples.rows - first,
                "the rows to evaluate exist");
+  PASSEL_CHECK(predicted.empty() || predicted.size() == count, "one class per example");
   Evaluation total;
+  std::vector<float> logits(predicted.empty() ? 0 : std::min(count, max_batch_) * config_.classes);
   std::vector<std::uint32_t> indices(std::min(count, max_batch_));
   for (std::size_t done = 0; done < count;) {
     const std::size_t size = std::min(count - done, max_batch_);
     std::iota(indices.begin(), indices.end(), static_cast<std::uint32_t>(first + done));
     Forward({examples, std::span(indices).first(size)}, params, true);
+    if (!predicted.empty()) {
+      backend_.CopyOut(logits.data(), logits_.data, size * config_.classes * sizeof(float));
+      PASSEL_RETURN_IF_ERROR(backend_.Finish());  // before the loss takes their place
+      for (std::size_t b = 0; b < size; ++b) {
+        const float* row = logits.data() + b * config_.classes;
+        predicted[done + b] = FirstLargest(row, config_.classes);
+      }
+    }
     BatchLoss loss;
     backend_.CrossEntropy({config_.clip, 1.f}, labels_, Logits(size), &loss);
     PASSEL_RETURN_IF_ERROR(backend_.Finish());

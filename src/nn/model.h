@@ -55,6 +55,9 @@ struct BatchResult {
   std::size_t correct = 0;  ///< examples whose first largest logit is their class
 };
 
+/// What Evaluate() predicts where the logits say nothing.
+inline constexpr std::uint16_t kNoClass = 0xffff;
+
 struct Evaluation {
   double loss_sum = 0;  ///< over the examples, whatever the configured reduction
   std::size_t correct = 0;
@@ -79,9 +82,12 @@ class Model {
   Result<BatchResult> LossAndGradient(const Batch& batch, ParameterParts params,
                                       GradientParts gradients);
 
-  /// Loss and hits over rows [first, first + count) of `examples`.
+  /// Loss and hits over rows [first, first + count) of `examples`. `predicted`, unless empty, gets
+  /// the class of each, the first largest logit: the label where there is a hit. kNoClass where a
+  /// logit is NaN or the largest infinite.
+  /// REQUIRES: predicted is empty or of size `count`.
   Result<Evaluation> Evaluate(const Examples& examples, std::size_t first, std::size_t count,
-                              ParameterParts params);
+                              ParameterParts params, std::span<std::uint16_t> predicted = {});
 
   /// Class probabilities of the batch, (batch, classes), into host memory. Labels are not read.
   /// REQUIRES: 1 <= batch.indices.size() <= max_batch(); probabilities of that size.

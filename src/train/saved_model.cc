@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "io/safetensors.h"
+#include "train/model_shape.h"
 
 namespace passel {
 namespace {
@@ -29,27 +30,15 @@ Result<std::vector<std::int64_t>> ShapeOf(const SafetensorsFile& file, const std
 
 // The shape of the model follows from its tensors.
 Result<ModelConfig> ConfigOf(const SafetensorsFile& file, const std::string& path) {
-  const bool softmax = file.Find("w") != nullptr;
-  ModelConfig config = DefaultModelConfig(softmax ? ModelKind::kSoftmax : ModelKind::kMlp);
-  std::string last = "w";
-  if (!softmax) {
-    last = "sm_w";
-    for (int layer = 1;; ++layer) {
-      const std::string name = layer == 1 ? "hid_w" : fmt::format("hid{}_w", layer);
-      if (layer > 1 && file.Find(name) == nullptr) break;
-      PASSEL_ASSIGN_OR_RETURN(const std::vector<std::int64_t> shape, ShapeOf(file, path, name, 2));
-      if (layer == 1) config.inputs = static_cast<std::size_t>(shape[0]);
-      config.hidden.resize(static_cast<std::size_t>(layer - 1));
-      config.hidden.push_back(static_cast<std::size_t>(shape[1]));
-    }
-  }
-  PASSEL_ASSIGN_OR_RETURN(const std::vector<std::int64_t> shape, ShapeOf(file, path, last, 2));
-  if (softmax) config.inputs = static_cast<std::size_t>(shape[0]);
-  config.classes = static_cast<std::size_t>(shape[1]);
+  NamedShapes shapes;
+  shapes.has = [&](const std::string& name) { return file.Find(name) != nullptr; };
+  shapes.of = [&](const std::string& name, std::size_t rank) {
+    return ShapeOf(file, path, name, rank);
+  };
+  PASSEL_ASSIGN_OR_RETURN(ModelConfig config, InferModel(shapes));
   if (const auto loss = file.metadata.find("loss"); loss != file.metadata.end()) {
     PASSEL_ASSIGN_OR_RETURN(config.loss, ParseLossReduction(loss->second));
   }
-  PASSEL_RETURN_IF_ERROR(config.Validate());
   return config;
 }
 

@@ -180,9 +180,9 @@ TEST(SaveTest, EvalReadsWhatTrainSavedAndFindsTheSameAccuracy) {
     const Outcome eval =
         sandbox.Run({"eval", "--model=" + model, "--data_dir=" + Digits(), "--report=" + report});
     ASSERT_EQ(eval.code, 0) << eval.err;
-    EXPECT_EQ(ReadJson(report)["test_accuracy"], trained["test_accuracy"]);
+    EXPECT_EQ(ReadJson(report)["accuracy"], trained["test_accuracy"]);
     EXPECT_THAT(eval.out, HasSubstr("1000 images"));
-    EXPECT_EQ(ReadJson(report)["metadata"]["global_step"],
+    EXPECT_EQ(ReadJson(report)["parameters"]["metadata"]["global_step"],
               std::to_string(trained["global_step"].get<std::int64_t>()));
   }
 }

@@ -21,6 +21,7 @@ void AddTrainCommand(CLI::App& app, Run* run);
 void AddLaunchCommand(CLI::App& app, Run* run);
 void AddTaskCommand(CLI::App& app, Run* run);
 void AddEvalCommand(CLI::App& app, Run* run);
+void AddPredictCommand(CLI::App& app, Run* run);
 void AddCtlCommand(CLI::App& app, Run* run);
 void AddDataCommand(CLI::App& app, Run* run);
 

@@ -3,15 +3,14 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
-#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
-#include "shm/protocol.h"
 #include "shm/rendezvous_client.h"
 #include "tools/passel/commands.h"
 #include "tools/passel/exit_code.h"
+#include "tools/passel/find_job.h"
 
 namespace passel {
 namespace {
@@ -19,30 +18,6 @@ namespace {
 using Json = nlohmann::json;
 
 Deadline Limit() { return Deadline::After(std::chrono::seconds(5)); }
-
-// Jobs by name, with the number of their ps.
-Result<std::map<std::string, int>> FindJobs() {
-  PASSEL_ASSIGN_OR_RETURN(const std::vector<shm::FoundEndpoint> endpoints, shm::FindEndpoints());
-  std::map<std::string, int> jobs;
-  for (const shm::FoundEndpoint& e : endpoints) {
-    if (e.role == shm::Role::kPs) ++jobs[e.job_id];
-  }
-  return jobs;
-}
-
-// The one that was named, or the only one.
-Result<std::string> ChooseJob(const std::string& named) {
-  PASSEL_ASSIGN_OR_RETURN(const auto jobs, FindJobs());
-  if (!named.empty()) {
-    if (jobs.contains(named)) return named;
-    return NotFound(fmt::format(
-        "no job {} of this user is running on this host: passel ctl list shows all", named));
-  }
-  if (jobs.size() == 1) return jobs.begin()->first;
-  if (jobs.empty()) return NotFound("no job of this user is running on this host");
-  return InvalidArgument(fmt::format(
-      "{} jobs are running: name one of those that passel ctl list shows", jobs.size()));
-}
 
 Result<shm::RendezvousClient> ConnectTo(const std::string& job) {
   shm::Introduction me;

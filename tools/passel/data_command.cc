@@ -1,29 +1,33 @@
-// `passel data`: gets the training data, or draws some.
+// `passel data`: finds, downloads, checks or draws training data.
 
 #include <fmt/core.h>
 #include <sys/stat.h>
 
 #include <CLI/CLI.hpp>
+#include <array>
 #include <cerrno>
 #include <memory>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "data/digits.h"
 #include "data/locate.h"
 #include "tools/passel/commands.h"
+#include "tools/passel/data_flags.h"
+#include "tools/passel/download_only.h"
 #include "tools/passel/exit_code.h"
 
 namespace passel {
 namespace {
 
-struct DataFlags {
+struct GenerateFlags {
   std::string directory;
   std::uint32_t train = 60'000;
   std::uint32_t test = 10'000;
   std::uint64_t seed = 1;
 };
 
-Status Generate(const DataFlags& flags) {
+Status Generate(const GenerateFlags& flags) {
   if (::mkdir(flags.directory.c_str(), 0777) != 0 && errno != EEXIST) {
     return ErrnoStatus(errno, fmt::format("cannot create {}", flags.directory));
   }
@@ -35,10 +39,40 @@ Status Generate(const DataFlags& flags) {
 
 Status Locate(const DataFlags& flags) {
   LocateOptions where;
-  where.data_dir = flags.directory;
+  where.data_dir = flags.data_dir;
   PASSEL_ASSIGN_OR_RETURN(const DataLocation location, LocateData(where));
   LogInfo("{}", location.why);
   fmt::print("{}\n", location.dir);
+  return {};
+}
+
+// "980 1135 ...", one count per class.
+std::string CountLabels(const ImageSet& set, std::size_t classes) {
+  std::array<std::size_t, 256> counts{};
+  for (const std::uint8_t label : set.labels) ++counts[label];
+  std::string text;
+  for (std::size_t c = 0; c < classes; ++c) {
+    text += fmt::format("{}{}", c == 0 ? "" : " ", counts[c]);
+  }
+  return text;
+}
+
+// Reads everything through, as training would, and says what is there.
+Status Check(const DataFlags& flags) {
+  const std::int64_t begin = MonotonicNs();
+  PASSEL_ASSIGN_OR_RETURN(const LocatedData located, LoadLocatedData(flags));
+  const double seconds = 1e-9 * static_cast<double>(MonotonicNs() - begin);
+  const Dataset& data = *located.data;
+  PASSEL_ASSIGN_OR_RETURN(const DataSplit split, SplitValidation(data, flags.validation_size));
+  fmt::print("{}: {} x {} pixels, {} classes, read in {:.2f} s\n", located.location.dir,
+             data.rows(), data.cols(), data.num_classes(), seconds);
+  const auto print = [&](const char* name, const ImageSet& set) {
+    fmt::print("{:<10} {:>8} images, by class: {}\n", name, set.size(),
+               CountLabels(set, data.num_classes()));
+  };
+  print("train", split.train);
+  print("validation", split.validation);
+  print("test", split.test);
   return {};
 }
 
@@ -51,20 +85,42 @@ int Finish(const Status& status) {
 }  // namespace
 
 void AddDataCommand(CLI::App& app, Run* run) {
-  auto flags = std::make_shared<DataFlags>();
-  CLI::App* data = app.add_subcommand("data", "Find, download or generate training data");
+  CLI::App* data = app.add_subcommand("data", "Find, download, check or generate training data");
   data->require_subcommand(1);
+
+  auto flags = std::make_shared<DataFlags>();
   CLI::App* locate =
       data->add_subcommand("locate", "Print the directory that passel train would use, and why");
-  locate->add_option("--data_dir", flags->directory, "As for passel train");
+  locate->add_option("--data_dir", flags->data_dir, "As for passel train");
   locate->callback([flags, run] { *run = [flags] { return Finish(Locate(*flags)); }; });
+
+  CLI::App* download = data->add_subcommand(
+      "download", "Make sure that real data is there: MNIST is downloaded where there is none");
+  download->add_option("--data_dir", flags->data_dir,
+                       "Directory for the four IDX files, made if need be; default: as passel "
+                       "train finds data, else the cache");
+  download->callback(
+      [flags, run] { *run = [flags] { return Finish(DownloadOnly(flags->data_dir)); }; });
+
+  auto check_flags = std::make_shared<DataFlags>();
+  CLI::App* check = data->add_subcommand(
+      "check", "Read the data through, as training would, and print what is in it");
+  AddDataFlags(*check, check_flags.get());
+  AddValidationFlag(*check, check_flags.get());
+  check->callback(
+      [check_flags, run] { *run = [check_flags] { return Finish(Check(*check_flags)); }; });
+
+  auto generate_flags = std::make_shared<GenerateFlags>();
   CLI::App* generate = data->add_subcommand("generate", "Draw digits as four IDX files");
-  generate->add_option("directory", flags->directory, "Made if it is not there")->required();
-  generate->add_option("--train", flags->train, "Training images")->capture_default_str();
-  generate->add_option("--test", flags->test, "Test images")->capture_default_str();
-  generate->add_option("--seed", flags->seed, "The same seed, the same images")
+  generate->add_option("directory", generate_flags->directory, "Made if it is not there")
+      ->required();
+  generate->add_option("--train", generate_flags->train, "Training images")->capture_default_str();
+  generate->add_option("--test", generate_flags->test, "Test images")->capture_default_str();
+  generate->add_option("--seed", generate_flags->seed, "The same seed, the same images")
       ->capture_default_str();
-  generate->callback([flags, run] { *run = [flags] { return Finish(Generate(*flags)); }; });
+  generate->callback([generate_flags, run] {
+    *run = [generate_flags] { return Finish(Generate(*generate_flags)); };
+  });
 }
 
 }  // namespace passel

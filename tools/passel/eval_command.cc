@@ -1,4 +1,4 @@
-// `passel eval`: accuracy and loss of saved variables on the test images.
+// `passel eval`: loss, accuracy and confusion matrix of a model on labelled images.
 
 #include <fmt/core.h>
 
@@ -9,75 +9,156 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "compute/cpu_backend.h"
-#include "data/locate.h"
+#include "io/png.h"
 #include "tools/passel/commands.h"
+#include "tools/passel/data_flags.h"
 #include "tools/passel/exit_code.h"
+#include "tools/passel/json_file.h"
 #include "tools/passel/output_path.h"
-#include "tools/passel/shared_data.h"
-#include "train/saved_model.h"
-#include "train/worker_loop.h"
+#include "tools/passel/parameters.h"
+#include "train/confusion_matrix.h"
+#include "train/confusion_picture.h"
 
 namespace passel {
 namespace {
 
+constexpr std::size_t kBatch = 500;
+
 struct EvalFlags {
-  std::string model;
-  std::string data_dir;
-  std::string report;
+  ParameterFlags parameters;
+  DataFlags data;
+  std::string set = "test";
+  std::string confusion_png;
+  std::string json;
 };
 
-Status Evaluate(const EvalFlags& flags) {
-  if (!flags.report.empty()) PASSEL_RETURN_IF_ERROR(CheckOutputPath("--report", flags.report));
-  PASSEL_ASSIGN_OR_RETURN(const SavedModel saved, LoadModel(flags.model));
-  if (saved.has_non_finite) {
-    LogWarning("{} holds values that are not finite (NaN or infinity)", flags.model);
+// Before anything is computed.
+Status CheckFlags(const EvalFlags& flags) {
+  if (flags.set != "test" && flags.set != "validation" && flags.set != "train") {
+    return InvalidArgument(
+        fmt::format("--set {} is not known: use one of test, validation, train", flags.set));
   }
-  LocateOptions where;
-  where.data_dir = flags.data_dir;
-  PASSEL_ASSIGN_OR_RETURN(const DataLocation location, LocateData(where));
-  LogInfo("{}", location.why);
-  PASSEL_ASSIGN_OR_RETURN(const OwnedDataset data, OwnedDataset::Load(location.dir));
-  const std::size_t pixels = data->test().pixels;
-  if (pixels != saved.config.inputs) {
+  if (!flags.confusion_png.empty()) {
+    PASSEL_RETURN_IF_ERROR(CheckOutputPath("--confusion_png", flags.confusion_png));
+  }
+  if (!flags.json.empty()) PASSEL_RETURN_IF_ERROR(CheckOutputPath("--json", flags.json));
+  return {};
+}
+
+Status CheckFit(const Parameters& parameters, const LocatedData& located) {
+  const Dataset& data = *located.data;
+  const ModelConfig& config = parameters.config();
+  if (data.test().pixels != config.inputs) {
     return InvalidArgument(
         fmt::format("{} was trained on images of {} pixels, those in {} have {}: use its own data",
-                    flags.model, saved.config.inputs, location.dir, pixels));
+                    parameters.name(), config.inputs, located.location.dir, data.test().pixels));
   }
-  if (data->num_classes() > saved.config.classes) {
+  if (data.num_classes() > config.classes) {
     return InvalidArgument(
-        fmt::format("{} knows {} classes, the data in {} has {}: use its own data", flags.model,
-                    saved.config.classes, location.dir, data->num_classes()));
+        fmt::format("{} knows {} classes, the data in {} has {}: use its own data",
+                    parameters.name(), config.classes, located.location.dir, data.num_classes()));
   }
+  return {};
+}
+
+Result<ImageSet> ChooseSet(const EvalFlags& flags, const Dataset& data) {
+  if (flags.set == "test") return data.test();
+  PASSEL_ASSIGN_OR_RETURN(const DataSplit split, SplitValidation(data, flags.data.validation_size));
+  const ImageSet chosen = flags.set == "validation" ? split.validation : split.train;
+  if (chosen.size() == 0) {
+    return InvalidArgument(fmt::format(
+        "--set {} has no images with --validation_size {} of {} training examples: change it",
+        flags.set, flags.data.validation_size, data.train().size()));
+  }
+  return chosen;
+}
+
+Status WritePicture(const EvalFlags& flags, const LabelledEvaluation& evaluation,
+                    const std::string& name) {
+  const RgbPicture picture = DrawConfusionMatrix(
+      evaluation.matrix, fmt::format("{}, {}: accuracy {:.4f}, loss {:.4f}", name, flags.set,
+                                     evaluation.accuracy, evaluation.loss));
+  PASSEL_ASSIGN_OR_RETURN(const std::vector<std::uint8_t> png,
+                          EncodePng(picture.pixels, picture.width, picture.height));
+  const std::span<const std::byte> piece = std::as_bytes(std::span(png));
+  return WriteFileAtomically(flags.confusion_png, {&piece, 1});
+}
+
+nlohmann::ordered_json ToJson(const EvalFlags& flags, const LabelledEvaluation& evaluation,
+                              const Parameters& parameters, const std::string& data_dir) {
+  using Json = nlohmann::ordered_json;
+  const ConfusionMatrix& m = evaluation.matrix;
+  Json json;
+  json["set"] = flags.set;
+  json["images"] = m.total();
+  json["accuracy"] = evaluation.accuracy;
+  json["loss"] = evaluation.loss;
+  json["correct"] = m.correct();
+  json["undecided"] = m.undecided();
+  Json classes = Json::array();
+  Json confusion = Json::array();
+  const auto share = [](const std::optional<double>& value) {
+    return value ? Json(*value) : Json(nullptr);
+  };
+  for (std::size_t c = 0; c < m.classes(); ++c) {
+    classes.push_back({{"class", c},
+                       {"labelled", m.labelled(c)},
+                       {"predicted", m.predicted(c)},
+                       {"recall", share(m.Recall(c))},
+                       {"precision", share(m.Precision(c))}});
+    Json row = Json::array();
+    for (std::size_t column = 0; column < m.classes(); ++column) row.push_back(m.count(c, column));
+    confusion.push_back(std::move(row));
+  }
+  json["classes"] = std::move(classes);
+  json["confusion"] = std::move(confusion);  // [label][predicted]
+  json["data"] = data_dir;
+  json["parameters"] = parameters.About();
+  return json;
+}
+
+Status Evaluate(const EvalFlags& flags) {
+  PASSEL_RETURN_IF_ERROR(CheckFlags(flags));
+  PASSEL_ASSIGN_OR_RETURN(const Parameters parameters, Parameters::Load(flags.parameters));
+  PASSEL_ASSIGN_OR_RETURN(const LocatedData located, LoadLocatedData(flags.data));
+  PASSEL_RETURN_IF_ERROR(CheckFit(parameters, located));
+  PASSEL_ASSIGN_OR_RETURN(const ImageSet set, ChooseSet(flags, *located.data));
   PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, CreateCpuBackend());
   PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
-                          Model::Create(saved.config, *backend, 500));
-  const std::vector<std::vector<RowPart>> parts = saved.Parts();
-  PASSEL_ASSIGN_OR_RETURN(const TestResult test, EvaluateTest(*model, *data, parts));
-  fmt::print("test accuracy {:.4f}, test loss {:.4f}, {} images\n", test.accuracy, test.loss,
-             data->test().size());
+                          Model::Create(parameters.config(), *backend, kBatch));
+  PASSEL_ASSIGN_OR_RETURN(const LabelledEvaluation evaluation,
+                          EvaluateSet(*model, set, parameters.parts()));
+  fmt::print("{}: {} accuracy {:.4f}, {} loss {:.4f}, {} images\n\n{}", parameters.name(),
+             flags.set, evaluation.accuracy, flags.set, evaluation.loss, set.size(),
+             FormatTable(evaluation.matrix));
   std::fflush(stdout);
-  if (flags.report.empty()) return {};
-  nlohmann::ordered_json json;
-  json["test_accuracy"] = test.accuracy;
-  json["test_loss"] = test.loss;
-  json["test_images"] = data->test().size();
-  json["data"] = location.dir;
-  json["metadata"] = saved.metadata;
-  const std::string text = json.dump(2) + "\n";
-  const std::span<const std::byte> piece = std::as_bytes(std::span(text.data(), text.size()));
-  return WriteFileAtomically(flags.report, {&piece, 1});
+  if (!flags.confusion_png.empty()) {
+    PASSEL_RETURN_IF_ERROR(WritePicture(flags, evaluation, parameters.name()));
+  }
+  if (flags.json.empty()) return {};
+  return WriteJsonFile(flags.json, ToJson(flags, evaluation, parameters, located.location.dir));
 }
 
 }  // namespace
 
 void AddEvalCommand(CLI::App& app, Run* run) {
   auto flags = std::make_shared<EvalFlags>();
-  CLI::App* command =
-      app.add_subcommand("eval", "Accuracy and loss of saved variables on the test images");
-  command->add_option("--model", flags->model, "A .safetensors file of passel train --save")
-      ->required();
-  command->add_option("--data_dir", flags->data_dir, "As for passel train");
-  command->add_option("--report", flags->report, "Write the results as JSON to this file");
+  CLI::App* command = app.add_subcommand(
+      "eval", "Loss, accuracy and confusion matrix of saved variables or of a running job");
+  AddParameterFlags(*command, &flags->parameters);
+  AddDataFlags(*command, &flags->data);
+  AddValidationFlag(*command, &flags->data);
+  command
+      ->add_option("--set", flags->set,
+                   "test, validation, or train (all training examples that are not validation)")
+      ->group("Data")
+      ->capture_default_str();
+  command
+      ->add_option("--confusion_png", flags->confusion_png,
+                   "Draw the confusion matrix into this PNG file")
+      ->group("Results");
+  command->add_option("--json,--report", flags->json, "Write the results as JSON to this file")
+      ->group("Results");
   command->callback([flags, run] {
     *run = [flags] {
       const Status status = Evaluate(*flags);

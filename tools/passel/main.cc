@@ -46,6 +46,7 @@ int Main(int argc, char** argv) {
   AddLaunchCommand(app, &run);
   AddTaskCommand(app, &run);
   AddEvalCommand(app, &run);
+  AddPredictCommand(app, &run);
   AddCtlCommand(app, &run);
   AddDataCommand(app, &run);
   try {

@@ -312,9 +312,58 @@ TEST(ModelTest, EvaluationAddsUpWhateverTheBatchSize) {
     EXPECT_NEAR(got->loss_sum, want->loss * 20, 1e-5) << max_batch;
     EXPECT_EQ(got->correct, want->correct) << max_batch;
   }
+  for (const std::size_t max_batch : {3u, 25u}) {
+    const auto model = MakeModel(config, *backend, max_batch);
+    std::vector<std::uint16_t> predicted(20, 99);
+    std::vector<float> probabilities(20 * 5);
+    const auto got = model->Evaluate(pictures.examples(), 3, 20, params.params(), predicted);
+    ASSERT_TRUE(got.ok());
+    EXPECT_EQ(got->loss_sum,
+              model->Evaluate(pictures.examples(), 3, 20, params.params())->loss_sum);
+    std::size_t hits = 0;
+    for (std::size_t i = 0; i < 20; ++i) {
+      ASSERT_LT(predicted[i], 5);
+      hits += predicted[i] == pictures.examples().labels[3 + i];
+    }
+    EXPECT_EQ(hits, got->correct);
+    ASSERT_TRUE(
+        one_batch->Predict({pictures.examples(), indices}, params.params(), probabilities).ok());
+    for (std::size_t i = 0; i < 20; ++i) {
+      const auto row = probabilities.begin() + static_cast<std::ptrdiff_t>(5 * i);
+      EXPECT_EQ(std::max_element(row, row + 5) - row, predicted[i]);
+    }
+  }
   const auto none = one_batch->Evaluate(pictures.examples(), 25, 0, params.params());
   ASSERT_TRUE(none.ok());
   EXPECT_EQ(none->loss_sum, 0);
+}
+
+TEST(ModelTest, LogitsThatSayNothingPredictNoClass) {
+  const ModelConfig config = SmallConfig({}, 4, 3);
+  const Pictures pictures(6, 4, 3, 2);
+  const auto backend = MakeBackend();
+  const auto model = MakeModel(config, *backend, 6);
+  for (const float poison : {std::nanf(""), HUGE_VALF, -HUGE_VALF}) {
+    PartedValues params(model->variables(), 1);
+    FillWithFirstValues(config, params);
+    params.at(1, 2) = poison;  // the bias of the last class
+    std::vector<std::uint16_t> predicted(6);
+    const auto got = model->Evaluate(pictures.examples(), 0, 6, params.params(), predicted);
+    ASSERT_TRUE(got.ok());
+    std::size_t hits = 0;
+    for (std::size_t i = 0; i < 6; ++i) {
+      if (poison < 0) {
+        EXPECT_LT(predicted[i], 2) << "never the class whose logit is -infinity";
+      } else {
+        EXPECT_EQ(predicted[i], kNoClass);
+      }
+      hits += predicted[i] == pictures.examples().labels[i];
+    }
+    EXPECT_LE(hits, got->correct);
+    if (poison < 0) {
+      EXPECT_EQ(hits, got->correct);
+    }
+  }
 }
 
 // --- Whole runs ----------------------------------------------------------------------------------

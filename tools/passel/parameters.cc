@@ -1,0 +1,118 @@
+#include "tools/passel/parameters.h"
+
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/log.h"
+#include "shm/snapshot.h"
+#include "tools/passel/find_job.h"
+#include "train/model_plan.h"
+#include "train/model_shape.h"
+#include "train/saved_model.h"
+
+namespace passel {
+namespace {
+
+constexpr double kMaxWait = 3600;  // seconds
+
+}  // namespace
+
+struct Parameters::Source {
+  std::optional<SavedModel> file;
+  std::optional<shm::Snapshot> snapshot;
+  nlohmann::ordered_json about;
+};
+
+Parameters::Parameters() : source_(std::make_unique<Source>()) {}
+Parameters::Parameters(Parameters&&) noexcept = default;
+Parameters& Parameters::operator=(Parameters&&) noexcept = default;
+Parameters::~Parameters() = default;
+
+void AddParameterFlags(CLI::App& app, ParameterFlags* flags) {
+  app.add_option("--params,--model", flags->params, "A .safetensors file of passel train --save")
+      ->group("Parameters");
+  app.add_option("--job", flags->job,
+                 "A running job of this user on this host (passel ctl list): a copy of its values "
+                 "as they are now")
+      ->group("Parameters");
+  app.add_option("--wait", flags->wait,
+                 "With --job: give up after so many seconds without an answer or first values")
+      ->group("Parameters")
+      ->capture_default_str();
+}
+
+Result<Parameters> Parameters::Load(const ParameterFlags& flags) {
+  if (flags.params.empty() == flags.job.empty()) {
+    return InvalidArgument(
+        fmt::format("{} of --params FILE and --job ID {} given: give exactly one",
+                    flags.params.empty() ? "none" : "both", flags.params.empty() ? "is" : "are"));
+  }
+  // Not >= and <=: NaN is refused, too.
+  if (!(flags.wait > 0 && flags.wait <= kMaxWait)) {
+    return InvalidArgument(fmt::format(
+        "--wait is above 0 and at most {:g} seconds, not {:g}: change it", kMaxWait, flags.wait));
+  }
+  Result<Parameters> loaded =
+      flags.params.empty() ? FromJob(flags.job, flags.wait) : FromFile(flags.params);
+  if (!loaded.ok()) return loaded;
+  if (!loaded->AllFinite()) {
+    LogWarning("{} holds values that are not finite (NaN or infinity)", loaded->name());
+  }
+  return loaded;
+}
+
+Result<Parameters> Parameters::FromFile(const std::string& path) {
+  Parameters p;
+  PASSEL_ASSIGN_OR_RETURN(p.source_->file, LoadModel(path));
+  p.config_ = p.source_->file->config;
+  p.parts_ = p.source_->file->Parts();
+  p.name_ = path;
+  p.source_->about["file"] = path;
+  p.source_->about["metadata"] = p.source_->file->metadata;
+  return p;
+}
+
+Result<Parameters> Parameters::FromJob(const std::string& job, double wait) {
+  Parameters p;
+  PASSEL_ASSIGN_OR_RETURN(const std::string name, ChooseJob(job));
+  const auto limit = std::chrono::duration<double>(wait);
+  PASSEL_ASSIGN_OR_RETURN(
+      p.source_->snapshot,
+      shm::TakeSnapshot(
+          name, Deadline::After(std::chrono::duration_cast<std::chrono::nanoseconds>(limit))));
+  const shm::Snapshot& snapshot = *p.source_->snapshot;
+  PASSEL_ASSIGN_OR_RETURN(p.config_, InferModel(snapshot.plan().variables));
+  PASSEL_ASSIGN_OR_RETURN(const ModelLayout layout,
+                          ModelLayout::Make(p.config_, snapshot.plan().variables));
+  layout.Bind(snapshot.shard_values(), &p.parts_);
+  p.name_ = fmt::format("job {} at global step {}", name, snapshot.global_step());
+  if (snapshot.last_global_step() > snapshot.global_step()) {
+    p.name_ += fmt::format(" to {}", snapshot.last_global_step());
+  }
+  p.source_->about["job"] = name;
+  p.source_->about["global_step"] = snapshot.global_step();
+  p.source_->about["last_global_step"] = snapshot.last_global_step();
+  p.source_->about["exact"] = snapshot.exact();
+  return p;
+}
+
+bool Parameters::AllFinite() const {
+  const std::vector<VariableSpec> specs = ModelVariables(config_);
+  for (std::size_t v = 0; v < specs.size(); ++v) {
+    for (const RowPart& part : parts_[v]) {
+      for (std::size_t i = 0; i < part.rows * specs[v].cols(); ++i) {
+        if (!std::isfinite(part.data[i])) return false;
+      }
+    }
+  }
+  return true;
+}
+
+nlohmann::ordered_json Parameters::About() const { return source_->about; }
+
+}  // namespace passel

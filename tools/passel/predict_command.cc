@@ -1,0 +1,183 @@
+// `passel predict`: the classes of single pictures, and how sure the model is.
+
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "base/log.h"
+#include "compute/cpu_backend.h"
+#include "nn/model.h"
+#include "tools/passel/commands.h"
+#include "tools/passel/exit_code.h"
+#include "tools/passel/parameters.h"
+#include "tools/passel/picture_input.h"
+
+namespace passel {
+namespace {
+
+constexpr std::size_t kBatch = 500;
+
+struct PredictFlags {
+  ParameterFlags parameters;
+  std::vector<std::string> files;
+  bool invert = false;
+  bool json = false;
+  std::int64_t top = 3;
+  std::int64_t limit = 0;
+};
+
+// Classes by falling probability; of equals the smaller class first. NaN comes last.
+std::vector<std::size_t> Ranking(std::span<const float> probabilities) {
+  std::vector<std::size_t> classes(probabilities.size());
+  std::iota(classes.begin(), classes.end(), 0);
+  const auto sure = [&](std::size_t c) {
+    return std::isnan(probabilities[c]) ? -1.0F : probabilities[c];
+  };
+  std::stable_sort(classes.begin(), classes.end(),
+                   [&](std::size_t a, std::size_t b) { return sure(a) > sure(b); });
+  return classes;
+}
+
+class Printer {
+ public:
+  explicit Printer(const PredictFlags& flags) : flags_(flags) {}
+
+  void Add(const PictureFile& file, std::size_t index, std::span<const float> probabilities) {
+    const std::vector<std::size_t> ranking = Ranking(probabilities);
+    const bool decided = std::isfinite(probabilities[ranking[0]]);
+    const std::size_t top =
+        std::min<std::size_t>(static_cast<std::size_t>(flags_.top), ranking.size());
+    if (flags_.json) {
+      nlohmann::ordered_json image;
+      image["file"] = file.path;
+      if (file.many) image["index"] = index;
+      image["class"] = decided ? nlohmann::ordered_json(ranking[0]) : nullptr;
+      image["probabilities"] = probabilities;  // NaN is written as null
+      nlohmann::ordered_json best = nlohmann::ordered_json::array();
+      for (std::size_t i = 0; i < top; ++i) {
+        best.push_back({{"class", ranking[i]}, {"probability", probabilities[ranking[i]]}});
+      }
+      image["top"] = std::move(best);
+      images_.push_back(std::move(image));
+      return;
+    }
+    std::string line = file.many ? fmt::format("{}[{}]", file.path, index) : file.path;
+    line += decided ? fmt::format(": {}", ranking[0]) : ": none";
+    for (std::size_t i = 0; i < top; ++i) {
+      line +=
+          fmt::format("{}{} {:.4f}", i == 0 ? "  (" : ", ", ranking[i], probabilities[ranking[i]]);
+    }
+    fmt::print("{})\n", line);
+  }
+
+  void Finish(const Parameters& parameters) {
+    if (flags_.json) {
+      nlohmann::ordered_json json;
+      json["parameters"] = parameters.About();
+      json["images"] = std::move(images_);
+      fmt::print("{}\n",
+                 json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    }
+    std::fflush(stdout);
+  }
+
+ private:
+  const PredictFlags& flags_;
+  nlohmann::ordered_json images_ = nlohmann::ordered_json::array();
+};
+
+Status PredictFile(const PictureFile& file, Model& model, ParameterParts parts, Printer* printer) {
+  const std::size_t inputs = model.config().inputs;
+  const std::size_t classes = model.config().classes;
+  const Examples examples{file.pixels.data(), nullptr, file.count};
+  std::vector<std::uint32_t> indices(std::min(file.count, kBatch));
+  std::vector<float> probabilities(indices.size() * classes);
+  PASSEL_CHECK(file.pixels.size() == file.count * inputs, "the images fit the model");
+  for (std::size_t done = 0; done < file.count;) {
+    const std::size_t size = std::min(file.count - done, kBatch);
+    std::iota(indices.begin(), indices.end(), static_cast<std::uint32_t>(done));
+    const std::span<float> out(probabilities.data(), size * classes);
+    PASSEL_RETURN_IF_ERROR(model.Predict({examples, std::span(indices).first(size)}, parts, out));
+    for (std::size_t i = 0; i < size; ++i) {
+      printer->Add(file, done + i, out.subspan(i * classes, classes));
+    }
+    done += size;
+  }
+  return {};
+}
+
+Status Predict(const PredictFlags& flags) {
+  if (flags.top < 1 || flags.top > static_cast<std::int64_t>(kMaxClasses)) {
+    return InvalidArgument(
+        fmt::format("--top is 1 to {}, not {}: change it", kMaxClasses, flags.top));
+  }
+  if (flags.limit < 0) {
+    return InvalidArgument(fmt::format(
+        "--limit is a number of images from 0 (all of them) on, not {}: change it", flags.limit));
+  }
+  PASSEL_ASSIGN_OR_RETURN(const Parameters parameters, Parameters::Load(flags.parameters));
+  PictureOptions options;
+  options.inputs = parameters.config().inputs;
+  options.invert = flags.invert;
+  options.limit = static_cast<std::uint64_t>(flags.limit);
+  // All of them first: either all are answered, or none.
+  std::vector<PictureFile> files;
+  for (const std::string& path : flags.files) {
+    PASSEL_ASSIGN_OR_RETURN(PictureFile file, ReadPictures(path, options));
+    if (!file.note.empty()) LogInfo("{}", file.note);
+    files.push_back(std::move(file));
+  }
+  PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, CreateCpuBackend());
+  PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
+                          Model::Create(parameters.config(), *backend, kBatch));
+  LogInfo("predicting with {}", parameters.name());
+  Printer printer(flags);
+  for (const PictureFile& file : files) {
+    PASSEL_RETURN_IF_ERROR(PredictFile(file, *model, parameters.parts(), &printer));
+  }
+  printer.Finish(parameters);
+  return {};
+}
+
+}  // namespace
+
+void AddPredictCommand(CLI::App& app, Run* run) {
+  auto flags = std::make_shared<PredictFlags>();
+  CLI::App* command =
+      app.add_subcommand("predict", "Classes of pictures, by saved variables or by a running job");
+  command
+      ->add_option("files", flags->files,
+                   "PNG pictures (any kind; grey, and square where they must be scaled) and IDX "
+                   "files of images, plain or gzip")
+      ->required();
+  AddParameterFlags(*command, &flags->parameters);
+  command
+      ->add_flag("--invert", flags->invert,
+                 "The pictures are dark on light; models trained on MNIST expect light on dark")
+      ->group("Pictures");
+  command
+      ->add_option("--limit", flags->limit, "Only the first so many images of an IDX file; 0: all")
+      ->group("Pictures")
+      ->capture_default_str();
+  command->add_option("--top", flags->top, "Print so many classes with their probabilities")
+      ->group("Results")
+      ->capture_default_str();
+  command
+      ->add_flag("--json", flags->json,
+                 "Print JSON: the probabilities of all classes, per image in full precision")
+      ->group("Results");
+  command->callback([flags, run] {
+    *run = [flags] {
+      const Status status = Predict(*flags);
+      if (!status.ok()) LogError("{}", status.message());
+      return ExitCodeFor(status);
+    };
+  });
+}
+
+}  // namespace passel
