@@ -312,6 +312,8 @@ struct LiveCase {
   bool rounds;
 };
 
+void PrintTo(const LiveCase& test, std::ostream* out) { *out << test.name; }
+
 class LiveTest : public ::testing::TestWithParam<LiveCase> {};
 
 TEST_P(LiveTest, EvalAndPredictReadARunningJobAndLeaveItAlone) {
