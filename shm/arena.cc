@@ -26,14 +26,15 @@ namespace bip = boost::interprocess;
 // What mapped_region wants of something it maps.
 struct MappableFd {
   int fd;
+  bip::mode_t mode;
   bip::mapping_handle_t get_mapping_handle() const { return {fd, false}; }
-  bip::mode_t get_mode() const { return bip::read_write; }
+  bip::mode_t get_mode() const { return mode; }
 };
 
-Result<bip::mapped_region> MapFile(int fd, std::size_t bytes) {
+Result<bip::mapped_region> MapFile(int fd, std::size_t bytes, bip::mode_t mode) {
   try {
     // MAP_POPULATE: page faults now, not in the first step.
-    return bip::mapped_region(MappableFd{fd}, bip::read_write, 0, bytes, nullptr, MAP_POPULATE);
+    return bip::mapped_region(MappableFd{fd, mode}, mode, 0, bytes, nullptr, MAP_POPULATE);
   } catch (const bip::interprocess_exception& error) {
     return ResourceExhausted(
         fmt::format("cannot map an arena of {} bytes: {}", bytes, error.what()));
@@ -88,7 +89,8 @@ Result<Arena> Arena::Create(const StorePlan& plan, int shard, const ArenaOptions
                           CreateMemoryFile(fmt::format("passel.{}.ps{}", options.job_id, shard),
                                            offsets.end, options.huge_pages, budget));
   Failpoint("arena.reserved");
-  PASSEL_ASSIGN_OR_RETURN(mapping->region, MapFile(mapping->file.fd.get(), mapping->file.bytes));
+  PASSEL_ASSIGN_OR_RETURN(mapping->region,
+                          MapFile(mapping->file.fd.get(), mapping->file.bytes, bip::read_write));
   void* base = mapping->region.get_address();
   if (options.huge_pages == HugePages::kTransparent) {
     const bool asked = ::madvise(base, mapping->file.bytes, MADV_HUGEPAGE) == 0;
@@ -121,7 +123,7 @@ Result<Arena> Arena::Create(const StorePlan& plan, int shard, const ArenaOptions
   return Arena(std::move(mapping));
 }
 
-Result<Arena> Arena::Adopt(FileDescriptor fd) {
+Result<Arena> Arena::Adopt(FileDescriptor fd, Access access) {
   auto mapping = std::make_unique<Mapping>();
   PASSEL_RETURN_IF_ERROR(CheckSeals(fd.get(), &mapping->file.bytes));
   if (mapping->file.bytes < kHeaderBytes) {
@@ -129,7 +131,9 @@ Result<Arena> Arena::Adopt(FileDescriptor fd) {
                                 mapping->file.bytes));
   }
   mapping->file.fd = std::move(fd);
-  PASSEL_ASSIGN_OR_RETURN(mapping->region, MapFile(mapping->file.fd.get(), mapping->file.bytes));
+  PASSEL_ASSIGN_OR_RETURN(mapping->region,
+                          MapFile(mapping->file.fd.get(), mapping->file.bytes,
+                                  access == Access::kRead ? bip::read_only : bip::read_write));
   // Acquire, paired with Publish().
   if (mapping->raw_header()->ready.load(std::memory_order_acquire) != 1) {
     // Tell "another build" from "not finished": the first words are written early.

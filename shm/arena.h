@@ -38,7 +38,9 @@ class Arena {
   /// every offset once; nothing is checked again later. Memory order: acquire, paired with the
   /// release in Publish(). Errors: kFailedPrecondition (built from another layout, named; not
   /// published); kDataLoss.
-  static Result<Arena> Adopt(FileDescriptor fd);
+  /// With kRead nothing may be written through memory(): the kernel would end the process.
+  enum class Access { kReadAndWrite, kRead };
+  static Result<Arena> Adopt(FileDescriptor fd, Access access = Access::kReadAndWrite);
 
   Arena(Arena&&) noexcept;
   Arena& operator=(Arena&&) noexcept;

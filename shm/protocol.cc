@@ -19,12 +19,15 @@ std::string_view RoleName(Role role) {
       return "supervisor";
     case Role::kControl:
       return "control";
+    case Role::kEvaluator:
+      return "evaluator";
   }
   return "unknown";
 }
 
 std::optional<Role> ParseRole(std::string_view name) {
-  for (const Role role : {Role::kWorker, Role::kPs, Role::kSupervisor, Role::kControl}) {
+  for (const Role role :
+       {Role::kWorker, Role::kPs, Role::kSupervisor, Role::kControl, Role::kEvaluator}) {
     if (name == RoleName(role)) return role;
   }
   return std::nullopt;

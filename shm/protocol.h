@@ -11,7 +11,8 @@
 //   requests, each answered in turn:
 //   {"get":"arena","wait":bool}         -->
 //                                       <--  {"arena":true} + fd | {"need_plan":true} |
-//                                       {"arena":false}
+//                                       {"arena":false}; an evaluator's fd is read-only, and
+//                                       this, data and what control may ask are all it may ask
 //   {"plan":true} + fd                  -->
 //                                       <--  {"arena":true} + fd | {"error",...}
 //   {"offer":"data","key"} + fd         -->
@@ -49,7 +50,7 @@ namespace passel::shm {
 
 inline constexpr int kProtocolVersion = 1;
 
-enum class Role { kWorker, kPs, kSupervisor, kControl };
+enum class Role { kWorker, kPs, kSupervisor, kControl, kEvaluator };
 std::string_view RoleName(Role role);
 std::optional<Role> ParseRole(std::string_view name);
 

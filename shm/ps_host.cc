@@ -170,7 +170,16 @@ Status PsHost::Admit(const Peer& peer) {
 
 int PsHost::ArenaFd(const Peer& peer) {
   if (!arena_ || (!arena_kept_ && peer.role != Role::kSupervisor)) return -1;
-  return arena_->fd();
+  if (peer.role != Role::kEvaluator) return arena_->fd();
+  if (!arena_for_reading_.valid()) {
+    const std::string path = fmt::format("/proc/self/fd/{}", arena_->fd());
+    arena_for_reading_.Reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!arena_for_reading_.valid()) {
+      LogWarning("no evaluator can watch: {}",
+                 ErrnoStatus(errno, "cannot open the arena for reading").message());
+    }
+  }
+  return arena_for_reading_.get();
 }
 
 void PsHost::ArenaIsKept(const Peer&) {

@@ -87,6 +87,7 @@ class PsHost final : private RendezvousHandler {
   const PsHostOptions options_;
   const JobToken token_;
   std::optional<Arena> arena_;
+  FileDescriptor arena_for_reading_;  // opened when the first evaluator asks
   // A supervisor holds it, or there is none. Before that nobody else gets it: were this ps to die,
   // they would train in an arena that no other life of it could find.
   bool arena_kept_;

@@ -253,6 +253,9 @@ Status RendezvousServer::HandleRequest(Connection& c) {
     return PermissionDenied(
         "a control connection may ask for the status, a snapshot and a stop only");
   }
+  if (c.peer.role == Role::kEvaluator && get != "arena" && get != "data") {
+    return PermissionDenied("an evaluator only reads");
+  }
   if (get == "arena") {
     if (handler_.ArenaFd(c.peer) >= 0) return SendArena(c);
     if (handler_.WantsPlanFrom(c.peer)) {

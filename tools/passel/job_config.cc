@@ -217,6 +217,8 @@ Result<JobConfig> CheckJobFlags(const JobFlags& f) {
   PASSEL_RETURN_IF_ERROR(CheckRange("--start_wait", f.start_wait, 0.1, 1e6));
   PASSEL_RETURN_IF_ERROR(CheckRange("--ps_wait", f.ps_wait, 0, 1e6));
   if (f.spin_us >= 0) PASSEL_RETURN_IF_ERROR(CheckRange("--spin_us", f.spin_us, 0, 1e6));
+  PASSEL_RETURN_IF_ERROR(CheckRange("--eval_interval", f.eval_interval, 0.01, 1e6));
+  PASSEL_RETURN_IF_ERROR(CheckRange("--eval_steps", static_cast<double>(f.eval_steps), 0, 1e12));
   WorkerOptions& w = config.worker;
   w.train_steps = f.train_steps;
   w.batch_size = static_cast<std::uint32_t>(f.batch_size);
@@ -242,6 +244,8 @@ Result<JobConfig> CheckJobFlags(const JobFlags& f) {
   config.start_wait_ns = ns(f.start_wait);
   config.ps_wait_ns = ns(f.ps_wait);
   config.spin_us = f.spin_us;
+  config.eval_interval_ns = ns(f.eval_interval);
+  config.eval_steps = f.eval_steps;
   // A round may wait for the start of a worker and for one that stalls.
   w.push_limit = std::chrono::nanoseconds(config.stall_limit_ns + config.start_wait_ns) +
                  std::chrono::minutes(1);

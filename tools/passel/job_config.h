@@ -30,6 +30,8 @@ struct JobConfig {
   int threads_per_worker = 1;
   std::int64_t stall_limit_ns = 0, start_wait_ns = 0, ps_wait_ns = 0;
   double spin_us = -1;
+  std::int64_t eval_interval_ns = 0;  // of an evaluator
+  std::int64_t eval_steps = 0;        // 0: by time only
 };
 /// Errors: kInvalidArgument: the flag, its limits, its value and the fix.
 Result<JobConfig> CheckJobFlags(const JobFlags& flags);

@@ -89,6 +89,15 @@ void AddJobFlags(CLI::App& app, JobFlags* f) {
       ->group("Training")
       ->capture_default_str();
 
+  app.add_option("--eval_interval", f->eval_interval,
+                 "Seconds from one evaluation to the next, of an evaluator")
+      ->group("Evaluator")
+      ->capture_default_str();
+  app.add_option("--eval_steps", f->eval_steps,
+                 "Evaluate already after so many global steps; 0: by time only")
+      ->group("Evaluator")
+      ->capture_default_str();
+
   app.add_option("--placement", f->placement, "Of variables on ps tasks: round_robin or greedy")
       ->group("Placement")
       ->capture_default_str();
@@ -165,6 +174,8 @@ std::vector<std::string> ToArguments(const JobFlags& f) {
   add("--train_steps", f.train_steps);
   add("--pull", f.pull);
   add("--on_nan", f.on_nan);
+  add("--eval_interval", f.eval_interval);
+  add("--eval_steps", f.eval_steps);
   add("--placement", f.placement);
   add("--partitioner", f.partitioner);
   add("--threads_per_worker", f.threads_per_worker);

@@ -42,6 +42,9 @@ struct JobFlags {
   std::int64_t train_steps = 10000;
   std::string pull = "view";
   std::string on_nan = "stop";
+  // Evaluator
+  double eval_interval = 10;  // seconds
+  std::int64_t eval_steps = 0;
   // Placement
   std::string placement = "round_robin";
   std::string partitioner = "none";

@@ -70,6 +70,7 @@ Status Supervisor::Start() {
   };
   add_children("ps", options_.ps);
   add_children("worker", options_.workers);
+  add_children("evaluator", options_.evaluator ? 1 : 0);
   for (Child& child : children_) {
     PASSEL_RETURN_IF_ERROR(StartChild(child));
     Failpoint("supervisor.started_child");
@@ -102,7 +103,7 @@ Status Supervisor::StartChild(Child& child) {
   } else {
     spawn.arguments.push_back(fmt::format("--data_fd={}", data_.fd()));
     spawn.inherited_fds.push_back(data_.fd());
-    if (outcome_.pinned) spawn.cpus = {cpus_[index]};
+    if (outcome_.pinned && child.job == "worker") spawn.cpus = {cpus_[index]};
   }
   JobFlags flags = flags_;
   // A pinned worker sees one core: what the job has is decided here.
@@ -167,6 +168,7 @@ JobOutcome Supervisor::Run(Progress& progress) {
   }
   FetchArenas();  // a job that ended faster than we looked
   EndPs();
+  AwaitEvaluator();
   Conclude();
   return outcome_;
 }

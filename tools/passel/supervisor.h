@@ -9,6 +9,7 @@
 //                   while the variables have no first values: nobody else writes them.
 //   ps              It is started again.
 //   the last worker The job is over: it failed unless one had reached the last step.
+//   evaluator       Nothing: it only reads.
 //   supervisor      The kernel kills everyone (PR_SET_PDEATHSIG).
 //   nobody          A job whose variables have no first values after start_wait has failed.
 // A worker that does not end although another one has reached the last step is killed after
@@ -44,7 +45,8 @@ struct SupervisorOptions {
   int workers = 2;
   bool pin = true;       ///< one core for each worker, where there are enough
   int max_restarts = 0;  ///< of each worker; a ps is always started again
-  double grace = 25;     ///< seconds from the wish to end to SIGKILL
+  bool evaluator = false;
+  double grace = 25;  ///< seconds from the wish to end to SIGKILL
 };
 
 /// How a job ended.
@@ -74,7 +76,7 @@ class Supervisor {
 
  private:
   struct Child {
-    std::string job;  // "ps" or "worker"
+    std::string job;  // "ps", "worker" or "evaluator"
     int index = 0;
     std::optional<Subprocess> process;
     std::optional<ExitState> last_exit;
@@ -88,6 +90,7 @@ class Supervisor {
   void HandleExit(Child& child, const ExitState& exit);
   void HandleWorkerExit(Child& child, const ExitState& exit);
   void HandlePsExit(Child& child, const ExitState& exit);
+  void HandleEvaluatorExit(Child& child, const ExitState& exit);
   void HandleSignal(int signal);
   void FetchArenas();
   bool HaveArenas() const;
@@ -102,6 +105,7 @@ class Supervisor {
   void KillAll();
   bool AnyRunning(const std::string& job) const;
   void EndPs();
+  void AwaitEvaluator();
   void Conclude();
 
   const SupervisorOptions options_;

@@ -23,6 +23,8 @@ constexpr int kMaxChiefStarts = 5;
 void Supervisor::HandleExit(Child& child, const ExitState& exit) {
   if (child.job == "ps") {
     HandlePsExit(child, exit);
+  } else if (child.job == "evaluator") {
+    HandleEvaluatorExit(child, exit);
   } else {
     HandleWorkerExit(child, exit);
   }
@@ -93,6 +95,17 @@ void Supervisor::HandlePsExit(Child& child, const ExitState& exit) {
     LogError("{}", status.message());
     BeginStopping(kExitFailed, false);
   }
+}
+
+void Supervisor::HandleEvaluatorExit(Child& child, const ExitState& exit) {
+  child.gone = true;
+  const bool done = !exit.signalled && (exit.code == kExitDone || exit.code == kExitInterrupted);
+  if (done || killed_) return;
+  const std::string why = ReadErrors(child);
+  std::string what = fmt::format("{} {}", child.Name(), exit.ToString());
+  if (!why.empty()) what += ": " + why;
+  LogWarning("{}{}", what, stopping_ ? "" : "; training goes on without it");
+  outcome_.notes.push_back(std::move(what));
 }
 
 // Why the last life of this task failed, in its own words.

@@ -1,6 +1,9 @@
 #include "tools/passel/supervisor.h"
 
+#include <poll.h>
+
 #include <csignal>
+#include <optional>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -9,6 +12,12 @@
 // The wish to end, from whom it comes, and how it reaches the tasks.
 
 namespace passel {
+namespace {
+
+constexpr std::chrono::seconds kLastEvaluationLimit{30};
+constexpr int kEvaluatorLookMs = 250;
+
+}  // namespace
 
 void Supervisor::HandleSignal(int signal) {
   if (stopping_ && outcome_.interrupted) {
@@ -55,13 +64,40 @@ void Supervisor::KillAll() {
 void Supervisor::EndPs() {
   stopping_ = true;
   for (Child& child : children_) {
-    if (child.process) End(*child.process);
+    if (child.process && child.job == "ps") End(*child.process);
   }
   const Deadline deadline = Deadline::After(std::chrono::seconds(5));
   for (Child& child : children_) {
-    if (!child.process) continue;
+    if (!child.process || child.job != "ps") continue;
     if (!child.process->Reap(deadline).ok()) {
       LogWarning("{} (process {}) does not end: killing it", child.Name(), child.process->pid());
+    }
+    child.process.reset();  // kills and reaps what is left
+  }
+}
+
+// It sees that everyone has ended and evaluates once more.
+void Supervisor::AwaitEvaluator() {
+  const Deadline deadline = Deadline::After(kLastEvaluationLimit);
+  for (Child& child : children_) {
+    if (!child.process) continue;
+    if (killed_ || !Initialized()) {  // there is nothing to evaluate
+      child.process.reset();
+      continue;
+    }
+    std::optional<ExitState> exit;
+    bool hurry = false;
+    while (!exit && !hurry && !deadline.Expired()) {
+      pollfd entries[] = {{signals_.fd(), POLLIN, 0}, {child.process->pidfd(), POLLIN, 0}};
+      ::poll(entries, 2, deadline.PollTimeoutMs(kEvaluatorLookMs));
+      hurry = signals_.Next() != 0;
+      exit = child.process->TryReap();
+    }
+    if (exit) {
+      HandleEvaluatorExit(child, *exit);
+    } else {
+      outcome_.notes.push_back(child.Name() + " was killed before its last evaluation");
+      LogWarning("{}", outcome_.notes.back());
     }
     child.process.reset();  // kills and reaps what is left
   }

@@ -12,6 +12,7 @@
 #include "tools/passel/command_flags.h"
 #include "tools/passel/commands.h"
 #include "tools/passel/devices.h"
+#include "tools/passel/evaluator_task.h"
 #include "tools/passel/exit_code.h"
 #include "tools/passel/job_config.h"
 #include "tools/passel/output_path.h"
@@ -100,7 +101,9 @@ int RunTask(Task& task, CLI::App& command) {
     if (!task.worker_device.empty()) fmt::print("worker_device: {}\n", task.worker_device);
     std::fflush(stdout);
   }
-  return task.id.job == "ps" ? RunPsTask(task, *config) : RunWorkerTask(task, *config);
+  if (task.id.job == "ps") return RunPsTask(task, *config);
+  if (task.id.job == "evaluator") return RunEvaluatorTask(task, *config);
+  return RunWorkerTask(task, *config);
 }
 
 }  // namespace
@@ -108,7 +111,7 @@ int RunTask(Task& task, CLI::App& command) {
 void AddTaskCommand(CLI::App& app, Run* run) {
   auto task = std::make_shared<Task>();
   CLI::App* command = app.add_subcommand(
-      "task", "Run one task of a cluster, a ps or a worker, in its own terminal or container");
+      "task", "Run one task of a cluster, in its own terminal or container, or train alone");
   AddTaskFlags(*command, &task->flags);
   AddJobFlags(*command, &task->job);
   command->callback(

@@ -8,9 +8,10 @@ void AddTaskFlags(CLI::App& command, TaskFlags* f) {
   const auto text = [&](const char* name, std::string* value, const char* help) {
     command.add_option(name, *value, help)->group("Task");
   };
-  text("--job_name", &f->job_name,
-       "ps, worker, chief (or master). Without a cluster, here, in the environment or in "
-       "--config, one process trains alone");
+  text(
+      "--job_name", &f->job_name,
+      "ps, worker, chief (or master), evaluator. Without a cluster, here, in the environment or in "
+      "--config, one process trains alone");
   command.add_option("--task_index", f->task_index, "Which one, from 0")->group("Task");
   text("--ps_hosts", &f->ps_hosts, "host:port,... of all ps, the same for every task");
   text("--worker_hosts", &f->worker_hosts,

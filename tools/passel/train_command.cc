@@ -73,6 +73,9 @@ Status CheckTrainFlags(const TrainFlags& f) {
     return InvalidArgument(fmt::format(
         "without a ps there is one worker, not {}: use --ps 1, or --workers 1", f.workers));
   }
+  if (f.ps == 0 && f.evaluator) {
+    return InvalidArgument("--evaluator follows the values on a ps, and there is none: use --ps 1");
+  }
   if (f.pin != "cores" && f.pin != "none") {
     return InvalidArgument(fmt::format("--pin {} is not known: use one of cores, none", f.pin));
   }
@@ -183,6 +186,10 @@ void AddCommonFlags(CLI::App& command, TrainFlags* flags) {
       ->group("Job")
       ->capture_default_str();
   command
+      .add_flag("--evaluator", flags->evaluator,
+                "One more process evaluates the values on the test images while they are trained")
+      ->group("Job");
+  command
       .add_option("--save", flags->save,
                   "Write the trained variables to this .safetensors file, after Ctrl-C too")
       ->group("Job");
@@ -250,6 +257,7 @@ int Train(TrainFlags& flags) {
   options.pin = flags.pin == "cores";
   options.max_restarts = flags.max_restarts;
   options.grace = flags.grace;
+  options.evaluator = flags.evaluator;
   Supervisor supervisor(options, flags.job, *config, *data, *signals);
   LogInfo("job {}: {} ps, {} workers, mode {}, {} parameters", report.job_id, flags.ps,
           flags.workers, report.mode, plan->variables.TotalElements());

@@ -19,6 +19,7 @@ struct TrainFlags {
   std::string pin = "cores";
   int max_restarts = 0;
   double grace = 25;
+  bool evaluator = false;
   std::string save;
   std::string report;
 };

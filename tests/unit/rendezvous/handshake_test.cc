@@ -1,7 +1,9 @@
 // Who gets in: whoever knows the job token, in the role and the place that are his.
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include "tests/unit/rendezvous/ps_thread.h"
 
@@ -150,6 +152,50 @@ TEST(HandshakeTest, OtherHostListsAreNamed) {
       RendezvousClient::Connect(me, Role::kPs, 0, &ps.token(), Soon());
   ASSERT_EQ(client.status().code(), Code::kFailedPrecondition);
   EXPECT_THAT(client.status().message(), HasSubstr("--ps_hosts and --worker_hosts"));
+}
+
+StorePlan SmallPlan() {
+  StorePlan plan;
+  plan.num_workers = kWorkers;
+  VariableInfo variable;
+  variable.name = variable.logical = "w";
+  variable.shape = {40};
+  plan.variables = *VariableTable::Build({variable}, 1);
+  return plan;
+}
+
+TEST(HandshakeTest, EvaluatorGetsAReadOnlyArenaAndMayChangeNothing) {
+  PsThread ps;
+  Result<RendezvousClient> evaluator = ps.Connect(Role::kEvaluator);
+  ASSERT_TRUE(evaluator.ok()) << evaluator.status().message();
+  bool need_plan = false;
+  // Nobody asks it for a plan, and it may not give one.
+  Result<std::optional<FileDescriptor>> none = evaluator->GetArena(false, &need_plan, Soon());
+  ASSERT_TRUE(none.ok());
+  EXPECT_FALSE(none->has_value());
+  EXPECT_FALSE(need_plan);
+  EXPECT_EQ(evaluator->ProposePlan(ToJson(SmallPlan()), Soon()).status().code(),
+            Code::kPermissionDenied);
+  EXPECT_EQ(evaluator->SayHere(0, Soon()).code(), Code::kPermissionDenied);
+  EXPECT_EQ(evaluator->SayKept(Soon()).code(), Code::kPermissionDenied);
+  EXPECT_EQ(evaluator->OfferData("digits", 0, Soon()).code(), Code::kPermissionDenied);
+
+  Result<RendezvousClient> chief = ps.Connect(Role::kWorker, 0);
+  ASSERT_TRUE(chief.ok());
+  ASSERT_TRUE(chief->ProposePlan(ToJson(SmallPlan()), Soon()).ok());
+  Result<std::optional<FileDescriptor>> fd = evaluator->GetArena(true, &need_plan, Soon());
+  ASSERT_TRUE(fd.ok() && fd->has_value()) << fd.status().message();
+  EXPECT_EQ(::fcntl((*fd)->get(), F_GETFL) & O_ACCMODE, O_RDONLY);
+  EXPECT_EQ(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, (*fd)->get(), 0), MAP_FAILED);
+  EXPECT_FALSE(Arena::Adopt(FileDescriptor(::dup((*fd)->get()))).ok());
+  const Result<Arena> arena = Arena::Adopt(std::move(**fd), Arena::Access::kRead);
+  ASSERT_TRUE(arena.ok()) << arena.status().message();
+  EXPECT_EQ(arena->plan().Hash(), SmallPlan().Hash());
+  EXPECT_EQ(arena->memory().state->initialized.load(), 0u);
+  // A worker's is writable, and the evaluator is no worker: who holds its place is not asked.
+  Result<std::optional<FileDescriptor>> writable = chief->GetArena(true, &need_plan, Soon());
+  ASSERT_TRUE(writable.ok() && writable->has_value());
+  EXPECT_EQ(::fcntl((*writable)->get(), F_GETFL) & O_ACCMODE, O_RDWR);
 }
 
 TEST(HandshakeTest, WorkerThatDoesNotExistIsRefused) {

@@ -1,0 +1,100 @@
+// job_observer.h - how an evaluator watches a running job: it maps the arenas for reading only.
+//
+// It is no worker: nobody waits for it, rounds do not count it, and since its descriptors are
+// read-only it cannot change a byte. That it is killed nobody notices.
+//
+// A ps that dies is looked for again; meanwhile the mappings stay, and training with them. The end
+// of the job is read from the arena: an observer sees the last values even if every other task is
+// gone by then.
+//
+// Thread safety: one thread at a time.
+
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/file_descriptor.h"
+#include "base/status.h"
+#include "shm/arena.h"
+#include "shm/rendezvous_client.h"
+
+namespace passel::shm {
+
+struct ObserverOptions {
+  std::string job_id;
+  int index = 0;  ///< of the evaluator
+  int num_shards = 1;
+  std::uint64_t cluster_hash = 0;
+  std::string chief_name = "worker/0";
+  /// How long to wait for the ps tasks, for the chief's plan and for the first values. Every 10 s
+  /// a log line names whom.
+  std::chrono::nanoseconds start_limit = std::chrono::minutes(5);
+};
+
+class JobObserver {
+ public:
+  /// Waits until the variables have their first values. Errors: kDeadlineExceeded, naming who is
+  /// missing; kAlreadyExists when this evaluator is running already; as
+  /// RendezvousClient::Connect().
+  static Result<std::unique_ptr<JobObserver>> Attach(const ObserverOptions& options,
+                                                     const JobToken& token);
+
+  const StorePlan& plan() const { return arenas_[0]->plan(); }
+
+  /// Looks after the connections: notices a ps that is gone, and one that is back. Waits for
+  /// nobody longer than a second. Call it a few times a second.
+  /// Errors: kFailedPrecondition when the job was started anew with another plan.
+  Status Look();
+  /// How long the ps that has been gone longest is gone; zero while all are there.
+  std::chrono::nanoseconds MissingFor() const;
+
+  /// Every worker has ended, and nobody is left who could start one again.
+  bool Ended() const;
+  /// Somebody asked the workers to leave.
+  bool Stopped() const;
+  std::int64_t global_step() const;
+
+  /// The global step before and after the values were copied. Equal: round modes give exactly
+  /// that step's values; lock-free modes mix in what was being applied.
+  struct Copied {
+    std::int64_t first_step = 0, last_step = 0;
+  };
+  /// Copies the values of all shards. In the round modes up to 50 times, until no round falls into
+  /// the copy.
+  Copied CopyValues();
+  /// The last copy: per shard, laid out as in the arena. REQUIRES: CopyValues() was called.
+  std::vector<const float*> values() const;
+
+  /// From ps/0; nullopt if nobody has offered it, or the ps is gone.
+  std::optional<FileDescriptor> GetData(const std::string& key);
+
+ private:
+  struct Ps {
+    std::optional<RendezvousClient> client;  // nothing: it is gone
+    std::int64_t missing_since_ns = 0;       // MonotonicNs()
+    bool arena_checked = false;              // that it has the arena we have mapped
+  };
+  explicit JobObserver(const ObserverOptions& options, const JobToken& token);
+  Status Connect(int shard, Deadline deadline);
+  Status AwaitArena(int shard, Deadline deadline);
+  Status AwaitFirstValues(Deadline deadline);
+  Status CheckArena(int shard);
+  void LogIfDue(std::string_view job, int index);
+
+  const ObserverOptions options_;
+  const JobToken token_;
+  FileDescriptor identity_;                     // holds the name of this evaluator
+  std::vector<Ps> ps_;                          // [num_shards]
+  std::vector<std::unique_ptr<Arena>> arenas_;  // [num_shards]
+  std::vector<std::vector<float>> values_;      // [num_shards][floats of the shard]
+  std::int64_t next_log_ns_ = 0;
+};
+
+}  // namespace passel::shm

@@ -1,0 +1,135 @@
+#include "tools/passel/evaluator_task.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/denormals.h"
+#include "base/log.h"
+#include "compute/cpu_backend.h"
+#include "data/locate.h"
+#include "shm/job_observer.h"
+#include "tools/passel/exit_code.h"
+#include "tools/passel/shared_data.h"
+#include "train/model_plan.h"
+#include "train/worker_loop.h"
+
+namespace passel {
+namespace {
+
+constexpr std::chrono::milliseconds kLookEvery{20};
+constexpr std::size_t kEvaluationBatch = 500;
+
+class EvaluatorTask {
+ public:
+  EvaluatorTask(const Task& task, JobConfig& config) : task_(task), config_(config) {}
+
+  // True: the job was stopped before its last step.
+  Result<bool> Run() {
+    shm::ObserverOptions options;
+    options.job_id = task_.job_id;
+    options.index = task_.id.index;
+    options.num_shards = task_.spec.num_tasks("ps");
+    options.cluster_hash = task_.spec.Hash();
+    options.chief_name = task_.ChiefName();
+    options.start_limit = std::chrono::nanoseconds(config_.start_wait_ns);
+    PASSEL_ASSIGN_OR_RETURN(job_, shm::JobObserver::Attach(options, task_.token));
+    PASSEL_RETURN_IF_ERROR(LoadData());
+    PASSEL_ASSIGN_OR_RETURN(const ModelLayout layout,
+                            ModelLayout::Make(config_.model, job_->plan().variables));
+    layout_.emplace(layout);
+    CpuBackendOptions compute;
+    compute.threads = config_.threads_per_worker;
+    PASSEL_ASSIGN_OR_RETURN(backend_, CreateCpuBackend(compute));
+    PASSEL_ASSIGN_OR_RETURN(model_, Model::Create(config_.model, *backend_, kEvaluationBatch));
+    const FlushDenormals flush;  // as the workers do
+    PASSEL_RETURN_IF_ERROR(Follow());
+    return job_->Stopped();
+  }
+
+ private:
+  Status LoadData() {
+    if (task_.flags.data_fd >= 0) {
+      PASSEL_ASSIGN_OR_RETURN(SharedData data,
+                              SharedData::Map(FileDescriptor(::dup(task_.flags.data_fd))));
+      data_.emplace(std::move(data));
+    } else {
+      LocateOptions where;
+      where.data_dir = task_.job.data_dir;
+      PASSEL_ASSIGN_OR_RETURN(const DataLocation location, LocateData(where));
+      LogInfo("{}", location.why);
+      PASSEL_ASSIGN_OR_RETURN(const std::string key, DataKey(location.dir));
+      std::optional<FileDescriptor> fd = job_->GetData(key);
+      PASSEL_ASSIGN_OR_RETURN(
+          SharedData data, fd ? SharedData::Map(std::move(*fd)) : SharedData::Load(location.dir));
+      data_.emplace(std::move(data));
+    }
+    PASSEL_RETURN_IF_ERROR(FitToData(data_->data(), &config_));
+    if (data_->data().test().size() > 0) return {};
+    return InvalidArgument(
+        "an evaluator needs test images, and this data set has none: use another --data_dir");
+  }
+
+  // Until the job has ended.
+  Status Follow() {
+    std::int64_t evaluated_step = -1;
+    std::int64_t next_ns = MonotonicNs();
+    for (;;) {
+      PASSEL_RETURN_IF_ERROR(job_->Look());
+      if (job_->Ended()) return Evaluate("final evaluation", &evaluated_step);
+      if (!task_.flags.supervised && job_->MissingFor().count() > config_.ps_wait_ns) {
+        return Unavailable(fmt::format(
+            "a ps has been gone for {:.1f} s and none came back, so the job cannot be followed: "
+            "start it and this evaluator again, or raise --ps_wait",
+            1e-9 * static_cast<double>(job_->MissingFor().count())));
+      }
+      const std::int64_t step = job_->global_step();
+      const bool enough_steps = config_.eval_steps > 0 && evaluated_step >= 0 &&
+                                step >= evaluated_step + config_.eval_steps;
+      if (enough_steps || (MonotonicNs() >= next_ns && step != evaluated_step)) {
+        next_ns = MonotonicNs() + config_.eval_interval_ns;
+        PASSEL_RETURN_IF_ERROR(Evaluate("evaluation", &evaluated_step));
+      } else {
+        std::this_thread::sleep_for(kLookEvery);
+      }
+    }
+  }
+
+  Status Evaluate(const char* what, std::int64_t* evaluated_step) {
+    const shm::JobObserver::Copied copied = job_->CopyValues();
+    layout_->Bind(job_->values(), &parts_);
+    PASSEL_ASSIGN_OR_RETURN(const TestResult test, EvaluateTest(*model_, data_->data(), parts_));
+    *evaluated_step = copied.last_step;
+    // A supervisor's live line may stand on the terminal.
+    if (task_.flags.supervised && ::isatty(STDERR_FILENO) != 0) fmt::print("\r\x1b[K");
+    fmt::print("{} at global step {}: test accuracy {:.4f}, test loss {:.4f}\n", what,
+               copied.last_step, test.accuracy, test.loss);
+    std::fflush(stdout);
+    return {};
+  }
+
+  const Task& task_;
+  JobConfig& config_;
+  std::unique_ptr<shm::JobObserver> job_;
+  std::optional<SharedData> data_;
+  std::optional<ModelLayout> layout_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Model> model_;
+  std::vector<std::vector<RowPart>> parts_;
+};
+
+}  // namespace
+
+int RunEvaluatorTask(Task& task, JobConfig& config) {
+  // Signals end it at once: it has nothing to finish.
+  const Result<bool> stopped = EvaluatorTask(task, config).Run();
+  if (!stopped.ok()) return FailTask(stopped.status(), task.flags.error_fd);
+  return *stopped ? kExitInterrupted : kExitDone;
+}
+
+}  // namespace passel
