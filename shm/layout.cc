@@ -92,7 +92,7 @@ Result<Offsets> ComputeOffsets(const StorePlan& plan, int shard) {
   o.gradients = allocator.Take(
       floats, sizeof(float) * workers * static_cast<std::uint64_t>(plan.gradient_slots), kPage);
   o.undo = allocator.Take(IsRoundMode(plan.mode) ? workers * (1 + slots) : 0,
-                          plan.block_floats * sizeof(float), 128);
+                          PieceFloats(plan.block_floats) * sizeof(float), 128);
   o.state = allocator.Take(1, sizeof(ShardState), 128);
   o.blocks = allocator.Take(plan.NumBlocks(shard), sizeof(BlockState), 128);
   o.events = allocator.Take(1, sizeof(EventRing), 128);

@@ -12,7 +12,7 @@
 //   values     float[floats], each variable padded to 64 bytes
 //   slots      float[num_slots][floats]
 //   gradients  float[num_workers][gradient_slots][floats]
-//   undo       float[num_workers][1 + num_slots][block_floats]; round modes only
+//   undo       float[num_workers][1 + num_slots][PieceFloats(block_floats)]; round modes only
 //   state      ShardState: version, global step, rounds
 //   blocks     BlockState[num_blocks]: claims
 //   events     EventRing
@@ -36,7 +36,7 @@
 namespace passel::shm {
 
 inline constexpr std::uint64_t kArenaMagic = 0x414c4553'53415031;  // "1PASSELA" in memory
-inline constexpr std::uint32_t kLayoutVersion = 3;
+inline constexpr std::uint32_t kLayoutVersion = 4;
 inline constexpr std::size_t kHeaderBytes = 4096;
 inline constexpr std::size_t kMaxJobIdBytes = 48;
 

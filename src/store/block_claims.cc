@@ -21,9 +21,10 @@ bool HolderLives(const ShardMemory& memory, Claim holder) {
 
 }  // namespace
 
-bool TryTakeOver(const ShardMemory& memory, BlockState& block, Claim mine) {
+bool TryTakeOver(const ShardMemory& memory, BlockState& block, Claim mine, Claim* former) {
   std::uint64_t seen = block.claim.load(std::memory_order_acquire);
   if (seen == 0 || HolderLives(memory, Claim::Unpack(seen))) return false;
+  if (former != nullptr) *former = Claim::Unpack(seen);
   return block.claim.compare_exchange_strong(seen, mine.Pack(), std::memory_order_acquire,
                                              std::memory_order_relaxed);
 }

@@ -32,9 +32,17 @@ inline void ReleaseClaim(BlockState& block, Claim mine) {
                                       std::memory_order_relaxed);
 }
 
-/// Claims a block whose holder's life is over (dead, evicted, or a later epoch).
-/// Memory order: acquire.
-bool TryTakeOver(const ShardMemory& memory, BlockState& block, Claim mine);
+/// Claims a block whose holder's life is over (dead, evicted, or a later epoch). `former`, if not
+/// null, gets the claim that was there. Memory order: acquire.
+bool TryTakeOver(const ShardMemory& memory, BlockState& block, Claim mine, Claim* former = nullptr);
+
+/// Gives a block that was taken over back to the one whose life is over: as if it had not been.
+/// Memory order: release.
+inline void HandBackClaim(BlockState& block, Claim mine, Claim former) {
+  std::uint64_t seen = mine.Pack();
+  block.claim.compare_exchange_strong(seen, former.Pack(), std::memory_order_release,
+                                      std::memory_order_relaxed);
+}
 
 /// How a task idles while the blocks it still needs are held by others: spin, then yield, then
 /// sleep; asks the kernel after dead holders every 10 ms; evicts a holder that has not been heard

@@ -73,7 +73,7 @@ Result<std::unique_ptr<InProcessArena>> InProcessArena::Create(const StorePlan& 
         floats(memory.floats * workers * static_cast<std::size_t>(plan.gradient_slots));
     if (IsRoundMode(plan.mode)) {
       memory.undo =
-          floats(memory.block_floats * workers * static_cast<std::size_t>(1 + memory.num_slots));
+          floats(memory.PieceFloats() * workers * static_cast<std::size_t>(1 + memory.num_slots));
     }
     if (short_of_memory) {
       return ResourceExhausted(fmt::format(

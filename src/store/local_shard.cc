@@ -124,18 +124,9 @@ void LocalShard::Heartbeat() {
   memory_.tasks[worker_].heartbeat_ns.store(MonotonicNs(), std::memory_order_relaxed);
 }
 
-void LocalShard::BlockPointers(std::size_t block, float** values, float** slots) const {
-  const std::size_t begin = memory_.BlockBegin(block);
-  *values = memory_.values + begin;
-  for (int s = 0; s < memory_.num_slots; ++s) slots[s] = memory_.slots[s] + begin;
-}
-
-void LocalShard::ApplyBlock(const Update& update, std::size_t block) {
-  float* values;
+void LocalShard::ApplySpan(const Update& update, std::size_t begin, std::size_t n) {
   float* slots[kMaxSlots];
-  BlockPointers(block, &values, slots);
-  const std::size_t begin = memory_.BlockBegin(block);
-  const std::size_t n = memory_.BlockSize(block);
+  for (int s = 0; s < memory_.num_slots; ++s) slots[s] = memory_.slots[s] + begin;
   const float* gradient = update.gradients[0] + begin;
   if (update.weight > 1) {
     for (int k = 0; k < update.count; ++k) {
@@ -145,7 +136,7 @@ void LocalShard::ApplyBlock(const Update& update, std::size_t block) {
                  static_cast<float>(update.weight), n);
     gradient = mean_.data();
   }
-  passel::Apply(update.scalars, values, slots, gradient, n);
+  passel::Apply(update.scalars, memory_.values + begin, slots, gradient, n);
 }
 
 Status LocalShard::Apply(int slot, Deadline deadline, Version* version_before) {
@@ -185,13 +176,16 @@ Status LocalShard::Apply(int slot, Deadline deadline, Version* version_before) {
       }
       if (claimed) {
         // Fenced off while we were stopped: what we hold may be somebody else's by now.
-        if (result = CheckAlive(); !result.ok()) break;
+        if (!Alive()) {
+          result = CheckAlive();
+          break;
+        }
         Failpoint("push.claimed");
-        ApplyBlock(update, b);
+        ApplySpan(update, memory_.BlockBegin(b), memory_.BlockSize(b));
         ReleaseClaim(block, mine);
       } else if (go_ahead) {
         Increment(count.overlapped_blocks);
-        ApplyBlock(update, b);
+        ApplySpan(update, memory_.BlockBegin(b), memory_.BlockSize(b));
       } else {
         todo_[busy++] = static_cast<std::uint32_t>(b);
       }

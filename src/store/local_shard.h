@@ -15,6 +15,7 @@
 #include "base/random.h"
 #include "optim/optimizer.h"
 #include "store/block_claims.h"
+#include "store/membership.h"
 #include "store/shard.h"
 #include "store/shard_memory.h"
 #include "store/shard_rules.h"
@@ -88,10 +89,19 @@ class LocalShard final : public Shard {
              const EngineOptions& options, Buffer addend);
 
   struct Update;  // what one sweep applies: scalars and gradients
-  void ApplyBlock(const Update& update, std::size_t block);
+  struct Span {
+    std::size_t begin, size;  // floats of the shard
+  };
+  bool Alive() const { return StateOf(memory_, worker_) == TaskState{epoch_, Phase::kRunning}; }
+  /// At most a block.
+  void ApplySpan(const Update& update, std::size_t begin, std::size_t n);
+  Span PieceSpan(std::size_t piece) const;
+  void SavePiece(std::size_t piece);
+  void PutBackPiece(std::size_t piece, int worker);
+  bool FindHalfAppliedPiece(std::uint64_t round, std::size_t block, UndoTag* found,
+                            int* worker) const;
   Status ApplyRoundBlock(const Update& update, const RoundGrant& grant, std::size_t block,
-                         std::uint64_t round_before);
-  bool RestoreHalfAppliedBlock(std::uint64_t round, std::size_t block);
+                         std::size_t first_piece, std::uint64_t round_before);
   Status ResolveOwnUndo(const Update& update, const RoundGrant& grant, Deadline deadline);
   Status ClaimAndApplyRoundBlock(const Update& update, const RoundGrant& grant, std::size_t block,
                                  bool take_over, bool* done);
@@ -102,7 +112,6 @@ class LocalShard final : public Shard {
   void LookAfter(const std::vector<Member>& held_up_by, std::int64_t since_ns);
   std::uint64_t OwnClock() const;
   Claim MyClaim() const { return {epoch_, worker_}; }
-  void BlockPointers(std::size_t block, float** values, float** slots) const;
 
   const ShardMemory memory_;
   const ShardRules rules_;

@@ -8,46 +8,22 @@
 //             has seen, so each is applied once
 //   finish    whoever has seen all blocks of all shards done raises the completed round
 //
-// A task that dies within a block leaves it half applied. So the old contents of a block are saved
-// first, in the arena, under a tag that names round and block: whoever takes the claim over puts
-// them back and applies the block anew. The result is the same to the last bit.
+// Applying is in local_shard_apply_round.cc.
 
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 
 #include "base/clock.h"
-#include "base/denormals.h"
 #include "base/failpoint.h"
 #include "optim/update_kernels.h"
 #include "store/histogram.h"
 #include "store/local_shard.h"
 #include "store/membership.h"
 #include "store/raise_to.h"
-#include "store/update.h"
 
 namespace passel {
-namespace {
-
-constexpr std::uint64_t UndoTag(std::uint64_t round, std::size_t block) {
-  return round << 24 | (block + 1);
-}
-
-// The reverse of CopyValues(): others may be reading.
-void PutBack(float* values, const float* saved, std::size_t n) {
-#if defined(PASSEL_ATOMIC_VALUES)
-  for (std::size_t i = 0; i < n; ++i) {
-    std::atomic_ref<float>(values[i]).store(saved[i], std::memory_order_relaxed);
-  }
-#else
-  std::memcpy(values, saved, n * sizeof(float));
-#endif
-}
-
-}  // namespace
-
 Status LocalShard::Stage(int slot) {
   if (slot < memory_.gradient_slots) return {};  // it was computed in place
   float* sum = memory_.Gradient(worker_, 0);
@@ -192,139 +168,6 @@ Result<RoundGrant> LocalShard::AwaitRound(std::uint64_t round, Deadline deadline
     }
   }
   return grant;
-}
-
-bool LocalShard::RestoreHalfAppliedBlock(std::uint64_t round, std::size_t block) {
-  float* values;
-  float* slots[kMaxSlots];
-  BlockPointers(block, &values, slots);
-  const std::size_t n = memory_.BlockSize(block);
-  for (int k = 0; k < memory_.num_workers; ++k) {
-    // Acquire, paired with the release of the tag: the copy is whole.
-    if (memory_.tasks[k].undo_tag.load(std::memory_order_acquire) != UndoTag(round, block))
-      continue;
-    const float* saved = memory_.Undo(k);
-    PutBack(values, saved, n);
-    for (int s = 0; s < memory_.num_slots; ++s) {
-      PutBack(slots[s], saved + static_cast<std::size_t>(1 + s) * memory_.block_floats, n);
-    }
-    return true;
-  }
-  return false;  // its holder died before it changed anything
-}
-
-Status LocalShard::ApplyRoundBlock(const Update& update, const RoundGrant& grant, std::size_t block,
-                                   std::uint64_t round_before) {
-  float* values;
-  float* slots[kMaxSlots];
-  BlockPointers(block, &values, slots);
-  const std::size_t n = memory_.BlockSize(block);
-  TaskSlot& me = memory_.tasks[worker_];
-  if (me.undo_tag.load(std::memory_order_relaxed) != UndoTag(grant.round, block)) {
-    float* saved = memory_.Undo(worker_);
-    me.undo_tag.store(0, std::memory_order_relaxed);
-    CopyValues(saved, values, n);
-    for (int s = 0; s < memory_.num_slots; ++s) {
-      CopyValues(saved + static_cast<std::size_t>(1 + s) * memory_.block_floats, slots[s], n);
-    }
-    me.undo_tag.store(UndoTag(grant.round, block), std::memory_order_release);
-  }
-  Failpoint("round.saved");
-  // Again, as late as can be: from here to the end of the block nobody can stop us.
-  PASSEL_RETURN_IF_ERROR(CheckAlive());
-  ApplyBlock(update, block);
-  Failpoint("round.applied");
-  // Release, paired with the acquire of who finds the block done. A compare-and-swap: if we were
-  // fenced off and the rounds went on, this must not set the block back.
-  memory_.blocks[block].round.compare_exchange_strong(
-      round_before, grant.round, std::memory_order_release, std::memory_order_relaxed);
-  return {};
-}
-
-Status LocalShard::ClaimAndApplyRoundBlock(const Update& update, const RoundGrant& grant,
-                                           std::size_t b, bool take_over, bool* done) {
-  BlockState& block = memory_.blocks[b];
-  // Acquire: whoever sees the block done sees its new values.
-  *done = block.round.load(std::memory_order_acquire) >= grant.round;
-  if (*done) return {};
-  bool half_applied = false;
-  if (!TryClaim(block, MyClaim())) {
-    if (!take_over || !TryTakeOver(memory_, block, MyClaim())) return {};
-    Increment(counters().taken_over_blocks);
-    half_applied = true;
-  }
-  PASSEL_RETURN_IF_ERROR(CheckAlive());  // fenced off: the claim is void, others take it over
-  const std::uint64_t round_before = block.round.load(std::memory_order_acquire);
-  // Of the round that the former holder was applying: not ours if we are one that rounds do not
-  // wait for, and slept since we looked.
-  if (half_applied) RestoreHalfAppliedBlock(round_before + 1, b);
-  if (round_before < grant.round) {
-    PASSEL_RETURN_IF_ERROR(ApplyRoundBlock(update, grant, b, round_before));
-  }
-  ReleaseClaim(block, MyClaim());
-  *done = true;
-  return {};
-}
-
-// A former life of this worker may have died within a block of this round. Its old contents are in
-// our own undo buffer, so that block must be done, by us or by others, before the buffer is used
-// again.
-Status LocalShard::ResolveOwnUndo(const Update& update, const RoundGrant& grant,
-                                  Deadline deadline) {
-  const std::uint64_t tag = memory_.tasks[worker_].undo_tag.load(std::memory_order_acquire);
-  const std::uint64_t block = (tag & 0xffffff) - 1;
-  if (tag == 0 || tag >> 24 != grant.round || block >= memory_.num_blocks) return {};
-  ClaimPatience patience(memory_, options_.stall_limit.count());
-  for (;;) {
-    bool done = false;
-    PASSEL_RETURN_IF_ERROR(ClaimAndApplyRoundBlock(update, grant, block, true, &done));
-    if (done) return {};
-    if (!patience.Wait(memory_.blocks[block], deadline)) {
-      return DeadlineExceeded(fmt::format("round {} is not applied completely", grant.round));
-    }
-  }
-}
-
-Status LocalShard::ApplyRound(const RoundGrant& grant, Deadline deadline) {
-  if (grant.count == 0 || completed_round() >= grant.round) return {};
-  const FlushDenormals flush;
-  Heartbeat();  // of this shard: the others' are not read here
-  int count = 0;
-  int weight = 0;
-  for (int k = 0; k < memory_.num_workers; ++k) {
-    if (!grant.Counts(k)) continue;
-    gradients_[static_cast<std::size_t>(count++)] = memory_.Gradient(k, 0);
-    weight += rules_.Quota(k);
-  }
-  const Update update{Prepare(rules_.optimizer, static_cast<std::int64_t>(grant.round)),
-                      gradients_.data(), count, weight};
-  const std::size_t blocks = memory_.num_blocks;
-  // Always the same part of the blocks first: its slot variables stay in this core's cache.
-  const std::size_t start =
-      blocks * static_cast<std::size_t>(worker_) / static_cast<std::size_t>(memory_.num_workers);
-  std::size_t left = 0;
-  for (std::size_t i = 0; i < blocks; ++i) {
-    todo_[left++] = static_cast<std::uint32_t>((i + start) % blocks);
-  }
-  PASSEL_RETURN_IF_ERROR(ResolveOwnUndo(update, grant, deadline));
-  ClaimPatience patience(memory_, options_.stall_limit.count());
-  for (int pass = 1; left > 0; ++pass) {
-    std::size_t busy = 0;
-    for (std::size_t i = 0; i < left; ++i) {
-      bool done = false;
-      PASSEL_RETURN_IF_ERROR(ClaimAndApplyRoundBlock(update, grant, todo_[i], pass > 1, &done));
-      if (!done) todo_[busy++] = todo_[i];
-    }
-    left = busy;
-    if (left == 0) continue;
-    if (patience.Sleeps()) Heartbeat();  // others must not take us for stopped
-    if (!patience.Wait(memory_.blocks[todo_[0]], deadline)) {
-      return DeadlineExceeded(fmt::format("round {} is not applied completely", grant.round));
-    }
-  }
-  RaiseTo(memory_.state->optimizer_step, static_cast<std::int64_t>(grant.round));
-  RaiseTo(memory_.state->version, grant.round);
-  return {};
 }
 
 void LocalShard::FinishRound(const RoundGrant& grant) {

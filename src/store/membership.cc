@@ -106,10 +106,6 @@ ProcessIdentity LoadIdentity(const TaskSlot& task) {
   return who;
 }
 
-TaskState StateOf(const ShardMemory& memory, int worker) {
-  return TaskState::Unpack(memory.tasks[worker].state.load(std::memory_order_seq_cst));
-}
-
 Result<std::uint32_t> Join(const ShardMemory& memory, int worker, const ProcessIdentity& who) {
   if (worker < 0 || worker >= memory.num_workers) {
     return InvalidArgument(fmt::format("worker index {} is out of range: this job has {} workers",

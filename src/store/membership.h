@@ -55,7 +55,9 @@ bool GiveUpExpecting(const ShardMemory& memory, int worker);
 /// Memory order: sequentially consistent.
 std::optional<std::uint64_t> SlowestClock(const ShardMemory& memory, int except, bool joining);
 
-TaskState StateOf(const ShardMemory& memory, int worker);
+inline TaskState StateOf(const ShardMemory& memory, int worker) {
+  return TaskState::Unpack(memory.tasks[worker].state.load(std::memory_order_seq_cst));
+}
 
 /// Whose slot it is. Of use only together with an epoch: what is done to "the worker with this
 /// epoch" has no effect if the slot changed hands meanwhile.

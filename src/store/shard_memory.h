@@ -116,6 +116,36 @@ struct WorkerCounters {
   Histogram push_latency_ns;
 };
 
+/// Floats that a round saves before it changes them: few enough that the copy, the values and the
+/// gradients stay in a core's first cache.
+inline constexpr std::size_t kMaxPieceFloats = 512;
+constexpr std::size_t PieceFloats(std::size_t block_floats) {
+  return block_floats < kMaxPieceFloats ? block_floats : kMaxPieceFloats;
+}
+inline constexpr std::size_t kMaxPieces = (std::size_t{1} << 28) - 1;
+
+/// Where a worker is within a block that it applies in a round. All pieces of the block before
+/// this one are applied, all behind it are not; this one is as it was (not `saved`), or may be half
+/// applied and its old contents are in the worker's undo buffer (`saved`).
+struct UndoTag {
+  std::uint64_t round = 0;  // of which 35 bits are kept: a tag is only ever held against the round
+                            // that is being applied
+  std::size_t piece = 0;    // of the shard: block * PiecesPerBlock() + piece of the block
+  bool saved = false;
+
+  static constexpr std::uint64_t kRoundMask = (std::uint64_t{1} << 35) - 1;
+  constexpr std::uint64_t Pack() const {
+    return (round & kRoundMask) << 29 | static_cast<std::uint64_t>(piece + 1) << 1 |
+           static_cast<std::uint64_t>(saved);
+  }
+  /// REQUIRES: word != 0.
+  static constexpr UndoTag Unpack(std::uint64_t word) {
+    return {word >> 29, static_cast<std::size_t>(word >> 1 & ((1u << 28) - 1)) - 1,
+            (word & 1) != 0};
+  }
+  constexpr bool IsOf(std::uint64_t of_round) const { return round == (of_round & kRoundMask); }
+};
+
 /// One worker as the others see it.
 struct TaskSlot {
   alignas(128) std::atomic<std::uint64_t> state;  // TaskState
@@ -124,7 +154,7 @@ struct TaskSlot {
 
   alignas(128) std::atomic<std::uint64_t> arrival;  // Arrival
   std::atomic<std::uint64_t> counted_round;  // last round that counted its gradient; by any member
-  std::atomic<std::uint64_t> undo_tag;       // round << 24 | block + 1 of the saved block; 0: none
+  std::atomic<std::uint64_t> undo_tag;       // UndoTag: how far it is within a block; 0: nowhere
   // Members of the round this task proposes; [round & 1]. Stable while that round is applied.
   std::atomic<std::uint64_t> proposal[2][kMaskWords];
 
@@ -209,7 +239,7 @@ struct ShardMemory {
   float* slots[kMaxSlots] = {};  // each [floats]
   float* gradients = nullptr;    // worker-major: [num_workers][gradient_slots][floats]
   EventRing* events = nullptr;
-  float* undo = nullptr;  // [num_workers][1 + num_slots][block_floats]; round modes only
+  float* undo = nullptr;  // [num_workers][1 + num_slots][PieceFloats()]; round modes only
 
   std::size_t floats = 0;  // padding included
   std::size_t block_floats = 0;
@@ -229,9 +259,12 @@ struct ShardMemory {
             static_cast<std::size_t>(slot)) *
                floats;
   }
+  /// Rounds save a block in pieces of this many floats; the last of a block may be shorter.
+  std::size_t PieceFloats() const { return passel::PieceFloats(block_floats); }
+  std::size_t PiecesPerBlock() const { return (block_floats - 1) / PieceFloats() + 1; }
   float* Undo(int worker) const {
     return undo + static_cast<std::size_t>(worker) * static_cast<std::size_t>(1 + num_slots) *
-                      block_floats;
+                      PieceFloats();
   }
 };
 

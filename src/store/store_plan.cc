@@ -28,6 +28,14 @@ Status StorePlan::Validate() const {
       return InvalidArgument(fmt::format("ps {} would have {} blocks, the most is {}: use more ps",
                                          shard, NumBlocks(shard), kMaxBlocks));
     }
+    const std::size_t pieces =
+        NumBlocks(shard) * ((block_floats - 1) / PieceFloats(block_floats) + 1);
+    if (IsRoundMode(mode) && pieces > kMaxPieces) {
+      return InvalidArgument(
+          fmt::format("ps {} would have {} pieces of {} floats, the most is {}: "
+                      "use more ps",
+                      shard, pieces, PieceFloats(block_floats), kMaxPieces));
+    }
   }
   if (mode != Mode::kReplicas && replicas_to_aggregate != 0) {
     return InvalidArgument(

@@ -1,0 +1,230 @@
+// Rounds, third part: one update of every block, whoever dies on the way.
+//
+// A task that dies within a block leaves it half applied. So a block is applied in pieces, and the
+// old contents of a piece are saved first, in the arena, under a tag that names round and piece:
+// whoever takes the claim over puts them back and goes on with that piece. The result is the same
+// to the last bit.
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/denormals.h"
+#include "base/failpoint.h"
+#include "optim/update_kernels.h"
+#include "store/block_claims.h"
+#include "store/histogram.h"
+#include "store/local_shard.h"
+#include "store/membership.h"
+#include "store/raise_to.h"
+#include "store/update.h"
+
+namespace passel {
+namespace {
+
+// The reverse of CopyValues(): others may be reading.
+void PutBack(float* values, const float* saved, std::size_t n) {
+#if defined(PASSEL_ATOMIC_VALUES)
+  for (std::size_t i = 0; i < n; ++i) {
+    std::atomic_ref<float>(values[i]).store(saved[i], std::memory_order_relaxed);
+  }
+#else
+  std::memcpy(values, saved, n * sizeof(float));
+#endif
+}
+
+// Stores before it become visible before those behind it, to who looks after our death too.
+void KeepStoresInOrder() {
+#if defined(__x86_64__)
+  std::atomic_signal_fence(std::memory_order_seq_cst);  // the processor does
+#else
+  std::atomic_thread_fence(std::memory_order_release);
+#endif
+}
+
+}  // namespace
+
+// How far the last holder of `block` came in this round, by the tags of all workers: several may
+// have died within it one after the other. The one that came farthest tells. False: none has
+// changed anything.
+bool LocalShard::FindHalfAppliedPiece(std::uint64_t round, std::size_t block, UndoTag* found,
+                                      int* worker) const {
+  bool any = false;
+  for (int k = 0; k < memory_.num_workers; ++k) {
+    // Acquire, paired with the release of the tag: the copy is whole.
+    const std::uint64_t word = memory_.tasks[k].undo_tag.load(std::memory_order_acquire);
+    if (word == 0) continue;
+    const UndoTag tag = UndoTag::Unpack(word);
+    if (!tag.IsOf(round) || tag.piece / memory_.PiecesPerBlock() != block) continue;
+    if (any && (tag.piece < found->piece || (tag.piece == found->piece && !tag.saved))) continue;
+    any = true;
+    *found = tag;
+    *worker = k;
+  }
+  return any;
+}
+
+void LocalShard::PutBackPiece(std::size_t piece, int worker) {
+  const Span span = PieceSpan(piece);
+  const float* saved = memory_.Undo(worker);
+  PutBack(memory_.values + span.begin, saved, span.size);
+  for (int s = 0; s < memory_.num_slots; ++s) {
+    saved += memory_.PieceFloats();
+    PutBack(memory_.slots[s] + span.begin, saved, span.size);
+  }
+}
+
+void LocalShard::SavePiece(std::size_t piece) {
+  const Span span = PieceSpan(piece);
+  float* saved = memory_.Undo(worker_);
+  CopyValues(saved, memory_.values + span.begin, span.size);
+  for (int s = 0; s < memory_.num_slots; ++s) {
+    saved += memory_.PieceFloats();
+    CopyValues(saved, memory_.slots[s] + span.begin, span.size);
+  }
+}
+
+LocalShard::Span LocalShard::PieceSpan(std::size_t piece) const {
+  const std::size_t block = piece / memory_.PiecesPerBlock();
+  const std::size_t in_block = piece % memory_.PiecesPerBlock() * memory_.PieceFloats();
+  return {memory_.BlockBegin(block) + in_block,
+          std::min(memory_.PieceFloats(), memory_.BlockSize(block) - in_block)};
+}
+
+Status LocalShard::ApplyRoundBlock(const Update& update, const RoundGrant& grant, std::size_t block,
+                                   std::size_t first_piece, std::uint64_t round_before) {
+  TaskSlot& me = memory_.tasks[worker_];
+  const std::size_t end = memory_.BlockBegin(block) + memory_.BlockSize(block);
+  for (std::size_t piece = first_piece;; ++piece) {
+    const Span span = PieceSpan(piece);
+    UndoTag tag{grant.round, piece, /*saved=*/true};
+    // Else a former life of ours has saved it, and it was put back from there.
+    if (me.undo_tag.load(std::memory_order_relaxed) != tag.Pack()) {
+      tag.saved = false;
+      // Release: the pieces before this one are applied.
+      me.undo_tag.store(tag.Pack(), std::memory_order_release);
+      KeepStoresInOrder();
+      SavePiece(piece);
+      Failpoint("round.saving");
+      tag.saved = true;
+      me.undo_tag.store(tag.Pack(), std::memory_order_release);
+      KeepStoresInOrder();
+    }
+    Failpoint("round.saved");
+    // Again, as late as can be: from here to the end of the piece nobody can stop us.
+    if (!Alive()) return CheckAlive();
+    ApplySpan(update, span.begin, span.size);
+    if (span.begin + span.size >= end) break;
+    if (!Alive()) return CheckAlive();  // before the tag says something about a block not ours
+  }
+  Failpoint("round.applied");
+  // Release, paired with the acquire of who finds the block done. A compare-and-swap: if we were
+  // fenced off and the rounds went on, this must not set the block back.
+  memory_.blocks[block].round.compare_exchange_strong(
+      round_before, grant.round, std::memory_order_release, std::memory_order_relaxed);
+  return {};
+}
+
+Status LocalShard::ClaimAndApplyRoundBlock(const Update& update, const RoundGrant& grant,
+                                           std::size_t b, bool take_over, bool* done) {
+  BlockState& block = memory_.blocks[b];
+  // Acquire: whoever sees the block done sees its new values.
+  *done = block.round.load(std::memory_order_acquire) >= grant.round;
+  if (*done) return {};
+  std::size_t first_piece = b * memory_.PiecesPerBlock();
+  Claim former;
+  const bool free = TryClaim(block, MyClaim());
+  if (!free) {
+    if (!take_over || !TryTakeOver(memory_, block, MyClaim(), &former)) return {};
+    Increment(counters().taken_over_blocks);
+  }
+  if (!Alive()) return CheckAlive();  // fenced off: the claim is void, others take it over
+  const std::uint64_t round_before = block.round.load(std::memory_order_acquire);
+  UndoTag tag;
+  int whose = 0;
+  const bool half_applied = !free && FindHalfAppliedPiece(round_before + 1, b, &tag, &whose);
+  if (round_before >= grant.round) {
+    // We are one that rounds do not wait for, and slept since we looked. What is half applied is a
+    // later round's: the claim goes back to the dead holder, for somebody of that round to take.
+    if (half_applied) {
+      HandBackClaim(block, MyClaim(), former);
+    } else {
+      ReleaseClaim(block, MyClaim());
+    }
+  } else {
+    if (half_applied) {
+      first_piece = tag.piece;
+      if (tag.saved) PutBackPiece(tag.piece, whose);
+    }
+    PASSEL_RETURN_IF_ERROR(ApplyRoundBlock(update, grant, b, first_piece, round_before));
+    ReleaseClaim(block, MyClaim());
+  }
+  *done = true;
+  return {};
+}
+
+// A former life of this worker may have died within a block of this round. Its old contents are in
+// our own undo buffer, so that block must be done, by us or by others, before the buffer is used
+// again.
+Status LocalShard::ResolveOwnUndo(const Update& update, const RoundGrant& grant,
+                                  Deadline deadline) {
+  const std::uint64_t word = memory_.tasks[worker_].undo_tag.load(std::memory_order_acquire);
+  if (word == 0) return {};
+  const UndoTag tag = UndoTag::Unpack(word);
+  const std::size_t block = tag.piece / memory_.PiecesPerBlock();
+  if (!tag.IsOf(grant.round) || block >= memory_.num_blocks) return {};
+  ClaimPatience patience(memory_, options_.stall_limit.count());
+  for (;;) {
+    bool done = false;
+    PASSEL_RETURN_IF_ERROR(ClaimAndApplyRoundBlock(update, grant, block, true, &done));
+    if (done) return {};
+    if (!patience.Wait(memory_.blocks[block], deadline)) {
+      return DeadlineExceeded(fmt::format("round {} is not applied completely", grant.round));
+    }
+  }
+}
+
+Status LocalShard::ApplyRound(const RoundGrant& grant, Deadline deadline) {
+  if (grant.count == 0 || completed_round() >= grant.round) return {};
+  const FlushDenormals flush;
+  Heartbeat();  // of this shard: the others' are not read here
+  int count = 0;
+  int weight = 0;
+  for (int k = 0; k < memory_.num_workers; ++k) {
+    if (!grant.Counts(k)) continue;
+    gradients_[static_cast<std::size_t>(count++)] = memory_.Gradient(k, 0);
+    weight += rules_.Quota(k);
+  }
+  const Update update{Prepare(rules_.optimizer, static_cast<std::int64_t>(grant.round)),
+                      gradients_.data(), count, weight};
+  const std::size_t blocks = memory_.num_blocks;
+  // Always the same part of the blocks first: its slot variables stay in this core's cache.
+  const std::size_t start =
+      blocks * static_cast<std::size_t>(worker_) / static_cast<std::size_t>(memory_.num_workers);
+  std::size_t left = 0;
+  for (std::size_t i = 0; i < blocks; ++i) {
+    todo_[left++] = static_cast<std::uint32_t>((i + start) % blocks);
+  }
+  PASSEL_RETURN_IF_ERROR(ResolveOwnUndo(update, grant, deadline));
+  ClaimPatience patience(memory_, options_.stall_limit.count());
+  for (int pass = 1; left > 0; ++pass) {
+    std::size_t busy = 0;
+    for (std::size_t i = 0; i < left; ++i) {
+      bool done = false;
+      PASSEL_RETURN_IF_ERROR(ClaimAndApplyRoundBlock(update, grant, todo_[i], pass > 1, &done));
+      if (!done) todo_[busy++] = todo_[i];
+    }
+    left = busy;
+    if (left == 0) continue;
+    if (patience.Sleeps()) Heartbeat();  // others must not take us for stopped
+    if (!patience.Wait(memory_.blocks[todo_[0]], deadline)) {
+      return DeadlineExceeded(fmt::format("round {} is not applied completely", grant.round));
+    }
+  }
+  RaiseTo(memory_.state->optimizer_step, static_cast<std::int64_t>(grant.round));
+  RaiseTo(memory_.state->version, grant.round);
+  return {};
+}
+
+}  // namespace passel
