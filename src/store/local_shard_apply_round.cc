@@ -116,6 +116,7 @@ Status LocalShard::ApplyRoundBlock(const Update& update, const RoundGrant& grant
     if (!Alive()) return CheckAlive();
     ApplySpan(update, span.begin, span.size);
     if (span.begin + span.size >= end) break;
+    Failpoint(first_piece % memory_.PiecesPerBlock() == 0 ? "round.piece" : "round.resumed");
     if (!Alive()) return CheckAlive();  // before the tag says something about a block not ours
   }
   Failpoint("round.applied");
@@ -156,6 +157,7 @@ Status LocalShard::ClaimAndApplyRoundBlock(const Update& update, const RoundGran
     if (half_applied) {
       first_piece = tag.piece;
       if (tag.saved) PutBackPiece(tag.piece, whose);
+      Failpoint("round.restored");
     }
     PASSEL_RETURN_IF_ERROR(ApplyRoundBlock(update, grant, b, first_piece, round_before));
     ReleaseClaim(block, MyClaim());

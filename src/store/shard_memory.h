@@ -116,11 +116,12 @@ struct WorkerCounters {
   Histogram push_latency_ns;
 };
 
-/// Floats that a round saves before it changes them: few enough that the copy, the values and the
-/// gradients stay in a core's first cache.
+/// Floats that a round saves before it changes them: a quarter of a block, but few enough that the
+/// copy, the values and the gradients stay in a core's first cache. A multiple of 16.
 inline constexpr std::size_t kMaxPieceFloats = 512;
 constexpr std::size_t PieceFloats(std::size_t block_floats) {
-  return block_floats < kMaxPieceFloats ? block_floats : kMaxPieceFloats;
+  const std::size_t quarter = (block_floats / 4 + 15) / 16 * 16;
+  return quarter < kMaxPieceFloats ? quarter : kMaxPieceFloats;
 }
 inline constexpr std::size_t kMaxPieces = (std::size_t{1} << 28) - 1;
 

@@ -63,7 +63,8 @@ TEST_P(RoundFailpoint, SurvivorsFinishAndEveryBlockIsAppliedOnce) {
 INSTANTIATE_TEST_SUITE_P(
     Kill, RoundFailpoint,
     ::testing::Combine(::testing::Values(Place{"round.arrived", 50}, Place{"round.decided", 8},
-                                         Place{"round.saved", 60}, Place{"round.applied", 60},
+                                         Place{"round.saving", 60}, Place{"round.saved", 60},
+                                         Place{"round.piece", 40}, Place{"round.applied", 60},
                                          Place{"round.before_finish", 50},
                                          Place{"join.claimed", 1}),
                        ::testing::Values(1, 3), ::testing::Values("sgd", "adam")),
@@ -113,7 +114,8 @@ TEST_P(ReplicasFailpoint, SurvivorsFinishAndEveryBlockIsAppliedOnce) {
 INSTANTIATE_TEST_SUITE_P(
     Kill, ReplicasFailpoint,
     ::testing::Combine(::testing::Values(Place{"round.arrived", 50}, Place{"round.saved", 60},
-                                         Place{"round.applied", 60}, Place{"join.claimed", 1},
+                                         Place{"round.piece", 40}, Place{"round.applied", 60},
+                                         Place{"join.claimed", 1},
                                          Place{"round.before_finish", 50}),
                        ::testing::Values(1, 3), ::testing::Values(1, 2, 3, 5)),
     [](const auto& test) {
@@ -148,9 +150,32 @@ TEST(EngineFailpoints, StoppedBackupWorkerHoldsUpNobodyAndIsNotEvicted) {
   }
 }
 
+// Two die within the same block, one after the other: the second while it repairs what the first
+// has left. The third goes on with the piece that the second had reached.
+TEST(EngineFailpoints, WorkerThatDiesWhileItRepairsABlockLeavesItToTheNext) {
+  for (const char* first : {"round.saving:30:kill", "round.saved:31:kill", "round.piece:22:kill"}) {
+    for (const char* second : {"round.restored:1:kill", "round.resumed:1:kill"}) {
+      SCOPED_TRACE(std::string(first) + ", then " + second);
+      EngineJob job(Mode::kBarrier, 1, 3, *ParseOptimizer("adam"), false);
+      std::vector<Child> workers;
+      workers.push_back(job.Start(0, kRounds, first));
+      // Either may be the one that repairs; the other must go on then.
+      workers.push_back(job.Start(1, kRounds, second));
+      workers.push_back(job.Start(2, kRounds));
+      for (Child& worker : workers) ASSERT_TRUE(worker.WaitEnded(kPatience));
+      EXPECT_EQ(workers[0].code(), -SIGKILL);
+      EXPECT_EQ(workers[2].code(), 0);
+      const bool died = workers[1].code() == -SIGKILL;
+      EXPECT_TRUE(died || workers[1].code() == 0);
+      ASSERT_NO_FATAL_FAILURE(job.ExpectRoundsApplied(kRounds, died ? 4u : 6u));
+    }
+  }
+}
+
 TEST(EngineFailpoints, RestartedWorkerJoinsTheRoundsAgain) {
-  for (const char* place : {"round.arrived:9:kill", "round.saved:30:kill", "round.applied:30:kill",
-                            "join.claimed:1:kill", "join.claimed:2:kill"}) {
+  for (const char* place : {"round.arrived:9:kill", "round.saving:30:kill", "round.saved:30:kill",
+                            "round.piece:20:kill", "round.applied:30:kill", "join.claimed:1:kill",
+                            "join.claimed:2:kill"}) {
     SCOPED_TRACE(place);
     EngineJob job(Mode::kBarrier, 3, 3, *ParseOptimizer("adam"), false);
     constexpr std::uint64_t kMore = 1500;
@@ -170,8 +195,8 @@ TEST(EngineFailpoints, RestartedWorkerJoinsTheRoundsAgain) {
 }
 
 TEST(EngineFailpoints, WorkerThatDiesWithHalfASetJoinsTheRoundsAgain) {
-  for (const char* place : {"round.arrived:9:kill", "round.saved:30:kill", "round.applied:30:kill",
-                            "join.clock:1:kill"}) {
+  for (const char* place : {"round.arrived:9:kill", "round.saved:30:kill", "round.piece:20:kill",
+                            "round.applied:30:kill", "join.clock:1:kill"}) {
     for (const int victim : {0, 2}) {
       SCOPED_TRACE(std::string(place) + " in worker " + std::to_string(victim));
       EngineJob job(ReplicasPlan(4, 3, *ParseOptimizer("adam")), false);
