@@ -6,19 +6,82 @@
 
 namespace passel {
 
-Result<VariableTable> PlaceModel(const ModelConfig& model, int shards,
-                                 const PlacementOptions& options) {
+namespace {
+
+// The index of global_step in the order of creation.
+int GlobalStepIndex(const std::vector<VariableSpec>& specs, const PlacementOptions& options) {
+  return options.global_step_last ? static_cast<int>(specs.size()) : 0;
+}
+
+Status ApplyPin(const PlacementOptions::Pin& pin, const std::vector<PlacementVariable>& variables,
+                int ps_tasks, std::vector<VariablePart>* parts) {
+  std::string names;
+  int variable = -1;
+  for (std::size_t i = 0; i < variables.size(); ++i) {
+    if (variables[i].name == pin.variable) variable = static_cast<int>(i);
+    if (variables[i].name == "global_step") continue;
+    names += (names.empty() ? "" : ", ") + variables[i].name;
+  }
+  const std::string text = fmt::format("{}={}", pin.variable, pin.device.ToString());
+  if (variable < 0 || pin.variable == "global_step") {
+    return InvalidArgument(fmt::format(
+        "--pin_variable {}: the model has the variables {}, and only those can be pinned", text,
+        names));
+  }
+  const Device& device = pin.device;
+  if (!device.job.empty() && device.job != "ps") {
+    return InvalidArgument(
+        fmt::format("--pin_variable {}: variables live on ps tasks: use /job:ps/task:N", text));
+  }
+  if (device.replica.value_or(0) != 0 || device.index.value_or(0) != 0 ||
+      device.type.value_or(Device::Type::kCpu) != Device::Type::kCpu) {
+    return InvalidArgument(
+        fmt::format("--pin_variable {}: a ps keeps its variables in host memory: use replica:0 and "
+                    "cpu:0, or leave them away",
+                    text));
+  }
+  if (!device.task) return {};  // any ps
+  if (*device.task >= ps_tasks) {
+    return InvalidArgument(
+        fmt::format("--pin_variable {}: the job has {} ps, so the task is 0 to {}, not {}", text,
+                    ps_tasks, ps_tasks - 1, *device.task));
+  }
+  for (VariablePart& part : *parts) {
+    if (part.variable == variable) part.ps = *device.task;
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<VariablePart>> PlaceWithGlobalStep(const ModelConfig& model, int ps_tasks,
+                                                      const PlacementOptions& options) {
   PASSEL_RETURN_IF_ERROR(model.Validate());
   const std::vector<VariableSpec> specs = ModelVariables(model);
   std::vector<PlacementVariable> to_place;
-  to_place.push_back({"global_step", {}, 8, false});
   for (const VariableSpec& v : specs) to_place.push_back({v.name, v.shape, 4, true});
+  to_place.insert(to_place.begin() + GlobalStepIndex(specs, options),
+                  PlacementVariable{"global_step", {}, 8, false});
+  PASSEL_ASSIGN_OR_RETURN(
+      std::vector<VariablePart> placed,
+      PlaceVariables(to_place, ps_tasks, options.strategy, options.partitioner));
+  for (const PlacementOptions::Pin& pin : options.pins) {
+    PASSEL_RETURN_IF_ERROR(ApplyPin(pin, to_place, ps_tasks, &placed));
+  }
+  return placed;
+}
+
+Result<VariableTable> PlaceModel(const ModelConfig& model, int shards,
+                                 const PlacementOptions& options) {
   PASSEL_ASSIGN_OR_RETURN(const std::vector<VariablePart> placed,
-                          PlaceVariables(to_place, shards, options.strategy, options.partitioner));
+                          PlaceWithGlobalStep(model, shards, options));
+  const std::vector<VariableSpec> specs = ModelVariables(model);
+  const int global_step = GlobalStepIndex(specs, options);
   std::vector<VariableInfo> infos;
   for (const VariablePart& part : placed) {
-    if (part.variable == 0) continue;  // global_step
-    const VariableSpec& spec = specs[static_cast<std::size_t>(part.variable - 1)];
+    if (part.variable == global_step) continue;
+    const VariableSpec& spec =
+        specs[static_cast<std::size_t>(part.variable - (part.variable > global_step ? 1 : 0))];
     VariableInfo info;
     info.name = part.name;
     info.logical = spec.name;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "cluster/device.h"
 #include "cluster/placement.h"
 #include "nn/model.h"
 #include "nn/model_config.h"
@@ -22,11 +23,27 @@ namespace passel {
 struct PlacementOptions {
   PlacementStrategy strategy = PlacementStrategy::kRoundRobin;
   Partitioner partitioner = Partitioner::None();
+  /// Whether global_step is created after the model's variables instead of before them.
+  bool global_step_last = false;
+  /// A variable, with all its parts, at a place of its own. As in the reference programs it still
+  /// counts for the others where the strategy would have put it.
+  struct Pin {
+    std::string variable;
+    Device device;  ///< of a ps; what is left out stays as the strategy says
+  };
+  std::vector<Pin> pins;
 };
 
-/// The variables of `model` on `shards` ps tasks. As in the reference programs, global_step is the
-/// first variable created: it counts in the placement, but the store keeps it itself, on shard 0.
-/// Errors: kInvalidArgument from the placement.
+/// Where every variable of `model` is created on `ps_tasks` ps tasks, global_step (8 bytes) among
+/// them: in creation order, each part on its own. `variable` counts in that order.
+/// Errors: kInvalidArgument from the placement, and for a pin of a variable or to a task that does
+/// not exist.
+Result<std::vector<VariablePart>> PlaceWithGlobalStep(const ModelConfig& model, int ps_tasks,
+                                                      const PlacementOptions& options);
+
+/// The variables of `model` on `shards` ps tasks. As in the reference programs, global_step counts
+/// in the placement, but the store keeps it itself, on shard 0.
+/// Errors: those of PlaceWithGlobalStep().
 Result<VariableTable> PlaceModel(const ModelConfig& model, int shards,
                                  const PlacementOptions& options);
 

@@ -20,7 +20,8 @@ namespace passel {
 /// All options that a user sees, without --help. Those named in `not_in_file` and positional ones
 /// cannot be set by a file. REQUIRES: the command line has been parsed.
 std::vector<Flag> CollectFlags(const CLI::App& command,
-                               const std::vector<std::string>& not_in_file = {"config"});
+                               const std::vector<std::string>& not_in_file = {
+                                   "config", "print_config", "print_placement"});
 
 /// Gives the options of `command` the values that `config` has from the file.
 /// Errors: kInvalidArgument, naming the place in the file.

@@ -77,6 +77,21 @@ Result<WorkerOptions::SlowWorker> ParseSlowWorker(const std::string& text) {
       text));
 }
 
+// "hid_w=/job:ps/task:1"
+Result<PlacementOptions::Pin> ParsePin(const std::string& text) {
+  const std::size_t equals = text.find('=');
+  if (equals == 0 || equals == std::string::npos) {
+    return InvalidArgument(fmt::format(
+        "--pin_variable {} is not understood: use NAME=DEVICE, e.g. hid_w=/job:ps/task:1", text));
+  }
+  PlacementOptions::Pin pin;
+  pin.variable = text.substr(0, equals);
+  Result<Device> device = ParseDevice(text.substr(equals + 1));
+  if (!device.ok()) return device.status().WithContext("--pin_variable " + pin.variable);
+  pin.device = std::move(*device);
+  return pin;
+}
+
 template <typename T>
 Result<T> Choose(const char* flag, const std::string& value,
                  std::initializer_list<std::pair<const char*, T>> choices) {
@@ -210,6 +225,13 @@ Result<JobConfig> CheckJobFlags(const JobFlags& f) {
                                 {{"round_robin", PlacementStrategy::kRoundRobin},
                                  {"greedy", PlacementStrategy::kGreedyBytes}}));
   PASSEL_ASSIGN_OR_RETURN(config.placement.partitioner, ParsePartitioner(f.partitioner));
+  PASSEL_ASSIGN_OR_RETURN(
+      config.placement.global_step_last,
+      Choose<bool>("--global_step", f.global_step, {{"first", false}, {"last", true}}));
+  for (const std::string& text : f.pin_variable) {
+    PASSEL_ASSIGN_OR_RETURN(PlacementOptions::Pin pin, ParsePin(text));
+    config.placement.pins.push_back(std::move(pin));
+  }
   PASSEL_RETURN_IF_ERROR(CheckRange("--batch_size", static_cast<double>(f.batch_size), 1, 1 << 24));
   PASSEL_RETURN_IF_ERROR(CheckRange("--train_steps", static_cast<double>(f.train_steps), 1, 1e12));
   PASSEL_RETURN_IF_ERROR(CheckRange("--threads_per_worker", f.threads_per_worker, 1, 256));

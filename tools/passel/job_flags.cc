@@ -105,6 +105,15 @@ void AddJobFlags(CLI::App& app, JobFlags* f) {
                  "none, fixed:PARTS, min_max:MAX_PARTS[:MIN_BYTES] or axis:MAX_BYTES[:MAX_PARTS]")
       ->group("Placement")
       ->capture_default_str();
+  app.add_option("--global_step", f->global_step,
+                 "first or last: created before the model's variables or after them. It counts in "
+                 "the placement")
+      ->group("Placement")
+      ->capture_default_str();
+  app.add_option("--pin_variable", f->pin_variable,
+                 "NAME=DEVICE,... Variables at places of their own, e.g. hid_w=/job:ps/task:1")
+      ->group("Placement")
+      ->delimiter(',');
 
   app.add_option("--threads_per_worker", f->threads_per_worker, "Of the matrix library")
       ->group("Machine")
@@ -178,6 +187,8 @@ std::vector<std::string> ToArguments(const JobFlags& f) {
   add("--eval_steps", f.eval_steps);
   add("--placement", f.placement);
   add("--partitioner", f.partitioner);
+  add("--global_step", f.global_step);
+  for (const std::string& pin : f.pin_variable) add("--pin_variable", pin);
   add("--threads_per_worker", f.threads_per_worker);
   add("--huge_pages", f.huge_pages);
   add_if_set("--spin_us", f.spin_us);

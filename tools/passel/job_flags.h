@@ -48,6 +48,8 @@ struct JobFlags {
   // Placement
   std::string placement = "round_robin";
   std::string partitioner = "none";
+  std::string global_step = "first";
+  std::vector<std::string> pin_variable;
   // Machine
   int threads_per_worker = 1;
   std::string huge_pages = "off";

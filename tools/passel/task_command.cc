@@ -16,6 +16,7 @@
 #include "tools/passel/exit_code.h"
 #include "tools/passel/job_config.h"
 #include "tools/passel/output_path.h"
+#include "tools/passel/placement_table.h"
 #include "tools/passel/ps_task.h"
 #include "tools/passel/task.h"
 #include "tools/passel/train_command.h"
@@ -85,6 +86,11 @@ int RunTask(Task& task, CLI::App& command) {
   if (task.flags.print_config) {
     fmt::print("{}", resolved->Describe());
     return kExitDone;
+  }
+  if (task.flags.print_placement) {
+    const Status printed =
+        PrintPlacement(task.job.data_dir, *config, resolved->cluster.num_tasks("ps"));
+    return printed.ok() ? kExitDone : FailTask(printed);
   }
   if (!task.flags.save.empty()) {
     if (const Status status = CheckOutputPath("--save", task.flags.save); !status.ok()) {

@@ -23,6 +23,10 @@ void AddTaskFlags(CLI::App& command, TaskFlags* f) {
       .add_flag("--print_config", f->print_config,
                 "Print every setting and where it comes from, and end")
       ->group("Task");
+  command
+      .add_flag("--print_placement", f->print_placement,
+                "Print on which ps each variable would be, and end")
+      ->group("Task");
   text("--job_id", &f->job_id, "Default: made from the address of ps 0");
   text("--token_file", &f->token_file,
        "32 secret bytes that the tasks share; the first task makes the file");

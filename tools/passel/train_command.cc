@@ -21,6 +21,7 @@
 #include "tools/passel/exit_code.h"
 #include "tools/passel/job_config.h"
 #include "tools/passel/output_path.h"
+#include "tools/passel/placement_table.h"
 #include "tools/passel/progress.h"
 #include "tools/passel/report.h"
 #include "tools/passel/shared_data.h"
@@ -186,6 +187,10 @@ void AddCommonFlags(CLI::App& command, TrainFlags* flags) {
       ->group("Job")
       ->capture_default_str();
   command
+      .add_flag("--print_placement", flags->print_placement,
+                "Print on which ps each variable would be, and end")
+      ->group("Job");
+  command
       .add_flag("--evaluator", flags->evaluator,
                 "One more process evaluates the values on the test images while they are trained")
       ->group("Job");
@@ -216,6 +221,10 @@ int Train(TrainFlags& flags) {
   Result<JobConfig> config = CheckJobFlags(flags.job);
   if (!config.ok()) return Fail(config.status());
   if (Status status = CheckTrainFlags(flags); !status.ok()) return Fail(status);
+  if (flags.print_placement) {
+    const Status printed = PrintPlacement(flags.job.data_dir, *config, flags.ps);
+    return printed.ok() ? kExitDone : Fail(printed);
+  }
   Result<DataLocation> location = FindData(flags.job);
   if (!location.ok()) return Fail(location.status());
   Result<SharedData> data = SharedData::Load(location->dir);

@@ -20,6 +20,7 @@ struct TrainFlags {
   int max_restarts = 0;
   double grace = 25;
   bool evaluator = false;
+  bool print_placement = false;
   std::string save;
   std::string report;
 };

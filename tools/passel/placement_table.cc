@@ -1,0 +1,62 @@
+#include "tools/passel/placement_table.h"
+
+#include <fmt/core.h>
+
+#include <cstdio>
+
+#include "data/dataset.h"
+#include "data/locate.h"
+#include "train/model_plan.h"
+
+namespace passel {
+namespace {
+
+Status ChooseSizes(const std::string& data_dir, JobConfig* config) {
+  if (data_dir.empty()) {
+    config->model.inputs = 784;
+    config->model.classes = 10;
+    return config->model.Validate();
+  }
+  LocateOptions where;
+  where.data_dir = data_dir;
+  PASSEL_ASSIGN_OR_RETURN(const DataLocation location, LocateData(where));
+  PASSEL_ASSIGN_OR_RETURN(const OwnedDataset data, OwnedDataset::Load(location.dir));
+  return FitToData(*data, config);
+}
+
+}  // namespace
+
+Status PrintPlacement(const std::string& data_dir, JobConfig config, int ps) {
+  PASSEL_RETURN_IF_ERROR(ChooseSizes(data_dir, &config));
+  const int tasks = ps > 0 ? ps : 1;
+  PASSEL_ASSIGN_OR_RETURN(const std::vector<VariablePart> parts,
+                          PlaceWithGlobalStep(config.model, tasks, config.placement));
+  std::string text =
+      fmt::format("{:<20} {:>15} {:>12}  {}\n", "variable", "rows", "bytes", "device");
+  std::vector<int> counts(static_cast<std::size_t>(tasks));
+  std::vector<std::int64_t> bytes(static_cast<std::size_t>(tasks));
+  int step_ps = 0;
+  for (const VariablePart& part : parts) {
+    const bool step = part.name == "global_step";
+    if (step) step_ps = part.ps;
+    text += fmt::format(
+        "{:<20} {:>15} {:>12}  {}\n", part.name,
+        step ? "-" : fmt::format("{}-{}", part.first_row, part.first_row + part.rows - 1),
+        part.bytes, ps > 0 ? fmt::format("/job:ps/task:{}", part.ps) : "this process");
+    ++counts[static_cast<std::size_t>(part.ps)];
+    bytes[static_cast<std::size_t>(part.ps)] += part.bytes;
+  }
+  for (int task = 0; task < ps; ++task) {
+    const auto i = static_cast<std::size_t>(task);
+    text += fmt::format("ps/{}: {} variables or parts, {} bytes\n", task, counts[i], bytes[i]);
+  }
+  if (step_ps != 0) {
+    text += fmt::format("global_step counts on ps/{}; ps/0 keeps it\n", step_ps);
+  }
+  if (ps > 0) text += "slot variables of the optimizer live with their variable\n";
+  fmt::print("{}", text);
+  std::fflush(stdout);
+  return {};
+}
+
+}  // namespace passel
