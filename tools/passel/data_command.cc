@@ -100,7 +100,7 @@ void AddDataCommand(CLI::App& app, Run* run) {
                        "Directory for the four IDX files, made if need be; default: as passel "
                        "train finds data, else the cache");
   download->callback(
-      [flags, run] { *run = [flags] { return Finish(DownloadOnly(flags->data_dir)); }; });
+      [flags, run] { *run = [flags] { return DownloadOnlyCommand(flags->data_dir); }; });
 
   auto check_flags = std::make_shared<DataFlags>();
   CLI::App* check = data->add_subcommand(

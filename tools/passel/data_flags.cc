@@ -8,18 +8,22 @@
 
 namespace passel {
 
+void AddCsvLimitFlags(CLI::App& app, std::int64_t* train, std::int64_t* test) {
+  app.add_option("--csv_train_limit", *train,
+                 "Read only the first so many examples of mnist_train.csv; 0: all")
+      ->group("Data")
+      ->capture_default_str();
+  app.add_option("--csv_test_limit", *test,
+                 "Read only the first so many examples of mnist_test.csv; 0: all")
+      ->group("Data")
+      ->capture_default_str();
+}
+
 void AddDataFlags(CLI::App& app, DataFlags* flags) {
   app.add_option("--data_dir", flags->data_dir,
                  "Directory or file: IDX files, mnist.npz or CSV files; as for passel train")
       ->group("Data");
-  app.add_option("--csv_train_limit", flags->csv_train_limit,
-                 "Read only the first so many examples of mnist_train.csv; 0: all")
-      ->group("Data")
-      ->capture_default_str();
-  app.add_option("--csv_test_limit", flags->csv_test_limit,
-                 "Read only the first so many examples of mnist_test.csv; 0: all")
-      ->group("Data")
-      ->capture_default_str();
+  AddCsvLimitFlags(app, &flags->csv_train_limit, &flags->csv_test_limit);
 }
 
 void AddValidationFlag(CLI::App& app, DataFlags* flags) {

@@ -24,6 +24,8 @@ struct DataFlags {
   std::int64_t validation_size = kDefaultValidationSize;
 };
 
+/// --csv_train_limit and --csv_test_limit.
+void AddCsvLimitFlags(CLI::App& app, std::int64_t* train, std::int64_t* test);
 /// --data_dir, and the limits of CSV files.
 void AddDataFlags(CLI::App& app, DataFlags* flags);
 /// --validation_size

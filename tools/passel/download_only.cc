@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "data/locate.h"
+#include "tools/passel/exit_code.h"
 
 namespace passel {
 
@@ -18,6 +19,12 @@ Status DownloadOnly(const std::string& data_dir) {
   fmt::print("the data is in {}\n", location.dir);
   std::fflush(stdout);
   return {};
+}
+
+int DownloadOnlyCommand(const std::string& data_dir) {
+  const Status status = DownloadOnly(data_dir);
+  if (!status.ok()) LogError("{}", status.message());
+  return ExitCodeFor(status);
 }
 
 }  // namespace passel

@@ -12,5 +12,7 @@ namespace passel {
 /// Makes sure that real data is there (EnsureData() of data/locate.h) and prints one line with its
 /// place. Errors: those of EnsureData().
 Status DownloadOnly(const std::string& data_dir);
+/// The same, with the error logged; returns the exit code.
+int DownloadOnlyCommand(const std::string& data_dir);
 
 }  // namespace passel

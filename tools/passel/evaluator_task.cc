@@ -14,6 +14,7 @@
 #include "compute/cpu_backend.h"
 #include "data/locate.h"
 #include "shm/job_observer.h"
+#include "tools/passel/data_flags.h"
 #include "tools/passel/exit_code.h"
 #include "tools/passel/shared_data.h"
 #include "train/model_plan.h"
@@ -63,10 +64,12 @@ class EvaluatorTask {
       where.data_dir = task_.job.data_dir;
       PASSEL_ASSIGN_OR_RETURN(const DataLocation location, LocateData(where));
       LogInfo("{}", location.why);
-      PASSEL_ASSIGN_OR_RETURN(const std::string key, DataKey(location.dir));
+      PASSEL_ASSIGN_OR_RETURN(const DataOptions options,
+                              MakeDataOptions(task_.job.csv_train_limit, task_.job.csv_test_limit));
+      PASSEL_ASSIGN_OR_RETURN(const std::string key, DataKey(location.dir, options));
       std::optional<FileDescriptor> fd = job_->GetData(key);
-      PASSEL_ASSIGN_OR_RETURN(
-          SharedData data, fd ? SharedData::Map(std::move(*fd)) : SharedData::Load(location.dir));
+      PASSEL_ASSIGN_OR_RETURN(SharedData data, fd ? SharedData::Map(std::move(*fd))
+                                                  : SharedData::Load(location.dir, options));
       data_.emplace(std::move(data));
     }
     PASSEL_RETURN_IF_ERROR(FitToData(data_->data(), &config_));

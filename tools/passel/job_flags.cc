@@ -4,13 +4,21 @@
 
 #include <CLI/CLI.hpp>
 
+#include "tools/passel/data_flags.h"
+
 namespace passel {
 
 void AddJobFlags(CLI::App& app, JobFlags* f) {
   app.add_option("--data_dir", f->data_dir,
-                 "Directory with the four IDX files, plain or gzip. Else $PASSEL_DATA_DIR, else "
-                 "../shared/data/mnist, else a download, else generated digits")
+                 "Directory or file: four IDX files, plain or gzip, mnist.npz, or mnist_train.csv "
+                 "and mnist_test.csv. Else $PASSEL_DATA_DIR, else ../shared/data/mnist, else a "
+                 "download, else generated digits")
       ->group("Data");
+  app.add_flag("--download_only", f->download_only,
+               "Make sure that real data is there, downloading MNIST where there is none, and end; "
+               "nothing else is looked at")
+      ->group("Data");
+  AddCsvLimitFlags(app, &f->csv_train_limit, &f->csv_test_limit);
   app.add_option("--batch_size", f->batch_size, "Examples per gradient")
       ->group("Data")
       ->capture_default_str();
@@ -152,6 +160,8 @@ std::vector<std::string> ToArguments(const JobFlags& f) {
     arguments.push_back(fmt::format("{}={}", name, value));
   };
   if (!f.data_dir.empty()) add("--data_dir", f.data_dir);
+  add("--csv_train_limit", f.csv_train_limit);
+  add("--csv_test_limit", f.csv_test_limit);
   add("--batch_size", f.batch_size);
   add("--sampler", f.sampler);
   if (f.shard_data) arguments.emplace_back("--shard_data");

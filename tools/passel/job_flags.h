@@ -17,6 +17,8 @@ namespace passel {
 struct JobFlags {
   // Data
   std::string data_dir;
+  bool download_only = false;  // of the command itself: not handed to tasks
+  std::int64_t csv_train_limit = 0, csv_test_limit = 0;
   std::int64_t batch_size = 100;
   std::string sampler = "next_batch";
   bool shard_data = false;

@@ -24,8 +24,8 @@ SharedData::~SharedData() {
   if (base_ != nullptr) ::munmap(const_cast<void*>(base_), bytes_);
 }
 
-Result<SharedData> SharedData::Load(const std::string& dir) {
-  PASSEL_ASSIGN_OR_RETURN(DataSource source, OpenData(dir));
+Result<SharedData> SharedData::Load(const std::string& dir, const DataOptions& options) {
+  PASSEL_ASSIGN_OR_RETURN(DataSource source, OpenData(dir, options));
   const std::size_t bytes = source.bytes();
   PASSEL_ASSIGN_OR_RETURN(const MemoryBudget budget, ReadMemoryBudget());
   PASSEL_ASSIGN_OR_RETURN(MemoryFile file, CreateMemoryFile("passel.data", bytes, HugePages::kOff,
@@ -50,9 +50,11 @@ Result<SharedData> SharedData::Map(FileDescriptor fd) {
   return shared;
 }
 
-Result<std::string> DataKey(const std::string& dir) {
+Result<std::string> DataKey(const std::string& dir, const DataOptions& options) {
   PASSEL_ASSIGN_OR_RETURN(const DataFiles found, FindData(dir));
   Fnv1a hash;
+  hash.AddNumber(options.csv_train_limit);
+  hash.AddNumber(options.csv_test_limit);
   for (const std::string& file : found.paths) {
     char* real = ::realpath(file.c_str(), nullptr);
     struct stat info;

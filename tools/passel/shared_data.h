@@ -7,6 +7,7 @@
 
 #include "base/file_descriptor.h"
 #include "base/status.h"
+#include "data/data_source.h"
 #include "data/dataset.h"
 
 namespace passel {
@@ -14,7 +15,7 @@ namespace passel {
 class SharedData {
  public:
   /// Reads the data at `dir` (IDX files, npz or CSV) into a sealed memory file.
-  static Result<SharedData> Load(const std::string& dir);
+  static Result<SharedData> Load(const std::string& dir, const DataOptions& options);
   /// Maps the memory file of another task. Errors: those of Dataset::View(); kFailedPrecondition
   /// when it is not sealed.
   static Result<SharedData> Map(FileDescriptor fd);
@@ -35,7 +36,8 @@ class SharedData {
   std::optional<Dataset> data_;
 };
 
-/// Names the contents of `dir`: paths, sizes and times of its files. Errors: kNotFound.
-Result<std::string> DataKey(const std::string& dir);
+/// Names what Load() makes of `dir`: paths, sizes and times of its files, and the limits of
+/// `options`. Errors: kNotFound.
+Result<std::string> DataKey(const std::string& dir, const DataOptions& options);
 
 }  // namespace passel

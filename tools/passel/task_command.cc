@@ -12,6 +12,7 @@
 #include "tools/passel/command_flags.h"
 #include "tools/passel/commands.h"
 #include "tools/passel/devices.h"
+#include "tools/passel/download_only.h"
 #include "tools/passel/evaluator_task.h"
 #include "tools/passel/exit_code.h"
 #include "tools/passel/job_config.h"
@@ -75,6 +76,10 @@ int TrainAlone(const Task& task) {
 int RunTask(Task& task, CLI::App& command) {
   const int error_fd = task.flags.error_fd;
   const Result<ResolvedConfig> resolved = ResolveTaskConfig(task, command);
+  // Whatever the role is, or whether there is one; but a file may say where the data goes.
+  if (task.job.download_only && (resolved.ok() || task.flags.config.empty())) {
+    return DownloadOnlyCommand(task.job.data_dir);
+  }
   if (!resolved.ok()) return FailTask(resolved.status(), error_fd);
   Result<JobConfig> config = CheckJobFlags(task.job);
   if (!config.ok()) return FailTask(config.status(), error_fd);

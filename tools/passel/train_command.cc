@@ -18,6 +18,8 @@
 #include "store/in_process_store.h"
 #include "tools/passel/command_flags.h"
 #include "tools/passel/commands.h"
+#include "tools/passel/data_flags.h"
+#include "tools/passel/download_only.h"
 #include "tools/passel/exit_code.h"
 #include "tools/passel/job_config.h"
 #include "tools/passel/output_path.h"
@@ -218,6 +220,7 @@ int TrainByFile(TrainFlags& flags, CLI::App& command) {
 }  // namespace
 
 int Train(TrainFlags& flags) {
+  if (flags.job.download_only) return DownloadOnlyCommand(flags.job.data_dir);
   Result<JobConfig> config = CheckJobFlags(flags.job);
   if (!config.ok()) return Fail(config.status());
   if (Status status = CheckTrainFlags(flags); !status.ok()) return Fail(status);
@@ -225,9 +228,12 @@ int Train(TrainFlags& flags) {
     const Status printed = PrintPlacement(flags.job.data_dir, *config, flags.ps);
     return printed.ok() ? kExitDone : Fail(printed);
   }
+  const Result<DataOptions> data_options =
+      MakeDataOptions(flags.job.csv_train_limit, flags.job.csv_test_limit);
+  if (!data_options.ok()) return Fail(data_options.status());
   Result<DataLocation> location = FindData(flags.job);
   if (!location.ok()) return Fail(location.status());
-  Result<SharedData> data = SharedData::Load(location->dir);
+  Result<SharedData> data = SharedData::Load(location->dir, *data_options);
   if (!data.ok()) return Fail(data.status());
   if (Status status = FitToData(data->data(), &*config); !status.ok()) return Fail(status);
   const Result<StorePlan> plan = MakePlan(*config, std::max(1, flags.ps), flags.workers);

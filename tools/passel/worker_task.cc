@@ -15,6 +15,7 @@
 #include "compute/cpu_backend.h"
 #include "data/locate.h"
 #include "shm/attached_job.h"
+#include "tools/passel/data_flags.h"
 #include "tools/passel/devices.h"
 #include "tools/passel/exit_code.h"
 #include "tools/passel/shared_data.h"
@@ -46,10 +47,12 @@ Result<SharedData> GetData(const Task& task, shm::AttachedJob& job) {
   where.data_dir = task.job.data_dir;
   PASSEL_ASSIGN_OR_RETURN(const DataLocation location, LocateData(where));
   LogInfo("{}", location.why);
-  PASSEL_ASSIGN_OR_RETURN(const std::string key, DataKey(location.dir));
+  PASSEL_ASSIGN_OR_RETURN(const DataOptions options,
+                          MakeDataOptions(task.job.csv_train_limit, task.job.csv_test_limit));
+  PASSEL_ASSIGN_OR_RETURN(const std::string key, DataKey(location.dir, options));
   PASSEL_ASSIGN_OR_RETURN(std::optional<FileDescriptor> fd, job.GetData(key));
   if (fd) return SharedData::Map(std::move(*fd));
-  PASSEL_ASSIGN_OR_RETURN(SharedData data, SharedData::Load(location.dir));
+  PASSEL_ASSIGN_OR_RETURN(SharedData data, SharedData::Load(location.dir, options));
   PASSEL_RETURN_IF_ERROR(job.OfferData(key, data.fd()));
   return data;
 }
