@@ -1,0 +1,189 @@
+// `passel data`, --download_only, and one --data_dir for every format, as users see them.
+
+#include <fmt/core.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "data/dataset.h"
+#include "support/program.h"
+#include "unit/data/zip_files.h"
+
+namespace passel::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::vector<std::uint8_t> Bytes(std::span<const std::uint8_t> bytes) {
+  return {bytes.begin(), bytes.end()};
+}
+
+// Digits() once more, in the other formats.
+class DataTest : public ::testing::Test {
+ protected:
+  DataTest() : digits_(*OwnedDataset::Load(Digits())) {}
+
+  static std::string Csv(const ImageSet& set) {
+    std::string text;
+    for (std::size_t i = 0; i < set.size(); ++i) {
+      text += std::to_string(set.labels[i]);
+      for (const std::uint8_t pixel : set.image(i)) text += fmt::format(",{}", pixel);
+      text += "\n";
+    }
+    return text;
+  }
+  std::string MakeCsv() {
+    const std::string dir = sandbox_.dir().File("csv");
+    std::filesystem::create_directory(dir);
+    WriteText(dir + "/mnist_train.csv", Csv(digits_->train()));
+    WriteText(dir + "/mnist_test.csv", Csv(digits_->test()));
+    return dir;
+  }
+  std::string MakeNpz() {
+    const auto shape = [](const ImageSet& set, bool images) {
+      return fmt::format("({}{})", set.size(), images ? ", 28, 28" : ",");
+    };
+    std::vector<passel::test::ZipFile> files;
+    for (const auto& [name, set] :
+         {std::pair("train", &digits_->train()), std::pair("test", &digits_->test())}) {
+      files.push_back(passel::test::ZipFile{
+          std::string("x_") + name + ".npy",
+          passel::test::Npy("|u1", shape(*set, true), Bytes(set->images)), true});
+      files.push_back(passel::test::ZipFile{
+          std::string("y_") + name + ".npy",
+          passel::test::Npy("|u1", shape(*set, false), Bytes(set->labels)), true});
+    }
+    const std::vector<std::uint8_t> zip = passel::test::Zip(files);
+    const std::string path = sandbox_.dir().File("mnist.npz");
+    WriteText(path, {zip.begin(), zip.end()});
+    return path;
+  }
+  // What `passel data check` prints, but for the first line, which names the place.
+  std::string Check(const std::string& path, std::vector<std::string> more = {}) {
+    std::vector<std::string> all = {"data", "check", "--data_dir=" + path};
+    all.insert(all.end(), more.begin(), more.end());
+    const Outcome outcome = sandbox_.Run(all);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.out.substr(std::min(outcome.out.size(), outcome.out.find('\n')));
+  }
+  std::string Refusal(const std::vector<std::string>& arguments) {
+    const Outcome outcome = sandbox_.Run(arguments);
+    EXPECT_EQ(outcome.code, 2) << outcome.err;
+    EXPECT_EQ(outcome.errors.size(), 1u) << outcome.err;
+    return outcome.errors.empty() ? "" : outcome.errors[0];
+  }
+
+  Sandbox sandbox_;
+  const OwnedDataset digits_;
+};
+
+TEST_F(DataTest, EveryFormatHoldsTheSameAndTrainsTheSame) {
+  const std::string csv = MakeCsv(), npz = MakeNpz();
+  const std::string idx = Check(Digits());
+  EXPECT_THAT(idx, HasSubstr("train          1000 images"));  // 6000 - 5000
+  EXPECT_THAT(idx, HasSubstr("validation     5000 images"));
+  EXPECT_THAT(idx, HasSubstr("test           1000 images"));
+  EXPECT_EQ(Check(csv), idx);
+  EXPECT_EQ(Check(npz), idx);
+  std::vector<double> losses;
+  for (const std::string& path : {Digits(), csv, npz}) {
+    const std::string report = sandbox_.dir().File("r.json");
+    const Outcome outcome =
+        sandbox_.Run({"train", "--ps=0", "--workers=1", "--train_steps=20", "--data_dir=" + path,
+                      "--job_id=" + sandbox_.job(), "--report=" + report});
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    losses.push_back(ReadJson(report)["test_loss"].get<double>());
+  }
+  EXPECT_EQ(losses[1], losses[0]);
+  EXPECT_EQ(losses[2], losses[0]);
+}
+
+TEST_F(DataTest, CsvLimitsCutWhatIsReadEverywhere) {
+  const std::string csv = MakeCsv();
+  const std::vector<std::string> limits = {"--csv_train_limit=700", "--csv_test_limit=300"};
+  std::vector<std::string> check = limits;
+  check.push_back("--validation_size=100");
+  const std::string cut = Check(csv, check);
+  EXPECT_THAT(cut, HasSubstr("train           600 images"));
+  EXPECT_THAT(cut, HasSubstr("validation      100 images"));
+  EXPECT_THAT(cut, HasSubstr("test            300 images"));
+  const auto train = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = {"train", "--data_dir=" + csv, "--job_id=" + sandbox_.job(),
+                                    "--batch_size=701", "--train_steps=2"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  EXPECT_EQ(sandbox_.Run(train({})).code, 0);
+  EXPECT_THAT(Refusal(train(limits)), HasSubstr("700"));
+  EXPECT_THAT(Refusal(train({"--csv_train_limit=-1"})), HasSubstr("--csv_train_limit"));
+  EXPECT_THAT(Refusal({"data", "check", "--csv_test_limit=-7"}), HasSubstr("--csv_test_limit"));
+}
+
+TEST_F(DataTest, ValidationSizeOutsideTheTrainingSetIsTheReferencesError) {
+  EXPECT_THAT(Refusal({"data", "check", "--data_dir=" + Digits(), "--validation_size=6001"}),
+              HasSubstr("Validation size should be between 0 and 6000. Received: 6001."));
+  EXPECT_THAT(Check(Digits(), {"--validation_size=6000"}), HasSubstr("train             0 images"));
+}
+
+TEST_F(DataTest, DownloadOnlyEndsWithOneLineWhereverItIsAsked) {
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"data", "download"},
+        {"train", "--download_only"},
+        {"launch", "ps=1", "worker=2", "--download_only"},
+        // Before it is known which task this is.
+        {"task", "--download_only"},
+        {"task", "--download_only", "--job_name=worker"}}) {
+    std::vector<std::string> all = command;
+    all.push_back("--data_dir=" + Digits());
+    const Outcome outcome = sandbox_.Run(all);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_EQ(outcome.out, "the data is in " + Digits() + "\n");
+  }
+  WriteText(sandbox_.dir().File("c.yaml"), "data_dir: " + Digits() + "\n");
+  EXPECT_EQ(
+      sandbox_.Run({"task", "--download_only", "--config=" + sandbox_.dir().File("c.yaml")}).out,
+      "the data is in " + Digits() + "\n");
+  EXPECT_THAT(Refusal({"task", "--download_only", "--config=/no/such.yaml"}),
+              HasSubstr("/no/such.yaml"));
+}
+
+// Damaged data that is there is an error, and never a download over it.
+TEST_F(DataTest, DownloadOnlyNamesDataThatCannotBeUsed) {
+  const std::string path = sandbox_.dir().File("bad.npz");
+  WriteText(path, "PK\x03\x04 and then nothing");
+  EXPECT_THAT(Refusal({"data", "download", "--data_dir=" + path}), HasSubstr(path));
+  EXPECT_EQ(ReadText(path), "PK\x03\x04 and then nothing");
+}
+
+// Every size that the header of an IDX file can say, through the program, with little memory.
+TEST_F(DataTest, HostileSizesGetOneSentence) {
+  const std::string dir = sandbox_.dir().File("idx");
+  std::filesystem::create_directory(dir);
+  for (const char* name : kIdxFileNames) {
+    std::filesystem::copy_file(Digits() + "/" + name, dir + "/" + name);
+  }
+  const std::string command =
+      fmt::format("ulimit -v 1048576; exec {} data check --data_dir={}", PASSEL_PROGRAM, dir);
+  const std::uint32_t sizes[] = {0, 1, 0x7fff'ffff, 0xffff'ffff};
+  for (const std::uint32_t count : sizes) {
+    for (const std::uint32_t rows : sizes) {
+      for (const std::uint32_t cols : {1u, 28u, 0xffff'ffffu}) {
+        std::string header = {0, 0, 8, 3};
+        for (const std::uint32_t size : {count, rows, cols}) {
+          for (int shift = 24; shift >= 0; shift -= 8) header += static_cast<char>(size >> shift);
+        }
+        WriteText(dir + "/t10k-images-idx3-ubyte", header + std::string(100, '\7'));
+        Program program = sandbox_.StartCommand({"sh", "-c", command});
+        const Outcome outcome = sandbox_.Finish(program);
+        EXPECT_EQ(outcome.code, 2) << outcome.err;
+        ASSERT_EQ(outcome.errors.size(), 1u) << outcome.err;
+        EXPECT_THAT(outcome.errors[0], HasSubstr("t10k-images-idx3-ubyte"));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace passel::testing
