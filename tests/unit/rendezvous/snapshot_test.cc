@@ -255,5 +255,98 @@ TEST(ShardCopyTest, IsNeverExactWhileABlockIsAtWork) {
   EXPECT_EQ(CopyShard(*chief.arena, plenty)->exact_round, std::nullopt);
 }
 
+// --- Whom to believe
+// ------------------------------------------------------------------------------
+
+// A process in the place of ps/0 that answers what the test wants.
+class FalsePs {
+ public:
+  FalsePs(nlohmann::json answer, std::vector<FileDescriptor> fds)
+      : answer_(std::move(answer)), fds_(std::move(fds)), thread_([this] { Serve(); }) {}
+  ~FalsePs() {
+    quit_.store(true);
+    thread_.join();
+  }
+  const std::string& job() const { return job_; }
+
+ private:
+  void Serve() {
+    while (!quit_.load()) {
+      const Result<FileDescriptor> client = AcceptConnection(listening_.get());
+      if (!client.ok()) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        continue;
+      }
+      Answer(client->get(), {{"ok", true}}, {});  // the hello
+      std::vector<int> fds;
+      for (const FileDescriptor& fd : fds_) fds.push_back(fd.get());
+      Answer(client->get(), answer_, fds);
+      (void)ReceiveMessage(client->get(), Soon());  // its end
+    }
+  }
+  static void Answer(int fd, const nlohmann::json& json, std::span<const int> fds) {
+    if (!ReceiveMessage(fd, Soon()).ok()) return;
+    const std::string text = json.dump();
+    (void)SendMessage(fd, {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()}, fds,
+                      Soon());
+  }
+
+  const std::string job_ =
+      fmt::format("snapshot-false-{}-{}", ::getpid(), MakeNonce().substr(0, 8));
+  const nlohmann::json answer_;
+  const std::vector<FileDescriptor> fds_;
+  const FileDescriptor listening_ = std::move(*ListenAbstract(EndpointName(job_, Role::kPs, 0)));
+  std::atomic<bool> quit_{false};
+  std::thread thread_;
+};
+
+Status SnapshotFrom(const nlohmann::json& answer, FileDescriptor values, FileDescriptor plan,
+                    std::chrono::milliseconds limit = std::chrono::seconds(10)) {
+  std::vector<FileDescriptor> fds;
+  if (values.valid()) fds.push_back(std::move(values));
+  if (plan.valid()) fds.push_back(std::move(plan));
+  FalsePs ps(answer, std::move(fds));
+  return TakeSnapshot(ps.job(), Deadline::After(limit)).status();
+}
+
+FileDescriptor Constant(const std::string& text) {
+  return std::move(*CreateConstantFile("passel.test", text.data(), text.size()));
+}
+
+TEST(SnapshotTrustTest, NothingThatAPsHandsOverIsBelievedUnchecked) {
+  const nlohmann::json good = {{"snapshot", true}, {"global_step", 3}, {"last_global_step", 3}};
+  const StorePlan plan = PlanOf(Mode::kHogwild);
+  const std::string plan_text = ToJson(plan);
+  const std::string values(plan.variables.ShardFloats(0) * sizeof(float), '\0');
+  EXPECT_TRUE(SnapshotFrom(good, Constant(values), Constant(plan_text)).ok());
+
+  EXPECT_EQ(SnapshotFrom(good, Constant(values), {}).code(), Code::kDataLoss) << "one descriptor";
+  EXPECT_EQ(SnapshotFrom(good, {}, {}).code(), Code::kDataLoss);
+  EXPECT_EQ(
+      SnapshotFrom({{"ok", true}, {"snapshot", 7}}, {}, {}, std::chrono::milliseconds(60)).code(),
+      Code::kDeadlineExceeded)
+      << "no values yet, for ever";
+  // Values that are too few, no memory file, or that their giver could change.
+  EXPECT_EQ(SnapshotFrom(good, Constant(values.substr(4)), Constant(plan_text)).code(),
+            Code::kDataLoss);
+  EXPECT_EQ(SnapshotFrom(good, FileDescriptor(::open("/dev/zero", O_RDONLY | O_CLOEXEC)),
+                         Constant(plan_text))
+                .code(),
+            Code::kFailedPrecondition);
+  Result<MemoryFile> open = CreateMemoryFile("passel.test", values.size(), HugePages::kOff,
+                                             {std::uint64_t{1} << 20, "the test"});
+  ASSERT_TRUE(open.ok());
+  const Status changeable = SnapshotFrom(good, std::move(open->fd), Constant(plan_text));
+  EXPECT_EQ(changeable.code(), Code::kFailedPrecondition);
+  EXPECT_THAT(changeable.message(), HasSubstr("sealed against writing"));
+  // A plan that is none.
+  const Status no_plan = SnapshotFrom(good, Constant(values), Constant("{}"));
+  EXPECT_EQ(no_plan.code(), Code::kInvalidArgument);
+  EXPECT_THAT(no_plan.message(), HasSubstr("another build"));
+  for (std::size_t cut = 1; cut < plan_text.size(); cut += 97) {
+    EXPECT_FALSE(SnapshotFrom(good, Constant(values), Constant(plan_text.substr(0, cut))).ok());
+  }
+}
+
 }  // namespace
 }  // namespace passel::shm::testing
