@@ -142,7 +142,9 @@ class Worker {
     layout_.Bind(gradient, &gradients_);
     const Batch batch{train_, source_.Next()};
     PASSEL_ASSIGN_OR_RETURN(const BatchResult computed,
-                            model_.LossAndGradient(batch, params_, gradients_));
+                            callbacks_.compute
+                                ? callbacks_.compute(batch, params_, gradients_)
+                                : model_.LossAndGradient(batch, params_, gradients_));
     Failpoint("worker.computed");
     PASSEL_RETURN_IF_ERROR(PlayStraggler());
     const auto batch_size = static_cast<double>(batch.indices.size());

@@ -76,6 +76,8 @@ struct WorkerCallbacks {
   /// Before each step and at least once a second while it waits for others. An error ends the
   /// worker with it; `*leave` set to true ends it after the current step. May be empty.
   std::function<Status(bool* leave)> check;
+  /// Loss and gradient of a batch, in place of Model::LossAndGradient(). May be empty.
+  std::function<Result<BatchResult>(const Batch&, ParameterParts, GradientParts)> compute;
 };
 
 /// Trains until it is time to leave; then evaluates on the test images, if there are any, and

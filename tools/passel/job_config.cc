@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "base/log.h"
+#include "compute/cpu_backend.h"
 
 namespace passel {
 namespace {
@@ -75,6 +76,23 @@ Result<WorkerOptions::SlowWorker> ParseSlowWorker(const std::string& text) {
       "--slow_worker {} is not understood: use INDEX:DELAYms with a delay of 1 to 600000 "
       "milliseconds, e.g. 1:20ms",
       text));
+}
+
+Status CheckTowers(const JobFlags& f) {
+  PASSEL_RETURN_IF_ERROR(CheckRange("--towers", f.towers, 1, kMaxTowers));
+  if (f.towers > f.batch_size) {
+    return InvalidArgument(
+        fmt::format("--towers is at most the {} examples of a batch (--batch_size), not {}: use "
+                    "fewer towers or a larger batch",
+                    f.batch_size, f.towers));
+  }
+  if (f.towers > 1 && f.threads_per_worker > 1) {
+    return InvalidArgument(fmt::format(
+        "--threads_per_worker {} cannot be combined with --towers {}: towers are threads "
+        "already; use --threads_per_worker 1",
+        f.threads_per_worker, f.towers));
+  }
+  return {};
 }
 
 // "hid_w=/job:ps/task:1"
@@ -235,6 +253,7 @@ Result<JobConfig> CheckJobFlags(const JobFlags& f) {
   PASSEL_RETURN_IF_ERROR(CheckRange("--batch_size", static_cast<double>(f.batch_size), 1, 1 << 24));
   PASSEL_RETURN_IF_ERROR(CheckRange("--train_steps", static_cast<double>(f.train_steps), 1, 1e12));
   PASSEL_RETURN_IF_ERROR(CheckRange("--threads_per_worker", f.threads_per_worker, 1, 256));
+  PASSEL_RETURN_IF_ERROR(CheckTowers(f));
   PASSEL_RETURN_IF_ERROR(CheckRange("--stall_limit", f.stall_limit, 0.05, 1e6));
   PASSEL_RETURN_IF_ERROR(CheckRange("--start_wait", f.start_wait, 0.1, 1e6));
   PASSEL_RETURN_IF_ERROR(CheckRange("--ps_wait", f.ps_wait, 0, 1e6));
@@ -261,6 +280,7 @@ Result<JobConfig> CheckJobFlags(const JobFlags& f) {
                                              {"transparent", HugePages::kTransparent},
                                              {"explicit", HugePages::kExplicit}}));
   config.threads_per_worker = f.threads_per_worker;
+  config.towers = f.towers;
   const auto ns = [](double seconds) { return static_cast<std::int64_t>(seconds * 1e9); };
   config.stall_limit_ns = ns(f.stall_limit);
   config.start_wait_ns = ns(f.start_wait);
@@ -308,9 +328,17 @@ Result<StorePlan> MakePlan(const JobConfig& config, int shards, int workers) {
   return plan;
 }
 
+Result<std::unique_ptr<Towers>> MakeTowers(const JobConfig& config) {
+  if (config.towers == 1) return std::unique_ptr<Towers>();
+  return Towers::Create(config.model, config.towers, config.worker.batch_size,
+                        [] { return CreateCpuBackend(); });
+}
+
 EngineOptions MakeEngineOptions(const JobConfig& config, int workers, int cores) {
   EngineOptions options;
-  const double spin_us = config.spin_us >= 0 ? config.spin_us : workers <= cores ? 500 : 20;
+  const double spin_us = config.spin_us >= 0                ? config.spin_us
+                         : workers * config.towers <= cores ? 500
+                                                            : 20;
   options.spin = std::chrono::nanoseconds(static_cast<std::int64_t>(spin_us * 1e3));
   options.stall_limit = std::chrono::nanoseconds(config.stall_limit_ns);
   options.join_limit = std::chrono::nanoseconds(config.start_wait_ns);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "base/memory_file.h"
 #include "base/status.h"
@@ -13,6 +14,7 @@
 #include "store/store_plan.h"
 #include "tools/passel/job_flags.h"
 #include "train/model_plan.h"
+#include "train/towers.h"
 #include "train/worker_loop.h"
 
 namespace passel {
@@ -28,6 +30,7 @@ struct JobConfig {
   WorkerOptions worker;  // without num_workers
   HugePages huge_pages = HugePages::kOff;
   int threads_per_worker = 1;
+  int towers = 1;
   std::int64_t stall_limit_ns = 0, start_wait_ns = 0, ps_wait_ns = 0;
   double spin_us = -1;
   std::int64_t eval_interval_ns = 0;  // of an evaluator
@@ -42,6 +45,9 @@ Status FitToData(const Dataset& data, JobConfig* config);
 /// REQUIRES: FitToData() was called. Errors: kInvalidArgument, also for a --slow_worker that is
 /// none.
 Result<StorePlan> MakePlan(const JobConfig& config, int shards, int workers);
+
+/// The towers that `config` asks for; null for one. REQUIRES: FitToData() was called.
+Result<std::unique_ptr<Towers>> MakeTowers(const JobConfig& config);
 
 /// How long waits spin: long where each worker has a core, next to nothing where not.
 EngineOptions MakeEngineOptions(const JobConfig& config, int workers, int cores);

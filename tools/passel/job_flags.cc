@@ -126,6 +126,10 @@ void AddJobFlags(CLI::App& app, JobFlags* f) {
   app.add_option("--threads_per_worker", f->threads_per_worker, "Of the matrix library")
       ->group("Machine")
       ->capture_default_str();
+  app.add_option("--towers", f->towers,
+                 "Threads of a worker that compute a share of each batch; one gradient is pushed")
+      ->group("Machine")
+      ->capture_default_str();
   app.add_option("--huge_pages", f->huge_pages, "off, transparent or explicit")
       ->group("Machine")
       ->capture_default_str();
@@ -200,6 +204,7 @@ std::vector<std::string> ToArguments(const JobFlags& f) {
   add("--global_step", f.global_step);
   for (const std::string& pin : f.pin_variable) add("--pin_variable", pin);
   add("--threads_per_worker", f.threads_per_worker);
+  add("--towers", f.towers);
   add("--huge_pages", f.huge_pages);
   add_if_set("--spin_us", f.spin_us);
   add("--stall_limit", f.stall_limit);

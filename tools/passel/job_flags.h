@@ -54,6 +54,7 @@ struct JobFlags {
   std::vector<std::string> pin_variable;
   // Machine
   int threads_per_worker = 1;
+  int towers = 1;
   std::string huge_pages = "off";
   double spin_us = -1;                                       // < 0: chosen by the number of cores
   double stall_limit = 600, start_wait = 300, ps_wait = 10;  // seconds

@@ -33,7 +33,13 @@ Status SingleProcessJob::Run(Progress& progress, JobReport* report) {
                           Model::Create(config_.model, *backend,
                                         std::max<std::size_t>(config_.worker.batch_size, 500)));
   int signal = 0;
+  PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Towers> towers, MakeTowers(config_));
   WorkerCallbacks callbacks;
+  if (towers) {
+    callbacks.compute = [&](const Batch& batch, ParameterParts params, GradientParts gradients) {
+      return towers->LossAndGradient(batch, params, gradients);
+    };
+  }
   std::int64_t next_look_ns = 0;
   callbacks.check = [&](bool* leave) -> Status {
     const std::int64_t now = MonotonicNs();

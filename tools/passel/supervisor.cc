@@ -58,7 +58,8 @@ Status Supervisor::Start() {
   start_limit_ns_ =
       Deadline::After(std::chrono::nanoseconds(config_.start_wait_ns) + kStartSlack).at_ns();
   cpus_ = UsableCpus();
-  outcome_.pinned = options_.pin && options_.workers <= static_cast<int>(cpus_.size());
+  outcome_.pinned =
+      options_.pin && options_.workers * config_.towers <= static_cast<int>(cpus_.size());
   outcome_.worker_exits.assign(static_cast<std::size_t>(options_.workers), "did not start");
   arenas_.resize(static_cast<std::size_t>(options_.ps));
   const auto add_children = [this](const char* job, int count) {
@@ -103,7 +104,10 @@ Status Supervisor::StartChild(Child& child) {
   } else {
     spawn.arguments.push_back(fmt::format("--data_fd={}", data_.fd()));
     spawn.inherited_fds.push_back(data_.fd());
-    if (outcome_.pinned && child.job == "worker") spawn.cpus = {cpus_[index]};
+    if (outcome_.pinned && child.job == "worker") {
+      const auto first = cpus_.begin() + child.index * config_.towers;  // a core for each tower
+      spawn.cpus.assign(first, first + config_.towers);
+    }
   }
   JobFlags flags = flags_;
   // A pinned worker sees one core: what the job has is decided here.

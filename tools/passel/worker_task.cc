@@ -110,8 +110,14 @@ class WorkerTask {
         const std::unique_ptr<Model> model,
         Model::Create(config_.model, *backend,
                       std::max<std::size_t>(config_.worker.batch_size, kEvaluationBatch)));
+    PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Towers> towers, MakeTowers(config_));
     config_.worker.num_workers = workers;
     WorkerCallbacks callbacks;
+    if (towers) {
+      callbacks.compute = [&](const Batch& batch, ParameterParts params, GradientParts gradients) {
+        return towers->LossAndGradient(batch, params, gradients);
+      };
+    }
     callbacks.check = [&](bool* leave) -> Status {
       *leave = g_signal.load(std::memory_order_relaxed) != 0;
       const auto missing = job->PsMissingFor();
