@@ -121,6 +121,24 @@ TEST_F(DataTest, CsvLimitsCutWhatIsReadEverywhere) {
   EXPECT_THAT(Refusal({"data", "check", "--csv_test_limit=-7"}), HasSubstr("--csv_test_limit"));
 }
 
+TEST_F(DataTest, BadRowOfACsvFileIsNamedByItsLine) {
+  const std::string csv = MakeCsv();
+  const std::string good = ReadText(csv + "/mnist_train.csv");
+  const std::size_t second = good.find('\n') + 1, third = good.find('\n', second) + 1;
+  const auto refuse = [&](const std::string& line) {
+    WriteText(csv + "/mnist_train.csv", good.substr(0, third) + line + good.substr(third));
+    return Refusal({"data", "check", "--data_dir=" + csv});
+  };
+  const std::string pixels = good.substr(good.find(',', second), third - good.find(',', second));
+  const std::string place = "mnist_train.csv:3: ";
+  EXPECT_THAT(refuse("1,2,3\n"), HasSubstr(place));
+  EXPECT_THAT(refuse(fmt::format("300{}", pixels)), HasSubstr(place));
+  EXPECT_THAT(refuse(fmt::format("-1{}", pixels)), HasSubstr(place));
+  EXPECT_THAT(refuse(fmt::format("x{}", pixels)), HasSubstr(place));
+  EXPECT_THAT(refuse("\n"), HasSubstr(place));
+  EXPECT_THAT(refuse(fmt::format("{}\n", std::string(100'000, '1'))), HasSubstr(place));
+}
+
 TEST_F(DataTest, ValidationSizeOutsideTheTrainingSetIsTheReferencesError) {
   EXPECT_THAT(Refusal({"data", "check", "--data_dir=" + Digits(), "--validation_size=6001"}),
               HasSubstr("Validation size should be between 0 and 6000. Received: 6001."));
