@@ -79,7 +79,7 @@ Status Train(const TrainingJob& job, const ModelConfig& config, ParameterStore& 
   PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, CreateCpuBackend());
   PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, Model::Create(config, *backend, 500));
   WorkerOptions options;
-  options.train_steps = INT64_MAX;
+  options.train_steps = kNoStepLimit;
   options.batch_size = job.batch_size;
   options.seed = 1;
   options.num_workers = job.workers;
@@ -115,8 +115,9 @@ Status Train(const TrainingJob& job, const ModelConfig& config, ParameterStore& 
     }
     return {};
   };
+  PASSEL_ASSIGN_OR_RETURN(const DataSplit data, SplitValidation(*job.data, 0));
   PASSEL_ASSIGN_OR_RETURN(const WorkerResult result,
-                          RunWorker(options, callbacks, *model, layout, *job.data, store));
+                          RunWorker(options, callbacks, *model, layout, data, store));
   if (last_step <= first_step) {
     return Internal(fmt::format("a worker made {} steps in {} s: give it longer runs",
                                 result.local_steps, job.seconds));

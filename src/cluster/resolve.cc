@@ -132,7 +132,8 @@ class Resolver {
     }
     for (int key = 0; key < kKeys; ++key) {
       const Flag* const flag = FindFlag(kKeyNames[key]);
-      Add(key, Source::kDefault, "default", flag && !flag->given ? flag->value : "");
+      Add(key, Source::kDefault, flag ? flag->default_origin : "default",
+          flag && !flag->given ? flag->value : "");
     }
     return {};
   }
@@ -353,7 +354,7 @@ class Resolver {
       } else if (in_file != file_.values.end()) {
         AddSetting(flag.name, {Source::kFile, FileOrigin(in_file->second), in_file->second.text});
       } else {
-        AddSetting(flag.name, {Source::kDefault, "default", flag.value});
+        AddSetting(flag.name, {Source::kDefault, flag.default_origin, flag.value});
       }
     }
   }

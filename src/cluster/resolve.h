@@ -43,6 +43,7 @@ struct Flag {
   std::string value{};  ///< as typed if `given`, else the default; "" for none
   bool given = false;   ///< on the command line; `--ps_hosts=` is given, and empty
   bool in_file = true;  ///< the file may set it
+  std::string default_origin = "default";  ///< where `value` comes from if nobody set it
 };
 
 struct ResolveInputs {

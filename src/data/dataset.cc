@@ -177,8 +177,12 @@ Result<Dataset> Dataset::View(std::span<const std::byte> blob) {
   return result;
 }
 
-Result<DataSplit> SplitValidation(const Dataset& dataset, std::int64_t validation_size) {
-  const ImageSet& train = dataset.train();
+Result<DataSplit> SplitValidation(const Dataset& dataset, std::int64_t validation_size,
+                                  std::uint64_t train_examples) {
+  ImageSet train = dataset.train();
+  if (train_examples != 0 && train_examples < train.size()) {
+    train = train.Slice(0, static_cast<std::size_t>(train_examples));
+  }
   if (validation_size < 0 || static_cast<std::uint64_t>(validation_size) > train.size()) {
     return InvalidArgument(fmt::format("Validation size should be between 0 and {}. Received: {}.",
                                        train.size(), validation_size));

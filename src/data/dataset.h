@@ -126,9 +126,11 @@ struct DataSplit {
 /// The reference programs' default for `validation_size`.
 inline constexpr std::int64_t kDefaultValidationSize = 5000;
 
-/// Errors: kInvalidArgument unless 0 <= validation_size <= train().size(). With all examples taken
+/// Of the first `train_examples` training examples (or of all, if there are fewer; 0: of all).
+/// Errors: kInvalidArgument unless 0 <= validation_size <= their number. With all examples taken
 /// for validation the training set is empty.
-Result<DataSplit> SplitValidation(const Dataset& dataset, std::int64_t validation_size);
+Result<DataSplit> SplitValidation(const Dataset& dataset, std::int64_t validation_size,
+                                  std::uint64_t train_examples = 0);
 
 /// What the reference programs' read_data_sets makes of a pixel: itself, or pixel * (1/255).
 enum class ImageType { kUint8, kFloat32 };

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <thread>
@@ -21,19 +22,24 @@ constexpr std::chrono::seconds kWaitTurn{1};
 constexpr std::int64_t kLogWaitEveryNs = 10'000'000'000;
 constexpr std::chrono::milliseconds kSleepTurn{20};
 
+SamplerOptions SamplerFor(const WorkerOptions& options, std::size_t train_examples, int worker) {
+  SamplerOptions sampler;
+  sampler.num_examples = static_cast<std::uint32_t>(train_examples);
+  sampler.seed = options.seed;
+  sampler.worker = static_cast<std::uint32_t>(worker);
+  if (options.shard_data) {
+    sampler.num_shards = static_cast<std::uint32_t>(options.num_workers);
+    sampler.shard = static_cast<std::uint32_t>(worker);
+  }
+  return sampler;
+}
+
 // Either sampler behind one pair of calls; the cursor is two integers in the store's counters.
 class BatchSource {
  public:
-  static Result<BatchSource> Make(const WorkerOptions& options, const Dataset& data,
+  static Result<BatchSource> Make(const WorkerOptions& options, const DataSplit& data,
                                   WorkerCounters& counters, int worker) {
-    SamplerOptions sampler;
-    sampler.num_examples = static_cast<std::uint32_t>(data.train().size());
-    sampler.seed = options.seed;
-    sampler.worker = static_cast<std::uint32_t>(worker);
-    if (options.shard_data) {
-      sampler.num_shards = static_cast<std::uint32_t>(options.num_workers);
-      sampler.shard = static_cast<std::uint32_t>(worker);
-    }
+    const SamplerOptions sampler = SamplerFor(options, data.train.size(), worker);
     if (options.batch_size < 1 || options.batch_size > sampler.ShardSize()) {
       return InvalidArgument(
           fmt::format("a batch has 1 to {} examples here, not {}: change --batch_size",
@@ -92,7 +98,8 @@ std::string Names(const std::vector<Member>& members) {
 class Worker {
  public:
   Worker(const WorkerOptions& options, const WorkerCallbacks& callbacks, Model& model,
-         const ModelLayout& layout, const Dataset& data, ParameterStore& store, BatchSource source)
+         const ModelLayout& layout, const DataSplit& data, ParameterStore& store,
+         BatchSource source)
       : options_(options),
         callbacks_(callbacks),
         model_(model),
@@ -101,7 +108,10 @@ class Worker {
         store_(store),
         counters_(store.counters()),
         source_(std::move(source)),
-        train_{data.train().images.data(), data.train().labels.data(), data.train().size()} {
+        train_{data.train.images.data(), data.train.labels.data(), data.train.size()},
+        local_step_limit_(LocalStepLimit(options, data.train.size(), store.worker())),
+        evaluated_(options.evaluation_steps > 0 ? store.global_step() / options.evaluation_steps
+                                                : 0) {
     for (const WorkerOptions::SlowWorker& slow : options.slow_workers) {
       if (slow.index == store.worker()) delay_ += slow.delay;
     }
@@ -112,7 +122,9 @@ class Worker {
       bool leave = false;
       if (callbacks_.check) PASSEL_RETURN_IF_ERROR(callbacks_.check(&leave));
       result_.global_step = store_.global_step();
-      if (result_.global_step >= options_.train_steps) return Leave(LeaveReason::kStepsReached);
+      if (result_.global_step >= options_.train_steps || LocalSteps() >= local_step_limit_) {
+        return Leave(LeaveReason::kStepsReached);
+      }
       if (store_.stopped()) return Leave(LeaveReason::kStopped);
       if (leave) return Leave(LeaveReason::kAsked);
       const Status status = Step();
@@ -171,9 +183,53 @@ class Worker {
     counters_.accuracy.store(report.accuracy, std::memory_order_relaxed);
     counters_.last_step_ns.store(MonotonicNs(), std::memory_order_relaxed);
     if (!report.outcome.applied) result_.dropped += report.outcome.gradients;
-    report.local_step = ++result_.local_steps;
+    ++result_.local_steps;
+    report.local_step = LocalSteps();
     if (callbacks_.on_step) callbacks_.on_step(report);
+    return EvaluateIfDue(report.outcome);
+  }
+
+  std::int64_t LocalSteps() const {
+    return static_cast<std::int64_t>(counters_.local_steps.load(std::memory_order_relaxed));
+  }
+
+  Status EvaluateIfDue(const PushOutcome& outcome) {
+    const std::int64_t every = options_.evaluation_steps;
+    if (every == 0) return {};
+    std::int64_t step = outcome.global_step;
+    if (IsRoundMode(store_.mode())) {
+      // A round belongs to several workers, and the one that evaluates may not see each of them.
+      const std::int64_t multiple = store_.global_step() / every;
+      if (multiple == evaluated_) return {};
+      evaluated_ = multiple;
+      if (!LeadsEvaluation()) return {};
+      step = multiple * every;
+    } else {
+      evaluated_ = step / every;
+      if (step % every != 0) return {};
+    }
+    LookAtValuesNow();
+    PASSEL_ASSIGN_OR_RETURN(const TestResult result, Evaluate(options_.evaluation_set));
+    if (callbacks_.on_evaluation) callbacks_.on_evaluation(step, result);
     return {};
+  }
+
+  bool LeadsEvaluation() const {
+    for (const Member& m : store_.membership()) {
+      if (m.phase == Phase::kRunning) return m.worker == store_.worker();
+    }
+    return false;
+  }
+
+  // If the store still gives them; else those of the last pull stay.
+  void LookAtValuesNow() {
+    if (Result<ParamView> view = store_.Pull(Selection::Everything(), options_.pull); view.ok()) {
+      layout_.Bind(*view, &params_);
+    }
+  }
+
+  Result<TestResult> Evaluate(EvaluationSet set) {
+    return EvaluateImages(model_, ImagesOf(data_, set), params_);
   }
 
   // In turns, so that a long delay holds up nobody who wants us to leave.
@@ -231,29 +287,38 @@ class Worker {
 
   Result<WorkerResult> Leave(LeaveReason reason) {
     result_.reason = reason;
-    if (data_.test().size() > 0 && store_.initialized() && reason != LeaveReason::kAsked &&
-        !params_.empty()) {
-      // Its own accuracy at its own end: the values as they are now, if the store still gives them.
-      if (Result<ParamView> view = store_.Pull(Selection::Everything(), options_.pull); view.ok()) {
-        layout_.Bind(*view, &params_);
-      }
-      PASSEL_ASSIGN_OR_RETURN(const TestResult test, EvaluateTest(model_, data_, params_));
-      counters_.final_accuracy.store(test.accuracy, std::memory_order_relaxed);
-    }
+    if (callbacks_.on_training_end) callbacks_.on_training_end();
+    if (reason != LeaveReason::kAsked) PASSEL_RETURN_IF_ERROR(EvaluateAtTheEnd());
     Failpoint("worker.before_leave");
     PASSEL_RETURN_IF_ERROR(store_.Leave());
     return result_;
+  }
+
+  Status EvaluateAtTheEnd() {
+    LookAtValuesNow();
+    if (params_.empty()) return {};  // stopped before it could look
+    if (data_.test.size() > 0) {
+      PASSEL_ASSIGN_OR_RETURN(const TestResult test, Evaluate(EvaluationSet::kTest));
+      counters_.final_accuracy.store(test.accuracy, std::memory_order_relaxed);
+      if (options_.evaluation_set == EvaluationSet::kTest) result_.evaluation = test;
+    }
+    if (options_.evaluation_set == EvaluationSet::kValidation && data_.validation.size() > 0) {
+      PASSEL_ASSIGN_OR_RETURN(result_.evaluation, Evaluate(EvaluationSet::kValidation));
+    }
+    return {};
   }
 
   const WorkerOptions& options_;
   const WorkerCallbacks& callbacks_;
   Model& model_;
   const ModelLayout& layout_;
-  const Dataset& data_;
+  const DataSplit& data_;
   ParameterStore& store_;
   WorkerCounters& counters_;
   BatchSource source_;
   const Examples train_;
+  const std::int64_t local_step_limit_;
+  std::int64_t evaluated_;  // round modes: multiples of evaluation_steps seen so far
   std::vector<std::vector<RowPart>> params_;
   std::vector<std::vector<MutableRowPart>> gradients_;
   std::chrono::milliseconds delay_{0};
@@ -263,22 +328,21 @@ class Worker {
 
 }  // namespace
 
-Result<TestResult> EvaluateTest(Model& model, const Dataset& data, ParameterParts parts) {
-  const ImageSet& test = data.test();
-  const Examples examples{test.images.data(), test.labels.data(), test.size()};
-  TestResult result;
-  if (test.size() == 0) return result;
-  PASSEL_ASSIGN_OR_RETURN(const Evaluation evaluation,
-                          model.Evaluate(examples, 0, test.size(), parts));
-  const auto count = static_cast<double>(test.size());
-  result.accuracy = static_cast<double>(evaluation.correct) / count;
-  result.loss_sum = evaluation.loss_sum;
-  result.loss = evaluation.loss_sum / count;
-  return result;
+std::int64_t StepsPerEpoch(const WorkerOptions& options, std::size_t train_examples, int worker) {
+  return SamplerFor(options, train_examples, worker).ShardSize() / options.batch_size;
+}
+
+std::int64_t LocalStepLimit(const WorkerOptions& options, std::size_t train_examples, int worker) {
+  if (options.epochs == kNoStepLimit) return options.local_steps;
+  const std::int64_t steps = StepsPerEpoch(options, train_examples, worker);
+  const std::int64_t of_epochs = options.epochs > kNoStepLimit / std::max<std::int64_t>(1, steps)
+                                     ? kNoStepLimit
+                                     : options.epochs * steps;
+  return std::min(options.local_steps, of_epochs);
 }
 
 Result<WorkerResult> RunWorker(const WorkerOptions& options, const WorkerCallbacks& callbacks,
-                               Model& model, const ModelLayout& layout, const Dataset& data,
+                               Model& model, const ModelLayout& layout, const DataSplit& data,
                                ParameterStore& store) {
   const FlushDenormals flush;  // this thread computes and applies
   PASSEL_ASSIGN_OR_RETURN(BatchSource source,

@@ -3,15 +3,18 @@
 //   local step   one gradient of this worker
 //   global step  one update applied to the variables, whoever computed it
 //
-// A worker leaves when it observes global_step >= train_steps, when the store is stopped, or when
-// it is told to. So an asynchronous job of N workers applies at most N - 1 updates too many; a job
-// in rounds applies exactly as many as it should.
+// A worker leaves when it observes global_step >= train_steps, when it has made so many steps of
+// its own as local_steps or epochs allow, when the store is stopped, or when it is told to. By the
+// first rule an asynchronous job of N workers applies at most N - 1 updates too many, and a job in
+// rounds exactly as many as it should; by the second an asynchronous job applies exactly the sum of
+// all local steps.
 
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,6 +23,7 @@
 #include "data/dataset.h"
 #include "nn/model.h"
 #include "store/parameter_store.h"
+#include "train/evaluation.h"
 #include "train/model_plan.h"
 
 namespace passel {
@@ -34,8 +38,13 @@ enum class Sampler {
   kRandom,     ///< independent batches
 };
 
+/// A stop rule that never stops.
+inline constexpr std::int64_t kNoStepLimit = std::numeric_limits<std::int64_t>::max();
+
 struct WorkerOptions {
-  std::int64_t train_steps = 0;  ///< global steps
+  std::int64_t train_steps = 0;             ///< global steps, or kNoStepLimit
+  std::int64_t local_steps = kNoStepLimit;  ///< of this worker, over all its lives
+  std::int64_t epochs = kNoStepLimit;       ///< the same, in units of StepsPerEpoch() steps
   std::uint32_t batch_size = 100;
   std::uint64_t seed = 0;
   PullMode pull = PullMode::kView;
@@ -43,6 +52,12 @@ struct WorkerOptions {
   Sampler sampler = Sampler::kNextBatch;
   bool shard_data = false;  ///< this worker draws only from examples i mod N == worker
   int num_workers = 1;
+  /// Which images on_evaluation() and WorkerResult::evaluation are about.
+  EvaluationSet evaluation_set = EvaluationSet::kTest;
+  /// Evaluate whenever global_step reaches a multiple of this, once per multiple: in the async
+  /// modes the worker whose update made it so, in the round modes the running worker with the
+  /// lowest index. 0: only at the end.
+  std::int64_t evaluation_steps = 0;
   /// Stragglers for experiments: worker `index` sleeps so long after each gradient it computes.
   struct SlowWorker {
     int index = 0;
@@ -53,26 +68,44 @@ struct WorkerOptions {
   std::chrono::nanoseconds push_limit = std::chrono::minutes(15);
 };
 
+/// Whole batches among the examples that worker `worker` of options.num_workers draws from, of
+/// `train_examples` in the training set.
+std::int64_t StepsPerEpoch(const WorkerOptions& options, std::size_t train_examples, int worker);
+
+/// Local steps after which it leaves; kNoStepLimit if neither `local_steps` nor `epochs` is set.
+std::int64_t LocalStepLimit(const WorkerOptions& options, std::size_t train_examples, int worker);
+
 struct StepReport {
-  std::int64_t local_step = 0;  ///< from 1
+  std::int64_t local_step = 0;  ///< from 1, over all lives of this worker
   PushOutcome outcome;
   double loss = 0;      ///< of the batch, per example
   double accuracy = 0;  ///< of the batch
 };
 
-enum class LeaveReason { kStepsReached, kStopped, kAsked };
+enum class LeaveReason {
+  kStepsReached,  ///< one of the two stop rules
+  kStopped,
+  kAsked,
+};
 
 struct WorkerResult {
   LeaveReason reason = LeaveReason::kStepsReached;
   std::int64_t global_step = 0;  ///< as observed when it left
   std::int64_t local_steps = 0;  ///< of this life
   std::int64_t dropped = 0;      ///< gradients that came too late for their round
+  /// Of evaluation_set, at its own end; none if it left because it was asked to, if there are no
+  /// such images, or if the variables never had values.
+  std::optional<TestResult> evaluation;
 };
 
 /// What the surroundings of a worker may do between steps.
 struct WorkerCallbacks {
   /// After each step. May be empty.
   std::function<void(const StepReport&)> on_step;
+  /// After on_step, whenever evaluation_steps says so. `global_step` is the multiple. May be empty.
+  std::function<void(std::int64_t global_step, const TestResult&)> on_evaluation;
+  /// When the last step is done, before the last evaluation. May be empty.
+  std::function<void()> on_training_end;
   /// Before each step and at least once a second while it waits for others. An error ends the
   /// worker with it; `*leave` set to true ends it after the current step. May be empty.
   std::function<Status(bool* leave)> check;
@@ -80,22 +113,15 @@ struct WorkerCallbacks {
   std::function<Result<BatchResult>(const Batch&, ParameterParts, GradientParts)> compute;
 };
 
-/// Trains until it is time to leave; then evaluates on the test images, if there are any, and
-/// leaves the store. Counters in the store are kept up to date at every step, the data cursor
-/// among them: a worker that is started again goes on with the batch that would have come.
+/// Trains on data.train until it is time to leave; then evaluates, on the test images for the
+/// counters too, and leaves the store. Counters in the store are kept up to date at every step, the
+/// data cursor among them: a worker that is started again goes on with the batch that would have
+/// come.
 /// Errors: kInvalidArgument, naming step and variable, for a gradient or loss that is not finite
 /// (OnNan::kStop; after kMaxSkipsInARow of them kSkip too), and for a batch larger than the
 /// training set; the store's, above all kAborted when this worker was evicted.
 Result<WorkerResult> RunWorker(const WorkerOptions& options, const WorkerCallbacks& callbacks,
-                               Model& model, const ModelLayout& layout, const Dataset& data,
+                               Model& model, const ModelLayout& layout, const DataSplit& data,
                                ParameterStore& store);
-
-struct TestResult {
-  double accuracy = 0;  ///< 0..1
-  double loss = 0;      ///< mean cross-entropy over the test images
-  double loss_sum = 0;  ///< the same, summed, as the reference programs print it
-};
-/// Over the test images, at the parameters `parts`. Errors: the backend's.
-Result<TestResult> EvaluateTest(Model& model, const Dataset& data, ParameterParts parts);
 
 }  // namespace passel

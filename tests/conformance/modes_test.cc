@@ -91,8 +91,8 @@ void RunJob(const Kind& kind, std::uint64_t seed) {
         std::this_thread::sleep_for(microseconds(random.Below(most)));
         return {};
       };
-      Result<WorkerResult> result =
-          RunWorker(options, callbacks, *trained, layout, Digits(), store);
+      const DataSplit data = *SplitValidation(Digits(), 0);
+      Result<WorkerResult> result = RunWorker(options, callbacks, *trained, layout, data, store);
       EXPECT_TRUE(result.ok()) << result.status().ToString();
       return result.ok() ? *result : WorkerResult{};
     }));

@@ -1,5 +1,6 @@
-// Synchronous training with N workers is training on one big batch (R38): the variables of a
-// barrier job equal those of a loop written down here, in one process and without a store.
+// Synchronous training with N workers is training on one big batch: the variables of a job in
+// rounds of one gradient per worker (barrier, and replicas with R = N) equal, after 200 updates and
+// to the last bit, those of a loop written down here, in one process and without a store.
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>
@@ -17,7 +18,7 @@
 namespace passel::testing {
 namespace {
 
-constexpr int kRounds = 40;
+constexpr int kRounds = 200;
 constexpr std::uint32_t kBatch = 20;
 constexpr float kRate = 0.25F;  // a power of two: the product with it is exact
 
@@ -68,16 +69,29 @@ std::vector<std::vector<float>> Reference(int workers, const ModelConfig& config
   return values;
 }
 
-class BarrierEqualsBigBatchTest : public ::testing::TestWithParam<int> {};
+struct Rounds {
+  int workers;
+  const char* mode;
+};
 
-TEST_P(BarrierEqualsBigBatchTest, BitForBit) {
-  const int workers = GetParam();
+class RoundsEqualBigBatchTest : public ::testing::TestWithParam<Rounds> {};
+
+TEST_P(RoundsEqualBigBatchTest, BitForBit) {
+  const int workers = GetParam().workers;
+  const std::string mode = GetParam().mode;
   Sandbox sandbox;
   const std::string path = sandbox.dir().File("m.safetensors");
-  const Outcome outcome = sandbox.Run(sandbox.Train(
-      {"--mode=barrier", fmt::format("--workers={}", workers), "--ps=2", "--optimizer=sgd",
-       fmt::format("--learning_rate={}", kRate), fmt::format("--batch_size={}", kBatch),
-       fmt::format("--train_steps={}", kRounds), "--hidden_units=16", "--save=" + path}));
+  std::vector<std::string> flags = {"--mode=" + mode,
+                                    fmt::format("--workers={}", workers),
+                                    "--ps=2",
+                                    "--optimizer=sgd",
+                                    fmt::format("--learning_rate={}", kRate),
+                                    fmt::format("--batch_size={}", kBatch),
+                                    fmt::format("--train_steps={}", kRounds),
+                                    "--hidden_units=16",
+                                    "--save=" + path};
+  if (mode == "replicas") flags.push_back(fmt::format("--replicas_to_aggregate={}", workers));
+  const Outcome outcome = sandbox.Run(sandbox.Train(flags));
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const Result<SavedModel> saved = LoadModel(path);
   ASSERT_TRUE(saved.ok()) << saved.status().message();
@@ -104,7 +118,14 @@ TEST_P(BarrierEqualsBigBatchTest, BitForBit) {
   EXPECT_EQ(different, 0u) << "of " << elements << ", largest difference " << largest;
 }
 
-INSTANTIATE_TEST_SUITE_P(Workers, BarrierEqualsBigBatchTest, ::testing::Values(1, 2, 3, 4));
+INSTANTIATE_TEST_SUITE_P(Workers, RoundsEqualBigBatchTest,
+                         ::testing::Values(Rounds{1, "barrier"}, Rounds{2, "barrier"},
+                                           Rounds{3, "barrier"}, Rounds{4, "barrier"},
+                                           Rounds{1, "replicas"}, Rounds{2, "replicas"},
+                                           Rounds{3, "replicas"}, Rounds{4, "replicas"}),
+                         [](const ::testing::TestParamInfo<Rounds>& tested) {
+                           return fmt::format("{}{}", tested.param.mode, tested.param.workers);
+                         });
 
 }  // namespace
 }  // namespace passel::testing

@@ -46,7 +46,8 @@ std::vector<Flag> CollectFlags(const CLI::App& command,
   std::vector<Flag> flags;
   for (const CLI::Option* option : command.get_options()) {
     const std::string name = NameOf(*option);
-    if (name.empty() || name == "help" || name == "help-all" || option->get_group().empty())
+    if (name.empty() || name == "help" || name == "help-all" || name == "print_preset" ||
+        option->get_group().empty())
       continue;
     Flag flag;
     flag.name = name;
@@ -57,6 +58,15 @@ std::vector<Flag> CollectFlags(const CLI::App& command,
     flags.push_back(std::move(flag));
   }
   return flags;
+}
+
+Result<ConfigFile> ParseCommandFile(const std::string& path, const std::string& text,
+                                    const CLI::App& command) {
+  std::vector<FileFlag> known;
+  for (const Flag& flag : CollectFlags(command)) {
+    if (flag.in_file) known.push_back({flag.name, flag.type});
+  }
+  return ParseConfigFile(path, text, known);
 }
 
 Status ApplyFileSettings(const ResolvedConfig& config, CLI::App& command) {
@@ -81,12 +91,9 @@ Status ApplyConfigFile(const std::string& path, CLI::App& command) {
   inputs.flags = flags;
   inputs.config_path = path;
   PASSEL_ASSIGN_OR_RETURN(inputs.config_text, ReadConfigFile(path));
-  std::vector<FileFlag> known;
-  for (const Flag& flag : flags) {
-    if (flag.in_file) known.push_back({flag.name, flag.type});
-  }
   // First: a cluster would have to be whole to be resolved.
-  PASSEL_ASSIGN_OR_RETURN(const ConfigFile file, ParseConfigFile(path, *inputs.config_text, known));
+  PASSEL_ASSIGN_OR_RETURN(const ConfigFile file,
+                          ParseCommandFile(path, *inputs.config_text, command));
   for (const char* name : {"job_name", "task_index", "ps_hosts", "worker_hosts"}) {
     const auto found = file.values.find(name);
     if (found == file.values.end()) continue;

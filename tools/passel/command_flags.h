@@ -23,6 +23,10 @@ std::vector<Flag> CollectFlags(const CLI::App& command,
                                const std::vector<std::string>& not_in_file = {
                                    "config", "print_config", "print_placement"});
 
+/// The file `path` of --config, whose text is `text`, for `command`. Errors: as ParseConfigFile().
+Result<ConfigFile> ParseCommandFile(const std::string& path, const std::string& text,
+                                    const CLI::App& command);
+
 /// Gives the options of `command` the values that `config` has from the file.
 /// Errors: kInvalidArgument, naming the place in the file.
 Status ApplyFileSettings(const ResolvedConfig& config, CLI::App& command);

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <charconv>
+#include <cstdio>
 
 #include "base/log.h"
 #include "compute/cpu_backend.h"
@@ -219,7 +220,58 @@ Status CheckModeFlags(const JobFlags& f, JobConfig* config) {
 
 }  // namespace
 
-Result<JobConfig> CheckJobFlags(const JobFlags& f) {
+namespace {
+
+Status CheckStopRules(const JobFlags& f, WorkerOptions* worker) {
+  PASSEL_RETURN_IF_ERROR(CheckRange("--epochs", static_cast<double>(f.epochs), 0, 1e9));
+  PASSEL_RETURN_IF_ERROR(CheckRange("--local_steps", static_cast<double>(f.local_steps), 0, 1e12));
+  const bool local_rule = f.epochs != 0 || f.local_steps != 0;
+  const std::int64_t train_steps = f.train_steps.value_or(local_rule ? 0 : kDefaultTrainSteps);
+  PASSEL_RETURN_IF_ERROR(CheckRange("--train_steps", static_cast<double>(train_steps), 0, 1e12));
+  if (f.epochs != 0 && f.local_steps != 0) {
+    return InvalidArgument(
+        fmt::format("--epochs {} and --local_steps {} say twice how many local steps a worker "
+                    "makes: leave one of them away",
+                    f.epochs, f.local_steps));
+  }
+  if (train_steps == 0 && !local_rule) {
+    return InvalidArgument(
+        "--train_steps 0 without --epochs and --local_steps never ends: give one of the three");
+  }
+  const auto limit = [](std::int64_t value) { return value == 0 ? kNoStepLimit : value; };
+  worker->train_steps = limit(train_steps);
+  worker->epochs = limit(f.epochs);
+  worker->local_steps = limit(f.local_steps);
+  return {};
+}
+
+Status CheckEvaluationAndLog(const JobFlags& f, JobFlagsOf of, JobConfig* config) {
+  PASSEL_ASSIGN_OR_RETURN(config->worker.evaluation_set,
+                          Choose<EvaluationSet>("--worker_eval_set", f.worker_eval_set,
+                                                {{"test", EvaluationSet::kTest},
+                                                 {"validation", EvaluationSet::kValidation}}));
+  if (config->worker.evaluation_set == EvaluationSet::kValidation && f.validation_size == 0) {
+    return InvalidArgument(
+        "--worker_eval_set validation has no images with --validation_size 0: give it a size");
+  }
+  PASSEL_RETURN_IF_ERROR(
+      CheckRange("--worker_eval_steps", static_cast<double>(f.worker_eval_steps), 0, 1e12));
+  config->worker.evaluation_steps = f.worker_eval_steps;
+  const std::string style = !f.log_lines.empty()            ? f.log_lines
+                            : of == JobFlagsOf::kTaskByHand ? "task"
+                                                            : "none";
+  PASSEL_ASSIGN_OR_RETURN(config->log_style, ParseLogStyle(style));
+  PASSEL_RETURN_IF_ERROR(
+      CheckRange("--log_step_count_steps", static_cast<double>(f.log_step_count_steps), 1, 1e12));
+  PASSEL_RETURN_IF_ERROR(CheckRange("--log_epochs", static_cast<double>(f.log_epochs), 0, 1e9));
+  config->log_steps = f.log_step_count_steps;
+  config->log_epochs = f.log_epochs;
+  return {};
+}
+
+}  // namespace
+
+Result<JobConfig> CheckJobFlags(const JobFlags& f, JobFlagsOf of) {
   JobConfig config;
   LogLevel level;
   if (!ParseLogLevel(f.log_level, &level)) {
@@ -251,7 +303,12 @@ Result<JobConfig> CheckJobFlags(const JobFlags& f) {
     config.placement.pins.push_back(std::move(pin));
   }
   PASSEL_RETURN_IF_ERROR(CheckRange("--batch_size", static_cast<double>(f.batch_size), 1, 1 << 24));
-  PASSEL_RETURN_IF_ERROR(CheckRange("--train_steps", static_cast<double>(f.train_steps), 1, 1e12));
+  PASSEL_RETURN_IF_ERROR(
+      CheckRange("--train_examples", static_cast<double>(f.train_examples), 0, 1e9));
+  config.train_examples = static_cast<std::uint64_t>(f.train_examples);
+  config.validation_size = f.validation_size;  // its limits depend on the data
+  PASSEL_RETURN_IF_ERROR(CheckStopRules(f, &config.worker));
+  PASSEL_RETURN_IF_ERROR(CheckEvaluationAndLog(f, of, &config));
   PASSEL_RETURN_IF_ERROR(CheckRange("--threads_per_worker", f.threads_per_worker, 1, 256));
   PASSEL_RETURN_IF_ERROR(CheckTowers(f));
   PASSEL_RETURN_IF_ERROR(CheckRange("--stall_limit", f.stall_limit, 0.05, 1e6));
@@ -261,7 +318,6 @@ Result<JobConfig> CheckJobFlags(const JobFlags& f) {
   PASSEL_RETURN_IF_ERROR(CheckRange("--eval_interval", f.eval_interval, 0.01, 1e6));
   PASSEL_RETURN_IF_ERROR(CheckRange("--eval_steps", static_cast<double>(f.eval_steps), 0, 1e12));
   WorkerOptions& w = config.worker;
-  w.train_steps = f.train_steps;
   w.batch_size = static_cast<std::uint32_t>(f.batch_size);
   w.seed = f.seed;
   w.shard_data = f.shard_data;
@@ -294,16 +350,47 @@ Result<JobConfig> CheckJobFlags(const JobFlags& f) {
   return config;
 }
 
+Result<DataSplit> SplitData(const JobConfig& config, const Dataset& data) {
+  return SplitValidation(data, config.validation_size, config.train_examples);
+}
+
 Status FitToData(const Dataset& data, JobConfig* config) {
+  PASSEL_ASSIGN_OR_RETURN(const DataSplit split, SplitData(*config, data));
   config->model.inputs = data.train().pixels;
   config->model.classes = data.num_classes();
   PASSEL_RETURN_IF_ERROR(config->model.Validate());
-  if (config->worker.batch_size > data.train().size()) {
+  if (config->worker.batch_size > split.train.size()) {
     return InvalidArgument(
         fmt::format("--batch_size is at most the {} examples of the training set, not {}: lower it",
-                    data.train().size(), config->worker.batch_size));
+                    split.train.size(), config->worker.batch_size));
   }
   return {};
+}
+
+std::int64_t TotalLocalSteps(const JobConfig& config, const DataSplit& data, int workers) {
+  WorkerOptions options = config.worker;
+  options.num_workers = workers;
+  std::int64_t total = 0;
+  for (int worker = 0; worker < workers; ++worker) {
+    const std::int64_t limit = LocalStepLimit(options, data.train.size(), worker);
+    if (limit > kNoStepLimit - total) return kNoStepLimit;
+    total += limit;
+  }
+  return total;
+}
+
+LogLines MakeLogLines(const JobConfig& config, int index, bool chief) {
+  LogLineOptions options;
+  options.style = config.log_style;
+  options.worker = index;
+  options.chief = chief;
+  options.steps = config.log_steps;
+  options.epochs = config.log_epochs;
+  options.train_steps = config.worker.train_steps;
+  return LogLines(options, [](std::string_view line) {
+    fmt::print("{}\n", line);
+    std::fflush(stdout);
+  });
 }
 
 Result<StorePlan> MakePlan(const JobConfig& config, int shards, int workers) {

@@ -13,11 +13,15 @@
 #include "store/local_shard.h"
 #include "store/store_plan.h"
 #include "tools/passel/job_flags.h"
+#include "train/log_lines.h"
 #include "train/model_plan.h"
 #include "train/towers.h"
 #include "train/worker_loop.h"
 
 namespace passel {
+
+/// Who asks for the flags: a task by hand tells what it does unless it is told not to.
+enum class JobFlagsOf { kTaskByHand, kOther };
 
 /// The flags after every check that needs no data.
 struct JobConfig {
@@ -27,7 +31,12 @@ struct JobConfig {
   int replicas_to_aggregate = 0;  // 0: one for each worker
   int staleness_bound = 0;
   PlacementOptions placement;
-  WorkerOptions worker;  // without num_workers
+  WorkerOptions worker;              // without num_workers
+  std::uint64_t train_examples = 0;  // 0: all
+  std::int64_t validation_size = 0;
+  LogStyle log_style = LogStyle::kNone;
+  std::int64_t log_steps = 100;
+  std::int64_t log_epochs = 0;  // 0: log_steps counts
   HugePages huge_pages = HugePages::kOff;
   int threads_per_worker = 1;
   int towers = 1;
@@ -37,10 +46,21 @@ struct JobConfig {
   std::int64_t eval_steps = 0;        // 0: by time only
 };
 /// Errors: kInvalidArgument: the flag, its limits, its value and the fix.
-Result<JobConfig> CheckJobFlags(const JobFlags& flags);
+Result<JobConfig> CheckJobFlags(const JobFlags& flags, JobFlagsOf of = JobFlagsOf::kOther);
 
-/// Fills in what the data decides. Errors: kInvalidArgument, also for a batch larger than the set.
+/// The examples that are trained on, and those that are evaluated on. Errors: kInvalidArgument.
+Result<DataSplit> SplitData(const JobConfig& config, const Dataset& data);
+
+/// Fills in what the data decides. Errors: kInvalidArgument, also for a batch larger than the
+/// training set or an evaluation on images that are not there.
 Status FitToData(const Dataset& data, JobConfig* config);
+
+/// Local steps of all workers together that the stop rules allow, kNoStepLimit if only the global
+/// step is limited. For progress: a worker computes its own.
+std::int64_t TotalLocalSteps(const JobConfig& config, const DataSplit& data, int workers);
+
+/// The log lines of one task, which go to standard output at once.
+LogLines MakeLogLines(const JobConfig& config, int index, bool chief);
 
 /// REQUIRES: FitToData() was called. Errors: kInvalidArgument, also for a --slow_worker that is
 /// none.

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 
 #include "tools/passel/data_flags.h"
+#include "train/log_lines.h"
 
 namespace passel {
 
@@ -29,6 +30,14 @@ void AddJobFlags(CLI::App& app, JobFlags* f) {
   app.add_flag("--shard_data", f->shard_data,
                "Worker i of N draws only from the examples e with e mod N = i")
       ->group("Data");
+  app.add_option("--train_examples", f->train_examples,
+                 "Use only the first so many training examples; 0: all")
+      ->group("Data")
+      ->capture_default_str();
+  app.add_option("--validation_size", f->validation_size,
+                 "The first so many training examples are for validation, not for training")
+      ->group("Data")
+      ->capture_default_str();
 
   app.add_option("--model", f->model, "mlp or softmax")->group("Model")->capture_default_str();
   app.add_option("--hidden_units", f->hidden_units, "Widths of the hidden layers, e.g. 256,128")
@@ -85,7 +94,17 @@ void AddJobFlags(CLI::App& app, JobFlags* f) {
       ->group("Training")
       ->delimiter(',');
   app.add_option("--train_steps", f->train_steps,
-                 "Global steps: updates applied to the variables, by all workers together")
+                 "Stop rule: global steps, updates applied to the variables by all workers "
+                 "together; 0: no such rule, which is the default with one of the next two")
+      ->default_str(std::to_string(kDefaultTrainSteps))
+      ->group("Training");
+  app.add_option("--epochs", f->epochs,
+                 "Stop rule: each worker makes so many epochs of (training examples / batch size) "
+                 "local steps; 0: no such rule")
+      ->group("Training")
+      ->capture_default_str();
+  app.add_option("--local_steps", f->local_steps,
+                 "Stop rule: each worker makes so many local steps; 0: no such rule")
       ->group("Training")
       ->capture_default_str();
   app.add_option("--pull", f->pull,
@@ -104,6 +123,28 @@ void AddJobFlags(CLI::App& app, JobFlags* f) {
   app.add_option("--eval_steps", f->eval_steps,
                  "Evaluate already after so many global steps; 0: by time only")
       ->group("Evaluator")
+      ->capture_default_str();
+
+  app.add_option("--worker_eval_set", f->worker_eval_set,
+                 "test or validation: the images that workers evaluate on")
+      ->group("Evaluation and log")
+      ->capture_default_str();
+  app.add_option("--worker_eval_steps", f->worker_eval_steps,
+                 "Workers evaluate when the global step reaches a multiple of this; 0: only at the "
+                 "end")
+      ->group("Evaluation and log")
+      ->capture_default_str();
+  app.add_option("--log_lines", f->log_lines,
+                 fmt::format("What workers print: {}. Default: task for passel task, else none",
+                             LogStyleNames()))
+      ->group("Evaluation and log");
+  app.add_option("--log_step_count_steps", f->log_step_count_steps,
+                 "A line about every so many local steps (monitored: global steps)")
+      ->group("Evaluation and log")
+      ->capture_default_str();
+  app.add_option("--log_epochs", f->log_epochs,
+                 "A line about every so many epochs instead; 0: --log_step_count_steps counts")
+      ->group("Evaluation and log")
       ->capture_default_str();
 
   app.add_option("--placement", f->placement, "Of variables on ps tasks: round_robin or greedy")
@@ -169,6 +210,8 @@ std::vector<std::string> ToArguments(const JobFlags& f) {
   add("--batch_size", f.batch_size);
   add("--sampler", f.sampler);
   if (f.shard_data) arguments.emplace_back("--shard_data");
+  add("--train_examples", f.train_examples);
+  add("--validation_size", f.validation_size);
   add("--model", f.model);
   add("--hidden_units", f.hidden_units);
   add("--loss", f.loss);
@@ -194,11 +237,18 @@ std::vector<std::string> ToArguments(const JobFlags& f) {
   if (f.replicas_to_aggregate) add("--replicas_to_aggregate", *f.replicas_to_aggregate);
   if (f.staleness_bound) add("--staleness_bound", *f.staleness_bound);
   for (const std::string& slow : f.slow_worker) add("--slow_worker", slow);
-  add("--train_steps", f.train_steps);
+  if (f.train_steps) add("--train_steps", *f.train_steps);
+  add("--epochs", f.epochs);
+  add("--local_steps", f.local_steps);
   add("--pull", f.pull);
   add("--on_nan", f.on_nan);
   add("--eval_interval", f.eval_interval);
   add("--eval_steps", f.eval_steps);
+  add("--worker_eval_set", f.worker_eval_set);
+  add("--worker_eval_steps", f.worker_eval_steps);
+  if (!f.log_lines.empty()) add("--log_lines", f.log_lines);
+  add("--log_step_count_steps", f.log_step_count_steps);
+  add("--log_epochs", f.log_epochs);
   add("--placement", f.placement);
   add("--partitioner", f.partitioner);
   add("--global_step", f.global_step);

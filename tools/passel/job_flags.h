@@ -13,6 +13,9 @@ class App;
 
 namespace passel {
 
+/// Global steps of a job for which nobody said when to stop.
+inline constexpr std::int64_t kDefaultTrainSteps = 10000;
+
 /// As given on the command line: text where the value has a grammar of its own.
 struct JobFlags {
   // Data
@@ -22,6 +25,8 @@ struct JobFlags {
   std::int64_t batch_size = 100;
   std::string sampler = "next_batch";
   bool shard_data = false;
+  std::int64_t train_examples = 0;  // 0: all
+  std::int64_t validation_size = 0;
   // Model
   std::string model = "mlp";
   std::string hidden_units = "100";
@@ -41,12 +46,20 @@ struct JobFlags {
   std::optional<std::int64_t> replicas_to_aggregate;
   std::optional<std::int64_t> staleness_bound;
   std::vector<std::string> slow_worker;
-  std::int64_t train_steps = 10000;
+  // Stop rules. Not given: kDefaultTrainSteps, or none beside one of the others. 0: none.
+  std::optional<std::int64_t> train_steps;
+  std::int64_t epochs = 0, local_steps = 0;  // 0: no such rule
   std::string pull = "view";
   std::string on_nan = "stop";
   // Evaluator
   double eval_interval = 10;  // seconds
   std::int64_t eval_steps = 0;
+  // Evaluation and log lines
+  std::string worker_eval_set = "test";
+  std::int64_t worker_eval_steps = 0;  // 0: at the end only
+  std::string log_lines;               // "": task for `passel task`, none else
+  std::int64_t log_step_count_steps = 100;
+  std::int64_t log_epochs = 0;  // 0: log_step_count_steps counts
   // Placement
   std::string placement = "round_robin";
   std::string partitioner = "none";

@@ -4,10 +4,13 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <limits>
 #include <string>
 
 #include "base/clock.h"
+#include "train/worker_loop.h"
 
 namespace passel {
 namespace {
@@ -24,8 +27,10 @@ std::string Duration(double seconds) {
 
 }  // namespace
 
-Progress::Progress(std::int64_t train_steps)
-    : train_steps_(train_steps), terminal_(::isatty(STDERR_FILENO) == 1) {}
+Progress::Progress(std::int64_t train_steps, std::int64_t local_steps, bool others_write)
+    : train_steps_(train_steps),
+      local_steps_(local_steps),
+      terminal_(::isatty(STDERR_FILENO) == 1 && !others_write) {}
 
 Progress::~Progress() { Finish(); }
 
@@ -57,12 +62,22 @@ void Progress::Update(const shm::JobStatus& status) {
   const double local = static_cast<double>(status.local_steps - (fresh ? from.local_steps : 0));
   const double global = static_cast<double>(status.global_step - (fresh ? from.global_step : 0));
   const double steps_per_second = seconds > 0 ? local / seconds : 0;
-  const double left =
-      global > 0 ? static_cast<double>(train_steps_ - status.global_step) * seconds / global : -1;
-  std::string line = fmt::format(
-      "step {}/{}  {:.0f} steps/s  loss {:.4f}  accuracy {:.3f}  staleness {}/{}  {} left",
-      status.global_step, train_steps_, steps_per_second, loss, accuracy, status.staleness.p50,
-      status.staleness.maximum, Duration(std::max(0.0, left)));
+  // Seconds until one of the limits is reached.
+  double left = std::numeric_limits<double>::infinity();
+  const auto reach = [&](std::int64_t limit, std::int64_t now_at, double advanced) {
+    if (limit == kNoStepLimit) return;
+    const double rest = static_cast<double>(std::max<std::int64_t>(0, limit - now_at));
+    left = std::min(left, advanced > 0 ? rest * seconds / advanced : 1e9);
+  };
+  reach(train_steps_, status.global_step, global);
+  reach(local_steps_, static_cast<std::int64_t>(status.local_steps), local);
+  const std::string goal = train_steps_ != kNoStepLimit
+                               ? fmt::format("step {}/{}", status.global_step, train_steps_)
+                               : fmt::format("local step {}/{}", status.local_steps, local_steps_);
+  std::string line =
+      fmt::format("{}  {:.0f} steps/s  loss {:.4f}  accuracy {:.3f}  staleness {}/{}  {} left",
+                  goal, steps_per_second, loss, accuracy, status.staleness.p50,
+                  status.staleness.maximum, Duration(left));
   if (terminal_) {
     winsize size{};
     if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 &&

@@ -11,8 +11,10 @@ namespace passel {
 
 class Progress {
  public:
-  /// Writes to standard error. `train_steps`: global steps of the job.
-  explicit Progress(std::int64_t train_steps);
+  /// Writes to standard error. `train_steps`: global steps of the job; `local_steps`: those of all
+  /// workers together. kNoStepLimit for one that is not limited. `others_write`: plain lines on a
+  /// terminal too, as other lines come between.
+  Progress(std::int64_t train_steps, std::int64_t local_steps, bool others_write);
   ~Progress();
 
   /// At most four times a second on a terminal, once in two seconds elsewhere.
@@ -26,7 +28,7 @@ class Progress {
     std::uint64_t local_steps;
     std::int64_t global_step;
   };
-  const std::int64_t train_steps_;
+  const std::int64_t train_steps_, local_steps_;
   const bool terminal_;
   std::deque<Sample> recent_;  // of the last five seconds
   std::int64_t next_ns_ = 0;

@@ -50,8 +50,23 @@ Status SingleProcessJob::Run(Progress& progress, JobReport* report) {
     progress.Update(shm::ReadJobStatus(arena_->shard(0)));
     return {};
   };
-  PASSEL_ASSIGN_OR_RETURN(const WorkerResult result, RunWorker(config_.worker, callbacks, *model,
-                                                               layout_, data_.data(), *store));
+  PASSEL_ASSIGN_OR_RETURN(const DataSplit split, SplitData(config_, data_.data()));
+  LogLines log = MakeLogLines(config_, 0, true);
+  log.SetStepsPerEpoch(StepsPerEpoch(config_.worker, split.train.size(), 0));
+  if (config_.log_style != LogStyle::kNone) {
+    callbacks.on_step = [&](const StepReport& step) { log.Step(step, WallSeconds()); };
+    callbacks.on_evaluation = [&](std::int64_t, const TestResult& r) { log.Evaluation(r); };
+  }
+  log.Task("worker", 0);
+  log.WorkerDevice("/cpu:0");
+  log.TrainingBegins(WallSeconds());
+  const std::int64_t begin = MonotonicNs();
+  callbacks.on_training_end = [&] {
+    log.TrainingEnds(WallSeconds(), 1e-9 * static_cast<double>(MonotonicNs() - begin));
+  };
+  PASSEL_ASSIGN_OR_RETURN(const WorkerResult result,
+                          RunWorker(config_.worker, callbacks, *model, layout_, split, *store));
+  log.Final(result);
   report->status = shm::ReadJobStatus(arena_->shard(0));
   const std::int64_t first = report->status.workers[0].first_step_ns;
   if (first != 0) report->startup_seconds = 1e-9 * static_cast<double>(first - g_program_start_ns);

@@ -12,7 +12,7 @@
 //   evaluator       Nothing: it only reads.
 //   supervisor      The kernel kills everyone (PR_SET_PDEATHSIG).
 //   nobody          A job whose variables have no first values after start_wait has failed.
-// A worker that does not end although another one has reached the last step is killed after
+// A worker that makes no step and does not end although another one is done is killed after
 // stall_limit.
 
 #pragma once

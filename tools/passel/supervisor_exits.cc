@@ -131,16 +131,24 @@ void Supervisor::CheckStart() {
   BeginStopping(kExitFailed, false);
 }
 
-// The others are done: what a worker computes now nobody needs.
+// Others are done. Who still makes steps may have a share of its own to finish (--epochs).
 void Supervisor::KillStragglers() {
   if (done_since_ns_ == 0 || stopping_ || MonotonicNs() - done_since_ns_ < config_.stall_limit_ns) {
     return;
   }
+  const std::vector<Member> members =
+      HaveArenas() ? Membership(arenas_[0]->memory()) : std::vector<Member>();
   for (Child& child : children_) {
     if (child.job != "worker" || !child.process || child.gone) continue;
+    const auto index = static_cast<std::size_t>(child.index);
+    if (index < members.size() && members[index].phase == Phase::kRunning &&
+        members[index].heartbeat_age_ns < config_.stall_limit_ns) {
+      continue;
+    }
     child.gone = true;
-    LogWarning("{} does not end {:g} s after the first worker was done (--stall_limit): killing it",
-               child.Name(), 1e-9 * static_cast<double>(config_.stall_limit_ns));
+    LogWarning(
+        "{} made no step for {:g} s after the first worker was done (--stall_limit): killing it",
+        child.Name(), 1e-9 * static_cast<double>(config_.stall_limit_ns));
     child.process->Signal(SIGKILL);
   }
 }
@@ -164,7 +172,7 @@ void Supervisor::Conclude() {
                                            options_.workers - lost, options_.workers));
     } else {
       outcome_.exit_code = kExitFailed;
-      outcome_.notes.emplace_back("no worker is left: training did not reach --train_steps");
+      outcome_.notes.emplace_back("no worker is left: training did not reach its last step");
     }
   }
 }

@@ -3,9 +3,9 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <set>
 
 #include "base/log.h"
 #include "cluster/resolve.h"
@@ -18,6 +18,7 @@
 #include "tools/passel/job_config.h"
 #include "tools/passel/output_path.h"
 #include "tools/passel/placement_table.h"
+#include "tools/passel/preset_flags.h"
 #include "tools/passel/ps_task.h"
 #include "tools/passel/task.h"
 #include "tools/passel/train_command.h"
@@ -26,15 +27,47 @@
 namespace passel {
 namespace {
 
+// The default of --train_steps gives way to the other stop rules.
+void ShowStopRule(ResolvedConfig* config) {
+  const auto set = [&](const char* name) {
+    const Setting* const setting = config->Find(name);
+    return setting != nullptr && setting->value != "0";
+  };
+  if (!set("epochs") && !set("local_steps")) return;
+  for (Setting& setting : config->settings) {
+    if (setting.name == "train_steps" && setting.source == Source::kDefault) setting.value = "0";
+  }
+}
+
 // Everything that can say what this task is to do. What the file sets ends up in the options.
 Result<ResolvedConfig> ResolveTaskConfig(Task& task, CLI::App& command) {
+  ResolveInputs inputs;
+  if (!task.flags.config.empty()) {
+    inputs.config_path = task.flags.config;
+    PASSEL_ASSIGN_OR_RETURN(inputs.config_text, ReadConfigFile(task.flags.config));
+  }
+  // The preset gives flags other defaults: first of all, but the file may be what names it.
+  std::set<std::string> in_file;
+  if (inputs.config_text) {
+    PASSEL_ASSIGN_OR_RETURN(const ConfigFile file,
+                            ParseCommandFile(inputs.config_path, *inputs.config_text, command));
+    for (const auto& [name, value] : file.values) in_file.insert(name);
+    if (task.flags.preset.empty() && in_file.contains("preset")) {
+      task.flags.preset = file.values.find("preset")->second.text;
+    }
+  }
+  PASSEL_ASSIGN_OR_RETURN(const std::set<std::string> from_preset,
+                          ApplyPreset(command, task.flags.preset, in_file));
   std::vector<Flag> flags = CollectFlags(command);
   // What they ask for is no setting of the task.
   std::erase_if(flags, [](const Flag& flag) {
     return flag.name == "print_config" || flag.name == "print_placement";
   });
-  ResolveInputs inputs;
+  for (Flag& flag : flags) {
+    if (from_preset.contains(flag.name)) flag.default_origin = "preset " + task.flags.preset;
+  }
   inputs.flags = flags;
+  inputs.gpu_per_worker = WantsGpuPerWorker(task.flags.preset);
   // A supervisor says everything in flags; the environment it was started in is about itself.
   if (!task.flags.supervised) {
     inputs.environment = [](const std::string& name) -> std::optional<std::string> {
@@ -43,12 +76,9 @@ Result<ResolvedConfig> ResolveTaskConfig(Task& task, CLI::App& command) {
       return value;
     };
   }
-  if (!task.flags.config.empty()) {
-    inputs.config_path = task.flags.config;
-    PASSEL_ASSIGN_OR_RETURN(inputs.config_text, ReadConfigFile(task.flags.config));
-  }
   PASSEL_ASSIGN_OR_RETURN(ResolvedConfig config, Resolve(inputs));
   PASSEL_RETURN_IF_ERROR(ApplyFileSettings(config, command));
+  ShowStopRule(&config);
   return config;
 }
 
@@ -81,13 +111,10 @@ int RunTask(Task& task, CLI::App& command) {
     return DownloadOnlyCommand(task.job.data_dir);
   }
   if (!resolved.ok()) return FailTask(resolved.status(), error_fd);
-  Result<JobConfig> config = CheckJobFlags(task.job);
+  Result<JobConfig> config =
+      CheckJobFlags(task.job, task.flags.supervised ? JobFlagsOf::kOther : JobFlagsOf::kTaskByHand);
   if (!config.ok()) return FailTask(config.status(), error_fd);
   for (const std::string& warning : resolved->warnings) LogWarning("{}", warning);
-  if (task.flags.log_step_count_steps < 1) {
-    return FailTask(InvalidArgument(fmt::format("--log_step_count_steps is at least 1, not {}",
-                                                task.flags.log_step_count_steps)));
-  }
   if (task.flags.print_config) {
     fmt::print("{}", resolved->Describe());
     return kExitDone;
@@ -106,15 +133,10 @@ int RunTask(Task& task, CLI::App& command) {
   if (const Status status = PrepareTask(*resolved, &task); !status.ok()) return FailTask(status);
   if (const Status status = CheckDevices(task); !status.ok()) return FailTask(status);
   SetLogName(task.id.ToString());
-  if (!task.flags.supervised) {
-    LogInfo("{}", resolved->Announcement());
-    fmt::print("job name = {}\ntask index = {}\n", task.id.job, task.id.index);
-    if (!task.worker_device.empty()) fmt::print("worker_device: {}\n", task.worker_device);
-    std::fflush(stdout);
-  }
-  if (task.id.job == "ps") return RunPsTask(task, *config);
-  if (task.id.job == "evaluator") return RunEvaluatorTask(task, *config);
-  return RunWorkerTask(task, *config);
+  if (!task.flags.supervised) LogInfo("{}", resolved->Announcement());
+  if (task.id.job != "ps" && task.id.job != "evaluator") return RunWorkerTask(task, *config);
+  MakeLogLines(*config, task.id.index, false).Task(task.id.job, task.id.index);
+  return task.id.job == "ps" ? RunPsTask(task, *config) : RunEvaluatorTask(task, *config);
 }
 
 }  // namespace
@@ -124,6 +146,7 @@ void AddTaskCommand(CLI::App& app, Run* run) {
   CLI::App* command = app.add_subcommand(
       "task", "Run one task of a cluster, in its own terminal or container, or train alone");
   AddTaskFlags(*command, &task->flags);
+  AddPresetFlags(*command, &task->flags.preset);
   AddJobFlags(*command, &task->job);
   command->callback(
       [task, run, command] { *run = [task, command] { return RunTask(*task, *command); }; });

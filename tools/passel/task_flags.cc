@@ -32,11 +32,6 @@ void AddTaskFlags(CLI::App& command, TaskFlags* f) {
        "32 secret bytes that the tasks share; the first task makes the file");
   text("--save", &f->save, "chief: write the variables to this .safetensors file");
   command
-      .add_option("--log_step_count_steps", f->log_step_count_steps,
-                  "Print every so many local steps")
-      ->group("Task")
-      ->capture_default_str();
-  command
       .add_flag("--existing_servers", f->existing_servers,
                 "worker: open no endpoint of its own; use the servers that run")
       ->group("Task");

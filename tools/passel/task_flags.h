@@ -23,10 +23,11 @@ struct TaskFlags {
   bool print_config = false;
   bool print_placement = false;
 
+  std::string preset;
+
   std::string job_id;
   std::string token_file;
   std::string save;
-  std::int64_t log_step_count_steps = 100;
   bool existing_servers = false;
   // Devices
   int num_gpus = 0;

@@ -24,6 +24,7 @@
 #include "tools/passel/job_config.h"
 #include "tools/passel/output_path.h"
 #include "tools/passel/placement_table.h"
+#include "tools/passel/preset_flags.h"
 #include "tools/passel/progress.h"
 #include "tools/passel/report.h"
 #include "tools/passel/shared_data.h"
@@ -202,12 +203,15 @@ void AddCommonFlags(CLI::App& command, TrainFlags* flags) {
       ->group("Job");
   command.add_option("--report", flags->report, "Write the results as JSON to this file")
       ->group("Job");
+  AddPresetFlags(command, &flags->preset);
   AddJobFlags(command, &flags->job);
 }
 
 // The file's values are in the options before anything looks at them.
 int TrainByFile(TrainFlags& flags, CLI::App& command) {
   if (Status status = ApplyConfigFile(flags.config, command); !status.ok()) return Fail(status);
+  const auto from_preset = ApplyPreset(command, flags.preset);
+  if (!from_preset.ok()) return Fail(from_preset.status());
   for (const char* name : {"TF_CONFIG", "PS_HOSTS", "WORKER_HOSTS", "PS_KEY", "WORKER_KEY"}) {
     if (const char* value = std::getenv(name); value != nullptr && *value != '\0') {
       LogWarning("{} is not used: passel {} starts its own tasks; passel task reads it", name,
@@ -251,7 +255,10 @@ int Train(TrainFlags& flags) {
   report.optimizer = OptimizerName(config->optimizer.kind);
   report.data = location->dir;
   report.ps = flags.ps;
-  Progress progress(config->worker.train_steps);
+  const Result<DataSplit> split = SplitData(*config, data->data());
+  if (!split.ok()) return Fail(split.status());
+  Progress progress(config->worker.train_steps, TotalLocalSteps(*config, *split, flags.workers),
+                    config->log_style != LogStyle::kNone);
   std::vector<std::vector<RowPart>> parts;
   if (flags.ps == 0) {
     SingleProcessJob job(*config, *plan, *layout, *data, *signals);

@@ -15,6 +15,7 @@ struct TrainFlags {
   int workers = 2;
   std::vector<std::string> roles;  ///< launch: "ps=1", "worker=4"
   std::string config;
+  std::string preset;
   std::string job_id;
   std::string pin = "cores";
   int max_restarts = 0;

@@ -59,7 +59,8 @@ Result<SharedData> GetData(const Task& task, shm::AttachedJob& job) {
 
 class WorkerTask {
  public:
-  WorkerTask(Task& task, JobConfig& config) : task_(task), config_(config) {}
+  WorkerTask(Task& task, JobConfig& config)
+      : task_(task), config_(config), log_(MakeLogLines(config, task.id.index, task.is_chief)) {}
 
   Result<WorkerResult> Run() {
     const bool chief = task_.is_chief;
@@ -75,13 +76,11 @@ class WorkerTask {
     options.supervised = task_.flags.supervised;
     options.start_limit = std::chrono::nanoseconds(config_.start_wait_ns);
     options.engine = MakeEngineOptions(config_, workers, static_cast<int>(UsableCpus().size()));
-    if (chief) {
-      Say("Worker {}: Initializing session...", task_.id.index);
-    } else {
-      Say("Worker {}: Waiting for session to be initialized...", task_.id.index);
-    }
+    log_.Task(task_.id.job, task_.id.index);
+    if (!task_.worker_device.empty()) log_.WorkerDevice(task_.worker_device);
+    log_.SessionBegins();
     if (task_.flags.existing_servers) {
-      Say("Using existing server at: grpc://{}", task_.spec.Address(task_.id)->ToString());
+      log_.ExistingServer("grpc://" + task_.spec.Address(task_.id)->ToString());
     }
     const Deadline start = Deadline::After(options.start_limit);
     std::unique_ptr<shm::AttachedJob> job;
@@ -100,7 +99,7 @@ class WorkerTask {
       PASSEL_RETURN_IF_ERROR(InitializeStore(config_.model, layout, *store));
     }
     PASSEL_RETURN_IF_ERROR(AwaitFirstValues(*store, start));
-    Say("Worker {}: Session initialization complete.", task_.id.index);
+    log_.SessionComplete();
 
     CpuBackendOptions compute;
     compute.threads = config_.threads_per_worker;
@@ -112,6 +111,8 @@ class WorkerTask {
                       std::max<std::size_t>(config_.worker.batch_size, kEvaluationBatch)));
     PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Towers> towers, MakeTowers(config_));
     config_.worker.num_workers = workers;
+    PASSEL_ASSIGN_OR_RETURN(const DataSplit split, SplitData(config_, data->data()));
+    log_.SetStepsPerEpoch(StepsPerEpoch(config_.worker, split.train.size(), task_.Trainer()));
     WorkerCallbacks callbacks;
     if (towers) {
       callbacks.compute = [&](const Batch& batch, ParameterParts params, GradientParts gradients) {
@@ -129,19 +130,22 @@ class WorkerTask {
       }
       return {};
     };
-    if (!task_.flags.supervised) {
-      callbacks.on_step = [this](const StepReport& step) { PrintStep(step); };
+    if (config_.log_style != LogStyle::kNone) {
+      callbacks.on_step = [this](const StepReport& step) { log_.Step(step, WallSeconds()); };
+      callbacks.on_evaluation = [this](std::int64_t, const TestResult& result) {
+        log_.Evaluation(result);
+      };
     }
     g_training.store(true, std::memory_order_relaxed);
-    Say("Training begins @ {:f}", WallSeconds());
+    log_.TrainingBegins(WallSeconds());
     const std::int64_t begin = MonotonicNs();
-    PASSEL_ASSIGN_OR_RETURN(const WorkerResult result, RunWorker(config_.worker, callbacks, *model,
-                                                                 layout, data->data(), *store));
-    Say("Training ends @ {:f}", WallSeconds());
-    Say("Training elapsed time: {:f} s", 1e-9 * static_cast<double>(MonotonicNs() - begin));
-    if (!task_.flags.supervised) {
-      PASSEL_RETURN_IF_ERROR(PrintTest(*model, layout, *data, *job));
-    }
+    callbacks.on_training_end = [this, begin] {
+      log_.TrainingEnds(WallSeconds(), 1e-9 * static_cast<double>(MonotonicNs() - begin));
+    };
+    PASSEL_ASSIGN_OR_RETURN(const WorkerResult result,
+                            RunWorker(config_.worker, callbacks, *model, layout, split, *store));
+    log_.Final(result);
+    if (!task_.flags.save.empty() && chief) PASSEL_RETURN_IF_ERROR(Save(layout, *job));
     return result;
   }
 
@@ -171,42 +175,24 @@ class WorkerTask {
     }
   }
 
-  template <typename... Args>
-  void Say(fmt::format_string<Args...> format, Args&&... args) {
-    if (task_.flags.supervised) return;
-    fmt::print("{}\n", fmt::format(format, std::forward<Args>(args)...));
-    std::fflush(stdout);
-  }
-
-  void PrintStep(const StepReport& step) {
-    if (step.local_step % task_.flags.log_step_count_steps != 0) return;
-    Say("{:f}: Worker {}: training step {} done (global step: {})", WallSeconds(), task_.id.index,
-        step.local_step, step.outcome.global_step);
-  }
-
-  Status PrintTest(Model& model, const ModelLayout& layout, const SharedData& data,
-                   const shm::AttachedJob& job) {
+  Status Save(const ModelLayout& layout, const shm::AttachedJob& job) {
     std::vector<const float*> values;
     for (int shard = 0; shard < layout.table().shards(); ++shard) {
       values.push_back(job.arena(shard).memory().values);
     }
     std::vector<std::vector<RowPart>> parts;
     layout.Bind(values, &parts);
-    PASSEL_ASSIGN_OR_RETURN(const TestResult test, EvaluateTest(model, data.data(), parts));
-    Say("After {} training step(s), validation cross entropy = {:g}", config_.worker.train_steps,
-        test.loss_sum);
-    Say("worker={}, final accuracy = {}", task_.id.index, test.accuracy);
-    if (task_.flags.save.empty() || !task_.is_chief) return {};
     PASSEL_RETURN_IF_ERROR(
         SaveModel(task_.flags.save, config_.model, parts,
                   {{"global_step", std::to_string(job.arena(0).memory().state->global_step.load(
                                        std::memory_order_acquire))}}));
-    Say("Saved {}", task_.flags.save);
+    LogInfo("Saved {}", task_.flags.save);
     return {};
   }
 
   Task& task_;
   JobConfig& config_;
+  LogLines log_;
 };
 
 }  // namespace

@@ -261,6 +261,19 @@ TEST_F(DatasetTest, SplitsOffTheFirstTrainingExamples) {
             "Validation size should be between 0 and 5. Received: -1.");
 }
 
+TEST_F(DatasetTest, SplitsOnlyTheFirstTrainingExamples) {
+  const auto data = OwnedDataset::Load(dir_.path());
+  ASSERT_TRUE(data.ok());
+  const auto split = SplitValidation(**data, 1, 3);
+  ASSERT_TRUE(split.ok());
+  EXPECT_THAT(split->validation.labels, ElementsAreArray({3}));
+  EXPECT_THAT(split->train.labels, ElementsAreArray({1, 4}));
+  EXPECT_EQ(split->test.size(), 3u);
+  EXPECT_EQ(SplitValidation(**data, 1, 20'000)->train.size(), 4u);
+  EXPECT_EQ(SplitValidation(**data, 4, 3).status().message(),
+            "Validation size should be between 0 and 3. Received: 4.");
+}
+
 // --- Real MNIST
 // -----------------------------------------------------------------------------------
 

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 
 #include <filesystem>
+#include <mutex>
+#include <thread>
 
 #include "compute/cpu_backend.h"
 #include "data/digits.h"
@@ -54,12 +56,14 @@ class WorkerLoopTest : public ::testing::Test {
   Result<WorkerResult> Run(const WorkerCallbacks& callbacks = {}) {
     const auto backend = CreateCpuBackend().value();
     const auto model = Model::Create(config_, *backend, 100).value();
-    return RunWorker(options_, callbacks, *model, *layout_, **data_, *store_);
+    PASSEL_ASSIGN_OR_RETURN(const DataSplit split, SplitValidation(**data_, validation_size_));
+    return RunWorker(options_, callbacks, *model, *layout_, split, *store_);
   }
 
   std::unique_ptr<OwnedDataset> data_;
   ModelConfig config_;
   WorkerOptions options_;
+  std::int64_t validation_size_ = 0;
   std::unique_ptr<InProcessArena> arena_;
   std::unique_ptr<ParameterStore> store_;
   std::optional<ModelLayout> layout_;
@@ -159,6 +163,131 @@ TEST_F(WorkerLoopTest, BatchAboveTheSetIsNamed) {
   ASSERT_EQ(result.status().code(), Code::kInvalidArgument);
   EXPECT_THAT(result.status().message(), ::testing::HasSubstr("300"));
   EXPECT_THAT(result.status().message(), ::testing::HasSubstr("301"));
+}
+
+TEST_F(WorkerLoopTest, LeavesAfterItsLocalStepsOverAllItsLives) {
+  Open(0.1F);
+  options_.train_steps = kNoStepLimit;
+  options_.local_steps = 7;
+  std::vector<std::int64_t> steps;
+  WorkerCallbacks callbacks;
+  callbacks.on_step = [&](const StepReport& step) { steps.push_back(step.local_step); };
+  Result<WorkerResult> result = Run(callbacks);
+  ASSERT_TRUE(result.ok()) << result.status().message();
+  EXPECT_EQ(result->reason, LeaveReason::kStepsReached);
+  EXPECT_EQ(result->local_steps, 7);
+  Reopen();
+  ASSERT_TRUE(store_->WaitUntilInitialized(Deadline::After(std::chrono::seconds(5))).ok());
+  options_.local_steps = 10;
+  result = Run(callbacks);
+  ASSERT_TRUE(result.ok()) << result.status().message();
+  EXPECT_EQ(result->local_steps, 3);
+  EXPECT_EQ(store_->global_step(), 10);
+  EXPECT_THAT(steps, ::testing::ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9, 10));
+}
+
+TEST_F(WorkerLoopTest, WhicheverStopRuleComesFirstCounts) {
+  Open(0.1F);
+  options_.train_steps = 4;
+  options_.local_steps = 7;
+  ASSERT_EQ(Run()->local_steps, 4);
+}
+
+TEST_F(WorkerLoopTest, EvaluatesAtMultiplesOfTheGlobalStepAndAtItsEnd) {
+  Open(0.1F);
+  options_.train_steps = 11;
+  options_.evaluation_steps = 5;
+  std::vector<std::int64_t> steps, evaluated;
+  std::vector<TestResult> results;
+  WorkerCallbacks callbacks;
+  callbacks.on_step = [&](const StepReport& step) { steps.push_back(step.outcome.global_step); };
+  callbacks.on_evaluation = [&](std::int64_t global_step, const TestResult& result) {
+    evaluated.push_back(global_step);
+    EXPECT_EQ(steps.back(), global_step) << "a step comes before its evaluation";
+    results.push_back(result);
+  };
+  const Result<WorkerResult> result = Run(callbacks);
+  ASSERT_TRUE(result.ok()) << result.status().message();
+  EXPECT_THAT(evaluated, ::testing::ElementsAre(5, 10));
+  ASSERT_TRUE(result->evaluation.has_value());
+  EXPECT_EQ(result->evaluation->accuracy, store_->counters().final_accuracy.load());
+  EXPECT_NEAR(result->evaluation->loss_sum, 50 * result->evaluation->loss, 1e-9);
+  EXPECT_LT(results[1].loss, results[0].loss);
+  EXPECT_LT(result->evaluation->loss, results[1].loss);
+}
+
+TEST_F(WorkerLoopTest, ValidationImagesAreEvaluatedAndNotTrainedOn) {
+  validation_size_ = 290;
+  options_.batch_size = 11;  // of the ten that are left
+  Open(0.1F);
+  EXPECT_THAT(Run().status().message(), ::testing::HasSubstr("1 to 10 examples"));
+  options_.batch_size = 10;
+  options_.evaluation_set = EvaluationSet::kValidation;
+  options_.train_steps = 2000;
+  Open(0.1F);
+  const Result<WorkerResult> result = Run();
+  ASSERT_TRUE(result.ok()) << result.status().message();
+  ASSERT_TRUE(result->evaluation.has_value());
+  EXPECT_NEAR(result->evaluation->loss_sum, 290 * result->evaluation->loss, 1e-9);
+  // Ten images are learnt by heart; the others were never seen.
+  EXPECT_EQ(store_->counters().accuracy.load(), 1);
+  EXPECT_LT(result->evaluation->accuracy, 0.9);
+  EXPECT_GE(store_->counters().final_accuracy.load(), 0);  // of the test images
+  EXPECT_NE(store_->counters().final_accuracy.load(), result->evaluation->accuracy);
+}
+
+TEST_F(WorkerLoopTest, WhoIsAskedToLeaveDoesNotEvaluate) {
+  Open(0.1F);
+  WorkerCallbacks callbacks;
+  int looks = 0;
+  callbacks.check = [&](bool* leave) -> Status {
+    *leave = ++looks == 6;
+    return {};
+  };
+  EXPECT_FALSE(Run(callbacks)->evaluation.has_value());
+}
+
+// Each multiple once, whatever the workers and the mode.
+TEST_F(WorkerLoopTest, WorkersEvaluateEachMultipleOnceInAllModes) {
+  constexpr int kWorkers = 3;
+  for (const Mode mode : {Mode::kHogwild, Mode::kLocked, Mode::kSsp, Mode::kBarrier}) {
+    SCOPED_TRACE(ModeName(mode));
+    StorePlan plan;
+    plan.mode = mode;
+    plan.staleness_bound = mode == Mode::kSsp ? 2 : 0;
+    plan.optimizer.kind = OptimizerKind::kSgd;
+    plan.optimizer.learning_rate = 0.1;
+    plan.num_workers = kWorkers;
+    plan.variables = PlaceModel(config_, 1, {}).value();
+    arena_ = InProcessArena::Create(plan).value();
+    const ModelLayout layout = ModelLayout::Make(config_, plan.variables).value();
+    options_.train_steps = 60;
+    options_.evaluation_steps = 7;
+    std::mutex mutex;
+    std::vector<std::int64_t> evaluated;
+    std::vector<std::thread> threads;
+    const DataSplit split = SplitValidation(**data_, 0).value();
+    for (int k = 0; k < kWorkers; ++k) {
+      threads.emplace_back([&, k] {
+        const auto store = arena_->Open(k, {}).value();
+        const Status ready =
+            k == 0 ? InitializeStore(config_, layout, *store)
+                   : store->WaitUntilInitialized(Deadline::After(std::chrono::seconds(30)));
+        ASSERT_TRUE(ready.ok()) << ready.message();
+        const auto backend = CreateCpuBackend().value();
+        const auto model = Model::Create(config_, *backend, 100).value();
+        WorkerCallbacks callbacks;
+        callbacks.on_evaluation = [&](std::int64_t step, const TestResult&) {
+          const std::lock_guard lock(mutex);
+          evaluated.push_back(step);
+        };
+        const auto result = RunWorker(options_, callbacks, *model, layout, split, *store);
+        EXPECT_TRUE(result.ok()) << result.status().message();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_THAT(evaluated, ::testing::UnorderedElementsAre(7, 14, 21, 28, 35, 42, 49, 56));
+  }
 }
 
 }  // namespace

@@ -1,0 +1,177 @@
+#include "train/log_lines.h"
+
+#include <fmt/core.h>
+
+#include <utility>
+
+namespace passel {
+namespace {
+
+constexpr std::pair<std::string_view, LogStyle> kStyles[] = {
+    {"none", LogStyle::kNone},
+    {"task", LogStyle::kTask},
+    {"dist-mnist", LogStyle::kDistMnist},
+    {"monitored", LogStyle::kMonitored},
+    {"async-softmax", LogStyle::kAsyncSoftmax},
+    {"k8s-adagrad", LogStyle::kK8sAdagrad},
+    {"mnist-replica", LogStyle::kMnistReplica},
+};
+
+// As Python prints it: the shortest text that reads back the same, and 1.0 rather than 1. The
+// reference program keeps its loss and accuracy as float32, hence digits like 0.8865000009536743.
+std::string PythonFloat32(double value) {
+  std::string text = fmt::format("{}", static_cast<double>(static_cast<float>(value)));
+  if (text.find_first_not_of("-0123456789") == std::string::npos) text += ".0";
+  return text;
+}
+
+}  // namespace
+
+Result<LogStyle> ParseLogStyle(std::string_view name) {
+  for (const auto& [known, style] : kStyles) {
+    if (known == name) return style;
+  }
+  return InvalidArgument(
+      fmt::format("--log_lines {} is not known: use one of {}", name, LogStyleNames()));
+}
+
+std::string LogStyleNames() {
+  std::string names;
+  for (const auto& [name, style] : kStyles) {
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", name);
+  }
+  return names;
+}
+
+LogLines::LogLines(const LogLineOptions& options, std::function<void(std::string_view)> write)
+    : options_(options), write_(std::move(write)) {}
+
+template <typename... Args>
+void LogLines::Write(std::string_view format, const Args&... args) {
+  write_(fmt::vformat(format, fmt::make_format_args(args...)));
+}
+
+bool LogLines::TellsOfTraining() const {
+  return options_.style == LogStyle::kTask || options_.style == LogStyle::kDistMnist ||
+         options_.style == LogStyle::kK8sAdagrad || options_.style == LogStyle::kMnistReplica;
+}
+
+void LogLines::Task(std::string_view job, int index) {
+  if (!TellsOfTraining()) return;
+  Write("job name = {}", job);
+  Write("task index = {}", index);
+}
+
+void LogLines::WorkerDevice(std::string_view device) {
+  if (options_.style != LogStyle::kTask && options_.style != LogStyle::kDistMnist) return;
+  Write("worker_device: {}", device);
+}
+
+void LogLines::ExistingServer(std::string_view target) {
+  if (TellsOfTraining()) Write("Using existing server at: {}", target);
+}
+
+void LogLines::SessionBegins() {
+  if (!TellsOfTraining()) return;
+  const bool replica = options_.style == LogStyle::kMnistReplica;
+  if (options_.chief) {
+    Write(replica ? "Worker {}:initializing sess ..." : "Worker {}: Initializing session...",
+          options_.worker);
+  } else {
+    Write(replica ? "Worker {}:Waiting for session to be initialized..."
+                  : "Worker {}: Waiting for session to be initialized...",
+          options_.worker);
+  }
+}
+
+void LogLines::SessionComplete() {
+  if (TellsOfTraining()) Write("Worker {}: Session initialization complete.", options_.worker);
+}
+
+void LogLines::TrainingBegins(double time) {
+  if (!TellsOfTraining()) return;
+  Write(options_.style == LogStyle::kMnistReplica ? "Training begin @ {:f}"
+                                                  : "Training begins @ {:f}",
+        time);
+}
+
+void LogLines::Step(const StepReport& step, double time) {
+  if (options_.style == LogStyle::kMonitored) {
+    StepRate(step.outcome.global_step, time);
+    return;
+  }
+  const std::int64_t steps =
+      options_.epochs > 0 ? options_.epochs * steps_per_epoch_ : options_.steps;
+  if (options_.style == LogStyle::kNone || step.local_step % steps != 0) return;
+  if (options_.style == LogStyle::kAsyncSoftmax) {
+    // The epoch that this step belongs to, from 0.
+    Write("worker={},epoch={},global_step={}, local_step={}, loss = {}", options_.worker,
+          (step.local_step - 1) / steps_per_epoch_, step.outcome.global_step, step.local_step,
+          PythonFloat32(step.loss));
+    return;
+  }
+  Write(options_.style == LogStyle::kMnistReplica
+            ? "{:f}: worker {}: training step {} done (global step： {})"
+            : "{:f}: Worker {}: training step {} done (global step: {})",
+        time, options_.worker, step.local_step, step.outcome.global_step);
+}
+
+// Every `steps` global steps or later: others make most of them.
+void LogLines::StepRate(std::int64_t global_step, double time) {
+  if (!options_.chief) return;
+  if (rate_step_ >= 0) {
+    if (global_step < rate_step_ + options_.steps) return;
+    if (time > rate_time_) {
+      Write("global_step/sec: {:g}",
+            static_cast<double>(global_step - rate_step_) / (time - rate_time_));
+    }
+  }
+  rate_step_ = global_step;
+  rate_time_ = time;
+}
+
+void LogLines::Evaluation(const TestResult& result) {
+  if (options_.style == LogStyle::kK8sAdagrad) {
+    Write("acc: {:g}", result.accuracy);
+    Write("cross entropy = {:g}", result.loss_sum);
+  }
+}
+
+void LogLines::TrainingEnds(double time, double elapsed) {
+  if (!TellsOfTraining()) return;
+  Write("Training ends @ {:f}", time);
+  Write(options_.style == LogStyle::kMnistReplica ? "Training elapsed time:{:f} s"
+                                                  : "Training elapsed time: {:f} s",
+        elapsed);
+}
+
+void LogLines::Final(const WorkerResult& result) {
+  if (!result.evaluation) return;
+  const TestResult& evaluation = *result.evaluation;
+  const std::int64_t steps =
+      options_.train_steps == kNoStepLimit ? result.global_step : options_.train_steps;
+  switch (options_.style) {
+    case LogStyle::kNone:
+    case LogStyle::kMonitored:
+      return;
+    case LogStyle::kTask:
+    case LogStyle::kDistMnist:
+      Write("After {} training step(s), validation cross entropy = {:g}", steps,
+            evaluation.loss_sum);
+      break;
+    case LogStyle::kMnistReplica:
+      Write("After {} training steps,validation cross entropy = {:g}", steps, evaluation.loss_sum);
+      break;
+    case LogStyle::kK8sAdagrad:
+      Evaluation(evaluation);
+      break;
+    case LogStyle::kAsyncSoftmax:
+      Write("worker={}, final accuracy = {}", options_.worker, PythonFloat32(evaluation.accuracy));
+      return;
+  }
+  if (options_.style == LogStyle::kTask) {
+    Write("worker={}, final accuracy = {}", options_.worker, evaluation.accuracy);
+  }
+}
+
+}  // namespace passel

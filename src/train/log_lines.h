@@ -1,0 +1,91 @@
+// log_lines.h - what a worker prints, line by line, in the words of the reference programs.
+//
+//   style           lines
+//   none            nothing
+//   task            those of dist-mnist and "worker=0, final accuracy = 0.97": for tasks by hand
+//   dist-mnist      task, session, training; each step; the summed cross entropy at the end
+//   monitored       of the chief: global_step/sec
+//   async-softmax   a line with the loss every so many epochs; the accuracy at the end
+//   k8s-adagrad     as dist-mnist, and accuracy and cross entropy at every evaluation
+//   mnist-replica   those of dist-mnist in other words
+//
+// A printed global step is the number of the worker's own update, so that no two workers of an
+// asynchronous job print the same one. A printed local step counts from 1 over all lives of the
+// worker, so that the last ones of all workers add up to the global step.
+//
+// Threads    One thread at a time.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "train/worker_loop.h"
+
+namespace passel {
+
+enum class LogStyle {
+  kNone,
+  kTask,
+  kDistMnist,
+  kMonitored,
+  kAsyncSoftmax,
+  kK8sAdagrad,
+  kMnistReplica,
+};
+
+/// Errors: kInvalidArgument, listing the names.
+Result<LogStyle> ParseLogStyle(std::string_view name);
+/// "none, task, ...": for help.
+std::string LogStyleNames();
+
+struct LogLineOptions {
+  LogStyle style = LogStyle::kNone;
+  int worker = 0;
+  bool chief = false;
+  /// Local steps between two lines about a step, at least 1. monitored: global steps.
+  std::int64_t steps = 100;
+  std::int64_t epochs = 0;                  ///< the same in epochs; 0: `steps` counts
+  std::int64_t train_steps = kNoStepLimit;  ///< as in WorkerOptions
+};
+
+class LogLines {
+ public:
+  /// `write` gets each line without its end, and sees to it that a reader has it at once.
+  LogLines(const LogLineOptions& options, std::function<void(std::string_view line)> write);
+
+  /// Local steps of this worker in an epoch, at least 1. REQUIRES: before the first Step() where
+  /// lines are counted in epochs.
+  void SetStepsPerEpoch(std::int64_t steps) { steps_per_epoch_ = steps; }
+
+  void Task(std::string_view job, int index);
+  void WorkerDevice(std::string_view device);
+  void ExistingServer(std::string_view target);
+  void SessionBegins();
+  void SessionComplete();
+  /// Times are wall clock seconds, durations seconds.
+  void TrainingBegins(double time);
+  void Step(const StepReport& step, double time);
+  void Evaluation(const TestResult& result);
+  void TrainingEnds(double time, double elapsed);
+  /// The last lines; none about an evaluation that was not made.
+  void Final(const WorkerResult& result);
+
+ private:
+  bool TellsOfTraining() const;
+  template <typename... Args>
+  void Write(std::string_view format, const Args&... args);
+  void StepRate(std::int64_t global_step, double time);
+
+  const LogLineOptions options_;
+  const std::function<void(std::string_view)> write_;
+  std::int64_t steps_per_epoch_ = 1;
+  // monitored: where the last rate was counted from.
+  std::int64_t rate_step_ = -1;
+  double rate_time_ = 0;
+};
+
+}  // namespace passel

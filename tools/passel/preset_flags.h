@@ -1,0 +1,31 @@
+// preset_flags.h - --preset and --print_preset.
+
+#pragma once
+
+#include <set>
+#include <string>
+
+#include "base/status.h"
+
+namespace CLI {
+class App;
+}
+
+namespace passel {
+
+/// Adds both. --print_preset prints and ends the program while the command line is read. `preset`
+/// must outlive the parsing.
+void AddPresetFlags(CLI::App& command, std::string* preset);
+
+/// Makes the values of the preset `name` the defaults of those flags that `command` has and nobody
+/// gave, and sets the variables behind them; returns these flags. "" changes nothing. `in_file`:
+/// flags that a file sets and that are not in the options yet. If a stop rule was given, there or
+/// on the command line, the preset's stop rules do not count. To be called when the command line
+/// has been read. Errors: kInvalidArgument for an unknown name.
+Result<std::set<std::string>> ApplyPreset(CLI::App& command, const std::string& name,
+                                          const std::set<std::string>& in_file = {});
+
+/// Whether fewer GPUs than workers are an error in the program that the preset stands for.
+bool WantsGpuPerWorker(const std::string& preset);
+
+}  // namespace passel
