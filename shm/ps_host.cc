@@ -204,7 +204,13 @@ Status PsHost::AcceptPlan(const Peer& peer, const std::string& plan_json) {
         "lists of hosts",
         plan.variables.shards(), plan.num_workers, options_.shard, options_.num_workers));
   }
-  PASSEL_ASSIGN_OR_RETURN(const MemoryBudget budget, ReadMemoryBudget());
+  PASSEL_ASSIGN_OR_RETURN(MemoryBudget budget, ReadMemoryBudget());
+  if (options_.memory_fraction < 1) {
+    budget.available_bytes = static_cast<std::uint64_t>(
+        options_.memory_fraction * static_cast<double>(budget.available_bytes));
+    budget.limit =
+        fmt::format("--memory_fraction {} of {}", options_.memory_fraction, budget.limit);
+  }
   PASSEL_ASSIGN_OR_RETURN(
       Arena arena,
       Arena::Create(plan, options_.shard,

@@ -30,6 +30,7 @@ struct PsHostOptions {
   std::string chief_name = "worker/0";
   std::uint64_t cluster_hash = 0;
   HugePages huge_pages = HugePages::kOff;
+  double memory_fraction = 1;  ///< of the free memory, at most so much for the arena
   /// A supervisor decides when the job is over, restarts workers and stops the ps. Otherwise the
   /// ps ends by itself when its workers are done.
   bool supervised = false;

@@ -287,6 +287,60 @@ TEST(ConfigTest, DeviceFlagsThatCannotBeHonouredAreNamed) {
               HasSubstr("did not start"));
 }
 
+TEST(ConfigTest, DeviceFlagsOfATaskAloneAreNotIgnoredEither) {
+  Sandbox sandbox;
+  const auto run = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"task", "--data_dir=" + Digits(), "--train_steps=20",
+                               "--job_id=" + sandbox.job()});
+    return sandbox.Run(more, 10);
+  };
+  const Outcome soft = run({"--num_gpus=1", "--log_device_placement"});
+  EXPECT_EQ(soft.code, 0) << soft.err;
+  EXPECT_THAT(soft.err, HasSubstr("computes on the CPU, not on gpu:0"));
+  EXPECT_THAT(soft.err, HasSubstr("every variable, forward and backward pass: this process"));
+  EXPECT_THAT(OnlyError(run({"--num_gpus=1", "--noallow_soft_placement"})), HasSubstr("gpu:0"));
+  EXPECT_THAT(OnlyError(run({"--existing_servers"})), HasSubstr("needs a cluster"));
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+TEST(ConfigTest, MemoryOfAnArenaMayBeLimited) {
+  Sandbox sandbox;
+  EXPECT_THAT(OnlyError(sandbox.Run(sandbox.Train({"--memory_fraction=0"}))), HasSubstr("not 0"));
+  EXPECT_THAT(OnlyError(sandbox.Run(sandbox.Train({"--memory_fraction=1.5"}))), HasSubstr("1.5"));
+  EXPECT_THAT(OnlyError(sandbox.Run(sandbox.Train({"--memory_fraction=0.0000001"}))),
+              HasSubstr("--memory_fraction 1e-07"));
+  // By hand the ps says so, to the chief.
+  const std::vector<std::string> flags = {"--memory_fraction=0.0000001", "--start_wait=20"};
+  Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 1, flags));
+  EXPECT_THAT(OnlyError(sandbox.Run(sandbox.Task("worker", 0, 1, 1, flags), 10)),
+              HasSubstr("--memory_fraction 1e-07"));
+  ps.Signal(SIGINT);
+  EXPECT_EQ(sandbox.Finish(ps, 5).code, 130);
+  EXPECT_EQ(sandbox.Run(sandbox.Train({"--memory_fraction=0.9", "--train_steps=20"})).code, 0);
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+TEST(ConfigTest, EvaluatorOfTfConfigFollowsItsJob) {
+  Sandbox sandbox;
+  const std::vector<std::string> command = {"task", "--data_dir=" + Digits(), "--train_steps=200",
+                                            "--start_wait=20", "--job_id=" + sandbox.job()};
+  const auto start = [&](const std::string& type) {
+    sandbox.SetEnv("TF_CONFIG",
+                   R"({"cluster": {"ps": ["localhost:1"], "worker": ["localhost:2"],
+                       "evaluator": ["localhost:3"]}, "task": {"type": ")" +
+                       type + R"(", "index": 0}})");
+    return sandbox.Start(command);
+  };
+  Program evaluator = start("evaluator");
+  Program ps = start("ps");
+  Program worker = start("worker");
+  for (Program* program : {&ps, &worker, &evaluator}) {
+    EXPECT_EQ(sandbox.Finish(*program, 20).code, 0) << program->Err();
+  }
+  EXPECT_THAT(evaluator.Out(), HasSubstr("final evaluation at global step 200: test accuracy"));
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
 TEST(ConfigTest, PlacementOfVariablesIsLoggedOnRequest) {
   Sandbox sandbox;
   Program ps = sandbox.Start(sandbox.Task("ps", 0, 2, 1, {"--train_steps=20"}));
@@ -311,6 +365,8 @@ TEST(ConfigTest, ExistingServersAreUsedAndTheirAbsenceEndsInTime) {
                                           "--existing_servers"};
   EXPECT_THAT(OnlyError(sandbox.Run(sandbox.Task("worker", 0, 1, 1, flags), 5), 143),
               HasSubstr("ps/0"));
+  EXPECT_THAT(OnlyError(sandbox.Run(sandbox.Task("ps", 0, 1, 1, flags), 5)),
+              HasSubstr("tasks that train"));
   Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 1, {"--start_wait=20"}));
   ASSERT_TRUE(ps.WaitFor("Started server"));
   const Outcome outcome = sandbox.Run(sandbox.Task("worker", 0, 1, 1, flags), 20);

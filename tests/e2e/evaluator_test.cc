@@ -172,6 +172,18 @@ TEST(EvaluatorTest, OutlivesThePsAndFindsItAgain) {
   EXPECT_EQ(sandbox.Leftovers(), "");
 }
 
+TEST(EvaluatorTest, LaunchKnowsItAsARole) {
+  Sandbox sandbox;
+  const Outcome outcome =
+      sandbox.Run({"launch", "ps=1", "worker=1", "evaluator=1", "--data_dir=" + Digits(),
+                   "--train_steps=50", "--job_id=" + sandbox.job()},
+                  20);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  ExpectInOrder(Evaluations(outcome.out));
+  EXPECT_THAT(OnlyError(sandbox.Run({"launch", "ps=1", "worker=1", "evaluator=2"}), 2),
+              HasSubstr("evaluator=0 or 1"));
+}
+
 TEST(EvaluatorTest, SupervisorStartsThePsAnewUnderIt) {
   Sandbox sandbox;
   Program train = sandbox.Start(sandbox.Train(

@@ -311,6 +311,10 @@ Result<JobConfig> CheckJobFlags(const JobFlags& f, JobFlagsOf of) {
   PASSEL_RETURN_IF_ERROR(CheckEvaluationAndLog(f, of, &config));
   PASSEL_RETURN_IF_ERROR(CheckRange("--threads_per_worker", f.threads_per_worker, 1, 256));
   PASSEL_RETURN_IF_ERROR(CheckTowers(f));
+  if (!(f.memory_fraction > 0 && f.memory_fraction <= 1)) {
+    return InvalidArgument(fmt::format(
+        "--memory_fraction is above 0 and up to 1, not {}: change it", f.memory_fraction));
+  }
   PASSEL_RETURN_IF_ERROR(CheckRange("--stall_limit", f.stall_limit, 0.05, 1e6));
   PASSEL_RETURN_IF_ERROR(CheckRange("--start_wait", f.start_wait, 0.1, 1e6));
   PASSEL_RETURN_IF_ERROR(CheckRange("--ps_wait", f.ps_wait, 0, 1e6));
@@ -335,6 +339,7 @@ Result<JobConfig> CheckJobFlags(const JobFlags& f, JobFlagsOf of) {
                                             {{"off", HugePages::kOff},
                                              {"transparent", HugePages::kTransparent},
                                              {"explicit", HugePages::kExplicit}}));
+  config.memory_fraction = f.memory_fraction;
   config.threads_per_worker = f.threads_per_worker;
   config.towers = f.towers;
   const auto ns = [](double seconds) { return static_cast<std::int64_t>(seconds * 1e9); };

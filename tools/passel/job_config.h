@@ -38,6 +38,7 @@ struct JobConfig {
   std::int64_t log_steps = 100;
   std::int64_t log_epochs = 0;  // 0: log_steps counts
   HugePages huge_pages = HugePages::kOff;
+  double memory_fraction = 1;  // of the free memory, for one arena
   int threads_per_worker = 1;
   int towers = 1;
   std::int64_t stall_limit_ns = 0, start_wait_ns = 0, ps_wait_ns = 0;

@@ -174,6 +174,11 @@ void AddJobFlags(CLI::App& app, JobFlags* f) {
   app.add_option("--huge_pages", f->huge_pages, "off, transparent or explicit")
       ->group("Machine")
       ->capture_default_str();
+  app.add_option("--memory_fraction", f->memory_fraction,
+                 "Share of the machine's free memory that a ps may take for its arena, above 0 and "
+                 "up to 1")
+      ->group("Machine")
+      ->capture_default_str();
   app.add_option("--spin_us", f->spin_us,
                  "How long a wait spins before it sleeps, in microseconds. Default: 500 if every "
                  "worker has a core, else 20")
@@ -256,6 +261,7 @@ std::vector<std::string> ToArguments(const JobFlags& f) {
   add("--threads_per_worker", f.threads_per_worker);
   add("--towers", f.towers);
   add("--huge_pages", f.huge_pages);
+  add("--memory_fraction", f.memory_fraction);
   add_if_set("--spin_us", f.spin_us);
   add("--stall_limit", f.stall_limit);
   add("--start_wait", f.start_wait);

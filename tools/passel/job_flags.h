@@ -69,6 +69,7 @@ struct JobFlags {
   int threads_per_worker = 1;
   int towers = 1;
   std::string huge_pages = "off";
+  double memory_fraction = 1;
   double spin_us = -1;                                       // < 0: chosen by the number of cores
   double stall_limit = 600, start_wait = 300, ps_wait = 10;  // seconds
   std::string log_level = "info";

@@ -42,6 +42,7 @@ int RunPsTask(Task& task, const JobConfig& config) {
   options.chief_name = task.ChiefName();
   options.cluster_hash = task.spec.Hash();
   options.huge_pages = config.huge_pages;
+  options.memory_fraction = config.memory_fraction;
   options.supervised = task.flags.supervised;
   options.start_limit = std::chrono::nanoseconds(config.start_wait_ns);
   shm::PsHost host(options, task.token, std::move(listening), std::move(former));

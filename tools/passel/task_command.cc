@@ -92,8 +92,14 @@ Status CheckAlone(const Task& task) {
   return {};
 }
 
-int TrainAlone(const Task& task) {
+int TrainAlone(const ResolvedConfig& config, Task& task) {
   if (const Status status = CheckAlone(task); !status.ok()) return FailTask(status);
+  task.id = {"worker", 0};  // the only one
+  task.gpu = config.gpu;
+  if (const Status status = CheckDevices(task); !status.ok()) return FailTask(status);
+  if (task.flags.log_device_placement) {
+    LogInfo("every variable, forward and backward pass: this process, cpu:0");
+  }
   TrainFlags flags;
   flags.job = task.job;
   flags.ps = 0;
@@ -129,9 +135,14 @@ int RunTask(Task& task, CLI::App& command) {
       return FailTask(status);
     }
   }
-  if (!resolved->distributed) return TrainAlone(task);
+  if (!resolved->distributed) return TrainAlone(*resolved, task);
   if (const Status status = PrepareTask(*resolved, &task); !status.ok()) return FailTask(status);
   if (const Status status = CheckDevices(task); !status.ok()) return FailTask(status);
+  if (task.flags.existing_servers && (task.id.job == "ps" || task.id.job == "evaluator")) {
+    return FailTask(InvalidArgument(
+        fmt::format("--existing_servers is for tasks that train, and {} does not: leave it away",
+                    task.id.ToString())));
+  }
   SetLogName(task.id.ToString());
   if (!task.flags.supervised) LogInfo("{}", resolved->Announcement());
   if (task.id.job != "ps" && task.id.job != "evaluator") return RunWorkerTask(task, *config);

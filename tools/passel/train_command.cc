@@ -54,10 +54,14 @@ Status ReadRoles(TrainFlags* flags) {
       const auto [stop, error] = std::from_chars(role.data() + equals + 1, end, count);
       if (error != std::errc() || stop != end) count = -1;
     }
+    if (name == "evaluator" && (count == 0 || count == 1)) {
+      flags->evaluator = count == 1;
+      continue;
+    }
     if (count < 0 || (name != "ps" && name != "worker")) {
       return InvalidArgument(
-          fmt::format("\"{}\" is not ps=COUNT or worker=COUNT: for example  passel launch ps=1 "
-                      "worker=4",
+          fmt::format("\"{}\" is not ps=COUNT, worker=COUNT or evaluator=0 or 1: for example  "
+                      "passel launch ps=1 worker=4",
                       role));
     }
     (name == "ps" ? flags->ps : flags->workers) = count;
@@ -98,12 +102,19 @@ Status CheckTrainFlags(const TrainFlags& f) {
 
 // Whether all arenas fit the memory that is free, before any process is started. Each ps asks the
 // kernel again when it reserves its own.
-Status CheckMemory(const StorePlan& plan) {
+Status CheckMemory(const StorePlan& plan, double fraction) {
   PASSEL_ASSIGN_OR_RETURN(const MemoryBudget budget, ReadMemoryBudget());
   std::uint64_t bytes = 0;
   for (int shard = 0; shard < plan.variables.shards(); ++shard) {
     PASSEL_ASSIGN_OR_RETURN(const shm::Offsets offsets, shm::ComputeOffsets(plan, shard));
     bytes += offsets.end;
+    const auto most =
+        static_cast<std::uint64_t>(fraction * static_cast<double>(budget.available_bytes));
+    if (fraction == 1 || offsets.end <= most) continue;
+    return ResourceExhausted(fmt::format(
+        "the arena of ps/{} needs {} bytes, --memory_fraction {} of what {} has free are {}: raise "
+        "it, or use a smaller model or more ps",
+        shard, offsets.end, fraction, budget.limit, most));
   }
   if (bytes <= budget.available_bytes) return {};
   return ResourceExhausted(fmt::format(
@@ -242,7 +253,8 @@ int Train(TrainFlags& flags) {
   if (Status status = FitToData(data->data(), &*config); !status.ok()) return Fail(status);
   const Result<StorePlan> plan = MakePlan(*config, std::max(1, flags.ps), flags.workers);
   if (!plan.ok()) return Fail(plan.status());
-  if (const Status status = CheckMemory(*plan); !status.ok()) return Fail(status);
+  if (const Status status = CheckMemory(*plan, config->memory_fraction); !status.ok())
+    return Fail(status);
   const Result<ModelLayout> layout = ModelLayout::Make(config->model, plan->variables);
   if (!layout.ok()) return Fail(layout.status());
 
@@ -326,7 +338,9 @@ void AddLaunchCommand(CLI::App& app, Run* run) {
   auto flags = std::make_shared<TrainFlags>();
   CLI::App* command = app.add_subcommand(
       "launch", "The same with explicit roles: passel launch ps=2 worker=4 [flags of train]");
-  command->add_option("roles", flags->roles, "ps=COUNT worker=COUNT")->required()->group("Job");
+  command->add_option("roles", flags->roles, "ps=COUNT worker=COUNT [evaluator=1]")
+      ->required()
+      ->group("Job");
   AddCommonFlags(*command, flags.get());
   command->callback([flags, run, command] {
     *run = [flags, command] {
