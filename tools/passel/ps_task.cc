@@ -57,7 +57,8 @@ int RunPsTask(Task& task, const JobConfig& config) {
     case shm::PsHost::End::kWorkersDone:
     case shm::PsHost::End::kSomeDied:
       RemoveToken(task);
-      if (host.Stopped()) {
+      // Ctrl-C reaches all tasks of a terminal: the workers may have left before we saw it.
+      if (host.Stopped() || (!task.flags.supervised && signals->Next() == SIGINT)) {
         LogInfo("the job was stopped: {}", host.DescribeWorkers());
         return kExitInterrupted;
       }
