@@ -239,8 +239,29 @@ TEST(SlowByHandTest, WaitingTaskSaysEveryTenSecondsForWhom) {
   Program worker = sandbox.Start(sandbox.Task("worker", 0, 2, 1, kEndless));
   EXPECT_TRUE(worker.WaitFor(
       "CreateSession still waiting for response from worker: /job:ps/replica:0/task:0", 15));
+  // All who are missing, not only the first.
+  EXPECT_TRUE(worker.WaitFor("/job:ps/replica:0/task:1", 1));
   Program ps = sandbox.Start(sandbox.Task("ps", 0, 2, 1, kEndless));
-  EXPECT_TRUE(worker.WaitFor("/job:ps/replica:0/task:1", 15));
+  EXPECT_EQ(sandbox.Finish(worker, 15).code, 143);  // --start_wait=20
+  ps.Signal(SIGINT);
+  EXPECT_EQ(sandbox.Finish(ps, 5).code, 130);
+}
+
+TEST(SlowByHandTest, WhoWaitsForTheChiefNamesIt) {
+  Sandbox sandbox;
+  Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 2, kEndless));
+  Program worker = sandbox.Start(sandbox.Task("worker", 1, 1, 2, kEndless));
+  Program evaluator = sandbox.Start(sandbox.Task("evaluator", 0, 1, 2, kEndless));
+  for (Program* waiting : {&worker, &evaluator}) {
+    EXPECT_TRUE(waiting->WaitFor(
+        "CreateSession still waiting for response from worker: /job:worker/replica:0/task:0", 15));
+  }
+  EXPECT_TRUE(ps.WaitFor("still waiting for the plan of the chief, worker/0", 5));
+  for (Program* task : {&worker, &evaluator, &ps}) {
+    task->Signal(SIGINT);
+    EXPECT_EQ(sandbox.Finish(*task, 5).code, 130);
+  }
+  EXPECT_EQ(sandbox.Leftovers(), "");
 }
 
 TEST(ByHandTest, WrongTokenFileIsRefusedInOneSentence) {
