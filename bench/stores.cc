@@ -43,6 +43,15 @@ class VariantShard final : public Shard {
   Status WaitUntilInitialized(Deadline d) override { return shard_->WaitUntilInitialized(d); }
   Status Leave() override { return shard_->Leave(); }
   Status CheckAlive() const override { return shard_->CheckAlive(); }
+  ModeWord CurrentMode() const override { return shard_->CurrentMode(); }
+  Status EnterMode(const ModeWord& mode) override { return shard_->EnterMode(mode); }
+  bool ChangeDue() override { return shard_->ChangeDue(); }
+  Status ArriveAtChange() override { return shard_->ArriveAtChange(); }
+  Status AwaitChange(Deadline d, const std::function<void(std::uint64_t)>& prepare) override {
+    return shard_->AwaitChange(d, prepare);
+  }
+  void PrepareChange(std::uint64_t step) override { shard_->PrepareChange(step); }
+  std::vector<Member> MissingAtChange() const override { return shard_->MissingAtChange(); }
   Status Stage(int slot) override { return shard_->Stage(slot); }
   std::uint64_t completed_round() const override { return shard_->completed_round(); }
   bool RoundDecided(std::uint64_t round) const override { return shard_->RoundDecided(round); }

@@ -118,7 +118,7 @@ Result<Arena> Arena::Create(const StorePlan& plan, int shard, const ArenaOptions
   randombytes_buf(&header->nonce, sizeof header->nonce);
   PASSEL_ASSIGN_OR_RETURN(mapping->header, ReadHeader(base, mapping->file.bytes));
   mapping->memory = MapShard(base, mapping->header);
-  FormatShard(mapping->memory);
+  FormatShard(mapping->memory, plan.FirstMode());
   Failpoint("arena.before_publish");
   return Arena(std::move(mapping));
 }

@@ -55,6 +55,7 @@ std::uint64_t StructureHash() {
                                    sizeof(TaskSlot),
                                    offsetof(TaskSlot, arrival),
                                    offsetof(TaskSlot, counted_round),
+                                   offsetof(TaskSlot, change_arrival),
                                    offsetof(TaskSlot, proposal),
                                    offsetof(TaskSlot, clock),
                                    offsetof(TaskSlot, counters),
@@ -65,6 +66,9 @@ std::uint64_t StructureHash() {
                                    sizeof(ShardState),
                                    offsetof(ShardState, decision),
                                    offsetof(ShardState, event),
+                                   offsetof(ShardState, mode),
+                                   sizeof(ModeState),
+                                   offsetof(ArenaHeader, schedule),
                                    sizeof(BlockState),
                                    sizeof(EventRing),
                                    sizeof(OptimizerConfig),
@@ -91,8 +95,9 @@ Result<Offsets> ComputeOffsets(const StorePlan& plan, int shard) {
   o.slots = allocator.Take(floats * slots, sizeof(float), kPage);
   o.gradients = allocator.Take(
       floats, sizeof(float) * workers * static_cast<std::uint64_t>(plan.gradient_slots), kPage);
-  o.undo = allocator.Take(IsRoundMode(plan.mode) ? workers * (1 + slots) : 0,
-                          PieceFloats(plan.block_floats) * sizeof(float), 128);
+  // In every mode: it may change to one with rounds.
+  o.undo =
+      allocator.Take(workers * (1 + slots), PieceFloats(plan.block_floats) * sizeof(float), 128);
   o.state = allocator.Take(1, sizeof(ShardState), 128);
   o.blocks = allocator.Take(plan.NumBlocks(shard), sizeof(BlockState), 128);
   o.events = allocator.Take(1, sizeof(EventRing), 128);
@@ -126,6 +131,13 @@ void WriteHeader(const StorePlan& plan, int shard, const Offsets& offsets,
   header->num_variables = static_cast<std::uint32_t>(plan.variables.size());
   header->replicas_to_aggregate = static_cast<std::uint32_t>(plan.replicas_to_aggregate);
   header->staleness_bound = static_cast<std::uint32_t>(plan.staleness_bound);
+  header->num_scheduled = static_cast<std::uint32_t>(plan.schedule.size());
+  for (std::size_t i = 0; i < plan.schedule.size(); ++i) {
+    const ScheduledMode& entry = plan.schedule[i];
+    header->schedule[i] = {entry.step, static_cast<std::uint32_t>(entry.setting.mode),
+                           static_cast<std::uint32_t>(entry.setting.replicas_to_aggregate),
+                           static_cast<std::uint32_t>(entry.setting.staleness_bound), 0};
+  }
   header->block_floats = plan.block_floats;
   header->optimizer = plan.optimizer;
   header->offsets = offsets;
@@ -175,6 +187,9 @@ Result<CheckedHeader> ReadHeader(const void* base, std::size_t size_bytes) {
   if (header.mode > static_cast<std::uint32_t>(kLastMode)) {
     return corrupt(fmt::format("mode {}", header.mode));
   }
+  if (header.num_scheduled > static_cast<std::uint32_t>(kMaxScheduledModes)) {
+    return corrupt(fmt::format("a schedule of {} modes", header.num_scheduled));
+  }
   if (header.num_workers > kMaxWorkers || header.gradient_slots > kMaxGradientSlots ||
       header.num_variables > kMaxVariables) {
     return corrupt(fmt::format("{} workers, {} gradient slots, {} variables", header.num_workers,
@@ -207,6 +222,16 @@ Result<CheckedHeader> ReadHeader(const void* base, std::size_t size_bytes) {
   plan.mode = static_cast<Mode>(header.mode);
   plan.replicas_to_aggregate = static_cast<int>(header.replicas_to_aggregate);
   plan.staleness_bound = static_cast<int>(header.staleness_bound);
+  for (std::uint32_t i = 0; i < header.num_scheduled; ++i) {
+    const ScheduleRecord& record = header.schedule[i];
+    if (record.mode > static_cast<std::uint32_t>(kLastMode)) {
+      return corrupt(fmt::format("mode {} in its schedule", record.mode));
+    }
+    ScheduledMode& entry = plan.schedule.emplace_back();
+    entry.step = record.step;
+    entry.setting = {static_cast<Mode>(record.mode), static_cast<int>(record.replicas_to_aggregate),
+                     static_cast<int>(record.staleness_bound)};
+  }
   plan.optimizer = header.optimizer;
   plan.num_workers = static_cast<int>(header.num_workers);
   plan.gradient_slots = static_cast<int>(header.gradient_slots);
@@ -251,7 +276,7 @@ ShardMemory MapShard(void* base, const CheckedHeader& header) {
                       static_cast<std::size_t>(s) * memory.floats;
   }
   memory.gradients = reinterpret_cast<float*>(bytes + header.offsets.gradients);
-  if (IsRoundMode(plan.mode)) memory.undo = reinterpret_cast<float*>(bytes + header.offsets.undo);
+  memory.undo = reinterpret_cast<float*>(bytes + header.offsets.undo);
   return memory;
 }
 

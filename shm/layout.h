@@ -12,8 +12,8 @@
 //   values     float[floats], each variable padded to 64 bytes
 //   slots      float[num_slots][floats]
 //   gradients  float[num_workers][gradient_slots][floats]
-//   undo       float[num_workers][1 + num_slots][PieceFloats(block_floats)]; round modes only
-//   state      ShardState: version, global step, rounds
+//   undo       float[num_workers][1 + num_slots][PieceFloats(block_floats)]
+//   state      ShardState: version, global step, rounds, mode
 //   blocks     BlockState[num_blocks]: claims
 //   events     EventRing
 //
@@ -36,7 +36,7 @@
 namespace passel::shm {
 
 inline constexpr std::uint64_t kArenaMagic = 0x414c4553'53415031;  // "1PASSELA" in memory
-inline constexpr std::uint32_t kLayoutVersion = 4;
+inline constexpr std::uint32_t kLayoutVersion = 5;
 inline constexpr std::size_t kHeaderBytes = 4096;
 inline constexpr std::size_t kMaxJobIdBytes = 48;
 
@@ -44,6 +44,12 @@ inline constexpr std::size_t kMaxJobIdBytes = 48;
 struct Offsets {
   std::uint64_t tasks, variables, values, slots, gradients, undo, state, blocks, events, end;
   bool operator==(const Offsets&) const = default;
+};
+
+/// One entry of the plan's schedule.
+struct ScheduleRecord {
+  std::int64_t step;
+  std::uint32_t mode, replicas_to_aggregate, staleness_bound, unused;
 };
 
 struct ArenaHeader {
@@ -65,6 +71,9 @@ struct ArenaHeader {
   std::uint32_t num_variables;
   std::uint32_t replicas_to_aggregate;
   std::uint32_t staleness_bound;
+  std::uint32_t num_scheduled;
+  std::uint32_t unused;
+  ScheduleRecord schedule[kMaxScheduledModes];
   std::uint64_t block_floats;
   OptimizerConfig optimizer;
   Offsets offsets;

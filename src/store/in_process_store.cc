@@ -15,7 +15,7 @@ Result<std::unique_ptr<ParameterStore>> OpenStore(const StorePlan& plan,
                                                   std::span<const ShardMemory> shards, int worker,
                                                   const ProcessIdentity& who,
                                                   const EngineOptions& options) {
-  const ShardRules rules = plan.Rules();
+  ShardRules rules = plan.Rules();
   std::vector<std::unique_ptr<Shard>> joined;
   for (const ShardMemory& memory : shards) {
     if (!joined.empty()) {
@@ -32,6 +32,15 @@ Result<std::unique_ptr<ParameterStore>> OpenStore(const StorePlan& plan,
     }
     joined.push_back(std::move(*shard));
   }
+  // From our join on the mode does not change without us.
+  const ModeWord mode = joined[0]->CurrentMode();
+  for (const auto& shard : joined) {
+    if (Status status = shard->EnterMode(mode); !status.ok()) {
+      for (const auto& other : joined) (void)other->Leave();
+      return status;
+    }
+  }
+  rules.Set(mode.setting);
   return std::unique_ptr<ParameterStore>(
       new ShardedStore(plan.variables, rules, worker, std::move(joined)));
 }
@@ -71,15 +80,13 @@ Result<std::unique_ptr<InProcessArena>> InProcessArena::Create(const StorePlan& 
     for (int k = 0; k < memory.num_slots; ++k) memory.slots[k] = floats(memory.floats);
     memory.gradients =
         floats(memory.floats * workers * static_cast<std::size_t>(plan.gradient_slots));
-    if (IsRoundMode(plan.mode)) {
-      memory.undo =
-          floats(memory.PieceFloats() * workers * static_cast<std::size_t>(1 + memory.num_slots));
-    }
+    memory.undo =
+        floats(memory.PieceFloats() * workers * static_cast<std::size_t>(1 + memory.num_slots));
     if (short_of_memory) {
       return ResourceExhausted(fmt::format(
           "no memory for the {} values of shard {}: use a smaller model", memory.floats, s));
     }
-    FormatShard(memory);
+    FormatShard(memory, plan.FirstMode());
     arena->memory_.push_back(memory);
   }
   return arena;

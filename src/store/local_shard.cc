@@ -23,8 +23,11 @@ constexpr int kAdvisoryPasses = 3;
 
 }  // namespace
 
-void FormatShard(const ShardMemory& memory) {
-  new (memory.state) ShardState{};
+void FormatShard(const ShardMemory& memory, const ModeSetting& first) {
+  auto* state = new (memory.state) ShardState{};
+  const ModeWord mode{0, 0, 0, first};
+  state->mode.current.store(mode.Pack(), std::memory_order_relaxed);
+  state->mode.records[0].setting.store(mode.Pack(), std::memory_order_relaxed);
   new (memory.events) EventRing{};
   for (int i = 0; i < memory.num_workers; ++i) {
     auto* task = new (&memory.tasks[i]) TaskSlot{};
@@ -34,23 +37,19 @@ void FormatShard(const ShardMemory& memory) {
 }
 
 LocalShard::LocalShard(const ShardMemory& memory, const ShardRules& rules, int worker,
-                       std::uint32_t epoch, const EngineOptions& options, Buffer addend)
+                       std::uint32_t epoch, const EngineOptions& options)
     : memory_(memory),
       rules_(rules),
       worker_(worker),
       epoch_(epoch),
       options_(options),
       opened_ns_(MonotonicNs()),
-      addend_(std::move(addend)),
       random_(StreamSeed(0x5eed, static_cast<std::uint64_t>(worker), epoch)),
       joining_(static_cast<std::size_t>(memory.num_workers)),
-      todo_(memory.num_blocks) {
-  if (IsRoundMode(rules.mode)) {
-    gradients_.resize(static_cast<std::size_t>(memory.num_workers));
-    block_gradients_.resize(static_cast<std::size_t>(memory.num_workers));
-    mean_.resize(memory.block_floats);
-  }
-}
+      todo_(memory.num_blocks),
+      gradients_(static_cast<std::size_t>(memory.num_workers)),
+      block_gradients_(static_cast<std::size_t>(memory.num_workers)),
+      mean_(memory.block_floats) {}
 
 LocalShard::~LocalShard() = default;
 
@@ -58,21 +57,8 @@ Result<std::unique_ptr<LocalShard>> LocalShard::Join(const ShardMemory& memory,
                                                      const ShardRules& rules, int worker,
                                                      const ProcessIdentity& who,
                                                      const EngineOptions& options) {
-  Buffer addend;
-  if (IsRoundMode(rules.mode) && rules.Quota(worker) > 1) {
-    const std::size_t bytes = (memory.floats * sizeof(float) + 63) / 64 * 64 + 64;
-    addend.reset(static_cast<float*>(std::aligned_alloc(64, bytes)));
-    if (addend == nullptr) {
-      return ResourceExhausted(fmt::format(
-          "no memory for {} bytes of gradient: use a smaller model, or a --replicas_to_aggregate "
-          "of at most {}, the number of workers",
-          bytes, rules.num_workers));
-    }
-    std::memset(addend.get(), 0, bytes);
-  }
   PASSEL_ASSIGN_OR_RETURN(const std::uint32_t epoch, passel::Join(memory, worker, who));
-  return std::unique_ptr<LocalShard>(
-      new LocalShard(memory, rules, worker, epoch, options, std::move(addend)));
+  return std::unique_ptr<LocalShard>(new LocalShard(memory, rules, worker, epoch, options));
 }
 
 Version LocalShard::version() const {

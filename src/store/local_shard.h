@@ -32,10 +32,10 @@ struct EngineOptions {
   std::chrono::nanoseconds join_limit = std::chrono::minutes(5);
 };
 
-/// Resets every word of `memory` to "nothing has happened": version 0, no members, no claims. The
-/// values and slot variables are not touched: the chief writes them. REQUIRES: nobody else uses
-/// the memory yet, or it is fresh and zero.
-void FormatShard(const ShardMemory& memory);
+/// Resets every word of `memory` to "nothing has happened": version 0, no members, no claims, in
+/// mode `first`. The values and slot variables are not touched: the chief writes them. REQUIRES:
+/// nobody else uses the memory yet, or it is fresh and zero.
+void FormatShard(const ShardMemory& memory, const ModeSetting& first);
 
 class LocalShard final : public Shard {
  public:
@@ -62,6 +62,14 @@ class LocalShard final : public Shard {
   void CompleteStep() override;
   Status AwaitSlowest(Deadline deadline) override;
   std::uint64_t ClockLead() const override;
+  ModeWord CurrentMode() const override;
+  Status EnterMode(const ModeWord& mode) override;
+  bool ChangeDue() override;
+  Status ArriveAtChange() override;
+  Status AwaitChange(Deadline deadline,
+                     const std::function<void(std::uint64_t)>& prepare_all) override;
+  void PrepareChange(std::uint64_t step) override;
+  std::vector<Member> MissingAtChange() const override;
   Status Stage(int slot) override;
   std::uint64_t completed_round() const override;
   bool RoundDecided(std::uint64_t round) const override { return DecidedRound() >= round; }
@@ -86,7 +94,7 @@ class LocalShard final : public Shard {
   using Buffer = std::unique_ptr<float, FreeMemory>;
 
   LocalShard(const ShardMemory& memory, const ShardRules& rules, int worker, std::uint32_t epoch,
-             const EngineOptions& options, Buffer addend);
+             const EngineOptions& options);
 
   struct Update;  // what one sweep applies: scalars and gradients
   struct Span {
@@ -107,6 +115,8 @@ class LocalShard final : public Shard {
                                  bool take_over, bool* done);
   void Heartbeat();
   bool TryDecide(std::uint64_t round);
+  std::uint32_t EndsWith(std::uint64_t round);
+  void TryChange(const std::function<void(std::uint64_t)>& prepare_all);
   std::uint64_t DecidedRound() const;
   void LookAfterMembers(std::uint64_t round);
   void LookAfter(const std::vector<Member>& held_up_by, std::int64_t since_ns);
@@ -114,13 +124,14 @@ class LocalShard final : public Shard {
   Claim MyClaim() const { return {epoch_, worker_}; }
 
   const ShardMemory memory_;
-  const ShardRules rules_;
+  ShardRules rules_;               // of the mode that this worker goes by
+  std::uint32_t mode_number_ = 0;  // its number
   const int worker_;
   const std::uint32_t epoch_;
   const EngineOptions options_;
   const std::int64_t opened_ns_;
-  const Buffer addend_;  // [floats], zero behind the variables; null unless the quota exceeds 1
-  Random random_;        // start block of a sweep: not part of the results
+  Buffer addend_;  // [floats], zero behind the variables; null until a quota exceeds 1
+  Random random_;  // start block of a sweep: not part of the results
   struct JoinWatch {
     std::uint32_t epoch = 0;
     std::int64_t since_ns = 0;
@@ -132,6 +143,8 @@ class LocalShard final : public Shard {
   std::vector<float> mean_;                    // [block_floats]
   std::uint64_t awaited_round_ = 0;            // the round (ssp: step) we wait for
   std::int64_t awaiting_since_ns_ = 0;
+  std::uint32_t awaited_change_ = 0;  // the number of the mode we wait for
+  std::int64_t change_since_ns_ = 0;
   bool left_ = false;
 };
 

@@ -64,9 +64,11 @@ Status LocalShard::AwaitSlowest(Deadline deadline) {
   const std::uint64_t own = OwnClock();
   const auto bound = static_cast<std::uint64_t>(rules_.staleness_bound);
   bool near_enough = false;
+  // Then nobody begins a step any more, and who is behind need not come nearer.
+  const auto over = [&] { return ChangeDue(); };
   const auto done = [&] {
     near_enough = SlowestClock(memory_, worker_, /*joining=*/true).value_or(own) + bound >= own;
-    return near_enough || stopped() || !CheckAlive().ok();
+    return near_enough || stopped() || over() || !CheckAlive().ok();
   };
   WaitFor(memory_.state->event, options_.spin, deadline, done, [&] {
     Heartbeat();
@@ -79,7 +81,7 @@ Status LocalShard::AwaitSlowest(Deadline deadline) {
   });
   Heartbeat();
   PASSEL_RETURN_IF_ERROR(CheckAlive());
-  if (near_enough) return {};
+  if (near_enough || over()) return {};
   if (stopped()) return Cancelled("the job was stopped while a worker waited for slower ones");
   const std::vector<Member> behind = TooFarBehind();
   if (behind.empty()) return {};  // it came nearer at this moment

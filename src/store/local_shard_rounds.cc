@@ -72,6 +72,7 @@ bool LocalShard::TryDecide(std::uint64_t round) {
   }
   const int needed = std::min(rules_.replicas_to_aggregate, possible_weight);
   if (arrived_weight == 0 || arrived_weight < needed) return false;
+  const std::uint32_t ends = EndsWith(round);
   auto& proposal = memory_.tasks[worker_].proposal[round & 1];
   for (int w = 0; w < kMaskWords; ++w) {
     // Release: who reads this over an older proposal sees that its round is not the last any more.
@@ -79,7 +80,8 @@ bool LocalShard::TryDecide(std::uint64_t round) {
   }
   // Release: who sees the decision sees the proposal.
   if (memory_.state->decision.compare_exchange_strong(
-          seen, Decision{round, last.generation, worker_}.Pack(), std::memory_order_seq_cst)) {
+          seen, Decision{round, last.generation, worker_, ends}.Pack(),
+          std::memory_order_seq_cst)) {
     Failpoint("round.decided");
     Notify(memory_.state->event);
     return true;

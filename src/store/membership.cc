@@ -167,6 +167,16 @@ Result<std::uint32_t> Join(const ShardMemory& memory, int worker, const ProcessI
   while (!memory.state->decision.compare_exchange_weak(
       decision, Decision::Unpack(decision).NextGeneration().Pack(), std::memory_order_seq_cst)) {
   }
+  // So must a change of mode that somebody is about to publish: it waits for us, too.
+  std::uint64_t mode = memory.state->mode.current.load(std::memory_order_seq_cst);
+  const auto next_generation = [&] {
+    ModeWord word = ModeWord::Unpack(mode);
+    ++word.generation;
+    return word.Pack();
+  };
+  while (!memory.state->mode.current.compare_exchange_weak(mode, next_generation(),
+                                                           std::memory_order_seq_cst)) {
+  }
   // So whoever went on without us did so before this look, and is not too far ahead of it.
   RaiseTo(task.clock, StepClock{joining.epoch, FirstClock(memory, worker)}.Pack());
   // Release (by the swap): who sees kRunning sees the identity.

@@ -136,6 +136,7 @@ class ParameterStore {
   virtual ~ParameterStore() = default;
 
   virtual const VariableTable& variables() const = 0;
+  /// The mode in force. It changes in Wait() and WaitUntilInitialized() only.
   virtual Mode mode() const = 0;
   virtual int worker() const = 0;
 
@@ -148,7 +149,7 @@ class ParameterStore {
   virtual Status Initialize(const std::function<void(VarId, std::span<float>)>& fill) = 0;
   virtual bool initialized() const = 0;
   /// Round modes: also finishes the round that members may have left half applied when they died.
-  /// `ssp`: also until the slowest worker is near enough.
+  /// `ssp`: also until the slowest worker is near enough. While the mode changes: until it has.
   /// Errors: kDeadlineExceeded; kCancelled after Stop().
   virtual Status WaitUntilInitialized(Deadline deadline) = 0;
   /// This worker is done: rounds no longer wait for it. The store is closed.
@@ -177,7 +178,9 @@ class ParameterStore {
 
   /// Memory order: acquire. After OK this thread sees the applied update. `ssp`: returns when the
   /// slowest worker is at most the bound behind. Every push is waited for before the next, but in
-  /// `hogwild` and `locked`.
+  /// `hogwild` and `locked`. The end of a step is here: while the mode of the job is changing this
+  /// returns when every worker has ended its last step in the old one, and the next step is in the
+  /// new one; the buffers lent before are void. So a worker that never waits holds a change up.
   /// Errors: kDeadlineExceeded (the push stands, call again); kAborted; kCancelled after Stop().
   virtual Result<PushOutcome> Wait(Ticket ticket, Deadline deadline) = 0;
 

@@ -10,6 +10,12 @@
 //   4. ApplyRound(grant) on every shard -> returns when all its blocks are done, by whomever
 //   5. FinishRound(grant) on the lead   -> the next round may begin
 // Every step may be repeated by another worker: a member that dies leaves nothing undone.
+//
+// A change of mode goes like this, in every worker, between two steps (store/mode_change.h):
+//   1. ChangeDue() on the lead
+//   2. ArriveAtChange() on the lead
+//   3. AwaitChange() on the lead, which calls PrepareChange() on every shard once all have arrived
+//   4. EnterMode(CurrentMode() of the lead) on every shard
 
 #pragma once
 
@@ -67,6 +73,23 @@ class Shard {
   virtual Status AwaitSlowest(Deadline deadline) = 0;  // lead
   /// ssp: steps that this worker is ahead of the slowest running one.
   virtual std::uint64_t ClockLead() const = 0;  // lead
+
+  /// The mode in force, and its number.
+  virtual ModeWord CurrentMode() const = 0;  // lead
+  /// This worker goes by that mode from now on. Errors: kResourceExhausted; kDataLoss.
+  virtual Status EnterMode(const ModeWord& mode) = 0;
+  /// True if this worker must not begin another step in the mode it goes by. Asks for the change
+  /// itself if the schedule says so.
+  virtual bool ChangeDue() = 0;         // lead
+  virtual Status ArriveAtChange() = 0;  // lead
+  /// Until the mode has changed. Errors: kDeadlineExceeded, naming who is missing; kCancelled;
+  /// kAborted.
+  virtual Status AwaitChange(Deadline deadline,
+                             const std::function<void(std::uint64_t)>& prepare_all) = 0;  // lead
+  /// Rounds, if the next mode has any, go on after `step`.
+  virtual void PrepareChange(std::uint64_t step) = 0;
+  /// Members that have not arrived at the change.
+  virtual std::vector<Member> MissingAtChange() const = 0;  // lead
 
   virtual Status Stage(int slot) = 0;
   virtual std::uint64_t completed_round() const = 0;                                  // lead

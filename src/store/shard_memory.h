@@ -6,6 +6,7 @@
 //
 // Who writes what
 //   ShardState    everyone, by atomic read-modify-write
+//   ModeState     everyone, by compare-and-swap (store/mode_change.h)
 //   TaskSlot      `state`: everyone, by compare-and-swap; `counted_round`: everyone, only raised;
 //                 the rest: its worker alone
 //   BlockState    whoever holds the claim; `claim` itself by compare-and-swap
@@ -20,6 +21,7 @@
 #include "base/process_identity.h"
 #include "optim/optimizer.h"
 #include "store/event_word.h"
+#include "store/mode.h"
 
 namespace passel {
 
@@ -156,6 +158,8 @@ struct TaskSlot {
   alignas(128) std::atomic<std::uint64_t> arrival;  // Arrival
   std::atomic<std::uint64_t> counted_round;  // last round that counted its gradient; by any member
   std::atomic<std::uint64_t> undo_tag;       // UndoTag: how far it is within a block; 0: nowhere
+  // Arrival, with the number of the mode that may begin now that it has ended its last step.
+  std::atomic<std::uint64_t> change_arrival;
   // Members of the round this task proposes; [round & 1]. Stable while that round is applied.
   std::atomic<std::uint64_t> proposal[2][kMaskWords];
 
@@ -188,19 +192,81 @@ struct Claim {
 struct Decision {
   std::uint64_t round = 0;  // 40 bits
   std::uint32_t generation = 0;
-  int worker = 0;
+  int worker = 0;          // 8 bits
+  std::uint32_t ends = 0;  // 4 bits: EndOf() the mode whose last round this is; 0: not the last one
   std::uint64_t Pack() const {
     return round << 24 | static_cast<std::uint64_t>(generation & 0xfff) << 12 |
-           static_cast<std::uint64_t>(worker);
+           static_cast<std::uint64_t>(ends & 0xf) << 8 | static_cast<std::uint64_t>(worker & 0xff);
   }
   static Decision Unpack(std::uint64_t word) {
     return {word >> 24, static_cast<std::uint32_t>(word >> 12 & 0xfff),
-            static_cast<int>(word & 0xfff)};
+            static_cast<int>(word & 0xff), static_cast<std::uint32_t>(word >> 8 & 0xf)};
   }
-  Decision NextGeneration() const { return {round, generation + 1, worker}; }
+  Decision NextGeneration() const { return {round, generation + 1, worker, ends}; }
   bool SameRoundAs(Decision other) const { return round == other.round && worker == other.worker; }
+  /// Of the mode with this number, 1 to 15: tells it from the few before and after it.
+  static std::uint32_t EndOf(std::uint32_t mode_number) { return 1 + mode_number % 15; }
 };
-static_assert(kMaxWorkers <= 0x1000);
+static_assert(kMaxWorkers <= 0x100);
+
+/// The mode that is in force, or one that is asked for.
+struct ModeWord {
+  static constexpr std::uint32_t kMaxNumber = (1U << 20) - 1;
+  std::uint32_t number = 0;      // 20 bits: how many changes there were before it begins
+  std::uint32_t generation = 0;  // 16 bits: changes whenever a worker joins, see Decision
+  std::uint32_t scheduled = 0;   // 5 bits: entries of the schedule that are used up with it
+  ModeSetting setting;
+
+  std::uint64_t Pack() const {
+    const auto parameter = static_cast<std::uint64_t>(
+        setting.mode == Mode::kSsp ? setting.staleness_bound : setting.replicas_to_aggregate);
+    return static_cast<std::uint64_t>(number) << 44 |
+           static_cast<std::uint64_t>(generation & 0xffff) << 28 |
+           static_cast<std::uint64_t>(scheduled & 0x1f) << 23 |
+           static_cast<std::uint64_t>(setting.mode) << 20 | parameter;
+  }
+  static ModeWord Unpack(std::uint64_t word) {
+    ModeWord m;
+    m.number = static_cast<std::uint32_t>(word >> 44);
+    m.generation = static_cast<std::uint32_t>(word >> 28 & 0xffff);
+    m.scheduled = static_cast<std::uint32_t>(word >> 23 & 0x1f);
+    m.setting.mode = static_cast<Mode>(word >> 20 & 7);
+    const int parameter = static_cast<int>(word & 0xfffff);
+    if (m.setting.mode == Mode::kSsp) m.setting.staleness_bound = parameter;
+    if (m.setting.mode == Mode::kReplicas) m.setting.replicas_to_aggregate = parameter;
+    return m;
+  }
+};
+static_assert(kMaxScheduledModes < 32 && kMaxReplicasToAggregate < 1 << 20 &&
+              kMaxStalenessBound < 1 << 20 && static_cast<int>(kLastMode) < 8);
+
+/// A number that all who take part in one change of mode agree on: the first one said counts.
+struct AgreedNumber {
+  std::uint32_t change = 0;  // 20 bits: ModeWord::number
+  std::uint64_t value = 0;   // 44 bits
+  std::uint64_t Pack() const {
+    return static_cast<std::uint64_t>(change) << 44 | (value & 0xfff'ffff'ffff);
+  }
+  static AgreedNumber Unpack(std::uint64_t word) {
+    return {static_cast<std::uint32_t>(word >> 44), word & 0xfff'ffff'ffff};
+  }
+};
+
+/// One mode the job was or is in.
+struct ModeRecord {
+  std::atomic<std::uint64_t> setting;  // ModeWord, only raised
+  std::atomic<std::uint64_t> since;    // AgreedNumber: the global step at which it began
+  std::atomic<std::uint64_t> clock;    // AgreedNumber: no worker's clock was above that
+};
+
+/// (lead) The mode, the wish for another, and the last `kRecords` modes. Read at every step,
+/// written when the mode changes or somebody joins.
+struct ModeState {
+  static constexpr std::uint32_t kRecords = 16;
+  alignas(128) std::atomic<std::uint64_t> current;  // ModeWord
+  std::atomic<std::uint64_t> wish;  // ModeWord; counts while its number is one above current's
+  ModeRecord records[kRecords];     // [ModeWord::number % kRecords]
+};
 
 /// The state of one shard as a whole. In a job of several shards the words marked (lead) count in
 /// shard 0 only.
@@ -214,6 +280,7 @@ struct ShardState {
   alignas(128) std::atomic<std::uint32_t> initialized;  // 1: the chief has written the values
   std::atomic<std::uint32_t> stop;                      // (lead) 1: everyone leaves
   EventWord event;  // any change of the words above that somebody may wait for
+  ModeState mode;
 };
 
 /// What happened to the members, the last `kRecords` times: for people who ask afterwards.
@@ -240,7 +307,7 @@ struct ShardMemory {
   float* slots[kMaxSlots] = {};  // each [floats]
   float* gradients = nullptr;    // worker-major: [num_workers][gradient_slots][floats]
   EventRing* events = nullptr;
-  float* undo = nullptr;  // [num_workers][1 + num_slots][PieceFloats()]; round modes only
+  float* undo = nullptr;  // [num_workers][1 + num_slots][PieceFloats()]
 
   std::size_t floats = 0;  // padding included
   std::size_t block_floats = 0;

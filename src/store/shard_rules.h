@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <vector>
+
 #include "optim/optimizer.h"
 #include "store/mode.h"
 
@@ -15,6 +17,16 @@ struct ShardRules {
   int replicas_to_aggregate = 1;
   /// s, ssp: a worker begins a step when it has completed at most s more than the slowest.
   int staleness_bound = 0;
+  /// Changes of the mode that are planned.
+  std::vector<ScheduledMode> schedule;
+
+  /// From now on. REQUIRES: num_workers is set.
+  void Set(const ModeSetting& setting) {
+    mode = setting.mode;
+    replicas_to_aggregate =
+        setting.replicas_to_aggregate != 0 ? setting.replicas_to_aggregate : num_workers;
+    staleness_bound = setting.staleness_bound;
+  }
 
   /// Round modes: so many gradients worker `worker` computes for one round. They add up to R, or,
   /// with backup workers (R < num_workers), to num_workers.

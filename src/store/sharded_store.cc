@@ -33,7 +33,13 @@ ShardedStore::ShardedStore(VariableTable table, const ShardRules& rules, int wor
   for (const VariableInfo& v : table_.all()) {
     shared_values_.push_back(shards_[static_cast<std::size_t>(v.shard)]->values() + v.offset);
   }
-  if (rounds()) quota_ = rules_.Quota(worker_);
+  UseRules();
+}
+
+void ShardedStore::UseRules() {
+  quota_ = rounds() ? rules_.Quota(worker_) : 1;
+  next_slot_ = 0;  // rounds read that one
+  gradient_values_.clear();
   const int slots = lead().gradient_slots() + (quota_ > 1 ? 1 : 0);
   for (int slot = 0; slot < slots; ++slot) {
     auto& pointers = gradient_values_.emplace_back();
@@ -70,7 +76,30 @@ Status ShardedStore::WaitUntilInitialized(Deadline deadline) {
   for (const auto& shard : shards_) PASSEL_RETURN_IF_ERROR(shard->WaitUntilInitialized(deadline));
   if (rounds()) PASSEL_RETURN_IF_ERROR(FinishInterruptedRound(deadline));
   if (rules_.mode == Mode::kSsp) PASSEL_RETURN_IF_ERROR(lead().AwaitSlowest(deadline));
+  if (lead().ChangeDue()) PASSEL_RETURN_IF_ERROR(ChangeMode(deadline));
   entered_ = true;
+  return {};
+}
+
+// Between two steps. May be called again after an error of time.
+Status ShardedStore::ChangeMode(Deadline deadline) {
+  const auto prepare_all = [this](std::uint64_t step) {
+    for (const auto& shard : shards_) shard->PrepareChange(step);
+  };
+  while (mode_entered_ || lead().ChangeDue()) {
+    if (!mode_entered_) {
+      PASSEL_RETURN_IF_ERROR(lead().ArriveAtChange());
+      PASSEL_RETURN_IF_ERROR(lead().AwaitChange(deadline, prepare_all));
+      const ModeWord mode = lead().CurrentMode();
+      for (const auto& shard : shards_) PASSEL_RETURN_IF_ERROR(shard->EnterMode(mode));
+      rules_.Set(mode.setting);
+      UseRules();
+      mode_entered_ = true;
+    }
+    // All have entered the mode before the first one begins a step in it.
+    if (rules_.mode == Mode::kSsp) PASSEL_RETURN_IF_ERROR(lead().AwaitSlowest(deadline));
+    mode_entered_ = false;
+  }
   return {};
 }
 
@@ -224,15 +253,18 @@ Result<Ticket> ShardedStore::Push(const GradientBuffer& gradient, std::uint32_t 
 // unless a round is to be waited for.
 Status ShardedStore::PushToRound(int slot, std::uint32_t stamp) {
   const std::uint64_t completed = lead().completed_round();
+  bool too_late = false;
   if (rules_.mode == Mode::kReplicas) {
     PASSEL_CHECK(slot == 0 || summed_ > 0, "this gradient was lent before its set was dropped");
     const std::uint64_t base = pulled_[stamp % kStamps][0];
-    if (base != completed || (summed_ > 0 && summed_base_ != completed)) {
-      PASSEL_RETURN_IF_ERROR(lead().CheckAlive());
-      DropSet(summed_ + 1, completed, stamp);
-      open_ = Open::kDropped;
-      return {};
-    }
+    too_late = base != completed || (summed_ > 0 && summed_base_ != completed);
+  }
+  // Who pulled after the last round in this mode: nobody else comes to another one.
+  if (too_late || lead().ChangeDue()) {
+    PASSEL_RETURN_IF_ERROR(lead().CheckAlive());
+    DropSet(summed_ + 1, completed, stamp);
+    open_ = Open::kDropped;
+    return {};
   }
   for (const auto& shard : shards_) PASSEL_RETURN_IF_ERROR(shard->Stage(slot));
   if (summed_ + 1 < quota_) {
@@ -285,9 +317,11 @@ Result<PushOutcome> ShardedStore::Wait(Ticket ticket, Deadline deadline) {
   PASSEL_CHECK(ticket.id + 1 == next_ticket_, "only the last push can be waited for");
   switch (open_) {
     case Open::kNothing:
+    case Open::kChange:
       break;
     case Open::kRound:
-      return FinishRound(deadline);
+      PASSEL_RETURN_IF_ERROR(FinishRound(deadline));
+      break;
     case Open::kDropped:
       // Nobody waits for us. But who pulls in the middle of a round comes too late again: lend a
       // hand with one that is being applied.
@@ -295,21 +329,32 @@ Result<PushOutcome> ShardedStore::Wait(Ticket ticket, Deadline deadline) {
       open_ = Open::kNothing;
       break;
     case Open::kStep:
-      return FinishStep(deadline);
+      PASSEL_RETURN_IF_ERROR(FinishStep(deadline));
+      break;
+  }
+  // Between two gradients of one set there is no end of a step.
+  if (open_ == Open::kChange || (summed_ == 0 && lead().ChangeDue())) {
+    open_ = Open::kChange;
+    const std::int64_t begin = MonotonicNs();
+    const Status changed = ChangeMode(deadline);
+    Increment(counters().wait_ns, static_cast<std::uint64_t>(MonotonicNs() - begin));
+    // The push stands; the next pull says that the job was stopped.
+    if (!changed.ok() && changed.code() != Code::kCancelled) return changed;
+    open_ = Open::kNothing;
   }
   return outcome_;
 }
 
-Result<PushOutcome> ShardedStore::FinishStep(Deadline deadline) {
+Status ShardedStore::FinishStep(Deadline deadline) {
   const std::int64_t begin = MonotonicNs();
   const Status near_enough = lead().AwaitSlowest(deadline);
   Increment(counters().wait_ns, static_cast<std::uint64_t>(MonotonicNs() - begin));
   PASSEL_RETURN_IF_ERROR(near_enough);
   open_ = Open::kNothing;
-  return outcome_;
+  return {};
 }
 
-Result<PushOutcome> ShardedStore::FinishRound(Deadline deadline) {
+Status ShardedStore::FinishRound(Deadline deadline) {
   WorkerCounters& count = counters();
   const std::int64_t begin = MonotonicNs();
   Result<RoundGrant> grant = lead().AwaitRound(round_, deadline);
@@ -345,7 +390,7 @@ Result<PushOutcome> ShardedStore::FinishRound(Deadline deadline) {
   const std::int64_t end = MonotonicNs();
   Increment(count.push_ns, static_cast<std::uint64_t>(end - decided));
   Record(count.push_latency_ns, static_cast<std::uint64_t>(end - begin));
-  return outcome;
+  return {};
 }
 
 std::int64_t ShardedStore::global_step() const { return lead().global_step(); }
@@ -357,7 +402,9 @@ bool ShardedStore::stopped() const { return lead().stopped(); }
 std::vector<Member> ShardedStore::membership() const { return lead().membership(); }
 std::vector<Member> ShardedStore::WaitingFor() const {
   if (open_ == Open::kRound) return lead().MissingIn(round_);
-  return open_ == Open::kStep ? lead().TooFarBehind() : std::vector<Member>();
+  if (open_ == Open::kChange && !mode_entered_) return lead().MissingAtChange();
+  return open_ == Open::kStep || open_ == Open::kChange ? lead().TooFarBehind()
+                                                        : std::vector<Member>();
 }
 WorkerCounters& ShardedStore::counters() { return lead().counters(); }
 

@@ -24,7 +24,7 @@ class ShardedStore final : public ParameterStore {
   ~ShardedStore() override;
 
   const VariableTable& variables() const override { return table_; }
-  Mode mode() const override { return rules_.mode; }
+  Mode mode() const override { return lead().CurrentMode().setting.mode; }
   int worker() const override { return worker_; }
   Status Initialize(const std::function<void(VarId, std::span<float>)>& fill) override;
   bool initialized() const override;
@@ -54,13 +54,15 @@ class ShardedStore final : public ParameterStore {
   Result<PushOutcome> PushNow(int slot, std::uint32_t stamp, Deadline deadline);
   Status PushToRound(int slot, std::uint32_t stamp);
   void DropSet(int gradients, std::uint64_t completed, std::uint32_t stamp);
-  Result<PushOutcome> FinishRound(Deadline deadline);
-  Result<PushOutcome> FinishStep(Deadline deadline);
+  Status FinishRound(Deadline deadline);
+  Status FinishStep(Deadline deadline);
+  Status ChangeMode(Deadline deadline);
+  void UseRules();
   bool rounds() const { return IsRoundMode(rules_.mode); }
   std::uint64_t Staleness(const Versions& at_apply, std::uint32_t stamp) const;
 
   const VariableTable table_;
-  const ShardRules rules_;
+  ShardRules rules_;  // of the mode that this worker goes by
   const int worker_;
   std::vector<std::unique_ptr<Shard>> shards_;
   std::vector<const float*> shared_values_;           // [variables]: in the shards
@@ -76,8 +78,9 @@ class ShardedStore final : public ParameterStore {
   int quota_ = 1;                  // gradients of ours that a round takes
   int summed_ = 0;                 // of these, those in slot 0 that have not arrived yet
   std::uint64_t summed_base_ = 0;  // the rounds completed when they were pulled
-  enum class Open { kNothing, kRound, kDropped, kStep };
+  enum class Open { kNothing, kRound, kDropped, kStep, kChange };
   Open open_ = Open::kNothing;  // what Wait() has to do for the last push
+  bool mode_entered_ = false;   // kChange: the mode has changed, and ssp has to wait in it
   bool entered_ = false;        // Initialize() or WaitUntilInitialized() returned OK
   PushOutcome outcome_;         // of the last ticket, but for kRound
 };

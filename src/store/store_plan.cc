@@ -37,24 +37,20 @@ Status StorePlan::Validate() const {
                       shard, pieces, PieceFloats(block_floats), kMaxPieces));
     }
   }
-  if (mode != Mode::kReplicas && replicas_to_aggregate != 0) {
-    return InvalidArgument(
-        fmt::format("--replicas_to_aggregate {} has no meaning in mode {}: use --mode replicas or "
-                    "leave it away",
-                    replicas_to_aggregate, ModeName(mode)));
+  PASSEL_RETURN_IF_ERROR(FirstMode().Validate());
+  if (schedule.size() > static_cast<std::size_t>(kMaxScheduledModes)) {
+    return InvalidArgument(fmt::format("--mode_schedule has at most {} changes of mode, not {}",
+                                       kMaxScheduledModes, schedule.size()));
   }
-  if (replicas_to_aggregate < 0 || replicas_to_aggregate > kMaxReplicasToAggregate) {
-    return InvalidArgument(fmt::format("--replicas_to_aggregate is 1 to {}, not {}: change it",
-                                       kMaxReplicasToAggregate, replicas_to_aggregate));
-  }
-  if (mode != Mode::kSsp && staleness_bound != 0) {
-    return InvalidArgument(fmt::format(
-        "--staleness_bound {} has no meaning in mode {}: use --mode ssp or leave it away",
-        staleness_bound, ModeName(mode)));
-  }
-  if (staleness_bound < 0 || staleness_bound > kMaxStalenessBound) {
-    return InvalidArgument(fmt::format("--staleness_bound is 0 to {}, not {}: change it",
-                                       kMaxStalenessBound, staleness_bound));
+  std::int64_t before = 0;
+  for (const ScheduledMode& entry : schedule) {
+    if (entry.step <= before || entry.step > kMaxScheduledStep) {
+      return InvalidArgument(
+          fmt::format("--mode_schedule names rising global steps from 1 to {}, not {} after {}",
+                      kMaxScheduledStep, entry.step, before));
+    }
+    before = entry.step;
+    PASSEL_RETURN_IF_ERROR(entry.setting.Validate().WithContext("--mode_schedule"));
   }
   return passel::Validate(optimizer);
 }
@@ -64,6 +60,10 @@ std::uint64_t StorePlan::Hash() const {
   hash.AddNumber(static_cast<std::uint64_t>(mode));
   hash.AddNumber(static_cast<std::uint64_t>(replicas_to_aggregate));
   hash.AddNumber(static_cast<std::uint64_t>(staleness_bound));
+  for (const ScheduledMode& entry : schedule) {
+    hash.AddNumber(static_cast<std::uint64_t>(entry.step));
+    hash.AddText(entry.setting.ToString());
+  }
   std::uint8_t bytes[sizeof optimizer];
   std::memcpy(bytes, &optimizer, sizeof optimizer);
   for (const std::uint8_t b : bytes) hash.AddByte(b);
@@ -76,11 +76,10 @@ std::uint64_t StorePlan::Hash() const {
 
 ShardRules StorePlan::Rules() const {
   ShardRules rules;
-  rules.mode = mode;
   rules.optimizer = optimizer;
   rules.num_workers = num_workers;
-  rules.replicas_to_aggregate = replicas_to_aggregate != 0 ? replicas_to_aggregate : num_workers;
-  rules.staleness_bound = staleness_bound;
+  rules.schedule = schedule;
+  rules.Set(FirstMode());
   return rules;
 }
 
@@ -94,9 +93,14 @@ std::string ToJson(const StorePlan& plan) {
                          {"first_row", v.first_row},
                          {"shard", v.shard}});
   }
+  nlohmann::json schedule = nlohmann::json::array();
+  for (const ScheduledMode& entry : plan.schedule) {
+    schedule.push_back({{"step", entry.step}, {"mode", entry.setting.ToString()}});
+  }
   const nlohmann::json json = {{"mode", ModeName(plan.mode)},
                                {"replicas_to_aggregate", plan.replicas_to_aggregate},
                                {"staleness_bound", plan.staleness_bound},
+                               {"schedule", schedule},
                                {"optimizer",
                                 {{"kind", OptimizerName(o.kind)},
                                  {"use_nesterov", o.use_nesterov != 0},
@@ -129,6 +133,12 @@ Result<StorePlan> PlanFromJson(const std::string& text) {
     PASSEL_ASSIGN_OR_RETURN(plan.mode, ParseMode(json.at("mode").get<std::string>()));
     plan.replicas_to_aggregate = json.at("replicas_to_aggregate").get<int>();
     plan.staleness_bound = json.at("staleness_bound").get<int>();
+    for (const nlohmann::json& entry : json.at("schedule")) {
+      ScheduledMode& scheduled = plan.schedule.emplace_back();
+      scheduled.step = entry.at("step").get<std::int64_t>();
+      PASSEL_ASSIGN_OR_RETURN(scheduled.setting,
+                              ParseModeSetting(entry.at("mode").get<std::string>()));
+    }
     const nlohmann::json& j = json.at("optimizer");
     OptimizerConfig& o = plan.optimizer;
     PASSEL_ASSIGN_OR_RETURN(o.kind, ParseOptimizerKind(j.at("kind").get<std::string>()));

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "optim/optimizer.h"
@@ -15,13 +16,12 @@
 
 namespace passel {
 
-inline constexpr int kMaxReplicasToAggregate = 65'536;
-inline constexpr int kMaxStalenessBound = 1'000'000;
-
 struct StorePlan {
-  Mode mode = Mode::kHogwild;
+  Mode mode = Mode::kHogwild;     ///< at first: it may change while the job runs
   int replicas_to_aggregate = 0;  ///< replicas: 1 to kMaxReplicasToAggregate; 0: num_workers
   int staleness_bound = 0;        ///< ssp: 0 to kMaxStalenessBound
+  /// Changes of the mode that are planned: rising steps, at most kMaxScheduledModes.
+  std::vector<ScheduledMode> schedule;
   OptimizerConfig optimizer;
   int num_workers = 1;              ///< 1 to kMaxWorkers
   int gradient_slots = 1;           ///< per worker, 1 to kMaxGradientSlots
@@ -32,7 +32,9 @@ struct StorePlan {
   Status Validate() const;
   /// Equal plans, equal hashes, on any machine.
   std::uint64_t Hash() const;
+  /// Under the first mode.
   ShardRules Rules() const;
+  ModeSetting FirstMode() const { return {mode, replicas_to_aggregate, staleness_bound}; }
 
   std::size_t NumBlocks(int shard) const {
     return (variables.ShardFloats(shard) + block_floats - 1) / block_floats;

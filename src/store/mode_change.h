@@ -1,0 +1,59 @@
+// mode_change.h - the mode of a job may change while it runs, between two steps.
+//
+//   wish      somebody asks for a mode: a ps for `passel ctl`, or a worker for the schedule. One
+//             wish at a time; it is never taken back
+//   last step rounds: the decision of the next round says that it is the last one in this mode, so
+//             every worker takes part in it. Others: the step each worker is in
+//   arrive    every worker says that it has ended its last step, and waits (Shard::AwaitChange)
+//   publish   whoever sees that all who run have arrived prepares what the next mode starts from,
+//             and makes the wish the current mode, with one compare-and-swap
+//
+// What is prepared is only raised, or agreed on by compare-and-swap: it may be done by several, and
+// by one that sleeps until all of it is history. A worker that dies is not waited for; one that
+// joins before the change is published makes the compare-and-swap fail and is waited for. So a
+// death at any point leaves the one mode or the other.
+//
+// Everything here is about the lead shard.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/status.h"
+#include "store/parameter_store.h"
+#include "store/shard_memory.h"
+
+namespace passel {
+
+/// Memory order: sequentially consistent.
+ModeWord CurrentMode(const ShardMemory& lead);
+
+/// The wish that is not fulfilled yet.
+std::optional<ModeWord> WishedMode(const ShardMemory& lead);
+
+/// Asks for a mode. Returns its number: it is in force once CurrentMode() has that number or a
+/// larger one. Nothing is done if it is in force, or asked for, already.
+/// Errors: kInvalidArgument for a setting that is not valid; kAlreadyExists while another wish is
+/// not fulfilled, named; kFailedPrecondition when the job is ending; kResourceExhausted after
+/// ModeWord::kMaxNumber changes.
+Result<std::uint32_t> WishForMode(const ShardMemory& lead, const ModeSetting& setting);
+
+/// As the schedule of the plan has it: asks for its next entry if that begins at `step` or before.
+void WishForScheduledMode(const ShardMemory& lead, const std::vector<ScheduledMode>& schedule,
+                          std::uint64_t step);
+
+/// Workers that run, or are about to, and have not ended their last step before mode `number`.
+std::vector<Member> MissingAtChange(const ShardMemory& lead, std::uint32_t number);
+
+struct PastMode {
+  std::uint32_t number = 0;
+  ModeSetting setting;
+  std::int64_t since = 0;  ///< the global step at which it began
+};
+/// The modes of the job so far, in order, the one in force last; of more than
+/// ModeState::kRecords the last ones. Relaxed: for people.
+std::vector<PastMode> ModesSoFar(const ShardMemory& lead);
+
+}  // namespace passel
