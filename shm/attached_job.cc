@@ -183,6 +183,9 @@ class AttachedJob::Attendant final : public RendezvousHandler {
     return InvalidArgument("a worker hands out no snapshot: ask a ps");
   }
   std::string StatusJson() override { return "{}"; }
+  Result<std::uint32_t> SetMode(const ModeSetting&) override {
+    return FailedPrecondition("a worker does not set the mode: ask ps/0");
+  }
   void Stop() override {}
   void Gone(const Peer& peer) override {
     if (peer.role != Role::kPs) return;

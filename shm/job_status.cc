@@ -66,6 +66,11 @@ JobStatus ReadJobStatus(const Arena& arena) { return ReadJobStatus(arena.memory(
 
 JobStatus ReadJobStatus(const ShardMemory& memory) {
   JobStatus status;
+  status.modes = ModesSoFar(memory);
+  if (const std::optional<ModeWord> wish = WishedMode(memory)) {
+    status.wish = wish->setting;
+    status.wish_waits_for = MissingAtChange(memory, wish->number);
+  }
   status.global_step = Read(memory.state->global_step);
   status.version = Read(memory.state->version);
   status.initialized = Read(memory.state->initialized) != 0;
@@ -120,9 +125,27 @@ std::string DescribeJob(const Arena& arena) {
          {"overlapped_blocks", w.overlapped_blocks},
          {"taken_over_blocks", w.taken_over_blocks}});
   }
-  const nlohmann::json json = {{"mode", ModeName(arena.plan().mode)},
-                               {"replicas_to_aggregate", arena.plan().replicas_to_aggregate},
-                               {"staleness_bound", arena.plan().staleness_bound},
+  const ModeWord current = CurrentMode(arena.memory());
+  nlohmann::json modes = nlohmann::json::array();
+  std::int64_t since = 0;
+  for (const PastMode& mode : status.modes) {
+    modes.push_back(
+        {{"number", mode.number}, {"mode", mode.setting.ToString()}, {"since", mode.since}});
+    since = mode.since;
+  }
+  nlohmann::json wish;  // null: none
+  if (status.wish) {
+    nlohmann::json waits_for = nlohmann::json::array();
+    for (const Member& member : status.wish_waits_for) waits_for.push_back(member.worker);
+    wish = {{"mode", status.wish->ToString()}, {"waits_for", waits_for}};
+  }
+  const nlohmann::json json = {{"mode", ModeName(current.setting.mode)},
+                               {"mode_number", current.number},
+                               {"mode_since", since},
+                               {"modes", modes},
+                               {"changing", wish},
+                               {"replicas_to_aggregate", current.setting.replicas_to_aggregate},
+                               {"staleness_bound", current.setting.staleness_bound},
                                {"optimizer", OptimizerName(arena.plan().optimizer.kind)},
                                {"parameters", arena.plan().variables.TotalElements()},
                                {"shards", arena.plan().variables.shards()},

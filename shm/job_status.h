@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "shm/arena.h"
 #include "store/histogram.h"
+#include "store/mode_change.h"
 #include "store/parameter_store.h"
 
 namespace passel::shm {
@@ -24,6 +26,9 @@ struct WorkerStatus {
 };
 
 struct JobStatus {
+  std::vector<PastMode> modes;         ///< so far, the one in force last
+  std::optional<ModeSetting> wish;     ///< the mode it is changing to
+  std::vector<Member> wish_waits_for;  ///< who has not ended its last step before that
   std::int64_t global_step = 0;
   std::uint64_t version = 0;
   bool initialized = false;

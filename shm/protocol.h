@@ -28,6 +28,8 @@
 //   {"get":"snapshot","values":bool}    -->  (also of role "control")
 //                                       <--  {"snapshot":true,"global_step",...} + fds of the
 //                                       values and the plan, if asked for | {"snapshot":false}
+//   {"set_mode":"replicas=3"}           -->  (also of role "control"; of ps/0 alone)
+//                                       <--  {"number":n}, see store/mode_change.h
 //   {"stop":true}                       -->
 //                                       <--  {"ok":true}
 //

@@ -14,6 +14,7 @@
 #include "shm/job_status.h"
 #include "shm/shard_copy.h"
 #include "store/membership.h"
+#include "store/mode_change.h"
 
 namespace passel::shm {
 namespace {
@@ -270,6 +271,20 @@ std::string PsHost::StatusJson() {
     status["arena"] = nlohmann::json::parse(DescribeJob(*arena_));
   }
   return status.dump();
+}
+
+Result<std::uint32_t> PsHost::SetMode(const ModeSetting& setting) {
+  if (options_.shard != 0) {
+    return FailedPrecondition(
+        fmt::format("the mode of a job is kept by ps/0, not by ps/{}: ask that", options_.shard));
+  }
+  if (!arena_) {
+    return FailedPrecondition(
+        "the job is starting: the chief has not proposed its plan yet; try again in a moment");
+  }
+  Result<std::uint32_t> number = WishForMode(arena_->memory(), setting);
+  Failpoint("ps.wished");
+  return number;
 }
 
 void PsHost::Stop() {

@@ -81,6 +81,7 @@ class PsHost final : private RendezvousHandler {
   void PsIsHere(int shard) override;
   Result<std::optional<ShardSnapshot>> TakeSnapshot(bool values) override;
   std::string StatusJson() override;
+  Result<std::uint32_t> SetMode(const ModeSetting& setting) override;
   void Stop() override;
   void Gone(const Peer& peer) override;
   void MarkGone(int worker, const ProcessIdentity& identity);

@@ -145,6 +145,13 @@ Result<std::string> RendezvousClient::GetStatus(Deadline deadline) {
   return answer.json["status"].dump();
 }
 
+Result<std::uint32_t> RendezvousClient::SetMode(const ModeSetting& setting, Deadline deadline) {
+  PASSEL_ASSIGN_OR_RETURN(JsonMessage answer,
+                          Ask(fd(), {{"set_mode", setting.ToString()}}, {}, deadline));
+  if (!answer.json.contains("number")) return Unexpected();
+  return Field<std::uint32_t>(answer.json, "number", 0);
+}
+
 Status RendezvousClient::Stop(Deadline deadline) {
   return Ask(fd(), {{"stop", true}}, {}, deadline).status();
 }

@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "shm/job_token.h"
 #include "shm/protocol.h"
+#include "store/mode.h"
 
 namespace passel::shm {
 
@@ -61,6 +62,9 @@ class RendezvousClient {
   Result<std::optional<ShardSnapshot>> GetSnapshot(bool values, Deadline deadline);
   /// The job's state as JSON text.
   Result<std::string> GetStatus(Deadline deadline);
+  /// Of ps/0: asks for another mode. Returns its number. Errors: as WishForMode() in
+  /// store/mode_change.h; kFailedPrecondition before the chief has proposed its plan.
+  Result<std::uint32_t> SetMode(const ModeSetting& setting, Deadline deadline);
   Status Stop(Deadline deadline);
 
   /// For poll(2): readable when the other end is gone.

@@ -244,6 +244,13 @@ Status RendezvousServer::HandleRequest(Connection& c) {
     return SendJson(fd, {{"status", nlohmann::json::parse(handler_.StatusJson(), nullptr, false)}},
                     {}, AnswerLimit());
   }
+  if (m.json.contains("set_mode")) {
+    const Result<ModeSetting> setting =
+        ParseModeSetting(Field<std::string>(m.json, "set_mode", ""));
+    if (!setting.ok()) return setting.status();
+    PASSEL_ASSIGN_OR_RETURN(const std::uint32_t number, handler_.SetMode(*setting));
+    return SendJson(fd, {{"number", number}}, {}, AnswerLimit());
+  }
   if (Field<bool>(m.json, "stop", false)) {
     handler_.Stop();
     return SendJson(fd, {{"ok", true}}, {}, AnswerLimit());
@@ -251,7 +258,7 @@ Status RendezvousServer::HandleRequest(Connection& c) {
   if (get == "snapshot") return SendSnapshot(c, Field<bool>(m.json, "values", true));
   if (c.peer.role == Role::kControl) {
     return PermissionDenied(
-        "a control connection may ask for the status, a snapshot and a stop only");
+        "a control connection may ask for the status, a snapshot, a mode and a stop only");
   }
   if (c.peer.role == Role::kEvaluator && get != "arena" && get != "data") {
     return PermissionDenied("an evaluator only reads");

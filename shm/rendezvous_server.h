@@ -23,6 +23,7 @@
 #include "base/status.h"
 #include "shm/job_token.h"
 #include "shm/protocol.h"
+#include "store/mode.h"
 
 namespace passel::shm {
 
@@ -48,6 +49,8 @@ class RendezvousHandler {
   virtual Result<std::optional<ShardSnapshot>> TakeSnapshot(bool values) = 0;
   /// A JSON object.
   virtual std::string StatusJson() = 0;
+  /// Asks for another mode of the job. Returns its number.
+  virtual Result<std::uint32_t> SetMode(const ModeSetting& setting) = 0;
   virtual void Stop() = 0;
   /// An admitted peer is gone.
   virtual void Gone(const Peer& peer) = 0;

@@ -161,6 +161,8 @@ class EngineJob {
     return Child(command, failpoint, fds);
   }
 
+  std::int64_t global_step() const { return memory_[0].state->global_step.load(); }
+
   void Stop() {
     for (const ShardMemory& m : memory_) {
       m.state->stop.store(1);

@@ -65,11 +65,11 @@ int Run(int worker, Board& board, std::uint64_t steps, int stall_ms, bool counti
   if (Status s = store.WaitUntilInitialized(Deadline::After(kWait)); !s.ok()) {
     return ExitCodeOf(worker, s);
   }
-  const bool rounds = IsRoundMode(store.mode());
   int of_set = 0;  // gradients of this round that wait in our sum
   for (std::uint64_t pushed = 0;; ++pushed) {
     Result<ParamView> view = store.Pull(Selection::Everything(), PullMode::kView);
     if (!view.ok()) return ExitCodeOf(worker, view.status());
+    const bool rounds = IsRoundMode(store.mode());  // of this step: it may change at its end
     if (steps != 0 && (rounds ? view->version() : pushed) >= steps) break;
     const std::uint64_t round = view->version() + 1;
     GradientBuffer buffer = store.LendGradient();

@@ -191,7 +191,58 @@ Result<OptimizerConfig> CheckOptimizer(const JobFlags& flags) {
   return o;
 }
 
-constexpr int kDefaultStalenessBound = 3;
+// "0:barrier,2000:replicas=3"
+Result<std::vector<ScheduledMode>> ParseSchedule(const std::string& text) {
+  std::vector<ScheduledMode> schedule;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t comma = std::min(text.find(',', begin), text.size());
+    const std::string_view entry = std::string_view(text).substr(begin, comma - begin);
+    begin = comma + 1;
+    ScheduledMode& scheduled = schedule.emplace_back();
+    const char* const end = entry.data() + entry.size();
+    const auto [colon, error] = std::from_chars(entry.data(), end, scheduled.step);
+    if (error != std::errc() || colon == end || *colon != ':' || scheduled.step < 0 ||
+        scheduled.step > kMaxScheduledStep) {
+      return InvalidArgument(
+          fmt::format("--mode_schedule: \"{}\" is not understood: use STEP:MODE with a global step "
+                      "of 0 to {}, e.g. 2000:hogwild",
+                      entry, kMaxScheduledStep));
+    }
+    const Result<ModeSetting> setting =
+        ParseModeSetting(std::string_view(colon + 1, static_cast<std::size_t>(end - colon - 1)));
+    if (!setting.ok()) return setting.status().WithContext("--mode_schedule");
+    scheduled.setting = *setting;
+    if (schedule.size() > 1 && scheduled.step <= schedule[schedule.size() - 2].step) {
+      return InvalidArgument(
+          fmt::format("--mode_schedule names rising global steps, not {} after {}: sort them",
+                      scheduled.step, schedule[schedule.size() - 2].step));
+    }
+  }
+  return schedule;
+}
+
+// What it says of step 0 takes the place of --mode.
+Status CheckSchedule(const JobFlags& f, JobConfig* config) {
+  if (f.mode_schedule.empty()) return {};
+  PASSEL_ASSIGN_OR_RETURN(config->mode_schedule, ParseSchedule(f.mode_schedule));
+  if (config->mode_schedule.front().step == 0) {
+    if (config->mode != Mode::kHogwild) {
+      return InvalidArgument(fmt::format(
+          "--mode {} and --mode_schedule {} both name the first mode: leave --mode away",
+          ModeName(config->mode), f.mode_schedule));
+    }
+    const ModeSetting first = config->mode_schedule.front().setting;
+    config->mode = first.mode;
+    config->replicas_to_aggregate = first.replicas_to_aggregate;
+    config->staleness_bound = first.staleness_bound;
+    config->mode_schedule.erase(config->mode_schedule.begin());
+  }
+  if (config->mode_schedule.size() > static_cast<std::size_t>(kMaxScheduledModes)) {
+    return InvalidArgument(fmt::format("--mode_schedule has at most {} changes of mode, not {}",
+                                       kMaxScheduledModes, config->mode_schedule.size()));
+  }
+  return {};
+}
 
 Status CheckModeFlags(const JobFlags& f, JobConfig* config) {
   const auto check = [&](const char* flag, const std::optional<std::int64_t>& value, Mode mode,
@@ -211,6 +262,7 @@ Status CheckModeFlags(const JobFlags& f, JobConfig* config) {
                                1, kMaxReplicasToAggregate, &config->replicas_to_aggregate));
   PASSEL_RETURN_IF_ERROR(check("--staleness_bound", f.staleness_bound, Mode::kSsp, 0,
                                kMaxStalenessBound, &config->staleness_bound));
+  PASSEL_RETURN_IF_ERROR(CheckSchedule(f, config));
   for (const std::string& text : f.slow_worker) {
     PASSEL_ASSIGN_OR_RETURN(const WorkerOptions::SlowWorker slow, ParseSlowWorker(text));
     config->worker.slow_workers.push_back(slow);
@@ -406,6 +458,7 @@ Result<StorePlan> MakePlan(const JobConfig& config, int shards, int workers) {
     plan.replicas_to_aggregate = workers;
   }
   plan.staleness_bound = config.staleness_bound;
+  plan.schedule = config.mode_schedule;
   for (const WorkerOptions::SlowWorker& slow : config.worker.slow_workers) {
     if (slow.index < workers) continue;
     return InvalidArgument(

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "base/memory_file.h"
 #include "base/status.h"
@@ -30,6 +31,7 @@ struct JobConfig {
   Mode mode = Mode::kHogwild;
   int replicas_to_aggregate = 0;  // 0: one for each worker
   int staleness_bound = 0;
+  std::vector<ScheduledMode> mode_schedule;  // without step 0
   PlacementOptions placement;
   WorkerOptions worker;              // without num_workers
   std::uint64_t train_examples = 0;  // 0: all

@@ -89,6 +89,10 @@ void AddJobFlags(CLI::App& app, JobFlags* f) {
   app.add_option("--staleness_bound", f->staleness_bound,
                  "ssp: steps a worker may be ahead of the slowest. Default: 3")
       ->group("Training");
+  app.add_option("--mode_schedule", f->mode_schedule,
+                 "STEP:MODE,... The mode from that global step on, e.g. "
+                 "0:barrier,2000:replicas=3,5000:hogwild; replicas=R and ssp=S carry their number")
+      ->group("Training");
   app.add_option("--slow_worker", f->slow_worker,
                  "INDEX:DELAYms,... Workers that sleep after each gradient, for experiments")
       ->group("Training")
@@ -241,6 +245,7 @@ std::vector<std::string> ToArguments(const JobFlags& f) {
   add("--mode", ModeOf(f));
   if (f.replicas_to_aggregate) add("--replicas_to_aggregate", *f.replicas_to_aggregate);
   if (f.staleness_bound) add("--staleness_bound", *f.staleness_bound);
+  if (!f.mode_schedule.empty()) add("--mode_schedule", f.mode_schedule);
   for (const std::string& slow : f.slow_worker) add("--slow_worker", slow);
   if (f.train_steps) add("--train_steps", *f.train_steps);
   add("--epochs", f.epochs);

@@ -45,6 +45,7 @@ struct JobFlags {
   bool sync_replicas = false;
   std::optional<std::int64_t> replicas_to_aggregate;
   std::optional<std::int64_t> staleness_bound;
+  std::string mode_schedule;
   std::vector<std::string> slow_worker;
   // Stop rules. Not given: kDefaultTrainSteps, or none beside one of the others. 0: none.
   std::optional<std::int64_t> train_steps;

@@ -78,6 +78,11 @@ void Progress::Update(const shm::JobStatus& status) {
       fmt::format("{}  {:.0f} steps/s  loss {:.4f}  accuracy {:.3f}  staleness {}/{}  {} left",
                   goal, steps_per_second, loss, accuracy, status.staleness.p50,
                   status.staleness.maximum, Duration(left));
+  if (status.modes.size() > 1) {
+    const PastMode& mode = status.modes.back();
+    line += fmt::format("  mode {} since {}", mode.setting.ToString(), mode.since);
+  }
+  if (status.wish) line += fmt::format("  changing to {}", status.wish->ToString());
   if (terminal_) {
     winsize size{};
     if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 &&

@@ -31,6 +31,21 @@ double JobReport::UpdatesPerSecond() const {
   return trained > 0 ? static_cast<double>(status.global_step) / trained : 0;
 }
 
+namespace {
+
+// "barrier, from step 2000 on hogwild"
+std::string ModesInWords(const JobReport& r) {
+  if (r.status.modes.size() <= 1) return r.mode;
+  std::string text;
+  for (const PastMode& mode : r.status.modes) {
+    text += text.empty() ? mode.setting.ToString()
+                         : fmt::format(", from step {} on {}", mode.since, mode.setting.ToString());
+  }
+  return text;
+}
+
+}  // namespace
+
 std::string Summary(const JobReport& r) {
   std::string text;
   if (r.test) {
@@ -42,8 +57,8 @@ std::string Summary(const JobReport& r) {
       "\n{} global steps in {:.2f} s: {:.0f} steps/s, {:.0f} updates/s, start-up {:.2f} s\n",
       r.status.global_step, r.TrainingSeconds(), r.StepsPerSecond(), r.UpdatesPerSecond(),
       r.startup_seconds);
-  text += fmt::format("mode {}, staleness p50 {} p99 {} max {}", r.mode, r.status.staleness.p50,
-                      r.status.staleness.p99, r.status.staleness.maximum);
+  text += fmt::format("mode {}, staleness p50 {} p99 {} max {}", ModesInWords(r),
+                      r.status.staleness.p50, r.status.staleness.p99, r.status.staleness.maximum);
   text += fmt::format(", push p50 {:.0f} us p99 {:.0f} us\n",
                       1e-3 * static_cast<double>(r.status.push_latency_ns.p50),
                       1e-3 * static_cast<double>(r.status.push_latency_ns.p99));
@@ -79,7 +94,12 @@ std::string ToJson(const JobReport& r) {
   json["training_seconds"] = r.TrainingSeconds();
   json["steps_per_second"] = r.StepsPerSecond();
   json["updates_per_second"] = r.UpdatesPerSecond();
-  json["mode"] = r.mode;
+  json["mode"] =
+      r.status.modes.empty() ? r.mode : std::string(ModeName(r.status.modes.back().setting.mode));
+  json["modes"] = nlohmann::ordered_json::array();
+  for (const PastMode& mode : r.status.modes) {
+    json["modes"].push_back({{"mode", mode.setting.ToString()}, {"since", mode.since}});
+  }
   json["device"] = r.device;
   json["model"] = r.model;
   json["optimizer"] = r.optimizer;

@@ -13,7 +13,9 @@
 namespace passel {
 
 struct JobReport {
-  std::string job_id, mode, device = "cpu", model, optimizer, data;
+  std::string job_id;
+  std::string mode;  ///< the first one
+  std::string device = "cpu", model, optimizer, data;
   int ps = 0;
   bool pinned = false;
   bool interrupted = false;

@@ -1,0 +1,255 @@
+// The mode changes while worker processes are killed, stopped and started again: every change comes
+// to an end, and where nothing may be lost nothing is.
+//
+// PASSEL_KILLS kills at random moments: built once with few, once with many.
+
+#include "base/random.h"
+#include "multiprocess/engine_job.h"
+#include "store/mode_change.h"
+#include "support/temp_marker.h"
+
+namespace passel::testing {
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(StoreConformance);  // only its plan is used here
+
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+constexpr int kWorkers = 3;
+constexpr milliseconds kPatience{20'000};
+constexpr milliseconds kAtOnce{5000};  // a change, on a busy machine
+
+ModeSetting Setting(const std::string& text) { return *ParseModeSetting(text); }
+
+bool IsLossless(Mode mode) { return mode != Mode::kHogwild && mode != Mode::kSsp; }
+
+StorePlan PlanIn(const ModeSetting& first, int shards) {
+  StorePlan plan = TestPlan(first.mode, shards, kWorkers, Sgd(1.0));
+  plan.replicas_to_aggregate = first.replicas_to_aggregate;
+  plan.staleness_bound = first.staleness_bound;
+  return plan;
+}
+
+template <typename Condition>
+bool Await(milliseconds limit, Condition&& condition) {
+  const Deadline deadline = Deadline::After(limit);
+  while (!condition()) {
+    if (deadline.Expired()) return false;
+    ::usleep(200);
+  }
+  return true;
+}
+
+bool AwaitMode(const EngineJob& job, std::uint32_t number) {
+  return Await(kAtOnce, [&] { return CurrentMode(job.memory(0)).number >= number; });
+}
+
+bool AwaitSteps(const EngineJob& job, std::int64_t more) {
+  const std::int64_t target = job.global_step() + more;
+  return Await(kPatience, [&] { return job.global_step() >= target; });
+}
+
+// All take part: a worker that has not joined yet is not asked to change.
+bool AwaitAll(EngineJob& job) {
+  return Await(kPatience, [&] {
+    for (int k = 0; k < kWorkers; ++k) {
+      if (job.board().acked[k].load() == 0) return false;
+    }
+    return true;
+  });
+}
+
+// Every value is the number of updates, but for those that a killed worker had half applied or not
+// counted.
+void ExpectNothingLost(const EngineJob& job, std::uint64_t kills) {
+  std::uint64_t half_applied = kills;
+  for (int k = 0; k < kWorkers; ++k) {
+    half_applied += job.memory(0).tasks[k].counters.half_applied.load();
+  }
+  const auto [smallest, largest] = job.Range();
+  EXPECT_GE(smallest, static_cast<float>(job.global_step()));
+  EXPECT_LE(largest, static_cast<float>(job.global_step()) + static_cast<float>(half_applied));
+}
+
+class ModeChangeFailpoint
+    : public ::testing::TestWithParam<std::tuple<const char*, const char*, const char*>> {};
+
+TEST_P(ModeChangeFailpoint, WhoeverDiesThereTheOthersGoOnInTheNewModeAndItsNextLifeToo) {
+  const auto& [place, from, wanted] = GetParam();
+  const std::string to = std::string(wanted) == from ? "locked" : wanted;
+  for (const int shards : {1, 3}) {
+    SCOPED_TRACE(std::to_string(shards) + " shards");
+    EngineJob job(PlanIn(Setting(from), shards), /*counting=*/true);
+    const TempMarker marker;
+    const std::string failpoint = std::string(place) + ":1:kill:" + marker.path();
+    std::vector<Child> workers;
+    for (int k = 0; k < kWorkers; ++k) workers.push_back(job.Start(k, 0, failpoint));
+    ASSERT_TRUE(AwaitAll(job));
+    const Result<std::uint32_t> number = WishForMode(job.memory(0), Setting(to));
+    ASSERT_TRUE(number.ok());
+    int dead = -1;
+    ASSERT_TRUE(Await(kPatience, [&] {
+      for (int k = 0; k < kWorkers && dead < 0; ++k) {
+        if (workers[static_cast<std::size_t>(k)].WaitEnded(milliseconds(0))) dead = k;
+      }
+      return dead >= 0;
+    })) << "nobody passed the place";
+    Child& victim = workers[static_cast<std::size_t>(dead)];
+    EXPECT_EQ(victim.code(), -SIGKILL);
+    ASSERT_TRUE(AwaitMode(job, *number));
+    ASSERT_TRUE(AwaitSteps(job, 20)) << "without it";
+    const std::uint64_t acked = job.board().acked[dead].load();
+    victim = job.Start(dead, 0);
+    ASSERT_TRUE(Await(kPatience, [&] { return job.board().acked[dead].load() > acked + 5; }));
+    EXPECT_EQ(CurrentMode(job.memory(0)).number, *number) << "it changed once";
+    job.Stop();
+    for (Child& worker : workers) {
+      ASSERT_TRUE(worker.WaitEnded(kPatience));
+      EXPECT_EQ(worker.code(), 0);
+    }
+    if (IsLossless(Setting(from).mode) && IsLossless(Setting(to).mode)) {
+      ExpectNothingLost(job, 0);  // it was killed between two steps
+    }
+    ASSERT_FALSE(HasFailure());
+  }
+}
+
+std::string NameOf(std::string text) {
+  for (char& c : text) {
+    if (c == '.' || c == '=') c = '_';
+  }
+  return text;
+}
+
+INSTANTIATE_TEST_SUITE_P(Kill, ModeChangeFailpoint,
+                         ::testing::Combine(::testing::Values("mode.due", "mode.arrived",
+                                                              "mode.prepared", "mode.published"),
+                                            ::testing::Values("locked", "barrier", "replicas=2"),
+                                            ::testing::Values("replicas=5", "ssp=1", "barrier",
+                                                              "hogwild")),
+                         [](const auto& test) {
+                           return NameOf(std::string(std::get<0>(test.param)) + "_" +
+                                         std::get<1>(test.param) + "_" + std::get<2>(test.param));
+                         });
+
+// It has agreed with the others on nothing yet, or on everything; when it wakes up, that is
+// history.
+TEST(ModeChangeStops, WhoSleepsInTheMiddleOfAChangeSpoilsNothingWhenItWakesUp) {
+  for (const std::string place : {"mode.prepared", "mode.published", "mode.arrived"}) {
+    for (const int shards : {1, 3}) {
+      SCOPED_TRACE(place + ", " + std::to_string(shards) + " shards");
+      EngineJob job(PlanIn(Setting("locked"), shards), /*counting=*/true);
+      const TempMarker marker;
+      std::vector<Child> workers;
+      for (int k = 0; k < kWorkers; ++k) {
+        workers.push_back(job.Start(k, 0, place + ":1:stop:" + marker.path()));
+      }
+      ASSERT_TRUE(AwaitAll(job));
+      Result<std::uint32_t> number = WishForMode(job.memory(0), Setting("replicas=2"));
+      ASSERT_TRUE(number.ok());
+      ASSERT_TRUE(AwaitMode(job, *number)) << "the others do not need it";
+      // Backup workers: the two others go on without it, in rounds that it knows nothing of.
+      ASSERT_TRUE(AwaitSteps(job, 200));
+      const auto asleep = std::find_if(workers.begin(), workers.end(), [](Child& worker) {
+        return worker.WaitStopped(milliseconds(0));
+      });
+      ASSERT_NE(asleep, workers.end());
+      asleep->Kill(SIGCONT);
+      ASSERT_TRUE(AwaitSteps(job, 50));
+      for (const char* next : {"locked", "barrier", "replicas=4", "locked"}) {
+        number = WishForMode(job.memory(0), Setting(next));
+        ASSERT_TRUE(number.ok()) << number.status().ToString();
+        ASSERT_TRUE(AwaitMode(job, *number)) << next;
+        ASSERT_TRUE(AwaitSteps(job, 20));
+      }
+      job.Stop();
+      for (Child& worker : workers) {
+        ASSERT_TRUE(worker.WaitEnded(kPatience));
+        EXPECT_EQ(worker.code(), 0);
+      }
+      ExpectNothingLost(job, 0);
+      ASSERT_FALSE(HasFailure());
+    }
+  }
+}
+
+TEST(ModeChangeStops, WhoIsStoppedForLongerThanTheStallLimitIsLeftBehindAndFencedOff) {
+  EngineJob job(PlanIn(Setting("hogwild"), 1), /*counting=*/true, /*stall_ms=*/300);
+  std::vector<Child> workers;
+  for (int k = 0; k < kWorkers; ++k) {
+    workers.push_back(job.Start(k, 0, k == 1 ? "mode.due:1:stop" : ""));
+  }
+  ASSERT_TRUE(AwaitAll(job));
+  const Result<std::uint32_t> number = WishForMode(job.memory(0), Setting("barrier"));
+  ASSERT_TRUE(number.ok());
+  ASSERT_TRUE(AwaitMode(job, *number));
+  ASSERT_TRUE(AwaitSteps(job, 20));
+  workers[1].Kill(SIGCONT);
+  ASSERT_TRUE(workers[1].WaitEnded(kPatience));
+  EXPECT_EQ(workers[1].code(), kExitAborted);
+  job.Stop();
+  for (const std::size_t k : {0, 2}) {
+    ASSERT_TRUE(workers[k].WaitEnded(kPatience));
+    EXPECT_EQ(workers[k].code(), 0);
+  }
+}
+
+void ChangeAndKillAtRandom(bool lossless, int shards) {
+  const std::uint64_t seed = TestSeed();
+  std::printf("PASSEL_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
+  Random random(seed);
+  const std::vector<std::string> settings =
+      lossless ? std::vector<std::string>{"locked",     "barrier",    "replicas=2",
+                                          "replicas=3", "replicas=5", "replicas=1"}
+               : std::vector<std::string>{"hogwild",    "locked", "barrier", "replicas=2",
+                                          "replicas=5", "ssp=0",  "ssp=2"};
+  EngineJob job(PlanIn(Setting("barrier"), shards), /*counting=*/true);
+  std::vector<Child> workers;
+  for (int k = 0; k < kWorkers; ++k) workers.push_back(job.Start(k, 0));
+  ASSERT_TRUE(AwaitAll(job));
+  std::uint32_t last = 0;
+  std::int64_t longest_ns = 0;
+  for (int kill = 0; kill < PASSEL_KILLS; ++kill) {
+    SCOPED_TRACE("kill " + std::to_string(kill));
+    const std::string& wanted = settings[random.Below(settings.size())];
+    ::usleep(static_cast<useconds_t>(random.Below(2000)));
+    const Result<std::uint32_t> number = WishForMode(job.memory(0), Setting(wanted));
+    ASSERT_TRUE(number.ok()) << number.status().ToString();
+    const std::int64_t begin = MonotonicNs();
+    ::usleep(static_cast<useconds_t>(random.Below(1500)));
+    const auto k = static_cast<std::size_t>(random.Below(kWorkers));
+    workers[k].Kill(SIGKILL);
+    ASSERT_TRUE(workers[k].WaitEnded(kPatience));
+    // Now and then the next life comes while the change is still under way.
+    if (random.Below(2) == 0) workers[k] = job.Start(static_cast<int>(k), 0);
+    ASSERT_TRUE(AwaitMode(job, *number)) << "mode " << wanted;
+    longest_ns = std::max(longest_ns, MonotonicNs() - begin);
+    EXPECT_EQ(CurrentMode(job.memory(0)).setting.mode, Setting(wanted).mode);
+    last = *number;
+    ASSERT_TRUE(AwaitSteps(job, 2)) << "mode " << wanted;
+    if (workers[k].code() != -1000) workers[k] = job.Start(static_cast<int>(k), 0);
+  }
+  ASSERT_TRUE(AwaitSteps(job, 20));
+  job.Stop();
+  for (Child& worker : workers) {
+    ASSERT_TRUE(worker.WaitEnded(kPatience));
+    EXPECT_EQ(worker.code(), 0);
+  }
+  if (lossless) ExpectNothingLost(job, PASSEL_KILLS);
+  std::printf("%d kills, %u changes, %lld updates; the longest change took %.1f ms\n", PASSEL_KILLS,
+              last, static_cast<long long>(job.global_step()),
+              1e-6 * static_cast<double>(longest_ns));
+}
+
+TEST(ModeChangeKills, AtRandomMomentsWhereNothingMayBeLost) {
+  for (const int shards : {1, 3}) ASSERT_NO_FATAL_FAILURE(ChangeAndKillAtRandom(true, shards));
+}
+
+TEST(ModeChangeKills, AtRandomMomentsInEveryMode) {
+  for (const int shards : {1, 3}) ASSERT_NO_FATAL_FAILURE(ChangeAndKillAtRandom(false, shards));
+}
+
+}  // namespace
+}  // namespace passel::testing
