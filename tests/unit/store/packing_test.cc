@@ -41,14 +41,18 @@ TEST(Packing, DecisionComesBackAndGenerationsWrapWithoutTouchingTheRest) {
   for (const std::uint64_t round : {std::uint64_t{0}, std::uint64_t{1}, kLastRound}) {
     for (const std::uint32_t generation : {0u, 1u, 0xfffu}) {
       for (const int worker : {0, 1, kMaxWorkers - 1}) {
-        const Decision d = Decision::Unpack(Decision{round, generation, worker}.Pack());
-        EXPECT_EQ(d.round, round);
-        EXPECT_EQ(d.generation, generation);
-        EXPECT_EQ(d.worker, worker);
-        const Decision next = Decision::Unpack(d.NextGeneration().Pack());
-        EXPECT_TRUE(next.SameRoundAs(d));
-        EXPECT_EQ(next.generation, (generation + 1) & 0xfff);
-        EXPECT_NE(next.Pack(), d.Pack());
+        for (const std::uint32_t ends : {0u, 1u, 15u}) {
+          const Decision d = Decision::Unpack(Decision{round, generation, worker, ends}.Pack());
+          EXPECT_EQ(d.round, round);
+          EXPECT_EQ(d.generation, generation);
+          EXPECT_EQ(d.worker, worker);
+          EXPECT_EQ(d.ends, ends);
+          const Decision next = Decision::Unpack(d.NextGeneration().Pack());
+          EXPECT_TRUE(next.SameRoundAs(d));
+          EXPECT_EQ(next.generation, (generation + 1) & 0xfff);
+          EXPECT_EQ(next.ends, ends);
+          EXPECT_NE(next.Pack(), d.Pack());
+        }
       }
     }
   }
@@ -71,6 +75,71 @@ TEST(Packing, ArrivalIsOfOneLifeAndLaterLivesAreLarger) {
     }
   }
   EXPECT_FALSE(Arrival::Says(0, 1, 1)) << "fresh memory";
+}
+
+TEST(Packing, TheEndOfAModeIsNeverThatOfItsNeighbours) {
+  for (std::uint32_t number = 0; number < 1000; ++number) {
+    EXPECT_GE(Decision::EndOf(number), 1u) << "zero is: not the last one";
+    EXPECT_LE(Decision::EndOf(number), 15u);
+    for (std::uint32_t later = 1; later < 15; ++later) {
+      EXPECT_NE(Decision::EndOf(number), Decision::EndOf(number + later));
+    }
+  }
+}
+
+TEST(Packing, ModeWordComesBackAndLaterOnesAreLarger) {
+  for (const std::uint32_t number : {0u, 1u, ModeWord::kMaxNumber - 1}) {
+    for (const std::uint32_t generation : {0u, 0xffffu}) {
+      for (const std::uint32_t scheduled : {0u, static_cast<std::uint32_t>(kMaxScheduledModes)}) {
+        for (const ModeSetting& setting :
+             {ModeSetting{Mode::kHogwild, 0, 0}, ModeSetting{Mode::kLocked, 0, 0},
+              ModeSetting{Mode::kBarrier, 0, 0}, ModeSetting{Mode::kReplicas, 1, 0},
+              ModeSetting{Mode::kReplicas, kMaxReplicasToAggregate, 0},
+              ModeSetting{Mode::kSsp, 0, 0}, ModeSetting{Mode::kSsp, 0, kMaxStalenessBound}}) {
+          const std::uint64_t word = ModeWord{number, generation, scheduled, setting}.Pack();
+          const ModeWord back = ModeWord::Unpack(word);
+          EXPECT_EQ(back.number, number);
+          EXPECT_EQ(back.generation, generation);
+          EXPECT_EQ(back.scheduled, scheduled);
+          EXPECT_EQ(back.setting, setting);
+          EXPECT_GT((ModeWord{number + 1, 0, 0, {}}.Pack()), word);
+        }
+      }
+    }
+  }
+  ModeWord wrapped{3, 0xffff, 1, {}};
+  ++wrapped.generation;
+  EXPECT_EQ(ModeWord::Unpack(wrapped.Pack()).number, 3u) << "a generation wraps within its bits";
+}
+
+TEST(Packing, AgreedNumberComesBack) {
+  constexpr std::uint64_t kMost = (std::uint64_t{1} << 44) - 1;
+  static_assert(static_cast<std::uint64_t>(kMaxScheduledStep) < kMost);
+  for (const std::uint32_t change : {0u, 1u, ModeWord::kMaxNumber}) {
+    for (const std::uint64_t value : {std::uint64_t{0}, std::uint64_t{1}, kMost}) {
+      const AgreedNumber back = AgreedNumber::Unpack(AgreedNumber{change, value}.Pack());
+      EXPECT_EQ(back.change, change);
+      EXPECT_EQ(back.value, value);
+    }
+  }
+}
+
+TEST(Packing, ModeSettingsAreReadAsTheyAreWritten) {
+  for (const char* text : {"hogwild", "locked", "barrier", "replicas", "replicas=1",
+                           "replicas=65536", "ssp=0", "ssp=1000000"}) {
+    const Result<ModeSetting> setting = ParseModeSetting(text);
+    ASSERT_TRUE(setting.ok()) << text;
+    EXPECT_TRUE(setting->Validate().ok()) << text;
+    EXPECT_EQ(setting->ToString(), text);
+  }
+  EXPECT_EQ(ParseModeSetting("ssp")->staleness_bound, kDefaultStalenessBound);
+  for (const char* wrong : {"", "=", "ssp=", "ssp=-1", "ssp=1000001", "ssp=1x", "ssp= 1", "SSP=1",
+                            "replicas=0", "replicas=65537", "replicas=99999999999999999999",
+                            "hogwild=", "barrier=3", "locked=0", "ssp=1,", "replicas==2"}) {
+    const Result<ModeSetting> setting = ParseModeSetting(wrong);
+    ASSERT_FALSE(setting.ok()) << wrong;
+    EXPECT_EQ(setting.status().code(), Code::kInvalidArgument);
+  }
 }
 
 TEST(Packing, ModesAreNamed) {

@@ -111,15 +111,43 @@ TEST(StorePlan, ComesBackFromJsonWithTheSameHash) {
     StorePlan plan = ValidPlan();
     plan.optimizer = *ParseOptimizer(optimizer);
     plan.optimizer.learning_rate = 1.0 / 3;
+    plan.schedule = {{10, {Mode::kLocked, 0, 0}},
+                     {20, {Mode::kReplicas, 3, 0}},
+                     {kMaxScheduledStep, {Mode::kSsp, 0, 0}}};
     const Result<StorePlan> back = PlanFromJson(ToJson(plan));
     ASSERT_TRUE(back.ok()) << back.status().ToString();
     EXPECT_EQ(back->Hash(), plan.Hash());
     EXPECT_EQ(back->optimizer, plan.optimizer);
     EXPECT_EQ(back->num_workers, 7);
+    EXPECT_EQ(back->schedule, plan.schedule);
     EXPECT_EQ(back->variables.Hash(), plan.variables.Hash());
     EXPECT_EQ(back->variables[1].first_row, 4);
     EXPECT_EQ(back->variables[1].logical, "w");
   }
+}
+
+TEST(StorePlan, ScheduleHasRisingStepsAndValidModes) {
+  const auto valid = [](std::vector<ScheduledMode> schedule) {
+    StorePlan plan = ValidPlan();
+    plan.schedule = std::move(schedule);
+    const bool ok = plan.Validate().ok();
+    EXPECT_EQ(PlanFromJson(ToJson(plan)).ok(), ok);
+    return ok;
+  };
+  const ModeSetting locked{Mode::kLocked, 0, 0};
+  EXPECT_TRUE(valid({{1, locked}, {2, {Mode::kSsp, 0, 0}}, {kMaxScheduledStep, locked}}));
+  EXPECT_FALSE(valid({{0, locked}}));
+  EXPECT_FALSE(valid({{-1, locked}}));
+  EXPECT_FALSE(valid({{kMaxScheduledStep + 1, locked}}));
+  EXPECT_FALSE(valid({{5, locked}, {5, locked}}));
+  EXPECT_FALSE(valid({{5, locked}, {4, locked}}));
+  EXPECT_FALSE(valid({{5, {Mode::kReplicas, -1, 0}}}));
+  EXPECT_FALSE(valid({{5, {Mode::kSsp, 0, kMaxStalenessBound + 1}}}));
+  std::vector<ScheduledMode> many;
+  for (int i = 1; i <= kMaxScheduledModes; ++i) many.push_back({i, locked});
+  EXPECT_TRUE(valid(many));
+  many.push_back({kMaxScheduledModes + 1, locked});
+  EXPECT_FALSE(valid(many));
 }
 
 TEST(StorePlan, HashTellsPlansApart) {
@@ -128,6 +156,9 @@ TEST(StorePlan, HashTellsPlansApart) {
       [](StorePlan& p) { p.mode = Mode::kLocked; },
       [](StorePlan& p) { p.replicas_to_aggregate = 5; },
       [](StorePlan& p) { p.staleness_bound = 5; },
+      [](StorePlan& p) {
+        p.schedule = {{10, {Mode::kLocked, 0, 0}}};
+      },
       [](StorePlan& p) { p.optimizer.learning_rate = 0.2; },
       [](StorePlan& p) { p.optimizer.adam_epsilon = 1e-7; },
       [](StorePlan& p) { p.num_workers = 8; },
@@ -240,12 +271,14 @@ TEST(StorePlan, JsonThatToJsonWouldNotWriteIsRefused) {
       if (good[at].is_boolean() && value.is_boolean()) continue;
       if (good[at].is_string() && value.is_string()) continue;
       if (good[at].is_array() && value.is_array() && at.back() == "shape") continue;  // a scalar
+      if (value.is_array() && at.back() == "schedule") continue;                      // none
       changed[at] = value;
       refused(changed);
     }
   };
-  for (const char* key : {"mode", "replicas_to_aggregate", "staleness_bound", "optimizer",
-                          "num_workers", "gradient_slots", "block_floats", "shards", "variables"}) {
+  for (const char* key :
+       {"mode", "replicas_to_aggregate", "staleness_bound", "schedule", "optimizer", "num_workers",
+        "gradient_slots", "block_floats", "shards", "variables"}) {
     try_all(nlohmann::json::json_pointer(std::string("/") + key));
   }
   for (const auto& [key, value] : good["optimizer"].items()) {
