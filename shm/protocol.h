@@ -70,6 +70,7 @@ struct ShardSnapshot {
   FileDescriptor plan;                                 ///< ToJson(StorePlan), constant
   std::int64_t global_step = 0, last_global_step = 0;  ///< before and after the copy; of ps/0
   std::optional<std::uint64_t> exact_round;            ///< as in ShardCopy
+  bool rounds = false;                                 ///< as in ShardCopy
   bool stopped = false;                                ///< of ps/0
 };
 

@@ -259,6 +259,7 @@ Result<std::optional<ShardSnapshot>> PsHost::TakeSnapshot(bool values) {
   snapshot.global_step = copy.global_step_before;
   snapshot.last_global_step = copy.global_step_after;
   snapshot.exact_round = copy.exact_round;
+  snapshot.rounds = copy.rounds;
   snapshot.values = std::move(copy.values);
   snapshot.plan.Reset(::fcntl(plan_.get(), F_DUPFD_CLOEXEC, 0));
   if (!snapshot.plan.valid()) return ErrnoStatus(errno, "cannot hand over the plan");

@@ -128,6 +128,7 @@ Result<std::optional<ShardSnapshot>> RendezvousClient::GetSnapshot(bool values, 
   ShardSnapshot snapshot;
   snapshot.global_step = Field<std::int64_t>(answer.json, "global_step", 0);
   snapshot.last_global_step = Field<std::int64_t>(answer.json, "last_global_step", 0);
+  snapshot.rounds = Field<bool>(answer.json, "rounds", false);
   snapshot.stopped = Field<bool>(answer.json, "stopped", false);
   if (answer.json.contains("exact_round")) {
     snapshot.exact_round = Field<std::uint64_t>(answer.json, "exact_round", 0);

@@ -216,6 +216,7 @@ Status RendezvousServer::SendSnapshot(Connection& c, bool values) {
   nlohmann::json json = {{"snapshot", true},
                          {"global_step", snapshot->global_step},
                          {"last_global_step", snapshot->last_global_step},
+                         {"rounds", snapshot->rounds},
                          {"stopped", snapshot->stopped}};
   if (snapshot->exact_round) json["exact_round"] = *snapshot->exact_round;
   if (!values) return SendJson(c.socket.get(), json, {}, AnswerLimit());

@@ -9,6 +9,7 @@
 
 #include "base/deadline.h"
 #include "optim/update_kernels.h"
+#include "store/mode_change.h"
 
 namespace passel::shm {
 namespace {
@@ -17,10 +18,14 @@ namespace {
 constexpr std::chrono::milliseconds kSettleLimit{50};
 constexpr std::chrono::microseconds kSettlePause{50};
 
+// The mode in force. A shard learns of a change before anything is pushed to it in the new mode.
+bool HasRounds(const Arena& arena) { return IsRoundMode(CurrentMode(arena.memory()).setting.mode); }
+
 // The round whose values the shard holds: every block has seen it, and nobody is at work on one.
 // Claims first: whoever has let go of a block has written its new round before.
 std::optional<std::uint64_t> SettledRound(const Arena& arena) {
   const ShardMemory& memory = arena.memory();
+  if (!HasRounds(arena)) return std::nullopt;
   const bool lead = arena.shard() == 0;
   // Of the lead only when it is finished, too: then the global step says it.
   std::uint64_t round = lead ? memory.state->completed_round.load(std::memory_order_acquire)
@@ -56,11 +61,11 @@ Result<ShardCopy> CopyShard(const Arena& arena, const MemoryBudget& budget) {
   if (base == MAP_FAILED) return ErrnoStatus(errno, "cannot map memory for a copy of the values");
   ShardCopy copy;
   const auto read_step = [&] { return memory.state->global_step.load(std::memory_order_acquire); };
-  const bool rounds = IsRoundMode(arena.plan().mode);
   const Deadline limit = Deadline::After(kSettleLimit);
   for (bool last = false; !last;) {
-    last = !rounds || limit.Expired();
-    const std::optional<std::uint64_t> settled = rounds ? SettledRound(arena) : std::nullopt;
+    copy.rounds = HasRounds(arena);
+    last = !copy.rounds || limit.Expired();
+    const std::optional<std::uint64_t> settled = SettledRound(arena);
     if (!settled && !last) {
       std::this_thread::sleep_for(kSettlePause);
       continue;

@@ -23,6 +23,7 @@ struct ShardCopy {
   std::int64_t global_step_before = 0, global_step_after = 0;  ///< as shard 0 knows it, else 0
   /// Set if the values are exactly those after this round.
   std::optional<std::uint64_t> exact_round;
+  bool rounds = false;  ///< the mode that was in force has rounds: another copy may be exact
 };
 
 /// Takes as long as copying takes, and at most 50 ms more. REQUIRES: the shard is initialised.

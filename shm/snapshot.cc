@@ -59,7 +59,7 @@ class SnapshotTaker {
     for (bool first = true;; first = false) {
       PASSEL_ASSIGN_OR_RETURN(Snapshot snapshot, TakeAllShards());
       if (first) same_round = deadline_.Sooner(kSameRoundLimit);
-      if (snapshot.exact() || !IsRoundMode(snapshot.plan().mode) || same_round.Expired()) {
+      if (snapshot.exact() || !rounds_ || same_round.Expired()) {
         return snapshot;
       }
     }
@@ -80,6 +80,7 @@ class SnapshotTaker {
         snapshot.last_global_step_ = part.last_global_step;
         snapshot.stopped_ = part.stopped;
         round = part.exact_round;
+        rounds_ = part.rounds;
       } else if (plan.Hash() != snapshot.plan_.Hash()) {
         return FailedPrecondition(fmt::format(
             "ps/{} and ps/0 of job {} hold different models: the job was started anew meanwhile, "
@@ -172,7 +173,8 @@ class SnapshotTaker {
 
   const std::string job_;
   const Deadline deadline_;
-  bool met_ = false;  // the job was there
+  bool rounds_ = false;  // at the last copy of shard 0
+  bool met_ = false;     // the job was there
 };
 
 Result<Snapshot> TakeSnapshot(const std::string& job_id, Deadline deadline) {

@@ -46,6 +46,9 @@ Status LocalShard::EnterMode(const ModeWord& mode) {
   }
   rules_.Set(mode.setting);
   mode_number_ = mode.number;
+  // On the other shards, for who looks at that shard alone. On the lead it is there already.
+  RaiseTo(memory_.state->mode.current,
+          ModeWord{mode.number, 0, mode.scheduled, mode.setting}.Pack());
   if (IsRoundMode(rules_.mode) && rules_.Quota(worker_) > 1 && addend_ == nullptr) {
     const std::size_t bytes = (memory_.floats * sizeof(float) + 63) / 64 * 64 + 64;
     addend_.reset(static_cast<float*>(std::aligned_alloc(64, bytes)));

@@ -13,6 +13,7 @@
 #include "base/memory_file.h"
 #include "shm/shard_copy.h"
 #include "store/in_process_store.h"
+#include "store/mode_change.h"
 #include "tests/unit/rendezvous/ps_thread.h"
 
 namespace passel::shm::testing {
@@ -234,6 +235,30 @@ TEST(ShardCopyTest, NamesTheLimitWhenThereIsNoMemoryForIt) {
   ASSERT_EQ(copy.status().code(), Code::kResourceExhausted);
   EXPECT_THAT(copy.status().message(), HasSubstr("the test has 100 bytes free"));
   EXPECT_THAT(copy.status().message(), HasSubstr("cannot copy the values"));
+}
+
+TEST(ShardCopyTest, GoesByTheModeInForceNotByTheFirstOne) {
+  PsThread ps;
+  StorePlan plan = PlanOf(Mode::kReplicas);
+  plan.replicas_to_aggregate = 1;
+  Chief chief(ps, plan);
+  const auto store = chief.Open(0);
+  ASSERT_TRUE(store->Initialize(FillWithPlaces).ok());
+  const MemoryBudget plenty{std::uint64_t{64} << 20, "the test"};
+  const ShardMemory& memory = chief.arena->memory();
+  ASSERT_TRUE(PushOnes(*store).ok());
+  EXPECT_EQ(CopyShard(*chief.arena, plenty)->exact_round, 1u);
+  ASSERT_TRUE(WishForMode(memory, {Mode::kHogwild, 0, 0}).ok());
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(PushOnes(*store).ok());
+  ASSERT_EQ(store->mode(), Mode::kHogwild);
+  const Result<ShardCopy> copy = CopyShard(*chief.arena, plenty);
+  EXPECT_EQ(copy->exact_round, std::nullopt) << "the blocks still say the last round";
+  EXPECT_FALSE(copy->rounds);
+  EXPECT_EQ(copy->global_step_after, 4);
+  ASSERT_TRUE(WishForMode(memory, {Mode::kReplicas, 1, 0}).ok());
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(PushOnes(*store).ok());
+  EXPECT_EQ(CopyShard(*chief.arena, plenty)->exact_round, 6u);
+  EXPECT_TRUE(CopyShard(*chief.arena, plenty)->rounds);
 }
 
 // A block that is claimed, or that has seen another round than the rest, is no settled round.
