@@ -2,12 +2,11 @@
 
 #pragma once
 
+#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <string>
-
-#include "gtest/gtest.h"
 
 namespace passel::testing {
 
