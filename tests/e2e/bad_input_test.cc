@@ -51,7 +51,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadFlag{"TooManyWorkers", {"--workers=257"}, {"--workers", "1 to 256", "257"}},
         BadFlag{"TooManyPs", {"--ps=100000"}, {"--ps", "0 to", "100000"}},
         BadFlag{"WorkersWithoutPs", {"--ps=0", "--workers=2"}, {"one worker", "2", "--ps 1"}},
-        BadFlag{"NegativeSteps", {"--train_steps=-5"}, {"--train_steps", "1 to", "-5"}},
+        BadFlag{"NegativeSteps", {"--train_steps=-5"}, {"--train_steps", "0 to", "-5"}},
         BadFlag{"UnknownMode", {"--mode=turbo"}, {"turbo", "hogwild", "barrier"}},
         BadFlag{"UnknownOptimizer", {"--optimizer=magic"}, {"magic", "sgd", "adam"}},
         BadFlag{"UnknownPlacement", {"--placement=left"}, {"--placement", "left", "round_robin"}},
