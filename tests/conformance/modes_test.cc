@@ -270,14 +270,19 @@ double RoundsPerSecond(int workers, int replicas, milliseconds slow) {
 }
 
 TEST(BackupWorkers, AStragglerDoesNotSlowTheOthers) {
-  const double without = RoundsPerSecond(kWorkers - 1, kWorkers - 1, milliseconds(3));
-  const double with = RoundsPerSecond(kWorkers, kWorkers - 1, milliseconds(150));
+  // On a busy machine the best of a few pairs tells what the straggler itself costs.
+  double without = 0;
+  double with = 0;
+  for (int pair = 0; pair < 5 && with <= 0.9 * without; ++pair) {
+    without = RoundsPerSecond(kWorkers - 1, kWorkers - 1, milliseconds(3));
+    with = RoundsPerSecond(kWorkers, kWorkers - 1, milliseconds(150));
+  }
   const double waiting = RoundsPerSecond(2, 2, milliseconds(30));
   std::printf(
       "rounds/s: %d workers %.1f; and one 50 times slower as a backup %.1f (%.3f); waiting "
       "for one 10 times slower %.1f\n",
       kWorkers - 1, without, with, with / without, waiting);
-  EXPECT_GT(with, 0.7 * without);
+  EXPECT_GT(with, 0.9 * without);
   EXPECT_LT(waiting, 0.5 * without) << "the delay is not one";
 }
 

@@ -105,6 +105,38 @@ TEST(ModeScheduleTest, WhatIsNotUnderstoodIsNamed) {
   }
 }
 
+TEST(ReplicasTest, MoreReplicasThanWorkersAreCountedExactly) {
+  Sandbox sandbox;
+  const Outcome outcome =
+      sandbox.Run(sandbox.Train({"--workers=2", "--mode=replicas", "--replicas_to_aggregate=5",
+                                 "--train_steps=100", "--report=" + sandbox.dir().File("r")}));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const nlohmann::json report = ReadJson(sandbox.dir().File("r"));
+  EXPECT_EQ(report["global_step"], 100);
+  EXPECT_EQ(report["local_steps"], 500);
+  EXPECT_EQ(report["workers"][0]["local_steps"], 300);
+  EXPECT_EQ(report["workers"][1]["local_steps"], 200);
+  EXPECT_EQ(report["dropped"], 0);
+  EXPECT_EQ(report["staleness"]["max"], 0);
+}
+
+TEST(CompareModesTest, PrintsALineForEachMode) {
+  Sandbox sandbox;
+  Program compare = sandbox.StartCommand(
+      {std::string(PASSEL_SOURCE_DIR) + "/tools/compare_modes", "--program", PASSEL_PROGRAM,
+       "--data_dir", Digits(), "--workers", "2", "--train_steps", "60", "--seconds", "0.3",
+       "--modes", "backup,hogwild", "--slow_worker", "1:5ms", "--", "--batch_size", "20"});
+  const Outcome outcome = sandbox.Finish(compare, 60);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("| mode | steps/s | updates/s |"));
+  EXPECT_THAT(outcome.out, HasSubstr("\n| replicas, R = N - 1 = 1 | "));
+  EXPECT_THAT(outcome.out, HasSubstr("\n| hogwild | "));
+  Program wrong = sandbox.StartCommand({std::string(PASSEL_SOURCE_DIR) + "/tools/compare_modes",
+                                        "--program", PASSEL_PROGRAM, "--modes", "frob"});
+  EXPECT_EQ(sandbox.Finish(wrong).code, 2);
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
 // A job that trains until it is stopped.
 Program StartLong(Sandbox& sandbox, std::vector<std::string> more = {}) {
   more.insert(more.end(), {"--workers=3", "--pin=none", "--train_steps=100000000",
