@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <csignal>
 #include <map>
 #include <regex>
@@ -409,15 +410,23 @@ TEST_F(SlowPresetTest, DistMnistReaches95InAsyncAndSync) {
       0.95);
 }
 
+// 200 asynchronous steps are few: where workers share cores with other programs, one that was held
+// up for twenty updates of the other leaves its mark. Hence the median of five runs.
 TEST_F(SlowPresetTest, MnistReplicaReaches92In200Steps) {
-  for (const char* mode : {"--nosync_replicas", "--sync_replicas"}) {
-    for (int seed = 1; seed <= 5; ++seed) {
-      EXPECT_GE(
-          Train("mnist-replica", {mode, fmt::format("--seed={}", seed)}).report["test_accuracy"],
-          0.92)
-          << mode;
-    }
+  std::vector<double> async;
+  for (int seed = 1; seed <= 5; ++seed) {
+    const std::string flag = fmt::format("--seed={}", seed);
+    const double serial =
+        Train("mnist-replica", {"--ps=0", "--workers=1", flag}).report["test_accuracy"];
+    EXPECT_GE(serial, 0.93) << flag;
+    EXPECT_LE(serial, 0.955) << flag;
+    EXPECT_GE(Train("mnist-replica", {"--sync_replicas", flag}).report["test_accuracy"], 0.92)
+        << flag;
+    async.push_back(Train("mnist-replica", {flag}).report["test_accuracy"]);
   }
+  std::sort(async.begin(), async.end());
+  EXPECT_GE(async[2], 0.92);
+  EXPECT_GE(async[0], 0.85);
 }
 
 }  // namespace
