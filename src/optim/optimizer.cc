@@ -194,4 +194,18 @@ float SlotInitialValue(const OptimizerConfig& config, int slot) {
   return 0.0F;
 }
 
+bool NeedsWholeSlots(OptimizerKind kind) {
+  switch (kind) {
+    case OptimizerKind::kRmsProp:
+    case OptimizerKind::kAdam:
+    case OptimizerKind::kFtrl:
+      return true;
+    case OptimizerKind::kSgd:
+    case OptimizerKind::kMomentum:
+    case OptimizerKind::kAdagrad:
+      break;
+  }
+  return false;
+}
+
 }  // namespace passel

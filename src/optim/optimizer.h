@@ -90,4 +90,11 @@ std::string_view SlotName(const OptimizerConfig& config, int slot);
 /// What every element of the slot variable starts at. REQUIRES: as SlotName().
 float SlotInitialValue(const OptimizerConfig& config, int slot);
 
+/// True if every update of an element must see its slots as one former update left them: the rule
+/// divides by what it keeps (Adam, RMSProp, Ftrl). With slots of two updates that ran at the same
+/// time side by side its step has no bound, and a mean square may fall below 0: NaN. The other
+/// rules add up, or divide by a sum that includes this gradient's own square; losing an addition is
+/// the worst that can happen to them.
+bool NeedsWholeSlots(OptimizerKind kind);
+
 }  // namespace passel

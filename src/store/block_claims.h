@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/clock.h"
 #include "base/deadline.h"
 #include "base/futex.h"
 #include "store/membership.h"
@@ -49,11 +50,16 @@ inline void HandBackClaim(BlockState& block, Claim mine, Claim former) {
 /// of for `stall_limit` and has held the same block up for as long.
 class ClaimPatience {
  public:
+  /// `memory` outlives it.
   ClaimPatience(const ShardMemory& memory, std::int64_t stall_limit_ns)
       : memory_(memory), stall_limit_ns_(stall_limit_ns) {}
 
   /// One round of waiting. `blocker` holds what we need. False once `deadline` has passed.
   bool Wait(const BlockState& blocker, Deadline deadline);
+
+  /// Only looks, no more than every 10 ms, whether the holder of `blocker` is dead or has to be
+  /// evicted; waits for nothing. For who does without the block.
+  void LookAfter(const BlockState& blocker) { Probe(blocker, MonotonicNs()); }
 
   /// True once it sleeps: whoever holds the block is not just working on it.
   bool Sleeps() const { return turns_ > kSpins + kYields; }
@@ -61,6 +67,8 @@ class ClaimPatience {
  private:
   static constexpr int kSpins = 64;
   static constexpr int kYields = 448;
+
+  void Probe(const BlockState& blocker, std::int64_t now);
 
   const ShardMemory& memory_;
   const std::int64_t stall_limit_ns_;

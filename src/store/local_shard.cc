@@ -1,6 +1,7 @@
 #include "store/local_shard.h"
 
 #include <fmt/core.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <cstring>
@@ -20,6 +21,9 @@ namespace {
 // Hogwild: how long a worker comes back to busy blocks before it goes ahead without the claim. A
 // block takes about a microsecond, so a claim that outlasts this is held by somebody descheduled.
 constexpr int kAdvisoryPasses = 3;
+// Where it must not go ahead: how often it then yields before it does without the block. A holder
+// that runs is done by then; one that is suspended or stopped delays the push by some 20 us.
+constexpr int kYieldPasses = 32;
 
 }  // namespace
 
@@ -44,6 +48,7 @@ LocalShard::LocalShard(const ShardMemory& memory, const ShardRules& rules, int w
       epoch_(epoch),
       options_(options),
       opened_ns_(MonotonicNs()),
+      left_out_(memory_, options.stall_limit.count()),
       random_(StreamSeed(0x5eed, static_cast<std::uint64_t>(worker), epoch)),
       joining_(static_cast<std::size_t>(memory.num_workers)),
       todo_(memory.num_blocks),
@@ -134,6 +139,7 @@ Status LocalShard::Apply(int slot, Deadline deadline, Version* version_before) {
   Heartbeat();
   Increment(count.pushes_begun);
   const bool binding = rules_.mode == Mode::kLocked;
+  const bool whole_slots = !binding && NeedsWholeSlots(rules_.optimizer.kind);
   // Relaxed: a ticket; what the update needs to see is ordered by the claims.
   const std::int64_t step =
       memory_.state->optimizer_step.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -150,7 +156,7 @@ Status LocalShard::Apply(int slot, Deadline deadline, Version* version_before) {
   ClaimPatience patience(memory_, options_.stall_limit.count());
   Status result;
   for (int pass = 1; left > 0; ++pass) {
-    const bool go_ahead = !binding && pass > kAdvisoryPasses;
+    const bool go_ahead = !binding && !whole_slots && pass > kAdvisoryPasses;
     std::size_t busy = 0;
     for (std::size_t i = 0; i < left; ++i) {
       const std::size_t b = todo_[i];
@@ -178,7 +184,17 @@ Status LocalShard::Apply(int slot, Deadline deadline, Version* version_before) {
     }
     if (!result.ok()) break;
     left = busy;
-    if (left == 0 || !binding) continue;
+    if (left == 0) continue;
+    if (whole_slots && pass > kAdvisoryPasses) {
+      if (pass <= kAdvisoryPasses + kYieldPasses) {
+        ::sched_yield();
+        continue;
+      }
+      Increment(count.overlapped_blocks, left);
+      left_out_.LookAfter(memory_.blocks[todo_[0]]);
+      break;
+    }
+    if (!binding) continue;
     const bool in_time = patience.Wait(memory_.blocks[todo_[0]], deadline);
     if (patience.Sleeps()) Heartbeat();  // others must not take us for stopped
     const bool cancelled = stopped() && patience.Sleeps();

@@ -130,8 +130,9 @@ class LocalShard final : public Shard {
   const std::uint32_t epoch_;
   const EngineOptions options_;
   const std::int64_t opened_ns_;
-  Buffer addend_;  // [floats], zero behind the variables; null until a quota exceeds 1
-  Random random_;  // start block of a sweep: not part of the results
+  Buffer addend_;           // [floats], zero behind the variables; null until a quota exceeds 1
+  ClaimPatience left_out_;  // over all pushes: with the holders of blocks that were left out
+  Random random_;           // start block of a sweep: not part of the results
   struct JoinWatch {
     std::uint32_t epoch = 0;
     std::int64_t since_ns = 0;

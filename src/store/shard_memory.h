@@ -106,7 +106,8 @@ struct WorkerCounters {
   std::atomic<std::uint64_t> dropped;            ///< gradients that came too late for their round
   std::atomic<std::uint64_t> max_clock_lead;     ///< ssp: steps ahead of the slowest, at a start
   std::atomic<std::uint64_t> skipped;            ///< gradients that were not finite
-  std::atomic<std::uint64_t> overlapped_blocks;  ///< entered while another task held the claim
+  /// Another task held the claim: entered all the same, or left out (NeedsWholeSlots()).
+  std::atomic<std::uint64_t> overlapped_blocks;
   std::atomic<std::uint64_t> taken_over_blocks;  ///< claims taken from dead or evicted tasks
   std::atomic<std::uint64_t> pull_ns, compute_ns, push_ns, wait_ns;
   std::atomic<std::int64_t> first_step_ns, last_step_ns;   ///< MonotonicNs(); 0: none yet

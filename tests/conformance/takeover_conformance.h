@@ -3,6 +3,12 @@
 
 #pragma once
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+
 #include "conformance/store_suite.h"
 
 namespace passel::testing {
@@ -136,6 +142,46 @@ TEST_P(StoreConformance, ABlockOfATaskWhoseLifeIsOverIsTakenOver) {
   for (const ShardMemory& m : memory) {
     EXPECT_EQ(m.blocks[0].claim.load(), 0u);
     EXPECT_EQ(m.tasks[0].counters.taken_over_blocks.load(), 1u);
+  }
+}
+
+TEST_P(StoreConformance, ABlockIsLeftOutWhereItsSlotsMustStayWhole) {
+  if (mode() != Mode::kHogwild && mode() != Mode::kSsp) GTEST_SKIP() << "for the lock-free modes";
+  for (const char* name : {"rmsprop", "adam", "ftrl"}) {
+    SCOPED_TRACE(name);
+    Make(2, *ParseOptimizer(name));
+    const std::vector<ShardMemory> memory = host_->Memory();
+    if (memory.empty()) GTEST_SKIP() << "this store's memory cannot be seen from here";
+    auto stores = OpenAll(2);
+    const ShardMemory& lead = memory[0];
+    const auto changed = [&](std::size_t block) {
+      const float* begin = lead.values + lead.BlockBegin(block);
+      return std::count_if(begin, begin + lead.BlockSize(block), [](float x) { return x != 0; });
+    };
+    BlockState& block = lead.blocks[0];
+    block.claim.store(Claim{1, 1}.Pack());  // worker 1 stopped in the middle of it
+    const std::int64_t begin = MonotonicNs();
+    ASSERT_TRUE(PushConstant(*stores[0], -1).ok());
+    EXPECT_LT(MonotonicNs() - begin, std::chrono::nanoseconds(kBound).count());
+    EXPECT_EQ(changed(0), 0) << "the slots of this block are in use";
+    EXPECT_GT(changed(1), 0);
+    EXPECT_EQ(stores[0]->counters().overlapped_blocks.load(), 1u);
+    EXPECT_EQ(block.claim.load(), (Claim{1, 1}.Pack()));
+    // Its process is dead, but nobody has said so yet: who keeps finding the block held does.
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(0);
+    ASSERT_GT(child, 0);
+    ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+    std::atomic_ref(lead.tasks[1].identity.pid).store(child);
+    const Deadline deadline = Deadline::After(kBound);
+    while (changed(0) == 0 && !deadline.Expired()) {
+      ASSERT_TRUE(PushConstant(*stores[0], -1).ok());
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    EXPECT_GT(changed(0), 0);
+    EXPECT_EQ(StateOf(lead, 1).phase, Phase::kDead);
+    EXPECT_EQ(lead.tasks[0].counters.taken_over_blocks.load(), 1u);
+    EXPECT_EQ(block.claim.load(), 0u);
   }
 }
 
