@@ -3,15 +3,16 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sodium.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "base/file.h"
-#include "base/file_descriptor.h"
 
 namespace passel::shm {
 namespace {
@@ -79,6 +80,11 @@ Result<JobToken> JobToken::ReadOrCreate(const std::string& path) {
   if (Result<JobToken> token = Read(path); token.ok() || token.status().code() != Code::kNotFound) {
     return token;
   }
+  PASSEL_ASSIGN_OR_RETURN(const NewFile made, Create(path, false));
+  return made.fd.valid() ? made.token : Read(path);  // of several at once one token counts
+}
+
+Result<JobToken::NewFile> JobToken::Create(const std::string& path, bool locked) {
   // Written without a name, or under another one, and then linked: nobody sees a file that is not
   // complete. A random name: pids repeat, and two containers may share the folder.
   const JobToken token = Generate();
@@ -95,13 +101,17 @@ Result<JobToken> JobToken::ReadOrCreate(const std::string& path) {
     if (!temporary.empty()) ::unlink(temporary.c_str());
     return ErrnoStatus(failed, fmt::format("cannot write the token file {}", path));
   }
+  // Nobody else can have it open yet: this does not wait.
+  const int lock_error = locked && ::flock(fd.get(), LOCK_SH | LOCK_NB) != 0 ? errno : 0;
   const std::string from =
       temporary.empty() ? fmt::format("/proc/self/fd/{}", fd.get()) : temporary;
-  const int linked = ::linkat(AT_FDCWD, from.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW);
-  const int error = errno;
+  const int linked =
+      lock_error != 0 ? -1
+                      : ::linkat(AT_FDCWD, from.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW);
+  const int error = lock_error != 0 ? lock_error : errno;
   if (!temporary.empty()) ::unlink(temporary.c_str());
-  if (linked == 0) return token;
-  if (error == EEXIST) return Read(path);  // another task was faster: its token counts
+  if (linked == 0) return NewFile{std::move(fd), token};
+  if (error == EEXIST) return NewFile{FileDescriptor(), JobToken()};
   return ErrnoStatus(error, fmt::format("cannot create the token file {}", path));
 }
 

@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/file_descriptor.h"
 #include "base/status.h"
 
 namespace passel::shm {
@@ -27,10 +28,21 @@ class JobToken {
   /// started by hand makes it, of several that try at once one wins.
   static Result<JobToken> ReadOrCreate(const std::string& path);
 
+  struct NewFile;
+  /// Makes the file, if there is none, with a new token; `locked`: under a shared lock (flock) from
+  /// its first moment on. The file is complete when it gets its name. Without a descriptor in the
+  /// result there was one already.
+  static Result<NewFile> Create(const std::string& path, bool locked);
+
   const std::array<std::uint8_t, kBytes>& bytes() const { return bytes_; }
 
  private:
   std::array<std::uint8_t, kBytes> bytes_{};
+};
+
+struct JobToken::NewFile {
+  FileDescriptor fd;  ///< invalid: none was made
+  JobToken token;
 };
 
 /// Which side proves itself: a proof cannot be reflected to its sender.

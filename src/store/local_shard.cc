@@ -86,12 +86,17 @@ bool LocalShard::initialized() const {
 }
 
 Status LocalShard::WaitUntilInitialized(Deadline deadline) {
+  const std::int64_t begin = MonotonicNs();
   const bool done = WaitFor(
       memory_.state->event, options_.spin, deadline, [&] { return initialized() || stopped(); },
       [&] { Heartbeat(); });
   Heartbeat();  // the chief may have taken longer than the stall limit
   if (stopped()) return Cancelled("the job was stopped before its variables were initialised");
-  if (!done) return DeadlineExceeded("the chief has not initialised the variables");
+  if (!done) {
+    return DeadlineExceeded(fmt::format(
+        "the chief has not initialised the variables within {:.3g} s: start it, or wait longer",
+        1e-9 * static_cast<double>(MonotonicNs() - begin)));
+  }
   return {};
 }
 

@@ -102,10 +102,10 @@ struct WorkerCounters {
   std::atomic<std::uint64_t> local_steps;   ///< gradients pushed
   std::atomic<std::uint64_t> pushes_begun;  ///< > pushes_ended after a death: one half applied
   std::atomic<std::uint64_t> pushes_ended;
-  std::atomic<std::uint64_t> half_applied;       ///< deaths between begin and end of a push
-  std::atomic<std::uint64_t> dropped;            ///< gradients that came too late for their round
-  std::atomic<std::uint64_t> max_clock_lead;     ///< ssp: steps ahead of the slowest, at a start
-  std::atomic<std::uint64_t> skipped;            ///< gradients that were not finite
+  std::atomic<std::uint64_t> half_applied;    ///< deaths between begin and end of a push
+  std::atomic<std::uint64_t> dropped;         ///< gradients that came too late for their round
+  std::atomic<std::uint64_t> max_clock_lead;  ///< ssp: steps ahead of the slowest, at a start
+  std::atomic<std::uint64_t> skipped;         ///< gradients that were not finite
   /// Another task held the claim: entered all the same, or left out (NeedsWholeSlots()).
   std::atomic<std::uint64_t> overlapped_blocks;
   std::atomic<std::uint64_t> taken_over_blocks;  ///< claims taken from dead or evicted tasks

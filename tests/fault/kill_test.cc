@@ -89,11 +89,13 @@ void KillOnce(const Plan& plan) {
   if (plan.victim == "ps" || plan.max_restarts > 0) {
     EXPECT_NE(sandbox.AwaitTask(plan.victim, plan.index, victim), 0) << train.Err();
   }
+  // Before the job is told to end: deaths after that are not worth a line.
+  EXPECT_TRUE(train.WaitFor(fmt::format("{}/{} was killed by SIGKILL (9)", plan.victim, plan.index),
+                            kLiveness))
+      << train.Err();
   train.Signal(SIGINT);
   const Outcome outcome = sandbox.Finish(train, kLiveness + 2);
   EXPECT_EQ(outcome.code, 130) << outcome.err;
-  EXPECT_THAT(outcome.err,
-              HasSubstr(fmt::format("{}/{} was killed by SIGKILL (9)", plan.victim, plan.index)));
   EXPECT_EQ(sandbox.Leftovers(kLiveness), "");
   EXPECT_EQ(outcome.errors.size(), 0u) << outcome.err;
   const nlohmann::json report = ReadJson(report_path);

@@ -86,6 +86,7 @@ class Sandbox {
 
   const std::string& job() const { return job_; }  ///< a fresh job id
   TempDir& dir() { return dir_; }
+  const std::string& runtime() const { return runtime_.path(); }  ///< XDG_RUNTIME_DIR
   void SetEnv(const std::string& name, const std::string& value) { env_[name] = value; }
 
   /// Starts `passel arguments...`.

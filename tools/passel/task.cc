@@ -80,13 +80,15 @@ Status PrepareTask(const ResolvedConfig& config, Task* task) {
         "a job has at most {} ps and {} workers (a chief counts as one), not {} and {}: use fewer",
         kMaxShards, kMaxWorkers, task->spec.num_tasks("ps"), task->NumTrainers()));
   }
-  std::string path = task->flags.token_file;
-  if (path.empty()) {
-    PASSEL_ASSIGN_OR_RETURN(const std::string dir, RuntimeDirectory());
-    path = fmt::format("{}/{}.token", dir, task->job_id);
-    task->token_file = path;
+  if (!task->flags.token_file.empty()) {
+    PASSEL_ASSIGN_OR_RETURN(task->token, shm::JobToken::ReadOrCreate(task->flags.token_file));
+    return {};
   }
-  PASSEL_ASSIGN_OR_RETURN(task->token, shm::JobToken::ReadOrCreate(path));
+  PASSEL_ASSIGN_OR_RETURN(const std::string dir, RuntimeDirectory());
+  PASSEL_ASSIGN_OR_RETURN(task->token_file,
+                          shm::TokenFile::Join(fmt::format("{}/{}.token", dir, task->job_id),
+                                               Deadline::After(std::chrono::seconds(5))));
+  task->token = task->token_file.token();
   return {};
 }
 
@@ -96,8 +98,8 @@ int FailTask(const Status& status, int error_fd) {
   return ExitCodeFor(status);
 }
 
-void RemoveToken(const Task& task) {
-  if (task.id.index == 0 && !task.token_file.empty()) ::unlink(task.token_file.c_str());
+void RemoveToken(Task& task) {
+  if (task.id.index == 0) task.token_file.Remove();
 }
 
 }  // namespace passel

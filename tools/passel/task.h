@@ -12,6 +12,7 @@
 #include "cluster/cluster_spec.h"
 #include "cluster/resolve.h"
 #include "shm/job_token.h"
+#include "shm/token_file.h"
 #include "tools/passel/job_flags.h"
 #include "tools/passel/task_flags.h"
 
@@ -26,7 +27,7 @@ struct Task {
   std::optional<int> gpu;     ///< of ResolvedConfig
   std::string worker_device;  ///< of ResolvedConfig
   std::string job_id;
-  std::string token_file;  ///< "" if it is not ours to remove
+  shm::TokenFile token_file;  ///< held while the task lives; empty if the user named the file
   shm::JobToken token;
 
   /// Who train: the workers, and a chief of its own.
@@ -48,6 +49,6 @@ Status PrepareTask(const ResolvedConfig& config, Task* task);
 int FailTask(const Status& status, int error_fd = -1);
 
 /// Task 0 of its kind removes the token file that it made.
-void RemoveToken(const Task& task);
+void RemoveToken(Task& task);
 
 }  // namespace passel

@@ -167,9 +167,18 @@ class WorkerTask {
   }
 
   Status AwaitFirstValues(ParameterStore& store, Deadline deadline) {
+    const std::int64_t begin = MonotonicNs();
     for (;;) {
       const Status status = store.WaitUntilInitialized(deadline.Sooner(std::chrono::seconds(10)));
-      if (status.code() != Code::kDeadlineExceeded || deadline.Expired()) return status;
+      if (status.code() != Code::kDeadlineExceeded) return status;
+      if (deadline.Expired()) {
+        return DeadlineExceeded(fmt::format(
+            "the chief, {}, has not initialised the variables within {:g} s of this task's start "
+            "(the last {:.1f} s were spent on waiting for that): start it with the same lists of "
+            "hosts, or raise --start_wait",
+            task_.ChiefName(), 1e-9 * static_cast<double>(config_.start_wait_ns),
+            1e-9 * static_cast<double>(MonotonicNs() - begin)));
+      }
       LogInfo("Waiting for model to be ready. {} has not initialised the variables yet",
               task_.ChiefName());
     }
