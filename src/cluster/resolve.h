@@ -7,7 +7,7 @@
 //   3  JOB_NAME, TASK_INDEX, PS_HOSTS, WORKER_HOSTS: only if all four are there
 //   4  PS_KEY, WORKER_KEY       host lists
 //   5  the file of --config     usually shared by all tasks, so below what names one of them
-//   6  defaults of the flags
+//   6  defaults of the flags, which the caller may have changed (a preset: Flag::default_origin)
 //
 // TF_CONFIG's cluster counts as a whole: no host list of another place is mixed into it. Where an
 // environment variable, which nobody sees, wins over another value that somebody wrote, a warning
