@@ -1,5 +1,7 @@
 #include "base/status.h"
 
+#include <sys/resource.h>
+
 #include <cerrno>
 #include <cstring>
 
@@ -78,8 +80,40 @@ Status Unavailable(std::string m) { return Status(Code::kUnavailable, std::move(
 Status DeadlineExceeded(std::string m) { return Status(Code::kDeadlineExceeded, std::move(m)); }
 Status Internal(std::string m) { return Status(Code::kInternal, std::move(m)); }
 
+namespace {
+
+// "" or the limit of this process that is behind the error, its value, and how to raise it.
+std::string LimitThatWasReached(int error) {
+  const auto soft_limit = [](auto resource) {
+    rlimit limit{};
+    return ::getrlimit(resource, &limit) == 0 ? limit.rlim_cur : RLIM_INFINITY;
+  };
+  switch (error) {
+    case ENOMEM: {
+      const rlim_t most = soft_limit(RLIMIT_AS);
+      if (most == RLIM_INFINITY) return ", free some, or use a smaller model or fewer tasks";
+      return ", the limit for this process is " + std::to_string(most) +
+             " bytes of address space: raise it with ulimit -v";
+    }
+    case EMFILE:
+      return ", the limit for this process is " + std::to_string(soft_limit(RLIMIT_NOFILE)) +
+             ": raise it with ulimit -n";
+    case EFBIG: {
+      const rlim_t most = soft_limit(RLIMIT_FSIZE);
+      if (most == RLIM_INFINITY) return "";
+      return ", the limit for this process is " + std::to_string(most) +
+             " bytes: raise it with ulimit -f";
+    }
+    default:
+      return "";
+  }
+}
+
+}  // namespace
+
 Status ErrnoStatus(int error, std::string_view what) {
-  std::string message = std::string(what) + ": " + std::strerror(error);
+  std::string message =
+      std::string(what) + ": " + std::strerror(error) + LimitThatWasReached(error);
   switch (error) {
     case EPERM:
     case EACCES:
@@ -93,7 +127,13 @@ Status ErrnoStatus(int error, std::string_view what) {
     case ENOSPC:
     case EMFILE:
     case ENFILE:
+    case EFBIG:
+    case EDQUOT:
       return ResourceExhausted(std::move(message));
+    case ENAMETOOLONG:
+    case ELOOP:
+    case ENOTDIR:
+      return InvalidArgument(std::move(message));
     default:
       return Internal(std::move(message));
   }

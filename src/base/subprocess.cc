@@ -91,7 +91,9 @@ Result<Subprocess> Subprocess::Spawn(const SpawnOptions& options) {
   FileDescriptor error_read(pipe_fds[0]);
   FileDescriptor error_write(pipe_fds[1]);
   const pid_t parent = ::getpid();
-  const pid_t pid = ::fork();
+  // Without the handlers that libraries want to run at a fork: OpenBLAS ends its threads in one,
+  // and waits for as long as these find no memory. The child makes system calls only.
+  const pid_t pid = ::_Fork();
   if (pid < 0) return ErrnoStatus(errno, "cannot start a process");
   if (pid == 0) {
     BecomeChild(options, parent, argv.data(), envp.data(), options.cpus.empty() ? nullptr : &cpus,

@@ -2,8 +2,11 @@
 
 #include <cblas.h>
 #include <fmt/core.h>
+#include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <limits>
 #include <new>
@@ -189,6 +192,26 @@ bool HasSmallKernels(int threads) {
 
 }  // namespace
 
+// OpenBLAS 0.3 maps a buffer of this size for each thread that multiplies, and where it cannot
+// tries again forever: so asked beforehand, while it can still be said.
+constexpr std::size_t kBlasBufferBytes = std::size_t{128} << 20;
+
+Status CheckRoomForBuffers(int threads) {
+  static std::atomic<int> threads_with_room{0};  // relaxed: a hint, asking twice does no harm
+  if (threads_with_room.load(std::memory_order_relaxed) >= threads) return {};
+  const std::size_t bytes = kBlasBufferBytes * static_cast<std::size_t>(threads);
+  void* const room = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED) {
+    return ErrnoStatus(
+        errno, fmt::format("the matrix library needs {} bytes of address space for {} thread{}",
+                           bytes, threads, threads == 1 ? "" : "s"));
+  }
+  ::munmap(room, bytes);
+  threads_with_room.store(threads, std::memory_order_relaxed);
+  return {};
+}
+
 Status SetThreads(int threads) {
   if (threads < 1) {
     return InvalidArgument(
@@ -212,6 +235,7 @@ Result<std::unique_ptr<Backend>> CreateCpuBackend(const CpuBackendOptions& optio
                                        CpuIsaName(BestCpuIsa()), CpuIsaName(isa)));
   }
   PASSEL_RETURN_IF_ERROR(SetThreads(options.threads));
+  PASSEL_RETURN_IF_ERROR(CheckRoomForBuffers(options.threads));
   return std::unique_ptr<Backend>(std::make_unique<CpuBackend>(
       BestTableUpTo(isa), options.split_products.value_or(HasSmallKernels(options.threads))));
 }

@@ -1,9 +1,11 @@
 #include "data/locate.h"
 
 #include <fmt/core.h>
+#include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -139,10 +141,19 @@ Result<std::string> DataCacheDir() {
   // The XDG rules: a relative path counts as unset.
   if (const std::string xdg = Env("XDG_CACHE_HOME"); xdg.starts_with('/')) return xdg + "/passel";
   if (const std::string home = Env("HOME"); home.starts_with('/')) return home + "/.cache/passel";
+  // A service or a container may have no HOME: what the password file says.
+  passwd entry;
+  passwd* found = nullptr;
+  std::array<char, 4096> text;
+  if (Env("HOME").empty() &&
+      ::getpwuid_r(::getuid(), &entry, text.data(), text.size(), &found) == 0 && found != nullptr &&
+      found->pw_dir != nullptr && found->pw_dir[0] == '/' && ::access(found->pw_dir, W_OK) == 0) {
+    return std::string(found->pw_dir) + "/.cache/passel";
+  }
   return FailedPrecondition(
       "there is no place to keep data, because neither XDG_CACHE_HOME nor HOME is an absolute "
-      "path: "
-      "set one of them, or name a directory with data (--data_dir)");
+      "path, and this user has no home directory to write to: set one of them, or name a directory "
+      "with data (--data_dir)");
 }
 
 Result<DataLocation> LocateData(const LocateOptions& options) {

@@ -302,7 +302,7 @@ Result<JobConfig> CheckJobFlags(const JobFlags& f, JobFlagsOf of) {
   PASSEL_RETURN_IF_ERROR(CheckRange("--stall_limit", f.stall_limit, 0.05, 1e6));
   PASSEL_RETURN_IF_ERROR(CheckRange("--start_wait", f.start_wait, 0.1, 1e6));
   PASSEL_RETURN_IF_ERROR(CheckRange("--ps_wait", f.ps_wait, 0, 1e6));
-  if (f.spin_us >= 0) PASSEL_RETURN_IF_ERROR(CheckRange("--spin_us", f.spin_us, 0, 1e6));
+  if (f.spin_us) PASSEL_RETURN_IF_ERROR(CheckRange("--spin_us", *f.spin_us, 0, 1e6));
   PASSEL_RETURN_IF_ERROR(CheckRange("--eval_interval", f.eval_interval, 0.01, 1e6));
   PASSEL_RETURN_IF_ERROR(CheckRange("--eval_steps", static_cast<double>(f.eval_steps), 0, 1e12));
   WorkerOptions& w = config.worker;
@@ -330,7 +330,7 @@ Result<JobConfig> CheckJobFlags(const JobFlags& f, JobFlagsOf of) {
   config.stall_limit_ns = ns(f.stall_limit);
   config.start_wait_ns = ns(f.start_wait);
   config.ps_wait_ns = ns(f.ps_wait);
-  config.spin_us = f.spin_us;
+  config.spin_us = f.spin_us.value_or(-1);
   config.eval_interval_ns = ns(f.eval_interval);
   config.eval_steps = f.eval_steps;
   // A round may wait for the start of a worker and for one that stalls.

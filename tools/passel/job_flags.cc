@@ -3,11 +3,28 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <charconv>
+#include <cstdint>
+#include <limits>
 
 #include "tools/passel/data_flags.h"
 #include "train/log_lines.h"
 
 namespace passel {
+
+namespace {
+
+// "" if it is one. The parser itself would wrap negative numbers around.
+std::string IsNotASeed(const std::string& text) {
+  std::uint64_t value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error == std::errc() && stop == end) return "";
+  return fmt::format("a seed is a number from 0 to {}, not \"{}\"",
+                     std::numeric_limits<std::uint64_t>::max(), text.substr(0, 64));
+}
+
+}  // namespace
 
 void AddJobFlags(CLI::App& app, JobFlags* f) {
   app.add_option("--data_dir", f->data_dir,
@@ -47,6 +64,7 @@ void AddJobFlags(CLI::App& app, JobFlags* f) {
       ->group("Model")
       ->capture_default_str();
   app.add_option("--seed", f->seed, "Of the first values and of every worker's order of examples")
+      ->check(CLI::Validator(IsNotASeed, "", "seed"))
       ->group("Model")
       ->capture_default_str();
 
@@ -57,7 +75,7 @@ void AddJobFlags(CLI::App& app, JobFlags* f) {
   app.add_option("--learning_rate", f->learning_rate,
                  "Default: adam and rmsprop 0.001, sgd 0.1, others 0.05")
       ->group("Optimizer");
-  const auto hyper = [&](const char* name, double* value, const char* help) {
+  const auto hyper = [&](const char* name, std::optional<double>* value, const char* help) {
     app.add_option(name, *value, help)->group("Optimizer");
   };
   hyper("--momentum", &f->momentum, "momentum, rmsprop");
@@ -226,8 +244,8 @@ std::vector<std::string> ToArguments(const JobFlags& f) {
   add("--loss", f.loss);
   add("--seed", f.seed);
   add("--optimizer", f.optimizer);
-  const auto add_if_set = [&](const char* name, double value) {
-    if (value >= 0) add(name, value);  // fmt prints the shortest text that reads back the same
+  const auto add_if_set = [&](const char* name, const std::optional<double>& value) {
+    if (value) add(name, *value);  // fmt prints the shortest text that reads back the same
   };
   add_if_set("--learning_rate", f.learning_rate);
   add_if_set("--momentum", f.momentum);
@@ -241,7 +259,7 @@ std::vector<std::string> ToArguments(const JobFlags& f) {
   add_if_set("--l1", f.l1);
   add_if_set("--l2", f.l2);
   add_if_set("--l2_shrinkage", f.l2_shrinkage);
-  if (f.learning_rate_power <= 0) add("--learning_rate_power", f.learning_rate_power);
+  add_if_set("--learning_rate_power", f.learning_rate_power);
   add("--mode", ModeOf(f));
   if (f.replicas_to_aggregate) add("--replicas_to_aggregate", *f.replicas_to_aggregate);
   if (f.staleness_bound) add("--staleness_bound", *f.staleness_bound);

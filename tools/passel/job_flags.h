@@ -32,12 +32,10 @@ struct JobFlags {
   std::string hidden_units = "100";
   std::string loss = "mean";
   std::uint64_t seed = 1;
-  // Optimizer; a negative number stands for "the optimizer's own default"
+  // Optimizer; none stands for the optimizer's own default
   std::string optimizer = "adam";
-  double learning_rate = -1;
-  double momentum = -1, decay = -1, epsilon = -1, beta1 = -1, beta2 = -1;
-  double initial_accumulator_value = -1, l1 = -1, l2 = -1, l2_shrinkage = -1;
-  double learning_rate_power = 1;  // > 0: default
+  std::optional<double> learning_rate, momentum, decay, epsilon, beta1, beta2;
+  std::optional<double> initial_accumulator_value, l1, l2, l2_shrinkage, learning_rate_power;
   bool use_nesterov = false;
   bool centered = false;
   // Training
@@ -71,7 +69,7 @@ struct JobFlags {
   int towers = 1;
   std::string huge_pages = "off";
   double memory_fraction = 1;
-  double spin_us = -1;                                       // < 0: chosen by the number of cores
+  std::optional<double> spin_us;                             // none: by the number of cores
   double stall_limit = 600, start_wait = 300, ps_wait = 10;  // seconds
   std::string log_level = "info";
 };

@@ -1,16 +1,22 @@
 // passel - train with a parameter server at memory speed.
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "tools/passel/arguments.h"
 #include "tools/passel/commands.h"
 #include "tools/passel/exit_code.h"
 #include "tools/passel/signals.h"
@@ -21,19 +27,19 @@ std::int64_t g_program_start_ns = 0;
 
 namespace {
 
-// As the parser wants them: the last one first, without the program's name. It takes "--name=" for
-// an option whose value comes next; here that is an empty value.
-std::vector<std::string> ReversedArguments(int argc, char** argv) {
-  std::vector<std::string> arguments;
-  for (int i = 1; i < argc; ++i) {
-    const std::string text = argv[i];
-    const bool empty_value =
-        text.size() > 3 && text.rfind("--", 0) == 0 && text.find('=') == text.size() - 1;
-    arguments.push_back(empty_value ? text.substr(0, text.size() - 1) : text);
-    if (empty_value) arguments.emplace_back();
-  }
-  std::reverse(arguments.begin(), arguments.end());
-  return arguments;
+// OpenBLAS starts a thread for each core before main() begins unless this variable says 1, and
+// these threads wait forever where address space is short. Here --threads_per_worker decides, so
+// this program is executed once more with the variable.
+void StartWithoutBlasThreads(char** argv) {
+  constexpr const char* kVariable = "OPENBLAS_NUM_THREADS";
+  const char* const value = std::getenv(kVariable);
+  if (value != nullptr && std::strcmp(value, "1") == 0) return;
+  std::array<char, 4096> self;
+  const ssize_t length = ::readlink("/proc/self/exe", self.data(), self.size() - 1);
+  if (length <= 0) return;
+  self[static_cast<std::size_t>(length)] = '\0';
+  ::setenv(kVariable, "1", 1);
+  ::execv(self.data(), argv);  // if it cannot be, we go on as we are
 }
 
 int Main(int argc, char** argv) {
@@ -52,20 +58,24 @@ int Main(int argc, char** argv) {
   try {
     app.parse(ReversedArguments(argc, argv));
   } catch (const CLI::Success& request) {  // --help, --version
-    return app.exit(request);
+    const int code = app.exit(request);
+    return std::fflush(stdout) == 0 && std::ferror(stdout) == 0 ? code : kExitFailed;
   } catch (const CLI::ParseError& error) {
-    const CLI::App* used = &app;
-    for (auto chosen = used->get_subcommands(); !chosen.empty(); chosen = used->get_subcommands()) {
-      used = chosen[0];
-    }
-    std::string name = used == &app ? "passel" : "passel " + used->get_name();
-    if (used->get_parent() != nullptr && used->get_parent() != &app) {
-      name = "passel " + used->get_parent()->get_name() + " " + used->get_name();
-    }
-    fmt::print(stderr, "{}: {}: see {} --help\n", name, error.what(), name);
+    fmt::print(stderr, "{}\n", Explain(app, error));
     return kExitUsage;
   }
-  return run();
+  if (const Status status = CheckNoEmptyValues(app); !status.ok()) {
+    fmt::print(stderr, "{}: {}\n", CommandName(app), status.message());
+    return kExitUsage;
+  }
+  const int code = run();
+  // A full disk, say. The pipe of a reader that has gone ends us by a signal instead.
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    fmt::print(stderr, "{}: not everything could be printed: {}\n", CommandName(app),
+               std::strerror(errno));
+    return code == kExitDone ? kExitFailed : code;
+  }
+  return code;
 }
 
 }  // namespace
@@ -73,7 +83,9 @@ int Main(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   passel::g_program_start_ns = passel::MonotonicNs();
+  passel::StartWithoutBlasThreads(argv);
   passel::EndOnSignals();
+  ::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of write()
   try {
     return passel::Main(argc, argv);
   } catch (const std::bad_alloc&) {

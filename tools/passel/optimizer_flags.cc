@@ -7,7 +7,7 @@ namespace passel {
 Result<OptimizerConfig> CheckOptimizer(const JobFlags& flags) {
   PASSEL_ASSIGN_OR_RETURN(OptimizerConfig o, ParseOptimizer(flags.optimizer));
   // What trains the default model well; Adam's is TensorFlow's default.
-  o.learning_rate = flags.learning_rate >= 0 ? flags.learning_rate
+  o.learning_rate = flags.learning_rate ? *flags.learning_rate
                     : o.kind == OptimizerKind::kAdam || o.kind == OptimizerKind::kRmsProp ? 0.001
                     : o.kind == OptimizerKind::kSgd                                       ? 0.1
                                                                                           : 0.05;
@@ -18,11 +18,11 @@ Result<OptimizerConfig> CheckOptimizer(const JobFlags& flags) {
   const bool adam = o.kind == OptimizerKind::kAdam;
   const bool rmsprop = o.kind == OptimizerKind::kRmsProp;
   const bool ftrl = o.kind == OptimizerKind::kFtrl;
-  if (flags.momentum >= 0) {
+  if (flags.momentum) {
     if (rmsprop)
-      o.rmsprop_momentum = flags.momentum;
+      o.rmsprop_momentum = *flags.momentum;
     else if (o.kind == OptimizerKind::kMomentum)
-      o.momentum = flags.momentum;
+      o.momentum = *flags.momentum;
     else
       return wrong("--momentum");
   }
@@ -34,40 +34,40 @@ Result<OptimizerConfig> CheckOptimizer(const JobFlags& flags) {
     if (!rmsprop) return wrong("--centered");
     o.centered = 1;
   }
-  if (flags.decay >= 0) {
+  if (flags.decay) {
     if (!rmsprop) return wrong("--decay");
-    o.rmsprop_decay = flags.decay;
+    o.rmsprop_decay = *flags.decay;
   }
-  if (flags.epsilon >= 0) {
+  if (flags.epsilon) {
     if (adam)
-      o.adam_epsilon = flags.epsilon;
+      o.adam_epsilon = *flags.epsilon;
     else if (rmsprop)
-      o.rmsprop_epsilon = flags.epsilon;
+      o.rmsprop_epsilon = *flags.epsilon;
     else
       return wrong("--epsilon");
   }
-  if (flags.beta1 >= 0) {
+  if (flags.beta1) {
     if (!adam) return wrong("--beta1");
-    o.adam_beta1 = flags.beta1;
+    o.adam_beta1 = *flags.beta1;
   }
-  if (flags.beta2 >= 0) {
+  if (flags.beta2) {
     if (!adam) return wrong("--beta2");
-    o.adam_beta2 = flags.beta2;
+    o.adam_beta2 = *flags.beta2;
   }
-  if (flags.initial_accumulator_value >= 0) {
+  if (flags.initial_accumulator_value) {
     if (o.kind != OptimizerKind::kAdagrad && !ftrl) return wrong("--initial_accumulator_value");
-    o.initial_accumulator = flags.initial_accumulator_value;
+    o.initial_accumulator = *flags.initial_accumulator_value;
   }
   if (!ftrl) {
-    if (flags.l1 >= 0) return wrong("--l1");
-    if (flags.l2 >= 0) return wrong("--l2");
-    if (flags.l2_shrinkage >= 0) return wrong("--l2_shrinkage");
-    if (flags.learning_rate_power <= 0) return wrong("--learning_rate_power");
+    if (flags.l1) return wrong("--l1");
+    if (flags.l2) return wrong("--l2");
+    if (flags.l2_shrinkage) return wrong("--l2_shrinkage");
+    if (flags.learning_rate_power) return wrong("--learning_rate_power");
   } else {
-    if (flags.l1 >= 0) o.l1 = flags.l1;
-    if (flags.l2 >= 0) o.l2 = flags.l2;
-    if (flags.l2_shrinkage >= 0) o.l2_shrinkage = flags.l2_shrinkage;
-    if (flags.learning_rate_power <= 0) o.learning_rate_power = flags.learning_rate_power;
+    if (flags.l1) o.l1 = *flags.l1;
+    if (flags.l2) o.l2 = *flags.l2;
+    if (flags.l2_shrinkage) o.l2_shrinkage = *flags.l2_shrinkage;
+    if (flags.learning_rate_power) o.learning_rate_power = *flags.learning_rate_power;
   }
   PASSEL_RETURN_IF_ERROR(Validate(o));
   return o;

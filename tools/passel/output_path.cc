@@ -2,25 +2,29 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 
+#include "base/file.h"
 #include "base/file_descriptor.h"
 
 namespace passel {
 
-Status CheckOutputPath(const char* flag, const std::string& path) {
+Status CheckOutputPath(const char* flag, const std::string& named) {
+  const Result<std::string> resolved = ResolveOutputFile(named);
+  if (!resolved.ok()) {
+    return InvalidArgument(fmt::format("{} {}", flag, resolved.status().message()));
+  }
+  const std::string& path = *resolved;
   const std::size_t slash = path.rfind('/');
   const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
   const std::string dir = slash == std::string::npos ? "."
                           : slash == 0               ? "/"
                                                      : path.substr(0, slash);
-  struct stat info;
-  if (name.empty() || name == "." || name == ".." ||
-      (::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode))) {
+  if (name.empty() || name == "." || name == "..") {
     return InvalidArgument(fmt::format("{} {} is a directory: name a file in it", flag, path));
   }
   const auto cannot = [&](int error) {
@@ -39,6 +43,17 @@ Status CheckOutputPath(const char* flag, const std::string& path) {
   }
   ::unlink(probe.c_str());
   return {};
+}
+
+Status CheckDifferentFiles(const char* flag, const std::string& path, const char* other_flag,
+                           const std::string& other) {
+  if (path.empty() || other.empty()) return {};
+  std::error_code error;
+  const auto one = std::filesystem::weakly_canonical(std::filesystem::absolute(path), error);
+  const auto two = std::filesystem::weakly_canonical(std::filesystem::absolute(other), error);
+  if (one != two) return {};
+  return InvalidArgument(
+      fmt::format("{} and {} both name {}: use two files", flag, other_flag, path));
 }
 
 }  // namespace passel

@@ -13,4 +13,8 @@ namespace passel {
 /// Errors: kInvalidArgument, naming `flag`, the path, what is wrong and the fix.
 Status CheckOutputPath(const char* flag, const std::string& path);
 
+/// Errors: kInvalidArgument if both are given and are the same file.
+Status CheckDifferentFiles(const char* flag, const std::string& path, const char* other_flag,
+                           const std::string& other);
+
 }  // namespace passel

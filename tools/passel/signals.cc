@@ -43,7 +43,9 @@ Result<SignalEvents> SignalEvents::Create() {
   int fds[2];
   if (::pipe2(fds, O_CLOEXEC | O_NONBLOCK) != 0) return ErrnoStatus(errno, "cannot create a pipe");
   FileDescriptor read_end(fds[0]);
-  // For the life of the process: a handler may run at any time.
+  // For the life of the process, both ends: a handler may run at any time, and writing to a pipe
+  // that nobody can read raises a signal of its own.
+  if (::fcntl(fds[0], F_DUPFD_CLOEXEC, 0) < 0) return ErrnoStatus(errno, "cannot keep a pipe");
   g_write_fd.store(fds[1]);
   HandleAll(Put);
   return SignalEvents(std::move(read_end));

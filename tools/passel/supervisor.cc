@@ -115,9 +115,8 @@ Status Supervisor::StartChild(Child& child) {
       MakeEngineOptions(config_, options_.workers, static_cast<int>(cpus_.size()));
   flags.spin_us = static_cast<double>(engine.spin.count()) * 1e-3;
   for (std::string& argument : ToArguments(flags)) spawn.arguments.push_back(std::move(argument));
-  // OpenBLAS starts its threads when it is loaded, before any flag is read.
-  spawn.environment.push_back(
-      fmt::format("OPENBLAS_NUM_THREADS={}", ps ? 1 : config_.threads_per_worker));
+  // As main() wants it: a child need not execute itself again.
+  spawn.environment.emplace_back("OPENBLAS_NUM_THREADS=1");
   int pipe_fds[2];
   if (::pipe2(pipe_fds, O_CLOEXEC | O_NONBLOCK) != 0) {
     return ErrnoStatus(errno, "cannot create a pipe");

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <memory>
@@ -43,8 +44,8 @@ int Fail(const Status& status) {
 
 // "ps=1" "worker=4"
 Status ReadRoles(TrainFlags* flags) {
-  flags->ps = 0;
-  flags->workers = 0;
+  constexpr int kNotGiven = -1;
+  flags->ps = flags->workers = kNotGiven;
   for (const std::string& role : flags->roles) {
     const std::size_t equals = role.find('=');
     const std::string name = role.substr(0, equals);
@@ -64,22 +65,33 @@ Status ReadRoles(TrainFlags* flags) {
                       "passel launch ps=1 worker=4",
                       role));
     }
-    (name == "ps" ? flags->ps : flags->workers) = count;
+    int& target = name == "ps" ? flags->ps : flags->workers;
+    if (target != kNotGiven) {
+      return InvalidArgument(fmt::format("{}=COUNT is given twice: leave one away", name));
+    }
+    target = count;
   }
+  flags->ps = std::max(flags->ps, 0);
+  flags->workers = std::max(flags->workers, 0);
   return {};
 }
 
 Status CheckTrainFlags(const TrainFlags& f) {
+  // As `launch` and `train` spell them.
+  const bool roles = !f.roles.empty();
+  const char* const ps = roles ? "ps=" : "--ps ";
+  const char* const workers = roles ? "worker=" : "--workers ";
   if (f.workers < 1 || f.workers > kMaxWorkers) {
-    return InvalidArgument(
-        fmt::format("--workers is 1 to {}, not {}: change it", kMaxWorkers, f.workers));
+    return InvalidArgument(fmt::format("a job has 1 to {} workers, not {}: use, for example, {}2",
+                                       kMaxWorkers, f.workers, workers));
   }
   if (f.ps < 0 || f.ps > kMaxShards) {
-    return InvalidArgument(fmt::format("--ps is 0 to {}, not {}: change it", kMaxShards, f.ps));
+    return InvalidArgument(
+        fmt::format("a job has 0 to {} ps, not {}: use, for example, {}1", kMaxShards, f.ps, ps));
   }
   if (f.ps == 0 && f.workers != 1) {
-    return InvalidArgument(fmt::format(
-        "without a ps there is one worker, not {}: use --ps 1, or --workers 1", f.workers));
+    return InvalidArgument(fmt::format("without a ps there is one worker, not {}: use {}1 or {}1",
+                                       f.workers, ps, workers));
   }
   if (f.ps == 0 && f.evaluator) {
     return InvalidArgument("--evaluator follows the values on a ps, and there is none: use --ps 1");
@@ -91,12 +103,13 @@ Status CheckTrainFlags(const TrainFlags& f) {
     return InvalidArgument(
         fmt::format("--max_restarts is 0 to 1000, not {}: change it", f.max_restarts));
   }
-  if (f.grace < 0.1 || f.grace > 3600) {
+  if (!(f.grace >= 0.1 && f.grace <= 3600)) {
     return InvalidArgument(fmt::format("--grace is 0.1 to 3600 s, not {}: change it", f.grace));
   }
   // Now, not after hours of training.
   if (!f.save.empty()) PASSEL_RETURN_IF_ERROR(CheckOutputPath("--save", f.save));
   if (!f.report.empty()) PASSEL_RETURN_IF_ERROR(CheckOutputPath("--report", f.report));
+  PASSEL_RETURN_IF_ERROR(CheckDifferentFiles("--report", f.report, "--save", f.save));
   return f.job_id.empty() ? Status() : ValidateJobId(f.job_id);
 }
 

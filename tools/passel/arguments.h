@@ -1,0 +1,32 @@
+// arguments.h - the command line before and after the parser: what it takes silently is refused,
+// and what it refuses is explained.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace CLI {
+class App;
+class ParseError;
+}  // namespace CLI
+
+namespace passel {
+
+/// The arguments as CLI::App::parse() wants them: the last one first, without the program's name.
+/// "--name=" is an empty value, not one that comes next.
+std::vector<std::string> ReversedArguments(int argc, char** argv);
+
+/// "passel", "passel train", "passel data check": the innermost command that was named.
+std::string CommandName(const CLI::App& app);
+
+/// After parsing. Errors: kInvalidArgument for a flag whose value is empty, as a variable that is
+/// not set leaves it in a script. Those that name a task may be: they count as missing.
+Status CheckNoEmptyValues(const CLI::App& app);
+
+/// One sentence, for a person, that names the fix: the nearest known flag or command.
+std::string Explain(const CLI::App& app, const CLI::ParseError& error);
+
+}  // namespace passel
