@@ -8,8 +8,6 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
-#include <memory>
 
 #include "base/clock.h"
 #include "base/file_descriptor.h"
@@ -77,33 +75,20 @@ FileOps& FileOps::Real() {
   return ops;
 }
 
-Result<std::string> ResolveOutputFile(const std::string& path) {
+Status CheckReplaceable(const std::string& path) {
   struct stat info;
-  if (::lstat(path.c_str(), &info) != 0)
-    return path;  // creating it says what is wrong, if anything
-  std::string target = path;
-  if (S_ISLNK(info.st_mode)) {
-    const std::unique_ptr<char, decltype(&std::free)> real(::realpath(path.c_str(), nullptr),
-                                                           &std::free);
-    if (real == nullptr || ::stat(real.get(), &info) != 0) {
-      return InvalidArgument(fmt::format(
-          "{} is a symbolic link that leads nowhere: remove it, or name another file", path));
-    }
-    target = real.get();
-  }
+  if (::lstat(path.c_str(), &info) != 0) return {};  // creating it says what is wrong, if anything
+  if (S_ISREG(info.st_mode) || S_ISLNK(info.st_mode)) return {};
   if (S_ISDIR(info.st_mode)) {
     return InvalidArgument(fmt::format("{} is a directory: name a file in it", path));
   }
-  if (!S_ISREG(info.st_mode)) {
-    return InvalidArgument(
-        fmt::format("{} is not a regular file, so it cannot be replaced: name another", path));
-  }
-  return target;
+  return InvalidArgument(
+      fmt::format("{} is not a regular file, so it cannot be replaced: name another", path));
 }
 
-Status WriteFileAtomically(const std::string& named,
+Status WriteFileAtomically(const std::string& path,
                            std::span<const std::span<const std::byte>> pieces, FileOps& ops) {
-  PASSEL_ASSIGN_OR_RETURN(const std::string path, ResolveOutputFile(named));
+  PASSEL_RETURN_IF_ERROR(CheckReplaceable(path));
   static std::atomic<std::uint32_t> counter{0};
   const std::size_t slash = path.rfind('/');
   const std::string dir = slash == std::string::npos ? "." : path.substr(0, slash + 1);

@@ -31,14 +31,15 @@ class FileOps {
   static FileOps& Real();
 };
 
-/// The file that writing to `path` would replace: where symbolic links lead. It need not exist.
-/// Errors: kInvalidArgument for a link that leads nowhere and for what is there and is no file.
-Result<std::string> ResolveOutputFile(const std::string& path);
+/// OK if nothing is at `path`, or a regular file or a symbolic link.
+/// Errors: kInvalidArgument for a directory, a device, a pipe.
+Status CheckReplaceable(const std::string& path);
 
-/// Replaces `path`, or the file that it links to, by the concatenation of `pieces`: temporary file
-/// in the same folder, fsync, rename, fsync of the folder. On error `path` holds what it held
-/// before and no temporary file is left; only if the last step alone fails, the new contents are in
-/// place but may not outlive a power cut. Errors: the first failing call, named.
+/// Replaces `path` by the concatenation of `pieces`: temporary file in the same folder, fsync,
+/// rename, fsync of the folder. A symbolic link is replaced, not followed. On error `path` holds
+/// what it held before and no temporary file is left; only if the last step alone fails, the new
+/// contents are in place but may not outlive a power cut.
+/// Errors: those of CheckReplaceable(); the first failing call, named.
 Status WriteFileAtomically(const std::string& path,
                            std::span<const std::span<const std::byte>> pieces,
                            FileOps& ops = FileOps::Real());

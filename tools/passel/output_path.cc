@@ -13,12 +13,15 @@
 
 namespace passel {
 
-Status CheckOutputPath(const char* flag, const std::string& named) {
-  const Result<std::string> resolved = ResolveOutputFile(named);
-  if (!resolved.ok()) {
-    return InvalidArgument(fmt::format("{} {}", flag, resolved.status().message()));
+Status CheckOutputPath(const char* flag, const std::string& path) {
+  if (const Status status = CheckReplaceable(path); !status.ok()) {
+    return InvalidArgument(fmt::format("{} {}", flag, status.message()));
   }
-  const std::string& path = *resolved;
+  if (std::error_code error; std::filesystem::is_symlink(path, error)) {
+    return InvalidArgument(
+        fmt::format("{} {} is a symbolic link, which would be replaced: name the file itself", flag,
+                    path));
+  }
   const std::size_t slash = path.rfind('/');
   const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
   const std::string dir = slash == std::string::npos ? "."

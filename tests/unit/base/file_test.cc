@@ -125,8 +125,14 @@ TEST_F(FileTest, WrongPathsAreNamed) {
   EXPECT_EQ(Save(dir_ + "/absent/file", {"x"}).code(), Code::kNotFound);
   std::filesystem::create_directory(path_);
   const Status status = Save(path_, {"x"});
-  EXPECT_THAT(status.message(), StartsWith("cannot rename " + path_));
+  EXPECT_THAT(status.message(), StartsWith(path_ + " is a directory"));
   EXPECT_THAT(Names(), ElementsAre("file"));
+}
+
+TEST_F(FileTest, ADeviceOrAPipeIsLeftAlone) {
+  ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
+  EXPECT_EQ(Save(path_, {"x"}).code(), Code::kInvalidArgument);
+  EXPECT_TRUE(std::filesystem::is_fifo(path_));
 }
 
 TEST_F(FileTest, APathWithoutAFolderIsInTheWorkingDirectory) {

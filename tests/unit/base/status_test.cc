@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cerrno>
 #include <cstring>
@@ -11,7 +12,9 @@
 namespace passel {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 TEST(StatusTest, OkCarriesNothing) {
   const Status ok;
@@ -87,12 +90,22 @@ TEST(StatusTest, ErrnoValuesBecomeTheFittingCode) {
       {ENOENT, Code::kNotFound},          {EEXIST, Code::kAlreadyExists},
       {EADDRINUSE, Code::kAlreadyExists}, {ENOMEM, Code::kResourceExhausted},
       {ENOSPC, Code::kResourceExhausted}, {EMFILE, Code::kResourceExhausted},
-      {ENFILE, Code::kResourceExhausted}, {EIO, Code::kInternal}};
+      {ENFILE, Code::kResourceExhausted}, {EFBIG, Code::kResourceExhausted},
+      {ENAMETOOLONG, Code::kInvalidArgument},
+      {EIO, Code::kInternal}};
   for (const auto& [error, code] : table) {
     const Status status = ErrnoStatus(error, "cannot open x");
     EXPECT_EQ(status.code(), code) << std::strerror(error);
-    EXPECT_EQ(status.message(), std::string("cannot open x: ") + std::strerror(error));
+    EXPECT_THAT(status.message(),
+                StartsWith(std::string("cannot open x: ") + std::strerror(error)));
   }
+}
+
+TEST(StatusTest, LimitOfTheProcessIsNamedWithItsValueAndTheFix) {
+  rlimit files{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &files), 0);
+  EXPECT_THAT(ErrnoStatus(EMFILE, "cannot open x").message(),
+              AllOf(HasSubstr(std::to_string(files.rlim_cur)), HasSubstr("ulimit -n")));
 }
 
 /// Can be moved but not copied.
