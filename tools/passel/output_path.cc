@@ -18,9 +18,8 @@ Status CheckOutputPath(const char* flag, const std::string& path) {
     return InvalidArgument(fmt::format("{} {}", flag, status.message()));
   }
   if (std::error_code error; std::filesystem::is_symlink(path, error)) {
-    return InvalidArgument(
-        fmt::format("{} {} is a symbolic link, which would be replaced: name the file itself", flag,
-                    path));
+    return InvalidArgument(fmt::format(
+        "{} {} is a symbolic link, which would be replaced: name the file itself", flag, path));
   }
   const std::size_t slash = path.rfind('/');
   const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);

@@ -85,14 +85,18 @@ TEST(StatusTest, ContextGoesBeforeTheMessageAndKeepsTheCode) {
 }
 
 TEST(StatusTest, ErrnoValuesBecomeTheFittingCode) {
-  const std::vector<std::pair<int, Code>> table{
-      {EPERM, Code::kPermissionDenied},   {EACCES, Code::kPermissionDenied},
-      {ENOENT, Code::kNotFound},          {EEXIST, Code::kAlreadyExists},
-      {EADDRINUSE, Code::kAlreadyExists}, {ENOMEM, Code::kResourceExhausted},
-      {ENOSPC, Code::kResourceExhausted}, {EMFILE, Code::kResourceExhausted},
-      {ENFILE, Code::kResourceExhausted}, {EFBIG, Code::kResourceExhausted},
-      {ENAMETOOLONG, Code::kInvalidArgument},
-      {EIO, Code::kInternal}};
+  const std::vector<std::pair<int, Code>> table{{EPERM, Code::kPermissionDenied},
+                                                {EACCES, Code::kPermissionDenied},
+                                                {ENOENT, Code::kNotFound},
+                                                {EEXIST, Code::kAlreadyExists},
+                                                {EADDRINUSE, Code::kAlreadyExists},
+                                                {ENOMEM, Code::kResourceExhausted},
+                                                {ENOSPC, Code::kResourceExhausted},
+                                                {EMFILE, Code::kResourceExhausted},
+                                                {ENFILE, Code::kResourceExhausted},
+                                                {EFBIG, Code::kResourceExhausted},
+                                                {ENAMETOOLONG, Code::kInvalidArgument},
+                                                {EIO, Code::kInternal}};
   for (const auto& [error, code] : table) {
     const Status status = ErrnoStatus(error, "cannot open x");
     EXPECT_EQ(status.code(), code) << std::strerror(error);
