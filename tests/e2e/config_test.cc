@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <regex>
+#include <sstream>
 
 #include "support/program.h"
 
@@ -27,10 +27,15 @@ std::string TfConfig(const std::string& type, int index) {
 
 // "value  origin" of one setting of --print_config; "" if it is not there.
 std::string SettingOf(const Outcome& outcome, const std::string& name) {
-  std::smatch found;
-  const std::regex line("(?:^|\n)" + name + " +([^\n]*)\n");
-  if (!std::regex_search(outcome.out, found, line)) return "";
-  return std::regex_replace(found[1].str(), std::regex("  +"), "  ");
+  std::istringstream lines(outcome.out);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind(name + " ", 0) != 0) continue;
+    const std::size_t value = line.find_first_not_of(' ', name.size());
+    const std::size_t gap = line.find("  ", value);
+    const std::size_t origin = line.find_first_not_of(' ', gap);
+    return line.substr(value, gap - value) + "  " + line.substr(origin);
+  }
+  return "";
 }
 
 std::string OnlyError(const Outcome& outcome, int code = 2) {

@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cinttypes>
 #include <csignal>
-#include <regex>
+#include <cstdio>
+#include <sstream>
 #include <thread>
 
 #include "support/program.h"
@@ -22,12 +24,21 @@ struct Line {
 };
 
 std::vector<Line> Evaluations(const std::string& out) {
-  static const std::regex kLine(
-      "(final )?evaluation at global step (\\d+): test accuracy (\\d\\.\\d{4}), test loss "
-      "\\d+\\.\\d{4}\n");
   std::vector<Line> lines;
-  for (std::sregex_iterator it(out.begin(), out.end(), kLine), end; it != end; ++it) {
-    lines.push_back({(*it)[1].matched, std::stoll((*it)[2]), std::stod((*it)[3])});
+  std::istringstream text(out);
+  for (std::string line; std::getline(text, line) && !text.eof();) {  // whole lines
+    Line read;
+    read.final = line.rfind("final ", 0) == 0;
+    const char* const rest = line.c_str() + (read.final ? 6 : 0);
+    double loss = -1;
+    if (std::sscanf(rest, "evaluation at global step %" SCNd64 ": test accuracy %lf, test loss %lf",
+                    &read.step, &read.accuracy, &loss) != 3) {
+      continue;
+    }
+    EXPECT_GE(loss, 0);
+    EXPECT_GE(read.accuracy, 0);
+    EXPECT_LE(read.accuracy, 1);
+    lines.push_back(read);
   }
   return lines;
 }
