@@ -144,6 +144,11 @@ void InterruptAt(double delay, int signal, const std::vector<std::string>& flags
   // Earlier it is the shell that gets it, or the loader of the program: not ours to answer.
   while (train.Running() && !HandlesSignals(train.pid())) {
   }
+  if (delay >= 0.5) {  // time to train, however slow the machine or the build is
+    const Deadline deadline = Deadline::After(Scaled(20.0));
+    while (sandbox.GlobalStep() < 1 && !deadline.Expired()) {
+    }
+  }
   train.Signal(signal);
   const Outcome outcome = sandbox.Finish(train, 3);
   EXPECT_EQ(outcome.code, signal == SIGINT ? 130 : 143) << outcome.err;
