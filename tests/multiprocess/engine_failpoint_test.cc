@@ -24,6 +24,33 @@ StorePlan ReplicasPlan(int replicas, int shards, const OptimizerConfig& optimize
   return plan;
 }
 
+// Three workers of `job`, of which `victim` is to die at `failpoint`. False if it ended as the
+// others did, since on a busy machine they may leave it less to do.
+bool VictimDies(EngineJob& job, int victim, const std::string& failpoint) {
+  SCOPED_TRACE("worker " + std::to_string(victim) + " with " + failpoint);
+  std::vector<Child> workers;
+  for (int k = 0; k < 3; ++k)
+    workers.push_back(job.Start(k, kRounds, k == victim ? failpoint : ""));
+  Child& dead = workers[static_cast<std::size_t>(victim)];
+  EXPECT_TRUE(dead.WaitEnded(kPatience));
+  const std::int64_t death = MonotonicNs();
+  for (int k = 0; k < 3; ++k) {
+    if (k == victim) continue;
+    EXPECT_TRUE(workers[static_cast<std::size_t>(k)].WaitEnded(kPatience));
+    EXPECT_EQ(workers[static_cast<std::size_t>(k)].code(), 0);
+  }
+  EXPECT_LT(MonotonicNs() - death, std::chrono::nanoseconds(kSurvivorsFinish).count());
+  const bool died = dead.code() == -SIGKILL;
+  EXPECT_TRUE(died || dead.code() == 0) << dead.code();
+  return died;
+}
+
+std::string KillAt(const Place& place, std::uint64_t hit) {
+  return std::string(place.failpoint) + ":" + std::to_string(hit) + ":kill";
+}
+
+constexpr int kAttempts = 5;
+
 class RoundFailpoint : public ::testing::TestWithParam<std::tuple<Place, int, const char*>> {};
 
 TEST_P(RoundFailpoint, SurvivorsFinishAndEveryBlockIsAppliedOnce) {
@@ -34,29 +61,18 @@ TEST_P(RoundFailpoint, SurvivorsFinishAndEveryBlockIsAppliedOnce) {
   const bool counting = std::string(optimizer) == "sgd";
   const OptimizerConfig config = counting ? Sgd(1.0) : *ParseOptimizer(optimizer);
   for (int victim = 0; victim < 3; ++victim) {
-    EngineJob job(Mode::kBarrier, shards, 3, config, counting);
-    const auto hit = 1 + random.Below(static_cast<std::uint64_t>(place.most_hits));
-    const std::string failpoint =
-        std::string(place.failpoint) + ":" + std::to_string(hit) + ":kill";
-    SCOPED_TRACE("worker " + std::to_string(victim) + " with " + failpoint);
-    std::vector<Child> workers;
-    for (int k = 0; k < 3; ++k)
-      workers.push_back(job.Start(k, kRounds, k == victim ? failpoint : ""));
-    Child& dead = workers[static_cast<std::size_t>(victim)];
-    ASSERT_TRUE(dead.WaitEnded(kPatience));
-    const std::int64_t death = MonotonicNs();
-    for (int k = 0; k < 3; ++k) {
-      if (k == victim) continue;
-      ASSERT_TRUE(workers[static_cast<std::size_t>(k)].WaitEnded(kPatience));
-      EXPECT_EQ(workers[static_cast<std::size_t>(k)].code(), 0);
-    }
-    EXPECT_LT(MonotonicNs() - death, std::chrono::nanoseconds(kSurvivorsFinish).count());
+    auto hit = 1 + random.Below(static_cast<std::uint64_t>(place.most_hits));
     // Only whoever decides passes "round.decided", and nobody can say who that is.
-    if (std::string(place.failpoint) != "round.decided") {
-      EXPECT_EQ(dead.code(), -SIGKILL);
+    const bool surely = std::string(place.failpoint) != "round.decided";
+    bool died = false;
+    for (int attempt = 0; attempt < kAttempts && !died; ++attempt, hit = 1 + hit / 4) {
+      EngineJob job(Mode::kBarrier, shards, 3, config, counting);
+      died = VictimDies(job, victim, KillAt(place, hit));
+      const std::uint64_t survivors = 7u & ~(died ? 1u << victim : 0u);
+      ASSERT_NO_FATAL_FAILURE(job.ExpectRoundsApplied(kRounds, survivors));
+      if (!surely) break;
     }
-    const std::uint64_t survivors = 7u & ~(1u << victim);
-    ASSERT_NO_FATAL_FAILURE(job.ExpectRoundsApplied(kRounds, survivors));
+    EXPECT_TRUE(died || !surely) << "worker " << victim << " never came to " << place.failpoint;
   }
 }
 
@@ -85,29 +101,17 @@ TEST_P(ReplicasFailpoint, SurvivorsFinishAndEveryBlockIsAppliedOnce) {
   Random random(seed);
   const bool backup = replicas < 3;  // the members of a round cannot be named
   for (int victim = 0; victim < 3; ++victim) {
-    EngineJob job(ReplicasPlan(replicas, shards, backup ? Sgd(1.0) : *ParseOptimizer("adam")),
-                  backup);
-    const auto hit = 1 + random.Below(static_cast<std::uint64_t>(place.most_hits));
-    const std::string failpoint =
-        std::string(place.failpoint) + ":" + std::to_string(hit) + ":kill";
-    SCOPED_TRACE("worker " + std::to_string(victim) + " with " + failpoint);
-    std::vector<Child> workers;
-    for (int k = 0; k < 3; ++k)
-      workers.push_back(job.Start(k, kRounds, k == victim ? failpoint : ""));
-    Child& dead = workers[static_cast<std::size_t>(victim)];
-    ASSERT_TRUE(dead.WaitEnded(kPatience));
-    const std::int64_t death = MonotonicNs();
-    for (int k = 0; k < 3; ++k) {
-      if (k == victim) continue;
-      ASSERT_TRUE(workers[static_cast<std::size_t>(k)].WaitEnded(kPatience));
-      EXPECT_EQ(workers[static_cast<std::size_t>(k)].code(), 0);
+    auto hit = 1 + random.Below(static_cast<std::uint64_t>(place.most_hits));
+    bool died = false;
+    for (int attempt = 0; attempt < kAttempts && !died; ++attempt, hit = 1 + hit / 4) {
+      EngineJob job(ReplicasPlan(replicas, shards, backup ? Sgd(1.0) : *ParseOptimizer("adam")),
+                    backup);
+      died = VictimDies(job, victim, KillAt(place, hit));
+      const std::uint64_t survivors = 7u & ~(died ? 1u << victim : 0u);
+      ASSERT_NO_FATAL_FAILURE(job.ExpectRoundsApplied(kRounds, backup ? 0 : survivors));
+      if (backup) break;  // a worker that rounds do not wait for may never come to a place
     }
-    EXPECT_LT(MonotonicNs() - death, std::chrono::nanoseconds(kSurvivorsFinish).count());
-    // A worker that rounds do not wait for may pass a place less often.
-    if (!backup) {
-      EXPECT_EQ(dead.code(), -SIGKILL);
-    }
-    ASSERT_NO_FATAL_FAILURE(job.ExpectRoundsApplied(kRounds, backup ? 0 : 7u & ~(1u << victim)));
+    EXPECT_TRUE(died || backup) << "worker " << victim << " never came to " << place.failpoint;
   }
 }
 
