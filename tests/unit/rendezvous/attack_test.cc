@@ -250,6 +250,8 @@ TEST(AttackTest, PeersThatComeAndGoLeaveNoDescriptors) {
     RawConnection raw(ps);
     if (i % 3 != 0) raw.Send(Hello(ps).dump());
   }
+  // Connections are accepted in order: after this one, none of the others is still to come.
+  ASSERT_TRUE(ps.Serves());
   const Deadline deadline = Soon();
   while (OpenDescriptors() > before && !deadline.Expired()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
