@@ -59,7 +59,7 @@ TEST(ConfigTest, FileSetsWhatNobodyTypedAndEachOriginIsShown) {
   EXPECT_EQ(SettingOf(outcome, "sync_replicas"), "true  file " + path + ":3");
   EXPECT_EQ(SettingOf(outcome, "learning_rate"), "0.25  file " + path + ":4");
   EXPECT_EQ(SettingOf(outcome, "slow_worker"), "1:20ms,0:1ms  file " + path + ":6");
-  EXPECT_EQ(SettingOf(outcome, "train_steps"), "10000  default");
+  EXPECT_EQ(SettingOf(outcome, "train_steps"), "20000  default");
   EXPECT_EQ(SettingOf(outcome, "worker_hosts"),
             "localhost:2223,localhost:2224  file " + path + ":9");
   EXPECT_EQ(SettingOf(outcome, "task"), "worker/1  derived");

@@ -14,7 +14,7 @@ class App;
 namespace passel {
 
 /// Global steps of a job for which nobody said when to stop.
-inline constexpr std::int64_t kDefaultTrainSteps = 10000;
+inline constexpr std::int64_t kDefaultTrainSteps = 20000;
 
 /// As given on the command line: text where the value has a grammar of its own.
 struct JobFlags {
