@@ -73,6 +73,24 @@ Status PsHost::MeetWorkers(Deadline deadline) {
   return {};
 }
 
+// Nobody waits for ever for a worker that was never started, or was refused: when none is running
+// any more, the job is over.
+void PsHost::GiveUpThoseWhoNeverCame() {
+  const ShardMemory& memory = arena_->memory();
+  const std::vector<Member> members = Membership(memory);
+  const bool running = std::any_of(members.begin(), members.end(), [](const Member& m) {
+    return m.phase == Phase::kRunning || m.phase == Phase::kJoining;
+  });
+  for (const Member& member : members) {
+    if (member.phase == Phase::kExpected && !running) GiveUpExpecting(memory, member.worker);
+    // In the modes with rounds the other workers may have given it up themselves.
+    const bool gone = StateOf(memory, member.worker) == TaskState{0, Phase::kEvicted};
+    if (!gone || !told_missing_.insert(member.worker).second) continue;
+    LogWarning("worker/{} did not start within {:g} s: the job goes on and ends without it",
+               member.worker, 1e-9 * static_cast<double>(options_.start_limit.count()));
+  }
+}
+
 PsHost::End PsHost::Serve(int stop_fd) {
   std::int64_t next_probe_ns = 0;
   std::int64_t nobody_since_ns = 0;
@@ -116,6 +134,7 @@ PsHost::End PsHost::Serve(int stop_fd) {
     }
     if (options_.supervised) continue;
     const ShardMemory& memory = arena_->memory();
+    if (start.Expired()) GiveUpThoseWhoNeverCame();
     if (!AllWorkersEnded(memory)) {
       nobody_since_ns = 0;
       continue;

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -85,6 +86,7 @@ class PsHost final : private RendezvousHandler {
   void Stop() override;
   void Gone(const Peer& peer) override;
   void MarkGone(int worker, const ProcessIdentity& identity);
+  void GiveUpThoseWhoNeverCame();
 
   const PsHostOptions options_;
   const JobToken token_;
@@ -103,7 +105,8 @@ class PsHost final : private RendezvousHandler {
   std::vector<Link> links_;  // our connections to workers' endpoints
   std::map<std::string, FileDescriptor> data_;
   bool stop_asked_ = false;
-  FileDescriptor plan_;  // as JSON, once somebody has asked for a snapshot
+  std::set<int> told_missing_;  // workers that never came, and it was said
+  FileDescriptor plan_;         // as JSON, once somebody has asked for a snapshot
 };
 
 }  // namespace passel::shm

@@ -236,6 +236,17 @@ TEST(ByHandTest, TaskThatStaysAloneEndsAfterStartWaitAndSaysWhomItWaitedFor) {
   EXPECT_EQ(sandbox.Finish(other_ps, 5).code, 143);
 }
 
+TEST(ByHandTest, PsDoesNotWaitForEverForAWorkerThatNeverCame) {
+  Sandbox sandbox;
+  const std::vector<std::string> flags = {"--train_steps=100", "--start_wait=1"};
+  Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 2, flags));
+  EXPECT_EQ(sandbox.Run(sandbox.Task("worker", 0, 1, 2, flags), 10).code, 0);
+  const Outcome end = sandbox.Finish(ps, 20);  // it keeps the job open for 10 s more
+  EXPECT_EQ(end.code, 0) << end.err;
+  EXPECT_THAT(end.err, HasSubstr("worker/1 did not start within 1 s"));
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
 TEST(ByHandTest, TokenFileOfTasksThatWereAllKilledIsReplaced) {
   Sandbox sandbox;
   const auto token_file = [&] {

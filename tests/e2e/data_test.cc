@@ -82,8 +82,8 @@ class DataTest : public ::testing::Test {
 TEST_F(DataTest, EveryFormatHoldsTheSameAndTrainsTheSame) {
   const std::string csv = MakeCsv(), npz = MakeNpz();
   const std::string idx = Check(Digits());
-  EXPECT_THAT(idx, HasSubstr("train          1000 images"));  // 6000 - 5000
-  EXPECT_THAT(idx, HasSubstr("validation     5000 images"));
+  EXPECT_THAT(idx, HasSubstr("train          6000 images"));
+  EXPECT_THAT(idx, HasSubstr("validation        0 images"));
   EXPECT_THAT(idx, HasSubstr("test           1000 images"));
   EXPECT_EQ(Check(csv), idx);
   EXPECT_EQ(Check(npz), idx);

@@ -66,7 +66,7 @@ std::string CommandName(const CLI::App& app) {
   return name;
 }
 
-Status CheckNoEmptyValues(const CLI::App& app) {
+Status CheckArguments(const CLI::App& app) {
   static const std::vector<std::string> kMayBeEmpty = {"job_name", "task_index", "ps_hosts",
                                                        "worker_hosts"};
   for (const CLI::Option* option : UsedCommand(app).get_options()) {
@@ -77,6 +77,15 @@ Status CheckNoEmptyValues(const CLI::App& app) {
       return InvalidArgument(fmt::format("{} is empty: give it a value, or leave it away",
                                          name.empty() ? option->get_name() : "--" + name));
     }
+  }
+  const CLI::Option* const sync = UsedCommand(app).get_option_no_throw("--sync_replicas");
+  const CLI::Option* const mode = UsedCommand(app).get_option_no_throw("--mode");
+  if (sync != nullptr && mode != nullptr && sync->count() > 0 && mode->count() > 0 &&
+      sync->as<bool>() && mode->as<std::string>() != "barrier" &&
+      mode->as<std::string>() != "replicas") {
+    return InvalidArgument(fmt::format(
+        "--sync_replicas asks for barrier or replicas, --mode for {}: leave one of them away",
+        Printable(mode->as<std::string>(), 64)));
   }
   return {};
 }

@@ -23,8 +23,9 @@ std::vector<std::string> ReversedArguments(int argc, char** argv);
 std::string CommandName(const CLI::App& app);
 
 /// After parsing. Errors: kInvalidArgument for a flag whose value is empty, as a variable that is
-/// not set leaves it in a script. Those that name a task may be: they count as missing.
-Status CheckNoEmptyValues(const CLI::App& app);
+/// not set leaves it in a script (those that name a task may be: they count as missing), and for
+/// --sync_replicas beside a --mode that is not synchronous.
+Status CheckArguments(const CLI::App& app);
 
 /// One sentence, for a person, that names the fix: the nearest known flag or command.
 std::string Explain(const CLI::App& app, const CLI::ParseError& error);

@@ -103,6 +103,7 @@ void AddDataCommand(CLI::App& app, Run* run) {
       [flags, run] { *run = [flags] { return DownloadOnlyCommand(flags->data_dir); }; });
 
   auto check_flags = std::make_shared<DataFlags>();
+  check_flags->validation_size = 0;  // a small set is a good set
   CLI::App* check = data->add_subcommand(
       "check", "Read the data through, as training would, and print what is in it");
   AddDataFlags(*check, check_flags.get());

@@ -64,7 +64,7 @@ int Main(int argc, char** argv) {
     fmt::print(stderr, "{}\n", Explain(app, error));
     return kExitUsage;
   }
-  if (const Status status = CheckNoEmptyValues(app); !status.ok()) {
+  if (const Status status = CheckArguments(app); !status.ok()) {
     fmt::print(stderr, "{}: {}\n", CommandName(app), status.message());
     return kExitUsage;
   }
