@@ -398,8 +398,16 @@ class Resolver {
 
 Result<ResolvedConfig> Resolve(const ResolveInputs& inputs) {
   Resolver resolver(inputs);
-  PASSEL_RETURN_IF_ERROR(resolver.Run());
-  return resolver.Take();
+  const Status status = resolver.Run();
+  ResolvedConfig config = resolver.Take();
+  if (status.ok()) return config;
+  // What is missing may be there, but not count: the warnings know.
+  if (!status.message().starts_with("Must specify an explicit") || config.warnings.empty()) {
+    return status;
+  }
+  std::string why;
+  for (const std::string& warning : config.warnings) why += (why.empty() ? "" : "; ") + warning;
+  return InvalidArgument(fmt::format("{} ({})", status.message(), why));
 }
 
 }  // namespace passel

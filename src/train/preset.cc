@@ -133,10 +133,12 @@ Result<const Preset*> FindPreset(std::string_view name) {
       fmt::format("the preset {} is not known: use one of {}", name, PresetNames()));
 }
 
-std::string DescribePreset(const Preset& preset) {
+std::string DescribePreset(const Preset& preset, const std::function<bool(std::string_view)>& has) {
   std::string text = fmt::format("{}: {}\n", preset.name, preset.summary);
   for (const PresetSetting& setting : preset.settings) {
-    text += fmt::format("  --{}={}\n", setting.flag, setting.value);
+    if (has == nullptr || has(setting.flag)) {
+      text += fmt::format("  --{}={}\n", setting.flag, setting.value);
+    }
   }
   return text;
 }

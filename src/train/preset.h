@@ -13,6 +13,7 @@
 
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -48,7 +49,9 @@ std::string PresetNames();
 /// Errors: kInvalidArgument, listing the names.
 Result<const Preset*> FindPreset(std::string_view name);
 
-/// The summary, then one line for each flag, as it would be typed. Each line ends with '\n'.
-std::string DescribePreset(const Preset& preset);
+/// The summary, then one line for each flag, as it would be typed; only those that `has` says the
+/// command has. Each line ends with '\n'.
+std::string DescribePreset(const Preset& preset,
+                           const std::function<bool(std::string_view)>& has = nullptr);
 
 }  // namespace passel

@@ -145,9 +145,7 @@ void InterruptAt(double delay, int signal, const std::vector<std::string>& flags
   while (train.Running() && !HandlesSignals(train.pid())) {
   }
   if (delay >= 0.5) {  // time to train, however slow the machine or the build is
-    const Deadline deadline = Deadline::After(Scaled(20.0));
-    while (sandbox.GlobalStep() < 1 && !deadline.Expired()) {
-    }
+    ASSERT_TRUE(train.WaitFor("steps/s", 20)) << train.Err();
   }
   train.Signal(signal);
   const Outcome outcome = sandbox.Finish(train, 3);

@@ -112,6 +112,19 @@ std::string Explain(const CLI::App& app, const CLI::ParseError& error) {
                : fmt::format("{}: there is no command {}: {}{}", command, Quoted(word),
                              Nearest(word, commands, ""), see);
   }
+  if (dynamic_cast<const CLI::ConversionError*>(&error) != nullptr) {
+    for (const CLI::Option* option : used.get_options()) {
+      const std::string type = option->get_type_name();
+      if (option->results().empty() || (type != "INT" && type != "UINT" && type != "FLOAT")) {
+        continue;
+      }
+      const std::string& value = option->results().back();
+      if (std::string(error.what()).find(option->get_name() + " = ") == std::string::npos) continue;
+      return fmt::format("{}: {} is {}, not {}: {}", command, option->get_name(),
+                         type == "FLOAT" ? "a number" : "a whole number that fits 64 bits",
+                         Quoted(value), see);
+    }
+  }
   return fmt::format("{}: {}: {}", command, error.what(), see);
 }
 

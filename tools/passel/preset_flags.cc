@@ -30,10 +30,11 @@ void AddPresetFlags(CLI::App& command, std::string* preset) {
   command
       .add_option_function<std::string>(
           "--print_preset",
-          [](const std::string& name) {
+          [&command](const std::string& name) {
             const Result<const Preset*> found = FindPreset(name);
             if (!found.ok()) throw CLI::ValidationError(found.status().message());
-            std::string text = DescribePreset(**found);
+            std::string text = DescribePreset(
+                **found, [&](std::string_view flag) { return Find(command, flag) != nullptr; });
             text.pop_back();  // the line's end comes from who prints it
             throw CLI::CallForVersion(text, 0);
           },

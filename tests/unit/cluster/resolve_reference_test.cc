@@ -10,9 +10,11 @@
 namespace passel {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::Inputs;
 using ::testing::IsEmpty;
+using ::testing::StartsWith;
 using testing::Value;
 
 /// Flags of the first reference program (and, with fewer GPUs, of the fifth).
@@ -119,6 +121,11 @@ TEST(ReferenceInputsTest, TheFourClusteroneVariables) {
   EXPECT_FALSE(quiet->distributed);
   EXPECT_THAT(quiet->warnings, IsEmpty());
   EXPECT_EQ(Inputs().Resolve()->Announcement(), "Running single-machine training");
+  // What was given but does not count is named beside what is missing.
+  Inputs some = Inputs().Env("JOB_NAME", "worker").Env("TASK_INDEX", "0");
+  EXPECT_THAT(some.Env("PS_KEY", "a:1").Env("WORKER_KEY", "b:2").Error(),
+              AllOf(StartsWith("Must specify an explicit `job_name`"),
+                    HasSubstr("JOB_NAME, TASK_INDEX but not PS_HOSTS, WORKER_HOSTS")));
   // Set but empty is not missing.
   EXPECT_EQ(clusterone("worker", "").Error(), "Must specify an explicit `task_index`");
   EXPECT_EQ(clusterone("", "0").Error(), "Must specify an explicit `job_name`");
