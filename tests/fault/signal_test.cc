@@ -142,8 +142,8 @@ void InterruptAt(double delay, int signal, const std::vector<std::string>& flags
   Program train = sandbox.Start(sandbox.Train(all));
   std::this_thread::sleep_for(std::chrono::duration<double>(delay));
   // Earlier it is the shell that gets it, or the loader of the program: not ours to answer.
-  while (train.Running() && !HandlesSignals(train.pid())) {
-  }
+  const Deadline limit = Deadline::After(Scaled(20.0));
+  while (train.Running() && !HandlesSignals(train.pid())) ASSERT_FALSE(limit.Expired());
   if (delay >= 0.5) {  // time to train, however slow the machine or the build is
     ASSERT_TRUE(train.WaitFor("steps/s", 20)) << train.Err();
   }
