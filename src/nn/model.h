@@ -24,35 +24,15 @@
 
 #include "base/status.h"
 #include "compute/backend.h"
+#include "compute/row_parts.h"
 #include "nn/model_config.h"
 
 namespace passel {
-
-/// Rows [first_row, first_row + rows) of a variable, contiguous and row-major in backend memory. A
-/// row of a bias is one float. T: float or const float.
-template <typename T>
-struct BasicRowPart {
-  T* data = nullptr;
-  std::size_t first_row = 0;
-  std::size_t rows = 0;
-};
-using RowPart = BasicRowPart<const float>;
-using MutableRowPart = BasicRowPart<float>;
-
-/// For each variable of ModelVariables(), in that order, its parts, which follow one another and
-/// cover it. Parameters and gradients may be split differently.
-using ParameterParts = std::span<const std::vector<RowPart>>;
-using GradientParts = std::span<const std::vector<MutableRowPart>>;
 
 /// Some of the examples, by their row.
 struct Batch {
   Examples from;                           ///< backend memory
   std::span<const std::uint32_t> indices;  ///< host memory; each < from.rows
-};
-
-struct BatchResult {
-  double loss = 0;          ///< sum or mean, as configured
-  std::size_t correct = 0;  ///< examples whose first largest logit is their class
 };
 
 /// What Evaluate() predicts where the logits say nothing.

@@ -1,0 +1,72 @@
+// accelerator.h - what a GPU plugin offers to a worker, and the one C symbol through which it does.
+//
+// The program links no GPU library. A task that was asked to compute on a GPU opens
+// libpassel_cuda.so (compute/accelerator_loader.h), calls passel_accelerator_v1() and gets an
+// AcceleratorPlugin. C++ objects cross the border, so both sides must come from one build: the ABI
+// number and the build id are compared, and anything else is refused. A plugin is never unloaded.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+#include "compute/step_engine.h"
+
+namespace passel {
+
+/// Raised with any change of this file or of step_engine.h.
+inline constexpr std::uint32_t kAcceleratorAbi = 1;
+
+/// One GPU, as it says of itself.
+struct AcceleratorInfo {
+  std::string name;            ///< "NVIDIA H100 80GB HBM3"
+  std::string uuid;            ///< "GPU-..." or "MIG-..."
+  int compute_capability = 0;  ///< 90 for 9.0
+  std::uint64_t memory_bytes = 0;
+  std::uint64_t free_bytes = 0;
+  std::string driver;  ///< "580.159 (CUDA 13.0)"
+};
+
+struct AcceleratorOptions {
+  std::string uuid;  ///< empty: the first that this process sees
+  /// At most so much of the GPU's memory is used; 0: no limit of ours.
+  std::uint64_t memory_limit_bytes = 0;
+};
+
+class Accelerator {
+ public:
+  virtual ~Accelerator() = default;
+  virtual const AcceleratorInfo& info() const = 0;
+  /// Errors: kResourceExhausted with need and what is free; kInvalidArgument for a network that it
+  /// cannot compute, with the limit.
+  virtual Result<std::unique_ptr<StepEngine>> CreateStepEngine(
+      const StepEngineOptions& options) = 0;
+};
+
+/// What the plugin may call.
+struct AcceleratorHost {
+  std::uint32_t abi = kAcceleratorAbi;
+  std::uint32_t size = sizeof(AcceleratorHost);
+  const char* build_id = nullptr;
+  void (*log_info)(const char* text) = nullptr;
+  void (*log_warning)(const char* text) = nullptr;
+};
+
+/// What the plugin fills in.
+struct AcceleratorPlugin {
+  std::uint32_t abi = 0;
+  std::uint32_t size = 0;
+  const char* build_id = nullptr;
+  /// Opens a device. Errors, one sentence each with its remedy: kNotFound for no driver, no device
+  /// or no such device; kFailedPrecondition for a driver or a device that is too old.
+  Result<std::unique_ptr<Accelerator>> (*open)(const AcceleratorOptions& options) = nullptr;
+};
+
+/// The symbol's name and type. Returns 0, or 1 when `host` is of another build: then only abi, size
+/// and build_id of `*plugin` are set.
+inline constexpr const char* kAcceleratorSymbol = "passel_accelerator_v1";
+using AcceleratorEntry = int (*)(const AcceleratorHost* host, AcceleratorPlugin* plugin);
+
+}  // namespace passel
