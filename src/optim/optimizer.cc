@@ -19,25 +19,44 @@ constexpr const char* kNames = "sgd, momentum, nesterov, adagrad, rmsprop, adam 
 constexpr double kSmallest = std::numeric_limits<float>::min();
 constexpr double kLargest = 1 / kSmallest;
 
-Status CheckPositive(std::string_view name, double value) {
-  if (value >= kSmallest && value <= kLargest) return {};
-  return InvalidArgument(
-      fmt::format("{} must be above 0 and fit float32 (at least {:.3g}, at most {:.3g}), got {}",
-                  name, kSmallest, kLargest, value));
-}
+// The checks of one config, with what its messages need.
+class Checks {
+ public:
+  Checks(const OptimizerConfig& config, const ShowParameter& show) : config_(config), show_(show) {}
 
-Status CheckNotNegative(std::string_view name, double value) {
-  if (value >= 0 && value <= kLargest) return {};
-  return InvalidArgument(
-      fmt::format("{} must be 0 or more and at most {:.3g}, got {}", name, kLargest, value));
-}
+  Status Positive(std::string_view field, double OptimizerConfig::*value) const {
+    if (config_.*value >= kSmallest && config_.*value <= kLargest) return {};
+    return Wrong(field, value,
+                 fmt::format("above 0 and fit float32 (at least {:.3g}, at most {:.3g})", kSmallest,
+                             kLargest));
+  }
+  Status NotNegative(std::string_view field, double OptimizerConfig::*value) const {
+    if (config_.*value >= 0 && config_.*value <= kLargest) return {};
+    return Wrong(field, value, fmt::format("0 or more and at most {:.3g}", kLargest));
+  }
+  // A share of the past that is kept: in [0, 1).
+  Status Share(std::string_view field, double OptimizerConfig::*value) const {
+    if (config_.*value >= 0 && static_cast<float>(config_.*value) < 1.0F) return {};
+    return Wrong(field, value, "at least 0 and below 1 in float32 (at most 0.99999994)");
+  }
+  Status NotPositive(std::string_view field, double OptimizerConfig::*value) const {
+    if (config_.*value <= 0 && config_.*value >= -kLargest) return {};
+    return Wrong(field, value, "0 or less and finite");
+  }
 
-// A share of the past that is kept: in [0, 1).
-Status CheckShare(std::string_view name, double value) {
-  if (value >= 0 && static_cast<float>(value) < 1.0F) return {};
-  return InvalidArgument(fmt::format(
-      "{} must be at least 0 and below 1 in float32 (at most 0.99999994), got {}", name, value));
-}
+ private:
+  Status Wrong(std::string_view field, double OptimizerConfig::*value,
+               const std::string& limits) const {
+    const ShownParameter shown =
+        show_ ? show_(field, config_.*value)
+              : ShownParameter{std::string(field), fmt::format("{}", config_.*value)};
+    return InvalidArgument(fmt::format("{} must be {}, got {}: use, for example, {}", shown.name,
+                                       limits, shown.value, OptimizerConfig{}.*value));
+  }
+
+  const OptimizerConfig& config_;
+  const ShowParameter& show_;
+};
 
 Status CheckFlag(std::string_view name, std::uint8_t value, bool allowed, std::string_view owner) {
   if (value > 1) return InvalidArgument(fmt::format("{} must be 0 or 1, got {}", name, value));
@@ -46,21 +65,10 @@ Status CheckFlag(std::string_view name, std::uint8_t value, bool allowed, std::s
       fmt::format("{} is a setting of {} only: unset it or use that optimizer", name, owner));
 }
 
-Status ValidateFtrl(const OptimizerConfig& config) {
-  PASSEL_RETURN_IF_ERROR(CheckPositive("initial_accumulator", config.initial_accumulator));
-  const double power = config.learning_rate_power;
-  if (!(power <= 0 && power >= -kLargest)) {
-    return InvalidArgument(
-        fmt::format("learning_rate_power must be 0 or less and finite, got {}", power));
-  }
-  PASSEL_RETURN_IF_ERROR(CheckNotNegative("l1", config.l1));
-  PASSEL_RETURN_IF_ERROR(CheckNotNegative("l2", config.l2));
-  return CheckNotNegative("l2_shrinkage", config.l2_shrinkage);
-}
-
 }  // namespace
 
-Status Validate(const OptimizerConfig& config) {
+Status Validate(const OptimizerConfig& config, const ShowParameter& show) {
+  const Checks check(config, show);
   const OptimizerKind kind = config.kind;
   if (kind > OptimizerKind::kFtrl) {
     return InvalidArgument(fmt::format(
@@ -68,7 +76,7 @@ Status Validate(const OptimizerConfig& config) {
         OptimizerName(OptimizerKind::kSgd), static_cast<std::uint32_t>(OptimizerKind::kFtrl),
         OptimizerName(OptimizerKind::kFtrl)));
   }
-  PASSEL_RETURN_IF_ERROR(CheckPositive("learning_rate", config.learning_rate));
+  PASSEL_RETURN_IF_ERROR(check.Positive("learning_rate", &OptimizerConfig::learning_rate));
   PASSEL_RETURN_IF_ERROR(
       CheckFlag("use_nesterov", config.use_nesterov, kind == OptimizerKind::kMomentum, "momentum"));
   PASSEL_RETURN_IF_ERROR(
@@ -84,19 +92,25 @@ Status Validate(const OptimizerConfig& config) {
     case OptimizerKind::kSgd:
       return {};
     case OptimizerKind::kMomentum:
-      return CheckShare("momentum", config.momentum);
+      return check.Share("momentum", &OptimizerConfig::momentum);
     case OptimizerKind::kAdagrad:
-      return CheckPositive("initial_accumulator", config.initial_accumulator);
+      return check.Positive("initial_accumulator", &OptimizerConfig::initial_accumulator);
     case OptimizerKind::kRmsProp:
-      PASSEL_RETURN_IF_ERROR(CheckShare("rmsprop_momentum", config.rmsprop_momentum));
-      PASSEL_RETURN_IF_ERROR(CheckShare("rmsprop_decay", config.rmsprop_decay));
-      return CheckPositive("rmsprop_epsilon", config.rmsprop_epsilon);
+      PASSEL_RETURN_IF_ERROR(check.Share("rmsprop_momentum", &OptimizerConfig::rmsprop_momentum));
+      PASSEL_RETURN_IF_ERROR(check.Share("rmsprop_decay", &OptimizerConfig::rmsprop_decay));
+      return check.Positive("rmsprop_epsilon", &OptimizerConfig::rmsprop_epsilon);
     case OptimizerKind::kAdam:
-      PASSEL_RETURN_IF_ERROR(CheckShare("adam_beta1", config.adam_beta1));
-      PASSEL_RETURN_IF_ERROR(CheckShare("adam_beta2", config.adam_beta2));
-      return CheckPositive("adam_epsilon", config.adam_epsilon);
+      PASSEL_RETURN_IF_ERROR(check.Share("adam_beta1", &OptimizerConfig::adam_beta1));
+      PASSEL_RETURN_IF_ERROR(check.Share("adam_beta2", &OptimizerConfig::adam_beta2));
+      return check.Positive("adam_epsilon", &OptimizerConfig::adam_epsilon);
     case OptimizerKind::kFtrl:
-      return ValidateFtrl(config);
+      PASSEL_RETURN_IF_ERROR(
+          check.Positive("initial_accumulator", &OptimizerConfig::initial_accumulator));
+      PASSEL_RETURN_IF_ERROR(
+          check.NotPositive("learning_rate_power", &OptimizerConfig::learning_rate_power));
+      PASSEL_RETURN_IF_ERROR(check.NotNegative("l1", &OptimizerConfig::l1));
+      PASSEL_RETURN_IF_ERROR(check.NotNegative("l2", &OptimizerConfig::l2));
+      return check.NotNegative("l2_shrinkage", &OptimizerConfig::l2_shrinkage);
   }
   return {};
 }

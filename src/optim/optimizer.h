@@ -8,6 +8,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <string>
 #include <string_view>
 #include <type_traits>
 
@@ -57,9 +59,18 @@ static_assert(std::is_standard_layout_v<OptimizerConfig>);
 static_assert(std::is_trivially_copyable_v<OptimizerConfig>);
 static_assert(sizeof(OptimizerConfig) == 8 + 13 * sizeof(double), "no padding: it is hashed");
 
-/// OK, or kInvalidArgument with the hyper-parameter, its value and what it may be. The updates run
-/// in float32, so a value counts as what it is after rounding to float32.
-Status Validate(const OptimizerConfig& config);
+/// How a message shows a hyper-parameter: by the name that the user knows, as the user wrote it.
+struct ShownParameter {
+  std::string name;
+  std::string value;
+};
+/// Gets a field of OptimizerConfig, by its name there, and its value.
+using ShowParameter = std::function<ShownParameter(std::string_view field, double value)>;
+
+/// OK, or kInvalidArgument with the hyper-parameter, its value, what it may be and a value that
+/// would do. The updates run in float32, so a value counts as what it is after rounding to float32.
+/// Without `show` the fields are shown as they are.
+Status Validate(const OptimizerConfig& config, const ShowParameter& show = nullptr);
 
 /// "sgd", "momentum", "adagrad", "rmsprop", "adam" or "ftrl".
 std::string_view OptimizerName(OptimizerKind kind);

@@ -39,8 +39,10 @@ Status ModeSetting::Validate() const {
                     replicas_to_aggregate, ModeName(mode)));
   }
   if (replicas_to_aggregate < 0 || replicas_to_aggregate > kMaxReplicasToAggregate) {
-    return InvalidArgument(fmt::format("--replicas_to_aggregate is 1 to {}, not {}: change it",
-                                       kMaxReplicasToAggregate, replicas_to_aggregate));
+    return InvalidArgument(fmt::format(
+        "--replicas_to_aggregate is 1 to {}, not {}: use a number in that range, or none for one "
+        "gradient of each worker",
+        kMaxReplicasToAggregate, replicas_to_aggregate));
   }
   if (mode != Mode::kSsp && staleness_bound != 0) {
     return InvalidArgument(fmt::format(
@@ -48,8 +50,9 @@ Status ModeSetting::Validate() const {
         staleness_bound, ModeName(mode)));
   }
   if (staleness_bound < 0 || staleness_bound > kMaxStalenessBound) {
-    return InvalidArgument(fmt::format("--staleness_bound is 0 to {}, not {}: change it",
-                                       kMaxStalenessBound, staleness_bound));
+    return InvalidArgument(fmt::format("--staleness_bound is 0 to {}, not {}: use, for example, {}",
+                                       kMaxStalenessBound, staleness_bound,
+                                       kDefaultStalenessBound));
   }
   return {};
 }

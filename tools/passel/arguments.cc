@@ -4,6 +4,8 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
+#include <cstdint>
 
 #include "cluster/text.h"
 
@@ -42,6 +44,14 @@ std::string Nearest(const std::string& name, const std::vector<std::string>& kno
   return nearest.empty() ? "" : fmt::format("did you mean {}{}? ", dashes, nearest);
 }
 
+// One of 64 bits, which a flag may still not take.
+bool IsWholeNumber(const std::string& text) {
+  std::int64_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  return error == std::errc() && stop == end;
+}
+
 }  // namespace
 
 std::vector<std::string> ReversedArguments(int argc, char** argv) {
@@ -78,15 +88,6 @@ Status CheckArguments(const CLI::App& app) {
                                          name.empty() ? option->get_name() : "--" + name));
     }
   }
-  const CLI::Option* const sync = UsedCommand(app).get_option_no_throw("--sync_replicas");
-  const CLI::Option* const mode = UsedCommand(app).get_option_no_throw("--mode");
-  if (sync != nullptr && mode != nullptr && sync->count() > 0 && mode->count() > 0 &&
-      sync->as<bool>() && mode->as<std::string>() != "barrier" &&
-      mode->as<std::string>() != "replicas") {
-    return InvalidArgument(fmt::format(
-        "--sync_replicas asks for barrier or replicas, --mode for {}: leave one of them away",
-        Printable(mode->as<std::string>(), 64)));
-  }
   return {};
 }
 
@@ -121,7 +122,9 @@ std::string Explain(const CLI::App& app, const CLI::ParseError& error) {
       const std::string& value = option->results().back();
       if (std::string(error.what()).find(option->get_name() + " = ") == std::string::npos) continue;
       return fmt::format("{}: {} is {}, not {}: {}", command, option->get_name(),
-                         type == "FLOAT" ? "a number" : "a whole number that fits 64 bits",
+                         type == "FLOAT" ? "a number"
+                                         : fmt::format("a whole number that fits {} bits",
+                                                       IsWholeNumber(value) ? 32 : 64),
                          Quoted(value), see);
     }
   }

@@ -15,6 +15,7 @@
 #include "tools/passel/commands.h"
 #include "tools/passel/exit_code.h"
 #include "tools/passel/find_job.h"
+#include "tools/passel/flag_checks.h"
 
 namespace passel {
 namespace {
@@ -115,14 +116,17 @@ struct SetModeFlags {
   std::vector<std::string> words;  // [JOB] MODE
   std::optional<int> replicas_to_aggregate, staleness_bound;
   double wait = 30;  // seconds
+  TypedNumbers typed;
 };
 
 Result<ModeSetting> WantedMode(const SetModeFlags& flags) {
   PASSEL_ASSIGN_OR_RETURN(ModeSetting setting, ParseModeSetting(flags.words.back()));
   if (flags.replicas_to_aggregate) {
     if (*flags.replicas_to_aggregate == 0) {  // which stands for the default elsewhere
-      return InvalidArgument(fmt::format("--replicas_to_aggregate is 1 to {}, not 0: change it",
-                                         kMaxReplicasToAggregate));
+      return InvalidArgument(
+          fmt::format("--replicas_to_aggregate is 1 to {}, not 0: use 1 or more, or "
+                      "leave it away for one gradient of each worker",
+                      kMaxReplicasToAggregate));
     }
     setting.replicas_to_aggregate = *flags.replicas_to_aggregate;
   }
@@ -140,10 +144,7 @@ Result<ModeSetting> WantedMode(const SetModeFlags& flags) {
 // again in between is asked again: a wish that stands already is not made twice.
 Status SetMode(const SetModeFlags& flags) {
   PASSEL_ASSIGN_OR_RETURN(const ModeSetting setting, WantedMode(flags));
-  if (flags.wait < 0.1 || flags.wait > 1e6) {
-    return InvalidArgument(
-        fmt::format("--wait is 0.1 to 1000000 s, not {}: change it", flags.wait));
-  }
+  PASSEL_RETURN_IF_ERROR(CheckRange("--wait", flags.wait, 0.1, 1e6, flags.typed, " s"));
   PASSEL_ASSIGN_OR_RETURN(const std::string job,
                           ChooseJob(flags.words.size() > 1 ? flags.words.front() : ""));
   const Deadline deadline =
@@ -243,10 +244,11 @@ void AddCtlCommand(CLI::App& app, Run* run) {
                        "replicas: gradients per update. Default: the number of workers");
   set_mode->add_option("--staleness_bound", wanted->staleness_bound,
                        "ssp: steps a worker may be ahead of the slowest. Default: 3");
-  set_mode
-      ->add_option("--wait", wanted->wait,
-                   "Seconds to wait until every worker has ended its last step in the old mode")
-      ->capture_default_str();
+  wanted->typed.Keep(
+      set_mode
+          ->add_option("--wait", wanted->wait,
+                       "Seconds to wait until every worker has ended its last step in the old mode")
+          ->capture_default_str());
   set_mode->callback([wanted, run] { *run = [wanted] { return Finish(SetMode(*wanted)); }; });
   CLI::App* stop = ctl->add_subcommand("stop", "Ask a job to end after the current step");
   stop->add_option("job", flags->job, "Job id; may be left away if one job is running");

@@ -37,7 +37,8 @@ Result<DataOptions> MakeDataOptions(std::int64_t csv_train_limit, std::int64_t c
   const auto check = [](const char* flag, std::int64_t value) -> Status {
     if (value >= 0) return {};
     return InvalidArgument(fmt::format(
-        "{} is a number of examples from 0 (all of them) on, not {}: change it", flag, value));
+        "{0} is a number of examples from 0 (all of them) on, not {1}: use, for example, {0}=0",
+        flag, value));
   };
   PASSEL_RETURN_IF_ERROR(check("--csv_train_limit", csv_train_limit));
   PASSEL_RETURN_IF_ERROR(check("--csv_test_limit", csv_test_limit));

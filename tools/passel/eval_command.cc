@@ -67,8 +67,9 @@ Result<ImageSet> ChooseSet(const EvalFlags& flags, const Dataset& data) {
   const ImageSet chosen = flags.set == "validation" ? split.validation : split.train;
   if (chosen.size() == 0) {
     return InvalidArgument(fmt::format(
-        "--set {} has no images with --validation_size {} of {} training examples: change it",
-        flags.set, flags.data.validation_size, data.train().size()));
+        "--set {} has no images with --validation_size {} of {} training examples: use, for "
+        "example, --validation_size={}",
+        flags.set, flags.data.validation_size, data.train().size(), data.train().size() / 10));
   }
   return chosen;
 }

@@ -2,83 +2,20 @@
 
 #include <fmt/core.h>
 
-#include <charconv>
 #include <cstdio>
 
 #include "base/log.h"
 #include "compute/cpu_backend.h"
+#include "tools/passel/flag_checks.h"
+#include "tools/passel/mode_flags.h"
 #include "tools/passel/optimizer_flags.h"
+#include "tools/passel/placement_flags.h"
 
 namespace passel {
 namespace {
 
-// "fixed:4", "min_max:4" or "min_max:4:65536", "axis:BYTES" or "axis:BYTES:4", "none"
-Result<Partitioner> ParsePartitioner(const std::string& text) {
-  std::vector<std::string> words;
-  std::size_t begin = 0;
-  for (;;) {
-    const std::size_t colon = text.find(':', begin);
-    words.push_back(text.substr(begin, colon - begin));
-    if (colon == std::string::npos) break;
-    begin = colon + 1;
-  }
-  std::vector<std::int64_t> numbers;
-  for (std::size_t i = 1; i < words.size(); ++i) {
-    std::int64_t number = 0;
-    const char* end = words[i].data() + words[i].size();
-    const auto [stop, error] = std::from_chars(words[i].data(), end, number);
-    if (error != std::errc() || stop != end || number < 1 || number > (std::int64_t{1} << 50)) {
-      return InvalidArgument(
-          fmt::format("--partitioner {}: \"{}\" is not a number from 1 to 2^50", text, words[i]));
-    }
-    numbers.push_back(number);
-  }
-  const auto part_count = [](std::int64_t n) {
-    return static_cast<int>(std::min<std::int64_t>(n, 1'000'000));
-  };
-  if (words[0] == "none" && numbers.empty()) return Partitioner::None();
-  if (words[0] == "fixed" && numbers.size() == 1) {
-    return Partitioner::FixedSize(part_count(numbers[0]));
-  }
-  if (words[0] == "min_max" && numbers.size() == 1) {
-    return Partitioner::MinMax(part_count(numbers[0]));
-  }
-  if (words[0] == "min_max" && numbers.size() == 2) {
-    return Partitioner::MinMax(part_count(numbers[0]), numbers[1]);
-  }
-  if (words[0] == "axis" && numbers.size() == 1) return Partitioner::VariableAxisSize(numbers[0]);
-  if (words[0] == "axis" && numbers.size() == 2) {
-    return Partitioner::VariableAxisSize(numbers[0], part_count(numbers[1]));
-  }
-  return InvalidArgument(fmt::format(
-      "--partitioner {} is not understood: use none, fixed:PARTS, min_max:MAX_PARTS[:MIN_BYTES] or "
-      "axis:MAX_BYTES[:MAX_PARTS]",
-      text));
-}
-
-Status CheckRange(const char* flag, double value, double low, double high) {
-  if (value >= low && value <= high) return {};
-  return InvalidArgument(fmt::format("{} is {} to {}, not {}: change it", flag, low, high, value));
-}
-
-// "1:20ms"
-Result<WorkerOptions::SlowWorker> ParseSlowWorker(const std::string& text) {
-  WorkerOptions::SlowWorker slow;
-  const char* const end = text.data() + text.size();
-  std::int64_t ms = 0;
-  const auto [colon, bad_index] = std::from_chars(text.data(), end, slow.index);
-  if (bad_index == std::errc() && slow.index >= 0 && colon != end && *colon == ':') {
-    const auto [unit, bad_delay] = std::from_chars(colon + 1, end, ms);
-    if (bad_delay == std::errc() && std::string(unit, end) == "ms" && ms >= 1 && ms <= 600'000) {
-      slow.delay = std::chrono::milliseconds(ms);
-      return slow;
-    }
-  }
-  return InvalidArgument(fmt::format(
-      "--slow_worker {} is not understood: use INDEX:DELAYms with a delay of 1 to 600000 "
-      "milliseconds, e.g. 1:20ms",
-      text));
-}
+constexpr std::int64_t kMaxSteps = 1'000'000'000'000;
+constexpr std::int64_t kMaxCount = 1'000'000'000;  // of epochs, of examples
 
 Status CheckTowers(const JobFlags& f) {
   PASSEL_RETURN_IF_ERROR(CheckRange("--towers", f.towers, 1, kMaxTowers));
@@ -97,121 +34,12 @@ Status CheckTowers(const JobFlags& f) {
   return {};
 }
 
-// "hid_w=/job:ps/task:1"
-Result<PlacementOptions::Pin> ParsePin(const std::string& text) {
-  const std::size_t equals = text.find('=');
-  if (equals == 0 || equals == std::string::npos) {
-    return InvalidArgument(fmt::format(
-        "--pin_variable {} is not understood: use NAME=DEVICE, e.g. hid_w=/job:ps/task:1", text));
-  }
-  PlacementOptions::Pin pin;
-  pin.variable = text.substr(0, equals);
-  Result<Device> device = ParseDevice(text.substr(equals + 1));
-  if (!device.ok()) return device.status().WithContext("--pin_variable " + pin.variable);
-  pin.device = std::move(*device);
-  return pin;
-}
-
-template <typename T>
-Result<T> Choose(const char* flag, const std::string& value,
-                 std::initializer_list<std::pair<const char*, T>> choices) {
-  std::string names;
-  for (const auto& [name, choice] : choices) {
-    if (value == name) return choice;
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", name);
-  }
-  return InvalidArgument(fmt::format("{} {} is not known: use one of {}", flag, value, names));
-}
-
-// "0:barrier,2000:replicas=3"
-Result<std::vector<ScheduledMode>> ParseSchedule(const std::string& text) {
-  std::vector<ScheduledMode> schedule;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t comma = std::min(text.find(',', begin), text.size());
-    const std::string_view entry = std::string_view(text).substr(begin, comma - begin);
-    begin = comma + 1;
-    ScheduledMode& scheduled = schedule.emplace_back();
-    const char* const end = entry.data() + entry.size();
-    const auto [colon, error] = std::from_chars(entry.data(), end, scheduled.step);
-    if (error != std::errc() || colon == end || *colon != ':' || scheduled.step < 0 ||
-        scheduled.step > kMaxScheduledStep) {
-      return InvalidArgument(
-          fmt::format("--mode_schedule: \"{}\" is not understood: use STEP:MODE with a global step "
-                      "of 0 to {}, e.g. 2000:hogwild",
-                      entry, kMaxScheduledStep));
-    }
-    const Result<ModeSetting> setting =
-        ParseModeSetting(std::string_view(colon + 1, static_cast<std::size_t>(end - colon - 1)));
-    if (!setting.ok()) return setting.status().WithContext("--mode_schedule");
-    scheduled.setting = *setting;
-    if (schedule.size() > 1 && scheduled.step <= schedule[schedule.size() - 2].step) {
-      return InvalidArgument(
-          fmt::format("--mode_schedule names rising global steps, not {} after {}: sort them",
-                      scheduled.step, schedule[schedule.size() - 2].step));
-    }
-  }
-  return schedule;
-}
-
-// What it says of step 0 takes the place of --mode.
-Status CheckSchedule(const JobFlags& f, JobConfig* config) {
-  if (f.mode_schedule.empty()) return {};
-  PASSEL_ASSIGN_OR_RETURN(config->mode_schedule, ParseSchedule(f.mode_schedule));
-  if (config->mode_schedule.front().step == 0) {
-    if (config->mode != Mode::kHogwild) {
-      return InvalidArgument(fmt::format(
-          "--mode {} and --mode_schedule {} both name the first mode: leave --mode away",
-          ModeName(config->mode), f.mode_schedule));
-    }
-    const ModeSetting first = config->mode_schedule.front().setting;
-    config->mode = first.mode;
-    config->replicas_to_aggregate = first.replicas_to_aggregate;
-    config->staleness_bound = first.staleness_bound;
-    config->mode_schedule.erase(config->mode_schedule.begin());
-  }
-  if (config->mode_schedule.size() > static_cast<std::size_t>(kMaxScheduledModes)) {
-    return InvalidArgument(fmt::format("--mode_schedule has at most {} changes of mode, not {}",
-                                       kMaxScheduledModes, config->mode_schedule.size()));
-  }
-  return {};
-}
-
-Status CheckModeFlags(const JobFlags& f, JobConfig* config) {
-  const auto check = [&](const char* flag, const std::optional<std::int64_t>& value, Mode mode,
-                         int least, int most, int* out) -> Status {
-    if (!value) return {};
-    if (config->mode != mode) {
-      return InvalidArgument(
-          fmt::format("{} has no meaning for --mode {}: use --mode {}, or leave it away", flag,
-                      ModeName(config->mode), ModeName(mode)));
-    }
-    PASSEL_RETURN_IF_ERROR(CheckRange(flag, static_cast<double>(*value), least, most));
-    *out = static_cast<int>(*value);
-    return {};
-  };
-  if (config->mode == Mode::kSsp) config->staleness_bound = kDefaultStalenessBound;
-  PASSEL_RETURN_IF_ERROR(check("--replicas_to_aggregate", f.replicas_to_aggregate, Mode::kReplicas,
-                               1, kMaxReplicasToAggregate, &config->replicas_to_aggregate));
-  PASSEL_RETURN_IF_ERROR(check("--staleness_bound", f.staleness_bound, Mode::kSsp, 0,
-                               kMaxStalenessBound, &config->staleness_bound));
-  PASSEL_RETURN_IF_ERROR(CheckSchedule(f, config));
-  for (const std::string& text : f.slow_worker) {
-    PASSEL_ASSIGN_OR_RETURN(const WorkerOptions::SlowWorker slow, ParseSlowWorker(text));
-    config->worker.slow_workers.push_back(slow);
-  }
-  return {};
-}
-
-}  // namespace
-
-namespace {
-
 Status CheckStopRules(const JobFlags& f, WorkerOptions* worker) {
-  PASSEL_RETURN_IF_ERROR(CheckRange("--epochs", static_cast<double>(f.epochs), 0, 1e9));
-  PASSEL_RETURN_IF_ERROR(CheckRange("--local_steps", static_cast<double>(f.local_steps), 0, 1e12));
+  PASSEL_RETURN_IF_ERROR(CheckRange("--epochs", f.epochs, 0, kMaxCount));
+  PASSEL_RETURN_IF_ERROR(CheckRange("--local_steps", f.local_steps, 0, kMaxSteps));
   const bool local_rule = f.epochs != 0 || f.local_steps != 0;
   const std::int64_t train_steps = f.train_steps.value_or(local_rule ? 0 : kDefaultTrainSteps);
-  PASSEL_RETURN_IF_ERROR(CheckRange("--train_steps", static_cast<double>(train_steps), 0, 1e12));
+  PASSEL_RETURN_IF_ERROR(CheckRange("--train_steps", train_steps, 0, kMaxSteps));
   if (f.epochs != 0 && f.local_steps != 0) {
     return InvalidArgument(
         fmt::format("--epochs {} and --local_steps {} say twice how many local steps a worker "
@@ -238,16 +66,15 @@ Status CheckEvaluationAndLog(const JobFlags& f, JobFlagsOf of, JobConfig* config
     return InvalidArgument(
         "--worker_eval_set validation has no images with --validation_size 0: give it a size");
   }
-  PASSEL_RETURN_IF_ERROR(
-      CheckRange("--worker_eval_steps", static_cast<double>(f.worker_eval_steps), 0, 1e12));
+  PASSEL_RETURN_IF_ERROR(CheckRange("--worker_eval_steps", f.worker_eval_steps, 0, kMaxSteps));
   config->worker.evaluation_steps = f.worker_eval_steps;
   const std::string style = !f.log_lines.empty()            ? f.log_lines
                             : of == JobFlagsOf::kTaskByHand ? "task"
                                                             : "none";
   PASSEL_ASSIGN_OR_RETURN(config->log_style, ParseLogStyle(style));
   PASSEL_RETURN_IF_ERROR(
-      CheckRange("--log_step_count_steps", static_cast<double>(f.log_step_count_steps), 1, 1e12));
-  PASSEL_RETURN_IF_ERROR(CheckRange("--log_epochs", static_cast<double>(f.log_epochs), 0, 1e9));
+      CheckRange("--log_step_count_steps", f.log_step_count_steps, 1, kMaxSteps));
+  PASSEL_RETURN_IF_ERROR(CheckRange("--log_epochs", f.log_epochs, 0, kMaxCount));
   config->log_steps = f.log_step_count_steps;
   config->log_epochs = f.log_epochs;
   return {};
@@ -271,40 +98,23 @@ Result<JobConfig> CheckJobFlags(const JobFlags& f, JobFlagsOf of) {
   PASSEL_ASSIGN_OR_RETURN(config.model.loss, ParseLossReduction(f.loss));
   config.model.seed = f.seed;
   PASSEL_ASSIGN_OR_RETURN(config.optimizer, CheckOptimizer(f));
-  PASSEL_ASSIGN_OR_RETURN(config.mode, ParseMode(ModeOf(f)));
   PASSEL_RETURN_IF_ERROR(CheckModeFlags(f, &config));
-  PASSEL_ASSIGN_OR_RETURN(
-      config.placement.strategy,
-      Choose<PlacementStrategy>("--placement", f.placement,
-                                {{"round_robin", PlacementStrategy::kRoundRobin},
-                                 {"greedy", PlacementStrategy::kGreedyBytes}}));
-  PASSEL_ASSIGN_OR_RETURN(config.placement.partitioner, ParsePartitioner(f.partitioner));
-  PASSEL_ASSIGN_OR_RETURN(
-      config.placement.global_step_last,
-      Choose<bool>("--global_step", f.global_step, {{"first", false}, {"last", true}}));
-  for (const std::string& text : f.pin_variable) {
-    PASSEL_ASSIGN_OR_RETURN(PlacementOptions::Pin pin, ParsePin(text));
-    config.placement.pins.push_back(std::move(pin));
-  }
-  PASSEL_RETURN_IF_ERROR(CheckRange("--batch_size", static_cast<double>(f.batch_size), 1, 1 << 24));
-  PASSEL_RETURN_IF_ERROR(
-      CheckRange("--train_examples", static_cast<double>(f.train_examples), 0, 1e9));
+  PASSEL_ASSIGN_OR_RETURN(config.placement, CheckPlacementFlags(f));
+  PASSEL_RETURN_IF_ERROR(CheckRange("--batch_size", f.batch_size, 1, 1 << 24));
+  PASSEL_RETURN_IF_ERROR(CheckRange("--train_examples", f.train_examples, 0, kMaxCount));
   config.train_examples = static_cast<std::uint64_t>(f.train_examples);
   config.validation_size = f.validation_size;  // its limits depend on the data
   PASSEL_RETURN_IF_ERROR(CheckStopRules(f, &config.worker));
   PASSEL_RETURN_IF_ERROR(CheckEvaluationAndLog(f, of, &config));
   PASSEL_RETURN_IF_ERROR(CheckRange("--threads_per_worker", f.threads_per_worker, 1, 256));
   PASSEL_RETURN_IF_ERROR(CheckTowers(f));
-  if (!(f.memory_fraction > 0 && f.memory_fraction <= 1)) {
-    return InvalidArgument(fmt::format(
-        "--memory_fraction is above 0 and up to 1, not {}: change it", f.memory_fraction));
-  }
-  PASSEL_RETURN_IF_ERROR(CheckRange("--stall_limit", f.stall_limit, 0.05, 1e6));
-  PASSEL_RETURN_IF_ERROR(CheckRange("--start_wait", f.start_wait, 0.1, 1e6));
-  PASSEL_RETURN_IF_ERROR(CheckRange("--ps_wait", f.ps_wait, 0, 1e6));
-  if (f.spin_us) PASSEL_RETURN_IF_ERROR(CheckRange("--spin_us", *f.spin_us, 0, 1e6));
-  PASSEL_RETURN_IF_ERROR(CheckRange("--eval_interval", f.eval_interval, 0.01, 1e6));
-  PASSEL_RETURN_IF_ERROR(CheckRange("--eval_steps", static_cast<double>(f.eval_steps), 0, 1e12));
+  PASSEL_RETURN_IF_ERROR(CheckShare("--memory_fraction", f.memory_fraction, f.typed));
+  PASSEL_RETURN_IF_ERROR(CheckRange("--stall_limit", f.stall_limit, 0.05, 1e6, f.typed, " s"));
+  PASSEL_RETURN_IF_ERROR(CheckRange("--start_wait", f.start_wait, 0.1, 1e6, f.typed, " s"));
+  PASSEL_RETURN_IF_ERROR(CheckRange("--ps_wait", f.ps_wait, 0, 1e6, f.typed, " s"));
+  if (f.spin_us) PASSEL_RETURN_IF_ERROR(CheckRange("--spin_us", *f.spin_us, 0, 1e6, f.typed));
+  PASSEL_RETURN_IF_ERROR(CheckRange("--eval_interval", f.eval_interval, 0.01, 1e6, f.typed, " s"));
+  PASSEL_RETURN_IF_ERROR(CheckRange("--eval_steps", f.eval_steps, 0, kMaxSteps));
   WorkerOptions& w = config.worker;
   w.batch_size = static_cast<std::uint32_t>(f.batch_size);
   w.seed = f.seed;

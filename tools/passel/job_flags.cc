@@ -96,7 +96,7 @@ void AddJobFlags(CLI::App& app, JobFlags* f) {
                  "gradient of all workers per update; replicas: the mean of the first R "
                  "gradients; ssp: hogwild with a bound on how far workers get ahead")
       ->group("Training")
-      ->capture_default_str();
+      ->default_str("hogwild");
   app.add_flag("--sync_replicas,!--nosync_replicas", f->sync_replicas,
                "The same as --mode barrier; with --replicas_to_aggregate as --mode replicas")
       ->group("Training");
@@ -219,11 +219,14 @@ void AddJobFlags(CLI::App& app, JobFlags* f) {
   app.add_option("--log_level", f->log_level, "debug, info, warning or error")
       ->group("Machine")
       ->capture_default_str();
+  for (CLI::Option* option : app.get_options()) {
+    if (option->get_type_name() == "FLOAT") f->typed.Keep(option);
+  }
 }
 
 std::string ModeOf(const JobFlags& f) {
-  if (!f.sync_replicas) return f.mode;
-  return f.replicas_to_aggregate ? "replicas" : "barrier";
+  if (!f.sync_replicas) return f.mode.value_or("hogwild");
+  return f.replicas_to_aggregate || f.mode == "replicas" ? "replicas" : "barrier";
 }
 
 std::vector<std::string> ToArguments(const JobFlags& f) {
@@ -260,7 +263,7 @@ std::vector<std::string> ToArguments(const JobFlags& f) {
   add_if_set("--l2", f.l2);
   add_if_set("--l2_shrinkage", f.l2_shrinkage);
   add_if_set("--learning_rate_power", f.learning_rate_power);
-  add("--mode", ModeOf(f));
+  if (f.mode || f.sync_replicas) add("--mode", ModeOf(f));
   if (f.replicas_to_aggregate) add("--replicas_to_aggregate", *f.replicas_to_aggregate);
   if (f.staleness_bound) add("--staleness_bound", *f.staleness_bound);
   if (!f.mode_schedule.empty()) add("--mode_schedule", f.mode_schedule);

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "tools/passel/flag_checks.h"
+
 namespace CLI {
 class App;
 }
@@ -39,7 +41,7 @@ struct JobFlags {
   bool use_nesterov = false;
   bool centered = false;
   // Training
-  std::string mode = "hogwild";
+  std::optional<std::string> mode;  // none: hogwild, or what one of the next two says
   bool sync_replicas = false;
   std::optional<std::int64_t> replicas_to_aggregate;
   std::optional<std::int64_t> staleness_bound;
@@ -72,15 +74,17 @@ struct JobFlags {
   std::optional<double> spin_us;                             // none: by the number of cores
   double stall_limit = 600, start_wait = 300, ps_wait = 10;  // seconds
   std::string log_level = "info";
+
+  TypedNumbers typed;  // of those flags that are no whole numbers
 };
 
-/// Adds them all. `flags` must outlive the parsing.
+/// Adds them all. `flags` must outlive the parsing and stay where it is until then.
 void AddJobFlags(CLI::App& app, JobFlags* flags);
 
 /// The same flags as arguments for a child.
 std::vector<std::string> ToArguments(const JobFlags& flags);
 
-/// What --mode says, or the mode that --sync_replicas stands for.
+/// What --mode says, or the mode that --sync_replicas stands for; a schedule may say otherwise.
 std::string ModeOf(const JobFlags& flags);
 
 }  // namespace passel

@@ -2,7 +2,32 @@
 
 #include <fmt/core.h>
 
+#include <string>
+#include <string_view>
+#include <utility>
+
 namespace passel {
+namespace {
+
+// The flag behind a field of OptimizerConfig: one flag may stand for the same field of several
+// optimizers.
+std::string FlagOf(std::string_view field) {
+  constexpr std::pair<std::string_view, std::string_view> kFlags[] = {
+      {"rmsprop_momentum", "momentum"},
+      {"rmsprop_decay", "decay"},
+      {"rmsprop_epsilon", "epsilon"},
+      {"adam_beta1", "beta1"},
+      {"adam_beta2", "beta2"},
+      {"adam_epsilon", "epsilon"},
+      {"initial_accumulator", "initial_accumulator_value"},
+  };
+  for (const auto& [name, flag] : kFlags) {
+    if (name == field) return fmt::format("--{}", flag);
+  }
+  return fmt::format("--{}", field);
+}
+
+}  // namespace
 
 Result<OptimizerConfig> CheckOptimizer(const JobFlags& flags) {
   PASSEL_ASSIGN_OR_RETURN(OptimizerConfig o, ParseOptimizer(flags.optimizer));
@@ -69,7 +94,10 @@ Result<OptimizerConfig> CheckOptimizer(const JobFlags& flags) {
     if (flags.l2_shrinkage) o.l2_shrinkage = *flags.l2_shrinkage;
     if (flags.learning_rate_power) o.learning_rate_power = *flags.learning_rate_power;
   }
-  PASSEL_RETURN_IF_ERROR(Validate(o));
+  PASSEL_RETURN_IF_ERROR(Validate(o, [&](std::string_view field, double value) {
+    const std::string flag = FlagOf(field);
+    return ShownParameter{flag, flags.typed.Show(flag, value)};
+  }));
   return o;
 }
 

@@ -40,10 +40,11 @@ void AddParameterFlags(CLI::App& app, ParameterFlags* flags) {
                  "A running job of this user on this host (passel ctl list): a copy of its values "
                  "as they are now")
       ->group("Parameters");
-  app.add_option("--wait", flags->wait,
-                 "With --job: give up after so many seconds without an answer or first values")
-      ->group("Parameters")
-      ->capture_default_str();
+  flags->typed.Keep(
+      app.add_option("--wait", flags->wait,
+                     "With --job: give up after so many seconds without an answer or first values")
+          ->group("Parameters")
+          ->capture_default_str());
 }
 
 Result<Parameters> Parameters::Load(const ParameterFlags& flags) {
@@ -55,7 +56,8 @@ Result<Parameters> Parameters::Load(const ParameterFlags& flags) {
   // Not >= and <=: NaN is refused, too.
   if (!(flags.wait > 0 && flags.wait <= kMaxWait)) {
     return InvalidArgument(fmt::format(
-        "--wait is above 0 and at most {:g} seconds, not {:g}: change it", kMaxWait, flags.wait));
+        "--wait is above 0 and at most {:g} seconds, not {}: use, for example, --wait=10", kMaxWait,
+        flags.typed.Show("--wait", flags.wait)));
   }
   Result<Parameters> loaded =
       flags.params.empty() ? FromJob(flags.job, flags.wait) : FromFile(flags.params);

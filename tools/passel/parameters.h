@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "nn/model.h"
 #include "nn/model_config.h"
+#include "tools/passel/flag_checks.h"
 
 namespace CLI {
 class App;
@@ -21,6 +22,7 @@ struct ParameterFlags {
   std::string params;  ///< a .safetensors file
   std::string job;     ///< a job id
   double wait = 10;    ///< seconds, for a job
+  TypedNumbers typed;
 };
 
 /// --params, --job and --wait, of which one of the first two must be there.

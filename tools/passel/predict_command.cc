@@ -14,6 +14,7 @@
 #include "nn/model.h"
 #include "tools/passel/commands.h"
 #include "tools/passel/exit_code.h"
+#include "tools/passel/flag_checks.h"
 #include "tools/passel/parameters.h"
 #include "tools/passel/picture_input.h"
 
@@ -112,13 +113,12 @@ Status PredictFile(const PictureFile& file, Model& model, ParameterParts parts, 
 }
 
 Status Predict(const PredictFlags& flags) {
-  if (flags.top < 1 || flags.top > static_cast<std::int64_t>(kMaxClasses)) {
-    return InvalidArgument(
-        fmt::format("--top is 1 to {}, not {}: change it", kMaxClasses, flags.top));
-  }
+  PASSEL_RETURN_IF_ERROR(CheckRange("--top", flags.top, 1, static_cast<std::int64_t>(kMaxClasses)));
   if (flags.limit < 0) {
-    return InvalidArgument(fmt::format(
-        "--limit is a number of images from 0 (all of them) on, not {}: change it", flags.limit));
+    return InvalidArgument(
+        fmt::format("--limit is a number of images from 0 (all of them) on, not {}: use, for "
+                    "example, --limit=100",
+                    flags.limit));
   }
   PASSEL_ASSIGN_OR_RETURN(const Parameters parameters, Parameters::Load(flags.parameters));
   PictureOptions options;

@@ -22,6 +22,7 @@
 #include "tools/passel/data_flags.h"
 #include "tools/passel/download_only.h"
 #include "tools/passel/exit_code.h"
+#include "tools/passel/flag_checks.h"
 #include "tools/passel/job_config.h"
 #include "tools/passel/output_path.h"
 #include "tools/passel/placement_table.h"
@@ -99,13 +100,8 @@ Status CheckTrainFlags(const TrainFlags& f) {
   if (f.pin != "cores" && f.pin != "none") {
     return InvalidArgument(fmt::format("--pin {} is not known: use one of cores, none", f.pin));
   }
-  if (f.max_restarts < 0 || f.max_restarts > 1000) {
-    return InvalidArgument(
-        fmt::format("--max_restarts is 0 to 1000, not {}: change it", f.max_restarts));
-  }
-  if (!(f.grace >= 0.1 && f.grace <= 3600)) {
-    return InvalidArgument(fmt::format("--grace is 0.1 to 3600 s, not {}: change it", f.grace));
-  }
+  PASSEL_RETURN_IF_ERROR(CheckRange("--max_restarts", f.max_restarts, 0, 1000));
+  PASSEL_RETURN_IF_ERROR(CheckRange("--grace", f.grace, 0.1, 3600, f.job.typed, " s"));
   // Now, not after hours of training.
   if (!f.save.empty()) PASSEL_RETURN_IF_ERROR(CheckOutputPath("--save", f.save));
   if (!f.report.empty()) PASSEL_RETURN_IF_ERROR(CheckOutputPath("--report", f.report));

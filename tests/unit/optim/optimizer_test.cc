@@ -110,12 +110,26 @@ TEST(OptimizerConfig, NamesTheHyperParameterThatIsWrongAndItsValue) {
       EXPECT_EQ(status.code(), Code::kInvalidArgument) << c.name << " = " << value;
       EXPECT_THAT(status.message(), ::testing::StartsWith(std::string(c.name) + " must"));
       EXPECT_THAT(status.message(), HasSubstr(", got "));
+      EXPECT_THAT(status.message(), HasSubstr(": use, for example, "));
     }
     for (const double value : c.good) {
       config.*c.field = value;
       EXPECT_TRUE(Validate(config).ok()) << c.name << " = " << value;
     }
   }
+}
+
+TEST(OptimizerConfig, ShowsAFieldAsTheCallerKnowsIt) {
+  OptimizerConfig config = Of(OptimizerKind::kAdam);
+  config.adam_beta1 = 1e20;
+  const Status status = Validate(config, [](std::string_view field, double value) {
+    EXPECT_EQ(field, "adam_beta1");
+    EXPECT_EQ(value, 1e20);
+    return ShownParameter{"--beta1", "100000000000000000000"};
+  });
+  EXPECT_EQ(status.message(),
+            "--beta1 must be at least 0 and below 1 in float32 (at most 0.99999994), got "
+            "100000000000000000000: use, for example, 0.9");
 }
 
 TEST(OptimizerConfig, RefusesASettingThatTheOptimizerWouldIgnore) {
