@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "compute/step_engine.h"
 #include "cuda/kernels.h"
 
 namespace passel::cuda {
@@ -32,17 +33,22 @@ struct Copy {
 };
 
 /// A product too large for our own kernels, for cuBLASLt: c = op(a) op(b) with an epilogue.
-/// All row-major float32.
+/// All row-major float32; op(a) is (m, k), op(b) is (k, n), and ld* counts floats from row to row
+/// of what lies in memory.
 struct LargeGemm {
   enum class Epilogue : std::uint8_t { kNone, kBias, kBiasRelu };
-  bool transpose_a = false;
-  bool transpose_b = false;
+  bool transpose_a = false;  ///< true: a is (k, m) in memory
+  bool transpose_b = false;  ///< true: b is (n, k) in memory
   std::size_t m = 0, n = 0, k = 0;
   const float* a = nullptr;
+  std::size_t lda = 0;
   const float* b = nullptr;
+  std::size_t ldb = 0;
   float* c = nullptr;
+  std::size_t ldc = 0;
   const float* bias = nullptr;  ///< (n)
   Epilogue epilogue = Epilogue::kNone;
+  MathMode math = MathMode::kFloat32;
 };
 
 using Operation = std::variant<Copy, LargeGemm, AnyKernel>;
@@ -61,9 +67,12 @@ class Plan {
   int Add(std::string name, Operation operation, std::vector<Bytes> reads,
           std::vector<Bytes> writes);
   const std::vector<Node>& nodes() const { return nodes_; }
+  /// True if `node` waits for `earlier`, directly or through others.
+  bool Waits(int node, int earlier) const;
 
  private:
   std::vector<Node> nodes_;
+  std::vector<std::vector<bool>> waits_;  // [node][earlier node]
 };
 
 }  // namespace passel::cuda
