@@ -5,6 +5,7 @@
 
 #include "base/random.h"
 #include "conformance/arena_host.h"
+#include "conformance/heap_host.h"
 #include "store_conformance.h"
 
 namespace passel::testing {
@@ -12,22 +13,6 @@ namespace {
 
 constexpr int kWorkers = 4;
 constexpr int kPushesPerWorker = 1500;
-
-class HeapHost final : public StoreHost {
- public:
-  explicit HeapHost(const StorePlan& plan) : arena_(std::move(*InProcessArena::Create(plan))) {}
-  Result<std::unique_ptr<ParameterStore>> Open(int worker, const EngineOptions& options) override {
-    return arena_->Open(worker, options);
-  }
-  std::vector<ShardMemory> Memory() override {
-    std::vector<ShardMemory> memory;
-    for (int s = 0; s < arena_->plan().variables.shards(); ++s) memory.push_back(arena_->shard(s));
-    return memory;
-  }
-
- private:
-  std::unique_ptr<InProcessArena> arena_;
-};
 
 std::unique_ptr<StoreHost> MakeHeap(const StorePlan& plan) {
   return std::make_unique<HeapHost>(plan);

@@ -9,7 +9,8 @@
 
 #include "base/random.h"
 #include "conformance/arena_host.h"
-#include "store/mode_change.h"
+#include "conformance/heap_host.h"
+#include "conformance/mode_plans.h"
 
 namespace passel::testing {
 
@@ -22,22 +23,6 @@ using std::chrono::milliseconds;
 
 constexpr int kWorkers = 3;
 
-class HeapHost final : public StoreHost {
- public:
-  explicit HeapHost(const StorePlan& plan) : arena_(std::move(*InProcessArena::Create(plan))) {}
-  Result<std::unique_ptr<ParameterStore>> Open(int worker, const EngineOptions& options) override {
-    return arena_->Open(worker, options);
-  }
-  std::vector<ShardMemory> Memory() override {
-    std::vector<ShardMemory> memory;
-    for (int s = 0; s < arena_->plan().variables.shards(); ++s) memory.push_back(arena_->shard(s));
-    return memory;
-  }
-
- private:
-  std::unique_ptr<InProcessArena> arena_;
-};
-
 #if defined(PASSEL_ATOMIC_VALUES)
 constexpr bool kOneMapping = true;  // ThreadSanitizer cannot follow one memory at two addresses
 #else
@@ -47,17 +32,6 @@ constexpr bool kOneMapping = false;
 std::unique_ptr<StoreHost> MakeHost(const StorePlan& plan, bool arenas) {
   if (arenas) return std::make_unique<ArenaHost>(plan, kOneMapping);
   return std::make_unique<HeapHost>(plan);
-}
-
-ModeSetting Setting(const char* text) { return *ParseModeSetting(text); }
-
-bool IsLossless(Mode mode) { return mode != Mode::kHogwild && mode != Mode::kSsp; }
-
-StorePlan PlanIn(const ModeSetting& first, int shards, int workers) {
-  StorePlan plan = TestPlan(first.mode, shards, workers, Sgd(1.0));
-  plan.replicas_to_aggregate = first.replicas_to_aggregate;
-  plan.staleness_bound = first.staleness_bound;
-  return plan;
 }
 
 EngineOptions Quick() {

@@ -4,8 +4,8 @@
 // PASSEL_KILLS kills at random moments: built once with few, once with many.
 
 #include "base/random.h"
+#include "conformance/mode_plans.h"
 #include "multiprocess/engine_job.h"
-#include "store/mode_change.h"
 #include "support/temp_marker.h"
 
 namespace passel::testing {
@@ -20,17 +20,6 @@ using std::chrono::milliseconds;
 constexpr int kWorkers = 3;
 constexpr milliseconds kPatience{20'000};
 constexpr milliseconds kAtOnce{5000};  // a change, on a busy machine
-
-ModeSetting Setting(const std::string& text) { return *ParseModeSetting(text); }
-
-bool IsLossless(Mode mode) { return mode != Mode::kHogwild && mode != Mode::kSsp; }
-
-StorePlan PlanIn(const ModeSetting& first, int shards) {
-  StorePlan plan = TestPlan(first.mode, shards, kWorkers, Sgd(1.0));
-  plan.replicas_to_aggregate = first.replicas_to_aggregate;
-  plan.staleness_bound = first.staleness_bound;
-  return plan;
-}
 
 template <typename Condition>
 bool Await(milliseconds limit, Condition&& condition) {
@@ -81,7 +70,7 @@ TEST_P(ModeChangeFailpoint, WhoeverDiesThereTheOthersGoOnInTheNewModeAndItsNextL
   const std::string to = std::string(wanted) == from ? "locked" : wanted;
   for (const int shards : {1, 3}) {
     SCOPED_TRACE(std::to_string(shards) + " shards");
-    EngineJob job(PlanIn(Setting(from), shards), /*counting=*/true);
+    EngineJob job(PlanIn(Setting(from), shards, kWorkers), /*counting=*/true);
     const TempMarker marker;
     const std::string failpoint = std::string(place) + ":1:kill:" + marker.path();
     std::vector<Child> workers;
@@ -140,7 +129,7 @@ TEST(ModeChangeStops, WhoSleepsInTheMiddleOfAChangeSpoilsNothingWhenItWakesUp) {
   for (const std::string place : {"mode.prepared", "mode.published", "mode.arrived"}) {
     for (const int shards : {1, 3}) {
       SCOPED_TRACE(place + ", " + std::to_string(shards) + " shards");
-      EngineJob job(PlanIn(Setting("locked"), shards), /*counting=*/true);
+      EngineJob job(PlanIn(Setting("locked"), shards, kWorkers), /*counting=*/true);
       const TempMarker marker;
       std::vector<Child> workers;
       for (int k = 0; k < kWorkers; ++k) {
@@ -176,7 +165,7 @@ TEST(ModeChangeStops, WhoSleepsInTheMiddleOfAChangeSpoilsNothingWhenItWakesUp) {
 }
 
 TEST(ModeChangeStops, WhoIsStoppedForLongerThanTheStallLimitIsLeftBehindAndFencedOff) {
-  EngineJob job(PlanIn(Setting("hogwild"), 1), /*counting=*/true, /*stall_ms=*/300);
+  EngineJob job(PlanIn(Setting("hogwild"), 1, kWorkers), /*counting=*/true, /*stall_ms=*/300);
   std::vector<Child> workers;
   for (int k = 0; k < kWorkers; ++k) {
     workers.push_back(job.Start(k, 0, k == 1 ? "mode.due:1:stop" : ""));
@@ -205,7 +194,7 @@ void ChangeAndKillAtRandom(bool lossless, int shards) {
                                           "replicas=3", "replicas=5", "replicas=1"}
                : std::vector<std::string>{"hogwild",    "locked", "barrier", "replicas=2",
                                           "replicas=5", "ssp=0",  "ssp=2"};
-  EngineJob job(PlanIn(Setting("barrier"), shards), /*counting=*/true);
+  EngineJob job(PlanIn(Setting("barrier"), shards, kWorkers), /*counting=*/true);
   std::vector<Child> workers;
   for (int k = 0; k < kWorkers; ++k) workers.push_back(job.Start(k, 0));
   ASSERT_TRUE(AwaitAll(job));
