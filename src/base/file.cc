@@ -23,8 +23,9 @@ Result<std::vector<std::uint8_t>> ReadFile(const std::string& path, std::size_t 
     return InvalidArgument(fmt::format("{} is not a regular file: name a file", path));
   }
   if (static_cast<std::uint64_t>(info.st_size) > max_bytes) {
-    return ResourceExhausted(fmt::format("{} has {} bytes, more than the {} bytes allowed here",
-                                         path, info.st_size, max_bytes));
+    return ResourceExhausted(
+        fmt::format("{} has {} bytes, more than the {} bytes allowed here: name a smaller file",
+                    path, info.st_size, max_bytes));
   }
   std::vector<std::uint8_t> bytes(static_cast<std::size_t>(info.st_size));
   std::size_t done = 0;

@@ -342,8 +342,9 @@ Result<std::string> ReadConfigFile(const std::string& path) {
 Result<ConfigFile> ParseConfigFile(std::string_view path, std::string_view text,
                                    std::span<const FileFlag> known) {
   if (text.size() > kMaxConfigFileBytes) {
-    return ResourceExhausted(fmt::format("{} has {} bytes: a configuration file has at most {}",
-                                         Printable(path, 256), text.size(), kMaxConfigFileBytes));
+    return ResourceExhausted(
+        fmt::format("{} has {} bytes, more than the {} bytes allowed here: name a smaller file",
+                    Printable(path, 256), text.size(), kMaxConfigFileBytes));
   }
   Parser parser(path, text, known);
   PASSEL_RETURN_IF_ERROR(parser.Parse());

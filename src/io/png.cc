@@ -24,12 +24,16 @@ struct PngImage {
 
 Result<RgbaPicture> DecodePng(std::span<const std::uint8_t> bytes, const std::string& name) {
   if (bytes.size() < 8 || png_sig_cmp(bytes.data(), 0, 8) != 0) {
-    return InvalidArgument(fmt::format("{} is no PNG file: it does not begin like one", name));
+    return InvalidArgument(fmt::format(
+        "{} is no PNG file: it does not begin like one; save the picture as PNG", name));
   }
+  const auto corrupt = [&](const char* why) {
+    return DataLoss(fmt::format("{} is a corrupt PNG file: {}; save the picture anew", name, why));
+  };
   PngImage png;
   png_image& image = png.image;
   if (png_image_begin_read_from_memory(&image, bytes.data(), bytes.size()) == 0) {
-    return DataLoss(fmt::format("{} is a corrupt PNG file: {}", name, image.message));
+    return corrupt(image.message);
   }
   const std::uint64_t width = image.width, height = image.height;
   if (width > kMaxPngSide || height > kMaxPngSide || width * height > kMaxPngPixels) {
@@ -40,8 +44,9 @@ Result<RgbaPicture> DecodePng(std::span<const std::uint8_t> bytes, const std::st
   }
   // At least one bit per pixel must come out of it.
   if (width * height / 8 > bytes.size() * kMaxDeflateRatio) {
-    return DataLoss(fmt::format("{} has {} bytes, which cannot hold its {} x {} pixels", name,
-                                bytes.size(), width, height));
+    return corrupt(
+        fmt::format("its {} bytes cannot hold its {} x {} pixels", bytes.size(), width, height)
+            .c_str());
   }
   image.format = PNG_FORMAT_RGBA;
   image.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;  // 16 bits are scaled, not taken for linear light
@@ -50,7 +55,7 @@ Result<RgbaPicture> DecodePng(std::span<const std::uint8_t> bytes, const std::st
   picture.height = height;
   picture.pixels.resize(width * height * 4);
   if (png_image_finish_read(&image, nullptr, picture.pixels.data(), 0, nullptr) == 0) {
-    return DataLoss(fmt::format("{} is a corrupt PNG file: {}", name, image.message));
+    return corrupt(image.message);
   }
   return picture;
 }

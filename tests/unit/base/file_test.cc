@@ -69,7 +69,9 @@ TEST_F(FileTest, ReadsUpToTheLimitAndNotOneByteMore) {
   }
   const auto bytes = ReadFile(path_, 7);
   EXPECT_EQ(bytes.status().code(), Code::kResourceExhausted);
-  EXPECT_EQ(bytes.status().message(), path_ + " has 8 bytes, more than the 7 bytes allowed here");
+  EXPECT_EQ(bytes.status().message(), path_ +
+                                          " has 8 bytes, more than the 7 bytes allowed here: "
+                                          "name a smaller file");
   std::ofstream(path_, std::ios::trunc).close();
   EXPECT_TRUE(ReadFile(path_, 0)->empty());
 }

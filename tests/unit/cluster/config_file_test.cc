@@ -349,8 +349,9 @@ TEST(ConfigFileTest, DeepAndLargeInputEndsSoon) {
   EXPECT_EQ(Outcome(text), "");
   const auto wrong = ParseConfigFile("c.yaml", text + " ", Known());
   EXPECT_EQ(wrong.status().code(), Code::kResourceExhausted);
-  EXPECT_EQ(wrong.status().message(),
-            "c.yaml has 1048577 bytes: a configuration file has at most 1048576");
+  EXPECT_EQ(
+      wrong.status().message(),
+      "c.yaml has 1048577 bytes, more than the 1048576 bytes allowed here: name a smaller file");
   // A million bytes of one scalar and of many elements.
   EXPECT_EQ(Outcome("data_dir: " + std::string(1'000'000, 'x')),
             "data_dir=" + std::string(1'000'000, 'x'));
