@@ -123,8 +123,8 @@ Result<std::vector<HostPort>> ParseHostList(std::string_view text) {
         start, comma == std::string_view::npos ? std::string_view::npos : comma - start);
     if (element.empty()) {
       return InvalidArgument(
-          fmt::format("element {} of the host list {} is empty: write host:port,host:port",
-                      hosts.size(), Quoted(text)));
+          fmt::format("the {} host of the list {} is empty: write host:port,host:port",
+                      Ordinal(hosts.size() + 1), Quoted(text)));
     }
     PASSEL_ASSIGN_OR_RETURN(HostPort address, ParseHostPort(element));
     hosts.push_back(std::move(address));

@@ -69,6 +69,16 @@ bool IsJobName(std::string_view job) {
                      [&](char c) { return is_letter(c) || (c >= '0' && c <= '9') || c == '_'; });
 }
 
+std::string Ordinal(std::size_t number) {
+  const std::size_t last = number % 10;
+  const bool teen = number / 10 % 10 == 1;
+  const char* const ending = teen || last > 3 || last == 0 ? "th"
+                             : last == 1                   ? "st"
+                             : last == 2                   ? "nd"
+                                                           : "rd";
+  return std::to_string(number) + ending;
+}
+
 std::string_view NearestName(std::string_view name, std::span<const std::string> known) {
   if (name.size() > kMaxCompared) return {};
   std::string_view nearest;

@@ -27,6 +27,9 @@ std::optional<int> ParseDecimal(std::string_view text, int max);
 /// Whether `job` is a letter, then at most 31 letters, digits and underscores.
 bool IsJobName(std::string_view job);
 
+/// "1st", "2nd", "11th": how messages count the elements of a list.
+std::string Ordinal(std::size_t number);
+
 /// The element of `known` that differs from `name` by the fewest letters inserted, removed,
 /// replaced, or swapped with their neighbour ('-' is taken for '_'); the first of equals. Empty if
 /// all differ by more than a third of the length of `name` (at least 1, at most 3).

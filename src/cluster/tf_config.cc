@@ -283,7 +283,7 @@ class Reader {
                                            ClusterSpec::kMaxTaskIndex + 1));
       }
       const int index = only_itself ? *config_.task_index : static_cast<int>(i);
-      PASSEL_RETURN_IF_ERROR(AddTask(job, index, tasks[i]));
+      PASSEL_RETURN_IF_ERROR(AddTask(job, index, tasks[i], Ordinal(i + 1) + " host"));
     }
     return {};
   }
@@ -295,21 +295,25 @@ class Reader {
         return TasksProblem(
             job, fmt::format("the index {}: use 0 to {}", Quoted(key), ClusterSpec::kMaxTaskIndex));
       }
-      PASSEL_RETURN_IF_ERROR(AddTask(job, *index, address));
+      PASSEL_RETURN_IF_ERROR(AddTask(job, *index, address, "host with the index " + key));
     }
     return {};
   }
 
-  Status AddTask(const std::string& job, int index, const Json& address) {
-    const std::string origin = fmt::format("{}.{}[{}]", section_, job, index);
+  /// `which`: "2nd host".
+  Status AddTask(const std::string& job, int index, const Json& address, const std::string& which) {
+    const auto with_origin = [&](const Status& status) {
+      return Status(status.code(), fmt::format("{} (the {} of TF_CONFIG {}.{})", status.message(),
+                                               which, section_, job));
+    };
     if (!address.is_string()) {
-      return TasksProblem(job, fmt::format("{} {} at index {}: write \"host:port\"",
-                                           Article(address), address.type_name(), index));
+      return TasksProblem(job, fmt::format("{} {} as the {}: write \"host:port\"", Article(address),
+                                           address.type_name(), which));
     }
     Result<HostPort> parsed = ParseHostPort(address.get_ref<const std::string&>());
-    if (!parsed.ok()) return WithOrigin(parsed.status(), origin);
+    if (!parsed.ok()) return with_origin(parsed.status());
     const Status added = config_.cluster.Add(job, index, std::move(*parsed));
-    return added.ok() ? added : WithOrigin(added, origin);
+    return added.ok() ? added : with_origin(added);
   }
 
   /// What can be said of the task from TF_CONFIG alone.
@@ -349,7 +353,8 @@ class Reader {
 Result<TfConfig> ParseTfConfig(std::string_view text) {
   if (text.size() > kMaxTfConfigBytes) {
     return ResourceExhausted(
-        fmt::format("TF_CONFIG has {} bytes: it takes at most {}", text.size(), kMaxTfConfigBytes));
+        fmt::format("TF_CONFIG has {} bytes, more than the {} bytes allowed: make it shorter",
+                    text.size(), kMaxTfConfigBytes));
   }
   text = Trim(text);
   if (text.empty()) return TfConfig();

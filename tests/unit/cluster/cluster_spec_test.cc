@@ -10,6 +10,7 @@
 #include <climits>
 
 #include "base/random.h"
+#include "cluster/text.h"
 
 namespace passel {
 namespace {
@@ -99,17 +100,26 @@ TEST(HostPortTest, WrongHostsAreRefused) {
   EXPECT_THAT(ParseHostPort("").status().message(), StartsWith("an address is empty"));
 }
 
+TEST(OrdinalTest, CountsAsPeopleDo) {
+  const std::vector<std::pair<std::size_t, const char*>> cases{
+      {1, "1st"},   {2, "2nd"},   {3, "3rd"},   {4, "4th"},     {10, "10th"},   {11, "11th"},
+      {12, "12th"}, {13, "13th"}, {21, "21st"}, {102, "102nd"}, {111, "111th"}, {1003, "1003rd"}};
+  for (const auto& [number, text] : cases) EXPECT_EQ(Ordinal(number), text);
+}
+
 TEST(HostPortTest, AListHasNoEmptyElement) {
   const auto hosts = ParseHostList("a:1,b:2,[::1]:3");
   ASSERT_TRUE(hosts.ok());
   ASSERT_EQ(hosts->size(), 3u);
   EXPECT_EQ((*hosts)[1].ToString(), "b:2");
   EXPECT_EQ((*hosts)[2].ToString(), "[::1]:3");
-  const std::vector<std::pair<std::string, int>> wrong{
-      {"", 0}, {",", 0}, {"a:1,", 1}, {",a:1", 0}, {"a:1,,b:2", 1}, {"a:1,b:2,", 2}};
-  for (const auto& [text, element] : wrong) {
-    EXPECT_THAT(ParseHostList(text).status().message(),
-                StartsWith("element " + std::to_string(element) + " of the host list"));
+  const std::vector<std::pair<std::string, std::string>> wrong{
+      {"", "1st"},     {",", "1st"},        {"a:1,", "2nd"},
+      {",a:1", "1st"}, {"a:1,,b:2", "2nd"}, {"a:1,b:2,", "3rd"}};
+  for (const auto& [text, which] : wrong) {
+    EXPECT_EQ(
+        ParseHostList(text).status().message(),
+        "the " + which + " host of the list \"" + text + "\" is empty: write host:port,host:port");
   }
   EXPECT_FALSE(ParseHostList("a:1, b:2").ok());
   EXPECT_FALSE(ParseHostList("a:1;b:2").ok());

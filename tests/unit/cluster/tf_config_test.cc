@@ -137,10 +137,10 @@ TEST(TfConfigTest, WrongTypesAreNamed) {
        "TF_CONFIG cluster.ps is or has a string"},
       {R"({"cluster":{"ps":[null]}})",
        "ERROR The tasks for job 'ps' must be a list or a dictionary from integers to strings. "
-       "TF_CONFIG cluster.ps is or has the value null at index 0: write \"host:port\""},
+       "TF_CONFIG cluster.ps is or has the value null as the 1st host: write \"host:port\""},
       {R"({"cluster":{"worker":["h:1",["h:2"]]}})",
        "ERROR The tasks for job 'worker' must be a list or a dictionary from integers to strings. "
-       "TF_CONFIG cluster.worker is or has an array at index 1: write \"host:port\""},
+       "TF_CONFIG cluster.worker is or has an array as the 2nd host: write \"host:port\""},
       {R"({"cluster":{"worker":{"a":"h:1"}}})",
        "ERROR The tasks for job 'worker' must be a list or a dictionary from integers to strings. "
        "TF_CONFIG cluster.worker is or has the index \"a\": use 0 to 99999"},
@@ -155,7 +155,8 @@ TEST(TfConfigTest, WrongTypesAreNamed) {
        "TF_CONFIG cluster.worker is or has the index \"01\": use 0 to 99999"},
       {R"({"cluster":{"worker":{"0":5}}})",
        "ERROR The tasks for job 'worker' must be a list or a dictionary from integers to strings. "
-       "TF_CONFIG cluster.worker is or has a number at index 0: write \"host:port\""},
+       "TF_CONFIG cluster.worker is or has a number as the host with the index 0: write "
+       "\"host:port\""},
       {R"({"task":["worker",0]})",
        "ERROR TF_CONFIG task must be an object, not an array: write {\"type\": \"worker\", "
        "\"index\": 0}"},
@@ -241,10 +242,10 @@ TEST(TfConfigTest, TheWordsOfTheReferenceProgramsComeFirst) {
       {R"({"cluster":{"chief":{"1":"c:1"}}})", "ERROR the only chief has index 1: give it index 0"},
       {R"({"cluster":{"ps":["p"]}})",
        "ERROR Could not parse port for local server from \"p\": write host:port with a port of 1 "
-       "to 65535 (in TF_CONFIG cluster.ps[0])"},
+       "to 65535 (the 1st host of TF_CONFIG cluster.ps)"},
       {R"({"cluster":{"ps":["p:1"],"worker":["w:1","P:1"]}})",
-       "ERROR address p:1 belongs to both ps/0 and worker/1: give each task its own (in TF_CONFIG "
-       "cluster.worker[1])"},
+       "ERROR address p:1 belongs to both ps/0 and worker/1: give each task its own (the 2nd "
+       "host of TF_CONFIG cluster.worker)"},
       {R"({"cluster":{"ps":["p:1"]},"sparseCluster":{"ps":["p:1"]}})",
        "ERROR TF_CONFIG has both \"cluster\" and \"sparseCluster\": keep one of them"},
   });
@@ -299,7 +300,8 @@ TEST(TfConfigTest, SizeIsLimited) {
   EXPECT_TRUE(ParseTfConfig(document).ok());
   const auto wrong = ParseTfConfig(document + " ");
   EXPECT_EQ(wrong.status().code(), Code::kResourceExhausted);
-  EXPECT_EQ(wrong.status().message(), "TF_CONFIG has 1048577 bytes: it takes at most 1048576");
+  EXPECT_EQ(wrong.status().message(),
+            "TF_CONFIG has 1048577 bytes, more than the 1048576 bytes allowed: make it shorter");
 }
 
 TEST(TfConfigTest, AMillionBytesOfAddressesAreReadOrRefusedByTheirNumber) {
