@@ -59,6 +59,10 @@ struct DataFiles {
 /// Finds the files alone: cheap, and no promise that they can be read through.
 Result<DataFiles> FindData(const std::string& path);
 
+/// A sentence about the data sets that lie in the directory `path` too and are not used, and how to
+/// use them; empty if there are none. `used` is what FindData() found. Cheap, and never an error.
+std::string OtherDataSets(const std::string& path, const DataFiles& used);
+
 /// FindData(), and whatever can be checked without reading the files through: headers, sizes and,
 /// of CSV files, the first example.
 Result<DataFiles> CheckData(const std::string& path);

@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 #include <sodium.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -239,7 +240,22 @@ Status MakeDirectories(const std::string& dir) {
   return {};
 }
 
-Status DownloadFiles(const std::string& dir, const DownloadOptions& options) {
+namespace {
+
+// The folders of `dir` that are not there, the innermost first.
+std::vector<std::string> MissingFolders(const std::string& dir) {
+  std::vector<std::string> missing;
+  struct stat info;
+  for (std::string part = dir; !part.empty() && ::stat(part.c_str(), &info) != 0;) {
+    missing.push_back(part);
+    const std::size_t end = part.find_last_not_of('/');
+    const std::size_t slash = end == std::string::npos ? end : part.rfind('/', end);
+    part.resize(slash == std::string::npos ? 0 : slash);
+  }
+  return missing;
+}
+
+Status FetchMissing(const std::string& dir, const DownloadOptions& options) {
   PASSEL_RETURN_IF_ERROR(MakeDirectories(dir));
   for (const RemoteFile& file : options.files) {
     const std::string path = fmt::format("{}/{}", dir, file.name);
@@ -253,6 +269,19 @@ Status DownloadFiles(const std::string& dir, const DownloadOptions& options) {
     }
   }
   return {};
+}
+
+}  // namespace
+
+Status DownloadFiles(const std::string& dir, const DownloadOptions& options) {
+  const std::vector<std::string> made = MissingFolders(dir);
+  const Status status = FetchMissing(dir, options);
+  if (status.ok()) return status;
+  for (const std::string& folder : made) {
+    // Until one holds something: what was complete by then stays.
+    if (::rmdir(folder.c_str()) != 0 && errno != ENOENT) break;
+  }
+  return status;
 }
 
 }  // namespace passel

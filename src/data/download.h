@@ -50,7 +50,8 @@ struct DownloadOptions {
 
 /// Puts the files that are not in `dir` yet, plain or gzip, there. Creates `dir` (mode 0700 for
 /// every folder that is missing). Existing files are neither fetched nor checked. On error the
-/// files that were complete by then stay: the next call goes on from there.
+/// files that were complete by then stay: the next call goes on from there. Folders that it made
+/// and that are empty are removed.
 Status DownloadFiles(const std::string& dir, const DownloadOptions& options);
 
 /// SHA-256 as lower-case hexadecimal.

@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <filesystem>
+#include <iterator>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -193,6 +194,28 @@ Result<DataFiles> FindInDirectory(const std::string& dir) {
 }
 
 }  // namespace
+
+std::string OtherDataSets(const std::string& path, const DataFiles& used) {
+  // npz and csv in one directory are an error already: only IDX files go before others.
+  struct stat info;
+  if (used.format != DataFormat::kIdx || ::stat(path.c_str(), &info) != 0 ||
+      !S_ISDIR(info.st_mode)) {
+    return "";
+  }
+  const auto found = Scan(path);
+  if (!found.ok()) return "";  // too many files: no data directory alone
+  std::vector<std::string> npz;
+  std::copy_if(found->zip.begin(), found->zip.end(), std::back_inserter(npz), HoldsNpzDataset);
+  std::string text;
+  if (!npz.empty()) {
+    text = fmt::format("{} (npz), to be used by naming {}", List(npz), fs::path(npz[0]).string());
+  }
+  if (!found->csv.empty()) {
+    text += fmt::format("{}{} (csv), to be used from a directory without IDX files",
+                        text.empty() ? "" : "; and ", List(found->csv));
+  }
+  return text.empty() ? text : fmt::format("The four IDX files were taken. Also there: {}.", text);
+}
 
 Result<DataFiles> FindData(const std::string& path) {
   struct stat info;

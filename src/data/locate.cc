@@ -66,8 +66,13 @@ Result<DataLocation> UseIfReadable(const std::string& dir, DataOrigin origin,
                                    std::string_view reason, std::string_view context) {
   const auto files = CheckData(dir);
   if (!files.ok()) return files.status().WithContext(context);
-  return DataLocation{dir, origin,
-                      fmt::format("Using the data in {}{}, {}.", dir, Describe(*files), reason)};
+  std::string others;
+  if (const std::string also = OtherDataSets(dir, *files); !also.empty()) {
+    others = " " + also;
+  }
+  return DataLocation{
+      dir, origin,
+      fmt::format("Using the data in {}{}, {}.{}", dir, Describe(*files), reason, others)};
 }
 
 // Folders that a killed process left on its way to `final_dir`.
@@ -130,7 +135,7 @@ Status DownloadUnlessFailedLately(const std::string& cache, const LocateOptions&
     const std::string text = status.ToString() + "\n";
     const std::span<const std::byte> pieces[] = {std::as_bytes(std::span(text))};
     // Best effort: without the marker the next start tries again, that is all.
-    (void)WriteFileAtomically(marker, pieces);
+    if (MakeDirectories(cache).ok()) (void)WriteFileAtomically(marker, pieces);
   }
   return status;
 }

@@ -175,6 +175,44 @@ TEST_F(DataTest, DownloadOnlyNamesDataThatCannotBeUsed) {
   EXPECT_EQ(ReadText(path), "PK\x03\x04 and then nothing");
 }
 
+// The headers are right: only who reads it through sees it.
+TEST_F(DataTest, DownloadOnlyReadsThroughWhatItSaysIsThere) {
+  const std::string path = MakeNpz();
+  std::string bytes = ReadText(path);
+  EXPECT_EQ(sandbox_.Run({"data", "download", "--data_dir=" + path}).out,
+            "the data is in " + path + "\n");
+  bytes[bytes.size() / 3] ^= 0x10;
+  WriteText(path, bytes);
+  const std::string error = Refusal({"task", "--download_only", "--data_dir=" + path});
+  EXPECT_THAT(error, HasSubstr(path));
+  // The same sentence, at another time.
+  EXPECT_THAT(Refusal({"data", "check", "--data_dir=" + path}),
+              HasSubstr(error.substr(error.find(" E "))));
+}
+
+TEST_F(DataTest, ADirectoryOfSeveralFormatsSaysWhichOneIsTakenAndHowToTakeAnother) {
+  const std::string npz = MakeNpz();
+  const std::string dir = MakeCsv();
+  const auto what = [&] { return sandbox_.Run({"data", "locate", "--data_dir=" + dir}).err; };
+  EXPECT_THAT(what(), Not(HasSubstr("Also there")));
+  std::filesystem::copy_file(npz, dir + "/mnist.npz");
+  EXPECT_THAT(Refusal({"data", "locate", "--data_dir=" + dir}), HasSubstr("name the npz file"));
+  for (const char* name : kIdxFileNames) {
+    std::filesystem::copy_file(Digits() + "/" + name, dir + "/" + name);
+  }
+  EXPECT_THAT(what(),
+              HasSubstr("as --data_dir says. The four IDX files were taken. Also there: mnist.npz "
+                        "(npz), to be used by naming " +
+                        dir +
+                        "/mnist.npz; and mnist_test.csv, mnist_train.csv (csv), to be used "
+                        "from a directory without IDX files."));
+  std::filesystem::remove(dir + "/mnist_test.csv");
+  std::filesystem::remove(dir + "/mnist_train.csv");
+  EXPECT_THAT(what(), HasSubstr("by naming " + dir + "/mnist.npz.\n"));
+  std::filesystem::remove(dir + "/mnist.npz");
+  EXPECT_THAT(what(), Not(HasSubstr("Also there")));
+}
+
 // Every size that the header of an IDX file can say, through the program, with little memory.
 TEST_F(DataTest, HostileSizesGetOneSentence) {
   const std::string dir = sandbox_.dir().File("idx");

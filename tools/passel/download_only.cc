@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "data/locate.h"
 #include "tools/passel/exit_code.h"
+#include "tools/passel/shared_data.h"
 
 namespace passel {
 
@@ -16,6 +17,8 @@ Status DownloadOnly(const std::string& data_dir) {
   where.download.on_line = [](const std::string& line) { LogInfo("{}", line); };
   PASSEL_ASSIGN_OR_RETURN(const DataLocation location, EnsureData(where));
   LogInfo("{}", location.why);
+  // Headers say little: only who has read it through knows that it is there.
+  PASSEL_RETURN_IF_ERROR(SharedData::Load(location.dir, {}).status());
   fmt::print("the data is in {}\n", location.dir);
   std::fflush(stdout);
   return {};

@@ -70,9 +70,7 @@ class LocateTest : public ::testing::Test {
   }
   Status Download() { return DownloadFiles(dir_.path("to"), options_.download); }
   // Nothing under the name of any file, and no temporary file either.
-  void ExpectNothingLeft() {
-    for (const auto& entry : fs::directory_iterator(dir_.path("to"))) ADD_FAILURE() << entry.path();
-  }
+  void ExpectNothingLeft() { EXPECT_FALSE(fs::exists(dir_.path("to"))); }
 
   test::TemporaryDir dir_;
   test::ScopedEnv data_dir_{"PASSEL_DATA_DIR", nullptr};
@@ -377,11 +375,17 @@ TEST_F(LocateTest, EnsureDataMakesNoFolderOutOfAMistake) {
 
 TEST_F(LocateTest, EnsureDataDrawsNothingWhenOffline) {
   server_.Stop();
-  for (const std::string& dir : {dir_.path("new"), std::string()}) {
+  fs::create_directory(dir_.path("empty"));
+  for (const std::string& dir : {dir_.path("new"), dir_.path("new/in/new/"), dir_.path("empty"),
+                                 dir_.path("empty/new"), std::string()}) {
     options_.data_dir = dir;
     const auto location = EnsureData(options_);
     EXPECT_EQ(location.status().code(), Code::kUnavailable) << location.status().ToString();
     EXPECT_THAT(location.status().message(), HasSubstr("MNIST cannot be downloaded"));
+    // Nothing is left that was not there before, and what was there still is.
+    EXPECT_FALSE(fs::exists(dir_.path("new"))) << dir;
+    EXPECT_TRUE(fs::is_empty(dir_.path("empty"))) << dir;
+    EXPECT_FALSE(fs::exists(dir_.path("cache"))) << dir;
   }
   options_.allow_download = false;
   options_.data_dir = dir_.path("absent");
