@@ -46,8 +46,8 @@ void LogMissingPs(const AttachOptions& options, int shard) {
 
 // "chief/0" of the log line's form.
 void LogWaitingForChief(const AttachOptions& options) {
-  const std::size_t slash = options.chief_name.find('/');
-  LogStillWaiting(options.chief_name.substr(0, slash), 0);
+  const std::size_t slash = options.engine.names.chief_name.find('/');
+  LogStillWaiting(options.engine.names.chief_name.substr(0, slash), 0);
 }
 
 Status NoAnswer(const AttachOptions& options, int shard) {
@@ -224,7 +224,8 @@ Result<std::unique_ptr<AttachedJob>> AttachedJob::Connect(const AttachOptions& o
         options.use_existing_servers ? PrivateName(options.job_id)
                                      : EndpointName(options.job_id, Role::kWorker, options.worker));
     if (listening.status().code() == Code::kAlreadyExists) {
-      return NameTaken(options.job_id, Role::kWorker, options.worker);
+      return NameTaken(options.job_id, Role::kWorker, options.worker,
+                       options.engine.names(options.worker));
     }
     if (!listening.ok()) return listening.status();
     job->attendant_ =
@@ -278,10 +279,10 @@ Status AttachedJob::WaitForArenas() {
     Result<std::optional<FileDescriptor>> fd = ps_[shard].GetArena(
         true, &need_plan, deadline, kLogEvery, [this] { LogWaitingForChief(options_); });
     if (fd.status().code() == Code::kDeadlineExceeded) {
-      return DeadlineExceeded(
-          fmt::format("the chief, {}, did not start, or ps/{} of job {} did not answer, "
-                      "within {:g} s: look at their logs, or raise --start_wait",
-                      options_.chief_name, shard, options_.job_id, Seconds(options_.start_limit)));
+      return DeadlineExceeded(fmt::format(
+          "the chief, {}, did not start, or ps/{} of job {} did not answer, "
+          "within {:g} s: look at their logs, or raise --start_wait",
+          options_.engine.names.chief_name, shard, options_.job_id, Seconds(options_.start_limit)));
     }
     if (!fd.ok()) return fd.status();
     if (need_plan) return {};  // we are the chief, and it is ours to propose
@@ -327,9 +328,9 @@ Result<std::unique_ptr<ParameterStore>> AttachedJob::Open(const StorePlan& plan)
     }
     if (arena.plan().Hash() != plan.Hash()) {
       return InvalidArgument(
-          fmt::format("worker/{} was started with other settings than the chief: {}; give all "
-                      "workers the same flags",
-                      options_.worker, FirstDifference(plan, arena.plan())));
+          fmt::format("{} was started with other settings than the chief: {}; give all workers the "
+                      "same flags",
+                      options_.engine.names(options_.worker), FirstDifference(plan, arena.plan())));
     }
     shards.push_back(arena.memory());
   }

@@ -31,8 +31,6 @@ namespace passel::shm {
 struct AttachOptions {
   std::string job_id;
   int worker = 0;
-  int chief = 0;  ///< the worker that proposes the plan
-  std::string chief_name = "worker/0";
   int num_shards = 1;
   std::uint64_t cluster_hash = 0;
   bool supervised = false;
@@ -40,7 +38,7 @@ struct AttachOptions {
   bool use_existing_servers = false;
   /// How long to wait for the ps tasks and for the chief. Every 10 s a log line names whom.
   std::chrono::nanoseconds start_limit = std::chrono::minutes(5);
-  EngineOptions engine;
+  EngineOptions engine;  ///< the chief of its `names` proposes the plan
 };
 
 class AttachedJob {

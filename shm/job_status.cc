@@ -21,7 +21,7 @@ nlohmann::json Describe(const HistogramSummary& h) {
   return {{"count", h.count}, {"p50", h.p50}, {"p99", h.p99}, {"p999", h.p999}, {"max", h.maximum}};
 }
 
-nlohmann::json Events(const EventRing& ring) {
+nlohmann::json Events(const EventRing& ring, const WorkerNames& names) {
   nlohmann::json events = nlohmann::json::array();
   const std::uint64_t last = Read(ring.next);
   const std::uint64_t count = std::min<std::uint64_t>(last, EventRing::kRecords);
@@ -31,7 +31,7 @@ nlohmann::json Events(const EventRing& ring) {
     const TaskState state = TaskState::Unpack(Read(r.state));
     nlohmann::json event = {
         {"seconds_ago", 1e-9 * static_cast<double>(MonotonicNs() - Read(r.time_ns))},
-        {"worker", Read(r.worker)},
+        {"task", names(Read(r.worker))},
         {"phase", PhaseName(state.phase)},
         {"epoch", state.epoch},
         {"pid", Read(r.pid)},
@@ -60,6 +60,11 @@ std::string_view PhaseName(Phase phase) {
       return "evicted";
   }
   return "unknown";
+}
+
+std::string_view PhaseInWords(const Member& member) {
+  const bool came = member.epoch > 0 || member.phase != Phase::kEvicted;
+  return came ? PhaseName(member.phase) : "never started";
 }
 
 JobStatus ReadJobStatus(const Arena& arena) { return ReadJobStatus(arena.memory()); }
@@ -106,13 +111,13 @@ JobStatus ReadJobStatus(const ShardMemory& memory) {
   return status;
 }
 
-std::string DescribeJob(const Arena& arena) {
+std::string DescribeJob(const Arena& arena, const WorkerNames& names) {
   const JobStatus status = ReadJobStatus(arena);
   nlohmann::json workers = nlohmann::json::array();
   for (const WorkerStatus& w : status.workers) {
     workers.push_back(
-        {{"index", w.member.worker},
-         {"phase", PhaseName(w.member.phase)},
+        {{"task", names(w.member.worker)},
+         {"phase", PhaseInWords(w.member)},
          {"pid", w.member.pid},
          {"epoch", w.member.epoch},
          {"local_steps", w.member.local_steps},
@@ -136,7 +141,7 @@ std::string DescribeJob(const Arena& arena) {
   nlohmann::json wish;  // null: none
   if (status.wish) {
     nlohmann::json waits_for = nlohmann::json::array();
-    for (const Member& member : status.wish_waits_for) waits_for.push_back(member.worker);
+    for (const Member& member : status.wish_waits_for) waits_for.push_back(names(member.worker));
     wish = {{"mode", status.wish->ToString()}, {"waits_for", waits_for}};
   }
   const nlohmann::json json = {{"mode", ModeName(current.setting.mode)},
@@ -157,7 +162,7 @@ std::string DescribeJob(const Arena& arena) {
                                {"staleness", Describe(status.staleness)},
                                {"push_latency_ns", Describe(status.push_latency_ns)},
                                {"workers", workers},
-                               {"events", Events(*arena.memory().events)}};
+                               {"events", Events(*arena.memory().events, names)}};
   return json.dump();
 }
 

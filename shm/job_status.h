@@ -11,6 +11,7 @@
 #include "store/histogram.h"
 #include "store/mode_change.h"
 #include "store/parameter_store.h"
+#include "store/worker_names.h"
 
 namespace passel::shm {
 
@@ -44,8 +45,10 @@ JobStatus ReadJobStatus(const Arena& arena);
 JobStatus ReadJobStatus(const ShardMemory& memory);
 
 /// The same, and the last events, as a JSON object.
-std::string DescribeJob(const Arena& arena);
+std::string DescribeJob(const Arena& arena, const WorkerNames& names);
 
 std::string_view PhaseName(Phase phase);
+/// The same, and "never started" for a worker that the others gave up before its first life.
+std::string_view PhaseInWords(const Member& member);
 
 }  // namespace passel::shm

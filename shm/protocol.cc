@@ -37,7 +37,8 @@ std::string EndpointName(const std::string& job_id, Role role, int index) {
   return fmt::format("passel.{}.{}.{}.{}", ::getuid(), job_id, RoleName(role), index);
 }
 
-Status NameTaken(const std::string& job_id, Role role, int index) {
+Status NameTaken(const std::string& job_id, Role role, int index, std::string task) {
+  if (task.empty()) task = fmt::format("{}/{}", RoleName(role), index);
   const std::string name = EndpointName(job_id, role, index);
   PeerCredentials holder;
   holder.uid = ::getuid();
@@ -54,11 +55,10 @@ Status NameTaken(const std::string& job_id, Role role, int index) {
         name, holder.pid, holder.uid, ::getuid()));
   }
   return AlreadyExists(fmt::format(
-      "{}/{} of job {} is running already on this host{}: stop it first (passel ctl stop {}), or "
-      "use another --job_id{}",
-      RoleName(role), index, job_id,
-      holder.pid > 0 ? fmt::format(" as process {}", holder.pid) : "", job_id,
-      role == Role::kWorker ? " or --task_index" : ""));
+      "{} of job {} is running already on this host{}: stop it first (passel ctl stop {}), or use "
+      "another --job_id{}",
+      task, job_id, holder.pid > 0 ? fmt::format(" as process {}", holder.pid) : "", job_id,
+      task.starts_with("worker/") ? " or --task_index" : ""));
 }
 
 Result<std::vector<FoundEndpoint>> FindEndpoints() {

@@ -79,7 +79,8 @@ std::string EndpointName(const std::string& job_id, Role role, int index);
 
 /// Why ListenAbstract() found the name of that endpoint taken, in one sentence. kAlreadyExists: a
 /// task of this user has it, named with its pid; kPermissionDenied: another user's process has it.
-Status NameTaken(const std::string& job_id, Role role, int index);
+/// `task` is what people call it, where that is not its role and index.
+Status NameTaken(const std::string& job_id, Role role, int index, std::string task = {});
 
 /// One task that listens, found in /proc/net/unix.
 struct FoundEndpoint {

@@ -56,12 +56,12 @@ Status PsHost::MeetWorkers(Deadline deadline) {
       PASSEL_ASSIGN_OR_RETURN(Arena arena, Arena::Adopt(std::move(**fd)));
       if (arena.job_id() != options_.job_id || arena.shard() != options_.shard) {
         return FailedPrecondition(
-            fmt::format("worker/{} handed over the arena of shard {} of job {}, not of shard {} of "
-                        "job {}",
-                        worker, arena.shard(), arena.job_id(), options_.shard, options_.job_id));
+            fmt::format("{} handed over the arena of shard {} of job {}, not of shard {} of job {}",
+                        options_.names(worker), arena.shard(), arena.job_id(), options_.shard,
+                        options_.job_id));
       }
-      LogInfo("took the arena of a former ps/{} over from worker/{}: {} updates are in it",
-              options_.shard, worker,
+      LogInfo("took the arena of a former ps/{} over from {}: {} updates are in it", options_.shard,
+              options_.names(worker),
               arena.memory().state->version.load(std::memory_order_relaxed));
       arena_ = std::move(arena);
     }
@@ -86,8 +86,9 @@ void PsHost::GiveUpThoseWhoNeverCame() {
     // In the modes with rounds the other workers may have given it up themselves.
     const bool gone = StateOf(memory, member.worker) == TaskState{0, Phase::kEvicted};
     if (!gone || !told_missing_.insert(member.worker).second) continue;
-    LogWarning("worker/{} did not start within {:g} s: the job goes on and ends without it",
-               member.worker, 1e-9 * static_cast<double>(options_.start_limit.count()));
+    LogWarning("{} did not start within {:g} s: the job goes on and ends without it",
+               options_.names(member.worker),
+               1e-9 * static_cast<double>(options_.start_limit.count()));
   }
 }
 
@@ -124,7 +125,7 @@ PsHost::End PsHost::Serve(int stop_fd) {
       if (now >= next_log_ns) {
         next_log_ns += kLogEvery.count();
         LogInfo("ps/{} still waiting for the plan of the chief, {}", options_.shard,
-                options_.chief_name);
+                options_.names.chief_name);
       }
       continue;
     }
@@ -166,7 +167,8 @@ std::string PsHost::DescribeWorkers() const {
   std::string text;
   if (!arena_) return text;
   for (const Member& m : Membership(arena_->memory())) {
-    text += fmt::format("{}worker/{} {}", text.empty() ? "" : ", ", m.worker, PhaseName(m.phase));
+    text +=
+        fmt::format("{}{} {}", text.empty() ? "" : ", ", options_.names(m.worker), PhaseInWords(m));
   }
   return text;
 }
@@ -180,9 +182,7 @@ Status PsHost::Admit(const Peer& peer) {
   for (const Peer& other : workers_) {
     if (other.index != peer.index || other.identity == peer.identity) continue;
     if (ProbeLiveness(other.identity) == Liveness::kDead) continue;
-    return AlreadyExists(fmt::format(
-        "worker/{} is running already as process {}: stop it first or use another --task_index",
-        peer.index, other.pid));
+    return RunsAlready(options_.names, peer.index, other.pid);
   }
   workers_.push_back(peer);
   return {};
@@ -208,14 +208,16 @@ void PsHost::ArenaIsKept(const Peer&) {
 }
 
 bool PsHost::WantsPlanFrom(const Peer& peer) {
-  return !arena_ && peer.role == Role::kWorker && peer.index == options_.chief;
+  return !arena_ && peer.role == Role::kWorker && peer.index == options_.names.chief;
 }
 
 Status PsHost::AcceptPlan(const Peer& peer, const std::string& plan_json) {
   if (arena_) return {};  // the chief compares its plan with the arena's
   if (!WantsPlanFrom(peer)) {
-    return PermissionDenied(fmt::format("only the chief, {}, proposes a plan, not {}/{}",
-                                        options_.chief_name, RoleName(peer.role), peer.index));
+    return PermissionDenied(fmt::format(
+        "only the chief, {}, proposes a plan, not {}", options_.names.chief_name,
+        peer.role == Role::kWorker ? options_.names(peer.index)
+                                   : fmt::format("{}/{}", RoleName(peer.role), peer.index)));
   }
   PASSEL_ASSIGN_OR_RETURN(const StorePlan plan, PlanFromJson(plan_json));
   if (plan.num_workers != options_.num_workers || options_.shard >= plan.variables.shards()) {
@@ -286,9 +288,12 @@ Result<std::optional<ShardSnapshot>> PsHost::TakeSnapshot(bool values) {
 }
 
 std::string PsHost::StatusJson() {
-  nlohmann::json status = {{"job", options_.job_id}, {"ps", options_.shard}, {"pid", ::getpid()}};
+  nlohmann::json status = {{"job", options_.job_id},
+                           {"ps", options_.shard},
+                           {"pid", ::getpid()},
+                           {"chief", options_.names.chief_name}};
   if (arena_) {
-    status["arena"] = nlohmann::json::parse(DescribeJob(*arena_));
+    status["arena"] = nlohmann::json::parse(DescribeJob(*arena_, options_.names));
   }
   return status.dump();
 }
@@ -299,8 +304,10 @@ Result<std::uint32_t> PsHost::SetMode(const ModeSetting& setting) {
         fmt::format("the mode of a job is kept by ps/0, not by ps/{}: ask that", options_.shard));
   }
   if (!arena_) {
-    return FailedPrecondition(
-        "the job is starting: the chief has not proposed its plan yet; try again in a moment");
+    return FailedPrecondition(fmt::format(
+        "the job is starting: the chief, {}, has not proposed its plan yet; try again in "
+        "a moment",
+        options_.names.chief_name));
   }
   Result<std::uint32_t> number = WishForMode(arena_->memory(), setting);
   Failpoint("ps.wished");
@@ -335,7 +342,7 @@ void PsHost::MarkGone(int worker, const ProcessIdentity& identity) {
                 std::none_of(workers_.begin(), workers_.end(),
                              [worker](const Peer& p) { return p.index == worker; });
   if (its_life && MarkDead(memory, worker, state.epoch)) {
-    LogDebug("worker/{} (process {}) is gone", worker, identity.pid);
+    LogDebug("{} (process {}) is gone", options_.names(worker), identity.pid);
   }
 }
 

@@ -20,6 +20,7 @@
 #include "shm/arena.h"
 #include "shm/rendezvous_client.h"
 #include "shm/rendezvous_server.h"
+#include "store/worker_names.h"
 
 namespace passel::shm {
 
@@ -27,8 +28,7 @@ struct PsHostOptions {
   std::string job_id;
   int shard = 0;
   int num_workers = 1;
-  int chief = 0;  ///< the worker that proposes the plan
-  std::string chief_name = "worker/0";
+  WorkerNames names = {};  ///< its chief proposes the plan
   std::uint64_t cluster_hash = 0;
   HugePages huge_pages = HugePages::kOff;
   double memory_fraction = 1;  ///< of the free memory, at most so much for the arena

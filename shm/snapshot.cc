@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -22,6 +23,8 @@ constexpr std::size_t kMaxPlanBytes = std::size_t{16} << 20;
 
 // So long the place of a ps may be empty before its job counts as ended.
 constexpr std::chrono::seconds kGoneLimit{2};
+
+constexpr std::chrono::milliseconds kAnswerLimit{500};
 
 }  // namespace
 
@@ -127,7 +130,9 @@ class SnapshotTaker {
       }
       if (late || deadline_.Expired()) {
         return DeadlineExceeded(fmt::format(
-            "job {} has no values yet: its chief, worker/0, has not written the first ones", job_));
+            "job {} has no values yet: its chief{} has not written the first ones; look at "
+            "its log, or ask again later",
+            job_, ChiefName()));
       }
       std::this_thread::sleep_for(kAgainAfter);
     }
@@ -140,6 +145,21 @@ class SnapshotTaker {
     PASSEL_ASSIGN_OR_RETURN(RendezvousClient client,
                             RendezvousClient::Connect(me, Role::kPs, shard, nullptr, deadline_));
     return client.GetSnapshot(values, deadline_);
+  }
+
+  // ", worker/0"; nothing if ps/0 does not say it at once.
+  std::string ChiefName() const {
+    const Deadline soon = Deadline::After(kAnswerLimit);
+    Introduction me;
+    me.job_id = job_;
+    me.role = Role::kControl;
+    Result<RendezvousClient> client = RendezvousClient::Connect(me, Role::kPs, 0, nullptr, soon);
+    if (!client.ok()) return "";
+    const Result<std::string> text = client->GetStatus(soon);
+    if (!text.ok()) return "";
+    const nlohmann::json status = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+    if (!status.is_object() || !status.contains("chief") || !status["chief"].is_string()) return "";
+    return ", " + status["chief"].get<std::string>();
   }
 
   Result<StorePlan> ReadPlan(int fd, int shard) const {

@@ -62,7 +62,8 @@ Result<std::unique_ptr<LocalShard>> LocalShard::Join(const ShardMemory& memory,
                                                      const ShardRules& rules, int worker,
                                                      const ProcessIdentity& who,
                                                      const EngineOptions& options) {
-  PASSEL_ASSIGN_OR_RETURN(const std::uint32_t epoch, passel::Join(memory, worker, who));
+  PASSEL_ASSIGN_OR_RETURN(const std::uint32_t epoch,
+                          passel::Join(memory, worker, who, options.names));
   return std::unique_ptr<LocalShard>(new LocalShard(memory, rules, worker, epoch, options));
 }
 
@@ -110,9 +111,9 @@ Status LocalShard::Leave() {
 Status LocalShard::CheckAlive() const {
   const TaskState state = StateOf(memory_, worker_);
   if (state == TaskState{epoch_, Phase::kRunning}) return {};
-  return Aborted(
-      fmt::format("worker/{} is fenced off: it was {} while it did not answer; start it again",
-                  worker_, state.phase == Phase::kEvicted ? "evicted" : "taken for dead"));
+  return Aborted(fmt::format("{} is fenced off: it was {} while it did not answer; start it again",
+                             options_.names(worker_),
+                             state.phase == Phase::kEvicted ? "evicted" : "taken for dead"));
 }
 
 void LocalShard::Heartbeat() {
@@ -204,14 +205,13 @@ Status LocalShard::Apply(int slot, Deadline deadline, Version* version_before) {
     if (patience.Sleeps()) Heartbeat();  // others must not take us for stopped
     const bool cancelled = stopped() && patience.Sleeps();
     if (!in_time || cancelled) {
-      const Claim holder =
-          Claim::Unpack(memory_.blocks[todo_[0]].claim.load(std::memory_order_relaxed));
-      result = cancelled
-                   ? Cancelled(fmt::format("the job was stopped while worker/{} held a block of "
-                                           "the variables that this push needs",
-                                           holder.worker))
-                   : DeadlineExceeded(fmt::format(
-                         "worker/{} holds a block of the variables for too long", holder.worker));
+      const std::string holder = options_.names(
+          Claim::Unpack(memory_.blocks[todo_[0]].claim.load(std::memory_order_relaxed)).worker);
+      result = cancelled ? Cancelled(fmt::format("the job was stopped while {} held a block of "
+                                                 "the variables that this push needs",
+                                                 holder))
+                         : DeadlineExceeded(fmt::format(
+                               "{} holds a block of the variables for too long", holder));
       break;
     }
   }

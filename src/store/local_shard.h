@@ -19,6 +19,7 @@
 #include "store/shard.h"
 #include "store/shard_memory.h"
 #include "store/shard_rules.h"
+#include "store/worker_names.h"
 
 namespace passel {
 
@@ -30,6 +31,8 @@ struct EngineOptions {
   std::chrono::nanoseconds stall_limit = std::chrono::minutes(10);
   /// How long a round waits for a worker that never joined.
   std::chrono::nanoseconds join_limit = std::chrono::minutes(5);
+  /// For messages.
+  WorkerNames names = {};
 };
 
 /// Resets every word of `memory` to "nothing has happened": version 0, no members, no claims, in

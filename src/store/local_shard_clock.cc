@@ -85,8 +85,9 @@ Status LocalShard::AwaitSlowest(Deadline deadline) {
   if (stopped()) return Cancelled("the job was stopped while a worker waited for slower ones");
   const std::vector<Member> behind = TooFarBehind();
   if (behind.empty()) return {};  // it came nearer at this moment
-  return DeadlineExceeded(fmt::format("worker/{} is more than {} steps behind worker/{}",
-                                      behind.front().worker, bound, worker_));
+  return DeadlineExceeded(fmt::format("{} is more than {} steps behind {}",
+                                      options_.names(behind.front().worker), bound,
+                                      options_.names(worker_)));
 }
 
 }  // namespace passel

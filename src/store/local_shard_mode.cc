@@ -26,15 +26,6 @@ std::uint64_t AgreeOn(std::atomic<std::uint64_t>& word, std::uint32_t change, st
   return AgreedNumber::Unpack(seen).value;
 }
 
-std::uint64_t HighestClock(const ShardMemory& memory) {
-  std::uint64_t highest = 0;
-  for (int k = 0; k < memory.num_workers; ++k) {
-    const std::uint64_t word = memory.tasks[k].clock.load(std::memory_order_seq_cst);
-    highest = std::max(highest, StepClock::Unpack(word).steps);
-  }
-  return highest;
-}
-
 }  // namespace
 
 ModeWord LocalShard::CurrentMode() const { return passel::CurrentMode(memory_); }
@@ -162,8 +153,8 @@ Status LocalShard::AwaitChange(Deadline deadline,
   const std::vector<Member> missing = MissingAtChange();
   return DeadlineExceeded(
       missing.empty() ? "the mode has not changed"
-                      : fmt::format("worker/{} has not ended its last step before the mode changes",
-                                    missing.front().worker));
+                      : fmt::format("{} has not ended its last step before the mode changes",
+                                    options_.names(missing.front().worker)));
 }
 
 std::vector<Member> LocalShard::MissingAtChange() const {

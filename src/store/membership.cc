@@ -59,6 +59,12 @@ bool Transition(const ShardMemory& memory, int worker, TaskState from, Phase to)
 // Where a worker that joins begins to count its steps.
 std::uint64_t FirstClock(const ShardMemory& memory, int worker) {
   if (const auto slowest = SlowestClock(memory, worker, /*joining=*/false)) return *slowest;
+  return HighestClock(memory);
+}
+
+}  // namespace
+
+std::uint64_t HighestClock(const ShardMemory& memory) {
   std::uint64_t highest = 0;
   for (int k = 0; k < memory.num_workers; ++k) {
     const std::uint64_t word = memory.tasks[k].clock.load(std::memory_order_seq_cst);
@@ -66,8 +72,6 @@ std::uint64_t FirstClock(const ShardMemory& memory, int worker) {
   }
   return highest;
 }
-
-}  // namespace
 
 std::optional<std::uint64_t> SlowestClock(const ShardMemory& memory, int except, bool joining) {
   const auto generation = [&] {
@@ -106,16 +110,24 @@ ProcessIdentity LoadIdentity(const TaskSlot& task) {
   return who;
 }
 
-Result<std::uint32_t> Join(const ShardMemory& memory, int worker, const ProcessIdentity& who) {
+Status RunsAlready(const WorkerNames& names, int worker, std::int64_t pid) {
+  const std::string name = names(worker);
+  return AlreadyExists(
+      fmt::format("{} is running already as process {}: stop it first{}", name, pid,
+                  name.starts_with("worker/") ? " or use another --task_index" : ""));
+}
+
+Result<std::uint32_t> Join(const ShardMemory& memory, int worker, const ProcessIdentity& who,
+                           const WorkerNames& names) {
   if (worker < 0 || worker >= memory.num_workers) {
     return InvalidArgument(fmt::format("worker index {} is out of range: this job has {} workers",
                                        worker, memory.num_workers));
   }
   if (who.pid <= 0) {
     return Internal(fmt::format(
-        "worker/{} cannot join: its own entry in /proc is not readable (are file descriptors "
-        "short? see ulimit -n)",
-        worker));
+        "{} cannot join: its own entry in /proc is not readable (are file descriptors short? see "
+        "ulimit -n)",
+        names(worker)));
   }
   TaskSlot& task = memory.tasks[worker];
   TaskState seen = StateOf(memory, worker);
@@ -131,17 +143,15 @@ Result<std::uint32_t> Join(const ShardMemory& memory, int worker, const ProcessI
   if (seen.phase == Phase::kRunning) {
     const ProcessIdentity holder = LoadIdentity(task);
     if (ProbeLiveness(holder) != Liveness::kDead) {
-      return AlreadyExists(fmt::format(
-          "worker/{} is running already as process {}: stop it first or use another --task_index",
-          worker, holder.pid));
+      return RunsAlready(names, worker, holder.pid);
     }
     MarkDead(memory, worker, seen.epoch);
     seen = StateOf(memory, worker);
   }
-  const Status lost = AlreadyExists(fmt::format(
-      "another process became worker/{} meanwhile, or this one took more than {} ms to join: start "
-      "only one",
-      worker, kJoinPatience.count()));
+  const Status lost =
+      AlreadyExists(fmt::format("another process became {} meanwhile, or this one took more than "
+                                "{} ms to join: start only one",
+                                names(worker), kJoinPatience.count()));
   const TaskState joining{seen.epoch + 1, Phase::kJoining};
   std::uint64_t expected = seen.Pack();
   if (seen.phase == Phase::kJoining || seen.phase == Phase::kRunning ||

@@ -22,6 +22,7 @@
 #include "base/status.h"
 #include "store/parameter_store.h"
 #include "store/shard_memory.h"
+#include "store/worker_names.h"
 
 namespace passel {
 
@@ -34,7 +35,11 @@ inline constexpr std::chrono::milliseconds kJoinPatience{1000};
 /// when another task died while it was joining.
 /// Errors: kAlreadyExists when a live task holds the identity, with its pid; kInvalidArgument when
 /// the index is out of range; kInternal when `who` is nobody.
-Result<std::uint32_t> Join(const ShardMemory& memory, int worker, const ProcessIdentity& who);
+Result<std::uint32_t> Join(const ShardMemory& memory, int worker, const ProcessIdentity& who,
+                           const WorkerNames& names = {});
+
+/// kAlreadyExists: a live process has the identity.
+Status RunsAlready(const WorkerNames& names, int worker, std::int64_t pid);
 
 /// A clean end. False if this life had been ended by others before.
 bool Leave(const ShardMemory& memory, int worker, std::uint32_t epoch);
@@ -54,6 +59,10 @@ bool GiveUpExpecting(const ShardMemory& memory, int worker);
 /// this looks is either seen, or will start no lower than what this returns.
 /// Memory order: sequentially consistent.
 std::optional<std::uint64_t> SlowestClock(const ShardMemory& memory, int except, bool joining);
+
+/// The highest clock that any worker has or had.
+/// Memory order: sequentially consistent.
+std::uint64_t HighestClock(const ShardMemory& memory);
 
 inline TaskState StateOf(const ShardMemory& memory, int worker) {
   return TaskState::Unpack(memory.tasks[worker].state.load(std::memory_order_seq_cst));

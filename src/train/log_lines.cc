@@ -44,7 +44,9 @@ std::string LogStyleNames() {
 }
 
 LogLines::LogLines(const LogLineOptions& options, std::function<void(std::string_view)> write)
-    : options_(options), write_(std::move(write)) {}
+    : options_(options), write_(std::move(write)), title_(options.task.job) {
+  if (!title_.empty() && title_[0] >= 'a' && title_[0] <= 'z') title_[0] += 'A' - 'a';
+}
 
 template <typename... Args>
 void LogLines::Write(std::string_view format, const Args&... args) {
@@ -56,10 +58,10 @@ bool LogLines::TellsOfTraining() const {
          options_.style == LogStyle::kK8sAdagrad || options_.style == LogStyle::kMnistReplica;
 }
 
-void LogLines::Task(std::string_view job, int index) {
+void LogLines::Task() {
   if (!TellsOfTraining()) return;
-  Write("job name = {}", job);
-  Write("task index = {}", index);
+  Write("job name = {}", options_.task.job);
+  Write("task index = {}", options_.task.index);
 }
 
 void LogLines::WorkerDevice(std::string_view device) {
@@ -75,17 +77,18 @@ void LogLines::SessionBegins() {
   if (!TellsOfTraining()) return;
   const bool replica = options_.style == LogStyle::kMnistReplica;
   if (options_.chief) {
-    Write(replica ? "Worker {}:initializing sess ..." : "Worker {}: Initializing session...",
-          options_.worker);
+    Write(replica ? "{} {}:initializing sess ..." : "{} {}: Initializing session...", title_,
+          options_.task.index);
   } else {
-    Write(replica ? "Worker {}:Waiting for session to be initialized..."
-                  : "Worker {}: Waiting for session to be initialized...",
-          options_.worker);
+    Write(replica ? "{} {}:Waiting for session to be initialized..."
+                  : "{} {}: Waiting for session to be initialized...",
+          title_, options_.task.index);
   }
 }
 
 void LogLines::SessionComplete() {
-  if (TellsOfTraining()) Write("Worker {}: Session initialization complete.", options_.worker);
+  if (!TellsOfTraining()) return;
+  Write("{} {}: Session initialization complete.", title_, options_.task.index);
 }
 
 void LogLines::TrainingBegins(double time) {
@@ -105,15 +108,16 @@ void LogLines::Step(const StepReport& step, double time) {
   if (options_.style == LogStyle::kNone || step.local_step % steps != 0) return;
   if (options_.style == LogStyle::kAsyncSoftmax) {
     // The epoch that this step belongs to, from 0.
-    Write("worker={},epoch={},global_step={}, local_step={}, loss = {}", options_.worker,
-          (step.local_step - 1) / steps_per_epoch_, step.outcome.global_step, step.local_step,
-          PythonFloat32(step.loss));
+    Write("{}={},epoch={},global_step={}, local_step={}, loss = {}", options_.task.job,
+          options_.task.index, (step.local_step - 1) / steps_per_epoch_, step.outcome.global_step,
+          step.local_step, PythonFloat32(step.loss));
     return;
   }
   Write(options_.style == LogStyle::kMnistReplica
-            ? "{:f}: worker {}: training step {} done (global step： {})"
-            : "{:f}: Worker {}: training step {} done (global step: {})",
-        time, options_.worker, step.local_step, step.outcome.global_step);
+            ? "{:f}: {} {}: training step {} done (global step： {})"
+            : "{:f}: {} {}: training step {} done (global step: {})",
+        time, options_.style == LogStyle::kMnistReplica ? options_.task.job : title_,
+        options_.task.index, step.local_step, step.outcome.global_step);
 }
 
 // Every `steps` global steps or later: others make most of them.
@@ -166,11 +170,13 @@ void LogLines::Final(const WorkerResult& result) {
       Evaluation(evaluation);
       break;
     case LogStyle::kAsyncSoftmax:
-      Write("worker={}, final accuracy = {}", options_.worker, PythonFloat32(evaluation.accuracy));
+      Write("{}={}, final accuracy = {}", options_.task.job, options_.task.index,
+            PythonFloat32(evaluation.accuracy));
       return;
   }
   if (options_.style == LogStyle::kTask) {
-    Write("worker={}, final accuracy = {}", options_.worker, evaluation.accuracy);
+    Write("{}={}, final accuracy = {}", options_.task.job, options_.task.index,
+          evaluation.accuracy);
   }
 }
 

@@ -9,6 +9,9 @@
 //   k8s-adagrad     as dist-mnist, and accuracy and cross entropy at every evaluation
 //   mnist-replica   those of dist-mnist in other words
 //
+// Where they say "Worker 0" or "worker=0", a chief task of its own is "Chief 0" and "chief=0": no
+// two tasks of a job have one name.
+//
 // A printed global step is the number of the worker's own update, so that no two workers of an
 // asynchronous job print the same one. A printed local step counts from 1 over all lives of the
 // worker, so that the last ones of all workers add up to the global step.
@@ -23,6 +26,7 @@
 #include <string_view>
 
 #include "base/status.h"
+#include "cluster/cluster_spec.h"
 #include "train/worker_loop.h"
 
 namespace passel {
@@ -44,7 +48,7 @@ std::string LogStyleNames();
 
 struct LogLineOptions {
   LogStyle style = LogStyle::kNone;
-  int worker = 0;
+  TaskId task{"worker", 0};
   bool chief = false;
   /// Local steps between two lines about a step, at least 1. monitored: global steps.
   std::int64_t steps = 100;
@@ -61,7 +65,7 @@ class LogLines {
   /// lines are counted in epochs.
   void SetStepsPerEpoch(std::int64_t steps) { steps_per_epoch_ = steps; }
 
-  void Task(std::string_view job, int index);
+  void Task();
   void WorkerDevice(std::string_view device);
   void ExistingServer(std::string_view target);
   void SessionBegins();
@@ -82,6 +86,7 @@ class LogLines {
 
   const LogLineOptions options_;
   const std::function<void(std::string_view)> write_;
+  std::string title_;  // "Worker", "Chief"
   std::int64_t steps_per_epoch_ = 1;
   // monitored: where the last rate was counted from.
   std::int64_t rate_step_ = -1;

@@ -86,13 +86,13 @@ class BatchSource {
   std::unique_ptr<RandomBatchSampler> random_;
 };
 
-std::string Names(const std::vector<Member>& members) {
-  std::string names;
+std::string ListOf(const std::vector<Member>& members, const WorkerNames& names) {
+  std::string list;
   for (const Member& m : members) {
-    names += fmt::format("{}worker/{}", names.empty() ? "" : ", ", m.worker);
-    if (m.phase == Phase::kExpected) names += " (not started)";
+    list += fmt::format("{}{}", list.empty() ? "" : ", ", names(m.worker));
+    if (m.phase == Phase::kExpected) list += " (not started)";
   }
-  return names;
+  return list;
 }
 
 class Worker {
@@ -178,6 +178,7 @@ class Worker {
     const Deadline deadline = Deadline::After(options_.push_limit);
     PASSEL_ASSIGN_OR_RETURN(const Ticket ticket, store_.Push(gradient, view.stamp(), deadline));
     PASSEL_ASSIGN_OR_RETURN(report.outcome, WaitFor(ticket, deadline));
+    SayWhoNeverCame();
     source_.SaveCursor();
     counters_.loss.store(report.loss, std::memory_order_relaxed);
     counters_.accuracy.store(report.accuracy, std::memory_order_relaxed);
@@ -221,6 +222,29 @@ class Worker {
     return false;
   }
 
+  // Rounds wait for all workers of the job and go on without one that was never started. Whoever
+  // goes on says so, once. Looks only while somebody may still come, or have been given up.
+  void SayWhoNeverCame() {
+    if (all_came_ || !IsRoundMode(store_.mode())) return;
+    const std::vector<Member> members = store_.membership();
+    const auto running = std::count_if(members.begin(), members.end(),
+                                       [](const Member& m) { return m.phase == Phase::kRunning; });
+    all_came_ = true;
+    for (const Member& m : members) {
+      if (m.epoch > 0) continue;
+      if (m.phase == Phase::kExpected) all_came_ = false;
+      if (m.phase != Phase::kEvicted) continue;
+      if (std::find(never_came_.begin(), never_came_.end(), m.worker) != never_came_.end())
+        continue;
+      never_came_.push_back(m.worker);
+      LogWarning(
+          "{} did not start within {:g} s (--start_wait): training goes on without it, {} of "
+          "{} workers are in the rounds now",
+          options_.names(m.worker), 1e-9 * static_cast<double>(options_.start_limit.count()),
+          running, members.size());
+    }
+  }
+
   // If the store still gives them; else those of the last pull stay.
   void LookAtValuesNow() {
     if (Result<ParamView> view = store_.Pull(Selection::Everything(), options_.pull); view.ok()) {
@@ -252,16 +276,15 @@ class Worker {
     if (skip && ++skips_in_a_row_ < kMaxSkipsInARow) return false;
     const std::string what = std::isfinite(loss) ? "the gradient of " + variable : "the loss";
     if (skip) {
-      return InvalidArgument(fmt::format(
-          "worker/{}: {} gradients in a row were not finite, the last at global step {}, so "
-          "training cannot go on: lower --learning_rate",
-          store_.worker(), skips_in_a_row_, store_.global_step()));
+      return InvalidArgument(
+          fmt::format("{}: {} gradients in a row were not finite, the last at global step {}, so "
+                      "training cannot go on: lower --learning_rate",
+                      options_.names(store_.worker()), skips_in_a_row_, store_.global_step()));
     }
-    return InvalidArgument(
-        fmt::format("worker/{}: {} is not finite at local step {} (global step {}), so it was not "
-                    "pushed: lower "
-                    "--learning_rate (or use --on_nan skip)",
-                    store_.worker(), what, result_.local_steps + 1, store_.global_step()));
+    return InvalidArgument(fmt::format(
+        "{}: {} is not finite at local step {} (global step {}), so it was not pushed: "
+        "lower --learning_rate (or use --on_nan skip)",
+        options_.names(store_.worker()), what, result_.local_steps + 1, store_.global_step()));
   }
 
   // In turns, so that whoever is waited for gets named and the surroundings get a say.
@@ -280,7 +303,7 @@ class Worker {
       if (next_log_ns == 0) next_log_ns = now + kLogWaitEveryNs;
       if (now < next_log_ns) continue;
       next_log_ns += kLogWaitEveryNs;
-      LogInfo("still waiting for {} at global step {}", Names(store_.WaitingFor()),
+      LogInfo("still waiting for {} at global step {}", ListOf(store_.WaitingFor(), options_.names),
               store_.global_step());
     }
   }
@@ -323,6 +346,8 @@ class Worker {
   std::vector<std::vector<MutableRowPart>> gradients_;
   std::chrono::milliseconds delay_{0};
   int skips_in_a_row_ = 0;
+  bool all_came_ = false;        // or it was said who never will
+  std::vector<int> never_came_;  // of whom it was said
   WorkerResult result_;
 };
 

@@ -23,6 +23,7 @@
 #include "data/dataset.h"
 #include "nn/model.h"
 #include "store/parameter_store.h"
+#include "store/worker_names.h"
 #include "train/evaluation.h"
 #include "train/model_plan.h"
 
@@ -52,6 +53,9 @@ struct WorkerOptions {
   Sampler sampler = Sampler::kNextBatch;
   bool shard_data = false;  ///< this worker draws only from examples i mod N == worker
   int num_workers = 1;
+  WorkerNames names = {};  ///< for messages
+  /// For messages: after which a round goes on without a worker that was never started.
+  std::chrono::nanoseconds start_limit = std::chrono::minutes(5);
   /// Which images on_evaluation() and WorkerResult::evaluation are about.
   EvaluationSet evaluation_set = EvaluationSet::kTest;
   /// Evaluate whenever global_step reaches a multiple of this, once per multiple: in the async

@@ -244,7 +244,38 @@ TEST(ByHandTest, PsDoesNotWaitForEverForAWorkerThatNeverCame) {
   const Outcome end = sandbox.Finish(ps, 20);  // it keeps the job open for 10 s more
   EXPECT_EQ(end.code, 0) << end.err;
   EXPECT_THAT(end.err, HasSubstr("worker/1 did not start within 1 s"));
+  EXPECT_THAT(end.err, HasSubstr("the job finished with fewer workers than it began with: worker/0 "
+                                 "done, worker/1 never started"));
   EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+// In rounds the others wait for it, so they are those who give it up.
+TEST(ByHandTest, WhoGoesOnWithoutAWorkerThatNeverCameSaysSoOnce) {
+  for (const std::string mode : {"barrier", "replicas"}) {
+    SCOPED_TRACE(mode);
+    Sandbox sandbox;
+    const std::vector<std::string> flags = {"--train_steps=100", "--start_wait=1.5",
+                                            "--mode=" + mode};
+    Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 3, flags));
+    std::vector<Program> workers;
+    for (const int k : {0, 2})
+      workers.push_back(sandbox.Start(sandbox.Task("worker", k, 1, 3, flags)));
+    for (Program& worker : workers) {
+      const Outcome end = sandbox.Finish(worker, 15);
+      EXPECT_EQ(end.code, 0) << end.err;
+      const std::string line =
+          "worker/1 did not start within 1.5 s (--start_wait): training goes on without it, 2 of 3 "
+          "workers are in the rounds now";
+      const std::size_t at = end.err.find(line);
+      EXPECT_NE(at, std::string::npos) << end.err;
+      EXPECT_EQ(end.err.find("did not start", at + line.size()), std::string::npos) << end.err;
+    }
+    const Outcome end = sandbox.Finish(ps, 20);  // it keeps the job open for 10 s more
+    EXPECT_EQ(end.code, 0) << end.err;
+    EXPECT_THAT(end.err, HasSubstr("the job finished with fewer workers than it began with: "
+                                   "worker/0 done, worker/1 never started, worker/2 done"));
+    EXPECT_EQ(sandbox.Leftovers(), "");
+  }
 }
 
 TEST(ByHandTest, TokenFileOfTasksThatWereAllKilledIsReplaced) {

@@ -113,6 +113,11 @@ TEST(ConfigTest, WhatIsMissingIsNamedInTheWordsOfTheReferencePrograms) {
            {{"--ps_hosts=", workers, "--job_name=ps", "--task_index=0"},
             "Must specify an explicit `ps_hosts`"},
            {{hosts, "--job_name=ps", "--task_index=0"}, "Must specify an explicit `worker_hosts`"},
+           {{"--ps_hosts=localhost:1,,localhost:4", workers, "--job_name=ps", "--task_index=0"},
+            "the 2nd host of the list \"localhost:1,,localhost:4\" is empty"},
+           {{hosts, workers, "--job_name=worker", "--task_index=0", "--slow_worker=1:5ms",
+             "--slow_worker=1:7ms"},
+            "--slow_worker names worker/1 twice, with 5 ms and with 7 ms: give it one delay"},
            {{hosts, workers, "--job_name=boss", "--task_index=0"}, "boss"},
            {{hosts, workers, "--job_name=worker", "--task_index=2"}, "2"},
            {{"--ps_hosts=localhost:99999", workers, "--job_name=ps", "--task_index=0"}, "99999"},
@@ -421,12 +426,68 @@ TEST(ConfigTest, SeparateChiefInitialisesAndTrains) {
     const Outcome outcome = sandbox.Finish(*program, 20);
     EXPECT_EQ(outcome.code, 0) << outcome.err;
   }
-  EXPECT_THAT(chief.Out(), HasSubstr("Worker 0: Initializing session..."));
+  EXPECT_THAT(chief.Out(), HasSubstr("Chief 0: Initializing session..."));
+  EXPECT_THAT(chief.Out(), HasSubstr("chief=0, final accuracy = "));
+  EXPECT_THAT(chief.Out(), Not(HasSubstr("orker 0")));
   EXPECT_THAT(worker0.Out(), Not(HasSubstr("Initializing session")));
   // Three gradients a round: the chief is one of those who train.
   EXPECT_THAT(chief.Out(), HasSubstr("training step 300 done (global step: 300)"));
   EXPECT_THAT(worker1.Out(), HasSubstr("training step 300 done (global step: 300)"));
   EXPECT_EQ(sandbox.Run({"eval", "--model=" + model, "--data_dir=" + Digits()}).code, 0);
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+// To the engine the chief is one more worker, with a number that nobody has given it.
+TEST(ConfigTest, ASeparateChiefHasItsOwnNameWhereverItIsShown) {
+  Sandbox sandbox;
+  const std::string path = sandbox.dir().File("c.yaml");
+  WriteText(path,
+            "cluster:\n  ps: [localhost:2222]\n  worker: [localhost:2223]\n"
+            "  chief: [localhost:2225]\n" +
+                fmt::format("train_steps: 100000000\nmode: barrier\nstart_wait: 20\n"
+                            "data_dir: {}\njob_id: {}\n",
+                            Digits(), sandbox.job()));
+  const auto task = [&](const std::string& job) {
+    return std::vector<std::string>{"task", "--config=" + path, "--job_name=" + job,
+                                    "--task_index=0"};
+  };
+  Program ps = sandbox.Start(task("ps"));
+  Program worker = sandbox.Start(task("worker"));
+  Program chief = sandbox.Start(task("chief"));
+  ASSERT_TRUE(chief.WaitFor("training step"));
+
+  const std::string twice = OnlyError(sandbox.Run(task("chief"), 5));
+  EXPECT_THAT(twice, HasSubstr("chief/0 of job " + sandbox.job() + " is running already"));
+  EXPECT_THAT(twice, Not(HasSubstr("worker/")));
+  EXPECT_THAT(twice, Not(HasSubstr("--task_index")));
+  const std::string other = OnlyError(sandbox.Run(task("worker"), 5));
+  EXPECT_THAT(other, HasSubstr("worker/0 of job"));
+
+  const Outcome text = sandbox.Run({"ctl", "status", sandbox.job()});
+  EXPECT_THAT(text.out, HasSubstr("\nchief/0 running, process "));
+  EXPECT_THAT(text.out, HasSubstr("\nworker/0 running, process "));
+  EXPECT_THAT(text.out, Not(HasSubstr("worker/1")));
+  const nlohmann::json status = sandbox.Status();
+  ASSERT_TRUE(status.is_object());
+  ASSERT_EQ(status["arena"]["workers"].size(), 2u);
+  EXPECT_EQ(status["arena"]["workers"][0]["task"], "worker/0");
+  EXPECT_EQ(status["arena"]["workers"][1]["task"], "chief/0");
+  for (const auto& event : status["arena"]["events"]) {
+    EXPECT_TRUE(event["task"] == "worker/0" || event["task"] == "chief/0") << event;
+  }
+
+  // Who holds up a change of mode: the chief, while it is stopped.
+  chief.Signal(SIGSTOP);
+  const Outcome change = sandbox.Run({"ctl", "set-mode", "--wait=0.3", sandbox.job(), "hogwild"});
+  EXPECT_EQ(change.code, 143) << change.err;
+  EXPECT_THAT(change.err, HasSubstr("chief/0 to end the last step"));
+  chief.Signal(SIGCONT);
+
+  for (Program* program : {&chief, &worker, &ps}) program->Signal(SIGINT);
+  for (Program* program : {&chief, &worker, &ps}) {
+    EXPECT_EQ(sandbox.Finish(*program, 10).code, 130) << program->Err();
+    EXPECT_THAT(program->Err(), Not(HasSubstr("worker/1")));
+  }
   EXPECT_EQ(sandbox.Leftovers(), "");
 }
 

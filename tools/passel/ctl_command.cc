@@ -64,8 +64,8 @@ Status List() {
 // "changing to mode barrier: worker/1 has not ended its last step in the old one"
 std::string DescribeChange(const Json& changing) {
   std::string workers;
-  for (const Json& index : changing.at("waits_for")) {
-    workers += fmt::format("{}worker/{}", workers.empty() ? "" : ", ", index.get<int>());
+  for (const Json& task : changing.at("waits_for")) {
+    workers += fmt::format("{}{}", workers.empty() ? "" : ", ", task.get<std::string>());
   }
   const std::string text =
       fmt::format("changing to mode {}", changing.at("mode").get<std::string>());
@@ -82,7 +82,8 @@ Status Show(const std::string& named, bool json) {
   }
   fmt::print("job {}, ps/0 is process {}\n", job, status.value("pid", 0));
   if (!status.contains("arena")) {
-    fmt::print("starting: the chief has not proposed its plan yet\n");
+    fmt::print("starting: the chief, {}, has not proposed its plan yet\n",
+               status.value("chief", std::string("worker/0")));
     return {};
   }
   const Json& a = status["arena"];
@@ -103,11 +104,10 @@ Status Show(const std::string& named, bool json) {
   }
   if (a.at("changing").is_object()) fmt::print("{}\n", DescribeChange(a.at("changing")));
   for (const Json& w : a.at("workers")) {
-    fmt::print(
-        "worker/{} {}, process {}, {} local steps, loss {:.4f}, last heard of {:.1f} s ago\n",
-        w.at("index").get<int>(), w.at("phase").get<std::string>(), w.at("pid").get<int>(),
-        w.at("local_steps").get<std::uint64_t>(), w.at("loss").get<double>(),
-        w.at("heartbeat_age_seconds").get<double>());
+    fmt::print("{} {}, process {}, {} local steps, loss {:.4f}, last heard of {:.1f} s ago\n",
+               w.at("task").get<std::string>(), w.at("phase").get<std::string>(),
+               w.at("pid").get<int>(), w.at("local_steps").get<std::uint64_t>(),
+               w.at("loss").get<double>(), w.at("heartbeat_age_seconds").get<double>());
   }
   return {};
 }

@@ -12,9 +12,7 @@
 #include "base/denormals.h"
 #include "base/log.h"
 #include "compute/cpu_backend.h"
-#include "data/locate.h"
 #include "shm/job_observer.h"
-#include "tools/passel/data_flags.h"
 #include "tools/passel/exit_code.h"
 #include "tools/passel/shared_data.h"
 #include "train/model_plan.h"
@@ -37,7 +35,7 @@ class EvaluatorTask {
     options.index = task_.id.index;
     options.num_shards = task_.spec.num_tasks("ps");
     options.cluster_hash = task_.spec.Hash();
-    options.chief_name = task_.ChiefName();
+    options.chief_name = task_.Names().chief_name;
     options.start_limit = std::chrono::nanoseconds(config_.start_wait_ns);
     PASSEL_ASSIGN_OR_RETURN(job_, shm::JobObserver::Attach(options, task_.token));
     PASSEL_RETURN_IF_ERROR(LoadData());
@@ -60,16 +58,10 @@ class EvaluatorTask {
                               SharedData::Map(FileDescriptor(::dup(task_.flags.data_fd))));
       data_.emplace(std::move(data));
     } else {
-      LocateOptions where;
-      where.data_dir = task_.job.data_dir;
-      PASSEL_ASSIGN_OR_RETURN(const DataLocation location, LocateData(where));
-      LogInfo("{}", location.why);
-      PASSEL_ASSIGN_OR_RETURN(const DataOptions options,
-                              MakeDataOptions(task_.job.csv_train_limit, task_.job.csv_test_limit));
-      PASSEL_ASSIGN_OR_RETURN(const std::string key, DataKey(location.dir, options));
-      std::optional<FileDescriptor> fd = job_->GetData(key);
+      PASSEL_ASSIGN_OR_RETURN(const ChosenData chosen, ChooseData(task_.job));
+      std::optional<FileDescriptor> fd = job_->GetData(chosen.key);
       PASSEL_ASSIGN_OR_RETURN(SharedData data, fd ? SharedData::Map(std::move(*fd))
-                                                  : SharedData::Load(location.dir, options));
+                                                  : SharedData::Load(chosen.dir, chosen.options));
       data_.emplace(std::move(data));
     }
     PASSEL_RETURN_IF_ERROR(FitToData(data_->data(), &config_));

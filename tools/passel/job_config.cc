@@ -178,10 +178,10 @@ std::int64_t TotalLocalSteps(const JobConfig& config, const DataSplit& data, int
   return total;
 }
 
-LogLines MakeLogLines(const JobConfig& config, int index, bool chief) {
+LogLines MakeLogLines(const JobConfig& config, const TaskId& task, bool chief) {
   LogLineOptions options;
   options.style = config.log_style;
-  options.worker = index;
+  options.task = task;
   options.chief = chief;
   options.steps = config.log_steps;
   options.epochs = config.log_epochs;

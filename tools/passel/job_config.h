@@ -8,6 +8,7 @@
 
 #include "base/memory_file.h"
 #include "base/status.h"
+#include "cluster/cluster_spec.h"
 #include "data/dataset.h"
 #include "nn/model_config.h"
 #include "optim/optimizer.h"
@@ -63,7 +64,7 @@ Status FitToData(const Dataset& data, JobConfig* config);
 std::int64_t TotalLocalSteps(const JobConfig& config, const DataSplit& data, int workers);
 
 /// The log lines of one task, which go to standard output at once.
-LogLines MakeLogLines(const JobConfig& config, int index, bool chief);
+LogLines MakeLogLines(const JobConfig& config, const TaskId& task, bool chief);
 
 /// REQUIRES: FitToData() was called. Errors: kInvalidArgument, also for a --slow_worker that is
 /// none.

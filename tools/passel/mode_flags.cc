@@ -143,6 +143,13 @@ Status CheckModeFlags(const JobFlags& f, JobConfig* config) {
   }
   for (const std::string& text : f.slow_worker) {
     PASSEL_ASSIGN_OR_RETURN(const WorkerOptions::SlowWorker slow, ParseSlowWorker(text));
+    for (const WorkerOptions::SlowWorker& known : config->worker.slow_workers) {
+      if (known.index != slow.index) continue;
+      return InvalidArgument(
+          fmt::format("--slow_worker names worker/{} twice, with {} ms and with {} ms: give it one "
+                      "delay",
+                      slow.index, known.delay.count(), slow.delay.count()));
+    }
     config->worker.slow_workers.push_back(slow);
   }
   return {};

@@ -38,8 +38,7 @@ int RunPsTask(Task& task, const JobConfig& config) {
   options.job_id = task.job_id;
   options.shard = shard;
   options.num_workers = task.NumTrainers();
-  options.chief = task.ChiefTrainer();
-  options.chief_name = task.ChiefName();
+  options.names = task.Names();
   options.cluster_hash = task.spec.Hash();
   options.huge_pages = config.huge_pages;
   options.memory_fraction = config.memory_fraction;
@@ -66,8 +65,13 @@ int RunPsTask(Task& task, const JobConfig& config) {
         LogInfo("all workers are done");
         return kExitDone;
       }
+      if (host.AnyWorkerDone()) {
+        LogWarning("the job finished with fewer workers than it began with: {}",
+                   host.DescribeWorkers());
+        return kExitDone;
+      }
       LogWarning("no worker is running any more: {}", host.DescribeWorkers());
-      return host.AnyWorkerDone() ? kExitDone : kExitFailed;
+      return kExitFailed;
     case shm::PsHost::End::kStoppedEarly:
       RemoveToken(task);
       LogInfo("the job was stopped before it began");
@@ -77,7 +81,7 @@ int RunPsTask(Task& task, const JobConfig& config) {
       return FailTask(DeadlineExceeded(
           fmt::format("the chief, {}, did not propose its plan within {:g} s: start it, or "
                       "raise --start_wait",
-                      task.ChiefName(), 1e-9 * static_cast<double>(config.start_wait_ns))));
+                      task.Names().chief_name, 1e-9 * static_cast<double>(config.start_wait_ns))));
     case shm::PsHost::End::kStopped:
       break;
   }

@@ -9,8 +9,11 @@
 #include <span>
 
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/memory_file.h"
 #include "data/data_source.h"
+#include "data/locate.h"
+#include "tools/passel/data_flags.h"
 
 namespace passel {
 
@@ -48,6 +51,19 @@ Result<SharedData> SharedData::Map(FileDescriptor fd) {
   PASSEL_ASSIGN_OR_RETURN(shared.data_,
                           Dataset::View({static_cast<const std::byte*>(base), bytes}));
   return shared;
+}
+
+Result<ChosenData> ChooseData(const JobFlags& flags) {
+  LocateOptions where;
+  where.data_dir = flags.data_dir;
+  PASSEL_ASSIGN_OR_RETURN(const DataLocation location, LocateData(where));
+  LogInfo("{}", location.why);
+  ChosenData chosen;
+  chosen.dir = location.dir;
+  PASSEL_ASSIGN_OR_RETURN(chosen.options,
+                          MakeDataOptions(flags.csv_train_limit, flags.csv_test_limit));
+  PASSEL_ASSIGN_OR_RETURN(chosen.key, DataKey(chosen.dir, chosen.options));
+  return chosen;
 }
 
 Result<std::string> DataKey(const std::string& dir, const DataOptions& options) {

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "data/data_source.h"
 #include "data/dataset.h"
+#include "tools/passel/job_flags.h"
 
 namespace passel {
 
@@ -35,6 +36,16 @@ class SharedData {
   std::size_t bytes_ = 0;
   std::optional<Dataset> data_;
 };
+
+/// The data of a task by hand: where it is, how it is read, and its key.
+struct ChosenData {
+  std::string dir;
+  DataOptions options;
+  std::string key;
+};
+/// What --data_dir and the other flags choose; a log line says why. Errors: those of LocateData(),
+/// MakeDataOptions() and DataKey().
+Result<ChosenData> ChooseData(const JobFlags& flags);
 
 /// Names what Load() makes of `dir`: paths, sizes and times of its files, and the limits of
 /// `options`. Errors: kNotFound.

@@ -51,13 +51,13 @@ Status SingleProcessJob::Run(Progress& progress, JobReport* report) {
     return {};
   };
   PASSEL_ASSIGN_OR_RETURN(const DataSplit split, SplitData(config_, data_.data()));
-  LogLines log = MakeLogLines(config_, 0, true);
+  LogLines log = MakeLogLines(config_, {"worker", 0}, true);
   log.SetStepsPerEpoch(StepsPerEpoch(config_.worker, split.train.size(), 0));
   if (config_.log_style != LogStyle::kNone) {
     callbacks.on_step = [&](const StepReport& step) { log.Step(step, WallSeconds()); };
     callbacks.on_evaluation = [&](std::int64_t, const TestResult& r) { log.Evaluation(r); };
   }
-  log.Task("worker", 0);
+  log.Task();
   log.WorkerDevice("/cpu:0");
   log.TrainingBegins(WallSeconds());
   const std::int64_t begin = MonotonicNs();

@@ -45,13 +45,11 @@ bool Task::HasSeparateChief() const {
 
 int Task::NumTrainers() const { return spec.num_tasks("worker") + (HasSeparateChief() ? 1 : 0); }
 
-int Task::Trainer() const { return HasSeparateChief() && is_chief ? ChiefTrainer() : id.index; }
+int Task::Trainer() const { return HasSeparateChief() && is_chief ? Names().chief : id.index; }
 
-int Task::ChiefTrainer() const { return HasSeparateChief() ? spec.num_tasks("worker") : 0; }
-
-std::string Task::ChiefName() const {
-  if (!HasSeparateChief()) return "worker/0";
-  return spec.num_tasks("chief") > 0 ? "chief/0" : "master/0";
+WorkerNames Task::Names() const {
+  if (!HasSeparateChief()) return {};
+  return {spec.num_tasks("worker"), spec.num_tasks("chief") > 0 ? "chief/0" : "master/0"};
 }
 
 Status PrepareTask(const ResolvedConfig& config, Task* task) {

@@ -13,6 +13,7 @@
 #include "cluster/resolve.h"
 #include "shm/job_token.h"
 #include "shm/token_file.h"
+#include "store/worker_names.h"
 #include "tools/passel/job_flags.h"
 #include "tools/passel/task_flags.h"
 
@@ -34,9 +35,8 @@ struct Task {
   int NumTrainers() const;
   /// This task's index among them. REQUIRES: it trains.
   int Trainer() const;
-  /// The chief's index among them, and its name: "worker/0" or "chief/0".
-  int ChiefTrainer() const;
-  std::string ChiefName() const;
+  /// What they are called, and who of them is the chief.
+  WorkerNames Names() const;
   bool HasSeparateChief() const;
 };
 

@@ -146,7 +146,7 @@ int RunTask(Task& task, CLI::App& command) {
   SetLogName(task.id.ToString());
   if (!task.flags.supervised) LogInfo("{}", resolved->Announcement());
   if (task.id.job != "ps" && task.id.job != "evaluator") return RunWorkerTask(task, *config);
-  MakeLogLines(*config, task.id.index, false).Task(task.id.job, task.id.index);
+  MakeLogLines(*config, task.id, false).Task();
   return task.id.job == "ps" ? RunPsTask(task, *config) : RunEvaluatorTask(task, *config);
 }
 

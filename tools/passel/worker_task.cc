@@ -13,9 +13,7 @@
 #include "base/log.h"
 #include "base/subprocess.h"
 #include "compute/cpu_backend.h"
-#include "data/locate.h"
 #include "shm/attached_job.h"
-#include "tools/passel/data_flags.h"
 #include "tools/passel/devices.h"
 #include "tools/passel/exit_code.h"
 #include "tools/passel/shared_data.h"
@@ -43,24 +41,18 @@ void OnSignal(int signal) {
 
 Result<SharedData> GetData(const Task& task, shm::AttachedJob& job) {
   if (task.flags.data_fd >= 0) return SharedData::Map(FileDescriptor(::dup(task.flags.data_fd)));
-  LocateOptions where;
-  where.data_dir = task.job.data_dir;
-  PASSEL_ASSIGN_OR_RETURN(const DataLocation location, LocateData(where));
-  LogInfo("{}", location.why);
-  PASSEL_ASSIGN_OR_RETURN(const DataOptions options,
-                          MakeDataOptions(task.job.csv_train_limit, task.job.csv_test_limit));
-  PASSEL_ASSIGN_OR_RETURN(const std::string key, DataKey(location.dir, options));
-  PASSEL_ASSIGN_OR_RETURN(std::optional<FileDescriptor> fd, job.GetData(key));
+  PASSEL_ASSIGN_OR_RETURN(const ChosenData chosen, ChooseData(task.job));
+  PASSEL_ASSIGN_OR_RETURN(std::optional<FileDescriptor> fd, job.GetData(chosen.key));
   if (fd) return SharedData::Map(std::move(*fd));
-  PASSEL_ASSIGN_OR_RETURN(SharedData data, SharedData::Load(location.dir, options));
-  PASSEL_RETURN_IF_ERROR(job.OfferData(key, data.fd()));
+  PASSEL_ASSIGN_OR_RETURN(SharedData data, SharedData::Load(chosen.dir, chosen.options));
+  PASSEL_RETURN_IF_ERROR(job.OfferData(chosen.key, data.fd()));
   return data;
 }
 
 class WorkerTask {
  public:
   WorkerTask(Task& task, JobConfig& config)
-      : task_(task), config_(config), log_(MakeLogLines(config, task.id.index, task.is_chief)) {}
+      : task_(task), config_(config), log_(MakeLogLines(config, task.id, task.is_chief)) {}
 
   Result<WorkerResult> Run() {
     const bool chief = task_.is_chief;
@@ -68,15 +60,14 @@ class WorkerTask {
     shm::AttachOptions options;
     options.job_id = task_.job_id;
     options.worker = task_.Trainer();
-    options.chief = task_.ChiefTrainer();
-    options.chief_name = task_.ChiefName();
     options.use_existing_servers = task_.flags.existing_servers;
     options.num_shards = task_.spec.num_tasks("ps");
     options.cluster_hash = task_.spec.Hash();
     options.supervised = task_.flags.supervised;
     options.start_limit = std::chrono::nanoseconds(config_.start_wait_ns);
     options.engine = MakeEngineOptions(config_, workers, static_cast<int>(UsableCpus().size()));
-    log_.Task(task_.id.job, task_.id.index);
+    options.engine.names = task_.Names();
+    log_.Task();
     if (!task_.worker_device.empty()) log_.WorkerDevice(task_.worker_device);
     log_.SessionBegins();
     if (task_.flags.existing_servers) {
@@ -111,6 +102,8 @@ class WorkerTask {
                       std::max<std::size_t>(config_.worker.batch_size, kEvaluationBatch)));
     PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Towers> towers, MakeTowers(config_));
     config_.worker.num_workers = workers;
+    config_.worker.names = task_.Names();
+    config_.worker.start_limit = options.start_limit;
     PASSEL_ASSIGN_OR_RETURN(const DataSplit split, SplitData(config_, data->data()));
     log_.SetStepsPerEpoch(StepsPerEpoch(config_.worker, split.train.size(), task_.Trainer()));
     WorkerCallbacks callbacks;
@@ -176,11 +169,11 @@ class WorkerTask {
             "the chief, {}, has not initialised the variables within {:g} s of this task's start "
             "(the last {:.1f} s were spent on waiting for that): start it with the same lists of "
             "hosts, or raise --start_wait",
-            task_.ChiefName(), 1e-9 * static_cast<double>(config_.start_wait_ns),
+            task_.Names().chief_name, 1e-9 * static_cast<double>(config_.start_wait_ns),
             1e-9 * static_cast<double>(MonotonicNs() - begin)));
       }
       LogInfo("Waiting for model to be ready. {} has not initialised the variables yet",
-              task_.ChiefName());
+              task_.Names().chief_name);
     }
   }
 

@@ -12,13 +12,14 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 // A whole life of worker 1 of a job, with steps 1 to 3 that gave the global steps 2, 4 and 6.
 std::vector<std::string> LifeOf(LogLineOptions options) {
   std::vector<std::string> lines;
-  options.worker = 1;
+  options.task = {"worker", 1};
   LogLines log(options, [&](std::string_view line) { lines.emplace_back(line); });
-  log.Task("worker", 1);
+  log.Task();
   log.WorkerDevice("/job:worker/task:1/cpu:0");
   log.SessionBegins();
   log.SessionComplete();
@@ -124,6 +125,31 @@ TEST(LogLines, MonitoredTellsTheRateOfTheChiefAlone) {
 TEST(LogLines, TaskAddsTheAccuracyAndNoneSaysNothing) {
   EXPECT_EQ(LifeOf(Style(LogStyle::kTask, 1)).back(), "worker=1, final accuracy = 0.8865");
   EXPECT_THAT(LifeOf(Style(LogStyle::kNone, 1)), IsEmpty());
+}
+
+// A chief task and worker/0 of one job are two tasks.
+TEST(LogLines, AChiefOfItsOwnIsNotTakenForWorkerZero) {
+  for (const LogStyle style : {LogStyle::kTask, LogStyle::kDistMnist, LogStyle::kK8sAdagrad,
+                               LogStyle::kMnistReplica, LogStyle::kAsyncSoftmax}) {
+    std::vector<std::string> lines;
+    LogLineOptions options = Style(style, 1);
+    options.task = {"chief", 0};
+    options.chief = true;
+    LogLines log(options, [&](std::string_view line) { lines.emplace_back(line); });
+    log.SessionBegins();
+    log.SessionComplete();
+    log.Step({.local_step = 1, .outcome = {}, .loss = 1, .accuracy = 1}, 0);
+    WorkerResult result;
+    result.evaluation = TestResult{.accuracy = 0.5, .loss = 1, .loss_sum = 1};
+    log.Final(result);
+    ASSERT_FALSE(lines.empty());
+    int named = 0;
+    for (const std::string& line : lines) {
+      EXPECT_THAT(line, Not(HasSubstr("orker")));
+      named += line.find("hief 0") != std::string::npos || line.find("chief=0,") == 0;
+    }
+    EXPECT_GE(named, style == LogStyle::kAsyncSoftmax ? 2 : 3);
+  }
 }
 
 TEST(LogLines, ChiefInitialisesAndAnExistingServerIsNamed) {
