@@ -3,30 +3,15 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
-#include <map>
 #include <utility>
 
 #include "cluster/device.h"
+#include "cluster/resolve_internal.h"
 #include "cluster/text.h"
-#include "cluster/tf_config.h"
 
 namespace passel {
 namespace {
-
-enum Key { kJobName, kTaskIndex, kPsHosts, kWorkerHosts, kKeys };
-constexpr std::array<const char*, kKeys> kKeyNames{"job_name", "task_index", "ps_hosts",
-                                                   "worker_hosts"};
-constexpr std::array<const char*, kKeys> kTaskVariables{"JOB_NAME", "TASK_INDEX", "PS_HOSTS",
-                                                        "WORKER_HOSTS"};
-
-/// `value` of a source, as one of several for the same setting.
-struct Candidate {
-  Source source;
-  std::string origin;
-  std::string value;
-};
 
 bool FromEnvironment(Source source) {
   return source == Source::kTfConfig || source == Source::kTaskEnvironment ||
@@ -47,20 +32,6 @@ Status WithOrigin(const Status& status, const std::string& origin) {
   return Status(status.code(), fmt::format("{} ({})", status.message(), Printable(origin, 256)));
 }
 
-/// "h:1,h:2", or "0=h:1,5=h:2" if the indices have a gap.
-std::string HostsText(const ClusterSpec& spec, std::string_view job) {
-  const auto tasks = spec.jobs().find(job);
-  if (tasks == spec.jobs().end()) return {};
-  const bool gaps = tasks->second.rbegin()->first >= static_cast<int>(tasks->second.size());
-  std::string text;
-  for (const auto& [index, address] : tasks->second) {
-    if (!text.empty()) text += ',';
-    if (gaps) text += fmt::format("{}=", index);
-    text += address.ToString();
-  }
-  return text;
-}
-
 /// An integer as a flag has it. Errors: kInvalidArgument.
 Result<int> ParseInt(std::string_view name, const Candidate& from) {
   int value = 0;
@@ -78,7 +49,8 @@ class Resolver {
   explicit Resolver(const ResolveInputs& inputs) : inputs_(inputs) {}
 
   Status Run() {
-    PASSEL_RETURN_IF_ERROR(ReadSources());
+    PASSEL_ASSIGN_OR_RETURN(sources_, ReadSources(inputs_));
+    config_.warnings = std::move(sources_.warnings);
     for (int key = 0; key < kKeys; ++key) Choose(static_cast<Key>(key));
     DropFileSingleTasks();
     if (NamesACluster()) {
@@ -92,115 +64,12 @@ class Resolver {
   ResolvedConfig Take() { return std::move(config_); }
 
  private:
-  std::optional<std::string> Environment(const char* name) const {
-    if (!inputs_.environment) return std::nullopt;
-    std::optional<std::string> value = inputs_.environment(name);
-    // Values from files often end with a line feed.
-    if (value) value = std::string(Trim(*value));
-    return value;
-  }
-
-  Status ReadSources() {
-    if (const auto text = Environment("TF_CONFIG")) {
-      PASSEL_ASSIGN_OR_RETURN(tf_config_, ParseTfConfig(*text));
-    }
-    if (inputs_.config_text) {
-      std::vector<FileFlag> known;
-      for (const Flag& flag : inputs_.flags) {
-        if (flag.in_file) known.push_back({flag.name, flag.type});
-      }
-      PASSEL_ASSIGN_OR_RETURN(file_,
-                              ParseConfigFile(inputs_.config_path, *inputs_.config_text, known));
-    }
-    AddTfConfig();
-    for (int key = 0; key < kKeys; ++key) {
-      const Flag* const flag = FindFlag(kKeyNames[key]);
-      if (flag && flag->given) {
-        Add(key, Source::kFlag, fmt::format("flag --{}", flag->name), flag->value);
-      }
-    }
-    AddTaskEnvironment();
-    for (const auto& [key, name] : {std::pair(kPsHosts, "PS_KEY"), {kWorkerHosts, "WORKER_KEY"}}) {
-      if (auto value = Environment(name)) {
-        Add(key, Source::kHostKeys, fmt::format("environment {}", name), std::move(*value));
-      }
-    }
-    for (int key = 0; key < kKeys; ++key) {
-      if (const auto found = file_.values.find(kKeyNames[key]); found != file_.values.end()) {
-        Add(key, Source::kFile, FileOrigin(found->second), found->second.text);
-      }
-    }
-    for (int key = 0; key < kKeys; ++key) {
-      const Flag* const flag = FindFlag(kKeyNames[key]);
-      Add(key, Source::kDefault, flag ? flag->default_origin : "default",
-          flag && !flag->given ? flag->value : "");
-    }
-    return {};
-  }
-
-  void AddTfConfig() {
-    const TfConfig& tf = tf_config_;
-    if (!tf.task_type.empty()) {
-      Add(kJobName, Source::kTfConfig, "TF_CONFIG task.type", tf.task_type);
-    }
-    if (tf.task_index) {
-      Add(kTaskIndex, Source::kTfConfig, "TF_CONFIG task.index", std::to_string(*tf.task_index));
-    }
-    section_ = tf.sparse_cluster ? "TF_CONFIG sparseCluster" : "TF_CONFIG cluster";
-    if (TfCluster()) {
-      Add(kPsHosts, Source::kTfConfig, section_ + ".ps", HostsText(tf.cluster, "ps"));
-      Add(kWorkerHosts, Source::kTfConfig, section_ + ".worker", HostsText(tf.cluster, "worker"));
-    }
-    if (tf.unknown_keys.empty()) return;
-    std::string keys;
-    for (const std::string& key : tf.unknown_keys) keys += (keys.empty() ? "" : ", ") + key;
-    config_.warnings.push_back(fmt::format("TF_CONFIG has keys that are not used here: {}", keys));
-  }
-
-  void AddTaskEnvironment() {
-    std::array<std::optional<std::string>, kKeys> values;
-    std::string present, missing;
-    for (int key = 0; key < kKeys; ++key) {
-      values[key] = Environment(kTaskVariables[key]);
-      std::string& list = values[key] ? present : missing;
-      list += (list.empty() ? "" : ", ") + std::string(kTaskVariables[key]);
-    }
-    if (missing.empty()) {
-      for (int key = 0; key < kKeys; ++key) {
-        Add(key, Source::kTaskEnvironment, fmt::format("environment {}", kTaskVariables[key]),
-            std::move(*values[key]));
-      }
-    } else if (!present.empty() && present != "JOB_NAME") {
-      // JOB_NAME alone means something else in many build systems.
-      config_.warnings.push_back(
-          fmt::format("the environment has {} but not {}: they are not used, since a cluster "
-                      "needs all four",
-                      present, missing));
-    }
-  }
-
-  void Add(int key, Source source, std::string origin, std::string value) {
-    candidates_[key].push_back({source, std::move(origin), std::move(value)});
-  }
-
-  const Flag* FindFlag(std::string_view name) const {
-    const auto found = std::find_if(inputs_.flags.begin(), inputs_.flags.end(),
-                                    [&](const Flag& flag) { return flag.name == name; });
-    return found == inputs_.flags.end() ? nullptr : &*found;
-  }
-
-  std::string FileOrigin(const FileValue& value) const {
-    return fmt::format("file {}:{}", file_.path, value.line);
-  }
-
-  bool TfCluster() const { return !tf_config_.cluster.jobs().empty(); }
-
   /// The first candidate wins; warns if it comes from the environment and others disagree.
   void Choose(Key key) {
-    const Candidate& winner = candidates_[key].front();
+    const Candidate& winner = sources_.candidates[key].front();
     if (!FromEnvironment(winner.source)) return;
     std::string others;
-    for (const Candidate& other : candidates_[key]) {
+    for (const Candidate& other : sources_.candidates[key]) {
       if (other.source == Source::kDefault ||
           Canonical(key, other.value) == Canonical(key, winner.value)) {
         continue;
@@ -213,31 +82,31 @@ class Resolver {
                                            winner.origin, Quoted(winner.value), others));
   }
 
-  const Candidate& Chosen(Key key) const { return candidates_[key].front(); }
+  const Candidate& Chosen(Key key) const { return sources_.candidates[key].front(); }
 
   /// A chief of the file belongs to the host lists of the file, not to others.
   void DropFileSingleTasks() {
-    if (file_.single_tasks.empty()) return;
-    if (!TfCluster() && Chosen(kPsHosts).source == Source::kFile &&
+    if (sources_.file.single_tasks.empty()) return;
+    if (!sources_.TfCluster() && Chosen(kPsHosts).source == Source::kFile &&
         Chosen(kWorkerHosts).source == Source::kFile) {
       return;
     }
-    for (const auto& [job, value] : file_.single_tasks) {
+    for (const auto& [job, value] : sources_.file.single_tasks) {
       config_.warnings.push_back(
           fmt::format("{}: cluster.{} is not used, since the ps and worker hosts do not both come "
                       "from the file",
-                      Printable(FileOrigin(value), 256), job));
+                      Printable(sources_.FileOrigin(value), 256), job));
     }
-    file_.single_tasks.clear();
+    sources_.file.single_tasks.clear();
   }
 
   bool NamesACluster() {
     const bool in_tf_config = Chosen(kJobName).source == Source::kTfConfig;
-    if (TfCluster()) {
+    if (sources_.TfCluster()) {
       // One task alone needs nobody else; an evaluator watches it from outside.
-      const auto& jobs = tf_config_.cluster.jobs();
+      const auto& jobs = sources_.tf_config.cluster.jobs();
       const bool alone = jobs.size() == 1 && jobs.begin()->second.size() == 1 &&
-                         Trains(jobs.begin()->first) && !tf_config_.partial;
+                         Trains(jobs.begin()->first) && !sources_.tf_config.partial;
       return !alone ||
              (!Chosen(kJobName).value.empty() && Chosen(kJobName).value != jobs.begin()->first);
     }
@@ -263,16 +132,16 @@ class Resolver {
     if (job.empty()) return InvalidArgument("Must specify an explicit `job_name`");
     if (index_from.value.empty()) return InvalidArgument("Must specify an explicit `task_index`");
     PASSEL_ASSIGN_OR_RETURN(const int index, ParseInt("the task index", index_from));
-    if (TfCluster()) {
-      config_.cluster = tf_config_.cluster;
+    if (sources_.TfCluster()) {
+      config_.cluster = sources_.tf_config.cluster;
     } else {
       PASSEL_RETURN_IF_ERROR(AddHosts(kPsHosts, "ps"));
       PASSEL_RETURN_IF_ERROR(AddHosts(kWorkerHosts, "worker"));
-      for (const auto& [name, value] : file_.single_tasks) {
-        PASSEL_RETURN_IF_ERROR(AddHost(name, 0, value.text, FileOrigin(value)));
+      for (const auto& [name, value] : sources_.file.single_tasks) {
+        PASSEL_RETURN_IF_ERROR(AddHost(name, 0, value.text, sources_.FileOrigin(value)));
       }
     }
-    config_.partial = tf_config_.partial;
+    config_.partial = sources_.tf_config.partial;
     const ClusterSpec& spec = config_.cluster;
     if (job == "evaluator" && spec.num_tasks(job) == 0) {
       if (index != 0) {
@@ -292,12 +161,13 @@ class Resolver {
       PASSEL_ASSIGN_OR_RETURN(const HostPort address, spec.Address(*config_.task));
       config_.target = "grpc://" + address.ToString();
     }
-    if (!tf_config_.session_master.empty()) config_.target = tf_config_.session_master;
+    if (!sources_.tf_config.session_master.empty())
+      config_.target = sources_.tf_config.session_master;
     config_.is_chief = spec.IsChief(*config_.task);
     // An evaluator trains nothing: it reads what whatever cluster has saved.
     if (job == "evaluator" || config_.partial) return {};
     const Status valid = spec.Validate();
-    return valid.ok() || !TfCluster() ? valid : WithOrigin(valid, section_);
+    return valid.ok() || !sources_.TfCluster() ? valid : WithOrigin(valid, sources_.section);
   }
 
   Status AddHosts(Key key, const char* job) {
@@ -332,27 +202,29 @@ class Resolver {
     }
     for (const auto& [job, tasks] : config_.cluster.jobs()) {
       if (job == "ps" || job == "worker") continue;
-      const auto in_file = file_.single_tasks.find(job);
-      AddSetting("cluster." + job,
-                 in_file != file_.single_tasks.end()
-                     ? Candidate{Source::kFile, FileOrigin(in_file->second), in_file->second.text}
-                     : Candidate{Source::kTfConfig, section_ + "." + job,
-                                 HostsText(config_.cluster, job)});
+      const auto in_file = sources_.file.single_tasks.find(job);
+      AddSetting(
+          "cluster." + job,
+          in_file != sources_.file.single_tasks.end()
+              ? Candidate{Source::kFile, sources_.FileOrigin(in_file->second), in_file->second.text}
+              : Candidate{Source::kTfConfig, sources_.section + "." + job,
+                          HostsText(config_.cluster, job)});
     }
-    for (const auto& [name, value] : {std::pair("environment", &tf_config_.environment),
-                                      {"rpc_layer", &tf_config_.rpc_layer},
-                                      {"session_master", &tf_config_.session_master}}) {
+    for (const auto& [name, value] : {std::pair("environment", &sources_.tf_config.environment),
+                                      {"rpc_layer", &sources_.tf_config.rpc_layer},
+                                      {"session_master", &sources_.tf_config.session_master}}) {
       if (!value->empty()) {
         AddSetting(name, {Source::kTfConfig, fmt::format("TF_CONFIG {}", name), *value});
       }
     }
     for (const Flag& flag : inputs_.flags) {
       if (std::find(kKeyNames.begin(), kKeyNames.end(), flag.name) != kKeyNames.end()) continue;
-      const auto in_file = file_.values.find(flag.name);
+      const auto in_file = sources_.file.values.find(flag.name);
       if (flag.given) {
         AddSetting(flag.name, {Source::kFlag, fmt::format("flag --{}", flag.name), flag.value});
-      } else if (in_file != file_.values.end()) {
-        AddSetting(flag.name, {Source::kFile, FileOrigin(in_file->second), in_file->second.text});
+      } else if (in_file != sources_.file.values.end()) {
+        AddSetting(flag.name,
+                   {Source::kFile, sources_.FileOrigin(in_file->second), in_file->second.text});
       } else {
         AddSetting(flag.name, {Source::kDefault, flag.default_origin, flag.value});
       }
@@ -387,10 +259,7 @@ class Resolver {
   }
 
   const ResolveInputs& inputs_;
-  TfConfig tf_config_;
-  std::string section_;  // where TF_CONFIG's cluster stands
-  ConfigFile file_;
-  std::array<std::vector<Candidate>, kKeys> candidates_;  // by precedence, the default last
+  Sources sources_;
   ResolvedConfig config_;
 };
 
