@@ -13,17 +13,16 @@ int GlobalStepIndex(const std::vector<VariableSpec>& specs, const PlacementOptio
   return options.global_step_last ? static_cast<int>(specs.size()) : 0;
 }
 
-Status ApplyPin(const PlacementOptions::Pin& pin, const std::vector<PlacementVariable>& variables,
-                int ps_tasks, std::vector<VariablePart>* parts) {
+Status CheckPin(const PlacementOptions::Pin& pin, const std::vector<VariableSpec>& specs,
+                int ps_tasks) {
   std::string names;
-  int variable = -1;
-  for (std::size_t i = 0; i < variables.size(); ++i) {
-    if (variables[i].name == pin.variable) variable = static_cast<int>(i);
-    if (variables[i].name == "global_step") continue;
-    names += (names.empty() ? "" : ", ") + variables[i].name;
+  bool found = false;
+  for (const VariableSpec& spec : specs) {
+    found = found || spec.name == pin.variable;
+    names += (names.empty() ? "" : ", ") + spec.name;
   }
   const std::string text = fmt::format("{}={}", pin.variable, pin.device.ToString());
-  if (variable < 0 || pin.variable == "global_step") {
+  if (!found) {
     return InvalidArgument(fmt::format(
         "--pin_variable {}: the model has the variables {}, and only those can be pinned", text,
         names));
@@ -46,17 +45,23 @@ Status ApplyPin(const PlacementOptions::Pin& pin, const std::vector<PlacementVar
         fmt::format("--pin_variable {}: the job has {} ps, so the task is 0 to {}, not {}", text,
                     ps_tasks, ps_tasks - 1, *device.task));
   }
-  for (VariablePart& part : *parts) {
-    if (part.variable == variable) part.ps = *device.task;
-  }
   return {};
 }
 
 }  // namespace
 
+Status CheckPins(const ModelConfig& model, int ps_tasks, const PlacementOptions& options) {
+  const std::vector<VariableSpec> specs = ModelVariables(model);
+  for (const PlacementOptions::Pin& pin : options.pins) {
+    PASSEL_RETURN_IF_ERROR(CheckPin(pin, specs, ps_tasks));
+  }
+  return {};
+}
+
 Result<std::vector<VariablePart>> PlaceWithGlobalStep(const ModelConfig& model, int ps_tasks,
                                                       const PlacementOptions& options) {
   PASSEL_RETURN_IF_ERROR(model.Validate());
+  PASSEL_RETURN_IF_ERROR(CheckPins(model, ps_tasks, options));
   const std::vector<VariableSpec> specs = ModelVariables(model);
   std::vector<PlacementVariable> to_place;
   for (const VariableSpec& v : specs) to_place.push_back({v.name, v.shape, 4, true});
@@ -66,7 +71,11 @@ Result<std::vector<VariablePart>> PlaceWithGlobalStep(const ModelConfig& model, 
       std::vector<VariablePart> placed,
       PlaceVariables(to_place, ps_tasks, options.strategy, options.partitioner));
   for (const PlacementOptions::Pin& pin : options.pins) {
-    PASSEL_RETURN_IF_ERROR(ApplyPin(pin, to_place, ps_tasks, &placed));
+    if (!pin.device.task) continue;  // any ps
+    for (VariablePart& part : placed) {
+      const auto variable = static_cast<std::size_t>(part.variable);
+      if (to_place[variable].name == pin.variable) part.ps = *pin.device.task;
+    }
   }
   return placed;
 }

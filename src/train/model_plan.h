@@ -41,6 +41,10 @@ struct PlacementOptions {
 Result<std::vector<VariablePart>> PlaceWithGlobalStep(const ModelConfig& model, int ps_tasks,
                                                       const PlacementOptions& options);
 
+/// Whether the pinned variables and their places exist; needs no data: the sizes that come from it
+/// make no difference. Errors: kInvalidArgument.
+Status CheckPins(const ModelConfig& model, int ps_tasks, const PlacementOptions& options);
+
 /// The variables of `model` on `shards` ps tasks. As in the reference programs, global_step counts
 /// in the placement, but the store keeps it itself, on shard 0.
 /// Errors: those of PlaceWithGlobalStep().

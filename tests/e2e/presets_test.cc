@@ -315,6 +315,42 @@ TEST(PresetTest, TasksByHandPrintTheLinesOfTheirPreset) {
   EXPECT_THAT(other.Out(), HasSubstr("\nAfter 60 training steps,validation cross entropy = "));
 }
 
+// What the framework under the program logs about its servers, on standard error.
+TEST(PresetTest, AsyncSoftmaxTasksLogTheirServersAndSessions) {
+  Sandbox sandbox;
+  const std::vector<std::string> flags = {"--preset=async-softmax",
+                                          "--local_steps=20",
+                                          "--ps_hosts=localhost:9001",
+                                          "--worker_hosts=localhost:9002,localhost:9003",
+                                          "--per_process_gpu_memory_fraction=0.2",
+                                          "--start_wait=20",
+                                          "--data_dir=" + Digits(),
+                                          "--job_id=" + sandbox.job()};
+  const auto start = [&](const std::string& job, int index) {
+    std::vector<std::string> all = {"task", "--job_name=" + job,
+                                    fmt::format("--task_index={}", index)};
+    all.insert(all.end(), flags.begin(), flags.end());
+    return sandbox.Start(all);
+  };
+  Program ps = start("ps", 0), chief = start("worker", 0), other = start("worker", 1);
+  for (Program* task : {&ps, &chief, &other}) {
+    EXPECT_EQ(sandbox.Finish(*task, 20).code, 0) << task->Err();
+    for (const char* line :
+         {"Initialize GrpcChannelCache for job ps -> {0 -> localhost:9001}\n",
+          "Initialize GrpcChannelCache for job worker -> {0 -> localhost:9002, 1 -> "
+          "localhost:9003}\n"}) {
+      EXPECT_THAT(task->Err(), HasSubstr(line));
+    }
+  }
+  EXPECT_THAT(ps.Err(), HasSubstr("Started server with target: grpc://localhost:9001\n"));
+  EXPECT_THAT(other.Err(), HasSubstr("Started server with target: grpc://localhost:9003\n"));
+  EXPECT_TRUE(std::regex_search(
+      other.Err(), std::regex("Start master session [0-9a-f]{16} with config: gpu_options \\{ "
+                              "per_process_gpu_memory_fraction: 0\\.2 \\} "
+                              "allow_soft_placement: true\n")))
+      << other.Err();
+}
+
 TEST(PresetTest, MonitoredTellsTheRateOnceInAHundredSteps) {
   Sandbox sandbox;
   const Training run =

@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "base/log.h"
 #include "cluster/device.h"
@@ -21,10 +23,10 @@ Device DeviceOf(const std::string& job, int index) {
 }
 
 // Whoever trains needs every ps.
-Status CheckFilters(const Task& task) {
-  if (task.flags.device_filters.empty()) return {};
+Status CheckFilters(const DeviceFlags& flags, const TaskId& id, const ClusterSpec& spec) {
+  if (flags.device_filters.empty()) return {};
   std::vector<Device> filters;
-  for (const std::string& text : task.flags.device_filters) {
+  for (const std::string& text : flags.device_filters) {
     Result<Device> filter = ParseDevice(text);
     if (!filter.ok()) return filter.status().WithContext("--device_filters");
     filters.push_back(std::move(*filter));
@@ -39,40 +41,67 @@ Status CheckFilters(const Task& task) {
     }
     return InvalidArgument(
         fmt::format("--device_filters leave out {}/{}, which {} needs: add /job:{}/task:{}", job,
-                    index, task.id.ToString(), job, index));
+                    index, id.ToString(), job, index));
   };
-  PASSEL_RETURN_IF_ERROR(needs(task.id.job, task.id.index));
-  if (task.id.job == "ps") return {};
-  for (int ps = 0; ps < task.spec.num_tasks("ps"); ++ps) PASSEL_RETURN_IF_ERROR(needs("ps", ps));
+  PASSEL_RETURN_IF_ERROR(needs(id.job, id.index));
+  if (id.job == "ps") return {};
+  for (int ps = 0; ps < spec.num_tasks("ps"); ++ps) PASSEL_RETURN_IF_ERROR(needs("ps", ps));
   return {};
+}
+
+Status CheckFraction(const DeviceFlags& flags, const TypedNumbers& typed) {
+  if (!flags.per_process_gpu_memory_fraction) return {};
+  return CheckShare("--per_process_gpu_memory_fraction", *flags.per_process_gpu_memory_fraction,
+                    typed);
+}
+
+// "--num_gpus 1", or "--num_gpus 1 of preset dist-mnist".
+std::string NumGpus(const DeviceFlags& flags) {
+  return fmt::format("--num_gpus {}{}{}", flags.num_gpus,
+                     flags.num_gpus_origin.empty() ? "" : " of ", flags.num_gpus_origin);
+}
+
+Status CheckSoftPlacement(const DeviceFlags& flags, const std::string& who,
+                          const std::optional<int>& gpu) {
+  if (!gpu || flags.allow_soft_placement) return {};
+  return InvalidArgument(
+      fmt::format("{} is to compute on gpu:{} ({}), but this build computes on CPUs only: use "
+                  "--num_gpus 0, or --allow_soft_placement",
+                  who, *gpu, NumGpus(flags)));
 }
 
 }  // namespace
 
-Status CheckDevices(const Task& task) {
-  const TaskFlags& f = task.flags;
-  if (f.per_process_gpu_memory_fraction &&
-      !(*f.per_process_gpu_memory_fraction > 0 && *f.per_process_gpu_memory_fraction <= 1)) {
-    return InvalidArgument(
-        fmt::format("--per_process_gpu_memory_fraction is above 0 and up to 1, not {}: change it",
-                    *f.per_process_gpu_memory_fraction));
+Status CheckDevices(const DeviceFlags& flags, const TypedNumbers& typed,
+                    const ResolvedConfig& config) {
+  PASSEL_RETURN_IF_ERROR(CheckFraction(flags, typed));
+  const TaskId id = config.task.value_or(TaskId{"worker", 0});
+  // Of a cluster that is seen in part nobody can say what is left out.
+  if (!config.partial) PASSEL_RETURN_IF_ERROR(CheckFilters(flags, id, config.cluster));
+  return CheckSoftPlacement(flags, id.ToString(), config.gpu);
+}
+
+Status CheckJobDevices(const DeviceFlags& flags, const TypedNumbers& typed, int workers,
+                       bool gpu_per_worker) {
+  PASSEL_RETURN_IF_ERROR(CheckFraction(flags, typed));
+  PASSEL_ASSIGN_OR_RETURN(const std::optional<int> gpu, GpuOfTask(0, flags.num_gpus));
+  if (gpu_per_worker) PASSEL_RETURN_IF_ERROR(CheckGpuPerWorker(flags.num_gpus, workers));
+  return CheckSoftPlacement(flags, "worker/0", gpu);
+}
+
+std::vector<std::string> DeviceWarnings(const DeviceFlags& flags, const std::string& who,
+                                        const std::string& gpus) {
+  std::vector<std::string> warnings;
+  if (!gpus.empty()) {
+    warnings.push_back(fmt::format("{} on the CPU, not on {} ({}): this build has no GPU code", who,
+                                   gpus, NumGpus(flags)));
   }
-  PASSEL_RETURN_IF_ERROR(CheckFilters(task));
-  if (task.gpu && !f.allow_soft_placement) {
-    return InvalidArgument(
-        fmt::format("{} is to compute on gpu:{} (--num_gpus {}), but this build computes on CPUs "
-                    "only: use --num_gpus 0, or --allow_soft_placement",
-                    task.id.ToString(), *task.gpu, f.num_gpus));
+  if (flags.per_process_gpu_memory_fraction) {
+    warnings.push_back(
+        fmt::format("--per_process_gpu_memory_fraction {} has no effect: no GPU is used",
+                    *flags.per_process_gpu_memory_fraction));
   }
-  if (task.gpu) {
-    LogWarning("{} computes on the CPU, not on gpu:{} (--num_gpus {}): this build has no GPU code",
-               task.id.ToString(), *task.gpu, f.num_gpus);
-  }
-  if (f.per_process_gpu_memory_fraction) {
-    LogWarning("--per_process_gpu_memory_fraction {} has no effect: {} uses no GPU",
-               *f.per_process_gpu_memory_fraction, task.id.ToString());
-  }
-  return {};
+  return warnings;
 }
 
 void LogDevicePlacement(const Task& task, const StorePlan& plan) {

@@ -1,17 +1,33 @@
-// devices.h - what the device flags of a task ask for, against what this build has: CPUs.
+// devices.h - what the device flags ask for, against what this build has: CPUs.
 
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "base/status.h"
+#include "cluster/resolve.h"
 #include "store/store_plan.h"
+#include "tools/passel/device_flags.h"
+#include "tools/passel/flag_checks.h"
 #include "tools/passel/task.h"
 
 namespace passel {
 
-/// Checks the flags and says, in one line each, what of them has no effect.
+/// For the task that `config` names, or the one that trains alone. Waits for nothing.
 /// Errors: kInvalidArgument: a value that is none; a GPU without soft placement; filters that leave
-/// out a ps.
-Status CheckDevices(const Task& task);
+/// out the task itself or a ps.
+Status CheckDevices(const DeviceFlags& flags, const TypedNumbers& typed,
+                    const ResolvedConfig& config);
+
+/// For a whole job of `workers` workers. `gpu_per_worker`: fewer GPUs than workers are an error.
+Status CheckJobDevices(const DeviceFlags& flags, const TypedNumbers& typed, int workers,
+                       bool gpu_per_worker);
+
+/// What the flags ask for and do not get, one sentence each. `who`: "worker/0 computes", "all
+/// workers compute"; `gpus`: what they are to compute on, "gpu:0", or "" for the CPU.
+std::vector<std::string> DeviceWarnings(const DeviceFlags& flags, const std::string& who,
+                                        const std::string& gpus);
 
 /// --log_device_placement: one line per variable, and one for the computation.
 void LogDevicePlacement(const Task& task, const StorePlan& plan);

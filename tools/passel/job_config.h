@@ -33,6 +33,7 @@ struct JobConfig {
   int replicas_to_aggregate = 0;  // 0: one for each worker
   int staleness_bound = 0;
   std::vector<ScheduledMode> mode_schedule;  // without step 0
+  bool mode_of_schedule = false;             // the schedule's step 0 named `mode`
   PlacementOptions placement;
   WorkerOptions worker;              // without num_workers
   std::uint64_t train_examples = 0;  // 0: all

@@ -92,6 +92,7 @@ Status TakeFirstMode(const JobFlags& f, JobConfig* config) {
                     "number there, as in 0:replicas=3 or 0:ssp=5",
                     number, f.mode_schedule));
   }
+  config->mode_of_schedule = true;
   config->mode = first.mode;
   config->replicas_to_aggregate = first.replicas_to_aggregate;
   config->staleness_bound = first.staleness_bound;

@@ -11,6 +11,7 @@
 #include "shm/ps_host.h"
 #include "tools/passel/exit_code.h"
 #include "tools/passel/signals.h"
+#include "train/server_lines.h"
 
 namespace passel {
 
@@ -49,7 +50,11 @@ int RunPsTask(Task& task, const JobConfig& config) {
     const Status met =
         host.MeetWorkers(Deadline::After(std::chrono::nanoseconds(config.start_wait_ns)));
     if (!met.ok()) return FailTask(met);
-    LogInfo("Started server with target: grpc://{}", task.spec.Address(task.id)->ToString());
+    if (TellsOfServers(config.log_style)) {
+      LogServer(task, config);
+    } else {
+      LogInfo("{}", StartedServerLine("grpc://" + task.spec.Address(task.id)->ToString()));
+    }
   }
   const shm::PsHost::End end = host.Serve(signals->fd());
   switch (end) {

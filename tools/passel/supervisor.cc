@@ -109,6 +109,11 @@ Status Supervisor::StartChild(Child& child) {
       spawn.cpus.assign(first, first + config_.towers);
     }
   }
+  if (child.job == "worker") {
+    for (std::string& argument : ToArguments(options_.devices)) {
+      spawn.arguments.push_back(std::move(argument));
+    }
+  }
   JobFlags flags = flags_;
   // A pinned worker sees one core: what the job has is decided here.
   const EngineOptions engine =

@@ -32,6 +32,7 @@
 #include "shm/job_status.h"
 #include "shm/job_token.h"
 #include "tools/passel/arena_fetcher.h"
+#include "tools/passel/device_flags.h"
 #include "tools/passel/job_config.h"
 #include "tools/passel/progress.h"
 #include "tools/passel/shared_data.h"
@@ -46,7 +47,8 @@ struct SupervisorOptions {
   bool pin = true;       ///< one core for each worker, where there are enough
   int max_restarts = 0;  ///< of each worker; a ps is always started again
   bool evaluator = false;
-  double grace = 25;  ///< seconds from the wish to end to SIGKILL
+  DeviceFlags devices;  ///< of the workers
+  double grace = 25;    ///< seconds from the wish to end to SIGKILL
 };
 
 /// How a job ended.

@@ -6,11 +6,13 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <random>
 
 #include "base/check.h"
 #include "base/log.h"
 #include "store/membership.h"
 #include "tools/passel/exit_code.h"
+#include "train/server_lines.h"
 
 namespace passel {
 namespace {
@@ -60,7 +62,6 @@ Status PrepareTask(const ResolvedConfig& config, Task* task) {
   PASSEL_CHECK(config.task.has_value(), "a cluster was named, so a task of it was too");
   task->id = *config.task;
   task->is_chief = config.is_chief;
-  task->gpu = config.gpu;
   task->worker_device = config.worker_device;
   for (const auto& [job, tasks] : task->spec.jobs()) {
     for (const auto& [index, address] : tasks) {
@@ -88,6 +89,27 @@ Status PrepareTask(const ResolvedConfig& config, Task* task) {
                                                Deadline::After(std::chrono::seconds(5))));
   task->token = task->token_file.token();
   return {};
+}
+
+void LogServer(const Task& task, const JobConfig& config) {
+  if (task.flags.supervised || !TellsOfServers(config.log_style)) return;
+  for (const std::string& line : ChannelLines(task.spec)) LogInfo("{}", line);
+  if (const auto address = task.spec.Address(task.id); address.ok()) {
+    LogInfo("{}", StartedServerLine("grpc://" + address->ToString()));
+  }
+}
+
+void LogSession(const Task& task, const JobConfig& config) {
+  if (task.flags.supervised || !TellsOfServers(config.log_style)) return;
+  const DeviceFlags& devices = task.flags.devices;
+  SessionConfig session;
+  session.device_filters = devices.device_filters;
+  session.per_process_gpu_memory_fraction = devices.per_process_gpu_memory_fraction;
+  session.allow_soft_placement = devices.allow_soft_placement;
+  session.log_device_placement = devices.log_device_placement;
+  std::random_device random;
+  const std::uint64_t high = random();
+  LogInfo("{}", MasterSessionLine(high << 32 | random(), session));
 }
 
 int FailTask(const Status& status, int error_fd) {

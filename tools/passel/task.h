@@ -5,7 +5,6 @@
 
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "base/status.h"
@@ -14,6 +13,7 @@
 #include "shm/job_token.h"
 #include "shm/token_file.h"
 #include "store/worker_names.h"
+#include "tools/passel/job_config.h"
 #include "tools/passel/job_flags.h"
 #include "tools/passel/task_flags.h"
 
@@ -25,7 +25,6 @@ struct Task {
   ClusterSpec spec;
   TaskId id;
   bool is_chief = false;
-  std::optional<int> gpu;     ///< of ResolvedConfig
   std::string worker_device;  ///< of ResolvedConfig
   std::string job_id;
   shm::TokenFile token_file;  ///< held while the task lives; empty if the user named the file
@@ -43,6 +42,13 @@ struct Task {
 /// Fills in all but the flags, for the cluster that `config` names. Errors: kInvalidArgument;
 /// kFailedPrecondition for a cluster that is seen in part; those of JobToken::ReadOrCreate().
 Status PrepareTask(const ResolvedConfig& config, Task* task);
+
+/// Logs where the tasks of the cluster are and that this one has its endpoint, if the style of
+/// `config` has such lines. A supervised job has no addresses: nothing is logged.
+void LogServer(const Task& task, const JobConfig& config);
+
+/// Logs the session of a task that trains, likewise.
+void LogSession(const Task& task, const JobConfig& config);
 
 /// Says why the task failed and returns its exit code. Under a supervisor the sentence goes to
 /// `error_fd`: the supervisor knows which of several is the first.

@@ -3,16 +3,19 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <set>
 
 #include "base/log.h"
+#include "base/subprocess.h"
 #include "cluster/resolve.h"
 #include "tools/passel/command_flags.h"
 #include "tools/passel/commands.h"
 #include "tools/passel/devices.h"
 #include "tools/passel/download_only.h"
+#include "tools/passel/effective_settings.h"
 #include "tools/passel/evaluator_task.h"
 #include "tools/passel/exit_code.h"
 #include "tools/passel/job_config.h"
@@ -26,18 +29,6 @@
 
 namespace passel {
 namespace {
-
-// The default of --train_steps gives way to the other stop rules.
-void ShowStopRule(ResolvedConfig* config) {
-  const auto set = [&](const char* name) {
-    const Setting* const setting = config->Find(name);
-    return setting != nullptr && setting->value != "0";
-  };
-  if (!set("epochs") && !set("local_steps")) return;
-  for (Setting& setting : config->settings) {
-    if (setting.name == "train_steps" && setting.source == Source::kDefault) setting.value = "0";
-  }
-}
 
 // Everything that can say what this task is to do. What the file sets ends up in the options.
 Result<ResolvedConfig> ResolveTaskConfig(Task& task, CLI::App& command) {
@@ -66,6 +57,9 @@ Result<ResolvedConfig> ResolveTaskConfig(Task& task, CLI::App& command) {
   for (Flag& flag : flags) {
     if (from_preset.contains(flag.name)) flag.default_origin = "preset " + task.flags.preset;
   }
+  if (from_preset.contains("num_gpus")) {
+    task.flags.devices.num_gpus_origin = "preset " + task.flags.preset;
+  }
   inputs.flags = flags;
   inputs.gpu_per_worker = WantsGpuPerWorker(task.flags.preset);
   // A supervisor says everything in flags; the environment it was started in is about itself.
@@ -78,30 +72,40 @@ Result<ResolvedConfig> ResolveTaskConfig(Task& task, CLI::App& command) {
   }
   PASSEL_ASSIGN_OR_RETURN(ResolvedConfig config, Resolve(inputs));
   PASSEL_RETURN_IF_ERROR(ApplyFileSettings(config, command));
-  ShowStopRule(&config);
   return config;
 }
 
-// Flags of a task that mean nothing where there are no others.
-Status CheckAlone(const Task& task) {
-  if (task.flags.existing_servers) {
+// What can be said of the flags before anything is waited for, and before anything is printed.
+Status CheckTask(const Task& task, const ResolvedConfig& resolved, const JobConfig& config) {
+  if (task.flags.existing_servers && !resolved.distributed) {
     return InvalidArgument(
         "--existing_servers needs a cluster, and none is named: give --ps_hosts, --worker_hosts, "
         "--job_name and --task_index");
   }
-  return {};
+  if (task.flags.existing_servers &&
+      (resolved.task->job == "ps" || resolved.task->job == "evaluator")) {
+    return InvalidArgument(
+        fmt::format("--existing_servers is for tasks that train, and {} does not: leave it away",
+                    resolved.task->ToString()));
+  }
+  PASSEL_RETURN_IF_ERROR(CheckDevices(task.flags.devices, task.job.typed, resolved));
+  // Of a cluster that is seen in part nobody knows how many ps there are.
+  if (resolved.partial) return {};
+  return CheckPins(config.model, std::max(1, resolved.cluster.num_tasks("ps")), config.placement);
 }
 
-int TrainAlone(const ResolvedConfig& config, Task& task) {
-  if (const Status status = CheckAlone(task); !status.ok()) return FailTask(status);
-  task.id = {"worker", 0};  // the only one
-  task.gpu = config.gpu;
-  if (const Status status = CheckDevices(task); !status.ok()) return FailTask(status);
-  if (task.flags.log_device_placement) {
-    LogInfo("every variable, forward and backward pass: this process, cpu:0");
+void LogDevices(const Task& task, const ResolvedConfig& resolved) {
+  const std::string gpu = resolved.gpu ? fmt::format("gpu:{}", *resolved.gpu) : "";
+  const std::string who = resolved.task ? resolved.task->ToString() : "worker/0";
+  for (const std::string& warning : DeviceWarnings(task.flags.devices, who + " computes", gpu)) {
+    LogWarning("{}", warning);
   }
+}
+
+int TrainAlone(Task& task) {
   TrainFlags flags;
   flags.job = task.job;
+  flags.devices = task.flags.devices;
   flags.ps = 0;
   flags.workers = 1;
   flags.job_id = task.flags.job_id;
@@ -111,7 +115,7 @@ int TrainAlone(const ResolvedConfig& config, Task& task) {
 
 int RunTask(Task& task, CLI::App& command) {
   const int error_fd = task.flags.error_fd;
-  const Result<ResolvedConfig> resolved = ResolveTaskConfig(task, command);
+  Result<ResolvedConfig> resolved = ResolveTaskConfig(task, command);
   // Whatever the role is, or whether there is one; but a file may say where the data goes.
   if (task.job.download_only && (resolved.ok() || task.flags.config.empty())) {
     return DownloadOnlyCommand(task.job.data_dir);
@@ -120,8 +124,12 @@ int RunTask(Task& task, CLI::App& command) {
   Result<JobConfig> config =
       CheckJobFlags(task.job, task.flags.supervised ? JobFlagsOf::kOther : JobFlagsOf::kTaskByHand);
   if (!config.ok()) return FailTask(config.status(), error_fd);
+  if (const Status status = CheckTask(task, *resolved, *config); !status.ok()) {
+    return FailTask(status, error_fd);
+  }
   for (const std::string& warning : resolved->warnings) LogWarning("{}", warning);
   if (task.flags.print_config) {
+    ShowEffective(task.job, *config, static_cast<int>(UsableCpus().size()), &*resolved);
     fmt::print("{}", resolved->Describe());
     return kExitDone;
   }
@@ -135,16 +143,13 @@ int RunTask(Task& task, CLI::App& command) {
       return FailTask(status);
     }
   }
-  if (!resolved->distributed) return TrainAlone(*resolved, task);
+  if (!resolved->distributed) return TrainAlone(task);
   if (const Status status = PrepareTask(*resolved, &task); !status.ok()) return FailTask(status);
-  if (const Status status = CheckDevices(task); !status.ok()) return FailTask(status);
-  if (task.flags.existing_servers && (task.id.job == "ps" || task.id.job == "evaluator")) {
-    return FailTask(InvalidArgument(
-        fmt::format("--existing_servers is for tasks that train, and {} does not: leave it away",
-                    task.id.ToString())));
-  }
   SetLogName(task.id.ToString());
-  if (!task.flags.supervised) LogInfo("{}", resolved->Announcement());
+  if (!task.flags.supervised) {
+    LogInfo("{}", resolved->Announcement());
+    LogDevices(task, *resolved);
+  }
   if (task.id.job != "ps" && task.id.job != "evaluator") return RunWorkerTask(task, *config);
   MakeLogLines(*config, task.id, false).Task();
   return task.id.job == "ps" ? RunPsTask(task, *config) : RunEvaluatorTask(task, *config);

@@ -36,29 +36,12 @@ void AddTaskFlags(CLI::App& command, TaskFlags* f) {
                 "worker: open no endpoint of its own; use the servers that run")
       ->group("Task");
 
+  AddDeviceFlags(command, &f->devices);
   command
-      .add_option("--num_gpus", f->num_gpus,
-                  "GPUs of this machine; worker i takes number i mod N. 0: the CPU")
-      ->group("Devices")
-      ->capture_default_str();
-  command
-      .add_flag("--allow_soft_placement,!--noallow_soft_placement", f->allow_soft_placement,
-                "Compute on the CPU where there is no GPU, rather than fail. Default: true")
-      ->default_str("true")
-      ->group("Devices");
-  command
-      .add_flag("--log_device_placement", f->log_device_placement,
-                "Log the device of every variable and of the computation")
-      ->group("Devices");
-  command
-      .add_option("--device_filters", f->device_filters,
+      .add_option("--device_filters", f->devices.device_filters,
                   "Devices that this task may use, e.g. /job:ps,/job:worker/task:0")
       ->group("Devices")
       ->delimiter(',');
-  command
-      .add_option("--per_process_gpu_memory_fraction", f->per_process_gpu_memory_fraction,
-                  "Share of the GPU's memory for this task, above 0 and up to 1")
-      ->group("Devices");
 
   // For children of a supervisor.
   command.add_flag("--supervised", f->supervised)->group("");

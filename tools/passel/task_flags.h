@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "tools/passel/device_flags.h"
+
 namespace CLI {
 class App;
 }
@@ -29,12 +31,7 @@ struct TaskFlags {
   std::string token_file;
   std::string save;
   bool existing_servers = false;
-  // Devices
-  int num_gpus = 0;
-  bool allow_soft_placement = true;
-  bool log_device_placement = false;
-  std::vector<std::string> device_filters;
-  std::optional<double> per_process_gpu_memory_fraction;
+  DeviceFlags devices;
   // Set by a supervisor for its children; descriptors are inherited.
   bool supervised = false;
   int listen_fd = -1;

@@ -20,6 +20,7 @@
 #include "tools/passel/command_flags.h"
 #include "tools/passel/commands.h"
 #include "tools/passel/data_flags.h"
+#include "tools/passel/devices.h"
 #include "tools/passel/download_only.h"
 #include "tools/passel/exit_code.h"
 #include "tools/passel/flag_checks.h"
@@ -107,6 +108,26 @@ Status CheckTrainFlags(const TrainFlags& f) {
   if (!f.report.empty()) PASSEL_RETURN_IF_ERROR(CheckOutputPath("--report", f.report));
   PASSEL_RETURN_IF_ERROR(CheckDifferentFiles("--report", f.report, "--save", f.save));
   return f.job_id.empty() ? Status() : ValidateJobId(f.job_id);
+}
+
+// Of computations and of variables.
+Status CheckPlaces(const TrainFlags& f, const JobConfig& config) {
+  PASSEL_RETURN_IF_ERROR(
+      CheckJobDevices(f.devices, f.job.typed, f.workers, WantsGpuPerWorker(f.preset)));
+  return CheckPins(config.model, std::max(1, f.ps), config.placement);
+}
+
+// Once for all workers: they do not say it again.
+void LogDevices(const TrainFlags& f) {
+  const int gpus = std::min(f.devices.num_gpus, f.workers);
+  const std::string on = gpus == 0   ? ""
+                         : gpus == 1 ? "gpu:0"
+                                     : fmt::format("gpu:0 to gpu:{}", gpus - 1);
+  const char* const who = f.workers == 1 ? "worker/0 computes" : "all workers compute";
+  for (const std::string& warning : DeviceWarnings(f.devices, who, on)) LogWarning("{}", warning);
+  if (f.devices.log_device_placement && f.ps == 0) {
+    LogInfo("every variable, forward and backward pass: this process, cpu:0");
+  }
 }
 
 // Whether all arenas fit the memory that is free, before any process is started. Each ps asks the
@@ -223,6 +244,7 @@ void AddCommonFlags(CLI::App& command, TrainFlags* flags) {
       ->group("Job");
   command.add_option("--report", flags->report, "Write the results as JSON to this file")
       ->group("Job");
+  AddDeviceFlags(command, &flags->devices);
   AddPresetFlags(command, &flags->preset);
   AddJobFlags(command, &flags->job);
 }
@@ -232,6 +254,7 @@ int TrainByFile(TrainFlags& flags, CLI::App& command) {
   if (Status status = ApplyConfigFile(flags.config, command); !status.ok()) return Fail(status);
   const auto from_preset = ApplyPreset(command, flags.preset);
   if (!from_preset.ok()) return Fail(from_preset.status());
+  if (from_preset->contains("num_gpus")) flags.devices.num_gpus_origin = "preset " + flags.preset;
   for (const char* name : {"TF_CONFIG", "PS_HOSTS", "WORKER_HOSTS", "PS_KEY", "WORKER_KEY"}) {
     if (const char* value = std::getenv(name); value != nullptr && *value != '\0') {
       LogWarning("{} is not used: passel {} starts its own tasks; passel task reads it", name,
@@ -248,10 +271,12 @@ int Train(TrainFlags& flags) {
   Result<JobConfig> config = CheckJobFlags(flags.job);
   if (!config.ok()) return Fail(config.status());
   if (Status status = CheckTrainFlags(flags); !status.ok()) return Fail(status);
+  if (Status status = CheckPlaces(flags, *config); !status.ok()) return Fail(status);
   if (flags.print_placement) {
     const Status printed = PrintPlacement(flags.job.data_dir, *config, flags.ps);
     return printed.ok() ? kExitDone : Fail(printed);
   }
+  LogDevices(flags);
   const Result<DataOptions> data_options =
       MakeDataOptions(flags.job.csv_train_limit, flags.job.csv_test_limit);
   if (!data_options.ok()) return Fail(data_options.status());
@@ -301,6 +326,7 @@ int Train(TrainFlags& flags) {
   options.max_restarts = flags.max_restarts;
   options.grace = flags.grace;
   options.evaluator = flags.evaluator;
+  options.devices = flags.devices;
   Supervisor supervisor(options, flags.job, *config, *data, *signals);
   LogInfo("job {}: {} ps, {} workers, mode {}, {} parameters", report.job_id, flags.ps,
           flags.workers, report.mode, plan->variables.TotalElements());

@@ -5,12 +5,14 @@
 #include <string>
 #include <vector>
 
+#include "tools/passel/device_flags.h"
 #include "tools/passel/job_flags.h"
 
 namespace passel {
 
 struct TrainFlags {
   JobFlags job;
+  DeviceFlags devices;
   int ps = 1;  ///< 0: one process without a ps
   int workers = 2;
   std::vector<std::string> roles;  ///< launch: "ps=1", "worker=4"

@@ -90,6 +90,7 @@ class WorkerTask {
       PASSEL_RETURN_IF_ERROR(InitializeStore(config_.model, layout, *store));
     }
     PASSEL_RETURN_IF_ERROR(AwaitFirstValues(*store, start));
+    LogSession(task_, config_);
     log_.SessionComplete();
 
     CpuBackendOptions compute;
@@ -146,6 +147,10 @@ class WorkerTask {
   Status Attach(const shm::AttachOptions& options, std::unique_ptr<shm::AttachedJob>* job,
                 std::optional<SharedData>* data, std::unique_ptr<ParameterStore>* store) {
     PASSEL_ASSIGN_OR_RETURN(*job, shm::AttachedJob::Connect(options, task_.token));
+    if (!task_.flags.existing_servers && !server_told_) {
+      LogServer(task_, config_);
+      server_told_ = true;
+    }
     PASSEL_RETURN_IF_ERROR((*job)->WaitForArenas());
     if (!data->has_value()) {
       PASSEL_ASSIGN_OR_RETURN(SharedData loaded, GetData(task_, **job));
@@ -154,7 +159,7 @@ class WorkerTask {
     }
     PASSEL_ASSIGN_OR_RETURN(const StorePlan plan,
                             MakePlan(config_, options.num_shards, task_.NumTrainers()));
-    if (task_.flags.log_device_placement) LogDevicePlacement(task_, plan);
+    if (task_.flags.devices.log_device_placement) LogDevicePlacement(task_, plan);
     PASSEL_ASSIGN_OR_RETURN(*store, (*job)->Open(plan));
     return {};
   }
@@ -195,6 +200,7 @@ class WorkerTask {
   Task& task_;
   JobConfig& config_;
   LogLines log_;
+  bool server_told_ = false;
 };
 
 }  // namespace

@@ -1,0 +1,31 @@
+// device_flags.h - the flags about GPUs, the same for `train`, `launch` and `task`.
+
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace passel {
+
+struct DeviceFlags {
+  int num_gpus = 0;
+  /// Who asked for num_gpus where nobody gave it: "preset dist-mnist"; else empty.
+  std::string num_gpus_origin;
+  bool allow_soft_placement = true;
+  bool log_device_placement = false;
+  std::optional<double> per_process_gpu_memory_fraction;
+  std::vector<std::string> device_filters;  ///< `task` alone
+};
+
+/// Adds those that every command has: all but device_filters.
+void AddDeviceFlags(CLI::App& command, DeviceFlags* flags);
+
+/// The same flags as arguments for a child that trains.
+std::vector<std::string> ToArguments(const DeviceFlags& flags);
+
+}  // namespace passel
