@@ -1,11 +1,13 @@
 // Compiled once per instruction set by passel_isa_sources(): everything except the table at the
-// end is in an unnamed namespace, and no inline function of a library is called, lest a copy built
-// for a wide set be linked into code that runs on a narrow one.
+// end is in an unnamed namespace, and no inline function of a library is called (only PASSEL_HD
+// ones, which are never out of line), lest a copy built for a wide set be linked into code that
+// runs on a narrow one.
 
 #include <cstddef>
 #include <cstdint>
 
 #include "compute/cpu_kernels.h"
+#include "compute/exp_nonpositive.h"
 
 namespace passel {
 namespace {
@@ -67,32 +69,8 @@ void ColumnSums(const float* __restrict d, size_t ld, size_t rows, size_t cols,
   }
 }
 
-// exp(x) for x <= 0. With n = round(x / ln 2) and r = x - n ln 2, |r| <= ln 2 / 2:
-// exp(x) = 2^n (1 + r + r^2 q(r)), q fitted for the least relative error
-// (tests/unit/compute/fit_exp.py: 3.1e-9 before rounding). ln 2 is split so that n * kLn2High is
-// exact. Adding kRound leaves n in the low bits of a float.
-inline float Exp(float x) {
-  constexpr float kLowest = -87.33654f;
-  constexpr float kLog2E = 0x1.715476p+0f;
-  constexpr float kLn2High = 0x1.62ep-1f, kLn2Low = 0x1.0bfbe8p-15f;
-  constexpr float kRound = 0x1.8p+23f;
-  constexpr std::uint32_t kRoundBits = 0x4b400000u;
-  const float shifted = x * kLog2E + kRound;
-  const float n = shifted - kRound;
-  const float r = (x - n * kLn2High) - n * kLn2Low;
-  float q = 0x1.6a23cep-10f;
-  q = q * r + 0x1.123a20p-7f;
-  q = q * r + 0x1.5558f2p-5f;
-  q = q * r + 0x1.555492p-3f;
-  q = q * r + 0x1.fffffcp-2f;
-  const float mantissa = (q * (r * r) + r) + 1.f;
-  const std::uint32_t exponent = __builtin_bit_cast(std::uint32_t, shifted) - kRoundBits + 127u;
-  const float power = __builtin_bit_cast(float, exponent << 23);
-  return x < kLowest ? 0.f : mantissa * power;
-}
-
-void ExpNonPositive(const float* __restrict x, float* __restrict y, size_t n) {
-  for (size_t i = 0; i < n; ++i) y[i] = Exp(x[i]);
+void ExpNonPositives(const float* __restrict x, float* __restrict y, size_t n) {
+  for (size_t i = 0; i < n; ++i) y[i] = ExpNonPositive(x[i]);
 }
 
 // The largest of y; NaN only if all candidates that were compared are, which the caller's sums
@@ -105,7 +83,7 @@ inline float RowMax(const float* y, size_t cols) {
 
 // y = exp(y - m); returns the sum, in the order of the columns.
 inline float ExpRow(float* __restrict y, size_t cols, float m) {
-  for (size_t j = 0; j < cols; ++j) y[j] = Exp(y[j] - m);
+  for (size_t j = 0; j < cols; ++j) y[j] = ExpNonPositive(y[j] - m);
   float z = 0;
   for (size_t j = 0; j < cols; ++j) z += y[j];
   return z;
@@ -159,6 +137,6 @@ void CrossEntropy(float* y, size_t rows, size_t cols, size_t ld, const std::uint
 #define PASSEL_JOIN(a, b) PASSEL_JOIN_INNER(a, b)
 extern const CpuKernels PASSEL_JOIN(kCpuKernels_, PASSEL_ISA);
 const CpuKernels PASSEL_JOIN(kCpuKernels_, PASSEL_ISA) = {
-    Gather, Bias, BiasRelu, ReluBackward, ColumnSums, Softmax, CrossEntropy, ExpNonPositive};
+    Gather, Bias, BiasRelu, ReluBackward, ColumnSums, Softmax, CrossEntropy, ExpNonPositives};
 
 }  // namespace passel

@@ -30,6 +30,13 @@
 #define PASSEL_KERNEL inline
 #endif
 
+/// Before a loop of few, known turns over registers.
+#if defined(__CUDA_ARCH__)
+#define PASSEL_UNROLL _Pragma("unroll")
+#else
+#define PASSEL_UNROLL
+#endif
+
 namespace passel::cuda {
 
 struct Grid {
@@ -43,6 +50,11 @@ struct ThreadPlace {
   unsigned block_y;
   unsigned thread;
 };
+
+/// Blocks that hold `items` things, `each` of them apiece; at least one, since a grid has no less.
+inline unsigned Blocks(std::size_t items, std::size_t each) {
+  return items == 0 ? 1 : static_cast<unsigned>((items + each - 1) / each);
+}
 
 /// a * b + c, rounded once.
 PASSEL_KERNEL float FusedMultiplyAdd(float a, float b, float c) {

@@ -4,10 +4,23 @@
 
 #include <variant>
 
+#include "cuda/kernels/cross_entropy.h"
+#include "cuda/kernels/gather.h"
+#include "cuda/kernels/gemm.h"
+#include "cuda/kernels/nonfinite.h"
+#include "cuda/kernels/relu_mask.h"
+#include "cuda/kernels/report.h"
 #include "cuda/kernels/signal.h"
+#include "cuda/kernels/update.h"
 
 namespace passel::cuda {
 
-using AnyKernel = std::variant<SignalKernel>;
+using AnyKernel =
+    std::variant<SignalKernel, GatherKernel, SmallGemm, MediumGemm, LargeTileGemm,
+                 CrossEntropyKernel, ReluMaskKernel, NonFiniteKernel, ReportKernel,
+                 UpdateKernel<SgdRule>, UpdateKernel<MomentumRule>, UpdateKernel<NesterovRule>,
+                 UpdateKernel<AdagradRule>, UpdateKernel<RmsPropRule>,
+                 UpdateKernel<CenteredRmsPropRule>, UpdateKernel<AdamRule>, UpdateKernel<FtrlRule>,
+                 UpdateKernel<FtrlPowerRule>, AtomicSgdKernel>;
 
 }  // namespace passel::cuda

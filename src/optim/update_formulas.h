@@ -9,19 +9,13 @@
 //            powf of FtrlPowerRule apart, which is the C library's.
 // Padding    An element with w = 0, g = 0 and freshly initialised slots stays at w = 0 for ever,
 //            so a sweep may run over the padding between variables.
-// Inlining   Forced. This header is compiled for several instruction sets: an out-of-line copy of
-//            a function, built for AVX-512, could be the one that the linker keeps for all. For
-//            the same reason nothing with inline functions is included.
+// Inlining   Forced, and nothing with other inline functions is included (base/host_device.h).
 
 #pragma once
 
 #include <cstdint>
 
-#if defined(__CUDACC__)
-#define PASSEL_HD __host__ __device__ __forceinline__
-#else
-#define PASSEL_HD inline __attribute__((always_inline))
-#endif
+#include "base/host_device.h"
 
 namespace passel {
 

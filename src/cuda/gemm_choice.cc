@@ -1,0 +1,30 @@
+#include "cuda/gemm_choice.h"
+
+namespace passel::cuda {
+namespace {
+
+// Weights of more than a megabyte, or four microseconds of a large GPU's float32 units.
+constexpr std::size_t kMostWeights = std::size_t{1} << 18;
+constexpr std::size_t kMostMultiplications = std::size_t{1} << 27;
+
+constexpr unsigned kEnoughBlocks = 66;  // half of 132 multiprocessors
+
+template <typename Tile>
+unsigned BlocksOf(const GemmArguments& arguments) {
+  return GemmKernel<Tile>{arguments}.grid().blocks_x;
+}
+
+}  // namespace
+
+bool NeedsLibraryGemm(std::size_t batch, std::size_t inputs, std::size_t outputs) {
+  const std::size_t weights = inputs * outputs;
+  return weights > kMostWeights || (batch != 0 && weights > kMostMultiplications / batch);
+}
+
+AnyKernel ChooseGemm(const GemmArguments& arguments) {
+  if (BlocksOf<LargeTile>(arguments) >= kEnoughBlocks) return LargeTileGemm{arguments};
+  if (BlocksOf<MediumTile>(arguments) >= kEnoughBlocks) return MediumGemm{arguments};
+  return SmallGemm{arguments};
+}
+
+}  // namespace passel::cuda

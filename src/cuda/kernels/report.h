@@ -1,0 +1,69 @@
+// report.h - the end of a step: what came of it, and the sign that it is done.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cuda/kernel.h"
+#include "cuda/kernels/cross_entropy.h"
+#include "cuda/kernels/signal.h"
+
+namespace passel::cuda {
+
+/// In pinned host memory, a cache line of its own. Everything else is valid once `number` is that
+/// of the step, read with an acquire.
+struct alignas(64) StepReportLine {
+  double loss = 0;  ///< sum over the batch
+  std::uint64_t correct = 0;
+  std::uint64_t nonfinite = 0;  ///< 0: every element of the gradient is finite
+  std::uint64_t number = 0;
+};
+
+/// Adds up the parts of the loss and the blocks' findings, in a fixed order, and signals.
+struct ReportKernel {
+  static constexpr unsigned kThreads = 32;
+
+  const LossPart* parts = nullptr;
+  std::uint32_t part_count = 0;
+  const std::uint32_t* nonfinite = nullptr;
+  std::uint32_t nonfinite_count = 0;
+  const std::uint64_t* number = nullptr;  ///< device memory
+  StepReportLine* line = nullptr;         ///< pinned host memory
+
+  struct Shared {
+    LossPart part[kThreads];
+    std::uint32_t nonfinite[kThreads];
+  };
+  struct Private {};
+  Grid grid() const { return {1, 1, kThreads}; }
+  PASSEL_KERNEL unsigned phases() const { return 2; }
+
+  PASSEL_KERNEL void Phase(unsigned phase, ThreadPlace at, Shared& shared, Private&) const {
+    if (phase == 0) {
+      LossPart sum{};
+      for (std::uint32_t i = at.thread; i < part_count; i += kThreads) {
+        sum.loss += parts[i].loss;
+        sum.correct += parts[i].correct;
+      }
+      std::uint32_t seen = 0;
+      for (std::uint32_t i = at.thread; i < nonfinite_count; i += kThreads) seen |= nonfinite[i];
+      shared.part[at.thread] = sum;
+      shared.nonfinite[at.thread] = seen;
+    } else if (at.thread == 0) {
+      LossPart sum{};
+      std::uint32_t seen = 0;
+      for (unsigned i = 0; i < kThreads; ++i) {
+        sum.loss += shared.part[i].loss;
+        sum.correct += shared.part[i].correct;
+        seen |= shared.nonfinite[i];
+      }
+      line->loss = sum.loss;
+      line->correct = sum.correct;
+      line->nonfinite = seen;
+      StoreReleaseSystem(&line->number, *number);
+    }
+  }
+};
+
+}  // namespace passel::cuda

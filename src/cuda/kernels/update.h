@@ -1,0 +1,126 @@
+// update.h - the optimizer's update of values that lie in device memory.
+//
+// The arithmetic is that of the CPU (optim/update_formulas.h), element by element, so with
+// contraction off the bits are the same. Spans are whole blocks of the arena: padding stays 0.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cuda/kernel.h"
+#include "cuda/kernels/quad.h"
+#include "optim/update_formulas.h"
+
+#if !defined(__CUDACC__)
+#include <atomic>
+#endif
+
+namespace passel::cuda {
+
+/// values, slots = Rule(values, slots, gradient), four elements per thread and turn. Nobody else
+/// may write to the span meanwhile, or an update of theirs or of ours is lost.
+template <typename Rule>
+struct UpdateKernel {
+  static constexpr unsigned kThreads = 256;
+  static constexpr int kSlots = Rule::kSlots;
+
+  const StepScalars* scalars = nullptr;  ///< device memory
+  float* values = nullptr;               ///< this and all below: (count), 16-byte aligned
+  float* slots[kSlots == 0 ? 1 : kSlots] = {};
+  const float* gradient = nullptr;
+  std::size_t count = 0;
+
+  struct Shared {};
+  struct Private {};
+  Grid grid() const { return {Blocks(count, std::size_t{4} * kThreads), 1, kThreads}; }
+  PASSEL_KERNEL unsigned phases() const { return 1; }
+
+  PASSEL_KERNEL void Phase(unsigned, ThreadPlace at, Shared&, Private&) const {
+    const Rule rule(*scalars);
+    const std::size_t first = (std::size_t{at.block_x} * kThreads + at.thread) * std::size_t{4};
+    if (first + 4 <= count) {
+      float w[4], g[4], s[kSlots == 0 ? 1 : kSlots][4];
+      LoadQuad(values + first, w);
+      LoadQuad(gradient + first, g);
+      PASSEL_UNROLL
+      for (int i = 0; i < kSlots; ++i) LoadQuad(slots[i] + first, s[i]);
+      PASSEL_UNROLL
+      for (unsigned j = 0; j < 4; ++j) {
+        if constexpr (kSlots == 0) {
+          rule(w[j], g[j]);
+        } else if constexpr (kSlots == 1) {
+          rule(w[j], s[0][j], g[j]);
+        } else if constexpr (kSlots == 2) {
+          rule(w[j], s[0][j], s[1][j], g[j]);
+        } else {
+          rule(w[j], s[0][j], s[1][j], s[2][j], g[j]);
+        }
+      }
+      StoreQuad(values + first, w);
+      PASSEL_UNROLL
+      for (int i = 0; i < kSlots; ++i) StoreQuad(slots[i] + first, s[i]);
+    } else {
+      for (std::size_t i = first; i < count; ++i) {
+        if constexpr (kSlots == 0) {
+          rule(values[i], gradient[i]);
+        } else if constexpr (kSlots == 1) {
+          rule(values[i], slots[0][i], gradient[i]);
+        } else if constexpr (kSlots == 2) {
+          rule(values[i], slots[0][i], slots[1][i], gradient[i]);
+        } else {
+          rule(values[i], slots[0][i], slots[1][i], slots[2][i], gradient[i]);
+        }
+      }
+    }
+  }
+};
+
+/// values += -rate gradient, each element atomically at device scope: any number of writers at the
+/// same time lose nothing. Four elements at once where the GPU can (compute capability 9.0 and
+/// newer), which is still one addition per element. GPUs take subnormal numbers for 0 here.
+struct AtomicSgdKernel {
+  static constexpr unsigned kThreads = 256;
+
+  const StepScalars* scalars = nullptr;  ///< device memory
+  float* values = nullptr;               ///< (count), 16-byte aligned
+  const float* gradient = nullptr;       ///< (count), 16-byte aligned
+  std::size_t count = 0;
+
+  struct Shared {};
+  struct Private {};
+  Grid grid() const { return {Blocks(count, std::size_t{4} * kThreads), 1, kThreads}; }
+  PASSEL_KERNEL unsigned phases() const { return 1; }
+
+  PASSEL_KERNEL void Phase(unsigned, ThreadPlace at, Shared&, Private&) const {
+    const float rate = scalars->rate;
+    const std::size_t first = (std::size_t{at.block_x} * kThreads + at.thread) * std::size_t{4};
+    if (first + 4 <= count) {
+      float g[4];
+      LoadQuad(gradient + first, g);
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+      atomicAdd(reinterpret_cast<float4*>(values + first),
+                make_float4(-(rate * g[0]), -(rate * g[1]), -(rate * g[2]), -(rate * g[3])));
+#else
+      PASSEL_UNROLL
+      for (unsigned j = 0; j < 4; ++j) Add(values + first + j, -(rate * g[j]));
+#endif
+    } else {
+      for (std::size_t i = first; i < count; ++i) Add(values + i, -(rate * gradient[i]));
+    }
+  }
+
+ private:
+  static PASSEL_KERNEL void Add(float* value, float difference) {
+#if defined(__CUDA_ARCH__)
+    atomicAdd(value, difference);
+#elif defined(__CUDACC__)
+    *value += difference;  // the host half of a CUDA compilation; nobody calls it
+#else
+    // Relaxed: the additions stand for themselves, and the end of the kernel orders them.
+    std::atomic_ref<float>(*value).fetch_add(difference, std::memory_order_relaxed);
+#endif
+  }
+};
+
+}  // namespace passel::cuda

@@ -1,0 +1,118 @@
+#include "cuda/emulator.h"
+
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "base/cpu_isa.h"
+
+namespace passel::cuda {
+namespace {
+
+void Shuffle(std::vector<unsigned>& order, Random& random) {
+  for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.Below(i)]);
+}
+
+std::vector<unsigned> Counted(unsigned n) {
+  std::vector<unsigned> order(n);
+  std::iota(order.begin(), order.end(), 0u);
+  return order;
+}
+
+// Bytes of all ones: a NaN as float or double, far out of range as an index.
+template <typename T>
+void Poison(T* objects, std::size_t count) {
+  std::memset(static_cast<void*>(objects), 0xff, count * sizeof(T));
+}
+
+// Default-initialised, as on a GPU: nothing.
+template <typename T>
+std::unique_ptr<T[]> Uninitialised(std::size_t count) {
+  return std::unique_ptr<T[]>(new T[count]);
+}
+
+template <typename Kernel>
+void RunOddly(const Kernel& kernel, Random& random) {
+  const Grid grid = kernel.grid();
+  const auto shared = Uninitialised<typename Kernel::Shared>(1);
+  const auto mine = Uninitialised<typename Kernel::Private>(grid.threads);
+  std::vector<unsigned> blocks = Counted(grid.blocks_x * grid.blocks_y);
+  std::vector<unsigned> threads = Counted(grid.threads);
+  Shuffle(blocks, random);
+  for (const unsigned block : blocks) {
+    Poison(shared.get(), 1);
+    Poison(mine.get(), grid.threads);
+    for (unsigned phase = 0; phase < kernel.phases(); ++phase) {
+      Shuffle(threads, random);
+      for (const unsigned thread : threads) {
+        kernel.Phase(phase, {block % grid.blocks_x, block / grid.blocks_x, thread}, shared[0],
+                     mine[thread]);
+      }
+    }
+  }
+}
+
+template <typename Kernel>
+inline __attribute__((always_inline)) void RunInOrder(const Kernel& kernel,
+                                                      typename Kernel::Shared& shared,
+                                                      typename Kernel::Private* mine) {
+  const Grid grid = kernel.grid();
+  for (unsigned y = 0; y < grid.blocks_y; ++y) {
+    for (unsigned x = 0; x < grid.blocks_x; ++x) {
+      for (unsigned phase = 0; phase < kernel.phases(); ++phase) {
+        for (unsigned thread = 0; thread < grid.threads; ++thread) {
+          kernel.Phase(phase, {x, y, thread}, shared, mine[thread]);
+        }
+      }
+    }
+  }
+}
+
+template <typename Kernel>
+void RunPlain(const Kernel& kernel, typename Kernel::Shared& shared,
+              typename Kernel::Private* mine) {
+  RunInOrder(kernel, shared, mine);
+}
+
+#if defined(__x86_64__)
+// Flattened, so that a fused multiply-add is an instruction and not a call.
+template <typename Kernel>
+__attribute__((target("avx2,fma"), flatten)) void RunFused(const Kernel& kernel,
+                                                           typename Kernel::Shared& shared,
+                                                           typename Kernel::Private* mine) {
+  RunInOrder(kernel, shared, mine);
+}
+#endif
+
+template <typename Kernel>
+void RunQuickly(const Kernel& kernel) {
+  const auto shared = Uninitialised<typename Kernel::Shared>(1);
+  const auto mine = Uninitialised<typename Kernel::Private>(kernel.grid().threads);
+#if defined(__x86_64__)
+  if (BestCpuIsa() >= CpuIsa::kAvx2) return RunFused(kernel, shared[0], mine.get());
+#endif
+  RunPlain(kernel, shared[0], mine.get());
+}
+
+}  // namespace
+
+void Emulate(const AnyKernel& kernel, Random* random) {
+  std::visit(
+      [&](const auto& k) {
+        using Kernel = std::decay_t<decltype(k)>;
+        static_assert(std::is_trivially_copyable_v<Kernel>);
+        static_assert(std::is_trivially_default_constructible_v<typename Kernel::Shared>);
+        static_assert(std::is_trivially_default_constructible_v<typename Kernel::Private>);
+        if (random != nullptr) {
+          RunOddly(k, *random);
+        } else {
+          RunQuickly(k);
+        }
+      },
+      kernel);
+}
+
+}  // namespace passel::cuda
