@@ -178,6 +178,7 @@ Result<DataFiles> CheckData(const std::string& path) {
 }
 
 Result<DataSource> OpenData(const std::string& path, const DataOptions& options) {
+  if (options.fake) return FakeData();
   PASSEL_ASSIGN_OR_RETURN(DataFiles files, FindData(path));
   std::unique_ptr<DataSource::Impl> impl;
   if (files.format == DataFormat::kIdx) {

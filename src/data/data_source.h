@@ -37,6 +37,8 @@ enum class DataFormat { kIdx, kNpz, kCsv, kFake };
 std::string_view DataFormatName(DataFormat format);
 
 struct DataOptions {
+  /// FakeData(), whatever the path.
+  bool fake = false;
   /// Only the first lines of a CSV file are used; 0: all. The reference program uses 20,000 for
   /// training and 10,000 for the test.
   std::uint64_t csv_train_limit = 0;

@@ -9,7 +9,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -136,10 +138,11 @@ Status TransferError(const Curl& curl, CURLcode code, long http, const Transfer&
 }
 
 // One handle; everything that is waited for has a bound.
-Result<std::vector<std::byte>> Fetch(const RemoteFile& file, const DownloadOptions& options) {
+Result<std::vector<std::byte>> FetchFrom(const std::string& base_url, const RemoteFile& file,
+                                         const DownloadOptions& options) {
   PASSEL_ASSIGN_OR_RETURN(const Curl* const curl, LoadCurl());
-  const std::string url = fmt::format("{}{}{}", options.base_url,
-                                      options.base_url.ends_with('/') ? "" : "/", file.name);
+  const std::string url =
+      fmt::format("{}{}{}", base_url, base_url.ends_with('/') ? "" : "/", file.name);
   Transfer transfer;
   transfer.body.reserve(file.bytes);
   transfer.limit = file.bytes;
@@ -196,6 +199,20 @@ Result<std::vector<std::byte>> Fetch(const RemoteFile& file, const DownloadOptio
   return std::move(transfer.body);
 }
 
+// From the first server that has it; if none has, the first one's error with all reasons.
+Result<std::vector<std::byte>> Fetch(const RemoteFile& file, const DownloadOptions& options) {
+  Result<std::vector<std::byte>> body = FetchFrom(options.base_url, file, options);
+  if (body.ok() || options.mirrors.empty()) return body;
+  const Code code = body.status().code();
+  std::string reasons = body.status().message();
+  for (const std::string& mirror : options.mirrors) {
+    body = FetchFrom(mirror, file, options);
+    if (body.ok()) return body;
+    reasons += "; " + body.status().message();
+  }
+  return Status(code, std::move(reasons));
+}
+
 bool IsFile(const std::string& path) {
   struct stat info;
   return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
@@ -223,6 +240,48 @@ std::string Sha256Hex(std::span<const std::byte> bytes) {
   crypto_hash_sha256(sum, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
   char text[2 * sizeof(sum) + 1];
   return sodium_bin2hex(text, sizeof(text), sum, sizeof(sum));
+}
+
+Status CheckDownloadUrl(std::string_view url) {
+  constexpr std::size_t kMaxBytes = 2000;
+  const auto wrong = [&](std::string_view why) {
+    // A password must not end up in a log.
+    const bool secret = url.find('@') != std::string_view::npos;
+    std::string shown(url.substr(0, 100));
+    std::replace_if(
+        shown.begin(), shown.end(), [](char c) { return c < 0x20 || c >= 0x7F; }, '?');
+    return InvalidArgument(fmt::format("{} {}: use, for example, {}",
+                                       secret ? "the URL" : "\"" + shown + "\"", why, kMnistUrl));
+  };
+  std::string_view rest = url;
+  if (url.starts_with("http://")) {
+    rest.remove_prefix(7);
+  } else if (url.starts_with("https://")) {
+    rest.remove_prefix(8);
+  } else {
+    return wrong("is no base URL of a download, which begins with http:// or https://");
+  }
+  if (url.size() > kMaxBytes) return wrong("is longer than the 2000 bytes that are allowed");
+  if (std::any_of(url.begin(), url.end(), [](char c) { return c <= 0x20 || c >= 0x7F; })) {
+    return wrong("holds white space or other characters that no URL has");
+  }
+  if (rest.find_first_of("@?#") != std::string_view::npos) {
+    return wrong("holds one of @ ? #: names of files are put at its end, and it is logged");
+  }
+  const std::string_view host = rest.substr(0, rest.find('/'));
+  const std::size_t bracket = host.starts_with('[') ? host.find(']') : 0;  // around IPv6
+  const std::size_t colon = host.find(':', bracket == std::string_view::npos ? 0 : bracket);
+  if (host.empty() || colon == 0 || bracket == std::string_view::npos) {
+    return wrong("names no host");
+  }
+  if (colon == std::string_view::npos) return {};
+  const std::string_view digits = host.substr(colon + 1);
+  int port = 0;
+  const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
+  if (error == std::errc() && stop == digits.data() + digits.size() && port >= 1 && port <= 65535) {
+    return {};
+  }
+  return wrong("has a port that is not 1 to 65535");
 }
 
 Status MakeDirectories(const std::string& dir) {

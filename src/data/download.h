@@ -19,6 +19,8 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/status.h"
 
@@ -39,7 +41,9 @@ const RemoteFiles& MnistFiles();
 inline constexpr const char* kMnistUrl = "https://storage.googleapis.com/cvdf-datasets/mnist/";
 
 struct DownloadOptions {
-  std::string base_url = kMnistUrl;  ///< http or https
+  std::string base_url = kMnistUrl;  ///< as CheckDownloadUrl() wants it
+  /// More of them: each file comes from the first server that has it.
+  std::vector<std::string> mirrors;
   RemoteFiles files = MnistFiles();
   std::chrono::milliseconds connect_timeout{3'000};  ///< name resolution included
   std::chrono::milliseconds stall_timeout{10'000};   ///< without a single byte; seen within 1 s
@@ -47,6 +51,10 @@ struct DownloadOptions {
   /// Gets "Successfully downloaded <name> <size> bytes." for each file. Empty: nobody is told.
   std::function<void(const std::string&)> on_line;
 };
+
+/// Errors: kInvalidArgument unless `url` is http:// or https://, a host, perhaps a port, and a path
+/// that names of files can follow: nobody's password, no query, no white space.
+Status CheckDownloadUrl(std::string_view url);
 
 /// Puts the files that are not in `dir` yet, plain or gzip, there. Creates `dir` (mode 0700 for
 /// every folder that is missing). Existing files are neither fetched nor checked. On error the

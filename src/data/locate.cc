@@ -120,7 +120,7 @@ Result<std::string> GeneratedDigits(const std::string& cache, const LocateOption
 Status DownloadUnlessFailedLately(const std::string& cache, const LocateOptions& options) {
   if (!options.allow_download) return Unavailable("downloads are switched off");
   const std::string marker = fmt::format("{}/mnist-download-failed", cache);
-  if (options.allow_generated) {
+  if (options.allow_generated && !options.always_download) {
     if (const auto age = AgeSeconds(marker); age && *age < kRetrySeconds) {
       return Unavailable(
           fmt::format("it failed {:.0f} minutes ago and is tried again after {:.0f}, "
@@ -131,7 +131,7 @@ Status DownloadUnlessFailedLately(const std::string& cache, const LocateOptions&
   const Status status = DownloadFiles(fmt::format("{}/mnist", cache), options.download);
   if (status.ok()) {
     ::unlink(marker.c_str());
-  } else if (options.allow_generated) {
+  } else if (options.allow_generated && !options.always_download) {
     const std::string text = status.ToString() + "\n";
     const std::span<const std::byte> pieces[] = {std::as_bytes(std::span(text))};
     // Best effort: without the marker the next start tries again, that is all.
@@ -161,15 +161,16 @@ Result<std::string> DataCacheDir() {
       "with data (--data_dir)");
 }
 
-Result<DataLocation> LocateData(const LocateOptions& options) {
-  if (!options.data_dir.empty()) {
-    return UseIfReadable(options.data_dir, DataOrigin::kArgument, "as --data_dir says",
-                         "--data_dir");
-  }
-  if (const std::string dir = Env("PASSEL_DATA_DIR"); !dir.empty()) {
-    return UseIfReadable(dir, DataOrigin::kEnvironment, "as PASSEL_DATA_DIR says",
-                         "PASSEL_DATA_DIR");
-  }
+namespace {
+
+std::string Servers(const DownloadOptions& download) {
+  std::string text = download.base_url;
+  for (const std::string& mirror : download.mirrors) text += " or " + mirror;
+  return text;
+}
+
+// Nobody named a directory.
+Result<DataLocation> SearchData(const LocateOptions& options) {
   if (HasFourFiles(options.shared_dir)) {
     return UseIfReadable(options.shared_dir, DataOrigin::kShared,
                          "which is there and nothing else was asked for",
@@ -184,7 +185,7 @@ Result<DataLocation> LocateData(const LocateOptions& options) {
   const Status download = DownloadUnlessFailedLately(cache, options);
   if (download.ok()) {
     return UseIfReadable(mnist, DataOrigin::kDownloaded,
-                         fmt::format("MNIST, downloaded from {}", options.download.base_url),
+                         fmt::format("MNIST, downloaded from {}", Servers(options.download)),
                          kDamaged);
   }
   if (!options.allow_generated) return download.WithContext("MNIST cannot be downloaded");
@@ -194,6 +195,32 @@ Result<DataLocation> LocateData(const LocateOptions& options) {
       fmt::format("Using digits drawn by a program, not MNIST, from {}, because MNIST was not "
                   "downloaded ({}); name a directory with data (--data_dir) to use that instead.",
                   generated, download.message())};
+}
+
+}  // namespace
+
+Result<DataLocation> LocateData(const LocateOptions& options) {
+  if (!options.data_dir.empty()) {
+    return UseIfReadable(options.data_dir, DataOrigin::kArgument, "as --data_dir says",
+                         "--data_dir");
+  }
+  if (const std::string dir = Env("PASSEL_DATA_DIR"); !dir.empty()) {
+    return UseIfReadable(dir, DataOrigin::kEnvironment, "as PASSEL_DATA_DIR says",
+                         "PASSEL_DATA_DIR");
+  }
+  std::string no_usual;
+  if (!options.usual_dir.empty()) {
+    const auto usual = FindData(options.usual_dir);
+    if (usual.ok()) {
+      return UseIfReadable(options.usual_dir, DataOrigin::kUsual,
+                           fmt::format("where {} has it", options.usual_for), options.usual_for);
+    }
+    no_usual =
+        fmt::format(" (Not the data of {}: {}.)", options.usual_for, usual.status().message());
+  }
+  PASSEL_ASSIGN_OR_RETURN(DataLocation location, SearchData(options));
+  location.why += no_usual;
+  return location;
 }
 
 Result<DataLocation> EnsureData(const LocateOptions& options) {
@@ -209,7 +236,7 @@ Result<DataLocation> EnsureData(const LocateOptions& options) {
   const Status download = DownloadFiles(options.data_dir, options.download);
   if (!download.ok()) return download.WithContext("MNIST cannot be downloaded");
   return UseIfReadable(options.data_dir, DataOrigin::kDownloaded,
-                       fmt::format("MNIST, downloaded from {}", options.download.base_url),
+                       fmt::format("MNIST, downloaded from {}", Servers(options.download)),
                        "--data_dir");
 }
 

@@ -4,10 +4,13 @@
 //   1. what the user named (--data_dir): a directory or a file, in any format of data_source.h
 //                                                                unusable: an error, no fallback
 //   2. $PASSEL_DATA_DIR, likewise                                unusable: an error, no fallback
-//   3. ../shared/data/mnist, if the four files are there
-//   4. <cache>/mnist, if the four files are there
-//   5. a download of MNIST to <cache>/mnist
-//   6. <cache>/generated-digits-v1: digits drawn by a program, because the download failed
+//   3. a place where the program that is meant has its data, if a data set can be told there
+//                                                                damaged: an error; none: a
+//                                                                sentence
+//   4. ../shared/data/mnist, if the four files are there
+//   5. <cache>/mnist, if the four files are there
+//   6. a download of MNIST to <cache>/mnist
+//   7. <cache>/generated-digits-v1: digits drawn by a program, because the download failed
 // <cache> is $XDG_CACHE_HOME/passel, or $HOME/.cache/passel.
 //
 // A failed download is not tried again for an hour, so that machines without a way out start as
@@ -23,18 +26,31 @@
 
 namespace passel {
 
-enum class DataOrigin { kArgument, kEnvironment, kShared, kCache, kDownloaded, kGenerated };
+enum class DataOrigin {
+  kArgument,
+  kEnvironment,
+  kUsual,
+  kShared,
+  kCache,
+  kDownloaded,
+  kGenerated,
+  kFake,
+};
 
 struct DataLocation {
   std::string dir;    ///< for OpenData(): a directory or a file, checked by CheckData()
   DataOrigin origin;  ///< show `why` as a warning if kGenerated: it is not MNIST
-  std::string why;    ///< one sentence: which data is used, and why
+  std::string why;    ///< which data is used, and why
 };
 
 struct LocateOptions {
-  std::string data_dir;  ///< value of --data_dir; empty if it was not given
+  std::string data_dir;   ///< value of --data_dir; empty if it was not given
+  std::string usual_dir;  ///< the third place; empty if there is none
+  std::string usual_for;  ///< who has it there, for `why`: "preset dist-mnist"
   std::string shared_dir = "../shared/data/mnist";
   bool allow_download = true;
+  /// Also when one failed within the last hour, as for servers that the user named.
+  bool always_download = false;
   /// False: where a download is needed and fails or is not allowed, that is an error.
   bool allow_generated = true;
   DownloadOptions download;

@@ -21,6 +21,8 @@ constexpr PresetSetting kDistMnist[] = {
     {"worker_eval_set", "test"},
     {"log_lines", "dist-mnist"},
     {"log_step_count_steps", "1"},
+    {"data_dir", "/PS/mnist.npz"},
+    {"num_gpus", "1"},
 };
 
 constexpr PresetSetting kMonitored[] = {
@@ -36,6 +38,7 @@ constexpr PresetSetting kMonitored[] = {
     {"train_steps", "100000"},
     {"log_lines", "monitored"},
     {"log_step_count_steps", "100"},
+    {"data_dir", "/data"},
 };
 
 constexpr PresetSetting kAsyncSoftmax[] = {
@@ -75,6 +78,7 @@ constexpr PresetSetting kK8sAdagrad[] = {
     {"worker_eval_steps", "100"},
     {"log_lines", "k8s-adagrad"},
     {"log_step_count_steps", "1"},
+    {"data_dir", "/datanfs"},
 };
 
 constexpr PresetSetting kMnistReplica[] = {
@@ -94,6 +98,8 @@ constexpr PresetSetting kMnistReplica[] = {
     {"worker_eval_set", "validation"},
     {"log_lines", "mnist-replica"},
     {"log_step_count_steps", "1"},
+    {"data_dir", "/tmp/mnist-data"},
+    {"num_gpus", "0"},
 };
 
 constexpr Preset kPresets[] = {

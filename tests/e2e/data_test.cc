@@ -145,6 +145,69 @@ TEST_F(DataTest, ValidationSizeOutsideTheTrainingSetIsTheReferencesError) {
   EXPECT_THAT(Check(Digits(), {"--validation_size=6000"}), HasSubstr("train             0 images"));
 }
 
+// 10,000 white images of class 0 in each set, for whoever can be given a --data_dir.
+TEST_F(DataTest, FakeDataIsMadeUpWhereverItIsAsked) {
+  const Outcome check = sandbox_.Run({"data", "check", "--fake_data", "--validation_size=7"});
+  EXPECT_EQ(check.code, 0) << check.err;
+  for (const char* set : {"train     ", "validation", "test      "}) {
+    EXPECT_THAT(check.out, HasSubstr(std::string(set) +
+                                     "    10000 images, by class: 10000 0 0 0 0 0 0 0 0 0\n"));
+  }
+  const std::string report = sandbox_.dir().File("r.json");
+  const std::vector<std::string> job = {"--fake_data", "--train_steps=30",
+                                        "--job_id=" + sandbox_.job()};
+  const auto with = [&](std::vector<std::string> command) {
+    command.insert(command.end(), job.begin(), job.end());
+    return command;
+  };
+  const Outcome train =
+      sandbox_.Run(with({"train", "--preset=mnist-replica", "--report=" + report}));
+  EXPECT_EQ(train.code, 0) << train.err;
+  EXPECT_THAT(train.err, HasSubstr("made-up data"));
+  EXPECT_EQ(ReadJson(report)["data"], "fake_data");
+  EXPECT_EQ(ReadJson(report)["test_accuracy"], 1.0) << "there is one image only";
+  const std::vector<std::string> hosts = {"--ps_hosts=localhost:1", "--worker_hosts=localhost:2"};
+  std::vector<std::string> ps = with({"task", "--job_name=ps", "--task_index=0"});
+  std::vector<std::string> worker = with({"task", "--job_name=worker", "--task_index=0"});
+  for (auto* task : {&ps, &worker}) task->insert(task->end(), hosts.begin(), hosts.end());
+  Program server = sandbox_.Start(ps);
+  const Outcome outcome = sandbox_.Run(worker, 20);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("final accuracy = 1"));
+  EXPECT_EQ(sandbox_.Finish(server, 10).code, 0);
+  EXPECT_THAT(Refusal({"train", "--fake_data", "--data_dir=" + Digits()}), HasSubstr("leave one"));
+  EXPECT_THAT(Refusal({"train", "--fake_data", "--download_only"}), HasSubstr("leave one"));
+  EXPECT_EQ(sandbox_.Leftovers(), "");
+}
+
+TEST_F(DataTest, AnUrlThatIsNoneIsNamedEverywhere) {
+  const std::string flag = "--download_url=ftp://x/";
+  for (const std::vector<std::string>& command :
+       std::vector<std::vector<std::string>>{{"train"},
+                                             {"launch", "ps=1", "worker=1"},
+                                             {"task"},
+                                             {"task", "--print_config"},
+                                             {"train", "--download_only"},
+                                             {"data", "locate"},
+                                             {"data", "download"},
+                                             {"data", "check"}}) {
+    std::vector<std::string> all = command;
+    all.push_back(flag);
+    EXPECT_THAT(Refusal(all), HasSubstr("--download_url: \"ftp://x/\" is no base URL"));
+  }
+  // From nowhere else: the two that were named are, and nothing is left of the attempt.
+  sandbox_.SetEnv("HTTP_PROXY", "");
+  sandbox_.SetEnv("http_proxy", "");
+  const std::string dir = sandbox_.dir().File("none");
+  const Outcome outcome =
+      sandbox_.Run({"data", "download", "--data_dir=" + dir,
+                    "--download_url=http://127.0.0.1:1/a,http://127.0.0.1:1/b"});
+  EXPECT_NE(outcome.code, 0);
+  EXPECT_THAT(outcome.err, HasSubstr("http://127.0.0.1:1/a/train-images-idx3-ubyte.gz cannot be"));
+  EXPECT_THAT(outcome.err, HasSubstr("http://127.0.0.1:1/b/train-images-idx3-ubyte.gz cannot be"));
+  EXPECT_FALSE(std::filesystem::exists(dir));
+}
+
 TEST_F(DataTest, DownloadOnlyEndsWithOneLineWhereverItIsAsked) {
   for (const std::vector<std::string>& command :
        {std::vector<std::string>{"data", "download"},

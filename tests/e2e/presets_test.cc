@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <filesystem>
 #include <map>
 #include <regex>
 #include <set>
@@ -106,7 +107,9 @@ TEST(PresetTest, TypedOutItIsTheSameRun) {
     for (const std::string& line : Lines(sandbox.Run({"train", "--print_preset", preset}).out)) {
       const std::string flag = line.substr(0, line.find('='));
       // Stop rules give way to the one that is given.
-      const std::set<std::string> left_out = {"  --workers", "  --train_steps", "  --epochs"};
+      // Data that is asked for must be there; the test has its own.
+      const std::set<std::string> left_out = {"  --workers", "  --train_steps", "  --epochs",
+                                              "  --data_dir"};
       if (flag.starts_with("  --") && !left_out.contains(flag)) typed.push_back(line.substr(2));
     }
     std::vector<std::string> named = {"--save=" + sandbox.dir().File("named"),
@@ -137,6 +140,44 @@ TEST(PresetTest, WhatIsGivenWinsOverThePresetAndThePresetOverTheDefaults) {
   EXPECT_EQ(settings["train_steps"], " 20000 preset dist-mnist");
   EXPECT_EQ(settings["worker_hosts"], " localhost:2223,localhost:2224 preset dist-mnist");
   EXPECT_EQ(settings["seed"], " 1 default");
+}
+
+// The defaults of the programs, which a machine without them can do without.
+TEST(PresetTest, DataAndGpusOfThePresetAreShownAndNeedNotBeThere) {
+  const std::map<std::string, std::pair<std::string, std::string>> defaults = {
+      {"dist-mnist", {"/PS/mnist.npz", "1"}},
+      {"monitored", {"/data", "0"}},
+      {"k8s-adagrad", {"/datanfs", "0"}},
+      {"mnist-replica", {"/tmp/mnist-data", "0"}}};
+  Sandbox sandbox;
+  for (const auto& [preset, values] : defaults) {
+    const std::string shown = sandbox.Run({"train", "--print_preset", preset}).out;
+    EXPECT_THAT(shown, HasSubstr("  --data_dir=" + values.first + "\n"));
+    const Outcome outcome =
+        sandbox.Run({"task", "--preset=" + preset, "--print_config", "--job_name=ps",
+                     "--task_index=0", "--ps_hosts=localhost:1", "--worker_hosts=localhost:2"});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    const std::string row = R"(data_dir +)" + values.first + " +preset " + preset;
+    EXPECT_EQ(CountMatches(outcome.out, row), 1u) << outcome.out;
+    EXPECT_EQ(CountMatches(outcome.out, "num_gpus +" + values.second + " +.*"), 1u);
+  }
+  if (std::filesystem::exists("/PS/mnist.npz")) GTEST_SKIP() << "this machine has /PS/mnist.npz";
+  // No --data_dir: wherever data is found next, one line says that it is not the preset's.
+  const std::string cache = sandbox.dir().File("cache");
+  std::filesystem::create_directories(cache + "/passel");
+  std::filesystem::copy(Digits(), cache + "/passel/mnist");
+  sandbox.SetEnv("XDG_CACHE_HOME", cache);
+  const Outcome run = sandbox.Run(
+      {"train", "--preset=dist-mnist", "--train_steps=20", "--job_id=" + sandbox.job()});
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("(Not the data of preset dist-mnist: cannot use the data in "
+                                 "/PS/mnist.npz: No such file or directory.)"));
+  EXPECT_THAT(run.err, HasSubstr("all workers compute on the CPU, not on gpu:0 (--num_gpus 1 of "
+                                 "preset dist-mnist)"));
+  const Outcome cpu = sandbox.Run({"train", "--preset=dist-mnist", "--num_gpus=0",
+                                   "--train_steps=20", "--job_id=" + sandbox.job()});
+  EXPECT_EQ(cpu.code, 0) << cpu.err;
+  EXPECT_EQ(cpu.err.find("on the CPU"), std::string::npos) << cpu.err;
 }
 
 TEST(PresetTest, TheEnvironmentNamesTheClusterOfAPreset) {

@@ -37,10 +37,8 @@ Status Generate(const GenerateFlags& flags) {
   return {};
 }
 
-Status Locate(const DataFlags& flags) {
-  LocateOptions where;
-  where.data_dir = flags.data_dir;
-  PASSEL_ASSIGN_OR_RETURN(const DataLocation location, LocateData(where));
+Status PrintLocation(const DataFlags& flags) {
+  PASSEL_ASSIGN_OR_RETURN(const DataLocation location, Locate(flags.source));
   LogInfo("{}", location.why);
   fmt::print("{}\n", location.dir);
   return {};
@@ -63,7 +61,8 @@ Status Check(const DataFlags& flags) {
   PASSEL_ASSIGN_OR_RETURN(const LocatedData located, LoadLocatedData(flags));
   const double seconds = 1e-9 * static_cast<double>(MonotonicNs() - begin);
   const Dataset& data = *located.data;
-  PASSEL_ASSIGN_OR_RETURN(const DataSplit split, SplitValidation(data, flags.validation_size));
+  PASSEL_ASSIGN_OR_RETURN(const DataSplit split,
+                          SplitSource(data, flags.source.fake_data, flags.validation_size));
   fmt::print("{}: {} x {} pixels, {} classes, read in {:.2f} s\n", located.location.dir,
              data.rows(), data.cols(), data.num_classes(), seconds);
   const auto print = [&](const char* name, const ImageSet& set) {
@@ -91,16 +90,16 @@ void AddDataCommand(CLI::App& app, Run* run) {
   auto flags = std::make_shared<DataFlags>();
   CLI::App* locate =
       data->add_subcommand("locate", "Print the directory that passel train would use, and why");
-  locate->add_option("--data_dir", flags->data_dir, "As for passel train");
-  locate->callback([flags, run] { *run = [flags] { return Finish(Locate(*flags)); }; });
+  AddLocationFlags(*locate, &flags->source, "As for passel train");
+  locate->callback([flags, run] { *run = [flags] { return Finish(PrintLocation(*flags)); }; });
 
   CLI::App* download = data->add_subcommand(
       "download", "Make sure that real data is there: MNIST is downloaded where there is none");
-  download->add_option("--data_dir", flags->data_dir,
-                       "Directory for the four IDX files, made if need be; default: as passel "
-                       "train finds data, else the cache");
+  AddLocationFlags(*download, &flags->source,
+                   "Directory for the four IDX files, made if need be; default: as passel train "
+                   "finds data, else the cache");
   download->callback(
-      [flags, run] { *run = [flags] { return DownloadOnlyCommand(flags->data_dir); }; });
+      [flags, run] { *run = [flags] { return DownloadOnlyCommand(flags->source); }; });
 
   auto check_flags = std::make_shared<DataFlags>();
   check_flags->validation_size = 0;  // a small set is a good set

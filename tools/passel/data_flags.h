@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "data/data_source.h"
@@ -17,8 +18,29 @@ class App;
 
 namespace passel {
 
-struct DataFlags {
+/// Where data comes from.
+struct SourceFlags {
   std::string data_dir;
+  /// data_dir of a preset: looked at, but need not be there. "" without a preset that has one.
+  std::string usual_dir;
+  std::string preset;
+  std::vector<std::string> download_url;  ///< empty: where MNIST's authors have it
+  bool fake_data = false;
+};
+
+/// --data_dir, --download_url and --fake_data.
+void AddSourceFlags(CLI::App& app, SourceFlags* flags);
+/// --data_dir and --download_url.
+void AddLocationFlags(CLI::App& app, SourceFlags* flags, const std::string& help);
+
+/// Errors: kInvalidArgument for a URL that is none, and for flags that contradict one another.
+Result<LocateOptions> MakeLocateOptions(const SourceFlags& flags);
+
+/// LocateData(), or the made-up data that was asked for.
+Result<DataLocation> Locate(const SourceFlags& flags);
+
+struct DataFlags {
+  SourceFlags source;
   std::int64_t csv_train_limit = 0;
   std::int64_t csv_test_limit = 0;
   std::int64_t validation_size = kDefaultValidationSize;
@@ -26,14 +48,19 @@ struct DataFlags {
 
 /// --csv_train_limit and --csv_test_limit.
 void AddCsvLimitFlags(CLI::App& app, std::int64_t* train, std::int64_t* test);
-/// --data_dir, and the limits of CSV files.
+/// Those of AddSourceFlags(), and the limits of CSV files.
 void AddDataFlags(CLI::App& app, DataFlags* flags);
 /// --validation_size
 void AddValidationFlag(CLI::App& app, DataFlags* flags);
 
-/// Limits of CSV files as options of OpenData(), with progress on standard error.
+/// As options of OpenData(), with progress on standard error.
 /// Errors: kInvalidArgument for a negative limit.
-Result<DataOptions> MakeDataOptions(std::int64_t csv_train_limit, std::int64_t csv_test_limit);
+Result<DataOptions> MakeDataOptions(const SourceFlags& source, std::int64_t csv_train_limit,
+                                    std::int64_t csv_test_limit);
+
+/// SplitValidation(), or the split that goes with made-up data, which `fake` tells of.
+Result<DataSplit> SplitSource(const Dataset& data, bool fake, std::int64_t validation_size,
+                              std::uint64_t train_examples = 0);
 
 /// The data that `flags` name, found as passel train finds it, and said why in the log.
 struct LocatedData {

@@ -11,9 +11,12 @@
 
 namespace passel {
 
-Status DownloadOnly(const std::string& data_dir) {
-  LocateOptions where;
-  where.data_dir = data_dir;
+Status DownloadOnly(const SourceFlags& source) {
+  PASSEL_ASSIGN_OR_RETURN(LocateOptions where, MakeLocateOptions(source));
+  if (source.fake_data) {
+    return InvalidArgument(
+        "--download_only fetches data, and --fake_data needs none: leave one of them away");
+  }
   where.download.on_line = [](const std::string& line) { LogInfo("{}", line); };
   PASSEL_ASSIGN_OR_RETURN(const DataLocation location, EnsureData(where));
   LogInfo("{}", location.why);
@@ -24,8 +27,8 @@ Status DownloadOnly(const std::string& data_dir) {
   return {};
 }
 
-int DownloadOnlyCommand(const std::string& data_dir) {
-  const Status status = DownloadOnly(data_dir);
+int DownloadOnlyCommand(const SourceFlags& source) {
+  const Status status = DownloadOnly(source);
   if (!status.ok()) LogError("{}", status.message());
   return ExitCodeFor(status);
 }

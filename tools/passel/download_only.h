@@ -6,13 +6,14 @@
 #include <string>
 
 #include "base/status.h"
+#include "tools/passel/data_flags.h"
 
 namespace passel {
 
 /// Makes sure that real data is there (EnsureData() of data/locate.h) and prints one line with its
 /// place. Errors: those of EnsureData().
-Status DownloadOnly(const std::string& data_dir);
+Status DownloadOnly(const SourceFlags& source);
 /// The same, with the error logged; returns the exit code.
-int DownloadOnlyCommand(const std::string& data_dir);
+int DownloadOnlyCommand(const SourceFlags& source);
 
 }  // namespace passel

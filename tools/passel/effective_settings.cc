@@ -131,7 +131,7 @@ void ShowEffective(const JobFlags& flags, const JobConfig& config, int cores,
   const EngineOptions engine = MakeEngineOptions(config, trainers, cores);
   show.Default("spin_us", Number(static_cast<double>(engine.spin.count()) * 1e-3),
                fmt::format("default with workers: {}, cores: {}", trainers, cores));
-  if (flags.data_dir.empty()) show.Default("data_dir", "", "default: searched for");
+  if (flags.source.data_dir.empty()) show.Default("data_dir", "", "default: searched for");
   if (!resolved->distributed) {
     show.Default("job_id", "", "default: job-<process id>");
   } else if (!resolved->partial && spec.num_tasks("ps") > 0) {

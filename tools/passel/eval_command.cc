@@ -63,7 +63,8 @@ Status CheckFit(const Parameters& parameters, const LocatedData& located) {
 
 Result<ImageSet> ChooseSet(const EvalFlags& flags, const Dataset& data) {
   if (flags.set == "test") return data.test();
-  PASSEL_ASSIGN_OR_RETURN(const DataSplit split, SplitValidation(data, flags.data.validation_size));
+  PASSEL_ASSIGN_OR_RETURN(const DataSplit split, SplitSource(data, flags.data.source.fake_data,
+                                                             flags.data.validation_size));
   const ImageSet chosen = flags.set == "validation" ? split.validation : split.train;
   if (chosen.size() == 0) {
     return InvalidArgument(fmt::format(

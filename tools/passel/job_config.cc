@@ -103,6 +103,8 @@ Result<JobConfig> CheckJobFlags(const JobFlags& f, JobFlagsOf of) {
   PASSEL_RETURN_IF_ERROR(CheckRange("--batch_size", f.batch_size, 1, 1 << 24));
   PASSEL_RETURN_IF_ERROR(CheckRange("--train_examples", f.train_examples, 0, kMaxCount));
   config.train_examples = static_cast<std::uint64_t>(f.train_examples);
+  PASSEL_RETURN_IF_ERROR(MakeLocateOptions(f.source).status());
+  config.fake_data = f.source.fake_data;
   config.validation_size = f.validation_size;  // its limits depend on the data
   PASSEL_RETURN_IF_ERROR(CheckStopRules(f, &config.worker));
   PASSEL_RETURN_IF_ERROR(CheckEvaluationAndLog(f, of, &config));
@@ -150,7 +152,7 @@ Result<JobConfig> CheckJobFlags(const JobFlags& f, JobFlagsOf of) {
 }
 
 Result<DataSplit> SplitData(const JobConfig& config, const Dataset& data) {
-  return SplitValidation(data, config.validation_size, config.train_examples);
+  return SplitSource(data, config.fake_data, config.validation_size, config.train_examples);
 }
 
 Status FitToData(const Dataset& data, JobConfig* config) {

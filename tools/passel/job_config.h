@@ -38,6 +38,7 @@ struct JobConfig {
   WorkerOptions worker;              // without num_workers
   std::uint64_t train_examples = 0;  // 0: all
   std::int64_t validation_size = 0;
+  bool fake_data = false;
   LogStyle log_style = LogStyle::kNone;
   std::int64_t log_steps = 100;
   std::int64_t log_epochs = 0;  // 0: log_steps counts

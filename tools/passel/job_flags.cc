@@ -27,11 +27,7 @@ std::string IsNotASeed(const std::string& text) {
 }  // namespace
 
 void AddJobFlags(CLI::App& app, JobFlags* f) {
-  app.add_option("--data_dir", f->data_dir,
-                 "Directory or file: four IDX files, plain or gzip, mnist.npz, or mnist_train.csv "
-                 "and mnist_test.csv. Else $PASSEL_DATA_DIR, else ../shared/data/mnist, else a "
-                 "download, else generated digits")
-      ->group("Data");
+  AddSourceFlags(app, &f->source);
   app.add_flag("--download_only", f->download_only,
                "Make sure that real data is there, downloading MNIST where there is none, and end; "
                "nothing else is looked at")
@@ -234,7 +230,8 @@ std::vector<std::string> ToArguments(const JobFlags& f) {
   const auto add = [&](const char* name, const auto& value) {
     arguments.push_back(fmt::format("{}={}", name, value));
   };
-  if (!f.data_dir.empty()) add("--data_dir", f.data_dir);
+  if (!f.source.data_dir.empty()) add("--data_dir", f.source.data_dir);
+  if (f.source.fake_data) arguments.emplace_back("--fake_data");
   add("--csv_train_limit", f.csv_train_limit);
   add("--csv_test_limit", f.csv_test_limit);
   add("--batch_size", f.batch_size);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/passel/data_flags.h"
 #include "tools/passel/flag_checks.h"
 
 namespace CLI {
@@ -21,7 +22,7 @@ inline constexpr std::int64_t kDefaultTrainSteps = 20000;
 /// As given on the command line: text where the value has a grammar of its own.
 struct JobFlags {
   // Data
-  std::string data_dir;
+  SourceFlags source;
   bool download_only = false;  // of the command itself: not handed to tasks
   std::int64_t csv_train_limit = 0, csv_test_limit = 0;
   std::int64_t batch_size = 100;

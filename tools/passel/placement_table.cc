@@ -11,23 +11,21 @@
 namespace passel {
 namespace {
 
-Status ChooseSizes(const std::string& data_dir, JobConfig* config) {
-  if (data_dir.empty()) {
+Status ChooseSizes(const SourceFlags& source, JobConfig* config) {
+  if (source.data_dir.empty()) {
     config->model.inputs = 784;
     config->model.classes = 10;
     return config->model.Validate();
   }
-  LocateOptions where;
-  where.data_dir = data_dir;
-  PASSEL_ASSIGN_OR_RETURN(const DataLocation location, LocateData(where));
+  PASSEL_ASSIGN_OR_RETURN(const DataLocation location, Locate(source));
   PASSEL_ASSIGN_OR_RETURN(const OwnedDataset data, OwnedDataset::Load(location.dir));
   return FitToData(*data, config);
 }
 
 }  // namespace
 
-Status PrintPlacement(const std::string& data_dir, JobConfig config, int ps) {
-  PASSEL_RETURN_IF_ERROR(ChooseSizes(data_dir, &config));
+Status PrintPlacement(const SourceFlags& source, JobConfig config, int ps) {
+  PASSEL_RETURN_IF_ERROR(ChooseSizes(source, &config));
   const int tasks = ps > 0 ? ps : 1;
   PASSEL_ASSIGN_OR_RETURN(const std::vector<VariablePart> parts,
                           PlaceWithGlobalStep(config.model, tasks, config.placement));

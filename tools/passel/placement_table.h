@@ -10,8 +10,8 @@
 namespace passel {
 
 /// Prints the table for `ps` ps tasks (0: none, one process trains alone). The sizes that come from
-/// the data are those of `data_dir`, or 784 pixels and 10 classes if that is empty.
+/// the data are those of --data_dir, or 784 pixels and 10 classes if that was not given.
 /// Errors: those of reading the data and of the placement.
-Status PrintPlacement(const std::string& data_dir, JobConfig config, int ps);
+Status PrintPlacement(const SourceFlags& source, JobConfig config, int ps);
 
 }  // namespace passel

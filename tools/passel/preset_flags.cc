@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <string_view>
+#include <utility>
 
 #include "base/check.h"
 #include "train/preset.h"
@@ -71,6 +72,13 @@ Result<std::set<std::string>> ApplyPreset(CLI::App& command, const std::string& 
     changed.emplace(setting.flag);
   }
   return changed;
+}
+
+void NotePresetDir(const std::string& preset, const std::set<std::string>& changed,
+                   SourceFlags* source) {
+  if (!changed.contains("data_dir")) return;
+  source->preset = preset;
+  source->usual_dir = std::exchange(source->data_dir, "");
 }
 
 bool WantsGpuPerWorker(const std::string& preset) {

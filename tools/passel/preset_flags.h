@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "tools/passel/data_flags.h"
 
 namespace CLI {
 class App;
@@ -24,6 +25,11 @@ void AddPresetFlags(CLI::App& command, std::string* preset);
 /// has been read. Errors: kInvalidArgument for an unknown name.
 Result<std::set<std::string>> ApplyPreset(CLI::App& command, const std::string& name,
                                           const std::set<std::string>& in_file = {});
+
+/// If `changed`, of ApplyPreset(), holds data_dir: makes it a place to look at, not one that was
+/// asked for.
+void NotePresetDir(const std::string& preset, const std::set<std::string>& changed,
+                   SourceFlags* source);
 
 /// Whether fewer GPUs than workers are an error in the program that the preset stands for.
 bool WantsGpuPerWorker(const std::string& preset);

@@ -54,19 +54,18 @@ Result<SharedData> SharedData::Map(FileDescriptor fd) {
 }
 
 Result<ChosenData> ChooseData(const JobFlags& flags) {
-  LocateOptions where;
-  where.data_dir = flags.data_dir;
-  PASSEL_ASSIGN_OR_RETURN(const DataLocation location, LocateData(where));
+  PASSEL_ASSIGN_OR_RETURN(const DataLocation location, Locate(flags.source));
   LogInfo("{}", location.why);
   ChosenData chosen;
   chosen.dir = location.dir;
-  PASSEL_ASSIGN_OR_RETURN(chosen.options,
-                          MakeDataOptions(flags.csv_train_limit, flags.csv_test_limit));
+  PASSEL_ASSIGN_OR_RETURN(
+      chosen.options, MakeDataOptions(flags.source, flags.csv_train_limit, flags.csv_test_limit));
   PASSEL_ASSIGN_OR_RETURN(chosen.key, DataKey(chosen.dir, chosen.options));
   return chosen;
 }
 
 Result<std::string> DataKey(const std::string& dir, const DataOptions& options) {
+  if (options.fake) return std::string(DataFormatName(DataFormat::kFake));
   PASSEL_ASSIGN_OR_RETURN(const DataFiles found, FindData(dir));
   Fnv1a hash;
   hash.AddNumber(options.csv_train_limit);

@@ -57,6 +57,7 @@ Result<ResolvedConfig> ResolveTaskConfig(Task& task, CLI::App& command) {
   for (Flag& flag : flags) {
     if (from_preset.contains(flag.name)) flag.default_origin = "preset " + task.flags.preset;
   }
+  NotePresetDir(task.flags.preset, from_preset, &task.job.source);
   if (from_preset.contains("num_gpus")) {
     task.flags.devices.num_gpus_origin = "preset " + task.flags.preset;
   }
@@ -118,7 +119,7 @@ int RunTask(Task& task, CLI::App& command) {
   Result<ResolvedConfig> resolved = ResolveTaskConfig(task, command);
   // Whatever the role is, or whether there is one; but a file may say where the data goes.
   if (task.job.download_only && (resolved.ok() || task.flags.config.empty())) {
-    return DownloadOnlyCommand(task.job.data_dir);
+    return DownloadOnlyCommand(task.job.source);
   }
   if (!resolved.ok()) return FailTask(resolved.status(), error_fd);
   Result<JobConfig> config =
@@ -135,7 +136,7 @@ int RunTask(Task& task, CLI::App& command) {
   }
   if (task.flags.print_placement) {
     const Status printed =
-        PrintPlacement(task.job.data_dir, *config, resolved->cluster.num_tasks("ps"));
+        PrintPlacement(task.job.source, *config, resolved->cluster.num_tasks("ps"));
     return printed.ok() ? kExitDone : FailTask(printed);
   }
   if (!task.flags.save.empty()) {

@@ -197,9 +197,7 @@ int Conclude(const TrainFlags& flags, const JobConfig& config, const SharedData&
 }
 
 Result<DataLocation> FindData(const JobFlags& flags) {
-  LocateOptions where;
-  where.data_dir = flags.data_dir;
-  PASSEL_ASSIGN_OR_RETURN(DataLocation location, LocateData(where));
+  PASSEL_ASSIGN_OR_RETURN(DataLocation location, Locate(flags.source));
   if (location.origin == DataOrigin::kGenerated) {
     LogWarning("{}", location.why);
   } else {
@@ -254,6 +252,7 @@ int TrainByFile(TrainFlags& flags, CLI::App& command) {
   if (Status status = ApplyConfigFile(flags.config, command); !status.ok()) return Fail(status);
   const auto from_preset = ApplyPreset(command, flags.preset);
   if (!from_preset.ok()) return Fail(from_preset.status());
+  NotePresetDir(flags.preset, *from_preset, &flags.job.source);
   if (from_preset->contains("num_gpus")) flags.devices.num_gpus_origin = "preset " + flags.preset;
   for (const char* name : {"TF_CONFIG", "PS_HOSTS", "WORKER_HOSTS", "PS_KEY", "WORKER_KEY"}) {
     if (const char* value = std::getenv(name); value != nullptr && *value != '\0') {
@@ -267,18 +266,18 @@ int TrainByFile(TrainFlags& flags, CLI::App& command) {
 }  // namespace
 
 int Train(TrainFlags& flags) {
-  if (flags.job.download_only) return DownloadOnlyCommand(flags.job.data_dir);
+  if (flags.job.download_only) return DownloadOnlyCommand(flags.job.source);
   Result<JobConfig> config = CheckJobFlags(flags.job);
   if (!config.ok()) return Fail(config.status());
   if (Status status = CheckTrainFlags(flags); !status.ok()) return Fail(status);
   if (Status status = CheckPlaces(flags, *config); !status.ok()) return Fail(status);
   if (flags.print_placement) {
-    const Status printed = PrintPlacement(flags.job.data_dir, *config, flags.ps);
+    const Status printed = PrintPlacement(flags.job.source, *config, flags.ps);
     return printed.ok() ? kExitDone : Fail(printed);
   }
   LogDevices(flags);
   const Result<DataOptions> data_options =
-      MakeDataOptions(flags.job.csv_train_limit, flags.job.csv_test_limit);
+      MakeDataOptions(flags.job.source, flags.job.csv_train_limit, flags.job.csv_test_limit);
   if (!data_options.ok()) return Fail(data_options.status());
   Result<DataLocation> location = FindData(flags.job);
   if (!location.ok()) return Fail(location.status());

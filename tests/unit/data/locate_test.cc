@@ -26,6 +26,7 @@ using test::HttpServer;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(Sha256Test, MatchesThePublishedExample) {
   const std::string abc = "abc";  // FIPS 180-2, appendix B.1
@@ -117,6 +118,84 @@ TEST_F(LocateTest, ContinuesAfterAFailure) {
   Serve(2, {.body = bodies_[2]});
   EXPECT_TRUE(Download().ok());
   EXPECT_EQ(lines_.size(), 4u);
+}
+
+// Each file comes from the first server that has it; sums count there, too.
+TEST_F(LocateTest, MirrorsAreAskedInTurn) {
+  Serve(1, {.status = 503});
+  Serve(2, {.body = bodies_[0]});
+  HttpServer second;
+  for (const std::size_t i : {1, 2}) {
+    second.Put("/mnist/" + options_.download.files[i].name, {.body = bodies_[i]});
+  }
+  options_.download.mirrors = {"http://127.0.0.1:1/", second.url()};
+  ASSERT_TRUE(Download().ok()) << Download().ToString();
+  EXPECT_EQ(second.requests(), 2);
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(test::ReadAll(dir_.path("to/" + options_.download.files[i].name)), bodies_[i]);
+  }
+}
+
+TEST_F(LocateTest, WhereNoMirrorHasAFileAllReasonsAreNamed) {
+  Serve(0, {.body = bodies_[1]});
+  options_.download.mirrors = {"http://127.0.0.1:1/other"};
+  const Status status = Download();
+  EXPECT_EQ(status.code(), Code::kDataLoss);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr(server_.url()), HasSubstr("127.0.0.1:1/other/")));
+}
+
+TEST(DownloadUrlTest, OnlyWhatFileNamesCanFollowIsOne) {
+  for (const char* url : {"http://a", "https://a.b/c/", "http://localhost:8080/x", "http://[::1]/",
+                          "http://[::1]:80/mnist", kMnistUrl}) {
+    EXPECT_TRUE(CheckDownloadUrl(url).ok()) << CheckDownloadUrl(url).ToString();
+  }
+  for (const char* url :
+       {"", "a", "ftp://a/", "file:///etc/", "HTTP:/a", "http://", "http:///x", "http://:80/",
+        "http://a:0/", "http://a:65536/", "http://a:x/", "http://a b/", "http://a/\n",
+        "http://a/?q", "http://a/#f", "http://[::1/"}) {
+    const Status status = CheckDownloadUrl(url);
+    EXPECT_EQ(status.code(), Code::kInvalidArgument) << url;
+    EXPECT_THAT(status.message(), HasSubstr("use, for example, https://")) << url;
+  }
+  EXPECT_THAT(CheckDownloadUrl("http://me:secret@a/").message(), Not(HasSubstr("secret")));
+  EXPECT_FALSE(CheckDownloadUrl("http://a/" + std::string(2000, 'x')).ok());
+}
+
+// What a program is used to is looked at first of all that nobody asked for.
+TEST_F(LocateTest, DataWhereTheProgramHasItIsTakenAndItsAbsenceSaid) {
+  options_.usual_dir = dir_.path("usual");
+  options_.usual_for = "preset p";
+  MakeData(options_.shared_dir);
+  auto found = LocateData(options_);
+  ASSERT_TRUE(found.ok()) << found.status().ToString();
+  EXPECT_EQ(found->origin, DataOrigin::kShared);
+  EXPECT_THAT(found->why, AllOf(HasSubstr("Not the data of preset p"), HasSubstr("usual")));
+  fs::create_directories(options_.usual_dir);  // an empty one is as good as none
+  EXPECT_EQ(LocateData(options_)->origin, DataOrigin::kShared);
+  MakeData(options_.usual_dir);
+  found = LocateData(options_);
+  ASSERT_TRUE(found.ok());
+  EXPECT_EQ(found->origin, DataOrigin::kUsual);
+  EXPECT_EQ(found->dir, options_.usual_dir);
+  // Damaged data is an error, whoever named it.
+  fs::resize_file(options_.usual_dir + "/train-images-idx3-ubyte.gz", 5);
+  EXPECT_THAT(LocateData(options_).status().message(), HasSubstr("preset p"));
+  // What the user names comes first.
+  options_.data_dir = options_.shared_dir;
+  EXPECT_EQ(LocateData(options_)->origin, DataOrigin::kArgument);
+  test::ScopedEnv environment{"PASSEL_DATA_DIR", options_.shared_dir.c_str()};
+  options_.data_dir.clear();
+  EXPECT_EQ(LocateData(options_)->origin, DataOrigin::kEnvironment);
+}
+
+// Another server is not the one that failed.
+TEST_F(LocateTest, ServersThatTheUserNamesAreAskedInSpiteOfAFailure) {
+  Serve(0, {.status = 503});
+  ASSERT_EQ(LocateData(options_)->origin, DataOrigin::kGenerated);
+  Serve(0, {.body = bodies_[0]});
+  ASSERT_EQ(LocateData(options_)->origin, DataOrigin::kGenerated);
+  options_.always_download = true;
+  EXPECT_EQ(LocateData(options_)->origin, DataOrigin::kDownloaded);
 }
 
 TEST_F(LocateTest, FollowsARedirect) {
