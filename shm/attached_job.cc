@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/nvtx.h"
 #include "store/in_process_store.h"
 
 namespace passel::shm {
@@ -125,6 +126,7 @@ class AttachedJob::Attendant final : public RendezvousHandler {
   }
 
   void Run() {
+    nvtx::NameThread(fmt::format("attendant of worker/{}", options_.worker));
     while (!quit_.load(std::memory_order_acquire)) {
       std::vector<int> watched;
       {

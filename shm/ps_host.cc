@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/log.h"
+#include "base/nvtx.h"
 #include "shm/job_status.h"
 #include "shm/shard_copy.h"
 #include "store/membership.h"
@@ -131,6 +132,7 @@ PsHost::End PsHost::Serve(int stop_fd) {
     }
     if (now >= next_probe_ns) {
       next_probe_ns = now + std::chrono::nanoseconds(kProbeEvery).count();
+      const nvtx::Range range(nvtx::Event::kWatch, options_.shard);
       MarkDeadByKernel(arena_->memory());
     }
     if (options_.supervised) continue;
@@ -233,11 +235,13 @@ Status PsHost::AcceptPlan(const Peer& peer, const std::string& plan_json) {
     budget.limit =
         fmt::format("--memory_fraction {} of {}", options_.memory_fraction, budget.limit);
   }
+  nvtx::Range range(nvtx::Event::kCreateArena, options_.shard);
   PASSEL_ASSIGN_OR_RETURN(
       Arena arena,
       Arena::Create(plan, options_.shard,
                     {options_.job_id, options_.cluster_hash, options_.huge_pages}, budget));
   arena.Publish();
+  range.Close();
   Failpoint("ps.published");
   if (!arena.huge_page_report().empty()) LogInfo("{}", arena.huge_page_report());
   LogDebug("arena of shard {}: {} bytes", options_.shard, arena.bytes());
@@ -259,6 +263,7 @@ void PsHost::PsIsHere(int) {}
 
 Result<std::optional<ShardSnapshot>> PsHost::TakeSnapshot(bool values) {
   if (!arena_) return std::optional<ShardSnapshot>();
+  const nvtx::Range range(nvtx::Event::kSnapshot, options_.shard);
   const ShardState& state = *arena_->memory().state;
   // Acquire: who sees the word sees the values.
   if (state.initialized.load(std::memory_order_acquire) == 0) {
@@ -310,12 +315,14 @@ Result<std::uint32_t> PsHost::SetMode(const ModeSetting& setting) {
         options_.names.chief_name));
   }
   Result<std::uint32_t> number = WishForMode(arena_->memory(), setting);
+  if (number.ok()) nvtx::Mark(nvtx::Event::kModeWished, *number);
   Failpoint("ps.wished");
   return number;
 }
 
 void PsHost::Stop() {
   stop_asked_ = true;
+  nvtx::Mark(nvtx::Event::kStopping, options_.shard);
   if (!arena_) return;
   arena_->memory().state->stop.store(1, std::memory_order_seq_cst);
   Notify(arena_->memory().state->event);

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory_file.h"
+#include "base/nvtx.h"
 #include "shm/json_internal.h"
 #include "shm/layout.h"
 
@@ -155,6 +156,7 @@ void RendezvousServer::Accept() {
 
 // False: the connection is over.
 bool RendezvousServer::Serve(Connection& c) {
+  const nvtx::Range range(nvtx::Event::kServe, c.peer.pid);
   const Status status = HandleRequest(c);
   if (status.ok()) return true;
   if (status.code() == Code::kUnavailable) return false;  // gone; nothing to tell

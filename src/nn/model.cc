@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "base/nvtx.h"
 
 namespace passel {
 namespace {
@@ -121,7 +122,12 @@ void Model::Forward(const Batch& batch, ParameterParts params, bool labelled) {
   const std::size_t size = batch.indices.size();
   PASSEL_CHECK(size >= 1 && size <= max_batch_, "the batch is empty or above the maximum");
   CheckParts(variables_, params);
-  backend_.Gather(batch.from, batch.indices, InputOf(0, size), labelled ? labels_ : nullptr);
+  const auto examples = static_cast<std::int64_t>(size);
+  {
+    const nvtx::Range range(nvtx::Event::kGather, examples);
+    backend_.Gather(batch.from, batch.indices, InputOf(0, size), labelled ? labels_ : nullptr);
+  }
+  const nvtx::Range range(nvtx::Event::kForward, examples);
   for (std::size_t layer = 0; layer < layers(); ++layer) {
     const bool last = layer + 1 == layers();
     const Matrix x = InputOf(layer, size);
@@ -175,6 +181,8 @@ Result<BatchResult> Model::LossAndGradient(const Batch& batch, ParameterParts pa
   CheckParts(variables_, gradients);
   Forward(batch, params, true);
   const std::size_t size = batch.indices.size();
+  // The loss is its first link.
+  const nvtx::Range range(nvtx::Event::kBackward, static_cast<std::int64_t>(size));
   const bool mean = config_.loss == LossReduction::kMean;
   BatchLoss loss;
   backend_.CrossEntropy({config_.clip, mean ? 1.f / static_cast<float>(size) : 1.f}, labels_,

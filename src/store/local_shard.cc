@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/denormals.h"
 #include "base/failpoint.h"
+#include "base/nvtx.h"
 #include "optim/update_kernels.h"
 #include "store/histogram.h"
 #include "store/membership.h"
@@ -149,6 +150,7 @@ Status LocalShard::Apply(int slot, Deadline deadline, Version* version_before) {
   // Relaxed: a ticket; what the update needs to see is ordered by the claims.
   const std::int64_t step =
       memory_.state->optimizer_step.fetch_add(1, std::memory_order_relaxed) + 1;
+  const nvtx::Range range(nvtx::Event::kApply, step);
   const float* gradient = memory_.Gradient(worker_, slot);
   const Update update{Prepare(rules_.optimizer, step), &gradient, 1, 1};
   const Claim mine = MyClaim();
@@ -170,6 +172,7 @@ Status LocalShard::Apply(int slot, Deadline deadline, Version* version_before) {
       bool claimed = TryClaim(block, mine);
       if (!claimed && pass > 1 && TryTakeOver(memory_, block, mine)) {
         Increment(count.taken_over_blocks);
+        nvtx::Mark(nvtx::Event::kBlockTakenOver, static_cast<std::int64_t>(b));
         claimed = true;
       }
       if (claimed) {

@@ -12,6 +12,7 @@
 
 #include "base/denormals.h"
 #include "base/failpoint.h"
+#include "base/nvtx.h"
 #include "optim/update_kernels.h"
 #include "store/block_claims.h"
 #include "store/histogram.h"
@@ -139,6 +140,7 @@ Status LocalShard::ClaimAndApplyRoundBlock(const Update& update, const RoundGran
   if (!free) {
     if (!take_over || !TryTakeOver(memory_, block, MyClaim(), &former)) return {};
     Increment(counters().taken_over_blocks);
+    nvtx::Mark(nvtx::Event::kBlockTakenOver, static_cast<std::int64_t>(b));
   }
   if (!Alive()) return CheckAlive();  // fenced off: the claim is void, others take it over
   const std::uint64_t round_before = block.round.load(std::memory_order_acquire);
@@ -155,6 +157,7 @@ Status LocalShard::ClaimAndApplyRoundBlock(const Update& update, const RoundGran
     }
   } else {
     if (half_applied) {
+      nvtx::Mark(nvtx::Event::kRoundTakenOver, static_cast<std::int64_t>(grant.round));
       first_piece = tag.piece;
       if (tag.saved) PutBackPiece(tag.piece, whose);
       Failpoint("round.restored");
@@ -189,6 +192,7 @@ Status LocalShard::ResolveOwnUndo(const Update& update, const RoundGrant& grant,
 
 Status LocalShard::ApplyRound(const RoundGrant& grant, Deadline deadline) {
   if (grant.count == 0 || completed_round() >= grant.round) return {};
+  const nvtx::Range range(nvtx::Event::kApply, static_cast<std::int64_t>(grant.round));
   const FlushDenormals flush;
   Heartbeat();  // of this shard: the others' are not read here
   int count = 0;

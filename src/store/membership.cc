@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/failpoint.h"
+#include "base/nvtx.h"
 #include "store/raise_to.h"
 
 namespace passel {
@@ -98,7 +99,9 @@ std::optional<std::uint64_t> SlowestClock(const ShardMemory& memory, int except,
 bool GiveUpExpecting(const ShardMemory& memory, int worker) {
   const TaskState state = StateOf(memory, worker);
   if (state.phase != Phase::kExpected && state.phase != Phase::kJoining) return false;
-  return Transition(memory, worker, state, Phase::kEvicted);
+  if (!Transition(memory, worker, state, Phase::kEvicted)) return false;
+  nvtx::Mark(nvtx::Event::kGivenUp, worker);
+  return true;
 }
 
 ProcessIdentity LoadIdentity(const TaskSlot& task) {
@@ -199,18 +202,24 @@ bool Leave(const ShardMemory& memory, int worker, std::uint32_t epoch) {
 }
 
 bool MarkDead(const ShardMemory& memory, int worker, std::uint32_t epoch) {
-  if (Transition(memory, worker, {epoch, Phase::kJoining}, Phase::kDead)) return true;
+  if (Transition(memory, worker, {epoch, Phase::kJoining}, Phase::kDead)) {
+    nvtx::Mark(nvtx::Event::kWorkerDied, worker);
+    return true;
+  }
   // Read before the transition: after it the next life may be pushing already.
   TaskSlot& task = memory.tasks[worker];
   const std::uint64_t begun = task.counters.pushes_begun.load(std::memory_order_relaxed);
   const std::uint64_t ended = task.counters.pushes_ended.load(std::memory_order_relaxed);
   if (!Transition(memory, worker, {epoch, Phase::kRunning}, Phase::kDead)) return false;
+  nvtx::Mark(nvtx::Event::kWorkerDied, worker);
   SettlePushes(task, begun, ended);
   return true;
 }
 
 bool Evict(const ShardMemory& memory, int worker, std::uint32_t epoch) {
-  return Transition(memory, worker, {epoch, Phase::kRunning}, Phase::kEvicted);
+  if (!Transition(memory, worker, {epoch, Phase::kRunning}, Phase::kEvicted)) return false;
+  nvtx::Mark(nvtx::Event::kWorkerEvicted, worker);
+  return true;
 }
 
 int MarkDeadByKernel(const ShardMemory& memory) {

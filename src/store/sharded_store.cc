@@ -282,6 +282,7 @@ Status ShardedStore::PushToRound(int slot, std::uint32_t stamp) {
   round_ = completed + 1;
   round_stamp_ = stamp;
   PASSEL_RETURN_IF_ERROR(lead().Arrive(round_));
+  round_span_ = nvtx::Span(nvtx::Event::kRound, static_cast<std::int64_t>(round_));
   open_ = Open::kRound;
   return {};
 }
@@ -336,7 +337,9 @@ Result<PushOutcome> ShardedStore::Wait(Ticket ticket, Deadline deadline) {
   if (open_ == Open::kChange || (summed_ == 0 && lead().ChangeDue())) {
     open_ = Open::kChange;
     const std::int64_t begin = MonotonicNs();
+    nvtx::Range range(nvtx::Event::kChangeMode, OwnSteps());
     const Status changed = ChangeMode(deadline);
+    range.Close();
     Increment(counters().wait_ns, static_cast<std::uint64_t>(MonotonicNs() - begin));
     // The push stands; the next pull says that the job was stopped.
     if (!changed.ok() && changed.code() != Code::kCancelled) return changed;
@@ -346,6 +349,7 @@ Result<PushOutcome> ShardedStore::Wait(Ticket ticket, Deadline deadline) {
 }
 
 Status ShardedStore::FinishStep(Deadline deadline) {
+  const nvtx::Range range(nvtx::Event::kAwaitSlowest, OwnSteps());
   const std::int64_t begin = MonotonicNs();
   const Status near_enough = lead().AwaitSlowest(deadline);
   Increment(counters().wait_ns, static_cast<std::uint64_t>(MonotonicNs() - begin));
@@ -357,7 +361,9 @@ Status ShardedStore::FinishStep(Deadline deadline) {
 Status ShardedStore::FinishRound(Deadline deadline) {
   WorkerCounters& count = counters();
   const std::int64_t begin = MonotonicNs();
+  nvtx::Range await_range(nvtx::Event::kAwaitRound, static_cast<std::int64_t>(round_));
   Result<RoundGrant> grant = lead().AwaitRound(round_, deadline);
+  await_range.Close();
   std::int64_t decided = MonotonicNs();
   Increment(count.wait_ns, static_cast<std::uint64_t>(decided - begin));
   if (!grant.ok()) return grant.status();
@@ -371,8 +377,10 @@ Status ShardedStore::FinishRound(Deadline deadline) {
     for (const auto& shard : shards_) PASSEL_RETURN_IF_ERROR(shard->ApplyRound(*grant, deadline));
     lead().FinishRound(*grant);
   } else {
+    const nvtx::Range range(nvtx::Event::kAwaitRound, static_cast<std::int64_t>(round_));
     PASSEL_RETURN_IF_ERROR(lead().AwaitCompletion(round_, deadline));
   }
+  round_span_.End();
   if (outcome.applied) {
     Versions at_apply;
     at_apply.fill(round_ - 1);

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/nvtx.h"
 #include "store/parameter_store.h"
 #include "store/shard.h"
 #include "store/shard_rules.h"
@@ -58,6 +59,9 @@ class ShardedStore final : public ParameterStore {
   Status FinishStep(Deadline deadline);
   Status ChangeMode(Deadline deadline);
   void UseRules();
+  std::int64_t OwnSteps() {
+    return static_cast<std::int64_t>(counters().local_steps.load(std::memory_order_relaxed));
+  }
   bool rounds() const { return IsRoundMode(rules_.mode); }
   std::uint64_t Staleness(const Versions& at_apply, std::uint32_t stamp) const;
 
@@ -83,6 +87,7 @@ class ShardedStore final : public ParameterStore {
   bool mode_entered_ = false;   // kChange: the mode has changed, and ssp has to wait in it
   bool entered_ = false;        // Initialize() or WaitUntilInitialized() returned OK
   PushOutcome outcome_;         // of the last ticket, but for kRound
+  nvtx::Span round_span_;       // from arrival at round_ to its end
 };
 
 }  // namespace passel

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "base/nvtx.h"
 #include "io/safetensors.h"
 #include "train/model_shape.h"
 
@@ -48,6 +49,9 @@ Status SaveModel(const std::string& path, const ModelConfig& model, ParameterPar
                  const std::map<std::string, std::string>& metadata) {
   const std::vector<VariableSpec> specs = ModelVariables(model);
   PASSEL_CHECK(parts.size() == specs.size(), "one list of parts for each variable");
+  std::size_t bytes = 0;
+  for (const VariableSpec& spec : specs) bytes += spec.elements() * sizeof(float);
+  const nvtx::Range range(nvtx::Event::kSave, static_cast<std::int64_t>(bytes));
   // A copy: others may still be training, and a file must hold what was checked.
   std::vector<std::vector<float>> values(specs.size());
   std::vector<TensorView> tensors;

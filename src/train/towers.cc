@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/denormals.h"
+#include "base/nvtx.h"
 
 namespace passel {
 
@@ -48,6 +49,7 @@ Towers::~Towers() {
 
 void Towers::Serve(int tower) {
   const FlushDenormals flush;
+  nvtx::NameThread(fmt::format("tower/{}", tower));
   std::uint64_t seen = 0;
   for (;;) {
     const std::function<void(int)>* work;

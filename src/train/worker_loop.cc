@@ -12,6 +12,7 @@
 #include "base/denormals.h"
 #include "base/failpoint.h"
 #include "base/log.h"
+#include "base/nvtx.h"
 #include "data/samplers.h"
 #include "store/histogram.h"
 
@@ -130,6 +131,7 @@ class Worker {
       const Status status = Step();
       // Stop() may come at any point of a step; what was pushed stands.
       if (status.code() == Code::kCancelled) continue;
+      if (status.code() == Code::kAborted) nvtx::Mark(nvtx::Event::kFencedOff, store_.worker());
       if (!status.ok()) return status;
     }
   }
@@ -140,9 +142,13 @@ class Worker {
     if (counters_.first_step_ns.load(std::memory_order_relaxed) == 0) {
       counters_.first_step_ns.store(begin, std::memory_order_relaxed);
     }
+    const std::int64_t local_step = LocalSteps() + 1;
+    const nvtx::Range step_range(nvtx::Event::kStep, local_step);
+    nvtx::Range pull_range(nvtx::Event::kPull, local_step);
     PASSEL_ASSIGN_OR_RETURN(const ParamView view,
                             store_.Pull(Selection::Everything(), options_.pull));
     layout_.Bind(view, &params_);
+    pull_range.Close();
     // The last round was completed since we looked: nobody comes to the next one.
     if (IsRoundMode(store_.mode()) &&
         view.version() >= static_cast<Version>(options_.train_steps)) {
@@ -150,6 +156,7 @@ class Worker {
     }
     const std::int64_t pulled = MonotonicNs();
 
+    nvtx::Range compute_range(nvtx::Event::kCompute, local_step);
     const GradientBuffer gradient = store_.LendGradient();
     layout_.Bind(gradient, &gradients_);
     const Batch batch{train_, source_.Next()};
@@ -165,10 +172,12 @@ class Worker {
         model_.config().loss == LossReduction::kSum ? computed.loss / batch_size : computed.loss;
     report.accuracy = static_cast<double>(computed.correct) / batch_size;
     PASSEL_ASSIGN_OR_RETURN(const bool finite, CheckFinite(computed.loss, gradient));
+    compute_range.Close();
     const std::int64_t done = MonotonicNs();
     Increment(counters_.pull_ns, static_cast<std::uint64_t>(pulled - begin));
     Increment(counters_.compute_ns, static_cast<std::uint64_t>(done - pulled));
     if (!finite) {
+      nvtx::Mark(nvtx::Event::kGradientSkipped, local_step);
       Increment(counters_.skipped);
       source_.SaveCursor();
       return {};
@@ -176,19 +185,29 @@ class Worker {
     skips_in_a_row_ = 0;
 
     const Deadline deadline = Deadline::After(options_.push_limit);
+    nvtx::Range push_range(nvtx::Event::kPush, local_step);
     PASSEL_ASSIGN_OR_RETURN(const Ticket ticket, store_.Push(gradient, view.stamp(), deadline));
+    push_range.Close();
+    std::optional<nvtx::Range> wait_range;
+    if (WaitsForOthers(store_.mode())) wait_range.emplace(nvtx::Event::kWait, local_step);
     PASSEL_ASSIGN_OR_RETURN(report.outcome, WaitFor(ticket, deadline));
+    wait_range.reset();
     SayWhoNeverCame();
     source_.SaveCursor();
     counters_.loss.store(report.loss, std::memory_order_relaxed);
     counters_.accuracy.store(report.accuracy, std::memory_order_relaxed);
     counters_.last_step_ns.store(MonotonicNs(), std::memory_order_relaxed);
-    if (!report.outcome.applied) result_.dropped += report.outcome.gradients;
+    if (!report.outcome.applied) {
+      result_.dropped += report.outcome.gradients;
+      nvtx::Mark(nvtx::Event::kGradientDropped, local_step);
+    }
     ++result_.local_steps;
     report.local_step = LocalSteps();
     if (callbacks_.on_step) callbacks_.on_step(report);
     return EvaluateIfDue(report.outcome);
   }
+
+  static bool WaitsForOthers(Mode mode) { return IsRoundMode(mode) || mode == Mode::kSsp; }
 
   std::int64_t LocalSteps() const {
     return static_cast<std::int64_t>(counters_.local_steps.load(std::memory_order_relaxed));
@@ -253,6 +272,7 @@ class Worker {
   }
 
   Result<TestResult> Evaluate(EvaluationSet set) {
+    const nvtx::Range range(nvtx::Event::kEvaluate, store_.global_step());
     return EvaluateImages(model_, ImagesOf(data_, set), params_);
   }
 
@@ -274,6 +294,7 @@ class Worker {
     if (std::isfinite(loss) && store_.GradientIsFinite(gradient, &variable)) return true;
     const bool skip = options_.on_nan == OnNan::kSkip;
     if (skip && ++skips_in_a_row_ < kMaxSkipsInARow) return false;
+    nvtx::Mark(nvtx::Event::kNotFinite, LocalSteps() + 1);
     const std::string what = std::isfinite(loss) ? "the gradient of " + variable : "the loss";
     if (skip) {
       return InvalidArgument(

@@ -31,13 +31,15 @@ void ArenaFetcher::Take(std::vector<std::unique_ptr<shm::Arena>>* arenas) {
 }
 
 void ArenaFetcher::Run() {
+  nvtx::NameThread("fetch arenas");
   for (int shard = 0; shard < shards_; ++shard) {
     while (!Fetch(shard).ok()) {
       // The ps died, or was slow: its next life answers. Other errors are the chief's to report.
-      if (deadline_.Expired() || quit_.load(std::memory_order_relaxed)) return;
+      if (deadline_.Expired() || quit_.load(std::memory_order_relaxed)) return span_.End();
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
   }
+  span_.End();
   finished_.store(true, std::memory_order_release);  // pairs with the load in Finished()
 }
 

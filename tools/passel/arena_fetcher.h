@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/deadline.h"
+#include "base/nvtx.h"
 #include "base/status.h"
 #include "shm/arena.h"
 #include "shm/job_token.h"
@@ -51,6 +52,7 @@ class ArenaFetcher {
   std::vector<std::unique_ptr<shm::Arena>> done_;  // [shards]; null: none since the last Take()
   std::atomic<bool> finished_{false};
   std::atomic<bool> quit_{false};
+  nvtx::Span span_{nvtx::Event::kFetchArenas, shards_};  // ends with the thread's work
   std::thread thread_;
 };
 

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/denormals.h"
 #include "base/log.h"
+#include "base/nvtx.h"
 #include "compute/cpu_backend.h"
 #include "shm/job_observer.h"
 #include "tools/passel/exit_code.h"
@@ -96,9 +97,13 @@ class EvaluatorTask {
   }
 
   Status Evaluate(const char* what, std::int64_t* evaluated_step) {
+    nvtx::Range pull_range(nvtx::Event::kPull, job_->global_step());
     const shm::JobObserver::Copied copied = job_->CopyValues();
     layout_->Bind(job_->values(), &parts_);
+    pull_range.Close();
+    nvtx::Range evaluate_range(nvtx::Event::kEvaluate, copied.last_step);
     PASSEL_ASSIGN_OR_RETURN(const TestResult test, EvaluateTest(*model_, data_->data(), parts_));
+    evaluate_range.Close();
     *evaluated_step = copied.last_step;
     // A supervisor's live line may stand on the terminal.
     if (task_.flags.supervised && ::isatty(STDERR_FILENO) != 0) fmt::print("\r\x1b[K");

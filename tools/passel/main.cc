@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/nvtx.h"
 #include "tools/passel/arguments.h"
 #include "tools/passel/commands.h"
 #include "tools/passel/exit_code.h"
@@ -44,7 +45,7 @@ void StartWithoutBlasThreads(char** argv) {
 
 int Main(int argc, char** argv) {
   CLI::App app{"Trains with a parameter server: workers share the parameters in memory.", "passel"};
-  app.set_version_flag("--version", "passel " PASSEL_VERSION);
+  app.set_version_flag("--version", "passel " PASSEL_VERSION "\nbuilt " + nvtx::Describe());
   app.require_subcommand(1);
   app.set_help_all_flag("--help-all", "Help of all commands");
   Run run;
@@ -85,6 +86,7 @@ int main(int argc, char** argv) {
   passel::g_program_start_ns = passel::MonotonicNs();
   passel::StartWithoutBlasThreads(argv);
   passel::EndOnSignals();
+  passel::nvtx::Initialize();
   ::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of write()
   try {
     return passel::Main(argc, argv);

@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/memory_file.h"
+#include "base/nvtx.h"
 #include "data/data_source.h"
 #include "data/locate.h"
 #include "tools/passel/data_flags.h"
@@ -30,6 +31,7 @@ SharedData::~SharedData() {
 Result<SharedData> SharedData::Load(const std::string& dir, const DataOptions& options) {
   PASSEL_ASSIGN_OR_RETURN(DataSource source, OpenData(dir, options));
   const std::size_t bytes = source.bytes();
+  const nvtx::Range range(nvtx::Event::kLoadData, static_cast<std::int64_t>(bytes));
   PASSEL_ASSIGN_OR_RETURN(const MemoryBudget budget, ReadMemoryBudget());
   PASSEL_ASSIGN_OR_RETURN(MemoryFile file, CreateMemoryFile("passel.data", bytes, HugePages::kOff,
                                                             budget, MemoryFileUse::kOneWriter));
@@ -45,6 +47,7 @@ Result<SharedData> SharedData::Load(const std::string& dir, const DataOptions& o
 Result<SharedData> SharedData::Map(FileDescriptor fd) {
   std::size_t bytes = 0;
   PASSEL_RETURN_IF_ERROR(CheckSeals(fd.get(), &bytes));
+  const nvtx::Range range(nvtx::Event::kMapData, static_cast<std::int64_t>(bytes));
   void* base = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, fd.get(), 0);
   if (base == MAP_FAILED) return ErrnoStatus(errno, "cannot map the data set");
   SharedData shared(std::move(fd), base, bytes);

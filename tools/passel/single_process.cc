@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/nvtx.h"
 #include "base/subprocess.h"
 #include "compute/cpu_backend.h"
 #include "shm/job_status.h"
@@ -22,6 +23,7 @@ std::vector<const float*> SingleProcessJob::values() const { return {arena_->sha
 
 Status SingleProcessJob::Run(Progress& progress, JobReport* report) {
   LogInfo("Running single-machine training");
+  nvtx::NameThread("worker/0");
   PASSEL_ASSIGN_OR_RETURN(arena_, InProcessArena::Create(plan_));
   PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<ParameterStore> store,
                           arena_->Open(0, MakeEngineOptions(config_, 1, 1)));

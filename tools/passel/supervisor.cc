@@ -12,6 +12,7 @@
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "base/memory_file.h"
+#include "base/nvtx.h"
 #include "base/unix_socket.h"
 #include "shm/protocol.h"
 #include "store/membership.h"
@@ -130,6 +131,7 @@ Status Supervisor::StartChild(Child& child) {
   const FileDescriptor errors_write(pipe_fds[1]);
   spawn.arguments.push_back(fmt::format("--error_fd={}", errors_write.get()));
   spawn.inherited_fds.push_back(errors_write.get());
+  const nvtx::Range range(nvtx::Event::kStartTask, child.index);
   Result<Subprocess> process = Subprocess::Spawn(spawn);
   if (!process.ok()) return process.status().WithContext("cannot start " + child.Name());
   child.process.emplace(std::move(*process));
@@ -159,6 +161,7 @@ JobOutcome Supervisor::Run(Progress& progress) {
       HandleExit(child, *exit);
     }
     if (HaveArenas()) {
+      const nvtx::Range range(nvtx::Event::kWatch);
       const shm::JobStatus status = shm::ReadJobStatus(*arenas_[0]);
       if (status.stopped && !stopping_) {
         outcome_.notes.emplace_back("the job was stopped on request");
@@ -175,6 +178,7 @@ JobOutcome Supervisor::Run(Progress& progress) {
     KillStragglers();
   }
   FetchArenas();  // a job that ended faster than we looked
+  const nvtx::Range range(nvtx::Event::kEndTasks);
   EndPs();
   AwaitEvaluator();
   Conclude();

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/nvtx.h"
 #include "tools/passel/exit_code.h"
 
 // What the end of a task means for the job, and which tasks are made to end.
@@ -45,6 +46,7 @@ void Supervisor::HandleWorkerExit(Child& child, const ExitState& exit) {
   // It may have died before it could leave. After a clean end this changes nothing.
   MarkDeadEverywhere(child);
   if (done || stopping_ || stopped) return;
+  nvtx::Mark(nvtx::Event::kTaskDied, child.index);
   std::string what = fmt::format("{} {}", child.Name(), exit.ToString());
   if (!why.empty()) what += ": " + why;
   outcome_.notes.push_back(what);
@@ -64,6 +66,7 @@ void Supervisor::HandleWorkerExit(Child& child, const ExitState& exit) {
              : AnyRunning("worker") ? "; the others go on"
                                     : "");
   if (!again) return;
+  nvtx::Mark(nvtx::Event::kTaskRestarted, child.index);
   if (const Status status = StartChild(child); !status.ok()) {
     child.gone = true;
     outcome_.notes.push_back(status.message());
@@ -81,6 +84,7 @@ void Supervisor::HandlePsExit(Child& child, const ExitState& exit) {
     return;
   }
   FetchArenas();  // what it had handed to us before it died
+  nvtx::Mark(nvtx::Event::kTaskDied, child.index);
   const std::string what = fmt::format("{} {}", child.Name(), exit.ToString());
   outcome_.notes.push_back(what);
   if (child.starts >= kMaxPsStarts) {
@@ -91,6 +95,7 @@ void Supervisor::HandlePsExit(Child& child, const ExitState& exit) {
   LogWarning("{}; starting it again{}", what,
              arenas_[static_cast<std::size_t>(child.index)] ? " on the same arena" : "");
   ++outcome_.ps_restarts;
+  nvtx::Mark(nvtx::Event::kTaskRestarted, child.index);
   if (const Status status = StartChild(child); !status.ok()) {
     LogError("{}", status.message());
     BeginStopping(kExitFailed, false);

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/nvtx.h"
 #include "tools/passel/exit_code.h"
 
 // The wish to end, from whom it comes, and how it reaches the tasks.
@@ -31,6 +32,7 @@ void Supervisor::HandleSignal(int signal) {
 
 void Supervisor::BeginStopping(int exit_code, bool interrupted) {
   if (!stopping_) {
+    nvtx::Mark(nvtx::Event::kStopping, exit_code);
     stopping_ = true;
     kill_at_ns_ = MonotonicNs() + static_cast<std::int64_t>(options_.grace * 1e9);
   }

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/log.h"
+#include "base/nvtx.h"
 #include "base/subprocess.h"
 #include "cluster/resolve.h"
 #include "tools/passel/command_flags.h"
@@ -147,7 +148,9 @@ int RunTask(Task& task, CLI::App& command) {
   if (!resolved->distributed) return TrainAlone(task);
   if (const Status status = PrepareTask(*resolved, &task); !status.ok()) return FailTask(status);
   SetLogName(task.id.ToString());
+  nvtx::NameThread(task.id.ToString());
   if (!task.flags.supervised) {
+    nvtx::WarnIfMissing();  // of a supervised task the supervisor has said it
     LogInfo("{}", resolved->Announcement());
     LogDevices(task, *resolved);
   }

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/nvtx.h"
 #include "base/subprocess.h"
 #include "cluster/cluster_spec.h"
 #include "compute/cpu_backend.h"
@@ -161,7 +162,9 @@ int Conclude(const TrainFlags& flags, const JobConfig& config, const SharedData&
     if (!backend.ok()) return Fail(backend.status());
     Result<std::unique_ptr<Model>> model = Model::Create(config.model, **backend, 500);
     if (!model.ok()) return Fail(model.status());
+    nvtx::Range range(nvtx::Event::kEvaluate, report.status.global_step);
     Result<TestResult> test = EvaluateTest(**model, data.data(), parts);
+    range.Close();
     if (!test.ok()) return Fail(test.status());
     report.test = *test;
   }
@@ -271,6 +274,8 @@ int Train(TrainFlags& flags) {
   if (!config.ok()) return Fail(config.status());
   if (Status status = CheckTrainFlags(flags); !status.ok()) return Fail(status);
   if (Status status = CheckPlaces(flags, *config); !status.ok()) return Fail(status);
+  nvtx::WarnIfMissing();
+  nvtx::NameThread(flags.ps == 0 ? "worker/0" : "supervisor");
   if (flags.print_placement) {
     const Status printed = PrintPlacement(flags.job.source, *config, flags.ps);
     return printed.ok() ? kExitDone : Fail(printed);

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/nvtx.h"
 #include "base/subprocess.h"
 #include "compute/cpu_backend.h"
 #include "shm/attached_job.h"
@@ -77,6 +78,7 @@ class WorkerTask {
     std::unique_ptr<shm::AttachedJob> job;
     std::unique_ptr<ParameterStore> store;
     std::optional<SharedData> data;
+    nvtx::Range attach_range(nvtx::Event::kAttach, task_.Trainer());
     for (;;) {
       const Status status = Attach(options, &job, &data, &store);
       if (status.ok()) break;
@@ -84,9 +86,11 @@ class WorkerTask {
       if (status.code() != Code::kUnavailable || start.Expired()) return status;
       job.reset();
     }
+    attach_range.Close();
     PASSEL_ASSIGN_OR_RETURN(const ModelLayout layout,
                             ModelLayout::Make(config_.model, store->variables()));
     if (chief && !store->initialized()) {
+      const nvtx::Range range(nvtx::Event::kInitialize, task_.Trainer());
       PASSEL_RETURN_IF_ERROR(InitializeStore(config_.model, layout, *store));
     }
     PASSEL_RETURN_IF_ERROR(AwaitFirstValues(*store, start));
@@ -165,6 +169,7 @@ class WorkerTask {
   }
 
   Status AwaitFirstValues(ParameterStore& store, Deadline deadline) {
+    const nvtx::Range range(nvtx::Event::kAwaitValues, task_.Trainer());
     const std::int64_t begin = MonotonicNs();
     for (;;) {
       const Status status = store.WaitUntilInitialized(deadline.Sooner(std::chrono::seconds(10)));
