@@ -66,7 +66,7 @@ Result<std::vector<VariablePart>> PlaceWithGlobalStep(const ModelConfig& model, 
   std::vector<PlacementVariable> to_place;
   for (const VariableSpec& v : specs) to_place.push_back({v.name, v.shape, 4, true});
   to_place.insert(to_place.begin() + GlobalStepIndex(specs, options),
-                  PlacementVariable{"global_step", {}, 8, false});
+                  PlacementVariable{"global_step", {}, options.global_step_bytes, false});
   PASSEL_ASSIGN_OR_RETURN(
       std::vector<VariablePart> placed,
       PlaceVariables(to_place, ps_tasks, options.strategy, options.partitioner));

@@ -25,6 +25,9 @@ struct PlacementOptions {
   Partitioner partitioner = Partitioner::None();
   /// Whether global_step is created after the model's variables instead of before them.
   bool global_step_last = false;
+  /// What global_step counts for in greedy placement: the reference programs declare it int32 or
+  /// int64. Whatever counts, ps 0 keeps it, in 8 bytes of its own (shard_memory.h).
+  int global_step_bytes = 4;
   /// A variable, with all its parts, at a place of its own. As in the reference programs it still
   /// counts for the others where the strategy would have put it.
   struct Pin {
@@ -34,10 +37,9 @@ struct PlacementOptions {
   std::vector<Pin> pins;
 };
 
-/// Where every variable of `model` is created on `ps_tasks` ps tasks, global_step (8 bytes) among
-/// them: in creation order, each part on its own. `variable` counts in that order.
-/// Errors: kInvalidArgument from the placement, and for a pin of a variable or to a task that does
-/// not exist.
+/// Where every variable of `model` counts on `ps_tasks` ps tasks, global_step among them: in
+/// creation order, each part on its own. `variable` counts in that order. Errors: kInvalidArgument
+/// from the placement, and for a pin of a variable or to a task that does not exist.
 Result<std::vector<VariablePart>> PlaceWithGlobalStep(const ModelConfig& model, int ps_tasks,
                                                       const PlacementOptions& options);
 

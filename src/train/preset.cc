@@ -39,6 +39,7 @@ constexpr PresetSetting kMonitored[] = {
     {"log_lines", "monitored"},
     {"log_step_count_steps", "100"},
     {"data_dir", "/data"},
+    {"global_step_bytes", "8"},
 };
 
 constexpr PresetSetting kAsyncSoftmax[] = {
@@ -58,6 +59,7 @@ constexpr PresetSetting kAsyncSoftmax[] = {
     {"worker_eval_set", "test"},
     {"log_lines", "async-softmax"},
     {"log_epochs", "10"},
+    {"global_step_bytes", "8"},
 };
 
 constexpr PresetSetting kK8sAdagrad[] = {

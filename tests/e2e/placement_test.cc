@@ -43,14 +43,14 @@ Table Placed(int ps, std::vector<std::string> flags) {
 
 TEST(PlacementTest, MlpInRoundRobinWithGlobalStepFirst) {
   EXPECT_THAT(Placed(1, {}),
-              ElementsAre("global_step - 8 task:0", "hid_w 0-783 313600 task:0",
+              ElementsAre("global_step - 4 task:0", "hid_w 0-783 313600 task:0",
                           "hid_b 0-99 400 task:0", "sm_w 0-99 4000 task:0", "sm_b 0-9 40 task:0"));
   // ps0 = global_step, hid_b, sm_b; ps1 = hid_w, sm_w
   EXPECT_THAT(Placed(2, {}),
-              ElementsAre("global_step - 8 task:0", "hid_w 0-783 313600 task:1",
+              ElementsAre("global_step - 4 task:0", "hid_w 0-783 313600 task:1",
                           "hid_b 0-99 400 task:0", "sm_w 0-99 4000 task:1", "sm_b 0-9 40 task:0"));
   EXPECT_THAT(Placed(3, {}),
-              ElementsAre("global_step - 8 task:0", "hid_w 0-783 313600 task:1",
+              ElementsAre("global_step - 4 task:0", "hid_w 0-783 313600 task:1",
                           "hid_b 0-99 400 task:2", "sm_w 0-99 4000 task:0", "sm_b 0-9 40 task:1"));
 }
 
@@ -58,36 +58,55 @@ TEST(PlacementTest, MlpInRoundRobinWithGlobalStepLast) {
   // ps0 = hid_w, sm_w, global_step; ps1 = hid_b, sm_b
   EXPECT_THAT(Placed(2, {"--global_step=last"}),
               ElementsAre("hid_w 0-783 313600 task:0", "hid_b 0-99 400 task:1",
-                          "sm_w 0-99 4000 task:0", "sm_b 0-9 40 task:1", "global_step - 8 task:0"));
+                          "sm_w 0-99 4000 task:0", "sm_b 0-9 40 task:1", "global_step - 4 task:0"));
   EXPECT_THAT(Placed(3, {"--global_step=last"}),
               ElementsAre("hid_w 0-783 313600 task:0", "hid_b 0-99 400 task:1",
-                          "sm_w 0-99 4000 task:2", "sm_b 0-9 40 task:0", "global_step - 8 task:1"));
+                          "sm_w 0-99 4000 task:2", "sm_b 0-9 40 task:0", "global_step - 4 task:0"));
+}
+
+// Where its turn counts, and where it really is, are two things; --log_device_placement and the
+// arena say the latter.
+TEST(PlacementTest, TheHeadingSaysWhereGlobalStepCountsAndWhoKeepsIt) {
+  const auto heading = [](std::vector<std::string> flags) {
+    Sandbox sandbox;
+    flags.insert(flags.begin(), {"train", "--print_placement"});
+    const std::string out = sandbox.Run(flags).out;
+    return out.substr(0, out.find('\n'));
+  };
+  EXPECT_THAT(heading({"--ps=3", "--global_step=last"}),
+              HasSubstr("(global_step: its turn counts on ps/1, as 4 bytes; ps/0 keeps it)"));
+  EXPECT_THAT(heading({"--ps=2", "--preset=k8s-adagrad"}), HasSubstr("counts on ps/0, as 4 bytes"));
+  EXPECT_THAT(heading({"--ps=2", "--preset=async-softmax"}), HasSubstr("ps/0, as 8 bytes"));
+  Sandbox sandbox;
+  const Outcome wrong = sandbox.Run({"train", "--print_placement", "--global_step_bytes=5"});
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("4 (int32) or 8 (int64), not 5"));
 }
 
 TEST(PlacementTest, SoftmaxRegressionInTurn) {
   const std::string model = "--model=softmax";
   EXPECT_THAT(Placed(1, {model}),
-              ElementsAre("global_step - 8 task:0", "w 0-783 31360 task:0", "b 0-9 40 task:0"));
+              ElementsAre("global_step - 4 task:0", "w 0-783 31360 task:0", "b 0-9 40 task:0"));
   EXPECT_THAT(Placed(2, {model}),
-              ElementsAre("global_step - 8 task:0", "w 0-783 31360 task:1", "b 0-9 40 task:0"));
+              ElementsAre("global_step - 4 task:0", "w 0-783 31360 task:1", "b 0-9 40 task:0"));
   EXPECT_THAT(Placed(3, {model}),
-              ElementsAre("global_step - 8 task:0", "w 0-783 31360 task:1", "b 0-9 40 task:2"));
+              ElementsAre("global_step - 4 task:0", "w 0-783 31360 task:1", "b 0-9 40 task:2"));
 }
 
 TEST(PlacementTest, GreedyGoesByBytes) {
   EXPECT_THAT(Placed(2, {"--placement=greedy"}),
-              ElementsAre("global_step - 8 task:0", "hid_w 0-783 313600 task:1",
+              ElementsAre("global_step - 4 task:0", "hid_w 0-783 313600 task:1",
                           "hid_b 0-99 400 task:0", "sm_w 0-99 4000 task:0", "sm_b 0-9 40 task:0"));
-  // After global_step 8, hid_w 313600 and hid_b 400 bytes: sm_w to ps 0 (8), sm_b to ps 2 (400).
+  // After global_step 4, hid_w 313600 and hid_b 400 bytes: sm_w to ps 0 (4), sm_b to ps 2 (400).
   EXPECT_THAT(Placed(3, {"--placement=greedy"}),
-              ElementsAre("global_step - 8 task:0", "hid_w 0-783 313600 task:1",
+              ElementsAre("global_step - 4 task:0", "hid_w 0-783 313600 task:1",
                           "hid_b 0-99 400 task:2", "sm_w 0-99 4000 task:0", "sm_b 0-9 40 task:2"));
 }
 
 TEST(PlacementTest, PartsArePlacedOneByOne) {
   // 784 = 262 + 261 + 261, 100 = 34 + 33 + 33, 10 = 4 + 3 + 3 rows.
   EXPECT_THAT(Placed(2, {"--partitioner=fixed:3"}),
-              ElementsAre("global_step - 8 task:0", "hid_w/part_0 0-261 104800 task:1",
+              ElementsAre("global_step - 4 task:0", "hid_w/part_0 0-261 104800 task:1",
                           "hid_w/part_1 262-522 104400 task:0",
                           "hid_w/part_2 523-783 104400 task:1", "hid_b/part_0 0-33 136 task:0",
                           "hid_b/part_1 34-66 132 task:1", "hid_b/part_2 67-99 132 task:0",
@@ -96,7 +115,7 @@ TEST(PlacementTest, PartsArePlacedOneByOne) {
                           "sm_b/part_1 4-6 12 task:1", "sm_b/part_2 7-9 12 task:0"));
   // min_max: ceil(313600 / 262144) = 2 parts of hid_w, one of everything else.
   EXPECT_THAT(Placed(3, {"--partitioner=min_max:8"}),
-              ElementsAre("global_step - 8 task:0", "hid_w/part_0 0-391 156800 task:1",
+              ElementsAre("global_step - 4 task:0", "hid_w/part_0 0-391 156800 task:1",
                           "hid_w/part_1 392-783 156800 task:2", "hid_b/part_0 0-99 400 task:0",
                           "sm_w/part_0 0-99 4000 task:1", "sm_b/part_0 0-9 40 task:2"));
   // Rows of hid_w have 400 bytes: 100000 / 400 = 250 a part, ceil(784 / 250) = 4 parts of 196.
@@ -109,7 +128,7 @@ TEST(PlacementTest, PartsArePlacedOneByOne) {
 
 TEST(PlacementTest, PinnedVariableMovesAloneAndStillCounts) {
   EXPECT_THAT(Placed(3, {"--pin_variable=hid_w=/job:ps/task:2,sm_b=/cpu:0"}),
-              ElementsAre("global_step - 8 task:0", "hid_w 0-783 313600 task:2",
+              ElementsAre("global_step - 4 task:0", "hid_w 0-783 313600 task:2",
                           "hid_b 0-99 400 task:2", "sm_w 0-99 4000 task:0", "sm_b 0-9 40 task:1"));
 }
 
@@ -117,7 +136,7 @@ TEST(PlacementTest, ATaskShowsTheTableOfItsCluster) {
   Sandbox sandbox;
   std::vector<std::string> task = sandbox.Task("worker", 0, 3, 1, {"--print_placement"});
   EXPECT_THAT(Rows(sandbox.Run(task)),
-              ElementsAre("global_step - 8 task:0", "hid_w 0-783 313600 task:1",
+              ElementsAre("global_step - 4 task:0", "hid_w 0-783 313600 task:1",
                           "hid_b 0-99 400 task:2", "sm_w 0-99 4000 task:0", "sm_b 0-9 40 task:1"));
   const Outcome alone = sandbox.Run({"task", "--print_placement", "--hidden_units=7"});
   EXPECT_EQ(alone.code, 0) << alone.err;

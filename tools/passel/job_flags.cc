@@ -177,6 +177,10 @@ void AddJobFlags(CLI::App& app, JobFlags* f) {
                  "the placement")
       ->group("Placement")
       ->capture_default_str();
+  app.add_option("--global_step_bytes", f->global_step_bytes,
+                 "4 or 8: what it counts for in --placement greedy, as an int32 or an int64")
+      ->group("Placement")
+      ->capture_default_str();
   app.add_option("--pin_variable", f->pin_variable,
                  "NAME=DEVICE,... Variables at places of their own, e.g. hid_w=/job:ps/task:1")
       ->group("Placement")
@@ -280,6 +284,7 @@ std::vector<std::string> ToArguments(const JobFlags& f) {
   add("--placement", f.placement);
   add("--partitioner", f.partitioner);
   add("--global_step", f.global_step);
+  add("--global_step_bytes", f.global_step_bytes);
   for (const std::string& pin : f.pin_variable) add("--pin_variable", pin);
   add("--threads_per_worker", f.threads_per_worker);
   add("--towers", f.towers);

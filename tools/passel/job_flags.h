@@ -66,6 +66,7 @@ struct JobFlags {
   std::string placement = "round_robin";
   std::string partitioner = "none";
   std::string global_step = "first";
+  std::int64_t global_step_bytes = 4;
   std::vector<std::string> pin_variable;
   // Machine
   int threads_per_worker = 1;

@@ -84,6 +84,12 @@ Result<PlacementOptions> CheckPlacementFlags(const JobFlags& f) {
   PASSEL_ASSIGN_OR_RETURN(
       options.global_step_last,
       Choose<bool>("--global_step", f.global_step, {{"first", false}, {"last", true}}));
+  if (f.global_step_bytes != 4 && f.global_step_bytes != 8) {
+    return InvalidArgument(
+        fmt::format("--global_step_bytes is 4 (int32) or 8 (int64), not {}: use one of them",
+                    f.global_step_bytes));
+  }
+  options.global_step_bytes = static_cast<int>(f.global_step_bytes);
   for (const std::string& text : f.pin_variable) {
     PASSEL_ASSIGN_OR_RETURN(PlacementOptions::Pin pin, ParsePin(text));
     options.pins.push_back(std::move(pin));

@@ -44,6 +44,31 @@ TEST(PlaceModelTest, RoundRobinCountsGlobalStepFirst) {
             "hid_w@1+0 hid_b@2+0 hid2_w@0+0 hid2_b@1+0 sm_w@2+0 sm_b@0+0 ");
 }
 
+// Variables of 4, 4, 8 and 8 bytes, each to the ps with the fewest so far: what global_step counts
+// for decides.
+TEST(PlaceModelTest, BytesOfGlobalStepCountInGreedyPlacement) {
+  ModelConfig model = Mlp();
+  model.inputs = 1;
+  model.hidden = {1};
+  model.classes = 2;
+  PlacementOptions options;
+  options.strategy = PlacementStrategy::kGreedyBytes;
+  EXPECT_EQ(Describe(*PlaceModel(model, 2, options)), "hid_w@1+0 hid_b@0+0 sm_w@1+0 sm_b@0+0 ");
+  options.global_step_bytes = 8;
+  EXPECT_EQ(Describe(*PlaceModel(model, 2, options)), "hid_w@1+0 hid_b@1+0 sm_w@0+0 sm_b@1+0 ");
+}
+
+TEST(PlaceModelTest, PinsAreCheckedWithoutData) {
+  PlacementOptions options;
+  options.pins = {{"hid_w", *ParseDevice("/job:ps/task:1")}};
+  ModelConfig model = Mlp();
+  model.inputs = model.classes = 0;
+  EXPECT_TRUE(CheckPins(model, 2, options).ok());
+  EXPECT_THAT(CheckPins(model, 1, options).message(), ::testing::HasSubstr("0 to 0, not 1"));
+  options.pins[0].variable = "global_step";
+  EXPECT_THAT(CheckPins(model, 2, options).message(), ::testing::HasSubstr("only those"));
+}
+
 TEST(PlaceModelTest, PartsAreNamedAndTakeTurns) {
   EXPECT_EQ(Describe(Place(Mlp(), 2, Partitioner::FixedSize(3))),
             "hid_w/part_0@1+0 hid_w/part_1@0+7 hid_w/part_2@1+14 "
