@@ -80,7 +80,7 @@ class StepEngine {
   StepEngine(const StepEngine&) = delete;
   StepEngine& operator=(const StepEngine&) = delete;
 
-  /// Steps that may be started and not finished; at least 2.
+  /// Steps that may be started and not finished: as many as there are gradient slots.
   virtual int max_in_flight() const = 0;
 
   /// Queues one step on the values as they are when it runs, with the gradient into `slot`. Copies

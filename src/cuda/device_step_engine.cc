@@ -1,0 +1,302 @@
+#include "cuda/device_step_engine.h"
+
+#include <fmt/core.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <deque>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "cuda/step_plan.h"
+
+namespace passel::cuda {
+namespace {
+
+using std::chrono::microseconds;
+
+// A step of a small model takes 20 us or so; beyond that the core may be somebody else's, and far
+// beyond it a nap costs nothing.
+constexpr microseconds kSpin{50};
+constexpr microseconds kYield{1000};
+constexpr microseconds kNap{50};
+constexpr std::chrono::seconds kTearDownLimit{10};
+
+// Floats that another process may be changing: each whole, none kept back.
+void CopyShared(float* to, const float* from, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    // Relaxed: a pull promises whole floats and nothing about their order.
+    const auto bits =
+        __atomic_load_n(reinterpret_cast<const std::uint32_t*>(from + i), __ATOMIC_RELAXED);
+    std::memcpy(to + i, &bits, sizeof bits);
+  }
+}
+
+struct Pages {
+  std::uintptr_t begin, end;
+};
+
+// The pages that these bytes lie in, none of them twice.
+std::vector<Pages> PagesOf(const std::vector<Bytes>& ranges) {
+  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  std::vector<Pages> pages;
+  for (const Bytes& range : ranges) {
+    if (range.size == 0) continue;
+    const auto begin = reinterpret_cast<std::uintptr_t>(range.begin);
+    pages.push_back({begin / page * page, (begin + range.size + page - 1) / page * page});
+  }
+  std::sort(pages.begin(), pages.end(),
+            [](const Pages& a, const Pages& b) { return a.begin < b.begin; });
+  std::vector<Pages> merged;
+  for (const Pages& p : pages) {
+    if (!merged.empty() && p.begin < merged.back().end) {
+      merged.back().end = std::max(merged.back().end, p.end);
+    } else {
+      merged.push_back(p);
+    }
+  }
+  return merged;
+}
+
+class DeviceStepEngine final : public StepEngine {
+ public:
+  DeviceStepEngine(Device& device, const StepEngineOptions& options,
+                   const DeviceStepEngineHooks& hooks, StepMemory memory)
+      : device_(device), options_(options), hooks_(hooks), memory_(std::move(memory)) {}
+
+  ~DeviceStepEngine() override {
+    // Also when every step is finished: the last operation of a launch ends after its sign.
+    if (number_ == 0 || !lost_.ok()) return;
+    const Status done = device_.Synchronize(Deadline::After(kTearDownLimit));
+    if (done.code() == Code::kDeadlineExceeded) Abandon();
+  }
+
+  Status Prepare() {
+    RegisterArena();
+    for (std::size_t i = 0; i < options_.memory.gradient_slots.size(); ++i) {
+      slots_.emplace_back();
+      PASSEL_RETURN_IF_ERROR(PrepareSlot(i));
+    }
+    return {};
+  }
+
+  int max_in_flight() const override { return static_cast<int>(slots_.size()); }
+
+  Status Start(std::span<const std::uint32_t> indices, int slot) override {
+    PASSEL_CHECK(indices.size() == options_.batch_size, "a batch has the size it was planned for");
+    PASSEL_CHECK(slot >= 0 && slot < max_in_flight(), "a slot that was named at creation");
+    PASSEL_CHECK(std::none_of(under_way_.begin(), under_way_.end(),
+                              [slot](const Step& step) { return step.slot == slot; }),
+                 "the step in this slot is finished");
+    PASSEL_CHECK(*std::max_element(indices.begin(), indices.end()) < options_.train.rows,
+                 "an index lies inside the training set");
+    PASSEL_RETURN_IF_ERROR(lost_);
+    Slot& s = slots_[static_cast<std::size_t>(slot)];
+    s.block->number = ++number_;
+    std::memcpy(reinterpret_cast<std::byte*>(s.block) + sizeof(StepBlock), indices.data(),
+                indices.size_bytes());
+    if (staged_) {
+      for (std::size_t i = 0; i < s.values.size(); ++i) {
+        const auto& values = options_.memory.shard_values[i];
+        CopyShared(s.values[i], values.data(), values.size());
+      }
+    }
+    const Status launched = device_.Launch(*s.executable);
+    if (!launched.ok()) return Lose(launched);
+    under_way_.push_back({slot, number_});
+    return {};
+  }
+
+  Result<BatchResult> Finish(Deadline deadline, bool* finite) override {
+    PASSEL_CHECK(!under_way_.empty(), "a step is under way");
+    PASSEL_RETURN_IF_ERROR(lost_);
+    const Step step = under_way_.front();
+    Slot& s = slots_[static_cast<std::size_t>(step.slot)];
+    PASSEL_RETURN_IF_ERROR(WaitFor(s, step.number, deadline));
+    under_way_.pop_front();
+    if (staged_) {
+      for (std::size_t i = 0; i < s.gradients.size(); ++i) {
+        const auto& to = options_.memory.gradient_slots[static_cast<std::size_t>(step.slot)][i];
+        if (!to.empty()) std::memcpy(to.data(), s.gradients[i], to.size_bytes());
+      }
+    }
+    const double loss = s.line->loss;
+    *finite = s.line->nonfinite == 0 && std::isfinite(loss);
+    return BatchResult{
+        options_.network.mean ? loss / static_cast<double>(options_.batch_size) : loss,
+        static_cast<std::size_t>(s.line->correct)};
+  }
+
+  std::string Describe() const override {
+    return fmt::format("{}, {} of {} operations, {}",
+                       large_products_ == 0 ? "fused kernels" : "fused kernels and cuBLASLt",
+                       options_.graph ? "one graph" : "one stream", operations_,
+                       staged_ ? "values and gradients copied through pinned memory"
+                               : "DMA from and to the arena");
+  }
+
+ private:
+  // Pinned memory and the executable of one gradient slot.
+  struct Slot {
+    std::vector<Device::Memory> owned;
+    StepBlock* block = nullptr;
+    StepReportLine* line = nullptr;
+    std::vector<float*> values;     // [shard], where staged
+    std::vector<float*> gradients;  // [shard], where staged
+    std::unique_ptr<Device::Executable> executable;
+  };
+  struct Step {
+    int slot = 0;
+    std::uint64_t number = 0;
+  };
+
+  // All or nothing.
+  void RegisterArena() {
+    std::vector<Bytes> ranges;
+    for (const auto& values : options_.memory.shard_values) {
+      ranges.push_back({values.data(), values.size_bytes()});
+    }
+    for (const auto& slot : options_.memory.gradient_slots) {
+      for (const auto& part : slot) ranges.push_back({part.data(), part.size_bytes()});
+    }
+    for (const Pages& pages : PagesOf(ranges)) {
+      auto registration =
+          device_.Register(reinterpret_cast<void*>(pages.begin), pages.end - pages.begin);
+      if (!registration.ok()) {
+        registrations_.clear();
+        staged_ = true;
+        if (hooks_.warn) {
+          hooks_.warn(
+              fmt::format("the memory of the arena cannot be registered with {} ({}): "
+                          "values and gradients are copied once more, through pinned memory",
+                          device_.info().name, registration.status().message()));
+        }
+        return;
+      }
+      registrations_.push_back(std::move(registration).value());
+    }
+  }
+
+  template <typename T>
+  Result<T*> Pinned(Slot& slot, std::size_t bytes) {
+    PASSEL_ASSIGN_OR_RETURN(Device::Memory memory,
+                            device_.AllocatePinned(std::max<std::size_t>(bytes, 1)));
+    T* data = static_cast<T*>(memory.get());
+    slot.owned.push_back(std::move(memory));
+    return data;
+  }
+
+  Status PrepareSlot(std::size_t index) {
+    Slot& slot = slots_[index];
+    StepHostMemory host;
+    PASSEL_ASSIGN_OR_RETURN(slot.block,
+                            Pinned<StepBlock>(slot, StepBlockSize(options_.batch_size)));
+    PASSEL_ASSIGN_OR_RETURN(slot.line, Pinned<StepReportLine>(slot, sizeof(StepReportLine)));
+    host.block = slot.block;
+    host.line = slot.line;
+    const auto& values = options_.memory.shard_values;
+    for (std::size_t s = 0; s < values.size(); ++s) {
+      if (staged_) {
+        PASSEL_ASSIGN_OR_RETURN(float* in, Pinned<float>(slot, values[s].size_bytes()));
+        PASSEL_ASSIGN_OR_RETURN(float* out, Pinned<float>(slot, values[s].size_bytes()));
+        slot.values.push_back(in);
+        slot.gradients.push_back(out);
+        host.values.push_back(in);
+        host.gradients.push_back(out);
+      } else {
+        host.values.push_back(values[s].data());
+        host.gradients.push_back(options_.memory.gradient_slots[index][s].data());
+      }
+    }
+    const Plan plan = BuildStepPlan(options_, memory_, host);
+    operations_ = plan.nodes().size();
+    large_products_ = std::count_if(plan.nodes().begin(), plan.nodes().end(), [](const Node& node) {
+      return std::holds_alternative<LargeGemm>(node.operation);
+    });
+    PASSEL_ASSIGN_OR_RETURN(
+        slot.executable,
+        device_.Prepare(plan, options_.graph ? Device::How::kGraph : Device::How::kOneByOne));
+    return {};
+  }
+
+  Status WaitFor(const Slot& slot, std::uint64_t number, Deadline deadline) {
+    const std::int64_t begin = MonotonicNs();
+    for (;;) {
+      for (unsigned i = 0; i < hooks_.looks_per_health; ++i) {
+        // Acquire: pairs with the release of ReportKernel, behind which the gradient lies.
+        if (__atomic_load_n(&slot.line->number, __ATOMIC_ACQUIRE) == number) return {};
+      }
+      const Status health = device_.Health();
+      if (!health.ok()) return Lose(health);
+      const std::chrono::nanoseconds waited(MonotonicNs() - begin);
+      if (deadline.Expired()) {
+        if (__atomic_load_n(&slot.line->number, __ATOMIC_ACQUIRE) == number) return {};
+        return DeadlineExceeded(
+            fmt::format("step {} of this worker is not done on {} after {} ms: the GPU is busy "
+                        "with somebody else's work, or hangs",
+                        number, device_.info().name, waited.count() / 1'000'000));
+      }
+      if (waited > kYield) {
+        std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(kNap, deadline.Remaining()));
+      } else if (waited > kSpin) {
+        sched_yield();
+      }
+    }
+  }
+
+  Status Lose(const Status& why) {
+    lost_ = why;
+    return lost_;
+  }
+
+  // The device may still write to all of it. The process is about to end.
+  void Abandon() {
+    for (Slot& slot : slots_) {
+      static_cast<void>(slot.executable.release());
+      for (Device::Memory& memory : slot.owned) static_cast<void>(memory.release());
+    }
+    for (Device::Memory& registration : registrations_) static_cast<void>(registration.release());
+    memory_.Abandon();
+    if (hooks_.warn) {
+      hooks_.warn(fmt::format("{} does not finish its last step: its memory is left to the driver",
+                              device_.info().name));
+    }
+  }
+
+  Device& device_;
+  const StepEngineOptions options_;
+  const DeviceStepEngineHooks hooks_;
+  bool staged_ = false;
+  std::size_t operations_ = 0;
+  std::ptrdiff_t large_products_ = 0;
+
+  // Given back from the last to the first: executables before what they name.
+  StepMemory memory_;
+  std::vector<Device::Memory> registrations_;
+  std::deque<Slot> slots_;
+
+  std::deque<Step> under_way_;
+  std::uint64_t number_ = 0;
+  Status lost_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<StepEngine>> CreateDeviceStepEngine(Device& device,
+                                                           const StepEngineOptions& options,
+                                                           const DeviceStepEngineHooks& hooks) {
+  PASSEL_RETURN_IF_ERROR(ValidateStepOptions(options));
+  PASSEL_ASSIGN_OR_RETURN(StepMemory memory, StepMemory::Create(device, options));
+  auto engine = std::make_unique<DeviceStepEngine>(device, options, hooks, std::move(memory));
+  PASSEL_RETURN_IF_ERROR(engine->Prepare());
+  return std::unique_ptr<StepEngine>(std::move(engine));
+}
+
+}  // namespace passel::cuda

@@ -1,0 +1,284 @@
+#include "cuda/step_plan.h"
+
+#include <fmt/core.h>
+
+#include <string>
+#include <utility>
+
+#include "cuda/gemm_choice.h"
+#include "cuda/step_layout.h"
+
+namespace passel::cuda {
+
+// Appends the operations in the order in which one stream would best run them.
+class StepPlanBuilder {
+ public:
+  StepPlanBuilder(const StepEngineOptions& options, const StepMemory& memory,
+                  const StepHostMemory& host)
+      : options_(options),
+        layers_(options.network.layers),
+        batch_(options.batch_size),
+        memory_(memory),
+        host_(host) {}
+
+  Plan Build() {
+    CopyIn();
+    Gather();
+    for (std::size_t l = 0; l < layers_.size(); ++l) Forward(l);
+    Loss();
+    for (std::size_t l = layers_.size(); l-- > 0;) {
+      if (l > 0) BackwardInputs(l);
+      BackwardWeights(l);
+    }
+    Check();
+    CopyOut();
+    Report();
+    return std::move(plan_);
+  }
+
+ private:
+  // A matrix of (rows, cols), its rows `ld` floats apart.
+  struct Block {
+    float* data;
+    std::size_t rows, cols, ld;
+    Bytes bytes() const { return {data, rows == 0 ? 0 : ((rows - 1) * ld + cols) * sizeof(float)}; }
+  };
+  Block Activation(std::size_t layer) const {
+    const std::size_t cols =
+        layer < layers_.size() ? layers_[layer].inputs : layers_.back().outputs;
+    return {memory_.activations_[layer], batch_, cols, ActivationStride(cols)};
+  }
+  // Gradient of the activation: where the last one is, the loss leaves its own.
+  Block Delta(std::size_t layer) const {
+    Block block = Activation(layer);
+    if (layer < layers_.size()) block.data = memory_.deltas_[layer];
+    return block;
+  }
+  Block Weights(std::size_t layer) const {
+    return {memory_.variables_[2 * layer], layers_[layer].inputs, layers_[layer].outputs,
+            layers_[layer].outputs};
+  }
+  Bytes Bias(std::size_t layer) const {
+    return {memory_.variables_[2 * layer + 1], layers_[layer].outputs * sizeof(float)};
+  }
+  bool Large(std::size_t layer) const {
+    return NeedsLibraryGemm(batch_, layers_[layer].inputs, layers_[layer].outputs);
+  }
+  static std::uint32_t Narrow(std::size_t n) { return static_cast<std::uint32_t>(n); }
+  const std::byte* BlockOnDevice() const { return memory_.block_; }
+  Bytes NumberOnDevice() const { return {memory_.block_, sizeof(std::uint64_t)}; }
+
+  void CopyIn() {
+    const std::size_t size = StepBlockSize(batch_);
+    plan_.Add("copy step block", Copy{Copy::Kind::kHostToDevice, memory_.block_, host_.block, size},
+              {{host_.block, size}}, {{memory_.block_, size}});
+    for (const StepMemory::ValueCopy& copy : memory_.value_copies_) {
+      const float* from = host_.values[static_cast<std::size_t>(copy.shard)] + copy.offset;
+      const std::size_t bytes = copy.floats * sizeof(float);
+      plan_.Add(fmt::format("copy values of shard {}", copy.shard),
+                Copy{Copy::Kind::kHostToDevice, copy.to, from, bytes}, {{from, bytes}},
+                {{copy.to, bytes}});
+    }
+  }
+
+  void Gather() {
+    const Block out = Activation(0);
+    const std::size_t rows = options_.train.rows;
+    const auto* indices =
+        reinterpret_cast<const std::uint32_t*>(BlockOnDevice() + sizeof(StepBlock));
+    plan_.Add("gather",
+              AnyKernel(MakeGather({memory_.pixels_, memory_.labels_, indices, Narrow(batch_),
+                                    Narrow(out.cols), out.data, out.ld, memory_.batch_labels_})),
+              {{memory_.pixels_, rows * out.cols},
+               {memory_.labels_, rows},
+               {indices, batch_ * sizeof(std::uint32_t)}},
+              {out.bytes(), {memory_.batch_labels_, batch_}});
+  }
+
+  void Forward(std::size_t layer) {
+    const Block x = Activation(layer), w = Weights(layer), y = Activation(layer + 1);
+    const bool last = layer + 1 == layers_.size();
+    const auto* bias = static_cast<const float*>(Bias(layer).begin);
+    std::string name = fmt::format("forward {}", layer);
+    std::vector<Bytes> reads{x.bytes(), w.bytes(), Bias(layer)};
+    if (Large(layer)) {
+      LargeGemm gemm{false, false,  batch_, y.cols, x.cols, x.data,
+                     x.ld,  w.data, w.ld,   y.data, y.ld,   bias};
+      gemm.epilogue = last ? LargeGemm::Epilogue::kBias : LargeGemm::Epilogue::kBiasRelu;
+      gemm.math = options_.math;
+      plan_.Add(std::move(name), gemm, std::move(reads), {y.bytes()});
+      return;
+    }
+    GemmArguments gemm;
+    gemm.m = Narrow(batch_);
+    gemm.n = Narrow(y.cols);
+    gemm.k = Narrow(x.cols);
+    gemm.a = MakeOperand(x.data, x.ld, false);
+    gemm.b = MakeOperand(w.data, w.ld, false);
+    gemm.c = y.data;
+    gemm.ldc = y.ld;
+    gemm.epilogue_input = bias;
+    gemm.epilogue = last ? GemmEpilogue::kBias : GemmEpilogue::kBiasRelu;
+    plan_.Add(std::move(name), ChooseGemm(gemm), std::move(reads), {y.bytes()});
+  }
+
+  void Loss() {
+    const Block logits = Activation(layers_.size());
+    CrossEntropyKernel kernel;
+    kernel.logits = logits.data;
+    kernel.ld = logits.ld;
+    kernel.labels = memory_.batch_labels_;
+    kernel.parts = memory_.loss_parts_;
+    kernel.batch = Narrow(batch_);
+    kernel.classes = Narrow(logits.cols);
+    kernel.clip = options_.network.clip ? kProbabilityClip : 0.f;
+    kernel.scale = options_.network.mean ? 1.f / static_cast<float>(batch_) : 1.f;
+    plan_.Add("cross-entropy", AnyKernel(kernel), {logits.bytes(), {memory_.batch_labels_, batch_}},
+              {logits.bytes(), LossParts()});
+  }
+  Bytes LossParts() const {
+    return {memory_.loss_parts_, memory_.loss_part_count_ * sizeof(LossPart)};
+  }
+
+  // dx = dy w', 0 where the ReLU behind x gave 0.
+  void BackwardInputs(std::size_t layer) {
+    const Block dy = Delta(layer + 1), w = Weights(layer), x = Activation(layer), dx = Delta(layer);
+    std::string name = fmt::format("backward inputs {}", layer);
+    if (Large(layer)) {
+      LargeGemm gemm{false, true,   batch_, dx.cols, dy.cols, dy.data,
+                     dy.ld, w.data, w.ld,   dx.data, dx.ld};
+      gemm.math = options_.math;
+      plan_.Add(std::move(name), gemm, {dy.bytes(), w.bytes()}, {dx.bytes()});
+      plan_.Add(
+          fmt::format("backward relu {}", layer),
+          AnyKernel(ReluMaskKernel{x.data, x.ld, dx.data, dx.ld, Narrow(batch_), Narrow(dx.cols)}),
+          {x.bytes(), dx.bytes()}, {dx.bytes()});
+      return;
+    }
+    GemmArguments gemm;
+    gemm.m = Narrow(batch_);
+    gemm.n = Narrow(dx.cols);
+    gemm.k = Narrow(dy.cols);
+    gemm.a = MakeOperand(dy.data, dy.ld, false);
+    gemm.b = MakeOperand(w.data, w.ld, true);
+    gemm.c = dx.data;
+    gemm.ldc = dx.ld;
+    gemm.epilogue_input = x.data;
+    gemm.ld_mask = x.ld;
+    gemm.epilogue = GemmEpilogue::kMask;
+    plan_.Add(std::move(name), ChooseGemm(gemm), {dy.bytes(), w.bytes(), x.bytes()}, {dx.bytes()});
+  }
+
+  // dw = x' dy and db = column sums of dy, each part to its shard. A bias in one part is an extra
+  // row of the last part of the weights.
+  void BackwardWeights(std::size_t layer) {
+    const Block x = Activation(layer), dy = Delta(layer + 1);
+    const auto& parts = options_.memory.variables[2 * layer];
+    const auto& bias_parts = options_.memory.variables[2 * layer + 1];
+    bool sums_done = false;
+    for (std::size_t p = 0; p < parts.size(); ++p) {
+      const NetworkMemory::Part& part = parts[p];
+      if (part.rows == 0) continue;
+      const Block rows{x.data + part.first_row, batch_, part.rows, x.ld};
+      const Block dw{Gradient(part), part.rows, dy.cols, dy.cols};
+      std::string name = fmt::format("backward weights {}", layer);
+      if (Large(layer)) {
+        LargeGemm gemm{true,    false,   part.rows, dy.cols, batch_, rows.data,
+                       rows.ld, dy.data, dy.ld,     dw.data, dw.ld};
+        gemm.math = options_.math;
+        plan_.Add(std::move(name), gemm, {rows.bytes(), dy.bytes()}, {dw.bytes()});
+        continue;
+      }
+      GemmArguments gemm = Sums(dy);
+      gemm.m = Narrow(part.rows);
+      gemm.a = MakeOperand(rows.data, rows.ld, true);
+      gemm.c = dw.data;
+      gemm.ldc = dw.ld;
+      std::vector<Bytes> writes{dw.bytes()};
+      if (p + 1 == parts.size() && bias_parts.size() == 1) {
+        sums_done = true;
+        gemm.sums = Gradient(bias_parts[0]);
+        writes.push_back({gemm.sums, dy.cols * sizeof(float)});
+      }
+      plan_.Add(std::move(name), ChooseGemm(gemm), {rows.bytes(), dy.bytes()}, std::move(writes));
+    }
+    if (sums_done) return;
+    for (const NetworkMemory::Part& part : bias_parts) {
+      if (part.rows == 0) continue;
+      const Block cols{dy.data + part.first_row, batch_, part.rows, dy.ld};
+      GemmArguments gemm = Sums(cols);
+      gemm.sums = Gradient(part);
+      plan_.Add(fmt::format("backward bias {}", layer), ChooseGemm(gemm), {cols.bytes()},
+                {{gemm.sums, part.rows * sizeof(float)}});
+    }
+  }
+  // A product down the batch with `dy` on its right, as yet without rows.
+  GemmArguments Sums(const Block& dy) const {
+    GemmArguments gemm;
+    gemm.n = Narrow(dy.cols);
+    gemm.k = Narrow(batch_);
+    gemm.b = MakeOperand(dy.data, dy.ld, false);
+    return gemm;
+  }
+  float* Gradient(const NetworkMemory::Part& part) const {
+    return memory_.gradients_[static_cast<std::size_t>(part.shard)] + part.offset;
+  }
+  Bytes ShardGradient(std::size_t shard) const {
+    return {memory_.gradients_[shard], options_.memory.shard_values[shard].size() * sizeof(float)};
+  }
+
+  void Check() {
+    std::uint32_t* found = memory_.nonfinite_;
+    for (std::size_t s = 0; s < memory_.gradients_.size(); ++s) {
+      const NonFiniteKernel kernel{memory_.gradients_[s], options_.memory.shard_values[s].size(),
+                                   found};
+      const unsigned blocks = kernel.grid().blocks_x;
+      plan_.Add(fmt::format("check gradient of shard {}", s), AnyKernel(kernel), {ShardGradient(s)},
+                {{found, blocks * sizeof(std::uint32_t)}});
+      found += blocks;
+    }
+  }
+
+  void CopyOut() {
+    for (std::size_t s = 0; s < memory_.gradients_.size(); ++s) {
+      const Bytes from = ShardGradient(s);
+      if (from.size == 0) continue;
+      plan_.Add(fmt::format("copy gradient of shard {}", s),
+                Copy{Copy::Kind::kDeviceToHost, host_.gradients[s], from.begin, from.size}, {from},
+                {{host_.gradients[s], from.size}});
+    }
+  }
+
+  // Reads the gradients in host memory, in a way: they are there before the sign is given.
+  void Report() {
+    ReportKernel kernel;
+    kernel.parts = memory_.loss_parts_;
+    kernel.part_count = memory_.loss_part_count_;
+    kernel.nonfinite = memory_.nonfinite_;
+    kernel.nonfinite_count = memory_.nonfinite_count_;
+    kernel.number = reinterpret_cast<const std::uint64_t*>(BlockOnDevice());
+    kernel.line = host_.line;
+    std::vector<Bytes> reads{LossParts(),
+                             {memory_.nonfinite_, memory_.nonfinite_count_ * sizeof(std::uint32_t)},
+                             NumberOnDevice()};
+    for (std::size_t s = 0; s < memory_.gradients_.size(); ++s) {
+      reads.push_back({host_.gradients[s], ShardGradient(s).size});
+    }
+    plan_.Add("report", AnyKernel(kernel), std::move(reads),
+              {{host_.line, sizeof(StepReportLine)}});
+  }
+
+  const StepEngineOptions& options_;
+  const std::vector<NetworkShape::Layer>& layers_;
+  const std::size_t batch_;
+  const StepMemory& memory_;
+  const StepHostMemory& host_;
+  Plan plan_;
+};
+
+Plan BuildStepPlan(const StepEngineOptions& options, const StepMemory& memory,
+                   const StepHostMemory& host) {
+  return StepPlanBuilder(options, memory, host).Build();
+}
+
+}  // namespace passel::cuda

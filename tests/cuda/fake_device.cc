@@ -1,0 +1,390 @@
+#include "cuda/fake_device.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "cuda/emulator.h"
+
+namespace passel::cuda {
+namespace {
+
+std::uintptr_t Address(const void* p) { return reinterpret_cast<std::uintptr_t>(p); }
+
+bool Overlap(const void* a, std::size_t a_size, const void* b, std::size_t b_size) {
+  return Address(a) < Address(b) + b_size && Address(b) < Address(a) + a_size;
+}
+
+void RunLargeGemm(const LargeGemm& g) {
+  for (std::size_t i = 0; i < g.m; ++i) {
+    for (std::size_t j = 0; j < g.n; ++j) {
+      double sum = 0;
+      for (std::size_t l = 0; l < g.k; ++l) {
+        sum += static_cast<double>(g.transpose_a ? g.a[l * g.lda + i] : g.a[i * g.lda + l]) *
+               static_cast<double>(g.transpose_b ? g.b[j * g.ldb + l] : g.b[l * g.ldb + j]);
+      }
+      auto value = static_cast<float>(sum);
+      if (g.epilogue != LargeGemm::Epilogue::kNone) value += g.bias[j];
+      if (g.epilogue == LargeGemm::Epilogue::kBiasRelu && value < 0) value = 0;
+      g.c[i * g.ldc + j] = value;
+    }
+  }
+}
+
+// From memory that other processes may be writing to: whole floats, as a DMA engine reads them.
+void CopyRacing(void* to, const void* from, std::size_t bytes) {
+  for (std::size_t i = 0; i + 4 <= bytes; i += 4) {
+    const auto word =
+        __atomic_load_n(reinterpret_cast<const std::uint32_t*>(static_cast<const char*>(from) + i),
+                        __ATOMIC_RELAXED);
+    std::memcpy(static_cast<char*>(to) + i, &word, 4);
+  }
+  const std::size_t rest = bytes % 4;
+  std::memcpy(static_cast<char*>(to) + bytes - rest, static_cast<const char*>(from) + bytes - rest,
+              rest);
+}
+
+}  // namespace
+
+class FakeDevice::FakeExecutable final : public Executable {
+ public:
+  FakeExecutable(FakeDevice& owner, const Plan& plan, How how)
+      : owner_(owner), plan_(plan), how_(how) {}
+  ~FakeExecutable() override {
+    const std::unique_lock lock(owner_.mutex_);
+    for (const Launched& run : owner_.queue_) {
+      if (run.executable == this) {
+        owner_.Violation("an executable was destroyed while a launch of it was under way");
+        owner_.queue_.clear();
+        break;
+      }
+    }
+    owner_.executables_.erase(this);
+  }
+
+  const std::vector<Node>& nodes() const { return plan_.nodes(); }
+  How how() const { return how_; }
+  bool Names(const void* begin, std::size_t size) const {
+    for (const Node& node : nodes()) {
+      for (const auto* ranges : {&node.reads, &node.writes}) {
+        for (const Bytes& r : *ranges) {
+          if (Overlap(r.begin, r.size, begin, size)) return true;
+        }
+      }
+    }
+    return false;
+  }
+
+ private:
+  FakeDevice& owner_;
+  const Plan plan_;
+  const How how_;
+};
+
+FakeDevice::FakeDevice(const FakeDeviceOptions& options)
+    : options_(options),
+      info_{"Fake GPU",
+            "GPU-fa4e0000-0000-0000-0000-000000000000",
+            90,
+            options.memory_limit,
+            options.memory_limit,
+            "0.0 (emulated)"},
+      random_(options.seed) {
+  if (options_.progress == FakeDeviceOptions::Progress::kOnAThread) {
+    thread_ = std::thread([this] { Serve(); });
+  }
+}
+
+FakeDevice::~FakeDevice() {
+  {
+    const std::unique_lock lock(mutex_);
+    quit_ = true;
+    changed_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+  for (const auto& [begin, region] : regions_) std::free(reinterpret_cast<void*>(begin));
+}
+
+Result<Device::Memory> FakeDevice::NewMemory(std::size_t bytes, Deleter::Kind kind) {
+  const std::unique_lock lock(mutex_);
+  void* memory = nullptr;
+  if (posix_memalign(&memory, 256, bytes) != 0) {
+    return ResourceExhausted(fmt::format("no memory for {} bytes of a fake GPU", bytes));
+  }
+  std::memset(memory, 0, bytes);
+  regions_[Address(memory)] = {bytes, kind};
+  if (kind == Deleter::Kind::kDevice) bytes_ += bytes;
+  return Memory(memory, Deleter{this, kind});
+}
+
+Result<Device::Memory> FakeDevice::Allocate(std::size_t bytes) {
+  {
+    const std::unique_lock lock(mutex_);
+    if (bytes > options_.memory_limit - bytes_) {
+      return ResourceExhausted(fmt::format(
+          "{} bytes of GPU memory are needed, but of {} bytes only {} are free: use a smaller "
+          "batch or model",
+          bytes, options_.memory_limit, options_.memory_limit - bytes_));
+    }
+  }
+  return NewMemory(bytes, Deleter::Kind::kDevice);
+}
+
+Result<Device::Memory> FakeDevice::AllocatePinned(std::size_t bytes) {
+  return NewMemory(bytes, Deleter::Kind::kPinned);
+}
+
+Result<Device::Memory> FakeDevice::Register(void* begin, std::size_t bytes) {
+  const std::unique_lock lock(mutex_);
+  if (options_.refuse_registration) return FailedPrecondition("registration is switched off");
+  if (Address(begin) % 4096 != 0 || bytes % 4096 != 0 || bytes == 0) {
+    Violation("memory was registered that is not whole pages");
+  }
+  for (const auto& [other, region] : registered_) {
+    if (Overlap(begin, bytes, reinterpret_cast<void*>(other), region.size)) {
+      return FailedPrecondition("these pages are registered already");
+    }
+  }
+  registered_[Address(begin)] = {bytes, Deleter::Kind::kRegistration};
+  return Memory(begin, Deleter{this, Deleter::Kind::kRegistration});
+}
+
+void FakeDevice::Release(Deleter::Kind kind, void* memory) {
+  const std::unique_lock lock(mutex_);
+  auto& regions = kind == Deleter::Kind::kRegistration ? registered_ : regions_;
+  const auto found = regions.find(Address(memory));
+  if (found == regions.end() || found->second.kind != kind) {
+    Violation("memory was released that is not lent");
+    return;
+  }
+  for (const FakeExecutable* executable : executables_) {
+    if (executable->Names(memory, found->second.size)) {
+      Violation("memory was released before an executable that names it");
+      break;
+    }
+  }
+  if (kind != Deleter::Kind::kRegistration) {
+    std::memset(memory, 0xff, found->second.size);
+    std::free(memory);
+    if (kind == Deleter::Kind::kDevice) bytes_ -= found->second.size;
+  }
+  regions.erase(found);
+}
+
+Status FakeDevice::CopyIn(void* to, const void* from_host, std::size_t bytes) {
+  const std::unique_lock lock(mutex_);
+  PASSEL_RETURN_IF_ERROR(error_);
+  if (!queue_.empty()) Violation("a copy for set-up ran beside a step");
+  if (bytes != 0 && Find(to, bytes) == nullptr) Violation("a copy went outside device memory");
+  if (bytes != 0) std::memcpy(to, from_host, bytes);
+  return {};
+}
+
+Status FakeDevice::CopyOut(void* to_host, const void* from, std::size_t bytes) {
+  const std::unique_lock lock(mutex_);
+  PASSEL_RETURN_IF_ERROR(error_);
+  if (!queue_.empty()) Violation("a copy for set-up ran beside a step");
+  if (bytes != 0 && Find(from, bytes) == nullptr) Violation("a copy came from outside the device");
+  if (bytes != 0) std::memcpy(to_host, from, bytes);
+  return {};
+}
+
+const FakeDevice::Region* FakeDevice::Find(const void* begin, std::size_t size) const {
+  for (const auto* regions : {&regions_, &registered_}) {
+    auto at = regions->upper_bound(Address(begin));
+    if (at == regions->begin()) continue;
+    --at;
+    if (Address(begin) + size <= at->first + at->second.size) return &at->second;
+  }
+  return nullptr;
+}
+
+Status FakeDevice::CheckNode(const Node& node) const {
+  for (const auto* ranges : {&node.reads, &node.writes}) {
+    for (const Bytes& r : *ranges) {
+      if (r.size != 0 && Find(r.begin, r.size) == nullptr) {
+        return InvalidArgument(fmt::format(
+            "operation '{}' touches {} bytes that are neither of the device nor pinned nor "
+            "registered, or not all",
+            node.name, r.size));
+      }
+    }
+  }
+  const auto* copy = std::get_if<Copy>(&node.operation);
+  if (copy == nullptr || copy->bytes == 0) return {};
+  const bool to_host = copy->kind == Copy::Kind::kDeviceToHost;
+  const bool from_host = copy->kind == Copy::Kind::kHostToDevice;
+  const auto is_host = [&](const void* at) {
+    const Region* region = Find(at, copy->bytes);
+    return region != nullptr && region->kind != Deleter::Kind::kDevice;
+  };
+  if (Find(copy->to, copy->bytes) == nullptr || Find(copy->from, copy->bytes) == nullptr ||
+      is_host(copy->to) != to_host || is_host(copy->from) != from_host) {
+    return InvalidArgument(
+        fmt::format("operation '{}' copies in another direction than it says", node.name));
+  }
+  return {};
+}
+
+Result<std::unique_ptr<Device::Executable>> FakeDevice::Prepare(const Plan& plan, How how) {
+  const std::unique_lock lock(mutex_);
+  PASSEL_RETURN_IF_ERROR(error_);
+  for (const Node& node : plan.nodes()) PASSEL_RETURN_IF_ERROR(CheckNode(node));
+  auto executable = std::make_unique<FakeExecutable>(*this, plan, how);
+  executables_.insert(executable.get());
+  return std::unique_ptr<Executable>(std::move(executable));
+}
+
+Status FakeDevice::Launch(Executable& executable) {
+  const std::unique_lock lock(mutex_);
+  PASSEL_RETURN_IF_ERROR(error_);
+  Launched run;
+  run.executable = static_cast<FakeExecutable*>(&executable);
+  run.number = launches_++;
+  run.left = run.executable->nodes().size();
+  run.copied.resize(run.left);
+  run.done.resize(run.left);
+  queue_.push_back(std::move(run));
+  changed_.notify_all();
+  return {};
+}
+
+bool FakeDevice::Hangs() const {
+  return !queue_.empty() && options_.hang_at && queue_.front().number >= *options_.hang_at;
+}
+
+void FakeDevice::Begin(Launched& run) {
+  run.begun = true;
+  if (!options_.adversarial) return;
+  const std::vector<Node>& nodes = run.executable->nodes();
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    for (const Bytes& w : nodes[i].writes) {
+      const Region* region = Find(w.begin, w.size);
+      if (region == nullptr || region->kind != Deleter::Kind::kDevice) continue;
+      bool read_before = false;
+      for (std::size_t j = 0; j <= i; ++j) {
+        for (const Bytes& r : nodes[j].reads) {
+          read_before |= Overlap(r.begin, r.size, w.begin, w.size);
+        }
+      }
+      if (!read_before) std::memset(const_cast<void*>(w.begin), 0xff, w.size);
+    }
+  }
+}
+
+int FakeDevice::PickReady(const Launched& run) {
+  const std::vector<Node>& nodes = run.executable->nodes();
+  std::vector<int> ready;
+  for (int i = 0; i < static_cast<int>(nodes.size()); ++i) {
+    if (run.done[static_cast<std::size_t>(i)]) continue;
+    if (run.executable->how() == How::kOneByOne || !options_.adversarial) return i;
+    const auto& after = nodes[static_cast<std::size_t>(i)].after;
+    if (std::all_of(after.begin(), after.end(), [&](int j) {
+          return run.done[static_cast<std::size_t>(j)] || options_.forgotten_edges.contains({j, i});
+        })) {
+      ready.push_back(i);
+    }
+  }
+  return ready[random_.Below(ready.size())];
+}
+
+bool FakeDevice::RunPiece(std::unique_lock<std::mutex>& lock) {
+  if (queue_.empty() || !error_.ok() || Hangs()) return false;
+  Launched& run = queue_.front();
+  if (!run.begun) Begin(run);
+  const int picked = PickReady(run);
+  const auto i = static_cast<std::size_t>(picked);
+  const Node& node = run.executable->nodes()[i];
+  if (options_.fail_at && *options_.fail_at == std::pair(run.number, picked)) {
+    error_ =
+        Unavailable(fmt::format("the GPU failed in operation '{}': an injected fault", node.name));
+    return false;
+  }
+  bool whole = true;
+  Random emulator_random(random_.Next());
+  if (const auto* copy = std::get_if<Copy>(&node.operation)) {
+    const std::size_t rest = copy->bytes - run.copied[i];
+    std::size_t now = rest;
+    if (options_.adversarial && rest > 4) now = std::min(rest, 4 * (1 + random_.Below(rest / 4)));
+    auto* to = static_cast<char*>(copy->to) + run.copied[i];
+    const auto* from = static_cast<const char*>(copy->from) + run.copied[i];
+    const Region* source = now == 0 ? nullptr : Find(from, now);
+    const bool racing =
+        source != nullptr && source->kind == Deleter::Kind::kRegistration && Address(from) % 4 == 0;
+    run.copied[i] += now;
+    whole = run.copied[i] == copy->bytes;
+    lock.unlock();
+    if (racing) {
+      CopyRacing(to, from, now);
+    } else if (now != 0) {
+      std::memcpy(to, from, now);
+    }
+  } else {
+    lock.unlock();
+    if (const auto* gemm = std::get_if<LargeGemm>(&node.operation)) {
+      RunLargeGemm(*gemm);
+    } else {
+      Emulate(std::get<AnyKernel>(node.operation),
+              options_.adversarial ? &emulator_random : nullptr);
+    }
+  }
+  lock.lock();
+  if (whole && !queue_.empty()) {
+    run.done[i] = true;
+    if (--run.left == 0) queue_.pop_front();
+  }
+  return true;
+}
+
+Status FakeDevice::Health() {
+  std::unique_lock lock(mutex_);
+  if (options_.progress == FakeDeviceOptions::Progress::kLazily) {
+    const std::uint64_t pieces = options_.adversarial ? random_.Below(5) : 1000;
+    for (std::uint64_t i = 0; i < pieces && RunPiece(lock); ++i) {
+    }
+  }
+  return error_;
+}
+
+Status FakeDevice::Synchronize(Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  while (error_.ok() && !queue_.empty()) {
+    if (Hangs() || deadline.Expired()) {
+      return DeadlineExceeded("the fake GPU is not done with what was launched");
+    }
+    if (options_.progress == FakeDeviceOptions::Progress::kLazily) {
+      RunPiece(lock);
+    } else {
+      changed_.wait_for(lock, std::chrono::milliseconds(1));
+    }
+  }
+  return error_;
+}
+
+void FakeDevice::Serve() {
+  std::unique_lock lock(mutex_);
+  while (!quit_) {
+    if (!RunPiece(lock)) changed_.wait_for(lock, std::chrono::milliseconds(50));
+  }
+}
+
+void FakeDevice::Violation(std::string sentence) { violations_.push_back(std::move(sentence)); }
+
+std::vector<std::string> FakeDevice::violations() const {
+  const std::unique_lock lock(mutex_);
+  return violations_;
+}
+
+std::uint64_t FakeDevice::bytes_allocated() const {
+  const std::unique_lock lock(mutex_);
+  return bytes_;
+}
+
+std::size_t FakeDevice::memories_alive() const {
+  const std::unique_lock lock(mutex_);
+  return regions_.size() + registered_.size();
+}
+
+}  // namespace passel::cuda

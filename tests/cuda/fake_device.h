@@ -1,0 +1,124 @@
+// fake_device.h - a Device without a GPU, run by an adversary.
+//
+// Launched plans run one after another, and the operations of one in any order that its edges
+// allow, drawn anew each time: kernels by the emulator, copies in torn pieces between other
+// operations, everything as late as the host's waiting lets it. What a plan writes before anybody
+// reads it is poisoned when the plan begins. What the host does wrong is written down
+// (violations()): memory released while something names it, pageable memory in a plan, an
+// executable destroyed under way.
+//
+// Threads    As Device; kOnAThread runs plans on a thread of its own.
+
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/random.h"
+#include "cuda/device.h"
+
+namespace passel::cuda {
+
+struct FakeDeviceOptions {
+  std::uint64_t seed = 0;
+  /// false: operations in the order of their numbers, whole copies, no poison, quick emulation.
+  bool adversarial = true;
+  enum class Progress : std::uint8_t {
+    kLazily,     ///< a few operations whenever the host asks for health; the same for a seed
+    kOnAThread,  ///< at once, beside the host
+  };
+  Progress progress = Progress::kLazily;
+  std::uint64_t memory_limit = std::uint64_t{1} << 34;  ///< bytes of Allocate()
+  bool refuse_registration = false;
+
+  /// Fails at operation `second` of launch `first`, both from 0.
+  std::optional<std::pair<std::uint64_t, int>> fail_at;
+  /// Does nothing any more from this launch on: a GPU that hangs.
+  std::optional<std::uint64_t> hang_at;
+  /// Edges (from, to) of every plan that are forgotten: a plan that is wrong.
+  std::set<std::pair<int, int>> forgotten_edges;
+};
+
+class FakeDevice final : public Device {
+ public:
+  explicit FakeDevice(const FakeDeviceOptions& options);
+  ~FakeDevice() override;
+
+  const AcceleratorInfo& info() const override { return info_; }
+  Result<Memory> Allocate(std::size_t bytes) override;
+  Result<Memory> AllocatePinned(std::size_t bytes) override;
+  Result<Memory> Register(void* begin, std::size_t bytes) override;
+  Status CopyIn(void* to, const void* from_host, std::size_t bytes) override;
+  Status CopyOut(void* to_host, const void* from, std::size_t bytes) override;
+  Result<std::unique_ptr<Executable>> Prepare(const Plan& plan, How how) override;
+  Status Launch(Executable& executable) override;
+  Status Health() override;
+  /// Where the device hangs: at once, not at the deadline.
+  Status Synchronize(Deadline deadline) override;
+
+  /// What the host did wrong so far, a sentence each.
+  std::vector<std::string> violations() const;
+  std::uint64_t bytes_allocated() const;
+  /// Kinds of memory, and registrations, that were not given back.
+  std::size_t memories_alive() const;
+
+ protected:
+  void Release(Deleter::Kind kind, void* memory) override;
+
+ private:
+  class FakeExecutable;
+  struct Region {
+    std::size_t size = 0;
+    Deleter::Kind kind = Deleter::Kind::kDevice;
+  };
+  // One launch of a plan.
+  struct Launched {
+    FakeExecutable* executable = nullptr;
+    std::uint64_t number = 0;
+    bool begun = false;
+    std::vector<std::size_t> copied;  // [node] bytes
+    std::vector<bool> done;           // [node]
+    std::size_t left = 0;             // nodes
+  };
+
+  Result<Memory> NewMemory(std::size_t bytes, Deleter::Kind kind);
+  // With the mutex held:
+  const Region* Find(const void* begin, std::size_t size) const;
+  Status CheckNode(const Node& node) const;
+  void Violation(std::string sentence);
+  bool Hangs() const;
+  int PickReady(const Launched& run);
+  /// Runs one operation, or a piece of one, of the oldest launch; false if there is none to run.
+  bool RunPiece(std::unique_lock<std::mutex>& lock);
+  void Begin(Launched& run);
+  void Serve();
+
+  const FakeDeviceOptions options_;
+  AcceleratorInfo info_;
+
+  mutable std::mutex mutex_;  // guards everything below
+  std::condition_variable changed_;
+  Random random_;
+  std::map<std::uintptr_t, Region> regions_;
+  std::map<std::uintptr_t, Region> registered_;
+  std::set<FakeExecutable*> executables_;
+  std::deque<Launched> queue_;
+  std::uint64_t launches_ = 0;
+  std::uint64_t bytes_ = 0;
+  Status error_;
+  std::vector<std::string> violations_;
+  bool quit_ = false;
+  std::thread thread_;
+};
+
+}  // namespace passel::cuda
