@@ -201,6 +201,12 @@ const FakeDevice::Region* FakeDevice::Find(const void* begin, std::size_t size) 
   return nullptr;
 }
 
+bool FakeDevice::IndicesInRange(const GatherKernel& gather) const {
+  const Region* labels = Find(gather.labels, 1);
+  return std::all_of(gather.indices, gather.indices + gather.batch,
+                     [&](std::uint32_t index) { return index < labels->size; });
+}
+
 Status FakeDevice::CheckNode(const Node& node) const {
   for (const auto* ranges : {&node.reads, &node.writes}) {
     for (const Bytes& r : *ranges) {
@@ -246,6 +252,7 @@ Status FakeDevice::Launch(Executable& executable) {
   run.left = run.executable->nodes().size();
   run.copied.resize(run.left);
   run.done.resize(run.left);
+  if (random_.Below(2) == 0) run.laggard = static_cast<int>(random_.Below(run.left));
   queue_.push_back(std::move(run));
   changed_.notify_all();
   return {};
@@ -287,6 +294,7 @@ int FakeDevice::PickReady(const Launched& run) {
       ready.push_back(i);
     }
   }
+  if (ready.size() > 1) std::erase(ready, run.laggard);
   return ready[random_.Below(ready.size())];
 }
 
@@ -301,6 +309,14 @@ bool FakeDevice::RunPiece(std::unique_lock<std::mutex>& lock) {
     error_ =
         Unavailable(fmt::format("the GPU failed in operation '{}': an injected fault", node.name));
     return false;
+  }
+  if (const auto* kernel = std::get_if<AnyKernel>(&node.operation)) {
+    const auto* gather = std::get_if<GatherKernel>(kernel);
+    if (gather != nullptr && !IndicesInRange(*gather)) {
+      Violation("a gather was given an index outside the data set");
+      error_ = Internal("the GPU failed in operation 'gather': an address out of range");
+      return false;
+    }
   }
   bool whole = true;
   Random emulator_random(random_.Next());
@@ -380,6 +396,11 @@ std::vector<std::string> FakeDevice::violations() const {
 std::uint64_t FakeDevice::bytes_allocated() const {
   const std::unique_lock lock(mutex_);
   return bytes_;
+}
+
+bool FakeDevice::idle() const {
+  const std::unique_lock lock(mutex_);
+  return queue_.empty() || !error_.ok();
 }
 
 std::size_t FakeDevice::memories_alive() const {

@@ -69,6 +69,8 @@ class FakeDevice final : public Device {
   /// What the host did wrong so far, a sentence each.
   std::vector<std::string> violations() const;
   std::uint64_t bytes_allocated() const;
+  /// Nothing is under way, or nothing can go on.
+  bool idle() const;
   /// Kinds of memory, and registrations, that were not given back.
   std::size_t memories_alive() const;
 
@@ -89,12 +91,15 @@ class FakeDevice final : public Device {
     std::vector<std::size_t> copied;  // [node] bytes
     std::vector<bool> done;           // [node]
     std::size_t left = 0;             // nodes
+    int laggard = -1;                 // this node comes as late as it may; -1: none
   };
 
   Result<Memory> NewMemory(std::size_t bytes, Deleter::Kind kind);
   // With the mutex held:
   const Region* Find(const void* begin, std::size_t size) const;
   Status CheckNode(const Node& node) const;
+  // REQUIRES: the labels have memory of their own.
+  bool IndicesInRange(const GatherKernel& gather) const;
   void Violation(std::string sentence);
   bool Hangs() const;
   int PickReady(const Launched& run);
