@@ -3,15 +3,49 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "base/check.h"
 #include "base/denormals.h"
 #include "base/nvtx.h"
 
 namespace passel {
+namespace {
+
+constexpr std::chrono::minutes kTurn{10};
+
+}  // namespace
+
+// Waits for the other threads of one step. Spinning saves the wake-up where every tower has its
+// core; where other programs have it, spinning takes the time from them and from us. So a wait
+// that spinning did not end makes the next ones spin less, and now and then one tries it in full.
+class Towers::Waiter {
+ public:
+  explicit Waiter(std::chrono::nanoseconds most) : most_(most), spin_(most) {}
+
+  template <typename Condition>
+  void Wait(EventWord& event, Condition&& condition) {
+    if (condition()) return;
+    const std::chrono::nanoseconds spin = ++waits_ % kTryEvery == 0 ? most_ : spin_;
+    bool slept = false;
+    while (!WaitFor(event, spin, Deadline::After(kTurn), condition, [&] { slept = true; })) {
+    }
+    spin_ = slept ? spin_ / 2 : spin;
+  }
+
+ private:
+  static constexpr std::uint64_t kTryEvery = 64;
+  const std::chrono::nanoseconds most_;
+  std::chrono::nanoseconds spin_;
+  std::uint64_t waits_ = 0;
+};
+
+Towers::Towers(const ModelConfig& config, std::chrono::nanoseconds spin)
+    : config_(config), spin_(spin), waiter_(std::make_unique<Waiter>(spin)) {}
 
 Result<std::unique_ptr<Towers>> Towers::Create(const ModelConfig& config, int towers,
-                                               std::size_t max_batch, const MakeBackend& make) {
+                                               std::size_t max_batch, const MakeBackend& make,
+                                               std::chrono::nanoseconds spin) {
   if (towers < 1 || towers > kMaxTowers) {
     return InvalidArgument(
         fmt::format("the number of towers is {}: it must be from 1 to {}", towers, kMaxTowers));
@@ -21,7 +55,7 @@ Result<std::unique_ptr<Towers>> Towers::Create(const ModelConfig& config, int to
     return InvalidArgument(fmt::format(
         "{} towers need a batch of at least as many examples, not {}", towers, max_batch));
   }
-  std::unique_ptr<Towers> all(new Towers(config));
+  std::unique_ptr<Towers> all(new Towers(config, spin));
   for (std::size_t t = 0; t < count; ++t) {
     auto tower = std::make_unique<Tower>();
     PASSEL_ASSIGN_OR_RETURN(tower->backend, make());
@@ -39,45 +73,37 @@ Result<std::unique_ptr<Towers>> Towers::Create(const ModelConfig& config, int to
 }
 
 Towers::~Towers() {
-  {
-    const std::lock_guard lock(mutex_);
-    quit_ = true;
-  }
-  begin_.notify_all();
+  quit_.store(true, std::memory_order_release);
+  Notify(begin_);
   for (std::thread& thread : threads_) thread.join();
 }
 
 void Towers::Serve(int tower) {
   const FlushDenormals flush;
   nvtx::NameThread(fmt::format("tower/{}", tower));
+  Waiter waiter(spin_);
   std::uint64_t seen = 0;
   for (;;) {
-    const std::function<void(int)>* work;
-    {
-      std::unique_lock lock(mutex_);
-      begin_.wait(lock, [&] { return quit_ || turn_ != seen; });
-      if (quit_) return;
-      seen = turn_;
-      work = work_;
-    }
-    (*work)(tower);
-    const std::lock_guard lock(mutex_);
-    if (--busy_ == 0) end_.notify_one();
+    const auto called = [&] {
+      return quit_.load(std::memory_order_acquire) || turn_.load(std::memory_order_acquire) != seen;
+    };
+    // However long the worker waits for others: ~Towers() calls too.
+    waiter.Wait(begin_, called);
+    if (quit_.load(std::memory_order_acquire)) return;
+    ++seen;  // a turn begins when all have ended the last one
+    (*work_)(tower);
+    if (busy_.fetch_sub(1, std::memory_order_acq_rel) == 1) Notify(end_);
   }
 }
 
 void Towers::RunAll(const std::function<void(int)>& work) {
-  {
-    const std::lock_guard lock(mutex_);
-    work_ = &work;
-    busy_ = static_cast<int>(threads_.size());
-    ++turn_;
-  }
-  begin_.notify_all();
+  work_ = &work;
+  busy_.store(static_cast<int>(threads_.size()), std::memory_order_relaxed);  // before the release
+  turn_.fetch_add(1, std::memory_order_release);
+  Notify(begin_);
   work(0);
   // Not longer than the slowest tower computes: it waits for nobody.
-  std::unique_lock lock(mutex_);
-  end_.wait(lock, [&] { return busy_ == 0; });
+  waiter_->Wait(end_, [&] { return busy_.load(std::memory_order_acquire) == 0; });
 }
 
 void Towers::Compute(int tower, const Batch& batch, ParameterParts params) {
@@ -125,14 +151,16 @@ void Towers::AddUp(int tower, GradientParts gradients) const {
 Result<BatchResult> Towers::LossAndGradient(const Batch& batch, ParameterParts params,
                                             GradientParts gradients) {
   PASSEL_CHECK(batch.indices.size() >= towers_.size(), "every tower needs an example");
-  RunAll([&](int tower) { Compute(tower, batch, params); });
+  const auto compute = [&](int tower) { Compute(tower, batch, params); };
+  RunAll(std::cref(compute));  // a std::function of the lambda itself would allocate
   BatchResult whole;
   for (const auto& tower : towers_) {
     if (!tower->result.ok()) return tower->result.status();
     whole.loss += tower->result->loss;
     whole.correct += tower->result->correct;
   }
-  RunAll([&](int tower) { AddUp(tower, gradients); });
+  const auto add_up = [&](int tower) { AddUp(tower, gradients); };
+  RunAll(std::cref(add_up));
   return whole;
 }
 

@@ -10,21 +10,22 @@
 // that it is the same bit for bit each time.
 //
 // Threads    One caller at a time. It computes tower 0 itself; the others have a thread each, which
-//            sleeps between steps and ends with this object.
+//            spins for a while between steps, then sleeps, and ends with this object.
 // Errors     The backends'; of several the lowest tower's.
 
 #pragma once
 
-#include <condition_variable>
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "base/status.h"
 #include "nn/model.h"
+#include "store/event_word.h"
 
 namespace passel {
 
@@ -35,11 +36,13 @@ class Towers {
   using MakeBackend = std::function<Result<std::unique_ptr<Backend>>()>;
 
   /// For batches of `towers` to `max_batch` examples. `make` is called once for each tower; the
-  /// backends' memory must be memory of this process.
+  /// backends' memory must be memory of this process. `spin`: how long a tower without work, and
+  /// the caller while others compute, spin before they sleep, at most: less while it does not help.
   /// Errors: kInvalidArgument for `towers` outside [1, kMaxTowers] or above `max_batch`; those of
   /// `make` and of Model::Create().
   static Result<std::unique_ptr<Towers>> Create(const ModelConfig& config, int towers,
-                                                std::size_t max_batch, const MakeBackend& make);
+                                                std::size_t max_batch, const MakeBackend& make,
+                                                std::chrono::nanoseconds spin);
   ~Towers();
   Towers(const Towers&) = delete;
   Towers& operator=(const Towers&) = delete;
@@ -58,7 +61,8 @@ class Towers {
     Result<BatchResult> result = BatchResult{};
     float weight = 1;  // of its gradient in the whole
   };
-  explicit Towers(const ModelConfig& config) : config_(config) {}
+  Towers(const ModelConfig& config, std::chrono::nanoseconds spin);
+  class Waiter;
   void Serve(int tower);
   /// `work(tower)` for all towers at once, each on its thread.
   void RunAll(const std::function<void(int)>& work);
@@ -66,14 +70,17 @@ class Towers {
   void AddUp(int tower, GradientParts gradients) const;
 
   const ModelConfig config_;
+  const std::chrono::nanoseconds spin_;
   std::vector<std::unique_ptr<Tower>> towers_;
 
-  std::mutex mutex_;  // guards the next four
-  std::condition_variable begin_, end_;
-  const std::function<void(int)>* work_ = nullptr;
-  std::uint64_t turn_ = 0;
-  int busy_ = 0;
-  bool quit_ = false;
+  EventWord begin_, end_;
+  std::unique_ptr<Waiter> waiter_;                  // of the caller
+  const std::function<void(int)>* work_ = nullptr;  // of this turn
+  // Release in RunAll(), acquire in Serve(): who sees the turn sees its work.
+  std::atomic<std::uint64_t> turn_{0};
+  // Towers that are not done. Release in Serve(), acquire in RunAll(): who sees 0 sees all results.
+  std::atomic<int> busy_{0};
+  std::atomic<bool> quit_{false};
   std::vector<std::thread> threads_;  // of towers 1 and up
 };
 

@@ -217,10 +217,11 @@ Result<StorePlan> MakePlan(const JobConfig& config, int shards, int workers) {
   return plan;
 }
 
-Result<std::unique_ptr<Towers>> MakeTowers(const JobConfig& config) {
+Result<std::unique_ptr<Towers>> MakeTowers(const JobConfig& config, std::chrono::nanoseconds spin) {
   if (config.towers == 1) return std::unique_ptr<Towers>();
-  return Towers::Create(config.model, config.towers, config.worker.batch_size,
-                        [] { return CreateCpuBackend(); });
+  return Towers::Create(
+      config.model, config.towers, config.worker.batch_size, [] { return CreateCpuBackend(); },
+      spin);
 }
 
 EngineOptions MakeEngineOptions(const JobConfig& config, int workers, int cores) {

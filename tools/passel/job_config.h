@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -72,8 +73,9 @@ LogLines MakeLogLines(const JobConfig& config, const TaskId& task, bool chief);
 /// none.
 Result<StorePlan> MakePlan(const JobConfig& config, int shards, int workers);
 
-/// The towers that `config` asks for; null for one. REQUIRES: FitToData() was called.
-Result<std::unique_ptr<Towers>> MakeTowers(const JobConfig& config);
+/// The towers that `config` asks for; null for one. They spin like an engine of the job
+/// (EngineOptions::spin). REQUIRES: FitToData() was called.
+Result<std::unique_ptr<Towers>> MakeTowers(const JobConfig& config, std::chrono::nanoseconds spin);
 
 /// How long waits spin: long where each worker has a core, next to nothing where not.
 EngineOptions MakeEngineOptions(const JobConfig& config, int workers, int cores);

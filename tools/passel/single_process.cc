@@ -35,7 +35,10 @@ Status SingleProcessJob::Run(Progress& progress, JobReport* report) {
                           Model::Create(config_.model, *backend,
                                         std::max<std::size_t>(config_.worker.batch_size, 500)));
   int signal = 0;
-  PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Towers> towers, MakeTowers(config_));
+  PASSEL_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Towers> towers,
+      MakeTowers(config_,
+                 MakeEngineOptions(config_, 1, static_cast<int>(UsableCpus().size())).spin));
   WorkerCallbacks callbacks;
   if (towers) {
     callbacks.compute = [&](const Batch& batch, ParameterParts params, GradientParts gradients) {

@@ -105,7 +105,8 @@ class WorkerTask {
         const std::unique_ptr<Model> model,
         Model::Create(config_.model, *backend,
                       std::max<std::size_t>(config_.worker.batch_size, kEvaluationBatch)));
-    PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Towers> towers, MakeTowers(config_));
+    PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Towers> towers,
+                            MakeTowers(config_, options.engine.spin));
     config_.worker.num_workers = workers;
     config_.worker.names = task_.Names();
     config_.worker.start_limit = options.start_limit;

@@ -66,8 +66,11 @@ class TowersTest : public ::testing::TestWithParam<LossReduction> {
     return out;
   }
 
-  std::unique_ptr<Towers> Make(int towers, std::size_t max_batch) {
-    return Towers::Create(config_, towers, max_batch, [] { return CreateCpuBackend(); }).value();
+  std::unique_ptr<Towers> Make(int towers, std::size_t max_batch,
+                               std::chrono::nanoseconds spin = std::chrono::microseconds(50)) {
+    return Towers::Create(
+               config_, towers, max_batch, [] { return CreateCpuBackend(); }, spin)
+        .value();
   }
 
   ModelConfig config_;
@@ -103,11 +106,15 @@ TEST_P(TowersTest, GiveTheGradientOfTheWholeBatch) {
 }
 
 TEST_P(TowersTest, AreBitwiseTheSameEachTime) {
-  const auto towers = Make(4, 99);  // 25 + 25 + 25 + 24
-  const auto compute = [&](auto&&... a) { return towers->LossAndGradient(a...); };
-  const Computed first = Run(99, compute);
+  // 25 + 25 + 25 + 24; towers that sleep at once, and towers that spin first.
+  const std::unique_ptr<Towers> both[] = {Make(4, 99, std::chrono::nanoseconds(0)),
+                                          Make(4, 99, std::chrono::microseconds(300))};
+  const auto run = [&](Towers& towers) {
+    return Run(99, [&](auto&&... a) { return towers.LossAndGradient(a...); });
+  };
+  const Computed first = run(*both[0]);
   for (int i = 0; i < 200; ++i) {
-    const Computed again = Run(99, compute);
+    const Computed again = run(*both[i % 2]);
     EXPECT_EQ(again.result.loss, first.result.loss);
     for (std::size_t v = 0; v < first.gradient.size(); ++v) {
       ASSERT_EQ(std::memcmp(again.gradient[v].data(), first.gradient[v].data(),
@@ -147,7 +154,7 @@ TEST(TowersLimitTest, NumberAndBatchAreChecked) {
   config.inputs = 4;
   config.classes = 3;
   const auto create = [&](int towers, std::size_t batch) {
-    return Towers::Create(config, towers, batch, [] { return CreateCpuBackend(); }).status();
+    return Towers::Create(config, towers, batch, [] { return CreateCpuBackend(); }, {}).status();
   };
   EXPECT_EQ(create(0, 10).code(), Code::kInvalidArgument);
   EXPECT_EQ(create(kMaxTowers + 1, 1000).code(), Code::kInvalidArgument);
