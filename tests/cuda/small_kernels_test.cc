@@ -1,0 +1,339 @@
+// The kernels beside the products, run by the emulator, against the CPU's code and by definition.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "compute/backend.h"
+#include "compute/cpu_kernels.h"
+#include "cuda/emulator.h"
+#include "cuda/exact_buffer.h"
+#include "optim/update_kernels.h"
+
+namespace passel::cuda {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+std::vector<std::uint32_t> Bits(const float* begin, std::size_t n) {
+  std::vector<std::uint32_t> bits(n);
+  for (std::size_t i = 0; i < n; ++i) bits[i] = std::bit_cast<std::uint32_t>(begin[i]);
+  return bits;
+}
+
+TEST(Gather, IsThatOfTheCpu) {
+  constexpr std::uint32_t kRows = 9;
+  Random random(1);
+  for (const std::uint32_t cols : {1u, 3u, 15u, 16u, 17u, 32u, 33u, 784u}) {
+    for (const std::uint32_t batch : {0u, 1u, 7u, 100u}) {
+      for (const std::size_t pad : {0u, 4u, 5u}) {
+        SCOPED_TRACE(testing::Message() << cols << " pixels, batch " << batch << ", pad " << pad);
+        const std::size_t ld = cols + pad;
+        const std::size_t floats = batch == 0 ? 0 : (batch - 1) * ld + cols;
+        ExactBuffer<std::uint8_t> pixels(std::size_t{kRows} * cols), labels(kRows), got(batch);
+        for (auto& p : pixels) p = static_cast<std::uint8_t>(random.Below(256));
+        for (auto& l : labels) l = static_cast<std::uint8_t>(random.Below(10));
+        ExactBuffer<std::uint32_t> indices(batch);
+        for (auto& i : indices) i = static_cast<std::uint32_t>(random.Below(kRows));
+        ExactBuffer<float> out(floats), wanted(floats);
+        CpuKernelsFor(CpuIsa::kBaseline)
+            ->gather(pixels.data(), cols, indices.data(), batch, wanted.data(), ld);
+        Emulate(MakeGather({pixels.data(), labels.data(), indices.data(), batch, cols, out.data(),
+                            ld, got.data()}),
+                &random);
+        // The padding, poisoned in both, too.
+        EXPECT_EQ(Bits(out.data(), floats), Bits(wanted.data(), floats));
+        for (std::size_t b = 0; b < batch; ++b) EXPECT_EQ(got[b], labels[indices[b]]);
+      }
+    }
+  }
+}
+
+struct EntropyCase {
+  std::uint32_t batch, classes;
+  float spread;  // of the logits
+  float clip, scale;
+};
+
+struct EntropyOutcome {
+  double loss = 0;
+  std::size_t correct = 0;
+  std::vector<std::uint32_t> gradient;
+};
+
+EntropyOutcome OnCpu(std::vector<float> logits, std::size_t ld, const EntropyCase& t,
+                     const std::uint8_t* labels) {
+  EntropyOutcome outcome;
+  CpuKernelsFor(CpuIsa::kBaseline)
+      ->cross_entropy(logits.data(), t.batch, t.classes, ld, labels, t.clip, t.scale, &outcome.loss,
+                      &outcome.correct);
+  outcome.gradient = Bits(logits.data(), logits.size());
+  return outcome;
+}
+
+EntropyOutcome Emulated(const std::vector<float>& logits, std::size_t ld, const EntropyCase& t,
+                        const std::uint8_t* labels, Random* random) {
+  ExactBuffer<float> y(logits.size());
+  std::copy(logits.begin(), logits.end(), y.begin());
+  ExactBuffer<std::uint8_t> l(t.batch);
+  std::copy_n(labels, t.batch, l.begin());
+  CrossEntropyKernel kernel;
+  kernel.logits = y.data();
+  kernel.ld = ld;
+  kernel.labels = l.data();
+  kernel.batch = t.batch;
+  kernel.classes = t.classes;
+  kernel.clip = t.clip;
+  kernel.scale = t.scale;
+  ExactBuffer<LossPart> parts(kernel.grid().blocks_x);
+  kernel.parts = parts.data();
+  Emulate(kernel, random);
+  EntropyOutcome outcome;
+  for (const LossPart& part : parts) {
+    outcome.loss += part.loss;
+    outcome.correct += part.correct;
+  }
+  outcome.gradient = Bits(y.data(), y.size());
+  return outcome;
+}
+
+TEST(CrossEntropy, IsThatOfTheCpuBitByBit) {
+  Random random(2);
+  for (const std::uint32_t batch : {1u, 2u, 15u, 16u, 17u, 100u, 333u}) {
+    for (const std::uint32_t classes : {1u, 2u, 3u, 10u, 17u, 255u, 256u}) {
+      for (const float spread : {1.f, 30.f, 1000.f}) {
+        for (const float clip : {0.f, kProbabilityClip}) {
+          const EntropyCase t{batch, classes, spread, clip, spread == 1 ? 1.f : 0.01f};
+          SCOPED_TRACE(testing::Message() << "batch " << batch << ", classes " << classes
+                                          << ", spread " << spread << ", clip " << clip);
+          const std::size_t ld = classes + random.Below(4);
+          std::vector<float> logits((batch - 1) * ld + classes);
+          for (float& y : logits) y = static_cast<float>(random.Normal()) * spread;
+          // Equal largest logits now and then.
+          for (std::size_t b = 0; b + 1 < batch; b += 5) logits[b * ld] = logits[b * ld + ld - 1];
+          std::vector<std::uint8_t> labels(batch);
+          for (auto& l : labels) l = static_cast<std::uint8_t>(random.Below(classes));
+          const EntropyOutcome wanted = OnCpu(logits, ld, t, labels.data());
+          const EntropyOutcome got = Emulated(logits, ld, t, labels.data(), &random);
+          EXPECT_EQ(got.correct, wanted.correct);
+          EXPECT_NEAR(got.loss, wanted.loss, 1e-12 * std::abs(wanted.loss) + 1e-12);
+          EXPECT_EQ(got.gradient, wanted.gradient);
+        }
+      }
+    }
+  }
+}
+
+TEST(CrossEntropy, LogitsThatAreNotFiniteShowAsOnTheCpu) {
+  const std::vector<std::uint8_t> labels = {0, 1, 2, 0, 1};
+  const EntropyCase t{5, 3, 1, kProbabilityClip, 1};
+  std::vector<float> logits = {kNan, 1, 2, 1, kNan, 2, 1, 2, kInf, -kInf, 0, 0, 1, 2, 3};
+  const EntropyOutcome wanted = OnCpu(logits, 3, t, labels.data());
+  const EntropyOutcome got = Emulated(logits, 3, t, labels.data(), nullptr);
+  EXPECT_TRUE(std::isnan(wanted.loss));
+  EXPECT_TRUE(std::isnan(got.loss));
+  EXPECT_EQ(got.correct, wanted.correct);
+  for (std::size_t i = 0; i < got.gradient.size(); ++i) {
+    const auto a = std::bit_cast<float>(got.gradient[i]);
+    const auto b = std::bit_cast<float>(wanted.gradient[i]);
+    EXPECT_TRUE(a == b || (std::isnan(a) && std::isnan(b))) << i << ": " << a << ", " << b;
+  }
+}
+
+TEST(CrossEntropy, AnEmptyBatchIsNothing) {
+  EXPECT_EQ(Emulated({}, 3, {0, 3, 1, 0, 1}, nullptr, nullptr).loss, 0);
+}
+
+TEST(ReluMask, IsZeroWhereTheValueIsNotAboveZero) {
+  Random random(3);
+  for (const std::uint32_t rows : {0u, 1u, 7u, 64u}) {
+    for (const std::uint32_t cols : {1u, 5u, 64u}) {
+      const std::size_t ldh = cols + 1, ldd = cols + 2;
+      ExactBuffer<float> h(rows == 0 ? 0 : (rows - 1) * ldh + cols);
+      ExactBuffer<float> d(rows == 0 ? 0 : (rows - 1) * ldd + cols);
+      FillNormal(h, random);
+      FillNormal(d, random);
+      if (h.size() > 2) h[0] = kNan, h[1] = 0;
+      const std::vector<float> before(d.begin(), d.end());
+      Emulate(ReluMaskKernel{h.data(), ldh, d.data(), ldd, rows, cols}, &random);
+      for (std::size_t i = 0; i < d.size(); ++i) {
+        const std::size_t b = i / ldd, j = i % ldd;
+        const bool zero = j < cols && h[b * ldh + j] <= 0;
+        EXPECT_EQ(d[i], zero ? 0 : before[i]);
+      }
+    }
+  }
+}
+
+TEST(NonFinite, OneAmongMillionsIsFound) {
+  Random random(4);
+  for (const std::size_t count : {0u, 1u, 3u, 4u, 5u, 2047u, 2048u, 2049u, 79510u}) {
+    ExactBuffer<float> data(count);
+    NonFiniteKernel kernel{data.data(), count, nullptr};
+    const unsigned blocks = kernel.grid().blocks_x;
+    ExactBuffer<std::uint32_t> found(blocks);
+    kernel.found = found.data();
+    for (float& x : data) x = static_cast<float>(random.Normal()) * 1e38f;
+    std::replace_if(
+        data.begin(), data.end(), [](float x) { return !std::isfinite(x); },
+        std::numeric_limits<float>::max());
+    Emulate(kernel, &random);
+    EXPECT_EQ(std::count(found.begin(), found.end(), 0u), blocks);
+    for (int i = 0; i < 8 && count != 0; ++i) {
+      const std::size_t at = i == 0 ? count - 1 : random.Below(count);
+      const float kept = data[at];
+      data[at] = i % 3 == 0 ? kNan : i % 3 == 1 ? kInf : -kInf;
+      Emulate(kernel, &random);
+      for (std::size_t b = 0; b < blocks; ++b) {
+        EXPECT_EQ(found[b], at / NonFiniteKernel::kFloatsPerBlock == b ? 1u : 0u);
+      }
+      data[at] = kept;
+    }
+  }
+}
+
+TEST(Report, AddsUpAndSignals) {
+  Random random(5);
+  for (const std::uint32_t count : {1u, 7u, 32u, 33u, 1000u}) {
+    ExactBuffer<LossPart> parts(count);
+    ExactBuffer<std::uint32_t> nonfinite(count);
+    double loss = 0;
+    std::uint64_t correct = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      parts[i] = {random.Uniform(), static_cast<std::uint32_t>(random.Below(100)), 0};
+      loss += parts[i].loss;
+      correct += parts[i].correct;
+      nonfinite[i] = 0;
+    }
+    const std::uint64_t number = 77 + count;
+    StepReportLine line;
+    const ReportKernel kernel{parts.data(), count, nonfinite.data(), count, &number, &line};
+    Emulate(kernel, &random);
+    EXPECT_NEAR(line.loss, loss, 1e-9);
+    EXPECT_EQ(line.correct, correct);
+    EXPECT_EQ(line.nonfinite, 0u);
+    EXPECT_EQ(line.number, number);
+    nonfinite[count - 1] = 1;
+    Emulate(kernel, &random);
+    EXPECT_NE(line.nonfinite, 0u);
+  }
+}
+
+TEST(Signal, CopiesTheNumber) {
+  const std::uint64_t number = 12345678901234u;
+  std::uint64_t flag = 0;
+  Emulate(SignalKernel{&number, &flag}, nullptr);
+  EXPECT_EQ(flag, number);
+}
+
+// --- Updates -----------------------------------------------------------------------------------
+
+template <typename Rule>
+void ExpectTheCpusUpdate(const OptimizerConfig& config) {
+  ASSERT_TRUE(Validate(config).ok()) << Validate(config).message();
+  ASSERT_EQ(NumSlots(config), Rule::kSlots);
+  Random random(6);
+  for (const std::size_t count : {0u, 1u, 3u, 4u, 1023u, 1024u, 1029u}) {
+    std::vector<ExactBuffer<float>> got, wanted;
+    for (int k = 0; k <= Rule::kSlots; ++k) {
+      got.emplace_back(count);
+      wanted.emplace_back(count);
+      for (std::size_t i = 0; i < count; ++i) {
+        got.back()[i] =
+            k == 0 ? static_cast<float>(random.Normal()) : SlotInitialValue(config, k - 1);
+        wanted.back()[i] = got.back()[i];
+      }
+    }
+    ExactBuffer<float> gradient(count);
+    float* slots[kMaxSlots] = {};
+    UpdateKernel<Rule> kernel;
+    for (int k = 0; k < Rule::kSlots; ++k) {
+      const auto at = static_cast<std::size_t>(k) + 1;
+      slots[k] = wanted[at].data();
+      kernel.slots[k] = got[at].data();
+    }
+    for (int t = 1; t <= 3; ++t) {
+      FillNormal(gradient, random);
+      const StepScalars scalars = Prepare(config, t);
+      kernel.scalars = &scalars;
+      kernel.values = got[0].data();
+      kernel.gradient = gradient.data();
+      kernel.count = count;
+      Emulate(kernel, &random);
+      Apply(scalars, wanted[0].data(), slots, gradient.data(), count);
+      for (std::size_t k = 0; k < got.size(); ++k) {
+        ASSERT_EQ(Bits(got[k].data(), count), Bits(wanted[k].data(), count))
+            << count << " elements, update " << t << ", array " << k;
+      }
+    }
+  }
+}
+
+OptimizerConfig Config(const char* name) {
+  OptimizerConfig config = std::move(ParseOptimizer(name)).value();
+  config.learning_rate = 0.03;
+  return config;
+}
+
+TEST(UpdateKernel, SgdIsTheCpus) { ExpectTheCpusUpdate<SgdRule>(Config("sgd")); }
+TEST(UpdateKernel, MomentumIsTheCpus) { ExpectTheCpusUpdate<MomentumRule>(Config("momentum")); }
+TEST(UpdateKernel, NesterovIsTheCpus) { ExpectTheCpusUpdate<NesterovRule>(Config("nesterov")); }
+TEST(UpdateKernel, AdagradIsTheCpus) { ExpectTheCpusUpdate<AdagradRule>(Config("adagrad")); }
+TEST(UpdateKernel, RmsPropIsTheCpus) { ExpectTheCpusUpdate<RmsPropRule>(Config("rmsprop")); }
+TEST(UpdateKernel, CenteredRmsPropIsTheCpus) {
+  OptimizerConfig config = Config("rmsprop");
+  config.centered = 1;
+  ExpectTheCpusUpdate<CenteredRmsPropRule>(config);
+}
+TEST(UpdateKernel, AdamIsTheCpus) { ExpectTheCpusUpdate<AdamRule>(Config("adam")); }
+TEST(UpdateKernel, FtrlIsTheCpus) { ExpectTheCpusUpdate<FtrlRule>(Config("ftrl")); }
+TEST(UpdateKernel, FtrlWithAnotherPowerIsTheCpus) {
+  OptimizerConfig config = Config("ftrl");
+  config.learning_rate_power = -0.7;
+  ExpectTheCpusUpdate<FtrlPowerRule>(config);
+}
+
+TEST(AtomicSgd, OneWriterGivesTheCpusBits) {
+  Random random(7);
+  const StepScalars scalars = Prepare(Config("sgd"), 1);
+  for (const std::size_t count : {0u, 1u, 5u, 1024u, 1031u}) {
+    ExactBuffer<float> got(count), wanted(count), gradient(count);
+    FillNormal(got, random);
+    FillNormal(gradient, random);
+    std::copy(got.begin(), got.end(), wanted.begin());
+    Emulate(AtomicSgdKernel{&scalars, got.data(), gradient.data(), count}, &random);
+    Apply(scalars, wanted.data(), nullptr, gradient.data(), count);
+    EXPECT_EQ(Bits(got.data(), count), Bits(wanted.data(), count));
+  }
+}
+
+// The counting workload: each update adds one, and every sum of ones is exact.
+TEST(AtomicSgd, WritersAtTheSameTimeLoseNothing) {
+  constexpr std::size_t kCount = 1031;
+  constexpr int kWriters = 4, kUpdates = 200;
+  OptimizerConfig config = Config("sgd");
+  config.learning_rate = 1;
+  const StepScalars scalars = Prepare(config, 1);
+  ExactBuffer<float> values(kCount), gradient(kCount);
+  std::fill(values.begin(), values.end(), 0.f);
+  std::fill(gradient.begin(), gradient.end(), -1.f);
+  std::vector<std::thread> writers;
+  for (int w = 0; w < kWriters; ++w) {
+    writers.emplace_back([&] {
+      for (int i = 0; i < kUpdates; ++i) {
+        Emulate(AtomicSgdKernel{&scalars, values.data(), gradient.data(), kCount}, nullptr);
+      }
+    });
+  }
+  for (std::thread& writer : writers) writer.join();
+  for (const float v : values) ASSERT_EQ(v, kWriters * kUpdates);
+}
+
+}  // namespace
+}  // namespace passel::cuda
