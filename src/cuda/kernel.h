@@ -2,6 +2,8 @@
 //
 // A kernel is a trivially copyable struct of pointers and sizes with
 //
+//   static constexpr unsigned kThreads;     // most threads of a block, for which registers are
+//                                           // rationed; without it, 1024
 //   struct Shared { ... };                  // memory of one block, uninitialised
 //   struct Private { ... };                 // what one thread keeps between phases, uninitialised
 //   Grid grid() const;                      // host
@@ -9,7 +11,7 @@
 //   PASSEL_KERNEL void Phase(unsigned phase, ThreadPlace at, Shared& shared, Private& mine) const;
 //
 // Between two phases all threads of a block wait for each other; within one, threads may run in any
-// order, and blocks may at any time. On a GPU RunKernel() of cuda_device.cu is the loop over the
+// order, and blocks may at any time. On a GPU RunKernel() of kernel_call.cu is the loop over the
 // phases with a barrier behind each. On a CPU EmulateKernel() (tests) runs the very same code, the
 // threads of each phase in random order on poisoned memory: a missing barrier, an element that
 // nobody writes and an index out of range show without a GPU.

@@ -163,6 +163,7 @@ struct GemmPanel {
 
 template <typename Tile>
 struct GemmKernel : GemmArguments {
+  static constexpr unsigned kThreads = Tile::kThreads;
   using PanelA = GemmPanel<Tile::kM, Tile::kK, Tile::kThreads>;
   using PanelB = GemmPanel<Tile::kK, Tile::kN, Tile::kThreads>;
   static constexpr unsigned kHalf = PanelA::kFloats + PanelB::kFloats;

@@ -1,0 +1,48 @@
+// cublaslt.h - large products through cuBLASLt, which is opened when the first one is needed.
+//
+// The library weighs 0.5 GB and takes a second to open, so nothing links it. It is the one that the
+// dynamic loader finds (libcublasLt.so.13 for a build with CUDA 13), that of
+// /usr/local/cuda/lib64, or the file that $PASSEL_CUBLASLT_PATH names, absolute.
+//
+// Threads    One thread at a time.
+// Life       A CublasLt before its stream, a Matmul before its CublasLt.
+
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+#include "cuda/plan.h"
+
+namespace passel::cuda {
+
+class CublasLt {
+ public:
+  /// Bytes of device memory that every product may use while it runs; what cuBLAS recommends for
+  /// compute capability 9.0.
+  static constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
+
+  /// Opens the library and a handle. `workspace`: kWorkspaceBytes of device memory, 256-byte
+  /// aligned, of the caller; products that share it must run one after the other.
+  /// Errors: kNotFound, kFailedPrecondition with the remedy; kInternal from the library.
+  static Result<std::unique_ptr<CublasLt>> Open(void* workspace);
+  virtual ~CublasLt() = default;
+
+  /// A product whose algorithm is chosen. Holds the addresses of its operands.
+  class Matmul {
+   public:
+    virtual ~Matmul() = default;
+    /// Queues the product; `result` in place of the plan's c, if it is not null.
+    virtual Status Run(cudaStream_t stream, float* result = nullptr) = 0;
+    /// "1024 x 4096 x 784: algorithm 21 of cuBLASLt 130100, 2 MiB of workspace".
+    virtual std::string Describe() const = 0;
+  };
+  /// Errors: kInvalidArgument as LayoutOf(); kFailedPrecondition when the library has no algorithm.
+  virtual Result<std::unique_ptr<Matmul>> Prepare(const LargeGemm& gemm) = 0;
+};
+
+}  // namespace passel::cuda

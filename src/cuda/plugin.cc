@@ -1,0 +1,66 @@
+// plugin.cc - the one symbol of libpassel_cuda.so, and what stands behind it.
+
+#include <fmt/core.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "compute/accelerator.h"
+#include "compute/build_id.h"
+#include "cuda/cuda_device.h"
+#include "cuda/device_step_engine.h"
+#include "cuda/plugin_log.h"
+#include "cuda/probe.h"
+#include "cuda/runtime_driver_calls.h"
+
+namespace passel::cuda {
+namespace {
+
+class CudaAccelerator : public Accelerator {
+ public:
+  explicit CudaAccelerator(std::unique_ptr<Device> device) : device_(std::move(device)) {}
+  const AcceleratorInfo& info() const override { return device_->info(); }
+  Result<std::unique_ptr<StepEngine>> CreateStepEngine(const StepEngineOptions& options) override {
+    DeviceStepEngineHooks hooks;
+    hooks.warn = [](std::string_view text) { PluginLogWarning(std::string(text)); };
+    return CreateDeviceStepEngine(*device_, options, hooks);
+  }
+
+ private:
+  std::unique_ptr<Device> device_;
+};
+
+Result<std::unique_ptr<Accelerator>> Open(const AcceleratorOptions& options) {
+  RuntimeDriverCalls driver;
+  PASSEL_ASSIGN_OR_RETURN(const ProbedDevice probed, Probe(driver, options.uuid));
+  PASSEL_ASSIGN_OR_RETURN(std::unique_ptr<Device> device,
+                          OpenCudaDevice(probed, options.memory_limit_bytes));
+  const DeviceFacts& facts = probed.facts;
+  PluginLogInfo(fmt::format(
+      "GPU {} ({}): compute capability {}.{}, {} multiprocessors, {} of {} MiB free, driver {}; "
+      "host atomics: {}, peer access: {}, memory as a file descriptor: {}",
+      facts.name, facts.uuid, facts.compute_capability / 10, facts.compute_capability % 10,
+      facts.multiprocessors, device->info().free_bytes >> 20, facts.memory_bytes >> 20,
+      probed.info.driver, facts.host_native_atomics ? "yes" : "no",
+      facts.peer_access ? "yes" : "no", facts.virtual_memory_management ? "yes" : "no"));
+  return std::unique_ptr<Accelerator>(std::make_unique<CudaAccelerator>(std::move(device)));
+}
+
+}  // namespace
+}  // namespace passel::cuda
+
+extern "C" __attribute__((visibility("default"))) int passel_accelerator_v1(
+    const passel::AcceleratorHost* host, passel::AcceleratorPlugin* plugin) {
+  plugin->abi = passel::kAcceleratorAbi;
+  plugin->size = sizeof(passel::AcceleratorPlugin);
+  plugin->build_id = passel::BuildId();
+  if (host->abi != passel::kAcceleratorAbi || host->size != sizeof(passel::AcceleratorHost) ||
+      host->build_id == nullptr || std::string_view(host->build_id) != passel::BuildId()) {
+    return 1;
+  }
+  passel::cuda::SetLog(*host);
+  plugin->open = passel::cuda::Open;
+  return 0;
+}

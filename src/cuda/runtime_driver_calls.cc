@@ -1,0 +1,114 @@
+#include "cuda/runtime_driver_calls.h"
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <string_view>
+
+#include "cuda/cuda_try.h"
+
+namespace passel::cuda {
+namespace {
+
+// Takes the error, so that no later call reports it.
+DriverAnswer Answer(cudaError_t error) {
+  if (error == cudaSuccess) return {};
+  static_cast<void>(cudaGetLastError());
+  return {static_cast<int>(error), CudaErrorText(error)};
+}
+
+std::string UuidText(std::string_view prefix, const char* bytes) {
+  std::string text(prefix);
+  for (int i = 0; i < 16; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += fmt::format("{:02x}", static_cast<unsigned char>(bytes[i]));
+  }
+  return text;
+}
+
+// The runtime gives a MIG instance the UUID of its GPU; this function of the driver gives its own.
+bool OwnUuid(int ordinal, std::array<char, 16>* bytes) {
+  void* symbol = nullptr;
+  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
+  const cudaError_t error = cudaGetDriverEntryPointByVersion("cuDeviceGetUuid", &symbol, 11040,
+                                                             cudaEnableDefault, &found);
+#else
+  const cudaError_t error =
+      cudaGetDriverEntryPoint("cuDeviceGetUuid", &symbol, cudaEnableDefault, &found);
+#endif
+  if (!Answer(error).ok() || found != cudaDriverEntryPointSuccess || symbol == nullptr) {
+    return false;
+  }
+  CUuuid uuid;
+  if (reinterpret_cast<CUresult (*)(CUuuid*, CUdevice)>(symbol)(&uuid, ordinal) != CUDA_SUCCESS) {
+    return false;
+  }
+  std::copy(std::begin(uuid.bytes), std::end(uuid.bytes), bytes->begin());
+  return true;
+}
+
+bool Attribute(cudaDeviceAttr attribute, int device) {
+  int value = 0;
+  return Answer(cudaDeviceGetAttribute(&value, attribute, device)).ok() && value != 0;
+}
+
+bool DriverAttribute(CUdevice_attribute attribute, int device) {
+  return Attribute(static_cast<cudaDeviceAttr>(attribute), device);
+}
+
+}  // namespace
+
+DriverAnswer RuntimeDriverCalls::DriverVersion(int* version) {
+  return Answer(cudaDriverGetVersion(version));
+}
+
+int RuntimeDriverCalls::RuntimeVersion() { return CUDART_VERSION; }
+
+std::string RuntimeDriverCalls::DriverRelease() {
+  std::ifstream file("/proc/driver/nvidia/version");
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  return ParseDriverRelease(text);
+}
+
+DriverAnswer RuntimeDriverCalls::DeviceCount(int* count) {
+  return Answer(cudaGetDeviceCount(count));
+}
+
+DriverAnswer RuntimeDriverCalls::Facts(int device, DeviceFacts* facts) {
+  cudaDeviceProp properties{};
+  const DriverAnswer answer = Answer(cudaGetDeviceProperties(&properties, device));
+  if (!answer.ok()) return answer;
+  facts->name = properties.name;
+  std::array<char, 16> own{};
+  std::copy(std::begin(properties.uuid.bytes), std::end(properties.uuid.bytes), own.begin());
+  const std::array<char, 16> whole = own;
+  const bool mig = OwnUuid(device, &own) && own != whole;
+  facts->uuid = UuidText(mig ? "MIG-" : "GPU-", own.data());
+  facts->compute_capability = properties.major * 10 + properties.minor;
+  facts->memory_bytes = properties.totalGlobalMem;
+  facts->multiprocessors = properties.multiProcessorCount;
+  int mode = 0;
+  facts->prohibited = Answer(cudaDeviceGetAttribute(&mode, cudaDevAttrComputeMode, device)).ok() &&
+                      mode == cudaComputeModeProhibited;
+  facts->unified_addressing = properties.unifiedAddressing != 0;
+  facts->host_native_atomics = Attribute(cudaDevAttrHostNativeAtomicSupported, device);
+  facts->virtual_memory_management =
+      DriverAttribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device);
+  int count = 0;
+  if (!DeviceCount(&count).ok()) count = 0;
+  for (int peer = 0; peer < count && !facts->peer_access; ++peer) {
+    int can = 0;
+    facts->peer_access =
+        peer != device && Answer(cudaDeviceCanAccessPeer(&can, device, peer)).ok() && can != 0;
+  }
+  return {};
+}
+
+}  // namespace passel::cuda

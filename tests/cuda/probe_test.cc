@@ -1,0 +1,185 @@
+#include "cuda/probe.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace passel::cuda {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// A driver that answers as it was told.
+class PlayedDriver : public DriverCalls {
+ public:
+  DriverAnswer DriverVersion(int* version) override {
+    if (version_answer.ok()) *version = driver_version;
+    return version_answer;
+  }
+  int RuntimeVersion() override { return 13000; }
+  std::string DriverRelease() override { return release; }
+  DriverAnswer DeviceCount(int* count) override {
+    if (count_answer.ok()) *count = static_cast<int>(devices.size());
+    return count_answer;
+  }
+  DriverAnswer Facts(int device, DeviceFacts* facts) override {
+    if (device == broken_device) return {101, "cudaErrorInvalidDevice (invalid device ordinal)"};
+    *facts = devices[static_cast<std::size_t>(device)];
+    return {};
+  }
+
+  DriverAnswer version_answer;
+  int driver_version = 13000;
+  std::string release = "580.159.03";
+  DriverAnswer count_answer;
+  int broken_device = -1;
+  std::vector<DeviceFacts> devices;
+};
+
+DeviceFacts Card(const std::string& uuid, int capability = 90) {
+  DeviceFacts facts;
+  facts.name = "Card";
+  facts.uuid = uuid;
+  facts.compute_capability = capability;
+  facts.memory_bytes = 1 << 30;
+  facts.unified_addressing = true;
+  return facts;
+}
+
+// One sentence, with a remedy behind a colon.
+void ExpectError(PlayedDriver& driver, const std::string& uuid, Code code,
+                 const ::testing::Matcher<std::string>& text) {
+  const Result<ProbedDevice> probed = Probe(driver, uuid);
+  EXPECT_EQ(probed.status().code(), code) << probed.status().ToString();
+  EXPECT_THAT(probed.status().message(), text);
+  EXPECT_THAT(probed.status().message(), Not(HasSubstr("\n")));
+  EXPECT_THAT(probed.status().message(), Not(HasSubstr(". ")));
+}
+
+TEST(Probe, TakesTheFirstDeviceAndDescribesIt) {
+  PlayedDriver driver;
+  driver.devices = {Card("GPU-11", 80), Card("GPU-22")};
+  const Result<ProbedDevice> probed = Probe(driver, "");
+  ASSERT_TRUE(probed.ok()) << probed.status().ToString();
+  EXPECT_EQ(probed->ordinal, 0);
+  EXPECT_EQ(probed->info.uuid, "GPU-11");
+  EXPECT_EQ(probed->info.compute_capability, 80);
+  EXPECT_EQ(probed->info.driver, "580.159.03 (CUDA 13.0)");
+  driver.release.clear();
+  EXPECT_EQ(Probe(driver, "")->info.driver, "CUDA 13.0");
+}
+
+TEST(Probe, FindsADeviceByItsUuidHoweverItIsWritten) {
+  PlayedDriver driver;
+  driver.devices = {Card("GPU-11aa-0000"), Card("GPU-11bb-0000"), Card("MIG-22cc-0000")};
+  for (const char* uuid : {"GPU-11bb-0000", "gpu-11BB-0000", "11bb", "GPU-11b"}) {
+    const Result<ProbedDevice> probed = Probe(driver, uuid);
+    ASSERT_TRUE(probed.ok()) << uuid << ": " << probed.status().ToString();
+    EXPECT_EQ(probed->ordinal, 1);
+  }
+  EXPECT_EQ(Probe(driver, "MIG-22cc-0000")->ordinal, 2);
+}
+
+TEST(Probe, NoDriver) {
+  PlayedDriver driver;
+  driver.driver_version = 0;
+  ExpectError(driver, "", Code::kNotFound,
+              AllOf(HasSubstr("there is no NVIDIA driver"), HasSubstr("--device cpu")));
+}
+
+TEST(Probe, DriverThatDoesNotAnswer) {
+  PlayedDriver driver;
+  driver.version_answer = {999, "cudaErrorUnknown (unknown error)"};
+  ExpectError(driver, "", Code::kFailedPrecondition, HasSubstr("cudaErrorUnknown"));
+}
+
+TEST(Probe, DriverThatIsTooOldIsNamedWithWhatIsNeeded) {
+  PlayedDriver driver;
+  driver.driver_version = 12040;
+  driver.release = "550.54";
+  ExpectError(driver, "", Code::kFailedPrecondition,
+              AllOf(HasSubstr("driver 550.54 knows CUDA 12.4"), HasSubstr("needs CUDA 13"),
+                    HasSubstr("580 or newer"), HasSubstr("nvcc 12.x")));
+}
+
+TEST(Probe, NewerDriverOfTheSameOrALaterMajorVersionWillDo) {
+  PlayedDriver driver;
+  driver.devices = {Card("GPU-11")};
+  for (const int version : {13000, 13020, 14000}) {
+    driver.driver_version = version;
+    EXPECT_TRUE(Probe(driver, "").ok()) << version;
+  }
+}
+
+TEST(Probe, NoDeviceDoesNotReadACountThatWasNotWritten) {
+  PlayedDriver driver;
+  driver.devices = {Card("GPU-11")};
+  driver.count_answer = {100, "cudaErrorNoDevice (no CUDA-capable device is detected)"};
+  ExpectError(driver, "", Code::kNotFound,
+              AllOf(HasSubstr("no GPU: cudaErrorNoDevice"), HasSubstr("CUDA_VISIBLE_DEVICES")));
+  driver.count_answer = {};
+  driver.devices.clear();
+  ExpectError(driver, "", Code::kNotFound, HasSubstr("no GPU: look at CUDA_VISIBLE_DEVICES"));
+}
+
+TEST(Probe, UnknownUuidNamesThosePresent) {
+  PlayedDriver driver;
+  driver.devices = {Card("GPU-11"), Card("GPU-22")};
+  ExpectError(driver, "GPU-33", Code::kNotFound,
+              AllOf(HasSubstr("no GPU GPU-33"), HasSubstr("GPU-11, GPU-22")));
+}
+
+TEST(Probe, UuidThatFitsTwoIsRefused) {
+  PlayedDriver driver;
+  driver.devices = {Card("GPU-1111"), Card("GPU-1122")};
+  ExpectError(driver, "GPU-11", Code::kNotFound, HasSubstr("fits 2 GPUs of GPU-1111, GPU-1122"));
+}
+
+TEST(Probe, DeviceThatIsTooOldIsNamed) {
+  PlayedDriver driver;
+  driver.devices = {Card("GPU-11", 70)};
+  ExpectError(driver, "", Code::kFailedPrecondition,
+              AllOf(HasSubstr("Card (GPU-11) has compute capability 7.0"), HasSubstr("7.5")));
+}
+
+TEST(Probe, DeviceThatNobodyMayUseIsNamed) {
+  PlayedDriver driver;
+  driver.devices = {Card("GPU-11")};
+  driver.devices[0].prohibited = true;
+  ExpectError(driver, "", Code::kFailedPrecondition, HasSubstr("compute mode 'prohibited'"));
+}
+
+TEST(Probe, DeviceWithAnAddressSpaceOfItsOwnIsRefused) {
+  PlayedDriver driver;
+  driver.devices = {Card("GPU-11")};
+  driver.devices[0].unified_addressing = false;
+  ExpectError(driver, "", Code::kFailedPrecondition, HasSubstr("one address space"));
+}
+
+TEST(Probe, BrokenDeviceHidesOnlyItself) {
+  PlayedDriver driver;
+  driver.devices = {Card("GPU-11"), Card("GPU-22")};
+  driver.broken_device = 0;
+  ExpectError(driver, "", Code::kFailedPrecondition, HasSubstr("cudaErrorInvalidDevice"));
+  EXPECT_TRUE(Probe(driver, "GPU-22").ok());
+  ExpectError(driver, "GPU-11", Code::kNotFound,
+              AllOf(HasSubstr("it sees GPU-22"), HasSubstr("cudaErrorInvalidDevice")));
+}
+
+TEST(Probe, ReadsTheReleaseFromTheDriversOwnText) {
+  EXPECT_EQ(ParseDriverRelease("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  "
+                               "580.159.03  Release Build  (dvs-builder@U22)\nGCC version:  gcc "
+                               "version 12.3.0 (Ubuntu 12.3.0-1ubuntu1~22.04)\n"),
+            "580.159.03");
+  EXPECT_EQ(ParseDriverRelease("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.54.03  Tue"),
+            "535.54.03");
+  EXPECT_EQ(ParseDriverRelease(""), "");
+  EXPECT_EQ(ParseDriverRelease("no number here"), "");
+}
+
+}  // namespace
+}  // namespace passel::cuda
