@@ -7,7 +7,8 @@
 // Errors     After the first that the GPU reports every call returns that one: it names the launch,
 //            and in one-by-one mode the operation. Nothing recovers a context.
 // Tear-down  Memory is given back when what was launched is done; if that is not so after
-//            kTearDownSeconds, or after an error, it is left to the end of the process.
+//            kTearDownSeconds, or after an error, it is left to the end of the process, and so is
+//            what an owner abandoned.
 
 #pragma once
 
