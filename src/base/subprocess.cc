@@ -153,7 +153,7 @@ void Subprocess::Signal(int signal) {
   if (!ended_ && pidfd_.valid()) ::kill(-pid_, signal);
 }
 
-std::vector<int> UsableCpus(const std::string& root) {
+std::vector<int> AffinityCpus() {
   std::vector<int> cpus;
   cpu_set_t mask;
   CPU_ZERO(&mask);
@@ -163,6 +163,11 @@ std::vector<int> UsableCpus(const std::string& root) {
     }
   }
   if (cpus.empty()) cpus.push_back(0);
+  return cpus;
+}
+
+std::vector<int> UsableCpus(const std::string& root) {
+  std::vector<int> cpus = AffinityCpus();
   int most = static_cast<int>(cpus.size());
   std::ifstream groups(root + "/proc/self/cgroup");
   for (std::string line; std::getline(groups, line);) {

@@ -66,6 +66,9 @@ class Subprocess {
 /// "SIGKILL (9)".
 std::string SignalName(int signal);
 
+/// The processors that this process may run on: its affinity mask. At least one.
+std::vector<int> AffinityCpus();
+
 /// The processors this process may use, from its affinity mask; at most as many as its cgroups'
 /// CPU quotas (v1 and v2) pay for, rounded down, but at least one. `root` as in
 /// ReadMemoryBudget().

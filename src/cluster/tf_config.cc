@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "cluster/json_document_internal.h"
 #include "cluster/text.h"
 
 namespace passel {
@@ -13,8 +14,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// root > cluster > job > index is 4; some room for the unknown keys of platforms.
-constexpr std::size_t kMaxDepth = 16;
+// root > cluster > job > index
+constexpr int kDepthNeeded = 4;
 constexpr std::size_t kMaxUnknownKeys = 16;
 constexpr std::string_view kJobs[] = {"chief", "evaluator", "master", "ps", "worker"};
 
@@ -24,85 +25,6 @@ bool IsKnownJob(std::string_view job) {
   }
   return false;
 }
-
-/// Builds the document without recursion and stops at the first duplicate key or excessive depth.
-class DocumentBuilder final : public Json::json_sax_t {
- public:
-  Json root;
-  Status status;
-
-  bool null() override { return Put(nullptr); }
-  bool boolean(bool value) override { return Put(value); }
-  bool number_integer(number_integer_t value) override { return Put(value); }
-  bool number_unsigned(number_unsigned_t value) override { return Put(value); }
-  bool number_float(number_float_t value, const string_t&) override { return Put(value); }
-  bool string(string_t& value) override { return Put(std::move(value)); }
-  bool binary(binary_t&) override { return false; }  // not in JSON text
-  bool start_object(std::size_t) override { return Open(Json::object()); }
-  bool end_object() override { return Close(); }
-  bool start_array(std::size_t) override { return Open(Json::array()); }
-  bool end_array() override { return Close(); }
-
-  bool key(string_t& name) override {
-    if (open_.back()->contains(name)) {
-      status = InvalidArgument(
-          fmt::format("TF_CONFIG has the key {} twice in one object: remove one", Quoted(name)));
-      return false;
-    }
-    key_ = std::move(name);
-    return true;
-  }
-
-  bool parse_error(std::size_t position, const std::string&,
-                   const Json::exception& error) override {
-    // "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error ..."
-    std::string_view what = error.what();
-    if (const std::size_t end = what.find("] "); end != std::string_view::npos) {
-      what.remove_prefix(end + 2);
-    }
-    status = InvalidArgument(
-        fmt::format("TF_CONFIG is not JSON: at byte {}: {}", position, Printable(what, 200)));
-    return false;
-  }
-
- private:
-  Json* Place(Json value) {
-    if (open_.empty()) {
-      root = std::move(value);
-      return &root;
-    }
-    Json& parent = *open_.back();
-    if (parent.is_array()) {
-      parent.push_back(std::move(value));
-      return &parent.back();
-    }
-    return &(parent[key_] = std::move(value));
-  }
-
-  bool Put(Json value) {
-    Place(std::move(value));
-    return true;
-  }
-
-  bool Open(Json empty) {
-    if (open_.size() == kMaxDepth) {
-      status = InvalidArgument(
-          fmt::format("TF_CONFIG nests deeper than {} levels: it takes 4", kMaxDepth));
-      return false;
-    }
-    // Only finished siblings move when the parent grows, so the pointers of open_ stay valid.
-    open_.push_back(Place(std::move(empty)));
-    return true;
-  }
-
-  bool Close() {
-    open_.pop_back();
-    return true;
-  }
-
-  std::vector<Json*> open_;  // the objects and arrays around the current place, outermost first
-  std::string key_;
-};
 
 Status WithOrigin(const Status& status, std::string_view origin) {
   return Status(status.code(), fmt::format("{} (in TF_CONFIG {})", status.message(), origin));
@@ -358,14 +280,10 @@ Result<TfConfig> ParseTfConfig(std::string_view text) {
   }
   text = Trim(text);
   if (text.empty()) return TfConfig();
-  // The document builder returns its errors; what is left to throw is memory that runs out.
-  DocumentBuilder document;
-  if (!Json::sax_parse(text.begin(), text.end(), &document)) {
-    if (document.status.ok()) return InvalidArgument("TF_CONFIG is not JSON: correct it");
-    return document.status;
-  }
+  PASSEL_ASSIGN_OR_RETURN(const Json document,
+                          ParseJsonDocument("TF_CONFIG", text, kDepthNeeded));
   Reader reader;
-  PASSEL_RETURN_IF_ERROR(reader.Read(document.root));
+  PASSEL_RETURN_IF_ERROR(reader.Read(document));
   return reader.Take();
 }
 
