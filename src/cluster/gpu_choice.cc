@@ -240,6 +240,20 @@ Result<DeviceChoice> ChooseAll(const Topology& topology, std::vector<ComputeDevi
 
 }  // namespace
 
+Result<DeviceRequest> ParseDeviceRequest(std::string_view text) {
+  constexpr std::string_view kCudaWith = "cuda:";
+  if (text == "auto") return DeviceRequest{DeviceRequest::Kind::kAuto, ""};
+  if (text == "cpu") return DeviceRequest{DeviceRequest::Kind::kCpu, ""};
+  if (text == "cuda") return DeviceRequest{DeviceRequest::Kind::kCuda, ""};
+  if (text.starts_with(kCudaWith) && IsUuidText(text.substr(kCudaWith.size()))) {
+    return DeviceRequest{DeviceRequest::Kind::kCuda, std::string(text.substr(kCudaWith.size()))};
+  }
+  return InvalidArgument(fmt::format(
+      "--device is auto, cpu, cuda or cuda:UUID with a UUID that begins with GPU- or MIG-, not {}: "
+      "see  passel topology",
+      Quoted(text)));
+}
+
 std::string ComputeDevice::Index() const {
   return instance ? fmt::format("{}:{}", gpu, *instance) : std::to_string(gpu);
 }

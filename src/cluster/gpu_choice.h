@@ -23,6 +23,19 @@ namespace passel {
 /// The least that the GPU code is built for: 7.5.
 inline constexpr int kMinComputeCapability = 75;
 
+/// What --device asks for.
+struct DeviceRequest {
+  enum class Kind {
+    kAuto,  ///< a GPU where one can be used, else the CPU
+    kCpu,
+    kCuda,  ///< a GPU, or an error
+  };
+  Kind kind = Kind::kAuto;
+  std::string uuid;  ///< of kCuda; "": any
+};
+/// "auto", "cpu", "cuda" or "cuda:UUID". Errors: kInvalidArgument.
+Result<DeviceRequest> ParseDeviceRequest(std::string_view text);
+
 struct ComputeDevice {
   int gpu = 0;                  ///< index in Topology::gpus
   std::optional<int> instance;  ///< index in Gpu::mig_instances

@@ -12,7 +12,8 @@ namespace {
 
 // Texts of several values.
 bool IsListOfText(const CLI::Option& option) {
-  return option.get_expected_max() > 1 || option.get_single_name() == "hidden_units";
+  return option.get_expected_max() > 1 || option.get_single_name() == "hidden_units" ||
+         option.get_single_name() == "gpus";
 }
 
 FlagType TypeOf(const CLI::Option& option) {

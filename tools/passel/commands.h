@@ -24,5 +24,6 @@ void AddEvalCommand(CLI::App& app, Run* run);
 void AddPredictCommand(CLI::App& app, Run* run);
 void AddCtlCommand(CLI::App& app, Run* run);
 void AddDataCommand(CLI::App& app, Run* run);
+void AddTopologyCommand(CLI::App& app, Run* run);
 
 }  // namespace passel

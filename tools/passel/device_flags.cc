@@ -8,6 +8,12 @@ namespace passel {
 
 void AddDeviceFlags(CLI::App& command, DeviceFlags* f) {
   command
+      .add_option("--device", f->device,
+                  "auto: a GPU where one can be used, else the CPU, and a line that says why; cpu; "
+                  "cuda: a GPU, or an error; cuda:UUID: that one")
+      ->group("Devices")
+      ->capture_default_str();
+  command
       .add_option("--num_gpus", f->num_gpus,
                   "GPUs of this machine; worker i takes number i mod N. 0: the CPU")
       ->group("Devices")

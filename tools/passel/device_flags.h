@@ -13,7 +13,10 @@ class App;
 namespace passel {
 
 struct DeviceFlags {
+  std::string device = "auto";
   int num_gpus = 0;
+  bool num_gpus_given =
+      false;  ///< of `train` and `launch`: typed or in the file; 0 is the CPU then
   /// Who asked for num_gpus where nobody gave it: "preset dist-mnist"; else empty.
   std::string num_gpus_origin;
   bool allow_soft_placement = true;
@@ -25,7 +28,7 @@ struct DeviceFlags {
 /// Adds those that every command has: all but device_filters.
 void AddDeviceFlags(CLI::App& command, DeviceFlags* flags);
 
-/// The same flags as arguments for a child that trains.
+/// The same flags as arguments for a child that trains, but for --device, which is its own.
 std::vector<std::string> ToArguments(const DeviceFlags& flags);
 
 }  // namespace passel

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "cluster/device.h"
+#include "cluster/gpu_choice.h"
 
 namespace passel {
 namespace {
@@ -61,13 +62,17 @@ std::string NumGpus(const DeviceFlags& flags) {
                      flags.num_gpus_origin.empty() ? "" : " of ", flags.num_gpus_origin);
 }
 
-Status CheckSoftPlacement(const DeviceFlags& flags, const std::string& who,
-                          const std::optional<int>& gpu) {
-  if (!gpu || flags.allow_soft_placement) return {};
-  return InvalidArgument(
-      fmt::format("{} is to compute on gpu:{} ({}), but this build computes on CPUs only: use "
-                  "--num_gpus 0, or --allow_soft_placement",
-                  who, *gpu, NumGpus(flags)));
+// --device of a task that trains with others. One that trains alone is looked at by train.
+Status CheckProcessor(const DeviceFlags& flags, const ResolvedConfig& config) {
+  PASSEL_ASSIGN_OR_RETURN(const DeviceRequest device, ParseDeviceRequest(flags.device));
+  if (device.kind != DeviceRequest::Kind::kCuda || !config.task || config.task->job == "ps" ||
+      config.task->job == "evaluator") {
+    return {};
+  }
+  return FailedPrecondition(
+      fmt::format("{} is to compute on a GPU (--device {}), but this build computes on CPUs only: "
+                  "use --device cpu",
+                  config.task->ToString(), flags.device));
 }
 
 }  // namespace
@@ -78,23 +83,33 @@ Status CheckDevices(const DeviceFlags& flags, const TypedNumbers& typed,
   const TaskId id = config.task.value_or(TaskId{"worker", 0});
   // Of a cluster that is seen in part nobody can say what is left out.
   if (!config.partial) PASSEL_RETURN_IF_ERROR(CheckFilters(flags, id, config.cluster));
+  PASSEL_RETURN_IF_ERROR(CheckProcessor(flags, config));
   return CheckSoftPlacement(flags, id.ToString(), config.gpu);
+}
+
+Status CheckSoftPlacement(const DeviceFlags& flags, const std::string& who,
+                          const std::optional<int>& gpu, const std::string& reason) {
+  if (!gpu || flags.allow_soft_placement) return {};
+  return InvalidArgument(
+      fmt::format("{} is to compute on gpu:{} ({}), but {}: use --num_gpus 0, or "
+                  "--allow_soft_placement",
+                  who, *gpu, NumGpus(flags), reason));
 }
 
 Status CheckJobDevices(const DeviceFlags& flags, const TypedNumbers& typed, int workers,
                        bool gpu_per_worker) {
   PASSEL_RETURN_IF_ERROR(CheckFraction(flags, typed));
-  PASSEL_ASSIGN_OR_RETURN(const std::optional<int> gpu, GpuOfTask(0, flags.num_gpus));
-  if (gpu_per_worker) PASSEL_RETURN_IF_ERROR(CheckGpuPerWorker(flags.num_gpus, workers));
-  return CheckSoftPlacement(flags, "worker/0", gpu);
+  PASSEL_RETURN_IF_ERROR(ParseDeviceRequest(flags.device).status());
+  PASSEL_RETURN_IF_ERROR(GpuOfTask(0, flags.num_gpus).status());
+  return gpu_per_worker ? CheckGpuPerWorker(flags.num_gpus, workers) : Status();
 }
 
 std::vector<std::string> DeviceWarnings(const DeviceFlags& flags, const std::string& who,
-                                        const std::string& gpus) {
+                                        const std::string& gpus, const std::string& reason) {
   std::vector<std::string> warnings;
   if (!gpus.empty()) {
-    warnings.push_back(fmt::format("{} on the CPU, not on {} ({}): this build has no GPU code", who,
-                                   gpus, NumGpus(flags)));
+    warnings.push_back(
+        fmt::format("{} on the CPU, not on {} ({}): {}", who, gpus, NumGpus(flags), reason));
   }
   if (flags.per_process_gpu_memory_fraction) {
     warnings.push_back(

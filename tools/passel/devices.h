@@ -21,13 +21,22 @@ Status CheckDevices(const DeviceFlags& flags, const TypedNumbers& typed,
                     const ResolvedConfig& config);
 
 /// For a whole job of `workers` workers. `gpu_per_worker`: fewer GPUs than workers are an error.
+/// Whether there are GPUs is for SetUpLaunch() to find out.
 Status CheckJobDevices(const DeviceFlags& flags, const TypedNumbers& typed, int workers,
                        bool gpu_per_worker);
 
 /// What the flags ask for and do not get, one sentence each. `who`: "worker/0 computes", "all
 /// workers compute"; `gpus`: what they are to compute on, "gpu:0", or "" for the CPU.
+/// `reason`: why not.
 std::vector<std::string> DeviceWarnings(const DeviceFlags& flags, const std::string& who,
-                                        const std::string& gpus);
+                                        const std::string& gpus,
+                                        const std::string& reason = "this build has no GPU code");
+
+/// Of a task that is to compute on `gpu` and cannot, for that reason. Errors: kInvalidArgument if
+/// the CPU will not do.
+Status CheckSoftPlacement(const DeviceFlags& flags, const std::string& who,
+                          const std::optional<int>& gpu,
+                          const std::string& reason = "this build computes on CPUs only");
 
 /// --log_device_placement: one line per variable, and one for the computation.
 void LogDevicePlacement(const Task& task, const StorePlan& plan);

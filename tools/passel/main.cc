@@ -56,6 +56,7 @@ int Main(int argc, char** argv) {
   AddPredictCommand(app, &run);
   AddCtlCommand(app, &run);
   AddDataCommand(app, &run);
+  AddTopologyCommand(app, &run);
   try {
     app.parse(ReversedArguments(argc, argv));
   } catch (const CLI::Success& request) {  // --help, --version

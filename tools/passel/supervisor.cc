@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/log.h"
@@ -58,9 +59,8 @@ Status Supervisor::Start() {
                                                           token_.bytes().size()));
   start_limit_ns_ =
       Deadline::After(std::chrono::nanoseconds(config_.start_wait_ns) + kStartSlack).at_ns();
-  cpus_ = UsableCpus();
-  outcome_.pinned =
-      options_.pin && options_.workers * config_.towers <= static_cast<int>(cpus_.size());
+  num_cpus_ = static_cast<int>(UsableCpus().size());
+  outcome_.pinned = options_.plan.binding == Binding::kCore;
   outcome_.worker_exits.assign(static_cast<std::size_t>(options_.workers), "did not start");
   arenas_.resize(static_cast<std::size_t>(options_.ps));
   const auto add_children = [this](const char* job, int count) {
@@ -105,10 +105,6 @@ Status Supervisor::StartChild(Child& child) {
   } else {
     spawn.arguments.push_back(fmt::format("--data_fd={}", data_.fd()));
     spawn.inherited_fds.push_back(data_.fd());
-    if (outcome_.pinned && child.job == "worker") {
-      const auto first = cpus_.begin() + child.index * config_.towers;  // a core for each tower
-      spawn.cpus.assign(first, first + config_.towers);
-    }
   }
   if (child.job == "worker") {
     for (std::string& argument : ToArguments(options_.devices)) {
@@ -117,10 +113,10 @@ Status Supervisor::StartChild(Child& child) {
   }
   JobFlags flags = flags_;
   // A pinned worker sees one core: what the job has is decided here.
-  const EngineOptions engine =
-      MakeEngineOptions(config_, options_.workers, static_cast<int>(cpus_.size()));
+  const EngineOptions engine = MakeEngineOptions(config_, options_.workers, num_cpus_);
   flags.spin_us = static_cast<double>(engine.spin.count()) * 1e-3;
   for (std::string& argument : ToArguments(flags)) spawn.arguments.push_back(std::move(argument));
+  AddPlace(child, &spawn);
   // As main() wants it: a child need not execute itself again.
   spawn.environment.emplace_back("OPENBLAS_NUM_THREADS=1");
   int pipe_fds[2];
@@ -138,6 +134,22 @@ Status Supervisor::StartChild(Child& child) {
   ++child.starts;
   LogDebug("{} is process {}", child.Name(), child.process->pid());
   return {};
+}
+
+// What the plan has for it: processors before exec, the device by UUID.
+void Supervisor::AddPlace(const Child& child, SpawnOptions* spawn) const {
+  const TaskPlan* const place = options_.plan.Find(child.job, child.index);
+  PASSEL_CHECK(place != nullptr, "every task has a place");
+  spawn->cpus = place->processors;
+  spawn->environment.insert(spawn->environment.end(), place->environment.begin(),
+                            place->environment.end());
+  if (!place->device) {
+    spawn->arguments.emplace_back("--device=cpu");
+    return;
+  }
+  // It sees one device, so that of --device auto can be no other.
+  spawn->arguments.push_back(options_.gpu_or_cpu ? "--device=auto"
+                                                 : "--device=cuda:" + place->device->uuid);
 }
 
 JobOutcome Supervisor::Run(Progress& progress) {

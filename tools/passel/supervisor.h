@@ -28,6 +28,7 @@
 #include "base/status.h"
 #include "base/subprocess.h"
 #include "cluster/cluster_spec.h"
+#include "cluster/launch_plan.h"
 #include "shm/arena.h"
 #include "shm/job_status.h"
 #include "shm/job_token.h"
@@ -44,8 +45,9 @@ struct SupervisorOptions {
   std::string job_id;
   int ps = 1;
   int workers = 2;
-  bool pin = true;       ///< one core for each worker, where there are enough
-  int max_restarts = 0;  ///< of each worker; a ps is always started again
+  LaunchPlan plan;                        ///< where each task runs
+  bool gpu_or_cpu = false;                ///< a worker that cannot use its GPU goes on on the CPU
+  int max_restarts = 0;                   ///< of each worker; a ps is always started again
   bool evaluator = false;
   DeviceFlags devices;  ///< of the workers
   double grace = 25;    ///< seconds from the wish to end to SIGKILL
@@ -89,6 +91,7 @@ class Supervisor {
   };
 
   Status StartChild(Child& child);
+  void AddPlace(const Child& child, SpawnOptions* spawn) const;
   void HandleExit(Child& child, const ExitState& exit);
   void HandleWorkerExit(Child& child, const ExitState& exit);
   void HandlePsExit(Child& child, const ExitState& exit);
@@ -123,7 +126,7 @@ class Supervisor {
   std::vector<Child> children_;                      // ps first
   std::vector<std::unique_ptr<shm::Arena>> arenas_;  // [ps]; null until it is there
   std::unique_ptr<ArenaFetcher> fetcher_;
-  std::vector<int> cpus_;
+  int num_cpus_ = 1;
   JobOutcome outcome_;
   bool stopping_ = false;
   bool killed_ = false;

@@ -59,6 +59,8 @@ Result<ResolvedConfig> ResolveTaskConfig(Task& task, CLI::App& command) {
     if (from_preset.contains(flag.name)) flag.default_origin = "preset " + task.flags.preset;
   }
   NotePresetDir(task.flags.preset, from_preset, &task.job.source);
+  task.flags.devices.num_gpus_given =
+      command.get_option("--num_gpus")->count() > 0 || in_file.contains("num_gpus");
   if (from_preset.contains("num_gpus")) {
     task.flags.devices.num_gpus_origin = "preset " + task.flags.preset;
   }

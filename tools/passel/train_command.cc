@@ -26,6 +26,7 @@
 #include "tools/passel/exit_code.h"
 #include "tools/passel/flag_checks.h"
 #include "tools/passel/job_config.h"
+#include "tools/passel/launch_setup.h"
 #include "tools/passel/output_path.h"
 #include "tools/passel/placement_table.h"
 #include "tools/passel/preset_flags.h"
@@ -73,6 +74,7 @@ Status ReadRoles(TrainFlags* flags) {
       return InvalidArgument(fmt::format("{}=COUNT is given twice: leave one away", name));
     }
     target = count;
+    if (name == "worker") flags->workers_given = true;
   }
   flags->ps = std::max(flags->ps, 0);
   flags->workers = std::max(flags->workers, 0);
@@ -99,9 +101,6 @@ Status CheckTrainFlags(const TrainFlags& f) {
   if (f.ps == 0 && f.evaluator) {
     return InvalidArgument("--evaluator follows the values on a ps, and there is none: use --ps 1");
   }
-  if (f.pin != "cores" && f.pin != "none") {
-    return InvalidArgument(fmt::format("--pin {} is not known: use one of cores, none", f.pin));
-  }
   PASSEL_RETURN_IF_ERROR(CheckRange("--max_restarts", f.max_restarts, 0, 1000));
   PASSEL_RETURN_IF_ERROR(CheckRange("--grace", f.grace, 0.1, 3600, f.job.typed, " s"));
   // Now, not after hours of training.
@@ -116,19 +115,6 @@ Status CheckPlaces(const TrainFlags& f, const JobConfig& config) {
   PASSEL_RETURN_IF_ERROR(
       CheckJobDevices(f.devices, f.job.typed, f.workers, WantsGpuPerWorker(f.preset)));
   return CheckPins(config.model, std::max(1, f.ps), config.placement);
-}
-
-// Once for all workers: they do not say it again.
-void LogDevices(const TrainFlags& f) {
-  const int gpus = std::min(f.devices.num_gpus, f.workers);
-  const std::string on = gpus == 0   ? ""
-                         : gpus == 1 ? "gpu:0"
-                                     : fmt::format("gpu:0 to gpu:{}", gpus - 1);
-  const char* const who = f.workers == 1 ? "worker/0 computes" : "all workers compute";
-  for (const std::string& warning : DeviceWarnings(f.devices, who, on)) LogWarning("{}", warning);
-  if (f.devices.log_device_placement && f.ps == 0) {
-    LogInfo("every variable, forward and backward pass: this process, cpu:0");
-  }
 }
 
 // Whether all arenas fit the memory that is free, before any process is started. Each ps asks the
@@ -217,11 +203,6 @@ void AddCommonFlags(CLI::App& command, TrainFlags* flags) {
                   "Name of the job for passel ctl; default job-<process id>")
       ->group("Job");
   command
-      .add_option("--pin", flags->pin,
-                  "cores: each worker on a core of its own, where there are enough; none")
-      ->group("Job")
-      ->capture_default_str();
-  command
       .add_option("--max_restarts", flags->max_restarts,
                   "How often a worker that died is started again (a ps always is)")
       ->group("Job")
@@ -246,6 +227,7 @@ void AddCommonFlags(CLI::App& command, TrainFlags* flags) {
   command.add_option("--report", flags->report, "Write the results as JSON to this file")
       ->group("Job");
   AddDeviceFlags(command, &flags->devices);
+  AddLaunchFlags(command, &flags->launch);
   AddPresetFlags(command, &flags->preset);
   AddJobFlags(command, &flags->job);
 }
@@ -253,6 +235,9 @@ void AddCommonFlags(CLI::App& command, TrainFlags* flags) {
 // The file's values are in the options before anything looks at them.
 int TrainByFile(TrainFlags& flags, CLI::App& command) {
   if (Status status = ApplyConfigFile(flags.config, command); !status.ok()) return Fail(status);
+  flags.devices.num_gpus_given = command.get_option("--num_gpus")->count() > 0;
+  const CLI::Option* const workers = command.get_option_no_throw("--workers");
+  if (workers != nullptr && workers->count() > 0) flags.workers_given = true;
   const auto from_preset = ApplyPreset(command, flags.preset);
   if (!from_preset.ok()) return Fail(from_preset.status());
   NotePresetDir(flags.preset, *from_preset, &flags.job.source);
@@ -272,6 +257,8 @@ int Train(TrainFlags& flags) {
   if (flags.job.download_only) return DownloadOnlyCommand(flags.job.source);
   Result<JobConfig> config = CheckJobFlags(flags.job);
   if (!config.ok()) return Fail(config.status());
+  // Their number follows from the GPUs.
+  if (!flags.launch.gpus.empty() && !flags.workers_given) flags.workers = 1;
   if (Status status = CheckTrainFlags(flags); !status.ok()) return Fail(status);
   if (Status status = CheckPlaces(flags, *config); !status.ok()) return Fail(status);
   nvtx::WarnIfMissing();
@@ -280,7 +267,17 @@ int Train(TrainFlags& flags) {
     const Status printed = PrintPlacement(flags.job.source, *config, flags.ps);
     return printed.ok() ? kExitDone : Fail(printed);
   }
-  LogDevices(flags);
+  const Result<LaunchSetup> setup = SetUpLaunch(flags, *config, WantsGpuPerWorker(flags.preset));
+  if (!setup.ok()) return Fail(setup.status());
+  flags.workers = setup->workers;
+  if (flags.launch.dry_run) {
+    fmt::print("{}", DescribeSetup(*setup));
+    return kExitDone;
+  }
+  LogSetup(*setup);
+  if (flags.devices.log_device_placement && flags.ps == 0) {
+    LogInfo("every variable, forward and backward pass: this process, cpu:0");
+  }
   const Result<DataOptions> data_options =
       MakeDataOptions(flags.job.source, flags.job.csv_train_limit, flags.job.csv_test_limit);
   if (!data_options.ok()) return Fail(data_options.status());
@@ -326,11 +323,14 @@ int Train(TrainFlags& flags) {
   options.job_id = report.job_id;
   options.ps = flags.ps;
   options.workers = flags.workers;
-  options.pin = flags.pin == "cores";
+  options.plan = setup->plan;
+  options.gpu_or_cpu = setup->may_fall_back;
   options.max_restarts = flags.max_restarts;
   options.grace = flags.grace;
   options.evaluator = flags.evaluator;
   options.devices = flags.devices;
+  // Worker i computes on the one at place i modulo their number.
+  if (setup->num_gpus > 0) options.devices.num_gpus = setup->num_gpus;
   Supervisor supervisor(options, flags.job, *config, *data, *signals);
   LogInfo("job {}: {} ps, {} workers, mode {}, {} parameters", report.job_id, flags.ps,
           flags.workers, report.mode, plan->variables.TotalElements());

@@ -7,19 +7,21 @@
 
 #include "tools/passel/device_flags.h"
 #include "tools/passel/job_flags.h"
+#include "tools/passel/launch_flags.h"
 
 namespace passel {
 
 struct TrainFlags {
   JobFlags job;
   DeviceFlags devices;
+  LaunchFlags launch;
   int ps = 1;  ///< 0: one process without a ps
   int workers = 2;
+  bool workers_given = false;      ///< typed or in the file, rather than a default
   std::vector<std::string> roles;  ///< launch: "ps=1", "worker=4"
   std::string config;
   std::string preset;
   std::string job_id;
-  std::string pin = "cores";
   int max_restarts = 0;
   double grace = 25;
   bool evaluator = false;

@@ -1,0 +1,28 @@
+// launch_flags.h - the flags of `train` and `launch` alone that say on which GPUs workers compute
+// and where they run.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace CLI {
+class App;
+}
+
+namespace passel {
+
+/// As given on the command line.
+struct LaunchFlags {
+  std::string gpus;  ///< "": --device decides
+  std::optional<std::int64_t> workers_per_gpu;
+  std::string bind = "auto";
+  std::string topology;  ///< a file; "": this machine
+  bool dry_run = false;
+};
+
+/// Adds them all. `flags` must outlive the parsing.
+void AddLaunchFlags(CLI::App& command, LaunchFlags* flags);
+
+}  // namespace passel
