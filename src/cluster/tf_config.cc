@@ -280,8 +280,7 @@ Result<TfConfig> ParseTfConfig(std::string_view text) {
   }
   text = Trim(text);
   if (text.empty()) return TfConfig();
-  PASSEL_ASSIGN_OR_RETURN(const Json document,
-                          ParseJsonDocument("TF_CONFIG", text, kDepthNeeded));
+  PASSEL_ASSIGN_OR_RETURN(const Json document, ParseJsonDocument("TF_CONFIG", text, kDepthNeeded));
   Reader reader;
   PASSEL_RETURN_IF_ERROR(reader.Read(document));
   return reader.Take();

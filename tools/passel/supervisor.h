@@ -45,9 +45,9 @@ struct SupervisorOptions {
   std::string job_id;
   int ps = 1;
   int workers = 2;
-  LaunchPlan plan;                        ///< where each task runs
-  bool gpu_or_cpu = false;                ///< a worker that cannot use its GPU goes on on the CPU
-  int max_restarts = 0;                   ///< of each worker; a ps is always started again
+  LaunchPlan plan;          ///< where each task runs
+  bool gpu_or_cpu = false;  ///< a worker that cannot use its GPU goes on on the CPU
+  int max_restarts = 0;     ///< of each worker; a ps is always started again
   bool evaluator = false;
   DeviceFlags devices;  ///< of the workers
   double grace = 25;    ///< seconds from the wish to end to SIGKILL
