@@ -138,6 +138,9 @@ class ParameterStore {
   virtual const VariableTable& variables() const = 0;
   /// The mode in force. It changes in Wait() and WaitUntilInitialized() only.
   virtual Mode mode() const = 0;
+  /// Changes of the mode that this store went along with since it was opened. Gradient buffers that
+  /// were lent before the last one are void.
+  virtual std::uint32_t mode_changes() const = 0;
   virtual int worker() const = 0;
 
   // --- Life --------------------------------------------------------------------------------

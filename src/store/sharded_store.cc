@@ -94,6 +94,7 @@ Status ShardedStore::ChangeMode(Deadline deadline) {
       for (const auto& shard : shards_) PASSEL_RETURN_IF_ERROR(shard->EnterMode(mode));
       rules_.Set(mode.setting);
       UseRules();
+      ++mode_changes_;
       mode_entered_ = true;
     }
     // All have entered the mode before the first one begins a step in it.

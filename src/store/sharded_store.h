@@ -26,6 +26,7 @@ class ShardedStore final : public ParameterStore {
 
   const VariableTable& variables() const override { return table_; }
   Mode mode() const override { return lead().CurrentMode().setting.mode; }
+  std::uint32_t mode_changes() const override { return mode_changes_; }
   int worker() const override { return worker_; }
   Status Initialize(const std::function<void(VarId, std::span<float>)>& fill) override;
   bool initialized() const override;
@@ -84,6 +85,7 @@ class ShardedStore final : public ParameterStore {
   std::uint64_t summed_base_ = 0;  // the rounds completed when they were pulled
   enum class Open { kNothing, kRound, kDropped, kStep, kChange };
   Open open_ = Open::kNothing;  // what Wait() has to do for the last push
+  std::uint32_t mode_changes_ = 0;
   bool mode_entered_ = false;   // kChange: the mode has changed, and ssp has to wait in it
   bool entered_ = false;        // Initialize() or WaitUntilInitialized() returned OK
   PushOutcome outcome_;         // of the last ticket, but for kRound

@@ -13,8 +13,9 @@
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "base/nvtx.h"
-#include "data/samplers.h"
 #include "store/histogram.h"
+#include "train/batch_source.h"
+#include "train/gradient_source.h"
 
 namespace passel {
 namespace {
@@ -22,70 +23,6 @@ namespace {
 constexpr std::chrono::seconds kWaitTurn{1};
 constexpr std::int64_t kLogWaitEveryNs = 10'000'000'000;
 constexpr std::chrono::milliseconds kSleepTurn{20};
-
-SamplerOptions SamplerFor(const WorkerOptions& options, std::size_t train_examples, int worker) {
-  SamplerOptions sampler;
-  sampler.num_examples = static_cast<std::uint32_t>(train_examples);
-  sampler.seed = options.seed;
-  sampler.worker = static_cast<std::uint32_t>(worker);
-  if (options.shard_data) {
-    sampler.num_shards = static_cast<std::uint32_t>(options.num_workers);
-    sampler.shard = static_cast<std::uint32_t>(worker);
-  }
-  return sampler;
-}
-
-// Either sampler behind one pair of calls; the cursor is two integers in the store's counters.
-class BatchSource {
- public:
-  static Result<BatchSource> Make(const WorkerOptions& options, const DataSplit& data,
-                                  WorkerCounters& counters, int worker) {
-    const SamplerOptions sampler = SamplerFor(options, data.train.size(), worker);
-    if (options.batch_size < 1 || options.batch_size > sampler.ShardSize()) {
-      return InvalidArgument(
-          fmt::format("a batch has 1 to {} examples here, not {}: change --batch_size",
-                      sampler.ShardSize(), options.batch_size));
-    }
-    BatchSource source(counters, options.batch_size);
-    const std::uint64_t epochs = counters.cursor_epochs.load(std::memory_order_relaxed);
-    const std::uint64_t index = counters.cursor_index.load(std::memory_order_relaxed);
-    if (options.sampler == Sampler::kRandom) {
-      PASSEL_ASSIGN_OR_RETURN(RandomBatchSampler random,
-                              RandomBatchSampler::Create(sampler, options.batch_size));
-      source.random_ = std::make_unique<RandomBatchSampler>(std::move(random));
-      source.random_->Restore(index);
-    } else {
-      source.next_batch_ = std::make_unique<NextBatchSampler>(sampler);
-      source.next_batch_->Restore({epochs, index});
-    }
-    return source;
-  }
-
-  std::span<const std::uint32_t> Next() {
-    if (random_) {
-      random_->Next(indices_);
-    } else {
-      next_batch_->Next(indices_);
-    }
-    return indices_;
-  }
-
-  // After the batch has been pushed.
-  void SaveCursor() {
-    const NextBatchSampler::Cursor cursor =
-        random_ ? NextBatchSampler::Cursor{0, random_->cursor()} : next_batch_->cursor();
-    counters_->cursor_epochs.store(cursor.epochs_completed, std::memory_order_relaxed);
-    counters_->cursor_index.store(cursor.index, std::memory_order_relaxed);
-  }
-
- private:
-  BatchSource(WorkerCounters& counters, std::size_t batch_size)
-      : counters_(&counters), indices_(batch_size) {}
-  WorkerCounters* counters_;
-  std::vector<std::uint32_t> indices_;  // [batch_size]
-  std::unique_ptr<NextBatchSampler> next_batch_;
-  std::unique_ptr<RandomBatchSampler> random_;
-};
 
 std::string ListOf(const std::vector<Member>& members, const WorkerNames& names) {
   std::string list;
@@ -100,7 +37,7 @@ class Worker {
  public:
   Worker(const WorkerOptions& options, const WorkerCallbacks& callbacks, Model& model,
          const ModelLayout& layout, const DataSplit& data, ParameterStore& store,
-         BatchSource source)
+         BatchSource batches, const EngineUse& engine)
       : options_(options),
         callbacks_(callbacks),
         model_(model),
@@ -108,14 +45,20 @@ class Worker {
         data_(data),
         store_(store),
         counters_(store.counters()),
-        source_(std::move(source)),
-        train_{data.train.images.data(), data.train.labels.data(), data.train.size()},
+        batches_(std::move(batches)),
         local_step_limit_(LocalStepLimit(options, data.train.size(), store.worker())),
         evaluated_(options.evaluation_steps > 0 ? store.global_step() / options.evaluation_steps
                                                 : 0) {
     for (const WorkerOptions::SlowWorker& slow : options.slow_workers) {
       if (slow.index == store.worker()) delay_ += slow.delay;
     }
+    const GradientSourceParts parts{
+        options_, callbacks_,
+        layout_,  store_,
+        batches_, {data.train.images.data(), data.train.labels.data(), data.train.size()},
+        &params_};
+    source_ = engine.engine != nullptr ? MakeEngineGradients(parts, engine)
+                                       : MakeDirectGradients(parts, model_);
   }
 
   Result<WorkerResult> Run() {
@@ -144,56 +87,36 @@ class Worker {
     }
     const std::int64_t local_step = LocalSteps() + 1;
     const nvtx::Range step_range(nvtx::Event::kStep, local_step);
-    nvtx::Range pull_range(nvtx::Event::kPull, local_step);
-    PASSEL_ASSIGN_OR_RETURN(const ParamView view,
-                            store_.Pull(Selection::Everything(), options_.pull));
-    layout_.Bind(view, &params_);
-    pull_range.Close();
-    // The last round was completed since we looked: nobody comes to the next one.
-    if (IsRoundMode(store_.mode()) &&
-        view.version() >= static_cast<Version>(options_.train_steps)) {
-      return {};
-    }
-    const std::int64_t pulled = MonotonicNs();
-
-    nvtx::Range compute_range(nvtx::Event::kCompute, local_step);
-    const GradientBuffer gradient = store_.LendGradient();
-    layout_.Bind(gradient, &gradients_);
-    const Batch batch{train_, source_.Next()};
-    PASSEL_ASSIGN_OR_RETURN(const BatchResult computed,
-                            callbacks_.compute
-                                ? callbacks_.compute(batch, params_, gradients_)
-                                : model_.LossAndGradient(batch, params_, gradients_));
+    PASSEL_ASSIGN_OR_RETURN(const std::optional<ComputedGradient> next, source_->Next());
+    if (!next) return {};
+    const std::int64_t computed = MonotonicNs();
     Failpoint("worker.computed");
     PASSEL_RETURN_IF_ERROR(PlayStraggler());
-    const auto batch_size = static_cast<double>(batch.indices.size());
+    const auto examples = static_cast<double>(next->examples);
     StepReport report;
-    report.loss =
-        model_.config().loss == LossReduction::kSum ? computed.loss / batch_size : computed.loss;
-    report.accuracy = static_cast<double>(computed.correct) / batch_size;
-    PASSEL_ASSIGN_OR_RETURN(const bool finite, CheckFinite(computed.loss, gradient));
-    compute_range.Close();
-    const std::int64_t done = MonotonicNs();
-    Increment(counters_.pull_ns, static_cast<std::uint64_t>(pulled - begin));
-    Increment(counters_.compute_ns, static_cast<std::uint64_t>(done - pulled));
+    report.loss = model_.config().loss == LossReduction::kSum ? next->batch.loss / examples
+                                                              : next->batch.loss;
+    report.accuracy = static_cast<double>(next->batch.correct) / examples;
+    PASSEL_ASSIGN_OR_RETURN(const bool finite, CheckFinite(*next));
+    Increment(counters_.pull_ns, static_cast<std::uint64_t>(next->pull_ns));
+    Increment(counters_.compute_ns,
+              static_cast<std::uint64_t>(next->compute_ns + MonotonicNs() - computed));
     if (!finite) {
       nvtx::Mark(nvtx::Event::kGradientSkipped, local_step);
       Increment(counters_.skipped);
-      source_.SaveCursor();
+      SaveCursor(next->cursor, counters_);
       return {};
     }
     skips_in_a_row_ = 0;
 
     const Deadline deadline = Deadline::After(options_.push_limit);
     nvtx::Range push_range(nvtx::Event::kPush, local_step);
-    PASSEL_ASSIGN_OR_RETURN(const Ticket ticket, store_.Push(gradient, view.stamp(), deadline));
+    PASSEL_ASSIGN_OR_RETURN(const Ticket ticket,
+                            store_.Push(next->gradient, next->stamp, deadline));
     push_range.Close();
-    std::optional<nvtx::Range> wait_range;
-    if (WaitsForOthers(store_.mode())) wait_range.emplace(nvtx::Event::kWait, local_step);
-    PASSEL_ASSIGN_OR_RETURN(report.outcome, WaitFor(ticket, deadline));
-    wait_range.reset();
+    PASSEL_ASSIGN_OR_RETURN(report.outcome, AwaitOutcome(ticket, deadline, local_step));
     SayWhoNeverCame();
-    source_.SaveCursor();
+    SaveCursor(next->cursor, counters_);
     counters_.loss.store(report.loss, std::memory_order_relaxed);
     counters_.accuracy.store(report.accuracy, std::memory_order_relaxed);
     counters_.last_step_ns.store(MonotonicNs(), std::memory_order_relaxed);
@@ -207,7 +130,12 @@ class Worker {
     return EvaluateIfDue(report.outcome);
   }
 
-  static bool WaitsForOthers(Mode mode) { return IsRoundMode(mode) || mode == Mode::kSsp; }
+  Result<PushOutcome> AwaitOutcome(Ticket ticket, Deadline deadline, std::int64_t local_step) {
+    const Mode mode = store_.mode();
+    if (!IsRoundMode(mode) && mode != Mode::kSsp) return WaitFor(ticket, deadline);
+    const nvtx::Range range(nvtx::Event::kWait, local_step);
+    return WaitFor(ticket, deadline);
+  }
 
   std::int64_t LocalSteps() const {
     return static_cast<std::int64_t>(counters_.local_steps.load(std::memory_order_relaxed));
@@ -289,9 +217,14 @@ class Worker {
   }
 
   // False: to be skipped.
-  Result<bool> CheckFinite(double loss, const GradientBuffer& gradient) {
-    std::string variable = "the loss";
-    if (std::isfinite(loss) && store_.GradientIsFinite(gradient, &variable)) return true;
+  Result<bool> CheckFinite(const ComputedGradient& step) {
+    std::string variable = "a variable";
+    const double loss = step.batch.loss;
+    // What computed the gradient may have looked; the name of the variable is only known here.
+    const bool known = step.finite.has_value() && *step.finite;
+    if (std::isfinite(loss) && (known || store_.GradientIsFinite(step.gradient, &variable))) {
+      return true;
+    }
     const bool skip = options_.on_nan == OnNan::kSkip;
     if (skip && ++skips_in_a_row_ < kMaxSkipsInARow) return false;
     nvtx::Mark(nvtx::Event::kNotFinite, LocalSteps() + 1);
@@ -331,6 +264,7 @@ class Worker {
 
   Result<WorkerResult> Leave(LeaveReason reason) {
     result_.reason = reason;
+    PASSEL_RETURN_IF_ERROR(source_->Drain());
     if (callbacks_.on_training_end) callbacks_.on_training_end();
     if (reason != LeaveReason::kAsked) PASSEL_RETURN_IF_ERROR(EvaluateAtTheEnd());
     Failpoint("worker.before_leave");
@@ -359,12 +293,11 @@ class Worker {
   const DataSplit& data_;
   ParameterStore& store_;
   WorkerCounters& counters_;
-  BatchSource source_;
-  const Examples train_;
+  BatchSource batches_;
   const std::int64_t local_step_limit_;
   std::int64_t evaluated_;  // round modes: multiples of evaluation_steps seen so far
-  std::vector<std::vector<RowPart>> params_;
-  std::vector<std::vector<MutableRowPart>> gradients_;
+  std::vector<std::vector<RowPart>> params_;  // of the last pull
+  std::unique_ptr<GradientSource> source_;
   std::chrono::milliseconds delay_{0};
   int skips_in_a_row_ = 0;
   bool all_came_ = false;        // or it was said who never will
@@ -389,11 +322,11 @@ std::int64_t LocalStepLimit(const WorkerOptions& options, std::size_t train_exam
 
 Result<WorkerResult> RunWorker(const WorkerOptions& options, const WorkerCallbacks& callbacks,
                                Model& model, const ModelLayout& layout, const DataSplit& data,
-                               ParameterStore& store) {
+                               ParameterStore& store, const EngineUse& engine) {
   const FlushDenormals flush;  // this thread computes and applies
-  PASSEL_ASSIGN_OR_RETURN(BatchSource source,
-                          BatchSource::Make(options, data, store.counters(), store.worker()));
-  return Worker(options, callbacks, model, layout, data, store, std::move(source)).Run();
+  PASSEL_ASSIGN_OR_RETURN(BatchSource batches, BatchSource::Make(options, data.train.size(),
+                                                                 store.counters(), store.worker()));
+  return Worker(options, callbacks, model, layout, data, store, std::move(batches), engine).Run();
 }
 
 }  // namespace passel

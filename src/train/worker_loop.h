@@ -16,10 +16,12 @@
 #include <functional>
 #include <limits>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
+#include "compute/step_engine.h"
 #include "data/dataset.h"
 #include "nn/model.h"
 #include "store/parameter_store.h"
@@ -117,6 +119,18 @@ struct WorkerCallbacks {
   std::function<Result<BatchResult>(const Batch&, ParameterParts, GradientParts)> compute;
 };
 
+/// A StepEngine that computes the gradients in place of the Model, which then only evaluates.
+struct EngineUse {
+  StepEngine* engine = nullptr;  ///< null: none
+  /// Its slots 0 to store_slots - 1 are the gradient slots of the store.
+  int store_slots = 0;
+  /// And this its slot store_slots, [shards]: for what the store lends from elsewhere.
+  std::vector<std::span<const float>> scratch;
+  /// In the modes that apply at once: begin the next step before this one's gradient is pushed.
+  /// Takes store_slots >= 2.
+  bool overlap = false;
+};
+
 /// Trains on data.train until it is time to leave; then evaluates, on the test images for the
 /// counters too, and leaves the store. Counters in the store are kept up to date at every step, the
 /// data cursor among them: a worker that is started again goes on with the batch that would have
@@ -126,6 +140,6 @@ struct WorkerCallbacks {
 /// training set; the store's, above all kAborted when this worker was evicted.
 Result<WorkerResult> RunWorker(const WorkerOptions& options, const WorkerCallbacks& callbacks,
                                Model& model, const ModelLayout& layout, const DataSplit& data,
-                               ParameterStore& store);
+                               ParameterStore& store, const EngineUse& engine = {});
 
 }  // namespace passel

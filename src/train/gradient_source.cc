@@ -1,0 +1,222 @@
+#include "train/gradient_source.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/nvtx.h"
+
+namespace passel {
+namespace {
+
+constexpr std::chrono::seconds kWaitTurn{1};
+// A step takes microseconds to milliseconds: an engine that needs so long is stuck.
+constexpr std::chrono::minutes kEngineLimit{5};
+// Whoever leaves has less patience.
+constexpr std::chrono::seconds kDrainLimit{10};
+constexpr std::size_t kStepsAhead = 2;
+
+// None: the last round was completed since the caller looked.
+Result<std::optional<ParamView>> PullForStep(const GradientSourceParts& parts) {
+  PASSEL_ASSIGN_OR_RETURN(const ParamView view,
+                          parts.store.Pull(Selection::Everything(), parts.options.pull));
+  parts.layout.Bind(view, parts.params);
+  if (IsRoundMode(parts.store.mode()) &&
+      view.version() >= static_cast<Version>(parts.options.train_steps)) {
+    return std::optional<ParamView>();
+  }
+  return std::optional<ParamView>(view);
+}
+
+std::int64_t NextLocalStep(const GradientSourceParts& parts) {
+  return static_cast<std::int64_t>(
+             parts.store.counters().local_steps.load(std::memory_order_relaxed)) +
+         1;
+}
+
+class DirectGradients final : public GradientSource {
+ public:
+  DirectGradients(const GradientSourceParts& parts, Model& model) : parts_(parts), model_(model) {}
+
+  Result<std::optional<ComputedGradient>> Next() override {
+    const std::int64_t begin = MonotonicNs();
+    const std::int64_t local_step = NextLocalStep(parts_);
+    nvtx::Range pull_range(nvtx::Event::kPull, local_step);
+    PASSEL_ASSIGN_OR_RETURN(const std::optional<ParamView> view, PullForStep(parts_));
+    pull_range.Close();
+    if (!view) return std::optional<ComputedGradient>();
+    const std::int64_t pulled = MonotonicNs();
+    const nvtx::Range compute_range(nvtx::Event::kCompute, local_step);
+    ComputedGradient step;
+    step.stamp = view->stamp();
+    step.gradient = parts_.store.LendGradient();
+    parts_.layout.Bind(step.gradient, &gradients_);
+    const Batch batch{parts_.train, parts_.batches.Next()};
+    step.cursor = parts_.batches.cursor();
+    step.examples = batch.indices.size();
+    const auto& compute = parts_.callbacks.compute;
+    PASSEL_ASSIGN_OR_RETURN(step.batch,
+                            compute ? compute(batch, *parts_.params, gradients_)
+                                    : model_.LossAndGradient(batch, *parts_.params, gradients_));
+    step.pull_ns = pulled - begin;
+    step.compute_ns = MonotonicNs() - pulled;
+    return std::optional<ComputedGradient>(step);
+  }
+
+  Status Drain() override { return {}; }
+
+ private:
+  const GradientSourceParts parts_;
+  Model& model_;
+  std::vector<std::vector<MutableRowPart>> gradients_;
+};
+
+class EngineGradients final : public GradientSource {
+ public:
+  EngineGradients(const GradientSourceParts& parts, const EngineUse& use)
+      : parts_(parts), use_(use), mode_changes_(parts.store.mode_changes()) {
+    under_way_.reserve(kStepsAhead);
+    PASSEL_CHECK(use.engine != nullptr && use.engine->max_in_flight() >= 1, "an engine computes");
+  }
+  ~EngineGradients() override {
+    // The engine must not write into slots that the store takes back.
+    if (Status status = Drain(); !status.ok()) LogWarning("{}", status.message());
+  }
+
+  Result<std::optional<ComputedGradient>> Next() override {
+    if (parts_.store.mode_changes() != mode_changes_) {
+      // Buffers that were lent before are void: their batches are computed again.
+      if (!under_way_.empty()) {
+        const BatchSource::Cursor first = under_way_.front().before;
+        PASSEL_RETURN_IF_ERROR(Drain());
+        parts_.batches.Restore(first);
+      }
+      mode_changes_ = parts_.store.mode_changes();
+    }
+    while (under_way_.size() < StepsAhead()) {
+      PASSEL_ASSIGN_OR_RETURN(const bool started, Start());
+      if (!started) break;
+    }
+    if (under_way_.empty()) return std::optional<ComputedGradient>();
+    return FinishOldest();
+  }
+
+  Status Drain() override {
+    const Deadline deadline = Deadline::After(kDrainLimit);
+    while (!under_way_.empty()) {
+      bool finite = true;
+      const Result<BatchResult> finished = use_.engine->Finish(deadline, &finite);
+      under_way_.erase(under_way_.begin());
+      if (!finished.ok()) {
+        under_way_.clear();
+        return finished.status();
+      }
+    }
+    return {};
+  }
+
+ private:
+  struct Step {
+    ComputedGradient result;
+    BatchSource::Cursor before;  // of its batch
+    int engine_slot = 0;
+    std::int64_t started_ns = 0;
+  };
+
+  std::size_t StepsAhead() const {
+    const bool ahead = use_.overlap && !IsRoundMode(parts_.store.mode());
+    return ahead ? std::min(kStepsAhead, static_cast<std::size_t>(use_.engine->max_in_flight()))
+                 : 1;
+  }
+
+  // False: there is nothing to start.
+  Result<bool> Start() {
+    const std::int64_t begin = MonotonicNs();
+    const nvtx::Range pull_range(
+        nvtx::Event::kPull, NextLocalStep(parts_) + static_cast<std::int64_t>(under_way_.size()));
+    PASSEL_ASSIGN_OR_RETURN(const std::optional<ParamView> view, PullForStep(parts_));
+    if (!view) return false;
+    Step step;
+    step.before = parts_.batches.cursor();
+    step.result.stamp = view->stamp();
+    step.result.gradient = parts_.store.LendGradient();
+    // A private buffer of the store is none that the engine was told of at its creation.
+    step.engine_slot = std::min(step.result.gradient.slot(), use_.store_slots);
+    const std::span<const std::uint32_t> indices = parts_.batches.Next();
+    step.result.examples = indices.size();
+    step.result.cursor = parts_.batches.cursor();
+    step.started_ns = MonotonicNs();
+    step.result.pull_ns = step.started_ns - begin;
+    PASSEL_RETURN_IF_ERROR(use_.engine->Start(indices, step.engine_slot));
+    under_way_.push_back(step);
+    return true;
+  }
+
+  Result<std::optional<ComputedGradient>> FinishOldest() {
+    const nvtx::Range compute_range(nvtx::Event::kCompute, NextLocalStep(parts_));
+    const Deadline deadline = Deadline::After(kEngineLimit);
+    for (;;) {
+      bool finite = true;
+      const Result<BatchResult> finished = use_.engine->Finish(deadline.Sooner(kWaitTurn), &finite);
+      if (finished.ok()) {
+        Step step = under_way_.front();
+        under_way_.erase(under_way_.begin());
+        step.result.batch = *finished;
+        step.result.finite = finite;
+        if (step.engine_slot == use_.store_slots) CopyFromScratch(step.result.gradient);
+        const std::int64_t now = MonotonicNs();
+        // Of two steps that overlap the second counts from the end of the first.
+        step.result.compute_ns = now - std::max(step.started_ns, last_finish_ns_);
+        last_finish_ns_ = now;
+        return std::optional<ComputedGradient>(step.result);
+      }
+      if (finished.status().code() != Code::kDeadlineExceeded) {
+        under_way_.clear();
+        return finished.status();
+      }
+      bool leave = false;
+      if (parts_.callbacks.check) PASSEL_RETURN_IF_ERROR(parts_.callbacks.check(&leave));
+      if (leave) return Cancelled("asked to leave while the device computes");
+      if (deadline.Expired()) {
+        return Unavailable(
+            fmt::format("{}: the device has not finished a step within {} s, so it is taken "
+                        "for stuck: look at its driver's messages (dmesg) and start this worker "
+                        "again",
+                        parts_.options.names(parts_.store.worker()),
+                        std::chrono::seconds(kEngineLimit).count()));
+      }
+    }
+  }
+
+  void CopyFromScratch(const GradientBuffer& to) const {
+    const VariableTable& table = parts_.store.variables();
+    for (VarId id = 0; id < table.size(); ++id) {
+      const VariableInfo& v = table[id];
+      const std::span<const float> from = use_.scratch[static_cast<std::size_t>(v.shard)];
+      std::copy_n(from.data() + v.offset, v.elements, to.values(id).data());
+    }
+  }
+
+  const GradientSourceParts parts_;
+  const EngineUse use_;
+  std::uint32_t mode_changes_;
+  std::vector<Step> under_way_;  // oldest first
+  std::int64_t last_finish_ns_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<GradientSource> MakeDirectGradients(const GradientSourceParts& parts,
+                                                    Model& model) {
+  return std::make_unique<DirectGradients>(parts, model);
+}
+
+std::unique_ptr<GradientSource> MakeEngineGradients(const GradientSourceParts& parts,
+                                                    const EngineUse& use) {
+  return std::make_unique<EngineGradients>(parts, use);
+}
+
+}  // namespace passel

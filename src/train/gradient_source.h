@@ -1,0 +1,69 @@
+// gradient_source.h - a worker's gradients, one after the other, whatever computes them.
+//
+// DirectGradients computes each when it is asked for, on this thread (a Model, or towers).
+// EngineGradients lets a StepEngine compute. With `overlap`, in the modes that apply at once, it
+// has the next step started before it hands one out, so that the engine works while the worker
+// pushes; the values of that step do not hold this push yet:
+//
+//   engine   |   step 1   |   step 2   |   step 3   |
+//   worker                | push 1 ..  | push 2 ..  |
+//
+// so every gradient is one update staler. That shows in PushOutcome::staleness like any other.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "compute/step_engine.h"
+#include "nn/model.h"
+#include "store/parameter_store.h"
+#include "train/batch_source.h"
+#include "train/model_plan.h"
+#include "train/worker_loop.h"
+
+namespace passel {
+
+/// One gradient that is ready to be pushed.
+struct ComputedGradient {
+  GradientBuffer gradient;
+  std::uint32_t stamp = 0;  ///< of the pull it was computed on
+  BatchResult batch;
+  std::size_t examples = 0;
+  std::optional<bool> finite;  ///< whether loss and gradient are; none: nobody has looked
+  BatchSource::Cursor cursor;  ///< behind its batch
+  std::int64_t pull_ns = 0;
+  std::int64_t compute_ns = 0;  ///< until it was ready; steps that overlap count in part
+};
+
+class GradientSource {
+ public:
+  virtual ~GradientSource() = default;
+  /// None: the last round was completed since the caller looked, nobody comes to the next one.
+  /// Errors: the store's and the engine's; those of WorkerCallbacks::check.
+  virtual Result<std::optional<ComputedGradient>> Next() = 0;
+  /// Nothing is under way any more when this returns. What was started and not handed out is void.
+  virtual Status Drain() = 0;
+};
+
+/// What both kinds need. Everything outlives the source.
+struct GradientSourceParts {
+  const WorkerOptions& options;
+  const WorkerCallbacks& callbacks;
+  const ModelLayout& layout;
+  ParameterStore& store;
+  BatchSource& batches;
+  Examples train;
+  std::vector<std::vector<RowPart>>* params;  ///< set at each pull
+};
+
+std::unique_ptr<GradientSource> MakeDirectGradients(const GradientSourceParts& parts, Model& model);
+std::unique_ptr<GradientSource> MakeEngineGradients(const GradientSourceParts& parts,
+                                                    const EngineUse& use);
+
+}  // namespace passel

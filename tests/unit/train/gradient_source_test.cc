@@ -1,0 +1,329 @@
+// Training with a StepEngine: the gradients are those that the model itself computes, each batch is
+// pushed once and in order, and no slot is used twice at a time. The engine here is the CPU's model
+// behind the interface. Like a GPU it reads values and writes gradients as late as it may.
+
+#include "train/gradient_source.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <cmath>
+#include <deque>
+#include <filesystem>
+#include <limits>
+#include <numeric>
+
+#include "compute/cpu_backend.h"
+#include "data/digits.h"
+#include "store/in_process_store.h"
+
+namespace passel {
+namespace {
+
+// Computes a step when it is waited for, or, with `eager`, when it is started.
+class LateEngine final : public StepEngine {
+ public:
+  LateEngine(Model& model, Examples train, std::vector<std::vector<RowPart>> values,
+             std::vector<std::vector<std::vector<MutableRowPart>>> slots)
+      : model_(model), train_(train), values_(std::move(values)), slots_(std::move(slots)) {}
+
+  int max_in_flight() const override { return 3; }
+  Status Start(std::span<const std::uint32_t> indices, int slot) override {
+    for (const Step& step : steps_) EXPECT_NE(step.slot, slot) << "a slot is under way twice";
+    EXPECT_LT(static_cast<int>(steps_.size()), max_in_flight());
+    steps_.push_back({{indices.begin(), indices.end()}, slot});
+    most_under_way = std::max(most_under_way, steps_.size());
+    used_slots |= 1U << slot;
+    return start_status;
+  }
+  Result<BatchResult> Finish(Deadline deadline, bool* finite) override {
+    EXPECT_FALSE(steps_.empty());
+    if (stuck) {
+      while (!deadline.Expired()) {
+      }
+      return DeadlineExceeded("stuck");
+    }
+    const Step step = steps_.front();
+    steps_.pop_front();
+    if (finished.size() == fail_at) return Internal("the fake device fell off its bus");
+    auto& slot = slots_[static_cast<std::size_t>(step.slot)];
+    PASSEL_ASSIGN_OR_RETURN(const BatchResult result,
+                            model_.LossAndGradient({train_, step.indices}, values_, slot));
+    if (finished.size() == nan_at) {
+      slot[0][0].data[3] = std::numeric_limits<float>::quiet_NaN();
+    }
+    *finite = finished.size() != nan_at;
+    finished.push_back(step.indices);
+    return result;
+  }
+  std::string Describe() const override { return "late"; }
+
+  std::vector<std::vector<std::uint32_t>> finished;  // batches, in this order
+  std::size_t most_under_way = 0;
+  unsigned used_slots = 0;
+  std::size_t fail_at = ~std::size_t{0};
+  std::size_t nan_at = ~std::size_t{0};
+  bool stuck = false;
+  Status start_status;
+
+ private:
+  struct Step {
+    std::vector<std::uint32_t> indices;
+    int slot;
+  };
+  Model& model_;
+  const Examples train_;
+  const std::vector<std::vector<RowPart>> values_;
+  std::vector<std::vector<std::vector<MutableRowPart>>> slots_;
+  std::deque<Step> steps_;
+};
+
+class GradientSourceTest : public ::testing::Test {
+ protected:
+  static constexpr int kSlots = 2;
+
+  void SetUp() override {
+    std::string dir = std::filesystem::temp_directory_path() / "passel-gradients.XXXXXX";
+    ASSERT_NE(::mkdtemp(dir.data()), nullptr);
+    ASSERT_TRUE(WriteGeneratedDigits(dir, 300, 50, 1).ok());
+    Result<OwnedDataset> loaded = OwnedDataset::Load(dir);
+    std::filesystem::remove_all(dir);
+    ASSERT_TRUE(loaded.ok()) << loaded.status().message();
+    data_ = std::make_unique<OwnedDataset>(std::move(*loaded));
+    config_ = DefaultModelConfig(ModelKind::kMlp);
+    config_.inputs = kDigitPixels;
+    config_.classes = 10;
+    config_.hidden = {7};
+    options_.train_steps = 40;
+    options_.batch_size = 10;
+    options_.seed = 1;
+    plan_.optimizer.kind = OptimizerKind::kAdam;
+    plan_.optimizer.learning_rate = 0.01F;
+    plan_.variables = PlaceModel(config_, 1, {}).value();
+    plan_.gradient_slots = kSlots;
+    backend_ = CreateCpuBackend().value();
+    model_ = Model::Create(config_, *backend_, 100).value();
+    Open();
+  }
+
+  void Open() {
+    engine_.reset();
+    store_.reset();
+    arena_ = InProcessArena::Create(plan_).value();
+    Reopen();
+    ASSERT_TRUE(InitializeStore(config_, *layout_, *store_).ok());
+    ASSERT_TRUE(store_->WaitUntilInitialized(Deadline::After(std::chrono::seconds(1))).ok());
+    MakeEngine();
+  }
+  void Reopen() {
+    store_ = arena_->Open(0, {}).value();
+    layout_.emplace(ModelLayout::Make(config_, store_->variables()).value());
+  }
+
+  // The addresses that a worker names to an engine.
+  void MakeEngine() {
+    const ShardMemory& memory = arena_->shard(0);
+    const float* const shard_values[] = {memory.values};
+    std::vector<std::vector<RowPart>> values;
+    layout_->Bind(shard_values, &values);
+    scratch_.assign(memory.floats, 0.F);
+    std::vector<std::vector<std::vector<MutableRowPart>>> slots;
+    for (int slot = 0; slot <= kSlots; ++slot) {
+      slots.push_back(PartsOf(slot < kSlots ? memory.Gradient(0, slot) : scratch_.data()));
+    }
+    const auto& train = (*data_)->train();
+    engine_ = std::make_unique<LateEngine>(
+        *model_, Examples{train.images.data(), train.labels.data(), train.size()},
+        std::move(values), std::move(slots));
+    use_ = {engine_.get(), kSlots, {std::span<const float>(scratch_)}, false};
+  }
+
+  std::vector<std::vector<MutableRowPart>> PartsOf(float* base) const {
+    std::vector<std::vector<MutableRowPart>> parts;
+    for (const auto& ids : layout_->parts()) {
+      parts.emplace_back();
+      for (const VarId id : ids) {
+        const VariableInfo& v = layout_->table()[id];
+        parts.back().push_back({base + v.offset, static_cast<std::size_t>(v.first_row),
+                                static_cast<std::size_t>(v.shape[0])});
+      }
+    }
+    return parts;
+  }
+
+  Result<WorkerResult> Run(bool with_engine) {
+    PASSEL_ASSIGN_OR_RETURN(const DataSplit split, SplitValidation(**data_, 0));
+    return RunWorker(options_, callbacks_, *model_, *layout_, split, *store_,
+                     with_engine ? use_ : EngineUse{});
+  }
+
+  std::vector<float> Values() const {
+    const ShardMemory& memory = arena_->shard(0);
+    return {memory.values, memory.values + memory.floats};
+  }
+
+  // What the samplers hand out, from the first batch on.
+  std::vector<std::vector<std::uint32_t>> Batches(std::size_t count) {
+    const WorkerCounters counters{};
+    BatchSource source = BatchSource::Make(options_, (*data_)->train().size(), counters, 0).value();
+    std::vector<std::vector<std::uint32_t>> batches;
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto next = source.Next();
+      batches.emplace_back(next.begin(), next.end());
+    }
+    return batches;
+  }
+
+  std::unique_ptr<OwnedDataset> data_;
+  ModelConfig config_;
+  WorkerOptions options_;
+  WorkerCallbacks callbacks_;
+  StorePlan plan_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<InProcessArena> arena_;
+  std::unique_ptr<ParameterStore> store_;
+  std::optional<ModelLayout> layout_;
+  std::vector<float> scratch_;
+  std::unique_ptr<LateEngine> engine_;
+  EngineUse use_;
+};
+
+TEST_F(GradientSourceTest, TrainsBitForBitAsWithoutAnEngine) {
+  for (const Mode mode : {Mode::kHogwild, Mode::kLocked, Mode::kBarrier}) {
+    plan_.mode = mode;
+    Open();
+    ASSERT_TRUE(Run(false).ok());
+    const std::vector<float> expected = Values();
+    Open();
+    const Result<WorkerResult> result = Run(true);
+    ASSERT_TRUE(result.ok()) << result.status().message();
+    EXPECT_EQ(Values(), expected) << ModeName(mode);
+    EXPECT_EQ(engine_->finished, Batches(40));
+    EXPECT_EQ(engine_->most_under_way, 1u);
+  }
+}
+
+TEST_F(GradientSourceTest, OverlapMakesEveryGradientOneUpdateStaler) {
+  use_.overlap = true;
+  std::vector<std::uint64_t> staleness;
+  callbacks_.on_step = [&](const StepReport& s) { staleness.push_back(s.outcome.staleness); };
+  const Result<WorkerResult> result = Run(true);
+  ASSERT_TRUE(result.ok()) << result.status().message();
+  ASSERT_EQ(staleness.size(), 40u);
+  EXPECT_EQ(staleness[0], 0u);
+  for (std::size_t i = 1; i < staleness.size(); ++i) EXPECT_EQ(staleness[i], 1u) << i;
+  EXPECT_EQ(engine_->most_under_way, 2u);
+  EXPECT_EQ(engine_->used_slots, 3u);
+}
+
+TEST_F(GradientSourceTest, WhatWasBegunAndNotPushedIsTheNextLifesFirstBatch) {
+  use_.overlap = true;
+  int steps = 0;
+  callbacks_.on_step = [&](const StepReport&) { ++steps; };
+  callbacks_.check = [&](bool* leave) {
+    *leave = steps == 13;
+    return Status();
+  };
+  ASSERT_TRUE(Run(true).ok());
+  ASSERT_EQ(steps, 13);
+  Reopen();
+  ASSERT_TRUE(store_->WaitUntilInitialized(Deadline::After(std::chrono::seconds(1))).ok());
+  MakeEngine();
+  use_.overlap = true;
+  callbacks_ = {};
+  ASSERT_TRUE(Run(true).ok());
+  const auto all = Batches(40);
+  ASSERT_GE(engine_->finished.size(), 27u);
+  for (std::size_t i = 0; i < 27; ++i) EXPECT_EQ(engine_->finished[i], all[13 + i]) << i;
+}
+
+TEST_F(GradientSourceTest, ChangeOfModeComputesTheVoidBatchAgain) {
+  for (const Mode to : {Mode::kBarrier, Mode::kLocked, Mode::kReplicas}) {
+    plan_.schedule = {{20, {to, to == Mode::kReplicas ? 1 : 0, 0}}};
+    Open();
+    use_.overlap = true;
+    std::vector<std::int64_t> global;
+    callbacks_.on_step = [&](const StepReport& s) { global.push_back(s.outcome.global_step); };
+    const Result<WorkerResult> result = Run(true);
+    ASSERT_TRUE(result.ok()) << result.status().message();
+    EXPECT_EQ(store_->mode_changes(), 1u);
+    std::vector<std::int64_t> expected(40);
+    std::iota(expected.begin(), expected.end(), 1);
+    EXPECT_EQ(global, expected) << ModeName(to);
+    // Batch 20 was begun in the old mode; its gradient was not pushed.
+    auto batches = Batches(41);
+    batches.insert(batches.begin() + 20, batches[20]);
+    batches.resize(engine_->finished.size());
+    EXPECT_EQ(engine_->finished, batches) << ModeName(to);
+  }
+}
+
+TEST_F(GradientSourceTest, SeveralGradientsPerRoundGoThroughTheScratch) {
+  plan_.mode = Mode::kReplicas;
+  plan_.replicas_to_aggregate = 3;
+  Open();
+  ASSERT_TRUE(Run(false).ok());
+  const std::vector<float> expected = Values();
+  Open();
+  const Result<WorkerResult> result = Run(true);
+  ASSERT_TRUE(result.ok()) << result.status().message();
+  EXPECT_EQ(Values(), expected);
+  EXPECT_EQ(engine_->used_slots & (1U << kSlots), 1U << kSlots);
+}
+
+TEST_F(GradientSourceTest, GradientThatTheEngineFoundNotFiniteIsNotPushed) {
+  engine_->nan_at = 5;
+  const Result<WorkerResult> result = Run(true);
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.status().code(), Code::kInvalidArgument);
+  EXPECT_THAT(result.status().message(), ::testing::HasSubstr("the gradient of hid_w"));
+  EXPECT_EQ(store_->global_step(), 5);
+}
+
+TEST_F(GradientSourceTest, SkippedGradientsCount) {
+  engine_->nan_at = 5;
+  options_.on_nan = OnNan::kSkip;
+  const Result<WorkerResult> result = Run(true);
+  ASSERT_TRUE(result.ok()) << result.status().message();
+  EXPECT_EQ(result->global_step, 40);
+  EXPECT_EQ(arena_->shard(0).tasks[0].counters.skipped.load(), 1u);
+}
+
+TEST_F(GradientSourceTest, ErrorOfTheDeviceEndsTheWorkerWithIt) {
+  for (const bool overlap : {false, true}) {
+    Open();
+    use_.overlap = overlap;
+    engine_->fail_at = 7;
+    const Result<WorkerResult> result = Run(true);
+    ASSERT_FALSE(result.ok());
+    EXPECT_EQ(result.status().message(), "the fake device fell off its bus");
+    EXPECT_EQ(store_->global_step(), 7);
+  }
+}
+
+TEST_F(GradientSourceTest, RefusedStartEndsTheWorkerWithIt) {
+  engine_->start_status = Internal("no launch today");
+  const Result<WorkerResult> result = Run(true);
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.status().message(), "no launch today");
+}
+
+// The device hangs: whoever asks the worker to leave is heard within a turn of the wait.
+TEST_F(GradientSourceTest, StuckDeviceDoesNotKeepTheWorkerFromLeaving) {
+  engine_->stuck = true;
+  int looks = 0;
+  callbacks_.check = [&](bool* leave) {
+    *leave = ++looks > 1;
+    if (looks > 2) engine_->stuck = false;  // for the drain at the end
+    return Status();
+  };
+  const Result<WorkerResult> result = Run(true);
+  ASSERT_TRUE(result.ok()) << result.status().message();
+  EXPECT_EQ(result->reason, LeaveReason::kAsked);
+  EXPECT_EQ(result->global_step, 0);
+}
+
+}  // namespace
+}  // namespace passel
