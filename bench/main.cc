@@ -108,6 +108,7 @@ int Main(int argc, char** argv) {
   RegisterRoundBenchmarks(suite);
   RegisterTrainingBenchmarks(suite);
   RegisterComputeBenchmarks(suite);
+  RegisterNvtxBenchmarks(suite);
   RegisterProgramBenchmarks(suite);
   if (settings.variants) RegisterVariantBenchmarks(suite);
   bool any = false;

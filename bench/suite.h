@@ -95,6 +95,7 @@ void RegisterRoundBenchmarks(Suite& suite);     // barrier rounds
 void RegisterTrainingBenchmarks(Suite& suite);  // line transfer, training
 void RegisterComputeBenchmarks(Suite& suite);   // one worker's compute
 void RegisterProgramBenchmarks(Suite& suite);   // start-up, bytes of the arena
+void RegisterNvtxBenchmarks(Suite& suite);      // ranges without a tool
 void RegisterVariantBenchmarks(Suite& suite);   // experiments
 
 }  // namespace passel::bench
