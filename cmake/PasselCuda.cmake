@@ -103,6 +103,10 @@ if(PASSEL_CUDA_BUILT)
   # CMake 3.25 does not know that nvcc takes C++20.
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+  # -fmad=false: products and sums of the optimizer's formulas round as on the CPU; where one
+  # rounding is wanted, kernels say FusedMultiplyAdd().
+  set(PASSEL_CUDA_COMPILE_FLAGS -fmad=false -O3 -lineinfo --Werror=all-warnings
+      -Xcompiler=-Wall,-Wextra,-Wshadow)
   set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
   set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
   find_library(PASSEL_CUDART_STATIC cudart_static HINTS ${CMAKE_CUDA_IMPLICIT_LINK_DIRECTORIES}

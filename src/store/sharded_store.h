@@ -86,10 +86,10 @@ class ShardedStore final : public ParameterStore {
   enum class Open { kNothing, kRound, kDropped, kStep, kChange };
   Open open_ = Open::kNothing;  // what Wait() has to do for the last push
   std::uint32_t mode_changes_ = 0;
-  bool mode_entered_ = false;   // kChange: the mode has changed, and ssp has to wait in it
-  bool entered_ = false;        // Initialize() or WaitUntilInitialized() returned OK
-  PushOutcome outcome_;         // of the last ticket, but for kRound
-  nvtx::Span round_span_;       // from arrival at round_ to its end
+  bool mode_entered_ = false;  // kChange: the mode has changed, and ssp has to wait in it
+  bool entered_ = false;       // Initialize() or WaitUntilInitialized() returned OK
+  PushOutcome outcome_;        // of the last ticket, but for kRound
+  nvtx::Span round_span_;      // from arrival at round_ to its end
 };
 
 }  // namespace passel

@@ -1,0 +1,308 @@
+#!/usr/bin/env python3
+"""check_build.py - what nvcc made of the kernels, read from its output, without a GPU.
+
+usage: check_build.py CHECK OPTION...
+
+  resources   every kernel, for every architecture: no spills, at most 128 registers, no more
+              shared memory than 48 KiB
+  archs       the plugin holds code for exactly the architectures that were asked for
+  links       the program knows no CUDA library, the plugin no shared one, and has no run path
+  symbols     the plugin shows one symbol
+  ptx         128-bit loads and vector additions stand in the code of those kernels that promise them
+  sass        the same in machine code (needs cuobjdump)
+  self-test   the checks find what they are to find, in texts that are wrong
+
+Exit codes: 0 as it should be; 1 not; 2 wrong usage; 77 cannot be checked here, with the reason.
+"""
+
+import argparse
+import os
+import re
+import shlex
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+
+MAX_REGISTERS = 128
+MAX_SHARED = 48 * 1024
+SECONDS = 300  # of one compilation
+ENTRY = "passel_accelerator_v1"
+
+# Kernel (part of its mangled name) -> what its code must hold. Loads of parameters and gradients go
+# 16 bytes at a time; the lock-free update adds four floats with one instruction from 9.0 on.
+PTX_PROMISES = {
+    "GemmKernel": [r"ld\.global(\.\w+)*\.v4\.f32"],
+    "GatherKernel": [r"st\.global(\.\w+)*\.v4\.f32"],
+    "NonFiniteKernel": [r"ld\.global(\.\w+)*\.v4\.f32"],
+    "UpdateKernel": [r"ld\.global(\.\w+)*\.v4\.f32", r"st\.global(\.\w+)*\.v4\.f32"],
+    "AtomicSgdKernel": [r"ld\.global(\.\w+)*\.v4\.f32", r"(red|atom)\.global(\.\w+)*\.add\.v4\.f32"],
+    "SignalKernel": [r"st\.release\.sys\.global\.u64"],
+}
+SASS_PROMISES = {
+    "GemmKernel": [r"LDG\.E\.128", r"LDS\.128"],
+    "GatherKernel": [r"STG\.E\.128"],
+    "NonFiniteKernel": [r"LDG\.E\.128"],
+    "UpdateKernel": [r"LDG\.E\.128", r"STG\.E\.128"],
+    "AtomicSgdKernel": [r"LDG\.E\.128", r"REDG?\.E\.ADD\.F32x4"],
+    "SignalKernel": [r"ST(G)?\.E\.64\.STRONG\.SYS"],
+}
+
+
+def run(command):
+    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                            timeout=SECONDS, check=False)
+    if result.returncode != 0:
+        raise SystemExit(f"{' '.join(command)}\n{result.stdout}\nfailed with {result.returncode}")
+    return result.stdout
+
+
+def kernel_name(mangled):
+    """_ZN6passel...9RunKernelINS0_12SignalKernelEEEvT_ -> 12SignalKernelE."""
+    found = re.search(r"RunKernelI(?:NS\w*?_)?(.*)EvT_$", mangled)
+    return found.group(1) if found else mangled
+
+
+# --- Resources ----------------------------------------------------------------------------------
+
+PTXAS = re.compile(
+    r"Function properties for (\S+)\s+(\d+) bytes stack frame, (\d+) bytes spill stores, "
+    r"(\d+) bytes spill loads\s+ptxas info\s*: Used (\d+) registers([^\n]*)")
+
+
+def resource_errors(text, arch):
+    """(errors, number of kernels) of the output of ptxas -v."""
+    errors, count = [], 0
+    for name, stack, stores, loads, registers, rest in PTXAS.findall(text):
+        count += 1
+        where = f"{kernel_name(name)} for {arch}"
+        shared = re.search(r"(\d+) bytes smem", rest)
+        if int(stores) or int(loads):
+            errors.append(f"{where} spills: {stores} bytes stored, {loads} loaded (stack {stack})")
+        if int(registers) > MAX_REGISTERS:
+            errors.append(f"{where} uses {registers} registers, at most {MAX_REGISTERS} are wanted")
+        if shared and int(shared.group(1)) > MAX_SHARED:
+            errors.append(f"{where} uses {shared.group(1)} bytes of shared memory, {MAX_SHARED} "
+                          "are the limit")
+    if count == 0:
+        errors.append(f"ptxas said nothing about any kernel for {arch}")
+    return errors, count
+
+
+def real_archs(archs):
+    return [arch.split("-")[0] for arch in archs if not arch.endswith("-virtual")]
+
+
+def check_resources(options):
+    errors, counts = [], {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for arch in real_archs(options.archs):
+            text = run([options.nvcc, *options.flags, f"-arch=sm_{arch}", "-cubin", "-Xptxas=-v",
+                        options.source, "-o", os.path.join(scratch, "kernels.cubin")])
+            found, counts[arch] = resource_errors(text, f"sm_{arch}")
+            errors += found
+    if len(set(counts.values())) > 1:
+        errors.append(f"not as many kernels for each architecture: {counts}")
+    return errors, f"{counts} kernels"
+
+
+# --- Architectures ------------------------------------------------------------------------------
+
+def fatbin_archs(data):
+    """{"90", "120-virtual", ...} of the fat binaries in these bytes.
+
+    A fat binary is a header {magic, version, header size, size of the rest}, then entries {kind,
+    version, header size, size, ..., architecture at byte 28}; kind 1 is PTX, 2 is machine code.
+    """
+    archs, at = set(), 0
+    while True:
+        at = data.find(b"\x50\xed\x55\xba", at)
+        if at < 0:
+            return archs
+        _, _, header, size = struct.unpack_from("<IHHQ", data, at)
+        entry, end = at + header, at + header + size
+        if header != 16 or end > len(data):
+            at += 4
+            continue
+        while entry + 64 <= end:
+            kind, _, entry_header, payload = struct.unpack_from("<HHIQ", data, entry)
+            if kind not in (1, 2) or entry_header < 32:
+                break
+            (arch,) = struct.unpack_from("<I", data, entry + 28)
+            archs.add(f"{arch}-virtual" if kind == 1 else str(arch))
+            entry += entry_header + payload
+        at = end
+
+
+def wanted_archs(archs):
+    return {arch.removesuffix("-real") for arch in archs}
+
+
+def arch_errors(found, wanted):
+    errors = [f"there is no code for {arch}" for arch in sorted(wanted - found)]
+    return errors + [f"there is code for {arch}, which nobody asked for"
+                     for arch in sorted(found - wanted)]
+
+
+def check_archs(options):
+    with open(options.plugin, "rb") as file:
+        found = fatbin_archs(file.read())
+    return arch_errors(found, wanted_archs(options.archs)), ", ".join(sorted(found))
+
+
+# --- Links and symbols --------------------------------------------------------------------------
+
+CUDA_LIBRARY = re.compile(r"\[(lib(?:cuda|cublas|cudart|nvidia|nvrtc|nvJitLink|nccl)[^\]]*)\]")
+
+
+def link_errors(name, text):
+    errors = [f"{name} needs {library}" for library in CUDA_LIBRARY.findall(text)]
+    if "(NEEDED)" not in text:
+        errors.append(f"readelf shows nothing that {name} needs")
+    return errors + [f"{name} has a run path: {line.strip()}" for line in text.splitlines()
+                     if re.search(r"\((RPATH|RUNPATH)\)", line)]
+
+
+def check_links(options):
+    plugin = run(["readelf", "-d", options.plugin])
+    program = re.sub(r"[^\n]*\((RPATH|RUNPATH)\)[^\n]*", "", run(["readelf", "-d", options.program]))
+    return link_errors("the plugin", plugin) + link_errors("the program", program), "no CUDA library"
+
+
+def symbol_errors(text):
+    symbols = sorted(line.split()[-1].split("@")[0] for line in text.splitlines() if line.strip())
+    return [] if symbols == [ENTRY] else [f"the plugin shows {symbols}, not {ENTRY} alone"]
+
+
+def check_symbols(options):
+    return symbol_errors(run(["nm", "-D", "--defined-only", options.plugin])), ENTRY
+
+
+# --- Promises -----------------------------------------------------------------------------------
+
+def promise_errors(text, begin, promises):
+    """`begin`: matches where the code of a function begins, its name in group 1."""
+    starts = list(begin.finditer(text))
+    errors, kept = [], {key: 0 for key in promises}
+    for i, start in enumerate(starts):
+        code = text[start.end():starts[i + 1].start() if i + 1 < len(starts) else len(text)]
+        name = kernel_name(start.group(1))
+        for key, patterns in promises.items():
+            if key not in name:
+                continue
+            kept[key] += 1
+            errors += [f"{name}: no {pattern} in its code" for pattern in patterns
+                       if not re.search(pattern, code)]
+    return errors + [f"no kernel is called {key}" for key, count in kept.items() if count == 0]
+
+
+PTX_FUNCTION = re.compile(r"\.entry (\S+?)\(")
+SASS_FUNCTION = re.compile(r"Function : (\S+)")
+
+
+def check_ptx(options):
+    with tempfile.TemporaryDirectory() as scratch:
+        path = os.path.join(scratch, "kernels.ptx")
+        run([options.nvcc, *options.flags, "-arch=compute_90", "-ptx", options.source, "-o", path])
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    return promise_errors(text, PTX_FUNCTION, PTX_PROMISES), "every promise is kept"
+
+
+def check_sass(options):
+    tool = os.environ.get("PASSEL_CUOBJDUMP") or shutil.which("cuobjdump") or os.path.join(
+        os.path.dirname(options.nvcc), "cuobjdump")
+    if not os.path.isfile(tool) or not (shutil.which("nvdisasm") or os.path.isfile(
+            os.path.join(os.path.dirname(tool), "nvdisasm"))):
+        skip("cuobjdump and nvdisasm are not installed (PATH, $PASSEL_CUOBJDUMP): the machine code "
+             "was not read, PTX was")
+    if "90" not in real_archs(options.archs):
+        skip("the plugin was not built for sm_90")
+    text = run([tool, "--dump-sass", "-arch", "sm_90", options.plugin])
+    return promise_errors(text, SASS_FUNCTION, SASS_PROMISES), "every promise is kept"
+
+
+# --- Self-test ----------------------------------------------------------------------------------
+
+def check_self(_options):
+    errors = []
+
+    def expect(what, condition):
+        if not condition:
+            errors.append(f"self-test: {what}")
+
+    def ptxas(stores=0, registers=40, shared=64):
+        return ("ptxas info    : Function properties for _ZN1a9RunKernelINS0_12SignalKernelEEEvT_\n"
+                f"    0 bytes stack frame, {stores} bytes spill stores, {stores} bytes spill loads\n"
+                f"ptxas info    : Used {registers} registers, used 1 barriers, {shared} bytes smem\n")
+
+    expect("a good kernel is refused", resource_errors(ptxas(), "sm_90") == ([], 1))
+    expect("a spill is missed", "spills" in resource_errors(ptxas(stores=8), "sm_90")[0][0])
+    expect("registers are missed", "129" in resource_errors(ptxas(registers=129), "sm_90")[0][0])
+    expect("shared memory is missed", resource_errors(ptxas(shared=49153), "sm_90")[0])
+    expect("silence is missed", resource_errors("", "sm_90")[0])
+
+    def entry(kind, arch):
+        return struct.pack("<HHIQ", kind, 257, 64, 8) + bytes(12) + struct.pack("<I", arch) + bytes(
+            32 + 8)
+    body = entry(2, 90) + entry(1, 120)
+    data = b"x" * 7 + b"\x50\xed\x55\xba" + struct.pack("<HHQ", 1, 16, len(body)) + body
+    found = fatbin_archs(data)
+    expect(f"architectures are misread: {found}", found == {"90", "120-virtual"})
+    expect("a missing architecture is missed", arch_errors(found, {"90", "80", "120-virtual"}))
+    expect("an architecture too many is missed", arch_errors(found, {"90"}))
+    expect("-real is misread", wanted_archs(["90-real", "120-virtual"]) == found)
+
+    needed = " 0x1 (NEEDED) Shared library: [{}]\n"
+    expect("libc is refused", not link_errors("it", needed.format("libc.so.6")))
+    for library in ("libcuda.so.1", "libcudart.so.13", "libcublasLt.so.13", "libcublas.so.13"):
+        expect(f"{library} is missed", link_errors("it", needed.format(library)))
+    expect("a run path is missed",
+           link_errors("it", needed.format("libc.so.6") + " 0x1d (RUNPATH) [/usr/local/cuda]\n"))
+    expect("one symbol is refused", not symbol_errors(f"0001 T {ENTRY}\n"))
+    expect("a second symbol is missed", symbol_errors(f"0001 T {ENTRY}\n0002 T cudaMalloc\n"))
+
+    sass = "Function : _ZN1a9RunKernelINS0_12SignalKernelEEEvT_\n ST.E.64.STRONG.SYS\n"
+    promises = {"SignalKernel": SASS_PROMISES["SignalKernel"]}
+    expect("a kept promise is refused", not promise_errors(sass, SASS_FUNCTION, promises))
+    expect("a broken promise is missed",
+           promise_errors(sass.replace("STRONG", "WEAK"), SASS_FUNCTION, promises))
+    expect("a missing kernel is missed", promise_errors("", SASS_FUNCTION, promises))
+    return errors, "the checks find what they are to find"
+
+
+def skip(reason):
+    print(f"check_build: skipped: {reason}")
+    sys.exit(77)
+
+
+CHECKS = {"resources": check_resources, "archs": check_archs, "links": check_links,
+          "symbols": check_symbols, "ptx": check_ptx, "sass": check_sass, "self-test": check_self}
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("check", choices=[*CHECKS, "skip"])
+    parser.add_argument("--why", default="")
+    parser.add_argument("--nvcc")
+    parser.add_argument("--source", help="the file with all kernels")
+    parser.add_argument("--flags", default="", help="of nvcc")
+    parser.add_argument("--archs", default="", help="80 90 120-virtual")
+    parser.add_argument("--plugin")
+    parser.add_argument("--program")
+    options = parser.parse_args()
+    options.flags = shlex.split(options.flags)
+    options.archs = options.archs.split()
+    if options.check == "skip":
+        skip(options.why)
+    errors, summary = CHECKS[options.check](options)
+    for error in errors:
+        print(f"check_build: {error}")
+    if not errors:
+        print(f"check_build: {options.check}: {summary}")
+    sys.exit(1 if errors else 0)
+
+
+if __name__ == "__main__":
+    main()
