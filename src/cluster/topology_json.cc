@@ -154,6 +154,9 @@ class Reader {
     PASSEL_RETURN_IF_ERROR(ReadNodes(fields));
     PASSEL_RETURN_IF_ERROR(ReadGpus(fields));
     PASSEL_RETURN_IF_ERROR(ReadLinks(fields));
+    if (topology_.NumProcessors() == 0) {
+      return fields.Problem("no node has a core: at least one processor runs the launcher itself");
+    }
     if (topology_.gpus.empty() == topology_.no_gpu_reason.empty()) {
       return fields.Problem(topology_.gpus.empty()
                                 ? "there is no GPU: add \"no_gpu_reason\", a sentence that says why"

@@ -1,4 +1,4 @@
-// gpu_plugin.h - where the GPU code is: a library of its own, which not every machine has.
+// gpu_plugin.h - whether this installation has GPU code at all, asked before GPUs are.
 
 #pragma once
 
@@ -8,9 +8,8 @@
 
 namespace passel {
 
-/// The absolute path of libpassel_cuda.so: in $PASSEL_BACKEND_PATH (its directory, or the file) if
-/// that is set, else beside the program or in ../lib of its directory; never in the current
-/// directory. It is not opened. Errors: kNotFound, naming the places.
+/// The file that FindAcceleratorPlugin() names, if it is there. It is not opened: who starts workers
+/// must not have it in memory. Errors: also kNotFound.
 Result<std::string> FindGpuPlugin();
 
 }  // namespace passel

@@ -180,7 +180,7 @@ class Setup {
       return {};
     }
     return FailedPrecondition(
-        fmt::format("{} needs a GPU, but {}: build passel where nvcc is, or use --device cpu",
+        fmt::format("{} cannot be: {}; or use --device cpu",
                     f_.gpus.empty() ? "--device " + d_.device : "--gpus " + f_.gpus,
                     plugin.status().message()));
   }

@@ -48,7 +48,7 @@ int TopologyCommand(const TopologyFlags& flags) {
   fmt::print("{}", text);
   if (!flags.json && flags.file.empty()) {
     const Result<std::string> plugin = FindGpuPlugin();
-    fmt::print("GPU code: {}\n", plugin.ok() ? *plugin : plugin.status().message());
+    fmt::print("GPU plugin: {}\n", plugin.ok() ? *plugin : plugin.status().message());
   }
   return kExitDone;
 }

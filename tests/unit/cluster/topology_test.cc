@@ -165,6 +165,12 @@ TEST(BadTopologyTest, NoGpuNeedsAReason) {
   EXPECT_THAT(topology.status().message(), HasSubstr("\"no_gpu_reason\""));
 }
 
+TEST(BadTopologyTest, AMachineHasAProcessor) {
+  const auto topology = ParseTopology("t", R"({"passel_topology": 1, "no_gpu_reason": "none",
+      "numa_nodes": [{"index": 0, "cores": []}], "gpus": []})");
+  EXPECT_THAT(topology.status().message(), HasSubstr("no node has a core"));
+}
+
 TEST(BadTopologyTest, OtherThingsThanObjectsAreRefused) {
   for (const char* text :
        {"", "[]", "1", "\"x\"", "null", "{}", "nul", "{\"passel_topology\":1}"}) {
