@@ -8,8 +8,8 @@
 
 namespace passel {
 
-/// The file that FindAcceleratorPlugin() names, if it is there. It is not opened: who starts workers
-/// must not have it in memory. Errors: also kNotFound.
+/// The file that FindAcceleratorPlugin() names, if it is there. It is not opened: who starts
+/// workers must not have it in memory. Errors: also kNotFound.
 Result<std::string> FindGpuPlugin();
 
 }  // namespace passel
