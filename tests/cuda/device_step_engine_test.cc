@@ -1,85 +1,22 @@
 // The step engine on the FakeDevice: right numbers, whatever order the device chooses.
 
-#include "cuda/device_step_engine.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <chrono>
-#include <deque>
+#include <limits>
 #include <string>
-#include <thread>
+#include <tuple>
 #include <vector>
 
-#include "cuda/fake_device.h"
-#include "cuda/step_plan.h"
-#include "cuda/step_world.h"
+#include "cuda/engine_under_test.h"
 
 namespace passel::cuda {
 namespace {
 
-using std::chrono::seconds;
 using testing::Each;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-Deadline Soon() { return Deadline::After(seconds(60)); }
-
-struct Made {
-  std::unique_ptr<FakeDevice> device;
-  std::unique_ptr<StepEngine> engine;
-  std::vector<std::string> warnings;
-};
-
-// On the heap: the engine calls back into it.
-std::unique_ptr<Made> Make(const StepEngineOptions& options, const FakeDeviceOptions& fake) {
-  auto made = std::make_unique<Made>();
-  made->device = std::make_unique<FakeDevice>(fake);
-  DeviceStepEngineHooks hooks;
-  hooks.warn = [m = made.get()](std::string_view text) { m->warnings.emplace_back(text); };
-  hooks.looks_per_health = 1;
-  auto engine = CreateDeviceStepEngine(*made->device, options, hooks);
-  EXPECT_TRUE(engine.ok()) << engine.status().message();
-  if (engine.ok()) made->engine = std::move(engine).value();
-  return made;
-}
-
-struct Outcome {
-  double loss = 0;
-  std::size_t correct = 0;
-  bool finite = false;
-  std::vector<std::vector<float>> gradient;
-  friend bool operator==(const Outcome&, const Outcome&) = default;
-};
-
-Outcome FinishStep(StepEngine& engine, const StepWorld& world, int slot) {
-  Outcome outcome;
-  auto result = engine.Finish(Soon(), &outcome.finite);
-  EXPECT_TRUE(result.ok()) << result.status().message();
-  if (!result.ok()) return outcome;
-  outcome.loss = result->loss;
-  outcome.correct = result->correct;
-  outcome.gradient = world.Slot(slot);
-  return outcome;
-}
-
-Outcome RunStep(StepEngine& engine, const StepWorld& world,
-                const std::vector<std::uint32_t>& indices, int slot) {
-  const Status started = engine.Start(indices, slot);
-  EXPECT_TRUE(started.ok()) << started.message();
-  return FinishStep(engine, world, slot);
-}
-
-void ExpectNear(const StepWorld& world, const Outcome& outcome, const ReferenceResult& wanted) {
-  EXPECT_TRUE(outcome.finite);
-  EXPECT_EQ(outcome.correct, wanted.correct);
-  EXPECT_NEAR(outcome.loss, wanted.loss, 1e-5 * std::abs(wanted.loss) + 1e-6);
-  const auto got = world.Variables(outcome.gradient);
-  for (std::size_t v = 0; v < got.size(); ++v) {
-    EXPECT_LE(RelativeError(got[v], wanted.gradients[v]), 1e-5) << "variable " << v;
-  }
-}
 
 struct Net {
   std::vector<std::size_t> widths;
@@ -159,178 +96,6 @@ TEST(DeviceStepEngine, ALargeLayerGoesToTheLibrary) {
   const auto of_deep = Make(deep.options, {});
   const auto deep_batch = deep.RandomBatch();
   ExpectNear(deep, RunStep(*of_deep->engine, deep, deep_batch, 0), deep.Reference(deep_batch));
-}
-
-// The heart of it: 10,000 launches, each in an order of its own, with up to three steps under way
-// and all of the host's memory changing as soon as it may. Bit by bit what one stream gives.
-TEST(DeviceStepEngine, NoAllowedOrderShowsInTheResult) {
-  constexpr int kSeeds = 250, kSteps = 40;
-  StepWorld world({7, 5, 3}, 4, Placement::kRoundRobin, 11);
-  FakeDeviceOptions plain;
-  plain.adversarial = false;
-  world.options.graph = false;
-  std::vector<std::vector<std::uint32_t>> batches;
-  std::vector<Outcome> wanted;
-  {
-    const auto made = Make(world.options, plain);
-    for (int i = 0; i < kSteps; ++i) {
-      batches.push_back(world.RandomBatch());
-      wanted.push_back(RunStep(*made->engine, world, batches.back(), i % 3));
-    }
-  }
-  world.options.graph = true;
-  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
-    SCOPED_TRACE(seed);
-    FakeDeviceOptions fake;
-    fake.seed = seed;
-    const auto made = Make(world.options, fake);
-    Random random(seed);
-    int started = 0, finished = 0;
-    while (finished < kSteps) {
-      const int under_way = started - finished;
-      if (started < kSteps && under_way < 3 && (under_way == 0 || random.Below(2) == 0)) {
-        world.PoisonSlot(started % 3);
-        ASSERT_TRUE(
-            made->engine->Start(batches[static_cast<std::size_t>(started)], started % 3).ok());
-        ++started;
-      } else {
-        const Outcome outcome = FinishStep(*made->engine, world, finished % 3);
-        ASSERT_EQ(outcome, wanted[static_cast<std::size_t>(finished)]) << "step " << finished;
-        ++finished;
-      }
-    }
-    made->engine.reset();
-    ASSERT_THAT(made->device->violations(), IsEmpty());
-  }
-}
-
-TEST(DeviceStepEngine, EveryForgottenEdgeIsFound) {
-  StepWorld world({7, 5, 3}, 4, Placement::kSplit, 12);
-  const auto batch = world.RandomBatch();
-  FakeDeviceOptions plain;
-  plain.adversarial = false;
-  const auto good = Make(world.options, plain);
-  const Outcome wanted = RunStep(*good->engine, world, batch, 0);
-  // Whose edges: the plan of a slot, built on memory of no consequence.
-  FakeDevice scratch({});
-  auto memory = StepMemory::Create(scratch, world.options);
-  ASSERT_TRUE(memory.ok());
-  StepHostMemory host;
-  std::vector<std::byte> block(StepBlockSize(4));
-  StepReportLine line;
-  host.block = reinterpret_cast<StepBlock*>(block.data());
-  host.line = &line;
-  for (std::size_t s = 0; s < 3; ++s) {
-    host.values.push_back(world.options.memory.shard_values[s].data());
-    host.gradients.push_back(world.options.memory.gradient_slots[0][s].data());
-  }
-  const Plan plan = BuildStepPlan(world.options, *memory, host);
-  int edges = 0;
-  for (int node = 0; node < static_cast<int>(plan.nodes().size()); ++node) {
-    for (const int before : plan.nodes()[static_cast<std::size_t>(node)].after) {
-      ++edges;
-      bool found = false;
-      for (std::uint64_t seed = 0; seed < 400 && !found; ++seed) {
-        FakeDeviceOptions fake;
-        fake.seed = seed;
-        fake.forgotten_edges = {{before, node}};
-        const auto made = Make(world.options, fake);
-        world.PoisonSlot(0);
-        EXPECT_TRUE(made->engine->Start(batch, 0).ok());
-        Outcome outcome;
-        // Once everything is done, a sign that has not come never will.
-        bool idle = false;
-        Result<BatchResult> result = Unavailable("not tried");
-        do {
-          idle = made->device->idle();
-          result = made->engine->Finish(Deadline::After(seconds(0)), &outcome.finite);
-        } while (!idle && result.status().code() == Code::kDeadlineExceeded);
-        if (result.ok()) {
-          outcome = {result->loss, result->correct, outcome.finite, world.Slot(0)};
-        }
-        found = outcome != wanted;
-      }
-      EXPECT_TRUE(found) << "without " << before << " -> " << node << " ("
-                         << plan.nodes()[static_cast<std::size_t>(before)].name << " -> "
-                         << plan.nodes()[static_cast<std::size_t>(node)].name << ")";
-    }
-  }
-  EXPECT_GE(edges, 15);
-}
-
-// The plan of one slot, driven by hand, as an engine with a bug would.
-class PlanByHand : public testing::Test {
- protected:
-  PlanByHand() : world_({7, 5, 3}, 4, Placement::kOneShard, 13), device_({}) {
-    memory_.emplace(std::move(StepMemory::Create(device_, world_.options)).value());
-    block_ = std::move(device_.AllocatePinned(StepBlockSize(4))).value();
-    line_ = std::move(device_.AllocatePinned(sizeof(StepReportLine))).value();
-    for (int i = 0; i < 2; ++i) {
-      staging_.push_back(std::move(device_.AllocatePinned(Floats() * sizeof(float))).value());
-    }
-    host_.block = block();
-    host_.line = line();
-    host_.values = {static_cast<float*>(staging_[0].get())};
-    host_.gradients = {static_cast<float*>(staging_[1].get())};
-    std::copy_n(world_.values(0).data(), Floats(), static_cast<float*>(staging_[0].get()));
-    executable_ = std::move(device_.Prepare(BuildStepPlan(world_.options, *memory_, host_),
-                                            Device::How::kGraph))
-                      .value();
-  }
-  std::size_t Floats() { return world_.values(0).size(); }
-  StepBlock* block() { return static_cast<StepBlock*>(block_.get()); }
-  StepReportLine* line() { return static_cast<StepReportLine*>(line_.get()); }
-  void Write(std::uint64_t number, const std::vector<std::uint32_t>& indices) {
-    block()->number = number;
-    std::copy(indices.begin(), indices.end(), reinterpret_cast<std::uint32_t*>(block() + 1));
-  }
-
-  StepWorld world_;
-  FakeDevice device_;
-  std::optional<StepMemory> memory_;
-  Device::Memory block_, line_;
-  std::vector<Device::Memory> staging_;
-  StepHostMemory host_;
-  std::unique_ptr<Device::Executable> executable_;
-};
-
-TEST_F(PlanByHand, AStepBlockThatIsRewrittenTooEarlyShows) {
-  const auto first = world_.RandomBatch(), second = world_.RandomBatch();
-  Write(1, first);
-  ASSERT_TRUE(device_.Launch(*executable_).ok());
-  ASSERT_TRUE(device_.Synchronize(Soon()).ok());
-  const double wanted = line()->loss;
-  ASSERT_EQ(line()->number, 1u);
-  Write(2, first);
-  ASSERT_TRUE(device_.Launch(*executable_).ok());
-  Write(3, second);  // the launch has returned, but the copy reads when it runs
-  ASSERT_TRUE(device_.Synchronize(Soon()).ok());
-  EXPECT_NE(line()->loss, wanted);
-  EXPECT_EQ(line()->number, 3u);
-}
-
-TEST_F(PlanByHand, MemoryReleasedBeforeItsExecutableIsSeen) {
-  EXPECT_THAT(device_.violations(), IsEmpty());
-  block_.reset();
-  EXPECT_THAT(device_.violations(), Each(HasSubstr("before an executable")));
-  EXPECT_EQ(device_.violations().size(), 1u);
-}
-
-TEST_F(PlanByHand, AnExecutableDestroyedUnderWayIsSeen) {
-  Write(1, world_.RandomBatch());
-  ASSERT_TRUE(device_.Launch(*executable_).ok());
-  executable_.reset();
-  EXPECT_THAT(device_.violations(), Each(HasSubstr("under way")));
-  EXPECT_EQ(device_.violations().size(), 1u);
-}
-
-TEST_F(PlanByHand, PageableMemoryInAPlanIsRefused) {
-  StepHostMemory host = host_;
-  host.values = {world_.values(0).data()};
-  const auto refused =
-      device_.Prepare(BuildStepPlan(world_.options, *memory_, host), Device::How::kGraph);
-  EXPECT_EQ(refused.status().code(), Code::kInvalidArgument);
-  EXPECT_THAT(refused.status().message(), HasSubstr("copy values of shard 0"));
 }
 
 TEST(DeviceStepEngine, WithoutRegistrationValuesTakeTheLongWayRound) {
@@ -455,50 +220,6 @@ TEST(DeviceStepEngine, WhatAGpuCannotComputeIsRefused) {
   const std::vector<std::uint8_t> labels(options.train.rows, 4);
   options.train.labels = labels.data();
   EXPECT_THAT(refusal(options), HasSubstr("label 4"));
-}
-
-// With a device that really runs beside the host, and values that others change: for
-// ThreadSanitizer above all.
-TEST(DeviceStepEngine, ADeviceBesideTheHostGivesTheSame) {
-  for (const bool adversarial : {false, true}) {
-    StepWorld world({17, 9, 4}, 8, Placement::kRoundRobin, 28);
-    FakeDeviceOptions fake;
-    fake.adversarial = adversarial;
-    fake.progress = FakeDeviceOptions::Progress::kOnAThread;
-    const auto made = Make(world.options, fake);
-    std::vector<std::vector<std::uint32_t>> batches;
-    std::deque<ReferenceResult> wanted;
-    int finished = 0;
-    for (int i = 0; i < 60; ++i) {
-      batches.push_back(world.RandomBatch());
-      wanted.push_back(world.Reference(batches.back()));
-      world.PoisonSlot(i % 3);
-      ASSERT_TRUE(made->engine->Start(batches.back(), i % 3).ok());
-      if (i - finished == 2) {
-        ExpectNear(world, FinishStep(*made->engine, world, finished % 3), wanted.front());
-        wanted.pop_front();
-        ++finished;
-      }
-    }
-    // Two are still under way, and now the values change.
-    std::atomic<bool> stop{false};
-    std::thread writer([&] {
-      while (!stop) {
-        for (float& v : world.values(0)) {
-          std::atomic_ref<float>(v).store(0.5f, std::memory_order_relaxed);
-        }
-      }
-    });
-    for (; finished < 60; ++finished) FinishStep(*made->engine, world, finished % 3);
-    for (int i = 0; i < 20; ++i) {
-      EXPECT_TRUE(RunStep(*made->engine, world, world.RandomBatch(), i % 3).finite);
-    }
-    stop = true;
-    writer.join();
-    made->engine.reset();
-    EXPECT_THAT(made->device->violations(), IsEmpty());
-    EXPECT_EQ(made->device->memories_alive(), 0u);
-  }
 }
 
 }  // namespace

@@ -104,6 +104,10 @@ FakeDevice::~FakeDevice() {
     changed_.notify_all();
   }
   if (thread_.joinable()) thread_.join();
+  // What an engine abandoned; those that it gave back are not here.
+  queue_.clear();
+  const std::set<FakeExecutable*> abandoned = executables_;
+  for (FakeExecutable* executable : abandoned) delete executable;
   for (const auto& [begin, region] : regions_) std::free(reinterpret_cast<void*>(begin));
 }
 

@@ -7,6 +7,7 @@
 // (violations()): memory released while something names it, pageable memory in a plan, an
 // executable destroyed under way.
 //
+// Life       It frees what was not given back to it, executables too.
 // Threads    As Device; kOnAThread runs plans on a thread of its own.
 
 #pragma once
