@@ -29,7 +29,8 @@
 #if defined(__CUDACC__)
 #define PASSEL_KERNEL __host__ __device__ __forceinline__
 #else
-#define PASSEL_KERNEL inline
+/// Always inlined: the emulator compiles the same code for several instruction sets.
+#define PASSEL_KERNEL inline __attribute__((always_inline))
 #endif
 
 /// Before a loop of few, known turns over registers.

@@ -71,20 +71,18 @@ inline __attribute__((always_inline)) void RunInOrder(const Kernel& kernel,
   }
 }
 
-template <typename Kernel>
-void RunPlain(const Kernel& kernel, typename Kernel::Shared& shared,
-              typename Kernel::Private* mine) {
-  RunInOrder(kernel, shared, mine);
-}
-
 #if defined(__x86_64__)
-// Flattened, so that a fused multiply-add is an instruction and not a call.
-template <typename Kernel>
-__attribute__((target("avx2,fma"), flatten)) void RunFused(const Kernel& kernel,
-                                                           typename Kernel::Shared& shared,
-                                                           typename Kernel::Private* mine) {
-  RunInOrder(kernel, shared, mine);
-}
+// Flattened, so that a fused multiply-add is an instruction and not a call. No template: g++
+// forgets the target of those.
+#define PASSEL_RUN_FUSED(Kernel)                                                                  \
+  __attribute__((target("avx2,fma"))) void RunFused(const Kernel& kernel, Kernel::Shared& shared, \
+                                                    Kernel::Private* mine) {                      \
+    RunInOrder(kernel, shared, mine);                                                             \
+  }
+PASSEL_RUN_FUSED(SmallGemm)
+PASSEL_RUN_FUSED(MediumGemm)
+PASSEL_RUN_FUSED(LargeTileGemm)
+#undef PASSEL_RUN_FUSED
 #endif
 
 template <typename Kernel>
@@ -92,9 +90,11 @@ void RunQuickly(const Kernel& kernel) {
   const auto shared = Uninitialised<typename Kernel::Shared>(1);
   const auto mine = Uninitialised<typename Kernel::Private>(kernel.grid().threads);
 #if defined(__x86_64__)
-  if (BestCpuIsa() >= CpuIsa::kAvx2) return RunFused(kernel, shared[0], mine.get());
+  if constexpr (std::is_base_of_v<GemmArguments, Kernel>) {
+    if (BestCpuIsa() >= CpuIsa::kAvx2) return RunFused(kernel, shared[0], mine.get());
+  }
 #endif
-  RunPlain(kernel, shared[0], mine.get());
+  RunInOrder(kernel, shared[0], mine.get());
 }
 
 }  // namespace

@@ -55,7 +55,7 @@ class FakeDevice::FakeExecutable final : public Executable {
   ~FakeExecutable() override {
     const std::unique_lock lock(owner_.mutex_);
     for (const Launched& run : owner_.queue_) {
-      if (run.executable == this) {
+      if (run.executable == this && owner_.error_.ok()) {  // after an error nothing runs
         owner_.Violation("an executable was destroyed while a launch of it was under way");
         owner_.queue_.clear();
         break;
@@ -85,12 +85,8 @@ class FakeDevice::FakeExecutable final : public Executable {
 
 FakeDevice::FakeDevice(const FakeDeviceOptions& options)
     : options_(options),
-      info_{"Fake GPU",
-            "GPU-fa4e0000-0000-0000-0000-000000000000",
-            90,
-            options.memory_limit,
-            options.memory_limit,
-            "0.0 (emulated)"},
+      info_{"Fake GPU",           options.uuid,         90,
+            options.memory_limit, options.memory_limit, "0.0 (emulated)"},
       random_(options.seed) {
   if (options_.progress == FakeDeviceOptions::Progress::kOnAThread) {
     thread_ = std::thread([this] { Serve(); });

@@ -39,6 +39,7 @@ struct FakeDeviceOptions {
     kOnAThread,  ///< at once, beside the host
   };
   Progress progress = Progress::kLazily;
+  std::string uuid = "GPU-fa4e0000-0000-0000-0000-000000000000";
   std::uint64_t memory_limit = std::uint64_t{1} << 34;  ///< bytes of Allocate()
   bool refuse_registration = false;
 

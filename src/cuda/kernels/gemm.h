@@ -259,6 +259,12 @@ struct GemmKernel : GemmArguments {
     if (panel * Tile::kK + first >= k) return;  // nothing but zeros
     const float* panel_a = half + RowOf(thread, 0) * PanelA::kStride + first;
     const float* panel_b = half + PanelA::kFloats + first * PanelB::kStride + ColOf(thread, 0);
+    float sum[Tile::kRowsEach][Tile::kColsEach];  // a copy, which the panels cannot alias
+    PASSEL_UNROLL
+    for (unsigned i = 0; i < Tile::kRowsEach; ++i) {
+      PASSEL_UNROLL
+      for (unsigned j = 0; j < Tile::kColsEach; ++j) sum[i][j] = mine.sum[i][j];
+    }
     PASSEL_UNROLL
     for (unsigned at = 0; at < Tile::kEach; at += 4) {
       float rows[Tile::kRowsEach][4];
@@ -281,10 +287,15 @@ struct GemmKernel : GemmArguments {
         for (unsigned i = 0; i < Tile::kRowsEach; ++i) {
           PASSEL_UNROLL
           for (unsigned j = 0; j < Tile::kColsEach; ++j) {
-            mine.sum[i][j] = FusedMultiplyAdd(rows[i][q], cols[j], mine.sum[i][j]);
+            sum[i][j] = FusedMultiplyAdd(rows[i][q], cols[j], sum[i][j]);
           }
         }
       }
+    }
+    PASSEL_UNROLL
+    for (unsigned i = 0; i < Tile::kRowsEach; ++i) {
+      PASSEL_UNROLL
+      for (unsigned j = 0; j < Tile::kColsEach; ++j) mine.sum[i][j] = sum[i][j];
     }
   }
 

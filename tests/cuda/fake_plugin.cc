@@ -1,0 +1,132 @@
+// fake_plugin.cc - libpassel_fake_gpu.so: the plugin of a GPU that is emulated, for whole jobs on
+// machines without one.
+//
+//   PASSEL_BACKEND_PATH=.../libpassel_fake_gpu.so passel train --device cuda ...
+//
+// It sees whatever GPU it is asked for. $PASSEL_FAKE_GPU, words with spaces between them, makes it
+// worse:
+//
+//   none                    there is no GPU
+//   adversarial             operations in random order, copies torn, memory poisoned (slow)
+//   seed=N                  of that order
+//   memory=BYTES            so much GPU memory
+//   refuse_registration     the arena cannot be registered
+//   fail_at=LAUNCH,NODE     that operation of that launch fails, both from 0
+//   hang_at=LAUNCH          from this launch on nothing happens any more
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "compute/accelerator.h"
+#include "compute/build_id.h"
+#include "cuda/device_step_engine.h"
+#include "cuda/fake_device.h"
+
+namespace passel::cuda {
+namespace {
+
+void (*g_warning)(const char*) = nullptr;
+
+class FakeAccelerator final : public Accelerator {
+ public:
+  explicit FakeAccelerator(const FakeDeviceOptions& options) : device_(options) {}
+  ~FakeAccelerator() override {
+    for (const std::string& violation : device_.violations()) Warn("fake GPU: " + violation);
+  }
+  const AcceleratorInfo& info() const override { return device_.info(); }
+  Result<std::unique_ptr<StepEngine>> CreateStepEngine(const StepEngineOptions& options) override {
+    DeviceStepEngineHooks hooks;
+    hooks.warn = [](std::string_view text) { Warn(std::string(text)); };
+    return CreateDeviceStepEngine(device_, options, hooks);
+  }
+
+ private:
+  static void Warn(const std::string& text) {
+    if (g_warning != nullptr) g_warning(text.c_str());
+  }
+  FakeDevice device_;
+};
+
+std::optional<std::uint64_t> Number(std::string_view text) {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+// What one word changes; false for a word that means nothing.
+bool Take(std::string_view word, FakeDeviceOptions* options) {
+  const std::size_t equals = word.find('=');
+  const std::string_view name = word.substr(0, equals);
+  const std::string_view text =
+      equals == std::string_view::npos ? std::string_view() : word.substr(equals + 1);
+  if (word == "adversarial") {
+    options->adversarial = true;
+  } else if (word == "refuse_registration") {
+    options->refuse_registration = true;
+  } else if (name == "fail_at") {
+    const std::size_t comma = text.find(',');
+    if (comma == std::string_view::npos) return false;
+    const auto launch = Number(text.substr(0, comma)), node = Number(text.substr(comma + 1));
+    if (!launch || !node) return false;
+    options->fail_at = {*launch, static_cast<int>(*node)};
+  } else {
+    const auto value = Number(text);
+    if (!value) return false;
+    if (name == "seed") {
+      options->seed = *value;
+    } else if (name == "memory") {
+      options->memory_limit = *value;
+    } else if (name == "hang_at") {
+      options->hang_at = *value;
+    } else {
+      return false;
+    }
+  }
+  return true;
+}
+
+Result<std::unique_ptr<Accelerator>> Open(const AcceleratorOptions& options) {
+  FakeDeviceOptions fake;
+  fake.adversarial = false;
+  fake.progress = FakeDeviceOptions::Progress::kOnAThread;
+  const char* const text = std::getenv("PASSEL_FAKE_GPU");
+  std::istringstream words(text == nullptr ? "" : text);
+  for (std::string word; words >> word;) {
+    if (word == "none") return NotFound("there is no GPU: PASSEL_FAKE_GPU says so");
+    if (!Take(word, &fake)) {
+      return InvalidArgument(fmt::format("PASSEL_FAKE_GPU has '{}', which means nothing", word));
+    }
+  }
+  if (!options.uuid.empty()) fake.uuid = options.uuid;
+  if (options.memory_limit_bytes != 0) {
+    fake.memory_limit = std::min(fake.memory_limit, options.memory_limit_bytes);
+  }
+  return std::unique_ptr<Accelerator>(std::make_unique<FakeAccelerator>(fake));
+}
+
+}  // namespace
+}  // namespace passel::cuda
+
+extern "C" __attribute__((visibility("default"))) int passel_accelerator_v1(
+    const passel::AcceleratorHost* host, passel::AcceleratorPlugin* plugin) {
+  plugin->abi = passel::kAcceleratorAbi;
+  plugin->size = sizeof(passel::AcceleratorPlugin);
+  plugin->build_id = passel::BuildId();
+  if (host->abi != passel::kAcceleratorAbi || host->size != sizeof(passel::AcceleratorHost) ||
+      host->build_id == nullptr || std::string_view(host->build_id) != passel::BuildId()) {
+    return 1;
+  }
+  passel::cuda::g_warning = host->log_warning;
+  plugin->open = passel::cuda::Open;
+  return 0;
+}
