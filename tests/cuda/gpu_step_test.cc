@@ -1,0 +1,240 @@
+// What the fake device shows on the CPU, on a GPU: the numbers of a step, the same bits in a graph
+// and one by one, a fault's effect on nobody else. Label gpu; left out, with the reason, where the
+// plugin opens no device. PASSEL_GPU_SMALL=1 leaves out what is slow under compute-sanitizer.
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compute/accelerator_loader.h"
+#include "cuda/step_world.h"
+
+namespace passel::cuda {
+namespace {
+
+Deadline Soon() { return Deadline::After(std::chrono::seconds(60)); }
+
+bool Small() { return std::getenv("PASSEL_GPU_SMALL") != nullptr; }
+
+struct Outcome {
+  double loss = 0;
+  std::size_t correct = 0;
+  bool finite = false;
+  std::vector<std::vector<float>> gradient;
+};
+
+class Gpu : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto opened = OpenAccelerator({});
+    if (!opened.ok() && (opened.status().code() == Code::kNotFound)) {
+      GTEST_SKIP() << opened.status().message();
+    }
+    ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+    accelerator_ = std::move(opened).value();
+  }
+  std::unique_ptr<StepEngine> Make(const StepEngineOptions& options) {
+    auto engine = accelerator_->CreateStepEngine(options);
+    EXPECT_TRUE(engine.ok()) << engine.status().ToString();
+    return engine.ok() ? std::move(engine).value() : nullptr;
+  }
+  static Outcome Step(StepEngine& engine, StepWorld& world,
+                      const std::vector<std::uint32_t>& indices, int slot) {
+    world.PoisonSlot(slot);
+    Outcome outcome;
+    const Status started = engine.Start(indices, slot);
+    EXPECT_TRUE(started.ok()) << started.ToString();
+    if (!started.ok()) return outcome;
+    const auto result = engine.Finish(Soon(), &outcome.finite);
+    EXPECT_TRUE(result.ok()) << result.status().ToString();
+    if (!result.ok()) return outcome;
+    outcome.loss = result->loss;
+    outcome.correct = result->correct;
+    outcome.gradient = world.Slot(slot);
+    return outcome;
+  }
+  static void ExpectNear(const StepWorld& world, const Outcome& outcome,
+                         const std::vector<std::uint32_t>& indices, double tolerance) {
+    const ReferenceResult wanted = world.Reference(indices);
+    EXPECT_TRUE(outcome.finite);
+    EXPECT_NEAR(outcome.loss, wanted.loss, tolerance * std::abs(wanted.loss) + 1e-6);
+    if (outcome.gradient.empty()) return;
+    const auto got = world.Variables(outcome.gradient);
+    for (std::size_t v = 0; v < got.size(); ++v) {
+      EXPECT_LE(RelativeError(got[v], wanted.gradients[v]), tolerance) << "variable " << v;
+    }
+  }
+  std::unique_ptr<Accelerator> accelerator_;
+};
+
+bool SameBits(const std::vector<std::vector<float>>& a, const std::vector<std::vector<float>>& b) {
+  if (a.size() != b.size()) return false;
+  for (std::size_t s = 0; s < a.size(); ++s) {
+    if (a[s].size() != b[s].size() ||
+        std::memcmp(a[s].data(), b[s].data(), a[s].size() * sizeof(float)) != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+TEST_F(Gpu, GradientAndLossAreThoseOfDoublePrecision) {
+  struct Net {
+    std::vector<std::size_t> widths;
+    std::size_t batch;
+  };
+  std::vector<Net> nets = {{{9, 4}, 3}, {{1, 1}, 1}, {{17, 13, 7, 5}, 33}, {{13, 97, 11}, 7}};
+  if (!Small()) {
+    nets.push_back({{784, 100, 10}, 100});
+    nets.push_back({{64, 64, 64, 10}, 64});
+    for (std::size_t width = 1; width <= 17; ++width) nets.push_back({{width, 18 - width, 3}, 5});
+  }
+  for (const Net& net : nets) {
+    for (const Placement placement :
+         {Placement::kOneShard, Placement::kRoundRobin, Placement::kSplit}) {
+      for (const bool graph : {true, false}) {
+        SCOPED_TRACE(::testing::Message() << net.widths.front() << "-...-" << net.widths.back()
+                                          << ", batch " << net.batch << ", placement "
+                                          << static_cast<int>(placement) << ", graph " << graph);
+        StepWorld world(net.widths, net.batch, placement, 3);
+        world.options.graph = graph;
+        const auto engine = Make(world.options);
+        ASSERT_NE(engine, nullptr);
+        for (int step = 0; step < 4; ++step) {
+          world.RandomValues();
+          const auto indices = world.RandomBatch();
+          ExpectNear(world, Step(*engine, world, indices, step % 3), indices, 1e-5);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(Gpu, AGraphGivesTheSameBitsAsOneByOneAHundredTimes) {
+  const std::vector<std::size_t> widths =
+      Small() ? std::vector<std::size_t>{33, 20, 10} : std::vector<std::size_t>{784, 100, 10};
+  StepWorld world(widths, Small() ? 7 : 100, Placement::kRoundRobin, 5);
+  const auto graph = Make(world.options);
+  world.options.graph = false;
+  const auto single = Make(world.options);
+  ASSERT_TRUE(graph != nullptr && single != nullptr);
+  for (int step = 0; step < (Small() ? 5 : 100); ++step) {
+    world.RandomValues();
+    const auto indices = world.RandomBatch();
+    const Outcome a = Step(*graph, world, indices, step % 3);
+    const Outcome b = Step(*single, world, indices, step % 3);
+    ASSERT_TRUE(SameBits(a.gradient, b.gradient)) << "step " << step;
+    ASSERT_EQ(a.loss, b.loss);
+    ASSERT_EQ(a.correct, b.correct);
+  }
+}
+
+TEST_F(Gpu, StepsInFlightDoNotMix) {
+  StepWorld world({40, 30, 10}, 9, Placement::kSplit, 7);
+  const auto engine = Make(world.options);
+  ASSERT_NE(engine, nullptr);
+  for (int round = 0; round < (Small() ? 3 : 300); ++round) {
+    std::vector<std::vector<std::uint32_t>> batches;
+    for (int slot = 0; slot < 3; ++slot) {
+      world.PoisonSlot(slot);
+      batches.push_back(world.RandomBatch());
+      ASSERT_TRUE(engine->Start(batches.back(), slot).ok());
+    }
+    for (int slot = 0; slot < 3; ++slot) {
+      Outcome outcome;
+      const auto result = engine->Finish(Soon(), &outcome.finite);
+      ASSERT_TRUE(result.ok()) << result.status().ToString();
+      outcome.loss = result->loss;
+      outcome.gradient = world.Slot(slot);
+      ExpectNear(world, outcome, batches[static_cast<std::size_t>(slot)], 1e-5);
+    }
+  }
+}
+
+TEST_F(Gpu, NotANumberIsSeen) {
+  StepWorld world({20, 15, 10}, 6, Placement::kOneShard, 9);
+  const auto engine = Make(world.options);
+  ASSERT_NE(engine, nullptr);
+  const auto indices = world.RandomBatch();
+  EXPECT_TRUE(Step(*engine, world, indices, 0).finite);
+  const auto& bias = world.options.memory.variables[1].front();
+  world.values(0)[bias.offset] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_FALSE(Step(*engine, world, indices, 1).finite);
+}
+
+TEST_F(Gpu, LargeProductsAreRightInEveryMode) {
+  if (Small()) GTEST_SKIP() << "PASSEL_GPU_SMALL is set";
+  for (const auto& [math, tolerance] :
+       {std::pair{MathMode::kFloat32, 1e-5}, std::pair{MathMode::kTf32, 3e-3},
+        std::pair{MathMode::kBfloat16, 3e-2}}) {
+    SCOPED_TRACE(static_cast<int>(math));
+    StepWorld world({784, 1024, 10}, 256, Placement::kOneShard, 11);
+    world.options.math = math;
+    const auto engine = Make(world.options);
+    ASSERT_NE(engine, nullptr);
+    EXPECT_NE(engine->Describe().find("cuBLAS"), std::string::npos) << engine->Describe();
+    const auto indices = world.RandomBatch();
+    ExpectNear(world, Step(*engine, world, indices, 0), indices, tolerance);
+    // A hidden unit without a number must not be hidden by an epilogue.
+    const auto& bias = world.options.memory.variables[1].front();
+    world.values(static_cast<std::size_t>(bias.shard))[bias.offset] =
+        std::numeric_limits<float>::quiet_NaN();
+    EXPECT_FALSE(Step(*engine, world, indices, 1).finite);
+  }
+}
+
+TEST_F(Gpu, MemoryBeyondTheLimitIsRefusedInOneSentence) {
+  AcceleratorOptions options;
+  options.memory_limit_bytes = 1 << 16;
+  auto limited = OpenAccelerator(options);
+  ASSERT_TRUE(limited.ok()) << limited.status().ToString();
+  StepWorld world({784, 100, 10}, 100, Placement::kOneShard, 13);
+  const Status status = (*limited)->CreateStepEngine(world.options).status();
+  EXPECT_EQ(status.code(), Code::kResourceExhausted) << status.ToString();
+}
+
+// Prints, for tools/gpu_check: steps per second of MNIST's network, by how many are in flight.
+TEST_F(Gpu, Speed) {
+  if (Small()) GTEST_SKIP() << "PASSEL_GPU_SMALL is set";
+  for (const bool graph : {false, true}) {
+    for (const int in_flight : {1, 2, 3}) {
+      StepWorld world({784, 100, 10}, 100, Placement::kOneShard, 15, 3, 60000);
+      world.options.graph = graph;
+      const auto engine = Make(world.options);
+      ASSERT_NE(engine, nullptr);
+      std::vector<std::vector<std::uint32_t>> batches;
+      for (int i = 0; i < 64; ++i) batches.push_back(world.RandomBatch());
+      constexpr int kWarmUp = 200;
+      constexpr int kSteps = 20000;
+      int started = 0;
+      std::int64_t begin = 0;
+      for (int finished = 0; finished < kWarmUp + kSteps; ++finished) {
+        if (finished == kWarmUp) begin = MonotonicNs();
+        while (started < kWarmUp + kSteps && started - finished < in_flight) {
+          ASSERT_TRUE(
+              engine->Start(batches[static_cast<std::size_t>(started % 64)], started % 3).ok());
+          ++started;
+        }
+        bool finite = false;
+        const auto result = engine->Finish(Soon(), &finite);
+        ASSERT_TRUE(result.ok()) << result.status().ToString();
+      }
+      const double seconds = static_cast<double>(MonotonicNs() - begin) * 1e-9;
+      std::printf("RESULT step, %s, %d in flight: %.2f us, %.0f steps/s\n",
+                  graph ? "graph" : "one by one", in_flight, seconds / kSteps * 1e6,
+                  kSteps / seconds);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace passel::cuda
