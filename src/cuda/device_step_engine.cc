@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/futex.h"
 #include "cuda/step_plan.h"
 
 namespace passel::cuda {
@@ -232,6 +233,7 @@ class DeviceStepEngine final : public StepEngine {
       for (unsigned i = 0; i < hooks_.looks_per_health; ++i) {
         // Acquire: pairs with the release of ReportKernel, behind which the gradient lies.
         if (__atomic_load_n(&slot.line->number, __ATOMIC_ACQUIRE) == number) return {};
+        SpinPause();
       }
       const Status health = device_.Health();
       if (!health.ok()) return Lose(health);

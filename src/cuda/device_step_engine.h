@@ -16,7 +16,7 @@ struct DeviceStepEngineHooks {
   /// Gets one line when the memory of the arena cannot be registered. May be empty.
   std::function<void(std::string_view)> warn;
   /// Looks at the number of the oldest step between two looks at the health of the device.
-  unsigned looks_per_health = 1000;
+  unsigned looks_per_health = 500;
 };
 
 /// `device` must outlive the engine. Where its driver refuses to register the memory that
