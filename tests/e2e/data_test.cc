@@ -16,6 +16,12 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr const char* kMemoryLimit = "";  // a sanitizer reserves terabytes of address space
+#else
+constexpr const char* kMemoryLimit = "ulimit -v 1048576; ";  // in KiB
+#endif
+
 std::vector<std::uint8_t> Bytes(std::span<const std::uint8_t> bytes) {
   return {bytes.begin(), bytes.end()};
 }
@@ -284,7 +290,7 @@ TEST_F(DataTest, HostileSizesGetOneSentence) {
     std::filesystem::copy_file(Digits() + "/" + name, dir + "/" + name);
   }
   const std::string command =
-      fmt::format("ulimit -v 1048576; exec {} data check --data_dir={}", PASSEL_PROGRAM, dir);
+      fmt::format("{}exec {} data check --data_dir={}", kMemoryLimit, PASSEL_PROGRAM, dir);
   const std::uint32_t sizes[] = {0, 1, 0x7fff'ffff, 0xffff'ffff};
   for (const std::uint32_t count : sizes) {
     for (const std::uint32_t rows : sizes) {
