@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/nvtx.h"
 #include "store/in_process_store.h"
+#include "store/membership.h"
 
 namespace passel::shm {
 namespace {
@@ -104,7 +105,11 @@ class AttachedJob::Attendant final : public RendezvousHandler {
       const std::lock_guard lock(mutex_);
       ps_fds_.clear();
       for (const RendezvousClient& client : ps) ps_fds_.push_back(client.fd());
-      for (std::size_t s = 0; s < arenas.size(); ++s) arena_fds_[s] = arenas[s]->fd();
+      arenas_.clear();
+      for (std::size_t s = 0; s < arenas.size(); ++s) {
+        arena_fds_[s] = arenas[s]->fd();
+        arenas_.push_back(arenas[s].get());
+      }
     }
     Wake();
   }
@@ -123,6 +128,14 @@ class AttachedJob::Attendant final : public RendezvousHandler {
   void Wake() {
     const std::uint64_t one = 1;
     [[maybe_unused]] const auto put = ::write(wake_.get(), &one, sizeof one);
+  }
+
+  // This worker has left the arena of the shard, whose ps may end then: that is the job's end.
+  // REQUIRES: mutex_ is held.
+  bool DoneWith(std::size_t shard) const {
+    return shard < arenas_.size() &&
+           Membership(arenas_[shard]->memory())[static_cast<std::size_t>(options_.worker)].phase ==
+               Phase::kDone;
   }
 
   void Run() {
@@ -147,7 +160,7 @@ class AttachedJob::Attendant final : public RendezvousHandler {
         }
         ps_fds_[s] = -1;
         missing_since_ns_[s].store(MonotonicNs(), std::memory_order_relaxed);
-        LogWarning("ps/{} is gone; training goes on in its arena", s);
+        if (!DoneWith(s)) LogWarning("ps/{} is gone; training goes on in its arena", s);
       }
     }
   }
@@ -196,19 +209,22 @@ class AttachedJob::Attendant final : public RendezvousHandler {
     // A ps that had come back, or one that had only said hello before we connected to it.
     if (index < ps_fds_.size() && ps_fds_[index] < 0) {
       missing_since_ns_[index].store(MonotonicNs(), std::memory_order_relaxed);
-      LogWarning("ps/{} is gone again; training goes on in its arena", peer.index);
+      if (!DoneWith(index)) {
+        LogWarning("ps/{} is gone again; training goes on in its arena", peer.index);
+      }
     }
   }
 
   const AttachOptions& options_;
   RendezvousServer server_;
   FileDescriptor wake_;
-  mutable std::mutex mutex_;  // guards the next four
+  mutable std::mutex mutex_;  // guards the next five
   std::condition_variable arrived_;
   std::uint64_t arrivals_ = 0;
   std::vector<int> ps_fds_;
   std::vector<std::atomic<std::int64_t>> missing_since_ns_;  // MonotonicNs(); 0: it is there
   std::vector<int> arena_fds_;
+  std::vector<const Arena*> arenas_;  // [num_shards] or empty; AttachedJob's, which outlive us
   std::atomic<bool> quit_{false};
   std::thread thread_;  // last: it uses all of the above
 };

@@ -269,6 +269,7 @@ class Worker {
     if (reason != LeaveReason::kAsked) PASSEL_RETURN_IF_ERROR(EvaluateAtTheEnd());
     Failpoint("worker.before_leave");
     PASSEL_RETURN_IF_ERROR(store_.Leave());
+    Failpoint("worker.left");
     return result_;
   }
 

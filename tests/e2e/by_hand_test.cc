@@ -15,6 +15,7 @@ namespace passel::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 bool Reaches(Sandbox& sandbox, std::int64_t step, double seconds = 10) {
   const Deadline deadline = Deadline::After(Scaled(seconds));
@@ -64,6 +65,18 @@ TEST(ByHandTest, TasksMeetInAnyOrderAndEndByThemselves) {
       if (HasFailure()) return;
     }
   }
+}
+
+TEST(ByHandTest, WorkerThatIsDoneDoesNotMissAPsThatEndsBeforeIt) {
+  Sandbox sandbox;
+  Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 1, kShort));
+  sandbox.SetEnv("PASSEL_FAILPOINT", "worker.left:1:sleep2000");  // as long as a large file takes
+  Program worker = sandbox.Start(sandbox.Task("worker", 0, 1, 1, kShort));
+  EXPECT_EQ(sandbox.Finish(ps, 15).code, 0) << ps.Err();
+  EXPECT_TRUE(worker.Running());
+  const Outcome outcome = sandbox.Finish(worker, 15);
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_THAT(outcome.err, Not(HasSubstr(" is gone")));
 }
 
 TEST(ByHandTest, ThreePsAndBarrierFinishAndSave) {

@@ -160,6 +160,12 @@ Status FitToData(const Dataset& data, JobConfig* config) {
   config->model.inputs = data.train().pixels;
   config->model.classes = data.num_classes();
   PASSEL_RETURN_IF_ERROR(config->model.Validate());
+  if (split.train.size() == 0) {
+    return InvalidArgument(fmt::format(
+        "--validation_size {} leaves none of the {} training examples to train with: "
+        "use, for example, --validation_size={}",
+        config->validation_size, split.validation.size(), split.validation.size() / 10));
+  }
   if (config->worker.batch_size > split.train.size()) {
     return InvalidArgument(
         fmt::format("--batch_size is at most the {} examples of the training set, not {}: lower it",
