@@ -270,8 +270,11 @@ CudaEnvironment CudaEnvironment::OfThisProcess() {
 Result<DeviceChoice> ChooseDevices(const Topology& topology, std::string_view spec,
                                    const CudaEnvironment& environment, std::string_view flag) {
   if (topology.gpus.empty()) {
-    return NotFound(fmt::format("{} {} needs a GPU, and {} has none ({}): use --device cpu", flag,
-                                Printable(spec, 64), topology.origin, topology.no_gpu_reason));
+    // Whoever said "--device cuda" did not say "all".
+    const bool said = flag == "--gpus" || Trim(spec) != "all";
+    return NotFound(fmt::format("{}{}{} needs a GPU, and {} has none ({}): use --device cpu", flag,
+                                said ? " " : "", said ? Printable(spec, 64) : "", topology.origin,
+                                topology.no_gpu_reason));
   }
   PASSEL_ASSIGN_OR_RETURN(std::vector<ComputeDevice> visible, Visible(topology, environment));
   if (visible.empty() && environment.visible_devices) {

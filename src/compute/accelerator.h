@@ -31,8 +31,8 @@ struct AcceleratorInfo {
 
 struct AcceleratorOptions {
   std::string uuid;  ///< empty: the first that this process sees
-  /// At most so much of the GPU's memory is used; 0: no limit of ours.
-  std::uint64_t memory_limit_bytes = 0;
+  /// At most this share of the GPU's memory is used, above 0 and up to 1.
+  double memory_fraction = 1;
 };
 
 class Accelerator {

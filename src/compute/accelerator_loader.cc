@@ -9,6 +9,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <mutex>
 #include <string_view>
@@ -132,10 +133,16 @@ Result<std::string> FindAcceleratorPlugin() {
                       kVariable, path, kAcceleratorLibrary));
     }
     if (IsDirectory(path)) path = fmt::format("{}/{}", path, kAcceleratorLibrary);
+    if (access(path.c_str(), F_OK) != 0) {
+      return NotFound(
+          fmt::format("there is no GPU plugin {}: correct or unset {}", path, kVariable));
+    }
     return path;
   }
   PASSEL_ASSIGN_OR_RETURN(const std::string folder, ProgramFolder());
-  std::string path = fmt::format("{}/{}/{}", folder, PASSEL_PLUGIN_FOLDER, kAcceleratorLibrary);
+  const std::filesystem::path place(
+      fmt::format("{}/{}/{}", folder, PASSEL_PLUGIN_FOLDER, kAcceleratorLibrary));
+  std::string path = place.lexically_normal();
   if (access(path.c_str(), F_OK) != 0) {
     return NotFound(
         fmt::format("there is no GPU plugin {}: build passel where nvcc {} or newer is (see "

@@ -20,7 +20,7 @@ namespace passel {
 
 inline constexpr const char* kAcceleratorLibrary = "libpassel_cuda.so";
 
-/// The path of the plugin to load; whether it can be loaded is not said. Errors: kInvalidArgument
+/// The path of a file that is there; whether it can be loaded is not said. Errors: kInvalidArgument
 /// for a relative $PASSEL_BACKEND_PATH; kNotFound, naming the path looked at and the remedy.
 Result<std::string> FindAcceleratorPlugin();
 

@@ -35,8 +35,12 @@ class CudaAccelerator : public Accelerator {
 Result<std::unique_ptr<Accelerator>> Open(const AcceleratorOptions& options) {
   RuntimeDriverCalls driver;
   PASSEL_ASSIGN_OR_RETURN(const ProbedDevice probed, Probe(driver, options.uuid));
-  PASSEL_ASSIGN_OR_RETURN(std::unique_ptr<Device> device,
-                          OpenCudaDevice(probed, options.memory_limit_bytes));
+  const std::uint64_t limit =
+      options.memory_fraction >= 1
+          ? 0  // none of ours
+          : static_cast<std::uint64_t>(options.memory_fraction *
+                                       static_cast<double>(probed.facts.memory_bytes));
+  PASSEL_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, OpenCudaDevice(probed, limit));
   const DeviceFacts& facts = probed.facts;
   PluginLogInfo(fmt::format(
       "GPU {} ({}): compute capability {}.{}, {} multiprocessors, {} of {} MiB free, driver {}; "

@@ -9,6 +9,8 @@
 #include "base/log.h"
 #include "cluster/device.h"
 #include "cluster/gpu_choice.h"
+#include "compute/accelerator_loader.h"
+#include "tools/passel/probe_child.h"
 
 namespace passel {
 namespace {
@@ -62,6 +64,17 @@ std::string NumGpus(const DeviceFlags& flags) {
                      flags.num_gpus_origin.empty() ? "" : " of ", flags.num_gpus_origin);
 }
 
+// Why no task of this machine computes on a GPU; "" if one may. Looks for the GPU code and for a
+// GPU; whether the two fit each other shows when the task starts.
+std::string WhyNoGpu() {
+  if (const Result<std::string> plugin = FindAcceleratorPlugin(); !plugin.ok()) {
+    return plugin.status().message();
+  }
+  const Result<Topology> machine = ProbeInChild(Deadline::After(kProbeLimit));
+  if (!machine.ok()) return machine.status().message();
+  return machine->gpus.empty() ? machine->no_gpu_reason : "";
+}
+
 // --device of a task that trains with others. One that trains alone is looked at by train.
 Status CheckProcessor(const DeviceFlags& flags, const ResolvedConfig& config) {
   PASSEL_ASSIGN_OR_RETURN(const DeviceRequest device, ParseDeviceRequest(flags.device));
@@ -69,10 +82,11 @@ Status CheckProcessor(const DeviceFlags& flags, const ResolvedConfig& config) {
       config.task->job == "evaluator") {
     return {};
   }
+  const std::string why = WhyNoGpu();
+  if (why.empty()) return {};
   return FailedPrecondition(
-      fmt::format("{} is to compute on a GPU (--device {}), but this build computes on CPUs only: "
-                  "use --device cpu",
-                  config.task->ToString(), flags.device));
+      fmt::format("{} is to compute on a GPU (--device {}), but {}; or use --device cpu",
+                  config.task->ToString(), flags.device, why));
 }
 
 }  // namespace
@@ -84,7 +98,9 @@ Status CheckDevices(const DeviceFlags& flags, const TypedNumbers& typed,
   // Of a cluster that is seen in part nobody can say what is left out.
   if (!config.partial) PASSEL_RETURN_IF_ERROR(CheckFilters(flags, id, config.cluster));
   PASSEL_RETURN_IF_ERROR(CheckProcessor(flags, config));
-  return CheckSoftPlacement(flags, id.ToString(), config.gpu);
+  if (!config.gpu || flags.allow_soft_placement) return {};
+  const std::string why = WhyNoGpu();
+  return why.empty() ? Status() : CheckSoftPlacement(flags, id.ToString(), config.gpu, why);
 }
 
 Status CheckSoftPlacement(const DeviceFlags& flags, const std::string& who,

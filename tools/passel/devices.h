@@ -1,4 +1,4 @@
-// devices.h - what the device flags ask for, against what this build has: CPUs.
+// devices.h - what the device flags ask for, against what can be had.
 
 #pragma once
 
@@ -29,14 +29,12 @@ Status CheckJobDevices(const DeviceFlags& flags, const TypedNumbers& typed, int 
 /// workers compute"; `gpus`: what they are to compute on, "gpu:0", or "" for the CPU.
 /// `reason`: why not.
 std::vector<std::string> DeviceWarnings(const DeviceFlags& flags, const std::string& who,
-                                        const std::string& gpus,
-                                        const std::string& reason = "this build has no GPU code");
+                                        const std::string& gpus, const std::string& reason);
 
 /// Of a task that is to compute on `gpu` and cannot, for that reason. Errors: kInvalidArgument if
 /// the CPU will not do.
 Status CheckSoftPlacement(const DeviceFlags& flags, const std::string& who,
-                          const std::optional<int>& gpu,
-                          const std::string& reason = "this build computes on CPUs only");
+                          const std::optional<int>& gpu, const std::string& reason);
 
 /// --log_device_placement: one line per variable, and one for the computation.
 void LogDevicePlacement(const Task& task, const StorePlan& plan);

@@ -34,6 +34,23 @@ Status CheckTowers(const JobFlags& f) {
   return {};
 }
 
+// Of workers on GPUs; a job that has none says so when it runs.
+Status CheckGpuFlags(const JobFlags& f, JobConfig* config) {
+  PASSEL_ASSIGN_OR_RETURN(config->math, Choose<MathMode>("--math", f.math,
+                                                         {{"float32", MathMode::kFloat32},
+                                                          {"tf32", MathMode::kTf32},
+                                                          {"bfloat16", MathMode::kBfloat16}}));
+  config->cuda_graphs = f.cuda_graphs;
+  config->overlap = f.overlap;
+  if (f.overlap && IsRoundMode(config->mode)) {
+    return InvalidArgument(
+        fmt::format("--overlap begins a step before the last gradient is applied, and in {} a step "
+                    "needs all of them: leave it away, or use --mode hogwild, locked or ssp",
+                    ModeName(config->mode)));
+  }
+  return {};
+}
+
 Status CheckStopRules(const JobFlags& f, WorkerOptions* worker) {
   PASSEL_RETURN_IF_ERROR(CheckRange("--epochs", f.epochs, 0, kMaxCount));
   PASSEL_RETURN_IF_ERROR(CheckRange("--local_steps", f.local_steps, 0, kMaxSteps));
@@ -138,6 +155,7 @@ Result<JobConfig> CheckJobFlags(const JobFlags& f, JobFlagsOf of) {
   config.memory_fraction = f.memory_fraction;
   config.threads_per_worker = f.threads_per_worker;
   config.towers = f.towers;
+  PASSEL_RETURN_IF_ERROR(CheckGpuFlags(f, &config));
   const auto ns = [](double seconds) { return static_cast<std::int64_t>(seconds * 1e9); };
   config.stall_limit_ns = ns(f.stall_limit);
   config.start_wait_ns = ns(f.start_wait);
@@ -218,6 +236,8 @@ Result<StorePlan> MakePlan(const JobConfig& config, int shards, int workers) {
   }
   plan.optimizer = config.optimizer;
   plan.num_workers = workers;
+  // One is pushed while the next is computed.
+  if (config.overlap) plan.gradient_slots = 2;
   PASSEL_ASSIGN_OR_RETURN(plan.variables, PlaceModel(config.model, shards, config.placement));
   PASSEL_RETURN_IF_ERROR(plan.Validate());
   return plan;

@@ -47,6 +47,10 @@ struct JobConfig {
   double memory_fraction = 1;  // of the free memory, for one arena
   int threads_per_worker = 1;
   int towers = 1;
+  // Of workers on GPUs.
+  bool overlap = false;
+  bool cuda_graphs = true;
+  MathMode math = MathMode::kFloat32;
   std::int64_t stall_limit_ns = 0, start_wait_ns = 0, ps_wait_ns = 0;
   double spin_us = -1;
   std::int64_t eval_interval_ns = 0;  // of an evaluator

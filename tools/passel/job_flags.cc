@@ -193,6 +193,21 @@ void AddJobFlags(CLI::App& app, JobFlags* f) {
                  "Threads of a worker that compute a share of each batch; one gradient is pushed")
       ->group("Machine")
       ->capture_default_str();
+  app.add_flag(
+         "--overlap,!--nooverlap", f->overlap,
+         "Workers on GPUs begin the next step before they push the last gradient, so that each "
+         "is one update staler. For hogwild, locked and ssp")
+      ->default_str("false")
+      ->group("Machine");
+  app.add_option("--math", f->math,
+                 "How GPUs multiply large matrices: float32, tf32 or bfloat16 (both lose accuracy)")
+      ->group("Machine")
+      ->capture_default_str();
+  app.add_flag("--cuda_graphs,!--nocuda_graphs", f->cuda_graphs,
+               "Launch a step on a GPU as one graph rather than operation by operation. Default: "
+               "true")
+      ->default_str("true")
+      ->group("Machine");
   app.add_option("--huge_pages", f->huge_pages, "off, transparent or explicit")
       ->group("Machine")
       ->capture_default_str();
@@ -288,6 +303,9 @@ std::vector<std::string> ToArguments(const JobFlags& f) {
   for (const std::string& pin : f.pin_variable) add("--pin_variable", pin);
   add("--threads_per_worker", f.threads_per_worker);
   add("--towers", f.towers);
+  if (f.overlap) arguments.emplace_back("--overlap");
+  add("--math", f.math);
+  if (!f.cuda_graphs) arguments.emplace_back("--nocuda_graphs");
   add("--huge_pages", f.huge_pages);
   add("--memory_fraction", f.memory_fraction);
   add_if_set("--spin_us", f.spin_us);

@@ -71,6 +71,9 @@ struct JobFlags {
   // Machine
   int threads_per_worker = 1;
   int towers = 1;
+  bool overlap = false;
+  bool cuda_graphs = true;
+  std::string math = "float32";
   std::string huge_pages = "off";
   double memory_fraction = 1;
   std::optional<double> spin_us;                             // none: by the number of cores

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <chrono>
 #include <optional>
 #include <utility>
 
@@ -12,17 +11,14 @@
 #include "cluster/device.h"
 #include "cluster/gpu_choice.h"
 #include "cluster/topology_json.h"
+#include "compute/accelerator_loader.h"
 #include "store/shard_memory.h"
 #include "tools/passel/devices.h"
 #include "tools/passel/flag_checks.h"
-#include "tools/passel/gpu_plugin.h"
 #include "tools/passel/probe_child.h"
 
 namespace passel {
 namespace {
-
-// The driver wakes up GPUs that nobody uses one after the other, each in a second or two.
-constexpr std::chrono::seconds kProbeLimit{60};
 
 using Kind = DeviceRequest::Kind;
 
@@ -172,7 +168,7 @@ class Setup {
   // A recorded machine may have what this one lacks.
   Status CheckPlugin() {
     if (Recorded()) return {};
-    const Result<std::string> plugin = FindGpuPlugin();
+    const Result<std::string> plugin = FindAcceleratorPlugin();
     if (plugin.ok()) return {};
     if (f_.dry_run) {
       out_.warnings.push_back(
@@ -260,7 +256,7 @@ class Setup {
   // --device auto: as --device cuda, but whatever is in the way is a reason for the CPU.
   Status ChooseAutomatically() {
     Status problem;
-    if (!Recorded()) problem = FindGpuPlugin().status();
+    if (!Recorded()) problem = FindAcceleratorPlugin().status();
     if (problem.ok()) {
       wants_gpus_ = true;
       problem = ReadMachine();

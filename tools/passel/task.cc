@@ -63,6 +63,7 @@ Status PrepareTask(const ResolvedConfig& config, Task* task) {
   task->id = *config.task;
   task->is_chief = config.is_chief;
   task->worker_device = config.worker_device;
+  task->gpu = config.gpu;
   for (const auto& [job, tasks] : task->spec.jobs()) {
     for (const auto& [index, address] : tasks) {
       if (IsLocalHost(address.host)) continue;

@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "base/status.h"
@@ -26,6 +27,7 @@ struct Task {
   TaskId id;
   bool is_chief = false;
   std::string worker_device;  ///< of ResolvedConfig
+  std::optional<int> gpu;     ///< of ResolvedConfig: the one of --num_gpus that is its own
   std::string job_id;
   shm::TokenFile token_file;  ///< held while the task lives; empty if the user named the file
   shm::JobToken token;

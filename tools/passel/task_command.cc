@@ -98,14 +98,6 @@ Status CheckTask(const Task& task, const ResolvedConfig& resolved, const JobConf
   return CheckPins(config.model, std::max(1, resolved.cluster.num_tasks("ps")), config.placement);
 }
 
-void LogDevices(const Task& task, const ResolvedConfig& resolved) {
-  const std::string gpu = resolved.gpu ? fmt::format("gpu:{}", *resolved.gpu) : "";
-  const std::string who = resolved.task ? resolved.task->ToString() : "worker/0";
-  for (const std::string& warning : DeviceWarnings(task.flags.devices, who + " computes", gpu)) {
-    LogWarning("{}", warning);
-  }
-}
-
 int TrainAlone(Task& task) {
   TrainFlags flags;
   flags.job = task.job;
@@ -154,7 +146,6 @@ int RunTask(Task& task, CLI::App& command) {
   if (!task.flags.supervised) {
     nvtx::WarnIfMissing();  // of a supervised task the supervisor has said it
     LogInfo("{}", resolved->Announcement());
-    LogDevices(task, *resolved);
   }
   if (task.id.job != "ps" && task.id.job != "evaluator") return RunWorkerTask(task, *config);
   MakeLogLines(*config, task.id, false).Task();

@@ -10,9 +10,9 @@
 #include "base/log.h"
 #include "cluster/machine_probe.h"
 #include "cluster/topology_json.h"
+#include "compute/accelerator_loader.h"
 #include "tools/passel/commands.h"
 #include "tools/passel/exit_code.h"
-#include "tools/passel/gpu_plugin.h"
 
 namespace passel {
 namespace {
@@ -47,7 +47,7 @@ int TopologyCommand(const TopologyFlags& flags) {
   if (flags.output_fd >= 0) return WriteAll(flags.output_fd, text) ? kExitDone : kExitFailed;
   fmt::print("{}", text);
   if (!flags.json && flags.file.empty()) {
-    const Result<std::string> plugin = FindGpuPlugin();
+    const Result<std::string> plugin = FindAcceleratorPlugin();
     fmt::print("GPU plugin: {}\n", plugin.ok() ? *plugin : plugin.status().message());
   }
   return kExitDone;

@@ -17,6 +17,7 @@
 #include "shm/attached_job.h"
 #include "tools/passel/devices.h"
 #include "tools/passel/exit_code.h"
+#include "tools/passel/gpu_compute.h"
 #include "tools/passel/shared_data.h"
 #include "train/saved_model.h"
 #include "train/worker_loop.h"
@@ -74,6 +75,8 @@ class WorkerTask {
     if (task_.flags.existing_servers) {
       log_.ExistingServer("grpc://" + task_.spec.Address(task_.id)->ToString());
     }
+    // Before the job waits for this task.
+    PASSEL_ASSIGN_OR_RETURN(std::unique_ptr<GpuCompute> gpu, GpuCompute::Open(task_, config_));
     const Deadline start = Deadline::After(options.start_limit);
     std::unique_ptr<shm::AttachedJob> job;
     std::unique_ptr<ParameterStore> store;
@@ -112,6 +115,13 @@ class WorkerTask {
     config_.worker.start_limit = options.start_limit;
     PASSEL_ASSIGN_OR_RETURN(const DataSplit split, SplitData(config_, data->data()));
     log_.SetStepsPerEpoch(StepsPerEpoch(config_.worker, split.train.size(), task_.Trainer()));
+    // Its engine copies from and to the arenas: it ends before they are unmapped.
+    const std::unique_ptr<GpuCompute> compute_on_gpu = std::move(gpu);
+    EngineUse engine;
+    if (compute_on_gpu) {
+      PASSEL_ASSIGN_OR_RETURN(
+          engine, compute_on_gpu->MakeEngine(config_, layout, split.train, *job, task_.Trainer()));
+    }
     WorkerCallbacks callbacks;
     if (towers) {
       callbacks.compute = [&](const Batch& batch, ParameterParts params, GradientParts gradients) {
@@ -141,8 +151,8 @@ class WorkerTask {
     callbacks.on_training_end = [this, begin] {
       log_.TrainingEnds(WallSeconds(), 1e-9 * static_cast<double>(MonotonicNs() - begin));
     };
-    PASSEL_ASSIGN_OR_RETURN(const WorkerResult result,
-                            RunWorker(config_.worker, callbacks, *model, layout, split, *store));
+    PASSEL_ASSIGN_OR_RETURN(const WorkerResult result, RunWorker(config_.worker, callbacks, *model,
+                                                                 layout, split, *store, engine));
     log_.Final(result);
     if (!task_.flags.save.empty() && chief) PASSEL_RETURN_IF_ERROR(Save(layout, *job));
     return result;

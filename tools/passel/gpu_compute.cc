@@ -1,0 +1,136 @@
+#include "tools/passel/gpu_compute.h"
+
+#include <fmt/core.h>
+#include <stdlib.h>
+
+#include <string>
+
+#include "base/log.h"
+#include "cluster/gpu_choice.h"
+#include "compute/accelerator_loader.h"
+#include "tools/passel/devices.h"
+
+namespace passel {
+namespace {
+
+using Kind = DeviceRequest::Kind;
+
+// The GPU `index` of those that this process may see becomes the only one: before CUDA wakes up.
+void SeeOnly(int index) {
+  std::string device = std::to_string(index);
+  if (const char* const visible = ::getenv("CUDA_VISIBLE_DEVICES"); visible != nullptr) {
+    const std::string list = visible;
+    std::size_t begin = 0;
+    for (int i = 0; i < index && begin != std::string::npos; ++i) {
+      begin = list.find(',', begin);
+      if (begin != std::string::npos) ++begin;
+    }
+    // Of fewer GPUs than --num_gpus says none is left: the driver will tell.
+    device = begin == std::string::npos ? "" : list.substr(begin, list.find(',', begin) - begin);
+  }
+  ::setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0);
+  ::setenv("CUDA_VISIBLE_DEVICES", device.c_str(), 1);
+}
+
+bool CpuAskedFor(const Task& task, const DeviceRequest& request) {
+  const DeviceFlags& f = task.flags.devices;
+  if (request.kind != Kind::kAuto) return request.kind == Kind::kCpu;
+  // A supervisor has looked at --num_gpus itself.
+  return !task.flags.supervised && f.num_gpus == 0 &&
+         (f.num_gpus_given || !f.num_gpus_origin.empty());
+}
+
+NetworkShape ShapeOf(const ModelConfig& model) {
+  NetworkShape shape;
+  const std::vector<VariableSpec> variables = ModelVariables(model);
+  for (std::size_t v = 0; v < variables.size(); v += 2) {
+    shape.layers.push_back({variables[v].rows(), variables[v].cols()});
+  }
+  shape.clip = model.clip;
+  shape.mean = model.loss == LossReduction::kMean;
+  return shape;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<GpuCompute>> GpuCompute::Open(const Task& task, const JobConfig& config) {
+  const DeviceFlags& f = task.flags.devices;
+  PASSEL_ASSIGN_OR_RETURN(const DeviceRequest request, ParseDeviceRequest(f.device));
+  Status problem;
+  const bool cpu_asked_for = CpuAskedFor(task, request);
+  if (!cpu_asked_for) {
+    if (!task.flags.supervised && request.uuid.empty() && task.gpu) SeeOnly(*task.gpu);
+    AcceleratorOptions options;
+    options.uuid = request.uuid;
+    options.memory_fraction = f.per_process_gpu_memory_fraction.value_or(1);
+    Result<std::unique_ptr<Accelerator>> opened = OpenAccelerator(options);
+    if (opened.ok()) {
+      if (config.towers > 1) {
+        return InvalidArgument(
+            fmt::format("--towers {} are threads of a CPU, and {} computes on a GPU: use --towers "
+                        "1, or --device cpu",
+                        config.towers, task.id.ToString()));
+      }
+      return std::unique_ptr<GpuCompute>(new GpuCompute(std::move(*opened)));
+    }
+    problem = opened.status();
+    if (request.kind == Kind::kCuda) return problem.WithContext("--device " + f.device);
+    PASSEL_RETURN_IF_ERROR(CheckSoftPlacement(f, task.id.ToString(), task.gpu, problem.message()));
+  }
+  if (!task.flags.supervised) {
+    const std::string gpu = task.gpu ? fmt::format("gpu:{}", *task.gpu) : "";
+    const std::string reason = cpu_asked_for ? "--device cpu says so" : problem.message();
+    for (const std::string& warning :
+         DeviceWarnings(f, task.id.ToString() + " computes", gpu, reason)) {
+      LogWarning("{}", warning);
+    }
+    if (!cpu_asked_for && gpu.empty()) LogInfo("computing on the CPU: {}", reason);
+  } else if (!cpu_asked_for) {
+    LogWarning("computing on the CPU: {}", problem.message());
+  }
+  if (config.overlap) LogWarning("--overlap has no effect on the CPU");
+  return std::unique_ptr<GpuCompute>();
+}
+
+Result<EngineUse> GpuCompute::MakeEngine(const JobConfig& config, const ModelLayout& layout,
+                                         const ImageSet& train, const shm::AttachedJob& job,
+                                         int trainer) {
+  StepEngineOptions options;
+  options.network = ShapeOf(config.model);
+  const VariableTable& table = layout.table();
+  for (const auto& ids : layout.parts()) {
+    auto& parts = options.memory.variables.emplace_back();
+    for (const VarId id : ids) {
+      const VariableInfo& v = table[id];
+      parts.push_back({v.shard, v.offset, static_cast<std::size_t>(v.first_row),
+                       static_cast<std::size_t>(v.shape[0])});
+    }
+  }
+  const int store_slots = job.arena(0).memory().gradient_slots;
+  options.memory.gradient_slots.resize(static_cast<std::size_t>(store_slots) + 1);
+  EngineUse use;
+  for (int shard = 0; shard < table.shards(); ++shard) {
+    const ShardMemory& memory = job.arena(shard).memory();
+    options.memory.shard_values.emplace_back(memory.values, memory.floats);
+    for (int slot = 0; slot < store_slots; ++slot) {
+      options.memory.gradient_slots[static_cast<std::size_t>(slot)].emplace_back(
+          memory.Gradient(trainer, slot), memory.floats);
+    }
+    scratch_.emplace_back(memory.floats);
+    options.memory.gradient_slots.back().emplace_back(scratch_.back());
+    use.scratch.emplace_back(scratch_.back());
+  }
+  options.train = {train.images.data(), train.labels.data(), train.size()};
+  options.batch_size = config.worker.batch_size;
+  options.math = config.math;
+  options.graph = config.cuda_graphs;
+  PASSEL_ASSIGN_OR_RETURN(engine_, accelerator_->CreateStepEngine(options));
+  LogInfo("computing on {} ({}): {}", accelerator_->info().name, accelerator_->info().uuid,
+          engine_->Describe());
+  use.engine = engine_.get();
+  use.store_slots = store_slots;
+  use.overlap = config.overlap;
+  return use;
+}
+
+}  // namespace passel

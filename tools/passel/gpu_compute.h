@@ -1,0 +1,39 @@
+// gpu_compute.h - the GPU of a worker, and the gradients that it computes there.
+
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/status.h"
+#include "compute/accelerator.h"
+#include "data/dataset.h"
+#include "shm/attached_job.h"
+#include "tools/passel/job_config.h"
+#include "tools/passel/task.h"
+#include "train/worker_loop.h"
+
+namespace passel {
+
+class GpuCompute {
+ public:
+  /// Opens the GPU that --device and --num_gpus mean for this task. Null where it computes on the
+  /// CPU; if nobody asked for that, a line has said why.
+  /// Errors: those of OpenAccelerator(), where a GPU is demanded.
+  static Result<std::unique_ptr<GpuCompute>> Open(const Task& task, const JobConfig& config);
+
+  /// Makes the engine that trains on `train`, from and to the arenas of `job`, which must outlive
+  /// this. REQUIRES: FitToData(&config) was called. Errors: those of CreateStepEngine().
+  Result<EngineUse> MakeEngine(const JobConfig& config, const ModelLayout& layout,
+                               const ImageSet& train, const shm::AttachedJob& job, int trainer);
+
+ private:
+  explicit GpuCompute(std::unique_ptr<Accelerator> accelerator)
+      : accelerator_(std::move(accelerator)) {}
+
+  std::unique_ptr<Accelerator> accelerator_;
+  std::vector<std::vector<float>> scratch_;  // [shards]: see EngineUse
+  std::unique_ptr<StepEngine> engine_;
+};
+
+}  // namespace passel
