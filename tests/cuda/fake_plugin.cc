@@ -108,9 +108,8 @@ Result<std::unique_ptr<Accelerator>> Open(const AcceleratorOptions& options) {
     }
   }
   if (!options.uuid.empty()) fake.uuid = options.uuid;
-  if (options.memory_limit_bytes != 0) {
-    fake.memory_limit = std::min(fake.memory_limit, options.memory_limit_bytes);
-  }
+  fake.memory_limit =
+      static_cast<std::uint64_t>(options.memory_fraction * static_cast<double>(fake.memory_limit));
   return std::unique_ptr<Accelerator>(std::make_unique<FakeAccelerator>(fake));
 }
 

@@ -30,7 +30,7 @@ class FakePluginTest : public testing::Test {
 TEST_F(FakePluginTest, StepsThroughThePluginAreRight) {
   for (const char* fake : {"", "adversarial seed=3", "refuse_registration"}) {
     SCOPED_TRACE(fake);
-    auto accelerator = Open(fake, {"GPU-1234", 0});
+    auto accelerator = Open(fake, {"GPU-1234", 1});
     ASSERT_TRUE(accelerator.ok()) << accelerator.status().message();
     EXPECT_EQ((*accelerator)->info().uuid, "GPU-1234");
     StepWorld world({17, 13, 5}, 6, Placement::kRoundRobin, 31);
@@ -66,7 +66,7 @@ TEST_F(FakePluginTest, WhatItIsToldToDoWrongItDoes) {
               Code::kResourceExhausted);
   }
   {
-    auto accelerator = Open("", {"", 500});
+    auto accelerator = Open("", {"", 3e-8});
     ASSERT_TRUE(accelerator.ok());
     EXPECT_EQ((*accelerator)->CreateStepEngine(world.options).status().code(),
               Code::kResourceExhausted);

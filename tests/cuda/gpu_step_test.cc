@@ -196,7 +196,7 @@ TEST_F(Gpu, LargeProductsAreRightInEveryMode) {
 
 TEST_F(Gpu, MemoryBeyondTheLimitIsRefusedInOneSentence) {
   AcceleratorOptions options;
-  options.memory_limit_bytes = 1 << 16;
+  options.memory_fraction = 1e-6;  // of 16 GiB or more
   auto limited = OpenAccelerator(options);
   ASSERT_TRUE(limited.ok()) << limited.status().ToString();
   StepWorld world({784, 100, 10}, 100, Placement::kOneShard, 13);

@@ -44,7 +44,7 @@ passel::Result<std::unique_ptr<passel::Accelerator>> Open(
   passel::AcceleratorInfo info;
   info.name = "test device";
   info.uuid = options.uuid;
-  info.memory_bytes = options.memory_limit_bytes;
+  info.memory_bytes = static_cast<std::uint64_t>(1000 * options.memory_fraction);
   return std::unique_ptr<passel::Accelerator>(std::make_unique<TestAccelerator>(std::move(info)));
 }
 

@@ -153,7 +153,8 @@ TEST(NvtxFaultTest, AnErrorWithinAStepClosesItsRanges) {
 TEST(NvtxFaultTest, ARefusedJobLeavesNothingOpen) {
   RecordedJob job;
   const Outcome outcome =
-      job.sandbox.Run({"train", "--data_dir=" + job.sandbox.dir().File("nothing")});
+      job.sandbox.Run({"train", "--device=cpu",  // the search for GPUs is a process of its own
+                       "--data_dir=" + job.sandbox.dir().File("nothing")});
   EXPECT_EQ(outcome.code, 2) << outcome.err;
   const Recording recording = job.Read();
   CheckWellFormed(recording);

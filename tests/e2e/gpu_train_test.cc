@@ -1,0 +1,170 @@
+// Whole jobs whose workers compute on GPUs, which are emulated: the launcher reads a recorded
+// machine through a driver's library that is none, workers load the plugin of the tests
+// (tests/cuda/fake_plugin.cc), and from there on everything is the real thing.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "base/subprocess.h"
+#include "support/program.h"
+#include "support/recorded_topologies.h"
+
+namespace passel::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class GpuTrainTest : public ::testing::Test {
+ protected:
+  GpuTrainTest() {
+    sandbox_.SetEnv("LD_LIBRARY_PATH", PASSEL_FAKE_NVML_DIR);
+    sandbox_.SetEnv("PASSEL_FAKE_NVML", TopologyPath("rtx4090-pcie-2"));
+    sandbox_.SetEnv("CUDA_MPS_PIPE_DIRECTORY", sandbox_.runtime());
+    sandbox_.SetEnv("PASSEL_BACKEND_PATH", PASSEL_FAKE_GPU_PLUGIN);
+  }
+  std::string Report() { return sandbox_.dir().File("report.json"); }
+  Sandbox sandbox_;
+};
+
+// One worker, so that the CPU's run is the same but for the order of sums.
+TEST_F(GpuTrainTest, LearnsWhatTheCpuLearns) {
+  const auto run = [&](const std::string& device) {
+    const Outcome outcome = sandbox_.Run(
+        sandbox_.Train({"--device=" + device, "--workers=1", "--train_steps=300",
+                        "--hidden_units=16", "--batch_size=32", "--report=" + Report()}),
+        120);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_EQ(outcome.err.find("computing on Fake GPU") != std::string::npos, device == "cuda")
+        << outcome.err;
+    return ReadJson(Report()).at("test_accuracy").get<double>();
+  };
+  const double cpu = run("cpu");
+  EXPECT_GT(cpu, 0.85);
+  EXPECT_NEAR(run("cuda"), cpu, 0.002);
+  EXPECT_EQ(sandbox_.Leftovers(), "");
+}
+
+TEST_F(GpuTrainTest, TrainsInEveryMode) {
+  for (const char* mode : {"hogwild", "locked", "barrier", "replicas", "ssp"}) {
+    const Outcome outcome = sandbox_.Run(
+        sandbox_.Train({"--gpus=all", std::string("--mode=") + mode, "--train_steps=250",
+                        "--hidden_units=16", "--batch_size=32", "--report=" + Report()}),
+        120);
+    ASSERT_EQ(outcome.code, 0) << mode << "\n" << outcome.err;
+    const auto report = ReadJson(Report());
+    EXPECT_GT(report.at("test_accuracy").get<double>(), 0.8) << mode;
+    EXPECT_GE(report.at("global_step").get<int>(), 250) << mode;
+    EXPECT_THAT(outcome.err, Not(HasSubstr("fake GPU: "))) << "a rule of the device was broken";
+  }
+  EXPECT_EQ(sandbox_.Leftovers(), "");
+}
+
+// More gradients than workers in a round, variables on two ps in parts, a change of mode.
+TEST_F(GpuTrainTest, GradientsTakeEveryWay) {
+  sandbox_.SetEnv("PASSEL_FAKE_GPU", "adversarial seed=7");
+  const Outcome outcome = sandbox_.Run(
+      sandbox_.Train({"--gpus=all", "--ps=2", "--partitioner=fixed:2", "--mode=replicas",
+                      "--replicas_to_aggregate=5",
+                      "--mode_schedule=60:hogwild,150:ssp=2,240:barrier", "--train_steps=300",
+                      "--hidden_units=8", "--batch_size=16", "--report=" + Report()}),
+      120);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_GT(ReadJson(Report()).at("test_accuracy").get<double>(), 0.6);
+  EXPECT_THAT(outcome.err, Not(HasSubstr("fake GPU: ")));
+}
+
+TEST_F(GpuTrainTest, OverlapIsReportedAsStaleness) {
+  const auto staleness = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> flags = {"--workers=1", "--train_steps=100", "--hidden_units=16",
+                                      "--batch_size=32", "--report=" + Report()};
+    flags.insert(flags.end(), more.begin(), more.end());
+    const Outcome outcome = sandbox_.Run(sandbox_.Train(flags), 120);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return ReadJson(Report()).at("staleness").at("p50").get<int>();
+  };
+  EXPECT_EQ(staleness({}), 0);
+  EXPECT_EQ(staleness({"--overlap"}), 1);
+}
+
+TEST_F(GpuTrainTest, MemoryThatCannotBeRegisteredIsCopiedAndSaid) {
+  sandbox_.SetEnv("PASSEL_FAKE_GPU", "refuse_registration");
+  const Outcome outcome =
+      sandbox_.Run(sandbox_.Train({"--device=cuda", "--workers=2", "--train_steps=100",
+                                   "--hidden_units=16", "--report=" + Report()}),
+                   120);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("through pinned memory"));
+  EXPECT_GT(ReadJson(Report()).at("test_accuracy").get<double>(), 0.75);
+}
+
+TEST_F(GpuTrainTest, FailingGpuEndsItsWorkerWithTheOperationNamed) {
+  sandbox_.SetEnv("PASSEL_FAKE_GPU", "fail_at=20,3");
+  const Outcome outcome =
+      sandbox_.Run(sandbox_.Train({"--gpus=all", "--train_steps=100", "--hidden_units=16"}), 120);
+  EXPECT_EQ(outcome.code, 1) << outcome.err;  // no worker is left
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("worker/0 exited with 143: the GPU failed in operation"),
+                                 HasSubstr("an injected fault")));
+  EXPECT_EQ(sandbox_.Leftovers(), "");
+}
+
+TEST_F(GpuTrainTest, HangingGpuDoesNotKeepCtrlCFromEndingTheJob) {
+  sandbox_.SetEnv("PASSEL_FAKE_GPU", "hang_at=10");
+  Program train = sandbox_.Start(
+      sandbox_.Train({"--gpus=all", "--train_steps=100000000", "--hidden_units=16", "--grace=2"}));
+  ASSERT_TRUE(train.WaitFor("steps/s")) << train.Err();
+  train.Signal(SIGINT);
+  const Outcome outcome = sandbox_.Finish(train, 20);
+  EXPECT_EQ(outcome.code, 130) << outcome.err;
+  EXPECT_EQ(sandbox_.Leftovers(), "");
+}
+
+TEST_F(GpuTrainTest, AutomaticallyChosenGpuThatIsNoneGivesWayToTheCpu) {
+  sandbox_.SetEnv("PASSEL_FAKE_GPU", "none");
+  const Outcome outcome = sandbox_.Run(sandbox_.Train({"--train_steps=50"}));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("computing on the CPU: there is no GPU"));
+  const Outcome strict = sandbox_.Run(sandbox_.Train({"--train_steps=50", "--device=cuda"}));
+  EXPECT_EQ(strict.code, 2) << strict.err;
+  EXPECT_EQ(sandbox_.Leftovers(), "");
+}
+
+// Of tasks by hand each finds its GPU itself: number i mod N of those that it may see.
+TEST_F(GpuTrainTest, TasksByHandComputeOnGpusToo) {
+  const std::vector<std::string> more = {"--device=cuda", "--num_gpus=2", "--train_steps=100",
+                                         "--hidden_units=16"};
+  Program ps = sandbox_.Start(sandbox_.Task("ps", 0, 1, 2, more));
+  Program worker0 = sandbox_.Start(sandbox_.Task("worker", 0, 1, 2, more));
+  Program worker1 = sandbox_.Start(sandbox_.Task("worker", 1, 1, 2, more));
+  for (Program* program : {&worker0, &worker1}) {
+    const Outcome outcome = sandbox_.Finish(*program, 60);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr("computing on Fake GPU"));
+  }
+  EXPECT_EQ(sandbox_.Finish(ps, 20).code, 0);
+  EXPECT_EQ(sandbox_.Leftovers(), "");
+}
+
+TEST_F(GpuTrainTest, KilledWorkerOnAGpuIsReplaced) {
+  Program train = sandbox_.Start(sandbox_.Train(
+      {"--gpus=all", "--train_steps=100000000", "--hidden_units=16", "--max_restarts=3"}));
+  ASSERT_TRUE(train.WaitFor("steps/s")) << train.Err();
+  const pid_t first = sandbox_.AwaitTask("worker", 1);
+  ASSERT_NE(first, 0);
+  ASSERT_EQ(::kill(first, SIGKILL), 0);
+  ASSERT_NE(sandbox_.AwaitTask("worker", 1, first), 0) << train.Err();
+  const std::int64_t step = sandbox_.GlobalStep();
+  const Deadline deadline = Deadline::After(Scaled(10.0));
+  while (sandbox_.GlobalStep() < step + 50 && !deadline.Expired()) {
+  }
+  EXPECT_GE(sandbox_.GlobalStep(), step + 50);
+  train.Signal(SIGINT);
+  EXPECT_EQ(sandbox_.Finish(train, 20).code, 130);
+  EXPECT_EQ(sandbox_.Leftovers(), "");
+}
+
+}  // namespace
+}  // namespace passel::testing
