@@ -128,8 +128,9 @@ TEST_F(AcceleratorLoader, WithoutTheVariableItLooksBesideTheProgram) {
 TEST_F(AcceleratorLoader, SaysThatAFileIsMissing) {
   const Status status = OpenStatus(folder_ + "/nothing.so");
   EXPECT_EQ(status.code(), Code::kNotFound);
-  EXPECT_THAT(status.message(), AllOf(HasSubstr(folder_ + "/nothing.so"), HasSubstr("there is no GPU plugin"),
-                                      HasSubstr("PASSEL_BACKEND_PATH")));
+  EXPECT_THAT(status.message(),
+              AllOf(HasSubstr(folder_ + "/nothing.so"), HasSubstr("there is no GPU plugin"),
+                    HasSubstr("PASSEL_BACKEND_PATH")));
 }
 
 TEST_F(AcceleratorLoader, RefusesWhatIsNoLibrary) {
