@@ -137,6 +137,12 @@ class Parser {
       std::string joined;
       PASSEL_RETURN_IF_ERROR(Next());
       for (; event_.type() != YAML_SEQUENCE_END_EVENT;) {
+        if (!event_.is_scalar()) {
+          return Problem(event_.place(),
+                         fmt::format("an element of \"{}\" is a single value, not {}: write {}: "
+                                     "[value, value]",
+                                     name, event_.Kind(), name));
+        }
         PASSEL_RETURN_IF_ERROR(CheckText(name));
         if (event_.text().find(',') != std::string_view::npos) {
           return Problem(event_.place(),

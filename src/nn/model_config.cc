@@ -73,7 +73,12 @@ Result<std::vector<std::size_t>> ParseHiddenUnits(std::string_view text) {
       return InvalidArgument(fmt::format(
           "--hidden_units is '{}': give one width per hidden layer, as in 100 or 256,128", text));
     }
-    PASSEL_RETURN_IF_ERROR(CheckRange("a width in --hidden_units", width, 1, kMaxWidth));
+    if (width < 1 || width > kMaxWidth) {
+      return InvalidArgument(
+          fmt::format("--hidden_units is '{}': a hidden layer has 1 to {} units, not {}: use, for "
+                      "example, 100",
+                      text, kMaxWidth, width));
+    }
     widths.push_back(width);
     if (stop == end) return widths;
     at = stop + 1;

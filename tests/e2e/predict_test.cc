@@ -292,6 +292,7 @@ TEST_F(PredictTest, BadFlagsGetOneSentence) {
   EXPECT_THAT(refuse({}), HasSubstr("none of --params FILE and --job ID"));
   EXPECT_THAT(refuse({params, "--job=x"}), HasSubstr("both of --params FILE and --job ID"));
   EXPECT_THAT(refuse({params, "--top=0"}), HasSubstr("--top is 1 to 256, not 0"));
+  EXPECT_THAT(refuse({params, "--top=11"}), HasSubstr("--top is at most the 4 classes"));
   EXPECT_THAT(refuse({params, "--limit=-1"}), HasSubstr("--limit"));
   EXPECT_THAT(refuse({"--job=no-such-job-here"}), HasSubstr("no job no-such-job-here"));
   EXPECT_THAT(refuse({"--job=x", "--wait=0"}), HasSubstr("--wait is above 0"));

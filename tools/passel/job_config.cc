@@ -111,6 +111,11 @@ Result<JobConfig> CheckJobFlags(const JobFlags& f, JobFlagsOf of) {
   config.model = DefaultModelConfig(kind);
   if (kind == ModelKind::kMlp) {
     PASSEL_ASSIGN_OR_RETURN(config.model.hidden, ParseHiddenUnits(f.hidden_units));
+  } else if (f.hidden_units != kDefaultHiddenUnits) {  // which presets set for any model
+    return InvalidArgument(
+        fmt::format("--hidden_units {} has no meaning for --model {}: use --model mlp, or leave it "
+                    "away",
+                    f.hidden_units, f.model));
   }
   PASSEL_ASSIGN_OR_RETURN(config.model.loss, ParseLossReduction(f.loss));
   config.model.seed = f.seed;

@@ -19,6 +19,8 @@ namespace passel {
 /// Global steps of a job for which nobody said when to stop.
 inline constexpr std::int64_t kDefaultTrainSteps = 20000;
 
+inline constexpr const char* kDefaultHiddenUnits = "100";
+
 /// As given on the command line: text where the value has a grammar of its own.
 struct JobFlags {
   // Data
@@ -32,7 +34,7 @@ struct JobFlags {
   std::int64_t validation_size = 0;
   // Model
   std::string model = "mlp";
-  std::string hidden_units = "100";
+  std::string hidden_units = kDefaultHiddenUnits;
   std::string loss = "mean";
   std::uint64_t seed = 1;
   // Optimizer; none stands for the optimizer's own default

@@ -30,7 +30,9 @@ Result<Partitioner> ParsePartitioner(const std::string& text) {
     const auto [stop, error] = std::from_chars(words[i].data(), end, number);
     if (error != std::errc() || stop != end || number < 1 || number > (std::int64_t{1} << 50)) {
       return InvalidArgument(
-          fmt::format("--partitioner {}: \"{}\" is not a number from 1 to 2^50", text, words[i]));
+          fmt::format("--partitioner {}: \"{}\" is not a number from 1 to 2^50: use one, e.g. "
+                      "fixed:4",
+                      text, words[i]));
     }
     numbers.push_back(number);
   }
@@ -67,7 +69,12 @@ Result<PlacementOptions::Pin> ParsePin(const std::string& text) {
   PlacementOptions::Pin pin;
   pin.variable = text.substr(0, equals);
   Result<Device> device = ParseDevice(text.substr(equals + 1));
-  if (!device.ok()) return device.status().WithContext("--pin_variable " + pin.variable);
+  if (!device.ok()) {
+    return InvalidArgument(
+        fmt::format("--pin_variable {}: \"{}\" is not a device: use one of a ps, e.g. "
+                    "{}=/job:ps/task:1",
+                    text, text.substr(equals + 1), pin.variable));
+  }
   pin.device = std::move(*device);
   return pin;
 }

@@ -122,6 +122,11 @@ Status Predict(const PredictFlags& flags) {
   }
   PASSEL_ASSIGN_OR_RETURN(const Parameters parameters, Parameters::Load(flags.parameters));
   PictureOptions options;
+  if (static_cast<std::size_t>(flags.top) > parameters.config().classes) {
+    return InvalidArgument(
+        fmt::format("--top is at most the {} classes of the model, not {}: lower it",
+                    parameters.config().classes, flags.top));
+  }
   options.inputs = parameters.config().inputs;
   options.invert = flags.invert;
   options.limit = static_cast<std::uint64_t>(flags.limit);

@@ -191,8 +191,8 @@ TEST(ConfigFileTest, WrongTypesAreNamedWithTheirPlace) {
       {"hidden_units: ['1,2']",
        "ERROR c.yaml:1:16: an element of \"hidden_units\" has a comma: write two elements"},
       {"hidden_units: [1, [2]]",
-       "ERROR c.yaml:1:19: \"hidden_units\" takes a single value, not a list: write hidden_units: "
-       "value"},
+       "ERROR c.yaml:1:19: an element of \"hidden_units\" is a single value, not a list: write "
+       "hidden_units: [value, value]"},
       {"task_index: -1",
        "ERROR c.yaml:1:13: the task index must be an integer from 0 to 99999, not \"-1\""},
       {"task: {index: 100000}",
