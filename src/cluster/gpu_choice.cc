@@ -272,15 +272,15 @@ Result<DeviceChoice> ChooseDevices(const Topology& topology, std::string_view sp
   if (topology.gpus.empty()) {
     // Whoever said "--device cuda" did not say "all".
     const bool said = flag == "--gpus" || Trim(spec) != "all";
-    return NotFound(fmt::format("{}{}{} needs a GPU, and {} has none ({}): use --device cpu", flag,
-                                said ? " " : "", said ? Printable(spec, 64) : "", topology.origin,
-                                topology.no_gpu_reason));
+    return NotFound(fmt::format(
+        "{}{}{} needs a GPU, and {} has none ({}): use --device cpu instead", flag, said ? " " : "",
+        said ? Printable(spec, 64) : "", topology.origin, topology.no_gpu_reason));
   }
   PASSEL_ASSIGN_OR_RETURN(std::vector<ComputeDevice> visible, Visible(topology, environment));
   if (visible.empty() && environment.visible_devices) {
     return NotFound(fmt::format(
         "{} {} needs a GPU, and CUDA_VISIBLE_DEVICES={} leaves none of the {} of {}: change or "
-        "unset it, or use --device cpu",
+        "unset it, or use --device cpu instead",
         flag, Printable(spec, 64), Quoted(*environment.visible_devices), topology.gpus.size(),
         topology.origin));
   }

@@ -197,7 +197,7 @@ Result<Device::Memory> CudaDevice::Allocate(std::size_t bytes) {
   if (limit_ != 0 && (bytes > limit_ || used_ > limit_ - bytes)) {
     return ResourceExhausted(
         fmt::format("{} more of GPU memory are needed, {} are in use, and this task may use {}: "
-                    "raise its memory limit, or train a smaller model or data set",
+                    "raise --per_process_gpu_memory_fraction, or train a smaller model or data set",
                     Mebibytes(bytes), Mebibytes(used_), Mebibytes(limit_)));
   }
   void* memory = nullptr;

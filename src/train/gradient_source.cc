@@ -135,8 +135,10 @@ class EngineGradients final : public GradientSource {
   // False: there is nothing to start.
   Result<bool> Start() {
     const std::int64_t begin = MonotonicNs();
-    const nvtx::Range pull_range(
-        nvtx::Event::kPull, NextLocalStep(parts_) + static_cast<std::int64_t>(under_way_.size()));
+    const std::int64_t local_step =
+        NextLocalStep(parts_) + static_cast<std::int64_t>(under_way_.size());
+    // The first thing that a launch does is to copy the values.
+    const nvtx::Range pull_range(nvtx::Event::kPull, local_step);
     PASSEL_ASSIGN_OR_RETURN(const std::optional<ParamView> view, PullForStep(parts_));
     if (!view) return false;
     Step step;
@@ -150,18 +152,25 @@ class EngineGradients final : public GradientSource {
     step.result.cursor = parts_.batches.cursor();
     step.started_ns = MonotonicNs();
     step.result.pull_ns = step.started_ns - begin;
-    PASSEL_RETURN_IF_ERROR(use_.engine->Start(indices, step.engine_slot));
+    {
+      const nvtx::Range launch_range(nvtx::Event::kLaunch, local_step);
+      const Status started = use_.engine->Start(indices, step.engine_slot);
+      if (!started.ok()) return Lost(started, local_step);
+    }
     under_way_.push_back(step);
     return true;
   }
 
   Result<std::optional<ComputedGradient>> FinishOldest() {
-    const nvtx::Range compute_range(nvtx::Event::kCompute, NextLocalStep(parts_));
+    const std::int64_t local_step = NextLocalStep(parts_);
+    const nvtx::Range compute_range(nvtx::Event::kCompute, local_step);
+    nvtx::Range await_range(nvtx::Event::kAwaitDevice, local_step);
     const Deadline deadline = Deadline::After(kEngineLimit);
     for (;;) {
       bool finite = true;
       const Result<BatchResult> finished = use_.engine->Finish(deadline.Sooner(kWaitTurn), &finite);
       if (finished.ok()) {
+        await_range.Close();
         Step step = under_way_.front();
         under_way_.erase(under_way_.begin());
         step.result.batch = *finished;
@@ -174,13 +183,13 @@ class EngineGradients final : public GradientSource {
         return std::optional<ComputedGradient>(step.result);
       }
       if (finished.status().code() != Code::kDeadlineExceeded) {
-        under_way_.clear();
-        return finished.status();
+        return Lost(finished.status(), local_step);
       }
       bool leave = false;
       if (parts_.callbacks.check) PASSEL_RETURN_IF_ERROR(parts_.callbacks.check(&leave));
       if (leave) return Cancelled("asked to leave while the device computes");
       if (deadline.Expired()) {
+        nvtx::Mark(nvtx::Event::kDeviceFailed, local_step);
         return Unavailable(
             fmt::format("{}: the device has not finished a step within {} s, so it is taken "
                         "for stuck: look at its driver's messages (dmesg) and start this worker "
@@ -189,6 +198,13 @@ class EngineGradients final : public GradientSource {
                         std::chrono::seconds(kEngineLimit).count()));
       }
     }
+  }
+
+  // The engine is of no use after this: nothing of what it was given will come back.
+  Status Lost(const Status& why, std::int64_t local_step) {
+    nvtx::Mark(nvtx::Event::kDeviceFailed, local_step);
+    under_way_.clear();
+    return why;
   }
 
   void CopyFromScratch(const GradientBuffer& to) const {

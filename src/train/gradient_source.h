@@ -8,7 +8,8 @@
 //   engine   |   step 1   |   step 2   |   step 3   |
 //   worker                | push 1 ..  | push 2 ..  |
 //
-// so every gradient is one update staler. That shows in PushOutcome::staleness like any other.
+// so every gradient is staler by what all workers apply in one of its steps: one update for each
+// worker. That shows in PushOutcome::staleness like any other.
 
 #pragma once
 

@@ -124,9 +124,9 @@ Result<Device::Memory> FakeDevice::Allocate(std::size_t bytes) {
     const std::unique_lock lock(mutex_);
     if (bytes > options_.memory_limit - bytes_) {
       return ResourceExhausted(fmt::format(
-          "{} bytes of GPU memory are needed, but of {} bytes only {} are free: use a smaller "
-          "batch or model",
-          bytes, options_.memory_limit, options_.memory_limit - bytes_));
+          "{} bytes more of GPU memory are needed, {} are in use, and this task may use {}: raise "
+          "--per_process_gpu_memory_fraction, or train a smaller model or data set",
+          bytes, bytes_, options_.memory_limit));
     }
   }
   return NewMemory(bytes, Deleter::Kind::kDevice);

@@ -2,6 +2,7 @@
 // machine through a driver's library that is none, workers load the plugin of the tests
 // (tests/cuda/fake_plugin.cc), and from there on everything is the real thing.
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -130,6 +131,58 @@ TEST_F(GpuTrainTest, AutomaticallyChosenGpuThatIsNoneGivesWayToTheCpu) {
   const Outcome strict = sandbox_.Run(sandbox_.Train({"--train_steps=50", "--device=cuda"}));
   EXPECT_EQ(strict.code, 2) << strict.err;
   EXPECT_EQ(sandbox_.Leftovers(), "");
+}
+
+TEST_F(GpuTrainTest, ShareOfTheMemoryThatIsTooSmallIsNamed) {
+  const Outcome outcome = sandbox_.Run(sandbox_.Train(
+      {"--gpus=all", "--train_steps=50", "--per_process_gpu_memory_fraction=0.0001"}));
+  EXPECT_EQ(outcome.code, 2) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("this task may use 1717986: raise "
+                                     "--per_process_gpu_memory_fraction"));
+  EXPECT_EQ(sandbox_.Leftovers(), "");
+}
+
+TEST_F(GpuTrainTest, MoreWorkersThanProcessorsShareThem) {
+  const int workers = static_cast<int>(UsableCpus().size()) + 3;
+  const Outcome outcome = sandbox_.Run(
+      sandbox_.Train({"--gpus=all", fmt::format("--workers={}", workers), "--train_steps=400",
+                      "--hidden_units=8", "--batch_size=16", "--report=" + Report()}),
+      120);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const auto report = ReadJson(Report());
+  EXPECT_EQ(report.at("workers").size(), static_cast<std::size_t>(workers));
+  EXPECT_GE(report.at("global_step").get<int>(), 400);
+}
+
+TEST_F(GpuTrainTest, WhatAGpuCannotDoIsRefused) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"--gpus=all", "--towers=2"},
+       "--towers 2 are threads of a CPU, and worker/[01] computes on a GPU: use --towers 1, or "
+       "--device cpu\n"},
+      {{"--device=cuda", "--ps=0", "--workers=1"},
+       "--device cuda needs a ps, since one process alone computes on the CPU: use --ps 1 "
+       "--workers 1, or --device cpu\n"},
+      {{"--gpus=all", "--mode=barrier", "--overlap"},
+       "--overlap begins a step before the last gradient is applied, and in barrier a step needs "
+       "all of them: leave it away, or use --mode hogwild, locked or ssp\n"},
+  };
+  for (const auto& [flags, sentence] : cases) {
+    const Outcome outcome = sandbox_.Run(sandbox_.Train(flags));
+    EXPECT_EQ(outcome.code, 2) << outcome.err;
+    EXPECT_THAT(outcome.err, ::testing::ContainsRegex(" E " + sentence));
+    EXPECT_EQ(sandbox_.Leftovers(), "");
+  }
+}
+
+TEST_F(GpuTrainTest, SettingsOfAGpuAreSaidToDoNothingOnTheCpu) {
+  for (const std::string device : {"--device=cpu", "--ps=0"}) {
+    const Outcome outcome =
+        sandbox_.Run(sandbox_.Train({device, "--workers=1", "--train_steps=20", "--overlap",
+                                     "--math=tf32", "--nocuda_graphs"}));
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_THAT(outcome.err,
+                HasSubstr("--overlap, --math, --nocuda_graphs have no effect on the CPU"));
+  }
 }
 
 // Of tasks by hand each finds its GPU itself: number i mod N of those that it may see.

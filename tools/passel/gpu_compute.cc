@@ -1,9 +1,10 @@
 #include "tools/passel/gpu_compute.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <stdlib.h>
 
 #include <string>
+#include <string_view>
 
 #include "base/log.h"
 #include "cluster/gpu_choice.h"
@@ -53,6 +54,16 @@ NetworkShape ShapeOf(const ModelConfig& model) {
 
 }  // namespace
 
+void WarnOfGpuSettings(const JobConfig& config) {
+  std::vector<std::string_view> names;
+  if (config.overlap) names.push_back("--overlap");
+  if (config.math != MathMode::kFloat32) names.push_back("--math");
+  if (!config.cuda_graphs) names.push_back("--nocuda_graphs");
+  if (names.empty()) return;
+  LogWarning("{} {} no effect on the CPU", fmt::join(names, ", "),
+             names.size() == 1 ? "has" : "have");
+}
+
 Result<std::unique_ptr<GpuCompute>> GpuCompute::Open(const Task& task, const JobConfig& config) {
   const DeviceFlags& f = task.flags.devices;
   PASSEL_ASSIGN_OR_RETURN(const DeviceRequest request, ParseDeviceRequest(f.device));
@@ -88,7 +99,7 @@ Result<std::unique_ptr<GpuCompute>> GpuCompute::Open(const Task& task, const Job
   } else if (!cpu_asked_for) {
     LogWarning("computing on the CPU: {}", problem.message());
   }
-  if (config.overlap) LogWarning("--overlap has no effect on the CPU");
+  WarnOfGpuSettings(config);
   return std::unique_ptr<GpuCompute>();
 }
 

@@ -15,6 +15,9 @@
 
 namespace passel {
 
+/// Warns of settings of `config` that change nothing where a CPU computes.
+void WarnOfGpuSettings(const JobConfig& config);
+
 class GpuCompute {
  public:
   /// Opens the GPU that --device and --num_gpus mean for this task. Null where it computes on the

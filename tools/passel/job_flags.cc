@@ -195,8 +195,8 @@ void AddJobFlags(CLI::App& app, JobFlags* f) {
       ->capture_default_str();
   app.add_flag(
          "--overlap,!--nooverlap", f->overlap,
-         "Workers on GPUs begin the next step before they push the last gradient, so that each "
-         "is one update staler. For hogwild, locked and ssp")
+         "Workers on GPUs begin the next step before they push the last gradient. Each is staler "
+         "then by about one update of each worker. For hogwild, locked and ssp")
       ->default_str("false")
       ->group("Machine");
   app.add_option("--math", f->math,

@@ -176,7 +176,7 @@ class Setup {
       return {};
     }
     return FailedPrecondition(
-        fmt::format("{} cannot be: {}; or use --device cpu",
+        fmt::format("{} cannot be: {}; or use --device cpu instead",
                     f_.gpus.empty() ? "--device " + d_.device : "--gpus " + f_.gpus,
                     plugin.status().message()));
   }

@@ -8,6 +8,7 @@
 #include "shm/job_status.h"
 #include "tools/passel/commands.h"
 #include "tools/passel/exit_code.h"
+#include "tools/passel/gpu_compute.h"
 #include "train/worker_loop.h"
 
 #include <csignal>
@@ -23,6 +24,7 @@ std::vector<const float*> SingleProcessJob::values() const { return {arena_->sha
 
 Status SingleProcessJob::Run(Progress& progress, JobReport* report) {
   LogInfo("Running single-machine training");
+  WarnOfGpuSettings(config_);
   nvtx::NameThread("worker/0");
   PASSEL_ASSIGN_OR_RETURN(arena_, InProcessArena::Create(plan_));
   PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<ParameterStore> store,

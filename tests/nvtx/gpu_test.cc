@@ -1,0 +1,167 @@
+// What a profiler sees of workers that compute on a GPU, which is emulated here: a launch and a
+// wait in the place of the CPU's passes, and the same three ranges for every step whether steps
+// overlap or not.
+
+#include "nvtx/nvtx_job.h"
+#include "support/recorded_topologies.h"
+
+namespace passel::testing {
+namespace {
+
+class NvtxGpuTest : public ::testing::Test {
+ protected:
+  NvtxGpuTest() {
+    job_.sandbox.SetEnv("LD_LIBRARY_PATH", PASSEL_FAKE_NVML_DIR);
+    job_.sandbox.SetEnv("PASSEL_FAKE_NVML", TopologyPath("rtx4090-pcie-2"));
+    job_.sandbox.SetEnv("PASSEL_BACKEND_PATH", PASSEL_FAKE_GPU_PLUGIN);
+  }
+
+  Outcome Train(std::vector<std::string> flags) {
+    for (const char* flag : {"--device=cuda", "--hidden_units=8", "--batch_size=16"}) {
+      flags.emplace_back(flag);
+    }
+    return job_.Train(std::move(flags), 120);
+  }
+
+  std::int64_t LocalSteps(int worker) {
+    return job_.Report()["workers"][static_cast<std::size_t>(worker)]["local_steps"];
+  }
+
+  RecordedJob job_;
+};
+
+// How many ranges of this name have each payload.
+std::map<std::int64_t, int> ByPayload(const Thread& thread, const std::string& name) {
+  std::map<std::int64_t, int> counts;
+  for (const Node& node : thread.Named(name)) ++counts[node.call.payload];
+  return counts;
+}
+
+// 1 to `last`, each once.
+std::map<std::int64_t, int> EachOnce(std::int64_t last) {
+  std::map<std::int64_t, int> counts;
+  for (std::int64_t i = 1; i <= last; ++i) counts[i] = 1;
+  return counts;
+}
+
+// Whatever lies in a range of these names is of the same step as the range.
+void CheckNesting(const Thread& worker) {
+  for (const auto& [outer, inner] : std::map<std::string, std::string>{
+           {"pull", "launch"}, {"compute", "await_device"}, {"push", "apply"}}) {
+    for (const Node& node : worker.Named(outer)) {
+      SCOPED_TRACE(fmt::format("{} {} of {}", outer, node.call.payload, worker.name));
+      EXPECT_EQ(worker.Children(node), inner);
+      if (outer == "push") continue;  // the payload of apply is the number of the update
+      for (const int child : node.children) {
+        EXPECT_EQ(worker.ranges[static_cast<std::size_t>(child)].call.payload, node.call.payload);
+      }
+    }
+  }
+}
+
+TEST_F(NvtxGpuTest, EveryStepIsOnePullOneComputeAndOnePush) {
+  const Outcome outcome = Train({"--train_steps=120"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const Recording recording = job_.Read();
+  CheckWellFormed(recording);
+  for (int w = 0; w < 2; ++w) {
+    const Thread worker = OnlyThread(recording, fmt::format("worker/{}", w));
+    const std::int64_t steps = LocalSteps(w);
+    ASSERT_GE(steps, 1);
+    for (const char* name : {"pull", "launch", "compute", "await_device", "push"}) {
+      EXPECT_EQ(ByPayload(worker, name), EachOnce(steps)) << name << " of worker/" << w;
+    }
+    const std::vector<Node> ranges = worker.Named("step");
+    ASSERT_EQ(static_cast<std::int64_t>(ranges.size()), steps);
+    for (const Node& step : ranges) {
+      EXPECT_EQ(worker.Children(step), "pull compute push");
+      for (const int child : step.children) {
+        EXPECT_EQ(worker.ranges[static_cast<std::size_t>(child)].call.payload, step.call.payload);
+      }
+    }
+    CheckNesting(worker);
+    for (const char* of_a_cpu : {"gather", "forward", "backward"}) {
+      for (const Node& node : worker.Named(of_a_cpu)) {
+        ASSERT_NE(node.parent, -1);
+        EXPECT_EQ(worker.ranges[static_cast<std::size_t>(node.parent)].call.message, "evaluate")
+            << "the passes of a step are the GPU's";
+      }
+    }
+  }
+  EXPECT_TRUE(recording.Calls("mark").empty());
+}
+
+TEST_F(NvtxGpuTest, StepsThatOverlapArePulledOneAhead) {
+  const Outcome outcome = Train({"--train_steps=120", "--workers=1", "--overlap"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const Recording recording = job_.Read();
+  CheckWellFormed(recording);
+  const Thread worker = OnlyThread(recording, "worker/0");
+  const std::int64_t steps = LocalSteps(0);
+  // The last one pulled is never handed out.
+  EXPECT_EQ(ByPayload(worker, "pull"), EachOnce(steps + 1));
+  EXPECT_EQ(ByPayload(worker, "launch"), EachOnce(steps + 1));
+  for (const char* name : {"step", "compute", "await_device", "push"}) {
+    EXPECT_EQ(ByPayload(worker, name), EachOnce(steps)) << name;
+  }
+  for (const Node& step : worker.Named("step")) {
+    const std::int64_t number = step.call.payload;
+    EXPECT_EQ(worker.Children(step), number == 1 ? "pull pull compute push" : "pull compute push");
+    std::vector<std::int64_t> payloads;
+    for (const int child : step.children) {
+      payloads.push_back(worker.ranges[static_cast<std::size_t>(child)].call.payload);
+    }
+    EXPECT_EQ(payloads, number == 1 ? (std::vector<std::int64_t>{1, 2, 1, 1})
+                                    : (std::vector<std::int64_t>{number + 1, number, number}));
+  }
+  CheckNesting(worker);
+}
+
+TEST_F(NvtxGpuTest, RoundsWaitAsOnACpu) {
+  const Outcome outcome = Train({"--train_steps=60", "--mode=barrier"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const Recording recording = job_.Read();
+  CheckWellFormed(recording);
+  for (int w = 0; w < 2; ++w) {
+    const Thread worker = OnlyThread(recording, fmt::format("worker/{}", w));
+    EXPECT_EQ(ByPayload(worker, "launch"), EachOnce(60));
+    for (const Node& step : worker.Named("step")) {
+      if (step.call.payload > 60) continue;  // found that the job was over
+      EXPECT_EQ(worker.Children(step), "pull compute push wait");
+    }
+  }
+}
+
+// Launches are counted from 0, steps from 1.
+TEST_F(NvtxGpuTest, AFailingGpuIsMarkedOnceWithItsStep) {
+  job_.sandbox.SetEnv("PASSEL_FAKE_GPU", "fail_at=20,3");
+  EXPECT_EQ(Train({"--workers=1", "--train_steps=100000"}).code, 1);
+  const Recording recording = job_.Read();
+  CheckWellFormed(recording);
+  ASSERT_EQ(recording.Marks("device_failed").size(), 1u);
+  const Call mark = recording.Marks("device_failed")[0];
+  EXPECT_EQ(mark.category, Categories(recording).at("fault"));
+  EXPECT_EQ(mark.payload, 21);
+  const Thread worker = OnlyThread(recording, "worker/0");
+  EXPECT_EQ(worker.open, 0);
+  EXPECT_EQ(ByPayload(worker, "push"), EachOnce(20));
+}
+
+// The step after the one that failed may be where it is noticed, and the one before it may be lost
+// with it.
+TEST_F(NvtxGpuTest, AFailingGpuIsMarkedOnceWhenStepsOverlap) {
+  job_.sandbox.SetEnv("PASSEL_FAKE_GPU", "fail_at=20,3");
+  EXPECT_EQ(Train({"--workers=1", "--train_steps=100000", "--overlap"}).code, 1);
+  const Recording recording = job_.Read();
+  CheckWellFormed(recording);
+  ASSERT_EQ(recording.Marks("device_failed").size(), 1u);
+  EXPECT_GE(recording.Marks("device_failed")[0].payload, 20);
+  EXPECT_LE(recording.Marks("device_failed")[0].payload, 22);
+  const Thread worker = OnlyThread(recording, "worker/0");
+  EXPECT_EQ(worker.open, 0);
+  EXPECT_LE(worker.Named("push").size(), 20u);
+  EXPECT_GE(worker.Named("push").size(), 19u);
+}
+
+}  // namespace
+}  // namespace passel::testing
