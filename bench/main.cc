@@ -104,6 +104,7 @@ int Main(int argc, char** argv) {
   SetLogLevel(LogLevel::kError);
   Report report;
   Suite suite(settings, report);
+  RegisterLimitBenchmarks(suite);
   RegisterStoreBenchmarks(suite);
   RegisterRoundBenchmarks(suite);
   RegisterTrainingBenchmarks(suite);

@@ -90,6 +90,7 @@ Result<T> LeastDisturbed(const Suite& suite, const std::function<Result<T>()>& p
 }
 
 // Each registers its benchmarks.
+void RegisterLimitBenchmarks(Suite& suite);     // memory, copies, hand-overs
 void RegisterStoreBenchmarks(Suite& suite);     // push, pull
 void RegisterRoundBenchmarks(Suite& suite);     // barrier rounds
 void RegisterTrainingBenchmarks(Suite& suite);  // line transfer, training
