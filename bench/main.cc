@@ -97,12 +97,20 @@ int Main(int argc, char** argv) {
     if (error.get_exit_code() == 0) return app.exit(error);
     return Misuse(error.what());
   }
+  const Result<SlowPush> slow_push = SlowPush::FromEnvironment();
+  if (!slow_push.ok()) return Misuse(slow_push.status().message());
+  settings.slow_push = *slow_push;
   const Pattern pattern(filter);
   if (!pattern.ok()) return Misuse(fmt::format("--filter {} is no regular expression", filter));
 
   openblas_set_num_threads(1);
   SetLogLevel(LogLevel::kError);
   Report report;
+  if (settings.slow_push.percent() > 0) {
+    report.AddNote(
+        fmt::format("PASSEL_BENCH_SLOW_PUSH: each push of BM_Push does {} % more on purpose",
+                    settings.slow_push.percent()));
+  }
   Suite suite(settings, report);
   RegisterLimitBenchmarks(suite);
   RegisterStoreBenchmarks(suite);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "bench/one_worker.h"
 #include "bench/processes.h"
 #include "bench/stores.h"
 #include "bench/suite.h"
@@ -42,41 +43,12 @@ class ScopedPin {
   Status status_;
 };
 
-void FillValues(VarId, std::span<float> values) {
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = 0.001F * static_cast<float>(i % 1000) - 0.5F;
-  }
-}
-
-void FillGradient(const GradientBuffer& gradient) {
-  const std::span<float> values = gradient.values(0);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = 1e-3F * static_cast<float>(static_cast<int>(i % 17) - 8);
-  }
-}
-
 Status PushOnce(ParameterStore& store, const GradientBuffer& gradient) {
   PASSEL_ASSIGN_OR_RETURN(const ParamView view,
                           store.Pull(Selection::Everything(), PullMode::kView));
   PASSEL_ASSIGN_OR_RETURN(const Ticket ticket, store.Push(gradient, view.stamp(), Soon()));
   return store.Wait(ticket, Soon()).status();
 }
-
-// A store of one worker on an arena, ready to push.
-struct OneWorker {
-  std::unique_ptr<shm::Arena> arena;
-  std::unique_ptr<ParameterStore> store;
-
-  static Result<OneWorker> Make(const StorePlan& plan) {
-    OneWorker one;
-    PASSEL_ASSIGN_OR_RETURN(shm::Arena arena, CreateArena(plan));
-    one.arena = std::make_unique<shm::Arena>(std::move(arena));
-    const ShardMemory memory = one.arena->memory();
-    PASSEL_ASSIGN_OR_RETURN(one.store, OpenStore(plan, {&memory, 1}, 0, SelfIdentity(), {}));
-    PASSEL_RETURN_IF_ERROR(one.store->Initialize(FillValues));
-    return one;
-  }
-};
 
 // Three pushes must give the bits that three bare updates of the same values give.
 Status VerifyPush(const StorePlan& plan, OneWorker& one) {
@@ -140,6 +112,7 @@ Status BenchPush(benchmark::State& state, Suite& suite, Mode mode, const std::st
         const std::int64_t begin = MonotonicNs();
         PASSEL_ASSIGN_OR_RETURN(const Ticket ticket, store.Push(gradient, view.stamp(), deadline));
         PASSEL_RETURN_IF_ERROR(store.Wait(ticket, deadline).status());
+        suite.settings().slow_push.AfterPush(scalars, memory);
         pushed.push_back(1e-3 * static_cast<double>(MonotonicNs() - begin));
         seconds += 1e-6 * pushed.back();
       }

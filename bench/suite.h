@@ -14,6 +14,7 @@
 
 #include "base/status.h"
 #include "bench/report.h"
+#include "bench/slow_push.h"
 
 namespace passel::bench {
 
@@ -23,6 +24,7 @@ struct Settings {
   std::string data_dir;      ///< IDX files; empty: generated digits in a directory that is removed
   std::string program;       ///< the passel program
   double run_seconds = 0.5;  ///< of one training run
+  SlowPush slow_push;        ///< on purpose, in BM_Push
 
   int Pairs(int wanted) const { return smoke ? 1 : wanted; }
   double RunSeconds() const { return smoke ? 0.05 : run_seconds; }
