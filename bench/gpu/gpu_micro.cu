@@ -1,11 +1,13 @@
 // gpu_micro.cu - what a GPU and its bus cost in the small: launches, copies, atomics, flags.
 //
 // Prints one line for each: RESULT name: median us (predicted ...). The predictions were made for
-// an H200 before any measurement. What fails is reported as FAILED, and the rest goes on. Exit
-// codes: 0 all measured; 1 something failed; 3 no GPU.
+// an H200 before any measurement. What fails is reported as FAILED, what this machine does not
+// offer as SKIPPED, and the rest goes on. Exit codes: 0 all measured; 1 something failed; 3 no GPU.
 
 #include <cooperative_groups.h>
+#include <cuda.h>
 #include <cuda_runtime.h>
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -51,10 +53,17 @@ double Median(int repeats, int inner, const std::function<void()>& run) {
   return samples[static_cast<std::size_t>(repeats / 2)];
 }
 
+// This machine does not offer it.
+struct NotOffered : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 int g_failed = 0;
 void Measure(const char* name, const char* predicted, const std::function<double()>& measure) {
   try {
     std::printf("RESULT %s: %.2f us (predicted %s)\n", name, measure(), predicted);
+  } catch (const NotOffered& reason) {
+    std::printf("SKIPPED %s: %s\n", name, reason.what());
   } catch (const std::exception& error) {
     std::printf("FAILED %s: %s\n", name, error.what());
     ++g_failed;
@@ -118,10 +127,16 @@ class Graph {
 // Shared memory without a name, as the arena is; written to, so that its pages are there.
 class SharedPages {
  public:
-  explicit SharedPages(std::size_t bytes) : bytes_((bytes + 4095) / 4096 * 4096) {
-    const int fd = memfd_create("gpu_micro", MFD_CLOEXEC);
-    if (fd < 0 || ftruncate(fd, static_cast<off_t>(bytes_)) != 0) {
-      throw std::runtime_error("memfd_create");
+  explicit SharedPages(std::size_t bytes, bool huge = false)
+      : bytes_((bytes + (huge ? kHuge : kSmall) - 1) / (huge ? kHuge : kSmall) *
+               (huge ? kHuge : kSmall)) {
+    const int fd = memfd_create("gpu_micro", MFD_CLOEXEC | (huge ? MFD_HUGETLB : 0));
+    // Reserves them, so that too few are an error here and no signal below.
+    if (fd < 0 || ftruncate(fd, static_cast<off_t>(bytes_)) != 0 ||
+        fallocate(fd, 0, 0, static_cast<off_t>(bytes_)) != 0) {
+      if (fd >= 0) close(fd);
+      if (huge) throw NotOffered("no huge pages are reserved here (vm.nr_hugepages)");
+      throw std::runtime_error("shared memory cannot be reserved");
     }
     data_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
@@ -135,9 +150,97 @@ class SharedPages {
   std::size_t bytes() const { return bytes_; }
 
  private:
+  static constexpr std::size_t kSmall = 4096;
+  static constexpr std::size_t kHuge = std::size_t{2} << 20;
   std::size_t bytes_;
   void* data_;
 };
+
+// A function of the driver, without a link to its library.
+template <typename F>
+F DriverCall(const char* name) {
+  void* call = nullptr;
+  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 13000
+  TRY(cudaGetDriverEntryPointByVersion(name, &call, 12000, cudaEnableDefault, &found));
+#else
+  TRY(cudaGetDriverEntryPoint(name, &call, cudaEnableDefault, &found));
+#endif
+  if (found != cudaDriverEntryPointSuccess || call == nullptr) {
+    throw NotOffered(std::string("the driver has no ") + name);
+  }
+  return reinterpret_cast<F>(call);
+}
+
+void TryDriver(CUresult result, const char* call) {
+  if (result == CUDA_SUCCESS) return;
+  throw std::runtime_error(std::string(call) + ": error " + std::to_string(result));
+}
+
+// What a process does to get memory of the GPU that another one sends as a file descriptor: import,
+// reserve, map, allow. Here both are this process.
+double ImportTime() {
+  const auto granularity =
+      DriverCall<decltype(&cuMemGetAllocationGranularity)>("cuMemGetAllocationGranularity");
+  const auto create = DriverCall<decltype(&cuMemCreate)>("cuMemCreate");
+  const auto export_it =
+      DriverCall<decltype(&cuMemExportToShareableHandle)>("cuMemExportToShareableHandle");
+  const auto import =
+      DriverCall<decltype(&cuMemImportFromShareableHandle)>("cuMemImportFromShareableHandle");
+  const auto reserve = DriverCall<decltype(&cuMemAddressReserve)>("cuMemAddressReserve");
+  const auto map = DriverCall<decltype(&cuMemMap)>("cuMemMap");
+  const auto allow = DriverCall<decltype(&cuMemSetAccess)>("cuMemSetAccess");
+  const auto unmap = DriverCall<decltype(&cuMemUnmap)>("cuMemUnmap");
+  const auto free_address = DriverCall<decltype(&cuMemAddressFree)>("cuMemAddressFree");
+  const auto release = DriverCall<decltype(&cuMemRelease)>("cuMemRelease");
+  CUmemAllocationProp kind{};
+  kind.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  kind.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  kind.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  kind.location.id = 0;
+  std::size_t bytes = 0;
+  TryDriver(granularity(&bytes, &kind, CU_MEM_ALLOC_GRANULARITY_MINIMUM), "granularity");
+  CUmemGenericAllocationHandle memory = 0;
+  TryDriver(create(&memory, bytes, &kind, 0), "cuMemCreate");
+  int fd = -1;
+  TryDriver(export_it(&fd, memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0), "export");
+  CUmemAccessDesc access{};
+  access.location = kind.location;
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  // Only what brings it in is timed.
+  std::vector<double> samples;
+  for (int i = 0; i < 51; ++i) {
+    const double begin = Now();
+    CUmemGenericAllocationHandle other = 0;
+    CUdeviceptr address = 0;
+    TryDriver(import(&other, reinterpret_cast<void*>(static_cast<std::uintptr_t>(fd)),
+                     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+              "import");
+    TryDriver(reserve(&address, bytes, 0, 0, 0), "reserve");
+    TryDriver(map(address, bytes, 0, other, 0), "map");
+    TryDriver(allow(address, bytes, &access, 1), "access");
+    samples.push_back(Now() - begin);
+    TryDriver(unmap(address, bytes), "unmap");
+    TryDriver(free_address(address, bytes), "free");
+    TryDriver(release(other), "release");
+  }
+  close(fd);
+  TryDriver(release(memory), "release");
+  std::nth_element(samples.begin(), samples.begin() + 25, samples.end());
+  return samples[25];
+}
+
+std::uint64_t AvailableBytes() {
+  std::FILE* const file = std::fopen("/proc/meminfo", "r");
+  if (file == nullptr) return 0;
+  char line[128];
+  unsigned long long kilobytes = 0;
+  while (std::fgets(line, sizeof line, file) != nullptr) {
+    if (std::sscanf(line, "MemAvailable: %llu kB", &kilobytes) == 1) break;
+  }
+  std::fclose(file);
+  return kilobytes << 10;
+}
 
 double CopyTime(cudaStream_t stream, void* to, const void* from, cudaMemcpyKind kind) {
   return Median(2000, 1, [&] {
@@ -147,6 +250,7 @@ double CopyTime(cudaStream_t stream, void* to, const void* from, cudaMemcpyKind 
 }
 
 double RegisterTime(std::size_t bytes) {
+  if (AvailableBytes() / 4 < bytes) throw NotOffered("it is more than a quarter of free memory");
   SharedPages pages(bytes);
   return Median(5, 1, [&] {
     TRY(cudaHostRegister(pages.data(), pages.bytes(), cudaHostRegisterDefault));
@@ -180,6 +284,18 @@ void MeasureAll(cudaStream_t stream, const cudaDeviceProp& card) {
           [&] { return CopyTime(stream, device, pages.data(), cudaMemcpyHostToDevice); });
   Measure("copy of 318 KB from the GPU to registered memfd, and wait", "8 us",
           [&] { return CopyTime(stream, pages.data(), device, cudaMemcpyDeviceToHost); });
+  const auto with_huge_pages = [&](bool to_device) {
+    SharedPages huge(kBytes, true);
+    TRY(cudaHostRegister(huge.data(), huge.bytes(), cudaHostRegisterDefault));
+    const double time = to_device ? CopyTime(stream, device, huge.data(), cudaMemcpyHostToDevice)
+                                  : CopyTime(stream, huge.data(), device, cudaMemcpyDeviceToHost);
+    TRY(cudaHostUnregister(huge.data()));
+    return time;
+  };
+  Measure("copy of 318 KB to the GPU from registered huge pages, and wait", "8 us",
+          [&] { return with_huge_pages(true); });
+  Measure("copy of 318 KB from the GPU to registered huge pages, and wait", "8 us",
+          [&] { return with_huge_pages(false); });
   Measure("kernel that reads 318 KB of mapped memfd, launch and wait", "10-12 us", [&] {
     return Median(2000, 1, [&] {
       Sum<<<132, 256, 0, stream>>>(static_cast<const float4*>(pages.data()), kFloats / 4, device);
@@ -188,8 +304,9 @@ void MeasureAll(cudaStream_t stream, const cudaDeviceProp& card) {
   });
   Measure("register and unregister 1 MB", "200 us for the first",
           [] { return RegisterTime(std::size_t{1} << 20); });
-  Measure("register and unregister 256 MB", "50000 us for the first",
-          [] { return RegisterTime(std::size_t{256} << 20); });
+  Measure("register and unregister 1 GB", "200000 us for the first",
+          [] { return RegisterTime(std::size_t{1} << 30); });
+  Measure("import and map GPU memory from a file descriptor", "100 us", ImportTime);
   Measure("grid barrier over all multiprocessors", "1-1.5 us", [&] {
     int count = 1;
     void* arguments[] = {&count};
