@@ -72,6 +72,7 @@ class VariantShard final : public Shard {
     return shard_->MissingIn(round);
   }
   std::vector<Member> TooFarBehind() const override { return shard_->TooFarBehind(); }
+  void SweepElsewhere(ExternalSweep* sweep) override { shard_->SweepElsewhere(sweep); }
   void CompleteStep() override { shard_->CompleteStep(); }
   Status AwaitSlowest(Deadline d) override { return shard_->AwaitSlowest(d); }
   std::uint64_t ClockLead() const override { return shard_->ClockLead(); }

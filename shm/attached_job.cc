@@ -1,6 +1,7 @@
 #include "shm/attached_job.h"
 
 #include <fmt/core.h>
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -317,6 +318,33 @@ Result<std::optional<FileDescriptor>> AttachedJob::GetData(const std::string& ke
 
 Status AttachedJob::OfferData(const std::string& key, int fd) {
   return ps_[0].OfferData(key, fd, Deadline::After(std::chrono::seconds(5)));
+}
+
+void AttachedJob::KeepOffering(const std::string& key, FileDescriptor fd) {
+  kept_[key] = std::move(fd);
+  offered_ = false;
+  OfferAgain();
+}
+
+void AttachedJob::OfferAgain() {
+  pollfd entry{ps_[0].fd(), POLLIN, 0};
+  // The ps sends nothing unasked, so readable means closed.
+  if (::poll(&entry, 1, 0) > 0) {
+    const Introduction me{options_.job_id, Role::kWorker, options_.worker, options_.cluster_hash};
+    Result<RendezvousClient> client = RendezvousClient::Connect(
+        me, Role::kPs, 0, &token_, Deadline::After(std::chrono::milliseconds(500)));
+    if (!client.ok()) return;  // not there yet
+    ps_[0] = std::move(*client);
+    offered_ = false;
+    if (attendant_ && has_arenas()) attendant_->Watch(ps_, arenas_);
+  }
+  if (offered_) return;
+  for (const auto& [key, fd] : kept_) {
+    const Status offered =
+        ps_[0].OfferData(key, fd.get(), Deadline::After(std::chrono::milliseconds(500)));
+    if (!offered.ok()) return;
+  }
+  offered_ = true;
 }
 
 Result<std::unique_ptr<ParameterStore>> AttachedJob::Open(const StorePlan& plan) {

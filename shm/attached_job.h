@@ -13,6 +13,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -59,6 +60,13 @@ class AttachedJob {
   Result<std::optional<FileDescriptor>> GetData(const std::string& key);
   Status OfferData(const std::string& key, int fd);
 
+  /// Offers data to ps/0 now, and with OfferAgain() to each later life of it: a ps that is started
+  /// again has none. For what only tasks hold.
+  void KeepOffering(const std::string& key, FileDescriptor fd);
+  /// Notices that ps/0 is gone, connects to its next life, and offers what is to be kept offered.
+  /// Cheap while it is there; otherwise answers within a second, done or not: call it again.
+  void OfferAgain();
+
   /// Errors: kInvalidArgument when `plan` differs from the arena's, naming the first difference;
   /// kResourceExhausted when the ps has too little memory for it.
   Result<std::unique_ptr<ParameterStore>> Open(const StorePlan& plan);
@@ -77,6 +85,8 @@ class AttachedJob {
   const AttachOptions options_;
   const JobToken token_;
   std::vector<RendezvousClient> ps_;            // [num_shards]
+  std::map<std::string, FileDescriptor> kept_;  // by key
+  bool offered_ = true;                         // all of these, to this life of ps/0
   std::vector<std::unique_ptr<Arena>> arenas_;  // [num_shards] or empty
   std::unique_ptr<Attendant> attendant_;
 };

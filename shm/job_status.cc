@@ -111,6 +111,20 @@ JobStatus ReadJobStatus(const ShardMemory& memory) {
   return status;
 }
 
+namespace {
+
+// Null where the values that the ps hold are those of the job.
+nlohmann::json DescribeShadow(const Arena& arena) {
+  if (!arena.plan().on_device) return {};
+  const DeviceState& device = arena.memory().state->device;
+  const std::int64_t at = device.shadow_ns.load(std::memory_order_acquire);
+  if (at == 0) return {{"age_seconds", nullptr}, {"global_step", nullptr}};
+  return {{"age_seconds", 1e-9 * static_cast<double>(MonotonicNs() - at)},
+          {"global_step", Read(device.shadow_step)}};
+}
+
+}  // namespace
+
 std::string DescribeJob(const Arena& arena, const WorkerNames& names) {
   const JobStatus status = ReadJobStatus(arena);
   nlohmann::json workers = nlohmann::json::array();
@@ -144,7 +158,8 @@ std::string DescribeJob(const Arena& arena, const WorkerNames& names) {
     for (const Member& member : status.wish_waits_for) waits_for.push_back(names(member.worker));
     wish = {{"mode", status.wish->ToString()}, {"waits_for", waits_for}};
   }
-  const nlohmann::json json = {{"mode", ModeName(current.setting.mode)},
+  const nlohmann::json json = {{"shadow", DescribeShadow(arena)},
+                               {"mode", ModeName(current.setting.mode)},
                                {"mode_number", current.number},
                                {"mode_since", since},
                                {"modes", modes},

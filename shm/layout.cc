@@ -68,6 +68,8 @@ std::uint64_t StructureHash() {
                                    offsetof(ShardState, event),
                                    offsetof(ShardState, mode),
                                    sizeof(ModeState),
+                                   offsetof(ShardState, device),
+                                   sizeof(DeviceState),
                                    offsetof(ArenaHeader, schedule),
                                    sizeof(BlockState),
                                    sizeof(EventRing),
@@ -131,6 +133,7 @@ void WriteHeader(const StorePlan& plan, int shard, const Offsets& offsets,
   header->num_variables = static_cast<std::uint32_t>(plan.variables.size());
   header->replicas_to_aggregate = static_cast<std::uint32_t>(plan.replicas_to_aggregate);
   header->staleness_bound = static_cast<std::uint32_t>(plan.staleness_bound);
+  header->on_device = plan.on_device ? 1 : 0;
   header->num_scheduled = static_cast<std::uint32_t>(plan.schedule.size());
   for (std::size_t i = 0; i < plan.schedule.size(); ++i) {
     const ScheduledMode& entry = plan.schedule[i];
@@ -222,6 +225,8 @@ Result<CheckedHeader> ReadHeader(const void* base, std::size_t size_bytes) {
   plan.mode = static_cast<Mode>(header.mode);
   plan.replicas_to_aggregate = static_cast<int>(header.replicas_to_aggregate);
   plan.staleness_bound = static_cast<int>(header.staleness_bound);
+  if (header.on_device > 1) return corrupt(fmt::format("on_device {}", header.on_device));
+  plan.on_device = header.on_device != 0;
   for (std::uint32_t i = 0; i < header.num_scheduled; ++i) {
     const ScheduleRecord& record = header.schedule[i];
     if (record.mode > static_cast<std::uint32_t>(kLastMode)) {

@@ -36,7 +36,7 @@
 namespace passel::shm {
 
 inline constexpr std::uint64_t kArenaMagic = 0x414c4553'53415031;  // "1PASSELA" in memory
-inline constexpr std::uint32_t kLayoutVersion = 5;
+inline constexpr std::uint32_t kLayoutVersion = 6;
 inline constexpr std::size_t kHeaderBytes = 4096;
 inline constexpr std::size_t kMaxJobIdBytes = 48;
 
@@ -72,7 +72,7 @@ struct ArenaHeader {
   std::uint32_t replicas_to_aggregate;
   std::uint32_t staleness_bound;
   std::uint32_t num_scheduled;
-  std::uint32_t unused;
+  std::uint32_t on_device;  // StorePlan::on_device, 0 or 1
   ScheduleRecord schedule[kMaxScheduledModes];
   std::uint64_t block_floats;
   OptimizerConfig optimizer;

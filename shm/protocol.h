@@ -72,6 +72,9 @@ struct ShardSnapshot {
   std::optional<std::uint64_t> exact_round;            ///< as in ShardCopy
   bool rounds = false;                                 ///< as in ShardCopy
   bool stopped = false;                                ///< of ps/0
+  /// Age of the values, where they are a shadow (StorePlan::on_device); of ps/0. The steps are
+  /// then those of the shadow.
+  std::optional<std::int64_t> shadow_age_ns;
 };
 
 /// "passel.<uid>.<job>.<role>.<index>", the abstract socket of one task of this user.

@@ -284,6 +284,14 @@ Result<std::optional<ShardSnapshot>> PsHost::TakeSnapshot(bool values) {
   PASSEL_ASSIGN_OR_RETURN(ShardCopy copy, CopyShard(*arena_, budget));
   snapshot.global_step = copy.global_step_before;
   snapshot.last_global_step = copy.global_step_after;
+  if (arena_->plan().on_device && options_.shard == 0) {
+    // Acquire: who sees the time sees the steps. The copy may be of a later shadow, not of an
+    // earlier one.
+    const std::int64_t at = state.device.shadow_ns.load(std::memory_order_acquire);
+    snapshot.shadow_age_ns = at == 0 ? 0 : MonotonicNs() - at;  // 0: still the first values
+    snapshot.global_step = state.device.shadow_step.load(std::memory_order_relaxed);
+    snapshot.last_global_step = state.device.shadow_last_step.load(std::memory_order_relaxed);
+  }
   snapshot.exact_round = copy.exact_round;
   snapshot.rounds = copy.rounds;
   snapshot.values = std::move(copy.values);
@@ -314,6 +322,7 @@ Result<std::uint32_t> PsHost::SetMode(const ModeSetting& setting) {
         "a moment",
         options_.names.chief_name));
   }
+  PASSEL_RETURN_IF_ERROR(arena_->plan().CheckMode(setting));
   Result<std::uint32_t> number = WishForMode(arena_->memory(), setting);
   if (number.ok()) nvtx::Mark(nvtx::Event::kModeWished, *number);
   Failpoint("ps.wished");

@@ -133,6 +133,9 @@ Result<std::optional<ShardSnapshot>> RendezvousClient::GetSnapshot(bool values, 
   if (answer.json.contains("exact_round")) {
     snapshot.exact_round = Field<std::uint64_t>(answer.json, "exact_round", 0);
   }
+  if (answer.json.contains("shadow_age_ns")) {
+    snapshot.shadow_age_ns = Field<std::int64_t>(answer.json, "shadow_age_ns", 0);
+  }
   if (values) {
     snapshot.values = std::move(answer.fds[0]);
     snapshot.plan = std::move(answer.fds[1]);

@@ -221,6 +221,7 @@ Status RendezvousServer::SendSnapshot(Connection& c, bool values) {
                          {"rounds", snapshot->rounds},
                          {"stopped", snapshot->stopped}};
   if (snapshot->exact_round) json["exact_round"] = *snapshot->exact_round;
+  if (snapshot->shadow_age_ns) json["shadow_age_ns"] = *snapshot->shadow_age_ns;
   if (!values) return SendJson(c.socket.get(), json, {}, AnswerLimit());
   const int fds[] = {snapshot->values.get(), snapshot->plan.get()};
   return SendJson(c.socket.get(), json, fds, AnswerLimit());

@@ -38,6 +38,7 @@ Snapshot& Snapshot::operator=(Snapshot&& other) noexcept {
   stopped_ = other.stopped_;
   global_step_ = other.global_step_;
   last_global_step_ = other.last_global_step_;
+  shadow_age_ = other.shadow_age_;
   shard_values_ = std::exchange(other.shard_values_, {});
   shard_bytes_ = std::exchange(other.shard_bytes_, {});
   return *this;
@@ -82,6 +83,8 @@ class SnapshotTaker {
         snapshot.global_step_ = part.global_step;
         snapshot.last_global_step_ = part.last_global_step;
         snapshot.stopped_ = part.stopped;
+        if (part.shadow_age_ns)
+          snapshot.shadow_age_ = std::chrono::nanoseconds(*part.shadow_age_ns);
         round = part.exact_round;
         rounds_ = part.rounds;
       } else if (plan.Hash() != snapshot.plan_.Hash()) {

@@ -13,7 +13,9 @@
 
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -41,6 +43,9 @@ class Snapshot {
   std::int64_t last_global_step() const { return last_global_step_; }
   /// The job had been stopped, or asked to stop, by then.
   bool stopped() const { return stopped_; }
+  /// Set where the values of the job are in the memory of a GPU, and these were copied from there
+  /// so long ago: global_step() and last_global_step() are those of that copy.
+  std::optional<std::chrono::nanoseconds> shadow_age() const { return shadow_age_; }
   /// Per shard float[plan().variables.ShardFloats(shard)], laid out as in the arena, 64-byte
   /// aligned, read-only; valid as long as this snapshot.
   std::span<const float* const> shard_values() const { return shard_values_; }
@@ -53,6 +58,7 @@ class Snapshot {
   bool stopped_ = false;
   std::int64_t global_step_ = 0;
   std::int64_t last_global_step_ = 0;
+  std::optional<std::chrono::nanoseconds> shadow_age_;
   std::vector<const float*> shard_values_;  // mapped
   std::vector<std::size_t> shard_bytes_;
 };

@@ -12,12 +12,13 @@
 #include <string>
 
 #include "base/status.h"
+#include "compute/device_arena.h"
 #include "compute/step_engine.h"
 
 namespace passel {
 
-/// Raised with any change of this file or of step_engine.h.
-inline constexpr std::uint32_t kAcceleratorAbi = 1;
+/// Raised with any change of this file, of device_arena.h or of step_engine.h.
+inline constexpr std::uint32_t kAcceleratorAbi = 2;
 
 /// One GPU, as it says of itself.
 struct AcceleratorInfo {
@@ -43,6 +44,15 @@ class Accelerator {
   /// cannot compute, with the limit.
   virtual Result<std::unique_ptr<StepEngine>> CreateStepEngine(
       const StepEngineOptions& options) = 0;
+
+  /// Memory for parameters that processes on this GPU share; zero at first.
+  /// Errors: kFailedPrecondition where this GPU cannot, with what to use instead;
+  /// kResourceExhausted.
+  virtual Result<std::unique_ptr<DeviceArena>> CreateArena(const DeviceArenaShape& shape) = 0;
+  /// That of another process on the same GPU. The caller keeps `fd`. Errors: as above; kDataLoss if
+  /// it is another arena, or of another shape.
+  virtual Result<std::unique_ptr<DeviceArena>> ImportArena(int fd,
+                                                           const DeviceArenaShape& shape) = 0;
 };
 
 /// What the plugin may call.

@@ -60,12 +60,18 @@ struct NetworkMemory {
   std::vector<std::vector<std::span<float>>> gradient_slots;
 };
 
+class DeviceArena;  // compute/device_arena.h
+
 /// How GEMMs treat their float32 operands.
 enum class MathMode : std::uint8_t { kFloat32, kTf32, kBfloat16 };
 
 struct StepEngineOptions {
   NetworkShape network;
   NetworkMemory memory;
+  /// Not null: steps read the values of this arena, of the same accelerator, and leave gradients in
+  /// its slots; those of `memory` get the gradients that are not finite, and nothing else.
+  /// REQUIRES: the same shards and slots as `memory`.
+  DeviceArena* arena = nullptr;
   Examples train;              ///< host memory; copied in once
   std::size_t batch_size = 0;  ///< of every step
   MathMode math = MathMode::kFloat32;
@@ -88,7 +94,8 @@ class StepEngine {
   /// under way, none of them into this slot.
   virtual Status Start(std::span<const std::uint32_t> indices, int slot) = 0;
 
-  /// Waits for the oldest step. After OK its gradient is in its slot (memory order: acquire).
+  /// Waits for the oldest step. After OK its gradient is in its slot (memory order: acquire), here
+  /// or in the arena.
   /// `*finite` is false if an element of the gradient or the loss is NaN or infinite.
   /// Errors: kDeadlineExceeded (call again); kUnavailable, kInternal from the device, with the
   /// operation named.

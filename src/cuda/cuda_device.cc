@@ -8,6 +8,7 @@
 #include <cstring>
 #include <map>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <variant>
@@ -16,6 +17,7 @@
 #include "base/check.h"
 #include "cuda/cublaslt.h"
 #include "cuda/cuda_try.h"
+#include "cuda/exported_memory.h"
 #include "cuda/kernel_call.h"
 #include "cuda/plugin_log.h"
 
@@ -93,6 +95,8 @@ class CudaDevice : public Device {
   Result<Memory> Allocate(std::size_t bytes) override;
   Result<Memory> AllocatePinned(std::size_t bytes) override;
   Result<Memory> Register(void* begin, std::size_t bytes) override;
+  Result<Memory> CreateShared(std::size_t bytes, FileDescriptor* fd) override;
+  Result<Memory> ImportShared(int fd, std::size_t bytes) override;
   Status CopyIn(void* to, const void* from_host, std::size_t bytes) override;
   Status CopyOut(void* to_host, const void* from, std::size_t bytes) override;
   Result<std::unique_ptr<Executable>> Prepare(const Plan& plan, How how) override;
@@ -107,6 +111,7 @@ class CudaDevice : public Device {
   struct Block {
     std::size_t bytes = 0;
     Deleter::Kind kind = Deleter::Kind::kDevice;
+    ExportedMemory exported = {};  // kShared
   };
 
   // Every call begins with this: a thread's current device is its own affair.
@@ -127,6 +132,9 @@ class CudaDevice : public Device {
   Status KeepIfLost(Status status) {
     return status.code() == Code::kUnavailable ? Fail(std::move(status)) : std::move(status);
   }
+  // What this task may use, if it may use so much more.
+  Status CheckLimit(std::size_t bytes) const;
+  Memory Keep(const ExportedMemory& exported);
   Status CheckNode(const Node& node) const;
   Status CheckKernel(const Node& node, const AnyKernel& kernel) const;
   bool IsReachable(const void* host, std::size_t bytes) const;
@@ -191,15 +199,20 @@ CudaDevice::~CudaDevice() {
   }
 }
 
-Result<Device::Memory> CudaDevice::Allocate(std::size_t bytes) {
-  PASSEL_RETURN_IF_ERROR(Enter());
-  PASSEL_CHECK(bytes > 0, "an allocation has at least one byte");
+Status CudaDevice::CheckLimit(std::size_t bytes) const {
   if (limit_ != 0 && (bytes > limit_ || used_ > limit_ - bytes)) {
     return ResourceExhausted(
         fmt::format("{} more of GPU memory are needed, {} are in use, and this task may use {}: "
                     "raise --per_process_gpu_memory_fraction, or train a smaller model or data set",
                     Mebibytes(bytes), Mebibytes(used_), Mebibytes(limit_)));
   }
+  return {};
+}
+
+Result<Device::Memory> CudaDevice::Allocate(std::size_t bytes) {
+  PASSEL_RETURN_IF_ERROR(Enter());
+  PASSEL_CHECK(bytes > 0, "an allocation has at least one byte");
+  PASSEL_RETURN_IF_ERROR(CheckLimit(bytes));
   void* memory = nullptr;
   const cudaError_t error = cudaMalloc(&memory, bytes);
   if (error == cudaErrorMemoryAllocation) {
@@ -276,11 +289,42 @@ Result<Device::Memory> CudaDevice::Register(void* begin, std::size_t bytes) {
   return owner;
 }
 
+Device::Memory CudaDevice::Keep(const ExportedMemory& exported) {
+  blocks_[reinterpret_cast<std::uintptr_t>(exported.data)] = {exported.bytes,
+                                                              Deleter::Kind::kShared, exported};
+  return Memory(exported.data, Deleter{this, Deleter::Kind::kShared});
+}
+
+Result<Device::Memory> CudaDevice::CreateShared(std::size_t bytes, FileDescriptor* fd) {
+  PASSEL_RETURN_IF_ERROR(Enter());
+  PASSEL_RETURN_IF_ERROR(CheckLimit(bytes));
+  if (info_.uuid.starts_with("MIG-")) {
+    return FailedPrecondition(fmt::format(
+        "{} is a MIG instance, whose memory processes cannot share: use --arena host", info_.uuid));
+  }
+  PASSEL_ASSIGN_OR_RETURN(const ExportedMemory exported, CreateExported(ordinal_, bytes, fd));
+  Memory owner = Keep(exported);
+  const cudaError_t cleared = cudaMemsetAsync(owner.get(), 0, bytes, stream_);
+  if (cleared != cudaSuccess) {
+    return KeepIfLost(
+        CudaStatus(cleared, "clearing GPU memory", "cudaMemsetAsync", __FILE__, __LINE__));
+  }
+  PASSEL_RETURN_IF_ERROR(Synchronize(Deadline::After(std::chrono::seconds(kCopySeconds))));
+  return owner;
+}
+
+Result<Device::Memory> CudaDevice::ImportShared(int fd, std::size_t bytes) {
+  PASSEL_RETURN_IF_ERROR(Enter());
+  PASSEL_ASSIGN_OR_RETURN(const ExportedMemory exported, ImportExported(ordinal_, fd, bytes));
+  return Keep(exported);
+}
+
 void CudaDevice::Release(Deleter::Kind kind, void* memory) {
   const auto found = blocks_.find(reinterpret_cast<std::uintptr_t>(memory));
   PASSEL_CHECK(found != blocks_.end() && found->second.kind == kind,
                "what is given back was handed out by this device");
   const std::size_t bytes = found->second.bytes;
+  const ExportedMemory exported = found->second.exported;
   blocks_.erase(found);
   if (kind == Deleter::Kind::kDevice) used_ -= bytes;
   // A lost context keeps its memory until the process ends; a running launch may still write.
@@ -304,6 +348,12 @@ void CudaDevice::Release(Deleter::Kind kind, void* memory) {
     case Deleter::Kind::kRegistration:
       error = cudaHostUnregister(memory);
       break;
+    case Deleter::Kind::kShared:
+      if (const std::string_view problem = UnmapExported(exported); !problem.empty()) {
+        PluginLogWarning(fmt::format("{} of shared GPU memory were not unmapped: {}",
+                                     Mebibytes(bytes), problem));
+      }
+      return;
   }
   if (error == cudaSuccess) return;
   static_cast<void>(cudaGetLastError());
@@ -337,8 +387,9 @@ bool CudaDevice::IsReachable(const void* host, std::size_t bytes) const {
   auto next = blocks_.upper_bound(begin);
   if (next == blocks_.begin()) return false;
   const auto& [start, block] = *--next;
-  return block.kind != Deleter::Kind::kDevice && begin - start <= block.bytes &&
-         bytes <= block.bytes - (begin - start);
+  const bool of_host =
+      block.kind == Deleter::Kind::kPinned || block.kind == Deleter::Kind::kRegistration;
+  return of_host && begin - start <= block.bytes && bytes <= block.bytes - (begin - start);
 }
 
 // An asynchronous copy from or to pageable memory waits where it should not, or does worse.

@@ -14,6 +14,7 @@
 #include <string>
 
 #include "base/deadline.h"
+#include "base/file_descriptor.h"
 #include "base/status.h"
 #include "compute/accelerator.h"
 #include "cuda/plan.h"
@@ -31,10 +32,12 @@ class Device {
 
   struct Deleter {
     Device* owner = nullptr;
-    enum class Kind : std::uint8_t { kDevice, kPinned, kRegistration } kind = Kind::kDevice;
+    enum class Kind : std::uint8_t { kDevice, kPinned, kRegistration, kShared };
+    Kind kind = Kind::kDevice;
     void operator()(void* memory) const { owner->Release(kind, memory); }
   };
-  /// Memory of the device, of the host, or a registration of memory that somebody else owns.
+  /// Memory of the device, of the host, a registration of memory that somebody else owns, or a
+  /// mapping of device memory that other processes map too.
   using Memory = std::unique_ptr<void, Deleter>;
 
   /// Zeroed memory of the device, 256-byte aligned. Errors: kResourceExhausted with need, limit and
@@ -46,6 +49,15 @@ class Device {
   /// Errors: kResourceExhausted or kFailedPrecondition when the driver refuses; nothing is left
   /// behind, and a copy through pinned memory still works.
   virtual Result<Memory> Register(void* begin, std::size_t bytes) = 0;
+
+  /// Zeroed memory of the device, 256-byte aligned, that every process can map that gets `*fd`. It
+  /// lives as long as anybody maps it or holds such a descriptor.
+  /// Errors: as Allocate(); kFailedPrecondition, with what to use instead, where this device has no
+  /// such memory.
+  virtual Result<Memory> CreateShared(std::size_t bytes, FileDescriptor* fd) = 0;
+  /// Maps memory that CreateShared() made for as many bytes, on the same device; the caller keeps
+  /// `fd`. Errors: kFailedPrecondition, kInternal.
+  virtual Result<Memory> ImportShared(int fd, std::size_t bytes) = 0;
 
   /// Copies at once, and waits until it is done. For set-up, not for steps.
   virtual Status CopyIn(void* to, const void* from_host, std::size_t bytes) = 0;

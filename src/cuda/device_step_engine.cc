@@ -1,7 +1,6 @@
 #include "cuda/device_step_engine.h"
 
 #include <fmt/core.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,25 +9,19 @@
 #include <cstring>
 #include <deque>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
-#include "base/futex.h"
+#include "compute/device_arena.h"
+#include "cuda/sign.h"
 #include "cuda/step_plan.h"
 
 namespace passel::cuda {
 namespace {
 
-using std::chrono::microseconds;
-
-// A step of a small model takes 20 us or so; beyond that the core may be somebody else's, and far
-// beyond it a nap costs nothing.
-constexpr microseconds kSpin{50};
-constexpr microseconds kYield{1000};
-constexpr microseconds kNap{50};
 constexpr std::chrono::seconds kTearDownLimit{10};
+constexpr std::chrono::seconds kCopyLimit{60};
 
 // Floats that another process may be changing: each whole, none kept back.
 void CopyShared(float* to, const float* from, std::size_t count) {
@@ -80,7 +73,7 @@ class DeviceStepEngine final : public StepEngine {
   }
 
   Status Prepare() {
-    RegisterArena();
+    if (options_.arena == nullptr) RegisterArena();
     for (std::size_t i = 0; i < options_.memory.gradient_slots.size(); ++i) {
       slots_.emplace_back();
       PASSEL_RETURN_IF_ERROR(PrepareSlot(i));
@@ -130,6 +123,9 @@ class DeviceStepEngine final : public StepEngine {
     }
     const double loss = s.line->loss;
     *finite = s.line->nonfinite == 0 && std::isfinite(loss);
+    if (options_.arena != nullptr && s.line->nonfinite != 0) {
+      PASSEL_RETURN_IF_ERROR(ShowGradient(step.slot));
+    }
     return BatchResult{
         options_.network.mean ? loss / static_cast<double>(options_.batch_size) : loss,
         static_cast<std::size_t>(s.line->correct)};
@@ -139,8 +135,9 @@ class DeviceStepEngine final : public StepEngine {
     return fmt::format("{}, {} of {} operations, {}",
                        large_products_ == 0 ? "fused kernels" : "fused kernels and cuBLASLt",
                        options_.graph ? "one graph" : "one stream", operations_,
-                       staged_ ? "values and gradients copied through pinned memory"
-                               : "DMA from and to the arena");
+                       options_.arena != nullptr ? "values and gradients in the memory of the GPU"
+                       : staged_ ? "values and gradients copied through pinned memory"
+                                 : "DMA from and to the arena");
   }
 
  private:
@@ -185,6 +182,19 @@ class DeviceStepEngine final : public StepEngine {
     }
   }
 
+  // Of a gradient that is not finite the host is to find out where.
+  Status ShowGradient(int slot) {
+    const Deadline deadline = Deadline::After(kCopyLimit);  // the next step may be under way
+    const auto& to = options_.memory.gradient_slots[static_cast<std::size_t>(slot)];
+    for (std::size_t s = 0; s < to.size(); ++s) {
+      if (to[s].empty()) continue;
+      const Status read =
+          options_.arena->ReadGradient(static_cast<int>(s), slot, to[s].data(), deadline);
+      if (!read.ok()) return read.code() == Code::kDeadlineExceeded ? read : Lose(read);
+    }
+    return {};
+  }
+
   template <typename T>
   Result<T*> Pinned(Slot& slot, std::size_t bytes) {
     PASSEL_ASSIGN_OR_RETURN(Device::Memory memory,
@@ -204,7 +214,10 @@ class DeviceStepEngine final : public StepEngine {
     host.line = slot.line;
     const auto& values = options_.memory.shard_values;
     for (std::size_t s = 0; s < values.size(); ++s) {
-      if (staged_) {
+      if (options_.arena != nullptr) {
+        host.device_gradients.push_back(
+            options_.arena->gradient(static_cast<int>(s), static_cast<int>(index)));
+      } else if (staged_) {
         PASSEL_ASSIGN_OR_RETURN(float* in, Pinned<float>(slot, values[s].size_bytes()));
         PASSEL_ASSIGN_OR_RETURN(float* out, Pinned<float>(slot, values[s].size_bytes()));
         slot.values.push_back(in);
@@ -228,29 +241,11 @@ class DeviceStepEngine final : public StepEngine {
   }
 
   Status WaitFor(const Slot& slot, std::uint64_t number, Deadline deadline) {
-    const std::int64_t begin = MonotonicNs();
-    for (;;) {
-      for (unsigned i = 0; i < hooks_.looks_per_health; ++i) {
-        // Acquire: pairs with the release of ReportKernel, behind which the gradient lies.
-        if (__atomic_load_n(&slot.line->number, __ATOMIC_ACQUIRE) == number) return {};
-        SpinPause();
-      }
-      const Status health = device_.Health();
-      if (!health.ok()) return Lose(health);
-      const std::chrono::nanoseconds waited(MonotonicNs() - begin);
-      if (deadline.Expired()) {
-        if (__atomic_load_n(&slot.line->number, __ATOMIC_ACQUIRE) == number) return {};
-        return DeadlineExceeded(
-            fmt::format("step {} of this worker is not done on {} after {} ms: the GPU is busy "
-                        "with somebody else's work, or hangs",
-                        number, device_.info().name, waited.count() / 1'000'000));
-      }
-      if (waited > kYield) {
-        std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(kNap, deadline.Remaining()));
-      } else if (waited > kSpin) {
-        sched_yield();
-      }
-    }
+    const Status signed_off =
+        AwaitSign(device_, &slot.line->number, number,
+                  fmt::format("step {} of this worker", number), hooks_.looks_per_health, deadline);
+    if (signed_off.ok() || signed_off.code() == Code::kDeadlineExceeded) return signed_off;
+    return Lose(signed_off);
   }
 
   Status Lose(const Status& why) {

@@ -1,9 +1,10 @@
-// kernels.h - all kernels of a training step.
+// kernels.h - all kernels: of a training step, and of a push to parameters in device memory.
 
 #pragma once
 
 #include <variant>
 
+#include "cuda/kernels/claimed_update.h"
 #include "cuda/kernels/cross_entropy.h"
 #include "cuda/kernels/gather.h"
 #include "cuda/kernels/gemm.h"
@@ -15,12 +16,14 @@
 
 namespace passel::cuda {
 
-using AnyKernel =
-    std::variant<SignalKernel, GatherKernel, SmallGemm, MediumGemm, LargeTileGemm,
-                 CrossEntropyKernel, ReluMaskKernel, NonFiniteKernel, ReportKernel,
-                 UpdateKernel<SgdRule>, UpdateKernel<MomentumRule>, UpdateKernel<NesterovRule>,
-                 UpdateKernel<AdagradRule>, UpdateKernel<RmsPropRule>,
-                 UpdateKernel<CenteredRmsPropRule>, UpdateKernel<AdamRule>, UpdateKernel<FtrlRule>,
-                 UpdateKernel<FtrlPowerRule>, AtomicSgdKernel>;
+using AnyKernel = std::variant<
+    SignalKernel, GatherKernel, SmallGemm, MediumGemm, LargeTileGemm, CrossEntropyKernel,
+    ReluMaskKernel, NonFiniteKernel, ReportKernel, UpdateKernel<SgdRule>,
+    UpdateKernel<MomentumRule>, UpdateKernel<NesterovRule>, UpdateKernel<AdagradRule>,
+    UpdateKernel<RmsPropRule>, UpdateKernel<CenteredRmsPropRule>, UpdateKernel<AdamRule>,
+    UpdateKernel<FtrlRule>, UpdateKernel<FtrlPowerRule>, AtomicSgdKernel, ClaimedUpdate<SgdRule>,
+    ClaimedUpdate<MomentumRule>, ClaimedUpdate<NesterovRule>, ClaimedUpdate<AdagradRule>,
+    ClaimedUpdate<RmsPropRule>, ClaimedUpdate<CenteredRmsPropRule>, ClaimedUpdate<AdamRule>,
+    ClaimedUpdate<FtrlRule>, ClaimedUpdate<FtrlPowerRule>, PushReportKernel>;
 
 }  // namespace passel::cuda

@@ -11,6 +11,7 @@
 #include "compute/build_id.h"
 #include "cuda/cuda_device.h"
 #include "cuda/device_step_engine.h"
+#include "cuda/mapped_arena.h"
 #include "cuda/plugin_log.h"
 #include "cuda/probe.h"
 #include "cuda/runtime_driver_calls.h"
@@ -26,6 +27,12 @@ class CudaAccelerator : public Accelerator {
     DeviceStepEngineHooks hooks;
     hooks.warn = [](std::string_view text) { PluginLogWarning(std::string(text)); };
     return CreateDeviceStepEngine(*device_, options, hooks);
+  }
+  Result<std::unique_ptr<DeviceArena>> CreateArena(const DeviceArenaShape& shape) override {
+    return CreateMappedArena(*device_, shape);
+  }
+  Result<std::unique_ptr<DeviceArena>> ImportArena(int fd, const DeviceArenaShape& shape) override {
+    return ImportMappedArena(*device_, fd, shape);
   }
 
  private:

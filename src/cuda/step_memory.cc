@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "compute/device_arena.h"
 #include "cuda/kernels.h"
 #include "cuda/step_layout.h"
 #include "cuda/step_plan.h"
@@ -31,6 +32,10 @@ void CheckMemory(const StepEngineOptions& options) {
   PASSEL_CHECK(memory.variables.size() == 2 * options.network.layers.size(),
                "every layer has weights and a bias");
   PASSEL_CHECK(!memory.gradient_slots.empty(), "a gradient needs a slot");
+  PASSEL_CHECK(
+      options.arena == nullptr ||
+          memory.gradient_slots.size() <= static_cast<std::size_t>(options.arena->gradient_slots()),
+      "every slot has its place in the arena");
   for (const auto& slot : memory.gradient_slots) {
     PASSEL_CHECK(slot.size() == memory.shard_values.size(), "a slot has a part for each shard");
     for (std::size_t s = 0; s < slot.size(); ++s) {
@@ -115,13 +120,20 @@ Status StepMemory::PlaceValues(Device& device, const StepEngineOptions& options)
     bool whole;
   };
   std::vector<std::vector<Piece>> pieces(memory.shard_values.size());
-  std::vector<float*> images(memory.shard_values.size());
+  std::vector<const float*> images(memory.shard_values.size());  // where a shard's variables lie
+  if (options.arena != nullptr) {
+    for (std::size_t s = 0; s < images.size(); ++s) {
+      images[s] = options.arena->values(static_cast<int>(s));
+    }
+  }
+  std::vector<float*> copies(images.size());  // of these, those that are filled before each step
   for (std::size_t v = 0; v < memory.variables.size(); ++v) {
     const auto& parts = memory.variables[v];
     const std::size_t cols = Cols(options, v);
     const auto holds = [](const NetworkMemory::Part& part) { return part.rows != 0; };
     const bool whole = std::count_if(parts.begin(), parts.end(), holds) == 1;
     float* own = nullptr;
+    const float* found = nullptr;
     if (!whole) {
       PASSEL_ASSIGN_OR_RETURN(own, Allocate<float>(device, Rows(options, v) * cols));
     }
@@ -129,13 +141,15 @@ Status StepMemory::PlaceValues(Device& device, const StepEngineOptions& options)
       if (part.rows == 0) continue;
       const auto s = static_cast<std::size_t>(part.shard);
       if (whole && images[s] == nullptr) {
-        PASSEL_ASSIGN_OR_RETURN(images[s], Allocate<float>(device, memory.shard_values[s].size()));
+        PASSEL_ASSIGN_OR_RETURN(copies[s], Allocate<float>(device, memory.shard_values[s].size()));
+        images[s] = copies[s];
       }
-      float* to = whole ? images[s] + part.offset : own + part.first_row * cols;
-      if (whole) own = to;
+      if (whole) found = images[s] + part.offset;
+      if (whole && copies[s] == nullptr) continue;  // read in place
+      float* to = whole ? copies[s] + part.offset : own + part.first_row * cols;
       pieces[s].push_back({part.offset, part.rows * cols, to, whole});
     }
-    variables_.push_back(own);
+    variables_.push_back(whole ? found : own);
   }
   for (std::size_t s = 0; s < pieces.size(); ++s) {
     std::sort(pieces[s].begin(), pieces[s].end(),
@@ -165,8 +179,10 @@ Result<StepMemory> StepMemory::Create(Device& device, const StepEngineOptions& o
   PASSEL_ASSIGN_OR_RETURN(memory.block_, memory.Allocate<std::byte>(device, StepBlockSize(batch)));
   PASSEL_RETURN_IF_ERROR(memory.PlaceValues(device, options));
   for (const auto& values : options.memory.shard_values) {
-    PASSEL_ASSIGN_OR_RETURN(float* gradient, memory.Allocate<float>(device, values.size()));
-    memory.gradients_.push_back(gradient);
+    if (options.arena == nullptr) {
+      PASSEL_ASSIGN_OR_RETURN(float* gradient, memory.Allocate<float>(device, values.size()));
+      memory.gradients_.push_back(gradient);
+    }
     memory.nonfinite_count_ += NonFiniteKernel{nullptr, values.size(), nullptr}.grid().blocks_x;
   }
   for (std::size_t l = 0; l <= layers.size(); ++l) {

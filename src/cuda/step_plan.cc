@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "compute/device_arena.h"
 #include "cuda/gemm_choice.h"
 #include "cuda/step_layout.h"
 
@@ -39,7 +40,7 @@ class StepPlanBuilder {
  private:
   // A matrix of (rows, cols), its rows `ld` floats apart.
   struct Block {
-    float* data;
+    float* data;  // of weights: read only
     std::size_t rows, cols, ld;
     Bytes bytes() const { return {data, rows == 0 ? 0 : ((rows - 1) * ld + cols) * sizeof(float)}; }
   };
@@ -55,8 +56,8 @@ class StepPlanBuilder {
     return block;
   }
   Block Weights(std::size_t layer) const {
-    return {memory_.variables_[2 * layer], layers_[layer].inputs, layers_[layer].outputs,
-            layers_[layer].outputs};
+    return {const_cast<float*>(memory_.variables_[2 * layer]), layers_[layer].inputs,
+            layers_[layer].outputs, layers_[layer].outputs};
   }
   Bytes Bias(std::size_t layer) const {
     return {memory_.variables_[2 * layer + 1], layers_[layer].outputs * sizeof(float)};
@@ -64,6 +65,12 @@ class StepPlanBuilder {
   bool Large(std::size_t layer) const {
     return NeedsLibraryGemm(batch_, layers_[layer].inputs, layers_[layer].outputs);
   }
+  // The values are there already, and the gradient stays.
+  bool resident() const { return options_.arena != nullptr; }
+  float* ShardFloats(std::size_t shard) const {
+    return resident() ? host_.device_gradients[shard] : memory_.gradients_[shard];
+  }
+  std::size_t shards() const { return options_.memory.shard_values.size(); }
   static std::uint32_t Narrow(std::size_t n) { return static_cast<std::uint32_t>(n); }
   const std::byte* BlockOnDevice() const { return memory_.block_; }
   Bytes NumberOnDevice() const { return {memory_.block_, sizeof(std::uint64_t)}; }
@@ -73,11 +80,14 @@ class StepPlanBuilder {
     plan_.Add("copy step block", Copy{Copy::Kind::kHostToDevice, memory_.block_, host_.block, size},
               {{host_.block, size}}, {{memory_.block_, size}});
     for (const StepMemory::ValueCopy& copy : memory_.value_copies_) {
-      const float* from = host_.values[static_cast<std::size_t>(copy.shard)] + copy.offset;
+      const float* from = (resident() ? options_.arena->values(copy.shard)
+                                      : host_.values[static_cast<std::size_t>(copy.shard)]) +
+                          copy.offset;
       const std::size_t bytes = copy.floats * sizeof(float);
       plan_.Add(fmt::format("copy values of shard {}", copy.shard),
-                Copy{Copy::Kind::kHostToDevice, copy.to, from, bytes}, {{from, bytes}},
-                {{copy.to, bytes}});
+                Copy{resident() ? Copy::Kind::kDeviceToDevice : Copy::Kind::kHostToDevice, copy.to,
+                     from, bytes},
+                {{from, bytes}}, {{copy.to, bytes}});
     }
   }
 
@@ -221,17 +231,16 @@ class StepPlanBuilder {
     return gemm;
   }
   float* Gradient(const NetworkMemory::Part& part) const {
-    return memory_.gradients_[static_cast<std::size_t>(part.shard)] + part.offset;
+    return ShardFloats(static_cast<std::size_t>(part.shard)) + part.offset;
   }
   Bytes ShardGradient(std::size_t shard) const {
-    return {memory_.gradients_[shard], options_.memory.shard_values[shard].size() * sizeof(float)};
+    return {ShardFloats(shard), options_.memory.shard_values[shard].size() * sizeof(float)};
   }
 
   void Check() {
     std::uint32_t* found = memory_.nonfinite_;
-    for (std::size_t s = 0; s < memory_.gradients_.size(); ++s) {
-      const NonFiniteKernel kernel{memory_.gradients_[s], options_.memory.shard_values[s].size(),
-                                   found};
+    for (std::size_t s = 0; s < shards(); ++s) {
+      const NonFiniteKernel kernel{ShardFloats(s), options_.memory.shard_values[s].size(), found};
       const unsigned blocks = kernel.grid().blocks_x;
       plan_.Add(fmt::format("check gradient of shard {}", s), AnyKernel(kernel), {ShardGradient(s)},
                 {{found, blocks * sizeof(std::uint32_t)}});
@@ -240,7 +249,8 @@ class StepPlanBuilder {
   }
 
   void CopyOut() {
-    for (std::size_t s = 0; s < memory_.gradients_.size(); ++s) {
+    if (resident()) return;
+    for (std::size_t s = 0; s < shards(); ++s) {
       const Bytes from = ShardGradient(s);
       if (from.size == 0) continue;
       plan_.Add(fmt::format("copy gradient of shard {}", s),
@@ -249,7 +259,7 @@ class StepPlanBuilder {
     }
   }
 
-  // Reads the gradients in host memory, in a way: they are there before the sign is given.
+  // Reads the gradients where they are to be, in a way: they are there before the sign is given.
   void Report() {
     ReportKernel kernel;
     kernel.parts = memory_.loss_parts_;
@@ -261,8 +271,9 @@ class StepPlanBuilder {
     std::vector<Bytes> reads{LossParts(),
                              {memory_.nonfinite_, memory_.nonfinite_count_ * sizeof(std::uint32_t)},
                              NumberOnDevice()};
-    for (std::size_t s = 0; s < memory_.gradients_.size(); ++s) {
-      reads.push_back({host_.gradients[s], ShardGradient(s).size});
+    for (std::size_t s = 0; s < shards(); ++s) {
+      const Bytes gradient = ShardGradient(s);
+      reads.push_back(resident() ? gradient : Bytes{host_.gradients[s], gradient.size});
     }
     plan_.Add("report", AnyKernel(kernel), std::move(reads),
               {{host_.line, sizeof(StepReportLine)}});

@@ -6,6 +6,9 @@
 //   gradient     ◄──copy──   gradients  ◄── backward L-1 .. 0 ◄── deltas ◄── cross-entropy ◄┘
 //   report line  ◄──report── parts of the loss, findings of the check
 //
+// With an arena in device memory (StepEngineOptions::arena) the values are read where they are,
+// unless a variable lies there in parts, and gradients stay in the arena's slots.
+//
 // Memcpy operations read host memory when they run, so a step block may be written again only after
 // the report line holds the step's number: every gradient slot has a step block, a report line and
 // a plan of its own. Device memory is shared by all of them, since launches run one after another.
@@ -40,6 +43,9 @@ struct StepHostMemory {
   const StepBlock* block = nullptr;
   std::vector<const float*> values;  ///< [shard]
   std::vector<float*> gradients;     ///< [shard]
+  /// [shard], where an arena in device memory takes the gradients; then `values` and `gradients`
+  /// are empty.
+  std::vector<float*> device_gradients;
   StepReportLine* line = nullptr;
 };
 
@@ -65,7 +71,8 @@ class StepMemory {
   template <typename T>
   Result<T*> Allocate(Device& device, std::size_t count);
 
-  // A copy of values from the host: `floats` of them, from `offset` of the shard's first.
+  // A copy of values from the host, or from an arena on the device: `floats` of them, from `offset`
+  // of the shard's first.
   struct ValueCopy {
     int shard = 0;
     std::size_t offset = 0;
@@ -77,12 +84,13 @@ class StepMemory {
   std::vector<Device::Memory> owned_;
   std::size_t bytes_ = 0;
 
-  std::uint8_t* pixels_ = nullptr;        // (rows, inputs)
-  std::uint8_t* labels_ = nullptr;        // (rows)
-  std::byte* block_ = nullptr;            // StepBlockSize(batch)
-  std::vector<float*> variables_;         // each whole and contiguous
-  std::vector<ValueCopy> value_copies_;   // that fill them
-  std::vector<float*> gradients_;         // [shard], like the shard, zero between variables
+  std::uint8_t* pixels_ = nullptr;       // (rows, inputs)
+  std::uint8_t* labels_ = nullptr;       // (rows)
+  std::byte* block_ = nullptr;           // StepBlockSize(batch)
+  std::vector<const float*> variables_;  // each whole and contiguous; maybe an arena's own
+  std::vector<ValueCopy> value_copies_;  // that fill them
+  std::vector<float*>
+      gradients_;  // [shard] or, with an arena, empty; like the shard, zero between variables
   std::vector<float*> activations_;       // [layer]: its input (batch, inputs); last the logits
   std::vector<float*> deltas_;            // [layer]: gradient of its input, from layer 1
   std::uint8_t* batch_labels_ = nullptr;  // (batch)

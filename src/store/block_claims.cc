@@ -14,12 +14,12 @@ namespace {
 
 constexpr std::int64_t kProbeEveryNs = 10'000'000;
 
+}  // namespace
+
 bool HolderLives(const ShardMemory& memory, Claim holder) {
   if (holder.worker < 0 || holder.worker >= memory.num_workers) return false;
   return StateOf(memory, holder.worker) == TaskState{holder.epoch, Phase::kRunning};
 }
-
-}  // namespace
 
 bool TryTakeOver(const ShardMemory& memory, BlockState& block, Claim mine, Claim* former) {
   std::uint64_t seen = block.claim.load(std::memory_order_acquire);

@@ -33,6 +33,9 @@ inline void ReleaseClaim(BlockState& block, Claim mine) {
                                       std::memory_order_relaxed);
 }
 
+/// False if the holder's life is over (dead, evicted, or a later epoch).
+bool HolderLives(const ShardMemory& memory, Claim holder);
+
 /// Claims a block whose holder's life is over (dead, evicted, or a later epoch). `former`, if not
 /// null, gets the claim that was there. Memory order: acquire.
 bool TryTakeOver(const ShardMemory& memory, BlockState& block, Claim mine, Claim* former = nullptr);

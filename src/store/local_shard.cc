@@ -145,14 +145,31 @@ Status LocalShard::Apply(int slot, Deadline deadline, Version* version_before) {
   WorkerCounters& count = counters();
   Heartbeat();
   Increment(count.pushes_begun);
-  const bool binding = rules_.mode == Mode::kLocked;
-  const bool whole_slots = !binding && NeedsWholeSlots(rules_.optimizer.kind);
   // Relaxed: a ticket; what the update needs to see is ordered by the claims.
   const std::int64_t step =
       memory_.state->optimizer_step.fetch_add(1, std::memory_order_relaxed) + 1;
   const nvtx::Range range(nvtx::Event::kApply, step);
+  const StepScalars scalars = Prepare(rules_.optimizer, step);
+  const Status result = external_ != nullptr ? ApplyElsewhere(slot, scalars, deadline)
+                                             : ApplyHere(slot, scalars, deadline);
+  Failpoint("push.before_version");
+  if (!result.ok()) {
+    Increment(count.half_applied);
+    Increment(count.pushes_ended);
+    return result;
+  }
+  // Release: who sees the new version and pulls sees this update, unless a later one replaced it.
+  *version_before = memory_.state->version.fetch_add(1, std::memory_order_acq_rel);
+  Increment(count.pushes_ended);
+  return CheckAlive();
+}
+
+Status LocalShard::ApplyHere(int slot, const StepScalars& scalars, Deadline deadline) {
+  WorkerCounters& count = counters();
+  const bool binding = rules_.mode == Mode::kLocked;
+  const bool whole_slots = !binding && NeedsWholeSlots(rules_.optimizer.kind);
   const float* gradient = memory_.Gradient(worker_, slot);
-  const Update update{Prepare(rules_.optimizer, step), &gradient, 1, 1};
+  const Update update{scalars, &gradient, 1, 1};
   const Claim mine = MyClaim();
 
   const std::size_t blocks = memory_.num_blocks;
@@ -162,7 +179,6 @@ Status LocalShard::Apply(int slot, Deadline deadline, Version* version_before) {
     todo_[i] = static_cast<std::uint32_t>(i + start < blocks ? i + start : i + start - blocks);
   }
   ClaimPatience patience(memory_, options_.stall_limit.count());
-  Status result;
   for (int pass = 1; left > 0; ++pass) {
     const bool go_ahead = !binding && !whole_slots && pass > kAdvisoryPasses;
     std::size_t busy = 0;
@@ -177,10 +193,7 @@ Status LocalShard::Apply(int slot, Deadline deadline, Version* version_before) {
       }
       if (claimed) {
         // Fenced off while we were stopped: what we hold may be somebody else's by now.
-        if (!Alive()) {
-          result = CheckAlive();
-          break;
-        }
+        if (!Alive()) return CheckAlive();
         Failpoint("push.claimed");
         ApplySpan(update, memory_.BlockBegin(b), memory_.BlockSize(b));
         ReleaseClaim(block, mine);
@@ -191,7 +204,6 @@ Status LocalShard::Apply(int slot, Deadline deadline, Version* version_before) {
         todo_[busy++] = static_cast<std::uint32_t>(b);
       }
     }
-    if (!result.ok()) break;
     left = busy;
     if (left == 0) continue;
     if (whole_slots && pass > kAdvisoryPasses) {
@@ -210,24 +222,14 @@ Status LocalShard::Apply(int slot, Deadline deadline, Version* version_before) {
     if (!in_time || cancelled) {
       const std::string holder = options_.names(
           Claim::Unpack(memory_.blocks[todo_[0]].claim.load(std::memory_order_relaxed)).worker);
-      result = cancelled ? Cancelled(fmt::format("the job was stopped while {} held a block of "
-                                                 "the variables that this push needs",
-                                                 holder))
-                         : DeadlineExceeded(fmt::format(
-                               "{} holds a block of the variables for too long", holder));
-      break;
+      return cancelled ? Cancelled(fmt::format("the job was stopped while {} held a block of "
+                                               "the variables that this push needs",
+                                               holder))
+                       : DeadlineExceeded(
+                             fmt::format("{} holds a block of the variables for too long", holder));
     }
   }
-  Failpoint("push.before_version");
-  if (!result.ok()) {
-    Increment(count.half_applied);
-    Increment(count.pushes_ended);
-    return result;
-  }
-  // Release: who sees the new version and pulls sees this update, unless a later one replaced it.
-  *version_before = memory_.state->version.fetch_add(1, std::memory_order_acq_rel);
-  Increment(count.pushes_ended);
-  return CheckAlive();
+  return {};
 }
 
 std::int64_t LocalShard::global_step() const {

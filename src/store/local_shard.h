@@ -15,6 +15,7 @@
 #include "base/random.h"
 #include "optim/optimizer.h"
 #include "store/block_claims.h"
+#include "store/external_sweep.h"
 #include "store/membership.h"
 #include "store/shard.h"
 #include "store/shard_memory.h"
@@ -62,6 +63,7 @@ class LocalShard final : public Shard {
   Status Leave() override;
   Status CheckAlive() const override;
   Status Apply(int slot, Deadline deadline, Version* version_before) override;
+  void SweepElsewhere(ExternalSweep* sweep) override;
   void CompleteStep() override;
   Status AwaitSlowest(Deadline deadline) override;
   std::uint64_t ClockLead() const override;
@@ -104,6 +106,8 @@ class LocalShard final : public Shard {
     std::size_t begin, size;  // floats of the shard
   };
   bool Alive() const { return StateOf(memory_, worker_) == TaskState{epoch_, Phase::kRunning}; }
+  Status ApplyHere(int slot, const StepScalars& scalars, Deadline deadline);
+  Status ApplyElsewhere(int slot, const StepScalars& scalars, Deadline deadline);
   /// At most a block.
   void ApplySpan(const Update& update, std::size_t begin, std::size_t n);
   Span PieceSpan(std::size_t piece) const;
@@ -133,7 +137,9 @@ class LocalShard final : public Shard {
   const std::uint32_t epoch_;
   const EngineOptions options_;
   const std::int64_t opened_ns_;
-  Buffer addend_;           // [floats], zero behind the variables; null until a quota exceeds 1
+  Buffer addend_;  // [floats], zero behind the variables; null until a quota exceeds 1
+  ExternalSweep* external_ = nullptr;  // updates the values; null: we do
+  BlockState external_blocker_{};      // for patience with who holds a block there
   ClaimPatience left_out_;  // over all pushes: with the holders of blocks that were left out
   Random random_;           // start block of a sweep: not part of the results
   struct JoinWatch {

@@ -131,6 +131,8 @@ struct Member {
   std::int64_t heartbeat_age_ns = 0;  ///< since its last push or wait; 0 if it never joined
 };
 
+class ExternalSweep;  // store/external_sweep.h
+
 class ParameterStore {
  public:
   virtual ~ParameterStore() = default;
@@ -186,6 +188,10 @@ class ParameterStore {
   /// new one; the buffers lent before are void. So a worker that never waits holds a change up.
   /// Errors: kDeadlineExceeded (the push stands, call again); kAborted; kCancelled after Stop().
   virtual Result<PushOutcome> Wait(Ticket ticket, Deadline deadline) = 0;
+
+  /// From now on sweeps[s], which outlives the store, updates the values of shard s, and what views
+  /// show is a shadow. For modes without rounds. REQUIRES: a sweep for each shard.
+  virtual void SweepElsewhere(std::span<ExternalSweep* const> sweeps) = 0;
 
   // --- The job -----------------------------------------------------------------------------
 

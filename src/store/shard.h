@@ -31,6 +31,8 @@
 
 namespace passel {
 
+class ExternalSweep;  // store/external_sweep.h
+
 /// The decision of one round: whose gradients are averaged.
 struct RoundGrant {
   std::uint64_t round = 0;
@@ -65,6 +67,10 @@ class Shard {
 
   /// Async modes: applies the gradient at once. `*version_before` is set on success.
   virtual Status Apply(int slot, Deadline deadline, Version* version_before) = 0;
+
+  /// Async modes: from now on `sweep`, which outlives the shard, updates the values in place of
+  /// this.
+  virtual void SweepElsewhere(ExternalSweep* sweep) = 0;
 
   /// ssp: one more step is completed.
   virtual void CompleteStep() = 0;  // lead

@@ -269,6 +269,18 @@ struct ModeState {
   ModeRecord records[kRecords];     // [ModeWord::number % kRecords]
 };
 
+/// (lead) Where the values of a job are whose plan keeps them in the memory of a GPU
+/// (StorePlan::on_device): the arena there, and how old its shadow is, the values of all shards.
+/// The shadow is written by whoever holds the claim of the lead's block 0.
+struct DeviceState {
+  static constexpr int kNameWords = 8;
+  alignas(128) std::atomic<std::uint64_t> arena;  // its number; 0: the chief has not made it yet
+  std::atomic<std::uint64_t> device[kNameWords];  // UUID of its GPU, 0 behind it; before `arena`
+  std::atomic<std::int64_t> shadow_ns;            // MonotonicNs() when it was read; 0: never
+  std::atomic<std::int64_t> shadow_step;          // global step before it was read
+  std::atomic<std::int64_t> shadow_last_step;     // and after
+};
+
 /// The state of one shard as a whole. In a job of several shards the words marked (lead) count in
 /// shard 0 only.
 struct ShardState {
@@ -282,6 +294,7 @@ struct ShardState {
   std::atomic<std::uint32_t> stop;                      // (lead) 1: everyone leaves
   EventWord event;  // any change of the words above that somebody may wait for
   ModeState mode;
+  DeviceState device;
 };
 
 /// What happened to the members, the last `kRecords` times: for people who ask afterwards.

@@ -51,6 +51,11 @@ void ShardedStore::UseRules() {
 
 ShardedStore::~ShardedStore() = default;
 
+void ShardedStore::SweepElsewhere(std::span<ExternalSweep* const> sweeps) {
+  PASSEL_CHECK(sweeps.size() == shards_.size(), "one sweep for each shard");
+  for (std::size_t s = 0; s < sweeps.size(); ++s) shards_[s]->SweepElsewhere(sweeps[s]);
+}
+
 Status ShardedStore::Initialize(const std::function<void(VarId, std::span<float>)>& fill) {
   if (initialized()) {
     return FailedPrecondition(

@@ -9,6 +9,16 @@
 
 namespace passel {
 
+Status StorePlan::CheckMode(const ModeSetting& setting) const {
+  if (on_device && IsRoundMode(setting.mode)) {
+    return InvalidArgument(
+        fmt::format("mode {} has rounds, which parameters in GPU memory (--arena device) do not "
+                    "take part in: use --mode hogwild, locked or ssp, or --arena host",
+                    ModeName(setting.mode)));
+  }
+  return {};
+}
+
 Status StorePlan::Validate() const {
   if (num_workers < 1 || num_workers > kMaxWorkers) {
     return InvalidArgument(fmt::format("a job has 1 to {} workers, not {}: change --workers",
@@ -38,6 +48,7 @@ Status StorePlan::Validate() const {
     }
   }
   PASSEL_RETURN_IF_ERROR(FirstMode().Validate());
+  PASSEL_RETURN_IF_ERROR(CheckMode(FirstMode()));
   if (schedule.size() > static_cast<std::size_t>(kMaxScheduledModes)) {
     return InvalidArgument(fmt::format("--mode_schedule has at most {} changes of mode, not {}",
                                        kMaxScheduledModes, schedule.size()));
@@ -51,6 +62,7 @@ Status StorePlan::Validate() const {
     }
     before = entry.step;
     PASSEL_RETURN_IF_ERROR(entry.setting.Validate().WithContext("--mode_schedule"));
+    PASSEL_RETURN_IF_ERROR(CheckMode(entry.setting).WithContext("--mode_schedule"));
   }
   return passel::Validate(optimizer);
 }
@@ -67,6 +79,7 @@ std::uint64_t StorePlan::Hash() const {
   std::uint8_t bytes[sizeof optimizer];
   std::memcpy(bytes, &optimizer, sizeof optimizer);
   for (const std::uint8_t b : bytes) hash.AddByte(b);
+  hash.AddNumber(on_device ? 1 : 0);
   hash.AddNumber(static_cast<std::uint64_t>(num_workers));
   hash.AddNumber(static_cast<std::uint64_t>(gradient_slots));
   hash.AddNumber(block_floats);
@@ -118,6 +131,7 @@ std::string ToJson(const StorePlan& plan) {
                                  {"l1", o.l1},
                                  {"l2", o.l2},
                                  {"l2_shrinkage", o.l2_shrinkage}}},
+                               {"on_device", plan.on_device},
                                {"num_workers", plan.num_workers},
                                {"gradient_slots", plan.gradient_slots},
                                {"block_floats", plan.block_floats},
@@ -157,6 +171,7 @@ Result<StorePlan> PlanFromJson(const std::string& text) {
     o.l1 = j.at("l1").get<double>();
     o.l2 = j.at("l2").get<double>();
     o.l2_shrinkage = j.at("l2_shrinkage").get<double>();
+    plan.on_device = json.at("on_device").get<bool>();
     plan.num_workers = json.at("num_workers").get<int>();
     plan.gradient_slots = json.at("gradient_slots").get<int>();
     plan.block_floats = json.at("block_floats").get<std::size_t>();

@@ -23,6 +23,9 @@ struct StorePlan {
   /// Changes of the mode that are planned: rising steps, at most kMaxScheduledModes.
   std::vector<ScheduledMode> schedule;
   OptimizerConfig optimizer;
+  /// The values live in the memory of a GPU (DeviceState); what the shards hold is their shadow.
+  /// For modes without rounds.
+  bool on_device = false;
   int num_workers = 1;              ///< 1 to kMaxWorkers
   int gradient_slots = 1;           ///< per worker, 1 to kMaxGradientSlots
   std::size_t block_floats = 2048;  ///< floats per claim; a multiple of 16
@@ -30,6 +33,8 @@ struct StorePlan {
 
   /// Errors: kInvalidArgument with the limit, the value and the fix.
   Status Validate() const;
+  /// Whether a job of this plan can be in that mode. Errors: kInvalidArgument.
+  Status CheckMode(const ModeSetting& setting) const;
   /// Equal plans, equal hashes, on any machine.
   std::uint64_t Hash() const;
   /// Under the first mode.

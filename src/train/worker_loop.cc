@@ -156,7 +156,7 @@ class Worker {
       evaluated_ = step / every;
       if (step % every != 0) return {};
     }
-    LookAtValuesNow();
+    PASSEL_RETURN_IF_ERROR(LookAtValuesNow());
     PASSEL_ASSIGN_OR_RETURN(const TestResult result, Evaluate(options_.evaluation_set));
     if (callbacks_.on_evaluation) callbacks_.on_evaluation(step, result);
     return {};
@@ -193,10 +193,12 @@ class Worker {
   }
 
   // If the store still gives them; else those of the last pull stay.
-  void LookAtValuesNow() {
+  Status LookAtValuesNow() {
+    if (callbacks_.refresh_values) PASSEL_RETURN_IF_ERROR(callbacks_.refresh_values());
     if (Result<ParamView> view = store_.Pull(Selection::Everything(), options_.pull); view.ok()) {
       layout_.Bind(*view, &params_);
     }
+    return {};
   }
 
   Result<TestResult> Evaluate(EvaluationSet set) {
@@ -266,7 +268,11 @@ class Worker {
     result_.reason = reason;
     PASSEL_RETURN_IF_ERROR(source_->Drain());
     if (callbacks_.on_training_end) callbacks_.on_training_end();
-    if (reason != LeaveReason::kAsked) PASSEL_RETURN_IF_ERROR(EvaluateAtTheEnd());
+    if (reason != LeaveReason::kAsked) {
+      PASSEL_RETURN_IF_ERROR(EvaluateAtTheEnd());
+    } else if (callbacks_.refresh_values) {
+      PASSEL_RETURN_IF_ERROR(callbacks_.refresh_values());
+    }
     Failpoint("worker.before_leave");
     PASSEL_RETURN_IF_ERROR(store_.Leave());
     Failpoint("worker.left");
@@ -274,7 +280,7 @@ class Worker {
   }
 
   Status EvaluateAtTheEnd() {
-    LookAtValuesNow();
+    PASSEL_RETURN_IF_ERROR(LookAtValuesNow());
     if (params_.empty()) return {};  // stopped before it could look
     if (data_.test.size() > 0) {
       PASSEL_ASSIGN_OR_RETURN(const TestResult test, Evaluate(EvaluationSet::kTest));

@@ -112,6 +112,9 @@ struct WorkerCallbacks {
   std::function<void(std::int64_t global_step, const TestResult&)> on_evaluation;
   /// When the last step is done, before the last evaluation. May be empty.
   std::function<void()> on_training_end;
+  /// Before values are looked at to evaluate, and when the last step is done: for values that a
+  /// view shows late. An error ends the worker with it. May be empty.
+  std::function<Status()> refresh_values;
   /// Before each step and at least once a second while it waits for others. An error ends the
   /// worker with it; `*leave` set to true ends it after the current step. May be empty.
   std::function<Status(bool* leave)> check;

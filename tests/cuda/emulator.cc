@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/cpu_isa.h"
+#include "base/failpoint.h"
 
 namespace passel::cuda {
 namespace {
@@ -34,6 +35,14 @@ std::unique_ptr<T[]> Uninitialised(std::size_t count) {
   return std::unique_ptr<T[]>(new T[count]);
 }
 
+// A test may kill or delay the process while it holds claims in shared memory.
+template <typename Kernel>
+inline __attribute__((always_inline)) void AfterPhase(unsigned phase) {
+  if constexpr (requires { Kernel::kClaimsInFirstPhase; }) {
+    if (phase == 0) Failpoint("gpu.claimed");
+  }
+}
+
 template <typename Kernel>
 void RunOddly(const Kernel& kernel, Random& random) {
   const Grid grid = kernel.grid();
@@ -51,6 +60,7 @@ void RunOddly(const Kernel& kernel, Random& random) {
         kernel.Phase(phase, {block % grid.blocks_x, block / grid.blocks_x, thread}, shared[0],
                      mine[thread]);
       }
+      AfterPhase<Kernel>(phase);
     }
   }
 }
@@ -66,6 +76,7 @@ inline __attribute__((always_inline)) void RunInOrder(const Kernel& kernel,
         for (unsigned thread = 0; thread < grid.threads; ++thread) {
           kernel.Phase(phase, {x, y, thread}, shared, mine[thread]);
         }
+        AfterPhase<Kernel>(phase);
       }
     }
   }

@@ -7,6 +7,9 @@
 // Without one it is quick: everything in order.
 //
 // The results of both are the same bits.
+//
+// Failpoint `gpu.claimed` is passed by each block that has tried to claim its values
+// (ClaimedUpdate).
 
 #pragma once
 

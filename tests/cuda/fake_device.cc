@@ -1,6 +1,9 @@
 #include "cuda/fake_device.h"
 
 #include <fmt/core.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -104,7 +107,44 @@ FakeDevice::~FakeDevice() {
   queue_.clear();
   const std::set<FakeExecutable*> abandoned = executables_;
   for (FakeExecutable* executable : abandoned) delete executable;
-  for (const auto& [begin, region] : regions_) std::free(reinterpret_cast<void*>(begin));
+  for (const auto& [begin, region] : regions_) {
+    void* const memory = reinterpret_cast<void*>(begin);
+    if (region.kind == Deleter::Kind::kShared) {
+      ::munmap(memory, region.size);
+    } else {
+      std::free(memory);
+    }
+  }
+}
+
+Result<Device::Memory> FakeDevice::MapShared(int fd, std::size_t bytes) {
+  struct stat about {};
+  if (::fstat(fd, &about) != 0 || static_cast<std::uint64_t>(about.st_size) != bytes) {
+    return FailedPrecondition(
+        fmt::format("shared memory of {} bytes was expected, not of {}", bytes, about.st_size));
+  }
+  void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (memory == MAP_FAILED) return ErrnoStatus(errno, "cannot map memory of a fake GPU");
+  const std::unique_lock lock(mutex_);
+  regions_[Address(memory)] = {bytes, Deleter::Kind::kShared};
+  return Memory(memory, Deleter{this, Deleter::Kind::kShared});
+}
+
+Result<Device::Memory> FakeDevice::CreateShared(std::size_t bytes, FileDescriptor* fd) {
+  if (options_.refuse_sharing) {
+    return FailedPrecondition("this fake GPU does not share its memory: use --arena host");
+  }
+  FileDescriptor created(::memfd_create("passel.fake_gpu", MFD_CLOEXEC));
+  if (!created.valid() || ::ftruncate(created.get(), static_cast<off_t>(bytes)) != 0) {
+    return ErrnoStatus(errno, "cannot make memory of a fake GPU");
+  }
+  PASSEL_ASSIGN_OR_RETURN(Memory memory, MapShared(created.get(), bytes));
+  *fd = std::move(created);
+  return memory;
+}
+
+Result<Device::Memory> FakeDevice::ImportShared(int fd, std::size_t bytes) {
+  return MapShared(fd, bytes);
 }
 
 Result<Device::Memory> FakeDevice::NewMemory(std::size_t bytes, Deleter::Kind kind) {
@@ -165,7 +205,9 @@ void FakeDevice::Release(Deleter::Kind kind, void* memory) {
       break;
     }
   }
-  if (kind != Deleter::Kind::kRegistration) {
+  if (kind == Deleter::Kind::kShared) {
+    ::munmap(memory, found->second.size);
+  } else if (kind != Deleter::Kind::kRegistration) {
     std::memset(memory, 0xff, found->second.size);
     std::free(memory);
     if (kind == Deleter::Kind::kDevice) bytes_ -= found->second.size;
@@ -187,7 +229,7 @@ Status FakeDevice::CopyOut(void* to_host, const void* from, std::size_t bytes) {
   PASSEL_RETURN_IF_ERROR(error_);
   if (!queue_.empty()) Violation("a copy for set-up ran beside a step");
   if (bytes != 0 && Find(from, bytes) == nullptr) Violation("a copy came from outside the device");
-  if (bytes != 0) std::memcpy(to_host, from, bytes);
+  if (bytes != 0) CopyRacing(to_host, from, bytes);
   return {};
 }
 
@@ -224,7 +266,8 @@ Status FakeDevice::CheckNode(const Node& node) const {
   const bool from_host = copy->kind == Copy::Kind::kHostToDevice;
   const auto is_host = [&](const void* at) {
     const Region* region = Find(at, copy->bytes);
-    return region != nullptr && region->kind != Deleter::Kind::kDevice;
+    return region != nullptr &&
+           (region->kind == Deleter::Kind::kPinned || region->kind == Deleter::Kind::kRegistration);
   };
   if (Find(copy->to, copy->bytes) == nullptr || Find(copy->from, copy->bytes) == nullptr ||
       is_host(copy->to) != to_host || is_host(copy->from) != from_host) {
@@ -328,7 +371,8 @@ bool FakeDevice::RunPiece(std::unique_lock<std::mutex>& lock) {
     const auto* from = static_cast<const char*>(copy->from) + run.copied[i];
     const Region* source = now == 0 ? nullptr : Find(from, now);
     const bool racing =
-        source != nullptr && source->kind == Deleter::Kind::kRegistration && Address(from) % 4 == 0;
+        source != nullptr && Address(from) % 4 == 0 &&
+        (source->kind == Deleter::Kind::kRegistration || source->kind == Deleter::Kind::kShared);
     run.copied[i] += now;
     whole = run.copied[i] == copy->bytes;
     lock.unlock();

@@ -42,6 +42,7 @@ struct FakeDeviceOptions {
   std::string uuid = "GPU-fa4e0000-0000-0000-0000-000000000000";
   std::uint64_t memory_limit = std::uint64_t{1} << 34;  ///< bytes of Allocate()
   bool refuse_registration = false;
+  bool refuse_sharing = false;
 
   /// Fails at operation `second` of launch `first`, both from 0.
   std::optional<std::pair<std::uint64_t, int>> fail_at;
@@ -60,6 +61,9 @@ class FakeDevice final : public Device {
   Result<Memory> Allocate(std::size_t bytes) override;
   Result<Memory> AllocatePinned(std::size_t bytes) override;
   Result<Memory> Register(void* begin, std::size_t bytes) override;
+  /// A memfd: processes with a FakeDevice each really share it.
+  Result<Memory> CreateShared(std::size_t bytes, FileDescriptor* fd) override;
+  Result<Memory> ImportShared(int fd, std::size_t bytes) override;
   Status CopyIn(void* to, const void* from_host, std::size_t bytes) override;
   Status CopyOut(void* to_host, const void* from, std::size_t bytes) override;
   Result<std::unique_ptr<Executable>> Prepare(const Plan& plan, How how) override;
@@ -97,6 +101,7 @@ class FakeDevice final : public Device {
   };
 
   Result<Memory> NewMemory(std::size_t bytes, Deleter::Kind kind);
+  Result<Memory> MapShared(int fd, std::size_t bytes);
   // With the mutex held:
   const Region* Find(const void* begin, std::size_t size) const;
   Status CheckNode(const Node& node) const;

@@ -11,6 +11,7 @@
 //   seed=N                  of that order
 //   memory=BYTES            so much GPU memory
 //   refuse_registration     the arena cannot be registered
+//   refuse_sharing          its memory cannot be shared between processes
 //   fail_at=LAUNCH,NODE     that operation of that launch fails, both from 0
 //   hang_at=LAUNCH          from this launch on nothing happens any more
 
@@ -30,6 +31,7 @@
 #include "compute/build_id.h"
 #include "cuda/device_step_engine.h"
 #include "cuda/fake_device.h"
+#include "cuda/mapped_arena.h"
 
 namespace passel::cuda {
 namespace {
@@ -47,6 +49,12 @@ class FakeAccelerator final : public Accelerator {
     DeviceStepEngineHooks hooks;
     hooks.warn = [](std::string_view text) { Warn(std::string(text)); };
     return CreateDeviceStepEngine(device_, options, hooks);
+  }
+  Result<std::unique_ptr<DeviceArena>> CreateArena(const DeviceArenaShape& shape) override {
+    return CreateMappedArena(device_, shape);
+  }
+  Result<std::unique_ptr<DeviceArena>> ImportArena(int fd, const DeviceArenaShape& shape) override {
+    return ImportMappedArena(device_, fd, shape);
   }
 
  private:
@@ -73,6 +81,8 @@ bool Take(std::string_view word, FakeDeviceOptions* options) {
     options->adversarial = true;
   } else if (word == "refuse_registration") {
     options->refuse_registration = true;
+  } else if (word == "refuse_sharing") {
+    options->refuse_sharing = true;
   } else if (name == "fail_at") {
     const std::size_t comma = text.find(',');
     if (comma == std::string_view::npos) return false;

@@ -32,6 +32,14 @@ class TestAccelerator : public passel::Accelerator {
       const passel::StepEngineOptions&) override {
     return passel::InvalidArgument("the test plugin computes nothing");
   }
+  passel::Result<std::unique_ptr<passel::DeviceArena>> CreateArena(
+      const passel::DeviceArenaShape&) override {
+    return passel::FailedPrecondition("the test plugin has no memory");
+  }
+  passel::Result<std::unique_ptr<passel::DeviceArena>> ImportArena(
+      int, const passel::DeviceArenaShape&) override {
+    return passel::FailedPrecondition("the test plugin has no memory");
+  }
 
  private:
   passel::AcceleratorInfo info_;

@@ -94,6 +94,15 @@ Status Show(const std::string& named, bool json) {
   fmt::print("global step {}, local steps {}{}\n", a.at("global_step").get<std::int64_t>(),
              a.at("local_steps").get<std::uint64_t>(),
              a.at("stopped").get<bool>() ? ", stopping" : "");
+  if (a.at("shadow").is_object()) {
+    const Json& shadow = a.at("shadow");
+    fmt::print("the parameters are on the GPU; {}\n",
+               shadow.at("age_seconds").is_null()
+                   ? std::string("their shadow in the arena has the first values")
+                   : fmt::format("their shadow in the arena is of step {}, {:.1f} s old",
+                                 shadow.at("global_step").get<std::int64_t>(),
+                                 shadow.at("age_seconds").get<double>()));
+  }
   if (a.at("modes").size() > 1) {
     std::string modes;
     for (const Json& m : a.at("modes")) {

@@ -41,6 +41,13 @@ bool CpuAskedFor(const Task& task, const DeviceRequest& request) {
          (f.num_gpus_given || !f.num_gpus_origin.empty());
 }
 
+Status NeedsGpu(const std::string& task) {
+  return InvalidArgument(fmt::format(
+      "--arena device keeps the parameters in the memory of a GPU, and {} is to compute "
+      "on the CPU: use --arena host, or leave --device cpu and --num_gpus 0 away",
+      task));
+}
+
 NetworkShape ShapeOf(const ModelConfig& model) {
   NetworkShape shape;
   const std::vector<VariableSpec> variables = ModelVariables(model);
@@ -69,6 +76,7 @@ Result<std::unique_ptr<GpuCompute>> GpuCompute::Open(const Task& task, const Job
   PASSEL_ASSIGN_OR_RETURN(const DeviceRequest request, ParseDeviceRequest(f.device));
   Status problem;
   const bool cpu_asked_for = CpuAskedFor(task, request);
+  if (cpu_asked_for && config.on_device) return NeedsGpu(task.id.ToString());
   if (!cpu_asked_for) {
     if (!task.flags.supervised && request.uuid.empty() && task.gpu) SeeOnly(*task.gpu);
     AcceleratorOptions options;
@@ -85,6 +93,7 @@ Result<std::unique_ptr<GpuCompute>> GpuCompute::Open(const Task& task, const Job
       return std::unique_ptr<GpuCompute>(new GpuCompute(std::move(*opened)));
     }
     problem = opened.status();
+    if (config.on_device) return problem.WithContext("--arena device");
     if (request.kind == Kind::kCuda) return problem.WithContext("--device " + f.device);
     PASSEL_RETURN_IF_ERROR(CheckSoftPlacement(f, task.id.ToString(), task.gpu, problem.message()));
   }
@@ -103,6 +112,12 @@ Result<std::unique_ptr<GpuCompute>> GpuCompute::Open(const Task& task, const Job
   return std::unique_ptr<GpuCompute>();
 }
 
+Status GpuCompute::ShareParameters(const DeviceParametersOptions& options, shm::AttachedJob& job,
+                                   ParameterStore& store) {
+  PASSEL_ASSIGN_OR_RETURN(parameters_, DeviceParameters::Open(options, *accelerator_, job, store));
+  return {};
+}
+
 Result<EngineUse> GpuCompute::MakeEngine(const JobConfig& config, const ModelLayout& layout,
                                          const ImageSet& train, const shm::AttachedJob& job,
                                          int trainer) {
@@ -118,7 +133,10 @@ Result<EngineUse> GpuCompute::MakeEngine(const JobConfig& config, const ModelLay
     }
   }
   const int store_slots = job.arena(0).memory().gradient_slots;
-  options.memory.gradient_slots.resize(static_cast<std::size_t>(store_slots) + 1);
+  // Modes with rounds may lend a buffer of their own; an arena on the GPU has none.
+  const bool resident = parameters_ != nullptr;
+  if (resident) options.arena = &parameters_->arena();
+  options.memory.gradient_slots.resize(static_cast<std::size_t>(store_slots) + (resident ? 0 : 1));
   EngineUse use;
   for (int shard = 0; shard < table.shards(); ++shard) {
     const ShardMemory& memory = job.arena(shard).memory();
@@ -127,6 +145,7 @@ Result<EngineUse> GpuCompute::MakeEngine(const JobConfig& config, const ModelLay
       options.memory.gradient_slots[static_cast<std::size_t>(slot)].emplace_back(
           memory.Gradient(trainer, slot), memory.floats);
     }
+    if (resident) continue;
     scratch_.emplace_back(memory.floats);
     options.memory.gradient_slots.back().emplace_back(scratch_.back());
     use.scratch.emplace_back(scratch_.back());

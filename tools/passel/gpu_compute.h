@@ -9,6 +9,7 @@
 #include "compute/accelerator.h"
 #include "data/dataset.h"
 #include "shm/attached_job.h"
+#include "tools/passel/device_parameters.h"
 #include "tools/passel/job_config.h"
 #include "tools/passel/task.h"
 #include "train/worker_loop.h"
@@ -25,6 +26,13 @@ class GpuCompute {
   /// Errors: those of OpenAccelerator(), where a GPU is demanded.
   static Result<std::unique_ptr<GpuCompute>> Open(const Task& task, const JobConfig& config);
 
+  /// --arena device: the parameters are in the memory of this GPU from here on. `job` and `store`
+  /// must outlive this. Errors: those of DeviceParameters::Open().
+  Status ShareParameters(const DeviceParametersOptions& options, shm::AttachedJob& job,
+                         ParameterStore& store);
+  /// Null without --arena device.
+  DeviceParameters* parameters() const { return parameters_.get(); }
+
   /// Makes the engine that trains on `train`, from and to the arenas of `job`, which must outlive
   /// this. REQUIRES: FitToData(&config) was called. Errors: those of CreateStepEngine().
   Result<EngineUse> MakeEngine(const JobConfig& config, const ModelLayout& layout,
@@ -35,6 +43,7 @@ class GpuCompute {
       : accelerator_(std::move(accelerator)) {}
 
   std::unique_ptr<Accelerator> accelerator_;
+  std::unique_ptr<DeviceParameters> parameters_;
   std::vector<std::vector<float>> scratch_;  // [shards]: see EngineUse
   std::unique_ptr<StepEngine> engine_;
 };

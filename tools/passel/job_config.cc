@@ -40,6 +40,20 @@ Status CheckGpuFlags(const JobFlags& f, JobConfig* config) {
                                                          {{"float32", MathMode::kFloat32},
                                                           {"tf32", MathMode::kTf32},
                                                           {"bfloat16", MathMode::kBfloat16}}));
+  PASSEL_ASSIGN_OR_RETURN(config->on_device,
+                          Choose<bool>("--arena", f.arena, {{"host", false}, {"device", true}}));
+  if (!(f.shadow_interval >= 0.01 && f.shadow_interval <= 86400)) {
+    return InvalidArgument(
+        fmt::format("--shadow_interval must be from 0.01 to 86400 seconds, not {}: change it",
+                    f.shadow_interval));
+  }
+  config->shadow_interval_ns = static_cast<std::int64_t>(f.shadow_interval * 1e9);
+  StorePlan modes;
+  modes.on_device = config->on_device;
+  PASSEL_RETURN_IF_ERROR(modes.CheckMode({config->mode, 0, 0}));
+  for (const ScheduledMode& entry : config->mode_schedule) {
+    PASSEL_RETURN_IF_ERROR(modes.CheckMode(entry.setting).WithContext("--mode_schedule"));
+  }
   config->cuda_graphs = f.cuda_graphs;
   config->overlap = f.overlap;
   if (f.overlap && IsRoundMode(config->mode)) {
@@ -241,6 +255,7 @@ Result<StorePlan> MakePlan(const JobConfig& config, int shards, int workers) {
   }
   plan.optimizer = config.optimizer;
   plan.num_workers = workers;
+  plan.on_device = config.on_device;
   // One is pushed while the next is computed.
   if (config.overlap) plan.gradient_slots = 2;
   PASSEL_ASSIGN_OR_RETURN(plan.variables, PlaceModel(config.model, shards, config.placement));

@@ -51,6 +51,8 @@ struct JobConfig {
   bool overlap = false;
   bool cuda_graphs = true;
   MathMode math = MathMode::kFloat32;
+  bool on_device = false;               // --arena device
+  std::int64_t shadow_interval_ns = 0;  // of its shadow
   std::int64_t stall_limit_ns = 0, start_wait_ns = 0, ps_wait_ns = 0;
   double spin_us = -1;
   std::int64_t eval_interval_ns = 0;  // of an evaluator

@@ -203,6 +203,16 @@ void AddJobFlags(CLI::App& app, JobFlags* f) {
                  "How GPUs multiply large matrices: float32, tf32 or bfloat16 (both lose accuracy)")
       ->group("Machine")
       ->capture_default_str();
+  app.add_option("--arena", f->arena,
+                 "Where the parameters live: host, or device, the memory of the one GPU that all "
+                 "workers compute on. device is for hogwild, locked and ssp")
+      ->group("Machine")
+      ->capture_default_str();
+  app.add_option("--shadow_interval", f->shadow_interval,
+                 "With --arena device: seconds after which the copy of the parameters in host "
+                 "memory is renewed, which eval, predict and ctl look at")
+      ->group("Machine")
+      ->capture_default_str();
   app.add_flag("--cuda_graphs,!--nocuda_graphs", f->cuda_graphs,
                "Launch a step on a GPU as one graph rather than operation by operation. Default: "
                "true")
@@ -305,6 +315,8 @@ std::vector<std::string> ToArguments(const JobFlags& f) {
   add("--towers", f.towers);
   if (f.overlap) arguments.emplace_back("--overlap");
   add("--math", f.math);
+  add("--arena", f.arena);
+  add("--shadow_interval", f.shadow_interval);
   if (!f.cuda_graphs) arguments.emplace_back("--nocuda_graphs");
   add("--huge_pages", f.huge_pages);
   add("--memory_fraction", f.memory_fraction);

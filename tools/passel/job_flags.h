@@ -76,6 +76,8 @@ struct JobFlags {
   bool overlap = false;
   bool cuda_graphs = true;
   std::string math = "float32";
+  std::string arena = "host";
+  double shadow_interval = 1;  // seconds
   std::string huge_pages = "off";
   double memory_fraction = 1;
   std::optional<double> spin_us;                             // none: by the number of cores

@@ -41,6 +41,7 @@ class Setup {
     request_.memory_fraction = d_.per_process_gpu_memory_fraction;
     out_.may_fall_back = f_.gpus.empty() && device_.kind == Kind::kAuto;
     PASSEL_RETURN_IF_ERROR(ChooseProcessor());
+    PASSEL_RETURN_IF_ERROR(CheckArena());
     if (request_.devices.empty()) WarnOfCpu();
     if (flags_.ps == 0) {
       out_.workers = flags_.workers;
@@ -93,6 +94,29 @@ class Setup {
       return InvalidArgument(
           fmt::format("--gpus {} and --device {} name different devices: leave one of them away",
                       f_.gpus, d_.device));
+    }
+    return {};
+  }
+
+  // --arena device: the parameters are in the memory of one GPU, which processes share.
+  Status CheckArena() const {
+    if (!config_.on_device) return {};
+    if (flags_.ps == 0) {
+      return InvalidArgument(
+          "--arena device is shared by workers, and --ps 0 has none: use --ps 1 --workers 1, or "
+          "--arena host");
+    }
+    if (request_.devices.empty()) {
+      return InvalidArgument(fmt::format(
+          "--arena device keeps the parameters in the memory of a GPU, and the workers would "
+          "compute on the CPU{}: use --arena host, or workers on a GPU",
+          reason_.empty() ? "" : ", since " + reason_));
+    }
+    if (request_.devices.size() > 1) {
+      return InvalidArgument(fmt::format(
+          "--arena device is for workers on one GPU, and these are on {}: name one, as in --gpus 0 "
+          "--workers_per_gpu {}, or use --arena host",
+          request_.devices.size(), request_.workers));
     }
     return {};
   }

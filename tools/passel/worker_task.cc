@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <memory>
 #include <optional>
@@ -24,6 +25,9 @@
 
 namespace passel {
 namespace {
+
+// A worker that evaluates waits so long for steps under way and others that refresh.
+constexpr std::chrono::seconds kShadowLimit{60};
 
 int ExitCodeOfSignal(int signal) { return signal == SIGINT ? kExitInterrupted : kExitRestartMe; }
 
@@ -118,6 +122,16 @@ class WorkerTask {
     // Its engine copies from and to the arenas: it ends before they are unmapped.
     const std::unique_ptr<GpuCompute> compute_on_gpu = std::move(gpu);
     EngineUse engine;
+    if (config_.on_device) {
+      DeviceParametersOptions shared;
+      shared.chief = chief;
+      shared.worker = task_.Trainer();
+      shared.names = task_.Names();
+      shared.shadow_interval = std::chrono::nanoseconds(config_.shadow_interval_ns);
+      shared.start_limit = options.start_limit;
+      PASSEL_RETURN_IF_ERROR(compute_on_gpu->ShareParameters(shared, *job, *store));
+    }
+    DeviceParameters* const parameters = compute_on_gpu ? compute_on_gpu->parameters() : nullptr;
     if (compute_on_gpu) {
       PASSEL_ASSIGN_OR_RETURN(
           engine, compute_on_gpu->MakeEngine(config_, layout, split.train, *job, task_.Trainer()));
@@ -137,8 +151,13 @@ class WorkerTask {
                         "it and this worker again, or raise --ps_wait",
                         1e-9 * static_cast<double>(missing.count())));
       }
-      return {};
+      return parameters != nullptr ? parameters->Tend() : Status();
     };
+    if (parameters != nullptr) {
+      callbacks.refresh_values = [parameters] {
+        return parameters->RefreshShadow(Deadline::After(kShadowLimit));
+      };
+    }
     if (config_.log_style != LogStyle::kNone) {
       callbacks.on_step = [this](const StepReport& step) { log_.Step(step, WallSeconds()); };
       callbacks.on_evaluation = [this](std::int64_t, const TestResult& result) {
@@ -205,10 +224,12 @@ class WorkerTask {
     }
     std::vector<std::vector<RowPart>> parts;
     layout.Bind(values, &parts);
+    const ShardState& state = *job.arena(0).memory().state;
+    const std::int64_t step = config_.on_device
+                                  ? state.device.shadow_step.load(std::memory_order_acquire)
+                                  : state.global_step.load(std::memory_order_acquire);
     PASSEL_RETURN_IF_ERROR(
-        SaveModel(task_.flags.save, config_.model, parts,
-                  {{"global_step", std::to_string(job.arena(0).memory().state->global_step.load(
-                                       std::memory_order_acquire))}}));
+        SaveModel(task_.flags.save, config_.model, parts, {{"global_step", std::to_string(step)}}));
     LogInfo("Saved {}", task_.flags.save);
     return {};
   }

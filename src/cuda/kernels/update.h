@@ -18,6 +18,49 @@
 
 namespace passel::cuda {
 
+/// values, slots = Rule(values, slots, gradient) for elements `first` to `first` + 3, those from
+/// `count` on left alone. REQUIRES: first is a multiple of 4, the arrays are 16-byte aligned.
+template <typename Rule>
+PASSEL_KERNEL void UpdateFour(const Rule& rule, float* values,
+                              float* const (&slots)[Rule::kSlots == 0 ? 1 : Rule::kSlots],
+                              const float* gradient, std::size_t first, std::size_t count) {
+  constexpr int kSlots = Rule::kSlots;
+  if (first + 4 <= count) {
+    float w[4], g[4], s[kSlots == 0 ? 1 : kSlots][4];
+    LoadQuad(values + first, w);
+    LoadQuad(gradient + first, g);
+    PASSEL_UNROLL
+    for (int i = 0; i < kSlots; ++i) LoadQuad(slots[i] + first, s[i]);
+    PASSEL_UNROLL
+    for (unsigned j = 0; j < 4; ++j) {
+      if constexpr (kSlots == 0) {
+        rule(w[j], g[j]);
+      } else if constexpr (kSlots == 1) {
+        rule(w[j], s[0][j], g[j]);
+      } else if constexpr (kSlots == 2) {
+        rule(w[j], s[0][j], s[1][j], g[j]);
+      } else {
+        rule(w[j], s[0][j], s[1][j], s[2][j], g[j]);
+      }
+    }
+    StoreQuad(values + first, w);
+    PASSEL_UNROLL
+    for (int i = 0; i < kSlots; ++i) StoreQuad(slots[i] + first, s[i]);
+  } else {
+    for (std::size_t i = first; i < count; ++i) {
+      if constexpr (kSlots == 0) {
+        rule(values[i], gradient[i]);
+      } else if constexpr (kSlots == 1) {
+        rule(values[i], slots[0][i], gradient[i]);
+      } else if constexpr (kSlots == 2) {
+        rule(values[i], slots[0][i], slots[1][i], gradient[i]);
+      } else {
+        rule(values[i], slots[0][i], slots[1][i], slots[2][i], gradient[i]);
+      }
+    }
+  }
+}
+
 /// values, slots = Rule(values, slots, gradient), four elements per thread and turn. Nobody else
 /// may write to the span meanwhile, or an update of theirs or of ours is lost.
 template <typename Rule>
@@ -37,42 +80,8 @@ struct UpdateKernel {
   PASSEL_KERNEL unsigned phases() const { return 1; }
 
   PASSEL_KERNEL void Phase(unsigned, ThreadPlace at, Shared&, Private&) const {
-    const Rule rule(*scalars);
     const std::size_t first = (std::size_t{at.block_x} * kThreads + at.thread) * std::size_t{4};
-    if (first + 4 <= count) {
-      float w[4], g[4], s[kSlots == 0 ? 1 : kSlots][4];
-      LoadQuad(values + first, w);
-      LoadQuad(gradient + first, g);
-      PASSEL_UNROLL
-      for (int i = 0; i < kSlots; ++i) LoadQuad(slots[i] + first, s[i]);
-      PASSEL_UNROLL
-      for (unsigned j = 0; j < 4; ++j) {
-        if constexpr (kSlots == 0) {
-          rule(w[j], g[j]);
-        } else if constexpr (kSlots == 1) {
-          rule(w[j], s[0][j], g[j]);
-        } else if constexpr (kSlots == 2) {
-          rule(w[j], s[0][j], s[1][j], g[j]);
-        } else {
-          rule(w[j], s[0][j], s[1][j], s[2][j], g[j]);
-        }
-      }
-      StoreQuad(values + first, w);
-      PASSEL_UNROLL
-      for (int i = 0; i < kSlots; ++i) StoreQuad(slots[i] + first, s[i]);
-    } else {
-      for (std::size_t i = first; i < count; ++i) {
-        if constexpr (kSlots == 0) {
-          rule(values[i], gradient[i]);
-        } else if constexpr (kSlots == 1) {
-          rule(values[i], slots[0][i], gradient[i]);
-        } else if constexpr (kSlots == 2) {
-          rule(values[i], slots[0][i], slots[1][i], gradient[i]);
-        } else {
-          rule(values[i], slots[0][i], slots[1][i], slots[2][i], gradient[i]);
-        }
-      }
-    }
+    UpdateFour(Rule(*scalars), values, slots, gradient, first, count);
   }
 };
 

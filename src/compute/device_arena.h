@@ -1,0 +1,91 @@
+// device_arena.h - the parameters of a job in the memory of a GPU, shared by the workers on it.
+//
+// One worker creates it, the others import it by its file descriptor; each then has an object like
+// this, with gradient memory of its own. Inside lie, for each shard, the claims of its blocks, its
+// values and its slot variables, behind a header that says which arena this is:
+//
+//   | header | claims | values | slots ... | claims | values | slots ... |
+//   | 4 KiB  |          shard 0            |           shard 1           |
+//
+// Steps of an engine that was given the arena (StepEngineOptions::arena) read the values where they
+// are and leave their gradients here. Apply() hands a gradient in.
+//
+// Threads    That of the engine; one at a time.
+// Life       Before the arena ends: engines that were given it.
+// Errors     Returned. After kUnavailable or kInternal everything on this GPU is lost for the
+//            process.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/status.h"
+
+namespace passel {
+
+struct StepScalars;  // optim/update_formulas.h
+
+/// What creator and importers must agree on, and what is this process's own.
+struct DeviceArenaShape {
+  struct Shard {
+    std::size_t floats = 0;        ///< padding included
+    std::size_t block_floats = 0;  ///< for one claim; a multiple of 16
+  };
+  std::vector<Shard> shards;
+  int slots = 0;                ///< slot variables of the optimizer
+  std::uint64_t id = 0;         ///< of this arena; not 0
+  std::uint64_t plan_hash = 0;  ///< of all that gives the floats their meaning
+  int gradient_slots = 1;       ///< this process's own; others may have more or fewer
+};
+
+class DeviceArena {
+ public:
+  virtual ~DeviceArena() = default;
+  DeviceArena() = default;
+  DeviceArena(const DeviceArena&) = delete;
+  DeviceArena& operator=(const DeviceArena&) = delete;
+
+  /// Of its creator; -1 for who imported it. The memory lives as long as somebody holds such a
+  /// descriptor or maps it.
+  virtual int fd() const = 0;
+
+  /// All of one array of a shard, 0: its values, 1 and up: its slot variables. Set-up and shadow:
+  /// waits until steps and copy are done. Others may change what is read: each float is whole.
+  /// Errors: kDeadlineExceeded while a step is under way (nothing is lost); the device's.
+  virtual Status Write(int shard, int array, const float* from) = 0;
+  virtual Status Read(int shard, int array, float* to, Deadline deadline) = 0;
+  /// A gradient of this process: what a step has left here, or in place of a step.
+  virtual Status WriteGradient(int shard, int slot, const float* from) = 0;
+  virtual Status ReadGradient(int shard, int slot, float* to, Deadline deadline) = 0;
+
+  /// One launch of one push.
+  struct Push {
+    int shard = 0;
+    int gradient_slot = 0;
+    const StepScalars* scalars = nullptr;
+    /// false: each float by an atomic addition, for plain SGD; nothing is ever left.
+    bool claims = true;
+    std::uint64_t claim = 0;   ///< the word of who pushes
+    std::uint64_t former = 0;  ///< a claim that may be taken over; 0: none
+    std::size_t first_block = 0;
+    bool goes_on = false;  ///< what the last launch for this shard left; else a new push
+  };
+  struct Pushed {
+    std::uint64_t left = 0;        ///< blocks that others held: launch again
+    std::uint64_t taken_over = 0;  ///< blocks whose claim was `former`
+    std::uint64_t holder = 0;      ///< of one that was left
+  };
+  /// After OK what was not left is in the values, for every process.
+  /// Errors: kUnavailable when the GPU does not answer until `deadline`; the device's.
+  virtual Result<Pushed> Apply(const Push& push, Deadline deadline) = 0;
+
+  // For an engine of the same accelerator: device memory.
+  virtual const float* values(int shard) const = 0;
+  virtual float* gradient(int shard, int slot) const = 0;
+  virtual int gradient_slots() const = 0;
+};
+
+}  // namespace passel

@@ -1,0 +1,77 @@
+// A push to values that somebody else updates: see external_sweep.h.
+
+#include <fmt/core.h>
+#include <sched.h>
+
+#include "base/failpoint.h"
+#include "base/nvtx.h"
+#include "store/external_sweep.h"
+#include "store/histogram.h"
+#include "store/local_shard.h"
+
+namespace passel {
+namespace {
+
+// Sweeps of one push before it does without the blocks that are still held, where nobody waits. A
+// sweep tries each block for longer than a holder that runs needs.
+constexpr int kPassesBeforeLeavingOut = 8;
+
+}  // namespace
+
+void LocalShard::SweepElsewhere(ExternalSweep* sweep) { external_ = sweep; }
+
+Status LocalShard::ApplyElsewhere(int slot, const StepScalars& scalars, Deadline deadline) {
+  if (!external_->Current()) {
+    return Aborted(fmt::format(
+        "{} pushes to an arena on the GPU that is not the job's any more; start it again",
+        options_.names(worker_)));
+  }
+  const bool binding = rules_.mode == Mode::kLocked;
+  ExternalSweep::Order order;
+  order.slot = slot;
+  order.scalars = scalars;
+  order.mine = MyClaim();
+  order.claims = binding || memory_.num_slots > 0;
+  order.first_block = memory_.num_blocks > 1 ? random_.Below(memory_.num_blocks) : 0;
+  ClaimPatience patience(memory_, options_.stall_limit.count());
+  for (int pass = 1;; ++pass) {
+    // Fenced off while we were stopped: what we held may be somebody else's by now.
+    PASSEL_RETURN_IF_ERROR(CheckAlive());
+    PASSEL_ASSIGN_OR_RETURN(const ExternalSweep::Outcome outcome,
+                            external_->Sweep(order, deadline));
+    Failpoint("push.swept");
+    if (outcome.taken_over > 0) {
+      Increment(counters().taken_over_blocks, outcome.taken_over);
+      nvtx::Mark(nvtx::Event::kBlockTakenOver, static_cast<std::int64_t>(outcome.taken_over));
+    }
+    if (outcome.left == 0) return {};
+    order.goes_on = true;
+    // Stands for whichever block was left: who is patient looks at the holder.
+    external_blocker_.claim.store(outcome.holder, std::memory_order_relaxed);
+    const Claim holder = Claim::Unpack(outcome.holder);
+    order.former = HolderLives(memory_, holder) ? 0 : outcome.holder;
+    if (!binding && pass >= kPassesBeforeLeavingOut) {
+      Increment(counters().overlapped_blocks, outcome.left);
+      left_out_.LookAfter(external_blocker_);
+      return {};
+    }
+    if (order.former != 0 && !deadline.Expired()) continue;
+    if (!binding) {
+      ::sched_yield();
+      continue;
+    }
+    const bool in_time = patience.Wait(external_blocker_, deadline);
+    if (patience.Sleeps()) Heartbeat();  // others must not take us for stopped
+    if (stopped() && patience.Sleeps()) {
+      return Cancelled(fmt::format(
+          "the job was stopped while {} held a block of the variables that this push needs",
+          options_.names(holder.worker)));
+    }
+    if (!in_time) {
+      return DeadlineExceeded(fmt::format("{} holds a block of the variables for too long",
+                                          options_.names(holder.worker)));
+    }
+  }
+}
+
+}  // namespace passel

@@ -1,0 +1,215 @@
+// The arena in GPU memory between processes, on a GPU or on the emulated one: 2 and 4 of them count
+// in the same values, and some are killed while they do. Label gpu, see gpu_step_test.cc.
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/file_descriptor.h"
+#include "compute/accelerator_loader.h"
+#include "optim/update_kernels.h"
+
+namespace passel::cuda {
+namespace {
+
+constexpr std::size_t kBlock = 2048, kBlocks = 39;  // MNIST's network, nearly
+constexpr std::size_t kFloats = kBlock * kBlocks - 64;
+constexpr std::chrono::seconds kLimit{100};
+
+std::uint64_t ClaimOf(std::uint32_t epoch, int worker) {
+  return std::uint64_t{epoch} << 16 | static_cast<std::uint64_t>(worker + 1);
+}
+
+DeviceArenaShape Shape(int slots) {
+  DeviceArenaShape shape;
+  shape.shards = {{kFloats, kBlock}};
+  shape.slots = slots;
+  shape.id = 4711;
+  shape.plan_hash = 1;
+  return shape;
+}
+
+// Plain SGD counts in the values. Momentum of 1 counts in the slot, and sums that up in the value:
+// an update that is lost, or halves of two, would show.
+StepScalars Counting(bool momentum) {
+  OptimizerConfig config;
+  config.kind = momentum ? OptimizerKind::kMomentum : OptimizerKind::kSgd;
+  config.learning_rate = 1;
+  config.momentum = 1;
+  return Prepare(config, 1);
+}
+
+// Adds 1 to what is counted.
+Status PushOnce(DeviceArena& arena, const StepScalars& scalars, bool claims, std::uint64_t claim,
+                std::uint64_t former, std::size_t first_block, Deadline deadline) {
+  DeviceArena::Push push;
+  push.scalars = &scalars;
+  push.claims = claims;
+  push.claim = claim;
+  push.former = former;
+  push.first_block = first_block;
+  for (;;) {
+    PASSEL_ASSIGN_OR_RETURN(const DeviceArena::Pushed pushed, arena.Apply(push, deadline));
+    if (pushed.left == 0) return {};
+    if (deadline.Expired()) return DeadlineExceeded("blocks stay held");
+    push.goes_on = true;
+    std::this_thread::yield();
+  }
+}
+
+class GpuArena : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto opened = OpenAccelerator({});
+    const bool required = std::getenv("PASSEL_GPU_REQUIRED") != nullptr;
+    if (!opened.ok() && opened.status().code() == Code::kNotFound && !required) {
+      GTEST_SKIP() << opened.status().message();
+    }
+    ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+    accelerator_ = std::move(opened).value();
+  }
+
+  void Create(int slots) {
+    auto arena = accelerator_->CreateArena(Shape(slots));
+    ASSERT_TRUE(arena.ok()) << arena.status().ToString();
+    arena_ = std::move(*arena);
+  }
+  std::vector<float> Read(int array) {
+    std::vector<float> values(kFloats);
+    const Status read = arena_->Read(0, array, values.data(), Deadline::After(kLimit));
+    EXPECT_TRUE(read.ok()) << read.ToString();
+    return values;
+  }
+
+  // Another process of this program, which counts `pushes` times; 0: until it is killed.
+  pid_t Spawn(int worker, bool momentum, bool claims, int pushes) {
+    const std::string description = std::to_string(arena_->fd()) + " " + std::to_string(worker) +
+                                    " " + (momentum ? "1" : "0") + " " + (claims ? "1 " : "0 ") +
+                                    std::to_string(pushes);
+    ::fcntl(arena_->fd(), F_SETFD, 0);
+    const std::string variable = "PASSEL_GPU_ARENA_CHILD=" + description;
+    std::vector<char*> environment;
+    for (char** e = environ; *e != nullptr; ++e) environment.push_back(*e);
+    environment.push_back(const_cast<char*>(variable.c_str()));
+    environment.push_back(nullptr);
+    const char* const arguments[] = {"device_gpu_test", "--gtest_filter=GpuArenaChild.Counts",
+                                     nullptr};
+    const pid_t child = ::fork();
+    if (child == 0) {  // nothing but exec: CUDA does not survive a fork
+      ::execve("/proc/self/exe", const_cast<char**>(arguments), environment.data());
+      ::_exit(127);
+    }
+    EXPECT_GT(child, 0);
+    return child;
+  }
+  // Its end within the limit, as waitpid() says it; -1 if it did not end and was killed.
+  static int Await(pid_t child) {
+    int status = 0;
+    for (const Deadline deadline = Deadline::After(kLimit); !deadline.Expired();) {
+      if (::waitpid(child, &status, WNOHANG) == child) return status;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    ::kill(child, SIGKILL);
+    ::waitpid(child, &status, 0);
+    return -1;
+  }
+
+  std::unique_ptr<Accelerator> accelerator_;
+  std::unique_ptr<DeviceArena> arena_;
+};
+
+TEST_F(GpuArena, CountingIsExactBetweenTwoAndFourProcesses) {
+  const bool small = std::getenv("PASSEL_GPU_SMALL") != nullptr;
+  const int pushes = small ? 40 : 1000;
+  for (const int processes : {2, 4}) {
+    for (const auto& [momentum, claims] :
+         {std::pair{false, false}, std::pair{false, true}, std::pair{true, true}}) {
+      SCOPED_TRACE(::testing::Message()
+                   << processes << " processes, momentum " << momentum << ", claims " << claims);
+      Create(momentum ? 1 : 0);
+      ASSERT_FALSE(HasFatalFailure());
+      std::vector<pid_t> children;
+      for (int w = 0; w < processes; ++w) children.push_back(Spawn(w, momentum, claims, pushes));
+      for (const pid_t child : children) EXPECT_EQ(Await(child), 0);
+      // Sums of up to 2^24 are exact in float32.
+      const float total = static_cast<float>(processes * pushes);
+      const float sum = momentum ? total * (total + 1) / 2 : total;
+      const std::vector<float> values = Read(0);
+      std::size_t wrong = 0;
+      for (const float v : values) wrong += v != sum ? 1 : 0;
+      EXPECT_EQ(wrong, 0u) << "the first is " << values[0] << ", not " << sum;
+      if (momentum) {
+        for (const float a : Read(1)) ASSERT_EQ(a, -total);
+      }
+      arena_.reset();
+    }
+  }
+}
+
+// Whatever a dead process held can be taken over, and the others go on.
+TEST_F(GpuArena, KilledProcessLeavesNothingThatCannotBeTakenOver) {
+  const bool small = std::getenv("PASSEL_GPU_SMALL") != nullptr;
+  Create(0);
+  ASSERT_FALSE(HasFatalFailure());
+  const std::vector<float> minus_one(kFloats, -1);
+  ASSERT_TRUE(arena_->WriteGradient(0, 0, minus_one.data()).ok());
+  const StepScalars scalars = Counting(false);
+  for (int kill = 0; kill < (small ? 3 : 20); ++kill) {
+    const int worker = 1 + kill % 3;
+    const pid_t child = Spawn(worker, false, true, 0);
+    const float before = Read(0)[0];
+    const Deadline deadline = Deadline::After(kLimit);
+    while (Read(0)[0] < before + 3 && !deadline.Expired()) {
+    }
+    ASSERT_EQ(::kill(child, SIGKILL), 0);
+    ASSERT_NE(Await(child), -1);
+    const Status pushed = PushOnce(*arena_, scalars, true, ClaimOf(1, 0), ClaimOf(1, worker), 0,
+                                   Deadline::After(kLimit));
+    ASSERT_TRUE(pushed.ok()) << pushed.ToString();
+    for (const float v : Read(0)) {
+      // Whole updates of each float: a killed process leaves some floats without its last.
+      ASSERT_EQ(v, std::floor(v));
+    }
+  }
+}
+
+// Not a test of its own: what Spawn() runs.
+TEST(GpuArenaChild, Counts) {
+  const char* const description = std::getenv("PASSEL_GPU_ARENA_CHILD");
+  if (description == nullptr) GTEST_SKIP() << "run by the tests before it, in processes of theirs";
+  int fd = -1, worker = 0, momentum = 0, claims = 0, pushes = 0;
+  ASSERT_EQ(std::sscanf(description, "%d %d %d %d %d", &fd, &worker, &momentum, &claims, &pushes),
+            5);
+  const FileDescriptor owner(fd);
+  auto opened = OpenAccelerator({});
+  ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+  auto arena = (*opened)->ImportArena(fd, Shape(momentum));
+  ASSERT_TRUE(arena.ok()) << arena.status().ToString();
+  const std::vector<float> minus_one(kFloats, -1);
+  ASSERT_TRUE((*arena)->WriteGradient(0, 0, minus_one.data()).ok());
+  const StepScalars scalars = Counting(momentum != 0);
+  const Deadline deadline = Deadline::After(kLimit);
+  for (int i = 0; pushes == 0 ? !deadline.Expired() : i < pushes; ++i) {
+    const Status pushed =
+        PushOnce(**arena, scalars, claims != 0, ClaimOf(1, worker), 0,
+                 static_cast<std::size_t>(i * 7 + worker * 11) % kBlocks, deadline);
+    ASSERT_TRUE(pushed.ok()) << pushed.ToString();
+  }
+}
+
+}  // namespace
+}  // namespace passel::cuda

@@ -1,0 +1,382 @@
+// The arena in device memory: pushes of several processes' devices, and an engine that reads it.
+
+#include "cuda/mapped_arena.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "cuda/engine_under_test.h"
+#include "optim/update_kernels.h"
+
+namespace passel::cuda {
+namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr std::uint64_t Word(std::uint32_t epoch, int worker) {
+  return std::uint64_t{epoch} << 16 | static_cast<std::uint64_t>(worker + 1);
+}
+
+DeviceArenaShape Shape(std::vector<std::size_t> floats, int slots, std::size_t block = 32) {
+  DeviceArenaShape shape;
+  for (const std::size_t n : floats) shape.shards.push_back({n, block});
+  shape.slots = slots;
+  shape.id = 77;
+  shape.plan_hash = 0xabc;
+  return shape;
+}
+
+StepScalars Scalars(OptimizerKind kind, double rate = 1) {
+  OptimizerConfig config;
+  config.kind = kind;
+  config.learning_rate = rate;
+  config.momentum = 1;
+  return Prepare(config, 1);
+}
+
+// One process's device and arena.
+struct Worker {
+  explicit Worker(const FakeDeviceOptions& options) : device(options) {}
+  FakeDevice device;
+  std::unique_ptr<DeviceArena> arena;
+  ~Worker() {
+    arena.reset();
+    EXPECT_THAT(device.violations(), IsEmpty());
+    EXPECT_EQ(device.memories_alive(), 0u);
+  }
+  void SetGradient(int shard, std::size_t floats, float value) {
+    const std::vector<float> gradient(floats, value);
+    ASSERT_TRUE(
+        device.CopyIn(arena->gradient(shard, 0), gradient.data(), gradient.size() * sizeof(float))
+            .ok());
+  }
+  std::vector<float> Read(int shard, int array, std::size_t floats) {
+    std::vector<float> values(floats);
+    EXPECT_TRUE(arena->Read(shard, array, values.data(), Soon()).ok());
+    return values;
+  }
+};
+
+std::unique_ptr<Worker> Creator(const DeviceArenaShape& shape, const FakeDeviceOptions& options) {
+  auto worker = std::make_unique<Worker>(options);
+  auto arena = CreateMappedArena(worker->device, shape);
+  EXPECT_TRUE(arena.ok()) << arena.status().message();
+  if (arena.ok()) worker->arena = std::move(*arena);
+  return worker;
+}
+std::unique_ptr<Worker> Importer(int fd, const DeviceArenaShape& shape,
+                                 const FakeDeviceOptions& options) {
+  auto worker = std::make_unique<Worker>(options);
+  auto arena = ImportMappedArena(worker->device, fd, shape);
+  EXPECT_TRUE(arena.ok()) << arena.status().message();
+  if (arena.ok()) worker->arena = std::move(*arena);
+  return worker;
+}
+
+FakeDeviceOptions OnAThread() {
+  FakeDeviceOptions options;
+  options.adversarial = false;
+  options.progress = FakeDeviceOptions::Progress::kOnAThread;
+  return options;
+}
+
+// The claim word of a block of shard 0, as the layout has it.
+class ClaimsByHand {
+ public:
+  explicit ClaimsByHand(int fd)
+      : memory_(::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)) {
+    EXPECT_NE(memory_, MAP_FAILED);
+  }
+  ~ClaimsByHand() { ::munmap(memory_, kBytes); }
+  std::uint64_t& operator[](std::size_t block) {
+    return *reinterpret_cast<std::uint64_t*>(static_cast<char*>(memory_) + 4096 + 128 * block);
+  }
+
+ private:
+  static constexpr std::size_t kBytes = 8192;
+  void* memory_;
+};
+
+TEST(MappedArenaTest, EngineReadsValuesAndLeavesGradientsThere) {
+  for (const Placement placement :
+       {Placement::kOneShard, Placement::kRoundRobin, Placement::kSplit}) {
+    for (std::uint64_t seed = 0; seed < 20; ++seed) {
+      StepWorld world({7, 5, 3}, 6, placement, seed);
+      std::vector<std::size_t> floats;
+      for (const auto& values : world.options.memory.shard_values) floats.push_back(values.size());
+      DeviceArenaShape shape = Shape(floats, 0, 16);
+      shape.gradient_slots = 3;
+      FakeDeviceOptions fake;
+      fake.seed = seed;
+      const auto worker = Creator(shape, fake);
+      for (std::size_t s = 0; s < floats.size(); ++s) {
+        ASSERT_TRUE(worker->arena->Write(static_cast<int>(s), 0, world.values(s).data()).ok());
+      }
+      world.options.arena = worker->arena.get();
+      DeviceStepEngineHooks hooks;
+      hooks.looks_per_health = 1;
+      auto engine = CreateDeviceStepEngine(worker->device, world.options, hooks);
+      ASSERT_TRUE(engine.ok()) << engine.status().message();
+      EXPECT_THAT((*engine)->Describe(), HasSubstr("in the memory of the GPU"));
+      const auto first = world.RandomBatch(), second = world.RandomBatch();
+      ASSERT_TRUE((*engine)->Start(first, 0).ok());
+      ASSERT_TRUE((*engine)->Start(second, 1).ok());
+      for (int slot = 0; slot < 2; ++slot) {
+        Outcome outcome = FinishStep(**engine, world, slot);
+        if (slot == 0) continue;  // read below: the second step must not have touched it
+        for (int k = 0; k < 2; ++k) {
+          for (std::size_t s = 0; s < floats.size(); ++s) {
+            outcome.gradient[s].resize(floats[s]);
+            ASSERT_TRUE(
+                worker->arena
+                    ->ReadGradient(static_cast<int>(s), k, outcome.gradient[s].data(), Soon())
+                    .ok());
+          }
+          const auto wanted = world.Reference(k == 0 ? first : second);
+          const auto got = world.Variables(outcome.gradient);
+          for (std::size_t v = 0; v < got.size(); ++v) {
+            EXPECT_LE(RelativeError(got[v], wanted.gradients[v]), 1e-5) << "variable " << v;
+          }
+        }
+      }
+      // What is not finite is shown to the host, which finds out where.
+      const float nan = kNan;
+      ASSERT_TRUE(
+          worker->device.CopyIn(const_cast<float*>(worker->arena->values(0)), &nan, sizeof nan)
+              .ok());
+      EXPECT_FALSE(RunStep(**engine, world, first, 2).finite);
+      bool shown = false;
+      for (const auto& shard : world.Slot(2)) {
+        for (const float x : shard) shown |= !std::isfinite(x);
+      }
+      EXPECT_TRUE(shown);
+      engine->reset();
+    }
+  }
+}
+
+// Each rule as on the CPU, to the bit: slots in their places, the last block shorter.
+TEST(MappedArenaTest, PushAppliesEachOptimizerAsTheCpuDoes) {
+  constexpr std::size_t kFloats = 32 * 3 + 16;
+  std::vector<OptimizerConfig> configs;
+  for (const OptimizerKind kind :
+       {OptimizerKind::kSgd, OptimizerKind::kMomentum, OptimizerKind::kAdagrad,
+        OptimizerKind::kRmsProp, OptimizerKind::kAdam, OptimizerKind::kFtrl}) {
+    configs.emplace_back().kind = kind;
+  }
+  configs.push_back(configs[1]);
+  configs.back().use_nesterov = 1;
+  configs.push_back(configs[3]);
+  configs.back().centered = 1;
+  for (OptimizerConfig config : configs) {
+    config.learning_rate = 0.125;
+    const int slots = NumSlots(config);
+    FakeDeviceOptions fake;
+    fake.seed = 3;
+    const auto worker = Creator(Shape({kFloats}, slots), fake);
+    Random random(9);
+    std::vector<std::vector<float>> arrays(static_cast<std::size_t>(slots) + 1);
+    for (std::size_t a = 0; a < arrays.size(); ++a) {
+      for (std::size_t i = 0; i < kFloats; ++i) {
+        arrays[a].push_back(static_cast<float>(a == 0 ? random.Normal() : 0.5 + 0.01 * i));
+      }
+      ASSERT_TRUE(worker->arena->Write(0, static_cast<int>(a), arrays[a].data()).ok());
+    }
+    std::vector<float> gradient;
+    for (std::size_t i = 0; i < kFloats; ++i) {
+      gradient.push_back(static_cast<float>(random.Normal()));
+    }
+    ASSERT_TRUE(worker->device
+                    .CopyIn(worker->arena->gradient(0, 0), gradient.data(), kFloats * sizeof(float))
+                    .ok());
+    const StepScalars scalars = Prepare(config, 3);
+    DeviceArena::Push push;
+    push.scalars = &scalars;
+    push.claim = Word(1, 0);
+    push.first_block = 2;
+    const auto pushed = worker->arena->Apply(push, Soon());
+    ASSERT_TRUE(pushed.ok()) << pushed.status().message();
+    EXPECT_EQ(pushed->left, 0u);
+    float* slot_pointers[kMaxSlots] = {};
+    for (int s = 0; s < slots; ++s) {
+      slot_pointers[s] = arrays[static_cast<std::size_t>(s) + 1].data();
+    }
+    Apply(scalars, arrays[0].data(), slot_pointers, gradient.data(), kFloats);
+    for (std::size_t a = 0; a < arrays.size(); ++a) {
+      EXPECT_EQ(worker->Read(0, static_cast<int>(a), kFloats), arrays[a])
+          << OptimizerName(config.kind) << " array " << a;
+    }
+  }
+}
+
+TEST(MappedArenaTest, BlockThatOthersHoldIsLeftAndThenDoneOnce) {
+  constexpr std::size_t kFloats = 32 * 5;
+  for (std::uint64_t seed = 0; seed < 30; ++seed) {
+    FakeDeviceOptions fake;
+    fake.seed = seed;
+    const auto worker = Creator(Shape({kFloats}, 0), fake);
+    ClaimsByHand claims(worker->arena->fd());
+    worker->SetGradient(0, kFloats, -1);
+    const StepScalars scalars = Scalars(OptimizerKind::kSgd);
+    DeviceArena::Push push;
+    push.scalars = &scalars;
+    push.claim = Word(1, 0);
+    push.first_block = seed % 5;
+    claims[1] = Word(4, 2);
+    claims[3] = Word(7, 3);
+    auto pushed = worker->arena->Apply(push, Soon());
+    ASSERT_TRUE(pushed.ok());
+    EXPECT_EQ(pushed->left, 2u);
+    EXPECT_TRUE(pushed->holder == Word(4, 2) || pushed->holder == Word(7, 3));
+    // Nobody is to be taken over: the same again.
+    push.goes_on = true;
+    pushed = worker->arena->Apply(push, Soon());
+    ASSERT_TRUE(pushed.ok());
+    EXPECT_EQ(pushed->left, 2u);
+    // Of two holders one is dead; a claim of another life of the same worker is not its.
+    push.former = Word(7, 3);
+    pushed = worker->arena->Apply(push, Soon());
+    ASSERT_TRUE(pushed.ok());
+    EXPECT_EQ(pushed->left, 1u);
+    EXPECT_EQ(pushed->taken_over, 1u);
+    EXPECT_EQ(pushed->holder, Word(4, 2));
+    push.former = Word(5, 2);
+    pushed = worker->arena->Apply(push, Soon());
+    ASSERT_TRUE(pushed.ok());
+    EXPECT_EQ(pushed->left, 1u);
+    EXPECT_EQ(claims[1], Word(4, 2));
+    claims[1] = 0;
+    pushed = worker->arena->Apply(push, Soon());
+    ASSERT_TRUE(pushed.ok());
+    EXPECT_EQ(pushed->left, 0u);
+    EXPECT_EQ(pushed->taken_over, 0u);
+    EXPECT_THAT(worker->Read(0, 0, kFloats), Each(1.0f));  // each block once
+    for (std::size_t b = 0; b < 5; ++b) EXPECT_EQ(claims[b], 0u);
+  }
+}
+
+// Gradients of -1 count in the values; momentum of 1 counts in the slot and sums that up in the
+// value, so that one of the two that is lost, or halves of two updates, would show.
+TEST(MappedArenaTest, NothingIsLostBetweenFourProcesses) {
+  constexpr std::size_t kFloats = 32 * 8, kPushes = 60;
+  constexpr int kWorkers = 4;
+  for (const OptimizerKind kind : {OptimizerKind::kSgd, OptimizerKind::kMomentum}) {
+    for (const bool claims : {true, false}) {
+      if (!claims && kind != OptimizerKind::kSgd) continue;
+      const DeviceArenaShape shape = Shape({kFloats, 64}, kind == OptimizerKind::kSgd ? 0 : 1);
+      std::vector<std::unique_ptr<Worker>> workers;
+      workers.push_back(Creator(shape, OnAThread()));
+      while (workers.size() < kWorkers) {
+        workers.push_back(Importer(workers[0]->arena->fd(), shape, OnAThread()));
+      }
+      std::vector<std::thread> threads;
+      std::atomic<int> failures{0};
+      for (int w = 0; w < kWorkers; ++w) {
+        threads.emplace_back([&, w] {
+          Worker& worker = *workers[static_cast<std::size_t>(w)];
+          worker.SetGradient(0, kFloats, -1);
+          worker.SetGradient(1, 64, -1);
+          const StepScalars scalars = Scalars(kind);
+          for (std::size_t i = 0; i < kPushes; ++i) {
+            for (int shard = 0; shard < 2; ++shard) {
+              DeviceArena::Push push;
+              push.shard = shard;
+              push.scalars = &scalars;
+              push.claims = claims;
+              push.claim = Word(1, w);
+              push.first_block = shard == 0 ? (i + static_cast<std::size_t>(w)) % 8 : 0;
+              const Deadline deadline = Soon();
+              for (;;) {
+                const auto pushed = worker.arena->Apply(push, deadline);
+                if (!pushed.ok() || deadline.Expired()) ++failures;
+                if (!pushed.ok() || pushed->left == 0 || deadline.Expired()) break;
+                push.goes_on = true;
+              }
+            }
+          }
+        });
+      }
+      for (std::thread& thread : threads) thread.join();
+      EXPECT_EQ(failures, 0);
+      constexpr float kTotal = kWorkers * kPushes;
+      const float sum = kind == OptimizerKind::kSgd ? kTotal : kTotal * (kTotal + 1) / 2;
+      EXPECT_THAT(workers[1]->Read(0, 0, kFloats), Each(sum));
+      EXPECT_THAT(workers[2]->Read(1, 0, 64), Each(sum));
+      if (kind == OptimizerKind::kMomentum) {
+        EXPECT_THAT(workers[3]->Read(0, 1, kFloats), Each(-kTotal));
+      }
+    }
+  }
+}
+
+TEST(MappedArenaTest, MemoryOutlivesItsCreator) {
+  const DeviceArenaShape shape = Shape({64}, 0);
+  auto creator = Creator(shape, OnAThread());
+  const std::vector<float> values(64, 2.5f);
+  ASSERT_TRUE(creator->arena->Write(0, 0, values.data()).ok());
+  FileDescriptor kept(::dup(creator->arena->fd()));
+  creator.reset();
+  EXPECT_EQ(Importer(kept.get(), shape, OnAThread())->Read(0, 0, 64), values);
+}
+
+TEST(MappedArenaTest, WhatIsNotThisArenaIsRefusedInOneSentence) {
+  const DeviceArenaShape shape = Shape({64}, 1);
+  const auto creator = Creator(shape, OnAThread());
+  const auto refusal = [&](const DeviceArenaShape& other) {
+    FakeDevice device(OnAThread());
+    const auto arena = ImportMappedArena(device, creator->arena->fd(), other);
+    EXPECT_FALSE(arena.ok());
+    EXPECT_EQ(device.memories_alive(), 0u);
+    return arena.status().message();
+  };
+  DeviceArenaShape other = shape;
+  other.id = 78;
+  EXPECT_THAT(refusal(other), HasSubstr("is number 000000000000004d, the job's is"));
+  other = shape;
+  other.plan_hash = 1;
+  EXPECT_THAT(refusal(other), HasSubstr("start all tasks with the same flags"));
+  other = shape;
+  other.slots = 2;
+  EXPECT_THAT(refusal(other), HasSubstr("bytes"));
+  FakeDevice device(OnAThread());
+  FileDescriptor empty;
+  std::size_t bytes = 0;
+  {
+    const auto twin = Creator(shape, OnAThread());
+    bytes = static_cast<std::size_t>(::lseek(twin->arena->fd(), 0, SEEK_END));
+  }
+  auto memory = device.CreateShared(bytes, &empty);
+  ASSERT_TRUE(memory.ok());
+  EXPECT_THAT(ImportMappedArena(device, empty.get(), shape).status().message(),
+              HasSubstr("is none"));
+}
+
+TEST(MappedArenaTest, DeviceThatHangsOrFailsIsLostForGood) {
+  FakeDeviceOptions fake = OnAThread();
+  fake.hang_at = 0;
+  FakeDevice device(fake);
+  auto arena = CreateMappedArena(device, Shape({64}, 0));
+  ASSERT_TRUE(arena.ok());
+  const StepScalars scalars = Scalars(OptimizerKind::kSgd);
+  DeviceArena::Push push;
+  push.scalars = &scalars;
+  push.claim = Word(1, 0);
+  const auto pushed = (*arena)->Apply(push, Deadline::After(std::chrono::milliseconds(50)));
+  EXPECT_EQ(pushed.status().code(), Code::kUnavailable);
+  EXPECT_THAT(pushed.status().message(), HasSubstr("push 1 of this worker is not done"));
+  EXPECT_EQ((*arena)->Apply(push, Soon()).status().code(), Code::kUnavailable);
+  // What the device may still write to is left to it.
+  arena->reset();
+  EXPECT_THAT(device.violations(), IsEmpty());
+  EXPECT_GT(device.memories_alive(), 0u);
+}
+
+}  // namespace
+}  // namespace passel::cuda

@@ -1,0 +1,230 @@
+// Pushes whose values somebody else updates: what stays with the shard.
+
+#include "store/external_sweep.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <deque>
+
+#include "store/in_process_store.h"
+#include "store/membership.h"
+
+namespace passel {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::size_t kFloats = 64;
+
+StorePlan PlanFor(Mode mode, OptimizerKind kind) {
+  StorePlan plan;
+  plan.mode = mode;
+  plan.on_device = true;
+  plan.optimizer.kind = kind;
+  plan.optimizer.learning_rate = 0.5;
+  plan.num_workers = 3;
+  plan.block_floats = 16;
+  VariableInfo v;
+  v.name = v.logical = "w";
+  v.shape = {static_cast<std::int64_t>(kFloats)};
+  auto table = VariableTable::Build({v}, 1);
+  EXPECT_TRUE(table.ok()) << table.status().message();
+  plan.variables = std::move(*table);
+  return plan;
+}
+
+// Answers as it was told, and writes down what it was asked.
+class PlayedSweep final : public ExternalSweep {
+ public:
+  bool Current() const override { return current; }
+  Result<Outcome> Sweep(const Order& order, Deadline) override {
+    orders.push_back(order);
+    if (answers.empty()) return Outcome{};
+    Result<Outcome> answer = answers.front();
+    if (answers.size() > 1 || !repeat) answers.pop_front();
+    return answer;
+  }
+  bool current = true;
+  bool repeat = false;  // the last answer, for ever
+  std::deque<Result<Outcome>> answers;
+  std::vector<Order> orders;
+};
+
+class ExternalSweepTest : public ::testing::Test {
+ protected:
+  void Start(Mode mode, OptimizerKind kind) {
+    auto arena = InProcessArena::Create(PlanFor(mode, kind));
+    ASSERT_TRUE(arena.ok()) << arena.status().message();
+    arena_ = std::move(*arena);
+    auto store = arena_->Open(0);
+    ASSERT_TRUE(store.ok()) << store.status().message();
+    store_ = std::move(*store);
+    ASSERT_TRUE(store_
+                    ->Initialize([](VarId, std::span<float> values) {
+                      std::fill(values.begin(), values.end(), 3.0f);
+                    })
+                    .ok());
+    ExternalSweep* const sweeps[] = {&sweep_};
+    store_->SweepElsewhere(sweeps);
+  }
+  Result<Ticket> Push(std::chrono::milliseconds limit = std::chrono::seconds(20)) {
+    auto view = store_->Pull(Selection::Everything(), PullMode::kView);
+    EXPECT_TRUE(view.ok()) << view.status().message();
+    return store_->Push(store_->LendGradient(), view->stamp(), Deadline::After(limit));
+  }
+  // Another worker of this process, that is: alive.
+  std::uint64_t ClaimOfLiving() {
+    auto other = arena_->Open(1);
+    EXPECT_TRUE(other.ok());
+    other_ = std::move(*other);
+    return Claim{other_->membership()[1].epoch, 1}.Pack();
+  }
+  const ShardMemory& memory() const { return arena_->shard(0); }
+
+  std::unique_ptr<InProcessArena> arena_;
+  std::unique_ptr<ParameterStore> store_, other_;
+  PlayedSweep sweep_;
+};
+
+TEST_F(ExternalSweepTest, PushCountsAndLeavesTheValuesAlone) {
+  Start(Mode::kHogwild, OptimizerKind::kSgd);
+  ASSERT_TRUE(Push().ok());
+  const auto ticket = Push();
+  ASSERT_TRUE(ticket.ok());
+  const auto outcome = store_->Wait(*ticket, Deadline::After(std::chrono::seconds(5)));
+  ASSERT_TRUE(outcome.ok());
+  EXPECT_TRUE(outcome->applied);
+  EXPECT_EQ(store_->global_step(), 2);
+  EXPECT_EQ(memory().state->version.load(), 2u);
+  EXPECT_EQ(memory().state->optimizer_step.load(), 2);
+  EXPECT_EQ(memory().values[0], 3.0f);
+  ASSERT_EQ(sweep_.orders.size(), 2u);
+  EXPECT_EQ(sweep_.orders[0].scalars.rate, 0.5f);
+  EXPECT_FALSE(sweep_.orders[0].claims);
+  EXPECT_FALSE(sweep_.orders[0].goes_on);
+  EXPECT_LT(sweep_.orders[0].first_block, 4u);
+  EXPECT_EQ(store_->counters().pushes_ended.load(), 2u);
+}
+
+TEST_F(ExternalSweepTest, LockedAndSlotsTakeClaims) {
+  Start(Mode::kLocked, OptimizerKind::kSgd);
+  ASSERT_TRUE(Push().ok());
+  EXPECT_TRUE(sweep_.orders.back().claims);
+  Start(Mode::kHogwild, OptimizerKind::kAdam);
+  ASSERT_TRUE(Push().ok());
+  EXPECT_TRUE(sweep_.orders.back().claims);
+  EXPECT_EQ(sweep_.orders.back().mine.worker, 0);
+  EXPECT_EQ(sweep_.orders.back().mine.epoch, store_->membership()[0].epoch);
+}
+
+TEST_F(ExternalSweepTest, BlocksOfALivingHolderAreWaitedForWhenLocked) {
+  Start(Mode::kLocked, OptimizerKind::kSgd);
+  const std::uint64_t holder = ClaimOfLiving();
+  for (std::uint64_t left : {3, 2, 2, 1}) {
+    sweep_.answers.push_back(ExternalSweep::Outcome{left, 0, holder});
+  }
+  ASSERT_TRUE(Push().ok());
+  ASSERT_EQ(sweep_.orders.size(), 5u);
+  for (std::size_t i = 1; i < 5; ++i) {
+    EXPECT_TRUE(sweep_.orders[i].goes_on);
+    EXPECT_EQ(sweep_.orders[i].former, 0u) << "it lives";
+  }
+  EXPECT_EQ(store_->counters().overlapped_blocks.load(), 0u);
+}
+
+TEST_F(ExternalSweepTest, BlockThatIsHeldTooLongEndsThePushWithTheHolderNamed) {
+  Start(Mode::kLocked, OptimizerKind::kSgd);
+  sweep_.answers.push_back(ExternalSweep::Outcome{1, 0, ClaimOfLiving()});
+  sweep_.repeat = true;
+  const auto pushed = Push(std::chrono::milliseconds(100));
+  EXPECT_EQ(pushed.status().code(), Code::kDeadlineExceeded);
+  EXPECT_THAT(pushed.status().message(), HasSubstr("worker/1 holds a block"));
+  EXPECT_EQ(store_->counters().half_applied.load(), 1u);
+  EXPECT_EQ(memory().state->version.load(), 0u);
+  store_->Stop();
+  EXPECT_EQ(store_->Pull(Selection::Everything(), PullMode::kView).status().code(),
+            Code::kCancelled);
+}
+
+TEST_F(ExternalSweepTest, ClaimOfALifeThatIsOverIsTakenOver) {
+  Start(Mode::kLocked, OptimizerKind::kSgd);
+  const std::uint64_t dead = Claim{9, 2}.Pack();  // worker/2 never joined
+  sweep_.answers.push_back(ExternalSweep::Outcome{4, 0, dead});
+  sweep_.answers.push_back(ExternalSweep::Outcome{0, 4, 0});
+  ASSERT_TRUE(Push().ok());
+  ASSERT_EQ(sweep_.orders.size(), 2u);
+  EXPECT_EQ(sweep_.orders[1].former, dead);
+  EXPECT_EQ(store_->counters().taken_over_blocks.load(), 4u);
+}
+
+// The kernel is asked whether it lives, after a while.
+TEST_F(ExternalSweepTest, HolderThatDiedUnnoticedIsFoundOut) {
+  Start(Mode::kLocked, OptimizerKind::kSgd);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const auto epoch = Join(memory(), 1, SelfIdentity(), {});
+    ::_exit(epoch.ok() && *epoch == 1 ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  // The heap of the parent did not see it join: write what it would have left.
+  memory().tasks[1].state.store(TaskState{1, Phase::kRunning}.Pack());
+  ProcessIdentity gone = SelfIdentity();
+  gone.pid = child;
+  memory().tasks[1].identity = gone;
+  const std::uint64_t claim = Claim{1, 1}.Pack();
+  for (int i = 0; i < 2000; ++i) {
+    sweep_.answers.push_back(ExternalSweep::Outcome{1, 0, claim});
+  }
+  sweep_.answers.push_back(ExternalSweep::Outcome{0, 1, 0});
+  ASSERT_TRUE(Push().ok());
+  EXPECT_EQ(StateOf(memory(), 1).phase, Phase::kDead);
+  EXPECT_EQ(sweep_.orders.back().former, claim);
+}
+
+TEST_F(ExternalSweepTest, HogwildDoesWithoutBlocksThatStayBusyAndCountsThem) {
+  Start(Mode::kHogwild, OptimizerKind::kMomentum);
+  sweep_.answers.push_back(ExternalSweep::Outcome{2, 0, ClaimOfLiving()});
+  sweep_.repeat = true;
+  ASSERT_TRUE(Push().ok());
+  EXPECT_EQ(store_->counters().overlapped_blocks.load(), 2u);
+  EXPECT_LE(sweep_.orders.size(), 10u);
+  EXPECT_EQ(memory().state->version.load(), 1u);
+}
+
+TEST_F(ExternalSweepTest, ErrorOfTheDeviceEndsThePush) {
+  Start(Mode::kHogwild, OptimizerKind::kSgd);
+  sweep_.answers.push_back(Unavailable("the GPU is gone"));
+  EXPECT_THAT(Push().status().message(), HasSubstr("the GPU is gone"));
+  EXPECT_EQ(store_->global_step(), 0);
+}
+
+TEST_F(ExternalSweepTest, ArenaThatIsNotTheJobsAnyMoreIsNotPushedTo) {
+  Start(Mode::kHogwild, OptimizerKind::kSgd);
+  sweep_.current = false;
+  EXPECT_EQ(Push().status().code(), Code::kAborted);
+  EXPECT_TRUE(sweep_.orders.empty());
+}
+
+TEST_F(ExternalSweepTest, ModesWithRoundsAreRefusedInOneSentence) {
+  for (const Mode mode : {Mode::kBarrier, Mode::kReplicas}) {
+    EXPECT_THAT(PlanFor(mode, OptimizerKind::kSgd).Validate().message(),
+                HasSubstr("has rounds, which parameters in GPU memory (--arena device)"));
+  }
+  StorePlan plan = PlanFor(Mode::kSsp, OptimizerKind::kSgd);
+  EXPECT_TRUE(plan.Validate().ok());
+  plan.schedule.push_back({10, {Mode::kBarrier, 0, 0}});
+  EXPECT_THAT(plan.Validate().message(), HasSubstr("--mode_schedule: mode barrier has rounds"));
+  StorePlan host = plan;
+  host.on_device = false;
+  EXPECT_TRUE(host.Validate().ok());
+  EXPECT_NE(host.Hash(), plan.Hash());
+}
+
+}  // namespace
+}  // namespace passel
