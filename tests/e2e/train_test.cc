@@ -239,7 +239,15 @@ TEST(CtlTest, ListStatusAndStopFindTheRunningJob) {
   Program train = sandbox.Start(sandbox.Train(
       {"--train_steps=100000000", "--ps=2", "--workers=3", "--save=" + sandbox.dir().File("m")}));
   const Deadline limit = Deadline::After(Scaled(20.0));
+  // All three, not only those that made the first steps.
+  const auto joined = [&](int worker) {
+    const nlohmann::json now = sandbox.Status();
+    return !now.is_null() && now["arena"]["workers"][worker]["pid"] != 0;
+  };
   while (sandbox.GlobalStep() < 10) ASSERT_FALSE(limit.Expired());
+  for (int worker = 0; worker < 3; ++worker) {
+    while (!joined(worker)) ASSERT_FALSE(limit.Expired());
+  }
   const Outcome list = sandbox.Run({"ctl", "list"});
   EXPECT_EQ(list.code, 0);
   EXPECT_THAT(list.out, HasSubstr(sandbox.job()));
