@@ -8,8 +8,7 @@
 //
 // The results of both are the same bits.
 //
-// Failpoint `gpu.claimed` is passed by each block that has tried to claim its values
-// (ClaimedUpdate).
+// Failpoint `gpu.claimed` is passed by each block that has claimed its values (ClaimedUpdate).
 
 #pragma once
 

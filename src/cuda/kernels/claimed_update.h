@@ -83,7 +83,6 @@ template <typename Rule>
 struct ClaimedUpdate {
   static constexpr unsigned kThreads = 256;
   static constexpr int kSlots = Rule::kSlots;
-  static constexpr bool kClaimsInFirstPhase = true;  ///< tests kill a process behind it
 
   const PushOrder* order = nullptr;  ///< device memory, as all below
   float* values = nullptr;           ///< this and slots, gradient: (count), 16-byte aligned
@@ -97,7 +96,7 @@ struct ClaimedUpdate {
   std::uint32_t blocks = 0;
 
   struct Shared {
-    std::uint32_t claimed;
+    std::uint32_t claimed;  ///< tests kill a process after phase 0 has set it
   };
   struct Private {};
   Grid grid() const { return {blocks, 1, kThreads}; }
