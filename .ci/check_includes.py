@@ -36,9 +36,10 @@ ALLOWED = {
     "src/cuda": ["src/base", "src/compute", "src/store", "src/optim"],
     "shm": ["src/base", "src/store", "src/optim"],
     "fabric": ["src/base", "src/store"],
-    "bench": BELOW,
-    "tests": [*BELOW, "src/cuda"],  # what a GPU runs is run on the CPU there
-    "tools": BELOW,
+    "bench/lab": [*BELOW],  # a library: `passel bench` is made of it
+    "bench": [*BELOW, "bench/lab"],
+    "tests": [*BELOW, "bench/lab", "src/cuda"],  # what a GPU runs is run on the CPU there
+    "tools": [*BELOW, "bench/lab"],
 }
 TOP_FOLDERS = ["src", "shm", "fabric", "bench", "tests", "tools"]
 SOURCES = (".h", ".cc", ".cu", ".cuh", ".inc")
@@ -91,6 +92,8 @@ def split_code(text):
 def folder_of(path):
     """The folder that a file belongs to, as ALLOWED names it; a file right in src has none."""
     parts = path.split("/")
+    if path.startswith("bench/lab/"):
+        return "bench/lab"
     if parts[0] == "src":
         return "/".join(parts[:2]) if len(parts) > 2 else None
     return parts[0] if len(parts) > 1 else None
@@ -262,6 +265,7 @@ shm>src/store shm>src/optim shm>src/base fabric>src/store fabric>src/base
 src/cuda>src/compute src/cuda>src/store src/cuda>src/optim
 tools>src/train tools>shm tools>fabric tools>src/base bench>shm bench>src/store
 tests>src/train tests>shm tests>fabric tests>src/optim tests>src/cuda src/train>src/compute
+tools>bench/lab tests>bench/lab bench>bench/lab bench/lab>shm bench/lab>src/store
 """.split()
 MUST_FAIL = """
 src/base>src/io src/base>src/store src/base>shm src/compute>src/optim src/data>src/io
@@ -272,6 +276,7 @@ shm>fabric shm>src/train shm>src/nn shm>src/cluster fabric>shm fabric>src/train 
 tools>src/cuda bench>src/cuda src/cuda>src/nn src/cuda>shm
 tools>tests tools>bench tests>tools tests>bench bench>tools bench>tests
 src/base>tests src/store>tools shm>bench fabric>tests
+src/store>bench/lab shm>bench/lab bench/lab>bench bench/lab>tools bench/lab>src/cuda
 """.split()
 
 # (file, text, line that must be reported or None, a word of the sentence)

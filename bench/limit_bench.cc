@@ -14,8 +14,8 @@
 
 #include "base/clock.h"
 #include "base/futex.h"
+#include "bench/lab/processes.h"
 #include "bench/plain_loops.h"
-#include "bench/processes.h"
 #include "bench/stores.h"
 #include "bench/suite.h"
 

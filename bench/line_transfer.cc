@@ -8,8 +8,8 @@
 
 #include "base/clock.h"
 #include "base/futex.h"
-#include "bench/processes.h"
-#include "bench/samples.h"
+#include "bench/lab/processes.h"
+#include "bench/lab/samples.h"
 #include "bench/stores.h"
 #include "optim/update_kernels.h"
 

@@ -11,14 +11,15 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <span>
 
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "bench/machine.h"
-#include "bench/processes.h"
+#include "bench/lab/machine.h"
+#include "bench/lab/processes.h"
 #include "bench/suite.h"
 
 namespace passel::bench {
@@ -40,6 +41,13 @@ class ProgressReporter final : public benchmark::BenchmarkReporter {
  private:
   const std::int64_t start_ns_ = MonotonicNs();
 };
+
+std::string OpenBlasCore() {
+  const char* chosen = std::getenv("OPENBLAS_CORETYPE");
+  return chosen == nullptr
+             ? openblas_get_corename()
+             : fmt::format("{} (OPENBLAS_CORETYPE={})", openblas_get_corename(), chosen);
+}
 
 int Misuse(const std::string& sentence) {
   std::fprintf(stderr, "passel_bench: %s\n", sentence.c_str());
@@ -132,6 +140,7 @@ int Main(int argc, char** argv) {
   NoteInterrupts();
   Report::Run run;
   run.machine = DescribeMachine();
+  run.machine.emplace_back("OpenBLAS", fmt::format("core {}", OpenBlasCore()));
   run.usable_cores = suite.usable_cores();
   run.load_average_before = LoadAverage();
   const CpuTimes before = ReadCpuTimes();

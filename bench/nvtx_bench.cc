@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/nvtx.h"
-#include "bench/processes.h"
+#include "bench/lab/processes.h"
 #include "bench/suite.h"
 #include "bench/training.h"
 #include "data/dataset.h"

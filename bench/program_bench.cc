@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/subprocess.h"
-#include "bench/processes.h"
+#include "bench/lab/processes.h"
 #include "bench/stores.h"
 #include "bench/suite.h"
 #include "train/model_plan.h"

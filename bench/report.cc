@@ -9,10 +9,8 @@
 namespace passel::bench {
 namespace {
 
-// Beyond these a figure of a quiet machine may be another one.
+// Beyond it the figure of another run may be another one.
 constexpr double kMuchSpread = 0.20;
-constexpr double kMuchLoad = 0.10;   // of the usable cores
-constexpr double kMuchSteal = 0.01;  // of the cores' time
 
 // Four significant digits, no exponent.
 std::string Number(double x) {
@@ -79,19 +77,7 @@ bool Report::AllCorrect() const {
 }
 
 std::vector<std::string> Report::Warnings(const Run& run) const {
-  std::vector<std::string> warnings;
-  if (run.load.cores > kMuchLoad * run.usable_cores) {
-    warnings.push_back(
-        fmt::format("other programs kept {:.1f} of {} cores busy: times are too long, and where "
-                    "workers share cores with them the ratios are not to be trusted either",
-                    run.load.cores, run.usable_cores));
-  }
-  if (run.load.steal > kMuchSteal) {
-    warnings.push_back(
-        fmt::format("the host took {:.1f} % of the cores' time for others: what runs on several "
-                    "cores at once is not to be trusted",
-                    100 * run.load.steal));
-  }
+  std::vector<std::string> warnings = LoadWarnings(run.load, run.usable_cores);
   const auto spread = static_cast<std::size_t>(std::count_if(
       rows_.begin(), rows_.end(), [](const Row& row) { return Spread(row.pairs) > kMuchSpread; }));
   if (spread > 0) {

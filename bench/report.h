@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "bench/machine.h"
-#include "bench/samples.h"
+#include "bench/lab/machine.h"
+#include "bench/lab/samples.h"
 
 namespace passel::bench {
 

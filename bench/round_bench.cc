@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "bench/processes.h"
+#include "bench/lab/processes.h"
 #include "bench/stores.h"
 #include "bench/suite.h"
 #include "optim/update_kernels.h"

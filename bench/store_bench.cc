@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "bench/lab/processes.h"
 #include "bench/one_worker.h"
-#include "bench/processes.h"
 #include "bench/stores.h"
 #include "bench/suite.h"
 #include "optim/update_kernels.h"

@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "base/subprocess.h"
-#include "bench/processes.h"
+#include "bench/lab/processes.h"
 #include "data/digits.h"
 
 namespace passel::bench {

@@ -10,8 +10,8 @@
 
 #include "base/clock.h"
 #include "base/denormals.h"
-#include "bench/processes.h"
-#include "bench/samples.h"
+#include "bench/lab/processes.h"
+#include "bench/lab/samples.h"
 #include "compute/cpu_backend.h"
 #include "train/model_plan.h"
 #include "train/worker_loop.h"

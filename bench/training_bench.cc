@@ -6,8 +6,8 @@
 #include <memory>
 #include <optional>
 
+#include "bench/lab/processes.h"
 #include "bench/line_transfer.h"
-#include "bench/processes.h"
 #include "bench/suite.h"
 #include "bench/training.h"
 #include "data/dataset.h"

@@ -6,7 +6,7 @@
 #include <memory>
 #include <optional>
 
-#include "bench/processes.h"
+#include "bench/lab/processes.h"
 #include "bench/suite.h"
 #include "bench/training.h"
 #include "data/dataset.h"

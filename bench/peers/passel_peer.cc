@@ -13,8 +13,8 @@
 #include <memory>
 #include <span>
 
+#include "bench/lab/processes.h"
 #include "bench/peers/peer.h"
-#include "bench/processes.h"
 #include "bench/stores.h"
 #include "store/sharded_store.h"
 

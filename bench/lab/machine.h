@@ -12,7 +12,7 @@ namespace passel::bench {
 /// One line of the table's head: "processor", "Intel(R) ...".
 using Fact = std::pair<std::string, std::string>;
 
-/// Processor, cores, caches, kernel, governor, virtual or not, huge pages, matrix library, build.
+/// Processor, cores, caches, kernel, governor, virtual or not, huge pages, build.
 /// What cannot be read says so.
 std::vector<Fact> DescribeMachine();
 
@@ -32,6 +32,9 @@ struct OtherLoad {
   double steal = 0;  ///< share of the cores' time, 0..1
 };
 OtherLoad LoadBetween(const CpuTimes& before, const CpuTimes& after);
+
+/// One sentence for each thing that makes figures taken meanwhile untrustworthy.
+std::vector<std::string> LoadWarnings(const OtherLoad& load, int usable_cores);
 
 /// "1.20 0.80 0.50", of /proc/loadavg.
 std::string LoadAverage();

@@ -1,13 +1,11 @@
-#include "bench/machine.h"
+#include "bench/lab/machine.h"
 
-#include <cblas.h>
 #include <fmt/core.h>
 #include <sys/resource.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <fstream>
 #include <sstream>
 
@@ -17,6 +15,9 @@
 
 namespace passel::bench {
 namespace {
+
+constexpr double kMuchLoad = 0.10;   // of the usable cores
+constexpr double kMuchSteal = 0.01;  // of the cores' time
 
 // The kernel counts in ticks of 10 ms: of less than this nothing can be said.
 constexpr double kShortestSeconds = 0.2;
@@ -55,7 +56,7 @@ std::string Caches() {
 }
 
 std::string Virtual() {
-  const std::string flags = " " + CpuInfo("flags") + " ";
+  const std::string flags = fmt::format(" {} ", CpuInfo("flags"));
   if (flags.find(" hypervisor ") == std::string::npos) return "no hypervisor seen";
   const std::string product = FirstLine("/sys/class/dmi/id/product_name");
   return product.empty() ? "virtual machine" : fmt::format("virtual machine ({})", product);
@@ -87,11 +88,6 @@ std::vector<Fact> DescribeMachine() {
       fmt::format("transparent: {}; for shared memory: {}",
                   OrUnreadable(FirstLine("/sys/kernel/mm/transparent_hugepage/enabled")),
                   OrUnreadable(FirstLine("/sys/kernel/mm/transparent_hugepage/shmem_enabled"))));
-  const char* core_type = std::getenv("OPENBLAS_CORETYPE");
-  facts.emplace_back(
-      "OpenBLAS",
-      fmt::format("core {}{}", openblas_get_corename(),
-                  core_type == nullptr ? "" : fmt::format(" (OPENBLAS_CORETYPE={})", core_type)));
 #if defined(__clang__)
   const std::string compiler = fmt::format("clang {}", __clang_version__);
 #else
@@ -134,6 +130,23 @@ OtherLoad LoadBetween(const CpuTimes& before, const CpuTimes& after) {
   const double total = after.total - before.total;
   if (total > 0) load.steal = (after.steal - before.steal) / total;
   return load;
+}
+
+std::vector<std::string> LoadWarnings(const OtherLoad& load, int usable_cores) {
+  std::vector<std::string> warnings;
+  if (load.cores > kMuchLoad * usable_cores) {
+    warnings.push_back(
+        fmt::format("other programs kept {:.1f} of {} cores busy: times are too long, and where "
+                    "workers share cores with them the ratios are not to be trusted either",
+                    load.cores, usable_cores));
+  }
+  if (load.steal > kMuchSteal) {
+    warnings.push_back(
+        fmt::format("the host took {:.1f} % of the cores' time for others: what runs on several "
+                    "cores at once is not to be trusted",
+                    100 * load.steal));
+  }
+  return warnings;
 }
 
 std::string LoadAverage() {

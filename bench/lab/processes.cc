@@ -1,4 +1,4 @@
-#include "bench/processes.h"
+#include "bench/lab/processes.h"
 
 #include <fmt/core.h>
 #include <poll.h>
