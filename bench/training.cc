@@ -107,7 +107,9 @@ Status Train(const TrainingJob& job, const ModelConfig& config, ParameterStore& 
     last_step = step.local_step;
   };
   callbacks.check = [&](bool* leave) -> Status {
-    *leave = MonotonicNs() >= end;
+    const std::int64_t now = MonotonicNs();
+    // A worker that others kept off its core goes on until it has a step to count.
+    *leave = now >= end && ((first_ns != 0 && last_step > first_step) || now >= end + ns(10));
     if (touch != nullptr) {
       float sum = 0;
       for (std::size_t i = 0; i < touch->floats; i += 16) sum += touch->values[i];
@@ -118,8 +120,8 @@ Status Train(const TrainingJob& job, const ModelConfig& config, ParameterStore& 
   PASSEL_ASSIGN_OR_RETURN(const DataSplit data, SplitValidation(*job.data, 0));
   PASSEL_ASSIGN_OR_RETURN(const WorkerResult result,
                           RunWorker(options, callbacks, *model, layout, data, store));
-  if (last_step <= first_step) {
-    return Internal(fmt::format("a worker made {} steps in {} s: give it longer runs",
+  if (first_ns == 0 || last_step <= first_step) {
+    return Internal(fmt::format("a worker made {} steps in {} s and 10 s more: give it longer runs",
                                 result.local_steps, job.seconds));
   }
   const WorkerCounters& counters = store.counters();
