@@ -25,13 +25,19 @@ Result<StorePlan> FlatPlan(Mode mode, const std::string& optimizer, std::size_t 
   return plan;
 }
 
-Result<shm::Arena> CreateArena(const StorePlan& plan) {
+Result<shm::Arena> CreateArena(const StorePlan& plan, HugePages huge_pages) {
   PASSEL_ASSIGN_OR_RETURN(const MemoryBudget budget, ReadMemoryBudget());
   shm::ArenaOptions options;
   options.job_id = "bench";
+  options.huge_pages = huge_pages;
   PASSEL_ASSIGN_OR_RETURN(shm::Arena arena, shm::Arena::Create(plan, 0, options, budget));
   arena.Publish();
   return arena;
+}
+
+bool HugePagesInEffect(const shm::Arena& arena) {
+  const std::string& report = arena.huge_page_report();
+  return !report.empty() && report.find("not in effect") == std::string::npos;
 }
 
 Result<shm::Arena> AdoptArena(int fd) {

@@ -18,7 +18,9 @@ Result<StorePlan> FlatPlan(Mode mode, const std::string& optimizer, std::size_t 
                            int workers);
 
 /// A published arena; fork()ed processes Adopt() its descriptor.
-Result<shm::Arena> CreateArena(const StorePlan& plan);
+Result<shm::Arena> CreateArena(const StorePlan& plan, HugePages huge_pages = HugePages::kOff);
+/// Whether huge pages hold it.
+bool HugePagesInEffect(const shm::Arena& arena);
 
 /// Maps the arena once more, as a task that was handed the descriptor. For a forked child.
 Result<shm::Arena> AdoptArena(int fd);

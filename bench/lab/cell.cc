@@ -1,0 +1,262 @@
+#include "bench/lab/cell.h"
+
+#include <fmt/core.h>
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <utility>
+
+#include "bench/lab/arenas.h"
+
+namespace passel::bench {
+namespace {
+
+template <typename T>
+struct Named {
+  T value;
+  std::string_view name;
+};
+
+constexpr std::array<Named<CellOp>, 3> kOps = {{
+    {CellOp::kPush, "push"},
+    {CellOp::kPushPull, "push_pull"},
+    {CellOp::kRound, "round"},
+}};
+constexpr std::array<Named<CellMode>, 8> kModes = {{
+    {CellMode::kHogwild, "hogwild"},
+    {CellMode::kLocked, "locked"},
+    {CellMode::kBarrier, "barrier"},
+    {CellMode::kReplicas, "replicas"},
+    {CellMode::kSsp, "ssp"},
+    {CellMode::kNaive, "naive"},
+    {CellMode::kAtomic, "atomic"},
+    {CellMode::kMutex, "mutex"},
+}};
+constexpr std::array<Named<OptimizerKind>, 4> kOptimizers = {{
+    {OptimizerKind::kSgd, "sgd"},
+    {OptimizerKind::kAdam, "adam"},
+    {OptimizerKind::kAdagrad, "adagrad"},
+    {OptimizerKind::kFtrl, "ftrl"},
+}};
+constexpr std::array<Named<Placement>, 3> kPlacements = {{
+    {Placement::kFree, "free"},
+    {Placement::kOwn, "own"},
+    {Placement::kOne, "one"},
+}};
+constexpr std::array<Named<CellPages>, 2> kPages = {{
+    {CellPages::k4k, "4k"},
+    {CellPages::kHuge, "huge"},
+}};
+
+template <typename T, std::size_t kCount>
+std::string_view NameOf(const std::array<Named<T>, kCount>& names, T value) {
+  for (const auto& entry : names) {
+    if (entry.value == value) return entry.name;
+  }
+  return "unknown";
+}
+
+template <typename T, std::size_t kCount>
+Status Find(const std::array<Named<T>, kCount>& names, std::string_view key, std::string_view text,
+            T* value) {
+  std::string all;
+  for (const auto& entry : names) {
+    if (entry.name == text) {
+      *value = entry.value;
+      return {};
+    }
+    all += fmt::format("{}{}", all.empty() ? "" : ", ", entry.name);
+  }
+  return InvalidArgument(fmt::format("{} is '{}', but must be one of {}", key, text, all));
+}
+
+template <typename T>
+Status ParseNumber(std::string_view key, std::string_view text, T* value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
+  if (error == std::errc() && end == text.data() + text.size()) return {};
+  return InvalidArgument(fmt::format("{} is '{}', but must be a number", key, text));
+}
+
+constexpr std::string_view kPrefix = "BM_Cell";
+
+// The mode that the arena of a foil is made for does not matter: its words are not used.
+Mode StoreMode(CellMode mode) {
+  switch (mode) {
+    case CellMode::kLocked:
+      return Mode::kLocked;
+    case CellMode::kBarrier:
+      return Mode::kBarrier;
+    case CellMode::kReplicas:
+      return Mode::kReplicas;
+    case CellMode::kSsp:
+      return Mode::kSsp;
+    case CellMode::kHogwild:
+    case CellMode::kNaive:
+    case CellMode::kAtomic:
+    case CellMode::kMutex:
+      break;
+  }
+  return Mode::kHogwild;
+}
+
+}  // namespace
+
+std::string_view CellOpName(CellOp op) { return NameOf(kOps, op); }
+std::string_view CellModeName(CellMode mode) { return NameOf(kModes, mode); }
+std::string_view PlacementName(Placement placement) { return NameOf(kPlacements, placement); }
+std::string_view CellPagesName(CellPages pages) { return NameOf(kPages, pages); }
+
+bool LosesNothing(const Cell& cell) {
+  switch (cell.mode) {
+    case CellMode::kLocked:
+    case CellMode::kBarrier:
+    case CellMode::kReplicas:
+    case CellMode::kAtomic:
+    case CellMode::kMutex:
+      return true;
+    case CellMode::kHogwild:
+    case CellMode::kSsp:
+    case CellMode::kNaive:
+      break;
+  }
+  return cell.writers == 1;
+}
+
+std::string CellName(const Cell& cell) {
+  std::string name = fmt::format("{}/op:{}/mode:{}/opt:{}/elems:{}/writers:{}/place:{}/pages:{}",
+                                 kPrefix, CellOpName(cell.op), CellModeName(cell.mode),
+                                 NameOf(kOptimizers, cell.optimizer), cell.elements, cell.writers,
+                                 PlacementName(cell.placement), CellPagesName(cell.pages));
+  if (cell.rate_per_second > 0) name += fmt::format("/loop:open/rate:{}", cell.rate_per_second);
+  return name;
+}
+
+Result<Cell> ParseCellName(std::string_view name) {
+  constexpr std::array<std::string_view, 9> kKeys = {"op",    "mode",  "opt",  "elems", "writers",
+                                                     "place", "pages", "loop", "rate"};
+  constexpr std::size_t kClosedKeys = 7;
+  Cell cell;
+  std::string_view left = name;
+  const auto next = [&left] {
+    const std::size_t slash = std::min(left.find('/'), left.size());
+    const std::string_view part = left.substr(0, slash);
+    left.remove_prefix(std::min(slash + 1, left.size()));
+    return part;
+  };
+  if (next() != kPrefix) {
+    return InvalidArgument(fmt::format("the name of a cell begins with {}/, not '{}'", kPrefix,
+                                       name.substr(0, name.find('/'))));
+  }
+  std::size_t keys = 0;
+  for (; !left.empty() && keys < kKeys.size(); ++keys) {
+    const std::string_view part = next();
+    const std::string_view key = kKeys[keys];
+    if (part.substr(0, key.size()) != key || part.substr(key.size(), 1) != ":") {
+      return InvalidArgument(fmt::format("part {} of the cell '{}' is '{}', but must be {}:...",
+                                         keys + 1, name, part, key));
+    }
+    const std::string_view text = part.substr(key.size() + 1);
+    Status status;
+    switch (keys) {
+      case 0:
+        status = Find(kOps, key, text, &cell.op);
+        break;
+      case 1:
+        status = Find(kModes, key, text, &cell.mode);
+        break;
+      case 2:
+        status = Find(kOptimizers, key, text, &cell.optimizer);
+        break;
+      case 3:
+        status = ParseNumber(key, text, &cell.elements);
+        break;
+      case 4:
+        status = ParseNumber(key, text, &cell.writers);
+        break;
+      case 5:
+        status = Find(kPlacements, key, text, &cell.placement);
+        break;
+      case 6:
+        status = Find(kPages, key, text, &cell.pages);
+        break;
+      case 7:
+        if (text != "open") status = InvalidArgument("loop is open, or left out with rate");
+        break;
+      default:
+        status = ParseNumber(key, text, &cell.rate_per_second);
+        break;
+    }
+    PASSEL_RETURN_IF_ERROR(status);
+  }
+  if (!left.empty()) {
+    return InvalidArgument(fmt::format("'{}' is too much in the cell '{}'", left, name));
+  }
+  if (keys != kClosedKeys && keys != kKeys.size()) {
+    return InvalidArgument(fmt::format("the cell '{}' lacks {}:...", name, kKeys[keys]));
+  }
+  return cell;
+}
+
+Status CheckCell(const Cell& cell, int usable_cores) {
+  const std::string name = CellName(cell);
+  if (cell.elements < 1 || cell.elements > kMaxCellElements) {
+    return InvalidArgument(fmt::format("{}: elems is {}, but must be from 1 to {}", name,
+                                       cell.elements, kMaxCellElements));
+  }
+  const int most = cell.placement == Placement::kOwn ? usable_cores
+                                                     : std::max(2, kWritersPerCore * usable_cores);
+  if (cell.writers < 1 || cell.writers > std::min(most, kMaxWorkers)) {
+    return InvalidArgument(fmt::format(
+        "{}: writers is {}, but must be from 1 to {} on {} usable core{}{}", name, cell.writers,
+        std::min(most, kMaxWorkers), usable_cores, usable_cores == 1 ? "" : "s",
+        cell.placement == Placement::kOwn ? ": with place:free or place:one they may share cores"
+                                          : ""));
+  }
+  if (IsRoundCell(cell.mode) != (cell.op == CellOp::kRound)) {
+    return InvalidArgument(
+        fmt::format("{}: mode {} takes {}", name, CellModeName(cell.mode),
+                    IsRoundCell(cell.mode) ? "op:round" : "op:push or op:push_pull"));
+  }
+  if (!std::isfinite(cell.rate_per_second) || cell.rate_per_second < 0 ||
+      cell.rate_per_second > kMaxCellRate) {
+    return InvalidArgument(
+        fmt::format("{}: rate is {}, but must be above 0 and at most {:.0f} a second", name,
+                    cell.rate_per_second, kMaxCellRate));
+  }
+  if (NameOf(kOptimizers, cell.optimizer) == "unknown") {
+    return InvalidArgument(
+        fmt::format("cells have the optimizers sgd, adam, adagrad and ftrl, not {}",
+                    OptimizerName(cell.optimizer)));
+  }
+  return {};
+}
+
+std::size_t CellBytes(const Cell& cell) {
+  OptimizerConfig config;
+  config.kind = cell.optimizer;
+  const auto slots = static_cast<std::size_t>(NumSlots(config));
+  const auto writers = static_cast<std::size_t>(cell.writers);
+  const std::size_t copies = cell.op == CellOp::kPushPull ? 2 : 0;  // the pull's, and the limit's
+  const std::size_t arena = 1 + slots + writers;
+  const std::size_t each = 1 + slots + 1 + copies;
+  return cell.elements * sizeof(float) * (arena + writers * each);
+}
+
+Status CheckCellMemory(const Cell& cell) {
+  return CheckFreeMemory(CellBytes(cell)).WithContext(CellName(cell));
+}
+
+Result<StorePlan> CellPlan(const Cell& cell) {
+  const Mode mode = StoreMode(cell.mode);
+  PASSEL_ASSIGN_OR_RETURN(StorePlan plan, FlatPlan(mode, std::string(OptimizerName(cell.optimizer)),
+                                                   cell.elements, cell.writers));
+  plan.optimizer.learning_rate = 1;
+  plan.optimizer.initial_accumulator = 1;
+  if (mode == Mode::kSsp) plan.staleness_bound = kDefaultStalenessBound;
+  PASSEL_RETURN_IF_ERROR(plan.Validate());
+  return plan;
+}
+
+}  // namespace passel::bench

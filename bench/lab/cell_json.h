@@ -1,0 +1,27 @@
+// cell_json.h - a measured cell as an entry of "cells" in a results file.
+
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "bench/lab/cell.h"
+#include "bench/lab/measure.h"
+
+namespace passel::bench {
+
+/// "format" of every results file. Another number is another form: readers refuse it.
+inline constexpr int kResultsFormat = 1;
+
+/// What became of one cell.
+struct CellRow {
+  Cell cell;
+  CellResult result;
+  std::string not_applicable;  ///< why nothing was measured; else empty
+  std::string error;           ///< the answer was wrong; else empty
+};
+
+/// Times are in us. Where nothing was measured only name, arguments and reason are there.
+nlohmann::ordered_json CellToJson(const CellRow& row);
+
+}  // namespace passel::bench
