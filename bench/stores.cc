@@ -37,6 +37,7 @@ class VariantShard final : public Shard {
   Status WaitUntilInitialized(Deadline d) override { return shard_->WaitUntilInitialized(d); }
   Status Leave() override { return shard_->Leave(); }
   Status CheckAlive() const override { return shard_->CheckAlive(); }
+  void SayAlive() override { shard_->SayAlive(); }
   ModeWord CurrentMode() const override { return shard_->CurrentMode(); }
   Status EnterMode(const ModeWord& mode) override { return shard_->EnterMode(mode); }
   bool ChangeDue() override { return shard_->ChangeDue(); }

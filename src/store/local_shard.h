@@ -62,6 +62,7 @@ class LocalShard final : public Shard {
   Status WaitUntilInitialized(Deadline deadline) override;
   Status Leave() override;
   Status CheckAlive() const override;
+  void SayAlive() override { Heartbeat(); }
   Status Apply(int slot, Deadline deadline, Version* version_before) override;
   void SweepElsewhere(ExternalSweep* sweep) override;
   void CompleteStep() override;

@@ -189,6 +189,10 @@ class ParameterStore {
   /// Errors: kDeadlineExceeded (the push stands, call again); kAborted; kCancelled after Stop().
   virtual Result<PushOutcome> Wait(Ticket ticket, Deadline deadline) = 0;
 
+  /// For a worker that pushes nothing for long: others take one that holds them up and is silent
+  /// beyond the stall limit for stopped.
+  virtual void SayAlive() = 0;
+
   /// From now on sweeps[s], which outlives the store, updates the values of shard s, and what views
   /// show is a shadow. For modes without rounds. REQUIRES: a sweep for each shard.
   virtual void SweepElsewhere(std::span<ExternalSweep* const> sweeps) = 0;

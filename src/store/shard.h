@@ -65,6 +65,9 @@ class Shard {
   /// kAborted if this worker's life was ended by others (evicted, or taken for dead).
   virtual Status CheckAlive() const = 0;
 
+  /// This worker's heartbeat, apart from those of the calls below.
+  virtual void SayAlive() = 0;  // lead
+
   /// Async modes: applies the gradient at once. `*version_before` is set on success.
   virtual Status Apply(int slot, Deadline deadline, Version* version_before) = 0;
 

@@ -99,7 +99,7 @@ struct Histogram {
 /// What a worker counts; it is the only writer, so relaxed loads and stores suffice. Survives the
 /// worker's death and its next life.
 struct WorkerCounters {
-  std::atomic<std::uint64_t> local_steps;   ///< gradients pushed
+  std::atomic<std::uint64_t> local_steps;   ///< batches whose gradients were pushed
   std::atomic<std::uint64_t> pushes_begun;  ///< > pushes_ended after a death: one half applied
   std::atomic<std::uint64_t> pushes_ended;
   std::atomic<std::uint64_t> half_applied;    ///< deaths between begin and end of a push

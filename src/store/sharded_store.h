@@ -38,6 +38,7 @@ class ShardedStore final : public ParameterStore {
   Result<Ticket> Push(const GradientBuffer& gradient, std::uint32_t stamp,
                       Deadline deadline) override;
   Result<PushOutcome> Wait(Ticket ticket, Deadline deadline) override;
+  void SayAlive() override { lead().SayAlive(); }
   void SweepElsewhere(std::span<ExternalSweep* const> sweeps) override;
   std::int64_t global_step() const override;
   void Stop() override;

@@ -39,20 +39,25 @@ std::int64_t NextLocalStep(const GradientSourceParts& parts) {
 
 class DirectGradients final : public GradientSource {
  public:
-  DirectGradients(const GradientSourceParts& parts, Model& model) : parts_(parts), model_(model) {}
+  DirectGradients(const GradientSourceParts& parts, Model& model, const GradientBuffer& addend)
+      : parts_(parts), model_(model), addend_(addend) {}
 
-  Result<std::optional<ComputedGradient>> Next() override {
+  Result<std::optional<ComputedGradient>> Next(int waiting) override {
     const std::int64_t begin = MonotonicNs();
-    const std::int64_t local_step = NextLocalStep(parts_);
-    nvtx::Range pull_range(nvtx::Event::kPull, local_step);
-    PASSEL_ASSIGN_OR_RETURN(const std::optional<ParamView> view, PullForStep(parts_));
-    pull_range.Close();
-    if (!view) return std::optional<ComputedGradient>();
+    const std::int64_t local_step = NextLocalStep(parts_) + waiting;
+    ComputedGradient step;
+    if (waiting > 0) {
+      step.stamp = stamp_;
+      step.gradient = addend_;
+    } else {
+      const nvtx::Range pull_range(nvtx::Event::kPull, local_step);
+      PASSEL_ASSIGN_OR_RETURN(const std::optional<ParamView> view, PullForStep(parts_));
+      if (!view) return std::optional<ComputedGradient>();
+      step.stamp = stamp_ = view->stamp();
+      step.gradient = parts_.store.LendGradient();
+    }
     const std::int64_t pulled = MonotonicNs();
     const nvtx::Range compute_range(nvtx::Event::kCompute, local_step);
-    ComputedGradient step;
-    step.stamp = view->stamp();
-    step.gradient = parts_.store.LendGradient();
     parts_.layout.Bind(step.gradient, &gradients_);
     const Batch batch{parts_.train, parts_.batches.Next()};
     step.cursor = parts_.batches.cursor();
@@ -71,6 +76,8 @@ class DirectGradients final : public GradientSource {
  private:
   const GradientSourceParts parts_;
   Model& model_;
+  const GradientBuffer addend_;
+  std::uint32_t stamp_ = 0;  // of the last pull
   std::vector<std::vector<MutableRowPart>> gradients_;
 };
 
@@ -86,7 +93,8 @@ class EngineGradients final : public GradientSource {
     if (Status status = Drain(); !status.ok()) LogWarning("{}", status.message());
   }
 
-  Result<std::optional<ComputedGradient>> Next() override {
+  Result<std::optional<ComputedGradient>> Next(int waiting) override {
+    PASSEL_CHECK(waiting == 0, "an engine's gradients are pushed one by one");
     if (parts_.store.mode_changes() != mode_changes_) {
       // Buffers that were lent before are void: their batches are computed again.
       if (!under_way_.empty()) {
@@ -225,9 +233,9 @@ class EngineGradients final : public GradientSource {
 
 }  // namespace
 
-std::unique_ptr<GradientSource> MakeDirectGradients(const GradientSourceParts& parts,
-                                                    Model& model) {
-  return std::make_unique<DirectGradients>(parts, model);
+std::unique_ptr<GradientSource> MakeDirectGradients(const GradientSourceParts& parts, Model& model,
+                                                    const GradientBuffer& addend) {
+  return std::make_unique<DirectGradients>(parts, model, addend);
 }
 
 std::unique_ptr<GradientSource> MakeEngineGradients(const GradientSourceParts& parts,

@@ -30,7 +30,7 @@
 
 namespace passel {
 
-/// One gradient that is ready to be pushed.
+/// One gradient that is ready to be pushed, or to be added to one that is.
 struct ComputedGradient {
   GradientBuffer gradient;
   std::uint32_t stamp = 0;  ///< of the pull it was computed on
@@ -47,7 +47,10 @@ class GradientSource {
   virtual ~GradientSource() = default;
   /// None: the last round was completed since the caller looked, nobody comes to the next one.
   /// Errors: the store's and the engine's; those of WorkerCallbacks::check.
-  virtual Result<std::optional<ComputedGradient>> Next() = 0;
+  /// `waiting` gradients since the last pull wait to be pushed together with this one. Above 0 it
+  /// is computed on the values of that pull, and is overwritten by the next. REQUIRES: 0, of an
+  /// engine.
+  virtual Result<std::optional<ComputedGradient>> Next(int waiting) = 0;
   /// Nothing is under way any more when this returns. What was started and not handed out is void.
   virtual Status Drain() = 0;
 };
@@ -63,7 +66,10 @@ struct GradientSourceParts {
   std::vector<std::vector<RowPart>>* params;  ///< set at each pull
 };
 
-std::unique_ptr<GradientSource> MakeDirectGradients(const GradientSourceParts& parts, Model& model);
+/// `addend`: the memory of gradients that are to be added to another, of the variables of the
+/// store. None may be asked for without it.
+std::unique_ptr<GradientSource> MakeDirectGradients(const GradientSourceParts& parts, Model& model,
+                                                    const GradientBuffer& addend);
 std::unique_ptr<GradientSource> MakeEngineGradients(const GradientSourceParts& parts,
                                                     const EngineUse& use);
 

@@ -16,6 +16,7 @@
 #include "store/histogram.h"
 #include "train/batch_source.h"
 #include "train/gradient_source.h"
+#include "train/gradient_sum.h"
 
 namespace passel {
 namespace {
@@ -57,8 +58,13 @@ class Worker {
         layout_,  store_,
         batches_, {data.train.images.data(), data.train.labels.data(), data.train.size()},
         &params_};
-    source_ = engine.engine != nullptr ? MakeEngineGradients(parts, engine)
-                                       : MakeDirectGradients(parts, model_);
+    PASSEL_CHECK(options.push_every >= 1 && options.push_every <= kMaxPushEvery &&
+                     (options.push_every == 1 || engine.engine == nullptr),
+                 "push_every is out of range, or an engine would have to add up");
+    if (options.push_every > 1) sum_.emplace(store.variables());
+    source_ = engine.engine != nullptr
+                  ? MakeEngineGradients(parts, engine)
+                  : MakeDirectGradients(parts, model_, sum_ ? sum_->addend() : GradientBuffer());
   }
 
   Result<WorkerResult> Run() {
@@ -66,7 +72,7 @@ class Worker {
       bool leave = false;
       if (callbacks_.check) PASSEL_RETURN_IF_ERROR(callbacks_.check(&leave));
       result_.global_step = store_.global_step();
-      if (result_.global_step >= options_.train_steps || LocalSteps() >= local_step_limit_) {
+      if (result_.global_step >= options_.train_steps || NextLocalStep() > local_step_limit_) {
         return Leave(LeaveReason::kStepsReached);
       }
       if (store_.stopped()) return Leave(LeaveReason::kStopped);
@@ -85,38 +91,68 @@ class Worker {
     if (counters_.first_step_ns.load(std::memory_order_relaxed) == 0) {
       counters_.first_step_ns.store(begin, std::memory_order_relaxed);
     }
-    const std::int64_t local_step = LocalSteps() + 1;
+    const std::int64_t local_step = NextLocalStep();
     const nvtx::Range step_range(nvtx::Event::kStep, local_step);
-    PASSEL_ASSIGN_OR_RETURN(const std::optional<ComputedGradient> next, source_->Next());
+    PASSEL_ASSIGN_OR_RETURN(const std::optional<ComputedGradient> next, source_->Next(waiting_));
     if (!next) return {};
     const std::int64_t computed = MonotonicNs();
     Failpoint("worker.computed");
     PASSEL_RETURN_IF_ERROR(PlayStraggler());
     const auto examples = static_cast<double>(next->examples);
     StepReport report;
+    report.local_step = local_step;
     report.loss = model_.config().loss == LossReduction::kSum ? next->batch.loss / examples
                                                               : next->batch.loss;
     report.accuracy = static_cast<double>(next->batch.correct) / examples;
-    PASSEL_ASSIGN_OR_RETURN(const bool finite, CheckFinite(*next));
+    PASSEL_ASSIGN_OR_RETURN(bool finite, CheckFinite(*next));
+    if (finite && waiting_ > 0) {
+      PASSEL_ASSIGN_OR_RETURN(finite, AddToPush());
+    }
     Increment(counters_.pull_ns, static_cast<std::uint64_t>(next->pull_ns));
     Increment(counters_.compute_ns,
               static_cast<std::uint64_t>(next->compute_ns + MonotonicNs() - computed));
     if (!finite) {
       nvtx::Mark(nvtx::Event::kGradientSkipped, local_step);
       Increment(counters_.skipped);
-      SaveCursor(next->cursor, counters_);
+      // Behind batches that wait to be pushed the next life begins with the first of them.
+      if (waiting_ == 0) SaveCursor(next->cursor, counters_);
       return {};
     }
-    skips_in_a_row_ = 0;
+    if (!sum_failed_) skips_in_a_row_ = 0;
+    if (waiting_ == 0) {
+      push_ = *next;
+      push_steps_ = std::min<std::int64_t>(options_.push_every, local_step_limit_ - LocalSteps());
+    }
+    push_.cursor = next->cursor;
+    return ++waiting_ < push_steps_ ? Keep(report) : Push(report);
+  }
 
+  // The gradient of this step waits for others to be pushed with.
+  Status Keep(StepReport& report) {
+    store_.SayAlive();
+    report.outcome.applied = true;
+    report.outcome.gradients = 0;
+    report.outcome.global_step = store_.global_step();
+    if (callbacks_.on_step) callbacks_.on_step(report);
+    return {};
+  }
+
+  // Of all steps that wait, the last of which is this one.
+  Status Push(StepReport& report) {
+    const int steps = std::exchange(waiting_, 0);
+    sum_failed_ = false;
+    skips_in_a_row_ = 0;
+    const std::int64_t local_step = report.local_step;
     const Deadline deadline = Deadline::After(options_.push_limit);
     nvtx::Range push_range(nvtx::Event::kPush, local_step);
     PASSEL_ASSIGN_OR_RETURN(const Ticket ticket,
-                            store_.Push(next->gradient, next->stamp, deadline));
+                            store_.Push(push_.gradient, push_.stamp, deadline));
     push_range.Close();
+    // The store has counted one.
+    Increment(counters_.local_steps, static_cast<std::uint64_t>(steps - 1));
     PASSEL_ASSIGN_OR_RETURN(report.outcome, AwaitOutcome(ticket, deadline, local_step));
     SayWhoNeverCame();
-    SaveCursor(next->cursor, counters_);
+    SaveCursor(push_.cursor, counters_);
     counters_.loss.store(report.loss, std::memory_order_relaxed);
     counters_.accuracy.store(report.accuracy, std::memory_order_relaxed);
     counters_.last_step_ns.store(MonotonicNs(), std::memory_order_relaxed);
@@ -124,8 +160,7 @@ class Worker {
       result_.dropped += report.outcome.gradients;
       nvtx::Mark(nvtx::Event::kGradientDropped, local_step);
     }
-    ++result_.local_steps;
-    report.local_step = LocalSteps();
+    result_.local_steps += steps;
     if (callbacks_.on_step) callbacks_.on_step(report);
     return EvaluateIfDue(report.outcome);
   }
@@ -137,9 +172,28 @@ class Worker {
     return WaitFor(ticket, deadline);
   }
 
+  // The gradient of this step to what waits to be pushed; the last addition makes the mean of it.
+  // False: the sum is not finite, so all of it is to be skipped.
+  Result<bool> AddToPush() {
+    const bool last = waiting_ + 1 == push_steps_;
+    const bool mean = model_.config().loss == LossReduction::kMean;
+    sum_->AddTo(push_.gradient, last && mean ? static_cast<float>(push_steps_) : 1.F);
+    if (!last) return true;
+    ComputedGradient whole = push_;
+    whole.finite.reset();
+    PASSEL_ASSIGN_OR_RETURN(const bool finite, CheckFinite(whole));
+    if (finite) return true;
+    sum_failed_ = true;
+    Increment(counters_.skipped, static_cast<std::uint64_t>(std::exchange(waiting_, 0)));
+    return false;
+  }
+
+  // Of this worker, over all its lives: what was pushed.
   std::int64_t LocalSteps() const {
     return static_cast<std::int64_t>(counters_.local_steps.load(std::memory_order_relaxed));
   }
+
+  std::int64_t NextLocalStep() const { return LocalSteps() + waiting_ + 1; }
 
   Status EvaluateIfDue(const PushOutcome& outcome) {
     const std::int64_t every = options_.evaluation_steps;
@@ -229,7 +283,7 @@ class Worker {
     }
     const bool skip = options_.on_nan == OnNan::kSkip;
     if (skip && ++skips_in_a_row_ < kMaxSkipsInARow) return false;
-    nvtx::Mark(nvtx::Event::kNotFinite, LocalSteps() + 1);
+    nvtx::Mark(nvtx::Event::kNotFinite, NextLocalStep());
     const std::string what = std::isfinite(loss) ? "the gradient of " + variable : "the loss";
     if (skip) {
       return InvalidArgument(
@@ -237,10 +291,11 @@ class Worker {
                       "training cannot go on: lower --learning_rate",
                       options_.names(store_.worker()), skips_in_a_row_, store_.global_step()));
     }
-    return InvalidArgument(fmt::format(
-        "{}: {} is not finite at local step {} (global step {}), so it was not pushed: "
-        "lower --learning_rate (or use --on_nan skip)",
-        options_.names(store_.worker()), what, result_.local_steps + 1, store_.global_step()));
+    return InvalidArgument(
+        fmt::format("{}: {} is not finite at local step {} (global step {}), so it was not pushed: "
+                    "lower --learning_rate (or use --on_nan skip)",
+                    options_.names(store_.worker()), what, result_.local_steps + waiting_ + 1,
+                    store_.global_step()));
   }
 
   // In turns, so that whoever is waited for gets named and the surroundings get a say.
@@ -304,9 +359,14 @@ class Worker {
   const std::int64_t local_step_limit_;
   std::int64_t evaluated_;  // round modes: multiples of evaluation_steps seen so far
   std::vector<std::vector<RowPart>> params_;  // of the last pull
+  std::optional<GradientSum> sum_;            // if push_every > 1
   std::unique_ptr<GradientSource> source_;
+  int waiting_ = 0;              // local steps whose gradients are summed up in push_.gradient
+  std::int64_t push_steps_ = 1;  // that so many will be
+  ComputedGradient push_;        // of the first of them, with the cursor behind the last
   std::chrono::milliseconds delay_{0};
   int skips_in_a_row_ = 0;
+  bool sum_failed_ = false;      // since the last push: finite gradients alone end no row of skips
   bool all_came_ = false;        // or it was said who never will
   std::vector<int> never_came_;  // of whom it was said
   WorkerResult result_;

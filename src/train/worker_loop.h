@@ -1,13 +1,16 @@
 // worker_loop.h - what a worker does all day: batch, pull, compute, push.
 //
-//   local step   one gradient of this worker
+//   local step   one gradient of this worker, of one batch
+//   push         what push_every local steps give: their mean (of a loss that is a sum, their sum),
+//                as if their batches had been one; by default each is pushed by itself
 //   global step  one update applied to the variables, whoever computed it
 //
 // A worker leaves when it observes global_step >= train_steps, when it has made so many steps of
 // its own as local_steps or epochs allow, when the store is stopped, or when it is told to. By the
 // first rule an asynchronous job of N workers applies at most N - 1 updates too many, and a job in
 // rounds exactly as many as it should; by the second an asynchronous job applies exactly the sum of
-// all local steps.
+// all pushes, the last of which takes what local steps are left. By the other rules what was not
+// pushed is given up, and its batches are drawn again by the next life of this worker.
 
 #pragma once
 
@@ -31,6 +34,9 @@
 
 namespace passel {
 
+/// Of WorkerOptions::push_every.
+inline constexpr int kMaxPushEvery = 1000;
+
 enum class OnNan { kStop, kSkip };
 /// Under kSkip: so many gradients in a row that are not finite end the worker. Values from which
 /// none comes any more give none for ever, and no update brings the last step closer.
@@ -49,6 +55,9 @@ struct WorkerOptions {
   std::int64_t local_steps = kNoStepLimit;  ///< of this worker, over all its lives
   std::int64_t epochs = kNoStepLimit;       ///< the same, in units of StepsPerEpoch() steps
   std::uint32_t batch_size = 100;
+  /// Local steps of one push, at most kMaxPushEvery. All are computed on one pull: on one set of
+  /// values where it copies, on what others make of them meanwhile where it is a view.
+  int push_every = 1;
   std::uint64_t seed = 0;
   PullMode pull = PullMode::kView;
   OnNan on_nan = OnNan::kStop;
@@ -83,6 +92,8 @@ std::int64_t LocalStepLimit(const WorkerOptions& options, std::size_t train_exam
 
 struct StepReport {
   std::int64_t local_step = 0;  ///< from 1, over all lives of this worker
+  /// Of a step whose gradient waits for others to be pushed with: `gradients` 0, and applied. Else
+  /// what became of the push.
   PushOutcome outcome;
   double loss = 0;      ///< of the batch, per example
   double accuracy = 0;  ///< of the batch
@@ -98,7 +109,7 @@ struct WorkerResult {
   LeaveReason reason = LeaveReason::kStepsReached;
   std::int64_t global_step = 0;  ///< as observed when it left
   std::int64_t local_steps = 0;  ///< of this life
-  std::int64_t dropped = 0;      ///< gradients that came too late for their round
+  std::int64_t dropped = 0;      ///< pushes that came too late for their round
   /// Of evaluation_set, at its own end; none if it left because it was asked to, if there are no
   /// such images, or if the variables never had values.
   std::optional<TestResult> evaluation;
@@ -123,6 +134,7 @@ struct WorkerCallbacks {
 };
 
 /// A StepEngine that computes the gradients in place of the Model, which then only evaluates.
+/// REQUIRES: push_every == 1.
 struct EngineUse {
   StepEngine* engine = nullptr;  ///< null: none
   /// Its slots 0 to store_slots - 1 are the gradient slots of the store.

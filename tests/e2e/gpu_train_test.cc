@@ -159,6 +159,9 @@ TEST_F(GpuTrainTest, WhatAGpuCannotDoIsRefused) {
       {{"--gpus=all", "--towers=2"},
        "--towers 2 are threads of a CPU, and worker/[01] computes on a GPU: use --towers 1, or "
        "--device cpu\n"},
+      {{"--gpus=all", "--push_every=4"},
+       "--push_every 4 sums gradients up on a CPU, and worker/[01] computes on a GPU: use a "
+       "--batch_size 4 times as large, or --device cpu\n"},
       {{"--device=cuda", "--ps=0", "--workers=1"},
        "--device cuda needs a ps, since one process alone computes on the CPU: use --ps 1 "
        "--workers 1, or --device cpu\n"},

@@ -90,6 +90,12 @@ Result<std::unique_ptr<GpuCompute>> GpuCompute::Open(const Task& task, const Job
                         "1, or --device cpu",
                         config.towers, task.id.ToString()));
       }
+      if (config.worker.push_every > 1) {
+        return InvalidArgument(fmt::format(
+            "--push_every {} sums gradients up on a CPU, and {} computes on a GPU: use a "
+            "--batch_size {} times as large, or --device cpu",
+            config.worker.push_every, task.id.ToString(), config.worker.push_every));
+      }
       return std::unique_ptr<GpuCompute>(new GpuCompute(std::move(*opened)));
     }
     problem = opened.status();

@@ -143,6 +143,8 @@ Result<JobConfig> CheckJobFlags(const JobFlags& f, JobFlagsOf of) {
   config.fake_data = f.source.fake_data;
   config.validation_size = f.validation_size;  // its limits depend on the data
   PASSEL_RETURN_IF_ERROR(CheckStopRules(f, &config.worker));
+  PASSEL_RETURN_IF_ERROR(CheckRange("--push_every", f.push_every, 1, kMaxPushEvery));
+  config.worker.push_every = static_cast<int>(f.push_every);
   PASSEL_RETURN_IF_ERROR(CheckEvaluationAndLog(f, of, &config));
   PASSEL_RETURN_IF_ERROR(CheckRange("--threads_per_worker", f.threads_per_worker, 1, 256));
   PASSEL_RETURN_IF_ERROR(CheckTowers(f));

@@ -125,6 +125,12 @@ void AddJobFlags(CLI::App& app, JobFlags* f) {
                  "Stop rule: each worker makes so many local steps; 0: no such rule")
       ->group("Training")
       ->capture_default_str();
+  app.add_option("--push_every", f->push_every,
+                 "Local steps, of one batch each, whose gradients a worker pushes as one: their "
+                 "mean (with --loss sum their sum), as if their batches were one. 1 to 1000; "
+                 "global steps, rounds and --staleness_bound count pushes. On CPUs only")
+      ->group("Training")
+      ->capture_default_str();
   app.add_option("--pull", f->pull,
                  "view: compute on the shared values themselves; copy: on a private copy")
       ->group("Training")
@@ -297,6 +303,7 @@ std::vector<std::string> ToArguments(const JobFlags& f) {
   if (f.train_steps) add("--train_steps", *f.train_steps);
   add("--epochs", f.epochs);
   add("--local_steps", f.local_steps);
+  add("--push_every", f.push_every);
   add("--pull", f.pull);
   add("--on_nan", f.on_nan);
   add("--eval_interval", f.eval_interval);

@@ -53,6 +53,7 @@ struct JobFlags {
   // Stop rules. Not given: kDefaultTrainSteps, or none beside one of the others. 0: none.
   std::optional<std::int64_t> train_steps;
   std::int64_t epochs = 0, local_steps = 0;  // 0: no such rule
+  std::int64_t push_every = 1;
   std::string pull = "view";
   std::string on_nan = "stop";
   // Evaluator

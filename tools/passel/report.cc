@@ -57,7 +57,8 @@ std::string Summary(const JobReport& r) {
       "\n{} global steps in {:.2f} s: {:.0f} steps/s, {:.0f} updates/s, start-up {:.2f} s\n",
       r.status.global_step, r.TrainingSeconds(), r.StepsPerSecond(), r.UpdatesPerSecond(),
       r.startup_seconds);
-  text += fmt::format("mode {}, staleness p50 {} p99 {} max {}", ModesInWords(r),
+  text += fmt::format("mode {}, {}staleness p50 {} p99 {} max {}", ModesInWords(r),
+                      r.push_every > 1 ? fmt::format("a push every {} steps, ", r.push_every) : "",
                       r.status.staleness.p50, r.status.staleness.p99, r.status.staleness.maximum);
   text += fmt::format(", push p50 {:.0f} us p99 {:.0f} us\n",
                       1e-3 * static_cast<double>(r.status.push_latency_ns.p50),
@@ -100,6 +101,7 @@ std::string ToJson(const JobReport& r) {
   for (const PastMode& mode : r.status.modes) {
     json["modes"].push_back({{"mode", mode.setting.ToString()}, {"since", mode.since}});
   }
+  json["push_every"] = r.push_every;
   json["device"] = r.device;
   json["model"] = r.model;
   json["optimizer"] = r.optimizer;

@@ -17,6 +17,7 @@ struct JobReport {
   std::string mode;  ///< the first one
   std::string device = "cpu", model, optimizer, data;
   int ps = 0;
+  int push_every = 1;  ///< local steps of one push
   bool pinned = false;
   bool interrupted = false;
   int exit_code = 0;

@@ -298,6 +298,7 @@ int Train(TrainFlags& flags) {
   JobReport report;
   report.job_id = flags.job_id.empty() ? fmt::format("job-{}", ::getpid()) : flags.job_id;
   report.mode = ModeName(config->mode);
+  report.push_every = config->worker.push_every;
   report.model = flags.job.model;
   report.optimizer = OptimizerName(config->optimizer.kind);
   report.data = location->dir;
