@@ -153,10 +153,8 @@ def height_for(width):
 
 
 def multiple(cell):
-    """How many times the limit an update takes, of pairs measured one after the other."""
-    if cell.ratio:
-        return 1 / cell.ratio
-    return cell.p50 / cell.limit if cell.limit else None
+    """How many times the limit an update takes: the median over pairs measured in turn."""
+    return cell.ratio or (cell.p50 / cell.limit if cell.limit else None)
 
 
 def capital(text):
@@ -323,8 +321,8 @@ def ratio_figure(scaling):
 
 def split_section(results):
     text = ("Where a worker's time goes in one training step: the batch is gathered, forward and backward "
-            "passes compute the gradient, the update puts it into the shared parameters, and the rest is "
-            "waiting for others. The mean of all steps, in a run of its own with time stamps.")
+            "passes compute the gradient, the update puts it into the shared parameters, then comes "
+            "waiting for others and whatever is left. The mean of all steps, in a run of its own with time stamps.")
     if not results.splits:
         return Section("split", "A training step", text, [],
                        missing="the parts of a step were not timed (--filter BM_Train)")

@@ -236,8 +236,8 @@ def cells_section(results):
         return "\n".join(parts + ['<p class="missing">Not here: no cell of the update matrix was '
                                   "measured.</p>", "</section>"])
     measured = results.measured()
-    parts.append("<p>One row for each kind of update that was measured. The ratio is the limit's median "
-                 "over the update's, taken within pairs. Lost updates are counted with numbers whose sum is "
+    parts.append("<p>One row for each kind of update that was measured. The ratio says how many "
+                 "times its limit an update takes, within pairs of runs. Lost updates are counted with numbers whose sum is "
                  "known exactly; busy blocks were claimed by another writer at the first try, overlapped "
                  "ones were entered all the same.</p>")
     heads = [("cell", ""), ("parameters", ""), ("writers", ""), ("p50", ""), ("p99", ""),

@@ -166,7 +166,7 @@ class Split:
         self.sharing = fields.get("sharing", str, needed=True)
         self.workers = int(fields.number("workers", needed=True))
         self.parts = [(part, fields.number(f"{part}_us", needed=True))
-                      for part in ("gather", "forward", "backward", "update", "wait")]
+                      for part in ("gather", "forward", "backward", "update", "wait", "other")]
 
     @property
     def total(self):

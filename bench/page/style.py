@@ -18,7 +18,7 @@ SERIES = {
     "private": (None, "limit"),
     "limit": (None, "limit"),
 }
-PARTS = ("gather", "forward", "backward", "update", "wait")
+PARTS = ("gather", "forward", "backward", "update", "wait", "other")
 
 _LIGHT = {
     "surface": "#ffffff", "page": "#f6f6f4", "ink": "#1b1c1e", "muted": "#5c6066",
@@ -70,7 +70,7 @@ DRAWING = (
     "svg .whisker{stroke:var(--muted);stroke-width:1.5}"
     "svg .stroked{fill:none;stroke:var(--c);stroke-width:2}"
 ) + "".join(f"svg .s-{name}{{--c:var(--{name})}}"
-            for name in (*SERIES, *PARTS, "other", "accent") if name != "private") + \
+            for name in (*SERIES, *PARTS, "accent") if name != "private") + \
     "svg .s-private{--c:var(--limit)}"
 
 

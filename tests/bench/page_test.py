@@ -77,7 +77,8 @@ def whole():
                     for sharing, r in (("hogwild", 0.97), ("locked", 0.96), ("barrier", 0.8),
                                        ("naive", 0.7))],
         "time_split": [{"sharing": sharing, "workers": workers, "gather_us": 21.0, "forward_us": 130.5,
-                        "backward_us": 160, "update_us": 55.5, "wait_us": 0.4}
+                        "backward_us": 160, "update_us": 55.5, "wait_us": 0.4,
+                        "other_us": 9.0}
                        for workers in (1, 2, 4) for sharing in ("hogwild", "barrier")],
         "line_transfer": {"cores": [0, 1, 2, 3],
                           "round_trip_ns": [[0, 125, 133, 1400]] * 4,
