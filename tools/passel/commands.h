@@ -25,5 +25,6 @@ void AddPredictCommand(CLI::App& app, Run* run);
 void AddCtlCommand(CLI::App& app, Run* run);
 void AddDataCommand(CLI::App& app, Run* run);
 void AddTopologyCommand(CLI::App& app, Run* run);
+void AddBenchCommand(CLI::App& app, Run* run);
 
 }  // namespace passel

@@ -57,6 +57,7 @@ int Main(int argc, char** argv) {
   AddCtlCommand(app, &run);
   AddDataCommand(app, &run);
   AddTopologyCommand(app, &run);
+  AddBenchCommand(app, &run);
   try {
     app.parse(ReversedArguments(argc, argv));
   } catch (const CLI::Success& request) {  // --help, --version

@@ -1,0 +1,105 @@
+#include "bench/lab/advice.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+
+namespace passel::bench {
+namespace {
+
+constexpr double kLeastEffect = 0.03;  // a smaller difference is none
+
+std::string Named(const MeasuredCell& measured, const char* of = "") {
+  return fmt::format("`{}` ({:.2f}{})", CellModeName(measured.cell.mode),
+                     ShareOfLimit(measured.result), of);
+}
+
+// "a", "a and b", "a, b and c"
+std::string Joined(const std::vector<std::string>& parts) {
+  std::string text;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (i > 0) text += i + 1 == parts.size() ? " and " : ", ";
+    text += parts[i];
+  }
+  return text;
+}
+
+}  // namespace
+
+double ShareOfLimit(const CellResult& result) { return result.ratio > 0 ? 1 / result.ratio : 0; }
+
+std::string_view Guarantee(CellMode mode) {
+  switch (mode) {
+    case CellMode::kHogwild:
+      return "applies each gradient at once, and two that meet may lose a few of its updates";
+    case CellMode::kLocked:
+      return "applies each gradient at once and loses nothing";
+    case CellMode::kBarrier:
+      return "applies one mean gradient a round, the same bits whoever arrives first";
+    case CellMode::kReplicas:
+      return "applies the mean of the first gradients of a round and drops late ones";
+    case CellMode::kSsp:
+      return "applies each gradient at once, but lets nobody run far ahead";
+    case CellMode::kNaive:
+    case CellMode::kAtomic:
+    case CellMode::kMutex:
+      break;
+  }
+  PASSEL_CHECK(false, "foils guarantee nothing");
+}
+
+double Noise(const CellResult& a, const CellResult& b) {
+  return std::max({kLeastEffect, a.spread, b.spread}) * std::max(ShareOfLimit(a), ShareOfLimit(b));
+}
+
+std::string Advise(const std::vector<MeasuredCell>& cells, int writers) {
+  std::vector<const MeasuredCell*> at_once, rounds;
+  for (const MeasuredCell& measured : cells) {
+    if (measured.cell.writers != writers || IsFoil(measured.cell.mode)) continue;
+    (IsRoundCell(measured.cell.mode) ? rounds : at_once).push_back(&measured);
+  }
+  const std::string where =
+      fmt::format("On this machine with {} worker{}", writers, writers == 1 ? "" : "s");
+  const auto faster = [](const MeasuredCell* a, const MeasuredCell* b) {
+    return ShareOfLimit(a->result) > ShareOfLimit(b->result);
+  };
+  std::stable_sort(at_once.begin(), at_once.end(), faster);
+  std::stable_sort(rounds.begin(), rounds.end(), faster);
+  std::string round;
+  if (!rounds.empty()) {
+    const MeasuredCell& best = *rounds[0];
+    round = fmt::format("a round of `{}`, which {}, takes {:.3g} us", CellModeName(best.cell.mode),
+                        Guarantee(best.cell.mode), best.result.latency.p50);
+  }
+  if (at_once.empty()) {
+    return where + (round.empty() ? " no mode was measured, so none can be advised."
+                                  : " only rounds were measured: " + round + ".");
+  }
+  if (!round.empty()) round = "; " + round;
+  const MeasuredCell& best = *at_once[0];
+  std::vector<std::string> same;
+  std::string guarantees;
+  for (const MeasuredCell* other : at_once) {
+    const double gap = ShareOfLimit(best.result) - ShareOfLimit(other->result);
+    if (other != &best && gap > Noise(best.result, other->result)) continue;
+    same.push_back(Named(*other, same.empty() ? " of the limit" : ""));
+    guarantees += fmt::format("{}`{}` {}", guarantees.empty() ? "" : "; ",
+                              CellModeName(other->cell.mode), Guarantee(other->cell.mode));
+  }
+  if (same.size() > 1) {
+    return fmt::format(
+        "{}, {} cannot be told apart by this run: choose by what they guarantee ({})"
+        "{}.",
+        where, Joined(same), guarantees, round);
+  }
+  const std::string follows =
+      at_once.size() > 1 ? fmt::format("{} follows", Named(*at_once[1])) : "no other was measured";
+  return fmt::format("{}, `{}` is fastest: {:.2f} of the limit; it {}; {}{}.", where,
+                     CellModeName(best.cell.mode), ShareOfLimit(best.result),
+                     Guarantee(best.cell.mode), follows, round);
+}
+
+}  // namespace passel::bench

@@ -1,0 +1,34 @@
+// advice.h - which way to share was fastest here, in one sentence.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bench/lab/cell.h"
+#include "bench/lab/measure.h"
+
+namespace passel::bench {
+
+struct MeasuredCell {
+  Cell cell;
+  CellResult result;
+};
+
+/// The limit's median over the update's, of pairs: 1 is at the limit, 0.5 takes twice as long. 0 if
+/// nothing was measured. Above 1 for rounds, whose one update is of the gradients of all.
+double ShareOfLimit(const CellResult& result);
+
+/// Half a sentence: what a job may rely on in that mode. REQUIRES: no foil.
+std::string_view Guarantee(CellMode mode);
+
+/// The difference of two shares below which nothing is said.
+double Noise(const CellResult& a, const CellResult& b);
+
+/// One sentence about the product's modes among the cells of so many writers: the fastest of those
+/// that apply each gradient, with its share of the limit; which cannot be told apart from it; what
+/// each guarantees; and what a round takes, which does less work and is no rival therefore. Says so
+/// where little or nothing was measured.
+std::string Advise(const std::vector<MeasuredCell>& cells, int writers);
+
+}  // namespace passel::bench

@@ -1,0 +1,65 @@
+#include "bench/lab/advice.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace passel::bench {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+MeasuredCell Measured(CellMode mode, double share, double spread = 0.01, int writers = 4) {
+  MeasuredCell measured;
+  measured.cell.mode = mode;
+  measured.cell.writers = writers;
+  measured.result.ratio = 1 / share;
+  measured.result.spread = spread;
+  measured.result.latency.p50 = 21.04;
+  return measured;
+}
+
+TEST(AdviceTest, TheFastestModeIsNamedWithItsShareAndItsGuarantee) {
+  EXPECT_EQ(Advise({Measured(CellMode::kHogwild, 0.80), Measured(CellMode::kLocked, 0.93),
+                    Measured(CellMode::kSsp, 0.60)},
+                   4),
+            "On this machine with 4 workers, `locked` is fastest: 0.93 of the limit; it applies "
+            "each gradient at once and loses nothing; `hogwild` (0.80) follows.");
+}
+
+TEST(AdviceTest, ADifferenceWithinTheNoiseIsNone) {
+  const std::string close =
+      Advise({Measured(CellMode::kHogwild, 0.92), Measured(CellMode::kLocked, 0.93)}, 4);
+  EXPECT_THAT(close, HasSubstr("`locked` (0.93 of the limit) and `hogwild` (0.92) cannot be told"));
+  EXPECT_THAT(close, HasSubstr("`hogwild` applies each gradient at once, and two that meet may"));
+  EXPECT_THAT(
+      Advise({Measured(CellMode::kHogwild, 0.70, 0.3), Measured(CellMode::kLocked, 0.93)}, 4),
+      HasSubstr("cannot be told apart"));
+  EXPECT_THAT(Advise({Measured(CellMode::kHogwild, 0.70), Measured(CellMode::kLocked, 0.93)}, 4),
+              Not(HasSubstr("cannot be told apart")));
+}
+
+TEST(AdviceTest, ARoundIsNoRivalOfWhatAppliesEachGradient) {
+  EXPECT_EQ(Advise({Measured(CellMode::kBarrier, 1.7), Measured(CellMode::kLocked, 0.93),
+                    Measured(CellMode::kReplicas, 1.6)},
+                   4),
+            "On this machine with 4 workers, `locked` is fastest: 0.93 of the limit; it applies "
+            "each gradient at once and loses nothing; no other was measured; a round of `barrier`, "
+            "which applies one mean gradient a round, the same bits whoever arrives first, takes "
+            "21 us.");
+}
+
+TEST(AdviceTest, FoilsAndOtherNumbersOfWritersAreLeftOut) {
+  const std::vector<MeasuredCell> cells = {Measured(CellMode::kNaive, 2.0),
+                                           Measured(CellMode::kLocked, 0.99, 0.01, 1)};
+  EXPECT_EQ(Advise(cells, 4),
+            "On this machine with 4 workers no mode was measured, so none can be advised.");
+  EXPECT_THAT(Advise(cells, 1), HasSubstr("On this machine with 1 worker, `locked` is fastest"));
+  EXPECT_THAT(Advise({Measured(CellMode::kBarrier, 0.9)}, 4),
+              HasSubstr("only rounds were measured"));
+}
+
+TEST(AdviceTest, NothingMeasuredIsNoShare) { EXPECT_EQ(ShareOfLimit(CellResult()), 0); }
+
+}  // namespace
+}  // namespace passel::bench
