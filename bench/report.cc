@@ -6,6 +6,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "bench/lab/cell_json.h"
+
 namespace passel::bench {
 namespace {
 
@@ -141,6 +143,7 @@ std::string Report::ToTable(const Run& run) const {
 
 std::string Report::ToJson(const Run& run) const {
   nlohmann::ordered_json json;
+  json["format"] = kResultsFormat;
   for (const auto& [name, value] : run.machine) json["machine"][name] = value;
   json["load"] = {{"other_cores", run.load.cores},
                   {"steal", run.load.steal},
