@@ -1,9 +1,9 @@
 // store_conformance.h - what every ParameterStore must do, whatever carries it.
 //
-// A carrier brings a StoreCase, and instantiates the suite in one small file:
+// A carrier brings its StoreCases, and instantiates the suites in one small file:
 //
-//   INSTANTIATE_TEST_SUITE_P(InProcess, StoreConformance, testing::Combine(
-//       testing::Values(kInProcess1, kInProcess3), testing::ValuesIn(kAllModes)), NameOfCase);
+//   const std::vector<StoreCase> kCases = {{"OnTheHeap", 1, MakeHeap}, {"OnTheHeap3", 3,
+//   MakeHeap}}; PASSEL_INSTANTIATE_STORE_CONFORMANCE(InProcess, kCases);
 
 #pragma once
 

@@ -178,10 +178,10 @@ TEST_P(ReplicasThreads, EveryRoundIsAppliedOnceAndEveryDropIsCounted) {
   }
 }
 
-const StoreCase kStressCases[] = {{"Heap1", 1, MakeHeap},
-                                  {"Heap3", 3, MakeHeap},
-                                  {"Arena1", 1, MakeArenas},
-                                  {"Arena3", 3, MakeArenas}};
+const std::vector<StoreCase> kStressCases = {{"Heap1", 1, MakeHeap},
+                                             {"Heap3", 3, MakeHeap},
+                                             {"Arena1", 1, MakeArenas},
+                                             {"Arena3", 3, MakeArenas}};
 INSTANTIATE_TEST_SUITE_P(Stress, EngineThreads,
                          ::testing::Combine(::testing::ValuesIn(kStressCases),
                                             ::testing::ValuesIn(kAllModes)),
@@ -193,10 +193,7 @@ INSTANTIATE_TEST_SUITE_P(Stress, ReplicasThreads,
                            return std::get<0>(test.param).name + "_R" +
                                   std::to_string(std::get<1>(test.param));
                          });
-INSTANTIATE_TEST_SUITE_P(OneMapping, StoreConformance,
-                         ::testing::Combine(::testing::ValuesIn(kStressCases),
-                                            ::testing::ValuesIn(kAllModes)),
-                         NameOfCase);
+PASSEL_INSTANTIATE_STORE_CONFORMANCE(OneMapping, kStressCases);
 
 }  // namespace
 }  // namespace passel::testing

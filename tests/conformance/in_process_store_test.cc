@@ -11,10 +11,8 @@ StoreCase Case(int shards) {
           [](const StorePlan& plan) { return std::make_unique<HeapHost>(plan); }};
 }
 
-INSTANTIATE_TEST_SUITE_P(InProcess, StoreConformance,
-                         ::testing::Combine(::testing::Values(Case(1), Case(3)),
-                                            ::testing::ValuesIn(kAllModes)),
-                         NameOfCase);
+const std::vector<StoreCase> kCases = {Case(1), Case(3)};
+PASSEL_INSTANTIATE_STORE_CONFORMANCE(InProcess, kCases);
 
 }  // namespace
 }  // namespace passel::testing

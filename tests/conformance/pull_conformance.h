@@ -7,11 +7,10 @@
 
 namespace passel::testing {
 
-TEST_P(StoreConformance, ViewCostsNoCopyAndShowsThePushesOfOthers) {
+TEST_P(AtOnceConformance, ViewCostsNoCopyAndShowsThePushesOfOthers) {
 #if defined(PASSEL_ATOMIC_VALUES)
   GTEST_SKIP() << "in this build a view is a copy";
 #endif
-  if (rounds()) GTEST_SKIP() << "in rounds nobody pushes alone";
   Make(2);
   auto stores = OpenAll(2);
   const ParamView view = Pull(*stores[0]);
@@ -31,8 +30,7 @@ TEST_P(StoreConformance, ViewCostsNoCopyAndShowsThePushesOfOthers) {
   EXPECT_EQ(again.version(), 1u);
 }
 
-TEST_P(StoreConformance, CopyStaysWhatItWasWhileOthersPush) {
-  if (rounds()) GTEST_SKIP() << "in rounds nobody pushes alone";
+TEST_P(AtOnceConformance, CopyStaysWhatItWasWhileOthersPush) {
   Make(2);
   auto stores = OpenAll(2);
   const ParamView copy = Pull(*stores[0], PullMode::kCopy);
@@ -69,8 +67,7 @@ TEST_P(StoreConformance, SelectionBringsTheChosenRows) {
   }
 }
 
-TEST_P(StoreConformance, StampsNameTheLastEightPulls) {
-  if (rounds()) GTEST_SKIP() << "in rounds nobody pushes alone";
+TEST_P(AtOnceConformance, StampsNameTheLastEightPulls) {
   Make(2);
   auto stores = OpenAll(2);
   // Pull k sees k updates of the other worker.

@@ -108,8 +108,7 @@ TEST_P(StoreConformance, OneWorkerComputesWhatASingleProcessWould) {
   }
 }
 
-TEST_P(StoreConformance, WorkersShareTheStepCountOfAdam) {
-  if (rounds()) GTEST_SKIP() << "in rounds the count is the round";
+TEST_P(AtOnceConformance, WorkersShareTheStepCountOfAdam) {
   const OptimizerConfig adam = *ParseOptimizer("adam");
   Make(2, adam);
   std::vector<StorePtr> stores;
@@ -130,8 +129,7 @@ TEST_P(StoreConformance, WorkersShareTheStepCountOfAdam) {
   ExpectValues(*stores[0], reference, "after 6 updates of 2 workers");
 }
 
-TEST_P(StoreConformance, RoundsEqualASingleProcessOnTheMeanInTaskOrder) {
-  if (!rounds()) GTEST_SKIP() << "for the round modes";
+TEST_P(RoundConformance, RoundsEqualASingleProcessOnTheMeanInTaskOrder) {
   constexpr int kWorkers = 3;
   constexpr int kRounds = 8;
   for (const OptimizerConfig& optimizer : AllReferenceOptimizers()) {
@@ -226,8 +224,7 @@ TEST_P(StoreConformance, GradientBuffersAreLentInTurn) {
   EXPECT_NE(stores[1]->LendGradient().values(3).data(), memory[0]) << "of another worker";
 }
 
-TEST_P(StoreConformance, BuffersLentAtTheSameTimeDoNotDisturbEachOther) {
-  if (rounds()) GTEST_SKIP() << "in rounds there is one";
+TEST_P(AtOnceConformance, BuffersLentAtTheSameTimeDoNotDisturbEachOther) {
   Make(1);
   StorePtr store = Open(0);
   InitializeTo(*store, 0);

@@ -8,8 +8,7 @@
 
 namespace passel::testing {
 
-TEST_P(StoreConformance, SeveralGradientsPerWorkerEqualASingleProcessOnTheirMean) {
-  if (mode() != Mode::kReplicas) GTEST_SKIP() << "for replicas";
+TEST_P(ReplicasConformance, SeveralGradientsPerWorkerEqualASingleProcessOnTheirMean) {
   constexpr int kRounds = 6;
   struct Job {
     int workers, replicas;
@@ -62,8 +61,7 @@ TEST_P(StoreConformance, SeveralGradientsPerWorkerEqualASingleProcessOnTheirMean
   }
 }
 
-TEST_P(StoreConformance, PrivateGradientBufferIsLaidOutLikeTheVariables) {
-  if (mode() != Mode::kReplicas) GTEST_SKIP() << "for replicas";
+TEST_P(ReplicasConformance, PrivateGradientBufferIsLaidOutLikeTheVariables) {
   MakeReplicas(1, 2);
   StorePtr store = Open(0);
   InitializeTo(*store, 0);
@@ -78,8 +76,7 @@ TEST_P(StoreConformance, PrivateGradientBufferIsLaidOutLikeTheVariables) {
   EXPECT_EQ(store->global_step(), 1);
 }
 
-TEST_P(StoreConformance, BackupWorkersAreNotWaitedForAndLateGradientsAreDroppedAtOnce) {
-  if (mode() != Mode::kReplicas) GTEST_SKIP() << "for replicas";
+TEST_P(ReplicasConformance, BackupWorkersAreNotWaitedForAndLateGradientsAreDroppedAtOnce) {
   MakeReplicas(3, 2);
   auto stores = OpenAll(3);
   const ParamView view = Pull(*stores[2]);
@@ -118,8 +115,7 @@ TEST_P(StoreConformance, BackupWorkersAreNotWaitedForAndLateGradientsAreDroppedA
   ExpectAll(*stores[1], 7);
 }
 
-TEST_P(StoreConformance, WhoSleptWhileRoundsWentOnLearnsWhetherItWasCounted) {
-  if (mode() != Mode::kReplicas) GTEST_SKIP() << "for replicas";
+TEST_P(ReplicasConformance, WhoSleptWhileRoundsWentOnLearnsWhetherItWasCounted) {
   MakeReplicas(4, 2);
   auto stores = OpenAll(4);
   const Result<Ticket> counted = PushOnly(*stores[2], -1);
@@ -148,8 +144,7 @@ TEST_P(StoreConformance, WhoSleptWhileRoundsWentOnLearnsWhetherItWasCounted) {
   ExpectAll(*stores[0], 4);
 }
 
-TEST_P(StoreConformance, BackupWorkersThatNeverComeHoldUpNobody) {
-  if (mode() != Mode::kReplicas) GTEST_SKIP() << "for replicas";
+TEST_P(ReplicasConformance, BackupWorkersThatNeverComeHoldUpNobody) {
   MakeReplicas(4, 2);
   StorePtr a = Open(0);  // with the default join limit of minutes
   InitializeTo(*a, 0);
@@ -165,8 +160,7 @@ TEST_P(StoreConformance, BackupWorkersThatNeverComeHoldUpNobody) {
   EXPECT_EQ(a->membership()[1].phase, Phase::kExpected);
 }
 
-TEST_P(StoreConformance, RoundsNeedNoMoreThanThoseWhoAreLeftCanGive) {
-  if (mode() != Mode::kReplicas) GTEST_SKIP() << "for replicas";
+TEST_P(ReplicasConformance, RoundsNeedNoMoreThanThoseWhoAreLeftCanGive) {
   for (const int replicas : {2, 3, 7}) {
     SCOPED_TRACE(replicas);
     MakeReplicas(3, replicas);
@@ -182,8 +176,7 @@ TEST_P(StoreConformance, RoundsNeedNoMoreThanThoseWhoAreLeftCanGive) {
   }
 }
 
-TEST_P(StoreConformance, AnUnfinishedSetIsDroppedAsAWhole) {
-  if (mode() != Mode::kReplicas) GTEST_SKIP() << "for replicas";
+TEST_P(ReplicasConformance, AnUnfinishedSetIsDroppedAsAWhole) {
   MakeReplicas(2, 6);
   const std::vector<ShardMemory> memory = host_->Memory();
   if (memory.empty()) GTEST_SKIP() << "this store's memory cannot be seen from here";

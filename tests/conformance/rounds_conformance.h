@@ -7,8 +7,7 @@
 
 namespace passel::testing {
 
-TEST_P(StoreConformance, RoundsGoOnWithoutWhoLeft) {
-  if (!rounds()) GTEST_SKIP() << "for the round modes";
+TEST_P(RoundConformance, RoundsGoOnWithoutWhoLeft) {
   Make(3, *ParseOptimizer("adam"));
   std::vector<StorePtr> stores;
   for (int k = 0; k < 3; ++k) stores.push_back(Open(k));
@@ -41,8 +40,7 @@ TEST_P(StoreConformance, RoundsGoOnWithoutWhoLeft) {
   ExpectValues(*stores[0], reference, "after a worker left");
 }
 
-TEST_P(StoreConformance, RoundsWaitForWhoIsExpectedButNotForEver) {
-  if (!rounds()) GTEST_SKIP() << "for the round modes";
+TEST_P(RoundConformance, RoundsWaitForWhoIsExpectedButNotForEver) {
   Make(2);
   EngineOptions options = Options();
   options.join_limit = std::chrono::milliseconds(150);
@@ -56,8 +54,7 @@ TEST_P(StoreConformance, RoundsWaitForWhoIsExpectedButNotForEver) {
   ExpectAll(*store, 1);
 }
 
-TEST_P(StoreConformance, LateJoinerTakesPartFromItsFirstRoundOn) {
-  if (!rounds()) GTEST_SKIP() << "for the round modes";
+TEST_P(RoundConformance, LateJoinerTakesPartFromItsFirstRoundOn) {
   Make(2);
   EngineOptions options = Options();
   options.join_limit = std::chrono::milliseconds(1);
@@ -80,8 +77,7 @@ TEST_P(StoreConformance, LateJoinerTakesPartFromItsFirstRoundOn) {
   ExpectAll(*store, 6);  // 3 + mean(1, 5)
 }
 
-TEST_P(StoreConformance, GradientThatComesAfterItsRoundWasDecidedIsDropped) {
-  if (!rounds()) GTEST_SKIP() << "for the round modes";
+TEST_P(RoundConformance, GradientThatComesAfterItsRoundWasDecidedIsDropped) {
   Make(2);
   const std::vector<ShardMemory> memory = host_->Memory();
   if (memory.empty()) GTEST_SKIP() << "this store's memory cannot be seen from here";
@@ -122,8 +118,7 @@ TEST_P(StoreConformance, GradientThatComesAfterItsRoundWasDecidedIsDropped) {
   ExpectAll(*store, 3);
 }
 
-TEST_P(StoreConformance, WhoDiedBetweenDecisionAndUpdateIsStillCountedAndMayComeBack) {
-  if (!rounds()) GTEST_SKIP() << "for the round modes";
+TEST_P(RoundConformance, WhoDiedBetweenDecisionAndUpdateIsStillCountedAndMayComeBack) {
   Make(1, *ParseOptimizer("adam"));
   const std::vector<ShardMemory> memory = host_->Memory();
   if (memory.empty()) GTEST_SKIP() << "this store's memory cannot be seen from here";

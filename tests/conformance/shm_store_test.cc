@@ -12,10 +12,8 @@ StoreCase Case(int shards) {
           }};
 }
 
-INSTANTIATE_TEST_SUITE_P(SharedMemory, StoreConformance,
-                         ::testing::Combine(::testing::Values(Case(1), Case(3)),
-                                            ::testing::ValuesIn(kAllModes)),
-                         NameOfCase);
+const std::vector<StoreCase> kCases = {Case(1), Case(3)};
+PASSEL_INSTANTIATE_STORE_CONFORMANCE(SharedMemory, kCases);
 
 }  // namespace
 }  // namespace passel::testing

@@ -7,8 +7,7 @@
 
 namespace passel::testing {
 
-TEST_P(StoreConformance, NobodyStartsAStepMoreThanTheBoundAhead) {
-  if (mode() != Mode::kSsp) GTEST_SKIP() << "for ssp";
+TEST_P(SspConformance, NobodyStartsAStepMoreThanTheBoundAhead) {
   for (const int bound : {0, 1, 3}) {
     SCOPED_TRACE(bound);
     MakeSsp(3, bound);
@@ -47,8 +46,7 @@ TEST_P(StoreConformance, NobodyStartsAStepMoreThanTheBoundAhead) {
   }
 }
 
-TEST_P(StoreConformance, WhoEndsLeavesTheMinimumAtOnce) {
-  if (mode() != Mode::kSsp) GTEST_SKIP() << "for ssp";
+TEST_P(SspConformance, WhoEndsLeavesTheMinimumAtOnce) {
   for (const char* how : {"leaves", "dies", "is evicted"}) {
     SCOPED_TRACE(how);
     MakeSsp(2, 0);
@@ -77,8 +75,7 @@ TEST_P(StoreConformance, WhoEndsLeavesTheMinimumAtOnce) {
   }
 }
 
-TEST_P(StoreConformance, WhoJoinsStartsAtTheSlowestOfThoseWhoRun) {
-  if (mode() != Mode::kSsp) GTEST_SKIP() << "for ssp";
+TEST_P(SspConformance, WhoJoinsStartsAtTheSlowestOfThoseWhoRun) {
   MakeSsp(4, 2);
   const std::vector<ShardMemory> memory = host_->Memory();
   if (memory.empty()) GTEST_SKIP() << "this store's memory cannot be seen from here";
@@ -117,8 +114,7 @@ TEST_P(StoreConformance, WhoJoinsStartsAtTheSlowestOfThoseWhoRun) {
   for (int k = 0; k < 4; ++k) EXPECT_LE(memory[0].tasks[k].counters.max_clock_lead.load(), 2u);
 }
 
-TEST_P(StoreConformance, WhoIsAboutToRunIsWaitedForAndGivenUpInTheEnd) {
-  if (mode() != Mode::kSsp) GTEST_SKIP() << "for ssp";
+TEST_P(SspConformance, WhoIsAboutToRunIsWaitedForAndGivenUpInTheEnd) {
   MakeSsp(2, 1);
   const std::vector<ShardMemory> memory = host_->Memory();
   if (memory.empty()) GTEST_SKIP() << "this store's memory cannot be seen from here";
@@ -135,8 +131,7 @@ TEST_P(StoreConformance, WhoIsAboutToRunIsWaitedForAndGivenUpInTheEnd) {
   EXPECT_EQ(StateOf(memory[0], 1).phase, Phase::kDead);
 }
 
-TEST_P(StoreConformance, StalledWorkerIsEvictedOnlyIfItHoldsSomebodyUp) {
-  if (mode() != Mode::kSsp) GTEST_SKIP() << "for ssp";
+TEST_P(SspConformance, StalledWorkerIsEvictedOnlyIfItHoldsSomebodyUp) {
   MakeSsp(2, 4);
   EngineOptions options = Options();
   options.stall_limit = std::chrono::milliseconds(150);
@@ -155,8 +150,7 @@ TEST_P(StoreConformance, StalledWorkerIsEvictedOnlyIfItHoldsSomebodyUp) {
   EXPECT_EQ(PushConstant(*b, -1).status().code(), Code::kAborted);
 }
 
-TEST_P(StoreConformance, StopWakesWhoWaitsForSlowerWorkers) {
-  if (mode() != Mode::kSsp) GTEST_SKIP() << "for ssp";
+TEST_P(SspConformance, StopWakesWhoWaitsForSlowerWorkers) {
   MakeSsp(2, 0);
   auto stores = OpenAll(2);
   const Result<Ticket> ticket = PushOnly(*stores[0], -1);

@@ -49,6 +49,11 @@ inline void PrintTo(const StoreCase& store_case, std::ostream* out) { *out << st
 
 inline constexpr Mode kAllModes[] = {Mode::kHogwild, Mode::kLocked, Mode::kBarrier, Mode::kReplicas,
                                      Mode::kSsp};
+inline constexpr Mode kRoundModes[] = {Mode::kBarrier, Mode::kReplicas};
+inline constexpr Mode kAtOnceModes[] = {Mode::kHogwild, Mode::kLocked, Mode::kSsp};
+inline constexpr Mode kLockFreeModes[] = {Mode::kHogwild, Mode::kSsp};
+inline constexpr Mode kReplicasMode[] = {Mode::kReplicas};
+inline constexpr Mode kSspMode[] = {Mode::kSsp};
 
 /// Wide enough for tests in which one worker pushes alone.
 inline constexpr int kWideBound = 1000;
@@ -236,8 +241,28 @@ class StoreConformance : public ::testing::TestWithParam<std::tuple<StoreCase, M
   std::unique_ptr<StoreHost> host_;
 };
 
+// What concerns some of the modes alone.
+class RoundConformance : public StoreConformance {};
+class ReplicasConformance : public StoreConformance {};
+class SspConformance : public StoreConformance {};
+class AtOnceConformance : public StoreConformance {};
+class LockFreeConformance : public StoreConformance {};
+
 inline std::string NameOfCase(const ::testing::TestParamInfo<StoreConformance::ParamType>& info) {
   return std::get<0>(info.param).name + "_" + std::string(ModeName(std::get<1>(info.param)));
 }
+
+/// Each suite on each of `cases`, a std::vector<StoreCase>, in the modes that it is about.
+#define PASSEL_INSTANTIATE_STORE_CONFORMANCE(prefix, cases)                           \
+  PASSEL_INSTANTIATE_STORE_SUITE(prefix, StoreConformance, cases, kAllModes);         \
+  PASSEL_INSTANTIATE_STORE_SUITE(prefix, RoundConformance, cases, kRoundModes);       \
+  PASSEL_INSTANTIATE_STORE_SUITE(prefix, AtOnceConformance, cases, kAtOnceModes);     \
+  PASSEL_INSTANTIATE_STORE_SUITE(prefix, LockFreeConformance, cases, kLockFreeModes); \
+  PASSEL_INSTANTIATE_STORE_SUITE(prefix, ReplicasConformance, cases, kReplicasMode);  \
+  PASSEL_INSTANTIATE_STORE_SUITE(prefix, SspConformance, cases, kSspMode)
+#define PASSEL_INSTANTIATE_STORE_SUITE(prefix, suite, cases, modes)                              \
+  INSTANTIATE_TEST_SUITE_P(                                                                      \
+      prefix, suite, ::testing::Combine(::testing::ValuesIn(cases), ::testing::ValuesIn(modes)), \
+      NameOfCase)
 
 }  // namespace passel::testing

@@ -66,35 +66,12 @@ TEST_P(StoreConformance, ReplacementOfAnEvictedWorkerNeedsNoGoodbye) {
             Code::kAborted);
 }
 
-TEST_P(StoreConformance, FailedOpenLeavesNobodyToWaitFor) {
-  if (shards() == 1) GTEST_SKIP() << "one shard is opened whole or not at all";
-  Make(2);
-  const std::vector<ShardMemory> memory = host_->Memory();
-  if (memory.empty()) GTEST_SKIP() << "this store's memory cannot be seen from here";
-  // Another task keeps the last shard's slot joining: its state changes under us for ever.
-  std::atomic<bool> done{false};
-  auto& state = memory.back().tasks[1].state;
-  std::thread restless([&] {
-    while (!done) {
-      const TaskState seen = TaskState::Unpack(state.load());
-      state.store(TaskState{seen.epoch + 1, Phase::kJoining}.Pack());
-    }
-  });
-  const Result<StorePtr> store = host_->Open(1, Options());
-  done = true;
-  restless.join();
-  if (store.ok()) GTEST_SKIP() << "it slipped through";
-  EXPECT_EQ(store.status().code(), Code::kAlreadyExists);
-  EXPECT_EQ(StateOf(memory[0], 1).phase, Phase::kDone);
-}
-
 // --- Claims --------------------------------------------------------------------------------------
 
-TEST_P(StoreConformance, ABlockHeldByALiveTaskHoldsUpOnlyTheLockedMode) {
+TEST_P(AtOnceConformance, ABlockHeldByALiveTaskHoldsUpOnlyTheLockedMode) {
   Make(2);
   const std::vector<ShardMemory> memory = host_->Memory();
   if (memory.empty()) GTEST_SKIP() << "this store's memory cannot be seen from here";
-  if (rounds()) GTEST_SKIP() << "see tests/multiprocess";
   auto stores = OpenAll(2);
   BlockState& block = memory[0].blocks[0];
   block.claim.store(Claim{1, 1}.Pack());  // worker 1 stopped in the middle of it
@@ -127,11 +104,10 @@ TEST_P(StoreConformance, ABlockHeldByALiveTaskHoldsUpOnlyTheLockedMode) {
   EXPECT_LT(MonotonicNs() - begin, std::chrono::nanoseconds(kBound).count());
 }
 
-TEST_P(StoreConformance, ABlockOfATaskWhoseLifeIsOverIsTakenOver) {
+TEST_P(AtOnceConformance, ABlockOfATaskWhoseLifeIsOverIsTakenOver) {
   Make(2);
   const std::vector<ShardMemory> memory = host_->Memory();
   if (memory.empty()) GTEST_SKIP() << "this store's memory cannot be seen from here";
-  if (rounds()) GTEST_SKIP() << "see tests/multiprocess";
   auto stores = OpenAll(2);
   for (const ShardMemory& m : memory) {
     m.blocks[0].claim.store(Claim{1, 1}.Pack());
@@ -145,8 +121,7 @@ TEST_P(StoreConformance, ABlockOfATaskWhoseLifeIsOverIsTakenOver) {
   }
 }
 
-TEST_P(StoreConformance, ABlockIsLeftOutWhereItsSlotsMustStayWhole) {
-  if (mode() != Mode::kHogwild && mode() != Mode::kSsp) GTEST_SKIP() << "for the lock-free modes";
+TEST_P(LockFreeConformance, ABlockIsLeftOutWhereItsSlotsMustStayWhole) {
   for (const char* name : {"rmsprop", "adam", "ftrl"}) {
     SCOPED_TRACE(name);
     Make(2, *ParseOptimizer(name));
