@@ -4,6 +4,7 @@
 // operation on one stream, or by the FakeDevice of the tests, in any order that its edges allow.
 // Edges are not written by hand: each operation says what it reads and writes, and waits for those
 // before it that touch the same bytes (read after write, write after read, write after write).
+// Large products also wait for each other: they share the library's workspace.
 
 #pragma once
 

@@ -277,10 +277,27 @@ Status FakeDevice::CheckNode(const Node& node) const {
   return {};
 }
 
+// All large products of a device work in one memory of the library's.
+Status FakeDevice::CheckWorkspace(const Plan& plan) {
+  int former = -1;
+  for (int number = 0; number < static_cast<int>(plan.nodes().size()); ++number) {
+    const Node& node = plan.nodes()[static_cast<std::size_t>(number)];
+    if (!std::holds_alternative<LargeGemm>(node.operation)) continue;
+    if (former >= 0 && !plan.Waits(number, former)) {
+      return InvalidArgument(
+          fmt::format("operations '{}' and '{}' may run at the same time in one workspace",
+                      plan.nodes()[static_cast<std::size_t>(former)].name, node.name));
+    }
+    former = number;
+  }
+  return {};
+}
+
 Result<std::unique_ptr<Device::Executable>> FakeDevice::Prepare(const Plan& plan, How how) {
   const std::unique_lock lock(mutex_);
   PASSEL_RETURN_IF_ERROR(error_);
   for (const Node& node : plan.nodes()) PASSEL_RETURN_IF_ERROR(CheckNode(node));
+  PASSEL_RETURN_IF_ERROR(CheckWorkspace(plan));
   auto executable = std::make_unique<FakeExecutable>(*this, plan, how);
   executables_.insert(executable.get());
   return std::unique_ptr<Executable>(std::move(executable));

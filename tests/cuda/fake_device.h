@@ -105,6 +105,7 @@ class FakeDevice final : public Device {
   // With the mutex held:
   const Region* Find(const void* begin, std::size_t size) const;
   Status CheckNode(const Node& node) const;
+  static Status CheckWorkspace(const Plan& plan);
   // REQUIRES: the labels have memory of their own.
   bool IndicesInRange(const GatherKernel& gather) const;
   void Violation(std::string sentence);

@@ -70,6 +70,16 @@ TEST_F(PlanTest, TwoBranchesMeet) {
   EXPECT_EQ(After(Add({At(16, 16)}, {})), (Edges{1, 2}));
 }
 
+TEST_F(PlanTest, ProductsOfTheLibraryWaitForEachOtherForTheirWorkspace) {
+  plan_.Add("product", LargeGemm{}, {At(0, 8)}, {At(8, 8)});
+  Add({At(0, 8)}, {At(32, 8)});
+  plan_.Add("product", LargeGemm{}, {At(0, 8)}, {At(16, 8)});
+  plan_.Add("product", LargeGemm{}, {At(0, 8)}, {At(24, 8)});
+  EXPECT_EQ(After(1), Edges{});
+  EXPECT_EQ(After(2), Edges{0});
+  EXPECT_EQ(After(3), Edges{2});
+}
+
 // Against the definition, on random plans: exactly the pairs that a chain of conflicts joins wait,
 // and no edge can be left out.
 TEST(Plan, KeepsExactlyTheNeededEdges) {
