@@ -31,7 +31,10 @@ SECONDS = 300  # of one compilation
 ENTRY = "passel_accelerator_v1"
 
 # Kernel (part of its mangled name) -> what its code must hold. Loads of parameters and gradients go
-# 16 bytes at a time; the lock-free update adds four floats with one instruction from 9.0 on.
+# 16 bytes at a time; the lock-free update adds four floats with one instruction from 9.0 on. A block
+# of values is claimed and released between fences at device scope, and what is read behind the claim
+# comes from no older line of the first cache.
+PTX_FENCE = r"(membar\.gl|fence\.\w+\.gpu)"
 PTX_PROMISES = {
     "GemmKernel": [r"ld\.global(\.\w+)*\.v4\.f32"],
     "GatherKernel": [r"st\.global(\.\w+)*\.v4\.f32"],
@@ -39,6 +42,10 @@ PTX_PROMISES = {
     "UpdateKernel": [r"ld\.global(\.\w+)*\.v4\.f32", r"st\.global(\.\w+)*\.v4\.f32"],
     "AtomicSgdKernel": [r"ld\.global(\.\w+)*\.v4\.f32", r"(red|atom)\.global(\.\w+)*\.add\.v4\.f32"],
     "SignalKernel": [r"st\.release\.sys\.global\.u64"],
+    "PushReportKernel": [r"st\.release\.sys\.global\.u64"],
+    "ClaimedUpdate": [r"ld\.global(\.\w+)*\.v4\.f32", r"st\.global(\.\w+)*\.v4\.f32",
+                      PTX_FENCE + r";\s+atom(\.\w+)*\.cas\.b64[^;]*;(?:(?!bar\.|ld\.)[^;]*;)*?\s*" +
+                      PTX_FENCE],
 }
 SASS_PROMISES = {
     "GemmKernel": [r"LDG\.E\.128", r"LDS\.128"],
@@ -47,7 +54,15 @@ SASS_PROMISES = {
     "UpdateKernel": [r"LDG\.E\.128", r"STG\.E\.128"],
     "AtomicSgdKernel": [r"LDG\.E\.128", r"REDG?\.E\.ADD\.F32x4"],
     "SignalKernel": [r"ST(G)?\.E\.64\.STRONG\.SYS"],
+    "PushReportKernel": [r"ST(G)?\.E\.64\.STRONG\.SYS"],
+    "ClaimedUpdate": [r"LDG\.E\.128", r"STG\.E\.128",
+                      r"MEMBAR\.\w+\.GPU(?:(?!LDG|STG|BAR\.)[\s\S])*ATOMG?\.E\.CAS\.64\.STRONG\.GPU"
+                      r"(?:(?!LDG|STG|BAR\.)[\s\S])*MEMBAR\.\w+\.GPU(?:(?!LDG|STG|BAR\.)[\s\S])*"
+                      r"CCTL\.IVALL"],
 }
+# Loads that other writers' stores never reach, for values that other processes write meanwhile.
+PTX_FORBIDDEN = [r"ld\.global(\.\w+)*\.nc"]
+SASS_FORBIDDEN = [r"LDG\.\S*CONSTANT"]
 
 
 def run(command):
@@ -181,13 +196,16 @@ def check_symbols(options):
 
 # --- Promises -----------------------------------------------------------------------------------
 
-def promise_errors(text, begin, promises):
-    """`begin`: matches where the code of a function begins, its name in group 1."""
+def promise_errors(text, begin, promises, forbidden):
+    """`begin`: matches where the code of a function begins, its name in group 1. What is `forbidden`
+    is so in all of them."""
     starts = list(begin.finditer(text))
     errors, kept = [], {key: 0 for key in promises}
     for i, start in enumerate(starts):
         code = text[start.end():starts[i + 1].start() if i + 1 < len(starts) else len(text)]
         name = kernel_name(start.group(1))
+        errors += [f"{name}: {pattern} in its code" for pattern in forbidden
+                   if re.search(pattern, code)]
         for key, patterns in promises.items():
             if key not in name:
                 continue
@@ -206,8 +224,8 @@ def check_ptx(options):
         path = os.path.join(scratch, "kernels.ptx")
         run([options.nvcc, *options.flags, "-arch=compute_90", "-ptx", options.source, "-o", path])
         with open(path, encoding="utf-8") as file:
-            text = file.read()
-    return promise_errors(text, PTX_FUNCTION, PTX_PROMISES), "every promise is kept"
+            text = "".join(line for line in file if not re.match(r"\s*(\.loc|//)", line))
+    return promise_errors(text, PTX_FUNCTION, PTX_PROMISES, PTX_FORBIDDEN), "every promise is kept"
 
 
 def check_sass(options):
@@ -220,7 +238,7 @@ def check_sass(options):
     if "90" not in real_archs(options.archs):
         skip("the plugin was not built for sm_90")
     text = run([tool, "--dump-sass", "-arch", "sm_90", options.plugin])
-    return promise_errors(text, SASS_FUNCTION, SASS_PROMISES), "every promise is kept"
+    return promise_errors(text, SASS_FUNCTION, SASS_PROMISES, SASS_FORBIDDEN), "every promise is kept"
 
 
 # --- Self-test ----------------------------------------------------------------------------------
@@ -265,10 +283,25 @@ def check_self(_options):
 
     sass = "Function : _ZN1a9RunKernelINS0_12SignalKernelEEEvT_\n ST.E.64.STRONG.SYS\n"
     promises = {"SignalKernel": SASS_PROMISES["SignalKernel"]}
-    expect("a kept promise is refused", not promise_errors(sass, SASS_FUNCTION, promises))
-    expect("a broken promise is missed",
-           promise_errors(sass.replace("STRONG", "WEAK"), SASS_FUNCTION, promises))
-    expect("a missing kernel is missed", promise_errors("", SASS_FUNCTION, promises))
+    def errors_of(text, promises=promises):
+        return promise_errors(text, SASS_FUNCTION, promises, SASS_FORBIDDEN)
+    expect("a kept promise is refused", not errors_of(sass))
+    expect("a broken promise is missed", errors_of(sass.replace("STRONG", "WEAK")))
+    expect("a missing kernel is missed", errors_of(""))
+    expect("a forbidden load is missed", errors_of(sass + " LDG.E.128.CONSTANT R4, [R2]\n"))
+
+    claim = ["MEMBAR.SC.GPU ;", "ATOMG.E.CAS.64.STRONG.GPU PT ;", "MEMBAR.SC.GPU ;", "CCTL.IVALL ;",
+             "BAR.SYNC ;", "LDG.E.128 ;", "STG.E.128 ;"]
+    promises = {"ClaimedUpdate": SASS_PROMISES["ClaimedUpdate"]}
+
+    def claim_errors(lines):
+        return errors_of("Function : _ZN1a9RunKernelINS0_13ClaimedUpdateINS_7SgdRuleEEEEEvT_\n" +
+                         "\n".join(lines), promises)
+    expect("a claim between fences is refused", not claim_errors(claim))
+    for i in range(4):
+        expect(f"a claim without {claim[i]} is missed", claim_errors(claim[:i] + claim[i + 1:]))
+    expect("a load before the fence is missed",
+           claim_errors([claim[0], claim[1], claim[5], *claim[2:5], claim[6]]))
     return errors, "the checks find what they are to find"
 
 
