@@ -12,6 +12,7 @@
 #include "shm/protocol.h"
 #include "store/membership.h"
 #include "store/mode.h"
+#include "store/shadow.h"
 
 namespace passel::shm {
 namespace {
@@ -208,6 +209,7 @@ JobObserver::Copied JobObserver::CopyValues() {
   Copied copied;
   const int tries = IsRoundMode(plan().mode) ? kExactCopies : 1;
   for (int i = 0; i < tries; ++i) {
+    const ShadowReader shadow(arenas_[0]->memory());
     copied.first_step = global_step();
     for (std::size_t shard = 0; shard < arenas_.size(); ++shard) {
       const ShardMemory& memory = arenas_[shard]->memory();
@@ -215,6 +217,10 @@ JobObserver::Copied JobObserver::CopyValues() {
       passel::CopyValues(values_[shard].data(), memory.values, memory.floats);
     }
     copied.last_step = global_step();
+    if (plan().on_device) {
+      const ShadowSteps steps = shadow.Steps(copied.last_step);
+      copied = {steps.first, steps.last, steps.age_ns};
+    }
     if (copied.first_step == copied.last_step) break;
   }
   return copied;

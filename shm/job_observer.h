@@ -63,8 +63,10 @@ class JobObserver {
 
   /// The global step before and after the values were copied. Equal: round modes give exactly
   /// that step's values; lock-free modes mix in what was being applied.
+  /// Where the values are a shadow (StorePlan::on_device), those of the shadow, and its age.
   struct Copied {
     std::int64_t first_step = 0, last_step = 0;
+    std::optional<std::int64_t> shadow_age_ns = {};
   };
   /// Copies the values of all shards. In the round modes up to 50 times, until no round falls into
   /// the copy.

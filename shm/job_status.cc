@@ -101,6 +101,7 @@ JobStatus ReadJobStatus(const ShardMemory& memory) {
     w.loss = Read(c.loss);
     w.accuracy = Read(c.accuracy);
     w.final_accuracy = Read(c.final_accuracy);
+    w.device = Read(c.device);
     status.local_steps += member.local_steps;
     staleness.push_back(&c.staleness);
     latency.push_back(&c.push_latency_ns);
@@ -109,6 +110,10 @@ JobStatus ReadJobStatus(const ShardMemory& memory) {
   status.staleness = Summarize(staleness);
   status.push_latency_ns = Summarize(latency);
   return status;
+}
+
+const char* DeviceName(std::uint64_t device) {
+  return device == 2 ? "gpu" : device == 1 ? "cpu" : "unknown";
 }
 
 namespace {
@@ -134,6 +139,7 @@ std::string DescribeJob(const Arena& arena, const WorkerNames& names) {
          {"phase", PhaseInWords(w.member)},
          {"pid", w.member.pid},
          {"epoch", w.member.epoch},
+         {"device", DeviceName(w.device)},
          {"local_steps", w.member.local_steps},
          {"heartbeat_age_seconds", 1e-9 * static_cast<double>(w.member.heartbeat_age_ns)},
          {"loss", w.loss},

@@ -24,6 +24,7 @@ struct WorkerStatus {
   double pull_seconds = 0, compute_seconds = 0, push_seconds = 0, wait_seconds = 0;
   std::int64_t first_step_ns = 0, last_step_ns = 0;  ///< MonotonicNs(); 0: none
   double loss = 0, accuracy = 0, final_accuracy = -1;
+  std::uint64_t device = 0;  ///< as WorkerCounters::device
 };
 
 struct JobStatus {
@@ -39,6 +40,9 @@ struct JobStatus {
   HistogramSummary push_latency_ns;
   std::vector<WorkerStatus> workers;
 };
+
+/// "cpu", "gpu", or "unknown" while a worker has not chosen yet: WorkerStatus::device.
+const char* DeviceName(std::uint64_t device);
 
 /// Of the lead's arena.
 JobStatus ReadJobStatus(const Arena& arena);

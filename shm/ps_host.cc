@@ -16,6 +16,7 @@
 #include "shm/shard_copy.h"
 #include "store/membership.h"
 #include "store/mode_change.h"
+#include "store/shadow.h"
 
 namespace passel::shm {
 namespace {
@@ -281,16 +282,15 @@ Result<std::optional<ShardSnapshot>> PsHost::TakeSnapshot(bool values) {
     PASSEL_ASSIGN_OR_RETURN(plan_, CreateConstantFile("passel.plan", text.data(), text.size()));
   }
   PASSEL_ASSIGN_OR_RETURN(const MemoryBudget budget, ReadMemoryBudget());
+  const ShadowReader shadow(arena_->memory());
   PASSEL_ASSIGN_OR_RETURN(ShardCopy copy, CopyShard(*arena_, budget));
   snapshot.global_step = copy.global_step_before;
   snapshot.last_global_step = copy.global_step_after;
   if (arena_->plan().on_device && options_.shard == 0) {
-    // Acquire: who sees the time sees the steps. The copy may be of a later shadow, not of an
-    // earlier one.
-    const std::int64_t at = state.device.shadow_ns.load(std::memory_order_acquire);
-    snapshot.shadow_age_ns = at == 0 ? 0 : MonotonicNs() - at;  // 0: still the first values
-    snapshot.global_step = state.device.shadow_step.load(std::memory_order_relaxed);
-    snapshot.last_global_step = state.device.shadow_last_step.load(std::memory_order_relaxed);
+    const ShadowSteps steps = shadow.Steps(copy.global_step_after);
+    snapshot.global_step = steps.first;
+    snapshot.last_global_step = steps.last;
+    snapshot.shadow_age_ns = steps.age_ns;
   }
   snapshot.exact_round = copy.exact_round;
   snapshot.rounds = copy.rounds;

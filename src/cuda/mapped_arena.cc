@@ -79,7 +79,10 @@ Header HeaderOf(const DeviceArenaShape& shape, std::size_t bytes) {
 class MappedArena final : public DeviceArena {
  public:
   MappedArena(Device& device, const DeviceArenaShape& shape)
-      : device_(device), shape_(shape), places_(Places(shape, &bytes_)) {}
+      : device_(device),
+        shape_(shape),
+        places_(Places(shape, &bytes_)),
+        pushes_(shape.shards.size()) {}
 
   ~MappedArena() override {
     if (hangs_) Abandon();
@@ -143,10 +146,13 @@ class MappedArena final : public DeviceArena {
   Result<Pushed> Apply(const Push& push, Deadline deadline) override {
     PASSEL_RETURN_IF_ERROR(lost_);
     if (FloatBytes(push.shard) == 0) return Pushed{};
+    PASSEL_CHECK(push.first_block < places_[Index(push.shard)].blocks, "a block of this shard");
     PASSEL_ASSIGN_OR_RETURN(Launcher * launcher, LauncherFor(push));
     PushOrder& order = *launcher->order;
+    // Of the shard's own: another shard's push may lie between the launches of one.
+    std::uint64_t& pushes = pushes_[Index(push.shard)];
     order.number = ++launches_;
-    order.push = push.goes_on ? pushes_ : ++pushes_;
+    order.push = push.goes_on ? pushes : ++pushes;
     order.claim = push.claim;
     order.former = push.former;
     order.first_block = static_cast<std::uint32_t>(push.first_block);
@@ -351,7 +357,7 @@ class MappedArena final : public DeviceArena {
   std::vector<std::uint64_t*> done_;            // [shard], (blocks)
   std::vector<std::uint64_t*> outcome_;         // [shard], (blocks)
   std::uint64_t launches_ = 0;
-  std::uint64_t pushes_ = 0;
+  std::vector<std::uint64_t> pushes_;  // [shard]
   bool hangs_ = false;
   Status lost_;
 };

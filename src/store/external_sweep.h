@@ -40,7 +40,8 @@ class ExternalSweep {
   /// True while this is where the values of the job are. Checked before each push.
   virtual bool Current() const = 0;
   /// One sweep over the blocks. Waits for no holder; memory order of what it did: release, of what
-  /// it found: acquire. Errors: kUnavailable, and then for ever.
+  /// it found: acquire. `deadline`: when whoever updates the values counts as lost, at least 5 s
+  /// and at most 5 minutes from now. Errors: kUnavailable, and then for ever.
   virtual Result<Outcome> Sweep(const Order& order, Deadline deadline) = 0;
 };
 

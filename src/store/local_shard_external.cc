@@ -3,6 +3,9 @@
 #include <fmt/core.h>
 #include <sched.h>
 
+#include <algorithm>
+#include <chrono>
+
 #include "base/failpoint.h"
 #include "base/nvtx.h"
 #include "store/external_sweep.h"
@@ -15,6 +18,14 @@ namespace {
 // Sweeps of one push before it does without the blocks that are still held, where nobody waits. A
 // sweep tries each block for longer than a holder that runs needs.
 constexpr int kPassesBeforeLeavingOut = 8;
+
+// How long a sweep may take before whoever makes it counts as lost: for that the rest of a push's
+// time, which it may have spent on waiting for others, may be too little, and all of it too much.
+Deadline SweepLimit(Deadline push) {
+  constexpr std::chrono::seconds kLeast{5};
+  constexpr std::chrono::minutes kMost{5};
+  return Deadline::At(std::max(push.Sooner(kMost).at_ns(), Deadline::After(kLeast).at_ns()));
+}
 
 }  // namespace
 
@@ -38,7 +49,7 @@ Status LocalShard::ApplyElsewhere(int slot, const StepScalars& scalars, Deadline
     // Fenced off while we were stopped: what we held may be somebody else's by now.
     PASSEL_RETURN_IF_ERROR(CheckAlive());
     PASSEL_ASSIGN_OR_RETURN(const ExternalSweep::Outcome outcome,
-                            external_->Sweep(order, deadline));
+                            external_->Sweep(order, SweepLimit(deadline)));
     Failpoint("push.swept");
     if (outcome.taken_over > 0) {
       Increment(counters().taken_over_blocks, outcome.taken_over);

@@ -114,6 +114,7 @@ struct WorkerCounters {
   std::atomic<std::uint64_t> cursor_epochs, cursor_index;  ///< of its batch sampler
   std::atomic<double> loss;                                ///< of its last batch, per example
   std::atomic<double> accuracy;                            ///< of its last batch, 0..1
+  std::atomic<std::uint64_t> device;   ///< where it computes: 0 unknown yet, 1 CPU, 2 GPU
   std::atomic<double> final_accuracy;  ///< on the test images at its own end; negative: none yet
   Histogram staleness;                 ///< updates
   Histogram push_latency_ns;

@@ -262,6 +262,34 @@ TEST(MappedArenaTest, BlockThatOthersHoldIsLeftAndThenDoneOnce) {
   }
 }
 
+// The blocks that a push has done stay done while another shard's push comes between its launches.
+TEST(MappedArenaTest, PushThatGoesOnBehindAnotherShardsDoesNothingTwice) {
+  constexpr std::size_t kFloats = 32 * 3;
+  const auto worker = Creator(Shape({kFloats, kFloats}, 0), FakeDeviceOptions{});
+  ClaimsByHand claims(worker->arena->fd());
+  worker->SetGradient(0, kFloats, -1);
+  worker->SetGradient(1, kFloats, -1);
+  const StepScalars scalars = Scalars(OptimizerKind::kSgd);
+  DeviceArena::Push push;
+  push.scalars = &scalars;
+  push.claim = Word(1, 0);
+  claims[1] = Word(4, 2);
+  auto pushed = worker->arena->Apply(push, Soon());
+  ASSERT_TRUE(pushed.ok());
+  EXPECT_EQ(pushed->left, 1u);
+  DeviceArena::Push other = push;
+  other.shard = 1;
+  ASSERT_TRUE(worker->arena->Apply(other, Soon()).ok());
+  ASSERT_TRUE(worker->arena->Apply(other, Soon()).ok());
+  claims[1] = 0;
+  push.goes_on = true;
+  pushed = worker->arena->Apply(push, Soon());
+  ASSERT_TRUE(pushed.ok());
+  EXPECT_EQ(pushed->left, 0u);
+  EXPECT_THAT(worker->Read(0, 0, kFloats), Each(1.0f));
+  EXPECT_THAT(worker->Read(1, 0, kFloats), Each(2.0f));
+}
+
 // Gradients of -1 count in the values; momentum of 1 counts in the slot and sums that up in the
 // value, so that one of the two that is lost, or halves of two updates, would show.
 TEST(MappedArenaTest, NothingIsLostBetweenFourProcesses) {

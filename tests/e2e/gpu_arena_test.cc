@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/subprocess.h"
 #include "support/program.h"
 #include "support/recorded_topologies.h"
@@ -53,6 +54,20 @@ class GpuArenaTest : public ::testing::Test {
     }
     return false;
   }
+  // True once the shadow is of this step or a later one.
+  bool ShadowReaches(std::int64_t step) {
+    const Deadline deadline = Deadline::After(Scaled(20.0));
+    while (!deadline.Expired()) {
+      const auto status = sandbox_.Status();
+      if (status.contains("arena") && status.at("arena").at("shadow").is_object() &&
+          status.at("arena").at("shadow").at("global_step").is_number() &&
+          status.at("arena").at("shadow").at("global_step").get<std::int64_t>() >= step) {
+        return true;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    return false;
+  }
   Sandbox sandbox_;
 };
 
@@ -67,6 +82,8 @@ TEST_F(GpuArenaTest, TrainsInEveryModeThatHasNoRounds) {
     EXPECT_GT(report.at("test_accuracy").get<double>(), 0.8) << mode;
     EXPECT_GE(report.at("global_step").get<int>(), 400) << mode;
     EXPECT_EQ(report.at("global_step"), report.at("local_steps")) << "each push once";
+    EXPECT_EQ(report.at("device"), "gpu");
+    EXPECT_EQ(report.at("notes").size(), 0u) << report.at("notes");
     if (std::string(mode) == "locked") {  // the others leave a busy block of Adam out of a push
       EXPECT_EQ(report.at("overlapped_blocks").get<int>(), 0) << "who holds a block is waited for";
     }
@@ -198,7 +215,8 @@ TEST_F(GpuArenaTest, PsThatComesBackIsOfferedTheArenaAgain) {
 
 // Everybody who held the memory is gone at once: the sentence says so, and nothing is made up.
 TEST_F(GpuArenaTest, ArenaThatNobodyHoldsAnyMoreEndsTheJob) {
-  Program train = sandbox_.Start(Train(1, {"--train_steps=100000000", "--max_restarts=1"}));
+  Program train = sandbox_.Start(Train(1, {"--train_steps=100000000", "--max_restarts=1",
+                                           "--shadow_interval=3600", "--report=" + Report()}));
   ASSERT_TRUE(train.WaitFor("steps/s")) << train.Err();
   const pid_t worker = sandbox_.AwaitTask("worker", 0), ps = sandbox_.AwaitTask("ps", 0);
   ASSERT_EQ(::kill(worker, SIGSTOP), 0);
@@ -207,7 +225,57 @@ TEST_F(GpuArenaTest, ArenaThatNobodyHoldsAnyMoreEndsTheJob) {
   const Outcome outcome = sandbox_.Finish(train, 60);
   EXPECT_NE(outcome.code, 0) << outcome.err;
   EXPECT_THAT(outcome.err, HasSubstr("the parameters in the memory of the GPU are lost"));
+  // Nor is what is left taken for more than it is.
+  EXPECT_THAT(ReadJson(Report()).at("notes").dump(),
+              HasSubstr("is their shadow of global step 0, and the job had come to"));
   EXPECT_EQ(sandbox_.Leftovers(), "");
+}
+
+// Its shadow is half old and half new, and its claim is nobody's.
+TEST_F(GpuArenaTest, WorkerThatDiesWhileItRenewsTheShadowIsReplacedInThat) {
+  sandbox_.SetEnv("PASSEL_FAILPOINT", "shadow.claimed:3:kill:" + sandbox_.dir().File("killed"));
+  Program train = sandbox_.Start(
+      Train(3, {"--train_steps=100000000", "--shadow_interval=0.05", "--max_restarts=3"}));
+  ASSERT_TRUE(train.WaitFor("was killed by SIGKILL")) << train.Err();
+  EXPECT_TRUE(Advances(100)) << train.Err();
+  EXPECT_TRUE(ShadowReaches(sandbox_.GlobalStep())) << train.Err();
+  train.Signal(SIGINT);
+  EXPECT_EQ(sandbox_.Finish(train, 20).code, 130);
+  EXPECT_EQ(sandbox_.Leftovers(), "");
+}
+
+// One that stands still in it holds up no step of the others, and is evicted after --stall_limit.
+TEST_F(GpuArenaTest, WorkerThatIsStoppedWhileItRenewsTheShadowHoldsNobodyUp) {
+  sandbox_.SetEnv("PASSEL_FAILPOINT", "shadow.claimed:3:stop:" + sandbox_.dir().File("stopped"));
+  Program train = sandbox_.Start(
+      Train(3, {"--train_steps=100000000", "--shadow_interval=0.05", "--stall_limit=4"}));
+  ASSERT_TRUE(train.WaitFor("steps/s")) << train.Err();
+  const auto stopped = [&] {
+    const auto status = sandbox_.Status();
+    if (!status.contains("arena")) return false;
+    const auto& shadow = status.at("arena").at("shadow");
+    return shadow.is_object() && shadow.at("age_seconds").is_number() &&
+           shadow.at("age_seconds").get<double>() > 1;
+  };
+  const Deadline deadline = Deadline::After(Scaled(20.0));
+  while (!stopped() && !deadline.Expired()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  ASSERT_TRUE(stopped());
+  const std::int64_t begin = MonotonicNs();
+  EXPECT_TRUE(Advances(100)) << train.Err();
+  EXPECT_LT(MonotonicNs() - begin, std::chrono::nanoseconds(Scaled(2.0)).count());
+  EXPECT_TRUE(ShadowReaches(sandbox_.GlobalStep())) << train.Err();
+  train.Signal(SIGINT);
+  EXPECT_EQ(sandbox_.Finish(train, 20).code, 130);
+  EXPECT_EQ(sandbox_.Leftovers(), "");
+}
+
+TEST_F(GpuArenaTest, EvaluatorSaysThatItLooksAtAShadow) {
+  const Outcome outcome = RunTrain(1, {"--train_steps=200", "--evaluator"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("final evaluation at global step 200 (a shadow of the values "
+                                     "on the GPU, "));
 }
 
 TEST_F(GpuArenaTest, ShadowIsWhatPeopleSeeAndHowOldItIs) {

@@ -113,10 +113,11 @@ Status Show(const std::string& named, bool json) {
   }
   if (a.at("changing").is_object()) fmt::print("{}\n", DescribeChange(a.at("changing")));
   for (const Json& w : a.at("workers")) {
-    fmt::print("{} {}, process {}, {} local steps, loss {:.4f}, last heard of {:.1f} s ago\n",
+    fmt::print("{} {}{}, process {}, {} local steps, loss {:.4f}, last heard of {:.1f} s ago\n",
                w.at("task").get<std::string>(), w.at("phase").get<std::string>(),
-               w.at("pid").get<int>(), w.at("local_steps").get<std::uint64_t>(),
-               w.at("loss").get<double>(), w.at("heartbeat_age_seconds").get<double>());
+               w.at("device") == "gpu" ? " on a GPU" : "", w.at("pid").get<int>(),
+               w.at("local_steps").get<std::uint64_t>(), w.at("loss").get<double>(),
+               w.at("heartbeat_age_seconds").get<double>());
   }
   return {};
 }

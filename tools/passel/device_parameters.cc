@@ -13,8 +13,9 @@
 
 #include "base/clock.h"
 #include "base/failpoint.h"
-#include "store/block_claims.h"
+#include "base/nvtx.h"
 #include "store/local_shard.h"
+#include "store/shadow.h"
 
 namespace passel {
 namespace {
@@ -62,13 +63,24 @@ Result<ExternalSweep::Outcome> DeviceParameters::ArenaSweep::Sweep(const Order& 
   push.former = order.former;
   push.first_block = order.first_block;
   push.goes_on = order.goes_on;
-  PASSEL_ASSIGN_OR_RETURN(const DeviceArena::Pushed pushed, owner_.arena_->Apply(push, deadline));
-  return Outcome{pushed.left, pushed.taken_over, pushed.holder};
+  const Result<DeviceArena::Pushed> pushed = owner_.arena_->Apply(push, deadline);
+  if (!pushed.ok()) {
+    // Relaxed: ours alone to write.
+    const auto steps = owner_.store_.counters().local_steps.load(std::memory_order_relaxed);
+    nvtx::Mark(nvtx::Event::kDeviceFailed, static_cast<std::int64_t>(steps) + 1);
+    return pushed.status();
+  }
+  return Outcome{pushed->left, pushed->taken_over, pushed->holder};
 }
 
 DeviceParameters::DeviceParameters(const DeviceParametersOptions& options, Accelerator& accelerator,
                                    shm::AttachedJob& job, ParameterStore& store)
-    : options_(options), accelerator_(accelerator), job_(job), store_(store) {}
+    : options_(options),
+      accelerator_(accelerator),
+      job_(job),
+      store_(store),
+      epoch_(store.membership()[static_cast<std::size_t>(options.worker)].epoch),
+      refresher_(job.arena(0).memory(), options.stall_limit.count()) {}
 
 DeviceParameters::~DeviceParameters() = default;
 
@@ -143,9 +155,7 @@ Status DeviceParameters::Create() {
     std::memcpy(&word, name + i * 8, 8);
     state().device[i].store(word, std::memory_order_relaxed);
   }
-  state().shadow_step.store(0, std::memory_order_relaxed);
-  state().shadow_last_step.store(0, std::memory_order_relaxed);
-  state().shadow_ns.store(MonotonicNs(), std::memory_order_release);
+  PublishShadow(Memory(0), 0, 0);
   // Release: who sees the number sees the name of the GPU.
   state().arena.store(id_, std::memory_order_release);
   Failpoint("arena.named");
@@ -192,37 +202,53 @@ Status DeviceParameters::Import(bool again) {
   }
 }
 
+std::int64_t DeviceParameters::ShadowAge() const {
+  // Relaxed: an age. The claim orders who refreshes.
+  return MonotonicNs() - state().shadow_ns.load(std::memory_order_relaxed);
+}
+
 Status DeviceParameters::Tend() {
   const std::int64_t now = MonotonicNs();
   if (now >= next_offer_ns_) {
     next_offer_ns_ = now + std::chrono::nanoseconds(kOfferEvery).count();
     job_.OfferAgain();
   }
-  // Relaxed: an age. The claim orders who refreshes.
-  if (now - state().shadow_ns.load(std::memory_order_relaxed) < options_.shadow_interval.count()) {
+  if (ShadowAge() < options_.shadow_interval.count()) return {};
+  BlockState& block = Memory(0).blocks[0];
+  // What a dead worker has left half done has to be done whatever the age.
+  const bool takes_over = TryTakeOver(Memory(0), block, MyClaim());
+  if (!takes_over && !TryClaim(block, MyClaim())) {
+    refresher_.LookAfter(block);  // somebody else is at it, for all of us
     return {};
   }
-  const Status refreshed = RefreshShadow(Deadline::After(kTendLimit));
-  // Somebody else is at it, or a step takes long: later.
+  Status refreshed;
+  if (takes_over || ShadowAge() >= options_.shadow_interval.count()) {
+    Failpoint("shadow.claimed");
+    refreshed = CopyToShadow(Deadline::After(kTendLimit));
+  }
+  ReleaseClaim(block, MyClaim());
+  // A step takes long: later.
   return refreshed.code() == Code::kDeadlineExceeded ? Status() : refreshed;
 }
 
-Status DeviceParameters::TakeShadowClaim(Claim mine, Deadline deadline) {
+Status DeviceParameters::RefreshShadow(Deadline deadline) {
   BlockState& block = Memory(0).blocks[0];
-  ClaimPatience patience(Memory(0), std::chrono::nanoseconds(std::chrono::minutes(10)).count());
-  for (;;) {
-    if (TryClaim(block, mine) || TryTakeOver(Memory(0), block, mine)) return {};
+  ClaimPatience patience(Memory(0), options_.stall_limit.count());
+  while (!TryClaim(block, MyClaim()) && !TryTakeOver(Memory(0), block, MyClaim())) {
+    const Claim holder = Claim::Unpack(block.claim.load(std::memory_order_relaxed));
     if (!patience.Wait(block, deadline)) {
-      return DeadlineExceeded("another worker refreshes the shadow of the parameters for too long");
+      return DeadlineExceeded(fmt::format(
+          "{} copies the parameters from the GPU to their shadow for too long: is it stopped?",
+          options_.names(holder.worker)));
     }
   }
+  Failpoint("shadow.claimed");
+  const Status status = CopyToShadow(deadline);
+  ReleaseClaim(block, MyClaim());
+  return status;
 }
 
-Status DeviceParameters::RefreshShadow(Deadline deadline) {
-  const Claim mine{store_.membership()[static_cast<std::size_t>(options_.worker)].epoch,
-                   options_.worker};
-  PASSEL_RETURN_IF_ERROR(TakeShadowClaim(mine, deadline));
-  Failpoint("shadow.claimed");
+Status DeviceParameters::CopyToShadow(Deadline deadline) {
   const std::int64_t before = store_.global_step();
   Status status;
   for (int s = 0; s < shards() && status.ok(); ++s) {
@@ -233,12 +259,10 @@ Status DeviceParameters::RefreshShadow(Deadline deadline) {
     }
   }
   if (status.ok()) {
-    state().shadow_step.store(before, std::memory_order_relaxed);
-    state().shadow_last_step.store(store_.global_step(), std::memory_order_relaxed);
-    // Release: who sees the time sees these values or later ones.
-    state().shadow_ns.store(MonotonicNs(), std::memory_order_release);
+    PublishShadow(Memory(0), before, store_.global_step());
+  } else {
+    ShadowBrokeOff(Memory(0), store_.global_step());
   }
-  ReleaseClaim(Memory(0).blocks[0], mine);
   return status;
 }
 

@@ -26,6 +26,7 @@
 #include "base/status.h"
 #include "compute/accelerator.h"
 #include "shm/attached_job.h"
+#include "store/block_claims.h"
 #include "store/external_sweep.h"
 #include "store/parameter_store.h"
 
@@ -36,6 +37,8 @@ struct DeviceParametersOptions {
   int worker = 0;
   WorkerNames names = {};
   std::chrono::nanoseconds shadow_interval = std::chrono::seconds(1);
+  /// A worker that is not heard of for so long while it refreshes the shadow is evicted.
+  std::chrono::nanoseconds stall_limit = std::chrono::minutes(10);
   std::chrono::nanoseconds start_limit = std::chrono::minutes(5);
   /// How long a worker that finds no arena waits for one that others offer again.
   std::chrono::nanoseconds offer_limit = std::chrono::seconds(10);
@@ -57,9 +60,10 @@ class DeviceParameters {
   DeviceArena& arena() { return *arena_; }
 
   /// What has to be done now and then, between steps: refreshes the shadow, offers the arena to a
-  /// ps that came back. Errors: the device's.
+  /// ps that came back. Waits for no other worker. Errors: the device's.
   Status Tend();
-  /// After OK the shadow holds what was applied before the call.
+  /// After OK the shadow holds what was applied before the call. Waits for a worker that refreshes
+  /// it already. Errors: the device's; kDeadlineExceeded, naming that worker or the step under way.
   Status RefreshShadow(Deadline deadline);
 
  private:
@@ -75,12 +79,17 @@ class DeviceParameters {
   bool NothingPushedYet() const;
   Status Create();
   Status Import(bool again);
-  Status TakeShadowClaim(Claim mine, Deadline deadline);
+  Claim MyClaim() const { return {epoch_, options_.worker}; }
+  std::int64_t ShadowAge() const;
+  /// REQUIRES: the claim of the shadow is ours.
+  Status CopyToShadow(Deadline deadline);
 
   const DeviceParametersOptions options_;
   Accelerator& accelerator_;
   shm::AttachedJob& job_;
   ParameterStore& store_;
+  const std::uint32_t epoch_;  // of this life of the worker
+  ClaimPatience refresher_;    // over all calls of Tend(): with who refreshes the shadow
   std::uint64_t id_ = 0;
   std::unique_ptr<DeviceArena> arena_;
   std::vector<std::unique_ptr<ArenaSweep>> sweeps_;

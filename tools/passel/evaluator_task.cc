@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
 
 #include "base/clock.h"
@@ -97,18 +98,24 @@ class EvaluatorTask {
   }
 
   Status Evaluate(const char* what, std::int64_t* evaluated_step) {
-    nvtx::Range pull_range(nvtx::Event::kPull, job_->global_step());
+    const std::int64_t step = job_->global_step();
+    nvtx::Range pull_range(nvtx::Event::kPull, step);
     const shm::JobObserver::Copied copied = job_->CopyValues();
     layout_->Bind(job_->values(), &parts_);
     pull_range.Close();
     nvtx::Range evaluate_range(nvtx::Event::kEvaluate, copied.last_step);
     PASSEL_ASSIGN_OR_RETURN(const TestResult test, EvaluateTest(*model_, data_->data(), parts_));
     evaluate_range.Close();
-    *evaluated_step = copied.last_step;
+    // When the next is due does not depend on how old a shadow is.
+    *evaluated_step = copied.shadow_age_ns ? step : copied.last_step;
     // A supervisor's live line may stand on the terminal.
     if (task_.flags.supervised && ::isatty(STDERR_FILENO) != 0) fmt::print("\r\x1b[K");
-    fmt::print("{} at global step {}: test accuracy {:.4f}, test loss {:.4f}\n", what,
-               copied.last_step, test.accuracy, test.loss);
+    const std::string shadow =
+        copied.shadow_age_ns ? fmt::format(" (a shadow of the values on the GPU, {:.1f} s old)",
+                                           1e-9 * static_cast<double>(*copied.shadow_age_ns))
+                             : "";
+    fmt::print("{} at global step {}{}: test accuracy {:.4f}, test loss {:.4f}\n", what,
+               copied.last_step, shadow, test.accuracy, test.loss);
     std::fflush(stdout);
     return {};
   }

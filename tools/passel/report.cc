@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <string_view>
 
 #include "base/file.h"
+#include "store/shadow.h"
 
 namespace passel {
 
@@ -44,6 +46,16 @@ std::string ModesInWords(const JobReport& r) {
   return text;
 }
 
+// "cpu", "gpu", or "cpu and gpu": of the workers that computed.
+std::string DeviceOf(const JobReport& r) {
+  bool cpu = false, gpu = false;
+  for (const shm::WorkerStatus& w : r.status.workers) {
+    cpu |= std::string_view(shm::DeviceName(w.device)) == "cpu";
+    gpu |= std::string_view(shm::DeviceName(w.device)) == "gpu";
+  }
+  return gpu ? (cpu ? "cpu and gpu" : "gpu") : "cpu";
+}
+
 }  // namespace
 
 std::string Summary(const JobReport& r) {
@@ -78,6 +90,16 @@ std::string Summary(const JobReport& r) {
   return text;
 }
 
+void NoteShadow(const ShardMemory& lead, JobReport* report) {
+  const ShadowSteps steps = ShadowReader(lead).Steps(report->status.global_step);
+  report->values_step = steps.first;
+  if (steps.first == report->status.global_step) return;
+  report->notes.push_back(fmt::format(
+      "the parameters on the GPU are gone with the workers: what is left, evaluated and saved is "
+      "their shadow of global step {}, and the job had come to {}",
+      steps.first, report->status.global_step));
+}
+
 std::string ToJson(const JobReport& r) {
   nlohmann::ordered_json json;
   json["job"] = r.job_id;
@@ -102,7 +124,7 @@ std::string ToJson(const JobReport& r) {
     json["modes"].push_back({{"mode", mode.setting.ToString()}, {"since", mode.since}});
   }
   json["push_every"] = r.push_every;
-  json["device"] = r.device;
+  json["device"] = DeviceOf(r);
   json["model"] = r.model;
   json["optimizer"] = r.optimizer;
   json["data"] = r.data;
@@ -128,6 +150,7 @@ std::string ToJson(const JobReport& r) {
     max_clock_lead = std::max(max_clock_lead, w.max_clock_lead);
     nlohmann::ordered_json worker;
     worker["index"] = w.member.worker;
+    worker["device"] = shm::DeviceName(w.device);
     worker["local_steps"] = w.member.local_steps;
     if (w.final_accuracy >= 0) {
       worker["final_accuracy"] = w.final_accuracy;

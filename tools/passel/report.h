@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "shm/job_status.h"
+#include "store/shard_memory.h"
 #include "train/worker_loop.h"
 
 namespace passel {
@@ -15,7 +16,7 @@ namespace passel {
 struct JobReport {
   std::string job_id;
   std::string mode;  ///< the first one
-  std::string device = "cpu", model, optimizer, data;
+  std::string model, optimizer, data;
   int ps = 0;
   int push_every = 1;  ///< local steps of one push
   bool pinned = false;
@@ -25,6 +26,7 @@ struct JobReport {
   double seconds = 0;          ///< from the start of the program to the end of the last worker
   double startup_seconds = 0;  ///< from the start of the program to the first step
   std::optional<TestResult> test;
+  std::optional<std::int64_t> values_step;  ///< global step of the values, where it is not status's
   shm::JobStatus status;
   std::vector<std::string> worker_exits;
   std::vector<std::string> notes;
@@ -36,6 +38,10 @@ struct JobReport {
   /// Global steps a second.
   double UpdatesPerSecond() const;
 };
+
+/// With --arena device: notes of which step the values are that are left. Workers renew the shadow
+/// when they end; those that were killed have not.
+void NoteShadow(const ShardMemory& lead, JobReport* report);
 
 /// A few lines for a person.
 std::string Summary(const JobReport& report);

@@ -30,6 +30,7 @@ Status SingleProcessJob::Run(Progress& progress, JobReport* report) {
   PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<ParameterStore> store,
                           arena_->Open(0, MakeEngineOptions(config_, 1, 1)));
   PASSEL_RETURN_IF_ERROR(InitializeStore(config_.model, layout_, *store));
+  store->counters().device.store(1, std::memory_order_relaxed);  // the CPU
   CpuBackendOptions compute;
   compute.threads = config_.threads_per_worker;
   PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, CreateCpuBackend(compute));

@@ -159,12 +159,12 @@ int Conclude(const TrainFlags& flags, const JobConfig& config, const SharedData&
         fmt::format("nothing was saved to {}: the job ended before its variables were initialised",
                     flags.save));
   } else if (!flags.save.empty()) {
-    const Status saved =
-        SaveModel(flags.save, config.model, parts,
-                  {{"global_step", std::to_string(report.status.global_step)},
-                   {"mode", report.mode},
-                   {"optimizer", report.optimizer},
-                   {"test_accuracy", fmt::format("{:.4f}", report.test->accuracy)}});
+    const Status saved = SaveModel(
+        flags.save, config.model, parts,
+        {{"global_step", std::to_string(report.values_step.value_or(report.status.global_step))},
+         {"mode", report.mode},
+         {"optimizer", report.optimizer},
+         {"test_accuracy", fmt::format("{:.4f}", report.test->accuracy)}});
     if (!saved.ok()) {
       LogError("{}", saved.message());
       report.notes.push_back(saved.message());
@@ -355,6 +355,7 @@ int Train(TrainFlags& flags) {
     std::vector<const float*> values;
     for (const shm::Arena* arena : arenas) values.push_back(arena->memory().values);
     if (report.status.initialized) layout->Bind(values, &parts);
+    if (config->on_device && report.status.initialized) NoteShadow(arenas[0]->memory(), &report);
   }
   return Conclude(flags, *config, *data, parts, report);
 }

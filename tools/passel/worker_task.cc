@@ -26,7 +26,8 @@
 namespace passel {
 namespace {
 
-// A worker that evaluates waits so long for steps under way and others that refresh.
+// A worker that evaluates waits so long for steps under way; for others that refresh, so much
+// longer than it takes until one that stands still is evicted.
 constexpr std::chrono::seconds kShadowLimit{60};
 
 int ExitCodeOfSignal(int signal) { return signal == SIGINT ? kExitInterrupted : kExitRestartMe; }
@@ -128,6 +129,7 @@ class WorkerTask {
       shared.worker = task_.Trainer();
       shared.names = task_.Names();
       shared.shadow_interval = std::chrono::nanoseconds(config_.shadow_interval_ns);
+      shared.stall_limit = options.engine.stall_limit;
       shared.start_limit = options.start_limit;
       PASSEL_RETURN_IF_ERROR(compute_on_gpu->ShareParameters(shared, *job, *store));
     }
@@ -136,6 +138,8 @@ class WorkerTask {
       PASSEL_ASSIGN_OR_RETURN(
           engine, compute_on_gpu->MakeEngine(config_, layout, split.train, *job, task_.Trainer()));
     }
+    // Relaxed: a fact for those who look at the job.
+    store->counters().device.store(compute_on_gpu ? 2 : 1, std::memory_order_relaxed);
     WorkerCallbacks callbacks;
     if (towers) {
       callbacks.compute = [&](const Batch& batch, ParameterParts params, GradientParts gradients) {
@@ -154,8 +158,9 @@ class WorkerTask {
       return parameters != nullptr ? parameters->Tend() : Status();
     };
     if (parameters != nullptr) {
-      callbacks.refresh_values = [parameters] {
-        return parameters->RefreshShadow(Deadline::After(kShadowLimit));
+      const auto limit = options.engine.stall_limit + kShadowLimit;
+      callbacks.refresh_values = [parameters, limit] {
+        return parameters->RefreshShadow(Deadline::After(limit));
       };
     }
     if (config_.log_style != LogStyle::kNone) {

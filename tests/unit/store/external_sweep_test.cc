@@ -41,8 +41,9 @@ StorePlan PlanFor(Mode mode, OptimizerKind kind) {
 class PlayedSweep final : public ExternalSweep {
  public:
   bool Current() const override { return current; }
-  Result<Outcome> Sweep(const Order& order, Deadline) override {
+  Result<Outcome> Sweep(const Order& order, Deadline deadline) override {
     orders.push_back(order);
+    limits.push_back(deadline.Remaining());
     if (answers.empty()) return Outcome{};
     Result<Outcome> answer = answers.front();
     if (answers.size() > 1 || !repeat) answers.pop_front();
@@ -52,6 +53,7 @@ class PlayedSweep final : public ExternalSweep {
   bool repeat = false;  // the last answer, for ever
   std::deque<Result<Outcome>> answers;
   std::vector<Order> orders;
+  std::vector<std::chrono::nanoseconds> limits;
 };
 
 class ExternalSweepTest : public ::testing::Test {
@@ -195,6 +197,21 @@ TEST_F(ExternalSweepTest, HogwildDoesWithoutBlocksThatStayBusyAndCountsThem) {
   EXPECT_EQ(store_->counters().overlapped_blocks.load(), 2u);
   EXPECT_LE(sweep_.orders.size(), 10u);
   EXPECT_EQ(memory().state->version.load(), 1u);
+}
+
+// That a push has no time left, since others held its blocks, is no sign of a device that hangs.
+TEST_F(ExternalSweepTest, SweepGetsTimeOfItsOwn) {
+  Start(Mode::kLocked, OptimizerKind::kSgd);
+  sweep_.answers.push_back(ExternalSweep::Outcome{1, 0, ClaimOfLiving()});
+  sweep_.repeat = true;
+  EXPECT_EQ(Push(std::chrono::milliseconds(50)).status().code(), Code::kDeadlineExceeded);
+  for (const auto limit : sweep_.limits) {
+    EXPECT_GT(limit, std::chrono::seconds(4));
+    EXPECT_LE(limit, std::chrono::seconds(5));
+  }
+  sweep_.answers.clear();
+  ASSERT_TRUE(Push(std::chrono::hours(1)).ok());
+  EXPECT_LE(sweep_.limits.back(), std::chrono::minutes(5));
 }
 
 TEST_F(ExternalSweepTest, ErrorOfTheDeviceEndsThePush) {
