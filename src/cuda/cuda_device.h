@@ -7,8 +7,8 @@
 // Errors     After the first that the GPU reports every call returns that one: it names the launch,
 //            and in one-by-one mode the operation. Nothing recovers a context.
 // Tear-down  Memory is given back when what was launched is done; if that is not so after
-//            kTearDownSeconds, or after an error, it is left to the end of the process, and so is
-//            what an owner abandoned.
+//            kTearDownSeconds (cuda_context.h), or after an error, it is left to the end of the
+//            process, and so is what an owner abandoned.
 
 #pragma once
 
@@ -21,12 +21,8 @@
 
 namespace passel::cuda {
 
-inline constexpr int kTearDownSeconds = 10;
-/// Longest wait for a copy of CopyIn() and CopyOut().
-inline constexpr int kCopySeconds = 120;
-
-/// Makes a context on a device that Probe() found. `memory_limit_bytes`: of what Allocate() hands
-/// out, cuBLASLt's workspace included; 0: no limit of ours.
+/// Makes a context on a device that Probe() found. `memory_limit_bytes`: of what Allocate() and
+/// CreateShared() make, cuBLASLt's workspace included; 0: no limit of ours.
 /// Errors: kFailedPrecondition if others hold the device; kResourceExhausted without memory for a
 /// context; kInternal from the driver.
 Result<std::unique_ptr<Device>> OpenCudaDevice(const ProbedDevice& device,

@@ -2,23 +2,16 @@
 
 #include <fmt/core.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
 #include "cuda/emulator.h"
+#include "cuda/fake_device_internal.h"
 
 namespace passel::cuda {
 namespace {
-
-std::uintptr_t Address(const void* p) { return reinterpret_cast<std::uintptr_t>(p); }
-
-bool Overlap(const void* a, std::size_t a_size, const void* b, std::size_t b_size) {
-  return Address(a) < Address(b) + b_size && Address(b) < Address(a) + a_size;
-}
 
 void RunLargeGemm(const LargeGemm& g) {
   for (std::size_t i = 0; i < g.m; ++i) {
@@ -36,55 +29,7 @@ void RunLargeGemm(const LargeGemm& g) {
   }
 }
 
-// From memory that other processes may be writing to: whole floats, as a DMA engine reads them.
-void CopyRacing(void* to, const void* from, std::size_t bytes) {
-  for (std::size_t i = 0; i + 4 <= bytes; i += 4) {
-    const auto word =
-        __atomic_load_n(reinterpret_cast<const std::uint32_t*>(static_cast<const char*>(from) + i),
-                        __ATOMIC_RELAXED);
-    std::memcpy(static_cast<char*>(to) + i, &word, 4);
-  }
-  const std::size_t rest = bytes % 4;
-  std::memcpy(static_cast<char*>(to) + bytes - rest, static_cast<const char*>(from) + bytes - rest,
-              rest);
-}
-
 }  // namespace
-
-class FakeDevice::FakeExecutable final : public Executable {
- public:
-  FakeExecutable(FakeDevice& owner, const Plan& plan, How how)
-      : owner_(owner), plan_(plan), how_(how) {}
-  ~FakeExecutable() override {
-    const std::unique_lock lock(owner_.mutex_);
-    for (const Launched& run : owner_.queue_) {
-      if (run.executable == this && owner_.error_.ok()) {  // after an error nothing runs
-        owner_.Violation("an executable was destroyed while a launch of it was under way");
-        owner_.queue_.clear();
-        break;
-      }
-    }
-    owner_.executables_.erase(this);
-  }
-
-  const std::vector<Node>& nodes() const { return plan_.nodes(); }
-  How how() const { return how_; }
-  bool Names(const void* begin, std::size_t size) const {
-    for (const Node& node : nodes()) {
-      for (const auto* ranges : {&node.reads, &node.writes}) {
-        for (const Bytes& r : *ranges) {
-          if (Overlap(r.begin, r.size, begin, size)) return true;
-        }
-      }
-    }
-    return false;
-  }
-
- private:
-  FakeDevice& owner_;
-  const Plan plan_;
-  const How how_;
-};
 
 FakeDevice::FakeDevice(const FakeDeviceOptions& options)
     : options_(options),
@@ -115,132 +60,6 @@ FakeDevice::~FakeDevice() {
       std::free(memory);
     }
   }
-}
-
-Result<Device::Memory> FakeDevice::MapShared(int fd, std::size_t bytes) {
-  struct stat about {};
-  if (::fstat(fd, &about) != 0 || static_cast<std::uint64_t>(about.st_size) != bytes) {
-    return FailedPrecondition(
-        fmt::format("shared memory of {} bytes was expected, not of {}", bytes, about.st_size));
-  }
-  void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (memory == MAP_FAILED) return ErrnoStatus(errno, "cannot map memory of a fake GPU");
-  const std::unique_lock lock(mutex_);
-  regions_[Address(memory)] = {bytes, Deleter::Kind::kShared};
-  return Memory(memory, Deleter{this, Deleter::Kind::kShared});
-}
-
-Result<Device::Memory> FakeDevice::CreateShared(std::size_t bytes, FileDescriptor* fd) {
-  if (options_.refuse_sharing) {
-    return FailedPrecondition("this fake GPU does not share its memory: use --arena host");
-  }
-  FileDescriptor created(::memfd_create("passel.fake_gpu", MFD_CLOEXEC));
-  if (!created.valid() || ::ftruncate(created.get(), static_cast<off_t>(bytes)) != 0) {
-    return ErrnoStatus(errno, "cannot make memory of a fake GPU");
-  }
-  PASSEL_ASSIGN_OR_RETURN(Memory memory, MapShared(created.get(), bytes));
-  *fd = std::move(created);
-  return memory;
-}
-
-Result<Device::Memory> FakeDevice::ImportShared(int fd, std::size_t bytes) {
-  return MapShared(fd, bytes);
-}
-
-Result<Device::Memory> FakeDevice::NewMemory(std::size_t bytes, Deleter::Kind kind) {
-  const std::unique_lock lock(mutex_);
-  void* memory = nullptr;
-  if (posix_memalign(&memory, 256, bytes) != 0) {
-    return ResourceExhausted(fmt::format("no memory for {} bytes of a fake GPU", bytes));
-  }
-  std::memset(memory, 0, bytes);
-  regions_[Address(memory)] = {bytes, kind};
-  if (kind == Deleter::Kind::kDevice) bytes_ += bytes;
-  return Memory(memory, Deleter{this, kind});
-}
-
-Result<Device::Memory> FakeDevice::Allocate(std::size_t bytes) {
-  {
-    const std::unique_lock lock(mutex_);
-    if (bytes > options_.memory_limit - bytes_) {
-      return ResourceExhausted(fmt::format(
-          "{} bytes more of GPU memory are needed, {} are in use, and this task may use {}: raise "
-          "--per_process_gpu_memory_fraction, or train a smaller model or data set",
-          bytes, bytes_, options_.memory_limit));
-    }
-  }
-  return NewMemory(bytes, Deleter::Kind::kDevice);
-}
-
-Result<Device::Memory> FakeDevice::AllocatePinned(std::size_t bytes) {
-  return NewMemory(bytes, Deleter::Kind::kPinned);
-}
-
-Result<Device::Memory> FakeDevice::Register(void* begin, std::size_t bytes) {
-  const std::unique_lock lock(mutex_);
-  if (options_.refuse_registration) return FailedPrecondition("registration is switched off");
-  if (Address(begin) % 4096 != 0 || bytes % 4096 != 0 || bytes == 0) {
-    Violation("memory was registered that is not whole pages");
-  }
-  for (const auto& [other, region] : registered_) {
-    if (Overlap(begin, bytes, reinterpret_cast<void*>(other), region.size)) {
-      return FailedPrecondition("these pages are registered already");
-    }
-  }
-  registered_[Address(begin)] = {bytes, Deleter::Kind::kRegistration};
-  return Memory(begin, Deleter{this, Deleter::Kind::kRegistration});
-}
-
-void FakeDevice::Release(Deleter::Kind kind, void* memory) {
-  const std::unique_lock lock(mutex_);
-  auto& regions = kind == Deleter::Kind::kRegistration ? registered_ : regions_;
-  const auto found = regions.find(Address(memory));
-  if (found == regions.end() || found->second.kind != kind) {
-    Violation("memory was released that is not lent");
-    return;
-  }
-  for (const FakeExecutable* executable : executables_) {
-    if (executable->Names(memory, found->second.size)) {
-      Violation("memory was released before an executable that names it");
-      break;
-    }
-  }
-  if (kind == Deleter::Kind::kShared) {
-    ::munmap(memory, found->second.size);
-  } else if (kind != Deleter::Kind::kRegistration) {
-    std::memset(memory, 0xff, found->second.size);
-    std::free(memory);
-    if (kind == Deleter::Kind::kDevice) bytes_ -= found->second.size;
-  }
-  regions.erase(found);
-}
-
-Status FakeDevice::CopyIn(void* to, const void* from_host, std::size_t bytes) {
-  const std::unique_lock lock(mutex_);
-  PASSEL_RETURN_IF_ERROR(error_);
-  if (!queue_.empty()) Violation("a copy for set-up ran beside a step");
-  if (bytes != 0 && Find(to, bytes) == nullptr) Violation("a copy went outside device memory");
-  if (bytes != 0) std::memcpy(to, from_host, bytes);
-  return {};
-}
-
-Status FakeDevice::CopyOut(void* to_host, const void* from, std::size_t bytes) {
-  const std::unique_lock lock(mutex_);
-  PASSEL_RETURN_IF_ERROR(error_);
-  if (!queue_.empty()) Violation("a copy for set-up ran beside a step");
-  if (bytes != 0 && Find(from, bytes) == nullptr) Violation("a copy came from outside the device");
-  if (bytes != 0) CopyRacing(to_host, from, bytes);
-  return {};
-}
-
-const FakeDevice::Region* FakeDevice::Find(const void* begin, std::size_t size) const {
-  for (const auto* regions : {&regions_, &registered_}) {
-    auto at = regions->upper_bound(Address(begin));
-    if (at == regions->begin()) continue;
-    --at;
-    if (Address(begin) + size <= at->first + at->second.size) return &at->second;
-  }
-  return nullptr;
 }
 
 bool FakeDevice::IndicesInRange(const GatherKernel& gather) const {
@@ -454,19 +273,9 @@ std::vector<std::string> FakeDevice::violations() const {
   return violations_;
 }
 
-std::uint64_t FakeDevice::bytes_allocated() const {
-  const std::unique_lock lock(mutex_);
-  return bytes_;
-}
-
 bool FakeDevice::idle() const {
   const std::unique_lock lock(mutex_);
   return queue_.empty() || !error_.ok();
-}
-
-std::size_t FakeDevice::memories_alive() const {
-  const std::unique_lock lock(mutex_);
-  return regions_.size() + registered_.size();
 }
 
 }  // namespace passel::cuda

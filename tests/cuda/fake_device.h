@@ -40,7 +40,7 @@ struct FakeDeviceOptions {
   };
   Progress progress = Progress::kLazily;
   std::string uuid = "GPU-fa4e0000-0000-0000-0000-000000000000";
-  std::uint64_t memory_limit = std::uint64_t{1} << 34;  ///< bytes of Allocate()
+  std::uint64_t memory_limit = std::uint64_t{1} << 34;  ///< bytes of Allocate() and CreateShared()
   bool refuse_registration = false;
   bool refuse_sharing = false;
 
@@ -88,6 +88,7 @@ class FakeDevice final : public Device {
   struct Region {
     std::size_t size = 0;
     Deleter::Kind kind = Deleter::Kind::kDevice;
+    std::size_t counted = 0;  // bytes of the limit
   };
   // One launch of a plan.
   struct Launched {
@@ -103,6 +104,7 @@ class FakeDevice final : public Device {
   Result<Memory> NewMemory(std::size_t bytes, Deleter::Kind kind);
   Result<Memory> MapShared(int fd, std::size_t bytes);
   // With the mutex held:
+  Status CheckLimit(std::size_t bytes) const;
   const Region* Find(const void* begin, std::size_t size) const;
   Status CheckNode(const Node& node) const;
   static Status CheckWorkspace(const Plan& plan);

@@ -28,7 +28,7 @@
 #include <utility>
 
 #include "compute/accelerator.h"
-#include "compute/build_id.h"
+#include "compute/plugin_entry.h"
 #include "cuda/device_step_engine.h"
 #include "cuda/fake_device.h"
 #include "cuda/mapped_arena.h"
@@ -128,14 +128,7 @@ Result<std::unique_ptr<Accelerator>> Open(const AcceleratorOptions& options) {
 
 extern "C" __attribute__((visibility("default"))) int passel_accelerator_v1(
     const passel::AcceleratorHost* host, passel::AcceleratorPlugin* plugin) {
-  plugin->abi = passel::kAcceleratorAbi;
-  plugin->size = sizeof(passel::AcceleratorPlugin);
-  plugin->build_id = passel::BuildId();
-  if (host->abi != passel::kAcceleratorAbi || host->size != sizeof(passel::AcceleratorHost) ||
-      host->build_id == nullptr || std::string_view(host->build_id) != passel::BuildId()) {
-    return 1;
-  }
-  passel::cuda::g_warning = host->log_warning;
-  plugin->open = passel::cuda::Open;
-  return 0;
+  const int refused = passel::AnswerHost(*host, passel::cuda::Open, plugin);
+  if (refused == 0) passel::cuda::g_warning = host->log_warning;
+  return refused;
 }
