@@ -104,7 +104,7 @@ def header(results, peers, drawn):
                      "was not measured.</p>")
     parts += [f'<p class="warning">{escape(capital(text))}.</p>' for text in results.warnings]
     sentences = ([advice.targets(results) + "."] if advice.targets(results) else [])
-    sentences += advice.sentences(results)
+    sentences += advice.sentences(results) + ([results.advice] if results.advice else [])
     if peers is not None and peers.verdicts:
         kinds = [kind for _, _, _, kind in peers.verdicts]
         sentences.append(
@@ -129,8 +129,9 @@ def capital(text):
 
 
 def section_html(section, results, peers):
-    parts = [f'<section id="{section.anchor}">', f"<h2>{escape(section.title)}</h2>",
-             f"<p>{emphasized(section.text)}</p>"]
+    parts = [f'<section id="{section.anchor}">', f"<h2>{escape(section.title)}</h2>"]
+    if section.figures:
+        parts.append(f"<p>{emphasized(section.text)}</p>")
     if section.missing:
         parts.append(f'<p class="missing">Not here: {escape(section.missing.rstrip("."))}.</p>')
     if section.figures:

@@ -213,6 +213,7 @@ class Results:
         self.seconds = whole.number("seconds")
         self.interrupted = whole.get("interrupted", bool, False)
         self.warnings = [str(text) for text in whole.get("warnings", list, [])]
+        self.advice = whole.text("advice")  # of `passel bench`
         self.notes = [str(text) for text in whole.get("notes", list, [])]
         self.rows = [Row(fields) for fields in _objects(path, found, "rows")]
         self.cells = [Cell(fields) for fields in _objects(path, found, "cells")]

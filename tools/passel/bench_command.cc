@@ -44,9 +44,10 @@ constexpr double kLongestRun = 0.25;  // of one timed run, in seconds
 constexpr double kShortestRun = 0.01;
 constexpr double kMuchSpread = 0.20;
 constexpr double kReserve = 0.05;  // of the time, for what takes longer than it should
-// Before a cell has shown what it costs beside the timed runs: processes, first touch, the check.
-constexpr double kFirstSeconds = 0.05;
-constexpr double kFirstSecondsPerByte = 1.5e-9;
+// What a cell costs beside its timed runs: processes, first touch, the check. At first a guess,
+// then what the last one took, but never more than this: a disturbed cell says little of the next.
+constexpr double kFirstSeconds = 0.05, kMostSeconds = 0.1;
+constexpr double kFirstSecondsPerByte = 1.5e-9, kMostSecondsPerByte = 3e-9;
 
 struct BenchFlags {
   std::int64_t elements = 79510;
@@ -202,10 +203,9 @@ Status MeasureCells(const BenchPlan& plan, double seconds, Measured* measured) {
       }
       return found.status().WithContext(CellName(cell));
     }
-    // What it cost beside the timed runs the next one will cost about as well.
-    const auto bytes = static_cast<double>(CellBytes(cell));
-    fixed = std::max(0.005, std::min(fixed, took));
-    per_byte = std::max(0.0, (took - fixed) / bytes);
+    fixed = std::clamp(took, 0.005, kMostSeconds);
+    per_byte =
+        std::clamp((took - fixed) / static_cast<double>(CellBytes(cell)), 0.0, kMostSecondsPerByte);
     PrintCell(cell, *found);
     measured->cells.push_back({cell, *found});
   }
@@ -242,7 +242,7 @@ nlohmann::ordered_json BenchToJson(const Measured& measured, const std::string& 
   json["seconds"] = measured.seconds;
   json["interrupted"] = measured.interrupted;
   json["warnings"] = measured.warnings;
-  json["notes"] = {advice};
+  json["notes"] = nlohmann::ordered_json::array();
   json["rows"] = nlohmann::ordered_json::array();  // those of tools/bench: none
   json["cells"] = nlohmann::ordered_json::array();
   for (const auto& [cell, result] : measured.cells) {
