@@ -22,6 +22,7 @@ import tempfile
 
 import rank_test
 
+FORMAT = 1  # of the results of passel_bench: bench/lab/cell_json.h
 ALPHA = 0.05
 LEAST_EFFECT = 0.03
 DEFAULT_RUNS = 10
@@ -79,6 +80,20 @@ def names_of(program, role, options):
     return done.stdout.split("\n")[:-1]
 
 
+def rows_of(report, role):
+    """{name: row} of a results file, with its cells as rows of their medians."""
+    form = report.get("format", FORMAT)  # builds from before it was numbered have these rows too
+    if form != FORMAT:
+        raise Misuse(f"the {role} build writes results of format {form}, but this program reads "
+                     f"format {FORMAT}: compare with the bench/compare.py of that build")
+    rows = {row["benchmark"]: row for row in report["rows"]}
+    for cell in report.get("cells", []):
+        row = {"benchmark": cell["name"], "unit": cell["unit"], "measured": cell.get("p50"),
+               "reason": cell.get("not_applicable"), "error": cell.get("error")}
+        rows[cell["name"]] = {key: value for key, value in row.items() if value is not None}
+    return rows
+
+
 def run_once(program, role, options):
     """One run of a build: {name: row of its JSON}, share of the cores that others kept busy."""
     with tempfile.TemporaryDirectory(prefix="passel-compare-") as folder:
@@ -107,7 +122,7 @@ def run_once(program, role, options):
         try:
             with open(out, encoding="utf-8") as file:
                 report = json.load(file)
-            rows = {row["benchmark"]: row for row in report["rows"]}
+            rows = rows_of(report, role)
             load = float(report["load"]["other_cores"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise Failure(f"a run of the {role} build ended with {child.returncode} and left no "

@@ -78,6 +78,7 @@ Status BenchTriad(benchmark::State& state, Suite& suite, std::size_t elements, i
   }
   row.measured = Median(measured);
   row.pairs = measured;
+  suite.report().Add(Limit{"triad", 12 * elements, processes, row.measured, row.unit});
   return {};
 }
 
@@ -107,6 +108,7 @@ Status BenchMemcpy(benchmark::State& state, Suite& suite, std::size_t elements, 
   }
   row.measured = Median(measured);
   row.pairs = measured;
+  suite.report().Add(Limit{"memcpy", bytes, 1, row.measured, row.unit});
   row.note =
       fmt::format("{:.1f} GB/s read and written", 2e-3 * static_cast<double>(bytes) / row.measured);
   return {};
@@ -164,6 +166,8 @@ Status BenchHandOver(benchmark::State& state, Suite& suite, HandOver how, Row& r
   row.measured = Median(measured);
   row.pairs = measured;
   row.latency = Summarize(all);
+  const char* what = how == HandOver::kSpin ? "hand-over, spinning" : "hand-over, futex";
+  suite.report().Add(Limit{what, 64, 2, row.measured, row.unit});
   return {};
 }
 

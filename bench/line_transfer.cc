@@ -109,7 +109,8 @@ Result<std::vector<LineTransfer>> MeasureAllPairs(const std::vector<int>& cpus,
                                                   std::size_t elements, int turns) {
   std::vector<LineTransfer> pairs;
   for (std::size_t i = 0; i < cpus.size(); ++i) {
-    for (std::size_t j = i + 1; j < cpus.size(); ++j) {
+    for (std::size_t j = 0; j < cpus.size(); ++j) {
+      if (i == j) continue;
       PASSEL_ASSIGN_OR_RETURN(const LineTransfer pair,
                               MeasureLineTransfer(cpus[i], cpus[j], elements, turns));
       pairs.push_back(pair);

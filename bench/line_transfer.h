@@ -23,7 +23,7 @@ struct LineTransfer {
 /// Errors: those of the processes.
 Result<LineTransfer> MeasureLineTransfer(int from, int to, std::size_t elements, int turns);
 
-/// All pairs of `cpus`.
+/// All ordered pairs of `cpus`.
 Result<std::vector<LineTransfer>> MeasureAllPairs(const std::vector<int>& cpus,
                                                   std::size_t elements, int turns);
 

@@ -93,9 +93,12 @@ int Main(int argc, char** argv) {
   app.add_option("--data_dir", settings.data_dir,
                  "Directory with the four IDX files; else digits are drawn");
   app.add_option("--program", settings.program, "The passel program")->capture_default_str();
-  app.add_option("--run_seconds", settings.run_seconds, "Length of one training run")
-      ->check(CLI::Range(0.02, 60.0))
-      ->capture_default_str();
+  app.add_option("--run_seconds", settings.run_seconds,
+                 "Length of one training run (default 0.3, with --full 0.5)")
+      ->check(CLI::Range(0.02, 60.0));
+  app.add_flag("--full", settings.full,
+               "Every cell that a person would ask about, more pairs, longer runs: at most half an "
+               "hour");
   app.add_flag("--smoke", settings.smoke, "Tiny sizes: only to see that everything works");
   app.add_flag("--variants", settings.variants, "Also experiments that are in no table of targets");
   app.add_flag("--list", list, "Print the names and do nothing");
@@ -128,13 +131,17 @@ int Main(int argc, char** argv) {
   RegisterNvtxBenchmarks(suite);
   RegisterProgramBenchmarks(suite);
   if (settings.variants) RegisterVariantBenchmarks(suite);
-  bool any = false;
-  for (const std::string& name : suite.names()) {
-    if (!pattern.Matches(name)) continue;
-    any = true;
-    if (list) fmt::print("{}\n", name);
+  const auto matches = [&pattern](const std::string& name) { return pattern.Matches(name); };
+  const Result<std::vector<Cell>> cells =
+      ChooseCells(settings, filter, matches, suite.usable_cores());
+  if (!cells.ok()) return Misuse(cells.status().message());
+  RegisterCellBenchmarks(suite, *cells);
+  suite.Select(matches);
+  if (list) {
+    for (const std::string& name : suite.selected()) fmt::print("{}\n", name);
   }
-  if (!any) return Misuse(fmt::format("no benchmark matches --filter {}: see --list", filter));
+  if (suite.selected().empty())
+    return Misuse(fmt::format("no benchmark matches --filter {}: see --list", filter));
   if (list) return 0;
 
   NoteInterrupts();
@@ -145,7 +152,7 @@ int Main(int argc, char** argv) {
   run.load_average_before = LoadAverage();
   const CpuTimes before = ReadCpuTimes();
   ProgressReporter progress;
-  benchmark::RunSpecifiedBenchmarks(&progress, filter);
+  suite.RunSelected(&progress);
   const CpuTimes after = ReadCpuTimes();
   run.load = LoadBetween(before, after);
   run.seconds = 1e-9 * static_cast<double>(after.at_ns - before.at_ns);

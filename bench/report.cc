@@ -4,9 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
-
-#include "bench/lab/cell_json.h"
 
 namespace passel::bench {
 namespace {
@@ -28,6 +25,14 @@ std::string Bound(const Row& row) {
   return fmt::format("{} {:g}{}",
                      row.target.kind == Target::Kind::kAtMost ? "<=" : ">=", row.target.bound,
                      row.target.of_ratio ? "x" : " " + row.unit);
+}
+
+// Of all updates of elements.
+std::string Share(std::int64_t lost, const Cell& cell, const CellResult& result) {
+  if (lost == 0) return "0";
+  return fmt::format("{:.3g} %", 100 * static_cast<double>(lost) /
+                                     static_cast<double>(cell.elements) /
+                                     static_cast<double>(result.pushes));
 }
 
 // UTF-8 is not used: bytes are columns.
@@ -75,19 +80,59 @@ std::string Verdict(const Row& row) {
 }
 
 bool Report::AllCorrect() const {
-  return std::all_of(rows_.begin(), rows_.end(), [](const Row& row) { return row.error.empty(); });
+  const auto right = [](const auto& row) { return row.error.empty(); };
+  return std::all_of(rows_.begin(), rows_.end(), right) &&
+         std::all_of(cells_.begin(), cells_.end(), right);
 }
 
 std::vector<std::string> Report::Warnings(const Run& run) const {
   std::vector<std::string> warnings = LoadWarnings(run.load, run.usable_cores);
-  const auto spread = static_cast<std::size_t>(std::count_if(
-      rows_.begin(), rows_.end(), [](const Row& row) { return Spread(row.pairs) > kMuchSpread; }));
-  if (spread > 0) {
+  const auto rows = std::count_if(rows_.begin(), rows_.end(),
+                                  [](const Row& row) { return Spread(row.pairs) > kMuchSpread; });
+  const auto cells = std::count_if(cells_.begin(), cells_.end(), [](const CellRow& cell) {
+    return cell.result.spread > kMuchSpread;
+  });
+  if (rows + cells > 0) {
     warnings.push_back(
-        fmt::format("{} of {} rows, marked !, spread by more than {:.0f} % of their median", spread,
-                    rows_.size(), 100 * kMuchSpread));
+        fmt::format("{} of {} rows and {} of {} cells, marked !, spread by more than {:.0f} % of "
+                    "their median",
+                    rows, rows_.size(), cells, cells_.size(), 100 * kMuchSpread));
   }
   return warnings;
+}
+
+std::string Report::CellTable() const {
+  std::vector<std::vector<std::string>> lines = {{"cell: us an update", "p50", "p99", "p99.9",
+                                                  "limit", "ratio", "spread", "updates/s", "lost",
+                                                  "busy", "overlapped"}};
+  std::string notes;
+  for (const CellRow& row : cells_) {
+    const Cell& cell = row.cell;
+    std::string what =
+        fmt::format("{} {} {} {} floats, {} writer{} {}", CellOpName(cell.op),
+                    CellModeName(cell.mode), OptimizerName(cell.optimizer), cell.elements,
+                    cell.writers, cell.writers == 1 ? "" : "s", PlacementName(cell.placement));
+    if (cell.pages == CellPages::kHuge) what += ", huge pages";
+    if (cell.rate_per_second > 0) what += fmt::format(", open at {:g}/s", cell.rate_per_second);
+    const CellResult& r = row.result;
+    if (!row.error.empty()) {
+      notes += fmt::format("{}: WRONG: {}\n", what, row.error);
+      lines.push_back({what, "WRONG", "", "", "", "", "", "", "", "", ""});
+      continue;
+    }
+    if (!row.not_applicable.empty()) {
+      notes += fmt::format("{}: not applicable: {}\n", what, row.not_applicable);
+      lines.push_back({what, "not applicable", "", "", "", "", "", "", "", "", ""});
+      continue;
+    }
+    if (!r.note.empty()) notes += fmt::format("{}: {}\n", what, r.note);
+    lines.push_back({what, Number(r.latency.p50), Number(r.latency.p99), Number(r.latency.p999),
+                     Number(r.limit.p50), Number(r.ratio),
+                     fmt::format("{:.0f} %{}", 100 * r.spread, r.spread > kMuchSpread ? "!" : " "),
+                     fmt::format("{:.0f}", r.updates_per_second), Share(r.lost_updates, cell, r),
+                     std::to_string(r.busy_blocks), std::to_string(r.overlapped_blocks)});
+  }
+  return Columns(lines) + (notes.empty() ? "" : "\n" + notes);
 }
 
 std::string Report::ToTable(const Run& run) const {
@@ -98,9 +143,8 @@ std::string Report::ToTable(const Run& run) const {
       "{} before, {} after, {:.0f} s\n\n",
       "load", run.load.cores, 100 * run.load.steal, run.load_average_before, run.load_average_after,
       run.seconds);
-  if (rows_.empty()) {
-    text += "nothing was measured\n";
-  } else {
+  if (rows_.empty() && cells_.empty()) text += "nothing was measured\n";
+  if (!rows_.empty()) {
     std::vector<std::vector<std::string>> lines = {
         {"what", "measured", "limit", "unit", "ratio", "target", "spread", "verdict"}};
     for (const Row& row : rows_) {
@@ -133,61 +177,14 @@ std::string Report::ToTable(const Run& run) const {
       }
     }
     if (!notes.empty()) text += "\n" + notes;
+    if (!cells_.empty()) text += "\n";
   }
+  if (!cells_.empty()) text += CellTable();
   for (const std::string& note : notes_) text += note + "\n";
   if (run.interrupted)
     text += "interrupted: what is above is complete, the rest was not measured\n";
   for (const std::string& warning : Warnings(run)) text += "warning: " + warning + "\n";
   return text;
-}
-
-std::string Report::ToJson(const Run& run) const {
-  nlohmann::ordered_json json;
-  json["format"] = kResultsFormat;
-  for (const auto& [name, value] : run.machine) json["machine"][name] = value;
-  json["load"] = {{"other_cores", run.load.cores},
-                  {"steal", run.load.steal},
-                  {"load_average_before", run.load_average_before},
-                  {"load_average_after", run.load_average_after}};
-  json["seconds"] = run.seconds;
-  json["interrupted"] = run.interrupted;
-  json["warnings"] = Warnings(run);
-  json["notes"] = notes_;
-  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-  for (const Row& row : rows_) {
-    nlohmann::ordered_json r;
-    r["benchmark"] = row.benchmark;
-    r["what"] = row.what;
-    r["unit"] = row.unit;
-    r["verdict"] = Verdict(row);
-    if (!row.not_applicable.empty()) r["reason"] = row.not_applicable;
-    if (!row.error.empty()) r["error"] = row.error;
-    if (row.not_applicable.empty() && row.error.empty()) {
-      r["measured"] = row.measured;
-      r["limit"] = row.limit ? nlohmann::ordered_json(*row.limit) : nlohmann::ordered_json();
-      r["ratio"] = row.ratio ? nlohmann::ordered_json(*row.ratio) : nlohmann::ordered_json();
-      r["pairs"] = row.pairs;
-      r["spread"] = Spread(row.pairs);
-    }
-    if (row.target.kind != Target::Kind::kNone) {
-      r["target"] = {
-          {row.target.kind == Target::Kind::kAtMost ? "at_most" : "at_least", row.target.bound},
-          {"of", row.target.of_ratio ? "ratio" : "measured"}};
-    }
-    if (row.latency) {
-      r["latency"] = {{"samples", row.latency->samples},
-                      {"p50", row.latency->p50},
-                      {"p99", row.latency->p99},
-                      {"p999", row.latency->p999},
-                      {"max", row.latency->maximum}};
-    }
-    if (!row.note.empty()) r["note"] = row.note;
-    r["load"] = {{"other_cores", row.load.cores}, {"steal", row.load.steal}};
-    r["seconds"] = row.seconds;
-    rows.push_back(std::move(r));
-  }
-  json["rows"] = rows;
-  return json.dump(2) + "\n";
 }
 
 }  // namespace passel::bench

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "bench/lab/cell_json.h"
 #include "bench/lab/machine.h"
 #include "bench/lab/samples.h"
 
@@ -50,12 +51,53 @@ struct Row {
 /// "met", "missed", "-" (no target), "not applicable" or "WRONG".
 std::string Verdict(const Row& row);
 
+/// What the machine can do: no row's, one figure.
+struct Limit {
+  std::string what;       ///< "triad", "memcpy", "hand-over, spinning"
+  std::size_t bytes = 0;  ///< that one operation touches
+  int cores = 1;          ///< that take part
+  double value = 0;
+  std::string unit;
+};
+
+/// Lines that one core has just written and another one wants, for each ordered pair.
+struct LineMatrix {
+  std::vector<int> cores;  ///< processors
+  /// Of one line that both write in turn, [from][to]; the diagonal is 0.
+  std::vector<std::vector<double>> round_trip_ns;
+  /// What a line of values or slots costs `to` more in an update if `from` wrote it last.
+  std::vector<std::vector<double>> update_ns_per_line;
+};
+
+/// Training by `workers` processes, against as many that share nothing.
+struct Scaling {
+  std::string sharing;
+  int workers = 1;
+  double steps_per_second = 0, private_steps_per_second = 0;  ///< of all workers
+  double ratio = 0;                                           ///< median over the pairs
+  double spread = 0;
+};
+
+/// Where the time of one training step goes, mean over the steps of all workers, in us.
+struct TimeSplit {
+  std::string sharing;
+  int workers = 1;
+  double gather_us = 0, forward_us = 0, backward_us = 0, update_us = 0, wait_us = 0;
+  double other_us = 0;  ///< of the step's computing, what is none of the first three
+};
+
 class Report {
  public:
   void Add(Row row) { rows_.push_back(std::move(row)); }
+  void Add(CellRow cell) { cells_.push_back(std::move(cell)); }
+  void Add(Limit limit) { limits_.push_back(std::move(limit)); }
+  void Add(Scaling scaling) { scaling_.push_back(std::move(scaling)); }
+  void Add(TimeSplit split) { splits_.push_back(std::move(split)); }
+  void Set(LineMatrix lines) { lines_ = std::move(lines); }
   /// A line of text under the table.
   void AddNote(std::string note) { notes_.push_back(std::move(note)); }
   const std::vector<Row>& rows() const { return rows_; }
+  const std::vector<CellRow>& cells() const { return cells_; }
   /// True if no answer was wrong.
   bool AllCorrect() const;
 
@@ -72,7 +114,13 @@ class Report {
 
  private:
   std::vector<std::string> Warnings(const Run& run) const;
+  std::string CellTable() const;
   std::vector<Row> rows_;
+  std::vector<CellRow> cells_;
+  std::vector<Limit> limits_;
+  std::vector<Scaling> scaling_;
+  std::vector<TimeSplit> splits_;
+  LineMatrix lines_;
   std::vector<std::string> notes_;
 };
 

@@ -39,7 +39,6 @@ Result<std::string> Suite::DataDir() {
 
 void Suite::Register(const std::string& name, const Row& row, int pairs,
                      std::function<Status(benchmark::State&, Row&)> body) {
-  names_.push_back(name);
   const auto run = [this, name, row, body = std::move(body)](benchmark::State& state) {
     Row found = row;
     found.benchmark = name;
@@ -76,7 +75,34 @@ void Suite::Register(const std::string& name, const Row& row, int pairs,
     }
     report_.Add(std::move(found));
   };
-  benchmark::RegisterBenchmark(name.c_str(), run)->UseManualTime()->Iterations(pairs);
+  names_.push_back(name);
+  register_.push_back([name, run, pairs] {
+    benchmark::RegisterBenchmark(name.c_str(), run)->UseManualTime()->Iterations(pairs);
+  });
+}
+
+void Suite::RegisterPlain(const std::string& name, std::function<void(benchmark::State&)> body) {
+  names_.push_back(name);
+  register_.push_back([name, body = std::move(body)] {
+    benchmark::RegisterBenchmark(name.c_str(), body)->UseManualTime()->Iterations(1);
+  });
+}
+
+void Suite::Select(const std::function<bool(const std::string&)>& wanted) {
+  selected_.clear();
+  for (const std::string& name : names_) {
+    if (wanted(name)) selected_.push_back(name);
+  }
+}
+
+void Suite::RunSelected(benchmark::BenchmarkReporter* reporter) {
+  // Google Benchmark appends to the names, so that its own filter would not understand a '$'.
+  for (std::size_t i = 0, next = 0; i < names_.size() && next < selected_.size(); ++i) {
+    if (names_[i] != selected_[next]) continue;
+    register_[i]();
+    ++next;
+  }
+  benchmark::RunSpecifiedBenchmarks(reporter, ".");
 }
 
 void Compare(const std::vector<double>& measured, const std::vector<double>& limit, Row* row) {

@@ -8,26 +8,33 @@
 
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
+#include "bench/lab/cell.h"
 #include "bench/report.h"
 #include "bench/slow_push.h"
 
 namespace passel::bench {
 
 struct Settings {
-  bool smoke = false;        ///< tiny sizes: does everything work?
-  bool variants = false;     ///< also the experiments that are in no table
-  std::string data_dir;      ///< IDX files; empty: generated digits in a directory that is removed
-  std::string program;       ///< the passel program
-  double run_seconds = 0.5;  ///< of one training run
-  SlowPush slow_push;        ///< on purpose, in BM_Push
+  bool smoke = false;      ///< tiny sizes: does everything work?
+  bool full = false;       ///< all that a person would ask, in longer runs: up to half an hour
+  bool variants = false;   ///< also the experiments that are in no table
+  std::string data_dir;    ///< IDX files; empty: generated digits in a directory that is removed
+  std::string program;     ///< the passel program
+  double run_seconds = 0;  ///< of one training run; 0: what suits `full` or not
+  SlowPush slow_push;      ///< on purpose, in BM_Push
 
-  int Pairs(int wanted) const { return smoke ? 1 : wanted; }
-  double RunSeconds() const { return smoke ? 0.05 : run_seconds; }
+  /// `wanted` belongs to a full run.
+  int Pairs(int wanted) const { return smoke ? 1 : full ? wanted : std::min(wanted, 5); }
+  double RunSeconds() const {
+    if (smoke) return 0.05;
+    return run_seconds > 0 ? run_seconds : full ? 0.5 : 0.3;
+  }
 };
 
 class Suite {
@@ -47,22 +54,30 @@ class Suite {
   /// runs `for (auto _ : state)` exactly once and calls state.SetIterationTime() in it.
   void Register(const std::string& name, const Row& row, int pairs,
                 std::function<Status(benchmark::State& state, Row& row)> body);
+  /// The same for a body that adds what it found to the report itself.
+  void RegisterPlain(const std::string& name, std::function<void(benchmark::State& state)> body);
   /// Of everything registered, in order.
   const std::vector<std::string>& names() const { return names_; }
+  /// Nothing runs at RunSelected() but what is `wanted` here. Before: nothing.
+  void Select(const std::function<bool(const std::string&)>& wanted);
+  const std::vector<std::string>& selected() const { return selected_; }
+  void RunSelected(benchmark::BenchmarkReporter* reporter);
 
  private:
   const Settings settings_;
   Report& report_;
   const int usable_cores_ = UsableCores();
   std::vector<std::string> names_;
+  std::vector<std::function<void()>> register_;  // with Google Benchmark, as names_
+  std::vector<std::string> selected_;
   std::string data_dir_;
   bool remove_data_ = false;
   static int UsableCores();
 };
 
-/// Runs `pair` until other programs left the machine alone meanwhile, at most three times, and
-/// returns what the run with the least load found: a pair whose workers had to share their cores
-/// says nothing. On a quiet machine it runs once. Errors: the first one.
+/// Runs `pair` until other programs left the machine alone meanwhile, two or three times at most,
+/// and returns what the run with the least load found: a pair whose workers had to share their
+/// cores says nothing. On a quiet machine it runs once. Errors: the first one.
 template <typename T>
 Result<T> LeastDisturbed(const Suite& suite, const std::function<Result<T>()>& pair);
 
@@ -74,7 +89,7 @@ inline constexpr double kQuietCores = 0.15;
 
 template <typename T>
 Result<T> LeastDisturbed(const Suite& suite, const std::function<Result<T>()>& pair) {
-  const int tries = suite.settings().smoke ? 1 : 3;
+  const int tries = suite.settings().smoke ? 1 : suite.settings().full ? 3 : 2;
   Result<T> best = Status(Code::kInternal, "no run");
   double least = 0;
   for (int i = 0; i < tries; ++i) {
@@ -100,5 +115,13 @@ void RegisterComputeBenchmarks(Suite& suite);   // one worker's compute
 void RegisterProgramBenchmarks(Suite& suite);   // start-up, bytes of the arena
 void RegisterNvtxBenchmarks(Suite& suite);      // ranges without a tool
 void RegisterVariantBenchmarks(Suite& suite);   // experiments
+void RegisterCellBenchmarks(Suite& suite, const std::vector<Cell>& cells);
+
+/// The cells of a run. A filter that names one cell in full gets that one, whatever its numbers; a
+/// filter with "BM_Cell/" in it chooses from all cells there are; any other from the usual ones.
+/// Errors: kInvalidArgument and kResourceExhausted for cells that cannot be measured here.
+Result<std::vector<Cell>> ChooseCells(const Settings& settings, const std::string& filter,
+                                      const std::function<bool(const std::string&)>& matches,
+                                      int usable_cores);
 
 }  // namespace passel::bench

@@ -12,6 +12,7 @@
 #include "base/denormals.h"
 #include "bench/lab/processes.h"
 #include "bench/lab/samples.h"
+#include "bench/timed_backend.h"
 #include "compute/cpu_backend.h"
 #include "train/model_plan.h"
 #include "train/worker_loop.h"
@@ -26,6 +27,7 @@ struct WorkerLog {
   std::int64_t local_steps;
   double steps_per_second;
   double push_us, compute_us, wait_us;
+  double gather_us, forward_us, backward_us;
   std::uint64_t overlapped;
   double accuracy;  // worker 0
   HistogramSummary push_ns;
@@ -76,7 +78,9 @@ Status Train(const TrainingJob& job, const ModelConfig& config, ParameterStore& 
     PASSEL_RETURN_IF_ERROR(InitializeStore(config, layout, store));
   }
   PASSEL_RETURN_IF_ERROR(store.WaitUntilInitialized(Soon(0)));
-  PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, CreateCpuBackend());
+  PASSEL_ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, CreateCpuBackend());
+  PartTimes parts;
+  if (job.time_parts) backend = TimeParts(std::move(backend), &parts);
   PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, Model::Create(config, *backend, 500));
   WorkerOptions options;
   options.train_steps = kNoStepLimit;
@@ -132,6 +136,12 @@ Status Train(const TrainingJob& job, const ModelConfig& config, ParameterStore& 
   log->push_us = 1e-3 * (Load(counters.push_ns) + Load(counters.wait_ns)) / steps;
   log->wait_us = 1e-3 * Load(counters.wait_ns) / steps;
   log->compute_us = 1e-3 * Load(counters.compute_ns) / steps;
+  const auto per_step = [steps](std::int64_t sum) {
+    return 1e-3 * static_cast<double>(sum) / steps;
+  };
+  log->gather_us = per_step(parts.gather);
+  log->forward_us = per_step(parts.forward);
+  log->backward_us = per_step(parts.backward);
   log->overlapped = counters.overlapped_blocks.load(std::memory_order_relaxed);
   const Histogram* histogram = &counters.push_latency_ns;
   log->push_ns = Summarize(std::span(&histogram, 1));
@@ -252,6 +262,9 @@ Result<TrainingRun> RunTraining(const TrainingJob& job, Sharing sharing) {
     run.push_us += share * logs[k].push_us;
     run.compute_us += share * logs[k].compute_us;
     run.wait_us += share * logs[k].wait_us;
+    run.gather_us += share * logs[k].gather_us;
+    run.forward_us += share * logs[k].forward_us;
+    run.backward_us += share * logs[k].backward_us;
     run.overlapped_share += static_cast<double>(logs[k].overlapped);
     local_steps += logs[k].local_steps;
   }

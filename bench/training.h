@@ -37,6 +37,7 @@ struct TrainingJob {
   std::optional<EngineOptions> engine;
   bool pinned = true;         ///< one core each
   bool touch_values = false;  ///< read a float of every line of the values before each step
+  bool time_parts = false;    ///< times the parts of each step: takes longer, for that alone
 };
 
 struct TrainingRun {
@@ -49,6 +50,8 @@ struct TrainingRun {
   double median_step_us = 0;    ///< of all workers' steps: other programs hardly move it
   /// If in each step all waited for the slowest worker: that step, over the mean step.
   double slowest = 1;
+  /// Mean per step, with `time_parts`; else 0.
+  double gather_us = 0, forward_us = 0, backward_us = 0;
   HistogramSummary push_ns;  ///< every push of worker 0
 };
 

@@ -20,6 +20,8 @@
 namespace passel::bench {
 namespace {
 
+constexpr int kLookMs = 100;  // how soon a Ctrl-C is seen at the latest
+
 struct ChildEnd {
   int code = 0;  // Code
   char message[500] = {};
@@ -113,9 +115,11 @@ Status RunProcesses(const std::vector<std::vector<int>>& cpus, Deadline deadline
   std::vector<pollfd> events;
   for (const Child& child : children) events.push_back({child.pidfd(), POLLIN, 0});
   for (std::size_t left = children.size(); left > 0;) {
-    if (::poll(events.data(), events.size(), deadline.PollTimeoutMs()) < 0 && errno != EINTR) {
+    if (::poll(events.data(), events.size(), deadline.PollTimeoutMs(kLookMs)) < 0 &&
+        errno != EINTR) {
       return ErrnoStatus(errno, "cannot wait for the processes of a benchmark");
     }
+    if (Interrupted()) return Cancelled("interrupted");
     for (std::size_t i = 0; i < events.size(); ++i) {
       if ((events[i].revents & POLLIN) == 0) continue;
       events[i] = {-1, 0, 0};

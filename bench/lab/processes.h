@@ -64,7 +64,8 @@ class Gate {
 
 /// Runs body(i, gate) in one child process per entry of `cpus`; child i may run on the processors
 /// cpus[i] (empty: anywhere). Returns when all have ended.
-/// Errors: the first one that a child returned; kDeadlineExceeded (all are killed then).
+/// Errors: the first one that a child returned; kDeadlineExceeded; kCancelled once Interrupted().
+/// All are killed then.
 Status RunProcesses(const std::vector<std::vector<int>>& cpus, Deadline deadline,
                     const std::function<Status(int index, Gate& gate)>& body);
 
@@ -74,7 +75,7 @@ Status PinTo(const std::vector<int>& cpus);
 /// The first `count` usable processors, one for each process. REQUIRES: there are so many.
 std::vector<std::vector<int>> OneCoreEach(int count);
 
-/// True once the user pressed Ctrl-C. Benchmarks stop at the next pair of runs.
+/// True once the user pressed Ctrl-C. What is under way is given up: it counts for nothing.
 bool Interrupted();
 /// From now on SIGINT and SIGTERM are noted rather than deadly.
 void NoteInterrupts();

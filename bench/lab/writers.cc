@@ -36,6 +36,7 @@ class StoreWriter final : public Writer {
   Collisions collisions() const override {
     const WorkerCounters& counters = store_->counters();
     Collisions found;
+    found.busy = counters.busy_blocks.load(std::memory_order_relaxed);
     found.overlapped = counters.overlapped_blocks.load(std::memory_order_relaxed);
     return found;
   }

@@ -206,6 +206,7 @@ Status LocalShard::ApplyHere(int slot, const StepScalars& scalars, Deadline dead
     }
     left = busy;
     if (left == 0) continue;
+    if (pass == 1) Increment(count.busy_blocks, left);
     if (whole_slots && pass > kAdvisoryPasses) {
       if (pass <= kAdvisoryPasses + kYieldPasses) {
         ::sched_yield();

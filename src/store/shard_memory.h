@@ -108,6 +108,7 @@ struct WorkerCounters {
   std::atomic<std::uint64_t> skipped;         ///< gradients that were not finite
   /// Another task held the claim: entered all the same, or left out (NeedsWholeSlots()).
   std::atomic<std::uint64_t> overlapped_blocks;
+  std::atomic<std::uint64_t> busy_blocks;  ///< claimed by another task at the first try of a push
   std::atomic<std::uint64_t> taken_over_blocks;  ///< claims taken from dead or evicted tasks
   std::atomic<std::uint64_t> pull_ns, compute_ns, push_ns, wait_ns;
   std::atomic<std::int64_t> first_step_ns, last_step_ns;   ///< MonotonicNs(); 0: none yet

@@ -2,7 +2,8 @@
 """Stands in for passel_bench where bench/compare.py is tested: figures drawn around a level.
 
 It lies in BUILD/bin/passel_bench. The folder $STATE holds what it is to do: `fewer` (BM_B of the
-build "new" is 10 % lower), `wrong` (an answer is), `interrupt` (the 11th run is interrupted), and
+build "new" is 10 % lower), `wrong` (an answer is), `interrupt` (the 11th run is interrupted),
+`cell` (there is a cell, in "new" 10 % slower), `format` ("new" writes results of another one), and
 gets `runs`, one letter for each run: the first of the build's name.
 """
 
@@ -23,7 +24,7 @@ def main(arguments):
     def told(what):
         return os.path.exists(os.path.join(state, what))
 
-    rows = [*LEVELS, "BM_Only_" + build]
+    rows = [*LEVELS, "BM_Only_" + build] + (["BM_Cell/op:push"] if told("cell") else [])
     if arguments[arguments.index("--filter") + 1] == "none":
         print("passel_bench: no benchmark matches --filter none: see --list", file=sys.stderr)
         return 2
@@ -41,7 +42,13 @@ def main(arguments):
         time.sleep(20)  # until it is passed on
     source = random.Random(count)
     report = {"load": {"other_cores": 0.0}, "rows": []}
+    if told("format") and build == "new":
+        report["format"] = 9
     for name in rows:
+        if name.startswith("BM_Cell"):
+            level = 11 if build == "new" else 10
+            report["cells"] = [{"name": name, "unit": "us", "p50": level * source.uniform(0.99, 1.01)}]
+            continue
         row = {"benchmark": name, "unit": "steps/s" if name == "BM_B" else "us",
                "measured": LEVELS.get(name, 1.0) * source.uniform(0.99, 1.01)}
         if name == "BM_A":

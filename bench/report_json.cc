@@ -1,0 +1,92 @@
+// What all benchmarks found, as JSON: docs/benchmarks.md, "The results file".
+
+#include <nlohmann/json.hpp>
+
+#include "bench/lab/samples.h"
+#include "bench/report.h"
+
+namespace passel::bench {
+
+std::string Report::ToJson(const Run& run) const {
+  nlohmann::ordered_json json;
+  json["format"] = kResultsFormat;
+  for (const auto& [name, value] : run.machine) json["machine"][name] = value;
+  json["load"] = {{"other_cores", run.load.cores},
+                  {"steal", run.load.steal},
+                  {"load_average_before", run.load_average_before},
+                  {"load_average_after", run.load_average_after}};
+  json["seconds"] = run.seconds;
+  json["interrupted"] = run.interrupted;
+  json["warnings"] = Warnings(run);
+  json["notes"] = notes_;
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const Row& row : rows_) {
+    nlohmann::ordered_json r;
+    r["benchmark"] = row.benchmark;
+    r["what"] = row.what;
+    r["unit"] = row.unit;
+    r["verdict"] = Verdict(row);
+    if (!row.not_applicable.empty()) r["reason"] = row.not_applicable;
+    if (!row.error.empty()) r["error"] = row.error;
+    if (row.not_applicable.empty() && row.error.empty()) {
+      r["measured"] = row.measured;
+      r["limit"] = row.limit ? nlohmann::ordered_json(*row.limit) : nlohmann::ordered_json();
+      r["ratio"] = row.ratio ? nlohmann::ordered_json(*row.ratio) : nlohmann::ordered_json();
+      r["pairs"] = row.pairs;
+      r["spread"] = Spread(row.pairs);
+    }
+    if (row.target.kind != Target::Kind::kNone) {
+      r["target"] = {
+          {row.target.kind == Target::Kind::kAtMost ? "at_most" : "at_least", row.target.bound},
+          {"of", row.target.of_ratio ? "ratio" : "measured"}};
+    }
+    if (row.latency) {
+      r["latency"] = {{"samples", row.latency->samples},
+                      {"p50", row.latency->p50},
+                      {"p99", row.latency->p99},
+                      {"p999", row.latency->p999},
+                      {"max", row.latency->maximum}};
+    }
+    if (!row.note.empty()) r["note"] = row.note;
+    r["load"] = {{"other_cores", row.load.cores}, {"steal", row.load.steal}};
+    r["seconds"] = row.seconds;
+    rows.push_back(std::move(r));
+  }
+  json["rows"] = rows;
+  json["cells"] = nlohmann::ordered_json::array();
+  for (const CellRow& cell : cells_) json["cells"].push_back(CellToJson(cell));
+  json["line_transfer"] = {{"cores", lines_.cores},
+                           {"round_trip_ns", lines_.round_trip_ns},
+                           {"update_ns_per_line", lines_.update_ns_per_line}};
+  json["limits"] = nlohmann::ordered_json::array();
+  for (const Limit& limit : limits_) {
+    json["limits"].push_back({{"what", limit.what},
+                              {"bytes", limit.bytes},
+                              {"cores", limit.cores},
+                              {"value", limit.value},
+                              {"unit", limit.unit}});
+  }
+  json["scaling"] = nlohmann::ordered_json::array();
+  for (const Scaling& s : scaling_) {
+    json["scaling"].push_back({{"sharing", s.sharing},
+                               {"workers", s.workers},
+                               {"steps_per_second", s.steps_per_second},
+                               {"private_steps_per_second", s.private_steps_per_second},
+                               {"ratio", s.ratio},
+                               {"spread", s.spread}});
+  }
+  json["time_split"] = nlohmann::ordered_json::array();
+  for (const TimeSplit& s : splits_) {
+    json["time_split"].push_back({{"sharing", s.sharing},
+                                  {"workers", s.workers},
+                                  {"gather_us", s.gather_us},
+                                  {"forward_us", s.forward_us},
+                                  {"backward_us", s.backward_us},
+                                  {"update_us", s.update_us},
+                                  {"wait_us", s.wait_us},
+                                  {"other_us", s.other_us}});
+  }
+  return json.dump(2) + "\n";
+}
+
+}  // namespace passel::bench

@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""The cells of passel_bench as a user runs them: names, refusals, results file, Ctrl-C.
+
+usage: cells_test.py PROGRAM
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+PROGRAM = sys.argv.pop(1)
+LIMIT = 100  # seconds, of any run here
+TINY = "BM_Cell/op:push/mode:{}/opt:sgd/elems:100/writers:1/place:own/pages:4k"
+
+
+def run(*arguments):
+    return subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, timeout=LIMIT,
+                          check=False, stdin=subprocess.DEVNULL)
+
+
+class Cells(unittest.TestCase):
+    def setUp(self):
+        # pylint: disable=consider-using-with
+        self.folder = tempfile.TemporaryDirectory(prefix="passel-cells-")
+        self.addCleanup(self.folder.cleanup)
+        self.json = os.path.join(self.folder.name, "results.json")
+
+    def refused(self, words, *arguments):
+        done = run(*arguments)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertEqual(done.stdout, "")
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        for word in words:
+            self.assertIn(word, done.stderr)
+
+    def test_a_cell_that_is_named_in_full_is_measured_whatever_its_numbers(self):
+        name = TINY.format("hogwild").replace("elems:100", "elems:1234")
+        done = run("--smoke", "--filter", name, "--json", self.json)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("push hogwild sgd 1234 floats, 1 writer own", done.stdout)
+        with open(self.json, encoding="utf-8") as file:
+            results = json.load(file)
+        self.assertEqual(results["format"], 1)
+        self.assertEqual(results["rows"], [])
+        (cell,) = results["cells"]
+        self.assertEqual(cell["name"], name)
+        expected = {"op": "push", "mode": "hogwild", "optimizer": "sgd", "elements": 1234,
+                    "writers": 1, "placement": "own", "pages": "4k", "loop": "closed",
+                    "unit": "us", "lost_updates": 0, "overlapped_blocks": 0, "busy_blocks": 0}
+        self.assertEqual({key: cell[key] for key in expected}, expected)
+        self.assertGreaterEqual(cell["pushes"], cell["samples"])
+        figures = [cell[key] for key in ("p50", "p90", "p99", "p999", "max")]
+        self.assertEqual(figures, sorted(figures))
+        self.assertGreater(cell["limit"]["p50"], 0)
+        self.assertEqual(cell["ratio"], cell["pairs"][0])
+        self.assertEqual(cell["curve"][0][0], 0)
+        self.assertEqual(cell["curve"][-1], [1, cell["max"]])
+
+    def test_an_open_loop_says_its_rate(self):
+        name = TINY.format("locked") + "/loop:open/rate:2500"
+        done = run("--smoke", "--filter", f"^{name}$", "--json", self.json)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(self.json, encoding="utf-8") as file:
+            (cell,) = json.load(file)["cells"]
+        self.assertEqual((cell["loop"], cell["rate_per_second"]), ("open", 2500))
+
+    def test_a_filter_with_the_start_of_a_cell_chooses_from_all_cells(self):
+        done = run("--list", "--filter",
+                   "BM_Cell/op:push/mode:(naive|mutex)/opt:ftrl/elems:64000000/writers:1/")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        names = done.stdout.splitlines()
+        self.assertEqual(len(names), 2 * 3 * 2)  # modes, placements, pages
+        self.assertEqual(len(set(names)), len(names))
+
+    def test_the_usual_cells_have_no_size_that_only_a_request_gives(self):
+        quick = run("--list", "--filter", "BM_Cell").stdout.splitlines()
+        full = run("--list", "--full", "--filter", "BM_Cell").stdout.splitlines()
+        self.assertLess(len(quick), 45)
+        self.assertLessEqual(set(quick), set(full))
+        self.assertLess(len(full), 160)
+        self.assertFalse([name for name in full if "elems:64000000" in name])
+
+    def test_cells_that_cannot_be_are_refused_in_one_sentence(self):
+        name = TINY.format("hogwild")
+        self.refused(["writers is 5000, but must be from 1 to"], "--filter",
+                     name.replace("writers:1", "writers:5000"))
+        self.refused(["mode barrier takes op:round"], "--filter", TINY.format("barrier"))
+        self.refused(["of all cells, but at most 300 run at once"], "--filter", "BM_Cell/op:push")
+        self.refused(["mode is 'hogwold', but must be one of hogwild, locked"], "--filter",
+                     TINY.format("hogwold"))
+        self.refused(["no benchmark matches"], "--filter", "BM_Cells")
+        self.refused(["no regular expression"], "--filter", "BM_Cell/(")
+
+    def test_a_size_beyond_the_memory_is_refused_with_the_need_and_what_is_free(self):
+        writers = 2 * len(os.sched_getaffinity(0))
+        needed = 4 * 2**30 * (3 + 5 * writers)
+        if os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") > needed:
+            self.skipTest("this machine has the memory")
+        name = (f"BM_Cell/op:push/mode:hogwild/opt:adam/elems:{2**30}/writers:{writers}"
+                "/place:free/pages:4k")
+        self.refused([f"needs {needed >> 20} MiB and a quarter more", "MiB free"],
+                     "--filter", name)
+
+    def test_ctrl_c_prints_what_is_complete_and_writes_it(self):
+        with subprocess.Popen([PROGRAM, "--filter", "BM_Cell", "--json", self.json], text=True,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE) as child:
+            alarm = threading.Timer(LIMIT, child.kill)
+            alarm.start()
+            try:
+                for _ in range(2):  # a line of progress for each cell that is complete
+                    self.assertIn("BM_Cell/", child.stderr.readline())
+                child.send_signal(signal.SIGINT)
+                output, _ = child.communicate()
+            finally:
+                alarm.cancel()
+                child.kill()
+        self.assertEqual(child.returncode, 130)
+        self.assertIn("interrupted: what is above is complete", output)
+        with open(self.json, encoding="utf-8") as file:
+            results = json.load(file)
+        self.assertTrue(results["interrupted"])
+        self.assertGreaterEqual(len(results["cells"]), 2)
+        self.assertLess(len(results["cells"]), 15)
+        self.assertTrue(all("p50" in cell for cell in results["cells"]))
+
+
+if __name__ == "__main__":
+    # Where the tests run in the background SIGINT is ignored, and children inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    unittest.main()
