@@ -12,6 +12,7 @@ import scale
 import style
 import words
 from chart import NARROW
+from results import median
 
 WIDE, HALF, PHONE = 1040, 510, 340   # widths in pixels
 MOST_GROUPS = 8                      # of the latencies, two panels each
@@ -168,6 +169,68 @@ def describe(lines, x, unit):
         for line in lines if len(line.points) <= 12)
 
 
+# --- Writers and placement ---------------------------------------------------------------------------
+
+
+def writers_section(results):
+    text = ("Updates per second of all writers together against their number, in a closed loop with nothing "
+            "computed between: the worst case of sharing. The broken line is the limit, as many bare loops on "
+            "private memory. Then the same update by how the writers were placed, and on which pages.")
+    closed = [cell for cell in results.measured() if cell.loop == "closed"]
+    groups = panels([cell for cell in closed if cell.updates_per_second and cell.placement != "one"],
+                    lambda c: c.key("mode", "writers", "placement", "loop", "rate"),
+                    lambda group: len({cell.writers for cell in group}) > 1)
+    placed = panels([cell for cell in closed if cell.writers > 1],
+                    lambda c: c.key("mode", "placement", "pages", "loop", "rate"),
+                    lambda group: len({(cell.placement, cell.pages) for cell in group}) > 1)
+    drawn = [writers_figure(group) for group in groups[:MOST_GROUPS // 2]]
+    drawn += [placement_figure(group) for group in placed[:MOST_GROUPS // 2]]
+    missing = "" if drawn else no_cells(results, "no update was measured with two numbers of writers")
+    return Section("writers", "Writers and placement", text, drawn, missing)
+
+
+def writers_figure(group):
+    first = group[0]
+    name = "-".join(["writers", first.op, first.optimizer, str(first.elements), first.pages])
+    title = (f"{capital(op_name(first.op))}, {first.optimizer}, {words.count(first.elements)} parameters"
+             + ("" if first.pages in ("", "4k") else f", {first.pages} pages"))
+    lines, limits = [], {}
+    for mode, cells in by_mode(group):
+        speeds = {}
+        # One core each where that was measured: sorted last, it stays.
+        for cell in sorted(cells, key=lambda c: c.placement == "own"):
+            speeds[cell.writers] = cell.updates_per_second
+            if cell.limit_updates:
+                limits[cell.writers] = cell.limit_updates
+        lines.append(chart.Line(mode, mode, sorted(speeds.items())))
+    if limits:
+        lines.append(chart.Line("limit", "limit", sorted(limits.items())))
+    counts = sorted({cell.writers for cell in group})
+    x = chart.Axis("writers, one process each", log=True, ticks=[(n, str(n)) for n in counts])
+    y = chart.Axis("updates per second, all writers", log=True, write=words.count)
+    return Figure(name.replace("_", "-").rstrip("-"), lambda width: chart.line_chart(
+        width, height_for(width), title, describe(lines, "writers", "a second"), x, y, lines))
+
+
+def placement_figure(group):
+    first = group[0]
+    name = "-".join(["placement", first.op, first.optimizer, str(first.writers), str(first.elements)])
+    made = [bars.Bar(where(cell), cell.p50, words.duration(cell.p50), mode, group=mode)
+            for mode, cells in by_mode(group)
+            for cell in sorted(cells, key=lambda c: (c.placement != "own", c.placement, c.pages))]
+    factor, unit = unit_for(max(bar.value for bar in made))
+    return Figure(name.replace("_", "-"), lambda width: bars.bar_chart(
+        width, f"{capital(subject(first))}, {words.count(first.elements)} parameters, by placement",
+        "; ".join(f"{b.group}, {b.name}: {b.text}" for b in made), f"{unit}, median", made,
+        lambda value: words.short(value * factor)))
+
+
+def unit_for(top):
+    """(factor, unit) of an axis that ends at `top` microseconds."""
+    return next((factor, unit) for limit, factor, unit in (
+        (1, 1e3, "ns"), (1e3, 1, "µs"), (1e6, 1e-3, "ms"), (math.inf, 1e-6, "s")) if top < limit)
+
+
 # --- Percentiles ------------------------------------------------------------------------------------
 
 
@@ -269,29 +332,32 @@ def loop_figure(group):
 
 
 def scaling_section(results):
-    text = ("Local steps per second of all workers together, over those of one worker alone, training an "
-            "MLP 784-100-10 with Adam. *Private* is the limit: as many workers, each with parameters of "
+    text = ("Local steps per second of all workers together, training an MLP 784-100-10 with Adam, as "
+            "multiples of one worker's. *Private* is the limit: as many workers, each with parameters of "
             "its own, nothing shared. *Naive* is every worker sweeping from the first parameter to the last "
             "without claims.")
-    if not results.scaling:
+    if not private_speeds(results.scaling):
         return Section("scaling", "Speed-up against workers", text, [],
                        missing="no training was measured (--filter BM_Train)")
-    alone = base_speed(results.scaling)
-    groups = {}
+    private = private_speeds(results.scaling)
+    least = min(private)
+    alone = private[least] / least
+    groups = {"private": {n: speed / alone for n, speed in private.items()}}
     for s in results.scaling:
-        groups.setdefault(s.sharing, {})[s.workers] = s.steps
-    private = {s.workers: s.private for s in results.scaling if s.private}
-    for workers, speed in private.items():
-        groups.setdefault("private", {}).setdefault(workers, speed)
-    lines = [chart.Line(sharing, f"{sharing} {words.short(max(speeds.items())[1] / alone)}×",
-                        [(workers, speed / alone) for workers, speed in sorted(speeds.items())])
+        if s.ratio is not None and s.workers in private:
+            # The ratio is of runs that followed each other: what else ran meanwhile is not in it.
+            groups.setdefault(s.sharing, {})[s.workers] = s.ratio * private[s.workers] / alone
+    lines = [chart.Line(sharing, f"{sharing} {words.short(max(speeds.items())[1])}×",
+                        sorted(speeds.items()))
              for sharing, speeds in sorted(groups.items(), key=lambda g: style.order_of(g[0]))]
     workers = sorted({at for line in lines for at, _ in line.points})
     top = max(y for line in lines for _, y in line.points)
     step = scale.nice_step(top / 6)
     x = chart.Axis("workers, one process each", ticks=[(n, str(n)) for n in workers],
                    low=workers[0] - (0.5 if len(workers) == 1 else 0), high=workers[-1])
-    y = chart.Axis("speed-up over one private worker", low=0, high=step * (int(top / step) + 1))
+    y = chart.Axis("times one private worker" if least == 1 else
+                   f"times 1/{least} of {least} private workers",
+                   low=0, high=step * (int(top / step) + 1))
     speed_up = Figure("speed-up", lambda width: chart.line_chart(
         width, 320 if width >= NARROW else 300, "Speed-up of training",
         describe(lines, "workers", "×"), x, y, lines))
@@ -299,13 +365,14 @@ def scaling_section(results):
                    [speed_up, ratio_figure(results.scaling)])
 
 
-def base_speed(scaling):
-    """Steps per second of one private worker; estimated from the fewest workers if none ran alone."""
-    found = sorted((s.workers, s.private) for s in scaling if s.private)
-    if found:
-        return found[0][1] / found[0][0]
-    workers, steps = min((s.workers, s.steps) for s in scaling)
-    return steps / workers
+def private_speeds(scaling):
+    """{workers: steps per second of as many that share nothing}: medians, since each way to share was
+    measured in turn with private runs of its own."""
+    found = {}
+    for s in scaling:
+        if s.private:
+            found.setdefault(s.workers, []).append(s.private)
+    return {workers: median(speeds) for workers, speeds in sorted(found.items())}
 
 
 def ratio_figure(scaling):
@@ -413,8 +480,7 @@ def peer_figure(op, elements, title, made):
     size = {79510: "318 KB", 1048576: "4 MiB"}.get(elements, f"{words.count(elements)} floats")
     name = f"peers-{op}-{elements}".replace(", ", "-").replace("+", "-").replace(" ", "-")
     top = max(max(bar.value, bar.end or 0) for bar in made if bar.value is not None)
-    factor, unit = next((f, u) for limit, f, u in ((1, 1e3, "ns"), (1e3, 1, "µs"), (1e6, 1e-3, "ms"),
-                                                   (math.inf, 1e-6, "s")) if top < limit)
+    factor, unit = unit_for(top)
     return Figure(name, lambda width: bars.bar_chart(
         width, f"{title}, {size}", "; ".join(f"{b.name}: {b.text}" for b in made),
         f"{unit}, median; the thin line ends at p99", made,

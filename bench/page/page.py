@@ -60,7 +60,8 @@ td:empty,td.verdict::before{display:none}}
 
 def sections(results, peers, why_no_peers):
     """All sections with figures, in their order."""
-    return [figures.latency_section(results), figures.percentile_section(results),
+    return [figures.latency_section(results), figures.writers_section(results),
+            figures.percentile_section(results),
             figures.loop_section(results), figures.scaling_section(results),
             figures.split_section(results), figures.lines_section(results),
             figures.peers_section(peers, why_no_peers)]

@@ -103,7 +103,7 @@ class Cell:
         limit = fields.get("limit", dict, {})
         limit_fields = _Fields(fields.path, f"{fields.where}.limit", limit)
         self.limit = limit_fields.number("p50")
-        self.limit_what = limit_fields.text("what")
+        self.limit_updates = limit_fields.number("updates_per_second")
         self.curve = _curve(fields)
         if measured and (self.p50 <= 0 or self.elements <= 0 or self.writers <= 0):
             raise BadFile(f"{fields.path}: {fields.where} has a p50, a size or writers that are not "
