@@ -26,6 +26,8 @@ namespace passel::bench {
 namespace {
 
 constexpr int kMaxPairs = 64;
+constexpr std::size_t kMostSamples = 8'000'000;
+constexpr double kLeastUs = 0.001;  // of a sample: the clock counts no less
 
 // One timed run of one writer.
 struct RunLog {
@@ -153,7 +155,7 @@ void RunLimit(const Measurement& m, int index, int pair, double clock_us, Privat
     loop.Update();
     now = MonotonicNs();
     const double us = 1e-3 * static_cast<double>(now - begin) - clock_us;
-    samples[log.samples++] = static_cast<float>(std::max(0.0, us));
+    samples[log.samples++] = static_cast<float>(std::max(kLeastUs, us));
   }
   log.end_ns = now;
 }
@@ -204,7 +206,7 @@ Status RunCell(const Measurement& m, int index, int pair, double clock_us, Write
     PASSEL_RETURN_IF_ERROR(writer.Update(m.deadline));
     now = MonotonicNs();
     const double us = 1e-3 * static_cast<double>(now - begin) - (open ? 0 : clock_us);
-    samples[done++] = static_cast<float>(std::max(0.0, us));
+    samples[done++] = static_cast<float>(std::max(kLeastUs, us));
   }
   log.samples = static_cast<std::size_t>(done);
   log.end_ns = now;
@@ -357,7 +359,9 @@ CellResult Summarize(const Measurement& m) {
 }  // namespace
 
 Result<CellResult> MeasureCell(const Cell& cell, const LabOptions& options) {
-  PASSEL_CHECK(options.pairs >= 1 && options.pairs <= kMaxPairs, "the caller checked the options");
+  PASSEL_CHECK(options.pairs >= 1 && options.pairs <= kMaxPairs &&
+                   options.max_samples <= kMostSamples && options.run_seconds > 0,
+               "the caller checked the options");
   const int cores = static_cast<int>(UsableCpus().size());
   PASSEL_RETURN_IF_ERROR(CheckCell(cell, cores));
   PASSEL_RETURN_IF_ERROR(CheckCellMemory(cell));

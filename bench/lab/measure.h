@@ -31,7 +31,8 @@ namespace passel::bench {
 struct LabOptions {
   double run_seconds = 0.1;  ///< of each timed run: a pair takes twice as long
   int pairs = 3;             ///< of limit and cell
-  /// Of all writers and pairs; a run that would give more ends early.
+  /// Of all writers and pairs, at most 8 million, so that floats count them; a run that would give
+  /// more ends early.
   std::size_t max_samples = 4'000'000;
   /// For tests: called by each writer before each timed operation of the cell, outside of what a
   /// closed loop times. May sleep.
