@@ -42,7 +42,7 @@ std::string_view Guarantee(CellMode mode) {
     case CellMode::kReplicas:
       return "applies the mean of the first gradients of a round and drops late ones";
     case CellMode::kSsp:
-      return "applies each gradient at once, but lets nobody run far ahead";
+      return "is as `hogwild`, but lets nobody run far ahead";
     case CellMode::kNaive:
     case CellMode::kAtomic:
     case CellMode::kMutex:
@@ -52,7 +52,9 @@ std::string_view Guarantee(CellMode mode) {
 }
 
 double Noise(const CellResult& a, const CellResult& b) {
-  return std::max({kLeastEffect, a.spread, b.spread}) * std::max(ShareOfLimit(a), ShareOfLimit(b));
+  const double share_a = ShareOfLimit(a), share_b = ShareOfLimit(b);
+  return std::max(kLeastEffect * std::max(share_a, share_b),
+                  (a.spread * share_a + b.spread * share_b) / 2);
 }
 
 std::string Advise(const std::vector<MeasuredCell>& cells, int writers) {

@@ -22,7 +22,8 @@ double ShareOfLimit(const CellResult& result);
 /// Half a sentence: what a job may rely on in that mode. REQUIRES: no foil.
 std::string_view Guarantee(CellMode mode);
 
-/// The difference of two shares below which nothing is said.
+/// The difference of two shares below which nothing is said: half of what the runs of each spread
+/// over, added up, and at least 3 % of the larger one.
 double Noise(const CellResult& a, const CellResult& b);
 
 /// One sentence about the product's modes among the cells of so many writers: the fastest of those

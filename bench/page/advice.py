@@ -9,7 +9,7 @@ GUARANTEES = {
     "locked": "applies each gradient at once and loses nothing",
     "barrier": "applies one mean gradient a round, with the same bits whoever arrives first",
     "replicas": "takes the first gradients of a round and drops those that come late",
-    "ssp": "applies each gradient at once, but lets nobody run far ahead",
+    "ssp": "is as hogwild, but lets nobody run far ahead",
 }
 LEAST_EFFECT = 0.03  # a smaller difference is none
 
@@ -45,8 +45,10 @@ def sentences(results):
 
 
 def noise(a, b):
-    """The difference of two ratios below which nothing is said."""
-    return max(LEAST_EFFECT, a.spread or 0, b.spread or 0) * max(a.ratio, b.ratio)
+    """The difference of two ratios below which nothing is said: half of what the runs of each spread
+    over, added up."""
+    return max(LEAST_EFFECT * max(a.ratio, b.ratio),
+               ((a.spread or 0) * a.ratio + (b.spread or 0) * b.ratio) / 2)
 
 
 def guarantees(results):

@@ -11,6 +11,7 @@ import sys
 import docs
 import page
 import results as files
+import shrink
 
 NAME = "bench/page/report.py"
 NO_PEERS = "the other systems were not measured (tools/bench --peers; bench/peers/setup installs them)"
@@ -37,10 +38,15 @@ def parse(arguments):
     parser.add_argument("--docs", action="store_true",
                         help="instead: draw docs/plots/*.svg and fill the figures and tables into "
                              "docs/performance.md")
+    parser.add_argument("--shrink", metavar="FILE",
+                        help="instead: write --results to FILE with five digits a number and a cell a "
+                             "line, to be kept in bench/results; with --peers those beside it, as "
+                             "FILE without .json plus .peers.json")
     parser.add_argument("--docs-dir", metavar="DIR", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    if options.docs and options.out:
-        raise Misuse("--docs writes docs/performance.md and docs/plots: leave out --out")
+    chosen = [flag for flag in ("docs", "out", "shrink") if getattr(options, flag)]
+    if len(chosen) > 1:
+        raise Misuse(f"--{chosen[0]} and --{chosen[1]} are two things: give one of them")
     if not options.out:
         options.out = os.path.join(os.path.dirname(options.results) or ".", "report.html")
     if not options.docs and os.path.isdir(options.out):
@@ -65,6 +71,12 @@ def main(arguments):
     options = parse(arguments)
     results = files.Results(options.results)
     peers = files.Peers(options.peers) if options.peers else None
+    if options.shrink:
+        write(options.shrink, shrink.text_of(options.results))
+        if peers:
+            write(options.shrink.removesuffix(".json") + ".peers.json",
+                  shrink.text_of(options.peers))
+        return 0
     if options.docs:
         root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
         docs.fill(options.docs_dir or os.path.join(root, "docs"), results, peers, write)

@@ -4,6 +4,7 @@
 // sharing. Everything is measured by bench/lab; tools/bench, in the sources, measures far more.
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -211,7 +212,9 @@ Status MeasureCells(const BenchPlan& plan, double seconds, Measured* measured) {
   }
   measured->seconds = elapsed();
   measured->load = LoadBetween(before, bench::ReadCpuTimes());
-  measured->warnings = LoadWarnings(measured->load, plan.cores);
+  // The load is that of the whole machine, however much of it we may use.
+  measured->warnings =
+      LoadWarnings(measured->load, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)));
   const auto spread =
       std::count_if(measured->cells.begin(), measured->cells.end(),
                     [](const MeasuredCell& cell) { return cell.result.spread > kMuchSpread; });
