@@ -101,7 +101,7 @@ def measure(program, arguments, json_path, limit, stopped):
 
 def parse(arguments):
     parser = argparse.ArgumentParser(prog=NAME, allow_abbrev=False, description=__doc__)
-    parser.add_argument("--program", required=True, help="passel_bench")
+    parser.add_argument("--bench", required=True, help="passel_bench")
     parser.add_argument("--json", required=True, help="its results")
     parser.add_argument("--report", required=True, help="the page")
     parser.add_argument("--peers", metavar="PROGRAM", help="bench/peers/run, to be run as well")
@@ -115,10 +115,10 @@ def main(arguments):
     options, rest = parse(arguments)
     data = ["--data_dir", options.data_dir] if options.data_dir else []
     stopped = Stopped()
-    code, there = measure([options.program], rest + data, options.json, BENCH_LIMIT, stopped)
+    code, there = measure([options.bench], rest + data, options.json, BENCH_LIMIT, stopped)
     if not there:
         if code == 0:
-            raise Failure(f"{options.program} ended well but wrote no {options.json}")
+            raise Failure(f"{options.bench} ended well but wrote no {options.json}")
         return code
     made = ["--results", options.json, "--out", options.report]
     if options.peers and not stopped.signal and code in (0, 1):

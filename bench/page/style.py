@@ -14,7 +14,7 @@ SERIES = {
     "ssp": ("down", "mode"),
     "naive": ("cross", "foil"),
     "atomic": ("plus", "foil"),
-    "mutex": ("cross", "foil"),
+    "mutex": ("ring", "foil"),
     "private": (None, "limit"),
     "limit": (None, "limit"),
 }

@@ -61,6 +61,8 @@ class Drawing:
         s = size
         if shape == "circle":
             self._add("circle", classes, cx=x, cy=y, r=s)
+        elif shape == "ring":
+            self._add("circle", classes + " stroked", cx=x, cy=y, r=s - 0.5)
         elif shape == "cross":
             self._add("path", classes + " stroked",
                       d=f"M{number(x - s)} {number(y - s)}L{number(x + s)} {number(y + s)}"
@@ -97,4 +99,4 @@ class Drawing:
         return "\n".join(lines + self.parts + ["</svg>"]) + "\n"
 
 
-MARKERS = ("circle", "square", "up", "down", "diamond", "cross", "plus")
+MARKERS = ("circle", "square", "up", "down", "diamond", "cross", "plus", "ring")

@@ -63,7 +63,7 @@ class Measure(unittest.TestCase):
         return os.path.join(self.folder, name)
 
     def command(self, *more, peers=False):
-        command = [sys.executable, "-B", MEASURE, "--program", self.path("bench"), "--json",
+        command = [sys.executable, "-B", MEASURE, "--bench", self.path("bench"), "--json",
                    self.path("results.json"), "--report", self.path("report.html"), *more]
         if peers:
             command += ["--peers", self.path("peers"), "--peers-json", self.path("peers.json"),

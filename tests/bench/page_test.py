@@ -22,6 +22,7 @@ import page  # noqa: E402
 import results as files  # noqa: E402
 import scale  # noqa: E402
 import style  # noqa: E402
+import svg  # noqa: E402
 import words  # noqa: E402
 
 REPORT = os.path.join(ROOT, "bench", "page", "report.py")
@@ -419,8 +420,9 @@ class Drawings(InAFolder):
         for colours in (style._LIGHT, style._DARK):
             shown = [colours[key] for key in style.SERIES if key != "private"]
             self.assertEqual(len(shown), len(set(shown)))
-        marks = [mark for mark, kind in style.SERIES.values() if kind == "mode"]
+        marks = [mark for mark, kind in style.SERIES.values() if kind != "limit"]
         self.assertEqual(len(marks), len(set(marks)))
+        self.assertLessEqual(set(marks), set(svg.MARKERS))
 
 
 class Percentiles(InAFolder):
