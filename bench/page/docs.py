@@ -14,6 +14,7 @@ import re
 
 import advice
 import figures
+import lessons
 import page
 import style
 import words
@@ -128,8 +129,8 @@ def targets_block(results):
 
 
 def advice_block(results):
-    lines = [f"- {text}" for text in advice.sentences(results)]
-    return "\n".join(lines) or "Not here: no training was measured."
+    said = advice.sentences(results) + lessons.sentences(results)
+    return "\n".join(f"- {text}" for text in said) or "Not here: no training was measured."
 
 
 def limits_block(results):

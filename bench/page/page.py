@@ -2,6 +2,7 @@
 
 import advice
 import figures
+import lessons
 import style
 import words
 from svg import escape
@@ -70,7 +71,7 @@ def sections(results, peers, why_no_peers):
 def render(results, peers, why_no_peers):
     """The whole page. `peers` may be None, with the reason."""
     drawn = sections(results, peers, why_no_peers)
-    parts = [header(results, peers, drawn), targets_section(results)]
+    parts = [header(results, peers, drawn), lessons_section(results), targets_section(results)]
     for section in drawn:
         parts.append(section_html(section, results, peers))
     parts += [limits_section(results), cells_section(results), machine_section(results, peers)]
@@ -123,6 +124,14 @@ def header(results, peers, drawn):
     parts.append("<nav>" + " ".join(f'<a href="#{anchor}">{escape(title)}</a>'
                                     for anchor, title in links) + "</nav>")
     return "\n".join(parts + ["</header>"])
+
+
+def lessons_section(results):
+    said = lessons.sentences(results)
+    if not said:
+        return ""
+    items = "".join(f"<li>{emphasized(capital(text))}.</li>" for text in said)
+    return f'<section id="lessons">\n<h2>What this run says</h2>\n<ul>{items}</ul>\n</section>'
 
 
 def capital(text):

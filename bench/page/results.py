@@ -97,7 +97,7 @@ class Cell:
         self.p999, self.max = fields.number("p999"), fields.number("max")
         self.ratio, self.spread = fields.number("ratio"), fields.number("spread")
         self.updates_per_second = fields.number("updates_per_second")
-        self.lost = fields.number("lost_updates")
+        self.lost, self.pushes = fields.number("lost_updates"), fields.number("pushes")
         self.busy = fields.number("busy_blocks")
         self.overlapped = fields.number("overlapped_blocks")
         limit = fields.get("limit", dict, {})
