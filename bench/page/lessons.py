@@ -15,7 +15,7 @@ NEAR = 1.5                # pairs of cores whose lines cost less than this apart
 def sentences(results):
     found = [fixed_cost(results), sharing(results), foils(results), losses(results),
              largest(results), placement(results), pages(results), open_loop(results),
-             near_cores(results), training(results)]
+             near_cores(results), training(results), convoy(results)]
     return [sentence for sentence in found if sentence]
 
 
@@ -178,7 +178,7 @@ def near_cores(results):
     low, high = min(costs), max(costs)
     text = f"One line goes from core to core and back in {words.short(low)} to {words.short(high)} ns: "
     if high < NEAR * low:
-        return text + "all cores are equally near, and which of them workers get does not matter."
+        return text + "all cores are about equally near."
     return text + "some cores are nearer than others, and workers of one job belong on near ones."
 
 
@@ -195,3 +195,34 @@ def training(results):
         return ""
     return f"Of a training step of {words.plural(most, 'worker')} updating and waiting take: " \
            f"{listed(parts)}."
+
+
+CONVOY = 1.2  # times the naive sweep: from there on claims are worth their cost in speed alone
+
+
+def convoy(results):
+    """Training against the naive sweep, where all workers fall into step and fight for the same lines;
+    where they do not, what the update of both takes shows it."""
+    parts, best = [], 0.0
+    for workers in sorted({s.workers for s in results.scaling if s.workers > 1}):
+        ratios = {s.sharing: s.ratio for s in results.scaling if s.workers == workers and s.ratio}
+        if "naive" not in ratios:
+            continue
+        times = {mode: ratios[mode] / ratios["naive"] for mode in ("hogwild", "locked")
+                 if mode in ratios}
+        if times:
+            best = max(best, *times.values())
+            parts.append(", ".join(f"`{mode}` {value:.2f}×" for mode, value in times.items())
+                         + f" with {workers} workers")
+    if not parts:
+        return ""
+    text = f"Training speed against the naive sweep: {'; '.join(parts)}"
+    if best >= CONVOY:
+        return text + "."
+    update = {s.sharing: dict(s.parts)["update"] for s in results.splits
+              if s.workers == max(t.workers for t in results.splits)}
+    if "naive" in update and "private" in update:
+        text += (f"; no convoy forms on this machine, where the update of a naive step takes "
+                 f"{words.duration(update['naive'])} and that of a private one "
+                 f"{words.duration(update['private'])}")
+    return text + "."
