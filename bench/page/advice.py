@@ -1,4 +1,5 @@
-"""advice - which mode was fastest, in one sentence per number of workers, and what each guarantees."""
+"""advice - which mode was fastest, a sentence for each number of workers, and what each guarantees.
+"""
 
 import style
 import words
@@ -45,8 +46,8 @@ def sentences(results):
 
 
 def noise(a, b):
-    """The difference of two ratios below which nothing is said: half of what the runs of each spread
-    over, added up."""
+    """The difference of two ratios below which nothing is said: half of what the runs of each
+    spread over, added up."""
     return max(LEAST_EFFECT * max(a.ratio, b.ratio),
                ((a.spread or 0) * a.ratio + (b.spread or 0) * b.ratio) / 2)
 

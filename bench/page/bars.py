@@ -1,4 +1,4 @@
-"""bars - horizontal bars with their names and figures, stacked bars, and a table of shaded cells."""
+"""bars - horizontal bars with their names and figures, stacked bars, a table of shaded cells."""
 
 from dataclasses import dataclass
 

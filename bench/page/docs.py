@@ -117,8 +117,8 @@ def known(value, write=words.table_number):
 
 
 def targets_block(results):
-    rows = [[row.what, known(row.measured), known(row.limit), row.unit, known(row.ratio), row.target,
-             ("" if row.spread is None else words.percent(row.spread))
+    rows = [[row.what, known(row.measured), known(row.limit), row.unit, known(row.ratio),
+             row.target, ("" if row.spread is None else words.percent(row.spread))
              + (" !" if (row.spread or 0) > 0.20 else ""), row.verdict]
             for row in results.rows if row.target]
     if not rows:
@@ -137,7 +137,7 @@ def limits_block(results):
     if not results.limits:
         return "Not here: no limit was measured."
     return table(["what", "size", "cores", "value", "unit"], [
-        [what, "" if size is None else page.byte_count(size), "" if cores is None else f"{cores:.0f}",
+        [what, known(size, page.byte_count), known(cores, lambda n: f"{n:.0f}"),
          words.significant(value, 4), unit] for what, size, cores, value, unit in results.limits],
         left=(0, 4))
 
@@ -170,8 +170,8 @@ def verdicts_block(peers):
     if peers is None or not peers.verdicts:
         return "Not here: no other system was measured."
     kinds = [kind for _, _, _, kind in peers.verdicts]
-    lines = [f"passel is ahead in {kinds.count('ahead')} of {len(kinds)} comparisons, within 5 % in "
-             f"{kinds.count('tie')}, behind in {kinds.count('behind')}."]
+    lines = [f"passel is ahead in {kinds.count('ahead')} of {len(kinds)} comparisons, within 5 % "
+             f"in {kinds.count('tie')}, behind in {kinds.count('behind')}."]
     others = [v for v in peers.verdicts if v[3] != "ahead"]
     if others:
         lines += ["", table(["what", "passel", "the other", "passel is"], [

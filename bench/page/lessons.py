@@ -26,7 +26,8 @@ def closed(results, **wanted):
 
 
 def usual(results, **wanted):
-    """The same at the usual size, by the optimizer that most of them have, 4 KiB pages, one core each."""
+    """The same at the usual size, by the optimizer that most of them have, on 4 KiB pages, one core
+    each."""
     cells = closed(results, elements=figures.USUAL_SIZE, pages="4k", placement="own", **wanted)
     if not cells:
         return []
@@ -87,8 +88,8 @@ def foils(results):
             if mode in shares]
     if not others or not ours:
         return ""
-    return (f"Updates a second of {cells[0].writers} writers that push all the time, as a share of as "
-            f"many bare loops: {listed(ours)}; what one would write instead: {listed(others)}.")
+    return (f"Updates a second of {cells[0].writers} writers that push all the time, as a share of "
+            f"as many bare loops: {listed(ours)}; what one would write instead: {listed(others)}.")
 
 
 def losses(results):
@@ -116,8 +117,8 @@ def largest(results):
     row = sorted((c for c in cells if (c.mode, c.optimizer) == (first.mode, first.optimizer)),
                  key=lambda c: c.writers)
     parts = [f"{figures.multiple(c):.2f}× with {words.plural(c.writers, 'writer')}" for c in row]
-    return (f"At {words.count(size)} parameters ({first.optimizer}), far beyond the caches of a core, "
-            f"`{first.mode}` takes, against the limit, {listed(parts)}.")
+    return (f"At {words.count(size)} parameters ({first.optimizer}), far beyond the caches of a "
+            f"core, `{first.mode}` takes, against the limit, {listed(parts)}.")
 
 
 def variants(results, name):
@@ -148,7 +149,9 @@ def pages(results):
     groups = variants(results, "pages")
     if not groups:
         refused = [c for c in results.cells if c.pages == "huge" and c.why_not]
-        return f"Huge pages were not to be had: {refused[0].why_not.rstrip('.')}." if refused else ""
+        if not refused:
+            return ""
+        return f"Huge pages were not to be had: {refused[0].why_not.rstrip('.')}."
     group = sorted(groups[0], key=lambda c: c.pages)
     parts = [f"{c.pages} {words.duration(c.p50)}" for c in group]
     ratio = max(c.p50 for c in group) / min(c.p50 for c in group)
@@ -176,7 +179,8 @@ def near_cores(results):
     if len(costs) < 2:
         return ""
     low, high = min(costs), max(costs)
-    text = f"One line goes from core to core and back in {words.short(low)} to {words.short(high)} ns: "
+    text = (f"One line goes from core to core and back in {words.short(low)} to "
+            f"{words.short(high)} ns: ")
     if high < NEAR * low:
         return text + "all cores are about equally near."
     return text + "some cores are nearer than others, and workers of one job belong on near ones."
@@ -187,7 +191,8 @@ def training(results):
     splits = [s for s in results.splits if s.total > 0]
     most = max((s.workers for s in splits), default=0)
     parts = []
-    for s in sorted((s for s in splits if s.workers == most), key=lambda s: style.order_of(s.sharing)):
+    splits = [s for s in splits if s.workers == most]
+    for s in sorted(splits, key=lambda s: style.order_of(s.sharing)):
         parts_of = dict(s.parts)
         share = (parts_of["update"] + parts_of["wait"]) / s.total
         parts.append(f"`{s.sharing}` {words.percent(share)}")
@@ -201,8 +206,8 @@ CONVOY = 1.2  # times the naive sweep: from there on claims are worth their cost
 
 
 def convoy(results):
-    """Training against the naive sweep, where all workers fall into step and fight for the same lines;
-    where they do not, what the update of both takes shows it."""
+    """Training against the naive sweep, where all workers fall into step and fight for the same
+    lines; where they do not, what the update of both takes shows it."""
     parts, best = [], 0.0
     for workers in sorted({s.workers for s in results.scaling if s.workers > 1}):
         ratios = {s.sharing: s.ratio for s in results.scaling if s.workers == workers and s.ratio}

@@ -1,9 +1,12 @@
 """page - the report as one HTML file: no script, nothing from the network, light and dark."""
 
 import advice
+import cell_figures
 import figures
 import lessons
+import peer_figures
 import style
+import training_figures
 import words
 from svg import escape
 
@@ -23,7 +26,8 @@ nav{margin:12px 0 0;line-height:2}
 nav a{margin-right:14px;white-space:nowrap}
 a{color:var(--accent)}
 .missing{border-left:4px solid var(--rule);padding:4px 12px;color:var(--muted)}
-.warning{background:var(--warn-page);border-radius:6px;padding:8px 12px;margin:0 0 8px;max-width:none}
+.warning{background:var(--warn-page);border-radius:6px;padding:8px 12px;
+margin:0 0 8px;max-width:none}
 .figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(460px,100%),1fr));
 gap:24px 20px;margin:14px 0 10px;align-items:start}
 figure{margin:0;min-width:0}
@@ -61,11 +65,11 @@ td:empty,td.verdict::before{display:none}}
 
 def sections(results, peers, why_no_peers):
     """All sections with figures, in their order."""
-    return [figures.latency_section(results), figures.writers_section(results),
-            figures.percentile_section(results),
-            figures.loop_section(results), figures.scaling_section(results),
-            figures.split_section(results), figures.lines_section(results),
-            figures.peers_section(peers, why_no_peers)]
+    return [cell_figures.latency_section(results), cell_figures.writers_section(results),
+            cell_figures.percentile_section(results), cell_figures.loop_section(results),
+            training_figures.scaling_section(results), training_figures.split_section(results),
+            training_figures.lines_section(results),
+            peer_figures.peers_section(peers, why_no_peers)]
 
 
 def render(results, peers, why_no_peers):
@@ -102,8 +106,8 @@ def header(results, peers, drawn):
     parts = ["<header>", "<h1>What an update costs here</h1>",
              f'<p class="sub">{escape(machine or "an unknown machine")}</p>']
     if results.interrupted:
-        parts.append('<p class="warning">The run was interrupted: what is here is complete, the rest '
-                     "was not measured.</p>")
+        parts.append('<p class="warning">The run was interrupted: what is here is complete, '
+                     "the rest was not measured.</p>")
     parts += [f'<p class="warning">{escape(capital(text))}.</p>' for text in results.warnings]
     sentences = ([advice.targets(results) + "."] if advice.targets(results) else [])
     sentences += advice.sentences(results) + ([results.advice] if results.advice else [])
@@ -182,7 +186,8 @@ def number_or_nothing(value, write=words.table_number):
 
 
 def row_cells(row):
-    mark = {"met": "✓ met", "missed": "✗ missed", "WRONG": "✗ WRONG"}.get(row.verdict, row.verdict)
+    mark = {"met": "✓ met", "missed": "✗ missed", "WRONG": "✗ WRONG"}.get(row.verdict,
+                                                                        row.verdict)
     kind = {"met": "met", "missed": "missed", "WRONG": "wrong"}.get(row.verdict, "")
     what = escape(row.what)
     if row.reason:
@@ -205,9 +210,9 @@ def targets_section(results):
     if not results.rows:
         return "\n".join(parts + ['<p class="missing">Not here: no row of the table was measured.'
                                   "</p>", "</section>"])
-    parts.append("<p>Each figure beside the limit that the same run measured; the ratio is the median of "
-                 "ratios of runs that followed each other. A spread above 20 %, marked !, means: measure "
-                 "again on a quieter machine.</p>")
+    parts.append("<p>Each figure beside the limit that the same run measured; the ratio is the "
+                 "median of ratios of runs that followed each other. A spread above 20 %, marked "
+                 "!, means: measure again on a quieter machine.</p>")
     if with_target:
         parts.append(table_html(ROW_HEADS, [row_cells(row) for row in with_target]))
     if others:
@@ -225,7 +230,8 @@ def limits_section(results):
     if not results.limits:
         return "\n".join(parts + ['<p class="missing">Not here: no limit was measured (--filter '
                                   "BM_Limit).</p>", "</section>"])
-    parts.append("<p>Memory, copies and hand-overs without anything of passel, in the same run.</p>")
+    parts.append("<p>Memory, copies and hand-overs without anything of passel, in the same "
+                 "run.</p>")
     rows = [[escape(what), "" if size is None else escape(byte_count(size)),
              "" if cores is None else f"{cores:.0f}", escape(words.significant(value, 4)),
              escape(unit)] for what, size, cores, value, unit in results.limits]
@@ -248,9 +254,10 @@ def cells_section(results):
                                   "measured.</p>", "</section>"])
     measured = results.measured()
     parts.append("<p>One row for each kind of update that was measured. The ratio says how many "
-                 "times its limit an update takes, within pairs of runs. Lost updates are counted with numbers whose sum is "
-                 "known exactly; busy blocks were claimed by another writer at the first try, overlapped "
-                 "ones were entered all the same.</p>")
+                 "times its limit an update takes, within pairs of runs. Lost updates are "
+                 "counted with numbers whose sum is known exactly; busy blocks were claimed by "
+                 "another writer at the first try, overlapped ones were entered all the "
+                 "same.</p>")
     heads = [("cell", ""), ("parameters", ""), ("writers", ""), ("p50", ""), ("p99", ""),
              ("p99.9", ""), ("max", ""), ("limit", ""), ("ratio", ""),
              ("lost", ""), ("busy", ""), ("overlapped", "")]
@@ -269,7 +276,8 @@ def cells_section(results):
               table_html(heads, rows), "</details>"]
     others = [cell for cell in results.cells if cell.why_not]
     if others:
-        parts += [f"<details><summary>{words.plural(len(others), 'cell')} without a figure</summary>",
+        parts += [f"<details><summary>{words.plural(len(others), 'cell')} without a figure"
+                  "</summary>",
                   table_html([("cell", ""), ("why", "words")],
                              [[f"<code>{escape(cell.name)}</code>", escape(cell.why_not)]
                               for cell in others]), "</details>"]

@@ -14,7 +14,8 @@ import results as files
 import shrink
 
 NAME = "bench/page/report.py"
-NO_PEERS = "the other systems were not measured (tools/bench --peers; bench/peers/setup installs them)"
+NO_PEERS = ("the other systems were not measured (tools/bench --peers; bench/peers/setup installs "
+            "them)")
 
 
 class Misuse(Exception):
@@ -29,18 +30,19 @@ class Parser(argparse.ArgumentParser):
 def parse(arguments):
     parser = Parser(prog=NAME, allow_abbrev=False, description=__doc__,
                     formatter_class=argparse.RawDescriptionHelpFormatter,
-                    epilog="Exit codes: 0 done; 1 a file could not be written; 2 wrong usage, or a file "
-                           "that is no such\nresult or one of another version.")
+                    epilog="Exit codes: 0 done; 1 a file could not be written; 2 wrong usage, "
+                           "or a file that is no such\nresult or one of another version.")
     parser.add_argument("--results", required=True, metavar="FILE",
                         help="JSON of tools/bench --json")
     parser.add_argument("--peers", metavar="FILE", help="JSON of bench/peers/run --json")
-    parser.add_argument("--out", metavar="FILE", help="the page; default report.html beside --results")
+    parser.add_argument("--out", metavar="FILE",
+                        help="the page; default report.html beside --results")
     parser.add_argument("--docs", action="store_true",
                         help="instead: draw docs/plots/*.svg and fill the figures and tables into "
                              "docs/performance.md")
     parser.add_argument("--shrink", metavar="FILE",
-                        help="instead: write --results to FILE with five digits a number and a cell a "
-                             "line, to be kept in bench/results; with --peers those beside it, as "
+                        help="instead: write --results to FILE with five digits a number and a cell "
+                             "a line, to be kept in bench/results; with --peers those beside it, as "
                              "FILE without .json plus .peers.json")
     parser.add_argument("--docs-dir", metavar="DIR", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)

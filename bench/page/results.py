@@ -53,8 +53,8 @@ class _Fields:
         if kind is float and good and not math.isfinite(value):
             good = False
         if not good:
-            raise BadFile(f"{self.path}: '{name}' of {self.where} is {value!r}, which it cannot be: "
-                          "write the file again")
+            raise BadFile(f"{self.path}: '{name}' of {self.where} is {value!r}, which it cannot "
+                          "be: write the file again")
         return value
 
     def text(self, name, default=""):
@@ -106,8 +106,8 @@ class Cell:
         self.limit_updates = limit_fields.number("updates_per_second")
         self.curve = _curve(fields)
         if measured and (self.p50 <= 0 or self.elements <= 0 or self.writers <= 0):
-            raise BadFile(f"{fields.path}: {fields.where} has a p50, a size or writers that are not "
-                          "above 0: write the file again")
+            raise BadFile(f"{fields.path}: {fields.where} has a p50, a size or writers that are "
+                          "not above 0: write the file again")
 
     def key(self, *without):
         """What was measured, but for the named parts; for grouping."""

@@ -13,7 +13,8 @@ def rounded(value):
     if isinstance(value, list):
         return [rounded(one) for one in value]
     if isinstance(value, dict):
-        return {name: curve(one) if name == "curve" else rounded(one) for name, one in value.items()}
+        return {name: curve(one) if name == "curve" else rounded(one)
+                for name, one in value.items()}
     return value
 
 
