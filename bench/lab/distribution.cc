@@ -6,12 +6,16 @@
 namespace passel::bench {
 namespace {
 
+// Of so many samples in order, the one that is the q-quantile. REQUIRES: count > 0.
+std::size_t Rank(std::size_t count, double q) {
+  // A hair less: 0.9 * 10 is 9.000000000000002 in one order of operations and 9 in another.
+  const double rank = std::ceil(q * static_cast<double>(count) - 1e-9);
+  return std::min(static_cast<std::size_t>(std::max(rank, 1.0)) - 1, count - 1);
+}
+
 // REQUIRES: `sorted` is not empty.
 double Quantile(const std::vector<float>& sorted, double q) {
-  // A hair less: 0.9 * 10 is 9.000000000000002 in one order of operations and 9 in another.
-  const double rank = std::ceil(q * static_cast<double>(sorted.size()) - 1e-9);
-  const auto index = static_cast<std::size_t>(std::max(rank, 1.0)) - 1;
-  return static_cast<double>(sorted[std::min(index, sorted.size() - 1)]);
+  return static_cast<double>(sorted[Rank(sorted.size(), q)]);
 }
 
 }  // namespace
@@ -34,6 +38,13 @@ Distribution Describe(std::vector<float> samples) {
   }
   found.curve.emplace_back(1.0, found.maximum);
   return found;
+}
+
+double MedianSample(std::vector<float> samples) {
+  if (samples.empty()) return 0;
+  const auto middle = samples.begin() + static_cast<std::ptrdiff_t>(Rank(samples.size(), 0.5));
+  std::nth_element(samples.begin(), middle, samples.end());
+  return static_cast<double>(*middle);
 }
 
 }  // namespace passel::bench

@@ -328,8 +328,8 @@ CellResult Summarize(const Measurement& m) {
     }
     all.insert(all.end(), samples.begin(), samples.end());
     all_limit.insert(all_limit.end(), limit.begin(), limit.end());
-    const double limit_p50 = Describe(std::move(limit)).p50;
-    const double p50 = Describe(std::move(samples)).p50;
+    const double limit_p50 = MedianSample(std::move(limit));
+    const double p50 = MedianSample(std::move(samples));
     if (limit_p50 > 0) found.pairs.push_back(p50 / limit_p50);
     rates.push_back(rate);
     limit_rates.push_back(limit_rate);

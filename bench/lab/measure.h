@@ -33,7 +33,7 @@ struct LabOptions {
   int pairs = 3;             ///< of limit and cell
   /// Of all writers and pairs, at most 8 million, so that floats count them; a run that would give
   /// more ends early.
-  std::size_t max_samples = 4'000'000;
+  std::size_t max_samples = 2'000'000;
   /// For tests: called by each writer before each timed operation of the cell, outside of what a
   /// closed loop times. May sleep.
   std::function<void(int writer, std::int64_t operation)> before_operation = {};

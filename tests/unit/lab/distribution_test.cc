@@ -26,6 +26,9 @@ TEST(Distribution, QuantilesAreTheSamplesOfTheirRank) {
   EXPECT_EQ(found.p99, 990);
   EXPECT_EQ(found.p999, 999);
   EXPECT_EQ(found.maximum, 1000);
+  EXPECT_EQ(MedianSample(Ranks(1000)), 500);
+  EXPECT_EQ(MedianSample(Ranks(3)), 2);
+  EXPECT_EQ(MedianSample({}), 0);
 }
 
 TEST(Distribution, OfFewSamplesTheHighQuantilesAreTheMaximum) {
