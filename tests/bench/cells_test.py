@@ -106,6 +106,38 @@ class Cells(unittest.TestCase):
         self.refused([f"needs {needed >> 20} MiB and a quarter more", "MiB free"],
                      "--filter", name)
 
+    def test_the_results_have_limits_lines_scaling_and_the_parts_of_a_step(self):
+        done = run("--smoke", "--json", self.json, "--filter",
+                   "BM_Limit|BM_LineTransfer|BM_Train/mode:(hogwild|barrier).*workers:2")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(self.json, encoding="utf-8") as file:
+            results = json.load(file)
+        limits = [(limit["what"], limit["unit"]) for limit in results["limits"]]
+        self.assertIn(("triad", "GB/s"), limits)
+        self.assertIn(("memcpy", "us"), limits)
+        self.assertTrue(all(limit["value"] > 0 for limit in results["limits"]))
+        if len(os.sched_getaffinity(0)) < 2:
+            self.assertEqual(results["scaling"], [])
+            self.skipTest("the rest needs two cores")
+        self.assertIn(("hand-over, futex", "us"), limits)
+        lines = results["line_transfer"]
+        self.assertGreaterEqual(len(lines["cores"]), 2)
+        for name in ("round_trip_ns", "update_ns_per_line"):
+            self.assertEqual([len(row) for row in lines[name]], [len(lines["cores"])] *
+                             len(lines["cores"]))
+        self.assertGreater(lines["round_trip_ns"][0][1], 0)
+        self.assertEqual(lines["round_trip_ns"][1][1], 0)
+        found = {(row["sharing"], row["workers"]) for row in results["scaling"]}
+        self.assertEqual(found, {("hogwild", 2), ("barrier", 2)})
+        for row in results["scaling"]:
+            self.assertGreater(row["private_steps_per_second"], 0)
+        splits = {row["sharing"]: row for row in results["time_split"]}
+        self.assertEqual(set(splits), {"private", "hogwild", "barrier"})
+        for row in splits.values():
+            for part in ("gather_us", "forward_us", "backward_us", "update_us"):
+                self.assertGreater(row[part], 0, (row, part))
+        self.assertGreater(splits["barrier"]["wait_us"], 0)
+
     def test_ctrl_c_prints_what_is_complete_and_writes_it(self):
         with subprocess.Popen([PROGRAM, "--filter", "BM_Cell", "--json", self.json], text=True,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
