@@ -267,21 +267,30 @@ CudaEnvironment CudaEnvironment::OfThisProcess() {
   return environment;
 }
 
+namespace {
+
+// What stands behind the flag: "--gpus 0,2", but "--device cuda:GPU-1".
+std::string Typed(std::string_view flag, std::string_view spec) {
+  return (flag == "--device" ? " cuda:" : " ") + Printable(spec, 64);
+}
+
+}  // namespace
+
 Result<DeviceChoice> ChooseDevices(const Topology& topology, std::string_view spec,
                                    const CudaEnvironment& environment, std::string_view flag) {
   if (topology.gpus.empty()) {
     // Whoever said "--device cuda" did not say "all".
     const bool said = flag == "--gpus" || Trim(spec) != "all";
-    return NotFound(fmt::format(
-        "{}{}{} needs a GPU, and {} has none ({}): use --device cpu instead", flag, said ? " " : "",
-        said ? Printable(spec, 64) : "", topology.origin, topology.no_gpu_reason));
+    return NotFound(fmt::format("{}{} needs a GPU, and {} has none ({}): use --device cpu instead",
+                                flag, said ? Typed(flag, spec) : "", topology.origin,
+                                topology.no_gpu_reason));
   }
   PASSEL_ASSIGN_OR_RETURN(std::vector<ComputeDevice> visible, Visible(topology, environment));
   if (visible.empty() && environment.visible_devices) {
     return NotFound(fmt::format(
-        "{} {} needs a GPU, and CUDA_VISIBLE_DEVICES={} leaves none of the {} of {}: change or "
+        "{}{} needs a GPU, and CUDA_VISIBLE_DEVICES={} leaves none of the {} of {}: change or "
         "unset it, or use --device cpu instead",
-        flag, Printable(spec, 64), Quoted(*environment.visible_devices), topology.gpus.size(),
+        flag, Typed(flag, spec), Quoted(*environment.visible_devices), topology.gpus.size(),
         topology.origin));
   }
   const Chooser chooser(topology, flag);

@@ -264,7 +264,7 @@ TEST_F(GpuArenaTest, WorkerThatIsStoppedWhileItRenewsTheShadowHoldsNobodyUp) {
   ASSERT_TRUE(stopped());
   const std::int64_t begin = MonotonicNs();
   EXPECT_TRUE(Advances(100)) << train.Err();
-  EXPECT_LT(MonotonicNs() - begin, std::chrono::nanoseconds(Scaled(2.0)).count());
+  EXPECT_LT(MonotonicNs() - begin, std::chrono::nanoseconds(Scaled(10.0)).count());  // not 50 s
   EXPECT_TRUE(ShadowReaches(sandbox_.GlobalStep())) << train.Err();
   train.Signal(SIGINT);
   EXPECT_EQ(sandbox_.Finish(train, 20).code, 130);
@@ -332,6 +332,9 @@ TEST_F(GpuArenaTest, WhatCannotBeIsRefusedInOneSentence) {
               HasSubstr("--arena device is for workers on one GPU, and these are on 2"));
   EXPECT_THAT(refusal(sandbox_.Train({"--device=cpu", device})),
               HasSubstr("--arena device keeps the parameters in the memory of a GPU"));
+  EXPECT_THAT(refusal(sandbox_.Train(
+                  {"--gpus=0:1", device, "--dry_run", "--topology=" + TopologyPath("h100-mig")})),
+              HasSubstr("is a MIG instance, whose memory they cannot share: use --arena host"));
   EXPECT_THAT(refusal(sandbox_.Train({"--ps=0", "--workers=1", device})),
               HasSubstr("--ps 0 has none"));
   EXPECT_THAT(refusal(sandbox_.Train({"--arena=disk"})), HasSubstr("--arena"));

@@ -110,7 +110,14 @@ class Setup {
       return InvalidArgument(fmt::format(
           "--arena device keeps the parameters in the memory of a GPU, and the workers would "
           "compute on the CPU{}: use --arena host, or workers on a GPU",
-          reason_.empty() ? "" : ", since " + reason_));
+          reason_.empty() ? "" : " (" + reason_ + ")"));
+    }
+    for (const ComputeDevice& device : request_.devices) {
+      if (!device.uuid.starts_with("MIG-")) continue;
+      return InvalidArgument(fmt::format(
+          "--arena device is shared by processes, and {} is a MIG instance, whose memory they "
+          "cannot share: use --arena host, or a whole GPU",
+          device.uuid));
     }
     if (request_.devices.size() > 1) {
       return InvalidArgument(fmt::format(
