@@ -103,8 +103,8 @@ std::vector<std::string> Report::Warnings(const Run& run) const {
 
 std::string Report::CellTable() const {
   std::vector<std::vector<std::string>> lines = {{"cell: us an update", "p50", "p99", "p99.9",
-                                                  "limit", "ratio", "spread", "updates/s", "lost",
-                                                  "busy", "overlapped"}};
+                                                  "limit", "ratio", "spread", "updates/s",
+                                                  "of limit", "lost", "busy", "overlapped"}};
   std::string notes;
   for (const CellRow& row : cells_) {
     const Cell& cell = row.cell;
@@ -117,20 +117,25 @@ std::string Report::CellTable() const {
     const CellResult& r = row.result;
     if (!row.error.empty()) {
       notes += fmt::format("{}: WRONG: {}\n", what, row.error);
-      lines.push_back({what, "WRONG", "", "", "", "", "", "", "", "", ""});
+      lines.push_back({what, "WRONG", "", "", "", "", "", "", "", "", "", ""});
       continue;
     }
     if (!row.not_applicable.empty()) {
       notes += fmt::format("{}: not applicable: {}\n", what, row.not_applicable);
-      lines.push_back({what, "not applicable", "", "", "", "", "", "", "", "", ""});
+      lines.push_back({what, "not applicable", "", "", "", "", "", "", "", "", "", ""});
       continue;
     }
     if (!r.note.empty()) notes += fmt::format("{}: {}\n", what, r.note);
-    lines.push_back({what, Number(r.latency.p50), Number(r.latency.p99), Number(r.latency.p999),
-                     Number(r.limit.p50), Number(r.ratio),
-                     fmt::format("{:.0f} %{}", 100 * r.spread, r.spread > kMuchSpread ? "!" : " "),
-                     fmt::format("{:.0f}", r.updates_per_second), Share(r.lost_updates, cell, r),
-                     std::to_string(r.busy_blocks), std::to_string(r.overlapped_blocks)});
+    lines.push_back(
+        {what, Number(r.latency.p50), Number(r.latency.p99), Number(r.latency.p999),
+         Number(r.limit.p50), Number(r.ratio),
+         fmt::format("{:.0f} %{}", 100 * r.spread, r.spread > kMuchSpread ? "!" : " "),
+         fmt::format("{:.0f}", r.updates_per_second),
+         r.limit_updates_per_second > 0
+             ? fmt::format("{:.0f} %", 100 * r.updates_per_second / r.limit_updates_per_second)
+             : "",
+         Share(r.lost_updates, cell, r), std::to_string(r.busy_blocks),
+         std::to_string(r.overlapped_blocks)});
   }
   return Columns(lines) + (notes.empty() ? "" : "\n" + notes);
 }

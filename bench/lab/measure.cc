@@ -298,9 +298,12 @@ Result<shm::Arena> CellArena(const Cell& cell, const StorePlan& plan, std::strin
     *note = transparent.huge_page_report();
     return transparent;
   }
-  return Status(Code::kFailedPrecondition,
-                fmt::format("{}: {}; {}", CellName(cell), explicit_pages.huge_page_report(),
-                            transparent.huge_page_report()));
+  return Status(
+      Code::kFailedPrecondition,
+      fmt::format("there are no huge pages for {} MiB: give vm.nr_hugepages {} free ones of "
+                  "2 MiB, or /sys/kernel/mm/transparent_hugepage/shmem_enabled 'advise'",
+                  transparent.bytes() >> 20,
+                  (transparent.bytes() + kHugePageBytes - 1) / kHugePageBytes));
 }
 
 double OperationsPerSecond(const RunLog& log) {
