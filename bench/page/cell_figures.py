@@ -8,7 +8,7 @@ import words
 from chart import NARROW
 from figures import (
     MOST_GROUPS, MOST_PANELS, Figure, Section, by_mode, capital, describe, height_for, left_out,
-    multiple, no_cells, op_name, panels, subject, unit_for, where,
+    multiple, no_cells, op_name, panels, subject, where,
 )
 
 
@@ -84,9 +84,8 @@ def writers_section(results):
     groups = panels([c for c in closed if c.updates_per_second and c.placement != "one"],
                     lambda c: c.key("mode", "writers", "placement", "loop", "rate"),
                     lambda group: len({cell.writers for cell in group}) > 1)
-    placed = panels([cell for cell in closed if cell.writers > 1],
-                    lambda c: c.key("mode", "placement", "pages", "loop", "rate"),
-                    lambda group: len({(cell.placement, cell.pages) for cell in group}) > 1)
+    placed = panels(variants([cell for cell in closed if cell.writers > 1]),
+                    lambda c: c.key("mode", "placement", "pages", "loop", "rate"), lambda group: True)
     drawn = [writers_figure(group) for group in groups[:MOST_GROUPS // 2]]
     drawn += [placement_figure(group) for group in placed[:MOST_GROUPS // 2]]
     missing = "" if drawn else no_cells(
@@ -118,18 +117,29 @@ def writers_figure(group):
         width, height_for(width), title, describe(lines, "writers", "a second"), x, y, lines))
 
 
+def variants(cells):
+    """Those that were measured on other cores or pages as well."""
+    groups = {}
+    for cell in cells:
+        if cell.updates_per_second:
+            groups.setdefault(cell.key("placement", "pages", "loop", "rate"), []).append(cell)
+    return [cell for group in groups.values() if len(group) > 1 for cell in group]
+
+
 def placement_figure(group):
+    """By updates a second: where writers take turns on one core each update is fast, but few are
+    made."""
     first = group[0]
     name = "-".join(["placement", first.op, first.optimizer, str(first.writers),
                      str(first.elements)])
-    made = [bars.Bar(where(cell), cell.p50, words.duration(cell.p50), mode, group=mode)
+    made = [bars.Bar(where(cell), cell.updates_per_second, words.count(cell.updates_per_second),
+                     mode, group=mode)
             for mode, cells in by_mode(group)
             for cell in sorted(cells, key=lambda c: (c.placement != "own", c.placement, c.pages))]
-    factor, unit = unit_for(max(bar.value for bar in made))
     return Figure(name.replace("_", "-"), lambda width: bars.bar_chart(
         width, f"{capital(subject(first))}, {words.count(first.elements)} parameters, by placement",
-        "; ".join(f"{b.group}, {b.name}: {b.text}" for b in made), f"{unit}, median", made,
-        lambda value: words.short(value * factor)))
+        "; ".join(f"{b.group}, {b.name}: {b.text}" for b in made),
+        "updates per second, all writers", made, words.count))
 
 
 # --- Percentiles ----------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import style
 import words
 
 LEAST_DIFFERENCE = 1.05   # ratios below are called the same
+MUCH_LOAD = 0.5           # cores kept busy by others, above which outliers are theirs
 NEAR = 1.5                # pairs of cores whose lines cost less than this apart are equally near
 
 
@@ -131,12 +132,14 @@ def variants(results, name):
 
 
 def placement(results):
-    groups = variants(results, "placement")
+    """By updates a second: on one core each update is fast, but few are made."""
+    groups = [group for group in variants(results, "placement")
+              if all(cell.updates_per_second for cell in group)]
     if not groups:
         return ""
-    group = sorted(groups[0], key=lambda c: c.p50)
-    parts = [f"{figures.where(c)} {words.duration(c.p50)} (p99 {words.duration(c.p99)})"
-             for c in group]
+    group = sorted(groups[0], key=lambda c: -c.updates_per_second)
+    parts = [f"{figures.where(c)} {words.count(c.updates_per_second)} updates a second "
+             f"(p99 {words.duration(c.p99)})" for c in group]
     return f"Placement of {described(group[0])}: {listed(parts)}."
 
 
@@ -173,9 +176,12 @@ def open_loop(results):
 
 
 def near_cores(results):
-    if results.lines is None:
+    """A pair takes the better of its two directions: the other one may have been disturbed."""
+    if results.lines is None or not results.lines.round_trip:
         return ""
-    costs = [v for row in results.lines.round_trip for v in row if v is not None and v > 0]
+    matrix = results.lines.round_trip
+    costs = [min(pair) for i, row in enumerate(matrix) for j in range(i)
+             if (pair := [v for v in (row[j], matrix[j][i]) if v is not None and v > 0])]
     if len(costs) < 2:
         return ""
     low, high = min(costs), max(costs)
@@ -183,6 +189,8 @@ def near_cores(results):
             f"{words.short(high)} ns: ")
     if high < NEAR * low:
         return text + "all cores are about equally near."
+    if (results.other_cores or 0) > MUCH_LOAD:
+        return text + "other programs ran meanwhile, so that nothing follows from the difference."
     return text + "some cores are nearer than others, and workers of one job belong on near ones."
 
 
@@ -226,8 +234,8 @@ def convoy(results):
         return text + "."
     update = {s.sharing: dict(s.parts)["update"] for s in results.splits
               if s.workers == max(t.workers for t in results.splits)}
-    if "naive" in update and "private" in update:
-        text += (f"; no convoy forms on this machine, where the update of a naive step takes "
-                 f"{words.duration(update['naive'])} and that of a private one "
-                 f"{words.duration(update['private'])}")
+    told = [f"{sharing} {words.duration(update[sharing])}"
+            for sharing in ("naive", "hogwild", "private") if sharing in update]
+    if "naive" in update:
+        text += f"; it forms no convoy that claims could break here (update of a step: {listed(told)})"
     return text + "."

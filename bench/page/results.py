@@ -87,7 +87,8 @@ class Cell:
         self.pages = fields.text("pages")
         self.loop = fields.text("loop", "closed")
         self.rate = fields.number("rate_per_second") or 0
-        self.why_not = fields.text("error") or fields.text("not_applicable")
+        self.why_not = (fields.text("error") or fields.text("not_applicable")).removeprefix(
+            f"{self.name}: ")
         self.wrong = bool(fields.text("error"))
         self.note = fields.text("note")
         measured = not self.why_not
