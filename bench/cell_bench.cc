@@ -5,8 +5,8 @@
 #include <string_view>
 #include <utility>
 
-#include "base/clock.h"
 #include "bench/lab/cell_sets.h"
+#include "bench/lab/machine.h"
 #include "bench/lab/measure.h"
 #include "bench/lab/processes.h"
 #include "bench/suite.h"
@@ -31,10 +31,12 @@ void RunCell(benchmark::State& state, Suite& suite, const Cell& cell) {
   if (Interrupted()) return state.SkipWithError("interrupted");
   CellRow row;
   row.cell = cell;
-  const std::int64_t begin = MonotonicNs();
+  const CpuTimes before = ReadCpuTimes();
   for (auto _ : state) {
     Result<CellResult> found = MeasureCell(cell, OptionsFor(suite.settings(), cell));
-    state.SetIterationTime(1e-9 * static_cast<double>(MonotonicNs() - begin));
+    const CpuTimes after = ReadCpuTimes();
+    state.SetIterationTime(1e-9 * static_cast<double>(after.at_ns - before.at_ns));
+    row.load = LoadBetween(before, after);
     if (found.ok()) {
       row.result = std::move(*found);
       continue;

@@ -128,6 +128,10 @@ Status BenchPush(benchmark::State& state, Suite& suite, Mode mode, const std::st
   state.SetBytesProcessed(items * 4 * (3 + 2 * memory.num_slots));
   Compare(measured, limit, &row);
   row.latency = Summarize(all);
+  if (mode == Mode::kHogwild) {
+    const auto bytes = elements * 4 * static_cast<std::size_t>(3 + 2 * memory.num_slots);
+    suite.report().Add(Limit{"bare fused loop, " + optimizer, bytes, 1, *row.limit, row.unit});
+  }
   return store.Leave();
 }
 

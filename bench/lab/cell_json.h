@@ -6,6 +6,7 @@
 #include <string>
 
 #include "bench/lab/cell.h"
+#include "bench/lab/machine.h"
 #include "bench/lab/measure.h"
 
 namespace passel::bench {
@@ -17,6 +18,7 @@ inline constexpr int kResultsFormat = 1;
 struct CellRow {
   Cell cell;
   CellResult result;
+  OtherLoad load;              ///< while it was measured
   std::string not_applicable;  ///< why nothing was measured; else empty
   std::string error;           ///< the answer was wrong; else empty
 };
