@@ -47,7 +47,7 @@ nlohmann::ordered_json CellToJson(const CellRow& row) {
   json["overlapped_blocks"] = result.overlapped_blocks;
   json["pushes"] = result.pushes;
   if (!result.note.empty()) json["note"] = result.note;
-  json["load"] = {{"other_cores", row.load.cores}, {"steal", row.load.steal}};
+  if (row.load) json["load"] = {{"other_cores", row.load->cores}, {"steal", row.load->steal}};
   return json;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 
 #include "bench/lab/cell.h"
@@ -18,9 +19,9 @@ inline constexpr int kResultsFormat = 1;
 struct CellRow {
   Cell cell;
   CellResult result;
-  OtherLoad load;              ///< while it was measured
-  std::string not_applicable;  ///< why nothing was measured; else empty
-  std::string error;           ///< the answer was wrong; else empty
+  std::string not_applicable;                    ///< why nothing was measured; else empty
+  std::string error;                             ///< the answer was wrong; else empty
+  std::optional<OtherLoad> load = std::nullopt;  ///< while it was measured; none: nobody looked
 };
 
 /// Times are in us. Where nothing was measured only name, arguments and reason are there.
