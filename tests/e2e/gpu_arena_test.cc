@@ -340,6 +340,9 @@ TEST_F(GpuArenaTest, WhatCannotBeIsRefusedInOneSentence) {
   EXPECT_THAT(refusal(sandbox_.Train({"--arena=disk"})), HasSubstr("--arena"));
   EXPECT_THAT(refusal(Train(2, {"--shadow_interval=0"})),
               HasSubstr("--shadow_interval must be from 0.01 to 86400 seconds, not 0"));
+  sandbox_.SetEnv("PASSEL_FAKE_GPU", "memory=100000");
+  EXPECT_THAT(refusal(Train(2, {"--train_steps=50", "--hidden_units=100"})),
+              HasSubstr("of GPU memory are needed, 0 are in use, and this task may use 100000"));
   sandbox_.SetEnv("PASSEL_FAKE_GPU", "refuse_sharing");
   EXPECT_THAT(sandbox_.Run(Train(2, {"--train_steps=50"}), 30).err,
               HasSubstr("does not share its memory: use --arena host"));
