@@ -14,6 +14,7 @@ import threading
 import unittest
 
 PROGRAM = sys.argv.pop(1)
+REPORT = os.path.join(os.path.dirname(__file__), "../../bench/page/report.py")
 LIMIT = 100  # seconds, of any run here
 TINY = "BM_Cell/op:push/mode:{}/opt:sgd/elems:100/writers:1/place:own/pages:4k"
 
@@ -60,6 +61,20 @@ class Cells(unittest.TestCase):
         self.assertEqual(cell["ratio"], cell["pairs"][0])
         self.assertEqual(cell["curve"][0][0], 0)
         self.assertEqual(cell["curve"][-1], [1, cell["max"]])
+
+    def test_the_page_is_made_of_what_the_program_writes(self):
+        done = run("--smoke", "--json", self.json, "--filter",
+                   "BM_(Limit|Push|Cell|LineTransfer|Train/mode:locked.*workers:2)")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        page = os.path.join(self.folder.name, "report.html")
+        made = subprocess.run([sys.executable, "-B", REPORT, "--results", self.json, "--out", page],
+                              capture_output=True, text=True, timeout=LIMIT, check=False)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        with open(page, encoding="utf-8") as file:
+            text = file.read()
+        self.assertIn("<svg", text)
+        for mode in ("hogwild", "locked", "barrier", "naive"):
+            self.assertIn(mode, text)
 
     def test_an_open_loop_says_its_rate(self):
         name = TINY.format("locked") + "/loop:open/rate:2500"
