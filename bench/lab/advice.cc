@@ -13,8 +13,8 @@ namespace {
 constexpr double kLeastEffect = 0.03;  // a smaller difference is none
 
 std::string Named(const MeasuredCell& measured, const char* of = "") {
-  return fmt::format("`{}` ({:.2f}{})", CellModeName(measured.cell.mode),
-                     ShareOfLimit(measured.result), of);
+  return fmt::format("`{}` ({:.2f}{})", CellModeName(measured.cell.mode), measured.result.share,
+                     of);
 }
 
 // "a", "a and b", "a, b and c"
@@ -28,8 +28,6 @@ std::string Joined(const std::vector<std::string>& parts) {
 }
 
 }  // namespace
-
-double ShareOfLimit(const CellResult& result) { return result.ratio > 0 ? 1 / result.ratio : 0; }
 
 std::string_view Guarantee(CellMode mode) {
   switch (mode) {
@@ -52,9 +50,8 @@ std::string_view Guarantee(CellMode mode) {
 }
 
 double Noise(const CellResult& a, const CellResult& b) {
-  const double share_a = ShareOfLimit(a), share_b = ShareOfLimit(b);
-  return std::max(kLeastEffect * std::max(share_a, share_b),
-                  (a.spread * share_a + b.spread * share_b) / 2);
+  return std::max(kLeastEffect * std::max(a.share, b.share),
+                  (a.share_spread * a.share + b.share_spread * b.share) / 2);
 }
 
 std::string Advise(const std::vector<MeasuredCell>& cells, int writers) {
@@ -66,7 +63,7 @@ std::string Advise(const std::vector<MeasuredCell>& cells, int writers) {
   const std::string where =
       fmt::format("On this machine with {} worker{}", writers, writers == 1 ? "" : "s");
   const auto faster = [](const MeasuredCell* a, const MeasuredCell* b) {
-    return ShareOfLimit(a->result) > ShareOfLimit(b->result);
+    return a->result.share > b->result.share;
   };
   std::stable_sort(at_once.begin(), at_once.end(), faster);
   std::stable_sort(rounds.begin(), rounds.end(), faster);
@@ -85,7 +82,7 @@ std::string Advise(const std::vector<MeasuredCell>& cells, int writers) {
   std::vector<std::string> same;
   std::string guarantees;
   for (const MeasuredCell* other : at_once) {
-    const double gap = ShareOfLimit(best.result) - ShareOfLimit(other->result);
+    const double gap = best.result.share - other->result.share;
     if (other != &best && gap > Noise(best.result, other->result)) continue;
     same.push_back(Named(*other, same.empty() ? " of the limit" : ""));
     guarantees += fmt::format("{}`{}` {}", guarantees.empty() ? "" : "; ",
@@ -100,8 +97,8 @@ std::string Advise(const std::vector<MeasuredCell>& cells, int writers) {
   const std::string follows =
       at_once.size() > 1 ? fmt::format("{} follows", Named(*at_once[1])) : "no other was measured";
   return fmt::format("{}, `{}` is fastest: {:.2f} of the limit; it {}; {}{}.", where,
-                     CellModeName(best.cell.mode), ShareOfLimit(best.result),
-                     Guarantee(best.cell.mode), follows, round);
+                     CellModeName(best.cell.mode), best.result.share, Guarantee(best.cell.mode),
+                     follows, round);
 }
 
 }  // namespace passel::bench

@@ -15,15 +15,11 @@ struct MeasuredCell {
   CellResult result;
 };
 
-/// The limit's median over the update's, of pairs: 1 is at the limit, 0.5 takes twice as long. 0 if
-/// nothing was measured. Above 1 for rounds, whose one update is of the gradients of all.
-double ShareOfLimit(const CellResult& result);
-
 /// Half a sentence: what a job may rely on in that mode. REQUIRES: no foil.
 std::string_view Guarantee(CellMode mode);
 
-/// The difference of two shares below which nothing is said: half of what the runs of each spread
-/// over, added up, and at least 3 % of the larger one.
+/// The difference of the shares of the limit's updates below which nothing is said: half of what
+/// the runs of each spread over, added up, and at least 3 % of the larger one.
 double Noise(const CellResult& a, const CellResult& b);
 
 /// One sentence about the product's modes among the cells of so many writers: the fastest of those

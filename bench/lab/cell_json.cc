@@ -42,6 +42,8 @@ nlohmann::ordered_json CellToJson(const CellRow& row) {
   json["pairs"] = result.pairs;
   json["spread"] = result.spread;
   json["updates_per_second"] = result.updates_per_second;
+  json["share"] = result.share;
+  json["share_spread"] = result.share_spread;
   json["lost_updates"] = result.lost_updates;
   json["busy_blocks"] = result.busy_blocks;
   json["overlapped_blocks"] = result.overlapped_blocks;

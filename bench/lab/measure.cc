@@ -316,7 +316,7 @@ CellResult Summarize(const Measurement& m) {
   found.limit_what = m.cell.op == CellOp::kPushPull ? "copy and bare fused loop, private memory"
                                                     : "bare fused loop, private memory";
   std::vector<float> all, all_limit;
-  std::vector<double> rates, limit_rates;
+  std::vector<double> rates, limit_rates, shares;
   for (int pair = 0; pair < m.options.pairs; ++pair) {
     std::vector<float> samples, limit;
     double rate = 0, limit_rate = 0;
@@ -336,6 +336,7 @@ CellResult Summarize(const Measurement& m) {
     if (limit_p50 > 0) found.pairs.push_back(p50 / limit_p50);
     rates.push_back(rate);
     limit_rates.push_back(limit_rate);
+    if (limit_rate > 0) shares.push_back(rate / limit_rate);
   }
   found.latency = Describe(std::move(all));
   found.limit = Describe(std::move(all_limit));
@@ -343,6 +344,8 @@ CellResult Summarize(const Measurement& m) {
   found.spread = Spread(found.pairs);
   found.updates_per_second = Median(rates);
   found.limit_updates_per_second = Median(limit_rates);
+  found.share = Median(shares);
+  found.share_spread = Spread(shares);
   bool late = false;
   for (int k = 0; k < m.cell.writers; ++k) {
     const WriterLog& log = (*m.logs)[static_cast<std::size_t>(k)];

@@ -52,7 +52,10 @@ struct CellResult {
   /// the median over the pairs.
   double updates_per_second = 0;
   double limit_updates_per_second = 0;  ///< the limit's
-  std::int64_t pushes = 0;              ///< in all timed runs, warm-ups included
+  /// Updates a second over those of the limit: the median of the pairs' shares, 1 is at the limit;
+  /// and (largest - smallest) / median.
+  double share = 0, share_spread = 0;
+  std::int64_t pushes = 0;  ///< in all timed runs, warm-ups included
   /// Updates of single elements that were lost, of pushes x elements: counted in the value (sgd,
   /// adam) or in the sum of squares (adagrad, ftrl), where every update adds 1.
   std::int64_t lost_updates = 0;

@@ -79,9 +79,8 @@ def most_writers(cells):
 
 def foils(results):
     """By updates a second: an unfair lock has a good median, since whoever has it keeps it."""
-    cells = [c for c in most_writers(usual(results, op="push"))
-             if c.updates_per_second and c.limit_updates]
-    shares = {c.mode: c.updates_per_second / c.limit_updates for c in cells}
+    cells = [c for c in most_writers(usual(results, op="push")) if c.share]
+    shares = {c.mode: c.share for c in cells}
     said = (("naive", "a sweep without claims"), ("atomic", "relaxed atomics element by element"),
             ("mutex", "one lock around the variable"))
     others = [f"{name} {words.short(shares[mode], 2)}" for mode, name in said if mode in shares]

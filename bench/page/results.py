@@ -105,6 +105,7 @@ class Cell:
         limit_fields = _Fields(fields.path, f"{fields.where}.limit", limit)
         self.limit = limit_fields.number("p50")
         self.limit_updates = limit_fields.number("updates_per_second")
+        self.share = fields.number("share")  # of the limit's updates a second, median of the pairs
         self.curve = _curve(fields)
         if measured and (self.p50 <= 0 or self.elements <= 0 or self.writers <= 0):
             raise BadFile(f"{fields.path}: {fields.where} has a p50, a size or writers that are "

@@ -32,7 +32,7 @@ def cell(mode, elements, writers, p50, **more):
                        [0.999, p50 * 30], [1.0, p50 * 200]],
              "limit": {"what": "the bare loop", "p50": p50 / 2, "updates_per_second": 2e6 / p50},
              "ratio": 2.0, "spread": 0.04,
-             "updates_per_second": 1e6 / p50, "lost_updates": 3, "busy_blocks": 12,
+             "updates_per_second": 1e6 / p50, "share": 0.5, "lost_updates": 3, "busy_blocks": 12,
              "overlapped_blocks": 1, "pushes": 10000, "note": "", "not_applicable": "", "error": ""}
     found.update(more)
     return found

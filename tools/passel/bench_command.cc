@@ -137,9 +137,10 @@ void PrintHead(const BenchPlan& plan, const BenchFlags& flags) {
   fmt::print(
       "\nOne update of {} parameters by {}: every worker pushes all the time and computes nothing\n"
       "between, the worst case of sharing. The limit: the bare loops of as many workers, each on\n"
-      "memory of its own, in turn with the update. A round applies one mean of all gradients: "
-      "less\n"
-      "work than its limit's, so that it may come out above 1.\n\n",
+      "memory of its own, in turn with the update; \"of limit\" compares gradients a second. A "
+      "round\n"
+      "applies one mean of all gradients, less work than its limit's, and may come out above "
+      "1.\n\n",
       Grouped(static_cast<double>(plan.elements)), flags.optimizer);
   fmt::print(kRow, "mode", "workers", "p50", "p99", "limit p50", "gradients/s", "of limit",
              "spread", "updates lost");
@@ -150,8 +151,9 @@ void PrintHead(const BenchPlan& plan, const BenchFlags& flags) {
 void PrintCell(const Cell& cell, const CellResult& found) {
   fmt::print(kRow, bench::CellModeName(cell.mode), cell.writers, Seconds(found.latency.p50),
              Seconds(found.latency.p99), Seconds(found.limit.p50),
-             Grouped(found.updates_per_second), fmt::format("{:.2f}", ShareOfLimit(found)),
-             fmt::format("{:.0f} %{}", 100 * found.spread, found.spread > kMuchSpread ? "!" : ""),
+             Grouped(found.updates_per_second), fmt::format("{:.2f}", found.share),
+             fmt::format("{:.0f} %{}", 100 * found.share_spread,
+                         found.share_spread > kMuchSpread ? "!" : ""),
              Lost(cell, found));
   std::fflush(stdout);
 }
@@ -215,9 +217,9 @@ Status MeasureCells(const BenchPlan& plan, double seconds, Measured* measured) {
   // The load is that of the whole machine, however much of it we may use.
   measured->warnings =
       LoadWarnings(measured->load, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)));
-  const auto spread =
-      std::count_if(measured->cells.begin(), measured->cells.end(),
-                    [](const MeasuredCell& cell) { return cell.result.spread > kMuchSpread; });
+  const auto spread = std::count_if(
+      measured->cells.begin(), measured->cells.end(),
+      [](const MeasuredCell& cell) { return cell.result.share_spread > kMuchSpread; });
   if (spread > 0) {
     measured->warnings.push_back(
         fmt::format("{} of {} rows, marked !, spread by more than {:.0f} % of their median", spread,

@@ -13,8 +13,8 @@ MeasuredCell Measured(CellMode mode, double share, double spread = 0.01, int wri
   MeasuredCell measured;
   measured.cell.mode = mode;
   measured.cell.writers = writers;
-  measured.result.ratio = 1 / share;
-  measured.result.spread = spread;
+  measured.result.share = share;
+  measured.result.share_spread = spread;
   measured.result.latency.p50 = 21.04;
   return measured;
 }
@@ -59,8 +59,6 @@ TEST(AdviceTest, FoilsAndOtherNumbersOfWritersAreLeftOut) {
   EXPECT_THAT(Advise({Measured(CellMode::kBarrier, 0.9)}, 4),
               HasSubstr("only rounds were measured"));
 }
-
-TEST(AdviceTest, NothingMeasuredIsNoShare) { EXPECT_EQ(ShareOfLimit(CellResult()), 0); }
 
 }  // namespace
 }  // namespace passel::bench
