@@ -154,14 +154,16 @@ class Cells(unittest.TestCase):
         self.assertGreater(splits["barrier"]["wait_us"], 0)
 
     def test_ctrl_c_prints_what_is_complete_and_writes_it(self):
-        with subprocess.Popen([PROGRAM, "--filter", "BM_Cell", "--json", self.json], text=True,
+        # Minutes of cells: there are some left when the signal comes, however busy the machine is.
+        command = [PROGRAM, "--full", "--filter", "BM_Cell.*elems:79510", "--json", self.json]
+        with subprocess.Popen(command, text=True,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE) as child:
             alarm = threading.Timer(LIMIT, child.kill)
             alarm.start()
             try:
-                for _ in range(2):  # a line of progress for each cell that is complete
-                    self.assertIn("BM_Cell/", child.stderr.readline())
+                # A line of progress for each cell that is complete.
+                self.assertIn("BM_Cell/", child.stderr.readline())
                 child.send_signal(signal.SIGINT)
                 output, _ = child.communicate()
             finally:
@@ -172,8 +174,7 @@ class Cells(unittest.TestCase):
         with open(self.json, encoding="utf-8") as file:
             results = json.load(file)
         self.assertTrue(results["interrupted"])
-        self.assertGreaterEqual(len(results["cells"]), 2)
-        self.assertLess(len(results["cells"]), 15)
+        self.assertGreaterEqual(len(results["cells"]), 1)
         self.assertTrue(all("p50" in cell for cell in results["cells"]))
 
 
