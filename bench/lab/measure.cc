@@ -382,7 +382,7 @@ Result<CellResult> MeasureCell(const Cell& cell, const LabOptions& options) {
   // Each element in 100 ns by each writer in turn, and far longer runs than were asked for.
   const double slow = 1e-7 * static_cast<double>(cell.elements) * cell.writers *
                       static_cast<double>(2 * options.pairs * (m.LeastOperations() + 2));
-  const double seconds = 60 + slow + 40 * options.run_seconds * options.pairs;
+  const double seconds = 120 + slow + 40 * options.run_seconds * options.pairs;
   m.deadline = Deadline::After(std::chrono::milliseconds(static_cast<std::int64_t>(1e3 * seconds)));
   const auto runs = static_cast<std::size_t>(cell.writers * options.pairs);
   const SampleMemory samples(cell.writers, options.pairs,

@@ -17,7 +17,7 @@
 namespace passel::bench {
 namespace {
 
-Deadline Soon() { return Deadline::After(std::chrono::seconds(60)); }
+Deadline Soon() { return Deadline::After(std::chrono::seconds(120)); }
 
 // The product.
 class StoreWriter final : public Writer {
