@@ -30,8 +30,9 @@ class MembershipTest : public ::testing::Test {
   MembershipTest() : arena_(std::move(*InProcessArena::Create(SmallPlan(2)))) {}
   const ShardMemory& memory() const { return arena_->shard(0); }
   void Set(Phase phase, std::uint32_t epoch = 5) {
-    memory().tasks[0].state.store(TaskState{epoch, phase}.Pack());
+    // Before the phase in which others look at it.
     if (phase == Phase::kRunning) memory().tasks[0].identity = SelfIdentity();
+    memory().tasks[0].state.store(TaskState{epoch, phase}.Pack());
   }
   TaskState state() const { return StateOf(memory(), 0); }
 
