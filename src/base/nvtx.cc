@@ -81,6 +81,7 @@ constexpr std::array kEntries = {
     Entry{Event::kAwaitSlowest, "await_slowest", kBarrierCategory},
     Entry{Event::kChangeMode, "change_mode", kBarrierCategory},
     Entry{Event::kEvaluate, "evaluate", kEvaluationCategory},
+    Entry{Event::kShadow, "shadow", kCheckpointCategory},
     Entry{Event::kSave, "save", kCheckpointCategory},
     Entry{Event::kAttach, "attach", kControlCategory},
     Entry{Event::kInitialize, "initialize", kControlCategory},

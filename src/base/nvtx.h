@@ -38,6 +38,7 @@ enum class Event : std::uint8_t {
   kAwaitSlowest,
   kChangeMode,
   kEvaluate,
+  kShadow,
   kSave,
   kAttach,
   kInitialize,

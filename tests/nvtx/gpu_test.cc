@@ -132,6 +132,43 @@ TEST_F(NvtxGpuTest, RoundsWaitAsOnACpu) {
   }
 }
 
+// Parameters in the memory of the GPU: the same ranges, and each renewal of their shadow.
+TEST_F(NvtxGpuTest, ShadowOfTheParametersIsRenewedBetweenSteps) {
+  const Outcome outcome =
+      Train({"--train_steps=120", "--num_gpus=1", "--arena=device", "--shadow_interval=0.01"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const Recording recording = job_.Read();
+  CheckWellFormed(recording);
+  for (int w = 0; w < 2; ++w) {
+    const Thread worker = OnlyThread(recording, fmt::format("worker/{}", w));
+    for (const Node& step : worker.Named("step")) {
+      EXPECT_EQ(worker.Children(step), "pull compute push");
+    }
+    CheckNesting(worker);
+    const std::vector<Node> renewals = worker.Named("shadow");
+    ASSERT_GE(renewals.size(), 1u) << "at its end at least";
+    for (const Node& node : renewals) {
+      EXPECT_EQ(node.parent, -1);
+      EXPECT_EQ(node.call.category, Categories(recording).at("checkpoint"));
+    }
+    EXPECT_GE(renewals.back().call.payload, 119);
+  }
+}
+
+// A push is a launch of its own there: step k is launch 2 k - 2, its push 2 k - 1.
+TEST_F(NvtxGpuTest, PushThatFailsOnAGpuIsMarkedOnceWithItsStep) {
+  job_.sandbox.SetEnv("PASSEL_FAKE_GPU", "fail_at=41,1");
+  EXPECT_EQ(Train({"--workers=1", "--train_steps=100000", "--num_gpus=1", "--arena=device",
+                   "--max_restarts=0"})
+                .code,
+            1);
+  const Recording recording = job_.Read();
+  CheckWellFormed(recording);
+  ASSERT_EQ(recording.Marks("device_failed").size(), 1u);
+  EXPECT_EQ(recording.Marks("device_failed")[0].payload, 21);
+  EXPECT_EQ(OnlyThread(recording, "worker/0").open, 0);
+}
+
 // Launches are counted from 0, steps from 1.
 TEST_F(NvtxGpuTest, AFailingGpuIsMarkedOnceWithItsStep) {
   job_.sandbox.SetEnv("PASSEL_FAKE_GPU", "fail_at=20,3");

@@ -250,6 +250,7 @@ Status DeviceParameters::RefreshShadow(Deadline deadline) {
 
 Status DeviceParameters::CopyToShadow(Deadline deadline) {
   const std::int64_t before = store_.global_step();
+  const nvtx::Range range(nvtx::Event::kShadow, before);
   Status status;
   for (int s = 0; s < shards() && status.ok(); ++s) {
     const ShardMemory& memory = Memory(s);
