@@ -28,6 +28,7 @@ class VariantShard final : public Shard {
         saved_(memory.block_floats * 4) {}
 
   const float* values() const override { return shard_->values(); }
+  void CopyAll(float* out) override { shard_->CopyAll(out); }
   float* gradient(int slot) const override { return shard_->gradient(slot); }
   int gradient_slots() const override { return shard_->gradient_slots(); }
   Version version() const override { return shard_->version(); }

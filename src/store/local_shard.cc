@@ -51,6 +51,7 @@ LocalShard::LocalShard(const ShardMemory& memory, const ShardRules& rules, int w
       opened_ns_(MonotonicNs()),
       left_out_(memory_, options.stall_limit.count()),
       random_(StreamSeed(0x5eed, static_cast<std::uint64_t>(worker), epoch)),
+      order_(memory.num_blocks, worker, memory.num_workers),
       joining_(static_cast<std::size_t>(memory.num_workers)),
       todo_(memory.num_blocks),
       gradients_(static_cast<std::size_t>(memory.num_workers)),
@@ -122,6 +123,14 @@ void LocalShard::Heartbeat() {
   memory_.tasks[worker_].heartbeat_ns.store(MonotonicNs(), std::memory_order_relaxed);
 }
 
+void LocalShard::CopyAll(float* out) {
+  order_.Pass([&](std::size_t begin, std::size_t end) {
+    const std::size_t first = memory_.BlockBegin(begin);
+    CopyValues(out + first, memory_.values + first,
+               memory_.BlockBegin(end - 1) + memory_.BlockSize(end - 1) - first);
+  });
+}
+
 void LocalShard::ApplySpan(const Update& update, std::size_t begin, std::size_t n) {
   float* slots[kMaxSlots];
   for (int s = 0; s < memory_.num_slots; ++s) slots[s] = memory_.slots[s] + begin;
@@ -172,12 +181,10 @@ Status LocalShard::ApplyHere(int slot, const StepScalars& scalars, Deadline dead
   const Update update{scalars, &gradient, 1, 1};
   const Claim mine = MyClaim();
 
-  const std::size_t blocks = memory_.num_blocks;
-  const std::size_t start = blocks > 1 ? random_.Below(blocks) : 0;
-  std::size_t left = blocks;
-  for (std::size_t i = 0; i < blocks; ++i) {
-    todo_[i] = static_cast<std::uint32_t>(i + start < blocks ? i + start : i + start - blocks);
-  }
+  std::size_t left = 0;
+  order_.Pass([&](std::size_t begin, std::size_t end) {
+    for (std::size_t b = begin; b < end; ++b) todo_[left++] = static_cast<std::uint32_t>(b);
+  });
   ClaimPatience patience(memory_, options_.stall_limit.count());
   for (int pass = 1; left > 0; ++pass) {
     const bool go_ahead = !binding && !whole_slots && pass > kAdvisoryPasses;

@@ -20,6 +20,7 @@
 #include "store/shard.h"
 #include "store/shard_memory.h"
 #include "store/shard_rules.h"
+#include "store/sweep_order.h"
 #include "store/worker_names.h"
 
 namespace passel {
@@ -51,6 +52,7 @@ class LocalShard final : public Shard {
   ~LocalShard() override;
 
   const float* values() const override { return memory_.values; }
+  void CopyAll(float* out) override;
   float* gradient(int slot) const override {
     return slot < memory_.gradient_slots ? memory_.Gradient(worker_, slot) : addend_.get();
   }
@@ -142,7 +144,8 @@ class LocalShard final : public Shard {
   ExternalSweep* external_ = nullptr;  // updates the values; null: we do
   BlockState external_blocker_{};      // for patience with who holds a block there
   ClaimPatience left_out_;  // over all pushes: with the holders of blocks that were left out
-  Random random_;           // start block of a sweep: not part of the results
+  Random random_;           // start block of a sweep elsewhere: not part of the results
+  SweepOrder order_;        // of our passes over the values: not part of the results
   struct JoinWatch {
     std::uint32_t epoch = 0;
     std::int64_t since_ns = 0;

@@ -49,6 +49,8 @@ class Shard {
 
   /// Current values of the shard, padding included; a view or, after Refresh(), a replica.
   virtual const float* values() const = 0;
+  /// All of them into out[0, floats): each float is one that was stored.
+  virtual void CopyAll(float* out) = 0;
   /// Memory of gradient slot `slot`. Slot gradient_slots() is a private buffer, there where a round
   /// takes several gradients of this worker: Stage() adds it to slot 0.
   virtual float* gradient(int slot) const = 0;

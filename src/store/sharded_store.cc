@@ -181,16 +181,19 @@ Result<ParamView> ShardedStore::Pull(const Selection& what, PullMode mode) {
     copy_.resize(floats + kVariableAlignment);
     auto address = reinterpret_cast<std::uintptr_t>(copy_.data());
     float* next = copy_.data() + ((64 - address % 64) % 64) / sizeof(float);
+    for (int s = 0; s < table_.shards(); ++s) {
+      copied_shards_.push_back(next);
+      next += table_.ShardFloats(s);
+    }
     for (const VariableInfo& v : table_.all()) {
-      copied_values_.push_back(next);
-      next += (v.elements + kVariableAlignment - 1) / kVariableAlignment * kVariableAlignment;
+      copied_values_.push_back(copied_shards_[static_cast<std::size_t>(v.shard)] + v.offset);
     }
   }
   const auto copy_rows = [&](VarId id, std::size_t first, std::size_t count) {
     CopyValues(const_cast<float*>(copied_values_[id]) + first, shared_values_[id] + first, count);
   };
   if (what.everything()) {
-    for (VarId id = 0; id < table_.size(); ++id) copy_rows(id, 0, table_[id].elements);
+    for (std::size_t s = 0; s < shards_.size(); ++s) shards_[s]->CopyAll(copied_shards_[s]);
   } else {
     for (const Selection::Rows& rows : what.rows()) {
       const VariableInfo& v = table_[rows.variable];

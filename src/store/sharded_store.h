@@ -73,7 +73,8 @@ class ShardedStore final : public ParameterStore {
   const int worker_;
   std::vector<std::unique_ptr<Shard>> shards_;
   std::vector<const float*> shared_values_;           // [variables]: in the shards
-  std::vector<float> copy_;                           // all variables, for PullMode::kCopy
+  std::vector<float> copy_;                           // all shards, for PullMode::kCopy
+  std::vector<float*> copied_shards_;                 // [shards]: in copy_
   std::vector<const float*> copied_values_;           // [variables]: in copy_
   std::vector<std::vector<float*>> gradient_values_;  // [gradient slots (+ 1)][variables]
   std::array<Versions, kStamps> pulled_{};            // ring, by stamp

@@ -17,8 +17,9 @@ inline constexpr float kInf = std::numeric_limits<float>::infinity();
 inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 inline constexpr float kSubnormal = std::numeric_limits<float>::denorm_min();
 // Lengths around every vector width and its unrollings, in floats.
-inline constexpr std::size_t kLengths[] = {0,  1,  2,  3,  7,  8,   9,   15,  16,   17,  31,
-                                           32, 33, 63, 64, 65, 127, 128, 129, 1000, 1023};
+inline constexpr std::size_t kLengths[] = {0,   1,   2,   3,   7,   8,    9,   15,  16,
+                                           17,  31,  32,  33,  63,  64,   65,  127, 128,
+                                           129, 191, 192, 193, 320, 1000, 1023};
 
 inline bool SameBits(const float* a, const float* b, std::size_t n) {
   return n == 0 || std::memcmp(a, b, n * sizeof(float)) == 0;
