@@ -131,9 +131,7 @@ std::string Report::CellTable() const {
          Number(r.limit.p50), Number(r.ratio),
          fmt::format("{:.0f} %{}", 100 * r.spread, r.spread > kMuchSpread ? "!" : " "),
          fmt::format("{:.0f}", r.updates_per_second),
-         cell.rate_per_second == 0 && r.limit_updates_per_second > 0
-             ? fmt::format("{:.0f} %", 100 * r.updates_per_second / r.limit_updates_per_second)
-             : "",
+         cell.rate_per_second == 0 && r.share > 0 ? fmt::format("{:.0f} %", 100 * r.share) : "",
          Share(r.lost_updates, cell, r), std::to_string(r.busy_blocks),
          std::to_string(r.overlapped_blocks)});
   }
