@@ -6,11 +6,14 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "compute/accelerator_loader.h"
 #include "cuda/step_world.h"
 #include "optim/update_kernels.h"
@@ -33,9 +36,10 @@ class GpuArenaStep : public ::testing::Test {
     ASSERT_TRUE(opened.ok()) << opened.status().ToString();
     accelerator_ = std::move(opened).value();
   }
-  void Create(const std::vector<std::size_t>& floats, int slots, int gradient_slots) {
+  void Create(const std::vector<std::size_t>& floats, int slots, int gradient_slots,
+              std::size_t block_floats = 64) {
     DeviceArenaShape shape;
-    for (const std::size_t n : floats) shape.shards.push_back({n, 64});
+    for (const std::size_t n : floats) shape.shards.push_back({n, block_floats});
     shape.slots = slots;
     shape.gradient_slots = gradient_slots;
     shape.id = 4711;
@@ -169,6 +173,62 @@ TEST_F(GpuArenaStep, StepsReadTheValuesThereAndLeaveTheirGradients) {
         }
       }
     }
+    engine->reset();
+    arena_.reset();
+  }
+}
+
+// Prints, for tools/gpu_check: what a push in GPU memory costs one process, and steps with it. The
+// prediction was made for an H200 before any measurement.
+TEST_F(GpuArenaStep, Speed) {
+  const bool small = std::getenv("PASSEL_GPU_SMALL") != nullptr;
+  const int warm_up = small ? 5 : 200, turns = small ? 20 : 20000;
+  for (const OptimizerKind kind : {OptimizerKind::kSgd, OptimizerKind::kAdam}) {
+    StepWorld world(
+        small ? std::vector<std::size_t>{33, 20, 10} : std::vector<std::size_t>{784, 100, 10},
+        small ? 7 : 100, Placement::kOneShard, 15, 1, small ? 50 : 60000);
+    const std::size_t floats = world.options.memory.shard_values[0].size();
+    OptimizerConfig config;
+    config.kind = kind;
+    config.learning_rate = 1e-6;
+    const char* const how =
+        kind == OptimizerKind::kSgd ? "SGD by atomic additions" : "Adam, block by block";
+    Create({floats}, NumSlots(config), 1, 2048);
+    ASSERT_FALSE(HasFatalFailure());
+    ASSERT_TRUE(arena_->Write(0, 0, world.values(0).data()).ok());
+    std::vector<float> gradient(floats);
+    Random random(5);
+    for (float& g : gradient) g = static_cast<float>(random.Normal());
+    ASSERT_TRUE(arena_->WriteGradient(0, 0, gradient.data()).ok());
+    const StepScalars scalars = Prepare(config, 1);
+    std::int64_t begin = 0;
+    for (int i = 0; i < warm_up + turns; ++i) {
+      if (i == warm_up) begin = MonotonicNs();
+      Push(0, 0, scalars, kind != OptimizerKind::kSgd);
+      ASSERT_FALSE(HasFatalFailure());
+    }
+    std::printf("RESULT push of %zu floats in GPU memory, %s: %.2f us\n", floats, how,
+                static_cast<double>(MonotonicNs() - begin) * 1e-3 / turns);
+    world.options.arena = arena_.get();
+    auto engine = accelerator_->CreateStepEngine(world.options);
+    ASSERT_TRUE(engine.ok()) << engine.status().ToString();
+    const auto indices = world.RandomBatch();
+    for (int i = 0; i < warm_up + turns; ++i) {
+      if (i == warm_up) begin = MonotonicNs();
+      bool finite = false;
+      ASSERT_TRUE((*engine)->Start(indices, 0).ok());
+      ASSERT_TRUE((*engine)->Finish(Soon(), &finite).ok());
+      Push(0, 0, scalars, kind != OptimizerKind::kSgd);
+      ASSERT_FALSE(HasFatalFailure());
+    }
+    const double us = static_cast<double>(MonotonicNs() - begin) * 1e-3 / turns;
+    std::printf("RESULT step and push in GPU memory, graph, %s: %.2f us, %.0f steps/s", how, us,
+                1e6 / us);
+    if (!small) {
+      std::printf(" (predicted 16-25 us; %.2f of the slower, %.2f of the faster prediction)",
+                  25 / us, 16 / us);
+    }
+    std::printf("\n");
     engine->reset();
     arena_.reset();
   }
