@@ -8,7 +8,8 @@ import words
 from chart import LINE, NARROW, draw_title
 from svg import FONT, Drawing
 
-BAR = 18  # pixels
+BAR = 18            # pixels
+LONGEST_LINE = 1.5  # times the longest bar
 
 
 @dataclass
@@ -31,8 +32,9 @@ def bar_chart(width, title, description, axis_title, bars, write=words.short, re
     names_above = width < NARROW
     name_width = 0 if names_above else max(words.width(bar.name, FONT) for bar in bars) + 10
     figures = max((words.width(bar.text, FONT) for bar in bars if bar.value is not None), default=0)
-    most = max([max(bar.value, bar.end or 0) for bar in bars if bar.value is not None]
-               + [reference or 0])
+    longest = max([bar.value for bar in bars if bar.value is not None] + [reference or 0])
+    # A line that goes on far beyond all bars would leave no room for them: it is cut off.
+    most = min(max([bar.end or 0 for bar in bars] + [longest]), LONGEST_LINE * longest)
     room = width - name_width - figures - 14
     x = scale.Linear(0, most or 1, name_width, name_width + room)
     start = y
@@ -53,13 +55,17 @@ def bar_chart(width, title, description, axis_title, bars, write=words.short, re
                 y += LINE
             y += BAR + 6 - LINE
             continue
-        end = x(max(bar.value, bar.end or 0))
+        end = x(min(most, max(bar.value, bar.end or 0)))
         marks.append(("rectangle", (name_width, y, x(bar.value) - name_width, BAR,
                                     f"fill {style.series_class(bar.key)}", 2)))
         if bar.end is not None and bar.end > bar.value:
             middle = y + BAR / 2
             marks.append(("line", (x(bar.value), middle, end, middle, "whisker")))
-            marks.append(("line", (end, middle - 5, end, middle + 5, "whisker")))
+            if bar.end <= most:
+                marks.append(("line", (end, middle - 5, end, middle + 5, "whisker")))
+            else:
+                marks.append(("path", ([(end - 5, middle - 4), (end, middle),
+                                        (end - 5, middle + 4)], "whisker")))
         if reference is not None:  # the figures stand clear of its line
             end = x(most)
         marks.append(("text", (end + 6, y + BAR - 5, bar.text)))

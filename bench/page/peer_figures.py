@@ -14,9 +14,10 @@ PEER_COLUMNS = (("view", "View: the address of current values, nothing copied"),
 
 def peers_section(peers, why_missing):
     text = ("The same work by what one would have used instead, each in its own process, "
-            "verified, in the same run. Bars are medians, the thin line goes on to p99. A view "
-            "is compared with a view, a pull that copies with a get that copies. Shorter is "
-            "better, but for training, where longer is.")
+            "verified, in the same run. Bars are medians; a thin line goes on to p99, or ends in an "
+            "arrow where that is beyond the drawing. A view is compared with a view, a pull that "
+            "copies with a get that copies. Shorter is better, but for training, where longer is. ! "
+            "marks runs that spread by more than 20 %.")
     if peers is None:
         return Section("peers", "Beside other systems", text, [], missing=why_missing)
     figures = []
@@ -50,11 +51,11 @@ def peers_section(peers, why_missing):
 def peer_figure(op, elements, title, made):
     size = {79510: "318 KB", 1048576: "4 MiB"}.get(elements, f"{words.count(elements)} floats")
     name = f"peers-{op}-{elements}".replace(", ", "-").replace("+", "-").replace(" ", "-")
-    top = max(max(bar.value, bar.end or 0) for bar in made if bar.value is not None)
+    top = bars.LONGEST_LINE * max(bar.value for bar in made if bar.value is not None)
     factor, unit = unit_for(top)
     return Figure(name, lambda width: bars.bar_chart(
         width, f"{title}, {size}", "; ".join(f"{b.name}: {b.text}" for b in made),
-        f"{unit}, median; the thin line ends at p99", made,
+        f"{unit}, median and p99", made,
         lambda value: words.short(value * factor)))
 
 
@@ -69,7 +70,8 @@ def latency_bars(peers, elements, op):
         cell = peers.latency.get((row, elements, op))
         if cell:
             p50, p99, spread = cell
-            made.append(bars.Bar(row, p50, words.duration(p50) + noisy(spread), peer_key(row), p99))
+            text = f"{words.duration(p50)} (p99 {words.duration(p99)}){noisy(spread)}"
+            made.append(bars.Bar(row, p50, text, peer_key(row), p99))
         elif op in ops and (peer in peers.missing or row in peers.failed):
             made.append(bars.Bar(row, None, "not measured: see below"))
     return made

@@ -67,7 +67,7 @@ DRAWING = (
     "svg polyline.limit{stroke-width:1.5;stroke-dasharray:7 4}"
     "svg polyline.open{stroke-dasharray:1 4}"
     "svg .fill{fill:var(--c)}"
-    "svg .whisker{stroke:var(--muted);stroke-width:1.5}"
+    "svg line.whisker,svg polyline.whisker{stroke:var(--muted);stroke-width:1.5}"
     "svg .stroked{fill:none;stroke:var(--c);stroke-width:2}"
 ) + "".join(f"svg .s-{name}{{--c:var(--{name})}}"
             for name in (*SERIES, *PARTS, "accent") if name != "private") + \

@@ -161,7 +161,7 @@ class Page(InAFolder):
         figure = figure[:figure.index("</svg>")]
         self.assertIn(">gRPC, unary<", figure)
         self.assertIn(">not measured: see below<", figure)
-        self.assertIn(">10.5 µs !<", figure)  # the median of three, and their spread is large
+        self.assertIn(">10.5 µs (p99 20.9 µs) !<", figure)  # the median of three, and their spread is large
 
     def test_the_verdicts_of_targets_are_counted(self):
         self.assertIn("3 targets: 1 met, 1 missed, 1 not applicable.", self.render(whole()))
