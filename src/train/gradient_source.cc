@@ -21,8 +21,10 @@ constexpr std::size_t kStepsAhead = 2;
 
 // None: the last round was completed since the caller looked.
 Result<std::optional<ParamView>> PullForStep(const GradientSourceParts& parts) {
-  PASSEL_ASSIGN_OR_RETURN(const ParamView view,
-                          parts.store.Pull(Selection::Everything(), parts.options.pull));
+  PASSEL_ASSIGN_OR_RETURN(
+      const ParamView view,
+      parts.store.Pull(Selection::Everything(),
+                       PullModeFor(parts.options, parts.copy_pays, parts.store.mode())));
   parts.layout.Bind(view, parts.params);
   if (IsRoundMode(parts.store.mode()) &&
       view.version() >= static_cast<Version>(parts.options.train_steps)) {
@@ -232,6 +234,17 @@ class EngineGradients final : public GradientSource {
 };
 
 }  // namespace
+
+PullMode PullModeFor(const WorkerOptions& options, bool copy_pays, Mode mode) {
+  if (options.pull) return *options.pull;
+  return copy_pays && !IsRoundMode(mode) ? PullMode::kCopy : PullMode::kView;
+}
+
+bool CopyPays(const ParameterStore& store) {
+  std::size_t bytes = 0;
+  for (const VariableInfo& v : store.variables().all()) bytes += v.elements * sizeof(float);
+  return bytes <= kMostCopiedBytes && store.membership().size() > 1;
+}
 
 std::unique_ptr<GradientSource> MakeDirectGradients(const GradientSourceParts& parts, Model& model,
                                                     const GradientBuffer& addend) {

@@ -48,16 +48,18 @@ class Worker {
         counters_(store.counters()),
         batches_(std::move(batches)),
         local_step_limit_(LocalStepLimit(options, data.train.size(), store.worker())),
+        // An engine copies the values itself.
+        copy_pays_(engine.engine == nullptr && CopyPays(store)),
         evaluated_(options.evaluation_steps > 0 ? store.global_step() / options.evaluation_steps
                                                 : 0) {
     for (const WorkerOptions::SlowWorker& slow : options.slow_workers) {
       if (slow.index == store.worker()) delay_ += slow.delay;
     }
     const GradientSourceParts parts{
-        options_, callbacks_,
-        layout_,  store_,
-        batches_, {data.train.images.data(), data.train.labels.data(), data.train.size()},
-        &params_};
+        options_,   callbacks_,
+        layout_,    store_,
+        batches_,   {data.train.images.data(), data.train.labels.data(), data.train.size()},
+        copy_pays_, &params_};
     PASSEL_CHECK(options.push_every >= 1 && options.push_every <= kMaxPushEvery &&
                      (options.push_every == 1 || engine.engine == nullptr),
                  "push_every is out of range, or an engine would have to add up");
@@ -249,7 +251,9 @@ class Worker {
   // If the store still gives them; else those of the last pull stay.
   Status LookAtValuesNow() {
     if (callbacks_.refresh_values) PASSEL_RETURN_IF_ERROR(callbacks_.refresh_values());
-    if (Result<ParamView> view = store_.Pull(Selection::Everything(), options_.pull); view.ok()) {
+    if (Result<ParamView> view =
+            store_.Pull(Selection::Everything(), PullModeFor(options_, copy_pays_, store_.mode()));
+        view.ok()) {
       layout_.Bind(*view, &params_);
     }
     return {};
@@ -357,6 +361,7 @@ class Worker {
   WorkerCounters& counters_;
   BatchSource batches_;
   const std::int64_t local_step_limit_;
+  const bool copy_pays_;
   std::int64_t evaluated_;  // round modes: multiples of evaluation_steps seen so far
   std::vector<std::vector<RowPart>> params_;  // of the last pull
   std::optional<GradientSum> sum_;            // if push_every > 1

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -36,6 +37,11 @@ namespace passel {
 
 /// Of WorkerOptions::push_every.
 inline constexpr int kMaxPushEvery = 1000;
+
+/// Of WorkerOptions::pull. Copying reads each line that others have changed once, in one sweep; the
+/// passes over a view fetch lines again when others write meanwhile, and hold up their writers.
+/// What no longer fits a core's cache costs more to copy than that.
+inline constexpr std::size_t kMostCopiedBytes = std::size_t{1} << 20;
 
 enum class OnNan { kStop, kSkip };
 /// Under kSkip: so many gradients in a row that are not finite end the worker. Values from which
@@ -59,7 +65,9 @@ struct WorkerOptions {
   /// values where it copies, on what others make of them meanwhile where it is a view.
   int push_every = 1;
   std::uint64_t seed = 0;
-  PullMode pull = PullMode::kView;
+  /// None: a copy in the async modes where several workers share at most kMostCopiedBytes of
+  /// values, a view otherwise.
+  std::optional<PullMode> pull;
   OnNan on_nan = OnNan::kStop;
   Sampler sampler = Sampler::kNextBatch;
   bool shard_data = false;  ///< this worker draws only from examples i mod N == worker

@@ -68,7 +68,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadFlag{"LayerOfNothing", {"--hidden_units=8,0"}, {"8,0", "1 to", "not 0"}},
         BadFlag{"PinToNoDevice", {"--pin_variable=hid_w=x"}, {"\"x\"", "hid_w=/job:ps/task:1"}},
         BadFlag{"UnknownLoss", {"--loss=hinge"}, {"hinge", "sum", "mean"}},
-        BadFlag{"UnknownPull", {"--pull=maybe"}, {"--pull", "maybe", "view", "copy"}},
+        BadFlag{"UnknownPull", {"--pull=maybe"}, {"--pull", "maybe", "auto", "view", "copy"}},
         BadFlag{"UnknownOnNan", {"--on_nan=hope"}, {"--on_nan", "hope", "skip"}},
         BadFlag{"UnknownPin", {"--pin=hard"}, {"--pin", "hard", "none"}},
         BadFlag{"MomentumForAdam", {"--momentum=0.9"}, {"--momentum", "adam"}},

@@ -160,8 +160,9 @@ Result<JobConfig> CheckJobFlags(const JobFlags& f, JobFlagsOf of) {
   w.seed = f.seed;
   w.shard_data = f.shard_data;
   PASSEL_ASSIGN_OR_RETURN(
-      w.pull,
-      Choose<PullMode>("--pull", f.pull, {{"view", PullMode::kView}, {"copy", PullMode::kCopy}}));
+      w.pull, Choose<std::optional<PullMode>>(
+                  "--pull", f.pull,
+                  {{"auto", std::nullopt}, {"view", PullMode::kView}, {"copy", PullMode::kCopy}}));
   PASSEL_ASSIGN_OR_RETURN(
       w.on_nan,
       Choose<OnNan>("--on_nan", f.on_nan, {{"stop", OnNan::kStop}, {"skip", OnNan::kSkip}}));

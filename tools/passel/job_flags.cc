@@ -131,8 +131,10 @@ void AddJobFlags(CLI::App& app, JobFlags* f) {
                  "global steps, rounds and --staleness_bound count pushes. On CPUs only")
       ->group("Training")
       ->capture_default_str();
-  app.add_option("--pull", f->pull,
-                 "view: compute on the shared values themselves; copy: on a private copy")
+  app.add_option(
+         "--pull", f->pull,
+         "view: compute on the shared values themselves; copy: on a private copy; auto: copy where "
+         "several workers share up to 1 MiB in hogwild, locked or ssp, which is faster, else view")
       ->group("Training")
       ->capture_default_str();
   app.add_option("--on_nan", f->on_nan,

@@ -54,7 +54,7 @@ struct JobFlags {
   std::optional<std::int64_t> train_steps;
   std::int64_t epochs = 0, local_steps = 0;  // 0: no such rule
   std::int64_t push_every = 1;
-  std::string pull = "view";
+  std::string pull = "auto";
   std::string on_nan = "stop";
   // Evaluator
   double eval_interval = 10;  // seconds

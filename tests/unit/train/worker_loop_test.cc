@@ -137,6 +137,51 @@ TEST_F(WorkerLoopTest, NextLifeGoesOnWithTheNextBatch) {
   EXPECT_EQ(whole, halves);
 }
 
+// The weights that the first gradient is computed on: those of the store, or a copy.
+TEST_F(WorkerLoopTest, ValuesAreCopiedWhereSeveralWorkersChangeThemAtAnyTime) {
+  const auto computes_on_a_copy = [&](int workers, Mode mode, std::optional<PullMode> pull) {
+    StorePlan plan;
+    plan.mode = mode;
+    plan.num_workers = workers;
+    plan.variables = PlaceModel(config_, 1, {}).value();
+    store_.reset();
+    arena_ = InProcessArena::Create(plan).value();
+    EngineOptions engine;
+    engine.join_limit = std::chrono::milliseconds(1);  // rounds go on without the others
+    store_ = arena_->Open(0, engine).value();
+    layout_.emplace(ModelLayout::Make(config_, store_->variables()).value());
+    EXPECT_TRUE(InitializeStore(config_, *layout_, *store_).ok());
+    EXPECT_TRUE(store_->WaitUntilInitialized(Deadline::After(std::chrono::seconds(5))).ok());
+    options_.pull = pull;
+    options_.local_steps = 1;
+    const float* seen = nullptr;
+    WorkerCallbacks callbacks;
+    callbacks.compute = [&](const Batch&, ParameterParts params, GradientParts gradients) {
+      seen = params[0][0].data;
+      for (std::size_t v = 0; v < gradients.size(); ++v) {
+        const std::size_t elements = plan.variables[layout_->parts()[v][0]].elements;
+        std::fill_n(gradients[v][0].data, elements, 0.F);
+      }
+      return Result<BatchResult>(BatchResult{});
+    };
+    EXPECT_TRUE(Run(callbacks).ok());
+    const ShardMemory& memory = arena_->shard(0);
+    return seen < memory.values || seen >= memory.values + memory.floats;
+  };
+  for (const Mode mode : {Mode::kHogwild, Mode::kLocked, Mode::kSsp}) {
+    EXPECT_TRUE(computes_on_a_copy(2, mode, std::nullopt)) << ModeName(mode);
+  }
+  EXPECT_TRUE(computes_on_a_copy(1, Mode::kHogwild, PullMode::kCopy));
+#if !defined(PASSEL_ATOMIC_VALUES)  // where a view is a copy too
+  EXPECT_FALSE(computes_on_a_copy(1, Mode::kHogwild, std::nullopt));
+  EXPECT_FALSE(computes_on_a_copy(2, Mode::kBarrier, std::nullopt));
+  EXPECT_FALSE(computes_on_a_copy(2, Mode::kHogwild, PullMode::kView));
+  config_.kind = ModelKind::kMlp;
+  config_.hidden = {kMostCopiedBytes / sizeof(float) / kDigitPixels};  // with its biases: too many
+  EXPECT_FALSE(computes_on_a_copy(2, Mode::kHogwild, std::nullopt));
+#endif
+}
+
 TEST_F(WorkerLoopTest, GradientThatIsNotFiniteIsNamedAndNotPushed) {
   Open(8e37F);
   const Result<WorkerResult> result = Run();
