@@ -162,7 +162,7 @@ def cells_block(results):
     return table(["update", "writers", "p50", "p99", "p99.9", "limit", "ratio", "lost", "busy"], [
         [f"{page.op_and_mode(c)}{', ' + figures.where(c) if figures.where(c) else ''}", c.writers,
          words.duration(c.p50), known(c.p99, words.duration), known(c.p999, words.duration),
-         known(c.limit, words.duration), known(c.ratio), known(c.lost, words.grouped),
+         known(c.limit, words.duration), known(c.ratio), figures.lost(c),
          known(c.busy, words.grouped)] for c in rows])
 
 

@@ -96,6 +96,15 @@ def multiple(cell):
     return cell.ratio or (cell.p50 / cell.limit if cell.limit else None)
 
 
+def lost(cell):
+    """Of all updates of elements; "" where they were not counted."""
+    if cell.lost is None or not cell.pushes:
+        return ""
+    if cell.lost == 0:
+        return "none"
+    return f"{words.short(100 * cell.lost / (cell.pushes * cell.elements), 2)} %"
+
+
 def capital(text):
     return text[:1].upper() + text[1:]
 

@@ -97,10 +97,8 @@ def losses(results):
     cells = [c for c in most_writers(usual(results, op="push")) if c.lost is not None and c.pushes]
     if not cells:
         return ""
-    parts = []
-    for c in sorted(cells, key=lambda c: style.order_of(c.mode)):
-        share = 100 * c.lost / (c.pushes * c.elements)
-        parts.append(f"`{c.mode}` {words.short(share, 2)} %" if c.lost else f"`{c.mode}` none")
+    parts = [f"`{c.mode}` {figures.lost(c)}"
+             for c in sorted(cells, key=lambda c: style.order_of(c.mode))]
     return f"Updates of elements lost by {cells[0].writers} writers that push all the time: " \
            f"{listed(parts)}."
 

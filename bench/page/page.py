@@ -36,9 +36,10 @@ svg{display:block;max-width:100%;height:auto}
 svg.phone{display:none}
 .scroll{overflow-x:auto;margin:8px 0}
 table{border-collapse:collapse;font-size:13px;width:100%;font-variant-numeric:tabular-nums}
-th,td{text-align:right;padding:4px 10px;border-bottom:1px solid var(--rule);vertical-align:top}
+th,td{text-align:right;padding:4px 8px;white-space:nowrap;border-bottom:1px solid var(--rule);vertical-align:top}
 th{color:var(--muted);font-weight:600;border-bottom-width:2px}
 th:first-child,td:first-child,td.words,th.words{text-align:left;padding-left:0}
+td:first-child,td.words{white-space:normal}
 td.words,th.words{padding-left:10px}
 td.verdict,th.verdict{text-align:left;white-space:nowrap}
 .met{color:var(--good)}.missed,.wrong{color:var(--bad);font-weight:600}
@@ -54,7 +55,7 @@ svg.wide{display:none}svg.phone{display:block;margin:0 auto}
 dl{grid-template-columns:1fr}dd{margin-bottom:6px}
 table,tbody{display:block}thead{display:none}
 tr{display:flex;flex-wrap:wrap;gap:0 14px;padding:6px 0;border-bottom:1px solid var(--rule)}
-td,td.words{border:0;padding:0;text-align:left}
+td,td.words{border:0;padding:0;text-align:left;white-space:normal}
 td:first-child{flex-basis:100%}
 td.words:last-child{flex-basis:100%}
 td[data-head]:not(:first-child)::before{content:attr(data-head) " ";color:var(--muted)}
@@ -253,24 +254,28 @@ def cells_section(results):
         return "\n".join(parts + ['<p class="missing">Not here: no cell of the update matrix was '
                                   "measured.</p>", "</section>"])
     measured = results.measured()
-    parts.append("<p>One row for each kind of update that was measured. The ratio says how many "
-                 "times its limit an update takes, within pairs of runs. Lost updates are "
-                 "counted with numbers whose sum is known exactly; busy blocks were claimed by "
-                 "another writer at the first try, overlapped ones were entered all the "
-                 "same.</p>")
+    parts.append("<p>One row for each kind of update that was measured, with one core for each "
+                 "writer if nothing else is said. The ratio says how many times its limit an "
+                 "update takes, within pairs of runs. Lost are updates of elements, counted with "
+                 "numbers whose sum is known exactly; busy blocks were claimed by another writer "
+                 "at the first try, overlapped ones were entered all the same.</p>")
     heads = [("cell", ""), ("parameters", ""), ("writers", ""), ("p50", ""), ("p99", ""),
              ("p99.9", ""), ("max", ""), ("limit", ""), ("ratio", ""),
              ("lost", ""), ("busy", ""), ("overlapped", "")]
+    measured.sort(key=lambda c: (c.op, c.optimizer, style.order_of(c.mode), c.elements, c.writers,
+                                 c.placement != "own", c.placement, c.pages, c.rate))
     rows = []
     for cell in measured:
-        name = f"{op_and_mode(cell)}{', ' + figures.where(cell) if figures.where(cell) else ''}"
+        where = figures.where(cell) if (cell.placement, cell.pages) != ("own", "4k") else ""
+        name = op_and_mode(cell) + (f", {where}" if where else "")
         if cell.loop != "closed":
             name += f", open loop at {words.count(cell.rate)}/s"
         rows.append([escape(name), words.grouped(cell.elements), str(cell.writers)] + [
             number_or_nothing(value, words.duration)
             for value in (cell.p50, cell.p99, cell.p999, cell.max, cell.limit)] + [
-            number_or_nothing(value) if i == 0 else number_or_nothing(value, words.grouped)
-            for i, value in enumerate((cell.ratio, cell.lost, cell.busy, cell.overlapped))])
+            number_or_nothing(cell.ratio), escape(figures.lost(cell)),
+            number_or_nothing(cell.busy, words.grouped),
+            number_or_nothing(cell.overlapped, words.grouped)])
     opened = " open=\"\"" if len(rows) <= 12 else ""
     parts += [f"<details{opened}><summary>{words.plural(len(rows), 'cell')}</summary>",
               table_html(heads, rows), "</details>"]
