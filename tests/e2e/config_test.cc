@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <sstream>
 
+#include "e2e/printed_config.h"
 #include "support/program.h"
 
 namespace passel::testing {
@@ -23,25 +23,6 @@ constexpr const char* kCluster =
 std::string TfConfig(const std::string& type, int index) {
   return fmt::format(R"({{{}, "task": {{"type": "{}", "index": {}}}, "environment": "cloud"}})",
                      kCluster, type, index);
-}
-
-// "value  origin" of one setting of --print_config; "" if it is not there.
-std::string SettingOf(const Outcome& outcome, const std::string& name) {
-  std::istringstream lines(outcome.out);
-  for (std::string line; std::getline(lines, line);) {
-    if (line.rfind(name + " ", 0) != 0) continue;
-    const std::size_t value = line.find_first_not_of(' ', name.size());
-    const std::size_t gap = line.find("  ", value);
-    const std::size_t origin = line.find_first_not_of(' ', gap);
-    return line.substr(value, gap - value) + "  " + line.substr(origin);
-  }
-  return "";
-}
-
-std::string OnlyError(const Outcome& outcome, int code = 2) {
-  EXPECT_EQ(outcome.code, code) << outcome.err << outcome.out;
-  EXPECT_EQ(outcome.errors.size(), 1u) << outcome.err;
-  return outcome.errors.empty() ? "" : outcome.errors[0];
 }
 
 TEST(ConfigTest, FileSetsWhatNobodyTypedAndEachOriginIsShown) {
@@ -275,133 +256,6 @@ TEST(ConfigTest, HostsOfOtherMachinesAreRefused) {
               HasSubstr("192.0.2.1:1, which is not this machine"));
 }
 
-TEST(ConfigTest, DeviceFlagsThatCannotBeHonouredAreNamed) {
-  Sandbox sandbox;
-  const auto run = [&](std::vector<std::string> more) {
-    std::vector<std::string> all = sandbox.Task("worker", 1, 2, 2, {"--start_wait=0.2"});
-    all.insert(all.end(), more.begin(), more.end());
-    return sandbox.Run(all, 5);
-  };
-  EXPECT_THAT(OnlyError(run({"--num_gpus=-1"})), HasSubstr("-1"));
-  EXPECT_THAT(OnlyError(run({"--num_gpus=2", "--noallow_soft_placement"})), HasSubstr("gpu:1"));
-  const Outcome soft = run({"--num_gpus=2", "--per_process_gpu_memory_fraction=0.2"});
-  EXPECT_THAT(soft.err, HasSubstr("computes on the CPU, not on gpu:1"));
-  EXPECT_THAT(soft.err, HasSubstr("--per_process_gpu_memory_fraction 0.2 has no effect"));
-  EXPECT_THAT(soft.out, HasSubstr("worker_device: /job:worker/task:1/gpu:1\n"));
-  EXPECT_THAT(OnlyError(run({"--per_process_gpu_memory_fraction=1.5"})), HasSubstr("1.5"));
-  EXPECT_THAT(OnlyError(run({"--device_filters=/job:ps/task:0,/job:worker/task:1"})),
-              HasSubstr("leave out ps/1"));
-  EXPECT_THAT(OnlyError(run({"--device_filters=ps"})), HasSubstr("--device_filters"));
-  // What the reference programs give: the ps and the task itself. It then waits for the ps.
-  EXPECT_THAT(OnlyError(run({"--device_filters=/job:ps,/job:worker/task:1"}), 143),
-              HasSubstr("did not start"));
-}
-
-// Before anything is waited for, and where only settings or places are printed.
-TEST(ConfigTest, DevicesAndPinsAreCheckedBeforeAnythingElse) {
-  Sandbox sandbox;
-  for (const char* print : {"--print_config", "--print_placement", ""}) {
-    const auto refusal = [&](const std::string& flag, const std::string& more = "") {
-      std::vector<std::string> all = sandbox.Task("worker", 1, 2, 2, {"--start_wait=300", flag});
-      for (const std::string& text : {std::string(print), more}) {
-        if (!text.empty()) all.push_back(text);
-      }
-      return OnlyError(sandbox.Run(all, 5));
-    };
-    EXPECT_THAT(refusal("--pin_variable=hid_w=/job:ps/task:2"), HasSubstr("0 to 1, not 2"));
-    EXPECT_THAT(refusal("--pin_variable=w=/job:ps/task:0"), HasSubstr("hid_w, hid_b, sm_w, sm_b"));
-    EXPECT_THAT(refusal("--device_filters=/job:worker/task:1"), HasSubstr("leave out ps/0"));
-    EXPECT_THAT(refusal("--per_process_gpu_memory_fraction=100000000000000000000"),
-                HasSubstr("above 0 and up to 1, not 100000000000000000000: use"));
-    EXPECT_THAT(refusal("--num_gpus=1", "--noallow_soft_placement"), HasSubstr("gpu:0"));
-  }
-  EXPECT_EQ(sandbox.Leftovers(), "");
-}
-
-TEST(ConfigTest, ADefaultThatFollowsFromOthersIsShownAsItWillBe) {
-  Sandbox sandbox;
-  const auto show = [&](const std::vector<std::string>& flags) {
-    Outcome outcome = sandbox.Run(sandbox.Task("worker", 0, 1, 3, flags));
-    EXPECT_EQ(outcome.code, 0) << outcome.err;
-    return outcome;
-  };
-  Outcome outcome = show({"--print_config", "--sync_replicas"});
-  EXPECT_EQ(SettingOf(outcome, "mode"), "barrier  follows from --sync_replicas");
-  EXPECT_EQ(SettingOf(outcome, "learning_rate"), "0.001  default of --optimizer adam");
-  EXPECT_EQ(SettingOf(outcome, "momentum"), "-  not used by --optimizer adam");
-  EXPECT_EQ(SettingOf(outcome, "staleness_bound"), "-  not used in mode barrier");
-  EXPECT_EQ(SettingOf(outcome, "log_lines"), "task  default of a task");
-  outcome = show({"--print_config", "--mode=replicas", "--optimizer=nesterov", "--epochs=2"});
-  EXPECT_EQ(SettingOf(outcome, "mode"), "replicas  flag --mode");
-  EXPECT_EQ(SettingOf(outcome, "replicas_to_aggregate"), "3  default: the number of workers");
-  EXPECT_EQ(SettingOf(outcome, "use_nesterov"), "true  default of --optimizer nesterov");
-  EXPECT_EQ(SettingOf(outcome, "learning_rate"), "0.05  default of --optimizer nesterov");
-  EXPECT_EQ(SettingOf(outcome, "train_steps"), "0  default with --epochs");
-  outcome = show({"--print_config", "--mode=ssp", "--model=softmax"});
-  EXPECT_EQ(SettingOf(outcome, "staleness_bound"), "3  default");
-  EXPECT_EQ(SettingOf(outcome, "hidden_units"), "-  not used by --model softmax");
-  outcome = show({"--print_config", "--mode_schedule=0:replicas=2,9:hogwild"});
-  EXPECT_EQ(SettingOf(outcome, "mode"), "replicas  follows from --mode_schedule");
-  EXPECT_EQ(SettingOf(outcome, "replicas_to_aggregate"), "2  follows from --mode_schedule");
-  outcome = show(
-      {"--print_config", "--preset=dist-mnist", "--replicas_to_aggregate=2", "--sync_replicas"});
-  EXPECT_EQ(SettingOf(outcome, "mode"), "replicas  follows from --sync_replicas");
-  EXPECT_EQ(SettingOf(outcome, "learning_rate"), "0.01  preset dist-mnist");
-}
-
-TEST(ConfigTest, TrainTakesGpusTooAndSaysOnceThatItHasNone) {
-  Sandbox sandbox;
-  const Outcome soft = sandbox.Run(
-      sandbox.Train({"--num_gpus=1", "--train_steps=20", "--log_lines=dist-mnist", "--workers=2"}));
-  EXPECT_EQ(soft.code, 0) << soft.err;
-  const std::string warning = "all workers compute on the CPU, not on gpu:0 (--num_gpus 1)";
-  ASSERT_THAT(soft.err, HasSubstr(warning));
-  EXPECT_THAT(soft.err.substr(soft.err.find(warning) + warning.size()),
-              Not(HasSubstr("on the CPU")));
-  EXPECT_THAT(soft.out, HasSubstr("worker_device: /job:worker/task:1/gpu:0\n"));
-  const auto refusal = [&](std::vector<std::string> flags) {
-    return OnlyError(sandbox.Run(sandbox.Train(std::move(flags)), 5));
-  };
-  EXPECT_THAT(refusal({"--num_gpus=1", "--noallow_soft_placement"}), HasSubstr("--num_gpus 0"));
-  EXPECT_THAT(refusal({"--num_gpus=-1"}), HasSubstr("--num_gpus is -1"));
-  EXPECT_THAT(refusal({"--num_gpus=1", "--preset=mnist-replica", "--print_placement"}),
-              HasSubstr("number of gpus is less than number of workers"));
-  EXPECT_EQ(sandbox.Leftovers(), "");
-}
-
-TEST(ConfigTest, DeviceFlagsOfATaskAloneAreNotIgnoredEither) {
-  Sandbox sandbox;
-  const auto run = [&](std::vector<std::string> more) {
-    more.insert(more.begin(), {"task", "--data_dir=" + Digits(), "--train_steps=20",
-                               "--job_id=" + sandbox.job()});
-    return sandbox.Run(more, 10);
-  };
-  const Outcome soft = run({"--num_gpus=1", "--log_device_placement"});
-  EXPECT_EQ(soft.code, 0) << soft.err;
-  EXPECT_THAT(soft.err, HasSubstr("worker/0 computes on the CPU, not on gpu:0"));
-  EXPECT_THAT(soft.err, HasSubstr("every variable, forward and backward pass: this process"));
-  EXPECT_THAT(OnlyError(run({"--num_gpus=1", "--noallow_soft_placement"})), HasSubstr("gpu:0"));
-  EXPECT_THAT(OnlyError(run({"--existing_servers"})), HasSubstr("needs a cluster"));
-  EXPECT_EQ(sandbox.Leftovers(), "");
-}
-
-TEST(ConfigTest, MemoryOfAnArenaMayBeLimited) {
-  Sandbox sandbox;
-  EXPECT_THAT(OnlyError(sandbox.Run(sandbox.Train({"--memory_fraction=0"}))), HasSubstr("not 0"));
-  EXPECT_THAT(OnlyError(sandbox.Run(sandbox.Train({"--memory_fraction=1.5"}))), HasSubstr("1.5"));
-  EXPECT_THAT(OnlyError(sandbox.Run(sandbox.Train({"--memory_fraction=0.0000001"}))),
-              HasSubstr("--memory_fraction 1e-07"));
-  // By hand the ps says so, to the chief.
-  const std::vector<std::string> flags = {"--memory_fraction=0.0000001", "--start_wait=20"};
-  Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 1, flags));
-  EXPECT_THAT(OnlyError(sandbox.Run(sandbox.Task("worker", 0, 1, 1, flags), 10)),
-              HasSubstr("--memory_fraction 1e-07"));
-  ps.Signal(SIGINT);
-  EXPECT_EQ(sandbox.Finish(ps, 5).code, 130);
-  EXPECT_EQ(sandbox.Run(sandbox.Train({"--memory_fraction=0.9", "--train_steps=20"})).code, 0);
-  EXPECT_EQ(sandbox.Leftovers(), "");
-}
-
 TEST(ConfigTest, EvaluatorOfTfConfigFollowsItsJob) {
   Sandbox sandbox;
   const std::vector<std::string> command = {"task", "--data_dir=" + Digits(), "--train_steps=200",
@@ -470,114 +324,6 @@ TEST(ConfigTest, WithExistingServersTheLossOfThePsIsNoticed) {
   ps.Signal(SIGKILL);
   ps.Wait();
   EXPECT_THAT(OnlyError(sandbox.Finish(worker, 5), 143), HasSubstr("--ps_wait"));
-}
-
-// A chief of its own: TF_CONFIG and a file can name one.
-TEST(ConfigTest, SeparateChiefInitialisesAndTrains) {
-  Sandbox sandbox;
-  const std::string path = sandbox.dir().File("c.yaml");
-  const std::string model = sandbox.dir().File("m.safetensors");
-  WriteText(path,
-            "cluster:\n  ps: [localhost:2222]\n  worker: [localhost:2223, localhost:2224]\n"
-            "  chief: [localhost:2225]\n" +
-                fmt::format("train_steps: 300\nmode: barrier\nstart_wait: 20\n"
-                            "data_dir: {}\njob_id: {}\n",
-                            Digits(), sandbox.job()));
-  const auto task = [&](const std::string& job, int index) {
-    return std::vector<std::string>{"task", "--config=" + path, "--job_name=" + job,
-                                    fmt::format("--task_index={}", index)};
-  };
-  Program ps = sandbox.Start(task("ps", 0));
-  Program worker0 = sandbox.Start(task("worker", 0));
-  Program worker1 = sandbox.Start(task("worker", 1));
-  ASSERT_TRUE(worker0.WaitFor("Waiting for session to be initialized"));
-  std::vector<std::string> chief_task = task("chief", 0);
-  chief_task.push_back("--save=" + model);
-  Program chief = sandbox.Start(chief_task);
-  for (Program* program : {&chief, &worker0, &worker1, &ps}) {
-    const Outcome outcome = sandbox.Finish(*program, 20);
-    EXPECT_EQ(outcome.code, 0) << outcome.err;
-  }
-  EXPECT_THAT(chief.Out(), HasSubstr("Chief 0: Initializing session..."));
-  EXPECT_THAT(chief.Out(), HasSubstr("chief=0, final accuracy = "));
-  EXPECT_THAT(chief.Out(), Not(HasSubstr("orker 0")));
-  EXPECT_THAT(worker0.Out(), Not(HasSubstr("Initializing session")));
-  // Three gradients a round: the chief is one of those who train.
-  EXPECT_THAT(chief.Out(), HasSubstr("training step 300 done (global step: 300)"));
-  EXPECT_THAT(worker1.Out(), HasSubstr("training step 300 done (global step: 300)"));
-  EXPECT_EQ(sandbox.Run({"eval", "--model=" + model, "--data_dir=" + Digits()}).code, 0);
-  EXPECT_EQ(sandbox.Leftovers(), "");
-}
-
-// To the engine the chief is one more worker, with a number that nobody has given it.
-TEST(ConfigTest, ASeparateChiefHasItsOwnNameWhereverItIsShown) {
-  Sandbox sandbox;
-  const std::string path = sandbox.dir().File("c.yaml");
-  WriteText(path,
-            "cluster:\n  ps: [localhost:2222]\n  worker: [localhost:2223]\n"
-            "  chief: [localhost:2225]\n" +
-                fmt::format("train_steps: 100000000\nmode: barrier\nstart_wait: 20\n"
-                            "data_dir: {}\njob_id: {}\n",
-                            Digits(), sandbox.job()));
-  const auto task = [&](const std::string& job) {
-    return std::vector<std::string>{"task", "--config=" + path, "--job_name=" + job,
-                                    "--task_index=0"};
-  };
-  Program ps = sandbox.Start(task("ps"));
-  Program worker = sandbox.Start(task("worker"));
-  Program chief = sandbox.Start(task("chief"));
-  ASSERT_TRUE(chief.WaitFor("training step"));
-
-  const std::string twice = OnlyError(sandbox.Run(task("chief"), 5));
-  EXPECT_THAT(twice, HasSubstr("chief/0 of job " + sandbox.job() + " is running already"));
-  EXPECT_THAT(twice, Not(HasSubstr("worker/")));
-  EXPECT_THAT(twice, Not(HasSubstr("--task_index")));
-  const std::string other = OnlyError(sandbox.Run(task("worker"), 5));
-  EXPECT_THAT(other, HasSubstr("worker/0 of job"));
-
-  const Outcome text = sandbox.Run({"ctl", "status", sandbox.job()});
-  EXPECT_THAT(text.out, HasSubstr("\nchief/0 running, process "));
-  EXPECT_THAT(text.out, HasSubstr("\nworker/0 running, process "));
-  EXPECT_THAT(text.out, Not(HasSubstr("worker/1")));
-  const nlohmann::json status = sandbox.Status();
-  ASSERT_TRUE(status.is_object());
-  ASSERT_EQ(status["arena"]["workers"].size(), 2u);
-  EXPECT_EQ(status["arena"]["workers"][0]["task"], "worker/0");
-  EXPECT_EQ(status["arena"]["workers"][1]["task"], "chief/0");
-  for (const auto& event : status["arena"]["events"]) {
-    EXPECT_TRUE(event["task"] == "worker/0" || event["task"] == "chief/0") << event;
-  }
-
-  // Who holds up a change of mode: the chief, while it is stopped.
-  chief.Signal(SIGSTOP);
-  const Outcome change = sandbox.Run({"ctl", "set-mode", "--wait=0.3", sandbox.job(), "hogwild"});
-  EXPECT_EQ(change.code, 143) << change.err;
-  EXPECT_THAT(change.err, HasSubstr("chief/0 to end the last step"));
-  chief.Signal(SIGCONT);
-
-  for (Program* program : {&chief, &worker, &ps}) program->Signal(SIGINT);
-  for (Program* program : {&chief, &worker, &ps}) {
-    EXPECT_EQ(sandbox.Finish(*program, 10).code, 130) << program->Err();
-    EXPECT_THAT(program->Err(), Not(HasSubstr("worker/1")));
-  }
-  EXPECT_EQ(sandbox.Leftovers(), "");
-}
-
-TEST(ConfigTest, WithoutItsChiefAJobEndsAndNamesIt) {
-  Sandbox sandbox;
-  sandbox.SetEnv(
-      "TF_CONFIG",
-      R"({"cluster": {"ps": ["localhost:1"], "worker": ["localhost:2"], "master": ["localhost:3"]},
-          "task": {"type": "worker", "index": 0}})");
-  const std::vector<std::string> flags = {"task", "--job_id=" + sandbox.job(), "--start_wait=0.6",
-                                          "--data_dir=" + Digits()};
-  Program worker = sandbox.Start(flags);
-  sandbox.SetEnv(
-      "TF_CONFIG",
-      R"({"cluster": {"ps": ["localhost:1"], "worker": ["localhost:2"], "master": ["localhost:3"]},
-          "task": {"type": "ps", "index": 0}})");
-  EXPECT_THAT(OnlyError(sandbox.Run(flags, 5), 143), HasSubstr("master/0"));
-  EXPECT_THAT(OnlyError(sandbox.Finish(worker, 5), 143), HasSubstr("master/0"));
 }
 
 }  // namespace
