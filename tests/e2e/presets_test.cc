@@ -6,61 +6,21 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <csignal>
 #include <filesystem>
 #include <map>
 #include <regex>
 #include <set>
-#include <sstream>
 
+#include "e2e/preset_run.h"
 #include "support/program.h"
 
 namespace passel::testing {
 namespace {
 
-using ::testing::Contains;
 using ::testing::HasSubstr;
 
 const std::vector<std::string> kPresets = {"dist-mnist", "monitored", "async-softmax",
                                            "k8s-adagrad", "mnist-replica"};
-
-std::vector<std::string> Lines(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
-}
-
-// Lines that match as a whole; `groups` gets what is in their parentheses.
-std::size_t CountMatches(const std::string& text, const std::string& pattern,
-                         std::vector<std::vector<std::string>>* groups = nullptr) {
-  const std::regex regex(pattern);
-  std::size_t count = 0;
-  for (const std::string& line : Lines(text)) {
-    std::smatch match;
-    if (!std::regex_match(line, match, regex)) continue;
-    ++count;
-    if (groups != nullptr) groups->emplace_back(match.begin() + 1, match.end());
-  }
-  return count;
-}
-
-struct Training {
-  Outcome outcome;
-  nlohmann::json report;
-};
-
-Training TrainPreset(Sandbox& sandbox, const std::string& preset, std::vector<std::string> more,
-                     double seconds = 60) {
-  const std::string path = sandbox.dir().File("report.json");
-  std::vector<std::string> flags = {"--preset=" + preset, "--report=" + path};
-  flags.insert(flags.end(), more.begin(), more.end());
-  Training run;
-  run.outcome = sandbox.Run(sandbox.Train(flags), seconds);
-  EXPECT_EQ(run.outcome.code, 0) << run.outcome.err;
-  run.report = ReadJson(path);
-  return run;
-}
 
 TEST(PresetTest, EveryFlagOfEveryPresetExists) {
   Sandbox sandbox;
@@ -229,81 +189,6 @@ TEST(PresetTest, DistMnistPrintsEveryStepOfEveryWorker) {
   EXPECT_EQ(sandbox.Leftovers(), "");
 }
 
-TEST(PresetTest, EpochsAreLocalStepsOfEachWorkerAndAllAreCounted) {
-  for (const char* mode : {"--mode=hogwild", "--mode=locked", "--mode=ssp"}) {
-    SCOPED_TRACE(mode);
-    Sandbox sandbox;
-    // 6000 images, 5000 of them for validation: 10 steps an epoch.
-    const Training run =
-        TrainPreset(sandbox, "async-softmax", {mode, "--epochs=20", "--log_epochs=5"});
-    EXPECT_EQ(run.report["global_step"], 600);
-    for (const auto& worker : run.report["workers"]) EXPECT_EQ(worker["local_steps"], 200);
-    std::vector<std::vector<std::string>> lines;
-    CountMatches(run.outcome.out,
-                 R"(worker=(\d),epoch=(\d+),global_step=(\d+), local_step=(\d+), loss = [0-9.]+)",
-                 &lines);
-    EXPECT_EQ(lines.size(), 12u) << run.outcome.out;
-    std::set<std::string> last;
-    for (const auto& line : lines) {
-      EXPECT_EQ(10 * (std::stoi(line[1]) + 1), std::stoi(line[3]));
-      EXPECT_GE(std::stoi(line[2]), std::stoi(line[3]));
-      last.insert(line[2]);
-    }
-    EXPECT_THAT(last, Contains("600"));  // whoever was the last
-    EXPECT_EQ(CountMatches(run.outcome.out, R"(worker=\d, final accuracy = 0\.\d+)"), 3u);
-  }
-}
-
-TEST(PresetTest, InRoundsEveryWorkerMakesItsOwnStepsToo) {
-  Sandbox sandbox;
-  const Training run = TrainPreset(sandbox, "async-softmax", {"--sync_replicas", "--epochs=7"});
-  EXPECT_EQ(run.report["mode"], "barrier");
-  EXPECT_EQ(run.report["global_step"], 70);
-  for (const auto& worker : run.report["workers"]) EXPECT_EQ(worker["local_steps"], 70);
-}
-
-TEST(PresetTest, EpochsOfAShardAreThoseOfItsExamples) {
-  Sandbox sandbox;
-  // 1000 examples among 3 workers, 33 examples a batch: 334, 333 and 333 make 10 steps an epoch.
-  const Training run =
-      TrainPreset(sandbox, "async-softmax",
-                  {"--shard_data", "--batch_size=33", "--epochs=4", "--log_epochs=1"});
-  EXPECT_EQ(run.report["global_step"], 120);
-  EXPECT_EQ(CountMatches(run.outcome.out, "worker=.,epoch=3,.* local_step=40,.*"), 3u);
-}
-
-TEST(PresetTest, AnotherLifeMakesTheStepsThatAreLeft) {
-  Sandbox sandbox;
-  const std::string path = sandbox.dir().File("r.json");
-  Program job = sandbox.Start(sandbox.Train(
-      {"--preset=async-softmax", "--local_steps=4000", "--slow_worker=1:1ms", "--max_restarts=1",
-       "--report=" + path, "--log_epochs=0", "--log_step_count_steps=500"}));
-  ASSERT_TRUE(job.WaitFor("local_step=1000, ")) << job.Err();
-  ASSERT_TRUE(job.WaitFor("worker=1,epoch=49,")) << job.Out();  // its step 500
-  const pid_t victim = sandbox.TaskPid("worker", 1);
-  ASSERT_NE(victim, 0);
-  ::kill(victim, SIGKILL);
-  const Outcome outcome = sandbox.Finish(job, 60);
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  const nlohmann::json report = ReadJson(path);
-  for (const auto& worker : report["workers"]) EXPECT_EQ(worker["local_steps"], 4000);
-  // The push that the death interrupted may have been counted without its worker's knowledge.
-  EXPECT_GE(report["global_step"], 12000);
-  EXPECT_LE(report["global_step"], 12001);
-  EXPECT_THAT(outcome.out, HasSubstr("local_step=4000, "));
-  EXPECT_EQ(CountMatches(outcome.out, "worker=1,epoch=.*,global_step=.*, local_step=4000, .*"), 1u);
-}
-
-// Both workers evaluate; who stays behind for long while it still makes steps is not killed.
-TEST(PresetTest, WhoStillMakesStepsOfItsOwnIsNotKilledWhenOthersAreDone) {
-  Sandbox sandbox;
-  const Training run = TrainPreset(
-      sandbox, "async-softmax",
-      {"--workers=2", "--local_steps=150", "--slow_worker=1:20ms", "--stall_limit=0.5"});
-  EXPECT_EQ(run.report["global_step"], 300);
-  EXPECT_EQ(run.outcome.err.find("killing it"), std::string::npos) << run.outcome.err;
-}
-
 TEST(PresetTest, K8sAdagradEvaluatesEveryMultipleOnce) {
   for (const char* mode : {"--mode=hogwild", "--mode=barrier"}) {
     SCOPED_TRACE(mode);
@@ -397,114 +282,6 @@ TEST(PresetTest, MonitoredTellsTheRateOnceInAHundredSteps) {
   const Training run =
       TrainPreset(sandbox, "monitored", {"--train_steps=1000", "--ps=0", "--workers=1"});
   EXPECT_EQ(CountMatches(run.outcome.out, R"(global_step/sec: [0-9.e+]+)"), 9u) << run.outcome.out;
-}
-
-TEST(StopRuleTest, RulesThatCannotBeAreNamed) {
-  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
-      {{"--train_steps=0"}, "never ends"},
-      {{"--epochs=2", "--local_steps=5"}, "twice"},
-      {{"--train_steps=-1"}, "--train_steps is 0 to"},
-      {{"--epochs=-1"}, "--epochs is 0 to"},
-      {{"--local_steps=-1"}, "--local_steps is 0 to"},
-      {{"--worker_eval_steps=-1"}, "--worker_eval_steps is 0 to"},
-      {{"--worker_eval_set=all"},
-       "--worker_eval_set all is not known: use one of test, validation"},
-      {{"--worker_eval_set=validation"}, "--validation_size"},
-      {{"--validation_size=6001"}, "Validation size should be between 0 and 6000"},
-      {{"--train_examples=100", "--validation_size=101"}, "between 0 and 100. Received: 101."},
-      {{"--train_examples=-1"}, "--train_examples is 0 to"},
-      {{"--validation_size=5950"}, "--batch_size is at most the 50 examples"},
-      {{"--log_lines=loud"}, "--log_lines loud is not known"},
-      {{"--log_step_count_steps=0"}, "--log_step_count_steps is 1 to"},
-      {{"--log_epochs=-1"}, "--log_epochs is 0 to"},
-      {{"--global_step=never"}, "use one of first, last"},
-  };
-  for (const auto& [flags, sentence] : cases) {
-    SCOPED_TRACE(flags[0]);
-    Sandbox sandbox;
-    const Outcome outcome = sandbox.Run(sandbox.Train(flags));
-    EXPECT_EQ(outcome.code, 2);
-    ASSERT_EQ(outcome.errors.size(), 1u) << outcome.err;
-    EXPECT_THAT(outcome.errors[0], HasSubstr(sentence));
-  }
-}
-
-// The acceptance figures of docs/presets.md, on real MNIST.
-class SlowPresetTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    mnist_ = SharedDataDir("mnist");
-    if (!mnist_) GTEST_SKIP() << "no ../shared/data/mnist";
-  }
-  // Later flags win.
-  Training Train(const std::string& preset, std::vector<std::string> more) {
-    Sandbox sandbox;
-    const std::string path = sandbox.dir().File("r.json");
-    std::vector<std::string> flags = {"train", "--data_dir=" + *mnist_, "--job_id=" + sandbox.job(),
-                                      "--preset=" + preset, "--report=" + path};
-    flags.insert(flags.end(), more.begin(), more.end());
-    Training run;
-    run.outcome = sandbox.Run(flags, 500);
-    EXPECT_EQ(run.outcome.code, 0) << run.outcome.err;
-    run.report = ReadJson(path);
-    fmt::print("{} {}: accuracy {}, {} global steps, {:.0f} steps/s\n", preset,
-               more.empty() ? "" : more[0], run.report["test_accuracy"].get<double>(),
-               run.report["global_step"].get<std::int64_t>(),
-               run.report["steps_per_second"].get<double>());
-    std::fflush(stdout);
-    return run;
-  }
-  std::optional<std::string> mnist_;
-};
-
-TEST_F(SlowPresetTest, AsyncSoftmaxMakesAllItsStepsAndLearnsWhatTheReferenceLearns) {
-  const Training run = Train("async-softmax", {});
-  EXPECT_EQ(run.report["global_step"], 82500);
-  ASSERT_EQ(run.report["workers"].size(), 3u);
-  for (const auto& worker : run.report["workers"]) {
-    EXPECT_EQ(worker["local_steps"], 27500);
-    EXPECT_GE(worker["final_accuracy"], 0.88);
-    EXPECT_LE(worker["final_accuracy"], 0.895);
-  }
-  EXPECT_EQ(CountMatches(run.outcome.out, "worker=.,epoch=49,.* local_step=27500,.*"), 3u);
-}
-
-TEST_F(SlowPresetTest, K8sAdagradsLocalStepsAddUpToTheGlobalStep) {
-  const Training run = Train("k8s-adagrad", {});
-  const std::int64_t global = run.report["global_step"];
-  EXPECT_GE(global, 10000);
-  EXPECT_LE(global, 10001);
-  EXPECT_EQ(run.report["local_steps"], global);
-  EXPECT_EQ(CountMatches(run.outcome.out, R"(acc: 0\.\d+)"), 102u);
-  EXPECT_GE(run.report["test_accuracy"], 0.95);
-}
-
-TEST_F(SlowPresetTest, DistMnistReaches95InAsyncAndSync) {
-  for (const char* mode : {"--nosync_replicas", "--sync_replicas"}) {
-    EXPECT_GE(Train("dist-mnist", {mode}).report["test_accuracy"], 0.95) << mode;
-  }
-  EXPECT_GE(
-      Train("dist-mnist", {"--sync_replicas", "--replicas_to_aggregate=1"}).report["test_accuracy"],
-      0.95);
-}
-
-// 200 asynchronous steps are few: where workers share cores with other programs, one that was held
-// up for twenty updates of the other leaves its mark. Hence the median of five runs.
-TEST_F(SlowPresetTest, MnistReplicaReaches92In200Steps) {
-  std::vector<double> async;
-  for (int seed = 1; seed <= 5; ++seed) {
-    const std::string flag = fmt::format("--seed={}", seed);
-    const double serial =
-        Train("mnist-replica", {"--ps=0", "--workers=1", flag}).report["test_accuracy"];
-    EXPECT_GE(serial, 0.93) << flag;
-    EXPECT_LE(serial, 0.955) << flag;
-    EXPECT_GE(Train("mnist-replica", {"--sync_replicas", flag}).report["test_accuracy"], 0.92)
-        << flag;
-    async.push_back(Train("mnist-replica", {flag}).report["test_accuracy"]);
-  }
-  std::sort(async.begin(), async.end());
-  EXPECT_GE(async[2], 0.92);
-  EXPECT_GE(async[0], 0.85);
 }
 
 }  // namespace
