@@ -67,13 +67,13 @@ struct GradientSourceParts {
   std::vector<std::vector<RowPart>>* params;  ///< set at each pull
 };
 
-/// `addend`: the memory of gradients that are to be added to another, of the variables of the
-/// store. None may be asked for without it.
 /// What WorkerOptions::pull means in the mode in force. Copies only if they pay: CopyPays().
 PullMode PullModeFor(const WorkerOptions& options, bool copy_pays, Mode mode);
 /// Whether a private copy of the values of `store` is faster than a view, in the async modes.
 bool CopyPays(const ParameterStore& store);
 
+/// `addend`: the memory of gradients that are to be added to another, of the variables of the
+/// store. None may be asked for without it.
 std::unique_ptr<GradientSource> MakeDirectGradients(const GradientSourceParts& parts, Model& model,
                                                     const GradientBuffer& addend);
 std::unique_ptr<GradientSource> MakeEngineGradients(const GradientSourceParts& parts,
