@@ -82,6 +82,9 @@ Result<std::vector<Cell>> ChooseCells(const Settings& settings, const std::strin
     if (const Result<Cell> cell = ParseCellName(literal); cell.ok()) {
       PASSEL_RETURN_IF_ERROR(CheckCell(*cell, usable_cores));
       PASSEL_RETURN_IF_ERROR(CheckCellMemory(*cell));
+      if (!matches(CellName(*cell))) {  // 5e3 for 5000
+        return InvalidArgument(fmt::format("--filter {}: spell it {}", filter, CellName(*cell)));
+      }
       return std::vector<Cell>{*cell};
     }
   }

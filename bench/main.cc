@@ -8,8 +8,10 @@
 #include <cblas.h>
 #include <fmt/core.h>
 #include <regex.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -79,6 +81,17 @@ class Pattern {
   bool ok_;
 };
 
+// Empty if a file can be put there. Asked before the half hour whose results it is to hold.
+std::string WhyNotWritable(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) return "is a folder: name a file";
+  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  if (std::filesystem::is_directory(folder, ignored) && ::access(folder.c_str(), W_OK) == 0) {
+    return "";
+  }
+  return "cannot be written: name a file in a folder that exists and is yours";
+}
+
 int Main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);  // takes --benchmark_... out
   Settings settings;
@@ -112,7 +125,15 @@ int Main(int argc, char** argv) {
   if (!slow_push.ok()) return Misuse(slow_push.status().message());
   settings.slow_push = *slow_push;
   const Pattern pattern(filter);
+  if (filter.empty()) return Misuse("--filter is empty: leave it out for all benchmarks");
   if (!pattern.ok()) return Misuse(fmt::format("--filter {} is no regular expression", filter));
+  if (std::isnan(settings.run_seconds)) {
+    return Misuse("--run_seconds is not a number: give it seconds from 0.02 to 60");
+  }
+  if (!json_path.empty()) {
+    const std::string problem = WhyNotWritable(json_path);
+    if (!problem.empty()) return Misuse(fmt::format("--json {} {}", json_path, problem));
+  }
 
   openblas_set_num_threads(1);
   SetLogLevel(LogLevel::kError);

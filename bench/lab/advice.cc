@@ -94,11 +94,15 @@ std::string Advise(const std::vector<MeasuredCell>& cells, int writers) {
         "{}.",
         where, Joined(same), guarantees, round);
   }
-  const std::string follows =
-      at_once.size() > 1 ? fmt::format("{} follows", Named(*at_once[1])) : "no other was measured";
-  return fmt::format("{}, `{}` is fastest: {:.2f} of the limit; it {}; {}{}.", where,
+  if (at_once.size() == 1) {
+    return fmt::format(
+        "{}, of the modes that apply each gradient only `{}` was measured: {:.2f} of the limit; it "
+        "{}{}.",
+        where, CellModeName(best.cell.mode), best.result.share, Guarantee(best.cell.mode), round);
+  }
+  return fmt::format("{}, `{}` is fastest: {:.2f} of the limit; it {}; {} follows{}.", where,
                      CellModeName(best.cell.mode), best.result.share, Guarantee(best.cell.mode),
-                     follows, round);
+                     Named(*at_once[1]), round);
 }
 
 }  // namespace passel::bench

@@ -75,11 +75,22 @@ Status Find(const std::array<Named<T>, kCount>& names, std::string_view key, std
 template <typename T>
 Status ParseNumber(std::string_view key, std::string_view text, T* value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
-  if (error == std::errc() && end == text.data() + text.size()) return {};
+  const bool whole = end == text.data() + text.size();
+  if (error == std::errc() && whole) return {};
+  if (error == std::errc::result_out_of_range && whole) {
+    return InvalidArgument(fmt::format("{} is {}, which is far too large", key, text));
+  }
   return InvalidArgument(fmt::format("{} is '{}', but must be a number", key, text));
 }
 
 constexpr std::string_view kPrefix = "BM_Cell";
+
+// 0, a closed loop, is none.
+Status CheckRate(double rate) {
+  if (rate >= kMinCellRate && rate <= kMaxCellRate) return {};
+  return InvalidArgument(fmt::format("rate is {}, but must be from {:.0f} to {:.0f} a second", rate,
+                                     kMinCellRate, kMaxCellRate));
+}
 
 // The mode that the arena of a foil is made for does not matter: its words are not used.
 Mode StoreMode(CellMode mode) {
@@ -186,6 +197,7 @@ Result<Cell> ParseCellName(std::string_view name) {
         break;
       default:
         status = ParseNumber(key, text, &cell.rate_per_second);
+        if (status.ok()) status = CheckRate(cell.rate_per_second);
         break;
     }
     PASSEL_RETURN_IF_ERROR(status);
@@ -219,11 +231,8 @@ Status CheckCell(const Cell& cell, int usable_cores) {
         fmt::format("{}: mode {} takes {}", name, CellModeName(cell.mode),
                     IsRoundCell(cell.mode) ? "op:round" : "op:push or op:push_pull"));
   }
-  if (!std::isfinite(cell.rate_per_second) || cell.rate_per_second < 0 ||
-      cell.rate_per_second > kMaxCellRate) {
-    return InvalidArgument(
-        fmt::format("{}: rate is {}, but must be above 0 and at most {:.0f} a second", name,
-                    cell.rate_per_second, kMaxCellRate));
+  if (cell.rate_per_second != 0) {
+    PASSEL_RETURN_IF_ERROR(CheckRate(cell.rate_per_second).WithContext(name));
   }
   if (NameOf(kOptimizers, cell.optimizer) == "unknown") {
     return InvalidArgument(

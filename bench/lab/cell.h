@@ -60,7 +60,9 @@ struct Cell {
 };
 
 inline constexpr std::size_t kMaxCellElements = std::size_t{1} << 30;
-inline constexpr double kMaxCellRate = 1e7;
+/// Of an open loop. Five operations are the least of a run: more than seconds apart nobody waits
+/// for.
+inline constexpr double kMinCellRate = 1, kMaxCellRate = 1e7;
 /// Workers that are told to share the cores evenly gain nothing from being more.
 inline constexpr int kWritersPerCore = 2;
 

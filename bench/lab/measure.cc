@@ -42,9 +42,10 @@ struct WriterLog {
   bool late = false;  // an open loop gave up before its last operation
 };
 
-// Rounds, and ssp: all writers end after the same operation. Of one timed run.
-struct CommonEnd {
-  std::atomic<std::int64_t> operations;  // 0: not decided yet
+// What the writers of one timed run agree on; 0: not decided yet.
+struct Common {
+  std::atomic<std::int64_t> start_ns;        // open loops: the first one's start, for all of them
+  std::atomic<std::int64_t> end_operations;  // rounds, and ssp: all end after the same operation
 };
 
 // Samples of all writers in us, shared with them: [writers][limit, cell][pairs][capacity].
@@ -89,7 +90,7 @@ struct Measurement {
   int arena_fd = -1;
   const SampleMemory* samples = nullptr;
   SharedArray<WriterLog>* logs = nullptr;
-  SharedArray<CommonEnd>* ends = nullptr;  // [pairs]
+  SharedArray<Common>* common = nullptr;  // [pairs]
   SharedArray<SharedMutex>* mutex = nullptr;
 
   std::int64_t RunNs() const { return static_cast<std::int64_t>(1e9 * options.run_seconds); }
@@ -165,16 +166,26 @@ Status RunCell(const Measurement& m, int index, int pair, double clock_us, Write
   RunLog& log = writer_log.cell[pair];
   float* const samples = m.samples->Of(index, /*limit=*/false, pair);
   const auto capacity = static_cast<std::int64_t>(m.samples->capacity());
-  std::atomic<std::int64_t>& common_end = (*m.ends)[static_cast<std::size_t>(pair)].operations;
+  Common& common = (*m.common)[static_cast<std::size_t>(pair)];
+  std::atomic<std::int64_t>& common_end = common.end_operations;
   const bool together = m.EndsTogether();
   const bool open = m.cell.rate_per_second > 0;
   const double period_ns = open ? 1e9 / m.cell.rate_per_second : 0;
   log.begin_ns = MonotonicNs();
+  if (open) {
+    // Relaxed: a number of its own. Who was late at the gate is late here, and has it in its
+    // figures.
+    std::int64_t start = 0;
+    if (!common.start_ns.compare_exchange_strong(start, log.begin_ns, std::memory_order_relaxed)) {
+      log.begin_ns = start;
+    }
+  }
   const std::int64_t end = log.begin_ns + m.RunNs();
   // An open loop that cannot keep its rate falls behind for ever.
   const std::int64_t give_up = log.begin_ns + 4 * m.RunNs();
   const auto intended_ns = [&](std::int64_t operation) {
-    const double phase = static_cast<double>(index) / m.cell.writers;
+    // In turn; but a round is due for everyone at once, or they would wait for the last one's turn.
+    const double phase = IsRoundCell(m.cell.mode) ? 0 : static_cast<double>(index) / m.cell.writers;
     return log.begin_ns +
            static_cast<std::int64_t>((static_cast<double>(operation) + phase) * period_ns);
   };
@@ -211,7 +222,7 @@ Status RunCell(const Measurement& m, int index, int pair, double clock_us, Write
   log.samples = static_cast<std::size_t>(done);
   log.end_ns = now;
   writer_log.pushes += done;
-  if (open && now >= give_up) writer_log.late = true;
+  if (open && now >= give_up && intended_ns(done) < end) writer_log.late = true;
   return {};
 }
 
@@ -389,12 +400,12 @@ Result<CellResult> MeasureCell(const Cell& cell, const LabOptions& options) {
                              std::max<std::size_t>(options.max_samples / runs, 64));
   if (!samples.valid()) return ResourceExhausted("no memory for the samples of a cell");
   SharedArray<WriterLog> logs(static_cast<std::size_t>(cell.writers));
-  SharedArray<CommonEnd> ends(static_cast<std::size_t>(options.pairs));
+  SharedArray<Common> common(static_cast<std::size_t>(options.pairs));
   SharedArray<SharedMutex> mutex(1);
   PASSEL_RETURN_IF_ERROR(mutex[0].Init());
   m.samples = &samples;
   m.logs = &logs;
-  m.ends = &ends;
+  m.common = &common;
   m.mutex = &mutex;
   PASSEL_RETURN_IF_ERROR(RunProcesses(
       CpusOf(cell), m.deadline, [&m](int index, Gate& gate) { return RunWriter(m, index, gate); }));

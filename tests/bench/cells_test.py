@@ -110,6 +110,16 @@ class Cells(unittest.TestCase):
                      TINY.format("hogwold"))
         self.refused(["no benchmark matches"], "--filter", "BM_Cells")
         self.refused(["no regular expression"], "--filter", "BM_Cell/(")
+        self.refused(["--filter is empty"], "--filter", "")
+        self.refused(["rate is 0, but must be from 1 to 10000000"], "--filter",
+                     name + "/loop:open/rate:0")
+        self.refused(["spell it", "/rate:5000"], "--filter", name + "/loop:open/rate:5e3")
+
+    def test_what_would_fail_at_the_end_is_refused_at_the_start(self):
+        self.refused(["--run_seconds is not a number"], "--run_seconds", "nan")
+        self.refused(["/nowhere/x.json cannot be written"], "--json", "/nowhere/x.json")
+        folder = os.path.dirname(self.json)
+        self.refused(["is a folder: name a file"], "--json", folder)
 
     def test_a_size_beyond_the_memory_is_refused_with_the_need_and_what_is_free(self):
         writers = 2 * len(os.sched_getaffinity(0))

@@ -23,7 +23,7 @@ TEST(CellName, SaysEverythingAndIsReadBack) {
                                        OptimizerKind::kAdagrad, OptimizerKind::kFtrl}) {
         for (const Placement placement : {Placement::kFree, Placement::kOwn, Placement::kOne}) {
           for (const CellPages pages : {CellPages::k4k, CellPages::kHuge}) {
-            for (const double rate : {0.0, 2000.0, 0.5}) {
+            for (const double rate : {0.0, 2000.0, 1.5}) {
               const Cell given{op, mode, kind, 16'000'000, 8, placement, pages, rate};
               const Result<Cell> read = ParseCellName(CellName(given));
               ASSERT_TRUE(read.ok()) << CellName(given) << ": " << read.status().message();
@@ -53,6 +53,10 @@ TEST(CellName, OfAnotherFormIsRefusedWithWhatIsWrong) {
   EXPECT_THAT(refused(good + "/loop:open"), HasSubstr("lacks rate:..."));
   EXPECT_THAT(refused(good + "/loop:closed/rate:3"), HasSubstr("loop is open"));
   EXPECT_THAT(refused(good + "/loop:open/rate:fast"), HasSubstr("must be a number"));
+  EXPECT_THAT(refused(good + "/loop:open/rate:0"), HasSubstr("rate is 0, but must be from 1 to"));
+  EXPECT_THAT(refused(good + "/loop:open/rate:nan"), HasSubstr("but must be from 1 to 10000000"));
+  EXPECT_THAT(refused("BM_Cell/op:push/mode:hogwild/opt:adam/elems:99999999999999999999"),
+              HasSubstr("far too large"));
   EXPECT_THAT(refused(good + "/loop:open/rate:3/more:4"), HasSubstr("too much"));
   EXPECT_THAT(refused("BM_Cell/op:push/mode:hogwild/opt:adam/elems:-1"), HasSubstr("number"));
   EXPECT_THAT(refused("BM_Cell/op:push/mode:hogwild/opt:rmsprop"),
@@ -89,7 +93,9 @@ TEST(CellCheck, RefusesWhatMakesNoSenseWithTheLimitAndTheValue) {
   EXPECT_THAT(refusal(cell, 2), HasSubstr("mode barrier takes op:round"));
   cell = Cell();
   cell.rate_per_second = 2e7;
-  EXPECT_THAT(refusal(cell, 2), HasSubstr("at most 10000000 a second"));
+  EXPECT_THAT(refusal(cell, 2), HasSubstr("from 1 to 10000000 a second"));
+  cell.rate_per_second = 0.5;
+  EXPECT_THAT(refusal(cell, 2), HasSubstr("rate is 0.5, but must be from 1 to"));
   cell = Cell();
   cell.optimizer = OptimizerKind::kRmsProp;
   EXPECT_THAT(refusal(cell, 2), HasSubstr("not rmsprop"));

@@ -111,6 +111,36 @@ TEST(MeasureCell, AnOpenLoopThatCannotKeepItsRateSaysSo) {
   EXPECT_THAT(found->note, testing::HasSubstr("the rate was not kept"));
 }
 
+TEST(MeasureCell, AnOpenLoopOfFewOperationsKeepsItsRate) {
+  Cell cell;
+  cell.elements = 100;
+  cell.placement = Placement::kFree;
+  cell.rate_per_second = 10;  // the least number of operations takes longer than four runs
+  LabOptions options = Short();
+  options.run_seconds = 0.01;
+  options.pairs = 1;
+  const Result<CellResult> found = MeasureCell(cell, options);
+  ASSERT_TRUE(found.ok()) << found.status().message();
+  EXPECT_EQ(found->note, "");
+  EXPECT_EQ(found->latency.samples, 5u);
+}
+
+TEST(MeasureCell, ARoundOfAnOpenLoopIsDueForAllWritersAtOnce) {
+  Cell cell;
+  cell.op = CellOp::kRound;
+  cell.mode = CellMode::kBarrier;
+  cell.elements = 100;
+  cell.writers = 2;
+  cell.placement = Placement::kFree;
+  cell.rate_per_second = 4;
+  LabOptions options = Short();
+  options.pairs = 1;
+  const Result<CellResult> found = MeasureCell(cell, options);
+  ASSERT_TRUE(found.ok()) << found.status().message();
+  // In turn the first would wait 125 ms for the second each time.
+  EXPECT_LT(found->latency.p90, 100'000);
+}
+
 TEST(MeasureCell, RefusesWhatThisMachineHasNotGot) {
   Cell cell;
   cell.writers = 4096;
