@@ -24,6 +24,9 @@ namespace {
 constexpr int kAdvisoryPasses = 3;
 // Where it must not go ahead: how often it then yields before it does without the block. A holder
 // that runs is done by then; one that is suspended or stopped delays the push by some 20 us.
+// Pauses instead would be fairer and dearer: two workers that take turns at a block carry its lines
+// to and fro each time (1,000 floats, Adam: 3.3 us a push instead of 0.8 on 4 busy cores, 470,000
+// instead of 850,000 pushes a second together).
 constexpr int kYieldPasses = 32;
 
 }  // namespace
