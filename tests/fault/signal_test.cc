@@ -22,6 +22,7 @@ bool Advances(Sandbox& sandbox, std::int64_t steps, double seconds = 2) {
   const std::int64_t from = std::max<std::int64_t>(0, sandbox.GlobalStep());
   while (!deadline.Expired()) {
     if (sandbox.GlobalStep() >= from + steps) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   return false;
 }
@@ -36,6 +37,7 @@ bool AwaitPhase(Sandbox& sandbox, std::size_t worker, const std::string& phase) 
   const Deadline deadline = Deadline::After(Scaled(5.0));
   while (!deadline.Expired()) {
     if (Phase(sandbox, worker) == phase) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   return false;
 }
