@@ -11,6 +11,8 @@ Exit codes: 0 no row is slower; 1 a build gave a wrong answer or did not run; 2 
 least one row is slower; 130 interrupted, with the table of what is complete.
 """
 
+import interrupts  # isort: skip  (first: see there)
+
 import argparse
 import json
 import os
@@ -311,6 +313,7 @@ def main(arguments):
 
     samples = Samples(names)
     interrupted = False
+    interrupts.raised()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         for run in range(options.runs):

@@ -5,6 +5,8 @@ tools/bench builds and then calls this. Ctrl-C reaches the program that runs; wh
 is in the page all the same.
 """
 
+import interrupts  # isort: skip  (first: see there)
+
 import argparse
 import ctypes
 import os
