@@ -17,7 +17,8 @@
 namespace passel::testing {
 
 /// Liveness bounds are for an idle machine and a release build. On a crowded one they stretch with
-/// the load, up to 8 times; PASSEL_TEST_TIME_SCALE stretches them too (4 for a sanitizer build, say).
+/// the load, up to 8 times; PASSEL_TEST_TIME_SCALE stretches them too (4 for a sanitizer build,
+/// say).
 std::chrono::milliseconds Scaled(std::chrono::milliseconds time);
 std::chrono::milliseconds Scaled(double seconds);
 
