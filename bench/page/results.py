@@ -27,7 +27,7 @@ def _load(path, what, form, command):
     if not isinstance(found, dict) or not isinstance(found.get(what), list):
         raise BadFile(f"{path} has no list '{what}': name a file written by {command}")
     if found.get("format") != form:
-        has = f"format {found['format']}" if "format" in found else "no format number"
+        has = f"format {found['format']!r}" if "format" in found else "no format number"
         raise BadFile(f"{path} has {has}, this program reads {form}: write the file again with "
                       f"{command} of the same version")
     return found
