@@ -94,6 +94,7 @@ constexpr PresetSetting kMnistReplica[] = {
     {"optimizer", "adam"},
     {"learning_rate", "0.01"},
     {"batch_size", "100"},
+    {"pull", "view"},  // of 200 steps each counts: a copy is older by the time it is used
     {"sampler", "next_batch"},
     {"validation_size", "5000"},
     {"train_steps", "200"},
