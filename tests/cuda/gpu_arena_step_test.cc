@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "compute/accelerator_loader.h"
+#include "cuda/gpu_fixture.h"
 #include "cuda/step_world.h"
 #include "optim/update_kernels.h"
 
@@ -25,17 +25,8 @@ constexpr std::uint64_t kClaim = std::uint64_t{1} << 16 | 1;  // first life of w
 
 Deadline Soon() { return Deadline::After(std::chrono::seconds(60)); }
 
-class GpuArenaStep : public ::testing::Test {
+class GpuArenaStep : public GpuFixture {
  protected:
-  void SetUp() override {
-    auto opened = OpenAccelerator({});
-    const bool required = std::getenv("PASSEL_GPU_REQUIRED") != nullptr;
-    if (!opened.ok() && opened.status().code() == Code::kNotFound && !required) {
-      GTEST_SKIP() << opened.status().message();
-    }
-    ASSERT_TRUE(opened.ok()) << opened.status().ToString();
-    accelerator_ = std::move(opened).value();
-  }
   void Create(const std::vector<std::size_t>& floats, int slots, int gradient_slots,
               std::size_t block_floats = 64) {
     DeviceArenaShape shape;
@@ -67,7 +58,6 @@ class GpuArenaStep : public ::testing::Test {
     EXPECT_EQ(pushed->taken_over, 0u);
   }
 
-  std::unique_ptr<Accelerator> accelerator_;
   std::unique_ptr<DeviceArena> arena_;
 };
 

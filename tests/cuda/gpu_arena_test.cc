@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/file_descriptor.h"
 #include "compute/accelerator_loader.h"
+#include "cuda/gpu_fixture.h"
 #include "optim/update_kernels.h"
 
 namespace passel::cuda {
@@ -71,18 +72,8 @@ Status PushOnce(DeviceArena& arena, const StepScalars& scalars, bool claims, std
   }
 }
 
-class GpuArena : public ::testing::Test {
+class GpuArena : public GpuFixture {
  protected:
-  void SetUp() override {
-    auto opened = OpenAccelerator({});
-    const bool required = std::getenv("PASSEL_GPU_REQUIRED") != nullptr;
-    if (!opened.ok() && opened.status().code() == Code::kNotFound && !required) {
-      GTEST_SKIP() << opened.status().message();
-    }
-    ASSERT_TRUE(opened.ok()) << opened.status().ToString();
-    accelerator_ = std::move(opened).value();
-  }
-
   void Create(int slots) {
     auto arena = accelerator_->CreateArena(Shape(slots));
     ASSERT_TRUE(arena.ok()) << arena.status().ToString();
@@ -128,7 +119,6 @@ class GpuArena : public ::testing::Test {
     return -1;
   }
 
-  std::unique_ptr<Accelerator> accelerator_;
   std::unique_ptr<DeviceArena> arena_;
 };
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "compute/accelerator_loader.h"
+#include "cuda/gpu_fixture.h"
 #include "cuda/step_world.h"
 
 namespace passel::cuda {
@@ -33,17 +34,8 @@ struct Outcome {
   std::vector<std::vector<float>> gradient;
 };
 
-class Gpu : public ::testing::Test {
+class Gpu : public GpuFixture {
  protected:
-  void SetUp() override {
-    auto opened = OpenAccelerator({});
-    const bool required = std::getenv("PASSEL_GPU_REQUIRED") != nullptr;
-    if (!opened.ok() && opened.status().code() == Code::kNotFound && !required) {
-      GTEST_SKIP() << opened.status().message();
-    }
-    ASSERT_TRUE(opened.ok()) << opened.status().ToString();
-    accelerator_ = std::move(opened).value();
-  }
   std::unique_ptr<StepEngine> Make(const StepEngineOptions& options) {
     auto engine = accelerator_->CreateStepEngine(options);
     EXPECT_TRUE(engine.ok()) << engine.status().ToString();
@@ -75,7 +67,6 @@ class Gpu : public ::testing::Test {
       EXPECT_LE(RelativeError(got[v], wanted.gradients[v]), tolerance) << "variable " << v;
     }
   }
-  std::unique_ptr<Accelerator> accelerator_;
 };
 
 bool SameBits(const std::vector<std::vector<float>>& a, const std::vector<std::vector<float>>& b) {
