@@ -4,6 +4,9 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 #include "support/program.h"
 
 namespace passel::testing {
@@ -23,20 +26,32 @@ double Accuracy(const std::string& data, std::vector<std::string> flags, double 
   return accuracy;
 }
 
+// The mean of three seeds: what one asynchronous run reaches varies by 0.15 points.
+double MeanAccuracy(const std::string& data, const std::vector<std::string>& flags) {
+  constexpr int kSeeds = 3;
+  double sum = 0;
+  for (int seed = 1; seed <= kSeeds; ++seed) {
+    std::vector<std::string> seeded = flags;
+    seeded.push_back("--seed=" + std::to_string(seed));
+    sum += Accuracy(data, seeded);
+  }
+  return sum / kSeeds;
+}
+
 // MNIST has 10000 test images, the generated digits here 1000: one standard deviation is 0.15 and
-// 0.7 points. The bound is the for MNIST and three times as far for the digits.
+// 0.7 points. The bound is 0.4 points for MNIST and three times as far for the digits.
 TEST(AccuracyTest, TwoWorkersInEveryModeLearnWhatOneProcessLearns) {
   const auto mnist = SharedDataDir("mnist");
   const std::string data = mnist.value_or(Digits());
   const double bound = mnist ? 0.004 : 0.012;
-  const double single = Accuracy(data, {"--ps=0", "--workers=1", "--train_steps=3000"});
+  const double least = MeanAccuracy(data, {"--ps=0", "--workers=1", "--train_steps=3000"}) - bound;
   for (const char* mode : {"--mode=hogwild", "--mode=locked"}) {
-    EXPECT_GE(Accuracy(data, {mode, "--workers=2", "--train_steps=3000"}), single - bound) << mode;
+    EXPECT_GE(MeanAccuracy(data, {mode, "--workers=2", "--train_steps=3000"}), least) << mode;
   }
   // A round takes one batch of each worker: half the batch size, the same examples a round.
-  EXPECT_GE(
-      Accuracy(data, {"--mode=barrier", "--workers=2", "--batch_size=50", "--train_steps=3000"}),
-      single - bound);
+  EXPECT_GE(MeanAccuracy(
+                data, {"--mode=barrier", "--workers=2", "--batch_size=50", "--train_steps=3000"}),
+            least);
 }
 
 TEST(SlowAccuracyTest, MnistReaches975WithDefaultFlagsInEveryMode) {

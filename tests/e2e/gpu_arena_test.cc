@@ -128,7 +128,7 @@ TEST_F(GpuArenaTest, ValuesInPartsAndStepsAheadAndChangesOfMode) {
   sandbox_.SetEnv("PASSEL_FAKE_GPU", "adversarial seed=5");
   const Outcome outcome =
       RunTrain(2, {"--ps=2", "--partitioner=fixed:2", "--overlap", "--hidden_units=8",
-                   "--mode_schedule=60:locked,120:ssp=2,180:hogwild", "--train_steps=240",
+                   "--mode_schedule=60:locked,120:ssp=2,180:hogwild", "--train_steps=480",
                    "--report=" + Report()});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_GT(ReadJson(Report()).at("test_accuracy").get<double>(), 0.6);

@@ -154,7 +154,7 @@ TEST(OptimizerTest, EveryOneTrainsInOneProcessAndOnTwoPs) {
 
 TEST(ModelTest, SoftmaxAndTwoHiddenLayersTrain) {
   Sandbox sandbox;
-  EXPECT_GT(Train(sandbox, {"--model=softmax", "--learning_rate=0.05",
+  EXPECT_GT(Train(sandbox, {"--model=softmax", "--learning_rate=0.01",
                             "--train_steps=600"})["test_accuracy"],
             0.8);
   EXPECT_GT(Train(sandbox, {"--hidden_units=64,32", "--train_steps=600"})["test_accuracy"], 0.85);
