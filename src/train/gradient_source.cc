@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/nvtx.h"
+#include "store/shard_memory.h"
 
 namespace passel {
 namespace {
@@ -17,7 +18,7 @@ constexpr std::chrono::seconds kWaitTurn{1};
 constexpr std::chrono::minutes kEngineLimit{5};
 // Whoever leaves has less patience.
 constexpr std::chrono::seconds kDrainLimit{10};
-constexpr std::size_t kStepsAhead = 2;
+static_assert(kMostStepsAhead + 1 == kMaxGradientSlots, "a slot each, and one that is pushed");
 
 // None: the last round was completed since the caller looked.
 Result<std::optional<ParamView>> PullForStep(const GradientSourceParts& parts) {
@@ -87,8 +88,11 @@ class EngineGradients final : public GradientSource {
  public:
   EngineGradients(const GradientSourceParts& parts, const EngineUse& use)
       : parts_(parts), use_(use), mode_changes_(parts.store.mode_changes()) {
-    under_way_.reserve(kStepsAhead);
     PASSEL_CHECK(use.engine != nullptr && use.engine->max_in_flight() >= 1, "an engine computes");
+    PASSEL_CHECK(use.steps_ahead >= 0 && use.steps_ahead <= kMostStepsAhead &&
+                     use.steps_ahead < use.store_slots,
+                 "a gradient slot for each step ahead, and one for what is pushed");
+    under_way_.reserve(kMostStepsAhead + 1);
   }
   ~EngineGradients() override {
     // The engine must not write into slots that the store takes back.
@@ -106,7 +110,7 @@ class EngineGradients final : public GradientSource {
       }
       mode_changes_ = parts_.store.mode_changes();
     }
-    while (under_way_.size() < StepsAhead()) {
+    while (under_way_.size() < StepsUnderWay()) {
       PASSEL_ASSIGN_OR_RETURN(const bool started, Start());
       if (!started) break;
     }
@@ -136,10 +140,9 @@ class EngineGradients final : public GradientSource {
     std::int64_t started_ns = 0;
   };
 
-  std::size_t StepsAhead() const {
-    const bool ahead = use_.overlap && !IsRoundMode(parts_.store.mode());
-    return ahead ? std::min(kStepsAhead, static_cast<std::size_t>(use_.engine->max_in_flight()))
-                 : 1;
+  // With the one that is waited for.
+  std::size_t StepsUnderWay() const {
+    return IsRoundMode(parts_.store.mode()) ? 1 : static_cast<std::size_t>(use_.steps_ahead) + 1;
   }
 
   // False: there is nothing to start.

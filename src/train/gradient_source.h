@@ -1,15 +1,16 @@
 // gradient_source.h - a worker's gradients, one after the other, whatever computes them.
 //
 // DirectGradients computes each when it is asked for, on this thread (a Model, or towers).
-// EngineGradients lets a StepEngine compute. With `overlap`, in the modes that apply at once, it
-// has the next step started before it hands one out, so that the engine works while the worker
+// EngineGradients lets a StepEngine compute. With one step ahead, in the modes that apply at once,
+// it has the next step started before it hands one out, so that the engine works while the worker
 // pushes; the values of that step do not hold this push yet:
 //
 //   engine   |   step 1   |   step 2   |   step 3   |
 //   worker                | push 1 ..  | push 2 ..  |
 //
 // so every gradient is staler by what all workers apply in one of its steps: one update for each
-// worker. That shows in PushOutcome::staleness like any other.
+// worker. With two ahead the engine has work even when a push takes longer than a step, and every
+// gradient is staler by two. That shows in PushOutcome::staleness like any other.
 
 #pragma once
 

@@ -141,6 +141,9 @@ struct WorkerCallbacks {
   std::function<Result<BatchResult>(const Batch&, ParameterParts, GradientParts)> compute;
 };
 
+/// A step ahead takes a gradient slot, and the gradient that is pushed meanwhile takes one.
+inline constexpr int kMostStepsAhead = 2;
+
 /// A StepEngine that computes the gradients in place of the Model, which then only evaluates.
 /// REQUIRES: push_every == 1.
 struct EngineUse {
@@ -149,9 +152,9 @@ struct EngineUse {
   int store_slots = 0;
   /// And this its slot store_slots, [shards]: for what the store lends from elsewhere.
   std::vector<std::span<const float>> scratch;
-  /// In the modes that apply at once: begin the next step before this one's gradient is pushed.
-  /// Takes store_slots >= 2.
-  bool overlap = false;
+  /// In the modes that apply at once: so many steps are begun before this one's gradient is pushed.
+  /// REQUIRES: 0 to kMostStepsAhead, and store_slots above it.
+  int steps_ahead = 0;
 };
 
 /// Trains on data.train until it is time to leave; then evaluates, on the test images for the

@@ -89,6 +89,7 @@ TEST_F(GpuTrainTest, OverlapIsReportedAsStaleness) {
   };
   EXPECT_EQ(staleness({}), 0);
   EXPECT_EQ(staleness({"--overlap"}), 1);
+  EXPECT_EQ(staleness({"--overlap", "--steps_ahead=2"}), 2);
 }
 
 TEST_F(GpuTrainTest, MemoryThatCannotBeRegisteredIsCopiedAndSaid) {
@@ -165,6 +166,11 @@ TEST_F(GpuTrainTest, WhatAGpuCannotDoIsRefused) {
       {{"--device=cuda", "--ps=0", "--workers=1"},
        "--device cuda needs a ps, since one process alone computes on the CPU: use --ps 1 "
        "--workers 1, or --device cpu\n"},
+      {{"--gpus=all", "--steps_ahead=2"},
+       "--steps_ahead 2 says how many steps --overlap begins before a push, and it is not given: "
+       "add --overlap, or leave --steps_ahead away\n"},
+      {{"--gpus=all", "--overlap", "--steps_ahead=3"},
+       "--steps_ahead is 1 to 2, not 3: use --steps_ahead=2 or less\n"},
       {{"--gpus=all", "--mode=barrier", "--overlap"},
        "--overlap begins a step before the last gradient is applied, and in barrier a step needs "
        "all of them: leave it away, or use --mode hogwild, locked or ssp\n"},

@@ -63,7 +63,7 @@ NetworkShape ShapeOf(const ModelConfig& model) {
 
 void WarnOfGpuSettings(const JobConfig& config) {
   std::vector<std::string_view> names;
-  if (config.overlap) names.push_back("--overlap");
+  if (config.steps_ahead > 0) names.push_back("--overlap");
   if (config.math != MathMode::kFloat32) names.push_back("--math");
   if (!config.cuda_graphs) names.push_back("--nocuda_graphs");
   if (names.empty()) return;
@@ -165,7 +165,7 @@ Result<EngineUse> GpuCompute::MakeEngine(const JobConfig& config, const ModelLay
           engine_->Describe());
   use.engine = engine_.get();
   use.store_slots = store_slots;
-  use.overlap = config.overlap;
+  use.steps_ahead = config.steps_ahead;
   return use;
 }
 

@@ -55,8 +55,16 @@ Status CheckGpuFlags(const JobFlags& f, JobConfig* config) {
     PASSEL_RETURN_IF_ERROR(modes.CheckMode(entry.setting).WithContext("--mode_schedule"));
   }
   config->cuda_graphs = f.cuda_graphs;
-  config->overlap = f.overlap;
-  if (f.overlap && IsRoundMode(config->mode)) {
+  const int steps_ahead = f.steps_ahead.value_or(1);
+  PASSEL_RETURN_IF_ERROR(CheckRange("--steps_ahead", steps_ahead, 1, kMostStepsAhead));
+  if (f.steps_ahead && !f.overlap) {
+    return InvalidArgument(
+        fmt::format("--steps_ahead {} says how many steps --overlap begins before a push, and it "
+                    "is not given: add --overlap, or leave --steps_ahead away",
+                    steps_ahead));
+  }
+  config->steps_ahead = f.overlap ? steps_ahead : 0;
+  if (config->steps_ahead > 0 && IsRoundMode(config->mode)) {
     return InvalidArgument(
         fmt::format("--overlap begins a step before the last gradient is applied, and in {} a step "
                     "needs all of them: leave it away, or use --mode hogwild, locked or ssp",
@@ -259,8 +267,8 @@ Result<StorePlan> MakePlan(const JobConfig& config, int shards, int workers) {
   plan.optimizer = config.optimizer;
   plan.num_workers = workers;
   plan.on_device = config.on_device;
-  // One is pushed while the next is computed.
-  if (config.overlap) plan.gradient_slots = 2;
+  // One is pushed while the next ones are computed.
+  plan.gradient_slots = config.steps_ahead + 1;
   PASSEL_ASSIGN_OR_RETURN(plan.variables, PlaceModel(config.model, shards, config.placement));
   PASSEL_RETURN_IF_ERROR(plan.Validate());
   return plan;

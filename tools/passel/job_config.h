@@ -48,7 +48,7 @@ struct JobConfig {
   int threads_per_worker = 1;
   int towers = 1;
   // Of workers on GPUs.
-  bool overlap = false;
+  int steps_ahead = 0;  // 0: no --overlap
   bool cuda_graphs = true;
   MathMode math = MathMode::kFloat32;
   bool on_device = false;               // --arena device

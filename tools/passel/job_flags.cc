@@ -207,6 +207,12 @@ void AddJobFlags(CLI::App& app, JobFlags* f) {
          "then by about one update of each worker. For hogwild, locked and ssp")
       ->default_str("false")
       ->group("Machine");
+  app.add_option(
+         "--steps_ahead", f->steps_ahead,
+         "How many steps --overlap begins before, 1 or 2. Two keep the GPU busy when a push "
+         "takes longer than a step, and cost as much staleness again")
+      ->default_str("1")
+      ->group("Machine");
   app.add_option("--math", f->math,
                  "How GPUs multiply large matrices: float32, tf32 or bfloat16 (both lose accuracy)")
       ->group("Machine")
@@ -323,6 +329,7 @@ std::vector<std::string> ToArguments(const JobFlags& f) {
   add("--threads_per_worker", f.threads_per_worker);
   add("--towers", f.towers);
   if (f.overlap) arguments.emplace_back("--overlap");
+  if (f.steps_ahead) add("--steps_ahead", *f.steps_ahead);
   add("--math", f.math);
   add("--arena", f.arena);
   add("--shadow_interval", f.shadow_interval);

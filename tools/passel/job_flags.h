@@ -75,6 +75,7 @@ struct JobFlags {
   int threads_per_worker = 1;
   int towers = 1;
   bool overlap = false;
+  std::optional<int> steps_ahead;  // none: 1, with overlap
   bool cuda_graphs = true;
   std::string math = "float32";
   std::string arena = "host";

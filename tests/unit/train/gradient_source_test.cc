@@ -28,7 +28,7 @@ class LateEngine final : public StepEngine {
              std::vector<std::vector<std::vector<MutableRowPart>>> slots)
       : model_(model), train_(train), values_(std::move(values)), slots_(std::move(slots)) {}
 
-  int max_in_flight() const override { return 3; }
+  int max_in_flight() const override { return 4; }
   Status Start(std::span<const std::uint32_t> indices, int slot) override {
     for (const Step& step : steps_) EXPECT_NE(step.slot, slot) << "a slot is under way twice";
     EXPECT_LT(static_cast<int>(steps_.size()), max_in_flight());
@@ -81,7 +81,7 @@ class LateEngine final : public StepEngine {
 
 class GradientSourceTest : public ::testing::Test {
  protected:
-  static constexpr int kSlots = 2;
+  static constexpr int kSlots = 3;
 
   void SetUp() override {
     std::string dir = std::filesystem::temp_directory_path() / "passel-gradients.XXXXXX";
@@ -136,7 +136,7 @@ class GradientSourceTest : public ::testing::Test {
     engine_ = std::make_unique<LateEngine>(
         *model_, Examples{train.images.data(), train.labels.data(), train.size()},
         std::move(values), std::move(slots));
-    use_ = {engine_.get(), kSlots, {std::span<const float>(scratch_)}, false};
+    use_ = {engine_.get(), kSlots, {std::span<const float>(scratch_)}, 0};
   }
 
   std::vector<std::vector<MutableRowPart>> PartsOf(float* base) const {
@@ -205,58 +205,72 @@ TEST_F(GradientSourceTest, TrainsBitForBitAsWithoutAnEngine) {
   }
 }
 
-TEST_F(GradientSourceTest, OverlapMakesEveryGradientOneUpdateStaler) {
-  use_.overlap = true;
-  std::vector<std::uint64_t> staleness;
-  callbacks_.on_step = [&](const StepReport& s) { staleness.push_back(s.outcome.staleness); };
-  const Result<WorkerResult> result = Run(true);
-  ASSERT_TRUE(result.ok()) << result.status().message();
-  ASSERT_EQ(staleness.size(), 40u);
-  EXPECT_EQ(staleness[0], 0u);
-  for (std::size_t i = 1; i < staleness.size(); ++i) EXPECT_EQ(staleness[i], 1u) << i;
-  EXPECT_EQ(engine_->most_under_way, 2u);
-  EXPECT_EQ(engine_->used_slots, 3u);
+TEST_F(GradientSourceTest, EachStepAheadMakesEveryGradientOneUpdateStaler) {
+  for (const int ahead : {1, 2}) {
+    Open();
+    use_.steps_ahead = ahead;
+    std::vector<std::uint64_t> staleness;
+    callbacks_.on_step = [&](const StepReport& s) { staleness.push_back(s.outcome.staleness); };
+    const Result<WorkerResult> result = Run(true);
+    ASSERT_TRUE(result.ok()) << result.status().message();
+    ASSERT_EQ(staleness.size(), 40u);
+    for (std::size_t i = 0; i < staleness.size(); ++i) {
+      EXPECT_EQ(staleness[i], std::min<std::size_t>(i, static_cast<std::size_t>(ahead))) << i;
+    }
+    EXPECT_EQ(engine_->most_under_way, static_cast<std::size_t>(ahead) + 1);
+    EXPECT_EQ(engine_->used_slots, (1U << kSlots) - 1) << "each slot of the store in turn";
+    // Whole batches in their order, and none but those that were begun ahead is lost at the end.
+    EXPECT_EQ(engine_->finished, Batches(engine_->finished.size()));
+    EXPECT_EQ(engine_->finished.size(), 40u + static_cast<std::size_t>(ahead));
+  }
 }
 
 TEST_F(GradientSourceTest, WhatWasBegunAndNotPushedIsTheNextLifesFirstBatch) {
-  use_.overlap = true;
-  int steps = 0;
-  callbacks_.on_step = [&](const StepReport&) { ++steps; };
-  callbacks_.check = [&](bool* leave) {
-    *leave = steps == 13;
-    return Status();
-  };
-  ASSERT_TRUE(Run(true).ok());
-  ASSERT_EQ(steps, 13);
-  Reopen();
-  ASSERT_TRUE(store_->WaitUntilInitialized(Deadline::After(std::chrono::seconds(1))).ok());
-  MakeEngine();
-  use_.overlap = true;
-  callbacks_ = {};
-  ASSERT_TRUE(Run(true).ok());
-  const auto all = Batches(40);
-  ASSERT_GE(engine_->finished.size(), 27u);
-  for (std::size_t i = 0; i < 27; ++i) EXPECT_EQ(engine_->finished[i], all[13 + i]) << i;
+  for (const int ahead : {1, 2}) {
+    Open();
+    use_.steps_ahead = ahead;
+    int steps = 0;
+    callbacks_.on_step = [&](const StepReport&) { ++steps; };
+    callbacks_.check = [&](bool* leave) {
+      *leave = steps == 13;
+      return Status();
+    };
+    ASSERT_TRUE(Run(true).ok());
+    ASSERT_EQ(steps, 13);
+    Reopen();
+    ASSERT_TRUE(store_->WaitUntilInitialized(Deadline::After(std::chrono::seconds(1))).ok());
+    MakeEngine();
+    use_.steps_ahead = ahead;
+    callbacks_ = {};
+    ASSERT_TRUE(Run(true).ok());
+    const auto all = Batches(40);
+    ASSERT_GE(engine_->finished.size(), 27u);
+    for (std::size_t i = 0; i < 27; ++i) EXPECT_EQ(engine_->finished[i], all[13 + i]) << i;
+  }
 }
 
 TEST_F(GradientSourceTest, ChangeOfModeComputesTheVoidBatchAgain) {
   for (const Mode to : {Mode::kBarrier, Mode::kLocked, Mode::kReplicas}) {
-    plan_.schedule = {{20, {to, to == Mode::kReplicas ? 1 : 0, 0}}};
-    Open();
-    use_.overlap = true;
-    std::vector<std::int64_t> global;
-    callbacks_.on_step = [&](const StepReport& s) { global.push_back(s.outcome.global_step); };
-    const Result<WorkerResult> result = Run(true);
-    ASSERT_TRUE(result.ok()) << result.status().message();
-    EXPECT_EQ(store_->mode_changes(), 1u);
-    std::vector<std::int64_t> expected(40);
-    std::iota(expected.begin(), expected.end(), 1);
-    EXPECT_EQ(global, expected) << ModeName(to);
-    // Batch 20 was begun in the old mode; its gradient was not pushed.
-    auto batches = Batches(41);
-    batches.insert(batches.begin() + 20, batches[20]);
-    batches.resize(engine_->finished.size());
-    EXPECT_EQ(engine_->finished, batches) << ModeName(to);
+    for (const int ahead : {1, 2}) {
+      plan_.schedule = {{20, {to, to == Mode::kReplicas ? 1 : 0, 0}}};
+      Open();
+      use_.steps_ahead = ahead;
+      std::vector<std::int64_t> global;
+      callbacks_.on_step = [&](const StepReport& s) { global.push_back(s.outcome.global_step); };
+      const Result<WorkerResult> result = Run(true);
+      ASSERT_TRUE(result.ok()) << result.status().message();
+      EXPECT_EQ(store_->mode_changes(), 1u);
+      std::vector<std::int64_t> expected(40);
+      std::iota(expected.begin(), expected.end(), 1);
+      EXPECT_EQ(global, expected) << ModeName(to);
+      // Those from 20 on were begun in the old mode; their gradients were not pushed.
+      auto batches = Batches(42);
+      const auto begun = batches.begin() + 20;
+      const std::vector<std::vector<std::uint32_t>> again(begun, begun + ahead);
+      batches.insert(batches.begin() + 20, again.begin(), again.end());
+      batches.resize(engine_->finished.size());
+      EXPECT_EQ(engine_->finished, batches) << ModeName(to);
+    }
   }
 }
 
@@ -292,9 +306,9 @@ TEST_F(GradientSourceTest, SkippedGradientsCount) {
 }
 
 TEST_F(GradientSourceTest, ErrorOfTheDeviceEndsTheWorkerWithIt) {
-  for (const bool overlap : {false, true}) {
+  for (const int ahead : {0, 1, 2}) {
     Open();
-    use_.overlap = overlap;
+    use_.steps_ahead = ahead;
     engine_->fail_at = 7;
     const Result<WorkerResult> result = Run(true);
     ASSERT_FALSE(result.ok());
