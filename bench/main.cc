@@ -135,6 +135,11 @@ int Main(int argc, char** argv) {
     if (!problem.empty()) return Misuse(fmt::format("--json {} {}", json_path, problem));
   }
 
+  if (!settings.data_dir.empty() && !std::filesystem::is_directory(settings.data_dir, ignored)) {
+    return Misuse(fmt::format("--data_dir {} is no directory: name the one with the four IDX files",
+                              settings.data_dir));
+  }
+
   openblas_set_num_threads(1);
   SetLogLevel(LogLevel::kError);
   Report report;

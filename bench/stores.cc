@@ -7,6 +7,7 @@
 #include "optim/update_kernels.h"
 #include "store/block_claims.h"
 #include "store/sharded_store.h"
+#include "store/sweep_order.h"
 
 namespace passel::bench {
 namespace {
@@ -22,6 +23,7 @@ class VariantShard final : public Shard {
         optimizer_(optimizer),
         worker_(worker),
         sweep_(sweep),
+        order_(memory.num_blocks, worker, memory.num_workers),
         random_(StreamSeed(7, static_cast<std::uint64_t>(worker))),
         todo_(memory.num_blocks),
         mean_(memory.block_floats),
@@ -133,9 +135,26 @@ class VariantShard final : public Shard {
     passel::Apply(scalars, memory_.values + begin, slots, gradient, memory_.BlockSize(b));
   }
 
+  // All blocks, into todo_.
+  void ListBlocks() {
+    const std::size_t blocks = memory_.num_blocks;
+    if (sweep_.start == Sweep::Start::kThereAndBack) {
+      std::size_t listed = 0;
+      order_.Pass([&](std::size_t begin, std::size_t end) {
+        for (std::size_t b = begin; b < end; ++b) todo_[listed++] = static_cast<std::uint32_t>(b);
+      });
+      return;
+    }
+    const std::size_t start = FirstBlock();
+    for (std::size_t i = 0; i < blocks; ++i) {
+      todo_[i] = static_cast<std::uint32_t>((i + start) % blocks);
+    }
+  }
+
   std::size_t FirstBlock() {
     const std::size_t blocks = memory_.num_blocks;
     switch (sweep_.start) {
+      case Sweep::Start::kThereAndBack:
       case Sweep::Start::kZero:
         return 0;
       case Sweep::Start::kOffset:
@@ -152,10 +171,7 @@ class VariantShard final : public Shard {
   Status SweepBlocks(Deadline deadline, Body&& body, std::uint64_t round = 0) {
     const Claim mine{1, worker_};
     const std::size_t blocks = memory_.num_blocks;
-    const std::size_t start = FirstBlock();
-    for (std::size_t i = 0; i < blocks; ++i) {
-      todo_[i] = static_cast<std::uint32_t>((i + start) % blocks);
-    }
+    ListBlocks();
     std::size_t left = blocks;
     for (int pass = 1; left > 0; ++pass) {
       const bool go_ahead = sweep_.claims == Sweep::Claims::kNone ||
@@ -187,6 +203,7 @@ class VariantShard final : public Shard {
   const OptimizerConfig optimizer_;
   const int worker_;
   const Sweep sweep_;
+  SweepOrder order_;
   Random random_;
   std::vector<std::uint32_t> todo_;  // [num_blocks]
   std::vector<float> mean_;          // [block_floats]

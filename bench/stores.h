@@ -21,9 +21,11 @@ namespace passel::bench {
 /// How a shard applies gradients, other than the product does.
 struct Sweep {
   enum class Claims { kNone, kAdvisory, kBinding };
-  enum class Start { kZero, kOffset, kRandom };  // offset: blocks * worker / workers
+  /// Order of the blocks. kThereAndBack: the product's, store/sweep_order.h; the others always go
+  /// up: from block 0, from block blocks * worker / workers, from any block.
+  enum class Start { kThereAndBack, kZero, kOffset, kRandom };
   Claims claims = Claims::kAdvisory;
-  Start start = Start::kRandom;
+  Start start = Start::kThereAndBack;
   int passes = 3;    ///< over busy blocks, before an advisory claim is ignored
   int pause = 0;     ///< pause instructions between two passes
   bool undo = true;  ///< rounds: save the old contents of a block first

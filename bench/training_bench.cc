@@ -207,7 +207,7 @@ Status BenchTraining(benchmark::State& state, Suite& suite, TrainingContext& con
         "the "
         "mean step, so {:.2f}x can be reached by waiting for it",
         Median(wait), workers, Median(slowest), 1 / Median(slowest));
-  } else {
+  } else if (workers > 1) {
     // Every line of values and slots was last written by another worker: it comes from there.
     const double extra = ForeignLinesUs(context, FirstCpus(workers));
     const double step_us = 1e6 * workers / *row.limit;

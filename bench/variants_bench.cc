@@ -53,17 +53,19 @@ std::vector<Variant> Variants() {
   add("start:offset", Sharing::kHogwild).sweep = Sweep{Claims::kAdvisory, Start::kOffset};
   for (const int passes : {1, 10, 30}) {
     add(fmt::format("passes:{}", passes), Sharing::kHogwild).sweep =
-        Sweep{Claims::kAdvisory, Start::kRandom, passes};
+        Sweep{Claims::kAdvisory, Start::kThereAndBack, passes};
   }
   for (const int pause : {8, 64}) {
     add(fmt::format("passes:10/pause:{}", pause), Sharing::kHogwild).sweep =
-        Sweep{Claims::kAdvisory, Start::kRandom, 10, pause};
+        Sweep{Claims::kAdvisory, Start::kThereAndBack, 10, pause};
   }
-  add("claims:none", Sharing::kHogwild).sweep = Sweep{Claims::kNone, Start::kRandom};
+  add("claims:none", Sharing::kHogwild).sweep = Sweep{Claims::kNone, Start::kThereAndBack};
   add("claims:none/start:offset", Sharing::kHogwild).sweep = Sweep{Claims::kNone, Start::kOffset};
-  add("same", Sharing::kBarrier).sweep = Sweep{Claims::kBinding, Start::kOffset};
+  add("start:random", Sharing::kHogwild).sweep = Sweep{Claims::kAdvisory, Start::kRandom};
+  add("same", Sharing::kBarrier).sweep = Sweep{Claims::kBinding, Start::kThereAndBack};
+  add("start:offset", Sharing::kBarrier).sweep = Sweep{Claims::kBinding, Start::kOffset};
   add("undo:0", Sharing::kBarrier).sweep =
-      Sweep{Claims::kBinding, Start::kOffset, 3, 0, /*undo=*/false};
+      Sweep{Claims::kBinding, Start::kThereAndBack, 3, 0, /*undo=*/false};
   add("start:zero", Sharing::kBarrier).sweep = Sweep{Claims::kBinding, Start::kZero};
   add("start:random", Sharing::kBarrier).sweep = Sweep{Claims::kBinding, Start::kRandom};
   for (const int spin_us : {20, 100, 2000}) {

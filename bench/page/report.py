@@ -94,7 +94,8 @@ def run(arguments):
         print(f"{NAME}: {error}", file=sys.stderr)
         return 2
     except OSError as error:
-        print(f"{NAME}: {error.filename} cannot be written: {error.strerror}", file=sys.stderr)
+        print(f"{NAME}: {error.filename} cannot be written: {error.strerror}; "
+              "make room or name another place with --out or --shrink", file=sys.stderr)
         return 1
 
 

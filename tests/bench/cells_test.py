@@ -76,6 +76,18 @@ class Cells(unittest.TestCase):
         for mode in ("hogwild", "locked", "barrier", "naive"):
             self.assertIn(mode, text)
 
+    def test_one_worker_alone_has_no_lines_from_other_cores(self):
+        done = run("--smoke", "--full", "--json", self.json, "--filter",
+                   "BM_Train/mode:(hogwild|barrier)/.*workers:1$")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(self.json, encoding="utf-8") as file:
+            notes = [row["note"] for row in json.load(file)["rows"]]
+        self.assertEqual(len(notes), 2)
+        for note in notes:
+            self.assertIn("median step", note)
+            self.assertNotIn("other cores", note)
+            self.assertNotRegex(note, r"\b-?(nan|inf)")
+
     def test_an_open_loop_says_its_rate(self):
         name = TINY.format("locked") + "/loop:open/rate:2500"
         done = run("--smoke", "--filter", f"^{name}$", "--json", self.json)
