@@ -72,6 +72,11 @@ TEST_P(StoreConformance, StopEndsEveryWorkerWithinABound) {
     });
   }
   std::this_thread::sleep_for(std::chrono::milliseconds(60));
+  // On a busy machine no thread may have had its turn yet.
+  const Deadline turn = Deadline::After(std::chrono::seconds(20));
+  while (!rounds() && stores[0]->global_step() == 0 && !turn.Expired()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   const std::int64_t begin = MonotonicNs();
   stores[3]->Stop();
   for (std::thread& t : threads) t.join();

@@ -232,6 +232,14 @@ class EngineJob {
     for (const auto& a : board_->acked) sum += a.load();
     return sum;
   }
+  /// Pushes go on being acknowledged, more than those that were under way. Within 20 s: a busy
+  /// machine may give the workers no turn for long.
+  bool GetsOn() const {
+    const Deadline deadline = Deadline::After(std::chrono::seconds(20));
+    const std::uint64_t enough = acked() + 20;
+    while (acked() < enough && !deadline.Expired()) ::usleep(1000);
+    return acked() >= enough;
+  }
   Board& board() { return *board_; }
   const ShardMemory& memory(int shard) const { return memory_[static_cast<std::size_t>(shard)]; }
   int shards() const { return static_cast<int>(memory_.size()); }
