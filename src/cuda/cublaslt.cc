@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <fmt/core.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -102,6 +103,35 @@ cublasComputeType_t ComputeType(MathMode math) {
   return CUBLAS_COMPUTE_32F;
 }
 
+cublasLtEpilogue_t EpilogueOf(LargeGemm::Epilogue epilogue) {
+  switch (epilogue) {
+    case LargeGemm::Epilogue::kBias:
+      return CUBLASLT_EPILOGUE_BIAS;
+    case LargeGemm::Epilogue::kBiasRelu:
+      return CUBLASLT_EPILOGUE_RELU_BIAS;
+    case LargeGemm::Epilogue::kBiasReluMask:
+      return CUBLASLT_EPILOGUE_RELU_AUX_BIAS;
+    case LargeGemm::Epilogue::kMask:
+      return CUBLASLT_EPILOGUE_DRELU;
+    case LargeGemm::Epilogue::kMaskSums:
+      return CUBLASLT_EPILOGUE_DRELU_BGRAD;
+    case LargeGemm::Epilogue::kSums:
+      return CUBLASLT_EPILOGUE_BGRADA;
+    case LargeGemm::Epilogue::kNone:
+      break;
+  }
+  return CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+// What the library answers for a product that this build of it, or this GPU, does not have.
+bool IsRefusal(cublasStatus_t status) {
+  return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_ARCH_MISMATCH ||
+         status == CUBLAS_STATUS_INVALID_VALUE;
+}
+
+// `bytes`, so that what lies behind is aligned as device memory is.
+std::size_t Rounded(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
+
 class LibraryMatmul : public CublasLt::Matmul {
  public:
   LibraryMatmul(const Functions& functions, cublasLtHandle_t handle, void* workspace)
@@ -121,11 +151,13 @@ class LibraryMatmul : public CublasLt::Matmul {
         Check(f_.MatmulDescCreate(&desc_, ComputeType(gemm.math), CUDA_R_32F), "MatmulDescCreate"));
     PASSEL_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_TRANSA, Op(layout_.first)));
     PASSEL_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_TRANSB, Op(layout_.second)));
-    if (layout_.bias != nullptr) {
-      const cublasLtEpilogue_t epilogue =
-          layout_.relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
-      PASSEL_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue));
-      PASSEL_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, layout_.bias));
+    if (layout_.epilogue != LargeGemm::Epilogue::kNone) {
+      PASSEL_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_EPILOGUE, EpilogueOf(layout_.epilogue)));
+    }
+    // Before the heuristic is asked: it looks how these addresses are aligned.
+    PASSEL_RETURN_IF_ERROR(SetVectors(layout_.sums, layout_.mask));
+    if (layout_.mask != nullptr) {
+      PASSEL_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, layout_.mask_ld));
     }
     PASSEL_RETURN_IF_ERROR(
         MakeLayout(layout_.first.rows, layout_.first.cols, layout_.first.ld, &first_));
@@ -135,14 +167,28 @@ class LibraryMatmul : public CublasLt::Matmul {
     return Choose(gemm);
   }
 
-  Status Run(cudaStream_t stream, float* result) override {
-    const float one = 1;
-    const float zero = 0;
-    float* const c = result == nullptr ? layout_.result : result;
-    return Check(f_.Matmul(handle_, desc_, &one, layout_.first.data, first_, layout_.second.data,
-                           second_, &zero, c, out_, c, out_, &algorithm_, workspace_,
-                           CublasLt::kWorkspaceBytes, stream),
-                 "Matmul");
+  Status Run(cudaStream_t stream) override {
+    return Check(Queue(stream, layout_.result), "Matmul");
+  }
+
+  std::size_t scratch_bytes() const override {
+    return Rounded(ResultBytes()) + Rounded(SumsBytes()) + Rounded(MaskBytes());
+  }
+
+  Status Try(cudaStream_t stream, void* scratch) override {
+    auto* const result = static_cast<std::byte*>(scratch);
+    std::byte* const sums = result + Rounded(ResultBytes());
+    std::byte* const mask = sums + Rounded(SumsBytes());
+    PASSEL_RETURN_IF_ERROR(SetVectors(layout_.sums == nullptr ? nullptr : sums,
+                                      MaskBytes() == 0 ? layout_.mask : mask));
+    const cublasStatus_t queued = Queue(stream, reinterpret_cast<float*>(result));
+    PASSEL_RETURN_IF_ERROR(SetVectors(layout_.sums, layout_.mask));
+    if (IsRefusal(queued)) {
+      return FailedPrecondition(fmt::format("cuBLASLt {} refuses its own algorithm ({}) with {}",
+                                            f_.GetVersion(), description_,
+                                            f_.GetStatusName(queued)));
+    }
+    return Check(queued, "Matmul");
   }
 
   std::string Describe() const override { return description_; }
@@ -151,6 +197,37 @@ class LibraryMatmul : public CublasLt::Matmul {
   static cublasOperation_t Op(const GemmLayout::Operand& operand) {
     return operand.transpose ? CUBLAS_OP_T : CUBLAS_OP_N;
   }
+  // What the product writes, as far as its epilogue does.
+  std::size_t ResultBytes() const {
+    return layout_.cols * static_cast<std::size_t>(layout_.result_ld) * sizeof(float);
+  }
+  std::size_t SumsBytes() const {
+    return layout_.sums == nullptr ? 0 : layout_.rows * sizeof(float);
+  }
+  std::size_t MaskBytes() const {
+    return layout_.epilogue == LargeGemm::Epilogue::kBiasReluMask
+               ? layout_.cols * static_cast<std::size_t>(layout_.mask_ld) / 8
+               : 0;
+  }
+
+  // Where the bias or, in its place, the sums are, and the mask.
+  Status SetVectors(const void* sums, const void* mask) {
+    const void* const vector = layout_.bias != nullptr ? layout_.bias : sums;
+    if (vector != nullptr) {
+      PASSEL_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, vector));
+    }
+    if (mask == nullptr) return {};
+    return Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, mask);
+  }
+
+  cublasStatus_t Queue(cudaStream_t stream, float* c) {
+    const float one = 1;
+    const float zero = 0;
+    return f_.Matmul(handle_, desc_, &one, layout_.first.data, first_, layout_.second.data, second_,
+                     &zero, c, out_, c, out_, &algorithm_, workspace_, CublasLt::kWorkspaceBytes,
+                     stream);
+  }
+
   Status Check(cublasStatus_t status, const char* call) const {
     if (status == CUBLAS_STATUS_SUCCESS) return {};
     const std::string text =
@@ -199,14 +276,17 @@ class LibraryMatmul : public CublasLt::Matmul {
     cublasLtMatmulHeuristicResult_t found{};
     int count = 0;
     if (status.ok()) {
-      const cublasStatus_t answer = f_.MatmulAlgoGetHeuristic(handle_, desc_, first_, second_, out_,
-                                                              out_, preference, 1, &found, &count);
-      if (answer == CUBLAS_STATUS_NOT_SUPPORTED ||
-          (answer == CUBLAS_STATUS_SUCCESS && count == 0)) {
-        status = FailedPrecondition(
-            fmt::format("cuBLASLt {} has no algorithm for a product of {} x {} x {} on this GPU: "
-                        "update cuBLAS, or change the layers' sizes",
-                        f_.GetVersion(), gemm.m, gemm.n, gemm.k));
+      cublasStatus_t answer = f_.MatmulAlgoGetHeuristic(handle_, desc_, first_, second_, out_, out_,
+                                                        preference, 1, &found, &count);
+      if (answer == CUBLAS_STATUS_SUCCESS) {
+        answer = count == 0 ? CUBLAS_STATUS_NOT_SUPPORTED : found.state;
+      }
+      if (IsRefusal(answer)) {
+        status = FailedPrecondition(fmt::format(
+            "cuBLASLt {} has no algorithm for a product of {} x {} x {} with the epilogue {} on "
+            "this GPU ({}): update cuBLAS, or change the layers' sizes",
+            f_.GetVersion(), gemm.m, gemm.n, gemm.k, EpilogueName(gemm.epilogue),
+            f_.GetStatusName(answer)));
       } else {
         status = Check(answer, "MatmulAlgoGetHeuristic");
       }
@@ -218,9 +298,9 @@ class LibraryMatmul : public CublasLt::Matmul {
     std::size_t written = 0;
     static_cast<void>(f_.MatmulAlgoConfigGetAttribute(&algorithm_, CUBLASLT_ALGO_CONFIG_ID, &id,
                                                       sizeof id, &written));
-    description_ =
-        fmt::format("{} x {} x {}: algorithm {} of cuBLASLt {}, {} KiB of workspace", gemm.m,
-                    gemm.n, gemm.k, id, f_.GetVersion(), found.workspaceSize / 1024);
+    description_ = fmt::format("{} x {} x {}, {}: algorithm {} of cuBLASLt {}, {} KiB of workspace",
+                               gemm.m, gemm.n, gemm.k, EpilogueName(gemm.epilogue), id,
+                               f_.GetVersion(), found.workspaceSize / 1024);
     return {};
   }
 

@@ -36,12 +36,18 @@ class CublasLt {
   class Matmul {
    public:
     virtual ~Matmul() = default;
-    /// Queues the product; `result` in place of the plan's c, if it is not null.
-    virtual Status Run(cudaStream_t stream, float* result = nullptr) = 0;
-    /// "1024 x 4096 x 784: algorithm 21 of cuBLASLt 130100, 2 MiB of workspace".
+    /// Queues the product. Errors: kUnavailable, kInternal from the library.
+    virtual Status Run(cudaStream_t stream) = 0;
+    /// Bytes of the scratch that Try() writes to.
+    virtual std::size_t scratch_bytes() const = 0;
+    /// Queues the product with all that it writes in `scratch`, device memory, 256-byte aligned.
+    /// Errors: as Run(); kFailedPrecondition if the library refuses what its heuristic chose.
+    virtual Status Try(cudaStream_t stream, void* scratch) = 0;
+    /// "1024 x 4096 x 784, RELU_BIAS: algorithm 21 of cuBLASLt 130100, 2048 KiB of workspace".
     virtual std::string Describe() const = 0;
   };
-  /// Errors: kInvalidArgument as LayoutOf(); kFailedPrecondition when the library has no algorithm.
+  /// Errors: kInvalidArgument as LayoutOf(); kFailedPrecondition when the library has no algorithm
+  /// for this product with its epilogue.
   virtual Result<std::unique_ptr<Matmul>> Prepare(const LargeGemm& gemm) = 0;
 };
 

@@ -86,6 +86,7 @@ class CudaDevice : public Device {
   }
   Status CopyIn(void* to, const void* from_host, std::size_t bytes) override;
   Status CopyOut(void* to_host, const void* from, std::size_t bytes) override;
+  Result<Verdict> CanRun(const LargeGemm& gemm) override;
   Result<std::unique_ptr<Executable>> Prepare(const Plan& plan, How how) override;
   Status Launch(Executable& executable) override;
   Status Health() override { return context_.Health(); }
@@ -97,7 +98,8 @@ class CudaDevice : public Device {
  private:
   Status CheckNode(const Node& node) const;
   Status CheckKernel(const Node& node, const AnyKernel& kernel) const;
-  Status PrepareMatmul(const Node& node, const LargeGemm& gemm, CudaExecutable* executable);
+  Result<std::unique_ptr<CublasLt::Matmul>> PrepareMatmul(const LargeGemm& gemm);
+  Status OpenLibrary();
   Status BuildGraph(CudaExecutable* executable);
   Status AddNode(const CudaExecutable& executable, std::size_t number, cudaGraph_t graph,
                  const std::vector<cudaGraphNode_t>& waits, cudaGraphNode_t* out);
@@ -168,23 +170,38 @@ Status CudaDevice::CheckKernel(const Node& node, const AnyKernel& kernel) const 
   return {};
 }
 
-Status CudaDevice::PrepareMatmul(const Node& node, const LargeGemm& gemm,
-                                 CudaExecutable* executable) {
-  if (cublaslt_ == nullptr) {
-    PASSEL_ASSIGN_OR_RETURN(workspace_, Allocate(CublasLt::kWorkspaceBytes));
-    PASSEL_ASSIGN_OR_RETURN(cublaslt_, CublasLt::Open(workspace_.get()));
-  }
+// Errors: kFailedPrecondition for a product that the library does not have, and others.
+Result<std::unique_ptr<CublasLt::Matmul>> CudaDevice::PrepareMatmul(const LargeGemm& gemm) {
   PASSEL_ASSIGN_OR_RETURN(std::unique_ptr<CublasLt::Matmul> matmul, cublaslt_->Prepare(gemm));
-  PluginLogInfo(node.name + ", " + matmul->Describe());
   // One run into scratch loads what the library loads on first use, outside of any capture.
-  {
-    PASSEL_ASSIGN_OR_RETURN(Memory scratch, Allocate(gemm.m * gemm.ldc * sizeof(float)));
-    PASSEL_RETURN_IF_ERROR(
-        context_.KeepIfLost(matmul->Run(context_.stream(), static_cast<float*>(scratch.get()))));
-    PASSEL_RETURN_IF_ERROR(Synchronize(Deadline::After(std::chrono::seconds(kCopySeconds))));
+  PASSEL_ASSIGN_OR_RETURN(Memory scratch, Allocate(matmul->scratch_bytes()));
+  const Status tried = matmul->Try(context_.stream(), scratch.get());
+  if (tried.code() == Code::kFailedPrecondition) {
+    static_cast<void>(cudaGetLastError());  // of the run that was refused, if there is one
+    return tried;
   }
-  executable->matmuls.push_back(std::move(matmul));
+  PASSEL_RETURN_IF_ERROR(context_.KeepIfLost(tried));
+  PASSEL_RETURN_IF_ERROR(Synchronize(Deadline::After(std::chrono::seconds(kCopySeconds))));
+  return matmul;
+}
+
+Status CudaDevice::OpenLibrary() {
+  if (cublaslt_ != nullptr) return {};
+  if (workspace_ == nullptr) {
+    PASSEL_ASSIGN_OR_RETURN(workspace_, Allocate(CublasLt::kWorkspaceBytes));
+  }
+  PASSEL_ASSIGN_OR_RETURN(cublaslt_, CublasLt::Open(workspace_.get()));
   return {};
+}
+
+Result<Device::Verdict> CudaDevice::CanRun(const LargeGemm& gemm) {
+  PASSEL_RETURN_IF_ERROR(context_.Enter());
+  PASSEL_RETURN_IF_ERROR(Synchronize(Deadline::After(std::chrono::seconds(kCopySeconds))));
+  PASSEL_RETURN_IF_ERROR(OpenLibrary());
+  const auto matmul = PrepareMatmul(gemm);
+  if (matmul.ok()) return Verdict{true, (*matmul)->Describe()};
+  if (matmul.status().code() != Code::kFailedPrecondition) return matmul.status();
+  return Verdict{false, matmul.status().message()};
 }
 
 Result<std::unique_ptr<Device::Executable>> CudaDevice::Prepare(const Plan& plan, How how) {
@@ -195,7 +212,11 @@ Result<std::unique_ptr<Device::Executable>> CudaDevice::Prepare(const Plan& plan
   for (const Node& node : executable->nodes) {
     PASSEL_RETURN_IF_ERROR(CheckNode(node));
     if (const auto* gemm = std::get_if<LargeGemm>(&node.operation)) {
-      PASSEL_RETURN_IF_ERROR(PrepareMatmul(node, *gemm, executable.get()).WithContext(node.name));
+      PASSEL_RETURN_IF_ERROR(OpenLibrary());
+      auto matmul = PrepareMatmul(*gemm);
+      if (!matmul.ok()) return matmul.status().WithContext(node.name);
+      PluginLogInfo(node.name + ", " + (*matmul)->Describe());
+      executable->matmuls.push_back(std::move(matmul).value());
     } else {
       executable->matmuls.push_back(nullptr);
     }
@@ -282,7 +303,7 @@ Status CudaDevice::Queue(const CudaExecutable& executable, std::size_t number) {
     PASSEL_CUDA_TRY(node.name, cudaPeekAtLastError());
     return {};
   }
-  return executable.matmuls[number]->Run(context_.stream(), nullptr).WithContext(node.name);
+  return executable.matmuls[number]->Run(context_.stream()).WithContext(node.name);
 }
 
 Status CudaDevice::Launch(Executable& executable) {

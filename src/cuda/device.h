@@ -63,6 +63,17 @@ class Device {
   virtual Status CopyIn(void* to, const void* from_host, std::size_t bytes) = 0;
   virtual Status CopyOut(void* to_host, const void* from, std::size_t bytes) = 0;
 
+  /// Whether this device can run a product, and how or why not, in one clause.
+  struct Verdict {
+    bool can = false;
+    std::string text;
+  };
+  /// Whether a plan may hold this product, with its epilogue and at its addresses. May run it once,
+  /// with all that it writes elsewhere. REQUIRES: nothing is under way.
+  /// Errors: kNotFound, kFailedPrecondition, with the remedy, where there is no library for large
+  /// products at all; kInvalidArgument as LayoutOf(); the device's.
+  virtual Result<Verdict> CanRun(const LargeGemm& gemm) = 0;
+
   /// A plan made ready to run.
   class Executable {
    public:

@@ -14,6 +14,7 @@
 
 #include "base/check.h"
 #include "compute/device_arena.h"
+#include "cuda/epilogue_choice.h"
 #include "cuda/sign.h"
 #include "cuda/step_plan.h"
 
@@ -74,9 +75,19 @@ class DeviceStepEngine final : public StepEngine {
 
   Status Prepare() {
     if (options_.arena == nullptr) RegisterArena();
+    std::vector<StepHostMemory> hosts;
     for (std::size_t i = 0; i < options_.memory.gradient_slots.size(); ++i) {
       slots_.emplace_back();
-      PASSEL_RETURN_IF_ERROR(PrepareSlot(i));
+      PASSEL_ASSIGN_OR_RETURN(StepHostMemory host, HostMemory(i));
+      hosts.push_back(std::move(host));
+    }
+    PASSEL_ASSIGN_OR_RETURN(
+        epilogues_,
+        ChooseEpilogues(
+            options_, memory_, hosts,
+            [this](const LargeGemm& gemm) { return device_.CanRun(gemm); }, hooks_.explain));
+    for (std::size_t i = 0; i < hosts.size(); ++i) {
+      PASSEL_RETURN_IF_ERROR(PrepareSlot(i, hosts[i]));
     }
     return {};
   }
@@ -132,8 +143,11 @@ class DeviceStepEngine final : public StepEngine {
   }
 
   std::string Describe() const override {
+    const std::string epilogues = DescribeEpilogues(options_, epilogues_);
     return fmt::format("{}, {} of {} operations, {}",
-                       large_products_ == 0 ? "fused kernels" : "fused kernels and cuBLASLt",
+                       epilogues.empty()
+                           ? "fused kernels"
+                           : fmt::format("fused kernels and cuBLASLt ({})", epilogues),
                        options_.graph ? "one graph" : "one stream", operations_,
                        options_.arena != nullptr ? "values and gradients in the memory of the GPU"
                        : staged_ ? "values and gradients copied through pinned memory"
@@ -204,7 +218,8 @@ class DeviceStepEngine final : public StepEngine {
     return data;
   }
 
-  Status PrepareSlot(std::size_t index) {
+  // Of a slot, and what is its own of that.
+  Result<StepHostMemory> HostMemory(std::size_t index) {
     Slot& slot = slots_[index];
     StepHostMemory host;
     PASSEL_ASSIGN_OR_RETURN(slot.block,
@@ -229,13 +244,14 @@ class DeviceStepEngine final : public StepEngine {
         host.gradients.push_back(options_.memory.gradient_slots[index][s].data());
       }
     }
-    const Plan plan = BuildStepPlan(options_, memory_, host);
+    return host;
+  }
+
+  Status PrepareSlot(std::size_t index, const StepHostMemory& host) {
+    const Plan plan = BuildStepPlan(options_, memory_, host, epilogues_);
     operations_ = plan.nodes().size();
-    large_products_ = std::count_if(plan.nodes().begin(), plan.nodes().end(), [](const Node& node) {
-      return std::holds_alternative<LargeGemm>(node.operation);
-    });
     PASSEL_ASSIGN_OR_RETURN(
-        slot.executable,
+        slots_[index].executable,
         device_.Prepare(plan, options_.graph ? Device::How::kGraph : Device::How::kOneByOne));
     return {};
   }
@@ -272,7 +288,7 @@ class DeviceStepEngine final : public StepEngine {
   const DeviceStepEngineHooks hooks_;
   bool staged_ = false;
   std::size_t operations_ = 0;
-  std::ptrdiff_t large_products_ = 0;
+  std::vector<LayerEpilogues> epilogues_;  // [layer]
 
   // Given back from the last to the first: executables before what they name.
   StepMemory memory_;

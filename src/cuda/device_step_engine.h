@@ -15,6 +15,8 @@ namespace passel::cuda {
 struct DeviceStepEngineHooks {
   /// Gets one line when the memory of the arena cannot be registered. May be empty.
   std::function<void(std::string_view)> warn;
+  /// Gets a line for each epilogue that the device refuses (epilogue_choice.h). May be empty.
+  std::function<void(std::string_view)> explain;
   /// Looks at the number of the oldest step between two looks at the health of the device.
   unsigned looks_per_health = 500;
 };
@@ -22,8 +24,8 @@ struct DeviceStepEngineHooks {
 /// `device` must outlive the engine. Where its driver refuses to register the memory that
 /// options.memory names, values and gradients are copied through pinned memory by the calling
 /// thread: then a step sees the values as they are at Start().
-/// Errors: kInvalidArgument (ValidateStepOptions()); kResourceExhausted and others, from the
-/// device.
+/// Errors: kInvalidArgument (ValidateStepOptions(), ChooseEpilogues()); kResourceExhausted and
+/// others, from the device.
 Result<std::unique_ptr<StepEngine>> CreateDeviceStepEngine(Device& device,
                                                            const StepEngineOptions& options,
                                                            const DeviceStepEngineHooks& hooks);

@@ -31,6 +31,26 @@ bool Conflict(const Node& a, const Node& b) {
 
 }  // namespace
 
+std::string_view EpilogueName(LargeGemm::Epilogue epilogue) {
+  switch (epilogue) {
+    case LargeGemm::Epilogue::kNone:
+      break;
+    case LargeGemm::Epilogue::kBias:
+      return "BIAS";
+    case LargeGemm::Epilogue::kBiasRelu:
+      return "RELU_BIAS";
+    case LargeGemm::Epilogue::kBiasReluMask:
+      return "RELU_AUX_BIAS";
+    case LargeGemm::Epilogue::kMask:
+      return "DRELU";
+    case LargeGemm::Epilogue::kMaskSums:
+      return "DRELU_BGRAD";
+    case LargeGemm::Epilogue::kSums:
+      return "BGRADA";
+  }
+  return "DEFAULT";
+}
+
 int Plan::Add(std::string name, Operation operation, std::vector<Bytes> reads,
               std::vector<Bytes> writes) {
   const int number = static_cast<int>(nodes_.size());

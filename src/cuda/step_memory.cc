@@ -195,6 +195,12 @@ Result<StepMemory> StepMemory::Create(Device& device, const StepEngineOptions& o
       PASSEL_ASSIGN_OR_RETURN(delta, memory.Allocate<float>(device, floats));
     }
     memory.deltas_.push_back(delta);
+    std::byte* mask = nullptr;
+    if (CanKeepMask(options, l)) {
+      const std::size_t bytes = ReluMaskBytes(batch, layers[l].outputs);
+      PASSEL_ASSIGN_OR_RETURN(mask, memory.Allocate<std::byte>(device, bytes));
+    }
+    memory.masks_.push_back(mask);
   }
   memory.loss_part_count_ = Blocks(batch, CrossEntropyKernel::kRows);
   PASSEL_ASSIGN_OR_RETURN(memory.batch_labels_, memory.Allocate<std::uint8_t>(device, batch));

@@ -2,25 +2,58 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
+#include "base/check.h"
 #include "compute/device_arena.h"
 #include "cuda/gemm_choice.h"
 #include "cuda/step_layout.h"
 
 namespace passel::cuda {
+namespace {
+
+bool IsLarge(const StepEngineOptions& options, std::size_t layer) {
+  const NetworkShape::Layer& l = options.network.layers[layer];
+  return NeedsLibraryGemm(options.batch_size, l.inputs, l.outputs);
+}
+
+bool HasRows(const NetworkMemory::Part& part) { return part.rows != 0; }
+
+}  // namespace
+
+bool CanKeepMask(const StepEngineOptions& options, std::size_t layer) {
+  return layer + 1 < options.network.layers.size() && IsLarge(options, layer) &&
+         IsLarge(options, layer + 1);
+}
+
+bool CanSumBias(const StepEngineOptions& options, std::size_t layer) {
+  const auto& parts = options.memory.variables[2 * layer + 1];
+  return IsLarge(options, layer) && std::count_if(parts.begin(), parts.end(), HasRows) == 1;
+}
 
 // Appends the operations in the order in which one stream would best run them.
 class StepPlanBuilder {
  public:
   StepPlanBuilder(const StepEngineOptions& options, const StepMemory& memory,
-                  const StepHostMemory& host)
+                  const StepHostMemory& host, const std::vector<LayerEpilogues>& epilogues)
       : options_(options),
         layers_(options.network.layers),
         batch_(options.batch_size),
         memory_(memory),
-        host_(host) {}
+        host_(host),
+        epilogues_(epilogues) {
+    epilogues_.resize(layers_.size());
+    for (std::size_t l = 0; l < layers_.size(); ++l) {
+      const LayerEpilogues& of = epilogues_[l];
+      PASSEL_CHECK(!of.mask || CanKeepMask(options, l), "a mask is kept by two large layers");
+      PASSEL_CHECK(!of.sums_with_mask || of.mask, "sums go with a mask that is applied");
+      PASSEL_CHECK(!(of.sums || of.sums_with_mask) || CanSumBias(options, l),
+                   "the library sums up a bias gradient in one part, of a large layer");
+      PASSEL_CHECK(!(of.sums && of.sums_with_mask), "a bias gradient is summed up once");
+    }
+  }
 
   Plan Build() {
     CopyIn();
@@ -62,8 +95,18 @@ class StepPlanBuilder {
   Bytes Bias(std::size_t layer) const {
     return {memory_.variables_[2 * layer + 1], layers_[layer].outputs * sizeof(float)};
   }
-  bool Large(std::size_t layer) const {
-    return NeedsLibraryGemm(batch_, layers_[layer].inputs, layers_[layer].outputs);
+  bool Large(std::size_t layer) const { return IsLarge(options_, layer); }
+  // Has `gemm` write or read the mask of this layer's ReLU. Returns the bytes.
+  Bytes UseMask(std::size_t layer, LargeGemm* gemm) const {
+    gemm->mask = memory_.masks_[layer];
+    gemm->ld_mask = ReluMaskStride(layers_[layer].outputs);
+    return {gemm->mask, ReluMaskBytes(batch_, layers_[layer].outputs)};
+  }
+  // Has `gemm` sum up this layer's bias gradient. Returns the bytes.
+  Bytes UseSums(std::size_t layer, LargeGemm* gemm) const {
+    const auto& parts = options_.memory.variables[2 * layer + 1];
+    gemm->sums = Gradient(*std::find_if(parts.begin(), parts.end(), HasRows));
+    return {gemm->sums, layers_[layer].outputs * sizeof(float)};
   }
   // The values are there already, and the gradient stays.
   bool resident() const { return options_.arena != nullptr; }
@@ -116,7 +159,12 @@ class StepPlanBuilder {
                      x.ld,  w.data, w.ld,   y.data, y.ld,   bias};
       gemm.epilogue = last ? LargeGemm::Epilogue::kBias : LargeGemm::Epilogue::kBiasRelu;
       gemm.math = options_.math;
-      plan_.Add(std::move(name), gemm, std::move(reads), {y.bytes()});
+      std::vector<Bytes> writes{y.bytes()};
+      if (epilogues_[layer].mask) {
+        gemm.epilogue = LargeGemm::Epilogue::kBiasReluMask;
+        writes.push_back(UseMask(layer, &gemm));
+      }
+      plan_.Add(std::move(name), gemm, std::move(reads), std::move(writes));
       return;
     }
     GemmArguments gemm;
@@ -158,7 +206,18 @@ class StepPlanBuilder {
       LargeGemm gemm{false, true,   batch_, dx.cols, dy.cols, dy.data,
                      dy.ld, w.data, w.ld,   dx.data, dx.ld};
       gemm.math = options_.math;
-      plan_.Add(std::move(name), gemm, {dy.bytes(), w.bytes()}, {dx.bytes()});
+      const LayerEpilogues& below = epilogues_[layer - 1];
+      std::vector<Bytes> reads{dy.bytes(), w.bytes()}, writes{dx.bytes()};
+      if (below.mask) {
+        gemm.epilogue = LargeGemm::Epilogue::kMask;
+        reads.push_back(UseMask(layer - 1, &gemm));
+      }
+      if (below.sums_with_mask) {
+        gemm.epilogue = LargeGemm::Epilogue::kMaskSums;
+        writes.push_back(UseSums(layer - 1, &gemm));
+      }
+      plan_.Add(std::move(name), gemm, std::move(reads), std::move(writes));
+      if (below.mask) return;
       plan_.Add(
           fmt::format("backward relu {}", layer),
           AnyKernel(ReluMaskKernel{x.data, x.ld, dx.data, dx.ld, Narrow(batch_), Narrow(dx.cols)}),
@@ -180,12 +239,12 @@ class StepPlanBuilder {
   }
 
   // dw = x' dy and db = column sums of dy, each part to its shard. A bias in one part is an extra
-  // row of the last part of the weights.
+  // row of the last part of the weights, or an epilogue of the library's.
   void BackwardWeights(std::size_t layer) {
     const Block x = Activation(layer), dy = Delta(layer + 1);
     const auto& parts = options_.memory.variables[2 * layer];
     const auto& bias_parts = options_.memory.variables[2 * layer + 1];
-    bool sums_done = false;
+    bool sums_done = epilogues_[layer].sums_with_mask;
     for (std::size_t p = 0; p < parts.size(); ++p) {
       const NetworkMemory::Part& part = parts[p];
       if (part.rows == 0) continue;
@@ -196,7 +255,13 @@ class StepPlanBuilder {
         LargeGemm gemm{true,    false,   part.rows, dy.cols, batch_, rows.data,
                        rows.ld, dy.data, dy.ld,     dw.data, dw.ld};
         gemm.math = options_.math;
-        plan_.Add(std::move(name), gemm, {rows.bytes(), dy.bytes()}, {dw.bytes()});
+        std::vector<Bytes> writes{dw.bytes()};
+        if (epilogues_[layer].sums && !sums_done) {
+          sums_done = true;
+          gemm.epilogue = LargeGemm::Epilogue::kSums;
+          writes.push_back(UseSums(layer, &gemm));
+        }
+        plan_.Add(std::move(name), gemm, {rows.bytes(), dy.bytes()}, std::move(writes));
         continue;
       }
       GemmArguments gemm = Sums(dy);
@@ -284,12 +349,13 @@ class StepPlanBuilder {
   const std::size_t batch_;
   const StepMemory& memory_;
   const StepHostMemory& host_;
+  std::vector<LayerEpilogues> epilogues_;  // [layer]
   Plan plan_;
 };
 
 Plan BuildStepPlan(const StepEngineOptions& options, const StepMemory& memory,
-                   const StepHostMemory& host) {
-  return StepPlanBuilder(options, memory, host).Build();
+                   const StepHostMemory& host, const std::vector<LayerEpilogues>& epilogues) {
+  return StepPlanBuilder(options, memory, host, epilogues).Build();
 }
 
 }  // namespace passel::cuda

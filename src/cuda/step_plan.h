@@ -49,6 +49,26 @@ struct StepHostMemory {
   StepReportLine* line = nullptr;
 };
 
+/// What the library's products do, beside multiplying, for a layer that it computes. All false: a
+/// kernel of our own sets the gradient behind the ReLU to 0, another one sums up the bias gradient.
+struct LayerEpilogues {
+  /// The forward product keeps a mask of its ReLU, and the product behind it, backward, applies it.
+  bool mask = false;
+  /// That one also sums up this layer's bias gradient.
+  bool sums_with_mask = false;
+  /// The product of this layer's weights, backward, sums it up.
+  bool sums = false;
+  friend bool operator==(const LayerEpilogues&, const LayerEpilogues&) = default;
+};
+
+/// True if this layer's forward product, and the one that applies its mask, are the library's: the
+/// layer and the next one are large, and there is a next one.
+bool CanKeepMask(const StepEngineOptions& options, std::size_t layer);
+
+/// True if the library may sum up this layer's bias gradient: the layer is large, and the gradient
+/// lies in one part.
+bool CanSumBias(const StepEngineOptions& options, std::size_t layer);
+
 /// OK if a StepEngine can compute this. Errors: kInvalidArgument for sizes beyond the limits and
 /// for a label outside the classes. Parts that do not cover their variable, or that lie outside
 /// their shard, are a bug of the caller and stop the program.
@@ -93,6 +113,7 @@ class StepMemory {
       gradients_;  // [shard] or, with an arena, empty; like the shard, zero between variables
   std::vector<float*> activations_;       // [layer]: its input (batch, inputs); last the logits
   std::vector<float*> deltas_;            // [layer]: gradient of its input, from layer 1
+  std::vector<std::byte*> masks_;         // [layer]: of its ReLU; null unless CanKeepMask()
   std::uint8_t* batch_labels_ = nullptr;  // (batch)
   LossPart* loss_parts_ = nullptr;
   std::uint32_t loss_part_count_ = 0;
@@ -101,7 +122,9 @@ class StepMemory {
 };
 
 /// One step. `memory` and what `host` names must outlive every run of the plan.
+/// `epilogues`: [layer], or empty for none. REQUIRES: mask where CanKeepMask(), sums where
+/// CanSumBias(), sums_with_mask where both and mask; not both sums.
 Plan BuildStepPlan(const StepEngineOptions& options, const StepMemory& memory,
-                   const StepHostMemory& host);
+                   const StepHostMemory& host, const std::vector<LayerEpilogues>& epilogues = {});
 
 }  // namespace passel::cuda

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -16,7 +15,6 @@
 namespace passel::cuda {
 namespace {
 
-using std::chrono::seconds;
 using testing::Each;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -97,18 +95,7 @@ TEST(DeviceStepEngine, EveryForgottenEdgeIsFound) {
         const auto made = Make(world.options, fake);
         world.PoisonSlot(0);
         EXPECT_TRUE(made->engine->Start(batch, 0).ok());
-        Outcome outcome;
-        // Once everything is done, a sign that has not come never will.
-        bool idle = false;
-        Result<BatchResult> result = Unavailable("not tried");
-        do {
-          idle = made->device->idle();
-          result = made->engine->Finish(Deadline::After(seconds(0)), &outcome.finite);
-        } while (!idle && result.status().code() == Code::kDeadlineExceeded);
-        if (result.ok()) {
-          outcome = {result->loss, result->correct, outcome.finite, world.Slot(0)};
-        }
-        found = outcome != wanted;
+        found = FinishOrNever(*made, world, 0) != wanted;
       }
       EXPECT_TRUE(found) << "without " << before << " -> " << node << " ("
                          << plan.nodes()[static_cast<std::size_t>(before)].name << " -> "

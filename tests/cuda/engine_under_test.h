@@ -57,6 +57,20 @@ inline Outcome FinishStep(StepEngine& engine, const StepWorld& world, int slot) 
   return outcome;
 }
 
+/// A step with a plan that may be wrong: once everything is done, a sign that has not come never
+/// will, and the outcome is none.
+inline Outcome FinishOrNever(const Made& made, const StepWorld& world, int slot) {
+  Outcome outcome;
+  bool idle = false;
+  Result<BatchResult> result = Unavailable("not tried");
+  do {
+    idle = made.device->idle();
+    result = made.engine->Finish(Deadline::After(std::chrono::seconds(0)), &outcome.finite);
+  } while (!idle && result.status().code() == Code::kDeadlineExceeded);
+  if (result.ok()) outcome = {result->loss, result->correct, outcome.finite, world.Slot(slot)};
+  return outcome;
+}
+
 inline Outcome RunStep(StepEngine& engine, const StepWorld& world,
                        const std::vector<std::uint32_t>& indices, int slot) {
   const Status started = engine.Start(indices, slot);

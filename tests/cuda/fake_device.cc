@@ -9,24 +9,22 @@
 
 #include "cuda/emulator.h"
 #include "cuda/fake_device_internal.h"
+#include "cuda/gemm_layout.h"
+#include "cuda/large_gemm_emulator.h"
 
 namespace passel::cuda {
 namespace {
 
-void RunLargeGemm(const LargeGemm& g) {
-  for (std::size_t i = 0; i < g.m; ++i) {
-    for (std::size_t j = 0; j < g.n; ++j) {
-      double sum = 0;
-      for (std::size_t l = 0; l < g.k; ++l) {
-        sum += static_cast<double>(g.transpose_a ? g.a[l * g.lda + i] : g.a[i * g.lda + l]) *
-               static_cast<double>(g.transpose_b ? g.b[j * g.ldb + l] : g.b[l * g.ldb + j]);
-      }
-      auto value = static_cast<float>(sum);
-      if (g.epilogue != LargeGemm::Epilogue::kNone) value += g.bias[j];
-      if (g.epilogue == LargeGemm::Epilogue::kBiasRelu && value < 0) value = 0;
-      g.c[i * g.ldc + j] = value;
-    }
-  }
+// A range of bytes lies in one of `ranges`.
+bool Covered(const std::vector<Bytes>& ranges, const void* begin, std::size_t size) {
+  return std::any_of(ranges.begin(), ranges.end(), [&](const Bytes& r) {
+    return Address(r.begin) <= Address(begin) && Address(begin) + size <= Address(r.begin) + r.size;
+  });
+}
+
+// Bytes of a matrix with rows that lie apart.
+std::size_t Extent(std::size_t rows, std::size_t cols, std::size_t ld) {
+  return ((rows - 1) * ld + cols) * sizeof(float);
 }
 
 }  // namespace
@@ -96,6 +94,41 @@ Status FakeDevice::CheckNode(const Node& node) const {
   return {};
 }
 
+// A product says all that it reads and writes, and is one that the device has.
+Status FakeDevice::CheckProduct(const Node& node, const LargeGemm& gemm) const {
+  if (Status status = LayoutOf(gemm).status(); !status.ok()) return status.WithContext(node.name);
+  if (options_.refuse_product && options_.refuse_product(gemm)) {
+    return FailedPrecondition(fmt::format("operation '{}': the fake GPU has no algorithm for {}",
+                                          node.name, EpilogueName(gemm.epilogue)));
+  }
+  const std::size_t a =
+      gemm.transpose_a ? Extent(gemm.k, gemm.m, gemm.lda) : Extent(gemm.m, gemm.k, gemm.lda);
+  const std::size_t b =
+      gemm.transpose_b ? Extent(gemm.n, gemm.k, gemm.ldb) : Extent(gemm.k, gemm.n, gemm.ldb);
+  const std::size_t mask = gemm.m * gemm.ld_mask / 8;
+  const bool all = Covered(node.reads, gemm.a, a) && Covered(node.reads, gemm.b, b) &&
+                   (!gemm.has_bias() || Covered(node.reads, gemm.bias, gemm.n * sizeof(float))) &&
+                   (!gemm.reads_mask() || Covered(node.reads, gemm.mask, mask)) &&
+                   (!gemm.writes_mask() || Covered(node.writes, gemm.mask, mask)) &&
+                   (!gemm.has_sums() || Covered(node.writes, gemm.sums, gemm.n * sizeof(float))) &&
+                   Covered(node.writes, gemm.c, Extent(gemm.m, gemm.n, gemm.ldc));
+  if (all) return {};
+  return InvalidArgument(
+      fmt::format("operation '{}' does not declare all that its product touches", node.name));
+}
+
+Result<Device::Verdict> FakeDevice::CanRun(const LargeGemm& gemm) {
+  const std::unique_lock lock(mutex_);
+  PASSEL_RETURN_IF_ERROR(error_);
+  PASSEL_RETURN_IF_ERROR(LayoutOf(gemm).status());
+  if (!queue_.empty()) Violation("a product was asked about beside a step");
+  if (options_.refuse_product && options_.refuse_product(gemm)) {
+    return Verdict{
+        false, fmt::format("the fake GPU has no algorithm for {}", EpilogueName(gemm.epilogue))};
+  }
+  return Verdict{true, "plain loops"};
+}
+
 // All large products of a device work in one memory of the library's.
 Status FakeDevice::CheckWorkspace(const Plan& plan) {
   int former = -1;
@@ -115,7 +148,12 @@ Status FakeDevice::CheckWorkspace(const Plan& plan) {
 Result<std::unique_ptr<Device::Executable>> FakeDevice::Prepare(const Plan& plan, How how) {
   const std::unique_lock lock(mutex_);
   PASSEL_RETURN_IF_ERROR(error_);
-  for (const Node& node : plan.nodes()) PASSEL_RETURN_IF_ERROR(CheckNode(node));
+  for (const Node& node : plan.nodes()) {
+    PASSEL_RETURN_IF_ERROR(CheckNode(node));
+    if (const auto* gemm = std::get_if<LargeGemm>(&node.operation)) {
+      PASSEL_RETURN_IF_ERROR(CheckProduct(node, *gemm));
+    }
+  }
   PASSEL_RETURN_IF_ERROR(CheckWorkspace(plan));
   auto executable = std::make_unique<FakeExecutable>(*this, plan, how);
   executables_.insert(executable.get());
@@ -220,7 +258,7 @@ bool FakeDevice::RunPiece(std::unique_lock<std::mutex>& lock) {
   } else {
     lock.unlock();
     if (const auto* gemm = std::get_if<LargeGemm>(&node.operation)) {
-      RunLargeGemm(*gemm);
+      EmulateLargeGemm(*gemm);
     } else {
       Emulate(std::get<AnyKernel>(node.operation),
               options_.adversarial ? &emulator_random : nullptr);

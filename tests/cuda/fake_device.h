@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -44,6 +45,10 @@ struct FakeDeviceOptions {
   bool refuse_registration = false;
   bool refuse_sharing = false;
 
+  /// Products that it cannot run: empty for none. Those with no epilogue that is asked for
+  /// (Device::CanRun()) must not be among them.
+  std::function<bool(const LargeGemm&)> refuse_product;
+
   /// Fails at operation `second` of launch `first`, both from 0.
   std::optional<std::pair<std::uint64_t, int>> fail_at;
   /// Does nothing any more from this launch on: a GPU that hangs.
@@ -66,6 +71,7 @@ class FakeDevice final : public Device {
   Result<Memory> ImportShared(int fd, std::size_t bytes) override;
   Status CopyIn(void* to, const void* from_host, std::size_t bytes) override;
   Status CopyOut(void* to_host, const void* from, std::size_t bytes) override;
+  Result<Verdict> CanRun(const LargeGemm& gemm) override;
   Result<std::unique_ptr<Executable>> Prepare(const Plan& plan, How how) override;
   Status Launch(Executable& executable) override;
   Status Health() override;
@@ -107,6 +113,7 @@ class FakeDevice final : public Device {
   Status CheckLimit(std::size_t bytes) const;
   const Region* Find(const void* begin, std::size_t size) const;
   Status CheckNode(const Node& node) const;
+  Status CheckProduct(const Node& node, const LargeGemm& gemm) const;
   static Status CheckWorkspace(const Plan& plan);
   // REQUIRES: the labels have memory of their own.
   bool IndicesInRange(const GatherKernel& gather) const;

@@ -12,6 +12,7 @@
 //   memory=BYTES            so much GPU memory
 //   refuse_registration     the arena cannot be registered
 //   refuse_sharing          its memory cannot be shared between processes
+//   refuse_epilogue=NAME    large products have no such epilogue (DRELU_BGRAD); may be given often
 //   fail_at=LAUNCH,NODE     that operation of that launch fails, both from 0
 //   hang_at=LAUNCH          from this launch on nothing happens any more
 
@@ -36,6 +37,7 @@
 namespace passel::cuda {
 namespace {
 
+void (*g_info)(const char*) = nullptr;
 void (*g_warning)(const char*) = nullptr;
 
 class FakeAccelerator final : public Accelerator {
@@ -48,6 +50,9 @@ class FakeAccelerator final : public Accelerator {
   Result<std::unique_ptr<StepEngine>> CreateStepEngine(const StepEngineOptions& options) override {
     DeviceStepEngineHooks hooks;
     hooks.warn = [](std::string_view text) { Warn(std::string(text)); };
+    hooks.explain = [](std::string_view text) {
+      if (g_info != nullptr) g_info(std::string(text).c_str());
+    };
     return CreateDeviceStepEngine(device_, options, hooks);
   }
   Result<std::unique_ptr<DeviceArena>> CreateArena(const DeviceArenaShape& shape) override {
@@ -83,6 +88,18 @@ bool Take(std::string_view word, FakeDeviceOptions* options) {
     options->refuse_registration = true;
   } else if (word == "refuse_sharing") {
     options->refuse_sharing = true;
+  } else if (name == "refuse_epilogue") {
+    using Epilogue = LargeGemm::Epilogue;
+    const auto asked = {Epilogue::kBiasReluMask, Epilogue::kMask, Epilogue::kMaskSums,
+                        Epilogue::kSums};
+    const auto* found = std::find_if(asked.begin(), asked.end(), [text](Epilogue epilogue) {
+      return EpilogueName(epilogue) == text;
+    });
+    if (found == asked.end()) return false;
+    options->refuse_product = [epilogue = *found,
+                               others = options->refuse_product](const LargeGemm& gemm) {
+      return gemm.epilogue == epilogue || (others && others(gemm));
+    };
   } else if (name == "fail_at") {
     const std::size_t comma = text.find(',');
     if (comma == std::string_view::npos) return false;
@@ -129,6 +146,9 @@ Result<std::unique_ptr<Accelerator>> Open(const AcceleratorOptions& options) {
 extern "C" __attribute__((visibility("default"))) int passel_accelerator_v1(
     const passel::AcceleratorHost* host, passel::AcceleratorPlugin* plugin) {
   const int refused = passel::AnswerHost(*host, passel::cuda::Open, plugin);
-  if (refused == 0) passel::cuda::g_warning = host->log_warning;
+  if (refused == 0) {
+    passel::cuda::g_info = host->log_info;
+    passel::cuda::g_warning = host->log_warning;
+  }
   return refused;
 }

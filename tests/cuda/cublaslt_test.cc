@@ -1,0 +1,342 @@
+// cublaslt.cc against a library that computes in host memory and takes every attribute at its word
+// (fake_cublaslt.cc).
+
+#include "cuda/cublaslt.h"
+
+#include <dlfcn.h>
+#include <fmt/core.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/random.h"
+#include "cuda/emulator.h"
+#include "cuda/epilogue_choice.h"
+#include "cuda/exact_buffer.h"
+#include "cuda/fake_device.h"
+#include "cuda/large_gemm_emulator.h"
+#include "cuda/step_layout.h"
+#include "cuda/step_plan.h"
+#include "cuda/step_world.h"
+
+namespace passel::cuda {
+namespace {
+
+using testing::HasSubstr;
+using Epilogue = LargeGemm::Epilogue;
+
+constexpr Epilogue kAll[] = {Epilogue::kNone,         Epilogue::kBias, Epilogue::kBiasRelu,
+                             Epilogue::kBiasReluMask, Epilogue::kMask, Epilogue::kMaskSums,
+                             Epilogue::kSums};
+constexpr int kReluAuxBias = 134;  // as cublasLt.h numbers it
+
+class CublasLtTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    setenv("PASSEL_CUBLASLT_PATH", PASSEL_FAKE_CUBLASLT_LIBRARY, 1);
+    setenv("PASSEL_FAKE_CUBLASLT", "", 1);
+    void* const library = dlopen(PASSEL_FAKE_CUBLASLT_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    ASSERT_NE(library, nullptr) << dlerror();
+    complaints_ = reinterpret_cast<const char* (*)()>(dlsym(library, "FakeCublasltComplaints"));
+    alive_ = reinterpret_cast<int (*)()>(dlsym(library, "FakeCublasltAlive"));
+    ASSERT_TRUE(complaints_ != nullptr && alive_ != nullptr);
+    complaints_();
+    workspace_ = Aligned(CublasLt::kWorkspaceBytes);
+    auto opened = CublasLt::Open(workspace_.get());
+    ASSERT_TRUE(opened.ok()) << opened.status().message();
+    library_ = std::move(opened).value();
+  }
+  void TearDown() override {
+    EXPECT_STREQ(complaints_(), "");
+    library_.reset();
+    EXPECT_EQ(alive_(), 0);
+    unsetenv("PASSEL_CUBLASLT_PATH");
+    unsetenv("PASSEL_FAKE_CUBLASLT");
+  }
+  struct Free {
+    void operator()(void* memory) const { std::free(memory); }
+  };
+  using Memory = std::unique_ptr<void, Free>;
+  static Memory Aligned(std::size_t bytes) {
+    return Memory(std::aligned_alloc(256, (bytes + 255) / 256 * 256));
+  }
+
+  const char* (*complaints_)() = nullptr;
+  int (*alive_)() = nullptr;
+  Memory workspace_;
+  std::unique_ptr<CublasLt> library_;
+};
+
+// A product with memory of exact sizes, `shift` bytes behind aligned addresses.
+class Product {
+ public:
+  Product(Random& random, std::size_t m, std::size_t n, std::size_t k, bool transpose_a,
+          bool transpose_b, Epilogue epilogue, std::size_t padding, std::size_t shift)
+      : mask_(m * ReluMaskStride(n) / 8),
+        bias_(n, shift),
+        sums_(n, shift),
+        a_((transpose_a ? k : m) * ((transpose_a ? m : k) + padding), shift),
+        b_((transpose_b ? n : k) * ((transpose_b ? k : n) + padding), shift),
+        c_(m * (n + padding), shift) {
+    for (auto* buffer : {&bias_, &a_, &b_}) FillNormal(*buffer, random);
+    for (std::byte& byte : mask_) byte = static_cast<std::byte>(random.Below(256));
+    gemm.transpose_a = transpose_a;
+    gemm.transpose_b = transpose_b;
+    gemm.m = m;
+    gemm.n = n;
+    gemm.k = k;
+    gemm.a = a_.data();
+    gemm.lda = (transpose_a ? m : k) + padding;
+    gemm.b = b_.data();
+    gemm.ldb = (transpose_b ? k : n) + padding;
+    gemm.c = c_.data();
+    gemm.ldc = n + padding;
+    gemm.bias = bias_.data();
+    gemm.sums = sums_.data();
+    gemm.mask = mask_.data();
+    gemm.ld_mask = ReluMaskStride(n);
+    gemm.epilogue = epilogue;
+  }
+  struct Written {
+    std::vector<float> c, sums;
+    std::vector<bool> mask;
+  };
+  /// All of c's rows but the padding, which nobody may rely on.
+  Written written() const {
+    Written all;
+    for (std::size_t i = 0; i < gemm.m; ++i) {
+      const float* row = gemm.c + i * gemm.ldc;
+      all.c.insert(all.c.end(), row, row + gemm.n);
+      for (std::size_t j = 0; j < gemm.n; ++j) {
+        const std::size_t bit = i * gemm.ld_mask + j;
+        all.mask.push_back((mask_[bit / 8] & std::byte{1} << (bit % 8)) != std::byte{0});
+      }
+    }
+    all.sums.assign(sums_.begin(), sums_.end());
+    return all;
+  }
+  /// The bytes of everything that a product may write.
+  std::vector<std::byte> Bytes() const {
+    std::vector<std::byte> all(mask_.begin(), mask_.end());
+    for (const auto* buffer : {&sums_, &c_}) {
+      const auto* begin = reinterpret_cast<const std::byte*>(buffer->data());
+      all.insert(all.end(), begin, begin + buffer->size() * sizeof(float));
+    }
+    return all;
+  }
+  void SetMask(const Product& from) {
+    std::copy(from.mask_.begin(), from.mask_.end(), mask_.begin());
+  }
+
+  LargeGemm gemm;
+
+ private:
+  ExactBuffer<std::byte> mask_;
+  ExactBuffer<float> bias_, sums_, a_, b_, c_;
+};
+
+void ExpectNear(const std::vector<float>& got, const std::vector<float>& wanted) {
+  ASSERT_EQ(got.size(), wanted.size());
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    ASSERT_NEAR(got[i], wanted[i], 1e-5 * (1 + std::abs(wanted[i]))) << "element " << i;
+  }
+}
+
+// The same product by the fake device's loops, which know rows, and by the library, which is told
+// of columns.
+TEST_F(CublasLtTest, EveryEpilogueIsThatOfTheRowMajorProduct) {
+  int products = 0;
+  for (const Epilogue epilogue : kAll) {
+    for (const int transposed : {0, 1, 2, 3}) {
+      for (const auto& [m, n, k] : std::vector<std::array<std::size_t, 3>>{
+               {1, 1, 1}, {5, 129, 3}, {3, 128, 7}, {8, 13, 200}, {2, 300, 1}}) {
+        for (const std::size_t padding : {0, 3}) {
+          SCOPED_TRACE(testing::Message()
+                       << EpilogueName(epilogue) << ", transposed " << transposed << ", " << m
+                       << " x " << n << " x " << k << ", padding " << padding);
+          const std::uint64_t seed = static_cast<std::uint64_t>(++products);
+          const std::size_t shift = 4 * (seed % 5);
+          Random one(seed), other(seed);
+          Product wanted(one, m, n, k, (transposed & 1) != 0, (transposed & 2) != 0, epilogue,
+                         padding, shift);
+          Product got(other, m, n, k, (transposed & 1) != 0, (transposed & 2) != 0, epilogue,
+                      padding, shift);
+          EmulateLargeGemm(wanted.gemm);
+          auto matmul = library_->Prepare(got.gemm);
+          ASSERT_TRUE(matmul.ok()) << matmul.status().message() << complaints_();
+          EXPECT_THAT((*matmul)->Describe(), HasSubstr(std::string(EpilogueName(epilogue))));
+          // Into scratch, which leaves everything as it was; then for good.
+          const auto before = got.Bytes();
+          {
+            const Memory scratch = Aligned((*matmul)->scratch_bytes());
+            const Status tried = (*matmul)->Try(nullptr, scratch.get());
+            ASSERT_TRUE(tried.ok()) << tried.message() << complaints_();
+            ASSERT_EQ(got.Bytes(), before);
+          }
+          const Status run = (*matmul)->Run(nullptr);
+          ASSERT_TRUE(run.ok()) << run.message() << complaints_();
+          const auto g = got.written(), w = wanted.written();
+          ExpectNear(g.c, w.c);
+          ASSERT_EQ(g.mask, w.mask);
+          if (got.gemm.has_sums()) ExpectNear(g.sums, w.sums);
+          if (!got.gemm.has_sums()) {
+            EXPECT_EQ(std::memcmp(g.sums.data(), w.sums.data(), n * sizeof(float)), 0);
+          }
+        }
+      }
+    }
+  }
+  EXPECT_EQ(products, 7 * 4 * 5 * 2);
+}
+
+// The scratch holds all that is written, and not a byte less would.
+TEST_F(CublasLtTest, ScratchIsAsLargeAsItSays) {
+  Random random(1);
+  for (const Epilogue epilogue : kAll) {
+    Product product(random, 4, 130, 3, false, false, epilogue, 2, 0);
+    auto matmul = library_->Prepare(product.gemm);
+    ASSERT_TRUE(matmul.ok()) << matmul.status().message();
+    const std::size_t c = (4 * 132 * 4 + 255) / 256 * 256;
+    const std::size_t sums = product.gemm.has_sums() ? 768 : 0;     // of 130 floats
+    const std::size_t mask = product.gemm.writes_mask() ? 256 : 0;  // of 4 x 256 bits
+    EXPECT_EQ((*matmul)->scratch_bytes(), c + sums + mask);
+    ExactBuffer<std::byte> scratch((*matmul)->scratch_bytes() + 256);
+    auto* at = reinterpret_cast<std::byte*>(
+        (reinterpret_cast<std::uintptr_t>(scratch.data()) + 255) / 256 * 256);
+    EXPECT_TRUE((*matmul)->Try(nullptr, at).ok()) << complaints_();
+  }
+}
+
+TEST_F(CublasLtTest, WhatTheLibraryDoesNotHaveIsAFailedPrecondition) {
+  Random random(2);
+  Product product(random, 4, 13, 3, false, false, Epilogue::kBiasReluMask, 0, 0);
+  Product other(random, 4, 13, 3, false, false, Epilogue::kBiasRelu, 0, 0);
+  const auto set = [](const char* how) {
+    setenv("PASSEL_FAKE_CUBLASLT", fmt::format("{}={}", how, kReluAuxBias).c_str(), 1);
+  };
+  for (const auto& [how, status] :
+       {std::pair("refuse", "NOT_SUPPORTED"), std::pair("empty", "NOT_SUPPORTED"),
+        std::pair("stateless", "NOT_SUPPORTED"), std::pair("invalid", "INVALID_VALUE")}) {
+    SCOPED_TRACE(how);
+    set(how);
+    const Status refused = library_->Prepare(product.gemm).status();
+    EXPECT_EQ(refused.code(), Code::kFailedPrecondition);
+    EXPECT_THAT(refused.message(), HasSubstr("4 x 13 x 3 with the epilogue RELU_AUX_BIAS"));
+    EXPECT_THAT(refused.message(), HasSubstr(status));
+    EXPECT_TRUE(library_->Prepare(other.gemm).ok());
+  }
+  // Found, and then refused.
+  set("late");
+  auto late = library_->Prepare(product.gemm);
+  ASSERT_TRUE(late.ok()) << late.status().message();
+  {
+    const Memory scratch = Aligned((*late)->scratch_bytes());
+    const Status refused = (*late)->Try(nullptr, scratch.get());
+    EXPECT_EQ(refused.code(), Code::kFailedPrecondition);
+    EXPECT_THAT(refused.message(), HasSubstr("refuses its own algorithm"));
+  }
+  EXPECT_EQ((*late)->Run(nullptr).code(), Code::kInternal);
+  // What is broken is no answer.
+  set("broken");
+  EXPECT_EQ(library_->Prepare(product.gemm).status().code(), Code::kInternal);
+}
+
+TEST_F(CublasLtTest, AProductThatDoesNotFitIsRefusedBeforeTheLibraryHearsOfIt) {
+  Random random(3);
+  Product product(random, 4, 13, 3, false, false, Epilogue::kMask, 0, 0);
+  product.gemm.ld_mask = 64;
+  EXPECT_EQ(library_->Prepare(product.gemm).status().code(), Code::kInvalidArgument);
+}
+
+TEST_F(CublasLtTest, AnotherLibraryIsRefused) {
+  setenv("PASSEL_FAKE_CUBLASLT", "version=120000", 1);
+  const Status old = CublasLt::Open(workspace_.get()).status();
+  EXPECT_EQ(old.code(), Code::kFailedPrecondition);
+  EXPECT_THAT(old.message(), HasSubstr("is of version 120000"));
+  setenv("PASSEL_CUBLASLT_PATH", "libcublasLt.so", 1);
+  EXPECT_EQ(CublasLt::Open(workspace_.get()).status().code(), Code::kInvalidArgument);
+  setenv("PASSEL_CUBLASLT_PATH", "/nowhere/libcublasLt.so", 1);
+  EXPECT_EQ(CublasLt::Open(workspace_.get()).status().code(), Code::kNotFound);
+}
+
+// A whole step, its products by the library: what the plan tells it, it computes rightly, and what
+// it refuses is done without.
+TEST_F(CublasLtTest, AStepThroughTheLibraryIsThatOfDoublePrecision) {
+  struct Case {
+    const char* fake;
+    const char* described;
+  };
+  for (const auto& [fake, described] :
+       {Case{"", "layer 0: RELU_AUX_BIAS, DRELU_BGRAD; layer 1: BGRADA"},
+        Case{"refuse=152", "layer 0: RELU_AUX_BIAS, DRELU, BGRADA; layer 1: BGRADA"},
+        Case{"refuse=152 late=256", "layer 0: RELU_AUX_BIAS, DRELU; layer 1: none"},
+        Case{"empty=134", "layer 0: BGRADA; layer 1: BGRADA"}}) {
+    SCOPED_TRACE(described);
+    setenv("PASSEL_FAKE_CUBLASLT", fake, 1);
+    StepWorld world({513, 514, 515, 3}, 3, Placement::kRoundRobin, 51, 1);
+    FakeDevice device({});
+    auto memory = StepMemory::Create(device, world.options);
+    ASSERT_TRUE(memory.ok());
+    auto line = device.AllocatePinned(sizeof(StepReportLine));
+    auto block = device.AllocatePinned(StepBlockSize(3));
+    ASSERT_TRUE(line.ok() && block.ok());
+    StepHostMemory host;
+    host.line = static_cast<StepReportLine*>(line->get());
+    host.block = static_cast<const StepBlock*>(block->get());
+    for (std::size_t s = 0; s < 2; ++s) {
+      host.values.push_back(world.values(s).data());
+      host.gradients.push_back(world.options.memory.gradient_slots[0][s].data());
+    }
+    const auto ask = [&](const LargeGemm& gemm) -> Result<Device::Verdict> {
+      auto matmul = library_->Prepare(gemm);
+      Status can = matmul.status();
+      if (can.ok()) {
+        const Memory scratch = Aligned((*matmul)->scratch_bytes());
+        can = (*matmul)->Try(nullptr, scratch.get());
+      }
+      EXPECT_TRUE(can.ok() || can.code() == Code::kFailedPrecondition) << can.message();
+      return Device::Verdict{can.ok(), can.message()};
+    };
+    const auto epilogues = ChooseEpilogues(world.options, *memory, {host}, ask, {});
+    ASSERT_TRUE(epilogues.ok());
+    EXPECT_EQ(DescribeEpilogues(world.options, *epilogues), described);
+
+    const auto batch = world.RandomBatch();
+    std::memcpy(static_cast<std::byte*>(block->get()) + sizeof(StepBlock), batch.data(),
+                batch.size() * sizeof(batch[0]));
+    const Plan plan = BuildStepPlan(world.options, *memory, host, *epilogues);
+    for (const Node& node : plan.nodes()) {
+      if (const auto* copy = std::get_if<Copy>(&node.operation)) {
+        std::memcpy(copy->to, copy->from, copy->bytes);
+      } else if (const auto* gemm = std::get_if<LargeGemm>(&node.operation)) {
+        auto matmul = library_->Prepare(*gemm);
+        ASSERT_TRUE(matmul.ok()) << node.name << ": " << matmul.status().message();
+        ASSERT_TRUE((*matmul)->Run(nullptr).ok()) << node.name;
+      } else {
+        Emulate(std::get<AnyKernel>(node.operation), nullptr);
+      }
+    }
+    EXPECT_EQ(host.line->nonfinite, 0u);
+    const ReferenceResult wanted = world.Reference(batch);
+    EXPECT_NEAR(host.line->loss, wanted.loss, 1e-5 * wanted.loss);
+    const auto got = world.Variables(world.Slot(0));
+    for (std::size_t v = 0; v < got.size(); ++v) {
+      EXPECT_LE(RelativeError(got[v], wanted.gradients[v]), 1e-5) << "variable " << v;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace passel::cuda

@@ -1,0 +1,448 @@
+// Which epilogues of the library a step uses, for every answer of the device; and that the gradient
+// is the same whichever they are.
+
+#include "cuda/epilogue_choice.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "cuda/engine_under_test.h"
+#include "cuda/gemm_choice.h"
+#include "cuda/step_plan.h"
+
+namespace passel::cuda {
+namespace {
+
+using testing::Each;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using Epilogue = LargeGemm::Epilogue;
+
+constexpr Epilogue kAsked[] = {Epilogue::kBiasReluMask, Epilogue::kMask, Epilogue::kMaskSums,
+                               Epilogue::kSums};
+
+// The plans of an engine, as it would build them, without one.
+class Plans {
+ public:
+  explicit Plans(const StepEngineOptions& options) : options_(options), device_({}) {
+    memory_.emplace(std::move(StepMemory::Create(device_, options)).value());
+    blocks_.resize(options.memory.gradient_slots.size() * 2);
+    for (std::size_t slot = 0; slot < options.memory.gradient_slots.size(); ++slot) {
+      StepHostMemory host;
+      blocks_[2 * slot].resize(StepBlockSize(options.batch_size));
+      blocks_[2 * slot + 1].resize(sizeof(StepReportLine));
+      host.block = reinterpret_cast<const StepBlock*>(blocks_[2 * slot].data());
+      host.line = reinterpret_cast<StepReportLine*>(blocks_[2 * slot + 1].data());
+      for (std::size_t s = 0; s < options.memory.shard_values.size(); ++s) {
+        host.values.push_back(options.memory.shard_values[s].data());
+        host.gradients.push_back(options.memory.gradient_slots[slot][s].data());
+      }
+      hosts_.push_back(std::move(host));
+    }
+  }
+  std::vector<LayerEpilogues> Choose(const AskDevice& ask) {
+    explanations.clear();
+    auto chosen = ChooseEpilogues(options_, *memory_, hosts_, ask, [this](std::string_view text) {
+      explanations.emplace_back(text);
+    });
+    EXPECT_TRUE(chosen.ok()) << chosen.status().message();
+    return chosen.ok() ? std::move(chosen).value() : std::vector<LayerEpilogues>();
+  }
+  Plan Build(const std::vector<LayerEpilogues>& epilogues) {
+    return BuildStepPlan(options_, *memory_, hosts_.front(), epilogues);
+  }
+  const StepMemory& memory() const { return *memory_; }
+  const std::vector<StepHostMemory>& hosts() const { return hosts_; }
+
+  std::vector<std::string> explanations;
+
+ private:
+  const StepEngineOptions& options_;
+  FakeDevice device_;
+  std::optional<StepMemory> memory_;
+  std::vector<std::vector<std::byte>> blocks_;
+  std::vector<StepHostMemory> hosts_;
+};
+
+std::vector<const LargeGemm*> Products(const Plan& plan) {
+  std::vector<const LargeGemm*> products;
+  for (const Node& node : plan.nodes()) {
+    if (const auto* gemm = std::get_if<LargeGemm>(&node.operation)) products.push_back(gemm);
+  }
+  return products;
+}
+
+int Named(const Plan& plan, const std::string& name) {
+  int number = 0;
+  for (const Node& node : plan.nodes()) {
+    if (node.name == name) return number;
+    ++number;
+  }
+  return -1;
+}
+
+// Every set of answers to the nine questions that three large layers raise: for each the plan uses
+// exactly what it may.
+TEST(EpilogueChoice, FollowsEveryCombinationOfAnswers) {
+  StepWorld world({520, 530, 510, 540, 3}, 3, Placement::kRoundRobin, 41, 1);
+  Plans plans(world.options);
+  // [layer]: outputs, by which its products are known.
+  const std::size_t outputs[] = {530, 510, 540};
+  const auto key = [](std::size_t layer, Epilogue epilogue) { return std::pair(layer, epilogue); };
+  std::vector<std::pair<std::size_t, Epilogue>> questions;
+  for (std::size_t layer = 0; layer < 3; ++layer) {
+    for (const Epilogue epilogue : kAsked) {
+      if (layer < 2 || epilogue == Epilogue::kSums) questions.push_back(key(layer, epilogue));
+    }
+  }
+  ASSERT_EQ(questions.size(), 9u);
+  std::set<std::vector<bool>> seen;
+  for (unsigned answers = 0; answers < 1u << questions.size(); ++answers) {
+    SCOPED_TRACE(answers);
+    std::map<std::pair<std::size_t, Epilogue>, bool> yes;
+    for (std::size_t q = 0; q < questions.size(); ++q) yes[questions[q]] = (answers >> q & 1) != 0;
+    const auto chosen = plans.Choose([&](const LargeGemm& gemm) -> Result<Device::Verdict> {
+      for (std::size_t layer = 0; layer < 3; ++layer) {
+        if (gemm.n == outputs[layer]) {
+          EXPECT_TRUE(yes.contains(key(layer, gemm.epilogue)));
+          return Device::Verdict{yes[key(layer, gemm.epilogue)], "the test says so"};
+        }
+      }
+      return Internal("a product of no layer");
+    });
+    ASSERT_EQ(chosen.size(), 4u);
+    EXPECT_EQ(chosen[3], LayerEpilogues{});
+    for (std::size_t layer = 0; layer < 3; ++layer) {
+      const bool keeps = layer < 2 && yes[key(layer, Epilogue::kBiasReluMask)];
+      const bool with_mask = keeps && yes[key(layer, Epilogue::kMaskSums)];
+      const bool mask = with_mask || (keeps && yes[key(layer, Epilogue::kMask)]);
+      const bool sums = !with_mask && yes[key(layer, Epilogue::kSums)];
+      EXPECT_EQ(chosen[layer], (LayerEpilogues{mask, with_mask, sums})) << "layer " << layer;
+      seen.insert({layer < 2, mask, with_mask, sums});
+    }
+    // The plan holds these, and the kernels that do the rest.
+    const Plan plan = plans.Build(chosen);
+    std::multiset<std::pair<std::size_t, Epilogue>> wanted, got;
+    for (std::size_t layer = 0; layer < 3; ++layer) {
+      if (chosen[layer].mask) {
+        wanted.insert(key(layer, Epilogue::kBiasReluMask));
+        wanted.insert(
+            key(layer, chosen[layer].sums_with_mask ? Epilogue::kMaskSums : Epilogue::kMask));
+      }
+      if (chosen[layer].sums) wanted.insert(key(layer, Epilogue::kSums));
+      if (layer < 2) {
+        EXPECT_EQ(Named(plan, "backward relu " + std::to_string(layer + 1)) < 0,
+                  chosen[layer].mask);
+      }
+      EXPECT_EQ(Named(plan, "backward bias " + std::to_string(layer)) < 0,
+                chosen[layer].sums || chosen[layer].sums_with_mask);
+    }
+    for (const LargeGemm* gemm : Products(plan)) {
+      for (std::size_t layer = 0; layer < 3; ++layer) {
+        if (gemm->n == outputs[layer] &&
+            (gemm->writes_mask() || gemm->reads_mask() || gemm->has_sums())) {
+          got.insert(key(layer, gemm->epilogue));
+        }
+      }
+    }
+    EXPECT_EQ(got, wanted);
+    // A line for each that was refused, and for nothing else.
+    EXPECT_THAT(plans.explanations, Each(HasSubstr("since the test says so")));
+    EXPECT_EQ(plans.explanations.empty(),
+              std::all_of(chosen.begin(), chosen.begin() + 2,
+                          [](const LayerEpilogues& of) { return of.sums_with_mask; }) &&
+                  chosen[2].sums);
+  }
+  EXPECT_EQ(seen.size(), 5u + 2u);  // with a layer behind it, and without
+}
+
+TEST(EpilogueChoice, IsOfAllSlots) {
+  StepWorld world({520, 530, 3}, 3, Placement::kOneShard, 42, 3);
+  Plans plans(world.options);
+  int asked = 0;
+  const auto chosen = plans.Choose([&](const LargeGemm&) -> Result<Device::Verdict> {
+    ++asked;
+    return Device::Verdict{asked < 3, "the third slot"};
+  });
+  EXPECT_EQ(asked, 3);
+  EXPECT_EQ(chosen[0], LayerEpilogues{});
+  EXPECT_THAT(plans.explanations, testing::ElementsAre(HasSubstr("the third slot")));
+}
+
+TEST(EpilogueChoice, AnErrorOfTheDeviceIsOne) {
+  StepWorld world({520, 530, 3}, 3, Placement::kOneShard, 42);
+  Plans plans(world.options);
+  const auto chosen = ChooseEpilogues(
+      world.options, plans.memory(), plans.hosts(),
+      [](const LargeGemm&) -> Result<Device::Verdict> { return Unavailable("it is gone"); }, {});
+  EXPECT_EQ(chosen.status().code(), Code::kUnavailable);
+}
+
+TEST(EpilogueChoice, TheVariableSwitchesThemOff) {
+  StepWorld world({520, 530, 510, 3}, 3, Placement::kOneShard, 42);
+  setenv("PASSEL_CUBLASLT_EPILOGUES", "none", 1);
+  {
+    const auto made = Make(world.options, {});
+    EXPECT_THAT(made->engine->Describe(), HasSubstr("cuBLASLt (layer 0: none; layer 1: none)"));
+    const auto batch = world.RandomBatch();
+    ExpectNear(world, RunStep(*made->engine, world, batch, 0), world.Reference(batch));
+  }
+  setenv("PASSEL_CUBLASLT_EPILOGUES", "some", 1);
+  FakeDevice device({});
+  const Status refused = CreateDeviceStepEngine(device, world.options, {}).status();
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+  EXPECT_THAT(refused.message(), HasSubstr("is 'some', but it must be 'all' or 'none'"));
+  EXPECT_EQ(device.memories_alive(), 0u);
+  setenv("PASSEL_CUBLASLT_EPILOGUES", "all", 1);
+  EXPECT_THAT(Make(world.options, {})->engine->Describe(), HasSubstr("RELU_AUX_BIAS"));
+  unsetenv("PASSEL_CUBLASLT_EPILOGUES");
+}
+
+TEST(EpilogueChoice, RefusesToBuildWhatIsNotConsistent) {
+  StepWorld world({520, 530, 510, 3}, 3, Placement::kSplit, 42);
+  Plans plans(world.options);
+  EXPECT_DEATH(plans.Build({{}, {true, false, false}, {}}), "two large layers");
+  EXPECT_DEATH(plans.Build({{true, true, false}, {}, {}}), "in one part");
+  StepWorld whole({520, 530, 510, 3}, 3, Placement::kOneShard, 42);
+  Plans of_whole(whole.options);
+  EXPECT_DEATH(of_whole.Build({{false, true, false}, {}, {}}), "go with a mask");
+  EXPECT_DEATH(of_whole.Build({{true, true, true}, {}, {}}), "summed up once");
+  EXPECT_DEATH(of_whole.Build({{}, {}, {false, false, true}}), "of a large layer");
+}
+
+// --- The numbers -------------------------------------------------------------------------------
+
+struct LargeNet {
+  std::vector<std::size_t> widths;
+  std::size_t batch;
+  const char* described;        // if nothing is refused
+  const char* described_split;  // the same with variables in parts
+};
+
+// Large and small layers beside one another, odd widths and batches.
+const LargeNet kLargeNets[] = {
+    {{513, 513, 513, 3},
+     3,
+     "(layer 0: RELU_AUX_BIAS, DRELU_BGRAD; layer 1: BGRADA)",
+     "(layer 0: RELU_AUX_BIAS, DRELU; layer 1: none)"},
+    {{700, 401, 3}, 5, "(layer 0: BGRADA)", "(layer 0: none)"},
+    {{20, 701, 400, 3}, 1, "(layer 1: BGRADA)", "(layer 1: none)"},
+    {{3, 90001, 3},
+     5,
+     "(layer 0: RELU_AUX_BIAS, DRELU_BGRAD; layer 1: BGRADA)",
+     "(layer 0: RELU_AUX_BIAS, DRELU; layer 1: none)"},
+    {{530, 512, 20, 30000, 9, 4},
+     2,
+     "(layer 0: BGRADA; layer 2: RELU_AUX_BIAS, DRELU_BGRAD; "
+     "layer 3: BGRADA)",
+     "(layer 0: none; layer 2: RELU_AUX_BIAS, DRELU; layer 3: none)"},
+};
+
+class LargeLayers : public testing::TestWithParam<Placement> {};
+
+INSTANTIATE_TEST_SUITE_P(All, LargeLayers,
+                         testing::Values(Placement::kOneShard, Placement::kRoundRobin,
+                                         Placement::kSplit));
+
+TEST_P(LargeLayers, GradientIsThatOfDoublePrecision) {
+  for (const LargeNet& net : kLargeNets) {
+    SCOPED_TRACE(net.described);
+    StepWorld world(net.widths, net.batch, GetParam(), 43, 2);
+    const auto made = Make(world.options, {});
+    EXPECT_THAT(made->engine->Describe(),
+                HasSubstr(GetParam() == Placement::kSplit ? net.described_split : net.described));
+    world.PoisonSlot(1);
+    const auto batch = world.RandomBatch();
+    ExpectNear(world, RunStep(*made->engine, world, batch, 1), world.Reference(batch));
+    EXPECT_THAT(world.Padding(1), Each(0.f));
+    made->engine.reset();
+    EXPECT_THAT(made->device->violations(), IsEmpty());
+    EXPECT_EQ(made->device->memories_alive(), 0u);
+  }
+}
+
+// Whatever the device has of them.
+TEST_P(LargeLayers, GradientIsTheSameWhateverIsRefused) {
+  StepWorld world({513, 514, 515, 3}, 3, GetParam(), 44, 1);
+  const auto batch = world.RandomBatch();
+  const ReferenceResult wanted = world.Reference(batch);
+  std::set<std::string> described;
+  for (unsigned refused = 0; refused < 16; ++refused) {
+    SCOPED_TRACE(refused);
+    FakeDeviceOptions fake;
+    fake.seed = refused;
+    fake.refuse_product = [refused](const LargeGemm& gemm) {
+      for (unsigned e = 0; e < 4; ++e) {
+        if (gemm.epilogue == kAsked[e]) return (refused >> e & 1) != 0;
+      }
+      return false;
+    };
+    const auto made = Make(world.options, fake);
+    ASSERT_NE(made->engine, nullptr);
+    described.insert(made->engine->Describe());
+    world.PoisonSlot(0);
+    ExpectNear(world, RunStep(*made->engine, world, batch, 0), wanted);
+    made->engine.reset();
+    EXPECT_THAT(made->device->violations(), IsEmpty());
+  }
+  // Without and with BGRADA, times: no mask, DRELU, DRELU_BGRAD. In parts there is no sum at all.
+  EXPECT_EQ(described.size(), GetParam() == Placement::kSplit ? 2u : 6u);
+}
+
+// --- The order -----------------------------------------------------------------------------------
+
+TEST(LargeLayers, NoAllowedOrderShowsInTheResult) {
+  StepWorld world({513, 514, 515, 3}, 2, Placement::kRoundRobin, 45, 2);
+  FakeDeviceOptions plain;
+  plain.adversarial = false;
+  std::vector<std::vector<std::uint32_t>> batches;
+  std::vector<Outcome> wanted;
+  {
+    const auto made = Make(world.options, plain);
+    for (int i = 0; i < 4; ++i) {
+      batches.push_back(world.RandomBatch());
+      wanted.push_back(RunStep(*made->engine, world, batches.back(), i % 2));
+    }
+  }
+  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+    SCOPED_TRACE(seed);
+    FakeDeviceOptions fake;
+    fake.seed = seed;
+    const auto made = Make(world.options, fake);
+    for (std::size_t i = 0; i < batches.size(); i += 2) {
+      for (const int slot : {0, 1}) {
+        world.PoisonSlot(slot);
+        const std::size_t step = i + static_cast<std::size_t>(slot);
+        ASSERT_TRUE(made->engine->Start(batches[step], slot).ok());
+      }
+      for (const int slot : {0, 1}) {
+        const std::size_t step = i + static_cast<std::size_t>(slot);
+        ASSERT_EQ(FinishStep(*made->engine, world, slot), wanted[step]) << "step " << step;
+      }
+    }
+    made->engine.reset();
+    ASSERT_THAT(made->device->violations(), IsEmpty());
+  }
+}
+
+bool ShareBytes(const Node& a, const Node& b) {
+  const auto overlap = [](const std::vector<Bytes>& x, const std::vector<Bytes>& y) {
+    for (const Bytes& p : x) {
+      for (const Bytes& q : y) {
+        const auto* p_begin = static_cast<const char*>(p.begin);
+        const auto* q_begin = static_cast<const char*>(q.begin);
+        if (p_begin < q_begin + q.size && q_begin < p_begin + p.size) return true;
+      }
+    }
+    return false;
+  };
+  return overlap(a.writes, b.reads) || overlap(a.reads, b.writes) || overlap(a.writes, b.writes);
+}
+
+// The bias gradients lie in another shard than the weights', so that what writes and reads them has
+// edges of its own; those that the workspace alone asks for show nothing.
+TEST(LargeLayers, EveryForgottenEdgeOfAProductIsFound) {
+  StepWorld world({513, 514, 515, 2}, 2, Placement::kRoundRobin, 46, 1);
+  const auto batch = world.RandomBatch();
+  const auto refuse_sums = [](const LargeGemm& gemm) { return gemm.epilogue == Epilogue::kSums; };
+  for (const bool with_sums : {true, false}) {
+    FakeDeviceOptions plain;
+    plain.adversarial = false;
+    if (!with_sums) plain.refuse_product = refuse_sums;
+    Outcome wanted;
+    {
+      const auto good = Make(world.options, plain);
+      wanted = RunStep(*good->engine, world, batch, 0);
+    }
+    Plans plans(world.options);
+    const Plan plan = plans.Build({{true, true, false}, {false, false, with_sums}, {}});
+    std::set<std::string> found_edges;
+    for (int node = 0; node < static_cast<int>(plan.nodes().size()); ++node) {
+      const Node& later = plan.nodes()[static_cast<std::size_t>(node)];
+      for (const int before : later.after) {
+        const Node& earlier = plan.nodes()[static_cast<std::size_t>(before)];
+        if (!std::holds_alternative<LargeGemm>(earlier.operation) &&
+            !std::holds_alternative<LargeGemm>(later.operation)) {
+          continue;  // device_schedules_test has these
+        }
+        if (!ShareBytes(earlier, later)) continue;
+        const std::string edge = earlier.name + " -> " + later.name;
+        bool found = false;
+        for (std::uint64_t seed = 0; seed < 60 && !found; ++seed) {
+          FakeDeviceOptions fake;
+          fake.seed = seed;
+          fake.refuse_product = plain.refuse_product;
+          fake.forgotten_edges = {{before, node}};
+          const auto made = Make(world.options, fake);
+          world.PoisonSlot(0);
+          ASSERT_TRUE(made->engine->Start(batch, 0).ok());
+          found = FinishOrNever(*made, world, 0) != wanted;
+        }
+        EXPECT_TRUE(found) << "without " << edge;
+        if (found) found_edges.insert(edge);
+      }
+    }
+    EXPECT_GE(found_edges.size(), 9u);
+    // Of the bias gradients: from the last product that writes one to the check of their shard.
+    EXPECT_TRUE(found_edges.contains(with_sums ? "backward weights 1 -> check gradient of shard 1"
+                                               : "backward inputs 1 -> check gradient of shard 1"))
+        << testing::PrintToString(found_edges);
+  }
+}
+
+TEST(LargeLayers, AProductThatDoesNotSayWhatItTouchesIsRefused) {
+  StepWorld world({513, 514, 515, 2}, 2, Placement::kOneShard, 47, 1);
+  FakeDevice device({});
+  auto memory = StepMemory::Create(device, world.options);
+  ASSERT_TRUE(memory.ok());
+  auto pinned = device.AllocatePinned(StepBlockSize(2) + sizeof(StepReportLine));
+  auto staging = device.AllocatePinned(2 * world.values(0).size_bytes());
+  ASSERT_TRUE(pinned.ok() && staging.ok());
+  StepHostMemory host;
+  host.line = static_cast<StepReportLine*>(pinned->get());
+  host.block = reinterpret_cast<const StepBlock*>(host.line + 1);
+  host.values = {static_cast<float*>(staging->get())};
+  host.gradients = {static_cast<float*>(staging->get()) + world.values(0).size()};
+  const Plan good =
+      BuildStepPlan(world.options, *memory, host, {{true, true, false}, {false, false, true}, {}});
+  EXPECT_TRUE(device.Prepare(good, Device::How::kGraph).ok());
+  int ranges = 0;
+  for (std::size_t node = 0; node < good.nodes().size(); ++node) {
+    const Node& of = good.nodes()[node];
+    if (!std::holds_alternative<LargeGemm>(of.operation)) continue;
+    for (std::size_t r = 0; r < of.reads.size() + of.writes.size(); ++r) {
+      SCOPED_TRACE(testing::Message() << of.name << ", range " << r);
+      ++ranges;
+      Plan bad;
+      for (std::size_t n = 0; n < good.nodes().size(); ++n) {
+        Node copy = good.nodes()[n];
+        if (n == node && r < copy.reads.size()) {
+          copy.reads.erase(copy.reads.begin() + static_cast<std::ptrdiff_t>(r));
+        } else if (n == node) {
+          copy.writes.erase(copy.writes.begin() +
+                            static_cast<std::ptrdiff_t>(r - copy.reads.size()));
+        }
+        bad.Add(copy.name, copy.operation, copy.reads, copy.writes);
+      }
+      const Status refused = device.Prepare(bad, Device::How::kGraph).status();
+      EXPECT_THAT(refused.message(), HasSubstr("does not declare all"));
+    }
+  }
+  EXPECT_EQ(ranges, 21);
+}
+
+}  // namespace
+}  // namespace passel::cuda
