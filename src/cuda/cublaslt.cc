@@ -284,9 +284,10 @@ class LibraryMatmul : public CublasLt::Matmul {
       if (IsRefusal(answer)) {
         status = FailedPrecondition(fmt::format(
             "cuBLASLt {} has no algorithm for a product of {} x {} x {} with the epilogue {} on "
-            "this GPU ({}): update cuBLAS, or change the layers' sizes",
+            "this GPU ({}){}",
             f_.GetVersion(), gemm.m, gemm.n, gemm.k, EpilogueName(gemm.epilogue),
-            f_.GetStatusName(answer)));
+            f_.GetStatusName(answer),
+            gemm.is_optional() ? "" : ": update cuBLAS, or change the layers' sizes"));
       } else {
         status = Check(answer, "MatmulAlgoGetHeuristic");
       }

@@ -13,11 +13,6 @@ namespace {
 
 using Epilogue = LargeGemm::Epilogue;
 
-bool IsAsked(Epilogue epilogue) {
-  return epilogue != Epilogue::kNone && epilogue != Epilogue::kBias &&
-         epilogue != Epilogue::kBiasRelu;
-}
-
 // The first epilogue of a plan that is refused, and why; kNone if none is.
 struct Refusal {
   Epilogue epilogue = Epilogue::kNone;
@@ -70,7 +65,7 @@ class Chooser {
       const Plan plan = BuildStepPlan(options_, memory_, host, epilogues);
       for (const Node& node : plan.nodes()) {
         const auto* gemm = std::get_if<LargeGemm>(&node.operation);
-        if (gemm == nullptr || !IsAsked(gemm->epilogue)) continue;
+        if (gemm == nullptr || !gemm->is_optional()) continue;
         PASSEL_ASSIGN_OR_RETURN(Device::Verdict verdict, ask_(*gemm));
         if (!verdict.can) return Refusal{gemm->epilogue, std::move(verdict.text)};
       }

@@ -72,6 +72,8 @@ struct LargeGemm {
   }
   bool writes_mask() const { return epilogue == Epilogue::kBiasReluMask; }
   bool reads_mask() const { return epilogue == Epilogue::kMask || epilogue == Epilogue::kMaskSums; }
+  /// One that the library may not have.
+  bool is_optional() const { return writes_mask() || reads_mask() || has_sums(); }
   bool has_sums() const { return epilogue == Epilogue::kMaskSums || epilogue == Epilogue::kSums; }
 };
 

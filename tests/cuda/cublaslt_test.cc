@@ -35,6 +35,7 @@ namespace passel::cuda {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 using Epilogue = LargeGemm::Epilogue;
 
 constexpr Epilogue kAll[] = {Epilogue::kNone,         Epilogue::kBias, Epilogue::kBiasRelu,
@@ -235,8 +236,11 @@ TEST_F(CublasLtTest, WhatTheLibraryDoesNotHaveIsAFailedPrecondition) {
     EXPECT_EQ(refused.code(), Code::kFailedPrecondition);
     EXPECT_THAT(refused.message(), HasSubstr("4 x 13 x 3 with the epilogue RELU_AUX_BIAS"));
     EXPECT_THAT(refused.message(), HasSubstr(status));
+    EXPECT_THAT(refused.message(), Not(HasSubstr("update")));
     EXPECT_TRUE(library_->Prepare(other.gemm).ok());
   }
+  setenv("PASSEL_FAKE_CUBLASLT", "refuse=6", 1);  // what a plan cannot do without
+  EXPECT_THAT(library_->Prepare(other.gemm).status().message(), HasSubstr(": update cuBLAS"));
   // Found, and then refused.
   set("late");
   auto late = library_->Prepare(product.gemm);

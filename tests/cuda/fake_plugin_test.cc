@@ -82,5 +82,19 @@ TEST_F(FakePluginTest, WhatItIsToldToDoWrongItDoes) {
   EXPECT_THAT(result.status().message(), HasSubstr("operation 'gather'"));
 }
 
+TEST_F(FakePluginTest, ARefusedEpilogueIsDoneWithout) {
+  const auto describe = [](const char* fake) -> std::string {
+    auto accelerator = Open(fake);
+    if (!accelerator.ok()) return accelerator.status().message();
+    StepWorld world({513, 513, 513, 3}, 3, Placement::kOneShard, 33);
+    const auto engine = (*accelerator)->CreateStepEngine(world.options);
+    return engine.ok() ? (*engine)->Describe() : engine.status().message();
+  };
+  EXPECT_THAT(describe(""), HasSubstr("(layer 0: RELU_AUX_BIAS, DRELU_BGRAD; layer 1: BGRADA)"));
+  EXPECT_THAT(describe("refuse_epilogue=DRELU_BGRAD refuse_epilogue=BGRADA"),
+              HasSubstr("(layer 0: RELU_AUX_BIAS, DRELU; layer 1: none)"));
+  EXPECT_THAT(describe("refuse_epilogue=BIAS"), HasSubstr("means nothing"));
+}
+
 }  // namespace
 }  // namespace passel::cuda

@@ -134,6 +134,34 @@ TEST_F(GpuTrainTest, AutomaticallyChosenGpuThatIsNoneGivesWayToTheCpu) {
   EXPECT_EQ(sandbox_.Leftovers(), "");
 }
 
+// Layers for cuBLASLt: what it does for them is said, and the same is learnt without.
+TEST_F(GpuTrainTest, EpiloguesOfLargeLayersAreSaid) {
+  const auto run = [&](const char* fake, const std::vector<std::string>& more) {
+    sandbox_.SetEnv("PASSEL_FAKE_GPU", fake);
+    std::vector<std::string> flags = {"--num_gpus=1",     "--workers=1",
+                                      "--train_steps=60", "--hidden_units=520,521",
+                                      "--batch_size=9",   "--report=" + Report()};
+    flags.insert(flags.end(), more.begin(), more.end());
+    const Outcome outcome = sandbox_.Run(sandbox_.Train(flags), 120);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_THAT(outcome.err, Not(HasSubstr("fake GPU: ")));
+    return std::pair(outcome.err, ReadJson(Report()).at("test_accuracy").get<double>());
+  };
+  const auto [with, accuracy] = run("", {});
+  EXPECT_THAT(with, HasSubstr("(layer 0: RELU_AUX_BIAS, DRELU_BGRAD; layer 1: BGRADA)"));
+  EXPECT_GT(accuracy, 0.3);
+  const auto [without, same] = run("refuse_epilogue=RELU_AUX_BIAS", {"--arena=device"});
+  EXPECT_THAT(without, AllOf(HasSubstr("layer 0 keeps no mask of its ReLU: a kernel of our own "
+                                       "looks again, since the fake GPU has no algorithm"),
+                             HasSubstr("(layer 0: BGRADA; layer 1: BGRADA)")));
+  EXPECT_NEAR(same, accuracy, 0.01);
+  sandbox_.SetEnv("PASSEL_CUBLASLT_EPILOGUES", "half");
+  const Outcome refused = sandbox_.Run(sandbox_.Train({"--gpus=all", "--train_steps=50"}));
+  EXPECT_EQ(refused.code, 2) << refused.err;
+  EXPECT_THAT(refused.err, HasSubstr("is 'half', but it must be 'all' or 'none'"));
+  EXPECT_EQ(sandbox_.Leftovers(), "");
+}
+
 TEST_F(GpuTrainTest, ShareOfTheMemoryThatIsTooSmallIsNamed) {
   const Outcome outcome = sandbox_.Run(sandbox_.Train(
       {"--gpus=all", "--train_steps=50", "--per_process_gpu_memory_fraction=0.0001"}));
