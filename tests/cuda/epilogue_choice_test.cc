@@ -244,6 +244,11 @@ const LargeNet kLargeNets[] = {
      5,
      "(layer 0: RELU_AUX_BIAS, DRELU_BGRAD; layer 1: BGRADA)",
      "(layer 0: RELU_AUX_BIAS, DRELU; layer 1: none)"},
+    // A bias of one element has no parts: what is split off it is empty.
+    {{1, 263001, 1, 4},
+     3,
+     "(layer 0: RELU_AUX_BIAS, DRELU_BGRAD; layer 1: BGRADA)",
+     "(layer 0: RELU_AUX_BIAS, DRELU; layer 1: BGRADA)"},
     {{530, 512, 20, 30000, 9, 4},
      2,
      "(layer 0: BGRADA; layer 2: RELU_AUX_BIAS, DRELU_BGRAD; "
@@ -255,7 +260,7 @@ class LargeLayers : public testing::TestWithParam<Placement> {};
 
 INSTANTIATE_TEST_SUITE_P(All, LargeLayers,
                          testing::Values(Placement::kOneShard, Placement::kRoundRobin,
-                                         Placement::kSplit));
+                                         Placement::kSplit, Placement::kSplitWeights));
 
 TEST_P(LargeLayers, GradientIsThatOfDoublePrecision) {
   for (const LargeNet& net : kLargeNets) {

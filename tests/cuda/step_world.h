@@ -20,9 +20,10 @@ namespace passel::cuda {
 
 /// Where the variables lie.
 enum class Placement {
-  kOneShard,    ///< one behind the other, padded to 64 bytes
-  kRoundRobin,  ///< variable v in shard v mod 2
-  kSplit,       ///< weights and biases by rows over three shards
+  kOneShard,      ///< one behind the other, padded to 64 bytes
+  kRoundRobin,    ///< variable v in shard v mod 2
+  kSplit,         ///< weights and biases by rows over three shards
+  kSplitWeights,  ///< the same, but biases whole, in one of the three each
 };
 
 class StepWorld {
@@ -137,7 +138,9 @@ class StepWorld {
     shard_floats_.resize(shards);
     for (std::size_t v = 0; v < 2 * options.network.layers.size(); ++v) {
       auto& parts = options.memory.variables.emplace_back();
-      const std::size_t pieces = placement == Placement::kSplit ? shards : 1;
+      const bool split =
+          placement == Placement::kSplit || (placement == Placement::kSplitWeights && v % 2 == 0);
+      const std::size_t pieces = split ? shards : 1;
       std::size_t first = 0;
       for (std::size_t p = 0; p < pieces; ++p) {
         const std::size_t rows = Rows(v) / pieces + (p < Rows(v) % pieces ? 1 : 0);
