@@ -66,7 +66,9 @@ class Planner {
     for (TaskPlan* const worker : Workers()) {
       const Result<std::optional<int>> device = GpuOfTask(worker->index, num_devices);
       PASSEL_CHECK(device.ok(), "a number of devices is not negative");
-      if (*device) worker->device = request_.devices[static_cast<std::size_t>(**device)];
+      if (!*device) continue;
+      worker->device = request_.devices[static_cast<std::size_t>(**device)];
+      if (request_.arena_on_device) worker->arena = request_.devices.front();
     }
   }
 
@@ -272,9 +274,10 @@ class Planner {
         task.environment = {"CUDA_VISIBLE_DEVICES="};
         continue;
       }
-      task.environment = {"CUDA_DEVICE_ORDER=PCI_BUS_ID",
-                          "CUDA_VISIBLE_DEVICES=" + task.device->uuid};
-      // In the process the one visible device has number 0.
+      std::string visible = task.device->uuid;
+      if (task.arena && *task.arena != *task.device) visible += "," + task.arena->uuid;
+      task.environment = {"CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_VISIBLE_DEVICES=" + visible};
+      // In the process its own device has number 0; of another's memory it takes none.
       if (task.memory_limit > 0 && topology_.mps != MpsState::kStopped) {
         task.environment.push_back(
             fmt::format("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0={}M", task.memory_limit / kMib));
@@ -381,6 +384,9 @@ std::string TopologyLine(const Topology& topology, const LaunchPlan& plan, const
   };
   if (!nvlink.empty()) line += ", NVLink to GPU " + list(nvlink);
   if (!peers.empty()) line += ", PCIe peer access to GPU " + list(peers);
+  if (task.arena) {
+    line += fmt::format(", parameters in the memory of GPU {}", task.arena->Index());
+  }
   if (task.memory_limit > 0) line += ", memory limit " + Mib(task.memory_limit);
   return line;
 }

@@ -45,12 +45,16 @@ struct LaunchRequest {
   std::vector<ComputeDevice> devices;  ///< none: workers compute on the CPU
   /// A worker's share of its device's memory, above 0 and up to 1; nothing: no limit.
   std::optional<double> memory_fraction;
+  /// The parameters are in the memory of the first device, which each worker sees beside its own.
+  /// REQUIRES: CheckArenaDevices() is OK.
+  bool arena_on_device = false;
 };
 
 struct TaskPlan {
   std::string job;  ///< "ps", "worker" or "evaluator"
   int index = 0;
   std::optional<ComputeDevice> device;
+  std::optional<ComputeDevice> arena;    ///< in whose memory the parameters are
   std::optional<int> numa_node;          ///< of the processors, where they are of one
   std::vector<int> processors;           ///< that it may use, ascending; empty: as the launcher
   std::uint64_t memory_limit = 0;        ///< bytes of the device; 0: none

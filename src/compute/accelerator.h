@@ -18,7 +18,7 @@
 namespace passel {
 
 /// Raised with any change of this file, of device_arena.h or of step_engine.h.
-inline constexpr std::uint32_t kAcceleratorAbi = 2;
+inline constexpr std::uint32_t kAcceleratorAbi = 3;
 
 /// One GPU, as it says of itself.
 struct AcceleratorInfo {
@@ -49,8 +49,9 @@ class Accelerator {
   /// Errors: kFailedPrecondition where this GPU cannot, with what to use instead;
   /// kResourceExhausted.
   virtual Result<std::unique_ptr<DeviceArena>> CreateArena(const DeviceArenaShape& shape) = 0;
-  /// That of another process on the same GPU. The caller keeps `fd`. Errors: as above; kDataLoss if
-  /// it is another arena, or of another shape.
+  /// That of another process, in this GPU's memory or, where shape.home says so, in that of another
+  /// that this process sees. The caller keeps `fd`. Errors: as above, also where this GPU cannot
+  /// work in the other's memory; kDataLoss if it is another arena, or of another shape.
   virtual Result<std::unique_ptr<DeviceArena>> ImportArena(int fd,
                                                            const DeviceArenaShape& shape) = 0;
 };

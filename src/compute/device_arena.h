@@ -1,4 +1,5 @@
-// device_arena.h - the parameters of a job in the memory of a GPU, shared by the workers on it.
+// device_arena.h - the parameters of a job in the memory of a GPU, shared by the workers on it, and
+// by those on other GPUs that reach that memory over NVLink.
 //
 // One worker creates it, the others import it by its file descriptor; each then has an object like
 // this, with gradient memory of its own. Inside lie, for each shard, the claims of its blocks, its
@@ -8,7 +9,9 @@
 //   | 4 KiB  |          shard 0            |           shard 1           |
 //
 // Steps of an engine that was given the arena (StepEngineOptions::arena) read the values where they
-// are and leave their gradients here. Apply() hands a gradient in.
+// are and leave their gradients here. Apply() hands a gradient in. For a process on another GPU the
+// arena is remote(): a step copies the values into its own GPU's memory first, gradients stay
+// there, and a push reaches over.
 //
 // Threads    That of the engine; one at a time.
 // Life       Before the arena ends: engines that were given it.
@@ -19,6 +22,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/deadline.h"
@@ -38,7 +42,11 @@ struct DeviceArenaShape {
   int slots = 0;                ///< slot variables of the optimizer
   std::uint64_t id = 0;         ///< of this arena; not 0
   std::uint64_t plan_hash = 0;  ///< of all that gives the floats their meaning
-  int gradient_slots = 1;       ///< this process's own; others may have more or fewer
+  /// Processes on other GPUs use it too: updates are ordered between GPUs, which takes longer.
+  bool several_gpus = false;
+  int gradient_slots = 1;  ///< this process's own; others may have more or fewer
+  /// Of who imports: the UUID of the GPU whose memory it is; empty: the importer's own.
+  std::string home;
 };
 
 class DeviceArena {
@@ -51,9 +59,14 @@ class DeviceArena {
   /// Of its creator; -1 for who imported it. The memory lives as long as somebody holds such a
   /// descriptor or maps it.
   virtual int fd() const = 0;
+  /// It is in the memory of another GPU than this process's.
+  virtual bool remote() const = 0;
+  /// DeviceArenaShape::several_gpus.
+  virtual bool several_gpus() const = 0;
 
   /// All of one array of a shard, 0: its values, 1 and up: its slot variables. Set-up and shadow:
   /// waits until steps and copy are done. Others may change what is read: each float is whole.
+  /// REQUIRES of Write(): not remote().
   /// Errors: kDeadlineExceeded while a step is under way (nothing is lost); the device's.
   virtual Status Write(int shard, int array, const float* from) = 0;
   virtual Status Read(int shard, int array, float* to, Deadline deadline) = 0;
@@ -82,7 +95,8 @@ class DeviceArena {
   /// Errors: kUnavailable when the GPU does not answer until `deadline`; the device's.
   virtual Result<Pushed> Apply(const Push& push, Deadline deadline) = 0;
 
-  // For an engine of the same accelerator: device memory.
+  // For an engine of the same accelerator: device memory; of a remote() arena the values are for
+  // copies at the beginning of a step alone.
   virtual const float* values(int shard) const = 0;
   virtual float* gradient(int shard, int slot) const = 0;
   virtual int gradient_slots() const = 0;

@@ -81,8 +81,8 @@ class CudaDevice : public Device {
   Result<Memory> CreateShared(std::size_t bytes, FileDescriptor* fd) override {
     return memory_.CreateShared(bytes, fd);
   }
-  Result<Memory> ImportShared(int fd, std::size_t bytes) override {
-    return memory_.ImportShared(fd, bytes);
+  Result<Memory> ImportShared(int fd, std::size_t bytes, const std::string& home) override {
+    return memory_.ImportShared(fd, bytes, home);
   }
   Status CopyIn(void* to, const void* from_host, std::size_t bytes) override;
   Status CopyOut(void* to_host, const void* from, std::size_t bytes) override;

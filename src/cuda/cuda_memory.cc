@@ -11,6 +11,8 @@
 #include "base/check.h"
 #include "cuda/cuda_try.h"
 #include "cuda/plugin_log.h"
+#include "cuda/probe.h"
+#include "cuda/runtime_driver_calls.h"
 
 namespace passel::cuda {
 namespace {
@@ -144,10 +146,19 @@ Result<Device::Memory> CudaMemory::CreateShared(std::size_t bytes, FileDescripto
   return owner;
 }
 
-Result<Device::Memory> CudaMemory::ImportShared(int fd, std::size_t bytes) {
+Result<Device::Memory> CudaMemory::ImportShared(int fd, std::size_t bytes,
+                                                const std::string& home) {
   PASSEL_RETURN_IF_ERROR(context_.Enter());
+  int of = context_.ordinal();
+  if (!home.empty() && home != context_.info().uuid) {
+    RuntimeDriverCalls driver;
+    PASSEL_ASSIGN_OR_RETURN(of, ProbePeer(driver, context_.ordinal(), context_.info().uuid, home));
+    PluginLogInfo(
+        fmt::format("GPU {} works in the memory of GPU {}: peer access and native atomics",
+                    context_.info().uuid, home));
+  }
   PASSEL_ASSIGN_OR_RETURN(const ExportedMemory exported,
-                          ImportExported(context_.ordinal(), fd, bytes));
+                          ImportExported(context_.ordinal(), of, fd, bytes));
   return Keep(exported, 0);  // its maker's
 }
 

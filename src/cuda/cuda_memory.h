@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <string>
 
 #include "base/file_descriptor.h"
 #include "base/status.h"
@@ -26,7 +27,7 @@ class CudaMemory {
   Result<Device::Memory> AllocatePinned(std::size_t bytes);
   Result<Device::Memory> Register(void* begin, std::size_t bytes);
   Result<Device::Memory> CreateShared(std::size_t bytes, FileDescriptor* fd);
-  Result<Device::Memory> ImportShared(int fd, std::size_t bytes);
+  Result<Device::Memory> ImportShared(int fd, std::size_t bytes, const std::string& home);
   /// Waits until what was launched is done. What the GPU may still write to is left to the end of
   /// the process.
   void Release(Device::Deleter::Kind kind, void* memory);

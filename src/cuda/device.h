@@ -55,9 +55,12 @@ class Device {
   /// Errors: as Allocate(); kFailedPrecondition, with what to use instead, where this device has no
   /// such memory.
   virtual Result<Memory> CreateShared(std::size_t bytes, FileDescriptor* fd) = 0;
-  /// Maps memory that CreateShared() made for as many bytes, on the same device; the caller keeps
-  /// `fd`. Errors: kFailedPrecondition, kInternal.
-  virtual Result<Memory> ImportShared(int fd, std::size_t bytes) = 0;
+  /// Maps memory that CreateShared() made for as many bytes, on the device with the UUID `home`;
+  /// empty: on this one. The caller keeps `fd`. Another device's memory is for kernels alone, and
+  /// only for those at system scope: no copy names it.
+  /// Errors: kFailedPrecondition, one sentence, where this device cannot access the other's memory
+  /// or do atomic operations there, or this process does not see it; kInternal.
+  virtual Result<Memory> ImportShared(int fd, std::size_t bytes, const std::string& home) = 0;
 
   /// Copies at once, and waits until it is done. For set-up, not for steps.
   virtual Status CopyIn(void* to, const void* from_host, std::size_t bytes) = 0;

@@ -149,7 +149,9 @@ class DeviceStepEngine final : public StepEngine {
                            ? "fused kernels"
                            : fmt::format("fused kernels and cuBLASLt ({})", epilogues),
                        options_.graph ? "one graph" : "one stream", operations_,
-                       options_.arena != nullptr ? "values and gradients in the memory of the GPU"
+                       options_.arena != nullptr && options_.arena->remote()
+                           ? "values fetched from the memory of another GPU"
+                       : options_.arena != nullptr ? "values and gradients in the memory of the GPU"
                        : staged_ ? "values and gradients copied through pinned memory"
                                  : "DMA from and to the arena");
   }

@@ -90,7 +90,7 @@ CUmemAllocationProp Properties(int ordinal) {
   return properties;
 }
 
-// Takes the handle over, also when it fails.
+// For accesses of device `ordinal`. Takes the handle over, also when it fails.
 Result<ExportedMemory> Map(int ordinal, CUmemGenericAllocationHandle handle, std::size_t bytes) {
   const Driver& driver = TheDriver();
   CUdeviceptr at = 0;
@@ -164,8 +164,10 @@ Result<ExportedMemory> CreateExported(int ordinal, std::size_t bytes, FileDescri
   return memory;
 }
 
-Result<ExportedMemory> ImportExported(int ordinal, int fd, std::size_t bytes) {
-  PASSEL_ASSIGN_OR_RETURN(const std::size_t whole, WholeGranules(ordinal, bytes));
+Result<ExportedMemory> ImportExported(int ordinal, int home, int fd, std::size_t bytes) {
+  // Both need it; the granules are those of the device that made the memory.
+  PASSEL_RETURN_IF_ERROR(ExportGranule(ordinal).status());
+  PASSEL_ASSIGN_OR_RETURN(const std::size_t whole, WholeGranules(home, bytes));
   CUmemGenericAllocationHandle handle = 0;
   // The driver takes the number of the descriptor for a pointer.
   void* const number = reinterpret_cast<void*>(static_cast<std::uintptr_t>(fd));

@@ -28,8 +28,10 @@ Result<std::size_t> ExportGranule(int ordinal);
 /// device is `ordinal`. Errors: as ExportGranule(); kResourceExhausted; kInternal.
 Result<ExportedMemory> CreateExported(int ordinal, std::size_t bytes, FileDescriptor* fd);
 
-/// Maps memory that CreateExported() made for as many bytes on the same GPU. Errors: as above.
-Result<ExportedMemory> ImportExported(int ordinal, int fd, std::size_t bytes);
+/// Maps memory that CreateExported() made for as many bytes on device `home`, for kernels of device
+/// `ordinal`; the memory stays where it is. REQUIRES: both are the same, or ProbePeer() found that
+/// the one can access the other. Errors: as above.
+Result<ExportedMemory> ImportExported(int ordinal, int home, int fd, std::size_t bytes);
 
 /// The last mapping and descriptor take the memory with them. Returns an empty string, or what the
 /// driver said.

@@ -6,6 +6,7 @@
 
 #include "cuda/kernels/claimed_update.h"
 #include "cuda/kernels/cross_entropy.h"
+#include "cuda/kernels/fetch.h"
 #include "cuda/kernels/gather.h"
 #include "cuda/kernels/gemm.h"
 #include "cuda/kernels/nonfinite.h"
@@ -21,9 +22,16 @@ using AnyKernel = std::variant<
     ReluMaskKernel, NonFiniteKernel, ReportKernel, UpdateKernel<SgdRule>,
     UpdateKernel<MomentumRule>, UpdateKernel<NesterovRule>, UpdateKernel<AdagradRule>,
     UpdateKernel<RmsPropRule>, UpdateKernel<CenteredRmsPropRule>, UpdateKernel<AdamRule>,
-    UpdateKernel<FtrlRule>, UpdateKernel<FtrlPowerRule>, AtomicSgdKernel, ClaimedUpdate<SgdRule>,
-    ClaimedUpdate<MomentumRule>, ClaimedUpdate<NesterovRule>, ClaimedUpdate<AdagradRule>,
-    ClaimedUpdate<RmsPropRule>, ClaimedUpdate<CenteredRmsPropRule>, ClaimedUpdate<AdamRule>,
-    ClaimedUpdate<FtrlRule>, ClaimedUpdate<FtrlPowerRule>, PushReportKernel>;
+    UpdateKernel<FtrlRule>, UpdateKernel<FtrlPowerRule>, AtomicSgdKernel<Scope::kGpu>,
+    ClaimedUpdate<SgdRule, Scope::kGpu>, ClaimedUpdate<MomentumRule, Scope::kGpu>,
+    ClaimedUpdate<NesterovRule, Scope::kGpu>, ClaimedUpdate<AdagradRule, Scope::kGpu>,
+    ClaimedUpdate<RmsPropRule, Scope::kGpu>, ClaimedUpdate<CenteredRmsPropRule, Scope::kGpu>,
+    ClaimedUpdate<AdamRule, Scope::kGpu>, ClaimedUpdate<FtrlRule, Scope::kGpu>,
+    ClaimedUpdate<FtrlPowerRule, Scope::kGpu>, AtomicSgdKernel<Scope::kSystem>,
+    ClaimedUpdate<SgdRule, Scope::kSystem>, ClaimedUpdate<MomentumRule, Scope::kSystem>,
+    ClaimedUpdate<NesterovRule, Scope::kSystem>, ClaimedUpdate<AdagradRule, Scope::kSystem>,
+    ClaimedUpdate<RmsPropRule, Scope::kSystem>, ClaimedUpdate<CenteredRmsPropRule, Scope::kSystem>,
+    ClaimedUpdate<AdamRule, Scope::kSystem>, ClaimedUpdate<FtrlRule, Scope::kSystem>,
+    ClaimedUpdate<FtrlPowerRule, Scope::kSystem>, FetchKernel, PushReportKernel>;
 
 }  // namespace passel::cuda

@@ -10,6 +10,8 @@
 #include <utility>
 
 #include "base/check.h"
+#include "cuda/arena_layout.h"
+#include "cuda/far_memory.h"
 #include "cuda/plan.h"
 #include "cuda/sign.h"
 
@@ -20,108 +22,48 @@ namespace {
 constexpr std::uint32_t kTries = 16;
 constexpr unsigned kLooksPerHealth = 500;
 constexpr std::chrono::seconds kTearDownLimit{10};
-constexpr std::size_t kAlignment = 256;  // of arrays, in bytes
-constexpr std::size_t kHeaderBytes = 4096;
-
-// Any change of the layout must change `kLayout`.
-struct Header {
-  static constexpr char kMagic[8] = {'p', 's', 'l', '.', 'g', 'p', 'u', '\0'};
-  static constexpr std::uint32_t kLayout = 1;
-  char magic[8];
-  std::uint32_t layout;
-  std::uint32_t shards;
-  std::uint64_t id;
-  std::uint64_t plan_hash;
-  std::uint64_t bytes;
-};
-static_assert(sizeof(Header) <= kHeaderBytes);
-
-std::size_t Align(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-
-// Where the parts of a shard begin, in bytes of the arena.
-struct Place {
-  std::size_t blocks = 0;
-  std::size_t claims = 0;
-  std::vector<std::size_t> arrays;  // values, slot variables
-};
-
-std::vector<Place> Places(const DeviceArenaShape& shape, std::size_t* bytes) {
-  std::vector<Place> places;
-  std::size_t next = kHeaderBytes;
-  for (const DeviceArenaShape::Shard& shard : shape.shards) {
-    PASSEL_CHECK(shard.block_floats > 0 && shard.block_floats % 16 == 0,
-                 "a block is a multiple of 16 floats");
-    Place place;
-    place.blocks = (shard.floats + shard.block_floats - 1) / shard.block_floats;
-    place.claims = next;
-    next = Align(next + place.blocks * sizeof(BlockClaim));
-    for (int array = 0; array <= shape.slots; ++array) {
-      place.arrays.push_back(next);
-      next = Align(next + shard.floats * sizeof(float));
-    }
-    places.push_back(std::move(place));
-  }
-  *bytes = next;
-  return places;
-}
-
-Header HeaderOf(const DeviceArenaShape& shape, std::size_t bytes) {
-  Header header{};
-  std::memcpy(header.magic, Header::kMagic, sizeof header.magic);
-  header.layout = Header::kLayout;
-  header.shards = static_cast<std::uint32_t>(shape.shards.size());
-  header.id = shape.id;
-  header.plan_hash = shape.plan_hash;
-  header.bytes = bytes;
-  return header;
-}
+constexpr std::chrono::seconds kHeaderLimit{60};  // for reading it: the GPU may be busy
 
 class MappedArena final : public DeviceArena {
  public:
   MappedArena(Device& device, const DeviceArenaShape& shape)
       : device_(device),
         shape_(shape),
-        places_(Places(shape, &bytes_)),
+        remote_(!shape.home.empty() && shape.home != device.info().uuid),
+        places_(ArenaPlaces(shape, &bytes_)),
+        far_(device),
         pushes_(shape.shards.size()) {}
 
   ~MappedArena() override {
     if (hangs_) Abandon();
-    if (launches_ == 0 || !lost_.ok()) return;
+    if ((launches_ == 0 && !far_.launched()) || !lost_.ok()) return;
     // The last operation of a launch ends after its sign.
     const Status done = device_.Synchronize(Deadline::After(kTearDownLimit));
     if (done.code() == Code::kDeadlineExceeded) Abandon();
   }
 
   Status Create() {
+    PASSEL_CHECK(!remote_, "who creates the arena has it in the memory of its own GPU");
     PASSEL_ASSIGN_OR_RETURN(memory_, device_.CreateShared(bytes_, &fd_));
-    const Header header = HeaderOf(shape_, bytes_);
+    const ArenaHeader header = HeaderOf(shape_, bytes_);
     PASSEL_RETURN_IF_ERROR(device_.CopyIn(memory_.get(), &header, sizeof header));
     return Prepare();
   }
 
   Status Import(int fd) {
-    PASSEL_ASSIGN_OR_RETURN(memory_, device_.ImportShared(fd, bytes_));
-    Header header{};
-    PASSEL_RETURN_IF_ERROR(device_.CopyOut(&header, memory_.get(), sizeof header));
-    const Header mine = HeaderOf(shape_, bytes_);
-    if (std::memcmp(header.magic, mine.magic, sizeof mine.magic) != 0) {
-      return DataLoss("what was handed over as the arena on the GPU is none");
-    }
-    if (header.layout != mine.layout || header.plan_hash != mine.plan_hash ||
-        header.shards != mine.shards || header.bytes != mine.bytes) {
-      return DataLoss(fmt::format(
-          "the arena on the GPU has layout {}, plan {:016x} and {} bytes, this task has layout {}, "
-          "plan {:016x} and {} bytes: start all tasks with the same flags, from the same build",
-          header.layout, header.plan_hash, header.bytes, mine.layout, mine.plan_hash, mine.bytes));
-    }
-    if (header.id != mine.id) {
-      return DataLoss(fmt::format("the arena on the GPU is number {:016x}, the job's is {:016x}",
-                                  header.id, mine.id));
-    }
+    PASSEL_ASSIGN_OR_RETURN(memory_, device_.ImportShared(fd, bytes_, shape_.home));
+    if (remote_) PASSEL_RETURN_IF_ERROR(ReserveFar());
+    ArenaHeader header{};
+    PASSEL_RETURN_IF_ERROR(
+        CopyOut(&header, memory_.get(), sizeof header, Deadline::After(kHeaderLimit)));
+    PASSEL_RETURN_IF_ERROR(CheckHeader(header, HeaderOf(shape_, bytes_)));
+    PASSEL_CHECK(!remote_ || shape_.several_gpus, "a GPU and the arena's are several");
     return Prepare();
   }
 
   int fd() const override { return fd_.get(); }
+  bool remote() const override { return remote_; }
+  bool several_gpus() const override { return shape_.several_gpus; }
   const float* values(int shard) const override { return Array(shard, 0); }
   float* gradient(int shard, int slot) const override {
     return gradients_[Index(shard)][Index(slot)];
@@ -129,11 +71,12 @@ class MappedArena final : public DeviceArena {
   int gradient_slots() const override { return shape_.gradient_slots; }
 
   Status Write(int shard, int array, const float* from) override {
+    PASSEL_CHECK(!remote_, "another GPU's memory is written by pushes alone");
     return device_.CopyIn(Array(shard, array), from, FloatBytes(shard));
   }
   Status Read(int shard, int array, float* to, Deadline deadline) override {
     PASSEL_RETURN_IF_ERROR(Idle(deadline));
-    return device_.CopyOut(to, Array(shard, array), FloatBytes(shard));
+    return CopyOut(to, Array(shard, array), FloatBytes(shard), deadline);
   }
   Status WriteGradient(int shard, int slot, const float* from) override {
     return device_.CopyIn(gradient(shard, slot), from, FloatBytes(shard));
@@ -193,6 +136,18 @@ class MappedArena final : public DeviceArena {
   float* Array(int shard, int array) const {
     return At<float>(places_[Index(shard)].arrays[Index(array)]);
   }
+  // Of the arena, wherever it is.
+  Status CopyOut(void* to_host, const void* from, std::size_t bytes, Deadline deadline) {
+    return remote_ ? far_.Read(to_host, from, bytes, deadline)
+                   : device_.CopyOut(to_host, from, bytes);
+  }
+  Status ReserveFar() {
+    std::size_t most = sizeof(ArenaHeader);
+    for (int s = 0; s < static_cast<int>(shape_.shards.size()); ++s) {
+      most = std::max(most, FloatBytes(s));
+    }
+    return far_.Reserve(most);
+  }
   // Steps that are under way end first.
   Status Idle(Deadline deadline) {
     PASSEL_RETURN_IF_ERROR(lost_);
@@ -239,7 +194,7 @@ class MappedArena final : public DeviceArena {
   }
 
   Plan MakePlan(const Push& push, const Launcher& launcher) const {
-    const Place& place = places_[Index(push.shard)];
+    const ArenaPlace& place = places_[Index(push.shard)];
     const auto* order = static_cast<const PushOrder*>(launcher.device_order.get());
     const Bytes order_bytes{order, sizeof(PushOrder)};
     Plan plan;
@@ -271,21 +226,28 @@ class MappedArena final : public DeviceArena {
       report.outcome = outcome_[Index(push.shard)];
       report.blocks = static_cast<std::uint32_t>(place.blocks);
     } else {
-      AtomicSgdKernel kernel;
-      kernel.scalars = &order->scalars;
-      kernel.values = Array(push.shard, 0);
-      kernel.gradient = gradient;
-      kernel.count = bytes / sizeof(float);
       std::vector<Bytes> reads = changed;
       reads.push_back(order_bytes);
       reads.push_back({gradient, bytes});
-      plan.Add("apply", AnyKernel(kernel), std::move(reads), changed);
+      plan.Add("apply", AtomicKernel(push, order), std::move(reads), changed);
     }
     // The values too: they are changed before the sign is given.
     reported.insert(reported.end(), changed.begin(), changed.end());
     plan.Add("push report", AnyKernel(report), std::move(reported),
              {{launcher.report, sizeof(PushReport)}});
     return plan;
+  }
+
+  AnyKernel AtomicKernel(const Push& push, const PushOrder* order) const {
+    const auto filled = [&](auto kernel) {
+      kernel.scalars = &order->scalars;
+      kernel.values = Array(push.shard, 0);
+      kernel.gradient = gradient(push.shard, push.gradient_slot);
+      kernel.count = shape_.shards[Index(push.shard)].floats;
+      return AnyKernel(kernel);
+    };
+    return shape_.several_gpus ? filled(AtomicSgdKernel<Scope::kSystem>())
+                               : filled(AtomicSgdKernel<Scope::kGpu>());
   }
 
   AnyKernel ClaimedKernel(const Push& push, const PushOrder* order) const {
@@ -314,12 +276,17 @@ class MappedArena final : public DeviceArena {
   template <typename Rule>
   AnyKernel Claimed(const Push& push, const PushOrder* order) const {
     PASSEL_CHECK(Rule::kSlots == shape_.slots, "the arena has the slots of this optimizer");
-    ClaimedUpdate<Rule> kernel;
+    return shape_.several_gpus ? Claimed(ClaimedUpdate<Rule, Scope::kSystem>(), push, order)
+                               : Claimed(ClaimedUpdate<Rule, Scope::kGpu>(), push, order);
+  }
+  template <typename Rule, Scope kScope>
+  AnyKernel Claimed(ClaimedUpdate<Rule, kScope> kernel, const Push& push,
+                    const PushOrder* order) const {
     kernel.order = order;
     kernel.values = Array(push.shard, 0);
     for (int s = 0; s < Rule::kSlots; ++s) kernel.slots[s] = Array(push.shard, 1 + s);
     kernel.gradient = gradient(push.shard, push.gradient_slot);
-    const Place& place = places_[Index(push.shard)];
+    const ArenaPlace& place = places_[Index(push.shard)];
     kernel.claims = At<BlockClaim>(place.claims);
     kernel.done = done_[Index(push.shard)];
     kernel.outcome = outcome_[Index(push.shard)];
@@ -339,17 +306,20 @@ class MappedArena final : public DeviceArena {
       }
     }
     for (Device::Memory& memory : owned_) static_cast<void>(memory.release());
+    far_.Abandon();
     static_cast<void>(memory_.release());
   }
 
   Device& device_;
   const DeviceArenaShape shape_;
+  const bool remote_;
   std::size_t bytes_ = 0;
-  const std::vector<Place> places_;
+  const std::vector<ArenaPlace> places_;
   FileDescriptor fd_;
 
   // Given back from the last to the first: executables before what they name.
   Device::Memory memory_;
+  FarReader far_;  // what a remote arena is read with
   std::vector<Device::Memory> owned_;
   std::map<Way, Launcher> launchers_;
 

@@ -74,6 +74,15 @@ Status CheckDevice(const DeviceFacts& facts) {
   return {};
 }
 
+// What is missing, and what else can be done.
+Status NoPeer(const std::string& own, const std::string& home, const std::string& what) {
+  return FailedPrecondition(
+      fmt::format("GPU {} {} GPU {}, which holds the parameters: use GPUs with NVLink between "
+                  "them, one GPU for "
+                  "all workers, or --arena host",
+                  own, what, home));
+}
+
 }  // namespace
 
 std::string VersionText(int version) {
@@ -152,6 +161,49 @@ Result<ProbedDevice> Probe(DriverCalls& driver, const std::string& uuid) {
   device.info.driver = release.empty() ? fmt::format("CUDA {}", VersionText(version))
                                        : fmt::format("{} (CUDA {})", release, VersionText(version));
   return device;
+}
+
+Result<int> ProbePeer(DriverCalls& driver, int own, const std::string& own_uuid,
+                      const std::string& home) {
+  for (const std::string& uuid : {own_uuid, home}) {
+    if (uuid.starts_with("MIG-")) {
+      return FailedPrecondition(fmt::format(
+          "{} is a MIG instance, from and to which no other GPU's memory can be reached: "
+          "use whole GPUs, or --arena host",
+          uuid));
+    }
+  }
+  int count = 0;  // stays as it is when the call fails
+  const DriverAnswer counted = driver.DeviceCount(&count);
+  if (!counted.ok()) {
+    return FailedPrecondition(fmt::format(
+        "the NVIDIA driver does not say which GPUs there are: {}; check it with nvidia-smi",
+        counted.text));
+  }
+  std::string present;
+  for (int peer = 0; peer < count; ++peer) {
+    DeviceFacts device;
+    if (!driver.Facts(peer, &device).ok()) continue;
+    present += (present.empty() ? "" : ", ") + device.uuid;
+    if (device.uuid != home) continue;
+    PeerFacts facts;
+    const DriverAnswer answer = driver.Peer(own, peer, &facts);
+    if (!answer.ok()) {
+      return NoPeer(own_uuid, home, fmt::format("gets no answer ({}) about", answer.text));
+    }
+    if (!facts.can_access || !facts.access_enabled) {
+      return NoPeer(own_uuid, home, "cannot access the memory of");
+    }
+    if (!facts.native_atomics) {
+      return NoPeer(own_uuid, home, "cannot do atomic operations on the memory of");
+    }
+    return peer;
+  }
+  return FailedPrecondition(
+      fmt::format("GPU {} does not see GPU {}, which holds the parameters (this process sees {}): "
+                  "name that one "
+                  "too, behind its own, in CUDA_VISIBLE_DEVICES",
+                  own_uuid, home, present.empty() ? "none that can be read" : present));
 }
 
 }  // namespace passel::cuda

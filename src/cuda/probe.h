@@ -31,6 +31,13 @@ struct DeviceFacts {
   bool peer_access = false;                ///< to at least one other device of this process
 };
 
+/// What one device may do in the memory of another.
+struct PeerFacts {
+  bool can_access = false;      ///< addresses it
+  bool access_enabled = false;  ///< and the link between the two is up
+  bool native_atomics = false;  ///< with all atomic operations that it has in its own
+};
+
 /// An answer of the driver; ok() when `error` is 0.
 struct DriverAnswer {
   int error = 0;
@@ -48,6 +55,8 @@ class DriverCalls {
   virtual std::string DriverRelease() = 0;
   virtual DriverAnswer DeviceCount(int* count) = 0;
   virtual DriverAnswer Facts(int device, DeviceFacts* facts) = 0;
+  /// Of `device` in the memory of `peer`.
+  virtual DriverAnswer Peer(int device, int peer, PeerFacts* facts) = 0;
 };
 
 struct ProbedDevice {
@@ -61,6 +70,13 @@ struct ProbedDevice {
 /// Errors: kNotFound for no driver, no device, no such device; kFailedPrecondition for a driver or
 /// a device that is too old or refuses us.
 Result<ProbedDevice> Probe(DriverCalls& driver, const std::string& uuid);
+
+/// The number in this process of the device with the UUID `home`, in whose memory device `own` can
+/// do what updates of parameters take. Errors, one sentence with both UUIDs: kFailedPrecondition
+/// where this process does not see it, one is a MIG instance, or accesses or atomic operations
+/// between the two are missing.
+Result<int> ProbePeer(DriverCalls& driver, int own, const std::string& own_uuid,
+                      const std::string& home);
 
 /// "13.0" for 13000.
 std::string VersionText(int version);

@@ -111,4 +111,20 @@ DriverAnswer RuntimeDriverCalls::Facts(int device, DeviceFacts* facts) {
   return {};
 }
 
+DriverAnswer RuntimeDriverCalls::Peer(int device, int peer, PeerFacts* facts) {
+  int can_access = 0;
+  int access_enabled = 0;
+  int native_atomics = 0;
+  for (const cudaError_t error :
+       {cudaDeviceCanAccessPeer(&can_access, device, peer),
+        cudaDeviceGetP2PAttribute(&access_enabled, cudaDevP2PAttrAccessSupported, device, peer),
+        cudaDeviceGetP2PAttribute(&native_atomics, cudaDevP2PAttrNativeAtomicSupported, device,
+                                  peer)}) {
+    const DriverAnswer answer = Answer(error);
+    if (!answer.ok()) return answer;
+  }
+  *facts = {can_access != 0, access_enabled != 0, native_atomics != 0};
+  return {};
+}
+
 }  // namespace passel::cuda

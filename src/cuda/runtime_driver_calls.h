@@ -15,6 +15,7 @@ class RuntimeDriverCalls : public DriverCalls {
   std::string DriverRelease() override;
   DriverAnswer DeviceCount(int* count) override;
   DriverAnswer Facts(int device, DeviceFacts* facts) override;
+  DriverAnswer Peer(int device, int peer, PeerFacts* facts) override;
 };
 
 }  // namespace passel::cuda

@@ -121,7 +121,8 @@ Status StepMemory::PlaceValues(Device& device, const StepEngineOptions& options)
   };
   std::vector<std::vector<Piece>> pieces(memory.shard_values.size());
   std::vector<const float*> images(memory.shard_values.size());  // where a shard's variables lie
-  if (options.arena != nullptr) {
+  // What another GPU holds is not read over and over: a step has its copy, as of host memory.
+  if (options.arena != nullptr && !options.arena->remote()) {
     for (std::size_t s = 0; s < images.size(); ++s) {
       images[s] = options.arena->values(static_cast<int>(s));
     }

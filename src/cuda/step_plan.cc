@@ -108,7 +108,7 @@ class StepPlanBuilder {
     gemm->sums = Gradient(*std::find_if(parts.begin(), parts.end(), HasRows));
     return {gemm->sums, layers_[layer].outputs * sizeof(float)};
   }
-  // The values are there already, and the gradient stays.
+  // The values are there already, or one kernel away, and the gradient stays.
   bool resident() const { return options_.arena != nullptr; }
   float* ShardFloats(std::size_t shard) const {
     return resident() ? host_.device_gradients[shard] : memory_.gradients_[shard];
@@ -127,6 +127,11 @@ class StepPlanBuilder {
                                       : host_.values[static_cast<std::size_t>(copy.shard)]) +
                           copy.offset;
       const std::size_t bytes = copy.floats * sizeof(float);
+      if (resident() && options_.arena->remote()) {
+        plan_.Add(fmt::format("fetch values of shard {}", copy.shard),
+                  AnyKernel(MakeFetch(copy.to, from, bytes)), {{from, bytes}}, {{copy.to, bytes}});
+        continue;
+      }
       plan_.Add(fmt::format("copy values of shard {}", copy.shard),
                 Copy{resident() ? Copy::Kind::kDeviceToDevice : Copy::Kind::kHostToDevice, copy.to,
                      from, bytes},

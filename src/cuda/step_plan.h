@@ -7,7 +7,8 @@
 //   report line  ◄──report── parts of the loss, findings of the check
 //
 // With an arena in device memory (StepEngineOptions::arena) the values are read where they are,
-// unless a variable lies there in parts, and gradients stay in the arena's slots.
+// unless a variable lies there in parts or the arena is another GPU's (DeviceArena::remote()): then
+// they are copied first. Gradients stay in the arena's slots.
 //
 // Memcpy operations read host memory when they run, so a step block may be written again only after
 // the report line holds the step's number: every gradient slot has a step block, a report line and

@@ -30,39 +30,68 @@ MAX_SHARED = 48 * 1024
 SECONDS = 300  # of one compilation
 ENTRY = "passel_accelerator_v1"
 
-# Kernel (part of its mangled name) -> what its code must hold. Loads of parameters and gradients go
-# 16 bytes at a time; the lock-free update adds four floats with one instruction from 9.0 on. A block
-# of values is claimed and released between fences at device scope, and what is read behind the claim
-# comes from no older line of the first cache.
-PTX_FENCE = r"(membar\.gl|fence\.\w+\.gpu)"
+# Kernel (a pattern in its mangled name) -> what its code must hold. Loads of parameters and gradients
+# go 16 bytes at a time; the lock-free update adds four floats with one instruction from 9.0 on. A
+# block of values is claimed and released between fences, and what is read behind the claim comes from
+# no older line of the first cache. Scope 0 is that of one GPU, scope 1 of the system, for workers on
+# several: then no atomic operation is at a smaller one.
+GPU, SYSTEM = "ScopeE0E", "ScopeE1E"
+
+
+def ptx_claim(fence, cas):
+    return fence + r";\s+" + cas + r"[^;]*;(?:(?!bar\.|ld\.)[^;]*;)*?\s*" + fence
+
+
+def sass_claim(scope):
+    gap = r"(?:(?!LDG|STG|BAR\.)[\s\S])*"
+    return gap.join([rf"MEMBAR\.\w+\.{scope}", rf"ATOMG?\.E\.CAS\.64\.STRONG\.{scope}",
+                     rf"MEMBAR\.\w+\.{scope}", r"CCTL\.IVALL"])
+
+
 PTX_PROMISES = {
     "GemmKernel": [r"ld\.global(\.\w+)*\.v4\.f32"],
     "GatherKernel": [r"st\.global(\.\w+)*\.v4\.f32"],
     "NonFiniteKernel": [r"ld\.global(\.\w+)*\.v4\.f32"],
     "UpdateKernel": [r"ld\.global(\.\w+)*\.v4\.f32", r"st\.global(\.\w+)*\.v4\.f32"],
-    "AtomicSgdKernel": [r"ld\.global(\.\w+)*\.v4\.f32", r"(red|atom)\.global(\.\w+)*\.add\.v4\.f32"],
+    "AtomicSgdKernel": [r"ld\.global(\.\w+)*\.v4\.f32"],
+    f"AtomicSgdKernel.*{GPU}": [r"(red|atom)\.global(\.(?!sys)\w+)*\.add\.v4\.f32"],
+    f"AtomicSgdKernel.*{SYSTEM}": [r"(red|atom)(\.\w+)*\.sys(\.\w+)*\.add\.v4\.f32"],
+    "FetchKernel": [r"ld\.relaxed\.sys\.global\.v4\.u32"],
     "SignalKernel": [r"st\.release\.sys\.global\.u64"],
     "PushReportKernel": [r"st\.release\.sys\.global\.u64"],
-    "ClaimedUpdate": [r"ld\.global(\.\w+)*\.v4\.f32", r"st\.global(\.\w+)*\.v4\.f32",
-                      PTX_FENCE + r";\s+atom(\.\w+)*\.cas\.b64[^;]*;(?:(?!bar\.|ld\.)[^;]*;)*?\s*" +
-                      PTX_FENCE],
+    "ClaimedUpdate": [r"ld\.global(\.\w+)*\.v4\.f32", r"st\.global(\.\w+)*\.v4\.f32"],
+    f"ClaimedUpdate.*{GPU}": [ptx_claim(r"(?:membar\.gl|fence\.\w+\.gpu)",
+                                        r"atom(\.(?!sys)\w+)*\.cas\.b64")],
+    f"ClaimedUpdate.*{SYSTEM}": [ptx_claim(r"(?:membar\.sys|fence\.\w+\.sys)",
+                                           r"atom(\.\w+)*\.sys(\.\w+)*\.cas\.b64")],
 }
 SASS_PROMISES = {
     "GemmKernel": [r"LDG\.E\.128", r"LDS\.128"],
     "GatherKernel": [r"STG\.E\.128"],
     "NonFiniteKernel": [r"LDG\.E\.128"],
     "UpdateKernel": [r"LDG\.E\.128", r"STG\.E\.128"],
-    "AtomicSgdKernel": [r"LDG\.E\.128", r"REDG?\.E\.ADD\.F32x4"],
+    "AtomicSgdKernel": [r"LDG\.E\.128"],
+    f"AtomicSgdKernel.*{GPU}": [r"REDG?\.E\.ADD\.F32x4\S*\.STRONG\.GPU"],
+    f"AtomicSgdKernel.*{SYSTEM}": [r"REDG?\.E\.ADD\.F32x4\S*\.STRONG\.SYS"],
+    "FetchKernel": [r"LDG\.E\.128\.STRONG\.SYS"],
     "SignalKernel": [r"ST(G)?\.E\.64\.STRONG\.SYS"],
     "PushReportKernel": [r"ST(G)?\.E\.64\.STRONG\.SYS"],
-    "ClaimedUpdate": [r"LDG\.E\.128", r"STG\.E\.128",
-                      r"MEMBAR\.\w+\.GPU(?:(?!LDG|STG|BAR\.)[\s\S])*ATOMG?\.E\.CAS\.64\.STRONG\.GPU"
-                      r"(?:(?!LDG|STG|BAR\.)[\s\S])*MEMBAR\.\w+\.GPU(?:(?!LDG|STG|BAR\.)[\s\S])*"
-                      r"CCTL\.IVALL"],
+    "ClaimedUpdate": [r"LDG\.E\.128", r"STG\.E\.128"],
+    f"ClaimedUpdate.*{GPU}": [sass_claim("GPU")],
+    f"ClaimedUpdate.*{SYSTEM}": [sass_claim("SYS")],
 }
-# Loads that other writers' stores never reach, for values that other processes write meanwhile.
-PTX_FORBIDDEN = [r"ld\.global(\.\w+)*\.nc"]
-SASS_FORBIDDEN = [r"LDG\.\S*CONSTANT"]
+# What must not be there, in all kernels (""): loads that other writers' stores never reach, for
+# values that other processes write meanwhile.
+PTX_FORBIDDEN = {
+    "": [r"ld\.global(\.\w+)*\.nc"],
+    SYSTEM: [r"\b(atom|red)\.(?!\S*\bsys\b)\S+", r"membar\.gl|fence\.\w+\.gpu"],
+    "FetchKernel": [r"\bld\.global"],
+}
+SASS_FORBIDDEN = {
+    "": [r"LDG\.\S*CONSTANT"],
+    SYSTEM: [r"\b(ATOM|RED)G?\.(?!\S*STRONG\.SYS)\S+", r"MEMBAR\.\w+\.GPU"],
+    "FetchKernel": [r"LDG\.(?!\S*STRONG\.SYS)\S+"],
+}
 
 
 def run(command):
@@ -197,17 +226,16 @@ def check_symbols(options):
 # --- Promises -----------------------------------------------------------------------------------
 
 def promise_errors(text, begin, promises, forbidden):
-    """`begin`: matches where the code of a function begins, its name in group 1. What is `forbidden`
-    is so in all of them."""
+    """`begin`: matches where the code of a function begins, its name in group 1."""
     starts = list(begin.finditer(text))
     errors, kept = [], {key: 0 for key in promises}
     for i, start in enumerate(starts):
         code = text[start.end():starts[i + 1].start() if i + 1 < len(starts) else len(text)]
         name = kernel_name(start.group(1))
-        errors += [f"{name}: {pattern} in its code" for pattern in forbidden
-                   if re.search(pattern, code)]
+        errors += [f"{name}: {pattern} in its code" for key, patterns in forbidden.items()
+                   for pattern in patterns if re.search(key, name) and re.search(pattern, code)]
         for key, patterns in promises.items():
-            if key not in name:
+            if not re.search(key, name):
                 continue
             kept[key] += 1
             errors += [f"{name}: no {pattern} in its code" for pattern in patterns
@@ -292,16 +320,29 @@ def check_self(_options):
 
     claim = ["MEMBAR.SC.GPU ;", "ATOMG.E.CAS.64.STRONG.GPU PT ;", "MEMBAR.SC.GPU ;", "CCTL.IVALL ;",
              "BAR.SYNC ;", "LDG.E.128 ;", "STG.E.128 ;"]
-    promises = {"ClaimedUpdate": SASS_PROMISES["ClaimedUpdate"]}
 
-    def claim_errors(lines):
-        return errors_of("Function : _ZN1a9RunKernelINS0_13ClaimedUpdateINS_7SgdRuleEEEEEvT_\n" +
-                         "\n".join(lines), promises)
-    expect("a claim between fences is refused", not claim_errors(claim))
-    for i in range(4):
-        expect(f"a claim without {claim[i]} is missed", claim_errors(claim[:i] + claim[i + 1:]))
-    expect("a load before the fence is missed",
-           claim_errors([claim[0], claim[1], claim[5], *claim[2:5], claim[6]]))
+    def claim_errors(lines, scope):
+        key = f"ClaimedUpdate.*{scope}"
+        name = f"_ZN1a9RunKernelINS0_13ClaimedUpdateINS_7SgdRuleELNS0_5{scope}EEEEvT_"
+        return errors_of(f"Function : {name}\n" + "\n".join(lines),
+                         {"ClaimedUpdate": SASS_PROMISES["ClaimedUpdate"], key: SASS_PROMISES[key]})
+    for scope, lines in ((GPU, claim), (SYSTEM, [line.replace(".GPU", ".SYS") for line in claim])):
+        expect(f"a claim between fences is refused for {scope}", not claim_errors(lines, scope))
+        for i in range(4):
+            expect(f"a claim without {lines[i]} is missed",
+                   claim_errors(lines[:i] + lines[i + 1:], scope))
+        expect("a load before the fence is missed",
+               claim_errors([lines[0], lines[1], lines[5], *lines[2:5], lines[6]], scope))
+    expect("a claim that stays on its GPU is missed", claim_errors(claim, SYSTEM))
+    both = [line.replace(".GPU", ".SYS") for line in claim]
+    for line in ("ATOMG.E.CAS.64.STRONG.GPU PT ;", "REDG.E.ADD.F32.FTZ.RN.STRONG.GPU ;",
+                 "MEMBAR.SC.GPU ;"):
+        expect(f"{line} among others is missed", claim_errors([*both, line], SYSTEM))
+    ptx = re.compile(PTX_FORBIDDEN[SYSTEM][0])
+    for line in ("atom.global.sys.cas.b64 %r;", "red.relaxed.sys.global.add.f32 [%r];"):
+        expect(f"{line} is refused", not ptx.search(line))
+    for line in ("atom.global.cas.b64 %r;", "red.relaxed.gpu.global.add.v4.f32 [%r];"):
+        expect(f"{line} is missed", ptx.search(line))
     return errors, "the checks find what they are to find"
 
 

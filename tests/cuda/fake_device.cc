@@ -27,6 +27,17 @@ std::size_t Extent(std::size_t rows, std::size_t cols, std::size_t ld) {
   return ((rows - 1) * ld + cols) * sizeof(float);
 }
 
+// The scope of a kernel's atomic operations, of those that have any.
+std::optional<Scope> ScopeOf(const AnyKernel& kernel) {
+  return std::visit(
+      [](const auto& k) -> std::optional<Scope> {
+        using Kernel = std::decay_t<decltype(k)>;
+        if constexpr (requires { Kernel::kScope; }) return Kernel::kScope;
+        return std::nullopt;
+      },
+      kernel);
+}
+
 }  // namespace
 
 FakeDevice::FakeDevice(const FakeDeviceOptions& options)
@@ -66,6 +77,27 @@ bool FakeDevice::IndicesInRange(const GatherKernel& gather) const {
                      [&](std::uint32_t index) { return index < labels->size; });
 }
 
+// What another device's threads must see, or change, at the same time. (The report of a push names
+// the values to come behind them, and touches none.)
+Status FakeDevice::CheckForeign(const Node& node) const {
+  const auto* const kernel = std::get_if<AnyKernel>(&node.operation);
+  if (kernel != nullptr &&
+      (ScopeOf(*kernel) == Scope::kSystem || std::holds_alternative<PushReportKernel>(*kernel))) {
+    return {};
+  }
+  for (const auto* ranges : {&node.reads, &node.writes}) {
+    for (const Bytes& r : *ranges) {
+      const Region* const region = r.size == 0 ? nullptr : Find(r.begin, r.size);
+      if (region != nullptr && region->foreign) {
+        return InvalidArgument(fmt::format(
+            "operation '{}' touches another device's memory, and is not at system scope",
+            node.name));
+      }
+    }
+  }
+  return {};
+}
+
 Status FakeDevice::CheckNode(const Node& node) const {
   for (const auto* ranges : {&node.reads, &node.writes}) {
     for (const Bytes& r : *ranges) {
@@ -77,6 +109,7 @@ Status FakeDevice::CheckNode(const Node& node) const {
       }
     }
   }
+  PASSEL_RETURN_IF_ERROR(CheckForeign(node));
   const auto* copy = std::get_if<Copy>(&node.operation);
   if (copy == nullptr || copy->bytes == 0) return {};
   const bool to_host = copy->kind == Copy::Kind::kDeviceToHost;
@@ -155,6 +188,11 @@ Result<std::unique_ptr<Device::Executable>> FakeDevice::Prepare(const Plan& plan
     }
   }
   PASSEL_RETURN_IF_ERROR(CheckWorkspace(plan));
+  for (const Node& node : plan.nodes()) {
+    const auto* const kernel = std::get_if<AnyKernel>(&node.operation);
+    const auto scope = kernel == nullptr ? std::nullopt : ScopeOf(*kernel);
+    if (scope) ++kernels_at_[static_cast<std::size_t>(*scope)];
+  }
   auto executable = std::make_unique<FakeExecutable>(*this, plan, how);
   executables_.insert(executable.get());
   return std::unique_ptr<Executable>(std::move(executable));

@@ -5,7 +5,8 @@
 // operations, everything as late as the host's waiting lets it. What a plan writes before anybody
 // reads it is poisoned when the plan begins. What the host does wrong is written down
 // (violations()): memory released while something names it, pageable memory in a plan, an
-// executable destroyed under way.
+// executable destroyed under way. Memory of another FakeDevice may be touched by kernels at system
+// scope alone.
 //
 // Life       It frees what was not given back to it, executables too.
 // Threads    As Device; kOnAThread runs plans on a thread of its own.
@@ -28,6 +29,7 @@
 
 #include "base/random.h"
 #include "cuda/device.h"
+#include "cuda/probe.h"
 
 namespace passel::cuda {
 
@@ -44,6 +46,9 @@ struct FakeDeviceOptions {
   std::uint64_t memory_limit = std::uint64_t{1} << 34;  ///< bytes of Allocate() and CreateShared()
   bool refuse_registration = false;
   bool refuse_sharing = false;
+  /// UUIDs of the devices that the process sees, its own too; empty: whichever there are.
+  std::vector<std::string> visible;
+  PeerFacts peers{true, true, true};  ///< of this device in the memory of each other
 
   /// Products that it cannot run: empty for none. Those with no epilogue that is asked for
   /// (Device::CanRun()) must not be among them.
@@ -68,7 +73,7 @@ class FakeDevice final : public Device {
   Result<Memory> Register(void* begin, std::size_t bytes) override;
   /// A memfd: processes with a FakeDevice each really share it.
   Result<Memory> CreateShared(std::size_t bytes, FileDescriptor* fd) override;
-  Result<Memory> ImportShared(int fd, std::size_t bytes) override;
+  Result<Memory> ImportShared(int fd, std::size_t bytes, const std::string& home) override;
   Status CopyIn(void* to, const void* from_host, std::size_t bytes) override;
   Status CopyOut(void* to_host, const void* from, std::size_t bytes) override;
   Result<Verdict> CanRun(const LargeGemm& gemm) override;
@@ -85,6 +90,8 @@ class FakeDevice final : public Device {
   bool idle() const;
   /// Kinds of memory, and registrations, that were not given back.
   std::size_t memories_alive() const;
+  /// Kernels at that scope in all plans that were made ready.
+  std::size_t kernels_at(Scope scope) const;
 
  protected:
   void Release(Deleter::Kind kind, void* memory) override;
@@ -95,6 +102,7 @@ class FakeDevice final : public Device {
     std::size_t size = 0;
     Deleter::Kind kind = Deleter::Kind::kDevice;
     std::size_t counted = 0;  // bytes of the limit
+    bool foreign = false;     // of another device
   };
   // One launch of a plan.
   struct Launched {
@@ -108,12 +116,14 @@ class FakeDevice final : public Device {
   };
 
   Result<Memory> NewMemory(std::size_t bytes, Deleter::Kind kind);
-  Result<Memory> MapShared(int fd, std::size_t bytes);
+  Result<Memory> MapShared(int fd, std::size_t bytes, bool foreign);
+  Status CheckHome(int fd, const std::string& home) const;
   // With the mutex held:
   Status CheckLimit(std::size_t bytes) const;
   const Region* Find(const void* begin, std::size_t size) const;
   Status CheckNode(const Node& node) const;
   Status CheckProduct(const Node& node, const LargeGemm& gemm) const;
+  Status CheckForeign(const Node& node) const;
   static Status CheckWorkspace(const Plan& plan);
   // REQUIRES: the labels have memory of their own.
   bool IndicesInRange(const GatherKernel& gather) const;
@@ -137,6 +147,7 @@ class FakeDevice final : public Device {
   std::deque<Launched> queue_;
   std::uint64_t launches_ = 0;
   std::uint64_t bytes_ = 0;
+  std::size_t kernels_at_[2] = {};  // [Scope]
   Status error_;
   std::vector<std::string> violations_;
   bool quit_ = false;

@@ -5,8 +5,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdlib>
 #include <cstring>
+#include <string>
+#include <string_view>
 
 #include "cuda/fake_device_internal.h"
 
@@ -24,7 +27,57 @@ void CopyRacing(void* to, const void* from, std::size_t bytes) {
               rest);
 }
 
-Result<Device::Memory> FakeDevice::MapShared(int fd, std::size_t bytes) {
+namespace {
+
+constexpr std::string_view kFileName = "passel.fake_gpu.";  // then the UUID
+
+// The driver of a machine whose devices are those of the options.
+class FakeDriver final : public DriverCalls {
+ public:
+  FakeDriver(const FakeDeviceOptions& options, const std::string& home) : facts_(options.peers) {
+    devices_ = options.visible;
+    if (devices_.empty()) devices_ = {options.uuid, home};
+  }
+  DriverAnswer DriverVersion(int* version) override {
+    *version = 13000;
+    return {};
+  }
+  int RuntimeVersion() override { return 13000; }
+  std::string DriverRelease() override { return ""; }
+  DriverAnswer DeviceCount(int* count) override {
+    *count = static_cast<int>(devices_.size());
+    return {};
+  }
+  DriverAnswer Facts(int device, DeviceFacts* facts) override {
+    facts->uuid = devices_[static_cast<std::size_t>(device)];
+    return {};
+  }
+  DriverAnswer Peer(int, int, PeerFacts* facts) override {
+    *facts = facts_;
+    return {};
+  }
+
+ private:
+  std::vector<std::string> devices_;
+  const PeerFacts facts_;
+};
+
+}  // namespace
+
+// Its memory has the device's name in its own.
+Status FakeDevice::CheckHome(int fd, const std::string& home) const {
+  std::array<char, 256> link{};
+  const std::string path = fmt::format("/proc/self/fd/{}", fd);
+  if (::readlink(path.c_str(), link.data(), link.size() - 1) < 0) {
+    return ErrnoStatus(errno, "cannot see what memory of a fake GPU that is");
+  }
+  if (std::string_view(link.data()).starts_with(fmt::format("/memfd:{}{}", kFileName, home))) {
+    return {};
+  }
+  return Internal(fmt::format("{} is not memory of the fake GPU {}", link.data(), home));
+}
+
+Result<Device::Memory> FakeDevice::MapShared(int fd, std::size_t bytes, bool foreign) {
   struct stat about {};
   if (::fstat(fd, &about) != 0 || static_cast<std::uint64_t>(about.st_size) != bytes) {
     return FailedPrecondition(
@@ -33,7 +86,7 @@ Result<Device::Memory> FakeDevice::MapShared(int fd, std::size_t bytes) {
   void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (memory == MAP_FAILED) return ErrnoStatus(errno, "cannot map memory of a fake GPU");
   const std::unique_lock lock(mutex_);
-  regions_[Address(memory)] = {bytes, Deleter::Kind::kShared};
+  regions_[Address(memory)] = {bytes, Deleter::Kind::kShared, 0, foreign};
   return Memory(memory, Deleter{this, Deleter::Kind::kShared});
 }
 
@@ -54,11 +107,12 @@ Result<Device::Memory> FakeDevice::CreateShared(std::size_t bytes, FileDescripto
     const std::unique_lock lock(mutex_);
     PASSEL_RETURN_IF_ERROR(CheckLimit(bytes));
   }
-  FileDescriptor created(::memfd_create("passel.fake_gpu", MFD_CLOEXEC));
+  FileDescriptor created(
+      ::memfd_create((std::string(kFileName) + options_.uuid).c_str(), MFD_CLOEXEC));
   if (!created.valid() || ::ftruncate(created.get(), static_cast<off_t>(bytes)) != 0) {
     return ErrnoStatus(errno, "cannot make memory of a fake GPU");
   }
-  PASSEL_ASSIGN_OR_RETURN(Memory memory, MapShared(created.get(), bytes));
+  PASSEL_ASSIGN_OR_RETURN(Memory memory, MapShared(created.get(), bytes, false));
   *fd = std::move(created);
   const std::unique_lock lock(mutex_);
   regions_[Address(memory.get())].counted = bytes;  // an importer's is its maker's
@@ -66,8 +120,15 @@ Result<Device::Memory> FakeDevice::CreateShared(std::size_t bytes, FileDescripto
   return memory;
 }
 
-Result<Device::Memory> FakeDevice::ImportShared(int fd, std::size_t bytes) {
-  return MapShared(fd, bytes);
+Result<Device::Memory> FakeDevice::ImportShared(int fd, std::size_t bytes,
+                                                const std::string& home) {
+  const bool foreign = !home.empty() && home != options_.uuid;
+  if (foreign) {
+    FakeDriver driver(options_, home);
+    PASSEL_RETURN_IF_ERROR(ProbePeer(driver, 0, options_.uuid, home).status());
+  }
+  PASSEL_RETURN_IF_ERROR(CheckHome(fd, foreign ? home : options_.uuid));
+  return MapShared(fd, bytes, foreign);
 }
 
 Result<Device::Memory> FakeDevice::NewMemory(std::size_t bytes, Deleter::Kind kind) {
@@ -140,7 +201,9 @@ Status FakeDevice::CopyIn(void* to, const void* from_host, std::size_t bytes) {
   const std::unique_lock lock(mutex_);
   PASSEL_RETURN_IF_ERROR(error_);
   if (!queue_.empty()) Violation("a copy for set-up ran beside a step");
-  if (bytes != 0 && Find(to, bytes) == nullptr) Violation("a copy went outside device memory");
+  const Region* const region = bytes == 0 ? nullptr : Find(to, bytes);
+  if (bytes != 0 && region == nullptr) Violation("a copy went outside device memory");
+  if (region != nullptr && region->foreign) Violation("a copy went to another device's memory");
   if (bytes != 0) std::memcpy(to, from_host, bytes);
   return {};
 }
@@ -149,7 +212,9 @@ Status FakeDevice::CopyOut(void* to_host, const void* from, std::size_t bytes) {
   const std::unique_lock lock(mutex_);
   PASSEL_RETURN_IF_ERROR(error_);
   if (!queue_.empty()) Violation("a copy for set-up ran beside a step");
-  if (bytes != 0 && Find(from, bytes) == nullptr) Violation("a copy came from outside the device");
+  const Region* const region = bytes == 0 ? nullptr : Find(from, bytes);
+  if (bytes != 0 && region == nullptr) Violation("a copy came from outside the device");
+  if (region != nullptr && region->foreign) Violation("a copy came from another device's memory");
   if (bytes != 0) CopyRacing(to_host, from, bytes);
   return {};
 }
@@ -167,6 +232,11 @@ const FakeDevice::Region* FakeDevice::Find(const void* begin, std::size_t size) 
 std::uint64_t FakeDevice::bytes_allocated() const {
   const std::unique_lock lock(mutex_);
   return bytes_;
+}
+
+std::size_t FakeDevice::kernels_at(Scope scope) const {
+  const std::unique_lock lock(mutex_);
+  return kernels_at_[static_cast<std::size_t>(scope)];
 }
 
 std::size_t FakeDevice::memories_alive() const {

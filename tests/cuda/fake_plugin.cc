@@ -3,10 +3,14 @@
 //
 //   PASSEL_BACKEND_PATH=.../libpassel_fake_gpu.so passel train --device cuda ...
 //
-// It sees whatever GPU it is asked for. $PASSEL_FAKE_GPU, words with spaces between them, makes it
-// worse:
+// The machine has one GPU for each UUID that somebody names, and those with the numbers below
+// `devices`; a process sees those in $CUDA_VISIBLE_DEVICES, and without it the ones with numbers
+// and whichever it is asked for. $PASSEL_FAKE_GPU, words with spaces between them, makes it worse:
 //
 //   none                    there is no GPU
+//   devices=N               so many have a number, from 0 (1)
+//   peer_access=0           none can access the memory of another
+//   peer_atomics=0          or do atomic operations there
 //   adversarial             operations in random order, copies torn, memory poisoned (slow)
 //   seed=N                  of that order
 //   memory=BYTES            so much GPU memory
@@ -27,6 +31,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "compute/accelerator.h"
 #include "compute/plugin_entry.h"
@@ -76,8 +81,34 @@ std::optional<std::uint64_t> Number(std::string_view text) {
   return value;
 }
 
+// The GPU with this number.
+std::string UuidOf(std::uint64_t number) {
+  return fmt::format("GPU-fa4e{:04x}-0000-0000-0000-000000000000", number);
+}
+
+// What this process sees, by CUDA's rules: the list ends at the first that is not there.
+std::vector<std::string> Visible(std::uint64_t devices, const std::string& asked) {
+  std::vector<std::string> visible;
+  const char* const list = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (list == nullptr) {
+    for (std::uint64_t number = 0; number < devices; ++number) visible.push_back(UuidOf(number));
+    if (!asked.empty() && std::find(visible.begin(), visible.end(), asked) == visible.end()) {
+      visible.push_back(asked);
+    }
+    return visible;
+  }
+  std::istringstream words(list);
+  for (std::string word; std::getline(words, word, ',');) {
+    const auto number = Number(word);
+    const bool uuid = word.starts_with("GPU-") || word.starts_with("MIG-");
+    if (!uuid && (!number || *number >= devices)) break;
+    visible.push_back(uuid ? word : UuidOf(*number));
+  }
+  return visible;
+}
+
 // What one word changes; false for a word that means nothing.
-bool Take(std::string_view word, FakeDeviceOptions* options) {
+bool Take(std::string_view word, FakeDeviceOptions* options, std::uint64_t* devices) {
   const std::size_t equals = word.find('=');
   const std::string_view name = word.substr(0, equals);
   const std::string_view text =
@@ -115,6 +146,12 @@ bool Take(std::string_view word, FakeDeviceOptions* options) {
       options->memory_limit = *value;
     } else if (name == "hang_at") {
       options->hang_at = *value;
+    } else if (name == "devices") {
+      *devices = *value;
+    } else if (name == "peer_access") {
+      options->peers.can_access = options->peers.access_enabled = *value != 0;
+    } else if (name == "peer_atomics") {
+      options->peers.native_atomics = *value != 0;
     } else {
       return false;
     }
@@ -128,13 +165,16 @@ Result<std::unique_ptr<Accelerator>> Open(const AcceleratorOptions& options) {
   fake.progress = FakeDeviceOptions::Progress::kOnAThread;
   const char* const text = std::getenv("PASSEL_FAKE_GPU");
   std::istringstream words(text == nullptr ? "" : text);
+  std::uint64_t devices = 1;
   for (std::string word; words >> word;) {
     if (word == "none") return NotFound("there is no GPU: PASSEL_FAKE_GPU says so");
-    if (!Take(word, &fake)) {
+    if (!Take(word, &fake, &devices)) {
       return InvalidArgument(fmt::format("PASSEL_FAKE_GPU has '{}', which means nothing", word));
     }
   }
-  if (!options.uuid.empty()) fake.uuid = options.uuid;
+  fake.visible = Visible(devices, options.uuid);
+  if (fake.visible.empty()) return NotFound("CUDA_VISIBLE_DEVICES leaves no fake GPU");
+  fake.uuid = options.uuid.empty() ? fake.visible[0] : options.uuid;
   fake.memory_limit =
       static_cast<std::uint64_t>(options.memory_fraction * static_cast<double>(fake.memory_limit));
   return std::unique_ptr<Accelerator>(std::make_unique<FakeAccelerator>(fake));

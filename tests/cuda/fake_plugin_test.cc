@@ -96,5 +96,45 @@ TEST_F(FakePluginTest, ARefusedEpilogueIsDoneWithout) {
   EXPECT_THAT(describe("refuse_epilogue=BIAS"), HasSubstr("means nothing"));
 }
 
+// As CUDA has it: the first in the list is the process's own.
+TEST_F(FakePluginTest, SeesTheGpusThatTheEnvironmentLeavesIt) {
+  const auto uuid = [&](const char* visible, const char* fake) {
+    setenv("CUDA_VISIBLE_DEVICES", visible, 1);
+    const auto accelerator = Open(fake);
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    return accelerator.ok() ? (*accelerator)->info().uuid : accelerator.status().message();
+  };
+  EXPECT_EQ(uuid("1,0", "devices=2"), "GPU-fa4e0001-0000-0000-0000-000000000000");
+  EXPECT_EQ(uuid("GPU-1234,GPU-5678", ""), "GPU-1234");
+  EXPECT_THAT(uuid("1,0", ""), HasSubstr("leaves no fake GPU"));
+  EXPECT_THAT(uuid("", ""), HasSubstr("leaves no fake GPU"));
+}
+
+TEST_F(FakePluginTest, ArenaIsSharedWithAnotherGpuIfThePeerFactsAllowIt) {
+  DeviceArenaShape shape;
+  shape.shards = {{64, 32}};
+  shape.id = 5;
+  shape.several_gpus = true;
+  const auto home = Open("", {"GPU-1234", 1});
+  ASSERT_TRUE(home.ok());
+  const auto made = (*home)->CreateArena(shape);
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  shape.home = "GPU-1234";
+  setenv("CUDA_VISIBLE_DEVICES", "GPU-5678,GPU-1234", 1);
+  for (const char* fake : {"", "peer_atomics=0", "peer_access=0"}) {
+    const auto peer = Open(fake);
+    ASSERT_TRUE(peer.ok());
+    const auto arena = (*peer)->ImportArena((*made)->fd(), shape);
+    EXPECT_EQ(arena.status().code(), *fake == '\0' ? Code::kOk : Code::kFailedPrecondition)
+        << fake << arena.status().message();
+  }
+  setenv("CUDA_VISIBLE_DEVICES", "GPU-5678", 1);
+  const auto blind = Open("");
+  ASSERT_TRUE(blind.ok());
+  EXPECT_THAT((*blind)->ImportArena((*made)->fd(), shape).status().message(),
+              HasSubstr("GPU-5678 does not see GPU GPU-1234"));
+  unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
 }  // namespace
 }  // namespace passel::cuda

@@ -1,5 +1,6 @@
 // The arena in GPU memory between processes, on a GPU or on the emulated one: 2 and 4 of them count
-// in the same values, and some are killed while they do. Label gpu, see gpu_step_test.cc.
+// in the same values, and some are killed while they do; the same on two GPUs with NVLink, whose
+// UUIDs PASSEL_GPU_PEERS names. Label gpu, see gpu_step_test.cc.
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -74,8 +75,10 @@ Status PushOnce(DeviceArena& arena, const StepScalars& scalars, bool claims, std
 
 class GpuArena : public GpuFixture {
  protected:
-  void Create(int slots) {
-    auto arena = accelerator_->CreateArena(Shape(slots));
+  void Create(int slots, bool several_gpus = false) {
+    DeviceArenaShape shape = Shape(slots);
+    shape.several_gpus = several_gpus;
+    auto arena = accelerator_->CreateArena(shape);
     ASSERT_TRUE(arena.ok()) << arena.status().ToString();
     arena_ = std::move(*arena);
   }
@@ -86,16 +89,27 @@ class GpuArena : public GpuFixture {
     return values;
   }
 
-  // Another process of this program, which counts `pushes` times; 0: until it is killed.
-  pid_t Spawn(int worker, bool momentum, bool claims, int pushes) {
+  // Another process of this program, which counts `pushes` times; 0: until it is killed. `visible`:
+  // the GPUs that it sees, its own first; empty: as this process.
+  pid_t Spawn(int worker, bool momentum, bool claims, int pushes, const std::string& visible = "") {
     const std::string description = std::to_string(arena_->fd()) + " " + std::to_string(worker) +
                                     " " + (momentum ? "1" : "0") + " " + (claims ? "1 " : "0 ") +
                                     std::to_string(pushes);
     ::fcntl(arena_->fd(), F_SETFD, 0);
-    const std::string variable = "PASSEL_GPU_ARENA_CHILD=" + description;
+    std::vector<std::string> variables = {"PASSEL_GPU_ARENA_CHILD=" + description};
+    if (!visible.empty()) {
+      variables.push_back("CUDA_VISIBLE_DEVICES=" + visible);
+      variables.push_back("PASSEL_GPU_ARENA_HOME=" + accelerator_->info().uuid);
+    }
     std::vector<char*> environment;
-    for (char** e = environ; *e != nullptr; ++e) environment.push_back(*e);
-    environment.push_back(const_cast<char*>(variable.c_str()));
+    for (char** e = environ; *e != nullptr; ++e) {
+      if (visible.empty() || !std::string(*e).starts_with("CUDA_VISIBLE_DEVICES=")) {
+        environment.push_back(*e);
+      }
+    }
+    for (const std::string& variable : variables) {
+      environment.push_back(const_cast<char*>(variable.c_str()));
+    }
     environment.push_back(nullptr);
     const char* const arguments[] = {"device_gpu_test", "--gtest_filter=GpuArenaChild.Counts",
                                      nullptr};
@@ -177,6 +191,77 @@ TEST_F(GpuArena, KilledProcessLeavesNothingThatCannotBeTakenOver) {
   }
 }
 
+// On two GPUs, with the arena in the memory of the first.
+class GpuArenaPeers : public GpuArena {
+ protected:
+  void SetUp() override {
+    const char* const named = std::getenv("PASSEL_GPU_PEERS");
+    if (named == nullptr) {
+      GTEST_SKIP() << "it takes two GPUs with NVLink: PASSEL_GPU_PEERS=UUID,UUID names them";
+    }
+    const std::string both = named;
+    const std::size_t comma = both.find(',');
+    ASSERT_NE(comma, std::string::npos) << both;
+    home_ = both.substr(0, comma);
+    peer_ = both.substr(comma + 1);
+    AcceleratorOptions options;
+    options.uuid = home_;
+    auto opened = OpenAccelerator(options);
+    ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+    accelerator_ = std::move(opened).value();
+  }
+  // Every other one computes on the other GPU.
+  std::string Visible(int worker) const { return worker % 2 == 0 ? home_ : peer_ + "," + home_; }
+  std::string home_, peer_;
+};
+
+TEST_F(GpuArenaPeers, CountingIsExactBetweenTwoGpus) {
+  const bool small = std::getenv("PASSEL_GPU_SMALL") != nullptr;
+  const int pushes = small ? 40 : 1000;
+  constexpr int kProcesses = 4;
+  for (const auto& [momentum, claims] :
+       {std::pair{false, false}, std::pair{false, true}, std::pair{true, true}}) {
+    SCOPED_TRACE(::testing::Message() << "momentum " << momentum << ", claims " << claims);
+    Create(momentum ? 1 : 0, true);
+    ASSERT_FALSE(HasFatalFailure());
+    std::vector<pid_t> children;
+    for (int w = 0; w < kProcesses; ++w) {
+      children.push_back(Spawn(w, momentum, claims, pushes, Visible(w)));
+    }
+    for (const pid_t child : children) EXPECT_EQ(Await(child), 0);
+    const float total = static_cast<float>(kProcesses * pushes);
+    const float sum = momentum ? total * (total + 1) / 2 : total;
+    for (const float v : Read(0)) ASSERT_EQ(v, sum);
+    if (momentum) {
+      for (const float a : Read(1)) ASSERT_EQ(a, -total);
+    }
+    arena_.reset();
+  }
+}
+
+TEST_F(GpuArenaPeers, KilledProcessOfTheOtherGpuLeavesNothingThatCannotBeTakenOver) {
+  const bool small = std::getenv("PASSEL_GPU_SMALL") != nullptr;
+  Create(0, true);
+  ASSERT_FALSE(HasFatalFailure());
+  const std::vector<float> minus_one(kFloats, -1);
+  ASSERT_TRUE(arena_->WriteGradient(0, 0, minus_one.data()).ok());
+  const StepScalars scalars = Counting(false);
+  for (int kill = 0; kill < (small ? 3 : 20); ++kill) {
+    const pid_t child = Spawn(1, false, true, 0, Visible(1));
+    const float before = Read(0)[0];
+    const Deadline deadline = Deadline::After(kLimit);
+    while (Read(0)[0] < before + 3 && !deadline.Expired()) {
+    }
+    EXPECT_FALSE(deadline.Expired()) << "the process on the other GPU does not count";
+    ASSERT_EQ(::kill(child, SIGKILL), 0);
+    ASSERT_NE(Await(child), -1);
+    const Status pushed =
+        PushOnce(*arena_, scalars, true, ClaimOf(1, 0), ClaimOf(1, 1), 0, Deadline::After(kLimit));
+    ASSERT_TRUE(pushed.ok()) << pushed.ToString();
+    for (const float v : Read(0)) ASSERT_EQ(v, std::floor(v));
+  }
+}
+
 // Not a test of its own: what Spawn() runs.
 TEST(GpuArenaChild, Counts) {
   const char* const description = std::getenv("PASSEL_GPU_ARENA_CHILD");
@@ -187,7 +272,12 @@ TEST(GpuArenaChild, Counts) {
   const FileDescriptor owner(fd);
   auto opened = OpenAccelerator({});
   ASSERT_TRUE(opened.ok()) << opened.status().ToString();
-  auto arena = (*opened)->ImportArena(fd, Shape(momentum));
+  DeviceArenaShape shape = Shape(momentum);
+  if (const char* const home = std::getenv("PASSEL_GPU_ARENA_HOME")) {
+    shape.several_gpus = true;
+    shape.home = home;
+  }
+  auto arena = (*opened)->ImportArena(fd, shape);
   ASSERT_TRUE(arena.ok()) << arena.status().ToString();
   const std::vector<float> minus_one(kFloats, -1);
   ASSERT_TRUE((*arena)->WriteGradient(0, 0, minus_one.data()).ok());

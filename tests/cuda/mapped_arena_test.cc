@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "cuda/arena_workers.h"
 #include "cuda/engine_under_test.h"
 #include "optim/update_kernels.h"
 
@@ -19,73 +20,6 @@ namespace {
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-constexpr std::uint64_t Word(std::uint32_t epoch, int worker) {
-  return std::uint64_t{epoch} << 16 | static_cast<std::uint64_t>(worker + 1);
-}
-
-DeviceArenaShape Shape(std::vector<std::size_t> floats, int slots, std::size_t block = 32) {
-  DeviceArenaShape shape;
-  for (const std::size_t n : floats) shape.shards.push_back({n, block});
-  shape.slots = slots;
-  shape.id = 77;
-  shape.plan_hash = 0xabc;
-  return shape;
-}
-
-StepScalars Scalars(OptimizerKind kind, double rate = 1) {
-  OptimizerConfig config;
-  config.kind = kind;
-  config.learning_rate = rate;
-  config.momentum = 1;
-  return Prepare(config, 1);
-}
-
-// One process's device and arena.
-struct Worker {
-  explicit Worker(const FakeDeviceOptions& options) : device(options) {}
-  FakeDevice device;
-  std::unique_ptr<DeviceArena> arena;
-  ~Worker() {
-    arena.reset();
-    EXPECT_THAT(device.violations(), IsEmpty());
-    EXPECT_EQ(device.memories_alive(), 0u);
-  }
-  void SetGradient(int shard, std::size_t floats, float value) {
-    const std::vector<float> gradient(floats, value);
-    ASSERT_TRUE(
-        device.CopyIn(arena->gradient(shard, 0), gradient.data(), gradient.size() * sizeof(float))
-            .ok());
-  }
-  std::vector<float> Read(int shard, int array, std::size_t floats) {
-    std::vector<float> values(floats);
-    EXPECT_TRUE(arena->Read(shard, array, values.data(), Soon()).ok());
-    return values;
-  }
-};
-
-std::unique_ptr<Worker> Creator(const DeviceArenaShape& shape, const FakeDeviceOptions& options) {
-  auto worker = std::make_unique<Worker>(options);
-  auto arena = CreateMappedArena(worker->device, shape);
-  EXPECT_TRUE(arena.ok()) << arena.status().message();
-  if (arena.ok()) worker->arena = std::move(*arena);
-  return worker;
-}
-std::unique_ptr<Worker> Importer(int fd, const DeviceArenaShape& shape,
-                                 const FakeDeviceOptions& options) {
-  auto worker = std::make_unique<Worker>(options);
-  auto arena = ImportMappedArena(worker->device, fd, shape);
-  EXPECT_TRUE(arena.ok()) << arena.status().message();
-  if (arena.ok()) worker->arena = std::move(*arena);
-  return worker;
-}
-
-FakeDeviceOptions OnAThread() {
-  FakeDeviceOptions options;
-  options.adversarial = false;
-  options.progress = FakeDeviceOptions::Progress::kOnAThread;
-  return options;
-}
 
 // The claim word of a block of shard 0, as the layout has it.
 class ClaimsByHand {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace passel::cuda {
@@ -31,6 +32,11 @@ class PlayedDriver : public DriverCalls {
     *facts = devices[static_cast<std::size_t>(device)];
     return {};
   }
+  DriverAnswer Peer(int device, int peer, PeerFacts* facts) override {
+    asked_about = {device, peer};
+    if (peer_answer.ok()) *facts = peer_facts;
+    return peer_answer;
+  }
 
   DriverAnswer version_answer;
   int driver_version = 13000;
@@ -38,6 +44,9 @@ class PlayedDriver : public DriverCalls {
   DriverAnswer count_answer;
   int broken_device = -1;
   std::vector<DeviceFacts> devices;
+  DriverAnswer peer_answer;
+  PeerFacts peer_facts{true, true, true};
+  std::pair<int, int> asked_about{-1, -1};
 };
 
 DeviceFacts Card(const std::string& uuid, int capability = 90) {
@@ -168,6 +177,46 @@ TEST(Probe, BrokenDeviceHidesOnlyItself) {
   EXPECT_TRUE(Probe(driver, "GPU-22").ok());
   ExpectError(driver, "GPU-11", Code::kNotFound,
               AllOf(HasSubstr("it sees GPU-22"), HasSubstr("cudaErrorInvalidDevice")));
+}
+
+// The first is the worker's own, as CUDA_VISIBLE_DEVICES has it.
+TEST(ProbePeer, FindsTheGpuInWhoseMemoryOneCanWork) {
+  PlayedDriver driver;
+  driver.devices = {Card("GPU-11"), Card("GPU-22"), Card("GPU-33")};
+  const Result<int> peer = ProbePeer(driver, 0, "GPU-11", "GPU-33");
+  ASSERT_TRUE(peer.ok()) << peer.status().message();
+  EXPECT_EQ(*peer, 2);
+  EXPECT_EQ(driver.asked_about, (std::pair{0, 2}));
+}
+
+TEST(ProbePeer, NamesBothGpusAndWhatIsMissing) {
+  PlayedDriver driver;
+  driver.devices = {Card("GPU-11"), Card("GPU-22")};
+  const auto expect = [&](const std::string& own, const std::string& home, const char* what) {
+    const Status status = ProbePeer(driver, 0, own, home).status();
+    EXPECT_EQ(status.code(), Code::kFailedPrecondition);
+    EXPECT_THAT(status.message(), AllOf(HasSubstr(what), Not(HasSubstr(". "))));
+  };
+  driver.peer_facts = {true, true, false};
+  expect("GPU-11", "GPU-22",
+         "GPU GPU-11 cannot do atomic operations on the memory of GPU GPU-22, which holds");
+  driver.peer_facts = {false, false, false};
+  expect("GPU-11", "GPU-22", "GPU GPU-11 cannot access the memory of GPU GPU-22");
+  driver.peer_facts = {true, false, true};
+  expect("GPU-11", "GPU-22", "GPU GPU-11 cannot access the memory of GPU GPU-22");
+  driver.peer_facts = {true, true, true};
+  driver.peer_answer = {101, "cudaErrorInvalidDevice (invalid device ordinal)"};
+  expect("GPU-11", "GPU-22", "GPU GPU-11 gets no answer (cudaErrorInvalidDevice");
+  driver.peer_answer = {};
+  expect("GPU-11", "GPU-44",
+         "does not see GPU GPU-44, which holds the parameters (this process "
+         "sees GPU-11, GPU-22)");
+  expect("MIG-55", "GPU-22", "MIG-55 is a MIG instance");
+  expect("GPU-11", "MIG-66", "MIG-66 is a MIG instance");
+  driver.broken_device = 1;
+  expect("GPU-11", "GPU-22", "sees GPU-11)");
+  driver.count_answer = {100, "cudaErrorNoDevice (no CUDA-capable device is detected)"};
+  expect("GPU-11", "GPU-22", "does not say which GPUs there are: cudaErrorNoDevice");
 }
 
 TEST(Probe, ReadsTheReleaseFromTheDriversOwnText) {

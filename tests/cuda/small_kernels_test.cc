@@ -307,7 +307,7 @@ TEST(AtomicSgd, OneWriterGivesTheCpusBits) {
     FillNormal(got, random);
     FillNormal(gradient, random);
     std::copy(got.begin(), got.end(), wanted.begin());
-    Emulate(AtomicSgdKernel{&scalars, got.data(), gradient.data(), count}, &random);
+    Emulate(AtomicSgdKernel<>{&scalars, got.data(), gradient.data(), count}, &random);
     Apply(scalars, wanted.data(), nullptr, gradient.data(), count);
     EXPECT_EQ(Bits(got.data(), count), Bits(wanted.data(), count));
   }
@@ -327,12 +327,28 @@ TEST(AtomicSgd, WritersAtTheSameTimeLoseNothing) {
   for (int w = 0; w < kWriters; ++w) {
     writers.emplace_back([&] {
       for (int i = 0; i < kUpdates; ++i) {
-        Emulate(AtomicSgdKernel{&scalars, values.data(), gradient.data(), kCount}, nullptr);
+        Emulate(AtomicSgdKernel<>{&scalars, values.data(), gradient.data(), kCount}, nullptr);
       }
     });
   }
   for (std::thread& writer : writers) writer.join();
   for (const float v : values) ASSERT_EQ(v, kWriters * kUpdates);
+}
+
+TEST(Fetch, CopiesEveryWordAndNothingElse) {
+  Random random(11);
+  for (const std::size_t count : {0u, 1u, 3u, 4u, 5u, 1023u, 1024u, 1031u}) {
+    for (const std::size_t shift : {0u, 4u}) {
+      ExactBuffer<float> from(count, shift), to(count, shift);
+      FillNormal(from, random);
+      // Bits as they are, whatever they are the bits of.
+      if (count > 2) from[2] = std::bit_cast<float>(0x7fa12345u);
+      const FetchKernel kernel = MakeFetch(to.data(), from.data(), count * sizeof(float));
+      EXPECT_EQ(kernel.quads, shift == 0);
+      Emulate(kernel, &random);
+      EXPECT_EQ(Bits(to.data(), count), Bits(from.data(), count));
+    }
+  }
 }
 
 }  // namespace

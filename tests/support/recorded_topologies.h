@@ -13,7 +13,8 @@ namespace passel::testing {
 
 inline const std::vector<std::string>& RecordedTopologies() {
   static const std::vector<std::string> names = {"dgx-h100", "a100-pcie-4", "rtx4090-pcie-2",
-                                                 "h100-mig", "a100-vm-4",   "no-gpu"};
+                                                 "h100-mig", "a100-vm-4",   "a100-bridge-4",
+                                                 "no-gpu"};
   return names;
 }
 

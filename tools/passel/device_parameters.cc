@@ -84,7 +84,7 @@ DeviceParameters::DeviceParameters(const DeviceParametersOptions& options, Accel
 
 DeviceParameters::~DeviceParameters() = default;
 
-DeviceArenaShape DeviceParameters::Shape(std::uint64_t id) const {
+DeviceArenaShape DeviceParameters::Shape(std::uint64_t id, const std::string& home) const {
   DeviceArenaShape shape;
   for (int s = 0; s < shards(); ++s) {
     shape.shards.push_back({Memory(s).floats, Memory(s).block_floats});
@@ -93,6 +93,8 @@ DeviceArenaShape DeviceParameters::Shape(std::uint64_t id) const {
   shape.gradient_slots = Memory(0).gradient_slots;
   shape.id = id;
   shape.plan_hash = job_.arena_plan().Hash();
+  shape.several_gpus = options_.several_gpus;
+  shape.home = home;
   return shape;
 }
 
@@ -115,19 +117,26 @@ Result<std::unique_ptr<DeviceParameters>> DeviceParameters::Open(
   return made;
 }
 
-// The GPU of the arena, of which another one's memory is out of reach.
-Status DeviceParameters::CheckSameDevice() const {
-  char there[sizeof(std::uint64_t) * DeviceState::kNameWords + 1] = {};
+// The GPU of the arena, as the chief has named it.
+std::string DeviceParameters::Home() const {
+  char home[sizeof(std::uint64_t) * DeviceState::kNameWords + 1] = {};
   for (int i = 0; i < DeviceState::kNameWords; ++i) {
     const std::uint64_t word = state().device[i].load(std::memory_order_relaxed);
-    std::memcpy(there + i * 8, &word, 8);
+    std::memcpy(home + i * 8, &word, 8);
   }
-  const std::string here = accelerator_.info().uuid.substr(0, sizeof there - 1);
-  if (here == there) return {};
+  return home;
+}
+
+// Whether this GPU reaches another one's memory is for ImportArena() to say. But everybody must
+// know beforehand that there are several.
+Status DeviceParameters::CheckHome(const std::string& home) const {
+  const std::string& here = accelerator_.info().uuid;
+  if (here == home || options_.several_gpus) return {};
   return InvalidArgument(fmt::format(
       "{} computes on GPU {}, but the parameters are in the memory of {}: with --arena device all "
-      "workers use one GPU; give them the same one, or use --arena host",
-      options_.names(options_.worker), here, there));
+      "workers use one GPU, or all are started with --num_gpus 2 or more; give them the same one, "
+      "or use --arena host",
+      options_.names(options_.worker), here, home));
 }
 
 bool DeviceParameters::NothingPushedYet() const {
@@ -139,7 +148,7 @@ bool DeviceParameters::NothingPushedYet() const {
 
 Status DeviceParameters::Create() {
   id_ = NewId();
-  PASSEL_ASSIGN_OR_RETURN(arena_, accelerator_.CreateArena(Shape(id_)));
+  PASSEL_ASSIGN_OR_RETURN(arena_, accelerator_.CreateArena(Shape(id_, "")));
   for (int s = 0; s < shards(); ++s) {
     const ShardMemory& memory = Memory(s);
     PASSEL_RETURN_IF_ERROR(arena_->Write(s, 0, memory.values));
@@ -173,11 +182,15 @@ Status DeviceParameters::Import(bool again) {
   for (;;) {
     id_ = state().arena.load(std::memory_order_acquire);
     if (id_ != 0) {
-      PASSEL_RETURN_IF_ERROR(CheckSameDevice());
+      const std::string home = Home();
+      PASSEL_RETURN_IF_ERROR(CheckHome(home));
       Result<std::optional<FileDescriptor>> fd = job_.GetData(KeyOf(id_));
       if (!fd.ok() && fd.status().code() != Code::kUnavailable) return fd.status();
       if (fd.ok() && fd->has_value()) {
-        PASSEL_ASSIGN_OR_RETURN(arena_, accelerator_.ImportArena((*fd)->get(), Shape(id_)));
+        Result<std::unique_ptr<DeviceArena>> arena =
+            accelerator_.ImportArena((*fd)->get(), Shape(id_, home));
+        if (!arena.ok()) return arena.status().WithContext(options_.names(options_.worker));
+        arena_ = std::move(*arena);
         job_.KeepOffering(KeyOf(id_), std::move(**fd));
         return {};
       }

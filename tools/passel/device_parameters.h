@@ -1,5 +1,5 @@
 // device_parameters.h - the parameters of a job with --arena device: in the memory of one GPU,
-// shared by the workers that compute on it.
+// shared by the workers that compute on it, and by those on other GPUs that reach it over NVLink.
 //
 //   chief           creates the arena from the first values, or finds it again in a later life
 //   other workers   import it, by the descriptor that ps/0 keeps for all
@@ -20,6 +20,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/deadline.h"
@@ -34,6 +35,7 @@ namespace passel {
 
 struct DeviceParametersOptions {
   bool chief = false;
+  bool several_gpus = false;  ///< the workers of the job compute on more than one
   int worker = 0;
   WorkerNames names = {};
   std::chrono::nanoseconds shadow_interval = std::chrono::seconds(1);
@@ -48,9 +50,10 @@ class DeviceParameters {
  public:
   /// Creates or imports the arena, and has `store` push there from now on. All but the options
   /// outlive it. REQUIRES: the store is initialised, its plan says on_device.
-  /// Errors: kInvalidArgument for a worker on another GPU than the chief's; kFailedPrecondition for
-  /// a GPU that cannot share memory; kUnavailable when the arena is lost; kDeadlineExceeded;
-  /// kCancelled when the job was stopped.
+  /// Errors: kInvalidArgument for a worker on another GPU than the chief's, where all are to
+  /// compute on one; kFailedPrecondition for a GPU that cannot share memory, or reach the chief's;
+  /// kDataLoss for another arena, or one that was made for one GPU and not for several;
+  /// kUnavailable when the arena is lost; kDeadlineExceeded; kCancelled when the job was stopped.
   static Result<std::unique_ptr<DeviceParameters>> Open(const DeviceParametersOptions& options,
                                                         Accelerator& accelerator,
                                                         shm::AttachedJob& job,
@@ -74,8 +77,9 @@ class DeviceParameters {
   const ShardMemory& Memory(int shard) const { return job_.arena(shard).memory(); }
   DeviceState& state() const { return Memory(0).state->device; }
   int shards() const { return store_.variables().shards(); }
-  Status CheckSameDevice() const;
-  DeviceArenaShape Shape(std::uint64_t id) const;
+  std::string Home() const;
+  Status CheckHome(const std::string& home) const;
+  DeviceArenaShape Shape(std::uint64_t id, const std::string& home) const;
   bool NothingPushedYet() const;
   Status Create();
   Status Import(bool again);

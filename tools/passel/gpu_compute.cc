@@ -16,21 +16,29 @@ namespace {
 
 using Kind = DeviceRequest::Kind;
 
-// The GPU `index` of those that this process may see becomes the only one: before CUDA wakes up.
-void SeeOnly(int index) {
-  std::string device = std::to_string(index);
-  if (const char* const visible = ::getenv("CUDA_VISIBLE_DEVICES"); visible != nullptr) {
-    const std::string list = visible;
-    std::size_t begin = 0;
-    for (int i = 0; i < index && begin != std::string::npos; ++i) {
-      begin = list.find(',', begin);
-      if (begin != std::string::npos) ++begin;
-    }
-    // Of fewer GPUs than --num_gpus says none is left: the driver will tell.
-    device = begin == std::string::npos ? "" : list.substr(begin, list.find(',', begin) - begin);
+// The name of GPU `index` of those that this process may see; "" where there are not so many.
+std::string VisibleName(int index) {
+  const char* const visible = ::getenv("CUDA_VISIBLE_DEVICES");
+  if (visible == nullptr) return std::to_string(index);
+  const std::string list = visible;
+  std::size_t begin = 0;
+  for (int i = 0; i < index && begin != std::string::npos; ++i) {
+    begin = list.find(',', begin);
+    if (begin != std::string::npos) ++begin;
+  }
+  return begin == std::string::npos ? "" : list.substr(begin, list.find(',', begin) - begin);
+}
+
+// The GPU `index` of those that this process may see becomes the first, and `arena`, in whose
+// memory the parameters are, the only other one: before CUDA wakes up.
+void SeeOnly(int index, int arena) {
+  // Of fewer GPUs than --num_gpus says none is left: the driver will tell.
+  std::string devices = VisibleName(index);
+  if (arena != index && !devices.empty()) {
+    devices = fmt::format("{},{}", devices, VisibleName(arena));
   }
   ::setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0);
-  ::setenv("CUDA_VISIBLE_DEVICES", device.c_str(), 1);
+  ::setenv("CUDA_VISIBLE_DEVICES", devices.c_str(), 1);
 }
 
 bool CpuAskedFor(const Task& task, const DeviceRequest& request) {
@@ -78,7 +86,10 @@ Result<std::unique_ptr<GpuCompute>> GpuCompute::Open(const Task& task, const Job
   const bool cpu_asked_for = CpuAskedFor(task, request);
   if (cpu_asked_for && config.on_device) return NeedsGpu(task.id.ToString());
   if (!cpu_asked_for) {
-    if (!task.flags.supervised && request.uuid.empty() && task.gpu) SeeOnly(*task.gpu);
+    // The chief is the first of its job, and makes the arena on the first GPU.
+    if (!task.flags.supervised && request.uuid.empty() && task.gpu) {
+      SeeOnly(*task.gpu, config.on_device ? 0 : *task.gpu);
+    }
     AcceleratorOptions options;
     options.uuid = request.uuid;
     options.memory_fraction = f.per_process_gpu_memory_fraction.value_or(1);

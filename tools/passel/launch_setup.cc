@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/subprocess.h"
+#include "cluster/arena_device.h"
 #include "cluster/device.h"
 #include "cluster/gpu_choice.h"
 #include "cluster/topology_json.h"
@@ -99,7 +100,7 @@ class Setup {
   }
 
   // --arena device: the parameters are in the memory of one GPU, which processes share.
-  Status CheckArena() const {
+  Status CheckArena() {
     if (!config_.on_device) return {};
     if (flags_.ps == 0) {
       return InvalidArgument(
@@ -112,20 +113,13 @@ class Setup {
           "compute on the CPU{}: use --arena host, or workers on a GPU",
           reason_.empty() ? "" : " (" + reason_ + ")"));
     }
-    for (const ComputeDevice& device : request_.devices) {
-      if (!device.uuid.starts_with("MIG-")) continue;
-      return InvalidArgument(fmt::format(
-          "--arena device is shared by processes, and {} is a MIG instance, whose memory they "
-          "cannot share: use --arena host, or a whole GPU",
-          device.uuid));
-    }
-    if (request_.devices.size() > 1) {
-      return InvalidArgument(fmt::format(
-          "--arena device is for workers on one GPU, and these are on {}: name one, as in --gpus 0 "
-          "--workers_per_gpu {}, or use --arena host",
-          request_.devices.size(), request_.workers));
-    }
-    return {};
+    // What no worker computes on need not be reached.
+    const std::size_t used =
+        std::min(request_.devices.size(), static_cast<std::size_t>(request_.workers));
+    request_.devices.resize(used);
+    out_.num_gpus = static_cast<int>(used);
+    request_.arena_on_device = true;
+    return CheckArenaDevices(out_.topology, request_.devices, request_.workers);
   }
 
   // --num_gpus 0, by the user or by a preset.

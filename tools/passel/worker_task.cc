@@ -126,6 +126,7 @@ class WorkerTask {
     if (config_.on_device) {
       DeviceParametersOptions shared;
       shared.chief = chief;
+      shared.several_gpus = std::min(task_.flags.devices.num_gpus, workers) > 1;
       shared.worker = task_.Trainer();
       shared.names = task_.Names();
       shared.shadow_interval = std::chrono::nanoseconds(config_.shadow_interval_ns);

@@ -11,8 +11,8 @@
 // turn must get it. Whether a holder is dead is not for a kernel to know. The host looks, and names
 // in the next launch the claim that may be taken over.
 //
-// Memory order: claims are taken with acquire and released with release at device scope. All
-// processes of one GPU meet in its second-level cache, which is where that scope ends.
+// Memory order: claims are taken with acquire and released with release, at the scope that holds
+// every process of the arena (kernels/atomics.h).
 
 #pragma once
 
@@ -20,6 +20,7 @@
 #include <cstdint>
 
 #include "cuda/kernel.h"
+#include "cuda/kernels/atomics.h"
 #include "cuda/kernels/signal.h"
 #include "cuda/kernels/update.h"
 
@@ -55,23 +56,6 @@ struct alignas(128) BlockClaim {
 inline constexpr std::uint64_t kBlockDone = 0;
 inline constexpr std::uint64_t kBlockTakenOver = 1;
 
-/// Sets `*word` from `expected` to `desired`; returns what was there. Memory order: acquire and
-/// release, at device scope.
-PASSEL_KERNEL std::uint64_t ExchangeClaim(std::uint64_t* word, std::uint64_t expected,
-                                          std::uint64_t desired) {
-#if defined(__CUDA_ARCH__)
-  __threadfence();
-  const auto seen = atomicCAS(reinterpret_cast<unsigned long long*>(word),
-                              static_cast<unsigned long long>(expected),
-                              static_cast<unsigned long long>(desired));
-  __threadfence();
-  return seen;
-#else
-  __atomic_compare_exchange_n(word, &expected, desired, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
-  return expected;
-#endif
-}
-
 /// Between two tries.
 PASSEL_KERNEL void PauseInKernel() {
 #if defined(__CUDA_ARCH__)
@@ -79,9 +63,10 @@ PASSEL_KERNEL void PauseInKernel() {
 #endif
 }
 
-template <typename Rule>
+template <typename Rule, Scope kOfClaims = Scope::kGpu>
 struct ClaimedUpdate {
   static constexpr unsigned kThreads = 256;
+  static constexpr Scope kScope = kOfClaims;
   static constexpr int kSlots = Rule::kSlots;
 
   const PushOrder* order = nullptr;  ///< device memory, as all below
@@ -120,7 +105,7 @@ struct ClaimedUpdate {
     } else if (at.thread == 0) {
       done[block] = order->push;
       // A compare-and-swap: who was taken for dead meanwhile no longer owns what it claimed.
-      ExchangeClaim(&claims[block].word, order->claim, 0);
+      ExchangeIfEqual<kScope>(&claims[block].word, order->claim, 0);
     }
   }
 
@@ -132,9 +117,9 @@ struct ClaimedUpdate {
     std::uint64_t seen = 0;
     for (std::uint32_t turn = 0; turn < order->tries; ++turn) {
       if (turn > 0) PauseInKernel();
-      seen = ExchangeClaim(word, 0, order->claim);
+      seen = ExchangeIfEqual<kScope>(word, 0, order->claim);
       if (seen == 0) return true;
-      if (seen == order->former && ExchangeClaim(word, seen, order->claim) == seen) {
+      if (seen == order->former && ExchangeIfEqual<kScope>(word, seen, order->claim) == seen) {
         outcome[block] = kBlockTakenOver;
         return true;
       }

@@ -9,12 +9,9 @@
 #include <cstdint>
 
 #include "cuda/kernel.h"
+#include "cuda/kernels/atomics.h"
 #include "cuda/kernels/quad.h"
 #include "optim/update_formulas.h"
-
-#if !defined(__CUDACC__)
-#include <atomic>
-#endif
 
 namespace passel::cuda {
 
@@ -85,11 +82,13 @@ struct UpdateKernel {
   }
 };
 
-/// values += -rate gradient, each element atomically at device scope: any number of writers at the
+/// values += -rate gradient, each element atomically at the scope: any number of writers at the
 /// same time lose nothing. Four elements at once where the GPU can (compute capability 9.0 and
 /// newer), which is still one addition per element. GPUs take subnormal numbers for 0 here.
+template <Scope kOfValues = Scope::kGpu>
 struct AtomicSgdKernel {
   static constexpr unsigned kThreads = 256;
+  static constexpr Scope kScope = kOfValues;
 
   const StepScalars* scalars = nullptr;  ///< device memory
   float* values = nullptr;               ///< (count), 16-byte aligned
@@ -107,28 +106,14 @@ struct AtomicSgdKernel {
     if (first + 4 <= count) {
       float g[4];
       LoadQuad(gradient + first, g);
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-      atomicAdd(reinterpret_cast<float4*>(values + first),
-                make_float4(-(rate * g[0]), -(rate * g[1]), -(rate * g[2]), -(rate * g[3])));
-#else
       PASSEL_UNROLL
-      for (unsigned j = 0; j < 4; ++j) Add(values + first + j, -(rate * g[j]));
-#endif
+      for (unsigned j = 0; j < 4; ++j) g[j] = -(rate * g[j]);
+      AddFourAtomically<kScope>(values + first, g);
     } else {
-      for (std::size_t i = first; i < count; ++i) Add(values + i, -(rate * gradient[i]));
+      for (std::size_t i = first; i < count; ++i) {
+        AddAtomically<kScope>(values + i, -(rate * gradient[i]));
+      }
     }
-  }
-
- private:
-  static PASSEL_KERNEL void Add(float* value, float difference) {
-#if defined(__CUDA_ARCH__)
-    atomicAdd(value, difference);
-#elif defined(__CUDACC__)
-    *value += difference;  // the host half of a CUDA compilation; nobody calls it
-#else
-    // Relaxed: the additions stand for themselves, and the end of the kernel orders them.
-    std::atomic_ref<float>(*value).fetch_add(difference, std::memory_order_relaxed);
-#endif
   }
 };
 

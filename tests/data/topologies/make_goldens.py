@@ -45,7 +45,7 @@ class Machine:
 
 
 def golden(name, case, flags, gpus=None, per_gpu=1, bind="auto", fraction=None, workers=2,
-           evaluator=False, warnings=(), tail=()):
+           evaluator=False, warnings=(), tail=(), arena=False):
     machine = Machine(name)
     devices = machine.devices(gpus) if gpus else []
     count = len(devices) * per_gpu if devices else workers
@@ -102,6 +102,8 @@ def golden(name, case, flags, gpus=None, per_gpu=1, bind="auto", fraction=None, 
         for i, device in enumerate(chosen):
             text += (f"environment of worker/{i}: CUDA_DEVICE_ORDER=PCI_BUS_ID "
                      f"CUDA_VISIBLE_DEVICES={device[1]}")
+            if arena and device != devices[0]:
+                text += f",{devices[0][1]}"
             if limits[i] is not None and machine.json["mps"] != "stopped":
                 text += f" CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0={limits[i]}M"
             text += "\n"
@@ -127,6 +129,8 @@ def golden(name, case, flags, gpus=None, per_gpu=1, bind="auto", fraction=None, 
             line += ", NVLink to GPU " + ranges(peers[True])
         if peers[False]:
             line += ", PCIe peer access to GPU " + ranges(peers[False])
+        if arena:
+            line += f", parameters in the memory of GPU {devices[0][0]}"
         if limits[i] is not None:
             line += f", memory limit {limits[i]} MiB"
         text += line + "\n"
@@ -161,6 +165,16 @@ golden("a100-vm-4", "core", "--gpus all --bind core", "all", bind="core")
 golden("a100-vm-4", "shared", "--gpus 3 --workers_per_gpu 2", ["3"], per_gpu=2,
        warnings=["2 workers share GPU 3 and it cannot be seen whether MPS is running, without which "
                  "they take turns on it: start it with  nvidia-cuda-mps-control -d  if it is not"])
+golden("dgx-h100", "arena", "--gpus all --arena device", "all", arena=True)
+golden("dgx-h100", "arena-reversed", "--gpus 6,2 --workers_per_gpu 2 --arena device --bind none",
+       ["6", "2"], per_gpu=2, bind="none", arena=True, warnings=[TURNS.format(2, 6)])
+golden("dgx-h100", "arena-fewer", "--device cuda --workers 2 --arena device", ["0", "1"], arena=True)
+golden("a100-vm-4", "arena", "--gpus 3,1 --arena device --per_process_gpu_memory_fraction 0.5",
+       ["3", "1"], fraction=0.5, arena=True)
+golden("a100-bridge-4", "all", "--gpus all", "all")
+golden("a100-bridge-4", "arena", "--gpus 2,3 --arena device", ["2", "3"], arena=True)
+golden("h100-mig", "arena", "--gpus 1 --workers_per_gpu 2 --arena device", ["1"], per_gpu=2,
+       arena=True, warnings=[TURNS.format(2, 1)])
 golden("no-gpu", "auto", "--workers 3", workers=3,
        tail=["computing on the CPU: no NVIDIA driver is installed, since libnvidia-ml.so.1 is not "
              "there"])

@@ -88,5 +88,16 @@ write("a100-vm-4", "a virtual machine that does not tell where its 4 GPUs are, a
       links(4, lambda a, b: "PHB", True, True, True),
       **DRIVER, mps="unknown", processor_quota=40)
 
+# Cards side by side have a bridge; the others reach each other over PCIe.
+bridged = links(4, lambda a, b: "NODE" if a // 2 == b // 2 else "SYS", False, True, False)
+for link in bridged:
+    if link["gpus"][0] // 2 == link["gpus"][1] // 2:
+        link["nvlink"] = link["peer_atomics"] = True
+write("a100-bridge-4", "4 A100 on PCIe with NVLink bridges between two each, one socket",
+      [node(0, 0, 32, 32)],
+      [gpu(60 + i, "NVIDIA A100-PCIE-40GB", 40960, "8.0", bus, 0)
+       for i, bus in enumerate(["01", "25", "81", "c1"])],
+      bridged, **DRIVER, mps="stopped")
+
 write("no-gpu", "8 cores and no driver", [node(0, 0, 8, 8)], [], [],
       no_gpu_reason="no NVIDIA driver is installed, since libnvidia-ml.so.1 is not there")
