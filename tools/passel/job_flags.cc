@@ -217,9 +217,11 @@ void AddJobFlags(CLI::App& app, JobFlags* f) {
                  "How GPUs multiply large matrices: float32, tf32 or bfloat16 (both lose accuracy)")
       ->group("Machine")
       ->capture_default_str();
-  app.add_option("--arena", f->arena,
-                 "Where the parameters live: host, or device, the memory of the one GPU that all "
-                 "workers compute on. device is for hogwild, locked and ssp")
+  app.add_option(
+         "--arena", f->arena,
+         "Where the parameters live: host, or device, the memory of the first GPU that workers "
+         "compute on; those on others need NVLink to it. device is for hogwild, locked and "
+         "ssp")
       ->group("Machine")
       ->capture_default_str();
   app.add_option("--shadow_interval", f->shadow_interval,
