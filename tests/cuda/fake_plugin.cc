@@ -8,7 +8,7 @@
 // and whichever it is asked for. $PASSEL_FAKE_GPU, words with spaces between them, makes it worse:
 //
 //   none                    there is no GPU
-//   devices=N               so many have a number, from 0 (1)
+//   devices=N               so many have a number, from 0 (8)
 //   peer_access=0           none can access the memory of another
 //   peer_atomics=0          or do atomic operations there
 //   adversarial             operations in random order, copies torn, memory poisoned (slow)
@@ -165,7 +165,7 @@ Result<std::unique_ptr<Accelerator>> Open(const AcceleratorOptions& options) {
   fake.progress = FakeDeviceOptions::Progress::kOnAThread;
   const char* const text = std::getenv("PASSEL_FAKE_GPU");
   std::istringstream words(text == nullptr ? "" : text);
-  std::uint64_t devices = 1;
+  std::uint64_t devices = 8;
   for (std::string word; words >> word;) {
     if (word == "none") return NotFound("there is no GPU: PASSEL_FAKE_GPU says so");
     if (!Take(word, &fake, &devices)) {

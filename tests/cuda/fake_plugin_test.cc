@@ -106,7 +106,7 @@ TEST_F(FakePluginTest, SeesTheGpusThatTheEnvironmentLeavesIt) {
   };
   EXPECT_EQ(uuid("1,0", "devices=2"), "GPU-fa4e0001-0000-0000-0000-000000000000");
   EXPECT_EQ(uuid("GPU-1234,GPU-5678", ""), "GPU-1234");
-  EXPECT_THAT(uuid("1,0", ""), HasSubstr("leaves no fake GPU"));
+  EXPECT_THAT(uuid("1,0", "devices=1"), HasSubstr("leaves no fake GPU"));
   EXPECT_THAT(uuid("", ""), HasSubstr("leaves no fake GPU"));
 }
 
