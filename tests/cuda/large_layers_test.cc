@@ -1,0 +1,255 @@
+// Steps with layers for the library: the gradient is that of double precision whichever epilogues
+// the device has, in every order that the plan allows.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "cuda/engine_under_test.h"
+#include "cuda/plans_under_test.h"
+#include "cuda/step_plan.h"
+
+namespace passel::cuda {
+namespace {
+
+using testing::Each;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using Epilogue = LargeGemm::Epilogue;
+
+struct LargeNet {
+  std::vector<std::size_t> widths;
+  std::size_t batch;
+  const char* described;        // if nothing is refused
+  const char* described_split;  // the same with variables in parts
+};
+
+// Large and small layers beside one another, odd widths and batches.
+const LargeNet kLargeNets[] = {
+    {{513, 513, 513, 3},
+     3,
+     "(layer 0: RELU_AUX_BIAS, DRELU_BGRAD; layer 1: BGRADA)",
+     "(layer 0: RELU_AUX_BIAS, DRELU; layer 1: none)"},
+    {{700, 401, 3}, 5, "(layer 0: BGRADA)", "(layer 0: none)"},
+    {{20, 701, 400, 3}, 1, "(layer 1: BGRADA)", "(layer 1: none)"},
+    {{3, 90001, 3},
+     5,
+     "(layer 0: RELU_AUX_BIAS, DRELU_BGRAD; layer 1: BGRADA)",
+     "(layer 0: RELU_AUX_BIAS, DRELU; layer 1: none)"},
+    // A bias of one element has no parts: what is split off it is empty.
+    {{1, 263001, 1, 4},
+     3,
+     "(layer 0: RELU_AUX_BIAS, DRELU_BGRAD; layer 1: BGRADA)",
+     "(layer 0: RELU_AUX_BIAS, DRELU; layer 1: BGRADA)"},
+    {{530, 512, 20, 30000, 9, 4},
+     2,
+     "(layer 0: BGRADA; layer 2: RELU_AUX_BIAS, DRELU_BGRAD; "
+     "layer 3: BGRADA)",
+     "(layer 0: none; layer 2: RELU_AUX_BIAS, DRELU; layer 3: none)"},
+};
+
+class LargeLayers : public testing::TestWithParam<Placement> {};
+
+INSTANTIATE_TEST_SUITE_P(All, LargeLayers,
+                         testing::Values(Placement::kOneShard, Placement::kRoundRobin,
+                                         Placement::kSplit, Placement::kSplitWeights));
+
+TEST_P(LargeLayers, GradientIsThatOfDoublePrecision) {
+  for (const LargeNet& net : kLargeNets) {
+    SCOPED_TRACE(net.described);
+    StepWorld world(net.widths, net.batch, GetParam(), 43, 2);
+    const auto made = Make(world.options, {});
+    ASSERT_NE(made->engine, nullptr);
+    EXPECT_THAT(made->engine->Describe(),
+                HasSubstr(GetParam() == Placement::kSplit ? net.described_split : net.described));
+    world.PoisonSlot(1);
+    const auto batch = world.RandomBatch();
+    ExpectNear(world, RunStep(*made->engine, world, batch, 1), world.Reference(batch));
+    EXPECT_THAT(world.Padding(1), Each(0.f));
+    made->engine.reset();
+    EXPECT_THAT(made->device->violations(), IsEmpty());
+    EXPECT_EQ(made->device->memories_alive(), 0u);
+  }
+}
+
+// Whatever the device has of them.
+TEST_P(LargeLayers, GradientIsTheSameWhateverIsRefused) {
+  StepWorld world({513, 514, 515, 3}, 3, GetParam(), 44, 1);
+  const auto batch = world.RandomBatch();
+  const ReferenceResult wanted = world.Reference(batch);
+  std::set<std::string> described;
+  for (unsigned refused = 0; refused < 16; ++refused) {
+    SCOPED_TRACE(refused);
+    FakeDeviceOptions fake;
+    fake.seed = refused;
+    fake.refuse_product = [refused](const LargeGemm& gemm) {
+      for (unsigned e = 0; e < 4; ++e) {
+        if (gemm.epilogue == kAsked[e]) return (refused >> e & 1) != 0;
+      }
+      return false;
+    };
+    const auto made = Make(world.options, fake);
+    ASSERT_NE(made->engine, nullptr);
+    described.insert(made->engine->Describe());
+    world.PoisonSlot(0);
+    ExpectNear(world, RunStep(*made->engine, world, batch, 0), wanted);
+    made->engine.reset();
+    EXPECT_THAT(made->device->violations(), IsEmpty());
+  }
+  // Without and with BGRADA, times: no mask, DRELU, DRELU_BGRAD. In parts there is no sum at all.
+  EXPECT_EQ(described.size(), GetParam() == Placement::kSplit ? 2u : 6u);
+}
+
+// --- The order -----------------------------------------------------------------------------------
+
+TEST(LargeLayers, NoAllowedOrderShowsInTheResult) {
+  StepWorld world({513, 514, 515, 3}, 2, Placement::kRoundRobin, 45, 2);
+  FakeDeviceOptions plain;
+  plain.adversarial = false;
+  std::vector<std::vector<std::uint32_t>> batches;
+  std::vector<Outcome> wanted;
+  {
+    const auto made = Make(world.options, plain);
+    ASSERT_NE(made->engine, nullptr);
+    for (int i = 0; i < 4; ++i) {
+      batches.push_back(world.RandomBatch());
+      wanted.push_back(RunStep(*made->engine, world, batches.back(), i % 2));
+    }
+  }
+  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+    SCOPED_TRACE(seed);
+    FakeDeviceOptions fake;
+    fake.seed = seed;
+    const auto made = Make(world.options, fake);
+    for (std::size_t i = 0; i < batches.size(); i += 2) {
+      for (const int slot : {0, 1}) {
+        world.PoisonSlot(slot);
+        const std::size_t step = i + static_cast<std::size_t>(slot);
+        ASSERT_TRUE(made->engine->Start(batches[step], slot).ok());
+      }
+      for (const int slot : {0, 1}) {
+        const std::size_t step = i + static_cast<std::size_t>(slot);
+        ASSERT_EQ(FinishStep(*made->engine, world, slot), wanted[step]) << "step " << step;
+      }
+    }
+    made->engine.reset();
+    ASSERT_THAT(made->device->violations(), IsEmpty());
+  }
+}
+
+bool ShareBytes(const Node& a, const Node& b) {
+  const auto overlap = [](const std::vector<Bytes>& x, const std::vector<Bytes>& y) {
+    for (const Bytes& p : x) {
+      for (const Bytes& q : y) {
+        const auto* p_begin = static_cast<const char*>(p.begin);
+        const auto* q_begin = static_cast<const char*>(q.begin);
+        if (p_begin < q_begin + q.size && q_begin < p_begin + p.size) return true;
+      }
+    }
+    return false;
+  };
+  return overlap(a.writes, b.reads) || overlap(a.reads, b.writes) || overlap(a.writes, b.writes);
+}
+
+// The bias gradients lie in another shard than the weights', so that what writes and reads them has
+// edges of its own; those that the workspace alone asks for show nothing.
+TEST(LargeLayers, EveryForgottenEdgeOfAProductIsFound) {
+  StepWorld world({513, 514, 515, 2}, 2, Placement::kRoundRobin, 46, 1);
+  const auto batch = world.RandomBatch();
+  const auto refuse_sums = [](const LargeGemm& gemm) { return gemm.epilogue == Epilogue::kSums; };
+  for (const bool with_sums : {true, false}) {
+    FakeDeviceOptions plain;
+    plain.adversarial = false;
+    if (!with_sums) plain.refuse_product = refuse_sums;
+    Outcome wanted;
+    {
+      const auto good = Make(world.options, plain);
+      ASSERT_NE(good->engine, nullptr);
+      wanted = RunStep(*good->engine, world, batch, 0);
+    }
+    Plans plans(world.options);
+    const Plan plan = plans.Build({{true, true, false}, {false, false, with_sums}, {}});
+    std::set<std::string> found_edges;
+    for (int node = 0; node < static_cast<int>(plan.nodes().size()); ++node) {
+      const Node& later = plan.nodes()[static_cast<std::size_t>(node)];
+      for (const int before : later.after) {
+        const Node& earlier = plan.nodes()[static_cast<std::size_t>(before)];
+        if (!std::holds_alternative<LargeGemm>(earlier.operation) &&
+            !std::holds_alternative<LargeGemm>(later.operation)) {
+          continue;  // device_schedules_test has these
+        }
+        if (!ShareBytes(earlier, later)) continue;
+        const std::string edge = earlier.name + " -> " + later.name;
+        bool found = false;
+        for (std::uint64_t seed = 0; seed < 60 && !found; ++seed) {
+          FakeDeviceOptions fake;
+          fake.seed = seed;
+          fake.refuse_product = plain.refuse_product;
+          fake.forgotten_edges = {{before, node}};
+          const auto made = Make(world.options, fake);
+          world.PoisonSlot(0);
+          ASSERT_TRUE(made->engine->Start(batch, 0).ok());
+          found = FinishOrNever(*made, world, 0) != wanted;
+        }
+        EXPECT_TRUE(found) << "without " << edge;
+        if (found) found_edges.insert(edge);
+      }
+    }
+    EXPECT_GE(found_edges.size(), 9u);
+    // Of the bias gradients: from the last product that writes one to the check of their shard.
+    EXPECT_TRUE(found_edges.contains(with_sums ? "backward weights 1 -> check gradient of shard 1"
+                                               : "backward inputs 1 -> check gradient of shard 1"))
+        << testing::PrintToString(found_edges);
+  }
+}
+
+TEST(LargeLayers, AProductThatDoesNotSayWhatItTouchesIsRefused) {
+  StepWorld world({513, 514, 515, 2}, 2, Placement::kOneShard, 47, 1);
+  FakeDevice device({});
+  auto memory = StepMemory::Create(device, world.options);
+  ASSERT_TRUE(memory.ok());
+  auto pinned = device.AllocatePinned(StepBlockSize(2) + sizeof(StepReportLine));
+  auto staging = device.AllocatePinned(2 * world.values(0).size_bytes());
+  ASSERT_TRUE(pinned.ok() && staging.ok());
+  StepHostMemory host;
+  host.line = static_cast<StepReportLine*>(pinned->get());
+  host.block = reinterpret_cast<const StepBlock*>(host.line + 1);
+  host.values = {static_cast<float*>(staging->get())};
+  host.gradients = {static_cast<float*>(staging->get()) + world.values(0).size()};
+  const Plan good =
+      BuildStepPlan(world.options, *memory, host, {{true, true, false}, {false, false, true}, {}});
+  EXPECT_TRUE(device.Prepare(good, Device::How::kGraph).ok());
+  int ranges = 0;
+  for (std::size_t node = 0; node < good.nodes().size(); ++node) {
+    const Node& of = good.nodes()[node];
+    if (!std::holds_alternative<LargeGemm>(of.operation)) continue;
+    for (std::size_t r = 0; r < of.reads.size() + of.writes.size(); ++r) {
+      SCOPED_TRACE(testing::Message() << of.name << ", range " << r);
+      ++ranges;
+      Plan bad;
+      for (std::size_t n = 0; n < good.nodes().size(); ++n) {
+        Node copy = good.nodes()[n];
+        if (n == node && r < copy.reads.size()) {
+          copy.reads.erase(copy.reads.begin() + static_cast<std::ptrdiff_t>(r));
+        } else if (n == node) {
+          copy.writes.erase(copy.writes.begin() +
+                            static_cast<std::ptrdiff_t>(r - copy.reads.size()));
+        }
+        bad.Add(copy.name, copy.operation, copy.reads, copy.writes);
+      }
+      const Status refused = device.Prepare(bad, Device::How::kGraph).status();
+      EXPECT_THAT(refused.message(), HasSubstr("does not declare all"));
+    }
+  }
+  EXPECT_EQ(ranges, 21);
+}
+
+}  // namespace
+}  // namespace passel::cuda
