@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <thread>
@@ -135,10 +136,15 @@ TEST(MeasureCell, ARoundOfAnOpenLoopIsDueForAllWritersAtOnce) {
   cell.rate_per_second = 4;
   LabOptions options = Short();
   options.pairs = 1;
-  const Result<CellResult> found = MeasureCell(cell, options);
-  ASSERT_TRUE(found.ok()) << found.status().message();
-  // In turn the first would wait 125 ms for the second each time.
-  EXPECT_LT(found->latency.p90, 100'000);
+  // In turn the first would wait 125 ms for the second each time, in every run. A machine that is
+  // busy keeps a writer waiting so long in some.
+  double least = 1e9;
+  for (int run = 0; run < 8 && least >= 100'000; ++run) {
+    const Result<CellResult> found = MeasureCell(cell, options);
+    ASSERT_TRUE(found.ok()) << found.status().message();
+    least = std::min(least, found->latency.p90);
+  }
+  EXPECT_LT(least, 100'000);
 }
 
 TEST(MeasureCell, RefusesWhatThisMachineHasNotGot) {
