@@ -42,7 +42,7 @@ struct DeviceArenaShape {
   int slots = 0;                ///< slot variables of the optimizer
   std::uint64_t id = 0;         ///< of this arena; not 0
   std::uint64_t plan_hash = 0;  ///< of all that gives the floats their meaning
-  /// Processes on other GPUs use it too: updates are ordered between GPUs, which takes longer.
+  /// Processes on other GPUs use it too: everybody's updates are at a scope that holds them all.
   bool several_gpus = false;
   int gradient_slots = 1;  ///< this process's own; others may have more or fewer
   /// Of who imports: the UUID of the GPU whose memory it is; empty: the importer's own.
