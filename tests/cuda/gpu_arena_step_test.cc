@@ -28,8 +28,9 @@ Deadline Soon() { return Deadline::After(std::chrono::seconds(60)); }
 class GpuArenaStep : public GpuFixture {
  protected:
   void Create(const std::vector<std::size_t>& floats, int slots, int gradient_slots,
-              std::size_t block_floats = 64) {
+              std::size_t block_floats = 64, bool several_gpus = false) {
     DeviceArenaShape shape;
+    shape.several_gpus = several_gpus;
     for (const std::size_t n : floats) shape.shards.push_back({n, block_floats});
     shape.slots = slots;
     shape.gradient_slots = gradient_slots;
@@ -74,11 +75,14 @@ TEST_F(GpuArenaStep, UpdatesAreThoseOfTheCpuForEachOptimizer) {
   configs[6].learning_rate_power = -0.7;
   configs[7].use_nesterov = 1;
   configs[8].centered = 1;
-  for (OptimizerConfig& config : configs) {
-    SCOPED_TRACE(::testing::Message() << "configuration " << &config - configs.data());
+  // The kernels of a job on several GPUs, too, if only on one.
+  for (std::size_t c = 0; c < 2 * configs.size(); ++c) {
+    OptimizerConfig& config = configs[c / 2];
+    const bool several_gpus = c % 2 != 0;
+    SCOPED_TRACE(::testing::Message() << "configuration " << c / 2 << ", several " << several_gpus);
     config.learning_rate = 0.125;
     const int slots = NumSlots(config);
-    Create({kFloats}, slots, 1);
+    Create({kFloats}, slots, 1, 64, several_gpus);
     ASSERT_FALSE(HasFatalFailure());
     Random random(9);
     std::vector<std::vector<float>> arrays(static_cast<std::size_t>(slots) + 1);
