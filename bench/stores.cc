@@ -71,6 +71,10 @@ class VariantShard final : public Shard {
   }
   std::vector<Member> TooFarBehind() const override { return shard_->TooFarBehind(); }
   void SweepElsewhere(ExternalSweep* sweep) override { shard_->SweepElsewhere(sweep); }
+  bool AddsElsewhere() const override { return false; }
+  Status BeginUpdate(StepScalars* scalars) override { return shard_->BeginUpdate(scalars); }
+  Status EndUpdate(Version* before) override { return shard_->EndUpdate(before); }
+  void GiveUpUpdate() override { shard_->GiveUpUpdate(); }
   void CompleteStep() override { shard_->CompleteStep(); }
   Status AwaitSlowest(Deadline d) override { return shard_->AwaitSlowest(d); }
   std::uint64_t ClockLead() const override { return shard_->ClockLead(); }

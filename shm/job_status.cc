@@ -90,6 +90,7 @@ JobStatus ReadJobStatus(const ShardMemory& memory) {
     w.skipped = Read(c.skipped);
     w.max_clock_lead = Read(c.max_clock_lead);
     w.half_applied = Read(c.half_applied);
+    w.fused_updates = Read(c.fused_updates);
     w.overlapped_blocks = Read(c.overlapped_blocks);
     w.taken_over_blocks = Read(c.taken_over_blocks);
     w.pull_seconds = Seconds(c.pull_ns);
@@ -146,6 +147,7 @@ std::string DescribeJob(const Arena& arena, const WorkerNames& names) {
          {"accuracy", w.accuracy},
          {"dropped", w.dropped},
          {"half_applied", w.half_applied},
+         {"fused_updates", w.fused_updates},
          {"max_clock_lead", w.max_clock_lead},
          {"overlapped_blocks", w.overlapped_blocks},
          {"taken_over_blocks", w.taken_over_blocks}});

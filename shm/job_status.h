@@ -18,7 +18,7 @@ namespace passel::shm {
 /// One worker's counters, read once (relaxed: it may be running).
 struct WorkerStatus {
   Member member;
-  std::uint64_t dropped = 0, skipped = 0, half_applied = 0;
+  std::uint64_t dropped = 0, skipped = 0, half_applied = 0, fused_updates = 0;
   std::uint64_t max_clock_lead = 0;  ///< ssp
   std::uint64_t overlapped_blocks = 0, taken_over_blocks = 0;
   double pull_seconds = 0, compute_seconds = 0, push_seconds = 0, wait_seconds = 0;

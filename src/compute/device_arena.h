@@ -9,9 +9,9 @@
 //   | 4 KiB  |          shard 0            |           shard 1           |
 //
 // Steps of an engine that was given the arena (StepEngineOptions::arena) read the values where they
-// are and leave their gradients here. Apply() hands a gradient in. For a process on another GPU the
-// arena is remote(): a step copies the values into its own GPU's memory first, gradients stay
-// there, and a push reaches over.
+// are and leave their gradients here. Apply() hands a gradient in; or a step adds to the values
+// itself (StepEngine::StartUpdate()). For a process on another GPU the arena is remote(): a step
+// copies the values into its own GPU's memory first, gradients stay there, and a push reaches over.
 //
 // Threads    That of the engine; one at a time.
 // Life       Before the arena ends: engines that were given it.
@@ -97,7 +97,7 @@ class DeviceArena {
 
   // For an engine of the same accelerator: device memory; of a remote() arena the values are for
   // copies at the beginning of a step alone.
-  virtual const float* values(int shard) const = 0;
+  virtual float* values(int shard) const = 0;
   virtual float* gradient(int shard, int slot) const = 0;
   virtual int gradient_slots() const = 0;
 };

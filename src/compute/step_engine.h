@@ -8,6 +8,9 @@
 //   shard_values[s]   ──copy──►  mirror[s]  ─► layers ─►  gradient mirror[s]  ──copy──► slots[k][s]
 //   (host, changing)             (engine)                  (engine)                   (host)
 //
+// With the parameters in an arena on the device a step may also make the update of plain SGD, in
+// the products that would give its gradient: StartUpdate().
+//
 // Threads    One thread at a time.
 // Errors     Returned, never thrown. After kUnavailable or kInternal the engine is lost: the task
 //            ends and is started again; nothing recovers a GPU context.
@@ -72,11 +75,19 @@ struct StepEngineOptions {
   /// its slots; those of `memory` get the gradients that are not finite, and nothing else.
   /// REQUIRES: the same shards and slots as `memory`.
   DeviceArena* arena = nullptr;
+  /// Prepare for StartUpdate() too, where that can be.
+  bool updates = false;
   Examples train;              ///< host memory; copied in once
   std::size_t batch_size = 0;  ///< of every step
   MathMode math = MathMode::kFloat32;
   /// false: each operation is queued by itself, for comparison and for debugging.
   bool graph = true;
+};
+
+/// What a step that updates left out, since it was not finite: values never take that.
+struct LeftOut {
+  std::uint64_t elements = 0;
+  std::size_t variable = 0;  ///< the first of them is in this one, of NetworkMemory::variables
 };
 
 class StepEngine {
@@ -94,8 +105,22 @@ class StepEngine {
   /// under way, none of them into this slot.
   virtual Status Start(std::span<const std::uint32_t> indices, int slot) = 0;
 
+  /// True if steps can make the update themselves: the arena is on the device, and for workers on
+  /// it alone, `updates` was asked for, and our own kernels compute all layers. Optional; by
+  /// default they cannot.
+  virtual bool can_update() const { return false; }
+  /// As Start(), but the step adds -rate times its gradient to the values of the arena, each
+  /// element atomically, and leaves no gradient: plain SGD, beside any number of others who do the
+  /// same. Nothing is added for a loss that is not finite. REQUIRES: can_update(); as Start().
+  virtual Status StartUpdate(std::span<const std::uint32_t> indices, int slot, float rate) {
+    static_cast<void>(indices), static_cast<void>(slot), static_cast<void>(rate);
+    return FailedPrecondition("this engine makes no updates");
+  }
+  /// Of the step that Finish() returned last, if it was one of StartUpdate().
+  virtual LeftOut left_out() const { return {}; }
+
   /// Waits for the oldest step. After OK its gradient is in its slot (memory order: acquire), here
-  /// or in the arena.
+  /// or in the arena; or its update is in the values, for every process.
   /// `*finite` is false if an element of the gradient or the loss is NaN or infinite.
   /// Errors: kDeadlineExceeded (call again); kUnavailable, kInternal from the device, with the
   /// operation named.

@@ -64,7 +64,11 @@ class DeviceStepEngine final : public StepEngine {
  public:
   DeviceStepEngine(Device& device, const StepEngineOptions& options,
                    const DeviceStepEngineHooks& hooks, StepMemory memory)
-      : device_(device), options_(options), hooks_(hooks), memory_(std::move(memory)) {}
+      : device_(device),
+        options_(options),
+        hooks_(hooks),
+        updates_(options.updates && CanUpdateInStep(options)),
+        memory_(std::move(memory)) {}
 
   ~DeviceStepEngine() override {
     // Also when every step is finished: the last operation of a launch ends after its sign.
@@ -95,29 +99,15 @@ class DeviceStepEngine final : public StepEngine {
   int max_in_flight() const override { return static_cast<int>(slots_.size()); }
 
   Status Start(std::span<const std::uint32_t> indices, int slot) override {
-    PASSEL_CHECK(indices.size() == options_.batch_size, "a batch has the size it was planned for");
-    PASSEL_CHECK(slot >= 0 && slot < max_in_flight(), "a slot that was named at creation");
-    PASSEL_CHECK(std::none_of(under_way_.begin(), under_way_.end(),
-                              [slot](const Step& step) { return step.slot == slot; }),
-                 "the step in this slot is finished");
-    PASSEL_CHECK(*std::max_element(indices.begin(), indices.end()) < options_.train.rows,
-                 "an index lies inside the training set");
-    PASSEL_RETURN_IF_ERROR(lost_);
-    Slot& s = slots_[static_cast<std::size_t>(slot)];
-    s.block->number = ++number_;
-    std::memcpy(reinterpret_cast<std::byte*>(s.block) + sizeof(StepBlock), indices.data(),
-                indices.size_bytes());
-    if (staged_) {
-      for (std::size_t i = 0; i < s.values.size(); ++i) {
-        const auto& values = options_.memory.shard_values[i];
-        CopyShared(s.values[i], values.data(), values.size());
-      }
-    }
-    const Status launched = device_.Launch(*s.executable);
-    if (!launched.ok()) return Lose(launched);
-    under_way_.push_back({slot, number_});
-    return {};
+    return StartStep(indices, slot, StepKind::kGradient, 0);
   }
+
+  bool can_update() const override { return updates_; }
+  Status StartUpdate(std::span<const std::uint32_t> indices, int slot, float rate) override {
+    PASSEL_CHECK(updates_, "steps that update were prepared");
+    return StartStep(indices, slot, StepKind::kUpdate, rate);
+  }
+  LeftOut left_out() const override { return left_out_; }
 
   Result<BatchResult> Finish(Deadline deadline, bool* finite) override {
     PASSEL_CHECK(!under_way_.empty(), "a step is under way");
@@ -134,7 +124,9 @@ class DeviceStepEngine final : public StepEngine {
     }
     const double loss = s.line->loss;
     *finite = s.line->nonfinite == 0 && std::isfinite(loss);
-    if (options_.arena != nullptr && s.line->nonfinite != 0) {
+    if (step.kind == StepKind::kUpdate) {
+      left_out_ = {s.line->nonfinite, static_cast<std::size_t>(s.line->where)};
+    } else if (options_.arena != nullptr && s.line->nonfinite != 0) {
       PASSEL_RETURN_IF_ERROR(ShowGradient(step.slot));
     }
     return BatchResult{
@@ -144,20 +136,24 @@ class DeviceStepEngine final : public StepEngine {
 
   std::string Describe() const override {
     const std::string epilogues = DescribeEpilogues(options_, epilogues_);
-    return fmt::format("{}, {} of {} operations, {}",
-                       epilogues.empty()
-                           ? "fused kernels"
-                           : fmt::format("fused kernels and cuBLASLt ({})", epilogues),
-                       options_.graph ? "one graph" : "one stream", operations_,
-                       options_.arena != nullptr && options_.arena->remote()
-                           ? "values fetched from the memory of another GPU"
-                       : options_.arena != nullptr ? "values and gradients in the memory of the GPU"
-                       : staged_ ? "values and gradients copied through pinned memory"
-                                 : "DMA from and to the arena");
+    return fmt::format(
+        "{}, {} of {} operations, {}",
+        epilogues.empty() ? "fused kernels"
+                          : fmt::format("fused kernels and cuBLASLt ({})", epilogues),
+        options_.graph ? "one graph" : "one stream", operations_,
+        options_.arena != nullptr && options_.arena->remote()
+            ? "values fetched from the memory of another GPU"
+        : updates_ ? fmt::format("values and gradients in the memory of the GPU; with the update "
+                                 "fused into a step {} operations",
+                                 update_operations_)
+        : options_.arena != nullptr
+            ? "values and gradients in the memory of the GPU; updates are kernels of their own"
+        : staged_ ? "values and gradients copied through pinned memory"
+                  : "DMA from and to the arena");
   }
 
  private:
-  // Pinned memory and the executable of one gradient slot.
+  // Pinned memory and the executables of one gradient slot.
   struct Slot {
     std::vector<Device::Memory> owned;
     StepBlock* block = nullptr;
@@ -165,11 +161,39 @@ class DeviceStepEngine final : public StepEngine {
     std::vector<float*> values;     // [shard], where staged
     std::vector<float*> gradients;  // [shard], where staged
     std::unique_ptr<Device::Executable> executable;
+    std::unique_ptr<Device::Executable> update;  // of StepKind::kUpdate, where that can be
   };
   struct Step {
     int slot = 0;
     std::uint64_t number = 0;
+    StepKind kind = StepKind::kGradient;
   };
+
+  Status StartStep(std::span<const std::uint32_t> indices, int slot, StepKind kind, float rate) {
+    PASSEL_CHECK(indices.size() == options_.batch_size, "a batch has the size it was planned for");
+    PASSEL_CHECK(slot >= 0 && slot < max_in_flight(), "a slot that was named at creation");
+    PASSEL_CHECK(std::none_of(under_way_.begin(), under_way_.end(),
+                              [slot](const Step& step) { return step.slot == slot; }),
+                 "the step in this slot is finished");
+    PASSEL_CHECK(*std::max_element(indices.begin(), indices.end()) < options_.train.rows,
+                 "an index lies inside the training set");
+    PASSEL_RETURN_IF_ERROR(lost_);
+    Slot& s = slots_[static_cast<std::size_t>(slot)];
+    s.block->number = ++number_;
+    s.block->rate = rate;
+    std::memcpy(reinterpret_cast<std::byte*>(s.block) + sizeof(StepBlock), indices.data(),
+                indices.size_bytes());
+    if (staged_) {
+      for (std::size_t i = 0; i < s.values.size(); ++i) {
+        const auto& values = options_.memory.shard_values[i];
+        CopyShared(s.values[i], values.data(), values.size());
+      }
+    }
+    const Status launched = device_.Launch(kind == StepKind::kUpdate ? *s.update : *s.executable);
+    if (!launched.ok()) return Lose(launched);
+    under_way_.push_back({slot, number_, kind});
+    return {};
+  }
 
   // All or nothing.
   void RegisterArena() {
@@ -255,6 +279,12 @@ class DeviceStepEngine final : public StepEngine {
     PASSEL_ASSIGN_OR_RETURN(
         slots_[index].executable,
         device_.Prepare(plan, options_.graph ? Device::How::kGraph : Device::How::kOneByOne));
+    if (!updates_) return {};
+    const Plan update = BuildUpdatePlan(options_, memory_, host);
+    update_operations_ = update.nodes().size();
+    PASSEL_ASSIGN_OR_RETURN(
+        slots_[index].update,
+        device_.Prepare(update, options_.graph ? Device::How::kGraph : Device::How::kOneByOne));
     return {};
   }
 
@@ -275,6 +305,7 @@ class DeviceStepEngine final : public StepEngine {
   void Abandon() {
     for (Slot& slot : slots_) {
       static_cast<void>(slot.executable.release());
+      static_cast<void>(slot.update.release());
       for (Device::Memory& memory : slot.owned) static_cast<void>(memory.release());
     }
     for (Device::Memory& registration : registrations_) static_cast<void>(registration.release());
@@ -288,8 +319,9 @@ class DeviceStepEngine final : public StepEngine {
   Device& device_;
   const StepEngineOptions options_;
   const DeviceStepEngineHooks hooks_;
+  const bool updates_;  // there are steps of StepKind::kUpdate
   bool staged_ = false;
-  std::size_t operations_ = 0;
+  std::size_t operations_ = 0, update_operations_ = 0;
   std::vector<LayerEpilogues> epilogues_;  // [layer]
 
   // Given back from the last to the first: executables before what they name.
@@ -299,6 +331,7 @@ class DeviceStepEngine final : public StepEngine {
 
   std::deque<Step> under_way_;
   std::uint64_t number_ = 0;
+  LeftOut left_out_;
   Status lost_;
 };
 

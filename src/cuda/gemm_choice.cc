@@ -14,6 +14,12 @@ unsigned BlocksOf(const GemmArguments& arguments) {
   return GemmKernel<Tile>{arguments}.grid().blocks_x;
 }
 
+template <typename Tile>
+AnyKernel WithTile(const GemmArguments& arguments) {
+  if (arguments.update.rate != nullptr) return GemmKernel<Tile, true>{arguments};
+  return GemmKernel<Tile>{arguments};
+}
+
 }  // namespace
 
 bool NeedsLibraryGemm(std::size_t batch, std::size_t inputs, std::size_t outputs) {
@@ -22,9 +28,9 @@ bool NeedsLibraryGemm(std::size_t batch, std::size_t inputs, std::size_t outputs
 }
 
 AnyKernel ChooseGemm(const GemmArguments& arguments) {
-  if (BlocksOf<LargeTile>(arguments) >= kEnoughBlocks) return LargeTileGemm{arguments};
-  if (BlocksOf<MediumTile>(arguments) >= kEnoughBlocks) return MediumGemm{arguments};
-  return SmallGemm{arguments};
+  if (BlocksOf<LargeTile>(arguments) >= kEnoughBlocks) return WithTile<LargeTile>(arguments);
+  if (BlocksOf<MediumTile>(arguments) >= kEnoughBlocks) return WithTile<MediumTile>(arguments);
+  return WithTile<SmallTile>(arguments);
 }
 
 }  // namespace passel::cuda

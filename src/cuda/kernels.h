@@ -14,24 +14,26 @@
 #include "cuda/kernels/report.h"
 #include "cuda/kernels/signal.h"
 #include "cuda/kernels/update.h"
+#include "cuda/kernels/update_gate.h"
 
 namespace passel::cuda {
 
 using AnyKernel = std::variant<
-    SignalKernel, GatherKernel, SmallGemm, MediumGemm, LargeTileGemm, CrossEntropyKernel,
-    ReluMaskKernel, NonFiniteKernel, ReportKernel, UpdateKernel<SgdRule>,
-    UpdateKernel<MomentumRule>, UpdateKernel<NesterovRule>, UpdateKernel<AdagradRule>,
-    UpdateKernel<RmsPropRule>, UpdateKernel<CenteredRmsPropRule>, UpdateKernel<AdamRule>,
-    UpdateKernel<FtrlRule>, UpdateKernel<FtrlPowerRule>, AtomicSgdKernel<Scope::kGpu>,
-    ClaimedUpdate<SgdRule, Scope::kGpu>, ClaimedUpdate<MomentumRule, Scope::kGpu>,
-    ClaimedUpdate<NesterovRule, Scope::kGpu>, ClaimedUpdate<AdagradRule, Scope::kGpu>,
-    ClaimedUpdate<RmsPropRule, Scope::kGpu>, ClaimedUpdate<CenteredRmsPropRule, Scope::kGpu>,
-    ClaimedUpdate<AdamRule, Scope::kGpu>, ClaimedUpdate<FtrlRule, Scope::kGpu>,
-    ClaimedUpdate<FtrlPowerRule, Scope::kGpu>, AtomicSgdKernel<Scope::kSystem>,
-    ClaimedUpdate<SgdRule, Scope::kSystem>, ClaimedUpdate<MomentumRule, Scope::kSystem>,
-    ClaimedUpdate<NesterovRule, Scope::kSystem>, ClaimedUpdate<AdagradRule, Scope::kSystem>,
-    ClaimedUpdate<RmsPropRule, Scope::kSystem>, ClaimedUpdate<CenteredRmsPropRule, Scope::kSystem>,
-    ClaimedUpdate<AdamRule, Scope::kSystem>, ClaimedUpdate<FtrlRule, Scope::kSystem>,
-    ClaimedUpdate<FtrlPowerRule, Scope::kSystem>, FetchKernel, PushReportKernel>;
+    SignalKernel, GatherKernel, SmallGemm, MediumGemm, LargeTileGemm, SmallGemmUpdate,
+    MediumGemmUpdate, LargeTileGemmUpdate, CrossEntropyKernel, ReluMaskKernel, NonFiniteKernel,
+    UpdateGateKernel, ReportKernel, UpdateKernel<SgdRule>, UpdateKernel<MomentumRule>,
+    UpdateKernel<NesterovRule>, UpdateKernel<AdagradRule>, UpdateKernel<RmsPropRule>,
+    UpdateKernel<CenteredRmsPropRule>, UpdateKernel<AdamRule>, UpdateKernel<FtrlRule>,
+    UpdateKernel<FtrlPowerRule>, AtomicSgdKernel<Scope::kGpu>, ClaimedUpdate<SgdRule, Scope::kGpu>,
+    ClaimedUpdate<MomentumRule, Scope::kGpu>, ClaimedUpdate<NesterovRule, Scope::kGpu>,
+    ClaimedUpdate<AdagradRule, Scope::kGpu>, ClaimedUpdate<RmsPropRule, Scope::kGpu>,
+    ClaimedUpdate<CenteredRmsPropRule, Scope::kGpu>, ClaimedUpdate<AdamRule, Scope::kGpu>,
+    ClaimedUpdate<FtrlRule, Scope::kGpu>, ClaimedUpdate<FtrlPowerRule, Scope::kGpu>,
+    AtomicSgdKernel<Scope::kSystem>, ClaimedUpdate<SgdRule, Scope::kSystem>,
+    ClaimedUpdate<MomentumRule, Scope::kSystem>, ClaimedUpdate<NesterovRule, Scope::kSystem>,
+    ClaimedUpdate<AdagradRule, Scope::kSystem>, ClaimedUpdate<RmsPropRule, Scope::kSystem>,
+    ClaimedUpdate<CenteredRmsPropRule, Scope::kSystem>, ClaimedUpdate<AdamRule, Scope::kSystem>,
+    ClaimedUpdate<FtrlRule, Scope::kSystem>, ClaimedUpdate<FtrlPowerRule, Scope::kSystem>,
+    FetchKernel, PushReportKernel>;
 
 }  // namespace passel::cuda

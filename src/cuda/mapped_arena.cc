@@ -64,7 +64,7 @@ class MappedArena final : public DeviceArena {
   int fd() const override { return fd_.get(); }
   bool remote() const override { return remote_; }
   bool several_gpus() const override { return shape_.several_gpus; }
-  const float* values(int shard) const override { return Array(shard, 0); }
+  float* values(int shard) const override { return Array(shard, 0); }
   float* gradient(int shard, int slot) const override {
     return gradients_[Index(shard)][Index(slot)];
   }

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "compute/device_arena.h"
+#include "cuda/gemm_choice.h"
 #include "cuda/kernels.h"
 #include "cuda/step_layout.h"
 #include "cuda/step_plan.h"
@@ -97,6 +98,14 @@ Status ValidateStepOptions(const StepEngineOptions& options) {
   }
   CheckMemory(options);
   return {};
+}
+
+bool CanUpdateInStep(const StepEngineOptions& options) {
+  const auto& layers = options.network.layers;
+  return options.arena != nullptr && !options.arena->several_gpus() &&
+         std::none_of(layers.begin(), layers.end(), [&](const NetworkShape::Layer& layer) {
+           return NeedsLibraryGemm(options.batch_size, layer.inputs, layer.outputs);
+         });
 }
 
 template <typename T>
@@ -209,6 +218,11 @@ Result<StepMemory> StepMemory::Create(Device& device, const StepEngineOptions& o
                           memory.Allocate<LossPart>(device, memory.loss_part_count_));
   PASSEL_ASSIGN_OR_RETURN(memory.nonfinite_,
                           memory.Allocate<std::uint32_t>(device, memory.nonfinite_count_));
+  if (options.updates && CanUpdateInStep(options)) {
+    PASSEL_ASSIGN_OR_RETURN(memory.rate_, memory.Allocate<float>(device, 1));
+    PASSEL_ASSIGN_OR_RETURN(
+        memory.left_out_, memory.Allocate<std::uint32_t>(device, options.memory.variables.size()));
+  }
   PASSEL_RETURN_IF_ERROR(device.CopyIn(memory.pixels_, options.train.pixels, pixels));
   PASSEL_RETURN_IF_ERROR(device.CopyIn(memory.labels_, options.train.labels, options.train.rows));
   return memory;

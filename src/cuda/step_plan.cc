@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <string>
 #include <utility>
 
@@ -37,13 +38,15 @@ bool CanSumBias(const StepEngineOptions& options, std::size_t layer) {
 class StepPlanBuilder {
  public:
   StepPlanBuilder(const StepEngineOptions& options, const StepMemory& memory,
-                  const StepHostMemory& host, const std::vector<LayerEpilogues>& epilogues)
+                  const StepHostMemory& host, const std::vector<LayerEpilogues>& epilogues,
+                  StepKind kind)
       : options_(options),
         layers_(options.network.layers),
         batch_(options.batch_size),
         memory_(memory),
         host_(host),
-        epilogues_(epilogues) {
+        epilogues_(epilogues),
+        updates_(kind == StepKind::kUpdate) {
     epilogues_.resize(layers_.size());
     for (std::size_t l = 0; l < layers_.size(); ++l) {
       const LayerEpilogues& of = epilogues_[l];
@@ -53,6 +56,8 @@ class StepPlanBuilder {
                    "the library sums up a bias gradient in one part, of a large layer");
       PASSEL_CHECK(!(of.sums && of.sums_with_mask), "a bias gradient is summed up once");
     }
+    PASSEL_CHECK(!updates_ || (CanUpdateInStep(options) && memory.left_out_ != nullptr),
+                 "steps that update were asked for");
   }
 
   Plan Build() {
@@ -60,12 +65,15 @@ class StepPlanBuilder {
     Gather();
     for (std::size_t l = 0; l < layers_.size(); ++l) Forward(l);
     Loss();
+    if (updates_) OpenUpdate();
     for (std::size_t l = layers_.size(); l-- > 0;) {
-      if (l > 0) BackwardInputs(l);
+      if (l > 0) BackwardInputs(l);  // first: it reads the weights that the other may add to
       BackwardWeights(l);
     }
-    Check();
-    CopyOut();
+    if (!updates_) {
+      Check();
+      CopyOut();
+    }
     Report();
     return std::move(plan_);
   }
@@ -105,7 +113,7 @@ class StepPlanBuilder {
   // Has `gemm` sum up this layer's bias gradient. Returns the bytes.
   Bytes UseSums(std::size_t layer, LargeGemm* gemm) const {
     const auto& parts = options_.memory.variables[2 * layer + 1];
-    gemm->sums = Gradient(*std::find_if(parts.begin(), parts.end(), HasRows));
+    gemm->sums = Target(*std::find_if(parts.begin(), parts.end(), HasRows));
     return {gemm->sums, layers_[layer].outputs * sizeof(float)};
   }
   // The values are there already, or one kernel away, and the gradient stays.
@@ -117,6 +125,11 @@ class StepPlanBuilder {
   static std::uint32_t Narrow(std::size_t n) { return static_cast<std::uint32_t>(n); }
   const std::byte* BlockOnDevice() const { return memory_.block_; }
   Bytes NumberOnDevice() const { return {memory_.block_, sizeof(std::uint64_t)}; }
+  Bytes RateOnDevice() const { return {memory_.block_ + offsetof(StepBlock, rate), sizeof(float)}; }
+  Bytes Rate() const { return {memory_.rate_, sizeof(float)}; }
+  Bytes LeftOut(std::size_t variable) const {
+    return {memory_.left_out_ + variable, sizeof(std::uint32_t)};
+  }
 
   void CopyIn() {
     const std::size_t size = StepBlockSize(batch_);
@@ -203,6 +216,18 @@ class StepPlanBuilder {
     return {memory_.loss_parts_, memory_.loss_part_count_ * sizeof(LossPart)};
   }
 
+  void OpenUpdate() {
+    UpdateGateKernel gate;
+    gate.parts = memory_.loss_parts_;
+    gate.part_count = memory_.loss_part_count_;
+    gate.asked = static_cast<const float*>(RateOnDevice().begin);
+    gate.rate = memory_.rate_;
+    gate.left_out = memory_.left_out_;
+    gate.variables = Narrow(options_.memory.variables.size());
+    plan_.Add("open update", AnyKernel(gate), {LossParts(), RateOnDevice()},
+              {Rate(), {memory_.left_out_, gate.variables * sizeof(std::uint32_t)}});
+  }
+
   // dx = dy w', 0 where the ReLU behind x gave 0.
   void BackwardInputs(std::size_t layer) {
     const Block dy = Delta(layer + 1), w = Weights(layer), x = Activation(layer), dx = Delta(layer);
@@ -243,8 +268,9 @@ class StepPlanBuilder {
     plan_.Add(std::move(name), ChooseGemm(gemm), {dy.bytes(), w.bytes(), x.bytes()}, {dx.bytes()});
   }
 
-  // dw = x' dy and db = column sums of dy, each part to its shard. A bias in one part is an extra
-  // row of the last part of the weights, or an epilogue of the library's.
+  // dw = x' dy and db = column sums of dy, each part to its shard: to its gradient, or added to its
+  // values. A bias in one part is an extra row of the last part of the weights, or an epilogue of
+  // the library's.
   void BackwardWeights(std::size_t layer) {
     const Block x = Activation(layer), dy = Delta(layer + 1);
     const auto& parts = options_.memory.variables[2 * layer];
@@ -254,7 +280,7 @@ class StepPlanBuilder {
       const NetworkMemory::Part& part = parts[p];
       if (part.rows == 0) continue;
       const Block rows{x.data + part.first_row, batch_, part.rows, x.ld};
-      const Block dw{Gradient(part), part.rows, dy.cols, dy.cols};
+      const Block dw{Target(part), part.rows, dy.cols, dy.cols};
       std::string name = fmt::format("backward weights {}", layer);
       if (Large(layer)) {
         LargeGemm gemm{true,    false,   part.rows, dy.cols, batch_, rows.data,
@@ -274,23 +300,43 @@ class StepPlanBuilder {
       gemm.a = MakeOperand(rows.data, rows.ld, true);
       gemm.c = dw.data;
       gemm.ldc = dw.ld;
-      std::vector<Bytes> writes{dw.bytes()};
+      std::vector<Bytes> reads{rows.bytes(), dy.bytes()}, writes;
+      WriteOrUpdate(2 * layer, dw.bytes(), &reads, &writes);
       if (p + 1 == parts.size() && bias_parts.size() == 1) {
         sums_done = true;
-        gemm.sums = Gradient(bias_parts[0]);
-        writes.push_back({gemm.sums, dy.cols * sizeof(float)});
+        gemm.sums = Target(bias_parts[0]);
+        WriteOrUpdate(2 * layer + 1, {gemm.sums, dy.cols * sizeof(float)}, &reads, &writes);
       }
-      plan_.Add(std::move(name), ChooseGemm(gemm), {rows.bytes(), dy.bytes()}, std::move(writes));
+      AddWeightProduct(layer, std::move(name), gemm, std::move(reads), std::move(writes));
     }
     if (sums_done) return;
     for (const NetworkMemory::Part& part : bias_parts) {
       if (part.rows == 0) continue;
       const Block cols{dy.data + part.first_row, batch_, part.rows, dy.ld};
       GemmArguments gemm = Sums(cols);
-      gemm.sums = Gradient(part);
-      plan_.Add(fmt::format("backward bias {}", layer), ChooseGemm(gemm), {cols.bytes()},
-                {{gemm.sums, part.rows * sizeof(float)}});
+      gemm.sums = Target(part);
+      std::vector<Bytes> reads{cols.bytes()}, writes;
+      WriteOrUpdate(2 * layer + 1, {gemm.sums, part.rows * sizeof(float)}, &reads, &writes);
+      AddWeightProduct(layer, fmt::format("backward bias {}", layer), gemm, std::move(reads),
+                       std::move(writes));
     }
+  }
+  // What a product does to `target`, of that variable.
+  void WriteOrUpdate(std::size_t variable, Bytes target, std::vector<Bytes>* reads,
+                     std::vector<Bytes>* writes) const {
+    writes->push_back(target);
+    if (!updates_) return;
+    writes->push_back(LeftOut(variable));
+    for (const Bytes& bytes : {target, LeftOut(variable), Rate()}) reads->push_back(bytes);
+  }
+  void AddWeightProduct(std::size_t layer, std::string name, GemmArguments gemm,
+                        std::vector<Bytes> reads, std::vector<Bytes> writes) {
+    if (updates_) {
+      gemm.update = {memory_.rate_, memory_.left_out_ + 2 * layer,
+                     memory_.left_out_ + 2 * layer + 1, QuadsAllowed(gemm.c, gemm.ldc),
+                     QuadsAllowed(gemm.sums, 0)};
+    }
+    plan_.Add(std::move(name), ChooseGemm(gemm), std::move(reads), std::move(writes));
   }
   // A product down the batch with `dy` on its right, as yet without rows.
   GemmArguments Sums(const Block& dy) const {
@@ -300,8 +346,10 @@ class StepPlanBuilder {
     gemm.b = MakeOperand(dy.data, dy.ld, false);
     return gemm;
   }
-  float* Gradient(const NetworkMemory::Part& part) const {
-    return ShardFloats(static_cast<std::size_t>(part.shard)) + part.offset;
+  float* Target(const NetworkMemory::Part& part) const {
+    float* const shard = updates_ ? options_.arena->values(part.shard)
+                                  : ShardFloats(static_cast<std::size_t>(part.shard));
+    return shard + part.offset;
   }
   Bytes ShardGradient(std::size_t shard) const {
     return {ShardFloats(shard), options_.memory.shard_values[shard].size() * sizeof(float)};
@@ -329,21 +377,26 @@ class StepPlanBuilder {
     }
   }
 
-  // Reads the gradients where they are to be, in a way: they are there before the sign is given.
+  // Reads the gradients where they are to be, in a way, or the values: they are there before the
+  // sign is given.
   void Report() {
     ReportKernel kernel;
     kernel.parts = memory_.loss_parts_;
     kernel.part_count = memory_.loss_part_count_;
-    kernel.nonfinite = memory_.nonfinite_;
-    kernel.nonfinite_count = memory_.nonfinite_count_;
+    kernel.nonfinite = updates_ ? memory_.left_out_ : memory_.nonfinite_;
+    kernel.nonfinite_count =
+        updates_ ? Narrow(options_.memory.variables.size()) : memory_.nonfinite_count_;
     kernel.number = reinterpret_cast<const std::uint64_t*>(BlockOnDevice());
     kernel.line = host_.line;
     std::vector<Bytes> reads{LossParts(),
-                             {memory_.nonfinite_, memory_.nonfinite_count_ * sizeof(std::uint32_t)},
+                             {kernel.nonfinite, kernel.nonfinite_count * sizeof(std::uint32_t)},
                              NumberOnDevice()};
     for (std::size_t s = 0; s < shards(); ++s) {
-      const Bytes gradient = ShardGradient(s);
-      reads.push_back(resident() ? gradient : Bytes{host_.gradients[s], gradient.size});
+      const std::size_t bytes = options_.memory.shard_values[s].size() * sizeof(float);
+      const float* const written = updates_     ? options_.arena->values(static_cast<int>(s))
+                                   : resident() ? ShardFloats(s)
+                                                : host_.gradients[s];
+      reads.push_back({written, bytes});
     }
     plan_.Add("report", AnyKernel(kernel), std::move(reads),
               {{host_.line, sizeof(StepReportLine)}});
@@ -355,12 +408,18 @@ class StepPlanBuilder {
   const StepMemory& memory_;
   const StepHostMemory& host_;
   std::vector<LayerEpilogues> epilogues_;  // [layer]
+  const bool updates_;
   Plan plan_;
 };
 
 Plan BuildStepPlan(const StepEngineOptions& options, const StepMemory& memory,
                    const StepHostMemory& host, const std::vector<LayerEpilogues>& epilogues) {
-  return StepPlanBuilder(options, memory, host, epilogues).Build();
+  return StepPlanBuilder(options, memory, host, epilogues, StepKind::kGradient).Build();
+}
+
+Plan BuildUpdatePlan(const StepEngineOptions& options, const StepMemory& memory,
+                     const StepHostMemory& host) {
+  return StepPlanBuilder(options, memory, host, {}, StepKind::kUpdate).Build();
 }
 
 }  // namespace passel::cuda

@@ -8,7 +8,13 @@
 //
 // With an arena in device memory (StepEngineOptions::arena) the values are read where they are,
 // unless a variable lies there in parts or the arena is another GPU's (DeviceArena::remote()): then
-// they are copied first. Gradients stay in the arena's slots.
+// they are copied first. Gradients stay in the arena's slots. Or the step
+// makes the update of plain SGD itself (StepEngineOptions::updates):
+//
+//   step block, loss ──► gate ──► rate ──► backward L-1 .. 0 ── add -rate x' dy ──► values
+//
+// without a gradient anywhere. Layer by layer: who reads the values of one (forward, backward to
+// its inputs, a copy) is done before they are added to.
 //
 // Memcpy operations read host memory when they run, so a step block may be written again only after
 // the report line holds the step's number: every gradient slot has a step block, a report line and
@@ -31,6 +37,7 @@ namespace passel::cuda {
 /// What the host tells a step: this header, then uint32 indices[batch].
 struct alignas(64) StepBlock {
   std::uint64_t number = 0;  ///< of the step, from 1; comes back in StepReportLine::number
+  float rate = 0;            ///< learning rate, of a step that updates
 };
 static_assert(sizeof(StepBlock) == 64);
 
@@ -45,7 +52,7 @@ struct StepHostMemory {
   std::vector<const float*> values;  ///< [shard]
   std::vector<float*> gradients;     ///< [shard]
   /// [shard], where an arena in device memory takes the gradients; then `values` and `gradients`
-  /// are empty.
+  /// are empty. A step that updates needs none of the three.
   std::vector<float*> device_gradients;
   StepReportLine* line = nullptr;
 };
@@ -120,6 +127,18 @@ class StepMemory {
   std::uint32_t loss_part_count_ = 0;
   std::uint32_t* nonfinite_ = nullptr;  // (nonfinite_count_), of all shards
   std::uint32_t nonfinite_count_ = 0;
+  // Of steps that update, else null:
+  float* rate_ = nullptr;              // what the gate lets through
+  std::uint32_t* left_out_ = nullptr;  // (variables_)
+};
+
+/// True if steps can make the update as well: the values are in an arena on the device, which
+/// workers on other GPUs do not use, and our own kernels compute all layers.
+bool CanUpdateInStep(const StepEngineOptions& options);
+
+enum class StepKind {
+  kGradient,  ///< leaves its gradient
+  kUpdate,    ///< adds -rate times it to the values
 };
 
 /// One step. `memory` and what `host` names must outlive every run of the plan.
@@ -127,5 +146,9 @@ class StepMemory {
 /// CanSumBias(), sums_with_mask where both and mask; not both sums.
 Plan BuildStepPlan(const StepEngineOptions& options, const StepMemory& memory,
                    const StepHostMemory& host, const std::vector<LayerEpilogues>& epilogues = {});
+
+/// One that updates. REQUIRES: CanUpdateInStep(options), options.updates.
+Plan BuildUpdatePlan(const StepEngineOptions& options, const StepMemory& memory,
+                     const StepHostMemory& host);
 
 }  // namespace passel::cuda

@@ -154,26 +154,35 @@ Status LocalShard::Apply(int slot, Deadline deadline, Version* version_before) {
   // Once: setting the mode for each block would cost more than its claim.
   const FlushDenormals flush;
   PASSEL_RETURN_IF_ERROR(CheckAlive());
-  WorkerCounters& count = counters();
-  Heartbeat();
-  Increment(count.pushes_begun);
-  // Relaxed: a ticket; what the update needs to see is ordered by the claims.
-  const std::int64_t step =
-      memory_.state->optimizer_step.fetch_add(1, std::memory_order_relaxed) + 1;
+  const std::int64_t step = BeginPush();
   const nvtx::Range range(nvtx::Event::kApply, step);
   const StepScalars scalars = Prepare(rules_.optimizer, step);
   const Status result = external_ != nullptr ? ApplyElsewhere(slot, scalars, deadline)
                                              : ApplyHere(slot, scalars, deadline);
   Failpoint("push.before_version");
-  if (!result.ok()) {
-    Increment(count.half_applied);
-    Increment(count.pushes_ended);
-    return result;
-  }
+  if (result.ok()) return EndPush(version_before);
+  GiveUpUpdate();
+  return result;
+}
+
+// Returns the number of its update.
+std::int64_t LocalShard::BeginPush() {
+  Heartbeat();
+  Increment(counters().pushes_begun);
+  // Relaxed: a ticket; what the update needs to see is ordered by the claims.
+  return memory_.state->optimizer_step.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+Status LocalShard::EndPush(Version* version_before) {
   // Release: who sees the new version and pulls sees this update, unless a later one replaced it.
   *version_before = memory_.state->version.fetch_add(1, std::memory_order_acq_rel);
-  Increment(count.pushes_ended);
+  Increment(counters().pushes_ended);
   return CheckAlive();
+}
+
+void LocalShard::GiveUpUpdate() {
+  Increment(counters().half_applied);
+  Increment(counters().pushes_ended);
 }
 
 Status LocalShard::ApplyHere(int slot, const StepScalars& scalars, Deadline deadline) {

@@ -66,6 +66,10 @@ class LocalShard final : public Shard {
   Status CheckAlive() const override;
   void SayAlive() override { Heartbeat(); }
   Status Apply(int slot, Deadline deadline, Version* version_before) override;
+  bool AddsElsewhere() const override;
+  Status BeginUpdate(StepScalars* scalars) override;
+  Status EndUpdate(Version* version_before) override;
+  void GiveUpUpdate() override;
   void SweepElsewhere(ExternalSweep* sweep) override;
   void CompleteStep() override;
   Status AwaitSlowest(Deadline deadline) override;
@@ -109,6 +113,9 @@ class LocalShard final : public Shard {
     std::size_t begin, size;  // floats of the shard
   };
   bool Alive() const { return StateOf(memory_, worker_) == TaskState{epoch_, Phase::kRunning}; }
+  std::int64_t BeginPush();
+  Status EndPush(Version* version_before);
+  Status CheckCurrent() const;
   Status ApplyHere(int slot, const StepScalars& scalars, Deadline deadline);
   Status ApplyElsewhere(int slot, const StepScalars& scalars, Deadline deadline);
   /// At most a block.

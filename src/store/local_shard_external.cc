@@ -1,4 +1,5 @@
-// A push to values that somebody else updates: see external_sweep.h.
+// A push to values that somebody else updates: see external_sweep.h. And one whose update the step
+// that computes its gradient makes: the two halves around it.
 
 #include <fmt/core.h>
 #include <sched.h>
@@ -6,8 +7,10 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/check.h"
 #include "base/failpoint.h"
 #include "base/nvtx.h"
+#include "optim/update_kernels.h"
 #include "store/external_sweep.h"
 #include "store/histogram.h"
 #include "store/local_shard.h"
@@ -31,12 +34,34 @@ Deadline SweepLimit(Deadline push) {
 
 void LocalShard::SweepElsewhere(ExternalSweep* sweep) { external_ = sweep; }
 
+Status LocalShard::CheckCurrent() const {
+  if (external_->Current()) return {};
+  return Aborted(
+      fmt::format("{} pushes to an arena on the GPU that is not the job's any more; start it again",
+                  options_.names(worker_)));
+}
+
+bool LocalShard::AddsElsewhere() const {
+  const bool lock_free = rules_.mode == Mode::kHogwild || rules_.mode == Mode::kSsp;
+  return external_ != nullptr && lock_free && memory_.num_slots == 0;
+}
+
+Status LocalShard::BeginUpdate(StepScalars* scalars) {
+  PASSEL_CHECK(AddsElsewhere(), "this update takes more than additions");
+  PASSEL_RETURN_IF_ERROR(CheckAlive());
+  PASSEL_RETURN_IF_ERROR(CheckCurrent());
+  *scalars = Prepare(rules_.optimizer, BeginPush());
+  return {};
+}
+
+Status LocalShard::EndUpdate(Version* version_before) {
+  Heartbeat();
+  Failpoint("push.before_version");
+  return EndPush(version_before);
+}
+
 Status LocalShard::ApplyElsewhere(int slot, const StepScalars& scalars, Deadline deadline) {
-  if (!external_->Current()) {
-    return Aborted(fmt::format(
-        "{} pushes to an arena on the GPU that is not the job's any more; start it again",
-        options_.names(worker_)));
-  }
+  PASSEL_RETURN_IF_ERROR(CheckCurrent());
   const bool binding = rules_.mode == Mode::kLocked;
   ExternalSweep::Order order;
   order.slot = slot;

@@ -189,6 +189,22 @@ class ParameterStore {
   /// Errors: kDeadlineExceeded (the push stands, call again); kAborted; kCancelled after Stop().
   virtual Result<PushOutcome> Wait(Ticket ticket, Deadline deadline) = 0;
 
+  // A push in two halves, for a step that computes a gradient and makes the update in one go: it
+  // begins before the step is started and ends when that is done. In between lies no other push.
+
+  /// True if a push now is nothing but lock-free additions of `-rate * gradient`, to values that
+  /// are elsewhere (SweepElsewhere()): plain SGD in `hogwild` and `ssp`. May change with the mode.
+  virtual bool UpdateIsAddition() const = 0;
+  /// The first half: after OK the update may be made, once, with `*rate`. REQUIRES:
+  /// UpdateIsAddition(). Errors: kAborted, and then nothing was begun.
+  virtual Status BeginUpdate(float* rate) = 0;
+  /// The second half, of an update that is made, of a gradient of the pull `stamp`: counts, and
+  /// goes on, as Push() does; Wait() follows. Errors: kAborted, when evicted meanwhile.
+  virtual Result<Ticket> EndUpdate(std::uint32_t stamp) = 0;
+  /// In its place, of one that was made in part or, as far as anybody knows, not at all: counted as
+  /// half applied, and as no step.
+  virtual void GiveUpUpdate() = 0;
+
   /// For a worker that pushes nothing for long: others take one that holds them up and is silent
   /// beyond the stall limit for stopped.
   virtual void SayAlive() = 0;

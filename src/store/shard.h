@@ -32,6 +32,7 @@
 namespace passel {
 
 class ExternalSweep;  // store/external_sweep.h
+struct StepScalars;   // optim/update_formulas.h
 
 /// The decision of one round: whose gradients are averaged.
 struct RoundGrant {
@@ -72,6 +73,16 @@ class Shard {
 
   /// Async modes: applies the gradient at once. `*version_before` is set on success.
   virtual Status Apply(int slot, Deadline deadline, Version* version_before) = 0;
+
+  /// True if an update now is nothing but additions that `-rate * gradient` says, made elsewhere.
+  virtual bool AddsElsewhere() const = 0;
+  /// Async modes: Apply() in two halves, for an update that somebody else makes between them.
+  /// `*scalars` is set on success. Errors: kAborted, and then nothing was begun.
+  virtual Status BeginUpdate(StepScalars* scalars) = 0;
+  /// The update is made: `*version_before` is set. Errors: kAborted, and it counts all the same.
+  virtual Status EndUpdate(Version* version_before) = 0;
+  /// It may have been made in part, or not at all: counted as half applied.
+  virtual void GiveUpUpdate() = 0;
 
   /// Async modes: from now on `sweep`, which outlives the shard, updates the values in place of
   /// this.

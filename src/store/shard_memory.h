@@ -102,10 +102,12 @@ struct WorkerCounters {
   std::atomic<std::uint64_t> local_steps;   ///< batches whose gradients were pushed
   std::atomic<std::uint64_t> pushes_begun;  ///< > pushes_ended after a death: one half applied
   std::atomic<std::uint64_t> pushes_ended;
-  std::atomic<std::uint64_t> half_applied;    ///< deaths between begin and end of a push
+  /// Begun and not ended as it should be: deaths in between, and updates that left something out.
+  std::atomic<std::uint64_t> half_applied;
   std::atomic<std::uint64_t> dropped;         ///< gradients that came too late for their round
   std::atomic<std::uint64_t> max_clock_lead;  ///< ssp: steps ahead of the slowest, at a start
   std::atomic<std::uint64_t> skipped;         ///< gradients that were not finite
+  std::atomic<std::uint64_t> fused_updates;   ///< pushes whose update their step made itself
   /// Another task held the claim: entered all the same, or left out (NeedsWholeSlots()).
   std::atomic<std::uint64_t> overlapped_blocks;
   std::atomic<std::uint64_t> busy_blocks;  ///< claimed by another task at the first try of a push

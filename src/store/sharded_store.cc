@@ -238,19 +238,14 @@ std::uint64_t ShardedStore::Staleness(const Versions& at_apply, std::uint32_t st
 Result<Ticket> ShardedStore::Push(const GradientBuffer& gradient, std::uint32_t stamp,
                                   Deadline deadline) {
   PASSEL_CHECK(next_stamp_ - stamp - 1 < kStamps, "the pull of this gradient is too long ago");
-  PASSEL_CHECK(open_ == Open::kNothing, "Wait() for the last push first");
+  PASSEL_CHECK(open_ == Open::kNothing && !update_begun_, "Wait() for the last push first");
   const std::int64_t begin = MonotonicNs();
   WorkerCounters& count = counters();
   if (rounds()) {
     PASSEL_RETURN_IF_ERROR(PushToRound(gradient.slot(), stamp));
   } else {
     PASSEL_ASSIGN_OR_RETURN(outcome_, PushNow(gradient.slot(), stamp, deadline));
-    Record(count.staleness, outcome_.staleness);
-    Increment(count.local_steps);
-    if (rules_.mode == Mode::kSsp) {
-      lead().CompleteStep();
-      open_ = Open::kStep;
-    }
+    CountStep();
   }
   const std::int64_t end = MonotonicNs();
   Increment(count.push_ns, static_cast<std::uint64_t>(end - begin));
@@ -315,12 +310,26 @@ Result<PushOutcome> ShardedStore::PushNow(int slot, std::uint32_t stamp, Deadlin
   for (std::size_t s = shards_.size(); s-- > 0;) {
     PASSEL_RETURN_IF_ERROR(shards_[s]->Apply(slot, deadline, &at_apply[s]));
   }
+  return CountUpdate(at_apply, stamp);
+}
+
+// One update more: all shards have it.
+PushOutcome ShardedStore::CountUpdate(const Versions& at_apply, std::uint32_t stamp) {
   PushOutcome outcome;
   outcome.applied = true;
   outcome.global_step = lead().IncrementGlobalStep();
   outcome.version = at_apply[0] + 1;
   outcome.staleness = Staleness(at_apply, stamp);
   return outcome;
+}
+
+// One step more of this worker, whose outcome is there.
+void ShardedStore::CountStep() {
+  Record(counters().staleness, outcome_.staleness);
+  Increment(counters().local_steps);
+  if (rules_.mode != Mode::kSsp) return;
+  lead().CompleteStep();
+  open_ = Open::kStep;
 }
 
 Result<PushOutcome> ShardedStore::Wait(Ticket ticket, Deadline deadline) {

@@ -38,6 +38,10 @@ class ShardedStore final : public ParameterStore {
   Result<Ticket> Push(const GradientBuffer& gradient, std::uint32_t stamp,
                       Deadline deadline) override;
   Result<PushOutcome> Wait(Ticket ticket, Deadline deadline) override;
+  bool UpdateIsAddition() const override;
+  Status BeginUpdate(float* rate) override;
+  Result<Ticket> EndUpdate(std::uint32_t stamp) override;
+  void GiveUpUpdate() override;
   void SayAlive() override { lead().SayAlive(); }
   void SweepElsewhere(std::span<ExternalSweep* const> sweeps) override;
   std::int64_t global_step() const override;
@@ -56,6 +60,8 @@ class ShardedStore final : public ParameterStore {
   Status CheckSelection(const Selection& what) const;
   Status FinishInterruptedRound(Deadline deadline);
   Result<PushOutcome> PushNow(int slot, std::uint32_t stamp, Deadline deadline);
+  PushOutcome CountUpdate(const Versions& at_apply, std::uint32_t stamp);
+  void CountStep();
   Status PushToRound(int slot, std::uint32_t stamp);
   void DropSet(int gradients, std::uint64_t completed, std::uint32_t stamp);
   Status FinishRound(Deadline deadline);
@@ -90,6 +96,7 @@ class ShardedStore final : public ParameterStore {
   Open open_ = Open::kNothing;  // what Wait() has to do for the last push
   std::uint32_t mode_changes_ = 0;
   bool mode_entered_ = false;  // kChange: the mode has changed, and ssp has to wait in it
+  bool update_begun_ = false;  // and not ended
   bool entered_ = false;       // Initialize() or WaitUntilInitialized() returned OK
   PushOutcome outcome_;        // of the last ticket, but for kRound
   nvtx::Span round_span_;      // from arrival at round_ to its end

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/check.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/log.h"
 #include "base/nvtx.h"
 #include "store/shard_memory.h"
@@ -74,7 +76,7 @@ class DirectGradients final : public GradientSource {
     return std::optional<ComputedGradient>(step);
   }
 
-  Status Drain() override { return {}; }
+  Result<int> Drain() override { return 0; }
 
  private:
   const GradientSourceParts parts_;
@@ -96,7 +98,7 @@ class EngineGradients final : public GradientSource {
   }
   ~EngineGradients() override {
     // The engine must not write into slots that the store takes back.
-    if (Status status = Drain(); !status.ok()) LogWarning("{}", status.message());
+    if (const auto drained = Drain(); !drained.ok()) LogWarning("{}", drained.status().message());
   }
 
   Result<std::optional<ComputedGradient>> Next(int waiting) override {
@@ -105,7 +107,8 @@ class EngineGradients final : public GradientSource {
       // Buffers that were lent before are void: their batches are computed again.
       if (!under_way_.empty()) {
         const BatchSource::Cursor first = under_way_.front().before;
-        PASSEL_RETURN_IF_ERROR(Drain());
+        PASSEL_CHECK(!under_way_.front().result.updated, "a push ends before the mode changes");
+        PASSEL_RETURN_IF_ERROR(Drain().status());
         parts_.batches.Restore(first);
       }
       mode_changes_ = parts_.store.mode_changes();
@@ -118,18 +121,24 @@ class EngineGradients final : public GradientSource {
     return FinishOldest();
   }
 
-  Status Drain() override {
+  Result<int> Drain() override {
     const Deadline deadline = Deadline::After(kDrainLimit);
+    int ended = 0;
     while (!under_way_.empty()) {
       bool finite = true;
       const Result<BatchResult> finished = use_.engine->Finish(deadline, &finite);
-      under_way_.erase(under_way_.begin());
       if (!finished.ok()) {
-        under_way_.clear();
+        Abandon();
         return finished.status();
       }
+      Step step = under_way_.front();
+      under_way_.erase(under_way_.begin());
+      step.result.finite = finite;
+      if (!step.result.updated) continue;
+      PASSEL_RETURN_IF_ERROR(EndUpdate(&step.result));
+      ended += finite ? 1 : 0;
     }
-    return {};
+    return ended;
   }
 
  private:
@@ -143,6 +152,12 @@ class EngineGradients final : public GradientSource {
   // With the one that is waited for.
   std::size_t StepsUnderWay() const {
     return IsRoundMode(parts_.store.mode()) ? 1 : static_cast<std::size_t>(use_.steps_ahead) + 1;
+  }
+
+  // Whether the next step is to make its update too.
+  bool UpdatesInStep() const {
+    return use_.update_in_step && use_.steps_ahead == 0 && parts_.options.on_nan == OnNan::kStop &&
+           use_.engine->can_update() && parts_.store.UpdateIsAddition();
   }
 
   // False: there is nothing to start.
@@ -163,20 +178,29 @@ class EngineGradients final : public GradientSource {
     const std::span<const std::uint32_t> indices = parts_.batches.Next();
     step.result.examples = indices.size();
     step.result.cursor = parts_.batches.cursor();
+    float rate = 0;
+    step.result.updated = UpdatesInStep();
+    if (step.result.updated) {
+      PASSEL_RETURN_IF_ERROR(parts_.store.BeginUpdate(&rate));
+      Failpoint("update.begun");
+    }
     step.started_ns = MonotonicNs();
     step.result.pull_ns = step.started_ns - begin;
+    under_way_.push_back(step);
     {
       const nvtx::Range launch_range(nvtx::Event::kLaunch, local_step);
-      const Status started = use_.engine->Start(indices, step.engine_slot);
+      const Status started = step.result.updated
+                                 ? use_.engine->StartUpdate(indices, step.engine_slot, rate)
+                                 : use_.engine->Start(indices, step.engine_slot);
       if (!started.ok()) return Lost(started, local_step);
     }
-    under_way_.push_back(step);
+    if (step.result.updated) Failpoint("update.started");
     return true;
   }
 
   Result<std::optional<ComputedGradient>> FinishOldest() {
     const std::int64_t local_step = NextLocalStep(parts_);
-    const nvtx::Range compute_range(nvtx::Event::kCompute, local_step);
+    nvtx::Range compute_range(nvtx::Event::kCompute, local_step);
     nvtx::Range await_range(nvtx::Event::kAwaitDevice, local_step);
     const Deadline deadline = Deadline::After(kEngineLimit);
     for (;;) {
@@ -193,6 +217,11 @@ class EngineGradients final : public GradientSource {
         // Of two steps that overlap the second counts from the end of the first.
         step.result.compute_ns = now - std::max(step.started_ns, last_finish_ns_);
         last_finish_ns_ = now;
+        if (step.result.updated) {
+          compute_range.Close();
+          const nvtx::Range push_range(nvtx::Event::kPush, local_step);
+          PASSEL_RETURN_IF_ERROR(EndUpdate(&step.result));
+        }
         return std::optional<ComputedGradient>(step.result);
       }
       if (finished.status().code() != Code::kDeadlineExceeded) {
@@ -213,10 +242,31 @@ class EngineGradients final : public GradientSource {
     }
   }
 
-  // The engine is of no use after this: nothing of what it was given will come back.
+  // Of a step that is done.
+  Status EndUpdate(ComputedGradient* step) {
+    step->left_out = use_.engine->left_out();
+    if (!*step->finite) {
+      parts_.store.GiveUpUpdate();
+      return {};
+    }
+    PASSEL_ASSIGN_OR_RETURN(step->ticket, parts_.store.EndUpdate(step->stamp));
+    // Whatever comes now: this batch has been pushed.
+    SaveCursor(step->cursor, parts_.store.counters());
+    return {};
+  }
+
+  // Nothing of what the engine was given will come back.
+  void Abandon() {
+    for (const Step& step : under_way_) {
+      if (step.result.updated) parts_.store.GiveUpUpdate();
+    }
+    under_way_.clear();
+  }
+
+  // The engine is of no use after this.
   Status Lost(const Status& why, std::int64_t local_step) {
     nvtx::Mark(nvtx::Event::kDeviceFailed, local_step);
-    under_way_.clear();
+    Abandon();
     return why;
   }
 

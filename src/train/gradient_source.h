@@ -11,6 +11,10 @@
 // so every gradient is staler by what all workers apply in one of its steps: one update for each
 // worker. With two ahead the engine has work even when a push takes longer than a step, and every
 // gradient is staler by two. That shows in PushOutcome::staleness like any other.
+//
+// With `update_in_step` the step makes the update too, as long as a push is nothing but additions.
+// Such a push begins before its step and ends behind it, here: whoever gets the gradient only
+// waits. It ends in any case, so that what was added is counted, and what is counted was added.
 
 #pragma once
 
@@ -31,13 +35,16 @@
 
 namespace passel {
 
-/// One gradient that is ready to be pushed, or to be added to one that is.
+/// One gradient that is ready to be pushed, or to be added to one that is, or that was pushed.
 struct ComputedGradient {
   GradientBuffer gradient;
   std::uint32_t stamp = 0;  ///< of the pull it was computed on
   BatchResult batch;
   std::size_t examples = 0;
   std::optional<bool> finite;  ///< whether loss and gradient are; none: nobody has looked
+  bool updated = false;        ///< its step made the update: there is no gradient to look at
+  Ticket ticket;               ///< `updated`, and finite: of the push
+  LeftOut left_out;            ///< `updated`: of the update, since it was not finite
   BatchSource::Cursor cursor;  ///< behind its batch
   std::int64_t pull_ns = 0;
   std::int64_t compute_ns = 0;  ///< until it was ready; steps that overlap count in part
@@ -52,8 +59,9 @@ class GradientSource {
   /// is computed on the values of that pull, and is overwritten by the next. REQUIRES: 0, of an
   /// engine.
   virtual Result<std::optional<ComputedGradient>> Next(int waiting) = 0;
-  /// Nothing is under way any more when this returns. What was started and not handed out is void.
-  virtual Status Drain() = 0;
+  /// Nothing is under way any more when this returns. What was started and not handed out is void,
+  /// but for updates that were made: those pushes are ended, and their number is returned.
+  virtual Result<int> Drain() = 0;
 };
 
 /// What both kinds need. Everything outlives the source.

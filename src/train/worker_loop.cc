@@ -64,8 +64,10 @@ class Worker {
                      (options.push_every == 1 || engine.engine == nullptr),
                  "push_every is out of range, or an engine would have to add up");
     if (options.push_every > 1) sum_.emplace(store.variables());
+    EngineUse use = engine;
+    use.update_in_step &= delay_.count() == 0;
     source_ = engine.engine != nullptr
-                  ? MakeEngineGradients(parts, engine)
+                  ? MakeEngineGradients(parts, use)
                   : MakeDirectGradients(parts, model_, sum_ ? sum_->addend() : GradientBuffer());
   }
 
@@ -123,7 +125,9 @@ class Worker {
     if (!sum_failed_) skips_in_a_row_ = 0;
     if (waiting_ == 0) {
       push_ = *next;
-      push_steps_ = std::min<std::int64_t>(options_.push_every, local_step_limit_ - LocalSteps());
+      push_steps_ = next->updated ? 1
+                                  : std::min<std::int64_t>(options_.push_every,
+                                                           local_step_limit_ - LocalSteps());
     }
     push_.cursor = next->cursor;
     return ++waiting_ < push_steps_ ? Keep(report) : Push(report);
@@ -146,11 +150,12 @@ class Worker {
     skips_in_a_row_ = 0;
     const std::int64_t local_step = report.local_step;
     const Deadline deadline = Deadline::After(options_.push_limit);
-    nvtx::Range push_range(nvtx::Event::kPush, local_step);
-    PASSEL_ASSIGN_OR_RETURN(const Ticket ticket,
-                            store_.Push(push_.gradient, push_.stamp, deadline));
-    push_range.Close();
-    // The store has counted one.
+    Ticket ticket = push_.ticket;
+    if (!push_.updated) {
+      const nvtx::Range push_range(nvtx::Event::kPush, local_step);
+      PASSEL_ASSIGN_OR_RETURN(ticket, store_.Push(push_.gradient, push_.stamp, deadline));
+    }
+    // The store has counted one of them.
     Increment(counters_.local_steps, static_cast<std::uint64_t>(steps - 1));
     PASSEL_ASSIGN_OR_RETURN(report.outcome, AwaitOutcome(ticket, deadline, local_step));
     SayWhoNeverCame();
@@ -282,12 +287,14 @@ class Worker {
     const double loss = step.batch.loss;
     // What computed the gradient may have looked; the name of the variable is only known here.
     const bool known = step.finite.has_value() && *step.finite;
-    if (std::isfinite(loss) && (known || store_.GradientIsFinite(step.gradient, &variable))) {
+    if (std::isfinite(loss) &&
+        (known || (!step.updated && store_.GradientIsFinite(step.gradient, &variable)))) {
       return true;
     }
     const bool skip = options_.on_nan == OnNan::kSkip;
     if (skip && ++skips_in_a_row_ < kMaxSkipsInARow) return false;
     nvtx::Mark(nvtx::Event::kNotFinite, NextLocalStep());
+    if (step.updated && std::isfinite(loss)) return LeftOutOfUpdate(step.left_out);
     const std::string what = std::isfinite(loss) ? "the gradient of " + variable : "the loss";
     if (skip) {
       return InvalidArgument(
@@ -300,6 +307,18 @@ class Worker {
                     "lower --learning_rate (or use --on_nan skip)",
                     options_.names(store_.worker()), what, result_.local_steps + waiting_ + 1,
                     store_.global_step()));
+  }
+
+  // The step that found it has made the update already, without these elements.
+  Status LeftOutOfUpdate(const LeftOut& left_out) const {
+    const auto& parts = layout_.parts();
+    const std::string& variable = store_.variables()[parts[left_out.variable].front()].logical;
+    return InvalidArgument(fmt::format(
+        "{}: the gradient of {} is not finite at local step {} (global step {}): {} elements were "
+        "left out of that update: lower --learning_rate (or use --on_nan skip, which looks before "
+        "it pushes)",
+        options_.names(store_.worker()), variable, result_.local_steps + 1, store_.global_step(),
+        left_out.elements));
   }
 
   // In turns, so that whoever is waited for gets named and the surroundings get a say.
@@ -325,7 +344,11 @@ class Worker {
 
   Result<WorkerResult> Leave(LeaveReason reason) {
     result_.reason = reason;
-    PASSEL_RETURN_IF_ERROR(source_->Drain());
+    PASSEL_ASSIGN_OR_RETURN(const int ended, source_->Drain());
+    if (ended > 0) {
+      result_.local_steps += ended;
+      result_.global_step = store_.global_step();
+    }
     if (callbacks_.on_training_end) callbacks_.on_training_end();
     if (reason != LeaveReason::kAsked) {
       PASSEL_RETURN_IF_ERROR(EvaluateAtTheEnd());

@@ -155,6 +155,11 @@ struct EngineUse {
   /// In the modes that apply at once: so many steps are begun before this one's gradient is pushed.
   /// REQUIRES: 0 to kMostStepsAhead, and store_slots above it.
   int steps_ahead = 0;
+  /// While a push is nothing but additions (ParameterStore::UpdateIsAddition()): have the step that
+  /// computes a gradient make its update too, where the engine can. Not with steps ahead, under
+  /// OnNan::kSkip (nobody can look at the gradient first), or by a slow worker (its gradients are
+  /// to come late).
+  bool update_in_step = false;
 };
 
 /// Trains on data.train until it is time to leave; then evaluates, on the test images for the
@@ -162,7 +167,8 @@ struct EngineUse {
 /// data cursor among them: a worker that is started again goes on with the batch that would have
 /// come.
 /// Errors: kInvalidArgument, naming step and variable, for a gradient or loss that is not finite
-/// (OnNan::kStop; after kMaxSkipsInARow of them kSkip too), and for a batch larger than the
+/// (OnNan::kStop; after kMaxSkipsInARow of them kSkip too), of which nothing was pushed or, if the
+/// step made the update itself, what is finite; and for a batch larger than the
 /// training set; the store's, above all kAborted when this worker was evicted.
 Result<WorkerResult> RunWorker(const WorkerOptions& options, const WorkerCallbacks& callbacks,
                                Model& model, const ModelLayout& layout, const DataSplit& data,

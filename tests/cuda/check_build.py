@@ -31,7 +31,8 @@ SECONDS = 300  # of one compilation
 ENTRY = "passel_accelerator_v1"
 
 # Kernel (a pattern in its mangled name) -> what its code must hold. Loads of parameters and gradients
-# go 16 bytes at a time; the lock-free update adds four floats with one instruction from 9.0 on. A
+# go 16 bytes at a time; the lock-free updates, that of a push and that of a product
+# (GemmKernel<tile, true>), add four floats with one instruction from 9.0 on. A
 # block of values is claimed and released between fences, and what is read behind the claim comes from
 # no older line of the first cache. Scope 0 is that of one GPU, scope 1 of the system, for workers on
 # several: then no atomic operation is at a smaller one.
@@ -50,6 +51,7 @@ def sass_claim(scope):
 
 PTX_PROMISES = {
     "GemmKernel": [r"ld\.global(\.\w+)*\.v4\.f32"],
+    "GemmKernel.*Lb1E": [r"(red|atom)\.global(\.(?!sys)\w+)*\.add\.v4\.f32"],
     "GatherKernel": [r"st\.global(\.\w+)*\.v4\.f32"],
     "NonFiniteKernel": [r"ld\.global(\.\w+)*\.v4\.f32"],
     "UpdateKernel": [r"ld\.global(\.\w+)*\.v4\.f32", r"st\.global(\.\w+)*\.v4\.f32"],
@@ -67,6 +69,7 @@ PTX_PROMISES = {
 }
 SASS_PROMISES = {
     "GemmKernel": [r"LDG\.E\.128", r"LDS\.128"],
+    "GemmKernel.*Lb1E": [r"REDG?\.E\.ADD\.F32x4\S*\.STRONG\.GPU"],
     "GatherKernel": [r"STG\.E\.128"],
     "NonFiniteKernel": [r"LDG\.E\.128"],
     "UpdateKernel": [r"LDG\.E\.128", r"STG\.E\.128"],

@@ -93,6 +93,9 @@ inline __attribute__((always_inline)) void RunInOrder(const Kernel& kernel,
 PASSEL_RUN_FUSED(SmallGemm)
 PASSEL_RUN_FUSED(MediumGemm)
 PASSEL_RUN_FUSED(LargeTileGemm)
+PASSEL_RUN_FUSED(SmallGemmUpdate)
+PASSEL_RUN_FUSED(MediumGemmUpdate)
+PASSEL_RUN_FUSED(LargeTileGemmUpdate)
 #undef PASSEL_RUN_FUSED
 #endif
 

@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
+#include <limits>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -238,6 +241,162 @@ TEST_P(GemmTest, TheOrderOfThreadsDoesNotShow) {
       const float now = j < c.size() ? c[j] : sums[j - c.size()];
       ASSERT_EQ(std::bit_cast<std::uint32_t>(now), std::bit_cast<std::uint32_t>(first[j]));
     }
+  }
+}
+
+AnyKernel UpdateWithTile(Tile tile, const GemmArguments& arguments) {
+  switch (tile) {
+    case Tile::kSmall:
+      return SmallGemmUpdate{arguments};
+    case Tile::kMedium:
+      return MediumGemmUpdate{arguments};
+    case Tile::kLarge:
+      break;
+  }
+  return LargeTileGemmUpdate{arguments};
+}
+
+// A product down a batch of k, as a layer's weights get their gradient: x' dy, and sums of dy.
+struct WeightProduct {
+  WeightProduct(std::uint32_t m, std::uint32_t n, std::uint32_t k, std::size_t shift,
+                Random& random)
+      : m_(m),
+        n_(n),
+        k_(k),
+        x(std::size_t{k} * m),
+        dy(std::size_t{k} * n),
+        values(std::size_t{m} * n, shift),
+        bias(n, shift) {
+    for (auto* buffer : {&x, &dy, &values, &bias}) FillNormal(*buffer, random);
+  }
+  GemmArguments Arguments(float* c, float* sums) {
+    GemmArguments a{m_, n_, k_,  MakeOperand(x.data(), m_, true), MakeOperand(dy.data(), n_, false),
+                    c,  n_, sums};
+    return a;
+  }
+  GemmArguments Update(const float* rate) {
+    GemmArguments a = Arguments(values.data(), bias.data());
+    a.update = {rate, &left_out[0], &left_out[1], QuadsAllowed(values.data(), n_),
+                QuadsAllowed(bias.data(), 0)};
+    return a;
+  }
+
+  const std::uint32_t m_, n_, k_;
+  ExactBuffer<float> x, dy, values, bias;
+  std::uint32_t left_out[2] = {0, 0};  // of values, of bias
+};
+
+// Bit by bit what the plain product gives, pushed by one writer; and that is checked above.
+TEST_P(GemmTest, UpdateAddsTheProductToTheValues) {
+  Random random(21);
+  const float rate = 0.37f;
+  for (const std::uint32_t m : {0u, 1u, 7u, 8u, 33u, 64u, 65u, 130u}) {
+    for (const std::uint32_t n : {1u, 3u, 4u, 10u, 16u, 63u, 100u}) {
+      for (const std::uint32_t k : {1u, 5u, 129u}) {
+        for (const std::size_t shift : {0u, 4u}) {
+          SCOPED_TRACE(testing::Message()
+                       << "m " << m << ", n " << n << ", k " << k << ", shift " << shift);
+          WeightProduct p(m, n, k, shift, random);
+          ExactBuffer<float> product(std::size_t{m} * n), sums(n);
+          Emulate(WithTile(GetParam(), p.Arguments(product.data(), sums.data())), &random);
+          std::vector<float> wanted(p.values.begin(), p.values.end());
+          for (std::size_t i = 0; i < wanted.size(); ++i) wanted[i] += -(rate * product[i]);
+          std::vector<float> wanted_bias(p.bias.begin(), p.bias.end());
+          for (std::size_t i = 0; i < n; ++i) wanted_bias[i] += -(rate * sums[i]);
+          Emulate(UpdateWithTile(GetParam(), p.Update(&rate)), &random);
+          ASSERT_EQ(std::vector<float>(p.values.begin(), p.values.end()), wanted);
+          ASSERT_EQ(std::vector<float>(p.bias.begin(), p.bias.end()), wanted_bias);
+          ASSERT_EQ(p.left_out[0], 0u);
+          ASSERT_EQ(p.left_out[1], 0u);
+          // Quickly, and once more: it adds, and does not overwrite.
+          Emulate(UpdateWithTile(GetParam(), p.Update(&rate)), nullptr);
+          for (std::size_t i = 0; i < wanted.size(); ++i) wanted[i] += -(rate * product[i]);
+          ASSERT_EQ(std::vector<float>(p.values.begin(), p.values.end()), wanted);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(GemmTest, UpdateLeavesOutWhatIsNotFiniteAndCountsIt) {
+  Random random(22);
+  const float rate = 0.5f;
+  for (const std::uint32_t n : {8u, 10u}) {  // quads, and not
+    WeightProduct p(20, n, 6, 0, random);
+    for (std::size_t b = 0; b < 6; ++b) p.x[b * 20 + 3] = 0.5f;
+    p.dy[2 * n + 5] = std::numeric_limits<float>::infinity();  // column 5
+    p.x[4 * 20 + 7] = kNan;                                    // row 7
+    p.x[1 * 20 + 9] = std::numeric_limits<float>::max();       // row 9: product finite or not
+    p.dy[1 * n + 2] = 100;                                     // (9, 2) overflows
+    const std::vector<float> before(p.values.begin(), p.values.end());
+    Emulate(UpdateWithTile(GetParam(), p.Update(&rate)), &random);
+    std::uint32_t left_out = 0;
+    for (std::size_t i = 0; i < 20; ++i) {
+      for (std::size_t j = 0; j < n; ++j) {
+        float sum = 0;
+        for (std::size_t b = 0; b < 6; ++b) sum += p.x[b * 20 + i] * p.dy[b * n + j];
+        const bool added = std::isfinite(sum);
+        left_out += added ? 0 : 1;
+        const float v = p.values[i * n + j];
+        ASSERT_TRUE(std::isfinite(v)) << i << ", " << j;
+        if (i != 9) {  // there some additions are too small to show
+          EXPECT_EQ(v != before[i * n + j], added) << i << ", " << j;
+        }
+      }
+    }
+    EXPECT_TRUE(std::isfinite(p.values[9 * n + 2]));
+    EXPECT_EQ(p.values[9 * n + 2], before[9 * n + 2]);
+    EXPECT_GE(left_out, 19u + n);
+    EXPECT_EQ(p.left_out[0], left_out);
+    EXPECT_EQ(p.left_out[1], 1u) << "one column's sum";
+    for (const float b : p.bias) EXPECT_TRUE(std::isfinite(b));
+  }
+}
+
+// A gradient that is finite, and a rate that makes infinity of it.
+TEST_P(GemmTest, UpdateLeavesOutWhatTheRateMakesInfinite) {
+  Random random(23);
+  const float rate = 1e30f;
+  WeightProduct p(4, 4, 1, 0, random);
+  for (float& v : p.x) v = 1e4f;
+  for (float& v : p.dy) v = 1e5f;
+  const std::vector<float> before(p.values.begin(), p.values.end());
+  Emulate(UpdateWithTile(GetParam(), p.Update(&rate)), &random);
+  EXPECT_EQ(std::vector<float>(p.values.begin(), p.values.end()), before);
+  EXPECT_EQ(p.left_out[0], 16u);
+  EXPECT_EQ(p.left_out[1], 0u) << "1e35 still is a float";
+}
+
+// The counting workload: every sum of ones is exact.
+TEST_P(GemmTest, UpdatesAtTheSameTimeLoseNothing) {
+  constexpr int kWriters = 4, kUpdates = 60;
+  Random random(24);
+  const float rate = 1;
+  WeightProduct p(33, 20, 8, 0, random);
+  for (float& v : p.x) v = 1;
+  for (float& v : p.dy) v = -0.125f;
+  for (auto* buffer : {&p.values, &p.bias}) std::fill(buffer->begin(), buffer->end(), 0.f);
+  std::vector<std::thread> writers;
+  for (int w = 0; w < kWriters; ++w) {
+    writers.emplace_back([&] {
+      for (int i = 0; i < kUpdates; ++i) {
+        Emulate(UpdateWithTile(GetParam(), p.Update(&rate)), nullptr);
+      }
+    });
+  }
+  for (std::thread& writer : writers) writer.join();
+  for (const float v : p.values) ASSERT_EQ(v, kWriters * kUpdates);
+  for (const float v : p.bias) ASSERT_EQ(v, kWriters * kUpdates);
+}
+
+TEST(GemmChoice, UpdatesGetTheTilesOfProducts) {
+  const float rate = 1;
+  for (const std::uint32_t m : {8u, 784u, 4096u}) {
+    GemmArguments arguments{m, m == 8 ? 8u : m == 784 ? 100u : 512u, 100, {}, {}};
+    const std::size_t product = ChooseGemm(arguments).index();
+    arguments.update.rate = &rate;
+    EXPECT_EQ(ChooseGemm(arguments).index(),
+              product + AnyKernel(SmallGemmUpdate{}).index() - AnyKernel(SmallGemm{}).index());
   }
 }
 

@@ -221,7 +221,38 @@ TEST(Report, AddsUpAndSignals) {
     EXPECT_EQ(line.number, number);
     nonfinite[count - 1] = 1;
     Emulate(kernel, &random);
-    EXPECT_NE(line.nonfinite, 0u);
+    EXPECT_EQ(line.nonfinite, 1u);
+    EXPECT_EQ(line.where, count - 1);
+    nonfinite[count / 2] = 5;
+    Emulate(kernel, &random);
+    EXPECT_EQ(line.nonfinite, count == 1 ? 5u : 6u);
+    EXPECT_EQ(line.where, count / 2);
+  }
+}
+
+TEST(UpdateGate, LetsTheRateThroughForALossThatIsFinite) {
+  Random random(8);
+  const float asked = 0.125f;
+  for (const std::uint32_t count : {1u, 31u, 32u, 33u, 1000u}) {
+    for (const std::uint32_t variables : {2u, 4u, 70u}) {
+      ExactBuffer<LossPart> parts(count);
+      for (LossPart& part : parts) part = {random.Uniform(), 1, 0};
+      ExactBuffer<float> rate(1);
+      ExactBuffer<std::uint32_t> left_out(variables);  // poisoned
+      const UpdateGateKernel gate{parts.data(), count,           &asked,
+                                  rate.data(),  left_out.data(), variables};
+      Emulate(gate, &random);
+      EXPECT_EQ(rate[0], asked);
+      EXPECT_EQ(std::count(left_out.begin(), left_out.end(), 0u), variables);
+      for (const double bad : {static_cast<double>(kNan), static_cast<double>(kInf)}) {
+        const std::size_t at = random.Below(count);
+        const double kept = parts[at].loss;
+        parts[at].loss = bad;
+        Emulate(gate, &random);
+        EXPECT_EQ(rate[0], 0.f) << "part " << at << " of " << count;
+        parts[at].loss = kept;
+      }
+    }
   }
 }
 

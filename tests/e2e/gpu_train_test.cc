@@ -215,10 +215,11 @@ TEST_F(GpuTrainTest, SettingsOfAGpuAreSaidToDoNothingOnTheCpu) {
   for (const std::string device : {"--device=cpu", "--ps=0"}) {
     const Outcome outcome =
         sandbox_.Run(sandbox_.Train({device, "--workers=1", "--train_steps=20", "--overlap",
-                                     "--math=tf32", "--nocuda_graphs"}));
+                                     "--math=tf32", "--nocuda_graphs", "--nofused_update"}));
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     EXPECT_THAT(outcome.err,
-                HasSubstr("--overlap, --math, --nocuda_graphs have no effect on the CPU"));
+                HasSubstr("--overlap, --math, --nocuda_graphs, --nofused_update have no effect on "
+                          "the CPU"));
   }
 }
 

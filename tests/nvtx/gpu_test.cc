@@ -155,6 +155,31 @@ TEST_F(NvtxGpuTest, ShadowOfTheParametersIsRenewedBetweenSteps) {
   }
 }
 
+// The push of a step that makes its update itself begins before it and ends behind it: its range is
+// what is left to do then, and there is no update of its own.
+TEST_F(NvtxGpuTest, StepsThatUpdateHaveAPushWithoutAnUpdateInIt) {
+  const Outcome outcome = Train(
+      {"--train_steps=120", "--num_gpus=1", "--arena=device", "--optimizer=sgd", "--mode=ssp"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const Recording recording = job_.Read();
+  CheckWellFormed(recording);
+  for (int w = 0; w < 2; ++w) {
+    const Thread worker = OnlyThread(recording, fmt::format("worker/{}", w));
+    for (const char* name : {"pull", "launch", "compute", "await_device", "push"}) {
+      EXPECT_EQ(ByPayload(worker, name), EachOnce(LocalSteps(w))) << name << " of worker/" << w;
+    }
+    for (const Node& step : worker.Named("step")) {
+      EXPECT_EQ(worker.Children(step), "pull compute push wait");
+      for (const int child : step.children) {
+        EXPECT_EQ(worker.ranges[static_cast<std::size_t>(child)].call.payload, step.call.payload);
+      }
+    }
+    for (const Node& push : worker.Named("push")) EXPECT_EQ(worker.Children(push), "");
+    EXPECT_TRUE(worker.Named("apply").empty());
+  }
+  EXPECT_TRUE(recording.Calls("mark").empty());
+}
+
 // A push is a launch of its own there: step k is launch 2 k - 2, its push 2 k - 1.
 TEST_F(NvtxGpuTest, PushThatFailsOnAGpuIsMarkedOnceWithItsStep) {
   job_.sandbox.SetEnv("PASSEL_FAKE_GPU", "fail_at=41,1");

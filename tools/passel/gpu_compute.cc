@@ -74,6 +74,7 @@ void WarnOfGpuSettings(const JobConfig& config) {
   if (config.steps_ahead > 0) names.push_back("--overlap");
   if (config.math != MathMode::kFloat32) names.push_back("--math");
   if (!config.cuda_graphs) names.push_back("--nocuda_graphs");
+  if (!config.fused_update) names.push_back("--nofused_update");
   if (names.empty()) return;
   LogWarning("{} {} no effect on the CPU", fmt::join(names, ", "),
              names.size() == 1 ? "has" : "have");
@@ -171,6 +172,9 @@ Result<EngineUse> GpuCompute::MakeEngine(const JobConfig& config, const ModelLay
   options.batch_size = config.worker.batch_size;
   options.math = config.math;
   options.graph = config.cuda_graphs;
+  use.update_in_step = config.fused_update && resident && NumSlots(config.optimizer) == 0 &&
+                       config.steps_ahead == 0 && config.worker.on_nan == OnNan::kStop;
+  options.updates = use.update_in_step;
   PASSEL_ASSIGN_OR_RETURN(engine_, accelerator_->CreateStepEngine(options));
   LogInfo("computing on {} ({}): {}", accelerator_->info().name, accelerator_->info().uuid,
           engine_->Describe());

@@ -55,6 +55,7 @@ Status CheckGpuFlags(const JobFlags& f, JobConfig* config) {
     PASSEL_RETURN_IF_ERROR(modes.CheckMode(entry.setting).WithContext("--mode_schedule"));
   }
   config->cuda_graphs = f.cuda_graphs;
+  config->fused_update = f.fused_update;
   const int steps_ahead = f.steps_ahead.value_or(1);
   PASSEL_RETURN_IF_ERROR(CheckRange("--steps_ahead", steps_ahead, 1, kMostStepsAhead));
   if (f.steps_ahead && !f.overlap) {

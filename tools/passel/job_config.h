@@ -50,6 +50,7 @@ struct JobConfig {
   // Of workers on GPUs.
   int steps_ahead = 0;  // 0: no --overlap
   bool cuda_graphs = true;
+  bool fused_update = true;
   MathMode math = MathMode::kFloat32;
   bool on_device = false;               // --arena device
   std::int64_t shadow_interval_ns = 0;  // of its shadow

@@ -234,6 +234,13 @@ void AddJobFlags(CLI::App& app, JobFlags* f) {
                "true")
       ->default_str("true")
       ->group("Machine");
+  app.add_flag("--fused_update,!--nofused_update", f->fused_update,
+               "With --arena device: the products that give a gradient add it to the parameters "
+               "themselves, and nobody sees it. For --optimizer sgd in hogwild and ssp, with "
+               "layers that need no cuBLAS, --on_nan stop, and without --overlap; elsewhere a "
+               "gradient is pushed as ever. Default: true")
+      ->default_str("true")
+      ->group("Machine");
   app.add_option("--huge_pages", f->huge_pages, "off, transparent or explicit")
       ->group("Machine")
       ->capture_default_str();
@@ -336,6 +343,7 @@ std::vector<std::string> ToArguments(const JobFlags& f) {
   add("--arena", f.arena);
   add("--shadow_interval", f.shadow_interval);
   if (!f.cuda_graphs) arguments.emplace_back("--nocuda_graphs");
+  if (!f.fused_update) arguments.emplace_back("--nofused_update");
   add("--huge_pages", f.huge_pages);
   add("--memory_fraction", f.memory_fraction);
   add_if_set("--spin_us", f.spin_us);

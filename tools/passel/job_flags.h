@@ -77,6 +77,7 @@ struct JobFlags {
   bool overlap = false;
   std::optional<int> steps_ahead;  // none: 1, with overlap
   bool cuda_graphs = true;
+  bool fused_update = true;
   std::string math = "float32";
   std::string arena = "host";
   double shadow_interval = 1;  // seconds

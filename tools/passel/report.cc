@@ -72,9 +72,15 @@ std::string Summary(const JobReport& r) {
   text += fmt::format("mode {}, {}staleness p50 {} p99 {} max {}", ModesInWords(r),
                       r.push_every > 1 ? fmt::format("a push every {} steps, ", r.push_every) : "",
                       r.status.staleness.p50, r.status.staleness.p99, r.status.staleness.maximum);
-  text += fmt::format(", push p50 {:.0f} us p99 {:.0f} us\n",
-                      1e-3 * static_cast<double>(r.status.push_latency_ns.p50),
-                      1e-3 * static_cast<double>(r.status.push_latency_ns.p99));
+  std::uint64_t fused_updates = 0;
+  for (const shm::WorkerStatus& w : r.status.workers) fused_updates += w.fused_updates;
+  if (fused_updates == 0 || r.status.push_latency_ns.count > 0) {
+    text += fmt::format(", push p50 {:.0f} us p99 {:.0f} us",
+                        1e-3 * static_cast<double>(r.status.push_latency_ns.p50),
+                        1e-3 * static_cast<double>(r.status.push_latency_ns.p99));
+  }
+  if (fused_updates > 0) text += fmt::format(", {} updates fused into their steps", fused_updates);
+  text += "\n";
   for (const shm::WorkerStatus& w : r.status.workers) {
     const auto index = static_cast<std::size_t>(w.member.worker);
     text += fmt::format("worker/{}: {} local steps", w.member.worker, w.member.local_steps);
@@ -136,16 +142,23 @@ std::string ToJson(const JobReport& r) {
   json["staleness"] = {{"p50", r.status.staleness.p50},
                        {"p99", r.status.staleness.p99},
                        {"max", r.status.staleness.maximum}};
-  json["push_latency_us"] = {{"p50", 1e-3 * static_cast<double>(r.status.push_latency_ns.p50)},
-                             {"p99", 1e-3 * static_cast<double>(r.status.push_latency_ns.p99)},
-                             {"p999", 1e-3 * static_cast<double>(r.status.push_latency_ns.p999)},
-                             {"max", 1e-3 * static_cast<double>(r.status.push_latency_ns.maximum)}};
+  // Of an update that is part of a step nobody knows when it began.
+  const auto latency = [&](std::uint64_t ns) -> nlohmann::ordered_json {
+    if (r.status.push_latency_ns.count == 0 && r.status.local_steps > 0) return nullptr;
+    return 1e-3 * static_cast<double>(ns);
+  };
+  json["push_latency_us"] = {{"p50", latency(r.status.push_latency_ns.p50)},
+                             {"p99", latency(r.status.push_latency_ns.p99)},
+                             {"p999", latency(r.status.push_latency_ns.p999)},
+                             {"max", latency(r.status.push_latency_ns.maximum)}};
   std::uint64_t dropped = 0, overlapped = 0, half_applied = 0, skipped = 0, max_clock_lead = 0;
+  std::uint64_t fused_updates = 0;
   nlohmann::ordered_json workers = nlohmann::ordered_json::array();
   for (const shm::WorkerStatus& w : r.status.workers) {
     dropped += w.dropped;
     overlapped += w.overlapped_blocks;
     half_applied += w.half_applied;
+    fused_updates += w.fused_updates;
     skipped += w.skipped;
     max_clock_lead = std::max(max_clock_lead, w.max_clock_lead);
     nlohmann::ordered_json worker;
@@ -162,6 +175,7 @@ std::string ToJson(const JobReport& r) {
                          {"push", w.push_seconds},
                          {"wait", w.wait_seconds}};
     worker["dropped"] = w.dropped;
+    worker["fused_updates"] = w.fused_updates;
     worker["max_clock_lead"] = w.max_clock_lead;
     worker["overlapped_blocks"] = w.overlapped_blocks;
     const auto index = static_cast<std::size_t>(w.member.worker);
@@ -172,6 +186,7 @@ std::string ToJson(const JobReport& r) {
   json["max_clock_lead"] = max_clock_lead;
   json["skipped"] = skipped;
   json["half_applied"] = half_applied;
+  json["fused_updates"] = fused_updates;
   json["overlapped_blocks"] = overlapped;
   json["workers"] = workers;
   json["notes"] = r.notes;

@@ -82,4 +82,15 @@ PASSEL_KERNEL void AddFourAtomically(float* values, const float (&difference)[4]
 #endif
 }
 
+/// *counter += more, at the scope of the GPU, relaxed.
+PASSEL_KERNEL void CountAtomically(std::uint32_t* counter, std::uint32_t more) {
+#if defined(__CUDA_ARCH__)
+  atomicAdd(counter, more);
+#elif defined(__CUDACC__)
+  *counter += more;  // as above
+#else
+  std::atomic_ref<std::uint32_t>(*counter).fetch_add(more, std::memory_order_relaxed);
+#endif
+}
+
 }  // namespace passel::cuda

@@ -3,6 +3,7 @@
 //   forward             h  = relu(x w + bias)          logits = h w + bias
 //   backward, inputs    dx = (dy w') where h > 0
 //   backward, weights   dw = x' dy,  db = ones dy      (db: the column sums, an extra row of dw)
+//   the same, updating  w -= rate x' dy,  b -= rate ones dy, each element by an atomic addition
 //
 // Every block makes one tile of c. It walks down k in panels: while the threads multiply one panel
 // in shared memory, they fetch the next one to registers.
@@ -26,6 +27,7 @@
 #include <cstdint>
 
 #include "cuda/kernel.h"
+#include "cuda/kernels/atomics.h"
 #include "cuda/kernels/quad.h"
 
 namespace passel::cuda {
@@ -49,6 +51,17 @@ enum class GemmEpilogue : std::uint8_t {
   kMask,      ///< c = product, but 0 where epilogue_input[row, col] <= 0
 };
 
+/// Has c += -rate (a b) and sums[col] += -rate (sum over k of b[k, col]) made in place of the plain
+/// results, each element atomically at the scope of the GPU. What is not finite is not added, but
+/// counted: values never take it.
+struct GemmUpdate {
+  const float* rate = nullptr;             ///< device memory; null: plain results
+  std::uint32_t* left_out = nullptr;       ///< += elements of c that were left out
+  std::uint32_t* sums_left_out = nullptr;  ///< the same of sums
+  bool quads = false;                      ///< c and ldc are multiples of 16 bytes
+  bool sums_quads = false;                 ///< and sums
+};
+
 /// c = epilogue(a b); sums[col] = sum over k of b[k, col], unless it is null.
 struct GemmArguments {
   std::uint32_t m = 0, n = 0, k = 0;
@@ -60,6 +73,7 @@ struct GemmArguments {
   const float* epilogue_input = nullptr;  ///< bias (n), or mask (m, n)
   std::size_t ld_mask = 0;
   GemmEpilogue epilogue = GemmEpilogue::kNone;
+  GemmUpdate update = {};  ///< with an epilogue of kNone
 };
 
 /// What a block makes, and how its threads share the work: each thread has kRowsEach x kColsEach
@@ -161,7 +175,8 @@ struct GemmPanel {
   }
 };
 
-template <typename Tile>
+/// kUpdates: as GemmArguments::update says.
+template <typename Tile, bool kUpdates = false>
 struct GemmKernel : GemmArguments {
   static constexpr unsigned kThreads = Tile::kThreads;
   using PanelA = GemmPanel<Tile::kM, Tile::kK, Tile::kThreads>;
@@ -212,12 +227,18 @@ struct GemmKernel : GemmArguments {
         PanelA::Store(a.transposed, at.thread, mine.a, half);
         PanelB::Store(b.transposed, at.thread, mine.b, half + PanelA::kFloats);
       }
-      if (Tile::kSplits == 1 && phase == panels) {
+      if constexpr (Tile::kSplits == 1) {
+        if (phase != panels) return;
         PASSEL_UNROLL
         for (unsigned i = 0; i < Tile::kRowsEach; ++i) {
-          PASSEL_UNROLL
-          for (unsigned j = 0; j < Tile::kColsEach; ++j) {
-            Write(row0 + RowOf(at.thread, i), col0 + ColOf(at.thread, j), mine.sum[i][j]);
+          if constexpr (kUpdates) {
+            static_assert(Tile::kColsEach == 4, "they are added as a quad");
+            AddQuad(row0 + RowOf(at.thread, i), col0 + ColOf(at.thread, 0), mine.sum[i]);
+          } else {
+            PASSEL_UNROLL
+            for (unsigned j = 0; j < Tile::kColsEach; ++j) {
+              Write(row0 + RowOf(at.thread, i), col0 + ColOf(at.thread, j), mine.sum[i][j]);
+            }
           }
         }
       }
@@ -229,6 +250,19 @@ struct GemmKernel : GemmArguments {
         for (unsigned j = 0; j < Tile::kColsEach; ++j) {
           partial[RowOf(at.thread, i) * Tile::kN + ColOf(at.thread, j)] = mine.sum[i][j];
         }
+      }
+    } else if constexpr (kUpdates) {
+      for (unsigned e = 4 * at.thread; e < Tile::kM * Tile::kN; e += 4 * Tile::kThreads) {
+        float sum[4];
+        LoadQuad(shared.memory + e, sum);
+        PASSEL_UNROLL
+        for (unsigned s = 1; s < Tile::kSplits; ++s) {
+          float more[4];
+          LoadQuad(shared.memory + s * Tile::kM * Tile::kN + e, more);
+          PASSEL_UNROLL
+          for (unsigned j = 0; j < 4; ++j) sum[j] += more[j];
+        }
+        AddQuad(row0 + e / Tile::kN, col0 + e % Tile::kN, sum);
       }
     } else {
       for (unsigned e = at.thread; e < Tile::kM * Tile::kN; e += Tile::kThreads) {
@@ -321,10 +355,40 @@ struct GemmKernel : GemmArguments {
     }
     c[row * ldc + col] = value;
   }
+
+  // Elements (row, col) to (row, col + 3) of the result, as an update. `col` is a multiple of 4.
+  PASSEL_KERNEL void AddQuad(std::uint32_t row, std::uint32_t col,
+                             const float (&product)[4]) const {
+    if (col >= n || row >= Rows()) return;
+    const bool of_c = row < m;
+    const float rate = *update.rate;
+    const unsigned count = n - col < 4 ? n - col : 4;
+    float difference[4];
+    std::uint32_t left_out = 0;
+    PASSEL_UNROLL
+    for (unsigned j = 0; j < 4; ++j) {
+      difference[j] = -(rate * product[j]);
+      left_out += j < count && !Finite(difference[j]) ? 1 : 0;
+    }
+    float* const to = of_c ? c + row * ldc + col : sums + col;
+    if (left_out == 0 && count == 4 && (of_c ? update.quads : update.sums_quads)) {
+      AddFourAtomically<Scope::kGpu>(to, difference);
+      return;
+    }
+    PASSEL_UNROLL
+    for (unsigned j = 0; j < 4; ++j) {
+      if (j < count && Finite(difference[j])) AddAtomically<Scope::kGpu>(to + j, difference[j]);
+    }
+    if (left_out != 0) CountAtomically(of_c ? update.left_out : update.sums_left_out, left_out);
+  }
+  static PASSEL_KERNEL bool Finite(float x) { return x - x == 0; }
 };
 
 using SmallGemm = GemmKernel<SmallTile>;
 using MediumGemm = GemmKernel<MediumTile>;
 using LargeTileGemm = GemmKernel<LargeTile>;
+using SmallGemmUpdate = GemmKernel<SmallTile, true>;
+using MediumGemmUpdate = GemmKernel<MediumTile, true>;
+using LargeTileGemmUpdate = GemmKernel<LargeTile, true>;
 
 }  // namespace passel::cuda

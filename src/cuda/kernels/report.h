@@ -16,7 +16,9 @@ namespace passel::cuda {
 struct alignas(64) StepReportLine {
   double loss = 0;  ///< sum over the batch
   std::uint64_t correct = 0;
-  std::uint64_t nonfinite = 0;  ///< 0: every element of the gradient is finite
+  std::uint64_t nonfinite =
+      0;                    ///< sum of what was found; 0: every element of the gradient is finite
+  std::uint64_t where = 0;  ///< the first that has found any
   std::uint64_t number = 0;
 };
 
@@ -26,14 +28,15 @@ struct ReportKernel {
 
   const LossPart* parts = nullptr;
   std::uint32_t part_count = 0;
-  const std::uint32_t* nonfinite = nullptr;
+  const std::uint32_t* nonfinite = nullptr;  ///< of NonFiniteKernel, or GemmUpdate::left_out
   std::uint32_t nonfinite_count = 0;
   const std::uint64_t* number = nullptr;  ///< device memory
   StepReportLine* line = nullptr;         ///< pinned host memory
 
   struct Shared {
     LossPart part[kThreads];
-    std::uint32_t nonfinite[kThreads];
+    std::uint64_t nonfinite[kThreads];
+    std::uint32_t where[kThreads];
   };
   struct Private {};
   Grid grid() const { return {1, 1, kThreads}; }
@@ -46,21 +49,29 @@ struct ReportKernel {
         sum.loss += parts[i].loss;
         sum.correct += parts[i].correct;
       }
-      std::uint32_t seen = 0;
-      for (std::uint32_t i = at.thread; i < nonfinite_count; i += kThreads) seen |= nonfinite[i];
+      std::uint64_t seen = 0;
+      std::uint32_t where = nonfinite_count;
+      for (std::uint32_t i = at.thread; i < nonfinite_count; i += kThreads) {
+        seen += nonfinite[i];
+        if (nonfinite[i] != 0 && where == nonfinite_count) where = i;
+      }
       shared.part[at.thread] = sum;
       shared.nonfinite[at.thread] = seen;
+      shared.where[at.thread] = where;
     } else if (at.thread == 0) {
       LossPart sum{};
-      std::uint32_t seen = 0;
+      std::uint64_t seen = 0;
+      std::uint32_t where = nonfinite_count;
       for (unsigned i = 0; i < kThreads; ++i) {
         sum.loss += shared.part[i].loss;
         sum.correct += shared.part[i].correct;
-        seen |= shared.nonfinite[i];
+        seen += shared.nonfinite[i];
+        where = shared.where[i] < where ? shared.where[i] : where;
       }
       line->loss = sum.loss;
       line->correct = sum.correct;
       line->nonfinite = seen;
+      line->where = where;
       StoreReleaseSystem(&line->number, *number);
     }
   }

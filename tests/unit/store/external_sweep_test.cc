@@ -228,6 +228,108 @@ TEST_F(ExternalSweepTest, ArenaThatIsNotTheJobsAnyMoreIsNotPushedTo) {
   EXPECT_TRUE(sweep_.orders.empty());
 }
 
+// --- A push in two halves: the update is made by the step between them.
+
+TEST_F(ExternalSweepTest, UpdateIsAdditionForPlainSgdWithoutLocksOnly) {
+  Start(Mode::kHogwild, OptimizerKind::kSgd);
+  EXPECT_TRUE(store_->UpdateIsAddition());
+  Start(Mode::kSsp, OptimizerKind::kSgd);
+  EXPECT_TRUE(store_->UpdateIsAddition());
+  Start(Mode::kLocked, OptimizerKind::kSgd);
+  EXPECT_FALSE(store_->UpdateIsAddition());
+  Start(Mode::kHogwild, OptimizerKind::kMomentum);
+  EXPECT_FALSE(store_->UpdateIsAddition());
+  // Values that the shard updates itself.
+  auto here = InProcessArena::Create(PlanFor(Mode::kHogwild, OptimizerKind::kSgd));
+  ASSERT_TRUE(here.ok());
+  auto store = (*here)->Open(0);
+  ASSERT_TRUE(store.ok());
+  EXPECT_FALSE((*store)->UpdateIsAddition());
+}
+
+TEST_F(ExternalSweepTest, UpdateInTwoHalvesCountsAsAPush) {
+  Start(Mode::kSsp, OptimizerKind::kSgd);
+  const auto view = store_->Pull(Selection::Everything(), PullMode::kView);
+  ASSERT_TRUE(view.ok());
+  float rate = 0;
+  ASSERT_TRUE(store_->BeginUpdate(&rate).ok());
+  EXPECT_EQ(rate, 0.5f);
+  const WorkerCounters& count = store_->counters();
+  EXPECT_EQ(count.pushes_begun.load(), 1u);
+  EXPECT_EQ(count.pushes_ended.load(), 0u);
+  EXPECT_EQ(memory().state->version.load(), 0u);
+  EXPECT_EQ(store_->global_step(), 0);
+  // Somebody else's push comes between: staleness.
+  memory().state->version.fetch_add(2);
+  const auto ticket = store_->EndUpdate(view->stamp());
+  ASSERT_TRUE(ticket.ok()) << ticket.status().message();
+  const auto outcome = store_->Wait(*ticket, Deadline::After(std::chrono::seconds(5)));
+  ASSERT_TRUE(outcome.ok());
+  EXPECT_TRUE(outcome->applied);
+  EXPECT_EQ(outcome->staleness, 2u);
+  EXPECT_EQ(outcome->version, 3u);
+  EXPECT_EQ(outcome->global_step, 1);
+  EXPECT_EQ(store_->global_step(), 1);
+  EXPECT_EQ(count.pushes_ended.load(), 1u);
+  EXPECT_EQ(count.local_steps.load(), 1u);
+  EXPECT_EQ(count.fused_updates.load(), 1u);
+  EXPECT_EQ(count.half_applied.load(), 0u);
+  EXPECT_EQ(count.push_latency_ns.maximum.load(), 0u) << "nobody knows it";
+  EXPECT_EQ(StepClock::Unpack(memory().tasks[0].clock.load()).steps, 1u);
+  EXPECT_TRUE(sweep_.orders.empty()) << "no push beside it";
+  EXPECT_TRUE(Push().ok());
+  EXPECT_EQ(store_->global_step(), 2);
+  EXPECT_EQ(count.fused_updates.load(), 1u);
+}
+
+TEST_F(ExternalSweepTest, UpdateThatIsGivenUpIsHalfAppliedAndNoStep) {
+  Start(Mode::kHogwild, OptimizerKind::kSgd);
+  float rate = 0;
+  ASSERT_TRUE(store_->BeginUpdate(&rate).ok());
+  store_->GiveUpUpdate();
+  const WorkerCounters& count = store_->counters();
+  EXPECT_EQ(count.half_applied.load(), 1u);
+  EXPECT_EQ(count.pushes_begun.load(), count.pushes_ended.load());
+  EXPECT_EQ(count.local_steps.load(), 0u);
+  EXPECT_EQ(count.fused_updates.load(), 0u);
+  EXPECT_EQ(memory().state->version.load(), 0u);
+  EXPECT_EQ(store_->global_step(), 0);
+  EXPECT_TRUE(Push().ok());
+}
+
+// Fenced off between the halves: the values have it, so its version counts, and no step does.
+TEST_F(ExternalSweepTest, UpdateOfAWorkerThatWasEvictedMeanwhileEndsItsLife) {
+  Start(Mode::kHogwild, OptimizerKind::kSgd);
+  const auto view = store_->Pull(Selection::Everything(), PullMode::kView);
+  float rate = 0;
+  ASSERT_TRUE(store_->BeginUpdate(&rate).ok());
+  ASSERT_TRUE(Evict(memory(), 0, store_->membership()[0].epoch));
+  EXPECT_EQ(store_->EndUpdate(view->stamp()).status().code(), Code::kAborted);
+  EXPECT_EQ(memory().state->version.load(), 1u);
+  EXPECT_EQ(store_->global_step(), 0);
+  EXPECT_EQ(store_->counters().local_steps.load(), 0u);
+  EXPECT_EQ(store_->counters().pushes_begun.load(), store_->counters().pushes_ended.load());
+  EXPECT_EQ(store_->BeginUpdate(&rate).code(), Code::kAborted);
+  EXPECT_EQ(store_->counters().pushes_begun.load(), 1u) << "nothing was begun";
+}
+
+TEST_F(ExternalSweepTest, UpdateOfADeadWorkerCountsAsHalfApplied) {
+  Start(Mode::kHogwild, OptimizerKind::kSgd);
+  float rate = 0;
+  ASSERT_TRUE(store_->BeginUpdate(&rate).ok());
+  ASSERT_TRUE(MarkDead(memory(), 0, store_->membership()[0].epoch));
+  EXPECT_EQ(memory().tasks[0].counters.half_applied.load(), 1u);
+  EXPECT_EQ(store_->global_step(), 0);
+}
+
+TEST_F(ExternalSweepTest, UpdateOfAnArenaThatIsNotTheJobsAnyMoreIsNotBegun) {
+  Start(Mode::kHogwild, OptimizerKind::kSgd);
+  sweep_.current = false;
+  float rate = 0;
+  EXPECT_EQ(store_->BeginUpdate(&rate).code(), Code::kAborted);
+  EXPECT_EQ(store_->counters().pushes_begun.load(), 0u);
+}
+
 TEST_F(ExternalSweepTest, ModesWithRoundsAreRefusedInOneSentence) {
   for (const Mode mode : {Mode::kBarrier, Mode::kReplicas}) {
     EXPECT_THAT(PlanFor(mode, OptimizerKind::kSgd).Validate().message(),

@@ -1,0 +1,60 @@
+// A push whose update the step makes that computes its gradient: what the store does before and
+// after.
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "optim/update_formulas.h"
+#include "store/histogram.h"
+#include "store/sharded_store.h"
+
+namespace passel {
+
+bool ShardedStore::UpdateIsAddition() const {
+  return std::all_of(shards_.begin(), shards_.end(),
+                     [](const auto& shard) { return shard->AddsElsewhere(); });
+}
+
+Status ShardedStore::BeginUpdate(float* rate) {
+  PASSEL_CHECK(open_ == Open::kNothing && !update_begun_, "Wait() for the last push first");
+  StepScalars scalars{};  // SGD's are the same for each step
+  for (std::size_t s = shards_.size(); s-- > 0;) {
+    const Status begun = shards_[s]->BeginUpdate(&scalars);
+    if (begun.ok()) continue;
+    while (++s < shards_.size()) shards_[s]->GiveUpUpdate();
+    return begun;
+  }
+  *rate = scalars.rate;
+  update_begun_ = true;
+  return {};
+}
+
+Result<Ticket> ShardedStore::EndUpdate(std::uint32_t stamp) {
+  PASSEL_CHECK(next_stamp_ - stamp - 1 < kStamps, "the pull of this gradient is too long ago");
+  PASSEL_CHECK(update_begun_, "an update that ends has begun");
+  update_begun_ = false;
+  const std::int64_t begin = MonotonicNs();
+  Versions at_apply{};
+  Status first;
+  for (std::size_t s = shards_.size(); s-- > 0;) {
+    Status ended = shards_[s]->EndUpdate(&at_apply[s]);
+    if (first.ok()) first = std::move(ended);
+  }
+  PASSEL_RETURN_IF_ERROR(first);
+  outcome_ = CountUpdate(at_apply, stamp);
+  Increment(counters().fused_updates);
+  CountStep();
+  // No latency: when the update itself began and ended nobody knows.
+  Increment(counters().push_ns, static_cast<std::uint64_t>(MonotonicNs() - begin));
+  return Ticket{next_ticket_++};
+}
+
+void ShardedStore::GiveUpUpdate() {
+  PASSEL_CHECK(update_begun_, "an update that is given up has begun");
+  update_begun_ = false;
+  for (const auto& shard : shards_) shard->GiveUpUpdate();
+}
+
+}  // namespace passel

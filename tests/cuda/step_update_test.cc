@@ -1,0 +1,465 @@
+// Steps that make their update themselves, on the FakeDevice: what they add, in whatever order the
+// device chooses, and what they leave out.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cuda/engine_under_test.h"
+#include "cuda/mapped_arena.h"
+#include "cuda/step_plan.h"
+#include "optim/update_kernels.h"
+
+namespace passel::cuda {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr float kRate = 0.25f;
+
+// One process: a device, an arena with the world's values, an engine.
+class Process {
+ public:
+  Process(StepWorld& world, const FakeDeviceOptions& fake, bool updates = true,
+          bool several_gpus = false)
+      : world_(world), device_(fake), right_(fake.forgotten_edges.empty()) {
+    DeviceArenaShape shape;
+    for (const auto& values : world.options.memory.shard_values) {
+      shape.shards.push_back({values.size(), 16});
+    }
+    shape.several_gpus = several_gpus;
+    shape.id = 77;
+    shape.plan_hash = 0xabc;
+    shape.gradient_slots = static_cast<int>(world.options.memory.gradient_slots.size());
+    auto arena = CreateMappedArena(device_, shape);
+    EXPECT_TRUE(arena.ok()) << arena.status().message();
+    arena_ = std::move(arena).value();
+    SetValues();
+    StepEngineOptions options = world.options;
+    options.arena = arena_.get();
+    options.updates = updates;
+    DeviceStepEngineHooks hooks;
+    hooks.looks_per_health = 1;
+    auto engine = CreateDeviceStepEngine(device_, options, hooks);
+    EXPECT_TRUE(engine.ok()) << engine.status().message();
+    engine_ = std::move(engine).value();
+  }
+  ~Process() {
+    engine_.reset();
+    arena_.reset();
+    if (right_) {
+      EXPECT_THAT(device_.violations(), IsEmpty());
+    }
+    EXPECT_EQ(device_.memories_alive(), 0u);
+  }
+
+  StepEngine& engine() { return *engine_; }
+  FakeDevice& device() { return device_; }
+  DeviceArena& arena() { return *arena_; }
+
+  void SetValues() {
+    for (int s = 0; s < shards(); ++s) {
+      EXPECT_TRUE(arena_->Write(s, 0, world_.values(static_cast<std::size_t>(s)).data()).ok());
+    }
+  }
+  // As they are at this moment, whatever is under way.
+  std::vector<std::vector<float>> Values() const {
+    std::vector<std::vector<float>> values;
+    for (int s = 0; s < shards(); ++s) {
+      const float* const begin = arena_->values(s);
+      values.emplace_back(
+          begin, begin + world_.options.memory.shard_values[static_cast<std::size_t>(s)].size());
+    }
+    return values;
+  }
+  struct Result {
+    double loss = 0;
+    std::size_t correct = 0;
+    bool finite = false;
+    LeftOut left_out;
+    std::vector<std::vector<float>> values;
+  };
+  Result Update(const std::vector<std::uint32_t>& batch, int slot, float rate = kRate) {
+    const Status started = engine_->StartUpdate(batch, slot, rate);
+    EXPECT_TRUE(started.ok()) << started.message();
+    return Finish();
+  }
+  Result Finish() {
+    Result result;
+    const auto finished = engine_->Finish(Soon(), &result.finite);
+    EXPECT_TRUE(finished.ok()) << finished.status().message();
+    if (!finished.ok()) return result;
+    result.loss = finished->loss;
+    result.correct = finished->correct;
+    result.left_out = engine_->left_out();
+    result.values = Values();
+    return result;
+  }
+  // The same step without the update in it, and its push.
+  Result StepAndPush(const std::vector<std::uint32_t>& batch, int slot, float rate = kRate) {
+    EXPECT_TRUE(engine_->Start(batch, slot).ok());
+    Result result = Finish();
+    OptimizerConfig config;
+    config.kind = OptimizerKind::kSgd;
+    config.learning_rate = static_cast<double>(rate);
+    const StepScalars scalars = Prepare(config, 1);
+    for (int s = 0; s < shards(); ++s) {
+      DeviceArena::Push push;
+      push.shard = s;
+      push.gradient_slot = slot;
+      push.scalars = &scalars;
+      push.claims = false;
+      EXPECT_TRUE(arena_->Apply(push, Soon()).ok());
+    }
+    result.values = Values();
+    return result;
+  }
+
+ private:
+  int shards() const { return static_cast<int>(world_.options.memory.shard_values.size()); }
+
+  StepWorld& world_;
+  FakeDevice device_;
+  const bool right_;  // the plan is as it was made
+  std::unique_ptr<DeviceArena> arena_;
+  std::unique_ptr<StepEngine> engine_;
+};
+
+FakeDeviceOptions Seeded(std::uint64_t seed) {
+  FakeDeviceOptions fake;
+  fake.seed = seed;
+  return fake;
+}
+
+struct Net {
+  std::vector<std::size_t> widths;
+  std::size_t batch;
+  bool clip = true;
+  bool mean = false;
+};
+
+// What the update should have added, in double precision: -rate times the reference's gradient.
+TEST(StepUpdate, AddsTheGradientOfDoublePrecision) {
+  for (const Net& net : {Net{{784, 100, 10}, 100}, Net{{9, 4}, 3, false, true}, Net{{1, 1}, 1},
+                         Net{{17, 13, 7, 5}, 33}, Net{{64, 64, 64, 10}, 64, true, true},
+                         Net{{5, 3, 256}, 17, true, true}, Net{{13, 97, 11}, 7, false, true}}) {
+    for (const Placement placement :
+         {Placement::kOneShard, Placement::kRoundRobin, Placement::kSplit}) {
+      for (const bool graph : {true, false}) {
+        SCOPED_TRACE(testing::Message()
+                     << net.widths.size() << " widths, the first " << net.widths[0]
+                     << ", placement " << static_cast<int>(placement) << ", graph " << graph);
+        StepWorld world(net.widths, net.batch, placement, 3 + net.batch, 2);
+        world.options.network.clip = net.clip;
+        world.options.network.mean = net.mean;
+        world.options.graph = graph;
+        Process process(world, Seeded(net.batch));
+        ASSERT_TRUE(process.engine().can_update());
+        EXPECT_THAT(process.engine().Describe(), HasSubstr("with the update fused into a step"));
+        for (int step = 0; step < 2; ++step) {
+          world.RandomValues();
+          process.SetValues();
+          const auto batch = world.RandomBatch();
+          const ReferenceResult wanted = world.Reference(batch);
+          const auto before = world.Variables();
+          const auto got = process.Update(batch, step);
+          EXPECT_TRUE(got.finite);
+          EXPECT_EQ(got.left_out.elements, 0u);
+          EXPECT_EQ(got.correct, wanted.correct);
+          EXPECT_NEAR(got.loss, wanted.loss, 1e-5 * std::abs(wanted.loss) + 1e-6);
+          const auto after = world.Variables(got.values);
+          for (std::size_t v = 0; v < after.size(); ++v) {
+            // Of the sum: what rounds is the value. Of the gradient: what is small beside it.
+            std::vector<double> sum, added, minus_gradient;
+            double largest = 0;
+            for (std::size_t i = 0; i < after[v].size(); ++i) {
+              const double g = -static_cast<double>(kRate) * wanted.gradients[v][i];
+              sum.push_back(before[v][i] + g);
+              added.push_back(after[v][i] - before[v][i]);
+              minus_gradient.push_back(g);
+              largest = std::max(largest, std::abs(before[v][i]));
+            }
+            EXPECT_LE(RelativeError(after[v], sum), 1e-5) << "variable " << v;
+            double off = 0, size = 0;
+            for (std::size_t i = 0; i < added.size(); ++i) {
+              off += std::pow(added[i] - minus_gradient[i], 2);
+              size += std::pow(minus_gradient[i], 2);
+            }
+            const double rounding = largest * 6e-8 * std::sqrt(static_cast<double>(added.size()));
+            EXPECT_LE(std::sqrt(off), 1e-5 * std::sqrt(size) + 2 * rounding) << "variable " << v;
+          }
+        }
+      }
+    }
+  }
+}
+
+// The products and the additions are the same, so the bits are: with one writer.
+TEST(StepUpdate, GivesTheBitsOfAStepAndItsPush) {
+  for (const Placement placement :
+       {Placement::kOneShard, Placement::kRoundRobin, Placement::kSplit}) {
+    StepWorld world({33, 20, 10}, 7, placement, 4, 2);
+    Process fused(world, Seeded(1)), apart(world, Seeded(2));
+    for (int step = 0; step < 12; ++step) {
+      const auto batch = world.RandomBatch();
+      const float rate = 0.5f / static_cast<float>(1 + step);  // read at run time
+      const auto got = fused.Update(batch, step % 2, rate);
+      const auto wanted = apart.StepAndPush(batch, step % 2, rate);
+      ASSERT_EQ(got.values, wanted.values) << "step " << step;
+      ASSERT_EQ(got.loss, wanted.loss);
+      ASSERT_EQ(got.correct, wanted.correct);
+    }
+    // And from one to the other, as a change of mode does.
+    for (int step = 0; step < 12; ++step) {
+      const auto batch = world.RandomBatch();
+      const auto got =
+          step % 3 == 0 ? fused.StepAndPush(batch, step % 2) : fused.Update(batch, step % 2);
+      ASSERT_EQ(got.values, apart.StepAndPush(batch, step % 2).values) << "step " << step;
+    }
+  }
+}
+
+// Thousands of launches, each in an order of its own, with up to three steps under way.
+TEST(StepUpdate, NoAllowedOrderShowsInTheValues) {
+  constexpr int kSeeds = 120, kSteps = 20;
+  for (const Placement placement : {Placement::kOneShard, Placement::kSplit}) {
+    StepWorld world({7, 5, 4, 3}, 4, placement, 11);
+    std::vector<std::vector<std::uint32_t>> batches;
+    std::vector<double> losses;
+    std::vector<std::vector<float>> wanted;
+    {
+      FakeDeviceOptions plain;
+      plain.adversarial = false;
+      Process process(world, plain);
+      for (int i = 0; i < kSteps; ++i) {
+        batches.push_back(world.RandomBatch());
+        const auto result = process.Update(batches.back(), i % 3);
+        losses.push_back(result.loss);
+        wanted = result.values;
+      }
+    }
+    for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+      SCOPED_TRACE(seed);
+      Process process(world, Seeded(seed));
+      Random random(seed);
+      int started = 0, finished = 0;
+      while (finished < kSteps) {
+        const int under_way = started - finished;
+        if (started < kSteps && under_way < 3 && (under_way == 0 || random.Below(2) == 0)) {
+          ASSERT_TRUE(
+              process.engine()
+                  .StartUpdate(batches[static_cast<std::size_t>(started)], started % 3, kRate)
+                  .ok());
+          ++started;
+        } else {
+          const auto result = process.Finish();
+          ASSERT_EQ(result.loss, losses[static_cast<std::size_t>(finished)]) << finished;
+          if (++finished == kSteps) {
+            ASSERT_EQ(result.values, wanted);
+          }
+        }
+      }
+    }
+  }
+}
+
+// The plan of a slot of such an engine, on memory of no consequence.
+Plan UpdatePlan(const StepEngineOptions& options, FakeDevice& scratch,
+                std::vector<std::byte>* block, StepReportLine* line) {
+  auto memory = StepMemory::Create(scratch, options);
+  EXPECT_TRUE(memory.ok());
+  block->resize(StepBlockSize(options.batch_size));
+  StepHostMemory host;
+  host.block = reinterpret_cast<StepBlock*>(block->data());
+  host.line = line;
+  return BuildUpdatePlan(options, *memory, host);
+}
+
+// That of the weights' own readers above all: backward to the inputs must not see the update. The
+// values are looked at when the sign is there, and not behind the launch's end.
+TEST(StepUpdate, EveryForgottenEdgeIsFound) {
+  for (const Placement placement : {Placement::kOneShard, Placement::kSplit}) {
+    StepWorld world({7, 5, 4, 3}, 4, placement, 12);
+    const auto batch = world.RandomBatch();
+    FakeDeviceOptions plain;
+    plain.adversarial = false;
+    Process good(world, plain);
+    const auto wanted = good.Update(batch, 0);
+    std::vector<std::byte> block;
+    StepReportLine line;
+    StepEngineOptions options = world.options;
+    options.arena = &good.arena();
+    options.updates = true;
+    FakeDevice scratch({});
+    const Plan plan = UpdatePlan(options, scratch, &block, &line);
+    int edges = 0, of_inputs = 0;
+    for (int node = 0; node < static_cast<int>(plan.nodes().size()); ++node) {
+      for (const int before : plan.nodes()[static_cast<std::size_t>(node)].after) {
+        ++edges;
+        const std::string& from = plan.nodes()[static_cast<std::size_t>(before)].name;
+        const std::string& to = plan.nodes()[static_cast<std::size_t>(node)].name;
+        if (from.starts_with("backward inputs") && to.starts_with("backward weights") &&
+            from.back() == to.back()) {
+          ++of_inputs;
+        }
+        bool found = false;
+        for (std::uint64_t seed = 0; seed < 400 && !found; ++seed) {
+          FakeDeviceOptions fake = Seeded(seed);
+          fake.forgotten_edges = {{before, node}};
+          Process process(world, fake);
+          EXPECT_TRUE(process.engine().StartUpdate(batch, 0, kRate).ok());
+          // Once everything is done, a sign that has not come never will.
+          bool idle = false, finite = true;
+          passel::Result<BatchResult> result = Unavailable("not tried");
+          do {
+            idle = process.device().idle();
+            result = process.engine().Finish(Deadline::After(std::chrono::seconds(0)), &finite);
+          } while (!idle && result.status().code() == Code::kDeadlineExceeded);
+          found = !result.ok() || finite != wanted.finite || result->loss != wanted.loss ||
+                  process.Values() != wanted.values;
+        }
+        EXPECT_TRUE(found) << "without " << before << " -> " << node << " (" << from << " -> " << to
+                           << ")";
+      }
+    }
+    EXPECT_GE(edges, 12);
+    if (placement == Placement::kOneShard) {
+      EXPECT_EQ(of_inputs, 2) << "layers 1 and 2";
+    }
+  }
+}
+
+TEST(StepUpdate, NothingIsAddedForALossThatIsNotFinite) {
+  StepWorld world({7, 5, 3}, 4, Placement::kRoundRobin, 25, 2);
+  Process process(world, Seeded(1));
+  for (const float bad : {kNan, std::numeric_limits<float>::infinity()}) {
+    world.RandomValues();
+    world.values(1)[0] = bad;  // a bias of the first layer
+    process.SetValues();
+    const auto before = process.Values();
+    const auto result = process.Update(world.RandomBatch(), 0);
+    EXPECT_FALSE(result.finite);
+    EXPECT_FALSE(std::isfinite(result.loss));
+    for (std::size_t s = 0; s < before.size(); ++s) {
+      for (std::size_t i = 0; i < before[s].size(); ++i) {
+        if (std::isfinite(before[s][i])) {
+          ASSERT_EQ(result.values[s][i], before[s][i]);
+        }
+      }
+    }
+    world.RandomValues();
+    process.SetValues();
+    const auto good = process.Update(world.RandomBatch(), 1);
+    EXPECT_TRUE(good.finite);
+    EXPECT_EQ(good.left_out.elements, 0u);
+  }
+}
+
+// So too where the gradient is finite, and could be added: 1 and -1 for each example.
+TEST(StepUpdate, NothingIsAddedForAnInfiniteLossOfAFiniteGradient) {
+  StepWorld world({4, 2}, 3, Placement::kOneShard, 29, 1);
+  world.options.network.clip = false;
+  std::vector<std::uint8_t> pixels(12, 255), labels(3, 1);
+  world.options.train = {pixels.data(), labels.data(), 3};
+  std::ranges::fill(world.values(0), 0.f);
+  const std::size_t bias = world.options.memory.variables[1][0].offset;
+  world.values(0)[bias] = 3e38f;
+  world.values(0)[bias + 1] = -3e38f;
+  Process process(world, Seeded(3));
+  const auto before = process.Values();
+  EXPECT_TRUE(process.engine().Start(std::vector<std::uint32_t>{0, 1, 2}, 0).ok());
+  const auto plain = process.Finish();
+  EXPECT_FALSE(plain.finite);
+  EXPECT_TRUE(std::isinf(plain.loss));
+  std::vector<float> gradient(before[0].size());
+  ASSERT_TRUE(process.arena().ReadGradient(0, 0, gradient.data(), Soon()).ok());
+  EXPECT_EQ(gradient[bias], 3.f);
+  const auto result = process.Update({0, 1, 2}, 0);
+  EXPECT_FALSE(result.finite);
+  EXPECT_EQ(result.values, before);
+}
+
+// The loss is finite, but not what goes back to the first layer: its values stay, those of the
+// second get their update, and the variable is named.
+TEST(StepUpdate, WhatIsNotFiniteIsLeftOutAndNamed) {
+  StepWorld world({4, 2, 2}, 3, Placement::kRoundRobin, 26, 1);
+  std::vector<std::uint8_t> pixels(12, 255), labels(3, 1);
+  world.options.train = {pixels.data(), labels.data(), 3};
+  const auto& variables = world.options.memory.variables;
+  const auto value = [&](std::size_t v, std::size_t i) -> float& {
+    return world.values(
+        static_cast<std::size_t>(variables[v][0].shard))[variables[v][0].offset + i];
+  };
+  for (std::size_t s = 0; s < 2; ++s) std::ranges::fill(world.values(s), 0.f);
+  for (std::size_t i = 0; i < 2; ++i) value(1, i) = 1.2e-38f;  // the activations
+  for (std::size_t i = 0; i < 4; ++i) value(2, i) = i % 2 == 0 ? 3e38f : -3e38f;
+  Process process(world, Seeded(2));
+  const auto before = process.Values();
+  const auto result = process.Update({0, 1, 2}, 0);
+  EXPECT_TRUE(std::isfinite(result.loss));
+  EXPECT_FALSE(result.finite);
+  EXPECT_EQ(result.left_out.variable, 0u);
+  EXPECT_EQ(result.left_out.elements, 4u * 2 + 2);
+  for (const std::size_t v : {0u, 1u}) {
+    const auto& part = variables[v][0];
+    for (std::size_t i = 0; i < (v == 0 ? 8u : 2u); ++i) {
+      const auto s = static_cast<std::size_t>(part.shard);
+      EXPECT_EQ(result.values[s][part.offset + i], before[s][part.offset + i]) << v;
+    }
+  }
+  const auto& bias = variables[3][0];
+  EXPECT_NE(result.values[static_cast<std::size_t>(bias.shard)][bias.offset], 0.f);
+  for (const auto& shard : result.values) {
+    for (const float v : shard) ASSERT_TRUE(std::isfinite(v));
+  }
+}
+
+TEST(StepUpdate, IsOnlyForArenasOnOneDeviceAndSmallLayers) {
+  StepWorld world({7, 5, 3}, 4, Placement::kOneShard, 27);
+  world.options.updates = true;
+  const auto made = Make(world.options, {});  // no arena
+  EXPECT_FALSE(made->engine->can_update());
+  Process not_asked(world, {}, false);
+  EXPECT_FALSE(not_asked.engine().can_update());
+  EXPECT_THAT(not_asked.engine().Describe(), HasSubstr("updates are kernels of their own"));
+  Process shared(world, {}, true, true);  // with workers on other GPUs
+  EXPECT_FALSE(shared.engine().can_update());
+  StepWorld large({700, 400, 3}, 4, Placement::kOneShard, 28, 1);
+  Process library(large, {});
+  EXPECT_FALSE(library.engine().can_update());
+  const auto batch = large.RandomBatch();
+  EXPECT_TRUE(library.StepAndPush(batch, 0).finite);
+}
+
+TEST(StepUpdate, AFaultInAnyOperationIsNamedAndLasts) {
+  StepWorld world({7, 5, 3}, 4, Placement::kOneShard, 22);
+  int faults = 0;
+  for (int node = 0;; ++node) {
+    FakeDeviceOptions fake;
+    fake.fail_at = {1, node};
+    Process process(world, fake);
+    process.Update(world.RandomBatch(), 0);
+    ASSERT_TRUE(process.engine().StartUpdate(world.RandomBatch(), 1, kRate).ok());
+    bool finite = true;
+    const auto result = process.engine().Finish(Soon(), &finite);
+    if (result.ok()) break;  // behind the last operation
+    ++faults;
+    EXPECT_EQ(result.status().code(), Code::kUnavailable);
+    EXPECT_THAT(result.status().message(), HasSubstr("operation '"));
+    EXPECT_EQ(process.engine().StartUpdate(world.RandomBatch(), 2, kRate).code(),
+              Code::kUnavailable);
+  }
+  // Block, gather, 2 forward, loss, gate, 1 + 2 backward, report: three less than a step and a push
+  // of its own.
+  EXPECT_EQ(faults, 10);
+}
+
+}  // namespace
+}  // namespace passel::cuda
