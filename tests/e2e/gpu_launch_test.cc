@@ -173,7 +173,13 @@ INSTANTIATE_TEST_SUITE_P(
         BadLaunch{"ShareAboveAll",
                   "--gpus 0 --per_process_gpu_memory_fraction 1.5 --topology dgx-h100.json",
                   {"--per_process_gpu_memory_fraction", "1.5"}},
-        BadLaunch{"NoFile", "--topology none.json", {"none.json", "No such file"}},
+        BadLaunch{"TowersOnAGpu",
+                  "--gpus all --towers 2 --topology dgx-h100.json",
+                  {"--towers 2", "worker/0 computes on a GPU", "--towers 1"}},
+        BadLaunch{"SumsOfGradientsOnAGpu",
+                  "--device cuda --push_every 3 --topology dgx-h100.json",
+                  {"--push_every 3", "worker/0 computes on a GPU", "--batch_size 3 times"}},
+        BadLaunch{"NoFile", "--topology none.json", {"--topology: ", "none.json", "No such file"}},
         BadLaunch{"AFileThatIsNone", "--topology README.md", {"README.md", "not JSON"}}),
     [](const auto& test) { return test.param.name; });
 

@@ -80,6 +80,22 @@ void WarnOfGpuSettings(const JobConfig& config) {
              names.size() == 1 ? "has" : "have");
 }
 
+Status CheckForGpu(const JobConfig& config, std::string_view worker) {
+  if (config.towers > 1) {
+    return InvalidArgument(
+        fmt::format("--towers {} are threads of a CPU, and {} computes on a GPU: use --towers 1, "
+                    "or --device cpu",
+                    config.towers, worker));
+  }
+  if (config.worker.push_every > 1) {
+    return InvalidArgument(fmt::format(
+        "--push_every {} sums gradients up on a CPU, and {} computes on a GPU: use a --batch_size "
+        "{} times as large, or --device cpu",
+        config.worker.push_every, worker, config.worker.push_every));
+  }
+  return {};
+}
+
 Result<std::unique_ptr<GpuCompute>> GpuCompute::Open(const Task& task, const JobConfig& config) {
   const DeviceFlags& f = task.flags.devices;
   PASSEL_ASSIGN_OR_RETURN(const DeviceRequest request, ParseDeviceRequest(f.device));
@@ -96,18 +112,7 @@ Result<std::unique_ptr<GpuCompute>> GpuCompute::Open(const Task& task, const Job
     options.memory_fraction = f.per_process_gpu_memory_fraction.value_or(1);
     Result<std::unique_ptr<Accelerator>> opened = OpenAccelerator(options);
     if (opened.ok()) {
-      if (config.towers > 1) {
-        return InvalidArgument(
-            fmt::format("--towers {} are threads of a CPU, and {} computes on a GPU: use --towers "
-                        "1, or --device cpu",
-                        config.towers, task.id.ToString()));
-      }
-      if (config.worker.push_every > 1) {
-        return InvalidArgument(fmt::format(
-            "--push_every {} sums gradients up on a CPU, and {} computes on a GPU: use a "
-            "--batch_size {} times as large, or --device cpu",
-            config.worker.push_every, task.id.ToString(), config.worker.push_every));
-      }
+      PASSEL_RETURN_IF_ERROR(CheckForGpu(config, task.id.ToString()));
       return std::unique_ptr<GpuCompute>(new GpuCompute(std::move(*opened)));
     }
     problem = opened.status();

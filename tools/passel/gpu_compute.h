@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -18,6 +19,10 @@ namespace passel {
 
 /// Warns of settings of `config` that change nothing where a CPU computes.
 void WarnOfGpuSettings(const JobConfig& config);
+
+/// Errors: kInvalidArgument for a setting of `config` that a GPU does not do; `worker`, as in
+/// "worker/0", is who would compute there.
+Status CheckForGpu(const JobConfig& config, std::string_view worker);
 
 class GpuCompute {
  public:

@@ -16,6 +16,7 @@
 #include "store/shard_memory.h"
 #include "tools/passel/devices.h"
 #include "tools/passel/flag_checks.h"
+#include "tools/passel/gpu_compute.h"
 #include "tools/passel/probe_child.h"
 
 namespace passel {
@@ -43,6 +44,10 @@ class Setup {
     out_.may_fall_back = f_.gpus.empty() && device_.kind == Kind::kAuto;
     PASSEL_RETURN_IF_ERROR(ChooseProcessor());
     PASSEL_RETURN_IF_ERROR(CheckArena());
+    // --device auto finds out in the worker whether the GPU can be used.
+    if (!request_.devices.empty() && !out_.may_fall_back) {
+      PASSEL_RETURN_IF_ERROR(CheckForGpu(config_, "worker/0"));
+    }
     if (request_.devices.empty()) WarnOfCpu();
     if (flags_.ps == 0) {
       out_.workers = flags_.workers;
@@ -156,7 +161,9 @@ class Setup {
     if (have_topology_) return {};
     have_topology_ = true;
     if (Recorded()) {
-      PASSEL_ASSIGN_OR_RETURN(out_.topology, ReadTopology(f_.topology));
+      Result<Topology> recorded = ReadTopology(f_.topology);
+      if (!recorded.ok()) return recorded.status().WithContext("--topology");
+      out_.topology = std::move(recorded).value();
     } else if (request_.binding == Binding::kNuma || !request_.devices.empty() || wants_gpus_) {
       PASSEL_ASSIGN_OR_RETURN(out_.topology, ProbeInChild(Deadline::After(kProbeLimit)));
     } else {
