@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/subprocess.h"
+#include "e2e/emulated_gpu.h"
 #include "support/program.h"
 #include "support/recorded_topologies.h"
 
@@ -20,14 +21,9 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-class GpuArenaTest : public ::testing::Test {
+class GpuArenaTest : public EmulatedGpuTest {
  protected:
-  GpuArenaTest() {
-    sandbox_.SetEnv("LD_LIBRARY_PATH", PASSEL_FAKE_NVML_DIR);
-    sandbox_.SetEnv("PASSEL_FAKE_NVML", TopologyPath("rtx4090-pcie-2"));
-    sandbox_.SetEnv("CUDA_MPS_PIPE_DIRECTORY", sandbox_.runtime());
-    sandbox_.SetEnv("PASSEL_BACKEND_PATH", PASSEL_FAKE_GPU_PLUGIN);
-  }
+  GpuArenaTest() : EmulatedGpuTest("rtx4090-pcie-2") {}
   std::vector<std::string> Train(int workers, std::vector<std::string> more) {
     std::vector<std::string> flags = {"--gpus=0", "--workers_per_gpu=" + std::to_string(workers),
                                       "--batch_size=32"};
@@ -43,17 +39,6 @@ class GpuArenaTest : public ::testing::Test {
   Outcome RunTrain(int workers, const std::vector<std::string>& more) {
     return sandbox_.Run(Train(workers, more), 120);
   }
-  std::string Report() { return sandbox_.dir().File("report.json"); }
-  // True once the job has made `steps` more than it has now.
-  bool Advances(std::int64_t steps) {
-    const std::int64_t begin = sandbox_.GlobalStep();
-    const Deadline deadline = Deadline::After(Scaled(20.0));
-    while (!deadline.Expired()) {
-      if (begin >= 0 && sandbox_.GlobalStep() >= begin + steps) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
-    return false;
-  }
   // True once the shadow is of this step or a later one.
   bool ShadowReaches(std::int64_t step) {
     const Deadline deadline = Deadline::After(Scaled(20.0));
@@ -68,7 +53,6 @@ class GpuArenaTest : public ::testing::Test {
     }
     return false;
   }
-  Sandbox sandbox_;
 };
 
 TEST_F(GpuArenaTest, TrainsInEveryModeThatHasNoRounds) {

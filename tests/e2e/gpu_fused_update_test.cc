@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "e2e/emulated_gpu.h"
 #include "support/program.h"
-#include "support/recorded_topologies.h"
 
 namespace passel::testing {
 namespace {
@@ -20,14 +20,9 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-class GpuFusedUpdateTest : public ::testing::Test {
+class GpuFusedUpdateTest : public EmulatedGpuTest {
  protected:
-  GpuFusedUpdateTest() {
-    sandbox_.SetEnv("LD_LIBRARY_PATH", PASSEL_FAKE_NVML_DIR);
-    sandbox_.SetEnv("PASSEL_FAKE_NVML", TopologyPath("rtx4090-pcie-2"));
-    sandbox_.SetEnv("CUDA_MPS_PIPE_DIRECTORY", sandbox_.runtime());
-    sandbox_.SetEnv("PASSEL_BACKEND_PATH", PASSEL_FAKE_GPU_PLUGIN);
-  }
+  GpuFusedUpdateTest() : EmulatedGpuTest("rtx4090-pcie-2") {}
   std::vector<std::string> Train(int workers, const std::vector<std::string>& more) {
     std::vector<std::string> flags = {"--gpus=0", "--arena=device",
                                       "--workers_per_gpu=" + std::to_string(workers),
@@ -45,18 +40,6 @@ class GpuFusedUpdateTest : public ::testing::Test {
   Outcome RunTrain(int workers, const std::vector<std::string>& more) {
     return sandbox_.Run(Train(workers, more), 120);
   }
-  std::string Report() { return sandbox_.dir().File("report.json"); }
-  // True once the job has made `steps` more than it has now.
-  bool Advances(std::int64_t steps) {
-    const std::int64_t begin = sandbox_.GlobalStep();
-    const Deadline deadline = Deadline::After(Scaled(20.0));
-    while (!deadline.Expired()) {
-      if (begin >= 0 && sandbox_.GlobalStep() >= begin + steps) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
-    return false;
-  }
-  Sandbox sandbox_;
 };
 
 constexpr const char* kRate = "--learning_rate=0.02";

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "e2e/emulated_gpu.h"
 #include "support/program.h"
 #include "support/recorded_topologies.h"
 
@@ -21,14 +22,9 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-class GpuPeersTest : public ::testing::Test {
+class GpuPeersTest : public EmulatedGpuTest {
  protected:
-  GpuPeersTest() {
-    sandbox_.SetEnv("LD_LIBRARY_PATH", PASSEL_FAKE_NVML_DIR);
-    sandbox_.SetEnv("PASSEL_FAKE_NVML", TopologyPath("a100-vm-4"));
-    sandbox_.SetEnv("CUDA_MPS_PIPE_DIRECTORY", sandbox_.runtime());
-    sandbox_.SetEnv("PASSEL_BACKEND_PATH", PASSEL_FAKE_GPU_PLUGIN);
-  }
+  GpuPeersTest() : EmulatedGpuTest("a100-vm-4") {}
   // Workers 0, 2 on GPU 0, which holds the parameters, and 1, 3 on GPU 2.
   std::vector<std::string> Train(int per_gpu, const std::vector<std::string>& more) {
     std::vector<std::string> flags = {"--gpus=0,2", "--arena=device", "--batch_size=32",
@@ -37,18 +33,7 @@ class GpuPeersTest : public ::testing::Test {
     flags.insert(flags.end(), more.begin(), more.end());
     return sandbox_.Train(flags);
   }
-  std::string Report() { return sandbox_.dir().File("report.json"); }
   std::string Uuid(std::size_t gpu) { return Recorded("a100-vm-4").gpus[gpu].uuid; }
-  // True once the job has made `steps` more than it has now.
-  bool Advances(std::int64_t steps) {
-    const std::int64_t begin = sandbox_.GlobalStep();
-    const Deadline deadline = Deadline::After(Scaled(20.0));
-    while (!deadline.Expired()) {
-      if (begin >= 0 && sandbox_.GlobalStep() >= begin + steps) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
-    return false;
-  }
   // True once that life of a worker has pushed.
   bool Pushes(std::size_t worker, int life) {
     const Deadline deadline = Deadline::After(Scaled(20.0));
@@ -69,7 +54,6 @@ class GpuPeersTest : public ::testing::Test {
     EXPECT_EQ(sandbox_.Finish(train, 20).code, 130) << train.Err();
     EXPECT_EQ(sandbox_.Leftovers(), "");
   }
-  Sandbox sandbox_;
 };
 
 TEST_F(GpuPeersTest, WorkersOnTwoGpusTrainOneSetOfParametersInEveryModeWithoutRounds) {

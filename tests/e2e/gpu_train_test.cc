@@ -9,8 +9,8 @@
 #include <cstdlib>
 
 #include "base/subprocess.h"
+#include "e2e/emulated_gpu.h"
 #include "support/program.h"
-#include "support/recorded_topologies.h"
 
 namespace passel::testing {
 namespace {
@@ -19,16 +19,9 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-class GpuTrainTest : public ::testing::Test {
+class GpuTrainTest : public EmulatedGpuTest {
  protected:
-  GpuTrainTest() {
-    sandbox_.SetEnv("LD_LIBRARY_PATH", PASSEL_FAKE_NVML_DIR);
-    sandbox_.SetEnv("PASSEL_FAKE_NVML", TopologyPath("rtx4090-pcie-2"));
-    sandbox_.SetEnv("CUDA_MPS_PIPE_DIRECTORY", sandbox_.runtime());
-    sandbox_.SetEnv("PASSEL_BACKEND_PATH", PASSEL_FAKE_GPU_PLUGIN);
-  }
-  std::string Report() { return sandbox_.dir().File("report.json"); }
-  Sandbox sandbox_;
+  GpuTrainTest() : EmulatedGpuTest("rtx4090-pcie-2") {}
 };
 
 // One worker, so that the CPU's run is the same but for the order of sums.
@@ -247,11 +240,7 @@ TEST_F(GpuTrainTest, KilledWorkerOnAGpuIsReplaced) {
   ASSERT_NE(first, 0);
   ASSERT_EQ(::kill(first, SIGKILL), 0);
   ASSERT_NE(sandbox_.AwaitTask("worker", 1, first), 0) << train.Err();
-  const std::int64_t step = sandbox_.GlobalStep();
-  const Deadline deadline = Deadline::After(Scaled(10.0));
-  while (sandbox_.GlobalStep() < step + 50 && !deadline.Expired()) {
-  }
-  EXPECT_GE(sandbox_.GlobalStep(), step + 50);
+  EXPECT_TRUE(Advances(50)) << train.Err();
   train.Signal(SIGINT);
   EXPECT_EQ(sandbox_.Finish(train, 20).code, 130);
   EXPECT_EQ(sandbox_.Leftovers(), "");
