@@ -62,12 +62,14 @@ TEST_F(GpuPeersTest, WorkersOnTwoGpusTrainOneSetOfParametersInEveryModeWithoutRo
         Train(2, {std::string("--mode=") + mode, "--train_steps=400", "--report=" + Report()}),
         120);
     ASSERT_EQ(outcome.code, 0) << mode << "\n" << outcome.err;
-    EXPECT_THAT(outcome.err, AllOf(HasSubstr(fmt::format("computing on Fake GPU ({})", Uuid(0))),
-                                   HasSubstr(fmt::format("computing on Fake GPU ({})", Uuid(2))),
-                                   HasSubstr("values and gradients in the memory of the GPU"),
-                                   HasSubstr("values fetched from the memory of another GPU"),
-                                   HasSubstr("NVLink to GPU 0, parameters in the memory of GPU 0"),
-                                   Not(HasSubstr("fake GPU: "))));
+    EXPECT_THAT(outcome.err,
+                AllOf(HasSubstr(fmt::format("computing on Fake GPU ({})", Uuid(0))),
+                      HasSubstr(fmt::format("computing on Fake GPU ({})", Uuid(2))),
+                      HasSubstr("values and gradients in the memory of the GPU; updates are "
+                                "kernels of their own"),
+                      HasSubstr("values fetched from the memory of another GPU"),
+                      HasSubstr("NVLink to GPU 0, parameters in the memory of GPU 0"),
+                      Not(HasSubstr("fake GPU: "))));
     const auto report = ReadJson(Report());
     EXPECT_GT(report.at("test_accuracy").get<double>(), 0.8) << mode;
     EXPECT_EQ(report.at("global_step"), report.at("local_steps")) << "each push once";
