@@ -234,11 +234,12 @@ void AddJobFlags(CLI::App& app, JobFlags* f) {
                "true")
       ->default_str("true")
       ->group("Machine");
-  app.add_flag("--fused_update,!--nofused_update", f->fused_update,
-               "With --arena device: the products that give a gradient add it to the parameters "
-               "themselves, and nobody sees it. For --optimizer sgd in hogwild and ssp, all workers "
-               "on one GPU, layers that need no cuBLAS, --on_nan stop, and without --overlap; "
-               "elsewhere a gradient is pushed as ever. Default: true")
+  app.add_flag(
+         "--fused_update,!--nofused_update", f->fused_update,
+         "With --arena device: the products that give a gradient add it to the parameters "
+         "themselves, and nobody sees it. For --optimizer sgd in hogwild and ssp, all workers "
+         "on one GPU, layers that need no cuBLAS, --on_nan stop, and without --overlap; "
+         "elsewhere a gradient is pushed as ever. Default: true")
       ->default_str("true")
       ->group("Machine");
   app.add_option("--huge_pages", f->huge_pages, "off, transparent or explicit")
