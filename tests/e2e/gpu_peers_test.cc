@@ -98,6 +98,8 @@ TEST_F(GpuPeersTest, WorkerOfTheOtherGpuThatDiesComesBack) {
   Program train =
       sandbox_.Start(Train(2, {"--mode=locked", "--train_steps=100000000", "--max_restarts=5"}));
   ASSERT_TRUE(train.WaitFor("steps/s")) << train.Err();
+  // Who is killed before it has joined had no life that counts.
+  ASSERT_TRUE(Pushes(1, 1)) << train.Err();
   pid_t worker = sandbox_.AwaitTask("worker", 1);
   for (int life = 2; life < 4; ++life) {
     ASSERT_EQ(::kill(worker, SIGKILL), 0);
