@@ -4,8 +4,6 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <cmath>
@@ -22,6 +20,7 @@
 #include "base/clock.h"
 #include "base/file_descriptor.h"
 #include "compute/accelerator_loader.h"
+#include "cuda/gpu_child.h"
 #include "cuda/gpu_fixture.h"
 #include "optim/update_kernels.h"
 
@@ -30,7 +29,6 @@ namespace {
 
 constexpr std::size_t kBlock = 2048, kBlocks = 39;  // MNIST's network, nearly
 constexpr std::size_t kFloats = kBlock * kBlocks - 64;
-constexpr std::chrono::seconds kLimit{100};
 
 std::uint64_t ClaimOf(std::uint32_t epoch, int worker) {
   return std::uint64_t{epoch} << 16 | static_cast<std::uint64_t>(worker + 1);
@@ -84,7 +82,7 @@ class GpuArena : public GpuFixture {
   }
   std::vector<float> Read(int array) {
     std::vector<float> values(kFloats);
-    const Status read = arena_->Read(0, array, values.data(), Deadline::After(kLimit));
+    const Status read = arena_->Read(0, array, values.data(), Deadline::After(kChildLimit));
     EXPECT_TRUE(read.ok()) << read.ToString();
     return values;
   }
@@ -101,36 +99,7 @@ class GpuArena : public GpuFixture {
       variables.push_back("CUDA_VISIBLE_DEVICES=" + visible);
       variables.push_back("PASSEL_GPU_ARENA_HOME=" + accelerator_->info().uuid);
     }
-    std::vector<char*> environment;
-    for (char** e = environ; *e != nullptr; ++e) {
-      if (visible.empty() || !std::string(*e).starts_with("CUDA_VISIBLE_DEVICES=")) {
-        environment.push_back(*e);
-      }
-    }
-    for (const std::string& variable : variables) {
-      environment.push_back(const_cast<char*>(variable.c_str()));
-    }
-    environment.push_back(nullptr);
-    const char* const arguments[] = {"device_gpu_test", "--gtest_filter=GpuArenaChild.Counts",
-                                     nullptr};
-    const pid_t child = ::fork();
-    if (child == 0) {  // nothing but exec: CUDA does not survive a fork
-      ::execve("/proc/self/exe", const_cast<char**>(arguments), environment.data());
-      ::_exit(127);
-    }
-    EXPECT_GT(child, 0);
-    return child;
-  }
-  // Its end within the limit, as waitpid() says it; -1 if it did not end and was killed.
-  static int Await(pid_t child) {
-    int status = 0;
-    for (const Deadline deadline = Deadline::After(kLimit); !deadline.Expired();) {
-      if (::waitpid(child, &status, WNOHANG) == child) return status;
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    ::kill(child, SIGKILL);
-    ::waitpid(child, &status, 0);
-    return -1;
+    return SpawnTests("GpuArenaChild.Counts", variables);
   }
 
   std::unique_ptr<DeviceArena> arena_;
@@ -148,7 +117,7 @@ TEST_F(GpuArena, CountingIsExactBetweenTwoAndFourProcesses) {
       ASSERT_FALSE(HasFatalFailure());
       std::vector<pid_t> children;
       for (int w = 0; w < processes; ++w) children.push_back(Spawn(w, momentum, claims, pushes));
-      for (const pid_t child : children) EXPECT_EQ(Await(child), 0);
+      for (const pid_t child : children) EXPECT_EQ(AwaitChild(child), 0);
       // Sums of up to 2^24 are exact in float32.
       const float total = static_cast<float>(processes * pushes);
       const float sum = momentum ? total * (total + 1) / 2 : total;
@@ -176,13 +145,14 @@ TEST_F(GpuArena, KilledProcessLeavesNothingThatCannotBeTakenOver) {
     const int worker = 1 + kill % 3;
     const pid_t child = Spawn(worker, false, true, 0);
     const float before = Read(0)[0];
-    const Deadline deadline = Deadline::After(kLimit);
+    const Deadline deadline = Deadline::After(kChildLimit);
     while (Read(0)[0] < before + 3 && !deadline.Expired()) {
     }
+    EXPECT_FALSE(deadline.Expired()) << "the process does not count";
     ASSERT_EQ(::kill(child, SIGKILL), 0);
-    ASSERT_NE(Await(child), -1);
+    ASSERT_NE(AwaitChild(child), -1);
     const Status pushed = PushOnce(*arena_, scalars, true, ClaimOf(1, 0), ClaimOf(1, worker), 0,
-                                   Deadline::After(kLimit));
+                                   Deadline::After(kChildLimit));
     ASSERT_TRUE(pushed.ok()) << pushed.ToString();
     for (const float v : Read(0)) {
       // Whole updates of each float: a killed process leaves some floats without its last.
@@ -228,7 +198,7 @@ TEST_F(GpuArenaPeers, CountingIsExactBetweenTwoGpus) {
     for (int w = 0; w < kProcesses; ++w) {
       children.push_back(Spawn(w, momentum, claims, pushes, Visible(w)));
     }
-    for (const pid_t child : children) EXPECT_EQ(Await(child), 0);
+    for (const pid_t child : children) EXPECT_EQ(AwaitChild(child), 0);
     const float total = static_cast<float>(kProcesses * pushes);
     const float sum = momentum ? total * (total + 1) / 2 : total;
     for (const float v : Read(0)) ASSERT_EQ(v, sum);
@@ -249,14 +219,14 @@ TEST_F(GpuArenaPeers, KilledProcessOfTheOtherGpuLeavesNothingThatCannotBeTakenOv
   for (int kill = 0; kill < (small ? 3 : 20); ++kill) {
     const pid_t child = Spawn(1, false, true, 0, Visible(1));
     const float before = Read(0)[0];
-    const Deadline deadline = Deadline::After(kLimit);
+    const Deadline deadline = Deadline::After(kChildLimit);
     while (Read(0)[0] < before + 3 && !deadline.Expired()) {
     }
     EXPECT_FALSE(deadline.Expired()) << "the process on the other GPU does not count";
     ASSERT_EQ(::kill(child, SIGKILL), 0);
-    ASSERT_NE(Await(child), -1);
-    const Status pushed =
-        PushOnce(*arena_, scalars, true, ClaimOf(1, 0), ClaimOf(1, 1), 0, Deadline::After(kLimit));
+    ASSERT_NE(AwaitChild(child), -1);
+    const Status pushed = PushOnce(*arena_, scalars, true, ClaimOf(1, 0), ClaimOf(1, 1), 0,
+                                   Deadline::After(kChildLimit));
     ASSERT_TRUE(pushed.ok()) << pushed.ToString();
     for (const float v : Read(0)) ASSERT_EQ(v, std::floor(v));
   }
@@ -282,7 +252,7 @@ TEST(GpuArenaChild, Counts) {
   const std::vector<float> minus_one(kFloats, -1);
   ASSERT_TRUE((*arena)->WriteGradient(0, 0, minus_one.data()).ok());
   const StepScalars scalars = Counting(momentum != 0);
-  const Deadline deadline = Deadline::After(kLimit);
+  const Deadline deadline = Deadline::After(kChildLimit);
   for (int i = 0; pushes == 0 ? !deadline.Expired() : i < pushes; ++i) {
     const Status pushed =
         PushOnce(**arena, scalars, claims != 0, ClaimOf(1, worker), 0,

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <string>
@@ -18,12 +19,20 @@ namespace passel::cuda {
 
 inline constexpr std::chrono::seconds kChildLimit{100};
 
-/// This program again, in a process of its own that runs the tests `filter` names, with NAME=VALUE
-/// in its environment. Descriptors without FD_CLOEXEC go with it.
-inline pid_t SpawnTests(const std::string& filter, const std::string& name_and_value) {
+/// This program again, in a process of its own that runs the tests `filter` names, with
+/// `variables`, each NAME=VALUE, in its environment. Descriptors without FD_CLOEXEC go with it.
+inline pid_t SpawnTests(const std::string& filter, const std::vector<std::string>& variables) {
   std::vector<char*> environment;
-  for (char** e = environ; *e != nullptr; ++e) environment.push_back(*e);
-  environment.push_back(const_cast<char*>(name_and_value.c_str()));
+  for (char** e = environ; *e != nullptr; ++e) {
+    const std::string name = std::string(*e).substr(0, std::string(*e).find('=') + 1);
+    const bool replaced =
+        std::any_of(variables.begin(), variables.end(),
+                    [&name](const std::string& variable) { return variable.starts_with(name); });
+    if (!replaced) environment.push_back(*e);
+  }
+  for (const std::string& variable : variables) {
+    environment.push_back(const_cast<char*>(variable.c_str()));
+  }
   environment.push_back(nullptr);
   const std::string argument = "--gtest_filter=" + filter;
   const char* const arguments[] = {"device_gpu_test", argument.c_str(), nullptr};

@@ -248,9 +248,9 @@ class GpuUpdateCount : public GpuFixture {
   }
   pid_t Spawn(int updates) {
     ::fcntl(arena_->fd(), F_SETFD, 0);
-    return SpawnTests(
-        "GpuUpdateCountChild.Counts",
-        "PASSEL_GPU_UPDATE_CHILD=" + std::to_string(arena_->fd()) + " " + std::to_string(updates));
+    return SpawnTests("GpuUpdateCountChild.Counts",
+                      {"PASSEL_GPU_UPDATE_CHILD=" + std::to_string(arena_->fd()) + " " +
+                       std::to_string(updates)});
   }
 
   std::unique_ptr<DeviceArena> arena_;
@@ -285,6 +285,7 @@ TEST_F(GpuUpdateCount, KilledProcessesLeaveWholeAdditions) {
     const Deadline deadline = Deadline::After(kChildLimit);
     while (Counts()[0] < before + 3 && !deadline.Expired()) {
     }
+    EXPECT_FALSE(deadline.Expired()) << "the process does not count";
     ASSERT_EQ(::kill(child, SIGKILL), 0);
     ASSERT_NE(AwaitChild(child), -1);
     mine.Count(5, Deadline::After(kChildLimit));
