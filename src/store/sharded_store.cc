@@ -244,8 +244,7 @@ Result<Ticket> ShardedStore::Push(const GradientBuffer& gradient, std::uint32_t 
   if (rounds()) {
     PASSEL_RETURN_IF_ERROR(PushToRound(gradient.slot(), stamp));
   } else {
-    PASSEL_ASSIGN_OR_RETURN(outcome_, PushNow(gradient.slot(), stamp, deadline));
-    CountStep();
+    PASSEL_RETURN_IF_ERROR(PushNow(gradient.slot(), stamp, deadline));
   }
   const std::int64_t end = MonotonicNs();
   Increment(count.push_ns, static_cast<std::uint64_t>(end - begin));
@@ -305,26 +304,22 @@ void ShardedStore::DropSet(int gradients, std::uint64_t completed, std::uint32_t
   outcome_.gradients = gradients;
 }
 
-Result<PushOutcome> ShardedStore::PushNow(int slot, std::uint32_t stamp, Deadline deadline) {
+Status ShardedStore::PushNow(int slot, std::uint32_t stamp, Deadline deadline) {
   Versions at_apply{};
   for (std::size_t s = shards_.size(); s-- > 0;) {
     PASSEL_RETURN_IF_ERROR(shards_[s]->Apply(slot, deadline, &at_apply[s]));
   }
-  return CountUpdate(at_apply, stamp);
+  CountUpdate(at_apply, stamp);
+  return {};
 }
 
-// One update more: all shards have it.
-PushOutcome ShardedStore::CountUpdate(const Versions& at_apply, std::uint32_t stamp) {
-  PushOutcome outcome;
-  outcome.applied = true;
-  outcome.global_step = lead().IncrementGlobalStep();
-  outcome.version = at_apply[0] + 1;
-  outcome.staleness = Staleness(at_apply, stamp);
-  return outcome;
-}
-
-// One step more of this worker, whose outcome is there.
-void ShardedStore::CountStep() {
+// One update more, which all shards have, and one step more of this worker.
+void ShardedStore::CountUpdate(const Versions& at_apply, std::uint32_t stamp) {
+  outcome_ = PushOutcome();
+  outcome_.applied = true;
+  outcome_.global_step = lead().IncrementGlobalStep();
+  outcome_.version = at_apply[0] + 1;
+  outcome_.staleness = Staleness(at_apply, stamp);
   Record(counters().staleness, outcome_.staleness);
   Increment(counters().local_steps);
   if (rules_.mode != Mode::kSsp) return;

@@ -59,9 +59,8 @@ class ShardedStore final : public ParameterStore {
   const Shard& lead() const { return *shards_[0]; }
   Status CheckSelection(const Selection& what) const;
   Status FinishInterruptedRound(Deadline deadline);
-  Result<PushOutcome> PushNow(int slot, std::uint32_t stamp, Deadline deadline);
-  PushOutcome CountUpdate(const Versions& at_apply, std::uint32_t stamp);
-  void CountStep();
+  Status PushNow(int slot, std::uint32_t stamp, Deadline deadline);
+  void CountUpdate(const Versions& at_apply, std::uint32_t stamp);
   Status PushToRound(int slot, std::uint32_t stamp);
   void DropSet(int gradients, std::uint64_t completed, std::uint32_t stamp);
   Status FinishRound(Deadline deadline);

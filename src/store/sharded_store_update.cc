@@ -43,9 +43,8 @@ Result<Ticket> ShardedStore::EndUpdate(std::uint32_t stamp) {
     if (first.ok()) first = std::move(ended);
   }
   PASSEL_RETURN_IF_ERROR(first);
-  outcome_ = CountUpdate(at_apply, stamp);
+  CountUpdate(at_apply, stamp);
   Increment(counters().fused_updates);
-  CountStep();
   // No latency: when the update itself began and ended nobody knows.
   Increment(counters().push_ns, static_cast<std::uint64_t>(MonotonicNs() - begin));
   return Ticket{next_ticket_++};
