@@ -5,9 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/deadline.h"
 #include "support/program.h"
@@ -36,6 +39,34 @@ class EmulatedGpuTest : public ::testing::Test {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
     return false;
+  }
+
+  void Interrupt(Program& train) {
+    train.Signal(SIGINT);
+    EXPECT_EQ(sandbox_.Finish(train, 20).code, 130) << train.Err();
+    EXPECT_EQ(sandbox_.Leftovers(), "");
+  }
+
+  /// A worker that dies while it holds claims in the memory of the GPU: the others take them over.
+  /// `command` adds these flags to those of the job.
+  void ExpectClaimsTakenOver(
+      const std::function<std::vector<std::string>(const std::vector<std::string>&)>& command) {
+    for (const char* mode : {"locked", "hogwild"}) {
+      sandbox_.SetEnv("PASSEL_FAILPOINT",
+                      std::string("gpu.claimed:40:kill:") + sandbox_.dir().File(mode));
+      Program train = sandbox_.Start(
+          command({std::string("--mode=") + mode, "--optimizer=momentum", "--learning_rate=0.002",
+                   "--train_steps=100000000", "--max_restarts=3"}));
+      ASSERT_TRUE(train.WaitFor("was killed by SIGKILL")) << train.Err();
+      EXPECT_TRUE(Advances(200)) << train.Err();
+      std::uint64_t taken_over = 0;
+      const auto status = sandbox_.Status();
+      for (const auto& worker : status.at("arena").at("workers")) {
+        taken_over += worker.at("taken_over_blocks").get<std::uint64_t>();
+      }
+      EXPECT_GE(taken_over, 1u) << mode;
+      Interrupt(train);
+    }
   }
 
   Sandbox sandbox_;

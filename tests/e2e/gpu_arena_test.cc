@@ -121,24 +121,7 @@ TEST_F(GpuArenaTest, ValuesInPartsAndStepsAheadAndChangesOfMode) {
 
 // A worker that dies while it holds claims in the memory of the GPU: the others take them over.
 TEST_F(GpuArenaTest, ClaimsOfAKilledWorkerAreTakenOver) {
-  for (const char* mode : {"locked", "hogwild"}) {
-    sandbox_.SetEnv("PASSEL_FAILPOINT",
-                    std::string("gpu.claimed:40:kill:") + sandbox_.dir().File(mode));
-    Program train = sandbox_.Start(
-        Train(3, {std::string("--mode=") + mode, "--optimizer=momentum", "--learning_rate=0.002",
-                  "--train_steps=100000000", "--max_restarts=3"}));
-    ASSERT_TRUE(train.WaitFor("was killed by SIGKILL")) << train.Err();
-    EXPECT_TRUE(Advances(200)) << train.Err();
-    std::uint64_t taken_over = 0;
-    const auto status = sandbox_.Status();
-    for (const auto& worker : status.at("arena").at("workers")) {
-      taken_over += worker.at("taken_over_blocks").get<std::uint64_t>();
-    }
-    EXPECT_GE(taken_over, 1u) << mode;
-    train.Signal(SIGINT);
-    EXPECT_EQ(sandbox_.Finish(train, 20).code, 130);
-    EXPECT_EQ(sandbox_.Leftovers(), "");
-  }
+  ExpectClaimsTakenOver([&](const auto& flags) { return Train(3, flags); });
 }
 
 TEST_F(GpuArenaTest, KilledChiefFindsTheArenaAgain) {

@@ -49,11 +49,6 @@ class GpuPeersTest : public EmulatedGpuTest {
     }
     return false;
   }
-  void Interrupt(Program& train) {
-    train.Signal(SIGINT);
-    EXPECT_EQ(sandbox_.Finish(train, 20).code, 130) << train.Err();
-    EXPECT_EQ(sandbox_.Leftovers(), "");
-  }
 };
 
 TEST_F(GpuPeersTest, WorkersOnTwoGpusTrainOneSetOfParametersInEveryModeWithoutRounds) {
@@ -113,22 +108,7 @@ TEST_F(GpuPeersTest, WorkerOfTheOtherGpuThatDiesComesBack) {
 
 // Whoever dies while it holds claims, on the one GPU or on the other.
 TEST_F(GpuPeersTest, ClaimsOfAKilledWorkerAreTakenOver) {
-  for (const char* mode : {"locked", "hogwild"}) {
-    sandbox_.SetEnv("PASSEL_FAILPOINT",
-                    std::string("gpu.claimed:40:kill:") + sandbox_.dir().File(mode));
-    Program train = sandbox_.Start(
-        Train(2, {std::string("--mode=") + mode, "--optimizer=momentum", "--learning_rate=0.002",
-                  "--train_steps=100000000", "--max_restarts=3"}));
-    ASSERT_TRUE(train.WaitFor("was killed by SIGKILL")) << train.Err();
-    EXPECT_TRUE(Advances(200)) << train.Err();
-    std::uint64_t taken_over = 0;
-    const auto status = sandbox_.Status();
-    for (const auto& worker : status.at("arena").at("workers")) {
-      taken_over += worker.at("taken_over_blocks").get<std::uint64_t>();
-    }
-    EXPECT_GE(taken_over, 1u) << mode;
-    Interrupt(train);
-  }
+  ExpectClaimsTakenOver([&](const auto& flags) { return Train(2, flags); });
 }
 
 // Its memory stays, since ps/0 and the workers of the other GPU hold it.
