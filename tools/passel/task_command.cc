@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <memory>
 #include <set>
@@ -140,6 +141,7 @@ int RunTask(Task& task, CLI::App& command) {
     }
   }
   if (!resolved->distributed) return TrainAlone(task);
+  ::signal(SIGPIPE, SIG_IGN);  // training goes on without readers of its output
   if (const Status status = PrepareTask(*resolved, &task); !status.ok()) return FailTask(status);
   SetLogName(task.id.ToString());
   nvtx::NameThread(task.id.ToString());

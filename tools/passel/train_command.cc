@@ -5,13 +5,18 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <chrono>
+#include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/nvtx.h"
+#include "base/output.h"
 #include "base/subprocess.h"
 #include "cluster/cluster_spec.h"
 #include "compute/cpu_backend.h"
@@ -40,6 +45,9 @@
 
 namespace passel {
 namespace {
+
+// How long nobody may read standard output before it is given up.
+constexpr std::chrono::seconds kReaderPatience{5};
 
 int Fail(const Status& status) {
   LogError("{}", status.message());
@@ -140,6 +148,21 @@ Status CheckMemory(const StorePlan& plan, double fraction) {
       bytes, plan.variables.TotalElements(), budget.limit, budget.available_bytes));
 }
 
+// On standard output, before the report is written, so that exit code and report agree. A reader
+// that has gone wanted no more; what a full disk swallows is lost.
+void PrintResults(const std::string& text, JobReport& report) {
+  Write(Stream::kOut, text);
+  const int error = FlushOutput(Stream::kOut, kReaderPatience);
+  if (error == 0 || error == EPIPE || error == EIO) return;
+  report.notes.push_back(
+      error == ETIMEDOUT
+          ? fmt::format("nobody read the results on standard output within {} s",
+                        kReaderPatience.count())
+          : fmt::format("not everything could be printed: {}", std::strerror(error)));
+  LogWarning("{}", report.notes.back());
+  if (error != ETIMEDOUT && report.exit_code == kExitDone) report.exit_code = kExitFailed;
+}
+
 // What a finished job leaves: accuracy, file, report, summary.
 int Conclude(const TrainFlags& flags, const JobConfig& config, const SharedData& data,
              ParameterParts parts, JobReport& report) {
@@ -172,6 +195,10 @@ int Conclude(const TrainFlags& flags, const JobConfig& config, const SharedData&
     }
   }
   report.seconds = 1e-9 * static_cast<double>(MonotonicNs() - g_program_start_ns);
+  std::string text;
+  if (report.status.local_steps > 0) text = Summary(report);
+  if (!flags.save.empty() && !parts.empty()) text += fmt::format("saved {}\n", flags.save);
+  PrintResults(text, report);
   if (!flags.report.empty()) {
     const Status written = WriteReport(flags.report, report);
     if (!written.ok()) {
@@ -179,9 +206,6 @@ int Conclude(const TrainFlags& flags, const JobConfig& config, const SharedData&
       if (report.exit_code == kExitDone) report.exit_code = kExitFailed;
     }
   }
-  if (report.status.local_steps > 0) fmt::print("{}", Summary(report));
-  if (!flags.save.empty() && !parts.empty()) fmt::print("saved {}\n", flags.save);
-  std::fflush(stdout);
   return report.exit_code;
 }
 
@@ -274,6 +298,7 @@ int Train(TrainFlags& flags) {
     fmt::print("{}", DescribeSetup(*setup));
     return kExitDone;
   }
+  ::signal(SIGPIPE, SIG_IGN);  // training goes on without readers of its output
   LogSetup(*setup);
   if (flags.devices.log_device_placement && flags.ps == 0) {
     LogInfo("every variable, forward and backward pass: this process, cpu:0");
@@ -305,8 +330,7 @@ int Train(TrainFlags& flags) {
   report.ps = flags.ps;
   const Result<DataSplit> split = SplitData(*config, data->data());
   if (!split.ok()) return Fail(split.status());
-  Progress progress(config->worker.train_steps, TotalLocalSteps(*config, *split, flags.workers),
-                    config->log_style != LogStyle::kNone);
+  Progress progress(config->worker.train_steps, TotalLocalSteps(*config, *split, flags.workers));
   std::vector<std::vector<RowPart>> parts;
   if (flags.ps == 0) {
     SingleProcessJob job(*config, *plan, *layout, *data, *signals);

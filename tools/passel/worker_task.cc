@@ -20,6 +20,7 @@
 #include "tools/passel/exit_code.h"
 #include "tools/passel/gpu_compute.h"
 #include "tools/passel/shared_data.h"
+#include "tools/passel/signals.h"
 #include "train/saved_model.h"
 #include "train/worker_loop.h"
 
@@ -249,10 +250,7 @@ class WorkerTask {
 }  // namespace
 
 int RunWorkerTask(Task& task, JobConfig& config) {
-  struct sigaction action {};
-  action.sa_handler = OnSignal;
-  action.sa_flags = SA_RESTART;
-  for (const int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
+  for (const int signal : {SIGINT, SIGTERM}) HandleUnlessIgnored(signal, OnSignal);
   const Result<WorkerResult> result = WorkerTask(task, config).Run();
   if (!result.ok()) {
     // Stopped before it could begin: the supervisor or the user knows why.
