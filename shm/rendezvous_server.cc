@@ -101,17 +101,18 @@ std::vector<int> RendezvousServer::Poll(int wake_fd, const std::vector<int>& wat
 }
 
 void RendezvousServer::Tell() {
-  if (const std::uint64_t count = unfinished_.Take(); count > 0) {
+  const std::int64_t now = MonotonicNs();
+  if (const std::uint64_t count = unfinished_.Take(now); count > 0) {
     LogWarning(
         "dropped {} connections that did not finish their handshake in {} s, the last of "
         "process {}",
         count, kHandshakeLimit.count(), last_unfinished_);
   }
-  if (const std::uint64_t count = foreign_.Take(); count > 0) {
+  if (const std::uint64_t count = foreign_.Take(now); count > 0) {
     LogWarning("refused {} connections of other users, the last of process {}, user {}", count,
                last_foreign_.pid, last_foreign_.uid);
   }
-  if (const std::uint64_t count = failed_accepts_.Take(); count > 0) {
+  if (const std::uint64_t count = failed_accepts_.Take(now); count > 0) {
     LogWarning("could not accept connections {} times, since {}; trying again every {} ms", count,
                last_failure_, kAcceptPause.count());
   }

@@ -14,7 +14,6 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "base/clock.h"
 #include "base/file_descriptor.h"
 #include "base/output.h"
 
@@ -172,10 +171,9 @@ void LogLine(LogLevel level, std::string_view text) {
   Logger()->log(ToSpdlog(level), spdlog::string_view_t(text.data(), text.size()));
 }
 
-std::uint64_t EventTally::Take() {
-  const std::int64_t now = MonotonicNs();
-  if (count_ == 0 || now < next_ns_) return 0;
-  next_ns_ = now + kTellEveryNs;
+std::uint64_t EventTally::Take(std::int64_t now_ns) {
+  if (count_ == 0 || now_ns < next_ns_) return 0;
+  next_ns_ = now_ns + kTellEveryNs;
   return std::exchange(count_, 0);
 }
 

@@ -46,8 +46,9 @@ class EventTally {
   void Count() { ++count_; }
   /// MonotonicNs() at which there is something to tell; INT64_MAX if there is nothing.
   std::int64_t due_ns() const { return count_ == 0 ? INT64_MAX : next_ns_; }
-  /// How many there were since the last telling, if it is time to tell; else 0.
-  std::uint64_t Take();
+  /// How many there were since the last telling, if it is time to tell; else 0. `now_ns`: of
+  /// MonotonicNs().
+  std::uint64_t Take(std::int64_t now_ns);
 
  private:
   std::uint64_t count_ = 0;

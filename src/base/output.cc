@@ -8,7 +8,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <condition_variable>
 #include <cstdint>
@@ -25,6 +24,7 @@ namespace {
 constexpr std::string_view kClearLine = "\r\033[K";
 // How long the thread waits for a reader before it looks whether the stream is still the same.
 constexpr int kLookMs = 500;
+constexpr std::chrono::milliseconds kOutPatience{100};
 
 // Writes to one descriptor without waiting. An O_NONBLOCK of our own must not reach others that
 // share the open file (a shell, say), so pipes and terminals are opened once more.
@@ -32,7 +32,7 @@ class Target {
  public:
   explicit Target(int fd) : fd_(fd) {}
 
-  // Bytes written, 0 if that would take waiting; -1: errno says why not.
+  // Up to PIPE_BUF bytes. Bytes written, 0 if that would take waiting; -1: errno says why not.
   ssize_t Write(const char* data, std::size_t size) {
     Look();
     ssize_t written = -1;
@@ -50,7 +50,7 @@ class Target {
         case Way::kPolled: {
           pollfd entry{fd_, POLLOUT, 0};
           if (::poll(&entry, 1, 0) <= 0) return 0;
-          written = ::write(fd_, data, std::min<std::size_t>(size, PIPE_BUF));
+          written = ::write(fd_, data, size);
           break;
         }
       }
@@ -94,9 +94,17 @@ class Target {
   Way way_ = Way::kDirect;
 };
 
+// How much of it may be written at once without being mixed with what others write to the same
+// pipe: whole lines, up to PIPE_BUF.
+std::size_t WholeLines(std::string_view text) {
+  if (text.size() <= PIPE_BUF) return text.size();
+  const std::size_t end = text.rfind('\n', PIPE_BUF - 1);
+  return end == std::string_view::npos ? PIPE_BUF : end + 1;
+}
+
 class Queue {
  public:
-  explicit Queue(int fd) : target_(fd) {}
+  Queue(int fd, std::chrono::nanoseconds patience) : patience_(patience), target_(fd) {}
 
   void Put(std::string_view text) {
     std::unique_lock lock(mutex_);
@@ -104,7 +112,10 @@ class Queue {
     if (text.empty()) return;
     // The rest of a piece that has begun is kept whatever its size.
     const bool begun = kept_.empty() && taken_ > 0;
-    if (!begun && kept_.size() + text.size() > kMaxKeptBytes) {
+    const auto room = [&] { return begun || kept_.size() + text.size() <= kMaxKeptBytes; };
+    // A reader that is only slow is waited for, until it is found to be none.
+    if (!room() && !stuck_) stuck_ = !changed_.wait_for(lock, patience_, room);
+    if (!room()) {
       ++dropped_;
       return;
     }
@@ -133,7 +144,8 @@ class Queue {
   std::size_t WriteNow(const char* data, std::size_t size) {
     taken_ = 0;
     while (taken_ < size) {
-      const ssize_t written = target_.Write(data + taken_, size - taken_);
+      const ssize_t written =
+          target_.Write(data + taken_, WholeLines({data + taken_, size - taken_}));
       if (written == 0) break;
       if (written < 0) {
         if (error_ == 0) error_ = errno;
@@ -164,7 +176,9 @@ class Queue {
       lock.unlock();
       target_.AwaitRoom();
       lock.lock();
-      kept_.erase(0, WriteNow(kept_.data(), kept_.size()));
+      const std::size_t taken = WriteNow(kept_.data(), kept_.size());
+      kept_.erase(0, taken);
+      stuck_ &= taken == 0;
       if (kept_.empty() && dropped_ > 0) {
         kept_ = fmt::format("passel: {} pieces of output are missing here, since nobody read it\n",
                             dropped_);
@@ -175,6 +189,7 @@ class Queue {
     thread_runs_ = false;
   }
 
+  const std::chrono::nanoseconds patience_;
   std::mutex mutex_;
   std::condition_variable changed_;
   Target target_;
@@ -183,12 +198,13 @@ class Queue {
   std::uint64_t written_ = 0, dropped_ = 0;
   int error_ = 0;
   bool thread_runs_ = false;
+  bool stuck_ = false;  // the reader took nothing for patience_
 };
 
 // Never destroyed: the thread may outlive main().
 Queue& QueueOf(Stream stream) {
-  static Queue& out = *new Queue(STDOUT_FILENO);
-  static Queue& err = *new Queue(STDERR_FILENO);
+  static Queue& out = *new Queue(STDOUT_FILENO, kOutPatience);
+  static Queue& err = *new Queue(STDERR_FILENO, std::chrono::nanoseconds(0));
   return stream == Stream::kOut ? out : err;
 }
 

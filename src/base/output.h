@@ -3,8 +3,9 @@
 // A training job goes on, ends and answers whatever becomes of the terminal or the pipe behind its
 // output: text that cannot be written at once is kept, up to kMaxKeptBytes for each stream, and
 // written by a thread of its own as soon as somebody reads; more is dropped in whole pieces, and a
-// line says how many. A stream without a reader (EPIPE, a terminal that is gone) swallows what is
-// written to it. Whoever uses these functions ignores SIGPIPE, and uses no stdio on these streams.
+// line says how many. Standard output first waits a tenth of a second for a reader that is slow. A
+// stream without a reader (EPIPE, a terminal that is gone) swallows what is written to it. Whoever
+// uses these functions ignores SIGPIPE, and uses no stdio on these streams.
 //
 // Thread safe. Pieces of up to 4 KiB (PIPE_BUF) from several processes with one pipe do not mix.
 
@@ -25,7 +26,8 @@ inline constexpr std::size_t kMaxKeptBytes = std::size_t{1} << 20;
 /// program.
 void OpenMissingStreams();
 
-/// Writes whole lines, each with its line feed. Never waits.
+/// Writes whole lines, each with its line feed. Waits for nobody; kOut: once for 100 ms, if
+/// kMaxKeptBytes are kept, until the reader is heard of again.
 void Write(Stream stream, std::string_view lines);
 
 /// Waits until all is written, as long as the reader takes something every `patience`. 0, or the
