@@ -341,9 +341,9 @@ TEST(GpuLaunchTest, WhereTheDriverIsMissingEveryFlagSaysThatFirst) {
     const Outcome refused = sandbox.Run(sandbox.Train({flag}));
     EXPECT_EQ(refused.code, 2) << flag;
     ASSERT_EQ(refused.errors.size(), 1u) << refused.err;
-    EXPECT_THAT(refused.errors[0], AllOf(HasSubstr(flag == std::string("--gpus=0") ? "--gpus 0"
-                                                                                  : "--device cuda"),
-                                         is_about_the_driver));
+    EXPECT_THAT(refused.errors[0],
+                AllOf(HasSubstr(flag == std::string("--gpus=0") ? "--gpus 0" : "--device cuda"),
+                      is_about_the_driver));
   }
   EXPECT_THAT(sandbox.Run(sandbox.Train({"--train_steps=20"})).err, is_about_the_driver);
   EXPECT_THAT(sandbox.Run(sandbox.Train({"--train_steps=20", "--num_gpus=1"})).err,

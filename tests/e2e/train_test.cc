@@ -296,9 +296,10 @@ TEST(CtlTest, WhoDoesNotAnswerIsNamedAndKeepsNobodyWaiting) {
   ASSERT_EQ(::kill(stuck.TaskPid("ps", 0), SIGSTOP), 0);
   const Outcome list = stuck.Run({"ctl", "list"}, 3);
   EXPECT_EQ(list.code, 0) << list.err;
-  EXPECT_THAT(list.out, ContainsRegex(stuck.job() + " +2 +ps/0 of job " + stuck.job() +
-                                      " does not answer"));
-  EXPECT_THAT(list.out, ContainsRegex(other.job() + " +1 +1 +hogwild +[0-9]+ +100000000 +[0-9]+ +20"));
+  EXPECT_THAT(list.out,
+              ContainsRegex(stuck.job() + " +2 +ps/0 of job " + stuck.job() + " does not answer"));
+  EXPECT_THAT(list.out,
+              ContainsRegex(other.job() + " +1 +1 +hogwild +[0-9]+ +100000000 +[0-9]+ +20"));
   const nlohmann::json all = nlohmann::json::parse(stuck.Run({"ctl", "list", "--json"}, 3).out);
   for (const nlohmann::json& job : all) {
     const std::string name = job["job"].get<std::string>();

@@ -69,7 +69,8 @@ Result<std::vector<JobAnswer>> AskJobs(const std::string& job, Deadline deadline
 
   std::vector<JobAnswer> answers;
   for (auto& [name, tasks] : asked) {
-    JobAnswer found{name, static_cast<int>(tasks.size()),
+    JobAnswer found{name,
+                    static_cast<int>(tasks.size()),
                     NotFound(fmt::format("ps/0 of job {} is not there", name)),
                     {}};
     for (auto& [index, answer] : tasks) {
