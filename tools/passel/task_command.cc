@@ -128,6 +128,9 @@ int RunTask(Task& task, CLI::App& command) {
   if (task.flags.print_config) {
     ShowEffective(task.job, *config, static_cast<int>(UsableCpus().size()), &*resolved);
     fmt::print("{}", resolved->Describe());
+    if (const Status whole = resolved->CheckComplete(); !whole.ok()) {
+      LogWarning("this task would not start: {}", whole.message());
+    }
     return kExitDone;
   }
   if (task.flags.print_placement) {
