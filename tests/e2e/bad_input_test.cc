@@ -232,7 +232,7 @@ TEST(BadMemoryTest, TasksByHandReportItFromThePs) {
   Sandbox sandbox;
   const std::vector<std::string> flags = {"--hidden_units=" + UnitsThatNeed(2.5), "--start_wait=5"};
   Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 1, flags));
-  ASSERT_TRUE(ps.WaitFor("Started server"));
+  ASSERT_TRUE(ps.WaitFor("is ready for its workers"));
   const Outcome worker = sandbox.Run(sandbox.Task("worker", 0, 1, 1, flags));
   EXPECT_EQ(worker.code, 2) << worker.err;
   ASSERT_EQ(worker.errors.size(), 1u) << worker.err;

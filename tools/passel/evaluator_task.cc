@@ -39,6 +39,7 @@ class EvaluatorTask {
     options.cluster_hash = task_.spec.Hash();
     options.chief_name = task_.Names().chief_name;
     options.start_limit = std::chrono::nanoseconds(config_.start_wait_ns);
+    options.on_waiting = TellsOfWaiting(config_);
     PASSEL_ASSIGN_OR_RETURN(job_, shm::JobObserver::Attach(options, task_.token));
     PASSEL_RETURN_IF_ERROR(LoadData());
     PASSEL_ASSIGN_OR_RETURN(const ModelLayout layout,
