@@ -67,7 +67,7 @@ class EvaluatorTask {
                                                   : SharedData::Load(chosen.dir, chosen.options));
       data_.emplace(std::move(data));
     }
-    PASSEL_RETURN_IF_ERROR(FitToData(data_->data(), &config_));
+    PASSEL_RETURN_IF_ERROR(FitToData(data_->data(), task_.NumTrainers(), &config_));
     if (data_->data().test().size() > 0) return {};
     return InvalidArgument(
         "an evaluator needs test images, and this data set has none: use another --data_dir");

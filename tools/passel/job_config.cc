@@ -204,7 +204,7 @@ Result<DataSplit> SplitData(const JobConfig& config, const Dataset& data) {
   return SplitSource(data, config.fake_data, config.validation_size, config.train_examples);
 }
 
-Status FitToData(const Dataset& data, JobConfig* config) {
+Status FitToData(const Dataset& data, int workers, JobConfig* config) {
   PASSEL_ASSIGN_OR_RETURN(const DataSplit split, SplitData(*config, data));
   config->model.inputs = data.train().pixels;
   config->model.classes = data.num_classes();
@@ -222,6 +222,14 @@ Status FitToData(const Dataset& data, JobConfig* config) {
   }
   return {};
 }
+  // Of the shards the smallest: one worker that cannot draw a batch is too many.
+  const std::size_t shard = split.train.size() / static_cast<std::size_t>(workers);
+  if (config->worker.shard_data && config->worker.batch_size > shard) {
+    return InvalidArgument(fmt::format(
+        "--batch_size is at most the {} of {} training examples that each of {} workers has with "
+        "--shard_data, not {}: lower it, use fewer workers, or leave --shard_data away",
+        shard, split.train.size(), workers, config->worker.batch_size));
+  }
 
 std::int64_t TotalLocalSteps(const JobConfig& config, const DataSplit& data, int workers) {
   WorkerOptions options = config.worker;

@@ -285,7 +285,8 @@ int Train(TrainFlags& flags) {
   if (!location.ok()) return Fail(location.status());
   Result<SharedData> data = SharedData::Load(location->dir, *data_options);
   if (!data.ok()) return Fail(data.status());
-  if (Status status = FitToData(data->data(), &*config); !status.ok()) return Fail(status);
+  if (Status status = FitToData(data->data(), flags.workers, &*config); !status.ok())
+    return Fail(status);
   const Result<StorePlan> plan = MakePlan(*config, std::max(1, flags.ps), flags.workers);
   if (!plan.ok()) return Fail(plan.status());
   if (const Status status = CheckMemory(*plan, config->memory_fraction); !status.ok())

@@ -186,7 +186,7 @@ class WorkerTask {
     if (!data->has_value()) {
       PASSEL_ASSIGN_OR_RETURN(SharedData loaded, GetData(task_, **job));
       data->emplace(std::move(loaded));
-      PASSEL_RETURN_IF_ERROR(FitToData((*data)->data(), &config_));
+      PASSEL_RETURN_IF_ERROR(FitToData((*data)->data(), task_.NumTrainers(), &config_));
     }
     PASSEL_ASSIGN_OR_RETURN(const StorePlan plan,
                             MakePlan(config_, options.num_shards, task_.NumTrainers()));
