@@ -112,6 +112,8 @@ Status CheckEvaluationAndLog(const JobFlags& f, JobFlagsOf of, JobConfig* config
                             : of == JobFlagsOf::kTaskByHand ? "task"
                                                             : "none";
   PASSEL_ASSIGN_OR_RETURN(config->log_style, ParseLogStyle(style));
+  // Whoever owns the job evaluates the last values: a worker only to tell of it.
+  config->worker.evaluate_at_end = TellsOfFinalEvaluation(config->log_style);
   PASSEL_RETURN_IF_ERROR(
       CheckRange("--log_step_count_steps", f.log_step_count_steps, 1, kMaxSteps));
   PASSEL_RETURN_IF_ERROR(CheckRange("--log_epochs", f.log_epochs, 0, kMaxCount));
@@ -220,8 +222,6 @@ Status FitToData(const Dataset& data, int workers, JobConfig* config) {
         fmt::format("--batch_size is at most the {} examples of the training set, not {}: lower it",
                     split.train.size(), config->worker.batch_size));
   }
-  return {};
-}
   // Of the shards the smallest: one worker that cannot draw a batch is too many.
   const std::size_t shard = split.train.size() / static_cast<std::size_t>(workers);
   if (config->worker.shard_data && config->worker.batch_size > shard) {
@@ -230,6 +230,8 @@ Status FitToData(const Dataset& data, int workers, JobConfig* config) {
         "--shard_data, not {}: lower it, use fewer workers, or leave --shard_data away",
         shard, split.train.size(), workers, config->worker.batch_size));
   }
+  return {};
+}
 
 std::int64_t TotalLocalSteps(const JobConfig& config, const DataSplit& data, int workers) {
   WorkerOptions options = config.worker;

@@ -67,13 +67,15 @@ void Progress::Update(const shm::JobStatus& status) {
   const auto reach = [&](std::int64_t limit, std::int64_t now_at, double advanced) {
     if (limit == kNoStepLimit) return;
     const double rest = static_cast<double>(std::max<std::int64_t>(0, limit - now_at));
-    left = std::min(left, advanced > 0 ? rest * seconds / advanced : 1e9);
+    left = std::min(left, rest == 0 ? 0 : advanced > 0 ? rest * seconds / advanced : 1e9);
   };
   reach(train_steps_, status.global_step, global);
   reach(local_steps_, static_cast<std::int64_t>(status.local_steps), local);
-  const std::string goal = train_steps_ != kNoStepLimit
-                               ? fmt::format("step {}/{}", status.global_step, train_steps_)
-                               : fmt::format("local step {}/{}", status.local_steps, local_steps_);
+  // Of several workers each may add one more.
+  const std::string goal =
+      train_steps_ != kNoStepLimit
+          ? fmt::format("step {}/{}", std::min(status.global_step, train_steps_), train_steps_)
+          : fmt::format("local step {}/{}", status.local_steps, local_steps_);
   std::string line =
       fmt::format("{}  {:.0f} steps/s  loss {:.4f}  accuracy {:.3f}  staleness {}/{}  {} left",
                   goal, steps_per_second, loss, accuracy, status.staleness.p50,
@@ -94,6 +96,24 @@ void Progress::Update(const shm::JobStatus& status) {
   } else {
     std::fprintf(stderr, "%s\n", line.c_str());
   }
+  std::fflush(stderr);
+}
+
+void Progress::Evaluating(std::size_t done, std::size_t total) {
+  const std::int64_t now = MonotonicNs();
+  if (evaluating_since_ns_ == 0) {
+    evaluating_since_ns_ = now;
+    next_ns_ = now + (terminal_ ? kSecond / 4 : 2 * kSecond);
+  }
+  if (now < next_ns_) return;
+  next_ns_ = terminal_ ? now + kSecond / 4 : std::numeric_limits<std::int64_t>::max();
+  const double seconds = 1e-9 * static_cast<double>(now - evaluating_since_ns_);
+  const double left =
+      done == 0 ? -1 : seconds * static_cast<double>(total - done) / static_cast<double>(done);
+  const std::string line =
+      fmt::format("evaluating {}/{} test images  {} left", done, total, Duration(left));
+  std::fprintf(stderr, terminal_ ? "\r\033[K%s" : "%s\n", line.c_str());
+  line_open_ = terminal_;
   std::fflush(stderr);
 }
 

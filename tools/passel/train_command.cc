@@ -14,12 +14,11 @@
 #include "base/nvtx.h"
 #include "base/subprocess.h"
 #include "cluster/cluster_spec.h"
-#include "compute/cpu_backend.h"
 #include "data/locate.h"
 #include "shm/layout.h"
-#include "store/in_process_store.h"
 #include "tools/passel/command_flags.h"
 #include "tools/passel/commands.h"
+#include "tools/passel/conclusion.h"
 #include "tools/passel/data_flags.h"
 #include "tools/passel/devices.h"
 #include "tools/passel/download_only.h"
@@ -36,7 +35,6 @@
 #include "tools/passel/single_process.h"
 #include "tools/passel/supervisor.h"
 #include "tools/passel/train_command.h"
-#include "train/saved_model.h"
 
 namespace passel {
 namespace {
@@ -138,51 +136,6 @@ Status CheckMemory(const StorePlan& plan, double fraction) {
       "the job needs {} bytes of memory for {} parameters, {} has {} bytes free: use a smaller "
       "model or fewer workers, or raise the limit (in a container, its memory limit)",
       bytes, plan.variables.TotalElements(), budget.limit, budget.available_bytes));
-}
-
-// What a finished job leaves: accuracy, file, report, summary.
-int Conclude(const TrainFlags& flags, const JobConfig& config, const SharedData& data,
-             ParameterParts parts, JobReport& report) {
-  if (!parts.empty()) {
-    Result<std::unique_ptr<Backend>> backend = CreateCpuBackend();
-    if (!backend.ok()) return Fail(backend.status());
-    Result<std::unique_ptr<Model>> model = Model::Create(config.model, **backend, 500);
-    if (!model.ok()) return Fail(model.status());
-    nvtx::Range range(nvtx::Event::kEvaluate, report.status.global_step);
-    Result<TestResult> test = EvaluateTest(**model, data.data(), parts);
-    range.Close();
-    if (!test.ok()) return Fail(test.status());
-    report.test = *test;
-  }
-  if (!flags.save.empty() && parts.empty()) {
-    report.notes.push_back(
-        fmt::format("nothing was saved to {}: the job ended before its variables were initialised",
-                    flags.save));
-  } else if (!flags.save.empty()) {
-    const Status saved = SaveModel(
-        flags.save, config.model, parts,
-        {{"global_step", std::to_string(report.values_step.value_or(report.status.global_step))},
-         {"mode", report.mode},
-         {"optimizer", report.optimizer},
-         {"test_accuracy", fmt::format("{:.4f}", report.test->accuracy)}});
-    if (!saved.ok()) {
-      LogError("{}", saved.message());
-      report.notes.push_back(saved.message());
-      if (report.exit_code == kExitDone) report.exit_code = kExitFailed;
-    }
-  }
-  report.seconds = 1e-9 * static_cast<double>(MonotonicNs() - g_program_start_ns);
-  if (!flags.report.empty()) {
-    const Status written = WriteReport(flags.report, report);
-    if (!written.ok()) {
-      LogError("{}", written.message());
-      if (report.exit_code == kExitDone) report.exit_code = kExitFailed;
-    }
-  }
-  if (report.status.local_steps > 0) fmt::print("{}", Summary(report));
-  if (!flags.save.empty() && !parts.empty()) fmt::print("saved {}\n", flags.save);
-  std::fflush(stdout);
-  return report.exit_code;
 }
 
 Result<DataLocation> FindData(const JobFlags& flags) {
@@ -306,8 +259,16 @@ int Train(TrainFlags& flags) {
   report.ps = flags.ps;
   const Result<DataSplit> split = SplitData(*config, data->data());
   if (!split.ok()) return Fail(split.status());
-  Progress progress(config->worker.train_steps, TotalLocalSteps(*config, *split, flags.workers),
-                    config->log_style != LogStyle::kNone);
+  const std::int64_t local_steps = TotalLocalSteps(*config, *split, flags.workers);
+  Progress progress(config->worker.train_steps, local_steps, config->log_style != LogStyle::kNone);
+  const auto conclude = [&](ParameterParts values) {
+    // Who interrupted a job that had made all its steps meant what came after them.
+    const bool all_steps = report.status.global_step >= config->worker.train_steps ||
+                           report.status.local_steps >= static_cast<std::uint64_t>(local_steps);
+    const Conclusion conclusion{*config,    data->data(), values,
+                                flags.save, flags.report, !(report.interrupted && all_steps)};
+    return Conclude(conclusion, *signals, progress, &report);
+  };
   std::vector<std::vector<RowPart>> parts;
   if (flags.ps == 0) {
     SingleProcessJob job(*config, *plan, *layout, *data, *signals);
@@ -318,7 +279,7 @@ int Train(TrainFlags& flags) {
     progress.Finish();
     const std::vector<const float*> values = job.values();
     layout->Bind(values, &parts);
-    return Conclude(flags, *config, *data, parts, report);
+    return conclude(parts);
   }
 
   SupervisorOptions options;
@@ -358,7 +319,7 @@ int Train(TrainFlags& flags) {
     if (report.status.initialized) layout->Bind(values, &parts);
     if (config->on_device && report.status.initialized) NoteShadow(arenas[0]->memory(), &report);
   }
-  return Conclude(flags, *config, *data, parts, report);
+  return conclude(parts);
 }
 
 void AddTrainCommand(CLI::App& app, Run* run) {
