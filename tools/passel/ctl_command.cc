@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -39,6 +40,14 @@ Result<Json> StatusOf(const std::string& job) {
   return json;
 }
 
+// A job without a ps.
+bool IsAlone(const Json& status) { return status.value("alone", false); }
+
+// JSON has null for what is not finite.
+double NumberOrNan(const Json& value) {
+  return value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();
+}
+
 Status List() {
   PASSEL_ASSIGN_OR_RETURN(const auto jobs, FindJobs());
   if (jobs.empty()) {
@@ -54,8 +63,9 @@ Status List() {
       fmt::print("{:<32} {:>3}  starting\n", job, ps);
     } else {
       const Json& arena = (*status)["arena"];
-      fmt::print("{:<32} {:>3} {:>7} {:>9} {:>12}\n", job, ps, arena.at("workers").size(),
-                 arena.at("mode").get<std::string>(), arena.at("global_step").get<std::int64_t>());
+      fmt::print("{:<32} {:>3} {:>7} {:>9} {:>12}\n", job, IsAlone(*status) ? 0 : ps,
+                 arena.at("workers").size(), arena.at("mode").get<std::string>(),
+                 arena.at("global_step").get<std::int64_t>());
     }
   }
   return {};
@@ -80,16 +90,17 @@ Status Show(const std::string& named, bool json) {
     fmt::print("{}\n", status.dump(2));
     return {};
   }
-  fmt::print("job {}, ps/0 is process {}\n", job, status.value("pid", 0));
+  const bool alone = IsAlone(status);
+  fmt::print("job {}, {} process {}\n", job, alone ? "one" : "ps/0 is", status.value("pid", 0));
   if (!status.contains("arena")) {
     fmt::print("starting: the chief, {}, has not proposed its plan yet\n",
                status.value("chief", std::string("worker/0")));
     return {};
   }
   const Json& a = status["arena"];
-  fmt::print("mode {}, optimizer {}, {} parameters on {} ps, arena of ps/0 {} bytes\n",
+  fmt::print("mode {}, optimizer {}, {} parameters on {} ps, arena of {} bytes\n",
              a.at("mode").get<std::string>(), a.at("optimizer").get<std::string>(),
-             a.at("parameters").get<std::uint64_t>(), a.at("shards").get<int>(),
+             a.at("parameters").get<std::uint64_t>(), alone ? 0 : a.at("shards").get<int>(),
              a.at("bytes").get<std::uint64_t>());
   fmt::print("global step {}, local steps {}{}\n", a.at("global_step").get<std::int64_t>(),
              a.at("local_steps").get<std::uint64_t>(),
@@ -116,7 +127,7 @@ Status Show(const std::string& named, bool json) {
     fmt::print("{} {}{}, process {}, {} local steps, loss {:.4f}, last heard of {:.1f} s ago\n",
                w.at("task").get<std::string>(), w.at("phase").get<std::string>(),
                w.at("device") == "gpu" ? " on a GPU" : "", w.at("pid").get<int>(),
-               w.at("local_steps").get<std::uint64_t>(), w.at("loss").get<double>(),
+               w.at("local_steps").get<std::uint64_t>(), NumberOrNan(w.at("loss")),
                w.at("heartbeat_age_seconds").get<double>());
   }
   return {};

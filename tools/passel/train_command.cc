@@ -210,8 +210,8 @@ int Train(TrainFlags& flags) {
   if (flags.job.download_only) return DownloadOnlyCommand(flags.job.source);
   Result<JobConfig> config = CheckJobFlags(flags.job);
   if (!config.ok()) return Fail(config.status());
-  // Their number follows from the GPUs.
-  if (!flags.launch.gpus.empty() && !flags.workers_given) flags.workers = 1;
+  // Their number follows from the GPUs, or it is one process alone.
+  if ((!flags.launch.gpus.empty() || flags.ps == 0) && !flags.workers_given) flags.workers = 1;
   if (Status status = CheckTrainFlags(flags); !status.ok()) return Fail(status);
   if (Status status = CheckPlaces(flags, *config); !status.ok()) return Fail(status);
   nvtx::WarnIfMissing();
@@ -272,11 +272,9 @@ int Train(TrainFlags& flags) {
   std::vector<std::vector<RowPart>> parts;
   if (flags.ps == 0) {
     SingleProcessJob job(*config, *plan, *layout, *data, *signals);
-    if (Status status = job.Run(progress, &report); !status.ok()) {
-      progress.Finish();
-      return Fail(status);
-    }
+    const Status status = job.Run(progress, &report);
     progress.Finish();
+    if (!status.ok()) return Fail(status);
     const std::vector<const float*> values = job.values();
     layout->Bind(values, &parts);
     return conclude(parts);
@@ -326,7 +324,8 @@ void AddTrainCommand(CLI::App& app, Run* run) {
   auto flags = std::make_shared<TrainFlags>();
   CLI::App* command =
       app.add_subcommand("train", "Train on this host: ps, workers and all, with one command");
-  command->add_option("--ps", flags->ps, "ps tasks; 0: one process without a ps")
+  command
+      ->add_option("--ps", flags->ps, "ps tasks; 0: one process without a ps, which is one worker")
       ->group("Job")
       ->capture_default_str();
   command->add_option("--workers", flags->workers, "Worker tasks")
