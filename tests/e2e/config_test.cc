@@ -251,7 +251,7 @@ TEST(ConfigTest, TasksOfOtherClustersAreRefusedWithBothHashes) {
     return SettingOf(sandbox.Run(show), "cluster_hash").substr(0, 16);
   };
   Program ps = sandbox.Start(task("ps", "localhost:7,localhost:8"));
-  ASSERT_TRUE(ps.WaitFor("Started server"));
+  ASSERT_TRUE(ps.WaitFor("is ready for its workers"));
   const std::string error = OnlyError(sandbox.Run(task("worker", "localhost:7"), 10));
   EXPECT_THAT(error, HasSubstr(hash("localhost:7,localhost:8")));
   EXPECT_THAT(error, HasSubstr(hash("localhost:7")));
@@ -319,10 +319,10 @@ TEST(ConfigTest, ExistingServersAreUsedAndTheirAbsenceEndsInTime) {
   EXPECT_THAT(OnlyError(sandbox.Run(sandbox.Task("ps", 0, 1, 1, flags), 5)),
               HasSubstr("tasks that train"));
   Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 1, {"--start_wait=20"}));
-  ASSERT_TRUE(ps.WaitFor("Started server"));
+  ASSERT_TRUE(ps.WaitFor("is ready for its workers"));
   const Outcome outcome = sandbox.Run(sandbox.Task("worker", 0, 1, 1, flags), 20);
   EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_THAT(outcome.out, HasSubstr("Using existing server at: grpc://localhost:3222\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("Using existing server at: localhost:3222\n"));
   EXPECT_EQ(sandbox.Finish(ps, 5).code, 0);
   EXPECT_EQ(sandbox.Leftovers(), "");
 }
@@ -331,7 +331,7 @@ TEST(ConfigTest, WithExistingServersTheLossOfThePsIsNoticed) {
   Sandbox sandbox;
   const std::vector<std::string> flags = {"--train_steps=100000000", "--ps_wait=0.4"};
   Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 1, flags));
-  ASSERT_TRUE(ps.WaitFor("Started server"));
+  ASSERT_TRUE(ps.WaitFor("is ready for its workers"));
   std::vector<std::string> with = flags;
   with.push_back("--existing_servers");
   Program worker = sandbox.Start(sandbox.Task("worker", 0, 1, 1, with));

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <array>
 #include <ctime>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -82,6 +83,14 @@ std::string Summary(const Json& status) {
                      data.empty() ? "-" : data);
 }
 
+// A job without a ps.
+bool IsAlone(const Json& status) { return status.value("alone", false); }
+
+// JSON has null for what is not finite.
+double NumberOrNan(const Json& value) {
+  return value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();
+}
+
 // Every job has a line, and the jobs that answer are shown whatever the others do.
 Status List(bool json) {
   PASSEL_ASSIGN_OR_RETURN(const std::vector<JobAnswer> jobs, AskJobs("", AnswerLimit()));
@@ -114,7 +123,8 @@ Status List(bool json) {
         line = " " + NoStatus(job.job).message();
       }
     }
-    fmt::print("{:<32} {:>3} {}\n", job.job, job.ps, line);
+    const bool alone = job.status.ok() && IsAlone(*job.status);
+    fmt::print("{:<32} {:>3} {}\n", job.job, alone ? 0 : job.ps, line);
     if (!job.silent.empty()) fmt::print("{:<32}      no answer from {}\n", "", Silent(job));
   }
   return {};
@@ -134,7 +144,8 @@ std::string DescribeChange(const Json& changing) {
 
 void Print(const JobAnswer& job) {
   const Json& status = *job.status;
-  fmt::print("job {}, ps/0 is process {}\n", job.job, status.value("pid", 0));
+  const bool alone = IsAlone(status);
+  fmt::print("job {}, {} process {}\n", job.job, alone ? "one" : "ps/0 is", status.value("pid", 0));
   if (!job.silent.empty()) fmt::print("no answer from {}\n", Silent(job));
   if (const std::string data = DataDirectory(status); !data.empty()) fmt::print("data {}\n", data);
   if (!status.contains("arena")) {
@@ -144,9 +155,9 @@ void Print(const JobAnswer& job) {
   }
   const Json& a = status["arena"];
   fmt::print("started {}\n", Started(a));
-  fmt::print("mode {}, optimizer {}, {} parameters on {} ps, arena of ps/0 {} bytes\n",
+  fmt::print("mode {}, optimizer {}, {} parameters on {} ps, arena of {} bytes\n",
              a.at("mode").get<std::string>(), a.at("optimizer").get<std::string>(),
-             a.at("parameters").get<std::uint64_t>(), a.at("shards").get<int>(),
+             a.at("parameters").get<std::uint64_t>(), alone ? 0 : a.at("shards").get<int>(),
              a.at("bytes").get<std::uint64_t>());
   const std::string target = Target(a);
   fmt::print("global step {}{}, local steps {}, {:.0f} steps/s since the first{}\n",
@@ -175,7 +186,7 @@ void Print(const JobAnswer& job) {
     fmt::print("{} {}{}, process {}, {} local steps, loss {:.4f}, last heard of {:.1f} s ago\n",
                w.at("task").get<std::string>(), w.at("phase").get<std::string>(),
                w.at("device") == "gpu" ? " on a GPU" : "", w.at("pid").get<int>(),
-               w.at("local_steps").get<std::uint64_t>(), w.at("loss").get<double>(),
+               w.at("local_steps").get<std::uint64_t>(), NumberOrNan(w.at("loss")),
                w.at("heartbeat_age_seconds").get<double>());
   }
 }

@@ -40,6 +40,7 @@ class EvaluatorTask {
     options.cluster_hash = task_.spec.Hash();
     options.chief_name = task_.Names().chief_name;
     options.start_limit = std::chrono::nanoseconds(config_.start_wait_ns);
+    options.on_waiting = TellsOfWaiting(config_);
     PASSEL_ASSIGN_OR_RETURN(job_, shm::JobObserver::Attach(options, task_.token));
     PASSEL_RETURN_IF_ERROR(LoadData());
     PASSEL_ASSIGN_OR_RETURN(const ModelLayout layout,
@@ -67,7 +68,7 @@ class EvaluatorTask {
                                                   : SharedData::Load(chosen.dir, chosen.options));
       data_.emplace(std::move(data));
     }
-    PASSEL_RETURN_IF_ERROR(FitToData(data_->data(), &config_));
+    PASSEL_RETURN_IF_ERROR(FitToData(data_->data(), task_.NumTrainers(), &config_));
     if (data_->data().test().size() > 0) return {};
     return InvalidArgument(
         "an evaluator needs test images, and this data set has none: use another --data_dir");

@@ -70,13 +70,15 @@ void Progress::Update(const shm::JobStatus& status) {
   const auto reach = [&](std::int64_t limit, std::int64_t now_at, double advanced) {
     if (limit == kNoStepLimit) return;
     const double rest = static_cast<double>(std::max<std::int64_t>(0, limit - now_at));
-    left = std::min(left, advanced > 0 ? rest * seconds / advanced : 1e9);
+    left = std::min(left, rest == 0 ? 0 : advanced > 0 ? rest * seconds / advanced : 1e9);
   };
   reach(train_steps_, status.global_step, global);
   reach(local_steps_, static_cast<std::int64_t>(status.local_steps), local);
-  const std::string goal = train_steps_ != kNoStepLimit
-                               ? fmt::format("step {}/{}", status.global_step, train_steps_)
-                               : fmt::format("local step {}/{}", status.local_steps, local_steps_);
+  // Of several workers each may add one more.
+  const std::string goal =
+      train_steps_ != kNoStepLimit
+          ? fmt::format("step {}/{}", std::min(status.global_step, train_steps_), train_steps_)
+          : fmt::format("local step {}/{}", status.local_steps, local_steps_);
   std::vector<std::pair<int, std::string>> parts = {
       {1, goal},
       {4, fmt::format("{:.0f} steps/s", steps_per_second)},
@@ -106,6 +108,21 @@ void Progress::Show(const std::vector<std::pair<int, std::string>>& parts) const
   const bool known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
   // A line that reached the last column would wrap, and could not be drawn over.
   ShowLiveLine(FitParts(parts, known ? size.ws_col - 1u : kUsualColumns - 1));
+}
+
+void Progress::Evaluating(std::size_t done, std::size_t total) {
+  const std::int64_t now = MonotonicNs();
+  if (evaluating_since_ns_ == 0) {
+    evaluating_since_ns_ = now;
+    next_ns_ = now + (terminal_ ? kSecond / 4 : 2 * kSecond);
+  }
+  if (now < next_ns_) return;
+  next_ns_ = terminal_ ? now + kSecond / 4 : std::numeric_limits<std::int64_t>::max();
+  const double seconds = 1e-9 * static_cast<double>(now - evaluating_since_ns_);
+  const double left =
+      done == 0 ? -1 : seconds * static_cast<double>(total - done) / static_cast<double>(done);
+  Show({{1, fmt::format("evaluating {}/{} test images", done, total)},
+        {0, Duration(left) + " left"}});
 }
 
 void Progress::Finish() { EndLiveLine(); }

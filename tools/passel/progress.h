@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <string>
@@ -21,6 +22,9 @@ class Progress {
 
   /// At most four times a second on a terminal, once in two seconds elsewhere.
   void Update(const shm::JobStatus& status);
+  /// The last evaluation: `done` of `total` images. As often as Update(); elsewhere than on a
+  /// terminal one line, if it takes more than two seconds.
+  void Evaluating(std::size_t done, std::size_t total);
   /// Ends the live line, so that other output starts on a line of its own.
   void Finish();
 
@@ -36,6 +40,7 @@ class Progress {
   const bool terminal_;
   std::deque<Sample> recent_;  // of the last five seconds
   std::int64_t next_ns_ = 0;
+  std::int64_t evaluating_since_ns_ = 0;  // 0: not yet
 };
 
 /// Parts of a line, each with its rank: those of the lowest ranks that fit into `columns`, in the
