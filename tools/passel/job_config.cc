@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/output.h"
 #include "compute/cpu_backend.h"
@@ -264,6 +265,13 @@ LogLines MakeLogLines(const JobConfig& config, const TaskId& task, bool chief) {
   options.train_steps = config.worker.train_steps;
   return LogLines(options,
                   [](std::string_view line) { Write(Stream::kOut, fmt::format("{}\n", line)); });
+}
+
+void TellOfJob(const JobConfig& config, ShardState& lead) {
+  std::int64_t none = 0;
+  if (!lead.started_ns.compare_exchange_strong(none, MonotonicNs())) return;
+  const std::int64_t target = config.worker.train_steps;
+  lead.target_step.store(target == kNoStepLimit ? 0 : target, std::memory_order_relaxed);
 }
 
 Result<StorePlan> MakePlan(const JobConfig& config, int shards, int workers) {

@@ -97,7 +97,7 @@ class WorkerTask {
       job.reset();
     }
     attach_range.Close();
-    if (chief) TellJob(*job->arena(0).memory().state);
+    if (chief) TellOfJob(config_, *job->arena(0).memory().state);
     PASSEL_ASSIGN_OR_RETURN(const ModelLayout layout,
                             ModelLayout::Make(config_.model, store->variables()));
     if (chief && !store->initialized()) {
@@ -195,14 +195,6 @@ class WorkerTask {
     if (task_.flags.devices.log_device_placement) LogDevicePlacement(task_, plan);
     PASSEL_ASSIGN_OR_RETURN(*store, (*job)->Open(plan));
     return {};
-  }
-
-  // For those who ask what the job is about. A later life of the chief leaves it as it is.
-  void TellJob(ShardState& state) const {
-    std::int64_t none = 0;
-    if (!state.started_ns.compare_exchange_strong(none, MonotonicNs())) return;
-    const std::int64_t target = config_.worker.train_steps;
-    state.target_step.store(target == kNoStepLimit ? 0 : target, std::memory_order_relaxed);
   }
 
   Status AwaitFirstValues(ParameterStore& store, Deadline deadline) {
