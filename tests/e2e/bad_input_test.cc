@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
@@ -325,7 +326,7 @@ TEST(BadTaskTest, WrongIdentityOrAddressIsNamed) {
               HasSubstr("localhost:2"));
 }
 
-TEST(BadTaskTest, TokenFileOfAnotherSizeOrModeIsRefused) {
+TEST(BadTaskTest, TokenFileOfAnotherSizeModeKindOrUserIsRefused) {
   Sandbox sandbox;
   const std::string path = sandbox.dir().File("token");
   WriteText(path, std::string(31, 'x'));
@@ -336,6 +337,13 @@ TEST(BadTaskTest, TokenFileOfAnotherSizeOrModeIsRefused) {
   ::chmod((path + "2").c_str(), 0644);
   EXPECT_THAT(Refusal(sandbox, sandbox.Task("ps", 0, 1, 1, {"--token_file=" + path + "2"})),
               HasSubstr("0644"));
+  ASSERT_EQ(::mkfifo((path + "3").c_str(), 0600), 0);
+  EXPECT_THAT(Refusal(sandbox, sandbox.Task("ps", 0, 1, 1, {"--token_file=" + path + "3"})),
+              HasSubstr("no regular file"));
+  if (::getuid() != 0) return;
+  ASSERT_EQ(::chown(path.c_str(), 12345, 0), 0);
+  EXPECT_THAT(Refusal(sandbox, sandbox.Task("ps", 0, 1, 1, {"--token_file=" + path})),
+              HasSubstr("belongs to user 12345"));
 }
 
 TEST(BadJobTest, NameThatIsNoJobIdIsRefused) {

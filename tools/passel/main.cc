@@ -4,15 +4,15 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <new>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "base/clock.h"
@@ -22,6 +22,7 @@
 #include "tools/passel/arguments.h"
 #include "tools/passel/commands.h"
 #include "tools/passel/exit_code.h"
+#include "tools/passel/processor_time.h"
 #include "tools/passel/signals.h"
 
 namespace passel {
@@ -32,21 +33,6 @@ namespace {
 
 // The last lines of a log, before they are given up.
 constexpr std::chrono::seconds kReaderPatience{1};
-
-// OpenBLAS starts a thread for each core before main() begins unless this variable says 1, and
-// these threads wait forever where address space is short. Here --threads_per_worker decides, so
-// this program is executed once more with the variable.
-void StartWithoutBlasThreads(char** argv) {
-  constexpr const char* kVariable = "OPENBLAS_NUM_THREADS";
-  const char* const value = std::getenv(kVariable);
-  if (value != nullptr && std::strcmp(value, "1") == 0) return;
-  std::array<char, 4096> self;
-  const ssize_t length = ::readlink("/proc/self/exe", self.data(), self.size() - 1);
-  if (length <= 0) return;
-  self[static_cast<std::size_t>(length)] = '\0';
-  ::setenv(kVariable, "1", 1);
-  ::execv(self.data(), argv);  // if it cannot be, we go on as we are
-}
 
 int Main(int argc, char** argv) {
   CLI::App app{"Trains with a parameter server: workers share the parameters in memory.", "passel"};
@@ -93,15 +79,23 @@ int Main(int argc, char** argv) {
 int main(int argc, char** argv) {
   passel::OpenMissingStreams();
   passel::g_program_start_ns = passel::MonotonicNs();
-  passel::StartWithoutBlasThreads(argv);
   passel::EndOnSignals();
   passel::nvtx::Initialize();
   ::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of write()
+  passel::WatchProcessorTime(STDERR_FILENO);
   try {
     return passel::Main(argc, argv);
   } catch (const std::bad_alloc&) {
     std::fputs("passel: this process may not allocate more memory\n", stderr);
     return passel::kExitUsage;
+  } catch (const std::system_error& error) {
+    if (error.code() != std::errc::resource_unavailable_try_again) {
+      std::fprintf(stderr, "passel: %s\n", error.what());
+      return passel::kExitFailed;
+    }
+    const passel::Status status = passel::ErrnoStatus(EAGAIN, "cannot start a thread");
+    std::fprintf(stderr, "passel: %s\n", status.message().c_str());
+    return passel::ExitCodeFor(status);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "passel: %s\n", error.what());
     return passel::kExitFailed;

@@ -24,6 +24,7 @@
 #include "tools/passel/output_path.h"
 #include "tools/passel/placement_table.h"
 #include "tools/passel/preset_flags.h"
+#include "tools/passel/processor_time.h"
 #include "tools/passel/ps_task.h"
 #include "tools/passel/task.h"
 #include "tools/passel/train_command.h"
@@ -112,6 +113,7 @@ int TrainAlone(Task& task) {
 
 int RunTask(Task& task, CLI::App& command) {
   const int error_fd = task.flags.error_fd;
+  if (error_fd >= 0) WatchProcessorTime(error_fd);
   Result<ResolvedConfig> resolved = ResolveTaskConfig(task, command);
   // Whatever the role is, or whether there is one; but a file may say where the data goes.
   if (task.job.download_only && (resolved.ok() || task.flags.config.empty())) {

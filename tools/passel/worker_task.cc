@@ -19,6 +19,7 @@
 #include "tools/passel/devices.h"
 #include "tools/passel/exit_code.h"
 #include "tools/passel/gpu_compute.h"
+#include "tools/passel/memory_need.h"
 #include "tools/passel/shared_data.h"
 #include "tools/passel/signals.h"
 #include "train/saved_model.h"
@@ -108,6 +109,8 @@ class WorkerTask {
     LogSession(task_, config_);
     log_.SessionComplete();
 
+    // Of a whole job the supervisor has asked it.
+    if (!task_.flags.supervised) PASSEL_RETURN_IF_ERROR(CheckWorkerMemory(config_));
     CpuBackendOptions compute;
     compute.threads = config_.threads_per_worker;
     PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, CreateCpuBackend(compute));
