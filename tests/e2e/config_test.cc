@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <map>
 
 #include "e2e/printed_config.h"
 #include "support/program.h"
@@ -125,10 +126,13 @@ TEST(ConfigTest, BrokenTfConfigIsOneSentence) {
             "The `task_id` 7 exceeds the maximum id of worker."},
            {R"({"sparseCluster": {"ps": {"0": "localhost:1"}, "worker": {"1": "localhost:2"}},
                 "task": {"type": "worker", "index": 1}})",
-            "only a part of the cluster"}}) {
+            "only a part of the cluster (ps/0, worker/1), but"}}) {
     Sandbox sandbox;
     sandbox.SetEnv("TF_CONFIG", c.text);
-    EXPECT_THAT(OnlyError(sandbox.Run({"task"}, 5)), HasSubstr(c.words));
+    const std::string error = OnlyError(sandbox.Run({"task"}, 5));
+    EXPECT_THAT(error, HasSubstr(c.words));
+    // Who asks for the settings hears of it too, as an error or beside what there is to show.
+    EXPECT_THAT(sandbox.Run({"task", "--print_config"}, 5).err, HasSubstr(c.words));
     EXPECT_EQ(sandbox.Leftovers(), "");
   }
 }
@@ -190,14 +194,25 @@ TEST(ConfigTest, WithoutAClusterATaskTrainsAlone) {
   EXPECT_EQ(sandbox.Leftovers(), "");
 }
 
+// One task has the cluster as lists, one as objects of indices, one as a sparseCluster.
 TEST(ConfigTest, JobOfTfConfigAloneTrains) {
+  constexpr const char* kObjects =
+      R"({"ps": {"0": "localhost:2222"}, "worker": {"1": "localhost:2224", "0": "localhost:2223"}})";
+  const std::map<std::string, std::string> clusters = {
+      {"ps/0", fmt::format(R"("sparseCluster": {})", kObjects)},
+      {"worker/0", fmt::format(R"("cluster": {})", kObjects)},
+      {"worker/1", kCluster}};
   std::vector<Program> tasks;
   Sandbox sandbox;
   const std::vector<std::string> command = {"task", "--data_dir=" + Digits(), "--train_steps=200",
                                             "--start_wait=20", "--job_id=" + sandbox.job()};
   for (const auto& [type, index] :
        {std::pair("ps", 0), std::pair("worker", 1), std::pair("worker", 0)}) {
-    sandbox.SetEnv("TF_CONFIG", TfConfig(type, index));
+    const std::string& cluster = clusters.at(fmt::format("{}/{}", type, index));
+    sandbox.SetEnv("TF_CONFIG", fmt::format(R"({{{}, "task": {{"type": "{}", "index": {}}}}})",
+                                            cluster, type, index));
+    EXPECT_EQ(SettingOf(sandbox.Run({"task", "--print_config"}), "cluster_hash"),
+              "c85026fd44cc113d  derived");
     tasks.push_back(sandbox.Start(command));
   }
   for (Program& task : tasks) {

@@ -2,15 +2,18 @@
 
 #include <fmt/core.h>
 
+#include <cerrno>
+#include <chrono>
 #include <cmath>
 #include <csignal>
-#include <cstdio>
+#include <cstring>
 #include <map>
 #include <memory>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/nvtx.h"
+#include "base/output.h"
 #include "base/subprocess.h"
 #include "compute/cpu_backend.h"
 #include "nn/model.h"
@@ -22,6 +25,8 @@ namespace passel {
 namespace {
 
 constexpr std::size_t kEvaluationBatch = 500;
+// How long nobody may read standard output before it is given up.
+constexpr std::chrono::seconds kReaderPatience{5};
 
 void Fail(const Status& status, JobReport* report) {
   LogError("{}", status.message());
@@ -86,18 +91,34 @@ bool Save(const Conclusion& c, JobReport* report) {
   return saved.ok();
 }
 
+// On standard output, before the report is written, so that exit code and report agree. A reader
+// that has gone wanted no more; what a full disk swallows is lost.
+void PrintResults(const std::string& text, JobReport* report) {
+  Write(Stream::kOut, text);
+  const int error = FlushOutput(Stream::kOut, kReaderPatience);
+  if (error == 0 || error == EPIPE || error == EIO) return;
+  report->notes.push_back(
+      error == ETIMEDOUT
+          ? fmt::format("nobody read the results on standard output within {} s",
+                        kReaderPatience.count())
+          : fmt::format("not everything could be printed: {}", std::strerror(error)));
+  LogWarning("{}", report->notes.back());
+  if (error != ETIMEDOUT && report->exit_code == kExitDone) report->exit_code = kExitFailed;
+}
+
 }  // namespace
 
 int Conclude(const Conclusion& c, SignalEvents& signals, Progress& progress, JobReport* report) {
   EvaluateLastValues(c, signals, progress, report);
   const bool saved = Save(c, report);
   report->seconds = 1e-9 * static_cast<double>(MonotonicNs() - g_program_start_ns);
+  std::string text;
+  if (report->status.local_steps > 0) text = Summary(*report);
+  if (saved) text += fmt::format("saved {}\n", c.save);
+  PrintResults(text, report);
   if (!c.report.empty()) {
     if (const Status written = WriteReport(c.report, *report); !written.ok()) Fail(written, report);
   }
-  if (report->status.local_steps > 0) fmt::print("{}", Summary(*report));
-  if (saved) fmt::print("saved {}\n", c.save);
-  std::fflush(stdout);
   return report->exit_code;
 }
 

@@ -13,6 +13,7 @@
 #include "base/denormals.h"
 #include "base/log.h"
 #include "base/nvtx.h"
+#include "base/output.h"
 #include "compute/cpu_backend.h"
 #include "shm/job_observer.h"
 #include "tools/passel/exit_code.h"
@@ -109,15 +110,13 @@ class EvaluatorTask {
     evaluate_range.Close();
     // When the next is due does not depend on how old a shadow is.
     *evaluated_step = copied.shadow_age_ns ? step : copied.last_step;
-    // A supervisor's live line may stand on the terminal.
-    if (task_.flags.supervised && ::isatty(STDERR_FILENO) != 0) fmt::print("\r\x1b[K");
     const std::string shadow =
         copied.shadow_age_ns ? fmt::format(" (a shadow of the values on the GPU, {:.1f} s old)",
                                            1e-9 * static_cast<double>(*copied.shadow_age_ns))
                              : "";
-    fmt::print("{} at global step {}{}: test accuracy {:.4f}, test loss {:.4f}\n", what,
-               copied.last_step, shadow, test.accuracy, test.loss);
-    std::fflush(stdout);
+    Write(Stream::kOut,
+          fmt::format("{} at global step {}{}: test accuracy {:.4f}, test loss {:.4f}\n", what,
+                      copied.last_step, shadow, test.accuracy, test.loss));
     return {};
   }
 

@@ -2,9 +2,9 @@
 
 #include <fmt/core.h>
 
-#include <cstdio>
-
+#include "base/clock.h"
 #include "base/log.h"
+#include "base/output.h"
 #include "compute/cpu_backend.h"
 #include "tools/passel/flag_checks.h"
 #include "tools/passel/mode_flags.h"
@@ -131,7 +131,17 @@ Result<JobConfig> CheckJobFlags(const JobFlags& f, JobFlagsOf of) {
     return InvalidArgument(fmt::format(
         "--log_level {} is not known: use one of debug, info, warning, error", f.log_level));
   }
+  LogFormat format;
+  if (!ParseLogFormat(f.log_format, &format)) {
+    return InvalidArgument(
+        fmt::format("--log_format {} is not known: use text or json", f.log_format));
+  }
   SetLogLevel(level);
+  SetLogFormat(format);
+  if (!f.log_file.empty()) {
+    const Status opened = OpenLogFile(f.log_file);
+    if (!opened.ok()) return opened.WithContext("--log_file");
+  }
   PASSEL_ASSIGN_OR_RETURN(const ModelKind kind, ParseModelKind(f.model));
   config.model = DefaultModelConfig(kind);
   if (kind == ModelKind::kMlp) {
@@ -245,6 +255,13 @@ std::int64_t TotalLocalSteps(const JobConfig& config, const DataSplit& data, int
   return total;
 }
 
+void TellJob(const JobConfig& config, ShardState* lead) {
+  std::int64_t none = 0;
+  if (!lead->started_ns.compare_exchange_strong(none, MonotonicNs())) return;
+  const std::int64_t target = config.worker.train_steps;
+  lead->target_step.store(target == kNoStepLimit ? 0 : target, std::memory_order_relaxed);
+}
+
 LogLines MakeLogLines(const JobConfig& config, const TaskId& task, bool chief) {
   LogLineOptions options;
   options.style = config.log_style;
@@ -253,10 +270,8 @@ LogLines MakeLogLines(const JobConfig& config, const TaskId& task, bool chief) {
   options.steps = config.log_steps;
   options.epochs = config.log_epochs;
   options.train_steps = config.worker.train_steps;
-  return LogLines(options, [](std::string_view line) {
-    fmt::print("{}\n", line);
-    std::fflush(stdout);
-  });
+  return LogLines(options,
+                  [](std::string_view line) { Write(Stream::kOut, fmt::format("{}\n", line)); });
 }
 
 Result<StorePlan> MakePlan(const JobConfig& config, int shards, int workers) {

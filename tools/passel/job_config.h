@@ -14,6 +14,7 @@
 #include "nn/model_config.h"
 #include "optim/optimizer.h"
 #include "store/local_shard.h"
+#include "store/shard_memory.h"
 #include "store/store_plan.h"
 #include "tools/passel/job_flags.h"
 #include "train/log_lines.h"
@@ -73,6 +74,10 @@ Status FitToData(const Dataset& data, int workers, JobConfig* config);
 /// Local steps of all workers together that the stop rules allow, kNoStepLimit if only the global
 /// step is limited. For progress: a worker computes its own.
 std::int64_t TotalLocalSteps(const JobConfig& config, const DataSplit& data, int workers);
+
+/// For those who ask what a job is about: when it began, now, and where it ends. Its chief says so
+/// when it has the store; a later life of it leaves what the first has said.
+void TellJob(const JobConfig& config, ShardState* lead);
 
 /// The log lines of one task, which go to standard output at once.
 LogLines MakeLogLines(const JobConfig& config, const TaskId& task, bool chief);

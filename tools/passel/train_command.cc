@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
+#include <csignal>
 #include <cstdlib>
 #include <memory>
 
@@ -227,6 +228,7 @@ int Train(TrainFlags& flags) {
     fmt::print("{}", DescribeSetup(*setup));
     return kExitDone;
   }
+  ::signal(SIGPIPE, SIG_IGN);  // training goes on without readers of its output
   LogSetup(*setup);
   if (flags.devices.log_device_placement && flags.ps == 0) {
     LogInfo("every variable, forward and backward pass: this process, cpu:0");
@@ -260,7 +262,7 @@ int Train(TrainFlags& flags) {
   const Result<DataSplit> split = SplitData(*config, data->data());
   if (!split.ok()) return Fail(split.status());
   const std::int64_t local_steps = TotalLocalSteps(*config, *split, flags.workers);
-  Progress progress(config->worker.train_steps, local_steps, config->log_style != LogStyle::kNone);
+  Progress progress(config->worker.train_steps, local_steps);
   const auto conclude = [&](ParameterParts values) {
     // Who interrupted a job that had made all its steps meant what came after them.
     const bool all_steps = report.status.global_step >= config->worker.train_steps ||

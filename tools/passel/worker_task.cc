@@ -20,6 +20,7 @@
 #include "tools/passel/exit_code.h"
 #include "tools/passel/gpu_compute.h"
 #include "tools/passel/shared_data.h"
+#include "tools/passel/signals.h"
 #include "train/saved_model.h"
 #include "train/worker_loop.h"
 
@@ -96,6 +97,7 @@ class WorkerTask {
       job.reset();
     }
     attach_range.Close();
+    if (chief) TellJob(config_, job->arena(0).memory().state);
     PASSEL_ASSIGN_OR_RETURN(const ModelLayout layout,
                             ModelLayout::Make(config_.model, store->variables()));
     if (chief && !store->initialized()) {
@@ -240,10 +242,7 @@ class WorkerTask {
 }  // namespace
 
 int RunWorkerTask(Task& task, JobConfig& config) {
-  struct sigaction action {};
-  action.sa_handler = OnSignal;
-  action.sa_flags = SA_RESTART;
-  for (const int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
+  for (const int signal : {SIGINT, SIGTERM}) HandleUnlessIgnored(signal, OnSignal);
   const Result<WorkerResult> result = WorkerTask(task, config).Run();
   if (!result.ok()) {
     // Stopped before it could begin: the supervisor or the user knows why.

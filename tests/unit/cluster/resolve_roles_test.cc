@@ -178,6 +178,9 @@ TEST(ResolveTest, APartOfAClusterIsMarkedAndHasNoHash) {
       R"({"cluster":{"worker":{"1":"w:2"},"ps":["p:1"]},"task":{"type":"worker","index":1}})");
   ASSERT_TRUE(config.ok()) << config.status().ToString();
   EXPECT_TRUE(config->partial);
+  EXPECT_THAT(
+      config->CheckComplete().message(),
+      HasSubstr("only a part of the cluster (ps/0, worker/1), but every task must know all"));
   const auto whole = ThreeTasks("ps", "0").Resolve();
   EXPECT_TRUE(whole->CheckComplete().ok());
   EXPECT_FALSE(whole->partial);
