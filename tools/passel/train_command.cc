@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <map>
 #include <memory>
 
 #include "base/clock.h"
@@ -23,6 +24,7 @@
 #include "tools/passel/data_flags.h"
 #include "tools/passel/devices.h"
 #include "tools/passel/download_only.h"
+#include "tools/passel/evaluation_data.h"
 #include "tools/passel/exit_code.h"
 #include "tools/passel/flag_checks.h"
 #include "tools/passel/job_config.h"
@@ -159,12 +161,13 @@ int Conclude(const TrainFlags& flags, const JobConfig& config, const SharedData&
         fmt::format("nothing was saved to {}: the job ended before its variables were initialised",
                     flags.save));
   } else if (!flags.save.empty()) {
-    const Status saved = SaveModel(
-        flags.save, config.model, parts,
-        {{"global_step", std::to_string(report.values_step.value_or(report.status.global_step))},
-         {"mode", report.mode},
-         {"optimizer", report.optimizer},
-         {"test_accuracy", fmt::format("{:.4f}", report.test->accuracy)}});
+    std::map<std::string, std::string> metadata = {
+        {"global_step", std::to_string(report.values_step.value_or(report.status.global_step))},
+        {"mode", report.mode},
+        {"optimizer", report.optimizer},
+        {"test_accuracy", fmt::format("{:.4f}", report.test->accuracy)}};
+    AddSplit({config.validation_size, config.train_examples}, &metadata);
+    const Status saved = SaveModel(flags.save, config.model, parts, metadata);
     if (!saved.ok()) {
       LogError("{}", saved.message());
       report.notes.push_back(saved.message());

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -17,6 +18,7 @@
 #include "compute/cpu_backend.h"
 #include "shm/attached_job.h"
 #include "tools/passel/devices.h"
+#include "tools/passel/evaluation_data.h"
 #include "tools/passel/exit_code.h"
 #include "tools/passel/gpu_compute.h"
 #include "tools/passel/shared_data.h"
@@ -239,8 +241,9 @@ class WorkerTask {
     const std::int64_t step = config_.on_device
                                   ? state.device.shadow_step.load(std::memory_order_acquire)
                                   : state.global_step.load(std::memory_order_acquire);
-    PASSEL_RETURN_IF_ERROR(
-        SaveModel(task_.flags.save, config_.model, parts, {{"global_step", std::to_string(step)}}));
+    std::map<std::string, std::string> metadata = {{"global_step", std::to_string(step)}};
+    AddSplit({config_.validation_size, config_.train_examples}, &metadata);
+    PASSEL_RETURN_IF_ERROR(SaveModel(task_.flags.save, config_.model, parts, metadata));
     LogInfo("Saved {}", task_.flags.save);
     return {};
   }
