@@ -352,6 +352,7 @@ std::string PsHost::StatusJson() {
   nlohmann::json status = {{"job", options_.job_id},
                            {"ps", options_.shard},
                            {"pid", ::getpid()},
+                           {"alone", options_.alone},
                            {"chief", options_.names.chief_name},
                            {"data", nlohmann::json::parse(DataJson(), nullptr, false)}};
   if (arena_) {

@@ -37,6 +37,8 @@ struct PsHostOptions {
   bool supervised = false;
   /// The data of the job as a JSON object, where the ps is told it at once; else workers tell it.
   std::string data = {};
+  /// There is no ps: the job is one process, which has a thread of its own for this.
+  bool alone = false;
   /// How long a ps without a supervisor waits for a worker that died to be started again when
   /// nobody else is running.
   std::chrono::nanoseconds rejoin_limit = std::chrono::seconds(10);

@@ -47,6 +47,9 @@ INSTANTIATE_TEST_SUITE_P(
         BadFlag{"NotANumber", {"--batch_size=ten"}, {"--batch_size", "ten"}},
         BadFlag{"ZeroBatch", {"--batch_size=0"}, {"--batch_size", "1 to", "not 0"}},
         BadFlag{"BatchAboveTheSet", {"--batch_size=6001"}, {"--batch_size", "6000", "6001"}},
+        BadFlag{"BatchAboveTheSmallestShard",
+                {"--shard_data", "--workers=7", "--batch_size=858"},
+                {"--batch_size is at most the 857 of 6000 training", "7 workers", "not 858"}},
         BadFlag{"NothingLeftToTrainWith",
                 {"--validation_size=6000"},
                 {"--validation_size 6000", "6000 training", "--validation_size=600"}},
@@ -232,7 +235,7 @@ TEST(BadMemoryTest, TasksByHandReportItFromThePs) {
   Sandbox sandbox;
   const std::vector<std::string> flags = {"--hidden_units=" + UnitsThatNeed(2.5), "--start_wait=5"};
   Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 1, flags));
-  ASSERT_TRUE(ps.WaitFor("Started server"));
+  ASSERT_TRUE(ps.WaitFor("is ready for its workers"));
   const Outcome worker = sandbox.Run(sandbox.Task("worker", 0, 1, 1, flags));
   EXPECT_EQ(worker.code, 2) << worker.err;
   ASSERT_EQ(worker.errors.size(), 1u) << worker.err;
@@ -246,15 +249,36 @@ TEST(BadValuesTest, GradientThatIsNotFiniteStopsTheJobOnce) {
   for (const char* ps : {"--ps=1", "--ps=2"}) {
     Sandbox sandbox;
     const std::string line = Refusal(
-        sandbox, sandbox.Train({ps, "--workers=4", "--optimizer=sgd", "--learning_rate=1e30"}));
+        sandbox, sandbox.Train({ps, "--workers=4", "--optimizer=sgd", "--learning_rate=1e30"}), 1);
     EXPECT_THAT(line, HasSubstr("not finite"));
     EXPECT_THAT(line, HasSubstr("step"));
     EXPECT_THAT(line, HasSubstr("--learning_rate"));
   }
   Sandbox sandbox;
-  EXPECT_THAT(Refusal(sandbox, sandbox.Train({"--ps=0", "--workers=1", "--optimizer=sgd",
-                                              "--learning_rate=1e30"})),
+  const std::string report = sandbox.dir().File("r");
+  EXPECT_THAT(Refusal(sandbox,
+                      sandbox.Train({"--ps=0", "--optimizer=sgd", "--learning_rate=1e30",
+                                     "--report=" + report}),
+                      1),
               HasSubstr("not finite"));
+  EXPECT_EQ(ReadJson(report)["exit_code"], 1);
+  // By hand.
+  const std::vector<std::string> flags = {"--optimizer=sgd", "--learning_rate=1e30"};
+  Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 1, flags));
+  const Outcome worker = sandbox.Run(sandbox.Task("worker", 0, 1, 1, flags));
+  EXPECT_EQ(worker.code, 1) << worker.err;
+}
+
+// Its own shard would do, that of the last worker would not, and the others would train alone.
+TEST(BadTaskTest, ChiefRefusesABatchAboveTheSmallestShardBeforeItProposesAPlan) {
+  Sandbox sandbox;
+  const std::vector<std::string> flags = {"--shard_data", "--batch_size=858", "--start_wait=20"};
+  Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 7, flags));
+  const Outcome chief = sandbox.Run(sandbox.Task("worker", 0, 1, 7, flags));
+  EXPECT_EQ(chief.code, 2);
+  ASSERT_EQ(chief.errors.size(), 1u) << chief.err;
+  EXPECT_THAT(chief.errors[0], HasSubstr("at most the 857 of 6000 training examples"));
+  EXPECT_EQ(sandbox.GlobalStep(), -1);
 }
 
 TEST(BadValuesTest, SkippedGradientsDoNotKeepTheJobForEver) {
@@ -262,7 +286,7 @@ TEST(BadValuesTest, SkippedGradientsDoNotKeepTheJobForEver) {
   const Outcome outcome = sandbox.Run(sandbox.Train({"--optimizer=sgd", "--learning_rate=1e30",
                                                      "--on_nan=skip", "--train_steps=1000"}),
                                       30);
-  EXPECT_EQ(outcome.code, 2) << outcome.err;
+  EXPECT_EQ(outcome.code, 1) << outcome.err;
   ASSERT_EQ(outcome.errors.size(), 1u) << outcome.err;
   EXPECT_THAT(outcome.errors[0], HasSubstr("not finite"));
   EXPECT_THAT(outcome.errors[0], HasSubstr("in a row"));

@@ -65,9 +65,10 @@ Result<JobConfig> CheckJobFlags(const JobFlags& flags, JobFlagsOf of = JobFlagsO
 /// The examples that are trained on, and those that are evaluated on. Errors: kInvalidArgument.
 Result<DataSplit> SplitData(const JobConfig& config, const Dataset& data);
 
-/// Fills in what the data decides. Errors: kInvalidArgument, also for a batch larger than the
-/// training set or an evaluation on images that are not there.
-Status FitToData(const Dataset& data, JobConfig* config);
+/// Fills in what the data decides, for a job of `workers`. Errors: kInvalidArgument, also for a
+/// batch larger than what any of them draws from, the same for all, or an evaluation on images that
+/// are not there.
+Status FitToData(const Dataset& data, int workers, JobConfig* config);
 
 /// Local steps of all workers together that the stop rules allow, kNoStepLimit if only the global
 /// step is limited. For progress: a worker computes its own.

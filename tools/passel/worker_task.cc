@@ -22,6 +22,7 @@
 #include "tools/passel/exit_code.h"
 #include "tools/passel/gpu_compute.h"
 #include "tools/passel/shared_data.h"
+#include "tools/passel/signals.h"
 #include "train/saved_model.h"
 #include "train/worker_loop.h"
 
@@ -77,13 +78,14 @@ class WorkerTask {
     options.cluster_hash = task_.spec.Hash();
     options.supervised = task_.flags.supervised;
     options.start_limit = std::chrono::nanoseconds(config_.start_wait_ns);
+    options.on_waiting = TellsOfWaiting(config_);
     options.engine = MakeEngineOptions(config_, workers, static_cast<int>(UsableCpus().size()));
     options.engine.names = task_.Names();
     log_.Task();
     if (!task_.worker_device.empty()) log_.WorkerDevice(task_.worker_device);
     log_.SessionBegins();
     if (task_.flags.existing_servers) {
-      log_.ExistingServer("grpc://" + task_.spec.Address(task_.id)->ToString());
+      log_.ExistingServer(task_.spec.Address(task_.id)->ToString());
     }
     // Before the job waits for this task.
     PASSEL_ASSIGN_OR_RETURN(std::unique_ptr<GpuCompute> gpu, GpuCompute::Open(task_, config_));
@@ -100,6 +102,7 @@ class WorkerTask {
       job.reset();
     }
     attach_range.Close();
+    if (chief) TellJob(*job->arena(0).memory().state);
     PASSEL_ASSIGN_OR_RETURN(const ModelLayout layout,
                             ModelLayout::Make(config_.model, store->variables()));
     if (chief && !store->initialized()) {
@@ -169,18 +172,8 @@ class WorkerTask {
         return parameters->RefreshShadow(Deadline::After(limit));
       };
     }
-    if (config_.log_style != LogStyle::kNone) {
-      callbacks.on_step = [this](const StepReport& step) { log_.Step(step, WallSeconds()); };
-      callbacks.on_evaluation = [this](std::int64_t, const TestResult& result) {
-        log_.Evaluation(result);
-      };
-    }
     g_training.store(true, std::memory_order_relaxed);
-    log_.TrainingBegins(WallSeconds());
-    const std::int64_t begin = MonotonicNs();
-    callbacks.on_training_end = [this, begin] {
-      log_.TrainingEnds(WallSeconds(), 1e-9 * static_cast<double>(MonotonicNs() - begin));
-    };
+    log_.Follow(&callbacks);
     PASSEL_ASSIGN_OR_RETURN(const WorkerResult result, RunWorker(config_.worker, callbacks, *model,
                                                                  layout, split, *store, engine));
     log_.Final(result);
@@ -200,7 +193,7 @@ class WorkerTask {
     if (!data->has_value()) {
       PASSEL_ASSIGN_OR_RETURN(SharedData loaded, GetData(task_, config_, **job, &about_data_));
       data->emplace(std::move(loaded));
-      PASSEL_RETURN_IF_ERROR(FitToData((*data)->data(), &config_));
+      PASSEL_RETURN_IF_ERROR(FitToData((*data)->data(), task_.NumTrainers(), &config_));
     }
     // Before the chief proposes a plan: who sees values can ask on what they are trained.
     if (!about_data_.empty()) PASSEL_RETURN_IF_ERROR((*job)->TellData(about_data_));
@@ -209,6 +202,14 @@ class WorkerTask {
     if (task_.flags.devices.log_device_placement) LogDevicePlacement(task_, plan);
     PASSEL_ASSIGN_OR_RETURN(*store, (*job)->Open(plan));
     return {};
+  }
+
+  // For those who ask what the job is about. A later life of the chief leaves it as it is.
+  void TellJob(ShardState& state) const {
+    std::int64_t none = 0;
+    if (!state.started_ns.compare_exchange_strong(none, MonotonicNs())) return;
+    const std::int64_t target = config_.worker.train_steps;
+    state.target_step.store(target == kNoStepLimit ? 0 : target, std::memory_order_relaxed);
   }
 
   Status AwaitFirstValues(ParameterStore& store, Deadline deadline) {
@@ -258,10 +259,7 @@ class WorkerTask {
 }  // namespace
 
 int RunWorkerTask(Task& task, JobConfig& config) {
-  struct sigaction action {};
-  action.sa_handler = OnSignal;
-  action.sa_flags = SA_RESTART;
-  for (const int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
+  for (const int signal : {SIGINT, SIGTERM}) HandleUnlessIgnored(signal, OnSignal);
   const Result<WorkerResult> result = WorkerTask(task, config).Run();
   if (!result.ok()) {
     // Stopped before it could begin: the supervisor or the user knows why.
