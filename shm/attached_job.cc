@@ -105,6 +105,11 @@ class AttachedJob::Attendant final : public RendezvousHandler {
     Wake();
   }
 
+  void SetData(const std::string& json) {
+    const std::lock_guard lock(mutex_);
+    data_ = json;
+  }
+
   std::chrono::nanoseconds MissingFor() const {
     std::int64_t longest = 0;
     const std::int64_t now = MonotonicNs();
@@ -175,6 +180,9 @@ class AttachedJob::Attendant final : public RendezvousHandler {
   void ArenaIsKept(const Peer&) override {}
   void KeepData(const std::string&, FileDescriptor) override {}
   int DataFd(const std::string&) override { return -1; }
+  Status DataTold(const Peer&, const std::string&) override {
+    return InvalidArgument("a worker is told no data: tell a ps");
+  }
   void PsIsHere(int shard) override {
     const auto index = static_cast<std::size_t>(shard);
     if (index < missing_since_ns_.size() &&
@@ -188,7 +196,12 @@ class AttachedJob::Attendant final : public RendezvousHandler {
   Result<std::optional<ShardSnapshot>> TakeSnapshot(bool) override {
     return InvalidArgument("a worker hands out no snapshot: ask a ps");
   }
-  std::string StatusJson() override { return "{}"; }
+  std::string StatusJson() override {
+    const std::lock_guard lock(mutex_);
+    nlohmann::json status;
+    status["data"] = nlohmann::json::parse(data_, nullptr, false);
+    return status.dump();
+  }
   Result<std::uint32_t> SetMode(const ModeSetting&) override {
     return FailedPrecondition("a worker does not set the mode: ask ps/0");
   }
@@ -209,7 +222,8 @@ class AttachedJob::Attendant final : public RendezvousHandler {
   const AttachOptions& options_;
   RendezvousServer server_;
   FileDescriptor wake_;
-  mutable std::mutex mutex_;  // guards the next five
+  mutable std::mutex mutex_;  // guards the next six
+  std::string data_ = "null";
   std::condition_variable arrived_;
   std::uint64_t arrivals_ = 0;
   std::vector<int> ps_fds_;
@@ -310,6 +324,12 @@ Result<std::optional<FileDescriptor>> AttachedJob::GetData(const std::string& ke
 
 Status AttachedJob::OfferData(const std::string& key, int fd) {
   return ps_[0].OfferData(key, fd, Deadline::After(std::chrono::seconds(5)));
+}
+
+Status AttachedJob::TellData(const std::string& json) {
+  PASSEL_CHECK(attendant_ != nullptr, "a supervisor tells the data");
+  attendant_->SetData(json);
+  return ps_[0].TellData(json, Deadline::After(std::chrono::seconds(5)));
 }
 
 void AttachedJob::KeepOffering(const std::string& key, FileDescriptor fd) {

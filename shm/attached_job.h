@@ -62,6 +62,9 @@ class AttachedJob {
   /// From or to ps/0. `key` names the data set: equal keys, equal contents.
   Result<std::optional<FileDescriptor>> GetData(const std::string& key);
   Status OfferData(const std::string& key, int fd);
+  /// Tells ps/0, and each later life of it, which data this worker trains on: a JSON object.
+  /// REQUIRES: there is no supervisor, who has told it.
+  Status TellData(const std::string& json);
 
   /// Offers data to ps/0 now, and with OfferAgain() to each later life of it: a ps that is started
   /// again has none. For what only tasks hold.

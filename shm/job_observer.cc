@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "base/clock.h"
@@ -225,6 +226,18 @@ std::vector<const float*> JobObserver::values() const {
   std::vector<const float*> all;
   for (const std::vector<float>& shard : values_) all.push_back(shard.data());
   return all;
+}
+
+std::string JobObserver::DataJson() {
+  if (!ps_[0].client) return "null";
+  const Result<std::string> text =
+      ps_[0].client->GetStatus(Deadline::After(std::chrono::seconds(5)));
+  if (!text.ok()) {
+    ps_[0].client.reset();
+    return "null";
+  }
+  const nlohmann::json status = nlohmann::json::parse(*text, nullptr, false);
+  return status.is_object() ? status.value("data", nlohmann::json()).dump() : "null";
 }
 
 std::optional<FileDescriptor> JobObserver::GetData(const std::string& key) {

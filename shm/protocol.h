@@ -4,7 +4,7 @@
 // space, with descriptors beside it. The server checks the peer's uid before it reads anything.
 //
 //   client                                   server
-//   {"hello":1,"role",...,"nonce"}      -->                        whose clocks are the server's,
+//   {"hello":2,"role",...,"nonce"}      -->                        whose clocks are the server's,
 //                                                                  too, or it is refused
 //                                       <--  {"nonce","proof"}     proof("srv", hello + nonce)
 //   {"proof"}                           -->                        proof("wrk", hello + nonce)
@@ -20,15 +20,20 @@
 //                                       <--  {"ok":true}
 //   {"get":"data","key"}                -->
 //                                       <--  {"data":true} + fd | {"data":false}
+//   {"tell":"data","about":{...}}       -->  a worker: which data it trains on
+//                                       <--  {"ok":true}
 //   {"here":shard}                      -->
 //                                       <--  {"ok":true}
 //   {"kept":true}                       -->  the supervisor holds the arena now
 //                                       <--  {"ok":true}
 //   {"get":"status"}                    -->  (also of role "control", which proves only its uid)
-//                                       <--  {"status":{...}}
+//                                       <--  {"status":{...}}; its "data" is what was told first
+//                                       (the chief's, if that told), with what else was told in
+//                                       its list "also"; null: nothing was told
 //   {"get":"snapshot","values":bool}    -->  (also of role "control")
 //                                       <--  {"snapshot":true,"global_step",...} + fds of the
-//                                       values and the plan, if asked for | {"snapshot":false}
+//                                       values and the plan, if asked for, and "data" as in a
+//                                       status | {"snapshot":false}
 //   {"set_mode":"replicas=3"}           -->  (also of role "control"; of ps/0 alone)
 //                                       <--  {"number":n}, see store/mode_change.h
 //   {"stop":true}                       -->
@@ -51,7 +56,10 @@
 
 namespace passel::shm {
 
-inline constexpr int kProtocolVersion = 1;
+inline constexpr int kProtocolVersion = 2;
+
+/// The most bytes of {"tell":"data"}'s object.
+inline constexpr std::size_t kMaxDataText = 10'000;
 
 enum class Role { kWorker, kPs, kSupervisor, kControl, kEvaluator };
 std::string_view RoleName(Role role);
@@ -73,6 +81,7 @@ struct ShardSnapshot {
   std::optional<std::uint64_t> exact_round;            ///< as in ShardCopy
   bool rounds = false;                                 ///< as in ShardCopy
   bool stopped = false;                                ///< of ps/0
+  std::string data;                                    ///< JSON, as in a status; of ps/0
   /// Age of the values, where they are a shadow (StorePlan::on_device); of ps/0. The steps are
   /// then those of the shadow.
   std::optional<std::int64_t> shadow_age_ns;

@@ -28,6 +28,9 @@ constexpr std::chrono::nanoseconds kLogEvery = std::chrono::seconds(10);
 
 constexpr std::size_t kMaxDataFiles = 8;
 
+// Of descriptions of data that are kept: two tell already that workers differ.
+constexpr std::size_t kMaxDataTold = 2;
+
 }  // namespace
 
 PsHost::PsHost(const PsHostOptions& options, const JobToken& token, FileDescriptor listening,
@@ -36,7 +39,9 @@ PsHost::PsHost(const PsHostOptions& options, const JobToken& token, FileDescript
       token_(token),
       arena_(std::move(arena)),
       arena_kept_(!options.supervised || arena_.has_value()),
-      server_(std::move(listening), token, options.job_id, options.cluster_hash, *this) {}
+      server_(std::move(listening), token, options.job_id, options.cluster_hash, *this) {
+  if (!options.data.empty()) data_told_.push_back(options.data);
+}
 
 PsHost::~PsHost() = default;
 
@@ -66,6 +71,17 @@ Status PsHost::MeetWorkers(Deadline deadline) {
               options_.names(worker),
               arena.memory().state->version.load(std::memory_order_relaxed));
       arena_ = std::move(arena);
+    }
+    // What workers told a former life of ours they tell no more.
+    if (const Result<std::string> status = client->GetStatus(deadline); status.ok()) {
+      const nlohmann::json json = nlohmann::json::parse(*status, nullptr, false);
+      const auto data = json.find("data");
+      if (data != json.end() && data->is_object()) {
+        Peer peer;
+        peer.role = Role::kWorker;
+        peer.index = worker;
+        PASSEL_RETURN_IF_ERROR(DataTold(peer, data->dump()));
+      }
     }
     if (Status status = client->SayHere(options_.shard, deadline); !status.ok()) continue;
     const ProcessIdentity identity =
@@ -260,6 +276,37 @@ int PsHost::DataFd(const std::string& key) {
   return found == data_.end() ? -1 : found->second.get();
 }
 
+Status PsHost::DataTold(const Peer& peer, const std::string& json) {
+  if (peer.role != Role::kWorker) {
+    return PermissionDenied("only a worker tells which data it trains on");
+  }
+  if (json.size() > kMaxDataText) {
+    return InvalidArgument(fmt::format(
+        "a description of data has at most {} bytes, this one has {}: use a shorter path",
+        kMaxDataText, json.size()));
+  }
+  const auto known = std::find(data_told_.begin(), data_told_.end(), json);
+  if (peer.index == options_.names.chief) {
+    if (known != data_told_.end()) data_told_.erase(known);
+    data_told_.insert(data_told_.begin(), json);
+    if (data_told_.size() > kMaxDataTold) data_told_.pop_back();
+  } else if (known == data_told_.end() && data_told_.size() < kMaxDataTold) {
+    data_told_.push_back(json);
+  }
+  return {};
+}
+
+std::string PsHost::DataJson() const {
+  if (data_told_.empty()) return "null";
+  nlohmann::json data = nlohmann::json::parse(data_told_[0], nullptr, false);
+  if (!data.is_object()) return "null";
+  data["also"] = nlohmann::json::array();
+  for (std::size_t i = 1; i < data_told_.size(); ++i) {
+    data["also"].push_back(nlohmann::json::parse(data_told_[i], nullptr, false));
+  }
+  return data.dump();
+}
+
 void PsHost::PsIsHere(int) {}
 
 Result<std::optional<ShardSnapshot>> PsHost::TakeSnapshot(bool values) {
@@ -272,6 +319,7 @@ Result<std::optional<ShardSnapshot>> PsHost::TakeSnapshot(bool values) {
   }
   ShardSnapshot snapshot;
   snapshot.stopped = Stopped();
+  snapshot.data = DataJson();
   if (!values) {
     snapshot.global_step = snapshot.last_global_step =
         state.global_step.load(std::memory_order_acquire);
@@ -305,7 +353,8 @@ std::string PsHost::StatusJson() {
                            {"ps", options_.shard},
                            {"pid", ::getpid()},
                            {"alone", options_.alone},
-                           {"chief", options_.names.chief_name}};
+                           {"chief", options_.names.chief_name},
+                           {"data", nlohmann::json::parse(DataJson(), nullptr, false)}};
   if (arena_) {
     status["arena"] = nlohmann::json::parse(DescribeJob(*arena_, options_.names));
   }

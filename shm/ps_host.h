@@ -35,6 +35,8 @@ struct PsHostOptions {
   /// A supervisor decides when the job is over, restarts workers and stops the ps. Otherwise the
   /// ps ends by itself when its workers are done.
   bool supervised = false;
+  /// The data of the job as a JSON object, where the ps is told it at once; else workers tell it.
+  std::string data = {};
   /// There is no ps: the job is one process, which has a thread of its own for this.
   bool alone = false;
   /// How long a ps without a supervisor waits for a worker that died to be started again when
@@ -81,6 +83,7 @@ class PsHost final : private RendezvousHandler {
   void ArenaIsKept(const Peer& peer) override;
   void KeepData(const std::string& key, FileDescriptor fd) override;
   int DataFd(const std::string& key) override;
+  Status DataTold(const Peer& peer, const std::string& json) override;
   void PsIsHere(int shard) override;
   Result<std::optional<ShardSnapshot>> TakeSnapshot(bool values) override;
   std::string StatusJson() override;
@@ -89,6 +92,7 @@ class PsHost final : private RendezvousHandler {
   void Gone(const Peer& peer) override;
   void MarkGone(int worker, const ProcessIdentity& identity);
   void GiveUpThoseWhoNeverCame();
+  std::string DataJson() const;
 
   const PsHostOptions options_;
   const JobToken token_;
@@ -106,6 +110,7 @@ class PsHost final : private RendezvousHandler {
   };
   std::vector<Link> links_;  // our connections to workers' endpoints
   std::map<std::string, FileDescriptor> data_;
+  std::vector<std::string> data_told_;  // distinct JSON objects, the chief's first; see DataJson()
   bool stop_asked_ = false;
   std::set<int> told_missing_;  // workers that never came, and it was said
   FileDescriptor plan_;         // as JSON, once somebody has asked for a snapshot

@@ -115,6 +115,12 @@ Result<std::optional<FileDescriptor>> RendezvousClient::GetData(const std::strin
   return std::optional<FileDescriptor>(std::move(answer.fds[0]));
 }
 
+Status RendezvousClient::TellData(const std::string& json, Deadline deadline) {
+  return Ask(fd(), {{"tell", "data"}, {"about", nlohmann::json::parse(json, nullptr, false)}}, {},
+             deadline)
+      .status();
+}
+
 Status RendezvousClient::SayHere(int shard, Deadline deadline) {
   return Ask(fd(), {{"here", shard}}, {}, deadline).status();
 }
@@ -133,6 +139,9 @@ Result<std::optional<ShardSnapshot>> RendezvousClient::GetSnapshot(bool values, 
   snapshot.last_global_step = Field<std::int64_t>(answer.json, "last_global_step", 0);
   snapshot.rounds = Field<bool>(answer.json, "rounds", false);
   snapshot.stopped = Field<bool>(answer.json, "stopped", false);
+  if (const auto data = answer.json.find("data"); data != answer.json.end()) {
+    snapshot.data = data->dump();
+  }
   if (answer.json.contains("exact_round")) {
     snapshot.exact_round = Field<std::uint64_t>(answer.json, "exact_round", 0);
   }

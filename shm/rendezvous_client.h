@@ -53,6 +53,9 @@ class RendezvousClient {
   Status OfferData(const std::string& key, int fd, Deadline deadline);
   /// nullopt: nobody has offered it.
   Result<std::optional<FileDescriptor>> GetData(const std::string& key, Deadline deadline);
+  /// Of a worker: says which data it trains on. Errors: kInvalidArgument unless `json` is an
+  /// object of at most kMaxDataText bytes.
+  Status TellData(const std::string& json, Deadline deadline);
   /// A ps tells a worker that it listens now.
   Status SayHere(int shard, Deadline deadline);
   /// The supervisor tells a ps that it holds the arena, which may now be handed to others.

@@ -251,6 +251,7 @@ Status RendezvousServer::SendSnapshot(Connection& c, bool values) {
                          {"stopped", snapshot->stopped}};
   if (snapshot->exact_round) json["exact_round"] = *snapshot->exact_round;
   if (snapshot->shadow_age_ns) json["shadow_age_ns"] = *snapshot->shadow_age_ns;
+  json["data"] = nlohmann::json::parse(snapshot->data, nullptr, false);
   if (!values) return SendJson(c.socket.get(), json, {}, AnswerLimit());
   const int fds[] = {snapshot->values.get(), snapshot->plan.get()};
   return SendJson(c.socket.get(), json, fds, AnswerLimit());
@@ -337,6 +338,12 @@ Status RendezvousServer::HandleRequest(Connection& c) {
   if (Field<std::string>(m.json, "offer", "") == "data") {
     if (m.fds.size() != 1) return DataLoss("data comes with one descriptor");
     handler_.KeepData(Field<std::string>(m.json, "key", ""), std::move(m.fds[0]));
+    return SendJson(fd, {{"ok", true}}, {}, AnswerLimit());
+  }
+  if (Field<std::string>(m.json, "tell", "") == "data") {
+    const auto about = m.json.find("about");
+    if (about == m.json.end() || !about->is_object()) return DataLoss("data is told as an object");
+    PASSEL_RETURN_IF_ERROR(handler_.DataTold(c.peer, about->dump()));
     return SendJson(fd, {{"ok", true}}, {}, AnswerLimit());
   }
   if (m.json.contains("here")) {

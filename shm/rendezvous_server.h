@@ -46,6 +46,8 @@ class RendezvousHandler {
   virtual void ArenaIsKept(const Peer& peer) = 0;
   virtual void KeepData(const std::string& key, FileDescriptor fd) = 0;
   virtual int DataFd(const std::string& key) = 0;
+  /// A worker trains on this: a JSON object. An error refuses it.
+  virtual Status DataTold(const Peer& peer, const std::string& json) = 0;
   virtual void PsIsHere(int shard) = 0;
   /// Of our shard; without the descriptors unless `values`. nullopt: there are no values yet.
   virtual Result<std::optional<ShardSnapshot>> TakeSnapshot(bool values) = 0;

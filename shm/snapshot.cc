@@ -36,6 +36,7 @@ Snapshot& Snapshot::operator=(Snapshot&& other) noexcept {
   plan_ = std::move(other.plan_);
   exact_ = other.exact_;
   stopped_ = other.stopped_;
+  data_ = std::move(other.data_);
   global_step_ = other.global_step_;
   last_global_step_ = other.last_global_step_;
   shadow_age_ = other.shadow_age_;
@@ -83,6 +84,7 @@ class SnapshotTaker {
         snapshot.global_step_ = part.global_step;
         snapshot.last_global_step_ = part.last_global_step;
         snapshot.stopped_ = part.stopped;
+        snapshot.data_ = part.data;
         if (part.shadow_age_ns)
           snapshot.shadow_age_ = std::chrono::nanoseconds(*part.shadow_age_ns);
         round = part.exact_round;

@@ -43,6 +43,8 @@ class Snapshot {
   std::int64_t last_global_step() const { return last_global_step_; }
   /// The job had been stopped, or asked to stop, by then.
   bool stopped() const { return stopped_; }
+  /// What the job trains on, as "data" in a status (shm/protocol.h): JSON; "null": not known.
+  const std::string& data() const { return data_; }
   /// Set where the values of the job are in the memory of a GPU, and these were copied from there
   /// so long ago: global_step() and last_global_step() are those of that copy.
   std::optional<std::chrono::nanoseconds> shadow_age() const { return shadow_age_; }
@@ -56,6 +58,7 @@ class Snapshot {
   StorePlan plan_;
   bool exact_ = false;
   bool stopped_ = false;
+  std::string data_ = "null";
   std::int64_t global_step_ = 0;
   std::int64_t last_global_step_ = 0;
   std::optional<std::chrono::nanoseconds> shadow_age_;

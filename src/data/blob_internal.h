@@ -28,7 +28,7 @@ struct BlobHeader {
 };
 
 /// What a loader knows before it reads any image. Each count times rows * cols is at most
-/// kMaxIdxPayloadBytes, so that no size computed from it can overflow.
+/// kMaxIdxPayloadBytes (data/idx.h), so that no size computed from it can overflow.
 struct BlobShape {
   std::uint32_t train_count = 0;
   std::uint32_t test_count = 0;
@@ -36,6 +36,10 @@ struct BlobShape {
   std::uint32_t cols = 0;
   friend bool operator==(const BlobShape&, const BlobShape&) = default;
 };
+
+/// Rows and columns of images of which only the pixels are known, 1 to kMaxIdxPayloadBytes of them:
+/// a square if there is one, else one row.
+void SetSides(std::uint64_t pixels, BlobShape* shape);
 
 /// Bytes of a blob of this shape.
 std::uint64_t BlobBytes(const BlobShape& shape);

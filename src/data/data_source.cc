@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 #include <new>
 #include <utility>
 
@@ -29,7 +28,7 @@ class DataSource::Impl {
 
 namespace {
 
-constexpr std::uint32_t kSide = 28;
+constexpr std::uint32_t kFakeSide = 28;
 
 class IdxSource : public DataSource::Impl {
  public:
@@ -56,7 +55,9 @@ class NpzSource : public DataSource::Impl {
   NpzSource(DataFiles files, DataOptions options, NpzReader reader)
       : Impl(std::move(files), std::move(options)),
         reader_(std::move(reader)),
-        shape_{reader_.train_count(), reader_.test_count(), kSide, kSide} {}
+        shape_{reader_.train_count(), reader_.test_count(), reader_.rows(), reader_.cols()} {
+    if (shape_.rows == 0) SetSides(reader_.pixels(), &shape_);
+  }
 
   std::size_t bytes() const override { return static_cast<std::size_t>(BlobBytes(shape_)); }
   Status LoadInto(std::span<std::byte> blob) override {
@@ -120,20 +121,37 @@ class FakeSource : public DataSource::Impl {
   }
 
  private:
-  static constexpr BlobShape kShape{kFakeExamples, kFakeExamples, kSide, kSide};
+  static constexpr BlobShape kShape{kFakeExamples, kFakeExamples, kFakeSide, kFakeSide};
 };
 
-Result<std::uint32_t> CountCsvFile(const std::string& path, std::uint64_t limit) {
-  PASSEL_ASSIGN_OR_RETURN(const auto source, FileSource::Open(path));
-  return CountCsv(*source, path, limit);
+// Of a training and a test file, of which no more than these examples are counted (0: all).
+Result<BlobShape> MeasureCsvFiles(const std::vector<std::string>& paths, std::uint64_t train_limit,
+                                  std::uint64_t test_limit) {
+  const auto measure = [](const std::string& path, std::uint64_t limit) -> Result<CsvShape> {
+    PASSEL_ASSIGN_OR_RETURN(const auto source, FileSource::Open(path));
+    return MeasureCsv(*source, path, limit);
+  };
+  PASSEL_ASSIGN_OR_RETURN(const CsvShape train, measure(paths[0], train_limit));
+  PASSEL_ASSIGN_OR_RETURN(const CsvShape test, measure(paths[1], test_limit));
+  if (train.pixels != test.pixels) {
+    return InvalidArgument(
+        fmt::format("{} has images of {} pixels but {} has {}: use two files of one set", paths[0],
+                    train.pixels, paths[1], test.pixels));
+  }
+  BlobShape shape{train.count, test.count, 0, 0};
+  SetSides(train.pixels, &shape);
+  return shape;
 }
 
-Status CheckFirstExample(const std::string& path) {
+Status CheckFirstExamples(const std::vector<std::string>& paths) {
+  PASSEL_ASSIGN_OR_RETURN(const BlobShape shape, MeasureCsvFiles(paths, 1, 1));
   std::byte label[1];
-  std::array<std::byte, kCsvPixels> pixels;
-  PASSEL_RETURN_IF_ERROR(CountCsvFile(path, 1).status());
-  PASSEL_ASSIGN_OR_RETURN(const auto source, FileSource::Open(path));
-  return ReadCsv(*source, path, /*to_the_end=*/false, pixels, label);
+  std::vector<std::byte> pixels(std::size_t{shape.rows} * shape.cols);
+  for (const std::string& path : paths) {
+    PASSEL_ASSIGN_OR_RETURN(const auto source, FileSource::Open(path));
+    PASSEL_RETURN_IF_ERROR(ReadCsv(*source, path, /*to_the_end=*/false, pixels, label));
+  }
+  return {};
 }
 
 }  // namespace
@@ -172,7 +190,7 @@ Result<DataFiles> CheckData(const std::string& path) {
   } else if (files.format == DataFormat::kNpz) {
     PASSEL_RETURN_IF_ERROR(NpzReader::Open(files.paths[0]).status());
   } else {
-    for (const std::string& one : files.paths) PASSEL_RETURN_IF_ERROR(CheckFirstExample(one));
+    PASSEL_RETURN_IF_ERROR(CheckFirstExamples(files.paths));
   }
   return files;
 }
@@ -188,10 +206,9 @@ Result<DataSource> OpenData(const std::string& path, const DataOptions& options)
     PASSEL_ASSIGN_OR_RETURN(NpzReader reader, NpzReader::Open(files.paths[0]));
     impl = std::make_unique<NpzSource>(std::move(files), options, std::move(reader));
   } else {
-    BlobShape shape{0, 0, kSide, kSide};
-    PASSEL_ASSIGN_OR_RETURN(shape.train_count,
-                            CountCsvFile(files.paths[0], options.csv_train_limit));
-    PASSEL_ASSIGN_OR_RETURN(shape.test_count, CountCsvFile(files.paths[1], options.csv_test_limit));
+    PASSEL_ASSIGN_OR_RETURN(
+        const BlobShape shape,
+        MeasureCsvFiles(files.paths, options.csv_train_limit, options.csv_test_limit));
     impl = std::make_unique<CsvSource>(std::move(files), options, shape);
   }
   return DataSource(std::move(impl));

@@ -4,9 +4,9 @@
 //   npz    Keras' mnist.npz, or a directory that holds it
 //   csv    a directory with mnist_train.csv and mnist_test.csv
 //
-// The format is told by content (first bytes, arrays in the archive, 785 columns in the first
-// line), and a directory is searched in this order: all four IDX files; then npz and csv, of which
-// only one may be there. Names decide only between files of the same kind.
+// The format is told by content (first bytes, arrays in the archive, columns of numbers in the
+// first line), and a directory is searched in this order: all four IDX files; then npz and csv, of
+// which only one may be there. Names decide only between files of the same kind.
 //
 //   source = OpenData(path);  memory = <source.bytes()>;  source.LoadInto(memory);
 //   dataset = Dataset::View(memory);

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <type_traits>
 #include <utility>
@@ -65,6 +66,12 @@ std::uint8_t MaxLabel(std::span<const std::uint8_t> labels) {
 }
 
 }  // namespace
+
+void SetSides(std::uint64_t pixels, BlobShape* shape) {
+  const auto side = static_cast<std::uint64_t>(std::llround(std::sqrt(pixels)));
+  shape->rows = side * side == pixels ? static_cast<std::uint32_t>(side) : 1;
+  shape->cols = static_cast<std::uint32_t>(pixels / shape->rows);
+}
 
 std::uint64_t BlobBytes(const BlobShape& shape) { return MakeHeader(shape).total_bytes; }
 

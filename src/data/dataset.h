@@ -123,9 +123,6 @@ struct DataSplit {
   ImageSet test;
 };
 
-/// The reference programs' default for `validation_size`.
-inline constexpr std::int64_t kDefaultValidationSize = 5000;
-
 /// Of the first `train_examples` training examples (or of all, if there are fewer; 0: of all).
 /// Errors: kInvalidArgument unless 0 <= validation_size <= their number. With all examples taken
 /// for validation the training set is empty.

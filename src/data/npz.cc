@@ -16,8 +16,6 @@
 namespace passel {
 namespace {
 
-constexpr std::uint64_t kSide = 28;
-constexpr std::uint64_t kPixels = kSide * kSide;
 // The most that deflate can expand: 258 bytes from 2 bits.
 constexpr std::uint64_t kMaxDeflateRatio = 1032;
 constexpr std::size_t kLabelChunk = 64 * 1024;  // bytes; a multiple of every width
@@ -77,24 +75,25 @@ Status CheckHeader(const NpyHeader& header, bool images, const std::string& name
                     images ? "pixels are '|u1': store them as numpy.uint8 from 0 to 255"
                            : "labels are integers of at most 8 bytes: store them as numpy.uint8"));
   }
-  const bool shape_fits = images ? (shape.size() == 3 && shape[1] == kSide && shape[2] == kSide) ||
-                                       (shape.size() == 2 && shape[1] == kPixels)
-                                 : shape.size() == 1;
+  const bool shape_fits = images ? shape.size() == 3 || shape.size() == 2 : shape.size() == 1;
   if (!shape_fits) {
     return InvalidArgument(
         fmt::format("{} has the shape {}, but {}: reshape it", name, NpyShapeText(shape),
-                    images ? "images have (n, 28, 28) or (n, 784)" : "labels have (n,)"));
+                    images ? "images have (n, rows, cols) or (n, pixels)" : "labels have (n,)"));
   }
   if (header.fortran_order) {
     return InvalidArgument(
         fmt::format("{} is in Fortran order: store numpy.ascontiguousarray of it", name));
   }
-  const std::uint64_t most = kMaxIdxPayloadBytes / (images ? kPixels : header.width);
-  if (shape[0] < 1 || shape[0] > std::min<std::uint64_t>(most, 0xffff'ffff)) {
-    return InvalidArgument(
-        fmt::format("{} has the shape {}, and its first size may be 1 to {}: "
-                    "use another file",
-                    name, NpyShapeText(shape), std::min<std::uint64_t>(most, 0xffff'ffff)));
+  std::uint64_t bytes = header.width;
+  for (const std::uint64_t size : shape) {
+    if (size < 1 || size > 0xffff'ffff || size > kMaxIdxPayloadBytes / bytes) {
+      return InvalidArgument(
+          fmt::format("{} has the shape {}, and no size may be 0, nor all together more than {} "
+                      "bytes: use another file",
+                      name, NpyShapeText(shape), kMaxIdxPayloadBytes));
+    }
+    bytes *= size;
   }
   return {};
 }
@@ -117,8 +116,12 @@ class NpzReader::Impl {
   ZipArchive archive_;
   std::array<std::size_t, 4> places_;
   std::array<std::uint32_t, 4> counts_{};
+  std::uint64_t pixels_ = 0;
+  std::uint32_t rows_ = 0, cols_ = 0;  // 0: not known
 
  private:
+  // Takes the size of the images in array `part`, which must be that of those before.
+  Status TakeSize(std::size_t part, const std::vector<std::uint64_t>& shape);
   Status ReadLabels(ByteSource& source, const NpyHeader& header, std::size_t part,
                     std::span<std::byte> out);
   Status CutOff(std::size_t part, const NpyHeader& header, std::uint64_t got) const {
@@ -160,6 +163,7 @@ Result<NpzReader> NpzReader::Impl::Open(ZipArchive archive) {
     NpyHeader header;
     PASSEL_RETURN_IF_ERROR(impl->OpenArray(part, &header).status());
     impl->counts_[part] = static_cast<std::uint32_t>(header.shape[0]);
+    if (IsImages(part)) PASSEL_RETURN_IF_ERROR(impl->TakeSize(part, header.shape));
   }
   for (const std::size_t part : {0, 2}) {
     if (impl->counts_[part] != impl->counts_[part + 1]) {
@@ -169,6 +173,25 @@ Result<NpzReader> NpzReader::Impl::Open(ZipArchive archive) {
     }
   }
   return NpzReader(std::move(impl));
+}
+
+Status NpzReader::Impl::TakeSize(std::size_t part, const std::vector<std::uint64_t>& shape) {
+  const std::uint64_t rows = shape.size() == 3 ? shape[1] : 0;
+  const std::uint64_t cols = shape.size() == 3 ? shape[2] : 0;
+  const std::uint64_t pixels = shape.size() == 3 ? rows * cols : shape[1];
+  const bool sides_differ = rows != 0 && rows_ != 0 && rows != rows_;
+  if (pixels_ != 0 && (pixels != pixels_ || sides_differ)) {
+    return InvalidArgument(
+        fmt::format("{} has the shape {}, and the images of {} are of another size: use arrays of "
+                    "one set",
+                    Name(part), NpyShapeText(shape), kNpzArrayNames[0]));
+  }
+  pixels_ = pixels;
+  if (rows != 0) {
+    rows_ = static_cast<std::uint32_t>(rows);
+    cols_ = static_cast<std::uint32_t>(cols);
+  }
+  return {};
 }
 
 Status NpzReader::Impl::ReadLabels(ByteSource& source, const NpyHeader& header, std::size_t part,
@@ -207,11 +230,11 @@ Status NpzReader::Impl::ReadLabels(ByteSource& source, const NpyHeader& header, 
 }
 
 Status NpzReader::Impl::ReadArray(std::size_t part, std::span<std::byte> out) {
-  PASSEL_CHECK(part < 4 && out.size() == counts_[part] * (IsImages(part) ? kPixels : 1),
+  PASSEL_CHECK(part < 4 && out.size() == counts_[part] * (IsImages(part) ? pixels_ : 1),
                "the buffer must fit the array");
   NpyHeader header;
   PASSEL_ASSIGN_OR_RETURN(const auto source, OpenArray(part, &header));
-  if (header.shape[0] != counts_[part]) {
+  if (Elements(header) != out.size()) {
     return DataLoss(fmt::format("{} changed while it was read: start again", Name(part)));
   }
   if (IsImages(part)) {
@@ -249,6 +272,9 @@ Result<NpzReader> NpzReader::OpenBytes(std::span<const std::byte> bytes, std::st
 
 std::uint32_t NpzReader::train_count() const { return impl_->counts_[0]; }
 std::uint32_t NpzReader::test_count() const { return impl_->counts_[2]; }
+std::uint64_t NpzReader::pixels() const { return impl_->pixels_; }
+std::uint32_t NpzReader::rows() const { return impl_->rows_; }
+std::uint32_t NpzReader::cols() const { return impl_->cols_; }
 Status NpzReader::ReadArray(std::size_t part, std::span<std::byte> out) {
   return impl_->ReadArray(part, out);
 }

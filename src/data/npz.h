@@ -1,7 +1,8 @@
-// npz.h - MNIST as Keras keeps it: one npz file (a zip archive of npy arrays) with four arrays.
+// npz.h - MNIST, or a set like it, as Keras keeps it: one npz file (a zip archive of npy arrays)
+// with four arrays.
 //
-//   x_train.npy  u1 (n, 28, 28) or (n, 784)       y_train.npy  integers (n)
-//   x_test.npy   u1 (m, 28, 28) or (m, 784)       y_test.npy   integers (m)
+//   x_train.npy  u1 (n, rows, cols) or (n, pixels)     y_train.npy  integers (n)
+//   x_test.npy   u1 (m, rows, cols) or (m, pixels)     y_test.npy   integers (m)
 //
 // Labels may be integers of any width and sign whose values fit into a byte; other arrays in the
 // file are ignored.
@@ -43,10 +44,14 @@ class NpzReader {
 
   std::uint32_t train_count() const;
   std::uint32_t test_count() const;
+  /// Of an image. Rows and columns are 0 where no array says them; else their product is pixels().
+  std::uint64_t pixels() const;
+  std::uint32_t rows() const;
+  std::uint32_t cols() const;
 
   /// Fills `out` with array `part` of kNpzArrayNames, labels converted to bytes, and checks that
   /// the array, and its checksum, end there. On error `out` holds something.
-  /// REQUIRES: out.size() is the count, times 784 for images.
+  /// REQUIRES: out.size() is the count, times pixels() for images.
   Status ReadArray(std::size_t part, std::span<std::byte> out);
 
  private:

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <png.h>
 
+#include <csetjmp>
 #include <cstring>
 
 namespace passel {
@@ -11,13 +12,84 @@ namespace {
 // The most that deflate can expand: 258 bytes from 2 bits.
 constexpr std::uint64_t kMaxDeflateRatio = 1032;
 
-// libpng's simplified interface: no callbacks, no jumps, its message in the structure.
+// libpng's simplified interface for writing: no callbacks, no jumps, its message in the structure.
+// Its reader takes interlaced pictures of 16 bits apart (1.6.39), so reading is by rows.
 struct PngImage {
   png_image image{};
   PngImage() { image.version = PNG_IMAGE_VERSION; }
   ~PngImage() { png_image_free(&image); }
   PngImage(const PngImage&) = delete;
   PngImage& operator=(const PngImage&) = delete;
+};
+
+// What libpng's callbacks see.
+struct Input {
+  const std::uint8_t* next;
+  std::size_t left;  // bytes
+  char message[128];
+};
+
+// Called by libpng, which must not be left by an exception: only jumps.
+extern "C" void OnPngError(png_structp png, const char* message) {
+  auto* input = static_cast<Input*>(png_get_error_ptr(png));
+  std::strncpy(input->message, message, sizeof(input->message) - 1);
+  png_longjmp(png, 1);
+}
+extern "C" void OnPngWarning(png_structp, const char*) {}
+extern "C" void OnPngRead(png_structp png, png_bytep to, png_size_t bytes) {
+  auto* input = static_cast<Input*>(png_get_io_ptr(png));
+  if (bytes > input->left) png_error(png, "it is cut off");
+  std::memcpy(to, input->next, bytes);
+  input->next += bytes;
+  input->left -= bytes;
+}
+
+// Of the chunks that need not be understood those that say how light the values are.
+constexpr png_byte kLightChunks[] = "cHRM\0gAMA\0iCCP\0sRGB";
+
+// The next two are jumped out of, so nothing in them has a destructor. False: Input::message says
+// why.
+bool ReadHeader(png_structp png, png_infop info, Input* input) {
+  if (setjmp(png_jmpbuf(png)) != 0) return false;
+  png_set_read_fn(png, input, &OnPngRead);
+  png_set_benign_errors(png, 1);
+  png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
+  png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_AS_DEFAULT, kLightChunks,
+                              sizeof(kLightChunks) / 5);
+  png_read_info(png, info);
+  return true;
+}
+
+// `rows`: where each row of the picture goes, 4 * width bytes.
+bool ReadRows(png_structp png, png_infop info, png_bytepp rows, std::size_t width) {
+  if (setjmp(png_jmpbuf(png)) != 0) return false;
+  // Without a word of the file about it, values are those of a screen; so are 16 bits of them.
+  png_set_alpha_mode(png, PNG_ALPHA_PNG, PNG_DEFAULT_sRGB);
+  png_set_expand(png);
+  png_set_scale_16(png);
+  png_set_gray_to_rgb(png);
+  png_set_add_alpha(png, 255, PNG_FILLER_AFTER);
+  (void)png_set_interlace_handling(png);
+  png_read_update_info(png, info);
+  if (png_get_rowbytes(png, info) != 4 * width) png_error(png, "its rows are of another length");
+  png_read_image(png, rows);
+  return true;
+}
+
+// Owns libpng's structures.
+struct PngReader {
+  Input input;
+  png_structp png = nullptr;
+  png_infop info = nullptr;
+
+  explicit PngReader(std::span<const std::uint8_t> bytes)
+      : input{bytes.data(), bytes.size(), "there is too little memory"} {
+    png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &input, &OnPngError, &OnPngWarning);
+    if (png != nullptr) info = png_create_info_struct(png);
+  }
+  ~PngReader() { png_destroy_read_struct(&png, &info, nullptr); }
+  PngReader(const PngReader&) = delete;
+  PngReader& operator=(const PngReader&) = delete;
 };
 
 }  // namespace
@@ -30,12 +102,12 @@ Result<RgbaPicture> DecodePng(std::span<const std::uint8_t> bytes, const std::st
   const auto corrupt = [&](const char* why) {
     return DataLoss(fmt::format("{} is a corrupt PNG file: {}; save the picture anew", name, why));
   };
-  PngImage png;
-  png_image& image = png.image;
-  if (png_image_begin_read_from_memory(&image, bytes.data(), bytes.size()) == 0) {
-    return corrupt(image.message);
+  PngReader reader(bytes);
+  if (reader.info == nullptr || !ReadHeader(reader.png, reader.info, &reader.input)) {
+    return corrupt(reader.input.message);
   }
-  const std::uint64_t width = image.width, height = image.height;
+  const std::uint64_t width = png_get_image_width(reader.png, reader.info);
+  const std::uint64_t height = png_get_image_height(reader.png, reader.info);
   if (width > kMaxPngSide || height > kMaxPngSide || width * height > kMaxPngPixels) {
     return InvalidArgument(
         fmt::format("{} has {} x {} pixels, at most {} each way and {} in all are read: scale it "
@@ -48,15 +120,13 @@ Result<RgbaPicture> DecodePng(std::span<const std::uint8_t> bytes, const std::st
         fmt::format("its {} bytes cannot hold its {} x {} pixels", bytes.size(), width, height)
             .c_str());
   }
-  image.format = PNG_FORMAT_RGBA;
-  image.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;  // 16 bits are scaled, not taken for linear light
   RgbaPicture picture;
   picture.width = width;
   picture.height = height;
   picture.pixels.resize(width * height * 4);
-  if (png_image_finish_read(&image, nullptr, picture.pixels.data(), 0, nullptr) == 0) {
-    return corrupt(image.message);
-  }
+  std::vector<png_bytep> rows(height);
+  for (std::size_t y = 0; y < height; ++y) rows[y] = &picture.pixels[y * width * 4];
+  if (!ReadRows(reader.png, reader.info, rows.data(), width)) return corrupt(reader.input.message);
   return picture;
 }
 

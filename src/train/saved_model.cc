@@ -11,8 +11,6 @@
 namespace passel {
 namespace {
 
-constexpr const char* kFormat = "passel-model-1";
-
 // Shape of a float32 tensor, or an error.
 Result<std::vector<std::int64_t>> ShapeOf(const SafetensorsFile& file, const std::string& path,
                                           const std::string& name, std::size_t rank) {
@@ -38,7 +36,8 @@ Result<ModelConfig> ConfigOf(const SafetensorsFile& file, const std::string& pat
   };
   PASSEL_ASSIGN_OR_RETURN(ModelConfig config, InferModel(shapes));
   if (const auto loss = file.metadata.find("loss"); loss != file.metadata.end()) {
-    PASSEL_ASSIGN_OR_RETURN(config.loss, ParseLossReduction(loss->second));
+    // Another program may mean something else by it, and who only evaluates needs none.
+    if (const auto known = ParseLossReduction(loss->second); known.ok()) config.loss = *known;
   }
   return config;
 }
@@ -64,7 +63,7 @@ Status SaveModel(const std::string& path, const ModelConfig& model, ParameterPar
                        std::as_bytes(std::span<const float>(values[i]))});
   }
   SafetensorsMetadata all(metadata.begin(), metadata.end());
-  all["format"] = kFormat;
+  all["format"] = kSavedModelFormat;
   all["model"] = model.kind == ModelKind::kMlp ? "mlp" : "softmax";
   all["loss"] = model.loss == LossReduction::kSum ? "sum" : "mean";
   return WriteSafetensors(path, tensors, all);

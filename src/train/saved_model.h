@@ -1,7 +1,7 @@
 // saved_model.h - trained variables in a safetensors file that says which model they belong to.
 //
 // Tensors have the model's names ("hid_w", "hid_b", "sm_w", "sm_b"); a variable that lay in parts
-// on several ps tasks is one tensor again. Metadata: format "passel-model-1", model, loss,
+// on several ps tasks is one tensor again. Metadata: format kSavedModelFormat, model, loss,
 // global_step, and what else the writer says.
 
 #pragma once
@@ -16,6 +16,9 @@
 #include "nn/model_config.h"
 
 namespace passel {
+
+/// Metadata "format" of files that SaveModel() wrote.
+inline constexpr const char* kSavedModelFormat = "passel-model-1";
 
 /// Errors: kInvalidArgument; those of writing the file: it then holds what it held before.
 Status SaveModel(const std::string& path, const ModelConfig& model, ParameterParts parts,

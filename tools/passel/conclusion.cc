@@ -18,6 +18,7 @@
 #include "compute/cpu_backend.h"
 #include "nn/model.h"
 #include "tools/passel/commands.h"
+#include "tools/passel/evaluation_data.h"
 #include "tools/passel/exit_code.h"
 #include "train/saved_model.h"
 
@@ -85,6 +86,7 @@ bool Save(const Conclusion& c, JobReport* report) {
       {"global_step", std::to_string(report->values_step.value_or(report->status.global_step))},
       {"mode", report->mode},
       {"optimizer", report->optimizer}};
+  AddSplit({c.config.validation_size, c.config.train_examples}, &metadata);
   if (report->test) metadata["test_accuracy"] = fmt::format("{:.4f}", report->test->accuracy);
   const Status saved = SaveModel(c.save, c.config.model, c.parts, metadata);
   if (!saved.ok()) Fail(saved, report);

@@ -20,6 +20,11 @@
 namespace passel {
 namespace {
 
+struct CheckFlags {
+  DataFlags data;
+  std::int64_t validation_size = 0;
+};
+
 struct GenerateFlags {
   std::string directory;
   std::uint32_t train = 60'000;
@@ -56,13 +61,13 @@ std::string CountLabels(const ImageSet& set, std::size_t classes) {
 }
 
 // Reads everything through, as training would, and says what is there.
-Status Check(const DataFlags& flags) {
+Status Check(const CheckFlags& flags) {
   const std::int64_t begin = MonotonicNs();
-  PASSEL_ASSIGN_OR_RETURN(const LocatedData located, LoadLocatedData(flags));
+  PASSEL_ASSIGN_OR_RETURN(const LocatedData located, LoadLocatedData(flags.data));
   const double seconds = 1e-9 * static_cast<double>(MonotonicNs() - begin);
   const Dataset& data = *located.data;
   PASSEL_ASSIGN_OR_RETURN(const DataSplit split,
-                          SplitSource(data, flags.source.fake_data, flags.validation_size));
+                          SplitSource(data, flags.data.source.fake_data, flags.validation_size));
   fmt::print("{}: {} x {} pixels, {} classes, read in {:.2f} s\n", located.location.dir,
              data.rows(), data.cols(), data.num_classes(), seconds);
   const auto print = [&](const char* name, const ImageSet& set) {
@@ -101,12 +106,15 @@ void AddDataCommand(CLI::App& app, Run* run) {
   download->callback(
       [flags, run] { *run = [flags] { return DownloadOnlyCommand(flags->source); }; });
 
-  auto check_flags = std::make_shared<DataFlags>();
-  check_flags->validation_size = 0;  // a small set is a good set
+  auto check_flags = std::make_shared<CheckFlags>();
   CLI::App* check = data->add_subcommand(
       "check", "Read the data through, as training would, and print what is in it");
-  AddDataFlags(*check, check_flags.get());
-  AddValidationFlag(*check, check_flags.get());
+  AddDataFlags(*check, &check_flags->data);
+  check
+      ->add_option("--validation_size", check_flags->validation_size,
+                   "The first so many training examples are the validation set")
+      ->group("Data")
+      ->capture_default_str();
   check->callback(
       [check_flags, run] { *run = [check_flags] { return Finish(Check(*check_flags)); }; });
 

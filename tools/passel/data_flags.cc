@@ -8,15 +8,26 @@
 
 namespace passel {
 
+namespace {
+
+constexpr const char* kTrainLimit = "--csv_train_limit";
+constexpr const char* kTrainLimitHelp =
+    "Read only the first so many examples of mnist_train.csv; 0: all";
+constexpr const char* kTestLimit = "--csv_test_limit";
+constexpr const char* kTestLimitHelp =
+    "Read only the first so many examples of mnist_test.csv; 0: all";
+
+}  // namespace
+
 void AddCsvLimitFlags(CLI::App& app, std::int64_t* train, std::int64_t* test) {
-  app.add_option("--csv_train_limit", *train,
-                 "Read only the first so many examples of mnist_train.csv; 0: all")
-      ->group("Data")
-      ->capture_default_str();
-  app.add_option("--csv_test_limit", *test,
-                 "Read only the first so many examples of mnist_test.csv; 0: all")
-      ->group("Data")
-      ->capture_default_str();
+  app.add_option(kTrainLimit, *train, kTrainLimitHelp)->group("Data")->capture_default_str();
+  app.add_option(kTestLimit, *test, kTestLimitHelp)->group("Data")->capture_default_str();
+}
+
+void AddCsvLimitFlags(CLI::App& app, std::optional<std::int64_t>* train,
+                      std::optional<std::int64_t>* test) {
+  app.add_option(kTrainLimit, *train, kTrainLimitHelp)->group("Data");
+  app.add_option(kTestLimit, *test, kTestLimitHelp)->group("Data");
 }
 
 void AddLocationFlags(CLI::App& app, SourceFlags* flags, const std::string& help) {
@@ -84,13 +95,6 @@ Result<DataSplit> SplitSource(const Dataset& data, bool fake, std::int64_t valid
 void AddDataFlags(CLI::App& app, DataFlags* flags) {
   AddSourceFlags(app, &flags->source);
   AddCsvLimitFlags(app, &flags->csv_train_limit, &flags->csv_test_limit);
-}
-
-void AddValidationFlag(CLI::App& app, DataFlags* flags) {
-  app.add_option("--validation_size", flags->validation_size,
-                 "The first so many training examples are the validation set")
-      ->group("Data")
-      ->capture_default_str();
 }
 
 Result<DataOptions> MakeDataOptions(const SourceFlags& source, std::int64_t csv_train_limit,

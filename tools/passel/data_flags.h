@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,15 +44,15 @@ struct DataFlags {
   SourceFlags source;
   std::int64_t csv_train_limit = 0;
   std::int64_t csv_test_limit = 0;
-  std::int64_t validation_size = kDefaultValidationSize;
 };
 
 /// --csv_train_limit and --csv_test_limit.
 void AddCsvLimitFlags(CLI::App& app, std::int64_t* train, std::int64_t* test);
+/// The same where not to give them is not the same as 0.
+void AddCsvLimitFlags(CLI::App& app, std::optional<std::int64_t>* train,
+                      std::optional<std::int64_t>* test);
 /// Those of AddSourceFlags(), and the limits of CSV files.
 void AddDataFlags(CLI::App& app, DataFlags* flags);
-/// --validation_size
-void AddValidationFlag(CLI::App& app, DataFlags* flags);
 
 /// As options of OpenData(), with progress on standard error.
 /// Errors: kInvalidArgument for a negative limit.

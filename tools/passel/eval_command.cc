@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -12,6 +13,7 @@
 #include "io/png.h"
 #include "tools/passel/commands.h"
 #include "tools/passel/data_flags.h"
+#include "tools/passel/evaluation_data.h"
 #include "tools/passel/exit_code.h"
 #include "tools/passel/json_file.h"
 #include "tools/passel/output_path.h"
@@ -26,7 +28,8 @@ constexpr std::size_t kBatch = 500;
 
 struct EvalFlags {
   ParameterFlags parameters;
-  DataFlags data;
+  NamedData data;
+  std::optional<std::int64_t> validation_size;
   std::string set = "test";
   std::string confusion_png;
   std::string json;
@@ -45,34 +48,19 @@ Status CheckFlags(const EvalFlags& flags) {
   return {};
 }
 
-Status CheckFit(const Parameters& parameters, const LocatedData& located) {
-  const Dataset& data = *located.data;
+Status CheckFit(const Parameters& parameters, const Dataset& data, const std::string& dir) {
   const ModelConfig& config = parameters.config();
   if (data.test().pixels != config.inputs) {
     return InvalidArgument(
         fmt::format("{} was trained on images of {} pixels, those in {} have {}: use its own data",
-                    parameters.name(), config.inputs, located.location.dir, data.test().pixels));
+                    parameters.name(), config.inputs, dir, data.test().pixels));
   }
   if (data.num_classes() > config.classes) {
     return InvalidArgument(
         fmt::format("{} knows {} classes, the data in {} has {}: use its own data",
-                    parameters.name(), config.classes, located.location.dir, data.num_classes()));
+                    parameters.name(), config.classes, dir, data.num_classes()));
   }
   return {};
-}
-
-Result<ImageSet> ChooseSet(const EvalFlags& flags, const Dataset& data) {
-  if (flags.set == "test") return data.test();
-  PASSEL_ASSIGN_OR_RETURN(const DataSplit split, SplitSource(data, flags.data.source.fake_data,
-                                                             flags.data.validation_size));
-  const ImageSet chosen = flags.set == "validation" ? split.validation : split.train;
-  if (chosen.size() == 0) {
-    return InvalidArgument(fmt::format(
-        "--set {} has no images with --validation_size {} of {} training examples: use, for "
-        "example, --validation_size={}",
-        flags.set, flags.data.validation_size, data.train().size(), data.train().size() / 10));
-  }
-  return chosen;
 }
 
 Status WritePicture(const EvalFlags& flags, const LabelledEvaluation& evaluation,
@@ -122,9 +110,13 @@ nlohmann::ordered_json ToJson(const EvalFlags& flags, const LabelledEvaluation& 
 Status Evaluate(const EvalFlags& flags) {
   PASSEL_RETURN_IF_ERROR(CheckFlags(flags));
   PASSEL_ASSIGN_OR_RETURN(const Parameters parameters, Parameters::Load(flags.parameters));
-  PASSEL_ASSIGN_OR_RETURN(const LocatedData located, LoadLocatedData(flags.data));
-  PASSEL_RETURN_IF_ERROR(CheckFit(parameters, located));
-  PASSEL_ASSIGN_OR_RETURN(const ImageSet set, ChooseSet(flags, *located.data));
+  const TrainedOn& trained = parameters.trained_on();
+  PASSEL_ASSIGN_OR_RETURN(const ChosenData chosen, ChooseEvaluationData(flags.data, trained));
+  PASSEL_ASSIGN_OR_RETURN(const OwnedDataset data, OwnedDataset::Load(chosen.dir, chosen.options));
+  PASSEL_RETURN_IF_ERROR(CheckFit(parameters, *data, chosen.dir));
+  PASSEL_ASSIGN_OR_RETURN(
+      const ImageSet set,
+      ChooseEvaluationSet(flags.set, *data, chosen.options.fake, flags.validation_size, trained));
   PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, CreateCpuBackend());
   PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
                           Model::Create(parameters.config(), *backend, kBatch));
@@ -138,7 +130,7 @@ Status Evaluate(const EvalFlags& flags) {
     PASSEL_RETURN_IF_ERROR(WritePicture(flags, evaluation, parameters.name()));
   }
   if (flags.json.empty()) return {};
-  return WriteJsonFile(flags.json, ToJson(flags, evaluation, parameters, located.location.dir));
+  return WriteJsonFile(flags.json, ToJson(flags, evaluation, parameters, chosen.dir));
 }
 
 }  // namespace
@@ -148,11 +140,21 @@ void AddEvalCommand(CLI::App& app, Run* run) {
   CLI::App* command = app.add_subcommand(
       "eval", "Loss, accuracy and confusion matrix of saved variables or of a running job");
   AddParameterFlags(*command, &flags->parameters);
-  AddDataFlags(*command, &flags->data);
-  AddValidationFlag(*command, &flags->data);
+  AddSourceFlags(*command, &flags->data.source);
+  AddCsvLimitFlags(*command, &flags->data.csv_train_limit, &flags->data.csv_test_limit);
+  command->get_option("--data_dir")
+      ->description(
+          "Directory or file as for passel train. Default: what the job trains on; with "
+          "--params as passel train finds data");
+  command
+      ->add_option("--validation_size", flags->validation_size,
+                   "With --set validation or train: so many training examples were held back. "
+                   "Needed only where the job or the file does not say so")
+      ->group("Data");
   command
       ->add_option("--set", flags->set,
-                   "test, validation, or train (all training examples that are not validation)")
+                   "test, validation (training examples that were held back), or train (those "
+                   "that were trained on)")
       ->group("Data")
       ->capture_default_str();
   command

@@ -16,6 +16,7 @@
 #include "base/output.h"
 #include "compute/cpu_backend.h"
 #include "shm/job_observer.h"
+#include "tools/passel/evaluation_data.h"
 #include "tools/passel/exit_code.h"
 #include "tools/passel/shared_data.h"
 #include "train/model_plan.h"
@@ -62,7 +63,13 @@ class EvaluatorTask {
                               SharedData::Map(FileDescriptor(::dup(task_.flags.data_fd))));
       data_.emplace(std::move(data));
     } else {
-      PASSEL_ASSIGN_OR_RETURN(const ChosenData chosen, ChooseData(task_.job));
+      NamedData named;
+      named.source = task_.job.source;
+      if (task_.job.csv_train_limit != 0) named.csv_train_limit = task_.job.csv_train_limit;
+      if (task_.job.csv_test_limit != 0) named.csv_test_limit = task_.job.csv_test_limit;
+      PASSEL_ASSIGN_OR_RETURN(
+          const ChosenData chosen,
+          ChooseEvaluationData(named, TrainedOn::OfJob(task_.job_id, job_->DataJson())));
       std::optional<FileDescriptor> fd = job_->GetData(chosen.key);
       PASSEL_ASSIGN_OR_RETURN(SharedData data, fd ? SharedData::Map(std::move(*fd))
                                                   : SharedData::Load(chosen.dir, chosen.options));

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -74,6 +75,12 @@ Result<Parameters> Parameters::FromFile(const std::string& path) {
   p.config_ = p.source_->file->config;
   p.parts_ = p.source_->file->Parts();
   p.name_ = path;
+  p.trained_on_.name = path;
+  const std::map<std::string, std::string>& metadata = p.source_->file->metadata;
+  const auto format = metadata.find("format");
+  if (format != metadata.end() && format->second == kSavedModelFormat) {
+    p.trained_on_.split = SplitOf(metadata);
+  }
   p.source_->about["file"] = path;
   p.source_->about["metadata"] = p.source_->file->metadata;
   return p;
@@ -92,6 +99,7 @@ Result<Parameters> Parameters::FromJob(const std::string& job, double wait) {
   PASSEL_ASSIGN_OR_RETURN(const ModelLayout layout,
                           ModelLayout::Make(p.config_, snapshot.plan().variables));
   layout.Bind(snapshot.shard_values(), &p.parts_);
+  p.trained_on_ = TrainedOn::OfJob(name, snapshot.data());
   p.name_ = fmt::format("job {} at global step {}", name, snapshot.global_step());
   if (snapshot.last_global_step() > snapshot.global_step()) {
     p.name_ += fmt::format(" to {}", snapshot.last_global_step());

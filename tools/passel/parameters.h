@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "nn/model.h"
 #include "nn/model_config.h"
+#include "tools/passel/evaluation_data.h"
 #include "tools/passel/flag_checks.h"
 
 namespace CLI {
@@ -43,6 +44,8 @@ class Parameters {
   ParameterParts parts() const { return parts_; }
   /// "model.safetensors" or "job x at global step 123", for sentences.
   const std::string& name() const { return name_; }
+  /// What is known of the data that they were trained on.
+  const TrainedOn& trained_on() const { return trained_on_; }
   /// What is known about them, as a JSON object: "file" and "metadata", or "job" with its steps.
   nlohmann::ordered_json About() const;
 
@@ -57,6 +60,7 @@ class Parameters {
   ModelConfig config_;
   std::vector<std::vector<RowPart>> parts_;
   std::string name_;
+  TrainedOn trained_on_;
 };
 
 }  // namespace passel

@@ -44,6 +44,7 @@ int RunPsTask(Task& task, const JobConfig& config) {
   options.huge_pages = config.huge_pages;
   options.memory_fraction = config.memory_fraction;
   options.supervised = task.flags.supervised;
+  options.data = task.flags.job_data;
   options.start_limit = std::chrono::nanoseconds(config.start_wait_ns);
   shm::PsHost host(options, task.token, std::move(listening), std::move(former));
   if (!task.flags.supervised) {

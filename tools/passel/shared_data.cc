@@ -6,7 +6,9 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 #include <span>
+#include <system_error>
 
 #include "base/hash.h"
 #include "base/log.h"
@@ -87,6 +89,20 @@ Result<std::string> DataKey(const std::string& dir, const DataOptions& options) 
     std::free(real);
   }
   return fmt::format("{}-{:016x}", DataFormatName(found.format), hash.value());
+}
+
+JobData DescribeData(const std::string& dir, const DataOptions& options, const std::string& key,
+                     const JobConfig& config) {
+  JobData data;
+  std::error_code error;
+  const std::filesystem::path absolute = std::filesystem::absolute(dir, error);
+  data.directory = options.fake || error ? dir : absolute.lexically_normal().string();
+  data.key = key;
+  data.fake = options.fake;
+  data.csv_train_limit = options.csv_train_limit;
+  data.csv_test_limit = options.csv_test_limit;
+  data.split = {config.validation_size, config.train_examples};
+  return data;
 }
 
 }  // namespace passel

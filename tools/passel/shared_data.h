@@ -9,6 +9,8 @@
 #include "base/status.h"
 #include "data/data_source.h"
 #include "data/dataset.h"
+#include "tools/passel/job_config.h"
+#include "tools/passel/job_data.h"
 #include "tools/passel/job_flags.h"
 
 namespace passel {
@@ -37,7 +39,7 @@ class SharedData {
   std::optional<Dataset> data_;
 };
 
-/// The data of a task by hand: where it is, how it is read, and its key.
+/// Data that was chosen: where it is, how it is read, and its key.
 struct ChosenData {
   std::string dir;
   DataOptions options;
@@ -50,5 +52,9 @@ Result<ChosenData> ChooseData(const JobFlags& flags);
 /// Names what Load() makes of `dir`: paths, sizes and times of its files, and the limits of
 /// `options`. Errors: kNotFound.
 Result<std::string> DataKey(const std::string& dir, const DataOptions& options);
+
+/// What a job of this `config` trains on, when `dir` has this DataKey().
+JobData DescribeData(const std::string& dir, const DataOptions& options, const std::string& key,
+                     const JobConfig& config);
 
 }  // namespace passel

@@ -29,11 +29,12 @@ namespace {
 
 constexpr std::int64_t kLookEveryNs = 20'000'000;
 
-shm::PsHostOptions OptionsOf(const std::string& job_id) {
+shm::PsHostOptions OptionsOf(const std::string& job_id, const std::string& about_data) {
   shm::PsHostOptions options;
   options.job_id = job_id;
   options.supervised = true;  // by us: it serves until we end it
   options.alone = true;
+  options.data = about_data;
   return options;
 }
 
@@ -42,9 +43,11 @@ shm::PsHostOptions OptionsOf(const std::string& job_id) {
 class SingleProcessJob::Host {
  public:
   // A token that nobody knows: nobody can join.
-  Host(const std::string& job_id, FileDescriptor listening, shm::Arena arena)
+  Host(const std::string& job_id, const std::string& about_data, FileDescriptor listening,
+       shm::Arena arena)
       : end_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-        host_(OptionsOf(job_id), shm::JobToken::Generate(), std::move(listening), std::move(arena)),
+        host_(OptionsOf(job_id, about_data), shm::JobToken::Generate(), std::move(listening),
+              std::move(arena)),
         thread_([this] {
           nvtx::NameThread("control");
           host_.Serve(end_.get());
@@ -64,8 +67,13 @@ class SingleProcessJob::Host {
 
 SingleProcessJob::SingleProcessJob(const JobConfig& config, const StorePlan& plan,
                                    const ModelLayout& layout, const SharedData& data,
-                                   SignalEvents& signals)
-    : config_(config), plan_(plan), layout_(layout), data_(data), signals_(signals) {}
+                                   const std::string& about_data, SignalEvents& signals)
+    : config_(config),
+      plan_(plan),
+      layout_(layout),
+      data_(data),
+      about_data_(about_data),
+      signals_(signals) {}
 
 SingleProcessJob::~SingleProcessJob() = default;
 
@@ -84,7 +92,7 @@ Status SingleProcessJob::MakeArena(const std::string& job_id) {
   arena.Publish();
   if (!arena.huge_page_report().empty()) LogInfo("{}", arena.huge_page_report());
   memory_ = arena.memory();
-  host_ = std::make_unique<Host>(job_id, std::move(*listening), std::move(arena));
+  host_ = std::make_unique<Host>(job_id, about_data_, std::move(*listening), std::move(arena));
   return {};
 }
 

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
@@ -20,9 +21,9 @@ namespace passel {
 
 class SingleProcessJob {
  public:
-  /// All arguments outlive the job.
+  /// All arguments outlive the job. `about_data`: ToJson(JobData), for those who ask the job.
   SingleProcessJob(const JobConfig& config, const StorePlan& plan, const ModelLayout& layout,
-                   const SharedData& data, SignalEvents& signals);
+                   const SharedData& data, const std::string& about_data, SignalEvents& signals);
   /// Ends the thread.
   ~SingleProcessJob();
 
@@ -43,6 +44,7 @@ class SingleProcessJob {
   const StorePlan& plan_;
   const ModelLayout& layout_;
   const SharedData& data_;
+  const std::string& about_data_;
   SignalEvents& signals_;
   std::unique_ptr<Host> host_;
   ShardMemory memory_;  // in the arena that host_ holds

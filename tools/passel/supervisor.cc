@@ -97,6 +97,7 @@ Status Supervisor::StartChild(Child& child) {
   spawn.inherited_fds.push_back(token_file_.get());
   const auto index = static_cast<std::size_t>(child.index);
   if (ps) {
+    spawn.arguments.push_back("--job_data=" + options_.data);
     spawn.arguments.push_back(fmt::format("--listen_fd={}", listening_[index].get()));
     spawn.inherited_fds.push_back(listening_[index].get());
     if (arenas_[index]) {

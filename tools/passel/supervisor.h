@@ -50,6 +50,7 @@ struct SupervisorOptions {
   bool gpu_or_cpu = false;  ///< a worker that cannot use its GPU goes on on the CPU
   int max_restarts = 0;     ///< of each worker; a ps is always started again
   bool evaluator = false;
+  std::string data;     ///< ToJson(JobData), for those who ask the job
   DeviceFlags devices;  ///< of the workers
   double grace = 25;    ///< seconds from the wish to end to SIGKILL
 };

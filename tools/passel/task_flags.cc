@@ -50,6 +50,7 @@ void AddTaskFlags(CLI::App& command, TaskFlags* f) {
   command.add_option("--arena_fd", f->arena_fd)->group("");
   command.add_option("--data_fd", f->data_fd)->group("");
   command.add_option("--error_fd", f->error_fd)->group("");
+  command.add_option("--job_data", f->job_data)->group("");
 }
 
 }  // namespace passel

@@ -217,6 +217,8 @@ int Train(TrainFlags& flags) {
   if (!data_options.ok()) return Fail(data_options.status());
   Result<DataLocation> location = FindData(flags.job);
   if (!location.ok()) return Fail(location.status());
+  const Result<std::string> data_key = DataKey(location->dir, *data_options);
+  if (!data_key.ok()) return Fail(data_key.status());
   Result<SharedData> data = SharedData::Load(location->dir, *data_options);
   if (!data.ok()) return Fail(data.status());
   if (Status status = FitToData(data->data(), flags.workers, &*config); !status.ok())
@@ -255,8 +257,10 @@ int Train(TrainFlags& flags) {
     return Conclude(conclusion, *signals, progress, &report);
   };
   std::vector<std::vector<RowPart>> parts;
+  const std::string about_data =
+      ToJson(DescribeData(location->dir, *data_options, *data_key, *config));
   if (flags.ps == 0) {
-    SingleProcessJob job(*config, *plan, *layout, *data, *signals);
+    SingleProcessJob job(*config, *plan, *layout, *data, about_data, *signals);
     const Status status = job.Run(progress, &report);
     progress.Finish();
     if (!status.ok()) return Fail(status);
@@ -274,6 +278,7 @@ int Train(TrainFlags& flags) {
   options.max_restarts = flags.max_restarts;
   options.grace = flags.grace;
   options.evaluator = flags.evaluator;
+  options.data = about_data;
   options.devices = flags.devices;
   // Worker i computes on the one at place i modulo their number.
   if (setup->num_gpus > 0) options.devices.num_gpus = setup->num_gpus;

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -17,6 +18,7 @@
 #include "compute/cpu_backend.h"
 #include "shm/attached_job.h"
 #include "tools/passel/devices.h"
+#include "tools/passel/evaluation_data.h"
 #include "tools/passel/exit_code.h"
 #include "tools/passel/gpu_compute.h"
 #include "tools/passel/memory_need.h"
@@ -48,9 +50,12 @@ void OnSignal(int signal) {
   }
 }
 
-Result<SharedData> GetData(const Task& task, shm::AttachedJob& job) {
+// `about` gets what is to be told of it, unless a supervisor does.
+Result<SharedData> GetData(const Task& task, const JobConfig& config, shm::AttachedJob& job,
+                           std::string* about) {
   if (task.flags.data_fd >= 0) return SharedData::Map(FileDescriptor(::dup(task.flags.data_fd)));
   PASSEL_ASSIGN_OR_RETURN(const ChosenData chosen, ChooseData(task.job));
+  *about = ToJson(DescribeData(chosen.dir, chosen.options, chosen.key, config));
   PASSEL_ASSIGN_OR_RETURN(std::optional<FileDescriptor> fd, job.GetData(chosen.key));
   if (fd) return SharedData::Map(std::move(*fd));
   PASSEL_ASSIGN_OR_RETURN(SharedData data, SharedData::Load(chosen.dir, chosen.options));
@@ -189,10 +194,12 @@ class WorkerTask {
     }
     PASSEL_RETURN_IF_ERROR((*job)->WaitForArenas());
     if (!data->has_value()) {
-      PASSEL_ASSIGN_OR_RETURN(SharedData loaded, GetData(task_, **job));
+      PASSEL_ASSIGN_OR_RETURN(SharedData loaded, GetData(task_, config_, **job, &about_data_));
       data->emplace(std::move(loaded));
       PASSEL_RETURN_IF_ERROR(FitToData((*data)->data(), task_.NumTrainers(), &config_));
     }
+    // Before the chief proposes a plan: who sees values can ask on what they are trained.
+    if (!about_data_.empty()) PASSEL_RETURN_IF_ERROR((*job)->TellData(about_data_));
     PASSEL_ASSIGN_OR_RETURN(const StorePlan plan,
                             MakePlan(config_, options.num_shards, task_.NumTrainers()));
     if (task_.flags.devices.log_device_placement) LogDevicePlacement(task_, plan);
@@ -230,8 +237,9 @@ class WorkerTask {
     const std::int64_t step = config_.on_device
                                   ? state.device.shadow_step.load(std::memory_order_acquire)
                                   : state.global_step.load(std::memory_order_acquire);
-    PASSEL_RETURN_IF_ERROR(
-        SaveModel(task_.flags.save, config_.model, parts, {{"global_step", std::to_string(step)}}));
+    std::map<std::string, std::string> metadata = {{"global_step", std::to_string(step)}};
+    AddSplit({config_.validation_size, config_.train_examples}, &metadata);
+    PASSEL_RETURN_IF_ERROR(SaveModel(task_.flags.save, config_.model, parts, metadata));
     LogInfo("Saved {}", task_.flags.save);
     return {};
   }
@@ -240,6 +248,7 @@ class WorkerTask {
   JobConfig& config_;
   LogLines log_;
   bool server_told_ = false;
+  std::string about_data_;  // ToJson(JobData); empty under a supervisor
 };
 
 }  // namespace

@@ -272,7 +272,8 @@ TEST_F(DataSourceTest, ChecksCsvFilesByTheirFirstExample) {
   EXPECT_THAT(CheckData(dir_.path()).status().message(),
               HasSubstr("mnist_test.csv:1: column 2 (pixel 0) is \"x"));
   Write("mnist_test.csv", Text("1,2,3\n"));
-  EXPECT_THAT(CheckData(dir_.path()).status().message(), HasSubstr("has 3 comma-separated"));
+  EXPECT_THAT(CheckData(dir_.path()).status().message(),
+              HasSubstr("has images of 784 pixels but "));
   Write("mnist_test.csv", {});
   EXPECT_THAT(CheckData(dir_.path()).status().message(), HasSubstr("is empty"));
 }
@@ -331,6 +332,51 @@ TEST_F(DataSourceTest, RefusesMemoryThatIsTooSmallAndUsesMore) {
     std::vector<std::byte> blob(source->bytes() + 4096);
     ASSERT_TRUE(source->LoadInto(blob).ok());
     EXPECT_TRUE(Dataset::View(blob).ok());
+  }
+}
+
+// The same images, 6 x 6 or 5 x 7, in every format.
+TEST_F(DataSourceTest, TakesImagesOfAnySizeInEveryFormat) {
+  for (const auto& [rows, cols] : {std::pair(6u, 6u), std::pair(5u, 7u), std::pair(300u, 200u)}) {
+    SCOPED_TRACE(rows);
+    const std::size_t pixels = std::size_t{rows} * cols;
+    const Bytes train = test::Ramp(3 * pixels), test = test::Ramp(2 * pixels, 100);
+    const std::string sides = std::to_string(rows) + ", " + std::to_string(cols) + ")";
+    const auto csv = [&](const Bytes& images, const Bytes& labels) {
+      std::string text;
+      for (std::size_t i = 0; i < labels.size(); ++i) {
+        text += std::to_string(labels[i]);
+        for (std::size_t p = 0; p < pixels; ++p) {
+          (text += ',') += std::to_string(images[i * pixels + p]);
+        }
+        text += '\n';
+      }
+      return Text(text);
+    };
+    Write("any.npz", test::Zip({{"x_train.npy", test::Npy("|u1", "(3, " + sides, train)},
+                                {"y_train.npy", test::Npy("|u1", "(3,)", train_labels_)},
+                                {"x_test.npy", test::Npy("|u1", "(2, " + sides, test)},
+                                {"y_test.npy", test::Npy("|u1", "(2,)", test_labels_)}}));
+    fs::create_directory(dir_.path("csv"));
+    test::WriteAll(dir_.path("csv/a_train.csv"), csv(train, train_labels_));
+    test::WriteAll(dir_.path("csv/b_test.csv"), csv(test, test_labels_));
+    for (const std::string& path : {dir_.path("any.npz"), dir_.path("csv")}) {
+      SCOPED_TRACE(path);
+      ASSERT_TRUE(CheckData(path).ok()) << CheckData(path).status().ToString();
+      auto source = OpenData(path);
+      ASSERT_TRUE(source.ok()) << source.status().ToString();
+      const auto blob = Blob(*source);
+      ASSERT_TRUE(blob.ok()) << blob.status().ToString();
+      const auto data = Dataset::View(*blob);
+      ASSERT_TRUE(data.ok()) << data.status().ToString();
+      EXPECT_TRUE(std::ranges::equal(data->train().images, train));
+      EXPECT_TRUE(std::ranges::equal(data->test().images, test));
+      EXPECT_EQ(data->train().pixels, pixels);
+      // Text does not say it: a square, or one row.
+      const bool known = rows == cols || source->format() == DataFormat::kNpz;
+      EXPECT_EQ(data->rows(), known ? rows : 1);
+      EXPECT_EQ(data->cols(), known ? cols : pixels);
+    }
   }
 }
 

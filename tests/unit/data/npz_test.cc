@@ -91,6 +91,22 @@ TEST_F(NpzTest, ReadsFlatImagesAndEveryNpyVersion) {
   ExpectAll();
 }
 
+TEST_F(NpzTest, ReadsImagesOfAnySize) {
+  const Bytes train = test::Ramp(3 * 5 * 7), test = test::Ramp(2 * 5 * 7, 9);
+  for (const char* shape : {"(3, 5, 7)", "(3, 35)"}) {
+    files_[kTrainX].content = test::Npy("|u1", shape, train);
+    files_[kTestX].content = test::Npy("|u1", "(2, 35)", test);
+    auto reader = Open();
+    ASSERT_TRUE(reader.ok()) << reader.status().ToString();
+    EXPECT_EQ(reader->pixels(), 35u);
+    EXPECT_EQ(reader->rows(), shape[4] == '5' ? 5u : 0u);
+    EXPECT_EQ(reader->cols(), shape[4] == '5' ? 7u : 0u);
+    Bytes images(2 * 35);
+    ASSERT_TRUE(reader->ReadArray(kTestX, std::as_writable_bytes(std::span(images))).ok());
+    EXPECT_EQ(images, test);
+  }
+}
+
 TEST_F(NpzTest, ReadsAnArrayTwice) {
   auto reader = Open();
   ASSERT_TRUE(reader.ok());
@@ -156,10 +172,16 @@ TEST_F(NpzTest, RefusesImagesOfAnotherTypeShapeOrOrder) {
     files_[kTestX].content = test::Npy(type, "(2, 28, 28)", test_pixels_);
     ExpectError(Code::kInvalidArgument, std::string("elements of type '") + type + "'");
   }
-  for (const char* shape : {"(1568,)", "(2, 785)", "(2, 28, 29)", "(28, 28, 2)", "(2, 28, 28, 1)",
-                            "()", "(2, 784, 1)"}) {
+  for (const char* shape : {"(1568,)", "(2, 28, 28, 1)", "()", "(2, 14, 56)", "(2, 784, 1)"}) {
     files_[kTestX].content = test::Npy("|u1", shape, test_pixels_);
     ExpectError(Code::kInvalidArgument, std::string("has the shape ") + shape);
+  }
+  for (const char* shape : {"(2, 785)", "(2, 28, 29)"}) {
+    files_[kTestX].content = test::Npy("|u1", shape, test::Ramp(2 * 28 * 29));
+    files_[kTestX].content.resize(files_[kTestX].content.size() - 2 * 28 * 29 +
+                                  (shape[4] == '7' ? 2 * 785 : 2 * 28 * 29));
+    ExpectError(Code::kInvalidArgument, std::string("has the shape ") + shape +
+                                            ", and the images of x_train.npy are of another size");
   }
   files_[kTestX].content = test::NpyText(
       "{'descr': '|u1', 'fortran_order': True, 'shape': (2, 28, 28), }", test_pixels_);

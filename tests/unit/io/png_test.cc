@@ -1,5 +1,5 @@
-// PNG files: what is written can be read back; what is hostile gets an error. Pictures made by
-// another hand are read in tests/e2e/predict_test.cc.
+// PNG files: every kind has the pixels that it says; what is written can be read back; what is
+// hostile gets an error.
 
 #include "io/png.h"
 
@@ -8,6 +8,8 @@
 #include <zlib.h>
 
 #include <cstring>
+#include <iterator>
+#include <string_view>
 
 namespace passel {
 namespace {
@@ -31,6 +33,36 @@ void SetSize(std::vector<std::uint8_t>* png, std::uint32_t width, std::uint32_t 
   put(16, width);
   put(20, height);
   put(29, static_cast<std::uint32_t>(::crc32(0, png->data() + 12, 17)));
+}
+
+struct Kind {
+  const char* name;
+  const char* png;   // hexadecimal
+  const char* rgba;  // likewise, (6, 9, 4)
+};
+constexpr Kind kKinds[] = {
+#include "png_kinds.inc"
+};
+
+std::vector<std::uint8_t> FromHex(std::string_view hex) {
+  std::vector<std::uint8_t> bytes;
+  for (std::size_t i = 0; i + 1 < hex.size(); i += 2) {
+    bytes.push_back(
+        static_cast<std::uint8_t>(std::stoi(std::string(hex.substr(i, 2)), nullptr, 16)));
+  }
+  return bytes;
+}
+
+TEST(PngTest, EveryKindHasThePixelsThatItSays) {
+  EXPECT_EQ(std::size(kKinds), 53u);
+  for (const Kind& kind : kKinds) {
+    SCOPED_TRACE(kind.name);
+    const auto picture = DecodePng(FromHex(kind.png), "it");
+    ASSERT_TRUE(picture.ok()) << picture.status().message();
+    EXPECT_EQ(picture->width, 9u);
+    EXPECT_EQ(picture->height, 6u);
+    EXPECT_EQ(picture->pixels, FromHex(kind.rgba));
+  }
 }
 
 TEST(PngTest, WhatIsWrittenIsReadBack) {

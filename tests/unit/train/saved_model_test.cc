@@ -41,7 +41,7 @@ class SavedModelTest : public ::testing::Test {
   }
   // Tensors by name and shape, all zero.
   Status WriteTensors(const std::vector<std::pair<std::string, std::vector<std::int64_t>>>& shapes,
-                      DType dtype = DType::kF32) {
+                      DType dtype = DType::kF32, const SafetensorsMetadata& metadata = {}) {
     std::vector<std::vector<std::byte>> data;
     std::vector<TensorView> tensors;
     for (const auto& [name, shape] : shapes) {
@@ -52,7 +52,7 @@ class SavedModelTest : public ::testing::Test {
     for (std::size_t i = 0; i < shapes.size(); ++i) {
       tensors.push_back({shapes[i].first, dtype, shapes[i].second, data[i]});
     }
-    return WriteSafetensors(path_, tensors, {});
+    return WriteSafetensors(path_, tensors, metadata);
   }
   std::string LoadError() {
     const Result<SavedModel> model = LoadModel(path_);
@@ -130,6 +130,16 @@ TEST_F(SavedModelTest, ForeignFileOfOneOfOurShapesIsRead) {
   ASSERT_TRUE(read.ok()) << read.status().message();
   EXPECT_EQ(read->config.inputs, 9u);
   EXPECT_EQ(read->config.hidden, std::vector<std::size_t>{6});
+}
+
+TEST_F(SavedModelTest, ForeignMetadataMayMeanWhatItLikes) {
+  const SafetensorsMetadata metadata = {
+      {"format", "pt"}, {"loss", "sparse_categorical_crossentropy"}, {"model", "lenet"}};
+  ASSERT_TRUE(WriteTensors({{"w", {9, 6}}, {"b", {6}}}, DType::kF32, metadata).ok());
+  const Result<SavedModel> read = LoadModel(path_);
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(read->config.loss, LossReduction::kMean);
+  EXPECT_EQ(read->metadata.at("loss"), "sparse_categorical_crossentropy");
 }
 
 TEST_F(SavedModelTest, ForeignTensorsAreNamed) {
