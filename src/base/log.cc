@@ -5,8 +5,10 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 
 namespace passel {
@@ -56,6 +58,14 @@ spdlog::level::level_enum ToSpdlog(LogLevel level) {
   return spdlog::level::info;
 }
 
+// Names of files and values of flags may hold line ends and what moves a terminal's cursor.
+std::string OneLine(std::string_view text) {
+  std::string line(text);
+  std::replace_if(
+      line.begin(), line.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
+  return line;
+}
+
 }  // namespace
 
 void SetLogLevel(LogLevel level) {
@@ -84,7 +94,8 @@ void SetLogName(std::string name) {
 }
 
 void LogLine(LogLevel level, std::string_view text) {
-  Logger()->log(ToSpdlog(level), spdlog::string_view_t(text.data(), text.size()));
+  const std::string line = OneLine(text);
+  Logger()->log(ToSpdlog(level), spdlog::string_view_t(line.data(), line.size()));
 }
 
 }  // namespace passel

@@ -28,7 +28,7 @@ Result<Mode> ParseMode(std::string_view name) {
     if (name == ModeName(mode)) return mode;
   }
   return InvalidArgument(
-      fmt::format("there is no mode \"{}\": use hogwild, locked, barrier, replicas or ssp", name));
+      fmt::format("there is no mode \"{:.64}\": use hogwild, locked, barrier, replicas or ssp", name));
 }
 
 Status ModeSetting::Validate() const {

@@ -44,9 +44,5 @@ def words(command):
 
 
 def table(theme, *rows):
-    """The rows of one theme; their names must be different."""
-    names = [row.name for row in rows]
-    twice = {name for name in names if names.count(name) > 1}
-    if twice:
-        raise ValueError(f"{theme}: rows of the same name: {', '.join(sorted(twice))}")
+    """The rows of one theme."""
     return theme, rows

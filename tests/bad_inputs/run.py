@@ -29,6 +29,7 @@ from table import THEMES
 # The time (of day, with or without a date and a zone, or in seconds), the level, the task.
 LOG_LINE = re.compile(
     r"(?:[0-9-]+[ T])?[0-9][0-9:.,]*(?:Z|[ ]?[+-][0-9]{2}:?[0-9]{2})? ([DIWE]) (?:\[[^ ]+\] )?")
+PROGRESS_LINE = re.compile(r"step [0-9]+/")
 # Of the command line: "passel train: ".
 USAGE_LINE = re.compile(r"passel(?: [a-z-]+)*: ")
 # Words of libraries and of bugs, which say nothing to a user.
@@ -51,6 +52,8 @@ def judge_text(row, text):
     if text and not text.endswith("\n"):
         complaints.append("the last line does not end")
     for line in text.split("\n")[:-1] if text.endswith("\n") else text.split("\n"):
+        if row.info and PROGRESS_LINE.match(line):
+            continue
         log = LOG_LINE.match(line)
         level = log.group(1) if log else "E"
         if level == "E":

@@ -73,8 +73,8 @@ def f32(count, value=0.01):
 
 def softmax(inputs=SIDE * SIDE, classes=10):
     """The tensors of a softmax regression."""
-    return {"sm_w": ("F32", [inputs, classes], f32(inputs * classes)),
-            "sm_b": ("F32", [classes], f32(classes))}
+    return {"w": ("F32", [inputs, classes], f32(inputs * classes)),
+            "b": ("F32", [classes], f32(classes))}
 
 
 def png(width, height, body=None, depth=8, colour=0, interlace=0, chunks=b"", end=True):

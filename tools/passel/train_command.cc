@@ -107,6 +107,8 @@ Status CheckTrainFlags(const TrainFlags& f) {
   if (!f.save.empty()) PASSEL_RETURN_IF_ERROR(CheckOutputPath("--save", f.save));
   if (!f.report.empty()) PASSEL_RETURN_IF_ERROR(CheckOutputPath("--report", f.report));
   PASSEL_RETURN_IF_ERROR(CheckDifferentFiles("--report", f.report, "--save", f.save));
+  PASSEL_RETURN_IF_ERROR(CheckDifferentFiles("--report", f.report, "--config", f.config));
+  PASSEL_RETURN_IF_ERROR(CheckDifferentFiles("--save", f.save, "--config", f.config));
   return f.job_id.empty() ? Status() : ValidateJobId(f.job_id);
 }
 
@@ -290,6 +292,8 @@ int Train(TrainFlags& flags) {
   if (!plan.ok()) return Fail(plan.status());
   if (const Status status = CheckMemory(*plan, config->memory_fraction); !status.ok())
     return Fail(status);
+  // What would fail here fails in every worker, too.
+  if (const auto backend = CreateCpuBackend(); !backend.ok()) return Fail(backend.status());
   const Result<ModelLayout> layout = ModelLayout::Make(config->model, plan->variables);
   if (!layout.ok()) return Fail(layout.status());
 
