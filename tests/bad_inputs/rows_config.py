@@ -193,6 +193,17 @@ def ps(name, flags, *says, **more):
     return task(name, HOSTS + ["--job_name=ps", "--task_index=0"] + words(flags), *says, **more)
 
 
+# A ps by hand, which waits for its workers.
+SERVER = ["task", "--job_id={job}", "--data_dir={digits}", *HOSTS, "--job_name=ps",
+          "--task_index=0"]
+
+
+def joins(name, flags, *says, **more):
+    """A row of a worker that comes to SERVER."""
+    return worker(name, ["--start_wait=20"] + words(flags), *says, beside=SERVER,
+                  beside_says="task index = 0", info=True, out="job name = worker", **more)
+
+
 TASKS = table(
     "tasks",
     task("no_job_name", HOSTS + ["--task_index=0"], "explicit `job_name`"),
@@ -259,6 +270,12 @@ TASKS = table(
     task("evaluator_waits_in_vain", HOSTS + ["--job_name=evaluator", "--task_index=0",
                                              "--start_wait=0.2"], "ps/0", code=143, info=True,
          out="job name = evaluator"),
+    joins("worker_of_another_token", "--token_file=t", "token",
+          files={"t": s.with_mode(b"x" * 32, 0o400)}),
+    task("worker_of_another_cluster", ["--ps_hosts=localhost:1", "--worker_hosts=localhost:2",
+                                       "--job_name=worker", "--task_index=0"], "cluster",
+         beside=SERVER, beside_says="task index = 0", info=True, out="job name = worker"),
+    joins("worker_of_a_batch_above_the_set", "--batch_size=121", "--batch_size", "120", "121"),
     ps("token_empty", "--token_file=t", "t", "32", files={"t": s.with_mode(b"", 0o400)}),
     ps("token_short", "--token_file=t", "t", "32", files={"t": s.with_mode(b"x" * 31, 0o400)}),
     ps("token_long", "--token_file=t", "t", "32", files={"t": s.with_mode(b"x" * 33, 0o400)}),

@@ -5,7 +5,8 @@ from row import Row, table, words
 
 def train(name, flags, *says, **more):
     """A row of `train` with data that is there."""
-    return Row(name, ["train", "--data_dir={digits}", "--job_id={job}"] + words(flags), says, **more)
+    command = ["train", "--data_dir={digits}", "--job_id={job}"] + words(flags)
+    return Row(name, command, says, **more)
 
 
 KINDS = table(

@@ -1,4 +1,4 @@
-"""Words: misspelt commands, flags and values, roles, presets, and flags that contradict each other."""
+"""Words: misspelt commands, flags and values, roles, presets, and flags that contradict others."""
 
 from row import Row, table
 from rows_numbers import train
@@ -39,8 +39,10 @@ COMMANDS = table(
     Row("train_flag_joined", "train --batchsize=10", ("--batchsize", "--batch_size?")),
     Row("train_flag_plural", "train --modes=ssp", ("--modes", "did you mean --mode")),
     Row("train_flag_of_task", "train --task_index=0", ("--task_index", "not known")),
-    Row("train_switch_value", "train --shard_data=maybe", ("--shard_data is true or false", '"maybe"')),
-    Row("train_noswitch_value", "train --nosync_replicas=5", ("--sync_replicas is true or false", "5")),
+    Row("train_switch_value", "train --shard_data=maybe",
+        ("--shard_data is true or false", '"maybe"')),
+    Row("train_noswitch_value", "train --nosync_replicas=5",
+        ("--sync_replicas is true or false", "5")),
     Row("train_without_value", "train --mode", ("--mode needs a value",)),
     Row("train_flag_as_value", "train --save --report=r.json",
         ("--save needs a value", "--report=r.json")),

@@ -36,6 +36,7 @@ USAGE_LINE = re.compile(r"passel(?: [a-z-]+)*: ")
 INTERNAL = ("what()", "terminate called", "std::", "exception", "Assertion", "Segmentation",
             "Sanitizer", "nlohmann", "[json", "basic_string", "CLI::", "yaml-cpp", "errno",
             "core dumped", "CHECK failed")
+FOLDERS = ("work", "run", "home", "tmp")  # of each row
 MAX_SENTENCE = 700  # characters
 ENDS_WITHIN, SETTLES_WITHIN = 20.0, 3.0  # seconds, on an idle machine
 
@@ -51,7 +52,8 @@ def judge_text(row, text):
     complaints, sentences, warnings = [], [], []
     if text and not text.endswith("\n"):
         complaints.append("the last line does not end")
-    for line in text.split("\n")[:-1] if text.endswith("\n") else text.split("\n"):
+    lines = text.split("\n")
+    for line in lines if lines[-1] else lines[:-1]:
         if row.info and PROGRESS_LINE.match(line):
             continue
         log = LOG_LINE.match(line)
@@ -97,7 +99,7 @@ class Run:
         self.row = row
         self.scale = crowd()
         self.top = os.path.join(shared["top"], f"row-{number}")
-        self.places = {name: os.path.join(self.top, name) for name in ("work", "run", "home", "tmp")}
+        self.places = {name: os.path.join(self.top, name) for name in FOLDERS}
         self.places.update(job=f"bad-{os.getpid()}", digits=shared["digits"],
                            model=shared["model"])
         self.program = program
@@ -110,7 +112,7 @@ class Run:
         return text
 
     def prepare(self):
-        for name in ("work", "run", "home", "tmp"):
+        for name in FOLDERS:
             os.makedirs(self.places[name], mode=0o700)
         for name, content in self.row.files.items():
             path = os.path.join(self.places["work"], name)
@@ -123,7 +125,7 @@ class Run:
                                else self.fill(content).encode())
         if self.as_nobody:
             os.chmod(self.top, 0o755)
-            for name in ("work", "run", "home", "tmp"):
+            for name in FOLDERS:
                 samples.give_to_nobody(self.places[name])
 
     def start(self, what, command, shell=""):
@@ -177,8 +179,7 @@ class Run:
         place.adopt_orphans()
         own = place.own_name_spaces()
         self.prepare()
-        left = place.Leftovers([self.places[n] for n in ("work", "run", "home", "tmp")],
-                               [self.places["job"]], own)
+        left = place.Leftovers([self.places[n] for n in FOLDERS], [self.places["job"]], own)
         complaints, beside = [], None
         if self.row.beside:
             beside = self.start("beside", self.row.beside)
