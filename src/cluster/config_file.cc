@@ -212,7 +212,7 @@ class Parser {
         const bool good = (as_signed.ec == std::errc() && as_signed.ptr == end) ||
                           (as_unsigned.ec == std::errc() && as_unsigned.ptr == end);
         if (event_.plain() && good && !octal) return {};
-        wanted = octal ? "an integer without zeros before it" : "an integer such as 100";
+        wanted = good && octal ? "an integer without zeros before it" : "an integer such as 100";
         break;
       }
       case FlagType::kNumber: {

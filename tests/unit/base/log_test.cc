@@ -106,6 +106,11 @@ TEST(LogTest, BracesAndPercentSignsInATextAreNotFormatted) {
   EXPECT_EQ(lines[0].substr(lines[0].size() - hostile.size()), hostile);
 }
 
+TEST(LogTest, ATextWithLineEndsIsOneLine) {
+  EXPECT_THAT(LinesOf({[] { LogInfo("no file {}", "a\nb\x1b[7m\t"); }}),
+              ElementsAre(::testing::EndsWith(" I no file a?b?[7m?")));
+}
+
 TEST(LogTest, LevelsAreParsedByName) {
   LogLevel level = LogLevel::kError;
   EXPECT_TRUE(ParseLogLevel("debug", &level));
