@@ -48,9 +48,6 @@ JOBS = table(
         beside=LONG, beside_says="steps/s", info=True, out="job name = ps"),
     Row("predict_of_another_model", "predict --job={job} p.png", ("9 x 8", "8 x 8"), beside=LONG,
         beside_says="steps/s", files={"p.png": s.png(9, 8)}),
-    Row("eval_of_a_job_with_other_data", "eval --job={job} --data_dir=data", ("64", "81"),
-        beside=LONG, beside_says="steps/s", info=True,
-        files=s.data_set(train_images=s.images(120, 9), test_images=s.images(20, 9))),
     *(Row("job_id_" + name, ["train", "--data_dir={digits}", "--job_id=" + job],
           ("job id", f"{len(job.encode())} bytes", "letter"), info=True)
       for name, job in (("blank", "a b"), ("dot_first", ".a"), ("dash_first", "-a"),

@@ -196,7 +196,7 @@ EVALUATION = table(
         "eval --params={model} --data_dir={digits} --json=x --confusion_png=x",
         ("--json", "--confusion_png", "two files")),
     Row("eval_csv_limit", "eval --params={model} --data_dir={digits} --csv_test_limit=-1",
-        ("--csv_test_limit", "-1")),
+        ("--csv_test_limit", "-1"), info=True),
     Row("eval_json_over_the_model", "eval --params=m.safetensors --json=m.safetensors",
         ("--json", "--params", "two files"), files={"m.safetensors": s.safetensors(SM)}),
 )
