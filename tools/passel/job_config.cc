@@ -274,6 +274,17 @@ void TellOfJob(const JobConfig& config, ShardState& lead) {
   lead.target_step.store(target == kNoStepLimit ? 0 : target, std::memory_order_relaxed);
 }
 
+Status CheckSlowWorkers(const JobConfig& config, int workers) {
+  for (const WorkerOptions::SlowWorker& slow : config.worker.slow_workers) {
+    if (slow.index < workers) continue;
+    return InvalidArgument(
+        fmt::format("--slow_worker {0}:{1}ms: there is no worker/{0}, the job "
+                    "has {2}: use an index below that",
+                    slow.index, slow.delay.count(), workers));
+  }
+  return {};
+}
+
 Result<StorePlan> MakePlan(const JobConfig& config, int shards, int workers) {
   StorePlan plan;
   plan.mode = config.mode;
@@ -283,13 +294,7 @@ Result<StorePlan> MakePlan(const JobConfig& config, int shards, int workers) {
   }
   plan.staleness_bound = config.staleness_bound;
   plan.schedule = config.mode_schedule;
-  for (const WorkerOptions::SlowWorker& slow : config.worker.slow_workers) {
-    if (slow.index < workers) continue;
-    return InvalidArgument(
-        fmt::format("--slow_worker {0}:{1}ms: there is no worker/{0}, the job "
-                    "has {2}: use an index below that",
-                    slow.index, slow.delay.count(), workers));
-  }
+  PASSEL_RETURN_IF_ERROR(CheckSlowWorkers(config, workers));
   plan.optimizer = config.optimizer;
   plan.num_workers = workers;
   plan.on_device = config.on_device;

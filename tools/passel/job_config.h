@@ -81,8 +81,10 @@ LogLines MakeLogLines(const JobConfig& config, const TaskId& task, bool chief);
 /// chief; a later life of it changes nothing.
 void TellOfJob(const JobConfig& config, ShardState& lead);
 
-/// REQUIRES: FitToData() was called. Errors: kInvalidArgument, also for a --slow_worker that is
-/// none.
+/// Errors: kInvalidArgument for a --slow_worker that is none of `workers`.
+Status CheckSlowWorkers(const JobConfig& config, int workers);
+
+/// REQUIRES: FitToData() was called. Errors: kInvalidArgument, also those of CheckSlowWorkers().
 Result<StorePlan> MakePlan(const JobConfig& config, int shards, int workers);
 
 /// The towers that `config` asks for; null for one. They spin like an engine of the job

@@ -34,6 +34,15 @@ namespace {
 // The last lines of a log, before they are given up.
 constexpr std::chrono::seconds kReaderPatience{1};
 
+// The exit code after all that goes to standard output: a full disk, say, is an error, while the
+// pipe of a reader that has gone ends us by a signal.
+int EndOutput(const CLI::App& app, int code) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  fmt::print(stderr, "{}: not everything could be printed: {}\n", CommandName(app),
+             std::strerror(errno));
+  return code == kExitDone ? kExitFailed : code;
+}
+
 int Main(int argc, char** argv) {
   CLI::App app{"Trains with a parameter server: workers share the parameters in memory.", "passel"};
   app.set_version_flag("--version", "passel " PASSEL_VERSION "\nbuilt " + nvtx::Describe());
@@ -52,8 +61,7 @@ int Main(int argc, char** argv) {
   try {
     app.parse(ReversedArguments(argc, argv));
   } catch (const CLI::Success& request) {  // --help, --version
-    const int code = app.exit(request);
-    return std::fflush(stdout) == 0 && std::ferror(stdout) == 0 ? code : kExitFailed;
+    return EndOutput(app, app.exit(request));
   } catch (const CLI::ParseError& error) {
     fmt::print(stderr, "{}\n", Explain(app, error));
     return kExitUsage;
@@ -64,13 +72,7 @@ int Main(int argc, char** argv) {
   }
   const int code = run();
   for (const Stream stream : {Stream::kOut, Stream::kErr}) FlushOutput(stream, kReaderPatience);
-  // A full disk, say. The pipe of a reader that has gone ends us by a signal instead.
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-    fmt::print(stderr, "{}: not everything could be printed: {}\n", CommandName(app),
-               std::strerror(errno));
-    return code == kExitDone ? kExitFailed : code;
-  }
-  return code;
+  return EndOutput(app, code);
 }
 
 }  // namespace

@@ -97,6 +97,12 @@ Status CheckTask(const Task& task, const ResolvedConfig& resolved, const JobConf
   PASSEL_RETURN_IF_ERROR(CheckDevices(task.flags.devices, task.job.typed, resolved));
   // Of a cluster that is seen in part nobody knows how many ps there are.
   if (resolved.partial) return {};
+  if (resolved.distributed) {
+    const ClusterSpec& cluster = resolved.cluster;
+    PASSEL_RETURN_IF_ERROR(CheckSlowWorkers(
+        config,
+        cluster.num_tasks("worker") + cluster.num_tasks("chief") + cluster.num_tasks("master")));
+  }
   return CheckPins(config.model, std::max(1, resolved.cluster.num_tasks("ps")), config.placement);
 }
 
