@@ -206,6 +206,7 @@ void RegisterComputeBenchmarks(Suite& suite) {
     Row row;
     row.what = fmt::format("one worker's compute, Adam, FTZ/DAZ {}", flush ? "on" : "off");
     row.unit = "steps/s";
+    row.is_reference = true;
     row.target = flush ? RatioAtLeast(0.96) : NoTarget();
     suite.Register(fmt::format("BM_Compute/opt:adam/hidden:100/batch:100/flush:{}", flush ? 1 : 0),
                    row, suite.settings().Pairs(7),

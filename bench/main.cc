@@ -100,7 +100,8 @@ int Main(int argc, char** argv) {
   std::error_code ignored;
   settings.program =
       std::filesystem::read_symlink("/proc/self/exe", ignored).replace_filename("passel");
-  CLI::App app("Benchmarks of passel: one table of what was measured against its limit");
+  CLI::App app(
+      "Benchmarks of passel: one table of what was measured against its limit or reference");
   app.add_option("--filter", filter, "Regular expression: only benchmarks whose name matches");
   app.add_option("--json", json_path, "Write everything to this file");
   app.add_option("--data_dir", settings.data_dir,

@@ -81,6 +81,7 @@ void RegisterNvtxBenchmarks(Suite& suite) {
   Row row;
   row.what = "NVTX ranges of a step, no tool, of one worker's step";
   row.unit = "us";
+  row.is_reference = true;
   row.target = RatioAtMost(0.01);
   suite.Register(
       "BM_NvtxRanges/mode:hogwild/opt:adam", row, suite.settings().Pairs(5),

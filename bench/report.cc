@@ -22,7 +22,7 @@ std::string Number(double x) {
 
 std::string Bound(const Row& row) {
   if (row.target.kind == Target::Kind::kNone) return "-";
-  return fmt::format("{} {:g}{}",
+  return fmt::format("{} {:.4g}{}",
                      row.target.kind == Target::Kind::kAtMost ? "<=" : ">=", row.target.bound,
                      row.target.of_ratio ? "x" : " " + row.unit);
 }
@@ -103,8 +103,8 @@ std::vector<std::string> Report::Warnings(const Run& run) const {
 
 std::string Report::CellTable() const {
   std::vector<std::vector<std::string>> lines = {{"cell: us an update", "p50", "p99", "p99.9",
-                                                  "limit", "ratio", "spread", "updates/s",
-                                                  "of limit", "lost", "busy", "overlapped"}};
+                                                  "reference", "ratio", "spread", "updates/s",
+                                                  "of reference", "lost", "busy", "overlapped"}};
   std::string notes;
   for (const CellRow& row : cells_) {
     const Cell& cell = row.cell;
@@ -149,13 +149,14 @@ std::string Report::ToTable(const Run& run) const {
   if (rows_.empty() && cells_.empty()) text += "nothing was measured\n";
   if (!rows_.empty()) {
     std::vector<std::vector<std::string>> lines = {
-        {"what", "measured", "limit", "unit", "ratio", "target", "spread", "verdict"}};
+        {"what", "measured", "limit", "reference", "unit", "ratio", "target", "spread", "verdict"}};
     for (const Row& row : rows_) {
       const bool figures = row.not_applicable.empty() && row.error.empty();
       const double spread = Spread(row.pairs);
       lines.push_back(
           {row.what, figures ? Number(row.measured) : "",
-           figures && row.limit ? Number(*row.limit) : "", row.unit,
+           figures && row.limit && !row.is_reference ? Number(*row.limit) : "",
+           figures && row.limit && row.is_reference ? Number(*row.limit) : "", row.unit,
            figures && row.ratio ? Number(*row.ratio) : "", Bound(row),
            figures ? fmt::format("{:.0f} %{}", 100 * spread, spread > kMuchSpread ? "!" : " ") : "",
            Verdict(row)});

@@ -22,7 +22,7 @@ struct Target {
   };
   Kind kind = Kind::kNone;
   double bound = 0;
-  /// The figure is ratio = measured / limit; else it is what was measured.
+  /// The figure is Row::ratio; else it is what was measured.
   bool of_ratio = true;
 };
 inline Target NoTarget() { return {}; }
@@ -32,13 +32,16 @@ inline Target AtMost(double bound) { return {Target::Kind::kAtMost, bound, false
 
 /// One line of the table.
 struct Row {
-  std::string benchmark;        ///< its name, "BM_Push/mode:hogwild/..."
-  std::string what;             ///< in words
-  std::string unit;             ///< of `measured`, `limit` and `latency`
-  double measured = 0;          ///< median
-  std::optional<double> limit;  ///< median, of the same run
-  std::optional<double> ratio;  ///< median of the pairs' ratios, measured / limit
-  std::vector<double> pairs;    ///< what `ratio` (or, without one, `measured`) is the median of
+  std::string benchmark;  ///< its name, "BM_Push/mode:hogwild/..."
+  std::string what;       ///< in words
+  std::string unit;       ///< of `measured`, `limit` and `latency`
+  double measured = 0;    ///< median
+  /// Median, of the same run: what the same work cannot beat, or, of a reference, what it is only
+  /// compared with and may beat.
+  std::optional<double> limit;
+  bool is_reference = false;
+  std::optional<double> ratio;  ///< measured / limit
+  std::vector<double> pairs;    ///< that of each pair, or what was measured: for the spread
   Target target;
   std::optional<Latency> latency;  ///< of every sample
   std::string not_applicable;      ///< why nothing was measured; else empty
@@ -74,7 +77,7 @@ struct Scaling {
   std::string sharing;
   int workers = 1;
   double steps_per_second = 0, private_steps_per_second = 0;  ///< of all workers
-  double ratio = 0;                                           ///< median over the pairs
+  double ratio = 0;                                           ///< of the two
   double spread = 0;
 };
 

@@ -30,7 +30,8 @@ std::string Report::ToJson(const Run& run) const {
     if (!row.error.empty()) r["error"] = row.error;
     if (row.not_applicable.empty() && row.error.empty()) {
       r["measured"] = row.measured;
-      r["limit"] = row.limit ? nlohmann::ordered_json(*row.limit) : nlohmann::ordered_json();
+      r["limit"] = nullptr;
+      if (row.limit) r[row.is_reference ? "reference" : "limit"] = *row.limit;
       r["ratio"] = row.ratio ? nlohmann::ordered_json(*row.ratio) : nlohmann::ordered_json();
       r["pairs"] = row.pairs;
       r["spread"] = Spread(row.pairs);

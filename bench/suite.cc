@@ -63,7 +63,7 @@ void Suite::Register(const std::string& name, const Row& row, int pairs,
       state.SkipWithError(found.error.c_str());
     } else {
       state.counters["measured"] = found.measured;
-      if (found.limit) state.counters["limit"] = *found.limit;
+      if (found.limit) state.counters[found.is_reference ? "reference" : "limit"] = *found.limit;
       if (found.ratio) state.counters["ratio"] = *found.ratio;
       if (found.latency) {
         state.counters["p50"] = found.latency->p50;
@@ -110,7 +110,7 @@ void Compare(const std::vector<double>& measured, const std::vector<double>& lim
   row->limit = Median(limit);
   row->pairs.clear();
   for (std::size_t i = 0; i < measured.size(); ++i) row->pairs.push_back(measured[i] / limit[i]);
-  row->ratio = Median(row->pairs);
+  row->ratio = row->measured / *row->limit;
 }
 
 }  // namespace passel::bench

@@ -81,7 +81,7 @@ class Suite {
 template <typename T>
 Result<T> LeastDisturbed(const Suite& suite, const std::function<Result<T>()>& pair);
 
-/// Fills in measured, limit and ratio from one entry per pair.
+/// Fills in measured, limit and ratio, of the medians, and pairs from one entry per pair.
 void Compare(const std::vector<double>& measured, const std::vector<double>& limit, Row* row);
 
 /// Other load, in cores, below which a pair counts as undisturbed.

@@ -254,6 +254,7 @@ void RegisterTrainingBenchmarks(Suite& suite) {
       row.what = fmt::format("training, {}, {} workers{}", SharingName(sharing), workers,
                              sharing == Sharing::kNaive ? " (no claims)" : "");
       row.unit = "steps/s";
+      row.is_reference = true;
       const double less = sharing == Sharing::kBarrier ? 0.05 : 0;
       if (sharing != Sharing::kNaive && (workers == 2 || workers == 4)) {
         row.target = RatioAtLeast((workers == 2 ? 0.85 : 0.70) - less);

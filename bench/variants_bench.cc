@@ -149,9 +149,10 @@ void RegisterVariantBenchmarks(Suite& suite) {
   for (const int workers : {2, 4}) {
     for (const Variant& variant : Variants()) {
       Row row;
-      row.what = fmt::format("{}, {} workers, {} (limit: as it is)", SharingName(variant.sharing),
-                             workers, variant.name);
+      row.what = fmt::format("{}, {} workers, {} (reference: as it is)",
+                             SharingName(variant.sharing), workers, variant.name);
       row.unit = "steps/s";
+      row.is_reference = true;
       if (suite.usable_cores() < workers) {
         row.not_applicable = fmt::format("needs {} cores", workers);
       }

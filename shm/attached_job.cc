@@ -28,14 +28,10 @@ std::string PrivateName(const std::string& job_id) {
   return fmt::format("passel.{}.{}.client.{}", ::getuid(), job_id, ::getpid());
 }
 
-void LogStillWaiting(std::string_view job, int index) {
-  LogInfo("CreateSession still waiting for response from worker: /job:{}/replica:0/task:{}", job,
-          index);
-}
-
 // `shard`, and those after it that nobody has started either.
-void LogMissingPs(const AttachOptions& options, int shard) {
-  LogStillWaiting("ps", shard);
+void TellOfMissingPs(const AttachOptions& options, int shard) {
+  if (!options.on_waiting) return;
+  options.on_waiting(fmt::format("ps/{}", shard));
   const Result<std::vector<FoundEndpoint>> endpoints = FindEndpoints();
   if (!endpoints.ok()) return;
   for (int other = shard + 1; other < options.num_shards; ++other) {
@@ -43,14 +39,8 @@ void LogMissingPs(const AttachOptions& options, int shard) {
         std::any_of(endpoints->begin(), endpoints->end(), [&](const FoundEndpoint& e) {
           return e.job_id == options.job_id && e.role == Role::kPs && e.index == other;
         });
-    if (!listens) LogStillWaiting("ps", other);
+    if (!listens) options.on_waiting(fmt::format("ps/{}", other));
   }
-}
-
-// "chief/0" of the log line's form.
-void LogWaitingForChief(const AttachOptions& options) {
-  const std::size_t slash = options.engine.names.chief_name.find('/');
-  LogStillWaiting(options.engine.names.chief_name.substr(0, slash), 0);
 }
 
 Status NoAnswer(const AttachOptions& options, int shard) {
@@ -278,7 +268,7 @@ Status AttachedJob::Meet(int shard, std::int64_t& next_log_ns, Deadline deadline
     }
     if (MonotonicNs() >= next_log_ns) {
       next_log_ns += std::chrono::nanoseconds(kLogEvery).count();
-      LogMissingPs(options_, shard);
+      TellOfMissingPs(options_, shard);
     }
     const Deadline turn = deadline.Sooner(std::chrono::seconds(1));
     if (attendant_ && !options_.use_existing_servers && code == Code::kNotFound) {
@@ -295,8 +285,10 @@ Status AttachedJob::WaitForArenas() {
   std::vector<std::unique_ptr<Arena>> arenas;
   for (std::size_t shard = 0; shard < ps_.size(); ++shard) {
     bool need_plan = false;
-    Result<std::optional<FileDescriptor>> fd = ps_[shard].GetArena(
-        true, &need_plan, deadline, kLogEvery, [this] { LogWaitingForChief(options_); });
+    Result<std::optional<FileDescriptor>> fd =
+        ps_[shard].GetArena(true, &need_plan, deadline, kLogEvery, [this] {
+          if (options_.on_waiting) options_.on_waiting(options_.engine.names.chief_name);
+        });
     if (fd.status().code() == Code::kDeadlineExceeded) {
       return DeadlineExceeded(fmt::format(
           "the chief, {}, did not start, or ps/{} of job {} did not answer, "

@@ -13,6 +13,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -37,8 +38,10 @@ struct AttachOptions {
   bool supervised = false;
   /// Listens under no name: nobody finds this worker, not even a ps that comes back.
   bool use_existing_servers = false;
-  /// How long to wait for the ps tasks and for the chief. Every 10 s a log line names whom.
+  /// How long to wait for the ps tasks and for the chief.
   std::chrono::nanoseconds start_limit = std::chrono::minutes(5);
+  /// Every 10 s, with each of them that is still waited for: "ps/0". May be empty.
+  std::function<void(const std::string& task)> on_waiting = {};
   EngineOptions engine;  ///< the chief of its `names` proposes the plan
 };
 

@@ -17,7 +17,7 @@
 namespace passel::shm {
 namespace {
 
-constexpr std::chrono::nanoseconds kLogEvery = std::chrono::seconds(10);
+constexpr std::chrono::nanoseconds kTellEvery = std::chrono::seconds(10);
 constexpr std::chrono::milliseconds kTryAgain{20};
 // A task that listens answers at once; one that is stopped must not hold up the others for long.
 constexpr std::chrono::milliseconds kAnswerLimit{500};
@@ -38,7 +38,7 @@ JobObserver::JobObserver(const ObserverOptions& options, const JobToken& token)
       ps_(static_cast<std::size_t>(options.num_shards)),
       arenas_(static_cast<std::size_t>(options.num_shards)),
       values_(static_cast<std::size_t>(options.num_shards)),
-      next_log_ns_(MonotonicNs() + kLogEvery.count()) {}
+      next_tell_ns_(MonotonicNs() + kTellEvery.count()) {}
 
 Result<std::unique_ptr<JobObserver>> JobObserver::Attach(const ObserverOptions& options,
                                                          const JobToken& token) {
@@ -58,11 +58,10 @@ Result<std::unique_ptr<JobObserver>> JobObserver::Attach(const ObserverOptions& 
   return observer;
 }
 
-void JobObserver::LogIfDue(std::string_view job, int index) {
-  if (MonotonicNs() < next_log_ns_) return;
-  next_log_ns_ = MonotonicNs() + kLogEvery.count();
-  LogInfo("CreateSession still waiting for response from worker: /job:{}/replica:0/task:{}", job,
-          index);
+void JobObserver::TellIfDue(const std::string& missing) {
+  if (MonotonicNs() < next_tell_ns_) return;
+  next_tell_ns_ = MonotonicNs() + kTellEvery.count();
+  if (options_.on_waiting) options_.on_waiting(missing);
 }
 
 Status JobObserver::Connect(int shard, Deadline deadline) {
@@ -97,11 +96,7 @@ Status JobObserver::AwaitArena(int shard, Deadline deadline) {
                                   "--start_wait",
                                   shard, options_.job_id, Seconds(options_.start_limit)));
     }
-    if (connected) {
-      LogIfDue(options_.chief_name.substr(0, options_.chief_name.find('/')), 0);
-    } else {
-      LogIfDue("ps", shard);
-    }
+    TellIfDue(connected ? options_.chief_name : fmt::format("ps/{}", shard));
     std::this_thread::sleep_for(kTryAgain);
   }
 }

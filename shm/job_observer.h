@@ -13,6 +13,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -33,9 +34,10 @@ struct ObserverOptions {
   int num_shards = 1;
   std::uint64_t cluster_hash = 0;
   std::string chief_name = "worker/0";
-  /// How long to wait for the ps tasks, for the chief's plan and for the first values. Every 10 s
-  /// a log line names whom.
+  /// How long to wait for the ps tasks, for the chief's plan and for the first values.
   std::chrono::nanoseconds start_limit = std::chrono::minutes(5);
+  /// Every 10 s, with the one that is waited for: "ps/0". May be empty.
+  std::function<void(const std::string& task)> on_waiting = {};
 };
 
 class JobObserver {
@@ -88,7 +90,7 @@ class JobObserver {
   Status AwaitArena(int shard, Deadline deadline);
   Status AwaitFirstValues(Deadline deadline);
   Status CheckArena(int shard);
-  void LogIfDue(std::string_view job, int index);
+  void TellIfDue(const std::string& missing);
 
   const ObserverOptions options_;
   const JobToken token_;
@@ -96,7 +98,7 @@ class JobObserver {
   std::vector<Ps> ps_;                          // [num_shards]
   std::vector<std::unique_ptr<Arena>> arenas_;  // [num_shards]
   std::vector<std::vector<float>> values_;      // [num_shards][floats of the shard]
-  std::int64_t next_log_ns_ = 0;
+  std::int64_t next_tell_ns_ = 0;
 };
 
 }  // namespace passel::shm

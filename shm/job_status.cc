@@ -1,5 +1,6 @@
 #include "shm/job_status.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
@@ -77,6 +78,8 @@ JobStatus ReadJobStatus(const ShardMemory& memory) {
     status.wish_waits_for = MissingAtChange(memory, wish->number);
   }
   status.global_step = Read(memory.state->global_step);
+  status.target_step = Read(memory.state->target_step);
+  status.started_ns = Read(memory.state->started_ns);
   status.version = Read(memory.state->version);
   status.initialized = Read(memory.state->initialized) != 0;
   status.stopped = Read(memory.state->stop) != 0;
@@ -113,11 +116,32 @@ JobStatus ReadJobStatus(const ShardMemory& memory) {
   return status;
 }
 
+MeanRates RatesOf(const JobStatus& status, std::int64_t now_ns) {
+  std::int64_t first = 0, last = 0;
+  bool running = false;
+  for (const WorkerStatus& w : status.workers) {
+    running = running || w.member.phase == Phase::kRunning;
+    if (w.first_step_ns == 0) continue;
+    first = first == 0 ? w.first_step_ns : std::min(first, w.first_step_ns);
+    last = std::max(last, w.last_step_ns);
+  }
+  const double seconds = 1e-9 * static_cast<double>((running ? now_ns : last) - first);
+  if (first == 0 || seconds <= 0) return {};
+  return {static_cast<double>(status.local_steps) / seconds,
+          static_cast<double>(status.global_step) / seconds};
+}
+
 const char* DeviceName(std::uint64_t device) {
   return device == 2 ? "gpu" : device == 1 ? "cpu" : "unknown";
 }
 
 namespace {
+
+// Seconds since 1970 of a moment in the past; null for 0.
+nlohmann::json WallTimeOf(std::int64_t monotonic_ns) {
+  if (monotonic_ns == 0) return {};
+  return WallSeconds() - 1e-9 * static_cast<double>(MonotonicNs() - monotonic_ns);
+}
 
 // Null where the values that the ps hold are those of the job.
 nlohmann::json DescribeShadow(const Arena& arena) {
@@ -166,6 +190,9 @@ std::string DescribeJob(const Arena& arena, const WorkerNames& names) {
     for (const Member& member : status.wish_waits_for) waits_for.push_back(names(member.worker));
     wish = {{"mode", status.wish->ToString()}, {"waits_for", waits_for}};
   }
+  const MeanRates rates = RatesOf(status, MonotonicNs());
+  nlohmann::json target;  // null: none
+  if (status.target_step != 0) target = status.target_step;
   const nlohmann::json json = {{"shadow", DescribeShadow(arena)},
                                {"mode", ModeName(current.setting.mode)},
                                {"mode_number", current.number},
@@ -179,7 +206,11 @@ std::string DescribeJob(const Arena& arena, const WorkerNames& names) {
                                {"shards", arena.plan().variables.shards()},
                                {"bytes", arena.bytes()},
                                {"global_step", status.global_step},
+                               {"target_step", target},
                                {"local_steps", status.local_steps},
+                               {"steps_per_second", rates.steps_per_second},
+                               {"updates_per_second", rates.updates_per_second},
+                               {"started", WallTimeOf(status.started_ns)},
                                {"initialized", status.initialized},
                                {"stopped", status.stopped},
                                {"staleness", Describe(status.staleness)},

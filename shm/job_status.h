@@ -32,6 +32,8 @@ struct JobStatus {
   std::optional<ModeSetting> wish;     ///< the mode it is changing to
   std::vector<Member> wish_waits_for;  ///< who has not ended its last step before that
   std::int64_t global_step = 0;
+  std::int64_t target_step = 0;  ///< 0: not known, or none
+  std::int64_t started_ns = 0;   ///< MonotonicNs() when the chief had the store; 0: not yet
   std::uint64_t version = 0;
   bool initialized = false;
   bool stopped = false;
@@ -40,6 +42,14 @@ struct JobStatus {
   HistogramSummary push_latency_ns;
   std::vector<WorkerStatus> workers;
 };
+
+/// Mean rates since the first step of any worker: until `now_ns`, or until the last step where no
+/// worker is running any more. Zero before the first step.
+struct MeanRates {
+  double steps_per_second = 0;    ///< local steps of all workers
+  double updates_per_second = 0;  ///< global steps
+};
+MeanRates RatesOf(const JobStatus& status, std::int64_t now_ns);
 
 /// "cpu", "gpu", or "unknown" while a worker has not chosen yet: WorkerStatus::device.
 const char* DeviceName(std::uint64_t device);

@@ -69,7 +69,7 @@ inline nlohmann::json ErrorJson(const Status& status) {
 inline Status ErrorOf(const nlohmann::json& json) {
   if (!json.contains("error")) return {};
   int code = Field<int>(json, "error", static_cast<int>(Code::kInternal));
-  if (code <= 0 || code > static_cast<int>(Code::kInternal))
+  if (code <= 0 || code > static_cast<int>(Code::kDiverged))
     code = static_cast<int>(Code::kInternal);
   return Status(static_cast<Code>(code), Field<std::string>(json, "message", "unknown error"));
 }

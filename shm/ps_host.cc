@@ -304,6 +304,7 @@ std::string PsHost::StatusJson() {
   nlohmann::json status = {{"job", options_.job_id},
                            {"ps", options_.shard},
                            {"pid", ::getpid()},
+                           {"alone", options_.alone},
                            {"chief", options_.names.chief_name}};
   if (arena_) {
     status["arena"] = nlohmann::json::parse(DescribeJob(*arena_, options_.names));

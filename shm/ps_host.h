@@ -35,6 +35,8 @@ struct PsHostOptions {
   /// A supervisor decides when the job is over, restarts workers and stops the ps. Otherwise the
   /// ps ends by itself when its workers are done.
   bool supervised = false;
+  /// There is no ps: the job is one process, which has a thread of its own for this.
+  bool alone = false;
   /// How long a ps without a supervisor waits for a worker that died to be started again when
   /// nobody else is running.
   std::chrono::nanoseconds rejoin_limit = std::chrono::seconds(10);

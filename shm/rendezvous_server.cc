@@ -63,6 +63,9 @@ std::vector<int> RendezvousServer::Poll(int wake_fd, const std::vector<int>& wat
   std::vector<pollfd> entries;
   const bool accepting = MonotonicNs() >= accept_after_ns_;
   if (!accepting) deadline = Deadline::At(std::min(deadline.at_ns(), accept_after_ns_));
+  for (const EventTally* tally : {&unfinished_, &foreign_, &failed_accepts_}) {
+    deadline = Deadline::At(std::min(deadline.at_ns(), tally->due_ns()));
+  }
   entries.push_back({accepting ? listening_.get() : -1, POLLIN, 0});
   entries.push_back({wake_fd, POLLIN, 0});  // poll ignores -1
   for (const int fd : watch_fds) entries.push_back({fd, POLLIN, 0});
@@ -78,30 +81,41 @@ std::vector<int> RendezvousServer::Poll(int wake_fd, const std::vector<int>& wat
   for (std::size_t i = 2; i < first_connection; ++i) {
     if (entries[i].revents != 0) ready.push_back(entries[i].fd);
   }
-  int unfinished = 0;
-  pid_t unfinished_pid = 0;
   std::size_t i = first_connection;
   for (auto c = connections_.begin(); c != connections_.end(); ++i) {
     bool keep = true;
     if (entries[i].revents != 0) keep = Serve(*c);
     if (keep && !c->Proven() && c->handshake_limit.Expired()) {
       if (c->state != Connection::State::kOpen) {
-        ++unfinished;
-        unfinished_pid = c->peer.pid;
+        unfinished_.Count();
+        last_unfinished_ = c->peer.pid;
       }
       keep = false;
     }
     const auto served = c++;
     if (!keep) Drop(served);
   }
-  if (unfinished > 0) {
+  if (entries[0].revents != 0) Accept();
+  Tell();
+  return ready;
+}
+
+void RendezvousServer::Tell() {
+  const std::int64_t now = MonotonicNs();
+  if (const std::uint64_t count = unfinished_.Take(now); count > 0) {
     LogWarning(
         "dropped {} connections that did not finish their handshake in {} s, the last of "
         "process {}",
-        unfinished, kHandshakeLimit.count(), unfinished_pid);
+        count, kHandshakeLimit.count(), last_unfinished_);
   }
-  if (entries[0].revents != 0) Accept();
-  return ready;
+  if (const std::uint64_t count = foreign_.Take(now); count > 0) {
+    LogWarning("refused {} connections of other users, the last of process {}, user {}", count,
+               last_foreign_.pid, last_foreign_.uid);
+  }
+  if (const std::uint64_t count = failed_accepts_.Take(now); count > 0) {
+    LogWarning("could not accept connections {} times, since {}; trying again every {} ms", count,
+               last_failure_, kAcceptPause.count());
+  }
 }
 
 void RendezvousServer::Drop(std::list<Connection>::iterator connection) {
@@ -133,13 +147,17 @@ void RendezvousServer::Accept() {
         Drop(oldest);
         continue;
       }
-      LogWarning("{}; trying again in {} ms", socket.status().message(), kAcceptPause.count());
+      failed_accepts_.Count();
+      last_failure_ = socket.status().message();
       accept_after_ns_ = Deadline::After(kAcceptPause).at_ns();
       return;
     }
     const Result<PeerCredentials> who = GetPeerCredentials(socket->get());
     if (!who.ok() || who->uid != ::getuid()) {
-      if (who.ok()) LogWarning("refused a connection of process {}, user {}", who->pid, who->uid);
+      if (who.ok()) {
+        foreign_.Count();
+        last_foreign_ = *who;
+      }
       continue;
     }
     const auto oldest = OldestUnproven(&unproven);

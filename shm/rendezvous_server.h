@@ -6,7 +6,7 @@
 // At most 64 connections, and a quarter of the descriptors this process may have, have proved
 // nothing (handshakes, control connections); above that, or when descriptors run short, the oldest
 // of them goes. A handshake takes less than a millisecond, so a crowd of idle connections keeps no
-// honest task out.
+// honest task out. Log lines about refusals come at most once in ten seconds.
 
 #pragma once
 
@@ -20,7 +20,9 @@
 
 #include "base/deadline.h"
 #include "base/file_descriptor.h"
+#include "base/log.h"
 #include "base/status.h"
+#include "base/unix_socket.h"
 #include "shm/job_token.h"
 #include "shm/protocol.h"
 #include "store/mode.h"
@@ -83,6 +85,7 @@ class RendezvousServer {
   Status SendArena(Connection& connection);
   Status SendSnapshot(Connection& connection, bool values);
   void Accept();
+  void Tell();
   void Drop(std::list<Connection>::iterator connection);
   /// The one that has proved nothing for the longest time; end() if there is none.
   std::list<Connection>::iterator OldestUnproven(int* count);
@@ -95,6 +98,11 @@ class RendezvousServer {
   std::list<Connection> connections_;  // oldest first
   const int max_pending_;
   std::int64_t accept_after_ns_ = 0;  // MonotonicNs(); descriptors were short
+  // What a stranger can cause at any rate, and the last of each kind.
+  EventTally unfinished_, foreign_, failed_accepts_;
+  pid_t last_unfinished_ = 0;
+  PeerCredentials last_foreign_;
+  std::string last_failure_;
 };
 
 }  // namespace passel::shm

@@ -84,7 +84,7 @@ std::string Advise(const std::vector<MeasuredCell>& cells, int writers) {
   for (const MeasuredCell* other : at_once) {
     const double gap = best.result.share - other->result.share;
     if (other != &best && gap > Noise(best.result, other->result)) continue;
-    same.push_back(Named(*other, same.empty() ? " of the limit" : ""));
+    same.push_back(Named(*other, same.empty() ? " of the bare loops" : ""));
     guarantees += fmt::format("{}`{}` {}", guarantees.empty() ? "" : "; ",
                               CellModeName(other->cell.mode), Guarantee(other->cell.mode));
   }
@@ -96,11 +96,12 @@ std::string Advise(const std::vector<MeasuredCell>& cells, int writers) {
   }
   if (at_once.size() == 1) {
     return fmt::format(
-        "{}, of the modes that apply each gradient only `{}` was measured: {:.2f} of the limit; it "
+        "{}, of the modes that apply each gradient only `{}` was measured: {:.2f} of the bare "
+        "loops; it "
         "{}{}.",
         where, CellModeName(best.cell.mode), best.result.share, Guarantee(best.cell.mode), round);
   }
-  return fmt::format("{}, `{}` is fastest: {:.2f} of the limit; it {}; {} follows{}.", where,
+  return fmt::format("{}, `{}` is fastest: {:.2f} of the bare loops; it {}; {} follows{}.", where,
                      CellModeName(best.cell.mode), best.result.share, Guarantee(best.cell.mode),
                      Named(*at_once[1]), round);
 }

@@ -142,7 +142,7 @@ void AwaitStart(std::int64_t at_ns, bool spin) {
   }
 }
 
-// The limit: always a closed loop, everyone for himself.
+// The reference: always a closed loop, everyone for himself.
 void RunLimit(const Measurement& m, int index, int pair, double clock_us, PrivateLoop& loop) {
   RunLog& log = (*m.logs)[static_cast<std::size_t>(index)].limit[pair];
   float* const samples = m.samples->Of(index, /*limit=*/true, pair);
@@ -351,7 +351,7 @@ CellResult Summarize(const Measurement& m) {
   }
   found.latency = Describe(std::move(all));
   found.limit = Describe(std::move(all_limit));
-  found.ratio = Median(found.pairs);
+  if (found.limit.p50 > 0) found.ratio = found.latency.p50 / found.limit.p50;
   found.spread = Spread(found.pairs);
   found.updates_per_second = Median(rates);
   found.limit_updates_per_second = Median(limit_rates);

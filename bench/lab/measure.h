@@ -1,4 +1,4 @@
-// measure.h - what one update costs: measures one cell, beside its limit.
+// measure.h - what one update costs: measures one cell, beside its reference.
 //
 //   Cell cell;                                      // 79,510 floats, adam, hogwild
 //   cell.writers = 4;
@@ -41,19 +41,19 @@ struct LabOptions {
 
 struct CellResult {
   Distribution latency;  ///< of every operation of all writers and pairs, in us
-  /// Of the limit's operations, in us: the bare fused loop (kPushPull: and the copy) on private
-  /// memory.
+  /// Of the reference's operations, in us: the bare fused loop (kPushPull: and the copy) on private
+  /// memory. Rounds, which share an update, and writers that share a cache may beat it.
   Distribution limit;
   std::string limit_what;
-  std::vector<double> pairs;  ///< p50 of the cell over p50 of the limit, of each pair
-  double ratio = 0;           ///< median of `pairs`: 1 is at the limit, 2 takes twice as long
+  std::vector<double> pairs;  ///< p50 of the cell over p50 of the reference, of each pair
+  double ratio = 0;           ///< p50 over p50 of all pairs: 2 takes twice as long as the reference
   double spread = 0;          ///< (largest - smallest) / median of `pairs`
   /// Gradients that all writers together handed in, and that were applied or averaged, per second:
   /// the median over the pairs.
   double updates_per_second = 0;
-  double limit_updates_per_second = 0;  ///< the limit's
-  /// Updates a second over those of the limit: the median of the pairs' shares, 1 is at the limit;
-  /// and (largest - smallest) / median.
+  double limit_updates_per_second = 0;  ///< the reference's
+  /// Updates a second over those of the reference: the median of the pairs' shares; and (largest -
+  /// smallest) / median.
   double share = 0, share_spread = 0;
   std::int64_t pushes = 0;  ///< in all timed runs, warm-ups included
   /// Updates of single elements that were lost, of pushes x elements: counted in the value (sgd,

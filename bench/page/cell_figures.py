@@ -17,9 +17,9 @@ from figures import (
 
 def latency_section(results):
     text = ("Median time of one update against the number of parameters, a line for each way to "
-            "share. The broken line is the limit: the bare loop of the same optimizer over "
+            "share. The broken line is the reference: the bare loop of the same optimizer over "
             "private memory, by as many processes on the same cores, in the same run. Beside it "
-            "the same as multiples of the limit. What rises at the left end are the fixed costs "
+            "the same as multiples of the reference. What rises at the left end are the fixed costs "
             "of a call; what rises with the writers is sharing.")
     closed = [cell for cell in results.measured() if cell.loop == "closed"]
     found = panels(closed, lambda c: c.key("mode", "elements", "loop", "rate"),
@@ -34,7 +34,7 @@ def latency_section(results):
 
 
 def latency_figures(group):
-    """The times of one group, and their multiples of the limit."""
+    """The times of one group, and their multiples of the reference."""
     first = group[0]
     name = "-".join([first.op, first.optimizer, str(first.writers), first.placement,
                      first.pages]).replace("_", "-").rstrip("-")
@@ -51,7 +51,7 @@ def latency_figures(group):
             if cell.limit:
                 limits.setdefault(cell.elements, []).append(cell.limit)
     if limits:
-        times.append(chart.Line("limit", "limit", sorted(
+        times.append(chart.Line("limit", "reference", sorted(
             (size, sum(values) / len(values)) for size, values in limits.items())))
     x = chart.Axis("parameters (float32)", log=True,
                    ticks=[(size, words.count(size)) for size in sizes] if len(sizes) <= 8 else None,
@@ -62,12 +62,12 @@ def latency_figures(group):
     if multiples:
         high = max(value for line in multiples for _, value in line.points)
         low = min(1.0, *(value for line in multiples for _, value in line.points))
-        multiples.append(chart.Line("limit", "limit", [(sizes[0], 1.0), (sizes[-1], 1.0)]))
-        y_multiple = chart.Axis("times the limit", log=high > 4, low=low if high > 4 else 0,
+        multiples.append(chart.Line("limit", "reference", [(sizes[0], 1.0), (sizes[-1], 1.0)]))
+        y_multiple = chart.Axis("times the reference", log=high > 4, low=low if high > 4 else 0,
                                 write=lambda value: f"{words.short(value)}×",
                                 high=None if high > 4 else high * 1.05)
         found.append(Figure(f"multiple-{name}", lambda width: chart.line_chart(
-            width, height_for(width), f"{title}, against the limit",
+            width, height_for(width), f"{title}, against the reference",
             describe(multiples, "parameters", "×"), x, y_multiple, multiples)))
     return found
 
@@ -78,7 +78,7 @@ def latency_figures(group):
 def writers_section(results):
     text = ("Updates per second of all writers together against their number, in a closed loop "
             "with nothing computed between: the worst case of sharing. The broken line is the "
-            "limit, as many bare loops on private memory. Then the same update by how the "
+            "reference, as many bare loops on private memory. Then the same update by how the "
             "writers were placed, and on which pages.")
     closed = [cell for cell in results.measured() if cell.loop == "closed"]
     groups = panels([c for c in closed if c.updates_per_second and c.placement != "one"],
@@ -109,7 +109,7 @@ def writers_figure(group):
                 limits[cell.writers] = cell.limit_updates
         lines.append(chart.Line(mode, mode, sorted(speeds.items())))
     if limits:
-        lines.append(chart.Line("limit", "limit", sorted(limits.items())))
+        lines.append(chart.Line("limit", "reference", sorted(limits.items())))
     counts = sorted({cell.writers for cell in group})
     x = chart.Axis("writers, one process each", log=True, ticks=[(n, str(n)) for n in counts])
     y = chart.Axis("updates per second, all writers", log=True, write=words.count)

@@ -117,15 +117,16 @@ def known(value, write=words.table_number):
 
 
 def targets_block(results):
-    rows = [[row.what, known(row.measured), known(row.limit), row.unit, known(row.ratio),
+    rows = [[row.what, known(row.measured), known(row.limit), known(row.reference), row.unit,
+             known(row.ratio),
              row.target, ("" if row.spread is None else words.percent(row.spread))
              + (" !" if (row.spread or 0) > 0.20 else ""), row.verdict]
             for row in results.rows if row.target]
     if not rows:
         return "Not here: no row with a target was measured."
     return advice.targets(results) + ".\n\n" + table(
-        ["what", "measured", "limit", "unit", "ratio", "target", "spread", "verdict"], rows,
-        left=(0, 3, 7))
+        ["what", "measured", "limit", "reference", "unit", "ratio", "target", "spread", "verdict"],
+        rows, left=(0, 4, 8))
 
 
 def advice_block(results):
@@ -159,7 +160,7 @@ def cells_block(results):
         return f"Not here: no cell of {words.grouped(figures.USUAL_SIZE)} parameters was measured."
     rows.sort(key=lambda c: (c.op, c.optimizer, c.writers, c.placement, c.pages,
                              style.order_of(c.mode)))
-    return table(["update", "writers", "p50", "p99", "p99.9", "limit", "ratio", "lost", "busy"], [
+    return table(["update", "writers", "p50", "p99", "p99.9", "reference", "ratio", "lost", "busy"], [
         [f"{page.op_and_mode(c)}{', ' + figures.where(c) if figures.where(c) else ''}", c.writers,
          words.duration(c.p50), known(c.p99, words.duration), known(c.p999, words.duration),
          known(c.limit, words.duration), known(c.ratio), figures.lost(c),

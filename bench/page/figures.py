@@ -92,7 +92,7 @@ def height_for(width):
 
 
 def multiple(cell):
-    """How many times the limit an update takes: the median over pairs measured in turn."""
+    """How many times its reference, measured in turn, an update takes."""
     return cell.ratio or (cell.p50 / cell.limit if cell.limit else None)
 
 

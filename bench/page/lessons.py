@@ -56,7 +56,7 @@ def fixed_cost(results):
 
 
 def sharing(results):
-    """The multiple of the limit, writer by writer."""
+    """The multiple of the reference, writer by writer."""
     parts = []
     cells = usual(results, op="push")
     for mode in ("hogwild", "locked", "ssp"):
@@ -68,7 +68,7 @@ def sharing(results):
     if not parts:
         return ""
     return (f"What sharing costs where writers only push ({words.grouped(figures.USUAL_SIZE)} "
-            f"parameters, {cells[0].optimizer}, against the limit): {'; '.join(parts)}.")
+            f"parameters, {cells[0].optimizer}, against the bare loops): {'; '.join(parts)}.")
 
 
 def most_writers(cells):
@@ -116,7 +116,7 @@ def largest(results):
                  key=lambda c: c.writers)
     parts = [f"{figures.multiple(c):.2f}× with {words.plural(c.writers, 'writer')}" for c in row]
     return (f"At {words.count(size)} parameters ({first.optimizer}), far beyond the caches of a "
-            f"core, `{first.mode}` takes, against the limit, {listed(parts)}.")
+            f"core, `{first.mode}` takes, against the bare loops, {listed(parts)}.")
 
 
 def variants(results, name):

@@ -195,12 +195,12 @@ def row_cells(row):
         what += f'<br/><span class="sub">{escape(row.reason)}</span>'
     spread = "" if row.spread is None else words.percent(row.spread) + (
         " !" if row.spread > 0.20 else "")
-    return [what, number_or_nothing(row.measured), number_or_nothing(row.limit), escape(row.unit),
-            number_or_nothing(row.ratio), escape(row.target), escape(spread),
+    return [what, number_or_nothing(row.measured), number_or_nothing(row.limit),
+            number_or_nothing(row.reference), escape(row.unit), number_or_nothing(row.ratio), escape(row.target), escape(spread),
             f'<span class="{kind}">{escape(mark)}</span>']
 
 
-ROW_HEADS = [("what", ""), ("measured", ""), ("limit", ""), ("unit", "words"),
+ROW_HEADS = [("what", ""), ("measured", ""), ("limit", ""), ("reference", ""), ("unit", "words"),
              ("ratio", ""), ("target", ""), ("spread", ""), ("verdict", "verdict")]
 
 
@@ -211,9 +211,10 @@ def targets_section(results):
     if not results.rows:
         return "\n".join(parts + ['<p class="missing">Not here: no row of the table was measured.'
                                   "</p>", "</section>"])
-    parts.append("<p>Each figure beside the limit that the same run measured; the ratio is the "
-                 "median of ratios of runs that followed each other. A spread above 20 %, marked "
-                 "!, means: measure again on a quieter machine.</p>")
+    parts.append("<p>Each figure beside what the same run measured in turn with it: a limit, which "
+                 "the same work cannot beat, or a reference, which it may. The ratio is the one "
+                 "over the other. A spread above 20 %, marked !, means: measure again on a quieter "
+                 "machine.</p>")
     if with_target:
         parts.append(table_html(ROW_HEADS, [row_cells(row) for row in with_target]))
     if others:
@@ -255,12 +256,12 @@ def cells_section(results):
                                   "measured.</p>", "</section>"])
     measured = results.measured()
     parts.append("<p>One row for each kind of update that was measured, with one core for each "
-                 "writer if nothing else is said. The ratio says how many times its limit an "
+                 "writer if nothing else is said. The ratio says how many times its reference, the bare loop, an "
                  "update takes, within pairs of runs. Lost are updates of elements, counted with "
                  "numbers whose sum is known exactly; busy blocks were claimed by another writer "
                  "at the first try, overlapped ones were entered all the same.</p>")
     heads = [("cell", ""), ("parameters", ""), ("writers", ""), ("p50", ""), ("p99", ""),
-             ("p99.9", ""), ("max", ""), ("limit", ""), ("ratio", ""),
+             ("p99.9", ""), ("max", ""), ("reference", ""), ("ratio", ""),
              ("lost", ""), ("busy", ""), ("overlapped", "")]
     measured.sort(key=lambda c: (c.op, c.optimizer, style.order_of(c.mode), c.elements, c.writers,
                                  c.placement != "own", c.placement, c.pages, c.rate))

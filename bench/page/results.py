@@ -105,7 +105,7 @@ class Cell:
         limit_fields = _Fields(fields.path, f"{fields.where}.limit", limit)
         self.limit = limit_fields.number("p50")
         self.limit_updates = limit_fields.number("updates_per_second")
-        self.share = fields.number("share")  # of the limit's updates a second, median of the pairs
+        self.share = fields.number("share")  # of the reference's updates a second, median of the pairs
         self.curve = _curve(fields)
         if measured and (self.p50 <= 0 or self.elements <= 0 or self.writers <= 0):
             raise BadFile(f"{fields.path}: {fields.where} has a p50, a size or writers that are "
@@ -140,6 +140,7 @@ class Row:
         self.verdict = fields.text("verdict", "-")
         self.reason = fields.text("reason") or fields.text("error")
         self.measured, self.limit = fields.number("measured"), fields.number("limit")
+        self.reference = fields.number("reference")  # files of before call it a limit
         self.ratio, self.spread = fields.number("ratio"), fields.number("spread")
         self.note = fields.text("note")
         target = fields.get("target", dict, {})
@@ -147,7 +148,7 @@ class Row:
         for key, sign in (("at_most", "≤"), ("at_least", "≥")):
             if isinstance(target.get(key), (int, float)):
                 of_ratio = target.get("of") != "measured"
-                self.target = f"{sign} {target[key]:g}{' ×' if of_ratio else ' ' + self.unit}"
+                self.target = f"{sign} {target[key]:.4g}{' ×' if of_ratio else ' ' + self.unit}"
 
 
 class Scaling:

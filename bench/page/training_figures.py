@@ -12,7 +12,7 @@ from results import median
 
 def scaling_section(results):
     text = ("Local steps per second of all workers together, training an MLP 784-100-10 with "
-            "Adam, as multiples of one worker's. *Private* is the limit: as many workers, each "
+            "Adam, as multiples of one worker's. *Private* is the reference: as many workers, each "
             "with parameters of its own, nothing shared. *Naive* is every worker sweeping from "
             "the first parameter to the last without claims.")
     if not private_speeds(results.scaling):
@@ -24,7 +24,7 @@ def scaling_section(results):
     groups = {"private": {n: speed / alone for n, speed in private.items()}}
     for s in results.scaling:
         if s.ratio is not None and s.workers in private:
-            # The ratio is of runs that followed each other: what else ran meanwhile is not in it.
+            # The ratio is to private runs in turn with these: what else ran meanwhile is not in it.
             groups.setdefault(s.sharing, {})[s.workers] = s.ratio * private[s.workers] / alone
     lines = [chart.Line(sharing, f"{sharing} {words.short(max(speeds.items())[1])}×",
                         sorted(speeds.items()))

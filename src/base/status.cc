@@ -35,6 +35,8 @@ std::string_view CodeName(Code code) {
       return "DEADLINE_EXCEEDED";
     case Code::kInternal:
       return "INTERNAL";
+    case Code::kDiverged:
+      return "DIVERGED";
   }
   return "UNKNOWN";
 }
@@ -79,6 +81,7 @@ Status Cancelled(std::string m) { return Status(Code::kCancelled, std::move(m));
 Status Unavailable(std::string m) { return Status(Code::kUnavailable, std::move(m)); }
 Status DeadlineExceeded(std::string m) { return Status(Code::kDeadlineExceeded, std::move(m)); }
 Status Internal(std::string m) { return Status(Code::kInternal, std::move(m)); }
+Status Diverged(std::string m) { return Status(Code::kDiverged, std::move(m)); }
 
 namespace {
 

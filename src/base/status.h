@@ -32,6 +32,7 @@ enum class Code {
   kUnavailable,         ///< a peer died: reopen, retrying cannot help
   kDeadlineExceeded,    ///< the wait ended; the operation may still complete
   kInternal,            ///< the operating system refused what it normally grants
+  kDiverged,            ///< training gave numbers that are not finite: it failed for good
 };
 
 std::string_view CodeName(Code code);
@@ -76,6 +77,7 @@ Status Cancelled(std::string message);
 Status Unavailable(std::string message);
 Status DeadlineExceeded(std::string message);
 Status Internal(std::string message);
+Status Diverged(std::string message);
 /// Internal("<what>: <strerror(error)>"), or the fitting code for EPERM, ENOENT, ENOMEM, ENOSPC.
 Status ErrnoStatus(int error, std::string_view what);
 

@@ -10,6 +10,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -22,6 +24,55 @@ extern char** environ;  // NOLINT(readability-redundant-declaration): POSIX asks
 
 namespace passel {
 namespace {
+
+// The process groups of the children that live, 0 for a free place: for a handler of signals, which
+// may take no lock. Relaxed: a number that is a little too old or too new names a group that is
+// about to begin or has just ended.
+std::array<std::atomic<pid_t>, 1024> g_groups;
+
+void Exchange(pid_t from, pid_t to) {
+  for (std::atomic<pid_t>& group : g_groups) {
+    pid_t expected = from;
+    if (group.compare_exchange_strong(expected, to, std::memory_order_relaxed)) return;
+  }
+}
+
+void SignalGroups(int signal) {
+  for (const std::atomic<pid_t>& group : g_groups) {
+    const pid_t pid = group.load(std::memory_order_relaxed);
+    if (pid != 0) ::kill(-pid, signal);
+  }
+}
+
+// Handler. What the signal does without one, stopping this process unless nobody could continue
+// it, it does between the children's stop and their going on.
+void StopTogether(int signal) {
+  const int saved = errno;
+  SignalGroups(SIGSTOP);
+  struct sigaction before {
+  }, standard{};
+  standard.sa_handler = SIG_DFL;
+  ::sigaction(signal, &standard, &before);
+  sigset_t only, mask;
+  sigemptyset(&only);
+  sigaddset(&only, signal);
+  ::raise(signal);
+  ::pthread_sigmask(SIG_UNBLOCK, &only, &mask);  // here it stops
+  ::pthread_sigmask(SIG_SETMASK, &mask, nullptr);
+  ::sigaction(signal, &before, nullptr);
+  SignalGroups(SIGCONT);
+  errno = saved;
+}
+
+void HandleStops() {
+  for (const int signal : {SIGTSTP, SIGTTOU, SIGTTIN}) {
+    struct sigaction action {};
+    if (::sigaction(signal, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) continue;
+    action.sa_handler = StopTogether;
+    action.sa_flags = SA_RESTART;
+    ::sigaction(signal, &action, nullptr);
+  }
+}
 
 // In the child, between fork and exec: system calls only.
 [[noreturn]] void BecomeChild(const SpawnOptions& options, pid_t parent, char* const* argv,
@@ -42,6 +93,8 @@ namespace {
   for (const int fd : options.inherited_fds) {
     if (::fcntl(fd, F_SETFD, 0) != 0) fail();
   }
+  if (options.out >= 0 && ::dup2(options.out, STDOUT_FILENO) < 0) fail();
+  if (options.err >= 0 && ::dup2(options.err, STDERR_FILENO) < 0) fail();
   ::execve(options.executable.c_str(), argv, envp);
   fail();
   ::_exit(127);
@@ -86,6 +139,7 @@ Result<Subprocess> Subprocess::Spawn(const SpawnOptions& options) {
   CPU_ZERO(&cpus);
   for (const int cpu : options.cpus) CPU_SET(static_cast<std::size_t>(cpu), &cpus);
 
+  HandleStops();
   int pipe_fds[2];
   if (::pipe2(pipe_fds, O_CLOEXEC) != 0) return ErrnoStatus(errno, "cannot create a pipe");
   FileDescriptor error_read(pipe_fds[0]);
@@ -120,6 +174,10 @@ Result<Subprocess> Subprocess::Spawn(const SpawnOptions& options) {
   return Subprocess(pid, std::move(pidfd));
 }
 
+Subprocess::Subprocess(pid_t pid, FileDescriptor pidfd) : pid_(pid), pidfd_(std::move(pidfd)) {
+  Exchange(0, pid);
+}
+
 Subprocess::~Subprocess() {
   if (!pidfd_.valid() || ended_) return;
   Signal(SIGKILL);
@@ -129,10 +187,14 @@ Subprocess::~Subprocess() {
 
 std::optional<ExitState> Subprocess::TryReap() {
   if (ended_ || !pidfd_.valid()) return ended_;
+  // Its group is forgotten while its number is still its own.
   siginfo_t info{};
-  if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG) != 0 || info.si_pid == 0) {
+  const auto id = static_cast<id_t>(pid_);
+  if (::waitid(P_PID, id, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) {
     return std::nullopt;
   }
+  Exchange(pid_, 0);
+  if (::waitid(P_PID, id, &info, WEXITED | WNOHANG) != 0) return std::nullopt;
   ended_ = ExitState{info.si_code != CLD_EXITED, info.si_status};
   return ended_;
 }

@@ -3,6 +3,10 @@
 // fork + exec from the main thread (PR_SET_PDEATHSIG fires when the parent *thread* ends), each
 // child in a process group of its own, so that a Ctrl-C on the terminal reaches the parent alone.
 // A child is watched through a pidfd: its end is an event, not a poll.
+//
+// Children stop and go on with their parent: from the first Spawn() on, SIGTSTP (Ctrl-Z), SIGTTOU
+// and SIGTTIN, where they are not ignored, stop the children's process groups before the parent,
+// and SIGCONT lets all of them go on.
 
 #pragma once
 
@@ -25,6 +29,7 @@ struct SpawnOptions {
   std::vector<std::string> environment;  ///< "NAME=value", added to ours
   std::vector<int> inherited_fds;        ///< under the same numbers
   std::vector<int> cpus;                 ///< the child may run on these; empty: as we may
+  int out = -1, err = -1;                ///< its descriptors 1 and 2; -1: ours
 };
 
 /// How a child ended.
@@ -57,7 +62,7 @@ class Subprocess {
   void Signal(int signal);
 
  private:
-  Subprocess(pid_t pid, FileDescriptor pidfd) : pid_(pid), pidfd_(std::move(pidfd)) {}
+  Subprocess(pid_t pid, FileDescriptor pidfd);
   pid_t pid_ = 0;
   FileDescriptor pidfd_;  // invalid once moved from
   std::optional<ExitState> ended_;

@@ -159,7 +159,7 @@ class Resolver {
       }
       config_.task = std::move(*task);
       PASSEL_ASSIGN_OR_RETURN(const HostPort address, spec.Address(*config_.task));
-      config_.target = "grpc://" + address.ToString();
+      config_.target = address.ToString();
     }
     if (!sources_.tf_config.session_master.empty())
       config_.target = sources_.tf_config.session_master;

@@ -72,7 +72,7 @@ struct ResolvedConfig {
   bool distributed = false;    ///< false: single-machine; then the next three are empty
   ClusterSpec cluster;         ///< its Hash() is compared when tasks meet, unless `partial`
   std::optional<TaskId> task;  ///< an evaluator need not be in `cluster`
-  std::string target;          ///< "grpc://host:port" of the task, or TF_CONFIG's session_master
+  std::string target;          ///< "host:port" of the task, or TF_CONFIG's session_master
   /// `cluster` is only what this task sees, as with dynamic workers.
   bool partial = false;
   bool is_chief = true;

@@ -30,9 +30,19 @@ const Setting* ResolvedConfig::Find(std::string_view name) const {
 
 Status ResolvedConfig::CheckComplete() const {
   if (!partial) return {};
-  return FailedPrecondition(
-      "TF_CONFIG shows this task only a part of the cluster, but all tasks must know the same "
-      "whole cluster: run the job without dynamic workers");
+  std::string seen;
+  for (const auto& [job, tasks] : cluster.jobs()) {
+    for (const auto& [index, address] : tasks) {
+      // Of a large cluster the first few tell enough.
+      if (seen.size() > 200) continue;
+      seen += fmt::format("{}{}/{}", seen.empty() ? "" : ", ", job, index);
+      if (seen.size() > 200) seen += ", ...";
+    }
+  }
+  return FailedPrecondition(fmt::format(
+      "TF_CONFIG shows this task only a part of the cluster ({}), but every task must know all ps "
+      "and workers, numbered from 0: name them all in it, or run the job without dynamic workers",
+      seen.empty() ? "no task" : seen));
 }
 
 std::string ResolvedConfig::Describe() const {

@@ -183,7 +183,9 @@ class Reader {
           section_));
     }
     PASSEL_RETURN_IF_ERROR(spec.CheckSingleTasks());
-    config_.partial = config_.sparse_cluster || !spec.dense();
+    // A ps with dynamic workers sees no worker.
+    const bool sees_both = spec.num_tasks("ps") > 0 && spec.num_tasks("worker") > 0;
+    config_.partial = !spec.dense() || (config_.sparse_cluster && !sees_both);
     return {};
   }
 

@@ -5,7 +5,8 @@
 //
 // The tasks of a job are a list, or an object from indices to addresses: {"worker": {"1": "h2:2"}}.
 // With dynamic workers the Kubeflow operator writes "sparseCluster" instead of "cluster": a ps then
-// sees only itself, a worker all ps tasks and itself.
+// sees only itself, a worker all ps tasks and itself. One that has every index from 0 and both jobs
+// is taken for the whole cluster; tasks compare its hash when they meet.
 //
 // Read strictly: a duplicate key, a wrong type, an unknown job or an index out of range is an
 // error. null means the same as absent, except in place of an address. Unknown keys beside the
@@ -30,8 +31,8 @@ namespace passel {
 
 struct TfConfig {
   ClusterSpec cluster;  ///< no jobs if TF_CONFIG names no cluster
-  /// `cluster` is what one task sees of a larger cluster: from sparseCluster, or its indices have
-  /// gaps. Its hash is then not the same in every task.
+  /// `cluster` is what one task sees of a larger cluster: its indices have gaps, or a sparseCluster
+  /// has no ps or no worker. Its hash is then not the same in every task.
   bool partial = false;
   bool sparse_cluster = false;  ///< it was named "sparseCluster"
   std::string task_type;        ///< "" if absent; else ps, worker, chief, master or evaluator

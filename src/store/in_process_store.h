@@ -1,5 +1,5 @@
-// in_process_store.h - a store in this process's own memory: single-machine runs without a ps,
-// tests, and the run that ThreadSanitizer can judge (workers as threads).
+// in_process_store.h - a store in this process's own memory: for measurements, tests, and the run
+// that ThreadSanitizer can judge (workers as threads).
 
 #pragma once
 

@@ -296,6 +296,10 @@ struct ShardState {
   alignas(128) std::atomic<std::uint64_t> completed_round;
   alignas(128) std::atomic<std::uint32_t> initialized;  // 1: the chief has written the values
   std::atomic<std::uint32_t> stop;                      // (lead) 1: everyone leaves
+  // (lead) What the chief's first life has said of the job, for people who ask (relaxed).
+  std::atomic<std::int64_t> started_ns;  // MonotonicNs() when it had the store; 0: not yet
+  std::atomic<std::int64_t>
+      target_step;  // training ends there; 0: not said, or another rule ends it
   EventWord event;  // any change of the words above that somebody may wait for
   ModeState mode;
   DeviceState device;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "train/evaluation.h"
 
 namespace passel {
 namespace {
@@ -107,7 +108,7 @@ Result<LabelledEvaluation> EvaluateSet(Model& model, const ImageSet& set, Parame
   LabelledEvaluation result{0, 0, ConfusionMatrix(classes)};
   for (std::size_t i = 0; i < set.size(); ++i) result.matrix.Add(set.labels[i], predicted[i]);
   const auto count = static_cast<double>(set.size());
-  result.loss = evaluation.loss_sum / count;
+  result.loss = PlainNan(evaluation.loss_sum / count);
   result.accuracy = static_cast<double>(result.matrix.correct()) / count;
   return result;
 }

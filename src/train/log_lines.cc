@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "base/clock.h"
+
 namespace passel {
 namespace {
 
@@ -43,6 +45,14 @@ std::string LogStyleNames() {
   return names;
 }
 
+bool ImitatesProgram(LogStyle style) {
+  return style != LogStyle::kNone && style != LogStyle::kTask;
+}
+
+bool TellsOfFinalEvaluation(LogStyle style) {
+  return style != LogStyle::kNone && style != LogStyle::kMonitored;
+}
+
 LogLines::LogLines(const LogLineOptions& options, std::function<void(std::string_view)> write)
     : options_(options), write_(std::move(write)), title_(options.task.job) {
   if (!title_.empty() && title_[0] >= 'a' && title_[0] <= 'z') title_[0] += 'A' - 'a';
@@ -69,8 +79,10 @@ void LogLines::WorkerDevice(std::string_view device) {
   Write("worker_device: {}", device);
 }
 
-void LogLines::ExistingServer(std::string_view target) {
-  if (TellsOfTraining()) Write("Using existing server at: {}", target);
+void LogLines::ExistingServer(std::string_view address) {
+  if (!TellsOfTraining()) return;
+  Write("Using existing server at: {}{}", ImitatesProgram(options_.style) ? "grpc://" : "",
+        address);
 }
 
 void LogLines::SessionBegins() {
@@ -89,6 +101,20 @@ void LogLines::SessionBegins() {
 void LogLines::SessionComplete() {
   if (!TellsOfTraining()) return;
   Write("{} {}: Session initialization complete.", title_, options_.task.index);
+}
+
+void LogLines::Follow(WorkerCallbacks* callbacks) {
+  if (options_.style != LogStyle::kNone) {
+    callbacks->on_step = [this](const StepReport& step) { Step(step, WallSeconds()); };
+    callbacks->on_evaluation = [this](std::int64_t, const TestResult& result) {
+      Evaluation(result);
+    };
+  }
+  TrainingBegins(WallSeconds());
+  const std::int64_t begin = MonotonicNs();
+  callbacks->on_training_end = [this, begin] {
+    TrainingEnds(WallSeconds(), 1e-9 * static_cast<double>(MonotonicNs() - begin));
+  };
 }
 
 void LogLines::TrainingBegins(double time) {

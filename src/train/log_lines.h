@@ -45,6 +45,10 @@ enum class LogStyle {
 Result<LogStyle> ParseLogStyle(std::string_view name);
 /// "none, task, ...": for help.
 std::string LogStyleNames();
+/// Whether the lines are those of a program that this one stands in for.
+bool ImitatesProgram(LogStyle style);
+/// Whether Final() says something, so that a worker must evaluate at its end.
+bool TellsOfFinalEvaluation(LogStyle style);
 
 struct LogLineOptions {
   LogStyle style = LogStyle::kNone;
@@ -67,9 +71,13 @@ class LogLines {
 
   void Task();
   void WorkerDevice(std::string_view device);
-  void ExistingServer(std::string_view target);
+  /// `address`: "localhost:2223".
+  void ExistingServer(std::string_view address);
   void SessionBegins();
   void SessionComplete();
+  /// Training begins now: says so, and puts into `callbacks` what makes the lines of its steps,
+  /// evaluations and end. *this outlives them.
+  void Follow(WorkerCallbacks* callbacks);
   /// Times are wall clock seconds, durations seconds.
   void TrainingBegins(double time);
   void Step(const StepReport& step, double time);

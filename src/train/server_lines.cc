@@ -5,8 +5,7 @@
 namespace passel {
 
 bool TellsOfServers(LogStyle style) {
-  return style == LogStyle::kTask || style == LogStyle::kDistMnist ||
-         style == LogStyle::kAsyncSoftmax;
+  return style == LogStyle::kDistMnist || style == LogStyle::kAsyncSoftmax;
 }
 
 std::vector<std::string> ChannelLines(const ClusterSpec& spec) {
@@ -22,8 +21,16 @@ std::vector<std::string> ChannelLines(const ClusterSpec& spec) {
   return lines;
 }
 
-std::string StartedServerLine(const std::string& target) {
-  return "Started server with target: " + target;
+std::string StartedServerLine(const std::string& address) {
+  return "Started server with target: grpc://" + address;
+}
+
+std::string WaitingLine(LogStyle style, std::string_view task) {
+  if (!ImitatesProgram(style)) return fmt::format("still waiting for {}", task);
+  const std::size_t slash = task.find('/');
+  return fmt::format(
+      "CreateSession still waiting for response from worker: /job:{}/replica:0/task:{}",
+      task.substr(0, slash), task.substr(slash + 1));
 }
 
 std::string MasterSessionLine(std::uint64_t session, const SessionConfig& config) {

@@ -15,6 +15,7 @@
 #include "base/nvtx.h"
 #include "store/histogram.h"
 #include "train/batch_source.h"
+#include "train/divergence.h"
 #include "train/gradient_source.h"
 #include "train/gradient_sum.h"
 
@@ -23,6 +24,7 @@ namespace {
 
 constexpr std::chrono::seconds kWaitTurn{1};
 constexpr std::int64_t kLogWaitEveryNs = 10'000'000'000;
+constexpr std::int64_t kLogEvaluationAfterNs = 2'000'000'000;
 constexpr std::chrono::milliseconds kSleepTurn{20};
 
 std::string ListOf(const std::vector<Member>& members, const WorkerNames& names) {
@@ -218,7 +220,7 @@ class Worker {
       if (step % every != 0) return {};
     }
     PASSEL_RETURN_IF_ERROR(LookAtValuesNow());
-    PASSEL_ASSIGN_OR_RETURN(const TestResult result, Evaluate(options_.evaluation_set));
+    PASSEL_ASSIGN_OR_RETURN(const TestResult result, Evaluate());
     if (callbacks_.on_evaluation) callbacks_.on_evaluation(step, result);
     return {};
   }
@@ -264,9 +266,24 @@ class Worker {
     return {};
   }
 
-  Result<TestResult> Evaluate(EvaluationSet set) {
+  // kCancelled: asked to leave meanwhile. One that takes long is told of.
+  Result<TestResult> Evaluate() {
     const nvtx::Range range(nvtx::Event::kEvaluate, store_.global_step());
-    return EvaluateImages(model_, ImagesOf(data_, set), params_);
+    const ImageSet& images = ImagesOf(data_, options_.evaluation_set);
+    std::int64_t next_log_ns = MonotonicNs() + kLogEvaluationAfterNs;
+    return EvaluateImages(model_, images, params_, [&](std::size_t done) -> Status {
+      store_.SayAlive();
+      bool leave = false;
+      const Status status = callbacks_.check ? callbacks_.check(&leave) : Status();
+      // After the last step there is nothing any more that a missing peer could hinder.
+      if (!status.ok() && !training_ended_) return status;
+      if (leave) return Cancelled("asked to leave while evaluating");
+      if (MonotonicNs() >= next_log_ns) {
+        next_log_ns += kLogWaitEveryNs;
+        LogInfo("evaluating: {} of {} images are done", done, images.size());
+      }
+      return {};
+    });
   }
 
   // In turns, so that a long delay holds up nobody who wants us to leave.
@@ -294,31 +311,19 @@ class Worker {
     const bool skip = options_.on_nan == OnNan::kSkip;
     if (skip && ++skips_in_a_row_ < kMaxSkipsInARow) return false;
     nvtx::Mark(nvtx::Event::kNotFinite, NextLocalStep());
-    if (step.updated && std::isfinite(loss)) return LeftOutOfUpdate(step.left_out);
-    const std::string what = std::isfinite(loss) ? "the gradient of " + variable : "the loss";
-    if (skip) {
-      return InvalidArgument(
-          fmt::format("{}: {} gradients in a row were not finite, the last at global step {}, so "
-                      "training cannot go on: lower --learning_rate",
-                      options_.names(store_.worker()), skips_in_a_row_, store_.global_step()));
+    if (step.updated && std::isfinite(loss)) {
+      const auto& parts = layout_.parts()[step.left_out.variable];
+      return LeftOutOfUpdate(Here(), store_.variables()[parts.front()].logical,
+                             step.left_out.elements);
     }
-    return InvalidArgument(
-        fmt::format("{}: {} is not finite at local step {} (global step {}), so it was not pushed: "
-                    "lower --learning_rate (or use --on_nan skip)",
-                    options_.names(store_.worker()), what, result_.local_steps + waiting_ + 1,
-                    store_.global_step()));
+    if (skip) return NothingButSkips(Here(), skips_in_a_row_);
+    return NotFiniteSoNotPushed(
+        Here(), std::isfinite(loss) ? "the gradient of " + variable : std::string("the loss"));
   }
 
-  // The step that found it has made the update already, without these elements.
-  Status LeftOutOfUpdate(const LeftOut& left_out) const {
-    const auto& parts = layout_.parts();
-    const std::string& variable = store_.variables()[parts[left_out.variable].front()].logical;
-    return InvalidArgument(fmt::format(
-        "{}: the gradient of {} is not finite at local step {} (global step {}): {} elements were "
-        "left out of that update: lower --learning_rate (or use --on_nan skip, which looks before "
-        "it pushes)",
-        options_.names(store_.worker()), variable, result_.local_steps + 1, store_.global_step(),
-        left_out.elements));
+  WhereDiverged Here() const {
+    return {options_.names(store_.worker()), result_.local_steps + waiting_ + 1,
+            store_.global_step()};
   }
 
   // In turns, so that whoever is waited for gets named and the surroundings get a say.
@@ -349,9 +354,10 @@ class Worker {
       result_.local_steps += ended;
       result_.global_step = store_.global_step();
     }
+    training_ended_ = true;
     if (callbacks_.on_training_end) callbacks_.on_training_end();
     if (reason != LeaveReason::kAsked) {
-      PASSEL_RETURN_IF_ERROR(EvaluateAtTheEnd());
+      PASSEL_RETURN_IF_ERROR(LookAtTheEnd());
     } else if (callbacks_.refresh_values) {
       PASSEL_RETURN_IF_ERROR(callbacks_.refresh_values());
     }
@@ -361,18 +367,34 @@ class Worker {
     return result_;
   }
 
-  Status EvaluateAtTheEnd() {
+  // Whether the last update left numbers, and how good they are.
+  Status LookAtTheEnd() {
     PASSEL_RETURN_IF_ERROR(LookAtValuesNow());
     if (params_.empty()) return {};  // stopped before it could look
-    if (data_.test.size() > 0) {
-      PASSEL_ASSIGN_OR_RETURN(const TestResult test, Evaluate(EvaluationSet::kTest));
-      counters_.final_accuracy.store(test.accuracy, std::memory_order_relaxed);
-      if (options_.evaluation_set == EvaluationSet::kTest) result_.evaluation = test;
+    if (const VariableSpec* spoilt = FindNonFinite(model_.variables(), params_)) {
+      return SayDivergedAtTheEnd("the variable " + spoilt->name);
     }
-    if (options_.evaluation_set == EvaluationSet::kValidation && data_.validation.size() > 0) {
-      PASSEL_ASSIGN_OR_RETURN(result_.evaluation, Evaluate(EvaluationSet::kValidation));
+    const EvaluationSet set = options_.evaluation_set;
+    if (!options_.evaluate_at_end || ImagesOf(data_, set).size() == 0) return {};
+    const Result<TestResult> result = Evaluate();
+    if (result.status().code() == Code::kCancelled) {
+      if (result_.reason == LeaveReason::kStepsReached) result_.reason = LeaveReason::kAsked;
+      return {};
     }
+    if (!result.ok()) return result.status();
+    const bool test = set == EvaluationSet::kTest;
+    if (!std::isfinite(result->loss)) {
+      return SayDivergedAtTheEnd(
+          fmt::format("the loss on the {} images", test ? "test" : "validation"));
+    }
+    result_.evaluation = *result;
+    if (test) counters_.final_accuracy.store(result->accuracy, std::memory_order_relaxed);
     return {};
+  }
+
+  Status SayDivergedAtTheEnd(const std::string& what) const {
+    nvtx::Mark(nvtx::Event::kNotFinite, store_.global_step());
+    return NotFiniteAtTheEnd(Here(), what);
   }
 
   const WorkerOptions& options_;
@@ -394,6 +416,7 @@ class Worker {
   ComputedGradient push_;        // of the first of them, with the cursor behind the last
   std::chrono::milliseconds delay_{0};
   int skips_in_a_row_ = 0;
+  bool training_ended_ = false;
   bool sum_failed_ = false;      // since the last push: finite gradients alone end no row of skips
   bool all_came_ = false;        // or it was said who never will
   std::vector<int> never_came_;  // of whom it was said

@@ -77,6 +77,7 @@ struct WorkerOptions {
   std::chrono::nanoseconds start_limit = std::chrono::minutes(5);
   /// Which images on_evaluation() and WorkerResult::evaluation are about.
   EvaluationSet evaluation_set = EvaluationSet::kTest;
+  bool evaluate_at_end = true;
   /// Evaluate whenever global_step reaches a multiple of this, once per multiple: in the async
   /// modes the worker whose update made it so, in the round modes the running worker with the
   /// lowest index. 0: only at the end.
@@ -118,8 +119,9 @@ struct WorkerResult {
   std::int64_t global_step = 0;  ///< as observed when it left
   std::int64_t local_steps = 0;  ///< of this life
   std::int64_t dropped = 0;      ///< pushes that came too late for their round
-  /// Of evaluation_set, at its own end; none if it left because it was asked to, if there are no
-  /// such images, or if the variables never had values.
+  /// Of evaluation_set, at its own end; none without evaluate_at_end, if it left because it was
+  /// asked to (during the evaluation, too), if there are no such images, or if the variables never
+  /// had values.
   std::optional<TestResult> evaluation;
 };
 
@@ -134,8 +136,9 @@ struct WorkerCallbacks {
   /// Before values are looked at to evaluate, and when the last step is done: for values that a
   /// view shows late. An error ends the worker with it. May be empty.
   std::function<Status()> refresh_values;
-  /// Before each step and at least once a second while it waits for others. An error ends the
-  /// worker with it; `*leave` set to true ends it after the current step. May be empty.
+  /// Before each step, at least once a second while it waits for others, and between the batches of
+  /// an evaluation. An error ends the worker with it, but for one after its last step; `*leave` set
+  /// to true ends it after the current step, and an evaluation at once. May be empty.
   std::function<Status(bool* leave)> check;
   /// Loss and gradient of a batch, in place of Model::LossAndGradient(). May be empty.
   std::function<Result<BatchResult>(const Batch&, ParameterParts, GradientParts)> compute;
@@ -162,14 +165,15 @@ struct EngineUse {
   bool update_in_step = false;
 };
 
-/// Trains on data.train until it is time to leave; then evaluates, on the test images for the
-/// counters too, and leaves the store. Counters in the store are kept up to date at every step, the
-/// data cursor among them: a worker that is started again goes on with the batch that would have
-/// come.
-/// Errors: kInvalidArgument, naming step and variable, for a gradient or loss that is not finite
+/// Trains on data.train until it is time to leave; then evaluates, if it is to, and leaves the
+/// store. Counters in the store are kept up to date at every step, the data cursor among them: a
+/// worker that is started again goes on with the batch that would have come.
+/// Errors: kDiverged, naming step and variable, for a gradient or loss that is not finite
 /// (OnNan::kStop; after kMaxSkipsInARow of them kSkip too), of which nothing was pushed or, if the
-/// step made the update itself, what is finite; and for a batch larger than the
-/// training set; the store's, above all kAborted when this worker was evicted.
+/// step made the update itself, what is finite; and, unless it was asked to leave, for values or a
+/// loss of the last evaluation that are not finite after the last step. kInvalidArgument for a
+/// batch larger than the training set; the store's, above all kAborted when this worker was
+/// evicted.
 Result<WorkerResult> RunWorker(const WorkerOptions& options, const WorkerCallbacks& callbacks,
                                Model& model, const ModelLayout& layout, const DataSplit& data,
                                ParameterStore& store, const EngineUse& engine = {});

@@ -10,6 +10,8 @@ FLAGS = table(
     train("zero_batch", "--batch_size=0", "--batch_size", "1 to", "not 0"),
     train("batch_above_the_set", "--batch_size=121", "--batch_size", "120", "121",
           info=True),
+    train("batch_above_the_smallest_shard", "--shard_data --workers=7 --batch_size=18",
+          "--batch_size is at most the 17 of 120 training", "7 workers", "not 18", info=True),
     train("nothing_left_to_train_with", "--validation_size=120", "--validation_size 120",
           "120 training", "--validation_size=12", info=True),
     train("zero_workers", "--workers=0", "1 to 256", "not 0", "--workers"),

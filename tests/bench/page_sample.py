@@ -22,7 +22,7 @@ BARE = {"format": files.RESULTS_FORMAT, "rows": []}
 
 
 def cell(mode, elements, writers, p50, **more):
-    """As passel_bench writes one; the limit takes half the time."""
+    """As passel_bench writes one; the reference takes half the time."""
     found = {"name": f"BM_Cell/op:push/mode:{mode}/opt:adam/elems:{elements}/writers:{writers}",
              "op": "round" if mode in ("barrier", "replicas") else "push", "mode": mode,
              "optimizer": "adam", "elements": elements, "writers": writers, "placement": "own",
@@ -59,7 +59,7 @@ def whole():
                   "limit": 9.05, "ratio": 1.047, "spread": 0.001, "verdict": "met",
                   "target": {"at_most": 1.1, "of": "ratio"}},
                  {"benchmark": "BM_B", "what": "training", "unit": "steps/s", "measured": 7444,
-                  "limit": 9639, "ratio": 0.772, "spread": 0.31, "verdict": "missed",
+                  "limit": None, "reference": 9639, "ratio": 0.772, "spread": 0.31, "verdict": "missed",
                   "target": {"at_least": 0.85, "of": "ratio"}},
                  {"benchmark": "BM_C", "what": "rounds", "unit": "us", "verdict": "not applicable",
                   "reason": "takes two cores", "target": {"at_most": 5, "of": "measured"}},

@@ -1,6 +1,6 @@
-// What the program says when memory is short and when values diverge: one sentence that names the
-// limit, the value and the fix, exit code 2, and nothing is left behind. What is wrong with input
-// itself is in the table of tests/bad_inputs.
+// What the program says when memory is short, when values diverge, and when a shard is too small:
+// one sentence that names the limit, the value and the fix, and nothing is left behind. What is
+// wrong with input itself is in the table of tests/bad_inputs.
 
 #include <fmt/core.h>
 #include <gmock/gmock.h>
@@ -59,7 +59,7 @@ TEST(BadMemoryTest, TasksByHandReportItFromThePs) {
   Sandbox sandbox;
   const std::vector<std::string> flags = {"--hidden_units=" + UnitsThatNeed(2.5), "--start_wait=5"};
   Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 1, flags));
-  ASSERT_TRUE(ps.WaitFor("Started server"));
+  ASSERT_TRUE(ps.WaitFor("is ready for its workers"));
   const Outcome worker = sandbox.Run(sandbox.Task("worker", 0, 1, 1, flags));
   EXPECT_EQ(worker.code, 2) << worker.err;
   ASSERT_EQ(worker.errors.size(), 1u) << worker.err;
@@ -73,15 +73,36 @@ TEST(BadValuesTest, GradientThatIsNotFiniteStopsTheJobOnce) {
   for (const char* ps : {"--ps=1", "--ps=2"}) {
     Sandbox sandbox;
     const std::string line = Refusal(
-        sandbox, sandbox.Train({ps, "--workers=4", "--optimizer=sgd", "--learning_rate=1e30"}));
+        sandbox, sandbox.Train({ps, "--workers=4", "--optimizer=sgd", "--learning_rate=1e30"}), 1);
     EXPECT_THAT(line, HasSubstr("not finite"));
     EXPECT_THAT(line, HasSubstr("step"));
     EXPECT_THAT(line, HasSubstr("--learning_rate"));
   }
   Sandbox sandbox;
-  EXPECT_THAT(Refusal(sandbox, sandbox.Train({"--ps=0", "--workers=1", "--optimizer=sgd",
-                                              "--learning_rate=1e30"})),
+  const std::string report = sandbox.dir().File("r");
+  EXPECT_THAT(Refusal(sandbox,
+                      sandbox.Train({"--ps=0", "--optimizer=sgd", "--learning_rate=1e30",
+                                     "--report=" + report}),
+                      1),
               HasSubstr("not finite"));
+  EXPECT_EQ(ReadJson(report)["exit_code"], 1);
+  // By hand.
+  const std::vector<std::string> flags = {"--optimizer=sgd", "--learning_rate=1e30"};
+  Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 1, flags));
+  const Outcome worker = sandbox.Run(sandbox.Task("worker", 0, 1, 1, flags));
+  EXPECT_EQ(worker.code, 1) << worker.err;
+}
+
+// Its own shard would do, that of the last worker would not, and the others would train alone.
+TEST(BadTaskTest, ChiefRefusesABatchAboveTheSmallestShardBeforeItProposesAPlan) {
+  Sandbox sandbox;
+  const std::vector<std::string> flags = {"--shard_data", "--batch_size=858", "--start_wait=20"};
+  Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 7, flags));
+  const Outcome chief = sandbox.Run(sandbox.Task("worker", 0, 1, 7, flags));
+  EXPECT_EQ(chief.code, 2);
+  ASSERT_EQ(chief.errors.size(), 1u) << chief.err;
+  EXPECT_THAT(chief.errors[0], HasSubstr("at most the 857 of 6000 training examples"));
+  EXPECT_EQ(sandbox.GlobalStep(), -1);
 }
 
 TEST(BadValuesTest, SkippedGradientsDoNotKeepTheJobForEver) {
@@ -89,7 +110,7 @@ TEST(BadValuesTest, SkippedGradientsDoNotKeepTheJobForEver) {
   const Outcome outcome = sandbox.Run(sandbox.Train({"--optimizer=sgd", "--learning_rate=1e30",
                                                      "--on_nan=skip", "--train_steps=1000"}),
                                       30);
-  EXPECT_EQ(outcome.code, 2) << outcome.err;
+  EXPECT_EQ(outcome.code, 1) << outcome.err;
   ASSERT_EQ(outcome.errors.size(), 1u) << outcome.err;
   EXPECT_THAT(outcome.errors[0], HasSubstr("not finite"));
   EXPECT_THAT(outcome.errors[0], HasSubstr("in a row"));

@@ -58,6 +58,10 @@ TEST(ByHandTest, TasksMeetInAnyOrderAndEndByThemselves) {
         const Outcome outcome = sandbox.Finish(program, 15);
         EXPECT_EQ(outcome.code, 0) << name << outcome.err << outcome.out;
         EXPECT_EQ(outcome.errors.size(), 0u) << outcome.err;
+        // There is neither gRPC nor a port.
+        for (const char* word : {"grpc", "Grpc", "CreateSession"}) {
+          EXPECT_THAT(outcome.out + outcome.err, Not(HasSubstr(word))) << name;
+        }
       }
       EXPECT_THAT(tasks.at("worker/0").Out(), HasSubstr("Session initialization complete"));
       EXPECT_THAT(tasks.at("worker/1").Out(), HasSubstr("worker=1, final accuracy = "));
@@ -220,7 +224,7 @@ TEST(ByHandTest, OtherSettingsThanTheChiefsAreNamed) {
 TEST(ByHandTest, OtherHostListsAreRefused) {
   Sandbox sandbox;
   Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 2, kEndless));
-  ASSERT_TRUE(ps.WaitFor("Started server"));
+  ASSERT_TRUE(ps.WaitFor("is ready for its workers"));
   const Outcome worker = sandbox.Run(sandbox.Task("worker", 0, 1, 3, kEndless), 10);
   EXPECT_EQ(worker.code, 2);
   ASSERT_EQ(worker.errors.size(), 1u) << worker.err;
@@ -335,10 +339,10 @@ TEST(ByHandTest, TokenFileOfTasksThatWereAllKilledIsReplaced) {
 TEST(SlowByHandTest, WaitingTaskSaysEveryTenSecondsForWhom) {
   Sandbox sandbox;
   Program worker = sandbox.Start(sandbox.Task("worker", 0, 2, 1, kEndless));
-  EXPECT_TRUE(worker.WaitFor(
-      "CreateSession still waiting for response from worker: /job:ps/replica:0/task:0", 15));
+  EXPECT_TRUE(worker.WaitFor("still waiting for ps/0\n", 15));
   // All who are missing, not only the first.
-  EXPECT_TRUE(worker.WaitFor("/job:ps/replica:0/task:1", 1));
+  EXPECT_TRUE(worker.WaitFor("still waiting for ps/1\n", 1));
+  EXPECT_THAT(worker.Err(), Not(HasSubstr("CreateSession")));
   Program ps = sandbox.Start(sandbox.Task("ps", 0, 2, 1, kEndless));
   EXPECT_EQ(sandbox.Finish(worker, 15).code, 143);  // --start_wait=20
   ps.Signal(SIGINT);
@@ -351,8 +355,7 @@ TEST(SlowByHandTest, WhoWaitsForTheChiefNamesIt) {
   Program worker = sandbox.Start(sandbox.Task("worker", 1, 1, 2, kEndless));
   Program evaluator = sandbox.Start(sandbox.Task("evaluator", 0, 1, 2, kEndless));
   for (Program* waiting : {&worker, &evaluator}) {
-    EXPECT_TRUE(waiting->WaitFor(
-        "CreateSession still waiting for response from worker: /job:worker/replica:0/task:0", 15));
+    EXPECT_TRUE(waiting->WaitFor("still waiting for worker/0\n", 15));
   }
   EXPECT_TRUE(ps.WaitFor("still waiting for the plan of the chief, worker/0", 5));
   for (Program* task : {&worker, &evaluator, &ps}) {
@@ -368,7 +371,7 @@ TEST(ByHandTest, WrongTokenFileIsRefusedInOneSentence) {
   WriteText(path, std::string(32, 'x'));
   ::chmod(path.c_str(), 0400);
   Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 1, kEndless));
-  ASSERT_TRUE(ps.WaitFor("Started server"));
+  ASSERT_TRUE(ps.WaitFor("is ready for its workers"));
   const Outcome worker =
       sandbox.Run(sandbox.Task("worker", 0, 1, 1, With(kEndless, "--token_file=" + path)), 5);
   EXPECT_EQ(worker.code, 2);
@@ -403,7 +406,7 @@ TEST(ByHandTest, InterruptWhileWaitingEndsAtOnce) {
   again.Signal(SIGTERM);
   EXPECT_EQ(sandbox.Finish(again, 2).code, 143);
   Program ps = sandbox.Start(sandbox.Task("ps", 0, 2, 1, kEndless));
-  ASSERT_TRUE(ps.WaitFor("Started server"));
+  ASSERT_TRUE(ps.WaitFor("is ready for its workers"));
   ps.Signal(SIGINT);
   EXPECT_EQ(sandbox.Finish(ps, 2).code, 130);
   EXPECT_EQ(sandbox.Leftovers(), "");
@@ -412,7 +415,7 @@ TEST(ByHandTest, InterruptWhileWaitingEndsAtOnce) {
 TEST(ByHandTest, StopBeforeTheChiefCameEndsAllWhoWait) {
   Sandbox sandbox;
   Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 2, kEndless));
-  ASSERT_TRUE(ps.WaitFor("Started server"));
+  ASSERT_TRUE(ps.WaitFor("is ready for its workers"));
   Program worker = sandbox.Start(sandbox.Task("worker", 1, 1, 2, kEndless));
   ASSERT_TRUE(worker.WaitFor("Waiting for session"));
   std::this_thread::sleep_for(std::chrono::milliseconds(300));

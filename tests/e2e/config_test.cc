@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <map>
 
 #include "e2e/printed_config.h"
 #include "support/program.h"
@@ -125,10 +126,13 @@ TEST(ConfigTest, BrokenTfConfigIsOneSentence) {
             "The `task_id` 7 exceeds the maximum id of worker."},
            {R"({"sparseCluster": {"ps": {"0": "localhost:1"}, "worker": {"1": "localhost:2"}},
                 "task": {"type": "worker", "index": 1}})",
-            "only a part of the cluster"}}) {
+            "only a part of the cluster (ps/0, worker/1), but"}}) {
     Sandbox sandbox;
     sandbox.SetEnv("TF_CONFIG", c.text);
-    EXPECT_THAT(OnlyError(sandbox.Run({"task"}, 5)), HasSubstr(c.words));
+    const std::string error = OnlyError(sandbox.Run({"task"}, 5));
+    EXPECT_THAT(error, HasSubstr(c.words));
+    // Who asks for the settings hears of it too, as an error or beside what there is to show.
+    EXPECT_THAT(sandbox.Run({"task", "--print_config"}, 5).err, HasSubstr(c.words));
     EXPECT_EQ(sandbox.Leftovers(), "");
   }
 }
@@ -190,14 +194,25 @@ TEST(ConfigTest, WithoutAClusterATaskTrainsAlone) {
   EXPECT_EQ(sandbox.Leftovers(), "");
 }
 
+// One task has the cluster as lists, one as objects of indices, one as a sparseCluster.
 TEST(ConfigTest, JobOfTfConfigAloneTrains) {
+  constexpr const char* kObjects =
+      R"({"ps": {"0": "localhost:2222"}, "worker": {"1": "localhost:2224", "0": "localhost:2223"}})";
+  const std::map<std::string, std::string> clusters = {
+      {"ps/0", fmt::format(R"("sparseCluster": {})", kObjects)},
+      {"worker/0", fmt::format(R"("cluster": {})", kObjects)},
+      {"worker/1", kCluster}};
   std::vector<Program> tasks;
   Sandbox sandbox;
   const std::vector<std::string> command = {"task", "--data_dir=" + Digits(), "--train_steps=200",
                                             "--start_wait=20", "--job_id=" + sandbox.job()};
   for (const auto& [type, index] :
        {std::pair("ps", 0), std::pair("worker", 1), std::pair("worker", 0)}) {
-    sandbox.SetEnv("TF_CONFIG", TfConfig(type, index));
+    const std::string& cluster = clusters.at(fmt::format("{}/{}", type, index));
+    sandbox.SetEnv("TF_CONFIG", fmt::format(R"({{{}, "task": {{"type": "{}", "index": {}}}}})",
+                                            cluster, type, index));
+    EXPECT_EQ(SettingOf(sandbox.Run({"task", "--print_config"}), "cluster_hash"),
+              "c85026fd44cc113d  derived");
     tasks.push_back(sandbox.Start(command));
   }
   for (Program& task : tasks) {
@@ -236,7 +251,7 @@ TEST(ConfigTest, TasksOfOtherClustersAreRefusedWithBothHashes) {
     return SettingOf(sandbox.Run(show), "cluster_hash").substr(0, 16);
   };
   Program ps = sandbox.Start(task("ps", "localhost:7,localhost:8"));
-  ASSERT_TRUE(ps.WaitFor("Started server"));
+  ASSERT_TRUE(ps.WaitFor("is ready for its workers"));
   const std::string error = OnlyError(sandbox.Run(task("worker", "localhost:7"), 10));
   EXPECT_THAT(error, HasSubstr(hash("localhost:7,localhost:8")));
   EXPECT_THAT(error, HasSubstr(hash("localhost:7")));
@@ -304,10 +319,10 @@ TEST(ConfigTest, ExistingServersAreUsedAndTheirAbsenceEndsInTime) {
   EXPECT_THAT(OnlyError(sandbox.Run(sandbox.Task("ps", 0, 1, 1, flags), 5)),
               HasSubstr("tasks that train"));
   Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 1, {"--start_wait=20"}));
-  ASSERT_TRUE(ps.WaitFor("Started server"));
+  ASSERT_TRUE(ps.WaitFor("is ready for its workers"));
   const Outcome outcome = sandbox.Run(sandbox.Task("worker", 0, 1, 1, flags), 20);
   EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_THAT(outcome.out, HasSubstr("Using existing server at: grpc://localhost:3222\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("Using existing server at: localhost:3222\n"));
   EXPECT_EQ(sandbox.Finish(ps, 5).code, 0);
   EXPECT_EQ(sandbox.Leftovers(), "");
 }
@@ -316,7 +331,7 @@ TEST(ConfigTest, WithExistingServersTheLossOfThePsIsNoticed) {
   Sandbox sandbox;
   const std::vector<std::string> flags = {"--train_steps=100000000", "--ps_wait=0.4"};
   Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 1, flags));
-  ASSERT_TRUE(ps.WaitFor("Started server"));
+  ASSERT_TRUE(ps.WaitFor("is ready for its workers"));
   std::vector<std::string> with = flags;
   with.push_back("--existing_servers");
   Program worker = sandbox.Start(sandbox.Task("worker", 0, 1, 1, with));

@@ -219,7 +219,7 @@ TEST(EvaluatorTest, AllItsWaitsEnd) {
   EXPECT_THAT(OnlyError(sandbox.Run(sandbox.Task("evaluator", 0, 1, 1, flags), 5), 143),
               HasSubstr("ps/0"));
   Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 1, kEndless));
-  ASSERT_TRUE(ps.WaitFor("Started server"));
+  ASSERT_TRUE(ps.WaitFor("is ready for its workers"));
   EXPECT_THAT(OnlyError(sandbox.Run(sandbox.Task("evaluator", 0, 1, 1, flags), 5), 143),
               HasSubstr("the chief, worker/0"));
   Program worker = sandbox.Start(sandbox.Task("worker", 0, 1, 1, kEndless));

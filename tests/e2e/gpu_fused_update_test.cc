@@ -190,7 +190,7 @@ TEST_F(GpuFusedUpdateTest, JobThatIsInterruptedHasCountedWhatItAdded) {
 
 TEST_F(GpuFusedUpdateTest, WhatIsNotFiniteEndsTheJobInOneSentence) {
   const Outcome outcome = RunTrain(1, {"--learning_rate=1e30", "--train_steps=200"});
-  EXPECT_EQ(outcome.code, 2) << outcome.err;
+  EXPECT_EQ(outcome.code, 1) << outcome.err;
   EXPECT_THAT(outcome.err,
               AllOf(HasSubstr("is not finite at local step "), HasSubstr("lower --learning_rate")));
   EXPECT_EQ(sandbox_.Leftovers(), "");

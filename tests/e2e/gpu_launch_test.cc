@@ -328,6 +328,31 @@ TEST(GpuLaunchTest, WithoutTheGpuCodeGpusAreRefusedAndAutoTrainsOnTheCpu) {
   EXPECT_EQ(sandbox.Leftovers(), "");
 }
 
+// "Build the GPU code" is no help where the driver is missing.
+TEST(GpuLaunchTest, WhereTheDriverIsMissingEveryFlagSaysThatFirst) {
+  GpuMachine machine("rtx4090-pcie-2");
+  Sandbox& sandbox = machine.sandbox;
+  sandbox.SetEnv("PASSEL_BACKEND_PATH", sandbox.dir().path() + "/none");
+  sandbox.SetEnv("PASSEL_FAKE_NVML_INIT", "9");
+  const auto is_about_the_driver =
+      AllOf(HasSubstr("the NVIDIA driver is installed, but its kernel module is not loaded"),
+            Not(HasSubstr("GPU plugin")));
+  for (const char* flag : {"--gpus=0", "--device=cuda"}) {
+    const Outcome refused = sandbox.Run(sandbox.Train({flag}));
+    EXPECT_EQ(refused.code, 2) << flag;
+    ASSERT_EQ(refused.errors.size(), 1u) << refused.err;
+    EXPECT_THAT(refused.errors[0],
+                AllOf(HasSubstr(flag == std::string("--gpus=0") ? "--gpus 0" : "--device cuda"),
+                      is_about_the_driver));
+  }
+  EXPECT_THAT(sandbox.Run(sandbox.Train({"--train_steps=20"})).err, is_about_the_driver);
+  EXPECT_THAT(sandbox.Run(sandbox.Train({"--train_steps=20", "--num_gpus=1"})).err,
+              AllOf(HasSubstr("not on gpu:0 (--num_gpus 1)"), is_about_the_driver));
+  EXPECT_THAT(sandbox.Run(sandbox.Task("worker", 0, 1, 1, {"--device=cuda"})).err,
+              AllOf(HasSubstr("--device cuda"), is_about_the_driver));
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
 TEST(GpuLaunchTest, AMachineWithoutADriverTrainsOnTheCpuAndSaysWhyInOneLine) {
   for (const char* device : {"", "--device=auto", "--device=cpu"}) {
     GpuMachine machine("rtx4090-pcie-2");

@@ -69,7 +69,7 @@ TEST(TokenLeakTest, TokenOfASupervisedJobIsNowhereToBeSeen) {
 TEST(TokenLeakTest, TokenFileOfTasksByHandIsForTheUserAlone) {
   Sandbox sandbox;
   Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 1));
-  ASSERT_TRUE(ps.WaitFor("Started server"));
+  ASSERT_TRUE(ps.WaitFor("is ready for its workers"));
   std::string file;
   for (const auto& [pid, command] : sandbox.Processes()) {
     const std::string environment = ReadText(fmt::format("/proc/{}/environ", pid));
@@ -147,7 +147,7 @@ TEST(FloodTest, PsWithFewDescriptorsStillServesItsWorkers) {
   std::string command = "ulimit -n 40; exec " PASSEL_PROGRAM;
   for (const std::string& a : sandbox.Task("ps", 0, 1, 1)) command += " " + a;
   Program ps = sandbox.StartCommand({"sh", "-c", command});
-  ASSERT_TRUE(ps.WaitFor("Started server")) << ps.Err();
+  ASSERT_TRUE(ps.WaitFor("is ready for its workers")) << ps.Err();
   std::vector<FileDescriptor> flood;
   const std::string name = fmt::format("passel.{}.{}.ps.0", ::getuid(), sandbox.job());
   for (int i = 0; i < 300; ++i) {

@@ -7,11 +7,14 @@
 #include <csignal>
 #include <thread>
 
+#include "base/clock.h"
 #include "support/program.h"
 
 namespace passel::testing {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -58,7 +61,7 @@ TEST(ReportTest, HoldsEveryFieldWithItsType) {
     const nlohmann::json& w = r["workers"][static_cast<std::size_t>(i)];
     EXPECT_EQ(w["index"], i);
     EXPECT_TRUE(w["local_steps"].is_number_integer());
-    EXPECT_TRUE(w["final_accuracy"].is_number());
+    EXPECT_TRUE(w["final_accuracy"].is_null());  // evaluated once, by the supervisor
     EXPECT_EQ(w["exit"], "exited with 0");
     for (const char* part : {"pull", "compute", "push", "wait"}) {
       EXPECT_TRUE(w["seconds"][part].is_number()) << part;
@@ -257,7 +260,18 @@ TEST(CtlTest, ListStatusAndStopFindTheRunningJob) {
   EXPECT_EQ(status["arena"]["shards"], 2);
   ASSERT_EQ(status["arena"]["workers"].size(), 3u);
   EXPECT_EQ(status["arena"]["workers"][1]["pid"], sandbox.TaskPid("worker", 1));
-  EXPECT_THAT(sandbox.Run({"ctl", "status", sandbox.job()}).out, HasSubstr("worker/2 running"));
+  EXPECT_EQ(status["arena"]["target_step"], 100'000'000);
+  EXPECT_EQ(status["silent"], nlohmann::json::array());
+  // Of a mean since the first step: as many steps as there are, over less than the job's age.
+  const double age = WallSeconds() - status["arena"]["started"].get<double>();
+  EXPECT_GT(age, 0);
+  EXPECT_LT(age, Scaled(20.0).count() * 1e-3);
+  EXPECT_GE(status["arena"]["steps_per_second"].get<double>() * age,
+            status["arena"]["local_steps"].get<double>());
+  EXPECT_THAT(sandbox.Run({"ctl", "status", sandbox.job()}).out,
+              AllOf(HasSubstr("worker/2 running"), ContainsRegex("global step [0-9]+ of 100000000"),
+                    ContainsRegex("[0-9]+ steps/s"),
+                    ContainsRegex("started 20[0-9][0-9]-[0-9][0-9]-[0-9][0-9] ")));
   EXPECT_EQ(sandbox.Run({"ctl", "stop", sandbox.job()}).code, 0);
   const Outcome end = sandbox.Finish(train, 5);
   EXPECT_EQ(end.code, 130) << end.err;
@@ -266,6 +280,47 @@ TEST(CtlTest, ListStatusAndStopFindTheRunningJob) {
   EXPECT_EQ(
       sandbox.Run({"eval", "--model=" + sandbox.dir().File("m"), "--data_dir=" + Digits()}).code,
       0);
+}
+
+// The default limit of a question is longer than this one waits for the whole list.
+TEST(CtlTest, WhoDoesNotAnswerIsNamedAndKeepsNobodyWaiting) {
+  Sandbox stuck, other;
+  Program first = stuck.Start(stuck.Train({"--train_steps=100000000", "--ps=2", "--workers=1"}));
+  Program second = other.Start(other.Train({"--train_steps=100000000", "--workers=1"}));
+  const Deadline limit = Deadline::After(Scaled(20.0));
+  while (stuck.GlobalStep() < 1 || other.GlobalStep() < 1) ASSERT_FALSE(limit.Expired());
+
+  ASSERT_EQ(::kill(stuck.TaskPid("ps", 1), SIGSTOP), 0);
+  EXPECT_EQ(stuck.Status()["silent"], nlohmann::json({"ps/1"}));
+  EXPECT_THAT(stuck.Run({"ctl", "status", stuck.job()}).out, HasSubstr("no answer from ps/1\n"));
+  ASSERT_EQ(::kill(stuck.TaskPid("ps", 0), SIGSTOP), 0);
+  const Outcome list = stuck.Run({"ctl", "list"}, 3);
+  EXPECT_EQ(list.code, 0) << list.err;
+  EXPECT_THAT(list.out,
+              ContainsRegex(stuck.job() + " +2 +ps/0 of job " + stuck.job() + " does not answer"));
+  EXPECT_THAT(list.out,
+              ContainsRegex(other.job() + " +1 +1 +hogwild +[0-9]+ +100000000 +[0-9]+ +20"));
+  const nlohmann::json all = nlohmann::json::parse(stuck.Run({"ctl", "list", "--json"}, 3).out);
+  for (const nlohmann::json& job : all) {
+    const std::string name = job["job"].get<std::string>();
+    if (name == stuck.job()) {
+      EXPECT_THAT(job["error"].get<std::string>(), HasSubstr("ps/0"));
+    } else if (name == other.job()) {
+      EXPECT_EQ(job["status"]["arena"]["target_step"], 100'000'000);
+    }
+  }
+  const Outcome status = stuck.Run({"ctl", "status", stuck.job()}, 3);
+  EXPECT_EQ(status.code, 143);  // try again
+  ASSERT_EQ(status.errors.size(), 1u) << status.err;
+  EXPECT_THAT(status.errors[0], HasSubstr("ps/0 of job " + stuck.job() + " does not answer"));
+  EXPECT_EQ(other.Run({"ctl", "status", other.job()}).code, 0);
+
+  for (const int ps : {0, 1}) ::kill(stuck.TaskPid("ps", ps), SIGCONT);
+  EXPECT_EQ(stuck.Run({"ctl", "stop", stuck.job()}).code, 0);
+  EXPECT_EQ(stuck.Finish(first, 5).code, 130);
+  EXPECT_EQ(other.Run({"ctl", "stop", other.job()}).code, 0);
+  EXPECT_EQ(other.Finish(second, 5).code, 130);
+  EXPECT_EQ(stuck.Leftovers() + other.Leftovers(), "");
 }
 
 TEST(CtlTest, StopDuringStartUpIsNotLost) {

@@ -60,8 +60,9 @@ std::set<std::string> DevShm() {
 // A line of standard error that tells of an error: not "HH:MM:SS.mmm I ...", not a progress line.
 bool IsErrorLine(const std::string& line) {
   if (line.empty() || line.starts_with("step ")) return false;
-  if (line.size() > 14 && line[2] == ':' && line[5] == ':' && line[8] == '.')
-    return line[13] == 'E';
+  // "2026-11-21T12:28:57.677+01:00 E text"
+  if (line.size() > 31 && line[4] == '-' && line[10] == 'T' && line[29] == ' ')
+    return line[30] == 'E';
   return true;
 }
 

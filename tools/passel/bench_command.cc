@@ -136,14 +136,15 @@ void PrintHead(const BenchPlan& plan, const BenchFlags& flags) {
   for (const auto& [name, value] : bench::DescribeMachine()) fmt::print("{:<12}{}\n", name, value);
   fmt::print(
       "\nOne update of {} parameters by {}: every worker pushes all the time and computes nothing\n"
-      "between, the worst case of sharing. The limit: the bare loops of as many workers, each on\n"
-      "memory of its own, in turn with the update; \"of limit\" compares gradients a second. A "
+      "between, the worst case of sharing. The reference: the bare loops of as many workers, each "
+      "on\n"
+      "memory of its own, in turn with the update; \"of ref.\" compares gradients a second. A "
       "round\n"
-      "applies one mean of all gradients, less work than its limit's, and may come out above "
+      "applies one mean of all gradients, less work than its reference's, and may come out above "
       "1.\n\n",
       Grouped(static_cast<double>(plan.elements)), flags.optimizer);
-  fmt::print(kRow, "mode", "workers", "p50", "p99", "limit p50", "gradients/s", "of limit",
-             "spread", "updates lost");
+  fmt::print(kRow, "mode", "workers", "p50", "p99", "ref. p50", "gradients/s", "of ref.", "spread",
+             "updates lost");
   fmt::print("{}\n", std::string(86, '-'));
   std::fflush(stdout);
 }

@@ -1,8 +1,11 @@
 // `passel ctl`: finds the running jobs of this user, shows one, changes its mode, stops it.
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <array>
+#include <ctime>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -12,6 +15,7 @@
 #include "base/log.h"
 #include "shm/rendezvous_client.h"
 #include "store/mode.h"
+#include "tools/passel/ask_jobs.h"
 #include "tools/passel/commands.h"
 #include "tools/passel/exit_code.h"
 #include "tools/passel/find_job.h"
@@ -31,32 +35,97 @@ Result<shm::RendezvousClient> ConnectTo(const std::string& job) {
   return shm::RendezvousClient::Connect(me, shm::Role::kPs, 0, nullptr, Limit());
 }
 
-Result<Json> StatusOf(const std::string& job) {
-  PASSEL_ASSIGN_OR_RETURN(shm::RendezvousClient client, ConnectTo(job));
-  PASSEL_ASSIGN_OR_RETURN(const std::string text, client.GetStatus(Limit()));
-  Json json = Json::parse(text, nullptr, false);
-  if (!json.is_object()) return DataLoss("the ps answered something that is no status");
-  return json;
+// list and status answer within a second, with what has answered until then.
+Deadline AnswerLimit() { return Deadline::After(std::chrono::milliseconds(700)); }
+
+// Of another build of passel.
+Status NoStatus(const std::string& job) {
+  return DataLoss(fmt::format(
+      "ps/0 of job {} answered something else than a status: use the passel ctl of its build",
+      job));
 }
 
-Status List() {
-  PASSEL_ASSIGN_OR_RETURN(const auto jobs, FindJobs());
+// "20000", or "-" where another rule ends the job or nobody has said it yet.
+std::string Target(const Json& arena) {
+  const Json& step = arena.at("target_step");
+  return step.is_null() ? "-" : fmt::format("{}", step.get<std::int64_t>());
+}
+
+// In the local zone, with the offset from UTC: "2026-11-21 17:04:05 +0100"; "-" before it is known.
+std::string Started(const Json& arena) {
+  if (arena.at("started").is_null()) return "-";
+  const auto seconds = static_cast<std::time_t>(arena.at("started").get<double>());
+  std::tm local{};
+  std::array<char, 64> text{};
+  if (::localtime_r(&seconds, &local) == nullptr ||
+      std::strftime(text.data(), text.size(), "%F %T %z", &local) == 0) {
+    return "-";
+  }
+  return text.data();
+}
+
+// Where its images come from; "" if it has not said so.
+std::string DataDirectory(const Json& status) {
+  const auto data = status.find("data");
+  return data == status.end() || !data->is_object() ? "" : data->value("directory", std::string());
+}
+
+// "ps/1, ps/2"
+std::string Silent(const JobAnswer& job) { return fmt::format("{}", fmt::join(job.silent, ", ")); }
+
+// The line of a job that has answered.
+std::string Summary(const Json& status) {
+  const Json& a = status.at("arena");
+  const std::string data = DataDirectory(status);
+  return fmt::format("{:>7} {:>9} {:>12} {:>12} {:>9.0f} {:<25} {}", a.at("workers").size(),
+                     a.at("mode").get<std::string>(), a.at("global_step").get<std::int64_t>(),
+                     Target(a), a.at("steps_per_second").get<double>(), Started(a),
+                     data.empty() ? "-" : data);
+}
+
+// A job without a ps.
+bool IsAlone(const Json& status) { return status.value("alone", false); }
+
+// JSON has null for what is not finite.
+double NumberOrNan(const Json& value) {
+  return value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();
+}
+
+// Every job has a line, and the jobs that answer are shown whatever the others do.
+Status List(bool json) {
+  PASSEL_ASSIGN_OR_RETURN(const std::vector<JobAnswer> jobs, AskJobs("", AnswerLimit()));
+  if (json) {
+    Json all = Json::array();
+    for (const JobAnswer& job : jobs) {
+      all.push_back({{"job", job.job}, {"ps", job.ps}, {"silent", job.silent}});
+      if (job.status.ok()) all.back()["status"] = *job.status;
+      if (!job.status.ok()) all.back()["error"] = job.status.status().message();
+    }
+    fmt::print("{}\n", all.dump(2));
+    return {};
+  }
   if (jobs.empty()) {
     fmt::print("no job of this user is running on this host\n");
     return {};
   }
-  fmt::print("{:<32} {:>3} {:>7} {:>9} {:>12}\n", "JOB", "PS", "WORKERS", "MODE", "GLOBAL STEP");
-  for (const auto& [job, ps] : jobs) {
-    const Result<Json> status = StatusOf(job);
-    if (!status.ok()) {
-      fmt::print("{:<32} {:>3}  {}\n", job, ps, status.status().message());
-    } else if (!status->contains("arena")) {
-      fmt::print("{:<32} {:>3}  starting\n", job, ps);
+  fmt::print("{:<32} {:>3} {:>7} {:>9} {:>12} {:>12} {:>9} {:<25} {}\n", "JOB", "PS", "WORKERS",
+             "MODE", "GLOBAL STEP", "OF", "STEPS/S", "STARTED", "DATA");
+  for (const JobAnswer& job : jobs) {
+    std::string line;
+    if (!job.status.ok()) {
+      line = " " + job.status.status().message();
+    } else if (!job.status->contains("arena")) {
+      line = " starting";
     } else {
-      const Json& arena = (*status)["arena"];
-      fmt::print("{:<32} {:>3} {:>7} {:>9} {:>12}\n", job, ps, arena.at("workers").size(),
-                 arena.at("mode").get<std::string>(), arena.at("global_step").get<std::int64_t>());
+      try {
+        line = Summary(*job.status);
+      } catch (const Json::exception&) {
+        line = " " + NoStatus(job.job).message();
+      }
     }
+    const bool alone = job.status.ok() && IsAlone(*job.status);
+    fmt::print("{:<32} {:>3} {}\n", job.job, alone ? 0 : job.ps, line);
+    if (!job.silent.empty()) fmt::print("{:<32}      no answer from {}\n", "", Silent(job));
   }
   return {};
 }
@@ -73,26 +142,27 @@ std::string DescribeChange(const Json& changing) {
   return fmt::format("{}: waiting for {} to end the last step in the old one", text, workers);
 }
 
-Status Show(const std::string& named, bool json) {
-  PASSEL_ASSIGN_OR_RETURN(const std::string job, ChooseJob(named));
-  PASSEL_ASSIGN_OR_RETURN(const Json status, StatusOf(job));
-  if (json) {
-    fmt::print("{}\n", status.dump(2));
-    return {};
-  }
-  fmt::print("job {}, ps/0 is process {}\n", job, status.value("pid", 0));
+void Print(const JobAnswer& job) {
+  const Json& status = *job.status;
+  const bool alone = IsAlone(status);
+  fmt::print("job {}, {} process {}\n", job.job, alone ? "one" : "ps/0 is", status.value("pid", 0));
+  if (!job.silent.empty()) fmt::print("no answer from {}\n", Silent(job));
+  if (const std::string data = DataDirectory(status); !data.empty()) fmt::print("data {}\n", data);
   if (!status.contains("arena")) {
     fmt::print("starting: the chief, {}, has not proposed its plan yet\n",
                status.value("chief", std::string("worker/0")));
-    return {};
+    return;
   }
   const Json& a = status["arena"];
-  fmt::print("mode {}, optimizer {}, {} parameters on {} ps, arena of ps/0 {} bytes\n",
+  fmt::print("started {}\n", Started(a));
+  fmt::print("mode {}, optimizer {}, {} parameters on {} ps, arena of {} bytes\n",
              a.at("mode").get<std::string>(), a.at("optimizer").get<std::string>(),
-             a.at("parameters").get<std::uint64_t>(), a.at("shards").get<int>(),
+             a.at("parameters").get<std::uint64_t>(), alone ? 0 : a.at("shards").get<int>(),
              a.at("bytes").get<std::uint64_t>());
-  fmt::print("global step {}, local steps {}{}\n", a.at("global_step").get<std::int64_t>(),
-             a.at("local_steps").get<std::uint64_t>(),
+  const std::string target = Target(a);
+  fmt::print("global step {}{}, local steps {}, {:.0f} steps/s since the first{}\n",
+             a.at("global_step").get<std::int64_t>(), target == "-" ? "" : " of " + target,
+             a.at("local_steps").get<std::uint64_t>(), a.at("steps_per_second").get<double>(),
              a.at("stopped").get<bool>() ? ", stopping" : "");
   if (a.at("shadow").is_object()) {
     const Json& shadow = a.at("shadow");
@@ -116,8 +186,28 @@ Status Show(const std::string& named, bool json) {
     fmt::print("{} {}{}, process {}, {} local steps, loss {:.4f}, last heard of {:.1f} s ago\n",
                w.at("task").get<std::string>(), w.at("phase").get<std::string>(),
                w.at("device") == "gpu" ? " on a GPU" : "", w.at("pid").get<int>(),
-               w.at("local_steps").get<std::uint64_t>(), w.at("loss").get<double>(),
+               w.at("local_steps").get<std::uint64_t>(), NumberOrNan(w.at("loss")),
                w.at("heartbeat_age_seconds").get<double>());
+  }
+}
+
+Status Show(const std::string& named, bool json) {
+  const Deadline limit = AnswerLimit();
+  PASSEL_ASSIGN_OR_RETURN(const std::string chosen, ChooseJob(named));
+  PASSEL_ASSIGN_OR_RETURN(const std::vector<JobAnswer> jobs, AskJobs(chosen, limit));
+  if (jobs.empty()) return NotFound(fmt::format("job {} ended just now", chosen));
+  const JobAnswer& job = jobs.front();
+  if (!job.status.ok()) return job.status.status();
+  if (json) {
+    Json status = *job.status;
+    status["silent"] = job.silent;
+    fmt::print("{}\n", status.dump(2));
+    return {};
+  }
+  try {
+    Print(job);
+  } catch (const Json::exception&) {
+    return NoStatus(job.job);
   }
   return {};
 }
@@ -175,7 +265,7 @@ Status SetMode(const SetModeFlags& flags) {
                           problem.code() == Code::kNotFound ||
                           problem.code() == Code::kAlreadyExists;
       if (!passes) return problem;
-    } else if (const Result<Json> status = StatusOf(job);
+    } else if (const Result<Json> status = AskJob(job, Limit());
                status.ok() && status->contains("arena")) {
       const Json& a = (*status)["arena"];
       if (a.at("mode_number").get<std::uint32_t>() >= *number) {
@@ -229,12 +319,13 @@ void AddCtlCommand(CLI::App& app, Run* run) {
       app.add_subcommand("ctl", "List, show, change and stop the running jobs of this user");
   ctl->require_subcommand(1);
   CLI::App* list = ctl->add_subcommand("list", "All running jobs of this user on this host");
-  list->callback([run] { *run = [] { return Finish(List()); }; });
   struct Flags {
     std::string job;
     bool json = false;
   };
   auto flags = std::make_shared<Flags>();
+  list->add_flag("--json", flags->json, "Everything, as JSON");
+  list->callback([flags, run] { *run = [flags] { return Finish(List(flags->json)); }; });
   CLI::App* status = ctl->add_subcommand("status", "One job: progress, workers, events");
   status->add_option("job", flags->job, "Job id; may be left away if one job is running");
   status->add_flag("--json", flags->json, "Everything, as JSON");

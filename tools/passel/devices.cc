@@ -64,17 +64,6 @@ std::string NumGpus(const DeviceFlags& flags) {
                      flags.num_gpus_origin.empty() ? "" : " of ", flags.num_gpus_origin);
 }
 
-// Why no task of this machine computes on a GPU; "" if one may. Looks for the GPU code and for a
-// GPU; whether the two fit each other shows when the task starts.
-std::string WhyNoGpu() {
-  if (const Result<std::string> plugin = FindAcceleratorPlugin(); !plugin.ok()) {
-    return plugin.status().message();
-  }
-  const Result<Topology> machine = ProbeInChild(Deadline::After(kProbeLimit));
-  if (!machine.ok()) return machine.status().message();
-  return machine->gpus.empty() ? machine->no_gpu_reason : "";
-}
-
 // --device of a task that trains with others. One that trains alone is looked at by train.
 Status CheckProcessor(const DeviceFlags& flags, const ResolvedConfig& config) {
   PASSEL_ASSIGN_OR_RETURN(const DeviceRequest device, ParseDeviceRequest(flags.device));
@@ -90,6 +79,14 @@ Status CheckProcessor(const DeviceFlags& flags, const ResolvedConfig& config) {
 }
 
 }  // namespace
+
+std::string WhyNoGpu() {
+  const Result<Topology> machine = ProbeInChild(Deadline::After(kProbeLimit));
+  if (!machine.ok()) return machine.status().message();
+  if (machine->gpus.empty()) return machine->no_gpu_reason;
+  const Result<std::string> plugin = FindAcceleratorPlugin();
+  return plugin.ok() ? "" : plugin.status().message();
+}
 
 Status CheckDevices(const DeviceFlags& flags, const TypedNumbers& typed,
                     const ResolvedConfig& config) {

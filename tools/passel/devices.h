@@ -25,6 +25,11 @@ Status CheckDevices(const DeviceFlags& flags, const TypedNumbers& typed,
 Status CheckJobDevices(const DeviceFlags& flags, const TypedNumbers& typed, int workers,
                        bool gpu_per_worker);
 
+/// Why no task of this machine computes on a GPU; "" if one may. Of what is missing the driver
+/// comes first, then a GPU, then the GPU code; whether they fit each other shows when the task
+/// starts.
+std::string WhyNoGpu();
+
 /// What the flags ask for and do not get, one sentence each. `who`: "worker/0 computes", "all
 /// workers compute"; `gpus`: what they are to compute on, "gpu:0", or "" for the CPU.
 /// `reason`: why not.

@@ -13,6 +13,7 @@
 #include "base/denormals.h"
 #include "base/log.h"
 #include "base/nvtx.h"
+#include "base/output.h"
 #include "compute/cpu_backend.h"
 #include "shm/job_observer.h"
 #include "tools/passel/exit_code.h"
@@ -39,6 +40,7 @@ class EvaluatorTask {
     options.cluster_hash = task_.spec.Hash();
     options.chief_name = task_.Names().chief_name;
     options.start_limit = std::chrono::nanoseconds(config_.start_wait_ns);
+    options.on_waiting = TellsOfWaiting(config_);
     PASSEL_ASSIGN_OR_RETURN(job_, shm::JobObserver::Attach(options, task_.token));
     PASSEL_RETURN_IF_ERROR(LoadData());
     PASSEL_ASSIGN_OR_RETURN(const ModelLayout layout,
@@ -66,7 +68,7 @@ class EvaluatorTask {
                                                   : SharedData::Load(chosen.dir, chosen.options));
       data_.emplace(std::move(data));
     }
-    PASSEL_RETURN_IF_ERROR(FitToData(data_->data(), &config_));
+    PASSEL_RETURN_IF_ERROR(FitToData(data_->data(), task_.NumTrainers(), &config_));
     if (data_->data().test().size() > 0) return {};
     return InvalidArgument(
         "an evaluator needs test images, and this data set has none: use another --data_dir");
@@ -108,15 +110,13 @@ class EvaluatorTask {
     evaluate_range.Close();
     // When the next is due does not depend on how old a shadow is.
     *evaluated_step = copied.shadow_age_ns ? step : copied.last_step;
-    // A supervisor's live line may stand on the terminal.
-    if (task_.flags.supervised && ::isatty(STDERR_FILENO) != 0) fmt::print("\r\x1b[K");
     const std::string shadow =
         copied.shadow_age_ns ? fmt::format(" (a shadow of the values on the GPU, {:.1f} s old)",
                                            1e-9 * static_cast<double>(*copied.shadow_age_ns))
                              : "";
-    fmt::print("{} at global step {}{}: test accuracy {:.4f}, test loss {:.4f}\n", what,
-               copied.last_step, shadow, test.accuracy, test.loss);
-    std::fflush(stdout);
+    Write(Stream::kOut,
+          fmt::format("{} at global step {}{}: test accuracy {:.4f}, test loss {:.4f}\n", what,
+                      copied.last_step, shadow, test.accuracy, test.loss));
     return {};
   }
 

@@ -24,6 +24,7 @@ inline int ExitCodeFor(const Status& status) {
     case Code::kCancelled:
       return kExitInterrupted;
     case Code::kInternal:
+    case Code::kDiverged:
       return kExitFailed;
     default:
       return kExitUsage;

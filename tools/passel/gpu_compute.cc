@@ -116,6 +116,8 @@ Result<std::unique_ptr<GpuCompute>> GpuCompute::Open(const Task& task, const Job
       return std::unique_ptr<GpuCompute>(new GpuCompute(std::move(*opened)));
     }
     problem = opened.status();
+    // Where the GPU code is missing, the driver may be missing too: then a build would not help.
+    if (!FindAcceleratorPlugin().ok()) problem = NotFound(WhyNoGpu());
     if (config.on_device) return problem.WithContext("--arena device");
     if (request.kind == Kind::kCuda) return problem.WithContext("--device " + f.device);
     PASSEL_RETURN_IF_ERROR(CheckSoftPlacement(f, task.id.ToString(), task.gpu, problem.message()));

@@ -2,9 +2,9 @@
 
 #include <fmt/core.h>
 
-#include <cstdio>
-
+#include "base/clock.h"
 #include "base/log.h"
+#include "base/output.h"
 #include "compute/cpu_backend.h"
 #include "tools/passel/flag_checks.h"
 #include "tools/passel/mode_flags.h"
@@ -112,6 +112,8 @@ Status CheckEvaluationAndLog(const JobFlags& f, JobFlagsOf of, JobConfig* config
                             : of == JobFlagsOf::kTaskByHand ? "task"
                                                             : "none";
   PASSEL_ASSIGN_OR_RETURN(config->log_style, ParseLogStyle(style));
+  // Whoever owns the job evaluates the last values: a worker only to tell of it.
+  config->worker.evaluate_at_end = TellsOfFinalEvaluation(config->log_style);
   PASSEL_RETURN_IF_ERROR(
       CheckRange("--log_step_count_steps", f.log_step_count_steps, 1, kMaxSteps));
   PASSEL_RETURN_IF_ERROR(CheckRange("--log_epochs", f.log_epochs, 0, kMaxCount));
@@ -129,7 +131,17 @@ Result<JobConfig> CheckJobFlags(const JobFlags& f, JobFlagsOf of) {
     return InvalidArgument(fmt::format(
         "--log_level {} is not known: use one of debug, info, warning, error", f.log_level));
   }
+  LogFormat format;
+  if (!ParseLogFormat(f.log_format, &format)) {
+    return InvalidArgument(
+        fmt::format("--log_format {} is not known: use text or json", f.log_format));
+  }
   SetLogLevel(level);
+  SetLogFormat(format);
+  if (!f.log_file.empty()) {
+    const Status opened = OpenLogFile(f.log_file);
+    if (!opened.ok()) return opened.WithContext("--log_file");
+  }
   PASSEL_ASSIGN_OR_RETURN(const ModelKind kind, ParseModelKind(f.model));
   config.model = DefaultModelConfig(kind);
   if (kind == ModelKind::kMlp) {
@@ -204,7 +216,7 @@ Result<DataSplit> SplitData(const JobConfig& config, const Dataset& data) {
   return SplitSource(data, config.fake_data, config.validation_size, config.train_examples);
 }
 
-Status FitToData(const Dataset& data, JobConfig* config) {
+Status FitToData(const Dataset& data, int workers, JobConfig* config) {
   PASSEL_ASSIGN_OR_RETURN(const DataSplit split, SplitData(*config, data));
   config->model.inputs = data.train().pixels;
   config->model.classes = data.num_classes();
@@ -219,6 +231,14 @@ Status FitToData(const Dataset& data, JobConfig* config) {
     return InvalidArgument(
         fmt::format("--batch_size is at most the {} examples of the training set, not {}: lower it",
                     split.train.size(), config->worker.batch_size));
+  }
+  // Of the shards the smallest: one worker that cannot draw a batch is too many.
+  const std::size_t shard = split.train.size() / static_cast<std::size_t>(workers);
+  if (config->worker.shard_data && config->worker.batch_size > shard) {
+    return InvalidArgument(fmt::format(
+        "--batch_size is at most the {} of {} training examples that each of {} workers has with "
+        "--shard_data, not {}: lower it, use fewer workers, or leave --shard_data away",
+        shard, split.train.size(), workers, config->worker.batch_size));
   }
   return {};
 }
@@ -243,10 +263,15 @@ LogLines MakeLogLines(const JobConfig& config, const TaskId& task, bool chief) {
   options.steps = config.log_steps;
   options.epochs = config.log_epochs;
   options.train_steps = config.worker.train_steps;
-  return LogLines(options, [](std::string_view line) {
-    fmt::print("{}\n", line);
-    std::fflush(stdout);
-  });
+  return LogLines(options,
+                  [](std::string_view line) { Write(Stream::kOut, fmt::format("{}\n", line)); });
+}
+
+void TellOfJob(const JobConfig& config, ShardState& lead) {
+  std::int64_t none = 0;
+  if (!lead.started_ns.compare_exchange_strong(none, MonotonicNs())) return;
+  const std::int64_t target = config.worker.train_steps;
+  lead.target_step.store(target == kNoStepLimit ? 0 : target, std::memory_order_relaxed);
 }
 
 Status CheckSlowWorkers(const JobConfig& config, int workers) {

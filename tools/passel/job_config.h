@@ -65,9 +65,10 @@ Result<JobConfig> CheckJobFlags(const JobFlags& flags, JobFlagsOf of = JobFlagsO
 /// The examples that are trained on, and those that are evaluated on. Errors: kInvalidArgument.
 Result<DataSplit> SplitData(const JobConfig& config, const Dataset& data);
 
-/// Fills in what the data decides. Errors: kInvalidArgument, also for a batch larger than the
-/// training set or an evaluation on images that are not there.
-Status FitToData(const Dataset& data, JobConfig* config);
+/// Fills in what the data decides, for a job of `workers`. Errors: kInvalidArgument, also for a
+/// batch larger than what any of them draws from, the same for all, or an evaluation on images that
+/// are not there.
+Status FitToData(const Dataset& data, int workers, JobConfig* config);
 
 /// Local steps of all workers together that the stop rules allow, kNoStepLimit if only the global
 /// step is limited. For progress: a worker computes its own.
@@ -75,6 +76,10 @@ std::int64_t TotalLocalSteps(const JobConfig& config, const DataSplit& data, int
 
 /// The log lines of one task, which go to standard output at once.
 LogLines MakeLogLines(const JobConfig& config, const TaskId& task, bool chief);
+
+/// Notes in the lead shard when the job began and how far it is to go, for those who ask. Of the
+/// chief; a later life of it changes nothing.
+void TellOfJob(const JobConfig& config, ShardState& lead);
 
 /// Errors: kInvalidArgument for a --slow_worker that is none of `workers`.
 Status CheckSlowWorkers(const JobConfig& config, int workers);

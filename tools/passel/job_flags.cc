@@ -268,6 +268,11 @@ void AddJobFlags(CLI::App& app, JobFlags* f) {
   app.add_option("--log_level", f->log_level, "debug, info, warning or error")
       ->group("Machine")
       ->capture_default_str();
+  app.add_option("--log_format", f->log_format, "text, or json: one object a line")
+      ->group("Machine")
+      ->capture_default_str();
+  app.add_option("--log_file", f->log_file, "Append the log lines of all tasks to this file too")
+      ->group("Machine");
   for (CLI::Option* option : app.get_options()) {
     if (option->get_type_name() == "FLOAT") f->typed.Keep(option);
   }
@@ -352,6 +357,8 @@ std::vector<std::string> ToArguments(const JobFlags& f) {
   add("--start_wait", f.start_wait);
   add("--ps_wait", f.ps_wait);
   add("--log_level", f.log_level);
+  add("--log_format", f.log_format);
+  if (!f.log_file.empty()) add("--log_file", f.log_file);
   return arguments;
 }
 

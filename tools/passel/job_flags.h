@@ -85,7 +85,7 @@ struct JobFlags {
   double memory_fraction = 1;
   std::optional<double> spin_us;                             // none: by the number of cores
   double stall_limit = 600, start_wait = 300, ps_wait = 10;  // seconds
-  std::string log_level = "info";
+  std::string log_level = "info", log_format = "text", log_file;
 
   TypedNumbers typed;  // of those flags that are no whole numbers
 };

@@ -176,8 +176,9 @@ class Setup {
     if (flags_.ps == 0) return CheckAlone();
     if (!f_.gpus.empty() || device_.kind == Kind::kCuda) {
       wants_gpus_ = true;
-      PASSEL_RETURN_IF_ERROR(CheckPlugin());
       PASSEL_RETURN_IF_ERROR(ReadMachine());
+      // Where there is no GPU the choice says why: the GPU code would be of no use.
+      if (!out_.topology.gpus.empty()) PASSEL_RETURN_IF_ERROR(CheckPlugin());
       return f_.gpus.empty() ? ChooseShared() : ChooseNamed();
     }
     if (device_.kind == Kind::kCpu) return UseCpu("--device cpu says so");
@@ -287,17 +288,16 @@ class Setup {
 
   // --device auto: as --device cuda, but whatever is in the way is a reason for the CPU.
   Status ChooseAutomatically() {
-    Status problem;
-    if (!Recorded()) problem = FindAcceleratorPlugin().status();
-    if (problem.ok()) {
-      wants_gpus_ = true;
-      problem = ReadMachine();
-      if (Recorded() && !problem.ok()) return problem;  // a file that the user named
-      if (!problem.ok()) {
-        have_topology_ = wants_gpus_ = false;
-      } else if (out_.topology.gpus.empty()) {
-        problem = NotFound(out_.topology.no_gpu_reason);
-      } else {
+    wants_gpus_ = true;
+    Status problem = ReadMachine();
+    if (Recorded() && !problem.ok()) return problem;  // a file that the user named
+    if (!problem.ok()) {
+      have_topology_ = wants_gpus_ = false;
+    } else if (out_.topology.gpus.empty()) {
+      problem = NotFound(out_.topology.no_gpu_reason);
+    } else {
+      if (!Recorded()) problem = FindAcceleratorPlugin().status();
+      if (problem.ok()) {
         Result<DeviceChoice> choice = ChooseDevices(
             out_.topology, "all", CudaEnvironment::OfThisProcess(), "--device auto, looking for");
         if (choice.ok()) {

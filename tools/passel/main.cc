@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -17,6 +18,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/nvtx.h"
+#include "base/output.h"
 #include "tools/passel/arguments.h"
 #include "tools/passel/commands.h"
 #include "tools/passel/exit_code.h"
@@ -27,6 +29,9 @@ namespace passel {
 std::int64_t g_program_start_ns = 0;
 
 namespace {
+
+// The last lines of a log, before they are given up.
+constexpr std::chrono::seconds kReaderPatience{1};
 
 // OpenBLAS starts a thread for each core before main() begins unless this variable says 1, and
 // these threads wait forever where address space is short. Here --threads_per_worker decides, so
@@ -45,7 +50,7 @@ void StartWithoutBlasThreads(char** argv) {
 
 // The exit code after all that goes to standard output: a full disk, say, is an error, while the
 // pipe of a reader that has gone ends us by a signal.
-int FlushOutput(const CLI::App& app, int code) {
+int EndOutput(const CLI::App& app, int code) {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
   fmt::print(stderr, "{}: not everything could be printed: {}\n", CommandName(app),
              std::strerror(errno));
@@ -70,7 +75,7 @@ int Main(int argc, char** argv) {
   try {
     app.parse(ReversedArguments(argc, argv));
   } catch (const CLI::Success& request) {  // --help, --version
-    return FlushOutput(app, app.exit(request));
+    return EndOutput(app, app.exit(request));
   } catch (const CLI::ParseError& error) {
     fmt::print(stderr, "{}\n", Explain(app, error));
     return kExitUsage;
@@ -79,13 +84,16 @@ int Main(int argc, char** argv) {
     fmt::print(stderr, "{}: {}\n", CommandName(app), status.message());
     return kExitUsage;
   }
-  return FlushOutput(app, run());
+  const int code = run();
+  for (const Stream stream : {Stream::kOut, Stream::kErr}) FlushOutput(stream, kReaderPatience);
+  return EndOutput(app, code);
 }
 
 }  // namespace
 }  // namespace passel
 
 int main(int argc, char** argv) {
+  passel::OpenMissingStreams();
   passel::g_program_start_ns = passel::MonotonicNs();
   passel::StartWithoutBlasThreads(argv);
   passel::EndOnSignals();

@@ -4,13 +4,13 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/log.h"
 #include "shm/snapshot.h"
 #include "tools/passel/find_job.h"
+#include "train/evaluation.h"
 #include "train/model_plan.h"
 #include "train/model_shape.h"
 #include "train/saved_model.h"
@@ -109,15 +109,7 @@ Result<Parameters> Parameters::FromJob(const std::string& job, double wait) {
 }
 
 bool Parameters::AllFinite() const {
-  const std::vector<VariableSpec> specs = ModelVariables(config_);
-  for (std::size_t v = 0; v < specs.size(); ++v) {
-    for (const RowPart& part : parts_[v]) {
-      for (std::size_t i = 0; i < part.rows * specs[v].cols(); ++i) {
-        if (!std::isfinite(part.data[i])) return false;
-      }
-    }
-  }
-  return true;
+  return FindNonFinite(ModelVariables(config_), parts_) == nullptr;
 }
 
 nlohmann::ordered_json Parameters::About() const { return source_->about; }

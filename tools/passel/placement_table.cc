@@ -21,7 +21,7 @@ Status ChooseSizes(const SourceFlags& source, JobConfig* config) {
   }
   PASSEL_ASSIGN_OR_RETURN(const DataLocation location, Locate(source));
   PASSEL_ASSIGN_OR_RETURN(const OwnedDataset data, OwnedDataset::Load(location.dir));
-  return FitToData(*data, config);
+  return FitToData(*data, 1, config);
 }
 
 }  // namespace

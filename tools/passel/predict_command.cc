@@ -17,6 +17,7 @@
 #include "tools/passel/flag_checks.h"
 #include "tools/passel/parameters.h"
 #include "tools/passel/picture_input.h"
+#include "train/evaluation.h"
 
 namespace passel {
 namespace {
@@ -70,8 +71,8 @@ class Printer {
     std::string line = file.many ? fmt::format("{}[{}]", file.path, index) : file.path;
     line += decided ? fmt::format(": {}", ranking[0]) : ": none";
     for (std::size_t i = 0; i < top; ++i) {
-      line +=
-          fmt::format("{}{} {:.4f}", i == 0 ? "  (" : ", ", ranking[i], probabilities[ranking[i]]);
+      line += fmt::format("{}{} {:.4f}", i == 0 ? "  (" : ", ", ranking[i],
+                          PlainNan(probabilities[ranking[i]]));
     }
     fmt::print("{})\n", line);
   }

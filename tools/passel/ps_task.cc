@@ -53,7 +53,7 @@ int RunPsTask(Task& task, const JobConfig& config) {
     if (TellsOfServers(config.log_style)) {
       LogServer(task, config);
     } else {
-      LogInfo("{}", StartedServerLine("grpc://" + task.spec.Address(task.id)->ToString()));
+      LogInfo("{} of job {} is ready for its workers", task.id.ToString(), task.job_id);
     }
   }
   const shm::PsHost::End end = host.Serve(signals->fd());

@@ -15,14 +15,7 @@ namespace {
 std::atomic<int> g_write_fd{-1};
 
 void HandleAll(void (*handler)(int)) {
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
-    struct sigaction action {};
-    if (::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) continue;
-    action = {};
-    action.sa_handler = handler;
-    action.sa_flags = SA_RESTART;
-    ::sigaction(signal, &action, nullptr);
-  }
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) HandleUnlessIgnored(signal, handler);
 }
 
 void End(int signal) { ::_exit(signal == SIGINT ? kExitInterrupted : kExitRestartMe); }
@@ -36,6 +29,15 @@ void Put(int signal) {
 }
 
 }  // namespace
+
+void HandleUnlessIgnored(int signal, void (*handler)(int)) {
+  struct sigaction action {};
+  if (::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) return;
+  action = {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESTART;
+  ::sigaction(signal, &action, nullptr);
+}
 
 void EndOnSignals() { HandleAll(End); }
 

@@ -16,6 +16,9 @@ namespace passel {
 /// without handlers, but with an exit code. For the time before there is anything to end cleanly.
 void EndOnSignals();
 
+/// `handler` for `signal`, unless that is ignored. System calls that it interrupts are restarted.
+void HandleUnlessIgnored(int signal, void (*handler)(int));
+
 /// From now on they are readable. One per process.
 class SignalEvents {
  public:

@@ -1,43 +1,134 @@
 #include "tools/passel/single_process.h"
 
+#include <fmt/core.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <thread>
+#include <utility>
+
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory_file.h"
 #include "base/nvtx.h"
 #include "base/subprocess.h"
+#include "base/unix_socket.h"
 #include "compute/cpu_backend.h"
 #include "shm/job_status.h"
+#include "shm/protocol.h"
+#include "store/in_process_store.h"
 #include "tools/passel/commands.h"
 #include "tools/passel/exit_code.h"
 #include "tools/passel/gpu_compute.h"
 #include "train/worker_loop.h"
 
-#include <csignal>
-
 namespace passel {
+namespace {
+
+constexpr std::int64_t kLookEveryNs = 20'000'000;
+
+shm::PsHostOptions OptionsOf(const std::string& job_id) {
+  shm::PsHostOptions options;
+  options.job_id = job_id;
+  options.supervised = true;  // by us: it serves until we end it
+  options.alone = true;
+  return options;
+}
+
+}  // namespace
+
+class SingleProcessJob::Host {
+ public:
+  // A token that nobody knows: nobody can join.
+  Host(const std::string& job_id, FileDescriptor listening, shm::Arena arena)
+      : end_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        host_(OptionsOf(job_id), shm::JobToken::Generate(), std::move(listening), std::move(arena)),
+        thread_([this] {
+          nvtx::NameThread("control");
+          host_.Serve(end_.get());
+        }) {}
+
+  ~Host() {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const auto put = ::write(end_.get(), &one, sizeof one);
+    thread_.join();
+  }
+
+ private:
+  FileDescriptor end_;  // readable: the thread is to end
+  shm::PsHost host_;
+  std::thread thread_;  // last: it uses both
+};
 
 SingleProcessJob::SingleProcessJob(const JobConfig& config, const StorePlan& plan,
                                    const ModelLayout& layout, const SharedData& data,
                                    SignalEvents& signals)
     : config_(config), plan_(plan), layout_(layout), data_(data), signals_(signals) {}
 
-std::vector<const float*> SingleProcessJob::values() const { return {arena_->shard(0).values}; }
+SingleProcessJob::~SingleProcessJob() = default;
+
+Status SingleProcessJob::MakeArena(const std::string& job_id) {
+  Result<FileDescriptor> listening = ListenAbstract(shm::EndpointName(job_id, shm::Role::kPs, 0));
+  if (listening.status().code() == Code::kAlreadyExists) {
+    return shm::NameTaken(job_id, shm::Role::kPs, 0);
+  }
+  if (!listening.ok()) return listening.status();
+  PASSEL_ASSIGN_OR_RETURN(const MemoryBudget budget, ReadMemoryBudget());
+  PASSEL_ASSIGN_OR_RETURN(
+      shm::Arena arena,
+      shm::Arena::Create(plan_, 0,
+                         {.job_id = job_id, .cluster_hash = 0, .huge_pages = config_.huge_pages},
+                         budget));
+  arena.Publish();
+  if (!arena.huge_page_report().empty()) LogInfo("{}", arena.huge_page_report());
+  memory_ = arena.memory();
+  host_ = std::make_unique<Host>(job_id, std::move(*listening), std::move(arena));
+  return {};
+}
 
 Status SingleProcessJob::Run(Progress& progress, JobReport* report) {
   LogInfo("Running single-machine training");
+  LogInfo("job {}: one process, mode {}, {} parameters", report->job_id, report->mode,
+          plan_.variables.TotalElements());
   WarnOfGpuSettings(config_);
   nvtx::NameThread("worker/0");
-  PASSEL_ASSIGN_OR_RETURN(arena_, InProcessArena::Create(plan_));
-  PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<ParameterStore> store,
-                          arena_->Open(0, MakeEngineOptions(config_, 1, 1)));
-  PASSEL_RETURN_IF_ERROR(InitializeStore(config_.model, layout_, *store));
-  store->counters().device.store(1, std::memory_order_relaxed);  // the CPU
+  PASSEL_RETURN_IF_ERROR(MakeArena(report->job_id));
+  PASSEL_ASSIGN_OR_RETURN(
+      const std::unique_ptr<ParameterStore> store,
+      OpenStore(plan_, {&memory_, 1}, 0, SelfIdentity(), MakeEngineOptions(config_, 1, 1)));
+  TellOfJob(config_, *memory_.state);
+  const Status status = Train(*store, progress, report);
+  report->status = shm::ReadJobStatus(memory_);
+  const std::int64_t first = report->status.workers[0].first_step_ns;
+  if (first != 0) report->startup_seconds = 1e-9 * static_cast<double>(first - g_program_start_ns);
+  if (!status.ok() && status.code() != Code::kDiverged && report->status.local_steps == 0) {
+    return status;
+  }
+  if (!status.ok()) {
+    LogError("{}", status.message());
+    report->notes.push_back(status.message());
+    report->exit_code = ExitCodeFor(status);
+  }
+  report->worker_exits = {fmt::format("exited with {}", report->exit_code)};
+  return {};
+}
+
+Status SingleProcessJob::Train(ParameterStore& store, Progress& progress, JobReport* report) {
+  LogLines log = MakeLogLines(config_, {"worker", 0}, true);
+  log.Task();
+  log.WorkerDevice("/cpu:0");
+  log.SessionBegins();
+  PASSEL_RETURN_IF_ERROR(InitializeStore(config_.model, layout_, store));
+  log.SessionComplete();
+  store.counters().device.store(1, std::memory_order_relaxed);  // the CPU
   CpuBackendOptions compute;
   compute.threads = config_.threads_per_worker;
   PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, CreateCpuBackend(compute));
   PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
                           Model::Create(config_.model, *backend,
                                         std::max<std::size_t>(config_.worker.batch_size, 500)));
-  int signal = 0;
   PASSEL_ASSIGN_OR_RETURN(
       const std::unique_ptr<Towers> towers,
       MakeTowers(config_,
@@ -48,42 +139,34 @@ Status SingleProcessJob::Run(Progress& progress, JobReport* report) {
       return towers->LossAndGradient(batch, params, gradients);
     };
   }
+  int signal = 0;
   std::int64_t next_look_ns = 0;
   callbacks.check = [&](bool* leave) -> Status {
+    *leave = signal != 0;
     const std::int64_t now = MonotonicNs();
     if (now < next_look_ns) return {};
-    next_look_ns = now + 20'000'000;
+    next_look_ns = now + kLookEveryNs;
     if (const int next = signals_.Next(); next != 0) signal = next;
     *leave = signal != 0;
-    progress.Update(shm::ReadJobStatus(arena_->shard(0)));
+    progress.Update(shm::ReadJobStatus(memory_));
     return {};
   };
   PASSEL_ASSIGN_OR_RETURN(const DataSplit split, SplitData(config_, data_.data()));
-  LogLines log = MakeLogLines(config_, {"worker", 0}, true);
   log.SetStepsPerEpoch(StepsPerEpoch(config_.worker, split.train.size(), 0));
-  if (config_.log_style != LogStyle::kNone) {
-    callbacks.on_step = [&](const StepReport& step) { log.Step(step, WallSeconds()); };
-    callbacks.on_evaluation = [&](std::int64_t, const TestResult& r) { log.Evaluation(r); };
-  }
-  log.Task();
-  log.WorkerDevice("/cpu:0");
-  log.TrainingBegins(WallSeconds());
-  const std::int64_t begin = MonotonicNs();
-  callbacks.on_training_end = [&] {
-    log.TrainingEnds(WallSeconds(), 1e-9 * static_cast<double>(MonotonicNs() - begin));
-  };
+  log.Follow(&callbacks);
   PASSEL_ASSIGN_OR_RETURN(const WorkerResult result,
-                          RunWorker(config_.worker, callbacks, *model, layout_, split, *store));
+                          RunWorker(config_.worker, callbacks, *model, layout_, split, store));
   log.Final(result);
-  report->status = shm::ReadJobStatus(arena_->shard(0));
-  const std::int64_t first = report->status.workers[0].first_step_ns;
-  if (first != 0) report->startup_seconds = 1e-9 * static_cast<double>(first - g_program_start_ns);
-  report->interrupted = result.reason == LeaveReason::kAsked;
-  if (report->interrupted) {
+  if (config_.worker.evaluation_set == EvaluationSet::kTest) report->test = result.evaluation;
+  if (result.reason == LeaveReason::kStepsReached) return {};
+  report->interrupted = true;
+  if (result.reason == LeaveReason::kStopped) {
+    report->exit_code = kExitInterrupted;
+    report->notes.emplace_back("the job was stopped on request");
+  } else {
     report->exit_code = signal == SIGINT ? kExitInterrupted : kExitRestartMe;
     report->notes.push_back("ended by " + SignalName(signal));
   }
-  report->worker_exits = {"exited with 0"};
   return {};
 }
 

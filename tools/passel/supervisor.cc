@@ -57,6 +57,7 @@ Status Supervisor::Start() {
   token_ = shm::JobToken::Generate();
   PASSEL_ASSIGN_OR_RETURN(token_file_, CreateConstantFile("passel.token", token_.bytes().data(),
                                                           token_.bytes().size()));
+  PASSEL_ASSIGN_OR_RETURN(output_, OutputRelay::Create());
   start_limit_ns_ =
       Deadline::After(std::chrono::nanoseconds(config_.start_wait_ns) + kStartSlack).at_ns();
   num_cpus_ = static_cast<int>(UsableCpus().size());
@@ -117,6 +118,8 @@ Status Supervisor::StartChild(Child& child) {
   flags.spin_us = static_cast<double>(engine.spin.count()) * 1e-3;
   for (std::string& argument : ToArguments(flags)) spawn.arguments.push_back(std::move(argument));
   AddPlace(child, &spawn);
+  spawn.out = output_->out();
+  spawn.err = output_->err();
   // As main() wants it: a child need not execute itself again.
   spawn.environment.emplace_back("OPENBLAS_NUM_THREADS=1");
   int pipe_fds[2];

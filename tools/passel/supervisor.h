@@ -35,6 +35,7 @@
 #include "tools/passel/arena_fetcher.h"
 #include "tools/passel/device_flags.h"
 #include "tools/passel/job_config.h"
+#include "tools/passel/output_relay.h"
 #include "tools/passel/progress.h"
 #include "tools/passel/shared_data.h"
 #include "tools/passel/signals.h"
@@ -122,6 +123,7 @@ class Supervisor {
   std::string ps_hosts_, worker_hosts_;
   shm::JobToken token_;
   FileDescriptor token_file_;
+  std::unique_ptr<OutputRelay> output_;              // of all children
   std::vector<FileDescriptor> listening_;            // [ps]
   std::vector<Child> children_;                      // ps first
   std::vector<std::unique_ptr<shm::Arena>> arenas_;  // [ps]; null until it is there

@@ -16,12 +16,14 @@ namespace passel {
 namespace {
 
 constexpr int kMaxPsStarts = 100;
+constexpr std::chrono::milliseconds kLastLines{100};
 // Of a chief that is killed again and again before it has written the first values.
 constexpr int kMaxChiefStarts = 5;
 
 }  // namespace
 
 void Supervisor::HandleExit(Child& child, const ExitState& exit) {
+  output_->Settle(kLastLines);  // its own words come first
   if (child.job == "ps") {
     HandlePsExit(child, exit);
   } else if (child.job == "evaluator") {

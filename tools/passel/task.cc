@@ -96,7 +96,7 @@ void LogServer(const Task& task, const JobConfig& config) {
   if (task.flags.supervised || !TellsOfServers(config.log_style)) return;
   for (const std::string& line : ChannelLines(task.spec)) LogInfo("{}", line);
   if (const auto address = task.spec.Address(task.id); address.ok()) {
-    LogInfo("{}", StartedServerLine("grpc://" + address->ToString()));
+    LogInfo("{}", StartedServerLine(address->ToString()));
   }
 }
 
@@ -111,6 +111,12 @@ void LogSession(const Task& task, const JobConfig& config) {
   std::random_device random;
   const std::uint64_t high = random();
   LogInfo("{}", MasterSessionLine(high << 32 | random(), session));
+}
+
+std::function<void(const std::string& task)> TellsOfWaiting(const JobConfig& config) {
+  return [style = config.log_style](const std::string& task) {
+    LogInfo("{}", WaitingLine(style, task));
+  };
 }
 
 int FailTask(const Status& status, int error_fd) {

@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -51,6 +52,9 @@ void LogServer(const Task& task, const JobConfig& config);
 
 /// Logs the session of a task that trains, likewise.
 void LogSession(const Task& task, const JobConfig& config);
+
+/// What logs whom a task waits for, in the words of the style of `config`.
+std::function<void(const std::string& task)> TellsOfWaiting(const JobConfig& config);
 
 /// Says why the task failed and returns its exit code. Under a supervisor the sentence goes to
 /// `error_fd`: the supervisor knows which of several is the first.

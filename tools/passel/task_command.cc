@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <memory>
 #include <set>
@@ -133,6 +134,9 @@ int RunTask(Task& task, CLI::App& command) {
   if (task.flags.print_config) {
     ShowEffective(task.job, *config, static_cast<int>(UsableCpus().size()), &*resolved);
     fmt::print("{}", resolved->Describe());
+    if (const Status whole = resolved->CheckComplete(); !whole.ok()) {
+      LogWarning("this task would not start: {}", whole.message());
+    }
     return kExitDone;
   }
   if (task.flags.print_placement) {
@@ -146,6 +150,7 @@ int RunTask(Task& task, CLI::App& command) {
     }
   }
   if (!resolved->distributed) return TrainAlone(task);
+  ::signal(SIGPIPE, SIG_IGN);  // training goes on without readers of its output
   if (const Status status = PrepareTask(*resolved, &task); !status.ok()) return FailTask(status);
   SetLogName(task.id.ToString());
   nvtx::NameThread(task.id.ToString());

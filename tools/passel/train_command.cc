@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
+#include <csignal>
 #include <cstdlib>
 #include <memory>
 
@@ -17,9 +18,9 @@
 #include "compute/cpu_backend.h"
 #include "data/locate.h"
 #include "shm/layout.h"
-#include "store/in_process_store.h"
 #include "tools/passel/command_flags.h"
 #include "tools/passel/commands.h"
+#include "tools/passel/conclusion.h"
 #include "tools/passel/data_flags.h"
 #include "tools/passel/devices.h"
 #include "tools/passel/download_only.h"
@@ -36,7 +37,6 @@
 #include "tools/passel/single_process.h"
 #include "tools/passel/supervisor.h"
 #include "tools/passel/train_command.h"
-#include "train/saved_model.h"
 
 namespace passel {
 namespace {
@@ -142,51 +142,6 @@ Status CheckMemory(const StorePlan& plan, double fraction) {
       bytes, plan.variables.TotalElements(), budget.limit, budget.available_bytes));
 }
 
-// What a finished job leaves: accuracy, file, report, summary.
-int Conclude(const TrainFlags& flags, const JobConfig& config, const SharedData& data,
-             ParameterParts parts, JobReport& report) {
-  if (!parts.empty()) {
-    Result<std::unique_ptr<Backend>> backend = CreateCpuBackend();
-    if (!backend.ok()) return Fail(backend.status());
-    Result<std::unique_ptr<Model>> model = Model::Create(config.model, **backend, 500);
-    if (!model.ok()) return Fail(model.status());
-    nvtx::Range range(nvtx::Event::kEvaluate, report.status.global_step);
-    Result<TestResult> test = EvaluateTest(**model, data.data(), parts);
-    range.Close();
-    if (!test.ok()) return Fail(test.status());
-    report.test = *test;
-  }
-  if (!flags.save.empty() && parts.empty()) {
-    report.notes.push_back(
-        fmt::format("nothing was saved to {}: the job ended before its variables were initialised",
-                    flags.save));
-  } else if (!flags.save.empty()) {
-    const Status saved = SaveModel(
-        flags.save, config.model, parts,
-        {{"global_step", std::to_string(report.values_step.value_or(report.status.global_step))},
-         {"mode", report.mode},
-         {"optimizer", report.optimizer},
-         {"test_accuracy", fmt::format("{:.4f}", report.test->accuracy)}});
-    if (!saved.ok()) {
-      LogError("{}", saved.message());
-      report.notes.push_back(saved.message());
-      if (report.exit_code == kExitDone) report.exit_code = kExitFailed;
-    }
-  }
-  report.seconds = 1e-9 * static_cast<double>(MonotonicNs() - g_program_start_ns);
-  if (!flags.report.empty()) {
-    const Status written = WriteReport(flags.report, report);
-    if (!written.ok()) {
-      LogError("{}", written.message());
-      if (report.exit_code == kExitDone) report.exit_code = kExitFailed;
-    }
-  }
-  if (report.status.local_steps > 0) fmt::print("{}", Summary(report));
-  if (!flags.save.empty() && !parts.empty()) fmt::print("saved {}\n", flags.save);
-  std::fflush(stdout);
-  return report.exit_code;
-}
-
 Result<DataLocation> FindData(const JobFlags& flags) {
   PASSEL_ASSIGN_OR_RETURN(DataLocation location, Locate(flags.source));
   if (location.origin == DataOrigin::kGenerated) {
@@ -259,8 +214,8 @@ int Train(TrainFlags& flags) {
   if (flags.job.download_only) return DownloadOnlyCommand(flags.job.source);
   Result<JobConfig> config = CheckJobFlags(flags.job);
   if (!config.ok()) return Fail(config.status());
-  // Their number follows from the GPUs.
-  if (!flags.launch.gpus.empty() && !flags.workers_given) flags.workers = 1;
+  // Their number follows from the GPUs, or it is one process alone.
+  if ((!flags.launch.gpus.empty() || flags.ps == 0) && !flags.workers_given) flags.workers = 1;
   if (Status status = CheckTrainFlags(flags); !status.ok()) return Fail(status);
   if (Status status = CheckPlaces(flags, *config); !status.ok()) return Fail(status);
   nvtx::WarnIfMissing();
@@ -276,6 +231,7 @@ int Train(TrainFlags& flags) {
     fmt::print("{}", DescribeSetup(*setup));
     return kExitDone;
   }
+  ::signal(SIGPIPE, SIG_IGN);  // training goes on without readers of its output
   LogSetup(*setup);
   if (flags.devices.log_device_placement && flags.ps == 0) {
     LogInfo("every variable, forward and backward pass: this process, cpu:0");
@@ -287,7 +243,8 @@ int Train(TrainFlags& flags) {
   if (!location.ok()) return Fail(location.status());
   Result<SharedData> data = SharedData::Load(location->dir, *data_options);
   if (!data.ok()) return Fail(data.status());
-  if (Status status = FitToData(data->data(), &*config); !status.ok()) return Fail(status);
+  if (Status status = FitToData(data->data(), flags.workers, &*config); !status.ok())
+    return Fail(status);
   const Result<StorePlan> plan = MakePlan(*config, std::max(1, flags.ps), flags.workers);
   if (!plan.ok()) return Fail(plan.status());
   if (const Status status = CheckMemory(*plan, config->memory_fraction); !status.ok())
@@ -309,19 +266,25 @@ int Train(TrainFlags& flags) {
   report.ps = flags.ps;
   const Result<DataSplit> split = SplitData(*config, data->data());
   if (!split.ok()) return Fail(split.status());
-  Progress progress(config->worker.train_steps, TotalLocalSteps(*config, *split, flags.workers),
-                    config->log_style != LogStyle::kNone);
+  const std::int64_t local_steps = TotalLocalSteps(*config, *split, flags.workers);
+  Progress progress(config->worker.train_steps, local_steps);
+  const auto conclude = [&](ParameterParts values) {
+    // Who interrupted a job that had made all its steps meant what came after them.
+    const bool all_steps = report.status.global_step >= config->worker.train_steps ||
+                           report.status.local_steps >= static_cast<std::uint64_t>(local_steps);
+    const Conclusion conclusion{*config,    data->data(), values,
+                                flags.save, flags.report, !(report.interrupted && all_steps)};
+    return Conclude(conclusion, *signals, progress, &report);
+  };
   std::vector<std::vector<RowPart>> parts;
   if (flags.ps == 0) {
     SingleProcessJob job(*config, *plan, *layout, *data, *signals);
-    if (Status status = job.Run(progress, &report); !status.ok()) {
-      progress.Finish();
-      return Fail(status);
-    }
+    const Status status = job.Run(progress, &report);
     progress.Finish();
+    if (!status.ok()) return Fail(status);
     const std::vector<const float*> values = job.values();
     layout->Bind(values, &parts);
-    return Conclude(flags, *config, *data, parts, report);
+    return conclude(parts);
   }
 
   SupervisorOptions options;
@@ -361,14 +324,15 @@ int Train(TrainFlags& flags) {
     if (report.status.initialized) layout->Bind(values, &parts);
     if (config->on_device && report.status.initialized) NoteShadow(arenas[0]->memory(), &report);
   }
-  return Conclude(flags, *config, *data, parts, report);
+  return conclude(parts);
 }
 
 void AddTrainCommand(CLI::App& app, Run* run) {
   auto flags = std::make_shared<TrainFlags>();
   CLI::App* command =
       app.add_subcommand("train", "Train on this host: ps, workers and all, with one command");
-  command->add_option("--ps", flags->ps, "ps tasks; 0: one process without a ps")
+  command
+      ->add_option("--ps", flags->ps, "ps tasks; 0: one process without a ps, which is one worker")
       ->group("Job")
       ->capture_default_str();
   command->add_option("--workers", flags->workers, "Worker tasks")

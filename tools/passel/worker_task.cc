@@ -20,6 +20,7 @@
 #include "tools/passel/exit_code.h"
 #include "tools/passel/gpu_compute.h"
 #include "tools/passel/shared_data.h"
+#include "tools/passel/signals.h"
 #include "train/saved_model.h"
 #include "train/worker_loop.h"
 
@@ -72,13 +73,14 @@ class WorkerTask {
     options.cluster_hash = task_.spec.Hash();
     options.supervised = task_.flags.supervised;
     options.start_limit = std::chrono::nanoseconds(config_.start_wait_ns);
+    options.on_waiting = TellsOfWaiting(config_);
     options.engine = MakeEngineOptions(config_, workers, static_cast<int>(UsableCpus().size()));
     options.engine.names = task_.Names();
     log_.Task();
     if (!task_.worker_device.empty()) log_.WorkerDevice(task_.worker_device);
     log_.SessionBegins();
     if (task_.flags.existing_servers) {
-      log_.ExistingServer("grpc://" + task_.spec.Address(task_.id)->ToString());
+      log_.ExistingServer(task_.spec.Address(task_.id)->ToString());
     }
     // Before the job waits for this task.
     PASSEL_ASSIGN_OR_RETURN(std::unique_ptr<GpuCompute> gpu, GpuCompute::Open(task_, config_));
@@ -95,6 +97,7 @@ class WorkerTask {
       job.reset();
     }
     attach_range.Close();
+    if (chief) TellOfJob(config_, *job->arena(0).memory().state);
     PASSEL_ASSIGN_OR_RETURN(const ModelLayout layout,
                             ModelLayout::Make(config_.model, store->variables()));
     if (chief && !store->initialized()) {
@@ -164,18 +167,8 @@ class WorkerTask {
         return parameters->RefreshShadow(Deadline::After(limit));
       };
     }
-    if (config_.log_style != LogStyle::kNone) {
-      callbacks.on_step = [this](const StepReport& step) { log_.Step(step, WallSeconds()); };
-      callbacks.on_evaluation = [this](std::int64_t, const TestResult& result) {
-        log_.Evaluation(result);
-      };
-    }
     g_training.store(true, std::memory_order_relaxed);
-    log_.TrainingBegins(WallSeconds());
-    const std::int64_t begin = MonotonicNs();
-    callbacks.on_training_end = [this, begin] {
-      log_.TrainingEnds(WallSeconds(), 1e-9 * static_cast<double>(MonotonicNs() - begin));
-    };
+    log_.Follow(&callbacks);
     PASSEL_ASSIGN_OR_RETURN(const WorkerResult result, RunWorker(config_.worker, callbacks, *model,
                                                                  layout, split, *store, engine));
     log_.Final(result);
@@ -195,7 +188,7 @@ class WorkerTask {
     if (!data->has_value()) {
       PASSEL_ASSIGN_OR_RETURN(SharedData loaded, GetData(task_, **job));
       data->emplace(std::move(loaded));
-      PASSEL_RETURN_IF_ERROR(FitToData((*data)->data(), &config_));
+      PASSEL_RETURN_IF_ERROR(FitToData((*data)->data(), task_.NumTrainers(), &config_));
     }
     PASSEL_ASSIGN_OR_RETURN(const StorePlan plan,
                             MakePlan(config_, options.num_shards, task_.NumTrainers()));
@@ -249,10 +242,7 @@ class WorkerTask {
 }  // namespace
 
 int RunWorkerTask(Task& task, JobConfig& config) {
-  struct sigaction action {};
-  action.sa_handler = OnSignal;
-  action.sa_flags = SA_RESTART;
-  for (const int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
+  for (const int signal : {SIGINT, SIGTERM}) HandleUnlessIgnored(signal, OnSignal);
   const Result<WorkerResult> result = WorkerTask(task, config).Run();
   if (!result.ok()) {
     // Stopped before it could begin: the supervisor or the user knows why.

@@ -6,13 +6,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <fstream>
 #include <functional>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <thread>
 #include <vector>
 
 #include "base/file_descriptor.h"
+#include "base/output.h"
 
 namespace passel {
 namespace {
@@ -21,6 +27,9 @@ using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::MatchesRegex;
+
+const std::string kTime =
+    "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\\.[0-9]{3}[+-][0-9]{2}:[0-9]{2}";
 
 /// Runs each of `bodies` in a process of its own, all with one pipe as standard error, and returns
 /// what the pipe carried, in lines. A last line without a line feed is marked.
@@ -36,7 +45,7 @@ std::vector<std::string> LinesOf(const std::vector<std::function<void()>>& bodie
       ::dup2(write_end.get(), STDERR_FILENO);
       ::alarm(60);  // a child that hangs ends, and the test with it
       body();
-      ::_exit(0);
+      ::_exit(FlushOutput(Stream::kErr, std::chrono::seconds(30)));
     }
     EXPECT_GT(child, 0);
     children.push_back(child);
@@ -91,12 +100,75 @@ TEST(LogTest, OnlyLinesOfTheLevelAndAboveAreWritten) {
 
 TEST(LogTest, ALineHasTimeLevelAndTheNameOfItsTask) {
   EXPECT_THAT(LinesOf({[] { LogInfo("hello {}", "there"); }}),
-              ElementsAre(MatchesRegex("[0-9]{2}:[0-9]{2}:[0-9]{2}\\.[0-9]{3} I hello there")));
+              ElementsAre(MatchesRegex(kTime + " I hello there")));
   EXPECT_THAT(LinesOf({[] {
                 SetLogName("worker/1");
                 LogWarning("{} is slow", 2);
               }}),
-              ElementsAre(MatchesRegex("[0-9:]{8}\\.[0-9]{3} W \\[worker/1\\] 2 is slow")));
+              ElementsAre(MatchesRegex(kTime + " W \\[worker/1\\] 2 is slow")));
+}
+
+TEST(LogTest, TheTimeIsThatOfTheZone) {
+  const auto line = LinesOf({[] {
+    ::setenv("TZ", "<+0530>-5:30", 1);
+    ::tzset();
+    LogInfo("here");
+  }});
+  ASSERT_EQ(line.size(), 1u);
+  EXPECT_EQ(line[0].substr(23), "+05:30 I here");
+}
+
+TEST(LogTest, JsonLinesHoldWhateverTheTextIs) {
+  const std::string hostile = "a \"quote\", a \\, a\nline \xff and \x01";
+  const auto lines = LinesOf({[&] {
+    SetLogFormat(LogFormat::kJson);
+    SetLogName("worker/1");
+    LogLine(LogLevel::kWarning, hostile);
+    SetLogName("");
+    LogInfo("{}", "plain");
+  }});
+  ASSERT_EQ(lines.size(), 2u);
+  const nlohmann::json first = nlohmann::json::parse(lines[0]);
+  EXPECT_THAT(first["time"].get<std::string>(), MatchesRegex(kTime));
+  EXPECT_EQ(first["level"], "warning");
+  EXPECT_EQ(first["task"], "worker/1");
+  EXPECT_EQ(first["message"], "a \"quote\", a \\, a\nline \xef\xbf\xbd and \x01");
+  EXPECT_EQ(nlohmann::json::parse(lines[1])["task"], "");
+}
+
+TEST(LogTest, AFileGetsTheLinesOfAllWhoNameIt) {
+  const std::string path = ::testing::TempDir() + "passel-log-test." + std::to_string(::getpid());
+  const auto body = [&](const char* name) {
+    return [&path, name] {
+      SetLogName(name);
+      if (!OpenLogFile(path).ok()) ::_exit(1);
+      for (int i = 0; i < 1000; ++i) LogInfo("{} {}", name, i);
+    };
+  };
+  const auto lines = LinesOf({body("ps/0"), body("worker/0")});
+  EXPECT_EQ(lines.size(), 2000u);
+  std::ifstream file(path);
+  std::vector<std::string> in_file;
+  for (std::string line; std::getline(file, line);) in_file.push_back(line);
+  EXPECT_THAT(in_file, ::testing::UnorderedElementsAreArray(lines));
+  ::unlink(path.c_str());
+  EXPECT_EQ(OpenLogFile("/dev/null").code(), Code::kInvalidArgument);
+  EXPECT_EQ(OpenLogFile("/nowhere/log").code(), Code::kInvalidArgument);
+}
+
+TEST(EventTallyTest, TellsOfTheFirstAtOnceThenOnceInTenSeconds) {
+  constexpr std::int64_t kSecond = 1'000'000'000;
+  EventTally tally;
+  EXPECT_EQ(tally.Take(5 * kSecond), 0u);
+  EXPECT_EQ(tally.due_ns(), INT64_MAX);
+  tally.Count();
+  EXPECT_LE(tally.due_ns(), 5 * kSecond);
+  EXPECT_EQ(tally.Take(5 * kSecond), 1u);
+  for (int i = 0; i < 3000; ++i) tally.Count();
+  EXPECT_EQ(tally.due_ns(), 15 * kSecond);
+  EXPECT_EQ(tally.Take(15 * kSecond - 1), 0u);
+  EXPECT_EQ(tally.Take(15 * kSecond), 3000u);
+  EXPECT_EQ(tally.Take(40 * kSecond), 0u);
 }
 
 TEST(LogTest, BracesAndPercentSignsInATextAreNotFormatted) {
@@ -136,6 +208,8 @@ TEST(LogTest, TwoProcessesThatShareAPipeNeverMixTheirLines) {
       for (int i = 0; i < kLines; ++i) {
         LogInfo("{} {} {}.", name, i,
                 std::string(static_cast<std::size_t>(i * 7919 % 3000), name[0]));
+        // More than is kept for a reader would be dropped.
+        if (i % 100 == 0) FlushOutput(Stream::kErr, std::chrono::seconds(30));
       }
     };
   };
@@ -152,7 +226,8 @@ TEST(LogTest, TwoProcessesThatShareAPipeNeverMixTheirLines) {
                     std::string(static_cast<std::size_t>(i * 7919 % 3000), name[0]));
     ASSERT_GT(line.size(), expected.size());
     ASSERT_EQ(line.substr(line.size() - expected.size()), expected);
-    ASSERT_EQ(line.size() - expected.size(), std::string("00:00:00.000 I ").size());
+    ASSERT_EQ(line.size() - expected.size(),
+              std::string("2026-01-31T00:00:00.000+00:00 I ").size());
     interleavings += name != last ? 1 : 0;
     last = name;
   }

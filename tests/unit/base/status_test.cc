@@ -39,7 +39,8 @@ TEST(StatusTest, EveryCodeHasItsConstructorAndItsOwnName) {
       {Cancelled("m"), Code::kCancelled},
       {Unavailable("m"), Code::kUnavailable},
       {DeadlineExceeded("m"), Code::kDeadlineExceeded},
-      {Internal("m"), Code::kInternal}};
+      {Internal("m"), Code::kInternal},
+      {Diverged("m"), Code::kDiverged}};
   std::set<std::string> names{"OK", "UNKNOWN"};
   for (const auto& [status, code] : table) {
     EXPECT_FALSE(status.ok());

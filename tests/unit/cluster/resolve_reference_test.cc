@@ -40,7 +40,7 @@ TEST(ReferenceInputsTest, KubernetesJobOfOnePsAndOneWorker) {
     EXPECT_TRUE(config->distributed);
     EXPECT_EQ(*config->task, (TaskId{job, 0}));
     EXPECT_EQ(config->is_chief, job == "worker");
-    EXPECT_EQ(config->target, "grpc://dist-mnist-for-e2e-test-" + job + "-0.default.svc:2222");
+    EXPECT_EQ(config->target, "dist-mnist-for-e2e-test-" + job + "-0.default.svc:2222");
     EXPECT_EQ(config->worker_device, job == "worker" ? "/job:worker/task:0/gpu:0" : "");
     EXPECT_EQ(Value(*config, "ps_hosts"),
               "dist-mnist-for-e2e-test-ps-0.default.svc:2222 <- TF_CONFIG cluster.ps");
@@ -151,7 +151,7 @@ TEST(ReferenceInputsTest, HostsOfThreeTasksOnOneMachineAreDefaults) {
   const auto config = task("worker", "2").Resolve();
   ASSERT_TRUE(config.ok());
   EXPECT_EQ(config->task->ToString(), "worker/2");
-  EXPECT_EQ(config->target, "grpc://localhost:9004");
+  EXPECT_EQ(config->target, "localhost:9004");
   EXPECT_EQ(Value(*config, "ps_hosts"), "localhost:9001 <- default");
 }
 

@@ -166,7 +166,7 @@ TEST(ResolveTest, APartOfAClusterIsMarkedAndHasNoHash) {
   ASSERT_TRUE(config.ok()) << config.status().ToString();
   EXPECT_TRUE(config->partial);
   EXPECT_FALSE(config->is_chief);
-  EXPECT_EQ(config->target, "grpc://w:4");
+  EXPECT_EQ(config->target, "w:4");
   EXPECT_EQ(Value(*config, "worker_hosts"), "3=w:4 <- TF_CONFIG sparseCluster.worker");
   EXPECT_EQ(config->CheckComplete().code(), Code::kFailedPrecondition);
   EXPECT_THAT(config->Describe(), HasSubstr("none: the cluster is seen in part"));
@@ -178,6 +178,9 @@ TEST(ResolveTest, APartOfAClusterIsMarkedAndHasNoHash) {
       R"({"cluster":{"worker":{"1":"w:2"},"ps":["p:1"]},"task":{"type":"worker","index":1}})");
   ASSERT_TRUE(config.ok()) << config.status().ToString();
   EXPECT_TRUE(config->partial);
+  EXPECT_THAT(
+      config->CheckComplete().message(),
+      HasSubstr("only a part of the cluster (ps/0, worker/1), but every task must know all"));
   const auto whole = ThreeTasks("ps", "0").Resolve();
   EXPECT_TRUE(whole->CheckComplete().ok());
   EXPECT_FALSE(whole->partial);
@@ -210,7 +213,7 @@ TEST(ResolveTest, AThousandWorkersAndAnIpv6Address) {
   }
   const auto config = ThreeTasks("worker", "999").Give("worker_hosts", workers).Resolve();
   ASSERT_TRUE(config.ok()) << config.status().ToString();
-  EXPECT_EQ(config->target, "grpc://[2001:db8::999]:2222");
+  EXPECT_EQ(config->target, "[2001:db8::999]:2222");
   EXPECT_EQ(config->cluster.num_tasks("worker"), 1000);
   EXPECT_THAT(config->Describe(), HasSubstr("[2001:db8::999]:2222  flag --worker_hosts\n"));
 }
@@ -249,7 +252,7 @@ TEST(ResolveTest, TheTableNamesEveryValueAndItsOrigin) {
             "task           worker/1                       derived\n"
             "is_chief       false                          derived\n"
             "cluster_hash   c85026fd44cc113d               derived\n"  // cluster_golden.py
-            "target         grpc://localhost:2224          derived\n"
+            "target         localhost:2224                 derived\n"
             "worker_device  /job:worker/task:1             derived\n");
 }
 

@@ -96,6 +96,14 @@ TEST(TfConfigTest, ValidDocumentsAreReadAsTheOperatorMeantThem) {
        "ps{0=p:1} | ps/0 | partial"},
       {R"({"task":{"index":1,"type":"ps"},"sparseCluster":{"ps":["p:1","p:2"],"worker":{}}})",
        "ps{0=p:1,1=p:2} | ps/1 | partial"},
+      // All there is: whole, as a list would be.
+      {R"({"sparseCluster":{"worker":{"1":"w:2","0":"w:1"},"ps":{"0":"p:1"}},"task":{"type":"ps","index":0}})",
+       Tasks("ps/0")},
+      {R"({"sparseCluster":{"worker":{"0":"w:1","1":"w:2"},"ps":["p:1"]},"task":{"type":"worker","index":1}})",
+       Tasks("worker/1")},
+      {R"({"sparseCluster":{"worker":{"0":"w:1","2":"w:2"},"ps":["p:1"]}})",
+       "ps{0=p:1}worker{0=w:1,2=w:2} |  | partial"},
+      {R"({"sparseCluster":{"worker":{"0":"w:1"}}})", "worker{0=w:1} |  | partial"},
       // Addresses.
       {R"({"cluster":{"ps":["[2001:DB8::A]:2222"],"worker":["[0:0::1]:1","10.0.0.1:65535"]}})",
        "ps{0=[2001:db8::a]:2222}worker{0=[::1]:1,1=10.0.0.1:65535} | "},

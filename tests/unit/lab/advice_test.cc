@@ -20,17 +20,19 @@ MeasuredCell Measured(CellMode mode, double share, double spread = 0.01, int wri
 }
 
 TEST(AdviceTest, TheFastestModeIsNamedWithItsShareAndItsGuarantee) {
-  EXPECT_EQ(Advise({Measured(CellMode::kHogwild, 0.80), Measured(CellMode::kLocked, 0.93),
-                    Measured(CellMode::kSsp, 0.60)},
-                   4),
-            "On this machine with 4 workers, `locked` is fastest: 0.93 of the limit; it applies "
-            "each gradient at once and loses nothing; `hogwild` (0.80) follows.");
+  EXPECT_EQ(
+      Advise({Measured(CellMode::kHogwild, 0.80), Measured(CellMode::kLocked, 0.93),
+              Measured(CellMode::kSsp, 0.60)},
+             4),
+      "On this machine with 4 workers, `locked` is fastest: 0.93 of the bare loops; it applies "
+      "each gradient at once and loses nothing; `hogwild` (0.80) follows.");
 }
 
 TEST(AdviceTest, ADifferenceWithinTheNoiseIsNone) {
   const std::string close =
       Advise({Measured(CellMode::kHogwild, 0.92), Measured(CellMode::kLocked, 0.93)}, 4);
-  EXPECT_THAT(close, HasSubstr("`locked` (0.93 of the limit) and `hogwild` (0.92) cannot be told"));
+  EXPECT_THAT(close,
+              HasSubstr("`locked` (0.93 of the bare loops) and `hogwild` (0.92) cannot be told"));
   EXPECT_THAT(close, HasSubstr("`hogwild` applies each gradient at once, and two that meet may"));
   EXPECT_THAT(
       Advise({Measured(CellMode::kHogwild, 0.70, 0.7), Measured(CellMode::kLocked, 0.93)}, 4),
@@ -41,13 +43,14 @@ TEST(AdviceTest, ADifferenceWithinTheNoiseIsNone) {
 }
 
 TEST(AdviceTest, ARoundIsNoRivalOfWhatAppliesEachGradient) {
-  EXPECT_EQ(Advise({Measured(CellMode::kBarrier, 1.7), Measured(CellMode::kLocked, 0.93),
-                    Measured(CellMode::kReplicas, 1.6)},
-                   4),
-            "On this machine with 4 workers, of the modes that apply each gradient only `locked` "
-            "was measured: 0.93 of the limit; it applies each gradient at once and loses nothing; "
-            "a round of `barrier`, which applies one mean gradient a round, the same bits whoever "
-            "arrives first, takes 21 us.");
+  EXPECT_EQ(
+      Advise({Measured(CellMode::kBarrier, 1.7), Measured(CellMode::kLocked, 0.93),
+              Measured(CellMode::kReplicas, 1.6)},
+             4),
+      "On this machine with 4 workers, of the modes that apply each gradient only `locked` "
+      "was measured: 0.93 of the bare loops; it applies each gradient at once and loses nothing; "
+      "a round of `barrier`, which applies one mean gradient a round, the same bits whoever "
+      "arrives first, takes 21 us.");
 }
 
 TEST(AdviceTest, FoilsAndOtherNumbersOfWritersAreLeftOut) {

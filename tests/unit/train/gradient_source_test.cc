@@ -336,7 +336,7 @@ TEST_F(GradientSourceTest, GradientThatTheEngineFoundNotFiniteIsNotPushed) {
   engine_->nan_at = 5;
   const Result<WorkerResult> result = Run(true);
   ASSERT_FALSE(result.ok());
-  EXPECT_EQ(result.status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(result.status().code(), Code::kDiverged);
   EXPECT_THAT(result.status().message(), ::testing::HasSubstr("the gradient of hid_w"));
   EXPECT_EQ(store_->global_step(), 5);
 }
@@ -479,7 +479,7 @@ TEST_F(UpdateInStepTest, WhatIsNotFiniteEndsTheWorkerWithItsVariable) {
   engine_->nan_at = 5;
   const Result<WorkerResult> result = Run(true);
   ASSERT_FALSE(result.ok());
-  EXPECT_EQ(result.status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(result.status().code(), Code::kDiverged);
   EXPECT_EQ(result.status().message(),
             "worker/0: the gradient of sm_w is not finite at local step 6 (global step 5): 3 "
             "elements were left out of that update: lower --learning_rate (or use --on_nan skip, "

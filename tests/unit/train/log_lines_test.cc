@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "train/server_lines.h"
+
 namespace passel {
 namespace {
 
@@ -154,17 +156,47 @@ TEST(LogLines, AChiefOfItsOwnIsNotTakenForWorkerZero) {
 
 TEST(LogLines, ChiefInitialisesAndAnExistingServerIsNamed) {
   std::vector<std::string> lines;
-  for (const LogStyle style : {LogStyle::kDistMnist, LogStyle::kMnistReplica}) {
+  for (const LogStyle style : {LogStyle::kDistMnist, LogStyle::kMnistReplica, LogStyle::kTask}) {
     LogLineOptions options = Style(style, 1);
     options.chief = true;
     LogLines log(options, [&](std::string_view line) { lines.emplace_back(line); });
     log.SessionBegins();
-    log.ExistingServer("grpc://localhost:2223");
+    log.ExistingServer("localhost:2223");
   }
   EXPECT_THAT(lines, ElementsAre("Worker 0: Initializing session...",
                                  "Using existing server at: grpc://localhost:2223",
                                  "Worker 0:initializing sess ...",
-                                 "Using existing server at: grpc://localhost:2223"));
+                                 "Using existing server at: grpc://localhost:2223",
+                                 "Worker 0: Initializing session...",
+                                 "Using existing server at: localhost:2223"));  // no port, no gRPC
+}
+
+TEST(LogLines, TheWordsOfTheFrameworkAreForThoseWhoImitateAProgram) {
+  EXPECT_EQ(WaitingLine(LogStyle::kMnistReplica, "chief/0"),
+            "CreateSession still waiting for response from worker: /job:chief/replica:0/task:0");
+  EXPECT_EQ(WaitingLine(LogStyle::kDistMnist, "ps/12"),
+            "CreateSession still waiting for response from worker: /job:ps/replica:0/task:12");
+  EXPECT_TRUE(TellsOfServers(LogStyle::kDistMnist));
+  for (const LogStyle plain : {LogStyle::kTask, LogStyle::kNone}) {
+    EXPECT_EQ(WaitingLine(plain, "ps/12"), "still waiting for ps/12");
+    EXPECT_FALSE(TellsOfServers(plain));
+  }
+}
+
+// A worker that evaluates for nobody wastes its time.
+TEST(LogLines, EvaluationAtTheEndIsToldOfByAllWhoSaySo) {
+  for (const LogStyle style :
+       {LogStyle::kNone, LogStyle::kTask, LogStyle::kDistMnist, LogStyle::kMonitored,
+        LogStyle::kAsyncSoftmax, LogStyle::kK8sAdagrad, LogStyle::kMnistReplica}) {
+    int lines = 0;
+    LogLines log(Style(style, 1), [&](std::string_view) { ++lines; });
+    WorkerResult result;
+    log.Final(result);
+    EXPECT_EQ(lines, 0);
+    result.evaluation = TestResult{};
+    log.Final(result);
+    EXPECT_EQ(lines > 0, TellsOfFinalEvaluation(style)) << static_cast<int>(style);
+  }
 }
 
 TEST(LogLines, WithoutALimitOfGlobalStepsTheLastLineHasThoseThatWereMade) {

@@ -185,7 +185,7 @@ TEST_F(WorkerLoopTest, ValuesAreCopiedWhereSeveralWorkersChangeThemAtAnyTime) {
 TEST_F(WorkerLoopTest, GradientThatIsNotFiniteIsNamedAndNotPushed) {
   Open(8e37F);
   const Result<WorkerResult> result = Run();
-  ASSERT_EQ(result.status().code(), Code::kInvalidArgument);
+  ASSERT_EQ(result.status().code(), Code::kDiverged);
   EXPECT_THAT(result.status().message(), ::testing::HasSubstr("not finite"));
   EXPECT_THAT(result.status().message(), ::testing::HasSubstr("--learning_rate"));
 }
@@ -195,7 +195,7 @@ TEST_F(WorkerLoopTest, SkippingForEverEnds) {
   options_.on_nan = OnNan::kSkip;
   options_.train_steps = 1'000'000;
   const Result<WorkerResult> result = Run();
-  ASSERT_EQ(result.status().code(), Code::kInvalidArgument);
+  ASSERT_EQ(result.status().code(), Code::kDiverged);
   EXPECT_THAT(result.status().message(),
               ::testing::HasSubstr(std::to_string(kMaxSkipsInARow) + " gradients in a row"));
   EXPECT_EQ(store_->counters().skipped.load() + 1, static_cast<std::uint64_t>(kMaxSkipsInARow));
@@ -277,8 +277,49 @@ TEST_F(WorkerLoopTest, ValidationImagesAreEvaluatedAndNotTrainedOn) {
   // Ten images are learnt by heart; the others were never seen.
   EXPECT_EQ(store_->counters().accuracy.load(), 1);
   EXPECT_LT(result->evaluation->accuracy, 0.9);
-  EXPECT_GE(store_->counters().final_accuracy.load(), 0);  // of the test images
-  EXPECT_NE(store_->counters().final_accuracy.load(), result->evaluation->accuracy);
+  EXPECT_LT(store_->counters().final_accuracy.load(), 0);  // that is of the test images
+}
+
+TEST_F(WorkerLoopTest, EvaluatesAtItsEndOnlyIfItIsTo) {
+  Open(0.1F);
+  options_.evaluate_at_end = false;
+  const Result<WorkerResult> result = Run();
+  ASSERT_TRUE(result.ok()) << result.status().message();
+  EXPECT_FALSE(result->evaluation.has_value());
+  EXPECT_LT(store_->counters().final_accuracy.load(), 0);
+}
+
+TEST_F(WorkerLoopTest, AWishToLeaveEndsTheLastEvaluation) {
+  Open(0.1F);
+  bool ended = false;
+  WorkerCallbacks callbacks;
+  callbacks.on_training_end = [&] { ended = true; };
+  callbacks.check = [&](bool* leave) -> Status {
+    *leave = ended;
+    // Nobody is needed any more.
+    return ended ? Unavailable("the ps is gone") : Status();
+  };
+  const Result<WorkerResult> result = Run(callbacks);
+  ASSERT_TRUE(result.ok()) << result.status().message();
+  EXPECT_EQ(result->reason, LeaveReason::kAsked);
+  EXPECT_EQ(result->global_step, 20);
+  EXPECT_FALSE(result->evaluation.has_value());
+  EXPECT_EQ(store_->membership()[0].phase, Phase::kDone);
+}
+
+// Only a look at the values, or at what they give, tells: no gradient comes after them.
+TEST_F(WorkerLoopTest, LastUpdateThatSpoilsTheValuesIsAnError) {
+  options_.train_steps = 1;
+  for (const bool sum : {false, true}) {
+    config_.loss = sum ? LossReduction::kSum : LossReduction::kMean;
+    Open(8e37F);
+    const Result<WorkerResult> result = Run();
+    EXPECT_EQ(store_->global_step(), 1);
+    ASSERT_EQ(result.status().code(), Code::kDiverged) << sum;
+    EXPECT_THAT(result.status().message(),
+                ::testing::HasSubstr(sum ? "worker/0: the variable "
+                                         : "the loss on the test images is not finite"));
+  }
 }
 
 TEST_F(WorkerLoopTest, WhoIsAskedToLeaveDoesNotEvaluate) {
