@@ -13,7 +13,6 @@
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
-#include <string>
 #include <utility>
 
 #include "base/file_descriptor.h"
@@ -75,6 +74,10 @@ class Sink final : public spdlog::sinks::base_sink<std::mutex> {
   void sink_it_(const spdlog::details::log_msg& message) override {
     spdlog::memory_buf_t line;
     formatter_->format(message, line);
+    // Names of files and values of flags may hold line ends and what moves a terminal's cursor.
+    // JSON has escaped them.
+    std::replace_if(
+        line.begin(), line.end() - 1, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
     Write(Stream::kErr, {line.data(), line.size()});
     if (!file_) return;
     const ssize_t written = ::write(file_->get(), line.data(), line.size());
@@ -109,14 +112,6 @@ std::shared_ptr<spdlog::logger> Logger() {
 
 spdlog::level::level_enum ToSpdlog(LogLevel level) {
   return kLevels[static_cast<std::size_t>(level)].spdlog;
-}
-
-// Names of files and values of flags may hold line ends and what moves a terminal's cursor.
-std::string OneLine(std::string_view text) {
-  std::string line(text);
-  std::replace_if(
-      line.begin(), line.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
-  return line;
 }
 
 }  // namespace
@@ -178,8 +173,7 @@ void SetLogName(std::string name) {
 }
 
 void LogLine(LogLevel level, std::string_view text) {
-  const std::string line = OneLine(text);
-  Logger()->log(ToSpdlog(level), spdlog::string_view_t(line.data(), line.size()));
+  Logger()->log(ToSpdlog(level), spdlog::string_view_t(text.data(), text.size()));
 }
 
 std::uint64_t EventTally::Take(std::int64_t now_ns) {

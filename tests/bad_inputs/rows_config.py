@@ -201,7 +201,7 @@ SERVER = ["task", "--job_id={job}", "--data_dir={digits}", *HOSTS, "--job_name=p
 def joins(name, flags, *says, **more):
     """A row of a worker that comes to SERVER."""
     return worker(name, ["--start_wait=20"] + words(flags), *says, beside=SERVER,
-                  beside_says="task index = 0", info=True, out="job name = worker", **more)
+                  beside_says="is ready for its workers", info=True, out="job name = worker", **more)
 
 
 TASKS = table(
@@ -274,7 +274,7 @@ TASKS = table(
           files={"t": s.with_mode(b"x" * 32, 0o400)}),
     task("worker_of_another_cluster", ["--ps_hosts=localhost:1", "--worker_hosts=localhost:2",
                                        "--job_name=worker", "--task_index=0"], "cluster",
-         beside=SERVER, beside_says="task index = 0", info=True, out="job name = worker"),
+         beside=SERVER, beside_says="is ready for its workers", info=True, out="job name = worker"),
     joins("worker_of_a_batch_above_the_set", "--batch_size=121", "--batch_size", "120", "121"),
     ps("token_empty", "--token_file=t", "t", "32", files={"t": s.with_mode(b"", 0o400)}),
     ps("token_short", "--token_file=t", "t", "32", files={"t": s.with_mode(b"x" * 31, 0o400)}),

@@ -1,6 +1,6 @@
-// What the program says when memory is short and when values diverge: one sentence that names the
-// limit, the value and the fix, exit code 2, and nothing is left behind. What is wrong with input
-// itself is in the table of tests/bad_inputs.
+// What the program says when memory is short, when values diverge, and when a shard is too small:
+// one sentence that names the limit, the value and the fix, and nothing is left behind. What is
+// wrong with input itself is in the table of tests/bad_inputs.
 
 #include <fmt/core.h>
 #include <gmock/gmock.h>

@@ -132,7 +132,7 @@ TEST(LogTest, JsonLinesHoldWhateverTheTextIs) {
   EXPECT_THAT(first["time"].get<std::string>(), MatchesRegex(kTime));
   EXPECT_EQ(first["level"], "warning");
   EXPECT_EQ(first["task"], "worker/1");
-  EXPECT_EQ(first["message"], "a \"quote\", a \\, a?line \xef\xbf\xbd and ?");
+  EXPECT_EQ(first["message"], "a \"quote\", a \\, a\nline \xef\xbf\xbd and \x01");
   EXPECT_EQ(nlohmann::json::parse(lines[1])["task"], "");
 }
 
