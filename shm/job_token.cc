@@ -8,9 +8,8 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
+#include <new>
 #include <utility>
-#include <vector>
 
 #include "base/file.h"
 
@@ -28,16 +27,24 @@ std::string Hex(const std::uint8_t* bytes, std::size_t count) {
   return text;
 }
 
-// The key of one job: a token that is used for two jobs by mistake still tells them apart.
-std::array<std::uint8_t, crypto_auth_KEYBYTES> JobKey(const JobToken& token,
-                                                      std::string_view job_id) {
-  StartSodium();
-  const std::string context = "passel-auth-1" + std::string(job_id);
-  std::array<std::uint8_t, crypto_auth_KEYBYTES> key;
-  crypto_generichash(key.data(), key.size(), reinterpret_cast<const std::uint8_t*>(context.data()),
-                     context.size(), token.bytes().data(), token.bytes().size());
-  return key;
-}
+// The key of one job: a token that is used for two jobs by mistake still tells them apart. Wiped.
+class JobKey {
+ public:
+  JobKey(const JobToken& token, std::string_view job_id) {
+    StartSodium();
+    const std::string context = "passel-auth-1" + std::string(job_id);
+    crypto_generichash(bytes_, sizeof bytes_, reinterpret_cast<const std::uint8_t*>(context.data()),
+                       context.size(), token.bytes().data(), token.bytes().size());
+  }
+  ~JobKey() { sodium_memzero(bytes_, sizeof bytes_); }
+  JobKey(const JobKey&) = delete;
+  JobKey& operator=(const JobKey&) = delete;
+
+  const std::uint8_t* data() const { return bytes_; }
+
+ private:
+  std::uint8_t bytes_[crypto_auth_KEYBYTES];
+};
 
 std::string Labelled(ProofSide side, std::string_view transcript) {
   return std::string(side == ProofSide::kServer ? "srv" : "wrk") + std::string(transcript);
@@ -45,34 +52,71 @@ std::string Labelled(ProofSide side, std::string_view transcript) {
 
 }  // namespace
 
-JobToken JobToken::Generate() {
+// One byte more than a token: a file that is longer shows.
+struct JobToken::Secret {
+  std::array<std::uint8_t, kBytes> bytes{};
+  std::uint8_t more = 0;
+};
+
+std::shared_ptr<JobToken::Secret> JobToken::NewSecret() {
   StartSodium();
+  void* const memory = sodium_malloc(sizeof(Secret));
+  if (memory == nullptr) throw std::bad_alloc();
+  return {new (memory) Secret, [](Secret* secret) { sodium_free(secret); }};
+}
+
+const std::array<std::uint8_t, JobToken::kBytes>& JobToken::bytes() const {
+  static constexpr std::array<std::uint8_t, kBytes> kNone{};
+  return secret_ ? secret_->bytes : kNone;
+}
+
+JobToken JobToken::Generate() {
+  const std::shared_ptr<Secret> secret = NewSecret();
+  randombytes_buf(secret->bytes.data(), kBytes);
   JobToken token;
-  randombytes_buf(token.bytes_.data(), token.bytes_.size());
+  token.secret_ = secret;
   return token;
 }
 
-Result<JobToken> JobToken::Read(const std::string& path) {
-  FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.valid()) return ErrnoStatus(errno, fmt::format("cannot open the token file {}", path));
+Status JobToken::CheckFile(int fd, const std::string& path) {
   struct stat info;
-  if (::fstat(fd.get(), &info) != 0) return ErrnoStatus(errno, "cannot stat the token file");
-  // A memory file has no other readers whatever its mode.
-  const bool memory_file = ::fcntl(fd.get(), F_GET_SEALS) > 0;
-  if (!memory_file && (info.st_mode & 077) != 0) {
+  if (::fstat(fd, &info) != 0) return ErrnoStatus(errno, "cannot stat the token file");
+  if (!S_ISREG(info.st_mode)) {
     return InvalidArgument(
-        fmt::format("the token file {} has mode {:04o}, so other users can use it: chmod 0400 it",
-                    path, info.st_mode & 07777));
+        fmt::format("the token file {} is no regular file: name a file of {} bytes", path, kBytes));
   }
-  JobToken token;
-  std::uint8_t buffer[kBytes + 1];
-  const ssize_t got = ::pread(fd.get(), buffer, sizeof buffer, 0);
+  // Whoever owns it can change it at any time. Root, who mounts secrets, can do so anyway.
+  if (info.st_uid != ::geteuid() && info.st_uid != 0) {
+    return InvalidArgument(
+        fmt::format("the token file {} belongs to user {}, not to user {} or root: make a copy of "
+                    "your own, of mode 0400",
+                    path, info.st_uid, ::geteuid()));
+  }
+  // A memory file has no other readers whatever its mode.
+  const bool memory_file = ::fcntl(fd, F_GET_SEALS) > 0;
+  if (memory_file || (info.st_mode & 077) == 0) return {};
+  return InvalidArgument(
+      fmt::format("the token file {} has mode {:04o}, so other users can use it: chmod 0400 it",
+                  path, info.st_mode & 07777));
+}
+
+Result<JobToken> JobToken::Read(const std::string& path) {
+  // Without waiting for who writes to a FIFO.
+  FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (!fd.valid()) return ErrnoStatus(errno, fmt::format("cannot open the token file {}", path));
+  PASSEL_RETURN_IF_ERROR(CheckFile(fd.get(), path));
+  const std::shared_ptr<Secret> secret = NewSecret();
+  static_assert(sizeof(Secret) == kBytes + 1);
+  const ssize_t got = ::pread(fd.get(), secret.get(), sizeof(Secret), 0);
   if (got != static_cast<ssize_t>(kBytes)) {
+    struct stat info {};
+    ::fstat(fd.get(), &info);
     return InvalidArgument(fmt::format(
         "a token file has exactly {} bytes, {} has {}: delete it, the first task makes a new one",
         kBytes, path, info.st_size));
   }
-  std::memcpy(token.bytes_.data(), buffer, kBytes);
+  JobToken token;
+  token.secret_ = secret;
   return token;
 }
 
@@ -97,7 +141,7 @@ Result<JobToken::NewFile> JobToken::Create(const std::string& path, bool locked)
     fd.Reset(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0400));
   }
   if (!fd.valid()) return ErrnoStatus(errno, fmt::format("cannot create the token file {}", path));
-  if (const int failed = FileOps::Real().Write(fd.get(), token.bytes_.data(), kBytes)) {
+  if (const int failed = FileOps::Real().Write(fd.get(), token.bytes().data(), kBytes)) {
     if (!temporary.empty()) ::unlink(temporary.c_str());
     return ErrnoStatus(failed, fmt::format("cannot write the token file {}", path));
   }
@@ -117,7 +161,7 @@ Result<JobToken::NewFile> JobToken::Create(const std::string& path, bool locked)
 
 std::string MakeProof(const JobToken& token, std::string_view job_id, ProofSide side,
                       std::string_view transcript) {
-  const auto key = JobKey(token, job_id);
+  const JobKey key(token, job_id);
   const std::string text = Labelled(side, transcript);
   std::uint8_t proof[crypto_auth_BYTES];
   crypto_auth(proof, reinterpret_cast<const std::uint8_t*>(text.data()), text.size(), key.data());
@@ -126,7 +170,7 @@ std::string MakeProof(const JobToken& token, std::string_view job_id, ProofSide 
 
 bool CheckProof(const JobToken& token, std::string_view job_id, ProofSide side,
                 std::string_view transcript, std::string_view proof) {
-  const auto key = JobKey(token, job_id);
+  const JobKey key(token, job_id);
   std::uint8_t bytes[crypto_auth_BYTES];
   std::size_t length = 0;
   if (sodium_hex2bin(bytes, sizeof bytes, proof.data(), proof.size(), nullptr, &length, nullptr) !=

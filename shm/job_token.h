@@ -4,11 +4,15 @@
 // file of mode 0400. It is never put on a command line or into the environment, and never sent:
 // both sides prove that they know it by a keyed hash (libsodium crypto_auth, HMAC-SHA512-256) over
 // fresh nonces and everything that was said before.
+//
+// In this process it lies in one page of its own (libsodium sodium_malloc): absent from core files,
+// not written to swap where mlock is allowed, and wiped when the last copy of the object is gone.
 
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -22,8 +26,13 @@ class JobToken {
   static constexpr std::size_t kBytes = 32;
 
   static JobToken Generate();
-  /// Errors: kInvalidArgument when the file has not exactly 32 bytes, or other users can read it.
+  /// Never blocks. Follows links: a mounted secret is one.
+  /// Errors: those of CheckFile(); kInvalidArgument when the file has not exactly 32 bytes.
   static Result<JobToken> Read(const std::string& path);
+  /// Whether the open file may hold a token. Errors: kInvalidArgument when it is no regular file (a
+  /// FIFO, say, where anybody may be at the other end), when it belongs to a user who is neither
+  /// this one nor root, or when other users can use it.
+  static Status CheckFile(int fd, const std::string& path);
   /// Reads the file, or makes it (mode 0400) if there is none: the first task of a job that is
   /// started by hand makes it, of several that try at once one wins.
   static Result<JobToken> ReadOrCreate(const std::string& path);
@@ -34,10 +43,13 @@ class JobToken {
   /// result there was one already.
   static Result<NewFile> Create(const std::string& path, bool locked);
 
-  const std::array<std::uint8_t, kBytes>& bytes() const { return bytes_; }
+  /// Zeros in an object that was made by none of the above. Do not copy them.
+  const std::array<std::uint8_t, kBytes>& bytes() const;
 
  private:
-  std::array<std::uint8_t, kBytes> bytes_{};
+  struct Secret;
+  static std::shared_ptr<Secret> NewSecret();
+  std::shared_ptr<const Secret> secret_;
 };
 
 struct JobToken::NewFile {

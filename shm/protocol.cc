@@ -7,6 +7,8 @@
 #include <fstream>
 #include <set>
 
+#include "base/namespaces.h"
+
 namespace passel::shm {
 
 std::string_view RoleName(Role role) {
@@ -35,6 +37,15 @@ std::optional<Role> ParseRole(std::string_view name) {
 
 std::string EndpointName(const std::string& job_id, Role role, int index) {
   return fmt::format("passel.{}.{}.{}.{}", ::getuid(), job_id, RoleName(role), index);
+}
+
+Status CheckUidIsEnough() {
+  if (UidMeansOneUser(::getuid())) return {};
+  return PermissionDenied(fmt::format(
+      "user {} stands here for every user without a number in this user namespace, so that control "
+      "without the job token is refused: run in a namespace that maps the user (unshare "
+      "--map-root-user)",
+      ::getuid()));
 }
 
 Status NameTaken(const std::string& job_id, Role role, int index, std::string task) {

@@ -4,7 +4,8 @@
 // space, with descriptors beside it. The server checks the peer's uid before it reads anything.
 //
 //   client                                   server
-//   {"hello":2,"role",...,"nonce"}      -->
+//   {"hello":2,"role",...,"nonce"}      -->                        whose clocks are the server's,
+//                                                                  too, or it is refused
 //                                       <--  {"nonce","proof"}     proof("srv", hello + nonce)
 //   {"proof"}                           -->                        proof("wrk", hello + nonce)
 //                                       <--  {"ok":true} or {"error":code,"message"}
@@ -88,6 +89,10 @@ struct ShardSnapshot {
 
 /// "passel.<uid>.<job>.<role>.<index>", the abstract socket of one task of this user.
 std::string EndpointName(const std::string& job_id, Role role, int index);
+
+/// Whether the uid at the other end of a socket tells a process of this user from others, which is
+/// all that a control connection proves. Errors: kPermissionDenied.
+Status CheckUidIsEnough();
 
 /// Why ListenAbstract() found the name of that endpoint taken, in one sentence. kAlreadyExists: a
 /// task of this user has it, named with its pid; kPermissionDenied: another user's process has it.

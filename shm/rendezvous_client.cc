@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/memory_file.h"
+#include "base/namespaces.h"
 #include "shm/json_internal.h"
 #include "shm/layout.h"
 
@@ -33,6 +34,7 @@ Result<RendezvousClient> RendezvousClient::Connect(const Introduction& me, Role 
                     "trusted; use another --job_id",
                     name, server.pid, server.uid, ::getuid()));
   }
+  if (me.role == Role::kControl) PASSEL_RETURN_IF_ERROR(CheckUidIsEnough());
   RendezvousClient client(std::move(socket));
   client.server_pid_ = server.pid;
   const int fd = client.socket_.get();
@@ -47,6 +49,7 @@ Result<RendezvousClient> RendezvousClient::Connect(const Introduction& me, Role 
                                 {"pid", self.pid},
                                 {"start_time", self.start_time},
                                 {"pid_namespace", self.pid_namespace},
+                                {"clocks", ClockOffsets()},
                                 {"nonce", MakeNonce()}};
   PASSEL_RETURN_IF_ERROR(SendJson(fd, hello, {}, deadline));
   PASSEL_ASSIGN_OR_RETURN(JsonMessage answer, ReceiveJson(fd, deadline));

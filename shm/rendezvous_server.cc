@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory_file.h"
+#include "base/namespaces.h"
 #include "base/nvtx.h"
 #include "shm/json_internal.h"
 #include "shm/layout.h"
@@ -54,7 +55,9 @@ RendezvousServer::RendezvousServer(FileDescriptor listening, const JobToken& tok
       job_id_(std::move(job_id)),
       cluster_hash_(cluster_hash),
       handler_(handler),
-      max_pending_(MaxPending()) {}
+      max_pending_(MaxPending()),
+      uid_is_enough_(CheckUidIsEnough()),
+      clocks_(ClockOffsets()) {}
 
 RendezvousServer::~RendezvousServer() = default;
 
@@ -195,6 +198,7 @@ Status RendezvousServer::HandleHello(Connection& c, std::string text) {
   }
   c.peer.role = *role;
   if (*role == Role::kControl) {
+    PASSEL_RETURN_IF_ERROR(uid_is_enough_);
     c.state = Connection::State::kOpen;
     return SendJson(c.socket.get(), {{"ok", true}}, {}, AnswerLimit());
   }
@@ -207,6 +211,13 @@ Status RendezvousServer::HandleHello(Connection& c, std::string text) {
         "{}/{} is another build of passel (arena layout {}, here {}): start all tasks from the "
         "same build",
         RoleName(*role), c.peer.index, Field<std::uint32_t>(hello, "layout", 0), kLayoutVersion));
+  }
+  // Heartbeats and start times are compared.
+  if (const auto theirs = Field<std::string>(hello, "clocks", clocks_); theirs != clocks_) {
+    return FailedPrecondition(fmt::format(
+        "{}/{} is in another time namespace (its clocks are ahead by {} s and ns) than process {} "
+        "of job {} ({}): start all tasks in one time namespace",
+        RoleName(*role), c.peer.index, theirs, ::getpid(), job_id_, clocks_));
   }
   if (const auto theirs = Field<std::uint64_t>(hello, "cluster", 0); theirs != cluster_hash_) {
     return FailedPrecondition(fmt::format(

@@ -99,6 +99,8 @@ class RendezvousServer {
   RendezvousHandler& handler_;
   std::list<Connection> connections_;  // oldest first
   const int max_pending_;
+  const Status uid_is_enough_;        // of a control connection
+  const std::string clocks_;          // ClockOffsets()
   std::int64_t accept_after_ns_ = 0;  // MonotonicNs(); descriptors were short
   // What a stranger can cause at any rate, and the last of each kind.
   EventTally unfinished_, foreign_, failed_accepts_;

@@ -8,11 +8,15 @@
 
 #include <cerrno>
 #include <chrono>
+#include <filesystem>
+#include <system_error>
 #include <thread>
 #include <utility>
 
 namespace passel::shm {
 namespace {
+
+constexpr int kOpenFlags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
 
 // Does `path` lead to the open file?
 bool IsAt(int fd, const std::string& path) {
@@ -34,7 +38,7 @@ bool TryLock(int fd, int operation) {
 
 Result<TokenFile> TokenFile::Join(const std::string& path, Deadline deadline) {
   for (;;) {
-    FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+    FileDescriptor fd(::open(path.c_str(), kOpenFlags));
     if (!fd.valid()) {
       if (errno != ENOENT) {
         return ErrnoStatus(errno, fmt::format("cannot open the token file {}", path));
@@ -43,6 +47,7 @@ Result<TokenFile> TokenFile::Join(const std::string& path, Deadline deadline) {
       if (made.fd.valid()) return TokenFile(path, std::move(made.fd), made.token);
       continue;  // another task was faster
     }
+    PASSEL_RETURN_IF_ERROR(JobToken::CheckFile(fd.get(), path));
     if (TryLock(fd.get(), LOCK_EX)) {
       // Nobody who lives holds it. The next turn makes a new one.
       if (IsAt(fd.get(), path) && ::unlink(path.c_str()) != 0) {
@@ -82,6 +87,18 @@ void TokenFile::Leave() {
 
 void TokenFile::Remove() {
   if (fd_.valid() && IsAt(fd_.get(), path_)) ::unlink(path_.c_str());
+}
+
+void RemoveStaleTokenFiles(const std::string& dir) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(dir, error)) {
+    const std::string path = entry.path();
+    if (!path.ends_with(kTokenFileEnding)) continue;
+    const FileDescriptor fd(::open(path.c_str(), kOpenFlags));
+    if (!fd.valid() || !JobToken::CheckFile(fd.get(), path).ok()) continue;
+    // Whoever begins to use it right now sees that it has no name any more, and makes another.
+    if (TryLock(fd.get(), LOCK_EX) && IsAt(fd.get(), path)) ::unlink(path.c_str());
+  }
 }
 
 }  // namespace passel::shm

@@ -4,7 +4,7 @@
 // Every task holds a shared lock (flock) on the file while it lives; the kernel drops it when the
 // task ends, however it ends. So nobody has to be asked whether a file is stale: who can lock it
 // exclusively is alone. The first task makes the file, the last to leave removes it, and a file
-// that is left behind by tasks that were killed is replaced by the next start.
+// that is left behind by tasks that were killed is removed by the next start, of whatever job.
 //
 // Races      A file gets its name only when it is whole and locked. Who has locked a file looks
 //            whether the name still leads to it, and begins anew if not.
@@ -14,6 +14,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "base/deadline.h"
 #include "base/file_descriptor.h"
@@ -22,12 +23,18 @@
 
 namespace passel::shm {
 
+inline constexpr std::string_view kTokenFileEnding = ".token";
+
+/// Removes the token files in `dir` that no process holds. Best effort: what cannot be opened
+/// stays. REQUIRES: all of them were made by TokenFile::Join().
+void RemoveStaleTokenFiles(const std::string& dir);
+
 class TokenFile {
  public:
   TokenFile() = default;
   /// Reads the token of the tasks that live, or makes a new one where there is none.
-  /// Errors: those of JobToken::Read(); kDeadlineExceeded when others keep the file locked, which
-  /// takes microseconds in a good run.
+  /// Errors: those of JobToken::Read(), a link is not followed; kDeadlineExceeded when others keep
+  /// the file locked, which takes microseconds in a good run.
   static Result<TokenFile> Join(const std::string& path, Deadline deadline);
 
   TokenFile(TokenFile&&) noexcept = default;

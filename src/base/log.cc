@@ -7,11 +7,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <utility>
 
 #include "base/file_descriptor.h"
@@ -109,6 +111,14 @@ spdlog::level::level_enum ToSpdlog(LogLevel level) {
   return kLevels[static_cast<std::size_t>(level)].spdlog;
 }
 
+// Names of files and values of flags may hold line ends and what moves a terminal's cursor.
+std::string OneLine(std::string_view text) {
+  std::string line(text);
+  std::replace_if(
+      line.begin(), line.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
+  return line;
+}
+
 }  // namespace
 
 void SetLogLevel(LogLevel level) {
@@ -168,7 +178,8 @@ void SetLogName(std::string name) {
 }
 
 void LogLine(LogLevel level, std::string_view text) {
-  Logger()->log(ToSpdlog(level), spdlog::string_view_t(text.data(), text.size()));
+  const std::string line = OneLine(text);
+  Logger()->log(ToSpdlog(level), spdlog::string_view_t(line.data(), line.size()));
 }
 
 std::uint64_t EventTally::Take(std::int64_t now_ns) {

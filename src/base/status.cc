@@ -93,10 +93,28 @@ std::string LimitThatWasReached(int error) {
   };
   switch (error) {
     case ENOMEM: {
-      const rlim_t most = soft_limit(RLIMIT_AS);
-      if (most == RLIM_INFINITY) return ", free some, or use a smaller model or fewer tasks";
-      return ", the limit for this process is " + std::to_string(most) +
-             " bytes of address space: raise it with ulimit -v";
+      const rlim_t space = soft_limit(RLIMIT_AS);
+      const rlim_t data = soft_limit(RLIMIT_DATA);
+      if (space == RLIM_INFINITY && data == RLIM_INFINITY) {
+        return ", free some, or use a smaller model or fewer tasks";
+      }
+      return data < space ? ", the limit for this process is " + std::to_string(data) +
+                                " bytes of data: raise it with ulimit -d"
+                          : ", the limit for this process is " + std::to_string(space) +
+                                " bytes of address space: raise it with ulimit -v";
+    }
+    case EAGAIN: {  // of fork() and of a new thread, whose stack is part of the address space
+      const rlim_t tasks = soft_limit(RLIMIT_NPROC);
+      const rlim_t space = soft_limit(RLIMIT_AS);
+      std::string limits = tasks == RLIM_INFINITY
+                               ? "the limit is the machine's or the container's (pids.max)"
+                               : "the limit for this user is " + std::to_string(tasks) +
+                                     " processes and threads (ulimit -u)";
+      if (space != RLIM_INFINITY) {
+        limits += ", and " + std::to_string(space) +
+                  " bytes of address space for this process (ulimit -v)";
+      }
+      return ", " + limits + ": raise it, or use fewer tasks";
     }
     case EMFILE:
       return ", the limit for this process is " + std::to_string(soft_limit(RLIMIT_NOFILE)) +
@@ -126,6 +144,7 @@ Status ErrnoStatus(int error, std::string_view what) {
     case EEXIST:
     case EADDRINUSE:
       return AlreadyExists(std::move(message));
+    case EAGAIN:
     case ENOMEM:
     case ENOSPC:
     case EMFILE:

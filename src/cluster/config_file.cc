@@ -207,10 +207,12 @@ class Parser {
         std::uint64_t large = 0;
         const auto as_signed = std::from_chars(text.data(), end, whole);
         const auto as_unsigned = std::from_chars(text.data(), end, large);
+        const std::string_view digits = text.substr(text.starts_with('-') ? 1 : 0);
+        const bool octal = digits.size() > 1 && digits[0] == '0';  // to whoever reads the flag
         const bool good = (as_signed.ec == std::errc() && as_signed.ptr == end) ||
                           (as_unsigned.ec == std::errc() && as_unsigned.ptr == end);
-        if (event_.plain() && good) return {};
-        wanted = "an integer such as 100";
+        if (event_.plain() && good && !octal) return {};
+        wanted = good && octal ? "an integer without zeros before it" : "an integer such as 100";
         break;
       }
       case FlagType::kNumber: {

@@ -8,8 +8,12 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <latch>
 #include <limits>
 #include <new>
+#include <system_error>
+#include <thread>
+#include <vector>
 
 #include "base/check.h"
 #include "compute/cpu_kernels.h"
@@ -212,12 +216,34 @@ Status CheckRoomForBuffers(int threads) {
   return {};
 }
 
+constexpr int kMostBlasThreads = 256;  // no build is known that runs more
+
+// OpenBLAS does not look whether its threads could be started, and waits forever for one that could
+// not: so tried beforehand.
+Status CheckRoomForThreads(int threads) {
+  std::latch all(1);
+  std::vector<std::jthread> tried;  // joined at the end
+  Status status;
+  try {
+    for (int i = 0; i < threads; ++i) tried.emplace_back([&all] { all.wait(); });
+  } catch (const std::system_error& error) {
+    status = ErrnoStatus(
+        error.code().value(),
+        fmt::format("the matrix library needs {} more thread{}", threads, threads == 1 ? "" : "s"));
+  }
+  all.count_down();
+  return status;
+}
+
 Status SetThreads(int threads) {
   if (threads < 1) {
     return InvalidArgument(
         fmt::format("--threads_per_worker is {}: it must be at least 1", threads));
   }
   const int before = openblas_get_num_threads();
+  if (threads > before) {
+    PASSEL_RETURN_IF_ERROR(CheckRoomForThreads(std::min(threads, kMostBlasThreads) - before));
+  }
   openblas_set_num_threads(threads);
   const int taken = openblas_get_num_threads();
   if (taken == threads) return {};

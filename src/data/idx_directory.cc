@@ -82,7 +82,7 @@ Result<std::array<std::string, 4>> FindIdxFiles(const std::string& dir) {
   }
   if (!missing.empty()) {
     return NotFound(fmt::format(
-        "the data directory {} lacks {}: it must hold {}, {}, {} and {}, each plain or "
+        "the data directory {} lacks {}: it must hold {}, {}, {} and {}, each a file, plain or "
         "with .gz",
         dir, missing, kIdxFileNames[0], kIdxFileNames[1], kIdxFileNames[2], kIdxFileNames[3]));
   }

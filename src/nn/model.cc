@@ -20,6 +20,39 @@ std::size_t LeadingDimension(std::size_t cols) {
   return (cols + kLineFloats - 1) / kLineFloats * kLineFloats;
 }
 
+// Where everything lies, in floats from the start.
+struct Activations {
+  std::vector<std::size_t> inputs;  // per layer
+  std::size_t logits = 0;
+  std::size_t delta[2] = {};
+  std::size_t labels = 0;
+  std::size_t floats = 0;
+};
+
+// At most 1025 layers of 2^24 x 2^24 floats, twice: no overflow in 64 bits.
+Activations PlaceActivations(const std::vector<VariableSpec>& variables, std::size_t max_batch) {
+  const std::size_t layers = variables.size() / 2;
+  Activations at;
+  const auto reserve = [&](std::size_t count) {
+    const std::size_t here = at.floats;
+    at.floats += LeadingDimension(count);
+    return here;
+  };
+  std::size_t widest = 0;
+  for (std::size_t layer = 0; layer < layers; ++layer) {
+    const std::size_t ld = LeadingDimension(variables[2 * layer].rows());
+    at.inputs.push_back(reserve(max_batch * ld));
+    if (layer > 0) widest = std::max(widest, ld);
+  }
+  at.logits = reserve(max_batch * variables[2 * layers - 2].cols());
+  // A delta buffer each for this layer and the one before; with one hidden layer the second would
+  // never be used.
+  at.delta[0] = reserve(max_batch * widest);
+  at.delta[1] = reserve(layers > 2 ? max_batch * widest : 0);
+  at.labels = reserve((max_batch + sizeof(float) - 1) / sizeof(float));
+  return at;
+}
+
 // One comparison per part and step: cheap beside a product.
 template <typename T>
 void CheckParts(const std::vector<VariableSpec>& variables,
@@ -65,39 +98,22 @@ Model::Model(const ModelConfig& config, Backend& backend, std::size_t max_batch)
       max_batch_(max_batch),
       variables_(ModelVariables(config)) {}
 
-Status Model::AllocateActivations() {
-  // First pass: sizes, in floats from the start. At most 1025 layers of 2^24 x 2^24 floats, twice:
-  // no overflow in 64 bits.
-  std::size_t floats = 0;
-  const auto reserve = [&](std::size_t count) {
-    const std::size_t at = floats;
-    floats += LeadingDimension(count);
-    return at;
-  };
-  std::vector<std::size_t> input_at;
-  std::size_t widest = 0;
-  for (std::size_t layer = 0; layer < layers(); ++layer) {
-    const std::size_t ld = LeadingDimension(inputs_of(layer));
-    input_at.push_back(reserve(max_batch_ * ld));
-    if (layer > 0) widest = std::max(widest, ld);
-  }
-  const std::size_t logits_at = reserve(max_batch_ * config_.classes);
-  // A delta buffer each for this layer and the one before; with one hidden layer the second would
-  // never be used.
-  const std::size_t delta_at[2] = {reserve(max_batch_ * widest),
-                                   reserve(layers() > 2 ? max_batch_ * widest : 0)};
-  const std::size_t labels_at = reserve((max_batch_ + sizeof(float) - 1) / sizeof(float));
+std::size_t Model::ActivationBytes(const ModelConfig& config, std::size_t max_batch) {
+  return PlaceActivations(ModelVariables(config), max_batch).floats * sizeof(float);
+}
 
-  PASSEL_ASSIGN_OR_RETURN(memory_, backend_.Allocate(floats * sizeof(float)));
+Status Model::AllocateActivations() {
+  const Activations at = PlaceActivations(variables_, max_batch_);
+  PASSEL_ASSIGN_OR_RETURN(memory_, backend_.Allocate(at.floats * sizeof(float)));
   float* const base = static_cast<float*>(memory_.get());
   for (std::size_t layer = 0; layer < layers(); ++layer) {
-    inputs_.emplace_back(base + input_at[layer], max_batch_, inputs_of(layer),
+    inputs_.emplace_back(base + at.inputs[layer], max_batch_, inputs_of(layer),
                          LeadingDimension(inputs_of(layer)));
   }
-  logits_ = {base + logits_at, max_batch_, config_.classes, config_.classes};
-  delta_[0] = base + delta_at[0];
-  delta_[1] = base + delta_at[1];
-  labels_ = reinterpret_cast<std::uint8_t*>(base + labels_at);
+  logits_ = {base + at.logits, max_batch_, config_.classes, config_.classes};
+  delta_[0] = base + at.delta[0];
+  delta_[1] = base + at.delta[1];
+  labels_ = reinterpret_cast<std::uint8_t*>(base + at.labels);
   return {};
 }
 

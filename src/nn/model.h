@@ -51,6 +51,9 @@ class Model {
   static Result<std::unique_ptr<Model>> Create(const ModelConfig& config, Backend& backend,
                                                std::size_t max_batch);
 
+  /// Bytes of memory that such a model reserves.
+  static std::size_t ActivationBytes(const ModelConfig& config, std::size_t max_batch);
+
   const ModelConfig& config() const { return config_; }
   const std::vector<VariableSpec>& variables() const { return variables_; }
   std::size_t max_batch() const { return max_batch_; }

@@ -137,7 +137,7 @@ Result<OptimizerKind> ParseOptimizerKind(std::string_view name) {
   for (const OptimizerKind kind : kAllKinds) {
     if (OptimizerName(kind) == name) return kind;
   }
-  return InvalidArgument(fmt::format("optimizer \"{}\" is not known: use {}", name, kNames));
+  return InvalidArgument(fmt::format("optimizer \"{:.64}\" is not known: use {}", name, kNames));
 }
 
 Result<OptimizerConfig> ParseOptimizer(std::string_view name) {

@@ -27,8 +27,8 @@ Result<Mode> ParseMode(std::string_view name) {
        {Mode::kHogwild, Mode::kLocked, Mode::kBarrier, Mode::kReplicas, Mode::kSsp}) {
     if (name == ModeName(mode)) return mode;
   }
-  return InvalidArgument(
-      fmt::format("there is no mode \"{}\": use hogwild, locked, barrier, replicas or ssp", name));
+  return InvalidArgument(fmt::format(
+      "there is no mode \"{:.64}\": use hogwild, locked, barrier, replicas or ssp", name));
 }
 
 Status ModeSetting::Validate() const {

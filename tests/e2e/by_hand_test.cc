@@ -335,6 +335,59 @@ TEST(ByHandTest, TokenFileOfTasksThatWereAllKilledIsReplaced) {
   EXPECT_EQ(sandbox.Leftovers(), "");
 }
 
+TEST(ByHandTest, TokenFileOfAKilledPsIsRemovedByTheStartOfAnotherJob) {
+  Sandbox sandbox;
+  Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 1, kEndless));
+  ASSERT_TRUE(ps.WaitFor("Started server")) << ps.Err();
+  ps.Signal(SIGKILL);
+  ps.Wait();
+  const std::string left = fmt::format("{}/passel/{}.token", sandbox.runtime(), sandbox.job());
+  ASSERT_TRUE(std::filesystem::exists(left));
+  std::vector<std::string> next = sandbox.Task("ps", 0, 1, 1, kEndless);
+  for (std::string& argument : next) {
+    if (argument.starts_with("--job_id=")) argument += "-next";
+  }
+  Program other = sandbox.Start(next);
+  ASSERT_TRUE(other.WaitFor("Started server")) << other.Err();
+  EXPECT_FALSE(std::filesystem::exists(left));
+  other.Signal(SIGINT);
+  EXPECT_EQ(sandbox.Finish(other, 5).code, 130);
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+TEST(ByHandTest, TaskInAnotherTimeNamespaceIsToldWhyItCannotJoin) {
+  Sandbox sandbox;
+  const std::vector<std::string> elsewhere = {"unshare", "--time", "--boottime=100000", "--fork"};
+  const auto behind = [](std::vector<std::string> command, const std::vector<std::string>& task) {
+    command.push_back(PASSEL_PROGRAM);
+    command.insert(command.end(), task.begin(), task.end());
+    return command;
+  };
+  Program probe = sandbox.StartCommand(behind(elsewhere, {"--version"}));
+  if (sandbox.Finish(probe).code != 0) GTEST_SKIP() << "no time namespace can be made here";
+  Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 2, kShort));
+  ASSERT_TRUE(ps.WaitFor("Started server")) << ps.Err();
+  const std::vector<std::string> second = sandbox.Task("worker", 1, 1, 2, kShort);
+  Program refused = sandbox.StartCommand(behind(elsewhere, second));
+  const Outcome outcome = sandbox.Finish(refused, 10);
+  EXPECT_EQ(outcome.code, 2) << outcome.err;
+  ASSERT_EQ(outcome.errors.size(), 1u) << outcome.err;
+  EXPECT_THAT(outcome.errors[0], HasSubstr("worker/1 is in another time namespace"));
+  EXPECT_THAT(outcome.errors[0], HasSubstr("boottime 100000 0"));
+  // Another namespace with the same clocks is none, and a whole job may be in one.
+  Program first = sandbox.Start(sandbox.Task("worker", 0, 1, 2, kShort));
+  Program joined = sandbox.StartCommand(behind({"unshare", "--time", "--fork"}, second));
+  for (Program* task : {&first, &joined, &ps}) {
+    EXPECT_EQ(sandbox.Finish(*task, 20).code, 0) << task->Err();
+  }
+  std::vector<std::string> whole = elsewhere;
+  whole.push_back("--monotonic=5000");
+  Program job = sandbox.StartCommand(
+      behind(whole, {"train", "--data_dir=" + Digits(), "--train_steps=100", "--mode=barrier"}));
+  EXPECT_EQ(sandbox.Finish(job, 20).code, 0) << job.Err();
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
 // Slow: the line comes every 10 s.
 TEST(SlowByHandTest, WaitingTaskSaysEveryTenSecondsForWhom) {
   Sandbox sandbox;

@@ -1,14 +1,19 @@
 // The secret stays secret, and other users stay out, of whole jobs.
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sodium.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdio>
 #include <filesystem>
+#include <span>
+#include <sstream>
 #include <thread>
 
 #include "base/unix_socket.h"
@@ -66,6 +71,67 @@ TEST(TokenLeakTest, TokenOfASupervisedJobIsNowhereToBeSeen) {
   }
 }
 
+// What a core file of the process would have: all it can read but what is marked "dd"
+// (MADV_DONTDUMP).
+struct Memory {
+  std::string dumped, kept_out;
+};
+Memory ReadMemory(pid_t pid) {
+  Memory memory;
+  FileDescriptor mem(::open(fmt::format("/proc/{}/mem", pid).c_str(), O_RDONLY));
+  std::istringstream lines(ReadText(fmt::format("/proc/{}/smaps", pid)));
+  unsigned long begin = 0, end = 0;
+  for (std::string line; std::getline(lines, line);) {
+    char access[5];
+    unsigned long from, to;
+    if (std::sscanf(line.c_str(), "%lx-%lx %4s", &from, &to, access) == 3) {
+      begin = from;
+      end = access[0] == 'r' ? to : from;
+    } else if (line.starts_with("VmFlags:") && end - begin <= (std::size_t{64} << 20)) {
+      std::string bytes(end - begin, '\0');
+      const ssize_t got = ::pread(mem.get(), bytes.data(), bytes.size(), static_cast<off_t>(begin));
+      bytes.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+      (line.find(" dd") != std::string::npos ? memory.kept_out : memory.dumped) += bytes;
+    }
+  }
+  return memory;
+}
+
+// The key that proofs of the job are made with: as good as the token.
+std::string JobKeyOf(const std::string& token, const std::string& job) {
+  const std::string context = "passel-auth-1" + job;
+  std::string key(32, '\0');
+  crypto_generichash(reinterpret_cast<unsigned char*>(key.data()), key.size(),
+                     reinterpret_cast<const unsigned char*>(context.data()), context.size(),
+                     reinterpret_cast<const unsigned char*>(token.data()), token.size());
+  return key;
+}
+
+TEST(TokenLeakTest, TokenIsInNoCoreFile) {
+  if (::getuid() != 0) GTEST_SKIP() << "only root can read the memory of other processes for sure";
+  Sandbox sandbox;
+  Program train = sandbox.Start(sandbox.Train({"--train_steps=100000000", "--evaluator"}));
+  ASSERT_TRUE(train.WaitFor("steps/s")) << train.Err();
+  ASSERT_NE(sandbox.AwaitTask("evaluator", 0), 0);
+  const std::string token = TokenOf(train.pid());
+  ASSERT_EQ(token.size(), 32u);
+  const std::string key = JobKeyOf(token, sandbox.job());
+  int holders = 0;
+  for (const auto& [pid, command] : sandbox.Processes()) {
+    ::kill(pid, SIGSTOP);
+    const Memory memory = ReadMemory(pid);
+    ::kill(pid, SIGCONT);
+    EXPECT_GT(memory.dumped.size(), std::size_t{1} << 20) << command;
+    EXPECT_EQ(memory.dumped.find(token), std::string::npos) << command;
+    EXPECT_EQ(memory.dumped.find(key), std::string::npos) << command;
+    EXPECT_EQ(memory.kept_out.find(key), std::string::npos) << command;
+    holders += memory.kept_out.find(token) != std::string::npos;
+  }
+  EXPECT_EQ(holders, 5) << "this test finds no token where one is";
+  train.Signal(SIGINT);
+  EXPECT_EQ(sandbox.Finish(train, 5).code, 130);
+}
+
 TEST(TokenLeakTest, TokenFileOfTasksByHandIsForTheUserAlone) {
   Sandbox sandbox;
   Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 1));
@@ -107,6 +173,37 @@ TEST(OtherUserTest, SeesNoJobAndNoMemoryOfIt) {
   const pid_t worker = sandbox.TaskPid("worker", 0);
   EXPECT_NE(run({"ls", fmt::format("/proc/{}/fd/", worker)}).code, 0);
   EXPECT_NE(run({"cat", fmt::format("/proc/{}/environ", worker)}).code, 0);
+  EXPECT_TRUE(train.Running());
+  train.Signal(SIGINT);
+  EXPECT_EQ(sandbox.Finish(train, 3).code, 130);
+}
+
+// In such a namespace the kernel shows everybody as user 65534.
+TEST(OtherUserTest, CannotControlAJobWhoseNamespaceTellsNoUsersApart) {
+  Sandbox sandbox;
+  Program probe = sandbox.StartCommand({"unshare", "-U", "id", "-u"});
+  if (sandbox.Finish(probe).out != "65534\n") GTEST_SKIP() << "no user namespace can be made here";
+  std::vector<std::string> command = {"unshare", "-U", PASSEL_PROGRAM};
+  for (const std::string& a : sandbox.Train({"--train_steps=100000000"})) command.push_back(a);
+  Program train = sandbox.StartCommand(command);
+  ASSERT_TRUE(train.WaitFor("steps/s")) << train.Err();
+  const std::string hello = R"({"hello":1,"role":"control","index":0})";
+  const Result<FileDescriptor> socket = ConnectAbstract(
+      fmt::format("passel.65534.{}.ps.0", sandbox.job()), Deadline::After(Scaled(5.0)));
+  ASSERT_TRUE(socket.ok()) << socket.status().message();
+  const std::span bytes(reinterpret_cast<const std::uint8_t*>(hello.data()), hello.size());
+  ASSERT_TRUE(SendMessage(socket->get(), bytes, {}, Deadline::After(Scaled(5.0))).ok());
+  const Result<Message> answer = ReceiveMessage(socket->get(), Deadline::After(Scaled(5.0)));
+  ASSERT_TRUE(answer.ok()) << answer.status().message();
+  const std::string sentence(answer->bytes.begin(), answer->bytes.end());
+  EXPECT_THAT(sentence, HasSubstr("user 65534 stands here for every user"));
+  // Nor does our own program ask whom it cannot know.
+  Program ctl =
+      sandbox.StartCommand({"unshare", "-U", PASSEL_PROGRAM, "ctl", "stop", sandbox.job()});
+  const Outcome refused = sandbox.Finish(ctl);
+  EXPECT_EQ(refused.code, 2);
+  ASSERT_EQ(refused.errors.size(), 1u) << refused.err;
+  EXPECT_THAT(refused.errors[0], HasSubstr("user 65534 stands here for every user"));
   EXPECT_TRUE(train.Running());
   train.Signal(SIGINT);
   EXPECT_EQ(sandbox.Finish(train, 3).code, 130);

@@ -84,6 +84,38 @@ TEST(StoppedWorkerTest, BarrierEvictsItAndFencesItOnReturn) {
   EXPECT_EQ(sandbox.Leftovers(), "");
 }
 
+TEST(InterruptedWorkerTest, SigintToOneAloneIsNamedLikeAnyOtherSignal) {
+  Sandbox sandbox;
+  const std::string report = sandbox.dir().File("report.json");
+  Program train = sandbox.Start(sandbox.Train(
+      {"--workers=3", "--train_steps=100000000", "--max_restarts=1", "--report=" + report}));
+  ASSERT_TRUE(Advances(sandbox, 20, 10)) << train.Err();
+  const pid_t first = sandbox.TaskPid("worker", 1);
+  ASSERT_NE(first, 0);
+  ::kill(first, SIGINT);
+  ASSERT_TRUE(train.WaitFor("worker/1 was ended by SIGINT (2); starting it again")) << train.Err();
+  const pid_t second = sandbox.AwaitTask("worker", 1, first);
+  ASSERT_NE(second, 0);
+  ASSERT_TRUE(AwaitPhase(sandbox, 1, "running"));
+  ::kill(second, SIGINT);
+  ASSERT_TRUE(train.WaitFor("worker/1 was ended by SIGINT (2); the others go on")) << train.Err();
+  ASSERT_TRUE(Advances(sandbox, 50)) << train.Err();
+  // Those who leave because the job is stopped are not named.
+  EXPECT_EQ(sandbox.Run({"ctl", "stop", sandbox.job()}).code, 0);
+  EXPECT_EQ(sandbox.Finish(train, 4).code, 130);
+  const nlohmann::json json = ReadJson(report);
+  ASSERT_TRUE(json.is_object());
+  std::vector<std::string> notes;
+  for (const nlohmann::json& note : json["notes"]) notes.push_back(note.get<std::string>());
+  EXPECT_THAT(notes, ::testing::UnorderedElementsAre("worker/1 was ended by SIGINT (2)",
+                                                     "worker/1 was ended by SIGINT (2)",
+                                                     HasSubstr("stopped on request")));
+  EXPECT_EQ(train.Err().find("worker/0 was ended"), std::string::npos);
+  EXPECT_EQ(json["workers"][1]["exit"], "was ended by SIGINT (2)") << json["workers"].dump();
+  EXPECT_EQ(json["workers"][0]["exit"], "exited with 130");
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
 TEST(StoppedWorkerTest, EvictedOneJoinsAgainIfRestartsAreLeft) {
   Sandbox sandbox;
   Program train = sandbox.Start(

@@ -1,11 +1,12 @@
 #include "tools/passel/arguments.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
+#include <limits>
 
 #include "cluster/text.h"
 
@@ -30,12 +31,60 @@ std::vector<std::string> FlagNames(const CLI::App& command) {
   return names;
 }
 
+bool IsKnown(const std::string& name, const std::vector<std::string>& names) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
 std::vector<std::string> CommandNames(const CLI::App& command) {
   std::vector<std::string> names;
   for (const CLI::App* sub : command.get_subcommands([](const CLI::App*) { return true; })) {
     names.push_back(sub->get_name());
   }
   return names;
+}
+
+// Which argument of the command is at fault, and how often it was given.
+std::string ExplainNumber(const CLI::App& command, const CLI::ArgumentMismatch& error) {
+  const std::string text = error.what();
+  for (const CLI::Option* option : command.get_options()) {
+    const std::string name = option->get_name();
+    if (!text.starts_with(name + ":")) continue;
+    const auto given = static_cast<int>(option->results().size());
+    const int most = option->get_expected_max();
+    if (given <= most) return fmt::format("{} needs a value", name);
+    return most == 1 ? fmt::format("{} is given {} times: give it once", name, given)
+                     : fmt::format("{} takes at most {} values, not {}", name, most, given);
+  }
+  return text;
+}
+
+bool IsSwitch(const CLI::Option& option) { return option.get_items_expected_max() == 0; }
+
+bool IsInteger(const CLI::Option& option) {
+  return option.get_type_name() == "INT" || option.get_type_name() == "UINT";
+}
+
+// CLI11 reads 0400 as 256, and takes the nearest number for one that is too large.
+Status CheckInteger(const CLI::Option& option, const std::string& flag, const std::string& text) {
+  const std::size_t sign = text.starts_with('-') || text.starts_with('+') ? 1 : 0;
+  const std::string digits = text.substr(sign);
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  if (digits.empty() || !std::all_of(digits.begin(), digits.end(), is_digit)) return {};
+  if (digits.size() > 1 && digits[0] == '0') {
+    return InvalidArgument(
+        fmt::format("{} is {}, which begins with 0 as octal numbers do: write it without that",
+                    flag, Quoted(text)));
+  }
+  std::uint64_t number = 0;
+  const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  const std::uint64_t most =
+      option.get_type_name() == "UINT"
+          ? std::numeric_limits<std::uint64_t>::max()
+          : static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) +
+                (text.starts_with('-') ? 1 : 0);
+  if (error == std::errc() && number <= most) return {};
+  return InvalidArgument(fmt::format(
+      "{} is a whole number that fits 64 bits, not {}: use one nearer to 0", flag, Quoted(text)));
 }
 
 std::string Nearest(const std::string& name, const std::vector<std::string>& known,
@@ -79,13 +128,29 @@ std::string CommandName(const CLI::App& app) {
 Status CheckArguments(const CLI::App& app) {
   static const std::vector<std::string> kMayBeEmpty = {"job_name", "task_index", "ps_hosts",
                                                        "worker_hosts"};
+  const std::vector<std::string> flags = FlagNames(UsedCommand(app));
   for (const CLI::Option* option : UsedCommand(app).get_options()) {
     const std::string name = option->get_lnames().empty() ? "" : option->get_lnames().front();
     if (std::find(kMayBeEmpty.begin(), kMayBeEmpty.end(), name) != kMayBeEmpty.end()) continue;
     for (const std::string& value : option->results()) {
-      if (!value.empty()) continue;
-      return InvalidArgument(fmt::format("{} is empty: give it a value, or leave it away",
-                                         name.empty() ? option->get_name() : "--" + name));
+      const std::string shown = name.empty() ? option->get_name() : "--" + name;
+      if (value.empty()) {
+        return InvalidArgument(
+            fmt::format("{} is empty: give it a value, or leave it away", shown));
+      }
+      if (IsInteger(*option)) PASSEL_RETURN_IF_ERROR(CheckInteger(*option, shown, value));
+      if (IsSwitch(*option) && IsWholeNumber(value) && value != "1" && value != "0" &&
+          value != "-1") {
+        return InvalidArgument(
+            fmt::format("{} is true or false, not {}: use --{}=true", shown, Quoted(value), name));
+      }
+      // `--save --report=r.json`: a value was forgotten.
+      const std::string flag = value.substr(0, value.find('='));
+      if (flag.starts_with("--") && IsKnown(flag.substr(2), flags)) {
+        return InvalidArgument(
+            fmt::format("{} needs a value, and {} is a flag: give it one before that", shown,
+                        Printable(value, 64)));
+      }
     }
   }
   return {};
@@ -102,6 +167,12 @@ std::string Explain(const CLI::App& app, const CLI::ParseError& error) {
                                  [](const std::string& text) { return text.starts_with("--"); });
   if (flag != rest.end()) {
     const std::string name = flag->substr(2, flag->find('=') - 2);
+    if (IsKnown(name, FlagNames(used))) {
+      return fmt::format(
+          "{0}: --{1} stands where flags are not read: write it after {0}, and not "
+          "behind a lone --",
+          command, name);
+    }
     return fmt::format("{}: --{} is not known: {}{}", command, Printable(name, 64),
                        Nearest(name, FlagNames(used), "--"), see);
   }
@@ -116,17 +187,26 @@ std::string Explain(const CLI::App& app, const CLI::ParseError& error) {
   if (dynamic_cast<const CLI::ConversionError*>(&error) != nullptr) {
     for (const CLI::Option* option : used.get_options()) {
       const std::string type = option->get_type_name();
-      if (option->results().empty() || (type != "INT" && type != "UINT" && type != "FLOAT")) {
-        continue;
-      }
+      if (option->results().empty()) continue;
       const std::string& value = option->results().back();
       if (std::string(error.what()).find(option->get_name() + " = ") == std::string::npos) continue;
-      return fmt::format("{}: {} is {}, not {}: {}", command, option->get_name(),
-                         type == "FLOAT" ? "a number"
-                                         : fmt::format("a whole number that fits {} bits",
-                                                       IsWholeNumber(value) ? 32 : 64),
+      const bool whole = IsWholeNumber(value);
+      const std::string wanted =
+          IsSwitch(*option) ? "true or false"
+          : type == "FLOAT" ? "a number"
+          : whole && value.starts_with('-') && type == "UINT"
+              ? "a whole number from 0 on"
+              : fmt::format("a whole number that fits {} bits", whole ? 32 : 64);
+      return fmt::format("{}: {} is {}, not {}: {}", command, option->get_name(), wanted,
                          Quoted(value), see);
     }
+  }
+  if (const auto* number = dynamic_cast<const CLI::ArgumentMismatch*>(&error)) {
+    return fmt::format("{}: {}, {}", command, ExplainNumber(used, *number), see);
+  }
+  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && !commands.empty()) {
+    return fmt::format("{}: a command is missing: name one of {}, {}", command,
+                       fmt::join(commands, ", "), see);
   }
   return fmt::format("{}: {}: {}", command, error.what(), see);
 }

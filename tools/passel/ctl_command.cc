@@ -335,7 +335,7 @@ void AddCtlCommand(CLI::App& app, Run* run) {
   CLI::App* set_mode = ctl->add_subcommand(
       "set-mode", "Change the mode of a running job between two steps, without losing an update");
   set_mode
-      ->add_option("words", wanted->words,
+      ->add_option("mode", wanted->words,
                    "[JOB] MODE: hogwild, locked, barrier, replicas or ssp. JOB may be left away if "
                    "one job is running")
       ->option_text("[JOB] MODE")

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <array>
 #include <cerrno>
+#include <filesystem>
 #include <memory>
 
 #include "base/clock.h"
@@ -16,6 +17,7 @@
 #include "tools/passel/data_flags.h"
 #include "tools/passel/download_only.h"
 #include "tools/passel/exit_code.h"
+#include "tools/passel/flag_checks.h"
 
 namespace passel {
 namespace {
@@ -33,7 +35,11 @@ struct GenerateFlags {
 };
 
 Status Generate(const GenerateFlags& flags) {
-  if (::mkdir(flags.directory.c_str(), 0777) != 0 && errno != EEXIST) {
+  // Before anything is made.
+  PASSEL_RETURN_IF_ERROR(CheckRange("--train", flags.train, 1, kMaxGeneratedDigits));
+  PASSEL_RETURN_IF_ERROR(CheckRange("--test", flags.test, 1, kMaxGeneratedDigits));
+  if (::mkdir(flags.directory.c_str(), 0777) != 0 &&
+      (errno != EEXIST || !std::filesystem::is_directory(flags.directory))) {
     return ErrnoStatus(errno, fmt::format("cannot create {}", flags.directory));
   }
   PASSEL_RETURN_IF_ERROR(

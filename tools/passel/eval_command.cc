@@ -46,7 +46,11 @@ Status CheckFlags(const EvalFlags& flags) {
     PASSEL_RETURN_IF_ERROR(CheckOutputPath("--confusion_png", flags.confusion_png));
   }
   if (!flags.json.empty()) PASSEL_RETURN_IF_ERROR(PrepareResult("--json", flags.json));
-  return {};
+  const std::string& params = flags.parameters.params;
+  PASSEL_RETURN_IF_ERROR(
+      CheckDifferentFiles("--json", flags.json, "--confusion_png", flags.confusion_png));
+  PASSEL_RETURN_IF_ERROR(CheckDifferentFiles("--json", flags.json, "--params", params));
+  return CheckDifferentFiles("--confusion_png", flags.confusion_png, "--params", params);
 }
 
 Status CheckFit(const Parameters& parameters, const Dataset& data, const std::string& dir) {

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/output.h"
 #include "compute/cpu_backend.h"
@@ -266,6 +267,24 @@ LogLines MakeLogLines(const JobConfig& config, const TaskId& task, bool chief) {
                   [](std::string_view line) { Write(Stream::kOut, fmt::format("{}\n", line)); });
 }
 
+void TellOfJob(const JobConfig& config, ShardState& lead) {
+  std::int64_t none = 0;
+  if (!lead.started_ns.compare_exchange_strong(none, MonotonicNs())) return;
+  const std::int64_t target = config.worker.train_steps;
+  lead.target_step.store(target == kNoStepLimit ? 0 : target, std::memory_order_relaxed);
+}
+
+Status CheckSlowWorkers(const JobConfig& config, int workers) {
+  for (const WorkerOptions::SlowWorker& slow : config.worker.slow_workers) {
+    if (slow.index < workers) continue;
+    return InvalidArgument(
+        fmt::format("--slow_worker {0}:{1}ms: there is no worker/{0}, the job "
+                    "has {2}: use an index below that",
+                    slow.index, slow.delay.count(), workers));
+  }
+  return {};
+}
+
 Result<StorePlan> MakePlan(const JobConfig& config, int shards, int workers) {
   StorePlan plan;
   plan.mode = config.mode;
@@ -275,13 +294,7 @@ Result<StorePlan> MakePlan(const JobConfig& config, int shards, int workers) {
   }
   plan.staleness_bound = config.staleness_bound;
   plan.schedule = config.mode_schedule;
-  for (const WorkerOptions::SlowWorker& slow : config.worker.slow_workers) {
-    if (slow.index < workers) continue;
-    return InvalidArgument(
-        fmt::format("--slow_worker {0}:{1}ms: there is no worker/{0}, the job "
-                    "has {2}: use an index below that",
-                    slow.index, slow.delay.count(), workers));
-  }
+  PASSEL_RETURN_IF_ERROR(CheckSlowWorkers(config, workers));
   plan.optimizer = config.optimizer;
   plan.num_workers = workers;
   plan.on_device = config.on_device;

@@ -77,8 +77,14 @@ std::int64_t TotalLocalSteps(const JobConfig& config, const DataSplit& data, int
 /// The log lines of one task, which go to standard output at once.
 LogLines MakeLogLines(const JobConfig& config, const TaskId& task, bool chief);
 
-/// REQUIRES: FitToData() was called. Errors: kInvalidArgument, also for a --slow_worker that is
-/// none.
+/// Notes in the lead shard when the job began and how far it is to go, for those who ask. Of the
+/// chief; a later life of it changes nothing.
+void TellOfJob(const JobConfig& config, ShardState& lead);
+
+/// Errors: kInvalidArgument for a --slow_worker that is none of `workers`.
+Status CheckSlowWorkers(const JobConfig& config, int workers);
+
+/// REQUIRES: FitToData() was called. Errors: kInvalidArgument, also those of CheckSlowWorkers().
 Result<StorePlan> MakePlan(const JobConfig& config, int shards, int workers);
 
 /// The towers that `config` asks for; null for one. They spin like an engine of the job

@@ -4,15 +4,15 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <new>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "base/clock.h"
@@ -22,6 +22,7 @@
 #include "tools/passel/arguments.h"
 #include "tools/passel/commands.h"
 #include "tools/passel/exit_code.h"
+#include "tools/passel/processor_time.h"
 #include "tools/passel/signals.h"
 
 namespace passel {
@@ -33,19 +34,13 @@ namespace {
 // The last lines of a log, before they are given up.
 constexpr std::chrono::seconds kReaderPatience{1};
 
-// OpenBLAS starts a thread for each core before main() begins unless this variable says 1, and
-// these threads wait forever where address space is short. Here --threads_per_worker decides, so
-// this program is executed once more with the variable.
-void StartWithoutBlasThreads(char** argv) {
-  constexpr const char* kVariable = "OPENBLAS_NUM_THREADS";
-  const char* const value = std::getenv(kVariable);
-  if (value != nullptr && std::strcmp(value, "1") == 0) return;
-  std::array<char, 4096> self;
-  const ssize_t length = ::readlink("/proc/self/exe", self.data(), self.size() - 1);
-  if (length <= 0) return;
-  self[static_cast<std::size_t>(length)] = '\0';
-  ::setenv(kVariable, "1", 1);
-  ::execv(self.data(), argv);  // if it cannot be, we go on as we are
+// The exit code after all that goes to standard output: a full disk, say, is an error, while the
+// pipe of a reader that has gone ends us by a signal.
+int EndOutput(const CLI::App& app, int code) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  fmt::print(stderr, "{}: not everything could be printed: {}\n", CommandName(app),
+             std::strerror(errno));
+  return code == kExitDone ? kExitFailed : code;
 }
 
 int Main(int argc, char** argv) {
@@ -66,8 +61,7 @@ int Main(int argc, char** argv) {
   try {
     app.parse(ReversedArguments(argc, argv));
   } catch (const CLI::Success& request) {  // --help, --version
-    const int code = app.exit(request);
-    return std::fflush(stdout) == 0 && std::ferror(stdout) == 0 ? code : kExitFailed;
+    return EndOutput(app, app.exit(request));
   } catch (const CLI::ParseError& error) {
     fmt::print(stderr, "{}\n", Explain(app, error));
     return kExitUsage;
@@ -78,13 +72,7 @@ int Main(int argc, char** argv) {
   }
   const int code = run();
   for (const Stream stream : {Stream::kOut, Stream::kErr}) FlushOutput(stream, kReaderPatience);
-  // A full disk, say. The pipe of a reader that has gone ends us by a signal instead.
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-    fmt::print(stderr, "{}: not everything could be printed: {}\n", CommandName(app),
-               std::strerror(errno));
-    return code == kExitDone ? kExitFailed : code;
-  }
-  return code;
+  return EndOutput(app, code);
 }
 
 }  // namespace
@@ -93,15 +81,23 @@ int Main(int argc, char** argv) {
 int main(int argc, char** argv) {
   passel::OpenMissingStreams();
   passel::g_program_start_ns = passel::MonotonicNs();
-  passel::StartWithoutBlasThreads(argv);
   passel::EndOnSignals();
   passel::nvtx::Initialize();
   ::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of write()
+  passel::WatchProcessorTime(STDERR_FILENO);
   try {
     return passel::Main(argc, argv);
   } catch (const std::bad_alloc&) {
     std::fputs("passel: this process may not allocate more memory\n", stderr);
     return passel::kExitUsage;
+  } catch (const std::system_error& error) {
+    if (error.code() != std::errc::resource_unavailable_try_again) {
+      std::fprintf(stderr, "passel: %s\n", error.what());
+      return passel::kExitFailed;
+    }
+    const passel::Status status = passel::ErrnoStatus(EAGAIN, "cannot start a thread");
+    std::fprintf(stderr, "passel: %s\n", status.message().c_str());
+    return passel::ExitCodeFor(status);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "passel: %s\n", error.what());
     return passel::kExitFailed;

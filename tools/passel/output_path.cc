@@ -29,6 +29,15 @@ Status CheckOutputPath(const char* flag, const std::string& path) {
   if (name.empty() || name == "." || name == "..") {
     return InvalidArgument(fmt::format("{} {} is a directory: name a file in it", flag, path));
   }
+  // What is written first has the longest name (base/file.h).
+  constexpr long kSuffix = 32;  // bytes of ".tmp.<process id>.<number>", at most
+  const long most = ::pathconf(dir.c_str(), _PC_NAME_MAX);
+  if (most > 0 && static_cast<long>(name.size()) > most - kSuffix) {
+    return InvalidArgument(
+        fmt::format("the file name of {} has {} bytes, and at most {} can be written in {}: use a "
+                    "shorter one",
+                    flag, name.size(), most - kSuffix, dir));
+  }
   const auto cannot = [&](int error) {
     return InvalidArgument(
         fmt::format("{} {} cannot be written, since {} says \"{}\": use another path", flag, path,

@@ -99,6 +99,12 @@ Result<PlacementOptions> CheckPlacementFlags(const JobFlags& f) {
   options.global_step_bytes = static_cast<int>(f.global_step_bytes);
   for (const std::string& text : f.pin_variable) {
     PASSEL_ASSIGN_OR_RETURN(PlacementOptions::Pin pin, ParsePin(text));
+    for (const PlacementOptions::Pin& known : options.pins) {
+      if (known.variable != pin.variable) continue;
+      return InvalidArgument(
+          fmt::format("--pin_variable names {} twice, the second time as {}: give it one place",
+                      pin.variable, text));
+    }
     options.pins.push_back(std::move(pin));
   }
   return options;

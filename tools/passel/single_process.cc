@@ -106,6 +106,7 @@ Status SingleProcessJob::Run(Progress& progress, JobReport* report) {
   PASSEL_ASSIGN_OR_RETURN(
       const std::unique_ptr<ParameterStore> store,
       OpenStore(plan_, {&memory_, 1}, 0, SelfIdentity(), MakeEngineOptions(config_, 1, 1)));
+  TellOfJob(config_, *memory_.state);
   const Status status = Train(*store, progress, report);
   report->status = shm::ReadJobStatus(memory_);
   const std::int64_t first = report->status.workers[0].first_step_ns;

@@ -86,6 +86,7 @@ class Supervisor {
     int index = 0;
     std::optional<Subprocess> process;
     std::optional<ExitState> last_exit;
+    std::string end;  // how that was, in words; of a worker
     int starts = 0;
     bool gone = false;      // it ended and is not started again
     FileDescriptor errors;  // a pipe: why its last life failed, in its own words
@@ -107,6 +108,7 @@ class Supervisor {
   void KillStragglers();
   void CheckStart();
   void SetStopFlag();
+  bool StopFlag() const;
   static void End(Subprocess& process);
   void BeginStopping(int exit_code, bool interrupted);
   void KillAll();

@@ -20,6 +20,12 @@ constexpr std::chrono::milliseconds kLastLines{100};
 // Of a chief that is killed again and again before it has written the first values.
 constexpr int kMaxChiefStarts = 5;
 
+// How a worker ended. One that a signal told to leave does so with an exit code.
+std::string HowItEnded(const ExitState& exit) {
+  if (exit.signalled || exit.code != kExitInterrupted) return exit.ToString();
+  return "was ended by " + SignalName(SIGINT);
+}
+
 }  // namespace
 
 void Supervisor::HandleExit(Child& child, const ExitState& exit) {
@@ -36,7 +42,9 @@ void Supervisor::HandleExit(Child& child, const ExitState& exit) {
 void Supervisor::HandleWorkerExit(Child& child, const ExitState& exit) {
   FetchArenas();
   const bool done = !exit.signalled && exit.code == kExitDone;
-  const bool stopped = !exit.signalled && exit.code == kExitInterrupted;  // see Run()
+  const bool stopped =  // see Run(); without the flag somebody has sent SIGINT to it alone
+      !exit.signalled && exit.code == kExitInterrupted && StopFlag();
+  child.end = stopping_ || stopped ? exit.ToString() : HowItEnded(exit);
   if (done && done_since_ns_ == 0) done_since_ns_ = MonotonicNs();
   const std::string why = ReadErrors(child);
   const bool failed = !exit.signalled && (exit.code == kExitUsage || exit.code == kExitFailed);
@@ -49,7 +57,7 @@ void Supervisor::HandleWorkerExit(Child& child, const ExitState& exit) {
   MarkDeadEverywhere(child);
   if (done || stopping_ || stopped) return;
   nvtx::Mark(nvtx::Event::kTaskDied, child.index);
-  std::string what = fmt::format("{} {}", child.Name(), exit.ToString());
+  std::string what = fmt::format("{} {}", child.Name(), child.end);
   if (!why.empty()) what += ": " + why;
   outcome_.notes.push_back(what);
   if (failed) {
@@ -167,7 +175,7 @@ void Supervisor::Conclude() {
   for (const Child& child : children_) {
     if (child.job != "worker") continue;
     if (child.last_exit) {
-      outcome_.worker_exits[static_cast<std::size_t>(child.index)] = child.last_exit->ToString();
+      outcome_.worker_exits[static_cast<std::size_t>(child.index)] = child.end;
     }
     const bool done = child.last_exit && !child.last_exit->signalled && child.last_exit->code == 0;
     any_done |= done;

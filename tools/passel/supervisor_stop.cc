@@ -50,6 +50,10 @@ void Supervisor::SetStopFlag() {
   Notify(arenas_[0]->memory().state->event);
 }
 
+bool Supervisor::StopFlag() const {
+  return arenas_[0] && arenas_[0]->memory().state->stop.load(std::memory_order_seq_cst) != 0;
+}
+
 // A process that somebody stopped would not notice.
 void Supervisor::End(Subprocess& process) {
   process.Signal(SIGTERM);

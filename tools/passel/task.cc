@@ -85,9 +85,11 @@ Status PrepareTask(const ResolvedConfig& config, Task* task) {
     return {};
   }
   PASSEL_ASSIGN_OR_RETURN(const std::string dir, RuntimeDirectory());
-  PASSEL_ASSIGN_OR_RETURN(task->token_file,
-                          shm::TokenFile::Join(fmt::format("{}/{}.token", dir, task->job_id),
-                                               Deadline::After(std::chrono::seconds(5))));
+  shm::RemoveStaleTokenFiles(dir);
+  PASSEL_ASSIGN_OR_RETURN(
+      task->token_file,
+      shm::TokenFile::Join(fmt::format("{}/{}{}", dir, task->job_id, shm::kTokenFileEnding),
+                           Deadline::After(std::chrono::seconds(5))));
   task->token = task->token_file.token();
   return {};
 }

@@ -24,6 +24,7 @@
 #include "tools/passel/output_path.h"
 #include "tools/passel/placement_table.h"
 #include "tools/passel/preset_flags.h"
+#include "tools/passel/processor_time.h"
 #include "tools/passel/ps_task.h"
 #include "tools/passel/task.h"
 #include "tools/passel/train_command.h"
@@ -96,6 +97,12 @@ Status CheckTask(const Task& task, const ResolvedConfig& resolved, const JobConf
   PASSEL_RETURN_IF_ERROR(CheckDevices(task.flags.devices, task.job.typed, resolved));
   // Of a cluster that is seen in part nobody knows how many ps there are.
   if (resolved.partial) return {};
+  if (resolved.distributed) {
+    const ClusterSpec& cluster = resolved.cluster;
+    PASSEL_RETURN_IF_ERROR(CheckSlowWorkers(
+        config,
+        cluster.num_tasks("worker") + cluster.num_tasks("chief") + cluster.num_tasks("master")));
+  }
   return CheckPins(config.model, std::max(1, resolved.cluster.num_tasks("ps")), config.placement);
 }
 
@@ -112,6 +119,7 @@ int TrainAlone(Task& task) {
 
 int RunTask(Task& task, CLI::App& command) {
   const int error_fd = task.flags.error_fd;
+  if (error_fd >= 0) WatchProcessorTime(error_fd);
   Result<ResolvedConfig> resolved = ResolveTaskConfig(task, command);
   // Whatever the role is, or whether there is one; but a file may say where the data goes.
   if (task.job.download_only && (resolved.ok() || task.flags.config.empty())) {

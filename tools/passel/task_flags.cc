@@ -29,7 +29,8 @@ void AddTaskFlags(CLI::App& command, TaskFlags* f) {
       ->group("Task");
   text("--job_id", &f->job_id, "Default: made from the address of ps 0");
   text("--token_file", &f->token_file,
-       "32 secret bytes that the tasks share; the first task makes the file");
+       "32 secret bytes that the tasks share, in a file of this user or root that nobody else can "
+       "use; the first task makes it");
   text("--save", &f->save, "chief: write the variables to this .safetensors file");
   command
       .add_flag("--existing_servers", f->existing_servers,

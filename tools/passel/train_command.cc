@@ -12,11 +12,12 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/namespaces.h"
 #include "base/nvtx.h"
 #include "base/subprocess.h"
 #include "cluster/cluster_spec.h"
+#include "compute/cpu_backend.h"
 #include "data/locate.h"
-#include "shm/layout.h"
 #include "tools/passel/command_flags.h"
 #include "tools/passel/commands.h"
 #include "tools/passel/conclusion.h"
@@ -27,6 +28,7 @@
 #include "tools/passel/flag_checks.h"
 #include "tools/passel/job_config.h"
 #include "tools/passel/launch_setup.h"
+#include "tools/passel/memory_need.h"
 #include "tools/passel/output_path.h"
 #include "tools/passel/placement_table.h"
 #include "tools/passel/preset_flags.h"
@@ -107,6 +109,8 @@ Status CheckTrainFlags(const TrainFlags& f) {
   if (!f.save.empty()) PASSEL_RETURN_IF_ERROR(CheckOutputPath("--save", f.save));
   if (!f.report.empty()) PASSEL_RETURN_IF_ERROR(PrepareResult("--report", f.report));
   PASSEL_RETURN_IF_ERROR(CheckDifferentFiles("--report", f.report, "--save", f.save));
+  PASSEL_RETURN_IF_ERROR(CheckDifferentFiles("--report", f.report, "--config", f.config));
+  PASSEL_RETURN_IF_ERROR(CheckDifferentFiles("--save", f.save, "--config", f.config));
   return f.job_id.empty() ? Status() : ValidateJobId(f.job_id);
 }
 
@@ -115,29 +119,6 @@ Status CheckPlaces(const TrainFlags& f, const JobConfig& config) {
   PASSEL_RETURN_IF_ERROR(
       CheckJobDevices(f.devices, f.job.typed, f.workers, WantsGpuPerWorker(f.preset)));
   return CheckPins(config.model, std::max(1, f.ps), config.placement);
-}
-
-// Whether all arenas fit the memory that is free, before any process is started. Each ps asks the
-// kernel again when it reserves its own.
-Status CheckMemory(const StorePlan& plan, double fraction) {
-  PASSEL_ASSIGN_OR_RETURN(const MemoryBudget budget, ReadMemoryBudget());
-  std::uint64_t bytes = 0;
-  for (int shard = 0; shard < plan.variables.shards(); ++shard) {
-    PASSEL_ASSIGN_OR_RETURN(const shm::Offsets offsets, shm::ComputeOffsets(plan, shard));
-    bytes += offsets.end;
-    const auto most =
-        static_cast<std::uint64_t>(fraction * static_cast<double>(budget.available_bytes));
-    if (fraction == 1 || offsets.end <= most) continue;
-    return ResourceExhausted(fmt::format(
-        "the arena of ps/{} needs {} bytes, --memory_fraction {} of what {} has free are {}: raise "
-        "it, or use a smaller model or more ps",
-        shard, offsets.end, fraction, budget.limit, most));
-  }
-  if (bytes <= budget.available_bytes) return {};
-  return ResourceExhausted(fmt::format(
-      "the job needs {} bytes of memory for {} parameters, {} has {} bytes free: use a smaller "
-      "model or fewer workers, or raise the limit (in a container, its memory limit)",
-      bytes, plan.variables.TotalElements(), budget.limit, budget.available_bytes));
 }
 
 Result<DataLocation> FindData(const JobFlags& flags) {
@@ -250,11 +231,15 @@ int Train(TrainFlags& flags) {
     return Fail(status);
   const Result<StorePlan> plan = MakePlan(*config, std::max(1, flags.ps), flags.workers);
   if (!plan.ok()) return Fail(plan.status());
-  if (const Status status = CheckMemory(*plan, config->memory_fraction); !status.ok())
-    return Fail(status);
+  const Status fits = CheckMemory(*plan, *config, {flags.ps, flags.workers, flags.evaluator});
+  if (!fits.ok()) return Fail(fits);
   const Result<ModelLayout> layout = ModelLayout::Make(config->model, plan->variables);
   if (!layout.ok()) return Fail(layout.status());
 
+  const Status clocks = CheckClocksOfChildren();
+  if (!clocks.ok() && flags.ps > 0) return Fail(clocks);
+  // The last evaluation is ours: what it lacks is said before hours of training.
+  if (const auto backend = CreateCpuBackend(); !backend.ok()) return Fail(backend.status());
   Result<SignalEvents> signals = SignalEvents::Create();
   if (!signals.ok()) return Fail(signals.status());
   JobReport report;

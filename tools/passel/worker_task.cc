@@ -21,6 +21,7 @@
 #include "tools/passel/evaluation_data.h"
 #include "tools/passel/exit_code.h"
 #include "tools/passel/gpu_compute.h"
+#include "tools/passel/memory_need.h"
 #include "tools/passel/shared_data.h"
 #include "tools/passel/signals.h"
 #include "train/saved_model.h"
@@ -102,7 +103,7 @@ class WorkerTask {
       job.reset();
     }
     attach_range.Close();
-    if (chief) TellJob(*job->arena(0).memory().state);
+    if (chief) TellOfJob(config_, *job->arena(0).memory().state);
     PASSEL_ASSIGN_OR_RETURN(const ModelLayout layout,
                             ModelLayout::Make(config_.model, store->variables()));
     if (chief && !store->initialized()) {
@@ -113,6 +114,8 @@ class WorkerTask {
     LogSession(task_, config_);
     log_.SessionComplete();
 
+    // Of a whole job the supervisor has asked it.
+    if (!task_.flags.supervised) PASSEL_RETURN_IF_ERROR(CheckWorkerMemory(config_));
     CpuBackendOptions compute;
     compute.threads = config_.threads_per_worker;
     PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, CreateCpuBackend(compute));
@@ -202,14 +205,6 @@ class WorkerTask {
     if (task_.flags.devices.log_device_placement) LogDevicePlacement(task_, plan);
     PASSEL_ASSIGN_OR_RETURN(*store, (*job)->Open(plan));
     return {};
-  }
-
-  // For those who ask what the job is about. A later life of the chief leaves it as it is.
-  void TellJob(ShardState& state) const {
-    std::int64_t none = 0;
-    if (!state.started_ns.compare_exchange_strong(none, MonotonicNs())) return;
-    const std::int64_t target = config_.worker.train_steps;
-    state.target_step.store(target == kNoStepLimit ? 0 : target, std::memory_order_relaxed);
   }
 
   Status AwaitFirstValues(ParameterStore& store, Deadline deadline) {

@@ -132,7 +132,7 @@ TEST(LogTest, JsonLinesHoldWhateverTheTextIs) {
   EXPECT_THAT(first["time"].get<std::string>(), MatchesRegex(kTime));
   EXPECT_EQ(first["level"], "warning");
   EXPECT_EQ(first["task"], "worker/1");
-  EXPECT_EQ(first["message"], "a \"quote\", a \\, a\nline \xef\xbf\xbd and \x01");
+  EXPECT_EQ(first["message"], "a \"quote\", a \\, a?line \xef\xbf\xbd and ?");
   EXPECT_EQ(nlohmann::json::parse(lines[1])["task"], "");
 }
 
@@ -176,6 +176,11 @@ TEST(LogTest, BracesAndPercentSignsInATextAreNotFormatted) {
   const auto lines = LinesOf({[&] { LogLine(LogLevel::kError, hostile); }});
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_EQ(lines[0].substr(lines[0].size() - hostile.size()), hostile);
+}
+
+TEST(LogTest, ATextWithLineEndsIsOneLine) {
+  EXPECT_THAT(LinesOf({[] { LogInfo("no file {}", "a\nb\x1b[7m\t"); }}),
+              ElementsAre(::testing::EndsWith(" I no file a?b?[7m?")));
 }
 
 TEST(LogTest, LevelsAreParsedByName) {

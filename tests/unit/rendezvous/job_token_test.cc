@@ -58,6 +58,37 @@ TEST_F(JobTokenTest, FileThatOthersCanUseIsRefusedWithItsMode) {
   }
 }
 
+TEST_F(JobTokenTest, WhatIsNoRegularFileIsRefusedWithoutWaiting) {
+  const std::string fifo = dir_ + "/fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  for (const std::string& path : {fifo, dir_, std::string("/dev/null")}) {
+    const Result<JobToken> token = JobToken::ReadOrCreate(path);
+    ASSERT_EQ(token.status().code(), Code::kInvalidArgument) << path;
+    EXPECT_THAT(token.status().message(), HasSubstr(path + " is no regular file"));
+  }
+}
+
+TEST_F(JobTokenTest, FileOfAnotherUserIsRefusedAndOneOfRootIsNot) {
+  if (::getuid() != 0) GTEST_SKIP() << "only root can give files away";
+  const std::string path = Write("theirs", 32, 0400);
+  ASSERT_EQ(::chown(path.c_str(), 12345, 0), 0);
+  const Result<JobToken> token = JobToken::Read(path);
+  ASSERT_EQ(token.status().code(), Code::kInvalidArgument);
+  EXPECT_THAT(token.status().message(), HasSubstr("belongs to user 12345"));
+  // As secrets are mounted: two links, the file is root's.
+  ASSERT_EQ(::chown(path.c_str(), 0, 0), 0);
+  ASSERT_EQ(::symlink("theirs", (dir_ + "/..data").c_str()), 0);
+  ASSERT_EQ(::symlink("..data", (dir_ + "/token").c_str()), 0);
+  EXPECT_TRUE(JobToken::Read(dir_ + "/token").ok());
+}
+
+TEST_F(JobTokenTest, CopiesShareOneSecretAndAnEmptyOneIsZero) {
+  const JobToken token = JobToken::Generate();
+  const JobToken copy = token;
+  EXPECT_EQ(copy.bytes().data(), token.bytes().data());
+  EXPECT_EQ(JobToken().bytes(), (std::array<std::uint8_t, JobToken::kBytes>{}));
+}
+
 TEST_F(JobTokenTest, FirstReaderMakesTheFileForItselfAlone) {
   const std::string path = dir_ + "/token";
   EXPECT_EQ(JobToken::Read(path).status().code(), Code::kNotFound);

@@ -89,6 +89,31 @@ TEST_F(TokenFileTest, FileOfTasksThatWereKilledIsReplaced) {
   EXPECT_EQ(Files(), 0);
 }
 
+TEST_F(TokenFileTest, StaleFilesOfAllJobsAreRemovedAndNothingElse) {
+  HoldAndDie();
+  const std::string left = dir_ + "/other.token";
+  ASSERT_EQ(::rename(path_.c_str(), left.c_str()), 0);
+  const Result<TokenFile> held = Join();
+  ASSERT_TRUE(held.ok());
+  const std::string note = dir_ + "/note", fifo = dir_ + "/fifo.token", link = dir_ + "/link.token";
+  ASSERT_GE(FileDescriptor(::open(note.c_str(), O_CREAT | O_WRONLY, 0600)).get(), 0);
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  ASSERT_EQ(::symlink(note.c_str(), link.c_str()), 0);
+  RemoveStaleTokenFiles(dir_);
+  EXPECT_FALSE(std::filesystem::exists(left));
+  EXPECT_EQ(JobToken::Read(path_)->bytes(), held->token().bytes());
+  EXPECT_EQ(Files(), 4);
+  RemoveStaleTokenFiles(dir_ + "/nowhere");
+}
+
+TEST_F(TokenFileTest, FifoInItsPlaceIsRefusedWithoutWaiting) {
+  ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
+  const Status status = Join().status();
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_NE(status.message().find("no regular file"), std::string::npos);
+  EXPECT_TRUE(Exists());
+}
+
 TEST_F(TokenFileTest, OfManyWhoFindAStaleFileAtOnceAllGetTheSameNewToken) {
   for (int round = 0; round < 100; ++round) {
     HoldAndDie();
