@@ -43,7 +43,7 @@ Result<std::vector<std::uint8_t>> ReadFile(const std::string& path, std::size_t 
 }
 
 int FileOps::Open(const std::string& path, int* fd) {
-  *fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+  *fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
   return *fd < 0 ? errno : 0;
 }
 

@@ -21,7 +21,7 @@ Result<std::vector<std::uint8_t>> ReadFile(const std::string& path, std::size_t 
 class FileOps {
  public:
   virtual ~FileOps() = default;
-  virtual int Open(const std::string& path, int* fd);              ///< O_CREAT | O_EXCL, mode 0600
+  virtual int Open(const std::string& path, int* fd);              ///< O_CREAT | O_EXCL, mode 0666
   virtual int Write(int fd, const void* data, std::size_t bytes);  ///< all of it, or an error
   virtual int SyncFile(int fd);
   virtual int Close(int fd);

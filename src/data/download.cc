@@ -284,11 +284,11 @@ Status CheckDownloadUrl(std::string_view url) {
   return wrong("has a port that is not 1 to 65535");
 }
 
-Status MakeDirectories(const std::string& dir) {
+Status MakeDirectories(const std::string& dir, mode_t mode) {
   for (std::size_t slash = 0; slash != std::string::npos;) {
     slash = dir.find('/', slash + 1);
     const std::string part = dir.substr(0, slash);
-    if (::mkdir(part.c_str(), 0700) == 0) continue;
+    if (::mkdir(part.c_str(), mode) == 0) continue;
     const int error = errno;
     struct stat info;
     // Also for EROFS and the like: what exists need not be made.
@@ -315,7 +315,7 @@ std::vector<std::string> MissingFolders(const std::string& dir) {
 }
 
 Status FetchMissing(const std::string& dir, const DownloadOptions& options) {
-  PASSEL_RETURN_IF_ERROR(MakeDirectories(dir));
+  PASSEL_RETURN_IF_ERROR(MakeDirectories(dir, options.folder_mode));
   for (const RemoteFile& file : options.files) {
     const std::string path = fmt::format("{}/{}", dir, file.name);
     const std::string plain = path.ends_with(".gz") ? path.substr(0, path.size() - 3) : path;

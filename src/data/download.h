@@ -12,6 +12,8 @@
 
 #pragma once
 
+#include <sys/types.h>
+
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -48,6 +50,7 @@ struct DownloadOptions {
   std::chrono::milliseconds connect_timeout{3'000};  ///< name resolution included
   std::chrono::milliseconds stall_timeout{10'000};   ///< without a single byte; seen within 1 s
   std::chrono::milliseconds file_timeout{120'000};   ///< for one whole file
+  mode_t folder_mode = 0700;                         ///< of folders that are made, before the umask
   /// Gets "Successfully downloaded <name> <size> bytes." for each file. Empty: nobody is told.
   std::function<void(const std::string&)> on_line;
 };
@@ -56,16 +59,15 @@ struct DownloadOptions {
 /// that names of files can follow: nobody's password, no query, no white space.
 Status CheckDownloadUrl(std::string_view url);
 
-/// Puts the files that are not in `dir` yet, plain or gzip, there. Creates `dir` (mode 0700 for
-/// every folder that is missing). Existing files are neither fetched nor checked. On error the
-/// files that were complete by then stay: the next call goes on from there. Folders that it made
-/// and that are empty are removed.
+/// Puts the files that are not in `dir` yet, plain or gzip, there. Creates `dir`. Existing files
+/// are neither fetched nor checked. On error the files that were complete by then stay: the next
+/// call goes on from there. Folders that it made and that are empty are removed.
 Status DownloadFiles(const std::string& dir, const DownloadOptions& options);
 
 /// SHA-256 as lower-case hexadecimal.
 std::string Sha256Hex(std::span<const std::byte> bytes);
 
-/// mkdir -p, mode 0700.
-Status MakeDirectories(const std::string& dir);
+/// mkdir -p; `mode` of each folder that is made, before the umask.
+Status MakeDirectories(const std::string& dir, mode_t mode = 0700);
 
 }  // namespace passel

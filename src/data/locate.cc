@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
@@ -163,6 +164,27 @@ Result<std::string> DataCacheDir() {
 
 namespace {
 
+// Why nothing can be put into `dir`, or into a folder of that name if it is made; "" if it can, as
+// far as can be told without making it.
+std::string WhyNotWritable(const std::string& dir) {
+  std::string part = dir;
+  struct stat info;
+  while (::stat(part.c_str(), &info) != 0) {
+    if (errno != ENOENT) return ErrnoStatus(errno, "cannot look at " + part).message();
+    const std::size_t slash = part.rfind('/');
+    part.resize(std::max<std::size_t>(slash, 1));
+  }
+  if (::access(part.c_str(), W_OK | X_OK) == 0) return "";
+  return ErrnoStatus(errno, "cannot write to " + part).message();
+}
+
+Status NoPlace(const std::string& cache, std::string_view why) {
+  return FailedPrecondition(
+      fmt::format("no data was found, and {} cannot keep any ({}): name a directory with data "
+                  "(--data_dir), or set XDG_CACHE_HOME to one that can be written to",
+                  cache, why));
+}
+
 std::string Servers(const DownloadOptions& download) {
   std::string text = download.base_url;
   for (const std::string& mirror : download.mirrors) text += " or " + mirror;
@@ -182,19 +204,25 @@ Result<DataLocation> SearchData(const LocateOptions& options) {
   if (HasFourFiles(mnist)) {
     return UseIfReadable(mnist, DataOrigin::kCache, "MNIST from the cache", kDamaged);
   }
-  const Status download = DownloadUnlessFailedLately(cache, options);
+  const std::string unwritable = WhyNotWritable(cache);
+  const Status download = unwritable.empty() ? DownloadUnlessFailedLately(cache, options)
+                                             : Unavailable("nothing can be kept: " + unwritable);
   if (download.ok()) {
     return UseIfReadable(mnist, DataOrigin::kDownloaded,
                          fmt::format("MNIST, downloaded from {}", Servers(options.download)),
                          kDamaged);
   }
+  if (!options.allow_generated && !unwritable.empty()) return NoPlace(cache, unwritable);
   if (!options.allow_generated) return download.WithContext("MNIST cannot be downloaded");
-  PASSEL_ASSIGN_OR_RETURN(const std::string generated, GeneratedDigits(cache, options));
+  const Result<std::string> generated = GeneratedDigits(cache, options);
+  if (!generated.ok()) {
+    return NoPlace(cache, unwritable.empty() ? generated.status().message() : unwritable);
+  }
   return DataLocation{
-      generated, DataOrigin::kGenerated,
+      *generated, DataOrigin::kGenerated,
       fmt::format("Using digits drawn by a program, not MNIST, from {}, because MNIST was not "
                   "downloaded ({}); name a directory with data (--data_dir) to use that instead.",
-                  generated, download.message())};
+                  *generated, download.message())};
 }
 
 }  // namespace
@@ -233,7 +261,9 @@ Result<DataLocation> EnsureData(const LocateOptions& options) {
       fs::path(options.data_dir).extension() == ".npz") {
     return LocateData(real);
   }
-  const Status download = DownloadFiles(options.data_dir, options.download);
+  DownloadOptions open = options.download;
+  open.folder_mode = 0777;  // the user's own folder, and the user's umask
+  const Status download = DownloadFiles(options.data_dir, open);
   if (!download.ok()) return download.WithContext("MNIST cannot be downloaded");
   return UseIfReadable(options.data_dir, DataOrigin::kDownloaded,
                        fmt::format("MNIST, downloaded from {}", Servers(options.download)),

@@ -62,7 +62,8 @@ struct LocateOptions {
 /// Processes may call it at the same time. Reads the environment: not while another thread writes
 /// it.
 /// Errors: those of CheckData() for data that is there but unusable, whoever named it; those of
-/// DownloadFiles(); kFailedPrecondition without XDG_CACHE_HOME and HOME where a cache is needed.
+/// DownloadFiles(); kFailedPrecondition without XDG_CACHE_HOME and HOME, or when nothing can be put
+/// there, where a cache is needed.
 Result<DataLocation> LocateData(const LocateOptions& options);
 
 /// For --download_only: makes sure that real data is there, and reads none of it. Like

@@ -4,10 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
+
 #include <filesystem>
 
 #include "data/dataset.h"
 #include "support/program.h"
+#include "unit/data/http_server.h"
 #include "unit/data/zip_files.h"
 
 namespace passel::testing {
@@ -208,7 +211,7 @@ TEST_F(DataTest, AnUrlThatIsNoneIsNamedEverywhere) {
   const Outcome outcome =
       sandbox_.Run({"data", "download", "--data_dir=" + dir,
                     "--download_url=http://127.0.0.1:1/a,http://127.0.0.1:1/b"});
-  EXPECT_NE(outcome.code, 0);
+  EXPECT_EQ(outcome.code, 1);
   EXPECT_THAT(outcome.err, HasSubstr("http://127.0.0.1:1/a/train-images-idx3-ubyte.gz cannot be"));
   EXPECT_THAT(outcome.err, HasSubstr("http://127.0.0.1:1/b/train-images-idx3-ubyte.gz cannot be"));
   EXPECT_FALSE(std::filesystem::exists(dir));
@@ -234,6 +237,47 @@ TEST_F(DataTest, DownloadOnlyEndsWithOneLineWhereverItIsAsked) {
       "the data is in " + Digits() + "\n");
   EXPECT_THAT(Refusal({"task", "--download_only", "--config=/no/such.yaml"}),
               HasSubstr("/no/such.yaml"));
+}
+
+// 143 would have a scheduler start it again and again.
+TEST_F(DataTest, AFailedDownloadIsFinal) {
+  sandbox_.SetEnv("HTTP_PROXY", "");
+  sandbox_.SetEnv("http_proxy", "");
+  passel::test::HttpServer server;
+  const auto code = [&](const std::string& url, const std::vector<std::string>& command) {
+    std::vector<std::string> all = command;
+    all.push_back("--data_dir=" + sandbox_.dir().File("none"));
+    all.push_back("--download_url=" + url);
+    const Outcome outcome = sandbox_.Run(all);
+    EXPECT_EQ(outcome.errors.size(), 1u) << outcome.err;
+    return outcome.code;
+  };
+  const std::vector<std::string> download = {"data", "download"};
+  const std::string first = "/mnist/train-images-idx3-ubyte.gz";
+  EXPECT_EQ(code("http://no-such-host.invalid/", download), 1);
+  EXPECT_EQ(code(server.url(), download), 2) << "it has no such file";
+  server.Put(first, {.status = 503});
+  EXPECT_EQ(code(server.url(), download), 1);
+  EXPECT_EQ(code(server.url(), {"train", "--download_only"}), 1);
+  EXPECT_EQ(code(server.url(), {"task", "--download_only"}), 1);
+  server.Put(first, {.body = {1, 2, 3}});
+  EXPECT_EQ(code(server.url(), download), 2) << "it has another file";
+  EXPECT_FALSE(std::filesystem::exists(sandbox_.dir().File("none")));
+}
+
+TEST_F(DataTest, WithoutAPlaceForDataOneSentenceSaysTheWaysOut) {
+  sandbox_.SetEnv("HOME", "/proc");  // not even root makes a folder there
+  sandbox_.SetEnv("XDG_CACHE_HOME", "");
+  sandbox_.SetEnv("PASSEL_DATA_DIR", "");
+  const std::string command =
+      fmt::format("cd {} && exec {} train --train_steps=1", sandbox_.dir().path(), PASSEL_PROGRAM);
+  Program train = sandbox_.StartCommand({"sh", "-c", command});
+  const Outcome outcome = sandbox_.Finish(train);
+  EXPECT_EQ(outcome.code, 2);
+  ASSERT_EQ(outcome.errors.size(), 1u) << outcome.err;
+  EXPECT_THAT(outcome.errors[0], HasSubstr("no data was found, and /proc/.cache/passel cannot keep "
+                                           "any ("));
+  EXPECT_THAT(outcome.errors[0], HasSubstr("name a directory with data (--data_dir)"));
 }
 
 // Damaged data that is there is an error, and never a download over it.

@@ -29,7 +29,7 @@
 #include "tools/passel/exit_code.h"
 #include "tools/passel/flag_checks.h"
 #include "tools/passel/json_file.h"
-#include "tools/passel/output_path.h"
+#include "tools/passel/result_output.h"
 
 namespace passel {
 namespace {
@@ -88,7 +88,7 @@ Status CheckBench(const BenchFlags& flags, BenchPlan* plan) {
                                                  {"adam", OptimizerKind::kAdam},
                                                  {"adagrad", OptimizerKind::kAdagrad},
                                                  {"ftrl", OptimizerKind::kFtrl}}));
-  if (!flags.json.empty()) PASSEL_RETURN_IF_ERROR(CheckOutputPath("--json", flags.json));
+  if (!flags.json.empty()) PASSEL_RETURN_IF_ERROR(PrepareResult("--json", flags.json));
   // All workers first, which the advice is about; then where sharing begins; then none.
   std::vector<int> counts = {plan->workers};
   for (const int count : {2, 1}) {
@@ -306,7 +306,9 @@ void AddBenchCommand(CLI::App& app, Run* run) {
                         ->add_option("--seconds", flags->seconds,
                                      "Length of it all, 1 to 60; rows that do not fit are left out")
                         ->capture_default_str());
-  command->add_option("--json", flags->json, "Write everything to this file as well");
+  command->add_option("--json", flags->json,
+                      "Write everything to this file as well; -: to standard output, with the "
+                      "table on standard error");
   command->callback([flags, run] { *run = [flags] { return BenchCommand(*flags); }; });
 }
 

@@ -30,7 +30,9 @@ Status DownloadOnly(const SourceFlags& source) {
 int DownloadOnlyCommand(const SourceFlags& source) {
   const Status status = DownloadOnly(source);
   if (!status.ok()) LogError("{}", status.message());
-  return ExitCodeFor(status);
+  // Nothing that was lost comes back by starting this again: it is the network or the server.
+  const int code = ExitCodeFor(status);
+  return code == kExitRestartMe ? kExitFailed : code;
 }
 
 }  // namespace passel

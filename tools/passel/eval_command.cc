@@ -18,6 +18,7 @@
 #include "tools/passel/json_file.h"
 #include "tools/passel/output_path.h"
 #include "tools/passel/parameters.h"
+#include "tools/passel/result_output.h"
 #include "train/confusion_matrix.h"
 #include "train/confusion_picture.h"
 
@@ -44,7 +45,7 @@ Status CheckFlags(const EvalFlags& flags) {
   if (!flags.confusion_png.empty()) {
     PASSEL_RETURN_IF_ERROR(CheckOutputPath("--confusion_png", flags.confusion_png));
   }
-  if (!flags.json.empty()) PASSEL_RETURN_IF_ERROR(CheckOutputPath("--json", flags.json));
+  if (!flags.json.empty()) PASSEL_RETURN_IF_ERROR(PrepareResult("--json", flags.json));
   const std::string& params = flags.parameters.params;
   PASSEL_RETURN_IF_ERROR(
       CheckDifferentFiles("--json", flags.json, "--confusion_png", flags.confusion_png));
@@ -165,7 +166,10 @@ void AddEvalCommand(CLI::App& app, Run* run) {
       ->add_option("--confusion_png", flags->confusion_png,
                    "Draw the confusion matrix into this PNG file")
       ->group("Results");
-  command->add_option("--json,--report", flags->json, "Write the results as JSON to this file")
+  command
+      ->add_option("--json,--report", flags->json,
+                   "Write the results as JSON to this file; -: to standard output, and everything "
+                   "else to standard error")
       ->group("Results");
   command->callback([flags, run] {
     *run = [flags] {

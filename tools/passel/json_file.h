@@ -1,4 +1,4 @@
-// json_file.h - results as JSON in a file.
+// json_file.h - results as JSON in a file, or on standard output.
 
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace passel {
 
-/// Replaces `path` by the indented text of `json`. Errors: those of WriteFileAtomically().
+/// WriteResult() of the indented text of `json`.
 Status WriteJsonFile(const std::string& path, const nlohmann::ordered_json& json);
 
 }  // namespace passel

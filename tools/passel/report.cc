@@ -5,11 +5,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <string_view>
 
-#include "base/file.h"
 #include "store/shadow.h"
+#include "tools/passel/result_output.h"
 
 namespace passel {
 
@@ -194,9 +193,7 @@ std::string ToJson(const JobReport& r) {
 }
 
 Status WriteReport(const std::string& path, const JobReport& report) {
-  const std::string text = ToJson(report);
-  const std::span<const std::byte> piece = std::as_bytes(std::span(text.data(), text.size()));
-  return WriteFileAtomically(path, {&piece, 1});
+  return WriteResult(path, ToJson(report));
 }
 
 }  // namespace passel

@@ -47,7 +47,7 @@ void NoteShadow(const ShardMemory& lead, JobReport* report);
 std::string Summary(const JobReport& report);
 /// The JSON text of --report.
 std::string ToJson(const JobReport& report);
-/// Errors: those of WriteFileAtomically().
+/// WriteResult() of that text.
 Status WriteReport(const std::string& path, const JobReport& report);
 
 }  // namespace passel

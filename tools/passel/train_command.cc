@@ -34,6 +34,7 @@
 #include "tools/passel/preset_flags.h"
 #include "tools/passel/progress.h"
 #include "tools/passel/report.h"
+#include "tools/passel/result_output.h"
 #include "tools/passel/shared_data.h"
 #include "tools/passel/single_process.h"
 #include "tools/passel/supervisor.h"
@@ -106,7 +107,7 @@ Status CheckTrainFlags(const TrainFlags& f) {
   PASSEL_RETURN_IF_ERROR(CheckRange("--grace", f.grace, 0.1, 3600, f.job.typed, " s"));
   // Now, not after hours of training.
   if (!f.save.empty()) PASSEL_RETURN_IF_ERROR(CheckOutputPath("--save", f.save));
-  if (!f.report.empty()) PASSEL_RETURN_IF_ERROR(CheckOutputPath("--report", f.report));
+  if (!f.report.empty()) PASSEL_RETURN_IF_ERROR(PrepareResult("--report", f.report));
   PASSEL_RETURN_IF_ERROR(CheckDifferentFiles("--report", f.report, "--save", f.save));
   PASSEL_RETURN_IF_ERROR(CheckDifferentFiles("--report", f.report, "--config", f.config));
   PASSEL_RETURN_IF_ERROR(CheckDifferentFiles("--save", f.save, "--config", f.config));
@@ -159,7 +160,10 @@ void AddCommonFlags(CLI::App& command, TrainFlags* flags) {
       .add_option("--save", flags->save,
                   "Write the trained variables to this .safetensors file, after Ctrl-C too")
       ->group("Job");
-  command.add_option("--report", flags->report, "Write the results as JSON to this file")
+  command
+      .add_option("--report", flags->report,
+                  "Write the results as JSON to this file; -: to standard output, and everything "
+                  "else to standard error")
       ->group("Job");
   AddDeviceFlags(command, &flags->devices);
   AddLaunchFlags(command, &flags->launch);

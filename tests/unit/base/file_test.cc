@@ -94,14 +94,23 @@ TEST_F(FileTest, AHugeFileIsRefusedBeforeMemoryIsAskedFor) {
 TEST_F(FileTest, WritesTheConcatenationAndLeavesNothingElse) {
   ASSERT_TRUE(Save(path_, {"ab", "", "c"}).ok());
   EXPECT_EQ(Contents(), "abc");
-  struct stat info;
-  ASSERT_EQ(::stat(path_.c_str(), &info), 0);
-  EXPECT_EQ(info.st_mode & 07777, 0600u);
   ASSERT_TRUE(Save(path_, {"longer than before"}).ok());
   EXPECT_EQ(Contents(), "longer than before");
   ASSERT_TRUE(Save(path_, {}).ok());
   EXPECT_EQ(Contents(), "");
   EXPECT_THAT(Names(), ElementsAre("file"));
+}
+
+TEST_F(FileTest, PermissionsAreWhatTheUmaskLeaves) {
+  const mode_t before = ::umask(0);
+  for (const mode_t mask : {0022u, 0077u, 0002u, 0u}) {
+    ::umask(mask);
+    EXPECT_TRUE(Save(path_, {"text"}).ok());
+    struct stat info;
+    EXPECT_EQ(::stat(path_.c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 07777, 0666u & ~mask);
+  }
+  ::umask(before);
 }
 
 TEST_F(FileTest, AReaderThatHasTheOldFileOpenKeepsIt) {

@@ -410,7 +410,8 @@ TEST_F(LocateTest, TakesAnNpzFileOrCsvFilesFromWhoeverNamesThem) {
   test::WriteAll(dir_.path("csv/mnist_test.csv"), {'3', ',', '4'});
   location = LocateData(options_);
   EXPECT_THAT(location.status().message(),
-              AllOf(HasSubstr("PASSEL_DATA_DIR"), HasSubstr("mnist_test.csv:1: the line has 2")));
+              AllOf(HasSubstr("PASSEL_DATA_DIR"),
+                    HasSubstr("mnist_test.csv has 1: use two files of one set")));
 }
 
 // --- Download only
@@ -590,6 +591,24 @@ TEST_F(LocateTest, NeedsAPlaceForTheCache) {
   EXPECT_THAT(location.status().message(), AllOf(HasSubstr("XDG_CACHE_HOME"), HasSubstr("HOME")));
   const test::ScopedEnv good_home("HOME", "/home/somebody");
   EXPECT_EQ(*DataCacheDir(), "/home/somebody/.cache/passel");
+}
+
+TEST_F(LocateTest, APlaceThatTakesNothingIsNamedWithTheWaysOut) {
+  // Not even root makes a folder there.
+  const test::ScopedEnv home("HOME", "/proc");
+  const test::ScopedEnv xdg("XDG_CACHE_HOME", "");
+  for (const bool generated : {true, false}) {
+    options_.allow_generated = generated;
+    const auto location = LocateData(options_);
+    ASSERT_FALSE(location.ok());
+    EXPECT_THAT(location.status().message(), HasSubstr("/proc/.cache"));
+    if (!generated) continue;
+    EXPECT_EQ(location.status().code(), Code::kFailedPrecondition);
+    EXPECT_THAT(location.status().message(),
+                AllOf(HasSubstr("no data was found, and /proc/.cache/passel cannot keep any ("),
+                      HasSubstr("): name a directory with data (--data_dir), or set "
+                                "XDG_CACHE_HOME to one that can be written to")));
+  }
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ struct Kind {
   const char* rgba;  // likewise, (6, 9, 4)
 };
 constexpr Kind kKinds[] = {
-#include "png_kinds.inc"
+#include "tests/unit/io/png_kinds.inc"
 };
 
 std::vector<std::uint8_t> FromHex(std::string_view hex) {
