@@ -338,7 +338,7 @@ TEST(ByHandTest, TokenFileOfTasksThatWereAllKilledIsReplaced) {
 TEST(ByHandTest, TokenFileOfAKilledPsIsRemovedByTheStartOfAnotherJob) {
   Sandbox sandbox;
   Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 1, kEndless));
-  ASSERT_TRUE(ps.WaitFor("Started server")) << ps.Err();
+  ASSERT_TRUE(ps.WaitFor("is ready for its workers")) << ps.Err();
   ps.Signal(SIGKILL);
   ps.Wait();
   const std::string left = fmt::format("{}/passel/{}.token", sandbox.runtime(), sandbox.job());
@@ -348,7 +348,7 @@ TEST(ByHandTest, TokenFileOfAKilledPsIsRemovedByTheStartOfAnotherJob) {
     if (argument.starts_with("--job_id=")) argument += "-next";
   }
   Program other = sandbox.Start(next);
-  ASSERT_TRUE(other.WaitFor("Started server")) << other.Err();
+  ASSERT_TRUE(other.WaitFor("is ready for its workers")) << other.Err();
   EXPECT_FALSE(std::filesystem::exists(left));
   other.Signal(SIGINT);
   EXPECT_EQ(sandbox.Finish(other, 5).code, 130);
@@ -366,7 +366,7 @@ TEST(ByHandTest, TaskInAnotherTimeNamespaceIsToldWhyItCannotJoin) {
   Program probe = sandbox.StartCommand(behind(elsewhere, {"--version"}));
   if (sandbox.Finish(probe).code != 0) GTEST_SKIP() << "no time namespace can be made here";
   Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 2, kShort));
-  ASSERT_TRUE(ps.WaitFor("Started server")) << ps.Err();
+  ASSERT_TRUE(ps.WaitFor("is ready for its workers")) << ps.Err();
   const std::vector<std::string> second = sandbox.Task("worker", 1, 1, 2, kShort);
   Program refused = sandbox.StartCommand(behind(elsewhere, second));
   const Outcome outcome = sandbox.Finish(refused, 10);

@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "base/unix_socket.h"
+#include "shm/protocol.h"
 #include "support/program.h"
 
 namespace passel::testing {
@@ -187,7 +188,8 @@ TEST(OtherUserTest, CannotControlAJobWhoseNamespaceTellsNoUsersApart) {
   for (const std::string& a : sandbox.Train({"--train_steps=100000000"})) command.push_back(a);
   Program train = sandbox.StartCommand(command);
   ASSERT_TRUE(train.WaitFor("steps/s")) << train.Err();
-  const std::string hello = R"({"hello":1,"role":"control","index":0})";
+  const std::string hello =
+      fmt::format(R"({{"hello":{},"role":"control","index":0}})", shm::kProtocolVersion);
   const Result<FileDescriptor> socket = ConnectAbstract(
       fmt::format("passel.65534.{}.ps.0", sandbox.job()), Deadline::After(Scaled(5.0)));
   ASSERT_TRUE(socket.ok()) << socket.status().message();

@@ -80,14 +80,15 @@ TEST(LimitTest, ProcessesAndThreadsThatMayNotBeStartedAreNamed) {
   };
   const std::vector<std::string> whole = job({});
   EXPECT_THAT(Refusal(sandbox, limit(1), whole),
-              AllOf(HasSubstr("cannot start ps/0"), HasSubstr("is 1 processes and threads"),
+              AllOf(HasSubstr("cannot start a thread"), HasSubstr("is 1 processes and threads"),
                     HasSubstr("ulimit -u")));
   EXPECT_THAT(Refusal(sandbox, limit(4), whole),
-              AllOf(HasSubstr("cannot start a thread"), HasSubstr("ulimit -u")));
-  const Outcome alone = RunBehind(sandbox, limit(1), job({"--ps=0", "--workers=1"}));
+              AllOf(HasSubstr("cannot start worker/1"), HasSubstr("ulimit -u")));
+  // It and the thread that answers passel ctl.
+  const Outcome alone = RunBehind(sandbox, limit(2), job({"--ps=0", "--workers=1"}));
   EXPECT_EQ(alone.code, 0) << alone.err;
   EXPECT_THAT(
-      Refusal(sandbox, limit(1), job({"--ps=0", "--workers=1", "--threads_per_worker=2"})),
+      Refusal(sandbox, limit(2), job({"--ps=0", "--workers=1", "--threads_per_worker=2"})),
       AllOf(HasSubstr("matrix library"), HasSubstr("1 more thread"), HasSubstr("ulimit -u")));
 }
 

@@ -195,8 +195,9 @@ JobOutcome Supervisor::Run(Progress& progress) {
   }
   FetchArenas();  // a job that ended faster than we looked
   const nvtx::Range range(nvtx::Event::kEndTasks);
+  stopping_ = true;
+  AwaitEvaluator();  // which may still have to fetch the arenas
   EndPs();
-  AwaitEvaluator();
   Conclude();
   return outcome_;
 }

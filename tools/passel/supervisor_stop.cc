@@ -2,6 +2,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <csignal>
 #include <optional>
 
@@ -68,7 +69,6 @@ void Supervisor::KillAll() {
 }
 
 void Supervisor::EndPs() {
-  stopping_ = true;
   for (Child& child : children_) {
     if (child.process && child.job == "ps") End(*child.process);
   }
@@ -86,18 +86,30 @@ void Supervisor::EndPs() {
 void Supervisor::AwaitEvaluator() {
   const Deadline deadline = Deadline::After(kLastEvaluationLimit);
   for (Child& child : children_) {
-    if (!child.process) continue;
+    if (!child.process || child.job != "evaluator") continue;
     if (killed_ || !Initialized()) {  // there is nothing to evaluate
       child.process.reset();
       continue;
     }
+    // Of those that died nobody comes back.
+    if (std::any_of(children_.begin(), children_.end(), [](const Child& c) {
+          return c.job == "worker" && c.last_exit && (c.last_exit->signalled || c.last_exit->code);
+        })) {
+      SetStopFlag();
+    }
     std::optional<ExitState> exit;
-    bool hurry = false;
-    while (!exit && !hurry && !deadline.Expired()) {
+    int hurry = 0;
+    while (!exit && hurry == 0 && !deadline.Expired()) {
       pollfd entries[] = {{signals_.fd(), POLLIN, 0}, {child.process->pidfd(), POLLIN, 0}};
       ::poll(entries, 2, deadline.PollTimeoutMs(kEvaluatorLookMs));
-      hurry = signals_.Next() != 0;
+      hurry = signals_.Next();
       exit = child.process->TryReap();
+    }
+    if (hurry != 0) {
+      outcome_.interrupted = true;
+      if (outcome_.exit_code == 0) {
+        outcome_.exit_code = hurry == SIGINT ? kExitInterrupted : kExitRestartMe;
+      }
     }
     if (exit) {
       HandleEvaluatorExit(child, *exit);
