@@ -27,9 +27,9 @@
 //   {"kept":true}                       -->  the supervisor holds the arena now
 //                                       <--  {"ok":true}
 //   {"get":"status"}                    -->  (also of role "control", which proves only its uid)
-//                                       <--  {"status":{...}}; its "data" is what was told first
-//                                       (the chief's, if that told), with what else was told in
-//                                       its list "also"; null: nothing was told
+//                                       <--  {"status":true} + fd of a JSON object; its "data" is
+//                                       what was told first (the chief's, if that told), with what
+//                                       else was told in its list "also"; null: nothing was told
 //   {"get":"snapshot","values":bool}    -->  (also of role "control")
 //                                       <--  {"snapshot":true,"global_step",...} + fds of the
 //                                       values and the plan, if asked for, and "data" as in a

@@ -11,6 +11,8 @@
 namespace passel::shm {
 namespace {
 
+constexpr std::size_t kMaxStatusBytes = std::size_t{16} << 20;
+
 Result<JsonMessage> Ask(int fd, const nlohmann::json& request, std::span<const int> fds,
                         Deadline deadline) {
   PASSEL_RETURN_IF_ERROR(SendJson(fd, request, fds, deadline));
@@ -157,8 +159,8 @@ Result<std::optional<ShardSnapshot>> RendezvousClient::GetSnapshot(bool values, 
 
 Result<std::string> RendezvousClient::GetStatus(Deadline deadline) {
   PASSEL_ASSIGN_OR_RETURN(JsonMessage answer, Ask(fd(), {{"get", "status"}}, {}, deadline));
-  if (!answer.json.contains("status")) return Unexpected();
-  return answer.json["status"].dump();
+  if (answer.fds.size() != 1) return Unexpected();
+  return ReadConstantFile(answer.fds[0].get(), kMaxStatusBytes);
 }
 
 Result<std::uint32_t> RendezvousClient::SetMode(const ModeSetting& setting, Deadline deadline) {

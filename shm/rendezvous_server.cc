@@ -275,8 +275,12 @@ Status RendezvousServer::HandleRequest(Connection& c) {
   }
   const std::string get = Field<std::string>(m.json, "get", "");
   if (get == "status") {
-    return SendJson(fd, {{"status", nlohmann::json::parse(handler_.StatusJson(), nullptr, false)}},
-                    {}, AnswerLimit());
+    // Of many workers it is too long for a message.
+    const std::string text = handler_.StatusJson();
+    PASSEL_ASSIGN_OR_RETURN(const FileDescriptor file,
+                            CreateConstantFile("passel.status", text.data(), text.size()));
+    const int fds[] = {file.get()};
+    return SendJson(fd, {{"status", true}}, fds, AnswerLimit());
   }
   if (m.json.contains("set_mode")) {
     const Result<ModeSetting> setting =

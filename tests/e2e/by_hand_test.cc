@@ -492,5 +492,18 @@ TEST(ByHandTest, TermOfThePsLeavesTheArenaToItsNextLife) {
   EXPECT_EQ(sandbox.Finish(worker, 2).code, 143);
 }
 
+TEST(ByHandTest, StatusOfTheMostWorkersThereMayBeIsWhole) {
+  Sandbox sandbox;
+  Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 256, kEndless));
+  Program chief = sandbox.Start(sandbox.Task("worker", 0, 1, 256, kEndless));
+  const Deadline deadline = Deadline::After(Scaled(20.0));
+  while (sandbox.GlobalStep() < 1) ASSERT_FALSE(deadline.Expired()) << chief.Err();
+  EXPECT_EQ(sandbox.Status()["arena"]["workers"].size(), 256u);
+  EXPECT_EQ(sandbox.Run({"ctl", "stop", sandbox.job()}).code, 0);
+  EXPECT_EQ(sandbox.Finish(chief, 20).code, 130);
+  EXPECT_EQ(sandbox.Finish(ps, 20).code, 130);
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
 }  // namespace
 }  // namespace passel::testing
