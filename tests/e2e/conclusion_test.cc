@@ -45,7 +45,7 @@ TEST(ConclusionTest, EvaluationIsSeenAndASignalEndsItButNotTheSaving) {
     ::kill(AwaitProcess(sandbox, " train "), signal);
     const Outcome outcome = sandbox.Finish(terminal);
     EXPECT_EQ(outcome.code, signal == SIGINT ? 130 : 143);
-    EXPECT_THAT(outcome.out, AllOf(HasSubstr("/10000 test images"), HasSubstr("not evaluated"),
+    EXPECT_THAT(outcome.out, AllOf(HasSubstr("/10000  test images"), HasSubstr("not evaluated"),
                                    HasSubstr("ended the evaluation"), HasSubstr("saved " + model)));
     const nlohmann::json json = ReadJson(report);
     EXPECT_EQ(json["exit_code"], outcome.code);
@@ -61,7 +61,7 @@ TEST(ConclusionTest, WithoutATerminalALongEvaluationIsOneLine) {
   sandbox.SetEnv("PASSEL_FAILPOINT", "train.evaluating:2:sleep2100");  // of two batches
   const Outcome outcome = sandbox.Run(sandbox.Train({"--train_steps=10"}));
   EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_THAT(outcome.err, HasSubstr("\nevaluating 500/1000 test images"));
+  EXPECT_THAT(outcome.err, HasSubstr("\nevaluating 500/1000  test images"));
 }
 
 // Both workers compute before either adds its update, so that one comes too much.
@@ -73,6 +73,17 @@ TEST(ConclusionTest, ProgressShowsNoStepAboveTheLimit) {
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("2 global steps"));
   EXPECT_THAT(outcome.err, AllOf(HasSubstr("step 1/1"), Not(HasSubstr("step 2/1"))));
+}
+
+TEST(ConclusionTest, ALossThatIsFiniteButWorseThanGuessingIsSaid) {
+  Sandbox sandbox;
+  const std::string report = sandbox.dir().File("r");
+  const Outcome outcome =
+      sandbox.Run(sandbox.Train({"--ps=0", "--optimizer=sgd", "--train_steps=1",
+                                 "--learning_rate=1e10", "--report=" + report}));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("is worse than guessing would be (2.3026)"));
+  EXPECT_THAT(ReadJson(report)["notes"].dump(), HasSubstr("lower --learning_rate"));
 }
 
 TEST(ConclusionTest, WhatTheLastUpdateSpoiltIsSaidAndTheExitCodeIsOne) {

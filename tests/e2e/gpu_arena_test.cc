@@ -239,10 +239,11 @@ TEST_F(GpuArenaTest, WorkerThatIsStoppedWhileItRenewsTheShadowHoldsNobodyUp) {
 }
 
 TEST_F(GpuArenaTest, EvaluatorSaysThatItLooksAtAShadow) {
-  const Outcome outcome = RunTrain(1, {"--train_steps=200", "--evaluator"});
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_THAT(outcome.out, HasSubstr("final evaluation at global step 200 (a shadow of the values "
-                                     "on the GPU, "));
+  Program train = sandbox_.Start(Train(
+      1, {"--train_steps=100000000", "--evaluator", "--eval_interval=0.1", "--slow_worker=0:1ms"}));
+  EXPECT_TRUE(train.WaitFor("(a shadow of the values on the GPU, ")) << train.Err();
+  train.Signal(SIGINT);
+  EXPECT_EQ(sandbox_.Finish(train, 20).code, 130);
 }
 
 TEST_F(GpuArenaTest, ShadowIsWhatPeopleSeeAndHowOldItIs) {

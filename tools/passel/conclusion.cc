@@ -66,6 +66,14 @@ void EvaluateLastValues(const Conclusion& c, SignalEvents& signals, Progress& pr
   } else {
     report->test = *test;
     // A worker that found it has said so.
+    const double guessing = std::log(static_cast<double>(c.config.model.classes));
+    if (std::isfinite(test->loss) && test->loss > 2 * guessing) {
+      report->notes.push_back(fmt::format(
+          "the loss on the test images, {:.4f}, is worse than guessing would be ({:.4f}): training "
+          "has diverged or has only begun; lower --learning_rate or make more steps",
+          test->loss, guessing));
+      LogWarning("{}", report->notes.back());
+    }
     if (!std::isfinite(test->loss) && report->exit_code != kExitFailed) {
       Fail(Diverged("the loss on the test images is not finite after the last update: lower "
                     "--learning_rate"),
@@ -116,7 +124,13 @@ int Conclude(const Conclusion& c, SignalEvents& signals, Progress& progress, Job
   const bool saved = Save(c, report);
   report->seconds = 1e-9 * static_cast<double>(MonotonicNs() - g_program_start_ns);
   std::string text;
-  if (report->status.local_steps > 0) text = Summary(*report);
+  if (c.evaluator && report->test) {
+    text =
+        fmt::format("final evaluation at global step {}: test accuracy {:.4f}, test loss {:.4f}\n",
+                    report->values_step.value_or(report->status.global_step),
+                    report->test->accuracy, report->test->loss);
+  }
+  if (report->status.local_steps > 0) text += Summary(*report);
   if (saved) text += fmt::format("saved {}\n", c.save);
   PrintResults(text, report);
   if (!c.report.empty()) {

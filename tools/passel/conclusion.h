@@ -20,6 +20,7 @@ struct Conclusion {
   ParameterParts parts;       ///< the trained values; empty if the job never had any
   const std::string& save;    ///< the path of --save or ""
   const std::string& report;  ///< that of --report or ""
+  bool evaluator = false;     ///< the result is a line in the words of an evaluator, too
   bool evaluate = true;       ///< false: the user has given the evaluation up already
 };
 

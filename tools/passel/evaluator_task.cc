@@ -87,7 +87,11 @@ class EvaluatorTask {
     std::int64_t next_ns = MonotonicNs();
     for (;;) {
       PASSEL_RETURN_IF_ERROR(job_->Look());
-      if (job_->Ended()) return Evaluate("final evaluation", &evaluated_step);
+      if (job_->Ended()) {
+        // The last values of a supervised job are the supervisor's to evaluate.
+        if (task_.flags.supervised) return {};
+        return Evaluate("final evaluation", &evaluated_step);
+      }
       if (!task_.flags.supervised && job_->MissingFor().count() > config_.ps_wait_ns) {
         return Unavailable(fmt::format(
             "a ps has been gone for {:.1f} s and none came back, so the job cannot be followed: "

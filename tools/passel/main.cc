@@ -37,9 +37,11 @@ constexpr std::chrono::seconds kReaderPatience{1};
 // The exit code after all that goes to standard output: a full disk, say, is an error, while the
 // pipe of a reader that has gone ends us by a signal.
 int EndOutput(const CLI::App& app, int code) {
-  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  const bool flushed = std::fflush(stdout) == 0;
+  if (flushed && std::ferror(stdout) == 0) return code;
+  // What an earlier write failed of, nobody knows any more.
   fmt::print(stderr, "{}: not everything could be printed: {}\n", CommandName(app),
-             std::strerror(errno));
+             flushed ? "writing to standard output failed" : std::strerror(errno));
   return code == kExitDone ? kExitFailed : code;
 }
 

@@ -30,9 +30,10 @@ std::string Duration(double seconds) {
 
 }  // namespace
 
-Progress::Progress(std::int64_t train_steps, std::int64_t local_steps)
+Progress::Progress(std::int64_t train_steps, std::int64_t local_steps, bool workers_evaluate)
     : train_steps_(train_steps),
       local_steps_(local_steps),
+      workers_evaluate_(workers_evaluate),
       terminal_(::isatty(STDERR_FILENO) == 1 && GetLogFormat() == LogFormat::kText) {}
 
 Progress::~Progress() { Finish(); }
@@ -85,7 +86,7 @@ void Progress::Update(const shm::JobStatus& status) {
       {2, fmt::format("loss {:.4f}", loss)},
       {3, fmt::format("accuracy {:.3f}", accuracy)},
       {6, fmt::format("staleness {}/{}", status.staleness.p50, status.staleness.maximum)},
-      {0, Duration(left) + " left"}};
+      {0, workers_evaluate_ && left == 0 ? "workers are evaluating" : Duration(left) + " left"}};
   if (status.modes.size() > 1) {
     const PastMode& mode = status.modes.back();
     parts.emplace_back(7, fmt::format("mode {} since {}", mode.setting.ToString(), mode.since));
@@ -121,7 +122,8 @@ void Progress::Evaluating(std::size_t done, std::size_t total) {
   const double seconds = 1e-9 * static_cast<double>(now - evaluating_since_ns_);
   const double left =
       done == 0 ? -1 : seconds * static_cast<double>(total - done) / static_cast<double>(done);
-  Show({{1, fmt::format("evaluating {}/{} test images", done, total)},
+  Show({{1, fmt::format("evaluating {}/{}", done, total)},
+        {2, "test images"},
         {0, Duration(left) + " left"}});
 }
 

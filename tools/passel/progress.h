@@ -17,7 +17,8 @@ class Progress {
  public:
   /// Writes to standard error. `train_steps`: global steps of the job; `local_steps`: those of all
   /// workers together. kNoStepLimit for one that is not limited.
-  Progress(std::int64_t train_steps, std::int64_t local_steps);
+  /// `workers_evaluate`: each does at its end, for its log lines.
+  Progress(std::int64_t train_steps, std::int64_t local_steps, bool workers_evaluate);
   ~Progress();
 
   /// At most four times a second on a terminal, once in two seconds elsewhere.
@@ -37,7 +38,7 @@ class Progress {
   void Show(const std::vector<std::pair<int, std::string>>& parts) const;
 
   const std::int64_t train_steps_, local_steps_;
-  const bool terminal_;
+  const bool workers_evaluate_, terminal_;
   std::deque<Sample> recent_;  // of the last five seconds
   std::int64_t next_ns_ = 0;
   std::int64_t evaluating_since_ns_ = 0;  // 0: not yet

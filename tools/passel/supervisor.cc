@@ -196,8 +196,7 @@ JobOutcome Supervisor::Run(Progress& progress) {
   FetchArenas();  // a job that ended faster than we looked
   const nvtx::Range range(nvtx::Event::kEndTasks);
   stopping_ = true;
-  AwaitEvaluator();  // which may still have to fetch the arenas
-  EndPs();
+  EndOthers();
   Conclude();
   return outcome_;
 }

@@ -113,8 +113,7 @@ class Supervisor {
   void BeginStopping(int exit_code, bool interrupted);
   void KillAll();
   bool AnyRunning(const std::string& job) const;
-  void EndPs();
-  void AwaitEvaluator();
+  void EndOthers();
   void Conclude();
 
   const SupervisorOptions options_;

@@ -1,10 +1,6 @@
 #include "tools/passel/supervisor.h"
 
-#include <poll.h>
-
-#include <algorithm>
 #include <csignal>
-#include <optional>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -16,8 +12,8 @@
 namespace passel {
 namespace {
 
-constexpr std::chrono::seconds kLastEvaluationLimit{30};
-constexpr int kEvaluatorLookMs = 250;
+// Within which an evaluator that has nothing to do sees that the job has ended.
+constexpr std::chrono::milliseconds kLook{500};
 
 }  // namespace
 
@@ -68,54 +64,25 @@ void Supervisor::KillAll() {
   }
 }
 
-void Supervisor::EndPs() {
-  for (Child& child : children_) {
-    if (child.process && child.job == "ps") End(*child.process);
-  }
+// The last values are ours to evaluate: an evaluator that sees the end leaves, one that evaluates
+// or still waits for an arena is ended.
+void Supervisor::EndOthers() {
+  const auto end = [this](const char* job) {
+    for (Child& child : children_) {
+      if (child.process && child.job == job) End(*child.process);
+    }
+  };
+  end("ps");
   const Deadline deadline = Deadline::After(std::chrono::seconds(5));
   for (Child& child : children_) {
-    if (!child.process || child.job != "ps") continue;
+    if (child.process && child.job == "evaluator")
+      (void)child.process->Reap(Deadline::After(kLook));
+  }
+  end("evaluator");
+  for (Child& child : children_) {
+    if (!child.process || child.job == "worker") continue;
     if (!child.process->Reap(deadline).ok()) {
       LogWarning("{} (process {}) does not end: killing it", child.Name(), child.process->pid());
-    }
-    child.process.reset();  // kills and reaps what is left
-  }
-}
-
-// It sees that everyone has ended and evaluates once more.
-void Supervisor::AwaitEvaluator() {
-  const Deadline deadline = Deadline::After(kLastEvaluationLimit);
-  for (Child& child : children_) {
-    if (!child.process || child.job != "evaluator") continue;
-    if (killed_ || !Initialized()) {  // there is nothing to evaluate
-      child.process.reset();
-      continue;
-    }
-    // Of those that died nobody comes back.
-    if (std::any_of(children_.begin(), children_.end(), [](const Child& c) {
-          return c.job == "worker" && c.last_exit && (c.last_exit->signalled || c.last_exit->code);
-        })) {
-      SetStopFlag();
-    }
-    std::optional<ExitState> exit;
-    int hurry = 0;
-    while (!exit && hurry == 0 && !deadline.Expired()) {
-      pollfd entries[] = {{signals_.fd(), POLLIN, 0}, {child.process->pidfd(), POLLIN, 0}};
-      ::poll(entries, 2, deadline.PollTimeoutMs(kEvaluatorLookMs));
-      hurry = signals_.Next();
-      exit = child.process->TryReap();
-    }
-    if (hurry != 0) {
-      outcome_.interrupted = true;
-      if (outcome_.exit_code == 0) {
-        outcome_.exit_code = hurry == SIGINT ? kExitInterrupted : kExitRestartMe;
-      }
-    }
-    if (exit) {
-      HandleEvaluatorExit(child, *exit);
-    } else {
-      outcome_.notes.push_back(child.Name() + " was killed before its last evaluation");
-      LogWarning("{}", outcome_.notes.back());
     }
     child.process.reset();  // kills and reaps what is left
   }

@@ -136,6 +136,7 @@ int RunTask(Task& task, CLI::App& command) {
   if (task.flags.print_config) {
     ShowEffective(task.job, *config, static_cast<int>(UsableCpus().size()), &*resolved);
     fmt::print("{}", resolved->Describe());
+    std::fflush(stdout);  // before a line on standard error
     if (const Status whole = resolved->CheckComplete(); !whole.ok()) {
       LogWarning("this task would not start: {}", whole.message());
     }

@@ -193,6 +193,12 @@ int TrainByFile(TrainFlags& flags, CLI::App& command) {
 }  // namespace
 
 int Train(TrainFlags& flags) {
+  // Before the log file is made.
+  const std::string& log = flags.job.log_file;
+  for (const Status& status : {CheckDifferentFiles("--log_file", log, "--save", flags.save),
+                               CheckDifferentFiles("--log_file", log, "--report", flags.report)}) {
+    if (!status.ok()) return Fail(status);
+  }
   if (flags.job.download_only) return DownloadOnlyCommand(flags.job.source);
   Result<JobConfig> config = CheckJobFlags(flags.job);
   if (!config.ok()) return Fail(config.status());
@@ -253,13 +259,18 @@ int Train(TrainFlags& flags) {
   const Result<DataSplit> split = SplitData(*config, data->data());
   if (!split.ok()) return Fail(split.status());
   const std::int64_t local_steps = TotalLocalSteps(*config, *split, flags.workers);
-  Progress progress(config->worker.train_steps, local_steps);
+  Progress progress(config->worker.train_steps, local_steps, config->log_style != LogStyle::kNone);
   const auto conclude = [&](ParameterParts values) {
     // Who interrupted a job that had made all its steps meant what came after them.
     const bool all_steps = report.status.global_step >= config->worker.train_steps ||
                            report.status.local_steps >= static_cast<std::uint64_t>(local_steps);
-    const Conclusion conclusion{*config,    data->data(), values,
-                                flags.save, flags.report, !(report.interrupted && all_steps)};
+    const Conclusion conclusion{*config,
+                                data->data(),
+                                values,
+                                flags.save,
+                                flags.report,
+                                flags.evaluator,
+                                !(report.interrupted && all_steps)};
     return Conclude(conclusion, *signals, progress, &report);
   };
   std::vector<std::vector<RowPart>> parts;
