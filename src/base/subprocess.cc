@@ -49,8 +49,8 @@ void SignalGroups(int signal) {
 void StopTogether(int signal) {
   const int saved = errno;
   SignalGroups(SIGSTOP);
-  struct sigaction before {
-  }, standard{};
+  struct sigaction before {};
+  struct sigaction standard {};
   standard.sa_handler = SIG_DFL;
   ::sigaction(signal, &standard, &before);
   sigset_t only, mask;
