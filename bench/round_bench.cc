@@ -56,8 +56,6 @@ struct RoundJob {
   int cores = 0;
 };
 
-Deadline Soon() { return Deadline::After(std::chrono::seconds(60)); }
-
 // Worker k's gradient is 2^-10 (k + 1) everywhere: SGD with rate 0.5 gives exact sums.
 constexpr float kUnit = 0x1p-10F;
 

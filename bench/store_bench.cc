@@ -21,8 +21,6 @@ namespace {
 constexpr std::size_t kMlpElements = 79510;                       // 784-100-10
 constexpr std::size_t kManyElements = std::size_t{16} * 1000000;  // beyond every cache
 
-Deadline Soon() { return Deadline::After(std::chrono::seconds(60)); }
-
 // This process on one core while it lives.
 class ScopedPin {
  public:

@@ -2,11 +2,13 @@
 
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/deadline.h"
 #include "base/random.h"
 #include "base/status.h"
 #include "bench/lab/arenas.h"
@@ -17,6 +19,9 @@
 #include "store/store_plan.h"
 
 namespace passel::bench {
+
+/// For whatever takes milliseconds unless something is broken.
+inline Deadline Soon() { return Deadline::After(std::chrono::seconds(60)); }
 
 /// How a shard applies gradients, other than the product does.
 struct Sweep {

@@ -19,9 +19,7 @@
 namespace passel::shm {
 namespace {
 
-constexpr std::chrono::seconds kLogEvery{10};
-
-double Seconds(std::chrono::nanoseconds time) { return 1e-9 * static_cast<double>(time.count()); }
+constexpr std::chrono::seconds kTellOfWaitEvery{10};
 
 // Of a worker that nobody is to find: no role has this name.
 std::string PrivateName(const std::string& job_id) {
@@ -47,7 +45,7 @@ Status NoAnswer(const AttachOptions& options, int shard) {
   return DeadlineExceeded(
       fmt::format("ps/{} of job {} did not answer within {:g} s: look at its log, or raise "
                   "--start_wait",
-                  shard, options.job_id, Seconds(options.start_limit)));
+                  shard, options.job_id, ToSeconds(options.start_limit)));
 }
 
 // The first setting in which two plans differ, for a person.
@@ -255,7 +253,7 @@ Result<std::unique_ptr<AttachedJob>> AttachedJob::Connect(const AttachOptions& o
         std::make_unique<Attendant>(job->options_, job->token_, std::move(*listening));
   }
   const Deadline deadline = Deadline::After(options.start_limit);
-  std::int64_t next_log_ns = MonotonicNs() + std::chrono::nanoseconds(kLogEvery).count();
+  std::int64_t next_log_ns = MonotonicNs() + std::chrono::nanoseconds(kTellOfWaitEvery).count();
   for (int shard = 0; shard < options.num_shards; ++shard) {
     PASSEL_RETURN_IF_ERROR(job->Meet(shard, next_log_ns, deadline));
   }
@@ -278,10 +276,10 @@ Status AttachedJob::Meet(int shard, std::int64_t& next_log_ns, Deadline deadline
     if (deadline.Expired()) {
       return DeadlineExceeded(fmt::format(
           "ps/{} of job {} did not start within {:g} s: start it, or raise --start_wait", shard,
-          options_.job_id, Seconds(options_.start_limit)));
+          options_.job_id, ToSeconds(options_.start_limit)));
     }
     if (MonotonicNs() >= next_log_ns) {
-      next_log_ns += std::chrono::nanoseconds(kLogEvery).count();
+      next_log_ns += std::chrono::nanoseconds(kTellOfWaitEvery).count();
       TellOfMissingPs(options_, shard);
     }
     const Deadline turn = deadline.Sooner(std::chrono::seconds(1));
@@ -300,14 +298,15 @@ Status AttachedJob::WaitForArenas() {
   for (std::size_t shard = 0; shard < ps_.size(); ++shard) {
     bool need_plan = false;
     Result<std::optional<FileDescriptor>> fd =
-        ps_[shard].GetArena(true, &need_plan, deadline, kLogEvery, [this] {
+        ps_[shard].GetArena(true, &need_plan, deadline, kTellOfWaitEvery, [this] {
           if (options_.on_waiting) options_.on_waiting(options_.engine.names.chief_name);
         });
     if (fd.status().code() == Code::kDeadlineExceeded) {
-      return DeadlineExceeded(fmt::format(
-          "the chief, {}, did not start, or ps/{} of job {} did not answer, "
-          "within {:g} s: look at their logs, or raise --start_wait",
-          options_.engine.names.chief_name, shard, options_.job_id, Seconds(options_.start_limit)));
+      return DeadlineExceeded(
+          fmt::format("the chief, {}, did not start, or ps/{} of job {} did not answer, "
+                      "within {:g} s: look at their logs, or raise --start_wait",
+                      options_.engine.names.chief_name, shard, options_.job_id,
+                      ToSeconds(options_.start_limit)));
     }
     if (!fd.ok()) return fd.status();
     if (need_plan) return {};  // we are the chief, and it is ours to propose

@@ -24,8 +24,6 @@ constexpr std::chrono::milliseconds kTryAgain{20};
 constexpr std::chrono::milliseconds kAnswerLimit{500};
 constexpr int kExactCopies = 50;
 
-double Seconds(std::chrono::nanoseconds time) { return 1e-9 * static_cast<double>(time.count()); }
-
 // Nobody listens, or it ended while we spoke to it, or it does not answer in time.
 bool IsMissing(Code code) {
   return code == Code::kNotFound || code == Code::kUnavailable || code == Code::kDeadlineExceeded;
@@ -92,10 +90,10 @@ Status JobObserver::AwaitArena(int shard, Deadline deadline) {
           connected ? fmt::format("the chief, {}, did not propose its plan to ps/{} of job {} "
                                   "within {:g} s: start it, or raise --start_wait",
                                   options_.chief_name, shard, options_.job_id,
-                                  Seconds(options_.start_limit))
+                                  ToSeconds(options_.start_limit))
                     : fmt::format("ps/{} of job {} did not start within {:g} s: start it, or raise "
                                   "--start_wait",
-                                  shard, options_.job_id, Seconds(options_.start_limit)));
+                                  shard, options_.job_id, ToSeconds(options_.start_limit)));
     }
     TellIfDue(connected ? options_.chief_name : fmt::format("ps/{}", shard));
     std::this_thread::sleep_for(kTryAgain);
@@ -141,7 +139,7 @@ Status JobObserver::AwaitFirstValues(Deadline deadline) {
       return DeadlineExceeded(
           fmt::format("the chief, {}, has not initialised the variables within {:g} s: look at its "
                       "log, or raise --start_wait",
-                      options_.chief_name, Seconds(options_.start_limit)));
+                      options_.chief_name, ToSeconds(options_.start_limit)));
     }
     std::this_thread::sleep_for(kTryAgain);
   }

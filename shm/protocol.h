@@ -43,6 +43,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -57,6 +58,9 @@
 namespace passel::shm {
 
 inline constexpr int kProtocolVersion = 2;
+
+/// Of a plan of variables, as text.
+inline constexpr std::size_t kMaxPlanBytes = std::size_t{16} << 20;
 
 /// The most bytes of {"tell":"data"}'s object.
 inline constexpr std::size_t kMaxDataText = 10'000;

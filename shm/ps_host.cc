@@ -24,7 +24,7 @@ namespace {
 // Workers without a connection to us (after a restart of the ps) are looked after this often.
 constexpr std::chrono::milliseconds kProbeEvery{250};
 
-constexpr std::chrono::nanoseconds kLogEvery = std::chrono::seconds(10);
+constexpr std::chrono::nanoseconds kTellOfDelayEvery = std::chrono::seconds(10);
 
 constexpr std::size_t kMaxDataFiles = 8;
 
@@ -114,7 +114,7 @@ PsHost::End PsHost::Serve(int stop_fd) {
   std::int64_t next_probe_ns = 0;
   std::int64_t nobody_since_ns = 0;
   const Deadline start = Deadline::After(options_.start_limit);
-  std::int64_t next_log_ns = MonotonicNs() + kLogEvery.count();
+  std::int64_t next_log_ns = MonotonicNs() + kTellOfDelayEvery.count();
   for (;;) {
     std::vector<int> watched;
     for (const Link& link : links_) watched.push_back(link.client.fd());
@@ -141,7 +141,7 @@ PsHost::End PsHost::Serve(int stop_fd) {
       }
       if (start.Expired()) return End::kNobodyCame;
       if (now >= next_log_ns) {
-        next_log_ns += kLogEvery.count();
+        next_log_ns += kTellOfDelayEvery.count();
         LogInfo("ps/{} still waiting for the plan of the chief, {}", options_.shard,
                 options_.names.chief_name);
       }

@@ -30,8 +30,6 @@ int MaxPending() {
   return static_cast<int>(std::clamp<rlim_t>(limit.rlim_cur / 4, 4, RendezvousServer::kMaxPending));
 }
 
-constexpr std::size_t kMaxPlanBytes = std::size_t{16} << 20;
-
 }  // namespace
 
 struct RendezvousServer::Connection {

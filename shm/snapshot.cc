@@ -19,7 +19,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kAgainAfter{20};
 constexpr std::chrono::seconds kSameRoundLimit{1};
-constexpr std::size_t kMaxPlanBytes = std::size_t{16} << 20;
 
 // So long the place of a ps may be empty before its job counts as ended.
 constexpr std::chrono::seconds kGoneLimit{2};

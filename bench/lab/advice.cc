@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kLeastEffect = 0.03;  // a smaller difference is none
 
-std::string Named(const MeasuredCell& measured, const char* of = "") {
+std::string NameAndShare(const MeasuredCell& measured, const char* of = "") {
   return fmt::format("`{}` ({:.2f}{})", CellModeName(measured.cell.mode), measured.result.share,
                      of);
 }
@@ -84,7 +84,7 @@ std::string Advise(const std::vector<MeasuredCell>& cells, int writers) {
   for (const MeasuredCell* other : at_once) {
     const double gap = best.result.share - other->result.share;
     if (other != &best && gap > Noise(best.result, other->result)) continue;
-    same.push_back(Named(*other, same.empty() ? " of the bare loops" : ""));
+    same.push_back(NameAndShare(*other, same.empty() ? " of the bare loops" : ""));
     guarantees += fmt::format("{}`{}` {}", guarantees.empty() ? "" : "; ",
                               CellModeName(other->cell.mode), Guarantee(other->cell.mode));
   }
@@ -103,7 +103,7 @@ std::string Advise(const std::vector<MeasuredCell>& cells, int writers) {
   }
   return fmt::format("{}, `{}` is fastest: {:.2f} of the bare loops; it {}; {} follows{}.", where,
                      CellModeName(best.cell.mode), best.result.share, Guarantee(best.cell.mode),
-                     Named(*at_once[1]), round);
+                     NameAndShare(*at_once[1]), round);
 }
 
 }  // namespace passel::bench

@@ -14,17 +14,17 @@ namespace passel::bench {
 namespace {
 
 template <typename T>
-struct Named {
+struct NamedValue {
   T value;
   std::string_view name;
 };
 
-constexpr std::array<Named<CellOp>, 3> kOps = {{
+constexpr std::array<NamedValue<CellOp>, 3> kOps = {{
     {CellOp::kPush, "push"},
     {CellOp::kPushPull, "push_pull"},
     {CellOp::kRound, "round"},
 }};
-constexpr std::array<Named<CellMode>, 8> kModes = {{
+constexpr std::array<NamedValue<CellMode>, 8> kModes = {{
     {CellMode::kHogwild, "hogwild"},
     {CellMode::kLocked, "locked"},
     {CellMode::kBarrier, "barrier"},
@@ -34,24 +34,24 @@ constexpr std::array<Named<CellMode>, 8> kModes = {{
     {CellMode::kAtomic, "atomic"},
     {CellMode::kMutex, "mutex"},
 }};
-constexpr std::array<Named<OptimizerKind>, 4> kOptimizers = {{
+constexpr std::array<NamedValue<OptimizerKind>, 4> kOptimizers = {{
     {OptimizerKind::kSgd, "sgd"},
     {OptimizerKind::kAdam, "adam"},
     {OptimizerKind::kAdagrad, "adagrad"},
     {OptimizerKind::kFtrl, "ftrl"},
 }};
-constexpr std::array<Named<Placement>, 3> kPlacements = {{
+constexpr std::array<NamedValue<Placement>, 3> kPlacements = {{
     {Placement::kFree, "free"},
     {Placement::kOwn, "own"},
     {Placement::kOne, "one"},
 }};
-constexpr std::array<Named<CellPages>, 2> kPages = {{
+constexpr std::array<NamedValue<CellPages>, 2> kPages = {{
     {CellPages::k4k, "4k"},
     {CellPages::kHuge, "huge"},
 }};
 
 template <typename T, std::size_t kCount>
-std::string_view NameOf(const std::array<Named<T>, kCount>& names, T value) {
+std::string_view NameOf(const std::array<NamedValue<T>, kCount>& names, T value) {
   for (const auto& entry : names) {
     if (entry.value == value) return entry.name;
   }
@@ -59,8 +59,8 @@ std::string_view NameOf(const std::array<Named<T>, kCount>& names, T value) {
 }
 
 template <typename T, std::size_t kCount>
-Status Find(const std::array<Named<T>, kCount>& names, std::string_view key, std::string_view text,
-            T* value) {
+Status Find(const std::array<NamedValue<T>, kCount>& names, std::string_view key,
+            std::string_view text, T* value) {
   std::string all;
   for (const auto& entry : names) {
     if (entry.name == text) {

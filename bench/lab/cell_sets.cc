@@ -9,11 +9,11 @@ namespace {
 constexpr std::size_t kMlp = 79510;  // 784-100-10
 constexpr std::size_t kSizes[] = {16, 1000, kMlp, 1'000'000, 16'000'000, 64'000'000};
 constexpr std::size_t kSizesOnRequest = 1;  // of them, the last
-constexpr CellMode kModes[] = {CellMode::kHogwild,  CellMode::kLocked, CellMode::kBarrier,
-                               CellMode::kReplicas, CellMode::kSsp,    CellMode::kNaive,
-                               CellMode::kAtomic,   CellMode::kMutex};
-constexpr OptimizerKind kOptimizers[] = {OptimizerKind::kSgd, OptimizerKind::kAdam,
-                                         OptimizerKind::kAdagrad, OptimizerKind::kFtrl};
+constexpr CellMode kAllModes[] = {CellMode::kHogwild,  CellMode::kLocked, CellMode::kBarrier,
+                                  CellMode::kReplicas, CellMode::kSsp,    CellMode::kNaive,
+                                  CellMode::kAtomic,   CellMode::kMutex};
+constexpr OptimizerKind kAllOptimizers[] = {OptimizerKind::kSgd, OptimizerKind::kAdam,
+                                            OptimizerKind::kAdagrad, OptimizerKind::kFtrl};
 
 // Without those that are there already or make no sense on so many cores.
 class Set {
@@ -52,7 +52,7 @@ std::vector<int> WriterCounts(int cores) {
 
 std::vector<Cell> QuickCells(int cores) {
   Set set(cores);
-  for (const CellMode mode : kModes) {
+  for (const CellMode mode : kAllModes) {
     for (const int writers : {1, 2, cores}) {
       // One writer waits for nobody: a round of one is a push with a mean of one.
       if (writers == 1 && mode != CellMode::kHogwild && mode != CellMode::kLocked) continue;
@@ -76,13 +76,13 @@ std::vector<Cell> FullCells(int cores) {
   for (const Cell& cell : QuickCells(cores)) set.Add(cell);
   const int two = std::min(2, cores);
   // Size.
-  for (const CellMode mode : kModes) {
+  for (const CellMode mode : kAllModes) {
     for (auto size = std::begin(kSizes); size != std::end(kSizes) - kSizesOnRequest; ++size) {
       set.Add(Push(mode, two, *size));
     }
   }
   // Writers.
-  for (const CellMode mode : kModes) {
+  for (const CellMode mode : kAllModes) {
     for (const int writers : WriterCounts(cores)) {
       if (writers > 1 || !IsRoundCell(mode)) set.Add(Push(mode, writers));
     }
@@ -91,7 +91,7 @@ std::vector<Cell> FullCells(int cores) {
     set.Add(crowd);
   }
   // Optimizer.
-  for (const OptimizerKind optimizer : kOptimizers) {
+  for (const OptimizerKind optimizer : kAllOptimizers) {
     for (const CellMode mode :
          {CellMode::kHogwild, CellMode::kLocked, CellMode::kBarrier, CellMode::kNaive}) {
       for (const int writers : {1, two}) {
@@ -102,7 +102,7 @@ std::vector<Cell> FullCells(int cores) {
     }
   }
   // With a pull that copies.
-  for (const CellMode mode : kModes) {
+  for (const CellMode mode : kAllModes) {
     for (const std::size_t elements : {kMlp, std::size_t{1'000'000}}) {
       Cell cell = Push(mode, two, elements);
       cell.op = CellOp::kPushPull;
@@ -142,10 +142,10 @@ std::vector<Cell> AllCells(int cores) {
   std::vector<Cell> all;  // no two are equal: Set would look for that
   std::vector<int> counts = WriterCounts(cores);
   counts.push_back(kWritersPerCore * cores);
-  for (const CellMode mode : kModes) {
+  for (const CellMode mode : kAllModes) {
     for (const CellOp op : {CellOp::kPush, CellOp::kPushPull, CellOp::kRound}) {
       if ((op == CellOp::kRound) != IsRoundCell(mode)) continue;
-      for (const OptimizerKind optimizer : kOptimizers) {
+      for (const OptimizerKind optimizer : kAllOptimizers) {
         for (const std::size_t elements : kSizes) {
           for (const int writers : counts) {
             for (const Placement placement : {Placement::kFree, Placement::kOwn, Placement::kOne}) {
@@ -164,7 +164,7 @@ std::vector<Cell> AllCells(int cores) {
 
 std::vector<Cell> SmokeCells(int cores) {
   Set set(cores);
-  for (const CellMode mode : kModes) set.Add(Push(mode, std::min(2, cores), 1000));
+  for (const CellMode mode : kAllModes) set.Add(Push(mode, std::min(2, cores), 1000));
   Cell pull = Push(CellMode::kLocked, 1, 1000);
   pull.op = CellOp::kPushPull;
   set.Add(pull);

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 
 namespace passel {
@@ -9,6 +10,11 @@ namespace passel {
 /// Nanoseconds on CLOCK_MONOTONIC: the same in every process of the host, untouched by changes of
 /// the wall clock.
 std::int64_t MonotonicNs();
+
+/// For texts.
+inline double ToSeconds(std::chrono::nanoseconds time) {
+  return 1e-9 * static_cast<double>(time.count());
+}
 
 /// While it lives, MonotonicNs() in this process returns what the test says. For timeout logic
 /// only: a thread that sleeps in the kernel does not see it. One at a time.

@@ -14,6 +14,11 @@
 
 namespace passel {
 
+bool IsRegularFile(const std::string& path) {
+  struct stat info;
+  return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
+}
+
 Result<std::vector<std::uint8_t>> ReadFile(const std::string& path, std::size_t max_bytes) {
   FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
   if (!fd.valid()) return ErrnoStatus(errno, fmt::format("cannot open {}", path));

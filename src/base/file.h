@@ -16,6 +16,9 @@ namespace passel {
 /// The bytes of a regular file. Errors: kNotFound; kResourceExhausted above `max_bytes`.
 Result<std::vector<std::uint8_t>> ReadFile(const std::string& path, std::size_t max_bytes);
 
+/// Whether a regular file, or a symbolic link to one, is at `path`.
+bool IsRegularFile(const std::string& path);
+
 /// The system calls of an atomic save, replaceable so that tests can make each one fail and can
 /// replay every prefix of them. Each returns 0 or an errno value.
 class FileOps {

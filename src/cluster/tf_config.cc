@@ -15,7 +15,7 @@ namespace {
 using Json = nlohmann::json;
 
 // root > cluster > job > index
-constexpr int kDepthNeeded = 4;
+constexpr int kTfConfigDepth = 4;
 constexpr std::size_t kMaxUnknownKeys = 16;
 constexpr std::string_view kJobs[] = {"chief", "evaluator", "master", "ps", "worker"};
 
@@ -26,11 +26,11 @@ bool IsKnownJob(std::string_view job) {
   return false;
 }
 
-Status WithOrigin(const Status& status, std::string_view origin) {
+Status NamingOrigin(const Status& status, std::string_view origin) {
   return Status(status.code(), fmt::format("{} (in TF_CONFIG {})", status.message(), origin));
 }
 
-class Reader {
+class TfConfigReader {
  public:
   Status Read(const Json& root) {
     if (!root.is_object()) {
@@ -265,7 +265,7 @@ class Reader {
     }
     if (tasks == spec.jobs().end()) return {};
     const Result<HostPort> address = spec.Address({type, *config_.task_index});
-    return address.ok() ? Status() : WithOrigin(address.status(), "task.index");
+    return address.ok() ? Status() : NamingOrigin(address.status(), "task.index");
   }
 
   TfConfig config_;
@@ -282,8 +282,9 @@ Result<TfConfig> ParseTfConfig(std::string_view text) {
   }
   text = Trim(text);
   if (text.empty()) return TfConfig();
-  PASSEL_ASSIGN_OR_RETURN(const Json document, ParseJsonDocument("TF_CONFIG", text, kDepthNeeded));
-  Reader reader;
+  PASSEL_ASSIGN_OR_RETURN(const Json document,
+                          ParseJsonDocument("TF_CONFIG", text, kTfConfigDepth));
+  TfConfigReader reader;
   PASSEL_RETURN_IF_ERROR(reader.Read(document));
   return reader.Take();
 }

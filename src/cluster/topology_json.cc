@@ -19,7 +19,7 @@ using Json = nlohmann::json;
 
 constexpr int kFormat = 1;
 // root > numa_nodes > node > cores
-constexpr int kDepthNeeded = 4;
+constexpr int kTopologyDepth = 4;
 constexpr std::size_t kMaxText = 200;
 constexpr std::uint64_t kMaxMemory = std::uint64_t{1} << 50;  // a pebibyte
 constexpr std::string_view kPaths[] = {"PIX", "PXB", "PHB", "NODE", "SYS"};
@@ -128,9 +128,9 @@ class Fields {
   const Json& json_;
 };
 
-class Reader {
+class TopologyReader {
  public:
-  explicit Reader(std::string_view origin) : origin_(origin) { topology_.origin = origin; }
+  explicit TopologyReader(std::string_view origin) : origin_(origin) { topology_.origin = origin; }
 
   Status Read(const Json& root) {
     const Fields fields(origin_, "", root);
@@ -358,8 +358,8 @@ Result<Topology> ParseTopology(std::string_view origin, std::string_view text) {
     return ResourceExhausted(fmt::format("{} has {} bytes: a topology has at most {}", name,
                                          text.size(), kMaxTopologyBytes));
   }
-  PASSEL_ASSIGN_OR_RETURN(const Json document, ParseJsonDocument(name, text, kDepthNeeded));
-  Reader reader(name);
+  PASSEL_ASSIGN_OR_RETURN(const Json document, ParseJsonDocument(name, text, kTopologyDepth));
+  TopologyReader reader(name);
   PASSEL_RETURN_IF_ERROR(reader.Read(document));
   return reader.Take();
 }

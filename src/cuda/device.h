@@ -8,6 +8,7 @@
 
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -20,6 +21,9 @@
 #include "cuda/plan.h"
 
 namespace passel::cuda {
+
+/// For what was launched before memory is given back.
+inline constexpr std::chrono::seconds kTearDownLimit{10};
 
 class Device {
  public:

@@ -21,7 +21,6 @@
 namespace passel::cuda {
 namespace {
 
-constexpr std::chrono::seconds kTearDownLimit{10};
 constexpr std::chrono::seconds kCopyLimit{60};
 
 // Floats that another process may be changing: each whole, none kept back.

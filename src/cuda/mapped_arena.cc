@@ -21,7 +21,6 @@ namespace {
 // Enough for a holder that runs to be done with a few blocks, and little beside a launch.
 constexpr std::uint32_t kTries = 16;
 constexpr unsigned kLooksPerHealth = 500;
-constexpr std::chrono::seconds kTearDownLimit{10};
 constexpr std::chrono::seconds kHeaderLimit{60};  // for reading it: the GPU may be busy
 
 class MappedArena final : public DeviceArena {

@@ -213,11 +213,6 @@ Result<std::vector<std::byte>> Fetch(const RemoteFile& file, const DownloadOptio
   return Status(code, std::move(reasons));
 }
 
-bool IsFile(const std::string& path) {
-  struct stat info;
-  return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
-}
-
 }  // namespace
 
 const RemoteFiles& MnistFiles() {
@@ -319,7 +314,7 @@ Status FetchMissing(const std::string& dir, const DownloadOptions& options) {
   for (const RemoteFile& file : options.files) {
     const std::string path = fmt::format("{}/{}", dir, file.name);
     const std::string plain = path.ends_with(".gz") ? path.substr(0, path.size() - 3) : path;
-    if (IsFile(path) || IsFile(plain)) continue;
+    if (IsRegularFile(path) || IsRegularFile(plain)) continue;
     PASSEL_ASSIGN_OR_RETURN(const std::vector<std::byte> body, Fetch(file, options));
     const std::span<const std::byte> pieces[] = {body};
     PASSEL_RETURN_IF_ERROR(WriteFileAtomically(path, pieces));

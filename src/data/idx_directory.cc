@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/file.h"
 #include "data/blob_internal.h"
 #include "data/dataset.h"
 #include "data/idx.h"
@@ -54,11 +55,6 @@ Result<OpenFiles> OpenIdxDirectory(const std::string& dir) {
   return files;
 }
 
-bool IsFile(const std::string& path) {
-  struct stat info;
-  return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
-}
-
 }  // namespace
 
 Result<std::array<std::string, 4>> FindIdxFiles(const std::string& dir) {
@@ -74,9 +70,9 @@ Result<std::array<std::string, 4>> FindIdxFiles(const std::string& dir) {
   std::string missing;
   for (int part = 0; part < kBlobParts; ++part) {
     paths[part] = fmt::format("{}{}{}", dir, dir.ends_with('/') ? "" : "/", kIdxFileNames[part]);
-    if (IsFile(paths[part])) continue;
+    if (IsRegularFile(paths[part])) continue;
     paths[part] += ".gz";
-    if (!IsFile(paths[part])) {
+    if (!IsRegularFile(paths[part])) {
       missing += fmt::format("{}{}", missing.empty() ? "" : ", ", kIdxFileNames[part]);
     }
   }

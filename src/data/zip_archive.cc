@@ -14,13 +14,9 @@
 #include "base/file_descriptor.h"
 
 namespace passel {
-namespace {
-
-// A data set has four files, and a few more do no harm.
-constexpr zip_int64_t kMaxEntries = 65'536;
 
 // The functions of libzip that are used here.
-struct Zip {
+struct LibZip {
   decltype(&zip_source_filep_create) source_filep_create;
   decltype(&zip_open_from_source) open_from_source;
   decltype(&zip_source_buffer_create) source_buffer_create;
@@ -39,6 +35,11 @@ struct Zip {
   decltype(&zip_error_strerror) error_strerror;
 };
 
+namespace {
+
+// A data set has four files, and a few more do no harm.
+constexpr zip_int64_t kMaxEntries = 65'536;
+
 template <typename Function>
 bool Find(void* library, const char* name, Function* function) {
   *function = reinterpret_cast<Function>(::dlsym(library, name));
@@ -46,9 +47,9 @@ bool Find(void* library, const char* name, Function* function) {
 }
 
 // Loads libzip once per process and keeps it.
-Result<const Zip*> LoadZip() {
+Result<const LibZip*> LoadZip() {
   static std::once_flag once;
-  static Zip zip;
+  static LibZip zip;
   static std::string problem;
   std::call_once(once, [] {
     void* library = nullptr;
@@ -83,7 +84,7 @@ Result<const Zip*> LoadZip() {
 }
 
 // `error` may come from the archive, a member or an attempt to open.
-Status ZipStatus(const Zip& zip, zip_error_t* error, const std::string& what) {
+Status ZipStatus(const LibZip& zip, zip_error_t* error, const std::string& what) {
   const std::string reason = zip.error_strerror(error);
   switch (zip.error_code_zip(error)) {
     case ZIP_ER_MEMORY:
@@ -100,7 +101,7 @@ Status ZipStatus(const Zip& zip, zip_error_t* error, const std::string& what) {
 
 class ZipMember : public ByteSource {
  public:
-  ZipMember(const Zip* zip, zip_file_t* file, std::uint64_t size, std::string name)
+  ZipMember(const LibZip* zip, zip_file_t* file, std::uint64_t size, std::string name)
       : zip_(zip), file_(file), size_(size), name_(std::move(name)) {}
   ~ZipMember() override { zip_->fclose(file_); }
   ZipMember(const ZipMember&) = delete;
@@ -114,7 +115,7 @@ class ZipMember : public ByteSource {
   }
 
  private:
-  const Zip* zip_;
+  const LibZip* zip_;
   zip_file_t* file_;
   std::uint64_t size_;
   std::string name_;
@@ -124,7 +125,7 @@ class ZipMember : public ByteSource {
 
 class ZipArchive::Impl {
  public:
-  Impl(const Zip* zip, zip_t* archive, std::string name)
+  Impl(const LibZip* zip, zip_t* archive, std::string name)
       : zip_(zip), archive_(archive), name_(std::move(name)) {}
   // Nothing was changed, so there is nothing to write back.
   ~Impl() { zip_->discard(archive_); }
@@ -132,17 +133,17 @@ class ZipArchive::Impl {
   Impl& operator=(const Impl&) = delete;
 
   // Takes `source` over (nullptr: why is in `error`) and finishes `error`.
-  static Result<ZipArchive> OpenSource(const Zip* zip, zip_source_t* source, zip_error_t* error,
+  static Result<ZipArchive> OpenSource(const LibZip* zip, zip_source_t* source, zip_error_t* error,
                                        std::string name, std::uint64_t archive_bytes);
   Status ReadDirectory(std::uint64_t archive_bytes);
 
-  const Zip* zip_;
+  const LibZip* zip_;
   zip_t* archive_;
   std::string name_;
   std::vector<ZipEntry> entries_;
 };
 
-Result<ZipArchive> ZipArchive::Impl::OpenSource(const Zip* zip, zip_source_t* source,
+Result<ZipArchive> ZipArchive::Impl::OpenSource(const LibZip* zip, zip_source_t* source,
                                                 zip_error_t* error, std::string name,
                                                 std::uint64_t archive_bytes) {
   zip_t* archive = source == nullptr ? nullptr : zip->open_from_source(source, ZIP_RDONLY, error);
@@ -194,7 +195,7 @@ const std::string& ZipArchive::name() const { return impl_->name_; }
 const std::vector<ZipEntry>& ZipArchive::entries() const { return impl_->entries_; }
 
 Result<ZipArchive> ZipArchive::Open(const std::string& path) {
-  PASSEL_ASSIGN_OR_RETURN(const Zip* const zip, LoadZip());
+  PASSEL_ASSIGN_OR_RETURN(const LibZip* const zip, LoadZip());
   // Non-blocking: a pipe under this name must not stop us before fstat() tells what it is.
   FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
   if (!fd.valid()) return ErrnoStatus(errno, fmt::format("cannot open {}", path));
@@ -214,7 +215,7 @@ Result<ZipArchive> ZipArchive::Open(const std::string& path) {
 }
 
 Result<ZipArchive> ZipArchive::OpenBytes(std::span<const std::byte> bytes, std::string name) {
-  PASSEL_ASSIGN_OR_RETURN(const Zip* const zip, LoadZip());
+  PASSEL_ASSIGN_OR_RETURN(const LibZip* const zip, LoadZip());
   zip_error_t error;
   zip->error_init(&error);
   zip_source_t* source = zip->source_buffer_create(bytes.data(), bytes.size(), 0, &error);
@@ -223,7 +224,7 @@ Result<ZipArchive> ZipArchive::OpenBytes(std::span<const std::byte> bytes, std::
 
 Result<std::unique_ptr<ByteSource>> ZipArchive::OpenMember(std::size_t index) {
   const ZipEntry& entry = impl_->entries_.at(index);
-  const Zip& zip = *impl_->zip_;
+  const LibZip& zip = *impl_->zip_;
   const std::string name = fmt::format("{} in {}", entry.name, impl_->name_);
   zip_stat_t info;
   if (zip.stat_index(impl_->archive_, index, 0, &info) != 0) {

@@ -23,8 +23,6 @@ namespace {
 
 constexpr std::uint64_t kClaim = std::uint64_t{1} << 16 | 1;  // first life of worker/0
 
-Deadline Soon() { return Deadline::After(std::chrono::seconds(60)); }
-
 class GpuArenaStep : public GpuFixture {
  protected:
   void Create(const std::vector<std::size_t>& floats, int slots, int gradient_slots,

@@ -5,13 +5,21 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <utility>
 
+#include "base/deadline.h"
 #include "compute/accelerator_loader.h"
 
 namespace passel::cuda {
+
+/// For whatever takes milliseconds unless something is broken.
+inline Deadline Soon() { return Deadline::After(std::chrono::seconds(60)); }
+
+/// Whether to take little time: under a sanitizer, or on an emulated GPU.
+inline bool Small() { return std::getenv("PASSEL_GPU_SMALL") != nullptr; }
 
 class GpuFixture : public ::testing::Test {
  protected:

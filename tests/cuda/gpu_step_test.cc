@@ -23,10 +23,6 @@
 namespace passel::cuda {
 namespace {
 
-Deadline Soon() { return Deadline::After(std::chrono::seconds(60)); }
-
-bool Small() { return std::getenv("PASSEL_GPU_SMALL") != nullptr; }
-
 struct Outcome {
   double loss = 0;
   std::size_t correct = 0;

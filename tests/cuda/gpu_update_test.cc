@@ -26,9 +26,6 @@
 namespace passel::cuda {
 namespace {
 
-Deadline Soon() { return Deadline::After(std::chrono::seconds(60)); }
-bool Small() { return std::getenv("PASSEL_GPU_SMALL") != nullptr; }
-
 class GpuUpdate : public GpuFixture {
  protected:
   // An arena with the world's values, and an engine on it.
@@ -160,7 +157,7 @@ TEST_F(GpuUpdate, Speed) {
 
 constexpr std::size_t kInputs = 300, kClasses = 2, kBatch = 16;
 constexpr std::size_t kBiasAt = kInputs * kClasses / 16 * 16 + 16;
-constexpr std::size_t kFloats = kBiasAt + 16;
+constexpr std::size_t kNetworkFloats = kBiasAt + 16;
 constexpr float kFirst = 1 << 20;
 constexpr int kMostUpdates = 1 << 19;
 
@@ -172,7 +169,7 @@ float FirstValue(std::size_t i) {
 
 DeviceArenaShape CountingShape() {
   DeviceArenaShape shape;
-  shape.shards = {{kFloats, 64}};
+  shape.shards = {{kNetworkFloats, 64}};
   shape.gradient_slots = 2;
   shape.id = 815;
   shape.plan_hash = 1;
@@ -183,7 +180,9 @@ DeviceArenaShape CountingShape() {
 class Counter {
  public:
   Counter(Accelerator& gpu, DeviceArena& arena)
-      : white_(kBatch * kInputs, 255), labels_(kBatch, 1), host_(3, std::vector<float>(kFloats)) {
+      : white_(kBatch * kInputs, 255),
+        labels_(kBatch, 1),
+        host_(3, std::vector<float>(kNetworkFloats)) {
     StepEngineOptions options;
     options.network = {{{kInputs, kClasses}}, /*clip=*/false, /*mean=*/true};
     options.batch_size = kBatch;
@@ -228,15 +227,15 @@ class GpuUpdateCount : public GpuFixture {
     ASSERT_TRUE(arena.ok()) << arena.status().ToString();
     arena_ = std::move(*arena);
     std::vector<float> values;
-    for (std::size_t i = 0; i < kFloats; ++i) values.push_back(FirstValue(i));
+    for (std::size_t i = 0; i < kNetworkFloats; ++i) values.push_back(FirstValue(i));
     ASSERT_TRUE(arena_->Write(0, 0, values.data()).ok());
   }
   // How often each value was updated; padding never was.
   std::vector<double> Counts() {
-    std::vector<float> values(kFloats);
+    std::vector<float> values(kNetworkFloats);
     EXPECT_TRUE(arena_->Read(0, 0, values.data(), Soon()).ok());
     std::vector<double> counts;
-    for (std::size_t i = 0; i < kFloats; ++i) {
+    for (std::size_t i = 0; i < kNetworkFloats; ++i) {
       const double difference = static_cast<double>(FirstValue(i)) - static_cast<double>(values[i]);
       if (FirstValue(i) == 0) {
         EXPECT_EQ(difference, 0) << "padding " << i;

@@ -138,7 +138,7 @@ FakeDeviceOptions Seeded(std::uint64_t seed) {
   return fake;
 }
 
-struct Net {
+struct UpdateNet {
   std::vector<std::size_t> widths;
   std::size_t batch;
   bool clip = true;
@@ -147,9 +147,10 @@ struct Net {
 
 // What the update should have added, in double precision: -rate times the reference's gradient.
 TEST(StepUpdate, AddsTheGradientOfDoublePrecision) {
-  for (const Net& net : {Net{{784, 100, 10}, 100}, Net{{9, 4}, 3, false, true}, Net{{1, 1}, 1},
-                         Net{{17, 13, 7, 5}, 33}, Net{{64, 64, 64, 10}, 64, true, true},
-                         Net{{5, 3, 256}, 17, true, true}, Net{{13, 97, 11}, 7, false, true}}) {
+  for (const UpdateNet& net :
+       {UpdateNet{{784, 100, 10}, 100}, UpdateNet{{9, 4}, 3, false, true}, UpdateNet{{1, 1}, 1},
+        UpdateNet{{17, 13, 7, 5}, 33}, UpdateNet{{64, 64, 64, 10}, 64, true, true},
+        UpdateNet{{5, 3, 256}, 17, true, true}, UpdateNet{{13, 97, 11}, 7, false, true}}) {
     for (const Placement placement :
          {Placement::kOneShard, Placement::kRoundRobin, Placement::kSplit}) {
       for (const bool graph : {true, false}) {

@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr std::size_t kSide = 4, kPixels = 16, kHidden = 8, kClasses = 4;
-constexpr std::size_t kTrain = 20, kTest = 60;
+constexpr std::size_t kTrainImages = 20, kTestImages = 60;
 
 // The same generator as Numbers in predict_golden.py.
 class Numbers {
@@ -79,15 +79,15 @@ class PredictTest : public ::testing::Test {
       for (std::uint8_t& b : bytes) b %= kClasses;
       return bytes;
     };
-    const auto train = numbers.Bytes(kTrain * kPixels);
-    const auto train_labels = labels(numbers.Bytes(kTrain));
-    const auto test = numbers.Bytes(kTest * kPixels);
-    const auto test_labels = labels(numbers.Bytes(kTest));
+    const auto train = numbers.Bytes(kTrainImages * kPixels);
+    const auto train_labels = labels(numbers.Bytes(kTrainImages));
+    const auto test = numbers.Bytes(kTestImages * kPixels);
+    const auto test_labels = labels(numbers.Bytes(kTestImages));
     const std::string dir = sandbox_.dir().path() + "/";
-    WriteText(dir + "train-images-idx3-ubyte", Idx({kTrain, kSide, kSide}, train));
-    WriteText(dir + "train-labels-idx1-ubyte", Idx({kTrain}, train_labels));
-    WriteText(dir + "t10k-images-idx3-ubyte", Idx({kTest, kSide, kSide}, test));
-    WriteText(dir + "t10k-labels-idx1-ubyte", Idx({kTest}, test_labels));
+    WriteText(dir + "train-images-idx3-ubyte", Idx({kTrainImages, kSide, kSide}, train));
+    WriteText(dir + "train-labels-idx1-ubyte", Idx({kTrainImages}, train_labels));
+    WriteText(dir + "t10k-images-idx3-ubyte", Idx({kTestImages, kSide, kSide}, test));
+    WriteText(dir + "t10k-labels-idx1-ubyte", Idx({kTestImages}, test_labels));
   }
 
   std::string File(const std::string& name) { return sandbox_.dir().File(name); }
@@ -127,7 +127,7 @@ TEST_F(PredictTest, EvalFindsWhatNumPyFinds) {
   ASSERT_EQ(eval.code, 0) << eval.err;
   const nlohmann::json json = ReadJson(File("e.json"));
   EXPECT_EQ(json["set"], "test");
-  EXPECT_EQ(json["images"], kTest);
+  EXPECT_EQ(json["images"], kTestImages);
   EXPECT_EQ(json["accuracy"].get<double>(), kAccuracy);
   EXPECT_NEAR(json["loss"].get<double>(), kLoss, 1e-5);
   EXPECT_EQ(json["undecided"], 0);
@@ -150,7 +150,7 @@ TEST_F(PredictTest, EvalFindsWhatNumPyFinds) {
     }
   }
   EXPECT_THAT(eval.out, HasSubstr(fmt::format("test accuracy {:.4f}, test loss {:.4f}, {} images",
-                                              kAccuracy, kLoss, kTest)));
+                                              kAccuracy, kLoss, kTestImages)));
   EXPECT_THAT(eval.out, HasSubstr("precision"));
   EXPECT_THAT(eval.out, HasSubstr("recall"));
 }
@@ -174,9 +174,9 @@ TEST_F(PredictTest, EvalKnowsTheSetsOfReadDataSets) {
     return ReadJson(File("e.json"))["images"].get<std::size_t>();
   };
   EXPECT_EQ(images("validation", 5), 5u);
-  EXPECT_EQ(images("train", 5), kTrain - 5);
-  EXPECT_EQ(images("train", 0), kTrain);
-  EXPECT_EQ(images("test", 0), kTest);
+  EXPECT_EQ(images("train", 5), kTrainImages - 5);
+  EXPECT_EQ(images("train", 0), kTrainImages);
+  EXPECT_EQ(images("test", 0), kTestImages);
   const auto refuse = [&](const char* set, int validation) {
     return Refusal({"eval", "--data_dir=" + sandbox_.dir().path(), "--params=" + model_,
                     fmt::format("--set={}", set), fmt::format("--validation_size={}", validation)});
@@ -192,8 +192,8 @@ TEST_F(PredictTest, EvalKnowsTheSetsOfReadDataSets) {
 
 TEST_F(PredictTest, ImagesOfAnIdxFileGetTheProbabilitiesThatNumPyFinds) {
   const nlohmann::json json = Predict({File("t10k-images-idx3-ubyte")});
-  ASSERT_EQ(json["images"].size(), kTest);
-  for (std::size_t i = 0; i < kTest; ++i) {
+  ASSERT_EQ(json["images"].size(), kTestImages);
+  for (std::size_t i = 0; i < kTestImages; ++i) {
     const nlohmann::json& image = json["images"][i];
     const std::span<const double> want(kProbabilities + i * kClasses, kClasses);
     EXPECT_EQ(image["index"], i);

@@ -17,9 +17,9 @@
 #include "store/mode.h"
 #include "tools/passel/ask_jobs.h"
 #include "tools/passel/commands.h"
-#include "tools/passel/exit_code.h"
 #include "tools/passel/find_job.h"
 #include "tools/passel/flag_checks.h"
+#include "tools/passel/result_output.h"
 
 namespace passel {
 namespace {
@@ -306,12 +306,6 @@ Status Stop(const std::string& named) {
   return {};
 }
 
-int Finish(const Status& status) {
-  if (!status.ok()) LogError("{}", status.message());
-  std::fflush(stdout);
-  return ExitCodeFor(status);
-}
-
 }  // namespace
 
 void AddCtlCommand(CLI::App& app, Run* run) {
@@ -325,12 +319,12 @@ void AddCtlCommand(CLI::App& app, Run* run) {
   };
   auto flags = std::make_shared<Flags>();
   list->add_flag("--json", flags->json, "Everything, as JSON");
-  list->callback([flags, run] { *run = [flags] { return Finish(List(flags->json)); }; });
+  list->callback([flags, run] { *run = [flags] { return FinishPrinting(List(flags->json)); }; });
   CLI::App* status = ctl->add_subcommand("status", "One job: progress, workers, events");
   status->add_option("job", flags->job, "Job id; may be left away if one job is running");
   status->add_flag("--json", flags->json, "Everything, as JSON");
   status->callback(
-      [flags, run] { *run = [flags] { return Finish(Show(flags->job, flags->json)); }; });
+      [flags, run] { *run = [flags] { return FinishPrinting(Show(flags->job, flags->json)); }; });
   auto wanted = std::make_shared<SetModeFlags>();
   CLI::App* set_mode = ctl->add_subcommand(
       "set-mode", "Change the mode of a running job between two steps, without losing an update");
@@ -350,10 +344,11 @@ void AddCtlCommand(CLI::App& app, Run* run) {
           ->add_option("--wait", wanted->wait,
                        "Seconds to wait until every worker has ended its last step in the old mode")
           ->capture_default_str());
-  set_mode->callback([wanted, run] { *run = [wanted] { return Finish(SetMode(*wanted)); }; });
+  set_mode->callback(
+      [wanted, run] { *run = [wanted] { return FinishPrinting(SetMode(*wanted)); }; });
   CLI::App* stop = ctl->add_subcommand("stop", "Ask a job to end after the current step");
   stop->add_option("job", flags->job, "Job id; may be left away if one job is running");
-  stop->callback([flags, run] { *run = [flags] { return Finish(Stop(flags->job)); }; });
+  stop->callback([flags, run] { *run = [flags] { return FinishPrinting(Stop(flags->job)); }; });
 }
 
 }  // namespace passel

@@ -16,8 +16,8 @@
 #include "tools/passel/commands.h"
 #include "tools/passel/data_flags.h"
 #include "tools/passel/download_only.h"
-#include "tools/passel/exit_code.h"
 #include "tools/passel/flag_checks.h"
+#include "tools/passel/result_output.h"
 
 namespace passel {
 namespace {
@@ -86,12 +86,6 @@ Status Check(const CheckFlags& flags) {
   return {};
 }
 
-int Finish(const Status& status) {
-  if (!status.ok()) LogError("{}", status.message());
-  std::fflush(stdout);
-  return ExitCodeFor(status);
-}
-
 }  // namespace
 
 void AddDataCommand(CLI::App& app, Run* run) {
@@ -102,7 +96,8 @@ void AddDataCommand(CLI::App& app, Run* run) {
   CLI::App* locate =
       data->add_subcommand("locate", "Print the directory that passel train would use, and why");
   AddLocationFlags(*locate, &flags->source, "As for passel train");
-  locate->callback([flags, run] { *run = [flags] { return Finish(PrintLocation(*flags)); }; });
+  locate->callback(
+      [flags, run] { *run = [flags] { return FinishPrinting(PrintLocation(*flags)); }; });
 
   CLI::App* download = data->add_subcommand(
       "download", "Make sure that real data is there: MNIST is downloaded where there is none");
@@ -122,7 +117,7 @@ void AddDataCommand(CLI::App& app, Run* run) {
       ->group("Data")
       ->capture_default_str();
   check->callback(
-      [check_flags, run] { *run = [check_flags] { return Finish(Check(*check_flags)); }; });
+      [check_flags, run] { *run = [check_flags] { return FinishPrinting(Check(*check_flags)); }; });
 
   auto generate_flags = std::make_shared<GenerateFlags>();
   CLI::App* generate = data->add_subcommand("generate", "Draw digits as four IDX files");
@@ -133,7 +128,7 @@ void AddDataCommand(CLI::App& app, Run* run) {
   generate->add_option("--seed", generate_flags->seed, "The same seed, the same images")
       ->capture_default_str();
   generate->callback([generate_flags, run] {
-    *run = [generate_flags] { return Finish(Generate(*generate_flags)); };
+    *run = [generate_flags] { return FinishPrinting(Generate(*generate_flags)); };
   });
 }
 

@@ -14,6 +14,8 @@
 
 #include "base/file.h"
 #include "base/file_descriptor.h"
+#include "base/log.h"
+#include "tools/passel/exit_code.h"
 #include "tools/passel/output_path.h"
 
 namespace passel {
@@ -49,6 +51,12 @@ Status Print(std::string_view text) {
 }
 
 }  // namespace
+
+int FinishPrinting(const Status& status) {
+  if (!status.ok()) LogError("{}", status.message());
+  std::fflush(stdout);
+  return ExitCodeFor(status);
+}
 
 Status PrepareResult(const char* flag, const std::string& path) {
   if (path != kStandardOutput) return CheckOutputPath(flag, path);

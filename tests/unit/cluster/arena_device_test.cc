@@ -23,7 +23,7 @@ std::vector<ComputeDevice> Devices(const Topology& topology, const std::string& 
   EXPECT_TRUE(choice.ok()) << choice.status().message();
   return choice.ok() ? choice->devices : std::vector<ComputeDevice>();
 }
-std::string Refusal(const Topology& topology, const std::string& gpus) {
+std::string ArenaRefusal(const Topology& topology, const std::string& gpus) {
   const Status status = CheckArenaDevices(topology, Devices(topology, gpus), 6);
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
   EXPECT_EQ(status.message().find(". "), std::string::npos);
@@ -53,26 +53,28 @@ TEST(ArenaDeviceTest, OneGpuAloneOrNvlinkToTheFirstWillDo) {
 
 TEST(ArenaDeviceTest, BothGpusAndWhatIsMissingAreNamed) {
   const Topology dgx = Recorded("dgx-h100");
-  EXPECT_THAT(Refusal(Recorded("rtx4090-pcie-2"), "all"),
+  EXPECT_THAT(ArenaRefusal(Recorded("rtx4090-pcie-2"), "all"),
               AllOf(HasSubstr("GPU 1 (GPU-"), HasSubstr("has no NVLink, but a PCIe path (PHB), to"),
                     HasSubstr("GPU 0 (GPU-"), HasSubstr("--gpus 0 --workers_per_gpu 6")));
-  EXPECT_THAT(Refusal(Recorded("a100-bridge-4"), "1,0,2"),
+  EXPECT_THAT(ArenaRefusal(Recorded("a100-bridge-4"), "1,0,2"),
               AllOf(HasSubstr("GPU 2 (GPU-"), HasSubstr("(SYS), to GPU 1 (GPU-")));
-  EXPECT_THAT(Refusal(WithLink(dgx, 0, 3, [](GpuLink& link) { link.peer_atomics = false; }), "0,3"),
-              HasSubstr("cannot do atomic operations on the memory of GPU 0"));
-  EXPECT_THAT(Refusal(WithLink(dgx, 0, 3, [](GpuLink& link) { link.peer_access = false; }), "3,0"),
-              HasSubstr("cannot access the memory of GPU 3"));
-  EXPECT_THAT(Refusal(WithLink(dgx, 0, 3,
-                               [](GpuLink& link) {
-                                 link.nvlink = false;
-                                 link.pcie_path.clear();
-                               }),
-                      "0,3"),
+  EXPECT_THAT(
+      ArenaRefusal(WithLink(dgx, 0, 3, [](GpuLink& link) { link.peer_atomics = false; }), "0,3"),
+      HasSubstr("cannot do atomic operations on the memory of GPU 0"));
+  EXPECT_THAT(
+      ArenaRefusal(WithLink(dgx, 0, 3, [](GpuLink& link) { link.peer_access = false; }), "3,0"),
+      HasSubstr("cannot access the memory of GPU 3"));
+  EXPECT_THAT(ArenaRefusal(WithLink(dgx, 0, 3,
+                                    [](GpuLink& link) {
+                                      link.nvlink = false;
+                                      link.pcie_path.clear();
+                                    }),
+                           "0,3"),
               HasSubstr("has no NVLink to GPU 0"));
   Topology unknown = dgx;
   unknown.links.clear();
-  EXPECT_THAT(Refusal(unknown, "0,3"), HasSubstr("has no link that is known to GPU 0"));
-  EXPECT_THAT(Refusal(Recorded("h100-mig"), "1,0:2"), HasSubstr("is a MIG instance"));
+  EXPECT_THAT(ArenaRefusal(unknown, "0,3"), HasSubstr("has no link that is known to GPU 0"));
+  EXPECT_THAT(ArenaRefusal(Recorded("h100-mig"), "1,0:2"), HasSubstr("is a MIG instance"));
 }
 
 TEST(ArenaDeviceTest, AWorkerSeesItsOwnGpuFirstAndThenThatOfTheArena) {

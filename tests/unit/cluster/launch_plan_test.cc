@@ -33,7 +33,7 @@ LaunchPlan Planned(const Topology& topology, const LaunchRequest& request) {
   return plan.ok() ? std::move(*plan) : LaunchPlan();
 }
 
-std::string Refusal(const Topology& topology, const LaunchRequest& request) {
+std::string LaunchRefusal(const Topology& topology, const LaunchRequest& request) {
   const Result<LaunchPlan> plan = PlanLaunch(topology, request);
   EXPECT_EQ(plan.status().code(), Code::kInvalidArgument);
   return plan.status().message();
@@ -166,31 +166,33 @@ TEST(LaunchPlanTest, TooFewCoresAreNamed) {
   dgx.numa_nodes[1].cores.resize(2);  // a container's share
   LaunchRequest request = OnGpus(dgx, "all", 8);
   request.binding = Binding::kCore;
-  EXPECT_THAT(Refusal(dgx, request), AllOf(HasSubstr("needs 4 cores"), HasSubstr("NUMA node 1"),
-                                           HasSubstr("has 2"), HasSubstr("--bind numa")));
+  EXPECT_THAT(LaunchRefusal(dgx, request),
+              AllOf(HasSubstr("needs 4 cores"), HasSubstr("NUMA node 1"), HasSubstr("has 2"),
+                    HasSubstr("--bind numa")));
   LaunchRequest cpu;
   cpu.workers = 17;
   cpu.binding = Binding::kCore;
-  EXPECT_THAT(Refusal(Recorded("no-gpu"), cpu),
+  EXPECT_THAT(LaunchRefusal(Recorded("no-gpu"), cpu),
               AllOf(HasSubstr("needs 17"), HasSubstr("16 processors"), HasSubstr("--bind none")));
   // 48 cores, of which the quota pays for 40.
   const Topology vm = Recorded("a100-vm-4");
   LaunchRequest many = OnGpus(vm, "all", 41);
   many.binding = Binding::kCore;
-  EXPECT_THAT(Refusal(vm, many), AllOf(HasSubstr("41"), HasSubstr("40"), HasSubstr("CPU quota")));
+  EXPECT_THAT(LaunchRefusal(vm, many),
+              AllOf(HasSubstr("41"), HasSubstr("40"), HasSubstr("CPU quota")));
 }
 
 TEST(LaunchPlanTest, NumaNeedsANodeWithProcessors) {
   const Topology vm = Recorded("a100-vm-4");
   LaunchRequest request = OnGpus(vm, "all", 4);
   request.binding = Binding::kNuma;
-  EXPECT_THAT(Refusal(vm, request),
+  EXPECT_THAT(LaunchRefusal(vm, request),
               AllOf(HasSubstr("NUMA node of GPU 0"), HasSubstr("--bind none")));
   Topology dgx = Recorded("dgx-h100");
   dgx.numa_nodes[1].cores.clear();
   request = OnGpus(dgx, "4", 1);
   request.binding = Binding::kNuma;
-  EXPECT_THAT(Refusal(dgx, request), AllOf(HasSubstr("NUMA node 1"), HasSubstr("GPU 4")));
+  EXPECT_THAT(LaunchRefusal(dgx, request), AllOf(HasSubstr("NUMA node 1"), HasSubstr("GPU 4")));
   request.binding = Binding::kAuto;
   EXPECT_EQ(Planned(dgx, request).binding, Binding::kNone);
 }
@@ -205,14 +207,15 @@ TEST(LaunchPlanTest, AShareOfTheMemoryIsALimit) {
               Contains("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=20480M"));
   EXPECT_EQ(plan.Find("ps", 0)->memory_limit, 0u);
   request.memory_fraction = 0.51;
-  EXPECT_THAT(Refusal(machine, request), AllOf(HasSubstr("0.51"), HasSubstr("2 workers on GPU 0"),
-                                               HasSubstr("1.02"), HasSubstr("at most 0.5")));
+  EXPECT_THAT(LaunchRefusal(machine, request),
+              AllOf(HasSubstr("0.51"), HasSubstr("2 workers on GPU 0"), HasSubstr("1.02"),
+                    HasSubstr("at most 0.5")));
   request = OnGpus(machine, "all", 12);
   request.memory_fraction = 1.0 / 3;
   EXPECT_EQ(Planned(machine, request).warnings.size(), 0u);
   request = OnGpus(machine, "0", 1);
   request.memory_fraction = 1e-9;
-  EXPECT_THAT(Refusal(machine, request), HasSubstr("less than 1 MiB"));
+  EXPECT_THAT(LaunchRefusal(machine, request), HasSubstr("less than 1 MiB"));
 }
 
 TEST(LaunchPlanTest, WithoutMpsTheLimitIsLeftToTheWorker) {

@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 /// "cluster | task | partial", or the error's text.
-std::string Outcome(std::string_view document) {
+std::string OutcomeOf(std::string_view document) {
   const auto config = ParseTfConfig(document);
   if (!config.ok()) {
     EXPECT_EQ(config.status().code(), Code::kInvalidArgument) << document;
@@ -29,13 +29,13 @@ std::string Outcome(std::string_view document) {
   return text;
 }
 
-struct Case {
+struct DocumentCase {
   std::string document;
   std::string outcome;
 };
 
-void Check(const std::vector<Case>& table) {
-  for (const Case& c : table) EXPECT_EQ(Outcome(c.document), c.outcome) << c.document;
+void CheckDocuments(const std::vector<DocumentCase>& table) {
+  for (const DocumentCase& c : table) EXPECT_EQ(OutcomeOf(c.document), c.outcome) << c.document;
 }
 
 constexpr const char* kPsWorkers = R"("cluster":{"ps":["p:1"],"worker":["w:1","w:2"]})";
@@ -47,20 +47,20 @@ std::string WithTask(std::string_view task) {
 std::string Tasks(std::string_view task) { return kPsWorkersText + (" | " + std::string(task)); }
 
 TEST(TfConfigTest, DocumentsThatSayNothingAreEmpty) {
-  Check({{"", " | "},
-         {" \n", " | "},
-         {"{}", " | "},
-         {" { } \n", " | "},
-         {R"({"cluster":null,"task":null,"environment":null,"rpc_layer":null})", " | "},
-         {R"({"cluster":{}})", " | "},
-         {R"({"cluster":{"ps":[],"worker":{},"chief":null}})", " | "},
-         {R"({"sparseCluster":{"worker":{},"ps":[]}})", " |  | partial"},
-         {R"({"task":{}})", " | "},
-         {R"({"task":{"type":null,"index":null}})", " | "}});
+  CheckDocuments({{"", " | "},
+                  {" \n", " | "},
+                  {"{}", " | "},
+                  {" { } \n", " | "},
+                  {R"({"cluster":null,"task":null,"environment":null,"rpc_layer":null})", " | "},
+                  {R"({"cluster":{}})", " | "},
+                  {R"({"cluster":{"ps":[],"worker":{},"chief":null}})", " | "},
+                  {R"({"sparseCluster":{"worker":{},"ps":[]}})", " |  | partial"},
+                  {R"({"task":{}})", " | "},
+                  {R"({"task":{"type":null,"index":null}})", " | "}});
 }
 
 TEST(TfConfigTest, ValidDocumentsAreReadAsTheOperatorMeantThem) {
-  Check({
+  CheckDocuments({
       // What the Kubeflow operator writes.
       {R"({"cluster":{"ps":["dist-mnist-for-e2e-test-ps-0.default.svc:2222"],"worker":["dist-mnist-for-e2e-test-worker-0.default.svc:2222"]},"task":{"type":"worker","index":0},"environment":"cloud"})",
        "ps{0=dist-mnist-for-e2e-test-ps-0.default.svc:2222}"
@@ -117,14 +117,14 @@ TEST(TfConfigTest, TextThatIsNotJsonIsRefused) {
         R"({"a":NaN})", R"({"a":1e999})", R"({"a":"\u12"})", R"({"a":"\ud800"})",
         "{\"a\":\"\xff\"}", "{\"a\":\"\xc0\xaf\"}", "{\"a\":\"\n\"}", R"({"a":tru)",
         R"({"cluster":)", "\x01"}) {
-    const std::string outcome = Outcome(document);
+    const std::string outcome = OutcomeOf(document);
     EXPECT_THAT(outcome, StartsWith("ERROR TF_CONFIG is not JSON: at byte ")) << document;
     for (const char c : outcome) EXPECT_TRUE(c >= 0x20 && c < 0x7F) << document;
   }
 }
 
 TEST(TfConfigTest, WrongTypesAreNamed) {
-  Check({
+  CheckDocuments({
       {"[]",
        "ERROR TF_CONFIG must be a JSON object, not an array: write {\"cluster\": ..., \"task\": "
        "...}"},
@@ -182,7 +182,7 @@ TEST(TfConfigTest, WrongTypesAreNamed) {
 
 TEST(TfConfigTest, TaskIndicesAreIntegersOrDigits) {
   const auto wrong = [](const std::string& index, const std::string& shown) {
-    EXPECT_EQ(Outcome(R"({"task":{"type":"worker","index":)" + index + "}}"),
+    EXPECT_EQ(OutcomeOf(R"({"task":{"type":"worker","index":)" + index + "}}"),
               "ERROR TF_CONFIG task.index must be an integer, or a string of digits, from 0 to "
               "99999, not " +
                   shown);
@@ -205,7 +205,7 @@ TEST(TfConfigTest, TaskIndicesAreIntegersOrDigits) {
 }
 
 TEST(TfConfigTest, TheWordsOfTheReferenceProgramsComeFirst) {
-  Check({
+  CheckDocuments({
       {R"({"task":{"type":"","index":0}})", "ERROR Must specify an explicit `job_name`"},
       {R"({"task":{"type":"ps","index":""}})", "ERROR Must specify an explicit `task_index`"},
       {WithTask(R"({"type":"walker","index":0})"),
@@ -260,7 +260,7 @@ TEST(TfConfigTest, TheWordsOfTheReferenceProgramsComeFirst) {
 }
 
 TEST(TfConfigTest, DuplicateKeysAreRefusedAtEveryLevel) {
-  Check({
+  CheckDocuments({
       {R"({"cluster":{},"cluster":{}})",
        "ERROR TF_CONFIG has the key \"cluster\" twice in one object: remove one"},
       {R"({"cluster":{"ps":["p:1"],"ps":["p:2"]}})",
@@ -295,10 +295,10 @@ TEST(TfConfigTest, NestingIsLimitedWithoutRecursion) {
   for (const std::string open : {"[", "{\"a\":"}) {
     std::string document = "{\"x\":";
     for (int i = 0; i < 100'000; ++i) document += open;
-    EXPECT_EQ(Outcome(document), "ERROR TF_CONFIG nests deeper than 16 levels: it takes 4");
+    EXPECT_EQ(OutcomeOf(document), "ERROR TF_CONFIG nests deeper than 16 levels: it takes 4");
   }
-  EXPECT_EQ(Outcome("{\"x\":" + std::string(15, '[') + std::string(15, ']') + "}"), " | ");
-  EXPECT_THAT(Outcome("{\"x\":" + std::string(16, '[') + std::string(16, ']') + "}"),
+  EXPECT_EQ(OutcomeOf("{\"x\":" + std::string(15, '[') + std::string(15, ']') + "}"), " | ");
+  EXPECT_THAT(OutcomeOf("{\"x\":" + std::string(16, '[') + std::string(16, ']') + "}"),
               HasSubstr("deeper than 16"));
 }
 
@@ -322,7 +322,7 @@ TEST(TfConfigTest, AMillionBytesOfAddressesAreReadOrRefusedByTheirNumber) {
   document.back() = ']';
   document += "}}";
   ASSERT_LE(document.size(), kMaxTfConfigBytes);
-  EXPECT_EQ(Outcome(document),
+  EXPECT_EQ(OutcomeOf(document),
             "ERROR TF_CONFIG cluster.worker has 100001 tasks: a job has at most "
             "100000");
 }

@@ -16,12 +16,12 @@ namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kUntouched = -12345.f;
+constexpr float kNotWritten = -12345.f;
 
 // Sizes around the widths of the vectors: 4, 8 and 16 floats, unrolled or not.
 constexpr std::size_t kWidths[] = {1, 3, 4, 10, 15, 16, 17, 31, 64, 100, 129};
 
-std::vector<float> Randoms(std::size_t n, std::uint64_t seed) {
+std::vector<float> Normals(std::size_t n, std::uint64_t seed) {
   Random random(seed);
   std::vector<float> values(n);
   for (float& v : values) v = static_cast<float>(random.Normal());
@@ -54,7 +54,7 @@ TEST_P(CpuKernelsTest, GatherScalesEveryPixelExactly) {
   for (std::size_t i = 0; i < rows.size(); ++i)
     rows[i] = static_cast<std::uint8_t>(i < 256 ? i : 7);
   const std::uint32_t index = 0;
-  std::vector<float> out(256, kUntouched);
+  std::vector<float> out(256, kNotWritten);
   k_->gather(rows.data(), 256, &index, 1, out.data(), 256);
   EXPECT_EQ(out, std::vector<float>(std::begin(kScaledPixels), std::end(kScaledPixels)));
 }
@@ -66,11 +66,12 @@ TEST_P(CpuKernelsTest, GatherTakesTheIndexedRowsAndLeavesThePaddingAlone) {
     Random random(width);
     for (auto& v : rows) v = static_cast<std::uint8_t>(random.Below(256));
     const std::vector<std::uint32_t> indices = {49, 0, 7, 7, 13, 48, 1, 0};
-    std::vector<float> out(indices.size() * ld, kUntouched);
+    std::vector<float> out(indices.size() * ld, kNotWritten);
     k_->gather(rows.data(), width, indices.data(), indices.size(), out.data(), ld);
     for (std::size_t b = 0; b < indices.size(); ++b) {
       for (std::size_t i = 0; i < ld; ++i) {
-        const float expected = i < width ? kScaledPixels[rows[indices[b] * width + i]] : kUntouched;
+        const float expected =
+            i < width ? kScaledPixels[rows[indices[b] * width + i]] : kNotWritten;
         ASSERT_EQ(out[b * ld + i], expected) << "width " << width << " row " << b << " at " << i;
       }
     }
@@ -80,8 +81,8 @@ TEST_P(CpuKernelsTest, GatherTakesTheIndexedRowsAndLeavesThePaddingAlone) {
 TEST_P(CpuKernelsTest, BiasAndReluMatchScalarCodeBitForBit) {
   for (const std::size_t cols : kWidths) {
     const std::size_t rows = 5, ld = cols + 3;
-    const std::vector<float> start = Randoms(rows * ld, cols);
-    const std::vector<float> bias = Randoms(cols, cols + 1000);
+    const std::vector<float> start = Normals(rows * ld, cols);
+    const std::vector<float> bias = Normals(cols, cols + 1000);
     std::vector<float> linear = start, relu = start, linear_want = start, relu_want = start;
     for (std::size_t b = 0; b < rows; ++b) {
       for (std::size_t j = 0; j < cols; ++j) {
@@ -107,10 +108,10 @@ TEST_P(CpuKernelsTest, ReluKeepsNanSoThatADivergedModelIsSeen) {
 TEST_P(CpuKernelsTest, ReluBackwardMasksAndSumsInRowOrder) {
   for (const std::size_t cols : kWidths) {
     const std::size_t rows = 37, ldh = cols + 2, ldd = cols + 7;
-    std::vector<float> h = Randoms(rows * ldh, cols), d = Randoms(rows * ldd, cols + 1);
+    std::vector<float> h = Normals(rows * ldh, cols), d = Normals(rows * ldd, cols + 1);
     for (std::size_t i = 0; i < h.size(); ++i) h[i] = i % 5 == 0 || h[i] < 0 ? 0.f : h[i];
-    std::vector<float> want = d, sums(cols + 1, kUntouched), sums_want(cols + 1, 0.f);
-    sums_want[cols] = kUntouched;
+    std::vector<float> want = d, sums(cols + 1, kNotWritten), sums_want(cols + 1, 0.f);
+    sums_want[cols] = kNotWritten;
     for (std::size_t b = 0; b < rows; ++b) {
       for (std::size_t j = 0; j < cols; ++j) {
         if (h[b * ldh + j] == 0) want[b * ldd + j] = 0;
@@ -126,9 +127,9 @@ TEST_P(CpuKernelsTest, ReluBackwardMasksAndSumsInRowOrder) {
 TEST_P(CpuKernelsTest, ColumnSumsAddInRowOrderAndOverwrite) {
   for (const std::size_t cols : kWidths) {
     const std::size_t rows = 41, ld = cols + 1;
-    const std::vector<float> d = Randoms(rows * ld, cols);
-    std::vector<float> sums(cols + 1, kUntouched), want(cols + 1, 0.f);
-    want[cols] = kUntouched;
+    const std::vector<float> d = Normals(rows * ld, cols);
+    std::vector<float> sums(cols + 1, kNotWritten), want(cols + 1, 0.f);
+    want[cols] = kNotWritten;
     for (std::size_t b = 0; b < rows; ++b) {
       for (std::size_t j = 0; j < cols; ++j) want[j] += d[b * ld + j];
     }
@@ -183,7 +184,7 @@ constexpr double kTolerance = 3e-7;
 
 TEST_P(CpuKernelsTest, SoftmaxMatchesDoublePrecision) {
   const std::size_t ld = 8;
-  std::vector<float> y(kRows * ld, kUntouched);
+  std::vector<float> y(kRows * ld, kNotWritten);
   for (std::size_t b = 0; b < kRows; ++b) {
     for (std::size_t j = 0; j < kClasses; ++j) y[b * ld + j] = kLogits[b * kClasses + j];
   }
@@ -192,7 +193,7 @@ TEST_P(CpuKernelsTest, SoftmaxMatchesDoublePrecision) {
     for (std::size_t j = 0; j < kClasses; ++j) {
       EXPECT_NEAR(y[b * ld + j], kProbabilities[b * kClasses + j], kTolerance) << b << ", " << j;
     }
-    for (std::size_t j = kClasses; j < ld; ++j) EXPECT_EQ(y[b * ld + j], kUntouched);
+    for (std::size_t j = kClasses; j < ld; ++j) EXPECT_EQ(y[b * ld + j], kNotWritten);
   }
 }
 
@@ -268,7 +269,7 @@ TEST_P(CpuKernelsTest, TheLossOfManyExamplesWithManyClassesDoesNotOverflow) {
 TEST_P(CpuKernelsTest, EveryTableGivesTheBitsOfTheBaseline) {
   for (const std::size_t cols : kWidths) {
     const std::size_t rows = 70, n = rows * cols;
-    std::vector<float> mine = Randoms(n, cols), theirs = mine;
+    std::vector<float> mine = Normals(n, cols), theirs = mine;
     for (std::size_t i = 0; i < n; i += 3) mine[i] = theirs[i] = mine[i] * 30;  // some p vanish
     std::vector<std::uint8_t> labels(rows);
     for (std::size_t b = 0; b < rows; ++b) labels[b] = static_cast<std::uint8_t>(b * 7 % cols);
@@ -281,12 +282,12 @@ TEST_P(CpuKernelsTest, EveryTableGivesTheBitsOfTheBaseline) {
     EXPECT_EQ(loss, loss_theirs) << cols;
     EXPECT_EQ(correct, correct_theirs) << cols;
 
-    mine = theirs = Randoms(n, cols + 1);
+    mine = theirs = Normals(n, cols + 1);
     k_->softmax(mine.data(), rows, cols, cols);
     baseline_.softmax(theirs.data(), rows, cols, cols);
     EXPECT_EQ(Bits(mine), Bits(theirs)) << cols;
 
-    std::vector<float> x = Randoms(n, cols + 2), y(n), y_theirs(n);
+    std::vector<float> x = Normals(n, cols + 2), y(n), y_theirs(n);
     for (float& v : x) v = -30 * std::abs(v);
     k_->exp_nonpositive(x.data(), y.data(), n);
     baseline_.exp_nonpositive(x.data(), y_theirs.data(), n);

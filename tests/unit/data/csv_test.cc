@@ -24,9 +24,10 @@ using ::testing::Pair;
 using ::testing::StartsWith;
 
 // Hands out between 1 and `most` bytes at a time, so that every boundary inside a line is met.
-class DripSource : public SpanSource {
+class RandomDripSource : public SpanSource {
  public:
-  DripSource(std::span<const std::byte> bytes, std::size_t most) : SpanSource(bytes), most_(most) {}
+  RandomDripSource(std::span<const std::byte> bytes, std::size_t most)
+      : SpanSource(bytes), most_(most) {}
   Result<std::size_t> Read(std::span<std::byte> to) override {
     return SpanSource::Read(to.first(std::min(1 + random_() % most_, to.size())));
   }
@@ -47,10 +48,10 @@ struct Examples {
 Result<Examples> Parse(const std::string& text, std::uint64_t limit = 0, std::size_t drip = 1 << 20,
                        const CsvProgress& on_progress = {}) {
   const auto bytes = std::as_bytes(std::span(text));
-  DripSource counted(bytes, drip);
+  RandomDripSource counted(bytes, drip);
   PASSEL_ASSIGN_OR_RETURN(const CsvShape shape, MeasureCsv(counted, "d/some.csv", limit));
   Examples out{Bytes(shape.count * shape.pixels), Bytes(shape.count)};
-  DripSource read(bytes, drip);
+  RandomDripSource read(bytes, drip);
   PASSEL_RETURN_IF_ERROR(ReadCsv(read, "d/some.csv", limit == 0 || shape.count < limit,
                                  std::as_writable_bytes(std::span(out.images)),
                                  std::as_writable_bytes(std::span(out.labels)), on_progress));

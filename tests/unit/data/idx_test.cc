@@ -32,7 +32,7 @@ Status Decode(const Bytes& file, IdxKind kind = IdxKind::kImages, Bytes* out = n
 }
 
 // Hands out one byte at a time, so that every boundary inside the reader is met.
-class DripSource : public SpanSource {
+class ByteByByteSource : public SpanSource {
  public:
   using SpanSource::SpanSource;
   Result<std::size_t> Read(std::span<std::byte> to) override {
@@ -40,8 +40,8 @@ class DripSource : public SpanSource {
   }
 };
 
-const Bytes kPixels = test::Ramp(3 * 4 * 5);
-const Bytes kImages = test::Idx({2051, 3, 4, 5}, kPixels);
+const Bytes kRamp = test::Ramp(3 * 4 * 5);
+const Bytes kImages = test::Idx({2051, 3, 4, 5}, kRamp);
 const Bytes kLabels = test::Idx({2049, 4}, {7, 0, 9, 1});
 
 TEST(IdxTest, ReadsPlainImagesAndLabels) {
@@ -50,7 +50,7 @@ TEST(IdxTest, ReadsPlainImagesAndLabels) {
   EXPECT_EQ(reader->shape(), (IdxShape{3, 4, 5}));
   Bytes out;
   ASSERT_TRUE(Decode(kImages, IdxKind::kImages, &out).ok());
-  EXPECT_EQ(out, kPixels);
+  EXPECT_EQ(out, kRamp);
   ASSERT_TRUE(Decode(kLabels, IdxKind::kLabels, &out).ok());
   EXPECT_EQ(out, (Bytes{7, 0, 9, 1}));
 }
@@ -58,7 +58,7 @@ TEST(IdxTest, ReadsPlainImagesAndLabels) {
 TEST(IdxTest, ReadsGzipByItsContent) {
   Bytes out;
   ASSERT_TRUE(Decode(test::Gzip(kImages), IdxKind::kImages, &out).ok());
-  EXPECT_EQ(out, kPixels);
+  EXPECT_EQ(out, kRamp);
 }
 
 TEST(IdxTest, ReadsSeveralGzipMembersAsOneFile) {
@@ -70,18 +70,18 @@ TEST(IdxTest, ReadsSeveralGzipMembersAsOneFile) {
     Bytes out;
     const Status status = Decode(file, IdxKind::kImages, &out);
     ASSERT_TRUE(status.ok()) << cut << ": " << status.ToString();
-    EXPECT_EQ(out, kPixels);
+    EXPECT_EQ(out, kRamp);
   }
 }
 
 TEST(IdxTest, ReadsTheSameFromASourceThatDrips) {
   for (const Bytes& file : {kImages, test::Gzip(kImages)}) {
-    auto reader =
-        IdxReader::Open(std::make_unique<DripSource>(test::View(file)), IdxKind::kImages, "drip");
+    auto reader = IdxReader::Open(std::make_unique<ByteByByteSource>(test::View(file)),
+                                  IdxKind::kImages, "drip");
     ASSERT_TRUE(reader.ok()) << reader.status().ToString();
-    Bytes out(kPixels.size());
+    Bytes out(kRamp.size());
     ASSERT_TRUE(reader->ReadPayload(std::as_writable_bytes(std::span(out))).ok());
-    EXPECT_EQ(out, kPixels);
+    EXPECT_EQ(out, kRamp);
   }
 }
 
@@ -160,7 +160,7 @@ TEST(IdxTest, NoFlippedBitOfAGzipFileIsReadAsOtherPixels) {
       broken[at] ^= static_cast<std::uint8_t>(1 << bit);
       Bytes out;
       if (Decode(broken, IdxKind::kImages, &out).ok()) {
-        EXPECT_EQ(out, kPixels) << at;  // a bit that says nothing, such as the modification time
+        EXPECT_EQ(out, kRamp) << at;  // a bit that says nothing, such as the modification time
       }
     }
   }
