@@ -63,12 +63,6 @@ bool AwaitEvaluations(Program& program, std::size_t count, double seconds = 15) 
   return false;
 }
 
-std::string OnlyError(const Outcome& outcome, int code) {
-  EXPECT_EQ(outcome.code, code) << outcome.err;
-  EXPECT_EQ(outcome.errors.size(), 1u) << outcome.err;
-  return outcome.errors.empty() ? "" : outcome.errors[0];
-}
-
 const std::vector<std::string> kEndless = {"--train_steps=100000000", "--start_wait=20",
                                            "--eval_interval=0.05"};
 

@@ -16,10 +16,4 @@ std::string SettingOf(const Outcome& outcome, const std::string& name) {
   return "";
 }
 
-std::string OnlyError(const Outcome& outcome, int code) {
-  EXPECT_EQ(outcome.code, code) << outcome.err << outcome.out;
-  EXPECT_EQ(outcome.errors.size(), 1u) << outcome.err;
-  return outcome.errors.empty() ? "" : outcome.errors[0];
-}
-
 }  // namespace passel::testing

@@ -152,6 +152,12 @@ bool Program::WaitFor(const std::string& text, double seconds) {
   }
 }
 
+std::string OnlyError(const Outcome& outcome, int code) {
+  EXPECT_EQ(outcome.code, code) << outcome.err << outcome.out;
+  EXPECT_EQ(outcome.errors.size(), 1u) << outcome.err;
+  return outcome.errors.empty() ? "" : outcome.errors[0];
+}
+
 Sandbox::Sandbox() {
   static std::atomic<int> count{0};
   job_ = fmt::format("test-{}-{}", ::getpid(), ++count);

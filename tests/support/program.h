@@ -77,6 +77,9 @@ struct Outcome {
   int code = -1;
 };
 
+/// The only error of a run that ended with `code`; checks that it is the only one.
+std::string OnlyError(const Outcome& outcome, int code = 2);
+
 /// A place in which programs run: files, environment and job ids of its own, so that tests can run
 /// side by side and each sees only its own leftovers.
 class Sandbox {
