@@ -68,11 +68,16 @@ bool LocalShard::ChangeDue() {
   if (!IsRoundMode(rules_.mode) && !rules_.schedule.empty()) {
     WishForScheduledMode(memory_, rules_.schedule, static_cast<std::uint64_t>(global_step()));
   }
-  if (passel::CurrentMode(memory_).number != mode_number_) return true;  // we were fenced off
-  if (!WishedMode(memory_)) return false;
-  if (!IsRoundMode(rules_.mode)) return true;
-  const Decision last = Decision::Unpack(memory_.state->decision.load(std::memory_order_seq_cst));
-  return last.ends == Decision::EndOf(mode_number_) && completed_round() >= last.round;
+  const auto ended = [&] {
+    if (!WishedMode(memory_)) return false;
+    if (!IsRoundMode(rules_.mode)) return true;
+    const Decision last = Decision::Unpack(memory_.state->decision.load(std::memory_order_seq_cst));
+    return last.ends == Decision::EndOf(mode_number_) && completed_round() >= last.round;
+  };
+  // The mode comes last: of a change at which we have arrived, the others may make an end at any
+  // time, and then neither the wish nor the decision says any more what it said. Or we were fenced
+  // off.
+  return ended() || passel::CurrentMode(memory_).number != mode_number_;
 }
 
 std::uint32_t LocalShard::EndsWith(std::uint64_t round) {

@@ -52,9 +52,10 @@ struct Log {
   std::uint64_t unfinished = 0;  // gradients of a set that is not complete
 };
 
-// Steps until the job is stopped, or `leave` says so between two steps.
-void Train(ParameterStore& store, const ShardMemory& lead, Random random, Log* log,
-           const std::function<bool()>& leave) {
+// Steps until the job is stopped, or `leave` says so between two steps. `patience`: of one Wait(),
+// after a short first one.
+void Train(ParameterStore& store, const ShardMemory& lead, Random random, microseconds patience,
+           Log* log, const std::function<bool()>& leave) {
   const std::uint64_t most = 1 + random.Below(120);
   while (!leave()) {
     const ModeWord before = CurrentMode(lead);
@@ -73,7 +74,7 @@ void Train(ParameterStore& store, const ShardMemory& lead, Random random, Log* l
     ASSERT_TRUE(ticket.ok()) << ticket.status().ToString();
     Result<PushOutcome> outcome = store.Wait(*ticket, Deadline::After(microseconds(300)));
     while (outcome.status().code() == Code::kDeadlineExceeded) {
-      outcome = store.Wait(*ticket, Deadline::After(milliseconds(20)));
+      outcome = store.Wait(*ticket, Deadline::After(patience));
     }
     if (outcome.status().code() == Code::kCancelled) return;
     ASSERT_TRUE(outcome.ok()) << outcome.status().ToString();
@@ -89,8 +90,13 @@ void Train(ParameterStore& store, const ShardMemory& lead, Random random, Log* l
 
 class Job {
  public:
-  Job(const StorePlan& plan, bool arenas, std::uint64_t seed)
-      : plan_(plan), host_(MakeHost(plan, arenas)), seed_(seed), logs_(plan.num_workers) {
+  Job(const StorePlan& plan, bool arenas, std::uint64_t seed,
+      microseconds patience = milliseconds(20))
+      : plan_(plan),
+        host_(MakeHost(plan, arenas)),
+        seed_(seed),
+        patience_(patience),
+        logs_(plan.num_workers) {
     memory_ = host_->Memory();
   }
   ~Job() {
@@ -113,7 +119,7 @@ class Job {
         const Status status = store.WaitUntilInitialized(Deadline::After(kLong));
         ASSERT_TRUE(status.ok()) << status.ToString();
         ready.fetch_add(1);
-        Train(store, lead(), Random(StreamSeed(seed_, static_cast<std::uint64_t>(k))),
+        Train(store, lead(), Random(StreamSeed(seed_, static_cast<std::uint64_t>(k))), patience_,
               &logs_[static_cast<std::size_t>(k)], [this] { return ending_.load(); });
         EXPECT_TRUE(store.Leave().ok());
       });
@@ -207,6 +213,7 @@ class Job {
   const StorePlan plan_;
   const std::unique_ptr<StoreHost> host_;
   const std::uint64_t seed_;
+  const microseconds patience_;
   std::vector<Log> logs_;
   std::vector<ShardMemory> memory_;
   std::atomic<bool> ending_{false};
@@ -245,6 +252,25 @@ TEST_P(ModeChange, FromEveryModeToEveryOther) {
         EXPECT_LE(lead, static_cast<std::uint64_t>(
                             std::max(Setting(from).staleness_bound, Setting(to).staleness_bound)));
       }
+      ASSERT_FALSE(HasFailure());
+    }
+  }
+}
+
+// Who waits for a change looks again and again whether it is still due, and the others publish it
+// at any time between two looks.
+TEST_P(ModeChange, WhoAsksAgainAndAgainDoesNotMissIt) {
+  for (int round = 0; round < 30; ++round) {
+    for (const auto& [from, to] :
+         {std::pair("ssp=0", "replicas=3"), std::pair("replicas=5", "replicas=2")}) {
+      SCOPED_TRACE(std::string(from) + " to " + to + ", " + std::to_string(round));
+      Job job(PlanIn(Setting(from), shards(), kWorkers), arenas(), 100 + round, microseconds(0));
+      job.Start();
+      ASSERT_TRUE(job.AwaitStep(3));
+      ASSERT_NO_FATAL_FAILURE(job.ChangeTo(Setting(to)));
+      ASSERT_TRUE(job.AwaitStep(ModesSoFar(job.lead()).back().since + 5));
+      job.End();
+      ASSERT_NO_FATAL_FAILURE(job.Check());
       ASSERT_FALSE(HasFailure());
     }
   }
