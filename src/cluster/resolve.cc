@@ -164,6 +164,7 @@ class Resolver {
     if (!sources_.tf_config.session_master.empty())
       config_.target = sources_.tf_config.session_master;
     config_.is_chief = spec.IsChief(*config_.task);
+    config_.starts_ps = sources_.ranks && sources_.ranks->rank == 0;
     // An evaluator trains nothing: it reads what whatever cluster has saved.
     if (job == "evaluator" || config_.partial) return {};
     const Status valid = spec.Validate();
@@ -231,7 +232,24 @@ class Resolver {
     }
   }
 
+  // Ranks of a host share its GPUs, one each while there are enough.
+  void CountGpusOfRanks() {
+    if (!sources_.ranks || !inputs_.visible_gpus) return;
+    for (Setting& setting : config_.settings) {
+      if (setting.name != "num_gpus" || setting.source != Source::kDefault ||
+          setting.origin != "default") {
+        continue;
+      }
+      const int gpus = std::min(inputs_.visible_gpus(), sources_.ranks->world_size);
+      if (gpus <= 0) return;
+      setting.value = std::to_string(gpus);
+      setting.source = Source::kRanks;
+      setting.origin = "environment LOCAL_RANK";
+    }
+  }
+
   Status ChooseDevice() {
+    CountGpusOfRanks();
     const Setting* const setting = config_.Find("num_gpus");
     const bool known = setting && !setting->value.empty();
     int num_gpus = 0;
@@ -240,7 +258,9 @@ class Resolver {
           num_gpus, ParseInt("--num_gpus", {setting->source, setting->origin, setting->value}));
     }
     const int index = config_.task ? config_.task->index : 0;
-    PASSEL_ASSIGN_OR_RETURN(const std::optional<int> gpu, GpuOfTask(index, num_gpus));
+    PASSEL_ASSIGN_OR_RETURN(
+        const std::optional<int> gpu,
+        GpuOfTask(sources_.ranks ? sources_.ranks->local_rank : index, num_gpus));
     if (inputs_.gpu_per_worker && config_.distributed) {
       PASSEL_RETURN_IF_ERROR(CheckGpuPerWorker(num_gpus, config_.cluster.num_tasks("worker")));
     }

@@ -7,7 +7,8 @@
 //   3  JOB_NAME, TASK_INDEX, PS_HOSTS, WORKER_HOSTS: only if all four are there
 //   4  PS_KEY, WORKER_KEY       host lists
 //   5  the file of --config     usually shared by all tasks, so below what names one of them
-//   6  defaults of the flags, which the caller may have changed (a preset: Flag::default_origin)
+//   6  RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT (ranks.h): only if nobody above names a cluster
+//   7  defaults of the flags, which the caller may have changed (a preset: Flag::default_origin)
 //
 // TF_CONFIG's cluster counts as a whole: no host list of another place is mixed into it. Where an
 // environment variable, which nobody sees, wins over another value that somebody wrote, a warning
@@ -33,7 +34,7 @@
 
 namespace passel {
 
-enum class Source { kTfConfig, kFlag, kTaskEnvironment, kHostKeys, kFile, kDefault };
+enum class Source { kTfConfig, kFlag, kTaskEnvironment, kHostKeys, kFile, kRanks, kDefault };
 
 /// A flag of the command. job_name, task_index, ps_hosts, worker_hosts and num_gpus mean what
 /// they mean in the reference programs; a list without them is as if they had no default.
@@ -53,6 +54,9 @@ struct ResolveInputs {
   std::string config_path;                 ///< of --config, for messages
   std::optional<std::string> config_text;  ///< see ReadConfigFile()
   bool gpu_per_worker = false;             ///< fewer GPUs than workers are an error
+  /// How many GPUs a task of ranks may choose from, asked only if no --num_gpus says it. May be
+  /// empty: none.
+  std::function<int()> visible_gpus;
 };
 
 struct Setting {
@@ -76,6 +80,8 @@ struct ResolvedConfig {
   /// `cluster` is only what this task sees, as with dynamic workers.
   bool partial = false;
   bool is_chief = true;
+  /// The cluster follows from ranks, where nobody starts a ps: this task, rank 0, has to.
+  bool starts_ps = false;
   /// The GPU of a worker or chief; nothing: the CPU.
   std::optional<int> gpu;
   /// "/job:worker/task:1/gpu:0", or without the last field if there is no flag num_gpus. "" for ps,

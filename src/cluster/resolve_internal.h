@@ -4,12 +4,14 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/status.h"
 #include "cluster/config_file.h"
+#include "cluster/ranks.h"
 #include "cluster/resolve.h"
 #include "cluster/tf_config.h"
 
@@ -33,6 +35,7 @@ struct Sources {
   ConfigFile file;
   std::array<std::vector<Candidate>, kKeys> candidates;  ///< by precedence, the default last
   std::vector<std::string> warnings;
+  std::optional<Ranks> ranks;  ///< if nobody else named a cluster
 
   bool TfCluster() const { return !tf_config.cluster.jobs().empty(); }
   /// "file train.yaml:3"

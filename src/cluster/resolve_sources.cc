@@ -51,6 +51,7 @@ class SourceReader {
         Add(key, Source::kFile, out_.FileOrigin(found->second), found->second.text);
       }
     }
+    PASSEL_RETURN_IF_ERROR(AddRanks());
     for (int key = 0; key < kKeys; ++key) {
       const Flag* const flag = FindFlag(kKeyNames[key]);
       Add(key, Source::kDefault, flag ? flag->default_origin : "default",
@@ -108,6 +109,31 @@ class SourceReader {
                       "needs all four",
                       present, missing));
     }
+  }
+
+  // The last of those that can name a cluster: a process that torchrun has started may well be told
+  // another one.
+  Status AddRanks() {
+    if (out_.TfCluster()) return {};
+    for (const auto& candidates : out_.candidates) {
+      if (!candidates.empty()) return {};
+    }
+    std::string missing;
+    PASSEL_ASSIGN_OR_RETURN(
+        std::optional<Ranks> ranks,
+        ReadRanks([this](const char* name) { return Environment(name); }, &missing));
+    if (!missing.empty()) {
+      out_.warnings.push_back(fmt::format(
+          "the environment has RANK and WORLD_SIZE but not {}: they are not used", missing));
+    }
+    // One alone needs nobody else.
+    if (!ranks || ranks->world_size == 1) return {};
+    Add(kJobName, Source::kRanks, "environment RANK", "worker");
+    Add(kTaskIndex, Source::kRanks, "environment RANK", std::to_string(ranks->rank));
+    Add(kPsHosts, Source::kRanks, "environment MASTER_ADDR, MASTER_PORT", ranks->ps_hosts);
+    Add(kWorkerHosts, Source::kRanks, "environment WORLD_SIZE", ranks->worker_hosts);
+    out_.ranks = std::move(ranks);
+    return {};
   }
 
   void Add(int key, Source source, std::string origin, std::string value) {

@@ -72,7 +72,7 @@ Result<ConfigFile> ParseCommandFile(const std::string& path, const std::string& 
 
 Status ApplyFileSettings(const ResolvedConfig& config, CLI::App& command) {
   for (const Setting& setting : config.settings) {
-    if (setting.source != Source::kFile) continue;
+    if (setting.source != Source::kFile && setting.source != Source::kRanks) continue;
     CLI::Option* const option = command.get_option_no_throw("--" + setting.name);
     if (option == nullptr || option->count() > 0) continue;
     try {

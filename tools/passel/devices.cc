@@ -3,7 +3,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "base/log.h"
@@ -86,6 +88,22 @@ std::string WhyNoGpu() {
   if (machine->gpus.empty()) return machine->no_gpu_reason;
   const Result<std::string> plugin = FindAcceleratorPlugin();
   return plugin.ok() ? "" : plugin.status().message();
+}
+
+int GpusForRanks(const DeviceFlags& flags) {
+  const Result<DeviceRequest> request = ParseDeviceRequest(flags.device);
+  if (!request.ok() || request->kind == DeviceRequest::Kind::kCpu || !request->uuid.empty() ||
+      !FindAcceleratorPlugin().ok()) {
+    return 0;
+  }
+  const Result<Topology> machine = ProbeInChild(Deadline::After(kProbeLimit));
+  if (!machine.ok()) return 0;  // whoever opens the GPU says why
+  const int there = static_cast<int>(machine->gpus.size());
+  const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (visible == nullptr) return there;
+  const std::string_view list = visible;
+  if (list.empty()) return 0;
+  return std::min(there, 1 + static_cast<int>(std::count(list.begin(), list.end(), ',')));
 }
 
 Status CheckDevices(const DeviceFlags& flags, const TypedNumbers& typed,

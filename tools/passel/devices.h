@@ -30,6 +30,10 @@ Status CheckJobDevices(const DeviceFlags& flags, const TypedNumbers& typed, int 
 /// starts.
 std::string WhyNoGpu();
 
+/// GPUs that a process which a launcher of ranks has started may compute on, one of them: those of
+/// CUDA_VISIBLE_DEVICES, else of the machine. 0 where `flags` or the machine leave none.
+int GpusForRanks(const DeviceFlags& flags);
+
 /// What the flags ask for and do not get, one sentence each. `who`: "worker/0 computes", "all
 /// workers compute"; `gpus`: what they are to compute on, "gpu:0", or "" for the CPU.
 /// `reason`: why not.

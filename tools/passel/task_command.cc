@@ -25,6 +25,7 @@
 #include "tools/passel/placement_table.h"
 #include "tools/passel/preset_flags.h"
 #include "tools/passel/processor_time.h"
+#include "tools/passel/ps_of_ranks.h"
 #include "tools/passel/ps_task.h"
 #include "tools/passel/task.h"
 #include "tools/passel/train_command.h"
@@ -68,6 +69,7 @@ Result<ResolvedConfig> ResolveTaskConfig(Task& task, CLI::App& command) {
   }
   inputs.flags = flags;
   inputs.gpu_per_worker = WantsGpuPerWorker(task.flags.preset);
+  inputs.visible_gpus = [&task] { return GpusForRanks(task.flags.devices); };
   // A supervisor says everything in flags; the environment it was started in is about itself.
   if (!task.flags.supervised) {
     inputs.environment = [](const std::string& name) -> std::optional<std::string> {
@@ -160,6 +162,10 @@ int RunTask(Task& task, CLI::App& command) {
   if (!task.flags.supervised) {
     nvtx::WarnIfMissing();  // of a supervised task the supervisor has said it
     LogInfo("{}", resolved->Announcement());
+  }
+  if (resolved->starts_ps) {
+    Result<PsOfRanks> ps = PsOfRanks::Start(*resolved);
+    return ps.ok() ? ps->AwaitEnd(RunWorkerTask(task, *config)) : FailTask(ps.status());
   }
   if (task.id.job != "ps" && task.id.job != "evaluator") return RunWorkerTask(task, *config);
   MakeLogLines(*config, task.id, false).Task();

@@ -48,8 +48,9 @@ struct Inputs {
     return *this;
   }
 
-  Result<ResolvedConfig> Resolve() const {
+  Result<ResolvedConfig> Resolve(int visible_gpus = 0) const {
     ResolveInputs inputs;
+    inputs.visible_gpus = [visible_gpus] { return visible_gpus; };
     inputs.flags = flags;
     inputs.environment = [this](const std::string& name) -> std::optional<std::string> {
       const auto found = environment.find(name);
