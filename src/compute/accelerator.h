@@ -18,7 +18,7 @@
 namespace passel {
 
 /// Raised with any change of this file, of device_arena.h or of step_engine.h.
-inline constexpr std::uint32_t kAcceleratorAbi = 3;
+inline constexpr std::uint32_t kAcceleratorAbi = 4;
 
 /// One GPU, as it says of itself.
 struct AcceleratorInfo {

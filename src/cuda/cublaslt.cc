@@ -4,10 +4,14 @@
 #include <dlfcn.h>
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -40,10 +44,28 @@ struct Functions {
 #undef PASSEL_MEMBER
 };
 
+std::string LibraryName() { return fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR); }
+
+// The numbers of "cuda-13.0", so that 13.10 is newer than 13.9.
+std::vector<int> VersionOf(std::string_view toolkit) {
+  std::vector<int> numbers;
+  bool in_number = false;
+  for (const char c : toolkit) {
+    const bool digit = c >= '0' && c <= '9';
+    if (digit && !in_number) numbers.push_back(0);
+    if (digit && numbers.back() < 100000) numbers.back() = 10 * numbers.back() + (c - '0');
+    in_number = digit;
+  }
+  return numbers;
+}
+
 // Opens the library; it stays open, as its kernels may run until the process ends.
 Result<void*> OpenLibrary(std::string* path) {
-  const std::string name = fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR);
-  std::vector<std::string> candidates = {name, "/usr/local/cuda/lib64/" + name};
+  const std::string name = LibraryName();
+  const auto open = [path](const std::string& candidate) {
+    *path = candidate;
+    return dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL);
+  };
   if (const char* set = std::getenv("PASSEL_CUBLASLT_PATH"); set != nullptr) {
     if (set[0] != '/') {
       return InvalidArgument(
@@ -51,20 +73,21 @@ Result<void*> OpenLibrary(std::string* path) {
                       "correct or unset it",
                       set, name));
     }
-    candidates = {set};
+    if (void* library = open(set); library != nullptr) return library;
+    return FailedPrecondition(
+        fmt::format("PASSEL_CUBLASLT_PATH is '{}', which cannot be opened ({}): correct or unset "
+                    "it",
+                    set, dlerror()));
   }
   std::string reason;
-  for (const std::string& candidate : candidates) {
-    if (void* library = dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL); library != nullptr) {
-      *path = candidate;
-      return library;
-    }
+  for (const std::string& candidate : CublasLtPlaces("/usr/local")) {
+    if (void* library = open(candidate); library != nullptr) return library;
     if (reason.empty()) reason = dlerror();
   }
-  return NotFound(fmt::format(
-      "layers of this size need cuBLAS, and {} cannot be opened ({}): install the cuBLAS "
-      "of CUDA {}, or name the file in PASSEL_CUBLASLT_PATH, or use smaller layers",
-      candidates.front(), reason, CUBLAS_VER_MAJOR));
+  return NotFound(
+      fmt::format("{} cannot be opened ({}): install the cuBLAS of CUDA {}, or name its file in "
+                  "PASSEL_CUBLASLT_PATH",
+                  name, reason, CUBLAS_VER_MAJOR));
 }
 
 Result<Functions> LoadFunctions(void* library, const std::string& path) {
@@ -338,6 +361,27 @@ class Library : public CublasLt {
 };
 
 }  // namespace
+
+std::vector<std::string> CublasLtPlaces(const std::string& local) {
+  const std::string name = LibraryName();
+  const std::string in_toolkit = "/targets/x86_64-linux/lib/" + name;
+  std::vector<std::string> toolkits;
+  std::error_code ignored;  // of a folder that is not there
+  for (std::filesystem::directory_iterator entry(local, ignored), end; !ignored && entry != end;
+       entry.increment(ignored)) {
+    const std::string toolkit = entry->path().filename().string();
+    if (toolkit.starts_with("cuda-")) toolkits.push_back(toolkit);
+  }
+  std::sort(toolkits.begin(), toolkits.end(), [](const std::string& a, const std::string& b) {
+    return std::pair(VersionOf(a), a) > std::pair(VersionOf(b), b);
+  });
+  std::vector<std::string> places = {name, local + "/cuda/lib64/" + name,
+                                     local + "/cuda" + in_toolkit};
+  for (const std::string& toolkit : toolkits) {
+    places.push_back(fmt::format("{}/{}{}", local, toolkit, in_toolkit));
+  }
+  return places;
+}
 
 Result<std::unique_ptr<CublasLt>> CublasLt::Open(void* workspace) {
   std::string path;

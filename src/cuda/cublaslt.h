@@ -1,8 +1,7 @@
 // cublaslt.h - large products through cuBLASLt, which is opened when the first one is needed.
 //
-// The library weighs 0.5 GB and takes a second to open, so nothing links it. It is the one that the
-// dynamic loader finds (libcublasLt.so.13 for a build with CUDA 13), that of
-// /usr/local/cuda/lib64, or the file that $PASSEL_CUBLASLT_PATH names, absolute.
+// The library weighs 0.5 GB and takes a second to open, so nothing links it. It is the file that
+// $PASSEL_CUBLASLT_PATH names, absolute, or else the first of CublasLtPlaces() that can be opened.
 //
 // Threads    One thread at a time.
 // Life       A CublasLt before its stream, a Matmul before its CublasLt.
@@ -14,11 +13,17 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "cuda/plan.h"
 
 namespace passel::cuda {
+
+/// Where the library is looked for, in this order: by its name (libcublasLt.so.13 for a build with
+/// CUDA 13) as the dynamic loader does, then in the toolkit `local`/cuda, then in those of
+/// `local`/cuda-*, the newest first.
+std::vector<std::string> CublasLtPlaces(const std::string& local);
 
 class CublasLt {
  public:
@@ -28,7 +33,8 @@ class CublasLt {
 
   /// Opens the library and a handle. `workspace`: kWorkspaceBytes of device memory, 256-byte
   /// aligned, of the caller; products that share it must run one after the other.
-  /// Errors: kNotFound, kFailedPrecondition with the remedy; kInternal from the library.
+  /// Errors: kNotFound where there is none, kInvalidArgument or kFailedPrecondition for one that
+  /// cannot be used, each with the remedy; kInternal from the library.
   static Result<std::unique_ptr<CublasLt>> Open(void* workspace);
   virtual ~CublasLt() = default;
 

@@ -86,6 +86,7 @@ class CudaDevice : public Device {
   }
   Status CopyIn(void* to, const void* from_host, std::size_t bytes) override;
   Status CopyOut(void* to_host, const void* from, std::size_t bytes) override;
+  Result<Verdict> HasLibrary() override;
   Result<Verdict> CanRun(const LargeGemm& gemm) override;
   Result<std::unique_ptr<Executable>> Prepare(const Plan& plan, How how) override;
   Status Launch(Executable& executable) override;
@@ -187,11 +188,18 @@ Result<std::unique_ptr<CublasLt::Matmul>> CudaDevice::PrepareMatmul(const LargeG
 
 Status CudaDevice::OpenLibrary() {
   if (cublaslt_ != nullptr) return {};
-  if (workspace_ == nullptr) {
-    PASSEL_ASSIGN_OR_RETURN(workspace_, Allocate(CublasLt::kWorkspaceBytes));
-  }
-  PASSEL_ASSIGN_OR_RETURN(cublaslt_, CublasLt::Open(workspace_.get()));
+  PASSEL_ASSIGN_OR_RETURN(Memory workspace, Allocate(CublasLt::kWorkspaceBytes));
+  PASSEL_ASSIGN_OR_RETURN(cublaslt_, CublasLt::Open(workspace.get()));
+  workspace_ = std::move(workspace);
   return {};
+}
+
+Result<Device::Verdict> CudaDevice::HasLibrary() {
+  PASSEL_RETURN_IF_ERROR(context_.Enter());
+  const Status opened = OpenLibrary();
+  if (opened.ok()) return Verdict{true, ""};
+  if (opened.code() != Code::kNotFound) return opened;
+  return Verdict{false, opened.message()};
 }
 
 Result<Device::Verdict> CudaDevice::CanRun(const LargeGemm& gemm) {

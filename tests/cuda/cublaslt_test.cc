@@ -3,6 +3,7 @@
 
 #include "cuda/cublaslt.h"
 
+#include <cublasLt.h>
 #include <dlfcn.h>
 #include <fmt/core.h>
 #include <gmock/gmock.h>
@@ -15,6 +16,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
@@ -272,7 +274,30 @@ TEST_F(CublasLtTest, AnotherLibraryIsRefused) {
   setenv("PASSEL_CUBLASLT_PATH", "libcublasLt.so", 1);
   EXPECT_EQ(CublasLt::Open(workspace_.get()).status().code(), Code::kInvalidArgument);
   setenv("PASSEL_CUBLASLT_PATH", "/nowhere/libcublasLt.so", 1);
-  EXPECT_EQ(CublasLt::Open(workspace_.get()).status().code(), Code::kNotFound);
+  const Status named = CublasLt::Open(workspace_.get()).status();
+  EXPECT_EQ(named.code(), Code::kFailedPrecondition);  // what was asked for is not done without
+  EXPECT_THAT(named.message(), HasSubstr("PASSEL_CUBLASLT_PATH is '/nowhere/libcublasLt.so', which "
+                                         "cannot be opened"));
+}
+
+TEST(CublasLtPlaces, AreTheLoadersThenThoseOfToolkitsTheNewestFirst) {
+  const std::string name = fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR);
+  std::string local = testing::TempDir() + "cublaslt_places_XXXXXX";
+  ASSERT_NE(::mkdtemp(local.data()), nullptr);
+  EXPECT_THAT(CublasLtPlaces(local),
+              testing::ElementsAre(name, local + "/cuda/lib64/" + name,
+                                   local + "/cuda/targets/x86_64-linux/lib/" + name));
+  for (const char* folder : {"cuda", "cuda-13.9", "cuda-13.10", "cuda-12.8", "cudnn-9", "bin"}) {
+    std::filesystem::create_directory(local + "/" + folder);
+  }
+  EXPECT_THAT(CublasLtPlaces(local),
+              testing::ElementsAre(name, local + "/cuda/lib64/" + name,
+                                   local + "/cuda/targets/x86_64-linux/lib/" + name,
+                                   local + "/cuda-13.10/targets/x86_64-linux/lib/" + name,
+                                   local + "/cuda-13.9/targets/x86_64-linux/lib/" + name,
+                                   local + "/cuda-12.8/targets/x86_64-linux/lib/" + name));
+  std::filesystem::remove_all(local);
+  EXPECT_EQ(CublasLtPlaces(local).size(), 3u);
 }
 
 // A whole step, its products by the library: what the plan tells it, it computes rightly, and what

@@ -16,6 +16,7 @@
 //   memory=BYTES            so much GPU memory
 //   refuse_registration     the arena cannot be registered
 //   refuse_sharing          its memory cannot be shared between processes
+//   no_library              there is no library for large products
 //   refuse_epilogue=NAME    large products have no such epilogue (DRELU_BGRAD); may be given often
 //   fail_at=LAUNCH,NODE     that operation of that launch fails, both from 0
 //   hang_at=LAUNCH          from this launch on nothing happens any more
@@ -119,6 +120,8 @@ bool Take(std::string_view word, FakeDeviceOptions* options, std::uint64_t* devi
     options->refuse_registration = true;
   } else if (word == "refuse_sharing") {
     options->refuse_sharing = true;
+  } else if (word == "no_library") {
+    options->no_library = true;
   } else if (name == "refuse_epilogue") {
     using Epilogue = LargeGemm::Epilogue;
     const auto asked = {Epilogue::kBiasReluMask, Epilogue::kMask, Epilogue::kMaskSums,

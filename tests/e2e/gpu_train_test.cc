@@ -155,6 +155,20 @@ TEST_F(GpuTrainTest, EpiloguesOfLargeLayersAreSaid) {
   EXPECT_EQ(sandbox_.Leftovers(), "");
 }
 
+TEST_F(GpuTrainTest, LargeLayersAreTrainedWithoutTheLibraryToo) {
+  sandbox_.SetEnv("PASSEL_FAKE_GPU", "no_library");
+  const Outcome outcome = sandbox_.Run(
+      sandbox_.Train({"--num_gpus=1", "--workers=1", "--train_steps=60", "--hidden_units=520,521",
+                      "--batch_size=9", "--report=" + Report()}),
+      120);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("kernels of passel's own compute layers 0, 1, which cuBLAS "
+                                     "would do faster: the fake GPU has no library"));
+  EXPECT_THAT(outcome.err, HasSubstr("fused kernels (layers 0, 1 without cuBLASLt)"));
+  EXPECT_GT(ReadJson(Report()).at("test_accuracy").get<double>(), 0.3);
+  EXPECT_EQ(sandbox_.Leftovers(), "");
+}
+
 TEST_F(GpuTrainTest, ShareOfTheMemoryThatIsTooSmallIsNamed) {
   const Outcome outcome = sandbox_.Run(sandbox_.Train(
       {"--gpus=all", "--train_steps=50", "--per_process_gpu_memory_fraction=0.0001"}));
