@@ -65,7 +65,7 @@ struct NetworkMemory {
 
 class DeviceArena;  // compute/device_arena.h
 
-/// How GEMMs treat their float32 operands.
+/// How GEMMs of the device's library treat their float32 operands.
 enum class MathMode : std::uint8_t { kFloat32, kTf32, kBfloat16 };
 
 struct StepEngineOptions {

@@ -137,10 +137,10 @@ class DeviceStepEngine final : public StepEngine {
   std::string Describe() const override {
     const std::string epilogues = DescribeEpilogues(options_, epilogues_);
     return fmt::format(
-        "fused kernels{}, {} of {} operations, {}",
+        "fused kernels{}{}, {} of {} operations, {}",
         epilogues.empty() ? DescribeMissingLibrary(options_)
                           : fmt::format(" and cuBLASLt ({})", epilogues),
-        options_.graph ? "one graph" : "one stream", operations_,
+        DescribeMath(options_), options_.graph ? "one graph" : "one stream", operations_,
         options_.arena != nullptr && options_.arena->remote()
             ? "values fetched from the memory of another GPU"
         : updates_ ? fmt::format("values and gradients in the memory of the GPU; with the update "
@@ -343,6 +343,8 @@ Result<std::unique_ptr<StepEngine>> CreateDeviceStepEngine(Device& device,
   PASSEL_RETURN_IF_ERROR(ValidateStepOptions(options));
   StepEngineOptions chosen = options;
   PASSEL_RETURN_IF_ERROR(DoWithoutMissingLibrary(device, &chosen, hooks.warn));
+  const std::string rounded_less = FloatThoughNotAsked(chosen);
+  if (!rounded_less.empty() && hooks.warn) hooks.warn(rounded_less);
   PASSEL_ASSIGN_OR_RETURN(StepMemory memory, StepMemory::Create(device, chosen));
   auto engine = std::make_unique<DeviceStepEngine>(device, chosen, hooks, std::move(memory));
   PASSEL_RETURN_IF_ERROR(engine->Prepare());

@@ -121,6 +121,54 @@ TEST(LargeLayers, AreNamedWhereTheLibraryIsMissing) {
   EXPECT_THAT(of_small->warnings, IsEmpty());
 }
 
+// Only the library has another arithmetic than float32: what does not get it is said, once.
+TEST(LargeLayers, AreAloneInAnotherMath) {
+  struct Case {
+    std::vector<std::size_t> widths;
+    MathMode math;
+    bool no_library;
+    const char* described;
+    const char* warning;  // the last one
+  };
+  const Case cases[] = {
+      {{513, 514, 515, 3},
+       MathMode::kTf32,
+       false,
+       "BGRADA), tf32 in layers 0, 1, float32 in layer 2, one graph",
+       "--math tf32 has no effect on layer 2, computed in float32: only cuBLASLt has tf32, and it "
+       "computes those with more than 262144 weights, or more than 134217728 multiplications in a "
+       "step"},
+      {{20, 10, 3},
+       MathMode::kBfloat16,
+       false,
+       "fused kernels, float32 in layers 0, 1, one graph",
+       "--math bfloat16 has no effect on layers 0, 1, computed in float32: only cuBLASLt has "
+       "bfloat16, and it computes those"},
+      {{700, 400, 3},
+       MathMode::kTf32,
+       true,
+       "fused kernels (layer 0 without cuBLASLt), float32 in layers 0, 1, one graph",
+       "--math tf32 has no effect on layers 0, 1, computed in float32: only cuBLASLt has tf32, and "
+       "it is missing"},
+      {{1100, 250}, MathMode::kTf32, false, "cuBLASLt (layer 0: BGRADA), tf32 in layer 0", nullptr},
+      {{20, 10, 3}, MathMode::kFloat32, false, "fused kernels, one graph", nullptr},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.described);
+    StepWorld world(c.widths, 2, Placement::kOneShard, 49, 2);
+    world.options.math = c.math;
+    FakeDeviceOptions fake;
+    fake.no_library = c.no_library;
+    const auto made = Make(world.options, fake);
+    ASSERT_NE(made->engine, nullptr);
+    EXPECT_THAT(made->engine->Describe(), HasSubstr(c.described));
+    ASSERT_EQ(made->warnings.size(), (c.warning != nullptr ? 1u : 0u) + (c.no_library ? 1u : 0u));
+    if (c.warning != nullptr) {
+      EXPECT_THAT(made->warnings.back(), HasSubstr(c.warning));
+    }
+  }
+}
+
 // Whatever the device has of them.
 TEST_P(LargeLayers, GradientIsTheSameWhateverIsRefused) {
   StepWorld world({513, 514, 515, 3}, 3, GetParam(), 44, 1);
