@@ -71,7 +71,8 @@ struct AcceleratorPlugin {
   std::uint32_t size = 0;
   const char* build_id = nullptr;
   /// Opens a device. Errors, one sentence each with its remedy: kNotFound for no driver, no device
-  /// or no such device; kFailedPrecondition for a driver or a device that is too old.
+  /// or no such device; kFailedPrecondition for a driver or a device that is too old; kUnavailable
+  /// where opening it again later may help; kResourceExhausted where it has no memory left.
   Result<std::unique_ptr<Accelerator>> (*open)(const AcceleratorOptions& options) = nullptr;
 };
 

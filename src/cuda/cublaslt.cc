@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -55,6 +56,23 @@ cublasLtEpilogue_t EpilogueOf(LargeGemm::Epilogue epilogue) {
 bool IsRefusal(cublasStatus_t status) {
   return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_ARCH_MISMATCH ||
          status == CUBLAS_STATUS_INVALID_VALUE;
+}
+
+// REQUIRES: no success.
+Status LibraryStatus(const CublasLtFunctions& functions, cublasStatus_t status,
+                     std::string_view call) {
+  std::string text = fmt::format("{} failed with {}", call, functions.GetStatusName(status));
+  switch (status) {
+    case CUBLAS_STATUS_NOT_INITIALIZED:  // by an error of the runtime, or of the hardware
+    case CUBLAS_STATUS_MAPPING_ERROR:
+    case CUBLAS_STATUS_EXECUTION_FAILED:
+      return Unavailable(std::move(text) +
+                         "; this process cannot use the GPU any more: start the task again");
+    case CUBLAS_STATUS_ALLOC_FAILED:
+      return ResourceExhausted(std::move(text));
+    default:
+      return Internal(std::move(text));
+  }
 }
 
 // `bytes`, so that what lies behind is aligned as device memory is.
@@ -198,10 +216,9 @@ class LibraryMatmul : public CublasLt::Matmul {
   }
 
   Status Check(cublasStatus_t status, const char* call) const {
-    if (status == CUBLAS_STATUS_SUCCESS) return {};
-    const std::string text =
-        fmt::format("cublasLt{} failed with {}", call, f_.GetStatusName(status));
-    return status == CUBLAS_STATUS_EXECUTION_FAILED ? Unavailable(text) : Internal(text);
+    return status == CUBLAS_STATUS_SUCCESS
+               ? Status()
+               : LibraryStatus(f_, status, fmt::format("cublasLt{}", call));
   }
   template <typename T>
   Status Set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
@@ -367,8 +384,7 @@ Result<std::unique_ptr<CublasLt>> CublasLt::Open(void* workspace) {
   PASSEL_ASSIGN_OR_RETURN(const CublasLtFunctions functions, LoadCublasLt(&path));
   cublasLtHandle_t handle = nullptr;
   if (const cublasStatus_t status = functions.Create(&handle); status != CUBLAS_STATUS_SUCCESS) {
-    return Internal(
-        fmt::format("cublasLtCreate of {} failed with {}", path, functions.GetStatusName(status)));
+    return LibraryStatus(functions, status, "cublasLtCreate of " + path);
   }
   return std::unique_ptr<CublasLt>(std::make_unique<Library>(functions, handle, workspace));
 }

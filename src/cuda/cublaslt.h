@@ -26,7 +26,8 @@ class CublasLt {
   /// Opens the library and a handle. `workspace`: kWorkspaceBytes of device memory, 256-byte
   /// aligned, of the caller; products that share it must run one after the other.
   /// Errors: kNotFound where there is none, kInvalidArgument or kFailedPrecondition for one that
-  /// cannot be used, each with the remedy; kInternal from the library.
+  /// cannot be used, each with the remedy; kUnavailable, kResourceExhausted, kInternal from the
+  /// library.
   static Result<std::unique_ptr<CublasLt>> Open(void* workspace);
   virtual ~CublasLt() = default;
 
@@ -39,7 +40,7 @@ class CublasLt {
   class Matmul {
    public:
     virtual ~Matmul() = default;
-    /// Queues the product. Errors: kUnavailable, kInternal from the library.
+    /// Queues the product. Errors: kUnavailable, kResourceExhausted, kInternal from the library.
     virtual Status Run(cudaStream_t stream) = 0;
     /// Bytes of the scratch that Choose() writes to; 0 if there is nothing to choose, since a
     /// product like this one was prepared before.

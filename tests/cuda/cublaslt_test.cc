@@ -329,6 +329,22 @@ TEST_F(CublasLtTest, TheFastestOfTheFirstThreeThatRunIsTaken) {
   }
 }
 
+TEST_F(CublasLtTest, AStatusOfALostDeviceIsUnavailable) {
+  Random random(6);
+  Product product(random, 4, 13, 3, false, false, Epilogue::kBias, 0, 0);
+  auto matmul = library_->Prepare(product.gemm);
+  ASSERT_TRUE(matmul.ok());
+  for (const auto& [status, code] :
+       {std::pair(1, Code::kUnavailable), std::pair(3, Code::kResourceExhausted),
+        std::pair(11, Code::kUnavailable), std::pair(13, Code::kUnavailable),
+        std::pair(14, Code::kInternal), std::pair(16, Code::kInternal)}) {
+    SCOPED_TRACE(status);
+    setenv("PASSEL_FAKE_CUBLASLT", fmt::format("status={}", status).c_str(), 1);
+    EXPECT_EQ((*matmul)->Run(nullptr).code(), code);
+    EXPECT_EQ(Choose(**matmul).code(), code);
+  }
+}
+
 TEST_F(CublasLtTest, WhatBreaksWhileItIsTimedIsAnError) {
   setenv("PASSEL_FAKE_CUBLASLT", "algorithms=3", 1);
   Random random(5);

@@ -21,6 +21,7 @@
 //   algorithms=N  the heuristic has so many (1), numbered from 21 on
 //   refused=ID    the algorithm of this number is refused when it runs
 //   slow=ID       it takes some milliseconds longer
+//   status=N      products fail with this cublasStatus_t
 //   version=N     of the library, in place of that of its header
 //
 // One thread at a time.
@@ -431,6 +432,11 @@ PASSEL_EXPORT cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMat
   if (good != CUBLAS_STATUS_SUCCESS) return good;
   const auto id = static_cast<std::uint64_t>(algorithm.id);
   if (Says("late", desc.epilogue) || Says("refused", id)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  for (int failure = 1; failure <= CUBLAS_STATUS_LICENSE_ERROR; ++failure) {
+    if (Says("status", static_cast<std::uint64_t>(failure))) {
+      return static_cast<cublasStatus_t>(failure);
+    }
+  }
   if (Says("slow", id)) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   Compute(desc, static_cast<const float*>(a), *As<Layout>(a_layout), static_cast<const float*>(b),
           *As<Layout>(b_layout), static_cast<float*>(d), out);
