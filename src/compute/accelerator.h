@@ -28,6 +28,8 @@ struct AcceleratorInfo {
   std::uint64_t memory_bytes = 0;
   std::uint64_t free_bytes = 0;
   std::string driver;  ///< "580.159 (CUDA 13.0)"
+  /// Processes on it are clients of one MPS server, where a kernel may outlive its process.
+  bool mps = false;
 };
 
 struct AcceleratorOptions {

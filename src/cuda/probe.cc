@@ -168,6 +168,7 @@ Result<ProbedDevice> Probe(DriverCalls& driver, const std::string& uuid) {
   device.info.uuid = device.facts.uuid;
   device.info.compute_capability = device.facts.compute_capability;
   device.info.memory_bytes = device.facts.memory_bytes;
+  device.info.mps = device.facts.mps;
   const std::string release = driver.DriverRelease();
   device.info.driver = release.empty() ? fmt::format("CUDA {}", VersionText(version))
                                        : fmt::format("{} (CUDA {})", release, VersionText(version));

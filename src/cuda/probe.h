@@ -29,6 +29,7 @@ struct DeviceFacts {
   bool host_native_atomics = false;        ///< GPU and CPU may update one word in host memory
   bool virtual_memory_management = false;  ///< memory can be exported as a file descriptor
   bool peer_access = false;                ///< to at least one other device of this process
+  bool mps = false;                        ///< contexts are made in an MPS server
 };
 
 /// What one device may do in the memory of another.

@@ -42,8 +42,8 @@ std::optional<Scope> ScopeOf(const AnyKernel& kernel) {
 
 FakeDevice::FakeDevice(const FakeDeviceOptions& options)
     : options_(options),
-      info_{"Fake GPU",           options.uuid,         90,
-            options.memory_limit, options.memory_limit, "0.0 (emulated)"},
+      info_{"Fake GPU",           options.uuid,     90,         options.memory_limit,
+            options.memory_limit, "0.0 (emulated)", options.mps},
       random_(options.seed) {
   if (options_.progress == FakeDeviceOptions::Progress::kOnAThread) {
     thread_ = std::thread([this] { Serve(); });

@@ -46,6 +46,7 @@ struct FakeDeviceOptions {
   std::uint64_t memory_limit = std::uint64_t{1} << 34;  ///< bytes of Allocate() and CreateShared()
   bool refuse_registration = false;
   bool refuse_sharing = false;
+  bool mps = false;         ///< AcceleratorInfo::mps
   bool no_library = false;  ///< for large products
   /// UUIDs of the devices that the process sees, its own too; empty: whichever there are.
   std::vector<std::string> visible;

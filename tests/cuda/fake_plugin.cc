@@ -16,6 +16,7 @@
 //   memory=BYTES            so much GPU memory
 //   refuse_registration     the arena cannot be registered
 //   refuse_sharing          its memory cannot be shared between processes
+//   mps                     an MPS server has it
 //   no_library              there is no library for large products
 //   refuse_epilogue=NAME    large products have no such epilogue (DRELU_BGRAD); may be given often
 //   opens=FILE              (the first word) it is opened for the Nth time if FILE has N bytes by
@@ -162,6 +163,8 @@ bool Take(std::string_view word, FakeDeviceOptions* options, std::uint64_t* devi
     options->refuse_registration = true;
   } else if (word == "refuse_sharing") {
     options->refuse_sharing = true;
+  } else if (word == "mps") {
+    options->mps = true;
   } else if (word == "no_library") {
     options->no_library = true;
   } else if (name == "refuse_epilogue") {

@@ -83,6 +83,9 @@ TEST(Probe, TakesTheFirstDeviceAndDescribesIt) {
   EXPECT_EQ(probed->info.uuid, "GPU-11");
   EXPECT_EQ(probed->info.compute_capability, 80);
   EXPECT_EQ(probed->info.driver, "580.159.03 (CUDA 13.0)");
+  EXPECT_FALSE(probed->info.mps);
+  driver.devices[0].mps = true;
+  EXPECT_TRUE(Probe(driver, "")->info.mps);
   driver.release.clear();
   EXPECT_EQ(Probe(driver, "")->info.driver, "CUDA 13.0");
 }

@@ -132,6 +132,21 @@ Status CheckForGpu(const JobConfig& config, std::string_view worker) {
   return {};
 }
 
+Status CheckLockedUnderMps(const JobConfig& config, int workers, int gpus) {
+  const auto& schedule = config.mode_schedule;
+  const bool locked = config.mode == Mode::kLocked ||
+                      std::any_of(schedule.begin(), schedule.end(), [](const ScheduledMode& entry) {
+                        return entry.setting.mode == Mode::kLocked;
+                      });
+  if (!config.on_device || !locked || workers <= gpus) return {};
+  return InvalidArgument(
+      fmt::format("the mode locked with --arena device takes over what a dead worker held, and "
+                  "under MPS, which is running, the kernel of the dead may still be at work: at "
+                  "most 1 worker on each GPU is possible, not {} on {}; stop MPS (echo quit | "
+                  "nvidia-cuda-mps-control), or use --mode hogwild, or --arena host",
+                  workers, gpus));
+}
+
 Result<std::unique_ptr<GpuCompute>> GpuCompute::Open(const Task& task, const JobConfig& config,
                                                      Deadline start) {
   const DeviceFlags& f = task.flags.devices;
@@ -157,6 +172,10 @@ Result<std::unique_ptr<GpuCompute>> GpuCompute::Open(const Task& task, const Job
                    [&options] { return OpenAccelerator(options); });
     if (opened.ok()) {
       PASSEL_RETURN_IF_ERROR(CheckForGpu(config, task.id.ToString()));
+      if ((*opened)->info().mps) {
+        PASSEL_RETURN_IF_ERROR(
+            CheckLockedUnderMps(config, task.NumTrainers(), std::max(f.num_gpus, 1)));
+      }
       return std::unique_ptr<GpuCompute>(
           new GpuCompute(std::move(*opened), task.flags.restarted, start));
     }

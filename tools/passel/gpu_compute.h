@@ -25,6 +25,11 @@ void WarnOfGpuSettings(const JobConfig& config);
 /// "worker/0", is who would compute there.
 Status CheckForGpu(const JobConfig& config, std::string_view worker);
 
+/// For parameters in the memory of a GPU, under MPS. Errors: kInvalidArgument where `workers`, of
+/// which several compute on one of `gpus`, may be in the mode locked: what a dead one held cannot
+/// be taken over, since its kernel may still run in the MPS server, and locked would wait for it.
+Status CheckLockedUnderMps(const JobConfig& config, int workers, int gpus);
+
 class GpuCompute {
  public:
   /// Opens the GPU that --device and --num_gpus mean for this task. Null where it computes on the
