@@ -18,7 +18,7 @@
 namespace passel {
 
 /// Raised with any change of this file, of device_arena.h or of step_engine.h.
-inline constexpr std::uint32_t kAcceleratorAbi = 3;
+inline constexpr std::uint32_t kAcceleratorAbi = 4;
 
 /// One GPU, as it says of itself.
 struct AcceleratorInfo {
@@ -28,6 +28,8 @@ struct AcceleratorInfo {
   std::uint64_t memory_bytes = 0;
   std::uint64_t free_bytes = 0;
   std::string driver;  ///< "580.159 (CUDA 13.0)"
+  /// Processes on it are clients of one MPS server, where a kernel may outlive its process.
+  bool mps = false;
 };
 
 struct AcceleratorOptions {
@@ -71,7 +73,8 @@ struct AcceleratorPlugin {
   std::uint32_t size = 0;
   const char* build_id = nullptr;
   /// Opens a device. Errors, one sentence each with its remedy: kNotFound for no driver, no device
-  /// or no such device; kFailedPrecondition for a driver or a device that is too old.
+  /// or no such device; kFailedPrecondition for a driver or a device that is too old; kUnavailable
+  /// where opening it again later may help; kResourceExhausted where it has no memory left.
   Result<std::unique_ptr<Accelerator>> (*open)(const AcceleratorOptions& options) = nullptr;
 };
 

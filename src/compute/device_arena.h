@@ -81,8 +81,9 @@ class DeviceArena {
     const StepScalars* scalars = nullptr;
     /// false: each float by an atomic addition, for plain SGD; nothing is ever left.
     bool claims = true;
-    std::uint64_t claim = 0;   ///< the word of who pushes
-    std::uint64_t former = 0;  ///< a claim that may be taken over; 0: none
+    std::uint64_t claim = 0;  ///< the word of who pushes
+    /// A claim that may be taken over, and is unless AcceleratorInfo::mps; 0: none.
+    std::uint64_t former = 0;
     std::size_t first_block = 0;
     bool goes_on = false;  ///< what the last launch for this shard left; else a new push
   };

@@ -65,7 +65,7 @@ struct NetworkMemory {
 
 class DeviceArena;  // compute/device_arena.h
 
-/// How GEMMs treat their float32 operands.
+/// How GEMMs of the device's library treat their float32 operands.
 enum class MathMode : std::uint8_t { kFloat32, kTf32, kBfloat16 };
 
 struct StepEngineOptions {
@@ -80,6 +80,8 @@ struct StepEngineOptions {
   Examples train;              ///< host memory; copied in once
   std::size_t batch_size = 0;  ///< of every step
   MathMode math = MathMode::kFloat32;
+  /// false: no product is the device's library's, as where it is missing.
+  bool library = true;
   /// false: each operation is queued by itself, for comparison and for debugging.
   bool graph = true;
 };

@@ -1,95 +1,24 @@
 #include "cuda/cublaslt.h"
 
 #include <cublasLt.h>
-#include <dlfcn.h>
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <cstring>
+#include <limits>
+#include <map>
+#include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "cuda/cublaslt_functions.h"
 #include "cuda/gemm_layout.h"
 
 namespace passel::cuda {
 namespace {
-
-// The types of cublasLt.h without its library. One line for each function that is called.
-#define PASSEL_CUBLASLT_FUNCTIONS(F) \
-  F(Create)                          \
-  F(Destroy)                         \
-  F(GetStatusName)                   \
-  F(GetVersion)                      \
-  F(Matmul)                          \
-  F(MatmulAlgoConfigGetAttribute)    \
-  F(MatmulAlgoGetHeuristic)          \
-  F(MatmulDescCreate)                \
-  F(MatmulDescDestroy)               \
-  F(MatmulDescSetAttribute)          \
-  F(MatmulPreferenceCreate)          \
-  F(MatmulPreferenceDestroy)         \
-  F(MatmulPreferenceSetAttribute)    \
-  F(MatrixLayoutCreate)              \
-  F(MatrixLayoutDestroy)
-
-struct Functions {
-#define PASSEL_MEMBER(name) decltype(&cublasLt##name) name = nullptr;
-  PASSEL_CUBLASLT_FUNCTIONS(PASSEL_MEMBER)
-#undef PASSEL_MEMBER
-};
-
-// Opens the library; it stays open, as its kernels may run until the process ends.
-Result<void*> OpenLibrary(std::string* path) {
-  const std::string name = fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR);
-  std::vector<std::string> candidates = {name, "/usr/local/cuda/lib64/" + name};
-  if (const char* set = std::getenv("PASSEL_CUBLASLT_PATH"); set != nullptr) {
-    if (set[0] != '/') {
-      return InvalidArgument(
-          fmt::format("PASSEL_CUBLASLT_PATH is '{}', but it must be the absolute path of {}: "
-                      "correct or unset it",
-                      set, name));
-    }
-    candidates = {set};
-  }
-  std::string reason;
-  for (const std::string& candidate : candidates) {
-    if (void* library = dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL); library != nullptr) {
-      *path = candidate;
-      return library;
-    }
-    if (reason.empty()) reason = dlerror();
-  }
-  return NotFound(fmt::format(
-      "layers of this size need cuBLAS, and {} cannot be opened ({}): install the cuBLAS "
-      "of CUDA {}, or name the file in PASSEL_CUBLASLT_PATH, or use smaller layers",
-      candidates.front(), reason, CUBLAS_VER_MAJOR));
-}
-
-Result<Functions> LoadFunctions(void* library, const std::string& path) {
-  Functions functions;
-  const char* missing = nullptr;
-#define PASSEL_LOAD(name)                                                   \
-  if (void* symbol = dlsym(library, "cublasLt" #name); symbol != nullptr) { \
-    std::memcpy(&functions.name, &symbol, sizeof symbol);                   \
-  } else {                                                                  \
-    missing = "cublasLt" #name;                                             \
-  }
-  PASSEL_CUBLASLT_FUNCTIONS(PASSEL_LOAD)
-#undef PASSEL_LOAD
-  if (missing != nullptr) {
-    return FailedPrecondition(fmt::format("{} has no function {}: install the cuBLAS of CUDA {}",
-                                          path, missing, CUBLAS_VER_MAJOR));
-  }
-  if (functions.GetVersion() / 10000 != CUBLAS_VER_MAJOR) {
-    return FailedPrecondition(
-        fmt::format("{} is of version {}, but this build needs {}.x: install "
-                    "the cuBLAS of CUDA {}",
-                    path, functions.GetVersion(), CUBLAS_VER_MAJOR, CUBLAS_VER_MAJOR));
-  }
-  return functions;
-}
 
 cublasComputeType_t ComputeType(MathMode math) {
   switch (math) {
@@ -129,13 +58,65 @@ bool IsRefusal(cublasStatus_t status) {
          status == CUBLAS_STATUS_INVALID_VALUE;
 }
 
+// REQUIRES: no success.
+Status LibraryStatus(const CublasLtFunctions& functions, cublasStatus_t status,
+                     std::string_view call) {
+  std::string text = fmt::format("{} failed with {}", call, functions.GetStatusName(status));
+  switch (status) {
+    case CUBLAS_STATUS_NOT_INITIALIZED:  // by an error of the runtime, or of the hardware
+    case CUBLAS_STATUS_MAPPING_ERROR:
+    case CUBLAS_STATUS_EXECUTION_FAILED:
+      return Unavailable(std::move(text) +
+                         "; this process cannot use the GPU any more: start the task again");
+    case CUBLAS_STATUS_ALLOC_FAILED:
+      return ResourceExhausted(std::move(text));
+    default:
+      return Internal(std::move(text));
+  }
+}
+
 // `bytes`, so that what lies behind is aligned as device memory is.
 std::size_t Rounded(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
 
+constexpr int kAsked = 8;      // algorithms, of the heuristic
+constexpr int kCompared = 3;   // of those that run
+constexpr int kTimedRuns = 3;  // of each, behind one that is not
+// A later one is taken only if it is faster than by chance: the heuristic's order means something.
+constexpr double kFaster = 0.95;
+
+// What was chosen for a product, for all that are like it: the same algorithm in every gradient
+// slot, and in one process the same bits.
+struct Choice {
+  cublasLtMatmulAlgo_t algorithm{};
+  std::string description;
+};
+using Likeness = std::tuple<std::array<std::size_t, 7>, bool, bool, LargeGemm::Epilogue, MathMode,
+                            std::array<std::uint32_t, 5>>;
+using Choices = std::map<Likeness, Choice>;
+
+// Bytes that an address is a multiple of, at most 256.
+std::uint32_t Alignment(const void* address) {
+  const auto bits = reinterpret_cast<std::uintptr_t>(address) | 256;
+  return static_cast<std::uint32_t>(bits & -bits);
+}
+
+Likeness LikenessOf(const LargeGemm& gemm) {
+  const void* const vector = gemm.has_sums() ? gemm.sums : gemm.has_bias() ? gemm.bias : nullptr;
+  const bool masked = gemm.writes_mask() || gemm.reads_mask();
+  return {{gemm.m, gemm.n, gemm.k, gemm.lda, gemm.ldb, gemm.ldc, masked ? gemm.ld_mask : 0},
+          gemm.transpose_a,
+          gemm.transpose_b,
+          gemm.epilogue,
+          gemm.math,
+          {Alignment(gemm.a), Alignment(gemm.b), Alignment(gemm.c), Alignment(vector),
+           Alignment(masked ? gemm.mask : nullptr)}};
+}
+
 class LibraryMatmul : public CublasLt::Matmul {
  public:
-  LibraryMatmul(const Functions& functions, cublasLtHandle_t handle, void* workspace)
-      : f_(functions), handle_(handle), workspace_(workspace) {}
+  LibraryMatmul(const CublasLtFunctions& functions, cublasLtHandle_t handle, void* workspace,
+                Choices& choices)
+      : f_(functions), handle_(handle), workspace_(workspace), choices_(choices) {}
   ~LibraryMatmul() override {
     for (cublasLtMatrixLayout_t layout : {first_, second_, out_}) {
       if (layout != nullptr) static_cast<void>(f_.MatrixLayoutDestroy(layout));
@@ -164,7 +145,13 @@ class LibraryMatmul : public CublasLt::Matmul {
     PASSEL_RETURN_IF_ERROR(
         MakeLayout(layout_.second.rows, layout_.second.cols, layout_.second.ld, &second_));
     PASSEL_RETURN_IF_ERROR(MakeLayout(layout_.rows, layout_.cols, layout_.result_ld, &out_));
-    return Choose(gemm);
+    likeness_ = LikenessOf(gemm);
+    if (const auto known = choices_.find(likeness_); known != choices_.end()) {
+      algorithm_ = known->second.algorithm;
+      description_ = known->second.description;
+      return {};
+    }
+    return AskHeuristic(gemm);
   }
 
   Status Run(cudaStream_t stream) override {
@@ -172,23 +159,23 @@ class LibraryMatmul : public CublasLt::Matmul {
   }
 
   std::size_t scratch_bytes() const override {
+    if (candidates_.empty()) return 0;
     return Rounded(ResultBytes()) + Rounded(SumsBytes()) + Rounded(MaskBytes());
   }
 
-  Status Try(cudaStream_t stream, void* scratch) override {
+  Status Choose(cudaStream_t stream, void* scratch, const CublasLt::Stopwatch& stopwatch) override {
+    if (candidates_.empty()) return {};
     auto* const result = static_cast<std::byte*>(scratch);
     std::byte* const sums = result + Rounded(ResultBytes());
     std::byte* const mask = sums + Rounded(SumsBytes());
     PASSEL_RETURN_IF_ERROR(SetVectors(layout_.sums == nullptr ? nullptr : sums,
                                       MaskBytes() == 0 ? layout_.mask : mask));
-    const cublasStatus_t queued = Queue(stream, reinterpret_cast<float*>(result));
+    Status chosen = TakeFastest(stream, reinterpret_cast<float*>(result), stopwatch);
     PASSEL_RETURN_IF_ERROR(SetVectors(layout_.sums, layout_.mask));
-    if (IsRefusal(queued)) {
-      return FailedPrecondition(fmt::format("cuBLASLt {} refuses its own algorithm ({}) with {}",
-                                            f_.GetVersion(), description_,
-                                            f_.GetStatusName(queued)));
-    }
-    return Check(queued, "Matmul");
+    PASSEL_RETURN_IF_ERROR(std::move(chosen));
+    candidates_.clear();
+    choices_[likeness_] = {algorithm_, description_};
+    return {};
   }
 
   std::string Describe() const override { return description_; }
@@ -229,10 +216,9 @@ class LibraryMatmul : public CublasLt::Matmul {
   }
 
   Status Check(cublasStatus_t status, const char* call) const {
-    if (status == CUBLAS_STATUS_SUCCESS) return {};
-    const std::string text =
-        fmt::format("cublasLt{} failed with {}", call, f_.GetStatusName(status));
-    return status == CUBLAS_STATUS_EXECUTION_FAILED ? Unavailable(text) : Internal(text);
+    return status == CUBLAS_STATUS_SUCCESS
+               ? Status()
+               : LibraryStatus(f_, status, fmt::format("cublasLt{}", call));
   }
   template <typename T>
   Status Set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
@@ -244,15 +230,8 @@ class LibraryMatmul : public CublasLt::Matmul {
     return Check(f_.MatrixLayoutCreate(out, CUDA_R_32F, rows, cols, ld), "MatrixLayoutCreate");
   }
 
-  // Bytes that every operand's address is a multiple of, at most 256.
-  static std::uint32_t Alignment(const void* address) {
-    const auto bits = reinterpret_cast<std::uintptr_t>(address) | 256;
-    return static_cast<std::uint32_t>(bits & -bits);
-  }
-
-  // The heuristic's first choice: the same shape gets the same algorithm in every run of one build
-  // of the library on one kind of GPU.
-  Status Choose(const LargeGemm& gemm) {
+  // The heuristic's algorithms for this product, the most promising first.
+  Status AskHeuristic(const LargeGemm& gemm) {
     cublasLtMatmulPreference_t preference = nullptr;
     PASSEL_RETURN_IF_ERROR(Check(f_.MatmulPreferenceCreate(&preference), "MatmulPreferenceCreate"));
     const std::uint64_t bytes = CublasLt::kWorkspaceBytes;
@@ -273,13 +252,19 @@ class LibraryMatmul : public CublasLt::Matmul {
             "MatmulPreferenceSetAttribute");
       }
     }
-    cublasLtMatmulHeuristicResult_t found{};
+    std::vector<cublasLtMatmulHeuristicResult_t> found(kAsked);
     int count = 0;
     if (status.ok()) {
       cublasStatus_t answer = f_.MatmulAlgoGetHeuristic(handle_, desc_, first_, second_, out_, out_,
-                                                        preference, 1, &found, &count);
+                                                        preference, kAsked, found.data(), &count);
       if (answer == CUBLAS_STATUS_SUCCESS) {
-        answer = count == 0 ? CUBLAS_STATUS_NOT_SUPPORTED : found.state;
+        found.resize(static_cast<std::size_t>(count));
+        const cublasStatus_t none =
+            found.empty() ? CUBLAS_STATUS_NOT_SUPPORTED : found.front().state;
+        std::erase_if(found, [](const cublasLtMatmulHeuristicResult_t& one) {
+          return one.state != CUBLAS_STATUS_SUCCESS;
+        });
+        if (found.empty()) answer = none;
       }
       if (IsRefusal(answer)) {
         status = FailedPrecondition(fmt::format(
@@ -294,59 +279,112 @@ class LibraryMatmul : public CublasLt::Matmul {
     }
     static_cast<void>(f_.MatmulPreferenceDestroy(preference));
     PASSEL_RETURN_IF_ERROR(std::move(status));
-    algorithm_ = found.algo;
-    std::int32_t id = -1;
-    std::size_t written = 0;
-    static_cast<void>(f_.MatmulAlgoConfigGetAttribute(&algorithm_, CUBLASLT_ALGO_CONFIG_ID, &id,
-                                                      sizeof id, &written));
-    description_ = fmt::format("{} x {} x {}, {}: algorithm {} of cuBLASLt {}, {} KiB of workspace",
-                               gemm.m, gemm.n, gemm.k, EpilogueName(gemm.epilogue), id,
-                               f_.GetVersion(), found.workspaceSize / 1024);
+    candidates_ = std::move(found);
+    algorithm_ = candidates_.front().algo;
+    product_ = fmt::format("{} x {} x {}, {}", gemm.m, gemm.n, gemm.k, EpilogueName(gemm.epilogue));
+    description_ = DescriptionOf(candidates_.front());
     return {};
   }
 
-  const Functions& f_;
+  std::string DescriptionOf(const cublasLtMatmulHeuristicResult_t& candidate) const {
+    std::int32_t id = -1;
+    std::size_t written = 0;
+    static_cast<void>(f_.MatmulAlgoConfigGetAttribute(&candidate.algo, CUBLASLT_ALGO_CONFIG_ID, &id,
+                                                      sizeof id, &written));
+    return fmt::format("{}: algorithm {} of cuBLASLt {}, {} KiB of workspace", product_, id,
+                       f_.GetVersion(), candidate.workspaceSize / 1024);
+  }
+
+  // Tries the candidates in their order, and times the first few that run.
+  Status TakeFastest(cudaStream_t stream, float* result, const CublasLt::Stopwatch& stopwatch) {
+    Status refused;
+    std::size_t best = 0;
+    double best_seconds = 0;
+    std::string times;
+    int ran = 0;
+    for (std::size_t i = 0; i < candidates_.size() && ran < kCompared; ++i) {
+      algorithm_ = candidates_[i].algo;
+      const auto queue = [&]() -> Status {
+        const cublasStatus_t queued = Queue(stream, result);
+        return IsRefusal(queued) ? Refusal(candidates_[i], queued) : Check(queued, "Matmul");
+      };
+      // The first run is not counted: it loads what the library loads on first use.
+      const Status first = stopwatch(queue).status();
+      if (first.code() == Code::kFailedPrecondition) {
+        if (refused.ok()) refused = first;
+        continue;
+      }
+      PASSEL_RETURN_IF_ERROR(first);
+      double seconds = std::numeric_limits<double>::infinity();
+      for (int run = 0; candidates_.size() > 1 && run < kTimedRuns; ++run) {
+        PASSEL_ASSIGN_OR_RETURN(const double took, stopwatch(queue));
+        seconds = std::min(seconds, took);
+      }
+      if (ran++ == 0 || seconds < kFaster * best_seconds) {
+        best = i;
+        best_seconds = seconds;
+      }
+      times += fmt::format("{}{}: {:.1f} us", times.empty() ? "" : ", ", i + 1, 1e6 * seconds);
+    }
+    if (ran == 0) return refused;
+    algorithm_ = candidates_[best].algo;
+    description_ = DescriptionOf(candidates_[best]);
+    if (candidates_.size() > 1) {
+      description_ += fmt::format(", choice {} of {} ({})", best + 1, candidates_.size(), times);
+    }
+    return {};
+  }
+
+  Status Refusal(const cublasLtMatmulHeuristicResult_t& candidate, cublasStatus_t status) const {
+    return FailedPrecondition(fmt::format("cuBLASLt {} refuses its own algorithm ({}) with {}",
+                                          f_.GetVersion(), DescriptionOf(candidate),
+                                          f_.GetStatusName(status)));
+  }
+
+  const CublasLtFunctions& f_;
   const cublasLtHandle_t handle_;
   void* const workspace_;
+  Choices& choices_;
+  Likeness likeness_{};
   GemmLayout layout_;
   cublasLtMatmulDesc_t desc_ = nullptr;
   cublasLtMatrixLayout_t first_ = nullptr;
   cublasLtMatrixLayout_t second_ = nullptr;
   cublasLtMatrixLayout_t out_ = nullptr;
+  std::vector<cublasLtMatmulHeuristicResult_t> candidates_;  // until one is chosen
   cublasLtMatmulAlgo_t algorithm_{};
-  std::string description_;
+  std::string product_, description_;
 };
 
 class Library : public CublasLt {
  public:
-  Library(const Functions& functions, cublasLtHandle_t handle, void* workspace)
+  Library(const CublasLtFunctions& functions, cublasLtHandle_t handle, void* workspace)
       : functions_(functions), handle_(handle), workspace_(workspace) {}
   ~Library() override { static_cast<void>(functions_.Destroy(handle_)); }
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
 
   Result<std::unique_ptr<Matmul>> Prepare(const LargeGemm& gemm) override {
-    auto matmul = std::make_unique<LibraryMatmul>(functions_, handle_, workspace_);
+    auto matmul = std::make_unique<LibraryMatmul>(functions_, handle_, workspace_, choices_);
     PASSEL_RETURN_IF_ERROR(matmul->Init(gemm));
     return std::unique_ptr<Matmul>(std::move(matmul));
   }
 
  private:
-  const Functions functions_;
+  const CublasLtFunctions functions_;
   const cublasLtHandle_t handle_;
   void* const workspace_;
+  Choices choices_;
 };
 
 }  // namespace
 
 Result<std::unique_ptr<CublasLt>> CublasLt::Open(void* workspace) {
   std::string path;
-  PASSEL_ASSIGN_OR_RETURN(void* library, OpenLibrary(&path));
-  PASSEL_ASSIGN_OR_RETURN(const Functions functions, LoadFunctions(library, path));
+  PASSEL_ASSIGN_OR_RETURN(const CublasLtFunctions functions, LoadCublasLt(&path));
   cublasLtHandle_t handle = nullptr;
   if (const cublasStatus_t status = functions.Create(&handle); status != CUBLAS_STATUS_SUCCESS) {
-    return Internal(
-        fmt::format("cublasLtCreate of {} failed with {}", path, functions.GetStatusName(status)));
+    return LibraryStatus(functions, status, "cublasLtCreate of " + path);
   }
   return std::unique_ptr<CublasLt>(std::make_unique<Library>(functions, handle, workspace));
 }

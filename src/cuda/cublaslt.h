@@ -1,9 +1,5 @@
 // cublaslt.h - large products through cuBLASLt, which is opened when the first one is needed.
 //
-// The library weighs 0.5 GB and takes a second to open, so nothing links it. It is the one that the
-// dynamic loader finds (libcublasLt.so.13 for a build with CUDA 13), that of
-// /usr/local/cuda/lib64, or the file that $PASSEL_CUBLASLT_PATH names, absolute.
-//
 // Threads    One thread at a time.
 // Life       A CublasLt before its stream, a Matmul before its CublasLt.
 
@@ -12,6 +8,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -28,22 +25,34 @@ class CublasLt {
 
   /// Opens the library and a handle. `workspace`: kWorkspaceBytes of device memory, 256-byte
   /// aligned, of the caller; products that share it must run one after the other.
-  /// Errors: kNotFound, kFailedPrecondition with the remedy; kInternal from the library.
+  /// Errors: kNotFound where there is none, kInvalidArgument or kFailedPrecondition for one that
+  /// cannot be used, each with the remedy; kUnavailable, kResourceExhausted, kInternal from the
+  /// library.
   static Result<std::unique_ptr<CublasLt>> Open(void* workspace);
   virtual ~CublasLt() = default;
 
-  /// A product whose algorithm is chosen. Holds the addresses of its operands.
+  /// Seconds that what `queue` queues on the stream takes there. Errors: those of `queue`, after
+  /// which nothing of it is left behind; the device's.
+  using Stopwatch = std::function<Result<double>(const std::function<Status()>& queue)>;
+
+  /// A product with the algorithms that the library has for it, of which it runs the first until
+  /// one is chosen. Holds the addresses of its operands.
   class Matmul {
    public:
     virtual ~Matmul() = default;
-    /// Queues the product. Errors: kUnavailable, kInternal from the library.
+    /// Queues the product. Errors: kUnavailable, kResourceExhausted, kInternal from the library.
     virtual Status Run(cudaStream_t stream) = 0;
-    /// Bytes of the scratch that Try() writes to.
+    /// Bytes of the scratch that Choose() writes to; 0 if there is nothing to choose, since a
+    /// product like this one was prepared before.
     virtual std::size_t scratch_bytes() const = 0;
-    /// Queues the product with all that it writes in `scratch`, device memory, 256-byte aligned.
-    /// Errors: as Run(); kFailedPrecondition if the library refuses what its heuristic chose.
-    virtual Status Try(cudaStream_t stream, void* scratch) = 0;
-    /// "1024 x 4096 x 784, RELU_BIAS: algorithm 21 of cuBLASLt 130100, 2048 KiB of workspace".
+    /// Runs the product by some of the algorithms, with all that it writes in `scratch`, device
+    /// memory, 256-byte aligned; the fastest is that of this product from now on, and of all that
+    /// are prepared later and are like it. REQUIRES: not under a capture.
+    /// Errors: as Run(); those of `stopwatch`; kFailedPrecondition if the library refuses to run
+    /// every one that its heuristic named.
+    virtual Status Choose(cudaStream_t stream, void* scratch, const Stopwatch& stopwatch) = 0;
+    /// "1024 x 4096 x 784, RELU_BIAS: algorithm 21 of cuBLASLt 130100, 2048 KiB of workspace",
+    /// then, if several were to choose from, ", choice 2 of 8 (1: 12.1 us, 2: 9.0 us, 4: 13.0 us)".
     virtual std::string Describe() const = 0;
   };
   /// Errors: kInvalidArgument as LayoutOf(); kFailedPrecondition when the library has no algorithm

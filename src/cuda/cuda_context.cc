@@ -37,9 +37,9 @@ Status CudaContext::Init() {
   const cudaError_t error = cudaSetDevice(ordinal_);  // makes the context
   if (error == cudaErrorDevicesUnavailable) {
     static_cast<void>(cudaGetLastError());
-    return FailedPrecondition(
-        fmt::format("{} ({}) is held by another process (compute mode 'exclusive'): use another "
-                    "GPU, wait, or have the mode set to 'default' (nvidia-smi -c 0)",
+    return Unavailable(
+        fmt::format("{} ({}) is busy, or held by another process (compute mode 'exclusive'): use "
+                    "another GPU, wait, or have the mode set to 'default' (nvidia-smi -c 0)",
                     info_.name, info_.uuid));
   }
   if (error == cudaErrorMemoryAllocation) {

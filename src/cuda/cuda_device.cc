@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -86,6 +87,7 @@ class CudaDevice : public Device {
   }
   Status CopyIn(void* to, const void* from_host, std::size_t bytes) override;
   Status CopyOut(void* to_host, const void* from, std::size_t bytes) override;
+  Result<Verdict> HasLibrary() override;
   Result<Verdict> CanRun(const LargeGemm& gemm) override;
   Result<std::unique_ptr<Executable>> Prepare(const Plan& plan, How how) override;
   Status Launch(Executable& executable) override;
@@ -99,6 +101,8 @@ class CudaDevice : public Device {
   Status CheckNode(const Node& node) const;
   Status CheckKernel(const Node& node, const AnyKernel& kernel) const;
   Result<std::unique_ptr<CublasLt::Matmul>> PrepareMatmul(const LargeGemm& gemm);
+  // By events around it; waits for its end.
+  Result<double> TimeOf(const std::function<Status()>& queue);
   Status OpenLibrary();
   Status BuildGraph(CudaExecutable* executable);
   Status AddNode(const CudaExecutable& executable, std::size_t number, cudaGraph_t graph,
@@ -173,25 +177,54 @@ Status CudaDevice::CheckKernel(const Node& node, const AnyKernel& kernel) const 
 // Errors: kFailedPrecondition for a product that the library does not have, and others.
 Result<std::unique_ptr<CublasLt::Matmul>> CudaDevice::PrepareMatmul(const LargeGemm& gemm) {
   PASSEL_ASSIGN_OR_RETURN(std::unique_ptr<CublasLt::Matmul> matmul, cublaslt_->Prepare(gemm));
-  // One run into scratch loads what the library loads on first use, outside of any capture.
+  if (matmul->scratch_bytes() == 0) return matmul;
+  // The runs into scratch load what the library loads on first use, outside of any capture.
   PASSEL_ASSIGN_OR_RETURN(Memory scratch, Allocate(matmul->scratch_bytes()));
-  const Status tried = matmul->Try(context_.stream(), scratch.get());
-  if (tried.code() == Code::kFailedPrecondition) {
-    static_cast<void>(cudaGetLastError());  // of the run that was refused, if there is one
-    return tried;
-  }
-  PASSEL_RETURN_IF_ERROR(context_.KeepIfLost(tried));
-  PASSEL_RETURN_IF_ERROR(Synchronize(Deadline::After(std::chrono::seconds(kCopySeconds))));
+  Status chosen =
+      matmul->Choose(context_.stream(), scratch.get(),
+                     [this](const std::function<Status()>& queue) { return TimeOf(queue); });
+  if (!chosen.ok()) return context_.KeepIfLost(std::move(chosen));
   return matmul;
+}
+
+Result<double> CudaDevice::TimeOf(const std::function<Status()>& queue) {
+  struct Event {
+    cudaEvent_t event = nullptr;
+    ~Event() {
+      if (event != nullptr && cudaEventDestroy(event) != cudaSuccess) {
+        static_cast<void>(cudaGetLastError());
+      }
+    }
+  };
+  Event begin, end;
+  PASSEL_CUDA_TRY("timing a product", cudaEventCreate(&begin.event));
+  PASSEL_CUDA_TRY("timing a product", cudaEventCreate(&end.event));
+  PASSEL_CUDA_TRY("timing a product", cudaEventRecord(begin.event, context_.stream()));
+  if (Status queued = queue(); !queued.ok()) {
+    static_cast<void>(cudaGetLastError());  // of a run that was refused, if there is one
+    return queued;
+  }
+  PASSEL_CUDA_TRY("timing a product", cudaEventRecord(end.event, context_.stream()));
+  PASSEL_RETURN_IF_ERROR(Synchronize(Deadline::After(std::chrono::seconds(kCopySeconds))));
+  float milliseconds = 0;
+  PASSEL_CUDA_TRY("timing a product", cudaEventElapsedTime(&milliseconds, begin.event, end.event));
+  return 1e-3 * static_cast<double>(milliseconds);
 }
 
 Status CudaDevice::OpenLibrary() {
   if (cublaslt_ != nullptr) return {};
-  if (workspace_ == nullptr) {
-    PASSEL_ASSIGN_OR_RETURN(workspace_, Allocate(CublasLt::kWorkspaceBytes));
-  }
-  PASSEL_ASSIGN_OR_RETURN(cublaslt_, CublasLt::Open(workspace_.get()));
+  PASSEL_ASSIGN_OR_RETURN(Memory workspace, Allocate(CublasLt::kWorkspaceBytes));
+  PASSEL_ASSIGN_OR_RETURN(cublaslt_, CublasLt::Open(workspace.get()));
+  workspace_ = std::move(workspace);
   return {};
+}
+
+Result<Device::Verdict> CudaDevice::HasLibrary() {
+  PASSEL_RETURN_IF_ERROR(context_.Enter());
+  const Status opened = OpenLibrary();
+  if (opened.ok()) return Verdict{true, ""};
+  if (opened.code() != Code::kNotFound) return opened;
+  return Verdict{false, opened.message()};
 }
 
 Result<Device::Verdict> CudaDevice::CanRun(const LargeGemm& gemm) {

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/check.h"
 #include "cuda/cuda_try.h"
@@ -106,8 +107,9 @@ Result<Device::Memory> CudaMemory::Register(void* begin, std::size_t bytes) {
     static_cast<void>(cudaGetLastError());
     const std::string text = fmt::format("the driver does not register {} of host memory: {}",
                                          Mebibytes(bytes), CudaErrorText(error));
-    if (IsSticky(error)) return context_.Fail(Unavailable(text));
-    return error == cudaErrorMemoryAllocation ? ResourceExhausted(text) : FailedPrecondition(text);
+    Status status = StatusOfError(error, text);
+    if (status.code() == Code::kUnavailable) return context_.Fail(std::move(status));
+    return status.code() == Code::kResourceExhausted ? std::move(status) : FailedPrecondition(text);
   }
   blocks_[Number(begin)] = {bytes, Kind::kRegistration};
   Device::Memory owner(begin, Device::Deleter{&owner_, Kind::kRegistration});
@@ -140,7 +142,7 @@ Result<Device::Memory> CudaMemory::CreateShared(std::size_t bytes, FileDescripto
   }
   const Result<ExportedMemory> exported = CreateExported(context_.ordinal(), bytes, fd);
   if (exported.status().code() == Code::kResourceExhausted) return NoneLeft(bytes);
-  if (!exported.ok()) return exported.status();
+  if (!exported.ok()) return context_.KeepIfLost(exported.status());
   Device::Memory owner = Keep(*exported, bytes);
   PASSEL_RETURN_IF_ERROR(Clear(owner.get(), bytes));
   return owner;
@@ -157,9 +159,9 @@ Result<Device::Memory> CudaMemory::ImportShared(int fd, std::size_t bytes,
         fmt::format("GPU {} works in the memory of GPU {}: peer access and native atomics",
                     context_.info().uuid, home));
   }
-  PASSEL_ASSIGN_OR_RETURN(const ExportedMemory exported,
-                          ImportExported(context_.ordinal(), of, fd, bytes));
-  return Keep(exported, 0);  // its maker's
+  const Result<ExportedMemory> exported = ImportExported(context_.ordinal(), of, fd, bytes);
+  if (!exported.ok()) return context_.KeepIfLost(exported.status());
+  return Keep(*exported, 0);  // its maker's
 }
 
 void CudaMemory::Release(Kind kind, void* memory) {

@@ -10,8 +10,10 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/status.h"
+#include "cuda/error_class.h"
 
 namespace passel::cuda {
 
@@ -20,31 +22,33 @@ inline std::string CudaErrorText(cudaError_t error) {
   return fmt::format("{} ({})", cudaGetErrorName(error), cudaGetErrorString(error));
 }
 
-/// True for errors after which no call of this process on this device can succeed.
-inline bool IsSticky(cudaError_t error) {
-  switch (error) {
-    case cudaErrorDevicesUnavailable:
-    case cudaErrorECCUncorrectable:
-    case cudaErrorNvlinkUncorrectable:
-    case cudaErrorContextIsDestroyed:
-    case cudaErrorIllegalAddress:
-    case cudaErrorLaunchTimeout:
-    case cudaErrorAssert:
-    case cudaErrorHardwareStackError:
-    case cudaErrorIllegalInstruction:
-    case cudaErrorMisalignedAddress:
-    case cudaErrorInvalidAddressSpace:
-    case cudaErrorInvalidPc:
-    case cudaErrorLaunchFailure:
-    case cudaErrorMpsConnectionFailed:
-    case cudaErrorMpsClientTerminated:
-    case cudaErrorExternalDevice:
-    case cudaErrorUnknown:
-      return true;
-    default:
-      return false;
-  }
-}
+static_assert(ClassOf(cudaErrorMemoryAllocation) == ErrorClass::kMemory);
+
+// What may go away by itself.
+static_assert(ClassOf(cudaErrorDevicesUnavailable) == ErrorClass::kLater);
+static_assert(ClassOf(cudaErrorSystemNotReady) == ErrorClass::kLater);
+static_assert(ClassOf(cudaErrorMpsConnectionFailed) == ErrorClass::kLater);
+static_assert(ClassOf(cudaErrorMpsRpcFailure) == ErrorClass::kLater);
+static_assert(ClassOf(cudaErrorMpsServerNotReady) == ErrorClass::kLater);
+static_assert(ClassOf(cudaErrorMpsMaxClientsReached) == ErrorClass::kLater);
+static_assert(ClassOf(cudaErrorMpsMaxConnectionsReached) == ErrorClass::kLater);
+
+// What does not.
+static_assert(ClassOf(cudaErrorECCUncorrectable) == ErrorClass::kLost);
+static_assert(ClassOf(cudaErrorNvlinkUncorrectable) == ErrorClass::kLost);
+static_assert(ClassOf(cudaErrorContextIsDestroyed) == ErrorClass::kLost);
+static_assert(ClassOf(cudaErrorIllegalAddress) == ErrorClass::kLost);
+static_assert(ClassOf(cudaErrorLaunchTimeout) == ErrorClass::kLost);
+static_assert(ClassOf(cudaErrorAssert) == ErrorClass::kLost);
+static_assert(ClassOf(cudaErrorHardwareStackError) == ErrorClass::kLost);
+static_assert(ClassOf(cudaErrorIllegalInstruction) == ErrorClass::kLost);
+static_assert(ClassOf(cudaErrorMisalignedAddress) == ErrorClass::kLost);
+static_assert(ClassOf(cudaErrorInvalidAddressSpace) == ErrorClass::kLost);
+static_assert(ClassOf(cudaErrorInvalidPc) == ErrorClass::kLost);
+static_assert(ClassOf(cudaErrorLaunchFailure) == ErrorClass::kLost);
+static_assert(ClassOf(cudaErrorMpsClientTerminated) == ErrorClass::kLost);
+static_assert(ClassOf(cudaErrorExternalDevice) == ErrorClass::kLost);
+static_assert(ClassOf(cudaErrorUnknown) == ErrorClass::kLost);
 
 /// `operation` as the user knows it ("forward 1"), `call` as the runtime does. Takes the error.
 inline Status CudaStatus(cudaError_t error, std::string_view operation, std::string_view call,
@@ -53,11 +57,7 @@ inline Status CudaStatus(cudaError_t error, std::string_view operation, std::str
   static_cast<void>(cudaGetLastError());
   std::string text = fmt::format("{}: {} failed with {} at {}:{}", operation, call,
                                  CudaErrorText(error), file.substr(file.rfind('/') + 1), line);
-  if (IsSticky(error)) {
-    return Unavailable(text + "; this process cannot use the GPU any more: start the task again");
-  }
-  if (error == cudaErrorMemoryAllocation) return ResourceExhausted(std::move(text));
-  return Internal(std::move(text));
+  return StatusOfError(error, std::move(text));
 }
 
 /// For destructors: at the end of the process the runtime may be gone, and its memory with it.

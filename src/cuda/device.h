@@ -75,10 +75,14 @@ class Device {
     bool can = false;
     std::string text;
   };
+  /// Whether there is a library for large products; if not, why, and the remedy. Opens it.
+  /// Errors: kInvalidArgument, kFailedPrecondition, with the remedy, for a library that was named
+  /// and cannot be used; the device's.
+  virtual Result<Verdict> HasLibrary() = 0;
   /// Whether a plan may hold this product, with its epilogue and at its addresses. May run it once,
   /// with all that it writes elsewhere. REQUIRES: nothing is under way.
-  /// Errors: kNotFound, kFailedPrecondition, with the remedy, where there is no library for large
-  /// products at all; kInvalidArgument as LayoutOf(); the device's.
+  /// Errors: as HasLibrary(); kNotFound where there is none; kInvalidArgument as LayoutOf(); the
+  /// device's.
   virtual Result<Verdict> CanRun(const LargeGemm& gemm) = 0;
 
   /// A plan made ready to run.

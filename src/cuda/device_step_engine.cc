@@ -15,6 +15,7 @@
 #include "base/check.h"
 #include "compute/device_arena.h"
 #include "cuda/epilogue_choice.h"
+#include "cuda/layer_products.h"
 #include "cuda/sign.h"
 #include "cuda/step_plan.h"
 
@@ -136,10 +137,10 @@ class DeviceStepEngine final : public StepEngine {
   std::string Describe() const override {
     const std::string epilogues = DescribeEpilogues(options_, epilogues_);
     return fmt::format(
-        "{}, {} of {} operations, {}",
-        epilogues.empty() ? "fused kernels"
-                          : fmt::format("fused kernels and cuBLASLt ({})", epilogues),
-        options_.graph ? "one graph" : "one stream", operations_,
+        "fused kernels{}{}, {} of {} operations, {}",
+        epilogues.empty() ? DescribeMissingLibrary(options_)
+                          : fmt::format(" and cuBLASLt ({})", epilogues),
+        DescribeMath(options_), options_.graph ? "one graph" : "one stream", operations_,
         options_.arena != nullptr && options_.arena->remote()
             ? "values fetched from the memory of another GPU"
         : updates_ ? fmt::format("values and gradients in the memory of the GPU; with the update "
@@ -340,8 +341,12 @@ Result<std::unique_ptr<StepEngine>> CreateDeviceStepEngine(Device& device,
                                                            const StepEngineOptions& options,
                                                            const DeviceStepEngineHooks& hooks) {
   PASSEL_RETURN_IF_ERROR(ValidateStepOptions(options));
-  PASSEL_ASSIGN_OR_RETURN(StepMemory memory, StepMemory::Create(device, options));
-  auto engine = std::make_unique<DeviceStepEngine>(device, options, hooks, std::move(memory));
+  StepEngineOptions chosen = options;
+  PASSEL_RETURN_IF_ERROR(DoWithoutMissingLibrary(device, &chosen, hooks.warn));
+  const std::string rounded_less = FloatThoughNotAsked(chosen);
+  if (!rounded_less.empty() && hooks.warn) hooks.warn(rounded_less);
+  PASSEL_ASSIGN_OR_RETURN(StepMemory memory, StepMemory::Create(device, chosen));
+  auto engine = std::make_unique<DeviceStepEngine>(device, chosen, hooks, std::move(memory));
   PASSEL_RETURN_IF_ERROR(engine->Prepare());
   return std::unique_ptr<StepEngine>(std::move(engine));
 }

@@ -13,7 +13,9 @@
 namespace passel::cuda {
 
 struct DeviceStepEngineHooks {
-  /// Gets one line when the memory of the arena cannot be registered. May be empty.
+  /// Gets a line when the memory of the arena cannot be registered, or when large layers have to do
+  /// without the library that is for them, or when a layer is computed in float32 though another
+  /// math was asked for. May be empty.
   std::function<void(std::string_view)> warn;
   /// Gets a line for each epilogue that the device refuses (epilogue_choice.h). May be empty.
   std::function<void(std::string_view)> explain;

@@ -6,7 +6,7 @@
 #include <utility>
 #include <variant>
 
-#include "cuda/gemm_choice.h"
+#include "cuda/layer_products.h"
 
 namespace passel::cuda {
 namespace {
@@ -110,8 +110,7 @@ std::string DescribeEpilogues(const StepEngineOptions& options,
                               const std::vector<LayerEpilogues>& epilogues) {
   std::string text;
   for (std::size_t l = 0; l < epilogues.size(); ++l) {
-    const NetworkShape::Layer& layer = options.network.layers[l];
-    if (!NeedsLibraryGemm(options.batch_size, layer.inputs, layer.outputs)) continue;
+    if (!LibraryComputes(options, l)) continue;
     std::string names;
     const auto add = [&names](Epilogue epilogue) {
       names += names.empty() ? "" : ", ";

@@ -12,6 +12,12 @@
 namespace passel::cuda {
 namespace {
 
+// The driver numbers its errors as the runtime does.
+static_assert(ClassOf(CUDA_ERROR_OUT_OF_MEMORY) == ErrorClass::kMemory);
+static_assert(ClassOf(CUDA_ERROR_MPS_SERVER_NOT_READY) == ErrorClass::kLater);
+static_assert(ClassOf(CUDA_ERROR_ILLEGAL_ADDRESS) == ErrorClass::kLost);
+static_assert(ClassOf(CUDA_ERROR_UNKNOWN) == ErrorClass::kLost);
+
 // What is used of the driver, or null where it has no such function.
 struct Driver {
   decltype(&cuGetErrorName) error_name = nullptr;
@@ -76,9 +82,8 @@ const char* NameOf(CUresult error) {
 
 Status DriverStatus(CUresult error, const char* call) {
   if (error == CUDA_SUCCESS) return {};
-  std::string text = fmt::format("sharing GPU memory: {} failed with {}", call, NameOf(error));
-  if (error == CUDA_ERROR_OUT_OF_MEMORY) return ResourceExhausted(std::move(text));
-  return Internal(std::move(text));
+  return StatusOfError(error,
+                       fmt::format("sharing GPU memory: {} failed with {}", call, NameOf(error)));
 }
 
 CUmemAllocationProp Properties(int ordinal) {

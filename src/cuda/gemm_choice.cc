@@ -3,10 +3,6 @@
 namespace passel::cuda {
 namespace {
 
-// Weights of more than a megabyte, or four microseconds of a large GPU's float32 units.
-constexpr std::size_t kMostWeights = std::size_t{1} << 18;
-constexpr std::size_t kMostMultiplications = std::size_t{1} << 27;
-
 constexpr unsigned kEnoughBlocks = 66;  // half of 132 multiprocessors
 
 template <typename Tile>
@@ -24,7 +20,7 @@ AnyKernel WithTile(const GemmArguments& arguments) {
 
 bool NeedsLibraryGemm(std::size_t batch, std::size_t inputs, std::size_t outputs) {
   const std::size_t weights = inputs * outputs;
-  return weights > kMostWeights || (batch != 0 && weights > kMostMultiplications / batch);
+  return weights > kMostOwnWeights || (batch != 0 && weights > kMostOwnMultiplications / batch);
 }
 
 AnyKernel ChooseGemm(const GemmArguments& arguments) {

@@ -96,7 +96,8 @@ class MappedArena final : public DeviceArena {
     order.number = ++launches_;
     order.push = push.goes_on ? pushes : ++pushes;
     order.claim = push.claim;
-    order.former = push.former;
+    // Where a kernel may outlive its process, one that died may still be updating its blocks.
+    order.former = device_.info().mps ? 0 : push.former;
     order.first_block = static_cast<std::uint32_t>(push.first_block);
     order.tries = kTries;
     order.scalars = *push.scalars;

@@ -52,11 +52,12 @@ Result<std::unique_ptr<Accelerator>> Open(const AcceleratorOptions& options) {
   const DeviceFacts& facts = probed.facts;
   PluginLogInfo(fmt::format(
       "GPU {} ({}): compute capability {}.{}, {} multiprocessors, {} of {} MiB free, driver {}; "
-      "host atomics: {}, peer access: {}, memory as a file descriptor: {}",
+      "host atomics: {}, peer access: {}, memory as a file descriptor: {}, MPS: {}",
       facts.name, facts.uuid, facts.compute_capability / 10, facts.compute_capability % 10,
       facts.multiprocessors, device->info().free_bytes >> 20, facts.memory_bytes >> 20,
       probed.info.driver, facts.host_native_atomics ? "yes" : "no",
-      facts.peer_access ? "yes" : "no", facts.virtual_memory_management ? "yes" : "no"));
+      facts.peer_access ? "yes" : "no", facts.virtual_memory_management ? "yes" : "no",
+      facts.mps ? "yes" : "no"));
   return std::unique_ptr<Accelerator>(std::make_unique<CudaAccelerator>(std::move(device)));
 }
 

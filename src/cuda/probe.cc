@@ -7,6 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include "cuda/error_class.h"
+
 namespace passel::cuda {
 namespace {
 
@@ -24,9 +26,16 @@ std::string CapabilityText(int capability) {
   return fmt::format("{}.{}", capability / 10, capability % 10);
 }
 
+// Of an answer that asking later may give: kUnavailable; else OK.
+Status NotYet(const DriverAnswer& answer) {
+  if (answer.ok() || ClassOf(answer.error) != ErrorClass::kLater) return {};
+  return StatusOfError(answer.error, "the NVIDIA driver gives no GPU yet: " + answer.text);
+}
+
 // What is remedied outside of this program.
 Status CheckDriver(DriverCalls& driver, int* version) {
   const DriverAnswer answer = driver.DriverVersion(version);
+  PASSEL_RETURN_IF_ERROR(NotYet(answer));
   if (!answer.ok()) {
     return FailedPrecondition(fmt::format(
         "the NVIDIA driver does not say its version: {}; check it with nvidia-smi", answer.text));
@@ -116,6 +125,7 @@ Result<ProbedDevice> Probe(DriverCalls& driver, const std::string& uuid) {
   PASSEL_RETURN_IF_ERROR(CheckDriver(driver, &version));
   int count = 0;  // stays as it is when the call fails
   const DriverAnswer answer = driver.DeviceCount(&count);
+  PASSEL_RETURN_IF_ERROR(NotYet(answer));
   if (!answer.ok() || count <= 0) {
     return NotFound(fmt::format(
         "the NVIDIA driver shows this process no GPU{}{}: look at CUDA_VISIBLE_DEVICES and "
@@ -130,6 +140,7 @@ Result<ProbedDevice> Probe(DriverCalls& driver, const std::string& uuid) {
     ProbedDevice device;
     device.ordinal = ordinal;
     const DriverAnswer facts = driver.Facts(ordinal, &device.facts);
+    PASSEL_RETURN_IF_ERROR(NotYet(facts));
     if (!facts.ok()) {
       unreadable = fmt::format(
           "GPU {} of this process does not say what it is: {}; check it with "
@@ -157,6 +168,7 @@ Result<ProbedDevice> Probe(DriverCalls& driver, const std::string& uuid) {
   device.info.uuid = device.facts.uuid;
   device.info.compute_capability = device.facts.compute_capability;
   device.info.memory_bytes = device.facts.memory_bytes;
+  device.info.mps = device.facts.mps;
   const std::string release = driver.DriverRelease();
   device.info.driver = release.empty() ? fmt::format("CUDA {}", VersionText(version))
                                        : fmt::format("{} (CUDA {})", release, VersionText(version));
@@ -175,6 +187,7 @@ Result<int> ProbePeer(DriverCalls& driver, int own, const std::string& own_uuid,
   }
   int count = 0;  // stays as it is when the call fails
   const DriverAnswer counted = driver.DeviceCount(&count);
+  PASSEL_RETURN_IF_ERROR(NotYet(counted));
   if (!counted.ok()) {
     return FailedPrecondition(fmt::format(
         "the NVIDIA driver does not say which GPUs there are: {}; check it with nvidia-smi",

@@ -29,6 +29,7 @@ struct DeviceFacts {
   bool host_native_atomics = false;        ///< GPU and CPU may update one word in host memory
   bool virtual_memory_management = false;  ///< memory can be exported as a file descriptor
   bool peer_access = false;                ///< to at least one other device of this process
+  bool mps = false;                        ///< contexts are made in an MPS server
 };
 
 /// What one device may do in the memory of another.
@@ -68,7 +69,7 @@ struct ProbedDevice {
 /// Looks for the device with this UUID, or for the first without one. A UUID may be cut short as
 /// long as it names one device; upper and lower case, and "GPU-" or "MIG-" before it, count as one.
 /// Errors: kNotFound for no driver, no device, no such device; kFailedPrecondition for a driver or
-/// a device that is too old or refuses us.
+/// a device that is too old or refuses us; kUnavailable where asking again may help.
 Result<ProbedDevice> Probe(DriverCalls& driver, const std::string& uuid);
 
 /// The number in this process of the device with the UUID `home`, in whose memory device `own` can

@@ -59,6 +59,9 @@ bool Attribute(cudaDeviceAttr attribute, int device) {
   return Answer(cudaDeviceGetAttribute(&value, attribute, device)).ok() && value != 0;
 }
 
+// cudaDevAttrMpsEnabled, which not all headers of CUDA 12 have.
+constexpr int kMpsEnabled = 133;
+
 bool DriverAttribute(CUdevice_attribute attribute, int device) {
   return Attribute(static_cast<cudaDeviceAttr>(attribute), device);
 }
@@ -101,6 +104,7 @@ DriverAnswer RuntimeDriverCalls::Facts(int device, DeviceFacts* facts) {
   facts->host_native_atomics = Attribute(cudaDevAttrHostNativeAtomicSupported, device);
   facts->virtual_memory_management =
       DriverAttribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device);
+  facts->mps = Attribute(static_cast<cudaDeviceAttr>(kMpsEnabled), device);
   int count = 0;
   if (!DeviceCount(&count).ok()) count = 0;
   for (int peer = 0; peer < count && !facts->peer_access; ++peer) {

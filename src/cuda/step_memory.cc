@@ -9,8 +9,8 @@
 
 #include "base/check.h"
 #include "compute/device_arena.h"
-#include "cuda/gemm_choice.h"
 #include "cuda/kernels.h"
+#include "cuda/layer_products.h"
 #include "cuda/step_layout.h"
 #include "cuda/step_plan.h"
 
@@ -101,11 +101,11 @@ Status ValidateStepOptions(const StepEngineOptions& options) {
 }
 
 bool CanUpdateInStep(const StepEngineOptions& options) {
-  const auto& layers = options.network.layers;
-  return options.arena != nullptr && !options.arena->several_gpus() &&
-         std::none_of(layers.begin(), layers.end(), [&](const NetworkShape::Layer& layer) {
-           return NeedsLibraryGemm(options.batch_size, layer.inputs, layer.outputs);
-         });
+  if (options.arena == nullptr || options.arena->several_gpus()) return false;
+  for (std::size_t l = 0; l < options.network.layers.size(); ++l) {
+    if (LibraryComputes(options, l)) return false;
+  }
+  return true;
 }
 
 template <typename T>

@@ -10,28 +10,24 @@
 #include "base/check.h"
 #include "compute/device_arena.h"
 #include "cuda/gemm_choice.h"
+#include "cuda/layer_products.h"
 #include "cuda/step_layout.h"
 
 namespace passel::cuda {
 namespace {
-
-bool IsLarge(const StepEngineOptions& options, std::size_t layer) {
-  const NetworkShape::Layer& l = options.network.layers[layer];
-  return NeedsLibraryGemm(options.batch_size, l.inputs, l.outputs);
-}
 
 bool HasRows(const NetworkMemory::Part& part) { return part.rows != 0; }
 
 }  // namespace
 
 bool CanKeepMask(const StepEngineOptions& options, std::size_t layer) {
-  return layer + 1 < options.network.layers.size() && IsLarge(options, layer) &&
-         IsLarge(options, layer + 1);
+  return layer + 1 < options.network.layers.size() && LibraryComputes(options, layer) &&
+         LibraryComputes(options, layer + 1);
 }
 
 bool CanSumBias(const StepEngineOptions& options, std::size_t layer) {
   const auto& parts = options.memory.variables[2 * layer + 1];
-  return IsLarge(options, layer) && std::count_if(parts.begin(), parts.end(), HasRows) == 1;
+  return LibraryComputes(options, layer) && std::count_if(parts.begin(), parts.end(), HasRows) == 1;
 }
 
 // Appends the operations in the order in which one stream would best run them.
@@ -103,7 +99,7 @@ class StepPlanBuilder {
   Bytes Bias(std::size_t layer) const {
     return {memory_.variables_[2 * layer + 1], layers_[layer].outputs * sizeof(float)};
   }
-  bool Large(std::size_t layer) const { return IsLarge(options_, layer); }
+  bool Large(std::size_t layer) const { return LibraryComputes(options_, layer); }
   // Has `gemm` write or read the mask of this layer's ReLU. Returns the bytes.
   Bytes UseMask(std::size_t layer, LargeGemm* gemm) const {
     gemm->mask = memory_.masks_[layer];

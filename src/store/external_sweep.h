@@ -27,7 +27,9 @@ class ExternalSweep {
     Claim mine;
     /// false: lock-free additions to each float, for updates that are nothing else.
     bool claims = true;
-    std::uint64_t former = 0;  ///< Claim::Pack() of a life that is over; 0: none
+    /// Claim::Pack() of a life that is over, whose blocks are taken over, where that can be; 0:
+    /// none.
+    std::uint64_t former = 0;
     std::size_t first_block = 0;
     bool goes_on = false;  ///< with the blocks that the last sweep of this push left
   };

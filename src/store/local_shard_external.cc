@@ -85,13 +85,16 @@ Status LocalShard::ApplyElsewhere(int slot, const StepScalars& scalars, Deadline
     // Stands for whichever block was left: who is patient looks at the holder.
     external_blocker_.claim.store(outcome.holder, std::memory_order_relaxed);
     const Claim holder = Claim::Unpack(outcome.holder);
-    order.former = HolderLives(memory_, holder) ? 0 : outcome.holder;
+    const std::uint64_t dead = HolderLives(memory_, holder) ? 0 : outcome.holder;
+    // Named once it is taken over, or never: not every sweep may do that.
+    const bool can_help = dead != 0 && dead != order.former;
+    order.former = dead;
     if (!binding && pass >= kPassesBeforeLeavingOut) {
       Increment(counters().overlapped_blocks, outcome.left);
       left_out_.LookAfter(external_blocker_);
       return {};
     }
-    if (order.former != 0 && !deadline.Expired()) continue;
+    if (can_help && !deadline.Expired()) continue;
     if (!binding) {
       ::sched_yield();
       continue;

@@ -10,11 +10,14 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -22,6 +25,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "cuda/cublaslt_functions.h"
 #include "cuda/emulator.h"
 #include "cuda/epilogue_choice.h"
 #include "cuda/exact_buffer.h"
@@ -55,6 +59,10 @@ class CublasLtTest : public testing::Test {
     ASSERT_TRUE(complaints_ != nullptr && alive_ != nullptr);
     complaints_();
     workspace_ = Aligned(CublasLt::kWorkspaceBytes);
+    OpenAnew();
+  }
+  // One that has chosen nothing yet.
+  void OpenAnew() {
     auto opened = CublasLt::Open(workspace_.get());
     ASSERT_TRUE(opened.ok()) << opened.status().message();
     library_ = std::move(opened).value();
@@ -72,6 +80,17 @@ class CublasLtTest : public testing::Test {
   using Memory = std::unique_ptr<void, Free>;
   static Memory Aligned(std::size_t bytes) {
     return Memory(std::aligned_alloc(256, (bytes + 255) / 256 * 256));
+  }
+
+  // By the clock: this library has done what it was told when it returns.
+  static Result<double> Stopwatch(const std::function<Status()>& queue) {
+    const auto begin = std::chrono::steady_clock::now();
+    PASSEL_RETURN_IF_ERROR(queue());
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  }
+  static Status Choose(CublasLt::Matmul& matmul) {
+    const Memory scratch = Aligned(matmul.scratch_bytes());
+    return matmul.Choose(nullptr, scratch.get(), Stopwatch);
   }
 
   const char* (*complaints_)() = nullptr;
@@ -180,12 +199,9 @@ TEST_F(CublasLtTest, EveryEpilogueIsThatOfTheRowMajorProduct) {
           EXPECT_THAT((*matmul)->Describe(), HasSubstr(std::string(EpilogueName(epilogue))));
           // Into scratch, which leaves everything as it was; then for good.
           const auto before = got.Bytes();
-          {
-            const Memory scratch = Aligned((*matmul)->scratch_bytes());
-            const Status tried = (*matmul)->Try(nullptr, scratch.get());
-            ASSERT_TRUE(tried.ok()) << tried.message() << complaints_();
-            ASSERT_EQ(got.Bytes(), before);
-          }
+          const Status chosen = Choose(**matmul);
+          ASSERT_TRUE(chosen.ok()) << chosen.message() << complaints_();
+          ASSERT_EQ(got.Bytes(), before);
           const Status run = (*matmul)->Run(nullptr);
           ASSERT_TRUE(run.ok()) << run.message() << complaints_();
           const auto g = got.written(), w = wanted.written();
@@ -216,7 +232,11 @@ TEST_F(CublasLtTest, ScratchIsAsLargeAsItSays) {
     ExactBuffer<std::byte> scratch((*matmul)->scratch_bytes() + 256);
     auto* at = reinterpret_cast<std::byte*>(
         (reinterpret_cast<std::uintptr_t>(scratch.data()) + 255) / 256 * 256);
-    EXPECT_TRUE((*matmul)->Try(nullptr, at).ok()) << complaints_();
+    EXPECT_TRUE((*matmul)->Choose(nullptr, at, Stopwatch).ok()) << complaints_();
+    // Known from now on.
+    auto again = library_->Prepare(product.gemm);
+    ASSERT_TRUE(again.ok());
+    EXPECT_EQ((*again)->scratch_bytes(), 0u);
   }
 }
 
@@ -245,16 +265,101 @@ TEST_F(CublasLtTest, WhatTheLibraryDoesNotHaveIsAFailedPrecondition) {
   set("late");
   auto late = library_->Prepare(product.gemm);
   ASSERT_TRUE(late.ok()) << late.status().message();
-  {
-    const Memory scratch = Aligned((*late)->scratch_bytes());
-    const Status refused = (*late)->Try(nullptr, scratch.get());
-    EXPECT_EQ(refused.code(), Code::kFailedPrecondition);
-    EXPECT_THAT(refused.message(), HasSubstr("refuses its own algorithm"));
-  }
+  const Status refused = Choose(**late);
+  EXPECT_EQ(refused.code(), Code::kFailedPrecondition);
+  EXPECT_THAT(refused.message(), HasSubstr("refuses its own algorithm"));
   EXPECT_EQ((*late)->Run(nullptr).code(), Code::kInternal);
   // What is broken is no answer.
   set("broken");
   EXPECT_EQ(library_->Prepare(product.gemm).status().code(), Code::kInternal);
+}
+
+// Of several algorithms the first that run are timed.
+TEST_F(CublasLtTest, TheFastestOfTheFirstThreeThatRunIsTaken) {
+  struct Case {
+    const char* fake;
+    const char* described;  // "": refused
+  };
+  for (const auto& [fake, described] :
+       {Case{"", "algorithm 21 of"}, Case{"slow=21", "algorithm 21 of"},
+        Case{"algorithms=2 slow=21", "algorithm 22 of"},
+        Case{"algorithms=2 refused=21", "algorithm 22 of"},
+        Case{"algorithms=3 slow=21 slow=23", "algorithm 22 of"},
+        Case{"algorithms=8 slow=21 slow=22", "algorithm 23 of"},
+        // The fourth is not timed unless one before it is refused.
+        Case{"algorithms=8 slow=22 slow=23", "algorithm 21 of"},
+        Case{"algorithms=8 refused=21 slow=22 slow=23", "algorithm 24 of"},
+        // More than were asked for.
+        Case{"algorithms=9 refused=21 refused=22 refused=23 refused=24 refused=25 refused=26 "
+             "refused=27",
+             "algorithm 28 of"},
+        Case{"algorithms=3 refused=21 refused=22 refused=23", ""}, Case{"refused=21", ""}}) {
+    SCOPED_TRACE(fake);
+    setenv("PASSEL_FAKE_CUBLASLT", fake, 1);
+    OpenAnew();
+    Random one(4), other(4);
+    Product got(one, 4, 13, 3, false, false, Epilogue::kBiasReluMask, 0, 0);
+    Product wanted(other, 4, 13, 3, false, false, Epilogue::kBiasReluMask, 0, 0);
+    auto matmul = library_->Prepare(got.gemm);
+    ASSERT_TRUE(matmul.ok()) << matmul.status().message();
+    const auto before = got.Bytes();
+    const Status chosen = Choose(**matmul);
+    EXPECT_EQ(got.Bytes(), before);
+    if (described[0] == '\0') {
+      EXPECT_EQ(chosen.code(), Code::kFailedPrecondition);
+      EXPECT_THAT(chosen.message(), HasSubstr("refuses its own algorithm (4 x 13 x 3, "
+                                              "RELU_AUX_BIAS: algorithm 21 of"));
+      continue;
+    }
+    ASSERT_TRUE(chosen.ok()) << chosen.message();
+    const std::string text = (*matmul)->Describe();
+    EXPECT_THAT(text, HasSubstr(described));
+    const bool several = std::string(fake).starts_with("algorithms");
+    EXPECT_EQ(text.find(", choice ") != std::string::npos, several) << text;
+    ASSERT_TRUE((*matmul)->Run(nullptr).ok()) << complaints_();
+    EmulateLargeGemm(wanted.gemm);
+    ExpectNear(got.written().c, wanted.written().c);
+    // Whoever comes later gets the same, whatever a clock would say by then.
+    setenv("PASSEL_FAKE_CUBLASLT", "algorithms=8 slow=21 slow=22 slow=23 slow=24 slow=28", 1);
+    auto later = library_->Prepare(got.gemm);
+    ASSERT_TRUE(later.ok());
+    EXPECT_EQ((*later)->scratch_bytes(), 0u);
+    EXPECT_TRUE(Choose(**later).ok());
+    EXPECT_EQ((*later)->Describe(), text);
+  }
+}
+
+TEST_F(CublasLtTest, AStatusOfALostDeviceIsUnavailable) {
+  Random random(6);
+  Product product(random, 4, 13, 3, false, false, Epilogue::kBias, 0, 0);
+  auto matmul = library_->Prepare(product.gemm);
+  ASSERT_TRUE(matmul.ok());
+  for (const auto& [status, code] :
+       {std::pair(1, Code::kUnavailable), std::pair(3, Code::kResourceExhausted),
+        std::pair(11, Code::kUnavailable), std::pair(13, Code::kUnavailable),
+        std::pair(14, Code::kInternal), std::pair(16, Code::kInternal)}) {
+    SCOPED_TRACE(status);
+    setenv("PASSEL_FAKE_CUBLASLT", fmt::format("status={}", status).c_str(), 1);
+    EXPECT_EQ((*matmul)->Run(nullptr).code(), code);
+    EXPECT_EQ(Choose(**matmul).code(), code);
+  }
+}
+
+TEST_F(CublasLtTest, WhatBreaksWhileItIsTimedIsAnError) {
+  setenv("PASSEL_FAKE_CUBLASLT", "algorithms=3", 1);
+  Random random(5);
+  Product product(random, 4, 13, 3, false, false, Epilogue::kBias, 0, 0);
+  auto matmul = library_->Prepare(product.gemm);
+  ASSERT_TRUE(matmul.ok());
+  const Memory scratch = Aligned((*matmul)->scratch_bytes());
+  int runs = 0;
+  const auto breaks = [&runs](const std::function<Status()>& queue) -> Result<double> {
+    PASSEL_RETURN_IF_ERROR(queue());
+    if (++runs == 6) return Unavailable("the GPU is gone");
+    return 1.0;
+  };
+  EXPECT_EQ((*matmul)->Choose(nullptr, scratch.get(), breaks).code(), Code::kUnavailable);
+  EXPECT_EQ(runs, 6);
 }
 
 TEST_F(CublasLtTest, AProductThatDoesNotFitIsRefusedBeforeTheLibraryHearsOfIt) {
@@ -272,7 +377,30 @@ TEST_F(CublasLtTest, AnotherLibraryIsRefused) {
   setenv("PASSEL_CUBLASLT_PATH", "libcublasLt.so", 1);
   EXPECT_EQ(CublasLt::Open(workspace_.get()).status().code(), Code::kInvalidArgument);
   setenv("PASSEL_CUBLASLT_PATH", "/nowhere/libcublasLt.so", 1);
-  EXPECT_EQ(CublasLt::Open(workspace_.get()).status().code(), Code::kNotFound);
+  const Status named = CublasLt::Open(workspace_.get()).status();
+  EXPECT_EQ(named.code(), Code::kFailedPrecondition);  // what was asked for is not done without
+  EXPECT_THAT(named.message(), HasSubstr("PASSEL_CUBLASLT_PATH is '/nowhere/libcublasLt.so', which "
+                                         "cannot be opened"));
+}
+
+TEST(CublasLtPlaces, AreTheLoadersThenThoseOfToolkitsTheNewestFirst) {
+  const std::string name = fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR);
+  std::string local = testing::TempDir() + "cublaslt_places_XXXXXX";
+  ASSERT_NE(::mkdtemp(local.data()), nullptr);
+  EXPECT_THAT(CublasLtPlaces(local),
+              testing::ElementsAre(name, local + "/cuda/lib64/" + name,
+                                   local + "/cuda/targets/x86_64-linux/lib/" + name));
+  for (const char* folder : {"cuda", "cuda-13.9", "cuda-13.10", "cuda-12.8", "cudnn-9", "bin"}) {
+    std::filesystem::create_directory(local + "/" + folder);
+  }
+  EXPECT_THAT(CublasLtPlaces(local),
+              testing::ElementsAre(name, local + "/cuda/lib64/" + name,
+                                   local + "/cuda/targets/x86_64-linux/lib/" + name,
+                                   local + "/cuda-13.10/targets/x86_64-linux/lib/" + name,
+                                   local + "/cuda-13.9/targets/x86_64-linux/lib/" + name,
+                                   local + "/cuda-12.8/targets/x86_64-linux/lib/" + name));
+  std::filesystem::remove_all(local);
+  EXPECT_EQ(CublasLtPlaces(local).size(), 3u);
 }
 
 // A whole step, its products by the library: what the plan tells it, it computes rightly, and what
@@ -286,9 +414,14 @@ TEST_F(CublasLtTest, AStepThroughTheLibraryIsThatOfDoublePrecision) {
        {Case{"", "layer 0: RELU_AUX_BIAS, DRELU_BGRAD; layer 1: BGRADA"},
         Case{"refuse=152", "layer 0: RELU_AUX_BIAS, DRELU, BGRADA; layer 1: BGRADA"},
         Case{"refuse=152 late=256", "layer 0: RELU_AUX_BIAS, DRELU; layer 1: none"},
-        Case{"empty=134", "layer 0: BGRADA; layer 1: BGRADA"}}) {
+        Case{"empty=134", "layer 0: BGRADA; layer 1: BGRADA"},
+        // An epilogue is done without only if every algorithm for it is refused.
+        Case{"algorithms=3 refused=21 refused=22",
+             "layer 0: RELU_AUX_BIAS, DRELU_BGRAD; layer 1: BGRADA"},
+        Case{"algorithms=3 late=152", "layer 0: RELU_AUX_BIAS, DRELU, BGRADA; layer 1: BGRADA"}}) {
     SCOPED_TRACE(described);
     setenv("PASSEL_FAKE_CUBLASLT", fake, 1);
+    OpenAnew();
     StepWorld world({513, 514, 515, 3}, 3, Placement::kRoundRobin, 51, 1);
     FakeDevice device({});
     auto memory = StepMemory::Create(device, world.options);
@@ -306,10 +439,7 @@ TEST_F(CublasLtTest, AStepThroughTheLibraryIsThatOfDoublePrecision) {
     const auto ask = [&](const LargeGemm& gemm) -> Result<Device::Verdict> {
       auto matmul = library_->Prepare(gemm);
       Status can = matmul.status();
-      if (can.ok()) {
-        const Memory scratch = Aligned((*matmul)->scratch_bytes());
-        can = (*matmul)->Try(nullptr, scratch.get());
-      }
+      if (can.ok()) can = Choose(**matmul);
       EXPECT_TRUE(can.ok() || can.code() == Code::kFailedPrecondition) << can.message();
       return Device::Verdict{can.ok(), can.message()};
     };
@@ -327,6 +457,7 @@ TEST_F(CublasLtTest, AStepThroughTheLibraryIsThatOfDoublePrecision) {
       } else if (const auto* gemm = std::get_if<LargeGemm>(&node.operation)) {
         auto matmul = library_->Prepare(*gemm);
         ASSERT_TRUE(matmul.ok()) << node.name << ": " << matmul.status().message();
+        ASSERT_TRUE(Choose(**matmul).ok()) << node.name;
         ASSERT_TRUE((*matmul)->Run(nullptr).ok()) << node.name;
       } else {
         Emulate(std::get<AnyKernel>(node.operation), nullptr);

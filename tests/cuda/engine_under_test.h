@@ -79,13 +79,13 @@ inline Outcome RunStep(StepEngine& engine, const StepWorld& world,
 }
 
 inline void ExpectNear(const StepWorld& world, const Outcome& outcome,
-                       const ReferenceResult& wanted) {
+                       const ReferenceResult& wanted, double tolerance = 1e-5) {
   EXPECT_TRUE(outcome.finite);
   EXPECT_EQ(outcome.correct, wanted.correct);
   EXPECT_NEAR(outcome.loss, wanted.loss, 1e-5 * std::abs(wanted.loss) + 1e-6);
   const auto got = world.Variables(outcome.gradient);
   for (std::size_t v = 0; v < got.size(); ++v) {
-    EXPECT_LE(RelativeError(got[v], wanted.gradients[v]), 1e-5) << "variable " << v;
+    EXPECT_LE(RelativeError(got[v], wanted.gradients[v]), tolerance) << "variable " << v;
   }
 }
 

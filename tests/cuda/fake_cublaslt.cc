@@ -18,12 +18,18 @@
 //   invalid=N     the heuristic calls it an invalid value
 //   late=N        the product is refused when it runs
 //   broken=N      the heuristic fails: CUBLAS_STATUS_INTERNAL_ERROR
+//   algorithms=N  the heuristic has so many (1), numbered from 21 on
+//   refused=ID    the algorithm of this number is refused when it runs
+//   slow=ID       it takes some milliseconds longer
+//   status=N      products fail with this cublasStatus_t
 //   version=N     of the library, in place of that of its header
 //
 // One thread at a time.
 
 #include <cublasLt.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -32,6 +38,7 @@
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -44,11 +51,11 @@ cublasStatus_t Complain(const std::string& what) {
   return CUBLAS_STATUS_INVALID_VALUE;
 }
 
-// True if the variable has `name=epilogue`.
-bool Says(std::string_view name, std::uint64_t epilogue) {
+// True if the variable has `name=number`.
+bool Says(std::string_view name, std::uint64_t number) {
   const char* const text = std::getenv("PASSEL_FAKE_CUBLASLT");
   std::istringstream words(text == nullptr ? "" : text);
-  const std::string wanted = std::string(name) + "=" + std::to_string(epilogue);
+  const std::string wanted = std::string(name) + "=" + std::to_string(number);
   for (std::string word; words >> word;) {
     if (word == wanted) return true;
   }
@@ -78,13 +85,16 @@ struct Preference {
   std::uint32_t alignment[4] = {256, 256, 256, 256};  // of A, B, C, D
 };
 
+constexpr std::int32_t kFirstAlgorithm = 21;
+
 // What the heuristic was asked, kept in the algorithm that it found.
 struct Algorithm {
   std::uint32_t magic = 0x2a2a2a2a;
   std::uint32_t epilogue = 0;
   std::uint32_t alignment[4] = {};
   std::uint32_t bias_alignment = 0, aux_alignment = 0;
-  std::uint64_t rows = 0, cols = 0;
+  std::int32_t id = kFirstAlgorithm;
+  std::uint32_t rows = 0, cols = 0;
 };
 static_assert(sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t));
 
@@ -355,21 +365,29 @@ PASSEL_EXPORT cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
   std::memcpy(algorithm.alignment, preference.alignment, sizeof algorithm.alignment);
   algorithm.bias_alignment = AlignmentOf(desc.bias);
   algorithm.aux_alignment = AlignmentOf(desc.aux);
-  algorithm.rows = As<Layout>(d)->rows;
-  algorithm.cols = As<Layout>(d)->cols;
-  *results = {};
-  std::memcpy(&results->algo, &algorithm, sizeof algorithm);
-  results->workspaceSize = 64 << 10;
-  results->state =
-      Says("stateless", desc.epilogue) ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
-  *count = 1;
+  algorithm.rows = static_cast<std::uint32_t>(As<Layout>(d)->rows);
+  algorithm.cols = static_cast<std::uint32_t>(As<Layout>(d)->cols);
+  int has = 1;
+  for (int n = 2; n <= 16; ++n) {
+    if (Says("algorithms", static_cast<std::uint64_t>(n))) has = n;
+  }
+  for (; *count < std::min(has, requested); ++*count, ++algorithm.id) {
+    cublasLtMatmulHeuristicResult_t& result = results[*count];
+    result = {};
+    std::memcpy(&result.algo, &algorithm, sizeof algorithm);
+    result.workspaceSize = 64 << 10;
+    result.state =
+        Says("stateless", desc.epilogue) ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
+  }
   return CUBLAS_STATUS_SUCCESS;
 }
 PASSEL_EXPORT cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(
-    const cublasLtMatmulAlgo_t*, cublasLtMatmulAlgoConfigAttributes_t attribute, void* value,
+    const cublasLtMatmulAlgo_t* algo, cublasLtMatmulAlgoConfigAttributes_t attribute, void* value,
     size_t bytes, size_t* written) {
   if (attribute != CUBLASLT_ALGO_CONFIG_ID) return Complain("another attribute than the number");
-  const std::int32_t id = 21;
+  Algorithm algorithm;
+  std::memcpy(static_cast<void*>(&algorithm), algo, sizeof algorithm);
+  const std::int32_t id = algorithm.id;
   if (bytes != sizeof id) return Complain("the number of an algorithm is of another size");
   std::memcpy(value, &id, sizeof id);
   *written = sizeof id;
@@ -412,7 +430,14 @@ PASSEL_EXPORT cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMat
   const cublasStatus_t good =
       Check(desc, *As<Layout>(a_layout), *As<Layout>(b_layout), *As<Layout>(c_layout), out);
   if (good != CUBLAS_STATUS_SUCCESS) return good;
-  if (Says("late", desc.epilogue)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  const auto id = static_cast<std::uint64_t>(algorithm.id);
+  if (Says("late", desc.epilogue) || Says("refused", id)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  for (int failure = 1; failure <= CUBLAS_STATUS_LICENSE_ERROR; ++failure) {
+    if (Says("status", static_cast<std::uint64_t>(failure))) {
+      return static_cast<cublasStatus_t>(failure);
+    }
+  }
+  if (Says("slow", id)) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   Compute(desc, static_cast<const float*>(a), *As<Layout>(a_layout), static_cast<const float*>(b),
           *As<Layout>(b_layout), static_cast<float*>(d), out);
   return CUBLAS_STATUS_SUCCESS;

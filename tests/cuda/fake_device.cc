@@ -42,8 +42,8 @@ std::optional<Scope> ScopeOf(const AnyKernel& kernel) {
 
 FakeDevice::FakeDevice(const FakeDeviceOptions& options)
     : options_(options),
-      info_{"Fake GPU",           options.uuid,         90,
-            options.memory_limit, options.memory_limit, "0.0 (emulated)"},
+      info_{"Fake GPU",           options.uuid,     90,         options.memory_limit,
+            options.memory_limit, "0.0 (emulated)", options.mps},
       random_(options.seed) {
   if (options_.progress == FakeDeviceOptions::Progress::kOnAThread) {
     thread_ = std::thread([this] { Serve(); });
@@ -130,6 +130,7 @@ Status FakeDevice::CheckNode(const Node& node) const {
 // A product says all that it reads and writes, and is one that the device has.
 Status FakeDevice::CheckProduct(const Node& node, const LargeGemm& gemm) const {
   if (Status status = LayoutOf(gemm).status(); !status.ok()) return status.WithContext(node.name);
+  if (options_.no_library) return NotFound("the fake GPU has no library").WithContext(node.name);
   if (options_.refuse_product && options_.refuse_product(gemm)) {
     return FailedPrecondition(fmt::format("operation '{}': the fake GPU has no algorithm for {}",
                                           node.name, EpilogueName(gemm.epilogue)));
@@ -150,10 +151,16 @@ Status FakeDevice::CheckProduct(const Node& node, const LargeGemm& gemm) const {
       fmt::format("operation '{}' does not declare all that its product touches", node.name));
 }
 
+Result<Device::Verdict> FakeDevice::HasLibrary() {
+  if (options_.no_library) return Verdict{false, "the fake GPU has no library: give it one"};
+  return Verdict{true, ""};
+}
+
 Result<Device::Verdict> FakeDevice::CanRun(const LargeGemm& gemm) {
   const std::unique_lock lock(mutex_);
   PASSEL_RETURN_IF_ERROR(error_);
   PASSEL_RETURN_IF_ERROR(LayoutOf(gemm).status());
+  if (options_.no_library) return NotFound("the fake GPU has no library");
   if (!queue_.empty()) Violation("a product was asked about beside a step");
   if (options_.refuse_product && options_.refuse_product(gemm)) {
     return Verdict{

@@ -46,6 +46,8 @@ struct FakeDeviceOptions {
   std::uint64_t memory_limit = std::uint64_t{1} << 34;  ///< bytes of Allocate() and CreateShared()
   bool refuse_registration = false;
   bool refuse_sharing = false;
+  bool mps = false;         ///< AcceleratorInfo::mps
+  bool no_library = false;  ///< for large products
   /// UUIDs of the devices that the process sees, its own too; empty: whichever there are.
   std::vector<std::string> visible;
   PeerFacts peers{true, true, true};  ///< of this device in the memory of each other
@@ -76,6 +78,7 @@ class FakeDevice final : public Device {
   Result<Memory> ImportShared(int fd, std::size_t bytes, const std::string& home) override;
   Status CopyIn(void* to, const void* from_host, std::size_t bytes) override;
   Status CopyOut(void* to_host, const void* from, std::size_t bytes) override;
+  Result<Verdict> HasLibrary() override;
   Result<Verdict> CanRun(const LargeGemm& gemm) override;
   Result<std::unique_ptr<Executable>> Prepare(const Plan& plan, How how) override;
   Status Launch(Executable& executable) override;

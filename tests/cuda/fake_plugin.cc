@@ -16,7 +16,15 @@
 //   memory=BYTES            so much GPU memory
 //   refuse_registration     the arena cannot be registered
 //   refuse_sharing          its memory cannot be shared between processes
+//   mps                     an MPS server has it
+//   no_library              there is no library for large products
 //   refuse_epilogue=NAME    large products have no such epilogue (DRELU_BGRAD); may be given often
+//   opens=FILE              (the first word) it is opened for the Nth time if FILE has N bytes by
+//   then, one for each;
+//                           else each process counts its own
+//   later=FIRST,LAST        opened the FIRSTth to LASTth time (from 1) its MPS server is not ready
+//   full=FIRST,LAST         or it has no memory left
+//   gone=FIRST,LAST         or there is none
 //   fail_at=LAUNCH,NODE     that operation of that launch fails, both from 0
 //   hang_at=LAUNCH          from this launch on nothing happens any more
 
@@ -25,6 +33,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <sstream>
@@ -36,6 +46,7 @@
 #include "compute/accelerator.h"
 #include "compute/plugin_entry.h"
 #include "cuda/device_step_engine.h"
+#include "cuda/error_class.h"
 #include "cuda/fake_device.h"
 #include "cuda/mapped_arena.h"
 
@@ -107,6 +118,39 @@ std::vector<std::string> Visible(std::uint64_t devices, const std::string& asked
   return visible;
 }
 
+// "3,7".
+std::optional<std::pair<std::uint64_t, std::uint64_t>> TwoNumbers(std::string_view text) {
+  const std::size_t comma = text.find(',');
+  if (comma == std::string_view::npos) return std::nullopt;
+  const auto first = Number(text.substr(0, comma)), second = Number(text.substr(comma + 1));
+  if (!first || !second) return std::nullopt;
+  return std::pair(*first, *second);
+}
+
+// Which time this is, from 1.
+std::uint64_t CountOpening(const std::string& file) {
+  static std::uint64_t own = 0;
+  if (file.empty()) return ++own;
+  std::ofstream(file, std::ios::app) << '.';
+  return std::filesystem::file_size(file);
+}
+
+// How opening the device goes wrong; OK if it does not.
+Status FailOpening(std::string_view word, std::uint64_t opening, bool* means_something) {
+  const std::size_t equals = word.find('=');
+  const std::string_view name = word.substr(0, equals);
+  if (equals == std::string_view::npos || (name != "later" && name != "full" && name != "gone")) {
+    return {};
+  }
+  const auto range = TwoNumbers(word.substr(equals + 1));
+  if (!range) return {};
+  *means_something = true;
+  if (opening < range->first || opening > range->second) return {};
+  if (name == "gone") return NotFound("there is no GPU at this time");
+  const int error = name == "later" ? 807 : 2;
+  return StatusOfError(error, fmt::format("making a context: error {}", error));
+}
+
 // What one word changes; false for a word that means nothing.
 bool Take(std::string_view word, FakeDeviceOptions* options, std::uint64_t* devices) {
   const std::size_t equals = word.find('=');
@@ -119,6 +163,10 @@ bool Take(std::string_view word, FakeDeviceOptions* options, std::uint64_t* devi
     options->refuse_registration = true;
   } else if (word == "refuse_sharing") {
     options->refuse_sharing = true;
+  } else if (word == "mps") {
+    options->mps = true;
+  } else if (word == "no_library") {
+    options->no_library = true;
   } else if (name == "refuse_epilogue") {
     using Epilogue = LargeGemm::Epilogue;
     const auto asked = {Epilogue::kBiasReluMask, Epilogue::kMask, Epilogue::kMaskSums,
@@ -132,11 +180,9 @@ bool Take(std::string_view word, FakeDeviceOptions* options, std::uint64_t* devi
       return gemm.epilogue == epilogue || (others && others(gemm));
     };
   } else if (name == "fail_at") {
-    const std::size_t comma = text.find(',');
-    if (comma == std::string_view::npos) return false;
-    const auto launch = Number(text.substr(0, comma)), node = Number(text.substr(comma + 1));
-    if (!launch || !node) return false;
-    options->fail_at = {*launch, static_cast<int>(*node)};
+    const auto at = TwoNumbers(text);
+    if (!at) return false;
+    options->fail_at = {at->first, static_cast<int>(at->second)};
   } else {
     const auto value = Number(text);
     if (!value) return false;
@@ -166,7 +212,16 @@ Result<std::unique_ptr<Accelerator>> Open(const AcceleratorOptions& options) {
   const char* const text = std::getenv("PASSEL_FAKE_GPU");
   std::istringstream words(text == nullptr ? "" : text);
   std::uint64_t devices = 8;
+  std::uint64_t opening = 0;
   for (std::string word; words >> word;) {
+    if (word.starts_with("opens=")) {
+      opening = CountOpening(word.substr(6));
+      continue;
+    }
+    if (opening == 0) opening = CountOpening("");
+    bool of_opening = false;
+    PASSEL_RETURN_IF_ERROR(FailOpening(word, opening, &of_opening));
+    if (of_opening) continue;
     if (word == "none") return NotFound("there is no GPU: PASSEL_FAKE_GPU says so");
     if (!Take(word, &fake, &devices)) {
       return InvalidArgument(fmt::format("PASSEL_FAKE_GPU has '{}', which means nothing", word));

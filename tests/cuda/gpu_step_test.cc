@@ -176,7 +176,7 @@ TEST_F(Gpu, LargeProductsAreRightInEveryMode) {
     world.options.math = math;
     const auto engine = Make(world.options);
     ASSERT_NE(engine, nullptr);
-    EXPECT_NE(engine->Describe().find("cuBLAS"), std::string::npos) << engine->Describe();
+    EXPECT_NE(engine->Describe().find("and cuBLASLt"), std::string::npos) << engine->Describe();
     const auto indices = world.RandomBatch();
     ExpectNear(world, Step(*engine, world, indices, 0), indices, tolerance);
     // NVIDIA's ReLU may make 0 of a hidden unit without a number: it is reported which it does.

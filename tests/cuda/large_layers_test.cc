@@ -79,6 +79,96 @@ TEST_P(LargeLayers, GradientIsThatOfDoublePrecision) {
   }
 }
 
+// Without the library kernels of our own compute them, and say so once.
+TEST_P(LargeLayers, GradientIsThatOfDoublePrecisionWithoutTheLibrary) {
+  for (const LargeNet& net : kLargeNets) {
+    SCOPED_TRACE(net.described);
+    StepWorld world(net.widths, net.batch, GetParam(), 43, 2);
+    FakeDeviceOptions fake;
+    // Slow: its threads run in random order.
+    fake.adversarial = net.widths[0] == 700 && GetParam() == Placement::kOneShard;
+    fake.no_library = true;
+    const auto made = Make(world.options, fake);
+    ASSERT_NE(made->engine, nullptr);
+    ASSERT_EQ(made->warnings.size(), 1u);
+    EXPECT_THAT(made->warnings[0], HasSubstr("kernels of passel's own compute layer"));
+    EXPECT_THAT(made->warnings[0], HasSubstr("the fake GPU has no library: give it one"));
+    EXPECT_THAT(made->engine->Describe(), HasSubstr("fused kernels (layer"));
+    EXPECT_THAT(made->engine->Describe(), HasSubstr(" without cuBLASLt), one graph"));
+    const auto batch = world.RandomBatch();
+    // Sums of 263,001 floats, which are added up as floats.
+    const double tolerance = net.widths[1] > 100000 ? 1e-4 : 1e-5;
+    ExpectNear(world, RunStep(*made->engine, world, batch, 1), world.Reference(batch), tolerance);
+    EXPECT_THAT(world.Padding(1), Each(0.f));
+    made->engine.reset();
+    EXPECT_THAT(made->device->violations(), IsEmpty());
+    EXPECT_EQ(made->device->memories_alive(), 0u);
+  }
+}
+
+TEST(LargeLayers, AreNamedWhereTheLibraryIsMissing) {
+  FakeDeviceOptions fake;
+  fake.no_library = true;
+  StepWorld world({530, 512, 20, 30000, 9, 4}, 2, Placement::kOneShard, 48, 1);
+  const auto made = Make(world.options, fake);
+  ASSERT_NE(made->engine, nullptr);
+  EXPECT_THAT(made->engine->Describe(), HasSubstr("(layers 0, 2, 3 without cuBLASLt)"));
+  EXPECT_THAT(made->warnings, testing::ElementsAre(HasSubstr("compute layers 0, 2, 3, which")));
+  // Who has no large layer needs none, and hears nothing.
+  StepWorld small({20, 10, 3}, 2, Placement::kOneShard, 48, 1);
+  const auto of_small = Make(small.options, fake);
+  EXPECT_THAT(of_small->engine->Describe(), HasSubstr("fused kernels, one graph"));
+  EXPECT_THAT(of_small->warnings, IsEmpty());
+}
+
+// Only the library has another arithmetic than float32: what does not get it is said, once.
+TEST(LargeLayers, AreAloneInAnotherMath) {
+  struct Case {
+    std::vector<std::size_t> widths;
+    MathMode math;
+    bool no_library;
+    const char* described;
+    const char* warning;  // the last one
+  };
+  const Case cases[] = {
+      {{513, 514, 515, 3},
+       MathMode::kTf32,
+       false,
+       "BGRADA), tf32 in layers 0, 1, float32 in layer 2, one graph",
+       "--math tf32 has no effect on layer 2, computed in float32: only cuBLASLt has tf32, and it "
+       "computes those with more than 262144 weights, or more than 134217728 multiplications in a "
+       "step"},
+      {{20, 10, 3},
+       MathMode::kBfloat16,
+       false,
+       "fused kernels, float32 in layers 0, 1, one graph",
+       "--math bfloat16 has no effect on layers 0, 1, computed in float32: only cuBLASLt has "
+       "bfloat16, and it computes those"},
+      {{700, 400, 3},
+       MathMode::kTf32,
+       true,
+       "fused kernels (layer 0 without cuBLASLt), float32 in layers 0, 1, one graph",
+       "--math tf32 has no effect on layers 0, 1, computed in float32: only cuBLASLt has tf32, and "
+       "it is missing"},
+      {{1100, 250}, MathMode::kTf32, false, "cuBLASLt (layer 0: BGRADA), tf32 in layer 0", nullptr},
+      {{20, 10, 3}, MathMode::kFloat32, false, "fused kernels, one graph", nullptr},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.described);
+    StepWorld world(c.widths, 2, Placement::kOneShard, 49, 2);
+    world.options.math = c.math;
+    FakeDeviceOptions fake;
+    fake.no_library = c.no_library;
+    const auto made = Make(world.options, fake);
+    ASSERT_NE(made->engine, nullptr);
+    EXPECT_THAT(made->engine->Describe(), HasSubstr(c.described));
+    ASSERT_EQ(made->warnings.size(), (c.warning != nullptr ? 1u : 0u) + (c.no_library ? 1u : 0u));
+    if (c.warning != nullptr) {
+      EXPECT_THAT(made->warnings.back(), HasSubstr(c.warning));
+    }
+  }
+}
+
 // Whatever the device has of them.
 TEST_P(LargeLayers, GradientIsTheSameWhateverIsRefused) {
   StepWorld world({513, 514, 515, 3}, 3, GetParam(), 44, 1);

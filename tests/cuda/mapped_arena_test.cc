@@ -196,6 +196,28 @@ TEST(MappedArenaTest, BlockThatOthersHoldIsLeftAndThenDoneOnce) {
   }
 }
 
+// A kernel of the dead may still be at work in the MPS server.
+TEST(MappedArenaTest, UnderMpsNothingIsTakenOver) {
+  constexpr std::size_t kFloats = 32 * 5;
+  FakeDeviceOptions fake;
+  fake.mps = true;
+  const auto worker = Creator(Shape({kFloats}, 0), fake);
+  ClaimsByHand claims(worker->arena->fd());
+  worker->SetGradient(0, kFloats, -1);
+  const StepScalars scalars = Scalars(OptimizerKind::kSgd);
+  DeviceArena::Push push;
+  push.scalars = &scalars;
+  push.claim = Word(1, 0);
+  push.former = Word(7, 3);
+  claims[3] = Word(7, 3);
+  const auto pushed = worker->arena->Apply(push, Soon());
+  ASSERT_TRUE(pushed.ok());
+  EXPECT_EQ(pushed->left, 1u);
+  EXPECT_EQ(pushed->taken_over, 0u);
+  EXPECT_EQ(pushed->holder, Word(7, 3));
+  EXPECT_EQ(claims[3], Word(7, 3));
+}
+
 // The blocks that a push has done stay done while another shard's push comes between its launches.
 TEST(MappedArenaTest, PushThatGoesOnBehindAnotherShardsDoesNothingTwice) {
   constexpr std::size_t kFloats = 32 * 3;

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "cuda/error_class.h"
+
 namespace passel::cuda {
 namespace {
 
@@ -28,7 +30,9 @@ class PlayedDriver : public DriverCalls {
     return count_answer;
   }
   DriverAnswer Facts(int device, DeviceFacts* facts) override {
-    if (device == broken_device) return {101, "cudaErrorInvalidDevice (invalid device ordinal)"};
+    if (device == broken_device) {
+      return {broken_error, "cudaErrorInvalidDevice (invalid device ordinal)"};
+    }
     *facts = devices[static_cast<std::size_t>(device)];
     return {};
   }
@@ -43,6 +47,7 @@ class PlayedDriver : public DriverCalls {
   std::string release = "580.159.03";
   DriverAnswer count_answer;
   int broken_device = -1;
+  int broken_error = 101;
   std::vector<DeviceFacts> devices;
   DriverAnswer peer_answer;
   PeerFacts peer_facts{true, true, true};
@@ -78,6 +83,9 @@ TEST(Probe, TakesTheFirstDeviceAndDescribesIt) {
   EXPECT_EQ(probed->info.uuid, "GPU-11");
   EXPECT_EQ(probed->info.compute_capability, 80);
   EXPECT_EQ(probed->info.driver, "580.159.03 (CUDA 13.0)");
+  EXPECT_FALSE(probed->info.mps);
+  driver.devices[0].mps = true;
+  EXPECT_TRUE(Probe(driver, "")->info.mps);
   driver.release.clear();
   EXPECT_EQ(Probe(driver, "")->info.driver, "CUDA 13.0");
 }
@@ -104,6 +112,74 @@ TEST(Probe, DriverThatDoesNotAnswer) {
   PlayedDriver driver;
   driver.version_answer = {999, "cudaErrorUnknown (unknown error)"};
   ExpectError(driver, "", Code::kFailedPrecondition, HasSubstr("cudaErrorUnknown"));
+}
+
+// What goes away by itself is no missing GPU.
+TEST(Probe, WhatIsNotReadyYetIsUnavailable) {
+  for (const int error : {46, 802, 805, 806, 807, 808, 809}) {
+    SCOPED_TRACE(error);
+    PlayedDriver driver;
+    driver.devices = {Card("GPU-11"), Card("GPU-22")};
+    driver.count_answer = {error, "cudaErrorMpsServerNotReady (not ready)"};
+    ExpectError(driver, "", Code::kUnavailable,
+                AllOf(HasSubstr("gives no GPU yet: cudaErrorMpsServerNotReady"),
+                      HasSubstr("start the task again")));
+    EXPECT_EQ(ProbePeer(driver, 0, "GPU-11", "GPU-22").status().code(), Code::kUnavailable);
+    driver.count_answer = {};
+    driver.version_answer = {error, "not yet"};
+    ExpectError(driver, "", Code::kUnavailable, HasSubstr("gives no GPU yet: not yet"));
+    driver.version_answer = {};
+    driver.broken_device = 0;
+    driver.broken_error = error;
+    ExpectError(driver, "GPU-22", Code::kUnavailable, HasSubstr("gives no GPU yet"));
+  }
+}
+
+TEST(ErrorClass, SaysWhatBecomesOfTheTask) {
+  for (int error = 1; error < 1100; ++error) {
+    SCOPED_TRACE(error);
+    Code code = Code::kInternal;
+    const char* remedy = "";
+    switch (error) {
+      case 2:
+        code = Code::kResourceExhausted;
+        break;
+      case 46:
+      case 802:
+      case 805:
+      case 806:
+      case 807:
+      case 808:
+      case 809:
+        code = Code::kUnavailable;
+        remedy = "takes nobody now: start the task again";
+        break;
+      case 214:
+      case 220:
+      case 700:
+      case 702:
+      case 709:
+      case 710:
+      case 714:
+      case 715:
+      case 716:
+      case 717:
+      case 718:
+      case 719:
+      case 721:
+      case 810:
+      case 911:
+      case 999:
+        code = Code::kUnavailable;
+        remedy = "cannot use the GPU any more: start the task again";
+        break;
+      default:
+        break;
+    }
+    const Status status = StatusOfError(error, "it failed");
+    EXPECT_EQ(status.code(), code);
+    EXPECT_THAT(status.message(), AllOf(HasSubstr("it failed"), HasSubstr(remedy)));
+  }
 }
 
 TEST(Probe, DriverThatIsTooOldIsNamedWithWhatIsNeeded) {

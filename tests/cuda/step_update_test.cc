@@ -437,6 +437,12 @@ TEST(StepUpdate, IsOnlyForArenasOnOneDeviceAndSmallLayers) {
   EXPECT_FALSE(library.engine().can_update());
   const auto batch = large.RandomBatch();
   EXPECT_TRUE(library.StepAndPush(batch, 0).finite);
+  // Kernels of our own add, whatever the size of the layer.
+  FakeDeviceOptions without;
+  without.adversarial = false;
+  without.no_library = true;
+  Process own(large, without);
+  EXPECT_TRUE(own.engine().can_update());
 }
 
 TEST(StepUpdate, AFaultInAnyOperationIsNamedAndLasts) {

@@ -3,9 +3,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "base/clock.h"
@@ -315,6 +318,29 @@ TEST_F(GpuArenaTest, WhatCannotBeIsRefusedInOneSentence) {
   sandbox_.SetEnv("PASSEL_FAKE_GPU", "refuse_sharing");
   EXPECT_THAT(sandbox_.Run(Train(2, {"--train_steps=50"}), 30).err,
               HasSubstr("does not share its memory: use --arena host"));
+  EXPECT_EQ(sandbox_.Leftovers(), "");
+}
+
+// What a dead worker held is then nobody's to take over.
+TEST_F(GpuArenaTest, LockedUnderMpsIsForOneWorkerOnEachGpu) {
+  const auto pid_file = sandbox_.runtime() + "/nvidia-cuda-mps-control.pid";
+  std::ofstream(pid_file) << ::getpid() << "\n";
+  const Outcome seen = RunTrain(2, {"--mode=locked", "--train_steps=50"});
+  EXPECT_EQ(seen.code, 2) << seen.err;
+  EXPECT_THAT(seen.err, HasSubstr("at most 1 worker on each GPU is possible, not 2 on 1"));
+  EXPECT_EQ(RunTrain(1, {"--mode=locked", "--train_steps=50"}).code, 0);
+  const Outcome warned = RunTrain(2, {"--optimizer=adam", "--train_steps=50"});
+  EXPECT_EQ(warned.code, 0) << warned.err;
+  EXPECT_THAT(warned.err, HasSubstr("are updated by nobody from then on (--optimizer adam"));
+  const Outcome adds = RunTrain(2, {"--optimizer=sgd", "--train_steps=50"});
+  EXPECT_EQ(adds.code, 0) << adds.err;
+  EXPECT_THAT(adds.err, Not(HasSubstr("by nobody")));
+  // A daemon that the launcher cannot see.
+  std::filesystem::remove(pid_file);
+  sandbox_.SetEnv("PASSEL_FAKE_GPU", "mps");
+  const Outcome found = RunTrain(2, {"--mode=locked", "--train_steps=50"});
+  EXPECT_EQ(found.code, 2) << found.err;
+  EXPECT_THAT(found.err, HasSubstr("at most 1 worker on each GPU is possible, not 2 on 1"));
   EXPECT_EQ(sandbox_.Leftovers(), "");
 }
 

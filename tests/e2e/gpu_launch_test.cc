@@ -106,6 +106,15 @@ INSTANTIATE_TEST_SUITE_P(
                   {"--gpus", "GPU-ffff0000", "passel topology"}},
         BadLaunch{"IndexOutOfRange", "--gpus 8 --topology dgx-h100.json", {"GPU 8", "0 to 7"}},
         BadLaunch{"Duplicate", "--gpus 1,1 --topology dgx-h100.json", {"GPU 1", "twice"}},
+        BadLaunch{"LockedUnderMps",
+                  "--gpus 0 --workers_per_gpu 2 --arena device --mode locked --topology "
+                  "a100-pcie-4.json",
+                  {"locked with --arena device", "under MPS", "at most 1 worker on each GPU",
+                   "not 2 on 1", "--mode hogwild"}},
+        BadLaunch{"LockedLaterUnderMps",
+                  "--gpus 0 --workers_per_gpu 3 --arena device --mode_schedule 100:locked "
+                  "--topology a100-pcie-4.json",
+                  {"locked with --arena device", "not 3 on 1"}},
         BadLaunch{"MigParent",
                   "--gpus 0 --topology h100-mig.json",
                   {"GPU 0", "split by MIG", "0:0 to 0:6"}},

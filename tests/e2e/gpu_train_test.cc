@@ -127,6 +127,85 @@ TEST_F(GpuTrainTest, AutomaticallyChosenGpuThatIsNoneGivesWayToTheCpu) {
   EXPECT_EQ(sandbox_.Leftovers(), "");
 }
 
+TEST_F(GpuTrainTest, GpuThatIsNotReadyIsWaitedFor) {
+  sandbox_.SetEnv("PASSEL_FAKE_GPU", "later=1,3");
+  for (const char* device : {"--device=cuda", "--device=auto"}) {
+    const Outcome outcome = sandbox_.Run(
+        sandbox_.Train({device, "--workers=2", "--train_steps=100", "--hidden_units=16"}), 120);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_THAT(outcome.err,
+                AllOf(HasSubstr("waiting up to "), HasSubstr("error 807"),
+                      HasSubstr("computing on Fake GPU"), Not(HasSubstr("computing on the CPU"))));
+  }
+  EXPECT_EQ(sandbox_.Leftovers(), "");
+}
+
+TEST_F(GpuTrainTest, GpuThatIsNeverReadyEndsItsWorkerToBeStartedAgain) {
+  sandbox_.SetEnv("PASSEL_FAKE_GPU", "later=1,100000");
+  const Outcome outcome = sandbox_.Run(
+      sandbox_.Train({"--device=cuda", "--workers=1", "--train_steps=100", "--start_wait=1"}), 60);
+  EXPECT_EQ(outcome.code, 1) << outcome.err;  // no worker is left
+  EXPECT_THAT(outcome.err, HasSubstr("worker/0 exited with 143: --device cuda"));
+  EXPECT_THAT(outcome.err, HasSubstr("takes nobody now: start the task again"));
+  // Where the CPU would do it does, in time.
+  const Outcome automatic =
+      sandbox_.Run(sandbox_.Train({"--workers=1", "--train_steps=50", "--start_wait=2"}), 60);
+  EXPECT_EQ(automatic.code, 0) << automatic.err;
+  EXPECT_THAT(automatic.err, HasSubstr("computing on the CPU: making a context: error 807"));
+  EXPECT_EQ(sandbox_.Leftovers(), "");
+}
+
+TEST_F(GpuTrainTest, CtrlCEndsTheWaitForAGpu) {
+  sandbox_.SetEnv("PASSEL_FAKE_GPU", "later=1,100000");
+  Program train = sandbox_.Start(sandbox_.Train({"--device=cuda", "--workers=2"}));
+  ASSERT_TRUE(train.WaitFor("waiting up to ")) << train.Err();
+  train.Signal(SIGINT);
+  EXPECT_EQ(sandbox_.Finish(train, 5).code, 130) << train.Err();
+  EXPECT_EQ(sandbox_.Leftovers(), "");
+}
+
+// Nobody trains on on the CPU because its GPU was not back yet.
+TEST_F(GpuTrainTest, WorkerThatHadAGpuHasOneInItsNextLifeToo) {
+  struct Case {
+    const char* second_life;
+    const char* said;
+  };
+  const Case cases[] = {
+      {"later=2,4", "waiting up to "},
+      {"full=2,4", "waiting up to "},  // the memory of the life before is not free yet
+      {"gone=2,2",
+       "exited with 143: worker/0 computed on a GPU before it was started again: there is no GPU "
+       "at this time"},
+  };
+  int number = 0;
+  for (const auto& [second_life, said] : cases) {
+    const std::string name = std::to_string(number++);
+    sandbox_.SetEnv("PASSEL_FAKE_GPU",
+                    fmt::format("opens={} {}", sandbox_.dir().File("opens" + name), second_life));
+    sandbox_.SetEnv("PASSEL_FAILPOINT",
+                    "push.before_version:40:kill:" + sandbox_.dir().File("killed" + name));
+    const Outcome outcome =
+        sandbox_.Run(sandbox_.Train({"--workers=1", "--train_steps=200", "--hidden_units=16",
+                                     "--max_restarts=3", "--report=" + Report()}),
+                     120);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_THAT(outcome.err, AllOf(HasSubstr("was killed by SIGKILL"), HasSubstr(said),
+                                   Not(HasSubstr("computing on the CPU"))));
+    EXPECT_EQ(ReadJson(Report()).at("workers").at(0).at("device"), "gpu");
+  }
+  EXPECT_EQ(sandbox_.Leftovers(), "");
+}
+
+// In its first life a GPU without memory is an error at once.
+TEST_F(GpuTrainTest, GpuWithoutMemoryIsNotWaitedForAtFirst) {
+  sandbox_.SetEnv("PASSEL_FAKE_GPU", "full=1,100000");
+  const Outcome outcome =
+      sandbox_.Run(sandbox_.Train({"--device=cuda", "--workers=1", "--train_steps=50"}), 30);
+  EXPECT_EQ(outcome.code, 2) << outcome.err;
+  EXPECT_THAT(outcome.err, Not(HasSubstr("waiting up to ")));
+  EXPECT_EQ(sandbox_.Leftovers(), "");
+}
+
 // Layers for cuBLASLt: what it does for them is said, and the same is learnt without.
 TEST_F(GpuTrainTest, EpiloguesOfLargeLayersAreSaid) {
   const auto run = [&](const char* fake, const std::vector<std::string>& more) {
@@ -152,6 +231,20 @@ TEST_F(GpuTrainTest, EpiloguesOfLargeLayersAreSaid) {
   const Outcome refused = sandbox_.Run(sandbox_.Train({"--gpus=all", "--train_steps=50"}));
   EXPECT_EQ(refused.code, 2) << refused.err;
   EXPECT_THAT(refused.err, HasSubstr("is 'half', but it must be 'all' or 'none'"));
+  EXPECT_EQ(sandbox_.Leftovers(), "");
+}
+
+TEST_F(GpuTrainTest, LargeLayersAreTrainedWithoutTheLibraryToo) {
+  sandbox_.SetEnv("PASSEL_FAKE_GPU", "no_library");
+  const Outcome outcome = sandbox_.Run(
+      sandbox_.Train({"--num_gpus=1", "--workers=1", "--train_steps=60", "--hidden_units=520,521",
+                      "--batch_size=9", "--report=" + Report()}),
+      120);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("kernels of passel's own compute layers 0, 1, which cuBLAS "
+                                     "would do faster: the fake GPU has no library"));
+  EXPECT_THAT(outcome.err, HasSubstr("fused kernels (layers 0, 1 without cuBLASLt)"));
+  EXPECT_GT(ReadJson(Report()).at("test_accuracy").get<double>(), 0.3);
   EXPECT_EQ(sandbox_.Leftovers(), "");
 }
 

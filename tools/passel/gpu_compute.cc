@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 #include <stdlib.h>
 
+#include <algorithm>
+#include <chrono>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include "base/log.h"
 #include "cluster/gpu_choice.h"
@@ -56,6 +59,39 @@ Status NeedsGpu(const std::string& task) {
       task));
 }
 
+constexpr std::chrono::milliseconds kFirstPause{50};
+constexpr std::chrono::milliseconds kLongestPause{2000};
+// For a GPU that need not be: with --device auto, in a worker's first life.
+constexpr std::chrono::seconds kPatienceOfAuto{10};
+
+// Asks `attempt` until it succeeds, or fails for a reason that does not go away by itself. Errors:
+// its own; kUnavailable once the time is over. A signal ends the worker meanwhile.
+template <typename Attempt>
+auto UntilReady(Deadline deadline, bool (*goes_away)(Code), const Attempt& attempt) {
+  std::chrono::milliseconds pause = kFirstPause;
+  bool told = false;
+  for (;;) {
+    auto result = attempt();
+    if (result.ok() || !goes_away(result.status().code())) return result;
+    if (deadline.Expired()) {
+      return decltype(result)(Unavailable(result.status().message()));
+    }
+    if (!told) {
+      told = true;
+      LogWarning("waiting up to {:.1f} s for the GPU: {}",
+                 1e-9 * static_cast<double>(deadline.Remaining().count()),
+                 result.status().message());
+    }
+    std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(pause, deadline.Remaining()));
+    pause = std::min(2 * pause, kLongestPause);
+  }
+}
+
+bool NotReady(Code code) { return code == Code::kUnavailable; }
+// In a later life the memory of the one before may still be given back.
+bool NoMemoryYet(Code code) { return code == Code::kResourceExhausted; }
+bool NotReadyAgain(Code code) { return NotReady(code) || NoMemoryYet(code); }
+
 NetworkShape ShapeOf(const ModelConfig& model) {
   NetworkShape shape;
   const std::vector<VariableSpec> variables = ModelVariables(model);
@@ -96,7 +132,23 @@ Status CheckForGpu(const JobConfig& config, std::string_view worker) {
   return {};
 }
 
-Result<std::unique_ptr<GpuCompute>> GpuCompute::Open(const Task& task, const JobConfig& config) {
+Status CheckLockedUnderMps(const JobConfig& config, int workers, int gpus) {
+  const auto& schedule = config.mode_schedule;
+  const bool locked = config.mode == Mode::kLocked ||
+                      std::any_of(schedule.begin(), schedule.end(), [](const ScheduledMode& entry) {
+                        return entry.setting.mode == Mode::kLocked;
+                      });
+  if (!config.on_device || !locked || workers <= gpus) return {};
+  return InvalidArgument(
+      fmt::format("the mode locked with --arena device takes over what a dead worker held, and "
+                  "under MPS, which is running, the kernel of the dead may still be at work: at "
+                  "most 1 worker on each GPU is possible, not {} on {}; stop MPS (echo quit | "
+                  "nvidia-cuda-mps-control), or use --mode hogwild, or --arena host",
+                  workers, gpus));
+}
+
+Result<std::unique_ptr<GpuCompute>> GpuCompute::Open(const Task& task, const JobConfig& config,
+                                                     Deadline start) {
   const DeviceFlags& f = task.flags.devices;
   PASSEL_ASSIGN_OR_RETURN(const DeviceRequest request, ParseDeviceRequest(f.device));
   Status problem;
@@ -110,14 +162,32 @@ Result<std::unique_ptr<GpuCompute>> GpuCompute::Open(const Task& task, const Job
     AcceleratorOptions options;
     options.uuid = request.uuid;
     options.memory_fraction = f.per_process_gpu_memory_fraction.value_or(1);
-    Result<std::unique_ptr<Accelerator>> opened = OpenAccelerator(options);
+    const bool optional = request.kind == Kind::kAuto && !config.on_device && !task.flags.had_gpu;
+    // On the CPU it still has to begin in time.
+    const Deadline patience = optional ? start.Sooner(std::min<std::chrono::nanoseconds>(
+                                             kPatienceOfAuto, start.Remaining() / 2))
+                                       : start;
+    Result<std::unique_ptr<Accelerator>> opened =
+        UntilReady(patience, task.flags.restarted ? NotReadyAgain : NotReady,
+                   [&options] { return OpenAccelerator(options); });
     if (opened.ok()) {
       PASSEL_RETURN_IF_ERROR(CheckForGpu(config, task.id.ToString()));
-      return std::unique_ptr<GpuCompute>(new GpuCompute(std::move(*opened)));
+      if ((*opened)->info().mps) {
+        PASSEL_RETURN_IF_ERROR(
+            CheckLockedUnderMps(config, task.NumTrainers(), std::max(f.num_gpus, 1)));
+      }
+      return std::unique_ptr<GpuCompute>(
+          new GpuCompute(std::move(*opened), task.flags.restarted, start));
     }
     problem = opened.status();
     // Where the GPU code is missing, the driver may be missing too: then a build would not help.
     if (!FindAcceleratorPlugin().ok()) problem = NotFound(WhyNoGpu());
+    // The others count on its steps: its next life may find the GPU again.
+    if (task.flags.had_gpu && problem.code() != Code::kInvalidArgument) {
+      return Unavailable(problem.message())
+          .WithContext(
+              fmt::format("{} computed on a GPU before it was started again", task.id.ToString()));
+    }
     if (config.on_device) return problem.WithContext("--arena device");
     if (request.kind == Kind::kCuda) return problem.WithContext("--device " + f.device);
     PASSEL_RETURN_IF_ERROR(CheckSoftPlacement(f, task.id.ToString(), task.gpu, problem.message()));
@@ -182,7 +252,12 @@ Result<EngineUse> GpuCompute::MakeEngine(const JobConfig& config, const ModelLay
   use.update_in_step = config.fused_update && resident && NumSlots(config.optimizer) == 0 &&
                        config.steps_ahead == 0 && config.worker.on_nan == OnNan::kStop;
   options.updates = use.update_in_step;
-  PASSEL_ASSIGN_OR_RETURN(engine_, accelerator_->CreateStepEngine(options));
+  const auto create = [&] { return accelerator_->CreateStepEngine(options); };
+  if (restarted_) {
+    PASSEL_ASSIGN_OR_RETURN(engine_, UntilReady(start_, NoMemoryYet, create));
+  } else {
+    PASSEL_ASSIGN_OR_RETURN(engine_, create());
+  }
   LogInfo("computing on {} ({}): {}", accelerator_->info().name, accelerator_->info().uuid,
           engine_->Describe());
   use.engine = engine_.get();

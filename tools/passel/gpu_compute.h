@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/deadline.h"
 #include "base/status.h"
 #include "compute/accelerator.h"
 #include "data/dataset.h"
@@ -24,12 +25,21 @@ void WarnOfGpuSettings(const JobConfig& config);
 /// "worker/0", is who would compute there.
 Status CheckForGpu(const JobConfig& config, std::string_view worker);
 
+/// For parameters in the memory of a GPU, under MPS. Errors: kInvalidArgument where `workers`, of
+/// which several compute on one of `gpus`, may be in the mode locked: what a dead one held cannot
+/// be taken over, since its kernel may still run in the MPS server, and locked would wait for it.
+Status CheckLockedUnderMps(const JobConfig& config, int workers, int gpus);
+
 class GpuCompute {
  public:
   /// Opens the GPU that --device and --num_gpus mean for this task. Null where it computes on the
-  /// CPU; if nobody asked for that, a line has said why.
-  /// Errors: those of OpenAccelerator(), where a GPU is demanded.
-  static Result<std::unique_ptr<GpuCompute>> Open(const Task& task, const JobConfig& config);
+  /// CPU; if nobody asked for that, a line has said why. Waits for a GPU that is not ready until
+  /// `start`, or for at most 10 s where the CPU
+  /// would do.
+  /// Errors: those of OpenAccelerator(), where a GPU is demanded; kUnavailable where it was waited
+  /// for, and for a worker that had one in its life before.
+  static Result<std::unique_ptr<GpuCompute>> Open(const Task& task, const JobConfig& config,
+                                                  Deadline start);
 
   /// --arena device: the parameters are in the memory of this GPU from here on. `job` and `store`
   /// must outlive this. Errors: those of DeviceParameters::Open().
@@ -39,15 +49,18 @@ class GpuCompute {
   DeviceParameters* parameters() const { return parameters_.get(); }
 
   /// Makes the engine that trains on `train`, from and to the arenas of `job`, which must outlive
-  /// this. REQUIRES: FitToData(&config) was called. Errors: those of CreateStepEngine().
+  /// this. REQUIRES: FitToData(&config) was called. Errors: those of CreateStepEngine();
+  /// in a later life memory is waited for.
   Result<EngineUse> MakeEngine(const JobConfig& config, const ModelLayout& layout,
                                const ImageSet& train, const shm::AttachedJob& job, int trainer);
 
  private:
-  explicit GpuCompute(std::unique_ptr<Accelerator> accelerator)
-      : accelerator_(std::move(accelerator)) {}
+  GpuCompute(std::unique_ptr<Accelerator> accelerator, bool restarted, Deadline start)
+      : accelerator_(std::move(accelerator)), restarted_(restarted), start_(start) {}
 
   std::unique_ptr<Accelerator> accelerator_;
+  const bool restarted_;
+  const Deadline start_;  // what is not there by then is not waited for
   std::unique_ptr<DeviceParameters> parameters_;
   std::vector<std::vector<float>> scratch_;  // [shards]: see EngineUse
   std::unique_ptr<StepEngine> engine_;

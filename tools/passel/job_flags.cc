@@ -213,8 +213,10 @@ void AddJobFlags(CLI::App& app, JobFlags* f) {
          "takes longer than a step, and cost as much staleness again")
       ->default_str("1")
       ->group("Machine");
-  app.add_option("--math", f->math,
-                 "How GPUs multiply large matrices: float32, tf32 or bfloat16 (both lose accuracy)")
+  app.add_option(
+         "--math", f->math,
+         "How GPUs multiply the large matrices that are cuBLASLt's: float32, tf32 or bfloat16 "
+         "(both lose accuracy)")
       ->group("Machine")
       ->capture_default_str();
   app.add_option(

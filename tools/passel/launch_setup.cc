@@ -124,7 +124,18 @@ class Setup {
     request_.devices.resize(used);
     out_.num_gpus = static_cast<int>(used);
     request_.arena_on_device = true;
-    return CheckArenaDevices(out_.topology, request_.devices, request_.workers);
+    PASSEL_RETURN_IF_ERROR(CheckArenaDevices(out_.topology, request_.devices, request_.workers));
+    if (out_.topology.mps != MpsState::kRunning) return {};  // else a worker finds out
+    const int gpus = static_cast<int>(used);
+    PASSEL_RETURN_IF_ERROR(CheckLockedUnderMps(config_, request_.workers, gpus));
+    if (request_.workers > gpus && NumSlots(config_.optimizer) > 0) {
+      out_.warnings.push_back(fmt::format(
+          "MPS is running, so blocks of the parameters that a worker holds when it is killed are "
+          "updated by nobody from then on (--optimizer {} has to hold them): use --arena host if "
+          "workers may be killed",
+          OptimizerName(config_.optimizer.kind)));
+    }
+    return {};
   }
 
   // --num_gpus 0, by the user or by a preset.

@@ -109,6 +109,8 @@ Status Supervisor::StartChild(Child& child) {
     spawn.inherited_fds.push_back(data_.fd());
   }
   if (child.job == "worker") {
+    if (child.starts > 0) spawn.arguments.emplace_back("--restarted");
+    if (child.starts > 0 && ComputedOnGpu(child)) spawn.arguments.emplace_back("--had_gpu");
     for (std::string& argument : ToArguments(options_.devices)) {
       spawn.arguments.push_back(std::move(argument));
     }
@@ -228,6 +230,13 @@ bool Supervisor::Initialized() const {
   return HaveArenas() && std::all_of(arenas_.begin(), arenas_.end(), [](const auto& a) {
            return a->memory().state->initialized.load(std::memory_order_acquire) != 0;
          });
+}
+
+// In the life before, as it wrote itself.
+bool Supervisor::ComputedOnGpu(const Child& worker) const {
+  if (arenas_.empty() || arenas_[0] == nullptr) return false;
+  const TaskSlot& slot = arenas_[0]->memory().tasks[worker.index];
+  return slot.counters.device.load(std::memory_order_relaxed) == 2;
 }
 
 std::vector<const shm::Arena*> Supervisor::arenas() const {

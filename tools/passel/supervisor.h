@@ -103,6 +103,7 @@ class Supervisor {
   void FetchArenas();
   bool HaveArenas() const;
   bool Initialized() const;
+  bool ComputedOnGpu(const Child& worker) const;
   void MarkDeadEverywhere(const Child& worker);
   std::string ReadErrors(Child& child);
   void KillStragglers();

@@ -46,6 +46,8 @@ void AddTaskFlags(CLI::App& command, TaskFlags* f) {
 
   // For children of a supervisor.
   command.add_flag("--supervised", f->supervised)->group("");
+  command.add_flag("--restarted", f->restarted)->group("");
+  command.add_flag("--had_gpu", f->had_gpu)->group("");
   command.add_option("--listen_fd", f->listen_fd)->group("");
   command.add_option("--arena_fd", f->arena_fd)->group("");
   command.add_option("--data_fd", f->data_fd)->group("");

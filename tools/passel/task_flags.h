@@ -37,8 +37,10 @@ struct TaskFlags {
   int listen_fd = -1;
   int arena_fd = -1;
   int data_fd = -1;
-  int error_fd = -1;     // takes the sentence that says why the task failed
-  std::string job_data;  // of a ps: ToJson(JobData)
+  bool restarted = false;  // this worker had a life before
+  bool had_gpu = false;    // and computed on a GPU in it
+  int error_fd = -1;       // takes the sentence that says why the task failed
+  std::string job_data;    // of a ps: ToJson(JobData)
 };
 
 /// Adds them all. `flags` must outlive the parsing.

@@ -89,8 +89,9 @@ class WorkerTask {
       log_.ExistingServer(task_.spec.Address(task_.id)->ToString());
     }
     // Before the job waits for this task.
-    PASSEL_ASSIGN_OR_RETURN(std::unique_ptr<GpuCompute> gpu, GpuCompute::Open(task_, config_));
     const Deadline start = Deadline::After(options.start_limit);
+    PASSEL_ASSIGN_OR_RETURN(std::unique_ptr<GpuCompute> gpu,
+                            GpuCompute::Open(task_, config_, start));
     std::unique_ptr<shm::AttachedJob> job;
     std::unique_ptr<ParameterStore> store;
     std::optional<SharedData> data;
