@@ -93,7 +93,7 @@ class Device {
 
   /// Queues one run behind everything launched before. Host memory in the plan is read and written
   /// at any time until the run's last operation is done: a caller learns of that by what the plan
-  /// writes to pinned memory (SignalKernel). Never blocks.
+  /// writes to pinned memory (StoreReleaseSystem()). Never blocks.
   virtual Status Launch(Executable& executable) = 0;
 
   /// OK while nothing that was launched has failed. Cheap enough for a spin loop's every 1000th

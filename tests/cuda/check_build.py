@@ -54,13 +54,11 @@ PTX_PROMISES = {
     "GemmKernel.*Lb1E": [r"(red|atom)\.global(\.(?!sys)\w+)*\.add\.v4\.f32"],
     "GatherKernel": [r"st\.global(\.\w+)*\.v4\.f32"],
     "NonFiniteKernel": [r"ld\.global(\.\w+)*\.v4\.f32"],
-    "UpdateKernel": [r"ld\.global(\.\w+)*\.v4\.f32", r"st\.global(\.\w+)*\.v4\.f32"],
     "AtomicSgdKernel": [r"ld\.global(\.\w+)*\.v4\.f32"],
     f"AtomicSgdKernel.*{GPU}": [r"(red|atom)\.global(\.(?!sys)\w+)*\.add\.v4\.f32"],
     f"AtomicSgdKernel.*{SYSTEM}": [r"(red|atom)(\.\w+)*\.sys(\.\w+)*\.add\.v4\.f32"],
     "FetchKernel": [r"ld\.relaxed\.sys\.global\.v4\.u32"],
-    "SignalKernel": [r"st\.release\.sys\.global\.u64"],
-    "PushReportKernel": [r"st\.release\.sys\.global\.u64"],
+    "ReportKernel": [r"st\.release\.sys\.global\.u64"],
     "ClaimedUpdate": [r"ld\.global(\.\w+)*\.v4\.f32", r"st\.global(\.\w+)*\.v4\.f32"],
     f"ClaimedUpdate.*{GPU}": [ptx_claim(r"(?:membar\.gl|fence\.\w+\.gpu)",
                                         r"atom(\.(?!sys)\w+)*\.cas\.b64")],
@@ -72,13 +70,11 @@ SASS_PROMISES = {
     "GemmKernel.*Lb1E": [r"REDG?\.E\.ADD\.F32x4\S*\.STRONG\.GPU"],
     "GatherKernel": [r"STG\.E\.128"],
     "NonFiniteKernel": [r"LDG\.E\.128"],
-    "UpdateKernel": [r"LDG\.E\.128", r"STG\.E\.128"],
     "AtomicSgdKernel": [r"LDG\.E\.128"],
     f"AtomicSgdKernel.*{GPU}": [r"REDG?\.E\.ADD\.F32x4\S*\.STRONG\.GPU"],
     f"AtomicSgdKernel.*{SYSTEM}": [r"REDG?\.E\.ADD\.F32x4\S*\.STRONG\.SYS"],
     "FetchKernel": [r"LDG\.E\.128\.STRONG\.SYS"],
-    "SignalKernel": [r"ST(G)?\.E\.64\.STRONG\.SYS"],
-    "PushReportKernel": [r"ST(G)?\.E\.64\.STRONG\.SYS"],
+    "ReportKernel": [r"ST(G)?\.E\.64\.STRONG\.SYS"],
     "ClaimedUpdate": [r"LDG\.E\.128", r"STG\.E\.128"],
     f"ClaimedUpdate.*{GPU}": [sass_claim("GPU")],
     f"ClaimedUpdate.*{SYSTEM}": [sass_claim("SYS")],
@@ -106,7 +102,7 @@ def run(command):
 
 
 def kernel_name(mangled):
-    """_ZN6passel...9RunKernelINS0_12SignalKernelEEEvT_ -> 12SignalKernelE."""
+    """_ZN6passel...9RunKernelINS0_12ReportKernelEEEvT_ -> 12ReportKernelE."""
     found = re.search(r"RunKernelI(?:NS\w*?_)?(.*)EvT_$", mangled)
     return found.group(1) if found else mangled
 
@@ -282,7 +278,7 @@ def check_self(_options):
             errors.append(f"self-test: {what}")
 
     def ptxas(stores=0, registers=40, shared=64):
-        return ("ptxas info    : Function properties for _ZN1a9RunKernelINS0_12SignalKernelEEEvT_\n"
+        return ("ptxas info    : Function properties for _ZN1a9RunKernelINS0_12ReportKernelEEEvT_\n"
                 f"    0 bytes stack frame, {stores} bytes spill stores, {stores} bytes spill loads\n"
                 f"ptxas info    : Used {registers} registers, used 1 barriers, {shared} bytes smem\n")
 
@@ -312,8 +308,8 @@ def check_self(_options):
     expect("one symbol is refused", not symbol_errors(f"0001 T {ENTRY}\n"))
     expect("a second symbol is missed", symbol_errors(f"0001 T {ENTRY}\n0002 T cudaMalloc\n"))
 
-    sass = "Function : _ZN1a9RunKernelINS0_12SignalKernelEEEvT_\n ST.E.64.STRONG.SYS\n"
-    promises = {"SignalKernel": SASS_PROMISES["SignalKernel"]}
+    sass = "Function : _ZN1a9RunKernelINS0_12ReportKernelEEEvT_\n ST.E.64.STRONG.SYS\n"
+    promises = {"ReportKernel": SASS_PROMISES["ReportKernel"]}
     def errors_of(text, promises=promises):
         return promise_errors(text, SASS_FUNCTION, promises, SASS_FORBIDDEN)
     expect("a kept promise is refused", not errors_of(sass))

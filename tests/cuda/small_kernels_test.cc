@@ -256,83 +256,14 @@ TEST(UpdateGate, LetsTheRateThroughForALossThatIsFinite) {
   }
 }
 
-TEST(Signal, CopiesTheNumber) {
-  const std::uint64_t number = 12345678901234u;
-  std::uint64_t flag = 0;
-  Emulate(SignalKernel{&number, &flag}, nullptr);
-  EXPECT_EQ(flag, number);
-}
-
 // --- Updates -----------------------------------------------------------------------------------
-
-template <typename Rule>
-void ExpectTheCpusUpdate(const OptimizerConfig& config) {
-  ASSERT_TRUE(Validate(config).ok()) << Validate(config).message();
-  ASSERT_EQ(NumSlots(config), Rule::kSlots);
-  Random random(6);
-  for (const std::size_t count : {0u, 1u, 3u, 4u, 1023u, 1024u, 1029u}) {
-    std::vector<ExactBuffer<float>> got, wanted;
-    for (int k = 0; k <= Rule::kSlots; ++k) {
-      got.emplace_back(count);
-      wanted.emplace_back(count);
-      for (std::size_t i = 0; i < count; ++i) {
-        got.back()[i] =
-            k == 0 ? static_cast<float>(random.Normal()) : SlotInitialValue(config, k - 1);
-        wanted.back()[i] = got.back()[i];
-      }
-    }
-    ExactBuffer<float> gradient(count);
-    float* slots[kMaxSlots] = {};
-    UpdateKernel<Rule> kernel;
-    for (int k = 0; k < Rule::kSlots; ++k) {
-      const auto at = static_cast<std::size_t>(k) + 1;
-      slots[k] = wanted[at].data();
-      kernel.slots[k] = got[at].data();
-    }
-    for (int t = 1; t <= 3; ++t) {
-      FillNormal(gradient, random);
-      const StepScalars scalars = Prepare(config, t);
-      kernel.scalars = &scalars;
-      kernel.values = got[0].data();
-      kernel.gradient = gradient.data();
-      kernel.count = count;
-      Emulate(kernel, &random);
-      Apply(scalars, wanted[0].data(), slots, gradient.data(), count);
-      for (std::size_t k = 0; k < got.size(); ++k) {
-        ASSERT_EQ(Bits(got[k].data(), count), Bits(wanted[k].data(), count))
-            << count << " elements, update " << t << ", array " << k;
-      }
-    }
-  }
-}
-
-OptimizerConfig Config(const char* name) {
-  OptimizerConfig config = std::move(ParseOptimizer(name)).value();
-  config.learning_rate = 0.03;
-  return config;
-}
-
-TEST(UpdateKernel, SgdIsTheCpus) { ExpectTheCpusUpdate<SgdRule>(Config("sgd")); }
-TEST(UpdateKernel, MomentumIsTheCpus) { ExpectTheCpusUpdate<MomentumRule>(Config("momentum")); }
-TEST(UpdateKernel, NesterovIsTheCpus) { ExpectTheCpusUpdate<NesterovRule>(Config("nesterov")); }
-TEST(UpdateKernel, AdagradIsTheCpus) { ExpectTheCpusUpdate<AdagradRule>(Config("adagrad")); }
-TEST(UpdateKernel, RmsPropIsTheCpus) { ExpectTheCpusUpdate<RmsPropRule>(Config("rmsprop")); }
-TEST(UpdateKernel, CenteredRmsPropIsTheCpus) {
-  OptimizerConfig config = Config("rmsprop");
-  config.centered = 1;
-  ExpectTheCpusUpdate<CenteredRmsPropRule>(config);
-}
-TEST(UpdateKernel, AdamIsTheCpus) { ExpectTheCpusUpdate<AdamRule>(Config("adam")); }
-TEST(UpdateKernel, FtrlIsTheCpus) { ExpectTheCpusUpdate<FtrlRule>(Config("ftrl")); }
-TEST(UpdateKernel, FtrlWithAnotherPowerIsTheCpus) {
-  OptimizerConfig config = Config("ftrl");
-  config.learning_rate_power = -0.7;
-  ExpectTheCpusUpdate<FtrlPowerRule>(config);
-}
 
 TEST(AtomicSgd, OneWriterGivesTheCpusBits) {
   Random random(7);
-  const StepScalars scalars = Prepare(Config("sgd"), 1);
+  OptimizerConfig config;
+  config.kind = OptimizerKind::kSgd;
+  config.learning_rate = 0.03;
+  const StepScalars scalars = Prepare(config, 1);
   for (const std::size_t count : {0u, 1u, 5u, 1024u, 1031u}) {
     ExactBuffer<float> got(count), wanted(count), gradient(count);
     FillNormal(got, random);
@@ -348,7 +279,8 @@ TEST(AtomicSgd, OneWriterGivesTheCpusBits) {
 TEST(AtomicSgd, WritersAtTheSameTimeLoseNothing) {
   constexpr std::size_t kCount = 1031;
   constexpr int kWriters = 4, kUpdates = 200;
-  OptimizerConfig config = Config("sgd");
+  OptimizerConfig config;
+  config.kind = OptimizerKind::kSgd;
   config.learning_rate = 1;
   const StepScalars scalars = Prepare(config, 1);
   ExactBuffer<float> values(kCount), gradient(kCount);

@@ -6,8 +6,8 @@
 #include <cstdint>
 
 #include "cuda/kernel.h"
+#include "cuda/kernels/atomics.h"
 #include "cuda/kernels/cross_entropy.h"
-#include "cuda/kernels/signal.h"
 
 namespace passel::cuda {
 
