@@ -135,7 +135,7 @@ TEST(DeviceStepEngine, AFaultInAnyOperationIsNamedAndLasts) {
     EXPECT_EQ(made->engine->Start(world.RandomBatch(), 2).code(), Code::kUnavailable);
     EXPECT_EQ(made->engine->Finish(Soon(), &finite).status().code(), Code::kUnavailable);
   }
-  EXPECT_EQ(faults, 12);
+  EXPECT_EQ(faults, 11);
 }
 
 TEST(DeviceStepEngine, AHangEndsAtTheDeadlineAndInTheEnd) {
