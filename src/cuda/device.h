@@ -49,7 +49,8 @@ class Device {
   virtual Result<Memory> Allocate(std::size_t bytes) = 0;
   /// Zeroed page-locked host memory that kernels may write to, at the same address.
   virtual Result<Memory> AllocatePinned(std::size_t bytes) = 0;
-  /// Makes [begin, begin + bytes) of this process's memory, whole pages, reachable by DMA.
+  /// Makes [begin, begin + bytes) of this process's memory, whole pages, reachable by DMA. The same
+  /// range again is the same registration, which ends with the last of its owners.
   /// Errors: kResourceExhausted or kFailedPrecondition when the driver refuses; nothing is left
   /// behind, and a copy through pinned memory still works.
   virtual Result<Memory> Register(void* begin, std::size_t bytes) = 0;
