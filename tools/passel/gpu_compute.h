@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/page_memory.h"
 #include "base/status.h"
 #include "compute/accelerator.h"
 #include "data/dataset.h"
@@ -49,7 +50,7 @@ class GpuCompute {
 
   std::unique_ptr<Accelerator> accelerator_;
   std::unique_ptr<DeviceParameters> parameters_;
-  std::vector<std::vector<float>> scratch_;  // [shards]: see EngineUse
+  std::vector<PageFloats> scratch_;  // [shards]: see EngineUse; the engine registers its pages
   std::unique_ptr<StepEngine> engine_;
 };
 
