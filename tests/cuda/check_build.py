@@ -5,7 +5,8 @@ usage: check_build.py CHECK OPTION...
 
   resources   every kernel, for every architecture: no spills, at most 128 registers, no more
               shared memory than 48 KiB
-  archs       the plugin holds code for exactly the architectures that were asked for
+  archs       the plugin holds code for exactly the architectures that were asked for; and if they
+              begin with 75, as all of them do, every GPU from 7.5 on runs some of it
   links       the program knows no CUDA library, the plugin no shared one, and has no run path
   symbols     the plugin shows one symbol
   ptx         128-bit loads and vector additions stand in the code of those kernels that promise them
@@ -188,10 +189,29 @@ def arch_errors(found, wanted):
                      for arch in sorted(found - wanted)]
 
 
+# Those that NVIDIA makes, and one to come.
+CAPABILITIES = (75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121, 130)
+
+
+def runs_on(arch, capability):
+    """Machine code runs on its own major version from its minor version on, PTX on all that is newer."""
+    number = int(arch.split("-")[0])
+    return number <= capability and (
+        arch.endswith("-virtual") or number // 10 == capability // 10)
+
+
+def gap_errors(archs):
+    return [f"a GPU of compute capability {c // 10}.{c % 10} finds no code" for c in CAPABILITIES
+            if not any(runs_on(arch, c) for arch in archs)]
+
+
 def check_archs(options):
     with open(options.plugin, "rb") as file:
         found = fatbin_archs(file.read())
-    return arch_errors(found, wanted_archs(options.archs)), ", ".join(sorted(found))
+    errors = arch_errors(found, wanted_archs(options.archs))
+    if "75" in found:
+        errors += gap_errors(found)
+    return errors, ", ".join(sorted(found))
 
 
 # --- Links and symbols --------------------------------------------------------------------------
@@ -298,6 +318,14 @@ def check_self(_options):
     expect("a missing architecture is missed", arch_errors(found, {"90", "80", "120-virtual"}))
     expect("an architecture too many is missed", arch_errors(found, {"90"}))
     expect("-real is misread", wanted_archs(["90-real", "120-virtual"]) == found)
+
+    every = {"75", "80", "86", "89", "90", "100", "120", "120-virtual"}
+    expect("a GPU without code is missed", gap_errors(every) == [
+        "a GPU of compute capability 11.0 finds no code"])
+    expect("a GPU with PTX is refused", not gap_errors({*every, "90-virtual"}))
+    expect("a GPU to come is missed", "13.0" in "".join(gap_errors(every - {"120-virtual"})))
+    expect("an older GPU is missed", gap_errors({"80", "80-virtual"}))
+    expect("code of a newer GPU is counted", not runs_on("89", 86) and not runs_on("89", 90))
 
     needed = " 0x1 (NEEDED) Shared library: [{}]\n"
     expect("libc is refused", not link_errors("it", needed.format("libc.so.6")))
