@@ -14,14 +14,12 @@ set(PASSEL_CUDA_MIN_NVCC 12.4)
 
 # passel_cuda_architectures(out version): the list that `all` means for this nvcc.
 function(passel_cuda_architectures out version)
-  set(archs 75 80 86 89 90)
-  set(newest 90)
+  # PTX of 9.0, so that a GPU between those named (11.0) compiles it for itself, and of the newest for
+  # what comes later. 9.0 has the vector additions, which PTX of an older one would leave out.
+  set(archs 75 80 86 89 90 90-virtual)
   if(version VERSION_GREATER_EQUAL 12.8)
-    list(APPEND archs 100 120)
-    set(newest 120)
+    list(APPEND archs 100 120 120-virtual)
   endif()
-  # PTX of the newest, so that a later GPU compiles it for itself.
-  list(APPEND archs ${newest}-virtual)
   set(${out} ${archs} PARENT_SCOPE)
 endfunction()
 

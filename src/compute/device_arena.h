@@ -25,12 +25,11 @@
 #include <string>
 #include <vector>
 
+#include "base/block_sweep.h"
 #include "base/deadline.h"
 #include "base/status.h"
 
 namespace passel {
-
-struct StepScalars;  // optim/update_formulas.h
 
 /// What creator and importers must agree on, and what is this process's own.
 struct DeviceArenaShape {
@@ -75,26 +74,12 @@ class DeviceArena {
   virtual Status ReadGradient(int shard, int slot, float* to, Deadline deadline) = 0;
 
   /// One launch of one push.
-  struct Push {
+  struct Push : BlockSweep {
     int shard = 0;
-    int gradient_slot = 0;
-    const StepScalars* scalars = nullptr;
-    /// false: each float by an atomic addition, for plain SGD; nothing is ever left.
-    bool claims = true;
-    std::uint64_t claim = 0;  ///< the word of who pushes
-    /// A claim that may be taken over, and is unless AcceleratorInfo::mps; 0: none.
-    std::uint64_t former = 0;
-    std::size_t first_block = 0;
-    bool goes_on = false;  ///< what the last launch for this shard left; else a new push
-  };
-  struct Pushed {
-    std::uint64_t left = 0;        ///< blocks that others held: launch again
-    std::uint64_t taken_over = 0;  ///< blocks whose claim was `former`
-    std::uint64_t holder = 0;      ///< of one that was left
   };
   /// After OK what was not left is in the values, for every process.
   /// Errors: kUnavailable when the GPU does not answer until `deadline`; the device's.
-  virtual Result<Pushed> Apply(const Push& push, Deadline deadline) = 0;
+  virtual Result<BlocksSwept> Apply(const Push& push, Deadline deadline) = 0;
 
   // For an engine of the same accelerator: device memory; of a remote() arena the values are for
   // copies at the beginning of a step alone.

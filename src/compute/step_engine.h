@@ -59,7 +59,8 @@ struct NetworkMemory {
   /// are copied; a float is never torn.
   std::vector<std::span<const float>> shard_values;
   /// Memory for gradients, [slots][shards], each as long as the values. A step writes all of one
-  /// slot; what lies between variables becomes 0.
+  /// slot; what lies between variables becomes 0. Its pages, and the values', are registered with
+  /// the driver for as long as there is an engine.
   std::vector<std::vector<std::span<float>>> gradient_slots;
 };
 

@@ -101,6 +101,12 @@ Result<Device::Memory> CudaMemory::AllocatePinned(std::size_t bytes) {
 Result<Device::Memory> CudaMemory::Register(void* begin, std::size_t bytes) {
   PASSEL_RETURN_IF_ERROR(context_.Enter());
   PASSEL_CHECK(bytes > 0, "a registration has at least one byte");
+  const auto same = blocks_.find(Number(begin));  // the driver would refuse it
+  if (same != blocks_.end() && same->second.kind == Kind::kRegistration &&
+      same->second.bytes == bytes) {
+    ++same->second.owners;
+    return Device::Memory(begin, Device::Deleter{&owner_, Kind::kRegistration});
+  }
   const cudaError_t error =
       cudaHostRegister(begin, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
   if (error != cudaSuccess) {
@@ -127,7 +133,7 @@ Result<Device::Memory> CudaMemory::Register(void* begin, std::size_t bytes) {
 }
 
 Device::Memory CudaMemory::Keep(const ExportedMemory& exported, std::size_t counted) {
-  blocks_[Number(exported.data)] = {exported.bytes, Kind::kShared, counted, exported};
+  blocks_[Number(exported.data)] = {exported.bytes, Kind::kShared, counted, 1, exported};
   used_ += counted;
   return Device::Memory(exported.data, Device::Deleter{&owner_, Kind::kShared});
 }
@@ -168,6 +174,7 @@ void CudaMemory::Release(Kind kind, void* memory) {
   const auto found = blocks_.find(Number(memory));
   PASSEL_CHECK(found != blocks_.end() && found->second.kind == kind,
                "what is given back was handed out by this device");
+  if (--found->second.owners > 0) return;
   const std::size_t bytes = found->second.bytes;
   const ExportedMemory exported = found->second.exported;
   used_ -= found->second.counted;

@@ -43,6 +43,7 @@ class CudaMemory {
     std::size_t bytes = 0;
     Kind kind = Kind::kDevice;
     std::size_t counted = 0;       // bytes of the limit
+    int owners = 1;                // more than one of a kRegistration alone
     ExportedMemory exported = {};  // kShared
   };
 

@@ -49,7 +49,8 @@ class Device {
   virtual Result<Memory> Allocate(std::size_t bytes) = 0;
   /// Zeroed page-locked host memory that kernels may write to, at the same address.
   virtual Result<Memory> AllocatePinned(std::size_t bytes) = 0;
-  /// Makes [begin, begin + bytes) of this process's memory, whole pages, reachable by DMA.
+  /// Makes [begin, begin + bytes) of this process's memory, whole pages, reachable by DMA. The same
+  /// range again is the same registration, which ends with the last of its owners.
   /// Errors: kResourceExhausted or kFailedPrecondition when the driver refuses; nothing is left
   /// behind, and a copy through pinned memory still works.
   virtual Result<Memory> Register(void* begin, std::size_t bytes) = 0;
@@ -97,7 +98,7 @@ class Device {
 
   /// Queues one run behind everything launched before. Host memory in the plan is read and written
   /// at any time until the run's last operation is done: a caller learns of that by what the plan
-  /// writes to pinned memory (SignalKernel). Never blocks.
+  /// writes to pinned memory (StoreReleaseSystem()). Never blocks.
   virtual Status Launch(Executable& executable) = 0;
 
   /// OK while nothing that was launched has failed. Cheap enough for a spin loop's every 1000th

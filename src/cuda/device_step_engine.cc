@@ -125,7 +125,7 @@ class DeviceStepEngine final : public StepEngine {
     const double loss = s.line->loss;
     *finite = s.line->nonfinite == 0 && std::isfinite(loss);
     if (step.kind == StepKind::kUpdate) {
-      left_out_ = {s.line->nonfinite, static_cast<std::size_t>(s.line->where)};
+      left_out_ = {s.line->nonfinite, VariableOf(s.line->where)};
     } else if (options_.arena != nullptr && s.line->nonfinite != 0) {
       PASSEL_RETURN_IF_ERROR(ShowGradient(step.slot));
     }
@@ -193,6 +193,17 @@ class DeviceStepEngine final : public StepEngine {
     if (!launched.ok()) return Lose(launched);
     under_way_.push_back({slot, number_, kind});
     return {};
+  }
+
+  // Of the parts of all variables, one behind the other; behind them all, where nothing was found,
+  // the first.
+  std::size_t VariableOf(std::uint64_t part) const {
+    const auto& variables = options_.memory.variables;
+    for (std::size_t v = 0; v < variables.size(); ++v) {
+      if (part < variables[v].size()) return v;
+      part -= variables[v].size();
+    }
+    return 0;
   }
 
   // All or nothing.

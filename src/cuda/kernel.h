@@ -68,4 +68,7 @@ PASSEL_KERNEL float FusedMultiplyAdd(float a, float b, float c) {
 #endif
 }
 
+/// Neither NaN nor infinite: x - x is 0 for every finite x, and NaN for all others.
+PASSEL_KERNEL bool IsFinite(float x) { return x - x == 0; }
+
 }  // namespace passel::cuda

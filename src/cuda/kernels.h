@@ -12,19 +12,15 @@
 #include "cuda/kernels/nonfinite.h"
 #include "cuda/kernels/relu_mask.h"
 #include "cuda/kernels/report.h"
-#include "cuda/kernels/signal.h"
 #include "cuda/kernels/update.h"
 #include "cuda/kernels/update_gate.h"
 
 namespace passel::cuda {
 
 using AnyKernel = std::variant<
-    SignalKernel, GatherKernel, SmallGemm, MediumGemm, LargeTileGemm, SmallGemmUpdate,
-    MediumGemmUpdate, LargeTileGemmUpdate, CrossEntropyKernel, ReluMaskKernel, NonFiniteKernel,
-    UpdateGateKernel, ReportKernel, UpdateKernel<SgdRule>, UpdateKernel<MomentumRule>,
-    UpdateKernel<NesterovRule>, UpdateKernel<AdagradRule>, UpdateKernel<RmsPropRule>,
-    UpdateKernel<CenteredRmsPropRule>, UpdateKernel<AdamRule>, UpdateKernel<FtrlRule>,
-    UpdateKernel<FtrlPowerRule>, AtomicSgdKernel<Scope::kGpu>, ClaimedUpdate<SgdRule, Scope::kGpu>,
+    GatherKernel, SmallGemm, MediumGemm, LargeTileGemm, SmallGemmUpdate, MediumGemmUpdate,
+    LargeTileGemmUpdate, CrossEntropyKernel, ReluMaskKernel, NonFiniteKernel, UpdateGateKernel,
+    ReportKernel, AtomicSgdKernel<Scope::kGpu>, ClaimedUpdate<SgdRule, Scope::kGpu>,
     ClaimedUpdate<MomentumRule, Scope::kGpu>, ClaimedUpdate<NesterovRule, Scope::kGpu>,
     ClaimedUpdate<AdagradRule, Scope::kGpu>, ClaimedUpdate<RmsPropRule, Scope::kGpu>,
     ClaimedUpdate<CenteredRmsPropRule, Scope::kGpu>, ClaimedUpdate<AdamRule, Scope::kGpu>,

@@ -85,9 +85,9 @@ class MappedArena final : public DeviceArena {
     return device_.CopyOut(to, gradient(shard, slot), FloatBytes(shard));
   }
 
-  Result<Pushed> Apply(const Push& push, Deadline deadline) override {
+  Result<BlocksSwept> Apply(const Push& push, Deadline deadline) override {
     PASSEL_RETURN_IF_ERROR(lost_);
-    if (FloatBytes(push.shard) == 0) return Pushed{};
+    if (FloatBytes(push.shard) == 0) return BlocksSwept{};
     PASSEL_CHECK(push.first_block < places_[Index(push.shard)].blocks, "a block of this shard");
     PASSEL_ASSIGN_OR_RETURN(Launcher * launcher, LauncherFor(push));
     PushOrder& order = *launcher->order;
@@ -112,7 +112,8 @@ class MappedArena final : public DeviceArena {
       status = Unavailable(status.message());
     }
     if (!status.ok()) return lost_ = status;
-    return Pushed{launcher->report->left, launcher->report->taken_over, launcher->report->holder};
+    return BlocksSwept{launcher->report->left, launcher->report->taken_over,
+                       launcher->report->holder};
   }
 
  private:

@@ -2,16 +2,16 @@
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <string>
-#include <string_view>
 
 #include "cuda/cuda_try.h"
+#include "cuda/device_uuid.h"
 
 namespace passel::cuda {
 namespace {
@@ -23,17 +23,14 @@ DriverAnswer Answer(cudaError_t error) {
   return {static_cast<int>(error), CudaErrorText(error)};
 }
 
-std::string UuidText(std::string_view prefix, const char* bytes) {
-  std::string text(prefix);
-  for (int i = 0; i < 16; ++i) {
-    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
-    text += fmt::format("{:02x}", static_cast<unsigned char>(bytes[i]));
-  }
-  return text;
+UuidBytes CopyOf(const char (&bytes)[16]) {
+  UuidBytes copy{};
+  std::copy(std::begin(bytes), std::end(bytes), copy.begin());
+  return copy;
 }
 
-// The runtime gives a MIG instance the UUID of its GPU; this function of the driver gives its own.
-bool OwnUuid(int ordinal, std::array<char, 16>* bytes) {
+// Of the device itself, also where it is a MIG instance.
+std::optional<UuidBytes> OwnUuid(int ordinal) {
   void* symbol = nullptr;
   cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
 #if CUDART_VERSION >= 12050
@@ -44,14 +41,13 @@ bool OwnUuid(int ordinal, std::array<char, 16>* bytes) {
       cudaGetDriverEntryPoint("cuDeviceGetUuid", &symbol, cudaEnableDefault, &found);
 #endif
   if (!Answer(error).ok() || found != cudaDriverEntryPointSuccess || symbol == nullptr) {
-    return false;
+    return std::nullopt;
   }
   CUuuid uuid;
   if (reinterpret_cast<CUresult (*)(CUuuid*, CUdevice)>(symbol)(&uuid, ordinal) != CUDA_SUCCESS) {
-    return false;
+    return std::nullopt;
   }
-  std::copy(std::begin(uuid.bytes), std::end(uuid.bytes), bytes->begin());
-  return true;
+  return CopyOf(uuid.bytes);
 }
 
 bool Attribute(cudaDeviceAttr attribute, int device) {
@@ -89,11 +85,12 @@ DriverAnswer RuntimeDriverCalls::Facts(int device, DeviceFacts* facts) {
   const DriverAnswer answer = Answer(cudaGetDeviceProperties(&properties, device));
   if (!answer.ok()) return answer;
   facts->name = properties.name;
-  std::array<char, 16> own{};
-  std::copy(std::begin(properties.uuid.bytes), std::end(properties.uuid.bytes), own.begin());
-  const std::array<char, 16> whole = own;
-  const bool mig = OwnUuid(device, &own) && own != whole;
-  facts->uuid = UuidText(mig ? "MIG-" : "GPU-", own.data());
+  DeviceUuidFacts uuid;
+  uuid.runtime = CopyOf(properties.uuid.bytes);
+  uuid.driver = OwnUuid(device);
+  uuid.ordinal = device;
+  if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) uuid.visible = visible;
+  facts->uuid = DeviceUuid(uuid);
   facts->compute_capability = properties.major * 10 + properties.minor;
   facts->memory_bytes = properties.totalGlobalMem;
   facts->multiprocessors = properties.multiProcessorCount;

@@ -193,7 +193,9 @@ Result<StepMemory> StepMemory::Create(Device& device, const StepEngineOptions& o
       PASSEL_ASSIGN_OR_RETURN(float* gradient, memory.Allocate<float>(device, values.size()));
       memory.gradients_.push_back(gradient);
     }
-    memory.nonfinite_count_ += NonFiniteKernel{nullptr, values.size(), nullptr}.grid().blocks_x;
+  }
+  for (const auto& parts : options.memory.variables) {
+    memory.nonfinite_count_ += static_cast<std::uint32_t>(parts.size());
   }
   for (std::size_t l = 0; l <= layers.size(); ++l) {
     const std::size_t width = l < layers.size() ? layers[l].inputs : layers.back().outputs;
@@ -220,8 +222,6 @@ Result<StepMemory> StepMemory::Create(Device& device, const StepEngineOptions& o
                           memory.Allocate<std::uint32_t>(device, memory.nonfinite_count_));
   if (options.updates && CanUpdateInStep(options)) {
     PASSEL_ASSIGN_OR_RETURN(memory.rate_, memory.Allocate<float>(device, 1));
-    PASSEL_ASSIGN_OR_RETURN(
-        memory.left_out_, memory.Allocate<std::uint32_t>(device, options.memory.variables.size()));
   }
   PASSEL_RETURN_IF_ERROR(device.CopyIn(memory.pixels_, options.train.pixels, pixels));
   PASSEL_RETURN_IF_ERROR(device.CopyIn(memory.labels_, options.train.labels, options.train.rows));

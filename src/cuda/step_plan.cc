@@ -52,7 +52,7 @@ class StepPlanBuilder {
                    "the library sums up a bias gradient in one part, of a large layer");
       PASSEL_CHECK(!(of.sums && of.sums_with_mask), "a bias gradient is summed up once");
     }
-    PASSEL_CHECK(!updates_ || (CanUpdateInStep(options) && memory.left_out_ != nullptr),
+    PASSEL_CHECK(!updates_ || (CanUpdateInStep(options) && memory.rate_ != nullptr),
                  "steps that update were asked for");
   }
 
@@ -66,10 +66,7 @@ class StepPlanBuilder {
       if (l > 0) BackwardInputs(l);  // first: it reads the weights that the other may add to
       BackwardWeights(l);
     }
-    if (!updates_) {
-      Check();
-      CopyOut();
-    }
+    if (!updates_) CopyOut();
     Report();
     return std::move(plan_);
   }
@@ -123,8 +120,11 @@ class StepPlanBuilder {
   Bytes NumberOnDevice() const { return {memory_.block_, sizeof(std::uint64_t)}; }
   Bytes RateOnDevice() const { return {memory_.block_ + offsetof(StepBlock, rate), sizeof(float)}; }
   Bytes Rate() const { return {memory_.rate_, sizeof(float)}; }
-  Bytes LeftOut(std::size_t variable) const {
-    return {memory_.left_out_ + variable, sizeof(std::uint32_t)};
+  // Of part `part` of a variable.
+  std::uint32_t* NonFinite(std::size_t variable, std::size_t part) const {
+    std::uint32_t* counter = memory_.nonfinite_ + part;
+    for (std::size_t v = 0; v < variable; ++v) counter += options_.memory.variables[v].size();
+    return counter;
   }
 
   void CopyIn() {
@@ -218,10 +218,7 @@ class StepPlanBuilder {
     gate.part_count = memory_.loss_part_count_;
     gate.asked = static_cast<const float*>(RateOnDevice().begin);
     gate.rate = memory_.rate_;
-    gate.left_out = memory_.left_out_;
-    gate.variables = Narrow(options_.memory.variables.size());
-    plan_.Add("open update", AnyKernel(gate), {LossParts(), RateOnDevice()},
-              {Rate(), {memory_.left_out_, gate.variables * sizeof(std::uint32_t)}});
+    plan_.Add("open update", AnyKernel(gate), {LossParts(), RateOnDevice()}, {Rate()});
   }
 
   // dx = dy w', 0 where the ReLU behind x gave 0.
@@ -266,11 +263,12 @@ class StepPlanBuilder {
 
   // dw = x' dy and db = column sums of dy, each part to its shard: to its gradient, or added to its
   // values. A bias in one part is an extra row of the last part of the weights, or an epilogue of
-  // the library's.
+  // the library's. Our own kernels count what is not finite, for the library's results others do.
   void BackwardWeights(std::size_t layer) {
     const Block x = Activation(layer), dy = Delta(layer + 1);
     const auto& parts = options_.memory.variables[2 * layer];
     const auto& bias_parts = options_.memory.variables[2 * layer + 1];
+    const bool library_sums = epilogues_[layer].sums_with_mask || epilogues_[layer].sums;
     bool sums_done = epilogues_[layer].sums_with_mask;
     for (std::size_t p = 0; p < parts.size(); ++p) {
       const NetworkMemory::Part& part = parts[p];
@@ -289,6 +287,7 @@ class StepPlanBuilder {
           writes.push_back(UseSums(layer, &gemm));
         }
         plan_.Add(std::move(name), gemm, {rows.bytes(), dy.bytes()}, std::move(writes));
+        Check(fmt::format("check weights {}", layer), 2 * layer, p, dw.bytes());
         continue;
       }
       GemmArguments gemm = Sums(dy);
@@ -297,40 +296,47 @@ class StepPlanBuilder {
       gemm.c = dw.data;
       gemm.ldc = dw.ld;
       std::vector<Bytes> reads{rows.bytes(), dy.bytes()}, writes;
-      WriteOrUpdate(2 * layer, dw.bytes(), &reads, &writes);
+      gemm.nonfinite = NonFinite(2 * layer, p);
+      WriteOrUpdate(gemm.nonfinite, dw.bytes(), &reads, &writes);
       if (p + 1 == parts.size() && bias_parts.size() == 1) {
         sums_done = true;
         gemm.sums = Target(bias_parts[0]);
-        WriteOrUpdate(2 * layer + 1, {gemm.sums, dy.cols * sizeof(float)}, &reads, &writes);
+        gemm.sums_nonfinite = NonFinite(2 * layer + 1, 0);
+        WriteOrUpdate(gemm.sums_nonfinite, {gemm.sums, dy.cols * sizeof(float)}, &reads, &writes);
       }
-      AddWeightProduct(layer, std::move(name), gemm, std::move(reads), std::move(writes));
+      AddWeightProduct(std::move(name), gemm, std::move(reads), std::move(writes));
     }
-    if (sums_done) return;
-    for (const NetworkMemory::Part& part : bias_parts) {
+    for (std::size_t p = 0; p < bias_parts.size(); ++p) {
+      const NetworkMemory::Part& part = bias_parts[p];
       if (part.rows == 0) continue;
+      if (library_sums) {
+        Check(fmt::format("check bias {}", layer), 2 * layer + 1, p,
+              {Target(part), part.rows * sizeof(float)});
+      }
+      if (sums_done) continue;
       const Block cols{dy.data + part.first_row, batch_, part.rows, dy.ld};
       GemmArguments gemm = Sums(cols);
       gemm.sums = Target(part);
+      gemm.sums_nonfinite = NonFinite(2 * layer + 1, p);
       std::vector<Bytes> reads{cols.bytes()}, writes;
-      WriteOrUpdate(2 * layer + 1, {gemm.sums, part.rows * sizeof(float)}, &reads, &writes);
-      AddWeightProduct(layer, fmt::format("backward bias {}", layer), gemm, std::move(reads),
+      WriteOrUpdate(gemm.sums_nonfinite, {gemm.sums, part.rows * sizeof(float)}, &reads, &writes);
+      AddWeightProduct(fmt::format("backward bias {}", layer), gemm, std::move(reads),
                        std::move(writes));
     }
   }
-  // What a product does to `target`, of that variable.
-  void WriteOrUpdate(std::size_t variable, Bytes target, std::vector<Bytes>* reads,
+  // What a product does to `target` and its counter.
+  void WriteOrUpdate(const std::uint32_t* nonfinite, Bytes target, std::vector<Bytes>* reads,
                      std::vector<Bytes>* writes) const {
+    const Bytes counter{nonfinite, sizeof *nonfinite};
     writes->push_back(target);
+    for (auto* ranges : {reads, writes}) ranges->push_back(counter);
     if (!updates_) return;
-    writes->push_back(LeftOut(variable));
-    for (const Bytes& bytes : {target, LeftOut(variable), Rate()}) reads->push_back(bytes);
+    for (const Bytes& bytes : {target, Rate()}) reads->push_back(bytes);
   }
-  void AddWeightProduct(std::size_t layer, std::string name, GemmArguments gemm,
-                        std::vector<Bytes> reads, std::vector<Bytes> writes) {
+  void AddWeightProduct(std::string name, GemmArguments gemm, std::vector<Bytes> reads,
+                        std::vector<Bytes> writes) {
     if (updates_) {
-      gemm.update = {memory_.rate_, memory_.left_out_ + 2 * layer,
-                     memory_.left_out_ + 2 * layer + 1, QuadsAllowed(gemm.c, gemm.ldc),
-                     QuadsAllowed(gemm.sums, 0)};
+      gemm.update = {memory_.rate_, QuadsAllowed(gemm.c, gemm.ldc), QuadsAllowed(gemm.sums, 0)};
     }
     plan_.Add(std::move(name), ChooseGemm(gemm), std::move(reads), std::move(writes));
   }
@@ -351,15 +357,14 @@ class StepPlanBuilder {
     return {ShardFloats(shard), options_.memory.shard_values[shard].size() * sizeof(float)};
   }
 
-  void Check() {
-    std::uint32_t* found = memory_.nonfinite_;
-    for (std::size_t s = 0; s < shards(); ++s) {
-      const NonFiniteKernel kernel{ShardFloats(s), options_.memory.shard_values[s].size(), found};
-      const unsigned blocks = kernel.grid().blocks_x;
-      plan_.Add(fmt::format("check gradient of shard {}", s), AnyKernel(kernel), {ShardGradient(s)},
-                {{found, blocks * sizeof(std::uint32_t)}});
-      found += blocks;
-    }
+  // Counts what is not finite in a part of the gradient that the library has written.
+  void Check(std::string name, std::size_t variable, std::size_t part, Bytes gradient) {
+    std::uint32_t* const counter = NonFinite(variable, part);
+    const Bytes counted{counter, sizeof *counter};
+    plan_.Add(std::move(name),
+              AnyKernel(MakeNonFinite(static_cast<const float*>(gradient.begin),
+                                      gradient.size / sizeof(float), counter)),
+              {gradient, counted}, {counted});
   }
 
   void CopyOut() {
@@ -379,14 +384,12 @@ class StepPlanBuilder {
     ReportKernel kernel;
     kernel.parts = memory_.loss_parts_;
     kernel.part_count = memory_.loss_part_count_;
-    kernel.nonfinite = updates_ ? memory_.left_out_ : memory_.nonfinite_;
-    kernel.nonfinite_count =
-        updates_ ? Narrow(options_.memory.variables.size()) : memory_.nonfinite_count_;
+    kernel.nonfinite = memory_.nonfinite_;
+    kernel.nonfinite_count = memory_.nonfinite_count_;
     kernel.number = reinterpret_cast<const std::uint64_t*>(BlockOnDevice());
     kernel.line = host_.line;
-    std::vector<Bytes> reads{LossParts(),
-                             {kernel.nonfinite, kernel.nonfinite_count * sizeof(std::uint32_t)},
-                             NumberOnDevice()};
+    const Bytes counters{kernel.nonfinite, kernel.nonfinite_count * sizeof(std::uint32_t)};
+    std::vector<Bytes> reads{LossParts(), counters, NumberOnDevice()};
     for (std::size_t s = 0; s < shards(); ++s) {
       const std::size_t bytes = options_.memory.shard_values[s].size() * sizeof(float);
       const float* const written = updates_     ? options_.arena->values(static_cast<int>(s))
@@ -395,7 +398,7 @@ class StepPlanBuilder {
       reads.push_back({written, bytes});
     }
     plan_.Add("report", AnyKernel(kernel), std::move(reads),
-              {{host_.line, sizeof(StepReportLine)}});
+              {counters, {host_.line, sizeof(StepReportLine)}});
   }
 
   const StepEngineOptions& options_;

@@ -4,7 +4,7 @@
 //   step block   ──copy──►   step block ──► gather ──► inputs[0] ──► forward 0 .. L-1 ──► logits
 //   values       ──copy──►   variables  ───────────────────────────────┴─────────┐          │
 //   gradient     ◄──copy──   gradients  ◄── backward L-1 .. 0 ◄── deltas ◄── cross-entropy ◄┘
-//   report line  ◄──report── parts of the loss, findings of the check
+//   report line  ◄──report── parts of the loss, counters of what is not finite
 //
 // With an arena in device memory (StepEngineOptions::arena) the values are read where they are,
 // unless a variable lies there in parts or the arena is another GPU's (DeviceArena::remote()): then
@@ -125,11 +125,11 @@ class StepMemory {
   std::uint8_t* batch_labels_ = nullptr;  // (batch)
   LossPart* loss_parts_ = nullptr;
   std::uint32_t loss_part_count_ = 0;
-  std::uint32_t* nonfinite_ = nullptr;  // (nonfinite_count_), of all shards
+  // Elements of the gradient that are not finite: a counter for each part of each variable, in
+  // their order. 0 between two steps.
+  std::uint32_t* nonfinite_ = nullptr;
   std::uint32_t nonfinite_count_ = 0;
-  // Of steps that update, else null:
-  float* rate_ = nullptr;              // what the gate lets through
-  std::uint32_t* left_out_ = nullptr;  // (variables_)
+  float* rate_ = nullptr;  // what the gate lets through; null unless steps update
 };
 
 /// True if steps can make the update as well: the values are in an arena on the device, which

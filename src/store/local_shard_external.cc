@@ -63,34 +63,33 @@ Status LocalShard::EndUpdate(Version* version_before) {
 Status LocalShard::ApplyElsewhere(int slot, const StepScalars& scalars, Deadline deadline) {
   PASSEL_RETURN_IF_ERROR(CheckCurrent());
   const bool binding = rules_.mode == Mode::kLocked;
-  ExternalSweep::Order order;
-  order.slot = slot;
-  order.scalars = scalars;
-  order.mine = MyClaim();
-  order.claims = binding || memory_.num_slots > 0;
-  order.first_block = memory_.num_blocks > 1 ? random_.Below(memory_.num_blocks) : 0;
+  BlockSweep sweep;
+  sweep.gradient_slot = slot;
+  sweep.scalars = &scalars;
+  sweep.claim = MyClaim().Pack();
+  sweep.claims = binding || memory_.num_slots > 0;
+  sweep.first_block = memory_.num_blocks > 1 ? random_.Below(memory_.num_blocks) : 0;
   ClaimPatience patience(memory_, options_.stall_limit.count());
   for (int pass = 1;; ++pass) {
     // Fenced off while we were stopped: what we held may be somebody else's by now.
     PASSEL_RETURN_IF_ERROR(CheckAlive());
-    PASSEL_ASSIGN_OR_RETURN(const ExternalSweep::Outcome outcome,
-                            external_->Sweep(order, SweepLimit(deadline)));
+    PASSEL_ASSIGN_OR_RETURN(const BlocksSwept swept, external_->Sweep(sweep, SweepLimit(deadline)));
     Failpoint("push.swept");
-    if (outcome.taken_over > 0) {
-      Increment(counters().taken_over_blocks, outcome.taken_over);
-      nvtx::Mark(nvtx::Event::kBlockTakenOver, static_cast<std::int64_t>(outcome.taken_over));
+    if (swept.taken_over > 0) {
+      Increment(counters().taken_over_blocks, swept.taken_over);
+      nvtx::Mark(nvtx::Event::kBlockTakenOver, static_cast<std::int64_t>(swept.taken_over));
     }
-    if (outcome.left == 0) return {};
-    order.goes_on = true;
+    if (swept.left == 0) return {};
+    sweep.goes_on = true;
     // Stands for whichever block was left: who is patient looks at the holder.
-    external_blocker_.claim.store(outcome.holder, std::memory_order_relaxed);
-    const Claim holder = Claim::Unpack(outcome.holder);
-    const std::uint64_t dead = HolderLives(memory_, holder) ? 0 : outcome.holder;
+    external_blocker_.claim.store(swept.holder, std::memory_order_relaxed);
+    const Claim holder = Claim::Unpack(swept.holder);
+    const std::uint64_t dead = HolderLives(memory_, holder) ? 0 : swept.holder;
     // Named once it is taken over, or never: not every sweep may do that.
-    const bool can_help = dead != 0 && dead != order.former;
-    order.former = dead;
+    const bool can_help = dead != 0 && dead != sweep.former;
+    sweep.former = dead;
     if (!binding && pass >= kPassesBeforeLeavingOut) {
-      Increment(counters().overlapped_blocks, outcome.left);
+      Increment(counters().overlapped_blocks, swept.left);
       left_out_.LookAfter(external_blocker_);
       return {};
     }

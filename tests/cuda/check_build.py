@@ -5,7 +5,8 @@ usage: check_build.py CHECK OPTION...
 
   resources   every kernel, for every architecture: no spills, at most 128 registers, no more
               shared memory than 48 KiB
-  archs       the plugin holds code for exactly the architectures that were asked for
+  archs       the plugin holds code for exactly the architectures that were asked for; and if they
+              begin with 75, as all of them do, every GPU from 7.5 on runs some of it
   links       the program knows no CUDA library, the plugin no shared one, and has no run path
   symbols     the plugin shows one symbol
   ptx         128-bit loads and vector additions stand in the code of those kernels that promise them
@@ -54,13 +55,11 @@ PTX_PROMISES = {
     "GemmKernel.*Lb1E": [r"(red|atom)\.global(\.(?!sys)\w+)*\.add\.v4\.f32"],
     "GatherKernel": [r"st\.global(\.\w+)*\.v4\.f32"],
     "NonFiniteKernel": [r"ld\.global(\.\w+)*\.v4\.f32"],
-    "UpdateKernel": [r"ld\.global(\.\w+)*\.v4\.f32", r"st\.global(\.\w+)*\.v4\.f32"],
     "AtomicSgdKernel": [r"ld\.global(\.\w+)*\.v4\.f32"],
     f"AtomicSgdKernel.*{GPU}": [r"(red|atom)\.global(\.(?!sys)\w+)*\.add\.v4\.f32"],
     f"AtomicSgdKernel.*{SYSTEM}": [r"(red|atom)(\.\w+)*\.sys(\.\w+)*\.add\.v4\.f32"],
     "FetchKernel": [r"ld\.relaxed\.sys\.global\.v4\.u32"],
-    "SignalKernel": [r"st\.release\.sys\.global\.u64"],
-    "PushReportKernel": [r"st\.release\.sys\.global\.u64"],
+    "ReportKernel": [r"st\.release\.sys\.global\.u64"],
     "ClaimedUpdate": [r"ld\.global(\.\w+)*\.v4\.f32", r"st\.global(\.\w+)*\.v4\.f32"],
     f"ClaimedUpdate.*{GPU}": [ptx_claim(r"(?:membar\.gl|fence\.\w+\.gpu)",
                                         r"atom(\.(?!sys)\w+)*\.cas\.b64")],
@@ -72,13 +71,11 @@ SASS_PROMISES = {
     "GemmKernel.*Lb1E": [r"REDG?\.E\.ADD\.F32x4\S*\.STRONG\.GPU"],
     "GatherKernel": [r"STG\.E\.128"],
     "NonFiniteKernel": [r"LDG\.E\.128"],
-    "UpdateKernel": [r"LDG\.E\.128", r"STG\.E\.128"],
     "AtomicSgdKernel": [r"LDG\.E\.128"],
     f"AtomicSgdKernel.*{GPU}": [r"REDG?\.E\.ADD\.F32x4\S*\.STRONG\.GPU"],
     f"AtomicSgdKernel.*{SYSTEM}": [r"REDG?\.E\.ADD\.F32x4\S*\.STRONG\.SYS"],
     "FetchKernel": [r"LDG\.E\.128\.STRONG\.SYS"],
-    "SignalKernel": [r"ST(G)?\.E\.64\.STRONG\.SYS"],
-    "PushReportKernel": [r"ST(G)?\.E\.64\.STRONG\.SYS"],
+    "ReportKernel": [r"ST(G)?\.E\.64\.STRONG\.SYS"],
     "ClaimedUpdate": [r"LDG\.E\.128", r"STG\.E\.128"],
     f"ClaimedUpdate.*{GPU}": [sass_claim("GPU")],
     f"ClaimedUpdate.*{SYSTEM}": [sass_claim("SYS")],
@@ -106,7 +103,7 @@ def run(command):
 
 
 def kernel_name(mangled):
-    """_ZN6passel...9RunKernelINS0_12SignalKernelEEEvT_ -> 12SignalKernelE."""
+    """_ZN6passel...9RunKernelINS0_12ReportKernelEEEvT_ -> 12ReportKernelE."""
     found = re.search(r"RunKernelI(?:NS\w*?_)?(.*)EvT_$", mangled)
     return found.group(1) if found else mangled
 
@@ -192,10 +189,29 @@ def arch_errors(found, wanted):
                      for arch in sorted(found - wanted)]
 
 
+# Those that NVIDIA makes, and one to come.
+CAPABILITIES = (75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121, 130)
+
+
+def runs_on(arch, capability):
+    """Machine code runs on its own major version from its minor version on, PTX on all that is newer."""
+    number = int(arch.split("-")[0])
+    return number <= capability and (
+        arch.endswith("-virtual") or number // 10 == capability // 10)
+
+
+def gap_errors(archs):
+    return [f"a GPU of compute capability {c // 10}.{c % 10} finds no code" for c in CAPABILITIES
+            if not any(runs_on(arch, c) for arch in archs)]
+
+
 def check_archs(options):
     with open(options.plugin, "rb") as file:
         found = fatbin_archs(file.read())
-    return arch_errors(found, wanted_archs(options.archs)), ", ".join(sorted(found))
+    errors = arch_errors(found, wanted_archs(options.archs))
+    if "75" in found:
+        errors += gap_errors(found)
+    return errors, ", ".join(sorted(found))
 
 
 # --- Links and symbols --------------------------------------------------------------------------
@@ -282,7 +298,7 @@ def check_self(_options):
             errors.append(f"self-test: {what}")
 
     def ptxas(stores=0, registers=40, shared=64):
-        return ("ptxas info    : Function properties for _ZN1a9RunKernelINS0_12SignalKernelEEEvT_\n"
+        return ("ptxas info    : Function properties for _ZN1a9RunKernelINS0_12ReportKernelEEEvT_\n"
                 f"    0 bytes stack frame, {stores} bytes spill stores, {stores} bytes spill loads\n"
                 f"ptxas info    : Used {registers} registers, used 1 barriers, {shared} bytes smem\n")
 
@@ -303,6 +319,14 @@ def check_self(_options):
     expect("an architecture too many is missed", arch_errors(found, {"90"}))
     expect("-real is misread", wanted_archs(["90-real", "120-virtual"]) == found)
 
+    every = {"75", "80", "86", "89", "90", "100", "120", "120-virtual"}
+    expect("a GPU without code is missed", gap_errors(every) == [
+        "a GPU of compute capability 11.0 finds no code"])
+    expect("a GPU with PTX is refused", not gap_errors({*every, "90-virtual"}))
+    expect("a GPU to come is missed", "13.0" in "".join(gap_errors(every - {"120-virtual"})))
+    expect("an older GPU is missed", gap_errors({"80", "80-virtual"}))
+    expect("code of a newer GPU is counted", not runs_on("89", 86) and not runs_on("89", 90))
+
     needed = " 0x1 (NEEDED) Shared library: [{}]\n"
     expect("libc is refused", not link_errors("it", needed.format("libc.so.6")))
     for library in ("libcuda.so.1", "libcudart.so.13", "libcublasLt.so.13", "libcublas.so.13"):
@@ -312,8 +336,8 @@ def check_self(_options):
     expect("one symbol is refused", not symbol_errors(f"0001 T {ENTRY}\n"))
     expect("a second symbol is missed", symbol_errors(f"0001 T {ENTRY}\n0002 T cudaMalloc\n"))
 
-    sass = "Function : _ZN1a9RunKernelINS0_12SignalKernelEEEvT_\n ST.E.64.STRONG.SYS\n"
-    promises = {"SignalKernel": SASS_PROMISES["SignalKernel"]}
+    sass = "Function : _ZN1a9RunKernelINS0_12ReportKernelEEEvT_\n ST.E.64.STRONG.SYS\n"
+    promises = {"ReportKernel": SASS_PROMISES["ReportKernel"]}
     def errors_of(text, promises=promises):
         return promise_errors(text, SASS_FUNCTION, promises, SASS_FORBIDDEN)
     expect("a kept promise is refused", not errors_of(sass))

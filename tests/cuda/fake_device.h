@@ -106,6 +106,7 @@ class FakeDevice final : public Device {
     Deleter::Kind kind = Deleter::Kind::kDevice;
     std::size_t counted = 0;  // bytes of the limit
     bool foreign = false;     // of another device
+    int owners = 1;           // of a registration
   };
   // One launch of a plan.
   struct Launched {

@@ -8,6 +8,7 @@
 #include <string>
 #include <thread>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "cuda/emulator.h"
@@ -244,6 +245,60 @@ TEST_P(GemmTest, TheOrderOfThreadsDoesNotShow) {
   }
 }
 
+// Wherever it is: elements and columns are chosen by each bit of their number, so one that is
+// counted never, twice or as another shows.
+TEST_P(GemmTest, CountsWhatIsNotFinite) {
+  Random random(31);
+  for (const auto& size : std::vector<std::pair<std::uint32_t, std::uint32_t>>{
+           {1, 1}, {9, 17}, {33, 34}, {65, 67}, {64, 4}}) {
+    const std::uint32_t m = size.first, n = size.second, k = std::max(m, 2u);
+    ExactBuffer<float> a(m * k), b(k * n), c(m * n), sums(n);
+    GemmArguments arguments{
+        m,        n, k,          MakeOperand(a.data(), k, false), MakeOperand(b.data(), n, false),
+        c.data(), n, sums.data()};
+    std::uint32_t found = 0, found_in_sums = 0;
+    arguments.nonfinite = &found;
+    arguments.sums_nonfinite = &found_in_sums;
+    const auto expect = [&](std::uint32_t wanted, std::uint32_t wanted_in_sums) {
+      found = found_in_sums = 0;
+      Emulate(WithTile(GetParam(), arguments), &random);
+      EXPECT_EQ(found, wanted) << m << " x " << n;
+      EXPECT_EQ(found_in_sums, wanted_in_sums) << m << " x " << n;
+    };
+    for (unsigned bit = 0; bit <= 13; ++bit) {
+      for (const bool inverse : {false, true}) {
+        const auto chosen = [&](std::uint32_t i) { return ((i >> bit & 1) != 0) != inverse; };
+        // c is 1e30 b: infinite where b is large, of either sign. Sums of b are finite.
+        std::fill(a.begin(), a.end(), 0.f);
+        for (std::uint32_t i = 0; i < m; ++i) a[i * k + i] = 1e30f;
+        std::fill(b.begin(), b.end(), 1.f);
+        std::uint32_t elements = 0;
+        for (std::uint32_t i = 0; i < m * n; ++i) {
+          if (!chosen(i)) continue;
+          b[i] = i % 3 == 0 ? -1e30f : 1e30f;
+          ++elements;
+        }
+        expect(elements, 0);
+        // c is 0: of the sums alone.
+        std::fill(a.begin(), a.end(), 0.f);
+        std::fill(b.begin(), b.end(), 1.f);
+        std::uint32_t columns = 0;
+        for (std::uint32_t j = 0; j < n; ++j) {
+          if (!chosen(j)) continue;
+          b[j] = b[n + j] = 3e38f;
+          ++columns;
+        }
+        expect(0, columns);
+        // And NaN goes to both.
+        for (std::uint32_t j = 0; j < n; ++j) {
+          if (chosen(j)) b[j] = kNan;
+        }
+        expect(m * columns, columns);
+      }
+    }
+  }
+}
+
 AnyKernel UpdateWithTile(Tile tile, const GemmArguments& arguments) {
   switch (tile) {
     case Tile::kSmall:
@@ -276,8 +331,9 @@ struct WeightProduct {
   }
   GemmArguments Update(const float* rate) {
     GemmArguments a = Arguments(values.data(), bias.data());
-    a.update = {rate, &left_out[0], &left_out[1], QuadsAllowed(values.data(), n_),
-                QuadsAllowed(bias.data(), 0)};
+    a.nonfinite = &left_out[0];
+    a.sums_nonfinite = &left_out[1];
+    a.update = {rate, QuadsAllowed(values.data(), n_), QuadsAllowed(bias.data(), 0)};
     return a;
   }
 

@@ -63,7 +63,7 @@ Status PushOnce(DeviceArena& arena, const StepScalars& scalars, bool claims, std
   push.former = former;
   push.first_block = first_block;
   for (;;) {
-    PASSEL_ASSIGN_OR_RETURN(const DeviceArena::Pushed pushed, arena.Apply(push, deadline));
+    PASSEL_ASSIGN_OR_RETURN(const BlocksSwept pushed, arena.Apply(push, deadline));
     if (pushed.left == 0) return {};
     if (deadline.Expired()) return DeadlineExceeded("blocks stay held");
     push.goes_on = true;

@@ -119,6 +119,13 @@ TEST_F(Gpu, AGraphGivesTheSameBitsAsOneByOneAHundredTimes) {
   world.options.graph = false;
   const auto single = Make(world.options);
   ASSERT_TRUE(graph != nullptr && single != nullptr);
+  // Both by DMA, so that nothing else differs.
+  EXPECT_NE(graph->Describe().find("one graph of "), std::string::npos) << graph->Describe();
+  EXPECT_NE(single->Describe().find("one stream of "), std::string::npos) << single->Describe();
+  for (const auto* engine : {graph.get(), single.get()}) {
+    EXPECT_NE(engine->Describe().find("DMA from and to the arena"), std::string::npos)
+        << engine->Describe();
+  }
   for (int step = 0; step < (Small() ? 5 : 100); ++step) {
     world.RandomValues();
     const auto indices = world.RandomBatch();

@@ -4,9 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <variant>
@@ -293,10 +296,92 @@ TEST(LargeLayers, EveryForgottenEdgeOfAProductIsFound) {
       }
     }
     EXPECT_GE(found_edges.size(), 9u);
-    // Of the bias gradients: from the last product that writes one to the check of their shard.
-    EXPECT_TRUE(found_edges.contains(with_sums ? "backward weights 1 -> check gradient of shard 1"
-                                               : "backward inputs 1 -> check gradient of shard 1"))
+    // Of the bias gradients: from each product that writes one to its check.
+    EXPECT_TRUE(found_edges.contains("backward inputs 1 -> check bias 0"))
         << testing::PrintToString(found_edges);
+    EXPECT_EQ(found_edges.contains("backward weights 1 -> check bias 1"), with_sums)
+        << testing::PrintToString(found_edges);
+  }
+}
+
+// Infinities from the last layer back: each element of the gradient that is not finite is counted
+// once, whoever has written it, and the next step begins at 0.
+TEST_P(LargeLayers, WhatIsNotFiniteIsCounted) {
+  const std::vector<LayerEpilogues> none{{}, {}, {}}, masks{{true, false, false}, {}, {}},
+      all{{true, true, false}, {false, false, true}, {}};
+  for (const auto& epilogues : {none, masks, all}) {
+    if (GetParam() == Placement::kSplit && epilogues == all) continue;  // there is no such plan
+    StepWorld world({513, 514, 515, 2}, 2, GetParam(), 48, 1);
+    std::vector<std::uint8_t> pixels(2 * 513, 255), labels(2, 1);
+    world.options.train = {pixels.data(), labels.data(), 2};
+    FakeDevice device({});
+    auto memory = StepMemory::Create(device, world.options);
+    ASSERT_TRUE(memory.ok());
+    std::vector<Device::Memory> pinned;
+    const auto pin = [&](std::size_t bytes) {
+      pinned.push_back(std::move(device.AllocatePinned(bytes)).value());
+      return pinned.back().get();
+    };
+    auto* const block = static_cast<StepBlock*>(pin(StepBlockSize(2)));
+    StepHostMemory host;
+    host.block = block;
+    host.line = static_cast<StepReportLine*>(pin(sizeof(StepReportLine)));
+    std::vector<std::span<float>> values, gradients;
+    for (const auto& shard : world.options.memory.shard_values) {
+      values.emplace_back(static_cast<float*>(pin(shard.size_bytes())), shard.size());
+      gradients.emplace_back(static_cast<float*>(pin(shard.size_bytes())), shard.size());
+      host.values.push_back(values.back().data());
+      host.gradients.push_back(gradients.back().data());
+    }
+    const Plan plan = BuildStepPlan(world.options, *memory, host, epilogues);
+    int checks = 0;
+    const int last = static_cast<int>(plan.nodes().size()) - 1;
+    for (int node = 0; node < last; ++node) {
+      if (!plan.nodes()[static_cast<std::size_t>(node)].name.starts_with("check ")) continue;
+      ++checks;
+      EXPECT_TRUE(plan.Waits(last, node));
+    }
+    const int parts =
+        GetParam() == Placement::kSplit || GetParam() == Placement::kSplitWeights ? 3 : 1;
+    EXPECT_EQ(checks, 2 * parts + (epilogues == all ? 2 : 0));
+    auto executable = device.Prepare(plan, Device::How::kGraph);
+    ASSERT_TRUE(executable.ok()) << executable.status().message();
+    const auto not_finite = [&] {
+      std::uint64_t count = 0;
+      for (const auto& shard : gradients) {
+        count += static_cast<std::uint64_t>(
+            std::count_if(shard.begin(), shard.end(), [](float x) { return !std::isfinite(x); }));
+      }
+      return count;
+    };
+    const auto set = [&](std::size_t variable, std::size_t element, float value) {
+      const std::size_t cols = variable % 2 == 0 ? 2 : 1;  // asked for the last layer's and biases
+      for (const auto& part : world.options.memory.variables[variable]) {
+        const std::size_t row = element / cols;
+        if (row < part.first_row || row >= part.first_row + part.rows) continue;
+        values[static_cast<std::size_t>(part.shard)]
+              [part.offset + element - part.first_row * cols] = value;
+      }
+    };
+    std::uint64_t number = 0;
+    for (const bool bad : {true, false}) {
+      for (const auto& shard : values) std::ranges::fill(shard, 0.f);
+      for (std::size_t i = 0; i < 514; ++i) set(1, i, 1);
+      for (std::size_t i = 0; i < 2 && bad; ++i) set(3, i, 1.2e-38f);
+      for (std::size_t i = 0; i < 4 && bad; ++i) set(4, i, i % 2 == 0 ? 3e38f : -3e38f);
+      block->number = ++number;
+      auto* const indices = reinterpret_cast<std::uint32_t*>(block + 1);
+      indices[0] = 0, indices[1] = 1;
+      ASSERT_TRUE(device.Launch(**executable).ok());
+      ASSERT_TRUE(device.Synchronize(Soon()).ok());
+      EXPECT_EQ(host.line->number, number);
+      EXPECT_TRUE(std::isfinite(host.line->loss));
+      EXPECT_EQ(host.line->nonfinite, not_finite());
+      // All of the first layer, and of the second what belongs to two units.
+      EXPECT_EQ(host.line->nonfinite, bad ? 513u * 514 + 514 + 514 * 2 + 2 : 0u);
+    }
+    EXPECT_THAT(device.violations(), IsEmpty());
+    executable->reset();
   }
 }
 

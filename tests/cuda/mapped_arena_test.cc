@@ -7,6 +7,8 @@
 #include <sys/mman.h>
 
 #include <atomic>
+#include <cstring>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -96,9 +98,51 @@ TEST(MappedArenaTest, EngineReadsValuesAndLeavesGradientsThere) {
   }
 }
 
-// Each rule as on the CPU, to the bit: slots in their places, the last block shorter.
+// Each rule as on the CPU, to the bit: slots in their places, several updates, blocks of more than
+// one turn of the threads, the last one shorter and not whole quads.
+void ExpectTheCpusUpdates(const OptimizerConfig& config, std::size_t floats, std::size_t block) {
+  SCOPED_TRACE(testing::Message() << OptimizerName(config.kind) << ", " << floats << " floats");
+  const int slots = NumSlots(config);
+  FakeDeviceOptions fake;
+  fake.seed = floats;
+  const auto worker = Creator(Shape({floats}, slots, block), fake);
+  Random random(9);
+  std::vector<std::vector<float>> arrays(static_cast<std::size_t>(slots) + 1);
+  for (std::size_t a = 0; a < arrays.size(); ++a) {
+    for (std::size_t i = 0; i < floats; ++i) {
+      arrays[a].push_back(
+          static_cast<float>(a == 0 ? random.Normal() : 0.5 + 0.01 * static_cast<double>(i % 100)));
+    }
+    ASSERT_TRUE(worker->arena->Write(0, static_cast<int>(a), arrays[a].data()).ok());
+  }
+  float* slot_pointers[kMaxSlots] = {};
+  for (int s = 0; s < slots; ++s) {
+    slot_pointers[s] = arrays[static_cast<std::size_t>(s) + 1].data();
+  }
+  for (int step = 1; step <= 3; ++step) {
+    std::vector<float> gradient;
+    for (std::size_t i = 0; i < floats; ++i) {
+      gradient.push_back(static_cast<float>(random.Normal()));
+    }
+    ASSERT_TRUE(worker->arena->WriteGradient(0, 0, gradient.data()).ok());
+    const StepScalars scalars = Prepare(config, step);
+    DeviceArena::Push push;
+    push.scalars = &scalars;
+    push.claim = Word(1, 0);
+    push.first_block = (floats - 1) / block;
+    const auto pushed = worker->arena->Apply(push, Soon());
+    ASSERT_TRUE(pushed.ok()) << pushed.status().message();
+    EXPECT_EQ(pushed->left, 0u);
+    Apply(scalars, arrays[0].data(), slot_pointers, gradient.data(), floats);
+    for (std::size_t a = 0; a < arrays.size(); ++a) {
+      const std::vector<float> got = worker->Read(0, static_cast<int>(a), floats);
+      ASSERT_EQ(std::memcmp(got.data(), arrays[a].data(), floats * sizeof(float)), 0)
+          << "update " << step << ", array " << a;
+    }
+  }
+}
+
 TEST(MappedArenaTest, PushAppliesEachOptimizerAsTheCpuDoes) {
-  constexpr std::size_t kFloats = 32 * 3 + 16;
   std::vector<OptimizerConfig> configs;
   for (const OptimizerKind kind :
        {OptimizerKind::kSgd, OptimizerKind::kMomentum, OptimizerKind::kAdagrad,
@@ -109,45 +153,18 @@ TEST(MappedArenaTest, PushAppliesEachOptimizerAsTheCpuDoes) {
   configs.back().use_nesterov = 1;
   configs.push_back(configs[3]);
   configs.back().centered = 1;
+  configs.push_back(configs[5]);
+  configs.back().learning_rate_power = -0.7;
+  std::set<UpdateRule> rules;
   for (OptimizerConfig config : configs) {
     config.learning_rate = 0.125;
-    const int slots = NumSlots(config);
-    FakeDeviceOptions fake;
-    fake.seed = 3;
-    const auto worker = Creator(Shape({kFloats}, slots), fake);
-    Random random(9);
-    std::vector<std::vector<float>> arrays(static_cast<std::size_t>(slots) + 1);
-    for (std::size_t a = 0; a < arrays.size(); ++a) {
-      for (std::size_t i = 0; i < kFloats; ++i) {
-        arrays[a].push_back(static_cast<float>(a == 0 ? random.Normal() : 0.5 + 0.01 * i));
-      }
-      ASSERT_TRUE(worker->arena->Write(0, static_cast<int>(a), arrays[a].data()).ok());
+    rules.insert(Prepare(config, 1).rule);
+    for (const std::size_t floats : {1u, 3u, 4u, 112u, 117u}) {
+      ExpectTheCpusUpdates(config, floats, 32);
     }
-    std::vector<float> gradient;
-    for (std::size_t i = 0; i < kFloats; ++i) {
-      gradient.push_back(static_cast<float>(random.Normal()));
-    }
-    ASSERT_TRUE(worker->device
-                    .CopyIn(worker->arena->gradient(0, 0), gradient.data(), kFloats * sizeof(float))
-                    .ok());
-    const StepScalars scalars = Prepare(config, 3);
-    DeviceArena::Push push;
-    push.scalars = &scalars;
-    push.claim = Word(1, 0);
-    push.first_block = 2;
-    const auto pushed = worker->arena->Apply(push, Soon());
-    ASSERT_TRUE(pushed.ok()) << pushed.status().message();
-    EXPECT_EQ(pushed->left, 0u);
-    float* slot_pointers[kMaxSlots] = {};
-    for (int s = 0; s < slots; ++s) {
-      slot_pointers[s] = arrays[static_cast<std::size_t>(s) + 1].data();
-    }
-    Apply(scalars, arrays[0].data(), slot_pointers, gradient.data(), kFloats);
-    for (std::size_t a = 0; a < arrays.size(); ++a) {
-      EXPECT_EQ(worker->Read(0, static_cast<int>(a), kFloats), arrays[a])
-          << OptimizerName(config.kind) << " array " << a;
-    }
+    ExpectTheCpusUpdates(config, 5125, 2048);
   }
+  EXPECT_EQ(rules.size(), static_cast<std::size_t>(UpdateRule::kFtrlPower) + 1) << "every rule";
 }
 
 TEST(MappedArenaTest, BlockThatOthersHoldIsLeftAndThenDoneOnce) {

@@ -295,7 +295,7 @@ TEST(PeerArenaTest, FakeDeviceRefusesOtherDevicesMemoryAtTheWrongScope) {
           .ok());
   for (const Operation& operation :
        {Operation(AnyKernel(AtomicSgdKernel<Scope::kGpu>{scalars, values, own, 64})),
-        Operation(AnyKernel(UpdateKernel<SgdRule>{scalars, values, {}, own, 64})),
+        Operation(AnyKernel(ReluMaskKernel{own, 64, values, 64, 1, 64})),
         Operation(Copy{Copy::Kind::kDeviceToDevice, values, own, 256})}) {
     EXPECT_THAT(prepare(operation, values, own).message(), HasSubstr("not at system scope"));
   }

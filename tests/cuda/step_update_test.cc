@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -283,16 +285,46 @@ Plan UpdatePlan(const StepEngineOptions& options, FakeDevice& scratch,
   return BuildUpdatePlan(options, *memory, host);
 }
 
+bool EveryPartDiffers(const StepWorld& world, const std::vector<std::vector<float>>& a,
+                      const std::vector<std::vector<float>>& b) {
+  const auto& variables = world.options.memory.variables;
+  for (std::size_t v = 0; v < variables.size(); ++v) {
+    const std::size_t cols = v % 2 == 0 ? world.options.network.layers[v / 2].outputs : 1;
+    for (const auto& part : variables[v]) {
+      const auto s = static_cast<std::size_t>(part.shard);
+      const auto first = static_cast<std::ptrdiff_t>(part.offset);
+      const auto count = static_cast<std::ptrdiff_t>(part.rows * cols);
+      if (count != 0 &&
+          std::equal(a[s].begin() + first, a[s].begin() + first + count, b[s].begin() + first)) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
 // That of the weights' own readers above all: backward to the inputs must not see the update. The
 // values are looked at when the sign is there, and not behind the launch's end.
 TEST(StepUpdate, EveryForgottenEdgeIsFound) {
   for (const Placement placement : {Placement::kOneShard, Placement::kSplit}) {
-    StepWorld world({7, 5, 4, 3}, 4, placement, 12);
-    const auto batch = world.RandomBatch();
     FakeDeviceOptions plain;
     plain.adversarial = false;
-    Process good(world, plain);
-    const auto wanted = good.Update(batch, 0);
+    // A part that an update leaves as it is (its units are silent) would not show when it is late.
+    std::optional<StepWorld> found_world;
+    std::optional<Process> found_process;
+    std::vector<std::uint32_t> batch;
+    Process::Result wanted;
+    for (std::uint64_t seed = 12; !found_process; ++seed) {
+      ASSERT_LT(seed, 1000u);
+      found_world.emplace(std::vector<std::size_t>{7, 5, 4, 3}, 4, placement, seed);
+      batch = found_world->RandomBatch();
+      found_process.emplace(*found_world, plain);
+      const auto before = found_process->Values();
+      wanted = found_process->Update(batch, 0);
+      if (!EveryPartDiffers(*found_world, before, wanted.values)) found_process.reset();
+    }
+    StepWorld& world = *found_world;
+    Process& good = *found_process;
     std::vector<std::byte> block;
     StepReportLine line;
     StepEngineOptions options = world.options;
@@ -388,37 +420,51 @@ TEST(StepUpdate, NothingIsAddedForAnInfiniteLossOfAFiniteGradient) {
 }
 
 // The loss is finite, but not what goes back to the first layer: its values stay, those of the
-// second get their update, and the variable is named.
+// second get their update, and the variable is named. Or what the second layer is given is so large
+// that its own gradient is not finite.
 TEST(StepUpdate, WhatIsNotFiniteIsLeftOutAndNamed) {
-  StepWorld world({4, 2, 2}, 3, Placement::kRoundRobin, 26, 1);
-  std::vector<std::uint8_t> pixels(12, 255), labels(3, 1);
-  world.options.train = {pixels.data(), labels.data(), 3};
-  const auto& variables = world.options.memory.variables;
-  const auto value = [&](std::size_t v, std::size_t i) -> float& {
-    return world.values(
-        static_cast<std::size_t>(variables[v][0].shard))[variables[v][0].offset + i];
-  };
-  for (std::size_t s = 0; s < 2; ++s) std::ranges::fill(world.values(s), 0.f);
-  for (std::size_t i = 0; i < 2; ++i) value(1, i) = 1.2e-38f;  // the activations
-  for (std::size_t i = 0; i < 4; ++i) value(2, i) = i % 2 == 0 ? 3e38f : -3e38f;
-  Process process(world, Seeded(2));
-  const auto before = process.Values();
-  const auto result = process.Update({0, 1, 2}, 0);
-  EXPECT_TRUE(std::isfinite(result.loss));
-  EXPECT_FALSE(result.finite);
-  EXPECT_EQ(result.left_out.variable, 0u);
-  EXPECT_EQ(result.left_out.elements, 4u * 2 + 2);
-  for (const std::size_t v : {0u, 1u}) {
-    const auto& part = variables[v][0];
-    for (std::size_t i = 0; i < (v == 0 ? 8u : 2u); ++i) {
-      const auto s = static_cast<std::size_t>(part.shard);
-      EXPECT_EQ(result.values[s][part.offset + i], before[s][part.offset + i]) << v;
+  for (const Placement placement :
+       {Placement::kOneShard, Placement::kRoundRobin, Placement::kSplit}) {
+    for (const std::size_t layer : {0u, 1u}) {
+      SCOPED_TRACE(testing::Message()
+                   << "placement " << static_cast<int>(placement) << ", layer " << layer);
+      StepWorld world({4, 2, 2}, 3, placement, 26, 1);
+      std::vector<std::uint8_t> pixels(12, 255), labels(3, 1);
+      world.options.train = {pixels.data(), labels.data(), 3};
+      const auto& variables = world.options.memory.variables;
+      const auto in = [&](auto& shards, std::size_t v, std::size_t i) -> auto& {
+        const std::size_t cols = v % 2 == 0 ? 2 : 1;
+        auto part = variables[v].begin();
+        while (i / cols >= part->first_row + part->rows) ++part;
+        return shards[static_cast<std::size_t>(part->shard)]
+                     [part->offset + i - part->first_row * cols];
+      };
+      std::vector<std::span<float>> values;
+      for (std::size_t s = 0; s < world.options.memory.shard_values.size(); ++s) {
+        values.push_back(world.values(s));
+        std::ranges::fill(values[s], 0.f);
+      }
+      for (std::size_t i = 0; i < 2; ++i) in(values, 1, i) = layer == 0 ? 1.2e-38f : 3e38f;
+      for (std::size_t i = 0; i < 4 && layer == 0; ++i)
+        in(values, 2, i) = i % 2 == 0 ? 3e38f : -3e38f;
+      Process process(world, Seeded(2));
+      const auto before = process.Values();
+      const auto result = process.Update({0, 1, 2}, 0);
+      EXPECT_TRUE(std::isfinite(result.loss));
+      EXPECT_FALSE(result.finite);
+      EXPECT_EQ(result.left_out.variable, 2 * layer);
+      EXPECT_EQ(result.left_out.elements, layer == 0 ? 4u * 2 + 2 : 2u * 2);
+      for (const std::size_t v : {0u, 1u, 2u}) {
+        if (v == 2 && layer == 0) continue;
+        for (std::size_t i = 0; i < (v == 0 ? 8u : v == 1 ? 2u : 4u); ++i) {
+          EXPECT_EQ(in(result.values, v, i), in(before, v, i)) << v;
+        }
+      }
+      EXPECT_NE(in(result.values, 3, 0), 0.f);
+      for (const auto& shard : result.values) {
+        for (const float v : shard) ASSERT_TRUE(std::isfinite(v));
+      }
     }
-  }
-  const auto& bias = variables[3][0];
-  EXPECT_NE(result.values[static_cast<std::size_t>(bias.shard)][bias.offset], 0.f);
-  for (const auto& shard : result.values) {
-    for (const float v : shard) ASSERT_TRUE(std::isfinite(v));
   }
 }
 
@@ -463,7 +509,7 @@ TEST(StepUpdate, AFaultInAnyOperationIsNamedAndLasts) {
     EXPECT_EQ(process.engine().StartUpdate(world.RandomBatch(), 2, kRate).code(),
               Code::kUnavailable);
   }
-  // Block, gather, 2 forward, loss, gate, 1 + 2 backward, report: three less than a step and a push
+  // Block, gather, 2 forward, loss, gate, 1 + 2 backward, report: two less than a step and a push
   // of its own.
   EXPECT_EQ(faults, 10);
 }

@@ -77,6 +77,21 @@ NVML Return nvmlDeviceGetCount_v2(unsigned* count) {
   *count = static_cast<unsigned>(g_topology->gpus.size());
   return 0;
 }
+NVML Return nvmlDeviceGetHandleByUUID(const char* uuid, Device* device) {
+  for (std::size_t g = 0; g < g_topology->gpus.size(); ++g) {
+    const passel::Gpu& gpu = g_topology->gpus[g];
+    for (std::size_t i = 0; i <= gpu.mig_instances.size(); ++i) {
+      if ((i == 0 ? gpu.uuid : gpu.mig_instances[i - 1].uuid) != uuid) continue;
+      *device = Handle(g, i);
+      return 0;
+    }
+  }
+  return kNotFound;
+}
+NVML Return nvmlDeviceIsMigDeviceHandle(Device device, unsigned* is_mig) {
+  *is_mig = InstanceOf(device) != nullptr ? 1 : 0;
+  return 0;
+}
 NVML Return nvmlDeviceGetHandleByIndex_v2(unsigned index, Device* device) {
   if (FromEnvironment("PASSEL_FAKE_NVML_LOST", -1) == static_cast<int>(index)) return kLost;
   *device = Handle(index, 0);

@@ -45,32 +45,22 @@ class DeviceParameters::ArenaSweep final : public ExternalSweep {
     return owner_.state().arena.load(std::memory_order_relaxed) == owner_.id_;
   }
 
-  Result<Outcome> Sweep(const Order& order, Deadline deadline) override;
+  Result<BlocksSwept> Sweep(const BlockSweep& sweep, Deadline deadline) override;
 
  private:
   DeviceParameters& owner_;
   const int shard_;
 };
 
-Result<ExternalSweep::Outcome> DeviceParameters::ArenaSweep::Sweep(const Order& order,
-                                                                   Deadline deadline) {
-  DeviceArena::Push push;
-  push.shard = shard_;
-  push.gradient_slot = order.slot;
-  push.scalars = &order.scalars;
-  push.claims = order.claims;
-  push.claim = order.mine.Pack();
-  push.former = order.former;
-  push.first_block = order.first_block;
-  push.goes_on = order.goes_on;
-  const Result<DeviceArena::Pushed> pushed = owner_.arena_->Apply(push, deadline);
-  if (!pushed.ok()) {
+Result<BlocksSwept> DeviceParameters::ArenaSweep::Sweep(const BlockSweep& sweep,
+                                                        Deadline deadline) {
+  Result<BlocksSwept> swept = owner_.arena_->Apply({sweep, shard_}, deadline);
+  if (!swept.ok()) {
     // Relaxed: ours alone to write.
     const auto steps = owner_.store_.counters().local_steps.load(std::memory_order_relaxed);
     nvtx::Mark(nvtx::Event::kDeviceFailed, static_cast<std::int64_t>(steps) + 1);
-    return pushed.status();
   }
-  return Outcome{pushed->left, pushed->taken_over, pushed->holder};
+  return swept;
 }
 
 DeviceParameters::DeviceParameters(const DeviceParametersOptions& options, Accelerator& accelerator,

@@ -242,8 +242,8 @@ Result<EngineUse> GpuCompute::MakeEngine(const JobConfig& config, const ModelLay
     }
     if (resident) continue;
     scratch_.emplace_back(memory.floats);
-    options.memory.gradient_slots.back().emplace_back(scratch_.back());
-    use.scratch.emplace_back(scratch_.back());
+    options.memory.gradient_slots.back().push_back(scratch_.back().floats());
+    use.scratch.emplace_back(scratch_.back().floats());
   }
   options.train = {train.images.data(), train.labels.data(), train.size()};
   options.batch_size = config.worker.batch_size;

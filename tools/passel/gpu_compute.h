@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/deadline.h"
+#include "base/page_memory.h"
 #include "base/status.h"
 #include "compute/accelerator.h"
 #include "data/dataset.h"
@@ -62,7 +63,7 @@ class GpuCompute {
   const bool restarted_;
   const Deadline start_;  // what is not there by then is not waited for
   std::unique_ptr<DeviceParameters> parameters_;
-  std::vector<std::vector<float>> scratch_;  // [shards]: see EngineUse
+  std::vector<PageFloats> scratch_;  // [shards]: see EngineUse; the engine registers its pages
   std::unique_ptr<StepEngine> engine_;
 };
 

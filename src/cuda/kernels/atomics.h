@@ -1,5 +1,5 @@
-// atomics.h - atomic operations on values and claims that several processes share, and how far they
-// reach.
+// atomics.h - atomic operations on values and claims that several processes share, how far they
+// reach, and the sign that a host waits for.
 //
 // Two atomic operations are one behind the other only if the scope of each holds the other's
 // thread. So all processes that share an arena use the same scope: kGpu where all compute on the
@@ -90,6 +90,17 @@ PASSEL_KERNEL void CountAtomically(std::uint32_t* counter, std::uint32_t more) {
   *counter += more;  // as above
 #else
   std::atomic_ref<std::uint32_t>(*counter).fetch_add(more, std::memory_order_relaxed);
+#endif
+}
+
+/// Stores to pinned host memory behind everything that this thread has written or seen written
+/// (memory order: release, at system scope). The host waits for it with an acquire.
+PASSEL_KERNEL void StoreReleaseSystem(std::uint64_t* flag, std::uint64_t value) {
+#if defined(__CUDA_ARCH__)
+  __threadfence_system();
+  asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(flag), "l"(value) : "memory");
+#else
+  __atomic_store_n(flag, value, __ATOMIC_RELEASE);
 #endif
 }
 

@@ -21,7 +21,6 @@
 
 #include "cuda/kernel.h"
 #include "cuda/kernels/atomics.h"
-#include "cuda/kernels/signal.h"
 #include "cuda/kernels/update.h"
 
 namespace passel::cuda {

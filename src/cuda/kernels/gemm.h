@@ -53,13 +53,11 @@ enum class GemmEpilogue : std::uint8_t {
 
 /// Has c += -rate (a b) and sums[col] += -rate (sum over k of b[k, col]) made in place of the plain
 /// results, each element atomically at the scope of the GPU. What is not finite is not added, but
-/// counted: values never take it.
+/// counted alone: values never take it.
 struct GemmUpdate {
-  const float* rate = nullptr;             ///< device memory; null: plain results
-  std::uint32_t* left_out = nullptr;       ///< += elements of c that were left out
-  std::uint32_t* sums_left_out = nullptr;  ///< the same of sums
-  bool quads = false;                      ///< c and ldc are multiples of 16 bytes
-  bool sums_quads = false;                 ///< and sums
+  const float* rate = nullptr;  ///< device memory; null: plain results
+  bool quads = false;           ///< c and ldc are multiples of 16 bytes
+  bool sums_quads = false;      ///< and sums
 };
 
 /// c = epilogue(a b); sums[col] = sum over k of b[k, col], unless it is null.
@@ -73,7 +71,10 @@ struct GemmArguments {
   const float* epilogue_input = nullptr;  ///< bias (n), or mask (m, n)
   std::size_t ld_mask = 0;
   GemmEpilogue epilogue = GemmEpilogue::kNone;
-  GemmUpdate update = {};  ///< with an epilogue of kNone
+  std::uint32_t* nonfinite = nullptr;       ///< += elements of c that are not finite; null: nobody
+                                            ///< asks, unless there is an update
+  std::uint32_t* sums_nonfinite = nullptr;  ///< the same of sums
+  GemmUpdate update = {};                   ///< with an epilogue of kNone
 };
 
 /// What a block makes, and how its threads share the work: each thread has kRowsEach x kColsEach
@@ -336,7 +337,9 @@ struct GemmKernel : GemmArguments {
   PASSEL_KERNEL void Write(std::uint32_t row, std::uint32_t col, float value) const {
     if (col >= n) return;
     if (row >= m) {
-      if (row == m && sums != nullptr) sums[col] = value;
+      if (row != m || sums == nullptr) return;
+      sums[col] = value;
+      CountNonFinite(sums_nonfinite, value);
       return;
     }
     switch (epilogue) {
@@ -354,6 +357,10 @@ struct GemmKernel : GemmArguments {
         break;
     }
     c[row * ldc + col] = value;
+    CountNonFinite(nonfinite, value);
+  }
+  static PASSEL_KERNEL void CountNonFinite(std::uint32_t* counter, float value) {
+    if (counter != nullptr && !IsFinite(value)) CountAtomically(counter, 1);
   }
 
   // Elements (row, col) to (row, col + 3) of the result, as an update. `col` is a multiple of 4.
@@ -368,7 +375,7 @@ struct GemmKernel : GemmArguments {
     PASSEL_UNROLL
     for (unsigned j = 0; j < 4; ++j) {
       difference[j] = -(rate * product[j]);
-      left_out += j < count && !Finite(difference[j]) ? 1 : 0;
+      left_out += j < count && !IsFinite(difference[j]) ? 1 : 0;
     }
     float* const to = of_c ? c + row * ldc + col : sums + col;
     if (left_out == 0 && count == 4 && (of_c ? update.quads : update.sums_quads)) {
@@ -377,11 +384,10 @@ struct GemmKernel : GemmArguments {
     }
     PASSEL_UNROLL
     for (unsigned j = 0; j < 4; ++j) {
-      if (j < count && Finite(difference[j])) AddAtomically<Scope::kGpu>(to + j, difference[j]);
+      if (j < count && IsFinite(difference[j])) AddAtomically<Scope::kGpu>(to + j, difference[j]);
     }
-    if (left_out != 0) CountAtomically(of_c ? update.left_out : update.sums_left_out, left_out);
+    if (left_out != 0) CountAtomically(of_c ? nonfinite : sums_nonfinite, left_out);
   }
-  static PASSEL_KERNEL bool Finite(float x) { return x - x == 0; }
 };
 
 using SmallGemm = GemmKernel<SmallTile>;

@@ -6,8 +6,8 @@
 #include <cstdint>
 
 #include "cuda/kernel.h"
+#include "cuda/kernels/atomics.h"
 #include "cuda/kernels/cross_entropy.h"
-#include "cuda/kernels/signal.h"
 
 namespace passel::cuda {
 
@@ -16,19 +16,19 @@ namespace passel::cuda {
 struct alignas(64) StepReportLine {
   double loss = 0;  ///< sum over the batch
   std::uint64_t correct = 0;
-  std::uint64_t nonfinite =
-      0;                    ///< sum of what was found; 0: every element of the gradient is finite
-  std::uint64_t where = 0;  ///< the first that has found any
+  std::uint64_t nonfinite = 0;  ///< sum of the counters: elements that are not finite
+  std::uint64_t where = 0;      ///< the first counter that is not 0
   std::uint64_t number = 0;
 };
 
-/// Adds up the parts of the loss and the blocks' findings, in a fixed order, and signals.
+/// Adds up the parts of the loss and the counters of what is not finite, in a fixed order, sets the
+/// counters back to 0 for the next step, and signals.
 struct ReportKernel {
   static constexpr unsigned kThreads = 32;
 
   const LossPart* parts = nullptr;
   std::uint32_t part_count = 0;
-  const std::uint32_t* nonfinite = nullptr;  ///< of NonFiniteKernel, or GemmUpdate::left_out
+  std::uint32_t* nonfinite = nullptr;  ///< of GemmArguments and NonFiniteKernel
   std::uint32_t nonfinite_count = 0;
   const std::uint64_t* number = nullptr;  ///< device memory
   StepReportLine* line = nullptr;         ///< pinned host memory
@@ -54,6 +54,7 @@ struct ReportKernel {
       for (std::uint32_t i = at.thread; i < nonfinite_count; i += kThreads) {
         seen += nonfinite[i];
         if (nonfinite[i] != 0 && where == nonfinite_count) where = i;
+        nonfinite[i] = 0;
       }
       shared.part[at.thread] = sum;
       shared.nonfinite[at.thread] = seen;

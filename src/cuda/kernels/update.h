@@ -58,30 +58,6 @@ PASSEL_KERNEL void UpdateFour(const Rule& rule, float* values,
   }
 }
 
-/// values, slots = Rule(values, slots, gradient), four elements per thread and turn. Nobody else
-/// may write to the span meanwhile, or an update of theirs or of ours is lost.
-template <typename Rule>
-struct UpdateKernel {
-  static constexpr unsigned kThreads = 256;
-  static constexpr int kSlots = Rule::kSlots;
-
-  const StepScalars* scalars = nullptr;  ///< device memory
-  float* values = nullptr;               ///< this and all below: (count), 16-byte aligned
-  float* slots[kSlots == 0 ? 1 : kSlots] = {};
-  const float* gradient = nullptr;
-  std::size_t count = 0;
-
-  struct Shared {};
-  struct Private {};
-  Grid grid() const { return {Blocks(count, std::size_t{4} * kThreads), 1, kThreads}; }
-  PASSEL_KERNEL unsigned phases() const { return 1; }
-
-  PASSEL_KERNEL void Phase(unsigned, ThreadPlace at, Shared&, Private&) const {
-    const std::size_t first = (std::size_t{at.block_x} * kThreads + at.thread) * std::size_t{4};
-    UpdateFour(Rule(*scalars), values, slots, gradient, first, count);
-  }
-};
-
 /// values += -rate gradient, each element atomically at the scope: any number of writers at the
 /// same time lose nothing. Four elements at once where the GPU can (compute capability 9.0 and
 /// newer), which is still one addition per element. GPUs take subnormal numbers for 0 here.

@@ -12,7 +12,7 @@
 
 namespace passel::cuda {
 
-/// *rate = every loss is finite ? *asked : 0; left_out[0..variables-1] = 0.
+/// *rate = every loss is finite ? *asked : 0.
 struct UpdateGateKernel {
   static constexpr unsigned kThreads = 32;
 
@@ -20,8 +20,6 @@ struct UpdateGateKernel {
   std::uint32_t part_count = 0;
   const float* asked = nullptr;
   float* rate = nullptr;
-  std::uint32_t* left_out = nullptr;  ///< (variables): see GemmUpdate
-  std::uint32_t variables = 0;
 
   struct Shared {
     std::uint32_t bad[kThreads];
@@ -38,7 +36,6 @@ struct UpdateGateKernel {
         bad |= loss - loss == 0 ? 0u : 1u;  // 0 for every finite number
       }
       shared.bad[at.thread] = bad;
-      for (std::uint32_t i = at.thread; i < variables; i += kThreads) left_out[i] = 0;
     } else if (at.thread == 0) {
       std::uint32_t bad = 0;
       for (unsigned i = 0; i < kThreads; ++i) bad |= shared.bad[i];

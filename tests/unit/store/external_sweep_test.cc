@@ -10,6 +10,7 @@
 #include <chrono>
 #include <deque>
 
+#include "optim/update_formulas.h"
 #include "store/in_process_store.h"
 #include "store/membership.h"
 
@@ -41,18 +42,20 @@ StorePlan PlanFor(Mode mode, OptimizerKind kind) {
 class PlayedSweep final : public ExternalSweep {
  public:
   bool Current() const override { return current; }
-  Result<Outcome> Sweep(const Order& order, Deadline deadline) override {
-    orders.push_back(order);
+  Result<BlocksSwept> Sweep(const BlockSweep& sweep, Deadline deadline) override {
+    orders.push_back(sweep);
+    rates.push_back(sweep.scalars->rate);
     limits.push_back(deadline.Remaining());
-    if (answers.empty()) return Outcome{};
-    Result<Outcome> answer = answers.front();
+    if (answers.empty()) return BlocksSwept{};
+    Result<BlocksSwept> answer = answers.front();
     if (answers.size() > 1 || !repeat) answers.pop_front();
     return answer;
   }
   bool current = true;
   bool repeat = false;  // the last answer, for ever
-  std::deque<Result<Outcome>> answers;
-  std::vector<Order> orders;
+  std::deque<Result<BlocksSwept>> answers;
+  std::vector<BlockSweep> orders;  // their scalars are gone
+  std::vector<float> rates;
   std::vector<std::chrono::nanoseconds> limits;
 };
 
@@ -105,7 +108,7 @@ TEST_F(ExternalSweepTest, PushCountsAndLeavesTheValuesAlone) {
   EXPECT_EQ(memory().state->optimizer_step.load(), 2);
   EXPECT_EQ(memory().values[0], 3.0f);
   ASSERT_EQ(sweep_.orders.size(), 2u);
-  EXPECT_EQ(sweep_.orders[0].scalars.rate, 0.5f);
+  EXPECT_EQ(sweep_.rates[0], 0.5f);
   EXPECT_FALSE(sweep_.orders[0].claims);
   EXPECT_FALSE(sweep_.orders[0].goes_on);
   EXPECT_LT(sweep_.orders[0].first_block, 4u);
@@ -119,15 +122,15 @@ TEST_F(ExternalSweepTest, LockedAndSlotsTakeClaims) {
   Start(Mode::kHogwild, OptimizerKind::kAdam);
   ASSERT_TRUE(Push().ok());
   EXPECT_TRUE(sweep_.orders.back().claims);
-  EXPECT_EQ(sweep_.orders.back().mine.worker, 0);
-  EXPECT_EQ(sweep_.orders.back().mine.epoch, store_->membership()[0].epoch);
+  const Claim mine{store_->membership()[0].epoch, 0};
+  EXPECT_EQ(sweep_.orders.back().claim, mine.Pack());
 }
 
 TEST_F(ExternalSweepTest, BlocksOfALivingHolderAreWaitedForWhenLocked) {
   Start(Mode::kLocked, OptimizerKind::kSgd);
   const std::uint64_t holder = ClaimOfLiving();
   for (std::uint64_t left : {3, 2, 2, 1}) {
-    sweep_.answers.push_back(ExternalSweep::Outcome{left, 0, holder});
+    sweep_.answers.push_back(BlocksSwept{left, 0, holder});
   }
   ASSERT_TRUE(Push().ok());
   ASSERT_EQ(sweep_.orders.size(), 5u);
@@ -140,7 +143,7 @@ TEST_F(ExternalSweepTest, BlocksOfALivingHolderAreWaitedForWhenLocked) {
 
 TEST_F(ExternalSweepTest, BlockThatIsHeldTooLongEndsThePushWithTheHolderNamed) {
   Start(Mode::kLocked, OptimizerKind::kSgd);
-  sweep_.answers.push_back(ExternalSweep::Outcome{1, 0, ClaimOfLiving()});
+  sweep_.answers.push_back(BlocksSwept{1, 0, ClaimOfLiving()});
   sweep_.repeat = true;
   const auto pushed = Push(std::chrono::milliseconds(100));
   EXPECT_EQ(pushed.status().code(), Code::kDeadlineExceeded);
@@ -155,8 +158,8 @@ TEST_F(ExternalSweepTest, BlockThatIsHeldTooLongEndsThePushWithTheHolderNamed) {
 TEST_F(ExternalSweepTest, ClaimOfALifeThatIsOverIsTakenOver) {
   Start(Mode::kLocked, OptimizerKind::kSgd);
   const std::uint64_t dead = Claim{9, 2}.Pack();  // worker/2 never joined
-  sweep_.answers.push_back(ExternalSweep::Outcome{4, 0, dead});
-  sweep_.answers.push_back(ExternalSweep::Outcome{0, 4, 0});
+  sweep_.answers.push_back(BlocksSwept{4, 0, dead});
+  sweep_.answers.push_back(BlocksSwept{0, 4, 0});
   ASSERT_TRUE(Push().ok());
   ASSERT_EQ(sweep_.orders.size(), 2u);
   EXPECT_EQ(sweep_.orders[1].former, dead);
@@ -181,9 +184,9 @@ TEST_F(ExternalSweepTest, HolderThatDiedUnnoticedIsFoundOut) {
   memory().tasks[1].identity = gone;
   const std::uint64_t claim = Claim{1, 1}.Pack();
   for (int i = 0; i < 2000; ++i) {
-    sweep_.answers.push_back(ExternalSweep::Outcome{1, 0, claim});
+    sweep_.answers.push_back(BlocksSwept{1, 0, claim});
   }
-  sweep_.answers.push_back(ExternalSweep::Outcome{0, 1, 0});
+  sweep_.answers.push_back(BlocksSwept{0, 1, 0});
   ASSERT_TRUE(Push().ok());
   EXPECT_EQ(StateOf(memory(), 1).phase, Phase::kDead);
   EXPECT_EQ(sweep_.orders.back().former, claim);
@@ -191,7 +194,7 @@ TEST_F(ExternalSweepTest, HolderThatDiedUnnoticedIsFoundOut) {
 
 TEST_F(ExternalSweepTest, HogwildDoesWithoutBlocksThatStayBusyAndCountsThem) {
   Start(Mode::kHogwild, OptimizerKind::kMomentum);
-  sweep_.answers.push_back(ExternalSweep::Outcome{2, 0, ClaimOfLiving()});
+  sweep_.answers.push_back(BlocksSwept{2, 0, ClaimOfLiving()});
   sweep_.repeat = true;
   ASSERT_TRUE(Push().ok());
   EXPECT_EQ(store_->counters().overlapped_blocks.load(), 2u);
@@ -202,7 +205,7 @@ TEST_F(ExternalSweepTest, HogwildDoesWithoutBlocksThatStayBusyAndCountsThem) {
 // That a push has no time left, since others held its blocks, is no sign of a device that hangs.
 TEST_F(ExternalSweepTest, SweepGetsTimeOfItsOwn) {
   Start(Mode::kLocked, OptimizerKind::kSgd);
-  sweep_.answers.push_back(ExternalSweep::Outcome{1, 0, ClaimOfLiving()});
+  sweep_.answers.push_back(BlocksSwept{1, 0, ClaimOfLiving()});
   sweep_.repeat = true;
   EXPECT_EQ(Push(std::chrono::milliseconds(50)).status().code(), Code::kDeadlineExceeded);
   for (const auto limit : sweep_.limits) {

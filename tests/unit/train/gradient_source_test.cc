@@ -16,6 +16,7 @@
 
 #include "compute/cpu_backend.h"
 #include "data/digits.h"
+#include "optim/update_formulas.h"
 #include "store/external_sweep.h"
 #include "store/in_process_store.h"
 
@@ -110,13 +111,13 @@ class SweepHere final : public ExternalSweep {
  public:
   explicit SweepHere(const ShardMemory& memory) : memory_(memory) {}
   bool Current() const override { return true; }
-  Result<Outcome> Sweep(const Order& order, Deadline) override {
+  Result<BlocksSwept> Sweep(const BlockSweep& sweep, Deadline) override {
     ++pushes;
-    const float* const gradient = memory_.Gradient(0, order.slot);
+    const float* const gradient = memory_.Gradient(0, sweep.gradient_slot);
     for (std::size_t i = 0; i < memory_.floats; ++i) {
-      memory_.values[i] -= order.scalars.rate * gradient[i];
+      memory_.values[i] -= sweep.scalars->rate * gradient[i];
     }
-    return Outcome{};
+    return BlocksSwept{};
   }
   int pushes = 0;
 
