@@ -82,8 +82,13 @@ TEST_P(LargeLayers, GradientIsThatOfDoublePrecision) {
   }
 }
 
-// Without the library kernels of our own compute them, and say so once.
-TEST_P(LargeLayers, GradientIsThatOfDoublePrecisionWithoutTheLibrary) {
+// Without the library kernels of our own compute them, and say so once. All placements
+// are tested above, so two will do.
+class LargeLayersAlone : public LargeLayers {};
+INSTANTIATE_TEST_SUITE_P(All, LargeLayersAlone,
+                         testing::Values(Placement::kOneShard, Placement::kSplit));
+
+TEST_P(LargeLayersAlone, GradientIsThatOfDoublePrecision) {
   for (const LargeNet& net : kLargeNets) {
     SCOPED_TRACE(net.described);
     StepWorld world(net.widths, net.batch, GetParam(), 43, 2);
