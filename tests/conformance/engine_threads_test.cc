@@ -7,12 +7,13 @@
 #include "conformance/arena_host.h"
 #include "conformance/heap_host.h"
 #include "store_conformance.h"
+#include "support/sanitized.h"
 
 namespace passel::testing {
 namespace {
 
 constexpr int kWorkers = 4;
-constexpr int kPushesPerWorker = 1500;
+constexpr int kPushesPerWorker = Turns(1500, 900);
 
 std::unique_ptr<StoreHost> MakeHeap(const StorePlan& plan) {
   return std::make_unique<HeapHost>(plan);
@@ -115,7 +116,7 @@ TEST_P(ReplicasThreads, EveryRoundIsAppliedOnceAndEveryDropIsCounted) {
   const std::unique_ptr<StoreHost> host = store_case.make(plan);
   EngineOptions options;
   options.spin = std::chrono::microseconds(20);
-  constexpr std::int64_t kRounds = 1000;
+  constexpr std::int64_t kRounds = Turns(1000, 600);
   std::atomic<std::uint64_t> applied{0};
   std::atomic<std::uint64_t> dropped{0};
   std::vector<std::thread> threads;

@@ -11,6 +11,7 @@
 
 #include "cuda/engine_under_test.h"
 #include "cuda/step_plan.h"
+#include "support/sanitized.h"
 
 namespace passel::cuda {
 namespace {
@@ -22,7 +23,7 @@ using testing::IsEmpty;
 // The heart of it: 10,000 launches, each in an order of its own, with up to three steps under way
 // and all of the host's memory changing as soon as it may. Bit by bit what one stream gives.
 TEST(DeviceStepEngine, NoAllowedOrderShowsInTheResult) {
-  constexpr int kSeeds = 250, kSteps = 40;
+  constexpr int kSeeds = Turns(250, 30), kSteps = 40;
   StepWorld world({7, 5, 3}, 4, Placement::kRoundRobin, 11);
   FakeDeviceOptions plain;
   plain.adversarial = false;

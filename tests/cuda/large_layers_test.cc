@@ -18,6 +18,7 @@
 #include "cuda/engine_under_test.h"
 #include "cuda/plans_under_test.h"
 #include "cuda/step_plan.h"
+#include "support/sanitized.h"
 
 namespace passel::cuda {
 namespace {
@@ -94,7 +95,7 @@ TEST_P(LargeLayersAlone, GradientIsThatOfDoublePrecision) {
     StepWorld world(net.widths, net.batch, GetParam(), 43, 2);
     FakeDeviceOptions fake;
     // Slow: its threads run in random order.
-    fake.adversarial = net.widths[0] == 700 && GetParam() == Placement::kOneShard;
+    fake.adversarial = net.widths[0] == 700 && GetParam() == Placement::kOneShard && !kSanitized;
     fake.no_library = true;
     const auto made = Make(world.options, fake);
     ASSERT_NE(made->engine, nullptr);

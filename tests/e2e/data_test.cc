@@ -10,6 +10,7 @@
 
 #include "data/dataset.h"
 #include "support/program.h"
+#include "support/sanitized.h"
 #include "unit/data/http_server.h"
 #include "unit/data/zip_files.h"
 
@@ -19,11 +20,8 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr const char* kMemoryLimit = "";  // a sanitizer reserves terabytes of address space
-#else
-constexpr const char* kMemoryLimit = "ulimit -v 1048576; ";  // in KiB
-#endif
+// In KiB. A sanitizer reserves terabytes of address space.
+constexpr const char* kMemoryLimit = kSanitized ? "" : "ulimit -v 1048576; ";
 
 std::vector<std::uint8_t> Bytes(std::span<const std::uint8_t> bytes) {
   return {bytes.begin(), bytes.end()};

@@ -11,18 +11,13 @@
 #include <sstream>
 
 #include "support/program.h"
+#include "support/sanitized.h"
 
 namespace passel::testing {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
 
 // Runs `passel arguments...`, which are $@ of the shell commands `before`: these may set others.
 Outcome RunBehind(Sandbox& sandbox, const std::string& before,

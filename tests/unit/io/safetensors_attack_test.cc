@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "io/safetensors.h"
+#include "support/sanitized.h"
 #include "unit/io/safetensors_helpers.h"
 
 namespace passel {
@@ -19,12 +20,6 @@ using test::BrokenRule;
 using test::Bytes;
 using test::FileOf;
 using ::testing::HasSubstr;
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;  // reserves terabytes of address space
-#else
-constexpr bool kSanitized = false;
-#endif
 
 struct Attack {
   std::string what;

@@ -16,6 +16,7 @@
 
 #include "shm/layout.h"
 #include "store/in_process_store.h"
+#include "support/sanitized.h"
 
 namespace passel::shm {
 namespace {
@@ -373,18 +374,10 @@ TEST(Arena, HugePagesAreReportedAsTheyAre) {
   }
 }
 
-#if defined(__SANITIZE_ADDRESS__)
-#define PASSEL_TEST_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define PASSEL_TEST_SANITIZED 1
-#endif
-#endif
-
 TEST(Arena, ShortOfDescriptorsIsAnErrorAtEveryCount) {
-#if defined(PASSEL_TEST_SANITIZED)
-  GTEST_SKIP() << "the sanitizer itself probes memory with pipes, and reports when it gets none";
-#endif
+  if (kSanitized) {
+    GTEST_SKIP() << "the sanitizer itself probes memory with pipes, and reports when it gets none";
+  }
   const Arena arena = MakeArena(SmallPlan());
   rlimit before;
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);

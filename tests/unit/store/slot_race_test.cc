@@ -19,12 +19,13 @@
 #include "base/random.h"
 #include "store/in_process_store.h"
 #include "store/store_plan.h"
+#include "support/sanitized.h"
 
 namespace passel {
 namespace {
 
 constexpr int kWriters = 12;  // more than there are cores: some are suspended in a block
-constexpr int kPushesEach = 1000;
+constexpr int kPushesEach = Turns(1000, 300);
 constexpr std::size_t kFloats = 32768;  // one block: everyone is always in everyone's way
 constexpr std::uint64_t kSeldom = 300;  // pushes from one gradient that is not 0 to the next
 constexpr auto kLimit = std::chrono::seconds(100);

@@ -1,0 +1,25 @@
+// sanitized.h - how much a test does where a sanitizer makes everything 5 to 20 times slower.
+
+#pragma once
+
+namespace passel {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define PASSEL_TEST_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define PASSEL_TEST_SANITIZED 1
+#endif
+#endif
+
+#if defined(PASSEL_TEST_SANITIZED)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
+/// Turns of a test that looks for what is rare: all in a plain build, a part under a sanitizer,
+/// which is there for memory and races, not for the numbers.
+constexpr int Turns(int all, int sanitized) { return kSanitized ? sanitized : all; }
+
+}  // namespace passel
