@@ -14,7 +14,10 @@
 namespace passel::cuda {
 namespace {
 
-std::string LibraryName() { return fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR); }
+#define PASSEL_TEXT_OF(number) #number
+#define PASSEL_LIBRARY_OF(major) "libcublasLt.so." PASSEL_TEXT_OF(major)
+// Whole in the plugin's file: tools/gpu_check looks for it there.
+constexpr const char* kLibrary = PASSEL_LIBRARY_OF(CUBLAS_VER_MAJOR);
 
 // The numbers of "cuda-13.0", so that 13.10 is newer than 13.9.
 std::vector<int> VersionOf(std::string_view toolkit) {
@@ -30,7 +33,7 @@ std::vector<int> VersionOf(std::string_view toolkit) {
 }
 
 Result<void*> OpenLibrary(std::string* path) {
-  const std::string name = LibraryName();
+  const std::string name = kLibrary;
   const auto open = [path](const std::string& candidate) {
     *path = candidate;
     return dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -86,7 +89,7 @@ Result<CublasLtFunctions> FunctionsOf(void* library, const std::string& path) {
 }  // namespace
 
 std::vector<std::string> CublasLtPlaces(const std::string& local) {
-  const std::string name = LibraryName();
+  const std::string name = kLibrary;
   const std::string in_toolkit = "/targets/x86_64-linux/lib/" + name;
   std::vector<std::string> toolkits;
   std::error_code ignored;  // of a folder that is not there

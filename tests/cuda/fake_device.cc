@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 
@@ -42,8 +43,13 @@ std::optional<Scope> ScopeOf(const AnyKernel& kernel) {
 
 FakeDevice::FakeDevice(const FakeDeviceOptions& options)
     : options_(options),
-      info_{"Fake GPU",           options.uuid,     90,         options.memory_limit,
-            options.memory_limit, "0.0 (emulated)", options.mps},
+      info_{"Fake GPU",
+            options.uuid,
+            90,
+            options.memory_limit,
+            options.memory_limit - std::min(options.taken, options.memory_limit),
+            "0.0 (emulated)",
+            options.mps},
       random_(options.seed) {
   if (options_.progress == FakeDeviceOptions::Progress::kOnAThread) {
     thread_ = std::thread([this] { Serve(); });
@@ -211,6 +217,7 @@ Status FakeDevice::Launch(Executable& executable) {
   Launched run;
   run.executable = static_cast<FakeExecutable*>(&executable);
   run.number = launches_++;
+  if (options_.crash_at == run.number) std::raise(SIGSEGV);
   run.left = run.executable->nodes().size();
   run.copied.resize(run.left);
   run.done.resize(run.left);
@@ -282,7 +289,9 @@ bool FakeDevice::RunPiece(std::unique_lock<std::mutex>& lock) {
   }
   bool whole = true;
   Random emulator_random(random_.Next());
-  if (const auto* copy = std::get_if<Copy>(&node.operation)) {
+  if (!options_.left_out.empty() && node.name == options_.left_out) {
+    lock.unlock();
+  } else if (const auto* copy = std::get_if<Copy>(&node.operation)) {
     const std::size_t rest = copy->bytes - run.copied[i];
     std::size_t now = rest;
     if (options_.adversarial && rest > 4) now = std::min(rest, 4 * (1 + random_.Below(rest / 4)));

@@ -48,6 +48,7 @@ struct FakeDeviceOptions {
   bool refuse_sharing = false;
   bool mps = false;         ///< AcceleratorInfo::mps
   bool no_library = false;  ///< for large products
+  std::uint64_t taken = 0;  ///< bytes of the memory that others have: AcceleratorInfo::free_bytes
   /// UUIDs of the devices that the process sees, its own too; empty: whichever there are.
   std::vector<std::string> visible;
   PeerFacts peers{true, true, true};  ///< of this device in the memory of each other
@@ -58,6 +59,10 @@ struct FakeDeviceOptions {
 
   /// Fails at operation `second` of launch `first`, both from 0.
   std::optional<std::pair<std::uint64_t, int>> fail_at;
+  /// This launch ends the process by a signal: a driver that crashes.
+  std::optional<std::uint64_t> crash_at;
+  /// Operations of this name are not done: a GPU that computes something else.
+  std::string left_out;
   /// Does nothing any more from this launch on: a GPU that hangs.
   std::optional<std::uint64_t> hang_at;
   /// Edges (from, to) of every plan that are forgotten: a plan that is wrong.

@@ -26,6 +26,9 @@
 //   full=FIRST,LAST         or it has no memory left
 //   gone=FIRST,LAST         or there is none
 //   fail_at=LAUNCH,NODE     that operation of that launch fails, both from 0
+//   crash_at=LAUNCH         at this launch the process ends with SIGSEGV
+//   leaks=MIB               each opening leaves so much less memory free
+//   left_out=NAME           operations of this name (gather) are not done: wrong numbers
 //   hang_at=LAUNCH          from this launch on nothing happens any more
 
 #include <fmt/core.h>
@@ -179,6 +182,8 @@ bool Take(std::string_view word, FakeDeviceOptions* options, std::uint64_t* devi
                                others = options->refuse_product](const LargeGemm& gemm) {
       return gemm.epilogue == epilogue || (others && others(gemm));
     };
+  } else if (name == "left_out") {
+    options->left_out = text;
   } else if (name == "fail_at") {
     const auto at = TwoNumbers(text);
     if (!at) return false;
@@ -190,6 +195,8 @@ bool Take(std::string_view word, FakeDeviceOptions* options, std::uint64_t* devi
       options->seed = *value;
     } else if (name == "memory") {
       options->memory_limit = *value;
+    } else if (name == "crash_at") {
+      options->crash_at = *value;
     } else if (name == "hang_at") {
       options->hang_at = *value;
     } else if (name == "devices") {
@@ -222,6 +229,11 @@ Result<std::unique_ptr<Accelerator>> Open(const AcceleratorOptions& options) {
     bool of_opening = false;
     PASSEL_RETURN_IF_ERROR(FailOpening(word, opening, &of_opening));
     if (of_opening) continue;
+    if (const auto leak = Number(word.substr(std::min<std::size_t>(6, word.size())));
+        leak && word.starts_with("leaks=")) {
+      fake.taken = (*leak * opening) << 20;
+      continue;
+    }
     if (word == "none") return NotFound("there is no GPU: PASSEL_FAKE_GPU says so");
     if (!Take(word, &fake, &devices)) {
       return InvalidArgument(fmt::format("PASSEL_FAKE_GPU has '{}', which means nothing", word));
