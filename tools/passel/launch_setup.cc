@@ -261,6 +261,7 @@ class Setup {
     request_.devices = std::move(choice.devices);
     out_.num_gpus = static_cast<int>(request_.devices.size());
     for (std::string& warning : choice.warnings) out_.warnings.push_back(std::move(warning));
+    if (out_.topology.without_nvml) out_.warnings.emplace_back(kWithoutNvml);
     return {};
   }
 
