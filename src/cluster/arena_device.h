@@ -10,6 +10,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 
 #include "base/status.h"
 #include "cluster/gpu_choice.h"
@@ -22,5 +23,8 @@ namespace passel {
 /// missing between them.
 Status CheckArenaDevices(const Topology& topology, std::span<const ComputeDevice> devices,
                          int workers);
+
+/// The same in a few words: "GPU 1 has no NVLink to GPU 0"; "" if CheckArenaDevices() is OK.
+std::string ArenaObstacle(const Topology& topology, std::span<const ComputeDevice> devices);
 
 }  // namespace passel

@@ -160,7 +160,8 @@ std::vector<std::string_view> Split(std::string_view text) {
 // nothing.
 Result<std::vector<ComputeDevice>> Visible(const Topology& topology,
                                            const CudaEnvironment& environment) {
-  if (!environment.visible_devices) return AllDevices(topology);
+  // Without NVML the GPU is one that the list has left, whatever number it has there.
+  if (!environment.visible_devices || topology.without_nvml) return AllDevices(topology);
   const std::string& list = *environment.visible_devices;
   std::vector<ComputeDevice> devices;
   const Chooser chooser(topology, "CUDA_VISIBLE_DEVICES");
@@ -286,7 +287,7 @@ Result<DeviceChoice> ChooseDevices(const Topology& topology, std::string_view sp
                                 topology.no_gpu_reason));
   }
   PASSEL_ASSIGN_OR_RETURN(std::vector<ComputeDevice> visible, Visible(topology, environment));
-  if (visible.empty() && environment.visible_devices) {
+  if (visible.empty() && environment.visible_devices && !topology.without_nvml) {
     return NotFound(fmt::format(
         "{}{} needs a GPU, and CUDA_VISIBLE_DEVICES={} leaves none of the {} of {}: change or "
         "unset it, or use --device cpu instead",

@@ -357,8 +357,8 @@ std::string TopologyLine(const Topology& topology, const LaunchPlan& plan, const
     line = "CPU";
   } else {
     const Gpu& gpu = topology.gpus[static_cast<std::size_t>(task.device->gpu)];
-    line = fmt::format("GPU {} ({}, {}, PCI {})", task.device->Index(), task.device->name,
-                       task.device->uuid, gpu.pci_address);
+    line = fmt::format("GPU {} ({}, {}{}{})", task.device->Index(), task.device->name,
+                       task.device->uuid, gpu.pci_address.empty() ? "" : ", PCI ", gpu.pci_address);
     if (topology.numa_nodes.size() > 1) {
       line += gpu.numa_node ? fmt::format(" at NUMA node {}", *gpu.numa_node)
                             : std::string(" at a NUMA node that is not known");

@@ -87,7 +87,7 @@ Result<Topology> ProbeMachine(const ProbeOptions& options) {
     const char* const set = std::getenv("CUDA_MPS_PIPE_DIRECTORY");
     pipes = set != nullptr && *set != '\0' ? set : "/tmp/nvidia-mps";
   }
-  topology.mps = ProbeMps(pipes);
+  if (topology.mps != MpsState::kRunning) topology.mps = ProbeMps(pipes);
   // GPUs at nodes of which we may use no processor.
   for (const Gpu& gpu : topology.gpus) {
     if (!gpu.numa_node || topology.FindNode(*gpu.numa_node) != nullptr) continue;

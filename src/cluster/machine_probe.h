@@ -9,6 +9,7 @@
 
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "base/status.h"
@@ -19,6 +20,10 @@ namespace passel {
 /// Replaceable, so that tests need neither a GPU nor a driver.
 struct ProbeOptions {
   std::string nvml_library = "libnvidia-ml.so.1";
+  /// Asked where that library is not there, as in a container that has the rest of the driver:
+  /// fills in the GPU that this process may compute on, and of the driver and of MPS what it knows.
+  /// Unset: nobody can tell. Errors: why there is none; kUnavailable: there may be one later.
+  std::function<Status(Topology*)> gpu_without_nvml;
   std::string root;  ///< before /sys: "" is this machine's
   /// Of the MPS daemon: $CUDA_MPS_PIPE_DIRECTORY, else /tmp/nvidia-mps.
   std::string mps_pipe_directory;
@@ -30,6 +35,7 @@ struct ProbeOptions {
 Result<Topology> ProbeMachine(const ProbeOptions& options = {});
 
 /// Fills in driver, GPUs and links, or why there is no GPU. Errors: kUnavailable, as above.
+/// MPS only where it is sure that it runs.
 Status ProbeGpus(const ProbeOptions& options, Topology* topology);
 
 /// Fills in the NUMA nodes that have processors for us, and the quota. Errors: kInternal.

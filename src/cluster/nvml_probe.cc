@@ -37,9 +37,8 @@ class Library {
   /// Returns why there is no GPU, or "".
   std::string Open(const std::string& path) {
     void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) {
-      return fmt::format("no NVIDIA driver is installed, since {} is not there", path);
-    }
+    missing_ = library == nullptr;
+    if (missing_) return fmt::format("no NVIDIA driver is installed, since {} is not there", path);
     Find(library, "nvmlInit_v2", &f.init);
     Find(library, "nvmlShutdown", &f.shutdown);
     Find(library, "nvmlErrorString", &f.error_string);
@@ -81,9 +80,12 @@ class Library {
                            : fmt::format("{} (NVML error {})", Printable(text, 100), code);
   }
 
+  bool missing() const { return missing_; }
+
   nvml::Functions f;
 
  private:
+  bool missing_ = false;
   bool initialised_ = false;
 };
 
@@ -94,6 +96,7 @@ class GpuProbe {
 
   Status Run() {
     topology_.no_gpu_reason = library_.Open(options_.nvml_library);
+    if (library_.missing() && options_.gpu_without_nvml) return AskWithoutNvml();
     if (!topology_.no_gpu_reason.empty()) return {};
     PASSEL_RETURN_IF_ERROR(ReadVersions());
     unsigned count = 0;
@@ -109,6 +112,22 @@ class GpuProbe {
   }
 
  private:
+  // The driver's other library may be there all the same.
+  Status AskWithoutNvml() {
+    const Status found = options_.gpu_without_nvml(&topology_);
+    if (found.ok()) {
+      topology_.without_nvml = true;
+      topology_.no_gpu_reason.clear();
+      return {};
+    }
+    const std::string reason = Printable(
+        fmt::format("{}; the GPU plugin says: {}", topology_.no_gpu_reason, found.message()),
+        kMaxReasonBytes - 3);  // "..." may follow
+    if (found.code() == Code::kUnavailable) return Unavailable(reason);
+    topology_.no_gpu_reason = reason;
+    return {};
+  }
+
   Status Check(Return code, std::string_view what) const {
     if (code == nvml::kSuccess) return {};
     return Unavailable(fmt::format("the NVIDIA driver cannot {}: {}; see what nvidia-smi says",

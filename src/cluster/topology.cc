@@ -142,11 +142,13 @@ std::string DescribeTopology(const Topology& t) {
                         t.cuda_version.empty() ? "?" : t.cuda_version, MpsStateName(t.mps));
   }
   if (t.gpus.empty()) text += fmt::format("no GPU: {}\n", t.no_gpu_reason);
+  if (t.without_nvml) text += fmt::format("{}\n", kWithoutNvml);
   for (const Gpu& gpu : t.gpus) {
     text += fmt::format(
         "GPU {}: {}, {}, {}, compute capability {}.{}, PCI {}, NUMA node {}{}\n", gpu.index,
-        gpu.name, gpu.uuid, Gib(gpu.memory_bytes), gpu.compute_capability / 10,
-        gpu.compute_capability % 10, gpu.pci_address,
+        gpu.name, gpu.uuid.empty() ? "UUID not known" : gpu.uuid, Gib(gpu.memory_bytes),
+        gpu.compute_capability / 10, gpu.compute_capability % 10,
+        gpu.pci_address.empty() ? "not known" : gpu.pci_address,
         gpu.numa_node ? std::to_string(*gpu.numa_node) : "not known",
         gpu.mig_enabled ? fmt::format(", MIG with {}", Count(gpu.mig_instances.size(), "instance"))
                         : "");

@@ -37,11 +37,11 @@ struct MigInstance {
 
 struct Gpu {
   int index = 0;     ///< as nvidia-smi numbers it: in order of PCI addresses
-  std::string uuid;  ///< "GPU-..."
+  std::string uuid;  ///< "GPU-..."; "" where only an instance of it is known
   std::string name;
   std::uint64_t memory_bytes = 0;
   int compute_capability = 0;  ///< 90 for 9.0
-  std::string pci_address;     ///< "0000:1b:00.0"
+  std::string pci_address;     ///< "0000:1b:00.0"; "" if not known
   std::optional<int> numa_node;
   bool mig_enabled = false;  ///< then nothing runs on the GPU itself, only on instances
   std::vector<MigInstance> mig_instances;
@@ -75,6 +75,9 @@ struct Topology {
   /// Why `gpus` is empty, in one sentence without a full stop; "" if it is not.
   std::string no_gpu_reason;
   MpsState mps = MpsState::kStopped;
+  /// NVML, which tells of GPUs, was missing: `gpus` is the one that CUDA shows first, within what
+  /// CUDA_VISIBLE_DEVICES left.
+  bool without_nvml = false;
   /// Processors that the CPU quota pays for; 0: no quota.
   int processor_quota = 0;
   std::vector<NumaNode> numa_nodes;  ///< at least one, ascending
@@ -92,6 +95,11 @@ struct Topology {
 
 /// One node of which only the processors are known, each taken for a core.
 Topology FlatTopology(std::span<const int> processors);
+
+/// Of a topology that was read without NVML: what that means, and the remedy.
+inline constexpr std::string_view kWithoutNvml =
+    "NVML (libnvidia-ml.so.1) is missing, so only the first GPU is known, and not which processors "
+    "are near it: in a container, start that with NVIDIA_DRIVER_CAPABILITIES=compute,utility";
 
 /// "0-3,8" for ascending `numbers`; "-" for none.
 std::string FormatNumberList(std::span<const int> numbers);

@@ -72,7 +72,7 @@ class Fields {
 
   bool Has(const char* key) const { return json_.contains(key) && !json_[key].is_null(); }
 
-  Result<std::string> Text(const char* key, bool required) const {
+  Result<std::string> Text(const char* key, bool required, std::size_t most = kMaxText) const {
     if (!Has(key)) {
       if (required) return Problem(fmt::format("\"{}\" is missing: add it", key));
       return std::string();
@@ -80,9 +80,9 @@ class Fields {
     const Json& value = json_[key];
     if (!value.is_string()) return Problem(fmt::format("\"{}\" must be a text", key));
     const auto& text = value.get_ref<const std::string&>();
-    if (text.size() > kMaxText || !IsPrintable(text)) {
+    if (text.size() > most || !IsPrintable(text)) {
       return Problem(fmt::format("\"{}\" has {} bytes: it takes up to {} of printable ASCII", key,
-                                 text.size(), kMaxText));
+                                 text.size(), most));
     }
     return text;
   }
@@ -135,7 +135,7 @@ class TopologyReader {
   Status Read(const Json& root) {
     const Fields fields(origin_, "", root);
     PASSEL_RETURN_IF_ERROR(fields.CheckKeys({"passel_topology", "comment", "driver_version",
-                                             "cuda_version", "no_gpu_reason", "mps",
+                                             "cuda_version", "no_gpu_reason", "mps", "without_nvml",
                                              "processor_quota", "numa_nodes", "gpus", "links"}));
     PASSEL_ASSIGN_OR_RETURN(const std::uint64_t format,
                             fields.Number("passel_topology", true, 1'000'000));
@@ -146,8 +146,10 @@ class TopologyReader {
     PASSEL_RETURN_IF_ERROR(fields.Text("comment", false).status());
     PASSEL_ASSIGN_OR_RETURN(topology_.driver_version, fields.Text("driver_version", false));
     PASSEL_ASSIGN_OR_RETURN(topology_.cuda_version, fields.Text("cuda_version", false));
-    PASSEL_ASSIGN_OR_RETURN(topology_.no_gpu_reason, fields.Text("no_gpu_reason", false));
+    PASSEL_ASSIGN_OR_RETURN(topology_.no_gpu_reason,
+                            fields.Text("no_gpu_reason", false, kMaxReasonBytes));
     PASSEL_RETURN_IF_ERROR(ReadMps(fields));
+    PASSEL_ASSIGN_OR_RETURN(topology_.without_nvml, fields.Bool("without_nvml"));
     PASSEL_ASSIGN_OR_RETURN(const std::uint64_t quota,
                             fields.Number("processor_quota", false, kMaxProcessor + 1));
     topology_.processor_quota = static_cast<int>(quota);
@@ -241,7 +243,11 @@ class TopologyReader {
                         "numa_node", "mig_enabled", "mig_instances"}));
       Gpu& gpu = topology_.gpus.emplace_back();
       gpu.index = static_cast<int>(i);
-      PASSEL_RETURN_IF_ERROR(TakeUuid(in, "GPU-", &gpu.uuid));
+      // Of a GPU of which only an instance is known there is none.
+      PASSEL_ASSIGN_OR_RETURN(gpu.mig_enabled, in.Bool("mig_enabled"));
+      if (in.Has("uuid") || !gpu.mig_enabled) {
+        PASSEL_RETURN_IF_ERROR(TakeUuid(in, "GPU-", &gpu.uuid));
+      }
       PASSEL_ASSIGN_OR_RETURN(gpu.name, in.Text("name", true));
       PASSEL_ASSIGN_OR_RETURN(gpu.memory_bytes, in.Number("memory_bytes", true, kMaxMemory));
       PASSEL_ASSIGN_OR_RETURN(const std::string capability, in.Text("compute_capability", true));
@@ -255,8 +261,8 @@ class TopologyReader {
                                       Quoted(capability)));
       }
       gpu.compute_capability = *major * 10 + *minor;
-      PASSEL_ASSIGN_OR_RETURN(gpu.pci_address, in.Text("pci_address", true));
-      if (!IsPciAddress(gpu.pci_address)) {
+      PASSEL_ASSIGN_OR_RETURN(gpu.pci_address, in.Text("pci_address", false));
+      if (in.Has("pci_address") && !IsPciAddress(gpu.pci_address)) {
         return in.Problem(fmt::format("\"pci_address\" is {}, not such as \"0000:1b:00.0\"",
                                       Quoted(gpu.pci_address)));
       }
@@ -268,7 +274,6 @@ class TopologyReader {
               fmt::format("\"numa_node\" is {}, which is not among \"numa_nodes\"", node));
         }
       }
-      PASSEL_ASSIGN_OR_RETURN(gpu.mig_enabled, in.Bool("mig_enabled"));
       PASSEL_RETURN_IF_ERROR(ReadInstances(in, where, &gpu));
     }
     return {};
@@ -379,12 +384,13 @@ std::string TopologyToJson(const Topology& t) {
     nodes.push_back({{"index", node.index}, {"cores", std::move(cores)}});
   }
   for (const Gpu& gpu : t.gpus) {
-    Ordered out = {{"uuid", gpu.uuid},
-                   {"name", gpu.name},
-                   {"memory_bytes", gpu.memory_bytes},
-                   {"compute_capability",
-                    fmt::format("{}.{}", gpu.compute_capability / 10, gpu.compute_capability % 10)},
-                   {"pci_address", gpu.pci_address}};
+    Ordered out;
+    if (!gpu.uuid.empty()) out["uuid"] = gpu.uuid;
+    out["name"] = gpu.name;
+    out["memory_bytes"] = gpu.memory_bytes;
+    out["compute_capability"] =
+        fmt::format("{}.{}", gpu.compute_capability / 10, gpu.compute_capability % 10);
+    if (!gpu.pci_address.empty()) out["pci_address"] = gpu.pci_address;
     if (gpu.numa_node) out["numa_node"] = *gpu.numa_node;
     if (gpu.mig_enabled) {
       out["mig_enabled"] = true;
@@ -415,6 +421,7 @@ std::string TopologyToJson(const Topology& t) {
   if (!t.cuda_version.empty()) add("cuda_version", t.cuda_version);
   if (!t.no_gpu_reason.empty()) add("no_gpu_reason", t.no_gpu_reason);
   add("mps", std::string(MpsStateName(t.mps)));
+  if (t.without_nvml) add("without_nvml", true);
   if (t.processor_quota > 0) add("processor_quota", t.processor_quota);
   return text + fmt::format("  \"numa_nodes\": {},\n  \"gpus\": {},\n  \"links\": {}\n}}\n",
                             Lines(nodes), Lines(gpus), Lines(links));

@@ -26,6 +26,7 @@
 namespace passel {
 
 inline constexpr std::size_t kMaxTopologyBytes = 1 << 20;
+inline constexpr std::size_t kMaxReasonBytes = 1000;  ///< of Topology::no_gpu_reason
 inline constexpr int kMaxGpus = 64;
 inline constexpr int kMaxMigInstances = 16;  ///< of one GPU
 inline constexpr int kMaxNumaNodes = 256;

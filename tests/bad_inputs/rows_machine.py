@@ -182,6 +182,7 @@ TOPOLOGY = table(
     topology("topology_quota", {"processor_quota": 1.5}, "processor_quota", "1.5"),
     topology("topology_comment", {"comment": 5}, "comment", "text"),
     topology("topology_escape", {"comment": "\x1b[2J"}, "comment", "printable"),
+    topology("topology_without_nvml", {"without_nvml": "yes"}, "without_nvml", "true or false"),
     topology("topology_gpus_object", {"gpus": {}}, "gpus", "list"),
     topology("topology_links_text", {"links": "NV4"}, "links"),
     with_gpu("gpu_uuid", {"uuid": "1"}, "uuid", '"1"', "GPU-"),

@@ -310,7 +310,9 @@ TEST(GpuLaunchTest, EveryWorkerSeesTheGpuOfItsPlaceAndThePsNone) {
   EXPECT_EQ(outcome.code, 130) << outcome.err;
   EXPECT_THAT(outcome.err,
               AllOf(HasSubstr("worker/1: GPU 1 (NVIDIA GeForce RTX 4090, " + recorded.gpus[1].uuid),
-                    HasSubstr("2 workers share GPU 0 and MPS is not running")));
+                    HasSubstr("2 workers share GPU 0 and MPS is not running"),
+                    HasSubstr("parameters in host memory (--arena host); hogwild: 3 workers each "
+                              "make updates of 100 examples, without waiting for each other")));
   EXPECT_EQ(sandbox.Leftovers(), "");
 }
 

@@ -53,6 +53,13 @@ TEST_F(GpuTrainTest, TrainsInEveryMode) {
     EXPECT_GT(report.at("test_accuracy").get<double>(), 0.75) << mode;
     EXPECT_GE(report.at("global_step").get<int>(), 400) << mode;
     EXPECT_THAT(outcome.err, Not(HasSubstr("fake GPU: "))) << "a rule of the device was broken";
+    // Said before anything is computed, and true of what then happened.
+    const bool rounds = report.at("mode") == "barrier" || report.at("mode") == "replicas";
+    EXPECT_THAT(outcome.err, HasSubstr(rounds ? ": one update a round, from 2 x 32 = 64 examples; "
+                                              : ": 2 workers each make updates of 32 examples, "))
+        << mode;
+    EXPECT_EQ(report.at("global_step").get<int>() < report.at("local_steps").get<int>(), rounds)
+        << mode;
   }
   EXPECT_EQ(sandbox_.Leftovers(), "");
 }

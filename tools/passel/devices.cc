@@ -100,10 +100,13 @@ int GpusForRanks(const DeviceFlags& flags) {
   if (!machine.ok()) return 0;  // whoever opens the GPU says why
   const int there = static_cast<int>(machine->gpus.size());
   const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (visible == nullptr && machine->without_nvml) LogWarning("{}", kWithoutNvml);
   if (visible == nullptr) return there;
   const std::string_view list = visible;
   if (list.empty()) return 0;
-  return std::min(there, 1 + static_cast<int>(std::count(list.begin(), list.end(), ',')));
+  const int listed = 1 + static_cast<int>(std::count(list.begin(), list.end(), ','));
+  // Without NVML the first is known to be there, and whoever opens another finds out.
+  return machine->without_nvml ? listed : std::min(there, listed);
 }
 
 Status CheckDevices(const DeviceFlags& flags, const TypedNumbers& typed,

@@ -132,13 +132,17 @@ Status CheckForGpu(const JobConfig& config, std::string_view worker) {
   return {};
 }
 
-Status CheckLockedUnderMps(const JobConfig& config, int workers, int gpus) {
+bool LocksSharedGpu(const JobConfig& config, int workers, int gpus) {
   const auto& schedule = config.mode_schedule;
   const bool locked = config.mode == Mode::kLocked ||
                       std::any_of(schedule.begin(), schedule.end(), [](const ScheduledMode& entry) {
                         return entry.setting.mode == Mode::kLocked;
                       });
-  if (!config.on_device || !locked || workers <= gpus) return {};
+  return locked && workers > gpus;
+}
+
+Status CheckLockedUnderMps(const JobConfig& config, int workers, int gpus) {
+  if (!config.on_device || !LocksSharedGpu(config, workers, gpus)) return {};
   return InvalidArgument(
       fmt::format("the mode locked with --arena device takes over what a dead worker held, and "
                   "under MPS, which is running, the kernel of the dead may still be at work: at "

@@ -26,6 +26,10 @@ void WarnOfGpuSettings(const JobConfig& config);
 /// "worker/0", is who would compute there.
 Status CheckForGpu(const JobConfig& config, std::string_view worker);
 
+/// Whether a job of `workers` on `gpus`, its parameters in their memory, may come to what under MPS
+/// is refused: the mode locked, with several workers on one GPU.
+bool LocksSharedGpu(const JobConfig& config, int workers, int gpus);
+
 /// For parameters in the memory of a GPU, under MPS. Errors: kInvalidArgument where `workers`, of
 /// which several compute on one of `gpus`, may be in the mode locked: what a dead one held cannot
 /// be taken over, since its kernel may still run in the MPS server, and locked would wait for it.

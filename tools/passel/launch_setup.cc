@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "base/log.h"
@@ -18,6 +19,7 @@
 #include "tools/passel/flag_checks.h"
 #include "tools/passel/gpu_compute.h"
 #include "tools/passel/probe_child.h"
+#include "train/update_line.h"
 
 namespace passel {
 namespace {
@@ -56,6 +58,7 @@ class Setup {
     PASSEL_RETURN_IF_ERROR(ReadMachine());
     PASSEL_ASSIGN_OR_RETURN(out_.plan, PlanLaunch(out_.topology, request_));
     out_.workers = request_.workers;
+    if (!request_.devices.empty()) DescribeUpdates();
     return std::move(out_);
   }
 
@@ -119,8 +122,7 @@ class Setup {
           reason_.empty() ? "" : " (" + reason_ + ")"));
     }
     // What no worker computes on need not be reached.
-    const std::size_t used =
-        std::min(request_.devices.size(), static_cast<std::size_t>(request_.workers));
+    const std::size_t used = UsedDevices().size();
     request_.devices.resize(used);
     out_.num_gpus = static_cast<int>(used);
     request_.arena_on_device = true;
@@ -136,6 +138,36 @@ class Setup {
           OptimizerName(config_.optimizer.kind)));
     }
     return {};
+  }
+
+  // Those that a worker computes on.
+  std::span<const ComputeDevice> UsedDevices() const {
+    return std::span(request_.devices)
+        .first(std::min(request_.devices.size(), static_cast<std::size_t>(request_.workers)));
+  }
+
+  // Why --arena device would be refused here, in a few words, or may be by a worker that sees MPS.
+  std::string WhyNoArenaOnDevice() const {
+    const std::string obstacle = ArenaObstacle(out_.topology, UsedDevices());
+    if (!obstacle.empty() || out_.topology.mps == MpsState::kStopped) return obstacle;
+    const int gpus = static_cast<int>(UsedDevices().size());
+    if (!LocksSharedGpu(config_, request_.workers, gpus)) return "";
+    return out_.topology.mps == MpsState::kRunning
+               ? "under MPS workers in locked cannot share a GPU"
+               : "under MPS, which may run, workers in locked cannot share a GPU";
+  }
+
+  void DescribeUpdates() {
+    UpdateFacts facts;
+    facts.workers = request_.workers;
+    facts.batch_size = config_.worker.batch_size;
+    facts.push_every = config_.worker.push_every;
+    facts.mode = {config_.mode, config_.replicas_to_aggregate, config_.staleness_bound};
+    facts.schedule = config_.mode_schedule;
+    facts.on_device = config_.on_device;
+    facts.gpu = request_.devices.front().Index();
+    facts.obstacle = WhyNoArenaOnDevice();
+    out_.updates = UpdateLine(facts);
   }
 
   // --num_gpus 0, by the user or by a preset.
@@ -229,6 +261,7 @@ class Setup {
     request_.devices = std::move(choice.devices);
     out_.num_gpus = static_cast<int>(request_.devices.size());
     for (std::string& warning : choice.warnings) out_.warnings.push_back(std::move(warning));
+    if (out_.topology.without_nvml) out_.warnings.emplace_back(kWithoutNvml);
     return {};
   }
 
@@ -347,7 +380,9 @@ std::string DescribeSetup(const LaunchSetup& setup) {
     if (!task.device) continue;
     text += fmt::format("{}: {}\n", task.Name(), TopologyLine(setup.topology, setup.plan, task));
   }
-  if (!setup.cpu_reason.empty()) text += setup.cpu_reason + "\n";
+  for (const std::string* line : {&setup.updates, &setup.cpu_reason}) {
+    if (!line->empty()) text += *line + "\n";
+  }
   for (const auto* warnings : {&setup.warnings, &setup.plan.warnings}) {
     for (const std::string& warning : *warnings) text += "warning: " + warning + "\n";
   }
@@ -358,7 +393,9 @@ void LogSetup(const LaunchSetup& setup) {
   for (const auto* warnings : {&setup.warnings, &setup.plan.warnings}) {
     for (const std::string& warning : *warnings) LogWarning("{}", warning);
   }
-  if (!setup.cpu_reason.empty()) LogInfo("{}", setup.cpu_reason);
+  for (const std::string* line : {&setup.updates, &setup.cpu_reason}) {
+    if (!line->empty()) LogInfo("{}", *line);
+  }
   for (const TaskPlan& task : setup.plan.tasks) {
     if (!task.device) continue;
     LogInfo("{}: {}", task.Name(), TopologyLine(setup.topology, setup.plan, task));

@@ -24,6 +24,8 @@ struct LaunchSetup {
   /// Why workers compute on the CPU although nobody asked for it, or how many GPUs there should
   /// be; "" if they do not. What is said of --num_gpus is in the warnings.
   std::string cpu_reason;
+  /// Where the parameters are and what an update is made of; "" where workers compute on the CPU.
+  std::string updates;
   std::vector<std::string> warnings;  ///< beside those of the plan; once for all workers
 };
 
@@ -36,7 +38,8 @@ Result<LaunchSetup> SetUpLaunch(const TrainFlags& flags, const JobConfig& config
 /// What --dry_run prints.
 std::string DescribeSetup(const LaunchSetup& setup);
 
-/// A line for each warning, and one for each worker that computes on a GPU.
+/// A line for each warning; where workers compute on GPUs one about updates, and one for each of
+/// them.
 void LogSetup(const LaunchSetup& setup);
 
 }  // namespace passel

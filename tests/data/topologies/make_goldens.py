@@ -45,7 +45,8 @@ class Machine:
 
 
 def golden(name, case, flags, gpus=None, per_gpu=1, bind="auto", fraction=None, workers=2,
-           evaluator=False, warnings=(), tail=(), arena=False):
+           evaluator=False, warnings=(), tail=(), arena=False, updates=None, no_arena=""):
+    """`updates`: mode and updates as the log says them; `no_arena`: why not --arena device."""
     machine = Machine(name)
     devices = machine.devices(gpus) if gpus else []
     count = len(devices) * per_gpu if devices else workers
@@ -134,6 +135,15 @@ def golden(name, case, flags, gpus=None, per_gpu=1, bind="auto", fraction=None, 
         if limits[i] is not None:
             line += f", memory limit {limits[i]} MiB"
         text += line + "\n"
+    if devices:
+        each = (f"{count} workers each make" if count > 1 else "1 worker makes")
+        text += (f"parameters in the memory of GPU {devices[0][0]} (--arena device); " if arena
+                 else "parameters in host memory (--arena host); ")
+        text += updates or (f"hogwild: {each} updates of 100 examples"
+                            + (", without waiting for each other" if count > 1 else ""))
+        text += ("; --arena host would keep them in host memory\n" if arena
+                 else f"; --arena device would be refused: {no_arena}\n" if no_arena
+                 else f"; --arena device would keep them in the memory of GPU {devices[0][0]}\n")
     text += "".join(line + "\n" for line in tail)
     text += "".join(f"warning: {warning}\n" for warning in warnings)
     os.makedirs(os.path.join(HERE, "golden"), exist_ok=True)
@@ -144,6 +154,8 @@ def golden(name, case, flags, gpus=None, per_gpu=1, bind="auto", fraction=None, 
 TURNS = ("{} workers share GPU {} and MPS is not running, so they take turns on it instead of "
          "computing at once: start it first with  nvidia-cuda-mps-control -d")
 
+NO_NVLINK = "GPU {} has no NVLink, but a PCIe path ({}), to GPU {}"
+
 golden("dgx-h100", "all", "--gpus all", "all")
 golden("dgx-h100", "core", "--gpus all --bind core", "all", bind="core")
 golden("dgx-h100", "reversed", "--gpus 5,1 --bind none", ["5", "1"], bind="none")
@@ -151,15 +163,31 @@ golden("dgx-h100", "shared", "--gpus 0,4 --workers_per_gpu 2 --evaluator "
        "--per_process_gpu_memory_fraction 0.4", ["0", "4"], per_gpu=2, fraction=0.4, evaluator=True,
        warnings=[TURNS.format(2, 0)])
 golden("dgx-h100", "auto", "--workers 4", ["0", "1", "2", "3"])
-golden("a100-pcie-4", "all", "--gpus all", "all")
-golden("a100-pcie-4", "one-node", "--gpus 2,3", ["2", "3"])
+golden("dgx-h100", "barrier", "--gpus all --mode barrier --batch_size 64", "all",
+       updates="barrier: one update a round, from 8 x 64 = 512 examples",
+       no_arena="barrier has rounds")
+golden("dgx-h100", "schedule", "--gpus 2,3 --mode_schedule 0:locked,300:replicas=1,900:hogwild",
+       ["2", "3"],
+       updates="locked until step 300, then as --mode_schedule says: 2 workers each make updates of "
+               "100 examples, waiting for each other block by block alone",
+       no_arena="replicas, from step 300 on, has rounds")
+golden("dgx-h100", "one", "--gpus 4 --batch_size 128", ["4"],
+       updates="hogwild: 1 worker makes updates of 128 examples")
+golden("a100-pcie-4", "all", "--gpus all", "all", no_arena=NO_NVLINK.format(1, "NODE", 0))
+golden("a100-pcie-4", "one-node", "--gpus 2,3", ["2", "3"],
+       no_arena=NO_NVLINK.format(3, "NODE", 2))
+golden("a100-pcie-4", "locked", "--gpus 1 --workers_per_gpu 2 --mode locked", ["1"], per_gpu=2,
+       updates="locked: 2 workers each make updates of 100 examples, waiting for each other block by "
+               "block alone",
+       no_arena="under MPS workers in locked cannot share a GPU")
 golden("a100-pcie-4", "mps", "--gpus all --workers_per_gpu 3 --per_process_gpu_memory_fraction 0.25",
-       "all", per_gpu=3, fraction=0.25)
-golden("rtx4090-pcie-2", "all", "--gpus all", "all")
-golden("rtx4090-pcie-2", "core", "--gpus all --bind core", "all", bind="core")
-golden("rtx4090-pcie-2", "numa", "--gpus all --bind numa", "all", bind="numa")
-golden("h100-mig", "all", "--gpus all", "all")
-golden("h100-mig", "some", "--gpus 0:2,1,0:5", ["0:2", "1", "0:5"])
+       "all", per_gpu=3, fraction=0.25, no_arena=NO_NVLINK.format(1, "NODE", 0))
+for case, bind in (("all", "auto"), ("core", "core"), ("numa", "numa")):
+    golden("rtx4090-pcie-2", case, "--gpus all" + (f" --bind {bind}" if bind != "auto" else ""),
+           "all", bind=bind, no_arena=NO_NVLINK.format(1, "PHB", 0))
+golden("h100-mig", "all", "--gpus all", "all", no_arena="GPU 0:0 is a MIG instance")
+golden("h100-mig", "some", "--gpus 0:2,1,0:5", ["0:2", "1", "0:5"],
+       no_arena="GPU 0:2 is a MIG instance")
 golden("a100-vm-4", "all", "--gpus all", "all")
 golden("a100-vm-4", "core", "--gpus all --bind core", "all", bind="core")
 golden("a100-vm-4", "shared", "--gpus 3 --workers_per_gpu 2", ["3"], per_gpu=2,
@@ -171,7 +199,7 @@ golden("dgx-h100", "arena-reversed", "--gpus 6,2 --workers_per_gpu 2 --arena dev
 golden("dgx-h100", "arena-fewer", "--device cuda --workers 2 --arena device", ["0", "1"], arena=True)
 golden("a100-vm-4", "arena", "--gpus 3,1 --arena device --per_process_gpu_memory_fraction 0.5",
        ["3", "1"], fraction=0.5, arena=True)
-golden("a100-bridge-4", "all", "--gpus all", "all")
+golden("a100-bridge-4", "all", "--gpus all", "all", no_arena=NO_NVLINK.format(2, "SYS", 0))
 golden("a100-bridge-4", "arena", "--gpus 2,3 --arena device", ["2", "3"], arena=True)
 golden("h100-mig", "arena", "--gpus 1 --workers_per_gpu 2 --arena device", ["1"], per_gpu=2,
        arena=True, warnings=[TURNS.format(2, 1)])

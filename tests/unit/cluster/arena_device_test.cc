@@ -77,6 +77,20 @@ TEST(ArenaDeviceTest, BothGpusAndWhatIsMissingAreNamed) {
   EXPECT_THAT(ArenaRefusal(Recorded("h100-mig"), "1,0:2"), HasSubstr("is a MIG instance"));
 }
 
+TEST(ArenaDeviceTest, TheObstacleIsAlsoSaidInAFewWords) {
+  const auto obstacle = [](const std::string& machine, const std::string& gpus) {
+    const Topology topology = Recorded(machine);
+    return ArenaObstacle(topology, Devices(topology, gpus));
+  };
+  EXPECT_EQ(obstacle("dgx-h100", "all"), "");
+  EXPECT_EQ(obstacle("rtx4090-pcie-2", "1"), "");
+  EXPECT_EQ(obstacle("rtx4090-pcie-2", "all"),
+            "GPU 1 has no NVLink, but a PCIe path (PHB), to GPU 0");
+  EXPECT_EQ(obstacle("a100-bridge-4", "1,0,2"),
+            "GPU 2 has no NVLink, but a PCIe path (SYS), to GPU 1");
+  EXPECT_EQ(obstacle("h100-mig", "1,0:2"), "GPU 0:2 is a MIG instance");
+}
+
 TEST(ArenaDeviceTest, AWorkerSeesItsOwnGpuFirstAndThenThatOfTheArena) {
   const Topology dgx = Recorded("dgx-h100");
   LaunchRequest request;

@@ -57,6 +57,20 @@ TEST(GpuChoiceTest, AllIsEveryGpuInOrder) {
   EXPECT_THAT(Chosen(Recorded("rtx4090-pcie-2"), "all"), ElementsAre("0", "1"));
 }
 
+// What is known then is what the list has left.
+TEST(GpuChoiceTest, WithoutNvmlVisibleDevicesCountNoMore) {
+  Topology topology = Recorded("rtx4090-pcie-2");
+  topology.gpus.resize(1);
+  topology.links.clear();
+  EXPECT_THAT(Refusal(topology, "all", Visible("1")), HasSubstr("leaves none"));
+  topology.without_nvml = true;
+  for (const char* visible : {"1", "7,3", "GPU-00000000", ""}) {
+    EXPECT_THAT(Chosen(topology, "all", Visible(visible)), ElementsAre("0")) << visible;
+    EXPECT_THAT(Chosen(topology, "0", Visible(visible)), ElementsAre("0")) << visible;
+  }
+  EXPECT_THAT(Refusal(topology, "1", Visible("1")), HasSubstr("has GPUs 0"));
+}
+
 TEST(GpuChoiceTest, AListIsTakenInItsOrder) {
   const Topology dgx = Recorded("dgx-h100");
   EXPECT_THAT(Chosen(dgx, "5,1"), ElementsAre("5", "1"));

@@ -253,5 +253,14 @@ TEST(TopologyLineTest, NamesThePeersThatTheJobUses) {
               AllOf(Not(HasSubstr("peer")), Not(HasSubstr("NVLink"))));
 }
 
+TEST(TopologyLineTest, SaysNothingOfAPciAddressThatIsNotKnown) {
+  Topology cards = Recorded("rtx4090-pcie-2");
+  cards.gpus[1].pci_address.clear();
+  const LaunchPlan plan = Planned(cards, OnGpus(cards, "all", 2));
+  EXPECT_THAT(TopologyLine(cards, plan, *plan.Find("worker", 0)), HasSubstr(", PCI 0000:01:00.0)"));
+  EXPECT_THAT(TopologyLine(cards, plan, *plan.Find("worker", 1)),
+              HasSubstr(cards.gpus[1].uuid + "), bound"));
+}
+
 }  // namespace
 }  // namespace passel

@@ -114,6 +114,68 @@ TEST(GpuProbeTest, SaysWhyThereIsNoGpu) {
   EXPECT_THAT(topology.no_gpu_reason, HasSubstr("too old"));
 }
 
+// What computes on a GPU may know it where the library that tells of all is missing.
+TEST(GpuProbeTest, WithoutNvmlSomebodyElseIsAsked) {
+  ProbeOptions options;
+  options.nvml_library = "libnvidia-ml-that-nobody-has.so.1";
+  options.gpu_without_nvml = [](Topology* topology) -> Status {
+    topology->gpus.emplace_back().uuid = "GPU-1";
+    topology->driver_version = "580.1";
+    return {};
+  };
+  Topology topology;
+  ASSERT_TRUE(ProbeGpus(options, &topology).ok());
+  EXPECT_TRUE(topology.without_nvml);
+  EXPECT_EQ(topology.no_gpu_reason, "");
+  ASSERT_EQ(topology.gpus.size(), 1u);
+  EXPECT_EQ(topology.gpus[0].uuid, "GPU-1");
+}
+
+TEST(GpuProbeTest, WithoutNvmlTheReasonHasWhatTheOtherSays) {
+  ProbeOptions options;
+  options.nvml_library = "libnvidia-ml-that-nobody-has.so.1";
+  options.gpu_without_nvml = [](Topology*) { return NotFound("there is no\nGPU"); };
+  Topology topology;
+  ASSERT_TRUE(ProbeGpus(options, &topology).ok());
+  EXPECT_FALSE(topology.without_nvml);
+  EXPECT_EQ(topology.no_gpu_reason,
+            "no NVIDIA driver is installed, since libnvidia-ml-that-nobody-has.so.1 is not there; "
+            "the GPU plugin says: there is no?GPU");
+  // As much of it as a parent reads.
+  options.gpu_without_nvml = [](Topology*) { return NotFound(std::string(5000, 'x')); };
+  ASSERT_TRUE(ProbeGpus(options, &topology).ok());
+  EXPECT_EQ(topology.no_gpu_reason.size(), kMaxReasonBytes);
+  topology.numa_nodes = FlatTopology(std::vector{0}).numa_nodes;
+  EXPECT_TRUE(ParseTopology("this machine", TopologyToJson(topology)).ok());
+  // One that may answer later is no machine without a GPU.
+  options.gpu_without_nvml = [](Topology*) { return Unavailable("not yet"); };
+  const Status status = ProbeGpus(options, &topology);
+  EXPECT_EQ(status.code(), Code::kUnavailable);
+  EXPECT_THAT(status.message(), HasSubstr("not yet"));
+}
+
+TEST(GpuProbeTest, WhereNvmlIsThereNobodyElseIsAsked) {
+  ProbeOptions options;
+  bool asked = false;
+  options.gpu_without_nvml = [&asked](Topology*) {
+    asked = true;
+    return Status();
+  };
+  const ScopedEnv env("PASSEL_FAKE_NVML", TopologyPath("dgx-h100"));
+  for (const char* init : {"0", "9", "18"}) {
+    const ScopedEnv answer("PASSEL_FAKE_NVML_INIT", init);
+    options.nvml_library = PASSEL_FAKE_NVML_LIBRARY;
+    Topology topology;
+    ASSERT_TRUE(ProbeGpus(options, &topology).ok());
+    EXPECT_EQ(topology.gpus.empty(), init != std::string("0"));
+  }
+  options.nvml_library = "libm.so.6";  // no driver's, but there
+  Topology topology;
+  ASSERT_TRUE(ProbeGpus(options, &topology).ok());
+  EXPECT_FALSE(asked);
+  EXPECT_FALSE(topology.without_nvml);
+}
+
 TEST(GpuProbeTest, AGpuThatIsLostIsAnError) {
   const ScopedEnv lost("PASSEL_FAKE_NVML_LOST", "2");
   const Status status = ProbeAs("dgx-h100").status();
@@ -138,6 +200,24 @@ TEST(MachineProbeTest, AGpuAtANodeWithoutProcessorsOfOursBringsTheNode) {
   EXPECT_EQ(topology->mps, MpsState::kStopped);
   // And the text that a parent would be given is one that it takes.
   EXPECT_TRUE(ParseTopology("this machine", TopologyToJson(*topology)).ok());
+}
+
+// The daemon's folder may be out of sight of a process that is its client all the same.
+TEST(MachineProbeTest, MpsRunsWhereTheGpuSaysSo) {
+  const TempFolder root;
+  ProbeOptions options;
+  options.nvml_library = "libnvidia-ml-that-nobody-has.so.1";
+  options.mps_pipe_directory = root.path();
+  for (const MpsState known : {MpsState::kRunning, MpsState::kStopped}) {
+    options.gpu_without_nvml = [known](Topology* topology) {
+      topology->gpus.emplace_back().uuid = "GPU-1";
+      topology->mps = known;
+      return Status();
+    };
+    const Result<Topology> topology = ProbeMachine(options);
+    ASSERT_TRUE(topology.ok()) << topology.status().message();
+    EXPECT_EQ(topology->mps, known);
+  }
 }
 
 TEST(ProcessorProbeTest, FindsTheProcessorsOfThisProcess) {

@@ -15,6 +15,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::Recorded;
 using testing::RecordedTopologies;
 
@@ -58,6 +59,31 @@ TEST(TopologyTest, WhatIsWrittenIsReadBack) {
     ASSERT_TRUE(again.ok()) << again.status().message();
     EXPECT_EQ(*again, topology) << name;
   }
+}
+
+// What a process of CUDA's tells of its first device, without NVML.
+TEST(TopologyTest, WhatIsNotKnownIsLeftAway) {
+  Topology topology = FlatTopology(std::vector{0, 1});
+  topology.without_nvml = true;
+  Gpu& gpu = topology.gpus.emplace_back();
+  gpu.name = "A";
+  gpu.compute_capability = 90;
+  gpu.uuid = "GPU-a";
+  const std::string whole = TopologyToJson(topology);
+  EXPECT_THAT(whole, AllOf(HasSubstr("\"without_nvml\": true"), Not(HasSubstr("pci_address"))));
+  EXPECT_EQ(*ParseTopology("this machine", whole), topology);
+  EXPECT_THAT(DescribeTopology(topology),
+              AllOf(HasSubstr("PCI not known"), HasSubstr("NVML (libnvidia-ml.so.1) is missing")));
+
+  gpu.uuid.clear();
+  const auto nameless = ParseTopology("this machine", TopologyToJson(topology));
+  EXPECT_THAT(nameless.status().message(), HasSubstr("\"uuid\" is missing"));
+  gpu.mig_enabled = true;
+  gpu.mig_instances.push_back({"MIG-b", "A MIG 1g", 5});
+  const auto instance = ParseTopology("this machine", TopologyToJson(topology));
+  ASSERT_TRUE(instance.ok()) << instance.status().message();
+  EXPECT_EQ(*instance, topology);
+  EXPECT_THAT(DescribeTopology(topology), HasSubstr("UUID not known"));
 }
 
 TEST(TopologyTest, ADescriptionNamesEveryGpuInstanceAndNode) {

@@ -1,0 +1,94 @@
+#include "train/update_line.h"
+
+#include <fmt/core.h>
+
+#include "store/store_plan.h"
+
+namespace passel {
+namespace {
+
+// "100 examples"; of several gradients "8 x 100 = 800 examples".
+std::string Examples(const UpdateFacts& facts, int gradients) {
+  std::string factors;
+  for (const int factor : {gradients, facts.push_every}) {
+    if (factor > 1) factors += fmt::format("{} x ", factor);
+  }
+  const std::uint64_t all = std::uint64_t{facts.batch_size} *
+                            static_cast<std::uint64_t>(facts.push_every) *
+                            static_cast<std::uint64_t>(gradients);
+  return factors.empty() ? fmt::format("{} examples", all)
+                         : fmt::format("{}{} = {} examples", factors, facts.batch_size, all);
+}
+
+// Of modes that wait for each other.
+std::string Round(const UpdateFacts& facts) {
+  const int wanted = facts.mode.replicas_to_aggregate;
+  const int gradients = wanted == 0 ? facts.workers : wanted;
+  std::string text = "one update a round, from ";
+  if (gradients < facts.workers) {
+    text += fmt::format("the first {}of {} gradients, ",
+                        gradients == 1 ? "" : fmt::format("{} ", gradients), facts.workers);
+  } else if (gradients > facts.workers) {
+    text += fmt::format("{} gradients of {} worker{}, ", gradients, facts.workers,
+                        facts.workers == 1 ? "" : "s");
+  }
+  return text + Examples(facts, gradients);
+}
+
+// Of modes in which every gradient is an update.
+std::string Updates(const UpdateFacts& facts) {
+  const std::string examples = Examples(facts, 1);
+  if (facts.workers == 1) return "1 worker makes updates of " + examples;
+  const std::string text =
+      fmt::format("{} workers each make updates of {}", facts.workers, examples);
+  switch (facts.mode.mode) {
+    case Mode::kLocked:
+      return text + ", waiting for each other block by block alone";
+    case Mode::kSsp:
+      return fmt::format("{}, at most {} step{} ahead of the slowest", text,
+                         facts.mode.staleness_bound, facts.mode.staleness_bound == 1 ? "" : "s");
+    default:
+      return text + ", without waiting for each other";
+  }
+}
+
+// Why the parameters cannot be in the memory of a GPU; "" if they can.
+std::string WhyNotOnDevice(const UpdateFacts& facts) {
+  StorePlan plan;
+  plan.on_device = true;
+  const auto refused = [&plan](const ModeSetting& mode) { return !plan.CheckMode(mode).ok(); };
+  if (refused(facts.mode)) return fmt::format("{} has rounds", ModeName(facts.mode.mode));
+  for (const ScheduledMode& later : facts.schedule) {
+    if (refused(later.setting)) {
+      return fmt::format("{}, from step {} on, has rounds", ModeName(later.setting.mode),
+                         later.step);
+    }
+  }
+  return facts.obstacle;
+}
+
+std::string OtherArena(const UpdateFacts& facts) {
+  if (facts.on_device) return "--arena host would keep them in host memory";
+  const std::string obstacle = WhyNotOnDevice(facts);
+  return obstacle.empty()
+             ? fmt::format("--arena device would keep them in the memory of GPU {}", facts.gpu)
+             : "--arena device would be refused: " + obstacle;
+}
+
+}  // namespace
+
+std::string UpdateLine(const UpdateFacts& facts) {
+  const std::string place = facts.on_device
+                                ? fmt::format("the memory of GPU {} (--arena device)", facts.gpu)
+                                : "host memory (--arena host)";
+  std::string mode = facts.mode.ToString();
+  if (!facts.schedule.empty()) {
+    mode +=
+        fmt::format(" until step {}, then as --mode_schedule says", facts.schedule.front().step);
+  }
+  return fmt::format("parameters in {}; {}: {}; {}", place, mode,
+                     IsRoundMode(facts.mode.mode) ? Round(facts) : Updates(facts),
+                     OtherArena(facts));
+}
+
+}  // namespace passel
