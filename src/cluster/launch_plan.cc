@@ -295,7 +295,7 @@ class Planner {
       most = workers;
       index = worker->device->Index();
     }
-    if (most < 2 || topology_.mps == MpsState::kRunning) return;
+    if (most < 2 || topology_.mps == MpsState::kRunning || request_.without_mps) return;
     plan_.warnings.push_back(
         topology_.mps == MpsState::kStopped
             ? fmt::format(

@@ -48,6 +48,8 @@ struct LaunchRequest {
   /// The parameters are in the memory of the first device, which each worker sees beside its own.
   /// REQUIRES: CheckArenaDevices() is OK.
   bool arena_on_device = false;
+  /// Several workers on one GPU would be refused under MPS.
+  bool without_mps = false;
 };
 
 struct TaskPlan {

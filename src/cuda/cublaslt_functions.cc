@@ -16,8 +16,8 @@ namespace {
 
 #define PASSEL_TEXT_OF(number) #number
 #define PASSEL_LIBRARY_OF(major) "libcublasLt.so." PASSEL_TEXT_OF(major)
-// Whole in the plugin's file: tools/gpu_check looks for it there.
-constexpr const char* kLibrary = PASSEL_LIBRARY_OF(CUBLAS_VER_MAJOR);
+// Used: whole in the plugin's file, since tools/gpu_check looks for it there.
+[[gnu::used]] constexpr char kLibrary[] = PASSEL_LIBRARY_OF(CUBLAS_VER_MAJOR);
 
 // The numbers of "cuda-13.0", so that 13.10 is newer than 13.9.
 std::vector<int> VersionOf(std::string_view toolkit) {

@@ -205,6 +205,16 @@ TEST_F(GpuArenaStep, Speed) {
     auto engine = accelerator_->CreateStepEngine(world.options);
     ASSERT_TRUE(engine.ok()) << engine.status().ToString();
     const auto indices = world.RandomBatch();
+    for (int i = 0; kind == OptimizerKind::kSgd && i < warm_up + turns; ++i) {
+      if (i == warm_up) begin = MonotonicNs();
+      bool finite = false;
+      ASSERT_TRUE((*engine)->Start(indices, 0).ok());
+      ASSERT_TRUE((*engine)->Finish(Soon(), &finite).ok());
+    }
+    if (kind == OptimizerKind::kSgd) {
+      std::printf("RESULT step in GPU memory, graph, 1 in flight, without a push: %.2f us\n",
+                  static_cast<double>(MonotonicNs() - begin) * 1e-3 / turns);
+    }
     for (int i = 0; i < warm_up + turns; ++i) {
       if (i == warm_up) begin = MonotonicNs();
       bool finite = false;

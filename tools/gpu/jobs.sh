@@ -39,7 +39,8 @@ job_on_device() { if [[ -n $mig ]]; then skipped "$1" "$mig"; else job "$@"; fi;
 # cpu_job: the same model on all processors, and whether the GPU was worth it.
 cpu_job() {
   local workers best=0 best_name='' name got line
-  workers=$(size "$(nproc)" 2)
+  wanted job_cpu || return 0
+  workers=$(size "$(usable_processors)" 2)
   (( workers <= 64 )) || workers=64
   step job_cpu 60 bash -c "$job_speed" - "the processors, $workers workers, hogwild" 0 0 \
     "$work/job_cpu.json" "$passel" train --device cpu "${model[@]}" \
@@ -84,7 +85,11 @@ mnist_step() {
 # lets work there: it looks at NVLink and atomic operations. Sets `across`.
 across=()
 peer_steps() {
-  local uuids i mode peer=
+  local uuids i name any='' peer=
+  for name in peers peer_counting peer_hogwild peer_locked peer_mnist peer_kill_workers; do
+    ! wanted "$name" || any=1
+  done
+  [[ -n $any ]] || return 0
   mapfile -t uuids < <(timeout 20 "$passel" topology --json 2> /dev/null |
     sed -n 's/^ *{"uuid":"\(GPU-[^"]*\)".*/\1/p')
   if (( ${#uuids[@]} < 2 )); then
@@ -106,40 +111,45 @@ peer_steps() {
   across=(--gpus "0,$peer" --arena device)
   step peer_counting 60 env PASSEL_GPU_PEERS="${uuids[0]},${uuids[peer]}" "$gpu_test" \
     --gtest_filter='GpuArenaPeers.*'
-  for mode in hogwild locked; do
-    step "peer_$mode" 60 "${train_anywhere[@]}" "${across[@]}" --workers_per_gpu 2 --fake_data \
-      --mode "$mode" --train_steps "$(size 8000 100)"
+  for name in hogwild locked; do
+    step "peer_$name" 60 bash -c "$job_speed" - \
+      "two GPUs, device arena, graph, SGD, pushes, $name, 4 workers" 0 0 "$work/peer_$name.json" \
+      "${train_anywhere[@]}" "${across[@]}" --workers_per_gpu 2 --fake_data --mode "$name" "${sgd[@]}" \
+      --train_steps "$(size 8000 100)"
   done
   mnist_step peer_mnist "${across[@]}" --workers_per_gpu 2
 }
 
+# What another's MPS daemon does here is not what we look for: our programs look where none is, but
+# behind start_mps.
+export CUDA_MPS_PIPE_DIRECTORY=$work/no_mps
 # start_mps STEP...: a daemon of our own in a folder of our own, for those steps; says why not.
 mps_runs=
 start_mps() {
-  local control name any=
+  local control name any='' why=
   for name in "$@"; do ! wanted "$name" || any=1; done
   [[ -n $any ]] || return 1
   control=$(tool nvidia-cuda-mps-control)
-  if [[ -z $control ]]; then
-    skipped "$1" "nvidia-cuda-mps-control is not installed"
-    return 1
-  fi
-  export CUDA_MPS_PIPE_DIRECTORY=$work/mps CUDA_MPS_LOG_DIRECTORY=$work/mps_log
   mkdir -p "$work/mps" "$work/mps_log"
-  # The daemon must not keep the lines that we write to.
-  if timeout 20 "$control" -d > "$work/mps.log" 2>&1 < /dev/null; then
+  export CUDA_MPS_PIPE_DIRECTORY=$work/mps CUDA_MPS_LOG_DIRECTORY=$work/mps_log
+  if [[ -z $control ]]; then
+    why="nvidia-cuda-mps-control is not installed"
+  # The server numbers the GPUs anew by CUDA_VISIBLE_DEVICES, and so would our programs a second time.
+  elif ! env -u CUDA_VISIBLE_DEVICES timeout 20 "$control" -d > "$work/mps.log" 2>&1 < /dev/null; then
+    why="the control daemon of MPS does not start here: $(tail -n 1 "$work/mps.log" | cut -c 1-200)"
+  else
     mps_runs=$control
     return 0
   fi
-  unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
-  skipped "$1" "the control daemon of MPS does not start here: $(tail -n 1 "$work/mps.log" | cut -c 1-200)"
+  export CUDA_MPS_PIPE_DIRECTORY=$work/no_mps
+  for name in "$@"; do skipped "$name" "$why"; done
   return 1
 }
 stop_mps() {
   [[ -n $mps_runs ]] || return 0
   echo quit | timeout 20 "$mps_runs" > /dev/null 2>&1 || fails mps "the control daemon does not end"
   mps_runs=
-  unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
+  export CUDA_MPS_PIPE_DIRECTORY=$work/no_mps
 }
 
 ncu_step() {
@@ -150,7 +160,10 @@ ncu_step() {
   # shellcheck disable=SC2016  # for the inner shell
   step ncu 60 bash -c '"$@"; status=$?
     if (( status != 0 )); then
-      ! grep -q ERR_NVGPUCTRPERM "$0" || echo "this user may not read the counters of the GPU (ERR_NVGPUCTRPERM)"
+      if grep -q ERR_NVGPUCTRPERM "$0"; then
+        echo "this user may not read the counters of the GPU (ERR_NVGPUCTRPERM)"
+        exit 77
+      fi
       exit "$status"
     fi
     (( $(grep -c Duration "$0") >= 3 )) || { echo "it shows fewer than 3 kernels"; exit 1; }' \
@@ -159,15 +172,38 @@ ncu_step() {
     --section LaunchStats --section Occupancy "$gpu_test" --gtest_filter='*Profile'
 }
 
+# sanitizer_step CHECK: one of compute-sanitizer's tools on small steps. It is slow, and not possible
+# everywhere: only what it found is a failure.
+sanitizer_step() {
+  local sanitizer
+  wanted "$1" || return 0
+  sanitizer=$(tool compute-sanitizer)
+  if [[ -z $sanitizer ]]; then skipped "$1" "compute-sanitizer is not installed"; return; fi
+  # A call that the driver answers with no is part of asking: what must not fail, our code looks at.
+  # shellcheck disable=SC2016  # for the inner shell
+  step "$1" "$(at_most 75)" bash -c '
+    timeout 60 "$@" && exit 0
+    status=$?
+    grep -q "SUMMARY: [1-9]\|FAILED  " "$0" && exit "$status"
+    (( status != 124 )) || echo "it was not done after 60 s"
+    exit 77' "$work/$1.log" env PASSEL_GPU_SMALL=1 "$sanitizer" --tool "$1" --report-api-errors no \
+    --target-processes all --error-exitcode 9 "$gpu_test" --gtest_filter="-*Speed:*Large*:$processes"
+}
+
 machine_code_step() {
-  local cuobjdump
+  local cuobjdump capability wanted=('LDG\.E\.128' 'STG\.E\.128')
   wanted machine_code || return 0
   cuobjdump=$(tool cuobjdump)
   if [[ -z $cuobjdump ]]; then skipped machine_code "cuobjdump is not installed"; return; fi
+  capability=$(card_fact capability | tr -d .)
+  (( capability < 90 )) || wanted+=('REDG*\.E\.ADD\.F32x4')
   # shellcheck disable=SC2016  # for the inner shell
-  step machine_code 60 bash -c '"$1" --dump-sass -arch sm_90 "$2" > "$3" || exit 1
-    for wanted in "LDG\.E\.128" "STG\.E\.128" "REDG*\.E\.ADD\.F32x4"; do
-      echo "RESULT $wanted: $(grep -c "$wanted" "$3") times"
-      grep -q "$wanted" "$3" || { echo "the plugin has no $wanted"; exit 1; }
-    done' - "$cuobjdump" "$build/lib/passel/libpassel_cuda.so" "$work/sass"
+  step machine_code 60 bash -c 'sass=$1; shift
+    "$1" --dump-sass -arch "sm_$2" "$3" > "$sass" || exit 1
+    [[ -s $sass ]] || { echo "the plugin holds no machine code for sm_$2, but PTX"; exit 77; }
+    shift 3
+    for wanted in "$@"; do
+      echo "RESULT $wanted: $(grep -c "$wanted" "$sass") times"
+      grep -q "$wanted" "$sass" || { echo "the plugin has no $wanted"; exit 1; }
+    done' - "$work/sass" "$cuobjdump" "$capability" "$build/lib/passel/libpassel_cuda.so" "${wanted[@]}"
 }

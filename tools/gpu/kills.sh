@@ -90,8 +90,8 @@ kills() {
     after='not known: the GPU did not say what is free'
   elif memory_back "$before"; then
     after="$before MiB free before, $memory_now after"
-  elif (( shared )); then
-    after="$before MiB free before, $memory_now after, which says little: others use this card"
+  elif (( shared )) || [[ -n $mps_runs ]]; then
+    after="$before MiB free before, $memory_now after, which says little: others, or an MPS server, have the card"
   else
     after="$before MiB free before, only $memory_now after"
     good=0

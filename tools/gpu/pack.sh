@@ -59,7 +59,7 @@ head_of_pack() {
 # that again. Arguments go to gpu_check (--help says which); its report goes to this folder, or --out.
 folder=$(mktemp -d "${TMPDIR:-/tmp}/gpu_check.XXXXXX") || exit 1
 trap 'rm -rf "$folder"' EXIT
-trap 'kill -TERM "$child" 2> /dev/null; wait "$child"' TERM INT HUP
+trap 'exit 143' TERM INT HUP
 lines=$(awk '/^THE ARCHIVE BEGINS$/ { print NR + 1; exit }' "$0")
 if command -v xz > /dev/null; then
   tail -n "+$lines" "$0" | xz -dc
@@ -70,8 +70,14 @@ fi | tar -x --no-same-owner -C "$folder" || {
   echo "gpu_check: cannot unpack $0 into $folder: it takes 150 MB there, and xz or python3; TMPDIR names another place" >&2
   exit 1
 }
+"$folder/bin/gpu_count" > /dev/null 2>&1
+if [ $? = 126 ]; then
+  echo "gpu_check: no program may be started in $folder (a file system with noexec?): TMPDIR names another place" >&2
+  exit 1
+fi
 "$folder/tools/gpu_check" --out "$PWD" "$@" &
 child=$!
+trap 'kill -TERM "$child" 2> /dev/null; wait "$child"; exit 143' TERM INT HUP
 wait "$child"
 exit
 THE ARCHIVE BEGINS

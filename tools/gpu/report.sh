@@ -50,7 +50,7 @@ name_report() {
   local former=$report name
   card=$1
   name=$(tr -cs 'A-Za-z0-9' '-' <<< "$card" | sed 's/^-//; s/-$//' | tr '[:upper:]' '[:lower:]')
-  report=$out/gpu-${began_at%% *}-$name.md
+  report=$out/gpu-${began_at%% *}-$(cut -c 12-19 <<< "$began_at" | tr -d :)-$name.md
   [[ -z $former || $former == "$report" ]] || mv "$former" "$report"
   write_report
 }
@@ -121,15 +121,23 @@ follow() {
 # the last line, rather not of figures.
 why() {
   local text
+  # Of an expectation the sentence that was added to it says most; else what was expected.
   text=$(awk '/^\[ RUN  / { test = $4 }
-    /: Failure$/ { getline; first = $0; getline; print test ": " first " " $0; exit }' "$1")
+    /: Failure$/ {
+      while (getline > 0 && $0 != "") {
+        all = all " " $0
+        if ($0 !~ /^ *(Value of|Actual|Expected|Which is)/) said = said " " $0
+      }
+      print test ":" (said == "" ? all : said)
+      exit
+    }' "$1")
   [[ -n $text ]] || text=$(sed -n 's/^[-0-9T:.+]* E //p; s/^[-0-9T:.+]* W \(.* exited with \)/\1/p' "$1" | head -n 1)
   [[ -n $text ]] || text=$(grep -v '^\(RESULT\|\[\|$\)' "$1" | tail -n 1)
   [[ -n $text ]] || text=$(tail -n 1 "$1")
   tr -s '[:space:]' ' ' <<< "$text" | cut -c 1-240
 }
 
-# step NAME SECONDS COMMAND...: a row, and the exit code.
+# step NAME SECONDS COMMAND...: a row, and the exit code; 77 is for what this machine does not allow.
 step() {
   local name=$1 limit=$2 status=0 began took
   shift 2
@@ -146,6 +154,8 @@ step() {
     note "$name" "passed, $took s"
   elif (( status == 124 || (status == 137 && took >= limit) )); then
     fails "$name" "hung: not done after $limit s"
+  elif (( status == 77 )); then
+    note "$name" "not run: $(why "$work/$name.log")"
   elif (( status > 128 )); then
     fails "$name" "crashed: signal $(( status - 128 )) ($(kill -l $(( status - 128 )))) after $took s"
   else

@@ -126,6 +126,7 @@ class Setup {
     request_.devices.resize(used);
     out_.num_gpus = static_cast<int>(used);
     request_.arena_on_device = true;
+    request_.without_mps = LocksSharedGpu(config_, request_.workers, static_cast<int>(used));
     PASSEL_RETURN_IF_ERROR(CheckArenaDevices(out_.topology, request_.devices, request_.workers));
     if (out_.topology.mps != MpsState::kRunning) return {};  // else a worker finds out
     const int gpus = static_cast<int>(used);
