@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,6 +24,9 @@ namespace {
 
 // Workers without a connection to us (after a restart of the ps) are looked after this often.
 constexpr std::chrono::milliseconds kProbeEvery{250};
+
+// A worker that listens answers at once, unless it is stopped.
+constexpr std::chrono::seconds kMeetLimit{2};
 
 constexpr std::chrono::nanoseconds kTellOfDelayEvery = std::chrono::seconds(10);
 
@@ -47,48 +51,97 @@ PsHost::~PsHost() = default;
 
 Status PsHost::MeetWorkers(Deadline deadline) {
   const Introduction me{options_.job_id, Role::kPs, options_.shard, options_.cluster_hash};
+  const Deadline limit = deadline.Sooner(kMeetLimit);
   for (int worker = 0; worker < options_.num_workers; ++worker) {
-    Result<RendezvousClient> client = RendezvousClient::Connect(
-        me, Role::kWorker, worker, &token_, deadline.Sooner(std::chrono::seconds(2)));
+    Result<RendezvousClient> client = RendezvousClient::Begin(me, Role::kWorker, worker, limit);
     if (client.status().code() == Code::kNotFound) continue;     // not started yet
     if (client.status().code() == Code::kUnavailable) continue;  // it ended just now
     if (!client.ok()) return client.status();
-    bool need_plan = false;
-    Result<std::optional<FileDescriptor>> fd = client->GetArena(false, &need_plan, deadline);
-    if (!fd.ok()) {
-      if (fd.status().code() == Code::kUnavailable) continue;
-      return fd.status();
+    links_.push_back({worker, std::move(*client)});
+  }
+  const auto silent = [this] {
+    return std::find_if(links_.begin(), links_.end(), [](const Link& link) { return !link.met; });
+  };
+  while (silent() != links_.end() && !limit.Expired()) {
+    std::vector<pollfd> entries;
+    for (const Link& link : links_) {
+      entries.push_back({link.met ? -1 : link.client.fd(), POLLIN, 0});
     }
-    if (fd->has_value() && !arena_) {
-      PASSEL_ASSIGN_OR_RETURN(Arena arena, Arena::Adopt(std::move(**fd)));
-      if (arena.job_id() != options_.job_id || arena.shard() != options_.shard) {
-        return FailedPrecondition(
-            fmt::format("{} handed over the arena of shard {} of job {}, not of shard {} of job {}",
-                        options_.names(worker), arena.shard(), arena.job_id(), options_.shard,
-                        options_.job_id));
-      }
-      LogInfo("took the arena of a former ps/{} over from {}: {} updates are in it", options_.shard,
-              options_.names(worker),
-              arena.memory().state->version.load(std::memory_order_relaxed));
-      arena_ = std::move(arena);
+    if (::poll(entries.data(), entries.size(), limit.PollTimeoutMs()) <= 0) continue;
+    std::size_t i = 0;
+    for (auto link = links_.begin(); link != links_.end(); ++i) {
+      const auto answered = link++;
+      if (entries[i].revents == 0) continue;
+      const Status status = Meet(*answered);
+      if (status.ok()) continue;
+      links_.erase(answered);
+      if (status.code() != Code::kUnavailable) return status;
     }
-    // What workers told a former life of ours they tell no more.
-    if (const Result<std::string> status = client->GetStatus(deadline); status.ok()) {
-      const nlohmann::json json = nlohmann::json::parse(*status, nullptr, false);
-      const auto data = json.find("data");
-      if (data != json.end() && data->is_object()) {
-        Peer peer;
-        peer.role = Role::kWorker;
-        peer.index = worker;
-        PASSEL_RETURN_IF_ERROR(DataTold(peer, data->dump()));
-      }
+  }
+  for (const Link& link : links_) {
+    if (link.met) continue;
+    const std::string who = fmt::format("{} (process {}) does not answer",
+                                        options_.names(link.worker), link.client.server_pid());
+    if (!arena_) {
+      return DeadlineExceeded(fmt::format(
+          "{}, and nobody else has the arena of a former ps/{}: it may hold the only one. If it is "
+          "stopped, continue or end it, then start this ps again",
+          who, options_.shard));
     }
-    if (Status status = client->SayHere(options_.shard, deadline); !status.ok()) continue;
-    const ProcessIdentity identity =
-        arena_ ? arena_->memory().tasks[worker].identity : ProcessIdentity{};
-    links_.push_back({worker, identity, std::move(*client)});
+    LogWarning("{}: ps/{} goes on with the others until it does", who, options_.shard);
   }
   return {};
+}
+
+// With a worker that has answered our hello: its arena, its data, and that we are here.
+Status PsHost::Meet(Link& link) {
+  const Deadline limit = Deadline::After(kMeetLimit);
+  PASSEL_RETURN_IF_ERROR(link.client.Finish(&token_, limit));
+  bool need_plan = false;
+  PASSEL_ASSIGN_OR_RETURN(std::optional<FileDescriptor> fd,
+                          link.client.GetArena(false, &need_plan, limit));
+  if (fd && !arena_) {
+    PASSEL_ASSIGN_OR_RETURN(Arena arena, Arena::Adopt(std::move(*fd)));
+    if (arena.job_id() != options_.job_id || arena.shard() != options_.shard) {
+      return FailedPrecondition(
+          fmt::format("{} handed over the arena of shard {} of job {}, not of shard {} of job {}",
+                      options_.names(link.worker), arena.shard(), arena.job_id(), options_.shard,
+                      options_.job_id));
+    }
+    LogInfo("took the arena of a former ps/{} over from {}: {} updates are in it", options_.shard,
+            options_.names(link.worker),
+            arena.memory().state->version.load(std::memory_order_relaxed));
+    arena_ = std::move(arena);
+  }
+  // What workers told a former life of ours they tell no more.
+  if (const Result<std::string> status = link.client.GetStatus(limit); status.ok()) {
+    const nlohmann::json json = nlohmann::json::parse(*status, nullptr, false);
+    const auto data = json.find("data");
+    if (data != json.end() && data->is_object()) {
+      Peer peer;
+      peer.role = Role::kWorker;
+      peer.index = link.worker;
+      PASSEL_RETURN_IF_ERROR(DataTold(peer, data->dump()));
+    }
+  }
+  PASSEL_RETURN_IF_ERROR(link.client.SayHere(options_.shard, limit));
+  if (arena_) link.identity = LoadIdentity(arena_->memory().tasks[link.worker]);
+  link.met = true;
+  return {};
+}
+
+// A worker that had not answered does so, or the connection is over: we have asked nothing else.
+void PsHost::ServeLink(std::list<Link>::iterator link) {
+  const bool was_met = link->met;
+  if (!was_met) {
+    const Status status = Meet(*link);
+    if (status.ok()) return;
+    if (status.code() != Code::kUnavailable) LogWarning("{}", status.message());
+  }
+  const int worker = link->worker;
+  const ProcessIdentity identity = link->identity;
+  links_.erase(link);
+  if (was_met) MarkGone(worker, identity);
 }
 
 // Nobody waits for ever for a worker that was never started, or was refused: when none is running
@@ -123,14 +176,9 @@ PsHost::End PsHost::Serve(int stop_fd) {
         server_.Poll(-1, watched, Deadline::After(arena_ ? kProbeEvery : kProbeEvery * 4));
     for (const int fd : ready) {
       if (fd == stop_fd) return End::kStopped;
-      // We asked nothing, so readable means closed.
       const auto link = std::find_if(links_.begin(), links_.end(),
                                      [fd](const Link& l) { return l.client.fd() == fd; });
-      if (link == links_.end()) continue;
-      const int worker = link->worker;
-      const ProcessIdentity identity = link->identity;
-      links_.erase(link);
-      MarkGone(worker, identity);
+      if (link != links_.end()) ServeLink(link);
     }
     const std::int64_t now = MonotonicNs();
     if (!arena_) {

@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -54,8 +55,10 @@ class PsHost final : private RendezvousHandler {
   ~PsHost() override;
 
   /// Asks every worker that listens for the arena of a former life of this ps, and tells it that
-  /// the ps is here. For tasks without a supervisor. Errors: kPermissionDenied,
-  /// kFailedPrecondition as in RendezvousClient::Connect(); kDeadlineExceeded.
+  /// the ps is here. For tasks without a supervisor. A worker that does not answer within 2 s is
+  /// met when it does, in Serve(). Errors: kPermissionDenied, kFailedPrecondition as in
+  /// RendezvousClient::Connect(); kDeadlineExceeded when nobody had an arena and somebody did not
+  /// answer, who may have it.
   Status MeetWorkers(Deadline deadline);
 
   enum class End {
@@ -91,6 +94,14 @@ class PsHost final : private RendezvousHandler {
   void Stop() override;
   void Gone(const Peer& peer) override;
   void MarkGone(int worker, const ProcessIdentity& identity);
+  struct Link {
+    int worker;
+    RendezvousClient client;
+    ProcessIdentity identity = {};  // of the life that we met
+    bool met = false;               // it has answered
+  };
+  Status Meet(Link& link);
+  void ServeLink(std::list<Link>::iterator link);
   void GiveUpThoseWhoNeverCame();
   std::string DataJson() const;
 
@@ -103,12 +114,7 @@ class PsHost final : private RendezvousHandler {
   bool arena_kept_;
   RendezvousServer server_;
   std::vector<Peer> workers_;  // connected to us
-  struct Link {
-    int worker;
-    ProcessIdentity identity;  // of the life that we met
-    RendezvousClient client;
-  };
-  std::vector<Link> links_;  // our connections to workers' endpoints
+  std::list<Link> links_;      // our connections to workers' endpoints
   std::map<std::string, FileDescriptor> data_;
   std::vector<std::string> data_told_;  // distinct JSON objects, the chief's first; see DataJson()
   bool stop_asked_ = false;

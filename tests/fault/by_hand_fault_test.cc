@@ -1,0 +1,115 @@
+// Tasks that were started by hand and are killed, stopped and told to go.
+
+#include <fmt/core.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <map>
+#include <thread>
+
+#include "support/program.h"
+
+namespace passel::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// A job of `ps` ps and `workers` workers: "ps/0" and so on.
+class HandStarted {
+ public:
+  HandStarted(int ps, int workers, std::vector<std::string> flags)
+      : ps_(ps), workers_(workers), flags_(std::move(flags)) {}
+
+  Sandbox& sandbox() { return sandbox_; }
+  Program& operator[](const std::string& task) { return tasks_.at(task); }
+  /// Its next life, if it had one.
+  Program& Start(const std::string& task, const std::string& failpoint = "") {
+    sandbox_.SetEnv("PASSEL_FAILPOINT", failpoint);
+    const std::size_t slash = task.find('/');
+    Program program = sandbox_.Start(sandbox_.Task(
+        task.substr(0, slash), std::stoi(task.substr(slash + 1)), ps_, workers_, flags_));
+    return tasks_.insert_or_assign(task, std::move(program)).first->second;
+  }
+  void StartAll() {
+    for (int i = 0; i < ps_; ++i) Start(fmt::format("ps/{}", i));
+    for (int i = 0; i < workers_; ++i) Start(fmt::format("worker/{}", i));
+  }
+  void Kill(const std::string& task) {
+    (*this)[task].Signal(SIGKILL);
+    (*this)[task].Wait();
+  }
+  Outcome Finish(const std::string& task, double seconds = 15) {
+    return sandbox_.Finish((*this)[task], seconds);
+  }
+  /// Waits for `steps` more global steps.
+  bool Advances(std::int64_t steps, double seconds = 10) {
+    const Deadline deadline = Deadline::After(Scaled(seconds));
+    std::int64_t from = -1;
+    while (!deadline.Expired()) {
+      const std::int64_t now = sandbox_.GlobalStep();
+      if (from < 0) from = now;
+      if (from >= 0 && now >= from + steps) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    return false;
+  }
+  /// Ends it by `passel ctl stop`: what runs of these ends with 130.
+  void Stop(const std::vector<std::string>& running) {
+    EXPECT_EQ(sandbox_.Run({"ctl", "stop", sandbox_.job()}).code, 0);
+    for (const std::string& task : running) EXPECT_EQ(Finish(task).code, 130) << task;
+    EXPECT_EQ(sandbox_.Leftovers(), "");
+  }
+
+ private:
+  const int ps_, workers_;
+  const std::vector<std::string> flags_;
+  Sandbox sandbox_;
+  std::map<std::string, Program> tasks_;
+};
+
+const std::vector<std::string> kEndless = {"--train_steps=100000000", "--start_wait=20"};
+
+TEST(ByHandFaultTest, PsComesBackWhileAWorkerIsStopped) {
+  for (const std::string stopped : {"worker/0", "worker/1"}) {
+    SCOPED_TRACE(stopped);
+    HandStarted job(1, 2, kEndless);
+    job.StartAll();
+    ASSERT_TRUE(job.Advances(50)) << job["worker/0"].Err();
+    job[stopped].Signal(SIGSTOP);
+    job.Kill("ps/0");
+    Program& ps = job.Start("ps/0");
+    ASSERT_TRUE(ps.WaitFor("took the arena of a former ps/0 over")) << ps.Err();
+    EXPECT_TRUE(ps.WaitFor(stopped + " (process ")) << ps.Err();
+    EXPECT_THAT(ps.Err(), HasSubstr("does not answer"));
+    ASSERT_TRUE(job.Advances(50)) << ps.Err();
+    // It does not miss the ps that came back meanwhile.
+    job[stopped].Signal(SIGCONT);
+    EXPECT_TRUE(job[stopped].WaitFor("ps/0 is back")) << job[stopped].Err();
+    ASSERT_TRUE(job.Advances(50));
+    job.Stop({"ps/0", "worker/0", "worker/1"});
+  }
+}
+
+TEST(ByHandFaultTest, StoppedWorkerThatHoldsTheOnlyArenaIsNamed) {
+  HandStarted job(1, 1, kEndless);
+  job.StartAll();
+  ASSERT_TRUE(job.Advances(50)) << job["worker/0"].Err();
+  job["worker/0"].Signal(SIGSTOP);
+  job.Kill("ps/0");
+  job.Start("ps/0");
+  const Outcome refused = job.Finish("ps/0");
+  EXPECT_EQ(refused.code, 143);
+  ASSERT_EQ(refused.errors.size(), 1u) << refused.err;
+  for (const char* word : {"worker/0 (process ", "does not answer", "the only one"}) {
+    EXPECT_THAT(refused.errors[0], HasSubstr(word));
+  }
+  job["worker/0"].Signal(SIGCONT);
+  EXPECT_TRUE(job.Start("ps/0").WaitFor("took the arena")) << job["ps/0"].Err();
+  ASSERT_TRUE(job.Advances(50));
+  job.Stop({"ps/0", "worker/0"});
+}
+
+}  // namespace
+}  // namespace passel::testing
