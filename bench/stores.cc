@@ -38,7 +38,7 @@ class VariantShard final : public Shard {
   Status Open() override { return shard_->Open(); }
   bool initialized() const override { return shard_->initialized(); }
   Status WaitUntilInitialized(Deadline d) override { return shard_->WaitUntilInitialized(d); }
-  Status Leave() override { return shard_->Leave(); }
+  Status Leave(Phase end) override { return shard_->Leave(end); }
   Status CheckAlive() const override { return shard_->CheckAlive(); }
   void SayAlive() override { shard_->SayAlive(); }
   ModeWord CurrentMode() const override { return shard_->CurrentMode(); }

@@ -127,9 +127,9 @@ class AttachedJob::Attendant final : public RendezvousHandler {
   // This worker has left the arena of the shard, whose ps may end then: that is the job's end.
   // REQUIRES: mutex_ is held.
   bool DoneWith(std::size_t shard) const {
-    return shard < arenas_.size() &&
-           Membership(arenas_[shard]->memory())[static_cast<std::size_t>(options_.worker)].phase ==
-               Phase::kDone;
+    if (shard >= arenas_.size()) return false;
+    const Phase phase = StateOf(arenas_[shard]->memory(), options_.worker).phase;
+    return phase == Phase::kDone || phase == Phase::kLeft;
   }
 
   void Run() {

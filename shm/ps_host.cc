@@ -211,9 +211,15 @@ PsHost::End PsHost::Serve(int stop_fd) {
     const bool all_done = std::all_of(members.begin(), members.end(),
                                       [](const Member& m) { return m.phase == Phase::kDone; });
     if (all_done) return End::kWorkersDone;
-    // Some died or never came, and nobody is running. The job was stopped, or it waits for them.
-    if (nobody_since_ns == 0) nobody_since_ns = now;
+    // Some died, left or never came, and nobody is running. The job was stopped, or it waits.
     const bool stopped = memory.state->stop.load(std::memory_order_acquire) != 0;
+    if (nobody_since_ns == 0) {
+      nobody_since_ns = now;
+      if (!stopped) {
+        LogInfo("no worker is running ({}): waiting {} s for one to come back", DescribeWorkers(),
+                std::chrono::duration_cast<std::chrono::seconds>(options_.rejoin_limit).count());
+      }
+    }
     if (stopped || now - nobody_since_ns > options_.rejoin_limit.count()) return End::kSomeDied;
   }
 }

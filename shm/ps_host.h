@@ -40,8 +40,8 @@ struct PsHostOptions {
   std::string data = {};
   /// There is no ps: the job is one process, which has a thread of its own for this.
   bool alone = false;
-  /// How long a ps without a supervisor waits for a worker that died to be started again when
-  /// nobody else is running.
+  /// How long a ps without a supervisor waits for a worker that died, or was told to go, to be
+  /// started again when nobody else is running.
   std::chrono::nanoseconds rejoin_limit = std::chrono::seconds(10);
   /// How long a ps without a supervisor waits for the chief's plan.
   std::chrono::nanoseconds start_limit = std::chrono::minutes(5);
@@ -63,7 +63,7 @@ class PsHost final : private RendezvousHandler {
 
   enum class End {
     kWorkersDone,   ///< all of them have finished
-    kSomeDied,      ///< nobody is left, and not all have finished
+    kSomeDied,      ///< nobody came back, and not all have finished
     kStopped,       ///< `stop_fd` became readable
     kStoppedEarly,  ///< StopJob(), or a request for it, before there was an arena
     kNobodyCame,    ///< no chief proposed a plan within start_limit

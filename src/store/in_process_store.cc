@@ -27,7 +27,8 @@ Result<std::unique_ptr<ParameterStore>> OpenStore(const StorePlan& plan,
     Result<std::unique_ptr<LocalShard>> shard =
         LocalShard::Join(memory, rules, worker, who, options);
     if (!shard.ok()) {
-      for (const auto& other : joined) (void)other->Leave();  // nobody is to wait for us
+      for (const auto& other : joined)
+        (void)other->Leave(Phase::kLeft);  // nobody is to wait for us
       return shard.status();
     }
     joined.push_back(std::move(*shard));
@@ -36,7 +37,7 @@ Result<std::unique_ptr<ParameterStore>> OpenStore(const StorePlan& plan,
   const ModeWord mode = joined[0]->CurrentMode();
   for (const auto& shard : joined) {
     if (Status status = shard->EnterMode(mode); !status.ok()) {
-      for (const auto& other : joined) (void)other->Leave();
+      for (const auto& other : joined) (void)other->Leave(Phase::kLeft);
       return status;
     }
   }

@@ -106,10 +106,10 @@ Status LocalShard::WaitUntilInitialized(Deadline deadline) {
   return {};
 }
 
-Status LocalShard::Leave() {
+Status LocalShard::Leave(Phase end) {
   if (left_) return {};
   left_ = true;
-  if (!passel::Leave(memory_, worker_, epoch_)) return CheckAlive();
+  if (!passel::Leave(memory_, worker_, epoch_, end)) return CheckAlive();
   return {};
 }
 

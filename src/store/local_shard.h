@@ -62,7 +62,7 @@ class LocalShard final : public Shard {
   Status Open() override;
   bool initialized() const override;
   Status WaitUntilInitialized(Deadline deadline) override;
-  Status Leave() override;
+  Status Leave(Phase end) override;
   Status CheckAlive() const override;
   void SayAlive() override { Heartbeat(); }
   Status Apply(int slot, Deadline deadline, Version* version_before) override;

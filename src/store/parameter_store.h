@@ -159,6 +159,8 @@ class ParameterStore {
   virtual Status WaitUntilInitialized(Deadline deadline) = 0;
   /// This worker is done: rounds no longer wait for it. The store is closed.
   virtual Status Leave() = 0;
+  /// The same, but it is not done, and may come back: the job has not finished with this.
+  virtual Status LeaveForNow() = 0;
 
   // --- One step ----------------------------------------------------------------------------
 

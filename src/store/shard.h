@@ -64,7 +64,8 @@ class Shard {
   virtual Status Open() = 0;
   virtual bool initialized() const = 0;
   virtual Status WaitUntilInitialized(Deadline deadline) = 0;
-  virtual Status Leave() = 0;
+  /// kDone or kLeft.
+  virtual Status Leave(Phase end) = 0;
   /// kAborted if this worker's life was ended by others (evicted, or taken for dead).
   virtual Status CheckAlive() const = 0;
 

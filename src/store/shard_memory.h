@@ -40,6 +40,7 @@ enum class Phase : std::uint8_t {
   kDone,     ///< finished and left
   kDead,     ///< its process is gone
   kEvicted,  ///< too slow for a round; fenced off until it joins again
+  kLeft,     ///< told to go before it had finished; it may come back
 };
 
 /// A worker's life: `epoch` counts its joins from 1, so a task that was replaced can never pass for

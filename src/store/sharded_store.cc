@@ -120,12 +120,12 @@ Status ShardedStore::FinishInterruptedRound(Deadline deadline) {
   return {};
 }
 
-Status ShardedStore::Leave() {
+Status ShardedStore::LeaveAs(Phase end) {
   if (summed_ > 0) Increment(counters().dropped, static_cast<std::uint64_t>(summed_));
   summed_ = 0;
   Status first;
   for (const auto& shard : shards_) {
-    Status status = shard->Leave();
+    Status status = shard->Leave(end);
     if (first.ok()) first = std::move(status);
   }
   return first;

@@ -362,7 +362,8 @@ class Worker {
       PASSEL_RETURN_IF_ERROR(callbacks_.refresh_values());
     }
     Failpoint("worker.before_leave");
-    PASSEL_RETURN_IF_ERROR(store_.Leave());
+    const bool for_now = result_.reason == LeaveReason::kAsked && options_.comes_back;
+    PASSEL_RETURN_IF_ERROR(for_now ? store_.LeaveForNow() : store_.Leave());
     Failpoint("worker.left");
     return result_;
   }

@@ -88,6 +88,8 @@ struct WorkerOptions {
     std::chrono::milliseconds delay{0};
   };
   std::vector<SlowWorker> slow_workers;
+  /// When it is told to leave, others are to expect that it comes back.
+  bool comes_back = false;
   /// How long one push may take: with a round, the time the others need.
   std::chrono::nanoseconds push_limit = std::chrono::minutes(15);
 };

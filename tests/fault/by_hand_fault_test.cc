@@ -111,5 +111,35 @@ TEST(ByHandFaultTest, StoppedWorkerThatHoldsTheOnlyArenaIsNamed) {
   job.Stop({"ps/0", "worker/0"});
 }
 
+TEST(ByHandFaultTest, WorkersThatAreAllToldToGoAreWaitedFor) {
+  HandStarted job(1, 2, kEndless);
+  job.StartAll();
+  ASSERT_TRUE(job.Advances(100)) << job["worker/0"].Err();
+  const std::int64_t step = job.sandbox().GlobalStep();
+  for (const char* worker : {"worker/0", "worker/1"}) job[worker].Signal(SIGTERM);
+  for (const char* worker : {"worker/0", "worker/1"}) EXPECT_EQ(job.Finish(worker).code, 143);
+  ASSERT_TRUE(job["ps/0"].WaitFor("no worker is running (worker/0 left, worker/1 left): waiting"))
+      << job["ps/0"].Err();
+  for (const char* worker : {"worker/0", "worker/1"}) job.Start(worker);
+  ASSERT_TRUE(job.Advances(50)) << job["worker/0"].Err();
+  EXPECT_GT(job.sandbox().GlobalStep(), step);
+  job.Stop({"ps/0", "worker/0", "worker/1"});
+}
+
+TEST(ByHandFaultTest, WorkerThatWasToldToGoIsNotDoneWhenTheOthersAre) {
+  HandStarted job(
+      1, 2,
+      {"--train_steps=1500", "--slow_worker=0:2ms", "--slow_worker=1:2ms", "--start_wait=20"});
+  job.StartAll();
+  ASSERT_TRUE(job["worker/1"].WaitFor("training step 100 done")) << job["worker/1"].Err();
+  job["worker/1"].Signal(SIGTERM);
+  EXPECT_EQ(job.Finish("worker/1").code, 143);
+  EXPECT_EQ(job.Finish("worker/0", 30).code, 0);
+  const Outcome ps = job.Finish("ps/0", 30);  // it keeps the job open for 10 s more
+  EXPECT_EQ(ps.code, 0) << ps.err;
+  EXPECT_THAT(ps.err, HasSubstr("the job finished with fewer workers than it began with: worker/0 "
+                                "done, worker/1 left"));
+}
+
 }  // namespace
 }  // namespace passel::testing

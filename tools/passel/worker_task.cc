@@ -130,6 +130,7 @@ class WorkerTask {
     config_.worker.num_workers = workers;
     config_.worker.names = task_.Names();
     config_.worker.start_limit = options.start_limit;
+    config_.worker.comes_back = !task_.flags.supervised;
     PASSEL_ASSIGN_OR_RETURN(const DataSplit split, SplitData(config_, data->data()));
     log_.SetStepsPerEpoch(StepsPerEpoch(config_.worker, split.train.size(), task_.Trainer()));
     // Its engine copies from and to the arenas: it ends before they are unmapped.
