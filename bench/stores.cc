@@ -35,7 +35,7 @@ class VariantShard final : public Shard {
   int gradient_slots() const override { return shard_->gradient_slots(); }
   Version version() const override { return shard_->version(); }
   float* values_for_initialization() override { return shard_->values_for_initialization(); }
-  Status Open() override { return shard_->Open(); }
+  Status Open(std::uint64_t cohort) override { return shard_->Open(cohort); }
   bool initialized() const override { return shard_->initialized(); }
   Status WaitUntilInitialized(Deadline d) override { return shard_->WaitUntilInitialized(d); }
   Status Leave(Phase end) override { return shard_->Leave(end); }

@@ -59,7 +59,7 @@ class LocalShard final : public Shard {
   int gradient_slots() const override { return memory_.gradient_slots; }
   Version version() const override;
   float* values_for_initialization() override { return memory_.values; }
-  Status Open() override;
+  Status Open(std::uint64_t cohort) override;
   bool initialized() const override;
   Status WaitUntilInitialized(Deadline deadline) override;
   Status Leave(Phase end) override;

@@ -60,8 +60,9 @@ class Shard {
 
   /// For the chief, before Open(): memory of the values to be written in place.
   virtual float* values_for_initialization() = 0;
-  /// Sets the slot variables to their first values and opens the shard.
-  virtual Status Open() = 0;
+  /// Sets the slot variables to their first values and opens the shard. `cohort` is the same for
+  /// all shards of one Initialize().
+  virtual Status Open(std::uint64_t cohort) = 0;
   virtual bool initialized() const = 0;
   virtual Status WaitUntilInitialized(Deadline deadline) = 0;
   /// kDone or kLeft.

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <random>
 
 #include "base/clock.h"
 #include "optim/update_kernels.h"
@@ -66,8 +67,10 @@ Status ShardedStore::Initialize(const std::function<void(VarId, std::span<float>
     float* values = shards_[static_cast<std::size_t>(v.shard)]->values_for_initialization();
     fill(id, {values + v.offset, v.elements});
   }
+  std::random_device random;
+  const std::uint64_t cohort = std::uint64_t{random()} << 32 | random();
   // The lead last: it is what the others look at first.
-  for (std::size_t s = shards_.size(); s-- > 0;) PASSEL_RETURN_IF_ERROR(shards_[s]->Open());
+  for (std::size_t s = shards_.size(); s-- > 0;) PASSEL_RETURN_IF_ERROR(shards_[s]->Open(cohort));
   entered_ = true;
   return {};
 }

@@ -141,5 +141,27 @@ TEST(ByHandFaultTest, WorkerThatWasToldToGoIsNotDoneWhenTheOthersAre) {
                                 "done, worker/1 left"));
 }
 
+TEST(ByHandFaultTest, LossOfTheValuesOfOnePsEndsTheJob) {
+  for (const auto& [lost, kept] : {std::pair{"ps/1", "ps/0"}, std::pair{"ps/0", "ps/1"}}) {
+    SCOPED_TRACE(lost);
+    HandStarted job(2, 2, kEndless);
+    job.StartAll();
+    ASSERT_TRUE(job.Advances(100)) << job["worker/0"].Err();
+    for (const char* task : {"worker/0", "worker/1", lost}) job.Kill(task);
+    for (const char* task : {lost, "worker/0", "worker/1"}) job.Start(task);
+    for (const char* worker : {"worker/0", "worker/1"}) {
+      const Outcome end = job.Finish(worker);
+      EXPECT_EQ(end.code, 1) << end.err;
+      ASSERT_EQ(end.errors.size(), 1u) << end.err;
+      EXPECT_THAT(end.errors[0], HasSubstr(fmt::format("{} has lost its values while {} still has "
+                                                       "those of ",
+                                                       lost, kept)));
+      EXPECT_THAT(end.errors[0], HasSubstr("start it anew"));
+    }
+    const Outcome ps = job.Finish(kept, 20);  // it keeps the job open for 10 s more
+    EXPECT_EQ(ps.code, 1) << ps.err;
+  }
+}
+
 }  // namespace
 }  // namespace passel::testing

@@ -205,7 +205,10 @@ class WorkerTask {
     PASSEL_ASSIGN_OR_RETURN(const StorePlan plan,
                             MakePlan(config_, options.num_shards, task_.NumTrainers()));
     if (task_.flags.devices.log_device_placement) LogDevicePlacement(task_, plan);
-    PASSEL_ASSIGN_OR_RETURN(*store, (*job)->Open(plan));
+    Result<std::unique_ptr<ParameterStore>> opened = (*job)->Open(plan);
+    // Here that is no wrong input: training has failed for good.
+    if (opened.status().code() == Code::kDataLoss) return Internal(opened.status().message());
+    PASSEL_ASSIGN_OR_RETURN(*store, std::move(opened));
     return {};
   }
 
