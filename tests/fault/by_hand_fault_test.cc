@@ -71,6 +71,11 @@ class HandStarted {
 
 const std::vector<std::string> kEndless = {"--train_steps=100000000", "--start_wait=20"};
 
+std::vector<std::string> With(std::vector<std::string> flags, const std::string& more) {
+  flags.push_back(more);
+  return flags;
+}
+
 TEST(ByHandFaultTest, PsComesBackWhileAWorkerIsStopped) {
   for (const std::string stopped : {"worker/0", "worker/1"}) {
     SCOPED_TRACE(stopped);
@@ -139,6 +144,27 @@ TEST(ByHandFaultTest, WorkerThatWasToldToGoIsNotDoneWhenTheOthersAre) {
   EXPECT_EQ(ps.code, 0) << ps.err;
   EXPECT_THAT(ps.err, HasSubstr("the job finished with fewer workers than it began with: worker/0 "
                                 "done, worker/1 left"));
+}
+
+TEST(ByHandFaultTest, PsComesBackBeforeTheChiefHasTheArenasOfTheOthers) {
+  HandStarted job(2, 2, With(kEndless, "--ps_wait=1"));
+  job.Start("ps/0");
+  job.Start("ps/1", "arena.reserved:1:sleep3000");  // as long as a large one takes
+  for (const char* worker : {"worker/0", "worker/1"}) job.Start(worker);
+  const Deadline deadline = Deadline::After(Scaled(10.0));
+  while (!job.sandbox().Status().contains("arena")) {
+    ASSERT_FALSE(deadline.Expired()) << job["worker/0"].Err();
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // it is handed over at once
+  job.Kill("ps/0");
+  Program& ps = job.Start("ps/0");
+  ASSERT_TRUE(ps.WaitFor("took the arena of a former ps/0 over from worker/", 2)) << ps.Err();
+  for (const char* worker : {"worker/0", "worker/1"}) {
+    ASSERT_TRUE(job[worker].WaitFor("training step 100 done")) << job[worker].Err();
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));  // --ps_wait
+  ASSERT_TRUE(job.Advances(50)) << job["worker/0"].Err();
+  job.Stop({"ps/0", "ps/1", "worker/0", "worker/1"});
 }
 
 TEST(ByHandFaultTest, LossOfTheValuesOfOnePsEndsTheJob) {
