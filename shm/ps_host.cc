@@ -277,7 +277,7 @@ int PsHost::ArenaFd(const Peer& peer) {
 
 void PsHost::ArenaIsKept(const Peer&) {
   Failpoint("ps.kept");
-  arena_kept_ = arena_.has_value();
+  if (arena_) arena_kept_ = true;
 }
 
 bool PsHost::WantsPlanFrom(const Peer& peer) {
