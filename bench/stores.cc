@@ -57,6 +57,7 @@ class VariantShard final : public Shard {
   Result<RoundGrant> AwaitRound(std::uint64_t round, Deadline d) override {
     return shard_->AwaitRound(round, d);
   }
+  void DecideNoMore() override { shard_->DecideNoMore(); }
   void FinishRound(const RoundGrant& grant) override { shard_->FinishRound(grant); }
   Status AwaitCompletion(std::uint64_t round, Deadline d) override {
     return shard_->AwaitCompletion(round, d);

@@ -87,6 +87,7 @@ class LocalShard final : public Shard {
   bool RoundDecided(std::uint64_t round) const override { return DecidedRound() >= round; }
   Status Arrive(std::uint64_t round) override;
   Result<RoundGrant> AwaitRound(std::uint64_t round, Deadline deadline) override;
+  void DecideNoMore() override;
   Status ApplyRound(const RoundGrant& grant, Deadline deadline) override;
   void FinishRound(const RoundGrant& grant) override;
   Status AwaitCompletion(std::uint64_t round, Deadline deadline) override;

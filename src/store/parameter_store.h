@@ -165,7 +165,8 @@ class ParameterStore {
   // --- One step ----------------------------------------------------------------------------
 
   /// Costs nothing where memory is shared and `mode` is kView.
-  /// Errors: kCancelled after Stop(); kAborted when evicted; kInvalidArgument for rows that do not
+  /// Errors: kCancelled after Stop(), and in the modes with rounds the values change no more then;
+  /// kAborted when evicted; kInvalidArgument for rows that do not
   /// exist; kFailedPrecondition before Initialize() or WaitUntilInitialized() returned OK.
   virtual Result<ParamView> Pull(const Selection& what, PullMode mode) = 0;
 

@@ -120,6 +120,8 @@ class Shard {
   virtual bool RoundDecided(std::uint64_t round) const = 0;                           // lead
   virtual Status Arrive(std::uint64_t round) = 0;                                     // lead
   virtual Result<RoundGrant> AwaitRound(std::uint64_t round, Deadline deadline) = 0;  // lead
+  /// After Stop(): no round is decided any more that has not been.
+  virtual void DecideNoMore() = 0;  // lead
   virtual Status ApplyRound(const RoundGrant& grant, Deadline deadline) = 0;
   virtual void FinishRound(const RoundGrant& grant) = 0;
   /// Until that round is complete without us.

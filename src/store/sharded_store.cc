@@ -18,6 +18,9 @@ constexpr bool kViewsAreCopies = true;  // sanitizer builds: every access to sha
 constexpr bool kViewsAreCopies = false;
 #endif
 
+// Who holds a block in it may be stopped.
+constexpr std::chrono::seconds kLastRoundLimit{5};
+
 std::int64_t RowElements(const VariableInfo& v) {
   std::int64_t elements = 1;
   for (std::size_t d = 1; d < v.shape.size(); ++d) elements *= v.shape[d];
@@ -123,9 +126,18 @@ Status ShardedStore::FinishInterruptedRound(Deadline deadline) {
   return {};
 }
 
+// The job is stopped. The round that was decided last is the last one: after this the values, which
+// this worker may look at or save, stay as they are.
+void ShardedStore::EndRounds() {
+  if (!rounds()) return;
+  lead().DecideNoMore();
+  (void)FinishInterruptedRound(Deadline::After(kLastRoundLimit));
+}
+
 Status ShardedStore::LeaveAs(Phase end) {
   if (summed_ > 0) Increment(counters().dropped, static_cast<std::uint64_t>(summed_));
   summed_ = 0;
+  if (stopped()) EndRounds();
   Status first;
   for (const auto& shard : shards_) {
     Status status = shard->Leave(end);
@@ -152,7 +164,10 @@ Status ShardedStore::CheckSelection(const Selection& what) const {
 }
 
 Result<ParamView> ShardedStore::Pull(const Selection& what, PullMode mode) {
-  if (stopped()) return Cancelled("the job was stopped");
+  if (stopped()) {
+    EndRounds();
+    return Cancelled("the job was stopped");
+  }
   PASSEL_RETURN_IF_ERROR(lead().CheckAlive());
   if (!entered_) {
     return FailedPrecondition(

@@ -60,6 +60,7 @@ class ShardedStore final : public ParameterStore {
   const Shard& lead() const { return *shards_[0]; }
   Status CheckSelection(const Selection& what) const;
   Status LeaveAs(Phase end);
+  void EndRounds();
   Status FinishInterruptedRound(Deadline deadline);
   Status PushNow(int slot, std::uint32_t stamp, Deadline deadline);
   void CountUpdate(const Versions& at_apply, std::uint32_t stamp);

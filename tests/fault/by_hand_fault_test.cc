@@ -25,11 +25,14 @@ class HandStarted {
   Sandbox& sandbox() { return sandbox_; }
   Program& operator[](const std::string& task) { return tasks_.at(task); }
   /// Its next life, if it had one.
-  Program& Start(const std::string& task, const std::string& failpoint = "") {
+  Program& Start(const std::string& task, const std::string& failpoint = "",
+                 const std::vector<std::string>& more = {}) {
     sandbox_.SetEnv("PASSEL_FAILPOINT", failpoint);
     const std::size_t slash = task.find('/');
+    std::vector<std::string> flags = flags_;
+    flags.insert(flags.end(), more.begin(), more.end());
     Program program = sandbox_.Start(sandbox_.Task(
-        task.substr(0, slash), std::stoi(task.substr(slash + 1)), ps_, workers_, flags_));
+        task.substr(0, slash), std::stoi(task.substr(slash + 1)), ps_, workers_, flags));
     return tasks_.insert_or_assign(task, std::move(program)).first->second;
   }
   void StartAll() {
@@ -144,6 +147,34 @@ TEST(ByHandFaultTest, WorkerThatWasToldToGoIsNotDoneWhenTheOthersAre) {
   EXPECT_EQ(ps.code, 0) << ps.err;
   EXPECT_THAT(ps.err, HasSubstr("the job finished with fewer workers than it began with: worker/0 "
                                 "done, worker/1 left"));
+}
+
+// Which model a job in rounds has after a step is certain, to the last bit.
+TEST(ByHandFaultTest, ChiefThatIsToldToGoSavesTheValuesOfOneRound) {
+  const std::vector<std::string> flags = {"--mode=barrier", "--start_wait=20",
+                                          "--threads_per_worker=1", "--slow_worker=1:20ms"};
+  HandStarted job(1, 2, With(flags, "--train_steps=100000000"));
+  const std::string saved = job.sandbox().dir().File("model");
+  job.Start("ps/0");
+  job.Start("worker/0", "worker.saving:1:sleep500", {"--save=" + saved});
+  job.Start("worker/1");
+  ASSERT_TRUE(job.Advances(10)) << job["worker/0"].Err();
+  job["worker/0"].Signal(SIGTERM);
+  EXPECT_EQ(job.Finish("worker/0").code, 143) << job["worker/0"].Err();
+  ASSERT_TRUE(job.Advances(10)) << "the other goes on";
+  job.Stop({"ps/0", "worker/1"});
+
+  const std::string text = ReadText(saved);
+  const std::size_t at = text.find("\"global_step\":\"");
+  ASSERT_NE(at, std::string::npos);
+  const std::int64_t step = std::atoll(text.c_str() + at + 15);
+  HandStarted again(1, 2, With(flags, fmt::format("--train_steps={}", step)));
+  const std::string whole = again.sandbox().dir().File("model");
+  again.Start("ps/0");
+  again.Start("worker/0", "", {"--save=" + whole});
+  again.Start("worker/1");
+  for (const char* task : {"worker/0", "worker/1", "ps/0"}) EXPECT_EQ(again.Finish(task).code, 0);
+  EXPECT_TRUE(ReadText(whole) == text) << "of step " << step;
 }
 
 TEST(ByHandFaultTest, PsComesBackBeforeTheChiefHasTheArenasOfTheOthers) {

@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/log.h"
 #include "base/nvtx.h"
 #include "base/subprocess.h"
@@ -177,12 +178,21 @@ class WorkerTask {
         return parameters->RefreshShadow(Deadline::After(limit));
       };
     }
+    const bool saves = !task_.flags.save.empty() && chief;
+    bool saved = false;
+    if (saves) {
+      callbacks.before_leave = [&]() -> Status {
+        // The values are of one round as long as the others wait for this worker.
+        saved = IsRoundMode(store->mode());
+        return saved ? Save(layout, *job) : Status();
+      };
+    }
     g_training.store(true, std::memory_order_relaxed);
     log_.Follow(&callbacks);
     PASSEL_ASSIGN_OR_RETURN(const WorkerResult result, RunWorker(config_.worker, callbacks, *model,
                                                                  layout, split, *store, engine));
     log_.Final(result);
-    if (!task_.flags.save.empty() && chief) PASSEL_RETURN_IF_ERROR(Save(layout, *job));
+    if (saves && !saved) PASSEL_RETURN_IF_ERROR(Save(layout, *job));
     return result;
   }
 
@@ -244,6 +254,7 @@ class WorkerTask {
                                   : state.global_step.load(std::memory_order_acquire);
     std::map<std::string, std::string> metadata = {{"global_step", std::to_string(step)}};
     AddSplit({config_.validation_size, config_.train_examples}, &metadata);
+    Failpoint("worker.saving");
     PASSEL_RETURN_IF_ERROR(SaveModel(task_.flags.save, config_.model, parts, metadata));
     LogInfo("Saved {}", task_.flags.save);
     return {};
