@@ -86,9 +86,6 @@ class WorkerTask {
     log_.Task();
     if (!task_.worker_device.empty()) log_.WorkerDevice(task_.worker_device);
     log_.SessionBegins();
-    if (task_.flags.existing_servers) {
-      log_.ExistingServer(task_.spec.Address(task_.id)->ToString());
-    }
     // Before the job waits for this task.
     const Deadline start = Deadline::After(options.start_limit);
     PASSEL_ASSIGN_OR_RETURN(std::unique_ptr<GpuCompute> gpu,
@@ -105,6 +102,11 @@ class WorkerTask {
       job.reset();
     }
     attach_range.Close();
+    if (task_.flags.existing_servers) {
+      for (int ps = 0; ps < options.num_shards; ++ps) {
+        log_.ExistingServer(task_.spec.Address({"ps", ps})->ToString());
+      }
+    }
     if (chief) TellOfJob(config_, *job->arena(0).memory().state);
     PASSEL_ASSIGN_OR_RETURN(const ModelLayout layout,
                             ModelLayout::Make(config_.model, store->variables()));
