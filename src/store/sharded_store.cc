@@ -137,7 +137,10 @@ void ShardedStore::EndRounds() {
 Status ShardedStore::LeaveAs(Phase end) {
   if (summed_ > 0) Increment(counters().dropped, static_cast<std::uint64_t>(summed_));
   summed_ = 0;
-  if (stopped()) EndRounds();
+  if (stopped()) {
+    EndRounds();
+    Stop();  // on all shards, whoever was asked for it
+  }
   Status first;
   for (const auto& shard : shards_) {
     Status status = shard->Leave(end);
