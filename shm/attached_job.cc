@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/nvtx.h"
+#include "shm/departures.h"
 #include "store/in_process_store.h"
 #include "store/membership.h"
 
@@ -75,6 +76,7 @@ class AttachedJob::Attendant final : public RendezvousHandler {
         missing_since_ns_(static_cast<std::size_t>(options.num_shards)),
         here_(static_cast<std::size_t>(options.num_shards)),
         arenas_(static_cast<std::size_t>(options.num_shards)),
+        departures_(options.engine.names),
         thread_([this] { Run(); }) {}
 
   ~Attendant() override {
@@ -164,6 +166,7 @@ class AttachedJob::Attendant final : public RendezvousHandler {
         ps_fds_[s] = -1;
         Miss(s);
       }
+      if (arenas_[0] != nullptr && !DoneWith(0)) departures_.Look(arenas_[0]->memory());
     }
   }
 
@@ -236,6 +239,7 @@ class AttachedJob::Attendant final : public RendezvousHandler {
   std::vector<std::atomic<std::int64_t>> missing_since_ns_;  // MonotonicNs(); 0: it is there
   std::vector<bool> here_;            // it has said so: its connection to us tells of its end
   std::vector<const Arena*> arenas_;  // [num_shards]; AttachedJob's, which outlive us; or null
+  Departures departures_;             // of the lead; the thread's alone
   std::atomic<bool> quit_{false};
   std::thread thread_;  // last: it uses all of the above
 };

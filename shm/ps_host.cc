@@ -43,7 +43,8 @@ PsHost::PsHost(const PsHostOptions& options, const JobToken& token, FileDescript
       token_(token),
       arena_(std::move(arena)),
       arena_kept_(!options.supervised || arena_.has_value()),
-      server_(std::move(listening), token, options.job_id, options.cluster_hash, *this) {
+      server_(std::move(listening), token, options.job_id, options.cluster_hash, *this),
+      departures_(options.names) {
   if (!options.data.empty()) data_told_.push_back(options.data);
 }
 
@@ -112,6 +113,7 @@ Status PsHost::Meet(Link& link) {
             options_.names(link.worker),
             arena.memory().state->version.load(std::memory_order_relaxed));
     arena_ = std::move(arena);
+    departures_.Look(arena_->memory());
   }
   // What workers told a former life of ours they tell no more.
   if (const Result<std::string> status = link.client.GetStatus(limit); status.ok()) {
@@ -163,6 +165,30 @@ void PsHost::GiveUpThoseWhoNeverCame() {
   }
 }
 
+// Those who have no connection to us, too.
+void PsHost::LookAfterWorkers() {
+  const ShardMemory& memory = arena_->memory();
+  MarkDeadByKernel(memory);
+  // Of one that is joining the kernel cannot be asked, and who died in it before this life of the
+  // ps was there has no connection that ends.
+  const std::int64_t now = MonotonicNs();
+  for (int worker = 0; worker < memory.num_workers; ++worker) {
+    const TaskState state = StateOf(memory, worker);
+    const auto is_it = [worker](int other) { return other == worker; };
+    const bool connected = std::ranges::any_of(workers_, is_it, &Peer::index) ||
+                           std::ranges::any_of(links_, is_it, &Link::worker);
+    if (state.phase != Phase::kJoining || connected) {
+      joiners_.erase(worker);
+      continue;
+    }
+    Joiner& joiner = joiners_[worker];
+    if (joiner.epoch != state.epoch) joiner = {state.epoch, now};
+    if (now - joiner.since_ns > std::chrono::nanoseconds(kJoinPatience).count()) {
+      MarkDead(memory, worker, state.epoch);
+    }
+  }
+}
+
 PsHost::End PsHost::Serve(int stop_fd) {
   std::int64_t next_probe_ns = 0;
   std::int64_t nobody_since_ns = 0;
@@ -198,10 +224,11 @@ PsHost::End PsHost::Serve(int stop_fd) {
     if (now >= next_probe_ns) {
       next_probe_ns = now + std::chrono::nanoseconds(kProbeEvery).count();
       const nvtx::Range range(nvtx::Event::kWatch, options_.shard);
-      MarkDeadByKernel(arena_->memory());
+      LookAfterWorkers();
     }
     if (options_.supervised) continue;
     const ShardMemory& memory = arena_->memory();
+    departures_.Look(memory);
     if (start.Expired()) GiveUpThoseWhoNeverCame();
     if (!AllWorkersEnded(memory)) {
       nobody_since_ns = 0;
@@ -461,9 +488,7 @@ void PsHost::MarkGone(int worker, const ProcessIdentity& identity) {
           : state.phase == Phase::kJoining &&
                 std::none_of(workers_.begin(), workers_.end(),
                              [worker](const Peer& p) { return p.index == worker; });
-  if (its_life && MarkDead(memory, worker, state.epoch)) {
-    LogDebug("{} (process {}) is gone", options_.names(worker), identity.pid);
-  }
+  if (its_life) MarkDead(memory, worker, state.epoch);
 }
 
 }  // namespace passel::shm

@@ -19,6 +19,7 @@
 #include "base/file_descriptor.h"
 #include "base/memory_file.h"
 #include "shm/arena.h"
+#include "shm/departures.h"
 #include "shm/rendezvous_client.h"
 #include "shm/rendezvous_server.h"
 #include "store/worker_names.h"
@@ -103,6 +104,7 @@ class PsHost final : private RendezvousHandler {
   Status Meet(Link& link);
   void ServeLink(std::list<Link>::iterator link);
   void GiveUpThoseWhoNeverCame();
+  void LookAfterWorkers();
   std::string DataJson() const;
 
   const PsHostOptions options_;
@@ -119,7 +121,13 @@ class PsHost final : private RendezvousHandler {
   std::vector<std::string> data_told_;  // distinct JSON objects, the chief's first; see DataJson()
   bool stop_asked_ = false;
   std::set<int> told_missing_;  // workers that never came, and it was said
-  FileDescriptor plan_;         // as JSON, once somebody has asked for a snapshot
+  struct Joiner {
+    std::uint32_t epoch = 0;
+    std::int64_t since_ns = 0;  // MonotonicNs()
+  };
+  std::map<int, Joiner> joiners_;  // without a connection to us
+  Departures departures_;
+  FileDescriptor plan_;  // as JSON, once somebody has asked for a snapshot
 };
 
 }  // namespace passel::shm

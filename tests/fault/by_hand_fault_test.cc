@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <filesystem>
 #include <map>
 #include <thread>
 
@@ -196,6 +197,51 @@ TEST(ByHandFaultTest, PsComesBackBeforeTheChiefHasTheArenasOfTheOthers) {
   std::this_thread::sleep_for(std::chrono::milliseconds(1500));  // --ps_wait
   ASSERT_TRUE(job.Advances(50)) << job["worker/0"].Err();
   job.Stop({"ps/0", "ps/1", "worker/0", "worker/1"});
+}
+
+TEST(ByHandFaultTest, WorkerThatDiedWhileItJoinedHoldsUpNoPsThatCameBack) {
+  HandStarted job(2, 2, kEndless);
+  for (const char* task : {"ps/0", "ps/1", "worker/0"}) job.Start(task);
+  ASSERT_TRUE(job.Advances(10)) << job["worker/0"].Err();
+  const std::string marker = job.sandbox().dir().File("joins");
+  job.Start("worker/1", "join.claimed:2:stop:" + marker);  // on ps/1
+  const Deadline deadline = Deadline::After(Scaled(10.0));
+  while (!std::filesystem::exists(marker)) ASSERT_FALSE(deadline.Expired());
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  job.Kill("ps/1");  // first: it would see the end of the connection
+  job.Kill("worker/1");
+  ASSERT_TRUE(job.Start("ps/1").WaitFor("took the arena")) << job["ps/1"].Err();
+  EXPECT_TRUE(job["ps/1"].WaitFor("worker/1 died", 5)) << job["ps/1"].Err();
+  ASSERT_TRUE(job.Advances(10));
+  job.Stop({"ps/0", "ps/1", "worker/0"});
+}
+
+TEST(ByHandFaultTest, DeathIsToldOnceByThePsAndByTheOtherWorkers) {
+  for (const char* mode : {"--mode=hogwild", "--mode=barrier"}) {
+    SCOPED_TRACE(mode);
+    HandStarted job(1, 3, With(kEndless, mode));
+    job.StartAll();
+    for (const char* worker : {"worker/0", "worker/1", "worker/2"}) {
+      ASSERT_TRUE(job[worker].WaitFor("training step 100 done")) << job[worker].Err();
+    }
+    const std::string line = fmt::format("worker/1 (process {}) died\n", job["worker/1"].pid());
+    job.Kill("worker/1");
+    for (const char* task : {"ps/0", "worker/0", "worker/2"}) {
+      EXPECT_TRUE(job[task].WaitFor(line, 5)) << task << job[task].Err();
+    }
+    ASSERT_TRUE(job.Advances(50));
+    // The next life of the ps does not tell it again.
+    job.Kill("ps/0");
+    ASSERT_TRUE(job.Start("ps/0").WaitFor("took the arena")) << job["ps/0"].Err();
+    job["worker/2"].Signal(SIGTERM);
+    EXPECT_EQ(job.Finish("worker/2").code, 143);
+    EXPECT_TRUE(job["ps/0"].WaitFor(") was told to go, and left\n", 5)) << job["ps/0"].Err();
+    EXPECT_THAT(job["ps/0"].Err(), Not(HasSubstr("died")));
+    job.Stop({"ps/0", "worker/0"});
+    const std::string err = job["worker/0"].Err();
+    const std::size_t at = err.find(line);
+    EXPECT_EQ(err.find("died", at + line.size()), std::string::npos) << err;
+  }
 }
 
 TEST(ByHandFaultTest, LossOfTheValuesOfOnePsEndsTheJob) {
