@@ -35,10 +35,10 @@ class VariantShard final : public Shard {
   int gradient_slots() const override { return shard_->gradient_slots(); }
   Version version() const override { return shard_->version(); }
   float* values_for_initialization() override { return shard_->values_for_initialization(); }
-  Status Open() override { return shard_->Open(); }
+  Status Open(std::uint64_t cohort) override { return shard_->Open(cohort); }
   bool initialized() const override { return shard_->initialized(); }
   Status WaitUntilInitialized(Deadline d) override { return shard_->WaitUntilInitialized(d); }
-  Status Leave() override { return shard_->Leave(); }
+  Status Leave(Phase end) override { return shard_->Leave(end); }
   Status CheckAlive() const override { return shard_->CheckAlive(); }
   void SayAlive() override { shard_->SayAlive(); }
   ModeWord CurrentMode() const override { return shard_->CurrentMode(); }
@@ -57,6 +57,7 @@ class VariantShard final : public Shard {
   Result<RoundGrant> AwaitRound(std::uint64_t round, Deadline d) override {
     return shard_->AwaitRound(round, d);
   }
+  void DecideNoMore() override { shard_->DecideNoMore(); }
   void FinishRound(const RoundGrant& grant) override { shard_->FinishRound(grant); }
   Status AwaitCompletion(std::uint64_t round, Deadline d) override {
     return shard_->AwaitCompletion(round, d);

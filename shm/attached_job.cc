@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/nvtx.h"
+#include "shm/departures.h"
 #include "store/in_process_store.h"
 #include "store/membership.h"
 
@@ -71,8 +72,11 @@ class AttachedJob::Attendant final : public RendezvousHandler {
       : options_(options),
         server_(std::move(listening), token, options.job_id, options.cluster_hash, *this),
         wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        ps_fds_(static_cast<std::size_t>(options.num_shards), -1),
         missing_since_ns_(static_cast<std::size_t>(options.num_shards)),
-        arena_fds_(static_cast<std::size_t>(options.num_shards), -1),
+        here_(static_cast<std::size_t>(options.num_shards)),
+        arenas_(static_cast<std::size_t>(options.num_shards)),
+        departures_(options.engine.names),
         thread_([this] { Run(); }) {}
 
   ~Attendant() override {
@@ -88,17 +92,17 @@ class AttachedJob::Attendant final : public RendezvousHandler {
     arrived_.wait_for(lock, deadline.Remaining(), [&] { return arrivals_ != seen; });
   }
 
-  void Watch(const std::vector<RendezvousClient>& ps,
-             const std::vector<std::unique_ptr<Arena>>& arenas) {
+  // A ps that comes back gets it from now on. `arena` outlives us.
+  void Hold(const Arena& arena, std::size_t shard) {
+    const std::lock_guard lock(mutex_);
+    arenas_[shard] = &arena;
+  }
+
+  // From now on nothing is asked of these, so that readable means closed.
+  void Watch(const std::vector<RendezvousClient>& ps) {
     {
       const std::lock_guard lock(mutex_);
-      ps_fds_.clear();
-      for (const RendezvousClient& client : ps) ps_fds_.push_back(client.fd());
-      arenas_.clear();
-      for (std::size_t s = 0; s < arenas.size(); ++s) {
-        arena_fds_[s] = arenas[s]->fd();
-        arenas_.push_back(arenas[s].get());
-      }
+      for (std::size_t s = 0; s < ps.size(); ++s) ps_fds_[s] = here_[s] ? -1 : ps[s].fd();
     }
     Wake();
   }
@@ -127,9 +131,17 @@ class AttachedJob::Attendant final : public RendezvousHandler {
   // This worker has left the arena of the shard, whose ps may end then: that is the job's end.
   // REQUIRES: mutex_ is held.
   bool DoneWith(std::size_t shard) const {
-    return shard < arenas_.size() &&
-           Membership(arenas_[shard]->memory())[static_cast<std::size_t>(options_.worker)].phase ==
-               Phase::kDone;
+    if (arenas_[shard] == nullptr) return false;
+    const Phase phase = StateOf(arenas_[shard]->memory(), options_.worker).phase;
+    return phase == Phase::kDone || phase == Phase::kLeft;
+  }
+
+  // REQUIRES: mutex_ is held.
+  void Miss(std::size_t shard) {
+    missing_since_ns_[shard].store(MonotonicNs(), std::memory_order_relaxed);
+    if (arenas_[shard] != nullptr && !DoneWith(shard)) {
+      LogWarning("ps/{} is gone; training goes on in its arena", shard);
+    }
   }
 
   void Run() {
@@ -148,14 +160,13 @@ class AttachedJob::Attendant final : public RendezvousHandler {
       [[maybe_unused]] const auto got = ::read(wake_.get(), &ignored, sizeof ignored);
       const std::lock_guard lock(mutex_);
       for (std::size_t s = 0; s < ps_fds_.size(); ++s) {
-        // The worker asks nothing any more, so readable means closed.
         if (ps_fds_[s] < 0 || std::find(ready.begin(), ready.end(), ps_fds_[s]) == ready.end()) {
           continue;
         }
         ps_fds_[s] = -1;
-        missing_since_ns_[s].store(MonotonicNs(), std::memory_order_relaxed);
-        if (!DoneWith(s)) LogWarning("ps/{} is gone; training goes on in its arena", s);
+        Miss(s);
       }
+      if (arenas_[0] != nullptr && !DoneWith(0)) departures_.Look(arenas_[0]->memory());
     }
   }
 
@@ -169,7 +180,8 @@ class AttachedJob::Attendant final : public RendezvousHandler {
   int ArenaFd(const Peer& peer) override {
     const std::lock_guard lock(mutex_);
     const auto shard = static_cast<std::size_t>(peer.index);
-    return peer.role == Role::kPs && shard < arena_fds_.size() ? arena_fds_[shard] : -1;
+    if (peer.role != Role::kPs || shard >= arenas_.size() || arenas_[shard] == nullptr) return -1;
+    return arenas_[shard]->fd();
   }
   bool WantsPlanFrom(const Peer&) override { return false; }
   Status AcceptPlan(const Peer&, const std::string&) override {
@@ -183,11 +195,14 @@ class AttachedJob::Attendant final : public RendezvousHandler {
   }
   void PsIsHere(int shard) override {
     const auto index = static_cast<std::size_t>(shard);
-    if (index < missing_since_ns_.size() &&
-        missing_since_ns_[index].exchange(0, std::memory_order_relaxed) != 0) {
-      LogInfo("ps/{} is back", shard);
-    }
     const std::lock_guard lock(mutex_);
+    if (index < here_.size()) {
+      if (missing_since_ns_[index].exchange(0, std::memory_order_relaxed) != 0) {
+        LogInfo("ps/{} is back", shard);
+      }
+      here_[index] = true;
+      ps_fds_[index] = -1;
+    }
     ++arrivals_;
     arrived_.notify_all();
   }
@@ -208,32 +223,29 @@ class AttachedJob::Attendant final : public RendezvousHandler {
     if (peer.role != Role::kPs) return;
     const auto index = static_cast<std::size_t>(peer.index);
     const std::lock_guard lock(mutex_);
-    // A ps that had come back, or one that had only said hello before we connected to it.
-    if (index < ps_fds_.size() && ps_fds_[index] < 0) {
-      missing_since_ns_[index].store(MonotonicNs(), std::memory_order_relaxed);
-      if (!DoneWith(index)) {
-        LogWarning("ps/{} is gone again; training goes on in its arena", peer.index);
-      }
-    }
+    if (index >= here_.size() || !here_[index]) return;
+    here_[index] = false;
+    Miss(index);
   }
 
   const AttachOptions& options_;
   RendezvousServer server_;
   FileDescriptor wake_;
-  mutable std::mutex mutex_;  // guards the next six
+  mutable std::mutex mutex_;  // guards the next seven
   std::string data_ = "null";
   std::condition_variable arrived_;
   std::uint64_t arrivals_ = 0;
-  std::vector<int> ps_fds_;
+  std::vector<int> ps_fds_;                                  // [num_shards]; -1: not watched
   std::vector<std::atomic<std::int64_t>> missing_since_ns_;  // MonotonicNs(); 0: it is there
-  std::vector<int> arena_fds_;
-  std::vector<const Arena*> arenas_;  // [num_shards] or empty; AttachedJob's, which outlive us
+  std::vector<bool> here_;            // it has said so: its connection to us tells of its end
+  std::vector<const Arena*> arenas_;  // [num_shards]; AttachedJob's, which outlive us; or null
+  Departures departures_;             // of the lead; the thread's alone
   std::atomic<bool> quit_{false};
   std::thread thread_;  // last: it uses all of the above
 };
 
 AttachedJob::AttachedJob(const AttachOptions& options, const JobToken& token)
-    : options_(options), token_(token) {}
+    : options_(options), token_(token), arenas_(static_cast<std::size_t>(options.num_shards)) {}
 
 AttachedJob::~AttachedJob() = default;
 
@@ -294,7 +306,6 @@ Status AttachedJob::Meet(int shard, std::int64_t& next_log_ns, Deadline deadline
 Status AttachedJob::WaitForArenas() {
   if (has_arenas()) return {};
   const Deadline deadline = Deadline::After(options_.start_limit);
-  std::vector<std::unique_ptr<Arena>> arenas;
   for (std::size_t shard = 0; shard < ps_.size(); ++shard) {
     bool need_plan = false;
     Result<std::optional<FileDescriptor>> fd =
@@ -310,10 +321,19 @@ Status AttachedJob::WaitForArenas() {
     }
     if (!fd.ok()) return fd.status();
     if (need_plan) return {};  // we are the chief, and it is ours to propose
-    PASSEL_ASSIGN_OR_RETURN(Arena arena, Arena::Adopt(std::move(**fd)));
-    arenas.push_back(std::make_unique<Arena>(std::move(arena)));
+    PASSEL_RETURN_IF_ERROR(Adopt(std::move(**fd), shard));
   }
-  arenas_ = std::move(arenas);
+  return {};
+}
+
+Status AttachedJob::Adopt(FileDescriptor fd, std::size_t shard) {
+  PASSEL_ASSIGN_OR_RETURN(Arena arena, Arena::Adopt(std::move(fd)));
+  if (arena.job_id() != options_.job_id || arena.shard() != static_cast<int>(shard)) {
+    return FailedPrecondition(fmt::format("ps/{} handed over the arena of shard {} of job {}",
+                                          shard, arena.shard(), arena.job_id()));
+  }
+  arenas_[shard] = std::make_unique<Arena>(std::move(arena));
+  if (attendant_) attendant_->Hold(*arenas_[shard], shard);
   return {};
 }
 
@@ -347,7 +367,7 @@ void AttachedJob::OfferAgain() {
     if (!client.ok()) return;  // not there yet
     ps_[0] = std::move(*client);
     offered_ = false;
-    if (attendant_ && has_arenas()) attendant_->Watch(ps_, arenas_);
+    if (attendant_ && has_arenas()) attendant_->Watch(ps_);
   }
   if (offered_) return;
   for (const auto& [key, fd] : kept_) {
@@ -362,8 +382,8 @@ Result<std::unique_ptr<ParameterStore>> AttachedJob::Open(const StorePlan& plan)
   PASSEL_RETURN_IF_ERROR(plan.Validate());
   if (!has_arenas()) {
     const std::string json = ToJson(plan);
-    std::vector<std::unique_ptr<Arena>> arenas;
     for (std::size_t shard = 0; shard < ps_.size(); ++shard) {
+      if (arenas_[shard]) continue;
       // Reserving and clearing memory takes about a second a gigabyte.
       Result<FileDescriptor> fd =
           ps_[shard].ProposePlan(json, Deadline::After(options_.start_limit));
@@ -371,27 +391,19 @@ Result<std::unique_ptr<ParameterStore>> AttachedJob::Open(const StorePlan& plan)
         return NoAnswer(options_, static_cast<int>(shard));
       }
       if (!fd.ok()) return fd.status();
-      PASSEL_ASSIGN_OR_RETURN(Arena arena, Arena::Adopt(std::move(*fd)));
-      arenas.push_back(std::make_unique<Arena>(std::move(arena)));
+      PASSEL_RETURN_IF_ERROR(Adopt(std::move(*fd), shard));
     }
-    arenas_ = std::move(arenas);
   }
   std::vector<ShardMemory> shards;
-  for (std::size_t shard = 0; shard < arenas_.size(); ++shard) {
-    const Arena& arena = *arenas_[shard];
-    if (arena.job_id() != options_.job_id || arena.shard() != static_cast<int>(shard)) {
-      return FailedPrecondition(fmt::format("ps/{} handed over the arena of shard {} of job {}",
-                                            shard, arena.shard(), arena.job_id()));
+  for (const std::unique_ptr<Arena>& arena : arenas_) {
+    if (arena->plan().Hash() != plan.Hash()) {
+      return InvalidArgument(fmt::format(
+          "{} was started with other settings than the chief: {}; give all workers the same flags",
+          options_.engine.names(options_.worker), FirstDifference(plan, arena->plan())));
     }
-    if (arena.plan().Hash() != plan.Hash()) {
-      return InvalidArgument(
-          fmt::format("{} was started with other settings than the chief: {}; give all workers the "
-                      "same flags",
-                      options_.engine.names(options_.worker), FirstDifference(plan, arena.plan())));
-    }
-    shards.push_back(arena.memory());
+    shards.push_back(arena->memory());
   }
-  if (attendant_) attendant_->Watch(ps_, arenas_);
+  if (attendant_) attendant_->Watch(ps_);
   return OpenStore(plan, shards, options_.worker, SelfIdentity(), options_.engine);
 }
 

@@ -10,6 +10,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -55,7 +56,9 @@ class AttachedJob {
 
   /// Maps the arenas. For the chief it returns at once, whether there are any or not.
   Status WaitForArenas();
-  bool has_arenas() const { return !arenas_.empty(); }
+  bool has_arenas() const {
+    return std::all_of(arenas_.begin(), arenas_.end(), [](const auto& a) { return a != nullptr; });
+  }
   /// REQUIRES: has_arenas().
   const StorePlan& arena_plan() const { return arenas_[0]->plan(); }
 
@@ -87,13 +90,15 @@ class AttachedJob {
   explicit AttachedJob(const AttachOptions& options, const JobToken& token);
   /// `next_log_ns`: MonotonicNs() of the next line about who is missing.
   Status Meet(int shard, std::int64_t& next_log_ns, Deadline deadline);
+  /// Of that shard: from here on a ps that comes back finds it with us.
+  Status Adopt(FileDescriptor fd, std::size_t shard);
 
   const AttachOptions options_;
   const JobToken token_;
   std::vector<RendezvousClient> ps_;            // [num_shards]
   std::map<std::string, FileDescriptor> kept_;  // by key
   bool offered_ = true;                         // all of these, to this life of ps/0
-  std::vector<std::unique_ptr<Arena>> arenas_;  // [num_shards] or empty
+  std::vector<std::unique_ptr<Arena>> arenas_;  // [num_shards]; null: not yet
   std::unique_ptr<Attendant> attendant_;
 };
 

@@ -59,6 +59,8 @@ std::string_view PhaseName(Phase phase) {
       return "dead";
     case Phase::kEvicted:
       return "evicted";
+    case Phase::kLeft:
+      return "left";
   }
   return "unknown";
 }

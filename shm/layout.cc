@@ -65,6 +65,7 @@ std::uint64_t StructureHash() {
                                    sizeof(Histogram),
                                    sizeof(ShardState),
                                    offsetof(ShardState, decision),
+                                   offsetof(ShardState, cohort),
                                    offsetof(ShardState, event),
                                    offsetof(ShardState, mode),
                                    sizeof(ModeState),

@@ -22,7 +22,7 @@
 //                                       <--  {"data":true} + fd | {"data":false}
 //   {"tell":"data","about":{...}}       -->  a worker: which data it trains on
 //                                       <--  {"ok":true}
-//   {"here":shard}                      -->
+//   {"here":shard}                      -->  of that ps alone
 //                                       <--  {"ok":true}
 //   {"kept":true}                       -->  the supervisor holds the arena now
 //                                       <--  {"ok":true}

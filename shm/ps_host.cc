@@ -39,76 +39,12 @@ PsHost::PsHost(const PsHostOptions& options, const JobToken& token, FileDescript
       token_(token),
       arena_(std::move(arena)),
       arena_kept_(!options.supervised || arena_.has_value()),
-      server_(std::move(listening), token, options.job_id, options.cluster_hash, *this) {
+      server_(std::move(listening), token, options.job_id, options.cluster_hash, *this),
+      departures_(options.names) {
   if (!options.data.empty()) data_told_.push_back(options.data);
 }
 
 PsHost::~PsHost() = default;
-
-Status PsHost::MeetWorkers(Deadline deadline) {
-  const Introduction me{options_.job_id, Role::kPs, options_.shard, options_.cluster_hash};
-  for (int worker = 0; worker < options_.num_workers; ++worker) {
-    Result<RendezvousClient> client = RendezvousClient::Connect(
-        me, Role::kWorker, worker, &token_, deadline.Sooner(std::chrono::seconds(2)));
-    if (client.status().code() == Code::kNotFound) continue;     // not started yet
-    if (client.status().code() == Code::kUnavailable) continue;  // it ended just now
-    if (!client.ok()) return client.status();
-    bool need_plan = false;
-    Result<std::optional<FileDescriptor>> fd = client->GetArena(false, &need_plan, deadline);
-    if (!fd.ok()) {
-      if (fd.status().code() == Code::kUnavailable) continue;
-      return fd.status();
-    }
-    if (fd->has_value() && !arena_) {
-      PASSEL_ASSIGN_OR_RETURN(Arena arena, Arena::Adopt(std::move(**fd)));
-      if (arena.job_id() != options_.job_id || arena.shard() != options_.shard) {
-        return FailedPrecondition(
-            fmt::format("{} handed over the arena of shard {} of job {}, not of shard {} of job {}",
-                        options_.names(worker), arena.shard(), arena.job_id(), options_.shard,
-                        options_.job_id));
-      }
-      LogInfo("took the arena of a former ps/{} over from {}: {} updates are in it", options_.shard,
-              options_.names(worker),
-              arena.memory().state->version.load(std::memory_order_relaxed));
-      arena_ = std::move(arena);
-    }
-    // What workers told a former life of ours they tell no more.
-    if (const Result<std::string> status = client->GetStatus(deadline); status.ok()) {
-      const nlohmann::json json = nlohmann::json::parse(*status, nullptr, false);
-      const auto data = json.find("data");
-      if (data != json.end() && data->is_object()) {
-        Peer peer;
-        peer.role = Role::kWorker;
-        peer.index = worker;
-        PASSEL_RETURN_IF_ERROR(DataTold(peer, data->dump()));
-      }
-    }
-    if (Status status = client->SayHere(options_.shard, deadline); !status.ok()) continue;
-    const ProcessIdentity identity =
-        arena_ ? arena_->memory().tasks[worker].identity : ProcessIdentity{};
-    links_.push_back({worker, identity, std::move(*client)});
-  }
-  return {};
-}
-
-// Nobody waits for ever for a worker that was never started, or was refused: when none is running
-// any more, the job is over.
-void PsHost::GiveUpThoseWhoNeverCame() {
-  const ShardMemory& memory = arena_->memory();
-  const std::vector<Member> members = Membership(memory);
-  const bool running = std::any_of(members.begin(), members.end(), [](const Member& m) {
-    return m.phase == Phase::kRunning || m.phase == Phase::kJoining;
-  });
-  for (const Member& member : members) {
-    if (member.phase == Phase::kExpected && !running) GiveUpExpecting(memory, member.worker);
-    // In the modes with rounds the other workers may have given it up themselves.
-    const bool gone = StateOf(memory, member.worker) == TaskState{0, Phase::kEvicted};
-    if (!gone || !told_missing_.insert(member.worker).second) continue;
-    LogWarning("{} did not start within {:g} s: the job goes on and ends without it",
-               options_.names(member.worker),
-               1e-9 * static_cast<double>(options_.start_limit.count()));
-  }
-}
 
 PsHost::End PsHost::Serve(int stop_fd) {
   std::int64_t next_probe_ns = 0;
@@ -123,14 +59,9 @@ PsHost::End PsHost::Serve(int stop_fd) {
         server_.Poll(-1, watched, Deadline::After(arena_ ? kProbeEvery : kProbeEvery * 4));
     for (const int fd : ready) {
       if (fd == stop_fd) return End::kStopped;
-      // We asked nothing, so readable means closed.
       const auto link = std::find_if(links_.begin(), links_.end(),
                                      [fd](const Link& l) { return l.client.fd() == fd; });
-      if (link == links_.end()) continue;
-      const int worker = link->worker;
-      const ProcessIdentity identity = link->identity;
-      links_.erase(link);
-      MarkGone(worker, identity);
+      if (link != links_.end()) ServeLink(link);
     }
     const std::int64_t now = MonotonicNs();
     if (!arena_) {
@@ -150,10 +81,11 @@ PsHost::End PsHost::Serve(int stop_fd) {
     if (now >= next_probe_ns) {
       next_probe_ns = now + std::chrono::nanoseconds(kProbeEvery).count();
       const nvtx::Range range(nvtx::Event::kWatch, options_.shard);
-      MarkDeadByKernel(arena_->memory());
+      LookAfterWorkers();
     }
     if (options_.supervised) continue;
     const ShardMemory& memory = arena_->memory();
+    departures_.Look(memory);
     if (start.Expired()) GiveUpThoseWhoNeverCame();
     if (!AllWorkersEnded(memory)) {
       nobody_since_ns = 0;
@@ -163,9 +95,15 @@ PsHost::End PsHost::Serve(int stop_fd) {
     const bool all_done = std::all_of(members.begin(), members.end(),
                                       [](const Member& m) { return m.phase == Phase::kDone; });
     if (all_done) return End::kWorkersDone;
-    // Some died or never came, and nobody is running. The job was stopped, or it waits for them.
-    if (nobody_since_ns == 0) nobody_since_ns = now;
+    // Some died, left or never came, and nobody is running. The job was stopped, or it waits.
     const bool stopped = memory.state->stop.load(std::memory_order_acquire) != 0;
+    if (nobody_since_ns == 0) {
+      nobody_since_ns = now;
+      if (!stopped) {
+        LogInfo("no worker is running ({}): waiting {} s for one to come back", DescribeWorkers(),
+                std::chrono::duration_cast<std::chrono::seconds>(options_.rejoin_limit).count());
+      }
+    }
     if (stopped || now - nobody_since_ns > options_.rejoin_limit.count()) return End::kSomeDied;
   }
 }
@@ -173,23 +111,6 @@ PsHost::End PsHost::Serve(int stop_fd) {
 bool PsHost::Stopped() const {
   return stop_asked_ ||
          (arena_ && arena_->memory().state->stop.load(std::memory_order_acquire) != 0);
-}
-
-bool PsHost::AnyWorkerDone() const {
-  if (!arena_) return false;
-  const std::vector<Member> members = Membership(arena_->memory());
-  return std::any_of(members.begin(), members.end(),
-                     [](const Member& m) { return m.phase == Phase::kDone; });
-}
-
-std::string PsHost::DescribeWorkers() const {
-  std::string text;
-  if (!arena_) return text;
-  for (const Member& m : Membership(arena_->memory())) {
-    text +=
-        fmt::format("{}{} {}", text.empty() ? "" : ", ", options_.names(m.worker), PhaseInWords(m));
-  }
-  return text;
 }
 
 Status PsHost::Admit(const Peer& peer) {
@@ -223,7 +144,7 @@ int PsHost::ArenaFd(const Peer& peer) {
 
 void PsHost::ArenaIsKept(const Peer&) {
   Failpoint("ps.kept");
-  arena_kept_ = arena_.has_value();
+  if (arena_) arena_kept_ = true;
 }
 
 bool PsHost::WantsPlanFrom(const Peer& peer) {
@@ -385,31 +306,6 @@ void PsHost::Stop() {
   if (!arena_) return;
   arena_->memory().state->stop.store(1, std::memory_order_seq_cst);
   Notify(arena_->memory().state->event);
-}
-
-void PsHost::Gone(const Peer& peer) {
-  if (peer.role != Role::kWorker) return;
-  std::erase_if(workers_, [&](const Peer& other) {
-    return other.index == peer.index && other.identity == peer.identity;
-  });
-  MarkGone(peer.index, peer.identity);
-}
-
-void PsHost::MarkGone(int worker, const ProcessIdentity& identity) {
-  if (!arena_) return;
-  const ShardMemory& memory = arena_->memory();
-  if (worker >= memory.num_workers) return;
-  const TaskState state = StateOf(memory, worker);
-  const bool its_life =
-      state.phase == Phase::kRunning
-          ? memory.tasks[worker].identity == identity
-          // Its identity is not written yet: ours, unless somebody else is about to join.
-          : state.phase == Phase::kJoining &&
-                std::none_of(workers_.begin(), workers_.end(),
-                             [worker](const Peer& p) { return p.index == worker; });
-  if (its_life && MarkDead(memory, worker, state.epoch)) {
-    LogDebug("{} (process {}) is gone", options_.names(worker), identity.pid);
-  }
 }
 
 }  // namespace passel::shm

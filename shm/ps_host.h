@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -18,6 +19,7 @@
 #include "base/file_descriptor.h"
 #include "base/memory_file.h"
 #include "shm/arena.h"
+#include "shm/departures.h"
 #include "shm/rendezvous_client.h"
 #include "shm/rendezvous_server.h"
 #include "store/worker_names.h"
@@ -39,8 +41,8 @@ struct PsHostOptions {
   std::string data = {};
   /// There is no ps: the job is one process, which has a thread of its own for this.
   bool alone = false;
-  /// How long a ps without a supervisor waits for a worker that died to be started again when
-  /// nobody else is running.
+  /// How long a ps without a supervisor waits for a worker that died, or was told to go, to be
+  /// started again when nobody else is running.
   std::chrono::nanoseconds rejoin_limit = std::chrono::seconds(10);
   /// How long a ps without a supervisor waits for the chief's plan.
   std::chrono::nanoseconds start_limit = std::chrono::minutes(5);
@@ -54,13 +56,15 @@ class PsHost final : private RendezvousHandler {
   ~PsHost() override;
 
   /// Asks every worker that listens for the arena of a former life of this ps, and tells it that
-  /// the ps is here. For tasks without a supervisor. Errors: kPermissionDenied,
-  /// kFailedPrecondition as in RendezvousClient::Connect(); kDeadlineExceeded.
+  /// the ps is here. For tasks without a supervisor. A worker that does not answer within 2 s is
+  /// met when it does, in Serve(). Errors: kPermissionDenied, kFailedPrecondition as in
+  /// RendezvousClient::Connect(); kDeadlineExceeded when nobody had an arena and somebody did not
+  /// answer, who may have it.
   Status MeetWorkers(Deadline deadline);
 
   enum class End {
     kWorkersDone,   ///< all of them have finished
-    kSomeDied,      ///< nobody is left, and not all have finished
+    kSomeDied,      ///< nobody came back, and not all have finished
     kStopped,       ///< `stop_fd` became readable
     kStoppedEarly,  ///< StopJob(), or a request for it, before there was an arena
     kNobodyCame,    ///< no chief proposed a plan within start_limit
@@ -91,7 +95,16 @@ class PsHost final : private RendezvousHandler {
   void Stop() override;
   void Gone(const Peer& peer) override;
   void MarkGone(int worker, const ProcessIdentity& identity);
+  struct Link {
+    int worker;
+    RendezvousClient client;
+    ProcessIdentity identity = {};  // of the life that we met
+    bool met = false;               // it has answered
+  };
+  Status Meet(Link& link);
+  void ServeLink(std::list<Link>::iterator link);
   void GiveUpThoseWhoNeverCame();
+  void LookAfterWorkers();
   std::string DataJson() const;
 
   const PsHostOptions options_;
@@ -103,17 +116,18 @@ class PsHost final : private RendezvousHandler {
   bool arena_kept_;
   RendezvousServer server_;
   std::vector<Peer> workers_;  // connected to us
-  struct Link {
-    int worker;
-    ProcessIdentity identity;  // of the life that we met
-    RendezvousClient client;
-  };
-  std::vector<Link> links_;  // our connections to workers' endpoints
+  std::list<Link> links_;      // our connections to workers' endpoints
   std::map<std::string, FileDescriptor> data_;
   std::vector<std::string> data_told_;  // distinct JSON objects, the chief's first; see DataJson()
   bool stop_asked_ = false;
   std::set<int> told_missing_;  // workers that never came, and it was said
-  FileDescriptor plan_;         // as JSON, once somebody has asked for a snapshot
+  struct Joiner {
+    std::uint32_t epoch = 0;
+    std::int64_t since_ns = 0;  // MonotonicNs()
+  };
+  std::map<int, Joiner> joiners_;  // without a connection to us
+  Departures departures_;
+  FileDescriptor plan_;  // as JSON, once somebody has asked for a snapshot
 };
 
 }  // namespace passel::shm

@@ -27,6 +27,13 @@ Status Unexpected() { return DataLoss("the other task answered something unexpec
 
 Result<RendezvousClient> RendezvousClient::Connect(const Introduction& me, Role role, int index,
                                                    const JobToken* token, Deadline deadline) {
+  PASSEL_ASSIGN_OR_RETURN(RendezvousClient client, Begin(me, role, index, deadline));
+  PASSEL_RETURN_IF_ERROR(client.Finish(token, deadline));
+  return client;
+}
+
+Result<RendezvousClient> RendezvousClient::Begin(const Introduction& me, Role role, int index,
+                                                 Deadline deadline) {
   const std::string name = EndpointName(me.job_id, role, index);
   PASSEL_ASSIGN_OR_RETURN(FileDescriptor socket, ConnectAbstract(name, deadline));
   PASSEL_ASSIGN_OR_RETURN(const PeerCredentials server, GetPeerCredentials(socket.get()));
@@ -37,9 +44,9 @@ Result<RendezvousClient> RendezvousClient::Connect(const Introduction& me, Role 
                     name, server.pid, server.uid, ::getuid()));
   }
   if (me.role == Role::kControl) PASSEL_RETURN_IF_ERROR(CheckUidIsEnough());
-  RendezvousClient client(std::move(socket));
+  RendezvousClient client(std::move(socket), me);
   client.server_pid_ = server.pid;
-  const int fd = client.socket_.get();
+  client.server_ = fmt::format("{}/{}", RoleName(role), index);
   const ProcessIdentity self = SelfIdentity();
   const nlohmann::json hello = {{"hello", kProtocolVersion},
                                 {"role", RoleName(me.role)},
@@ -53,23 +60,25 @@ Result<RendezvousClient> RendezvousClient::Connect(const Introduction& me, Role 
                                 {"pid_namespace", self.pid_namespace},
                                 {"clocks", ClockOffsets()},
                                 {"nonce", MakeNonce()}};
-  PASSEL_RETURN_IF_ERROR(SendJson(fd, hello, {}, deadline));
-  PASSEL_ASSIGN_OR_RETURN(JsonMessage answer, ReceiveJson(fd, deadline));
-  PASSEL_RETURN_IF_ERROR(ErrorOf(answer.json));
-  if (me.role == Role::kControl) return client;
-  PASSEL_CHECK(token != nullptr, "only control connections need no token");
-  const std::string transcript = hello.dump() + Field<std::string>(answer.json, "nonce", "");
-  if (!CheckProof(*token, me.job_id, ProofSide::kServer, transcript,
-                  Field<std::string>(answer.json, "proof", ""))) {
-    return PermissionDenied(
-        fmt::format("{}/{} of job {} (process {}) has another job token: give all tasks the same "
-                    "--token_file",
-                    RoleName(role), index, me.job_id, server.pid));
-  }
-  PASSEL_ASSIGN_OR_RETURN(
-      answer, Ask(fd, {{"proof", MakeProof(*token, me.job_id, ProofSide::kClient, transcript)}}, {},
-                  deadline));
+  PASSEL_RETURN_IF_ERROR(SendJson(client.fd(), hello, {}, deadline));
+  client.hello_ = hello.dump();
   return client;
+}
+
+Status RendezvousClient::Finish(const JobToken* token, Deadline deadline) {
+  PASSEL_ASSIGN_OR_RETURN(const JsonMessage answer, ReceiveJson(fd(), deadline));
+  PASSEL_RETURN_IF_ERROR(ErrorOf(answer.json));
+  if (me_.role == Role::kControl) return {};
+  PASSEL_CHECK(token != nullptr, "only control connections need no token");
+  const std::string transcript = hello_ + Field<std::string>(answer.json, "nonce", "");
+  if (!CheckProof(*token, me_.job_id, ProofSide::kServer, transcript,
+                  Field<std::string>(answer.json, "proof", ""))) {
+    return PermissionDenied(fmt::format(
+        "{} of job {} (process {}) has another job token: give all tasks the same --token_file",
+        server_, me_.job_id, server_pid_));
+  }
+  const std::string proof = MakeProof(*token, me_.job_id, ProofSide::kClient, transcript);
+  return Ask(fd(), {{"proof", proof}}, {}, deadline).status();
 }
 
 Result<std::optional<FileDescriptor>> RendezvousClient::GetArena(

@@ -37,6 +37,11 @@ class RendezvousClient {
   /// another build; kAlreadyExists: that identity is taken; kDeadlineExceeded; kUnavailable.
   static Result<RendezvousClient> Connect(const Introduction& me, Role role, int index,
                                           const JobToken* token, Deadline deadline);
+  /// Connect() in two halves, for a server that may be stopped: the first waits for no answer of
+  /// it. Once fd() is readable the second need not wait long.
+  static Result<RendezvousClient> Begin(const Introduction& me, Role role, int index,
+                                        Deadline deadline);
+  Status Finish(const JobToken* token, Deadline deadline);
 
   RendezvousClient(RendezvousClient&&) noexcept = default;
   RendezvousClient& operator=(RendezvousClient&&) noexcept = default;
@@ -75,9 +80,12 @@ class RendezvousClient {
   pid_t server_pid() const { return server_pid_; }
 
  private:
-  explicit RendezvousClient(FileDescriptor socket) : socket_(std::move(socket)) {}
+  RendezvousClient(FileDescriptor socket, Introduction me)
+      : socket_(std::move(socket)), me_(std::move(me)) {}
   FileDescriptor socket_;
+  Introduction me_;
   pid_t server_pid_ = 0;
+  std::string server_, hello_;  // between Begin() and Finish(): its name, and what we said
 };
 
 }  // namespace passel::shm

@@ -55,7 +55,8 @@ RendezvousServer::RendezvousServer(FileDescriptor listening, const JobToken& tok
       handler_(handler),
       max_pending_(MaxPending()),
       uid_is_enough_(CheckUidIsEnough()),
-      clocks_(ClockOffsets()) {}
+      clocks_(ClockOffsets()),
+      pid_namespace_(SelfIdentity().pid_namespace) {}
 
 RendezvousServer::~RendezvousServer() = default;
 
@@ -203,6 +204,12 @@ Status RendezvousServer::HandleHello(Connection& c, std::string text) {
   c.peer.identity.pid = Field<std::int32_t>(hello, "pid", 0);
   c.peer.identity.start_time = Field<std::uint64_t>(hello, "start_time", 0);
   c.peer.identity.pid_namespace = Field<std::uint64_t>(hello, "pid_namespace", 0);
+  // When this connection ends, that process is taken for dead.
+  if (const ProcessIdentity& said = c.peer.identity;
+      said.pid > 0 && said.pid_namespace == pid_namespace_ && said.pid != c.peer.pid) {
+    return PermissionDenied(fmt::format("{}/{} says that it is process {}, and is process {}",
+                                        RoleName(*role), c.peer.index, said.pid, c.peer.pid));
+  }
   if (Field<std::uint32_t>(hello, "layout", 0) != kLayoutVersion ||
       Field<std::uint64_t>(hello, "structure", 0) != StructureHash()) {
     return FailedPrecondition(fmt::format(
@@ -349,7 +356,10 @@ Status RendezvousServer::HandleRequest(Connection& c) {
     return SendJson(fd, {{"ok", true}}, {}, AnswerLimit());
   }
   if (m.json.contains("here")) {
-    handler_.PsIsHere(Field<int>(m.json, "here", -1));
+    if (c.peer.role != Role::kPs || Field<int>(m.json, "here", -1) != c.peer.index) {
+      return PermissionDenied("only a ps says that it is here");
+    }
+    handler_.PsIsHere(c.peer.index);
     return SendJson(fd, {{"ok", true}}, {}, AnswerLimit());
   }
   return DataLoss("a request was not understood");

@@ -1,12 +1,13 @@
 // rendezvous_server.h - the listening side of a task: one thread, one poll loop, no waiting for
 // any single peer.
 //
-// A peer of another uid is refused before a byte is read. A peer that does not finish its
-// handshake in 5 s, that sends what is not understood or does not read its answers, is dropped.
-// At most 64 connections, and a quarter of the descriptors this process may have, have proved
-// nothing (handshakes, control connections); above that, or when descriptors run short, the oldest
-// of them goes. A handshake takes less than a millisecond, so a crowd of idle connections keeps no
-// honest task out. Log lines about refusals come at most once in ten seconds.
+// A peer of another uid is refused before a byte is read; one of our pid namespace that says it is
+// another process than it is, at its hello. A peer that does not finish its handshake in 5 s, that
+// sends what is not understood or does not read its answers, is dropped. At most 64 connections,
+// and a quarter of the descriptors this process may have, have proved nothing (handshakes, control
+// connections); above that, or when descriptors run short, the oldest of them goes. A handshake
+// takes less than a millisecond, so a crowd of idle connections keeps no honest task out. Log lines
+// about refusals come at most once in ten seconds.
 
 #pragma once
 
@@ -99,8 +100,9 @@ class RendezvousServer {
   RendezvousHandler& handler_;
   std::list<Connection> connections_;  // oldest first
   const int max_pending_;
-  const Status uid_is_enough_;        // of a control connection
-  const std::string clocks_;          // ClockOffsets()
+  const Status uid_is_enough_;  // of a control connection
+  const std::string clocks_;    // ClockOffsets()
+  const std::uint64_t pid_namespace_;
   std::int64_t accept_after_ns_ = 0;  // MonotonicNs(); descriptors were short
   // What a stranger can cause at any rate, and the last of each kind.
   EventTally unfinished_, foreign_, failed_accepts_;

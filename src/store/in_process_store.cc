@@ -10,11 +10,51 @@
 #include "store/sharded_store.h"
 
 namespace passel {
+namespace {
+
+Status LostValues(std::size_t lost, std::size_t kept, std::uint64_t updates) {
+  return DataLoss(fmt::format(
+      "ps/{} has lost its values while ps/{} still has those of {} updates: a part of them cannot "
+      "be trained on. End all tasks of this job and start it anew",
+      lost, kept, updates));
+}
+
+// Values that a former ps took with it are gone: to begin anew with some of the shards would look
+// like going on.
+Status CheckOneCohort(std::span<const ShardMemory> shards) {
+  // Before the lead is looked at: who trains has seen it open, and it is opened last.
+  std::size_t trained = 0;
+  for (std::size_t s = 1; s < shards.size(); ++s) {
+    if (shards[s].state->version.load(std::memory_order_acquire) > 0) trained = s;
+  }
+  const ShardState& lead = *shards[0].state;
+  if (lead.initialized.load(std::memory_order_acquire) == 0) {
+    if (trained == 0) return {};
+    return LostValues(0, trained, shards[trained].state->version.load(std::memory_order_relaxed));
+  }
+  for (std::size_t s = 1; s < shards.size(); ++s) {
+    if (shards[s].state->initialized.load(std::memory_order_acquire) == 0) {
+      return LostValues(s, 0, lead.version.load(std::memory_order_relaxed));
+    }
+    // Relaxed: written before `initialized`.
+    if (shards[s].state->cohort.load(std::memory_order_relaxed) !=
+        lead.cohort.load(std::memory_order_relaxed)) {
+      return DataLoss(fmt::format(
+          "ps/{} and ps/0 have values of different beginnings of this job: one of them has lost "
+          "its own. End all tasks of this job and start it anew",
+          s));
+    }
+  }
+  return {};
+}
+
+}  // namespace
 
 Result<std::unique_ptr<ParameterStore>> OpenStore(const StorePlan& plan,
                                                   std::span<const ShardMemory> shards, int worker,
                                                   const ProcessIdentity& who,
                                                   const EngineOptions& options) {
+  PASSEL_RETURN_IF_ERROR(CheckOneCohort(shards));
   ShardRules rules = plan.Rules();
   std::vector<std::unique_ptr<Shard>> joined;
   for (const ShardMemory& memory : shards) {
@@ -27,7 +67,8 @@ Result<std::unique_ptr<ParameterStore>> OpenStore(const StorePlan& plan,
     Result<std::unique_ptr<LocalShard>> shard =
         LocalShard::Join(memory, rules, worker, who, options);
     if (!shard.ok()) {
-      for (const auto& other : joined) (void)other->Leave();  // nobody is to wait for us
+      for (const auto& other : joined)
+        (void)other->Leave(Phase::kLeft);  // nobody is to wait for us
       return shard.status();
     }
     joined.push_back(std::move(*shard));
@@ -36,7 +77,7 @@ Result<std::unique_ptr<ParameterStore>> OpenStore(const StorePlan& plan,
   const ModeWord mode = joined[0]->CurrentMode();
   for (const auto& shard : joined) {
     if (Status status = shard->EnterMode(mode); !status.ok()) {
-      for (const auto& other : joined) (void)other->Leave();
+      for (const auto& other : joined) (void)other->Leave(Phase::kLeft);
       return status;
     }
   }

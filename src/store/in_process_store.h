@@ -33,7 +33,9 @@ class InProcessArena {
   std::vector<void*> allocations_;
 };
 
-/// The store of one worker on shards that are mapped or allocated already.
+/// The store of one worker on shards that are mapped or allocated already. Errors: kDataLoss when
+/// one of them has lost its values, named as the ps that it is, and others have not; those of
+/// Join() in store/membership.h.
 Result<std::unique_ptr<ParameterStore>> OpenStore(const StorePlan& plan,
                                                   std::span<const ShardMemory> shards, int worker,
                                                   const ProcessIdentity& who,

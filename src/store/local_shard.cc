@@ -76,11 +76,12 @@ Version LocalShard::version() const {
   return memory_.state->version.load(std::memory_order_acquire);
 }
 
-Status LocalShard::Open() {
+Status LocalShard::Open(std::uint64_t cohort) {
   for (int s = 0; s < memory_.num_slots; ++s) {
     std::fill_n(memory_.slots[s], memory_.floats, SlotInitialValue(rules_.optimizer, s));
   }
   Failpoint("chief.before_open");
+  memory_.state->cohort.store(cohort, std::memory_order_relaxed);
   // Release: who sees 1 sees the values.
   memory_.state->initialized.store(1, std::memory_order_seq_cst);
   Notify(memory_.state->event);
@@ -106,10 +107,10 @@ Status LocalShard::WaitUntilInitialized(Deadline deadline) {
   return {};
 }
 
-Status LocalShard::Leave() {
+Status LocalShard::Leave(Phase end) {
   if (left_) return {};
   left_ = true;
-  if (!passel::Leave(memory_, worker_, epoch_)) return CheckAlive();
+  if (!passel::Leave(memory_, worker_, epoch_, end)) return CheckAlive();
   return {};
 }
 

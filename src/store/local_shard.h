@@ -59,10 +59,10 @@ class LocalShard final : public Shard {
   int gradient_slots() const override { return memory_.gradient_slots; }
   Version version() const override;
   float* values_for_initialization() override { return memory_.values; }
-  Status Open() override;
+  Status Open(std::uint64_t cohort) override;
   bool initialized() const override;
   Status WaitUntilInitialized(Deadline deadline) override;
-  Status Leave() override;
+  Status Leave(Phase end) override;
   Status CheckAlive() const override;
   void SayAlive() override { Heartbeat(); }
   Status Apply(int slot, Deadline deadline, Version* version_before) override;
@@ -87,6 +87,7 @@ class LocalShard final : public Shard {
   bool RoundDecided(std::uint64_t round) const override { return DecidedRound() >= round; }
   Status Arrive(std::uint64_t round) override;
   Result<RoundGrant> AwaitRound(std::uint64_t round, Deadline deadline) override;
+  void DecideNoMore() override;
   Status ApplyRound(const RoundGrant& grant, Deadline deadline) override;
   void FinishRound(const RoundGrant& grant) override;
   Status AwaitCompletion(std::uint64_t round, Deadline deadline) override;

@@ -54,7 +54,8 @@ Status LocalShard::Arrive(std::uint64_t round) {
 bool LocalShard::TryDecide(std::uint64_t round) {
   std::uint64_t seen = memory_.state->decision.load(std::memory_order_seq_cst);
   const Decision last = Decision::Unpack(seen);
-  if (last.round + 1 != round) return last.round >= round;
+  // Stopped: looked at after the decision, see DecideNoMore().
+  if (last.round + 1 != round || stopped()) return last.round >= round;
   WorkerMask members{};
   int arrived_weight = 0;
   int possible_weight = 0;
@@ -87,6 +88,15 @@ bool LocalShard::TryDecide(std::uint64_t round) {
     return true;
   }
   return Decision::Unpack(seen).round >= round;  // else somebody joined meanwhile: look again later
+}
+
+// Whoever is about to publish a decision either did so before this, or its swap fails; and who
+// looks at the decision afterwards sees that the job is stopped.
+void LocalShard::DecideNoMore() {
+  std::uint64_t decision = memory_.state->decision.load(std::memory_order_seq_cst);
+  while (!memory_.state->decision.compare_exchange_weak(
+      decision, Decision::Unpack(decision).NextGeneration().Pack(), std::memory_order_seq_cst)) {
+  }
 }
 
 std::vector<Member> LocalShard::MissingIn(std::uint64_t round) const {

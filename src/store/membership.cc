@@ -197,8 +197,8 @@ Result<std::uint32_t> Join(const ShardMemory& memory, int worker, const ProcessI
   return joining.epoch;
 }
 
-bool Leave(const ShardMemory& memory, int worker, std::uint32_t epoch) {
-  return Transition(memory, worker, {epoch, Phase::kRunning}, Phase::kDone);
+bool Leave(const ShardMemory& memory, int worker, std::uint32_t epoch, Phase end) {
+  return Transition(memory, worker, {epoch, Phase::kRunning}, end);
 }
 
 bool MarkDead(const ShardMemory& memory, int worker, std::uint32_t epoch) {

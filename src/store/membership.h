@@ -2,8 +2,8 @@
 //
 // A worker's TaskState moves by compare-and-swap only:
 //
-//   kExpected, kDone, kDead, kEvicted --Join--> kJoining(epoch+1) --> kRunning
-//   kRunning --Leave--> kDone        kJoining, kRunning --MarkDead--> kDead
+//   kExpected, kDone, kDead, kEvicted, kLeft --Join--> kJoining(epoch+1) --> kRunning
+//   kRunning --Leave--> kDone or kLeft        kJoining, kRunning --MarkDead--> kDead
 //   kRunning --Evict--> kEvicted      kExpected, kJoining --GiveUpExpecting--> kEvicted
 //
 // Whoever has proof may move another worker: the ps (its connection ended), the supervisor (its
@@ -41,8 +41,8 @@ Result<std::uint32_t> Join(const ShardMemory& memory, int worker, const ProcessI
 /// kAlreadyExists: a live process has the identity.
 Status RunsAlready(const WorkerNames& names, int worker, std::int64_t pid);
 
-/// A clean end. False if this life had been ended by others before.
-bool Leave(const ShardMemory& memory, int worker, std::uint32_t epoch);
+/// A clean end, kDone or kLeft. False if this life had been ended by others before.
+bool Leave(const ShardMemory& memory, int worker, std::uint32_t epoch, Phase end = Phase::kDone);
 
 /// Its process is gone. A push that it had begun counts as half applied. False if that life is
 /// over already.

@@ -159,11 +159,14 @@ class ParameterStore {
   virtual Status WaitUntilInitialized(Deadline deadline) = 0;
   /// This worker is done: rounds no longer wait for it. The store is closed.
   virtual Status Leave() = 0;
+  /// The same, but it is not done, and may come back: the job has not finished with this.
+  virtual Status LeaveForNow() = 0;
 
   // --- One step ----------------------------------------------------------------------------
 
   /// Costs nothing where memory is shared and `mode` is kView.
-  /// Errors: kCancelled after Stop(); kAborted when evicted; kInvalidArgument for rows that do not
+  /// Errors: kCancelled after Stop(), and in the modes with rounds the values change no more then;
+  /// kAborted when evicted; kInvalidArgument for rows that do not
   /// exist; kFailedPrecondition before Initialize() or WaitUntilInitialized() returned OK.
   virtual Result<ParamView> Pull(const Selection& what, PullMode mode) = 0;
 

@@ -60,11 +60,13 @@ class Shard {
 
   /// For the chief, before Open(): memory of the values to be written in place.
   virtual float* values_for_initialization() = 0;
-  /// Sets the slot variables to their first values and opens the shard.
-  virtual Status Open() = 0;
+  /// Sets the slot variables to their first values and opens the shard. `cohort` is the same for
+  /// all shards of one Initialize().
+  virtual Status Open(std::uint64_t cohort) = 0;
   virtual bool initialized() const = 0;
   virtual Status WaitUntilInitialized(Deadline deadline) = 0;
-  virtual Status Leave() = 0;
+  /// kDone or kLeft.
+  virtual Status Leave(Phase end) = 0;
   /// kAborted if this worker's life was ended by others (evicted, or taken for dead).
   virtual Status CheckAlive() const = 0;
 
@@ -118,6 +120,8 @@ class Shard {
   virtual bool RoundDecided(std::uint64_t round) const = 0;                           // lead
   virtual Status Arrive(std::uint64_t round) = 0;                                     // lead
   virtual Result<RoundGrant> AwaitRound(std::uint64_t round, Deadline deadline) = 0;  // lead
+  /// After Stop(): no round is decided any more that has not been.
+  virtual void DecideNoMore() = 0;  // lead
   virtual Status ApplyRound(const RoundGrant& grant, Deadline deadline) = 0;
   virtual void FinishRound(const RoundGrant& grant) = 0;
   /// Until that round is complete without us.

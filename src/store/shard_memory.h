@@ -40,6 +40,7 @@ enum class Phase : std::uint8_t {
   kDone,     ///< finished and left
   kDead,     ///< its process is gone
   kEvicted,  ///< too slow for a round; fenced off until it joins again
+  kLeft,     ///< told to go before it had finished; it may come back
 };
 
 /// A worker's life: `epoch` counts its joins from 1, so a task that was replaced can never pass for
@@ -300,6 +301,9 @@ struct ShardState {
   std::atomic<std::int64_t> started_ns;  // MonotonicNs() when it had the store; 0: not yet
   std::atomic<std::int64_t>
       target_step;  // training ends there; 0: not said, or another rule ends it
+  // Random, of the Initialize() that wrote the values: the same on all shards. Before
+  // `initialized`.
+  std::atomic<std::uint64_t> cohort;
   EventWord event;  // any change of the words above that somebody may wait for
   ModeState mode;
   DeviceState device;

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <random>
 
 #include "base/clock.h"
 #include "optim/update_kernels.h"
@@ -16,6 +17,9 @@ constexpr bool kViewsAreCopies = true;  // sanitizer builds: every access to sha
 #else
 constexpr bool kViewsAreCopies = false;
 #endif
+
+// Who holds a block in it may be stopped.
+constexpr std::chrono::seconds kLastRoundLimit{5};
 
 std::int64_t RowElements(const VariableInfo& v) {
   std::int64_t elements = 1;
@@ -66,8 +70,10 @@ Status ShardedStore::Initialize(const std::function<void(VarId, std::span<float>
     float* values = shards_[static_cast<std::size_t>(v.shard)]->values_for_initialization();
     fill(id, {values + v.offset, v.elements});
   }
+  std::random_device random;
+  const std::uint64_t cohort = std::uint64_t{random()} << 32 | random();
   // The lead last: it is what the others look at first.
-  for (std::size_t s = shards_.size(); s-- > 0;) PASSEL_RETURN_IF_ERROR(shards_[s]->Open());
+  for (std::size_t s = shards_.size(); s-- > 0;) PASSEL_RETURN_IF_ERROR(shards_[s]->Open(cohort));
   entered_ = true;
   return {};
 }
@@ -120,12 +126,24 @@ Status ShardedStore::FinishInterruptedRound(Deadline deadline) {
   return {};
 }
 
-Status ShardedStore::Leave() {
+// The job is stopped. The round that was decided last is the last one: after this the values, which
+// this worker may look at or save, stay as they are.
+void ShardedStore::EndRounds() {
+  if (!rounds()) return;
+  lead().DecideNoMore();
+  (void)FinishInterruptedRound(Deadline::After(kLastRoundLimit));
+}
+
+Status ShardedStore::LeaveAs(Phase end) {
   if (summed_ > 0) Increment(counters().dropped, static_cast<std::uint64_t>(summed_));
   summed_ = 0;
+  if (stopped()) {
+    EndRounds();
+    Stop();  // on all shards, whoever was asked for it
+  }
   Status first;
   for (const auto& shard : shards_) {
-    Status status = shard->Leave();
+    Status status = shard->Leave(end);
     if (first.ok()) first = std::move(status);
   }
   return first;
@@ -149,7 +167,10 @@ Status ShardedStore::CheckSelection(const Selection& what) const {
 }
 
 Result<ParamView> ShardedStore::Pull(const Selection& what, PullMode mode) {
-  if (stopped()) return Cancelled("the job was stopped");
+  if (stopped()) {
+    EndRounds();
+    return Cancelled("the job was stopped");
+  }
   PASSEL_RETURN_IF_ERROR(lead().CheckAlive());
   if (!entered_) {
     return FailedPrecondition(

@@ -31,7 +31,8 @@ class ShardedStore final : public ParameterStore {
   Status Initialize(const std::function<void(VarId, std::span<float>)>& fill) override;
   bool initialized() const override;
   Status WaitUntilInitialized(Deadline deadline) override;
-  Status Leave() override;
+  Status Leave() override { return LeaveAs(Phase::kDone); }
+  Status LeaveForNow() override { return LeaveAs(Phase::kLeft); }
   Result<ParamView> Pull(const Selection& what, PullMode mode) override;
   GradientBuffer LendGradient() override;
   bool GradientIsFinite(const GradientBuffer& gradient, std::string* variable) const override;
@@ -58,6 +59,8 @@ class ShardedStore final : public ParameterStore {
   Shard& lead() { return *shards_[0]; }
   const Shard& lead() const { return *shards_[0]; }
   Status CheckSelection(const Selection& what) const;
+  Status LeaveAs(Phase end);
+  void EndRounds();
   Status FinishInterruptedRound(Deadline deadline);
   Status PushNow(int slot, std::uint32_t stamp, Deadline deadline);
   void CountUpdate(const Versions& at_apply, std::uint32_t stamp);

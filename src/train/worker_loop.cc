@@ -26,6 +26,8 @@ constexpr std::chrono::seconds kWaitTurn{1};
 constexpr std::int64_t kLogWaitEveryNs = 10'000'000'000;
 constexpr std::int64_t kLogEvaluationAfterNs = 2'000'000'000;
 constexpr std::chrono::milliseconds kSleepTurn{20};
+// One that waits for a stopped worker has no end in sight.
+constexpr std::chrono::seconds kLastRoundLimit{10};
 
 std::string ListOf(const std::vector<Member>& members, const WorkerNames& names) {
   std::string list;
@@ -334,6 +336,11 @@ class Worker {
       if (outcome.ok() || outcome.status().code() != Code::kDeadlineExceeded) return outcome;
       bool leave = false;
       if (callbacks_.check) PASSEL_RETURN_IF_ERROR(callbacks_.check(&leave));
+      // The others may apply the round at any time: it counts our gradient.
+      if (leave && callbacks_.before_leave && IsRoundMode(store_.mode())) {
+        if (!last_round_) last_round_ = Deadline::After(kLastRoundLimit);
+        leave = last_round_->Expired();
+      }
       if (leave) return Cancelled("asked to leave while waiting for others");
       // Who is waited for may be done with all its steps, and evaluating.
       if (store_.global_step() >= options_.train_steps) return Cancelled("all steps are done");
@@ -361,8 +368,10 @@ class Worker {
     } else if (callbacks_.refresh_values) {
       PASSEL_RETURN_IF_ERROR(callbacks_.refresh_values());
     }
+    if (callbacks_.before_leave) PASSEL_RETURN_IF_ERROR(callbacks_.before_leave());
     Failpoint("worker.before_leave");
-    PASSEL_RETURN_IF_ERROR(store_.Leave());
+    const bool for_now = result_.reason == LeaveReason::kAsked && options_.comes_back;
+    PASSEL_RETURN_IF_ERROR(for_now ? store_.LeaveForNow() : store_.Leave());
     Failpoint("worker.left");
     return result_;
   }
@@ -416,6 +425,7 @@ class Worker {
   ComputedGradient push_;        // of the first of them, with the cursor behind the last
   std::chrono::milliseconds delay_{0};
   int skips_in_a_row_ = 0;
+  std::optional<Deadline> last_round_;  // told to leave in it
   bool training_ended_ = false;
   bool sum_failed_ = false;      // since the last push: finite gradients alone end no row of skips
   bool all_came_ = false;        // or it was said who never will

@@ -88,6 +88,8 @@ struct WorkerOptions {
     std::chrono::milliseconds delay{0};
   };
   std::vector<SlowWorker> slow_workers;
+  /// When it is told to leave, others are to expect that it comes back.
+  bool comes_back = false;
   /// How long one push may take: with a round, the time the others need.
   std::chrono::nanoseconds push_limit = std::chrono::minutes(15);
 };
@@ -136,6 +138,10 @@ struct WorkerCallbacks {
   /// Before values are looked at to evaluate, and when the last step is done: for values that a
   /// view shows late. An error ends the worker with it. May be empty.
   std::function<Status()> refresh_values;
+  /// When nothing is pushed any more, before others may do without this worker: where rounds wait
+  /// for all workers (`barrier`) the values stay as they are meanwhile. A worker that is told to
+  /// leave finishes the round that it has arrived at first. May be empty.
+  std::function<Status()> before_leave;
   /// Before each step, at least once a second while it waits for others, and between the batches of
   /// an evaluation. An error ends the worker with it, but for one after its last step; `*leave` set
   /// to true ends it after the current step, and an evaluation at once. May be empty.

@@ -37,6 +37,41 @@ TEST_P(RoundConformance, WaitEndsAtItsDeadlineAndMayBeCalledAgain) {
   ExpectAll(*stores[0], 3);
 }
 
+// The chief saves the values when it has left.
+TEST_P(RoundConformance, NobodyChangesTheValuesOnceOneHasLeftAStoppedJob) {
+  Make(2);
+  const std::vector<ShardMemory> memory = host_->Memory();
+  if (memory.empty()) GTEST_SKIP() << "this store's memory cannot be seen from here";
+  auto stores = OpenAll(2);
+  const ParamView late_view = Pull(*stores[1]);
+  GradientBuffer late = stores[1]->LendGradient();
+  FillGradient(*stores[1], late, -1);
+  const Result<Ticket> first = PushOnly(*stores[0], -1);
+  ASSERT_TRUE(first.ok());
+  stores[1]->Stop();
+  EXPECT_EQ(stores[0]->Wait(*first, Deadline::After(kLong)).status().code(), Code::kCancelled);
+  EXPECT_TRUE(stores[0]->Leave().ok());
+  // It had begun its step before the stop, and is the last to arrive.
+  EXPECT_EQ(PushAndWait(*stores[1], late, late_view.stamp()).status().code(), Code::kCancelled);
+  for (const ShardMemory& shard : memory) {
+    EXPECT_TRUE(std::all_of(shard.values, shard.values + shard.floats,
+                            [](float value) { return value == 0; }));
+  }
+  EXPECT_EQ(stores[1]->global_step(), 0);
+}
+
+TEST_P(RoundConformance, RoundThatWasDecidedIsWholeWhenSomebodyLooksAtAStoppedJob) {
+  Make(2);
+  auto stores = OpenAll(2);
+  ASSERT_TRUE(PushOnly(*stores[0], -1).ok());
+  ASSERT_TRUE(PushOnly(*stores[1], -1).ok());
+  stores[1]->Stop();
+  const auto pulled = stores[0]->Pull(Selection::Everything(), PullMode::kView);
+  EXPECT_EQ(pulled.status().code(), Code::kCancelled);
+  EXPECT_EQ(stores[0]->global_step(), 1);
+  for (const ShardMemory& shard : host_->Memory()) EXPECT_EQ(shard.values[0], 1);
+}
+
 TEST_P(StoreConformance, StopWakesWhoWaitsForTheFirstValues) {
   Make(2);
   std::int64_t woken = 0;

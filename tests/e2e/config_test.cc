@@ -314,15 +314,16 @@ TEST(ConfigTest, ExistingServersAreUsedAndTheirAbsenceEndsInTime) {
   Sandbox sandbox;
   const std::vector<std::string> flags = {"--train_steps=100", "--start_wait=0.5",
                                           "--existing_servers"};
-  EXPECT_THAT(OnlyError(sandbox.Run(sandbox.Task("worker", 0, 1, 1, flags), 5), 143),
-              HasSubstr("ps/0"));
+  const Outcome alone = sandbox.Run(sandbox.Task("worker", 0, 1, 1, flags), 5);
+  EXPECT_THAT(OnlyError(alone, 143), HasSubstr("ps/0"));
+  EXPECT_EQ(alone.out.find("existing server"), std::string::npos) << "there is none";
   EXPECT_THAT(OnlyError(sandbox.Run(sandbox.Task("ps", 0, 1, 1, flags), 5)),
               HasSubstr("tasks that train"));
   Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 1, {"--start_wait=20"}));
   ASSERT_TRUE(ps.WaitFor("is ready for its workers"));
   const Outcome outcome = sandbox.Run(sandbox.Task("worker", 0, 1, 1, flags), 20);
   EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_THAT(outcome.out, HasSubstr("Using existing server at: localhost:3222\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("Using existing server at: localhost:2222\n"));
   EXPECT_EQ(sandbox.Finish(ps, 5).code, 0);
   EXPECT_EQ(sandbox.Leftovers(), "");
 }

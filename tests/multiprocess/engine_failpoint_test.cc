@@ -167,8 +167,8 @@ TEST(EngineFailpoints, OpenThatFailsHalfwayLeavesNobodyToWaitFor) {
   loser.Kill(SIGCONT);
   ASSERT_TRUE(loser.WaitEnded(kPatience));
   EXPECT_GT(loser.code(), 0);
-  EXPECT_EQ(StateOf(job.memory(0), 1).phase, Phase::kDone);
-  EXPECT_EQ(StateOf(job.memory(1), 1).phase, Phase::kDone);
+  EXPECT_EQ(StateOf(job.memory(0), 1).phase, Phase::kLeft);
+  EXPECT_EQ(StateOf(job.memory(1), 1).phase, Phase::kLeft);
   EXPECT_EQ(StateOf(job.memory(2), 1), another) << "what is another's is left alone";
 }
 

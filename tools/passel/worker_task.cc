@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/log.h"
 #include "base/nvtx.h"
 #include "base/subprocess.h"
@@ -85,9 +86,6 @@ class WorkerTask {
     log_.Task();
     if (!task_.worker_device.empty()) log_.WorkerDevice(task_.worker_device);
     log_.SessionBegins();
-    if (task_.flags.existing_servers) {
-      log_.ExistingServer(task_.spec.Address(task_.id)->ToString());
-    }
     // Before the job waits for this task.
     const Deadline start = Deadline::After(options.start_limit);
     PASSEL_ASSIGN_OR_RETURN(std::unique_ptr<GpuCompute> gpu,
@@ -104,6 +102,11 @@ class WorkerTask {
       job.reset();
     }
     attach_range.Close();
+    if (task_.flags.existing_servers) {
+      for (int ps = 0; ps < options.num_shards; ++ps) {
+        log_.ExistingServer(task_.spec.Address({"ps", ps})->ToString());
+      }
+    }
     if (chief) TellOfJob(config_, *job->arena(0).memory().state);
     PASSEL_ASSIGN_OR_RETURN(const ModelLayout layout,
                             ModelLayout::Make(config_.model, store->variables()));
@@ -130,6 +133,7 @@ class WorkerTask {
     config_.worker.num_workers = workers;
     config_.worker.names = task_.Names();
     config_.worker.start_limit = options.start_limit;
+    config_.worker.comes_back = !task_.flags.supervised;
     PASSEL_ASSIGN_OR_RETURN(const DataSplit split, SplitData(config_, data->data()));
     log_.SetStepsPerEpoch(StepsPerEpoch(config_.worker, split.train.size(), task_.Trainer()));
     // Its engine copies from and to the arenas: it ends before they are unmapped.
@@ -176,12 +180,21 @@ class WorkerTask {
         return parameters->RefreshShadow(Deadline::After(limit));
       };
     }
+    const bool saves = !task_.flags.save.empty() && chief;
+    bool saved = false;
+    if (saves) {
+      callbacks.before_leave = [&]() -> Status {
+        // The values are of one round as long as the others wait for this worker.
+        saved = IsRoundMode(store->mode());
+        return saved ? Save(layout, *job) : Status();
+      };
+    }
     g_training.store(true, std::memory_order_relaxed);
     log_.Follow(&callbacks);
     PASSEL_ASSIGN_OR_RETURN(const WorkerResult result, RunWorker(config_.worker, callbacks, *model,
                                                                  layout, split, *store, engine));
     log_.Final(result);
-    if (!task_.flags.save.empty() && chief) PASSEL_RETURN_IF_ERROR(Save(layout, *job));
+    if (saves && !saved) PASSEL_RETURN_IF_ERROR(Save(layout, *job));
     return result;
   }
 
@@ -204,7 +217,10 @@ class WorkerTask {
     PASSEL_ASSIGN_OR_RETURN(const StorePlan plan,
                             MakePlan(config_, options.num_shards, task_.NumTrainers()));
     if (task_.flags.devices.log_device_placement) LogDevicePlacement(task_, plan);
-    PASSEL_ASSIGN_OR_RETURN(*store, (*job)->Open(plan));
+    Result<std::unique_ptr<ParameterStore>> opened = (*job)->Open(plan);
+    // Here that is no wrong input: training has failed for good.
+    if (opened.status().code() == Code::kDataLoss) return Internal(opened.status().message());
+    PASSEL_ASSIGN_OR_RETURN(*store, std::move(opened));
     return {};
   }
 
@@ -240,6 +256,7 @@ class WorkerTask {
                                   : state.global_step.load(std::memory_order_acquire);
     std::map<std::string, std::string> metadata = {{"global_step", std::to_string(step)}};
     AddSplit({config_.validation_size, config_.train_examples}, &metadata);
+    Failpoint("worker.saving");
     PASSEL_RETURN_IF_ERROR(SaveModel(task_.flags.save, config_.model, parts, metadata));
     LogInfo("Saved {}", task_.flags.save);
     return {};

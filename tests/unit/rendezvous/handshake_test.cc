@@ -4,7 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 
+#include <csignal>
+
+#include "store/membership.h"
 #include "tests/unit/rendezvous/ps_thread.h"
 
 namespace passel::shm::testing {
@@ -209,17 +213,13 @@ TEST(HandshakeTest, SecondProcessOfTheSameIdentityIsRefusedWhileTheFirstLives) {
   PsThread ps;
   const Result<RendezvousClient> first = ps.Connect(Role::kWorker, 1);
   ASSERT_TRUE(first.ok());
-  // Another process, so it says: init.
-  RawConnection raw(ps);
-  nlohmann::json hello = Hello(ps, Role::kWorker, 1);
-  hello["pid"] = 1;
-  hello["start_time"] = IdentityOf(1).start_time;
-  ASSERT_TRUE(raw.Send(hello.dump()));
-  const std::string nonce = raw.Receive()->at("nonce").get<std::string>();
-  raw.Send(nlohmann::json{
-      {"proof", MakeProof(ps.token(), ps.job(), ProofSide::kClient, hello.dump() + nonce)}}
-               .dump());
-  EXPECT_EQ(raw.ReceiveRefusal(), Code::kAlreadyExists);
+  const pid_t other = ::fork();
+  if (other == 0) {
+    ::_exit(static_cast<int>(ps.Connect(Role::kWorker, 1).status().code()));
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(other, &status, 0), other);
+  EXPECT_EQ(WEXITSTATUS(status), static_cast<int>(Code::kAlreadyExists));
 }
 
 TEST(HandshakeTest, ControlConnectionMayAskForStatusAndStopOnly) {
@@ -260,6 +260,69 @@ TEST(HandshakeTest, OnlyTheChiefProposesAPlanAndOnlyTheSupervisorKeepsTheArena) 
   ASSERT_TRUE(worker.ok());
   EXPECT_EQ(worker->ProposePlan("{}", Soon()).status().code(), Code::kPermissionDenied);
   EXPECT_EQ(worker->SayKept(Soon()).code(), Code::kPermissionDenied);
+}
+
+TEST(HandshakeTest, ArenaIsHandedOutAlthoughItWasKeptBeforeItWasThere) {
+  PsThread ps;
+  Result<RendezvousClient> supervisor = ps.Connect(Role::kSupervisor);
+  ASSERT_TRUE(supervisor.ok()) << supervisor.status().message();
+  EXPECT_TRUE(supervisor->SayKept(Soon()).ok());
+  Result<RendezvousClient> chief = ps.Connect(Role::kWorker, 0);
+  ASSERT_TRUE(chief.ok());
+  const Result<FileDescriptor> arena =
+      chief->ProposePlan(ToJson(SmallPlan()), Deadline::After(std::chrono::seconds(2)));
+  EXPECT_TRUE(arena.ok()) << arena.status().message();
+}
+
+TEST(HandshakeTest, OnlyAPsSaysThatItIsHereAndOnlyOfItself) {
+  PsThread ps;
+  for (const auto& [role, index] :
+       {std::pair{Role::kWorker, 0}, std::pair{Role::kSupervisor, 0}, std::pair{Role::kPs, 1}}) {
+    Result<RendezvousClient> client = ps.Connect(role, index);
+    ASSERT_TRUE(client.ok());
+    EXPECT_EQ(client->SayHere(0, Soon()).code(), Code::kPermissionDenied);
+  }
+  Result<RendezvousClient> client = ps.Connect(Role::kPs, 1);
+  ASSERT_TRUE(client.ok());
+  EXPECT_TRUE(client->SayHere(1, Soon()).ok());
+}
+
+// A connection that ends is the sign that its process has died.
+TEST(HandshakeTest, HelloOfALiveWorkerFromAnotherProcessFencesNobody) {
+  PsThread ps;
+  Result<RendezvousClient> chief = ps.Connect(Role::kWorker, 0);
+  ASSERT_TRUE(chief.ok());
+  Result<FileDescriptor> fd = chief->ProposePlan(ToJson(SmallPlan()), Soon());
+  ASSERT_TRUE(fd.ok()) << fd.status().message();
+  const Result<Arena> arena = Arena::Adopt(std::move(*fd));
+  ASSERT_TRUE(arena.ok()) << arena.status().message();
+  const pid_t worker = ::fork();
+  if (worker == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  const ProcessIdentity who = IdentityOf(worker);
+  ASSERT_TRUE(Join(arena->memory(), 1, who).ok());
+  {
+    RawConnection raw(ps);
+    nlohmann::json hello = Hello(ps, Role::kWorker, 1);
+    hello["pid"] = who.pid;
+    hello["start_time"] = who.start_time;
+    ASSERT_TRUE(raw.Send(hello.dump()));
+    const auto answer = raw.Receive();
+    ASSERT_TRUE(answer);
+    if (answer->contains("nonce")) {
+      const std::string said = hello.dump() + answer->at("nonce").get<std::string>();
+      raw.Send(nlohmann::json{{"proof", MakeProof(ps.token(), ps.job(), ProofSide::kClient, said)}}
+                   .dump());
+      raw.Receive();
+    }
+  }
+  EXPECT_TRUE(ps.Serves());
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_EQ(StateOf(arena->memory(), 1).phase, Phase::kRunning);
+  ::kill(worker, SIGKILL);
+  ::waitpid(worker, nullptr, 0);
 }
 
 }  // namespace

@@ -39,8 +39,8 @@ class MembershipTest : public ::testing::Test {
   std::unique_ptr<InProcessArena> arena_;
 };
 
-constexpr Phase kAllPhases[] = {Phase::kExpected, Phase::kJoining, Phase::kRunning,
-                                Phase::kDone,     Phase::kDead,    Phase::kEvicted};
+constexpr Phase kAllPhases[] = {Phase::kExpected, Phase::kJoining, Phase::kRunning, Phase::kDone,
+                                Phase::kDead,     Phase::kEvicted, Phase::kLeft};
 
 TEST_F(MembershipTest, OnlyTheDrawnTransitionsHappen) {
   struct Move {
@@ -54,6 +54,10 @@ TEST_F(MembershipTest, OnlyTheDrawnTransitionsHappen) {
        [&](std::uint32_t e) { return Leave(memory(), 0, e); },
        {Phase::kRunning},
        Phase::kDone},
+      {"LeaveForNow",
+       [&](std::uint32_t e) { return Leave(memory(), 0, e, Phase::kLeft); },
+       {Phase::kRunning},
+       Phase::kLeft},
       {"MarkDead",
        [&](std::uint32_t e) { return MarkDead(memory(), 0, e); },
        {Phase::kJoining, Phase::kRunning},
@@ -85,7 +89,8 @@ TEST_F(MembershipTest, OnlyTheDrawnTransitionsHappen) {
 }
 
 TEST_F(MembershipTest, JoinCountsLivesAndIsRefusedWhileOneRuns) {
-  for (const Phase from : {Phase::kExpected, Phase::kDone, Phase::kDead, Phase::kEvicted}) {
+  for (const Phase from :
+       {Phase::kExpected, Phase::kDone, Phase::kDead, Phase::kEvicted, Phase::kLeft}) {
     Set(from);
     const Result<std::uint32_t> epoch = Join(memory(), 0, SelfIdentity());
     ASSERT_TRUE(epoch.ok());
@@ -196,7 +201,8 @@ TEST_F(MembershipTest, AllWorkersEndedOnlyWhenNobodyIsExpectedJoiningOrRunning) 
   memory().tasks[1].state.store(TaskState{1, Phase::kDone}.Pack());
   for (const Phase phase : kAllPhases) {
     Set(phase);
-    const bool ended = phase == Phase::kDone || phase == Phase::kDead || phase == Phase::kEvicted;
+    const bool ended =
+        phase != Phase::kExpected && phase != Phase::kJoining && phase != Phase::kRunning;
     EXPECT_EQ(AllWorkersEnded(memory()), ended);
   }
 }

@@ -1,0 +1,47 @@
+// departures.h - who has died, left or was evicted: each told once, by every task that looks.
+
+#pragma once
+
+#include <fmt/core.h>
+#include <sys/types.h>
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "store/membership.h"
+#include "store/worker_names.h"
+
+namespace passel::shm {
+
+class Departures {
+ public:
+  explicit Departures(WorkerNames names) : names_(std::move(names)) {}
+
+  /// Logs what has happened since the last look. What had happened before the first is old.
+  void Look(const ShardMemory& memory) {
+    const bool first = told_.empty();
+    told_.resize(static_cast<std::size_t>(memory.num_workers));
+    for (int worker = 0; worker < memory.num_workers; ++worker) {
+      const TaskState state = StateOf(memory, worker);
+      const char* const what = state.phase == Phase::kDead      ? "died"
+                               : state.phase == Phase::kLeft    ? "was told to go, and left"
+                               : state.phase == Phase::kEvicted ? "did not answer, and was evicted"
+                                                                : nullptr;
+      std::uint32_t& told = told_[static_cast<std::size_t>(worker)];
+      // Life 0 is of those who never came.
+      if (what == nullptr || told == state.epoch) continue;
+      told = state.epoch;
+      if (first) continue;
+      const pid_t pid = LoadIdentity(memory.tasks[worker]).pid;  // 0: it died in its first join
+      LogWarning("{}{} {}", names_(worker), pid > 0 ? fmt::format(" (process {})", pid) : "", what);
+    }
+  }
+
+ private:
+  const WorkerNames names_;
+  std::vector<std::uint32_t> told_;  // the last life of each that has ended so
+};
+
+}  // namespace passel::shm

@@ -1,0 +1,270 @@
+// Tasks that were started by hand and are killed, stopped and told to go.
+
+#include <fmt/core.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <filesystem>
+#include <map>
+#include <thread>
+
+#include "support/program.h"
+
+namespace passel::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// A job of `ps` ps and `workers` workers: "ps/0" and so on.
+class HandStarted {
+ public:
+  HandStarted(int ps, int workers, std::vector<std::string> flags)
+      : ps_(ps), workers_(workers), flags_(std::move(flags)) {}
+
+  Sandbox& sandbox() { return sandbox_; }
+  Program& operator[](const std::string& task) { return tasks_.at(task); }
+  /// Its next life, if it had one.
+  Program& Start(const std::string& task, const std::string& failpoint = "",
+                 const std::vector<std::string>& more = {}) {
+    sandbox_.SetEnv("PASSEL_FAILPOINT", failpoint);
+    const std::size_t slash = task.find('/');
+    std::vector<std::string> flags = flags_;
+    flags.insert(flags.end(), more.begin(), more.end());
+    Program program = sandbox_.Start(sandbox_.Task(
+        task.substr(0, slash), std::stoi(task.substr(slash + 1)), ps_, workers_, flags));
+    return tasks_.insert_or_assign(task, std::move(program)).first->second;
+  }
+  void StartAll() {
+    for (int i = 0; i < ps_; ++i) Start(fmt::format("ps/{}", i));
+    for (int i = 0; i < workers_; ++i) Start(fmt::format("worker/{}", i));
+  }
+  void Kill(const std::string& task) {
+    (*this)[task].Signal(SIGKILL);
+    (*this)[task].Wait();
+  }
+  Outcome Finish(const std::string& task, double seconds = 15) {
+    return sandbox_.Finish((*this)[task], seconds);
+  }
+  /// Waits for `steps` more global steps.
+  bool Advances(std::int64_t steps, double seconds = 10) {
+    const Deadline deadline = Deadline::After(Scaled(seconds));
+    std::int64_t from = -1;
+    while (!deadline.Expired()) {
+      const std::int64_t now = sandbox_.GlobalStep();
+      if (from < 0) from = now;
+      if (from >= 0 && now >= from + steps) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    return false;
+  }
+  /// Ends it by `passel ctl stop`: what runs of these ends with 130.
+  void Stop(const std::vector<std::string>& running) {
+    EXPECT_EQ(sandbox_.Run({"ctl", "stop", sandbox_.job()}).code, 0);
+    for (const std::string& task : running) EXPECT_EQ(Finish(task).code, 130) << task;
+    EXPECT_EQ(sandbox_.Leftovers(), "");
+  }
+
+ private:
+  const int ps_, workers_;
+  const std::vector<std::string> flags_;
+  Sandbox sandbox_;
+  std::map<std::string, Program> tasks_;
+};
+
+const std::vector<std::string> kEndless = {"--train_steps=100000000", "--start_wait=20"};
+
+std::vector<std::string> With(std::vector<std::string> flags, const std::string& more) {
+  flags.push_back(more);
+  return flags;
+}
+
+TEST(ByHandFaultTest, PsComesBackWhileAWorkerIsStopped) {
+  for (const std::string stopped : {"worker/0", "worker/1"}) {
+    SCOPED_TRACE(stopped);
+    HandStarted job(1, 2, kEndless);
+    job.StartAll();
+    ASSERT_TRUE(job.Advances(50)) << job["worker/0"].Err();
+    job[stopped].Signal(SIGSTOP);
+    job.Kill("ps/0");
+    Program& ps = job.Start("ps/0");
+    ASSERT_TRUE(ps.WaitFor("took the arena of a former ps/0 over")) << ps.Err();
+    EXPECT_TRUE(ps.WaitFor(stopped + " (process ")) << ps.Err();
+    EXPECT_THAT(ps.Err(), HasSubstr("does not answer"));
+    ASSERT_TRUE(job.Advances(50)) << ps.Err();
+    // It does not miss the ps that came back meanwhile.
+    job[stopped].Signal(SIGCONT);
+    EXPECT_TRUE(job[stopped].WaitFor("ps/0 is back")) << job[stopped].Err();
+    ASSERT_TRUE(job.Advances(50));
+    job.Stop({"ps/0", "worker/0", "worker/1"});
+  }
+}
+
+TEST(ByHandFaultTest, StoppedWorkerThatHoldsTheOnlyArenaIsNamed) {
+  HandStarted job(1, 1, kEndless);
+  job.StartAll();
+  ASSERT_TRUE(job.Advances(50)) << job["worker/0"].Err();
+  job["worker/0"].Signal(SIGSTOP);
+  job.Kill("ps/0");
+  job.Start("ps/0");
+  const Outcome refused = job.Finish("ps/0");
+  EXPECT_EQ(refused.code, 143);
+  ASSERT_EQ(refused.errors.size(), 1u) << refused.err;
+  for (const char* word : {"worker/0 (process ", "does not answer", "the only one"}) {
+    EXPECT_THAT(refused.errors[0], HasSubstr(word));
+  }
+  job["worker/0"].Signal(SIGCONT);
+  EXPECT_TRUE(job.Start("ps/0").WaitFor("took the arena")) << job["ps/0"].Err();
+  ASSERT_TRUE(job.Advances(50));
+  job.Stop({"ps/0", "worker/0"});
+}
+
+TEST(ByHandFaultTest, WorkersThatAreAllToldToGoAreWaitedFor) {
+  HandStarted job(1, 2, kEndless);
+  job.StartAll();
+  ASSERT_TRUE(job.Advances(100)) << job["worker/0"].Err();
+  const std::int64_t step = job.sandbox().GlobalStep();
+  for (const char* worker : {"worker/0", "worker/1"}) job[worker].Signal(SIGTERM);
+  for (const char* worker : {"worker/0", "worker/1"}) EXPECT_EQ(job.Finish(worker).code, 143);
+  ASSERT_TRUE(job["ps/0"].WaitFor("no worker is running (worker/0 left, worker/1 left): waiting"))
+      << job["ps/0"].Err();
+  for (const char* worker : {"worker/0", "worker/1"}) job.Start(worker);
+  ASSERT_TRUE(job.Advances(50)) << job["worker/0"].Err();
+  EXPECT_GT(job.sandbox().GlobalStep(), step);
+  job.Stop({"ps/0", "worker/0", "worker/1"});
+}
+
+TEST(ByHandFaultTest, WorkerThatWasToldToGoIsNotDoneWhenTheOthersAre) {
+  HandStarted job(
+      1, 2,
+      {"--train_steps=1500", "--slow_worker=0:2ms", "--slow_worker=1:2ms", "--start_wait=20"});
+  job.StartAll();
+  ASSERT_TRUE(job["worker/1"].WaitFor("training step 100 done")) << job["worker/1"].Err();
+  job["worker/1"].Signal(SIGTERM);
+  EXPECT_EQ(job.Finish("worker/1").code, 143);
+  EXPECT_EQ(job.Finish("worker/0", 30).code, 0);
+  const Outcome ps = job.Finish("ps/0", 30);  // it keeps the job open for 10 s more
+  EXPECT_EQ(ps.code, 0) << ps.err;
+  EXPECT_THAT(ps.err, HasSubstr("the job finished with fewer workers than it began with: worker/0 "
+                                "done, worker/1 left"));
+}
+
+// Which model a job in rounds has after a step is certain, to the last bit.
+TEST(ByHandFaultTest, ChiefThatIsToldToGoSavesTheValuesOfOneRound) {
+  const std::vector<std::string> flags = {"--mode=barrier", "--start_wait=20",
+                                          "--threads_per_worker=1", "--slow_worker=1:20ms"};
+  HandStarted job(1, 2, With(flags, "--train_steps=100000000"));
+  const std::string saved = job.sandbox().dir().File("model");
+  job.Start("ps/0");
+  job.Start("worker/0", "worker.saving:1:sleep500", {"--save=" + saved});
+  job.Start("worker/1");
+  ASSERT_TRUE(job.Advances(10)) << job["worker/0"].Err();
+  job["worker/0"].Signal(SIGTERM);
+  EXPECT_EQ(job.Finish("worker/0").code, 143) << job["worker/0"].Err();
+  ASSERT_TRUE(job.Advances(10)) << "the other goes on";
+  job.Stop({"ps/0", "worker/1"});
+
+  const std::string text = ReadText(saved);
+  const std::size_t at = text.find("\"global_step\":\"");
+  ASSERT_NE(at, std::string::npos);
+  const std::int64_t step = std::atoll(text.c_str() + at + 15);
+  HandStarted again(1, 2, With(flags, fmt::format("--train_steps={}", step)));
+  const std::string whole = again.sandbox().dir().File("model");
+  again.Start("ps/0");
+  again.Start("worker/0", "", {"--save=" + whole});
+  again.Start("worker/1");
+  for (const char* task : {"worker/0", "worker/1", "ps/0"}) EXPECT_EQ(again.Finish(task).code, 0);
+  EXPECT_TRUE(ReadText(whole) == text) << "of step " << step;
+}
+
+TEST(ByHandFaultTest, PsComesBackBeforeTheChiefHasTheArenasOfTheOthers) {
+  HandStarted job(2, 2, With(kEndless, "--ps_wait=1"));
+  job.Start("ps/0");
+  job.Start("ps/1", "arena.reserved:1:sleep3000");  // as long as a large one takes
+  for (const char* worker : {"worker/0", "worker/1"}) job.Start(worker);
+  const Deadline deadline = Deadline::After(Scaled(10.0));
+  while (!job.sandbox().Status().contains("arena")) {
+    ASSERT_FALSE(deadline.Expired()) << job["worker/0"].Err();
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // it is handed over at once
+  job.Kill("ps/0");
+  Program& ps = job.Start("ps/0");
+  ASSERT_TRUE(ps.WaitFor("took the arena of a former ps/0 over from worker/", 2)) << ps.Err();
+  for (const char* worker : {"worker/0", "worker/1"}) {
+    ASSERT_TRUE(job[worker].WaitFor("training step 100 done")) << job[worker].Err();
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));  // --ps_wait
+  ASSERT_TRUE(job.Advances(50)) << job["worker/0"].Err();
+  job.Stop({"ps/0", "ps/1", "worker/0", "worker/1"});
+}
+
+TEST(ByHandFaultTest, WorkerThatDiedWhileItJoinedHoldsUpNoPsThatCameBack) {
+  HandStarted job(2, 2, kEndless);
+  for (const char* task : {"ps/0", "ps/1", "worker/0"}) job.Start(task);
+  ASSERT_TRUE(job.Advances(10)) << job["worker/0"].Err();
+  const std::string marker = job.sandbox().dir().File("joins");
+  job.Start("worker/1", "join.claimed:2:stop:" + marker);  // on ps/1
+  const Deadline deadline = Deadline::After(Scaled(10.0));
+  while (!std::filesystem::exists(marker)) ASSERT_FALSE(deadline.Expired());
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  job.Kill("ps/1");  // first: it would see the end of the connection
+  job.Kill("worker/1");
+  ASSERT_TRUE(job.Start("ps/1").WaitFor("took the arena")) << job["ps/1"].Err();
+  EXPECT_TRUE(job["ps/1"].WaitFor("worker/1 died", 5)) << job["ps/1"].Err();
+  ASSERT_TRUE(job.Advances(10));
+  job.Stop({"ps/0", "ps/1", "worker/0"});
+}
+
+TEST(ByHandFaultTest, DeathIsToldOnceByThePsAndByTheOtherWorkers) {
+  for (const char* mode : {"--mode=hogwild", "--mode=barrier"}) {
+    SCOPED_TRACE(mode);
+    HandStarted job(1, 3, With(kEndless, mode));
+    job.StartAll();
+    for (const char* worker : {"worker/0", "worker/1", "worker/2"}) {
+      ASSERT_TRUE(job[worker].WaitFor("training step 100 done")) << job[worker].Err();
+    }
+    const std::string line = fmt::format("worker/1 (process {}) died\n", job["worker/1"].pid());
+    job.Kill("worker/1");
+    for (const char* task : {"ps/0", "worker/0", "worker/2"}) {
+      EXPECT_TRUE(job[task].WaitFor(line, 5)) << task << job[task].Err();
+    }
+    ASSERT_TRUE(job.Advances(50));
+    // The next life of the ps does not tell it again.
+    job.Kill("ps/0");
+    ASSERT_TRUE(job.Start("ps/0").WaitFor("took the arena")) << job["ps/0"].Err();
+    job["worker/2"].Signal(SIGTERM);
+    EXPECT_EQ(job.Finish("worker/2").code, 143);
+    EXPECT_TRUE(job["ps/0"].WaitFor(") was told to go, and left\n", 5)) << job["ps/0"].Err();
+    EXPECT_THAT(job["ps/0"].Err(), Not(HasSubstr("died")));
+    job.Stop({"ps/0", "worker/0"});
+    const std::string err = job["worker/0"].Err();
+    const std::size_t at = err.find(line);
+    EXPECT_EQ(err.find("died", at + line.size()), std::string::npos) << err;
+  }
+}
+
+TEST(ByHandFaultTest, LossOfTheValuesOfOnePsEndsTheJob) {
+  for (const auto& [lost, kept] : {std::pair{"ps/1", "ps/0"}, std::pair{"ps/0", "ps/1"}}) {
+    SCOPED_TRACE(lost);
+    HandStarted job(2, 2, kEndless);
+    job.StartAll();
+    ASSERT_TRUE(job.Advances(100)) << job["worker/0"].Err();
+    for (const char* task : {"worker/0", "worker/1", lost}) job.Kill(task);
+    for (const char* task : {lost, "worker/0", "worker/1"}) job.Start(task);
+    for (const char* worker : {"worker/0", "worker/1"}) {
+      const Outcome end = job.Finish(worker);
+      EXPECT_EQ(end.code, 1) << end.err;
+      ASSERT_EQ(end.errors.size(), 1u) << end.err;
+      EXPECT_THAT(end.errors[0], HasSubstr(fmt::format("{} has lost its values while {} still has "
+                                                       "those of ",
+                                                       lost, kept)));
+      EXPECT_THAT(end.errors[0], HasSubstr("start it anew"));
+    }
+    const Outcome ps = job.Finish(kept, 20);  // it keeps the job open for 10 s more
+    EXPECT_EQ(ps.code, 1) << ps.err;
+  }
+}
+
+}  // namespace
+}  // namespace passel::testing
