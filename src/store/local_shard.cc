@@ -51,11 +51,9 @@ LocalShard::LocalShard(const ShardMemory& memory, const ShardRules& rules, int w
       worker_(worker),
       epoch_(epoch),
       options_(options),
-      opened_ns_(MonotonicNs()),
-      left_out_(memory_, options.stall_limit.count()),
+      watch_(memory, options),
       random_(StreamSeed(0x5eed, static_cast<std::uint64_t>(worker), epoch)),
       order_(memory.num_blocks, worker, memory.num_workers),
-      joining_(static_cast<std::size_t>(memory.num_workers)),
       todo_(memory.num_blocks),
       gradients_(static_cast<std::size_t>(memory.num_workers)),
       block_gradients_(static_cast<std::size_t>(memory.num_workers)),
@@ -197,7 +195,7 @@ Status LocalShard::ApplyHere(int slot, const StepScalars& scalars, Deadline dead
   order_.Pass([&](std::size_t begin, std::size_t end) {
     for (std::size_t b = begin; b < end; ++b) todo_[left++] = static_cast<std::uint32_t>(b);
   });
-  ClaimPatience patience(memory_, options_.stall_limit.count());
+  ClaimPatience patience(watch_);
   for (int pass = 1; left > 0; ++pass) {
     const bool go_ahead = !binding && !whole_slots && pass > kAdvisoryPasses;
     std::size_t busy = 0;
@@ -232,7 +230,7 @@ Status LocalShard::ApplyHere(int slot, const StepScalars& scalars, Deadline dead
         continue;
       }
       Increment(count.overlapped_blocks, left);
-      left_out_.LookAfter(memory_.blocks[todo_[0]]);
+      watch_.LookAfterHolder(memory_.blocks[todo_[0]]);
       break;
     }
     if (!binding) continue;

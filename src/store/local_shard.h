@@ -15,27 +15,16 @@
 #include "base/random.h"
 #include "optim/optimizer.h"
 #include "store/block_claims.h"
+#include "store/engine_options.h"
 #include "store/external_sweep.h"
 #include "store/membership.h"
 #include "store/shard.h"
 #include "store/shard_memory.h"
 #include "store/shard_rules.h"
 #include "store/sweep_order.h"
-#include "store/worker_names.h"
+#include "store/watch.h"
 
 namespace passel {
-
-struct EngineOptions {
-  /// How long a wait for peers spins before it sleeps. About the expected waiting time; nearly
-  /// nothing when there are more runnable tasks than cores.
-  std::chrono::nanoseconds spin{200'000};
-  /// A member that has held up a round or a block for so long, and was not heard of, is evicted.
-  std::chrono::nanoseconds stall_limit = std::chrono::minutes(10);
-  /// How long a round waits for a worker that never joined.
-  std::chrono::nanoseconds join_limit = std::chrono::minutes(5);
-  /// For messages.
-  WorkerNames names = {};
-};
 
 /// Resets every word of `memory` to "nothing has happened": version 0, no members, no claims, in
 /// mode `first`. The values and slot variables are not touched: the chief writes them. REQUIRES:
@@ -89,13 +78,14 @@ class LocalShard final : public Shard {
   Result<RoundGrant> AwaitRound(std::uint64_t round, Deadline deadline) override;
   Status ApplyRound(const RoundGrant& grant, Deadline deadline) override;
   void FinishRound(const RoundGrant& grant) override;
-  Status AwaitCompletion(std::uint64_t round, Deadline deadline) override;
+  bool AwaitCompletion(std::uint64_t round, Deadline deadline) override;
   std::int64_t global_step() const override;
   std::int64_t IncrementGlobalStep() override;
   void Stop() override;
   bool stopped() const override;
   std::vector<Member> membership() const override;
   std::vector<Member> MissingIn(std::uint64_t round) const override;
+  std::vector<Member> HoldersIn(std::uint64_t round) const override;
   std::vector<Member> TooFarBehind() const override;
   WorkerCounters& counters() override { return memory_.tasks[worker_].counters; }
 
@@ -135,8 +125,7 @@ class LocalShard final : public Shard {
   std::uint32_t EndsWith(std::uint64_t round);
   void TryChange(const std::function<void(std::uint64_t)>& prepare_all);
   std::uint64_t DecidedRound() const;
-  void LookAfterMembers(std::uint64_t round);
-  void LookAfter(const std::vector<Member>& held_up_by, std::int64_t since_ns);
+  Status NotApplied(std::uint64_t round) const;
   std::uint64_t OwnClock() const;
   Claim MyClaim() const { return {epoch_, worker_}; }
 
@@ -146,26 +135,16 @@ class LocalShard final : public Shard {
   const int worker_;
   const std::uint32_t epoch_;
   const EngineOptions options_;
-  const std::int64_t opened_ns_;
+  Watch watch_;
   Buffer addend_;  // [floats], zero behind the variables; null until a quota exceeds 1
   ExternalSweep* external_ = nullptr;  // updates the values; null: we do
   BlockState external_blocker_{};      // for patience with who holds a block there
-  ClaimPatience left_out_;  // over all pushes: with the holders of blocks that were left out
-  Random random_;           // start block of a sweep elsewhere: not part of the results
-  SweepOrder order_;        // of our passes over the values: not part of the results
-  struct JoinWatch {
-    std::uint32_t epoch = 0;
-    std::int64_t since_ns = 0;
-  };
-  std::vector<JoinWatch> joining_;             // [num_workers]: since when we see it joining
-  std::vector<std::uint32_t> todo_;            // [num_blocks]
+  Random random_;                      // start block of a sweep elsewhere: not part of the results
+  SweepOrder order_;                   // of our passes over the values: not part of the results
+  std::vector<std::uint32_t> todo_;    // [num_blocks]
   std::vector<const float*> gradients_;        // [num_workers]: of one round, in task order
   std::vector<const float*> block_gradients_;  // [num_workers]: the same at one block
   std::vector<float> mean_;                    // [block_floats]
-  std::uint64_t awaited_round_ = 0;            // the round (ssp: step) we wait for
-  std::int64_t awaiting_since_ns_ = 0;
-  std::uint32_t awaited_change_ = 0;  // the number of the mode we wait for
-  std::int64_t change_since_ns_ = 0;
   bool left_ = false;
 };
 

@@ -169,6 +169,28 @@ Status LocalShard::ClaimAndApplyRoundBlock(const Update& update, const RoundGran
   return {};
 }
 
+std::vector<Member> LocalShard::HoldersIn(std::uint64_t round) const {
+  std::vector<bool> holds(static_cast<std::size_t>(memory_.num_workers));
+  for (std::size_t b = 0; b < memory_.num_blocks; ++b) {
+    const BlockState& block = memory_.blocks[b];
+    const Claim holder = Claim::Unpack(block.claim.load(std::memory_order_relaxed));
+    if (block.round.load(std::memory_order_relaxed) < round && HolderLives(memory_, holder)) {
+      holds[static_cast<std::size_t>(holder.worker)] = true;
+    }
+  }
+  std::vector<Member> holders = membership();
+  std::erase_if(holders,
+                [&](const Member& m) { return !holds[static_cast<std::size_t>(m.worker)]; });
+  return holders;
+}
+
+Status LocalShard::NotApplied(std::uint64_t round) const {
+  const std::vector<Member> holders = HoldersIn(round);
+  return DeadlineExceeded(fmt::format(
+      "round {} is not applied completely{}", round,
+      holders.empty() ? "" : fmt::format(": {} holds a block", options_.names(holders[0].worker))));
+}
+
 // A former life of this worker may have died within a block of this round. Its old contents are in
 // our own undo buffer, so that block must be done, by us or by others, before the buffer is used
 // again.
@@ -179,13 +201,13 @@ Status LocalShard::ResolveOwnUndo(const Update& update, const RoundGrant& grant,
   const UndoTag tag = UndoTag::Unpack(word);
   const std::size_t block = tag.piece / memory_.PiecesPerBlock();
   if (!tag.IsOf(grant.round) || block >= memory_.num_blocks) return {};
-  ClaimPatience patience(memory_, options_.stall_limit.count());
+  ClaimPatience patience(watch_);
   for (;;) {
     bool done = false;
     PASSEL_RETURN_IF_ERROR(ClaimAndApplyRoundBlock(update, grant, block, true, &done));
     if (done) return {};
     if (!patience.Wait(memory_.blocks[block], deadline)) {
-      return DeadlineExceeded(fmt::format("round {} is not applied completely", grant.round));
+      return NotApplied(grant.round);
     }
   }
 }
@@ -213,7 +235,7 @@ Status LocalShard::ApplyRound(const RoundGrant& grant, Deadline deadline) {
     todo_[left++] = static_cast<std::uint32_t>((i + start) % blocks);
   }
   PASSEL_RETURN_IF_ERROR(ResolveOwnUndo(update, grant, deadline));
-  ClaimPatience patience(memory_, options_.stall_limit.count());
+  ClaimPatience patience(watch_);
   for (int pass = 1; left > 0; ++pass) {
     std::size_t busy = 0;
     for (std::size_t i = 0; i < left; ++i) {
@@ -225,7 +247,7 @@ Status LocalShard::ApplyRound(const RoundGrant& grant, Deadline deadline) {
     if (left == 0) continue;
     if (patience.Sleeps()) Heartbeat();  // others must not take us for stopped
     if (!patience.Wait(memory_.blocks[todo_[0]], deadline)) {
-      return DeadlineExceeded(fmt::format("round {} is not applied completely", grant.round));
+      return NotApplied(grant.round);
     }
   }
   RaiseTo(memory_.state->optimizer_step, static_cast<std::int64_t>(grant.round));

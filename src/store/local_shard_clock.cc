@@ -10,7 +10,6 @@
 
 #include <algorithm>
 
-#include "base/clock.h"
 #include "base/failpoint.h"
 #include "store/local_shard.h"
 #include "store/membership.h"
@@ -72,12 +71,7 @@ Status LocalShard::AwaitSlowest(Deadline deadline) {
   };
   WaitFor(memory_.state->event, options_.spin, deadline, done, [&] {
     Heartbeat();
-    // Once for each step that has to wait, however often this is called for it.
-    if (awaited_round_ != own || awaiting_since_ns_ == 0) {
-      awaited_round_ = own;
-      awaiting_since_ns_ = MonotonicNs();
-    }
-    LookAfter(TooFarBehind(), awaiting_since_ns_);
+    watch_.LookAfter(TooFarBehind(), Watch::For::kStep, own);
   });
   Heartbeat();
   PASSEL_RETURN_IF_ERROR(CheckAlive());

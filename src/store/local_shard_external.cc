@@ -69,7 +69,7 @@ Status LocalShard::ApplyElsewhere(int slot, const StepScalars& scalars, Deadline
   sweep.claim = MyClaim().Pack();
   sweep.claims = binding || memory_.num_slots > 0;
   sweep.first_block = memory_.num_blocks > 1 ? random_.Below(memory_.num_blocks) : 0;
-  ClaimPatience patience(memory_, options_.stall_limit.count());
+  ClaimPatience patience(watch_);
   for (int pass = 1;; ++pass) {
     // Fenced off while we were stopped: what we held may be somebody else's by now.
     PASSEL_RETURN_IF_ERROR(CheckAlive());
@@ -90,7 +90,7 @@ Status LocalShard::ApplyElsewhere(int slot, const StepScalars& scalars, Deadline
     sweep.former = dead;
     if (!binding && pass >= kPassesBeforeLeavingOut) {
       Increment(counters().overlapped_blocks, swept.left);
-      left_out_.LookAfter(external_blocker_);
+      watch_.LookAfterHolder(external_blocker_);
       return {};
     }
     if (can_help && !deadline.Expired()) continue;

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/clock.h"
 #include "base/failpoint.h"
 #include "store/histogram.h"
 #include "store/local_shard.h"
@@ -143,12 +142,7 @@ Status LocalShard::AwaitChange(Deadline deadline,
       [&] { return changed() || stopped() || !CheckAlive().ok(); },
       [&] {
         Heartbeat();
-        // Once for each change, however often this is called for it.
-        if (awaited_change_ != mode_number_ + 1) {
-          awaited_change_ = mode_number_ + 1;
-          change_since_ns_ = MonotonicNs();
-        }
-        LookAfter(MissingAtChange(), change_since_ns_);
+        watch_.LookAfter(MissingAtChange(), Watch::For::kChange, mode_number_ + 1);
         TryChange(prepare_all);
       });
   Heartbeat();

@@ -57,6 +57,19 @@ bool Transition(const ShardMemory& memory, int worker, TaskState from, Phase to)
   return done;
 }
 
+Status WhyLost(const ShardMemory& memory, int worker, const WorkerNames& names) {
+  const Phase phase = StateOf(memory, worker).phase;
+  if (phase == Phase::kJoining ||
+      (phase == Phase::kRunning &&
+       ProbeLiveness(LoadIdentity(memory.tasks[worker])) != Liveness::kDead)) {
+    return AlreadyExists(
+        fmt::format("another process became {} meanwhile: start only one", names(worker)));
+  }
+  return Aborted(
+      fmt::format("{} took more than {} ms to join and was taken for dead: start it again",
+                  names(worker), kJoinPatience.count()));
+}
+
 // Where a worker that joins begins to count its steps.
 std::uint64_t FirstClock(const ShardMemory& memory, int worker) {
   if (const auto slowest = SlowestClock(memory, worker, /*joining=*/false)) return *slowest;
@@ -151,19 +164,15 @@ Result<std::uint32_t> Join(const ShardMemory& memory, int worker, const ProcessI
     MarkDead(memory, worker, seen.epoch);
     seen = StateOf(memory, worker);
   }
-  const Status lost =
-      AlreadyExists(fmt::format("another process became {} meanwhile, or this one took more than "
-                                "{} ms to join: start only one",
-                                names(worker), kJoinPatience.count()));
   const TaskState joining{seen.epoch + 1, Phase::kJoining};
   std::uint64_t expected = seen.Pack();
   if (seen.phase == Phase::kJoining || seen.phase == Phase::kRunning ||
       !task.state.compare_exchange_strong(expected, joining.Pack(), std::memory_order_seq_cst)) {
-    return lost;
+    return WhyLost(memory, worker, names);
   }
   Failpoint("join.claimed");
   // Whoever was kept from running for long may have been given up: the slot is another's then.
-  if (StateOf(memory, worker) != joining) return lost;
+  if (StateOf(memory, worker) != joining) return WhyLost(memory, worker, names);
   StoreIdentity(task, who);
   task.heartbeat_ns.store(MonotonicNs(), std::memory_order_relaxed);
   // An evicted life that was killed afterwards: nobody counted its last push.
@@ -193,7 +202,7 @@ Result<std::uint32_t> Join(const ShardMemory& memory, int worker, const ProcessI
   // So whoever went on without us did so before this look, and is not too far ahead of it.
   RaiseTo(task.clock, StepClock{joining.epoch, FirstClock(memory, worker)}.Pack());
   // Release (by the swap): who sees kRunning sees the identity.
-  if (!Transition(memory, worker, joining, Phase::kRunning)) return lost;
+  if (!Transition(memory, worker, joining, Phase::kRunning)) return WhyLost(memory, worker, names);
   return joining.epoch;
 }
 

@@ -33,8 +33,9 @@ inline constexpr std::chrono::milliseconds kJoinPatience{1000};
 /// Makes `who` the worker with index `worker`, with the clock of the slowest that runs, or, if none
 /// does, the highest that any had. Returns its epoch. Sleeps for up to kJoinPatience
 /// when another task died while it was joining.
-/// Errors: kAlreadyExists when a live task holds the identity, with its pid; kInvalidArgument when
-/// the index is out of range; kInternal when `who` is nobody.
+/// Errors: kAlreadyExists when a live task holds the identity, with its pid; kAborted when it took
+/// so long itself that others gave it up; kInvalidArgument when the index is out of range;
+/// kInternal when `who` is nobody.
 Result<std::uint32_t> Join(const ShardMemory& memory, int worker, const ProcessIdentity& who,
                            const WorkerNames& names = {});
 

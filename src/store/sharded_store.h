@@ -59,6 +59,7 @@ class ShardedStore final : public ParameterStore {
   const Shard& lead() const { return *shards_[0]; }
   Status CheckSelection(const Selection& what) const;
   Status FinishInterruptedRound(Deadline deadline);
+  Status Complete(const RoundGrant& grant, Deadline deadline);
   Status PushNow(int slot, std::uint32_t stamp, Deadline deadline);
   void CountUpdate(const Versions& at_apply, std::uint32_t stamp);
   Status PushToRound(int slot, std::uint32_t stamp);

@@ -118,6 +118,39 @@ TEST_P(RoundConformance, GradientThatComesAfterItsRoundWasDecidedIsDropped) {
   ExpectAll(*store, 3);
 }
 
+// Stopped in the middle of a block: in turns shorter than the stall limit, as a worker waits.
+TEST_P(RoundConformance, WhoStopsInADecidedRoundIsNamedAndEvicted) {
+  Make(2);
+  const std::vector<ShardMemory> memory = host_->Memory();
+  if (memory.empty()) GTEST_SKIP() << "this store's memory cannot be seen from here";
+  constexpr std::chrono::milliseconds kStall{600};
+  constexpr std::chrono::milliseconds kTurn{100};
+  EngineOptions options = Options();
+  options.stall_limit = kStall;
+  StorePtr store = Open(0, options);
+  InitializeTo(*store, 0);
+  StorePtr stopped = Open(1, options);
+  ASSERT_TRUE(stopped->WaitUntilInitialized(Deadline::After(kLong)).ok());
+  const Result<Ticket> first = PushOnly(*stopped, -1);
+  const Result<Ticket> ticket = PushOnly(*store, -1);
+  ASSERT_TRUE(first.ok() && ticket.ok());
+  memory.back().blocks[0].claim.store(Claim{1, 1}.Pack());
+  const std::int64_t begin = MonotonicNs();
+  Result<PushOutcome> outcome = store->Wait(*ticket, Deadline::After(kTurn));
+  EXPECT_EQ(outcome.status().code(), Code::kDeadlineExceeded);
+  EXPECT_THAT(outcome.status().message(), ::testing::HasSubstr("worker/1"));
+  ASSERT_EQ(store->WaitingFor().size(), 1u);
+  EXPECT_EQ(store->WaitingFor()[0].worker, 1);
+  while (!outcome.ok() && MonotonicNs() - begin < std::chrono::nanoseconds(kBound).count()) {
+    outcome = store->Wait(*ticket, Deadline::After(kTurn));
+  }
+  ASSERT_TRUE(outcome.ok()) << outcome.status().ToString();
+  EXPECT_GE(MonotonicNs() - begin, std::chrono::nanoseconds(kStall).count());
+  EXPECT_EQ(StateOf(memory.back(), 1).phase, Phase::kEvicted);
+  EXPECT_TRUE(store->WaitingFor().empty());
+  ExpectAll(*store, 1);
+}
+
 TEST_P(RoundConformance, WhoDiedBetweenDecisionAndUpdateIsStillCountedAndMayComeBack) {
   Make(1, *ParseOptimizer("adam"));
   const std::vector<ShardMemory> memory = host_->Memory();

@@ -194,6 +194,19 @@ TEST(EngineFailpoints, WorkerThatDiesWhileItRepairsABlockLeavesItToTheNext) {
   }
 }
 
+// Others took it for dead meanwhile: nobody has its place.
+TEST(EngineFailpoints, WhoTakesTooLongToJoinIsToldToStartAgain) {
+  EngineJob job(Mode::kBarrier, 1, 2, Sgd(1.0), true);
+  Child slow = job.Start(1, kRounds, "join.claimed:1:stop");
+  ASSERT_TRUE(slow.WaitStopped(kPatience));
+  Child other = job.Start(0, kRounds);
+  ASSERT_TRUE(other.WaitEnded(kPatience));
+  EXPECT_EQ(other.code(), 0);
+  slow.Kill(SIGCONT);
+  ASSERT_TRUE(slow.WaitEnded(kPatience));
+  EXPECT_EQ(slow.code(), kExitAborted);
+}
+
 TEST(EngineFailpoints, RestartedWorkerJoinsTheRoundsAgain) {
   for (const char* place : {"round.arrived:9:kill", "round.saving:30:kill", "round.saved:30:kill",
                             "round.piece:20:kill", "round.applied:30:kill", "join.claimed:1:kill",

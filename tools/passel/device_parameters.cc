@@ -70,7 +70,7 @@ DeviceParameters::DeviceParameters(const DeviceParametersOptions& options, Accel
       job_(job),
       store_(store),
       epoch_(store.membership()[static_cast<std::size_t>(options.worker)].epoch),
-      refresher_(job.arena(0).memory(), options.stall_limit.count()) {}
+      watch_(job.arena(0).memory(), {.stall_limit = options.stall_limit, .names = options.names}) {}
 
 DeviceParameters::~DeviceParameters() = default;
 
@@ -221,7 +221,7 @@ Status DeviceParameters::Tend() {
   // What a dead worker has left half done has to be done whatever the age.
   const bool takes_over = TryTakeOver(Memory(0), block, MyClaim());
   if (!takes_over && !TryClaim(block, MyClaim())) {
-    refresher_.LookAfter(block);  // somebody else is at it, for all of us
+    watch_.LookAfterHolder(block);  // somebody else is at it, for all of us
     return {};
   }
   Status refreshed;
@@ -236,7 +236,7 @@ Status DeviceParameters::Tend() {
 
 Status DeviceParameters::RefreshShadow(Deadline deadline) {
   BlockState& block = Memory(0).blocks[0];
-  ClaimPatience patience(Memory(0), options_.stall_limit.count());
+  ClaimPatience patience(watch_);
   while (!TryClaim(block, MyClaim()) && !TryTakeOver(Memory(0), block, MyClaim())) {
     const Claim holder = Claim::Unpack(block.claim.load(std::memory_order_relaxed));
     if (!patience.Wait(block, deadline)) {

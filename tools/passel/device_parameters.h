@@ -93,7 +93,7 @@ class DeviceParameters {
   shm::AttachedJob& job_;
   ParameterStore& store_;
   const std::uint32_t epoch_;  // of this life of the worker
-  ClaimPatience refresher_;    // over all calls of Tend(): with who refreshes the shadow
+  Watch watch_;                // over who refreshes the shadow
   std::uint64_t id_ = 0;
   std::unique_ptr<DeviceArena> arena_;
   std::vector<std::unique_ptr<ArenaSweep>> sweeps_;
