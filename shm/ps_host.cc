@@ -84,8 +84,9 @@ Status PsHost::MeetWorkers(Deadline deadline) {
       }
     }
     if (Status status = client->SayHere(options_.shard, deadline); !status.ok()) continue;
-    const ProcessIdentity identity =
-        arena_ ? arena_->memory().tasks[worker].identity : ProcessIdentity{};
+    const ProcessIdentity identity = arena_ ? LoadIdentity(arena_->memory().tasks[worker],
+                                                           StateOf(arena_->memory(), worker).epoch)
+                                            : ProcessIdentity{};
     links_.push_back({worker, identity, std::move(*client)});
   }
   return {};
@@ -402,7 +403,7 @@ void PsHost::MarkGone(int worker, const ProcessIdentity& identity) {
   const TaskState state = StateOf(memory, worker);
   const bool its_life =
       state.phase == Phase::kRunning
-          ? memory.tasks[worker].identity == identity
+          ? LoadIdentity(memory.tasks[worker], state.epoch) == identity
           // Its identity is not written yet: ours, unless somebody else is about to join.
           : state.phase == Phase::kJoining &&
                 std::none_of(workers_.begin(), workers_.end(),

@@ -66,7 +66,7 @@ Result<std::unique_ptr<LocalShard>> LocalShard::Join(const ShardMemory& memory,
                                                      const ProcessIdentity& who,
                                                      const EngineOptions& options) {
   PASSEL_ASSIGN_OR_RETURN(const std::uint32_t epoch,
-                          passel::Join(memory, worker, who, options.names));
+                          passel::Join(memory, worker, who, options.names, options.eviction));
   return std::unique_ptr<LocalShard>(new LocalShard(memory, rules, worker, epoch, options));
 }
 
@@ -109,6 +109,12 @@ Status LocalShard::Leave() {
   left_ = true;
   if (!passel::Leave(memory_, worker_, epoch_)) return CheckAlive();
   return {};
+}
+
+// For who waits. Errors: kAborted; kInternal: somebody else does not answer, which ends the job.
+Status LocalShard::CheckWait() const {
+  PASSEL_RETURN_IF_ERROR(watch_.failure());
+  return CheckAlive();
 }
 
 Status LocalShard::CheckAlive() const {
@@ -172,9 +178,11 @@ std::int64_t LocalShard::BeginPush() {
 }
 
 Status LocalShard::EndPush(Version* version_before) {
+  Increment(counters().pushes_ended);
+  // Of a job that went over to another mode without us the versions may be the numbers of rounds.
+  if (!Alive() && CurrentMode().number != mode_number_) return CheckAlive();
   // Release: who sees the new version and pulls sees this update, unless a later one replaced it.
   *version_before = memory_.state->version.fetch_add(1, std::memory_order_acq_rel);
-  Increment(counters().pushes_ended);
   return CheckAlive();
 }
 
@@ -215,6 +223,7 @@ Status LocalShard::ApplyHere(int slot, const StepScalars& scalars, Deadline dead
         ApplySpan(update, memory_.BlockBegin(b), memory_.BlockSize(b));
         ReleaseClaim(block, mine);
       } else if (go_ahead) {
+        if (!Alive()) return CheckAlive();
         Increment(count.overlapped_blocks);
         ApplySpan(update, memory_.BlockBegin(b), memory_.BlockSize(b));
       } else {
@@ -231,11 +240,12 @@ Status LocalShard::ApplyHere(int slot, const StepScalars& scalars, Deadline dead
       }
       Increment(count.overlapped_blocks, left);
       watch_.LookAfterHolder(memory_.blocks[todo_[0]]);
-      break;
+      return watch_.failure();
     }
     if (!binding) continue;
     const bool in_time = patience.Wait(memory_.blocks[todo_[0]], deadline);
     if (patience.Sleeps()) Heartbeat();  // others must not take us for stopped
+    PASSEL_RETURN_IF_ERROR(watch_.failure());
     const bool cancelled = stopped() && patience.Sleeps();
     if (!in_time || cancelled) {
       const std::string holder = options_.names(

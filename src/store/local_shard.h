@@ -103,6 +103,7 @@ class LocalShard final : public Shard {
     std::size_t begin, size;  // floats of the shard
   };
   bool Alive() const { return StateOf(memory_, worker_) == TaskState{epoch_, Phase::kRunning}; }
+  Status CheckWait() const;
   std::int64_t BeginPush();
   Status EndPush(Version* version_before);
   Status CheckCurrent() const;
@@ -113,7 +114,7 @@ class LocalShard final : public Shard {
   Span PieceSpan(std::size_t piece) const;
   void SavePiece(std::size_t piece);
   void PutBackPiece(std::size_t piece, int worker);
-  bool FindHalfAppliedPiece(std::uint64_t round, std::size_t block, UndoTag* found,
+  bool FindHalfAppliedPiece(std::uint64_t round, std::size_t block, int former, UndoTag* found,
                             int* worker) const;
   Status ApplyRoundBlock(const Update& update, const RoundGrant& grant, std::size_t block,
                          std::size_t first_piece, std::uint64_t round_before);

@@ -47,10 +47,11 @@ void KeepStoresInOrder() {
 }  // namespace
 
 // How far the last holder of `block` came in this round, by the tags of all workers: several may
-// have died within it one after the other. The one that came farthest tells. False: none has
-// changed anything.
-bool LocalShard::FindHalfAppliedPiece(std::uint64_t round, std::size_t block, UndoTag* found,
-                                      int* worker) const {
+// have died within it one after the other. The one that came farthest tells, of several at one
+// piece `former`, who held the claim last: another's copy may have been made late, by one that was
+// fenced off and went on. False: none has changed anything.
+bool LocalShard::FindHalfAppliedPiece(std::uint64_t round, std::size_t block, int former,
+                                      UndoTag* found, int* worker) const {
   bool any = false;
   for (int k = 0; k < memory_.num_workers; ++k) {
     // Acquire, paired with the release of the tag: the copy is whole.
@@ -58,7 +59,8 @@ bool LocalShard::FindHalfAppliedPiece(std::uint64_t round, std::size_t block, Un
     if (word == 0) continue;
     const UndoTag tag = UndoTag::Unpack(word);
     if (!tag.IsOf(round) || tag.piece / memory_.PiecesPerBlock() != block) continue;
-    if (any && (tag.piece < found->piece || (tag.piece == found->piece && !tag.saved))) continue;
+    if (any && tag.piece < found->piece) continue;
+    if (any && tag.piece == found->piece && (!tag.saved || (found->saved && k != former))) continue;
     any = true;
     *found = tag;
     *worker = k;
@@ -121,6 +123,7 @@ Status LocalShard::ApplyRoundBlock(const Update& update, const RoundGrant& grant
     if (!Alive()) return CheckAlive();  // before the tag says something about a block not ours
   }
   Failpoint("round.applied");
+  if (!Alive()) return CheckAlive();  // who has the claim now may still be applying it
   // Release, paired with the acquire of who finds the block done. A compare-and-swap: if we were
   // fenced off and the rounds went on, this must not set the block back.
   memory_.blocks[block].round.compare_exchange_strong(
@@ -146,7 +149,8 @@ Status LocalShard::ClaimAndApplyRoundBlock(const Update& update, const RoundGran
   const std::uint64_t round_before = block.round.load(std::memory_order_acquire);
   UndoTag tag;
   int whose = 0;
-  const bool half_applied = !free && FindHalfAppliedPiece(round_before + 1, b, &tag, &whose);
+  const bool half_applied =
+      !free && FindHalfAppliedPiece(round_before + 1, b, former.worker, &tag, &whose);
   if (round_before >= grant.round) {
     // We are one that rounds do not wait for, and slept since we looked. What is half applied is a
     // later round's: the claim goes back to the dead holder, for somebody of that round to take.
@@ -209,6 +213,7 @@ Status LocalShard::ResolveOwnUndo(const Update& update, const RoundGrant& grant,
     if (!patience.Wait(memory_.blocks[block], deadline)) {
       return NotApplied(grant.round);
     }
+    PASSEL_RETURN_IF_ERROR(watch_.failure());
   }
 }
 
@@ -249,6 +254,7 @@ Status LocalShard::ApplyRound(const RoundGrant& grant, Deadline deadline) {
     if (!patience.Wait(memory_.blocks[todo_[0]], deadline)) {
       return NotApplied(grant.round);
     }
+    PASSEL_RETURN_IF_ERROR(watch_.failure());
   }
   RaiseTo(memory_.state->optimizer_step, static_cast<std::int64_t>(grant.round));
   RaiseTo(memory_.state->version, grant.round);

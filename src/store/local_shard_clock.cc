@@ -67,14 +67,14 @@ Status LocalShard::AwaitSlowest(Deadline deadline) {
   const auto over = [&] { return ChangeDue(); };
   const auto done = [&] {
     near_enough = SlowestClock(memory_, worker_, /*joining=*/true).value_or(own) + bound >= own;
-    return near_enough || stopped() || over() || !CheckAlive().ok();
+    return near_enough || stopped() || over() || !CheckWait().ok();
   };
   WaitFor(memory_.state->event, options_.spin, deadline, done, [&] {
     Heartbeat();
     watch_.LookAfter(TooFarBehind(), Watch::For::kStep, own);
   });
   Heartbeat();
-  PASSEL_RETURN_IF_ERROR(CheckAlive());
+  PASSEL_RETURN_IF_ERROR(CheckWait());
   if (near_enough || over()) return {};
   if (stopped()) return Cancelled("the job was stopped while a worker waited for slower ones");
   const std::vector<Member> behind = TooFarBehind();

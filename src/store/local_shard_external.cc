@@ -91,7 +91,7 @@ Status LocalShard::ApplyElsewhere(int slot, const StepScalars& scalars, Deadline
     if (!binding && pass >= kPassesBeforeLeavingOut) {
       Increment(counters().overlapped_blocks, swept.left);
       watch_.LookAfterHolder(external_blocker_);
-      return {};
+      return watch_.failure();
     }
     if (can_help && !deadline.Expired()) continue;
     if (!binding) {
@@ -100,6 +100,7 @@ Status LocalShard::ApplyElsewhere(int slot, const StepScalars& scalars, Deadline
     }
     const bool in_time = patience.Wait(external_blocker_, deadline);
     if (patience.Sleeps()) Heartbeat();  // others must not take us for stopped
+    PASSEL_RETURN_IF_ERROR(watch_.failure());
     if (stopped() && patience.Sleeps()) {
       return Cancelled(fmt::format(
           "the job was stopped while {} held a block of the variables that this push needs",

@@ -103,7 +103,8 @@ std::vector<Member> LocalShard::MissingIn(std::uint64_t round) const {
 Result<RoundGrant> LocalShard::AwaitRound(std::uint64_t round, Deadline deadline) {
   ShardState& state = *memory_.state;
   const bool decided = WaitFor(
-      state.event, options_.spin, deadline, [&] { return DecidedRound() >= round || stopped(); },
+      state.event, options_.spin, deadline,
+      [&] { return DecidedRound() >= round || stopped() || !watch_.failure().ok(); },
       [&] {
         Heartbeat();
         watch_.LookAfter(MissingIn(round), Watch::For::kRound, round);
@@ -115,7 +116,7 @@ Result<RoundGrant> LocalShard::AwaitRound(std::uint64_t round, Deadline deadline
   };
   const Decision decision = last_decision();
   if (decision.round < round) {
-    PASSEL_RETURN_IF_ERROR(CheckAlive());
+    PASSEL_RETURN_IF_ERROR(CheckWait());
     if (stopped()) return Cancelled(fmt::format("the job was stopped in round {}", round));
     if (!decided) return DeadlineExceeded(fmt::format("round {} is not complete", round));
   }

@@ -320,6 +320,7 @@ void ShardedStore::DropSet(int gradients, std::uint64_t completed, std::uint32_t
 
 Status ShardedStore::PushNow(int slot, std::uint32_t stamp, Deadline deadline) {
   Versions at_apply{};
+  if (shards_.size() > 1) PASSEL_RETURN_IF_ERROR(lead().CheckAlive());
   for (std::size_t s = shards_.size(); s-- > 0;) {
     PASSEL_RETURN_IF_ERROR(shards_[s]->Apply(slot, deadline, &at_apply[s]));
   }

@@ -1,5 +1,7 @@
 #include "store/watch.h"
 
+#include <fmt/core.h>
+
 #include "base/clock.h"
 #include "store/block_claims.h"
 
@@ -33,6 +35,22 @@ void Watch::LookAfterHolder(const BlockState& block) {
        kProbeEveryNs);
 }
 
+void Watch::Stalled(int worker, std::uint32_t epoch) {
+  switch (options_.on_stall) {
+    case OnStall::kEvict:
+      Evict(memory_, worker, epoch);
+      break;
+    case OnStall::kWait:
+      break;
+    case OnStall::kFail:
+      failure_ = Internal(
+          fmt::format("{} (process {}) holds the others up and has not answered for {:g} s",
+                      options_.names(worker), LoadIdentity(memory_.tasks[worker], epoch).pid,
+                      ToSeconds(options_.stall_limit)));
+      break;
+  }
+}
+
 void Watch::Look(int worker, TaskState state, std::uint64_t what, std::int64_t first_probe_in_ns) {
   const std::int64_t now = MonotonicNs();
   const TaskSlot& task = memory_.tasks[worker];
@@ -48,10 +66,10 @@ void Watch::Look(int worker, TaskState state, std::uint64_t what, std::int64_t f
   held.next_probe_ns = now + kProbeEveryNs;
   switch (state.phase) {
     case Phase::kRunning:
-      if (ProbeLiveness(LoadIdentity(task)) == Liveness::kDead) {
+      if (ProbeLiveness(LoadIdentity(task, state.epoch)) == Liveness::kDead) {
         MarkDead(memory_, worker, state.epoch);
       } else if (held.silent.Exceeds(options_.stall_limit.count(), now)) {
-        Evict(memory_, worker, state.epoch);
+        Stalled(worker, state.epoch);
       }
       break;
     case Phase::kJoining:

@@ -2,7 +2,7 @@
 //
 // Whoever has to wait says at each look for whom, and for what. What a member is silent for adds up
 // over all looks, in however many calls the wait is made. A member that died is marked so, one that
-// is silent beyond the stall limit is evicted.
+// is silent beyond the stall limit is evicted (or as EngineOptions::on_stall has it).
 //
 // One per worker, used by its thread alone.
 
@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/status.h"
 #include "store/engine_options.h"
 #include "store/event_word.h"
 #include "store/membership.h"
@@ -53,7 +54,8 @@ class Watch {
   /// Whoever holds `block` holds this worker up. Asks the kernel no more than every 10 ms.
   void LookAfterHolder(const BlockState& block);
 
-  const ShardMemory& memory() const { return memory_; }
+  /// kInternal, naming whom, once somebody has stalled where OnStall::kFail says so.
+  const Status& failure() const { return failure_; }
 
  private:
   struct Held {
@@ -63,12 +65,14 @@ class Watch {
     std::int64_t next_probe_ns = 0;
     OwnTime silent;
   };
+  void Stalled(int worker, std::uint32_t epoch);
   void Look(int worker, TaskState state, std::uint64_t what, std::int64_t first_probe_in_ns);
 
   const ShardMemory memory_;
   const EngineOptions options_;
   const std::int64_t opened_ns_;
   std::vector<Held> held_;  // [num_workers]
+  Status failure_;
 };
 
 }  // namespace passel

@@ -151,6 +151,32 @@ TEST_P(RoundConformance, WhoStopsInADecidedRoundIsNamedAndEvicted) {
   ExpectAll(*store, 1);
 }
 
+// Worker 2 was stopped before it saved the first piece, and evicted; worker 1 took over, saved it,
+// half applied it; worker 2 went on, saved that, and left; worker 1 died.
+TEST_P(RoundConformance, CopyThatIsMadeLateByOneThatIsFencedOffIsVoid) {
+  Make(3);
+  const std::vector<ShardMemory> memory = host_->Memory();
+  if (memory.empty()) GTEST_SKIP() << "this store's memory cannot be seen from here";
+  auto stores = OpenAll(3);
+  std::vector<Ticket> tickets;
+  for (StorePtr& store : stores) {
+    const Result<Ticket> ticket = PushOnly(*store, -1);
+    ASSERT_TRUE(ticket.ok());
+    tickets.push_back(*ticket);
+  }
+  for (const ShardMemory& m : memory) {
+    std::fill_n(m.Undo(1), m.PieceFloats(), 0.0F);
+    std::fill_n(m.Undo(2), m.PieceFloats(), 1.0F);
+    std::fill_n(m.values, m.PieceFloats() / 2, 1.0F);
+    for (const int k : {1, 2}) m.tasks[k].undo_tag.store(UndoTag{1, 0, true}.Pack());
+    m.blocks[0].claim.store(Claim{1, 1}.Pack());
+  }
+  ASSERT_TRUE(Evict(memory[0], 2, 1));
+  for (const ShardMemory& m : memory) ASSERT_TRUE(MarkDead(m, 1, 1));
+  ASSERT_TRUE(stores[0]->Wait(tickets[0], Deadline::After(kLong)).ok());
+  ExpectAll(*stores[0], 1);
+}
+
 TEST_P(RoundConformance, WhoDiedBetweenDecisionAndUpdateIsStillCountedAndMayComeBack) {
   Make(1, *ParseOptimizer("adam"));
   const std::vector<ShardMemory> memory = host_->Memory();

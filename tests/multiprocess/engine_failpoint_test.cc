@@ -277,6 +277,26 @@ TEST(EngineFailpoints, StoppedWorkerIsEvictedFromTheRoundsAndFencedOff) {
   }
 }
 
+TEST(EngineFailpoints, StoppedWorkerIsEvictedByItsEnd) {
+  for (const char* place : {"round.arrived:7:stop", "round.saved:20:stop"}) {
+    SCOPED_TRACE(place);
+    EngineJob job(Mode::kBarrier, 3, 3, *ParseOptimizer("adam"), false, 600);
+    std::vector<Child> workers;
+    for (int k = 0; k < 3; ++k) {
+      workers.push_back(job.Start(k, kRounds, k == 1 ? place : "", Eviction::kKill));
+    }
+    ASSERT_TRUE(workers[1].WaitStopped(kPatience));
+    for (const std::size_t k : {0, 2}) {
+      ASSERT_TRUE(workers[k].WaitEnded(kPatience));
+      EXPECT_EQ(workers[k].code(), 0);
+    }
+    ASSERT_TRUE(workers[1].WaitEnded(kPatience));
+    EXPECT_EQ(workers[1].code(), -SIGKILL);
+    EXPECT_EQ(StateOf(job.memory(0), 1).phase, Phase::kEvicted);
+    ASSERT_NO_FATAL_FAILURE(job.ExpectRoundsApplied(kRounds, 5));
+  }
+}
+
 TEST(EngineFailpoints, FormerLifeThatWakesUpDoesNotDisturbItsSuccessor) {
   constexpr int kStallMs = 600;
   constexpr std::uint64_t kMore = 3000;

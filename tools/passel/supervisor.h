@@ -108,6 +108,7 @@ class Supervisor {
   bool HaveArenas() const;
   bool Initialized() const;
   bool ComputedOnGpu(const Child& worker) const;
+  bool WasEvicted(const Child& worker) const;
   void MarkDeadEverywhere(const Child& worker);
   std::string ReadErrors(Child& child);
   void KillStragglers();

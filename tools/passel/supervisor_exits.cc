@@ -46,6 +46,11 @@ void Supervisor::HandleWorkerExit(Child& child, const ExitState& exit) {
   const bool stopped =  // see Run(); without the flag somebody has sent SIGINT to it alone
       !exit.signalled && exit.code == kExitInterrupted && StopFlag();
   child.end = stopping_ || stopped ? exit.ToString() : HowItEnded(exit);
+  if (WasEvicted(child) && exit.signalled && exit.code == SIGKILL) {
+    child.end =
+        fmt::format("was evicted: it did not answer for {:g} s (--stall_limit) and was killed",
+                    1e-9 * static_cast<double>(config_.stall_limit_ns));
+  }
   any_worker_done_ |= done;
   const std::string why = ReadErrors(child);
   const bool failed = !exit.signalled && (exit.code == kExitUsage || exit.code == kExitFailed);
@@ -85,6 +90,14 @@ void Supervisor::HandleWorkerExit(Child& child, const ExitState& exit) {
     MarkDeadEverywhere(child);
     if (missing_chief) BeginStopping(kExitFailed, false);
   }
+}
+
+// This life of it, whoever comes to say so first: the one who killed it, or we.
+bool Supervisor::WasEvicted(const Child& worker) const {
+  if (arenas_.empty() || arenas_[0] == nullptr) return false;
+  const TaskSlot& task = arenas_[0]->memory().tasks[worker.index];
+  const std::uint32_t epoch = StateOf(arenas_[0]->memory(), worker.index).epoch;
+  return epoch != 0 && task.evicted.load(std::memory_order_seq_cst) == epoch;
 }
 
 void Supervisor::HandlePsExit(Child& child, const ExitState& exit) {
@@ -152,7 +165,7 @@ void Supervisor::CheckStart() {
 void Supervisor::KillStragglers() {
   const bool any_gone = std::any_of(children_.begin(), children_.end(),
                                     [](const Child& c) { return c.job == "worker" && c.gone; });
-  if (!any_gone || stopping_) return;
+  if (!any_gone || stopping_ || config_.on_stall == OnStall::kWait) return;
   const std::int64_t now = MonotonicNs();
   bool all_stall = true;
   for (Child& child : children_) {

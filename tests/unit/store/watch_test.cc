@@ -3,6 +3,7 @@
 #include "store/watch.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <memory>
@@ -123,6 +124,26 @@ TEST_F(WatchTest, TwoHoldersAreBothSeen) {
   }
   EXPECT_EQ(phase(1), Phase::kEvicted);
   EXPECT_EQ(phase(2), Phase::kEvicted);
+}
+
+TEST_F(WatchTest, NobodyIsEvictedWhereOneWaits) {
+  options_.on_stall = OnStall::kWait;
+  watch_ = std::make_unique<Watch>(memory(), options_);
+  AwaitMember(1, seconds(10));
+  EXPECT_EQ(phase(1), Phase::kRunning);
+  EXPECT_TRUE(watch_->failure().ok());
+}
+
+TEST_F(WatchTest, WhoWaitsTooLongFailsAndSaysForWhom) {
+  options_.on_stall = OnStall::kFail;
+  watch_ = std::make_unique<Watch>(memory(), options_);
+  AwaitMember(1, milliseconds(1900));
+  EXPECT_TRUE(watch_->failure().ok());
+  AwaitMember(1, milliseconds(300));
+  EXPECT_EQ(phase(1), Phase::kRunning);
+  EXPECT_EQ(watch_->failure().code(), Code::kInternal);
+  EXPECT_EQ(watch_->failure().message(), "worker/1 (process " + std::to_string(::getpid()) +
+                                             ") holds the others up and has not answered for 2 s");
 }
 
 TEST_F(WatchTest, HolderThatGoesOnToAnotherBlockIsAtWork) {
