@@ -44,14 +44,16 @@ void FormatShard(const ShardMemory& memory, const ModeSetting& first) {
   for (std::size_t b = 0; b < memory.num_blocks; ++b) new (&memory.blocks[b]) BlockState{};
 }
 
-LocalShard::LocalShard(const ShardMemory& memory, const ShardRules& rules, int worker,
-                       std::uint32_t epoch, const EngineOptions& options)
+LocalShard::LocalShard(const ShardMemory& memory, const ShardMemory& lead, const ShardRules& rules,
+                       int worker, std::uint32_t epoch, const EngineOptions& options,
+                       std::shared_ptr<Watch> watch)
     : memory_(memory),
+      lead_(lead),
       rules_(rules),
       worker_(worker),
       epoch_(epoch),
       options_(options),
-      watch_(memory, options),
+      watch_(std::move(watch)),
       random_(StreamSeed(0x5eed, static_cast<std::uint64_t>(worker), epoch)),
       order_(memory.num_blocks, worker, memory.num_workers),
       todo_(memory.num_blocks),
@@ -67,7 +69,16 @@ Result<std::unique_ptr<LocalShard>> LocalShard::Join(const ShardMemory& memory,
                                                      const EngineOptions& options) {
   PASSEL_ASSIGN_OR_RETURN(const std::uint32_t epoch,
                           passel::Join(memory, worker, who, options.names, options.eviction));
-  return std::unique_ptr<LocalShard>(new LocalShard(memory, rules, worker, epoch, options));
+  return std::unique_ptr<LocalShard>(new LocalShard(memory, memory, rules, worker, epoch, options,
+                                                    std::make_shared<Watch>(memory, options)));
+}
+
+std::unique_ptr<LocalShard> LocalShard::Follow(const ShardMemory& memory, const LocalShard& lead,
+                                               const ProcessIdentity& who) {
+  Failpoint("join.follow");
+  passel::Follow(memory, lead.worker_, lead.epoch_, who);
+  return std::unique_ptr<LocalShard>(new LocalShard(memory, lead.memory_, lead.rules_, lead.worker_,
+                                                    lead.epoch_, lead.options_, lead.watch_));
 }
 
 Version LocalShard::version() const {
@@ -113,12 +124,12 @@ Status LocalShard::Leave() {
 
 // For who waits. Errors: kAborted; kInternal: somebody else does not answer, which ends the job.
 Status LocalShard::CheckWait() const {
-  PASSEL_RETURN_IF_ERROR(watch_.failure());
+  PASSEL_RETURN_IF_ERROR(watch_->failure());
   return CheckAlive();
 }
 
 Status LocalShard::CheckAlive() const {
-  const TaskState state = StateOf(memory_, worker_);
+  const TaskState state = StateOf(lead_, worker_);
   if (state == TaskState{epoch_, Phase::kRunning}) return {};
   return Aborted(fmt::format("{} is fenced off: it was {} while it did not answer; start it again",
                              options_.names(worker_),
@@ -127,7 +138,7 @@ Status LocalShard::CheckAlive() const {
 
 void LocalShard::Heartbeat() {
   // Relaxed: a time stamp that orders nothing.
-  memory_.tasks[worker_].heartbeat_ns.store(MonotonicNs(), std::memory_order_relaxed);
+  lead_.tasks[worker_].heartbeat_ns.store(MonotonicNs(), std::memory_order_relaxed);
 }
 
 void LocalShard::CopyAll(float* out) {
@@ -203,7 +214,7 @@ Status LocalShard::ApplyHere(int slot, const StepScalars& scalars, Deadline dead
   order_.Pass([&](std::size_t begin, std::size_t end) {
     for (std::size_t b = begin; b < end; ++b) todo_[left++] = static_cast<std::uint32_t>(b);
   });
-  ClaimPatience patience(watch_);
+  ClaimPatience patience(*watch_);
   for (int pass = 1; left > 0; ++pass) {
     const bool go_ahead = !binding && !whole_slots && pass > kAdvisoryPasses;
     std::size_t busy = 0;
@@ -211,7 +222,7 @@ Status LocalShard::ApplyHere(int slot, const StepScalars& scalars, Deadline dead
       const std::size_t b = todo_[i];
       BlockState& block = memory_.blocks[b];
       bool claimed = TryClaim(block, mine);
-      if (!claimed && pass > 1 && TryTakeOver(memory_, block, mine)) {
+      if (!claimed && pass > 1 && TryTakeOver(lead_, block, mine)) {
         Increment(count.taken_over_blocks);
         nvtx::Mark(nvtx::Event::kBlockTakenOver, static_cast<std::int64_t>(b));
         claimed = true;
@@ -239,13 +250,13 @@ Status LocalShard::ApplyHere(int slot, const StepScalars& scalars, Deadline dead
         continue;
       }
       Increment(count.overlapped_blocks, left);
-      watch_.LookAfterHolder(memory_.blocks[todo_[0]]);
-      return watch_.failure();
+      watch_->LookAfterHolder(memory_.blocks[todo_[0]]);
+      return watch_->failure();
     }
     if (!binding) continue;
     const bool in_time = patience.Wait(memory_.blocks[todo_[0]], deadline);
     if (patience.Sleeps()) Heartbeat();  // others must not take us for stopped
-    PASSEL_RETURN_IF_ERROR(watch_.failure());
+    PASSEL_RETURN_IF_ERROR(watch_->failure());
     const bool cancelled = stopped() && patience.Sleeps();
     if (!in_time || cancelled) {
       const std::string holder = options_.names(
@@ -277,6 +288,6 @@ bool LocalShard::stopped() const {
   return memory_.state->stop.load(std::memory_order_acquire) != 0;
 }
 
-std::vector<Member> LocalShard::membership() const { return Membership(memory_); }
+std::vector<Member> LocalShard::membership() const { return Membership(lead_); }
 
 }  // namespace passel

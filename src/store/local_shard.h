@@ -33,11 +33,14 @@ void FormatShard(const ShardMemory& memory, const ModeSetting& first);
 
 class LocalShard final : public Shard {
  public:
-  /// Joins as worker `worker`. Errors: see Join() in membership.h; kResourceExhausted.
+  /// Joins as worker `worker` on the lead. Errors: see Join() in membership.h.
   static Result<std::unique_ptr<LocalShard>> Join(const ShardMemory& memory,
                                                   const ShardRules& rules, int worker,
                                                   const ProcessIdentity& who,
                                                   const EngineOptions& options);
+  /// Another shard of the job, for the worker that joined on `lead`.
+  static std::unique_ptr<LocalShard> Follow(const ShardMemory& memory, const LocalShard& lead,
+                                            const ProcessIdentity& who);
   ~LocalShard() override;
 
   const float* values() const override { return memory_.values; }
@@ -95,14 +98,15 @@ class LocalShard final : public Shard {
   };
   using Buffer = std::unique_ptr<float, FreeMemory>;
 
-  LocalShard(const ShardMemory& memory, const ShardRules& rules, int worker, std::uint32_t epoch,
-             const EngineOptions& options);
+  LocalShard(const ShardMemory& memory, const ShardMemory& lead, const ShardRules& rules,
+             int worker, std::uint32_t epoch, const EngineOptions& options,
+             std::shared_ptr<Watch> watch);
 
   struct Update;  // what one sweep applies: scalars and gradients
   struct Span {
     std::size_t begin, size;  // floats of the shard
   };
-  bool Alive() const { return StateOf(memory_, worker_) == TaskState{epoch_, Phase::kRunning}; }
+  bool Alive() const { return StateOf(lead_, worker_) == TaskState{epoch_, Phase::kRunning}; }
   Status CheckWait() const;
   std::int64_t BeginPush();
   Status EndPush(Version* version_before);
@@ -131,12 +135,13 @@ class LocalShard final : public Shard {
   Claim MyClaim() const { return {epoch_, worker_}; }
 
   const ShardMemory memory_;
+  const ShardMemory lead_;         // its tasks are the members
   ShardRules rules_;               // of the mode that this worker goes by
   std::uint32_t mode_number_ = 0;  // its number
   const int worker_;
   const std::uint32_t epoch_;
   const EngineOptions options_;
-  Watch watch_;
+  const std::shared_ptr<Watch> watch_;  // of this worker, over all shards
   Buffer addend_;  // [floats], zero behind the variables; null until a quota exceeds 1
   ExternalSweep* external_ = nullptr;  // updates the values; null: we do
   BlockState external_blocker_{};      // for patience with who holds a block there

@@ -141,7 +141,7 @@ Status LocalShard::ClaimAndApplyRoundBlock(const Update& update, const RoundGran
   Claim former;
   const bool free = TryClaim(block, MyClaim());
   if (!free) {
-    if (!take_over || !TryTakeOver(memory_, block, MyClaim(), &former)) return {};
+    if (!take_over || !TryTakeOver(lead_, block, MyClaim(), &former)) return {};
     Increment(counters().taken_over_blocks);
     nvtx::Mark(nvtx::Event::kBlockTakenOver, static_cast<std::int64_t>(b));
   }
@@ -178,7 +178,7 @@ std::vector<Member> LocalShard::HoldersIn(std::uint64_t round) const {
   for (std::size_t b = 0; b < memory_.num_blocks; ++b) {
     const BlockState& block = memory_.blocks[b];
     const Claim holder = Claim::Unpack(block.claim.load(std::memory_order_relaxed));
-    if (block.round.load(std::memory_order_relaxed) < round && HolderLives(memory_, holder)) {
+    if (block.round.load(std::memory_order_relaxed) < round && HolderLives(lead_, holder)) {
       holds[static_cast<std::size_t>(holder.worker)] = true;
     }
   }
@@ -205,15 +205,16 @@ Status LocalShard::ResolveOwnUndo(const Update& update, const RoundGrant& grant,
   const UndoTag tag = UndoTag::Unpack(word);
   const std::size_t block = tag.piece / memory_.PiecesPerBlock();
   if (!tag.IsOf(grant.round) || block >= memory_.num_blocks) return {};
-  ClaimPatience patience(watch_);
+  ClaimPatience patience(*watch_);
   for (;;) {
     bool done = false;
     PASSEL_RETURN_IF_ERROR(ClaimAndApplyRoundBlock(update, grant, block, true, &done));
     if (done) return {};
+    if (patience.Sleeps()) Heartbeat();  // others must not take us for stopped
     if (!patience.Wait(memory_.blocks[block], deadline)) {
       return NotApplied(grant.round);
     }
-    PASSEL_RETURN_IF_ERROR(watch_.failure());
+    PASSEL_RETURN_IF_ERROR(watch_->failure());
   }
 }
 
@@ -221,7 +222,7 @@ Status LocalShard::ApplyRound(const RoundGrant& grant, Deadline deadline) {
   if (grant.count == 0 || completed_round() >= grant.round) return {};
   const nvtx::Range range(nvtx::Event::kApply, static_cast<std::int64_t>(grant.round));
   const FlushDenormals flush;
-  Heartbeat();  // of this shard: the others' are not read here
+  Heartbeat();
   int count = 0;
   int weight = 0;
   for (int k = 0; k < memory_.num_workers; ++k) {
@@ -240,7 +241,7 @@ Status LocalShard::ApplyRound(const RoundGrant& grant, Deadline deadline) {
     todo_[left++] = static_cast<std::uint32_t>((i + start) % blocks);
   }
   PASSEL_RETURN_IF_ERROR(ResolveOwnUndo(update, grant, deadline));
-  ClaimPatience patience(watch_);
+  ClaimPatience patience(*watch_);
   for (int pass = 1; left > 0; ++pass) {
     std::size_t busy = 0;
     for (std::size_t i = 0; i < left; ++i) {
@@ -254,7 +255,7 @@ Status LocalShard::ApplyRound(const RoundGrant& grant, Deadline deadline) {
     if (!patience.Wait(memory_.blocks[todo_[0]], deadline)) {
       return NotApplied(grant.round);
     }
-    PASSEL_RETURN_IF_ERROR(watch_.failure());
+    PASSEL_RETURN_IF_ERROR(watch_->failure());
   }
   RaiseTo(memory_.state->optimizer_step, static_cast<std::int64_t>(grant.round));
   RaiseTo(memory_.state->version, grant.round);

@@ -71,7 +71,7 @@ Status LocalShard::AwaitSlowest(Deadline deadline) {
   };
   WaitFor(memory_.state->event, options_.spin, deadline, done, [&] {
     Heartbeat();
-    watch_.LookAfter(TooFarBehind(), Watch::For::kStep, own);
+    watch_->LookAfter(TooFarBehind(), Watch::For::kStep, own);
   });
   Heartbeat();
   PASSEL_RETURN_IF_ERROR(CheckWait());

@@ -143,7 +143,7 @@ Status LocalShard::AwaitChange(Deadline deadline,
       [&] { return changed() || stopped() || !CheckWait().ok(); },
       [&] {
         Heartbeat();
-        watch_.LookAfter(MissingAtChange(), Watch::For::kChange, mode_number_ + 1);
+        watch_->LookAfter(MissingAtChange(), Watch::For::kChange, mode_number_ + 1);
         TryChange(prepare_all);
       });
   Heartbeat();

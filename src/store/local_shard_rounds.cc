@@ -104,10 +104,10 @@ Result<RoundGrant> LocalShard::AwaitRound(std::uint64_t round, Deadline deadline
   ShardState& state = *memory_.state;
   const bool decided = WaitFor(
       state.event, options_.spin, deadline,
-      [&] { return DecidedRound() >= round || stopped() || !watch_.failure().ok(); },
+      [&] { return DecidedRound() >= round || stopped() || !watch_->failure().ok(); },
       [&] {
         Heartbeat();
-        watch_.LookAfter(MissingIn(round), Watch::For::kRound, round);
+        watch_->LookAfter(MissingIn(round), Watch::For::kRound, round);
         TryDecide(round);
       });
   Heartbeat();

@@ -208,22 +208,30 @@ Result<std::uint32_t> Join(const ShardMemory& memory, int worker, const ProcessI
   return joining.epoch;
 }
 
+void Follow(const ShardMemory& other, int worker, std::uint32_t epoch, const ProcessIdentity& who) {
+  TaskSlot& task = other.tasks[worker];
+  StoreIdentity(task, epoch, who);
+  // Of a life before that nobody counted here.
+  SettlePushes(task, task.counters.pushes_begun.load(std::memory_order_relaxed),
+               task.counters.pushes_ended.load(std::memory_order_relaxed));
+  // Only raised: a former life that comes late is not there any more.
+  RaiseTo(task.state, TaskState{epoch, Phase::kRunning}.Pack());
+  Notify(other.state->event);
+}
+
 bool Leave(const ShardMemory& memory, int worker, std::uint32_t epoch) {
   return Transition(memory, worker, {epoch, Phase::kRunning}, Phase::kDone);
 }
 
 bool MarkDead(const ShardMemory& memory, int worker, std::uint32_t epoch) {
-  if (Transition(memory, worker, {epoch, Phase::kJoining}, Phase::kDead)) {
-    nvtx::Mark(nvtx::Event::kWorkerDied, worker);
-    return true;
-  }
   // Read before the transition: after it the next life may be pushing already.
   TaskSlot& task = memory.tasks[worker];
   const std::uint64_t begun = task.counters.pushes_begun.load(std::memory_order_relaxed);
   const std::uint64_t ended = task.counters.pushes_ended.load(std::memory_order_relaxed);
-  const bool evicted = task.evicted.load(std::memory_order_seq_cst) == epoch;
-  if (!Transition(memory, worker, {epoch, Phase::kRunning},
-                  evicted ? Phase::kEvicted : Phase::kDead)) {
+  const bool evicted = task.evicted.load(std::memory_order_seq_cst) == epoch && epoch != 0;
+  const Phase over = evicted ? Phase::kEvicted : Phase::kDead;
+  if (!Transition(memory, worker, {epoch, Phase::kJoining}, over) &&
+      !Transition(memory, worker, {epoch, Phase::kRunning}, over)) {
     return false;
   }
   nvtx::Mark(evicted ? nvtx::Event::kWorkerEvicted : nvtx::Event::kWorkerDied, worker);

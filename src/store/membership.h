@@ -1,5 +1,7 @@
 // membership.h - who takes part: joining, leaving, dying, being evicted.
 //
+// In a job of several shards the lead's slots say so, and claims on all shards name its epochs.
+//
 // A worker's TaskState moves by compare-and-swap only:
 //
 //   kExpected, kDone, kDead, kEvicted --Join--> kJoining(epoch+1) --> kRunning
@@ -45,6 +47,10 @@ inline constexpr std::chrono::seconds kKillPatience{5};
 /// kInternal when `who` is nobody.
 Result<std::uint32_t> Join(const ShardMemory& memory, int worker, const ProcessIdentity& who,
                            const WorkerNames& names = {}, Eviction eviction = Eviction::kFence);
+
+/// Writes on another shard than the lead that this life of the worker is there, for those who see
+/// that shard alone: its ps. Who takes part the lead alone says.
+void Follow(const ShardMemory& other, int worker, std::uint32_t epoch, const ProcessIdentity& who);
 
 /// kAlreadyExists: a live process has the identity.
 Status RunsAlready(const WorkerNames& names, int worker, std::int64_t pid);

@@ -137,12 +137,8 @@ Status ShardedStore::Complete(const RoundGrant& grant, Deadline deadline) {
 Status ShardedStore::Leave() {
   if (summed_ > 0) Increment(counters().dropped, static_cast<std::uint64_t>(summed_));
   summed_ = 0;
-  Status first;
-  for (const auto& shard : shards_) {
-    Status status = shard->Leave();
-    if (first.ok()) first = std::move(status);
-  }
-  return first;
+  for (const auto& shard : shards_) PASSEL_RETURN_IF_ERROR(shard->Leave());  // the lead first
+  return {};
 }
 
 Status ShardedStore::CheckSelection(const Selection& what) const {
@@ -320,7 +316,6 @@ void ShardedStore::DropSet(int gradients, std::uint64_t completed, std::uint32_t
 
 Status ShardedStore::PushNow(int slot, std::uint32_t stamp, Deadline deadline) {
   Versions at_apply{};
-  if (shards_.size() > 1) PASSEL_RETURN_IF_ERROR(lead().CheckAlive());
   for (std::size_t s = shards_.size(); s-- > 0;) {
     PASSEL_RETURN_IF_ERROR(shards_[s]->Apply(slot, deadline, &at_apply[s]));
   }

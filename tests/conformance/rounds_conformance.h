@@ -146,7 +146,7 @@ TEST_P(RoundConformance, WhoStopsInADecidedRoundIsNamedAndEvicted) {
   }
   ASSERT_TRUE(outcome.ok()) << outcome.status().ToString();
   EXPECT_GE(MonotonicNs() - begin, std::chrono::nanoseconds(kStall).count());
-  EXPECT_EQ(StateOf(memory.back(), 1).phase, Phase::kEvicted);
+  EXPECT_EQ(StateOf(memory[0], 1).phase, Phase::kEvicted);
   EXPECT_TRUE(store->WaitingFor().empty());
   ExpectAll(*store, 1);
 }

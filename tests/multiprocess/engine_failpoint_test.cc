@@ -154,24 +154,6 @@ TEST(EngineFailpoints, StoppedBackupWorkerHoldsUpNobodyAndIsNotEvicted) {
   }
 }
 
-// It is in on two shards when it finds that on the third somebody else has its place.
-TEST(EngineFailpoints, OpenThatFailsHalfwayLeavesNobodyToWaitFor) {
-  EngineJob job(Mode::kBarrier, 3, 3, Sgd(1.0), true);
-  Child loser = job.Start(1, kRounds, "join.claimed:3:stop");
-  ASSERT_TRUE(loser.WaitStopped(kPatience));
-  TaskSlot& place = job.memory(2).tasks[1];
-  const TaskState joining = StateOf(job.memory(2), 1);
-  ASSERT_EQ(joining.phase, Phase::kJoining);
-  const TaskState another{joining.epoch + 1, Phase::kDone};
-  place.state.store(another.Pack());
-  loser.Kill(SIGCONT);
-  ASSERT_TRUE(loser.WaitEnded(kPatience));
-  EXPECT_GT(loser.code(), 0);
-  EXPECT_EQ(StateOf(job.memory(0), 1).phase, Phase::kDone);
-  EXPECT_EQ(StateOf(job.memory(1), 1).phase, Phase::kDone);
-  EXPECT_EQ(StateOf(job.memory(2), 1), another) << "what is another's is left alone";
-}
-
 // Two die within the same block, one after the other: the second while it repairs what the first
 // has left. The third goes on with the piece that the second had reached.
 TEST(EngineFailpoints, WorkerThatDiesWhileItRepairsABlockLeavesItToTheNext) {
@@ -210,7 +192,7 @@ TEST(EngineFailpoints, WhoTakesTooLongToJoinIsToldToStartAgain) {
 TEST(EngineFailpoints, RestartedWorkerJoinsTheRoundsAgain) {
   for (const char* place : {"round.arrived:9:kill", "round.saving:30:kill", "round.saved:30:kill",
                             "round.piece:20:kill", "round.applied:30:kill", "join.claimed:1:kill",
-                            "join.claimed:2:kill"}) {
+                            "join.follow:2:kill"}) {
     SCOPED_TRACE(place);
     EngineJob job(Mode::kBarrier, 3, 3, *ParseOptimizer("adam"), false);
     constexpr std::uint64_t kMore = 1500;

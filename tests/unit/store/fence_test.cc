@@ -88,6 +88,25 @@ TEST_F(FenceTest, WhoIsEvictedPushesToNoShard) {
   }
 }
 
+// It waits for a block of the last shard, and whoever waits for it meanwhile looks at the lead.
+TEST_F(FenceTest, WhoWaitsOnAnotherShardIsHeardOfOnTheLead) {
+  Start(Mode::kLocked, 2, 64, 16);
+  const ShardMemory& lead = arena_->shard(0);
+  const std::uint32_t stamp = Pull(0);
+  const GradientBuffer gradient = Gradient(0);
+  arena_->shard(1).blocks[0].claim.store(Claim{1, 1}.Pack());
+  const std::int64_t begin = MonotonicNs();
+  EXPECT_EQ(stores_[0]
+                ->Push(gradient, stamp, Deadline::After(std::chrono::milliseconds(300)))
+                .status()
+                .code(),
+            Code::kDeadlineExceeded);
+  EXPECT_GT(lead.tasks[0].heartbeat_ns.load(), begin + 100'000'000);
+  // Once the lead says that the holder's life is over, its claim is nobody's.
+  ASSERT_TRUE(Evict(lead, 1, 1));
+  EXPECT_TRUE(stores_[0]->Push(Gradient(0), Pull(0), Deadline::After(kLong)).ok());
+}
+
 // All blocks are busy, so it goes ahead without their claims, until it is evicted.
 TEST_F(FenceTest, WhoGoesAheadWithoutAClaimStopsToo) {
   constexpr std::int64_t kBlocks = 200'000;
