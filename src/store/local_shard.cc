@@ -168,7 +168,7 @@ Status LocalShard::Apply(int slot, Deadline deadline, Version* version_before) {
   PASSEL_CHECK(!IsRoundMode(rules_.mode), "Apply() is for the async modes");
   // Once: setting the mode for each block would cost more than its claim.
   const FlushDenormals flush;
-  PASSEL_RETURN_IF_ERROR(CheckAlive());
+  if (!Alive()) return CheckAlive();
   const std::int64_t step = BeginPush();
   const nvtx::Range range(nvtx::Event::kApply, step);
   const StepScalars scalars = Prepare(rules_.optimizer, step);
@@ -190,11 +190,12 @@ std::int64_t LocalShard::BeginPush() {
 
 Status LocalShard::EndPush(Version* version_before) {
   Increment(counters().pushes_ended);
+  const bool alive = Alive();
   // Of a job that went over to another mode without us the versions may be the numbers of rounds.
-  if (!Alive() && CurrentMode().number != mode_number_) return CheckAlive();
+  if (!alive && CurrentMode().number != mode_number_) return CheckAlive();
   // Release: who sees the new version and pulls sees this update, unless a later one replaced it.
   *version_before = memory_.state->version.fetch_add(1, std::memory_order_acq_rel);
-  return CheckAlive();
+  return alive ? Status() : CheckAlive();
 }
 
 void LocalShard::GiveUpUpdate() {
@@ -255,7 +256,7 @@ Status LocalShard::ApplyHere(int slot, const StepScalars& scalars, Deadline dead
     }
     if (!binding) continue;
     const bool in_time = patience.Wait(memory_.blocks[todo_[0]], deadline);
-    if (patience.Sleeps()) Heartbeat();  // others must not take us for stopped
+    Heartbeat();  // others must not take us for stopped
     PASSEL_RETURN_IF_ERROR(watch_->failure());
     const bool cancelled = stopped() && patience.Sleeps();
     if (!in_time || cancelled) {

@@ -210,7 +210,7 @@ Status LocalShard::ResolveOwnUndo(const Update& update, const RoundGrant& grant,
     bool done = false;
     PASSEL_RETURN_IF_ERROR(ClaimAndApplyRoundBlock(update, grant, block, true, &done));
     if (done) return {};
-    if (patience.Sleeps()) Heartbeat();  // others must not take us for stopped
+    Heartbeat();  // others must not take us for stopped
     if (!patience.Wait(memory_.blocks[block], deadline)) {
       return NotApplied(grant.round);
     }
@@ -251,7 +251,7 @@ Status LocalShard::ApplyRound(const RoundGrant& grant, Deadline deadline) {
     }
     left = busy;
     if (left == 0) continue;
-    if (patience.Sleeps()) Heartbeat();  // others must not take us for stopped
+    Heartbeat();  // others must not take us for stopped
     if (!patience.Wait(memory_.blocks[todo_[0]], deadline)) {
       return NotApplied(grant.round);
     }

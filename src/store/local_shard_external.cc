@@ -99,7 +99,7 @@ Status LocalShard::ApplyElsewhere(int slot, const StepScalars& scalars, Deadline
       continue;
     }
     const bool in_time = patience.Wait(external_blocker_, deadline);
-    if (patience.Sleeps()) Heartbeat();  // others must not take us for stopped
+    Heartbeat();  // others must not take us for stopped
     PASSEL_RETURN_IF_ERROR(watch_->failure());
     if (stopped() && patience.Sleeps()) {
       return Cancelled(fmt::format(

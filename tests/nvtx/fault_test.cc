@@ -106,7 +106,7 @@ TEST(NvtxFaultTest, AnEvictedWorkerIsMarked) {
   train.Signal(SIGINT);
   EXPECT_EQ(job.sandbox.Finish(train, 10).code, 130);
   const Recording recording = job.Read();
-  CheckWellFormed(recording);
+  CheckWellFormed(recording, 1);
   EXPECT_EQ(Payloads(recording.Marks("worker_evicted")), std::vector<std::int64_t>{1});
   EXPECT_NE(recording.Marks("worker_evicted")[0].pid, victim);
 }
