@@ -59,7 +59,7 @@ class VariantShard final : public Shard {
   }
   void DecideNoMore() override { shard_->DecideNoMore(); }
   void FinishRound(const RoundGrant& grant) override { shard_->FinishRound(grant); }
-  Status AwaitCompletion(std::uint64_t round, Deadline d) override {
+  bool AwaitCompletion(std::uint64_t round, Deadline d) override {
     return shard_->AwaitCompletion(round, d);
   }
   std::int64_t global_step() const override { return shard_->global_step(); }
@@ -69,6 +69,9 @@ class VariantShard final : public Shard {
   std::vector<Member> membership() const override { return shard_->membership(); }
   std::vector<Member> MissingIn(std::uint64_t round) const override {
     return shard_->MissingIn(round);
+  }
+  std::vector<Member> HoldersIn(std::uint64_t round) const override {
+    return shard_->HoldersIn(round);
   }
   std::vector<Member> TooFarBehind() const override { return shard_->TooFarBehind(); }
   void SweepElsewhere(ExternalSweep* sweep) override { shard_->SweepElsewhere(sweep); }

@@ -34,7 +34,8 @@ class Departures {
       if (what == nullptr || told == state.epoch) continue;
       told = state.epoch;
       if (first) continue;
-      const pid_t pid = LoadIdentity(memory.tasks[worker]).pid;  // 0: it died in its first join
+      const pid_t pid =
+          LoadIdentity(memory.tasks[worker], state.epoch).pid;  // 0: it died in its first join
       LogWarning("{}{} {}", names_(worker), pid > 0 ? fmt::format(" (process {})", pid) : "", what);
     }
   }

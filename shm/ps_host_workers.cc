@@ -99,7 +99,10 @@ Status PsHost::Meet(Link& link) {
     }
   }
   PASSEL_RETURN_IF_ERROR(link.client.SayHere(options_.shard, limit));
-  if (arena_) link.identity = LoadIdentity(arena_->memory().tasks[link.worker]);
+  if (arena_) {
+    const ShardMemory& memory = arena_->memory();
+    link.identity = LoadIdentity(memory.tasks[link.worker], StateOf(memory, link.worker).epoch);
+  }
   link.met = true;
   return {};
 }
@@ -195,7 +198,7 @@ void PsHost::MarkGone(int worker, const ProcessIdentity& identity) {
   const TaskState state = StateOf(memory, worker);
   const bool its_life =
       state.phase == Phase::kRunning
-          ? memory.tasks[worker].identity == identity
+          ? LoadIdentity(memory.tasks[worker], state.epoch) == identity
           // Its identity is not written yet: ours, unless somebody else is about to join.
           : state.phase == Phase::kJoining &&
                 std::none_of(workers_.begin(), workers_.end(),

@@ -1,10 +1,13 @@
 #include "base/process_identity.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -69,6 +72,22 @@ Liveness ProbeLiveness(const ProcessIdentity& who) {
   if (entry == Entry::kNotReadable) return Liveness::kUnknown;
   if (state == 'Z' || state == 'X' || start_time != who.start_time) return Liveness::kDead;
   return Liveness::kAlive;
+}
+
+bool KillProcess(const ProcessIdentity& who, Deadline deadline) {
+  if (who.pid <= 0 || who.pid == ::getpid() || who.pid_namespace != PidNamespace()) return false;
+  const FileDescriptor process(static_cast<int>(::syscall(SYS_pidfd_open, who.pid, 0)));
+  if (!process.valid()) return ProbeLiveness(who) == Liveness::kDead;
+  // What the descriptor names stays the same from here on: is it the one that is meant?
+  const Liveness liveness = ProbeLiveness(who);
+  if (liveness != Liveness::kAlive) return liveness == Liveness::kDead;
+  if (::syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0) != 0) {
+    return ProbeLiveness(who) == Liveness::kDead;
+  }
+  pollfd ended{process.get(), POLLIN, 0};
+  while (::poll(&ended, 1, deadline.PollTimeoutMs()) < 0 && errno == EINTR) {
+  }
+  return (ended.revents & POLLIN) != 0;
 }
 
 }  // namespace passel

@@ -8,6 +8,8 @@
 
 #include <cstdint>
 
+#include "base/deadline.h"
+
 namespace passel {
 
 /// Trivially copyable: lives in the arena.
@@ -33,5 +35,9 @@ enum class Liveness {
 
 /// Asks the kernel; about 10 us.
 Liveness ProbeLiveness(const ProcessIdentity& who);
+
+/// Ends a process that may be stopped, and waits until the kernel says that it is gone. False if it
+/// is not at the deadline, or not ours to end: of another pid namespace or user, or we ourselves.
+bool KillProcess(const ProcessIdentity& who, Deadline deadline);
 
 }  // namespace passel

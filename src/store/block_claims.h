@@ -10,11 +10,11 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/clock.h"
 #include "base/deadline.h"
 #include "base/futex.h"
 #include "store/membership.h"
 #include "store/shard_memory.h"
+#include "store/watch.h"
 
 namespace passel {
 
@@ -49,20 +49,14 @@ inline void HandBackClaim(BlockState& block, Claim mine, Claim former) {
 }
 
 /// How a task idles while the blocks it still needs are held by others: spin, then yield, then
-/// sleep; asks the kernel after dead holders every 10 ms; evicts a holder that has not been heard
-/// of for `stall_limit` and has held the same block up for as long.
+/// sleep, and have `watch` look after the holder.
 class ClaimPatience {
  public:
-  /// `memory` outlives it.
-  ClaimPatience(const ShardMemory& memory, std::int64_t stall_limit_ns)
-      : memory_(memory), stall_limit_ns_(stall_limit_ns) {}
+  /// `watch` outlives it.
+  explicit ClaimPatience(Watch& watch) : watch_(watch) {}
 
   /// One round of waiting. `blocker` holds what we need. False once `deadline` has passed.
   bool Wait(const BlockState& blocker, Deadline deadline);
-
-  /// Only looks, no more than every 10 ms, whether the holder of `blocker` is dead or has to be
-  /// evicted; waits for nothing. For who does without the block.
-  void LookAfter(const BlockState& blocker) { Probe(blocker, MonotonicNs()); }
 
   /// True once it sleeps: whoever holds the block is not just working on it.
   bool Sleeps() const { return turns_ > kSpins + kYields; }
@@ -71,15 +65,8 @@ class ClaimPatience {
   static constexpr int kSpins = 64;
   static constexpr int kYields = 448;
 
-  void Probe(const BlockState& blocker, std::int64_t now);
-
-  const ShardMemory& memory_;
-  const std::int64_t stall_limit_ns_;
+  Watch& watch_;
   int turns_ = 0;
-  std::int64_t next_probe_ns_ = 0;
-  const BlockState* blocker_ = nullptr;  // at the last probe
-  std::uint64_t holder_ = 0;             // its claim then
-  std::int64_t held_since_ns_ = 0;       // the first probe that found both
 };
 
 }  // namespace passel

@@ -56,23 +56,13 @@ Result<std::unique_ptr<ParameterStore>> OpenStore(const StorePlan& plan,
                                                   const EngineOptions& options) {
   PASSEL_RETURN_IF_ERROR(CheckOneCohort(shards));
   ShardRules rules = plan.Rules();
-  std::vector<std::unique_ptr<Shard>> joined;
-  for (const ShardMemory& memory : shards) {
-    if (!joined.empty()) {
-      // The lead knows the members and has let us in: a former life that this shard still takes for
-      // running was ended on the lead.
-      const TaskState former = StateOf(memory, worker);
-      if (former.phase == Phase::kRunning) Evict(memory, worker, former.epoch);
-    }
-    Result<std::unique_ptr<LocalShard>> shard =
-        LocalShard::Join(memory, rules, worker, who, options);
-    if (!shard.ok()) {
-      for (const auto& other : joined)
-        (void)other->Leave(Phase::kLeft);  // nobody is to wait for us
-      return shard.status();
-    }
-    joined.push_back(std::move(*shard));
+  PASSEL_ASSIGN_OR_RETURN(std::unique_ptr<LocalShard> lead,
+                          LocalShard::Join(shards[0], rules, worker, who, options));
+  std::vector<std::unique_ptr<Shard>> joined(1);
+  for (const ShardMemory& memory : shards.subspan(1)) {
+    joined.push_back(LocalShard::Follow(memory, *lead, who));
   }
+  joined[0] = std::move(lead);
   // From our join on the mode does not change without us.
   const ModeWord mode = joined[0]->CurrentMode();
   for (const auto& shard : joined) {

@@ -44,18 +44,18 @@ void FormatShard(const ShardMemory& memory, const ModeSetting& first) {
   for (std::size_t b = 0; b < memory.num_blocks; ++b) new (&memory.blocks[b]) BlockState{};
 }
 
-LocalShard::LocalShard(const ShardMemory& memory, const ShardRules& rules, int worker,
-                       std::uint32_t epoch, const EngineOptions& options)
+LocalShard::LocalShard(const ShardMemory& memory, const ShardMemory& lead, const ShardRules& rules,
+                       int worker, std::uint32_t epoch, const EngineOptions& options,
+                       std::shared_ptr<Watch> watch)
     : memory_(memory),
+      lead_(lead),
       rules_(rules),
       worker_(worker),
       epoch_(epoch),
       options_(options),
-      opened_ns_(MonotonicNs()),
-      left_out_(memory_, options.stall_limit.count()),
+      watch_(std::move(watch)),
       random_(StreamSeed(0x5eed, static_cast<std::uint64_t>(worker), epoch)),
       order_(memory.num_blocks, worker, memory.num_workers),
-      joining_(static_cast<std::size_t>(memory.num_workers)),
       todo_(memory.num_blocks),
       gradients_(static_cast<std::size_t>(memory.num_workers)),
       block_gradients_(static_cast<std::size_t>(memory.num_workers)),
@@ -68,8 +68,17 @@ Result<std::unique_ptr<LocalShard>> LocalShard::Join(const ShardMemory& memory,
                                                      const ProcessIdentity& who,
                                                      const EngineOptions& options) {
   PASSEL_ASSIGN_OR_RETURN(const std::uint32_t epoch,
-                          passel::Join(memory, worker, who, options.names));
-  return std::unique_ptr<LocalShard>(new LocalShard(memory, rules, worker, epoch, options));
+                          passel::Join(memory, worker, who, options.names, options.eviction));
+  return std::unique_ptr<LocalShard>(new LocalShard(memory, memory, rules, worker, epoch, options,
+                                                    std::make_shared<Watch>(memory, options)));
+}
+
+std::unique_ptr<LocalShard> LocalShard::Follow(const ShardMemory& memory, const LocalShard& lead,
+                                               const ProcessIdentity& who) {
+  Failpoint("join.follow");
+  passel::Follow(memory, lead.worker_, lead.epoch_, who);
+  return std::unique_ptr<LocalShard>(new LocalShard(memory, lead.memory_, lead.rules_, lead.worker_,
+                                                    lead.epoch_, lead.options_, lead.watch_));
 }
 
 Version LocalShard::version() const {
@@ -114,8 +123,14 @@ Status LocalShard::Leave(Phase end) {
   return {};
 }
 
+// For who waits. Errors: kAborted; kInternal: somebody else does not answer, which ends the job.
+Status LocalShard::CheckWait() const {
+  PASSEL_RETURN_IF_ERROR(watch_->failure());
+  return CheckAlive();
+}
+
 Status LocalShard::CheckAlive() const {
-  const TaskState state = StateOf(memory_, worker_);
+  const TaskState state = StateOf(lead_, worker_);
   if (state == TaskState{epoch_, Phase::kRunning}) return {};
   return Aborted(fmt::format("{} is fenced off: it was {} while it did not answer; start it again",
                              options_.names(worker_),
@@ -124,7 +139,7 @@ Status LocalShard::CheckAlive() const {
 
 void LocalShard::Heartbeat() {
   // Relaxed: a time stamp that orders nothing.
-  memory_.tasks[worker_].heartbeat_ns.store(MonotonicNs(), std::memory_order_relaxed);
+  lead_.tasks[worker_].heartbeat_ns.store(MonotonicNs(), std::memory_order_relaxed);
 }
 
 void LocalShard::CopyAll(float* out) {
@@ -154,7 +169,7 @@ Status LocalShard::Apply(int slot, Deadline deadline, Version* version_before) {
   PASSEL_CHECK(!IsRoundMode(rules_.mode), "Apply() is for the async modes");
   // Once: setting the mode for each block would cost more than its claim.
   const FlushDenormals flush;
-  PASSEL_RETURN_IF_ERROR(CheckAlive());
+  if (!Alive()) return CheckAlive();
   const std::int64_t step = BeginPush();
   const nvtx::Range range(nvtx::Event::kApply, step);
   const StepScalars scalars = Prepare(rules_.optimizer, step);
@@ -175,10 +190,13 @@ std::int64_t LocalShard::BeginPush() {
 }
 
 Status LocalShard::EndPush(Version* version_before) {
+  Increment(counters().pushes_ended);
+  const bool alive = Alive();
+  // Of a job that went over to another mode without us the versions may be the numbers of rounds.
+  if (!alive && CurrentMode().number != mode_number_) return CheckAlive();
   // Release: who sees the new version and pulls sees this update, unless a later one replaced it.
   *version_before = memory_.state->version.fetch_add(1, std::memory_order_acq_rel);
-  Increment(counters().pushes_ended);
-  return CheckAlive();
+  return alive ? Status() : CheckAlive();
 }
 
 void LocalShard::GiveUpUpdate() {
@@ -198,7 +216,7 @@ Status LocalShard::ApplyHere(int slot, const StepScalars& scalars, Deadline dead
   order_.Pass([&](std::size_t begin, std::size_t end) {
     for (std::size_t b = begin; b < end; ++b) todo_[left++] = static_cast<std::uint32_t>(b);
   });
-  ClaimPatience patience(memory_, options_.stall_limit.count());
+  ClaimPatience patience(*watch_);
   for (int pass = 1; left > 0; ++pass) {
     const bool go_ahead = !binding && !whole_slots && pass > kAdvisoryPasses;
     std::size_t busy = 0;
@@ -206,7 +224,7 @@ Status LocalShard::ApplyHere(int slot, const StepScalars& scalars, Deadline dead
       const std::size_t b = todo_[i];
       BlockState& block = memory_.blocks[b];
       bool claimed = TryClaim(block, mine);
-      if (!claimed && pass > 1 && TryTakeOver(memory_, block, mine)) {
+      if (!claimed && pass > 1 && TryTakeOver(lead_, block, mine)) {
         Increment(count.taken_over_blocks);
         nvtx::Mark(nvtx::Event::kBlockTakenOver, static_cast<std::int64_t>(b));
         claimed = true;
@@ -218,6 +236,7 @@ Status LocalShard::ApplyHere(int slot, const StepScalars& scalars, Deadline dead
         ApplySpan(update, memory_.BlockBegin(b), memory_.BlockSize(b));
         ReleaseClaim(block, mine);
       } else if (go_ahead) {
+        if (!Alive()) return CheckAlive();
         Increment(count.overlapped_blocks);
         ApplySpan(update, memory_.BlockBegin(b), memory_.BlockSize(b));
       } else {
@@ -233,12 +252,13 @@ Status LocalShard::ApplyHere(int slot, const StepScalars& scalars, Deadline dead
         continue;
       }
       Increment(count.overlapped_blocks, left);
-      left_out_.LookAfter(memory_.blocks[todo_[0]]);
-      break;
+      watch_->LookAfterHolder(memory_.blocks[todo_[0]]);
+      return watch_->failure();
     }
     if (!binding) continue;
     const bool in_time = patience.Wait(memory_.blocks[todo_[0]], deadline);
-    if (patience.Sleeps()) Heartbeat();  // others must not take us for stopped
+    Heartbeat();  // others must not take us for stopped
+    PASSEL_RETURN_IF_ERROR(watch_->failure());
     const bool cancelled = stopped() && patience.Sleeps();
     if (!in_time || cancelled) {
       const std::string holder = options_.names(
@@ -270,6 +290,6 @@ bool LocalShard::stopped() const {
   return memory_.state->stop.load(std::memory_order_acquire) != 0;
 }
 
-std::vector<Member> LocalShard::membership() const { return Membership(memory_); }
+std::vector<Member> LocalShard::membership() const { return Membership(lead_); }
 
 }  // namespace passel

@@ -15,27 +15,16 @@
 #include "base/random.h"
 #include "optim/optimizer.h"
 #include "store/block_claims.h"
+#include "store/engine_options.h"
 #include "store/external_sweep.h"
 #include "store/membership.h"
 #include "store/shard.h"
 #include "store/shard_memory.h"
 #include "store/shard_rules.h"
 #include "store/sweep_order.h"
-#include "store/worker_names.h"
+#include "store/watch.h"
 
 namespace passel {
-
-struct EngineOptions {
-  /// How long a wait for peers spins before it sleeps. About the expected waiting time; nearly
-  /// nothing when there are more runnable tasks than cores.
-  std::chrono::nanoseconds spin{200'000};
-  /// A member that has held up a round or a block for so long, and was not heard of, is evicted.
-  std::chrono::nanoseconds stall_limit = std::chrono::minutes(10);
-  /// How long a round waits for a worker that never joined.
-  std::chrono::nanoseconds join_limit = std::chrono::minutes(5);
-  /// For messages.
-  WorkerNames names = {};
-};
 
 /// Resets every word of `memory` to "nothing has happened": version 0, no members, no claims, in
 /// mode `first`. The values and slot variables are not touched: the chief writes them. REQUIRES:
@@ -44,11 +33,14 @@ void FormatShard(const ShardMemory& memory, const ModeSetting& first);
 
 class LocalShard final : public Shard {
  public:
-  /// Joins as worker `worker`. Errors: see Join() in membership.h; kResourceExhausted.
+  /// Joins as worker `worker` on the lead. Errors: see Join() in membership.h.
   static Result<std::unique_ptr<LocalShard>> Join(const ShardMemory& memory,
                                                   const ShardRules& rules, int worker,
                                                   const ProcessIdentity& who,
                                                   const EngineOptions& options);
+  /// Another shard of the job, for the worker that joined on `lead`.
+  static std::unique_ptr<LocalShard> Follow(const ShardMemory& memory, const LocalShard& lead,
+                                            const ProcessIdentity& who);
   ~LocalShard() override;
 
   const float* values() const override { return memory_.values; }
@@ -90,13 +82,14 @@ class LocalShard final : public Shard {
   void DecideNoMore() override;
   Status ApplyRound(const RoundGrant& grant, Deadline deadline) override;
   void FinishRound(const RoundGrant& grant) override;
-  Status AwaitCompletion(std::uint64_t round, Deadline deadline) override;
+  bool AwaitCompletion(std::uint64_t round, Deadline deadline) override;
   std::int64_t global_step() const override;
   std::int64_t IncrementGlobalStep() override;
   void Stop() override;
   bool stopped() const override;
   std::vector<Member> membership() const override;
   std::vector<Member> MissingIn(std::uint64_t round) const override;
+  std::vector<Member> HoldersIn(std::uint64_t round) const override;
   std::vector<Member> TooFarBehind() const override;
   WorkerCounters& counters() override { return memory_.tasks[worker_].counters; }
 
@@ -106,14 +99,16 @@ class LocalShard final : public Shard {
   };
   using Buffer = std::unique_ptr<float, FreeMemory>;
 
-  LocalShard(const ShardMemory& memory, const ShardRules& rules, int worker, std::uint32_t epoch,
-             const EngineOptions& options);
+  LocalShard(const ShardMemory& memory, const ShardMemory& lead, const ShardRules& rules,
+             int worker, std::uint32_t epoch, const EngineOptions& options,
+             std::shared_ptr<Watch> watch);
 
   struct Update;  // what one sweep applies: scalars and gradients
   struct Span {
     std::size_t begin, size;  // floats of the shard
   };
-  bool Alive() const { return StateOf(memory_, worker_) == TaskState{epoch_, Phase::kRunning}; }
+  bool Alive() const { return StateOf(lead_, worker_) == TaskState{epoch_, Phase::kRunning}; }
+  Status CheckWait() const;
   std::int64_t BeginPush();
   Status EndPush(Version* version_before);
   Status CheckCurrent() const;
@@ -124,7 +119,7 @@ class LocalShard final : public Shard {
   Span PieceSpan(std::size_t piece) const;
   void SavePiece(std::size_t piece);
   void PutBackPiece(std::size_t piece, int worker);
-  bool FindHalfAppliedPiece(std::uint64_t round, std::size_t block, UndoTag* found,
+  bool FindHalfAppliedPiece(std::uint64_t round, std::size_t block, int former, UndoTag* found,
                             int* worker) const;
   Status ApplyRoundBlock(const Update& update, const RoundGrant& grant, std::size_t block,
                          std::size_t first_piece, std::uint64_t round_before);
@@ -136,37 +131,27 @@ class LocalShard final : public Shard {
   std::uint32_t EndsWith(std::uint64_t round);
   void TryChange(const std::function<void(std::uint64_t)>& prepare_all);
   std::uint64_t DecidedRound() const;
-  void LookAfterMembers(std::uint64_t round);
-  void LookAfter(const std::vector<Member>& held_up_by, std::int64_t since_ns);
+  Status NotApplied(std::uint64_t round) const;
   std::uint64_t OwnClock() const;
   Claim MyClaim() const { return {epoch_, worker_}; }
 
   const ShardMemory memory_;
+  const ShardMemory lead_;         // its tasks are the members
   ShardRules rules_;               // of the mode that this worker goes by
   std::uint32_t mode_number_ = 0;  // its number
   const int worker_;
   const std::uint32_t epoch_;
   const EngineOptions options_;
-  const std::int64_t opened_ns_;
+  const std::shared_ptr<Watch> watch_;  // of this worker, over all shards
   Buffer addend_;  // [floats], zero behind the variables; null until a quota exceeds 1
   ExternalSweep* external_ = nullptr;  // updates the values; null: we do
   BlockState external_blocker_{};      // for patience with who holds a block there
-  ClaimPatience left_out_;  // over all pushes: with the holders of blocks that were left out
-  Random random_;           // start block of a sweep elsewhere: not part of the results
-  SweepOrder order_;        // of our passes over the values: not part of the results
-  struct JoinWatch {
-    std::uint32_t epoch = 0;
-    std::int64_t since_ns = 0;
-  };
-  std::vector<JoinWatch> joining_;             // [num_workers]: since when we see it joining
-  std::vector<std::uint32_t> todo_;            // [num_blocks]
+  Random random_;                      // start block of a sweep elsewhere: not part of the results
+  SweepOrder order_;                   // of our passes over the values: not part of the results
+  std::vector<std::uint32_t> todo_;    // [num_blocks]
   std::vector<const float*> gradients_;        // [num_workers]: of one round, in task order
   std::vector<const float*> block_gradients_;  // [num_workers]: the same at one block
   std::vector<float> mean_;                    // [block_floats]
-  std::uint64_t awaited_round_ = 0;            // the round (ssp: step) we wait for
-  std::int64_t awaiting_since_ns_ = 0;
-  std::uint32_t awaited_change_ = 0;  // the number of the mode we wait for
-  std::int64_t change_since_ns_ = 0;
   bool left_ = false;
 };
 

@@ -47,10 +47,11 @@ void KeepStoresInOrder() {
 }  // namespace
 
 // How far the last holder of `block` came in this round, by the tags of all workers: several may
-// have died within it one after the other. The one that came farthest tells. False: none has
-// changed anything.
-bool LocalShard::FindHalfAppliedPiece(std::uint64_t round, std::size_t block, UndoTag* found,
-                                      int* worker) const {
+// have died within it one after the other. The one that came farthest tells, of several at one
+// piece `former`, who held the claim last: another's copy may have been made late, by one that was
+// fenced off and went on. False: none has changed anything.
+bool LocalShard::FindHalfAppliedPiece(std::uint64_t round, std::size_t block, int former,
+                                      UndoTag* found, int* worker) const {
   bool any = false;
   for (int k = 0; k < memory_.num_workers; ++k) {
     // Acquire, paired with the release of the tag: the copy is whole.
@@ -58,7 +59,8 @@ bool LocalShard::FindHalfAppliedPiece(std::uint64_t round, std::size_t block, Un
     if (word == 0) continue;
     const UndoTag tag = UndoTag::Unpack(word);
     if (!tag.IsOf(round) || tag.piece / memory_.PiecesPerBlock() != block) continue;
-    if (any && (tag.piece < found->piece || (tag.piece == found->piece && !tag.saved))) continue;
+    if (any && tag.piece < found->piece) continue;
+    if (any && tag.piece == found->piece && (!tag.saved || (found->saved && k != former))) continue;
     any = true;
     *found = tag;
     *worker = k;
@@ -121,6 +123,7 @@ Status LocalShard::ApplyRoundBlock(const Update& update, const RoundGrant& grant
     if (!Alive()) return CheckAlive();  // before the tag says something about a block not ours
   }
   Failpoint("round.applied");
+  if (!Alive()) return CheckAlive();  // who has the claim now may still be applying it
   // Release, paired with the acquire of who finds the block done. A compare-and-swap: if we were
   // fenced off and the rounds went on, this must not set the block back.
   memory_.blocks[block].round.compare_exchange_strong(
@@ -138,7 +141,7 @@ Status LocalShard::ClaimAndApplyRoundBlock(const Update& update, const RoundGran
   Claim former;
   const bool free = TryClaim(block, MyClaim());
   if (!free) {
-    if (!take_over || !TryTakeOver(memory_, block, MyClaim(), &former)) return {};
+    if (!take_over || !TryTakeOver(lead_, block, MyClaim(), &former)) return {};
     Increment(counters().taken_over_blocks);
     nvtx::Mark(nvtx::Event::kBlockTakenOver, static_cast<std::int64_t>(b));
   }
@@ -146,7 +149,8 @@ Status LocalShard::ClaimAndApplyRoundBlock(const Update& update, const RoundGran
   const std::uint64_t round_before = block.round.load(std::memory_order_acquire);
   UndoTag tag;
   int whose = 0;
-  const bool half_applied = !free && FindHalfAppliedPiece(round_before + 1, b, &tag, &whose);
+  const bool half_applied =
+      !free && FindHalfAppliedPiece(round_before + 1, b, former.worker, &tag, &whose);
   if (round_before >= grant.round) {
     // We are one that rounds do not wait for, and slept since we looked. What is half applied is a
     // later round's: the claim goes back to the dead holder, for somebody of that round to take.
@@ -169,6 +173,28 @@ Status LocalShard::ClaimAndApplyRoundBlock(const Update& update, const RoundGran
   return {};
 }
 
+std::vector<Member> LocalShard::HoldersIn(std::uint64_t round) const {
+  std::vector<bool> holds(static_cast<std::size_t>(memory_.num_workers));
+  for (std::size_t b = 0; b < memory_.num_blocks; ++b) {
+    const BlockState& block = memory_.blocks[b];
+    const Claim holder = Claim::Unpack(block.claim.load(std::memory_order_relaxed));
+    if (block.round.load(std::memory_order_relaxed) < round && HolderLives(lead_, holder)) {
+      holds[static_cast<std::size_t>(holder.worker)] = true;
+    }
+  }
+  std::vector<Member> holders = membership();
+  std::erase_if(holders,
+                [&](const Member& m) { return !holds[static_cast<std::size_t>(m.worker)]; });
+  return holders;
+}
+
+Status LocalShard::NotApplied(std::uint64_t round) const {
+  const std::vector<Member> holders = HoldersIn(round);
+  return DeadlineExceeded(fmt::format(
+      "round {} is not applied completely{}", round,
+      holders.empty() ? "" : fmt::format(": {} holds a block", options_.names(holders[0].worker))));
+}
+
 // A former life of this worker may have died within a block of this round. Its old contents are in
 // our own undo buffer, so that block must be done, by us or by others, before the buffer is used
 // again.
@@ -179,14 +205,16 @@ Status LocalShard::ResolveOwnUndo(const Update& update, const RoundGrant& grant,
   const UndoTag tag = UndoTag::Unpack(word);
   const std::size_t block = tag.piece / memory_.PiecesPerBlock();
   if (!tag.IsOf(grant.round) || block >= memory_.num_blocks) return {};
-  ClaimPatience patience(memory_, options_.stall_limit.count());
+  ClaimPatience patience(*watch_);
   for (;;) {
     bool done = false;
     PASSEL_RETURN_IF_ERROR(ClaimAndApplyRoundBlock(update, grant, block, true, &done));
     if (done) return {};
+    Heartbeat();  // others must not take us for stopped
     if (!patience.Wait(memory_.blocks[block], deadline)) {
-      return DeadlineExceeded(fmt::format("round {} is not applied completely", grant.round));
+      return NotApplied(grant.round);
     }
+    PASSEL_RETURN_IF_ERROR(watch_->failure());
   }
 }
 
@@ -194,7 +222,7 @@ Status LocalShard::ApplyRound(const RoundGrant& grant, Deadline deadline) {
   if (grant.count == 0 || completed_round() >= grant.round) return {};
   const nvtx::Range range(nvtx::Event::kApply, static_cast<std::int64_t>(grant.round));
   const FlushDenormals flush;
-  Heartbeat();  // of this shard: the others' are not read here
+  Heartbeat();
   int count = 0;
   int weight = 0;
   for (int k = 0; k < memory_.num_workers; ++k) {
@@ -213,7 +241,7 @@ Status LocalShard::ApplyRound(const RoundGrant& grant, Deadline deadline) {
     todo_[left++] = static_cast<std::uint32_t>((i + start) % blocks);
   }
   PASSEL_RETURN_IF_ERROR(ResolveOwnUndo(update, grant, deadline));
-  ClaimPatience patience(memory_, options_.stall_limit.count());
+  ClaimPatience patience(*watch_);
   for (int pass = 1; left > 0; ++pass) {
     std::size_t busy = 0;
     for (std::size_t i = 0; i < left; ++i) {
@@ -223,10 +251,11 @@ Status LocalShard::ApplyRound(const RoundGrant& grant, Deadline deadline) {
     }
     left = busy;
     if (left == 0) continue;
-    if (patience.Sleeps()) Heartbeat();  // others must not take us for stopped
+    Heartbeat();  // others must not take us for stopped
     if (!patience.Wait(memory_.blocks[todo_[0]], deadline)) {
-      return DeadlineExceeded(fmt::format("round {} is not applied completely", grant.round));
+      return NotApplied(grant.round);
     }
+    PASSEL_RETURN_IF_ERROR(watch_->failure());
   }
   RaiseTo(memory_.state->optimizer_step, static_cast<std::int64_t>(grant.round));
   RaiseTo(memory_.state->version, grant.round);

@@ -10,7 +10,6 @@
 
 #include <algorithm>
 
-#include "base/clock.h"
 #include "base/failpoint.h"
 #include "store/local_shard.h"
 #include "store/membership.h"
@@ -68,19 +67,14 @@ Status LocalShard::AwaitSlowest(Deadline deadline) {
   const auto over = [&] { return ChangeDue(); };
   const auto done = [&] {
     near_enough = SlowestClock(memory_, worker_, /*joining=*/true).value_or(own) + bound >= own;
-    return near_enough || stopped() || over() || !CheckAlive().ok();
+    return near_enough || stopped() || over() || !CheckWait().ok();
   };
   WaitFor(memory_.state->event, options_.spin, deadline, done, [&] {
     Heartbeat();
-    // Once for each step that has to wait, however often this is called for it.
-    if (awaited_round_ != own || awaiting_since_ns_ == 0) {
-      awaited_round_ = own;
-      awaiting_since_ns_ = MonotonicNs();
-    }
-    LookAfter(TooFarBehind(), awaiting_since_ns_);
+    watch_->LookAfter(TooFarBehind(), Watch::For::kStep, own);
   });
   Heartbeat();
-  PASSEL_RETURN_IF_ERROR(CheckAlive());
+  PASSEL_RETURN_IF_ERROR(CheckWait());
   if (near_enough || over()) return {};
   if (stopped()) return Cancelled("the job was stopped while a worker waited for slower ones");
   const std::vector<Member> behind = TooFarBehind();

@@ -69,7 +69,7 @@ Status LocalShard::ApplyElsewhere(int slot, const StepScalars& scalars, Deadline
   sweep.claim = MyClaim().Pack();
   sweep.claims = binding || memory_.num_slots > 0;
   sweep.first_block = memory_.num_blocks > 1 ? random_.Below(memory_.num_blocks) : 0;
-  ClaimPatience patience(memory_, options_.stall_limit.count());
+  ClaimPatience patience(*watch_);
   for (int pass = 1;; ++pass) {
     // Fenced off while we were stopped: what we held may be somebody else's by now.
     PASSEL_RETURN_IF_ERROR(CheckAlive());
@@ -84,14 +84,14 @@ Status LocalShard::ApplyElsewhere(int slot, const StepScalars& scalars, Deadline
     // Stands for whichever block was left: who is patient looks at the holder.
     external_blocker_.claim.store(swept.holder, std::memory_order_relaxed);
     const Claim holder = Claim::Unpack(swept.holder);
-    const std::uint64_t dead = HolderLives(memory_, holder) ? 0 : swept.holder;
+    const std::uint64_t dead = HolderLives(lead_, holder) ? 0 : swept.holder;
     // Named once it is taken over, or never: not every sweep may do that.
     const bool can_help = dead != 0 && dead != sweep.former;
     sweep.former = dead;
     if (!binding && pass >= kPassesBeforeLeavingOut) {
       Increment(counters().overlapped_blocks, swept.left);
-      left_out_.LookAfter(external_blocker_);
-      return {};
+      watch_->LookAfterHolder(external_blocker_);
+      return watch_->failure();
     }
     if (can_help && !deadline.Expired()) continue;
     if (!binding) {
@@ -99,7 +99,8 @@ Status LocalShard::ApplyElsewhere(int slot, const StepScalars& scalars, Deadline
       continue;
     }
     const bool in_time = patience.Wait(external_blocker_, deadline);
-    if (patience.Sleeps()) Heartbeat();  // others must not take us for stopped
+    Heartbeat();  // others must not take us for stopped
+    PASSEL_RETURN_IF_ERROR(watch_->failure());
     if (stopped() && patience.Sleeps()) {
       return Cancelled(fmt::format(
           "the job was stopped while {} held a block of the variables that this push needs",

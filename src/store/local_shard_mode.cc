@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/clock.h"
 #include "base/failpoint.h"
 #include "store/histogram.h"
 #include "store/local_shard.h"
@@ -117,7 +116,7 @@ void LocalShard::TryChange(const std::function<void(std::uint64_t)>& prepare_all
   const ModeWord current = ModeWord::Unpack(seen);
   const ModeWord next = ModeWord::Unpack(mode.wish.load(std::memory_order_seq_cst));
   if (current.number != mode_number_ || next.number != current.number + 1) return;
-  if (!passel::MissingAtChange(memory_, next.number).empty()) return;
+  if (!passel::MissingAtChange(memory_, next.number).empty() || !Alive()) return;
   // From here on nobody makes a step before the change is published: who joins arrives first.
   const std::uint64_t step = IsRoundMode(current.setting.mode)
                                  ? completed_round()
@@ -126,6 +125,7 @@ void LocalShard::TryChange(const std::function<void(std::uint64_t)>& prepare_all
   const std::uint64_t agreed = AgreeOn(record.since, next.number, step);
   AgreeOn(record.clock, next.number, HighestClock(memory_));
   RaiseTo(record.setting, next.Pack());
+  if (!Alive()) return;  // by now the record may be another change's
   prepare_all(agreed);
   Failpoint("mode.prepared");
   if (mode.current.compare_exchange_strong(seen, next.Pack(), std::memory_order_seq_cst)) {
@@ -140,19 +140,14 @@ Status LocalShard::AwaitChange(Deadline deadline,
   TryChange(prepare_all);
   WaitFor(
       memory_.state->event, options_.spin, deadline,
-      [&] { return changed() || stopped() || !CheckAlive().ok(); },
+      [&] { return changed() || stopped() || !CheckWait().ok(); },
       [&] {
         Heartbeat();
-        // Once for each change, however often this is called for it.
-        if (awaited_change_ != mode_number_ + 1) {
-          awaited_change_ = mode_number_ + 1;
-          change_since_ns_ = MonotonicNs();
-        }
-        LookAfter(MissingAtChange(), change_since_ns_);
+        watch_->LookAfter(MissingAtChange(), Watch::For::kChange, mode_number_ + 1);
         TryChange(prepare_all);
       });
   Heartbeat();
-  PASSEL_RETURN_IF_ERROR(CheckAlive());
+  PASSEL_RETURN_IF_ERROR(CheckWait());
   if (changed()) return {};
   if (stopped()) return Cancelled("the job was stopped before its mode changed");
   const std::vector<Member> missing = MissingAtChange();

@@ -15,7 +15,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "base/clock.h"
 #include "base/failpoint.h"
 #include "optim/update_kernels.h"
 #include "store/histogram.h"
@@ -111,53 +110,23 @@ std::vector<Member> LocalShard::MissingIn(std::uint64_t round) const {
   return missing;
 }
 
-void LocalShard::LookAfterMembers(std::uint64_t round) {
-  const std::int64_t now = MonotonicNs();
-  Heartbeat();
-  if (awaited_round_ != round) {
-    awaited_round_ = round;
-    awaiting_since_ns_ = now;
-  }
-  LookAfter(MissingIn(round), awaiting_since_ns_);
-  TryDecide(round);
-}
-
-void LocalShard::LookAfter(const std::vector<Member>& held_up_by, std::int64_t since_ns) {
-  const std::int64_t now = MonotonicNs();
-  for (const Member& member : held_up_by) {
-    const TaskSlot& task = memory_.tasks[member.worker];
-    if (member.phase == Phase::kRunning) {
-      if (ProbeLiveness(LoadIdentity(task)) == Liveness::kDead) {
-        MarkDead(memory_, member.worker, member.epoch);
-      } else if (std::min(member.heartbeat_age_ns, now - since_ns) > options_.stall_limit.count()) {
-        // An old heartbeat alone proves nothing: it may have waited for a stopped member itself
-        // and be about to arrive.
-        Evict(memory_, member.worker, member.epoch);
-      }
-    } else if (member.phase == Phase::kJoining) {
-      JoinWatch& watch = joining_[static_cast<std::size_t>(member.worker)];
-      if (watch.epoch != member.epoch) watch = {member.epoch, now};
-      if (now - watch.since_ns > std::chrono::nanoseconds(kJoinPatience).count()) {
-        MarkDead(memory_, member.worker, member.epoch);
-      }
-    } else if (now - opened_ns_ > options_.join_limit.count()) {
-      GiveUpExpecting(memory_, member.worker);
-    }
-  }
-}
-
 Result<RoundGrant> LocalShard::AwaitRound(std::uint64_t round, Deadline deadline) {
   ShardState& state = *memory_.state;
   const bool decided = WaitFor(
-      state.event, options_.spin, deadline, [&] { return DecidedRound() >= round || stopped(); },
-      [&] { LookAfterMembers(round); });
+      state.event, options_.spin, deadline,
+      [&] { return DecidedRound() >= round || stopped() || !watch_->failure().ok(); },
+      [&] {
+        Heartbeat();
+        watch_->LookAfter(MissingIn(round), Watch::For::kRound, round);
+        TryDecide(round);
+      });
   Heartbeat();
   const auto last_decision = [&] {
     return Decision::Unpack(state.decision.load(std::memory_order_seq_cst));
   };
   const Decision decision = last_decision();
   if (decision.round < round) {
-    PASSEL_RETURN_IF_ERROR(CheckAlive());
+    PASSEL_RETURN_IF_ERROR(CheckWait());
     if (stopped()) return Cancelled(fmt::format("the job was stopped in round {}", round));
     if (!decided) return DeadlineExceeded(fmt::format("round {} is not complete", round));
   }
@@ -196,19 +165,12 @@ void LocalShard::FinishRound(const RoundGrant& grant) {
   if (before < grant.round) Notify(memory_.state->event);
 }
 
-Status LocalShard::AwaitCompletion(std::uint64_t round, Deadline deadline) {
-  const bool done = WaitFor(
-      memory_.state->event, options_.spin, deadline,
-      [&] { return completed_round() >= round || stopped(); },
-      [&] {
-        Heartbeat();
-        MarkDeadByKernel(memory_);
-      });
-  if (completed_round() >= round) return {};
-  PASSEL_RETURN_IF_ERROR(CheckAlive());
-  if (stopped()) return Cancelled("the job was stopped");
-  if (!done) return DeadlineExceeded(fmt::format("round {} is not complete", round));
-  return {};
+bool LocalShard::AwaitCompletion(std::uint64_t round, Deadline deadline) {
+  const auto complete = [&] { return completed_round() >= round; };
+  WaitFor(
+      memory_.state->event, options_.spin, deadline, [&] { return complete() || stopped(); },
+      [&] { Heartbeat(); });
+  return complete();
 }
 
 }  // namespace passel

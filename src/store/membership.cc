@@ -16,10 +16,11 @@ namespace passel {
 namespace {
 
 // Relaxed: who may read it was told by `state`; atomic only because a reader may come too late.
-void StoreIdentity(TaskSlot& task, ProcessIdentity who) {
-  std::atomic_ref(task.identity.pid).store(who.pid, std::memory_order_relaxed);
-  std::atomic_ref(task.identity.start_time).store(who.start_time, std::memory_order_relaxed);
-  std::atomic_ref(task.identity.pid_namespace).store(who.pid_namespace, std::memory_order_relaxed);
+void StoreIdentity(TaskSlot& task, std::uint32_t epoch, const ProcessIdentity& who) {
+  ProcessIdentity& identity = task.identity[epoch & 1];
+  std::atomic_ref(identity.pid).store(who.pid, std::memory_order_relaxed);
+  std::atomic_ref(identity.start_time).store(who.start_time, std::memory_order_relaxed);
+  std::atomic_ref(identity.pid_namespace).store(who.pid_namespace, std::memory_order_relaxed);
 }
 
 // A push that a life began and did not end counts as half applied, once.
@@ -39,7 +40,7 @@ void RecordEvent(const ShardMemory& memory, int worker, TaskState state) {
   record.time_ns.store(MonotonicNs(), std::memory_order_relaxed);
   record.state.store(state.Pack(), std::memory_order_relaxed);
   record.worker.store(worker, std::memory_order_relaxed);
-  record.pid.store(LoadIdentity(memory.tasks[worker]).pid, std::memory_order_relaxed);
+  record.pid.store(LoadIdentity(memory.tasks[worker], state.epoch).pid, std::memory_order_relaxed);
   record.global_step.store(memory.state->global_step.load(std::memory_order_relaxed),
                            std::memory_order_relaxed);
   record.number.store(number, std::memory_order_release);
@@ -55,6 +56,19 @@ bool Transition(const ShardMemory& memory, int worker, TaskState from, Phase to)
     Notify(memory.state->event);
   }
   return done;
+}
+
+Status WhyLost(const ShardMemory& memory, int worker, const WorkerNames& names) {
+  const auto [epoch, phase] = StateOf(memory, worker);
+  if (phase == Phase::kJoining ||
+      (phase == Phase::kRunning &&
+       ProbeLiveness(LoadIdentity(memory.tasks[worker], epoch)) != Liveness::kDead)) {
+    return AlreadyExists(
+        fmt::format("another process became {} meanwhile: start only one", names(worker)));
+  }
+  return Aborted(
+      fmt::format("{} took more than {} ms to join and was taken for dead: start it again",
+                  names(worker), kJoinPatience.count()));
 }
 
 // Where a worker that joins begins to count its steps.
@@ -104,8 +118,8 @@ bool GiveUpExpecting(const ShardMemory& memory, int worker) {
   return true;
 }
 
-ProcessIdentity LoadIdentity(const TaskSlot& task) {
-  auto& identity = const_cast<ProcessIdentity&>(task.identity);
+ProcessIdentity LoadIdentity(const TaskSlot& task, std::uint32_t epoch) {
+  auto& identity = const_cast<ProcessIdentity&>(task.identity[epoch & 1]);
   ProcessIdentity who;
   who.pid = std::atomic_ref(identity.pid).load(std::memory_order_relaxed);
   who.start_time = std::atomic_ref(identity.start_time).load(std::memory_order_relaxed);
@@ -121,7 +135,7 @@ Status RunsAlready(const WorkerNames& names, int worker, std::int64_t pid) {
 }
 
 Result<std::uint32_t> Join(const ShardMemory& memory, int worker, const ProcessIdentity& who,
-                           const WorkerNames& names) {
+                           const WorkerNames& names, Eviction eviction) {
   if (worker < 0 || worker >= memory.num_workers) {
     return InvalidArgument(fmt::format("worker index {} is out of range: this job has {} workers",
                                        worker, memory.num_workers));
@@ -144,27 +158,24 @@ Result<std::uint32_t> Join(const ShardMemory& memory, int worker, const ProcessI
     seen = StateOf(memory, worker);
   }
   if (seen.phase == Phase::kRunning) {
-    const ProcessIdentity holder = LoadIdentity(task);
+    const ProcessIdentity holder = LoadIdentity(task, seen.epoch);
     if (ProbeLiveness(holder) != Liveness::kDead) {
       return RunsAlready(names, worker, holder.pid);
     }
     MarkDead(memory, worker, seen.epoch);
     seen = StateOf(memory, worker);
   }
-  const Status lost =
-      AlreadyExists(fmt::format("another process became {} meanwhile, or this one took more than "
-                                "{} ms to join: start only one",
-                                names(worker), kJoinPatience.count()));
   const TaskState joining{seen.epoch + 1, Phase::kJoining};
   std::uint64_t expected = seen.Pack();
   if (seen.phase == Phase::kJoining || seen.phase == Phase::kRunning ||
       !task.state.compare_exchange_strong(expected, joining.Pack(), std::memory_order_seq_cst)) {
-    return lost;
+    return WhyLost(memory, worker, names);
   }
   Failpoint("join.claimed");
   // Whoever was kept from running for long may have been given up: the slot is another's then.
-  if (StateOf(memory, worker) != joining) return lost;
-  StoreIdentity(task, who);
+  if (StateOf(memory, worker) != joining) return WhyLost(memory, worker, names);
+  StoreIdentity(task, joining.epoch, who);
+  if (eviction == Eviction::kKill) RaiseTo(task.killable, joining.epoch);
   task.heartbeat_ns.store(MonotonicNs(), std::memory_order_relaxed);
   // An evicted life that was killed afterwards: nobody counted its last push.
   SettlePushes(task, task.counters.pushes_begun.load(std::memory_order_relaxed),
@@ -193,8 +204,19 @@ Result<std::uint32_t> Join(const ShardMemory& memory, int worker, const ProcessI
   // So whoever went on without us did so before this look, and is not too far ahead of it.
   RaiseTo(task.clock, StepClock{joining.epoch, FirstClock(memory, worker)}.Pack());
   // Release (by the swap): who sees kRunning sees the identity.
-  if (!Transition(memory, worker, joining, Phase::kRunning)) return lost;
+  if (!Transition(memory, worker, joining, Phase::kRunning)) return WhyLost(memory, worker, names);
   return joining.epoch;
+}
+
+void Follow(const ShardMemory& other, int worker, std::uint32_t epoch, const ProcessIdentity& who) {
+  TaskSlot& task = other.tasks[worker];
+  StoreIdentity(task, epoch, who);
+  // Of a life before that nobody counted here.
+  SettlePushes(task, task.counters.pushes_begun.load(std::memory_order_relaxed),
+               task.counters.pushes_ended.load(std::memory_order_relaxed));
+  // Only raised: a former life that comes late is not there any more.
+  RaiseTo(task.state, TaskState{epoch, Phase::kRunning}.Pack());
+  Notify(other.state->event);
 }
 
 bool Leave(const ShardMemory& memory, int worker, std::uint32_t epoch, Phase end) {
@@ -202,21 +224,31 @@ bool Leave(const ShardMemory& memory, int worker, std::uint32_t epoch, Phase end
 }
 
 bool MarkDead(const ShardMemory& memory, int worker, std::uint32_t epoch) {
-  if (Transition(memory, worker, {epoch, Phase::kJoining}, Phase::kDead)) {
-    nvtx::Mark(nvtx::Event::kWorkerDied, worker);
-    return true;
-  }
   // Read before the transition: after it the next life may be pushing already.
   TaskSlot& task = memory.tasks[worker];
   const std::uint64_t begun = task.counters.pushes_begun.load(std::memory_order_relaxed);
   const std::uint64_t ended = task.counters.pushes_ended.load(std::memory_order_relaxed);
-  if (!Transition(memory, worker, {epoch, Phase::kRunning}, Phase::kDead)) return false;
-  nvtx::Mark(nvtx::Event::kWorkerDied, worker);
+  const bool evicted = task.evicted.load(std::memory_order_seq_cst) == epoch && epoch != 0;
+  const Phase over = evicted ? Phase::kEvicted : Phase::kDead;
+  if (!Transition(memory, worker, {epoch, Phase::kJoining}, over) &&
+      !Transition(memory, worker, {epoch, Phase::kRunning}, over)) {
+    return false;
+  }
+  nvtx::Mark(evicted ? nvtx::Event::kWorkerEvicted : nvtx::Event::kWorkerDied, worker);
   SettlePushes(task, begun, ended);
   return true;
 }
 
 bool Evict(const ShardMemory& memory, int worker, std::uint32_t epoch) {
+  TaskSlot& task = memory.tasks[worker];
+  if (task.killable.load(std::memory_order_seq_cst) == epoch &&
+      StateOf(memory, worker) == TaskState{epoch, Phase::kRunning}) {
+    // Whoever finds it dead then knows why it is.
+    RaiseTo(task.evicted, epoch);
+    if (KillProcess(LoadIdentity(task, epoch), Deadline::After(kKillPatience))) {
+      return MarkDead(memory, worker, epoch);
+    }
+  }
   if (!Transition(memory, worker, {epoch, Phase::kRunning}, Phase::kEvicted)) return false;
   nvtx::Mark(nvtx::Event::kWorkerEvicted, worker);
   return true;
@@ -227,7 +259,7 @@ int MarkDeadByKernel(const ShardMemory& memory) {
   for (int worker = 0; worker < memory.num_workers; ++worker) {
     const TaskState state = StateOf(memory, worker);
     if (state.phase != Phase::kRunning) continue;
-    if (ProbeLiveness(LoadIdentity(memory.tasks[worker])) != Liveness::kDead) continue;
+    if (ProbeLiveness(LoadIdentity(memory.tasks[worker], state.epoch)) != Liveness::kDead) continue;
     dead += MarkDead(memory, worker, state.epoch);
   }
   return dead;
@@ -244,7 +276,7 @@ std::vector<Member> Membership(const ShardMemory& memory) {
     member.phase = state.phase;
     member.epoch = state.epoch;
     if (state.phase != Phase::kExpected && state.phase != Phase::kJoining) {
-      member.pid = LoadIdentity(task).pid;
+      member.pid = LoadIdentity(task, state.epoch).pid;
       const std::int64_t heartbeat = task.heartbeat_ns.load(std::memory_order_relaxed);
       if (heartbeat != 0) member.heartbeat_age_ns = std::max<std::int64_t>(0, now - heartbeat);
     }

@@ -1,10 +1,16 @@
 // membership.h - who takes part: joining, leaving, dying, being evicted.
 //
+// In a job of several shards the lead's slots say so, and claims on all shards name its epochs.
+//
 // A worker's TaskState moves by compare-and-swap only:
 //
 //   kExpected, kDone, kDead, kEvicted, kLeft --Join--> kJoining(epoch+1) --> kRunning
 //   kRunning --Leave--> kDone or kLeft        kJoining, kRunning --MarkDead--> kDead
 //   kRunning --Evict--> kEvicted      kExpected, kJoining --GiveUpExpecting--> kEvicted
+//
+// To evict a process is to kill it: what it writes after that nobody need fear. Where that cannot
+// be (Eviction) it is fenced off: it looks at its state before it writes, and may still finish what
+// it was writing when it was stopped.
 //
 // Whoever has proof may move another worker: the ps (its connection ended), the supervisor (its
 // child is gone) or a fellow worker (the kernel says so).
@@ -30,13 +36,21 @@ namespace passel {
 /// that is seen joining for so long is taken for dead.
 inline constexpr std::chrono::milliseconds kJoinPatience{1000};
 
+/// How long the kernel may take for the end of a process that was killed.
+inline constexpr std::chrono::seconds kKillPatience{5};
+
 /// Makes `who` the worker with index `worker`, with the clock of the slowest that runs, or, if none
 /// does, the highest that any had. Returns its epoch. Sleeps for up to kJoinPatience
 /// when another task died while it was joining.
-/// Errors: kAlreadyExists when a live task holds the identity, with its pid; kInvalidArgument when
-/// the index is out of range; kInternal when `who` is nobody.
+/// Errors: kAlreadyExists when a live task holds the identity, with its pid; kAborted when it took
+/// so long itself that others gave it up; kInvalidArgument when the index is out of range;
+/// kInternal when `who` is nobody.
 Result<std::uint32_t> Join(const ShardMemory& memory, int worker, const ProcessIdentity& who,
-                           const WorkerNames& names = {});
+                           const WorkerNames& names = {}, Eviction eviction = Eviction::kFence);
+
+/// Writes on another shard than the lead that this life of the worker is there, for those who see
+/// that shard alone: its ps. Who takes part the lead alone says.
+void Follow(const ShardMemory& other, int worker, std::uint32_t epoch, const ProcessIdentity& who);
 
 /// kAlreadyExists: a live process has the identity.
 Status RunsAlready(const WorkerNames& names, int worker, std::int64_t pid);
@@ -48,7 +62,7 @@ bool Leave(const ShardMemory& memory, int worker, std::uint32_t epoch, Phase end
 /// over already.
 bool MarkDead(const ShardMemory& memory, int worker, std::uint32_t epoch);
 
-/// It is too slow for the round; when it comes back it finds itself fenced off.
+/// It does not answer. Takes up to kKillPatience.
 bool Evict(const ShardMemory& memory, int worker, std::uint32_t epoch);
 
 /// It never joined in time: rounds no longer wait for it. It may still join later.
@@ -68,9 +82,9 @@ inline TaskState StateOf(const ShardMemory& memory, int worker) {
   return TaskState::Unpack(memory.tasks[worker].state.load(std::memory_order_seq_cst));
 }
 
-/// Whose slot it is. Of use only together with an epoch: what is done to "the worker with this
-/// epoch" has no effect if the slot changed hands meanwhile.
-ProcessIdentity LoadIdentity(const TaskSlot& task);
+/// Who that life of the worker is. What is done to it has no effect if the slot changed hands
+/// meanwhile.
+ProcessIdentity LoadIdentity(const TaskSlot& task, std::uint32_t epoch);
 
 /// Asks the kernel about every running worker and marks those that are gone. Returns how many.
 int MarkDeadByKernel(const ShardMemory& memory);

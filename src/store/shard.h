@@ -124,8 +124,8 @@ class Shard {
   virtual void DecideNoMore() = 0;  // lead
   virtual Status ApplyRound(const RoundGrant& grant, Deadline deadline) = 0;
   virtual void FinishRound(const RoundGrant& grant) = 0;
-  /// Until that round is complete without us.
-  virtual Status AwaitCompletion(std::uint64_t round, Deadline deadline) = 0;  // lead
+  /// Until that round is complete without us, or the job is stopped. True if it is.
+  virtual bool AwaitCompletion(std::uint64_t round, Deadline deadline) = 0;  // lead
 
   virtual std::int64_t global_step() const = 0;        // lead
   virtual std::int64_t IncrementGlobalStep() = 0;      // lead; returns the new value
@@ -134,6 +134,8 @@ class Shard {
   virtual std::vector<Member> membership() const = 0;  // lead
   /// Members that have not arrived in `round`.
   virtual std::vector<Member> MissingIn(std::uint64_t round) const = 0;  // lead
+  /// Members that hold blocks which `round` has not been applied to.
+  virtual std::vector<Member> HoldersIn(std::uint64_t round) const = 0;
   /// ssp: members that hold this worker up, the slowest first.
   virtual std::vector<Member> TooFarBehind() const = 0;  // lead
   virtual WorkerCounters& counters() = 0;

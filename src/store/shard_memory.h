@@ -155,11 +155,22 @@ struct UndoTag {
   constexpr bool IsOf(std::uint64_t of_round) const { return round == (of_round & kRoundMask); }
 };
 
+/// How others end the life of a worker that does not answer.
+enum class Eviction : std::uint8_t {
+  kFence,  ///< it finds out when it goes on. For threads, and who stands for somebody elsewhere
+  kKill,   ///< its process is killed, by whoever may; where nobody may it is fenced off too
+};
+
 /// One worker as the others see it.
 struct TaskSlot {
-  alignas(128) std::atomic<std::uint64_t> state;  // TaskState
-  ProcessIdentity identity;                       // valid in every phase but kExpected, kJoining
-  std::atomic<std::int64_t> heartbeat_ns;         // MonotonicNs() of its last push or wait
+  // (lead) TaskState. On the other shards it says who came and left, for their ps alone.
+  alignas(128) std::atomic<std::uint64_t> state;
+  // [epoch & 1], valid in every phase but kExpected, kJoining. A life that was given up while it
+  // joined and goes on late writes where nobody looks.
+  ProcessIdentity identity[2];
+  std::atomic<std::uint32_t> killable;     // the epoch that said Eviction::kKill; only raised
+  std::atomic<std::uint32_t> evicted;      // the epoch whose death is an eviction; only raised
+  std::atomic<std::int64_t> heartbeat_ns;  // (lead) MonotonicNs() of its last push or wait
 
   alignas(128) std::atomic<std::uint64_t> arrival;  // Arrival
   std::atomic<std::uint64_t> counted_round;  // last round that counted its gradient; by any member

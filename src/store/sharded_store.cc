@@ -27,6 +27,9 @@ std::int64_t RowElements(const VariableInfo& v) {
   return elements;
 }
 
+// How long one that a round does not count leaves it to its members.
+constexpr auto kLendAHandAfter = 4 * kWaitSlice;
+
 }  // namespace
 
 ShardedStore::ShardedStore(VariableTable table, const ShardRules& rules, int worker,
@@ -121,6 +124,17 @@ Status ShardedStore::FinishInterruptedRound(Deadline deadline) {
   const std::uint64_t next = lead().completed_round() + 1;
   if (!lead().RoundDecided(next)) return {};
   PASSEL_ASSIGN_OR_RETURN(const RoundGrant grant, lead().AwaitRound(next, deadline));
+  return Complete(grant, deadline);
+}
+
+// A round that does not count us is for its members to apply, who are not to wait for us. But they
+// may have died.
+Status ShardedStore::Complete(const RoundGrant& grant, Deadline deadline) {
+  if (grant.count == 0) return {};  // it is: others have decided the next one
+  if (!grant.Counts(worker_) &&
+      lead().AwaitCompletion(grant.round, deadline.Sooner(kLendAHandAfter))) {
+    return {};
+  }
   for (const auto& shard : shards_) PASSEL_RETURN_IF_ERROR(shard->ApplyRound(grant, deadline));
   lead().FinishRound(grant);
   return {};
@@ -141,12 +155,8 @@ Status ShardedStore::LeaveAs(Phase end) {
     EndRounds();
     Stop();  // on all shards, whoever was asked for it
   }
-  Status first;
-  for (const auto& shard : shards_) {
-    Status status = shard->Leave(end);
-    if (first.ok()) first = std::move(status);
-  }
-  return first;
+  for (const auto& shard : shards_) PASSEL_RETURN_IF_ERROR(shard->Leave(end));  // the lead first
+  return {};
 }
 
 Status ShardedStore::CheckSelection(const Selection& what) const {
@@ -358,8 +368,7 @@ Result<PushOutcome> ShardedStore::Wait(Ticket ticket, Deadline deadline) {
       PASSEL_RETURN_IF_ERROR(FinishRound(deadline));
       break;
     case Open::kDropped:
-      // Nobody waits for us. But who pulls in the middle of a round comes too late again: lend a
-      // hand with one that is being applied.
+      // Nobody waits for us. But who pulls in the middle of a round comes too late again.
       PASSEL_RETURN_IF_ERROR(FinishInterruptedRound(deadline));
       open_ = Open::kNothing;
       break;
@@ -405,15 +414,8 @@ Status ShardedStore::FinishRound(Deadline deadline) {
   PushOutcome outcome;
   outcome.applied = grant->Counts(worker_);
   outcome.gradients = quota_;
-  if (grant->count > 0) {
-    // Counted or not: the next gradient must not come before this round is over, and the members of
-    // the round may have died.
-    for (const auto& shard : shards_) PASSEL_RETURN_IF_ERROR(shard->ApplyRound(*grant, deadline));
-    lead().FinishRound(*grant);
-  } else {
-    const nvtx::Range range(nvtx::Event::kAwaitRound, static_cast<std::int64_t>(round_));
-    PASSEL_RETURN_IF_ERROR(lead().AwaitCompletion(round_, deadline));
-  }
+  // Counted or not: the next gradient must not come before this round is over.
+  PASSEL_RETURN_IF_ERROR(Complete(*grant, deadline));
   round_span_.End();
   if (outcome.applied) {
     Versions at_apply;
@@ -443,7 +445,13 @@ void ShardedStore::Stop() {
 bool ShardedStore::stopped() const { return lead().stopped(); }
 std::vector<Member> ShardedStore::membership() const { return lead().membership(); }
 std::vector<Member> ShardedStore::WaitingFor() const {
-  if (open_ == Open::kRound) return lead().MissingIn(round_);
+  if (open_ == Open::kRound) {
+    std::vector<Member> members = lead().MissingIn(round_);
+    for (const auto& shard : shards_) {
+      if (members.empty()) members = shard->HoldersIn(round_);
+    }
+    return members;
+  }
   if (open_ == Open::kChange && !mode_entered_) return lead().MissingAtChange();
   return open_ == Open::kStep || open_ == Open::kChange ? lead().TooFarBehind()
                                                         : std::vector<Member>();

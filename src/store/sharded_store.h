@@ -62,6 +62,7 @@ class ShardedStore final : public ParameterStore {
   Status LeaveAs(Phase end);
   void EndRounds();
   Status FinishInterruptedRound(Deadline deadline);
+  Status Complete(const RoundGrant& grant, Deadline deadline);
   Status PushNow(int slot, std::uint32_t stamp, Deadline deadline);
   void CountUpdate(const Versions& at_apply, std::uint32_t stamp);
   Status PushToRound(int slot, std::uint32_t stamp);

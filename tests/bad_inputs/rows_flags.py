@@ -33,6 +33,7 @@ FLAGS = table(
     train("unknown_loss", "--loss=hinge", "hinge", "sum", "mean"),
     train("unknown_pull", "--pull=maybe", "--pull", "maybe", "auto", "view", "copy"),
     train("unknown_on_nan", "--on_nan=hope", "--on_nan", "hope", "skip"),
+    train("unknown_on_stall", "--on_stall=hope", "--on_stall", "hope", "evict", "wait", "fail"),
     train("unknown_pin", "--pin=hard", "hard", "none", "--pin"),
     train("momentum_for_adam", "--momentum=0.9", "--momentum", "adam"),
     train("beta_for_sgd", "--optimizer=sgd --beta1=0.9", "--beta1", "sgd"),

@@ -115,6 +115,48 @@ TEST_P(ReplicasConformance, BackupWorkersAreNotWaitedForAndLateGradientsAreDropp
   ExpectAll(*stores[1], 7);
 }
 
+// A worker that is too slow for a round must not be able to hold it up.
+TEST_P(ReplicasConformance, BackupWorkersLeaveARoundToItsMembersUnlessTheyDoNotFinishIt) {
+  MakeReplicas(3, 2);
+  const std::vector<ShardMemory> memory = host_->Memory();
+  if (memory.empty()) GTEST_SKIP() << "this store's memory cannot be seen from here";
+  auto stores = OpenAll(3);
+  const auto applied = [&] {
+    std::uint64_t highest = 0;
+    for (const ShardMemory& m : memory) {
+      for (std::size_t b = 0; b < m.num_blocks; ++b) {
+        highest = std::max(highest, m.blocks[b].round.load());
+      }
+    }
+    return highest;
+  };
+  for (std::uint64_t round = 1; round <= 2; ++round) {
+    const Result<Ticket> first = PushOnly(*stores[0], -1);
+    const Result<Ticket> second = PushOnly(*stores[1], -1);  // decides
+    const Result<Ticket> late = PushOnly(*stores[2], -100);
+    ASSERT_TRUE(first.ok() && second.ok() && late.ok());
+    std::thread backup([&] {
+      const Result<PushOutcome> outcome = stores[2]->Wait(*late, Deadline::After(kLong));
+      ASSERT_TRUE(outcome.ok()) << outcome.status().ToString();
+      EXPECT_FALSE(outcome->applied);
+    });
+    if (round == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(60));
+      EXPECT_EQ(applied(), 0u);
+    } else {
+      backup.join();  // the members do nothing more
+      EXPECT_EQ(applied(), round);
+    }
+    for (const int k : {0, 1}) {
+      EXPECT_TRUE(stores[static_cast<std::size_t>(k)]
+                      ->Wait(k == 0 ? *first : *second, Deadline::After(kLong))
+                      .ok());
+    }
+    if (backup.joinable()) backup.join();
+    ExpectAll(*stores[0], static_cast<float>(round));
+  }
+}
+
 TEST_P(ReplicasConformance, WhoSleptWhileRoundsWentOnLearnsWhetherItWasCounted) {
   MakeReplicas(4, 2);
   auto stores = OpenAll(4);

@@ -118,6 +118,65 @@ TEST_P(RoundConformance, GradientThatComesAfterItsRoundWasDecidedIsDropped) {
   ExpectAll(*store, 3);
 }
 
+// Stopped in the middle of a block: in turns shorter than the stall limit, as a worker waits.
+TEST_P(RoundConformance, WhoStopsInADecidedRoundIsNamedAndEvicted) {
+  Make(2);
+  const std::vector<ShardMemory> memory = host_->Memory();
+  if (memory.empty()) GTEST_SKIP() << "this store's memory cannot be seen from here";
+  constexpr std::chrono::milliseconds kStall{600};
+  constexpr std::chrono::milliseconds kTurn{100};
+  EngineOptions options = Options();
+  options.stall_limit = kStall;
+  StorePtr store = Open(0, options);
+  InitializeTo(*store, 0);
+  StorePtr stopped = Open(1, options);
+  ASSERT_TRUE(stopped->WaitUntilInitialized(Deadline::After(kLong)).ok());
+  const Result<Ticket> first = PushOnly(*stopped, -1);
+  const Result<Ticket> ticket = PushOnly(*store, -1);
+  ASSERT_TRUE(first.ok() && ticket.ok());
+  memory.back().blocks[0].claim.store(Claim{1, 1}.Pack());
+  const std::int64_t begin = MonotonicNs();
+  Result<PushOutcome> outcome = store->Wait(*ticket, Deadline::After(kTurn));
+  EXPECT_EQ(outcome.status().code(), Code::kDeadlineExceeded);
+  EXPECT_THAT(outcome.status().message(), ::testing::HasSubstr("worker/1"));
+  ASSERT_EQ(store->WaitingFor().size(), 1u);
+  EXPECT_EQ(store->WaitingFor()[0].worker, 1);
+  while (!outcome.ok() && MonotonicNs() - begin < std::chrono::nanoseconds(kBound).count()) {
+    outcome = store->Wait(*ticket, Deadline::After(kTurn));
+  }
+  ASSERT_TRUE(outcome.ok()) << outcome.status().ToString();
+  EXPECT_GE(MonotonicNs() - begin, std::chrono::nanoseconds(kStall).count());
+  EXPECT_EQ(StateOf(memory[0], 1).phase, Phase::kEvicted);
+  EXPECT_TRUE(store->WaitingFor().empty());
+  ExpectAll(*store, 1);
+}
+
+// Worker 2 was stopped before it saved the first piece, and evicted; worker 1 took over, saved it,
+// half applied it; worker 2 went on, saved that, and left; worker 1 died.
+TEST_P(RoundConformance, CopyThatIsMadeLateByOneThatIsFencedOffIsVoid) {
+  Make(3);
+  const std::vector<ShardMemory> memory = host_->Memory();
+  if (memory.empty()) GTEST_SKIP() << "this store's memory cannot be seen from here";
+  auto stores = OpenAll(3);
+  std::vector<Ticket> tickets;
+  for (StorePtr& store : stores) {
+    const Result<Ticket> ticket = PushOnly(*store, -1);
+    ASSERT_TRUE(ticket.ok());
+    tickets.push_back(*ticket);
+  }
+  for (const ShardMemory& m : memory) {
+    std::fill_n(m.Undo(1), m.PieceFloats(), 0.0F);
+    std::fill_n(m.Undo(2), m.PieceFloats(), 1.0F);
+    std::fill_n(m.values, m.PieceFloats() / 2, 1.0F);
+    for (const int k : {1, 2}) m.tasks[k].undo_tag.store(UndoTag{1, 0, true}.Pack());
+    m.blocks[0].claim.store(Claim{1, 1}.Pack());
+  }
+  ASSERT_TRUE(Evict(memory[0], 2, 1));
+  for (const ShardMemory& m : memory) ASSERT_TRUE(MarkDead(m, 1, 1));
+  ASSERT_TRUE(stores[0]->Wait(tickets[0], Deadline::After(kLong)).ok());
+  ExpectAll(*stores[0], 1);
+}
+
 TEST_P(RoundConformance, WhoDiedBetweenDecisionAndUpdateIsStillCountedAndMayComeBack) {
   Make(1, *ParseOptimizer("adam"));
   const std::vector<ShardMemory> memory = host_->Memory();

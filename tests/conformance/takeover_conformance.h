@@ -147,7 +147,7 @@ TEST_P(LockFreeConformance, ABlockIsLeftOutWhereItsSlotsMustStayWhole) {
     if (child == 0) ::_exit(0);
     ASSERT_GT(child, 0);
     ASSERT_EQ(::waitpid(child, nullptr, 0), child);
-    std::atomic_ref(lead.tasks[1].identity.pid).store(child);
+    std::atomic_ref(lead.tasks[1].identity[1].pid).store(child);
     const Deadline deadline = Deadline::After(kBound);
     while (changed(0) == 0 && !deadline.Expired()) {
       ASSERT_TRUE(PushConstant(*stores[0], -1).ok());

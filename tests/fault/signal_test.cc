@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <csignal>
 #include <set>
 #include <thread>
@@ -66,7 +69,7 @@ TEST(StoppedWorkerTest, AsynchronousOthersGoOnAndItComesBack) {
   }
 }
 
-TEST(StoppedWorkerTest, BarrierEvictsItAndFencesItOnReturn) {
+TEST(StoppedWorkerTest, BarrierEvictsAndKillsIt) {
   Sandbox sandbox;
   Program train = sandbox.Start(sandbox.Train({"--mode=barrier", "--workers=3", "--pin=none",
                                                "--stall_limit=0.5", "--train_steps=100000000"}));
@@ -74,10 +77,8 @@ TEST(StoppedWorkerTest, BarrierEvictsItAndFencesItOnReturn) {
   const pid_t victim = sandbox.TaskPid("worker", 1);
   ::kill(victim, SIGSTOP);
   ASSERT_TRUE(AwaitPhase(sandbox, 1, "evicted"));
-  ASSERT_TRUE(Advances(sandbox, 50)) << train.Err();
-  ::kill(victim, SIGCONT);
-  ASSERT_TRUE(train.WaitFor("worker/1 exited with 143", 5)) << train.Err();
-  EXPECT_THAT(train.Err(), HasSubstr("evicted"));
+  ASSERT_TRUE(train.WaitFor("worker/1 was evicted: it did not answer for 0.5 s", 5)) << train.Err();
+  EXPECT_EQ(::kill(victim, 0), -1) << "it is there still";
   ASSERT_TRUE(Advances(sandbox, 50)) << train.Err();
   train.Signal(SIGINT);
   EXPECT_EQ(sandbox.Finish(train, 4).code, 130);
@@ -124,11 +125,110 @@ TEST(StoppedWorkerTest, EvictedOneJoinsAgainIfRestartsAreLeft) {
   ASSERT_TRUE(Advances(sandbox, 20, 10)) << train.Err();
   const pid_t victim = sandbox.TaskPid("worker", 2);
   ::kill(victim, SIGSTOP);
-  ASSERT_TRUE(AwaitPhase(sandbox, 2, "evicted"));
-  ::kill(victim, SIGCONT);
   EXPECT_NE(sandbox.AwaitTask("worker", 2, victim), 0);
   EXPECT_TRUE(AwaitPhase(sandbox, 2, "running")) << train.Err();
   ASSERT_TRUE(Advances(sandbox, 50)) << train.Err();
+  train.Signal(SIGINT);
+  EXPECT_EQ(sandbox.Finish(train, 4).code, 130);
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+// A stall limit above the turns in which a worker waits.
+TEST(StoppedWorkerTest, OneThatStopsInsideADecidedRoundIsEvicted) {
+  Sandbox sandbox;
+  sandbox.SetEnv("PASSEL_FAILPOINT", "round.saved:300:stop:" + sandbox.dir().File("stopped"));
+  Program train = sandbox.Start(sandbox.Train({"--mode=barrier", "--workers=3", "--pin=none",
+                                               "--stall_limit=2", "--train_steps=100000000"}));
+  const Deadline deadline = Deadline::After(Scaled(15.0));
+  while (::access(sandbox.dir().File("stopped").c_str(), F_OK) != 0 && !deadline.Expired()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  ASSERT_FALSE(deadline.Expired()) << train.Err();
+  EXPECT_TRUE(Advances(sandbox, 50, 6)) << train.Err();
+  train.Signal(SIGINT);
+  EXPECT_EQ(sandbox.Finish(train, 4).code, 130);
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+// For who debugs it.
+TEST(StoppedWorkerTest, OnStallWaitEvictsNobody) {
+  Sandbox sandbox;
+  Program train = sandbox.Start(
+      sandbox.Train({"--mode=barrier", "--workers=2", "--pin=none", "--stall_limit=0.3",
+                     "--on_stall=wait", "--train_steps=100000000"}));
+  ASSERT_TRUE(Advances(sandbox, 20, 10)) << train.Err();
+  const pid_t stopped = sandbox.TaskPid("worker", 1);
+  ::kill(stopped, SIGSTOP);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+  EXPECT_EQ(Phase(sandbox, 1), "running");
+  ::kill(stopped, SIGCONT);
+  ASSERT_TRUE(Advances(sandbox, 20)) << train.Err();
+  train.Signal(SIGINT);
+  EXPECT_EQ(sandbox.Finish(train, 4).code, 130);
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+TEST(StoppedWorkerTest, OnStallFailEndsTheJobAndSaysForWhom) {
+  Sandbox sandbox;
+  Program train = sandbox.Start(
+      sandbox.Train({"--mode=barrier", "--workers=3", "--pin=none", "--stall_limit=0.5",
+                     "--grace=2", "--on_stall=fail", "--train_steps=100000000"}));
+  ASSERT_TRUE(Advances(sandbox, 20, 10)) << train.Err();
+  ::kill(sandbox.TaskPid("worker", 1), SIGSTOP);
+  const Outcome outcome = sandbox.Finish(train, 10);
+  EXPECT_EQ(outcome.code, 1) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("worker/1 (process "));
+  EXPECT_THAT(outcome.err, HasSubstr("has not answered for 0.5 s"));
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+// A paused container: nobody is late when it goes on.
+TEST(StoppedWorkerTest, JobThatWasFrozenAsAWholeEvictsNobody) {
+  Sandbox sandbox;
+  Program train = sandbox.Start(
+      sandbox.Train({"--mode=barrier", "--workers=3", "--pin=none", "--slow_worker=1:150ms",
+                     "--stall_limit=1", "--train_steps=100000000"}));
+  ASSERT_TRUE(Advances(sandbox, 5, 15)) << train.Err();
+  std::vector<pid_t> all = {train.pid()};
+  for (const char* job : {"ps", "worker"}) {
+    for (int i = 0; i < (job[0] == 'p' ? 1 : 3); ++i) all.push_back(sandbox.TaskPid(job, i));
+  }
+  for (const pid_t pid : all) ::kill(pid, SIGSTOP);
+  std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+  // Who waits for the slow one looks first.
+  for (auto pid = all.rbegin(); pid != all.rend(); ++pid) ::kill(*pid, SIGCONT);
+  ASSERT_TRUE(Advances(sandbox, 5, 10)) << train.Err();
+  for (std::size_t w = 0; w < 3; ++w) EXPECT_EQ(Phase(sandbox, w), "running");
+  train.Signal(SIGINT);
+  EXPECT_EQ(sandbox.Finish(train, 4).code, 130);
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+TEST(StoppedWorkerTest, JobWhoseOthersAreGoneDoesNotWaitForItForEver) {
+  Sandbox sandbox;
+  Program train = sandbox.Start(
+      sandbox.Train({"--workers=2", "--pin=none", "--stall_limit=1", "--train_steps=100000000"}));
+  ASSERT_TRUE(Advances(sandbox, 20, 10)) << train.Err();
+  ::kill(sandbox.TaskPid("worker", 1), SIGSTOP);
+  ::kill(sandbox.TaskPid("worker", 0), SIGKILL);
+  const Outcome outcome = sandbox.Finish(train, 10);
+  EXPECT_EQ(outcome.code, 1) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("the first worker was gone (--stall_limit): killing it"));
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+// It was taken for dead while it joined, and says so; the job goes on.
+TEST(StoppedWorkerTest, OneThatIsHeldUpWhileItJoinsIsStartedAgain) {
+  Sandbox sandbox;
+  const std::string folder = sandbox.dir().File("later");
+  sandbox.SetEnv("PASSEL_FAILPOINT", "join.claimed:1:sleep1800:" + folder + "/marker");
+  Program train = sandbox.Start(sandbox.Train({"--mode=barrier", "--workers=3", "--pin=none",
+                                               "--max_restarts=5", "--train_steps=100000000"}));
+  ASSERT_TRUE(Advances(sandbox, 20, 10)) << train.Err();
+  ASSERT_EQ(::mkdir(folder.c_str(), 0700), 0);
+  ::kill(sandbox.TaskPid("worker", 2), SIGKILL);
+  ASSERT_TRUE(train.WaitFor("worker/2 exited with 143", 10)) << train.Err();
+  EXPECT_TRUE(AwaitPhase(sandbox, 2, "running")) << train.Err();
   train.Signal(SIGINT);
   EXPECT_EQ(sandbox.Finish(train, 4).code, 130);
   EXPECT_EQ(sandbox.Leftovers(), "");

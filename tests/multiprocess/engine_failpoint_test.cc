@@ -154,24 +154,6 @@ TEST(EngineFailpoints, StoppedBackupWorkerHoldsUpNobodyAndIsNotEvicted) {
   }
 }
 
-// It is in on two shards when it finds that on the third somebody else has its place.
-TEST(EngineFailpoints, OpenThatFailsHalfwayLeavesNobodyToWaitFor) {
-  EngineJob job(Mode::kBarrier, 3, 3, Sgd(1.0), true);
-  Child loser = job.Start(1, kRounds, "join.claimed:3:stop");
-  ASSERT_TRUE(loser.WaitStopped(kPatience));
-  TaskSlot& place = job.memory(2).tasks[1];
-  const TaskState joining = StateOf(job.memory(2), 1);
-  ASSERT_EQ(joining.phase, Phase::kJoining);
-  const TaskState another{joining.epoch + 1, Phase::kDone};
-  place.state.store(another.Pack());
-  loser.Kill(SIGCONT);
-  ASSERT_TRUE(loser.WaitEnded(kPatience));
-  EXPECT_GT(loser.code(), 0);
-  EXPECT_EQ(StateOf(job.memory(0), 1).phase, Phase::kLeft);
-  EXPECT_EQ(StateOf(job.memory(1), 1).phase, Phase::kLeft);
-  EXPECT_EQ(StateOf(job.memory(2), 1), another) << "what is another's is left alone";
-}
-
 // Two die within the same block, one after the other: the second while it repairs what the first
 // has left. The third goes on with the piece that the second had reached.
 TEST(EngineFailpoints, WorkerThatDiesWhileItRepairsABlockLeavesItToTheNext) {
@@ -194,10 +176,23 @@ TEST(EngineFailpoints, WorkerThatDiesWhileItRepairsABlockLeavesItToTheNext) {
   }
 }
 
+// Others took it for dead meanwhile: nobody has its place.
+TEST(EngineFailpoints, WhoTakesTooLongToJoinIsToldToStartAgain) {
+  EngineJob job(Mode::kBarrier, 1, 2, Sgd(1.0), true);
+  Child slow = job.Start(1, kRounds, "join.claimed:1:stop");
+  ASSERT_TRUE(slow.WaitStopped(kPatience));
+  Child other = job.Start(0, kRounds);
+  ASSERT_TRUE(other.WaitEnded(kPatience));
+  EXPECT_EQ(other.code(), 0);
+  slow.Kill(SIGCONT);
+  ASSERT_TRUE(slow.WaitEnded(kPatience));
+  EXPECT_EQ(slow.code(), kExitAborted);
+}
+
 TEST(EngineFailpoints, RestartedWorkerJoinsTheRoundsAgain) {
   for (const char* place : {"round.arrived:9:kill", "round.saving:30:kill", "round.saved:30:kill",
                             "round.piece:20:kill", "round.applied:30:kill", "join.claimed:1:kill",
-                            "join.claimed:2:kill"}) {
+                            "join.follow:2:kill"}) {
     SCOPED_TRACE(place);
     EngineJob job(Mode::kBarrier, 3, 3, *ParseOptimizer("adam"), false);
     constexpr std::uint64_t kMore = 1500;
@@ -261,6 +256,26 @@ TEST(EngineFailpoints, StoppedWorkerIsEvictedFromTheRoundsAndFencedOff) {
       EXPECT_EQ(workers[1].code(), kExitAborted);
       ASSERT_NO_FATAL_FAILURE(job.ExpectRoundsApplied(kRounds, 5));
     }
+  }
+}
+
+TEST(EngineFailpoints, StoppedWorkerIsEvictedByItsEnd) {
+  for (const char* place : {"round.arrived:7:stop", "round.saved:20:stop"}) {
+    SCOPED_TRACE(place);
+    EngineJob job(Mode::kBarrier, 3, 3, *ParseOptimizer("adam"), false, 600);
+    std::vector<Child> workers;
+    for (int k = 0; k < 3; ++k) {
+      workers.push_back(job.Start(k, kRounds, k == 1 ? place : "", Eviction::kKill));
+    }
+    ASSERT_TRUE(workers[1].WaitStopped(kPatience));
+    for (const std::size_t k : {0, 2}) {
+      ASSERT_TRUE(workers[k].WaitEnded(kPatience));
+      EXPECT_EQ(workers[k].code(), 0);
+    }
+    ASSERT_TRUE(workers[1].WaitEnded(kPatience));
+    EXPECT_EQ(workers[1].code(), -SIGKILL);
+    EXPECT_EQ(StateOf(job.memory(0), 1).phase, Phase::kEvicted);
+    ASSERT_NO_FATAL_FAILURE(job.ExpectRoundsApplied(kRounds, 5));
   }
 }
 

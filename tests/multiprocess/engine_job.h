@@ -149,10 +149,15 @@ class EngineJob {
   EngineJob(const EngineJob&) = delete;
   EngineJob& operator=(const EngineJob&) = delete;
 
-  Child Start(int worker, std::uint64_t steps, const std::string& failpoint = "") {
-    std::vector<std::string> command = {
-        PASSEL_ENGINE_WORKER,  std::to_string(worker),    std::to_string(board_fd_.get()),
-        std::to_string(steps), std::to_string(stall_ms_), counting_ ? "count" : "test"};
+  Child Start(int worker, std::uint64_t steps, const std::string& failpoint = "",
+              Eviction eviction = Eviction::kFence) {
+    std::vector<std::string> command = {PASSEL_ENGINE_WORKER,
+                                        std::to_string(worker),
+                                        std::to_string(board_fd_.get()),
+                                        std::to_string(steps),
+                                        std::to_string(stall_ms_),
+                                        counting_ ? "count" : "test",
+                                        eviction == Eviction::kKill ? "kill" : "fence"};
     std::vector<int> fds = {board_fd_.get()};
     for (const shm::Arena& arena : arenas_) {
       fds.push_back(arena.fd());

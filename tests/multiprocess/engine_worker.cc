@@ -47,7 +47,7 @@ void LogMembers(const ShardMemory& lead, std::uint64_t round, Board& board) {
 }
 
 int Run(int worker, Board& board, std::uint64_t steps, int stall_ms, bool counting,
-        const std::vector<int>& fds) {
+        Eviction eviction, const std::vector<int>& fds) {
   std::vector<shm::Arena> arenas;
   std::vector<ShardMemory> memory;
   for (const int fd : fds) {
@@ -59,6 +59,7 @@ int Run(int worker, Board& board, std::uint64_t steps, int stall_ms, bool counti
   EngineOptions options;
   options.spin = std::chrono::microseconds(20);
   options.stall_limit = std::chrono::milliseconds(stall_ms);
+  options.eviction = eviction;
   auto opened = OpenStore(arenas[0].plan(), memory, worker, SelfIdentity(), options);
   if (!opened.ok()) return ExitCodeOf(worker, opened.status());
   ParameterStore& store = **opened;
@@ -97,11 +98,13 @@ int Run(int worker, Board& board, std::uint64_t steps, int stall_ms, bool counti
 
 int main(int argc, char** argv) {
   using namespace passel::testing;
-  if (argc < 7) return kExitUsage;
+  if (argc < 8) return kExitUsage;
   Board* board = MapBoard(std::atoi(argv[2]));
   if (board == nullptr) return kExitUsage;
   std::vector<int> fds;
-  for (int i = 6; i < argc; ++i) fds.push_back(std::atoi(argv[i]));
+  for (int i = 7; i < argc; ++i) fds.push_back(std::atoi(argv[i]));
   return Run(std::atoi(argv[1]), *board, std::strtoull(argv[3], nullptr, 10), std::atoi(argv[4]),
-             std::strcmp(argv[5], "count") == 0, fds);
+             std::strcmp(argv[5], "count") == 0,
+             std::strcmp(argv[6], "kill") == 0 ? passel::Eviction::kKill : passel::Eviction::kFence,
+             fds);
 }

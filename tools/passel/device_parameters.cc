@@ -70,7 +70,9 @@ DeviceParameters::DeviceParameters(const DeviceParametersOptions& options, Accel
       job_(job),
       store_(store),
       epoch_(store.membership()[static_cast<std::size_t>(options.worker)].epoch),
-      refresher_(job.arena(0).memory(), options.stall_limit.count()) {}
+      watch_(job.arena(0).memory(), {.stall_limit = options.stall_limit,
+                                     .on_stall = options.on_stall,
+                                     .names = options.names}) {}
 
 DeviceParameters::~DeviceParameters() = default;
 
@@ -221,8 +223,8 @@ Status DeviceParameters::Tend() {
   // What a dead worker has left half done has to be done whatever the age.
   const bool takes_over = TryTakeOver(Memory(0), block, MyClaim());
   if (!takes_over && !TryClaim(block, MyClaim())) {
-    refresher_.LookAfter(block);  // somebody else is at it, for all of us
-    return {};
+    watch_.LookAfterHolder(block);  // somebody else is at it, for all of us
+    return watch_.failure();
   }
   Status refreshed;
   if (takes_over || ShadowAge() >= options_.shadow_interval.count()) {
@@ -236,10 +238,12 @@ Status DeviceParameters::Tend() {
 
 Status DeviceParameters::RefreshShadow(Deadline deadline) {
   BlockState& block = Memory(0).blocks[0];
-  ClaimPatience patience(Memory(0), options_.stall_limit.count());
+  ClaimPatience patience(watch_);
   while (!TryClaim(block, MyClaim()) && !TryTakeOver(Memory(0), block, MyClaim())) {
     const Claim holder = Claim::Unpack(block.claim.load(std::memory_order_relaxed));
-    if (!patience.Wait(block, deadline)) {
+    const bool in_time = patience.Wait(block, deadline);
+    PASSEL_RETURN_IF_ERROR(watch_.failure());
+    if (!in_time) {
       return DeadlineExceeded(fmt::format(
           "{} copies the parameters from the GPU to their shadow for too long: is it stopped?",
           options_.names(holder.worker)));

@@ -41,6 +41,7 @@ struct DeviceParametersOptions {
   std::chrono::nanoseconds shadow_interval = std::chrono::seconds(1);
   /// A worker that is not heard of for so long while it refreshes the shadow is evicted.
   std::chrono::nanoseconds stall_limit = std::chrono::minutes(10);
+  OnStall on_stall = OnStall::kEvict;
   std::chrono::nanoseconds start_limit = std::chrono::minutes(5);
   /// How long a worker that finds no arena waits for one that others offer again.
   std::chrono::nanoseconds offer_limit = std::chrono::seconds(10);
@@ -93,7 +94,7 @@ class DeviceParameters {
   shm::AttachedJob& job_;
   ParameterStore& store_;
   const std::uint32_t epoch_;  // of this life of the worker
-  ClaimPatience refresher_;    // over all calls of Tend(): with who refreshes the shadow
+  Watch watch_;                // over who refreshes the shadow
   std::uint64_t id_ = 0;
   std::unique_ptr<DeviceArena> arena_;
   std::vector<std::unique_ptr<ArenaSweep>> sweeps_;

@@ -200,6 +200,10 @@ Result<JobConfig> CheckJobFlags(const JobFlags& f, JobFlagsOf of) {
   config.towers = f.towers;
   PASSEL_RETURN_IF_ERROR(CheckGpuFlags(f, &config));
   const auto ns = [](double seconds) { return static_cast<std::int64_t>(seconds * 1e9); };
+  PASSEL_ASSIGN_OR_RETURN(config.on_stall, Choose<OnStall>("--on_stall", f.on_stall,
+                                                           {{"evict", OnStall::kEvict},
+                                                            {"wait", OnStall::kWait},
+                                                            {"fail", OnStall::kFail}}));
   config.stall_limit_ns = ns(f.stall_limit);
   config.start_wait_ns = ns(f.start_wait);
   config.ps_wait_ns = ns(f.ps_wait);
@@ -319,6 +323,8 @@ EngineOptions MakeEngineOptions(const JobConfig& config, int workers, int cores)
                                                             : 20;
   options.spin = std::chrono::nanoseconds(static_cast<std::int64_t>(spin_us * 1e3));
   options.stall_limit = std::chrono::nanoseconds(config.stall_limit_ns);
+  options.on_stall = config.on_stall;
+  options.eviction = Eviction::kKill;  // a worker is a process of its own
   options.join_limit = std::chrono::nanoseconds(config.start_wait_ns);
   return options;
 }

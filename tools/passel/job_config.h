@@ -54,6 +54,7 @@ struct JobConfig {
   MathMode math = MathMode::kFloat32;
   bool on_device = false;               // --arena device
   std::int64_t shadow_interval_ns = 0;  // of its shadow
+  OnStall on_stall = OnStall::kEvict;
   std::int64_t stall_limit_ns = 0, start_wait_ns = 0, ps_wait_ns = 0;
   double spin_us = -1;
   std::int64_t eval_interval_ns = 0;  // of an evaluator

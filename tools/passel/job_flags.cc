@@ -260,6 +260,12 @@ void AddJobFlags(CLI::App& app, JobFlags* f) {
                  "Seconds after which a worker that does not answer no longer holds up the others")
       ->group("Machine")
       ->capture_default_str();
+  app.add_option(
+         "--on_stall", f->on_stall,
+         "What then becomes of it: evict (it is killed, the others go on), wait (for as long "
+         "as it takes: for debugging) or fail (the job ends)")
+      ->group("Machine")
+      ->capture_default_str();
   app.add_option("--start_wait", f->start_wait, "Seconds to wait for other tasks to start")
       ->group("Machine")
       ->capture_default_str();
@@ -356,6 +362,7 @@ std::vector<std::string> ToArguments(const JobFlags& f) {
   add("--memory_fraction", f.memory_fraction);
   add_if_set("--spin_us", f.spin_us);
   add("--stall_limit", f.stall_limit);
+  add("--on_stall", f.on_stall);
   add("--start_wait", f.start_wait);
   add("--ps_wait", f.ps_wait);
   add("--log_level", f.log_level);

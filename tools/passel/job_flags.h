@@ -83,7 +83,8 @@ struct JobFlags {
   double shadow_interval = 1;  // seconds
   std::string huge_pages = "off";
   double memory_fraction = 1;
-  std::optional<double> spin_us;                             // none: by the number of cores
+  std::optional<double> spin_us;  // none: by the number of cores
+  std::string on_stall = "evict";
   double stall_limit = 600, start_wait = 300, ps_wait = 10;  // seconds
   std::string log_level = "info", log_format = "text", log_file;
 

@@ -13,7 +13,7 @@
 //   supervisor      The kernel kills everyone (PR_SET_PDEATHSIG).
 //   nobody          A job whose variables have no first values after start_wait has failed.
 // A worker that makes no step and does not end although another one is done is killed after
-// stall_limit.
+// stall_limit; likewise all that are left, if another one is gone for good.
 
 #pragma once
 
@@ -32,6 +32,7 @@
 #include "shm/arena.h"
 #include "shm/job_status.h"
 #include "shm/job_token.h"
+#include "store/watch.h"
 #include "tools/passel/arena_fetcher.h"
 #include "tools/passel/device_flags.h"
 #include "tools/passel/job_config.h"
@@ -88,8 +89,11 @@ class Supervisor {
     std::optional<ExitState> last_exit;
     std::string end;  // how that was, in words; of a worker
     int starts = 0;
-    bool gone = false;      // it ended and is not started again
-    FileDescriptor errors;  // a pipe: why its last life failed, in its own words
+    bool gone = false;            // it ended and is not started again
+    FileDescriptor errors;        // a pipe: why its last life failed, in its own words
+    std::int64_t heartbeat = -1;  // of KillStragglers(): the word at its last look, and since when
+    OwnTime silent;               // it is the same
+    bool stalls = false;
     std::string Name() const { return job + "/" + std::to_string(index); }
   };
 
@@ -104,6 +108,7 @@ class Supervisor {
   bool HaveArenas() const;
   bool Initialized() const;
   bool ComputedOnGpu(const Child& worker) const;
+  bool WasEvicted(const Child& worker) const;
   void MarkDeadEverywhere(const Child& worker);
   std::string ReadErrors(Child& child);
   void KillStragglers();
@@ -137,7 +142,7 @@ class Supervisor {
   bool killed_ = false;
   std::int64_t kill_at_ns_ = 0;
   std::int64_t start_limit_ns_ = 0;  // MonotonicNs() at which the variables must have values
-  std::int64_t done_since_ns_ = 0;   // MonotonicNs() when the first worker was done; 0: none
+  bool any_worker_done_ = false;
 };
 
 }  // namespace passel

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 
 #include "base/clock.h"
@@ -45,7 +46,12 @@ void Supervisor::HandleWorkerExit(Child& child, const ExitState& exit) {
   const bool stopped =  // see Run(); without the flag somebody has sent SIGINT to it alone
       !exit.signalled && exit.code == kExitInterrupted && StopFlag();
   child.end = stopping_ || stopped ? exit.ToString() : HowItEnded(exit);
-  if (done && done_since_ns_ == 0) done_since_ns_ = MonotonicNs();
+  if (WasEvicted(child) && exit.signalled && exit.code == SIGKILL) {
+    child.end =
+        fmt::format("was evicted: it did not answer for {:g} s (--stall_limit) and was killed",
+                    1e-9 * static_cast<double>(config_.stall_limit_ns));
+  }
+  any_worker_done_ |= done;
   const std::string why = ReadErrors(child);
   const bool failed = !exit.signalled && (exit.code == kExitUsage || exit.code == kExitFailed);
   const bool missing_chief = child.index == 0 && !Initialized();
@@ -84,6 +90,14 @@ void Supervisor::HandleWorkerExit(Child& child, const ExitState& exit) {
     MarkDeadEverywhere(child);
     if (missing_chief) BeginStopping(kExitFailed, false);
   }
+}
+
+// This life of it, whoever comes to say so first: the one who killed it, or we.
+bool Supervisor::WasEvicted(const Child& worker) const {
+  if (arenas_.empty() || arenas_[0] == nullptr) return false;
+  const TaskSlot& task = arenas_[0]->memory().tasks[worker.index];
+  const std::uint32_t epoch = StateOf(arenas_[0]->memory(), worker.index).epoch;
+  return epoch != 0 && task.evicted.load(std::memory_order_seq_cst) == epoch;
 }
 
 void Supervisor::HandlePsExit(Child& child, const ExitState& exit) {
@@ -146,24 +160,33 @@ void Supervisor::CheckStart() {
   BeginStopping(kExitFailed, false);
 }
 
-// Others are done. Who still makes steps may have a share of its own to finish (--epochs).
+// Some are done, or gone for good and the others silent. Who still makes steps may have a share of
+// its own to finish (--epochs).
 void Supervisor::KillStragglers() {
-  if (done_since_ns_ == 0 || stopping_ || MonotonicNs() - done_since_ns_ < config_.stall_limit_ns) {
-    return;
-  }
-  const std::vector<Member> members =
-      HaveArenas() ? Membership(arenas_[0]->memory()) : std::vector<Member>();
+  const bool any_gone = std::any_of(children_.begin(), children_.end(),
+                                    [](const Child& c) { return c.job == "worker" && c.gone; });
+  if (!any_gone || stopping_ || config_.on_stall == OnStall::kWait) return;
+  const std::int64_t now = MonotonicNs();
+  bool all_stall = true;
   for (Child& child : children_) {
     if (child.job != "worker" || !child.process || child.gone) continue;
-    const auto index = static_cast<std::size_t>(child.index);
-    if (index < members.size() && members[index].phase == Phase::kRunning &&
-        members[index].heartbeat_age_ns < config_.stall_limit_ns) {
-      continue;
-    }
+    const std::int64_t heartbeat =
+        arenas_.empty() || arenas_[0] == nullptr
+            ? 0
+            : arenas_[0]->memory().tasks[child.index].heartbeat_ns.load(std::memory_order_relaxed);
+    if (child.heartbeat != heartbeat) child.silent.Restart(now);
+    child.heartbeat = heartbeat;
+    child.stalls = child.silent.Exceeds(config_.stall_limit_ns, now);
+    all_stall &= child.stalls;
+  }
+  if (!any_worker_done_ && !all_stall) return;
+  for (Child& child : children_) {
+    if (child.job != "worker" || !child.process || child.gone || !child.stalls) continue;
     child.gone = true;
     LogWarning(
-        "{} made no step for {:g} s after the first worker was done (--stall_limit): killing it",
-        child.Name(), 1e-9 * static_cast<double>(config_.stall_limit_ns));
+        "{} made no step for {:g} s after the first worker was {} (--stall_limit): killing it",
+        child.Name(), 1e-9 * static_cast<double>(config_.stall_limit_ns),
+        any_worker_done_ ? "done" : "gone");
     child.process->Signal(SIGKILL);
   }
 }

@@ -147,6 +147,7 @@ class WorkerTask {
       shared.names = task_.Names();
       shared.shadow_interval = std::chrono::nanoseconds(config_.shadow_interval_ns);
       shared.stall_limit = options.engine.stall_limit;
+      shared.on_stall = options.engine.on_stall;
       shared.start_limit = options.start_limit;
       PASSEL_RETURN_IF_ERROR(compute_on_gpu->ShareParameters(shared, *job, *store));
     }

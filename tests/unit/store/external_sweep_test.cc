@@ -181,7 +181,7 @@ TEST_F(ExternalSweepTest, HolderThatDiedUnnoticedIsFoundOut) {
   memory().tasks[1].state.store(TaskState{1, Phase::kRunning}.Pack());
   ProcessIdentity gone = SelfIdentity();
   gone.pid = child;
-  memory().tasks[1].identity = gone;
+  memory().tasks[1].identity[1] = gone;
   const std::uint64_t claim = Claim{1, 1}.Pack();
   for (int i = 0; i < 2000; ++i) {
     sweep_.answers.push_back(BlocksSwept{1, 0, claim});
@@ -314,6 +314,19 @@ TEST_F(ExternalSweepTest, UpdateOfAWorkerThatWasEvictedMeanwhileEndsItsLife) {
   EXPECT_EQ(store_->counters().pushes_begun.load(), store_->counters().pushes_ended.load());
   EXPECT_EQ(store_->BeginUpdate(&rate).code(), Code::kAborted);
   EXPECT_EQ(store_->counters().pushes_begun.load(), 1u) << "nothing was begun";
+}
+
+// And the job went over to another mode: its versions are not for us to count.
+TEST_F(ExternalSweepTest, UpdateOfAWorkerThatIsAModeBehindIsNoVersion) {
+  Start(Mode::kHogwild, OptimizerKind::kSgd);
+  const auto view = store_->Pull(Selection::Everything(), PullMode::kView);
+  float rate = 0;
+  ASSERT_TRUE(store_->BeginUpdate(&rate).ok());
+  ASSERT_TRUE(Evict(memory(), 0, store_->membership()[0].epoch));
+  memory().state->mode.current.store(ModeWord{1, 0, 0, {Mode::kBarrier, 0, 0}}.Pack());
+  EXPECT_EQ(store_->EndUpdate(view->stamp()).status().code(), Code::kAborted);
+  EXPECT_EQ(memory().state->version.load(), 0u);
+  EXPECT_EQ(store_->global_step(), 0);
 }
 
 TEST_F(ExternalSweepTest, UpdateOfADeadWorkerCountsAsHalfApplied) {

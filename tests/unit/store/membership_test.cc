@@ -7,6 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
+
 #include <thread>
 
 #include "store/block_claims.h"
@@ -31,7 +33,7 @@ class MembershipTest : public ::testing::Test {
   const ShardMemory& memory() const { return arena_->shard(0); }
   void Set(Phase phase, std::uint32_t epoch = 5) {
     // Before the phase in which others look at it.
-    if (phase == Phase::kRunning) memory().tasks[0].identity = SelfIdentity();
+    if (phase == Phase::kRunning) memory().tasks[0].identity[epoch & 1] = SelfIdentity();
     memory().tasks[0].state.store(TaskState{epoch, phase}.Pack());
   }
   TaskState state() const { return StateOf(memory(), 0); }
@@ -96,7 +98,7 @@ TEST_F(MembershipTest, JoinCountsLivesAndIsRefusedWhileOneRuns) {
     ASSERT_TRUE(epoch.ok());
     EXPECT_EQ(*epoch, 6u);
     EXPECT_EQ(state(), (TaskState{6, Phase::kRunning}));
-    EXPECT_EQ(LoadIdentity(memory().tasks[0]), SelfIdentity());
+    EXPECT_EQ(LoadIdentity(memory().tasks[0], 6), SelfIdentity());
     EXPECT_EQ(Join(memory(), 0, SelfIdentity()).status().code(), Code::kAlreadyExists);
     EXPECT_EQ(state(), (TaskState{6, Phase::kRunning})) << "a refused join changes nothing";
   }
@@ -118,9 +120,97 @@ TEST_F(MembershipTest, JoinReplacesATaskWhoseProcessIsGone) {
   EXPECT_EQ(MarkDeadByKernel(memory()), 1);
   EXPECT_EQ(state(), (TaskState{1, Phase::kDead}));
   Set(Phase::kRunning, 1);
-  memory().tasks[0].identity = who;
+  memory().tasks[0].identity[1] = who;
   EXPECT_EQ(Join(memory(), 0, SelfIdentity()).value(), 2u);
   ::waitpid(child, nullptr, 0);
+}
+
+// A process of its own, stopped, that joins `memory` as worker 0.
+class StoppedProcess {
+ public:
+  StoppedProcess(const ShardMemory& memory, Eviction eviction) : pid_(::fork()) {
+    if (pid_ == 0) {
+      for (;;) ::pause();
+    }
+    ::kill(pid_, SIGSTOP);
+    ::waitpid(pid_, nullptr, WUNTRACED);
+    who_ = IdentityOf(pid_);
+    epoch_ = *Join(memory, 0, who_, {}, eviction);
+  }
+  ~StoppedProcess() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  bool lives() const { return ProbeLiveness(who_) == Liveness::kAlive; }
+  std::uint32_t epoch() const { return epoch_; }
+
+ private:
+  pid_t pid_;
+  ProcessIdentity who_;
+  std::uint32_t epoch_ = 0;
+};
+
+TEST_F(MembershipTest, WhoIsEvictedIsKilledIfItSaidSo) {
+  StoppedProcess process(memory(), Eviction::kKill);
+  WorkerCounters& c = memory().tasks[0].counters;
+  c.pushes_begun.store(3);
+  c.pushes_ended.store(2);
+  EXPECT_FALSE(Evict(memory(), 0, process.epoch() + 1)) << "another life";
+  EXPECT_TRUE(process.lives());
+  EXPECT_TRUE(Evict(memory(), 0, process.epoch()));
+  EXPECT_FALSE(process.lives());
+  EXPECT_EQ(state(), (TaskState{process.epoch(), Phase::kEvicted}));
+  EXPECT_EQ(c.half_applied.load(), 1u);
+}
+
+TEST_F(MembershipTest, WhoSaidThatItIsFencedOffLives) {
+  StoppedProcess process(memory(), Eviction::kFence);
+  EXPECT_TRUE(Evict(memory(), 0, process.epoch()));
+  EXPECT_TRUE(process.lives());
+  EXPECT_EQ(state(), (TaskState{process.epoch(), Phase::kEvicted}));
+}
+
+TEST_F(MembershipTest, NobodyIsKilledWhoHasLeftOrIsSomebodyElse) {
+  StoppedProcess process(memory(), Eviction::kKill);
+  ASSERT_TRUE(Leave(memory(), 0, process.epoch()));
+  EXPECT_FALSE(Evict(memory(), 0, process.epoch()));
+  EXPECT_TRUE(process.lives());
+  // The pid is another's by now: that life is over.
+  Set(Phase::kRunning, process.epoch());
+  memory().tasks[0].identity[process.epoch() & 1] = SelfIdentity();
+  ++memory().tasks[0].identity[process.epoch() & 1].start_time;
+  memory().tasks[0].identity[process.epoch() & 1].pid = ::getppid();
+  EXPECT_TRUE(Evict(memory(), 0, process.epoch()));
+  // And of another pid namespace nobody can be.
+  Set(Phase::kRunning, process.epoch());
+  ++memory().tasks[0].identity[process.epoch() & 1].pid_namespace;
+  EXPECT_TRUE(Evict(memory(), 0, process.epoch()));
+  EXPECT_TRUE(process.lives());
+}
+
+TEST_F(MembershipTest, NobodyKillsItsOwnProcess) {
+  ASSERT_TRUE(Join(memory(), 0, SelfIdentity(), {}, Eviction::kKill).ok());
+  EXPECT_TRUE(Evict(memory(), 0, 1));
+  EXPECT_EQ(state(), (TaskState{1, Phase::kEvicted}));
+}
+
+// Whoever finds the process dead first, the supervisor say: it was evicted.
+TEST_F(MembershipTest, DeathOfOneThatIsBeingEvictedIsItsEviction) {
+  Set(Phase::kRunning, 5);
+  memory().tasks[0].evicted.store(5);
+  EXPECT_TRUE(MarkDead(memory(), 0, 5));
+  EXPECT_EQ(state(), (TaskState{5, Phase::kEvicted}));
+  Set(Phase::kRunning, 6);
+  EXPECT_TRUE(MarkDead(memory(), 0, 6));
+  EXPECT_EQ(state(), (TaskState{6, Phase::kDead})) << "another life";
+}
+
+TEST_F(MembershipTest, LifeThatWasGivenUpWhileItJoinedWritesWhereNobodyLooks) {
+  ASSERT_TRUE(Join(memory(), 0, SelfIdentity()).ok());
+  ASSERT_TRUE(Leave(memory(), 0, 1));
+  ASSERT_TRUE(Join(memory(), 0, SelfIdentity()).ok());
+  memory().tasks[0].identity[1] = ProcessIdentity{1, 0, 1, 1};  // the first life's, late
+  EXPECT_EQ(LoadIdentity(memory().tasks[0], 2), SelfIdentity());
 }
 
 TEST_F(MembershipTest, NobodyJoinsWithoutAnIdentity) {
@@ -260,13 +350,13 @@ TEST_F(MembershipTest, ClaimsAreTakenOverFromLivesThatAreOverOnly) {
   EXPECT_TRUE(TryTakeOver(memory(), block, mine));
 }
 
-TEST_F(MembershipTest, PatienceEvictsOnlyWhoHeldItUpForTheStallLimit) {
+TEST_F(MembershipTest, PatienceHasTheHolderLookedAfter) {
   BlockState& block = memory().blocks[0];
   Set(Phase::kRunning, 5);
   block.claim.store(Claim{5, 0}.Pack());
-  memory().tasks[0].heartbeat_ns.store(1);  // long ago: it waited itself
   constexpr std::int64_t kStallNs = 200'000'000;
-  ClaimPatience patience(memory(), kStallNs);
+  Watch watch(memory(), {.stall_limit = std::chrono::nanoseconds(kStallNs)});
+  ClaimPatience patience(watch);
   const std::int64_t begin = MonotonicNs();
   while (state().phase == Phase::kRunning) {
     ASSERT_TRUE(patience.Wait(block, Deadline::After(std::chrono::seconds(20))));
@@ -274,15 +364,6 @@ TEST_F(MembershipTest, PatienceEvictsOnlyWhoHeldItUpForTheStallLimit) {
   EXPECT_GE(MonotonicNs() - begin, kStallNs);
   EXPECT_LT(MonotonicNs() - begin, 5'000'000'000);
   EXPECT_EQ(state(), (TaskState{5, Phase::kEvicted}));
-  // One that is heard of is not.
-  Set(Phase::kRunning, 5);
-  ClaimPatience again(memory(), kStallNs);
-  const Deadline end = Deadline::After(std::chrono::milliseconds(500));
-  while (!end.Expired()) {
-    memory().tasks[0].heartbeat_ns.store(MonotonicNs());
-    again.Wait(block, end);
-  }
-  EXPECT_EQ(state().phase, Phase::kRunning);
 }
 
 // --- Clocks --------------------------------------------------------------------------------------
@@ -336,7 +417,7 @@ TEST_F(ClockTest, AWorkerThatJoinsDuringALookIsSeenOrStartsNoLower) {
   // One worker runs, and never starts a step more than a step ahead of what it saw; others come and
   // go. Whoever begins must not find it further ahead than that.
   Set(0, Phase::kRunning, 0);
-  memory().tasks[0].identity = SelfIdentity();
+  memory().tasks[0].identity[1] = SelfIdentity();
   std::atomic<bool> done{false};
   std::thread runner([&] {
     std::uint64_t own = 0;

@@ -1,0 +1,78 @@
+// watch.h - who holds this worker up, and for how much of its own running time.
+//
+// Whoever has to wait says at each look for whom, and for what. What a member is silent for adds up
+// over all looks, in however many calls the wait is made. A member that died is marked so, one that
+// is silent beyond the stall limit is evicted (or as EngineOptions::on_stall has it).
+//
+// One per worker, used by its thread alone.
+
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "base/status.h"
+#include "store/engine_options.h"
+#include "store/event_word.h"
+#include "store/membership.h"
+#include "store/shard_memory.h"
+
+namespace passel {
+
+/// Time that passes while whoever measures it is running. Of what lies between two looks little
+/// counts at most: so a job that was frozen as a whole (a paused container, a suspended machine)
+/// finds nobody late when it goes on.
+class OwnTime {
+ public:
+  void Restart(std::int64_t now) {
+    looked_ns_ = now;
+    passed_ns_ = 0;
+  }
+  /// Looks. True once more than `limit_ns` has passed.
+  bool Exceeds(std::int64_t limit_ns, std::int64_t now) {
+    passed_ns_ += std::min(now - looked_ns_, std::max(kMostPerLookNs, limit_ns / 8));
+    looked_ns_ = now;
+    return passed_ns_ > limit_ns;
+  }
+
+ private:
+  static constexpr std::int64_t kMostPerLookNs = std::chrono::nanoseconds(4 * kWaitSlice).count();
+  std::int64_t looked_ns_ = 0;
+  std::int64_t passed_ns_ = 0;
+};
+
+class Watch {
+ public:
+  enum class For { kRound = 1, kStep, kChange };
+
+  /// `memory` outlives it.
+  Watch(const ShardMemory& memory, const EngineOptions& options);
+
+  /// `members` hold up round, step (ssp) or change of mode `number`.
+  void LookAfter(const std::vector<Member>& members, For what, std::uint64_t number);
+  /// Whoever holds `block` holds this worker up. Asks the kernel no more than every 10 ms.
+  void LookAfterHolder(const BlockState& block);
+
+  /// kInternal, naming whom, once somebody has stalled where OnStall::kFail says so.
+  const Status& failure() const { return failure_; }
+
+ private:
+  struct Held {
+    TaskState state;             // of whom
+    std::uint64_t what = 0;      // For and number, or the address of a block
+    std::int64_t heartbeat = 0;  // the word at the last look: only that it changes tells something
+    std::int64_t next_probe_ns = 0;
+    OwnTime silent;
+  };
+  void Stalled(int worker, std::uint32_t epoch);
+  void Look(int worker, TaskState state, std::uint64_t what, std::int64_t first_probe_in_ns);
+
+  const ShardMemory memory_;
+  const EngineOptions options_;
+  const std::int64_t opened_ns_;
+  std::vector<Held> held_;  // [num_workers]
+  Status failure_;
+};
+
+}  // namespace passel
