@@ -86,7 +86,7 @@ PsHost::End PsHost::Serve(int stop_fd) {
     if (options_.supervised) continue;
     const ShardMemory& memory = arena_->memory();
     departures_.Look(memory);
-    if (start.Expired()) GiveUpThoseWhoNeverCame();
+    if (start.Expired() || Stopped()) GiveUpThoseWhoNeverCame();
     if (!AllWorkersEnded(memory)) {
       nobody_since_ns = 0;
       continue;

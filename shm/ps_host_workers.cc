@@ -135,7 +135,7 @@ void PsHost::GiveUpThoseWhoNeverCame() {
     if (member.phase == Phase::kExpected && !running) GiveUpExpecting(memory, member.worker);
     // In the modes with rounds the other workers may have given it up themselves.
     const bool gone = StateOf(memory, member.worker) == TaskState{0, Phase::kEvicted};
-    if (!gone || !told_missing_.insert(member.worker).second) continue;
+    if (!gone || Stopped() || !told_missing_.insert(member.worker).second) continue;
     LogWarning("{} did not start within {:g} s: the job goes on and ends without it",
                options_.names(member.worker),
                1e-9 * static_cast<double>(options_.start_limit.count()));

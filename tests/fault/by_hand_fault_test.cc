@@ -204,16 +204,25 @@ TEST(ByHandFaultTest, WorkerThatDiedWhileItJoinedHoldsUpNoPsThatCameBack) {
   for (const char* task : {"ps/0", "ps/1", "worker/0"}) job.Start(task);
   ASSERT_TRUE(job.Advances(10)) << job["worker/0"].Err();
   const std::string marker = job.sandbox().dir().File("joins");
-  job.Start("worker/1", "join.claimed:2:stop:" + marker);  // on ps/1
+  job.Start("worker/1", "join.claimed:1:stop:" + marker);
   const Deadline deadline = Deadline::After(Scaled(10.0));
   while (!std::filesystem::exists(marker)) ASSERT_FALSE(deadline.Expired());
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  job.Kill("ps/1");  // first: it would see the end of the connection
+  job.Kill("ps/0");  // first: it would see the end of the connection
   job.Kill("worker/1");
-  ASSERT_TRUE(job.Start("ps/1").WaitFor("took the arena")) << job["ps/1"].Err();
-  EXPECT_TRUE(job["ps/1"].WaitFor("worker/1 died", 5)) << job["ps/1"].Err();
+  ASSERT_TRUE(job.Start("ps/0").WaitFor("took the arena")) << job["ps/0"].Err();
+  EXPECT_TRUE(job["ps/0"].WaitFor("worker/1 died", 5)) << job["ps/0"].Err();
   ASSERT_TRUE(job.Advances(10));
   job.Stop({"ps/0", "ps/1", "worker/0"});
+}
+
+TEST(ByHandFaultTest, StoppedJobWaitsForNobodyWhoNeverCame) {
+  HandStarted job(2, 2, kEndless);
+  for (const char* task : {"ps/0", "ps/1", "worker/0"}) job.Start(task);
+  ASSERT_TRUE(job.Advances(10)) << job["worker/0"].Err();
+  const Deadline deadline = Deadline::After(Scaled(8.0));
+  job.Stop({"ps/0", "ps/1", "worker/0"});
+  EXPECT_FALSE(deadline.Expired()) << job["ps/1"].Err();
 }
 
 TEST(ByHandFaultTest, DeathIsToldOnceByThePsAndByTheOtherWorkers) {
