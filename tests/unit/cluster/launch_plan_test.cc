@@ -232,6 +232,10 @@ TEST(LaunchPlanTest, SharingAGpuWithoutMpsIsAdvisedAgainst) {
   EXPECT_THAT(Planned(dgx, OnGpus(dgx, "1,2", 3)).warnings,
               ElementsAre(AllOf(HasSubstr("2 workers share GPU 1"), HasSubstr("MPS is not running"),
                                 HasSubstr("nvidia-cuda-mps-control -d"))));
+  // Nobody is told to start what would then be refused.
+  LaunchRequest without = OnGpus(dgx, "1,2", 3);
+  without.without_mps = true;
+  EXPECT_THAT(Planned(dgx, without).warnings, IsEmpty());
   const Topology running = Recorded("a100-pcie-4");
   EXPECT_THAT(Planned(running, OnGpus(running, "all", 8)).warnings, IsEmpty());
   // Each on an instance of its own.
