@@ -1,5 +1,5 @@
 # jobs.sh - whole training jobs on the GPU, beside the same on the CPU, and what explains their speed.
-# shellcheck shell=bash disable=SC2154  # gpu_check sets passel, build, work, small, mig, mnist
+# shellcheck shell=bash disable=SC2154  # gpu_check sets passel, build, work, small, mnist
 
 model=()
 [[ -z $small ]] || model=(--hidden_units 8 --batch_size 16)
@@ -34,7 +34,6 @@ job() {
   step "$name" 60 bash -c "$job_speed" - "$what" "$low" "$high" "$work/$name.json" "${train[@]}" \
     --fake_data "$@"
 }
-job_on_device() { if [[ -n $mig ]]; then skipped "$1" "$mig"; else job "$@"; fi; }
 
 # cpu_job: the same model on all processors, and whether the GPU was worth it.
 cpu_job() {

@@ -1,5 +1,5 @@
 # machine.sh - what a machine with a GPU has of NVIDIA's tools and libraries, and which GPUs.
-# shellcheck shell=bash disable=SC2154  # gpu_check sets work, build
+# shellcheck shell=bash disable=SC2154  # gpu_check sets work, build, seconds
 
 # keep_gpus_awake: where no daemon does, the driver starts anew for each program, seconds each time,
 # unless somebody holds the device. In processes of their own, since a wedged card may hold up who opens
@@ -9,7 +9,7 @@ keep_gpus_awake() {
   local device
   for device in /dev/nvidia[0-9]*; do
     [[ -c $device ]] || continue
-    { "${leash[@]}" sleep 100000 <> "$device" & } 2> /dev/null
+    { "${leash[@]}" sleep "$seconds" <> "$device" & } 2> /dev/null
     awake+=($!)
   done
 }
@@ -24,7 +24,7 @@ search_disk() {
   # Of their own, often, on rented machines: -xdev leaves them out.
   for place in /home /opt /workspace /usr /root; do ! mountpoint -q "$place" || places+=("$place"); done
   [[ -z ${PASSEL_GPU_SEARCH:-} ]] || places=("$PASSEL_GPU_SEARCH")
-  timeout 60 find "${places[@]}" -xdev \( -path /proc -o -path /sys -o -path "$work" \) -prune -o \
+  timeout "$(at_most 60)" find "${places[@]}" -xdev \( -path /proc -o -path /sys -o -path "$work" \) -prune -o \
     \( -type f -o -type l \) \( -name 'libcublasLt.so.1[0-9]' -o -name cuobjdump -o -name nvdisasm \
     -o -name compute-sanitizer -o -name ncu -o -name nvidia-cuda-mps-control \) -print \
     > "$work/found" 2> /dev/null
