@@ -6,7 +6,8 @@
 #include "base/process_identity.h"
 #include "optim/update_kernels.h"
 #include "store/block_claims.h"
-#include "store/sharded_store.h"
+#include "store/local_lead.h"
+#include "store/local_shard.h"
 #include "store/sweep_order.h"
 
 namespace passel::bench {
@@ -29,62 +30,24 @@ class VariantShard final : public Shard {
         mean_(memory.block_floats),
         saved_(memory.block_floats * 4) {}
 
-  const float* values() const override { return shard_->values(); }
+  Result<PulledShard> Pull() override { return shard_->Pull(); }
   void CopyAll(float* out) override { shard_->CopyAll(out); }
   float* gradient(int slot) const override { return shard_->gradient(slot); }
   int gradient_slots() const override { return shard_->gradient_slots(); }
-  Version version() const override { return shard_->version(); }
-  float* values_for_initialization() override { return shard_->values_for_initialization(); }
-  Status Open(std::uint64_t cohort) override { return shard_->Open(cohort); }
+  float* contents(int k) override { return shard_->contents(k); }
+  Status Open(const ShardStart& start) override { return shard_->Open(start); }
   bool initialized() const override { return shard_->initialized(); }
   Status WaitUntilInitialized(Deadline d) override { return shard_->WaitUntilInitialized(d); }
-  Status Leave(Phase end) override { return shard_->Leave(end); }
-  Status CheckAlive() const override { return shard_->CheckAlive(); }
-  void SayAlive() override { shard_->SayAlive(); }
-  ModeWord CurrentMode() const override { return shard_->CurrentMode(); }
-  Status EnterMode(const ModeWord& mode) override { return shard_->EnterMode(mode); }
-  bool ChangeDue() override { return shard_->ChangeDue(); }
-  Status ArriveAtChange() override { return shard_->ArriveAtChange(); }
-  Status AwaitChange(Deadline d, const std::function<void(std::uint64_t)>& prepare) override {
-    return shard_->AwaitChange(d, prepare);
-  }
-  void PrepareChange(std::uint64_t step) override { shard_->PrepareChange(step); }
-  std::vector<Member> MissingAtChange() const override { return shard_->MissingAtChange(); }
-  Status Stage(int slot) override { return shard_->Stage(slot); }
-  std::uint64_t completed_round() const override { return shard_->completed_round(); }
-  bool RoundDecided(std::uint64_t round) const override { return shard_->RoundDecided(round); }
-  Status Arrive(std::uint64_t round) override { return shard_->Arrive(round); }
-  Result<RoundGrant> AwaitRound(std::uint64_t round, Deadline d) override {
-    return shard_->AwaitRound(round, d);
-  }
-  void DecideNoMore() override { shard_->DecideNoMore(); }
-  void FinishRound(const RoundGrant& grant) override { shard_->FinishRound(grant); }
-  bool AwaitCompletion(std::uint64_t round, Deadline d) override {
-    return shard_->AwaitCompletion(round, d);
-  }
-  std::int64_t global_step() const override { return shard_->global_step(); }
-  std::int64_t IncrementGlobalStep() override { return shard_->IncrementGlobalStep(); }
+  void Leave(Phase end) override { shard_->Leave(end); }
   void Stop() override { shard_->Stop(); }
-  bool stopped() const override { return shard_->stopped(); }
-  std::vector<Member> membership() const override { return shard_->membership(); }
-  std::vector<Member> MissingIn(std::uint64_t round) const override {
-    return shard_->MissingIn(round);
-  }
+  Status EnterMode(const ModeWord& mode) override { return shard_->EnterMode(mode); }
+  void PrepareChange(std::uint64_t step) override { shard_->PrepareChange(step); }
+  Status Stage(int slot) override { return shard_->Stage(slot); }
   std::vector<Member> HoldersIn(std::uint64_t round) const override {
     return shard_->HoldersIn(round);
   }
-  std::vector<Member> TooFarBehind() const override { return shard_->TooFarBehind(); }
-  void SweepElsewhere(ExternalSweep* sweep) override { shard_->SweepElsewhere(sweep); }
-  bool AddsElsewhere() const override { return false; }
-  Status BeginUpdate(StepScalars* scalars) override { return shard_->BeginUpdate(scalars); }
-  Status EndUpdate(Version* before) override { return shard_->EndUpdate(before); }
-  void GiveUpUpdate() override { shard_->GiveUpUpdate(); }
-  void CompleteStep() override { shard_->CompleteStep(); }
-  Status AwaitSlowest(Deadline d) override { return shard_->AwaitSlowest(d); }
-  std::uint64_t ClockLead() const override { return shard_->ClockLead(); }
-  WorkerCounters& counters() override { return shard_->counters(); }
 
-  Status Apply(int slot, Deadline deadline, Version* version_before) override {
+  Result<Version> Apply(int slot, Deadline deadline) override {
     const std::int64_t step =
         memory_.state->optimizer_step.fetch_add(1, std::memory_order_relaxed) + 1;
     const StepScalars scalars = Prepare(optimizer_, step);
@@ -95,12 +58,11 @@ class VariantShard final : public Shard {
       PASSEL_RETURN_IF_ERROR(SweepBlocks(
           deadline, [&](std::size_t b) { ApplyTo(scalars, b, gradient + memory_.BlockBegin(b)); }));
     }
-    *version_before = memory_.state->version.fetch_add(1, std::memory_order_acq_rel);
-    return {};
+    return memory_.state->version.fetch_add(1, std::memory_order_acq_rel);
   }
 
   Status ApplyRound(const RoundGrant& grant, Deadline deadline) override {
-    if (grant.count == 0 || completed_round() >= grant.round) return {};
+    if (grant.count == 0) return {};
     std::vector<const float*> all;
     for (int k = 0; k < memory_.num_workers; ++k) {
       if (grant.Counts(k)) all.push_back(memory_.Gradient(k, 0));
@@ -224,13 +186,12 @@ Result<std::unique_ptr<ParameterStore>> OpenVariantStore(const StorePlan& plan,
                                                          const ShardMemory& memory, int worker,
                                                          const EngineOptions& options,
                                                          const Sweep& sweep) {
-  PASSEL_ASSIGN_OR_RETURN(std::unique_ptr<LocalShard> local,
-                          LocalShard::Join(memory, plan.Rules(), worker, SelfIdentity(), options));
+  PASSEL_ASSIGN_OR_RETURN(const std::shared_ptr<LocalWorker> life,
+                          LocalWorker::Join(memory, plan.Rules(), worker, SelfIdentity(), options));
   std::vector<std::unique_ptr<Shard>> shards;
-  shards.push_back(
-      std::make_unique<VariantShard>(std::move(local), memory, plan.optimizer, worker, sweep));
-  return std::unique_ptr<ParameterStore>(
-      std::make_unique<ShardedStore>(plan.variables, plan.Rules(), worker, std::move(shards)));
+  shards.push_back(std::make_unique<VariantShard>(std::make_unique<LocalShard>(memory, life),
+                                                  memory, plan.optimizer, worker, sweep));
+  return MakeStore(plan, worker, std::make_unique<LocalLead>(life), std::move(shards));
 }
 
 }  // namespace passel::bench

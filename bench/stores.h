@@ -12,10 +12,9 @@
 #include "base/random.h"
 #include "base/status.h"
 #include "bench/lab/arenas.h"
+#include "store/engine_options.h"
 #include "store/in_process_store.h"
-#include "store/local_shard.h"
 #include "store/parameter_store.h"
-#include "store/shard.h"
 #include "store/store_plan.h"
 
 namespace passel::bench {

@@ -26,7 +26,7 @@
 #include "shm/arena.h"
 #include "shm/rendezvous_client.h"
 #include "shm/rendezvous_server.h"
-#include "store/local_shard.h"
+#include "store/engine_options.h"
 #include "store/parameter_store.h"
 
 namespace passel::shm {

@@ -6,7 +6,8 @@
 #include <cstring>
 
 #include "base/process_identity.h"
-#include "store/membership.h"
+#include "store/local_lead.h"
+#include "store/local_shard.h"
 #include "store/sharded_store.h"
 
 namespace passel {
@@ -55,25 +56,33 @@ Result<std::unique_ptr<ParameterStore>> OpenStore(const StorePlan& plan,
                                                   const ProcessIdentity& who,
                                                   const EngineOptions& options) {
   PASSEL_RETURN_IF_ERROR(CheckOneCohort(shards));
-  ShardRules rules = plan.Rules();
-  PASSEL_ASSIGN_OR_RETURN(std::unique_ptr<LocalShard> lead,
-                          LocalShard::Join(shards[0], rules, worker, who, options));
-  std::vector<std::unique_ptr<Shard>> joined(1);
-  for (const ShardMemory& memory : shards.subspan(1)) {
-    joined.push_back(LocalShard::Follow(memory, *lead, who));
+  PASSEL_ASSIGN_OR_RETURN(const std::shared_ptr<LocalWorker> life,
+                          LocalWorker::Join(shards[0], plan.Rules(), worker, who, options));
+  std::vector<std::unique_ptr<Shard>> joined;
+  for (const ShardMemory& memory : shards) {
+    joined.push_back(std::make_unique<LocalShard>(memory, life));
   }
-  joined[0] = std::move(lead);
+  return MakeStore(plan, worker, std::make_unique<LocalLead>(life), std::move(joined));
+}
+
+Result<std::unique_ptr<ParameterStore>> MakeStore(const StorePlan& plan, int worker,
+                                                  std::unique_ptr<Lead> lead,
+                                                  std::vector<std::unique_ptr<Shard>> shards) {
   // From our join on the mode does not change without us.
-  const ModeWord mode = joined[0]->CurrentMode();
-  for (const auto& shard : joined) {
-    if (Status status = shard->EnterMode(mode); !status.ok()) {
-      for (const auto& other : joined) (void)other->Leave(Phase::kLeft);
-      return status;
-    }
+  const ModeWord mode = lead->CurrentMode();
+  Status entered = lead->EnterMode(mode);
+  for (const auto& shard : shards) {
+    if (entered.ok()) entered = shard->EnterMode(mode);
   }
+  if (!entered.ok()) {
+    (void)lead->Leave(Phase::kLeft);
+    for (const auto& shard : shards) shard->Leave(Phase::kLeft);
+    return entered;
+  }
+  ShardRules rules = plan.Rules();
   rules.Set(mode.setting);
   return std::unique_ptr<ParameterStore>(
-      new ShardedStore(plan.variables, rules, worker, std::move(joined)));
+      new ShardedStore(plan.variables, rules, worker, std::move(lead), std::move(shards)));
 }
 
 Result<std::unique_ptr<InProcessArena>> InProcessArena::Create(const StorePlan& plan) {

@@ -6,8 +6,9 @@
 #include <memory>
 #include <vector>
 
-#include "store/local_shard.h"
+#include "store/engine_options.h"
 #include "store/parameter_store.h"
+#include "store/shard.h"
 #include "store/store_plan.h"
 
 namespace passel {
@@ -32,6 +33,12 @@ class InProcessArena {
   std::vector<ShardMemory> memory_;
   std::vector<void*> allocations_;
 };
+
+/// The store of a worker that has joined: all of it goes by the mode in force. If it cannot, the
+/// worker leaves again.
+Result<std::unique_ptr<ParameterStore>> MakeStore(const StorePlan& plan, int worker,
+                                                  std::unique_ptr<Lead> lead,
+                                                  std::vector<std::unique_ptr<Shard>> shards);
 
 /// The store of one worker on shards that are mapped or allocated already. Errors: kDataLoss when
 /// one of them has lost its values, named as the ps that it is, and others have not; those of

@@ -15,7 +15,7 @@
 //   2. AwaitChange()                    -> once all have arrived: the step at which it changes
 //   3. PrepareChange(step) on every shard
 //   4. PublishChange()
-//   5. EnterMode(CurrentMode()) on every shard
+//   5. EnterMode(CurrentMode()) on the lead and on every shard
 
 #pragma once
 
@@ -106,6 +106,8 @@ class Lead {
   virtual Result<std::optional<std::uint64_t>> AwaitChange(Deadline deadline) = 0;
   /// All shards are prepared. AwaitChange() says whether that did it: somebody may have joined.
   virtual void PublishChange() = 0;
+  /// This worker goes by that mode from now on. Errors: kDataLoss.
+  virtual Status EnterMode(const ModeWord& mode) = 0;
 };
 
 }  // namespace passel

@@ -13,7 +13,8 @@
 #include "base/nvtx.h"
 #include "optim/update_kernels.h"
 #include "store/histogram.h"
-#include "store/membership.h"
+#include "store/mode_change.h"
+#include "store/raise_to.h"
 #include "store/update.h"
 
 namespace passel {
@@ -44,53 +45,40 @@ void FormatShard(const ShardMemory& memory, const ModeSetting& first) {
   for (std::size_t b = 0; b < memory.num_blocks; ++b) new (&memory.blocks[b]) BlockState{};
 }
 
-LocalShard::LocalShard(const ShardMemory& memory, const ShardMemory& lead, const ShardRules& rules,
-                       int worker, std::uint32_t epoch, const EngineOptions& options,
-                       std::shared_ptr<Watch> watch)
-    : memory_(memory),
-      lead_(lead),
-      rules_(rules),
-      worker_(worker),
-      epoch_(epoch),
-      options_(options),
-      watch_(std::move(watch)),
-      random_(StreamSeed(0x5eed, static_cast<std::uint64_t>(worker), epoch)),
-      order_(memory.num_blocks, worker, memory.num_workers),
+LocalShard::LocalShard(const ShardMemory& memory, std::shared_ptr<LocalWorker> life)
+    : life_(std::move(life)),
+      memory_(memory),
+      lead_(life_->lead()),
+      rules_(life_->rules()),
+      worker_(life_->index()),
+      epoch_(life_->epoch()),
+      random_(StreamSeed(0x5eed, static_cast<std::uint64_t>(worker_), epoch_)),
+      order_(memory.num_blocks, worker_, memory.num_workers),
       todo_(memory.num_blocks),
       gradients_(static_cast<std::size_t>(memory.num_workers)),
       block_gradients_(static_cast<std::size_t>(memory.num_workers)),
-      mean_(memory.block_floats) {}
+      mean_(memory.block_floats) {
+  if (memory.state == lead_.state) return;
+  Failpoint("join.follow");
+  passel::Follow(memory, worker_, epoch_, life_->identity());
+}
 
 LocalShard::~LocalShard() = default;
 
-Result<std::unique_ptr<LocalShard>> LocalShard::Join(const ShardMemory& memory,
-                                                     const ShardRules& rules, int worker,
-                                                     const ProcessIdentity& who,
-                                                     const EngineOptions& options) {
-  PASSEL_ASSIGN_OR_RETURN(const std::uint32_t epoch,
-                          passel::Join(memory, worker, who, options.names, options.eviction));
-  return std::unique_ptr<LocalShard>(new LocalShard(memory, memory, rules, worker, epoch, options,
-                                                    std::make_shared<Watch>(memory, options)));
+Result<PulledShard> LocalShard::Pull() {
+  return PulledShard{memory_.values, memory_.state->version.load(std::memory_order_acquire), false};
 }
 
-std::unique_ptr<LocalShard> LocalShard::Follow(const ShardMemory& memory, const LocalShard& lead,
-                                               const ProcessIdentity& who) {
-  Failpoint("join.follow");
-  passel::Follow(memory, lead.worker_, lead.epoch_, who);
-  return std::unique_ptr<LocalShard>(new LocalShard(memory, lead.memory_, lead.rules_, lead.worker_,
-                                                    lead.epoch_, lead.options_, lead.watch_));
-}
-
-Version LocalShard::version() const {
-  return memory_.state->version.load(std::memory_order_acquire);
-}
-
-Status LocalShard::Open(std::uint64_t cohort) {
-  for (int s = 0; s < memory_.num_slots; ++s) {
+Status LocalShard::Open(const ShardStart& start) {
+  for (int s = 0; s < memory_.num_slots && !start.with_slots; ++s) {
     std::fill_n(memory_.slots[s], memory_.floats, SlotInitialValue(rules_.optimizer, s));
   }
   Failpoint("chief.before_open");
-  memory_.state->cohort.store(cohort, std::memory_order_relaxed);
+  // Relaxed: before `initialized`.
+  memory_.state->cohort.store(start.cohort, std::memory_order_relaxed);
+  memory_.state->version.store(start.version, std::memory_order_relaxed);
+  memory_.state->optimizer_step.store(start.optimizer_step, std::memory_order_relaxed);
+  if (start.round != 0) PrepareChange(start.round);
   // Release: who sees 1 sees the values.
   memory_.state->initialized.store(1, std::memory_order_seq_cst);
   Notify(memory_.state->event);
@@ -104,9 +92,9 @@ bool LocalShard::initialized() const {
 Status LocalShard::WaitUntilInitialized(Deadline deadline) {
   const std::int64_t begin = MonotonicNs();
   const bool done = WaitFor(
-      memory_.state->event, options_.spin, deadline, [&] { return initialized() || stopped(); },
-      [&] { Heartbeat(); });
-  Heartbeat();  // the chief may have taken longer than the stall limit
+      memory_.state->event, life_->options().spin, deadline,
+      [&] { return initialized() || stopped(); }, [&] { life_->Heartbeat(); });
+  life_->Heartbeat();  // the chief may have taken longer than the stall limit
   if (stopped()) return Cancelled("the job was stopped before its variables were initialised");
   if (!done) {
     return DeadlineExceeded(fmt::format(
@@ -116,30 +104,55 @@ Status LocalShard::WaitUntilInitialized(Deadline deadline) {
   return {};
 }
 
-Status LocalShard::Leave(Phase end) {
-  if (left_) return {};
-  left_ = true;
-  if (!passel::Leave(memory_, worker_, epoch_, end)) return CheckAlive();
+void LocalShard::Leave(Phase end) { passel::Leave(memory_, worker_, epoch_, end); }
+
+void LocalShard::Stop() {
+  memory_.state->stop.store(1, std::memory_order_seq_cst);
+  Notify(memory_.state->event);
+}
+
+Status LocalShard::EnterMode(const ModeWord& mode) {
+  rules_.Set(mode.setting);
+  mode_number_ = mode.number;
+  // On the other shards, for who looks at that shard alone. On the lead it is there already.
+  RaiseTo(memory_.state->mode.current,
+          ModeWord{mode.number, 0, mode.scheduled, mode.setting}.Pack());
+  if (!IsRoundMode(rules_.mode) || rules_.Quota(worker_) == 1 || addend_ != nullptr) return {};
+  const std::size_t bytes = (memory_.floats * sizeof(float) + 63) / 64 * 64 + 64;
+  addend_.reset(static_cast<float*>(std::aligned_alloc(64, bytes)));
+  if (addend_ == nullptr) {
+    return ResourceExhausted(fmt::format(
+        "no memory for {} bytes of gradient: use a smaller model, or a --replicas_to_aggregate "
+        "of at most {}, the number of workers",
+        bytes, rules_.num_workers));
+  }
+  std::memset(addend_.get(), 0, bytes);
   return {};
 }
 
-// For who waits. Errors: kAborted; kInternal: somebody else does not answer, which ends the job.
-Status LocalShard::CheckWait() const {
-  PASSEL_RETURN_IF_ERROR(watch_->failure());
-  return CheckAlive();
+void LocalShard::PrepareChange(std::uint64_t step) {
+  for (std::size_t b = 0; b < memory_.num_blocks; ++b) RaiseTo(memory_.blocks[b].round, step);
+  RaiseTo(memory_.state->completed_round, step);
+  std::uint64_t seen = memory_.state->decision.load(std::memory_order_seq_cst);
+  Decision next;
+  do {
+    next = Decision::Unpack(seen).NextGeneration();  // what a fenced worker decides now, fails
+    if (next.round < step) {
+      next = {step, next.generation, 0, 0};
+    } else if (next.round == step && next.ends != Decision::EndOf(mode_number_)) {
+      next.ends = 0;  // of a mode long ago
+    }
+  } while (
+      !memory_.state->decision.compare_exchange_weak(seen, next.Pack(), std::memory_order_seq_cst));
 }
 
-Status LocalShard::CheckAlive() const {
-  const TaskState state = StateOf(lead_, worker_);
-  if (state == TaskState{epoch_, Phase::kRunning}) return {};
-  return Aborted(fmt::format("{} is fenced off: it was {} while it did not answer; start it again",
-                             options_.names(worker_),
-                             state.phase == Phase::kEvicted ? "evicted" : "taken for dead"));
-}
-
-void LocalShard::Heartbeat() {
-  // Relaxed: a time stamp that orders nothing.
-  lead_.tasks[worker_].heartbeat_ns.store(MonotonicNs(), std::memory_order_relaxed);
+// Of several gradients of one round: the others are added to slot 0.
+Status LocalShard::Stage(int slot) {
+  if (slot < memory_.gradient_slots) return {};  // it was computed in place
+  float* sum = memory_.Gradient(worker_, 0);
+  const float* const both[] = {sum, addend_.get()};
+  SumGradients(sum, both, 2, 1.0F, memory_.floats);
+  return {};
 }
 
 void LocalShard::CopyAll(float* out) {
@@ -165,7 +178,7 @@ void LocalShard::ApplySpan(const Update& update, std::size_t begin, std::size_t 
   passel::Apply(update.scalars, memory_.values + begin, slots, gradient, n);
 }
 
-Status LocalShard::Apply(int slot, Deadline deadline, Version* version_before) {
+Result<Version> LocalShard::Apply(int slot, Deadline deadline) {
   PASSEL_CHECK(!IsRoundMode(rules_.mode), "Apply() is for the async modes");
   // Once: setting the mode for each block would cost more than its claim.
   const FlushDenormals flush;
@@ -176,7 +189,7 @@ Status LocalShard::Apply(int slot, Deadline deadline, Version* version_before) {
   const Status result = external_ != nullptr ? ApplyElsewhere(slot, scalars, deadline)
                                              : ApplyHere(slot, scalars, deadline);
   Failpoint("push.before_version");
-  if (result.ok()) return EndPush(version_before);
+  if (result.ok()) return EndPush();
   GiveUpUpdate();
   return result;
 }
@@ -189,14 +202,15 @@ std::int64_t LocalShard::BeginPush() {
   return memory_.state->optimizer_step.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
-Status LocalShard::EndPush(Version* version_before) {
+Result<Version> LocalShard::EndPush() {
   Increment(counters().pushes_ended);
   const bool alive = Alive();
   // Of a job that went over to another mode without us the versions may be the numbers of rounds.
-  if (!alive && CurrentMode().number != mode_number_) return CheckAlive();
+  if (!alive && CurrentMode(memory_).number != mode_number_) return CheckAlive();
   // Release: who sees the new version and pulls sees this update, unless a later one replaced it.
-  *version_before = memory_.state->version.fetch_add(1, std::memory_order_acq_rel);
-  return alive ? Status() : CheckAlive();
+  const Version before = memory_.state->version.fetch_add(1, std::memory_order_acq_rel);
+  if (!alive) return CheckAlive();
+  return before;
 }
 
 void LocalShard::GiveUpUpdate() {
@@ -272,24 +286,5 @@ Status LocalShard::ApplyHere(int slot, const StepScalars& scalars, Deadline dead
   }
   return {};
 }
-
-std::int64_t LocalShard::global_step() const {
-  return memory_.state->global_step.load(std::memory_order_acquire);
-}
-
-std::int64_t LocalShard::IncrementGlobalStep() {
-  return memory_.state->global_step.fetch_add(1, std::memory_order_acq_rel) + 1;
-}
-
-void LocalShard::Stop() {
-  memory_.state->stop.store(1, std::memory_order_seq_cst);
-  Notify(memory_.state->event);
-}
-
-bool LocalShard::stopped() const {
-  return memory_.state->stop.load(std::memory_order_acquire) != 0;
-}
-
-std::vector<Member> LocalShard::membership() const { return Membership(lead_); }
 
 }  // namespace passel

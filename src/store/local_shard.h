@@ -1,28 +1,24 @@
 // local_shard.h - a shard in memory that this process can address: the update engine.
 //
 // The carrier (heap or arena) lends the memory and outlives the shard. One LocalShard per worker
-// and shard; used by one thread, but for Stop(), stopped() and global_step().
+// and shard; used by one thread, but for Stop().
 
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "base/random.h"
 #include "optim/optimizer.h"
 #include "store/block_claims.h"
-#include "store/engine_options.h"
 #include "store/external_sweep.h"
-#include "store/membership.h"
+#include "store/external_updates.h"
+#include "store/local_worker.h"
 #include "store/shard.h"
 #include "store/shard_memory.h"
-#include "store/shard_rules.h"
 #include "store/sweep_order.h"
-#include "store/watch.h"
 
 namespace passel {
 
@@ -31,67 +27,32 @@ namespace passel {
 /// nobody else uses the memory yet, or it is fresh and zero.
 void FormatShard(const ShardMemory& memory, const ModeSetting& first);
 
-class LocalShard final : public Shard {
+class LocalShard final : public Shard, private ExternalUpdates {
  public:
-  /// Joins as worker `worker` on the lead. Errors: see Join() in membership.h.
-  static Result<std::unique_ptr<LocalShard>> Join(const ShardMemory& memory,
-                                                  const ShardRules& rules, int worker,
-                                                  const ProcessIdentity& who,
-                                                  const EngineOptions& options);
-  /// Another shard of the job, for the worker that joined on `lead`.
-  static std::unique_ptr<LocalShard> Follow(const ShardMemory& memory, const LocalShard& lead,
-                                            const ProcessIdentity& who);
+  /// For the worker whose life that is. On another shard than its lead it writes there that this
+  /// life is there.
+  LocalShard(const ShardMemory& memory, std::shared_ptr<LocalWorker> life);
   ~LocalShard() override;
 
-  const float* values() const override { return memory_.values; }
+  Result<PulledShard> Pull() override;
   void CopyAll(float* out) override;
   float* gradient(int slot) const override {
     return slot < memory_.gradient_slots ? memory_.Gradient(worker_, slot) : addend_.get();
   }
   int gradient_slots() const override { return memory_.gradient_slots; }
-  Version version() const override;
-  float* values_for_initialization() override { return memory_.values; }
-  Status Open(std::uint64_t cohort) override;
+  float* contents(int k) override { return k == 0 ? memory_.values : memory_.slots[k - 1]; }
+  Status Open(const ShardStart& start) override;
   bool initialized() const override;
   Status WaitUntilInitialized(Deadline deadline) override;
-  Status Leave(Phase end) override;
-  Status CheckAlive() const override;
-  void SayAlive() override { Heartbeat(); }
-  Status Apply(int slot, Deadline deadline, Version* version_before) override;
-  bool AddsElsewhere() const override;
-  Status BeginUpdate(StepScalars* scalars) override;
-  Status EndUpdate(Version* version_before) override;
-  void GiveUpUpdate() override;
-  void SweepElsewhere(ExternalSweep* sweep) override;
-  void CompleteStep() override;
-  Status AwaitSlowest(Deadline deadline) override;
-  std::uint64_t ClockLead() const override;
-  ModeWord CurrentMode() const override;
-  Status EnterMode(const ModeWord& mode) override;
-  bool ChangeDue() override;
-  Status ArriveAtChange() override;
-  Status AwaitChange(Deadline deadline,
-                     const std::function<void(std::uint64_t)>& prepare_all) override;
-  void PrepareChange(std::uint64_t step) override;
-  std::vector<Member> MissingAtChange() const override;
-  Status Stage(int slot) override;
-  std::uint64_t completed_round() const override;
-  bool RoundDecided(std::uint64_t round) const override { return DecidedRound() >= round; }
-  Status Arrive(std::uint64_t round) override;
-  Result<RoundGrant> AwaitRound(std::uint64_t round, Deadline deadline) override;
-  void DecideNoMore() override;
-  Status ApplyRound(const RoundGrant& grant, Deadline deadline) override;
-  void FinishRound(const RoundGrant& grant) override;
-  bool AwaitCompletion(std::uint64_t round, Deadline deadline) override;
-  std::int64_t global_step() const override;
-  std::int64_t IncrementGlobalStep() override;
+  void Leave(Phase end) override;
   void Stop() override;
-  bool stopped() const override;
-  std::vector<Member> membership() const override;
-  std::vector<Member> MissingIn(std::uint64_t round) const override;
+  Status EnterMode(const ModeWord& mode) override;
+  void PrepareChange(std::uint64_t step) override;
+  Result<Version> Apply(int slot, Deadline deadline) override;
+  Status Stage(int slot) override;
+  Status ApplyRound(const RoundGrant& grant, Deadline deadline) override;
   std::vector<Member> HoldersIn(std::uint64_t round) const override;
-  std::vector<Member> TooFarBehind() const override;
-  WorkerCounters& counters() override { return memory_.tasks[worker_].counters; }
+  ExternalUpdates* external_updates() override { return this; }
 
  private:
   struct FreeMemory {
@@ -99,18 +60,23 @@ class LocalShard final : public Shard {
   };
   using Buffer = std::unique_ptr<float, FreeMemory>;
 
-  LocalShard(const ShardMemory& memory, const ShardMemory& lead, const ShardRules& rules,
-             int worker, std::uint32_t epoch, const EngineOptions& options,
-             std::shared_ptr<Watch> watch);
+  void SweepElsewhere(ExternalSweep* sweep) override { external_ = sweep; }
+  bool AddsElsewhere() const override;
+  Status BeginUpdate(StepScalars* scalars) override;
+  Result<Version> EndUpdate() override;
+  void GiveUpUpdate() override;
 
   struct Update;  // what one sweep applies: scalars and gradients
   struct Span {
     std::size_t begin, size;  // floats of the shard
   };
   bool Alive() const { return StateOf(lead_, worker_) == TaskState{epoch_, Phase::kRunning}; }
-  Status CheckWait() const;
+  Status CheckAlive() const { return life_->CheckAlive(); }
+  bool stopped() const { return memory_.state->stop.load(std::memory_order_acquire) != 0; }
+  WorkerCounters& counters() { return memory_.tasks[worker_].counters; }
+  void Heartbeat() { life_->Heartbeat(); }
   std::int64_t BeginPush();
-  Status EndPush(Version* version_before);
+  Result<Version> EndPush();
   Status CheckCurrent() const;
   Status ApplyHere(int slot, const StepScalars& scalars, Deadline deadline);
   Status ApplyElsewhere(int slot, const StepScalars& scalars, Deadline deadline);
@@ -126,23 +92,18 @@ class LocalShard final : public Shard {
   Status ResolveOwnUndo(const Update& update, const RoundGrant& grant, Deadline deadline);
   Status ClaimAndApplyRoundBlock(const Update& update, const RoundGrant& grant, std::size_t block,
                                  bool take_over, bool* done);
-  void Heartbeat();
-  bool TryDecide(std::uint64_t round);
-  std::uint32_t EndsWith(std::uint64_t round);
-  void TryChange(const std::function<void(std::uint64_t)>& prepare_all);
-  std::uint64_t DecidedRound() const;
   Status NotApplied(std::uint64_t round) const;
-  std::uint64_t OwnClock() const;
   Claim MyClaim() const { return {epoch_, worker_}; }
 
+  const std::shared_ptr<LocalWorker> life_;
   const ShardMemory memory_;
   const ShardMemory lead_;         // its tasks are the members
   ShardRules rules_;               // of the mode that this worker goes by
   std::uint32_t mode_number_ = 0;  // its number
   const int worker_;
   const std::uint32_t epoch_;
-  const EngineOptions options_;
-  const std::shared_ptr<Watch> watch_;  // of this worker, over all shards
+  const EngineOptions& options_ = life_->options();
+  Watch* const watch_ = &life_->watch();
   Buffer addend_;  // [floats], zero behind the variables; null until a quota exceeds 1
   ExternalSweep* external_ = nullptr;  // updates the values; null: we do
   BlockState external_blocker_{};      // for patience with who holds a block there
@@ -152,7 +113,6 @@ class LocalShard final : public Shard {
   std::vector<const float*> gradients_;        // [num_workers]: of one round, in task order
   std::vector<const float*> block_gradients_;  // [num_workers]: the same at one block
   std::vector<float> mean_;                    // [block_floats]
-  bool left_ = false;
 };
 
 }  // namespace passel

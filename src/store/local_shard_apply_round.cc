@@ -182,7 +182,7 @@ std::vector<Member> LocalShard::HoldersIn(std::uint64_t round) const {
       holds[static_cast<std::size_t>(holder.worker)] = true;
     }
   }
-  std::vector<Member> holders = membership();
+  std::vector<Member> holders = Membership(lead_);
   std::erase_if(holders,
                 [&](const Member& m) { return !holds[static_cast<std::size_t>(m.worker)]; });
   return holders;
@@ -219,7 +219,10 @@ Status LocalShard::ResolveOwnUndo(const Update& update, const RoundGrant& grant,
 }
 
 Status LocalShard::ApplyRound(const RoundGrant& grant, Deadline deadline) {
-  if (grant.count == 0 || completed_round() >= grant.round) return {};
+  if (grant.count == 0 ||
+      memory_.state->completed_round.load(std::memory_order_acquire) >= grant.round) {
+    return {};
+  }
   const nvtx::Range range(nvtx::Event::kApply, static_cast<std::int64_t>(grant.round));
   const FlushDenormals flush;
   Heartbeat();

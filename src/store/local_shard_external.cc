@@ -32,8 +32,6 @@ Deadline SweepLimit(Deadline push) {
 
 }  // namespace
 
-void LocalShard::SweepElsewhere(ExternalSweep* sweep) { external_ = sweep; }
-
 Status LocalShard::CheckCurrent() const {
   if (external_->Current()) return {};
   return Aborted(
@@ -54,10 +52,10 @@ Status LocalShard::BeginUpdate(StepScalars* scalars) {
   return {};
 }
 
-Status LocalShard::EndUpdate(Version* version_before) {
+Result<Version> LocalShard::EndUpdate() {
   Heartbeat();
   Failpoint("push.before_version");
-  return EndPush(version_before);
+  return EndPush();
 }
 
 Status LocalShard::ApplyElsewhere(int slot, const StepScalars& scalars, Deadline deadline) {

@@ -4,7 +4,7 @@
 //             wish at a time; it is never taken back
 //   last step rounds: the decision of the next round says that it is the last one in this mode, so
 //             every worker takes part in it. Others: the step each worker is in
-//   arrive    every worker says that it has ended its last step, and waits (Shard::AwaitChange)
+//   arrive    every worker says that it has ended its last step, and waits (Lead::AwaitChange)
 //   publish   whoever sees that all who run have arrived prepares what the next mode starts from,
 //             and makes the wish the current mode, with one compare-and-swap
 //

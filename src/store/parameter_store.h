@@ -131,6 +131,21 @@ struct Member {
   std::int64_t heartbeat_age_ns = 0;  ///< since its last push or wait; 0 if it never joined
 };
 
+/// What a job has beside its values and slot variables, at one time.
+struct JobProgress {
+  struct Worker {
+    std::uint64_t clock = 0;                            ///< steps that it had completed (ssp)
+    std::uint64_t cursor_epochs = 0, cursor_index = 0;  ///< of its batch sampler
+  };
+  struct Shard {
+    Version version = 0;
+    std::int64_t optimizer_step = 0;  ///< of Adam's powers
+  };
+  std::int64_t global_step = 0;
+  std::vector<Worker> workers;
+  std::vector<Shard> shards;
+};
+
 class ExternalSweep;  // store/external_sweep.h
 
 class ParameterStore {
@@ -152,6 +167,13 @@ class ParameterStore {
   /// back finds initialized(), leaves the values alone and waits below like everyone else.
   /// Errors: kFailedPrecondition when the store is initialised already.
   virtual Status Initialize(const std::function<void(VarId, std::span<float>)>& fill) = 0;
+  /// In its place: goes on where a job of the same variables and optimizer was. `fill` gets each
+  /// variable (0) and its slot variables (1 + k) in turn. Global step, versions and the step of
+  /// the optimizer are those of `progress`; so are the cursors, of as many workers as both jobs
+  /// have; ssp: all begin at the highest clock there was; rounds go on after the global step.
+  /// Errors: kFailedPrecondition as above; kInvalidArgument when `progress` has other shards.
+  virtual Status Restore(const JobProgress& progress,
+                         const std::function<void(VarId, int k, std::span<float>)>& fill) = 0;
   virtual bool initialized() const = 0;
   /// Round modes: also finishes the round that members may have left half applied when they died.
   /// `ssp`: also until the slowest worker is near enough. While the mode changes: until it has.

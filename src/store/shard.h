@@ -63,7 +63,8 @@ class Shard {
   /// Ends waits for blocks here. Lead::Stop() is the word that counts.
   virtual void Stop() = 0;
 
-  /// This worker goes by that mode from now on. Errors: kResourceExhausted; kDataLoss.
+  /// This worker goes by that mode from now on, as Lead::EnterMode() said. Errors:
+  /// kResourceExhausted.
   virtual Status EnterMode(const ModeWord& mode) = 0;
   /// Rounds, if the next mode has any, go on after `step`.
   virtual void PrepareChange(std::uint64_t step) = 0;

@@ -161,6 +161,17 @@ enum class Eviction : std::uint8_t {
   kKill,   ///< its process is killed, by whoever may; where nobody may it is fenced off too
 };
 
+/// The last update that a worker asked for over a wire, and what came of it: so that a request that
+/// is repeated is answered, and not applied again. Written by its proxy alone.
+struct RequestRecord {
+  std::atomic<std::uint64_t> session;  // random: which client asks
+  std::atomic<std::uint64_t> begun;    // number of the request, counted from 1
+  // The same once its outcome is here (release). Less than `begun` after a death: half applied.
+  std::atomic<std::uint64_t> ended;
+  std::atomic<std::uint64_t> version;     // of the shard, before the update
+  std::atomic<std::int64_t> global_step;  // after it; 0: it was not counted here
+};
+
 /// One worker as the others see it.
 struct TaskSlot {
   // (lead) TaskState. On the other shards it says who came and left, for their ps alone.
@@ -171,6 +182,7 @@ struct TaskSlot {
   std::atomic<std::uint32_t> killable;     // the epoch that said Eviction::kKill; only raised
   std::atomic<std::uint32_t> evicted;      // the epoch whose death is an eviction; only raised
   std::atomic<std::int64_t> heartbeat_ns;  // (lead) MonotonicNs() of its last push or wait
+  RequestRecord request;
 
   alignas(128) std::atomic<std::uint64_t> arrival;  // Arrival
   std::atomic<std::uint64_t> counted_round;  // last round that counted its gradient; by any member

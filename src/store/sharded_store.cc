@@ -33,21 +33,30 @@ constexpr auto kLendAHandAfter = 4 * kWaitSlice;
 }  // namespace
 
 ShardedStore::ShardedStore(VariableTable table, const ShardRules& rules, int worker,
-                           std::vector<std::unique_ptr<Shard>> shards)
-    : table_(std::move(table)), rules_(rules), worker_(worker), shards_(std::move(shards)) {
+                           std::unique_ptr<Lead> lead, std::vector<std::unique_ptr<Shard>> shards)
+    : table_(std::move(table)),
+      rules_(rules),
+      worker_(worker),
+      lead_(std::move(lead)),
+      shards_(std::move(shards)) {
   PASSEL_CHECK(!shards_.empty() && static_cast<int>(shards_.size()) == table_.shards(),
                "one shard for each ps task of the table");
-  for (const VariableInfo& v : table_.all()) {
-    shared_values_.push_back(shards_[static_cast<std::size_t>(v.shard)]->values() + v.offset);
-  }
+  shared_values_.resize(table_.size());
   UseRules();
+}
+
+void ShardedStore::UseValues(std::size_t shard, const float* values) {
+  for (VarId id = 0; id < table_.size(); ++id) {
+    const VariableInfo& v = table_[id];
+    if (static_cast<std::size_t>(v.shard) == shard) shared_values_[id] = values + v.offset;
+  }
 }
 
 void ShardedStore::UseRules() {
   quota_ = rounds() ? rules_.Quota(worker_) : 1;
   next_slot_ = 0;  // rounds read that one
   gradient_values_.clear();
-  const int slots = lead().gradient_slots() + (quota_ > 1 ? 1 : 0);
+  const int slots = shards_[0]->gradient_slots() + (quota_ > 1 ? 1 : 0);
   for (int slot = 0; slot < slots; ++slot) {
     auto& pointers = gradient_values_.emplace_back();
     for (const VariableInfo& v : table_.all()) {
@@ -58,25 +67,52 @@ void ShardedStore::UseRules() {
 
 ShardedStore::~ShardedStore() = default;
 
-void ShardedStore::SweepElsewhere(std::span<ExternalSweep* const> sweeps) {
-  PASSEL_CHECK(sweeps.size() == shards_.size(), "one sweep for each shard");
-  for (std::size_t s = 0; s < sweeps.size(); ++s) shards_[s]->SweepElsewhere(sweeps[s]);
+Status ShardedStore::Initialize(const std::function<void(VarId, std::span<float>)>& fill) {
+  PASSEL_RETURN_IF_ERROR(CheckNotInitialized());
+  for (VarId id = 0; id < table_.size(); ++id) {
+    const VariableInfo& v = table_[id];
+    float* values = shards_[static_cast<std::size_t>(v.shard)]->contents(0);
+    fill(id, {values + v.offset, v.elements});
+  }
+  return OpenShards({}, std::vector<JobProgress::Shard>(shards_.size()));
 }
 
-Status ShardedStore::Initialize(const std::function<void(VarId, std::span<float>)>& fill) {
-  if (initialized()) {
-    return FailedPrecondition(
-        "the variables are initialised already: values are never rolled back");
+Status ShardedStore::Restore(const JobProgress& progress,
+                             const std::function<void(VarId, int k, std::span<float>)>& fill) {
+  PASSEL_RETURN_IF_ERROR(CheckNotInitialized());
+  if (progress.shards.size() != shards_.size()) {
+    return InvalidArgument(
+        fmt::format("the values are spread over {} ps, and were over {}: start it with {} ps",
+                    shards_.size(), progress.shards.size(), progress.shards.size()));
   }
   for (VarId id = 0; id < table_.size(); ++id) {
     const VariableInfo& v = table_[id];
-    float* values = shards_[static_cast<std::size_t>(v.shard)]->values_for_initialization();
-    fill(id, {values + v.offset, v.elements});
+    for (int k = 0; k <= NumSlots(rules_.optimizer); ++k) {
+      float* floats = shards_[static_cast<std::size_t>(v.shard)]->contents(k);
+      fill(id, k, {floats + v.offset, v.elements});
+    }
   }
+  PASSEL_RETURN_IF_ERROR(lead_->Restore(progress));
+  ShardStart start;
+  start.round = static_cast<std::uint64_t>(progress.global_step);
+  start.with_slots = true;
+  return OpenShards(start, progress.shards);
+}
+
+Status ShardedStore::CheckNotInitialized() const {
+  if (!initialized()) return {};
+  return FailedPrecondition("the variables are initialised already: values are never rolled back");
+}
+
+Status ShardedStore::OpenShards(ShardStart start, const std::vector<JobProgress::Shard>& at) {
   std::random_device random;
-  const std::uint64_t cohort = std::uint64_t{random()} << 32 | random();
-  // The lead last: it is what the others look at first.
-  for (std::size_t s = shards_.size(); s-- > 0;) PASSEL_RETURN_IF_ERROR(shards_[s]->Open(cohort));
+  start.cohort = std::uint64_t{random()} << 32 | random();
+  // The lead's last: it is what the others look at first.
+  for (std::size_t s = shards_.size(); s-- > 0;) {
+    start.version = at[s].version;
+    start.optimizer_step = at[s].optimizer_step;
+    PASSEL_RETURN_IF_ERROR(shards_[s]->Open(start));
+  }
   entered_ = true;
   return {};
 }
@@ -88,42 +124,52 @@ bool ShardedStore::initialized() const {
 
 Status ShardedStore::WaitUntilInitialized(Deadline deadline) {
   for (const auto& shard : shards_) PASSEL_RETURN_IF_ERROR(shard->WaitUntilInitialized(deadline));
+  // Since we joined, the chief may have restored clocks; the mode does not change without us.
+  PASSEL_RETURN_IF_ERROR(EnterMode(lead_->CurrentMode()));
   if (rounds()) PASSEL_RETURN_IF_ERROR(FinishInterruptedRound(deadline));
-  if (rules_.mode == Mode::kSsp) PASSEL_RETURN_IF_ERROR(lead().AwaitSlowest(deadline));
-  if (lead().ChangeDue()) PASSEL_RETURN_IF_ERROR(ChangeMode(deadline));
+  if (rules_.mode == Mode::kSsp) PASSEL_RETURN_IF_ERROR(lead_->AwaitSlowest(deadline));
+  if (lead_->ChangeDue()) PASSEL_RETURN_IF_ERROR(ChangeMode(deadline));
   entered_ = true;
   return {};
 }
 
 // Between two steps. May be called again after an error of time.
 Status ShardedStore::ChangeMode(Deadline deadline) {
-  const auto prepare_all = [this](std::uint64_t step) {
-    for (const auto& shard : shards_) shard->PrepareChange(step);
-  };
-  while (mode_entered_ || lead().ChangeDue()) {
+  while (mode_entered_ || lead_->ChangeDue()) {
     if (!mode_entered_) {
-      PASSEL_RETURN_IF_ERROR(lead().ArriveAtChange());
-      PASSEL_RETURN_IF_ERROR(lead().AwaitChange(deadline, prepare_all));
-      const ModeWord mode = lead().CurrentMode();
-      for (const auto& shard : shards_) PASSEL_RETURN_IF_ERROR(shard->EnterMode(mode));
+      for (;;) {
+        PASSEL_ASSIGN_OR_RETURN(const std::optional<std::uint64_t> step,
+                                lead_->AwaitChange(deadline));
+        if (!step) break;
+        for (const auto& shard : shards_) shard->PrepareChange(*step);
+        lead_->PublishChange();
+      }
+      const ModeWord mode = lead_->CurrentMode();
+      PASSEL_RETURN_IF_ERROR(EnterMode(mode));
       rules_.Set(mode.setting);
       UseRules();
       ++mode_changes_;
       mode_entered_ = true;
     }
     // All have entered the mode before the first one begins a step in it.
-    if (rules_.mode == Mode::kSsp) PASSEL_RETURN_IF_ERROR(lead().AwaitSlowest(deadline));
+    if (rules_.mode == Mode::kSsp) PASSEL_RETURN_IF_ERROR(lead_->AwaitSlowest(deadline));
     mode_entered_ = false;
   }
+  return {};
+}
+
+Status ShardedStore::EnterMode(const ModeWord& mode) {
+  PASSEL_RETURN_IF_ERROR(lead_->EnterMode(mode));
+  for (const auto& shard : shards_) PASSEL_RETURN_IF_ERROR(shard->EnterMode(mode));
   return {};
 }
 
 // A round was decided, then members died: it must be complete before this worker's gradient slot,
 // which it may count, is written again.
 Status ShardedStore::FinishInterruptedRound(Deadline deadline) {
-  const std::uint64_t next = lead().completed_round() + 1;
-  if (!lead().RoundDecided(next)) return {};
-  PASSEL_ASSIGN_OR_RETURN(const RoundGrant grant, lead().AwaitRound(next, deadline));
+  const std::uint64_t next = lead_->completed_round() + 1;
+  if (!lead_->RoundDecided(next)) return {};
+  PASSEL_ASSIGN_OR_RETURN(const RoundGrant grant, lead_->AwaitRound(next, deadline));
   return Complete(grant, deadline);
 }
 
@@ -132,11 +178,11 @@ Status ShardedStore::FinishInterruptedRound(Deadline deadline) {
 Status ShardedStore::Complete(const RoundGrant& grant, Deadline deadline) {
   if (grant.count == 0) return {};  // it is: others have decided the next one
   if (!grant.Counts(worker_) &&
-      lead().AwaitCompletion(grant.round, deadline.Sooner(kLendAHandAfter))) {
+      lead_->AwaitCompletion(grant.round, deadline.Sooner(kLendAHandAfter))) {
     return {};
   }
   for (const auto& shard : shards_) PASSEL_RETURN_IF_ERROR(shard->ApplyRound(grant, deadline));
-  lead().FinishRound(grant);
+  lead_->FinishRound(grant);
   return {};
 }
 
@@ -144,7 +190,7 @@ Status ShardedStore::Complete(const RoundGrant& grant, Deadline deadline) {
 // this worker may look at or save, stay as they are.
 void ShardedStore::EndRounds() {
   if (!rounds()) return;
-  lead().DecideNoMore();
+  lead_->DecideNoMore();
   (void)FinishInterruptedRound(Deadline::After(kLastRoundLimit));
 }
 
@@ -155,7 +201,8 @@ Status ShardedStore::LeaveAs(Phase end) {
     EndRounds();
     Stop();  // on all shards, whoever was asked for it
   }
-  for (const auto& shard : shards_) PASSEL_RETURN_IF_ERROR(shard->Leave(end));  // the lead first
+  PASSEL_RETURN_IF_ERROR(lead_->Leave(end));
+  for (const auto& shard : shards_) shard->Leave(end);
   return {};
 }
 
@@ -177,33 +224,38 @@ Status ShardedStore::CheckSelection(const Selection& what) const {
 }
 
 Result<ParamView> ShardedStore::Pull(const Selection& what, PullMode mode) {
+  PASSEL_RETURN_IF_ERROR(CheckSelection(what));
+  const std::uint32_t stamp = next_stamp_++;
+  Versions& versions = pulled_[stamp % kStamps];
+  // What is complete on all shards. A worker that no round waits for may look in the middle of
+  // one: it is told the version before, and its gradient will be too late.
+  if (rounds()) versions.fill(lead_->completed_round());
+  for (std::size_t s = 0; s < shards_.size(); ++s) {
+    PASSEL_ASSIGN_OR_RETURN(const PulledShard pulled, shards_[s]->Pull());
+    if (!rounds()) versions[s] = pulled.version;
+    if (pulled.values != at_pull_[s].values) UseValues(s, pulled.values);
+    at_pull_[s] = pulled;
+  }
+  // Over a wire this came with the values.
   if (stopped()) {
     EndRounds();
     return Cancelled("the job was stopped");
   }
-  PASSEL_RETURN_IF_ERROR(lead().CheckAlive());
+  PASSEL_RETURN_IF_ERROR(lead_->CheckAlive());
   if (!entered_) {
     return FailedPrecondition(
         "this task has not seen the variables initialised: call WaitUntilInitialized() first");
   }
-  PASSEL_RETURN_IF_ERROR(CheckSelection(what));
-  const std::uint32_t stamp = next_stamp_++;
-  Versions& versions = pulled_[stamp % kStamps];
-  if (rounds()) {
-    // What is complete on all shards. A worker that no round waits for may look in the middle of
-    // one: it is told the version before, and its gradient will be too late.
-    versions.fill(lead().completed_round());
-  } else {
-    for (std::size_t s = 0; s < shards_.size(); ++s) versions[s] = shards_[s]->version();
-  }
   if (rules_.mode == Mode::kSsp && open_ == Open::kNothing) {
     auto& most = counters().max_clock_lead;
-    if (const std::uint64_t ahead = lead().ClockLead();
+    if (const std::uint64_t ahead = lead_->ClockLead();
         ahead > most.load(std::memory_order_relaxed)) {
       most.store(ahead, std::memory_order_relaxed);
     }
   }
-  if (mode == PullMode::kView && !kViewsAreCopies) {
+  const bool own = std::all_of(at_pull_.begin(), at_pull_.begin() + table_.shards(),
+                               [](const PulledShard& pulled) { return pulled.own; });
+  if (own || (mode == PullMode::kView && !kViewsAreCopies)) {
     return ParamView(shared_values_.data(), &table_, versions[0], stamp);
   }
   if (copied_values_.empty()) {
@@ -239,10 +291,10 @@ Result<ParamView> ShardedStore::Pull(const Selection& what, PullMode mode) {
 GradientBuffer ShardedStore::LendGradient() {
   int slot = next_slot_;
   if (!rounds()) {
-    next_slot_ = (next_slot_ + 1) % lead().gradient_slots();
+    next_slot_ = (next_slot_ + 1) % shards_[0]->gradient_slots();
   } else if (summed_ > 0) {
     // Rounds read slot 0 of every member, and there the sum is.
-    slot = lead().gradient_slots();
+    slot = shards_[0]->gradient_slots();
   }
   return GradientBuffer(gradient_values_[static_cast<std::size_t>(slot)].data(), &table_, slot);
 }
@@ -286,7 +338,7 @@ Result<Ticket> ShardedStore::Push(const GradientBuffer& gradient, std::uint32_t 
 // Takes the gradient into the sum of this worker, and arrives when that is whole. Sets `outcome_`
 // unless a round is to be waited for.
 Status ShardedStore::PushToRound(int slot, std::uint32_t stamp) {
-  const std::uint64_t completed = lead().completed_round();
+  const std::uint64_t completed = lead_->completed_round();
   bool too_late = false;
   if (rules_.mode == Mode::kReplicas) {
     PASSEL_CHECK(slot == 0 || summed_ > 0, "this gradient was lent before its set was dropped");
@@ -294,15 +346,15 @@ Status ShardedStore::PushToRound(int slot, std::uint32_t stamp) {
     too_late = base != completed || (summed_ > 0 && summed_base_ != completed);
   }
   // Who pulled after the last round in this mode: nobody else comes to another one.
-  if (too_late || lead().ChangeDue()) {
-    PASSEL_RETURN_IF_ERROR(lead().CheckAlive());
+  if (too_late || lead_->ChangeDue()) {
+    PASSEL_RETURN_IF_ERROR(lead_->CheckAlive());
     DropSet(summed_ + 1, completed, stamp);
     open_ = Open::kDropped;
     return {};
   }
   for (const auto& shard : shards_) PASSEL_RETURN_IF_ERROR(shard->Stage(slot));
   if (summed_ + 1 < quota_) {
-    PASSEL_RETURN_IF_ERROR(lead().CheckAlive());
+    PASSEL_RETURN_IF_ERROR(lead_->CheckAlive());
     ++summed_;
     summed_base_ = completed;
     outcome_ = PushOutcome();
@@ -315,7 +367,7 @@ Status ShardedStore::PushToRound(int slot, std::uint32_t stamp) {
   }
   round_ = completed + 1;
   round_stamp_ = stamp;
-  PASSEL_RETURN_IF_ERROR(lead().Arrive(round_));
+  PASSEL_RETURN_IF_ERROR(lead_->Arrive(round_));
   round_span_ = nvtx::Span(nvtx::Event::kRound, static_cast<std::int64_t>(round_));
   open_ = Open::kRound;
   return {};
@@ -338,24 +390,23 @@ void ShardedStore::DropSet(int gradients, std::uint64_t completed, std::uint32_t
 Status ShardedStore::PushNow(int slot, std::uint32_t stamp, Deadline deadline) {
   Versions at_apply{};
   for (std::size_t s = shards_.size(); s-- > 0;) {
-    PASSEL_RETURN_IF_ERROR(shards_[s]->Apply(slot, deadline, &at_apply[s]));
+    PASSEL_ASSIGN_OR_RETURN(at_apply[s], shards_[s]->Apply(slot, deadline));
   }
-  CountUpdate(at_apply, stamp);
-  return {};
+  return CountUpdate(at_apply, stamp);
 }
 
 // One update more, which all shards have, and one step more of this worker.
-void ShardedStore::CountUpdate(const Versions& at_apply, std::uint32_t stamp) {
+Status ShardedStore::CountUpdate(const Versions& at_apply, std::uint32_t stamp) {
+  PASSEL_ASSIGN_OR_RETURN(const std::int64_t step, lead_->CountUpdate());
   outcome_ = PushOutcome();
   outcome_.applied = true;
-  outcome_.global_step = lead().IncrementGlobalStep();
+  outcome_.global_step = step;
   outcome_.version = at_apply[0] + 1;
   outcome_.staleness = Staleness(at_apply, stamp);
   Record(counters().staleness, outcome_.staleness);
   Increment(counters().local_steps);
-  if (rules_.mode != Mode::kSsp) return;
-  lead().CompleteStep();
-  open_ = Open::kStep;
+  if (rules_.mode == Mode::kSsp) open_ = Open::kStep;
+  return {};
 }
 
 Result<PushOutcome> ShardedStore::Wait(Ticket ticket, Deadline deadline) {
@@ -377,7 +428,7 @@ Result<PushOutcome> ShardedStore::Wait(Ticket ticket, Deadline deadline) {
       break;
   }
   // Between two gradients of one set there is no end of a step.
-  if (open_ == Open::kChange || (summed_ == 0 && lead().ChangeDue())) {
+  if (open_ == Open::kChange || (summed_ == 0 && lead_->ChangeDue())) {
     open_ = Open::kChange;
     const std::int64_t begin = MonotonicNs();
     nvtx::Range range(nvtx::Event::kChangeMode, OwnSteps());
@@ -394,7 +445,7 @@ Result<PushOutcome> ShardedStore::Wait(Ticket ticket, Deadline deadline) {
 Status ShardedStore::FinishStep(Deadline deadline) {
   const nvtx::Range range(nvtx::Event::kAwaitSlowest, OwnSteps());
   const std::int64_t begin = MonotonicNs();
-  const Status near_enough = lead().AwaitSlowest(deadline);
+  const Status near_enough = lead_->AwaitSlowest(deadline);
   Increment(counters().wait_ns, static_cast<std::uint64_t>(MonotonicNs() - begin));
   PASSEL_RETURN_IF_ERROR(near_enough);
   open_ = Open::kNothing;
@@ -405,7 +456,7 @@ Status ShardedStore::FinishRound(Deadline deadline) {
   WorkerCounters& count = counters();
   const std::int64_t begin = MonotonicNs();
   nvtx::Range await_range(nvtx::Event::kAwaitRound, static_cast<std::int64_t>(round_));
-  Result<RoundGrant> grant = lead().AwaitRound(round_, deadline);
+  Result<RoundGrant> grant = lead_->AwaitRound(round_, deadline);
   await_range.Close();
   std::int64_t decided = MonotonicNs();
   Increment(count.wait_ns, static_cast<std::uint64_t>(decided - begin));
@@ -422,11 +473,15 @@ Status ShardedStore::FinishRound(Deadline deadline) {
     at_apply.fill(round_ - 1);
     outcome.staleness = Staleness(at_apply, round_stamp_);
     for (int i = 0; i < quota_; ++i) Record(count.staleness, outcome.staleness);
-  } else {
-    Increment(count.dropped, static_cast<std::uint64_t>(quota_));  // they came too late
+    outcome.version = round_;
+  } else {  // it came too late
+    Increment(count.dropped, static_cast<std::uint64_t>(quota_));
+    outcome.version = lead_->completed_round();
+    Versions now;
+    now.fill(outcome.version);
+    outcome.staleness = Staleness(now, round_stamp_);
   }
-  outcome.version = round_;
-  outcome.global_step = static_cast<std::int64_t>(round_);
+  outcome.global_step = static_cast<std::int64_t>(outcome.version);
   outcome_ = outcome;
   open_ = Open::kNothing;
   summed_ = 0;
@@ -437,25 +492,27 @@ Status ShardedStore::FinishRound(Deadline deadline) {
   return {};
 }
 
-std::int64_t ShardedStore::global_step() const { return lead().global_step(); }
+std::int64_t ShardedStore::global_step() const { return lead_->global_step(); }
 void ShardedStore::Stop() {
-  // The lead's word is the one that counts; the others' ends waits for blocks there.
+  lead_->Stop();
   for (const auto& shard : shards_) shard->Stop();
 }
-bool ShardedStore::stopped() const { return lead().stopped(); }
-std::vector<Member> ShardedStore::membership() const { return lead().membership(); }
+bool ShardedStore::stopped() const { return lead_->stopped(); }
+std::vector<Member> ShardedStore::membership() const { return lead_->membership(); }
 std::vector<Member> ShardedStore::WaitingFor() const {
   if (open_ == Open::kRound) {
-    std::vector<Member> members = lead().MissingIn(round_);
+    std::vector<Member> members = lead_->Missing(WaitingOn::kRound, round_);
     for (const auto& shard : shards_) {
       if (members.empty()) members = shard->HoldersIn(round_);
     }
     return members;
   }
-  if (open_ == Open::kChange && !mode_entered_) return lead().MissingAtChange();
-  return open_ == Open::kStep || open_ == Open::kChange ? lead().TooFarBehind()
-                                                        : std::vector<Member>();
+  if (open_ == Open::kChange && !mode_entered_) {
+    return lead_->Missing(WaitingOn::kChange, lead_->CurrentMode().number + 1);
+  }
+  if (open_ == Open::kStep || open_ == Open::kChange) return lead_->Missing(WaitingOn::kStep, 0);
+  return {};
 }
-WorkerCounters& ShardedStore::counters() { return lead().counters(); }
+WorkerCounters& ShardedStore::counters() { return lead_->counters(); }
 
 }  // namespace passel

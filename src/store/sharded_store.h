@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "base/nvtx.h"
+#include "store/external_updates.h"
+#include "store/lead.h"
 #include "store/parameter_store.h"
 #include "store/shard.h"
 #include "store/shard_rules.h"
@@ -19,16 +21,19 @@ namespace passel {
 
 class ShardedStore final : public ParameterStore {
  public:
-  /// `shards[i]` owns the variables that `table` places on shard i, all joined as `worker`.
-  ShardedStore(VariableTable table, const ShardRules& rules, int worker,
+  /// `shards[i]` owns the variables that `table` places on shard i, all joined as `worker` and in
+  /// the mode of `rules`.
+  ShardedStore(VariableTable table, const ShardRules& rules, int worker, std::unique_ptr<Lead> lead,
                std::vector<std::unique_ptr<Shard>> shards);
   ~ShardedStore() override;
 
   const VariableTable& variables() const override { return table_; }
-  Mode mode() const override { return lead().CurrentMode().setting.mode; }
+  Mode mode() const override { return lead_->CurrentMode().setting.mode; }
   std::uint32_t mode_changes() const override { return mode_changes_; }
   int worker() const override { return worker_; }
   Status Initialize(const std::function<void(VarId, std::span<float>)>& fill) override;
+  Status Restore(const JobProgress& progress,
+                 const std::function<void(VarId, int k, std::span<float>)>& fill) override;
   bool initialized() const override;
   Status WaitUntilInitialized(Deadline deadline) override;
   Status Leave() override { return LeaveAs(Phase::kDone); }
@@ -43,7 +48,7 @@ class ShardedStore final : public ParameterStore {
   Status BeginUpdate(float* rate) override;
   Result<Ticket> EndUpdate(std::uint32_t stamp) override;
   void GiveUpUpdate() override;
-  void SayAlive() override { lead().SayAlive(); }
+  void SayAlive() override { lead_->SayAlive(); }
   void SweepElsewhere(std::span<ExternalSweep* const> sweeps) override;
   std::int64_t global_step() const override;
   void Stop() override;
@@ -56,15 +61,18 @@ class ShardedStore final : public ParameterStore {
   static constexpr std::uint32_t kStamps = 8;
   using Versions = std::array<Version, kMaxShards>;
 
-  Shard& lead() { return *shards_[0]; }
-  const Shard& lead() const { return *shards_[0]; }
+  Status CheckNotInitialized() const;
+  Status OpenShards(ShardStart start, const std::vector<JobProgress::Shard>& at);
+  void UseValues(std::size_t shard, const float* values);
+  Status EnterMode(const ModeWord& mode);
+  ExternalUpdates* Elsewhere(std::size_t shard) const;
   Status CheckSelection(const Selection& what) const;
   Status LeaveAs(Phase end);
   void EndRounds();
   Status FinishInterruptedRound(Deadline deadline);
   Status Complete(const RoundGrant& grant, Deadline deadline);
   Status PushNow(int slot, std::uint32_t stamp, Deadline deadline);
-  void CountUpdate(const Versions& at_apply, std::uint32_t stamp);
+  Status CountUpdate(const Versions& at_apply, std::uint32_t stamp);
   Status PushToRound(int slot, std::uint32_t stamp);
   void DropSet(int gradients, std::uint64_t completed, std::uint32_t stamp);
   Status FinishRound(Deadline deadline);
@@ -80,8 +88,10 @@ class ShardedStore final : public ParameterStore {
   const VariableTable table_;
   ShardRules rules_;  // of the mode that this worker goes by
   const int worker_;
-  std::vector<std::unique_ptr<Shard>> shards_;
-  std::vector<const float*> shared_values_;           // [variables]: in the shards
+  const std::unique_ptr<Lead> lead_;
+  const std::vector<std::unique_ptr<Shard>> shards_;
+  std::array<PulledShard, kMaxShards> at_pull_{};     // of the last pull
+  std::vector<const float*> shared_values_;           // [variables]: there
   std::vector<float> copy_;                           // all shards, for PullMode::kCopy
   std::vector<float*> copied_shards_;                 // [shards]: in copy_
   std::vector<const float*> copied_values_;           // [variables]: in copy_

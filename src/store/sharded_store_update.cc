@@ -12,18 +12,31 @@
 
 namespace passel {
 
+ExternalUpdates* ShardedStore::Elsewhere(std::size_t shard) const {
+  ExternalUpdates* elsewhere = shards_[shard]->external_updates();
+  PASSEL_CHECK(elsewhere != nullptr, "this carrier's values are updated nowhere else");
+  return elsewhere;
+}
+
+void ShardedStore::SweepElsewhere(std::span<ExternalSweep* const> sweeps) {
+  PASSEL_CHECK(sweeps.size() == shards_.size(), "one sweep for each shard");
+  for (std::size_t s = 0; s < sweeps.size(); ++s) Elsewhere(s)->SweepElsewhere(sweeps[s]);
+}
+
 bool ShardedStore::UpdateIsAddition() const {
-  return std::all_of(shards_.begin(), shards_.end(),
-                     [](const auto& shard) { return shard->AddsElsewhere(); });
+  return std::all_of(shards_.begin(), shards_.end(), [](const auto& shard) {
+    const ExternalUpdates* elsewhere = shard->external_updates();
+    return elsewhere != nullptr && elsewhere->AddsElsewhere();
+  });
 }
 
 Status ShardedStore::BeginUpdate(float* rate) {
   PASSEL_CHECK(open_ == Open::kNothing && !update_begun_, "Wait() for the last push first");
   StepScalars scalars{};  // SGD's are the same for each step
   for (std::size_t s = shards_.size(); s-- > 0;) {
-    const Status begun = shards_[s]->BeginUpdate(&scalars);
+    const Status begun = Elsewhere(s)->BeginUpdate(&scalars);
     if (begun.ok()) continue;
-    while (++s < shards_.size()) shards_[s]->GiveUpUpdate();
+    while (++s < shards_.size()) Elsewhere(s)->GiveUpUpdate();
     return begun;
   }
   *rate = scalars.rate;
@@ -39,11 +52,15 @@ Result<Ticket> ShardedStore::EndUpdate(std::uint32_t stamp) {
   Versions at_apply{};
   Status first;
   for (std::size_t s = shards_.size(); s-- > 0;) {
-    Status ended = shards_[s]->EndUpdate(&at_apply[s]);
-    if (first.ok()) first = std::move(ended);
+    const Result<Version> ended = Elsewhere(s)->EndUpdate();
+    if (ended.ok()) {
+      at_apply[s] = *ended;
+    } else if (first.ok()) {
+      first = ended.status();
+    }
   }
   PASSEL_RETURN_IF_ERROR(first);
-  CountUpdate(at_apply, stamp);
+  PASSEL_RETURN_IF_ERROR(CountUpdate(at_apply, stamp));
   Increment(counters().fused_updates);
   // No latency: when the update itself began and ended nobody knows.
   Increment(counters().push_ns, static_cast<std::uint64_t>(MonotonicNs() - begin));
@@ -53,7 +70,7 @@ Result<Ticket> ShardedStore::EndUpdate(std::uint32_t stamp) {
 void ShardedStore::GiveUpUpdate() {
   PASSEL_CHECK(update_begun_, "an update that is given up has begun");
   update_begun_ = false;
-  for (const auto& shard : shards_) shard->GiveUpUpdate();
+  for (std::size_t s = 0; s < shards_.size(); ++s) Elsewhere(s)->GiveUpUpdate();
 }
 
 }  // namespace passel

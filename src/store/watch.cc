@@ -18,7 +18,7 @@ Watch::Watch(const ShardMemory& memory, const EngineOptions& options)
       opened_ns_(MonotonicNs()),
       held_(static_cast<std::size_t>(memory.num_workers)) {}
 
-void Watch::LookAfter(const std::vector<Member>& members, For what, std::uint64_t number) {
+void Watch::LookAfter(const std::vector<Member>& members, WaitingOn what, std::uint64_t number) {
   for (const Member& member : members) {
     // Blocks have even addresses.
     Look(member.worker, {member.epoch, member.phase},

@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "store/engine_options.h"
 #include "store/event_word.h"
+#include "store/lead.h"
 #include "store/membership.h"
 #include "store/shard_memory.h"
 
@@ -44,13 +45,11 @@ class OwnTime {
 
 class Watch {
  public:
-  enum class For { kRound = 1, kStep, kChange };
-
   /// `memory` outlives it.
   Watch(const ShardMemory& memory, const EngineOptions& options);
 
   /// `members` hold up round, step (ssp) or change of mode `number`.
-  void LookAfter(const std::vector<Member>& members, For what, std::uint64_t number);
+  void LookAfter(const std::vector<Member>& members, WaitingOn what, std::uint64_t number);
   /// Whoever holds `block` holds this worker up. Asks the kernel no more than every 10 ms.
   void LookAfterHolder(const BlockState& block);
 
@@ -60,7 +59,7 @@ class Watch {
  private:
   struct Held {
     TaskState state;             // of whom
-    std::uint64_t what = 0;      // For and number, or the address of a block
+    std::uint64_t what = 0;      // WaitingOn and number, or the address of a block
     std::int64_t heartbeat = 0;  // the word at the last look: only that it changes tells something
     std::int64_t next_probe_ns = 0;
     OwnTime silent;

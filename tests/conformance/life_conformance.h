@@ -79,6 +79,60 @@ TEST_P(StoreConformance, WhoLeavesMayComeBackAsAnotherLife) {
   ExpectAll(*store, 2.0F);
 }
 
+TEST_P(StoreConformance, RestoredStoreGoesOnWhereTheOtherWas) {
+  for (const OptimizerConfig& optimizer : AllReferenceOptimizers()) {
+    SCOPED_TRACE(OptimizerName(optimizer.kind));
+    Make(2, optimizer);
+    ReferenceModel reference(plan_.variables, optimizer);
+    for (int t = 1; t <= 3; ++t) reference.Step(t, static_cast<std::uint64_t>(t), {0});
+    JobProgress progress;
+    progress.global_step = 3;
+    progress.shards.assign(static_cast<std::size_t>(shards()), {3, 3});
+    progress.workers = {{3, 1, 20}, {0, 0, 7}, {9, 4, 1}};  // one more than there are
+    StorePtr store = Open(0);
+    const Status restored = store->Restore(progress, [&](VarId id, int k, std::span<float> floats) {
+      const auto& from =
+          k == 0 ? reference.values(id) : reference.slot(id, static_cast<std::size_t>(k - 1));
+      ASSERT_EQ(from.size(), floats.size());
+      std::copy(from.begin(), from.end(), floats.begin());
+    });
+    ASSERT_TRUE(restored.ok()) << restored.ToString();
+    EXPECT_TRUE(store->initialized());
+    EXPECT_EQ(store->global_step(), 3);
+    EXPECT_EQ(Pull(*store).version(), 3u);
+    ExpectValues(*store, reference, "restored");
+    // Who joins later finds its data where it was. Worker 1 has no part in what follows.
+    StorePtr other = Open(1);
+    ASSERT_TRUE(other->WaitUntilInitialized(Deadline::After(kLong)).ok());
+    EXPECT_EQ(other->counters().cursor_index.load(), 7u);
+    ASSERT_TRUE(other->Leave().ok());
+    for (int t = 4; t <= 5; ++t) {
+      const ParamView view = Pull(*store);
+      GradientBuffer buffer = store->LendGradient();
+      FillTestGradient(*store, buffer, 0, static_cast<std::uint64_t>(t));
+      const Result<PushOutcome> outcome = PushAndWait(*store, buffer, view.stamp());
+      ASSERT_TRUE(outcome.ok()) << outcome.status().ToString();
+      EXPECT_EQ(outcome->global_step, t);
+      EXPECT_EQ(outcome->staleness, 0u);
+      reference.Step(t, static_cast<std::uint64_t>(t), {0});
+      ExpectValues(*store, reference, "update " + std::to_string(t));
+    }
+    EXPECT_EQ(store->Restore(progress, [](VarId, int, std::span<float>) { FAIL(); }).code(),
+              Code::kFailedPrecondition);
+  }
+}
+
+TEST_P(StoreConformance, RestoreOfAnotherNumberOfShardsIsRefused) {
+  Make(1);
+  StorePtr store = Open(0);
+  JobProgress progress;
+  progress.shards.resize(static_cast<std::size_t>(shards()) + 1);
+  const Status status = store->Restore(progress, [](VarId, int, std::span<float>) { FAIL(); });
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_THAT(status.message(), ::testing::HasSubstr(std::to_string(shards() + 1)));
+  EXPECT_FALSE(store->initialized());
+}
+
 TEST_P(StoreConformance, MembershipShowsWhoIsThere) {
   Make(3);
   StorePtr store = Open(1);

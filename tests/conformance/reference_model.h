@@ -57,6 +57,7 @@ class ReferenceModel {
     }
   }
   const std::vector<float>& values(VarId id) const { return variables_[id].values(); }
+  const std::vector<float>& slot(VarId id, std::size_t k) const { return variables_[id].slot(k); }
 
  private:
   std::vector<ReferenceVariable> variables_;

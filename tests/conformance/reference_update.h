@@ -41,6 +41,7 @@ class ReferenceVariable {
   }
 
   const std::vector<float>& values() const { return values_; }
+  const std::vector<float>& slot(std::size_t k) const { return slots_[k]; }
 
  private:
   void StepElement(const StepScalars& c, std::size_t i, float g) {

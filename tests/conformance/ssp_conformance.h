@@ -165,4 +165,34 @@ TEST_P(SspConformance, StopWakesWhoWaitsForSlowerWorkers) {
   EXPECT_LT(MonotonicNs() - begin, std::chrono::nanoseconds(kBound).count());
 }
 
+// Whoever joined before the clocks were restored, and whoever joins after it.
+TEST_P(SspConformance, AllBeginAtTheHighestClockThatWasRestored) {
+  MakeSsp(3, 1);
+  StorePtr early = Open(1);
+  StorePtr chief = Open(0);
+  JobProgress progress;
+  progress.global_step = 12;
+  progress.shards.resize(static_cast<std::size_t>(shards()), {12, 12});
+  progress.workers = {{5, 0, 0}, {3, 0, 0}, {4, 0, 0}};
+  ASSERT_TRUE(chief
+                  ->Restore(progress,
+                            [](VarId, int, std::span<float> values) {
+                              std::fill(values.begin(), values.end(), 0.0F);
+                            })
+                  .ok());
+  ASSERT_TRUE(early->WaitUntilInitialized(Deadline::After(kLong)).ok());
+  StorePtr late = Open(2);
+  ASSERT_TRUE(late->WaitUntilInitialized(Deadline::After(kLong)).ok());
+  // One step more than the others have is what the bound allows, whoever makes it.
+  for (ParameterStore* store : {late.get(), early.get(), chief.get()}) {
+    const Result<PushOutcome> outcome = PushConstant(*store, -1);
+    ASSERT_TRUE(outcome.ok()) << outcome.status().ToString();
+  }
+  ASSERT_TRUE(PushConstant(*chief, -1).ok());
+  const Result<Ticket> ahead = PushOnly(*chief, -1);
+  ASSERT_TRUE(ahead.ok());
+  EXPECT_EQ(chief->Wait(*ahead, Deadline::After(std::chrono::milliseconds(60))).status().code(),
+            Code::kDeadlineExceeded);
+}
+
 }  // namespace passel::testing

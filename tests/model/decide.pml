@@ -105,7 +105,7 @@ Begin:
       :: phase[w] == JOINING -> phase[w] = RUNNING
       :: else -> known[w] = false; goto Over  /* `lost` */
       fi };
-    /* in_process_store.cc OpenStore(), local_shard_mode.cc EnterMode() */
+    /* in_process_store.cc OpenStore(), local_lead_mode.cc EnterMode() */
 #ifndef MUTANT_MODE_TOO_EARLY
     atomic { UP -> mode = NUMBER(current); entered[w] = true };
 #endif
@@ -118,7 +118,7 @@ Begin:
 EndOfStep:
     /* sharded_store.cc ChangeMode(); Wait() */
     due = false;
-    /* local_shard_mode.cc ChangeDue(). mode_change.cc WishedMode() */
+    /* local_lead_mode.cc ChangeDue(). mode_change.cc WishedMode() */
     atomic { UP -> x = wish };
     atomic { UP -> due = (x == NUMBER(current) + 1); x = 0 };
 #ifndef MUTANT_NO_LAST_ROUND
@@ -162,7 +162,7 @@ EndOfStep:
       :: due || NUMBER(current) != mode -> due = false; r = 0; goto Interrupted
       :: else
       fi };
-    /* local_shard_rounds.cc Arrive() */
+    /* local_lead_rounds.cc Arrive() */
     atomic { UP -> RAISE(arrival[w], SAID(epoch[w], r)) };
 
 Decide:
@@ -188,7 +188,7 @@ Decide:
          x = 0; members = 0; seen = 0; goto Decided
       :: else -> x = 0
       fi };
-    /* local_shard_mode.cc EndsWith() */
+    /* local_lead_mode.cc EndsWith() */
     atomic { UP -> x = wish };
     atomic { UP -> x = (x == NUMBER(current) + 1 -> END_OF(mode) : 0) };
     atomic { UP -> proposal[2 * w + (r & 1)] = members };
@@ -264,7 +264,7 @@ Grant:
          block_round = r
       :: else
       fi };
-    /* local_shard_rounds.cc FinishRound() */
+    /* local_lead_rounds.cc FinishRound() */
     atomic { UP ->
       if
       :: completed < r ->
@@ -299,11 +299,11 @@ AtWill:
       goto EndOfStep };
 
 Change:
-    /* local_shard_mode.cc ArriveAtChange() */
+    /* local_lead_mode.cc AwaitChange() */
     atomic { UP -> RAISE(change_arrival[w], SAID(epoch[w], mode + 1)) };
 
-TryChange:
-    /* TryChange() */
+LookAround:
+    /* AllHaveArrived() */
     atomic { UP -> seen = current;
       if :: NUMBER(seen) != mode -> seen = 0; goto Changed :: else fi };
     atomic { UP ->
@@ -387,7 +387,7 @@ Changed:
         fi
       }
       k = 0;
-      goto TryChange };
+      goto LookAround };
 
 Leave:
     /* membership.cc Leave() */

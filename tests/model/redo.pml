@@ -291,7 +291,7 @@ Saved:
     };
 
 Finish:
-    /* local_shard_rounds.cc FinishRound(). All shards' blocks are done. */
+    /* local_lead_rounds.cc FinishRound(). All shards' blocks are done. */
     atomic {
       UP;
       if

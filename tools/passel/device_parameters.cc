@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/nvtx.h"
-#include "store/local_shard.h"
+#include "store/block_claims.h"
 #include "store/shadow.h"
 
 namespace passel {

@@ -13,7 +13,7 @@
 #include "data/dataset.h"
 #include "nn/model_config.h"
 #include "optim/optimizer.h"
-#include "store/local_shard.h"
+#include "store/engine_options.h"
 #include "store/store_plan.h"
 #include "tools/passel/job_flags.h"
 #include "train/log_lines.h"

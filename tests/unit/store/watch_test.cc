@@ -41,8 +41,8 @@ class WatchTest : public ::testing::Test {
   // This worker waits for `worker` in a round for so long, looking at each slice.
   void AwaitMember(int worker, milliseconds time, std::uint64_t round = 1) {
     for (std::int64_t t = 0; t < std::chrono::nanoseconds(time).count(); t += kSlice) {
-      watch_->LookAfter({Membership(memory())[static_cast<std::size_t>(worker)]},
-                        Watch::For::kRound, round);
+      watch_->LookAfter({Membership(memory())[static_cast<std::size_t>(worker)]}, WaitingOn::kRound,
+                        round);
       clock_.AdvanceNs(kSlice);
     }
   }

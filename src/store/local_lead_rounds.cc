@@ -16,32 +16,20 @@
 #include <bit>
 
 #include "base/failpoint.h"
-#include "optim/update_kernels.h"
 #include "store/histogram.h"
-#include "store/local_shard.h"
+#include "store/local_lead.h"
 #include "store/membership.h"
 #include "store/raise_to.h"
 
 namespace passel {
-Status LocalShard::Stage(int slot) {
-  if (slot < memory_.gradient_slots) return {};  // it was computed in place
-  float* sum = memory_.Gradient(worker_, 0);
-  const float* const both[] = {sum, addend_.get()};
-  SumGradients(sum, both, 2, 1.0F, memory_.floats);
-  return {};
-}
 
-std::uint64_t LocalShard::completed_round() const {
-  return memory_.state->completed_round.load(std::memory_order_acquire);
-}
-
-std::uint64_t LocalShard::DecidedRound() const {
+std::uint64_t LocalLead::DecidedRound() const {
   return Decision::Unpack(memory_.state->decision.load(std::memory_order_seq_cst)).round;
 }
 
-Status LocalShard::Arrive(std::uint64_t round) {
+Status LocalLead::Arrive(std::uint64_t round) {
   PASSEL_RETURN_IF_ERROR(CheckAlive());
-  Heartbeat();
+  life_->Heartbeat();
   // Release: who counts us in sees our gradient. Sequentially consistent, so that of several
   // workers that arrive at once the last one sees all the others and decides.
   RaiseTo(memory_.tasks[worker_].arrival, Arrival{epoch_, round}.Pack());
@@ -50,7 +38,7 @@ Status LocalShard::Arrive(std::uint64_t round) {
   return {};
 }
 
-bool LocalShard::TryDecide(std::uint64_t round) {
+bool LocalLead::TryDecide(std::uint64_t round) {
   std::uint64_t seen = memory_.state->decision.load(std::memory_order_seq_cst);
   const Decision last = Decision::Unpack(seen);
   // Stopped: looked at after the decision, see DecideNoMore().
@@ -91,14 +79,14 @@ bool LocalShard::TryDecide(std::uint64_t round) {
 
 // Whoever is about to publish a decision either did so before this, or its swap fails; and who
 // looks at the decision afterwards sees that the job is stopped.
-void LocalShard::DecideNoMore() {
+void LocalLead::DecideNoMore() {
   std::uint64_t decision = memory_.state->decision.load(std::memory_order_seq_cst);
   while (!memory_.state->decision.compare_exchange_weak(
       decision, Decision::Unpack(decision).NextGeneration().Pack(), std::memory_order_seq_cst)) {
   }
 }
 
-std::vector<Member> LocalShard::MissingIn(std::uint64_t round) const {
+std::vector<Member> LocalLead::MissingIn(std::uint64_t round) const {
   std::vector<Member> missing;
   for (const Member& member : Membership(memory_)) {
     const bool awaited = member.phase == Phase::kExpected || member.phase == Phase::kJoining ||
@@ -110,23 +98,21 @@ std::vector<Member> LocalShard::MissingIn(std::uint64_t round) const {
   return missing;
 }
 
-Result<RoundGrant> LocalShard::AwaitRound(std::uint64_t round, Deadline deadline) {
+Result<RoundGrant> LocalLead::AwaitRound(std::uint64_t round, Deadline deadline) {
   ShardState& state = *memory_.state;
-  const bool decided = WaitFor(
-      state.event, options_.spin, deadline,
-      [&] { return DecidedRound() >= round || stopped() || !watch_->failure().ok(); },
+  Watch& watch = life_->watch();
+  const bool decided = Wait(
+      deadline, [&] { return DecidedRound() >= round || stopped() || !watch.failure().ok(); },
       [&] {
-        Heartbeat();
-        watch_->LookAfter(MissingIn(round), Watch::For::kRound, round);
+        watch.LookAfter(MissingIn(round), WaitingOn::kRound, round);
         TryDecide(round);
       });
-  Heartbeat();
   const auto last_decision = [&] {
     return Decision::Unpack(state.decision.load(std::memory_order_seq_cst));
   };
   const Decision decision = last_decision();
   if (decision.round < round) {
-    PASSEL_RETURN_IF_ERROR(CheckWait());
+    PASSEL_RETURN_IF_ERROR(life_->CheckWait());
     if (stopped()) return Cancelled(fmt::format("the job was stopped in round {}", round));
     if (!decided) return DeadlineExceeded(fmt::format("round {} is not complete", round));
   }
@@ -151,7 +137,7 @@ Result<RoundGrant> LocalShard::AwaitRound(std::uint64_t round, Deadline deadline
   return grant;
 }
 
-void LocalShard::FinishRound(const RoundGrant& grant) {
+void LocalLead::FinishRound(const RoundGrant& grant) {
   if (grant.count == 0) return;
   Failpoint("round.before_finish");
   const std::uint64_t before = completed_round();
@@ -165,11 +151,10 @@ void LocalShard::FinishRound(const RoundGrant& grant) {
   if (before < grant.round) Notify(memory_.state->event);
 }
 
-bool LocalShard::AwaitCompletion(std::uint64_t round, Deadline deadline) {
+bool LocalLead::AwaitCompletion(std::uint64_t round, Deadline deadline) {
   const auto complete = [&] { return completed_round() >= round; };
-  WaitFor(
-      memory_.state->event, options_.spin, deadline, [&] { return complete() || stopped(); },
-      [&] { Heartbeat(); });
+  Wait(
+      deadline, [&] { return complete() || stopped(); }, [] {});
   return complete();
 }
 

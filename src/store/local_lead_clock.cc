@@ -11,19 +11,21 @@
 #include <algorithm>
 
 #include "base/failpoint.h"
-#include "store/local_shard.h"
+#include "store/local_lead.h"
 #include "store/membership.h"
 #include "store/raise_to.h"
 
 namespace passel {
 
-std::uint64_t LocalShard::OwnClock() const {
+std::uint64_t LocalLead::OwnClock() const {
   const StepClock clock =
       StepClock::Unpack(memory_.tasks[worker_].clock.load(std::memory_order_relaxed));
   return clock.steps;
 }
 
-void LocalShard::CompleteStep() {
+Result<std::int64_t> LocalLead::CountUpdate() {
+  const std::int64_t step = memory_.state->global_step.fetch_add(1, std::memory_order_acq_rel) + 1;
+  if (rules_.mode != Mode::kSsp) return step;
   const std::uint64_t before = OwnClock();
   // A successor's clock is larger: a life that was fenced off cannot move it.
   RaiseTo(memory_.tasks[worker_].clock, StepClock{epoch_, before + 1}.Pack());
@@ -32,15 +34,16 @@ void LocalShard::CompleteStep() {
   // that leave it at once, the last one sees the others' new clocks.
   const auto slowest = SlowestClock(memory_, worker_, /*joining=*/true);
   if (slowest && *slowest > before) Notify(memory_.state->event);
+  return step;
 }
 
-std::uint64_t LocalShard::ClockLead() const {
+std::uint64_t LocalLead::ClockLead() const {
   const std::uint64_t own = OwnClock();
   const std::uint64_t slowest = SlowestClock(memory_, worker_, /*joining=*/false).value_or(own);
   return own > slowest ? own - slowest : 0;
 }
 
-std::vector<Member> LocalShard::TooFarBehind() const {
+std::vector<Member> LocalLead::TooFarBehind() const {
   const std::uint64_t own = OwnClock();
   std::vector<std::pair<std::uint64_t, Member>> behind;
   for (const Member& member : Membership(memory_)) {
@@ -59,7 +62,7 @@ std::vector<Member> LocalShard::TooFarBehind() const {
   return members;
 }
 
-Status LocalShard::AwaitSlowest(Deadline deadline) {
+Status LocalLead::AwaitSlowest(Deadline deadline) {
   const std::uint64_t own = OwnClock();
   const auto bound = static_cast<std::uint64_t>(rules_.staleness_bound);
   bool near_enough = false;
@@ -67,21 +70,16 @@ Status LocalShard::AwaitSlowest(Deadline deadline) {
   const auto over = [&] { return ChangeDue(); };
   const auto done = [&] {
     near_enough = SlowestClock(memory_, worker_, /*joining=*/true).value_or(own) + bound >= own;
-    return near_enough || stopped() || over() || !CheckWait().ok();
+    return near_enough || stopped() || over() || !life_->CheckWait().ok();
   };
-  WaitFor(memory_.state->event, options_.spin, deadline, done, [&] {
-    Heartbeat();
-    watch_->LookAfter(TooFarBehind(), Watch::For::kStep, own);
-  });
-  Heartbeat();
-  PASSEL_RETURN_IF_ERROR(CheckWait());
+  Wait(deadline, done, [&] { life_->watch().LookAfter(TooFarBehind(), WaitingOn::kStep, own); });
+  PASSEL_RETURN_IF_ERROR(life_->CheckWait());
   if (near_enough || over()) return {};
   if (stopped()) return Cancelled("the job was stopped while a worker waited for slower ones");
   const std::vector<Member> behind = TooFarBehind();
   if (behind.empty()) return {};  // it came nearer at this moment
   return DeadlineExceeded(fmt::format("{} is more than {} steps behind {}",
-                                      options_.names(behind.front().worker), bound,
-                                      options_.names(worker_)));
+                                      Name(behind.front().worker), bound, Name(worker_)));
 }
 
 }  // namespace passel

@@ -1,0 +1,129 @@
+// The part of a worker in a change of the mode: see mode_change.h.
+
+#include <fmt/core.h>
+
+#include "base/failpoint.h"
+#include "store/local_lead.h"
+#include "store/membership.h"
+#include "store/mode_change.h"
+#include "store/raise_to.h"
+
+namespace passel {
+namespace {
+
+// What was said first for this change. A later change's number is not taken back.
+std::uint64_t AgreeOn(std::atomic<std::uint64_t>& word, std::uint32_t change, std::uint64_t value) {
+  const AgreedNumber mine{change, value};
+  std::uint64_t seen = word.load(std::memory_order_seq_cst);
+  while (AgreedNumber::Unpack(seen).change < change) {
+    if (word.compare_exchange_weak(seen, mine.Pack(), std::memory_order_seq_cst)) return value;
+  }
+  return AgreedNumber::Unpack(seen).value;
+}
+
+}  // namespace
+
+Status LocalLead::EnterMode(const ModeWord& mode) {
+  if (mode.setting.mode > kLastMode) {
+    return DataLoss(fmt::format("the arena names mode {}, which this build does not know",
+                                static_cast<int>(mode.setting.mode)));
+  }
+  rules_.Set(mode.setting);
+  mode_number_ = mode.number;
+  if (rules_.mode != Mode::kSsp) return {};
+  // Nobody's clock stood still for the others' sake before. All begin at the highest there was;
+  // raising one's own clock never takes anybody beyond the bound.
+  const ModeRecord& record = memory_.state->mode.records[mode.number % ModeState::kRecords];
+  const auto base = AgreedNumber::Unpack(record.clock.load(std::memory_order_seq_cst));
+  if (base.change == mode.number && base.value > OwnClock()) {
+    RaiseTo(memory_.tasks[worker_].clock, StepClock{epoch_, base.value}.Pack());
+    Notify(memory_.state->event);
+  }
+  return {};
+}
+
+bool LocalLead::ChangeDue() {
+  if (!IsRoundMode(rules_.mode) && !rules_.schedule.empty()) {
+    WishForScheduledMode(memory_, rules_.schedule, static_cast<std::uint64_t>(global_step()));
+  }
+  const auto ended = [&] {
+    if (!WishedMode(memory_)) return false;
+    if (!IsRoundMode(rules_.mode)) return true;
+    const Decision last = Decision::Unpack(memory_.state->decision.load(std::memory_order_seq_cst));
+    return last.ends == Decision::EndOf(mode_number_) && completed_round() >= last.round;
+  };
+  // The mode comes last: of a change at which we have arrived, the others may make an end at any
+  // time, and then neither the wish nor the decision says any more what it said. Or we were fenced
+  // off.
+  return ended() || Changed();
+}
+
+std::uint32_t LocalLead::EndsWith(std::uint64_t round) {
+  if (!rules_.schedule.empty()) WishForScheduledMode(memory_, rules_.schedule, round);
+  return WishedMode(memory_) ? Decision::EndOf(mode_number_) : 0;
+}
+
+// From the look at the mode on whoever joins makes the publishing swap fail.
+bool LocalLead::AllHaveArrived() {
+  std::uint64_t seen = memory_.state->mode.current.load(std::memory_order_seq_cst);
+  const std::uint32_t next = ModeWord::Unpack(seen).number + 1;
+  const ModeWord wish = ModeWord::Unpack(memory_.state->mode.wish.load(std::memory_order_seq_cst));
+  if (next != mode_number_ + 1 || wish.number != next) return false;
+  if (!MissingAtChange(memory_, next).empty() || !life_->Alive()) return false;
+  seen_mode_ = seen;
+  return true;
+}
+
+Result<std::optional<std::uint64_t>> LocalLead::AwaitChange(Deadline deadline) {
+  PASSEL_RETURN_IF_ERROR(CheckAlive());
+  life_->Heartbeat();
+  const std::uint32_t next = mode_number_ + 1;
+  Failpoint("mode.due");
+  // Sequentially consistent: of several that arrive at once the last one sees all the others.
+  RaiseTo(memory_.tasks[worker_].change_arrival, Arrival{epoch_, next}.Pack());
+  Failpoint("mode.arrived");
+  seen_mode_ = 0;
+  bool ready = AllHaveArrived();
+  Wait(
+      deadline, [&] { return ready || Changed() || stopped() || !life_->CheckWait().ok(); },
+      [&] {
+        life_->watch().LookAfter(MissingAtChange(memory_, next), WaitingOn::kChange, next);
+        ready = AllHaveArrived();
+      });
+  PASSEL_RETURN_IF_ERROR(life_->CheckWait());
+  if (Changed()) return std::optional<std::uint64_t>();
+  if (stopped()) return Cancelled("the job was stopped before its mode changed");
+  if (!ready) {
+    const std::vector<Member> missing = MissingAtChange(memory_, next);
+    return DeadlineExceeded(
+        missing.empty() ? "the mode has not changed"
+                        : fmt::format("{} has not ended its last step before the mode changes",
+                                      Name(missing.front().worker)));
+  }
+  // From here on nobody makes a step before the change is published: who joins arrives first.
+  const std::uint64_t step = IsRoundMode(ModeWord::Unpack(seen_mode_).setting.mode)
+                                 ? completed_round()
+                                 : static_cast<std::uint64_t>(global_step());
+  ModeState& mode = memory_.state->mode;
+  ModeRecord& record = mode.records[next % ModeState::kRecords];
+  const std::uint64_t agreed = AgreeOn(record.since, next, step);
+  AgreeOn(record.clock, next, HighestClock(memory_));
+  RaiseTo(record.setting, mode.wish.load(std::memory_order_seq_cst));
+  PASSEL_RETURN_IF_ERROR(CheckAlive());  // by now the record may be another change's
+  return std::optional<std::uint64_t>(agreed);
+}
+
+void LocalLead::PublishChange() {
+  if (seen_mode_ == 0) return;
+  Failpoint("mode.prepared");
+  ModeState& mode = memory_.state->mode;
+  const ModeWord next = ModeWord::Unpack(mode.wish.load(std::memory_order_seq_cst));
+  if (next.number != mode_number_ + 1) return;
+  if (mode.current.compare_exchange_strong(seen_mode_, next.Pack(), std::memory_order_seq_cst)) {
+    Failpoint("mode.published");
+    Notify(memory_.state->event);
+  }
+  seen_mode_ = 0;
+}
+
+}  // namespace passel

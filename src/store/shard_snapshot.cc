@@ -1,0 +1,93 @@
+#include "store/shard_snapshot.h"
+
+#include <chrono>
+#include <thread>
+
+#include "base/deadline.h"
+#include "optim/update_kernels.h"
+#include "store/mode_change.h"
+
+namespace passel {
+namespace {
+
+// A round of a small model is applied in microseconds, and computed in many more.
+constexpr std::chrono::milliseconds kSettleLimit{50};
+constexpr std::chrono::microseconds kSettlePause{50};
+
+// The mode in force. A shard learns of a change before anything is pushed to it in the new mode.
+bool HasRounds(const ShardMemory& memory) { return IsRoundMode(CurrentMode(memory).setting.mode); }
+
+// The round whose values the shard holds: every block has seen it, and nobody is at work on one.
+// Claims first: whoever has let go of a block has written its new round before.
+std::optional<std::uint64_t> SettledRound(const ShardMemory& memory, bool lead) {
+  if (!HasRounds(memory)) return std::nullopt;
+  // Of the lead only when it is finished, too: then the global step says it.
+  const std::uint64_t round = lead ? memory.state->completed_round.load(std::memory_order_acquire)
+                                   : memory.state->version.load(std::memory_order_acquire);
+  for (std::size_t b = 0; b < memory.num_blocks; ++b) {
+    // Acquire, paired with the releases of a block's end: what is read afterwards is not older.
+    if (memory.blocks[b].claim.load(std::memory_order_acquire) != 0 ||
+        memory.blocks[b].round.load(std::memory_order_acquire) != round) {
+      return std::nullopt;
+    }
+  }
+  return round;
+}
+
+// Orders the copy before the second look at the blocks: without it the processor could look first.
+// ThreadSanitizer knows no fences; in its builds every access to the values is atomic.
+void EndOfCopy() {
+#if !defined(PASSEL_ATOMIC_VALUES)
+  std::atomic_thread_fence(std::memory_order_acquire);
+#endif
+}
+
+JobProgress::Shard ProgressOf(const ShardMemory& memory) {
+  return {memory.state->version.load(std::memory_order_acquire),
+          memory.state->optimizer_step.load(std::memory_order_relaxed)};
+}
+
+}  // namespace
+
+ShardSnapshotInfo TakeShardSnapshot(const ShardMemory& memory, bool lead,
+                                    std::span<float* const> out) {
+  ShardSnapshotInfo snapshot;
+  const auto read_step = [&] { return memory.state->global_step.load(std::memory_order_acquire); };
+  const Deadline limit = Deadline::After(kSettleLimit);
+  for (bool last = false; !last;) {
+    snapshot.rounds = HasRounds(memory);
+    last = !snapshot.rounds || limit.Expired();
+    const std::optional<std::uint64_t> settled = SettledRound(memory, lead);
+    if (!settled && !last) {
+      std::this_thread::sleep_for(kSettlePause);
+      continue;
+    }
+    snapshot.global_step_before = read_step();
+    snapshot.progress = ProgressOf(memory);
+    for (std::size_t k = 0; k < out.size(); ++k) {
+      CopyValues(out[k], k == 0 ? memory.values : memory.slots[k - 1], memory.floats);
+    }
+    EndOfCopy();
+    snapshot.global_step_after = read_step();
+    if (!settled || SettledRound(memory, lead) != settled) continue;
+    snapshot.exact_round = settled;
+    break;
+  }
+  return snapshot;
+}
+
+JobProgress ProgressOf(std::span<const ShardMemory> shards) {
+  JobProgress progress;
+  const ShardMemory& lead = shards[0];
+  progress.global_step = lead.state->global_step.load(std::memory_order_acquire);
+  for (int k = 0; k < lead.num_workers; ++k) {
+    const TaskSlot& task = lead.tasks[k];
+    progress.workers.push_back({StepClock::Unpack(task.clock.load(std::memory_order_relaxed)).steps,
+                                task.counters.cursor_epochs.load(std::memory_order_relaxed),
+                                task.counters.cursor_index.load(std::memory_order_relaxed)});
+  }
+  for (const ShardMemory& shard : shards) progress.shards.push_back(ProgressOf(shard));
+  return progress;
+}
+
+}  // namespace passel
