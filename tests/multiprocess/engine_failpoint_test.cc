@@ -1,5 +1,6 @@
 // Workers that die or stop at a named place while the others go on.
 
+#include "base/random.h"
 #include "multiprocess/engine_job.h"
 
 namespace passel::testing {

@@ -1,6 +1,7 @@
 // Workers that are killed at random, started again, and killed again. PASSEL_KILLS of them: built
 // once with few (label multiprocess), once with many (label slow).
 
+#include "base/random.h"
 #include "multiprocess/engine_job.h"
 
 namespace passel::testing {
