@@ -85,6 +85,13 @@ Status ShardedStore::Restore(const JobProgress& progress,
         fmt::format("the values are spread over {} ps, and were over {}: start it with {} ps",
                     shards_.size(), progress.shards.size(), progress.shards.size()));
   }
+  // Between the variables, too: there a sum of squares must not be zero.
+  for (int s = 0; s < table_.shards(); ++s) {
+    for (int k = 0; k < NumSlots(rules_.optimizer); ++k) {
+      std::fill_n(shards_[static_cast<std::size_t>(s)]->contents(1 + k), table_.ShardFloats(s),
+                  SlotInitialValue(rules_.optimizer, k));
+    }
+  }
   for (VarId id = 0; id < table_.size(); ++id) {
     const VariableInfo& v = table_[id];
     for (int k = 0; k <= NumSlots(rules_.optimizer); ++k) {
