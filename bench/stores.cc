@@ -30,7 +30,7 @@ class VariantShard final : public Shard {
         mean_(memory.block_floats),
         saved_(memory.block_floats * 4) {}
 
-  Result<PulledShard> Pull() override { return shard_->Pull(); }
+  Status Pull(PulledShard* pulled) override { return shard_->Pull(pulled); }
   void CopyAll(float* out) override { shard_->CopyAll(out); }
   float* gradient(int slot) const override { return shard_->gradient(slot); }
   int gradient_slots() const override { return shard_->gradient_slots(); }
@@ -47,7 +47,7 @@ class VariantShard final : public Shard {
     return shard_->HoldersIn(round);
   }
 
-  Result<Version> Apply(int slot, Deadline deadline) override {
+  Status Apply(int slot, Deadline deadline, Version* version_before) override {
     const std::int64_t step =
         memory_.state->optimizer_step.fetch_add(1, std::memory_order_relaxed) + 1;
     const StepScalars scalars = Prepare(optimizer_, step);
@@ -58,7 +58,8 @@ class VariantShard final : public Shard {
       PASSEL_RETURN_IF_ERROR(SweepBlocks(
           deadline, [&](std::size_t b) { ApplyTo(scalars, b, gradient + memory_.BlockBegin(b)); }));
     }
-    return memory_.state->version.fetch_add(1, std::memory_order_acq_rel);
+    *version_before = memory_.state->version.fetch_add(1, std::memory_order_acq_rel);
+    return {};
   }
 
   Status ApplyRound(const RoundGrant& grant, Deadline deadline) override {

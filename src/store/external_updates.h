@@ -23,8 +23,8 @@ class ExternalUpdates {
   /// Apply() in two halves, for an update that somebody else makes between them. `*scalars` is set
   /// on success. Errors: kAborted, and then nothing was begun.
   virtual Status BeginUpdate(StepScalars* scalars) = 0;
-  /// The update is made: returns the version before. Errors: kAborted, and it counts all the same.
-  virtual Result<Version> EndUpdate() = 0;
+  /// The update is made: `*version_before` is set. Errors: kAborted, and it counts all the same.
+  virtual Status EndUpdate(Version* version_before) = 0;
   /// It may have been made in part, or not at all: counted as half applied.
   virtual void GiveUpUpdate() = 0;
 };

@@ -79,9 +79,9 @@ class Lead {
 
   // --- Modes without rounds ------------------------------------------------------------------
 
-  /// One update more, which all shards have; ssp: one step more of this worker. Returns the new
-  /// global step.
-  virtual Result<std::int64_t> CountUpdate() = 0;
+  /// One update more, which all shards have; ssp: one step more of this worker. `*global_step` is
+  /// the new one.
+  virtual Status CountUpdate(std::int64_t* global_step) = 0;
   /// ssp: until this worker is at most the bound ahead of the slowest. Errors: kDeadlineExceeded,
   /// naming the slowest; kCancelled; kAborted.
   virtual Status AwaitSlowest(Deadline deadline) = 0;

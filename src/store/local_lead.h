@@ -18,7 +18,10 @@ class LocalLead final : public Lead {
   /// For the worker that joined.
   explicit LocalLead(std::shared_ptr<LocalWorker> life);
 
-  Status CheckAlive() const override { return life_->CheckAlive(); }
+  Status CheckAlive() const override {
+    if (StateOf(memory_, worker_) == TaskState{epoch_, Phase::kRunning}) return {};
+    return life_->CheckAlive();
+  }
   bool stopped() const override;
   std::int64_t global_step() const override;
   std::uint64_t completed_round() const override;
@@ -32,7 +35,7 @@ class LocalLead final : public Lead {
   std::vector<Member> Missing(WaitingOn what, std::uint64_t number) const override;
   WorkerCounters& counters() override { return memory_.tasks[worker_].counters; }
   Status Restore(const JobProgress& progress) override;
-  Result<std::int64_t> CountUpdate() override;
+  Status CountUpdate(std::int64_t* global_step) override;
   Status AwaitSlowest(Deadline deadline) override;
   bool RoundDecided(std::uint64_t round) const override { return DecidedRound() >= round; }
   Status Arrive(std::uint64_t round) override;

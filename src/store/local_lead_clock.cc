@@ -23,9 +23,9 @@ std::uint64_t LocalLead::OwnClock() const {
   return clock.steps;
 }
 
-Result<std::int64_t> LocalLead::CountUpdate() {
-  const std::int64_t step = memory_.state->global_step.fetch_add(1, std::memory_order_acq_rel) + 1;
-  if (rules_.mode != Mode::kSsp) return step;
+Status LocalLead::CountUpdate(std::int64_t* global_step) {
+  *global_step = memory_.state->global_step.fetch_add(1, std::memory_order_acq_rel) + 1;
+  if (rules_.mode != Mode::kSsp) return {};
   const std::uint64_t before = OwnClock();
   // A successor's clock is larger: a life that was fenced off cannot move it.
   RaiseTo(memory_.tasks[worker_].clock, StepClock{epoch_, before + 1}.Pack());
@@ -34,7 +34,7 @@ Result<std::int64_t> LocalLead::CountUpdate() {
   // that leave it at once, the last one sees the others' new clocks.
   const auto slowest = SlowestClock(memory_, worker_, /*joining=*/true);
   if (slowest && *slowest > before) Notify(memory_.state->event);
-  return step;
+  return {};
 }
 
 std::uint64_t LocalLead::ClockLead() const {

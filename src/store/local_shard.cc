@@ -65,8 +65,10 @@ LocalShard::LocalShard(const ShardMemory& memory, std::shared_ptr<LocalWorker> l
 
 LocalShard::~LocalShard() = default;
 
-Result<PulledShard> LocalShard::Pull() {
-  return PulledShard{memory_.values, memory_.state->version.load(std::memory_order_acquire), false};
+Status LocalShard::Pull(PulledShard* pulled) {
+  pulled->values = memory_.values;
+  pulled->version = memory_.state->version.load(std::memory_order_acquire);
+  return {};
 }
 
 Status LocalShard::Open(const ShardStart& start) {
@@ -178,7 +180,7 @@ void LocalShard::ApplySpan(const Update& update, std::size_t begin, std::size_t 
   passel::Apply(update.scalars, memory_.values + begin, slots, gradient, n);
 }
 
-Result<Version> LocalShard::Apply(int slot, Deadline deadline) {
+Status LocalShard::Apply(int slot, Deadline deadline, Version* version_before) {
   PASSEL_CHECK(!IsRoundMode(rules_.mode), "Apply() is for the async modes");
   // Once: setting the mode for each block would cost more than its claim.
   const FlushDenormals flush;
@@ -189,7 +191,7 @@ Result<Version> LocalShard::Apply(int slot, Deadline deadline) {
   const Status result = external_ != nullptr ? ApplyElsewhere(slot, scalars, deadline)
                                              : ApplyHere(slot, scalars, deadline);
   Failpoint("push.before_version");
-  if (result.ok()) return EndPush();
+  if (result.ok()) return EndPush(version_before);
   GiveUpUpdate();
   return result;
 }
@@ -202,15 +204,14 @@ std::int64_t LocalShard::BeginPush() {
   return memory_.state->optimizer_step.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
-Result<Version> LocalShard::EndPush() {
+Status LocalShard::EndPush(Version* version_before) {
   Increment(counters().pushes_ended);
   const bool alive = Alive();
   // Of a job that went over to another mode without us the versions may be the numbers of rounds.
   if (!alive && CurrentMode(memory_).number != mode_number_) return CheckAlive();
   // Release: who sees the new version and pulls sees this update, unless a later one replaced it.
-  const Version before = memory_.state->version.fetch_add(1, std::memory_order_acq_rel);
-  if (!alive) return CheckAlive();
-  return before;
+  *version_before = memory_.state->version.fetch_add(1, std::memory_order_acq_rel);
+  return alive ? Status() : CheckAlive();
 }
 
 void LocalShard::GiveUpUpdate() {

@@ -34,7 +34,7 @@ class LocalShard final : public Shard, private ExternalUpdates {
   LocalShard(const ShardMemory& memory, std::shared_ptr<LocalWorker> life);
   ~LocalShard() override;
 
-  Result<PulledShard> Pull() override;
+  Status Pull(PulledShard* pulled) override;
   void CopyAll(float* out) override;
   float* gradient(int slot) const override {
     return slot < memory_.gradient_slots ? memory_.Gradient(worker_, slot) : addend_.get();
@@ -48,7 +48,7 @@ class LocalShard final : public Shard, private ExternalUpdates {
   void Stop() override;
   Status EnterMode(const ModeWord& mode) override;
   void PrepareChange(std::uint64_t step) override;
-  Result<Version> Apply(int slot, Deadline deadline) override;
+  Status Apply(int slot, Deadline deadline, Version* version_before) override;
   Status Stage(int slot) override;
   Status ApplyRound(const RoundGrant& grant, Deadline deadline) override;
   std::vector<Member> HoldersIn(std::uint64_t round) const override;
@@ -63,7 +63,7 @@ class LocalShard final : public Shard, private ExternalUpdates {
   void SweepElsewhere(ExternalSweep* sweep) override { external_ = sweep; }
   bool AddsElsewhere() const override;
   Status BeginUpdate(StepScalars* scalars) override;
-  Result<Version> EndUpdate() override;
+  Status EndUpdate(Version* version_before) override;
   void GiveUpUpdate() override;
 
   struct Update;  // what one sweep applies: scalars and gradients
@@ -76,7 +76,7 @@ class LocalShard final : public Shard, private ExternalUpdates {
   WorkerCounters& counters() { return memory_.tasks[worker_].counters; }
   void Heartbeat() { life_->Heartbeat(); }
   std::int64_t BeginPush();
-  Result<Version> EndPush();
+  Status EndPush(Version* version_before);
   Status CheckCurrent() const;
   Status ApplyHere(int slot, const StepScalars& scalars, Deadline deadline);
   Status ApplyElsewhere(int slot, const StepScalars& scalars, Deadline deadline);

@@ -52,10 +52,10 @@ Status LocalShard::BeginUpdate(StepScalars* scalars) {
   return {};
 }
 
-Result<Version> LocalShard::EndUpdate() {
+Status LocalShard::EndUpdate(Version* version_before) {
   Heartbeat();
   Failpoint("push.before_version");
-  return EndPush();
+  return EndPush(version_before);
 }
 
 Status LocalShard::ApplyElsewhere(int slot, const StepScalars& scalars, Deadline deadline) {

@@ -43,7 +43,7 @@ class Shard {
   virtual ~Shard() = default;
 
   /// Brings what the next step reads up to date: a view where memory is shared.
-  virtual Result<PulledShard> Pull() = 0;
+  virtual Status Pull(PulledShard* pulled) = 0;
   /// All of them into out[0, floats): each float is one that was stored. After Pull().
   virtual void CopyAll(float* out) = 0;
   /// Memory of gradient slot `slot`, float[floats]. Slot gradient_slots() is a private buffer,
@@ -69,8 +69,8 @@ class Shard {
   /// Rounds, if the next mode has any, go on after `step`.
   virtual void PrepareChange(std::uint64_t step) = 0;
 
-  /// Async modes: applies the gradient at once. Returns the version before.
-  virtual Result<Version> Apply(int slot, Deadline deadline) = 0;
+  /// Async modes: applies the gradient at once. `*version_before` is set on success.
+  virtual Status Apply(int slot, Deadline deadline, Version* version_before) = 0;
 
   /// Round modes: the gradient is in place.
   virtual Status Stage(int slot) = 0;

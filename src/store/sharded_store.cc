@@ -231,17 +231,18 @@ Status ShardedStore::CheckSelection(const Selection& what) const {
 }
 
 Result<ParamView> ShardedStore::Pull(const Selection& what, PullMode mode) {
-  PASSEL_RETURN_IF_ERROR(CheckSelection(what));
+  if (!what.everything()) PASSEL_RETURN_IF_ERROR(CheckSelection(what));
   const std::uint32_t stamp = next_stamp_++;
   Versions& versions = pulled_[stamp % kStamps];
   // What is complete on all shards. A worker that no round waits for may look in the middle of
   // one: it is told the version before, and its gradient will be too late.
   if (rounds()) versions.fill(lead_->completed_round());
   for (std::size_t s = 0; s < shards_.size(); ++s) {
-    PASSEL_ASSIGN_OR_RETURN(const PulledShard pulled, shards_[s]->Pull());
+    PulledShard& pulled = at_pull_[s];
+    const float* const before = pulled.values;
+    PASSEL_RETURN_IF_ERROR(shards_[s]->Pull(&pulled));
+    if (pulled.values != before) UseValues(s, pulled.values);
     if (!rounds()) versions[s] = pulled.version;
-    if (pulled.values != at_pull_[s].values) UseValues(s, pulled.values);
-    at_pull_[s] = pulled;
   }
   // Over a wire this came with the values.
   if (stopped()) {
@@ -260,9 +261,9 @@ Result<ParamView> ShardedStore::Pull(const Selection& what, PullMode mode) {
       most.store(ahead, std::memory_order_relaxed);
     }
   }
-  const bool own = std::all_of(at_pull_.begin(), at_pull_.begin() + table_.shards(),
-                               [](const PulledShard& pulled) { return pulled.own; });
-  if (own || (mode == PullMode::kView && !kViewsAreCopies)) {
+  const auto own = [](const PulledShard& pulled) { return pulled.own; };
+  if ((mode == PullMode::kView && !kViewsAreCopies) ||
+      std::all_of(at_pull_.begin(), at_pull_.begin() + table_.shards(), own)) {
     return ParamView(shared_values_.data(), &table_, versions[0], stamp);
   }
   if (copied_values_.empty()) {
@@ -397,17 +398,16 @@ void ShardedStore::DropSet(int gradients, std::uint64_t completed, std::uint32_t
 Status ShardedStore::PushNow(int slot, std::uint32_t stamp, Deadline deadline) {
   Versions at_apply{};
   for (std::size_t s = shards_.size(); s-- > 0;) {
-    PASSEL_ASSIGN_OR_RETURN(at_apply[s], shards_[s]->Apply(slot, deadline));
+    PASSEL_RETURN_IF_ERROR(shards_[s]->Apply(slot, deadline, &at_apply[s]));
   }
   return CountUpdate(at_apply, stamp);
 }
 
 // One update more, which all shards have, and one step more of this worker.
 Status ShardedStore::CountUpdate(const Versions& at_apply, std::uint32_t stamp) {
-  PASSEL_ASSIGN_OR_RETURN(const std::int64_t step, lead_->CountUpdate());
   outcome_ = PushOutcome();
+  PASSEL_RETURN_IF_ERROR(lead_->CountUpdate(&outcome_.global_step));
   outcome_.applied = true;
-  outcome_.global_step = step;
   outcome_.version = at_apply[0] + 1;
   outcome_.staleness = Staleness(at_apply, stamp);
   Record(counters().staleness, outcome_.staleness);

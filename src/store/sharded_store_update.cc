@@ -52,12 +52,8 @@ Result<Ticket> ShardedStore::EndUpdate(std::uint32_t stamp) {
   Versions at_apply{};
   Status first;
   for (std::size_t s = shards_.size(); s-- > 0;) {
-    const Result<Version> ended = Elsewhere(s)->EndUpdate();
-    if (ended.ok()) {
-      at_apply[s] = *ended;
-    } else if (first.ok()) {
-      first = ended.status();
-    }
+    Status ended = Elsewhere(s)->EndUpdate(&at_apply[s]);
+    if (first.ok()) first = std::move(ended);
   }
   PASSEL_RETURN_IF_ERROR(first);
   PASSEL_RETURN_IF_ERROR(CountUpdate(at_apply, stamp));
