@@ -1,12 +1,13 @@
 #include "shm/arena.h"
 
 #include <fmt/core.h>
-#include <sodium.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 
 #include <boost/interprocess/exceptions.hpp>
 #include <boost/interprocess/mapped_region.hpp>
 #include <boost/version.hpp>
+#include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <optional>
@@ -114,8 +115,9 @@ Result<Arena> Arena::Create(const StorePlan& plan, int shard, const ArenaOptions
               base);
   auto* header = mapping->raw_header();
   header->creator = SelfIdentity();
-  if (sodium_init() < 0) return Internal("libsodium does not start");
-  randombytes_buf(&header->nonce, sizeof header->nonce);
+  if (::getrandom(&header->nonce, sizeof header->nonce, 0) != sizeof header->nonce) {
+    return ErrnoStatus(errno, "there is no random number for the arena");
+  }
   PASSEL_ASSIGN_OR_RETURN(mapping->header, ReadHeader(base, mapping->file.bytes));
   mapping->memory = MapShard(base, mapping->header);
   FormatShard(mapping->memory, plan.FirstMode());

@@ -12,7 +12,7 @@
 #include "base/deadline.h"
 #include "base/file_descriptor.h"
 #include "base/status.h"
-#include "shm/job_token.h"
+#include "cluster/job_token.h"
 #include "shm/protocol.h"
 #include "store/mode.h"
 

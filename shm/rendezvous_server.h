@@ -24,7 +24,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/unix_socket.h"
-#include "shm/job_token.h"
+#include "cluster/job_token.h"
 #include "shm/protocol.h"
 #include "store/mode.h"
 

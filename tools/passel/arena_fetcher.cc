@@ -9,7 +9,7 @@
 namespace passel {
 
 ArenaFetcher::ArenaFetcher(const std::string& job_id, int shards, std::uint64_t cluster_hash,
-                           const shm::JobToken& token, std::int64_t limit_ns)
+                           const JobToken& token, std::int64_t limit_ns)
     : introduction_{job_id, shm::Role::kSupervisor, 0, cluster_hash},
       shards_(shards),
       token_(token),

@@ -46,7 +46,7 @@ class SingleProcessJob::Host {
   Host(const std::string& job_id, const std::string& about_data, FileDescriptor listening,
        shm::Arena arena)
       : end_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-        host_(OptionsOf(job_id, about_data), shm::JobToken::Generate(), std::move(listening),
+        host_(OptionsOf(job_id, about_data), JobToken::Generate(), std::move(listening),
               std::move(arena)),
         thread_([this] {
           nvtx::NameThread("control");

@@ -54,7 +54,7 @@ Status Supervisor::Start() {
     if (!socket.ok()) return socket.status();
     listening_.push_back(std::move(*socket));
   }
-  token_ = shm::JobToken::Generate();
+  token_ = JobToken::Generate();
   PASSEL_ASSIGN_OR_RETURN(token_file_, CreateConstantFile("passel.token", token_.bytes().data(),
                                                           token_.bytes().size()));
   PASSEL_ASSIGN_OR_RETURN(output_, OutputRelay::Create());

@@ -17,7 +17,7 @@
 #include <thread>
 
 #include "base/unix_socket.h"
-#include "shm/job_token.h"
+#include "cluster/job_token.h"
 #include "shm/layout.h"
 #include "shm/protocol.h"
 #include "shm/ps_host.h"
