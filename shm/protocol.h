@@ -59,9 +59,6 @@ namespace passel::shm {
 
 inline constexpr int kProtocolVersion = 2;
 
-/// Of a plan of variables, as text.
-inline constexpr std::size_t kMaxPlanBytes = std::size_t{16} << 20;
-
 /// The most bytes of {"tell":"data"}'s object.
 inline constexpr std::size_t kMaxDataText = 10'000;
 

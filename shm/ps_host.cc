@@ -177,7 +177,7 @@ Status PsHost::AcceptPlan(const Peer& peer, const std::string& plan_json) {
   PASSEL_ASSIGN_OR_RETURN(
       Arena arena,
       Arena::Create(plan, options_.shard,
-                    {options_.job_id, options_.cluster_hash, options_.huge_pages}, budget));
+{options_.job_id, options_.huge_pages}, budget));
   arena.Publish();
   range.Close();
   Failpoint("ps.published");

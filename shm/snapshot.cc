@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/memory_file.h"
+#include "shm/layout.h"
 #include "shm/rendezvous_client.h"
 
 namespace passel::shm {

@@ -87,7 +87,7 @@ Status SingleProcessJob::MakeArena(const std::string& job_id) {
   PASSEL_ASSIGN_OR_RETURN(
       shm::Arena arena,
       shm::Arena::Create(plan_, 0,
-                         {.job_id = job_id, .cluster_hash = 0, .huge_pages = config_.huge_pages},
+                         {.job_id = job_id, .huge_pages = config_.huge_pages},
                          budget));
   arena.Publish();
   if (!arena.huge_page_report().empty()) LogInfo("{}", arena.huge_page_report());
