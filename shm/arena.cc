@@ -103,9 +103,9 @@ Result<Arena> Arena::Create(const StorePlan& plan, int shard, const ArenaOptions
   }
   PASSEL_ASSIGN_OR_RETURN(const std::uint64_t bytes, ArenaBytes(plan, shard));
   auto mapping = std::make_unique<Mapping>();
-  PASSEL_ASSIGN_OR_RETURN(mapping->file,
-                          CreateMemoryFile(fmt::format("passel.{}.ps{}", options.job_id, shard),
-                                           bytes, options.huge_pages, budget));
+  PASSEL_ASSIGN_OR_RETURN(
+      mapping->file, CreateMemoryFile(fmt::format("passel.{}.ps{}", options.job_id, shard), bytes,
+                                      options.huge_pages, budget));
   Failpoint("arena.reserved");
   PASSEL_ASSIGN_OR_RETURN(mapping->region,
                           MapFile(mapping->file.fd.get(), mapping->file.bytes, bip::read_write));
@@ -144,6 +144,15 @@ Result<Arena> Arena::Adopt(FileDescriptor fd, Access access) {
   }
   mapping->memory = MapShard(mapping->header.plan, mapping->header.shard, base);
   return Arena(std::move(mapping));
+}
+
+Result<Arena> Arena::AdoptFrom(const std::string& giver, FileDescriptor fd,
+                               const std::string& job_id, int shard, Access access) {
+  PASSEL_ASSIGN_OR_RETURN(Arena arena, Adopt(std::move(fd), access));
+  if (arena.job_id() == job_id && arena.shard() == shard) return arena;
+  return FailedPrecondition(
+      fmt::format("{} handed over the arena of shard {} of job {}, not of shard {} of job {}",
+                  giver, arena.shard(), arena.job_id(), shard, job_id));
 }
 
 void Arena::Publish() noexcept {

@@ -40,6 +40,11 @@ class Arena {
   /// With kRead nothing may be written through memory(): the kernel would end the process.
   enum class Access { kReadAndWrite, kRead };
   static Result<Arena> Adopt(FileDescriptor fd, Access access = Access::kReadAndWrite);
+  /// The same of what `giver`, a task, handed over as the arena of that shard of the job. Errors:
+  /// also kFailedPrecondition when it is another one.
+  static Result<Arena> AdoptFrom(const std::string& giver, FileDescriptor fd,
+                                 const std::string& job_id, int shard,
+                                 Access access = Access::kReadAndWrite);
 
   Arena(Arena&&) noexcept;
   Arena& operator=(Arena&&) noexcept;

@@ -32,10 +32,8 @@
 namespace passel::shm {
 
 struct AttachOptions {
-  std::string job_id;
-  int worker = 0;
+  Introduction me;  ///< its index is the worker
   int num_shards = 1;
-  std::uint64_t cluster_hash = 0;
   bool supervised = false;
   /// Listens under no name: nobody finds this worker, not even a ps that comes back.
   bool use_existing_servers = false;

@@ -58,8 +58,8 @@ ShardMemory LayOut(const StorePlan& plan, int shard, Parts& parts) {
   for (int s = 0; s < m.num_slots; ++s) {
     m.slots[s] = parts.Add<float>(m.floats, 1, s == 0 ? kPage : sizeof(float));
   }
-  m.gradients = parts.Add<float>(
-      m.floats, workers * static_cast<std::uint64_t>(m.gradient_slots), kPage);
+  m.gradients =
+      parts.Add<float>(m.floats, workers * static_cast<std::uint64_t>(m.gradient_slots), kPage);
   // In every mode: it may change to one with rounds.
   m.undo = parts.Add<float>(PieceFloats(m.block_floats),
                             workers * static_cast<std::uint64_t>(1 + m.num_slots));
@@ -73,36 +73,19 @@ ShardMemory LayOut(const StorePlan& plan, int shard, Parts& parts) {
 
 std::uint64_t StructureHash() {
   Fnv1a hash;
-  for (const std::size_t number : {sizeof(ArenaHeader),
-                                   offsetof(ArenaHeader, plan_hash),
-                                   offsetof(ArenaHeader, job_id),
-                                   offsetof(ArenaHeader, ready),
-                                   sizeof(TaskSlot),
-                                   offsetof(TaskSlot, arrival),
-                                   offsetof(TaskSlot, counted_round),
-                                   offsetof(TaskSlot, change_arrival),
-                                   offsetof(TaskSlot, proposal),
-                                   offsetof(TaskSlot, clock),
-                                   offsetof(TaskSlot, counters),
-                                   sizeof(WorkerCounters),
-                                   offsetof(WorkerCounters, max_clock_lead),
-                                   offsetof(WorkerCounters, staleness),
-                                   sizeof(Histogram),
-                                   sizeof(ShardState),
-                                   offsetof(ShardState, decision),
-                                   offsetof(ShardState, cohort),
-                                   offsetof(ShardState, event),
-                                   offsetof(ShardState, mode),
-                                   sizeof(ModeState),
-                                   offsetof(ShardState, device),
-                                   sizeof(DeviceState),
-                                   sizeof(BlockState),
-                                   sizeof(EventRing),
-                                   sizeof(ProcessIdentity),
-                                   static_cast<std::size_t>(kMaxWorkers),
-                                   static_cast<std::size_t>(kMaxSlots)}) {
-    hash.AddNumber(number);
-  }
+  const auto add = [&hash](auto... numbers) { (hash.AddNumber(numbers), ...); };
+  add(sizeof(ArenaHeader), offsetof(ArenaHeader, plan_hash), offsetof(ArenaHeader, job_id),
+      offsetof(ArenaHeader, ready));
+  add(sizeof(TaskSlot), offsetof(TaskSlot, arrival), offsetof(TaskSlot, counted_round),
+      offsetof(TaskSlot, change_arrival), offsetof(TaskSlot, proposal), offsetof(TaskSlot, clock),
+      offsetof(TaskSlot, counters));
+  add(sizeof(WorkerCounters), offsetof(WorkerCounters, max_clock_lead),
+      offsetof(WorkerCounters, staleness), sizeof(Histogram));
+  add(sizeof(ShardState), offsetof(ShardState, decision), offsetof(ShardState, cohort),
+      offsetof(ShardState, event), offsetof(ShardState, mode), offsetof(ShardState, device));
+  add(sizeof(ModeState), sizeof(DeviceState), sizeof(BlockState), sizeof(EventRing),
+      sizeof(ProcessIdentity), static_cast<std::size_t>(kMaxWorkers),
+      static_cast<std::size_t>(kMaxSlots));
   return hash.value();
 }
 
@@ -183,8 +166,10 @@ Result<CheckedHeader> ReadHeader(const void* base, std::size_t size_bytes) {
   if (needed > size_bytes) {
     return corrupt(fmt::format("{} bytes are needed, the file has {}", needed, size_bytes));
   }
-  return CheckedHeader{std::move(*plan), shard,
-                       {header.job_id, strnlen(header.job_id, sizeof header.job_id)}, header.nonce};
+  return CheckedHeader{std::move(*plan),
+                       shard,
+                       {header.job_id, strnlen(header.job_id, sizeof header.job_id)},
+                       header.nonce};
 }
 
 }  // namespace passel::shm

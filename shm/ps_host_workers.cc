@@ -21,10 +21,10 @@ constexpr std::chrono::seconds kMeetLimit{2};
 }  // namespace
 
 Status PsHost::MeetWorkers(Deadline deadline) {
-  const Introduction me{options_.job_id, Role::kPs, options_.shard, options_.cluster_hash};
   const Deadline limit = deadline.Sooner(kMeetLimit);
   for (int worker = 0; worker < options_.num_workers; ++worker) {
-    Result<RendezvousClient> client = RendezvousClient::Begin(me, Role::kWorker, worker, limit);
+    Result<RendezvousClient> client =
+        RendezvousClient::Begin(options_.me, Role::kWorker, worker, limit);
     if (client.status().code() == Code::kNotFound) continue;     // not started yet
     if (client.status().code() == Code::kUnavailable) continue;  // it ended just now
     if (!client.ok()) return client.status();
@@ -59,9 +59,9 @@ Status PsHost::MeetWorkers(Deadline deadline) {
       return DeadlineExceeded(fmt::format(
           "{}, and nobody else has the arena of a former ps/{}: it may hold the only one. If it is "
           "stopped, continue or end it, then start this ps again",
-          who, options_.shard));
+          who, options_.me.index));
     }
-    LogWarning("{}: ps/{} goes on with the others until it does", who, options_.shard);
+    LogWarning("{}: ps/{} goes on with the others until it does", who, options_.me.index);
   }
   return {};
 }
@@ -74,15 +74,11 @@ Status PsHost::Meet(Link& link) {
   PASSEL_ASSIGN_OR_RETURN(std::optional<FileDescriptor> fd,
                           link.client.GetArena(false, &need_plan, limit));
   if (fd && !arena_) {
-    PASSEL_ASSIGN_OR_RETURN(Arena arena, Arena::Adopt(std::move(*fd)));
-    if (arena.job_id() != options_.job_id || arena.shard() != options_.shard) {
-      return FailedPrecondition(
-          fmt::format("{} handed over the arena of shard {} of job {}, not of shard {} of job {}",
-                      options_.names(link.worker), arena.shard(), arena.job_id(), options_.shard,
-                      options_.job_id));
-    }
-    LogInfo("took the arena of a former ps/{} over from {}: {} updates are in it", options_.shard,
-            options_.names(link.worker),
+    PASSEL_ASSIGN_OR_RETURN(Arena arena,
+                            Arena::AdoptFrom(options_.names(link.worker), std::move(*fd),
+                                             options_.me.job_id, options_.me.index));
+    LogInfo("took the arena of a former ps/{} over from {}: {} updates are in it",
+            options_.me.index, options_.names(link.worker),
             arena.memory().state->version.load(std::memory_order_relaxed));
     arena_ = std::move(arena);
     departures_.Look(arena_->memory());
@@ -92,13 +88,10 @@ Status PsHost::Meet(Link& link) {
     const nlohmann::json json = nlohmann::json::parse(*status, nullptr, false);
     const auto data = json.find("data");
     if (data != json.end() && data->is_object()) {
-      Peer peer;
-      peer.role = Role::kWorker;
-      peer.index = link.worker;
-      PASSEL_RETURN_IF_ERROR(DataTold(peer, data->dump()));
+      PASSEL_RETURN_IF_ERROR(KeepTold(link.worker, data->dump()));
     }
   }
-  PASSEL_RETURN_IF_ERROR(link.client.SayHere(options_.shard, limit));
+  PASSEL_RETURN_IF_ERROR(link.client.SayHere(limit));
   if (arena_) {
     const ShardMemory& memory = arena_->memory();
     link.identity = LoadIdentity(memory.tasks[link.worker], StateOf(memory, link.worker).epoch);

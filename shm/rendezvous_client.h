@@ -18,14 +18,6 @@
 
 namespace passel::shm {
 
-/// What a task says of itself when it connects.
-struct Introduction {
-  std::string job_id;
-  Role role = Role::kWorker;
-  int index = 0;
-  std::uint64_t cluster_hash = 0;
-};
-
 /// Move-only; one thread at a time. Its destructor closes the connection, which tells the server
 /// that this task is gone.
 class RendezvousClient {
@@ -37,6 +29,8 @@ class RendezvousClient {
   /// another build; kAlreadyExists: that identity is taken; kDeadlineExceeded; kUnavailable.
   static Result<RendezvousClient> Connect(const Introduction& me, Role role, int index,
                                           const JobToken* token, Deadline deadline);
+  /// As Role::kControl to a ps of that job.
+  static Result<RendezvousClient> Control(const std::string& job_id, int ps, Deadline deadline);
   /// Connect() in two halves, for a server that may be stopped: the first waits for no answer of
   /// it. Once fd() is readable the second need not wait long.
   static Result<RendezvousClient> Begin(const Introduction& me, Role role, int index,
@@ -62,12 +56,12 @@ class RendezvousClient {
   /// object of at most kMaxDataText bytes.
   Status TellData(const std::string& json, Deadline deadline);
   /// A ps tells a worker that it listens now.
-  Status SayHere(int shard, Deadline deadline);
+  Status SayHere(Deadline deadline);
   /// The supervisor tells a ps that it holds the arena, which may now be handed to others.
   Status SayKept(Deadline deadline);
-  /// A copy of the values of this ps, or, without `values`, only how far training has come.
-  /// nullopt: the chief has not written the first values yet. See shm/snapshot.h.
-  Result<std::optional<ShardSnapshot>> GetSnapshot(bool values, Deadline deadline);
+  /// A copy of the values of this ps, or, without `values`, only how far training has come. See
+  /// shm/snapshot.h.
+  Result<ShardSnapshot> GetSnapshot(bool values, Deadline deadline);
   /// The job's state as JSON text.
   Result<std::string> GetStatus(Deadline deadline);
   /// Of ps/0: asks for another mode. Returns its number. Errors: as WishForMode() in
@@ -77,6 +71,8 @@ class RendezvousClient {
 
   /// For poll(2): readable when the other end is gone.
   int fd() const { return socket_.get(); }
+  /// The other end is gone. REQUIRES: nothing is asked that is not answered.
+  bool Gone() const;
   pid_t server_pid() const { return server_pid_; }
 
  private:

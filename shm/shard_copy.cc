@@ -50,7 +50,7 @@ void EndOfCopy() {
 
 }  // namespace
 
-Result<ShardCopy> CopyShard(const Arena& arena, const MemoryBudget& budget) {
+Result<ShardSnapshot> CopyShard(const Arena& arena, const MemoryBudget& budget) {
   const ShardMemory& memory = arena.memory();
   const std::size_t bytes = std::max<std::size_t>(memory.floats, 1) * sizeof(float);
   Result<MemoryFile> file = CreateMemoryFile("passel.snapshot", bytes, HugePages::kOff, budget,
@@ -59,7 +59,7 @@ Result<ShardCopy> CopyShard(const Arena& arena, const MemoryBudget& budget) {
   void* base = ::mmap(nullptr, file->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
                       file->fd.get(), 0);
   if (base == MAP_FAILED) return ErrnoStatus(errno, "cannot map memory for a copy of the values");
-  ShardCopy copy;
+  ShardSnapshot copy;
   const auto read_step = [&] { return memory.state->global_step.load(std::memory_order_acquire); };
   const Deadline limit = Deadline::After(kSettleLimit);
   for (bool last = false; !last;) {
@@ -70,10 +70,10 @@ Result<ShardCopy> CopyShard(const Arena& arena, const MemoryBudget& budget) {
       std::this_thread::sleep_for(kSettlePause);
       continue;
     }
-    copy.global_step_before = read_step();
+    copy.global_step = read_step();
     CopyValues(static_cast<float*>(base), memory.values, memory.floats);
     EndOfCopy();
-    copy.global_step_after = read_step();
+    copy.last_global_step = read_step();
     if (!settled || SettledRound(arena) != settled) continue;
     copy.exact_round = settled;
     break;

@@ -8,26 +8,16 @@
 
 #pragma once
 
-#include <cstdint>
-#include <optional>
-
-#include "base/file_descriptor.h"
 #include "base/memory_file.h"
 #include "base/status.h"
 #include "shm/arena.h"
+#include "shm/protocol.h"
 
 namespace passel::shm {
 
-struct ShardCopy {
-  FileDescriptor values;  ///< float[floats], sealed against any change
-  std::int64_t global_step_before = 0, global_step_after = 0;  ///< as shard 0 knows it, else 0
-  /// Set if the values are exactly those after this round.
-  std::optional<std::uint64_t> exact_round;
-  bool rounds = false;  ///< the mode that was in force has rounds: another copy may be exact
-};
-
-/// Takes as long as copying takes, and at most 50 ms more. REQUIRES: the shard is initialised.
+/// Fills in the values, the steps as this shard knows them, and what is said of rounds. Takes as
+/// long as copying takes, and at most 50 ms more. REQUIRES: the shard is initialised.
 /// Errors: kResourceExhausted, naming the bytes needed, the bytes free and whose limit it is.
-Result<ShardCopy> CopyShard(const Arena& arena, const MemoryBudget& budget);
+Result<ShardSnapshot> CopyShard(const Arena& arena, const MemoryBudget& budget);
 
 }  // namespace passel::shm
