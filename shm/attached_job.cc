@@ -28,10 +28,9 @@ void TellOfMissingPs(const AttachOptions& options, int shard) {
   const Result<std::vector<FoundEndpoint>> endpoints = FindEndpoints();
   if (!endpoints.ok()) return;
   for (int other = shard + 1; other < options.num_shards; ++other) {
-    const bool listens =
-        std::any_of(endpoints->begin(), endpoints->end(), [&](const FoundEndpoint& e) {
-          return e.job_id == options.me.job_id && e.role == Role::kPs && e.index == other;
-        });
+    const bool listens = std::ranges::any_of(*endpoints, [&](const FoundEndpoint& e) {
+      return e.job_id == options.me.job_id && e.role == Role::kPs && e.index == other;
+    });
     if (!listens) options.on_waiting(fmt::format("ps/{}", other));
   }
 }
@@ -145,7 +144,7 @@ class AttachedJob::Attendant final : public RendezvousHandler {
   void Run() {
     nvtx::NameThread(fmt::format("attendant of worker/{}", options_.me.index));
     while (!quit_.load(std::memory_order_acquire)) {
-      std::vector<int> watched;
+      std::vector<int> watched{wake_.get()};
       {
         const std::lock_guard lock(mutex_);
         for (const Ps& ps : ps_) {
@@ -153,7 +152,7 @@ class AttachedJob::Attendant final : public RendezvousHandler {
         }
       }
       const std::vector<int> ready =
-          server_.Poll(wake_.get(), watched, Deadline::After(std::chrono::seconds(1)));
+          server_.Poll(watched, Deadline::After(std::chrono::seconds(1)));
       std::uint64_t ignored;
       [[maybe_unused]] const auto got = ::read(wake_.get(), &ignored, sizeof ignored);
       const std::lock_guard lock(mutex_);
@@ -280,7 +279,7 @@ Status AttachedJob::WaitForArenas() {
   for (std::size_t shard = 0; shard < ps_.size(); ++shard) {
     bool need_plan = false;
     Result<std::optional<FileDescriptor>> fd =
-        ps_[shard].GetArena(true, &need_plan, deadline, kTellOfWaitEvery, [this] {
+        ps_[shard].GetArena(true, deadline, &need_plan, kTellOfWaitEvery, [this] {
           if (options_.on_waiting) options_.on_waiting(options_.engine.names.chief_name);
         });
     if (fd.status().code() == Code::kDeadlineExceeded) {
@@ -327,7 +326,7 @@ void AttachedJob::KeepOffering(const std::string& key, FileDescriptor fd) {
 }
 
 void AttachedJob::OfferAgain() {
-  if (ps_[0].Gone()) {
+  if (ps_[0].Readable()) {  // it sends nothing unasked: it is gone
     Result<RendezvousClient> client = RendezvousClient::Connect(
         options_.me, Role::kPs, 0, &token_, Deadline::After(std::chrono::milliseconds(500)));
     if (!client.ok()) return;  // not there yet

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "base/clock.h"
@@ -85,22 +84,11 @@ std::string JobObserver::WhatIsMissing(std::string* task) const {
   return "";
 }
 
-Status JobObserver::Connect(int shard) {
-  Result<RendezvousClient> client = RendezvousClient::Connect(
-      options_.me, Role::kPs, shard, &token_, Deadline::After(kAnswerLimit));
-  if (!client.ok()) return client.status();
-  Ps& ps = ps_[static_cast<std::size_t>(shard)];
-  ps.client.emplace(std::move(*client));
-  ps.arena_checked = false;
-  return {};
-}
-
 // Maps the arena of this ps, if it has one, unless it is mapped already.
 Status JobObserver::CheckArena(int shard) {
   Ps& ps = ps_[static_cast<std::size_t>(shard)];
-  bool need_plan = false;
   PASSEL_ASSIGN_OR_RETURN(std::optional<FileDescriptor> fd,
-                          ps.client->GetArena(false, &need_plan, Deadline::After(kAnswerLimit)));
+                          ps.client->GetArena(false, Deadline::After(kAnswerLimit)));
   if (!fd) return {};  // not yet
   PASSEL_ASSIGN_OR_RETURN(
       Arena arena, Arena::AdoptFrom(fmt::format("ps/{}", shard), std::move(*fd), options_.me.job_id,
@@ -123,11 +111,19 @@ Status JobObserver::Look() {
   const bool attached = HasArenas();
   for (int shard = 0; shard < options_.num_shards; ++shard) {
     Ps& ps = ps_[static_cast<std::size_t>(shard)];
-    if (ps.client && ps.client->Gone()) ps.client.reset();
+    // We have asked nothing, so readable means closed.
+    if (ps.client && ps.client->Readable()) ps.client.reset();
     if (ps.client && ps.arena_checked) continue;
     const bool was_missing = ps.missing_since_ns != 0;
     if (!was_missing) ps.missing_since_ns = MonotonicNs();
-    Status status = ps.client ? Status() : Connect(shard);
+    Status status;
+    if (!ps.client) {
+      Result<RendezvousClient> client = RendezvousClient::Connect(
+          options_.me, Role::kPs, shard, &token_, Deadline::After(kAnswerLimit));
+      status = client.status();
+      if (client.ok()) ps.client.emplace(std::move(*client));
+      ps.arena_checked = false;
+    }
     if (status.ok()) status = CheckArena(shard);
     if (!status.ok()) {
       if (!IsMissing(status.code())) return status;
@@ -155,11 +151,9 @@ std::chrono::nanoseconds JobObserver::MissingFor() const {
 bool JobObserver::Ended() const {
   const ShardMemory& lead = arenas_[0]->memory();
   if (!AllWorkersEnded(lead)) return false;
-  const std::vector<Member> members = Membership(lead);
-  const bool all_done = std::all_of(members.begin(), members.end(),
-                                    [](const Member& m) { return m.phase == Phase::kDone; });
+  const auto done = std::ranges::count(Membership(lead), Phase::kDone, &Member::phase);
   // Else somebody died, and may be started again while the lead is there.
-  return all_done || Stopped() || !ps_[0].client;
+  return done == lead.num_workers || Stopped() || !ps_[0].client;
 }
 
 bool JobObserver::Stopped() const {
@@ -199,25 +193,19 @@ std::vector<const float*> JobObserver::values() const {
 
 std::string JobObserver::DataJson() {
   if (!ps_[0].client) return "null";
-  const Result<std::string> text =
-      ps_[0].client->GetStatus(Deadline::After(std::chrono::seconds(5)));
-  if (!text.ok()) {
-    ps_[0].client.reset();
-    return "null";
-  }
-  const nlohmann::json status = nlohmann::json::parse(*text, nullptr, false);
-  return status.is_object() ? status.value("data", nlohmann::json()).dump() : "null";
+  const Result<ShardSnapshot> now =
+      ps_[0].client->GetSnapshot(/*values=*/false, Deadline::After(std::chrono::seconds(5)));
+  if (!now.ok()) ps_[0].client.reset();
+  return now.ok() ? now->data : "null";
 }
 
 std::optional<FileDescriptor> JobObserver::GetData(const std::string& key) {
   if (!ps_[0].client) return std::nullopt;
   Result<std::optional<FileDescriptor>> fd =
       ps_[0].client->GetData(key, Deadline::After(std::chrono::seconds(5)));
-  if (!fd.ok()) {
-    ps_[0].client.reset();
-    return std::nullopt;
-  }
-  return std::move(*fd);
+  if (fd.ok()) return std::move(*fd);
+  ps_[0].client.reset();
+  return std::nullopt;
 }
 
 }  // namespace passel::shm

@@ -88,7 +88,6 @@ class JobObserver {
     bool arena_checked = false;              // that it has the arena we have mapped
   };
   explicit JobObserver(const ObserverOptions& options, const JobToken& token);
-  Status Connect(int shard);
   Status CheckArena(int shard);
   bool HasArenas() const;
   /// One sentence, and who it is; empty when there are values.

@@ -89,12 +89,6 @@ std::uint64_t StructureHash() {
   return hash.value();
 }
 
-std::uint64_t HashOf(std::string_view text) {
-  Fnv1a hash;
-  hash.AddText(text);
-  return hash.value();
-}
-
 Result<std::uint64_t> ArenaBytes(const StorePlan& plan, int shard) {
   Parts parts(nullptr);
   const ShardMemory memory = LayOut(plan, shard, parts);
@@ -120,7 +114,7 @@ void WriteHeader(const StorePlan& plan, int shard, const std::string& job_id,
   header->size_bytes = size_bytes;
   header->shard = static_cast<std::uint32_t>(shard);
   header->plan_bytes = text.size();
-  header->plan_hash = HashOf(text);
+  header->plan_hash = plan.Hash();
   PASSEL_CHECK(job_id.size() <= kMaxJobIdBytes, "the job id was checked before");
   std::memcpy(header->job_id, job_id.data(), job_id.size());
   std::memcpy(static_cast<char*>(base) + kHeaderBytes, text.data(), text.size());
@@ -153,9 +147,9 @@ Result<CheckedHeader> ReadHeader(const void* base, std::size_t size_bytes) {
     return corrupt(fmt::format("a plan of {} bytes", header.plan_bytes));
   }
   const std::string text(static_cast<const char*>(base) + kHeaderBytes, header.plan_bytes);
-  if (HashOf(text) != header.plan_hash) return corrupt("the plan does not match its hash");
   Result<StorePlan> plan = PlanFromJson(text);
   if (!plan.ok()) return corrupt(plan.status().message());
+  if (plan->Hash() != header.plan_hash) return corrupt("the plan does not match its hash");
   // What lies behind it begins where its text ends.
   if (ToJson(*plan) != text) return corrupt("the plan is not written as this build writes it");
   if (header.shard >= static_cast<std::uint32_t>(plan->variables.shards())) {

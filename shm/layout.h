@@ -27,7 +27,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <type_traits>
 
 #include "base/status.h"
@@ -51,7 +50,7 @@ struct ArenaHeader {
   std::uint64_t size_bytes;
   std::uint64_t nonce;  // random: one arena is never taken for another
   std::uint64_t plan_bytes;
-  std::uint64_t plan_hash;  // HashOf() its text
+  std::uint64_t plan_hash;  // StorePlan::Hash()
   char job_id[kMaxJobIdBytes + 16];
   alignas(128) std::atomic<std::uint32_t> ready;  // 1 once everything above and behind is written
 };
@@ -62,9 +61,6 @@ static_assert(offsetof(ArenaHeader, magic) == 0 && offsetof(ArenaHeader, layout_
 
 /// Sizes and offsets of every structure in the arena, in this build.
 std::uint64_t StructureHash();
-
-/// Of a plan's text.
-std::uint64_t HashOf(std::string_view text);
 
 /// The bytes of shard `shard` of `plan`. Errors: kResourceExhausted when they do not fit 2^62.
 Result<std::uint64_t> ArenaBytes(const StorePlan& plan, int shard);

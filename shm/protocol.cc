@@ -27,6 +27,10 @@ std::optional<Role> ParseRole(std::string_view name) {
   return static_cast<Role>(found - std::begin(kRoles));
 }
 
+std::string NameOf(const Peer& peer) {
+  return fmt::format("{}/{}", RoleName(peer.role), peer.index);
+}
+
 std::string EndpointName(const std::string& job_id, Role role, int index) {
   return fmt::format("passel.{}.{}.{}.{}", ::getuid(), job_id, RoleName(role), index);
 }

@@ -73,6 +73,9 @@ struct Peer {
   pid_t pid = 0;             ///< in ours, as the kernel says
 };
 
+/// "worker/1": by role and index.
+std::string NameOf(const Peer& peer);
+
 /// A ps's answer to snapshot: a copy of the values of its shard.
 struct ShardSnapshot {
   bool there = false;                                  ///< else the first values are not written

@@ -68,7 +68,7 @@ PsHost::End PsHost::Serve(int stop_fd) {
     for (const Link& link : links_) watched.push_back(link.client.fd());
     if (stop_fd >= 0) watched.push_back(stop_fd);
     const std::vector<int> ready =
-        server_.Poll(-1, watched, Deadline::After(arena_ ? kProbeEvery : kProbeEvery * 4));
+        server_.Poll(watched, Deadline::After(arena_ ? kProbeEvery : kProbeEvery * 4));
     for (const int fd : ready) {
       if (fd == stop_fd) return End::kStopped;
       const auto link = std::find_if(links_.begin(), links_.end(),
@@ -103,10 +103,8 @@ PsHost::End PsHost::Serve(int stop_fd) {
       nobody_since_ns = 0;
       continue;
     }
-    const std::vector<Member> members = Membership(memory);
-    const bool all_done = std::all_of(members.begin(), members.end(),
-                                      [](const Member& m) { return m.phase == Phase::kDone; });
-    if (all_done) return End::kWorkersDone;
+    const auto done = std::ranges::count(Membership(memory), Phase::kDone, &Member::phase);
+    if (done == memory.num_workers) return End::kWorkersDone;
     // Some died, left or never came, and nobody is running. The job was stopped, or it waits.
     const bool stopped = memory.state->stop.load(std::memory_order_acquire) != 0;
     if (nobody_since_ns == 0) {
@@ -116,7 +114,9 @@ PsHost::End PsHost::Serve(int stop_fd) {
                 std::chrono::duration_cast<std::chrono::seconds>(options_.rejoin_limit).count());
       }
     }
-    if (stopped || now - nobody_since_ns > options_.rejoin_limit.count()) return End::kSomeDied;
+    if (stopped || now - nobody_since_ns > options_.rejoin_limit.count()) {
+      return done > 0 ? End::kFewerDone : End::kNobodyDone;
+    }
   }
 }
 
@@ -177,10 +177,9 @@ Status PsHost::AcceptPlan(const Peer& peer, Exchange& exchange) {
 
 Status PsHost::MakeArena(const Peer& peer, const std::string& plan_json) {
   if (!WantsPlanFrom(peer)) {
-    return PermissionDenied(fmt::format(
-        "only the chief, {}, proposes a plan, not {}", options_.names.chief_name,
-        peer.role == Role::kWorker ? options_.names(peer.index)
-                                   : fmt::format("{}/{}", RoleName(peer.role), peer.index)));
+    return PermissionDenied(
+        fmt::format("only the chief, {}, proposes a plan, not {}", options_.names.chief_name,
+                    peer.role == Role::kWorker ? options_.names(peer.index) : NameOf(peer)));
   }
   PASSEL_ASSIGN_OR_RETURN(const StorePlan plan, PlanFromJson(plan_json));
   if (plan.num_workers != options_.num_workers || options_.me.index >= plan.variables.shards()) {

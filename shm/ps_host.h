@@ -62,7 +62,8 @@ class PsHost final : private RendezvousHandler {
 
   enum class End {
     kWorkersDone,   ///< all of them have finished
-    kSomeDied,      ///< nobody came back, and not all have finished
+    kFewerDone,     ///< nobody came back, and only some have finished
+    kNobodyDone,    ///< nobody came back, and none has finished
     kStopped,       ///< `stop_fd` became readable
     kStoppedEarly,  ///< StopJob(), or a request for it, before there was an arena
     kNobodyCame,    ///< no chief proposed a plan within start_limit
@@ -73,7 +74,6 @@ class PsHost final : private RendezvousHandler {
   /// Asks the workers to leave after their current step.
   void StopJob();
   bool Stopped() const;
-  bool AnyWorkerDone() const;
   /// "worker/0 done, worker/1 dead"
   std::string DescribeWorkers() const;
 

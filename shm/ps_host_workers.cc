@@ -1,10 +1,10 @@
 // What a ps knows of its workers: it meets those that run already, and finds out who is gone.
 
 #include <fmt/core.h>
-#include <poll.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -30,26 +30,21 @@ Status PsHost::MeetWorkers(Deadline deadline) {
     if (!client.ok()) return client.status();
     links_.push_back({worker, std::move(*client)});
   }
-  const auto silent = [this] {
-    return std::find_if(links_.begin(), links_.end(), [](const Link& link) { return !link.met; });
-  };
-  while (silent() != links_.end() && !limit.Expired()) {
-    std::vector<pollfd> entries;
-    for (const Link& link : links_) {
-      entries.push_back({link.met ? -1 : link.client.fd(), POLLIN, 0});
-    }
-    if (::poll(entries.data(), entries.size(), limit.PollTimeoutMs()) <= 0) continue;
-    std::size_t i = 0;
-    for (auto link = links_.begin(); link != links_.end(); ++i) {
-      const auto answered = link++;
-      if (entries[i].revents == 0) continue;
-      const Status status = Meet(*answered);
+  for (bool silent = true; silent && !limit.Expired();) {
+    silent = false;
+    for (auto link = links_.begin(); link != links_.end();) {
+      const auto asked = link++;
+      if (asked->met) continue;
+      const bool answered = asked->client.Readable();
+      silent = silent || !answered;
+      const Status status = answered ? Meet(*asked) : Status();
       if (status.ok()) continue;
-      const std::string who = options_.names(answered->worker);
-      links_.erase(answered);
+      const std::string who = options_.names(asked->worker);
+      links_.erase(asked);
       if (status.code() == Code::kDeadlineExceeded) return status.WithContext(who);
       if (status.code() != Code::kUnavailable) return status;
     }
+    if (silent) std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   for (const Link& link : links_) {
     if (link.met) continue;
@@ -70,9 +65,7 @@ Status PsHost::MeetWorkers(Deadline deadline) {
 Status PsHost::Meet(Link& link) {
   const Deadline limit = Deadline::After(kMeetLimit);
   PASSEL_RETURN_IF_ERROR(link.client.Finish(&token_, limit));
-  bool need_plan = false;
-  PASSEL_ASSIGN_OR_RETURN(std::optional<FileDescriptor> fd,
-                          link.client.GetArena(false, &need_plan, limit));
+  PASSEL_ASSIGN_OR_RETURN(std::optional<FileDescriptor> fd, link.client.GetArena(false, limit));
   if (fd && !arena_) {
     PASSEL_ASSIGN_OR_RETURN(Arena arena,
                             Arena::AdoptFrom(options_.names(link.worker), std::move(*fd),
@@ -159,13 +152,6 @@ void PsHost::LookAfterWorkers() {
   }
 }
 
-bool PsHost::AnyWorkerDone() const {
-  if (!arena_) return false;
-  const std::vector<Member> members = Membership(arena_->memory());
-  return std::any_of(members.begin(), members.end(),
-                     [](const Member& m) { return m.phase == Phase::kDone; });
-}
-
 std::string PsHost::DescribeWorkers() const {
   std::string text;
   if (!arena_) return text;
@@ -194,8 +180,7 @@ void PsHost::MarkGone(int worker, const ProcessIdentity& identity) {
           ? LoadIdentity(memory.tasks[worker], state.epoch) == identity
           // Its identity is not written yet: ours, unless somebody else is about to join.
           : state.phase == Phase::kJoining &&
-                std::none_of(workers_.begin(), workers_.end(),
-                             [worker](const Peer& p) { return p.index == worker; });
+                std::ranges::find(workers_, worker, &Peer::index) == workers_.end();
   if (its_life) MarkDead(memory, worker, state.epoch);
 }
 

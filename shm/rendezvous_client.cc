@@ -86,7 +86,7 @@ Result<RendezvousClient> RendezvousClient::Begin(const Introduction& me, Role ro
   return client;
 }
 
-bool RendezvousClient::Gone() const {
+bool RendezvousClient::Readable() const {
   pollfd entry{fd(), POLLIN, 0};
   return ::poll(&entry, 1, 0) > 0;
 }
@@ -108,7 +108,7 @@ Status RendezvousClient::Finish(const JobToken* token, Deadline deadline) {
 }
 
 Result<std::optional<FileDescriptor>> RendezvousClient::GetArena(
-    bool wait, bool* need_plan, Deadline deadline, std::chrono::nanoseconds every,
+    bool wait, Deadline deadline, bool* need_plan, std::chrono::nanoseconds every,
     const std::function<void()>& still_waiting) {
   PASSEL_RETURN_IF_ERROR(SendRequest(fd(), "arena", {{"wait", wait}}, {}, deadline));
   Result<JsonMessage> answer = ReceiveJson(fd(), deadline.Sooner(every));
@@ -118,7 +118,7 @@ Result<std::optional<FileDescriptor>> RendezvousClient::GetArena(
   }
   if (!answer.ok()) return answer.status();
   PASSEL_RETURN_IF_ERROR(ErrorOf(answer->json));
-  *need_plan = Field<bool>(answer->json, "need_plan", false);
+  if (need_plan != nullptr) *need_plan = Field<bool>(answer->json, "need_plan", false);
   return TakeFd(*answer);
 }
 

@@ -44,7 +44,7 @@ class RendezvousClient {
   /// is needed from us (`*need_plan` is then true; only the chief is ever asked). While it waits,
   /// `still_waiting` is called every so often.
   Result<std::optional<FileDescriptor>> GetArena(
-      bool wait, bool* need_plan, Deadline deadline,
+      bool wait, Deadline deadline, bool* need_plan = nullptr,
       std::chrono::nanoseconds every = std::chrono::hours(24),
       const std::function<void()>& still_waiting = {});
   /// Proposes the plan; returns the arena made from it.
@@ -69,10 +69,9 @@ class RendezvousClient {
   Result<std::uint32_t> SetMode(const ModeSetting& setting, Deadline deadline);
   Status Stop(Deadline deadline);
 
-  /// For poll(2): readable when the other end is gone.
+  /// For poll(2): readable when there is an answer, or the other end is gone.
   int fd() const { return socket_.get(); }
-  /// The other end is gone. REQUIRES: nothing is asked that is not answered.
-  bool Gone() const;
+  bool Readable() const;
   pid_t server_pid() const { return server_pid_; }
 
  private:

@@ -93,16 +93,14 @@ RendezvousServer::RendezvousServer(FileDescriptor listening, const JobToken& tok
 
 RendezvousServer::~RendezvousServer() = default;
 
-std::vector<int> RendezvousServer::Poll(int wake_fd, const std::vector<int>& watch_fds,
-                                        Deadline deadline) {
+std::vector<int> RendezvousServer::Poll(const std::vector<int>& watch_fds, Deadline deadline) {
   std::vector<pollfd> entries;
   const bool accepting = MonotonicNs() >= accept_after_ns_;
   if (!accepting) deadline = Deadline::At(std::min(deadline.at_ns(), accept_after_ns_));
   for (const EventTally* tally : {&unfinished_, &foreign_, &failed_accepts_}) {
     deadline = Deadline::At(std::min(deadline.at_ns(), tally->due_ns()));
   }
-  entries.push_back({accepting ? listening_.get() : -1, POLLIN, 0});
-  entries.push_back({wake_fd, POLLIN, 0});  // poll ignores -1
+  entries.push_back({accepting ? listening_.get() : -1, POLLIN, 0});  // poll ignores -1
   for (const int fd : watch_fds) entries.push_back({fd, POLLIN, 0});
   const std::size_t first_connection = entries.size();
   for (const Connection& c : connections_) {
@@ -113,7 +111,7 @@ std::vector<int> RendezvousServer::Poll(int wake_fd, const std::vector<int>& wat
   }
   std::vector<int> ready;
   if (::poll(entries.data(), entries.size(), deadline.PollTimeoutMs()) < 0) return ready;
-  for (std::size_t i = 2; i < first_connection; ++i) {
+  for (std::size_t i = 1; i < first_connection; ++i) {
     if (entries[i].revents != 0) ready.push_back(entries[i].fd);
   }
   std::size_t i = first_connection;
@@ -161,24 +159,14 @@ void RendezvousServer::Drop(std::list<Connection>::iterator connection) {
   if (proven) handler_.Gone(peer);
 }
 
-std::list<RendezvousServer::Connection>::iterator RendezvousServer::OldestUnproven(int* count) {
-  auto oldest = connections_.end();
-  *count = 0;
-  for (auto c = connections_.begin(); c != connections_.end(); ++c) {
-    if (c->Proven()) continue;
-    if ((*count)++ == 0) oldest = c;
-  }
-  return oldest;
-}
-
 void RendezvousServer::Accept() {
+  const auto unproven = [](const Connection& c) { return !c.Proven(); };
   // Not more at once than there may be: whoever came before gets served in between.
   for (int accepted = 0; accepted < max_pending_; ++accepted) {
-    int unproven = 0;
     Result<FileDescriptor> socket = AcceptConnection(listening_.get());
     if (!socket.ok()) {
       if (socket.status().code() == Code::kNotFound) return;
-      const auto oldest = OldestUnproven(&unproven);
+      const auto oldest = std::ranges::find_if(connections_, unproven);
       if (oldest != connections_.end()) {
         Drop(oldest);
         continue;
@@ -196,10 +184,10 @@ void RendezvousServer::Accept() {
       }
       continue;
     }
-    const auto oldest = OldestUnproven(&unproven);
-    if (unproven >= max_pending_) {
+    if (std::ranges::count_if(connections_, unproven) >= max_pending_) {
+      const auto oldest = std::ranges::find_if(connections_, unproven);
       LogDebug("dropped process {}: {} connections have proved nothing", oldest->peer.pid,
-               unproven);
+               max_pending_);
       Drop(oldest);
     }
     Connection& c = connections_.emplace_back();
@@ -216,8 +204,7 @@ bool RendezvousServer::Serve(Connection& c) {
   if (status.code() == Code::kUnavailable) return false;  // gone; nothing to tell
   // One generic sentence for a failed proof: it helps no guesser. Best effort, then it is dropped.
   (void)SendJson(c.socket.get(), ErrorJson(status), {}, AnswerLimit());
-  LogDebug("refused {}/{} (process {}): {}", RoleName(c.peer.role), c.peer.index, c.peer.pid,
-           status.message());
+  LogDebug("refused {} (process {}): {}", NameOf(c.peer), c.peer.pid, status.message());
   return c.state == Connection::State::kOpen && status.code() != Code::kDataLoss &&
          status.code() != Code::kDeadlineExceeded;
 }
@@ -241,28 +228,28 @@ Status RendezvousServer::HandleHello(Connection& c, std::string text) {
   // When this connection ends, that process is taken for dead.
   if (const ProcessIdentity& said = c.peer.identity;
       said.pid > 0 && said.pid_namespace == pid_namespace_ && said.pid != c.peer.pid) {
-    return PermissionDenied(fmt::format("{}/{} says that it is process {}, and is process {}",
-                                        RoleName(*role), c.peer.index, said.pid, c.peer.pid));
+    return PermissionDenied(fmt::format("{} says that it is process {}, and is process {}",
+                                        NameOf(c.peer), said.pid, c.peer.pid));
   }
   if (Field<std::uint32_t>(hello, "layout", 0) != kLayoutVersion ||
       Field<std::uint64_t>(hello, "structure", 0) != StructureHash()) {
     return FailedPrecondition(fmt::format(
-        "{}/{} is another build of passel (arena layout {}, here {}): start all tasks from the "
+        "{} is another build of passel (arena layout {}, here {}): start all tasks from the "
         "same build",
-        RoleName(*role), c.peer.index, Field<std::uint32_t>(hello, "layout", 0), kLayoutVersion));
+        NameOf(c.peer), Field<std::uint32_t>(hello, "layout", 0), kLayoutVersion));
   }
   // Heartbeats and start times are compared.
   if (const auto theirs = Field<std::string>(hello, "clocks", clocks_); theirs != clocks_) {
     return FailedPrecondition(fmt::format(
-        "{}/{} is in another time namespace (its clocks are ahead by {} s and ns) than process {} "
+        "{} is in another time namespace (its clocks are ahead by {} s and ns) than process {} "
         "of job {} ({}): start all tasks in one time namespace",
-        RoleName(*role), c.peer.index, theirs, ::getpid(), me_.job_id, clocks_));
+        NameOf(c.peer), theirs, ::getpid(), me_.job_id, clocks_));
   }
   if (const auto theirs = Field<std::uint64_t>(hello, "cluster", 0); theirs != me_.cluster_hash) {
     return FailedPrecondition(fmt::format(
-        "{}/{} was started with another cluster (hash {:016x}) than process {} of job {} (hash "
+        "{} was started with another cluster (hash {:016x}) than process {} of job {} (hash "
         "{:016x}): give all tasks the same --ps_hosts and --worker_hosts",
-        RoleName(*role), c.peer.index, theirs, ::getpid(), me_.job_id, me_.cluster_hash));
+        NameOf(c.peer), theirs, ::getpid(), me_.job_id, me_.cluster_hash));
   }
   const std::string nonce = MakeNonce();
   c.transcript = std::move(text) + nonce;

@@ -70,9 +70,9 @@ class RendezvousServer {
                    RendezvousHandler& handler);
   ~RendezvousServer();
 
-  /// Serves what has come, waiting for it until `deadline` or until `wake_fd` (if not -1) or one of
-  /// `watch_fds` is readable. Returns the watched descriptors that are readable or closed.
-  std::vector<int> Poll(int wake_fd, const std::vector<int>& watch_fds, Deadline deadline);
+  /// Serves what has come, waiting for it until `deadline` or until one of `watch_fds` is readable.
+  /// Returns those that are readable or closed.
+  std::vector<int> Poll(const std::vector<int>& watch_fds, Deadline deadline);
 
   /// Everyone who waits for an arena gets this error.
   void FailWaiting(const Status& status);
@@ -86,8 +86,6 @@ class RendezvousServer {
   void Accept();
   void Tell();
   void Drop(std::list<Connection>::iterator connection);
-  /// The one that has proved nothing for the longest time; end() if there is none.
-  std::list<Connection>::iterator OldestUnproven(int* count);
 
   FileDescriptor listening_;
   const JobToken token_;

@@ -48,9 +48,7 @@ Status ArenaFetcher::Fetch(int shard) {
   PASSEL_ASSIGN_OR_RETURN(
       shm::RendezvousClient client,
       shm::RendezvousClient::Connect(introduction_, shm::Role::kPs, shard, &token_, turn));
-  bool need_plan = false;
-  PASSEL_ASSIGN_OR_RETURN(std::optional<FileDescriptor> fd,
-                          client.GetArena(true, &need_plan, turn));
+  PASSEL_ASSIGN_OR_RETURN(std::optional<FileDescriptor> fd, client.GetArena(true, turn));
   if (!fd) return Unavailable("no arena yet");
   PASSEL_ASSIGN_OR_RETURN(shm::Arena arena, shm::Arena::Adopt(std::move(*fd)));
   {

@@ -53,7 +53,8 @@ int RunPsTask(Task& task, const JobConfig& config) {
   const shm::PsHost::End end = host.Serve(signals->fd());
   switch (end) {
     case shm::PsHost::End::kWorkersDone:
-    case shm::PsHost::End::kSomeDied:
+    case shm::PsHost::End::kFewerDone:
+    case shm::PsHost::End::kNobodyDone:
       RemoveToken(task);
       // Ctrl-C reaches all tasks of a terminal: the workers may have left before we saw it.
       if (host.Stopped() || (!task.flags.supervised && signals->Next() == SIGINT)) {
@@ -64,7 +65,7 @@ int RunPsTask(Task& task, const JobConfig& config) {
         LogInfo("all workers are done");
         return kExitDone;
       }
-      if (host.AnyWorkerDone()) {
+      if (end == shm::PsHost::End::kFewerDone) {
         LogWarning("the job finished with fewer workers than it began with: {}",
                    host.DescribeWorkers());
         return kExitDone;

@@ -174,7 +174,7 @@ TEST(HandshakeTest, EvaluatorGetsAReadOnlyArenaAndMayChangeNothing) {
   ASSERT_TRUE(evaluator.ok()) << evaluator.status().message();
   bool need_plan = false;
   // Nobody asks it for a plan, and it may not give one.
-  Result<std::optional<FileDescriptor>> none = evaluator->GetArena(false, &need_plan, Soon());
+  Result<std::optional<FileDescriptor>> none = evaluator->GetArena(false, Soon(), &need_plan);
   ASSERT_TRUE(none.ok());
   EXPECT_FALSE(none->has_value());
   EXPECT_FALSE(need_plan);
@@ -187,7 +187,7 @@ TEST(HandshakeTest, EvaluatorGetsAReadOnlyArenaAndMayChangeNothing) {
   Result<RendezvousClient> chief = ps.Connect(Role::kWorker, 0);
   ASSERT_TRUE(chief.ok());
   ASSERT_TRUE(chief->ProposePlan(ToJson(SmallPlan()), Soon()).ok());
-  Result<std::optional<FileDescriptor>> fd = evaluator->GetArena(true, &need_plan, Soon());
+  Result<std::optional<FileDescriptor>> fd = evaluator->GetArena(true, Soon(), &need_plan);
   ASSERT_TRUE(fd.ok() && fd->has_value()) << fd.status().message();
   EXPECT_EQ(::fcntl((*fd)->get(), F_GETFL) & O_ACCMODE, O_RDONLY);
   EXPECT_EQ(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, (*fd)->get(), 0), MAP_FAILED);
@@ -197,7 +197,7 @@ TEST(HandshakeTest, EvaluatorGetsAReadOnlyArenaAndMayChangeNothing) {
   EXPECT_EQ(arena->plan().Hash(), SmallPlan().Hash());
   EXPECT_EQ(arena->memory().state->initialized.load(), 0u);
   // A worker's is writable, and the evaluator is no worker: who holds its place is not asked.
-  Result<std::optional<FileDescriptor>> writable = chief->GetArena(true, &need_plan, Soon());
+  Result<std::optional<FileDescriptor>> writable = chief->GetArena(true, Soon(), &need_plan);
   ASSERT_TRUE(writable.ok() && writable->has_value());
   EXPECT_EQ(::fcntl((*writable)->get(), F_GETFL) & O_ACCMODE, O_RDWR);
 }

@@ -40,7 +40,7 @@ StorePlan PlanOf(Mode mode, std::int64_t rows = 40) {
 struct Chief {
   Chief(const PsThread& ps, const StorePlan& plan) : client(*ps.Connect()) {
     bool need_plan = false;
-    const auto none = client.GetArena(false, &need_plan, Soon());
+    const auto none = client.GetArena(false, Soon(), &need_plan);
     EXPECT_TRUE(none.ok() && !none->has_value() && need_plan);
     Result<FileDescriptor> fd = client.ProposePlan(ToJson(plan), Soon());
     EXPECT_TRUE(fd.ok()) << fd.status().message();
@@ -204,7 +204,7 @@ TEST(SnapshotTest, HandsOutNothingThatCanBeWritten) {
     EXPECT_NE(::ftruncate(fd, 0), 0);
   }
   bool need_plan = false;
-  EXPECT_EQ(client.GetArena(false, &need_plan, Soon()).status().code(), Code::kPermissionDenied);
+  EXPECT_EQ(client.GetArena(false, Soon(), &need_plan).status().code(), Code::kPermissionDenied);
   const Result<ShardSnapshot> step = client.GetSnapshot(false, Soon());
   ASSERT_TRUE(step.ok() && step->there);
   EXPECT_FALSE(step->values.valid());

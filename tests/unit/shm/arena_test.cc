@@ -239,11 +239,12 @@ TEST(Arena, HostileNumbersInTheHeaderAreRefused) {
   }
 }
 
-// What an attacker would write: any text as the plan, with its size and its hash.
+// What an attacker would write: any text as the plan, with its size and, if it is one, its hash.
 std::vector<char> WithPlan(std::vector<char> bytes, const std::string& text) {
   PASSEL_CHECK(kHeaderBytes + text.size() <= bytes.size(), "there is room for it");
   Put(bytes, offsetof(ArenaHeader, plan_bytes), std::uint64_t{text.size()});
-  Put(bytes, offsetof(ArenaHeader, plan_hash), HashOf(text));
+  const Result<StorePlan> plan = PlanFromJson(text);
+  if (plan.ok()) Put(bytes, offsetof(ArenaHeader, plan_hash), plan->Hash());
   std::memcpy(bytes.data() + kHeaderBytes, text.data(), text.size());
   return bytes;
 }
