@@ -181,8 +181,9 @@ class AttachedJob::Attendant final : public RendezvousHandler {
     const Ps* const ps = PsOf(peer);
     return ps == nullptr || ps->arena == nullptr ? -1 : ps->arena->fd();
   }
-  Status PsIsHere(const Peer& peer, Exchange&) override {
+  Status PsIsHere(const Peer& peer, Exchange& exchange) override {
     const std::lock_guard lock(mutex_);
+    exchange.answer["data"] = nlohmann::json::parse(data_, nullptr, false);
     if (Ps* const ps = PsOf(peer)) {
       if (ps->missing_since_ns.exchange(0, std::memory_order_relaxed) != 0) {
         LogInfo("ps/{} is back", peer.index);
@@ -193,10 +194,6 @@ class AttachedJob::Attendant final : public RendezvousHandler {
     ++arrivals_;
     arrived_.notify_all();
     return {};
-  }
-  Status GetStatus(const Peer&, Exchange& exchange) override {
-    const std::lock_guard lock(mutex_);
-    return exchange.AddText("passel.status", fmt::format(R"({{"data":{}}})", data_));
   }
   void Gone(const Peer& peer) override {
     const std::lock_guard lock(mutex_);

@@ -18,7 +18,7 @@
 //   offer_data  "key", fd
 //   get_data    "key"       fd, or nothing: nobody has offered it
 //   tell_data   "about":{}  which data this worker trains on
-//   here                    a ps: it listens now
+//   here                    a ps: it listens now; {"data"}: what this worker trains on, or null
 //   kept                    the supervisor holds the arena now
 //   status                  fd of a JSON object; its "data" is what was told first (the chief's, if
 //                           that told), with what else was told in its list "also"; null: nothing

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "base/clock.h"
@@ -76,15 +75,9 @@ Status PsHost::Meet(Link& link) {
     arena_ = std::move(arena);
     departures_.Look(arena_->memory());
   }
+  PASSEL_ASSIGN_OR_RETURN(const std::string data, link.client.SayHere(limit));
   // What workers told a former life of ours they tell no more.
-  if (const Result<std::string> status = link.client.GetStatus(limit); status.ok()) {
-    const nlohmann::json json = nlohmann::json::parse(*status, nullptr, false);
-    const auto data = json.find("data");
-    if (data != json.end() && data->is_object()) {
-      PASSEL_RETURN_IF_ERROR(KeepTold(link.worker, data->dump()));
-    }
-  }
-  PASSEL_RETURN_IF_ERROR(link.client.SayHere(limit));
+  if (data != "null") PASSEL_RETURN_IF_ERROR(KeepTold(link.worker, data));
   if (arena_) {
     const ShardMemory& memory = arena_->memory();
     link.identity = LoadIdentity(memory.tasks[link.worker], StateOf(memory, link.worker).epoch);

@@ -148,8 +148,10 @@ Status RendezvousClient::TellData(const std::string& json, Deadline deadline) {
   return Ask(fd(), "tell_data", {{"about", about}}, {}, deadline).status();
 }
 
-Status RendezvousClient::SayHere(Deadline deadline) {
-  return Ask(fd(), "here", {}, {}, deadline).status();
+Result<std::string> RendezvousClient::SayHere(Deadline deadline) {
+  PASSEL_ASSIGN_OR_RETURN(const JsonMessage answer, Ask(fd(), "here", {}, {}, deadline));
+  const auto data = answer.json.value("data", nlohmann::json());
+  return data.is_object() ? data.dump() : "null";
 }
 
 Status RendezvousClient::SayKept(Deadline deadline) {

@@ -55,8 +55,9 @@ class RendezvousClient {
   /// Of a worker: says which data it trains on. Errors: kInvalidArgument unless `json` is an
   /// object of at most kMaxDataText bytes.
   Status TellData(const std::string& json, Deadline deadline);
-  /// A ps tells a worker that it listens now.
-  Status SayHere(Deadline deadline);
+  /// A ps tells a worker that it listens now. Returns the data that this trains on: a JSON object,
+  /// or "null": not known yet.
+  Result<std::string> SayHere(Deadline deadline);
   /// The supervisor tells a ps that it holds the arena, which may now be handed to others.
   Status SayKept(Deadline deadline);
   /// A copy of the values of this ps, or, without `values`, only how far training has come. See

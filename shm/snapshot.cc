@@ -80,7 +80,9 @@ class SnapshotTaker {
     bool answered = false;
     std::string chief;
     for (bool there = true;;) {
-      Result<ShardSnapshot> answer = Ask(shard, values);
+      Result<RendezvousClient> client = RendezvousClient::Control(job_, shard, deadline_);
+      Result<ShardSnapshot> answer =
+          client.ok() ? client->GetSnapshot(values, deadline_) : client.status();
       const Code code = answer.status().code();
       if (code == Code::kNotFound && !met_) {
         return NotFound(fmt::format(
@@ -111,12 +113,6 @@ class SnapshotTaker {
       }
       std::this_thread::sleep_for(kAgainAfter);
     }
-  }
-
-  Result<ShardSnapshot> Ask(int shard, bool values) {
-    PASSEL_ASSIGN_OR_RETURN(RendezvousClient client,
-                            RendezvousClient::Control(job_, shard, deadline_));
-    return client.GetSnapshot(values, deadline_);
   }
 
   Result<StorePlan> ReadPlan(int fd, int shard) const {

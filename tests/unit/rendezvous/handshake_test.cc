@@ -180,7 +180,7 @@ TEST(HandshakeTest, EvaluatorGetsAReadOnlyArenaAndMayChangeNothing) {
   EXPECT_FALSE(need_plan);
   EXPECT_EQ(evaluator->ProposePlan(ToJson(SmallPlan()), Soon()).status().code(),
             Code::kPermissionDenied);
-  EXPECT_EQ(evaluator->SayHere(Soon()).code(), Code::kPermissionDenied);
+  EXPECT_EQ(evaluator->SayHere(Soon()).status().code(), Code::kPermissionDenied);
   EXPECT_EQ(evaluator->SayKept(Soon()).code(), Code::kPermissionDenied);
   EXPECT_EQ(evaluator->OfferData("digits", 0, Soon()).code(), Code::kPermissionDenied);
 
@@ -280,11 +280,11 @@ TEST(HandshakeTest, OnlyAPsSaysThatItIsHereAndAPsDoesNotListenToIt) {
   for (const Role role : {Role::kWorker, Role::kSupervisor, Role::kEvaluator}) {
     Result<RendezvousClient> client = ps.Connect(role, 0);
     ASSERT_TRUE(client.ok());
-    EXPECT_EQ(client->SayHere(Soon()).code(), Code::kPermissionDenied);
+    EXPECT_EQ(client->SayHere(Soon()).status().code(), Code::kPermissionDenied);
   }
   Result<RendezvousClient> client = ps.Connect(Role::kPs, 1);
   ASSERT_TRUE(client.ok());
-  EXPECT_EQ(client->SayHere(Soon()).code(), Code::kFailedPrecondition);
+  EXPECT_EQ(client->SayHere(Soon()).status().code(), Code::kFailedPrecondition);
 }
 
 // A connection that ends is the sign that its process has died.
