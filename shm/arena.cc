@@ -1,15 +1,16 @@
 #include "shm/arena.h"
 
 #include <fmt/core.h>
-#include <sodium.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 
 #include <boost/interprocess/exceptions.hpp>
 #include <boost/interprocess/mapped_region.hpp>
 #include <boost/version.hpp>
+#include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <optional>
+#include <string_view>
 
 #include "base/failpoint.h"
 #include "shm/layout.h"
@@ -45,18 +46,35 @@ Result<bip::mapped_region> MapFile(int fd, std::size_t bytes, bip::mode_t mode) 
 std::uint64_t HugeBytesAt(const void* address) {
   std::ifstream smaps("/proc/self/smaps");
   const std::string wanted = fmt::format("{:x}-", reinterpret_cast<std::uintptr_t>(address));
+  constexpr std::string_view kHuge = "ShmemPmdMapped:";
   bool inside = false;
   for (std::string line; std::getline(smaps, line);) {
-    const bool is_range =
-        !line.empty() && line.find('-') != std::string::npos && line.find(':') > line.find('-');
-    if (is_range && line.find(" ") != std::string::npos && line.find('-') < 17) {
-      inside = line.rfind(wanted, 0) == 0;
-    }
-    if (inside && line.rfind("ShmemPmdMapped:", 0) == 0) {
-      return std::strtoull(line.c_str() + 15, nullptr, 10) * 1024;
+    inside = inside || line.starts_with(wanted);
+    if (inside && line.starts_with(kHuge)) {
+      return std::strtoull(line.c_str() + kHuge.size(), nullptr, 10) * 1024;
     }
   }
   return 0;
+}
+
+// What became of the wish, one sentence; empty if there was none.
+std::string HugePageReport(HugePages wish, const MemoryFile& file, void* base) {
+  if (wish == HugePages::kOff) return "";
+  std::string problem = file.huge_page_problem;
+  if (wish == HugePages::kExplicit) {
+    if (problem.empty()) {
+      return fmt::format("huge pages: {} pages of 2 MiB hold the arena",
+                         file.bytes / kHugePageBytes);
+    }
+  } else {
+    problem = ::madvise(base, file.bytes, MADV_HUGEPAGE) == 0
+                  ? "the kernel gave none: see /sys/kernel/mm/transparent_hugepage/shmem_enabled"
+                  : "madvise was refused";
+    if (const std::uint64_t huge = HugeBytesAt(base); huge > 0) {
+      return fmt::format("huge pages: transparent ones hold {} of {} bytes", huge, file.bytes);
+    }
+  }
+  return fmt::format("huge pages: asked for, not in effect ({}); 4 KiB pages are used", problem);
 }
 
 }  // namespace
@@ -83,41 +101,23 @@ Result<Arena> Arena::Create(const StorePlan& plan, int shard, const ArenaOptions
     return InvalidArgument(fmt::format("a job id has at most {} bytes, \"{}\" has {}",
                                        kMaxJobIdBytes, options.job_id, options.job_id.size()));
   }
-  PASSEL_ASSIGN_OR_RETURN(const Offsets offsets, ComputeOffsets(plan, shard));
+  PASSEL_ASSIGN_OR_RETURN(const std::uint64_t bytes, ArenaBytes(plan, shard));
   auto mapping = std::make_unique<Mapping>();
-  PASSEL_ASSIGN_OR_RETURN(mapping->file,
-                          CreateMemoryFile(fmt::format("passel.{}.ps{}", options.job_id, shard),
-                                           offsets.end, options.huge_pages, budget));
+  PASSEL_ASSIGN_OR_RETURN(
+      mapping->file, CreateMemoryFile(fmt::format("passel.{}.ps{}", options.job_id, shard), bytes,
+                                      options.huge_pages, budget));
   Failpoint("arena.reserved");
   PASSEL_ASSIGN_OR_RETURN(mapping->region,
                           MapFile(mapping->file.fd.get(), mapping->file.bytes, bip::read_write));
   void* base = mapping->region.get_address();
-  if (options.huge_pages == HugePages::kTransparent) {
-    const bool asked = ::madvise(base, mapping->file.bytes, MADV_HUGEPAGE) == 0;
-    const std::uint64_t huge = HugeBytesAt(base);
-    mapping->huge_page_report =
-        huge > 0 ? fmt::format("huge pages: transparent ones hold {} of {} bytes", huge,
-                               mapping->file.bytes)
-                 : fmt::format("huge pages: asked for, not in effect ({}); 4 KiB pages are used",
-                               asked ? "the kernel gave none: see "
-                                       "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
-                                     : "madvise was refused");
-  } else if (options.huge_pages == HugePages::kExplicit) {
-    mapping->huge_page_report =
-        mapping->file.huge_page_problem.empty()
-            ? fmt::format("huge pages: {} pages of 2 MiB hold the arena",
-                          mapping->file.bytes / kHugePageBytes)
-            : fmt::format("huge pages: asked for, not in effect ({}); 4 KiB pages are used",
-                          mapping->file.huge_page_problem);
-  }
-  WriteHeader(plan, shard, offsets, options.job_id, options.cluster_hash, mapping->file.bytes,
-              base);
+  mapping->huge_page_report = HugePageReport(options.huge_pages, mapping->file, base);
+  WriteHeader(plan, shard, options.job_id, mapping->file.bytes, base);
   auto* header = mapping->raw_header();
-  header->creator = SelfIdentity();
-  if (sodium_init() < 0) return Internal("libsodium does not start");
-  randombytes_buf(&header->nonce, sizeof header->nonce);
-  PASSEL_ASSIGN_OR_RETURN(mapping->header, ReadHeader(base, mapping->file.bytes));
-  mapping->memory = MapShard(base, mapping->header);
+  if (::getrandom(&header->nonce, sizeof header->nonce, 0) != sizeof header->nonce) {
+    return ErrnoStatus(errno, "there is no random number for the arena");
+  }
+  mapping->header = {plan, shard, options.job_id, header->nonce};
+  mapping->memory = MapShard(plan, shard, base);
   FormatShard(mapping->memory, plan.FirstMode());
   Failpoint("arena.before_publish");
   return Arena(std::move(mapping));
@@ -135,16 +135,24 @@ Result<Arena> Arena::Adopt(FileDescriptor fd, Access access) {
                           MapFile(mapping->file.fd.get(), mapping->file.bytes,
                                   access == Access::kRead ? bip::read_only : bip::read_write));
   // Acquire, paired with Publish().
-  if (mapping->raw_header()->ready.load(std::memory_order_acquire) != 1) {
-    // Tell "another build" from "not finished": the first words are written early.
-    PASSEL_ASSIGN_OR_RETURN(const CheckedHeader checked,
-                            ReadHeader(mapping->region.get_address(), mapping->file.bytes));
+  const bool ready = mapping->raw_header()->ready.load(std::memory_order_acquire) == 1;
+  void* base = mapping->region.get_address();
+  // First of an arena that is not ready, too: it tells "another build" from "not finished".
+  PASSEL_ASSIGN_OR_RETURN(mapping->header, ReadHeader(base, mapping->file.bytes));
+  if (!ready) {
     return FailedPrecondition("the arena is not complete: its creator did not publish it");
   }
-  PASSEL_ASSIGN_OR_RETURN(mapping->header,
-                          ReadHeader(mapping->region.get_address(), mapping->file.bytes));
-  mapping->memory = MapShard(mapping->region.get_address(), mapping->header);
+  mapping->memory = MapShard(mapping->header.plan, mapping->header.shard, base);
   return Arena(std::move(mapping));
+}
+
+Result<Arena> Arena::AdoptFrom(const std::string& giver, FileDescriptor fd,
+                               const std::string& job_id, int shard, Access access) {
+  PASSEL_ASSIGN_OR_RETURN(Arena arena, Adopt(std::move(fd), access));
+  if (arena.job_id() == job_id && arena.shard() == shard) return arena;
+  return FailedPrecondition(
+      fmt::format("{} handed over the arena of shard {} of job {}, not of shard {} of job {}",
+                  giver, arena.shard(), arena.job_id(), shard, job_id));
 }
 
 void Arena::Publish() noexcept {
@@ -156,7 +164,6 @@ std::size_t Arena::bytes() const { return mapping_->file.bytes; }
 const StorePlan& Arena::plan() const { return mapping_->header.plan; }
 int Arena::shard() const { return mapping_->header.shard; }
 const std::string& Arena::job_id() const { return mapping_->header.job_id; }
-std::uint64_t Arena::cluster_hash() const { return mapping_->header.cluster_hash; }
 std::uint64_t Arena::nonce() const { return mapping_->header.nonce; }
 const ShardMemory& Arena::memory() const { return mapping_->memory; }
 const std::string& Arena::huge_page_report() const { return mapping_->huge_page_report; }

@@ -21,7 +21,6 @@ namespace passel::shm {
 
 struct ArenaOptions {
   std::string job_id;
-  std::uint64_t cluster_hash = 0;
   HugePages huge_pages = HugePages::kOff;
 };
 
@@ -35,12 +34,17 @@ class Arena {
                               const MemoryBudget& budget);
 
   /// Maps an arena that a peer handed over. Checks seals, size, magic, layout version and hash, and
-  /// every offset once; nothing is checked again later. Memory order: acquire, paired with the
+  /// the plan once; nothing is checked again later. Memory order: acquire, paired with the
   /// release in Publish(). Errors: kFailedPrecondition (built from another layout, named; not
   /// published); kDataLoss.
   /// With kRead nothing may be written through memory(): the kernel would end the process.
   enum class Access { kReadAndWrite, kRead };
   static Result<Arena> Adopt(FileDescriptor fd, Access access = Access::kReadAndWrite);
+  /// The same of what `giver`, a task, handed over as the arena of that shard of the job. Errors:
+  /// also kFailedPrecondition when it is another one.
+  static Result<Arena> AdoptFrom(const std::string& giver, FileDescriptor fd,
+                                 const std::string& job_id, int shard,
+                                 Access access = Access::kReadAndWrite);
 
   Arena(Arena&&) noexcept;
   Arena& operator=(Arena&&) noexcept;
@@ -54,7 +58,6 @@ class Arena {
   const StorePlan& plan() const;
   int shard() const;
   const std::string& job_id() const;
-  std::uint64_t cluster_hash() const;
   std::uint64_t nonce() const;
   const ShardMemory& memory() const;
 

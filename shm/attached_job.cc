@@ -1,19 +1,18 @@
 #include "shm/attached_job.h"
 
 #include <fmt/core.h>
-#include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
-#include <nlohmann/json.hpp>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/nvtx.h"
 #include "shm/departures.h"
+#include "shm/json_internal.h"
 #include "store/in_process_store.h"
 #include "store/membership.h"
 
@@ -22,11 +21,6 @@ namespace {
 
 constexpr std::chrono::seconds kTellOfWaitEvery{10};
 
-// Of a worker that nobody is to find: no role has this name.
-std::string PrivateName(const std::string& job_id) {
-  return fmt::format("passel.{}.{}.client.{}", ::getuid(), job_id, ::getpid());
-}
-
 // `shard`, and those after it that nobody has started either.
 void TellOfMissingPs(const AttachOptions& options, int shard) {
   if (!options.on_waiting) return;
@@ -34,10 +28,9 @@ void TellOfMissingPs(const AttachOptions& options, int shard) {
   const Result<std::vector<FoundEndpoint>> endpoints = FindEndpoints();
   if (!endpoints.ok()) return;
   for (int other = shard + 1; other < options.num_shards; ++other) {
-    const bool listens =
-        std::any_of(endpoints->begin(), endpoints->end(), [&](const FoundEndpoint& e) {
-          return e.job_id == options.job_id && e.role == Role::kPs && e.index == other;
-        });
+    const bool listens = std::ranges::any_of(*endpoints, [&](const FoundEndpoint& e) {
+      return e.job_id == options.me.job_id && e.role == Role::kPs && e.index == other;
+    });
     if (!listens) options.on_waiting(fmt::format("ps/{}", other));
   }
 }
@@ -46,7 +39,7 @@ Status NoAnswer(const AttachOptions& options, int shard) {
   return DeadlineExceeded(
       fmt::format("ps/{} of job {} did not answer within {:g} s: look at its log, or raise "
                   "--start_wait",
-                  shard, options.job_id, ToSeconds(options.start_limit)));
+                  shard, options.me.job_id, ToSeconds(options.start_limit)));
 }
 
 // The first setting in which two plans differ, for a person.
@@ -70,12 +63,9 @@ class AttachedJob::Attendant final : public RendezvousHandler {
  public:
   Attendant(const AttachOptions& options, const JobToken& token, FileDescriptor listening)
       : options_(options),
-        server_(std::move(listening), token, options.job_id, options.cluster_hash, *this),
+        server_(std::move(listening), token, options.me, *this),
         wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-        ps_fds_(static_cast<std::size_t>(options.num_shards), -1),
-        missing_since_ns_(static_cast<std::size_t>(options.num_shards)),
-        here_(static_cast<std::size_t>(options.num_shards)),
-        arenas_(static_cast<std::size_t>(options.num_shards)),
+        ps_(static_cast<std::size_t>(options.num_shards)),
         departures_(options.engine.names),
         thread_([this] { Run(); }) {}
 
@@ -95,14 +85,14 @@ class AttachedJob::Attendant final : public RendezvousHandler {
   // A ps that comes back gets it from now on. `arena` outlives us.
   void Hold(const Arena& arena, std::size_t shard) {
     const std::lock_guard lock(mutex_);
-    arenas_[shard] = &arena;
+    ps_[shard].arena = &arena;
   }
 
   // From now on nothing is asked of these, so that readable means closed.
   void Watch(const std::vector<RendezvousClient>& ps) {
     {
       const std::lock_guard lock(mutex_);
-      for (std::size_t s = 0; s < ps.size(); ++s) ps_fds_[s] = here_[s] ? -1 : ps[s].fd();
+      for (std::size_t s = 0; s < ps.size(); ++s) ps_[s].fd = ps_[s].here ? -1 : ps[s].fd();
     }
     Wake();
   }
@@ -115,131 +105,113 @@ class AttachedJob::Attendant final : public RendezvousHandler {
   std::chrono::nanoseconds MissingFor() const {
     std::int64_t longest = 0;
     const std::int64_t now = MonotonicNs();
-    for (const auto& since : missing_since_ns_) {
-      const std::int64_t ns = since.load(std::memory_order_relaxed);
+    for (const Ps& ps : ps_) {
+      const std::int64_t ns = ps.missing_since_ns.load(std::memory_order_relaxed);
       if (ns != 0) longest = std::max(longest, now - ns);
     }
     return std::chrono::nanoseconds(longest);
   }
 
  private:
+  struct Ps {
+    int fd = -1;        // -1: not watched
+    bool here = false;  // it says so on a connection to us, which ends with it
+    std::atomic<std::int64_t> missing_since_ns{0};  // MonotonicNs(); 0: it is there
+    const Arena* arena = nullptr;                   // AttachedJob's, which outlives us
+  };
+
   void Wake() {
     const std::uint64_t one = 1;
     [[maybe_unused]] const auto put = ::write(wake_.get(), &one, sizeof one);
   }
 
-  // This worker has left the arena of the shard, whose ps may end then: that is the job's end.
+  // This worker has left the arena of that ps, which may end then: that is the job's end.
   // REQUIRES: mutex_ is held.
-  bool DoneWith(std::size_t shard) const {
-    if (arenas_[shard] == nullptr) return false;
-    const Phase phase = StateOf(arenas_[shard]->memory(), options_.worker).phase;
+  bool DoneWith(const Ps& ps) const {
+    if (ps.arena == nullptr) return false;
+    const Phase phase = StateOf(ps.arena->memory(), options_.me.index).phase;
     return phase == Phase::kDone || phase == Phase::kLeft;
   }
 
   // REQUIRES: mutex_ is held.
-  void Miss(std::size_t shard) {
-    missing_since_ns_[shard].store(MonotonicNs(), std::memory_order_relaxed);
-    if (arenas_[shard] != nullptr && !DoneWith(shard)) {
-      LogWarning("ps/{} is gone; training goes on in its arena", shard);
+  void Miss(Ps& ps) {
+    ps.missing_since_ns.store(MonotonicNs(), std::memory_order_relaxed);
+    if (ps.arena != nullptr && !DoneWith(ps)) {
+      LogWarning("ps/{} is gone; training goes on in its arena", &ps - ps_.data());
     }
   }
 
   void Run() {
-    nvtx::NameThread(fmt::format("attendant of worker/{}", options_.worker));
+    nvtx::NameThread(fmt::format("attendant of worker/{}", options_.me.index));
     while (!quit_.load(std::memory_order_acquire)) {
-      std::vector<int> watched;
+      std::vector<int> watched{wake_.get()};
       {
         const std::lock_guard lock(mutex_);
-        for (const int fd : ps_fds_) {
-          if (fd >= 0) watched.push_back(fd);
+        for (const Ps& ps : ps_) {
+          if (ps.fd >= 0) watched.push_back(ps.fd);
         }
       }
       const std::vector<int> ready =
-          server_.Poll(wake_.get(), watched, Deadline::After(std::chrono::seconds(1)));
+          server_.Poll(watched, Deadline::After(std::chrono::seconds(1)));
       std::uint64_t ignored;
       [[maybe_unused]] const auto got = ::read(wake_.get(), &ignored, sizeof ignored);
       const std::lock_guard lock(mutex_);
-      for (std::size_t s = 0; s < ps_fds_.size(); ++s) {
-        if (ps_fds_[s] < 0 || std::find(ready.begin(), ready.end(), ps_fds_[s]) == ready.end()) {
-          continue;
-        }
-        ps_fds_[s] = -1;
-        Miss(s);
+      for (Ps& ps : ps_) {
+        if (ps.fd < 0 || std::ranges::find(ready, ps.fd) == ready.end()) continue;
+        ps.fd = -1;
+        Miss(ps);
       }
-      if (arenas_[0] != nullptr && !DoneWith(0)) departures_.Look(arenas_[0]->memory());
+      if (ps_[0].arena != nullptr && !DoneWith(ps_[0])) departures_.Look(ps_[0].arena->memory());
     }
   }
 
+  // That peer, if it is one of the ps.
+  Ps* PsOf(const Peer& peer) {
+    const auto index = static_cast<std::size_t>(peer.index);
+    return peer.role == Role::kPs && index < ps_.size() ? &ps_[index] : nullptr;
+  }
+
   Status Admit(const Peer& peer) override {
-    if (peer.role == Role::kWorker) {
-      return AlreadyExists(
-          fmt::format("worker/{} is running already as process {}", options_.worker, ::getpid()));
-    }
-    return {};
+    if (peer.role != Role::kWorker) return {};
+    return AlreadyExists(
+        fmt::format("worker/{} is running already as process {}", options_.me.index, ::getpid()));
   }
   int ArenaFd(const Peer& peer) override {
     const std::lock_guard lock(mutex_);
-    const auto shard = static_cast<std::size_t>(peer.index);
-    if (peer.role != Role::kPs || shard >= arenas_.size() || arenas_[shard] == nullptr) return -1;
-    return arenas_[shard]->fd();
+    const Ps* const ps = PsOf(peer);
+    return ps == nullptr || ps->arena == nullptr ? -1 : ps->arena->fd();
   }
-  bool WantsPlanFrom(const Peer&) override { return false; }
-  Status AcceptPlan(const Peer&, const std::string&) override {
-    return InvalidArgument("a worker takes no plan");
-  }
-  void ArenaIsKept(const Peer&) override {}
-  void KeepData(const std::string&, FileDescriptor) override {}
-  int DataFd(const std::string&) override { return -1; }
-  Status DataTold(const Peer&, const std::string&) override {
-    return InvalidArgument("a worker is told no data: tell a ps");
-  }
-  void PsIsHere(int shard) override {
-    const auto index = static_cast<std::size_t>(shard);
+  Status PsIsHere(const Peer& peer, Exchange& exchange) override {
     const std::lock_guard lock(mutex_);
-    if (index < here_.size()) {
-      if (missing_since_ns_[index].exchange(0, std::memory_order_relaxed) != 0) {
-        LogInfo("ps/{} is back", shard);
+    exchange.answer["data"] = nlohmann::json::parse(data_, nullptr, false);
+    if (Ps* const ps = PsOf(peer)) {
+      if (ps->missing_since_ns.exchange(0, std::memory_order_relaxed) != 0) {
+        LogInfo("ps/{} is back", peer.index);
       }
-      here_[index] = true;
-      ps_fds_[index] = -1;
+      ps->here = true;
+      ps->fd = -1;
     }
     ++arrivals_;
     arrived_.notify_all();
+    return {};
   }
-  Result<std::optional<ShardSnapshot>> TakeSnapshot(bool) override {
-    return InvalidArgument("a worker hands out no snapshot: ask a ps");
-  }
-  std::string StatusJson() override {
-    const std::lock_guard lock(mutex_);
-    nlohmann::json status;
-    status["data"] = nlohmann::json::parse(data_, nullptr, false);
-    return status.dump();
-  }
-  Result<std::uint32_t> SetMode(const ModeSetting&) override {
-    return FailedPrecondition("a worker does not set the mode: ask ps/0");
-  }
-  void Stop() override {}
   void Gone(const Peer& peer) override {
-    if (peer.role != Role::kPs) return;
-    const auto index = static_cast<std::size_t>(peer.index);
     const std::lock_guard lock(mutex_);
-    if (index >= here_.size() || !here_[index]) return;
-    here_[index] = false;
-    Miss(index);
+    Ps* const ps = PsOf(peer);
+    if (ps == nullptr || !ps->here) return;
+    ps->here = false;
+    Miss(*ps);
   }
 
   const AttachOptions& options_;
   RendezvousServer server_;
   FileDescriptor wake_;
-  mutable std::mutex mutex_;  // guards the next seven
+  mutable std::mutex mutex_;  // guards the next four
   std::string data_ = "null";
   std::condition_variable arrived_;
   std::uint64_t arrivals_ = 0;
-  std::vector<int> ps_fds_;                                  // [num_shards]; -1: not watched
-  std::vector<std::atomic<std::int64_t>> missing_since_ns_;  // MonotonicNs(); 0: it is there
-  std::vector<bool> here_;            // it has said so: its connection to us tells of its end
-  std::vector<const Arena*> arenas_;  // [num_shards]; AttachedJob's, which outlive us; or null
-  Departures departures_;             // of the lead; the thread's alone
+  std::vector<Ps> ps_;     // [num_shards]
+  Departures departures_;  // of the lead; the thread's alone
   std::atomic<bool> quit_{false};
   std::thread thread_;  // last: it uses all of the above
 };
@@ -253,16 +225,12 @@ Result<std::unique_ptr<AttachedJob>> AttachedJob::Connect(const AttachOptions& o
                                                           const JobToken& token) {
   std::unique_ptr<AttachedJob> job(new AttachedJob(options, token));
   if (!options.supervised) {
-    Result<FileDescriptor> listening = ListenAbstract(
-        options.use_existing_servers ? PrivateName(options.job_id)
-                                     : EndpointName(options.job_id, Role::kWorker, options.worker));
-    if (listening.status().code() == Code::kAlreadyExists) {
-      return NameTaken(options.job_id, Role::kWorker, options.worker,
-                       options.engine.names(options.worker));
+    FileDescriptor listening;  // none: nobody is to find it
+    if (!options.use_existing_servers) {
+      PASSEL_ASSIGN_OR_RETURN(listening, Listen(options.me.job_id, Role::kWorker, options.me.index,
+                                                options.engine.names(options.me.index)));
     }
-    if (!listening.ok()) return listening.status();
-    job->attendant_ =
-        std::make_unique<Attendant>(job->options_, job->token_, std::move(*listening));
+    job->attendant_ = std::make_unique<Attendant>(job->options_, job->token_, std::move(listening));
   }
   const Deadline deadline = Deadline::After(options.start_limit);
   std::int64_t next_log_ns = MonotonicNs() + std::chrono::nanoseconds(kTellOfWaitEvery).count();
@@ -273,10 +241,9 @@ Result<std::unique_ptr<AttachedJob>> AttachedJob::Connect(const AttachOptions& o
 }
 
 Status AttachedJob::Meet(int shard, std::int64_t& next_log_ns, Deadline deadline) {
-  const Introduction me{options_.job_id, Role::kWorker, options_.worker, options_.cluster_hash};
   for (;;) {
     Result<RendezvousClient> client =
-        RendezvousClient::Connect(me, Role::kPs, shard, &token_, deadline);
+        RendezvousClient::Connect(options_.me, Role::kPs, shard, &token_, deadline);
     if (client.ok()) {
       ps_.push_back(std::move(*client));
       return {};
@@ -288,7 +255,7 @@ Status AttachedJob::Meet(int shard, std::int64_t& next_log_ns, Deadline deadline
     if (deadline.Expired()) {
       return DeadlineExceeded(fmt::format(
           "ps/{} of job {} did not start within {:g} s: start it, or raise --start_wait", shard,
-          options_.job_id, ToSeconds(options_.start_limit)));
+          options_.me.job_id, ToSeconds(options_.start_limit)));
     }
     if (MonotonicNs() >= next_log_ns) {
       next_log_ns += std::chrono::nanoseconds(kTellOfWaitEvery).count();
@@ -309,14 +276,14 @@ Status AttachedJob::WaitForArenas() {
   for (std::size_t shard = 0; shard < ps_.size(); ++shard) {
     bool need_plan = false;
     Result<std::optional<FileDescriptor>> fd =
-        ps_[shard].GetArena(true, &need_plan, deadline, kTellOfWaitEvery, [this] {
+        ps_[shard].GetArena(true, deadline, &need_plan, kTellOfWaitEvery, [this] {
           if (options_.on_waiting) options_.on_waiting(options_.engine.names.chief_name);
         });
     if (fd.status().code() == Code::kDeadlineExceeded) {
       return DeadlineExceeded(
           fmt::format("the chief, {}, did not start, or ps/{} of job {} did not answer, "
                       "within {:g} s: look at their logs, or raise --start_wait",
-                      options_.engine.names.chief_name, shard, options_.job_id,
+                      options_.engine.names.chief_name, shard, options_.me.job_id,
                       ToSeconds(options_.start_limit)));
     }
     if (!fd.ok()) return fd.status();
@@ -327,11 +294,9 @@ Status AttachedJob::WaitForArenas() {
 }
 
 Status AttachedJob::Adopt(FileDescriptor fd, std::size_t shard) {
-  PASSEL_ASSIGN_OR_RETURN(Arena arena, Arena::Adopt(std::move(fd)));
-  if (arena.job_id() != options_.job_id || arena.shard() != static_cast<int>(shard)) {
-    return FailedPrecondition(fmt::format("ps/{} handed over the arena of shard {} of job {}",
-                                          shard, arena.shard(), arena.job_id()));
-  }
+  PASSEL_ASSIGN_OR_RETURN(
+      Arena arena, Arena::AdoptFrom(fmt::format("ps/{}", shard), std::move(fd), options_.me.job_id,
+                                    static_cast<int>(shard)));
   arenas_[shard] = std::make_unique<Arena>(std::move(arena));
   if (attendant_) attendant_->Hold(*arenas_[shard], shard);
   return {};
@@ -358,12 +323,9 @@ void AttachedJob::KeepOffering(const std::string& key, FileDescriptor fd) {
 }
 
 void AttachedJob::OfferAgain() {
-  pollfd entry{ps_[0].fd(), POLLIN, 0};
-  // The ps sends nothing unasked, so readable means closed.
-  if (::poll(&entry, 1, 0) > 0) {
-    const Introduction me{options_.job_id, Role::kWorker, options_.worker, options_.cluster_hash};
+  if (ps_[0].Readable()) {  // it sends nothing unasked: it is gone
     Result<RendezvousClient> client = RendezvousClient::Connect(
-        me, Role::kPs, 0, &token_, Deadline::After(std::chrono::milliseconds(500)));
+        options_.me, Role::kPs, 0, &token_, Deadline::After(std::chrono::milliseconds(500)));
     if (!client.ok()) return;  // not there yet
     ps_[0] = std::move(*client);
     offered_ = false;
@@ -399,12 +361,12 @@ Result<std::unique_ptr<ParameterStore>> AttachedJob::Open(const StorePlan& plan)
     if (arena->plan().Hash() != plan.Hash()) {
       return InvalidArgument(fmt::format(
           "{} was started with other settings than the chief: {}; give all workers the same flags",
-          options_.engine.names(options_.worker), FirstDifference(plan, arena->plan())));
+          options_.engine.names(options_.me.index), FirstDifference(plan, arena->plan())));
     }
     shards.push_back(arena->memory());
   }
   if (attendant_) attendant_->Watch(ps_);
-  return OpenStore(plan, shards, options_.worker, SelfIdentity(), options_.engine);
+  return OpenStore(plan, shards, options_.me.index, SelfIdentity(), options_.engine);
 }
 
 std::chrono::nanoseconds AttachedJob::PsMissingFor() const {

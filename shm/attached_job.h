@@ -32,10 +32,8 @@
 namespace passel::shm {
 
 struct AttachOptions {
-  std::string job_id;
-  int worker = 0;
+  Introduction me;  ///< its index is the worker
   int num_shards = 1;
-  std::uint64_t cluster_hash = 0;
   bool supervised = false;
   /// Listens under no name: nobody finds this worker, not even a ps that comes back.
   bool use_existing_servers = false;
@@ -59,9 +57,6 @@ class AttachedJob {
   bool has_arenas() const {
     return std::all_of(arenas_.begin(), arenas_.end(), [](const auto& a) { return a != nullptr; });
   }
-  /// REQUIRES: has_arenas().
-  const StorePlan& arena_plan() const { return arenas_[0]->plan(); }
-
   /// From or to ps/0. `key` names the data set: equal keys, equal contents.
   Result<std::optional<FileDescriptor>> GetData(const std::string& key);
   Status OfferData(const std::string& key, int fd);
@@ -83,6 +78,7 @@ class AttachedJob {
   /// How long the ps that has been gone longest is gone; zero while all are there. Workers with a
   /// supervisor never miss one: it starts the ps again.
   std::chrono::nanoseconds PsMissingFor() const;
+  /// REQUIRES: has_arenas().
   const Arena& arena(int shard) const { return *arenas_[static_cast<std::size_t>(shard)]; }
 
  private:

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <fmt/core.h>
-#include <sys/types.h>
 
 #include <cstdint>
 #include <utility>
@@ -23,20 +22,19 @@ class Departures {
   void Look(const ShardMemory& memory) {
     const bool first = told_.empty();
     told_.resize(static_cast<std::size_t>(memory.num_workers));
-    for (int worker = 0; worker < memory.num_workers; ++worker) {
-      const TaskState state = StateOf(memory, worker);
-      const char* const what = state.phase == Phase::kDead      ? "died"
-                               : state.phase == Phase::kLeft    ? "was told to go, and left"
-                               : state.phase == Phase::kEvicted ? "did not answer, and was evicted"
-                                                                : nullptr;
-      std::uint32_t& told = told_[static_cast<std::size_t>(worker)];
+    for (const Member& m : Membership(memory)) {
+      const char* const what = m.phase == Phase::kDead      ? "died"
+                               : m.phase == Phase::kLeft    ? "was told to go, and left"
+                               : m.phase == Phase::kEvicted ? "did not answer, and was evicted"
+                                                            : nullptr;
+      std::uint32_t& told = told_[static_cast<std::size_t>(m.worker)];
       // Life 0 is of those who never came.
-      if (what == nullptr || told == state.epoch) continue;
-      told = state.epoch;
+      if (what == nullptr || told == m.epoch) continue;
+      told = m.epoch;
       if (first) continue;
-      const pid_t pid =
-          LoadIdentity(memory.tasks[worker], state.epoch).pid;  // 0: it died in its first join
-      LogWarning("{}{} {}", names_(worker), pid > 0 ? fmt::format(" (process {})", pid) : "", what);
+      // Process 0: it died in its first join.
+      LogWarning("{}{} {}", names_(m.worker), m.pid > 0 ? fmt::format(" (process {})", m.pid) : "",
+                 what);
     }
   }
 

@@ -1,10 +1,8 @@
 #include "shm/job_observer.h"
 
 #include <fmt/core.h>
-#include <poll.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "base/clock.h"
@@ -36,82 +34,65 @@ JobObserver::JobObserver(const ObserverOptions& options, const JobToken& token)
       token_(token),
       ps_(static_cast<std::size_t>(options.num_shards)),
       arenas_(static_cast<std::size_t>(options.num_shards)),
-      values_(static_cast<std::size_t>(options.num_shards)),
-      next_tell_ns_(MonotonicNs() + kTellEvery.count()) {}
+      values_(static_cast<std::size_t>(options.num_shards)) {}
 
 Result<std::unique_ptr<JobObserver>> JobObserver::Attach(const ObserverOptions& options,
                                                          const JobToken& token) {
-  std::unique_ptr<JobObserver> observer(new JobObserver(options, token));
-  Result<FileDescriptor> name =
-      ListenAbstract(EndpointName(options.job_id, Role::kEvaluator, options.index));
-  if (name.status().code() == Code::kAlreadyExists) {
-    return NameTaken(options.job_id, Role::kEvaluator, options.index);
-  }
-  if (!name.ok()) return name.status();
-  observer->identity_ = std::move(*name);
+  std::unique_ptr<JobObserver> job(new JobObserver(options, token));
+  PASSEL_ASSIGN_OR_RETURN(job->identity_,
+                          Listen(options.me.job_id, Role::kEvaluator, options.me.index));
   const Deadline deadline = Deadline::After(options.start_limit);
-  for (int shard = 0; shard < options.num_shards; ++shard) {
-    PASSEL_RETURN_IF_ERROR(observer->AwaitArena(shard, deadline));
-  }
-  PASSEL_RETURN_IF_ERROR(observer->AwaitFirstValues(deadline));
-  return observer;
-}
-
-void JobObserver::TellIfDue(const std::string& missing) {
-  if (MonotonicNs() < next_tell_ns_) return;
-  next_tell_ns_ = MonotonicNs() + kTellEvery.count();
-  if (options_.on_waiting) options_.on_waiting(missing);
-}
-
-Status JobObserver::Connect(int shard, Deadline deadline) {
-  const Introduction me{options_.job_id, Role::kEvaluator, options_.index, options_.cluster_hash};
-  Result<RendezvousClient> client =
-      RendezvousClient::Connect(me, Role::kPs, shard, &token_, deadline.Sooner(kAnswerLimit));
-  if (!client.ok()) return client.status();
-  Ps& ps = ps_[static_cast<std::size_t>(shard)];
-  ps.client.emplace(std::move(*client));
-  ps.arena_checked = false;
-  return {};
-}
-
-Status JobObserver::AwaitArena(int shard, Deadline deadline) {
-  Ps& ps = ps_[static_cast<std::size_t>(shard)];
-  for (;;) {
-    Status status = ps.client ? Status() : Connect(shard, deadline);
-    const bool connected = status.ok();
-    if (connected) status = CheckArena(shard);
-    if (status.ok() && ps.arena_checked) return {};
-    if (!status.ok()) {
-      if (!IsMissing(status.code())) return status;
-      ps.client.reset();
+  for (std::int64_t next_tell_ns = MonotonicNs() + kTellEvery.count();;) {
+    PASSEL_RETURN_IF_ERROR(job->Look());
+    std::string task;
+    const std::string problem = job->WhatIsMissing(&task);
+    if (problem.empty()) return job;
+    if (job->HasArenas() && job->Ended()) {
+      return Unavailable("the job ended before its variables had values: look at the chief's log");
     }
-    if (deadline.Expired()) {
-      return DeadlineExceeded(
-          connected ? fmt::format("the chief, {}, did not propose its plan to ps/{} of job {} "
-                                  "within {:g} s: start it, or raise --start_wait",
-                                  options_.chief_name, shard, options_.job_id,
-                                  ToSeconds(options_.start_limit))
-                    : fmt::format("ps/{} of job {} did not start within {:g} s: start it, or raise "
-                                  "--start_wait",
-                                  shard, options_.job_id, ToSeconds(options_.start_limit)));
+    if (deadline.Expired()) return DeadlineExceeded(problem + ", or raise --start_wait");
+    if (MonotonicNs() >= next_tell_ns && !job->HasArenas()) {
+      next_tell_ns = MonotonicNs() + kTellEvery.count();
+      if (options.on_waiting) options.on_waiting(task);
     }
-    TellIfDue(connected ? options_.chief_name : fmt::format("ps/{}", shard));
     std::this_thread::sleep_for(kTryAgain);
   }
+}
+
+bool JobObserver::HasArenas() const {
+  return std::ranges::all_of(arenas_, [](const auto& arena) { return arena != nullptr; });
+}
+
+std::string JobObserver::WhatIsMissing(std::string* task) const {
+  const std::string within = fmt::format("within {:g} s", ToSeconds(options_.start_limit));
+  for (std::size_t shard = 0; shard < arenas_.size(); ++shard) {
+    if (arenas_[shard]) continue;
+    *task = ps_[shard].client ? options_.chief_name : fmt::format("ps/{}", shard);
+    if (!ps_[shard].client) {
+      return fmt::format("{} of job {} did not start {}: start it", *task, options_.me.job_id,
+                         within);
+    }
+    return fmt::format("the chief, {}, did not propose its plan to ps/{} of job {} {}: start it",
+                       *task, shard, options_.me.job_id, within);
+  }
+  for (const std::unique_ptr<Arena>& arena : arenas_) {
+    if (arena->memory().state->initialized.load(std::memory_order_acquire) != 0) continue;
+    *task = options_.chief_name;
+    return fmt::format("the chief, {}, has not initialised the variables {}: look at its log",
+                       *task, within);
+  }
+  return "";
 }
 
 // Maps the arena of this ps, if it has one, unless it is mapped already.
 Status JobObserver::CheckArena(int shard) {
   Ps& ps = ps_[static_cast<std::size_t>(shard)];
-  bool need_plan = false;
   PASSEL_ASSIGN_OR_RETURN(std::optional<FileDescriptor> fd,
-                          ps.client->GetArena(false, &need_plan, Deadline::After(kAnswerLimit)));
+                          ps.client->GetArena(false, Deadline::After(kAnswerLimit)));
   if (!fd) return {};  // not yet
-  PASSEL_ASSIGN_OR_RETURN(Arena arena, Arena::Adopt(std::move(*fd), Arena::Access::kRead));
-  if (arena.job_id() != options_.job_id || arena.shard() != shard) {
-    return FailedPrecondition(fmt::format("ps/{} handed over the arena of shard {} of job {}",
-                                          shard, arena.shard(), arena.job_id()));
-  }
+  PASSEL_ASSIGN_OR_RETURN(
+      Arena arena, Arena::AdoptFrom(fmt::format("ps/{}", shard), std::move(*fd), options_.me.job_id,
+                                    shard, Arena::Access::kRead));
   std::unique_ptr<Arena>& ours = arenas_[static_cast<std::size_t>(shard)];
   ps.arena_checked = true;
   if (ours && ours->nonce() == arena.nonce()) return {};
@@ -119,55 +100,41 @@ Status JobObserver::CheckArena(int shard) {
   if (known != nullptr && known->plan().Hash() != arena.plan().Hash()) {
     return FailedPrecondition(fmt::format(
         "job {} was started anew with another model or other settings: start the evaluator anew",
-        options_.job_id));
+        options_.me.job_id));
   }
   if (ours) LogWarning("ps/{} has another arena: the job was begun anew", shard);
   ours = std::make_unique<Arena>(std::move(arena));
   return {};
 }
 
-Status JobObserver::AwaitFirstValues(Deadline deadline) {
-  const auto initialized = [](const std::unique_ptr<Arena>& arena) {
-    return arena->memory().state->initialized.load(std::memory_order_acquire) != 0;
-  };
-  while (!std::all_of(arenas_.begin(), arenas_.end(), initialized)) {
-    PASSEL_RETURN_IF_ERROR(Look());
-    if (Ended()) {
-      return Unavailable("the job ended before its variables had values: look at the chief's log");
-    }
-    if (deadline.Expired()) {
-      return DeadlineExceeded(
-          fmt::format("the chief, {}, has not initialised the variables within {:g} s: look at its "
-                      "log, or raise --start_wait",
-                      options_.chief_name, ToSeconds(options_.start_limit)));
-    }
-    std::this_thread::sleep_for(kTryAgain);
-  }
-  return {};
-}
-
 Status JobObserver::Look() {
+  const bool attached = HasArenas();
   for (int shard = 0; shard < options_.num_shards; ++shard) {
     Ps& ps = ps_[static_cast<std::size_t>(shard)];
-    if (ps.client) {
-      // We have asked nothing, so readable means closed.
-      pollfd entry{ps.client->fd(), POLLIN, 0};
-      if (::poll(&entry, 1, 0) > 0) ps.client.reset();
-    }
+    // We have asked nothing, so readable means closed.
+    if (ps.client && ps.client->Readable()) ps.client.reset();
     if (ps.client && ps.arena_checked) continue;
     const bool was_missing = ps.missing_since_ns != 0;
     if (!was_missing) ps.missing_since_ns = MonotonicNs();
-    Status status = ps.client ? Status() : Connect(shard, Deadline::After(kAnswerLimit));
-    if (status.ok()) status = CheckArena(shard);
-    if (status.ok() && ps.arena_checked) {
-      ps.missing_since_ns = 0;
-      if (was_missing) LogInfo("ps/{} is back", shard);
-      continue;
+    Status status;
+    if (!ps.client) {
+      Result<RendezvousClient> client = RendezvousClient::Connect(
+          options_.me, Role::kPs, shard, &token_, Deadline::After(kAnswerLimit));
+      status = client.status();
+      if (client.ok()) ps.client.emplace(std::move(*client));
+      ps.arena_checked = false;
     }
-    if (status.ok()) continue;  // it has no arena yet
-    if (!IsMissing(status.code())) return status;
-    ps.client.reset();
-    if (!was_missing && !Ended()) LogInfo("ps/{} is gone; its values are still here", shard);
+    if (status.ok()) status = CheckArena(shard);
+    if (!status.ok()) {
+      if (!IsMissing(status.code())) return status;
+      ps.client.reset();
+      if (attached && !was_missing && !Ended()) {
+        LogInfo("ps/{} is gone; its values are still here", shard);
+      }
+    } else if (ps.arena_checked) {
+      ps.missing_since_ns = 0;
+      if (attached && was_missing) LogInfo("ps/{} is back", shard);
+    }
   }
   return {};
 }
@@ -184,11 +151,9 @@ std::chrono::nanoseconds JobObserver::MissingFor() const {
 bool JobObserver::Ended() const {
   const ShardMemory& lead = arenas_[0]->memory();
   if (!AllWorkersEnded(lead)) return false;
-  const std::vector<Member> members = Membership(lead);
-  const bool all_done = std::all_of(members.begin(), members.end(),
-                                    [](const Member& m) { return m.phase == Phase::kDone; });
+  const auto done = std::ranges::count(Membership(lead), Phase::kDone, &Member::phase);
   // Else somebody died, and may be started again while the lead is there.
-  return all_done || Stopped() || !ps_[0].client;
+  return done == lead.num_workers || Stopped() || !ps_[0].client;
 }
 
 bool JobObserver::Stopped() const {
@@ -228,25 +193,19 @@ std::vector<const float*> JobObserver::values() const {
 
 std::string JobObserver::DataJson() {
   if (!ps_[0].client) return "null";
-  const Result<std::string> text =
-      ps_[0].client->GetStatus(Deadline::After(std::chrono::seconds(5)));
-  if (!text.ok()) {
-    ps_[0].client.reset();
-    return "null";
-  }
-  const nlohmann::json status = nlohmann::json::parse(*text, nullptr, false);
-  return status.is_object() ? status.value("data", nlohmann::json()).dump() : "null";
+  const Result<ShardSnapshot> now =
+      ps_[0].client->GetSnapshot(/*values=*/false, Deadline::After(std::chrono::seconds(5)));
+  if (!now.ok()) ps_[0].client.reset();
+  return now.ok() ? now->data : "null";
 }
 
 std::optional<FileDescriptor> JobObserver::GetData(const std::string& key) {
   if (!ps_[0].client) return std::nullopt;
   Result<std::optional<FileDescriptor>> fd =
       ps_[0].client->GetData(key, Deadline::After(std::chrono::seconds(5)));
-  if (!fd.ok()) {
-    ps_[0].client.reset();
-    return std::nullopt;
-  }
-  return std::move(*fd);
+  if (fd.ok()) return std::move(*fd);
+  ps_[0].client.reset();
+  return std::nullopt;
 }
 
 }  // namespace passel::shm

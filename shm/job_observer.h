@@ -29,10 +29,8 @@
 namespace passel::shm {
 
 struct ObserverOptions {
-  std::string job_id;
-  int index = 0;  ///< of the evaluator
+  Introduction me;
   int num_shards = 1;
-  std::uint64_t cluster_hash = 0;
   std::string chief_name = "worker/0";
   /// How long to wait for the ps tasks, for the chief's plan and for the first values.
   std::chrono::nanoseconds start_limit = std::chrono::minutes(5);
@@ -90,11 +88,10 @@ class JobObserver {
     bool arena_checked = false;              // that it has the arena we have mapped
   };
   explicit JobObserver(const ObserverOptions& options, const JobToken& token);
-  Status Connect(int shard, Deadline deadline);
-  Status AwaitArena(int shard, Deadline deadline);
-  Status AwaitFirstValues(Deadline deadline);
   Status CheckArena(int shard);
-  void TellIfDue(const std::string& missing);
+  bool HasArenas() const;
+  /// One sentence, and who it is; empty when there are values.
+  std::string WhatIsMissing(std::string* task) const;
 
   const ObserverOptions options_;
   const JobToken token_;
@@ -102,7 +99,6 @@ class JobObserver {
   std::vector<Ps> ps_;                          // [num_shards]
   std::vector<std::unique_ptr<Arena>> arenas_;  // [num_shards]
   std::vector<std::vector<float>> values_;      // [num_shards][floats of the shard]
-  std::int64_t next_tell_ns_ = 0;
 };
 
 }  // namespace passel::shm

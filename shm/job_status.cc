@@ -1,9 +1,9 @@
 #include "shm/job_status.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/clock.h"
+#include "shm/json_internal.h"
 #include "store/membership.h"
 
 namespace passel::shm {
@@ -18,6 +18,33 @@ double Seconds(const std::atomic<std::uint64_t>& ns) {
   return 1e-9 * static_cast<double>(Read(ns));
 }
 
+double SecondsSince(std::int64_t monotonic_ns) {
+  return 1e-9 * static_cast<double>(MonotonicNs() - monotonic_ns);
+}
+
+std::string_view PhaseName(Phase phase) {
+  constexpr std::string_view kNames[] = {"expected", "joining", "running", "done",
+                                         "dead",     "evicted", "left"};
+  const auto index = static_cast<std::size_t>(phase);
+  return index < std::size(kNames) ? kNames[index] : "unknown";
+}
+
+// The counts of a worker, and their names in JSON.
+struct Count {
+  const char* name;
+  std::atomic<std::uint64_t> WorkerCounters::*counter;
+  std::uint64_t WorkerStatus::*value;
+};
+constexpr Count kCounts[] = {
+    {"dropped", &WorkerCounters::dropped, &WorkerStatus::dropped},
+    {"skipped", &WorkerCounters::skipped, &WorkerStatus::skipped},
+    {"half_applied", &WorkerCounters::half_applied, &WorkerStatus::half_applied},
+    {"fused_updates", &WorkerCounters::fused_updates, &WorkerStatus::fused_updates},
+    {"max_clock_lead", &WorkerCounters::max_clock_lead, &WorkerStatus::max_clock_lead},
+    {"overlapped_blocks", &WorkerCounters::overlapped_blocks, &WorkerStatus::overlapped_blocks},
+    {"taken_over_blocks", &WorkerCounters::taken_over_blocks, &WorkerStatus::taken_over_blocks},
+};
+
 nlohmann::json Describe(const HistogramSummary& h) {
   return {{"count", h.count}, {"p50", h.p50}, {"p99", h.p99}, {"p999", h.p999}, {"max", h.maximum}};
 }
@@ -30,13 +57,12 @@ nlohmann::json Events(const EventRing& ring, const WorkerNames& names) {
     const EventRecord& r = ring.records[(number - 1) % EventRing::kRecords];
     if (r.number.load(std::memory_order_acquire) != number) continue;
     const TaskState state = TaskState::Unpack(Read(r.state));
-    nlohmann::json event = {
-        {"seconds_ago", 1e-9 * static_cast<double>(MonotonicNs() - Read(r.time_ns))},
-        {"task", names(Read(r.worker))},
-        {"phase", PhaseName(state.phase)},
-        {"epoch", state.epoch},
-        {"pid", Read(r.pid)},
-        {"global_step", Read(r.global_step)}};
+    nlohmann::json event = {{"seconds_ago", SecondsSince(Read(r.time_ns))},
+                            {"task", names(Read(r.worker))},
+                            {"phase", PhaseName(state.phase)},
+                            {"epoch", state.epoch},
+                            {"pid", Read(r.pid)},
+                            {"global_step", Read(r.global_step)}};
     // Overwritten while we read: leave it out.
     if (r.number.load(std::memory_order_acquire) == number) events.push_back(std::move(event));
   }
@@ -45,44 +71,16 @@ nlohmann::json Events(const EventRing& ring, const WorkerNames& names) {
 
 }  // namespace
 
-std::string_view PhaseName(Phase phase) {
-  switch (phase) {
-    case Phase::kExpected:
-      return "expected";
-    case Phase::kJoining:
-      return "joining";
-    case Phase::kRunning:
-      return "running";
-    case Phase::kDone:
-      return "done";
-    case Phase::kDead:
-      return "dead";
-    case Phase::kEvicted:
-      return "evicted";
-    case Phase::kLeft:
-      return "left";
-  }
-  return "unknown";
-}
-
 std::string_view PhaseInWords(const Member& member) {
   const bool came = member.epoch > 0 || member.phase != Phase::kEvicted;
   return came ? PhaseName(member.phase) : "never started";
 }
 
-JobStatus ReadJobStatus(const Arena& arena) { return ReadJobStatus(arena.memory()); }
-
 JobStatus ReadJobStatus(const ShardMemory& memory) {
   JobStatus status;
   status.modes = ModesSoFar(memory);
-  if (const std::optional<ModeWord> wish = WishedMode(memory)) {
-    status.wish = wish->setting;
-    status.wish_waits_for = MissingAtChange(memory, wish->number);
-  }
+  if (const std::optional<ModeWord> wish = WishedMode(memory)) status.wish = wish->setting;
   status.global_step = Read(memory.state->global_step);
-  status.target_step = Read(memory.state->target_step);
-  status.started_ns = Read(memory.state->started_ns);
-  status.version = Read(memory.state->version);
   status.initialized = Read(memory.state->initialized) != 0;
   status.stopped = Read(memory.state->stop) != 0;
   std::vector<const Histogram*> staleness;
@@ -91,13 +89,7 @@ JobStatus ReadJobStatus(const ShardMemory& memory) {
     const WorkerCounters& c = memory.tasks[member.worker].counters;
     WorkerStatus w;
     w.member = member;
-    w.dropped = Read(c.dropped);
-    w.skipped = Read(c.skipped);
-    w.max_clock_lead = Read(c.max_clock_lead);
-    w.half_applied = Read(c.half_applied);
-    w.fused_updates = Read(c.fused_updates);
-    w.overlapped_blocks = Read(c.overlapped_blocks);
-    w.taken_over_blocks = Read(c.taken_over_blocks);
+    for (const Count& count : kCounts) w.*count.value = Read(c.*count.counter);
     w.pull_seconds = Seconds(c.pull_ns);
     w.compute_seconds = Seconds(c.compute_ns);
     w.push_seconds = Seconds(c.push_ns);
@@ -118,7 +110,15 @@ JobStatus ReadJobStatus(const ShardMemory& memory) {
   return status;
 }
 
-MeanRates RatesOf(const JobStatus& status, std::int64_t now_ns) {
+const char* DeviceName(std::uint64_t device) {
+  return device == 2 ? "gpu" : device == 1 ? "cpu" : "unknown";
+}
+
+namespace {
+
+// Since the first step of any worker: until now, or until the last step where no worker is running
+// any more. Zero before the first step.
+double TrainingSeconds(const JobStatus& status) {
   std::int64_t first = 0, last = 0;
   bool running = false;
   for (const WorkerStatus& w : status.workers) {
@@ -127,22 +127,8 @@ MeanRates RatesOf(const JobStatus& status, std::int64_t now_ns) {
     first = first == 0 ? w.first_step_ns : std::min(first, w.first_step_ns);
     last = std::max(last, w.last_step_ns);
   }
-  const double seconds = 1e-9 * static_cast<double>((running ? now_ns : last) - first);
-  if (first == 0 || seconds <= 0) return {};
-  return {static_cast<double>(status.local_steps) / seconds,
-          static_cast<double>(status.global_step) / seconds};
-}
-
-const char* DeviceName(std::uint64_t device) {
-  return device == 2 ? "gpu" : device == 1 ? "cpu" : "unknown";
-}
-
-namespace {
-
-// Seconds since 1970 of a moment in the past; null for 0.
-nlohmann::json WallTimeOf(std::int64_t monotonic_ns) {
-  if (monotonic_ns == 0) return {};
-  return WallSeconds() - 1e-9 * static_cast<double>(MonotonicNs() - monotonic_ns);
+  if (first == 0) return 0;
+  return 1e-9 * static_cast<double>((running ? MonotonicNs() : last) - first);
 }
 
 // Null where the values that the ps hold are those of the job.
@@ -151,75 +137,72 @@ nlohmann::json DescribeShadow(const Arena& arena) {
   const DeviceState& device = arena.memory().state->device;
   const std::int64_t at = device.shadow_ns.load(std::memory_order_acquire);
   if (at == 0) return {{"age_seconds", nullptr}, {"global_step", nullptr}};
-  return {{"age_seconds", 1e-9 * static_cast<double>(MonotonicNs() - at)},
-          {"global_step", Read(device.shadow_step)}};
+  return {{"age_seconds", SecondsSince(at)}, {"global_step", Read(device.shadow_step)}};
 }
 
 }  // namespace
 
-std::string DescribeJob(const Arena& arena, const WorkerNames& names) {
-  const JobStatus status = ReadJobStatus(arena);
-  nlohmann::json workers = nlohmann::json::array();
+nlohmann::json DescribeJob(const Arena& arena, const WorkerNames& names) {
+  using Json = nlohmann::json;
+  const ShardMemory& memory = arena.memory();
+  const JobStatus status = ReadJobStatus(memory);
+  Json workers = Json::array();
   for (const WorkerStatus& w : status.workers) {
-    workers.push_back(
-        {{"task", names(w.member.worker)},
-         {"phase", PhaseInWords(w.member)},
-         {"pid", w.member.pid},
-         {"epoch", w.member.epoch},
-         {"device", DeviceName(w.device)},
-         {"local_steps", w.member.local_steps},
-         {"heartbeat_age_seconds", 1e-9 * static_cast<double>(w.member.heartbeat_age_ns)},
-         {"loss", w.loss},
-         {"accuracy", w.accuracy},
-         {"dropped", w.dropped},
-         {"half_applied", w.half_applied},
-         {"fused_updates", w.fused_updates},
-         {"max_clock_lead", w.max_clock_lead},
-         {"overlapped_blocks", w.overlapped_blocks},
-         {"taken_over_blocks", w.taken_over_blocks}});
+    Json& worker = workers.emplace_back(
+        Json{{"task", names(w.member.worker)},
+             {"phase", PhaseInWords(w.member)},
+             {"pid", w.member.pid},
+             {"epoch", w.member.epoch},
+             {"device", DeviceName(w.device)},
+             {"local_steps", w.member.local_steps},
+             {"heartbeat_age_seconds", 1e-9 * static_cast<double>(w.member.heartbeat_age_ns)},
+             {"loss", w.loss},
+             {"accuracy", w.accuracy}});
+    for (const Count& count : kCounts) worker[count.name] = w.*count.value;
   }
-  const ModeWord current = CurrentMode(arena.memory());
-  nlohmann::json modes = nlohmann::json::array();
-  std::int64_t since = 0;
+  Json modes = Json::array();
   for (const PastMode& mode : status.modes) {
     modes.push_back(
         {{"number", mode.number}, {"mode", mode.setting.ToString()}, {"since", mode.since}});
-    since = mode.since;
   }
-  nlohmann::json wish;  // null: none
+  const ModeWord current = CurrentMode(memory);
+  Json wish;  // null: none
   if (status.wish) {
-    nlohmann::json waits_for = nlohmann::json::array();
-    for (const Member& member : status.wish_waits_for) waits_for.push_back(names(member.worker));
-    wish = {{"mode", status.wish->ToString()}, {"waits_for", waits_for}};
+    wish = {{"mode", status.wish->ToString()}, {"waits_for", Json::array()}};
+    for (const Member& member : MissingAtChange(memory, current.number + 1)) {
+      wish["waits_for"].push_back(names(member.worker));
+    }
   }
-  const MeanRates rates = RatesOf(status, MonotonicNs());
-  nlohmann::json target;  // null: none
-  if (status.target_step != 0) target = status.target_step;
-  const nlohmann::json json = {{"shadow", DescribeShadow(arena)},
-                               {"mode", ModeName(current.setting.mode)},
-                               {"mode_number", current.number},
-                               {"mode_since", since},
-                               {"modes", modes},
-                               {"changing", wish},
-                               {"replicas_to_aggregate", current.setting.replicas_to_aggregate},
-                               {"staleness_bound", current.setting.staleness_bound},
-                               {"optimizer", OptimizerName(arena.plan().optimizer.kind)},
-                               {"parameters", arena.plan().variables.TotalElements()},
-                               {"shards", arena.plan().variables.shards()},
-                               {"bytes", arena.bytes()},
-                               {"global_step", status.global_step},
-                               {"target_step", target},
-                               {"local_steps", status.local_steps},
-                               {"steps_per_second", rates.steps_per_second},
-                               {"updates_per_second", rates.updates_per_second},
-                               {"started", WallTimeOf(status.started_ns)},
-                               {"initialized", status.initialized},
-                               {"stopped", status.stopped},
-                               {"staleness", Describe(status.staleness)},
-                               {"push_latency_ns", Describe(status.push_latency_ns)},
-                               {"workers", workers},
-                               {"events", Events(*arena.memory().events, names)}};
-  return json.dump();
+  const double seconds = TrainingSeconds(status);
+  const auto rate = [seconds](auto steps) {
+    return seconds > 0 ? static_cast<double>(steps) / seconds : 0;
+  };
+  const std::int64_t target = Read(memory.state->target_step);
+  const std::int64_t started = Read(memory.state->started_ns);
+  return {{"shadow", DescribeShadow(arena)},
+          {"mode", ModeName(current.setting.mode)},
+          {"mode_number", current.number},
+          {"mode_since", status.modes.empty() ? 0 : status.modes.back().since},
+          {"modes", modes},
+          {"changing", wish},
+          {"replicas_to_aggregate", current.setting.replicas_to_aggregate},
+          {"staleness_bound", current.setting.staleness_bound},
+          {"optimizer", OptimizerName(arena.plan().optimizer.kind)},
+          {"parameters", arena.plan().variables.TotalElements()},
+          {"shards", arena.plan().variables.shards()},
+          {"bytes", arena.bytes()},
+          {"global_step", status.global_step},
+          {"target_step", target != 0 ? Json(target) : Json()},
+          {"local_steps", status.local_steps},
+          {"steps_per_second", rate(status.local_steps)},
+          {"updates_per_second", rate(status.global_step)},
+          {"started", started != 0 ? Json(WallSeconds() - SecondsSince(started)) : Json()},
+          {"initialized", status.initialized},
+          {"stopped", status.stopped},
+          {"staleness", Describe(status.staleness)},
+          {"push_latency_ns", Describe(status.push_latency_ns)},
+          {"workers", workers},
+          {"events", Events(*memory.events, names)}};
 }
 
 }  // namespace passel::shm

@@ -7,11 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "shm/arena.h"
 #include "store/histogram.h"
 #include "store/mode_change.h"
 #include "store/parameter_store.h"
-#include "store/worker_names.h"
 
 namespace passel::shm {
 
@@ -28,13 +26,9 @@ struct WorkerStatus {
 };
 
 struct JobStatus {
-  std::vector<PastMode> modes;         ///< so far, the one in force last
-  std::optional<ModeSetting> wish;     ///< the mode it is changing to
-  std::vector<Member> wish_waits_for;  ///< who has not ended its last step before that
+  std::vector<PastMode> modes;      ///< so far, the one in force last
+  std::optional<ModeSetting> wish;  ///< the mode it is changing to
   std::int64_t global_step = 0;
-  std::int64_t target_step = 0;  ///< 0: not known, or none
-  std::int64_t started_ns = 0;   ///< MonotonicNs() when the chief had the store; 0: not yet
-  std::uint64_t version = 0;
   bool initialized = false;
   bool stopped = false;
   std::uint64_t local_steps = 0;  ///< of all workers
@@ -43,26 +37,13 @@ struct JobStatus {
   std::vector<WorkerStatus> workers;
 };
 
-/// Mean rates since the first step of any worker: until `now_ns`, or until the last step where no
-/// worker is running any more. Zero before the first step.
-struct MeanRates {
-  double steps_per_second = 0;    ///< local steps of all workers
-  double updates_per_second = 0;  ///< global steps
-};
-MeanRates RatesOf(const JobStatus& status, std::int64_t now_ns);
-
 /// "cpu", "gpu", or "unknown" while a worker has not chosen yet: WorkerStatus::device.
 const char* DeviceName(std::uint64_t device);
 
 /// Of the lead's arena.
-JobStatus ReadJobStatus(const Arena& arena);
 JobStatus ReadJobStatus(const ShardMemory& memory);
 
-/// The same, and the last events, as a JSON object.
-std::string DescribeJob(const Arena& arena, const WorkerNames& names);
-
-std::string_view PhaseName(Phase phase);
-/// The same, and "never started" for a worker that the others gave up before its first life.
+/// "running", "done"; "never started" for a worker that the others gave up before its first life.
 std::string_view PhaseInWords(const Member& member);
 
 }  // namespace passel::shm

@@ -9,8 +9,12 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "base/memory_file.h"
 #include "base/unix_socket.h"
+#include "shm/arena.h"
+#include "store/worker_names.h"
 
 namespace passel::shm {
 
@@ -41,6 +45,26 @@ inline Result<JsonMessage> ReceiveJson(int fd, Deadline deadline) {
   return message;
 }
 
+/// One request and its answer.
+struct Exchange {
+  JsonMessage request;
+  nlohmann::json answer = {{"ok", true}};
+  std::vector<int> fds;               ///< that go with the answer
+  std::vector<FileDescriptor> owned;  ///< closed behind the answer
+  bool waits_for_arena = false;       ///< the answer is the arena, once it is there
+
+  void Add(FileDescriptor fd) {
+    fds.push_back(fd.get());
+    owned.push_back(std::move(fd));
+  }
+  /// That may be too long for a message.
+  Status AddText(const char* name, const std::string& text) {
+    PASSEL_ASSIGN_OR_RETURN(FileDescriptor fd, CreateConstantFile(name, text.data(), text.size()));
+    Add(std::move(fd));
+    return {};
+  }
+};
+
 /// A field of the wanted type and in its range, or `fallback`.
 template <typename T>
 T Field(const nlohmann::json& json, const char* key, T fallback) {
@@ -60,6 +84,9 @@ T Field(const nlohmann::json& json, const char* key, T fallback) {
     return found->is_string() ? found->template get<std::string>() : fallback;
   }
 }
+
+/// What an arena tells of its job (shm/job_status.h), with the last events: an object.
+nlohmann::json DescribeJob(const Arena& arena, const WorkerNames& names);
 
 inline nlohmann::json ErrorJson(const Status& status) {
   return {{"error", static_cast<int>(status.code())}, {"message", status.message()}};

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <fstream>
 #include <set>
@@ -11,28 +12,23 @@
 
 namespace passel::shm {
 
-std::string_view RoleName(Role role) {
-  switch (role) {
-    case Role::kWorker:
-      return "worker";
-    case Role::kPs:
-      return "ps";
-    case Role::kSupervisor:
-      return "supervisor";
-    case Role::kControl:
-      return "control";
-    case Role::kEvaluator:
-      return "evaluator";
-  }
-  return "unknown";
-}
+namespace {
+
+// [Role]
+constexpr std::string_view kRoles[] = {"worker", "ps", "supervisor", "control", "evaluator"};
+
+}  // namespace
+
+std::string_view RoleName(Role role) { return kRoles[static_cast<std::size_t>(role)]; }
 
 std::optional<Role> ParseRole(std::string_view name) {
-  for (const Role role :
-       {Role::kWorker, Role::kPs, Role::kSupervisor, Role::kControl, Role::kEvaluator}) {
-    if (name == RoleName(role)) return role;
-  }
-  return std::nullopt;
+  const auto found = std::ranges::find(kRoles, name);
+  if (found == std::end(kRoles)) return std::nullopt;
+  return static_cast<Role>(found - std::begin(kRoles));
+}
+
+std::string NameOf(const Peer& peer) {
+  return fmt::format("{}/{}", RoleName(peer.role), peer.index);
 }
 
 std::string EndpointName(const std::string& job_id, Role role, int index) {
@@ -48,9 +44,11 @@ Status CheckUidIsEnough() {
       ::getuid()));
 }
 
-Status NameTaken(const std::string& job_id, Role role, int index, std::string task) {
-  if (task.empty()) task = fmt::format("{}/{}", RoleName(role), index);
+Result<FileDescriptor> Listen(const std::string& job_id, Role role, int index, std::string task) {
   const std::string name = EndpointName(job_id, role, index);
+  Result<FileDescriptor> listening = ListenAbstract(name);
+  if (listening.status().code() != Code::kAlreadyExists) return listening;
+  if (task.empty()) task = fmt::format("{}/{}", RoleName(role), index);
   PeerCredentials holder;
   holder.uid = ::getuid();
   const Result<FileDescriptor> socket =

@@ -6,13 +6,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <nlohmann/json.hpp>
 
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "base/nvtx.h"
-#include "shm/job_status.h"
+#include "shm/json_internal.h"
+#include "shm/layout.h"
 #include "shm/shard_copy.h"
 #include "store/membership.h"
 #include "store/mode_change.h"
@@ -31,6 +31,18 @@ constexpr std::size_t kMaxDataFiles = 8;
 // Of descriptions of data that are kept: two tell already that workers differ.
 constexpr std::size_t kMaxDataTold = 2;
 
+// As "data" in a status.
+nlohmann::json DataOf(const std::vector<std::string>& told) {
+  if (told.empty()) return {};
+  nlohmann::json data = nlohmann::json::parse(told[0], nullptr, false);
+  if (!data.is_object()) return {};
+  data["also"] = nlohmann::json::array();
+  for (std::size_t i = 1; i < told.size(); ++i) {
+    data["also"].push_back(nlohmann::json::parse(told[i], nullptr, false));
+  }
+  return data;
+}
+
 }  // namespace
 
 PsHost::PsHost(const PsHostOptions& options, const JobToken& token, FileDescriptor listening,
@@ -39,7 +51,7 @@ PsHost::PsHost(const PsHostOptions& options, const JobToken& token, FileDescript
       token_(token),
       arena_(std::move(arena)),
       arena_kept_(!options.supervised || arena_.has_value()),
-      server_(std::move(listening), token, options.job_id, options.cluster_hash, *this),
+      server_(std::move(listening), token, options_.me, *this),
       departures_(options.names) {
   if (!options.data.empty()) data_told_.push_back(options.data);
 }
@@ -56,7 +68,7 @@ PsHost::End PsHost::Serve(int stop_fd) {
     for (const Link& link : links_) watched.push_back(link.client.fd());
     if (stop_fd >= 0) watched.push_back(stop_fd);
     const std::vector<int> ready =
-        server_.Poll(-1, watched, Deadline::After(arena_ ? kProbeEvery : kProbeEvery * 4));
+        server_.Poll(watched, Deadline::After(arena_ ? kProbeEvery : kProbeEvery * 4));
     for (const int fd : ready) {
       if (fd == stop_fd) return End::kStopped;
       const auto link = std::find_if(links_.begin(), links_.end(),
@@ -73,14 +85,14 @@ PsHost::End PsHost::Serve(int stop_fd) {
       if (start.Expired()) return End::kNobodyCame;
       if (now >= next_log_ns) {
         next_log_ns += kTellOfDelayEvery.count();
-        LogInfo("ps/{} still waiting for the plan of the chief, {}", options_.shard,
+        LogInfo("ps/{} still waiting for the plan of the chief, {}", options_.me.index,
                 options_.names.chief_name);
       }
       continue;
     }
     if (now >= next_probe_ns) {
       next_probe_ns = now + std::chrono::nanoseconds(kProbeEvery).count();
-      const nvtx::Range range(nvtx::Event::kWatch, options_.shard);
+      const nvtx::Range range(nvtx::Event::kWatch, options_.me.index);
       LookAfterWorkers();
     }
     if (options_.supervised) continue;
@@ -91,10 +103,8 @@ PsHost::End PsHost::Serve(int stop_fd) {
       nobody_since_ns = 0;
       continue;
     }
-    const std::vector<Member> members = Membership(memory);
-    const bool all_done = std::all_of(members.begin(), members.end(),
-                                      [](const Member& m) { return m.phase == Phase::kDone; });
-    if (all_done) return End::kWorkersDone;
+    const auto done = std::ranges::count(Membership(memory), Phase::kDone, &Member::phase);
+    if (done == memory.num_workers) return End::kWorkersDone;
     // Some died, left or never came, and nobody is running. The job was stopped, or it waits.
     const bool stopped = memory.state->stop.load(std::memory_order_acquire) != 0;
     if (nobody_since_ns == 0) {
@@ -104,7 +114,9 @@ PsHost::End PsHost::Serve(int stop_fd) {
                 std::chrono::duration_cast<std::chrono::seconds>(options_.rejoin_limit).count());
       }
     }
-    if (stopped || now - nobody_since_ns > options_.rejoin_limit.count()) return End::kSomeDied;
+    if (stopped || now - nobody_since_ns > options_.rejoin_limit.count()) {
+      return done > 0 ? End::kFewerDone : End::kNobodyDone;
+    }
   }
 }
 
@@ -142,29 +154,39 @@ int PsHost::ArenaFd(const Peer& peer) {
   return arena_for_reading_.get();
 }
 
-void PsHost::ArenaIsKept(const Peer&) {
+Status PsHost::ArenaIsKept(const Peer&, Exchange&) {
   Failpoint("ps.kept");
   if (arena_) arena_kept_ = true;
+  return {};
 }
 
 bool PsHost::WantsPlanFrom(const Peer& peer) {
   return !arena_ && peer.role == Role::kWorker && peer.index == options_.names.chief;
 }
 
-Status PsHost::AcceptPlan(const Peer& peer, const std::string& plan_json) {
-  if (arena_) return {};  // the chief compares its plan with the arena's
+Status PsHost::AcceptPlan(const Peer& peer, Exchange& exchange) {
+  if (exchange.request.fds.size() != 1) return DataLoss("a plan comes with one descriptor");
+  PASSEL_ASSIGN_OR_RETURN(const std::string plan,
+                          ReadConstantFile(exchange.request.fds[0].get(), kMaxPlanBytes));
+  // If there is one, the chief compares its plan with the arena's.
+  const Status made = arena_ ? Status() : MakeArena(peer, plan);
+  if (!made.ok()) server_.FailWaiting(made);
+  exchange.waits_for_arena = made.ok();
+  return made;
+}
+
+Status PsHost::MakeArena(const Peer& peer, const std::string& plan_json) {
   if (!WantsPlanFrom(peer)) {
-    return PermissionDenied(fmt::format(
-        "only the chief, {}, proposes a plan, not {}", options_.names.chief_name,
-        peer.role == Role::kWorker ? options_.names(peer.index)
-                                   : fmt::format("{}/{}", RoleName(peer.role), peer.index)));
+    return PermissionDenied(
+        fmt::format("only the chief, {}, proposes a plan, not {}", options_.names.chief_name,
+                    peer.role == Role::kWorker ? options_.names(peer.index) : NameOf(peer)));
   }
   PASSEL_ASSIGN_OR_RETURN(const StorePlan plan, PlanFromJson(plan_json));
-  if (plan.num_workers != options_.num_workers || options_.shard >= plan.variables.shards()) {
+  if (plan.num_workers != options_.num_workers || options_.me.index >= plan.variables.shards()) {
     return InvalidArgument(fmt::format(
         "the chief plans for {} ps and {} workers, ps/{} knows {} workers: give all tasks the same "
         "lists of hosts",
-        plan.variables.shards(), plan.num_workers, options_.shard, options_.num_workers));
+        plan.variables.shards(), plan.num_workers, options_.me.index, options_.num_workers));
   }
   PASSEL_ASSIGN_OR_RETURN(MemoryBudget budget, ReadMemoryBudget());
   if (options_.memory_fraction < 1) {
@@ -173,41 +195,51 @@ Status PsHost::AcceptPlan(const Peer& peer, const std::string& plan_json) {
     budget.limit =
         fmt::format("--memory_fraction {} of {}", options_.memory_fraction, budget.limit);
   }
-  nvtx::Range range(nvtx::Event::kCreateArena, options_.shard);
+  nvtx::Range range(nvtx::Event::kCreateArena, options_.me.index);
   PASSEL_ASSIGN_OR_RETURN(
       Arena arena,
-      Arena::Create(plan, options_.shard,
-                    {options_.job_id, options_.cluster_hash, options_.huge_pages}, budget));
+      Arena::Create(plan, options_.me.index, {options_.me.job_id, options_.huge_pages}, budget));
   arena.Publish();
   range.Close();
   Failpoint("ps.published");
   if (!arena.huge_page_report().empty()) LogInfo("{}", arena.huge_page_report());
-  LogDebug("arena of shard {}: {} bytes", options_.shard, arena.bytes());
+  LogDebug("arena of shard {}: {} bytes", options_.me.index, arena.bytes());
   arena_ = std::move(arena);
-  if (stop_asked_) Stop();  // it came before there was anything to stop
+  if (stop_asked_) StopJob();  // it came before there was anything to stop
   return {};
 }
 
-void PsHost::KeepData(const std::string& key, FileDescriptor fd) {
-  if (data_.size() < kMaxDataFiles || data_.contains(key)) data_[key] = std::move(fd);
-}
-
-int PsHost::DataFd(const std::string& key) {
-  const auto found = data_.find(key);
-  return found == data_.end() ? -1 : found->second.get();
-}
-
-Status PsHost::DataTold(const Peer& peer, const std::string& json) {
-  if (peer.role != Role::kWorker) {
-    return PermissionDenied("only a worker tells which data it trains on");
+Status PsHost::KeepData(const Peer&, Exchange& exchange) {
+  if (exchange.request.fds.size() != 1) return DataLoss("data comes with one descriptor");
+  const auto key = Field<std::string>(exchange.request.json, "key", "");
+  if (data_.size() < kMaxDataFiles || data_.contains(key)) {
+    data_[key] = std::move(exchange.request.fds[0]);
   }
+  return {};
+}
+
+Status PsHost::GetData(const Peer&, Exchange& exchange) {
+  const auto found = data_.find(Field<std::string>(exchange.request.json, "key", ""));
+  if (found != data_.end()) exchange.fds = {found->second.get()};
+  return {};
+}
+
+Status PsHost::DataTold(const Peer& peer, Exchange& exchange) {
+  const auto about = exchange.request.json.find("about");
+  if (about == exchange.request.json.end() || !about->is_object()) {
+    return DataLoss("data is told as an object");
+  }
+  return KeepTold(peer.index, about->dump());
+}
+
+Status PsHost::KeepTold(int worker, const std::string& json) {
   if (json.size() > kMaxDataText) {
     return InvalidArgument(fmt::format(
         "a description of data has at most {} bytes, this one has {}: use a shorter path",
         kMaxDataText, json.size()));
   }
-  const auto known = std::find(data_told_.begin(), data_told_.end(), json);
-  if (peer.index == options_.names.chief) {
+  const auto known = std::ranges::find(data_told_, json);
+  if (worker == options_.names.chief) {
     if (known != data_told_.end()) data_told_.erase(known);
     data_told_.insert(data_told_.begin(), json);
     if (data_told_.size() > kMaxDataTold) data_told_.pop_back();
@@ -217,75 +249,57 @@ Status PsHost::DataTold(const Peer& peer, const std::string& json) {
   return {};
 }
 
-std::string PsHost::DataJson() const {
-  if (data_told_.empty()) return "null";
-  nlohmann::json data = nlohmann::json::parse(data_told_[0], nullptr, false);
-  if (!data.is_object()) return "null";
-  data["also"] = nlohmann::json::array();
-  for (std::size_t i = 1; i < data_told_.size(); ++i) {
-    data["also"].push_back(nlohmann::json::parse(data_told_[i], nullptr, false));
-  }
-  return data.dump();
-}
-
-void PsHost::PsIsHere(int) {}
-
-Result<std::optional<ShardSnapshot>> PsHost::TakeSnapshot(bool values) {
-  if (!arena_) return std::optional<ShardSnapshot>();
-  const nvtx::Range range(nvtx::Event::kSnapshot, options_.shard);
-  const ShardState& state = *arena_->memory().state;
+Status PsHost::TakeSnapshot(const Peer&, Exchange& exchange) {
+  nlohmann::json& answer = exchange.answer;
+  answer["chief"] = options_.names.chief_name;
   // Acquire: who sees the word sees the values.
-  if (state.initialized.load(std::memory_order_acquire) == 0) {
-    return std::optional<ShardSnapshot>();
+  if (!arena_ || arena_->memory().state->initialized.load(std::memory_order_acquire) == 0) {
+    return {};
   }
-  ShardSnapshot snapshot;
-  snapshot.stopped = Stopped();
-  snapshot.data = DataJson();
-  if (!values) {
-    snapshot.global_step = snapshot.last_global_step =
-        state.global_step.load(std::memory_order_acquire);
-    return std::optional<ShardSnapshot>(std::move(snapshot));
-  }
-  if (!plan_.valid()) {
-    const std::string text = ToJson(arena_->plan());
-    PASSEL_ASSIGN_OR_RETURN(plan_, CreateConstantFile("passel.plan", text.data(), text.size()));
+  const nvtx::Range range(nvtx::Event::kSnapshot, options_.me.index);
+  answer.update({{"snapshot", true}, {"data", DataOf(data_told_)}});
+  const auto steps = [&answer](std::int64_t first, std::int64_t last) {
+    answer["global_step"] = first;
+    answer["last_global_step"] = last;
+  };
+  if (!Field<bool>(exchange.request.json, "values", true)) {
+    const std::int64_t step = arena_->memory().state->global_step.load(std::memory_order_acquire);
+    steps(step, step);
+    return {};
   }
   PASSEL_ASSIGN_OR_RETURN(const MemoryBudget budget, ReadMemoryBudget());
   const ShadowReader shadow(arena_->memory());
-  PASSEL_ASSIGN_OR_RETURN(ShardCopy copy, CopyShard(*arena_, budget));
-  snapshot.global_step = copy.global_step_before;
-  snapshot.last_global_step = copy.global_step_after;
-  if (arena_->plan().on_device && options_.shard == 0) {
-    const ShadowSteps steps = shadow.Steps(copy.global_step_after);
-    snapshot.global_step = steps.first;
-    snapshot.last_global_step = steps.last;
-    snapshot.shadow_age_ns = steps.age_ns;
+  PASSEL_ASSIGN_OR_RETURN(ShardSnapshot copy, CopyShard(*arena_, budget));
+  steps(copy.global_step, copy.last_global_step);
+  if (arena_->plan().on_device && options_.me.index == 0) {
+    const ShadowSteps of = shadow.Steps(copy.last_global_step);
+    steps(of.first, of.last);
+    answer["shadow_age_ns"] = of.age_ns;
   }
-  snapshot.exact_round = copy.exact_round;
-  snapshot.rounds = copy.rounds;
-  snapshot.values = std::move(copy.values);
-  snapshot.plan.Reset(::fcntl(plan_.get(), F_DUPFD_CLOEXEC, 0));
-  if (!snapshot.plan.valid()) return ErrnoStatus(errno, "cannot hand over the plan");
-  return std::optional<ShardSnapshot>(std::move(snapshot));
+  if (copy.exact_round) answer["exact_round"] = *copy.exact_round;
+  answer["rounds"] = copy.rounds;
+  exchange.Add(std::move(copy.values));
+  return exchange.AddText("passel.plan", ToJson(arena_->plan()));
 }
 
-std::string PsHost::StatusJson() {
-  nlohmann::json status = {{"job", options_.job_id},
-                           {"ps", options_.shard},
+Status PsHost::GetStatus(const Peer&, Exchange& exchange) {
+  nlohmann::json status = {{"job", options_.me.job_id},
+                           {"ps", options_.me.index},
                            {"pid", ::getpid()},
                            {"alone", options_.alone},
                            {"chief", options_.names.chief_name},
-                           {"data", nlohmann::json::parse(DataJson(), nullptr, false)}};
-  if (arena_) {
-    status["arena"] = nlohmann::json::parse(DescribeJob(*arena_, options_.names));
-  }
-  return status.dump();
+                           {"data", DataOf(data_told_)}};
+  if (arena_) status["arena"] = DescribeJob(*arena_, options_.names);
+  return exchange.AddText("passel.status", status.dump());
 }
 
-Result<std::uint32_t> PsHost::SetMode(const ModeSetting& setting) {
-  if (options_.shard != 0) {
-    return FailedPrecondition(
-        fmt::format("the mode of a job is kept by ps/0, not by ps/{}: ask that", options_.shard));
+Status PsHost::SetMode(const Peer&, Exchange& exchange) {
+  const Result<ModeSetting> setting =
+      ParseModeSetting(Field<std::string>(exchange.request.json, "mode", ""));
+  if (!setting.ok()) return setting.status();
+  if (options_.me.index != 0) {
+    return FailedPrecondition(fmt::format(
+        "the mode of a job is kept by ps/0, not by ps/{}: ask that", options_.me.index));
   }
   if (!arena_) {
     return FailedPrecondition(fmt::format(
@@ -293,16 +307,22 @@ Result<std::uint32_t> PsHost::SetMode(const ModeSetting& setting) {
         "a moment",
         options_.names.chief_name));
   }
-  PASSEL_RETURN_IF_ERROR(arena_->plan().CheckMode(setting));
-  Result<std::uint32_t> number = WishForMode(arena_->memory(), setting);
+  PASSEL_RETURN_IF_ERROR(arena_->plan().CheckMode(*setting));
+  const Result<std::uint32_t> number = WishForMode(arena_->memory(), *setting);
   if (number.ok()) nvtx::Mark(nvtx::Event::kModeWished, *number);
   Failpoint("ps.wished");
-  return number;
+  if (number.ok()) exchange.answer["number"] = *number;
+  return number.status();
 }
 
-void PsHost::Stop() {
+Status PsHost::Stop(const Peer&, Exchange&) {
+  StopJob();
+  return {};
+}
+
+void PsHost::StopJob() {
   stop_asked_ = true;
-  nvtx::Mark(nvtx::Event::kStopping, options_.shard);
+  nvtx::Mark(nvtx::Event::kStopping, options_.me.index);
   if (!arena_) return;
   arena_->memory().state->stop.store(1, std::memory_order_seq_cst);
   Notify(arena_->memory().state->event);

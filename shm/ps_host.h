@@ -27,11 +27,9 @@
 namespace passel::shm {
 
 struct PsHostOptions {
-  std::string job_id;
-  int shard = 0;
+  Introduction me;  ///< its index is the shard
   int num_workers = 1;
   WorkerNames names = {};  ///< its chief proposes the plan
-  std::uint64_t cluster_hash = 0;
   HugePages huge_pages = HugePages::kOff;
   double memory_fraction = 1;  ///< of the free memory, at most so much for the arena
   /// A supervisor decides when the job is over, restarts workers and stops the ps. Otherwise the
@@ -64,7 +62,8 @@ class PsHost final : private RendezvousHandler {
 
   enum class End {
     kWorkersDone,   ///< all of them have finished
-    kSomeDied,      ///< nobody came back, and not all have finished
+    kFewerDone,     ///< nobody came back, and only some have finished
+    kNobodyDone,    ///< nobody came back, and none has finished
     kStopped,       ///< `stop_fd` became readable
     kStoppedEarly,  ///< StopJob(), or a request for it, before there was an arena
     kNobodyCame,    ///< no chief proposed a plan within start_limit
@@ -73,9 +72,8 @@ class PsHost final : private RendezvousHandler {
   End Serve(int stop_fd);
 
   /// Asks the workers to leave after their current step.
-  void StopJob() { Stop(); }
+  void StopJob();
   bool Stopped() const;
-  bool AnyWorkerDone() const;
   /// "worker/0 done, worker/1 dead"
   std::string DescribeWorkers() const;
 
@@ -83,17 +81,18 @@ class PsHost final : private RendezvousHandler {
   Status Admit(const Peer& peer) override;
   int ArenaFd(const Peer& peer) override;
   bool WantsPlanFrom(const Peer& peer) override;
-  Status AcceptPlan(const Peer& peer, const std::string& plan_json) override;
-  void ArenaIsKept(const Peer& peer) override;
-  void KeepData(const std::string& key, FileDescriptor fd) override;
-  int DataFd(const std::string& key) override;
-  Status DataTold(const Peer& peer, const std::string& json) override;
-  void PsIsHere(int shard) override;
-  Result<std::optional<ShardSnapshot>> TakeSnapshot(bool values) override;
-  std::string StatusJson() override;
-  Result<std::uint32_t> SetMode(const ModeSetting& setting) override;
-  void Stop() override;
   void Gone(const Peer& peer) override;
+  Status AcceptPlan(const Peer& peer, Exchange& exchange) override;
+  Status KeepData(const Peer& peer, Exchange& exchange) override;
+  Status GetData(const Peer& peer, Exchange& exchange) override;
+  Status DataTold(const Peer& peer, Exchange& exchange) override;
+  Status ArenaIsKept(const Peer& peer, Exchange& exchange) override;
+  Status GetStatus(const Peer& peer, Exchange& exchange) override;
+  Status TakeSnapshot(const Peer& peer, Exchange& exchange) override;
+  Status SetMode(const Peer& peer, Exchange& exchange) override;
+  Status Stop(const Peer& peer, Exchange& exchange) override;
+  Status MakeArena(const Peer& peer, const std::string& plan_json);
+  Status KeepTold(int worker, const std::string& json);
   void MarkGone(int worker, const ProcessIdentity& identity);
   struct Link {
     int worker;
@@ -105,7 +104,6 @@ class PsHost final : private RendezvousHandler {
   void ServeLink(std::list<Link>::iterator link);
   void GiveUpThoseWhoNeverCame();
   void LookAfterWorkers();
-  std::string DataJson() const;
 
   const PsHostOptions options_;
   const JobToken token_;
@@ -118,7 +116,7 @@ class PsHost final : private RendezvousHandler {
   std::vector<Peer> workers_;  // connected to us
   std::list<Link> links_;      // our connections to workers' endpoints
   std::map<std::string, FileDescriptor> data_;
-  std::vector<std::string> data_told_;  // distinct JSON objects, the chief's first; see DataJson()
+  std::vector<std::string> data_told_;  // distinct JSON objects, the chief's first
   bool stop_asked_ = false;
   std::set<int> told_missing_;  // workers that never came, and it was said
   struct Joiner {
@@ -127,7 +125,6 @@ class PsHost final : private RendezvousHandler {
   };
   std::map<int, Joiner> joiners_;  // without a connection to us
   Departures departures_;
-  FileDescriptor plan_;  // as JSON, once somebody has asked for a snapshot
 };
 
 }  // namespace passel::shm

@@ -1,10 +1,9 @@
 // What a ps knows of its workers: it meets those that run already, and finds out who is gone.
 
 #include <fmt/core.h>
-#include <poll.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <thread>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -21,35 +20,30 @@ constexpr std::chrono::seconds kMeetLimit{2};
 }  // namespace
 
 Status PsHost::MeetWorkers(Deadline deadline) {
-  const Introduction me{options_.job_id, Role::kPs, options_.shard, options_.cluster_hash};
   const Deadline limit = deadline.Sooner(kMeetLimit);
   for (int worker = 0; worker < options_.num_workers; ++worker) {
-    Result<RendezvousClient> client = RendezvousClient::Begin(me, Role::kWorker, worker, limit);
+    Result<RendezvousClient> client =
+        RendezvousClient::Begin(options_.me, Role::kWorker, worker, limit);
     if (client.status().code() == Code::kNotFound) continue;     // not started yet
     if (client.status().code() == Code::kUnavailable) continue;  // it ended just now
     if (!client.ok()) return client.status();
     links_.push_back({worker, std::move(*client)});
   }
-  const auto silent = [this] {
-    return std::find_if(links_.begin(), links_.end(), [](const Link& link) { return !link.met; });
-  };
-  while (silent() != links_.end() && !limit.Expired()) {
-    std::vector<pollfd> entries;
-    for (const Link& link : links_) {
-      entries.push_back({link.met ? -1 : link.client.fd(), POLLIN, 0});
-    }
-    if (::poll(entries.data(), entries.size(), limit.PollTimeoutMs()) <= 0) continue;
-    std::size_t i = 0;
-    for (auto link = links_.begin(); link != links_.end(); ++i) {
-      const auto answered = link++;
-      if (entries[i].revents == 0) continue;
-      const Status status = Meet(*answered);
+  for (bool silent = true; silent && !limit.Expired();) {
+    silent = false;
+    for (auto link = links_.begin(); link != links_.end();) {
+      const auto asked = link++;
+      if (asked->met) continue;
+      const bool answered = asked->client.Readable();
+      silent = silent || !answered;
+      const Status status = answered ? Meet(*asked) : Status();
       if (status.ok()) continue;
-      const std::string who = options_.names(answered->worker);
-      links_.erase(answered);
+      const std::string who = options_.names(asked->worker);
+      links_.erase(asked);
       if (status.code() == Code::kDeadlineExceeded) return status.WithContext(who);
       if (status.code() != Code::kUnavailable) return status;
     }
+    if (silent) std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   for (const Link& link : links_) {
     if (link.met) continue;
@@ -59,9 +53,9 @@ Status PsHost::MeetWorkers(Deadline deadline) {
       return DeadlineExceeded(fmt::format(
           "{}, and nobody else has the arena of a former ps/{}: it may hold the only one. If it is "
           "stopped, continue or end it, then start this ps again",
-          who, options_.shard));
+          who, options_.me.index));
     }
-    LogWarning("{}: ps/{} goes on with the others until it does", who, options_.shard);
+    LogWarning("{}: ps/{} goes on with the others until it does", who, options_.me.index);
   }
   return {};
 }
@@ -70,35 +64,20 @@ Status PsHost::MeetWorkers(Deadline deadline) {
 Status PsHost::Meet(Link& link) {
   const Deadline limit = Deadline::After(kMeetLimit);
   PASSEL_RETURN_IF_ERROR(link.client.Finish(&token_, limit));
-  bool need_plan = false;
-  PASSEL_ASSIGN_OR_RETURN(std::optional<FileDescriptor> fd,
-                          link.client.GetArena(false, &need_plan, limit));
+  PASSEL_ASSIGN_OR_RETURN(std::optional<FileDescriptor> fd, link.client.GetArena(false, limit));
   if (fd && !arena_) {
-    PASSEL_ASSIGN_OR_RETURN(Arena arena, Arena::Adopt(std::move(*fd)));
-    if (arena.job_id() != options_.job_id || arena.shard() != options_.shard) {
-      return FailedPrecondition(
-          fmt::format("{} handed over the arena of shard {} of job {}, not of shard {} of job {}",
-                      options_.names(link.worker), arena.shard(), arena.job_id(), options_.shard,
-                      options_.job_id));
-    }
-    LogInfo("took the arena of a former ps/{} over from {}: {} updates are in it", options_.shard,
-            options_.names(link.worker),
+    PASSEL_ASSIGN_OR_RETURN(Arena arena,
+                            Arena::AdoptFrom(options_.names(link.worker), std::move(*fd),
+                                             options_.me.job_id, options_.me.index));
+    LogInfo("took the arena of a former ps/{} over from {}: {} updates are in it",
+            options_.me.index, options_.names(link.worker),
             arena.memory().state->version.load(std::memory_order_relaxed));
     arena_ = std::move(arena);
     departures_.Look(arena_->memory());
   }
+  PASSEL_ASSIGN_OR_RETURN(const std::string data, link.client.SayHere(limit));
   // What workers told a former life of ours they tell no more.
-  if (const Result<std::string> status = link.client.GetStatus(limit); status.ok()) {
-    const nlohmann::json json = nlohmann::json::parse(*status, nullptr, false);
-    const auto data = json.find("data");
-    if (data != json.end() && data->is_object()) {
-      Peer peer;
-      peer.role = Role::kWorker;
-      peer.index = link.worker;
-      PASSEL_RETURN_IF_ERROR(DataTold(peer, data->dump()));
-    }
-  }
-  PASSEL_RETURN_IF_ERROR(link.client.SayHere(options_.shard, limit));
+  if (data != "null") PASSEL_RETURN_IF_ERROR(KeepTold(link.worker, data));
   if (arena_) {
     const ShardMemory& memory = arena_->memory();
     link.identity = LoadIdentity(memory.tasks[link.worker], StateOf(memory, link.worker).epoch);
@@ -166,13 +145,6 @@ void PsHost::LookAfterWorkers() {
   }
 }
 
-bool PsHost::AnyWorkerDone() const {
-  if (!arena_) return false;
-  const std::vector<Member> members = Membership(arena_->memory());
-  return std::any_of(members.begin(), members.end(),
-                     [](const Member& m) { return m.phase == Phase::kDone; });
-}
-
 std::string PsHost::DescribeWorkers() const {
   std::string text;
   if (!arena_) return text;
@@ -201,8 +173,7 @@ void PsHost::MarkGone(int worker, const ProcessIdentity& identity) {
           ? LoadIdentity(memory.tasks[worker], state.epoch) == identity
           // Its identity is not written yet: ours, unless somebody else is about to join.
           : state.phase == Phase::kJoining &&
-                std::none_of(workers_.begin(), workers_.end(),
-                             [worker](const Peer& p) { return p.index == worker; });
+                std::ranges::find(workers_, worker, &Peer::index) == workers_.end();
   if (its_life) MarkDead(memory, worker, state.epoch);
 }
 

@@ -1,6 +1,7 @@
 #include "shm/rendezvous_client.h"
 
 #include <fmt/core.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include "base/memory_file.h"
@@ -13,15 +14,31 @@ namespace {
 
 constexpr std::size_t kMaxStatusBytes = std::size_t{16} << 20;
 
-Result<JsonMessage> Ask(int fd, const nlohmann::json& request, std::span<const int> fds,
-                        Deadline deadline) {
-  PASSEL_RETURN_IF_ERROR(SendJson(fd, request, fds, deadline));
+Status SendRequest(int fd, std::string_view name, nlohmann::json arguments,
+                   std::span<const int> fds, Deadline deadline) {
+  arguments["ask"] = name;
+  return SendJson(fd, arguments, fds, deadline);
+}
+
+Result<JsonMessage> ReceiveAnswer(int fd, Deadline deadline) {
   PASSEL_ASSIGN_OR_RETURN(JsonMessage answer, ReceiveJson(fd, deadline));
   PASSEL_RETURN_IF_ERROR(ErrorOf(answer.json));
   return answer;
 }
 
+Result<JsonMessage> Ask(int fd, std::string_view name, nlohmann::json arguments,
+                        std::span<const int> fds, Deadline deadline) {
+  PASSEL_RETURN_IF_ERROR(SendRequest(fd, name, std::move(arguments), fds, deadline));
+  return ReceiveAnswer(fd, deadline);
+}
+
 Status Unexpected() { return DataLoss("the other task answered something unexpected"); }
+
+// That of an answer that may have one.
+std::optional<FileDescriptor> TakeFd(JsonMessage& answer) {
+  if (answer.fds.empty()) return std::nullopt;
+  return std::move(answer.fds[0]);
+}
 
 }  // namespace
 
@@ -30,6 +47,11 @@ Result<RendezvousClient> RendezvousClient::Connect(const Introduction& me, Role 
   PASSEL_ASSIGN_OR_RETURN(RendezvousClient client, Begin(me, role, index, deadline));
   PASSEL_RETURN_IF_ERROR(client.Finish(token, deadline));
   return client;
+}
+
+Result<RendezvousClient> RendezvousClient::Control(const std::string& job_id, int ps,
+                                                   Deadline deadline) {
+  return Connect({.job_id = job_id, .role = Role::kControl}, Role::kPs, ps, nullptr, deadline);
 }
 
 Result<RendezvousClient> RendezvousClient::Begin(const Introduction& me, Role role, int index,
@@ -51,7 +73,6 @@ Result<RendezvousClient> RendezvousClient::Begin(const Introduction& me, Role ro
   const nlohmann::json hello = {{"hello", kProtocolVersion},
                                 {"role", RoleName(me.role)},
                                 {"index", me.index},
-                                {"job", me.job_id},
                                 {"cluster", me.cluster_hash},
                                 {"structure", StructureHash()},
                                 {"layout", kLayoutVersion},
@@ -65,9 +86,13 @@ Result<RendezvousClient> RendezvousClient::Begin(const Introduction& me, Role ro
   return client;
 }
 
+bool RendezvousClient::Readable() const {
+  pollfd entry{fd(), POLLIN, 0};
+  return ::poll(&entry, 1, 0) > 0;
+}
+
 Status RendezvousClient::Finish(const JobToken* token, Deadline deadline) {
-  PASSEL_ASSIGN_OR_RETURN(const JsonMessage answer, ReceiveJson(fd(), deadline));
-  PASSEL_RETURN_IF_ERROR(ErrorOf(answer.json));
+  PASSEL_ASSIGN_OR_RETURN(const JsonMessage answer, ReceiveAnswer(fd(), deadline));
   if (me_.role == Role::kControl) return {};
   PASSEL_CHECK(token != nullptr, "only control connections need no token");
   const std::string transcript = hello_ + Field<std::string>(answer.json, "nonce", "");
@@ -78,28 +103,23 @@ Status RendezvousClient::Finish(const JobToken* token, Deadline deadline) {
         server_, me_.job_id, server_pid_));
   }
   const std::string proof = MakeProof(*token, me_.job_id, ProofSide::kClient, transcript);
-  return Ask(fd(), {{"proof", proof}}, {}, deadline).status();
+  PASSEL_RETURN_IF_ERROR(SendJson(fd(), {{"proof", proof}}, {}, deadline));
+  return ReceiveAnswer(fd(), deadline).status();
 }
 
 Result<std::optional<FileDescriptor>> RendezvousClient::GetArena(
-    bool wait, bool* need_plan, Deadline deadline, std::chrono::nanoseconds every,
+    bool wait, Deadline deadline, bool* need_plan, std::chrono::nanoseconds every,
     const std::function<void()>& still_waiting) {
-  *need_plan = false;
-  PASSEL_RETURN_IF_ERROR(SendJson(fd(), {{"get", "arena"}, {"wait", wait}}, {}, deadline));
-  Result<JsonMessage> received = ReceiveJson(fd(), deadline.Sooner(every));
-  while (received.status().code() == Code::kDeadlineExceeded && !deadline.Expired()) {
+  PASSEL_RETURN_IF_ERROR(SendRequest(fd(), "arena", {{"wait", wait}}, {}, deadline));
+  Result<JsonMessage> answer = ReceiveJson(fd(), deadline.Sooner(every));
+  while (answer.status().code() == Code::kDeadlineExceeded && !deadline.Expired()) {
     if (still_waiting) still_waiting();
-    received = ReceiveJson(fd(), deadline.Sooner(every));
+    answer = ReceiveJson(fd(), deadline.Sooner(every));
   }
-  PASSEL_ASSIGN_OR_RETURN(JsonMessage answer, std::move(received));
-  PASSEL_RETURN_IF_ERROR(ErrorOf(answer.json));
-  if (Field<bool>(answer.json, "need_plan", false)) {
-    *need_plan = true;
-    return std::optional<FileDescriptor>();
-  }
-  if (!Field<bool>(answer.json, "arena", false)) return std::optional<FileDescriptor>();
-  if (answer.fds.size() != 1) return Unexpected();
-  return std::optional<FileDescriptor>(std::move(answer.fds[0]));
+  if (!answer.ok()) return answer.status();
+  PASSEL_RETURN_IF_ERROR(ErrorOf(answer->json));
+  if (need_plan != nullptr) *need_plan = Field<bool>(answer->json, "need_plan", false);
+  return TakeFd(*answer);
 }
 
 Result<FileDescriptor> RendezvousClient::ProposePlan(const std::string& plan_json,
@@ -107,80 +127,78 @@ Result<FileDescriptor> RendezvousClient::ProposePlan(const std::string& plan_jso
   PASSEL_ASSIGN_OR_RETURN(FileDescriptor text,
                           CreateConstantFile("passel.plan", plan_json.data(), plan_json.size()));
   const int fds[] = {text.get()};
-  PASSEL_ASSIGN_OR_RETURN(JsonMessage answer, Ask(fd(), {{"plan", true}}, fds, deadline));
+  PASSEL_ASSIGN_OR_RETURN(JsonMessage answer, Ask(fd(), "plan", {}, fds, deadline));
   if (answer.fds.size() != 1) return Unexpected();
   return std::move(answer.fds[0]);
 }
 
 Status RendezvousClient::OfferData(const std::string& key, int data_fd, Deadline deadline) {
   const int fds[] = {data_fd};
-  return Ask(fd(), {{"offer", "data"}, {"key", key}}, fds, deadline).status();
+  return Ask(fd(), "offer_data", {{"key", key}}, fds, deadline).status();
 }
 
 Result<std::optional<FileDescriptor>> RendezvousClient::GetData(const std::string& key,
                                                                 Deadline deadline) {
-  PASSEL_ASSIGN_OR_RETURN(JsonMessage answer,
-                          Ask(fd(), {{"get", "data"}, {"key", key}}, {}, deadline));
-  if (!Field<bool>(answer.json, "data", false)) return std::optional<FileDescriptor>();
-  if (answer.fds.size() != 1) return Unexpected();
-  return std::optional<FileDescriptor>(std::move(answer.fds[0]));
+  PASSEL_ASSIGN_OR_RETURN(JsonMessage answer, Ask(fd(), "get_data", {{"key", key}}, {}, deadline));
+  return TakeFd(answer);
 }
 
 Status RendezvousClient::TellData(const std::string& json, Deadline deadline) {
-  return Ask(fd(), {{"tell", "data"}, {"about", nlohmann::json::parse(json, nullptr, false)}}, {},
-             deadline)
-      .status();
+  const nlohmann::json about = nlohmann::json::parse(json, nullptr, false);
+  return Ask(fd(), "tell_data", {{"about", about}}, {}, deadline).status();
 }
 
-Status RendezvousClient::SayHere(int shard, Deadline deadline) {
-  return Ask(fd(), {{"here", shard}}, {}, deadline).status();
+Result<std::string> RendezvousClient::SayHere(Deadline deadline) {
+  PASSEL_ASSIGN_OR_RETURN(const JsonMessage answer, Ask(fd(), "here", {}, {}, deadline));
+  const auto data = answer.json.value("data", nlohmann::json());
+  return data.is_object() ? data.dump() : "null";
 }
 
 Status RendezvousClient::SayKept(Deadline deadline) {
-  return Ask(fd(), {{"kept", true}}, {}, deadline).status();
+  return Ask(fd(), "kept", {}, {}, deadline).status();
 }
 
-Result<std::optional<ShardSnapshot>> RendezvousClient::GetSnapshot(bool values, Deadline deadline) {
+Result<ShardSnapshot> RendezvousClient::GetSnapshot(bool values, Deadline deadline) {
   PASSEL_ASSIGN_OR_RETURN(JsonMessage answer,
-                          Ask(fd(), {{"get", "snapshot"}, {"values", values}}, {}, deadline));
-  if (!Field<bool>(answer.json, "snapshot", false)) return std::optional<ShardSnapshot>();
-  if (answer.fds.size() != (values ? 2u : 0u)) return Unexpected();
+                          Ask(fd(), "snapshot", {{"values", values}}, {}, deadline));
+  const nlohmann::json& json = answer.json;
   ShardSnapshot snapshot;
-  snapshot.global_step = Field<std::int64_t>(answer.json, "global_step", 0);
-  snapshot.last_global_step = Field<std::int64_t>(answer.json, "last_global_step", 0);
-  snapshot.rounds = Field<bool>(answer.json, "rounds", false);
-  snapshot.stopped = Field<bool>(answer.json, "stopped", false);
-  if (const auto data = answer.json.find("data"); data != answer.json.end()) {
-    snapshot.data = data->dump();
+  snapshot.chief = Field<std::string>(json, "chief", "");
+  snapshot.there = Field<bool>(json, "snapshot", false);
+  if (!snapshot.there) return snapshot;
+  if (answer.fds.size() != (values ? 2u : 0u)) return Unexpected();
+  snapshot.global_step = Field<std::int64_t>(json, "global_step", 0);
+  snapshot.last_global_step = Field<std::int64_t>(json, "last_global_step", 0);
+  snapshot.rounds = Field<bool>(json, "rounds", false);
+  snapshot.data = json.value("data", nlohmann::json()).dump();
+  if (json.contains("exact_round")) {
+    snapshot.exact_round = Field<std::uint64_t>(json, "exact_round", 0);
   }
-  if (answer.json.contains("exact_round")) {
-    snapshot.exact_round = Field<std::uint64_t>(answer.json, "exact_round", 0);
-  }
-  if (answer.json.contains("shadow_age_ns")) {
-    snapshot.shadow_age_ns = Field<std::int64_t>(answer.json, "shadow_age_ns", 0);
+  if (json.contains("shadow_age_ns")) {
+    snapshot.shadow_age_ns = Field<std::int64_t>(json, "shadow_age_ns", 0);
   }
   if (values) {
     snapshot.values = std::move(answer.fds[0]);
     snapshot.plan = std::move(answer.fds[1]);
   }
-  return std::optional<ShardSnapshot>(std::move(snapshot));
+  return snapshot;
 }
 
 Result<std::string> RendezvousClient::GetStatus(Deadline deadline) {
-  PASSEL_ASSIGN_OR_RETURN(JsonMessage answer, Ask(fd(), {{"get", "status"}}, {}, deadline));
+  PASSEL_ASSIGN_OR_RETURN(JsonMessage answer, Ask(fd(), "status", {}, {}, deadline));
   if (answer.fds.size() != 1) return Unexpected();
   return ReadConstantFile(answer.fds[0].get(), kMaxStatusBytes);
 }
 
 Result<std::uint32_t> RendezvousClient::SetMode(const ModeSetting& setting, Deadline deadline) {
   PASSEL_ASSIGN_OR_RETURN(JsonMessage answer,
-                          Ask(fd(), {{"set_mode", setting.ToString()}}, {}, deadline));
+                          Ask(fd(), "set_mode", {{"mode", setting.ToString()}}, {}, deadline));
   if (!answer.json.contains("number")) return Unexpected();
   return Field<std::uint32_t>(answer.json, "number", 0);
 }
 
 Status RendezvousClient::Stop(Deadline deadline) {
-  return Ask(fd(), {{"stop", true}}, {}, deadline).status();
+  return Ask(fd(), "stop", {}, {}, deadline).status();
 }
 
 }  // namespace passel::shm

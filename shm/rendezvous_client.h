@@ -12,19 +12,11 @@
 #include "base/deadline.h"
 #include "base/file_descriptor.h"
 #include "base/status.h"
-#include "shm/job_token.h"
+#include "cluster/job_token.h"
 #include "shm/protocol.h"
 #include "store/mode.h"
 
 namespace passel::shm {
-
-/// What a task says of itself when it connects.
-struct Introduction {
-  std::string job_id;
-  Role role = Role::kWorker;
-  int index = 0;
-  std::uint64_t cluster_hash = 0;
-};
 
 /// Move-only; one thread at a time. Its destructor closes the connection, which tells the server
 /// that this task is gone.
@@ -37,6 +29,8 @@ class RendezvousClient {
   /// another build; kAlreadyExists: that identity is taken; kDeadlineExceeded; kUnavailable.
   static Result<RendezvousClient> Connect(const Introduction& me, Role role, int index,
                                           const JobToken* token, Deadline deadline);
+  /// As Role::kControl to a ps of that job.
+  static Result<RendezvousClient> Control(const std::string& job_id, int ps, Deadline deadline);
   /// Connect() in two halves, for a server that may be stopped: the first waits for no answer of
   /// it. Once fd() is readable the second need not wait long.
   static Result<RendezvousClient> Begin(const Introduction& me, Role role, int index,
@@ -50,7 +44,7 @@ class RendezvousClient {
   /// is needed from us (`*need_plan` is then true; only the chief is ever asked). While it waits,
   /// `still_waiting` is called every so often.
   Result<std::optional<FileDescriptor>> GetArena(
-      bool wait, bool* need_plan, Deadline deadline,
+      bool wait, Deadline deadline, bool* need_plan = nullptr,
       std::chrono::nanoseconds every = std::chrono::hours(24),
       const std::function<void()>& still_waiting = {});
   /// Proposes the plan; returns the arena made from it.
@@ -61,13 +55,14 @@ class RendezvousClient {
   /// Of a worker: says which data it trains on. Errors: kInvalidArgument unless `json` is an
   /// object of at most kMaxDataText bytes.
   Status TellData(const std::string& json, Deadline deadline);
-  /// A ps tells a worker that it listens now.
-  Status SayHere(int shard, Deadline deadline);
+  /// A ps tells a worker that it listens now. Returns the data that this trains on: a JSON object,
+  /// or "null": not known yet.
+  Result<std::string> SayHere(Deadline deadline);
   /// The supervisor tells a ps that it holds the arena, which may now be handed to others.
   Status SayKept(Deadline deadline);
-  /// A copy of the values of this ps, or, without `values`, only how far training has come.
-  /// nullopt: the chief has not written the first values yet. See shm/snapshot.h.
-  Result<std::optional<ShardSnapshot>> GetSnapshot(bool values, Deadline deadline);
+  /// A copy of the values of this ps, or, without `values`, only how far training has come. See
+  /// shm/snapshot.h.
+  Result<ShardSnapshot> GetSnapshot(bool values, Deadline deadline);
   /// The job's state as JSON text.
   Result<std::string> GetStatus(Deadline deadline);
   /// Of ps/0: asks for another mode. Returns its number. Errors: as WishForMode() in
@@ -75,8 +70,9 @@ class RendezvousClient {
   Result<std::uint32_t> SetMode(const ModeSetting& setting, Deadline deadline);
   Status Stop(Deadline deadline);
 
-  /// For poll(2): readable when the other end is gone.
+  /// For poll(2): readable when there is an answer, or the other end is gone.
   int fd() const { return socket_.get(); }
+  bool Readable() const;
   pid_t server_pid() const { return server_pid_; }
 
  private:

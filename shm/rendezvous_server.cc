@@ -6,10 +6,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/memory_file.h"
 #include "base/namespaces.h"
 #include "base/nvtx.h"
 #include "shm/json_internal.h"
@@ -30,7 +30,42 @@ int MaxPending() {
   return static_cast<int>(std::clamp<rlim_t>(limit.rlim_cur / 4, 4, RendezvousServer::kMaxPending));
 }
 
+constexpr unsigned Bit(Role role) { return 1U << static_cast<unsigned>(role); }
+
+constexpr unsigned kMembers = Bit(Role::kWorker) | Bit(Role::kPs) | Bit(Role::kSupervisor);
+constexpr unsigned kReaders = kMembers | Bit(Role::kEvaluator);
+constexpr unsigned kAnyone = kReaders | Bit(Role::kControl);
+
+// Each request, who may ask it, and what answers.
+struct Request {
+  std::string_view name;
+  unsigned roles;
+  Status (RendezvousHandler::*answer)(const Peer&, Exchange&);
+};
+constexpr Request kRequests[] = {
+    {"arena", kReaders, &RendezvousHandler::GetArena},
+    {"plan", kMembers, &RendezvousHandler::AcceptPlan},
+    {"offer_data", kMembers, &RendezvousHandler::KeepData},
+    {"get_data", kReaders, &RendezvousHandler::GetData},
+    {"tell_data", Bit(Role::kWorker), &RendezvousHandler::DataTold},
+    {"here", Bit(Role::kPs), &RendezvousHandler::PsIsHere},
+    {"kept", Bit(Role::kSupervisor), &RendezvousHandler::ArenaIsKept},
+    {"status", kAnyone, &RendezvousHandler::GetStatus},
+    {"snapshot", kAnyone, &RendezvousHandler::TakeSnapshot},
+    {"set_mode", kAnyone, &RendezvousHandler::SetMode},
+    {"stop", kAnyone, &RendezvousHandler::Stop},
+};
+
 }  // namespace
+
+Status RendezvousHandler::GetArena(const Peer& peer, Exchange& exchange) {
+  const bool there = ArenaFd(peer) >= 0;
+  const bool need_plan = !there && WantsPlanFrom(peer);
+  if (need_plan) exchange.answer["need_plan"] = true;
+  exchange.waits_for_arena =
+      there || (!need_plan && Field<bool>(exchange.request.json, "wait", false));
+  return {};
+}
 
 struct RendezvousServer::Connection {
   enum class State { kHello, kProof, kOpen };
@@ -46,12 +81,10 @@ struct RendezvousServer::Connection {
 };
 
 RendezvousServer::RendezvousServer(FileDescriptor listening, const JobToken& token,
-                                   std::string job_id, std::uint64_t cluster_hash,
-                                   RendezvousHandler& handler)
+                                   const Introduction& me, RendezvousHandler& handler)
     : listening_(std::move(listening)),
       token_(token),
-      job_id_(std::move(job_id)),
-      cluster_hash_(cluster_hash),
+      me_(me),
       handler_(handler),
       max_pending_(MaxPending()),
       uid_is_enough_(CheckUidIsEnough()),
@@ -60,16 +93,14 @@ RendezvousServer::RendezvousServer(FileDescriptor listening, const JobToken& tok
 
 RendezvousServer::~RendezvousServer() = default;
 
-std::vector<int> RendezvousServer::Poll(int wake_fd, const std::vector<int>& watch_fds,
-                                        Deadline deadline) {
+std::vector<int> RendezvousServer::Poll(const std::vector<int>& watch_fds, Deadline deadline) {
   std::vector<pollfd> entries;
   const bool accepting = MonotonicNs() >= accept_after_ns_;
   if (!accepting) deadline = Deadline::At(std::min(deadline.at_ns(), accept_after_ns_));
   for (const EventTally* tally : {&unfinished_, &foreign_, &failed_accepts_}) {
     deadline = Deadline::At(std::min(deadline.at_ns(), tally->due_ns()));
   }
-  entries.push_back({accepting ? listening_.get() : -1, POLLIN, 0});
-  entries.push_back({wake_fd, POLLIN, 0});  // poll ignores -1
+  entries.push_back({accepting ? listening_.get() : -1, POLLIN, 0});  // poll ignores -1
   for (const int fd : watch_fds) entries.push_back({fd, POLLIN, 0});
   const std::size_t first_connection = entries.size();
   for (const Connection& c : connections_) {
@@ -80,7 +111,7 @@ std::vector<int> RendezvousServer::Poll(int wake_fd, const std::vector<int>& wat
   }
   std::vector<int> ready;
   if (::poll(entries.data(), entries.size(), deadline.PollTimeoutMs()) < 0) return ready;
-  for (std::size_t i = 2; i < first_connection; ++i) {
+  for (std::size_t i = 1; i < first_connection; ++i) {
     if (entries[i].revents != 0) ready.push_back(entries[i].fd);
   }
   std::size_t i = first_connection;
@@ -97,6 +128,7 @@ std::vector<int> RendezvousServer::Poll(int wake_fd, const std::vector<int>& wat
     const auto served = c++;
     if (!keep) Drop(served);
   }
+  ServeWaiting();
   if (entries[0].revents != 0) Accept();
   Tell();
   return ready;
@@ -127,24 +159,14 @@ void RendezvousServer::Drop(std::list<Connection>::iterator connection) {
   if (proven) handler_.Gone(peer);
 }
 
-std::list<RendezvousServer::Connection>::iterator RendezvousServer::OldestUnproven(int* count) {
-  auto oldest = connections_.end();
-  *count = 0;
-  for (auto c = connections_.begin(); c != connections_.end(); ++c) {
-    if (c->Proven()) continue;
-    if ((*count)++ == 0) oldest = c;
-  }
-  return oldest;
-}
-
 void RendezvousServer::Accept() {
+  const auto unproven = [](const Connection& c) { return !c.Proven(); };
   // Not more at once than there may be: whoever came before gets served in between.
   for (int accepted = 0; accepted < max_pending_; ++accepted) {
-    int unproven = 0;
     Result<FileDescriptor> socket = AcceptConnection(listening_.get());
     if (!socket.ok()) {
       if (socket.status().code() == Code::kNotFound) return;
-      const auto oldest = OldestUnproven(&unproven);
+      const auto oldest = std::ranges::find_if(connections_, unproven);
       if (oldest != connections_.end()) {
         Drop(oldest);
         continue;
@@ -162,10 +184,10 @@ void RendezvousServer::Accept() {
       }
       continue;
     }
-    const auto oldest = OldestUnproven(&unproven);
-    if (unproven >= max_pending_) {
+    if (std::ranges::count_if(connections_, unproven) >= max_pending_) {
+      const auto oldest = std::ranges::find_if(connections_, unproven);
       LogDebug("dropped process {}: {} connections have proved nothing", oldest->peer.pid,
-               unproven);
+               max_pending_);
       Drop(oldest);
     }
     Connection& c = connections_.emplace_back();
@@ -182,8 +204,7 @@ bool RendezvousServer::Serve(Connection& c) {
   if (status.code() == Code::kUnavailable) return false;  // gone; nothing to tell
   // One generic sentence for a failed proof: it helps no guesser. Best effort, then it is dropped.
   (void)SendJson(c.socket.get(), ErrorJson(status), {}, AnswerLimit());
-  LogDebug("refused {}/{} (process {}): {}", RoleName(c.peer.role), c.peer.index, c.peer.pid,
-           status.message());
+  LogDebug("refused {} (process {}): {}", NameOf(c.peer), c.peer.pid, status.message());
   return c.state == Connection::State::kOpen && status.code() != Code::kDataLoss &&
          status.code() != Code::kDeadlineExceeded;
 }
@@ -207,59 +228,36 @@ Status RendezvousServer::HandleHello(Connection& c, std::string text) {
   // When this connection ends, that process is taken for dead.
   if (const ProcessIdentity& said = c.peer.identity;
       said.pid > 0 && said.pid_namespace == pid_namespace_ && said.pid != c.peer.pid) {
-    return PermissionDenied(fmt::format("{}/{} says that it is process {}, and is process {}",
-                                        RoleName(*role), c.peer.index, said.pid, c.peer.pid));
+    return PermissionDenied(fmt::format("{} says that it is process {}, and is process {}",
+                                        NameOf(c.peer), said.pid, c.peer.pid));
   }
   if (Field<std::uint32_t>(hello, "layout", 0) != kLayoutVersion ||
       Field<std::uint64_t>(hello, "structure", 0) != StructureHash()) {
     return FailedPrecondition(fmt::format(
-        "{}/{} is another build of passel (arena layout {}, here {}): start all tasks from the "
+        "{} is another build of passel (arena layout {}, here {}): start all tasks from the "
         "same build",
-        RoleName(*role), c.peer.index, Field<std::uint32_t>(hello, "layout", 0), kLayoutVersion));
+        NameOf(c.peer), Field<std::uint32_t>(hello, "layout", 0), kLayoutVersion));
   }
   // Heartbeats and start times are compared.
   if (const auto theirs = Field<std::string>(hello, "clocks", clocks_); theirs != clocks_) {
     return FailedPrecondition(fmt::format(
-        "{}/{} is in another time namespace (its clocks are ahead by {} s and ns) than process {} "
+        "{} is in another time namespace (its clocks are ahead by {} s and ns) than process {} "
         "of job {} ({}): start all tasks in one time namespace",
-        RoleName(*role), c.peer.index, theirs, ::getpid(), job_id_, clocks_));
+        NameOf(c.peer), theirs, ::getpid(), me_.job_id, clocks_));
   }
-  if (const auto theirs = Field<std::uint64_t>(hello, "cluster", 0); theirs != cluster_hash_) {
+  if (const auto theirs = Field<std::uint64_t>(hello, "cluster", 0); theirs != me_.cluster_hash) {
     return FailedPrecondition(fmt::format(
-        "{}/{} was started with another cluster (hash {:016x}) than process {} of job {} (hash "
+        "{} was started with another cluster (hash {:016x}) than process {} of job {} (hash "
         "{:016x}): give all tasks the same --ps_hosts and --worker_hosts",
-        RoleName(*role), c.peer.index, theirs, ::getpid(), job_id_, cluster_hash_));
+        NameOf(c.peer), theirs, ::getpid(), me_.job_id, me_.cluster_hash));
   }
   const std::string nonce = MakeNonce();
   c.transcript = std::move(text) + nonce;
   c.state = Connection::State::kProof;
-  return SendJson(
-      c.socket.get(),
-      {{"nonce", nonce}, {"proof", MakeProof(token_, job_id_, ProofSide::kServer, c.transcript)}},
-      {}, AnswerLimit());
-}
-
-Status RendezvousServer::SendArena(Connection& c) {
-  c.waits_for_arena = false;
-  const int fds[] = {handler_.ArenaFd(c.peer)};
-  return SendJson(c.socket.get(), {{"arena", true}}, fds, AnswerLimit());
-}
-
-Status RendezvousServer::SendSnapshot(Connection& c, bool values) {
-  PASSEL_ASSIGN_OR_RETURN(const std::optional<ShardSnapshot> snapshot,
-                          handler_.TakeSnapshot(values));
-  if (!snapshot) return SendJson(c.socket.get(), {{"snapshot", false}}, {}, AnswerLimit());
-  nlohmann::json json = {{"snapshot", true},
-                         {"global_step", snapshot->global_step},
-                         {"last_global_step", snapshot->last_global_step},
-                         {"rounds", snapshot->rounds},
-                         {"stopped", snapshot->stopped}};
-  if (snapshot->exact_round) json["exact_round"] = *snapshot->exact_round;
-  if (snapshot->shadow_age_ns) json["shadow_age_ns"] = *snapshot->shadow_age_ns;
-  json["data"] = nlohmann::json::parse(snapshot->data, nullptr, false);
-  if (!values) return SendJson(c.socket.get(), json, {}, AnswerLimit());
-  const int fds[] = {snapshot->values.get(), snapshot->plan.get()};
-  return SendJson(c.socket.get(), json, fds, AnswerLimit());
+  return SendJson(c.socket.get(),
+                  {{"nonce", nonce},
+                   {"proof", MakeProof(token_, me_.job_id, ProofSide::kServer, c.transcript)}},
+                  {}, AnswerLimit());
 }
 
 Status RendezvousServer::HandleRequest(Connection& c) {
@@ -269,7 +267,7 @@ Status RendezvousServer::HandleRequest(Connection& c) {
                           ReceiveJson(fd, Deadline::After(std::chrono::milliseconds(0))));
   if (c.state == Connection::State::kHello) return HandleHello(c, std::move(m.text));
   if (c.state == Connection::State::kProof) {
-    if (!CheckProof(token_, job_id_, ProofSide::kClient, c.transcript,
+    if (!CheckProof(token_, me_.job_id, ProofSide::kClient, c.transcript,
                     Field<std::string>(m.json, "proof", ""))) {
       return PermissionDenied("the proof of the job token is wrong");
     }
@@ -278,97 +276,28 @@ Status RendezvousServer::HandleRequest(Connection& c) {
     c.state = Connection::State::kOpen;
     return SendJson(fd, {{"ok", true}}, {}, AnswerLimit());
   }
-  const std::string get = Field<std::string>(m.json, "get", "");
-  if (get == "status") {
-    // Of many workers it is too long for a message.
-    const std::string text = handler_.StatusJson();
-    PASSEL_ASSIGN_OR_RETURN(const FileDescriptor file,
-                            CreateConstantFile("passel.status", text.data(), text.size()));
-    const int fds[] = {file.get()};
-    return SendJson(fd, {{"status", true}}, fds, AnswerLimit());
-  }
-  if (m.json.contains("set_mode")) {
-    const Result<ModeSetting> setting =
-        ParseModeSetting(Field<std::string>(m.json, "set_mode", ""));
-    if (!setting.ok()) return setting.status();
-    PASSEL_ASSIGN_OR_RETURN(const std::uint32_t number, handler_.SetMode(*setting));
-    return SendJson(fd, {{"number", number}}, {}, AnswerLimit());
-  }
-  if (Field<bool>(m.json, "stop", false)) {
-    handler_.Stop();
-    return SendJson(fd, {{"ok", true}}, {}, AnswerLimit());
-  }
-  if (get == "snapshot") return SendSnapshot(c, Field<bool>(m.json, "values", true));
-  if (c.peer.role == Role::kControl) {
+  const auto* request =
+      std::ranges::find(kRequests, Field<std::string>(m.json, "ask", ""), &Request::name);
+  if (request == std::end(kRequests)) return DataLoss("a request was not understood");
+  if ((request->roles & Bit(c.peer.role)) == 0) {
     return PermissionDenied(
-        "a control connection may ask for the status, a snapshot, a mode and a stop only");
+        fmt::format("a task of role {} may not ask for {}", RoleName(c.peer.role), request->name));
   }
-  if (c.peer.role == Role::kEvaluator && get != "arena" && get != "data") {
-    return PermissionDenied("an evaluator only reads");
-  }
-  if (get == "arena") {
-    if (handler_.ArenaFd(c.peer) >= 0) return SendArena(c);
-    if (handler_.WantsPlanFrom(c.peer)) {
-      return SendJson(fd, {{"need_plan", true}}, {}, AnswerLimit());
-    }
-    if (!Field<bool>(m.json, "wait", false)) {
-      return SendJson(fd, {{"arena", false}}, {}, AnswerLimit());
-    }
-    c.waits_for_arena = true;
-    return {};
-  }
-  if (Field<bool>(m.json, "plan", false)) {
-    if (m.fds.size() != 1) return DataLoss("a plan comes with one descriptor");
-    PASSEL_ASSIGN_OR_RETURN(const std::string plan,
-                            ReadConstantFile(m.fds[0].get(), kMaxPlanBytes));
-    if (Status status = handler_.AcceptPlan(c.peer, plan); !status.ok()) {
-      FailWaiting(status);
-      return status;
-    }
-    c.waits_for_arena = true;
-    ArenaIsHere();
-    return {};
-  }
-  if (Field<bool>(m.json, "kept", false)) {
-    if (c.peer.role != Role::kSupervisor) {
-      return PermissionDenied("only the supervisor keeps an arena");
-    }
-    handler_.ArenaIsKept(c.peer);
-    PASSEL_RETURN_IF_ERROR(SendJson(fd, {{"ok", true}}, {}, AnswerLimit()));
-    ArenaIsHere();
-    return {};
-  }
-  if (get == "data") {
-    const int data = handler_.DataFd(Field<std::string>(m.json, "key", ""));
-    if (data < 0) return SendJson(fd, {{"data", false}}, {}, AnswerLimit());
-    const int fds[] = {data};
-    return SendJson(fd, {{"data", true}}, fds, AnswerLimit());
-  }
-  if (Field<std::string>(m.json, "offer", "") == "data") {
-    if (m.fds.size() != 1) return DataLoss("data comes with one descriptor");
-    handler_.KeepData(Field<std::string>(m.json, "key", ""), std::move(m.fds[0]));
-    return SendJson(fd, {{"ok", true}}, {}, AnswerLimit());
-  }
-  if (Field<std::string>(m.json, "tell", "") == "data") {
-    const auto about = m.json.find("about");
-    if (about == m.json.end() || !about->is_object()) return DataLoss("data is told as an object");
-    PASSEL_RETURN_IF_ERROR(handler_.DataTold(c.peer, about->dump()));
-    return SendJson(fd, {{"ok", true}}, {}, AnswerLimit());
-  }
-  if (m.json.contains("here")) {
-    if (c.peer.role != Role::kPs || Field<int>(m.json, "here", -1) != c.peer.index) {
-      return PermissionDenied("only a ps says that it is here");
-    }
-    handler_.PsIsHere(c.peer.index);
-    return SendJson(fd, {{"ok", true}}, {}, AnswerLimit());
-  }
-  return DataLoss("a request was not understood");
+  Exchange exchange;
+  exchange.request = std::move(m);
+  PASSEL_RETURN_IF_ERROR((handler_.*request->answer)(c.peer, exchange));
+  c.waits_for_arena = exchange.waits_for_arena;
+  if (c.waits_for_arena) return {};  // ServeWaiting() does it
+  return SendJson(fd, exchange.answer, exchange.fds, AnswerLimit());
 }
 
-void RendezvousServer::ArenaIsHere() {
+void RendezvousServer::ServeWaiting() {
   for (Connection& c : connections_) {
+    const int fds[] = {c.waits_for_arena ? handler_.ArenaFd(c.peer) : -1};
+    if (fds[0] < 0) continue;
+    c.waits_for_arena = false;
     // A peer that cannot take its answer shows up in the next Poll().
-    if (c.waits_for_arena && handler_.ArenaFd(c.peer) >= 0) (void)SendArena(c);
+    (void)SendJson(c.socket.get(), {{"ok", true}}, fds, AnswerLimit());
   }
 }
 

@@ -14,8 +14,6 @@
 #include <chrono>
 #include <cstdint>
 #include <list>
-#include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,13 +22,15 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/unix_socket.h"
-#include "shm/job_token.h"
+#include "cluster/job_token.h"
 #include "shm/protocol.h"
-#include "store/mode.h"
 
 namespace passel::shm {
 
-/// What the task behind the server does. Called from Poll() only.
+struct Exchange;  // shm/json_internal.h
+
+/// What the task behind the server does. Called from Poll() only. A request (shm/protocol.h) that
+/// is not overridden is refused.
 class RendezvousHandler {
  public:
   virtual ~RendezvousHandler() = default;
@@ -40,25 +40,24 @@ class RendezvousHandler {
   /// for this peer yet.
   virtual int ArenaFd(const Peer& peer) = 0;
   /// Whether this peer is to propose the plan.
-  virtual bool WantsPlanFrom(const Peer& peer) = 0;
-  /// OK without a change when there is an arena already.
-  virtual Status AcceptPlan(const Peer& peer, const std::string& plan_json) = 0;
-  /// The supervisor holds the arena.
-  virtual void ArenaIsKept(const Peer& peer) = 0;
-  virtual void KeepData(const std::string& key, FileDescriptor fd) = 0;
-  virtual int DataFd(const std::string& key) = 0;
-  /// A worker trains on this: a JSON object. An error refuses it.
-  virtual Status DataTold(const Peer& peer, const std::string& json) = 0;
-  virtual void PsIsHere(int shard) = 0;
-  /// Of our shard; without the descriptors unless `values`. nullopt: there are no values yet.
-  virtual Result<std::optional<ShardSnapshot>> TakeSnapshot(bool values) = 0;
-  /// A JSON object.
-  virtual std::string StatusJson() = 0;
-  /// Asks for another mode of the job. Returns its number.
-  virtual Result<std::uint32_t> SetMode(const ModeSetting& setting) = 0;
-  virtual void Stop() = 0;
+  virtual bool WantsPlanFrom(const Peer&) { return false; }
   /// An admitted peer is gone.
   virtual void Gone(const Peer& peer) = 0;
+
+  Status GetArena(const Peer& peer, Exchange& exchange);
+  virtual Status AcceptPlan(const Peer&, Exchange&) { return Refused(); }
+  virtual Status KeepData(const Peer&, Exchange&) { return Refused(); }
+  virtual Status GetData(const Peer&, Exchange&) { return Refused(); }
+  virtual Status DataTold(const Peer&, Exchange&) { return Refused(); }
+  virtual Status PsIsHere(const Peer&, Exchange&) { return Refused(); }
+  virtual Status ArenaIsKept(const Peer&, Exchange&) { return Refused(); }
+  virtual Status GetStatus(const Peer&, Exchange&) { return Refused(); }
+  virtual Status TakeSnapshot(const Peer&, Exchange&) { return Refused(); }
+  virtual Status SetMode(const Peer&, Exchange&) { return Refused(); }
+  virtual Status Stop(const Peer&, Exchange&) { return Refused(); }
+
+ private:
+  static Status Refused() { return FailedPrecondition("this task does not answer that"); }
 };
 
 class RendezvousServer {
@@ -66,17 +65,15 @@ class RendezvousServer {
   static constexpr std::chrono::seconds kHandshakeLimit{5};
   static constexpr int kMaxPending = 64;  ///< fewer where descriptors are few
 
-  /// `listening` comes from ListenAbstract(); `handler` outlives the server.
-  RendezvousServer(FileDescriptor listening, const JobToken& token, std::string job_id,
-                   std::uint64_t cluster_hash, RendezvousHandler& handler);
+  /// `listening` comes from Listen(), or is none; `handler` outlives the server.
+  RendezvousServer(FileDescriptor listening, const JobToken& token, const Introduction& me,
+                   RendezvousHandler& handler);
   ~RendezvousServer();
 
-  /// Serves what has come, waiting for it until `deadline` or until `wake_fd` (if not -1) or one of
-  /// `watch_fds` is readable. Returns the watched descriptors that are readable or closed.
-  std::vector<int> Poll(int wake_fd, const std::vector<int>& watch_fds, Deadline deadline);
+  /// Serves what has come, waiting for it until `deadline` or until one of `watch_fds` is readable.
+  /// Returns those that are readable or closed.
+  std::vector<int> Poll(const std::vector<int>& watch_fds, Deadline deadline);
 
-  /// Call when the arena has come into being otherwise than by AcceptPlan(): answers who waits.
-  void ArenaIsHere();
   /// Everyone who waits for an arena gets this error.
   void FailWaiting(const Status& status);
 
@@ -85,18 +82,14 @@ class RendezvousServer {
   bool Serve(Connection& connection);
   Status HandleHello(Connection& connection, std::string text);
   Status HandleRequest(Connection& connection);
-  Status SendArena(Connection& connection);
-  Status SendSnapshot(Connection& connection, bool values);
+  void ServeWaiting();
   void Accept();
   void Tell();
   void Drop(std::list<Connection>::iterator connection);
-  /// The one that has proved nothing for the longest time; end() if there is none.
-  std::list<Connection>::iterator OldestUnproven(int* count);
 
   FileDescriptor listening_;
   const JobToken token_;
-  const std::string job_id_;
-  const std::uint64_t cluster_hash_;
+  const Introduction me_;
   RendezvousHandler& handler_;
   std::list<Connection> connections_;  // oldest first
   const int max_pending_;

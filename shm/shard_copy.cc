@@ -7,7 +7,7 @@
 
 namespace passel::shm {
 
-Result<ShardCopy> CopyShard(const Arena& arena, const MemoryBudget& budget) {
+Result<ShardSnapshot> CopyShard(const Arena& arena, const MemoryBudget& budget) {
   const ShardMemory& memory = arena.memory();
   const std::size_t bytes = std::max<std::size_t>(memory.floats, 1) * sizeof(float);
   Result<MemoryFile> file = CreateMemoryFile("passel.snapshot", bytes, HugePages::kOff, budget,
@@ -16,7 +16,7 @@ Result<ShardCopy> CopyShard(const Arena& arena, const MemoryBudget& budget) {
   void* base = ::mmap(nullptr, file->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
                       file->fd.get(), 0);
   if (base == MAP_FAILED) return ErrnoStatus(errno, "cannot map memory for a copy of the values");
-  ShardCopy copy;
+  ShardSnapshot copy;
   float* const values = static_cast<float*>(base);
   static_cast<ShardSnapshotInfo&>(copy) =
       TakeShardSnapshot(memory, arena.shard() == 0, {&values, 1});

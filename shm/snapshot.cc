@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
 #include <utility>
 
 #include "base/memory_file.h"
+#include "shm/layout.h"
 #include "shm/rendezvous_client.h"
 
 namespace passel::shm {
@@ -23,35 +23,10 @@ constexpr std::chrono::seconds kSameRoundLimit{1};
 // So long the place of a ps may be empty before its job counts as ended.
 constexpr std::chrono::seconds kGoneLimit{2};
 
-constexpr std::chrono::milliseconds kAnswerLimit{500};
-
 }  // namespace
 
-Snapshot::Snapshot(Snapshot&& other) noexcept { *this = std::move(other); }
-
-Snapshot& Snapshot::operator=(Snapshot&& other) noexcept {
-  if (this == &other) return *this;
-  Unmap();
-  plan_ = std::move(other.plan_);
-  exact_ = other.exact_;
-  stopped_ = other.stopped_;
-  data_ = std::move(other.data_);
-  global_step_ = other.global_step_;
-  last_global_step_ = other.last_global_step_;
-  shadow_age_ = other.shadow_age_;
-  shard_values_ = std::exchange(other.shard_values_, {});
-  shard_bytes_ = std::exchange(other.shard_bytes_, {});
-  return *this;
-}
-
-Snapshot::~Snapshot() { Unmap(); }
-
-void Snapshot::Unmap() {
-  for (std::size_t s = 0; s < shard_values_.size(); ++s) {
-    ::munmap(const_cast<float*>(shard_values_[s]), shard_bytes_[s]);
-  }
-  shard_values_.clear();
-  shard_bytes_.clear();
+void Snapshot::Unmap::operator()(const float* values) const {
+  ::munmap(const_cast<float*>(values), bytes);
 }
 
 class SnapshotTaker {
@@ -63,45 +38,39 @@ class SnapshotTaker {
     for (bool first = true;; first = false) {
       PASSEL_ASSIGN_OR_RETURN(Snapshot snapshot, TakeAllShards());
       if (first) same_round = deadline_.Sooner(kSameRoundLimit);
-      if (snapshot.exact() || !rounds_ || same_round.Expired()) {
-        return snapshot;
-      }
+      if (snapshot.exact() || !snapshot.lead_.rounds || same_round.Expired()) return snapshot;
     }
   }
 
  private:
   Result<Snapshot> TakeAllShards() {
     Snapshot snapshot;
-    snapshot.exact_ = true;
-    std::optional<std::uint64_t> round;
     for (int shard = 0, shards = 1; shard < shards; ++shard) {
       PASSEL_ASSIGN_OR_RETURN(ShardSnapshot part, AskUntilReady(shard));
       PASSEL_ASSIGN_OR_RETURN(StorePlan plan, ReadPlan(part.plan.get(), shard));
+      const FileDescriptor values = std::move(part.values);
+      part.plan.Reset();
       if (shard == 0) {
         shards = plan.variables.shards();
         snapshot.plan_ = std::move(plan);
-        snapshot.global_step_ = part.global_step;
-        snapshot.last_global_step_ = part.last_global_step;
-        snapshot.stopped_ = part.stopped;
-        snapshot.data_ = part.data;
-        if (part.shadow_age_ns)
-          snapshot.shadow_age_ = std::chrono::nanoseconds(*part.shadow_age_ns);
-        round = part.exact_round;
-        rounds_ = part.rounds;
+        snapshot.lead_ = std::move(part);
+        snapshot.exact_ = snapshot.lead_.exact_round.has_value();
       } else if (plan.Hash() != snapshot.plan_.Hash()) {
         return FailedPrecondition(fmt::format(
             "ps/{} and ps/0 of job {} hold different models: the job was started anew meanwhile, "
             "try again",
             shard, job_));
+      } else if (part.exact_round != snapshot.lead_.exact_round) {
+        snapshot.exact_ = false;
       }
-      if (!part.exact_round || part.exact_round != round) snapshot.exact_ = false;
-      PASSEL_RETURN_IF_ERROR(Map(part.values.get(), shard, &snapshot));
+      PASSEL_RETURN_IF_ERROR(Map(values.get(), shard, &snapshot));
     }
-    if (snapshot.exact_) snapshot.last_global_step_ = snapshot.global_step_;
+    if (snapshot.exact_) snapshot.lead_.last_global_step = snapshot.lead_.global_step;
     if (snapshot.exact_ || snapshot.plan_.variables.shards() == 1) return snapshot;
     // The other shards were copied after shard 0: how far training had come by then.
     PASSEL_ASSIGN_OR_RETURN(const ShardSnapshot end, AskUntilReady(0, /*values=*/false));
-    snapshot.last_global_step_ = std::max(snapshot.last_global_step_, end.last_global_step);
+    snapshot.lead_.last_global_step =
+        std::max(snapshot.lead_.last_global_step, end.last_global_step);
     return snapshot;
   }
 
@@ -109,8 +78,11 @@ class SnapshotTaker {
   Result<ShardSnapshot> AskUntilReady(int shard, bool values = true) {
     Deadline gone = deadline_;  // sooner, once it is not there any more
     bool answered = false;
+    std::string chief;
     for (bool there = true;;) {
-      Result<std::optional<ShardSnapshot>> answer = Ask(shard, values);
+      Result<RendezvousClient> client = RendezvousClient::Control(job_, shard, deadline_);
+      Result<ShardSnapshot> answer =
+          client.ok() ? client->GetSnapshot(values, deadline_) : client.status();
       const Code code = answer.status().code();
       if (code == Code::kNotFound && !met_) {
         return NotFound(fmt::format(
@@ -125,7 +97,8 @@ class SnapshotTaker {
       if (!answer.ok() && !missing && !late) return answer.status();
       answered |= answer.ok();
       met_ = true;
-      if (answer.ok() && answer->has_value()) return std::move(**answer);
+      if (answer.ok() && answer->there) return answer;
+      if (answer.ok() && !answer->chief.empty()) chief = ", " + answer->chief;
       // It ended just now, or is started again.
       if (missing && there) gone = deadline_.Sooner(kGoneLimit);
       there = !missing;
@@ -136,34 +109,10 @@ class SnapshotTaker {
         return DeadlineExceeded(fmt::format(
             "job {} has no values yet: its chief{} has not written the first ones; look at "
             "its log, or ask again later",
-            job_, ChiefName()));
+            job_, chief));
       }
       std::this_thread::sleep_for(kAgainAfter);
     }
-  }
-
-  Result<std::optional<ShardSnapshot>> Ask(int shard, bool values) {
-    Introduction me;
-    me.job_id = job_;
-    me.role = Role::kControl;
-    PASSEL_ASSIGN_OR_RETURN(RendezvousClient client,
-                            RendezvousClient::Connect(me, Role::kPs, shard, nullptr, deadline_));
-    return client.GetSnapshot(values, deadline_);
-  }
-
-  // ", worker/0"; nothing if ps/0 does not say it at once.
-  std::string ChiefName() const {
-    const Deadline soon = Deadline::After(kAnswerLimit);
-    Introduction me;
-    me.job_id = job_;
-    me.role = Role::kControl;
-    Result<RendezvousClient> client = RendezvousClient::Connect(me, Role::kPs, 0, nullptr, soon);
-    if (!client.ok()) return "";
-    const Result<std::string> text = client->GetStatus(soon);
-    if (!text.ok()) return "";
-    const nlohmann::json status = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
-    if (!status.is_object() || !status.contains("chief") || !status["chief"].is_string()) return "";
-    return ", " + status["chief"].get<std::string>();
   }
 
   Result<StorePlan> ReadPlan(int fd, int shard) const {
@@ -191,14 +140,13 @@ class SnapshotTaker {
     void* base = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
     if (base == MAP_FAILED) return ErrnoStatus(errno, "cannot map the values of a job");
     snapshot->shard_values_.push_back(static_cast<const float*>(base));
-    snapshot->shard_bytes_.push_back(bytes);
+    snapshot->mapped_.emplace_back(snapshot->shard_values_.back(), Snapshot::Unmap{bytes});
     return {};
   }
 
   const std::string job_;
   const Deadline deadline_;
-  bool rounds_ = false;  // at the last copy of shard 0
-  bool met_ = false;     // the job was there
+  bool met_ = false;  // the job was there
 };
 
 Result<Snapshot> TakeSnapshot(const std::string& job_id, Deadline deadline) {

@@ -13,8 +13,8 @@
 
 #pragma once
 
-#include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -22,6 +22,7 @@
 
 #include "base/deadline.h"
 #include "base/status.h"
+#include "shm/protocol.h"
 #include "store/store_plan.h"
 
 namespace passel::shm {
@@ -29,41 +30,33 @@ namespace passel::shm {
 /// Values of all shards, at one time or nearly so. Move-only; const calls may run concurrently.
 class Snapshot {
  public:
-  Snapshot() = default;
-  Snapshot(Snapshot&& other) noexcept;
-  Snapshot& operator=(Snapshot&& other) noexcept;
-  ~Snapshot();
-
   const StorePlan& plan() const { return plan_; }
   /// True: exactly the values after global_step(); always strived for in the round modes, and
   /// never so in the others. False: the values are of updates global_step() to last_global_step(),
   /// mixed (in the lock-free modes also of those that had begun by then).
   bool exact() const { return exact_; }
-  std::int64_t global_step() const { return global_step_; }
-  std::int64_t last_global_step() const { return last_global_step_; }
-  /// The job had been stopped, or asked to stop, by then.
-  bool stopped() const { return stopped_; }
+  std::int64_t global_step() const { return lead_.global_step; }
+  std::int64_t last_global_step() const { return lead_.last_global_step; }
   /// What the job trains on, as "data" in a status (shm/protocol.h): JSON; "null": not known.
-  const std::string& data() const { return data_; }
+  const std::string& data() const { return lead_.data; }
   /// Set where the values of the job are in the memory of a GPU, and these were copied from there
   /// so long ago: global_step() and last_global_step() are those of that copy.
-  std::optional<std::chrono::nanoseconds> shadow_age() const { return shadow_age_; }
+  std::optional<std::int64_t> shadow_age_ns() const { return lead_.shadow_age_ns; }
   /// Per shard float[plan().variables.ShardFloats(shard)], laid out as in the arena, 64-byte
   /// aligned, read-only; valid as long as this snapshot.
   std::span<const float* const> shard_values() const { return shard_values_; }
 
  private:
   friend class SnapshotTaker;
-  void Unmap();
+  struct Unmap {
+    std::size_t bytes;
+    void operator()(const float* values) const;
+  };
   StorePlan plan_;
   bool exact_ = false;
-  bool stopped_ = false;
-  std::string data_ = "null";
-  std::int64_t global_step_ = 0;
-  std::int64_t last_global_step_ = 0;
-  std::optional<std::chrono::nanoseconds> shadow_age_;
-  std::vector<const float*> shard_values_;  // mapped
-  std::vector<std::size_t> shard_bytes_;
+  ShardSnapshot lead_;  // of ps/0; its descriptors are not kept
+  std::vector<std::unique_ptr<const float, Unmap>> mapped_;  // [shards]
+  std::vector<const float*> shard_values_;                   // the same
 };
 
 /// Waits until the chief has written the first values; a ps that is started again meanwhile is

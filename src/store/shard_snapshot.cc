@@ -62,13 +62,13 @@ ShardSnapshotInfo TakeShardSnapshot(const ShardMemory& memory, bool lead,
       std::this_thread::sleep_for(kSettlePause);
       continue;
     }
-    snapshot.global_step_before = read_step();
+    snapshot.global_step = read_step();
     snapshot.progress = ProgressOf(memory);
     for (std::size_t k = 0; k < out.size(); ++k) {
       CopyValues(out[k], k == 0 ? memory.values : memory.slots[k - 1], memory.floats);
     }
     EndOfCopy();
-    snapshot.global_step_after = read_step();
+    snapshot.last_global_step = read_step();
     if (!settled || SettledRound(memory, lead) != settled) continue;
     snapshot.exact_round = settled;
     break;

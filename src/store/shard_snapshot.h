@@ -18,8 +18,9 @@
 namespace passel {
 
 struct ShardSnapshotInfo {
-  JobProgress::Shard progress;                                 ///< before the copy began
-  std::int64_t global_step_before = 0, global_step_after = 0;  ///< as shard 0 knows it, else 0
+  JobProgress::Shard progress;  ///< before the copy began
+  /// Before and after the copy, as shard 0 knows it, else 0.
+  std::int64_t global_step = 0, last_global_step = 0;
   /// Set if the floats are exactly those after this round.
   std::optional<std::uint64_t> exact_round;
   bool rounds = false;  ///< the mode that was in force has rounds: another copy may be exact

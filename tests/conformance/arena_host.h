@@ -15,7 +15,6 @@ namespace passel::testing {
 inline shm::Arena MakeArena(const StorePlan& plan, int shard) {
   shm::ArenaOptions options;
   options.job_id = "conformance";
-  options.cluster_hash = 42;
   const MemoryBudget budget{std::uint64_t{1} << 32, "the test"};
   Result<shm::Arena> arena = shm::Arena::Create(plan, shard, options, budget);
   PASSEL_CHECK(arena.ok(), arena.status().message().c_str());

@@ -9,7 +9,7 @@
 namespace passel {
 
 ArenaFetcher::ArenaFetcher(const std::string& job_id, int shards, std::uint64_t cluster_hash,
-                           const shm::JobToken& token, std::int64_t limit_ns)
+                           const JobToken& token, std::int64_t limit_ns)
     : introduction_{job_id, shm::Role::kSupervisor, 0, cluster_hash},
       shards_(shards),
       token_(token),
@@ -48,9 +48,7 @@ Status ArenaFetcher::Fetch(int shard) {
   PASSEL_ASSIGN_OR_RETURN(
       shm::RendezvousClient client,
       shm::RendezvousClient::Connect(introduction_, shm::Role::kPs, shard, &token_, turn));
-  bool need_plan = false;
-  PASSEL_ASSIGN_OR_RETURN(std::optional<FileDescriptor> fd,
-                          client.GetArena(true, &need_plan, turn));
+  PASSEL_ASSIGN_OR_RETURN(std::optional<FileDescriptor> fd, client.GetArena(true, turn));
   if (!fd) return Unavailable("no arena yet");
   PASSEL_ASSIGN_OR_RETURN(shm::Arena arena, shm::Arena::Adopt(std::move(*fd)));
   {

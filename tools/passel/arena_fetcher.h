@@ -19,8 +19,8 @@
 #include "base/deadline.h"
 #include "base/nvtx.h"
 #include "base/status.h"
+#include "cluster/job_token.h"
 #include "shm/arena.h"
-#include "shm/job_token.h"
 #include "shm/rendezvous_client.h"
 
 namespace passel {
@@ -29,7 +29,7 @@ class ArenaFetcher {
  public:
   /// Begins at once. `limit_ns` is counted from now, in nanoseconds.
   ArenaFetcher(const std::string& job_id, int shards, std::uint64_t cluster_hash,
-               const shm::JobToken& token, std::int64_t limit_ns);
+               const JobToken& token, std::int64_t limit_ns);
   /// Gives up what has not come; takes half a second at most.
   ~ArenaFetcher();
   ArenaFetcher(const ArenaFetcher&) = delete;
@@ -46,7 +46,7 @@ class ArenaFetcher {
 
   const shm::Introduction introduction_;
   const int shards_;
-  const shm::JobToken token_;
+  const JobToken token_;
   const Deadline deadline_;
   std::mutex mutex_;                               // guards done_
   std::vector<std::unique_ptr<shm::Arena>> done_;  // [shards]; null: none since the last Take()

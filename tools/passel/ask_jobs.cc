@@ -16,11 +16,7 @@ namespace {
 using Json = nlohmann::json;
 
 Result<Json> AskPs(const std::string& job, int ps, Deadline deadline) {
-  shm::Introduction me;
-  me.job_id = job;
-  me.role = shm::Role::kControl;
-  Result<shm::RendezvousClient> client =
-      shm::RendezvousClient::Connect(me, shm::Role::kPs, ps, nullptr, deadline);
+  Result<shm::RendezvousClient> client = shm::RendezvousClient::Control(job, ps, deadline);
   Status problem = client.status();
   if (client.ok()) {
     const Result<std::string> text = client->GetStatus(deadline);

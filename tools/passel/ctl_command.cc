@@ -28,13 +28,6 @@ using Json = nlohmann::json;
 
 Deadline Limit() { return Deadline::After(std::chrono::seconds(5)); }
 
-Result<shm::RendezvousClient> ConnectTo(const std::string& job) {
-  shm::Introduction me;
-  me.job_id = job;
-  me.role = shm::Role::kControl;
-  return shm::RendezvousClient::Connect(me, shm::Role::kPs, 0, nullptr, Limit());
-}
-
 // list and status answer within a second, with what has answered until then.
 Deadline AnswerLimit() { return Deadline::After(std::chrono::milliseconds(700)); }
 
@@ -254,7 +247,7 @@ Status SetMode(const SetModeFlags& flags) {
   for (;;) {
     Status problem;
     if (!number) {
-      Result<shm::RendezvousClient> client = ConnectTo(job);
+      Result<shm::RendezvousClient> client = shm::RendezvousClient::Control(job, 0, Limit());
       problem = client.status();
       if (client.ok()) {
         const Result<std::uint32_t> asked = client->SetMode(setting, Limit());
@@ -300,7 +293,8 @@ Status SetMode(const SetModeFlags& flags) {
 
 Status Stop(const std::string& named) {
   PASSEL_ASSIGN_OR_RETURN(const std::string job, ChooseJob(named));
-  PASSEL_ASSIGN_OR_RETURN(shm::RendezvousClient client, ConnectTo(job));
+  PASSEL_ASSIGN_OR_RETURN(shm::RendezvousClient client,
+                          shm::RendezvousClient::Control(job, 0, Limit()));
   PASSEL_RETURN_IF_ERROR(client.Stop(Limit()));
   fmt::print("job {} ends after the current step\n", job);
   return {};

@@ -84,7 +84,7 @@ DeviceArenaShape DeviceParameters::Shape(std::uint64_t id, const std::string& ho
   shape.slots = Memory(0).num_slots;
   shape.gradient_slots = Memory(0).gradient_slots;
   shape.id = id;
-  shape.plan_hash = job_.arena_plan().Hash();
+  shape.plan_hash = job_.arena(0).plan().Hash();
   shape.several_gpus = options_.several_gpus;
   shape.home = home;
   return shape;

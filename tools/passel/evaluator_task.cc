@@ -35,10 +35,8 @@ class EvaluatorTask {
   // True: the job was stopped before its last step.
   Result<bool> Run() {
     shm::ObserverOptions options;
-    options.job_id = task_.job_id;
-    options.index = task_.id.index;
+    options.me = {task_.job_id, shm::Role::kEvaluator, task_.id.index, task_.spec.Hash()};
     options.num_shards = task_.spec.num_tasks("ps");
-    options.cluster_hash = task_.spec.Hash();
     options.chief_name = task_.Names().chief_name;
     options.start_limit = std::chrono::nanoseconds(config_.start_wait_ns);
     options.on_waiting = TellsOfWaiting(config_);

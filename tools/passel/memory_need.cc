@@ -44,15 +44,15 @@ Status CheckMemory(const StorePlan& plan, const JobConfig& config, const JobProc
   const double fraction = config.memory_fraction;
   std::uint64_t arenas = 0;
   for (int shard = 0; shard < plan.variables.shards(); ++shard) {
-    PASSEL_ASSIGN_OR_RETURN(const shm::Offsets offsets, shm::ComputeOffsets(plan, shard));
-    arenas += offsets.end;
+    PASSEL_ASSIGN_OR_RETURN(const std::uint64_t bytes, shm::ArenaBytes(plan, shard));
+    arenas += bytes;
     const auto most =
         static_cast<std::uint64_t>(fraction * static_cast<double>(budget.available_bytes));
-    if (fraction == 1 || offsets.end <= most) continue;
+    if (fraction == 1 || bytes <= most) continue;
     return ResourceExhausted(fmt::format(
         "the arena of ps/{} needs {} bytes, --memory_fraction {} of what {} has free are {}: raise "
         "it, or use a smaller model or more ps",
-        shard, offsets.end, fraction, budget.limit, most));
+        shard, bytes, fraction, budget.limit, most));
   }
   const auto ps = static_cast<std::uint64_t>(processes.ps);
   const auto workers = static_cast<std::uint64_t>(processes.workers);

@@ -104,8 +104,8 @@ Result<Parameters> Parameters::FromJob(const std::string& job, double wait) {
   if (snapshot.last_global_step() > snapshot.global_step()) {
     p.name_ += fmt::format(" to {}", snapshot.last_global_step());
   }
-  if (const auto age = snapshot.shadow_age()) {
-    const double seconds = 1e-9 * static_cast<double>(age->count());
+  if (const auto age = snapshot.shadow_age_ns()) {
+    const double seconds = 1e-9 * static_cast<double>(*age);
     p.name_ += fmt::format(", a shadow of the values on the GPU, {:.1f} s old", seconds);
     p.source_->about["shadow_age_seconds"] = seconds;
   }

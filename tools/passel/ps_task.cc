@@ -7,7 +7,6 @@
 
 #include "base/log.h"
 #include "base/subprocess.h"
-#include "base/unix_socket.h"
 #include "shm/ps_host.h"
 #include "tools/passel/exit_code.h"
 #include "tools/passel/signals.h"
@@ -21,11 +20,7 @@ int RunPsTask(Task& task, const JobConfig& config) {
   const int shard = task.id.index;
   FileDescriptor listening(task.flags.listen_fd);
   if (!listening.valid()) {
-    Result<FileDescriptor> socket =
-        ListenAbstract(shm::EndpointName(task.job_id, shm::Role::kPs, shard));
-    if (socket.status().code() == Code::kAlreadyExists) {
-      return FailTask(shm::NameTaken(task.job_id, shm::Role::kPs, shard));
-    }
+    Result<FileDescriptor> socket = shm::Listen(task.job_id, shm::Role::kPs, shard);
     if (!socket.ok()) return FailTask(socket.status());
     listening = std::move(*socket);
   }
@@ -36,11 +31,9 @@ int RunPsTask(Task& task, const JobConfig& config) {
     former = std::move(*arena);
   }
   shm::PsHostOptions options;
-  options.job_id = task.job_id;
-  options.shard = shard;
+  options.me = {task.job_id, shm::Role::kPs, shard, task.spec.Hash()};
   options.num_workers = task.NumTrainers();
   options.names = task.Names();
-  options.cluster_hash = task.spec.Hash();
   options.huge_pages = config.huge_pages;
   options.memory_fraction = config.memory_fraction;
   options.supervised = task.flags.supervised;
@@ -60,7 +53,8 @@ int RunPsTask(Task& task, const JobConfig& config) {
   const shm::PsHost::End end = host.Serve(signals->fd());
   switch (end) {
     case shm::PsHost::End::kWorkersDone:
-    case shm::PsHost::End::kSomeDied:
+    case shm::PsHost::End::kFewerDone:
+    case shm::PsHost::End::kNobodyDone:
       RemoveToken(task);
       // Ctrl-C reaches all tasks of a terminal: the workers may have left before we saw it.
       if (host.Stopped() || (!task.flags.supervised && signals->Next() == SIGINT)) {
@@ -71,7 +65,7 @@ int RunPsTask(Task& task, const JobConfig& config) {
         LogInfo("all workers are done");
         return kExitDone;
       }
-      if (host.AnyWorkerDone()) {
+      if (end == shm::PsHost::End::kFewerDone) {
         LogWarning("the job finished with fewer workers than it began with: {}",
                    host.DescribeWorkers());
         return kExitDone;

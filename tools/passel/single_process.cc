@@ -14,7 +14,6 @@
 #include "base/memory_file.h"
 #include "base/nvtx.h"
 #include "base/subprocess.h"
-#include "base/unix_socket.h"
 #include "compute/cpu_backend.h"
 #include "shm/job_status.h"
 #include "shm/protocol.h"
@@ -31,7 +30,7 @@ constexpr std::int64_t kLookEveryNs = 20'000'000;
 
 shm::PsHostOptions OptionsOf(const std::string& job_id, const std::string& about_data) {
   shm::PsHostOptions options;
-  options.job_id = job_id;
+  options.me = {.job_id = job_id, .role = shm::Role::kPs};
   options.supervised = true;  // by us: it serves until we end it
   options.alone = true;
   options.data = about_data;
@@ -46,7 +45,7 @@ class SingleProcessJob::Host {
   Host(const std::string& job_id, const std::string& about_data, FileDescriptor listening,
        shm::Arena arena)
       : end_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-        host_(OptionsOf(job_id, about_data), shm::JobToken::Generate(), std::move(listening),
+        host_(OptionsOf(job_id, about_data), JobToken::Generate(), std::move(listening),
               std::move(arena)),
         thread_([this] {
           nvtx::NameThread("control");
@@ -78,21 +77,15 @@ SingleProcessJob::SingleProcessJob(const JobConfig& config, const StorePlan& pla
 SingleProcessJob::~SingleProcessJob() = default;
 
 Status SingleProcessJob::MakeArena(const std::string& job_id) {
-  Result<FileDescriptor> listening = ListenAbstract(shm::EndpointName(job_id, shm::Role::kPs, 0));
-  if (listening.status().code() == Code::kAlreadyExists) {
-    return shm::NameTaken(job_id, shm::Role::kPs, 0);
-  }
-  if (!listening.ok()) return listening.status();
+  PASSEL_ASSIGN_OR_RETURN(FileDescriptor listening, shm::Listen(job_id, shm::Role::kPs, 0));
   PASSEL_ASSIGN_OR_RETURN(const MemoryBudget budget, ReadMemoryBudget());
   PASSEL_ASSIGN_OR_RETURN(
       shm::Arena arena,
-      shm::Arena::Create(plan_, 0,
-                         {.job_id = job_id, .cluster_hash = 0, .huge_pages = config_.huge_pages},
-                         budget));
+      shm::Arena::Create(plan_, 0, {.job_id = job_id, .huge_pages = config_.huge_pages}, budget));
   arena.Publish();
   if (!arena.huge_page_report().empty()) LogInfo("{}", arena.huge_page_report());
   memory_ = arena.memory();
-  host_ = std::make_unique<Host>(job_id, about_data_, std::move(*listening), std::move(arena));
+  host_ = std::make_unique<Host>(job_id, about_data_, std::move(listening), std::move(arena));
   return {};
 }
 

@@ -14,7 +14,6 @@
 #include "base/log.h"
 #include "base/memory_file.h"
 #include "base/nvtx.h"
-#include "base/unix_socket.h"
 #include "shm/protocol.h"
 #include "store/membership.h"
 #include "tools/passel/exit_code.h"
@@ -46,15 +45,11 @@ Status Supervisor::Start() {
   worker_hosts_ = hosts(options_.workers, 3222);
   PASSEL_ASSIGN_OR_RETURN(spec_, ClusterSpec::FromHostLists(ps_hosts_, worker_hosts_));
   for (int shard = 0; shard < options_.ps; ++shard) {
-    Result<FileDescriptor> socket =
-        ListenAbstract(shm::EndpointName(options_.job_id, shm::Role::kPs, shard));
-    if (socket.status().code() == Code::kAlreadyExists) {
-      return shm::NameTaken(options_.job_id, shm::Role::kPs, shard);
-    }
-    if (!socket.ok()) return socket.status();
-    listening_.push_back(std::move(*socket));
+    PASSEL_ASSIGN_OR_RETURN(FileDescriptor socket,
+                            shm::Listen(options_.job_id, shm::Role::kPs, shard));
+    listening_.push_back(std::move(socket));
   }
-  token_ = shm::JobToken::Generate();
+  token_ = JobToken::Generate();
   PASSEL_ASSIGN_OR_RETURN(token_file_, CreateConstantFile("passel.token", token_.bytes().data(),
                                                           token_.bytes().size()));
   PASSEL_ASSIGN_OR_RETURN(output_, OutputRelay::Create());
@@ -180,7 +175,7 @@ JobOutcome Supervisor::Run(Progress& progress) {
     }
     if (HaveArenas()) {
       const nvtx::Range range(nvtx::Event::kWatch);
-      const shm::JobStatus status = shm::ReadJobStatus(*arenas_[0]);
+      const shm::JobStatus status = shm::ReadJobStatus(arenas_[0]->memory());
       if (status.stopped && !stopping_) {
         outcome_.notes.emplace_back("the job was stopped on request");
         BeginStopping(kExitInterrupted, true);

@@ -28,10 +28,10 @@
 #include "base/status.h"
 #include "base/subprocess.h"
 #include "cluster/cluster_spec.h"
+#include "cluster/job_token.h"
 #include "cluster/launch_plan.h"
 #include "shm/arena.h"
 #include "shm/job_status.h"
-#include "shm/job_token.h"
 #include "store/watch.h"
 #include "tools/passel/arena_fetcher.h"
 #include "tools/passel/device_flags.h"
@@ -129,7 +129,7 @@ class Supervisor {
   SignalEvents& signals_;
   ClusterSpec spec_;
   std::string ps_hosts_, worker_hosts_;
-  shm::JobToken token_;
+  JobToken token_;
   FileDescriptor token_file_;
   std::unique_ptr<OutputRelay> output_;              // of all children
   std::vector<FileDescriptor> listening_;            // [ps]

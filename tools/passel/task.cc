@@ -81,15 +81,14 @@ Status PrepareTask(const ResolvedConfig& config, Task* task) {
         kMaxShards, kMaxWorkers, task->spec.num_tasks("ps"), task->NumTrainers()));
   }
   if (!task->flags.token_file.empty()) {
-    PASSEL_ASSIGN_OR_RETURN(task->token, shm::JobToken::ReadOrCreate(task->flags.token_file));
+    PASSEL_ASSIGN_OR_RETURN(task->token, JobToken::ReadOrCreate(task->flags.token_file));
     return {};
   }
   PASSEL_ASSIGN_OR_RETURN(const std::string dir, RuntimeDirectory());
-  shm::RemoveStaleTokenFiles(dir);
+  RemoveStaleTokenFiles(dir);
   PASSEL_ASSIGN_OR_RETURN(
-      task->token_file,
-      shm::TokenFile::Join(fmt::format("{}/{}{}", dir, task->job_id, shm::kTokenFileEnding),
-                           Deadline::After(std::chrono::seconds(5))));
+      task->token_file, TokenFile::Join(fmt::format("{}/{}{}", dir, task->job_id, kTokenFileEnding),
+                                        Deadline::After(std::chrono::seconds(5))));
   task->token = task->token_file.token();
   return {};
 }

@@ -11,9 +11,9 @@
 
 #include "base/status.h"
 #include "cluster/cluster_spec.h"
+#include "cluster/job_token.h"
 #include "cluster/resolve.h"
-#include "shm/job_token.h"
-#include "shm/token_file.h"
+#include "cluster/token_file.h"
 #include "store/worker_names.h"
 #include "tools/passel/job_config.h"
 #include "tools/passel/job_flags.h"
@@ -30,8 +30,8 @@ struct Task {
   std::string worker_device;  ///< of ResolvedConfig
   std::optional<int> gpu;     ///< of ResolvedConfig: the one of --num_gpus that is its own
   std::string job_id;
-  shm::TokenFile token_file;  ///< held while the task lives; empty if the user named the file
-  shm::JobToken token;
+  TokenFile token_file;  ///< held while the task lives; empty if the user named the file
+  JobToken token;
 
   /// Who train: the workers, and a chief of its own.
   int NumTrainers() const;

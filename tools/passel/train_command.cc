@@ -313,7 +313,7 @@ int Train(TrainFlags& flags) {
   report.notes = outcome.notes;
   const std::vector<const shm::Arena*> arenas = supervisor.arenas();
   if (!arenas.empty()) {
-    report.status = shm::ReadJobStatus(*arenas[0]);
+    report.status = shm::ReadJobStatus(arenas[0]->memory());
     std::int64_t first = 0;
     for (const shm::WorkerStatus& w : report.status.workers) {
       if (w.first_step_ns != 0 && (first == 0 || w.first_step_ns < first)) first = w.first_step_ns;

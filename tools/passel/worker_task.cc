@@ -73,11 +73,9 @@ class WorkerTask {
     const bool chief = task_.is_chief;
     const int workers = task_.NumTrainers();
     shm::AttachOptions options;
-    options.job_id = task_.job_id;
-    options.worker = task_.Trainer();
+    options.me = {task_.job_id, shm::Role::kWorker, task_.Trainer(), task_.spec.Hash()};
     options.use_existing_servers = task_.flags.existing_servers;
     options.num_shards = task_.spec.num_tasks("ps");
-    options.cluster_hash = task_.spec.Hash();
     options.supervised = task_.flags.supervised;
     options.start_limit = std::chrono::nanoseconds(config_.start_wait_ns);
     options.on_waiting = TellsOfWaiting(config_);

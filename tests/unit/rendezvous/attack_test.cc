@@ -16,8 +16,8 @@
 namespace passel::shm::testing {
 namespace {
 
-std::vector<std::string> Garbage(const PsThread& ps) {
-  const std::string hello = Hello(ps).dump();
+std::vector<std::string> Garbage() {
+  const std::string hello = Hello().dump();
   std::vector<std::string> texts = {
       "x",
       std::string(1, '\0'),
@@ -44,7 +44,7 @@ std::vector<std::string> Garbage(const PsThread& ps) {
     for (const char* value :
          {"null", "-1", "1e300", "[]", "{}", "\"\"", "true", "2147483648", "9223372036854775807",
           "-9223372036854775808", "18446744073709551616"}) {
-      nlohmann::json changed = Hello(ps);
+      nlohmann::json changed = Hello();
       changed[field] = nlohmann::json::parse(value);
       texts.push_back(changed.dump());
     }
@@ -54,7 +54,7 @@ std::vector<std::string> Garbage(const PsThread& ps) {
 
 TEST(AttackTest, GarbageInsteadOfAHelloIsRefused) {
   PsThread ps;
-  for (const std::string& text : Garbage(ps)) {
+  for (const std::string& text : Garbage()) {
     RawConnection raw(ps);
     ASSERT_TRUE(raw.Send(text));
     EXPECT_TRUE(raw.ReceiveRefusal().has_value()) << text.substr(0, 200);
@@ -66,7 +66,7 @@ TEST(AttackTest, RandomChangesOfAHelloGetNobodyIn) {
   PsThread ps;
   Random random(7);
   for (int i = 0; i < 2000; ++i) {
-    std::string text = Hello(ps).dump();
+    std::string text = Hello().dump();
     for (std::uint64_t changes = 1 + random.Below(4); changes > 0; --changes) {
       const std::size_t at = random.Below(text.size());
       switch (random.Below(3)) {
@@ -94,7 +94,7 @@ TEST(AttackTest, RandomChangesOfAHelloGetNobodyIn) {
 
 TEST(AttackTest, GarbageOfAProvenPeerIsRefused) {
   PsThread ps;
-  for (const std::string& text : Garbage(ps)) {
+  for (const std::string& text : Garbage()) {
     Result<RendezvousClient> client = ps.Connect(Role::kWorker, 1);
     ASSERT_TRUE(client.ok()) << client.status().message();
     const std::span<const std::uint8_t> bytes{reinterpret_cast<const std::uint8_t*>(text.data()),
@@ -134,7 +134,7 @@ TEST(AttackTest, DescriptorsThatNobodyAskedForAreClosed) {
     // A proven peer, too.
     Result<RendezvousClient> client = ps.Connect(Role::kWorker, 1);
     ASSERT_TRUE(client.ok());
-    const std::string text = R"({"get":"status"})";
+    const std::string text = R"({"ask":"status"})";
     for (int i = 0; i < 100; ++i) {
       ASSERT_TRUE(SendMessage(client->fd(),
                               {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()},
@@ -195,7 +195,7 @@ TEST(AttackTest, PlansThatAreNoneAreRefused) {
   FileDescriptor open(::memfd_create("plan", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(::write(open.get(), "{}", 2), 2);
   const int fds[] = {open.get()};
-  const std::string request = R"({"plan":true})";
+  const std::string request = R"({"ask":"plan"})";
   ASSERT_TRUE(SendMessage(chief->fd(),
                           {reinterpret_cast<const std::uint8_t*>(request.data()), request.size()},
                           fds, Soon())
@@ -220,7 +220,7 @@ TEST(AttackTest, CrowdOfHalfFinishedHandshakesKeepsNobodyOut) {
   std::vector<RawConnection> slow;
   for (int i = 0; i < 200; ++i) {
     slow.emplace_back(ps);
-    slow.back().Send(Hello(ps).dump());
+    slow.back().Send(Hello().dump());
   }
   EXPECT_TRUE(ps.Serves());
 }
@@ -230,13 +230,13 @@ TEST(AttackTest, CrowdOfControlConnectionsIsCut) {
   std::vector<RawConnection> control;
   for (int i = 0; i < 200; ++i) {
     control.emplace_back(ps);
-    ASSERT_TRUE(control.back().Send(Hello(ps, Role::kControl).dump()));
+    ASSERT_TRUE(control.back().Send(Hello(Role::kControl).dump()));
     ASSERT_TRUE(control.back().Receive().has_value());
   }
   EXPECT_TRUE(ps.Serves());
   int open = 0;
   for (RawConnection& c : control) {
-    if (c.Send(R"({"get":"status"})") && c.Receive().has_value()) ++open;
+    if (c.Send(R"({"ask":"status"})") && c.Receive().has_value()) ++open;
   }
   EXPECT_LE(open, RendezvousServer::kMaxPending);
   EXPECT_GT(open, 0);
@@ -248,7 +248,7 @@ TEST(AttackTest, PeersThatComeAndGoLeaveNoDescriptors) {
   const std::size_t before = OpenDescriptors();
   for (int i = 0; i < 500; ++i) {
     RawConnection raw(ps);
-    if (i % 3 != 0) raw.Send(Hello(ps).dump());
+    if (i % 3 != 0) raw.Send(Hello().dump());
   }
   // Connections are accepted in order: after this one, none of the others is still to come.
   ASSERT_TRUE(ps.Serves());
@@ -278,7 +278,7 @@ TEST(OtherUserTest, IsRefusedBeforeAByteIsRead) {
   if (::getuid() != 0) GTEST_SKIP() << "only root can become another user";
   PsThread ps;
   const std::string name = EndpointName(ps.job(), Role::kPs, 0);
-  const std::string hello = Hello(ps, Role::kControl).dump();
+  const std::string hello = Hello(Role::kControl).dump();
   const int got = AsNobody([&] {
     Result<FileDescriptor> socket = ConnectAbstract(name, Soon());
     if (!socket.ok()) return 1;
@@ -313,7 +313,7 @@ TEST(OtherUserTest, SquatterOnTheNameIsNamedAndNotTrusted) {
   EXPECT_EQ(client.status().code(), Code::kPermissionDenied);
   EXPECT_THAT(client.status().message(), ::testing::HasSubstr(std::to_string(squatter)));
   EXPECT_THAT(client.status().message(), ::testing::HasSubstr("65534"));
-  const Status taken = NameTaken(job, Role::kPs, 0);
+  const Status taken = Listen(job, Role::kPs, 0).status();
   EXPECT_EQ(taken.code(), Code::kPermissionDenied);
   EXPECT_THAT(taken.message(), ::testing::HasSubstr("65534"));
   ::kill(squatter, SIGKILL);

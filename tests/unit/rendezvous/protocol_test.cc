@@ -63,11 +63,12 @@ TEST(EndpointTest, FindsExactlyTheListenersOfThisUser) {
   EXPECT_TRUE(found().empty());
 }
 
-TEST(NameTakenTest, NamesTheProcessThatHoldsIt) {
+TEST(EndpointTest, ThatIsTakenNamesTheProcessThatHoldsIt) {
   const std::string job = fmt::format("taken-{}", ::getpid());
-  const Result<FileDescriptor> socket = ListenAbstract(EndpointName(job, Role::kPs, 0));
+  const Result<FileDescriptor> socket = Listen(job, Role::kPs, 0);
   ASSERT_TRUE(socket.ok());
-  const Status taken = NameTaken(job, Role::kPs, 0);
+  EXPECT_EQ(Listen(job, Role::kPs, 1).status().code(), Code::kOk);
+  const Status taken = Listen(job, Role::kPs, 0).status();
   EXPECT_EQ(taken.code(), Code::kAlreadyExists);
   EXPECT_THAT(taken.message(), ::testing::HasSubstr(fmt::format("process {}", ::getpid())));
   EXPECT_THAT(taken.message(), ::testing::HasSubstr(job));

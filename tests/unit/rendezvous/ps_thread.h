@@ -17,7 +17,7 @@
 #include <thread>
 
 #include "base/unix_socket.h"
-#include "shm/job_token.h"
+#include "cluster/job_token.h"
 #include "shm/layout.h"
 #include "shm/protocol.h"
 #include "shm/ps_host.h"
@@ -35,11 +35,10 @@ class PsThread {
   explicit PsThread(bool supervised = false)
       : job_(MakeJobId()), token_(JobToken::Generate()), stop_(::eventfd(0, EFD_CLOEXEC)) {
     PsHostOptions options;
-    options.job_id = job_;
+    options.me = Me(Role::kPs);
     options.num_workers = kWorkers;
-    options.cluster_hash = kCluster;
     options.supervised = supervised;
-    Result<FileDescriptor> listening = ListenAbstract(EndpointName(job_, Role::kPs, 0));
+    Result<FileDescriptor> listening = Listen(job_, Role::kPs, 0);
     EXPECT_TRUE(listening.ok()) << listening.status().message();
     host_ = std::make_unique<PsHost>(options, token_, std::move(*listening), std::nullopt);
     thread_ = std::thread([this] { (void)host_->Serve(stop_.get()); });
@@ -118,12 +117,11 @@ class RawConnection {
 };
 
 /// An honest hello; change what the test is about.
-inline nlohmann::json Hello(const PsThread& ps, Role role = Role::kWorker, int index = 0) {
+inline nlohmann::json Hello(Role role = Role::kWorker, int index = 0) {
   const ProcessIdentity self = SelfIdentity();
   return {{"hello", kProtocolVersion},
           {"role", RoleName(role)},
           {"index", index},
-          {"job", ps.job()},
           {"cluster", kCluster},
           {"structure", StructureHash()},
           {"layout", kLayoutVersion},

@@ -40,7 +40,7 @@ StorePlan PlanOf(Mode mode, std::int64_t rows = 40) {
 struct Chief {
   Chief(const PsThread& ps, const StorePlan& plan) : client(*ps.Connect()) {
     bool need_plan = false;
-    const auto none = client.GetArena(false, &need_plan, Soon());
+    const auto none = client.GetArena(false, Soon(), &need_plan);
     EXPECT_TRUE(none.ok() && !none->has_value() && need_plan);
     Result<FileDescriptor> fd = client.ProposePlan(ToJson(plan), Soon());
     EXPECT_TRUE(fd.ok()) << fd.status().message();
@@ -85,7 +85,6 @@ TEST(SnapshotTest, HoldsTheValuesOfARunningJob) {
   EXPECT_EQ(snapshot->global_step(), 3);
   EXPECT_EQ(snapshot->last_global_step(), 3);
   EXPECT_FALSE(snapshot->exact()) << "a lock-free mode cannot promise it";
-  EXPECT_FALSE(snapshot->stopped());
   ASSERT_EQ(snapshot->shard_values().size(), 1u);
   for (const VariableInfo& v : snapshot->plan().variables.all()) {
     const float* values = snapshot->shard_values()[0] + v.offset;
@@ -195,9 +194,9 @@ TEST(SnapshotTest, HandsOutNothingThatCanBeWritten) {
   ASSERT_TRUE(chief.Open(0)->Initialize(FillWithPlaces).ok());
   RendezvousClient client =
       *RendezvousClient::Connect(ps.Me(Role::kControl), Role::kPs, 0, nullptr, Soon());
-  Result<std::optional<ShardSnapshot>> part = client.GetSnapshot(true, Soon());
-  ASSERT_TRUE(part.ok() && part->has_value());
-  for (const int fd : {(*part)->values.get(), (*part)->plan.get()}) {
+  Result<ShardSnapshot> part = client.GetSnapshot(true, Soon());
+  ASSERT_TRUE(part.ok() && part->there);
+  for (const int fd : {part->values.get(), part->plan.get()}) {
     std::size_t bytes = 0;
     EXPECT_TRUE(CheckConstant(fd, &bytes).ok());
     EXPECT_EQ(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
@@ -205,10 +204,10 @@ TEST(SnapshotTest, HandsOutNothingThatCanBeWritten) {
     EXPECT_NE(::ftruncate(fd, 0), 0);
   }
   bool need_plan = false;
-  EXPECT_EQ(client.GetArena(false, &need_plan, Soon()).status().code(), Code::kPermissionDenied);
-  const Result<std::optional<ShardSnapshot>> step = client.GetSnapshot(false, Soon());
-  ASSERT_TRUE(step.ok() && step->has_value());
-  EXPECT_FALSE((*step)->values.valid());
+  EXPECT_EQ(client.GetArena(false, Soon(), &need_plan).status().code(), Code::kPermissionDenied);
+  const Result<ShardSnapshot> step = client.GetSnapshot(false, Soon());
+  ASSERT_TRUE(step.ok() && step->there);
+  EXPECT_FALSE(step->values.valid());
 }
 
 TEST(SnapshotTest, AskedForAgainAndAgainLeavesNoDescriptorBehind) {
@@ -231,7 +230,7 @@ TEST(ShardCopyTest, NamesTheLimitWhenThereIsNoMemoryForIt) {
   PsThread ps;
   Chief chief(ps, PlanOf(Mode::kHogwild));
   ASSERT_TRUE(chief.Open(0)->Initialize(FillWithPlaces).ok());
-  const Result<ShardCopy> copy = CopyShard(*chief.arena, {100, "the test"});
+  const Result<ShardSnapshot> copy = CopyShard(*chief.arena, {100, "the test"});
   ASSERT_EQ(copy.status().code(), Code::kResourceExhausted);
   EXPECT_THAT(copy.status().message(), HasSubstr("the test has 100 bytes free"));
   EXPECT_THAT(copy.status().message(), HasSubstr("cannot copy the values"));
@@ -251,10 +250,10 @@ TEST(ShardCopyTest, GoesByTheModeInForceNotByTheFirstOne) {
   ASSERT_TRUE(WishForMode(memory, {Mode::kHogwild, 0, 0}).ok());
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(PushOnes(*store).ok());
   ASSERT_EQ(store->mode(), Mode::kHogwild);
-  const Result<ShardCopy> copy = CopyShard(*chief.arena, plenty);
+  const Result<ShardSnapshot> copy = CopyShard(*chief.arena, plenty);
   EXPECT_EQ(copy->exact_round, std::nullopt) << "the blocks still say the last round";
   EXPECT_FALSE(copy->rounds);
-  EXPECT_EQ(copy->global_step_after, 4);
+  EXPECT_EQ(copy->last_global_step, 4);
   ASSERT_TRUE(WishForMode(memory, {Mode::kReplicas, 1, 0}).ok());
   for (int i = 0; i < 2; ++i) ASSERT_TRUE(PushOnes(*store).ok());
   EXPECT_EQ(CopyShard(*chief.arena, plenty)->exact_round, 6u);

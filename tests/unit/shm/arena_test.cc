@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <functional>
+#include <nlohmann/json.hpp>
 
 #include "shm/layout.h"
 #include "store/in_process_store.h"
@@ -47,7 +47,6 @@ StorePlan SmallPlan() { return Plan({{30, 7}, {7}}, 2, Mode::kBarrier, "adam"); 
 Arena MakeArena(const StorePlan& plan, bool publish = true) {
   ArenaOptions options;
   options.job_id = "arena-test";
-  options.cluster_hash = 0x1234;
   Result<Arena> arena = Arena::Create(plan, 0, options, kPlenty);
   PASSEL_CHECK(arena.ok(), arena.status().message().c_str());
   if (publish) arena->Publish();
@@ -90,7 +89,6 @@ TEST(Arena, AdoptedMappingSharesEverythingAtAnotherAddress) {
   EXPECT_EQ(adopted->memory().values[3], 42);
   EXPECT_EQ(adopted->plan().Hash(), created.plan().Hash());
   EXPECT_EQ(adopted->job_id(), "arena-test");
-  EXPECT_EQ(adopted->cluster_hash(), 0x1234u);
   EXPECT_EQ(adopted->nonce(), created.nonce());
   EXPECT_NE(MakeArena(SmallPlan()).nonce(), created.nonce());
   // A mapping outlives the others.
@@ -113,17 +111,11 @@ TEST(Arena, IsSealedReservedPrivateAndWithoutAName) {
   EXPECT_EQ(::fcntl(arena.fd(), F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
 }
 
-TEST(Arena, EveryFlippedByteOfHeaderAndTableIsAnErrorOrHarmless) {
+TEST(Arena, EveryFlippedByteOfHeaderAndPlanIsAnErrorOrHarmless) {
   const Arena arena = MakeArena(SmallPlan());
   const std::vector<char> good = BytesOf(arena);
-  const Offsets offsets = ComputeOffsets(arena.plan(), 0).value();
-  std::vector<std::size_t> places;
-  for (std::size_t i = 0; i < kHeaderBytes; ++i) places.push_back(i);
-  for (std::size_t i = 0; i < 2 * sizeof(VariableRecord); ++i) {
-    places.push_back(offsets.variables + i);
-  }
   int refused = 0;
-  for (const std::size_t at : places) {
+  for (std::size_t at = 0; at < kHeaderBytes + ToJson(arena.plan()).size(); ++at) {
     for (const int flip : {0x01, 0x80, 0xff}) {
       std::vector<char> bytes = good;
       bytes[at] = static_cast<char>(bytes[at] ^ flip);
@@ -212,75 +204,99 @@ TEST(Arena, OtherBuildsAreNamed) {
   EXPECT_THAT(status.message(), HasSubstr("not a passel arena"));
 }
 
-TEST(Arena, HostileCountsAreRefusedInEveryFieldEvenWithAMatchingHash) {
+void ExpectRefused(const Result<Arena>& adopted, const std::string& what) {
+  ASSERT_FALSE(adopted.ok()) << what;
+  EXPECT_TRUE(adopted.status().code() == Code::kFailedPrecondition ||
+              adopted.status().code() == Code::kDataLoss ||
+              adopted.status().code() == Code::kResourceExhausted)
+      << what << ": " << adopted.status().ToString();
+}
+
+const std::uint64_t kHostile[] = {0,
+                                  1,
+                                  std::uint64_t{1} << 31,
+                                  (std::uint64_t{1} << 32) - 1,
+                                  std::uint64_t{1} << 63,
+                                  ~std::uint64_t{0} - 127,
+                                  ~std::uint64_t{0}};
+
+TEST(Arena, HostileNumbersInTheHeaderAreRefused) {
   const std::vector<char> good = BytesOf(MakeArena(SmallPlan()));
-  const Offsets offsets = ComputeOffsets(SmallPlan(), 0).value();
-  struct Field {
-    const char* name;
-    std::size_t at;
-    int bytes;
-    std::uint64_t most;
-    // The same value in a plan, to compute the hash that an attacker would write.
-    std::function<void(StorePlan&, std::uint64_t)> apply = nullptr;
-  };
-  std::vector<Field> fields = {
-      {"header_bytes", offsetof(ArenaHeader, header_bytes), 4, kHeaderBytes},
-      {"size_bytes", offsetof(ArenaHeader, size_bytes), 8, good.size()},
-      {"shard", offsetof(ArenaHeader, shard), 4, kMaxShards - 1},
-      {"num_shards", offsetof(ArenaHeader, num_shards), 4, kMaxShards},
-      {"mode", offsetof(ArenaHeader, mode), 4, 2,
-       [](StorePlan& p, std::uint64_t v) { p.mode = static_cast<Mode>(v); }},
-      {"num_workers", offsetof(ArenaHeader, num_workers), 4, kMaxWorkers,
-       [](StorePlan& p, std::uint64_t v) { p.num_workers = static_cast<int>(v); }},
-      {"gradient_slots", offsetof(ArenaHeader, gradient_slots), 4, kMaxGradientSlots,
-       [](StorePlan& p, std::uint64_t v) { p.gradient_slots = static_cast<int>(v); }},
-      {"num_variables", offsetof(ArenaHeader, num_variables), 4, kMaxVariables},
-      {"block_floats", offsetof(ArenaHeader, block_floats), 8, 1 << 24,
-       [](StorePlan& p, std::uint64_t v) { p.block_floats = v; }},
-      {"optimizer.kind", offsetof(ArenaHeader, optimizer), 4, 5,
-       [](StorePlan& p, std::uint64_t v) { p.optimizer.kind = static_cast<OptimizerKind>(v); }},
-      {"rank", offsets.variables + offsetof(VariableRecord, rank), 4, kMaxRank},
-      {"record.shard", offsets.variables + offsetof(VariableRecord, shard), 4, 0},
-      {"first_row", offsets.variables + offsetof(VariableRecord, first_row), 8, 0}};
-  for (std::size_t d = 0; d < 2; ++d) {
-    fields.push_back({"shape", offsets.variables + offsetof(VariableRecord, shape) + 8 * d, 8, 30});
-  }
-  for (std::size_t o = 0; o < sizeof(Offsets); o += 8) {
-    fields.push_back({"offset", offsetof(ArenaHeader, offsets) + o, 8, good.size()});
-  }
-  int tried = 0;
-  for (const Field& field : fields) {
-    for (const std::uint64_t value :
-         {std::uint64_t{0}, std::uint64_t{1}, field.most - 1, field.most, field.most + 1,
-          std::uint64_t{1} << 31, (std::uint64_t{1} << 32) - 1, std::uint64_t{1} << 63,
-          ~std::uint64_t{0}, ~std::uint64_t{0} - 127}) {
-      std::vector<char> bytes = good;
-      if (field.bytes == 4) {
-        Put(bytes, field.at, static_cast<std::uint32_t>(value));
-      } else {
-        Put(bytes, field.at, value);
+  for (const std::size_t at :
+       {offsetof(ArenaHeader, size_bytes), offsetof(ArenaHeader, plan_bytes)}) {
+    for (const std::uint64_t value : kHostile) {
+      for (const std::uint64_t difference : {0, 1, 4096}) {
+        std::vector<char> bytes = good;
+        Put(bytes, at, value + difference);
+        ExpectRefused(Arena::Adopt(FileWith(bytes)), std::to_string(value));
       }
-      if (bytes == good) continue;
-      if (field.apply != nullptr) {
-        StorePlan plan = SmallPlan();
-        field.apply(plan, value);
-        Put(bytes, offsetof(ArenaHeader, plan_hash), plan.Hash());
-      }
-      const Result<Arena> adopted = Arena::Adopt(FileWith(bytes));
-      ++tried;
-      if (adopted.ok() && field.apply != nullptr) {  // another plan that fits, with its hash
-        EXPECT_TRUE(adopted->plan().Validate().ok());
-        EXPECT_LE(ComputeOffsets(adopted->plan(), 0).value().end, good.size());
-        continue;
-      }
-      ASSERT_FALSE(adopted.ok()) << field.name << " = " << value;
-      EXPECT_TRUE(adopted.status().code() == Code::kFailedPrecondition ||
-                  adopted.status().code() == Code::kDataLoss ||
-                  adopted.status().code() == Code::kResourceExhausted)
-          << field.name << " = " << value << ": " << adopted.status().ToString();
     }
   }
-  EXPECT_GT(tried, 150);
+  for (const std::uint32_t shard : {1U, 15U, 16U, 1U << 31, ~0U}) {
+    std::vector<char> bytes = good;
+    Put(bytes, offsetof(ArenaHeader, shard), shard);
+    ExpectRefused(Arena::Adopt(FileWith(bytes)), std::to_string(shard));
+  }
+}
+
+// What an attacker would write: any text as the plan, with its size and, if it is one, its hash.
+std::vector<char> WithPlan(std::vector<char> bytes, const std::string& text) {
+  PASSEL_CHECK(kHeaderBytes + text.size() <= bytes.size(), "there is room for it");
+  Put(bytes, offsetof(ArenaHeader, plan_bytes), std::uint64_t{text.size()});
+  const Result<StorePlan> plan = PlanFromJson(text);
+  if (plan.ok()) Put(bytes, offsetof(ArenaHeader, plan_hash), plan->Hash());
+  std::memcpy(bytes.data() + kHeaderBytes, text.data(), text.size());
+  return bytes;
+}
+
+TEST(Arena, HostileValuesAreRefusedInEveryFieldOfAPlanWithAMatchingHash) {
+  const std::vector<char> good = BytesOf(MakeArena(SmallPlan()));
+  const auto plan = nlohmann::json::parse(ToJson(SmallPlan()));
+  ASSERT_TRUE(Arena::Adopt(FileWith(WithPlan(good, plan.dump()))).ok());
+  std::vector<nlohmann::json> values = {nullptr,
+                                        true,
+                                        -1,
+                                        0.5,
+                                        1e300,
+                                        "",
+                                        "v0",
+                                        std::string(200, 'x'),
+                                        nlohmann::json::array(),
+                                        nlohmann::json::object(),
+                                        15,
+                                        16,
+                                        17,
+                                        257,
+                                        4097,
+                                        65537,
+                                        1 << 24,
+                                        (1 << 24) + 16};
+  for (const std::uint64_t value : kHostile) values.emplace_back(value);
+  int tried = 0;
+  const nlohmann::json leaves = plan.flatten();
+  for (const auto& [place, before] : leaves.items()) {
+    for (const nlohmann::json& value : values) {
+      nlohmann::json changed = plan;
+      changed[nlohmann::json::json_pointer(place)] = value;
+      if (changed == plan) continue;
+      ++tried;
+      const std::string text = changed.dump();
+      const Result<Arena> adopted = Arena::Adopt(FileWith(WithPlan(good, text)));
+      if (adopted.ok()) {  // another plan that fits
+        EXPECT_TRUE(adopted->plan().Validate().ok());
+        EXPECT_EQ(ToJson(adopted->plan()), text);
+        EXPECT_LE(ArenaBytes(adopted->plan(), 0).value(), good.size());
+        continue;
+      }
+      ExpectRefused(adopted, place + " = " + value.dump());
+    }
+  }
+  EXPECT_GT(tried, 500);
+  for (const std::string& text :
+       {plan.dump(2), plan.dump() + " ", plan.dump() + std::string(1, '\0'), std::string("{}"),
+        std::string(), std::string(3000, '['), plan.dump().substr(1)}) {
+    ExpectRefused(Arena::Adopt(FileWith(WithPlan(good, text))), text);
+  }
 }
 
 TEST(Arena, AnotherPlanWithItsOwnHashDoesNotFitTheFile) {
@@ -292,11 +308,10 @@ TEST(Arena, AnotherPlanWithItsOwnHashDoesNotFitTheFile) {
                              Plan({{30, 7}, {1 << 20}}, 2, Mode::kLocked, "adam")};
   for (StorePlan plan : plans) {
     plan.block_floats = std::size_t{1} << 24;  // few blocks also for the largest
-    const Offsets offsets = ComputeOffsets(plan, 0).value();
     std::vector<char> bytes(small.size(), 0);
-    ASSERT_LE(offsets.variables + plan.variables.size() * sizeof(VariableRecord), bytes.size());
-    ASSERT_GT(offsets.end, bytes.size());
-    WriteHeader(plan, 0, offsets, "x", 0, bytes.size(), bytes.data());
+    ASSERT_LE(kHeaderBytes + ToJson(plan).size(), bytes.size());
+    ASSERT_GT(ArenaBytes(plan, 0).value(), bytes.size());
+    WriteHeader(plan, 0, "x", bytes.size(), bytes.data());
     Put(bytes, offsetof(ArenaHeader, ready), std::uint32_t{1});
     const Result<Arena> adopted = Arena::Adopt(FileWith(bytes));
     ASSERT_FALSE(adopted.ok());
@@ -311,11 +326,11 @@ TEST(Arena, OverheadIsAtMostTwoPercentAndTwoMebibytes) {
     for (const Mode mode : {Mode::kHogwild, Mode::kLocked, Mode::kBarrier}) {
       for (const char* optimizer : {"sgd", "adam"}) {
         const StorePlan plan = Plan(shapes, 4, mode, optimizer);
-        const Offsets offsets = ComputeOffsets(plan, 0).value();
+        const std::uint64_t bytes = ArenaBytes(plan, 0).value();
         const double values = 4.0 * static_cast<double>(plan.variables.TotalElements());
         const double copies = 1.0 + NumSlots(plan.optimizer) + 4 * plan.gradient_slots;
-        EXPECT_LE(static_cast<double>(offsets.end), 1.02 * values * copies + (2 << 20))
-            << name << " " << ModeName(mode) << " " << optimizer << ": " << offsets.end << " for "
+        EXPECT_LE(static_cast<double>(bytes), 1.02 * values * copies + (2 << 20))
+            << name << " " << ModeName(mode) << " " << optimizer << ": " << bytes << " for "
             << values * copies;
       }
     }
@@ -324,7 +339,7 @@ TEST(Arena, OverheadIsAtMostTwoPercentAndTwoMebibytes) {
 
 TEST(Arena, TooLittleMemoryIsAnErrorWithNumbers) {
   const StorePlan plan = SmallPlan();
-  const std::uint64_t needed = ComputeOffsets(plan, 0).value().end;
+  const std::uint64_t needed = ArenaBytes(plan, 0).value();
   ArenaOptions options;
   options.job_id = "arena-test";
   const Result<Arena> short_by_one =

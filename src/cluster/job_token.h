@@ -19,7 +19,7 @@
 #include "base/file_descriptor.h"
 #include "base/status.h"
 
-namespace passel::shm {
+namespace passel {
 
 class JobToken {
  public:
@@ -70,4 +70,4 @@ bool CheckProof(const JobToken& token, std::string_view job_id, ProofSide side,
 /// 32 fresh random bytes in hexadecimal.
 std::string MakeNonce();
 
-}  // namespace passel::shm
+}  // namespace passel

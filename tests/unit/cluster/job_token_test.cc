@@ -1,4 +1,4 @@
-#include "shm/job_token.h"
+#include "cluster/job_token.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <set>
 #include <thread>
 
-namespace passel::shm {
+namespace passel {
 namespace {
 
 using ::testing::HasSubstr;
@@ -155,4 +155,4 @@ TEST_F(JobTokenTest, ProofIsTheDocumentedOne) {
 }
 
 }  // namespace
-}  // namespace passel::shm
+}  // namespace passel

@@ -1,4 +1,4 @@
-#include "shm/job_token.h"
+#include "cluster/job_token.h"
 
 #include <fcntl.h>
 #include <fmt/core.h>
@@ -13,7 +13,7 @@
 
 #include "base/file.h"
 
-namespace passel::shm {
+namespace passel {
 namespace {
 
 static_assert(crypto_auth_KEYBYTES == JobToken::kBytes);
@@ -190,4 +190,4 @@ std::string MakeNonce() {
   return Hex(bytes, sizeof bytes);
 }
 
-}  // namespace passel::shm
+}  // namespace passel

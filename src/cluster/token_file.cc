@@ -1,4 +1,4 @@
-#include "shm/token_file.h"
+#include "cluster/token_file.h"
 
 #include <fcntl.h>
 #include <fmt/core.h>
@@ -13,7 +13,7 @@
 #include <thread>
 #include <utility>
 
-namespace passel::shm {
+namespace passel {
 namespace {
 
 constexpr int kOpenFlags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
@@ -101,4 +101,4 @@ void RemoveStaleTokenFiles(const std::string& dir) {
   }
 }
 
-}  // namespace passel::shm
+}  // namespace passel

@@ -19,9 +19,9 @@
 #include "base/deadline.h"
 #include "base/file_descriptor.h"
 #include "base/status.h"
-#include "shm/job_token.h"
+#include "cluster/job_token.h"
 
-namespace passel::shm {
+namespace passel {
 
 inline constexpr std::string_view kTokenFileEnding = ".token";
 
@@ -58,4 +58,4 @@ class TokenFile {
   JobToken token_;
 };
 
-}  // namespace passel::shm
+}  // namespace passel

@@ -1,6 +1,6 @@
 // The token file of tasks by hand: shared by who lives, replaced when nobody does.
 
-#include "shm/token_file.h"
+#include "cluster/token_file.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 #include <thread>
 #include <vector>
 
-namespace passel::shm {
+namespace passel {
 namespace {
 
 constexpr auto kLimit = std::chrono::seconds(20);
@@ -190,4 +190,4 @@ TEST_F(TokenFileTest, LinkIsNotFollowedAndAForeignLockEndsAtTheDeadline) {
 }
 
 }  // namespace
-}  // namespace passel::shm
+}  // namespace passel
