@@ -213,6 +213,19 @@ TEST_F(MembershipTest, LifeThatWasGivenUpWhileItJoinedWritesWhereNobodyLooks) {
   EXPECT_EQ(LoadIdentity(memory().tasks[0], 2), SelfIdentity());
 }
 
+// It was evicted between its join on the lead and this.
+TEST_F(MembershipTest, WhoComesLateToAnotherShardDoesNotPassForALaterLife) {
+  WorkerCounters& c = memory().tasks[0].counters;
+  Follow(memory(), 0, 3, SelfIdentity());
+  c.pushes_begun.store(8);  // which is at work
+  c.pushes_ended.store(7);
+  Follow(memory(), 0, 1, ProcessIdentity{1, 0, 1, 1});
+  EXPECT_EQ(state(), (TaskState{3, Phase::kRunning}));
+  EXPECT_EQ(LoadIdentity(memory().tasks[0], 3), SelfIdentity());
+  EXPECT_EQ(c.half_applied.load(), 0u);
+  EXPECT_EQ(c.pushes_ended.load(), 7u);
+}
+
 TEST_F(MembershipTest, NobodyJoinsWithoutAnIdentity) {
   EXPECT_EQ(Join(memory(), 0, ProcessIdentity{}).status().code(), Code::kInternal);
   EXPECT_EQ(state(), (TaskState{0, Phase::kExpected}));
