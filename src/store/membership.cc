@@ -174,6 +174,7 @@ Result<std::uint32_t> Join(const ShardMemory& memory, int worker, const ProcessI
   Failpoint("join.claimed");
   // Whoever was kept from running for long may have been given up: the slot is another's then.
   if (StateOf(memory, worker) != joining) return WhyLost(memory, worker, names);
+  Failpoint("join.before_identity");
   StoreIdentity(task, joining.epoch, who);
   if (eviction == Eviction::kKill) RaiseTo(task.killable, joining.epoch);
   task.heartbeat_ns.store(MonotonicNs(), std::memory_order_relaxed);

@@ -16,6 +16,30 @@ constexpr milliseconds kPatience{20'000};
 
 using Jobs = std::vector<std::unique_ptr<StoppedJob>>;
 
+// Drives them all, some at a time, one of them starting at a time: a worker that starts is no
+// small load.
+void RunAll(Jobs& jobs) {
+  constexpr int kAtOnce = 24;
+  std::size_t over = 0;
+  while (over < jobs.size()) {
+    over = 0;
+    int active = 0;
+    bool starting = false;
+    for (const auto& job : jobs) {
+      job->Turn();
+      over += job->over();
+      starting |= job->starting();
+      active += !job->waiting() && !job->over();
+    }
+    if (!starting && active < kAtOnce) {
+      const auto next =
+          std::find_if(jobs.begin(), jobs.end(), [](const auto& job) { return job->waiting(); });
+      if (next != jobs.end()) (*next)->Start();
+    }
+    ::usleep(1000);
+  }
+}
+
 // Each place once per factor, shards and ways of eviction in turn, or all of them.
 void Add(Jobs& jobs, std::span<const StopPlace> places, std::span<const double> factors,
          std::span<const int> shards) {
@@ -122,6 +146,7 @@ TEST(EngineStops, WhileAWorkerJoins) {
     const char* const optimizer = rounds ? "adam" : "sgd";
     const StopPlace places[] = {
         {mode, "", optimizer, "join.claimed", 1, rounds},
+        {mode, "", optimizer, "join.before_identity", 1, rounds},
         {mode, "", optimizer, "join.before_clock", 1, rounds},
         {mode, "", optimizer, "join.clock", 1, waits},
         {mode, "", optimizer, "join.before_mode", 1, waits},

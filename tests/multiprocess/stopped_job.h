@@ -12,6 +12,7 @@
 
 #include "conformance/mode_plans.h"
 #include "multiprocess/engine_job.h"
+#include "multiprocess/snapshot.h"
 #include "support/sanitized.h"
 #include "support/temp_marker.h"
 
@@ -88,6 +89,9 @@ class StoppedJob {
       ADD_FAILURE() << "nothing happened any more in state " << static_cast<int>(state_);
       Enter(State::kOver);
     }
+    const bool under_way = state_ == State::kStopped || state_ == State::kReplacing ||
+                           state_ == State::kContinued || state_ == State::kSucceeding;
+    if (under_way && !OnlyItEnded()) return;
     switch (state_) {
       case State::kNew:
       case State::kOver:
@@ -110,6 +114,7 @@ class StoppedJob {
         break;
       case State::kSucceeding:
         if (Acked() < acked_ + 3) break;
+        ExpectSuccessor();
         Stop();
         break;
       case State::kEnding:
@@ -217,26 +222,16 @@ class StoppedJob {
         const std::int64_t ended_ns = EndedNs(&step);
         if (ended_ns == 0) return;  // patience has an end
         EXPECT_GE(ended_ns - entered_ns_, limit_ns_ * 3 / 4) << "too early";
-        if (factor_ > 5) {
-          EXPECT_GE(job_->global_step(), step + 20) << "the others did not go on";
-          return Stop();
-        }
+        if (job_->global_step() < step + 20) return;  // the others go on without it
+        if (factor_ > 5) return Stop();
         if (then_ == Then::kGivenUp) return Continue();
         return Replace();
       }
       case Then::kReplaced:
         return Replace();
       case Then::kGoesOn:
-        if (factor_ < 1 && stopped_for > limit_ns_ * 3 / 4) {
-          // We were kept from running ourselves, and it was stopped for too long.
-          if (++attempts_ == kAttempts) ADD_FAILURE() << "this machine is too busy";
-          return attempts_ == kAttempts ? Enter(State::kOver) : Start();
-        }
-        EXPECT_EQ(StateOf(job_->memory(0), victim_),
-                  (TaskState{epoch_, place_.joining() ? Phase::kJoining : Phase::kRunning}));
-        if (!place_.holds_up) {
-          EXPECT_GE(job_->global_step(), steps_ + 5) << "somebody waits for it";
-        }
+        if (place_.holds_up && stopped_for > limit_ns_ * 3 / 4) return TryAgain();
+        if (!place_.holds_up && job_->global_step() < steps_ + 5) return;  // they do not wait
         return Continue();
     }
   }
@@ -277,21 +272,52 @@ class StoppedJob {
     }
   }
 
-  // The job, at its end.
-  void Stop() {
-    // Nobody else's life was ended meanwhile, but that of the one whose place it took.
+  // It is at work, and known for what it is.
+  void ExpectSuccessor() {
+    for (int s = 0; s < shards_; ++s) {
+      const ShardMemory& m = job_->memory(s);
+      const TaskState state{epoch_ + 1, Phase::kRunning};
+      EXPECT_EQ(StateOf(m, victim_), state);
+      EXPECT_EQ(LoadIdentity(m.tasks[victim_], state.epoch).pid, successor_->pid());
+    }
+  }
+
+  // Nobody's life was ended but that of the one whose it had to be, and of the one whose place it
+  // took. On a busy machine somebody may be silent for the limit for want of a processor.
+  bool OnlyItEnded() {
     for (const EventRecord& record : job_->memory(0).events->records) {
       if (record.number.load() == 0) continue;
       const TaskState state = TaskState::Unpack(record.state.load());
       if (state.phase != Phase::kEvicted && state.phase != Phase::kDead) continue;
       const int worker = record.worker.load();
-      if (place_.joins() && worker == victim_ && state.epoch == epoch_ - 1) continue;
       const Phase phase = then_ == Then::kEvicted ? Phase::kEvicted : Phase::kDead;
-      EXPECT_TRUE(then_ != Then::kGoesOn && worker == victim_ &&
-                  state == (TaskState{epoch_, phase}))
-          << "worker " << worker << ", life " << state.epoch << ", phase "
-          << static_cast<int>(state.phase);
+      if (then_ != Then::kGoesOn && worker == victim_ && state == (TaskState{epoch_, phase})) {
+        continue;
+      }
+      if (place_.joins() && worker == victim_ && state.epoch == epoch_ - 1) continue;
+      const std::int64_t silent_ns =
+          record.time_ns.load() - job_->memory(0).tasks[worker].heartbeat_ns.load();
+      if (silent_ns >= limit_ns_) {
+        TryAgain();
+      } else {
+        ADD_FAILURE() << "worker " << worker << ", life " << state.epoch << ", phase "
+                      << static_cast<int>(state.phase) << ", silent for " << silent_ns << " ns";
+        Enter(State::kOver);
+      }
+      return false;
     }
+    return true;
+  }
+
+  void TryAgain() {
+    std::printf("%s: once more, this machine is busy\n", name().c_str());
+    if (++attempts_ < kAttempts) return Start();
+    ADD_FAILURE() << "this machine is too busy";
+    Enter(State::kOver);
+  }
+
+  // The job, at its end.
+  void Stop() {
     job_->Stop();
     Enter(State::kEnding);
   }
@@ -311,7 +337,7 @@ class StoppedJob {
       EXPECT_EQ(successor_->code(), 0);
     }
     if (factor_ < 5 || !without_it) return Verify();
-    at_end_ = Snapshot();
+    at_end_ = TakeSnapshot(*job_);
     if (!Ended(Victim())) Victim().Kill(SIGCONT);
     Enter(State::kLate);
   }
@@ -321,40 +347,9 @@ class StoppedJob {
     ExpectItsEnd();
     // It may end what it was in the middle of, where that is not a round.
     const std::size_t blocks = place_.failpoint == std::string("push.claimed") ? 1 : 0;
-    EXPECT_LE(BlocksThatDiffer(at_end_, Snapshot()), blocks) << "it wrote what is not its own";
+    EXPECT_LE(BlocksThatDiffer(at_end_, TakeSnapshot(*job_)), blocks)
+        << "it wrote what is not its own";
     Verify();
-  }
-
-  struct Values {
-    std::vector<std::vector<float>> arrays;
-    std::int64_t global_step;
-    std::uint64_t completed_round;
-  };
-  Values Snapshot() const {
-    Values values{{}, job_->global_step(), job_->memory(0).state->completed_round.load()};
-    for (int s = 0; s < shards_; ++s) {
-      const ShardMemory& m = job_->memory(s);
-      values.arrays.emplace_back(m.values, m.values + m.floats);
-      for (int k = 0; k < m.num_slots; ++k) {
-        values.arrays.emplace_back(m.slots[k], m.slots[k] + m.floats);
-      }
-    }
-    return values;
-  }
-  std::size_t BlocksThatDiffer(const Values& a, const Values& b) const {
-    EXPECT_EQ(a.global_step, b.global_step);
-    EXPECT_EQ(a.completed_round, b.completed_round);
-    const std::size_t block = job_->memory(0).block_floats;
-    const std::size_t arrays = 1 + static_cast<std::size_t>(job_->memory(0).num_slots);
-    std::vector<std::pair<std::size_t, std::size_t>> differ;  // shard, block
-    for (std::size_t i = 0; i < a.arrays.size(); ++i) {
-      for (std::size_t x = 0; x < a.arrays[i].size(); ++x) {
-        if (std::memcmp(&a.arrays[i][x], &b.arrays[i][x], sizeof(float)) == 0) continue;
-        differ.emplace_back(i / arrays, x / block);
-      }
-    }
-    std::sort(differ.begin(), differ.end());
-    return static_cast<std::size_t>(std::unique(differ.begin(), differ.end()) - differ.begin());
   }
 
   void Verify() {
@@ -405,31 +400,7 @@ class StoppedJob {
   std::uint32_t epoch_ = 0;  // the life of it that is stopped
   std::uint64_t acked_ = 0;  // its pushes until then
   std::int64_t steps_ = 0;   // the job's
-  Values at_end_;
+  Snapshot at_end_;
 };
-
-/// Drives them all, some at a time, one of them starting at a time: a worker that starts is no
-/// small load.
-inline void RunAll(std::vector<std::unique_ptr<StoppedJob>>& jobs) {
-  constexpr int kAtOnce = 24;
-  std::size_t over = 0;
-  while (over < jobs.size()) {
-    over = 0;
-    int active = 0;
-    bool starting = false;
-    for (const auto& job : jobs) {
-      job->Turn();
-      over += job->over();
-      starting |= job->starting();
-      active += !job->waiting() && !job->over();
-    }
-    if (!starting && active < kAtOnce) {
-      const auto next =
-          std::find_if(jobs.begin(), jobs.end(), [](const auto& job) { return job->waiting(); });
-      if (next != jobs.end()) (*next)->Start();
-    }
-    ::usleep(1000);
-  }
-}
 
 }  // namespace passel::testing

@@ -206,10 +206,11 @@ TEST_F(MembershipTest, DeathOfOneThatIsBeingEvictedIsItsEviction) {
 }
 
 TEST_F(MembershipTest, LifeThatWasGivenUpWhileItJoinedWritesWhereNobodyLooks) {
-  ASSERT_TRUE(Join(memory(), 0, SelfIdentity()).ok());
+  const ProcessIdentity first{1, 0, 1, 1};
+  ASSERT_TRUE(Join(memory(), 0, first).ok());
   ASSERT_TRUE(Leave(memory(), 0, 1));
   ASSERT_TRUE(Join(memory(), 0, SelfIdentity()).ok());
-  memory().tasks[0].identity[1] = ProcessIdentity{1, 0, 1, 1};  // the first life's, late
+  EXPECT_EQ(LoadIdentity(memory().tasks[0], 1), first) << "both in one place";
   EXPECT_EQ(LoadIdentity(memory().tasks[0], 2), SelfIdentity());
 }
 
