@@ -302,6 +302,38 @@ TEST(EngineFailpoints, FormerLifeThatWakesUpDoesNotDisturbItsSuccessor) {
   }
 }
 
+// It had applied the block as far as it knew, and was stopped before it could say so. Whoever took
+// the block over has put the last piece back, and is not done with it.
+TEST(EngineFailpoints, FormerHolderThatWakesUpDoesNotCallABlockDoneThatIsBeingRepaired) {
+  EngineJob job(Mode::kBarrier, 1, 3, *ParseOptimizer("adam"), false, /*stall_ms=*/600);
+  std::vector<Child> workers;
+  for (int k = 0; k < 3; ++k) {
+    workers.push_back(
+        job.Start(k, kRounds, k == 1 ? "round.applied:20:stop" : "round.restored:1:stop"));
+  }
+  ASSERT_TRUE(workers[1].WaitStopped(kPatience));
+  Child* repairs = nullptr;
+  ASSERT_TRUE(Await(kPatience, [&] {
+    for (const std::size_t k : {0, 2}) {
+      if (workers[k].WaitStopped(milliseconds(0))) repairs = &workers[k];
+    }
+    return repairs != nullptr;
+  }));
+  const ShardMemory& m = job.memory(0);
+  const UndoTag tag = UndoTag::Unpack(m.tasks[1].undo_tag.load());
+  const BlockState& block = m.blocks[tag.piece / m.PiecesPerBlock()];
+  workers[1].Kill(SIGCONT);
+  ASSERT_TRUE(workers[1].WaitEnded(kPatience));
+  EXPECT_EQ(workers[1].code(), kExitAborted);
+  EXPECT_EQ(block.round.load(), tag.round - 1);
+  repairs->Kill(SIGCONT);
+  for (const std::size_t k : {0, 2}) {
+    ASSERT_TRUE(workers[k].WaitEnded(kPatience));
+    EXPECT_EQ(workers[k].code(), 0);
+  }
+  ASSERT_NO_FATAL_FAILURE(job.ExpectRoundsApplied(kRounds, 5));
+}
+
 // --- Bounded staleness ---------------------------------------------------------------------------
 
 constexpr int kBound = 4;
