@@ -174,6 +174,7 @@ Result<std::uint32_t> Join(const ShardMemory& memory, int worker, const ProcessI
   Failpoint("join.claimed");
   // Whoever was kept from running for long may have been given up: the slot is another's then.
   if (StateOf(memory, worker) != joining) return WhyLost(memory, worker, names);
+  Failpoint("join.before_identity");
   StoreIdentity(task, joining.epoch, who);
   if (eviction == Eviction::kKill) RaiseTo(task.killable, joining.epoch);
   task.heartbeat_ns.store(MonotonicNs(), std::memory_order_relaxed);
@@ -191,6 +192,7 @@ Result<std::uint32_t> Join(const ShardMemory& memory, int worker, const ProcessI
   while (!memory.state->decision.compare_exchange_weak(
       decision, Decision::Unpack(decision).NextGeneration().Pack(), std::memory_order_seq_cst)) {
   }
+  Failpoint("join.before_mode");
   // So must a change of mode that somebody is about to publish: it waits for us, too.
   std::uint64_t mode = memory.state->mode.current.load(std::memory_order_seq_cst);
   const auto next_generation = [&] {
@@ -203,13 +205,17 @@ Result<std::uint32_t> Join(const ShardMemory& memory, int worker, const ProcessI
   }
   // So whoever went on without us did so before this look, and is not too far ahead of it.
   RaiseTo(task.clock, StepClock{joining.epoch, FirstClock(memory, worker)}.Pack());
+  Failpoint("join.before_running");
   // Release (by the swap): who sees kRunning sees the identity.
   if (!Transition(memory, worker, joining, Phase::kRunning)) return WhyLost(memory, worker, names);
+  Failpoint("join.running");
   return joining.epoch;
 }
 
 void Follow(const ShardMemory& other, int worker, std::uint32_t epoch, const ProcessIdentity& who) {
   TaskSlot& task = other.tasks[worker];
+  // Whoever was kept from running since it joined may have been evicted: this is another's, then.
+  if (StateOf(other, worker).epoch > epoch) return;
   StoreIdentity(task, epoch, who);
   // Of a life before that nobody counted here.
   SettlePushes(task, task.counters.pushes_begun.load(std::memory_order_relaxed),

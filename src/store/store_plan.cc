@@ -40,7 +40,8 @@ Status StorePlan::Validate() const {
     }
     const std::size_t pieces =
         NumBlocks(shard) * ((block_floats - 1) / PieceFloats(block_floats) + 1);
-    if (IsRoundMode(mode) && pieces > kMaxPieces) {
+    // Whatever the first mode is: a job may be changed to one with rounds, but for one on a device.
+    if (!on_device && pieces > kMaxPieces) {
       return InvalidArgument(
           fmt::format("ps {} would have {} pieces of {} floats, the most is {}: "
                       "use more ps",

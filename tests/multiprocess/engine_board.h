@@ -29,8 +29,10 @@ inline constexpr int kExitDeadline = 78;
 inline constexpr int kExitOther = 79;
 inline constexpr int kExitUsage = 80;
 
-/// Calls of engine_worker: WORKER BOARD_FD STEPS STALL_MS GRADIENT EVICTION ARENA_FD...
+/// Calls of engine_worker: WORKER BOARD_FD STEPS STALL_MS GRADIENT EVICTION PAUSE_US TURN_MS
+/// ARENA_FD...
 /// GRADIENT: "count" pushes -1 everywhere; "test" pushes TestGradient(worker, round, element).
 /// EVICTION: "kill" or "fence".
 /// STEPS: rounds in the round modes, own pushes in the others; 0: until Stop().
+/// PAUSE_US: between a pull and its push. TURN_MS: it waits in turns of that length.
 }  // namespace passel::testing

@@ -190,25 +190,35 @@ TEST(EngineFailpoints, WhoTakesTooLongToJoinIsToldToStartAgain) {
   EXPECT_EQ(slow.code(), kExitAborted);
 }
 
+// `who` of workers that work until they are told to stop takes part again, and all ends well. Not
+// after a number of rounds: thousands may be over before its process has started.
+void TakesPartAgain(EngineJob& job, std::vector<Child>& workers, int who) {
+  const std::uint64_t before = job.board().acked[who].load();
+  ASSERT_TRUE(Await(kPatience, [&] { return job.board().acked[who].load() > before + 100; }))
+      << "it does not take part any more";
+  EXPECT_EQ(StateOf(job.memory(0), who), (TaskState{2, Phase::kRunning}));
+  job.Stop();
+  for (Child& worker : workers) {
+    ASSERT_TRUE(worker.WaitEnded(kPatience));
+    EXPECT_EQ(worker.code(), 0);
+  }
+  const std::uint64_t rounds = job.memory(0).state->completed_round.load();
+  ASSERT_LT(rounds, std::uint64_t{Board::kRounds});
+  ASSERT_NO_FATAL_FAILURE(job.ExpectRoundsApplied(rounds, 7u & ~(1u << who)));
+}
+
 TEST(EngineFailpoints, RestartedWorkerJoinsTheRoundsAgain) {
   for (const char* place : {"round.arrived:9:kill", "round.saving:30:kill", "round.saved:30:kill",
                             "round.piece:20:kill", "round.applied:30:kill", "join.claimed:1:kill",
                             "join.follow:2:kill"}) {
     SCOPED_TRACE(place);
     EngineJob job(Mode::kBarrier, 3, 3, *ParseOptimizer("adam"), false);
-    constexpr std::uint64_t kMore = 1500;
     std::vector<Child> workers;
-    for (int k = 0; k < 3; ++k) workers.push_back(job.Start(k, kMore, k == 2 ? place : ""));
+    for (int k = 0; k < 3; ++k) workers.push_back(job.Start(k, 0, k == 2 ? place : ""));
     ASSERT_TRUE(workers[2].WaitEnded(kPatience));
     ASSERT_EQ(workers[2].code(), -SIGKILL);
-    workers[2] = job.Start(2, kMore);
-    for (Child& worker : workers) {
-      ASSERT_TRUE(worker.WaitEnded(kPatience));
-      EXPECT_EQ(worker.code(), 0);
-    }
-    EXPECT_EQ(StateOf(job.memory(0), 2), (TaskState{2, Phase::kDone}));
-    ASSERT_NO_FATAL_FAILURE(job.ExpectRoundsApplied(kMore, 3));
-    EXPECT_EQ(job.board().members[kMore].load(), 7u) << "it did not take part any more";
+    workers[2] = job.Start(2, 0);
+    ASSERT_NO_FATAL_FAILURE(TakesPartAgain(job, workers, 2));
   }
 }
 
@@ -218,19 +228,13 @@ TEST(EngineFailpoints, WorkerThatDiesWithHalfASetJoinsTheRoundsAgain) {
     for (const int victim : {0, 2}) {
       SCOPED_TRACE(std::string(place) + " in worker " + std::to_string(victim));
       EngineJob job(ReplicasPlan(4, 3, *ParseOptimizer("adam")), false);
-      constexpr std::uint64_t kMore = 1000;
       std::vector<Child> workers;
-      for (int k = 0; k < 3; ++k) workers.push_back(job.Start(k, kMore, k == victim ? place : ""));
+      for (int k = 0; k < 3; ++k) workers.push_back(job.Start(k, 0, k == victim ? place : ""));
       Child& dead = workers[static_cast<std::size_t>(victim)];
       ASSERT_TRUE(dead.WaitEnded(kPatience));
       ASSERT_EQ(dead.code(), -SIGKILL);
-      dead = job.Start(victim, kMore);
-      for (Child& worker : workers) {
-        ASSERT_TRUE(worker.WaitEnded(kPatience));
-        EXPECT_EQ(worker.code(), 0);
-      }
-      ASSERT_NO_FATAL_FAILURE(job.ExpectRoundsApplied(kMore, 7u & ~(1u << victim)));
-      EXPECT_EQ(job.board().members[kMore].load(), 7u) << "it did not take part any more";
+      dead = job.Start(victim, 0);
+      ASSERT_NO_FATAL_FAILURE(TakesPartAgain(job, workers, victim));
     }
   }
 }
@@ -281,33 +285,54 @@ TEST(EngineFailpoints, StoppedWorkerIsEvictedByItsEnd) {
 }
 
 TEST(EngineFailpoints, FormerLifeThatWakesUpDoesNotDisturbItsSuccessor) {
-  constexpr int kStallMs = 600;
-  constexpr std::uint64_t kMore = 3000;
   for (const char* place : {"round.arrived:7:stop", "round.applied:20:stop"}) {
     SCOPED_TRACE(place);
-    EngineJob job(Mode::kBarrier, 3, 3, *ParseOptimizer("adam"), false, kStallMs);
+    EngineJob job(Mode::kBarrier, 3, 3, *ParseOptimizer("adam"), false, /*stall_ms=*/600);
     std::vector<Child> workers;
-    for (int k = 0; k < 3; ++k) workers.push_back(job.Start(k, kMore, k == 1 ? place : ""));
+    for (int k = 0; k < 3; ++k) workers.push_back(job.Start(k, 0, k == 1 ? place : ""));
     ASSERT_TRUE(workers[1].WaitStopped(kPatience));
-    const Deadline deadline = Deadline::After(kPatience);
-    while (StateOf(job.memory(0), 1).phase != Phase::kEvicted && !deadline.Expired())
-      ::usleep(1000);
-    Child successor = job.Start(1, kMore);
-    while (StateOf(job.memory(0), 1) != TaskState{2, Phase::kRunning} && !deadline.Expired()) {
-      ::usleep(1000);
-    }
-    workers[1].Kill(SIGCONT);
-    ASSERT_TRUE(workers[1].WaitEnded(kPatience));
-    EXPECT_EQ(workers[1].code(), kExitAborted);
-    ASSERT_TRUE(successor.WaitEnded(kPatience));
-    EXPECT_EQ(successor.code(), 0);
-    for (const std::size_t k : {0, 2}) {
-      ASSERT_TRUE(workers[k].WaitEnded(kPatience));
-      EXPECT_EQ(workers[k].code(), 0);
-    }
-    ASSERT_NO_FATAL_FAILURE(job.ExpectRoundsApplied(kMore, 5));
-    EXPECT_EQ(job.board().members[kMore].load(), 7u);
+    ASSERT_TRUE(
+        Await(kPatience, [&] { return StateOf(job.memory(0), 1).phase == Phase::kEvicted; }));
+    Child former = std::exchange(workers[1], job.Start(1, 0));
+    const std::uint64_t before = job.board().acked[1].load();
+    ASSERT_TRUE(Await(kPatience, [&] { return job.board().acked[1].load() > before; }));
+    former.Kill(SIGCONT);
+    ASSERT_TRUE(former.WaitEnded(kPatience));
+    EXPECT_EQ(former.code(), kExitAborted);
+    ASSERT_NO_FATAL_FAILURE(TakesPartAgain(job, workers, 1));
   }
+}
+
+// It had applied the block as far as it knew, and was stopped before it could say so. Whoever took
+// the block over has put the last piece back, and is not done with it.
+TEST(EngineFailpoints, FormerHolderThatWakesUpDoesNotCallABlockDoneThatIsBeingRepaired) {
+  EngineJob job(Mode::kBarrier, 1, 3, *ParseOptimizer("adam"), false, /*stall_ms=*/600);
+  std::vector<Child> workers;
+  for (int k = 0; k < 3; ++k) {
+    workers.push_back(
+        job.Start(k, kRounds, k == 1 ? "round.applied:20:stop" : "round.restored:1:stop"));
+  }
+  ASSERT_TRUE(workers[1].WaitStopped(kPatience));
+  Child* repairs = nullptr;
+  ASSERT_TRUE(Await(kPatience, [&] {
+    for (const std::size_t k : {0, 2}) {
+      if (workers[k].WaitStopped(milliseconds(0))) repairs = &workers[k];
+    }
+    return repairs != nullptr;
+  }));
+  const ShardMemory& m = job.memory(0);
+  const UndoTag tag = UndoTag::Unpack(m.tasks[1].undo_tag.load());
+  const BlockState& block = m.blocks[tag.piece / m.PiecesPerBlock()];
+  workers[1].Kill(SIGCONT);
+  ASSERT_TRUE(workers[1].WaitEnded(kPatience));
+  EXPECT_EQ(workers[1].code(), kExitAborted);
+  EXPECT_EQ(block.round.load(), tag.round - 1);
+  repairs->Kill(SIGCONT);
+  for (const std::size_t k : {0, 2}) {
+    ASSERT_TRUE(workers[k].WaitEnded(kPatience));
+    EXPECT_EQ(workers[k].code(), 0);
+  }
+  ASSERT_NO_FATAL_FAILURE(job.ExpectRoundsApplied(kRounds, 5));
 }
 
 // --- Bounded staleness ---------------------------------------------------------------------------

@@ -103,6 +103,17 @@ inline std::set<std::string> ListFolder(const char* path) {
   return names;
 }
 
+/// Whether `condition` comes true within `limit`.
+template <typename Condition>
+bool Await(std::chrono::milliseconds limit, Condition&& condition) {
+  const Deadline deadline = Deadline::After(limit);
+  while (!condition()) {
+    if (deadline.Expired()) return false;
+    ::usleep(200);
+  }
+  return true;
+}
+
 /// The seed of a random test: PASSEL_TEST_SEED, or the clock. Print it.
 inline std::uint64_t TestSeed() {
   const char* text = std::getenv("PASSEL_TEST_SEED");
@@ -149,6 +160,12 @@ class EngineJob {
   EngineJob(const EngineJob&) = delete;
   EngineJob& operator=(const EngineJob&) = delete;
 
+  /// Of workers that are started from now on: see engine_board.h.
+  void SetPace(int pause_us, int turn_ms) {
+    pause_us_ = pause_us;
+    turn_ms_ = turn_ms;
+  }
+
   Child Start(int worker, std::uint64_t steps, const std::string& failpoint = "",
               Eviction eviction = Eviction::kFence) {
     std::vector<std::string> command = {PASSEL_ENGINE_WORKER,
@@ -157,7 +174,9 @@ class EngineJob {
                                         std::to_string(steps),
                                         std::to_string(stall_ms_),
                                         counting_ ? "count" : "test",
-                                        eviction == Eviction::kKill ? "kill" : "fence"};
+                                        eviction == Eviction::kKill ? "kill" : "fence",
+                                        std::to_string(pause_us_),
+                                        std::to_string(turn_ms_)};
     std::vector<int> fds = {board_fd_.get()};
     for (const shm::Arena& arena : arenas_) {
       fds.push_back(arena.fd());
@@ -237,6 +256,25 @@ class EngineJob {
     for (const auto& a : board_->acked) sum += a.load();
     return sum;
   }
+  /// Every worker has made a step: one that has not joined yet is not asked to change the mode,
+  /// say.
+  bool AllTakePart() const {
+    for (int k = 0; k < plan_.num_workers; ++k) {
+      if (board_->acked[k].load() == 0) return false;
+    }
+    return true;
+  }
+  /// A counting job in modes that lose nothing: every value is the number of updates, but for up to
+  /// `kills` that a killed worker had half applied or not counted.
+  void ExpectNothingLost(std::uint64_t kills) const {
+    std::uint64_t half_applied = kills;
+    for (int k = 0; k < plan_.num_workers; ++k) {
+      half_applied += memory_[0].tasks[k].counters.half_applied.load();
+    }
+    const auto [smallest, largest] = Range();
+    EXPECT_GE(smallest, static_cast<float>(global_step()));
+    EXPECT_LE(largest, static_cast<float>(global_step()) + static_cast<float>(half_applied));
+  }
   /// Pushes go on being acknowledged, more than those that were under way. Within 20 s: a busy
   /// machine may give the workers no turn for long.
   bool GetsOn() const {
@@ -253,6 +291,8 @@ class EngineJob {
   const StorePlan plan_;
   const bool counting_;
   const int stall_ms_;
+  int pause_us_ = 0;
+  int turn_ms_ = 20'000;
   const std::set<std::string> shm_before_;
   std::vector<shm::Arena> arenas_;
   std::vector<ShardMemory> memory_;

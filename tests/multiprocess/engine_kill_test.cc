@@ -127,6 +127,27 @@ TEST_P(EngineKills, NobodyGetsMoreThanTheBoundAheadWhoeverDies) {
   EXPECT_GE(job.max_clock_lead(), 1u) << "nothing was measured";
 }
 
+TEST_P(EngineKills, HogwildGoesOnAndCountsEachPushAtMostOnceWhoeverDies) {
+  const std::uint64_t seed = TestSeed();
+  std::printf("PASSEL_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
+  Random random(seed);
+  EngineJob job(Mode::kHogwild, GetParam(), 3, Sgd(1.0), true);
+  std::vector<Child> workers;
+  for (int k = 0; k < 3; ++k) workers.push_back(job.Start(k, 0));
+  ASSERT_NO_FATAL_FAILURE(KillAtRandom(job, workers, 0, random));
+  EXPECT_TRUE(job.GetsOn()) << "nobody gets on any more";
+  job.Stop();
+  for (Child& worker : workers) {
+    ASSERT_TRUE(worker.WaitEnded(kPatience));
+    EXPECT_EQ(worker.code(), 0);
+  }
+  const auto acked = static_cast<float>(job.acked());
+  ASSERT_LT(acked, 16'000'000) << "beyond this a float does not count";
+  EXPECT_LE(job.Range().second, acked + PASSEL_KILLS);
+  EXPECT_GE(job.global_step(), static_cast<std::int64_t>(acked));
+  EXPECT_LE(job.global_step(), static_cast<std::int64_t>(acked) + PASSEL_KILLS);
+}
+
 INSTANTIATE_TEST_SUITE_P(Shards, EngineKills, ::testing::Values(1, 3));
 
 }  // namespace

@@ -1,5 +1,7 @@
 // engine_worker - one worker process of the engine tests. See engine_board.h for its arguments.
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -46,8 +48,31 @@ void LogMembers(const ShardMemory& lead, std::uint64_t round, Board& board) {
   }
 }
 
-int Run(int worker, Board& board, std::uint64_t steps, int stall_ms, bool counting,
-        Eviction eviction, const std::vector<int>& fds) {
+Code CodeOf(const Status& status) { return status.code(); }
+Code CodeOf(const Result<PushOutcome>& result) {
+  return result.ok() ? Code::kOk : result.status().code();
+}
+
+// As the training loop waits.
+template <typename Wait>
+auto InTurns(std::chrono::milliseconds turn, Wait&& wait) {
+  const Deadline deadline = Deadline::After(kWait);
+  for (;;) {
+    auto result = wait(deadline.Sooner(turn));
+    if (CodeOf(result) != Code::kDeadlineExceeded || deadline.Expired()) return result;
+  }
+}
+
+struct Task {
+  int worker;
+  std::uint64_t steps;
+  bool counting;
+  int pause_us;
+  std::chrono::milliseconds turn;
+};
+
+int Run(const Task& task, Board& board, const EngineOptions& options, const std::vector<int>& fds) {
+  const int worker = task.worker;
   std::vector<shm::Arena> arenas;
   std::vector<ShardMemory> memory;
   for (const int fd : fds) {
@@ -56,33 +81,31 @@ int Run(int worker, Board& board, std::uint64_t steps, int stall_ms, bool counti
     memory.push_back(arena->memory());
     arenas.push_back(std::move(*arena));
   }
-  EngineOptions options;
-  options.spin = std::chrono::microseconds(20);
-  options.stall_limit = std::chrono::milliseconds(stall_ms);
-  options.eviction = eviction;
   auto opened = OpenStore(arenas[0].plan(), memory, worker, SelfIdentity(), options);
   if (!opened.ok()) return ExitCodeOf(worker, opened.status());
   ParameterStore& store = **opened;
-  if (Status s = store.WaitUntilInitialized(Deadline::After(kWait)); !s.ok()) {
-    return ExitCodeOf(worker, s);
-  }
+  const Status ready =
+      InTurns(task.turn, [&](Deadline turn) { return store.WaitUntilInitialized(turn); });
+  if (!ready.ok()) return ExitCodeOf(worker, ready);
   int of_set = 0;  // gradients of this round that wait in our sum
   for (std::uint64_t pushed = 0;; ++pushed) {
     Result<ParamView> view = store.Pull(Selection::Everything(), PullMode::kView);
     if (!view.ok()) return ExitCodeOf(worker, view.status());
     const bool rounds = IsRoundMode(store.mode());  // of this step: it may change at its end
-    if (steps != 0 && (rounds ? view->version() : pushed) >= steps) break;
+    if (task.steps != 0 && (rounds ? view->version() : pushed) >= task.steps) break;
     const std::uint64_t round = view->version() + 1;
     GradientBuffer buffer = store.LendGradient();
     std::uint64_t element = 0;
     for (VarId id = 0; id < store.variables().size(); ++id) {
       for (float& g : buffer.values(id)) {
-        g = counting ? -1.0F : TestGradient(worker + 100 * of_set, round, element++);
+        g = task.counting ? -1.0F : TestGradient(worker + 100 * of_set, round, element++);
       }
     }
+    if (task.pause_us != 0) ::usleep(static_cast<useconds_t>(task.pause_us));
     Result<Ticket> ticket = store.Push(buffer, view->stamp(), Deadline::After(kWait));
     if (!ticket.ok()) return ExitCodeOf(worker, ticket.status());
-    Result<PushOutcome> outcome = store.Wait(*ticket, Deadline::After(kWait));
+    const Result<PushOutcome> outcome =
+        InTurns(task.turn, [&](Deadline turn) { return store.Wait(*ticket, turn); });
     if (!outcome.ok()) return ExitCodeOf(worker, outcome.status());
     board.acked[worker].fetch_add(1);
     if (!outcome->applied) board.dropped[worker].fetch_add(1);
@@ -98,13 +121,18 @@ int Run(int worker, Board& board, std::uint64_t steps, int stall_ms, bool counti
 
 int main(int argc, char** argv) {
   using namespace passel::testing;
-  if (argc < 8) return kExitUsage;
+  if (argc < 10) return kExitUsage;
   Board* board = MapBoard(std::atoi(argv[2]));
   if (board == nullptr) return kExitUsage;
+  passel::EngineOptions options;
+  options.spin = std::chrono::microseconds(20);
+  options.stall_limit = std::chrono::milliseconds(std::atoi(argv[4]));
+  options.eviction =
+      std::strcmp(argv[6], "kill") == 0 ? passel::Eviction::kKill : passel::Eviction::kFence;
+  const Task task{std::atoi(argv[1]), std::strtoull(argv[3], nullptr, 10),
+                  std::strcmp(argv[5], "count") == 0, std::atoi(argv[7]),
+                  std::chrono::milliseconds(std::atoi(argv[8]))};
   std::vector<int> fds;
-  for (int i = 7; i < argc; ++i) fds.push_back(std::atoi(argv[i]));
-  return Run(std::atoi(argv[1]), *board, std::strtoull(argv[3], nullptr, 10), std::atoi(argv[4]),
-             std::strcmp(argv[5], "count") == 0,
-             std::strcmp(argv[6], "kill") == 0 ? passel::Eviction::kKill : passel::Eviction::kFence,
-             fds);
+  for (int i = 9; i < argc; ++i) fds.push_back(std::atoi(argv[i]));
+  return Run(task, *board, options, fds);
 }

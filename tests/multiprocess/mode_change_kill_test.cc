@@ -21,16 +21,6 @@ constexpr int kWorkers = 3;
 constexpr milliseconds kPatience{20'000};
 constexpr milliseconds kAtOnce{5000};  // a change, on a busy machine
 
-template <typename Condition>
-bool Await(milliseconds limit, Condition&& condition) {
-  const Deadline deadline = Deadline::After(limit);
-  while (!condition()) {
-    if (deadline.Expired()) return false;
-    ::usleep(200);
-  }
-  return true;
-}
-
 bool AwaitMode(const EngineJob& job, std::uint32_t number) {
   return Await(kAtOnce, [&] { return CurrentMode(job.memory(0)).number >= number; });
 }
@@ -38,28 +28,6 @@ bool AwaitMode(const EngineJob& job, std::uint32_t number) {
 bool AwaitSteps(const EngineJob& job, std::int64_t more) {
   const std::int64_t target = job.global_step() + more;
   return Await(kPatience, [&] { return job.global_step() >= target; });
-}
-
-// All take part: a worker that has not joined yet is not asked to change.
-bool AwaitAll(EngineJob& job) {
-  return Await(kPatience, [&] {
-    for (int k = 0; k < kWorkers; ++k) {
-      if (job.board().acked[k].load() == 0) return false;
-    }
-    return true;
-  });
-}
-
-// Every value is the number of updates, but for those that a killed worker had half applied or not
-// counted.
-void ExpectNothingLost(const EngineJob& job, std::uint64_t kills) {
-  std::uint64_t half_applied = kills;
-  for (int k = 0; k < kWorkers; ++k) {
-    half_applied += job.memory(0).tasks[k].counters.half_applied.load();
-  }
-  const auto [smallest, largest] = job.Range();
-  EXPECT_GE(smallest, static_cast<float>(job.global_step()));
-  EXPECT_LE(largest, static_cast<float>(job.global_step()) + static_cast<float>(half_applied));
 }
 
 class ModeChangeFailpoint
@@ -75,7 +43,7 @@ TEST_P(ModeChangeFailpoint, WhoeverDiesThereTheOthersGoOnInTheNewModeAndItsNextL
     const std::string failpoint = std::string(place) + ":1:kill:" + marker.path();
     std::vector<Child> workers;
     for (int k = 0; k < kWorkers; ++k) workers.push_back(job.Start(k, 0, failpoint));
-    ASSERT_TRUE(AwaitAll(job));
+    ASSERT_TRUE(Await(kPatience, [&] { return job.AllTakePart(); }));
     const Result<std::uint32_t> number = WishForMode(job.memory(0), Setting(to));
     ASSERT_TRUE(number.ok());
     int dead = -1;
@@ -99,7 +67,7 @@ TEST_P(ModeChangeFailpoint, WhoeverDiesThereTheOthersGoOnInTheNewModeAndItsNextL
       EXPECT_EQ(worker.code(), 0);
     }
     if (IsLossless(Setting(from).mode) && IsLossless(Setting(to).mode)) {
-      ExpectNothingLost(job, 0);  // it was killed between two steps
+      job.ExpectNothingLost(0);  // it was killed between two steps
     }
     ASSERT_FALSE(HasFailure());
   }
@@ -135,7 +103,7 @@ TEST(ModeChangeStops, WhoSleepsInTheMiddleOfAChangeSpoilsNothingWhenItWakesUp) {
       for (int k = 0; k < kWorkers; ++k) {
         workers.push_back(job.Start(k, 0, place + ":1:stop:" + marker.path()));
       }
-      ASSERT_TRUE(AwaitAll(job));
+      ASSERT_TRUE(Await(kPatience, [&] { return job.AllTakePart(); }));
       Result<std::uint32_t> number = WishForMode(job.memory(0), Setting("replicas=2"));
       ASSERT_TRUE(number.ok());
       ASSERT_TRUE(AwaitMode(job, *number)) << "the others do not need it";
@@ -158,7 +126,7 @@ TEST(ModeChangeStops, WhoSleepsInTheMiddleOfAChangeSpoilsNothingWhenItWakesUp) {
         ASSERT_TRUE(worker.WaitEnded(kPatience));
         EXPECT_EQ(worker.code(), 0);
       }
-      ExpectNothingLost(job, 0);
+      job.ExpectNothingLost(0);
       ASSERT_FALSE(HasFailure());
     }
   }
@@ -170,7 +138,7 @@ TEST(ModeChangeStops, WhoIsStoppedForLongerThanTheStallLimitIsLeftBehindAndFence
   for (int k = 0; k < kWorkers; ++k) {
     workers.push_back(job.Start(k, 0, k == 1 ? "mode.due:1:stop" : ""));
   }
-  ASSERT_TRUE(AwaitAll(job));
+  ASSERT_TRUE(Await(kPatience, [&] { return job.AllTakePart(); }));
   const Result<std::uint32_t> number = WishForMode(job.memory(0), Setting("barrier"));
   ASSERT_TRUE(number.ok());
   ASSERT_TRUE(AwaitMode(job, *number));
@@ -197,7 +165,7 @@ void ChangeAndKillAtRandom(bool lossless, int shards) {
   EngineJob job(PlanIn(Setting("barrier"), shards, kWorkers), /*counting=*/true);
   std::vector<Child> workers;
   for (int k = 0; k < kWorkers; ++k) workers.push_back(job.Start(k, 0));
-  ASSERT_TRUE(AwaitAll(job));
+  ASSERT_TRUE(Await(kPatience, [&] { return job.AllTakePart(); }));
   std::uint32_t last = 0;
   std::int64_t longest_ns = 0;
   for (int kill = 0; kill < PASSEL_KILLS; ++kill) {
@@ -226,7 +194,7 @@ void ChangeAndKillAtRandom(bool lossless, int shards) {
     ASSERT_TRUE(worker.WaitEnded(kPatience));
     EXPECT_EQ(worker.code(), 0);
   }
-  if (lossless) ExpectNothingLost(job, PASSEL_KILLS);
+  if (lossless) job.ExpectNothingLost(PASSEL_KILLS);
   std::printf("%d kills, %u changes, %lld updates; the longest change took %.1f ms\n", PASSEL_KILLS,
               last, static_cast<long long>(job.global_step()),
               1e-6 * static_cast<double>(longest_ns));

@@ -206,11 +206,25 @@ TEST_F(MembershipTest, DeathOfOneThatIsBeingEvictedIsItsEviction) {
 }
 
 TEST_F(MembershipTest, LifeThatWasGivenUpWhileItJoinedWritesWhereNobodyLooks) {
-  ASSERT_TRUE(Join(memory(), 0, SelfIdentity()).ok());
+  const ProcessIdentity first{1, 0, 1, 1};
+  ASSERT_TRUE(Join(memory(), 0, first).ok());
   ASSERT_TRUE(Leave(memory(), 0, 1));
   ASSERT_TRUE(Join(memory(), 0, SelfIdentity()).ok());
-  memory().tasks[0].identity[1] = ProcessIdentity{1, 0, 1, 1};  // the first life's, late
+  EXPECT_EQ(LoadIdentity(memory().tasks[0], 1), first) << "both in one place";
   EXPECT_EQ(LoadIdentity(memory().tasks[0], 2), SelfIdentity());
+}
+
+// It was evicted between its join on the lead and this.
+TEST_F(MembershipTest, WhoComesLateToAnotherShardDoesNotPassForALaterLife) {
+  WorkerCounters& c = memory().tasks[0].counters;
+  Follow(memory(), 0, 3, SelfIdentity());
+  c.pushes_begun.store(8);  // which is at work
+  c.pushes_ended.store(7);
+  Follow(memory(), 0, 1, ProcessIdentity{1, 0, 1, 1});
+  EXPECT_EQ(state(), (TaskState{3, Phase::kRunning}));
+  EXPECT_EQ(LoadIdentity(memory().tasks[0], 3), SelfIdentity());
+  EXPECT_EQ(c.half_applied.load(), 0u);
+  EXPECT_EQ(c.pushes_ended.load(), 7u);
 }
 
 TEST_F(MembershipTest, NobodyJoinsWithoutAnIdentity) {

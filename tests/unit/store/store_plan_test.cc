@@ -197,6 +197,16 @@ TEST(StorePlan, ValidateNamesTheLimitAndTheValue) {
   plan.block_floats = 16;
   plan.variables = *VariableTable::Build({Variable("a", {std::int64_t{1} << 28})}, 1);
   EXPECT_THAT(plan.Validate().message(), HasSubstr("16777216")) << "2^24 blocks are too many";
+  // A job may enter a mode with rounds later.
+  for (const Mode mode : {Mode::kBarrier, Mode::kHogwild}) {
+    plan = ValidPlan();
+    plan.mode = mode;
+    plan.block_floats = std::size_t{1} << 15;
+    plan.variables = *VariableTable::Build({Variable("a", {std::int64_t{1} << 38})}, 1);
+    EXPECT_THAT(plan.Validate().message(), HasSubstr("pieces of 512 floats")) << ModeName(mode);
+    plan.on_device = mode == Mode::kHogwild;
+    EXPECT_EQ(plan.Validate().ok(), plan.on_device) << "these have no rounds";
+  }
   plan = ValidPlan();
   plan.optimizer.learning_rate = -1;
   EXPECT_EQ(plan.Validate().code(), Code::kInvalidArgument);

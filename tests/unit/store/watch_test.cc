@@ -82,6 +82,19 @@ TEST_F(WatchTest, EachRoundHasAPatienceOfItsOwn) {
   EXPECT_EQ(phase(1), Phase::kRunning);
 }
 
+// The clocks of ssp and the rounds of the mode that comes after it may have equal numbers.
+TEST_F(WatchTest, StepsAndRoundsOfOneNumberAreNotOneWait) {
+  const std::vector<Member> members = {Membership(memory())[1]};
+  for (const Watch::For what : {Watch::For::kStep, Watch::For::kRound, Watch::For::kChange}) {
+    for (std::int64_t t = 0; t < std::chrono::nanoseconds(milliseconds(1500)).count();
+         t += kSlice) {
+      watch_->LookAfter(members, what, 7);
+      clock_.AdvanceNs(kSlice);
+    }
+  }
+  EXPECT_EQ(phase(1), Phase::kRunning);
+}
+
 // Everybody was: the others had no chance to be heard of.
 TEST_F(WatchTest, WhoWasFrozenItselfEvictsNobody) {
   AwaitMember(1, milliseconds(500));
