@@ -68,7 +68,7 @@ bool LocalShard::ChangeDue() {
     WishForScheduledMode(memory_, rules_.schedule, static_cast<std::uint64_t>(global_step()));
   }
   const auto ended = [&] {
-    if (!WishedMode(memory_)) return false;
+    if (!AModeIsWished(memory_)) return false;
     if (!IsRoundMode(rules_.mode)) return true;
     const Decision last = Decision::Unpack(memory_.state->decision.load(std::memory_order_seq_cst));
     return last.ends == Decision::EndOf(mode_number_) && completed_round() >= last.round;
@@ -76,12 +76,12 @@ bool LocalShard::ChangeDue() {
   // The mode comes last: of a change at which we have arrived, the others may make an end at any
   // time, and then neither the wish nor the decision says any more what it said. Or we were fenced
   // off.
-  return ended() || passel::CurrentMode(memory_).number != mode_number_;
+  return ended() || CurrentModeNumber(memory_) != mode_number_;
 }
 
 std::uint32_t LocalShard::EndsWith(std::uint64_t round) {
   if (!rules_.schedule.empty()) WishForScheduledMode(memory_, rules_.schedule, round);
-  return WishedMode(memory_) ? Decision::EndOf(mode_number_) : 0;
+  return AModeIsWished(memory_) ? Decision::EndOf(mode_number_) : 0;
 }
 
 Status LocalShard::ArriveAtChange() {
@@ -136,7 +136,7 @@ void LocalShard::TryChange(const std::function<void(std::uint64_t)>& prepare_all
 
 Status LocalShard::AwaitChange(Deadline deadline,
                                const std::function<void(std::uint64_t)>& prepare_all) {
-  const auto changed = [&] { return passel::CurrentMode(memory_).number != mode_number_; };
+  const auto changed = [&] { return CurrentModeNumber(memory_) != mode_number_; };
   TryChange(prepare_all);
   WaitFor(
       memory_.state->event, options_.spin, deadline,
