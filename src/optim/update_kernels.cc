@@ -40,6 +40,11 @@ const RunnableTable& Active() {
   return active;
 }
 
+void CheckMean(int count, float divisor) {
+  PASSEL_CHECK(count >= 1, "a mean needs at least one gradient");
+  PASSEL_CHECK(divisor > 0, "a mean needs a divisor above 0");
+}
+
 }  // namespace
 
 StepScalars Prepare(const OptimizerConfig& config, std::int64_t t) {
@@ -94,10 +99,20 @@ void Apply(const StepScalars& scalars, float* values, float* const* slots, const
 #endif
 }
 
+void ApplyMean(const StepScalars& scalars, float* values, float* const* slots,
+               const float* const* gradients, int count, float divisor, std::size_t n,
+               std::size_t next) {
+  CheckMean(count, divisor);
+#if defined(PASSEL_ATOMIC_VALUES)
+  Active().table->apply_mean_atomic(scalars, values, slots, gradients, count, divisor, n, next);
+#else
+  Active().table->apply_mean(scalars, values, slots, gradients, count, divisor, n, next);
+#endif
+}
+
 void SumGradients(float* out, const float* const* gradients, int count, float divisor,
                   std::size_t n) {
-  PASSEL_CHECK(count >= 1, "a mean needs at least one gradient");
-  PASSEL_CHECK(divisor > 0, "a mean needs a divisor above 0");
+  CheckMean(count, divisor);
   Active().table->sum(out, gradients, count, divisor, n);
 }
 

@@ -43,6 +43,13 @@ void Apply(const StepScalars& scalars, float* values, float* const* slots, const
 void SumGradients(float* out, const float* const* gradients, int count, float divisor,
                   std::size_t n);
 
+/// Apply() with what SumGradients() makes of the gradients, to the same bits, in one pass. What the
+/// caller updates next, the `next` floats behind each span, is prefetched meanwhile as its own;
+/// n may be 0 for that alone. REQUIRES: as SumGradients().
+void ApplyMean(const StepScalars& scalars, float* values, float* const* slots,
+               const float* const* gradients, int count, float divisor, std::size_t n,
+               std::size_t next);
+
 /// A copy of values that others may be updating: each float is one that was stored, different
 /// floats may be of different updates.
 void CopyValues(float* out, const float* values, std::size_t n);

@@ -65,19 +65,18 @@ struct RelaxedAccess {
 template <typename Rule, typename Access>
 inline __attribute__((always_inline)) void UpdateOne(const Rule& rule, float* __restrict w,
                                                      float* __restrict s0, float* __restrict s1,
-                                                     float* __restrict s2,
-                                                     const float* __restrict g, std::size_t i) {
+                                                     float* __restrict s2, float g, std::size_t i) {
   float value = Access::Load(w + i);
   if constexpr (Rule::kSlots == 0) {
-    rule(value, g[i]);
+    rule(value, g);
   } else if constexpr (Rule::kSlots == 1) {
     float slot0 = Access::Load(s0 + i);
-    rule(value, slot0, g[i]);
+    rule(value, slot0, g);
     Access::Store(s0 + i, slot0);
   } else if constexpr (Rule::kSlots == 2) {
     float slot0 = Access::Load(s0 + i);
     float slot1 = Access::Load(s1 + i);
-    rule(value, slot0, slot1, g[i]);
+    rule(value, slot0, slot1, g);
     Access::Store(s0 + i, slot0);
     Access::Store(s1 + i, slot1);
   } else {
@@ -85,84 +84,12 @@ inline __attribute__((always_inline)) void UpdateOne(const Rule& rule, float* __
     float slot0 = Access::Load(s0 + i);
     float slot1 = Access::Load(s1 + i);
     float slot2 = Access::Load(s2 + i);
-    rule(value, slot0, slot1, slot2, g[i]);
+    rule(value, slot0, slot1, slot2, g);
     Access::Store(s0 + i, slot0);
     Access::Store(s1 + i, slot1);
     Access::Store(s2 + i, slot2);
   }
   Access::Store(w + i, value);
-}
-
-constexpr std::size_t kLineFloats = 16;  // of a cache line
-constexpr std::size_t kChunk = 4 * kLineFloats;
-constexpr std::size_t kAhead = 128;  // floats
-
-// Of what will be written as its owner (prefetchw): a line that another core has changed is then
-// fetched once, not first for reading and again for writing. For memory of this core alone it helps
-// too, since the processor's own prefetching begins anew at each 4 KiB page.
-template <typename Rule>
-inline __attribute__((always_inline)) void PrefetchChunk(const float* w, const float* s0,
-                                                         const float* s1, const float* s2,
-                                                         const float* g) {
-  for (std::size_t k = 0; k < kChunk; k += kLineFloats) {
-    __builtin_prefetch(w + k, /*rw=*/1);
-    if constexpr (Rule::kSlots > 0) __builtin_prefetch(s0 + k, 1);
-    if constexpr (Rule::kSlots > 1) __builtin_prefetch(s1 + k, 1);
-    if constexpr (Rule::kSlots > 2) __builtin_prefetch(s2 + k, 1);
-    __builtin_prefetch(g + k, 0);
-  }
-}
-
-// Not inlined, so that no arithmetic moves out of the caller's FlushSubnormals, and so that both
-// compilers believe __restrict. Slots that the rule does not have are null. Prefetches nothing
-// beyond the span: what lies there another worker may be writing.
-template <typename Rule, typename Access>
-__attribute__((noinline)) void SweepArrays(const StepScalars& scalars, float* __restrict w,
-                                           float* __restrict s0, float* __restrict s1,
-                                           float* __restrict s2, const float* __restrict g,
-                                           std::size_t n) noexcept {
-  const Rule rule(scalars);
-  std::size_t i = 0;
-  for (; i + kAhead + kChunk <= n; i += kChunk) {
-    const std::size_t next = i + kAhead;
-    PrefetchChunk<Rule>(w + next, s0 + next, s1 + next, s2 + next, g + next);
-    for (std::size_t k = i; k < i + kChunk; ++k) UpdateOne<Rule, Access>(rule, w, s0, s1, s2, g, k);
-  }
-  for (; i < n; ++i) UpdateOne<Rule, Access>(rule, w, s0, s1, s2, g, i);
-}
-
-template <typename Rule, typename Access>
-void Sweep(const StepScalars& scalars, float* values, float* const* slots, const float* gradient,
-           std::size_t n) noexcept {
-  float* s[3] = {nullptr, nullptr, nullptr};
-  for (int k = 0; k < Rule::kSlots; ++k) s[k] = slots[k];
-  SweepArrays<Rule, Access>(scalars, values, s[0], s[1], s[2], gradient, n);
-}
-
-template <typename Access>
-void ApplyRule(const StepScalars& scalars, float* values, float* const* slots,
-               const float* gradient, std::size_t n) noexcept {
-  const FlushSubnormals flush;
-  switch (scalars.rule) {
-    case UpdateRule::kSgd:
-      return Sweep<SgdRule, Access>(scalars, values, slots, gradient, n);
-    case UpdateRule::kMomentum:
-      return Sweep<MomentumRule, Access>(scalars, values, slots, gradient, n);
-    case UpdateRule::kNesterov:
-      return Sweep<NesterovRule, Access>(scalars, values, slots, gradient, n);
-    case UpdateRule::kAdagrad:
-      return Sweep<AdagradRule, Access>(scalars, values, slots, gradient, n);
-    case UpdateRule::kRmsProp:
-      return Sweep<RmsPropRule, Access>(scalars, values, slots, gradient, n);
-    case UpdateRule::kCenteredRmsProp:
-      return Sweep<CenteredRmsPropRule, Access>(scalars, values, slots, gradient, n);
-    case UpdateRule::kAdam:
-      return Sweep<AdamRule, Access>(scalars, values, slots, gradient, n);
-    case UpdateRule::kFtrl:
-      return Sweep<FtrlRule, Access>(scalars, values, slots, gradient, n);
-    case UpdateRule::kFtrlPower:
-      return Sweep<FtrlPowerRule, Access>(scalars, values, slots, gradient, n);
-  }
 }
 
 // One register of the instruction set.
@@ -195,13 +122,14 @@ inline float ExactInverse(float x) {
   return power_of_two ? 1.0F / x : 0.0F;
 }
 
-// The partial sums stay in registers. Every chunk is read in full before it is written, so `out`
-// may be one of the gradients.
+// out[0, end - begin) from gradients[k][begin, end). The partial sums stay in registers. Every
+// chunk is read in full before it is written, so `out` may be one of the gradients.
 template <bool kMultiply>
 __attribute__((noinline)) void SumInOrder(float* out, const float* const* gradients, int count,
-                                          float factor, std::size_t n) noexcept {
-  std::size_t i = 0;
-  for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
+                                          float factor, std::size_t begin,
+                                          std::size_t end) noexcept {
+  std::size_t i = begin;
+  for (; i + 4 * kLanes <= end; i += 4 * kLanes) {
     const float* first = gradients[0] + i;
     Vector sum0 = LoadVector(first, 0);
     Vector sum1 = LoadVector(first, 1);
@@ -214,28 +142,165 @@ __attribute__((noinline)) void SumInOrder(float* out, const float* const* gradie
       sum2 += LoadVector(term, 2);
       sum3 += LoadVector(term, 3);
     }
-    float* mean = out + i;
+    float* mean = out + (i - begin);
     StoreVector(mean, 0, kMultiply ? sum0 * factor : sum0 / factor);
     StoreVector(mean, 1, kMultiply ? sum1 * factor : sum1 / factor);
     StoreVector(mean, 2, kMultiply ? sum2 * factor : sum2 / factor);
     StoreVector(mean, 3, kMultiply ? sum3 * factor : sum3 / factor);
   }
-  for (; i < n; ++i) {
+  for (; i < end; ++i) {
     float sum = gradients[0][i];
     for (int k = 1; k < count; ++k) sum += gradients[k][i];
-    out[i] = kMultiply ? sum * factor : sum / factor;
+    out[i - begin] = kMultiply ? sum * factor : sum / factor;
   }
 }
+
+// How a mean of gradients is made: both ways round alike.
+struct Mean {
+  const float* const* gradients;
+  int count;
+  float divisor, inverse;
+
+  Mean(const float* const* all, int number, float by)
+      : gradients(all), count(number), divisor(by), inverse(ExactInverse(by)) {}
+  void Write(float* out, std::size_t begin, std::size_t end) const {
+    if (inverse != 0.0F) {
+      SumInOrder<true>(out, gradients, count, inverse, begin, end);
+    } else {
+      SumInOrder<false>(out, gradients, count, divisor, begin, end);
+    }
+  }
+};
 
 void Sum(float* out, const float* const* gradients, int count, float divisor,
          std::size_t n) noexcept {
   const FlushSubnormals flush;
-  const float inverse = ExactInverse(divisor);
-  if (inverse != 0.0F) {
-    SumInOrder<true>(out, gradients, count, inverse, n);
-  } else {
-    SumInOrder<false>(out, gradients, count, divisor, n);
+  Mean(gradients, count, divisor).Write(out, 0, n);
+}
+
+constexpr std::size_t kLineFloats = 16;  // of a cache line
+constexpr std::size_t kChunk = 4 * kLineFloats;
+constexpr std::size_t kAhead = 128;  // floats
+
+// Of what will be written as its owner (prefetchw): a line that another core has changed is then
+// fetched once, not first for reading and again for writing. For memory of this core alone it helps
+// too, since the processor's own prefetching begins anew at each 4 KiB page.
+template <typename Rule>
+inline __attribute__((always_inline)) void PrefetchChunk(const float* w, const float* s0,
+                                                         const float* s1, const float* s2) {
+  for (std::size_t k = 0; k < kChunk; k += kLineFloats) {
+    __builtin_prefetch(w + k, /*rw=*/1);
+    if constexpr (Rule::kSlots > 0) __builtin_prefetch(s0 + k, 1);
+    if constexpr (Rule::kSlots > 1) __builtin_prefetch(s1 + k, 1);
+    if constexpr (Rule::kSlots > 2) __builtin_prefetch(s2 + k, 1);
   }
+}
+
+inline __attribute__((always_inline)) void PrefetchGradient(const float* g) {
+  for (std::size_t k = 0; k < kChunk; k += kLineFloats) __builtin_prefetch(g + k, 0);
+}
+
+// Not inlined, so that no arithmetic moves out of the caller's FlushSubnormals, and so that both
+// compilers believe __restrict. Slots that the rule does not have are null. Prefetches nothing
+// beyond the span: what lies there another worker may be writing.
+template <typename Rule, typename Access>
+__attribute__((noinline)) void SweepArrays(const StepScalars& scalars, float* __restrict w,
+                                           float* __restrict s0, float* __restrict s1,
+                                           float* __restrict s2, const float* __restrict g,
+                                           std::size_t n) noexcept {
+  const Rule rule(scalars);
+  std::size_t i = 0;
+  for (; i + kAhead + kChunk <= n; i += kChunk) {
+    const std::size_t next = i + kAhead;
+    PrefetchChunk<Rule>(w + next, s0 + next, s1 + next, s2 + next);
+    PrefetchGradient(g + next);
+    for (std::size_t k = i; k < i + kChunk; ++k) {
+      UpdateOne<Rule, Access>(rule, w, s0, s1, s2, g[k], k);
+    }
+  }
+  for (; i < n; ++i) UpdateOne<Rule, Access>(rule, w, s0, s1, s2, g[i], i);
+}
+
+// The mean is made a chunk at a time, between updates whose roots and divisions hide that. What
+// will be written next is fetched as its owner's here and not when it is saved: a line that others
+// have read would come for reading then, and once more for each store.
+template <typename Rule, typename Access>
+__attribute__((noinline)) void SweepMean(const StepScalars& scalars, float* __restrict w,
+                                         float* __restrict s0, float* __restrict s1,
+                                         float* __restrict s2, const Mean& mean, std::size_t n,
+                                         std::size_t next) noexcept {
+  const Rule rule(scalars);
+  alignas(kChunk) float g[kChunk];
+  for (std::size_t i = 0; i < n || i < next; i += kChunk) {
+    if (i + kChunk <= next) {
+      const std::size_t at = n + i;
+      PrefetchChunk<Rule>(w + at, s0 + at, s1 + at, s2 + at);
+      for (int k = 0; k < mean.count; ++k) PrefetchGradient(mean.gradients[k] + at);
+    }
+    if (i + kChunk <= n) {
+      mean.Write(g, i, i + kChunk);
+      for (std::size_t k = 0; k < kChunk; ++k) {
+        UpdateOne<Rule, Access>(rule, w, s0, s1, s2, g[k], i + k);
+      }
+    } else if (i < n) {
+      mean.Write(g, i, n);
+      for (std::size_t k = i; k < n; ++k) {
+        UpdateOne<Rule, Access>(rule, w, s0, s1, s2, g[k - i], k);
+      }
+    }
+  }
+}
+
+// sweep<Rule>() for the rule of `scalars`.
+template <typename Sweep>
+inline __attribute__((always_inline)) void WithRule(const StepScalars& scalars, Sweep&& sweep) {
+  switch (scalars.rule) {
+    case UpdateRule::kSgd:
+      return sweep.template operator()<SgdRule>();
+    case UpdateRule::kMomentum:
+      return sweep.template operator()<MomentumRule>();
+    case UpdateRule::kNesterov:
+      return sweep.template operator()<NesterovRule>();
+    case UpdateRule::kAdagrad:
+      return sweep.template operator()<AdagradRule>();
+    case UpdateRule::kRmsProp:
+      return sweep.template operator()<RmsPropRule>();
+    case UpdateRule::kCenteredRmsProp:
+      return sweep.template operator()<CenteredRmsPropRule>();
+    case UpdateRule::kAdam:
+      return sweep.template operator()<AdamRule>();
+    case UpdateRule::kFtrl:
+      return sweep.template operator()<FtrlRule>();
+    case UpdateRule::kFtrlPower:
+      return sweep.template operator()<FtrlPowerRule>();
+  }
+}
+
+template <typename Rule>
+inline float* Slot(float* const* slots, int k) {
+  return k < Rule::kSlots ? slots[k] : nullptr;
+}
+
+template <typename Access>
+void ApplyRule(const StepScalars& scalars, float* values, float* const* slots,
+               const float* gradient, std::size_t n) noexcept {
+  const FlushSubnormals flush;
+  WithRule(scalars, [&]<typename Rule>() {
+    SweepArrays<Rule, Access>(scalars, values, Slot<Rule>(slots, 0), Slot<Rule>(slots, 1),
+                              Slot<Rule>(slots, 2), gradient, n);
+  });
+}
+
+template <typename Access>
+void ApplyMean(const StepScalars& scalars, float* values, float* const* slots,
+               const float* const* gradients, int count, float divisor, std::size_t n,
+               std::size_t next) noexcept {
+  const FlushSubnormals flush;
+  const Mean mean(gradients, count, divisor);
+  WithRule(scalars, [&]<typename Rule>() {
+    SweepMean<Rule, Access>(scalars, values, Slot<Rule>(slots, 0), Slot<Rule>(slots, 1),
+                            Slot<Rule>(slots, 2), mean, n, next);
+  });
 }
 
 using FloatBits __attribute__((may_alias)) = std::uint32_t;
@@ -258,7 +323,11 @@ bool AllFinite(const float* values, std::size_t n) noexcept {
 
 #define PASSEL_JOIN_INNER_(a, b) a##b
 #define PASSEL_JOIN_(a, b) PASSEL_JOIN_INNER_(a, b)
-const UpdateTable PASSEL_JOIN_(update_table_, PASSEL_ISA) = {
-    ApplyRule<PlainAccess>, ApplyRule<RelaxedAccess>, Sum, AllFinite};
+const UpdateTable PASSEL_JOIN_(update_table_, PASSEL_ISA) = {ApplyRule<PlainAccess>,
+                                                             ApplyRule<RelaxedAccess>,
+                                                             ApplyMean<PlainAccess>,
+                                                             ApplyMean<RelaxedAccess>,
+                                                             Sum,
+                                                             AllFinite};
 
 }  // namespace passel

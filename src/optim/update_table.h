@@ -21,6 +21,13 @@ struct UpdateTable {
   /// The same function body; every access to values and slots is a relaxed atomic one.
   void (*apply_atomic)(const StepScalars& scalars, float* values, float* const* slots,
                        const float* gradient, std::size_t n);
+  /// Both in one: `sum` of the gradients to apply, and the start of what is updated next.
+  void (*apply_mean)(const StepScalars& scalars, float* values, float* const* slots,
+                     const float* const* gradients, int count, float divisor, std::size_t n,
+                     std::size_t next);
+  void (*apply_mean_atomic)(const StepScalars& scalars, float* values, float* const* slots,
+                            const float* const* gradients, int count, float divisor, std::size_t n,
+                            std::size_t next);
   void (*sum)(float* out, const float* const* gradients, int count, float divisor, std::size_t n);
   bool (*all_finite)(const float* values, std::size_t n);
 };

@@ -7,6 +7,7 @@
 
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 
@@ -52,21 +53,31 @@ inline void HandBackClaim(BlockState& block, Claim mine, Claim former) {
 /// sleep, and have `watch` look after the holder.
 class ClaimPatience {
  public:
-  /// `watch` outlives it.
-  explicit ClaimPatience(Watch& watch) : watch_(watch) {}
+  /// Of a holder that goes on to other blocks.
+  static constexpr std::chrono::nanoseconds kShortTurn{200};
+
+  /// `watch` outlives it. `turn`: how long it leaves a block alone between two looks, while it
+  /// spins. Whoever looks fetches lines that the holder needs again.
+  explicit ClaimPatience(Watch& watch, std::chrono::nanoseconds turn = kShortTurn)
+      : watch_(watch), turn_(turn) {}
 
   /// One round of waiting. `blocker` holds what we need. False once `deadline` has passed.
   bool Wait(const BlockState& blocker, Deadline deadline);
 
+  /// How often it has lent its core to others, who may have been the holder.
+  int yields() const { return yields_; }
   /// True once it sleeps: whoever holds the block is not just working on it.
-  bool Sleeps() const { return turns_ > kSpins + kYields; }
+  bool Sleeps() const { return yields_ > kYields; }
 
  private:
-  static constexpr int kSpins = 64;
+  // However many tasks there are for the cores.
+  static constexpr std::chrono::nanoseconds kSpin{16'000};
   static constexpr int kYields = 448;
 
   Watch& watch_;
-  int turns_ = 0;
+  const std::chrono::nanoseconds turn_;
+  std::chrono::nanoseconds spun_{0};
+  int yields_ = 0;
 };
 
 }  // namespace passel

@@ -10,6 +10,7 @@
 
 #include "store/lead.h"
 #include "store/local_worker.h"
+#include "store/mode_change.h"
 
 namespace passel {
 
@@ -62,7 +63,7 @@ class LocalLead final : public Lead {
   std::uint64_t DecidedRound() const;
   bool TryDecide(std::uint64_t round);
   std::uint32_t EndsWith(std::uint64_t round);
-  bool Changed() const { return CurrentMode().number != mode_number_; }
+  bool Changed() const { return CurrentModeNumber(memory_) != mode_number_; }
   /// Nobody makes a step any more before the wish is the current mode.
   bool AllHaveArrived();
   std::uint64_t OwnClock() const;

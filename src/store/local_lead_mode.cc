@@ -47,7 +47,7 @@ bool LocalLead::ChangeDue() {
     WishForScheduledMode(memory_, rules_.schedule, static_cast<std::uint64_t>(global_step()));
   }
   const auto ended = [&] {
-    if (!WishedMode(memory_)) return false;
+    if (!AModeIsWished(memory_)) return false;
     if (!IsRoundMode(rules_.mode)) return true;
     const Decision last = Decision::Unpack(memory_.state->decision.load(std::memory_order_seq_cst));
     return last.ends == Decision::EndOf(mode_number_) && completed_round() >= last.round;
@@ -60,7 +60,7 @@ bool LocalLead::ChangeDue() {
 
 std::uint32_t LocalLead::EndsWith(std::uint64_t round) {
   if (!rules_.schedule.empty()) WishForScheduledMode(memory_, rules_.schedule, round);
-  return WishedMode(memory_) ? Decision::EndOf(mode_number_) : 0;
+  return AModeIsWished(memory_) ? Decision::EndOf(mode_number_) : 0;
 }
 
 // From the look at the mode on whoever joins makes the publishing swap fail.

@@ -80,8 +80,8 @@ class LocalShard final : public Shard, private ExternalUpdates {
   Status CheckCurrent() const;
   Status ApplyHere(int slot, const StepScalars& scalars, Deadline deadline);
   Status ApplyElsewhere(int slot, const StepScalars& scalars, Deadline deadline);
-  /// At most a block.
-  void ApplySpan(const Update& update, std::size_t begin, std::size_t n);
+  /// At most a block. `next` floats behind it are our next span, and fetched meanwhile.
+  void ApplySpan(const Update& update, Span span, std::size_t next);
   Span PieceSpan(std::size_t piece) const;
   void SavePiece(std::size_t piece);
   void PutBackPiece(std::size_t piece, int worker);
@@ -110,9 +110,8 @@ class LocalShard final : public Shard, private ExternalUpdates {
   Random random_;                      // start block of a sweep elsewhere: not part of the results
   SweepOrder order_;                   // of our passes over the values: not part of the results
   std::vector<std::uint32_t> todo_;    // [num_blocks]
-  std::vector<const float*> gradients_;        // [num_workers]: of one round, in task order
-  std::vector<const float*> block_gradients_;  // [num_workers]: the same at one block
-  std::vector<float> mean_;                    // [block_floats]
+  std::vector<const float*> gradients_;       // [num_workers]: of one round, in task order
+  std::vector<const float*> span_gradients_;  // [num_workers]: the same at one span
 };
 
 }  // namespace passel

@@ -99,8 +99,13 @@ Status LocalShard::ApplyRoundBlock(const Update& update, const RoundGrant& grant
                                    std::size_t first_piece, std::uint64_t round_before) {
   TaskSlot& me = memory_.tasks[worker_];
   const std::size_t end = memory_.BlockBegin(block) + memory_.BlockSize(block);
+  if (update.weight > 1) {
+    const Span first = PieceSpan(first_piece);
+    ApplySpan(update, {first.begin, 0}, first.size);  // fetches it alone
+  }
   for (std::size_t piece = first_piece;; ++piece) {
     const Span span = PieceSpan(piece);
+    const std::size_t next = std::min(memory_.PieceFloats(), end - span.begin - span.size);
     UndoTag tag{grant.round, piece, /*saved=*/true};
     // Else a former life of ours has saved it, and it was put back from there.
     if (me.undo_tag.load(std::memory_order_relaxed) != tag.Pack()) {
@@ -117,8 +122,8 @@ Status LocalShard::ApplyRoundBlock(const Update& update, const RoundGrant& grant
     Failpoint("round.saved");
     // Again, as late as can be: from here to the end of the piece nobody can stop us.
     if (!Alive()) return CheckAlive();
-    ApplySpan(update, span.begin, span.size);
-    if (span.begin + span.size >= end) break;
+    ApplySpan(update, span, next);
+    if (next == 0) break;
     Failpoint(first_piece % memory_.PiecesPerBlock() == 0 ? "round.piece" : "round.resumed");
     if (!Alive()) return CheckAlive();  // before the tag says something about a block not ours
   }

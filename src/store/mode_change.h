@@ -30,6 +30,18 @@ namespace passel {
 /// Memory order: sequentially consistent.
 ModeWord CurrentMode(const ShardMemory& lead);
 
+/// Its number alone. Memory order: sequentially consistent.
+inline std::uint32_t CurrentModeNumber(const ShardMemory& lead) {
+  return ModeWord::NumberOf(lead.state->mode.current.load(std::memory_order_seq_cst));
+}
+
+/// True while a wish is not fulfilled. Memory order: sequentially consistent.
+inline bool AModeIsWished(const ShardMemory& lead) {
+  // The wish first: one that is fulfilled in between is not one above the current mode any more.
+  const std::uint64_t wish = lead.state->mode.wish.load(std::memory_order_seq_cst);
+  return ModeWord::NumberOf(wish) == CurrentModeNumber(lead) + 1;
+}
+
 /// The wish that is not fulfilled yet.
 std::optional<ModeWord> WishedMode(const ShardMemory& lead);
 

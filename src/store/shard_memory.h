@@ -254,9 +254,13 @@ struct ModeWord {
            static_cast<std::uint64_t>(scheduled & 0x1f) << 23 |
            static_cast<std::uint64_t>(setting.mode) << 20 | parameter;
   }
+  /// `number` alone: what every step looks at.
+  static std::uint32_t NumberOf(std::uint64_t word) {
+    return static_cast<std::uint32_t>(word >> 44);
+  }
   static ModeWord Unpack(std::uint64_t word) {
     ModeWord m;
-    m.number = static_cast<std::uint32_t>(word >> 44);
+    m.number = NumberOf(word);
     m.generation = static_cast<std::uint32_t>(word >> 28 & 0xffff);
     m.scheduled = static_cast<std::uint32_t>(word >> 23 & 0x1f);
     m.setting.mode = static_cast<Mode>(word >> 20 & 7);

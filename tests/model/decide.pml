@@ -118,7 +118,7 @@ Begin:
 EndOfStep:
     /* sharded_store.cc ChangeMode(); Wait() */
     due = false;
-    /* local_lead_mode.cc ChangeDue(). mode_change.cc WishedMode() */
+    /* local_lead_mode.cc ChangeDue(). mode_change.h AModeIsWished() */
     atomic { UP -> x = wish };
     atomic { UP -> due = (x == NUMBER(current) + 1); x = 0 };
 #ifndef MUTANT_NO_LAST_ROUND

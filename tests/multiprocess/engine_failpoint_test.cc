@@ -133,11 +133,12 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 TEST(EngineFailpoints, StoppedBackupWorkerHoldsUpNobodyAndIsNotEvicted) {
+  constexpr std::uint64_t kMore = 400;
   for (const int shards : {1, 3}) {
     EngineJob job(ReplicasPlan(2, shards, Sgd(1.0)), true);  // the stall limit is 10 s
     std::vector<Child> workers;
     for (int k = 0; k < 3; ++k) {
-      workers.push_back(job.Start(k, 2000, k == 1 ? "round.arrived:2:stop" : ""));
+      workers.push_back(job.Start(k, kMore, k == 1 ? "round.arrived:2:stop" : ""));
     }
     ASSERT_TRUE(workers[1].WaitStopped(kPatience));
     const std::int64_t begin = MonotonicNs();
@@ -151,7 +152,7 @@ TEST(EngineFailpoints, StoppedBackupWorkerHoldsUpNobodyAndIsNotEvicted) {
     workers[1].Kill(SIGCONT);
     ASSERT_TRUE(workers[1].WaitEnded(kPatience));
     EXPECT_EQ(workers[1].code(), 0);
-    ASSERT_NO_FATAL_FAILURE(job.ExpectRoundsApplied(2000, 0));
+    ASSERT_NO_FATAL_FAILURE(job.ExpectRoundsApplied(kMore, 0));
   }
 }
 

@@ -9,6 +9,7 @@
 #include <limits>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "unit/optim/update_goldens.h"
@@ -156,6 +157,45 @@ TEST(Update, EveryTableAndTheAtomicBodyGiveTheSameBits) {
           ASSERT_TRUE(SameBits(actual.array(k), expected.array(k), n)) << "array " << k;
         }
         ASSERT_TRUE(actual.GuardsAreIntact());
+      }
+    }
+  }
+}
+
+TEST(Update, WithAMeanGivesTheBitsOfTheMeanAndTheUpdateApart) {
+  for (const Golden& golden : kGoldens) {
+    for (const std::size_t n : kLengths) {
+      for (const auto& [count, divisor] : {std::pair(1, 3.0F), std::pair(2, 2.0F), {5, 7.0F}}) {
+        // Twice the length: what is behind is fetched, and stays as it is.
+        std::vector<std::vector<float>> gradients;
+        std::vector<const float*> pointers;
+        for (int k = 0; k < count; ++k) {
+          gradients.push_back(VariedNumbers(100 * n + static_cast<std::size_t>(k), 2 * n));
+          pointers.push_back(gradients.back().data());
+        }
+        std::vector<float> mean(n);
+        update_table_baseline.sum(mean.data(), pointers.data(), count, divisor, n);
+        State expected(golden.config, 2 * n);
+        const std::vector<float> start = VariedNumbers(n, 2 * n);
+        std::copy(start.begin(), start.end(), expected.values());
+        const StepScalars scalars = Prepare(golden.config, 3);
+        update_table_baseline.apply(scalars, expected.values(), expected.slots(), mean.data(), n);
+        for (const RunnableTable& entry : RunnableUpdateTables()) {
+          for (const auto body : {entry.table->apply_mean, entry.table->apply_mean_atomic}) {
+            State actual(golden.config, 2 * n, 1);
+            std::copy(start.begin(), start.end(), actual.values());
+            for (const std::size_t floats : {std::size_t{0}, n}) {
+              body(scalars, actual.values(), actual.slots(), pointers.data(), count, divisor,
+                   floats, n);
+            }
+            for (std::size_t k = 0; k < actual.num_arrays(); ++k) {
+              ASSERT_TRUE(SameBits(actual.array(k), expected.array(k), 2 * n))
+                  << golden.name << ", " << CpuIsaName(entry.isa) << ", n = " << n << ", array "
+                  << k;
+            }
+            ASSERT_TRUE(actual.GuardsAreIntact());
+          }
+        }
       }
     }
   }

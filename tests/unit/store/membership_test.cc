@@ -368,6 +368,22 @@ TEST_F(MembershipTest, ClaimsAreTakenOverFromLivesThatAreOverOnly) {
   EXPECT_TRUE(TryTakeOver(memory(), block, mine));
 }
 
+TEST_F(MembershipTest, PatienceSpinsAsLongHoweverLongItsTurns) {
+  Watch watch(memory(), {});
+  for (const int turn_ns : {200, 3000}) {
+    ClaimPatience patience(watch, std::chrono::nanoseconds(turn_ns));
+    const std::int64_t begin = MonotonicNs();
+    int turns = 0;
+    while (patience.yields() == 0) {
+      ASSERT_TRUE(patience.Wait(memory().blocks[0], Deadline::After(std::chrono::seconds(20))));
+      ++turns;
+    }
+    EXPECT_GE(MonotonicNs() - begin, 15'000);
+    EXPECT_LE(turns, 2 + 16'000 / turn_ns);
+    EXPECT_FALSE(patience.Sleeps());
+  }
+}
+
 TEST_F(MembershipTest, PatienceHasTheHolderLookedAfter) {
   BlockState& block = memory().blocks[0];
   Set(Phase::kRunning, 5);

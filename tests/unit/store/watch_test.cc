@@ -85,7 +85,7 @@ TEST_F(WatchTest, EachRoundHasAPatienceOfItsOwn) {
 // The clocks of ssp and the rounds of the mode that comes after it may have equal numbers.
 TEST_F(WatchTest, StepsAndRoundsOfOneNumberAreNotOneWait) {
   const std::vector<Member> members = {Membership(memory())[1]};
-  for (const Watch::For what : {Watch::For::kStep, Watch::For::kRound, Watch::For::kChange}) {
+  for (const WaitingOn what : {WaitingOn::kStep, WaitingOn::kRound, WaitingOn::kChange}) {
     for (std::int64_t t = 0; t < std::chrono::nanoseconds(milliseconds(1500)).count();
          t += kSlice) {
       watch_->LookAfter(members, what, 7);
