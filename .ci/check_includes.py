@@ -35,7 +35,7 @@ ALLOWED = {
                   "src/cluster"],
     "src/cuda": ["src/base", "src/compute", "src/store", "src/optim"],
     "shm": ["src/base", "src/store", "src/optim", "src/cluster"],
-    "fabric": ["src/base", "src/store", "src/cluster"],
+    "fabric": ["src/base", "src/store", "src/optim", "src/cluster"],
     "bench/lab": [*BELOW],  # a library: `passel bench` is made of it
     "bench": [*BELOW, "bench/lab"],
     "tests": [*BELOW, "bench/lab", "src/cuda"],  # what a GPU runs is run on the CPU there
@@ -262,7 +262,7 @@ src/compute>src/base src/data>src/base src/io>src/base src/optim>src/base src/cl
 src/nn>src/compute src/nn>src/base src/store>src/optim src/store>src/cluster src/store>src/base
 src/train>src/nn src/train>src/store src/train>src/data src/train>src/io src/train>src/cluster
 shm>src/store shm>src/optim shm>src/base shm>src/cluster
-fabric>src/store fabric>src/cluster fabric>src/base
+fabric>src/store fabric>src/optim fabric>src/cluster fabric>src/base
 src/cuda>src/compute src/cuda>src/store src/cuda>src/optim
 tools>src/train tools>shm tools>fabric tools>src/base bench>shm bench>src/store
 tests>src/train tests>shm tests>fabric tests>src/optim tests>src/cuda src/train>src/compute
@@ -273,7 +273,7 @@ src/base>src/io src/base>src/store src/base>shm src/compute>src/optim src/data>s
 src/io>src/data src/optim>src/cluster src/cluster>src/optim src/nn>src/optim src/nn>src/store
 src/nn>src/data src/store>src/nn src/store>src/compute src/store>shm src/store>fabric
 src/store>src/train src/train>shm src/train>fabric src/train>src/cuda src/train>tools
-shm>fabric shm>src/train shm>src/nn fabric>shm fabric>src/train fabric>src/optim
+shm>fabric shm>src/train shm>src/nn fabric>shm fabric>src/train
 tools>src/cuda bench>src/cuda src/cuda>src/nn src/cuda>shm
 tools>tests tools>bench tests>tools tests>bench bench>tools bench>tests
 src/base>tests src/store>tools shm>bench fabric>tests

@@ -20,26 +20,28 @@ Status LostValues(std::size_t lost, std::size_t kept, std::uint64_t updates) {
       lost, kept, updates));
 }
 
-// Values that a former ps took with it are gone: to begin anew with some of the shards would look
-// like going on.
-Status CheckOneCohort(std::span<const ShardMemory> shards) {
-  // Before the lead is looked at: who trains has seen it open, and it is opened last.
-  std::size_t trained = 0;
-  for (std::size_t s = 1; s < shards.size(); ++s) {
-    if (shards[s].state->version.load(std::memory_order_acquire) > 0) trained = s;
-  }
-  const ShardState& lead = *shards[0].state;
-  if (lead.initialized.load(std::memory_order_acquire) == 0) {
-    if (trained == 0) return {};
-    return LostValues(0, trained, shards[trained].state->version.load(std::memory_order_relaxed));
-  }
-  for (std::size_t s = 1; s < shards.size(); ++s) {
-    if (shards[s].state->initialized.load(std::memory_order_acquire) == 0) {
-      return LostValues(s, 0, lead.version.load(std::memory_order_relaxed));
-    }
+std::vector<ShardBeginning> LookAtShards(std::span<const ShardMemory> shards) {
+  std::vector<ShardBeginning> seen(shards.size());
+  for (std::size_t s = shards.size(); s-- > 0;) {
+    const ShardState& state = *shards[s].state;
+    seen[s].version = state.version.load(std::memory_order_acquire);
+    seen[s].initialized = state.initialized.load(std::memory_order_acquire) != 0;
     // Relaxed: written before `initialized`.
-    if (shards[s].state->cohort.load(std::memory_order_relaxed) !=
-        lead.cohort.load(std::memory_order_relaxed)) {
+    seen[s].cohort = state.cohort.load(std::memory_order_relaxed);
+  }
+  return seen;
+}
+
+// The lead was looked at last: who trains has seen it open.
+Status CheckSeen(std::span<const ShardBeginning> shards) {
+  const ShardBeginning& lead = shards[0];
+  for (std::size_t s = shards.size(); s-- > 1;) {
+    if (!lead.initialized) {
+      if (shards[s].version > 0) return LostValues(0, s, shards[s].version);
+      continue;
+    }
+    if (!shards[s].initialized) return LostValues(s, 0, lead.version);
+    if (shards[s].cohort != lead.cohort) {
       return DataLoss(fmt::format(
           "ps/{} and ps/0 have values of different beginnings of this job: one of them has lost "
           "its own. End all tasks of this job and start it anew",
@@ -51,11 +53,19 @@ Status CheckOneCohort(std::span<const ShardMemory> shards) {
 
 }  // namespace
 
+Status CheckOneBeginning(const std::function<Result<std::vector<ShardBeginning>>()>& look) {
+  PASSEL_ASSIGN_OR_RETURN(const std::vector<ShardBeginning> seen, look());
+  if (CheckSeen(seen).ok()) return {};
+  // The chief may have opened them while we looked, the lead last: now they are all open.
+  PASSEL_ASSIGN_OR_RETURN(const std::vector<ShardBeginning> again, look());
+  return CheckSeen(again);
+}
+
 Result<std::unique_ptr<ParameterStore>> OpenStore(const StorePlan& plan,
                                                   std::span<const ShardMemory> shards, int worker,
                                                   const ProcessIdentity& who,
                                                   const EngineOptions& options) {
-  PASSEL_RETURN_IF_ERROR(CheckOneCohort(shards));
+  PASSEL_RETURN_IF_ERROR(CheckOneBeginning([&] { return Result(LookAtShards(shards)); }));
   PASSEL_ASSIGN_OR_RETURN(const std::shared_ptr<LocalWorker> life,
                           LocalWorker::Join(shards[0], plan.Rules(), worker, who, options));
   std::vector<std::unique_ptr<Shard>> joined;

@@ -3,7 +3,10 @@
 
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "store/engine_options.h"
@@ -33,6 +36,17 @@ class InProcessArena {
   std::vector<ShardMemory> memory_;
   std::vector<void*> allocations_;
 };
+
+/// What one shard has.
+struct ShardBeginning {
+  bool initialized = false;
+  std::uint64_t cohort = 0;
+  Version version = 0;
+};
+/// Values that a former ps took with it are gone: to begin anew with some of the shards would look
+/// like going on. `look` looks at all shards, at the lead last, and is called once or twice.
+/// Errors: its own; kDataLoss, naming the ps.
+Status CheckOneBeginning(const std::function<Result<std::vector<ShardBeginning>>()>& look);
 
 /// The store of a worker that has joined: all of it goes by the mode in force. If it cannot, the
 /// worker leaves again.

@@ -245,6 +245,10 @@ bool MarkDead(const ShardMemory& memory, int worker, std::uint32_t epoch) {
   return true;
 }
 
+bool AwaitSuccessor(const ShardMemory& memory, int worker, std::uint32_t epoch) {
+  return Transition(memory, worker, {epoch, Phase::kRunning}, Phase::kExpected);
+}
+
 bool Evict(const ShardMemory& memory, int worker, std::uint32_t epoch) {
   TaskSlot& task = memory.tasks[worker];
   if (task.killable.load(std::memory_order_seq_cst) == epoch &&

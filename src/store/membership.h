@@ -7,6 +7,7 @@
 //   kExpected, kDone, kDead, kEvicted, kLeft --Join--> kJoining(epoch+1) --> kRunning
 //   kRunning --Leave--> kDone or kLeft        kJoining, kRunning --MarkDead--> kDead
 //   kRunning --Evict--> kEvicted      kExpected, kJoining --GiveUpExpecting--> kEvicted
+//   kRunning --AwaitSuccessor--> kExpected
 //
 // To evict a process is to kill it: what it writes after that nobody need fear. Where that cannot
 // be (Eviction) it is fenced off: it looks at its state before it writes, and may still finish what
@@ -61,6 +62,11 @@ bool Leave(const ShardMemory& memory, int worker, std::uint32_t epoch, Phase end
 /// Its process is gone. A push that it had begun counts as half applied. False if that life is
 /// over already.
 bool MarkDead(const ShardMemory& memory, int worker, std::uint32_t epoch);
+
+/// Its process is gone, and another joins in its place at once: rounds wait for that one, where
+/// they would go on without who is dead. Its last push is settled by Join(). False if that life is
+/// over.
+bool AwaitSuccessor(const ShardMemory& memory, int worker, std::uint32_t epoch);
 
 /// It does not answer. Takes up to kKillPatience.
 bool Evict(const ShardMemory& memory, int worker, std::uint32_t epoch);

@@ -234,9 +234,6 @@ Result<ParamView> ShardedStore::Pull(const Selection& what, PullMode mode) {
   if (!what.everything()) PASSEL_RETURN_IF_ERROR(CheckSelection(what));
   const std::uint32_t stamp = next_stamp_++;
   Versions& versions = pulled_[stamp % kStamps];
-  // What is complete on all shards. A worker that no round waits for may look in the middle of
-  // one: it is told the version before, and its gradient will be too late.
-  if (rounds()) versions.fill(lead_->completed_round());
   for (std::size_t s = 0; s < shards_.size(); ++s) {
     PulledShard& pulled = at_pull_[s];
     const float* const before = pulled.values;
@@ -244,7 +241,10 @@ Result<ParamView> ShardedStore::Pull(const Selection& what, PullMode mode) {
     if (pulled.values != before) UseValues(s, pulled.values);
     if (!rounds()) versions[s] = pulled.version;
   }
-  // Over a wire this came with the values.
+  // Over a wire what the lead says came with the values; in shared memory they are read from here
+  // on. What is complete on all shards. A worker that no round waits for may look in the middle of
+  // one: it is told the version before, and its gradient will be too late.
+  if (rounds()) versions.fill(lead_->completed_round());
   if (stopped()) {
     EndRounds();
     return Cancelled("the job was stopped");

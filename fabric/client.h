@@ -1,0 +1,44 @@
+// client.h - the store of a worker whose ps tasks are reached by messages.
+//
+// Each step is one request and one answer where there is one ps, a few with several: docs/fabric.md
+// says which. What a worker asks at each step (Lead's const functions) is answered from the last
+// answer of ps/0.
+//
+// A ps that comes back with its memory is found again; what was asked of it meanwhile waits.
+
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "fabric/pipe.h"
+#include "fabric/session.h"
+#include "store/engine_options.h"
+#include "store/parameter_store.h"
+#include "store/store_plan.h"
+
+namespace passel::fabric {
+
+struct ClientOptions {
+  EngineOptions engine;  ///< for the proxies; `spin` and `eviction` are theirs
+  SessionOptions session;
+  /// How long a ps may take for what waits for nobody else, its return included; what waits for
+  /// others may take so long beyond its deadline.
+  std::chrono::nanoseconds answer_limit = std::chrono::seconds(10);
+};
+
+/// Messages of one worker, over all its ps.
+struct MessageCount {
+  std::uint64_t sent = 0, received = 0;
+};
+
+/// The store of worker `worker`, which joins. `connectors[s]` reach ps/s. Errors: those of Join()
+/// in store/membership.h; kFailedPrecondition when a ps has another plan; kUnavailable,
+/// kDeadlineExceeded, naming the ps. `count`, if not null, is told what is sent from then on, and
+/// must not be called once the store is gone.
+Result<std::unique_ptr<ParameterStore>> OpenRemoteStore(
+    const StorePlan& plan, int worker, std::vector<Connector> connectors,
+    const ClientOptions& options, std::function<MessageCount()>* count = nullptr);
+
+}  // namespace passel::fabric

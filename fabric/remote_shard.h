@@ -1,0 +1,62 @@
+// remote_shard.h - a shard behind messages: two copies of the values that take turns, and memory
+// for gradients.
+
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/page_memory.h"
+#include "fabric/remote_worker.h"
+#include "store/shard.h"
+
+namespace passel::fabric {
+
+class RemoteShard final : public Shard {
+ public:
+  RemoteShard(std::shared_ptr<RemoteWorker> worker, int shard);
+
+  Status Pull(PulledShard* pulled) override;
+  void CopyAll(float* out) override;
+  float* gradient(int slot) const override;
+  int gradient_slots() const override { return worker_->plan.gradient_slots; }
+  float* contents(int k) override;
+  Status Open(const ShardStart& start) override;
+  bool initialized() const override;
+  Status WaitUntilInitialized(Deadline deadline) override;
+  void Leave(Phase end) override;
+  void Stop() override;
+  Status EnterMode(const ModeWord& mode) override;
+  void PrepareChange(std::uint64_t step) override;
+  Status Apply(int slot, Deadline deadline, Version* version_before) override;
+  Status Stage(int slot) override;
+  Status ApplyRound(const RoundGrant& grant, Deadline deadline) override;
+  std::vector<Member> HoldersIn(std::uint64_t round) const override;
+
+  /// Where the next values belong, and that they are there.
+  std::span<float> next_values() const { return values_[1 - current_].floats(); }
+  void TakeValues(const Answer& answer);
+  /// What a round takes: gradient slot 0.
+  std::span<const float> staged_gradient() const { return gradients_[0].floats(); }
+
+ private:
+  Status Step(Call* call, Deadline deadline = Deadline::After({})) {
+    return worker_->Step(shard_, call, deadline);
+  }
+
+  const std::shared_ptr<RemoteWorker> worker_;
+  const int shard_;
+  const bool alone_;  // the only shard: its steps are the lead's
+  const std::size_t floats_;
+  ShardRules rules_;  // of the mode that this worker goes by
+  PageFloats values_[2];
+  int current_ = 0;                    // the copy that the last Pull() returned
+  bool fresh_ = false;                 // the other one has values that nobody has pulled yet
+  Version version_ = 0;                // of those
+  std::vector<PageFloats> gradients_;  // slots, and the addend where a quota exceeds 1
+  int staged_ = 0;                     // gradients of this worker that are in slot 0
+  std::unique_ptr<PageFloats> contents_;
+  mutable bool initialized_ = false;
+};
+
+}  // namespace passel::fabric

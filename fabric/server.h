@@ -1,0 +1,73 @@
+// server.h - a ps for workers that reach it by messages: one proxy for each.
+//
+// Threads    Any. Each pipe that is served has a thread of its own.
+
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "fabric/pipe.h"
+#include "store/shard_memory.h"
+#include "store/store_plan.h"
+
+namespace passel::fabric {
+
+class Proxy;
+
+struct ServerOptions {
+  /// How long a worker whose connection is gone may take to come back before it is taken for dead.
+  std::chrono::nanoseconds grace = std::chrono::seconds(5);
+  /// EngineOptions::spin of the proxies: they share the processors of the ps.
+  std::chrono::nanoseconds spin = std::chrono::microseconds(20);
+};
+
+/// What a server serves.
+struct ServedShard {
+  StorePlan plan;
+  int shard = 0;
+  ShardMemory memory;  ///< outlives the server
+  ServerOptions options;
+};
+
+class Server {
+ public:
+  /// The workers of a server that served this memory before, and is gone, have the grace to come
+  /// back too. Until then they count as running.
+  explicit Server(ServedShard served);
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  /// Serves the worker at the other end, until it is gone. Returns at once.
+  void Serve(std::unique_ptr<Pipe> pipe);
+  /// Ends all that Serve() began; the workers are taken for dead.
+  void Stop();
+
+ private:
+  struct Connection {
+    std::thread thread;
+    bool over = false;
+  };
+  void Run(std::unique_ptr<Pipe> pipe);
+  std::shared_ptr<Proxy> Admit(std::unique_ptr<Pipe>& pipe);
+  void GiveUpFormerWorkers();
+
+  const ServedShard served_;
+  std::mutex admission_;  // one Hello at a time; before mutex_
+  std::mutex mutex_;
+  std::condition_variable stopped_;
+  bool stopping_ = false;
+  std::vector<std::uint32_t> former_;  // [workers]: epochs of lives that have no proxy; 0: none
+  std::thread former_watch_;
+  std::list<Connection> connections_;
+  std::vector<std::shared_ptr<Proxy>> proxies_;
+};
+
+}  // namespace passel::fabric

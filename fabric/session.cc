@@ -1,0 +1,247 @@
+#include "fabric/session.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <random>
+#include <thread>
+
+#include "base/clock.h"
+
+namespace passel::fabric {
+namespace {
+
+constexpr std::chrono::milliseconds kConnectPause{20};
+constexpr std::chrono::milliseconds kLookForTurn{50};
+
+std::uint64_t RandomSession() {
+  std::random_device random;
+  return (std::uint64_t{random()} << 32 | random()) | 1;  // not 0
+}
+
+}  // namespace
+
+Session::Session(std::string peer, Connector connector, const Hello& hello,
+                 const SessionOptions& options, std::function<void(const Answer&)> heard)
+    : peer_(std::move(peer)),
+      connector_(std::move(connector)),
+      options_(options),
+      heard_(std::move(heard)),
+      session_(RandomSession()) {
+  hello_.request.kind = Kind::kHello;
+  hello_.request.session = session_;
+  hello_.request.hello = hello;
+}
+
+Result<Answer> Session::Open(Deadline deadline) {
+  PASSEL_RETURN_IF_ERROR(Await(&hello_, deadline));
+  return hello_.answer;
+}
+
+void Session::SetMode(std::uint64_t mode) {
+  const Lock lock(mutex_);
+  hello_.request.hello.mode = mode;
+}
+
+void Session::SetEpoch(std::uint32_t epoch) {
+  const Lock lock(mutex_);
+  hello_.request.hello.epoch = epoch;
+}
+
+void Session::Start(Call* call) {
+  Lock lock(mutex_);
+  call->request.session = session_;
+  call->request.id = next_id_++;
+  call->finished = call->working = false;
+  call->next_send_ns = 0;
+  call->pause = options_.first_pause;
+  calls_.push_back(call);
+  SendDue(lock);
+}
+
+void Session::Drop(Call* call) {
+  Lock lock(mutex_);
+  std::erase(calls_, call);
+  changed_.wait(lock, [&] { return call->uses == 0; });
+}
+
+Status Session::Ask(Call* call, Deadline deadline) {
+  Start(call);
+  Status status = Await(call, deadline);
+  Drop(call);
+  return status;
+}
+
+Status Session::Await(Call* call, Deadline deadline, bool working_is_enough) {
+  Lock lock(mutex_);
+  for (bool looked = false;; looked = true) {
+    if (call->finished) return call->answer.status;
+    if (working_is_enough && call->working) return {};
+    if (!failed_.ok()) return failed_;
+    if (looked && deadline.Expired()) break;
+    if (receiving_) {
+      changed_.wait_for(lock,
+                        std::min<std::chrono::nanoseconds>(deadline.Remaining(), kLookForTurn));
+    } else {
+      Turn(lock, deadline);
+    }
+  }
+  if (!greeted_) {
+    return Unavailable(fmt::format("{} cannot be reached: {}", peer_,
+                                   gone_.ok() ? "it does not answer" : gone_.message()));
+  }
+  return DeadlineExceeded(fmt::format("{} has not answered the request to {} in time", peer_,
+                                      InfoOf(call->request.kind).name));
+}
+
+// One message is received, or a pipe made; and what is due is sent. One thread at a time.
+void Session::Turn(Lock& lock, Deadline deadline) {
+  receiving_ = true;
+  if (pipe_ == nullptr) {
+    Connect(lock, deadline);
+  } else {
+    std::int64_t until = deadline.at_ns();
+    if (!greeted_) until = std::min(until, hello_.next_send_ns);
+    for (const Call* call : calls_) {
+      if (greeted_ && !call->finished) until = std::min(until, call->next_send_ns);
+    }
+    const std::shared_ptr<Pipe> pipe = pipe_;
+    lock.unlock();
+    const Result<Arrival> arrival = pipe->Receive(Deadline::At(until));
+    lock.lock();
+    if (arrival.ok()) {
+      received_.fetch_add(1, std::memory_order_relaxed);
+      Take(lock, pipe, *arrival);
+    } else if (arrival.status().code() != Code::kDeadlineExceeded) {
+      LosePipe(pipe, arrival.status());
+    }
+  }
+  SendDue(lock);
+  receiving_ = false;
+  changed_.notify_all();
+}
+
+void Session::Connect(Lock& lock, Deadline deadline) {
+  lock.unlock();
+  Result<std::unique_ptr<Pipe>> made = connector_(deadline.Sooner(kMessageLimit));
+  if (!made.ok()) {
+    std::this_thread::sleep_for(
+        std::min<std::chrono::nanoseconds>(deadline.Remaining(), kConnectPause));
+  }
+  lock.lock();
+  if (!made.ok()) {
+    gone_ = made.status();
+    return;
+  }
+  pipe_ = std::move(*made);
+  greeted_ = false;
+  hello_.next_send_ns = 0;
+  hello_.pause = options_.first_pause;
+}
+
+void Session::LosePipe(const std::shared_ptr<Pipe>& pipe, const Status& why) {
+  if (pipe_ != pipe) return;
+  pipe_ = nullptr;
+  greeted_ = false;
+  gone_ = why;
+}
+
+void Session::SendDue(Lock& lock) {
+  for (;;) {
+    if (pipe_ == nullptr) return;
+    const std::int64_t now = MonotonicNs();
+    Call* due = nullptr;
+    if (!greeted_) {
+      if (hello_.next_send_ns <= now) due = &hello_;
+    } else {
+      const auto at = std::find_if(calls_.begin(), calls_.end(), [&](const Call* call) {
+        return !call->finished && call->next_send_ns <= now;
+      });
+      if (at != calls_.end()) due = *at;
+    }
+    if (due == nullptr) return;
+    due->next_send_ns = now + due->pause.count();
+    due->pause = std::min(2 * due->pause, options_.longest_pause);
+    Send(lock, due);
+  }
+}
+
+void Session::Send(Lock& lock, Call* call) {
+  if (call == &hello_) {
+    std::uint64_t first = next_id_;
+    for (const Call* other : calls_) {
+      if (!other->finished) first = std::min(first, other->request.id);
+    }
+    hello_.request.hello.first_step = first;
+  }
+  call->request.remaining_ns = call->deadline.Remaining().count();
+  const std::vector<std::uint8_t> header = Encode(call->request);
+  const std::shared_ptr<Pipe> pipe = pipe_;
+  ++call->uses;
+  lock.unlock();
+  const Status status = pipe->Send(header, call->bulk, Deadline::After(kMessageLimit));
+  lock.lock();
+  --call->uses;
+  changed_.notify_all();
+  sent_.fetch_add(1, std::memory_order_relaxed);
+  if (!status.ok()) LosePipe(pipe, status);
+}
+
+void Session::Take(Lock& lock, const std::shared_ptr<Pipe>& pipe, const Arrival& arrival) {
+  Result<Answer> decoded = DecodeAnswer(arrival.header);
+  // What is not for us, or cannot be read, is as good as lost.
+  if (!decoded.ok() || decoded->session != session_ || pipe != pipe_) return;
+  Answer& answer = *decoded;
+  if (answer.to == Kind::kHello) {
+    Welcome(answer);
+    return;
+  }
+  const auto at = std::find_if(calls_.begin(), calls_.end(), [&](const Call* call) {
+    return call->request.id == answer.id && !call->finished;
+  });
+  if (at == calls_.end()) return;
+  Call* call = *at;
+  if (answer.working) {
+    call->working = true;
+    call->pause = options_.longest_pause;
+    call->next_send_ns = MonotonicNs() + call->pause.count();
+    heard_(answer);
+    return;
+  }
+  answer.values = answer.values && !call->into.empty() && arrival.bulk_floats == call->into.size();
+  if (answer.values) {
+    ++call->uses;
+    lock.unlock();
+    const Status read = pipe->ReadBulk(call->into, Deadline::After(kMessageLimit));
+    lock.lock();
+    --call->uses;
+    if (!read.ok()) {
+      LosePipe(pipe, read);
+      return;
+    }
+  }
+  heard_(answer);
+  call->answer = std::move(answer);
+  call->finished = true;
+}
+
+void Session::Welcome(const Answer& answer) {
+  if (greeted_) return;
+  if (!answer.status.ok()) {
+    failed_ = answer.status;
+    return;
+  }
+  greeted_ = true;
+  hello_.request.hello.epoch = answer.state.epoch;
+  hello_.answer = answer;
+  hello_.finished = true;
+  heard_(answer);
+  // It may be another proxy than the one that had them in hand.
+  for (Call* call : calls_) {
+    call->working = false;
+    call->next_send_ns = 0;
+    call->pause = options_.first_pause;
+  }
+}
+
+}  // namespace passel::fabric

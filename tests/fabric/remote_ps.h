@@ -1,0 +1,134 @@
+// remote_ps.h - one ps in a process of its own that shares no memory with the test, and a store
+// host made of such.
+
+#pragma once
+
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/memory_file.h"
+#include "base/subprocess.h"
+#include "base/unix_socket.h"
+#include "conformance/store_suite.h"
+#include "fabric/client.h"
+#include "fabric/fault_pipe.h"
+#include "fabric/socket_pipe.h"
+
+namespace passel::testing {
+
+class RemotePs {
+ public:
+  /// `failpoint` as in base/failpoint.h, for the first process.
+  RemotePs(const StorePlan& plan, int shard, const std::string& failpoint = "",
+           std::chrono::milliseconds grace = std::chrono::seconds(5))
+      : plan_(ToJson(plan)), shard_(shard), grace_(grace) {
+    Start(failpoint);
+  }
+
+  /// Another process on the same arena, which this one never maps.
+  void Start(const std::string& failpoint = "") {
+    int ends[2];
+    PASSEL_CHECK(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0, "sockets");
+    const FileDescriptor theirs(ends[1]);
+    SpawnOptions options;
+    options.executable = PASSEL_FABRIC_PS;
+    options.name = "fabric_ps";
+    options.arguments = {plan_, std::to_string(shard_), std::to_string(grace_.count()),
+                         std::to_string(theirs.get()), std::to_string(arena_.get())};
+    options.inherited_fds = {theirs.get()};
+    if (arena_.valid()) options.inherited_fds.push_back(arena_.get());
+    if (!failpoint.empty()) options.environment = {"PASSEL_FAILPOINT=" + failpoint};
+    Result<Subprocess> spawned = Subprocess::Spawn(options);
+    PASSEL_CHECK(spawned.ok(), spawned.status().message().c_str());
+    const std::lock_guard lock(mutex_);
+    control_.Reset(ends[0]);
+    process_ = std::make_unique<Subprocess>(std::move(*spawned));
+    Result<Message> ready = ReceiveMessage(control_.get(), Deadline::After(kLong));
+    PASSEL_CHECK(ready.ok() && ready->fds.size() == 1, "the ps says that it is there");
+    arena_ = std::move(ready->fds[0]);
+  }
+
+  void Kill() {
+    process_->Signal(SIGKILL);
+    AwaitEnd();
+  }
+  /// The next process begins with another one.
+  void LoseArena() { arena_.Reset(); }
+  void AwaitEnd() { PASSEL_CHECK(process_->Reap(Deadline::After(kLong)).ok(), "the ps ends"); }
+
+  Result<std::unique_ptr<fabric::Pipe>> Connect() {
+    int ends[2];
+    PASSEL_CHECK(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, "sockets");
+    FileDescriptor ours(ends[0]);
+    const FileDescriptor theirs(ends[1]);
+    const std::lock_guard lock(mutex_);
+    const std::uint8_t word = 0;
+    const int sent = theirs.get();
+    PASSEL_RETURN_IF_ERROR(
+        SendMessage(control_.get(), {&word, 1}, {&sent, 1}, Deadline::After(kBound)));
+    return std::unique_ptr<fabric::Pipe>(std::make_unique<SocketPipe>(std::move(ours)));
+  }
+
+  pid_t pid() const { return process_->pid(); }
+
+ private:
+  const std::string plan_;
+  const int shard_;
+  const std::chrono::milliseconds grace_;
+  std::mutex mutex_;
+  FileDescriptor arena_;
+  FileDescriptor control_;
+  std::unique_ptr<Subprocess> process_;
+};
+
+class RemoteHost final : public StoreHost {
+ public:
+  explicit RemoteHost(const StorePlan& plan, const Faults& faults = {}, std::uint64_t seed = 0,
+                      const std::string& failpoint = "",
+                      std::chrono::milliseconds grace = std::chrono::seconds(5))
+      : plan_(plan), faults_(faults), seed_(seed) {
+    for (int s = 0; s < plan.variables.shards(); ++s) {
+      ps_.push_back(std::make_unique<RemotePs>(plan, s, s == 0 ? failpoint : "", grace));
+    }
+  }
+
+  Result<std::unique_ptr<ParameterStore>> Open(int worker, const EngineOptions& options) override {
+    return Open(worker, options, nullptr);
+  }
+  Result<std::unique_ptr<ParameterStore>> Open(int worker, const EngineOptions& engine,
+                                               std::function<fabric::MessageCount()>* count) {
+    std::vector<fabric::Connector> connectors;
+    for (const auto& ps : ps_) {
+      connectors.push_back([this, &ps](Deadline) -> Result<std::unique_ptr<fabric::Pipe>> {
+        PASSEL_ASSIGN_OR_RETURN(std::unique_ptr<fabric::Pipe> pipe, ps->Connect());
+        return std::unique_ptr<fabric::Pipe>(std::make_unique<FaultPipe>(
+            std::move(pipe), faults_, StreamSeed(seed_, connections_.fetch_add(1))));
+      });
+    }
+    fabric::ClientOptions options;
+    options.engine = engine;
+    if (faults_.drop > 0) {  // what is lost is missed soon
+      options.session.first_pause = std::chrono::milliseconds(10);
+      options.session.longest_pause = std::chrono::milliseconds(200);
+    }
+    return fabric::OpenRemoteStore(plan_, worker, std::move(connectors), options, count);
+  }
+  std::vector<ShardMemory> Memory() override { return {}; }
+
+  RemotePs& ps(int shard) { return *ps_[static_cast<std::size_t>(shard)]; }
+
+ private:
+  const StorePlan plan_;
+  const Faults faults_;
+  const std::uint64_t seed_;
+  std::atomic<std::uint64_t> connections_{0};
+  std::vector<std::unique_ptr<RemotePs>> ps_;
+};
+
+}  // namespace passel::testing
