@@ -216,8 +216,11 @@ Answer Proxy::Step(const Request& request) {
       break;
     case Kind::kStage:
       answer.status = ReadBulk({shard_.gradient(0), memory_.floats});
+      // Release: another proxy applies the round on the word of a lead that is elsewhere.
+      Notify(memory_.state->event);
       break;
     case Kind::kApplyRound:
+      (void)memory_.state->event.sequence.load(std::memory_order_acquire);  // what was staged
       answer.status = InSlices(
           request, [&](Deadline slice) { return shard_.ApplyRound(request.grant, slice); });
       break;
