@@ -229,6 +229,11 @@ class WorkerTask {
     for (;;) {
       const Status status = store.WaitUntilInitialized(deadline.Sooner(std::chrono::seconds(10)));
       if (status.code() != Code::kDeadlineExceeded) return status;
+      if (store.initialized()) {  // it waits for others: a change of the mode, a round, slower ones
+        if (deadline.Expired()) return status.WithContext("this task cannot begin");
+        LogInfo("Waiting for the others to let this task begin: {}", status.message());
+        continue;
+      }
       if (deadline.Expired()) {
         return DeadlineExceeded(fmt::format(
             "the chief, {}, has not initialised the variables within {:g} s of this task's start "
