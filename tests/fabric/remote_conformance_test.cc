@@ -3,6 +3,7 @@
 
 #include "fabric/remote_ps.h"
 #include "store_conformance.h"
+#include "support/sanitized.h"
 
 namespace passel::testing {
 namespace {
@@ -15,12 +16,14 @@ StoreCase OverMessages(const std::string& name, int shards, const Faults& faults
 
 constexpr Faults kFaults = {.drop = 20, .repeat = 40, .delay = 40, .cut = 4};
 
-const std::vector<StoreCase> kPlain = {OverMessages("OverMessages", 1, {}),
-                                       OverMessages("OverMessages", 3, {})};
+const std::vector<StoreCase> kPlain =
+    Cases<StoreCase>({OverMessages("OverMessages", 1, {}), OverMessages("OverMessages", 3, {})},
+                     {OverMessages("OverMessages", 1, {})});
 PASSEL_INSTANTIATE_STORE_CONFORMANCE(Plain, kPlain);
 
-const std::vector<StoreCase> kFaulty = {OverMessages("OverBadPipes", 1, kFaults),
-                                        OverMessages("OverBadPipes", 3, kFaults)};
+const std::vector<StoreCase> kFaulty = Cases<StoreCase>(
+    {OverMessages("OverBadPipes", 1, kFaults), OverMessages("OverBadPipes", 3, kFaults)},
+    {OverMessages("OverBadPipes", 3, kFaults)});
 PASSEL_INSTANTIATE_STORE_CONFORMANCE(Faulty, kFaulty);
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <vector>
+
 namespace passel {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -21,5 +23,11 @@ inline constexpr bool kSanitized = false;
 /// Turns of a test that looks for what is rare: all in a plain build, a part under a sanitizer,
 /// which is there for memory and races, not for the numbers.
 constexpr int Turns(int all, int sanitized) { return kSanitized ? sanitized : all; }
+
+/// Cases of a test that takes each: all in a plain build, `sanitized` alone under a sanitizer.
+template <typename T>
+std::vector<T> Cases(std::vector<T> all, std::vector<T> sanitized) {
+  return kSanitized ? sanitized : all;
+}
 
 }  // namespace passel
