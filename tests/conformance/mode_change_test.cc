@@ -11,6 +11,7 @@
 #include "conformance/arena_host.h"
 #include "conformance/heap_host.h"
 #include "conformance/mode_plans.h"
+#include "support/sanitized.h"
 
 namespace passel::testing {
 
@@ -480,7 +481,8 @@ TEST_P(ModeChange, WishesAreChecked) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Stores, ModeChange,
-                         ::testing::Combine(::testing::Bool(), ::testing::Values(1, 3)),
+                         ::testing::Combine(::testing::Bool(),
+                                            ::testing::ValuesIn(Cases<int>({1, 3}, {3}))),
                          [](const auto& test) {
                            return std::string(std::get<0>(test.param) ? "Arenas" : "Heap") +
                                   std::to_string(std::get<1>(test.param));

@@ -16,9 +16,8 @@ StoreCase OverMessages(const std::string& name, int shards, const Faults& faults
 
 constexpr Faults kFaults = {.drop = 20, .repeat = 40, .delay = 40, .cut = 4};
 
-const std::vector<StoreCase> kPlain =
-    Cases<StoreCase>({OverMessages("OverMessages", 1, {}), OverMessages("OverMessages", 3, {})},
-                     {OverMessages("OverMessages", 1, {})});
+const std::vector<StoreCase> kPlain = Cases<StoreCase>(
+    {OverMessages("OverMessages", 1, {}), OverMessages("OverMessages", 3, {})}, {});
 PASSEL_INSTANTIATE_STORE_CONFORMANCE(Plain, kPlain);
 
 const std::vector<StoreCase> kFaulty = Cases<StoreCase>(

@@ -6,6 +6,7 @@
 #include "base/random.h"
 #include "conformance/mode_plans.h"
 #include "multiprocess/engine_job.h"
+#include "support/sanitized.h"
 #include "support/temp_marker.h"
 
 namespace passel::testing {
@@ -80,16 +81,16 @@ std::string NameOf(std::string text) {
   return text;
 }
 
-INSTANTIATE_TEST_SUITE_P(Kill, ModeChangeFailpoint,
-                         ::testing::Combine(::testing::Values("mode.due", "mode.arrived",
-                                                              "mode.prepared", "mode.published"),
-                                            ::testing::Values("locked", "barrier", "replicas=2"),
-                                            ::testing::Values("replicas=5", "ssp=1", "barrier",
-                                                              "hogwild")),
-                         [](const auto& test) {
-                           return NameOf(std::string(std::get<0>(test.param)) + "_" +
-                                         std::get<1>(test.param) + "_" + std::get<2>(test.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Kill, ModeChangeFailpoint,
+    ::testing::Combine(
+        ::testing::Values("mode.due", "mode.arrived", "mode.prepared", "mode.published"),
+        ::testing::ValuesIn(Cases<const char*>({"locked", "barrier", "replicas=2"}, {"barrier"})),
+        ::testing::Values("replicas=5", "ssp=1", "barrier", "hogwild")),
+    [](const auto& test) {
+      return NameOf(std::string(std::get<0>(test.param)) + "_" + std::get<1>(test.param) + "_" +
+                    std::get<2>(test.param));
+    });
 
 // It has agreed with the others on nothing yet, or on everything; when it wakes up, that is
 // history.
