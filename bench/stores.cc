@@ -41,7 +41,7 @@ class VariantShard final : public Shard {
   void Leave(Phase end) override { shard_->Leave(end); }
   void Stop() override { shard_->Stop(); }
   Status EnterMode(const ModeWord& mode) override { return shard_->EnterMode(mode); }
-  void PrepareChange(std::uint64_t step) override { shard_->PrepareChange(step); }
+  Status PrepareChange(std::uint64_t step) override { return shard_->PrepareChange(step); }
   Status Stage(int slot) override { return shard_->Stage(slot); }
   std::vector<Member> HoldersIn(std::uint64_t round) const override {
     return shard_->HoldersIn(round);

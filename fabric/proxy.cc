@@ -125,6 +125,11 @@ void Proxy::End() {
   MarkDead(memory_, worker_, life_->epoch());
 }
 
+bool Proxy::Ends() const {
+  const std::lock_guard lock(mutex_);
+  return ending_;
+}
+
 bool Proxy::Waits() const {
   const std::lock_guard lock(mutex_);
   return ending_ || pipe_ == nullptr;
@@ -225,6 +230,12 @@ void Proxy::Handle(const std::shared_ptr<Pipe>& pipe, Arrival arrival) {
     if (done_ == Done::kNot || done_ == Done::kDone) Reply(request, std::move(answer));
     return;
   }
+  if (request.again) {
+    Answer unread;
+    unread.unread = true;
+    Reply(request, std::move(unread));
+    return;
+  }
   if (done_ == Done::kNot) {
     next_ = Waiting{pipe, std::move(arrival)};
     return;
@@ -238,6 +249,7 @@ void Proxy::Handle(const std::shared_ptr<Pipe>& pipe, Arrival arrival) {
   if (done_ != Done::kNot) return;
   done_ = Done::kDone;
   answer_ = answer;
+  if (Ends()) return;  // it may go on with the next ps, or another proxy
   // It may have come back meanwhile.
   if (const std::shared_ptr<Pipe> now = CurrentPipe()) from_ = now;
   Reply(request, std::move(answer));

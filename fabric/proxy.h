@@ -41,10 +41,12 @@ class Proxy {
   /// The worker is at the other end of this pipe from now on, and has said hello. False, and the
   /// pipe stays the caller's, if it is over.
   bool Attach(std::unique_ptr<Pipe>& pipe);
-  /// The worker is taken for dead, unless it has left, and Run() ends soon.
+  /// The worker is taken for dead, unless it has left, and Run() ends soon. Nothing is answered any
+  /// more: who asks over another connection learns what became of it.
   void End();
   /// Its connection is gone, or it is over.
   bool Waits() const;
+  bool Ends() const;
 
   /// Until the worker is gone.
   void Run();
@@ -68,6 +70,7 @@ class Proxy {
   Answer Round(const Request& request);
   Status OpenShard(const Request& request);
   Status EnterMode(std::uint64_t mode);
+  Status CheckMode() const;
   /// The bulk of the step that is being done. A failure leaves the step undone, to be repeated.
   Status ReadBulk(std::span<float> into);
   /// Calls call(deadline) with short deadlines until the request's, looking after messages between.
@@ -85,6 +88,7 @@ class Proxy {
   std::unique_ptr<LocalLead> lead_;  // of shard 0
   LocalShard shard_;
   Mode mode_;  // that the worker goes by
+  std::uint32_t mode_number_ = 0;
   std::uint64_t serial_ = 0;
 
   // The last step, and what came of it.

@@ -6,6 +6,7 @@
 #include "fabric/counter_report.h"
 #include "fabric/proxy.h"
 #include "store/membership.h"
+#include "store/mode_change.h"
 
 namespace passel::fabric {
 namespace {
@@ -134,6 +135,7 @@ Status Proxy::Once(const Request& request, Answer* answer, Apply&& apply) {
                     life_->options().names(worker_), served_.shard));
   }
   PASSEL_RETURN_IF_ERROR(life_->CheckAlive());
+  PASSEL_RETURN_IF_ERROR(CheckMode());
   if (!same) {
     record.begun.store(0, std::memory_order_relaxed);
     record.ended.store(0, std::memory_order_relaxed);
@@ -158,6 +160,9 @@ Answer Proxy::Step(const Request& request) {
   answer.values = (request.flags & kValues) != 0;
   answer.status = CheckStep(request);
   if (!answer.status.ok()) return answer;
+  // Nothing of a life that is over is written: its slot and its counters are its successor's.
+  if (request.kind != Kind::kLeave) answer.status = life_->CheckAlive();
+  if (!answer.status.ok()) return answer;
   if (lead_ != nullptr && (request.flags & kReport)) TakeReport(request.report, &lead_->counters());
   switch (request.kind) {
     case Kind::kUpdate:
@@ -174,6 +179,7 @@ Answer Proxy::Step(const Request& request) {
         answer.status = DeadlineExceeded(
             "the chief has not initialised the variables in time: start it, or wait longer");
       }
+      if (lead_ != nullptr) answer.report = MakeReport(lead_->counters(), {});  // its cursor
       break;
     case Kind::kOpen:
       answer.status = OpenShard(request);
@@ -182,6 +188,7 @@ Answer Proxy::Step(const Request& request) {
       answer.status = shard_.initialized()
                           ? FailedPrecondition("the variables are initialised already")
                           : lead_->Restore(request.progress);
+      answer.report = MakeReport(lead_->counters(), {});
       break;
     case Kind::kLeave: {
       const Phase end =
@@ -197,7 +204,7 @@ Answer Proxy::Step(const Request& request) {
       answer.status = EnterMode(request.mode);
       break;
     case Kind::kPrepareChange:
-      shard_.PrepareChange(request.number);
+      answer.status = shard_.PrepareChange(request.number);
       break;
     case Kind::kAwaitChange:
       answer.status = InSlices(request, [&](Deadline slice) {
@@ -209,12 +216,14 @@ Answer Proxy::Step(const Request& request) {
       });
       break;
     case Kind::kPublishChange:
-      lead_->PublishChange();
+      answer.status = lead_->PublishChange();
       break;
     case Kind::kAwaitSlowest:
       answer.status = InSlices(request, [&](Deadline slice) { return lead_->AwaitSlowest(slice); });
       break;
     case Kind::kStage:
+      answer.status = CheckMode();
+      if (!answer.status.ok()) break;
       answer.status = ReadBulk({shard_.gradient(0), memory_.floats});
       // Release: another proxy applies the round on the word of a lead that is elsewhere.
       Notify(memory_.state->event);
@@ -225,7 +234,7 @@ Answer Proxy::Step(const Request& request) {
           request, [&](Deadline slice) { return shard_.ApplyRound(request.grant, slice); });
       break;
     case Kind::kFinishRound:
-      lead_->FinishRound(request.grant);
+      answer.status = lead_->FinishRound(request.grant);
       break;
     case Kind::kAwaitCompletion:
       // Once more at the end, with what is left of the time.
@@ -236,7 +245,7 @@ Answer Proxy::Step(const Request& request) {
                    }).ok();
       break;
     case Kind::kDecided:
-      answer.yes = lead_->RoundDecided(request.number);
+      answer.yes = DecidedRound(memory_) >= request.number;
       break;
     case Kind::kDecideNoMore:
       lead_->DecideNoMore();
@@ -268,11 +277,21 @@ Status Proxy::EnterMode(std::uint64_t word) {
   }
   PASSEL_RETURN_IF_ERROR(shard_.EnterMode(mode));
   mode_ = mode.setting.mode;
+  mode_number_ = mode.number;
   return {};
 }
 
+// Of one that was away while the mode changed without it.
+Status Proxy::CheckMode() const {
+  if (CurrentModeNumber(memory_) == mode_number_) return {};
+  return Aborted(fmt::format(
+      "the mode of the job has changed without {}, which did not answer: start it again",
+      life_->options().names(worker_)));
+}
+
 Status Proxy::OpenShard(const Request& request) {
-  if (shard_.initialized()) {
+  // On another shard than the first: a chief may have died before it came to that one.
+  if (shard_.initialized() && lead_ != nullptr) {
     // Relaxed: written before `initialized`.
     if (memory_.state->cohort.load(std::memory_order_relaxed) == request.start.cohort) return {};
     return FailedPrecondition(
@@ -305,9 +324,13 @@ Answer Proxy::Round(const Request& request) {
   Answer answer;
   const std::uint64_t round = request.number;
   // Decided already: by a former life of this request, which it may count, or without us. Else
-  // nobody can count us before we arrive: this life has not, and others do not count.
-  const bool late = lead_->RoundDecided(round);
-  if (!late && (request.flags & kStageIt)) {
+  // nobody can count us before we arrive: unless this life has, others do not count.
+  answer.status = CheckMode();
+  if (!answer.status.ok()) return answer;
+  const bool late = DecidedRound(memory_) >= round;
+  const bool arrived_before = passel::Arrival::Says(
+      memory_.tasks[worker_].arrival.load(std::memory_order_seq_cst), life_->epoch(), round);
+  if (!late && !arrived_before && (request.flags & kStageIt)) {
     answer.status = ReadBulk({shard_.gradient(0), memory_.floats});
     if (!answer.status.ok()) return answer;
   }
@@ -316,7 +339,7 @@ Answer Proxy::Round(const Request& request) {
     if (!answer.status.ok()) return answer;
   }
   if ((request.flags & kAwait) == 0) return answer;
-  if (!lead_->RoundDecided(round)) {
+  if (DecidedRound(memory_) < round) {
     Answer arrived;
     arrived.working = true;
     Reply(request, std::move(arrived));
@@ -334,7 +357,7 @@ Answer Proxy::Round(const Request& request) {
     answer.status =
         InSlices(request, [&](Deadline slice) { return shard_.ApplyRound(grant, slice); });
     if (!answer.status.ok()) return answer;
-    lead_->FinishRound(grant);
+    answer.status = lead_->FinishRound(grant);
   }
   answer.values = (request.flags & kValues) != 0 && lead_->completed_round() >= round;
   return answer;

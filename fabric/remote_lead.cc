@@ -70,13 +70,14 @@ Status RemoteLead::AwaitSlowest(Deadline deadline) {
     call->into = worker_->only_shard->next_values();
   }
   PASSEL_RETURN_IF_ERROR(worker_->Step(0, call.get(), deadline));
-  if (call->answer.values) worker_->only_shard->TakeValues(call->answer);
+  if (call->answer.values) worker_->only_shard->TakeValues(call->answer, 0);
   return {};
 }
 
-bool RemoteLead::RoundDecided(std::uint64_t round) const {
+Result<bool> RemoteLead::RoundDecided(std::uint64_t round) const {
   const auto call = Asking(Kind::kDecided, round);
-  return worker_->Step(0, call.get()).ok() && call->answer.yes;
+  PASSEL_RETURN_IF_ERROR(worker_->Step(0, call.get()));
+  return call->answer.yes;
 }
 
 void RemoteLead::StartRound(std::uint64_t round, std::uint8_t flags) {
@@ -122,15 +123,17 @@ Result<RoundGrant> RemoteLead::AwaitRound(std::uint64_t round, Deadline deadline
   const std::unique_ptr<Call> ended = std::move(worker_->round);
   worker_->EndStep(0, ended.get());
   PASSEL_RETURN_IF_ERROR(status);
-  if (ended->answer.values) worker_->only_shard->TakeValues(ended->answer);
+  if (ended->answer.values) {
+    worker_->only_shard->TakeValues(ended->answer, ended->answer.state.completed_round);
+  }
   return ended->answer.grant.value_or(RoundGrant{});
 }
 
-void RemoteLead::FinishRound(const RoundGrant& grant) {
-  if (grant.count == 0 || completed_round() >= grant.round) return;
+Status RemoteLead::FinishRound(const RoundGrant& grant) {
+  if (grant.count == 0 || completed_round() >= grant.round) return {};
   const auto call = Asking(Kind::kFinishRound);
   call->request.grant = grant;
-  (void)worker_->Step(0, call.get());
+  return worker_->Step(0, call.get());
 }
 
 bool RemoteLead::AwaitCompletion(std::uint64_t round, Deadline deadline) {
@@ -147,7 +150,7 @@ Result<std::optional<std::uint64_t>> RemoteLead::AwaitChange(Deadline deadline) 
   return call->answer.yes ? std::optional(call->answer.number) : std::nullopt;
 }
 
-void RemoteLead::PublishChange() { (void)worker_->Step(0, Asking(Kind::kPublishChange).get()); }
+Status RemoteLead::PublishChange() { return worker_->Step(0, Asking(Kind::kPublishChange).get()); }
 
 Status RemoteLead::EnterMode(const ModeWord& mode) {
   const auto call = Asking(Kind::kEnterMode);

@@ -32,14 +32,14 @@ class RemoteLead final : public Lead {
   Status Restore(const JobProgress& progress) override;
   Status CountUpdate(std::int64_t* global_step) override;
   Status AwaitSlowest(Deadline deadline) override;
-  bool RoundDecided(std::uint64_t round) const override;
+  Result<bool> RoundDecided(std::uint64_t round) const override;
   Status Arrive(std::uint64_t round) override;
   Result<RoundGrant> AwaitRound(std::uint64_t round, Deadline deadline) override;
-  void FinishRound(const RoundGrant& grant) override;
+  Status FinishRound(const RoundGrant& grant) override;
   bool AwaitCompletion(std::uint64_t round, Deadline deadline) override;
   void DecideNoMore() override;
   Result<std::optional<std::uint64_t>> AwaitChange(Deadline deadline) override;
-  void PublishChange() override;
+  Status PublishChange() override;
   Status EnterMode(const ModeWord& mode) override;
 
  private:

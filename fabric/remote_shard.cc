@@ -22,6 +22,8 @@ RemoteShard::RemoteShard(std::shared_ptr<RemoteWorker> worker, int shard)
 }
 
 Status RemoteShard::Pull(PulledShard* pulled) {
+  // Others may have made rounds since these values came: they are not those of the last round.
+  if (IsRoundMode(rules_.mode) && worker_->state().completed_round != round_) fresh_ = false;
   if (!fresh_) {
     Call call;
     call.request.kind = Kind::kPull;
@@ -29,7 +31,7 @@ Status RemoteShard::Pull(PulledShard* pulled) {
     call.into = next_values();
     PASSEL_RETURN_IF_ERROR(Step(&call));
     if (!call.answer.values) return Internal(fmt::format("ps/{} sent no values", shard_));
-    TakeValues(call.answer);
+    TakeValues(call.answer, worker_->state().completed_round);
   }
   fresh_ = false;
   current_ = 1 - current_;
@@ -37,8 +39,9 @@ Status RemoteShard::Pull(PulledShard* pulled) {
   return {};
 }
 
-void RemoteShard::TakeValues(const Answer& answer) {
+void RemoteShard::TakeValues(const Answer& answer, std::uint64_t round) {
   fresh_ = true;
+  round_ = round;
   version_ = answer.version;
 }
 
@@ -109,6 +112,7 @@ Status RemoteShard::EnterMode(const ModeWord& mode) {
   }
   rules_.Set(mode.setting);
   staged_ = 0;
+  fresh_ = false;  // others have gone on since
   const auto slots = static_cast<std::size_t>(gradient_slots());
   if (!IsRoundMode(rules_.mode) || rules_.Quota(worker_->worker) == 1) return {};
   if (gradients_.size() > slots) return {};
@@ -123,11 +127,11 @@ Status RemoteShard::EnterMode(const ModeWord& mode) {
   return {};
 }
 
-void RemoteShard::PrepareChange(std::uint64_t step) {
+Status RemoteShard::PrepareChange(std::uint64_t step) {
   Call call;
   call.request.kind = Kind::kPrepareChange;
   call.request.number = step;
-  (void)Step(&call);
+  return Step(&call);
 }
 
 Status RemoteShard::Apply(int slot, Deadline deadline, Version* version_before) {
@@ -146,7 +150,7 @@ Status RemoteShard::Apply(int slot, Deadline deadline, Version* version_before) 
     worker_->counted = call.answer.step;
     worker_->near_enough = call.answer.yes;
   }
-  if (call.answer.values) TakeValues(call.answer);
+  if (call.answer.values) TakeValues(call.answer, 0);
   *version_before = call.answer.number;
   return {};
 }
@@ -174,7 +178,7 @@ Status RemoteShard::ApplyRound(const RoundGrant& grant, Deadline deadline) {
   call.request.flags = kValues;
   call.into = next_values();
   PASSEL_RETURN_IF_ERROR(Step(&call, deadline));
-  if (call.answer.values) TakeValues(call.answer);
+  if (call.answer.values) TakeValues(call.answer, grant.round);
   return {};
 }
 

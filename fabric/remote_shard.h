@@ -27,7 +27,7 @@ class RemoteShard final : public Shard {
   void Leave(Phase end) override;
   void Stop() override;
   Status EnterMode(const ModeWord& mode) override;
-  void PrepareChange(std::uint64_t step) override;
+  Status PrepareChange(std::uint64_t step) override;
   Status Apply(int slot, Deadline deadline, Version* version_before) override;
   Status Stage(int slot) override;
   Status ApplyRound(const RoundGrant& grant, Deadline deadline) override;
@@ -35,7 +35,7 @@ class RemoteShard final : public Shard {
 
   /// Where the next values belong, and that they are there.
   std::span<float> next_values() const { return values_[1 - current_].floats(); }
-  void TakeValues(const Answer& answer);
+  void TakeValues(const Answer& answer, std::uint64_t round);
   /// What a round takes: gradient slot 0.
   std::span<const float> staged_gradient() const { return gradients_[0].floats(); }
 
@@ -52,6 +52,7 @@ class RemoteShard final : public Shard {
   PageFloats values_[2];
   int current_ = 0;                    // the copy that the last Pull() returned
   bool fresh_ = false;                 // the other one has values that nobody has pulled yet
+  std::uint64_t round_ = 0;            // after which they are, in the modes with rounds
   Version version_ = 0;                // of those
   std::vector<PageFloats> gradients_;  // slots, and the addend where a quota exceeds 1
   int staged_ = 0;                     // gradients of this worker that are in slot 0

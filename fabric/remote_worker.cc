@@ -51,7 +51,8 @@ Status RemoteWorker::Join() {
       Call call;
       call.request.kind = Kind::kAsk;
       PASSEL_RETURN_IF_ERROR(Quick(static_cast<int>(s), &call));
-      seen[s] = {call.answer.state.initialized, call.answer.number, call.answer.version};
+      seen[s] = {call.answer.state.initialized, call.answer.number, call.answer.version,
+                 call.answer.state.global_step};
     }
     return seen;
   });
@@ -90,8 +91,12 @@ void RemoteWorker::StartStep(int shard_index, Call* call) {
     // The other side ends it too, when it sees a later step.
     if (round != nullptr) session(0).Drop(round.get());
     round.reset();
-    call->request.report = MakeReport(counters, known_);
-    call->request.flags |= kReport;
+    // What is asked for its cursor must not overwrite it.
+    const Kind kind = call->request.kind;
+    if (kind != Kind::kRestore && kind != Kind::kAwaitInitialized) {
+      call->request.report = MakeReport(counters, known_);
+      call->request.flags |= kReport;
+    }
   }
   session(shard_index).Start(call);
 }
@@ -108,6 +113,10 @@ Status RemoteWorker::Step(int shard_index, Call* call, Deadline deadline) {
   Status status = session(shard_index)
                       .Await(call, Deadline::At(deadline.at_ns() + options.answer_limit.count()));
   EndStep(shard_index, call);
+  if (call->finished && call->answer.report) {
+    TakeReport(*call->answer.report, &counters);
+    Remember(*call->answer.report, &known_);
+  }
   return status;
 }
 

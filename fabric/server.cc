@@ -112,6 +112,9 @@ std::shared_ptr<Proxy> Server::Admit(std::unique_ptr<Pipe>& pipe) {
     return nullptr;
   }
   const std::lock_guard lock(mutex_);
+  for (const auto& other : proxies_) {  // of a life that is over
+    if (other->worker() == (*proxy)->worker()) other->End();
+  }
   (void)(*proxy)->Attach(pipe);
   if (stopping_) (*proxy)->End();
   proxies_.push_back(*proxy);

@@ -52,7 +52,7 @@ void Session::Start(Call* call) {
   Lock lock(mutex_);
   call->request.session = session_;
   call->request.id = next_id_++;
-  call->finished = call->working = false;
+  call->finished = call->working = call->sent = false;
   call->next_send_ns = 0;
   call->pause = options_.first_pause;
   calls_.push_back(call);
@@ -160,9 +160,10 @@ void Session::SendDue(Lock& lock) {
       if (at != calls_.end()) due = *at;
     }
     if (due == nullptr) return;
-    due->next_send_ns = now + due->pause.count();
-    due->pause = std::min(2 * due->pause, options_.longest_pause);
     Send(lock, due);
+    // From its end on: a large bulk may take longer than the pause.
+    due->next_send_ns = MonotonicNs() + due->pause.count();
+    due->pause = std::min(2 * due->pause, options_.longest_pause);
   }
 }
 
@@ -175,11 +176,14 @@ void Session::Send(Lock& lock, Call* call) {
     hello_.request.hello.first_step = first;
   }
   call->request.remaining_ns = call->deadline.Remaining().count();
+  call->request.again = call->sent && !call->bulk.empty();
+  call->sent = true;
+  const std::span<const float> bulk = call->request.again ? std::span<const float>() : call->bulk;
   const std::vector<std::uint8_t> header = Encode(call->request);
   const std::shared_ptr<Pipe> pipe = pipe_;
   ++call->uses;
   lock.unlock();
-  const Status status = pipe->Send(header, call->bulk, Deadline::After(kMessageLimit));
+  const Status status = pipe->Send(header, bulk, Deadline::After(kMessageLimit));
   lock.lock();
   --call->uses;
   changed_.notify_all();
@@ -201,6 +205,11 @@ void Session::Take(Lock& lock, const std::shared_ptr<Pipe>& pipe, const Arrival&
   });
   if (at == calls_.end()) return;
   Call* call = *at;
+  if (answer.unread) {
+    call->sent = false;
+    call->next_send_ns = 0;
+    return;
+  }
   if (answer.working) {
     call->working = true;
     call->pause = options_.longest_pause;

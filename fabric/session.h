@@ -41,6 +41,7 @@ struct Call {
 
   bool finished = false;  ///< under the session's lock, as all below
   bool working = false;   ///< the other side has it in hand
+  bool sent = false;      ///< `bulk` is there, or on its way
   Answer answer;
   std::int64_t next_send_ns = 0;
   std::chrono::nanoseconds pause{0};

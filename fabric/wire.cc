@@ -286,6 +286,7 @@ void Fields(Ar& ar, Request& request) {
   ar.Number(request.id);
   ar.Number(request.remaining_ns);
   ar.Number(request.flags);
+  ar.Number(request.again);
   ar.Check(request.session != 0, "no session");
   ar.Check((request.id == 0) == (request.kind == Kind::kHello), "a false id");
   ar.Check(request.remaining_ns >= 0, "a deadline that has passed");
@@ -307,6 +308,7 @@ void Fields(Ar& ar, Answer& answer) {
   ar.Number(answer.session);
   ar.Number(answer.id);
   ar.Number(answer.working);
+  ar.Number(answer.unread);
   StatusField(ar, answer.status);
   StateFields(ar, answer.state);
   ar.Number(answer.version);

@@ -121,6 +121,9 @@ struct Request {
   std::uint64_t id = 0;           ///< counted from 1; kHello: 0
   std::int64_t remaining_ns = 0;  ///< until its deadline
   std::uint8_t flags = 0;
+  /// A repetition of a request that has a bulk, without it: who has not read that asks for it. So
+  /// nobody sends values to one that is sending a gradient.
+  bool again = false;
   Hello hello;
   std::uint64_t number = 0;  ///< a round or a step; kLeave: Phase; kMissing: with `slot` WaitingOn
   std::int32_t slot = 0;
@@ -153,6 +156,7 @@ struct Answer {
   std::uint64_t id = 0;
   /// No answer yet: the request is in hand, a round's gradient has arrived.
   bool working = false;
+  bool unread = false;  ///< No answer: the bulk of this request has not been read
   Status status;
   State state;
   Version version = 0;       ///< of the values that come along

@@ -288,6 +288,9 @@ Status AttachedJob::WaitForArenas() {
     }
     if (!fd.ok()) return fd.status();
     if (need_plan) return {};  // we are the chief, and it is ours to propose
+    if (!fd->has_value()) {
+      return DataLoss(fmt::format("ps/{} has answered without its arena", shard));
+    }
     PASSEL_RETURN_IF_ERROR(Adopt(std::move(**fd), shard));
   }
   return {};

@@ -25,6 +25,7 @@ std::vector<ShardBeginning> LookAtShards(std::span<const ShardMemory> shards) {
   for (std::size_t s = shards.size(); s-- > 0;) {
     const ShardState& state = *shards[s].state;
     seen[s].version = state.version.load(std::memory_order_acquire);
+    seen[s].global_step = state.global_step.load(std::memory_order_acquire);
     seen[s].initialized = state.initialized.load(std::memory_order_acquire) != 0;
     // Relaxed: written before `initialized`.
     seen[s].cohort = state.cohort.load(std::memory_order_relaxed);
@@ -37,7 +38,9 @@ Status CheckSeen(std::span<const ShardBeginning> shards) {
   const ShardBeginning& lead = shards[0];
   for (std::size_t s = shards.size(); s-- > 1;) {
     if (!lead.initialized) {
-      if (shards[s].version > 0) return LostValues(0, s, shards[s].version);
+      // But while a chief restores them, which it says first.
+      if (shards[s].version > 0 && lead.global_step == 0)
+        return LostValues(0, s, shards[s].version);
       continue;
     }
     if (!shards[s].initialized) return LostValues(s, 0, lead.version);

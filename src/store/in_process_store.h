@@ -42,6 +42,7 @@ struct ShardBeginning {
   bool initialized = false;
   std::uint64_t cohort = 0;
   Version version = 0;
+  std::int64_t global_step = 0;  ///< of the lead
 };
 /// Values that a former ps took with it are gone: to begin anew with some of the shards would look
 /// like going on. `look` looks at all shards, at the lead last, and is called once or twice.

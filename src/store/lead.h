@@ -88,11 +88,11 @@ class Lead {
 
   // --- Rounds --------------------------------------------------------------------------------
 
-  virtual bool RoundDecided(std::uint64_t round) const = 0;
+  virtual Result<bool> RoundDecided(std::uint64_t round) const = 0;
   virtual Status Arrive(std::uint64_t round) = 0;
   /// Errors: kDeadlineExceeded; kCancelled; kAborted.
   virtual Result<RoundGrant> AwaitRound(std::uint64_t round, Deadline deadline) = 0;
-  virtual void FinishRound(const RoundGrant& grant) = 0;
+  virtual Status FinishRound(const RoundGrant& grant) = 0;
   /// Until that round is complete without us, or the job is stopped. True if it is.
   virtual bool AwaitCompletion(std::uint64_t round, Deadline deadline) = 0;
   /// After Stop(): no round is decided any more that has not been.
@@ -105,7 +105,7 @@ class Lead {
   /// kDeadlineExceeded, naming who is missing; kCancelled; kAborted.
   virtual Result<std::optional<std::uint64_t>> AwaitChange(Deadline deadline) = 0;
   /// All shards are prepared. AwaitChange() says whether that did it: somebody may have joined.
-  virtual void PublishChange() = 0;
+  virtual Status PublishChange() = 0;
   /// This worker goes by that mode from now on. Errors: kDataLoss.
   virtual Status EnterMode(const ModeWord& mode) = 0;
 };

@@ -38,14 +38,16 @@ class LocalLead final : public Lead {
   Status Restore(const JobProgress& progress) override;
   Status CountUpdate(std::int64_t* global_step) override;
   Status AwaitSlowest(Deadline deadline) override;
-  bool RoundDecided(std::uint64_t round) const override { return DecidedRound() >= round; }
+  Result<bool> RoundDecided(std::uint64_t round) const override {
+    return DecidedRound(memory_) >= round;
+  }
   Status Arrive(std::uint64_t round) override;
   Result<RoundGrant> AwaitRound(std::uint64_t round, Deadline deadline) override;
-  void FinishRound(const RoundGrant& grant) override;
+  Status FinishRound(const RoundGrant& grant) override;
   bool AwaitCompletion(std::uint64_t round, Deadline deadline) override;
   void DecideNoMore() override;
   Result<std::optional<std::uint64_t>> AwaitChange(Deadline deadline) override;
-  void PublishChange() override;
+  Status PublishChange() override;
   Status EnterMode(const ModeWord& mode) override;
 
  private:
@@ -60,7 +62,6 @@ class LocalLead final : public Lead {
     return done;
   }
   std::string Name(int worker) const { return life_->options().names(worker); }
-  std::uint64_t DecidedRound() const;
   bool TryDecide(std::uint64_t round);
   std::uint32_t EndsWith(std::uint64_t round);
   bool Changed() const { return CurrentModeNumber(memory_) != mode_number_; }

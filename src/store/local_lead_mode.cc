@@ -113,17 +113,18 @@ Result<std::optional<std::uint64_t>> LocalLead::AwaitChange(Deadline deadline) {
   return std::optional<std::uint64_t>(agreed);
 }
 
-void LocalLead::PublishChange() {
-  if (seen_mode_ == 0) return;
+Status LocalLead::PublishChange() {
+  if (seen_mode_ == 0) return {};
   Failpoint("mode.prepared");
   ModeState& mode = memory_.state->mode;
   const ModeWord next = ModeWord::Unpack(mode.wish.load(std::memory_order_seq_cst));
-  if (next.number != mode_number_ + 1) return;
+  if (next.number != mode_number_ + 1) return {};
   if (mode.current.compare_exchange_strong(seen_mode_, next.Pack(), std::memory_order_seq_cst)) {
     Failpoint("mode.published");
     Notify(memory_.state->event);
   }
   seen_mode_ = 0;
+  return {};
 }
 
 }  // namespace passel

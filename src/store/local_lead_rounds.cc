@@ -23,10 +23,6 @@
 
 namespace passel {
 
-std::uint64_t LocalLead::DecidedRound() const {
-  return Decision::Unpack(memory_.state->decision.load(std::memory_order_seq_cst)).round;
-}
-
 Status LocalLead::Arrive(std::uint64_t round) {
   PASSEL_RETURN_IF_ERROR(CheckAlive());
   life_->Heartbeat();
@@ -102,7 +98,8 @@ Result<RoundGrant> LocalLead::AwaitRound(std::uint64_t round, Deadline deadline)
   ShardState& state = *memory_.state;
   Watch& watch = life_->watch();
   const bool decided = Wait(
-      deadline, [&] { return DecidedRound() >= round || stopped() || !watch.failure().ok(); },
+      deadline,
+      [&] { return DecidedRound(memory_) >= round || stopped() || !watch.failure().ok(); },
       [&] {
         watch.LookAfter(MissingIn(round), WaitingOn::kRound, round);
         TryDecide(round);
@@ -115,6 +112,10 @@ Result<RoundGrant> LocalLead::AwaitRound(std::uint64_t round, Deadline deadline)
     PASSEL_RETURN_IF_ERROR(life_->CheckWait());
     if (stopped()) return Cancelled(fmt::format("the job was stopped in round {}", round));
     if (!decided) return DeadlineExceeded(fmt::format("round {} is not complete", round));
+  }
+  if (decision.worker >= memory_.num_workers) {
+    return DataLoss(
+        fmt::format("the arena names worker {} of {}", decision.worker, memory_.num_workers));
   }
   RoundGrant grant;
   grant.round = round;
@@ -137,8 +138,8 @@ Result<RoundGrant> LocalLead::AwaitRound(std::uint64_t round, Deadline deadline)
   return grant;
 }
 
-void LocalLead::FinishRound(const RoundGrant& grant) {
-  if (grant.count == 0) return;
+Status LocalLead::FinishRound(const RoundGrant& grant) {
+  if (grant.count == 0) return {};
   Failpoint("round.before_finish");
   const std::uint64_t before = completed_round();
   if (before < grant.round) {
@@ -149,6 +150,7 @@ void LocalLead::FinishRound(const RoundGrant& grant) {
   RaiseTo(memory_.state->global_step, static_cast<std::int64_t>(grant.round));
   RaiseTo(memory_.state->completed_round, grant.round);
   if (before < grant.round) Notify(memory_.state->event);
+  return {};
 }
 
 bool LocalLead::AwaitCompletion(std::uint64_t round, Deadline deadline) {

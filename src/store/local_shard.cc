@@ -81,7 +81,7 @@ Status LocalShard::Open(const ShardStart& start) {
   memory_.state->cohort.store(start.cohort, std::memory_order_relaxed);
   memory_.state->version.store(start.version, std::memory_order_relaxed);
   memory_.state->optimizer_step.store(start.optimizer_step, std::memory_order_relaxed);
-  if (start.round != 0) PrepareChange(start.round);
+  if (start.round != 0) (void)PrepareChange(start.round);
   // Release: who sees 1 sees the values.
   memory_.state->initialized.store(1, std::memory_order_seq_cst);
   Notify(memory_.state->event);
@@ -133,7 +133,7 @@ Status LocalShard::EnterMode(const ModeWord& mode) {
   return {};
 }
 
-void LocalShard::PrepareChange(std::uint64_t step) {
+Status LocalShard::PrepareChange(std::uint64_t step) {
   for (std::size_t b = 0; b < memory_.num_blocks; ++b) RaiseTo(memory_.blocks[b].round, step);
   RaiseTo(memory_.state->completed_round, step);
   std::uint64_t seen = memory_.state->decision.load(std::memory_order_seq_cst);
@@ -147,6 +147,7 @@ void LocalShard::PrepareChange(std::uint64_t step) {
     }
   } while (
       !memory_.state->decision.compare_exchange_weak(seen, next.Pack(), std::memory_order_seq_cst));
+  return {};
 }
 
 // Of several gradients of one round: the others are added to slot 0.

@@ -47,7 +47,7 @@ class LocalShard final : public Shard, private ExternalUpdates {
   void Leave(Phase end) override;
   void Stop() override;
   Status EnterMode(const ModeWord& mode) override;
-  void PrepareChange(std::uint64_t step) override;
+  Status PrepareChange(std::uint64_t step) override;
   Status Apply(int slot, Deadline deadline, Version* version_before) override;
   Status Stage(int slot) override;
   Status ApplyRound(const RoundGrant& grant, Deadline deadline) override;

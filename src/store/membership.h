@@ -95,6 +95,11 @@ ProcessIdentity LoadIdentity(const TaskSlot& task, std::uint32_t epoch);
 /// Asks the kernel about every running worker and marks those that are gone. Returns how many.
 int MarkDeadByKernel(const ShardMemory& memory);
 
+/// The round decided last. Memory order: sequentially consistent.
+inline std::uint64_t DecidedRound(const ShardMemory& memory) {
+  return Decision::Unpack(memory.state->decision.load(std::memory_order_seq_cst)).round;
+}
+
 std::vector<Member> Membership(const ShardMemory& memory);
 
 /// True once no worker is expected, joining or running.

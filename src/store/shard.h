@@ -67,7 +67,7 @@ class Shard {
   /// kResourceExhausted.
   virtual Status EnterMode(const ModeWord& mode) = 0;
   /// Rounds, if the next mode has any, go on after `step`.
-  virtual void PrepareChange(std::uint64_t step) = 0;
+  virtual Status PrepareChange(std::uint64_t step) = 0;
 
   /// Async modes: applies the gradient at once. `*version_before` is set on success.
   virtual Status Apply(int slot, Deadline deadline, Version* version_before) = 0;

@@ -148,8 +148,8 @@ Status ShardedStore::ChangeMode(Deadline deadline) {
         PASSEL_ASSIGN_OR_RETURN(const std::optional<std::uint64_t> step,
                                 lead_->AwaitChange(deadline));
         if (!step) break;
-        for (const auto& shard : shards_) shard->PrepareChange(*step);
-        lead_->PublishChange();
+        for (const auto& shard : shards_) PASSEL_RETURN_IF_ERROR(shard->PrepareChange(*step));
+        PASSEL_RETURN_IF_ERROR(lead_->PublishChange());
       }
       const ModeWord mode = lead_->CurrentMode();
       PASSEL_RETURN_IF_ERROR(EnterMode(mode));
@@ -175,7 +175,8 @@ Status ShardedStore::EnterMode(const ModeWord& mode) {
 // which it may count, is written again.
 Status ShardedStore::FinishInterruptedRound(Deadline deadline) {
   const std::uint64_t next = lead_->completed_round() + 1;
-  if (!lead_->RoundDecided(next)) return {};
+  PASSEL_ASSIGN_OR_RETURN(const bool decided, lead_->RoundDecided(next));
+  if (!decided) return {};
   PASSEL_ASSIGN_OR_RETURN(const RoundGrant grant, lead_->AwaitRound(next, deadline));
   return Complete(grant, deadline);
 }
@@ -189,8 +190,7 @@ Status ShardedStore::Complete(const RoundGrant& grant, Deadline deadline) {
     return {};
   }
   for (const auto& shard : shards_) PASSEL_RETURN_IF_ERROR(shard->ApplyRound(grant, deadline));
-  lead_->FinishRound(grant);
-  return {};
+  return lead_->FinishRound(grant);
 }
 
 // The job is stopped. The round that was decided last is the last one: after this the values, which

@@ -113,6 +113,7 @@ class RemoteHost final : public StoreHost {
     }
     fabric::ClientOptions options;
     options.engine = engine;
+    options.answer_limit = answer_limit;
     if (faults_.drop > 0) {  // what is lost is missed soon
       options.session.first_pause = std::chrono::milliseconds(10);
       options.session.longest_pause = std::chrono::milliseconds(200);
@@ -120,6 +121,8 @@ class RemoteHost final : public StoreHost {
     return fabric::OpenRemoteStore(plan_, worker, std::move(connectors), options, count);
   }
   std::vector<ShardMemory> Memory() override { return {}; }
+  /// ClientOptions::answer_limit of who is opened from now on.
+  std::chrono::milliseconds answer_limit = std::chrono::seconds(10);
 
   RemotePs& ps(int shard) { return *ps_[static_cast<std::size_t>(shard)]; }
 
