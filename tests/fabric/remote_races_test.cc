@@ -10,6 +10,7 @@
 
 #include "conformance/heap_host.h"
 #include "fabric/remote_ps.h"
+#include "support/sanitized.h"
 
 namespace passel::testing {
 namespace {
@@ -195,7 +196,7 @@ TEST(RemoteRaces, ALargeGradientAndLargeValuesDoNotBlockEachOther) {
   StorePlan plan = TestPlan(Mode::kHogwild, 1, 1, Sgd(1.0));
   VariableInfo v;
   v.name = v.logical = "w";
-  v.shape = {4 << 20};
+  v.shape = {Turns(4 << 20, 1 << 18)};
   plan.variables = *VariableTable::Build({v}, 1);
   plan.block_floats = 4096;
   RemoteHost host(plan);
