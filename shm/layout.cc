@@ -42,13 +42,7 @@ class Parts {
 
 ShardMemory LayOut(const StorePlan& plan, int shard, Parts& parts) {
   constexpr std::uint64_t kPage = 4096;
-  ShardMemory m;
-  m.floats = plan.variables.ShardFloats(shard);
-  m.block_floats = plan.block_floats;
-  m.num_blocks = plan.NumBlocks(shard);
-  m.num_workers = plan.num_workers;
-  m.gradient_slots = plan.gradient_slots;
-  m.num_slots = NumSlots(plan.optimizer);
+  ShardMemory m = plan.ShapeOf(shard);
   const auto workers = static_cast<std::uint64_t>(m.num_workers);
   parts.Add<char>(kHeaderBytes);
   parts.Add<char>(ToJson(plan).size());

@@ -102,13 +102,7 @@ Result<std::unique_ptr<InProcessArena>> InProcessArena::Create(const StorePlan& 
   PASSEL_RETURN_IF_ERROR(plan.Validate());
   std::unique_ptr<InProcessArena> arena(new InProcessArena(plan));
   for (int s = 0; s < plan.variables.shards(); ++s) {
-    ShardMemory memory;
-    memory.floats = plan.variables.ShardFloats(s);
-    memory.block_floats = plan.block_floats;
-    memory.num_blocks = plan.NumBlocks(s);
-    memory.num_workers = plan.num_workers;
-    memory.gradient_slots = plan.gradient_slots;
-    memory.num_slots = NumSlots(plan.optimizer);
+    ShardMemory memory = plan.ShapeOf(s);
     bool short_of_memory = false;
     const auto allocate = [&](std::size_t bytes) -> void* {
       const std::size_t rounded = (bytes + 127) / 128 * 128 + 128;

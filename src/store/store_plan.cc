@@ -88,6 +88,17 @@ std::uint64_t StorePlan::Hash() const {
   return hash.value();
 }
 
+ShardMemory StorePlan::ShapeOf(int shard) const {
+  ShardMemory memory;
+  memory.floats = variables.ShardFloats(shard);
+  memory.block_floats = block_floats;
+  memory.num_blocks = NumBlocks(shard);
+  memory.num_workers = num_workers;
+  memory.gradient_slots = gradient_slots;
+  memory.num_slots = NumSlots(optimizer);
+  return memory;
+}
+
 ShardRules StorePlan::Rules() const {
   ShardRules rules;
   rules.optimizer = optimizer;

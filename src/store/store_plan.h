@@ -41,6 +41,8 @@ struct StorePlan {
   ShardRules Rules() const;
   ModeSetting FirstMode() const { return {mode, replicas_to_aggregate, staleness_bound}; }
 
+  /// The sizes of one shard's memory, which is nowhere yet.
+  ShardMemory ShapeOf(int shard) const;
   std::size_t NumBlocks(int shard) const {
     return (variables.ShardFloats(shard) + block_floats - 1) / block_floats;
   }
