@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/raise_to.h"
 #include "store/mode_change.h"
-#include "store/raise_to.h"
 
 namespace passel {
 

@@ -11,9 +11,9 @@
 #include <algorithm>
 
 #include "base/failpoint.h"
+#include "base/raise_to.h"
 #include "store/local_lead.h"
 #include "store/membership.h"
-#include "store/raise_to.h"
 
 namespace passel {
 

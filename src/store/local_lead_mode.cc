@@ -3,10 +3,10 @@
 #include <fmt/core.h>
 
 #include "base/failpoint.h"
+#include "base/raise_to.h"
 #include "store/local_lead.h"
 #include "store/membership.h"
 #include "store/mode_change.h"
-#include "store/raise_to.h"
 
 namespace passel {
 namespace {

@@ -16,10 +16,10 @@
 #include <bit>
 
 #include "base/failpoint.h"
-#include "store/histogram.h"
+#include "base/histogram.h"
+#include "base/raise_to.h"
 #include "store/local_lead.h"
 #include "store/membership.h"
-#include "store/raise_to.h"
 
 namespace passel {
 

@@ -9,11 +9,11 @@
 #include "base/clock.h"
 #include "base/denormals.h"
 #include "base/failpoint.h"
+#include "base/histogram.h"
 #include "base/nvtx.h"
+#include "base/raise_to.h"
 #include "optim/update_kernels.h"
-#include "store/histogram.h"
 #include "store/mode_change.h"
-#include "store/raise_to.h"
 #include "store/update.h"
 
 namespace passel {

@@ -12,13 +12,13 @@
 
 #include "base/denormals.h"
 #include "base/failpoint.h"
+#include "base/histogram.h"
 #include "base/nvtx.h"
+#include "base/raise_to.h"
 #include "optim/update_kernels.h"
 #include "store/block_claims.h"
-#include "store/histogram.h"
 #include "store/local_shard.h"
 #include "store/membership.h"
-#include "store/raise_to.h"
 #include "store/update.h"
 
 namespace passel {

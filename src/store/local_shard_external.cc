@@ -9,10 +9,10 @@
 
 #include "base/check.h"
 #include "base/failpoint.h"
+#include "base/histogram.h"
 #include "base/nvtx.h"
 #include "optim/update_kernels.h"
 #include "store/external_sweep.h"
-#include "store/histogram.h"
 #include "store/local_shard.h"
 
 namespace passel {

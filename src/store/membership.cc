@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/nvtx.h"
-#include "store/raise_to.h"
+#include "base/raise_to.h"
 
 namespace passel {
 namespace {

@@ -18,9 +18,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/event_word.h"
+#include "base/histogram.h"
 #include "base/process_identity.h"
 #include "optim/optimizer.h"
-#include "store/event_word.h"
 #include "store/mode.h"
 
 namespace passel {
@@ -87,14 +88,6 @@ struct StepClock {
     return {static_cast<std::uint32_t>(word >> 40), word & 0xff'ffff'ffff};
   }
   bool IsOf(std::uint32_t life) const { return epoch == (life & 0xffffff); }
-};
-
-/// Counts of values: exact below 128, then eight buckets per power of two.
-struct Histogram {
-  static constexpr int kExact = 128;
-  static constexpr int kBuckets = kExact + 8 * (64 - 7);
-  std::atomic<std::uint64_t> counts[kBuckets];
-  std::atomic<std::uint64_t> maximum;
 };
 
 /// What a worker counts; it is the only writer, so relaxed loads and stores suffice. Survives the

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "base/histogram.h"
 #include "optim/update_kernels.h"
-#include "store/histogram.h"
 
 namespace passel {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/histogram.h"
 #include "optim/update_formulas.h"
-#include "store/histogram.h"
 #include "store/sharded_store.h"
 
 namespace passel {

@@ -12,9 +12,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/event_word.h"
 #include "base/status.h"
 #include "store/engine_options.h"
-#include "store/event_word.h"
 #include "store/lead.h"
 #include "store/membership.h"
 #include "store/shard_memory.h"
