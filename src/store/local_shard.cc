@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cstring>
 #include <new>
 
 #include "base/clock.h"
@@ -120,16 +119,15 @@ Status LocalShard::EnterMode(const ModeWord& mode) {
   // On the other shards, for who looks at that shard alone. On the lead it is there already.
   RaiseTo(memory_.state->mode.current,
           ModeWord{mode.number, 0, mode.scheduled, mode.setting}.Pack());
-  if (!IsRoundMode(rules_.mode) || rules_.Quota(worker_) == 1 || addend_ != nullptr) return {};
-  const std::size_t bytes = (memory_.floats * sizeof(float) + 63) / 64 * 64 + 64;
-  addend_.reset(static_cast<float*>(std::aligned_alloc(64, bytes)));
-  if (addend_ == nullptr) {
+  if (!IsRoundMode(rules_.mode) || rules_.Quota(worker_) == 1 || addend_) return {};
+  try {
+    addend_.emplace(memory_.floats);
+  } catch (const std::bad_alloc&) {
     return ResourceExhausted(fmt::format(
-        "no memory for {} bytes of gradient: use a smaller model, or a --replicas_to_aggregate "
+        "no memory for {} values of gradient: use a smaller model, or a --replicas_to_aggregate "
         "of at most {}, the number of workers",
-        bytes, rules_.num_workers));
+        memory_.floats, rules_.num_workers));
   }
-  std::memset(addend_.get(), 0, bytes);
   return {};
 }
 
@@ -154,7 +152,7 @@ Status LocalShard::PrepareChange(std::uint64_t step) {
 Status LocalShard::Stage(int slot) {
   if (slot < memory_.gradient_slots) return {};  // it was computed in place
   float* sum = memory_.Gradient(worker_, 0);
-  const float* const both[] = {sum, addend_.get()};
+  const float* const both[] = {sum, addend_->floats().data()};
   SumGradients(sum, both, 2, 1.0F, memory_.floats);
   return {};
 }

@@ -6,10 +6,11 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "base/page_memory.h"
 #include "base/random.h"
 #include "optim/optimizer.h"
 #include "store/block_claims.h"
@@ -37,7 +38,8 @@ class LocalShard final : public Shard, private ExternalUpdates {
   Status Pull(PulledShard* pulled) override;
   void CopyAll(float* out) override;
   float* gradient(int slot) const override {
-    return slot < memory_.gradient_slots ? memory_.Gradient(worker_, slot) : addend_.get();
+    return slot < memory_.gradient_slots ? memory_.Gradient(worker_, slot)
+                                         : addend_->floats().data();
   }
   int gradient_slots() const override { return memory_.gradient_slots; }
   float* contents(int k) override { return k == 0 ? memory_.values : memory_.slots[k - 1]; }
@@ -55,11 +57,6 @@ class LocalShard final : public Shard, private ExternalUpdates {
   ExternalUpdates* external_updates() override { return this; }
 
  private:
-  struct FreeMemory {
-    void operator()(float* p) const { std::free(p); }
-  };
-  using Buffer = std::unique_ptr<float, FreeMemory>;
-
   void SweepElsewhere(ExternalSweep* sweep) override { external_ = sweep; }
   bool AddsElsewhere() const override;
   Status BeginUpdate(StepScalars* scalars) override;
@@ -104,7 +101,8 @@ class LocalShard final : public Shard, private ExternalUpdates {
   const std::uint32_t epoch_;
   const EngineOptions& options_ = life_->options();
   Watch* const watch_ = &life_->watch();
-  Buffer addend_;  // [floats], zero behind the variables; null until a quota exceeds 1
+  std::optional<PageFloats>
+      addend_;  // [floats], zero behind the variables; from a quota above 1 on
   ExternalSweep* external_ = nullptr;  // updates the values; null: we do
   BlockState external_blocker_{};      // for patience with who holds a block there
   Random random_;                      // start block of a sweep elsewhere: not part of the results

@@ -33,28 +33,9 @@ namespace passel {
 /// Updates applied to a shard since creation: starts at 0, never decreases.
 using Version = std::uint64_t;
 
-/// What a pull is to bring up to date. Everything is the common case and costs nothing to say.
-class Selection {
- public:
-  struct Rows {
-    VarId variable;
-    std::int64_t first_row;
-    std::int64_t rows;
-  };
-  static Selection Everything() { return Selection(); }
-  /// Rows outside this list may be stale or unset in the view.
-  static Selection Only(std::vector<Rows> rows) {
-    Selection selection;
-    selection.everything_ = false;
-    selection.rows_ = std::move(rows);
-    return selection;
-  }
-  bool everything() const { return everything_; }
-  std::span<const Rows> rows() const { return rows_; }
-
- private:
-  bool everything_ = true;
-  std::vector<Rows> rows_;
+/// What a pull brings up to date: all there is.
+struct Selection {
+  static Selection Everything() { return {}; }
 };
 
 enum class PullMode {
@@ -188,8 +169,8 @@ class ParameterStore {
 
   /// Costs nothing where memory is shared and `mode` is kView.
   /// Errors: kCancelled after Stop(), and in the modes with rounds the values change no more then;
-  /// kAborted when evicted; kInvalidArgument for rows that do not
-  /// exist; kFailedPrecondition before Initialize() or WaitUntilInitialized() returned OK.
+  /// kAborted when evicted; kFailedPrecondition before Initialize() or
+  /// WaitUntilInitialized() returned OK.
   virtual Result<ParamView> Pull(const Selection& what, PullMode mode) = 0;
 
   /// Yours until it is pushed.

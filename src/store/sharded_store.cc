@@ -17,12 +17,6 @@ constexpr bool kViewsAreCopies = true;  // sanitizer builds: every access to sha
 constexpr bool kViewsAreCopies = false;
 #endif
 
-std::int64_t RowElements(const VariableInfo& v) {
-  std::int64_t elements = 1;
-  for (std::size_t d = 1; d < v.shape.size(); ++d) elements *= v.shape[d];
-  return elements;
-}
-
 }  // namespace
 
 ShardedStore::ShardedStore(VariableTable table, const ShardRules& rules, int worker,
@@ -60,25 +54,7 @@ void ShardedStore::UseRules() {
 
 ShardedStore::~ShardedStore() = default;
 
-Status ShardedStore::CheckSelection(const Selection& what) const {
-  for (const Selection::Rows& rows : what.rows()) {
-    if (rows.variable >= table_.size()) {
-      return InvalidArgument(fmt::format("there is no variable {}, the last one is {}",
-                                         rows.variable, table_.size() - 1));
-    }
-    const VariableInfo& v = table_[rows.variable];
-    if (rows.first_row < 0 || rows.rows < 0 || v.shape.empty() ||
-        rows.first_row > v.shape[0] - rows.rows) {
-      return InvalidArgument(fmt::format("\"{}\" has {} rows: {} rows from row {} on do not exist",
-                                         v.name, v.shape.empty() ? 0 : v.shape[0], rows.rows,
-                                         rows.first_row));
-    }
-  }
-  return {};
-}
-
-Result<ParamView> ShardedStore::Pull(const Selection& what, PullMode mode) {
-  if (!what.everything()) PASSEL_RETURN_IF_ERROR(CheckSelection(what));
+Result<ParamView> ShardedStore::Pull(const Selection&, PullMode mode) {
   const std::uint32_t stamp = next_stamp_++;
   Versions& versions = pulled_[stamp % kStamps];
   for (std::size_t s = 0; s < shards_.size(); ++s) {
@@ -113,32 +89,15 @@ Result<ParamView> ShardedStore::Pull(const Selection& what, PullMode mode) {
       std::all_of(at_pull_.begin(), at_pull_.begin() + table_.shards(), own)) {
     return ParamView(shared_values_.data(), &table_, versions[0], stamp);
   }
-  if (copied_values_.empty()) {
-    std::size_t floats = 0;
-    for (int s = 0; s < table_.shards(); ++s) floats += table_.ShardFloats(s);
-    copy_.resize(floats + kVariableAlignment);
-    auto address = reinterpret_cast<std::uintptr_t>(copy_.data());
-    float* next = copy_.data() + ((64 - address % 64) % 64) / sizeof(float);
-    for (int s = 0; s < table_.shards(); ++s) {
-      copied_shards_.push_back(next);
-      next += table_.ShardFloats(s);
-    }
+  if (copies_.empty()) {
+    for (int s = 0; s < table_.shards(); ++s) copies_.emplace_back(table_.ShardFloats(s));
     for (const VariableInfo& v : table_.all()) {
-      copied_values_.push_back(copied_shards_[static_cast<std::size_t>(v.shard)] + v.offset);
+      const float* const copy = copies_[static_cast<std::size_t>(v.shard)].floats().data();
+      copied_values_.push_back(copy + v.offset);
     }
   }
-  const auto copy_rows = [&](VarId id, std::size_t first, std::size_t count) {
-    CopyValues(const_cast<float*>(copied_values_[id]) + first, shared_values_[id] + first, count);
-  };
-  if (what.everything()) {
-    for (std::size_t s = 0; s < shards_.size(); ++s) shards_[s]->CopyAll(copied_shards_[s]);
-  } else {
-    for (const Selection::Rows& rows : what.rows()) {
-      const VariableInfo& v = table_[rows.variable];
-      const std::int64_t row = RowElements(v);
-      copy_rows(rows.variable, static_cast<std::size_t>(rows.first_row * row),
-                static_cast<std::size_t>(rows.rows * row));
-    }
+  for (std::size_t s = 0; s < shards_.size(); ++s) {
+    shards_[s]->CopyAll(copies_[s].floats().data());
   }
   return ParamView(copied_values_.data(), &table_, versions[0], stamp);
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/nvtx.h"
+#include "base/page_memory.h"
 #include "store/external_updates.h"
 #include "store/lead.h"
 #include "store/parameter_store.h"
@@ -66,7 +67,6 @@ class ShardedStore final : public ParameterStore {
   void UseValues(std::size_t shard, const float* values);
   Status EnterMode(const ModeWord& mode);
   ExternalUpdates* Elsewhere(std::size_t shard) const;
-  Status CheckSelection(const Selection& what) const;
   Status LeaveAs(Phase end);
   void EndRounds();
   Status FinishInterruptedRound(Deadline deadline);
@@ -92,9 +92,8 @@ class ShardedStore final : public ParameterStore {
   const std::vector<std::unique_ptr<Shard>> shards_;
   std::array<PulledShard, kMaxShards> at_pull_{};     // of the last pull
   std::vector<const float*> shared_values_;           // [variables]: there
-  std::vector<float> copy_;                           // all shards, for PullMode::kCopy
-  std::vector<float*> copied_shards_;                 // [shards]: in copy_
-  std::vector<const float*> copied_values_;           // [variables]: in copy_
+  std::vector<PageFloats> copies_;                    // [shards]: for PullMode::kCopy
+  std::vector<const float*> copied_values_;           // [variables]: there
   std::vector<std::vector<float*>> gradient_values_;  // [gradient slots (+ 1)][variables]
   std::array<Versions, kStamps> pulled_{};            // ring, by stamp
   std::uint32_t next_stamp_ = 0;
