@@ -81,21 +81,14 @@ Result<std::unique_ptr<ParameterStore>> OpenStore(const StorePlan& plan,
 Result<std::unique_ptr<ParameterStore>> MakeStore(const StorePlan& plan, int worker,
                                                   std::unique_ptr<Lead> lead,
                                                   std::vector<std::unique_ptr<Shard>> shards) {
+  auto store = std::make_unique<ShardedStore>(plan.variables, plan.Rules(), worker, std::move(lead),
+                                              std::move(shards));
   // From our join on the mode does not change without us.
-  const ModeWord mode = lead->CurrentMode();
-  Status entered = lead->EnterMode(mode);
-  for (const auto& shard : shards) {
-    if (entered.ok()) entered = shard->EnterMode(mode);
-  }
-  if (!entered.ok()) {
-    (void)lead->Leave(Phase::kLeft);
-    for (const auto& shard : shards) shard->Leave(Phase::kLeft);
+  if (const Status entered = store->EnterCurrentMode(); !entered.ok()) {
+    (void)store->LeaveForNow();
     return entered;
   }
-  ShardRules rules = plan.Rules();
-  rules.Set(mode.setting);
-  return std::unique_ptr<ParameterStore>(
-      new ShardedStore(plan.variables, rules, worker, std::move(lead), std::move(shards)));
+  return std::unique_ptr<ParameterStore>(std::move(store));
 }
 
 Result<std::unique_ptr<InProcessArena>> InProcessArena::Create(const StorePlan& plan) {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "base/atomic_word.h"
 #include "base/check.h"
-#include "base/raise_to.h"
 #include "store/mode_change.h"
 
 namespace passel {
@@ -63,11 +63,33 @@ Status LocalLead::Restore(const JobProgress& progress) {
     counters.cursor_index.store(worker.cursor_index, std::memory_order_relaxed);
   }
   memory_.state->global_step.store(progress.global_step, std::memory_order_relaxed);
+  const ModeWord mode = RestoreMode(progress.global_step);
   // As after a change of the mode: all begin at the highest clock there was (EnterMode()).
-  const ModeWord mode = CurrentMode();
   memory_.state->mode.records[mode.number % ModeState::kRecords].clock.store(
       AgreedNumber{mode.number, highest}.Pack(), std::memory_order_seq_cst);
-  return EnterMode(mode);
+  return {};
+}
+
+// The mode that the schedule has by `step` takes the place of the first one, in which nobody has
+// made a step: all wait for the first values.
+ModeWord LocalLead::RestoreMode(std::int64_t step) {
+  const std::vector<ScheduledMode>& schedule = rules_.schedule;
+  std::uint32_t begun = 0;
+  while (begun < schedule.size() && schedule[begun].step <= step) ++begun;
+  ModeWord mode = CurrentMode();
+  if (begun == 0) return mode;
+  const ScheduledMode& last = schedule[begun - 1];
+  mode = {mode.number, 0, begun, last.setting};
+  ModeState& state = memory_.state->mode;
+  ModeRecord& record = state.records[mode.number % ModeState::kRecords];
+  record.since.store(AgreedNumber{mode.number, static_cast<std::uint64_t>(last.step)}.Pack(),
+                     std::memory_order_seq_cst);
+  record.setting.store(mode.Pack(), std::memory_order_seq_cst);
+  Replace(state.current, [&](std::uint64_t word) {
+    mode.generation = ModeWord::Unpack(word).generation;  // others join meanwhile
+    return mode.Pack();
+  });
+  return mode;
 }
 
 }  // namespace passel

@@ -62,6 +62,7 @@ class LocalLead final : public Lead {
     return done;
   }
   std::string Name(int worker) const { return life_->options().names(worker); }
+  ModeWord RestoreMode(std::int64_t step);
   bool TryDecide(std::uint64_t round);
   std::uint32_t EndsWith(std::uint64_t round);
   bool Changed() const { return CurrentModeNumber(memory_) != mode_number_; }

@@ -10,8 +10,8 @@
 
 #include <algorithm>
 
+#include "base/atomic_word.h"
 #include "base/failpoint.h"
-#include "base/raise_to.h"
 #include "store/local_lead.h"
 #include "store/membership.h"
 

@@ -2,8 +2,8 @@
 
 #include <fmt/core.h>
 
+#include "base/atomic_word.h"
 #include "base/failpoint.h"
-#include "base/raise_to.h"
 #include "store/local_lead.h"
 #include "store/membership.h"
 #include "store/mode_change.h"

@@ -15,9 +15,9 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/atomic_word.h"
 #include "base/failpoint.h"
 #include "base/histogram.h"
-#include "base/raise_to.h"
 #include "store/local_lead.h"
 #include "store/membership.h"
 
@@ -75,12 +75,7 @@ bool LocalLead::TryDecide(std::uint64_t round) {
 
 // Whoever is about to publish a decision either did so before this, or its swap fails; and who
 // looks at the decision afterwards sees that the job is stopped.
-void LocalLead::DecideNoMore() {
-  std::uint64_t decision = memory_.state->decision.load(std::memory_order_seq_cst);
-  while (!memory_.state->decision.compare_exchange_weak(
-      decision, Decision::Unpack(decision).NextGeneration().Pack(), std::memory_order_seq_cst)) {
-  }
-}
+void LocalLead::DecideNoMore() { Replace(memory_.state->decision, &Decision::NextGeneration); }
 
 std::vector<Member> LocalLead::MissingIn(std::uint64_t round) const {
   std::vector<Member> missing;

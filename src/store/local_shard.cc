@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <new>
 
+#include "base/atomic_word.h"
 #include "base/clock.h"
 #include "base/denormals.h"
 #include "base/failpoint.h"
 #include "base/histogram.h"
 #include "base/nvtx.h"
-#include "base/raise_to.h"
 #include "optim/update_kernels.h"
 #include "store/mode_change.h"
 #include "store/update.h"
@@ -134,17 +134,16 @@ Status LocalShard::EnterMode(const ModeWord& mode) {
 Status LocalShard::PrepareChange(std::uint64_t step) {
   for (std::size_t b = 0; b < memory_.num_blocks; ++b) RaiseTo(memory_.blocks[b].round, step);
   RaiseTo(memory_.state->completed_round, step);
-  std::uint64_t seen = memory_.state->decision.load(std::memory_order_seq_cst);
-  Decision next;
-  do {
-    next = Decision::Unpack(seen).NextGeneration();  // what a fenced worker decides now, fails
+  Replace(memory_.state->decision, [&](std::uint64_t word) {
+    // What a fenced worker decides now, fails.
+    Decision next = Decision::Unpack(Decision::NextGeneration(word));
     if (next.round < step) {
       next = {step, next.generation, 0, 0};
     } else if (next.round == step && next.ends != Decision::EndOf(mode_number_)) {
       next.ends = 0;  // of a mode long ago
     }
-  } while (
-      !memory_.state->decision.compare_exchange_weak(seen, next.Pack(), std::memory_order_seq_cst));
+    return next.Pack();
+  });
   return {};
 }
 

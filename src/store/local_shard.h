@@ -101,8 +101,7 @@ class LocalShard final : public Shard, private ExternalUpdates {
   const std::uint32_t epoch_;
   const EngineOptions& options_ = life_->options();
   Watch* const watch_ = &life_->watch();
-  std::optional<PageFloats>
-      addend_;  // [floats], zero behind the variables; from a quota above 1 on
+  std::optional<PageFloats> addend_;   // [floats], zero behind the variables; see EnterMode()
   ExternalSweep* external_ = nullptr;  // updates the values; null: we do
   BlockState external_blocker_{};      // for patience with who holds a block there
   Random random_;                      // start block of a sweep elsewhere: not part of the results

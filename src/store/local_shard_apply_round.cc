@@ -10,11 +10,11 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/atomic_word.h"
 #include "base/denormals.h"
 #include "base/failpoint.h"
 #include "base/histogram.h"
 #include "base/nvtx.h"
-#include "base/raise_to.h"
 #include "optim/update_kernels.h"
 #include "store/block_claims.h"
 #include "store/local_shard.h"

@@ -7,10 +7,10 @@
 #include <chrono>
 #include <thread>
 
+#include "base/atomic_word.h"
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/nvtx.h"
-#include "base/raise_to.h"
 
 namespace passel {
 namespace {
@@ -188,21 +188,10 @@ Result<std::uint32_t> Join(const ShardMemory& memory, int worker, const ProcessI
   Failpoint("join.clock");
   // A decision that somebody is preparing on what it saw of the life before must fail; and who is
   // looking for the slowest and has not seen us looks again.
-  std::uint64_t decision = memory.state->decision.load(std::memory_order_seq_cst);
-  while (!memory.state->decision.compare_exchange_weak(
-      decision, Decision::Unpack(decision).NextGeneration().Pack(), std::memory_order_seq_cst)) {
-  }
+  Replace(memory.state->decision, &Decision::NextGeneration);
   Failpoint("join.before_mode");
   // So must a change of mode that somebody is about to publish: it waits for us, too.
-  std::uint64_t mode = memory.state->mode.current.load(std::memory_order_seq_cst);
-  const auto next_generation = [&] {
-    ModeWord word = ModeWord::Unpack(mode);
-    ++word.generation;
-    return word.Pack();
-  };
-  while (!memory.state->mode.current.compare_exchange_weak(mode, next_generation(),
-                                                           std::memory_order_seq_cst)) {
-  }
+  Replace(memory.state->mode.current, &ModeWord::NextGeneration);
   // So whoever went on without us did so before this look, and is not too far ahead of it.
   RaiseTo(task.clock, StepClock{joining.epoch, FirstClock(memory, worker)}.Pack());
   Failpoint("join.before_running");

@@ -152,6 +152,7 @@ class ParameterStore {
   /// variable (0) and its slot variables (1 + k) in turn. Global step, versions and the step of
   /// the optimizer are those of `progress`; so are the cursors, of as many workers as both jobs
   /// have; ssp: all begin at the highest clock there was; rounds go on after the global step.
+  /// Where the schedule has another mode by that step, the job is in that one from the start.
   /// Errors: kFailedPrecondition as above; kInvalidArgument when `progress` has other shards.
   virtual Status Restore(const JobProgress& progress,
                          const std::function<void(VarId, int k, std::span<float>)>& fill) = 0;

@@ -224,7 +224,11 @@ struct Decision {
     return {word >> 24, static_cast<std::uint32_t>(word >> 12 & 0xfff),
             static_cast<int>(word & 0xff), static_cast<std::uint32_t>(word >> 8 & 0xf)};
   }
-  Decision NextGeneration() const { return {round, generation + 1, worker, ends}; }
+  static std::uint64_t NextGeneration(std::uint64_t word) {
+    Decision d = Unpack(word);
+    ++d.generation;
+    return d.Pack();
+  }
   bool SameRoundAs(Decision other) const { return round == other.round && worker == other.worker; }
   /// Of the mode with this number, 1 to 15: tells it from the few before and after it.
   static std::uint32_t EndOf(std::uint32_t mode_number) { return 1 + mode_number % 15; }
@@ -261,6 +265,11 @@ struct ModeWord {
     if (m.setting.mode == Mode::kSsp) m.setting.staleness_bound = parameter;
     if (m.setting.mode == Mode::kReplicas) m.setting.replicas_to_aggregate = parameter;
     return m;
+  }
+  static std::uint64_t NextGeneration(std::uint64_t word) {
+    ModeWord m = Unpack(word);
+    ++m.generation;
+    return m.Pack();
   }
 };
 static_assert(kMaxScheduledModes < 32 && kMaxReplicasToAggregate < 1 << 20 &&

@@ -29,7 +29,7 @@ ShardedStore::ShardedStore(VariableTable table, const ShardRules& rules, int wor
   PASSEL_CHECK(!shards_.empty() && static_cast<int>(shards_.size()) == table_.shards(),
                "one shard for each ps task of the table");
   shared_values_.resize(table_.size());
-  UseRules();
+  rules_.Set({});  // no mode yet: it has no part in rounds
 }
 
 void ShardedStore::UseValues(std::size_t shard, const float* values) {

@@ -22,11 +22,13 @@ namespace passel {
 
 class ShardedStore final : public ParameterStore {
  public:
-  /// `shards[i]` owns the variables that `table` places on shard i, all joined as `worker` and in
-  /// the mode of `rules`.
+  /// `shards[i]` owns the variables that `table` places on shard i, all joined as `worker`.
   ShardedStore(VariableTable table, const ShardRules& rules, int worker, std::unique_ptr<Lead> lead,
                std::vector<std::unique_ptr<Shard>> shards);
   ~ShardedStore() override;
+
+  /// From now on all of it goes by the mode in force. REQUIRES: before anything else.
+  Status EnterCurrentMode();
 
   const VariableTable& variables() const override { return table_; }
   Mode mode() const override { return lead_->CurrentMode().setting.mode; }
@@ -65,7 +67,6 @@ class ShardedStore final : public ParameterStore {
   Status CheckNotInitialized() const;
   Status OpenShards(ShardStart start, const std::vector<JobProgress::Shard>& at);
   void UseValues(std::size_t shard, const float* values);
-  Status EnterMode(const ModeWord& mode);
   ExternalUpdates* Elsewhere(std::size_t shard) const;
   Status LeaveAs(Phase end);
   void EndRounds();

@@ -45,7 +45,7 @@ TEST(Packing, DecisionComesBackAndGenerationsWrapWithoutTouchingTheRest) {
           EXPECT_EQ(d.generation, generation);
           EXPECT_EQ(d.worker, worker);
           EXPECT_EQ(d.ends, ends);
-          const Decision next = Decision::Unpack(d.NextGeneration().Pack());
+          const Decision next = Decision::Unpack(Decision::NextGeneration(d.Pack()));
           EXPECT_TRUE(next.SameRoundAs(d));
           EXPECT_EQ(next.generation, (generation + 1) & 0xfff);
           EXPECT_EQ(next.ends, ends);
