@@ -15,18 +15,6 @@ LocalLead::LocalLead(std::shared_ptr<LocalWorker> life)
       epoch_(life_->epoch()),
       rules_(life_->rules()) {}
 
-bool LocalLead::stopped() const { return memory_.state->stop.load(std::memory_order_acquire) != 0; }
-
-std::int64_t LocalLead::global_step() const {
-  return memory_.state->global_step.load(std::memory_order_acquire);
-}
-
-std::uint64_t LocalLead::completed_round() const {
-  return memory_.state->completed_round.load(std::memory_order_acquire);
-}
-
-ModeWord LocalLead::CurrentMode() const { return passel::CurrentMode(memory_); }
-
 Status LocalLead::Leave(Phase end) {
   if (left_) return {};
   left_ = true;

@@ -13,7 +13,6 @@
 #include "base/nvtx.h"
 #include "optim/update_kernels.h"
 #include "store/mode_change.h"
-#include "store/update.h"
 
 namespace passel {
 namespace {
@@ -62,8 +61,6 @@ LocalShard::LocalShard(const ShardMemory& memory, std::shared_ptr<LocalWorker> l
   Failpoint("join.follow");
   passel::Follow(memory, worker_, epoch_, life_->identity());
 }
-
-LocalShard::~LocalShard() = default;
 
 Status LocalShard::Pull(PulledShard* pulled) {
   pulled->values = memory_.values;
@@ -260,27 +257,32 @@ Status LocalShard::ApplyHere(int slot, const StepScalars& scalars, Deadline dead
     left = busy;
     if (left == 0) continue;
     if (pass == 1) Increment(count.busy_blocks, left);
-    if (!binding && !whole_slots) continue;
-    const bool in_time = patience.Wait(memory_.blocks[todo_[0]], deadline);
+    const BlockState& blocker = memory_.blocks[todo_[0]];
     if (whole_slots) {
-      if (in_time && patience.yields() < kYieldsBeforeLeavingOut) continue;
+      if (patience.Wait(blocker, deadline) && patience.yields() < kYieldsBeforeLeavingOut) continue;
       Increment(count.overlapped_blocks, left);
       return watch_->failure();
     }
-    Heartbeat();  // others must not take us for stopped
-    PASSEL_RETURN_IF_ERROR(watch_->failure());
-    const bool cancelled = stopped() && patience.Sleeps();
-    if (!in_time || cancelled) {
-      const std::string holder = options_.names(
-          Claim::Unpack(memory_.blocks[todo_[0]].claim.load(std::memory_order_relaxed)).worker);
-      return cancelled ? Cancelled(fmt::format("the job was stopped while {} held a block of "
-                                               "the variables that this push needs",
-                                               holder))
-                       : DeadlineExceeded(
-                             fmt::format("{} holds a block of the variables for too long", holder));
-    }
+    if (binding) PASSEL_RETURN_IF_ERROR(AwaitHolder(patience, blocker, deadline));
   }
   return {};
+}
+
+// One round of waiting for a block that a push cannot do without.
+Status LocalShard::AwaitHolder(ClaimPatience& patience, const BlockState& blocker,
+                               Deadline deadline) {
+  const bool in_time = patience.Wait(blocker, deadline);
+  Heartbeat();  // others must not take us for stopped
+  PASSEL_RETURN_IF_ERROR(watch_->failure());
+  const bool cancelled = stopped() && patience.Sleeps();
+  if (in_time && !cancelled) return {};
+  const std::string holder =
+      options_.names(Claim::Unpack(blocker.claim.load(std::memory_order_relaxed)).worker);
+  if (!cancelled) {
+    return DeadlineExceeded(fmt::format("{} holds a block of the variables for too long", holder));
+  }
+  return Cancelled(fmt::format(
+      "the job was stopped while {} held a block of the variables that this push needs", holder));
 }
 
 }  // namespace passel

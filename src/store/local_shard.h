@@ -12,10 +12,9 @@
 
 #include "base/page_memory.h"
 #include "base/random.h"
-#include "optim/optimizer.h"
+#include "optim/update_formulas.h"
 #include "store/block_claims.h"
 #include "store/external_sweep.h"
-#include "store/external_updates.h"
 #include "store/local_worker.h"
 #include "store/shard.h"
 #include "store/shard_memory.h"
@@ -33,7 +32,6 @@ class LocalShard final : public Shard, private ExternalUpdates {
   /// For the worker whose life that is. On another shard than its lead it writes there that this
   /// life is there.
   LocalShard(const ShardMemory& memory, std::shared_ptr<LocalWorker> life);
-  ~LocalShard() override;
 
   Status Pull(PulledShard* pulled) override;
   void CopyAll(float* out) override;
@@ -63,7 +61,12 @@ class LocalShard final : public Shard, private ExternalUpdates {
   Status EndUpdate(Version* version_before) override;
   void GiveUpUpdate() override;
 
-  struct Update;  // what one sweep applies: scalars and gradients
+  struct Update {  // what one sweep over the blocks applies
+    StepScalars scalars;
+    const float* const* gradients;  // [count], each the whole shard
+    int count;
+    int weight;  // > 1: divides their sum, taken in this order
+  };
   struct Span {
     std::size_t begin, size;  // floats of the shard
   };
@@ -76,6 +79,7 @@ class LocalShard final : public Shard, private ExternalUpdates {
   Status EndPush(Version* version_before);
   Status CheckCurrent() const;
   Status ApplyHere(int slot, const StepScalars& scalars, Deadline deadline);
+  Status AwaitHolder(ClaimPatience& patience, const BlockState& blocker, Deadline deadline);
   Status ApplyElsewhere(int slot, const StepScalars& scalars, Deadline deadline);
   /// At most a block. `next` floats behind it are our next span, and fetched meanwhile.
   void ApplySpan(const Update& update, Span span, std::size_t next);

@@ -19,7 +19,6 @@
 #include "store/block_claims.h"
 #include "store/local_shard.h"
 #include "store/membership.h"
-#include "store/update.h"
 
 namespace passel {
 namespace {
@@ -159,11 +158,7 @@ Status LocalShard::ClaimAndApplyRoundBlock(const Update& update, const RoundGran
   if (round_before >= grant.round) {
     // We are one that rounds do not wait for, and slept since we looked. What is half applied is a
     // later round's: the claim goes back to the dead holder, for somebody of that round to take.
-    if (half_applied) {
-      HandBackClaim(block, MyClaim(), former);
-    } else {
-      ReleaseClaim(block, MyClaim());
-    }
+    ReleaseClaim(block, MyClaim(), half_applied ? former.Pack() : 0);
   } else {
     if (half_applied) {
       nvtx::Mark(nvtx::Event::kRoundTakenOver, static_cast<std::int64_t>(grant.round));

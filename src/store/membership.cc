@@ -287,10 +287,7 @@ std::vector<Member> Membership(const ShardMemory& memory) {
 
 bool AllWorkersEnded(const ShardMemory& memory) {
   for (int worker = 0; worker < memory.num_workers; ++worker) {
-    const Phase phase = StateOf(memory, worker).phase;
-    if (phase == Phase::kExpected || phase == Phase::kJoining || phase == Phase::kRunning) {
-      return false;
-    }
+    if (MayCome(StateOf(memory, worker).phase)) return false;
   }
   return true;
 }

@@ -44,6 +44,9 @@ enum class Phase : std::uint8_t {
   kLeft,     ///< told to go before it had finished; it may come back
 };
 
+/// Rounds wait for these: they may still give a gradient.
+constexpr bool MayCome(Phase phase) { return phase <= Phase::kRunning; }
+
 /// A worker's life: `epoch` counts its joins from 1, so a task that was replaced can never pass for
 /// its successor.
 struct TaskState {

@@ -52,8 +52,6 @@ void ShardedStore::UseRules() {
   }
 }
 
-ShardedStore::~ShardedStore() = default;
-
 Result<ParamView> ShardedStore::Pull(const Selection&, PullMode mode) {
   const std::uint32_t stamp = next_stamp_++;
   Versions& versions = pulled_[stamp % kStamps];
@@ -132,6 +130,18 @@ std::uint64_t ShardedStore::Staleness(const Versions& at_apply, std::uint32_t st
   return largest;
 }
 
+std::uint64_t ShardedStore::RoundsSince(std::uint32_t stamp, std::uint64_t round) const {
+  const Version pulled = pulled_[stamp % kStamps][0];  // in rounds of all shards
+  return round > pulled ? round - pulled : 0;
+}
+
+PushOutcome ShardedStore::OutcomeAt(std::uint64_t round) {
+  PushOutcome outcome;
+  outcome.version = round;
+  outcome.global_step = static_cast<std::int64_t>(round);
+  return outcome;
+}
+
 Result<Ticket> ShardedStore::Push(const GradientBuffer& gradient, std::uint32_t stamp,
                                   Deadline deadline) {
   PASSEL_CHECK(next_stamp_ - stamp - 1 < kStamps, "the pull of this gradient is too long ago");
@@ -171,10 +181,8 @@ Status ShardedStore::PushToRound(int slot, std::uint32_t stamp) {
     PASSEL_RETURN_IF_ERROR(lead_->CheckAlive());
     ++summed_;
     summed_base_ = completed;
-    outcome_ = PushOutcome();
+    outcome_ = OutcomeAt(completed);
     outcome_.applied = true;
-    outcome_.version = completed;
-    outcome_.global_step = static_cast<std::int64_t>(completed);
     outcome_.gradients = 0;
     Increment(counters().local_steps);
     return {};
@@ -192,12 +200,8 @@ void ShardedStore::DropSet(int gradients, std::uint64_t completed, std::uint32_t
   summed_ = 0;
   Increment(counters().dropped, static_cast<std::uint64_t>(gradients));
   Increment(counters().local_steps);
-  outcome_ = PushOutcome();
-  outcome_.version = completed;
-  outcome_.global_step = static_cast<std::int64_t>(completed);
-  Versions now;
-  now.fill(completed);
-  outcome_.staleness = Staleness(now, stamp);
+  outcome_ = OutcomeAt(completed);
+  outcome_.staleness = RoundsSince(stamp, completed);
   outcome_.gradients = gradients;
 }
 
@@ -275,27 +279,19 @@ Status ShardedStore::FinishRound(Deadline deadline) {
   Increment(count.wait_ns, static_cast<std::uint64_t>(decided - begin));
   if (!grant.ok()) return grant.status();
 
-  PushOutcome outcome;
-  outcome.applied = grant->Counts(worker_);
-  outcome.gradients = quota_;
   // Counted or not: the next gradient must not come before this round is over.
   PASSEL_RETURN_IF_ERROR(Complete(*grant, deadline));
   round_span_.End();
-  if (outcome.applied) {
-    Versions at_apply;
-    at_apply.fill(round_ - 1);
-    outcome.staleness = Staleness(at_apply, round_stamp_);
-    for (int i = 0; i < quota_; ++i) Record(count.staleness, outcome.staleness);
-    outcome.version = round_;
+  const bool applied = grant->Counts(worker_);
+  outcome_ = OutcomeAt(applied ? round_ : lead_->completed_round());
+  outcome_.applied = applied;
+  outcome_.gradients = quota_;
+  outcome_.staleness = RoundsSince(round_stamp_, applied ? round_ - 1 : outcome_.version);
+  if (applied) {
+    for (int i = 0; i < quota_; ++i) Record(count.staleness, outcome_.staleness);
   } else {  // it came too late
     Increment(count.dropped, static_cast<std::uint64_t>(quota_));
-    outcome.version = lead_->completed_round();
-    Versions now;
-    now.fill(outcome.version);
-    outcome.staleness = Staleness(now, round_stamp_);
   }
-  outcome.global_step = static_cast<std::int64_t>(outcome.version);
-  outcome_ = outcome;
   open_ = Open::kNothing;
   summed_ = 0;
   Increment(count.local_steps);
@@ -305,13 +301,11 @@ Status ShardedStore::FinishRound(Deadline deadline) {
   return {};
 }
 
-std::int64_t ShardedStore::global_step() const { return lead_->global_step(); }
 void ShardedStore::Stop() {
   lead_->Stop();
   for (const auto& shard : shards_) shard->Stop();
 }
-bool ShardedStore::stopped() const { return lead_->stopped(); }
-std::vector<Member> ShardedStore::membership() const { return lead_->membership(); }
+
 std::vector<Member> ShardedStore::WaitingFor() const {
   if (open_ == Open::kRound) {
     std::vector<Member> members = lead_->Missing(WaitingOn::kRound, round_);
@@ -326,6 +320,5 @@ std::vector<Member> ShardedStore::WaitingFor() const {
   if (open_ == Open::kStep || open_ == Open::kChange) return lead_->Missing(WaitingOn::kStep, 0);
   return {};
 }
-WorkerCounters& ShardedStore::counters() { return lead_->counters(); }
 
 }  // namespace passel

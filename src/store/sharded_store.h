@@ -12,7 +12,7 @@
 
 #include "base/nvtx.h"
 #include "base/page_memory.h"
-#include "store/external_updates.h"
+#include "store/external_sweep.h"
 #include "store/lead.h"
 #include "store/parameter_store.h"
 #include "store/shard.h"
@@ -25,7 +25,6 @@ class ShardedStore final : public ParameterStore {
   /// `shards[i]` owns the variables that `table` places on shard i, all joined as `worker`.
   ShardedStore(VariableTable table, const ShardRules& rules, int worker, std::unique_ptr<Lead> lead,
                std::vector<std::unique_ptr<Shard>> shards);
-  ~ShardedStore() override;
 
   /// From now on all of it goes by the mode in force. REQUIRES: before anything else.
   Status EnterCurrentMode();
@@ -53,12 +52,12 @@ class ShardedStore final : public ParameterStore {
   void GiveUpUpdate() override;
   void SayAlive() override { lead_->SayAlive(); }
   void SweepElsewhere(std::span<ExternalSweep* const> sweeps) override;
-  std::int64_t global_step() const override;
+  std::int64_t global_step() const override { return lead_->global_step(); }
   void Stop() override;
-  bool stopped() const override;
-  std::vector<Member> membership() const override;
+  bool stopped() const override { return lead_->stopped(); }
+  std::vector<Member> membership() const override { return lead_->membership(); }
   std::vector<Member> WaitingFor() const override;
-  WorkerCounters& counters() override;
+  WorkerCounters& counters() override { return lead_->counters(); }
 
  private:
   static constexpr std::uint32_t kStamps = 8;
@@ -85,6 +84,8 @@ class ShardedStore final : public ParameterStore {
   }
   bool rounds() const { return IsRoundMode(rules_.mode); }
   std::uint64_t Staleness(const Versions& at_apply, std::uint32_t stamp) const;
+  std::uint64_t RoundsSince(std::uint32_t stamp, std::uint64_t round) const;
+  static PushOutcome OutcomeAt(std::uint64_t round);
 
   const VariableTable table_;
   ShardRules rules_;  // of the mode that this worker goes by
