@@ -18,9 +18,9 @@
 namespace passel {
 
 std::uint64_t LocalLead::OwnClock() const {
-  const StepClock clock =
-      StepClock::Unpack(memory_.tasks[worker_].clock.load(std::memory_order_relaxed));
-  return clock.steps;
+  const Arrival clock =
+      Arrival::Unpack(memory_.tasks[worker_].clock.load(std::memory_order_relaxed));
+  return clock.at;
 }
 
 Status LocalLead::CountUpdate(std::int64_t* global_step) {
@@ -28,7 +28,7 @@ Status LocalLead::CountUpdate(std::int64_t* global_step) {
   if (rules_.mode != Mode::kSsp) return {};
   const std::uint64_t before = OwnClock();
   // A successor's clock is larger: a life that was fenced off cannot move it.
-  RaiseTo(memory_.tasks[worker_].clock, StepClock{epoch_, before + 1}.Pack());
+  RaiseTo(memory_.tasks[worker_].clock, Arrival{epoch_, before + 1}.Pack());
   Failpoint("ssp.completed");
   // Only the last one at the lowest clock raises the minimum that others may wait for. Of several
   // that leave it at once, the last one sees the others' new clocks.
@@ -45,21 +45,19 @@ std::uint64_t LocalLead::ClockLead() const {
 
 std::vector<Member> LocalLead::TooFarBehind() const {
   const std::uint64_t own = OwnClock();
-  std::vector<std::pair<std::uint64_t, Member>> behind;
-  for (const Member& member : Membership(memory_)) {
-    if (member.worker == worker_) continue;
-    if (member.phase != Phase::kRunning && member.phase != Phase::kJoining) continue;
-    const StepClock clock =
-        StepClock::Unpack(memory_.tasks[member.worker].clock.load(std::memory_order_relaxed));
-    if (!clock.IsOf(member.epoch)) continue;
-    if (clock.steps + static_cast<std::uint64_t>(rules_.staleness_bound) >= own) continue;
-    behind.emplace_back(clock.steps, member);
-  }
-  std::stable_sort(behind.begin(), behind.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::vector<Member> members;
-  for (auto& [clock, member] : behind) members.push_back(member);
-  return members;
+  std::vector<std::uint64_t> steps(static_cast<std::size_t>(memory_.num_workers));
+  std::vector<Member> behind = Membership(memory_);
+  std::erase_if(behind, [&](const Member& m) {
+    if (m.worker == worker_ || !MayCome(m.phase) || m.phase == Phase::kExpected) return true;
+    const Arrival clock =
+        Arrival::Unpack(memory_.tasks[m.worker].clock.load(std::memory_order_relaxed));
+    steps[static_cast<std::size_t>(m.worker)] = clock.at;
+    return !clock.IsOf(m.epoch) ||
+           clock.at + static_cast<std::uint64_t>(rules_.staleness_bound) >= own;
+  });
+  std::ranges::stable_sort(
+      behind, {}, [&](const Member& m) { return steps[static_cast<std::size_t>(m.worker)]; });
+  return behind;
 }
 
 Status LocalLead::AwaitSlowest(Deadline deadline) {

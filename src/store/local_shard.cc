@@ -133,7 +133,7 @@ Status LocalShard::PrepareChange(std::uint64_t step) {
   RaiseTo(memory_.state->completed_round, step);
   Replace(memory_.state->decision, [&](std::uint64_t word) {
     // What a fenced worker decides now, fails.
-    Decision next = Decision::Unpack(Decision::NextGeneration(word));
+    Decision next = Decision::Unpack(NextGeneration<Decision>(word));
     if (next.round < step) {
       next = {step, next.generation, 0, 0};
     } else if (next.round == step && next.ends != Decision::EndOf(mode_number_)) {

@@ -93,7 +93,8 @@ class LocalShard final : public Shard, private ExternalUpdates {
   Status ResolveOwnUndo(const Update& update, const RoundGrant& grant, Deadline deadline);
   Status ClaimAndApplyRoundBlock(const Update& update, const RoundGrant& grant, std::size_t block,
                                  bool take_over, bool* done);
-  Status NotApplied(std::uint64_t round) const;
+  Status AwaitBlock(ClaimPatience& patience, std::size_t block, std::uint64_t round,
+                    Deadline deadline);
   Claim MyClaim() const { return {epoch_, worker_}; }
 
   const std::shared_ptr<LocalWorker> life_;

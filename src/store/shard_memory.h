@@ -62,35 +62,26 @@ struct TaskState {
   bool operator==(const TaskState&) const = default;
 };
 
-/// "My gradient for this round is ready", said by one life of a worker. The word is only ever
-/// raised, and a later life is the larger number: a former life that wakes up late neither passes
-/// for its successor nor takes back what that has said.
+/// How far one life of a worker has come: the round its gradient is ready for, the mode it may go
+/// on in, the steps that it has completed (ssp). The word is only ever raised, and a later life is
+/// the larger number: a former life that wakes up late neither passes for its successor nor takes
+/// back what that has said.
 struct Arrival {
   std::uint32_t epoch = 0;  // 24 bits
-  std::uint64_t round = 0;  // 40 bits
+  std::uint64_t at = 0;     // 40 bits
 
   std::uint64_t Pack() const {
-    return std::uint64_t{epoch & 0xffffff} << 40 | (round & 0xff'ffff'ffff);
+    return std::uint64_t{epoch & 0xffffff} << 40 | (at & 0xff'ffff'ffff);
   }
-  /// True if `word` says so for this life, and this round or a later one.
-  static bool Says(std::uint64_t word, std::uint32_t epoch, std::uint64_t round) {
-    return word >> 40 == (epoch & 0xffffff) && (word & 0xff'ffff'ffff) >= round;
-  }
-};
-
-/// How many steps one life of a worker has completed (ssp). Like an arrival the word is only ever
-/// raised, and a later life is the larger number.
-struct StepClock {
-  std::uint32_t epoch = 0;  // 24 bits
-  std::uint64_t steps = 0;  // 40 bits
-
-  std::uint64_t Pack() const {
-    return std::uint64_t{epoch & 0xffffff} << 40 | (steps & 0xff'ffff'ffff);
-  }
-  static StepClock Unpack(std::uint64_t word) {
+  static Arrival Unpack(std::uint64_t word) {
     return {static_cast<std::uint32_t>(word >> 40), word & 0xff'ffff'ffff};
   }
   bool IsOf(std::uint32_t life) const { return epoch == (life & 0xffffff); }
+  /// True if `word` says so for this life, and this place or a later one.
+  static bool Says(std::uint64_t word, std::uint32_t epoch, std::uint64_t at) {
+    const Arrival said = Unpack(word);
+    return said.IsOf(epoch) && said.at >= at;
+  }
 };
 
 /// What a worker counts; it is the only writer, so relaxed loads and stores suffice. Survives the
@@ -189,7 +180,7 @@ struct TaskSlot {
   std::atomic<std::uint64_t> proposal[2][kMaskWords];
 
   // Read by all others at every step of theirs in ssp: on a line pair of its own.
-  alignas(128) std::atomic<std::uint64_t> clock;  // StepClock
+  alignas(128) std::atomic<std::uint64_t> clock;  // Arrival, at a step
 
   alignas(128) WorkerCounters counters;
 };
@@ -226,11 +217,6 @@ struct Decision {
   static Decision Unpack(std::uint64_t word) {
     return {word >> 24, static_cast<std::uint32_t>(word >> 12 & 0xfff),
             static_cast<int>(word & 0xff), static_cast<std::uint32_t>(word >> 8 & 0xf)};
-  }
-  static std::uint64_t NextGeneration(std::uint64_t word) {
-    Decision d = Unpack(word);
-    ++d.generation;
-    return d.Pack();
   }
   bool SameRoundAs(Decision other) const { return round == other.round && worker == other.worker; }
   /// Of the mode with this number, 1 to 15: tells it from the few before and after it.
@@ -269,14 +255,17 @@ struct ModeWord {
     if (m.setting.mode == Mode::kReplicas) m.setting.replicas_to_aggregate = parameter;
     return m;
   }
-  static std::uint64_t NextGeneration(std::uint64_t word) {
-    ModeWord m = Unpack(word);
-    ++m.generation;
-    return m.Pack();
-  }
 };
 static_assert(kMaxScheduledModes < 32 && kMaxReplicasToAggregate < 1 << 20 &&
               kMaxStalenessBound < 1 << 20 && static_cast<int>(kLastMode) < 8);
+
+/// The same Decision or ModeWord in another generation: what was prepared on the one before fails.
+template <typename Word>
+std::uint64_t NextGeneration(std::uint64_t word) {
+  Word next = Word::Unpack(word);
+  ++next.generation;
+  return next.Pack();
+}
 
 /// A number that all who take part in one change of mode agree on: the first one said counts.
 struct AgreedNumber {

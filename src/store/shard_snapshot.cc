@@ -82,7 +82,7 @@ JobProgress ProgressOf(std::span<const ShardMemory> shards) {
   progress.global_step = lead.state->global_step.load(std::memory_order_acquire);
   for (int k = 0; k < lead.num_workers; ++k) {
     const TaskSlot& task = lead.tasks[k];
-    progress.workers.push_back({StepClock::Unpack(task.clock.load(std::memory_order_relaxed)).steps,
+    progress.workers.push_back({Arrival::Unpack(task.clock.load(std::memory_order_relaxed)).at,
                                 task.counters.cursor_epochs.load(std::memory_order_relaxed),
                                 task.counters.cursor_index.load(std::memory_order_relaxed)});
   }

@@ -3,7 +3,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <utility>
 
+#include "base/atomic_word.h"
 #include "base/clock.h"
 #include "base/histogram.h"
 #include "optim/update_kernels.h"
@@ -76,11 +78,7 @@ Result<ParamView> ShardedStore::Pull(const Selection&, PullMode mode) {
         "this task has not seen the variables initialised: call WaitUntilInitialized() first");
   }
   if (rules_.mode == Mode::kSsp && open_ == Open::kNothing) {
-    auto& most = counters().max_clock_lead;
-    if (const std::uint64_t ahead = lead_->ClockLead();
-        ahead > most.load(std::memory_order_relaxed)) {
-      most.store(ahead, std::memory_order_relaxed);
-    }
+    RaiseTo(counters().max_clock_lead, lead_->ClockLead());
   }
   const auto own = [](const PulledShard& pulled) { return pulled.own; };
   if ((mode == PullMode::kView && !kViewsAreCopies) ||
@@ -172,7 +170,11 @@ Status ShardedStore::PushToRound(int slot, std::uint32_t stamp) {
   // Who pulled after the last round in this mode: nobody else comes to another one.
   if (too_late || lead_->ChangeDue()) {
     PASSEL_RETURN_IF_ERROR(lead_->CheckAlive());
-    DropSet(summed_ + 1, completed, stamp);
+    outcome_ = OutcomeAt(completed);
+    outcome_.staleness = RoundsSince(stamp, completed);
+    outcome_.gradients = std::exchange(summed_, 0) + 1;  // all that belong to it
+    Increment(counters().dropped, static_cast<std::uint64_t>(outcome_.gradients));
+    Increment(counters().local_steps);
     open_ = Open::kDropped;
     return {};
   }
@@ -193,16 +195,6 @@ Status ShardedStore::PushToRound(int slot, std::uint32_t stamp) {
   round_span_ = nvtx::Span(nvtx::Event::kRound, static_cast<std::int64_t>(round_));
   open_ = Open::kRound;
   return {};
-}
-
-// The last of `gradients` gradients was just pushed, and all of them are too late.
-void ShardedStore::DropSet(int gradients, std::uint64_t completed, std::uint32_t stamp) {
-  summed_ = 0;
-  Increment(counters().dropped, static_cast<std::uint64_t>(gradients));
-  Increment(counters().local_steps);
-  outcome_ = OutcomeAt(completed);
-  outcome_.staleness = RoundsSince(stamp, completed);
-  outcome_.gradients = gradients;
 }
 
 Status ShardedStore::PushNow(int slot, std::uint32_t stamp, Deadline deadline) {

@@ -74,7 +74,6 @@ class ShardedStore final : public ParameterStore {
   Status PushNow(int slot, std::uint32_t stamp, Deadline deadline);
   Status CountUpdate(const Versions& at_apply, std::uint32_t stamp);
   Status PushToRound(int slot, std::uint32_t stamp);
-  void DropSet(int gradients, std::uint64_t completed, std::uint32_t stamp);
   Status FinishRound(Deadline deadline);
   Status FinishStep(Deadline deadline);
   Status ChangeMode(Deadline deadline);

@@ -45,7 +45,7 @@ TEST(Packing, DecisionComesBackAndGenerationsWrapWithoutTouchingTheRest) {
           EXPECT_EQ(d.generation, generation);
           EXPECT_EQ(d.worker, worker);
           EXPECT_EQ(d.ends, ends);
-          const Decision next = Decision::Unpack(Decision::NextGeneration(d.Pack()));
+          const Decision next = Decision::Unpack(NextGeneration<Decision>(d.Pack()));
           EXPECT_TRUE(next.SameRoundAs(d));
           EXPECT_EQ(next.generation, (generation + 1) & 0xfff);
           EXPECT_EQ(next.ends, ends);
@@ -159,14 +159,14 @@ TEST(Packing, ModesAreNamed) {
 TEST(Packing, ALaterLifeHasTheLargerClockAndTheSmallerOneIsNotItsOwn) {
   for (const std::uint64_t steps : {0ul, 1ul, 12345678901ul, (1ul << 40) - 1}) {
     for (const std::uint32_t epoch : {1u, 2u, 0xfffffeu}) {
-      const std::uint64_t word = StepClock{epoch, steps}.Pack();
-      EXPECT_EQ(StepClock::Unpack(word).steps, steps);
-      EXPECT_TRUE(StepClock::Unpack(word).IsOf(epoch));
-      EXPECT_FALSE(StepClock::Unpack(word).IsOf(epoch + 1));
-      EXPECT_GT((StepClock{epoch + 1, 0}.Pack()), word);
+      const std::uint64_t word = Arrival{epoch, steps}.Pack();
+      EXPECT_EQ(Arrival::Unpack(word).at, steps);
+      EXPECT_TRUE(Arrival::Unpack(word).IsOf(epoch));
+      EXPECT_FALSE(Arrival::Unpack(word).IsOf(epoch + 1));
+      EXPECT_GT((Arrival{epoch + 1, 0}.Pack()), word);
     }
   }
-  EXPECT_FALSE(StepClock::Unpack(0).IsOf(1)) << "fresh memory";
+  EXPECT_FALSE(Arrival::Unpack(0).IsOf(1)) << "fresh memory";
 }
 
 TEST(ShardRules, QuotasAddUpToWhatARoundTakes) {
