@@ -11,8 +11,8 @@
 #include <deque>
 
 #include "optim/update_formulas.h"
-#include "store/in_process_store.h"
 #include "store/membership.h"
+#include "store/open_store.h"
 
 namespace passel {
 namespace {

@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "store/block_claims.h"
-#include "store/in_process_store.h"
+#include "store/open_store.h"
 
 namespace passel {
 namespace {

@@ -1,4 +1,4 @@
-#include "store/in_process_store.h"
+#include "store/open_store.h"
 
 #include <fmt/core.h>
 
