@@ -23,4 +23,13 @@ void Replace(std::atomic<T>& word, Next&& next) {
   }
 }
 
+/// Behind a copy of values that others may be changing: what is loaded next, to see whether they
+/// were, is not loaded before them. ThreadSanitizer knows no fences; in its builds every access to
+/// the values is atomic.
+inline void EndOfCopy() {
+#if !defined(PASSEL_ATOMIC_VALUES)
+  std::atomic_thread_fence(std::memory_order_acquire);
+#endif
+}
+
 }  // namespace passel

@@ -84,8 +84,7 @@ ModeWord LocalLead::RestoreMode(std::int64_t step) {
 
 // --- Bounded staleness ---------------------------------------------------------------------------
 //
-// A worker begins a step only if it has completed at most s steps more than the
-// slowest one.
+// A worker begins a step only if it has completed at most s steps more than the slowest one.
 //
 // Each worker counts its steps in its own clock word, and looks at the others' when it has
 // completed one. Workers that died, left, were evicted or never joined hold nobody up. A worker

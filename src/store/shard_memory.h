@@ -319,9 +319,8 @@ struct ShardState {
   alignas(128) std::atomic<std::uint32_t> initialized;  // 1: the chief has written the values
   std::atomic<std::uint32_t> stop;                      // (lead) 1: everyone leaves
   // (lead) What the chief's first life has said of the job, for people who ask (relaxed).
-  std::atomic<std::int64_t> started_ns;  // MonotonicNs() when it had the store; 0: not yet
-  std::atomic<std::int64_t>
-      target_step;  // training ends there; 0: not said, or another rule ends it
+  std::atomic<std::int64_t> started_ns;   // MonotonicNs() when it had the store; 0: not yet
+  std::atomic<std::int64_t> target_step;  // training ends there; 0: not said, or by another rule
   // Random, of the Initialize() that wrote the values: the same on all shards. Before
   // `initialized`.
   std::atomic<std::uint64_t> cohort;

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <thread>
 
+#include "base/atomic_word.h"
 #include "base/deadline.h"
 #include "optim/update_kernels.h"
 #include "store/mode_change.h"
@@ -32,14 +33,6 @@ std::optional<std::uint64_t> SettledRound(const ShardMemory& memory, bool lead) 
     }
   }
   return round;
-}
-
-// Orders the copy before the second look at the blocks: without it the processor could look first.
-// ThreadSanitizer knows no fences; in its builds every access to the values is atomic.
-void EndOfCopy() {
-#if !defined(PASSEL_ATOMIC_VALUES)
-  std::atomic_thread_fence(std::memory_order_acquire);
-#endif
 }
 
 JobProgress::Shard ProgressOf(const ShardMemory& memory) {

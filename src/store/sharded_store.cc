@@ -151,7 +151,11 @@ Result<Ticket> ShardedStore::Push(const GradientBuffer& gradient, std::uint32_t 
   if (rounds()) {
     PASSEL_RETURN_IF_ERROR(PushToRound(gradient.slot(), stamp));
   } else {
-    PASSEL_RETURN_IF_ERROR(PushNow(gradient.slot(), stamp, deadline));
+    Versions at_apply{};
+    for (std::size_t s = shards_.size(); s-- > 0;) {
+      PASSEL_RETURN_IF_ERROR(shards_[s]->Apply(gradient.slot(), deadline, &at_apply[s]));
+    }
+    PASSEL_RETURN_IF_ERROR(CountUpdate(at_apply, stamp));
   }
   const std::int64_t end = MonotonicNs();
   Increment(count.push_ns, static_cast<std::uint64_t>(end - begin));
@@ -197,14 +201,6 @@ Status ShardedStore::PushToRound(int slot, std::uint32_t stamp) {
   round_span_ = nvtx::Span(nvtx::Event::kRound, static_cast<std::int64_t>(round_));
   open_ = Open::kRound;
   return {};
-}
-
-Status ShardedStore::PushNow(int slot, std::uint32_t stamp, Deadline deadline) {
-  Versions at_apply{};
-  for (std::size_t s = shards_.size(); s-- > 0;) {
-    PASSEL_RETURN_IF_ERROR(shards_[s]->Apply(slot, deadline, &at_apply[s]));
-  }
-  return CountUpdate(at_apply, stamp);
 }
 
 // One update more, which all shards have, and one step more of this worker.
@@ -295,8 +291,7 @@ Status ShardedStore::FinishRound(Deadline deadline) {
   return {};
 }
 
-// --- A push whose update the step makes that computes its gradient: before it and after it
-// ---------
+// --- A push whose update is made by the step that computes its gradient --------------------------
 
 ExternalUpdates* ShardedStore::Elsewhere(std::size_t shard) const {
   ExternalUpdates* elsewhere = shards_[shard]->external_updates();

@@ -71,7 +71,6 @@ class ShardedStore final : public ParameterStore {
   void EndRounds();
   Status FinishInterruptedRound(Deadline deadline);
   Status Complete(const RoundGrant& grant, Deadline deadline);
-  Status PushNow(int slot, std::uint32_t stamp, Deadline deadline);
   Status CountUpdate(const Versions& at_apply, std::uint32_t stamp);
   Status PushToRound(int slot, std::uint32_t stamp);
   Status FinishRound(Deadline deadline);

@@ -58,8 +58,7 @@ Status StorePlan::Validate() const {
       return InvalidArgument(fmt::format("ps {} would have {} blocks, the most is {}: use more ps",
                                          shard, NumBlocks(shard), kMaxBlocks));
     }
-    const std::size_t pieces =
-        NumBlocks(shard) * ((block_floats - 1) / PieceFloats(block_floats) + 1);
+    const std::size_t pieces = NumBlocks(shard) * ShapeOf(shard).PiecesPerBlock();
     // Whatever the first mode is: a job may be changed to one with rounds, but for one on a device.
     if (!on_device && pieces > kMaxPieces) {
       return InvalidArgument(

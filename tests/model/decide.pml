@@ -288,7 +288,7 @@ Interrupted:
       fi };
 
 AtWill:
-    /* sharded_store.cc PushNow() */
+    /* sharded_store.cc Push() */
     atomic { UP ->
       if :: global_step >= STEPS -> goto Leave :: else fi };
     atomic { UP -> EXPECT_UNREAD; slot[w] = 0 };
