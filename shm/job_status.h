@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "store/histogram.h"
+#include "base/histogram.h"
 #include "store/mode_change.h"
 #include "store/parameter_store.h"
 

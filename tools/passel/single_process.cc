@@ -17,7 +17,7 @@
 #include "compute/cpu_backend.h"
 #include "shm/job_status.h"
 #include "shm/protocol.h"
-#include "store/in_process_store.h"
+#include "store/open_store.h"
 #include "tools/passel/commands.h"
 #include "tools/passel/exit_code.h"
 #include "tools/passel/gpu_compute.h"

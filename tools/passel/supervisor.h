@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "base/file_descriptor.h"
+#include "base/own_time.h"
 #include "base/status.h"
 #include "base/subprocess.h"
 #include "cluster/cluster_spec.h"
@@ -32,7 +33,6 @@
 #include "cluster/launch_plan.h"
 #include "shm/arena.h"
 #include "shm/job_status.h"
-#include "store/watch.h"
 #include "tools/passel/arena_fetcher.h"
 #include "tools/passel/device_flags.h"
 #include "tools/passel/job_config.h"

@@ -14,7 +14,7 @@
 #include "cluster/job_token.h"
 #include "cluster/resolve.h"
 #include "cluster/token_file.h"
-#include "store/worker_names.h"
+#include "cluster/worker_names.h"
 #include "tools/passel/job_config.h"
 #include "tools/passel/job_flags.h"
 #include "tools/passel/task_flags.h"
