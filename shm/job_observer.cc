@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "optim/update_kernels.h"
-#include "shm/protocol.h"
 #include "store/membership.h"
 #include "store/mode.h"
 #include "store/shadow.h"

@@ -1,101 +1,33 @@
 #include "shm/protocol.h"
 
 #include <fmt/core.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <charconv>
-#include <fstream>
-#include <set>
-
-#include "base/namespaces.h"
+#include "cluster/json_message_internal.h"
+#include "shm/json_internal.h"
 
 namespace passel::shm {
 
-namespace {
-
-// [Role]
-constexpr std::string_view kRoles[] = {"worker", "ps", "supervisor", "control", "evaluator"};
-
-}  // namespace
-
-std::string_view RoleName(Role role) { return kRoles[static_cast<std::size_t>(role)]; }
-
-std::optional<Role> ParseRole(std::string_view name) {
-  const auto found = std::ranges::find(kRoles, name);
-  if (found == std::end(kRoles)) return std::nullopt;
-  return static_cast<Role>(found - std::begin(kRoles));
-}
-
-std::string NameOf(const Peer& peer) {
-  return fmt::format("{}/{}", RoleName(peer.role), peer.index);
-}
-
-std::string EndpointName(const std::string& job_id, Role role, int index) {
-  return fmt::format("passel.{}.{}.{}.{}", ::getuid(), job_id, RoleName(role), index);
-}
-
-Status CheckUidIsEnough() {
-  if (UidMeansOneUser(::getuid())) return {};
-  return PermissionDenied(fmt::format(
-      "user {} stands here for every user without a number in this user namespace, so that control "
-      "without the job token is refused: run in a namespace that maps the user (unshare "
-      "--map-root-user)",
-      ::getuid()));
-}
-
-Result<FileDescriptor> Listen(const std::string& job_id, Role role, int index, std::string task) {
-  const std::string name = EndpointName(job_id, role, index);
-  Result<FileDescriptor> listening = ListenAbstract(name);
-  if (listening.status().code() != Code::kAlreadyExists) return listening;
-  if (task.empty()) task = fmt::format("{}/{}", RoleName(role), index);
-  PeerCredentials holder;
-  holder.uid = ::getuid();
-  const Result<FileDescriptor> socket =
-      ConnectAbstract(name, Deadline::After(std::chrono::milliseconds(100)));
-  if (socket.ok()) {
-    if (const Result<PeerCredentials> who = GetPeerCredentials(socket->get()); who.ok()) {
-      holder = *who;
-    }
+Status SendText(int fd, const std::string& text, std::span<const int> fds, Deadline deadline) {
+  if (text.size() > kMaxMessageBytes) {
+    return ResourceExhausted(fmt::format("a message has at most {} bytes, this one has {}",
+                                         kMaxMessageBytes, text.size()));
   }
-  if (holder.uid != ::getuid()) {
-    return PermissionDenied(fmt::format(
-        "the socket @{} is held by process {} of user {}, not by user {}: use another --job_id",
-        name, holder.pid, holder.uid, ::getuid()));
-  }
-  return AlreadyExists(fmt::format(
-      "{} of job {} is running already on this host{}: stop it first (passel ctl stop {}), or use "
-      "another --job_id{}",
-      task, job_id, holder.pid > 0 ? fmt::format(" as process {}", holder.pid) : "", job_id,
-      task.starts_with("worker/") ? " or --task_index" : ""));
+  return SendMessage(fd, {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()}, fds,
+                     deadline);
 }
 
-Result<std::vector<FoundEndpoint>> FindEndpoints() {
-  std::ifstream table("/proc/net/unix");
-  if (!table) return Internal("cannot read /proc/net/unix to find the running jobs");
-  const std::string prefix = fmt::format("@passel.{}.", ::getuid());
-  std::set<std::string> seen;
-  std::vector<FoundEndpoint> found;
-  for (std::string line; std::getline(table, line);) {
-    const std::size_t at = line.find(prefix);
-    if (at == std::string::npos) continue;
-    // Connections carry the name of the listener too.
-    const std::string name = line.substr(at + prefix.size());
-    if (!seen.insert(name).second) continue;
-    const std::size_t last = name.rfind('.');
-    const std::size_t middle =
-        last == std::string::npos || last == 0 ? std::string::npos : name.rfind('.', last - 1);
-    if (middle == std::string::npos || middle == 0) continue;
-    FoundEndpoint endpoint;
-    endpoint.job_id = name.substr(0, middle);
-    const auto role = ParseRole(std::string_view(name).substr(middle + 1, last - middle - 1));
-    const char* end = name.data() + name.size();
-    const auto [stop, error] = std::from_chars(name.data() + last + 1, end, endpoint.index);
-    if (!role || error != std::errc() || stop != end) continue;
-    endpoint.role = *role;
-    found.push_back(std::move(endpoint));
-  }
-  return found;
+Status SendJson(int fd, const nlohmann::json& json, std::span<const int> fds, Deadline deadline) {
+  return SendText(fd, json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), fds,
+                  deadline);
+}
+
+Result<JsonMessage> ReceiveJson(int fd, Deadline deadline) {
+  PASSEL_ASSIGN_OR_RETURN(Message raw, ReceiveMessage(fd, deadline));
+  JsonMessage message;
+  message.text.assign(raw.bytes.begin(), raw.bytes.end());
+  PASSEL_ASSIGN_OR_RETURN(message.json, ParseMessage(message.text));
+  message.fds = std::move(raw.fds);
+  return message;
 }
 
 }  // namespace passel::shm

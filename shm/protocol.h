@@ -1,14 +1,8 @@
 // protocol.h - what tasks of one host say to each other when they meet.
 //
 // Every message is one JSON object in one packet of a SOCK_SEQPACKET socket in the abstract name
-// space, with descriptors beside it. The server checks the peer's uid before it reads anything.
-//
-//   client                                   server
-//   {"hello":3,"role",...,"nonce"}      -->                        whose clocks are the server's,
-//                                                                  too, or it is refused
-//                                       <--  {"nonce","proof"}     proof("srv", hello + nonce)
-//   {"proof"}                           -->                        proof("wrk", hello + nonce)
-//                                       <--  {"ok":true} or {"error":code,"message"}
+// space (cluster/endpoint.h), with descriptors beside it. The server checks the peer's uid before
+// it reads anything; then comes the handshake (cluster/handshake.h).
 //
 // Then requests {"ask":NAME, ...}, each answered in turn by {"ok":true, ...} or an error:
 //
@@ -38,44 +32,14 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
-#include "base/deadline.h"
 #include "base/file_descriptor.h"
-#include "base/process_identity.h"
-#include "base/status.h"
-#include "base/unix_socket.h"
 #include "store/shard_snapshot.h"
 
 namespace passel::shm {
 
-inline constexpr int kProtocolVersion = 3;
-
 /// The most bytes of what tell_data tells.
 inline constexpr std::size_t kMaxDataText = 10'000;
-
-enum class Role { kWorker, kPs, kSupervisor, kControl, kEvaluator };
-std::string_view RoleName(Role role);
-std::optional<Role> ParseRole(std::string_view name);
-
-/// What a task says of itself when it connects.
-struct Introduction {
-  std::string job_id;
-  Role role = Role::kWorker;
-  int index = 0;
-  std::uint64_t cluster_hash = 0;
-};
-
-/// Who is at the other end, as far as it was checked.
-struct Peer {
-  Role role = Role::kControl;
-  int index = 0;
-  ProcessIdentity identity;  ///< in its own pid namespace, as it says
-  pid_t pid = 0;             ///< in ours, as the kernel says
-};
-
-/// "worker/1": by role and index.
-std::string NameOf(const Peer& peer);
 
 /// A ps's answer to snapshot: a copy of the values of its shard.
 struct ShardSnapshot : ShardSnapshotInfo {
@@ -88,27 +52,5 @@ struct ShardSnapshot : ShardSnapshotInfo {
   /// then those of the shadow.
   std::optional<std::int64_t> shadow_age_ns;
 };
-
-/// "passel.<uid>.<job>.<role>.<index>", the abstract socket of one task of this user.
-std::string EndpointName(const std::string& job_id, Role role, int index);
-
-/// Whether the uid at the other end of a socket tells a process of this user from others, which is
-/// all that a control connection proves. Errors: kPermissionDenied.
-Status CheckUidIsEnough();
-
-/// The listening socket of that endpoint. Errors: kAlreadyExists: a task of this user has it, named
-/// with its pid; kPermissionDenied: another user's process has it. `task` is what people call it,
-/// where that is not its role and index.
-Result<FileDescriptor> Listen(const std::string& job_id, Role role, int index,
-                              std::string task = {});
-
-/// One task that listens, found in /proc/net/unix.
-struct FoundEndpoint {
-  std::string job_id;
-  Role role;
-  int index;
-};
-/// Of this user, in this network namespace. Errors: kInternal when /proc is not readable.
-Result<std::vector<FoundEndpoint>> FindEndpoints();
 
 }  // namespace passel::shm

@@ -11,6 +11,7 @@
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "base/nvtx.h"
+#include "cluster/json_message_internal.h"
 #include "shm/json_internal.h"
 #include "shm/layout.h"
 #include "shm/shard_copy.h"

@@ -2,10 +2,9 @@
 
 #include <fmt/core.h>
 #include <poll.h>
-#include <unistd.h>
 
 #include "base/memory_file.h"
-#include "base/namespaces.h"
+#include "cluster/json_message_internal.h"
 #include "shm/json_internal.h"
 #include "shm/layout.h"
 
@@ -42,6 +41,11 @@ std::optional<FileDescriptor> TakeFd(JsonMessage& answer) {
 
 }  // namespace
 
+RendezvousClient::RendezvousClient(EndpointConnection server, const Introduction& me)
+    : server_(std::move(server)),
+      my_role_(me.role),
+      handshake_(me, {kLayoutVersion, StructureHash()}) {}
+
 Result<RendezvousClient> RendezvousClient::Connect(const Introduction& me, Role role, int index,
                                                    const JobToken* token, Deadline deadline) {
   PASSEL_ASSIGN_OR_RETURN(RendezvousClient client, Begin(me, role, index, deadline));
@@ -56,33 +60,13 @@ Result<RendezvousClient> RendezvousClient::Control(const std::string& job_id, in
 
 Result<RendezvousClient> RendezvousClient::Begin(const Introduction& me, Role role, int index,
                                                  Deadline deadline) {
-  const std::string name = EndpointName(me.job_id, role, index);
-  PASSEL_ASSIGN_OR_RETURN(FileDescriptor socket, ConnectAbstract(name, deadline));
-  PASSEL_ASSIGN_OR_RETURN(const PeerCredentials server, GetPeerCredentials(socket.get()));
-  if (server.uid != ::getuid()) {
-    return PermissionDenied(
-        fmt::format("the socket @{} is held by process {} of user {}, not by user {}: it is not "
-                    "trusted; use another --job_id",
-                    name, server.pid, server.uid, ::getuid()));
-  }
+  PASSEL_ASSIGN_OR_RETURN(EndpointConnection server,
+                          ConnectToEndpoint(me.job_id, role, index, deadline));
   if (me.role == Role::kControl) PASSEL_RETURN_IF_ERROR(CheckUidIsEnough());
-  RendezvousClient client(std::move(socket), me);
-  client.server_pid_ = server.pid;
-  client.server_ = fmt::format("{}/{}", RoleName(role), index);
-  const ProcessIdentity self = SelfIdentity();
-  const nlohmann::json hello = {{"hello", kProtocolVersion},
-                                {"role", RoleName(me.role)},
-                                {"index", me.index},
-                                {"cluster", me.cluster_hash},
-                                {"structure", StructureHash()},
-                                {"layout", kLayoutVersion},
-                                {"pid", self.pid},
-                                {"start_time", self.start_time},
-                                {"pid_namespace", self.pid_namespace},
-                                {"clocks", ClockOffsets()},
-                                {"nonce", MakeNonce()}};
-  PASSEL_RETURN_IF_ERROR(SendJson(client.fd(), hello, {}, deadline));
-  client.hello_ = hello.dump();
+  RendezvousClient client(std::move(server), me);
+  client.server_name_ = fmt::format("{}/{} of job {} (process {})", RoleName(role), index,
+                                    me.job_id, client.server_pid());
+  PASSEL_RETURN_IF_ERROR(SendText(client.fd(), client.handshake_.hello(), {}, deadline));
   return client;
 }
 
@@ -92,18 +76,12 @@ bool RendezvousClient::Readable() const {
 }
 
 Status RendezvousClient::Finish(const JobToken* token, Deadline deadline) {
-  PASSEL_ASSIGN_OR_RETURN(const JsonMessage answer, ReceiveAnswer(fd(), deadline));
-  if (me_.role == Role::kControl) return {};
+  PASSEL_ASSIGN_OR_RETURN(const JsonMessage challenge, ReceiveAnswer(fd(), deadline));
+  if (my_role_ == Role::kControl) return {};
   PASSEL_CHECK(token != nullptr, "only control connections need no token");
-  const std::string transcript = hello_ + Field<std::string>(answer.json, "nonce", "");
-  if (!CheckProof(*token, me_.job_id, ProofSide::kServer, transcript,
-                  Field<std::string>(answer.json, "proof", ""))) {
-    return PermissionDenied(fmt::format(
-        "{} of job {} (process {}) has another job token: give all tasks the same --token_file",
-        server_, me_.job_id, server_pid_));
-  }
-  const std::string proof = MakeProof(*token, me_.job_id, ProofSide::kClient, transcript);
-  PASSEL_RETURN_IF_ERROR(SendJson(fd(), {{"proof", proof}}, {}, deadline));
+  PASSEL_ASSIGN_OR_RETURN(const std::string proof,
+                          handshake_.Answer(challenge.text, *token, server_name_));
+  PASSEL_RETURN_IF_ERROR(SendText(fd(), proof, {}, deadline));
   return ReceiveAnswer(fd(), deadline).status();
 }
 

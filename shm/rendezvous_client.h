@@ -12,6 +12,8 @@
 #include "base/deadline.h"
 #include "base/file_descriptor.h"
 #include "base/status.h"
+#include "cluster/endpoint.h"
+#include "cluster/handshake.h"
 #include "cluster/job_token.h"
 #include "shm/protocol.h"
 #include "store/mode.h"
@@ -71,17 +73,16 @@ class RendezvousClient {
   Status Stop(Deadline deadline);
 
   /// For poll(2): readable when there is an answer, or the other end is gone.
-  int fd() const { return socket_.get(); }
+  int fd() const { return server_.socket.get(); }
   bool Readable() const;
-  pid_t server_pid() const { return server_pid_; }
+  pid_t server_pid() const { return server_.pid; }
 
  private:
-  RendezvousClient(FileDescriptor socket, Introduction me)
-      : socket_(std::move(socket)), me_(std::move(me)) {}
-  FileDescriptor socket_;
-  Introduction me_;
-  pid_t server_pid_ = 0;
-  std::string server_, hello_;  // between Begin() and Finish(): its name, and what we said
+  RendezvousClient(EndpointConnection server, const Introduction& me);
+  EndpointConnection server_;
+  Role my_role_;
+  ClientHandshake handshake_;
+  std::string server_name_;  // for messages
 };
 
 }  // namespace passel::shm

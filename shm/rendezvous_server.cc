@@ -10,8 +10,9 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/namespaces.h"
 #include "base/nvtx.h"
+#include "cluster/endpoint.h"
+#include "cluster/json_message_internal.h"
 #include "shm/json_internal.h"
 #include "shm/layout.h"
 
@@ -83,13 +84,10 @@ struct RendezvousServer::Connection {
 RendezvousServer::RendezvousServer(FileDescriptor listening, const JobToken& token,
                                    const Introduction& me, RendezvousHandler& handler)
     : listening_(std::move(listening)),
-      token_(token),
-      me_(me),
+      handshake_(token, me, {kLayoutVersion, StructureHash()}),
       handler_(handler),
       max_pending_(MaxPending()),
-      uid_is_enough_(CheckUidIsEnough()),
-      clocks_(ClockOffsets()),
-      pid_namespace_(SelfIdentity().pid_namespace) {}
+      uid_is_enough_(CheckUidIsEnough()) {}
 
 RendezvousServer::~RendezvousServer() = default;
 
@@ -202,62 +200,11 @@ bool RendezvousServer::Serve(Connection& c) {
   const Status status = HandleRequest(c);
   if (status.ok()) return true;
   if (status.code() == Code::kUnavailable) return false;  // gone; nothing to tell
-  // One generic sentence for a failed proof: it helps no guesser. Best effort, then it is dropped.
+  // Best effort, then it is dropped.
   (void)SendJson(c.socket.get(), ErrorJson(status), {}, AnswerLimit());
   LogDebug("refused {} (process {}): {}", NameOf(c.peer), c.peer.pid, status.message());
   return c.state == Connection::State::kOpen && status.code() != Code::kDataLoss &&
          status.code() != Code::kDeadlineExceeded;
-}
-
-Status RendezvousServer::HandleHello(Connection& c, std::string text) {
-  const nlohmann::json hello = nlohmann::json::parse(text, nullptr, false);
-  const auto role = ParseRole(Field<std::string>(hello, "role", ""));
-  c.peer.index = Field<int>(hello, "index", -1);
-  if (Field<int>(hello, "hello", 0) != kProtocolVersion || !role || c.peer.index < 0) {
-    return DataLoss(fmt::format("this task speaks version {} of the protocol", kProtocolVersion));
-  }
-  c.peer.role = *role;
-  if (*role == Role::kControl) {
-    PASSEL_RETURN_IF_ERROR(uid_is_enough_);
-    c.state = Connection::State::kOpen;
-    return SendJson(c.socket.get(), {{"ok", true}}, {}, AnswerLimit());
-  }
-  c.peer.identity.pid = Field<std::int32_t>(hello, "pid", 0);
-  c.peer.identity.start_time = Field<std::uint64_t>(hello, "start_time", 0);
-  c.peer.identity.pid_namespace = Field<std::uint64_t>(hello, "pid_namespace", 0);
-  // When this connection ends, that process is taken for dead.
-  if (const ProcessIdentity& said = c.peer.identity;
-      said.pid > 0 && said.pid_namespace == pid_namespace_ && said.pid != c.peer.pid) {
-    return PermissionDenied(fmt::format("{} says that it is process {}, and is process {}",
-                                        NameOf(c.peer), said.pid, c.peer.pid));
-  }
-  if (Field<std::uint32_t>(hello, "layout", 0) != kLayoutVersion ||
-      Field<std::uint64_t>(hello, "structure", 0) != StructureHash()) {
-    return FailedPrecondition(fmt::format(
-        "{} is another build of passel (arena layout {}, here {}): start all tasks from the "
-        "same build",
-        NameOf(c.peer), Field<std::uint32_t>(hello, "layout", 0), kLayoutVersion));
-  }
-  // Heartbeats and start times are compared.
-  if (const auto theirs = Field<std::string>(hello, "clocks", clocks_); theirs != clocks_) {
-    return FailedPrecondition(fmt::format(
-        "{} is in another time namespace (its clocks are ahead by {} s and ns) than process {} "
-        "of job {} ({}): start all tasks in one time namespace",
-        NameOf(c.peer), theirs, ::getpid(), me_.job_id, clocks_));
-  }
-  if (const auto theirs = Field<std::uint64_t>(hello, "cluster", 0); theirs != me_.cluster_hash) {
-    return FailedPrecondition(fmt::format(
-        "{} was started with another cluster (hash {:016x}) than process {} of job {} (hash "
-        "{:016x}): give all tasks the same --ps_hosts and --worker_hosts",
-        NameOf(c.peer), theirs, ::getpid(), me_.job_id, me_.cluster_hash));
-  }
-  const std::string nonce = MakeNonce();
-  c.transcript = std::move(text) + nonce;
-  c.state = Connection::State::kProof;
-  return SendJson(c.socket.get(),
-                  {{"nonce", nonce},
-                   {"proof", MakeProof(token_, me_.job_id, ProofSide::kServer, c.transcript)}},
-                  {}, AnswerLimit());
 }
 
 Status RendezvousServer::HandleRequest(Connection& c) {
@@ -265,12 +212,16 @@ Status RendezvousServer::HandleRequest(Connection& c) {
   // poll(2) said there is something.
   PASSEL_ASSIGN_OR_RETURN(JsonMessage m,
                           ReceiveJson(fd, Deadline::After(std::chrono::milliseconds(0))));
-  if (c.state == Connection::State::kHello) return HandleHello(c, std::move(m.text));
+  if (c.state == Connection::State::kHello) {
+    PASSEL_ASSIGN_OR_RETURN(const std::string challenge,
+                            handshake_.Challenge(m.text, &c.peer, &c.transcript));
+    const bool control = c.peer.role == Role::kControl;
+    if (control) PASSEL_RETURN_IF_ERROR(uid_is_enough_);
+    c.state = control ? Connection::State::kOpen : Connection::State::kProof;
+    return SendText(fd, challenge, {}, AnswerLimit());
+  }
   if (c.state == Connection::State::kProof) {
-    if (!CheckProof(token_, me_.job_id, ProofSide::kClient, c.transcript,
-                    Field<std::string>(m.json, "proof", ""))) {
-      return PermissionDenied("the proof of the job token is wrong");
-    }
+    PASSEL_RETURN_IF_ERROR(handshake_.CheckAnswer(m.text, c.transcript));
     c.transcript.clear();
     PASSEL_RETURN_IF_ERROR(handler_.Admit(c.peer));
     c.state = Connection::State::kOpen;

@@ -22,8 +22,8 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/unix_socket.h"
+#include "cluster/handshake.h"
 #include "cluster/job_token.h"
-#include "shm/protocol.h"
 
 namespace passel::shm {
 
@@ -80,7 +80,6 @@ class RendezvousServer {
  private:
   struct Connection;
   bool Serve(Connection& connection);
-  Status HandleHello(Connection& connection, std::string text);
   Status HandleRequest(Connection& connection);
   void ServeWaiting();
   void Accept();
@@ -88,14 +87,11 @@ class RendezvousServer {
   void Drop(std::list<Connection>::iterator connection);
 
   FileDescriptor listening_;
-  const JobToken token_;
-  const Introduction me_;
+  const ServerHandshake handshake_;
   RendezvousHandler& handler_;
   std::list<Connection> connections_;  // oldest first
   const int max_pending_;
-  const Status uid_is_enough_;  // of a control connection
-  const std::string clocks_;    // ClockOffsets()
-  const std::uint64_t pid_namespace_;
+  const Status uid_is_enough_;        // of a control connection
   std::int64_t accept_after_ns_ = 0;  // MonotonicNs(); descriptors were short
   // What a stranger can cause at any rate, and the last of each kind.
   EventTally unfinished_, foreign_, failed_accepts_;

@@ -10,7 +10,7 @@ namespace passel {
 
 ArenaFetcher::ArenaFetcher(const std::string& job_id, int shards, std::uint64_t cluster_hash,
                            const JobToken& token, std::int64_t limit_ns)
-    : introduction_{job_id, shm::Role::kSupervisor, 0, cluster_hash},
+    : introduction_{job_id, Role::kSupervisor, 0, cluster_hash},
       shards_(shards),
       token_(token),
       deadline_(Deadline::After(std::chrono::nanoseconds(limit_ns))),
@@ -47,7 +47,7 @@ Status ArenaFetcher::Fetch(int shard) {
   const Deadline turn = deadline_.Sooner(std::chrono::milliseconds(500));
   PASSEL_ASSIGN_OR_RETURN(
       shm::RendezvousClient client,
-      shm::RendezvousClient::Connect(introduction_, shm::Role::kPs, shard, &token_, turn));
+      shm::RendezvousClient::Connect(introduction_, Role::kPs, shard, &token_, turn));
   PASSEL_ASSIGN_OR_RETURN(std::optional<FileDescriptor> fd, client.GetArena(true, turn));
   if (!fd) return Unavailable("no arena yet");
   PASSEL_ASSIGN_OR_RETURN(shm::Arena arena, shm::Arena::Adopt(std::move(*fd)));
