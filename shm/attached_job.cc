@@ -181,7 +181,17 @@ class AttachedJob::Attendant final : public RendezvousHandler {
     const Ps* const ps = PsOf(peer);
     return ps == nullptr || ps->arena == nullptr ? -1 : ps->arena->fd();
   }
-  Status PsIsHere(const Peer& peer, Exchange& exchange) override {
+  Status Answer(std::string_view request, const Peer& peer, Exchange& exchange) override {
+    if (request == "arena") {
+      exchange.waits_for_arena = ArenaFd(peer) >= 0;  // whoever asks us does not wait for it
+    } else if (request == "here") {
+      PsIsHere(peer, exchange);
+    } else {
+      return FailedPrecondition("a worker does not answer that");
+    }
+    return {};
+  }
+  void PsIsHere(const Peer& peer, Exchange& exchange) {
     const std::lock_guard lock(mutex_);
     exchange.answer["data"] = nlohmann::json::parse(data_, nullptr, false);
     if (Ps* const ps = PsOf(peer)) {
@@ -193,7 +203,6 @@ class AttachedJob::Attendant final : public RendezvousHandler {
     }
     ++arrivals_;
     arrived_.notify_all();
-    return {};
   }
   void Gone(const Peer& peer) override {
     const std::lock_guard lock(mutex_);

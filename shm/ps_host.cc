@@ -155,13 +155,38 @@ int PsHost::ArenaFd(const Peer& peer) {
   return arena_for_reading_.get();
 }
 
+Status PsHost::Answer(std::string_view request, const Peer& peer, Exchange& exchange) {
+  struct Row {
+    std::string_view request;
+    Status (PsHost::*answer)(const Peer&, Exchange&);
+  };
+  static constexpr Row kRows[] = {
+      {"arena", &PsHost::GetArena},      {"plan", &PsHost::AcceptPlan},
+      {"offer_data", &PsHost::KeepData}, {"get_data", &PsHost::GetData},
+      {"tell_data", &PsHost::DataTold},  {"kept", &PsHost::ArenaIsKept},
+      {"status", &PsHost::GetStatus},    {"snapshot", &PsHost::TakeSnapshot},
+      {"set_mode", &PsHost::SetMode},    {"stop", &PsHost::Stop},
+  };
+  const auto* row = std::ranges::find(kRows, request, &Row::request);
+  if (row == std::end(kRows)) return FailedPrecondition("a ps does not answer that");
+  return (this->*row->answer)(peer, exchange);
+}
+
+Status PsHost::GetArena(const Peer& peer, Exchange& exchange) {
+  const bool need_plan = WantsPlanFrom(peer);
+  if (need_plan) exchange.answer["need_plan"] = true;
+  exchange.waits_for_arena =
+      !need_plan && (ArenaFd(peer) >= 0 || Field<bool>(exchange.request.json, "wait", false));
+  return {};
+}
+
 Status PsHost::ArenaIsKept(const Peer&, Exchange&) {
   Failpoint("ps.kept");
   if (arena_) arena_kept_ = true;
   return {};
 }
 
-bool PsHost::WantsPlanFrom(const Peer& peer) {
+bool PsHost::WantsPlanFrom(const Peer& peer) const {
   return !arena_ && peer.role == Role::kWorker && peer.index == options_.names.chief;
 }
 

@@ -14,6 +14,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/file_descriptor.h"
@@ -80,17 +81,19 @@ class PsHost final : private RendezvousHandler {
  private:
   Status Admit(const Peer& peer) override;
   int ArenaFd(const Peer& peer) override;
-  bool WantsPlanFrom(const Peer& peer) override;
+  Status Answer(std::string_view request, const Peer& peer, Exchange& exchange) override;
   void Gone(const Peer& peer) override;
-  Status AcceptPlan(const Peer& peer, Exchange& exchange) override;
-  Status KeepData(const Peer& peer, Exchange& exchange) override;
-  Status GetData(const Peer& peer, Exchange& exchange) override;
-  Status DataTold(const Peer& peer, Exchange& exchange) override;
-  Status ArenaIsKept(const Peer& peer, Exchange& exchange) override;
-  Status GetStatus(const Peer& peer, Exchange& exchange) override;
-  Status TakeSnapshot(const Peer& peer, Exchange& exchange) override;
-  Status SetMode(const Peer& peer, Exchange& exchange) override;
-  Status Stop(const Peer& peer, Exchange& exchange) override;
+  bool WantsPlanFrom(const Peer& peer) const;
+  Status GetArena(const Peer& peer, Exchange& exchange);
+  Status AcceptPlan(const Peer& peer, Exchange& exchange);
+  Status KeepData(const Peer& peer, Exchange& exchange);
+  Status GetData(const Peer& peer, Exchange& exchange);
+  Status DataTold(const Peer& peer, Exchange& exchange);
+  Status ArenaIsKept(const Peer& peer, Exchange& exchange);
+  Status GetStatus(const Peer& peer, Exchange& exchange);
+  Status TakeSnapshot(const Peer& peer, Exchange& exchange);
+  Status SetMode(const Peer& peer, Exchange& exchange);
+  Status Stop(const Peer& peer, Exchange& exchange);
   Status MakeArena(const Peer& peer, const std::string& plan_json);
   Status KeepTold(int worker, const std::string& json);
   void MarkGone(int worker, const ProcessIdentity& identity);

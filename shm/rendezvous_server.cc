@@ -37,36 +37,26 @@ constexpr unsigned kMembers = Bit(Role::kWorker) | Bit(Role::kPs) | Bit(Role::kS
 constexpr unsigned kReaders = kMembers | Bit(Role::kEvaluator);
 constexpr unsigned kAnyone = kReaders | Bit(Role::kControl);
 
-// Each request, who may ask it, and what answers.
+// Each request, and who may ask it.
 struct Request {
   std::string_view name;
   unsigned roles;
-  Status (RendezvousHandler::*answer)(const Peer&, Exchange&);
 };
 constexpr Request kRequests[] = {
-    {"arena", kReaders, &RendezvousHandler::GetArena},
-    {"plan", kMembers, &RendezvousHandler::AcceptPlan},
-    {"offer_data", kMembers, &RendezvousHandler::KeepData},
-    {"get_data", kReaders, &RendezvousHandler::GetData},
-    {"tell_data", Bit(Role::kWorker), &RendezvousHandler::DataTold},
-    {"here", Bit(Role::kPs), &RendezvousHandler::PsIsHere},
-    {"kept", Bit(Role::kSupervisor), &RendezvousHandler::ArenaIsKept},
-    {"status", kAnyone, &RendezvousHandler::GetStatus},
-    {"snapshot", kAnyone, &RendezvousHandler::TakeSnapshot},
-    {"set_mode", kAnyone, &RendezvousHandler::SetMode},
-    {"stop", kAnyone, &RendezvousHandler::Stop},
+    {"arena", kReaders},
+    {"plan", kMembers},
+    {"offer_data", kMembers},
+    {"get_data", kReaders},
+    {"tell_data", Bit(Role::kWorker)},
+    {"here", Bit(Role::kPs)},
+    {"kept", Bit(Role::kSupervisor)},
+    {"status", kAnyone},
+    {"snapshot", kAnyone},
+    {"set_mode", kAnyone},
+    {"stop", kAnyone},
 };
 
 }  // namespace
-
-Status RendezvousHandler::GetArena(const Peer& peer, Exchange& exchange) {
-  const bool there = ArenaFd(peer) >= 0;
-  const bool need_plan = !there && WantsPlanFrom(peer);
-  if (need_plan) exchange.answer["need_plan"] = true;
-  exchange.waits_for_arena =
-      there || (!need_plan && Field<bool>(exchange.request.json, "wait", false));
-  return {};
-}
 
 struct RendezvousServer::Connection {
   enum class State { kHello, kProof, kOpen };
@@ -236,7 +226,7 @@ Status RendezvousServer::HandleRequest(Connection& c) {
   }
   Exchange exchange;
   exchange.request = std::move(m);
-  PASSEL_RETURN_IF_ERROR((handler_.*request->answer)(c.peer, exchange));
+  PASSEL_RETURN_IF_ERROR(handler_.Answer(request->name, c.peer, exchange));
   c.waits_for_arena = exchange.waits_for_arena;
   if (c.waits_for_arena) return {};  // ServeWaiting() does it
   return SendJson(fd, exchange.answer, exchange.fds, AnswerLimit());

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <list>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/deadline.h"
@@ -29,8 +30,7 @@ namespace passel::shm {
 
 struct Exchange;  // shm/json_internal.h
 
-/// What the task behind the server does. Called from Poll() only. A request (shm/protocol.h) that
-/// is not overridden is refused.
+/// What the task behind the server does. Called from Poll() only.
 class RendezvousHandler {
  public:
   virtual ~RendezvousHandler() = default;
@@ -39,25 +39,11 @@ class RendezvousHandler {
   /// The arena this peer asks for: of our shard, or of its own if it is a ps. -1: none yet, or not
   /// for this peer yet.
   virtual int ArenaFd(const Peer& peer) = 0;
-  /// Whether this peer is to propose the plan.
-  virtual bool WantsPlanFrom(const Peer&) { return false; }
+  /// One of the requests of shm/protocol.h, from a peer that may ask it. Errors:
+  /// kFailedPrecondition when this task does not answer it.
+  virtual Status Answer(std::string_view request, const Peer& peer, Exchange& exchange) = 0;
   /// An admitted peer is gone.
   virtual void Gone(const Peer& peer) = 0;
-
-  Status GetArena(const Peer& peer, Exchange& exchange);
-  virtual Status AcceptPlan(const Peer&, Exchange&) { return Refused(); }
-  virtual Status KeepData(const Peer&, Exchange&) { return Refused(); }
-  virtual Status GetData(const Peer&, Exchange&) { return Refused(); }
-  virtual Status DataTold(const Peer&, Exchange&) { return Refused(); }
-  virtual Status PsIsHere(const Peer&, Exchange&) { return Refused(); }
-  virtual Status ArenaIsKept(const Peer&, Exchange&) { return Refused(); }
-  virtual Status GetStatus(const Peer&, Exchange&) { return Refused(); }
-  virtual Status TakeSnapshot(const Peer&, Exchange&) { return Refused(); }
-  virtual Status SetMode(const Peer&, Exchange&) { return Refused(); }
-  virtual Status Stop(const Peer&, Exchange&) { return Refused(); }
-
- private:
-  static Status Refused() { return FailedPrecondition("this task does not answer that"); }
 };
 
 class RendezvousServer {
