@@ -19,8 +19,6 @@
 namespace passel::shm {
 namespace {
 
-constexpr std::chrono::seconds kTellOfWaitEvery{10};
-
 // `shard`, and those after it that nobody has started either.
 void TellOfMissingPs(const AttachOptions& options, int shard) {
   if (!options.on_waiting) return;
@@ -241,42 +239,33 @@ Result<std::unique_ptr<AttachedJob>> AttachedJob::Connect(const AttachOptions& o
     }
     job->attendant_ = std::make_unique<Attendant>(job->options_, job->token_, std::move(listening));
   }
-  const Deadline deadline = Deadline::After(options.start_limit);
-  std::int64_t next_log_ns = MonotonicNs() + std::chrono::nanoseconds(kTellOfWaitEvery).count();
-  for (int shard = 0; shard < options.num_shards; ++shard) {
-    PASSEL_RETURN_IF_ERROR(job->Meet(shard, next_log_ns, deadline));
+  int shard = 0;
+  Patience patience(Deadline::After(options.start_limit), [&] { TellOfMissingPs(options, shard); });
+  for (; shard < options.num_shards; ++shard) {
+    PASSEL_RETURN_IF_ERROR(job->Meet(shard, patience));
   }
   return job;
 }
 
-Status AttachedJob::Meet(int shard, std::int64_t& next_log_ns, Deadline deadline) {
+Status AttachedJob::Meet(int shard, Patience& patience) {
   for (;;) {
     Result<RendezvousClient> client =
-        RendezvousClient::Connect(options_.me, Role::kPs, shard, &token_, deadline);
+        RendezvousClient::Connect(options_.me, Role::kPs, shard, &token_, patience.deadline());
     if (client.ok()) {
       ps_.push_back(std::move(*client));
       return {};
     }
-    // Nobody listens yet, or a ps ended while we spoke to it.
     const Code code = client.status().code();
     if (code == Code::kDeadlineExceeded) return NoAnswer(options_, shard);
-    if (code != Code::kNotFound && code != Code::kUnavailable) return client.status();
-    if (deadline.Expired()) {
-      return DeadlineExceeded(fmt::format(
-          "ps/{} of job {} did not start within {:g} s: start it, or raise --start_wait", shard,
-          options_.me.job_id, ToSeconds(options_.start_limit)));
-    }
-    if (MonotonicNs() >= next_log_ns) {
-      next_log_ns += std::chrono::nanoseconds(kTellOfWaitEvery).count();
-      TellOfMissingPs(options_, shard);
-    }
-    const Deadline turn = deadline.Sooner(std::chrono::seconds(1));
-    if (attendant_ && !options_.use_existing_servers && code == Code::kNotFound) {
-      attendant_->AwaitPs(turn);  // the ps says so as soon as it listens
-    } else {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));  // its supervisor restarts it
-    }
+    if (!IsMissing(code)) return client.status();
+    // It says to us that it is here as soon as it listens; one that ended is started again.
+    const bool tells = attendant_ && !options_.use_existing_servers && code == Code::kNotFound;
+    if (tells) attendant_->AwaitPs(patience.deadline().Sooner(std::chrono::seconds(1)));
+    if (!patience.Again(std::chrono::milliseconds(tells ? 0 : 10))) break;
   }
+  return DeadlineExceeded(
+      fmt::format("ps/{} of job {} did not start within {:g} s: start it, or raise --start_wait",
+                  shard, options_.me.job_id, ToSeconds(options_.start_limit)));
 }
 
 Status AttachedJob::WaitForArenas() {
@@ -285,7 +274,7 @@ Status AttachedJob::WaitForArenas() {
   for (std::size_t shard = 0; shard < ps_.size(); ++shard) {
     bool need_plan = false;
     Result<std::optional<FileDescriptor>> fd =
-        ps_[shard].GetArena(true, deadline, &need_plan, kTellOfWaitEvery, [this] {
+        ps_[shard].GetArena(true, deadline, &need_plan, [this] {
           if (options_.on_waiting) options_.on_waiting(options_.engine.names.chief_name);
         });
     if (fd.status().code() == Code::kDeadlineExceeded) {

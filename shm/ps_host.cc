@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/nvtx.h"
 #include "cluster/json_message_internal.h"
+#include "cluster/patience.h"
 #include "shm/json_internal.h"
 #include "shm/layout.h"
 #include "shm/shard_copy.h"
@@ -24,8 +25,6 @@ namespace {
 
 // Workers without a connection to us (after a restart of the ps) are looked after this often.
 constexpr std::chrono::milliseconds kProbeEvery{250};
-
-constexpr std::chrono::nanoseconds kTellOfDelayEvery = std::chrono::seconds(10);
 
 constexpr std::size_t kMaxDataFiles = 8;
 
@@ -62,8 +61,10 @@ PsHost::~PsHost() = default;
 PsHost::End PsHost::Serve(int stop_fd) {
   std::int64_t next_probe_ns = 0;
   std::int64_t nobody_since_ns = 0;
-  const Deadline start = Deadline::After(options_.start_limit);
-  std::int64_t next_log_ns = MonotonicNs() + kTellOfDelayEvery.count();
+  Patience start(Deadline::After(options_.start_limit), [this] {
+    LogInfo("ps/{} still waiting for the plan of the chief, {}", options_.me.index,
+            options_.names.chief_name);
+  });
   for (;;) {
     std::vector<int> watched;
     for (const Link& link : links_) watched.push_back(link.client.fd());
@@ -83,12 +84,7 @@ PsHost::End PsHost::Serve(int stop_fd) {
         server_.FailWaiting(Cancelled("the job was stopped before it began"));
         return End::kStoppedEarly;
       }
-      if (start.Expired()) return End::kNobodyCame;
-      if (now >= next_log_ns) {
-        next_log_ns += kTellOfDelayEvery.count();
-        LogInfo("ps/{} still waiting for the plan of the chief, {}", options_.me.index,
-                options_.names.chief_name);
-      }
+      if (!start.Again({})) return End::kNobodyCame;
       continue;
     }
     if (now >= next_probe_ns) {
@@ -99,7 +95,7 @@ PsHost::End PsHost::Serve(int stop_fd) {
     if (options_.supervised) continue;
     const ShardMemory& memory = arena_->memory();
     departures_.Look(memory);
-    if (start.Expired() || Stopped()) GiveUpThoseWhoNeverCame();
+    if (start.deadline().Expired() || Stopped()) GiveUpThoseWhoNeverCame();
     if (!AllWorkersEnded(memory)) {
       nobody_since_ns = 0;
       continue;

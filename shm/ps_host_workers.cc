@@ -3,10 +3,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <thread>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "cluster/patience.h"
 #include "shm/job_status.h"
 #include "shm/ps_host.h"
 #include "store/membership.h"
@@ -29,7 +29,9 @@ Status PsHost::MeetWorkers(Deadline deadline) {
     if (!client.ok()) return client.status();
     links_.push_back({worker, std::move(*client)});
   }
-  for (bool silent = true; silent && !limit.Expired();) {
+  Patience patience(limit);
+  bool silent = false;
+  do {
     silent = false;
     for (auto link = links_.begin(); link != links_.end();) {
       const auto asked = link++;
@@ -43,8 +45,7 @@ Status PsHost::MeetWorkers(Deadline deadline) {
       if (status.code() == Code::kDeadlineExceeded) return status.WithContext(who);
       if (status.code() != Code::kUnavailable) return status;
     }
-    if (silent) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
+  } while (silent && patience.Again(std::chrono::milliseconds(2)));
   for (const Link& link : links_) {
     if (link.met) continue;
     const std::string who = fmt::format("{} (process {}) does not answer",

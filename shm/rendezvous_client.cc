@@ -5,6 +5,7 @@
 
 #include "base/memory_file.h"
 #include "cluster/json_message_internal.h"
+#include "cluster/patience.h"
 #include "shm/json_internal.h"
 #include "shm/layout.h"
 
@@ -86,13 +87,12 @@ Status RendezvousClient::Finish(const JobToken* token, Deadline deadline) {
 }
 
 Result<std::optional<FileDescriptor>> RendezvousClient::GetArena(
-    bool wait, Deadline deadline, bool* need_plan, std::chrono::nanoseconds every,
-    const std::function<void()>& still_waiting) {
+    bool wait, Deadline deadline, bool* need_plan, std::function<void()> still_waiting) {
   PASSEL_RETURN_IF_ERROR(SendRequest(fd(), "arena", {{"wait", wait}}, {}, deadline));
-  Result<JsonMessage> answer = ReceiveJson(fd(), deadline.Sooner(every));
-  while (answer.status().code() == Code::kDeadlineExceeded && !deadline.Expired()) {
-    if (still_waiting) still_waiting();
-    answer = ReceiveJson(fd(), deadline.Sooner(every));
+  Patience patience(deadline, std::move(still_waiting));
+  Result<JsonMessage> answer = ReceiveJson(fd(), deadline.Sooner(Patience::kTellEvery));
+  while (answer.status().code() == Code::kDeadlineExceeded && patience.Again({})) {
+    answer = ReceiveJson(fd(), deadline.Sooner(Patience::kTellEvery));
   }
   if (!answer.ok()) return answer.status();
   PASSEL_RETURN_IF_ERROR(ErrorOf(answer->json));

@@ -44,11 +44,10 @@ class RendezvousClient {
 
   /// The arena's descriptor; nullopt when there is none yet and either `wait` is false, or a plan
   /// is needed from us (`*need_plan` is then true; only the chief is ever asked). While it waits,
-  /// `still_waiting` is called every so often.
-  Result<std::optional<FileDescriptor>> GetArena(
-      bool wait, Deadline deadline, bool* need_plan = nullptr,
-      std::chrono::nanoseconds every = std::chrono::hours(24),
-      const std::function<void()>& still_waiting = {});
+  /// `still_waiting` is called every ten seconds.
+  Result<std::optional<FileDescriptor>> GetArena(bool wait, Deadline deadline,
+                                                 bool* need_plan = nullptr,
+                                                 std::function<void()> still_waiting = {});
   /// Proposes the plan; returns the arena made from it.
   Result<FileDescriptor> ProposePlan(const std::string& plan_json, Deadline deadline);
   Status OfferData(const std::string& key, int fd, Deadline deadline);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/file_descriptor.h"
+#include "cluster/patience.h"
 
 namespace passel {
 
@@ -32,11 +33,12 @@ void ArenaFetcher::Take(std::vector<std::unique_ptr<shm::Arena>>* arenas) {
 
 void ArenaFetcher::Run() {
   nvtx::NameThread("fetch arenas");
+  Patience patience(deadline_);
   for (int shard = 0; shard < shards_; ++shard) {
     while (!Fetch(shard).ok()) {
       // The ps died, or was slow: its next life answers. Other errors are the chief's to report.
-      if (deadline_.Expired() || quit_.load(std::memory_order_relaxed)) return span_.End();
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      const bool quit = quit_.load(std::memory_order_relaxed);
+      if (quit || !patience.Again(std::chrono::milliseconds(5))) return span_.End();
     }
   }
   span_.End();
