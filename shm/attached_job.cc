@@ -11,8 +11,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/nvtx.h"
-#include "shm/departures.h"
 #include "shm/json_internal.h"
+#include "store/caretaker.h"
 #include "store/in_process_store.h"
 #include "store/membership.h"
 
@@ -40,20 +40,6 @@ Status NoAnswer(const AttachOptions& options, int shard) {
                   shard, options.me.job_id, ToSeconds(options.start_limit)));
 }
 
-// The first setting in which two plans differ, for a person.
-std::string FirstDifference(const StorePlan& mine, const StorePlan& theirs) {
-  const nlohmann::json a = nlohmann::json::parse(ToJson(mine)).flatten();
-  const nlohmann::json b = nlohmann::json::parse(ToJson(theirs)).flatten();
-  for (const auto& [key, value] : a.items()) {
-    const auto other = b.find(key);
-    if (other == b.end()) return fmt::format("{} is {} here and absent there", key, value.dump());
-    if (*other != value) {
-      return fmt::format("{} is {} here and {} there", key, value.dump(), other->dump());
-    }
-  }
-  return "the chief has more variables";
-}
-
 }  // namespace
 
 // The thread of a worker without a supervisor: serves its endpoint and watches the ps.
@@ -64,7 +50,7 @@ class AttachedJob::Attendant final : public RendezvousHandler {
         server_(std::move(listening), token, options.me, *this),
         wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
         ps_(static_cast<std::size_t>(options.num_shards)),
-        departures_(options.engine.names),
+        caretaker_(options.engine.names),
         thread_([this] { Run(); }) {}
 
   ~Attendant() override {
@@ -159,7 +145,8 @@ class AttachedJob::Attendant final : public RendezvousHandler {
         ps.fd = -1;
         Miss(ps);
       }
-      if (ps_[0].arena != nullptr && !DoneWith(ps_[0])) departures_.Look(ps_[0].arena->memory());
+      if (ps_[0].arena != nullptr && !DoneWith(ps_[0]))
+        caretaker_.TellDepartures(ps_[0].arena->memory());
     }
   }
 
@@ -217,8 +204,8 @@ class AttachedJob::Attendant final : public RendezvousHandler {
   std::string data_ = "null";
   std::condition_variable arrived_;
   std::uint64_t arrivals_ = 0;
-  std::vector<Ps> ps_;     // [num_shards]
-  Departures departures_;  // of the lead; the thread's alone
+  std::vector<Ps> ps_;   // [num_shards]
+  Caretaker caretaker_;  // of the lead; the thread's alone
   std::atomic<bool> quit_{false};
   std::thread thread_;  // last: it uses all of the above
 };

@@ -52,7 +52,7 @@ PsHost::PsHost(const PsHostOptions& options, const JobToken& token, FileDescript
       arena_(std::move(arena)),
       arena_kept_(!options.supervised || arena_.has_value()),
       server_(std::move(listening), token, options_.me, *this),
-      departures_(options.names) {
+      caretaker_(options.names) {
   if (!options.data.empty()) data_told_.push_back(options.data);
 }
 
@@ -75,7 +75,11 @@ PsHost::End PsHost::Serve(int stop_fd) {
       if (fd == stop_fd) return End::kStopped;
       const auto link = std::find_if(links_.begin(), links_.end(),
                                      [fd](const Link& l) { return l.client.fd() == fd; });
-      if (link != links_.end()) ServeLink(link);
+      if (link == links_.end()) continue;
+      const std::string who = options_.names(link->worker);
+      const Status status = ServeLink(link);
+      if (status.ok() || status.code() == Code::kUnavailable) continue;
+      LogWarning("{}: {}", who, status.message());
     }
     const std::int64_t now = MonotonicNs();
     if (!arena_) {
@@ -90,12 +94,14 @@ PsHost::End PsHost::Serve(int stop_fd) {
     if (now >= next_probe_ns) {
       next_probe_ns = now + std::chrono::nanoseconds(kProbeEvery).count();
       const nvtx::Range range(nvtx::Event::kWatch, options_.me.index);
-      LookAfterWorkers();
+      caretaker_.FindDead(arena_->memory(), [this](int worker) { return IsConnected(worker); });
     }
     if (options_.supervised) continue;
     const ShardMemory& memory = arena_->memory();
-    departures_.Look(memory);
-    if (start.deadline().Expired() || Stopped()) GiveUpThoseWhoNeverCame();
+    caretaker_.TellDepartures(memory);
+    if (start.deadline().Expired() || Stopped()) {
+      caretaker_.GiveUpThoseWhoNeverCame(memory, options_.start_limit, /*quiet=*/Stopped());
+    }
     if (!AllWorkersEnded(memory)) {
       nobody_since_ns = 0;
       continue;

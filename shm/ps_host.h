@@ -12,7 +12,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,9 +19,9 @@
 #include "base/file_descriptor.h"
 #include "base/memory_file.h"
 #include "shm/arena.h"
-#include "shm/departures.h"
 #include "shm/rendezvous_client.h"
 #include "shm/rendezvous_server.h"
+#include "store/caretaker.h"
 #include "store/worker_names.h"
 
 namespace passel::shm {
@@ -104,9 +103,9 @@ class PsHost final : private RendezvousHandler {
     bool met = false;               // it has answered
   };
   Status Meet(Link& link);
-  void ServeLink(std::list<Link>::iterator link);
-  void GiveUpThoseWhoNeverCame();
-  void LookAfterWorkers();
+  /// Errors: those of Meet(); kUnavailable: it is gone. The link is then no more.
+  Status ServeLink(std::list<Link>::iterator link);
+  bool IsConnected(int worker) const;
 
   const PsHostOptions options_;
   const JobToken token_;
@@ -121,13 +120,7 @@ class PsHost final : private RendezvousHandler {
   std::map<std::string, FileDescriptor> data_;
   std::vector<std::string> data_told_;  // distinct JSON objects, the chief's first
   bool stop_asked_ = false;
-  std::set<int> told_missing_;  // workers that never came, and it was said
-  struct Joiner {
-    std::uint32_t epoch = 0;
-    std::int64_t since_ns = 0;  // MonotonicNs()
-  };
-  std::map<int, Joiner> joiners_;  // without a connection to us
-  Departures departures_;
+  Caretaker caretaker_;
 };
 
 }  // namespace passel::shm
