@@ -1,34 +1,21 @@
-// json_internal.h - JSON objects over a packet socket. For .cc files only: it is a heavy header.
+// json_internal.h - a request and its answer. For .cc files only: it is a heavy header.
 
 #pragma once
 
 #include <nlohmann/json.hpp>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "base/memory_file.h"
-#include "base/unix_socket.h"
 #include "shm/arena.h"
 #include "store/worker_names.h"
 
 namespace passel::shm {
 
-struct JsonMessage {
-  nlohmann::json json;  // an object
-  std::string text;     // as it was sent
-  std::vector<FileDescriptor> fds;
-};
-
-/// Errors: kResourceExhausted above kMaxMessageBytes; as SendMessage().
-Status SendText(int fd, const std::string& text, std::span<const int> fds, Deadline deadline);
-Status SendJson(int fd, const nlohmann::json& json, std::span<const int> fds, Deadline deadline);
-/// Errors: kDataLoss for what is no JSON object; as ReceiveMessage().
-Result<JsonMessage> ReceiveJson(int fd, Deadline deadline);
-
 /// One request and its answer.
 struct Exchange {
-  JsonMessage request;
+  nlohmann::json request;
+  std::vector<FileDescriptor> request_fds;
   nlohmann::json answer = {{"ok", true}};
   std::vector<int> fds;               ///< that go with the answer
   std::vector<FileDescriptor> owned;  ///< closed behind the answer

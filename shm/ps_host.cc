@@ -178,7 +178,7 @@ Status PsHost::GetArena(const Peer& peer, Exchange& exchange) {
   const bool need_plan = WantsPlanFrom(peer);
   if (need_plan) exchange.answer["need_plan"] = true;
   exchange.waits_for_arena =
-      !need_plan && (ArenaFd(peer) >= 0 || Field<bool>(exchange.request.json, "wait", false));
+      !need_plan && (ArenaFd(peer) >= 0 || Field<bool>(exchange.request, "wait", false));
   return {};
 }
 
@@ -193,9 +193,9 @@ bool PsHost::WantsPlanFrom(const Peer& peer) const {
 }
 
 Status PsHost::AcceptPlan(const Peer& peer, Exchange& exchange) {
-  if (exchange.request.fds.size() != 1) return DataLoss("a plan comes with one descriptor");
+  if (exchange.request_fds.size() != 1) return DataLoss("a plan comes with one descriptor");
   PASSEL_ASSIGN_OR_RETURN(const std::string plan,
-                          ReadConstantFile(exchange.request.fds[0].get(), kMaxPlanBytes));
+                          ReadConstantFile(exchange.request_fds[0].get(), kMaxPlanBytes));
   // If there is one, the chief compares its plan with the arena's.
   const Status made = arena_ ? Status() : MakeArena(peer, plan);
   if (!made.ok()) server_.FailWaiting(made);
@@ -238,23 +238,23 @@ Status PsHost::MakeArena(const Peer& peer, const std::string& plan_json) {
 }
 
 Status PsHost::KeepData(const Peer&, Exchange& exchange) {
-  if (exchange.request.fds.size() != 1) return DataLoss("data comes with one descriptor");
-  const auto key = Field<std::string>(exchange.request.json, "key", "");
+  if (exchange.request_fds.size() != 1) return DataLoss("data comes with one descriptor");
+  const auto key = Field<std::string>(exchange.request, "key", "");
   if (data_.size() < kMaxDataFiles || data_.contains(key)) {
-    data_[key] = std::move(exchange.request.fds[0]);
+    data_[key] = std::move(exchange.request_fds[0]);
   }
   return {};
 }
 
 Status PsHost::GetData(const Peer&, Exchange& exchange) {
-  const auto found = data_.find(Field<std::string>(exchange.request.json, "key", ""));
+  const auto found = data_.find(Field<std::string>(exchange.request, "key", ""));
   if (found != data_.end()) exchange.fds = {found->second.get()};
   return {};
 }
 
 Status PsHost::DataTold(const Peer& peer, Exchange& exchange) {
-  const auto about = exchange.request.json.find("about");
-  if (about == exchange.request.json.end() || !about->is_object()) {
+  const auto about = exchange.request.find("about");
+  if (about == exchange.request.end() || !about->is_object()) {
     return DataLoss("data is told as an object");
   }
   return KeepTold(peer.index, about->dump());
@@ -290,7 +290,7 @@ Status PsHost::TakeSnapshot(const Peer&, Exchange& exchange) {
     answer["global_step"] = first;
     answer["last_global_step"] = last;
   };
-  if (!Field<bool>(exchange.request.json, "values", true)) {
+  if (!Field<bool>(exchange.request, "values", true)) {
     const std::int64_t step = arena_->memory().state->global_step.load(std::memory_order_acquire);
     steps(step, step);
     return {};
@@ -323,7 +323,7 @@ Status PsHost::GetStatus(const Peer&, Exchange& exchange) {
 
 Status PsHost::SetMode(const Peer&, Exchange& exchange) {
   const Result<ModeSetting> setting =
-      ParseModeSetting(Field<std::string>(exchange.request.json, "mode", ""));
+      ParseModeSetting(Field<std::string>(exchange.request, "mode", ""));
   if (!setting.ok()) return setting.status();
   if (options_.me.index != 0) {
     return FailedPrecondition(fmt::format(

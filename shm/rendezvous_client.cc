@@ -6,7 +6,6 @@
 #include "base/memory_file.h"
 #include "cluster/json_message_internal.h"
 #include "cluster/patience.h"
-#include "shm/json_internal.h"
 #include "shm/layout.h"
 
 namespace passel::shm {

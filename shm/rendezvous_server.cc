@@ -225,7 +225,8 @@ Status RendezvousServer::HandleRequest(Connection& c) {
         fmt::format("a task of role {} may not ask for {}", RoleName(c.peer.role), request->name));
   }
   Exchange exchange;
-  exchange.request = std::move(m);
+  exchange.request = std::move(m.json);
+  exchange.request_fds = std::move(m.fds);
   PASSEL_RETURN_IF_ERROR(handler_.Answer(request->name, c.peer, exchange));
   c.waits_for_arena = exchange.waits_for_arena;
   if (c.waits_for_arena) return {};  // ServeWaiting() does it

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "cluster/json_document_internal.h"
-#include "cluster/json_message_internal.h"
 #include "cluster/text.h"
 
 namespace passel {
@@ -109,13 +108,6 @@ Result<Json> ParseJsonDocument(std::string_view what, std::string_view text, int
     return document.status;
   }
   return std::move(document.root);
-}
-
-Result<Json> ParseMessage(std::string_view text) {
-  constexpr int kDepth = 3;  // of what tells on which data a job trains
-  Result<Json> json = ParseJsonDocument("a message", text, kDepth);
-  if (!json.ok() || !json->is_object()) return DataLoss("a message is not a JSON object");
-  return json;
 }
 
 }  // namespace passel

@@ -1,5 +1,5 @@
-// json_message_internal.h - what tasks say to each other is JSON objects: how they are read, and
-// how an error travels. For .cc files only: it is a heavy header.
+// json_message_internal.h - what tasks of one host say to each other: JSON objects, each in one
+// packet of a socket, with descriptors beside it. For .cc files only: it is a heavy header.
 //
 // Thread safety: no state.
 
@@ -7,11 +7,16 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
+#include "base/deadline.h"
+#include "base/file_descriptor.h"
 #include "base/status.h"
+#include "base/unix_socket.h"
 
 namespace passel {
 
@@ -38,17 +43,21 @@ T Field(const nlohmann::json& json, const char* key, T fallback) {
   }
 }
 
-inline nlohmann::json ErrorJson(const Status& status) {
-  return {{"error", static_cast<int>(status.code())}, {"message", status.message()}};
-}
-
+/// An error on its way to the peer.
+nlohmann::json ErrorJson(const Status& status);
 /// The error that the peer sent, if it sent one.
-inline Status ErrorOf(const nlohmann::json& json) {
-  if (!json.contains("error")) return {};
-  int code = Field<int>(json, "error", static_cast<int>(Code::kInternal));
-  if (code <= 0 || code > static_cast<int>(Code::kDiverged))
-    code = static_cast<int>(Code::kInternal);
-  return Status(static_cast<Code>(code), Field<std::string>(json, "message", "unknown error"));
-}
+Status ErrorOf(const nlohmann::json& json);
+
+struct JsonMessage {
+  nlohmann::json json;  ///< an object
+  std::string text;     ///< as it was sent
+  std::vector<FileDescriptor> fds;
+};
+
+/// Errors: kResourceExhausted above kMaxMessageBytes; as SendMessage().
+Status SendText(int fd, const std::string& text, std::span<const int> fds, Deadline deadline);
+Status SendJson(int fd, const nlohmann::json& json, std::span<const int> fds, Deadline deadline);
+/// Errors: kDataLoss for what is no JSON object; as ReceiveMessage().
+Result<JsonMessage> ReceiveJson(int fd, Deadline deadline);
 
 }  // namespace passel

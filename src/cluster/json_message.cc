@@ -1,11 +1,28 @@
-#include "shm/protocol.h"
-
 #include <fmt/core.h>
 
+#include "cluster/json_document_internal.h"
 #include "cluster/json_message_internal.h"
-#include "shm/json_internal.h"
 
-namespace passel::shm {
+namespace passel {
+
+Result<nlohmann::json> ParseMessage(std::string_view text) {
+  constexpr int kDepth = 4;  // answer > data > also > what one of the others trains on
+  Result<nlohmann::json> json = ParseJsonDocument("a message", text, kDepth);
+  if (!json.ok() || !json->is_object()) return DataLoss("a message is not a JSON object");
+  return json;
+}
+
+nlohmann::json ErrorJson(const Status& status) {
+  return {{"error", static_cast<int>(status.code())}, {"message", status.message()}};
+}
+
+Status ErrorOf(const nlohmann::json& json) {
+  if (!json.contains("error")) return {};
+  int code = Field<int>(json, "error", static_cast<int>(Code::kInternal));
+  if (code <= 0 || code > static_cast<int>(Code::kDiverged))
+    code = static_cast<int>(Code::kInternal);
+  return Status(static_cast<Code>(code), Field<std::string>(json, "message", "unknown error"));
+}
 
 Status SendText(int fd, const std::string& text, std::span<const int> fds, Deadline deadline) {
   if (text.size() > kMaxMessageBytes) {
@@ -30,4 +47,4 @@ Result<JsonMessage> ReceiveJson(int fd, Deadline deadline) {
   return message;
 }
 
-}  // namespace passel::shm
+}  // namespace passel
