@@ -23,13 +23,9 @@ namespace {
 void TellOfMissingPs(const AttachOptions& options, int shard) {
   if (!options.on_waiting) return;
   options.on_waiting(fmt::format("ps/{}", shard));
-  const Result<std::vector<FoundEndpoint>> endpoints = FindEndpoints();
-  if (!endpoints.ok()) return;
   for (int other = shard + 1; other < options.num_shards; ++other) {
-    const bool listens = std::ranges::any_of(*endpoints, [&](const FoundEndpoint& e) {
-      return e.job_id == options.me.job_id && e.role == Role::kPs && e.index == other;
-    });
-    if (!listens) options.on_waiting(fmt::format("ps/{}", other));
+    if (MayListen(options.me.job_id, Role::kPs, other)) continue;
+    options.on_waiting(fmt::format("ps/{}", other));
   }
 }
 

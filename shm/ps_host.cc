@@ -15,10 +15,10 @@
 #include "cluster/patience.h"
 #include "shm/json_internal.h"
 #include "shm/layout.h"
-#include "shm/shard_copy.h"
 #include "store/membership.h"
 #include "store/mode_change.h"
 #include "store/shadow.h"
+#include "store/shard_snapshot.h"
 
 namespace passel::shm {
 namespace {
@@ -297,9 +297,10 @@ Status PsHost::TakeSnapshot(const Peer&, Exchange& exchange) {
   }
   PASSEL_ASSIGN_OR_RETURN(const MemoryBudget budget, ReadMemoryBudget());
   const ShadowReader shadow(arena_->memory());
-  PASSEL_ASSIGN_OR_RETURN(ShardSnapshot copy, CopyShard(*arena_, budget));
+  const bool lead = options_.me.index == 0;
+  PASSEL_ASSIGN_OR_RETURN(ShardCopy copy, CopyShard(arena_->memory(), lead, budget));
   steps(copy.global_step, copy.last_global_step);
-  if (arena_->plan().on_device && options_.me.index == 0) {
+  if (arena_->plan().on_device && lead) {
     const ShadowSteps of = shadow.Steps(copy.last_global_step);
     steps(of.first, of.last);
     answer["shadow_age_ns"] = of.age_ns;

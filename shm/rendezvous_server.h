@@ -39,7 +39,7 @@ class RendezvousHandler {
   /// The arena this peer asks for: of our shard, or of its own if it is a ps. -1: none yet, or not
   /// for this peer yet.
   virtual int ArenaFd(const Peer& peer) = 0;
-  /// One of the requests of shm/protocol.h, from a peer that may ask it. Errors:
+  /// One of the requests of shm/rendezvous_client.h, from a peer that may ask it. Errors:
   /// kFailedPrecondition when this task does not answer it.
   virtual Status Answer(std::string_view request, const Peer& peer, Exchange& exchange) = 0;
   /// An admitted peer is gone.

@@ -12,7 +12,6 @@
 #include "base/memory_file.h"
 #include "cluster/patience.h"
 #include "shm/layout.h"
-#include "shm/rendezvous_client.h"
 
 namespace passel::shm {
 namespace {

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <fstream>
 #include <set>
@@ -80,6 +81,13 @@ Result<std::vector<FoundEndpoint>> FindEndpoints() {
     found.push_back(std::move(endpoint));
   }
   return found;
+}
+
+bool MayListen(const std::string& job_id, Role role, int index) {
+  const Result<std::vector<FoundEndpoint>> endpoints = FindEndpoints();
+  return !endpoints.ok() || std::ranges::any_of(*endpoints, [&](const FoundEndpoint& e) {
+    return e.job_id == job_id && e.role == role && e.index == index;
+  });
 }
 
 }  // namespace passel

@@ -48,5 +48,7 @@ struct FoundEndpoint {
 };
 /// Of this user, in this network namespace. Errors: kInternal when /proc is not readable.
 Result<std::vector<FoundEndpoint>> FindEndpoints();
+/// Whether that task listens, or it cannot be known.
+bool MayListen(const std::string& job_id, Role role, int index);
 
 }  // namespace passel
