@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/nvtx.h"
-#include "shm/json_internal.h"
+#include "cluster/json_message_internal.h"
 #include "store/caretaker.h"
 #include "store/in_process_store.h"
 #include "store/membership.h"
@@ -164,7 +164,7 @@ class AttachedJob::Attendant final : public RendezvousHandler {
   }
   Status Answer(std::string_view request, const Peer& peer, Exchange& exchange) override {
     if (request == "arena") {
-      exchange.waits_for_arena = ArenaFd(peer) >= 0;  // whoever asks us does not wait for it
+      exchange.waits = ArenaFd(peer) >= 0;  // whoever asks us does not wait for it
     } else if (request == "here") {
       PsIsHere(peer, exchange);
     } else {

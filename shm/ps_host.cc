@@ -177,7 +177,7 @@ Status PsHost::Answer(std::string_view request, const Peer& peer, Exchange& exch
 Status PsHost::GetArena(const Peer& peer, Exchange& exchange) {
   const bool need_plan = WantsPlanFrom(peer);
   if (need_plan) exchange.answer["need_plan"] = true;
-  exchange.waits_for_arena =
+  exchange.waits =
       !need_plan && (ArenaFd(peer) >= 0 || Field<bool>(exchange.request, "wait", false));
   return {};
 }
@@ -199,7 +199,7 @@ Status PsHost::AcceptPlan(const Peer& peer, Exchange& exchange) {
   // If there is one, the chief compares its plan with the arena's.
   const Status made = arena_ ? Status() : MakeArena(peer, plan);
   if (!made.ok()) server_.FailWaiting(made);
-  exchange.waits_for_arena = made.ok();
+  exchange.waits = made.ok();
   return made;
 }
 

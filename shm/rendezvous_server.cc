@@ -13,7 +13,6 @@
 #include "base/nvtx.h"
 #include "cluster/endpoint.h"
 #include "cluster/json_message_internal.h"
-#include "shm/json_internal.h"
 #include "shm/layout.h"
 
 namespace passel::shm {
@@ -228,7 +227,7 @@ Status RendezvousServer::HandleRequest(Connection& c) {
   exchange.request = std::move(m.json);
   exchange.request_fds = std::move(m.fds);
   PASSEL_RETURN_IF_ERROR(handler_.Answer(request->name, c.peer, exchange));
-  c.waits_for_arena = exchange.waits_for_arena;
+  c.waits_for_arena = exchange.waits;
   if (c.waits_for_arena) return {};  // ServeWaiting() does it
   return SendJson(fd, exchange.answer, exchange.fds, AnswerLimit());
 }

@@ -26,9 +26,11 @@
 #include "cluster/handshake.h"
 #include "cluster/job_token.h"
 
-namespace passel::shm {
+namespace passel {
+struct Exchange;  // cluster/json_message_internal.h
+}
 
-struct Exchange;  // shm/json_internal.h
+namespace passel::shm {
 
 /// What the task behind the server does. Called from Poll() only.
 class RendezvousHandler {

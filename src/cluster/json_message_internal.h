@@ -15,6 +15,7 @@
 
 #include "base/deadline.h"
 #include "base/file_descriptor.h"
+#include "base/memory_file.h"
 #include "base/status.h"
 #include "base/unix_socket.h"
 
@@ -59,5 +60,26 @@ Status SendText(int fd, const std::string& text, std::span<const int> fds, Deadl
 Status SendJson(int fd, const nlohmann::json& json, std::span<const int> fds, Deadline deadline);
 /// Errors: kDataLoss for what is no JSON object; as ReceiveMessage().
 Result<JsonMessage> ReceiveJson(int fd, Deadline deadline);
+
+/// One request and its answer.
+struct Exchange {
+  nlohmann::json request;
+  std::vector<FileDescriptor> request_fds;
+  nlohmann::json answer = {{"ok", true}};
+  std::vector<int> fds;               ///< that go with the answer
+  std::vector<FileDescriptor> owned;  ///< closed behind the answer
+  bool waits = false;                 ///< for a descriptor, which is the answer once it is there
+
+  void Add(FileDescriptor fd) {
+    fds.push_back(fd.get());
+    owned.push_back(std::move(fd));
+  }
+  /// That may be too long for a message.
+  Status AddText(const char* name, const std::string& text) {
+    PASSEL_ASSIGN_OR_RETURN(FileDescriptor fd, CreateConstantFile(name, text.data(), text.size()));
+    Add(std::move(fd));
+    return {};
+  }
+};
 
 }  // namespace passel
