@@ -307,9 +307,10 @@ void AttachedJob::KeepOffering(const std::string& key, FileDescriptor fd) {
 }
 
 void AttachedJob::OfferAgain() {
+  const auto soon = [] { return Deadline::After(std::chrono::milliseconds(500)); };
   if (ps_[0].Readable()) {  // it sends nothing unasked: it is gone
-    Result<RendezvousClient> client = RendezvousClient::Connect(
-        options_.me, Role::kPs, 0, &token_, Deadline::After(std::chrono::milliseconds(500)));
+    Result<RendezvousClient> client =
+        RendezvousClient::Connect(options_.me, Role::kPs, 0, &token_, soon());
     if (!client.ok()) return;  // not there yet
     ps_[0] = std::move(*client);
     offered_ = false;
@@ -317,9 +318,7 @@ void AttachedJob::OfferAgain() {
   }
   if (offered_) return;
   for (const auto& [key, fd] : kept_) {
-    const Status offered =
-        ps_[0].OfferData(key, fd.get(), Deadline::After(std::chrono::milliseconds(500)));
-    if (!offered.ok()) return;
+    if (!ps_[0].OfferData(key, fd.get(), soon()).ok()) return;
   }
   offered_ = true;
 }

@@ -56,8 +56,6 @@ PsHost::PsHost(const PsHostOptions& options, const JobToken& token, FileDescript
   if (!options.data.empty()) data_told_.push_back(options.data);
 }
 
-PsHost::~PsHost() = default;
-
 PsHost::End PsHost::Serve(int stop_fd) {
   std::int64_t next_probe_ns = 0;
   std::int64_t nobody_since_ns = 0;

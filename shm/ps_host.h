@@ -7,10 +7,8 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
 #include <list>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -51,7 +49,6 @@ class PsHost final : private RendezvousHandler {
   /// `listening` is the endpoint of this ps; `arena`, if given, that of a former life.
   PsHost(const PsHostOptions& options, const JobToken& token, FileDescriptor listening,
          std::optional<Arena> arena);
-  ~PsHost() override;
 
   /// Asks every worker that listens for the arena of a former life of this ps, and tells it that
   /// the ps is here. For tasks without a supervisor. A worker that does not answer within 2 s is

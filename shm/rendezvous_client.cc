@@ -148,12 +148,8 @@ Result<ShardSnapshot> RendezvousClient::GetSnapshot(bool values, Deadline deadli
   snapshot.last_global_step = Field<std::int64_t>(json, "last_global_step", 0);
   snapshot.rounds = Field<bool>(json, "rounds", false);
   snapshot.data = json.value("data", nlohmann::json()).dump();
-  if (json.contains("exact_round")) {
-    snapshot.exact_round = Field<std::uint64_t>(json, "exact_round", 0);
-  }
-  if (json.contains("shadow_age_ns")) {
-    snapshot.shadow_age_ns = Field<std::int64_t>(json, "shadow_age_ns", 0);
-  }
+  snapshot.exact_round = FieldIfAny<std::uint64_t>(json, "exact_round");
+  snapshot.shadow_age_ns = FieldIfAny<std::int64_t>(json, "shadow_age_ns");
   if (values) {
     snapshot.values = std::move(answer.fds[0]);
     snapshot.plan = std::move(answer.fds[1]);
@@ -170,8 +166,8 @@ Result<std::string> RendezvousClient::GetStatus(Deadline deadline) {
 Result<std::uint32_t> RendezvousClient::SetMode(const ModeSetting& setting, Deadline deadline) {
   PASSEL_ASSIGN_OR_RETURN(JsonMessage answer,
                           Ask(fd(), "set_mode", {{"mode", setting.ToString()}}, {}, deadline));
-  if (!answer.json.contains("number")) return Unexpected();
-  return Field<std::uint32_t>(answer.json, "number", 0);
+  const auto number = FieldIfAny<std::uint32_t>(answer.json, "number");
+  return number ? Result<std::uint32_t>(*number) : Unexpected();
 }
 
 Status RendezvousClient::Stop(Deadline deadline) {

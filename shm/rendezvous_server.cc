@@ -164,11 +164,10 @@ void RendezvousServer::Accept() {
       return;
     }
     const Result<PeerCredentials> who = GetPeerCredentials(socket->get());
-    if (!who.ok() || who->uid != ::getuid()) {
-      if (who.ok()) {
-        foreign_.Count();
-        last_foreign_ = *who;
-      }
+    if (!who.ok()) continue;
+    if (who->uid != ::getuid()) {
+      foreign_.Count();
+      last_foreign_ = *who;
       continue;
     }
     if (std::ranges::count_if(connections_, unproven) >= max_pending_) {

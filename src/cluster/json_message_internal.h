@@ -7,9 +7,11 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -24,24 +26,31 @@ namespace passel {
 /// Errors: kDataLoss unless `text` is one JSON object, without a key that comes twice.
 Result<nlohmann::json> ParseMessage(std::string_view text);
 
-/// A field of the wanted type and in its range, or `fallback`.
+/// A field, if it is there, of the wanted type and in its range.
 template <typename T>
-T Field(const nlohmann::json& json, const char* key, T fallback) {
+std::optional<T> FieldIfAny(const nlohmann::json& json, const char* key) {
   const auto found = json.find(key);
-  if (found == json.end()) return fallback;
+  if (found == json.end()) return std::nullopt;
   if constexpr (std::is_same_v<T, bool>) {
-    return found->is_boolean() ? found->template get<bool>() : fallback;
+    if (found->is_boolean()) return found->template get<bool>();
   } else if constexpr (std::is_integral_v<T>) {
     if (found->is_number_unsigned()) {
       const auto value = found->template get<std::uint64_t>();
-      return std::in_range<T>(value) ? static_cast<T>(value) : fallback;
+      if (std::in_range<T>(value)) return static_cast<T>(value);
+    } else if (found->is_number_integer()) {
+      const auto value = found->template get<std::int64_t>();
+      if (std::in_range<T>(value)) return static_cast<T>(value);
     }
-    if (!found->is_number_integer()) return fallback;
-    const auto value = found->template get<std::int64_t>();
-    return std::in_range<T>(value) ? static_cast<T>(value) : fallback;
-  } else {
-    return found->is_string() ? found->template get<std::string>() : fallback;
+  } else if (found->is_string()) {
+    return found->template get<std::string>();
   }
+  return std::nullopt;
+}
+
+/// The same, or `fallback`.
+template <typename T>
+T Field(const nlohmann::json& json, const char* key, T fallback) {
+  return FieldIfAny<T>(json, key).value_or(std::move(fallback));
 }
 
 /// An error on its way to the peer.
