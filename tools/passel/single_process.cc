@@ -14,9 +14,9 @@
 #include "base/memory_file.h"
 #include "base/nvtx.h"
 #include "base/subprocess.h"
+#include "cluster/endpoint.h"
 #include "compute/cpu_backend.h"
 #include "shm/job_status.h"
-#include "shm/protocol.h"
 #include "store/open_store.h"
 #include "tools/passel/commands.h"
 #include "tools/passel/exit_code.h"
@@ -30,7 +30,7 @@ constexpr std::int64_t kLookEveryNs = 20'000'000;
 
 shm::PsHostOptions OptionsOf(const std::string& job_id, const std::string& about_data) {
   shm::PsHostOptions options;
-  options.me = {.job_id = job_id, .role = shm::Role::kPs};
+  options.me = {.job_id = job_id, .role = Role::kPs};
   options.supervised = true;  // by us: it serves until we end it
   options.alone = true;
   options.data = about_data;
@@ -77,7 +77,7 @@ SingleProcessJob::SingleProcessJob(const JobConfig& config, const StorePlan& pla
 SingleProcessJob::~SingleProcessJob() = default;
 
 Status SingleProcessJob::MakeArena(const std::string& job_id) {
-  PASSEL_ASSIGN_OR_RETURN(FileDescriptor listening, shm::Listen(job_id, shm::Role::kPs, 0));
+  PASSEL_ASSIGN_OR_RETURN(FileDescriptor listening, Listen(job_id, Role::kPs, 0));
   PASSEL_ASSIGN_OR_RETURN(const MemoryBudget budget, ReadMemoryBudget());
   PASSEL_ASSIGN_OR_RETURN(
       shm::Arena arena,

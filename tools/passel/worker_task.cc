@@ -73,7 +73,7 @@ class WorkerTask {
     const bool chief = task_.is_chief;
     const int workers = task_.NumTrainers();
     shm::AttachOptions options;
-    options.me = {task_.job_id, shm::Role::kWorker, task_.Trainer(), task_.spec.Hash()};
+    options.me = {task_.job_id, Role::kWorker, task_.Trainer(), task_.spec.Hash()};
     options.use_existing_servers = task_.flags.existing_servers;
     options.num_shards = task_.spec.num_tasks("ps");
     options.supervised = task_.flags.supervised;
