@@ -85,9 +85,6 @@ T Field(const nlohmann::json& json, const char* key, T fallback) {
   }
 }
 
-/// What an arena tells of its job (shm/job_status.h), with the last events: an object.
-nlohmann::json DescribeJob(const Arena& arena, const WorkerNames& names);
-
 inline nlohmann::json ErrorJson(const Status& status) {
   return {{"error", static_cast<int>(status.code())}, {"message", status.message()}};
 }

@@ -289,7 +289,9 @@ Status PsHost::GetStatus(const Peer&, Exchange& exchange) {
                            {"alone", options_.alone},
                            {"chief", options_.names.chief_name},
                            {"data", DataOf(data_told_)}};
-  if (arena_) status["arena"] = DescribeJob(*arena_, options_.names);
+  if (arena_ && options_.describe) {
+    status["arena"] = nlohmann::json::parse(options_.describe(*arena_, options_.names));
+  }
   return exchange.AddText("passel.status", status.dump());
 }
 

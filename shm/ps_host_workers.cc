@@ -7,7 +7,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "shm/job_status.h"
 #include "shm/ps_host.h"
 #include "store/membership.h"
 

@@ -38,7 +38,7 @@ Progress::Progress(std::int64_t train_steps, std::int64_t local_steps, bool work
 
 Progress::~Progress() { Finish(); }
 
-void Progress::Update(const shm::JobStatus& status) {
+void Progress::Update(const job::JobStatus& status) {
   const std::int64_t now = MonotonicNs();
   if (now < next_ns_ || status.local_steps == 0) return;
   next_ns_ = now + (terminal_ ? kSecond / 4 : 2 * kSecond);
@@ -49,7 +49,7 @@ void Progress::Update(const shm::JobStatus& status) {
   double accuracy = 0;
   int running = 0;
   std::int64_t first_ns = now;
-  for (const shm::WorkerStatus& w : status.workers) {
+  for (const job::WorkerStatus& w : status.workers) {
     if (w.first_step_ns != 0) first_ns = std::min(first_ns, w.first_step_ns);
     if (w.last_step_ns == 0) continue;
     loss += w.loss;

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "shm/job_status.h"
+#include "job/job_status.h"
 
 namespace passel {
 
@@ -22,7 +22,7 @@ class Progress {
   ~Progress();
 
   /// At most four times a second on a terminal, once in two seconds elsewhere.
-  void Update(const shm::JobStatus& status);
+  void Update(const job::JobStatus& status);
   /// The last evaluation: `done` of `total` images. As often as Update(); elsewhere than on a
   /// terminal one line, if it takes more than two seconds.
   void Evaluating(std::size_t done, std::size_t total);

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/subprocess.h"
+#include "job/job_status.h"
 #include "shm/ps_host.h"
 #include "tools/passel/exit_code.h"
 #include "tools/passel/signals.h"
@@ -38,6 +39,7 @@ int RunPsTask(Task& task, const JobConfig& config) {
   options.memory_fraction = config.memory_fraction;
   options.supervised = task.flags.supervised;
   options.data = task.flags.job_data;
+  options.describe = job::DescribeJob;
   options.start_limit = std::chrono::nanoseconds(config.start_wait_ns);
   shm::PsHost host(options, task.token, std::move(listening), std::move(former));
   if (!task.flags.supervised) {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "shm/job_status.h"
+#include "job/job_status.h"
 #include "store/shard_memory.h"
 #include "train/worker_loop.h"
 
@@ -27,7 +27,7 @@ struct JobReport {
   double startup_seconds = 0;  ///< from the start of the program to the first step
   std::optional<TestResult> test;
   std::optional<std::int64_t> values_step;  ///< global step of the values, where it is not status's
-  shm::JobStatus status;
+  job::JobStatus status;
   std::vector<std::string> worker_exits;
   std::vector<std::string> notes;
 

@@ -15,7 +15,7 @@
 #include "base/nvtx.h"
 #include "base/subprocess.h"
 #include "compute/cpu_backend.h"
-#include "shm/job_status.h"
+#include "job/job_status.h"
 #include "shm/protocol.h"
 #include "store/in_process_store.h"
 #include "tools/passel/commands.h"
@@ -34,6 +34,7 @@ shm::PsHostOptions OptionsOf(const std::string& job_id, const std::string& about
   options.supervised = true;  // by us: it serves until we end it
   options.alone = true;
   options.data = about_data;
+  options.describe = job::DescribeJob;
   return options;
 }
 
@@ -101,7 +102,7 @@ Status SingleProcessJob::Run(Progress& progress, JobReport* report) {
       OpenStore(plan_, {&memory_, 1}, 0, SelfIdentity(), MakeEngineOptions(config_, 1, 1)));
   TellOfJob(config_, *memory_.state);
   const Status status = Train(*store, progress, report);
-  report->status = shm::ReadJobStatus(memory_);
+  report->status = job::ReadJobStatus(memory_);
   const std::int64_t first = report->status.workers[0].first_step_ns;
   if (first != 0) report->startup_seconds = 1e-9 * static_cast<double>(first - g_program_start_ns);
   if (!status.ok() && status.code() != Code::kDiverged && report->status.local_steps == 0) {
@@ -149,7 +150,7 @@ Status SingleProcessJob::Train(ParameterStore& store, Progress& progress, JobRep
     next_look_ns = now + kLookEveryNs;
     if (const int next = signals_.Next(); next != 0) signal = next;
     *leave = signal != 0;
-    progress.Update(shm::ReadJobStatus(memory_));
+    progress.Update(job::ReadJobStatus(memory_));
     return {};
   };
   PASSEL_ASSIGN_OR_RETURN(const DataSplit split, SplitData(config_, data_.data()));

@@ -175,7 +175,7 @@ JobOutcome Supervisor::Run(Progress& progress) {
     }
     if (HaveArenas()) {
       const nvtx::Range range(nvtx::Event::kWatch);
-      const shm::JobStatus status = shm::ReadJobStatus(arenas_[0]->memory());
+      const job::JobStatus status = job::ReadJobStatus(arenas_[0]->memory());
       if (status.stopped && !stopping_) {
         outcome_.notes.emplace_back("the job was stopped on request");
         BeginStopping(kExitInterrupted, true);

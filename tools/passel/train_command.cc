@@ -313,9 +313,9 @@ int Train(TrainFlags& flags) {
   report.notes = outcome.notes;
   const std::vector<const shm::Arena*> arenas = supervisor.arenas();
   if (!arenas.empty()) {
-    report.status = shm::ReadJobStatus(arenas[0]->memory());
+    report.status = job::ReadJobStatus(arenas[0]->memory());
     std::int64_t first = 0;
-    for (const shm::WorkerStatus& w : report.status.workers) {
+    for (const job::WorkerStatus& w : report.status.workers) {
       if (w.first_step_ns != 0 && (first == 0 || w.first_step_ns < first)) first = w.first_step_ns;
     }
     if (first != 0) report.startup_seconds = 1e-9 * static_cast<double>(first - g_program_start_ns);

@@ -1,12 +1,12 @@
-#include "shm/job_status.h"
+#include "job/job_status.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "base/clock.h"
-#include "shm/json_internal.h"
 #include "store/membership.h"
 
-namespace passel::shm {
+namespace passel::job {
 namespace {
 
 template <typename T>
@@ -20,13 +20,6 @@ double Seconds(const std::atomic<std::uint64_t>& ns) {
 
 double SecondsSince(std::int64_t monotonic_ns) {
   return 1e-9 * static_cast<double>(MonotonicNs() - monotonic_ns);
-}
-
-std::string_view PhaseName(Phase phase) {
-  constexpr std::string_view kNames[] = {"expected", "joining", "running", "done",
-                                         "dead",     "evicted", "left"};
-  const auto index = static_cast<std::size_t>(phase);
-  return index < std::size(kNames) ? kNames[index] : "unknown";
 }
 
 // The counts of a worker, and their names in JSON.
@@ -70,11 +63,6 @@ nlohmann::json Events(const EventRing& ring, const WorkerNames& names) {
 }
 
 }  // namespace
-
-std::string_view PhaseInWords(const Member& member) {
-  const bool came = member.epoch > 0 || member.phase != Phase::kEvicted;
-  return came ? PhaseName(member.phase) : "never started";
-}
 
 JobStatus ReadJobStatus(const ShardMemory& memory) {
   JobStatus status;
@@ -132,7 +120,7 @@ double TrainingSeconds(const JobStatus& status) {
 }
 
 // Null where the values that the ps hold are those of the job.
-nlohmann::json DescribeShadow(const Arena& arena) {
+nlohmann::json DescribeShadow(const shm::Arena& arena) {
   if (!arena.plan().on_device) return {};
   const DeviceState& device = arena.memory().state->device;
   const std::int64_t at = device.shadow_ns.load(std::memory_order_acquire);
@@ -142,7 +130,7 @@ nlohmann::json DescribeShadow(const Arena& arena) {
 
 }  // namespace
 
-nlohmann::json DescribeJob(const Arena& arena, const WorkerNames& names) {
+std::string DescribeJob(const shm::Arena& arena, const WorkerNames& names) {
   using Json = nlohmann::json;
   const ShardMemory& memory = arena.memory();
   const JobStatus status = ReadJobStatus(memory);
@@ -179,30 +167,32 @@ nlohmann::json DescribeJob(const Arena& arena, const WorkerNames& names) {
   };
   const std::int64_t target = Read(memory.state->target_step);
   const std::int64_t started = Read(memory.state->started_ns);
-  return {{"shadow", DescribeShadow(arena)},
-          {"mode", ModeName(current.setting.mode)},
-          {"mode_number", current.number},
-          {"mode_since", status.modes.empty() ? 0 : status.modes.back().since},
-          {"modes", modes},
-          {"changing", wish},
-          {"replicas_to_aggregate", current.setting.replicas_to_aggregate},
-          {"staleness_bound", current.setting.staleness_bound},
-          {"optimizer", OptimizerName(arena.plan().optimizer.kind)},
-          {"parameters", arena.plan().variables.TotalElements()},
-          {"shards", arena.plan().variables.shards()},
-          {"bytes", arena.bytes()},
-          {"global_step", status.global_step},
-          {"target_step", target != 0 ? Json(target) : Json()},
-          {"local_steps", status.local_steps},
-          {"steps_per_second", rate(status.local_steps)},
-          {"updates_per_second", rate(status.global_step)},
-          {"started", started != 0 ? Json(WallSeconds() - SecondsSince(started)) : Json()},
-          {"initialized", status.initialized},
-          {"stopped", status.stopped},
-          {"staleness", Describe(status.staleness)},
-          {"push_latency_ns", Describe(status.push_latency_ns)},
-          {"workers", workers},
-          {"events", Events(*memory.events, names)}};
+  const Json job = {
+      {"shadow", DescribeShadow(arena)},
+      {"mode", ModeName(current.setting.mode)},
+      {"mode_number", current.number},
+      {"mode_since", status.modes.empty() ? 0 : status.modes.back().since},
+      {"modes", modes},
+      {"changing", wish},
+      {"replicas_to_aggregate", current.setting.replicas_to_aggregate},
+      {"staleness_bound", current.setting.staleness_bound},
+      {"optimizer", OptimizerName(arena.plan().optimizer.kind)},
+      {"parameters", arena.plan().variables.TotalElements()},
+      {"shards", arena.plan().variables.shards()},
+      {"bytes", arena.bytes()},
+      {"global_step", status.global_step},
+      {"target_step", target != 0 ? Json(target) : Json()},
+      {"local_steps", status.local_steps},
+      {"steps_per_second", rate(status.local_steps)},
+      {"updates_per_second", rate(status.global_step)},
+      {"started", started != 0 ? Json(WallSeconds() - SecondsSince(started)) : Json()},
+      {"initialized", status.initialized},
+      {"stopped", status.stopped},
+      {"staleness", Describe(status.staleness)},
+      {"push_latency_ns", Describe(status.push_latency_ns)},
+      {"workers", workers},
+      {"events", Events(*memory.events, names)}};
+  return job.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-}  // namespace passel::shm
+}  // namespace passel::job

@@ -26,10 +26,10 @@
 #include "shm/arena.h"
 #include "shm/rendezvous_client.h"
 
-namespace passel::shm {
+namespace passel::job {
 
 struct ObserverOptions {
-  Introduction me;
+  shm::Introduction me;
   int num_shards = 1;
   std::string chief_name = "worker/0";
   /// How long to wait for the ps tasks, for the chief's plan and for the first values.
@@ -42,7 +42,7 @@ class JobObserver {
  public:
   /// Waits until the variables have their first values. Errors: kDeadlineExceeded, naming who is
   /// missing; kAlreadyExists when this evaluator is running already; as
-  /// RendezvousClient::Connect().
+  /// shm::RendezvousClient::Connect().
   static Result<std::unique_ptr<JobObserver>> Attach(const ObserverOptions& options,
                                                      const JobToken& token);
 
@@ -83,9 +83,9 @@ class JobObserver {
 
  private:
   struct Ps {
-    std::optional<RendezvousClient> client;  // nothing: it is gone
-    std::int64_t missing_since_ns = 0;       // MonotonicNs()
-    bool arena_checked = false;              // that it has the arena we have mapped
+    std::optional<shm::RendezvousClient> client;  // nothing: it is gone
+    std::int64_t missing_since_ns = 0;            // MonotonicNs()
+    bool arena_checked = false;                   // that it has the arena we have mapped
   };
   explicit JobObserver(const ObserverOptions& options, const JobToken& token);
   Status CheckArena(int shard);
@@ -95,10 +95,10 @@ class JobObserver {
 
   const ObserverOptions options_;
   const JobToken token_;
-  FileDescriptor identity_;                     // holds the name of this evaluator
-  std::vector<Ps> ps_;                          // [num_shards]
-  std::vector<std::unique_ptr<Arena>> arenas_;  // [num_shards]
-  std::vector<std::vector<float>> values_;      // [num_shards][floats of the shard]
+  FileDescriptor identity_;                          // holds the name of this evaluator
+  std::vector<Ps> ps_;                               // [num_shards]
+  std::vector<std::unique_ptr<shm::Arena>> arenas_;  // [num_shards]
+  std::vector<std::vector<float>> values_;           // [num_shards][floats of the shard]
 };
 
-}  // namespace passel::shm
+}  // namespace passel::job

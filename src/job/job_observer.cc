@@ -1,4 +1,4 @@
-#include "shm/job_observer.h"
+#include "job/job_observer.h"
 
 #include <fmt/core.h>
 
@@ -13,7 +13,7 @@
 #include "store/mode.h"
 #include "store/shadow.h"
 
-namespace passel::shm {
+namespace passel::job {
 namespace {
 
 constexpr std::chrono::nanoseconds kTellEvery = std::chrono::seconds(10);
@@ -40,7 +40,7 @@ Result<std::unique_ptr<JobObserver>> JobObserver::Attach(const ObserverOptions& 
                                                          const JobToken& token) {
   std::unique_ptr<JobObserver> job(new JobObserver(options, token));
   PASSEL_ASSIGN_OR_RETURN(job->identity_,
-                          Listen(options.me.job_id, Role::kEvaluator, options.me.index));
+                          shm::Listen(options.me.job_id, shm::Role::kEvaluator, options.me.index));
   const Deadline deadline = Deadline::After(options.start_limit);
   for (std::int64_t next_tell_ns = MonotonicNs() + kTellEvery.count();;) {
     PASSEL_RETURN_IF_ERROR(job->Look());
@@ -75,7 +75,7 @@ std::string JobObserver::WhatIsMissing(std::string* task) const {
     return fmt::format("the chief, {}, did not propose its plan to ps/{} of job {} {}: start it",
                        *task, shard, options_.me.job_id, within);
   }
-  for (const std::unique_ptr<Arena>& arena : arenas_) {
+  for (const std::unique_ptr<shm::Arena>& arena : arenas_) {
     if (arena->memory().state->initialized.load(std::memory_order_acquire) != 0) continue;
     *task = options_.chief_name;
     return fmt::format("the chief, {}, has not initialised the variables {}: look at its log",
@@ -91,19 +91,20 @@ Status JobObserver::CheckArena(int shard) {
                           ps.client->GetArena(false, Deadline::After(kAnswerLimit)));
   if (!fd) return {};  // not yet
   PASSEL_ASSIGN_OR_RETURN(
-      Arena arena, Arena::AdoptFrom(fmt::format("ps/{}", shard), std::move(*fd), options_.me.job_id,
-                                    shard, Arena::Access::kRead));
-  std::unique_ptr<Arena>& ours = arenas_[static_cast<std::size_t>(shard)];
+      shm::Arena arena,
+      shm::Arena::AdoptFrom(fmt::format("ps/{}", shard), std::move(*fd), options_.me.job_id, shard,
+                            shm::Arena::Access::kRead));
+  std::unique_ptr<shm::Arena>& ours = arenas_[static_cast<std::size_t>(shard)];
   ps.arena_checked = true;
   if (ours && ours->nonce() == arena.nonce()) return {};
-  const Arena* const known = ours ? ours.get() : arenas_[0].get();
+  const shm::Arena* const known = ours ? ours.get() : arenas_[0].get();
   if (known != nullptr && known->plan().Hash() != arena.plan().Hash()) {
     return FailedPrecondition(fmt::format(
         "job {} was started anew with another model or other settings: start the evaluator anew",
         options_.me.job_id));
   }
   if (ours) LogWarning("ps/{} has another arena: the job was begun anew", shard);
-  ours = std::make_unique<Arena>(std::move(arena));
+  ours = std::make_unique<shm::Arena>(std::move(arena));
   return {};
 }
 
@@ -118,8 +119,8 @@ Status JobObserver::Look() {
     if (!was_missing) ps.missing_since_ns = MonotonicNs();
     Status status;
     if (!ps.client) {
-      Result<RendezvousClient> client = RendezvousClient::Connect(
-          options_.me, Role::kPs, shard, &token_, Deadline::After(kAnswerLimit));
+      Result<shm::RendezvousClient> client = shm::RendezvousClient::Connect(
+          options_.me, shm::Role::kPs, shard, &token_, Deadline::After(kAnswerLimit));
       status = client.status();
       if (client.ok()) ps.client.emplace(std::move(*client));
       ps.arena_checked = false;
@@ -193,7 +194,7 @@ std::vector<const float*> JobObserver::values() const {
 
 std::string JobObserver::DataJson() {
   if (!ps_[0].client) return "null";
-  const Result<ShardSnapshot> now =
+  const Result<shm::ShardSnapshot> now =
       ps_[0].client->GetSnapshot(/*values=*/false, Deadline::After(std::chrono::seconds(5)));
   if (!now.ok()) ps_[0].client.reset();
   return now.ok() ? now->data : "null";
@@ -208,4 +209,4 @@ std::optional<FileDescriptor> JobObserver::GetData(const std::string& key) {
   return std::nullopt;
 }
 
-}  // namespace passel::shm
+}  // namespace passel::job

@@ -7,11 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "shm/arena.h"
 #include "store/histogram.h"
 #include "store/mode_change.h"
 #include "store/parameter_store.h"
+#include "store/worker_names.h"
 
-namespace passel::shm {
+namespace passel::job {
 
 /// One worker's counters, read once (relaxed: it may be running).
 struct WorkerStatus {
@@ -43,7 +45,8 @@ const char* DeviceName(std::uint64_t device);
 /// Of the lead's arena.
 JobStatus ReadJobStatus(const ShardMemory& memory);
 
-/// "running", "done"; "never started" for a worker that the others gave up before its first life.
-std::string_view PhaseInWords(const Member& member);
+/// What an arena tells of its job, with the last events: a JSON object, "arena" in the status that
+/// a ps gives (shm/protocol.h).
+std::string DescribeJob(const shm::Arena& arena, const WorkerNames& names);
 
-}  // namespace passel::shm
+}  // namespace passel::job
