@@ -24,12 +24,13 @@
 #include "bench/lab/machine.h"
 #include "bench/lab/measure.h"
 #include "bench/lab/processes.h"
+#include "job/exit_code.h"
+#include "job/flag_checks.h"
+#include "job/result_output.h"
 #include "optim/optimizer.h"
 #include "tools/passel/commands.h"
-#include "tools/passel/exit_code.h"
-#include "tools/passel/flag_checks.h"
+#include "tools/passel/flags.h"
 #include "tools/passel/json_file.h"
-#include "tools/passel/result_output.h"
 
 namespace passel {
 namespace {
@@ -302,10 +303,11 @@ void AddBenchCommand(CLI::App& app, Run* run) {
       ->capture_default_str();
   command->add_option("--workers", flags->workers,
                       "Processes that push at once; default: one per usable core");
-  flags->typed.Keep(command
-                        ->add_option("--seconds", flags->seconds,
-                                     "Length of it all, 1 to 60; rows that do not fit are left out")
-                        ->capture_default_str());
+  KeepTyped(command
+                ->add_option("--seconds", flags->seconds,
+                             "Length of it all, 1 to 60; rows that do not fit are left out")
+                ->capture_default_str(),
+            &flags->typed);
   command->add_option("--json", flags->json,
                       "Write everything to this file as well; -: to standard output, with the "
                       "table on standard error");

@@ -13,13 +13,14 @@
 #include <vector>
 
 #include "base/log.h"
+#include "job/ask_jobs.h"
+#include "job/find_job.h"
+#include "job/flag_checks.h"
+#include "job/result_output.h"
 #include "shm/rendezvous_client.h"
 #include "store/mode.h"
-#include "tools/passel/ask_jobs.h"
 #include "tools/passel/commands.h"
-#include "tools/passel/find_job.h"
-#include "tools/passel/flag_checks.h"
-#include "tools/passel/result_output.h"
+#include "tools/passel/flags.h"
 
 namespace passel {
 namespace {
@@ -91,7 +92,7 @@ Status List(bool json) {
     Json all = Json::array();
     for (const JobAnswer& job : jobs) {
       all.push_back({{"job", job.job}, {"ps", job.ps}, {"silent", job.silent}});
-      if (job.status.ok()) all.back()["status"] = *job.status;
+      if (job.status.ok()) all.back()["status"] = Json::parse(*job.status);
       if (!job.status.ok()) all.back()["error"] = job.status.status().message();
     }
     fmt::print("{}\n", all.dump(2));
@@ -105,19 +106,19 @@ Status List(bool json) {
              "MODE", "GLOBAL STEP", "OF", "STEPS/S", "STARTED", "DATA");
   for (const JobAnswer& job : jobs) {
     std::string line;
+    const Json status = job.status.ok() ? Json::parse(*job.status) : Json::object();
     if (!job.status.ok()) {
       line = " " + job.status.status().message();
-    } else if (!job.status->contains("arena")) {
+    } else if (!status.contains("arena")) {
       line = " starting";
     } else {
       try {
-        line = Summary(*job.status);
+        line = Summary(status);
       } catch (const Json::exception&) {
         line = " " + NoStatus(job.job).message();
       }
     }
-    const bool alone = job.status.ok() && IsAlone(*job.status);
-    fmt::print("{:<32} {:>3} {}\n", job.job, alone ? 0 : job.ps, line);
+    fmt::print("{:<32} {:>3} {}\n", job.job, IsAlone(status) ? 0 : job.ps, line);
     if (!job.silent.empty()) fmt::print("{:<32}      no answer from {}\n", "", Silent(job));
   }
   return {};
@@ -136,7 +137,7 @@ std::string DescribeChange(const Json& changing) {
 }
 
 void Print(const JobAnswer& job) {
-  const Json& status = *job.status;
+  const Json status = Json::parse(*job.status);
   const bool alone = IsAlone(status);
   fmt::print("job {}, {} process {}\n", job.job, alone ? "one" : "ps/0 is", status.value("pid", 0));
   if (!job.silent.empty()) fmt::print("no answer from {}\n", Silent(job));
@@ -192,7 +193,7 @@ Status Show(const std::string& named, bool json) {
   const JobAnswer& job = jobs.front();
   if (!job.status.ok()) return job.status.status();
   if (json) {
-    Json status = *job.status;
+    Json status = Json::parse(*job.status);
     status["silent"] = job.silent;
     fmt::print("{}\n", status.dump(2));
     return {};
@@ -258,9 +259,10 @@ Status SetMode(const SetModeFlags& flags) {
                           problem.code() == Code::kNotFound ||
                           problem.code() == Code::kAlreadyExists;
       if (!passes) return problem;
-    } else if (const Result<Json> status = AskJob(job, Limit());
-               status.ok() && status->contains("arena")) {
-      const Json& a = (*status)["arena"];
+    } else if (const Result<std::string> text = AskJob(job, Limit()); !text.ok()) {
+      problem = text.status();
+    } else if (const Json status = Json::parse(*text); status.contains("arena")) {
+      const Json& a = status["arena"];
       if (a.at("mode_number").get<std::uint32_t>() >= *number) {
         fmt::print("job {}: mode {} since global step {}\n", job,
                    a.at("modes").back().at("mode").get<std::string>(),
@@ -271,8 +273,6 @@ Status SetMode(const SetModeFlags& flags) {
         return FailedPrecondition(fmt::format("job {} is ending: its mode did not change", job));
       }
       if (a.at("changing").is_object()) waits_for = DescribeChange(a.at("changing"));
-    } else {
-      problem = status.status();
     }
     const auto jobs = FindJobs();
     if (problem.code() == Code::kNotFound && jobs.ok() && !jobs->contains(job)) {
@@ -333,11 +333,12 @@ void AddCtlCommand(CLI::App& app, Run* run) {
                        "replicas: gradients per update. Default: the number of workers");
   set_mode->add_option("--staleness_bound", wanted->staleness_bound,
                        "ssp: steps a worker may be ahead of the slowest. Default: 3");
-  wanted->typed.Keep(
+  KeepTyped(
       set_mode
           ->add_option("--wait", wanted->wait,
                        "Seconds to wait until every worker has ended its last step in the old mode")
-          ->capture_default_str());
+          ->capture_default_str(),
+      &wanted->typed);
   set_mode->callback(
       [wanted, run] { *run = [wanted] { return FinishPrinting(SetMode(*wanted)); }; });
   CLI::App* stop = ctl->add_subcommand("stop", "Ask a job to end after the current step");

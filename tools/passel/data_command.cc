@@ -13,16 +13,17 @@
 #include "base/log.h"
 #include "data/digits.h"
 #include "data/locate.h"
+#include "job/data_settings.h"
+#include "job/flag_checks.h"
+#include "job/result_output.h"
 #include "tools/passel/commands.h"
-#include "tools/passel/data_flags.h"
 #include "tools/passel/download_only.h"
-#include "tools/passel/flag_checks.h"
-#include "tools/passel/result_output.h"
+#include "tools/passel/flags.h"
 
 namespace passel {
 namespace {
 
-struct CheckFlags {
+struct DataCheckFlags {
   DataFlags data;
   std::int64_t validation_size = 0;
 };
@@ -67,7 +68,7 @@ std::string CountLabels(const ImageSet& set, std::size_t classes) {
 }
 
 // Reads everything through, as training would, and says what is there.
-Status Check(const CheckFlags& flags) {
+Status Check(const DataCheckFlags& flags) {
   const std::int64_t begin = MonotonicNs();
   PASSEL_ASSIGN_OR_RETURN(const LocatedData located, LoadLocatedData(flags.data));
   const double seconds = 1e-9 * static_cast<double>(MonotonicNs() - begin);
@@ -107,7 +108,7 @@ void AddDataCommand(CLI::App& app, Run* run) {
   download->callback(
       [flags, run] { *run = [flags] { return DownloadOnlyCommand(flags->source); }; });
 
-  auto check_flags = std::make_shared<CheckFlags>();
+  auto check_flags = std::make_shared<DataCheckFlags>();
   CLI::App* check = data->add_subcommand(
       "check", "Read the data through, as training would, and print what is in it");
   AddDataFlags(*check, &check_flags->data);

@@ -6,8 +6,8 @@
 
 #include "base/log.h"
 #include "data/locate.h"
-#include "tools/passel/exit_code.h"
-#include "tools/passel/shared_data.h"
+#include "job/exit_code.h"
+#include "job/shared_data.h"
 
 namespace passel {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "tools/passel/data_flags.h"
+#include "job/data_settings.h"
 
 namespace passel {
 

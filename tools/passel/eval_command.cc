@@ -11,14 +11,15 @@
 #include "base/log.h"
 #include "compute/cpu_backend.h"
 #include "io/png.h"
+#include "job/data_settings.h"
+#include "job/evaluation_data.h"
+#include "job/exit_code.h"
+#include "job/output_path.h"
+#include "job/parameters.h"
+#include "job/result_output.h"
 #include "tools/passel/commands.h"
-#include "tools/passel/data_flags.h"
-#include "tools/passel/evaluation_data.h"
-#include "tools/passel/exit_code.h"
+#include "tools/passel/flags.h"
 #include "tools/passel/json_file.h"
-#include "tools/passel/output_path.h"
-#include "tools/passel/parameters.h"
-#include "tools/passel/result_output.h"
 #include "train/confusion_matrix.h"
 #include "train/confusion_picture.h"
 
@@ -81,19 +82,18 @@ Status WritePicture(const EvalFlags& flags, const LabelledEvaluation& evaluation
 
 nlohmann::ordered_json ToJson(const EvalFlags& flags, const LabelledEvaluation& evaluation,
                               const Parameters& parameters, const std::string& data_dir) {
-  using Json = nlohmann::ordered_json;
   const ConfusionMatrix& m = evaluation.matrix;
-  Json json;
+  nlohmann::ordered_json json;
   json["set"] = flags.set;
   json["images"] = m.total();
   json["accuracy"] = evaluation.accuracy;
   json["loss"] = evaluation.loss;
   json["correct"] = m.correct();
   json["undecided"] = m.undecided();
-  Json classes = Json::array();
-  Json confusion = Json::array();
+  nlohmann::ordered_json classes = nlohmann::ordered_json::array();
+  nlohmann::ordered_json confusion = nlohmann::ordered_json::array();
   const auto share = [](const std::optional<double>& value) {
-    return value ? Json(*value) : Json(nullptr);
+    return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
   };
   for (std::size_t c = 0; c < m.classes(); ++c) {
     classes.push_back({{"class", c},
@@ -101,14 +101,14 @@ nlohmann::ordered_json ToJson(const EvalFlags& flags, const LabelledEvaluation& 
                        {"predicted", m.predicted(c)},
                        {"recall", share(m.Recall(c))},
                        {"precision", share(m.Precision(c))}});
-    Json row = Json::array();
+    nlohmann::ordered_json row = nlohmann::ordered_json::array();
     for (std::size_t column = 0; column < m.classes(); ++column) row.push_back(m.count(c, column));
     confusion.push_back(std::move(row));
   }
   json["classes"] = std::move(classes);
   json["confusion"] = std::move(confusion);  // [label][predicted]
   json["data"] = data_dir;
-  json["parameters"] = parameters.About();
+  json["parameters"] = nlohmann::ordered_json::parse(parameters.AboutJson());
   return json;
 }
 

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tools/passel/result_output.h"
+#include "job/result_output.h"
 
 namespace passel {
 

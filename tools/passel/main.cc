@@ -19,11 +19,11 @@
 #include "base/log.h"
 #include "base/nvtx.h"
 #include "base/output.h"
+#include "job/exit_code.h"
+#include "job/signals.h"
 #include "tools/passel/arguments.h"
 #include "tools/passel/commands.h"
-#include "tools/passel/exit_code.h"
 #include "tools/passel/processor_time.h"
-#include "tools/passel/signals.h"
 
 namespace passel {
 

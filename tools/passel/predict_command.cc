@@ -11,12 +11,13 @@
 
 #include "base/log.h"
 #include "compute/cpu_backend.h"
+#include "job/exit_code.h"
+#include "job/flag_checks.h"
+#include "job/parameters.h"
+#include "job/picture_input.h"
 #include "nn/model.h"
 #include "tools/passel/commands.h"
-#include "tools/passel/exit_code.h"
-#include "tools/passel/flag_checks.h"
-#include "tools/passel/parameters.h"
-#include "tools/passel/picture_input.h"
+#include "tools/passel/flags.h"
 #include "train/evaluation.h"
 
 namespace passel {
@@ -80,7 +81,7 @@ class Printer {
   void Finish(const Parameters& parameters) {
     if (flags_.json) {
       nlohmann::ordered_json json;
-      json["parameters"] = parameters.About();
+      json["parameters"] = nlohmann::ordered_json::parse(parameters.AboutJson());
       json["images"] = std::move(images_);
       fmt::print("{}\n",
                  json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));

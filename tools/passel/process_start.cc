@@ -22,7 +22,7 @@
 
 #include <cstddef>
 
-#include "tools/passel/exit_code.h"
+#include "job/exit_code.h"
 
 namespace {
 

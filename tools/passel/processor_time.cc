@@ -9,7 +9,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "tools/passel/exit_code.h"
+#include "job/exit_code.h"
 
 namespace passel {
 namespace {

@@ -12,8 +12,8 @@
 #include "cluster/text.h"
 #include "cluster/topology_json.h"
 #include "compute/accelerator_loader.h"
+#include "job/exit_code.h"
 #include "tools/passel/commands.h"
-#include "tools/passel/exit_code.h"
 
 namespace passel {
 namespace {

@@ -18,27 +18,28 @@
 #include "cluster/cluster_spec.h"
 #include "compute/cpu_backend.h"
 #include "data/locate.h"
+#include "job/conclusion.h"
+#include "job/data_settings.h"
+#include "job/devices.h"
+#include "job/exit_code.h"
+#include "job/flag_checks.h"
+#include "job/job_config.h"
+#include "job/launch_setup.h"
+#include "job/memory_need.h"
+#include "job/output_path.h"
+#include "job/placement_table.h"
+#include "job/progress.h"
+#include "job/report.h"
+#include "job/result_output.h"
+#include "job/shared_data.h"
+#include "job/single_process.h"
+#include "job/supervisor.h"
+#include "job/train_settings.h"
 #include "tools/passel/command_flags.h"
 #include "tools/passel/commands.h"
-#include "tools/passel/conclusion.h"
-#include "tools/passel/data_flags.h"
-#include "tools/passel/devices.h"
 #include "tools/passel/download_only.h"
-#include "tools/passel/exit_code.h"
-#include "tools/passel/flag_checks.h"
-#include "tools/passel/job_config.h"
-#include "tools/passel/launch_setup.h"
-#include "tools/passel/memory_need.h"
-#include "tools/passel/output_path.h"
-#include "tools/passel/placement_table.h"
+#include "tools/passel/flags.h"
 #include "tools/passel/preset_flags.h"
-#include "tools/passel/progress.h"
-#include "tools/passel/report.h"
-#include "tools/passel/result_output.h"
-#include "tools/passel/shared_data.h"
-#include "tools/passel/single_process.h"
-#include "tools/passel/supervisor.h"
-#include "tools/passel/train_command.h"
 
 namespace passel {
 namespace {
@@ -249,6 +250,7 @@ int Train(TrainFlags& flags) {
   Result<SignalEvents> signals = SignalEvents::Create();
   if (!signals.ok()) return Fail(signals.status());
   JobReport report;
+  report.program_start_ns = g_program_start_ns;
   report.job_id = flags.job_id.empty() ? fmt::format("job-{}", ::getpid()) : flags.job_id;
   report.mode = ModeName(config->mode);
   report.push_every = config->worker.push_every;

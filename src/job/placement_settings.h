@@ -1,0 +1,15 @@
+// placement_flags.h - the flags that say which ps has which variable.
+
+#pragma once
+
+#include "base/status.h"
+#include "job/job_settings.h"
+#include "train/model_plan.h"
+
+namespace passel {
+
+/// Errors: kInvalidArgument for what cannot be understood. Whether pinned variables and their tasks
+/// exist is for CheckPins() (train/model_plan.h).
+Result<PlacementOptions> CheckPlacementFlags(const JobFlags& flags);
+
+}  // namespace passel
