@@ -7,8 +7,8 @@
 #include <cmath>
 #include <csignal>
 #include <cstring>
-#include <map>
 #include <memory>
+#include <optional>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -16,15 +16,13 @@
 #include "base/output.h"
 #include "base/subprocess.h"
 #include "compute/cpu_backend.h"
-#include "job/evaluation_data.h"
 #include "job/exit_code.h"
+#include "job/saved_values.h"
 #include "nn/model.h"
-#include "train/saved_model.h"
 
 namespace passel {
 namespace {
 
-constexpr std::size_t kEvaluationBatch = 500;
 // How long nobody may read standard output before it is given up.
 constexpr std::chrono::seconds kReaderPatience{5};
 
@@ -89,13 +87,10 @@ bool Save(const Conclusion& c, JobReport* report) {
         "nothing was saved to {}: the job ended before its variables were initialised", c.save));
     return false;
   }
-  std::map<std::string, std::string> metadata = {
-      {"global_step", std::to_string(report->values_step.value_or(report->status.global_step))},
-      {"mode", report->mode},
-      {"optimizer", report->optimizer}};
-  AddSplit({c.config.validation_size, c.config.train_examples}, &metadata);
-  if (report->test) metadata["test_accuracy"] = fmt::format("{:.4f}", report->test->accuracy);
-  const Status saved = SaveModel(c.save, c.config.model, c.parts, metadata);
+  const std::int64_t step = report->values_step.value_or(report->status.global_step);
+  const Status saved =
+      SaveValues(c.save, c.config, c.parts, step,
+                 report->test ? std::optional(report->test->accuracy) : std::nullopt);
   if (!saved.ok()) Fail(saved, report);
   return saved.ok();
 }

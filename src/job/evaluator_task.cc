@@ -26,7 +26,6 @@ namespace passel {
 namespace {
 
 constexpr std::chrono::milliseconds kLookEvery{20};
-constexpr std::size_t kEvaluationBatch = 500;
 
 class EvaluatorTask {
  public:

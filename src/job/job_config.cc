@@ -5,7 +5,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/output.h"
-#include "compute/cpu_backend.h"
 #include "job/flag_checks.h"
 #include "job/mode_settings.h"
 #include "job/optimizer_settings.h"
@@ -124,8 +123,7 @@ Status CheckEvaluationAndLog(const JobFlags& f, JobFlagsOf of, JobConfig* config
 
 }  // namespace
 
-Result<JobConfig> CheckJobFlags(const JobFlags& f, JobFlagsOf of) {
-  JobConfig config;
+Status StartLog(const JobFlags& f) {
   LogLevel level;
   if (!ParseLogLevel(f.log_level, &level)) {
     return InvalidArgument(fmt::format(
@@ -139,9 +137,15 @@ Result<JobConfig> CheckJobFlags(const JobFlags& f, JobFlagsOf of) {
   SetLogLevel(level);
   SetLogFormat(format);
   if (!f.log_file.empty()) {
-    const Status opened = OpenLogFile(f.log_file);
-    if (!opened.ok()) return opened.WithContext("--log_file");
+    if (const Status opened = OpenLogFile(f.log_file); !opened.ok()) {
+      return opened.WithContext("--log_file");
+    }
   }
+  return {};
+}
+
+Result<JobConfig> CheckJobFlags(const JobFlags& f, JobFlagsOf of) {
+  JobConfig config;
   PASSEL_ASSIGN_OR_RETURN(const ModelKind kind, ParseModelKind(f.model));
   config.model = DefaultModelConfig(kind);
   if (kind == ModelKind::kMlp) {
@@ -307,13 +311,6 @@ Result<StorePlan> MakePlan(const JobConfig& config, int shards, int workers) {
   PASSEL_ASSIGN_OR_RETURN(plan.variables, PlaceModel(config.model, shards, config.placement));
   PASSEL_RETURN_IF_ERROR(plan.Validate());
   return plan;
-}
-
-Result<std::unique_ptr<Towers>> MakeTowers(const JobConfig& config, std::chrono::nanoseconds spin) {
-  if (config.towers == 1) return std::unique_ptr<Towers>();
-  return Towers::Create(
-      config.model, config.towers, config.worker.batch_size, [] { return CreateCpuBackend(); },
-      spin);
 }
 
 EngineOptions MakeEngineOptions(const JobConfig& config, int workers, int cores) {

@@ -2,9 +2,8 @@
 
 #pragma once
 
-#include <chrono>
+#include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "base/memory_file.h"
@@ -22,6 +21,9 @@
 #include "train/worker_loop.h"
 
 namespace passel {
+
+/// Examples that a model which only evaluates takes at once.
+inline constexpr std::size_t kEvaluationBatch = 500;
 
 /// Who asks for the flags: a task by hand tells what it does unless it is told not to.
 enum class JobFlagsOf { kTaskByHand, kOther };
@@ -60,6 +62,10 @@ struct JobConfig {
   std::int64_t eval_interval_ns = 0;  // of an evaluator
   std::int64_t eval_steps = 0;        // 0: by time only
 };
+/// Makes the log what the flags say: its level, its format, its file. To be called first.
+/// Errors: kInvalidArgument; those of OpenLogFile().
+Status StartLog(const JobFlags& flags);
+
 /// Errors: kInvalidArgument: the flag, its limits, its value and the fix.
 Result<JobConfig> CheckJobFlags(const JobFlags& flags, JobFlagsOf of = JobFlagsOf::kOther);
 
@@ -87,10 +93,6 @@ Status CheckSlowWorkers(const JobConfig& config, int workers);
 
 /// REQUIRES: FitToData() was called. Errors: kInvalidArgument, also those of CheckSlowWorkers().
 Result<StorePlan> MakePlan(const JobConfig& config, int shards, int workers);
-
-/// The towers that `config` asks for; null for one. They spin like an engine of the job
-/// (EngineOptions::spin). REQUIRES: FitToData() was called.
-Result<std::unique_ptr<Towers>> MakeTowers(const JobConfig& config, std::chrono::nanoseconds spin);
 
 /// How long waits spin: long where each worker has a core, next to nothing where not.
 EngineOptions MakeEngineOptions(const JobConfig& config, int workers, int cores);

@@ -98,6 +98,14 @@ JobStatus ReadJobStatus(const ShardMemory& memory) {
   return status;
 }
 
+std::int64_t FirstStepNs(const JobStatus& status) {
+  std::int64_t first = 0;
+  for (const WorkerStatus& w : status.workers) {
+    if (w.first_step_ns != 0 && (first == 0 || w.first_step_ns < first)) first = w.first_step_ns;
+  }
+  return first;
+}
+
 const char* DeviceName(std::uint64_t device) {
   return device == 2 ? "gpu" : device == 1 ? "cpu" : "unknown";
 }
@@ -107,12 +115,11 @@ namespace {
 // Since the first step of any worker: until now, or until the last step where no worker is running
 // any more. Zero before the first step.
 double TrainingSeconds(const JobStatus& status) {
-  std::int64_t first = 0, last = 0;
+  const std::int64_t first = FirstStepNs(status);
+  std::int64_t last = 0;
   bool running = false;
   for (const WorkerStatus& w : status.workers) {
     running = running || w.member.phase == Phase::kRunning;
-    if (w.first_step_ns == 0) continue;
-    first = first == 0 ? w.first_step_ns : std::min(first, w.first_step_ns);
     last = std::max(last, w.last_step_ns);
   }
   if (first == 0) return 0;

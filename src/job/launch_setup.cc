@@ -28,12 +28,8 @@ using Kind = DeviceRequest::Kind;
 
 class Setup {
  public:
-  Setup(const TrainFlags& flags, const JobConfig& config, bool gpu_per_worker)
-      : flags_(flags),
-        f_(flags.launch),
-        d_(flags.devices),
-        config_(config),
-        gpu_per_worker_(gpu_per_worker) {}
+  Setup(const TrainFlags& flags, const JobConfig& config)
+      : flags_(flags), f_(flags.launch), d_(flags.devices), config_(config) {}
 
   Result<LaunchSetup> Run() {
     PASSEL_ASSIGN_OR_RETURN(device_, ParseDeviceRequest(d_.device));
@@ -292,7 +288,7 @@ class Setup {
                       "--workers_per_gpu {} make {}: use fewer",
                       kMaxWorkers, gpus, f_.workers_per_gpu.value_or(1), workers));
     }
-    if (gpu_per_worker_) {
+    if (flags_.gpu_per_worker) {
       PASSEL_RETURN_IF_ERROR(CheckGpuPerWorker(static_cast<int>(gpus), static_cast<int>(workers)));
     }
     request_.workers = static_cast<int>(workers);
@@ -306,7 +302,7 @@ class Setup {
         ChooseDevices(out_.topology, device_.uuid.empty() ? "all" : device_.uuid,
                       CudaEnvironment::OfThisProcess(),
                       device_.uuid.empty() ? "--device cuda" : "--device"));
-    if (gpu_per_worker_) {
+    if (flags_.gpu_per_worker) {
       PASSEL_RETURN_IF_ERROR(
           CheckGpuPerWorker(static_cast<int>(choice.devices.size()), request_.workers));
     }
@@ -359,7 +355,6 @@ class Setup {
   const LaunchFlags& f_;
   const DeviceFlags& d_;
   const JobConfig& config_;
-  const bool gpu_per_worker_;
   DeviceRequest device_;
   LaunchRequest request_;
   LaunchSetup out_;
@@ -370,9 +365,8 @@ class Setup {
 
 }  // namespace
 
-Result<LaunchSetup> SetUpLaunch(const TrainFlags& flags, const JobConfig& config,
-                                bool gpu_per_worker) {
-  return Setup(flags, config, gpu_per_worker).Run();
+Result<LaunchSetup> SetUpLaunch(const TrainFlags& flags, const JobConfig& config) {
+  return Setup(flags, config).Run();
 }
 
 std::string DescribeSetup(const LaunchSetup& setup) {

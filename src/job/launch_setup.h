@@ -29,11 +29,9 @@ struct LaunchSetup {
   std::vector<std::string> warnings;  ///< beside those of the plan; once for all workers
 };
 
-/// `gpu_per_worker`: fewer GPUs than workers are an error, as in the program that the preset stands
-/// for. REQUIRES: the other flags have been checked. Errors: kInvalidArgument, kNotFound; those of
-/// ProbeInChild() and ReadTopology().
-Result<LaunchSetup> SetUpLaunch(const TrainFlags& flags, const JobConfig& config,
-                                bool gpu_per_worker);
+/// REQUIRES: CheckTrainSettings(&flags) gave `config`. Errors: kInvalidArgument, kNotFound; those
+/// of ProbeInChild() and ReadTopology().
+Result<LaunchSetup> SetUpLaunch(const TrainFlags& flags, const JobConfig& config);
 
 /// What --dry_run prints.
 std::string DescribeSetup(const LaunchSetup& setup);

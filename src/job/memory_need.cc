@@ -18,8 +18,6 @@ constexpr std::uint64_t kWorkerBytes = 2 << 20;
 // The matrix library packs blocks of so many rows, in each of two buffers.
 constexpr std::uint64_t kPackedRows = 2 * 384;
 
-constexpr std::size_t kEvaluationBatch = 500;
-
 std::uint64_t BytesOfProcess(const JobConfig& config, std::size_t batch) {
   std::size_t widest = config.model.inputs;
   for (const std::size_t width : config.model.hidden) widest = std::max(widest, width);

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cstdio>
 
 #include "base/check.h"
 #include "data/dataset.h"
@@ -26,7 +25,7 @@ Status ChooseSizes(const SourceFlags& source, JobConfig* config) {
 
 }  // namespace
 
-Status PrintPlacement(const SourceFlags& source, JobConfig config, int ps) {
+Result<std::string> PlacementTable(const SourceFlags& source, JobConfig config, int ps) {
   PASSEL_RETURN_IF_ERROR(ChooseSizes(source, &config));
   const int tasks = ps > 0 ? ps : 1;
   PASSEL_ASSIGN_OR_RETURN(const std::vector<VariablePart> parts,
@@ -59,9 +58,7 @@ Status PrintPlacement(const SourceFlags& source, JobConfig config, int ps) {
     text += fmt::format("ps/{}: {} variables or parts, {} bytes\n", task, counts[i], bytes[i]);
   }
   if (ps > 0) text += "slot variables of the optimizer live with their variable\n";
-  fmt::print("{}", text);
-  std::fflush(stdout);
-  return {};
+  return text;
 }
 
 }  // namespace passel

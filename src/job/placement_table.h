@@ -9,9 +9,9 @@
 
 namespace passel {
 
-/// Prints the table for `ps` ps tasks (0: none, one process trains alone). The sizes that come from
+/// The table for `ps` ps tasks (0: none, one process trains alone). The sizes that come from
 /// the data are those of --data_dir, or 784 pixels and 10 classes if that was not given.
 /// Errors: those of reading the data and of the placement.
-Status PrintPlacement(const SourceFlags& source, JobConfig config, int ps);
+Result<std::string> PlacementTable(const SourceFlags& source, JobConfig config, int ps);
 
 }  // namespace passel

@@ -48,9 +48,9 @@ void Progress::Update(const job::JobStatus& status) {
   double loss = 0;
   double accuracy = 0;
   int running = 0;
-  std::int64_t first_ns = now;
+  const std::int64_t first_step_ns = job::FirstStepNs(status);
+  const std::int64_t first_ns = first_step_ns != 0 ? first_step_ns : now;
   for (const job::WorkerStatus& w : status.workers) {
-    if (w.first_step_ns != 0) first_ns = std::min(first_ns, w.first_step_ns);
     if (w.last_step_ns == 0) continue;
     loss += w.loss;
     accuracy += w.accuracy;

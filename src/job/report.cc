@@ -6,20 +6,24 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <utility>
 
 #include "job/result_output.h"
 #include "store/shadow.h"
 
 namespace passel {
 
+void JobReport::TakeStatus(job::JobStatus said) {
+  status = std::move(said);
+  const std::int64_t first = job::FirstStepNs(status);
+  if (first != 0) startup_seconds = 1e-9 * static_cast<double>(first - program_start_ns);
+}
+
 double JobReport::TrainingSeconds() const {
-  std::int64_t first = INT64_MAX;
+  const std::int64_t first = job::FirstStepNs(status);
   std::int64_t last = 0;
-  for (const job::WorkerStatus& w : status.workers) {
-    if (w.first_step_ns != 0) first = std::min(first, w.first_step_ns);
-    last = std::max(last, w.last_step_ns);
-  }
-  return last > first ? 1e-9 * static_cast<double>(last - first) : 0;
+  for (const job::WorkerStatus& w : status.workers) last = std::max(last, w.last_step_ns);
+  return first != 0 && last > first ? 1e-9 * static_cast<double>(last - first) : 0;
 }
 
 double JobReport::StepsPerSecond() const {

@@ -32,6 +32,9 @@ struct JobReport {
   std::vector<std::string> worker_exits;
   std::vector<std::string> notes;
 
+  /// What the arena says of the job, and with it when training began.
+  void TakeStatus(job::JobStatus said);
+
   /// Between the first and the last step of all workers; 0 without steps.
   double TrainingSeconds() const;
   /// Local steps of all workers a second.

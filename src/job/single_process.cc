@@ -4,7 +4,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <csignal>
 #include <thread>
 #include <utility>
@@ -14,10 +13,10 @@
 #include "base/memory_file.h"
 #include "base/nvtx.h"
 #include "base/subprocess.h"
-#include "compute/cpu_backend.h"
 #include "job/exit_code.h"
 #include "job/gpu_compute.h"
 #include "job/job_status.h"
+#include "job/trainer.h"
 #include "shm/protocol.h"
 #include "store/in_process_store.h"
 #include "train/worker_loop.h"
@@ -101,10 +100,7 @@ Status SingleProcessJob::Run(Progress& progress, JobReport* report) {
       OpenStore(plan_, {&memory_, 1}, 0, SelfIdentity(), MakeEngineOptions(config_, 1, 1)));
   TellOfJob(config_, *memory_.state);
   const Status status = Train(*store, progress, report);
-  report->status = job::ReadJobStatus(memory_);
-  const std::int64_t first = report->status.workers[0].first_step_ns;
-  if (first != 0)
-    report->startup_seconds = 1e-9 * static_cast<double>(first - report->program_start_ns);
+  report->TakeStatus(job::ReadJobStatus(memory_));
   if (!status.ok() && status.code() != Code::kDiverged && report->status.local_steps == 0) {
     return status;
   }
@@ -124,23 +120,11 @@ Status SingleProcessJob::Train(ParameterStore& store, Progress& progress, JobRep
   log.SessionBegins();
   PASSEL_RETURN_IF_ERROR(InitializeStore(config_.model, layout_, store));
   log.SessionComplete();
-  store.counters().device.store(1, std::memory_order_relaxed);  // the CPU
-  CpuBackendOptions compute;
-  compute.threads = config_.threads_per_worker;
-  PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, CreateCpuBackend(compute));
-  PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
-                          Model::Create(config_.model, *backend,
-                                        std::max<std::size_t>(config_.worker.batch_size, 500)));
+  const int cores = static_cast<int>(UsableCpus().size());
   PASSEL_ASSIGN_OR_RETURN(
-      const std::unique_ptr<Towers> towers,
-      MakeTowers(config_,
-                 MakeEngineOptions(config_, 1, static_cast<int>(UsableCpus().size())).spin));
+      Trainer trainer,
+      Trainer::Create(config_, data_.data(), MakeEngineOptions(config_, 1, cores).spin, 0, log));
   WorkerCallbacks callbacks;
-  if (towers) {
-    callbacks.compute = [&](const Batch& batch, ParameterParts params, GradientParts gradients) {
-      return towers->LossAndGradient(batch, params, gradients);
-    };
-  }
   int signal = 0;
   std::int64_t next_look_ns = 0;
   callbacks.check = [&](bool* leave) -> Status {
@@ -153,12 +137,8 @@ Status SingleProcessJob::Train(ParameterStore& store, Progress& progress, JobRep
     progress.Update(job::ReadJobStatus(memory_));
     return {};
   };
-  PASSEL_ASSIGN_OR_RETURN(const DataSplit split, SplitData(config_, data_.data()));
-  log.SetStepsPerEpoch(StepsPerEpoch(config_.worker, split.train.size(), 0));
-  log.Follow(&callbacks);
   PASSEL_ASSIGN_OR_RETURN(const WorkerResult result,
-                          RunWorker(config_.worker, callbacks, *model, layout_, split, store));
-  log.Final(result);
+                          trainer.Run(config_.worker, std::move(callbacks), layout_, store));
   if (config_.worker.evaluation_set == EvaluationSet::kTest) report->test = result.evaluation;
   if (result.reason == LeaveReason::kStepsReached) return {};
   report->interrupted = true;

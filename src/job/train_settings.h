@@ -1,11 +1,14 @@
-// train_command.h - a whole job on this host, as `passel train` and `passel launch` run it.
+// train_settings.h - the settings of a whole job on this host, of `passel train` and
+// `passel launch`.
 
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "base/status.h"
 #include "job/device_settings.h"
+#include "job/job_config.h"
 #include "job/job_settings.h"
 #include "job/launch_settings.h"
 
@@ -21,6 +24,7 @@ struct TrainFlags {
   std::vector<std::string> roles;  ///< launch: "ps=1", "worker=4"
   std::string config;
   std::string preset;
+  bool gpu_per_worker = false;  ///< fewer GPUs than workers are an error, as the preset wants it
   std::string job_id;
   int max_restarts = 0;
   double grace = 25;
@@ -30,7 +34,10 @@ struct TrainFlags {
   std::string report;
 };
 
-/// Checks the flags, trains, reports. Returns the exit code.
-int Train(TrainFlags& flags);
+/// Checks all that needs neither the data nor the GPUs of the machine, with CheckJobFlags(), and
+/// starts the log (StartLog()); where a result is to go to "-", that is prepared (PrepareResult()).
+/// Fills in the number of workers where it follows from the other settings.
+/// Errors: kInvalidArgument: the flag, its limits, its value and the fix; those of StartLog().
+Result<JobConfig> CheckTrainSettings(TrainFlags* flags);
 
 }  // namespace passel

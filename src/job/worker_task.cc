@@ -7,7 +7,6 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
-#include <map>
 #include <memory>
 #include <optional>
 
@@ -16,16 +15,15 @@
 #include "base/log.h"
 #include "base/nvtx.h"
 #include "base/subprocess.h"
-#include "compute/cpu_backend.h"
 #include "job/devices.h"
-#include "job/evaluation_data.h"
 #include "job/exit_code.h"
 #include "job/gpu_compute.h"
 #include "job/memory_need.h"
+#include "job/saved_values.h"
 #include "job/shared_data.h"
 #include "job/signals.h"
+#include "job/trainer.h"
 #include "shm/attached_job.h"
-#include "train/saved_model.h"
 #include "train/worker_loop.h"
 
 namespace passel {
@@ -67,169 +65,105 @@ Result<SharedData> GetData(const Task& task, const JobConfig& config, shm::Attac
 class WorkerTask {
  public:
   WorkerTask(Task& task, JobConfig& config)
-      : task_(task), config_(config), log_(MakeLogLines(config, task.id, task.is_chief)) {}
+      : task_(task),
+        config_(config),
+        log_(MakeLogLines(config, task.id, task.is_chief)),
+        options_(OptionsOf(task, config)) {}
 
   Result<WorkerResult> Run() {
-    const bool chief = task_.is_chief;
-    const int workers = task_.NumTrainers();
-    shm::AttachOptions options;
-    options.me = {task_.job_id, shm::Role::kWorker, task_.Trainer(), task_.spec.Hash()};
-    options.use_existing_servers = task_.flags.existing_servers;
-    options.num_shards = task_.spec.num_tasks("ps");
-    options.supervised = task_.flags.supervised;
-    options.start_limit = std::chrono::nanoseconds(config_.start_wait_ns);
-    options.on_waiting = TellsOfWaiting(config_);
-    options.engine = MakeEngineOptions(config_, workers, static_cast<int>(UsableCpus().size()));
-    options.engine.names = task_.Names();
     log_.Task();
     if (!task_.worker_device.empty()) log_.WorkerDevice(task_.worker_device);
     log_.SessionBegins();
+    const Deadline start = Deadline::After(options_.start_limit);
     // Before the job waits for this task.
-    const Deadline start = Deadline::After(options.start_limit);
-    PASSEL_ASSIGN_OR_RETURN(std::unique_ptr<GpuCompute> gpu,
-                            GpuCompute::Open(task_, config_, start));
-    std::unique_ptr<shm::AttachedJob> job;
-    std::unique_ptr<ParameterStore> store;
-    std::optional<SharedData> data;
-    nvtx::Range attach_range(nvtx::Event::kAttach, task_.Trainer());
-    for (;;) {
-      const Status status = Attach(options, &job, &data, &store);
-      if (status.ok()) break;
-      // A ps died while we spoke to it: its next life, or an error in time, answers.
-      if (status.code() != Code::kUnavailable || start.Expired()) return status;
-      job.reset();
-    }
-    attach_range.Close();
-    if (task_.flags.existing_servers) {
-      for (int ps = 0; ps < options.num_shards; ++ps) {
-        log_.ExistingServer(task_.spec.Address({"ps", ps})->ToString());
-      }
-    }
-    if (chief) TellOfJob(config_, *job->arena(0).memory().state);
-    PASSEL_ASSIGN_OR_RETURN(const ModelLayout layout,
-                            ModelLayout::Make(config_.model, store->variables()));
-    if (chief && !store->initialized()) {
-      const nvtx::Range range(nvtx::Event::kInitialize, task_.Trainer());
-      PASSEL_RETURN_IF_ERROR(InitializeStore(config_.model, layout, *store));
-    }
-    PASSEL_RETURN_IF_ERROR(AwaitFirstValues(*store, start));
-    LogSession(task_, config_);
-    log_.SessionComplete();
-
-    // Of a whole job the supervisor has asked it.
-    if (!task_.flags.supervised) PASSEL_RETURN_IF_ERROR(CheckWorkerMemory(config_));
-    CpuBackendOptions compute;
-    compute.threads = config_.threads_per_worker;
-    PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, CreateCpuBackend(compute));
-    constexpr std::size_t kEvaluationBatch = 500;
-    PASSEL_ASSIGN_OR_RETURN(
-        const std::unique_ptr<Model> model,
-        Model::Create(config_.model, *backend,
-                      std::max<std::size_t>(config_.worker.batch_size, kEvaluationBatch)));
-    PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Towers> towers,
-                            MakeTowers(config_, options.engine.spin));
-    config_.worker.num_workers = workers;
-    config_.worker.names = task_.Names();
-    config_.worker.start_limit = options.start_limit;
-    config_.worker.comes_back = !task_.flags.supervised;
-    PASSEL_ASSIGN_OR_RETURN(const DataSplit split, SplitData(config_, data->data()));
-    log_.SetStepsPerEpoch(StepsPerEpoch(config_.worker, split.train.size(), task_.Trainer()));
-    // Its engine copies from and to the arenas: it ends before they are unmapped.
-    const std::unique_ptr<GpuCompute> compute_on_gpu = std::move(gpu);
-    EngineUse engine;
-    if (config_.on_device) {
-      DeviceParametersOptions shared;
-      shared.chief = chief;
-      shared.several_gpus = std::min(task_.flags.devices.num_gpus, workers) > 1;
-      shared.worker = task_.Trainer();
-      shared.names = task_.Names();
-      shared.shadow_interval = std::chrono::nanoseconds(config_.shadow_interval_ns);
-      shared.stall_limit = options.engine.stall_limit;
-      shared.on_stall = options.engine.on_stall;
-      shared.start_limit = options.start_limit;
-      PASSEL_RETURN_IF_ERROR(compute_on_gpu->ShareParameters(shared, *job, *store));
-    }
-    DeviceParameters* const parameters = compute_on_gpu ? compute_on_gpu->parameters() : nullptr;
-    if (compute_on_gpu) {
-      PASSEL_ASSIGN_OR_RETURN(
-          engine, compute_on_gpu->MakeEngine(config_, layout, split.train, *job, task_.Trainer()));
-    }
-    // Relaxed: a fact for those who look at the job.
-    store->counters().device.store(compute_on_gpu ? 2 : 1, std::memory_order_relaxed);
-    WorkerCallbacks callbacks;
-    if (towers) {
-      callbacks.compute = [&](const Batch& batch, ParameterParts params, GradientParts gradients) {
-        return towers->LossAndGradient(batch, params, gradients);
-      };
-    }
-    callbacks.check = [&](bool* leave) -> Status {
-      *leave = g_signal.load(std::memory_order_relaxed) != 0;
-      const auto missing = job->PsMissingFor();
-      if (missing.count() > config_.ps_wait_ns && missing.count() > 0) {
-        return Unavailable(
-            fmt::format("a ps has been gone for {:.1f} s and none came back: start "
-                        "it and this worker again, or raise --ps_wait",
-                        1e-9 * static_cast<double>(missing.count())));
-      }
-      return parameters != nullptr ? parameters->Tend() : Status();
-    };
-    if (parameters != nullptr) {
-      const auto limit = options.engine.stall_limit + kShadowLimit;
-      callbacks.refresh_values = [parameters, limit] {
-        return parameters->RefreshShadow(Deadline::After(limit));
-      };
-    }
-    const bool saves = !task_.flags.save.empty() && chief;
-    bool saved = false;
-    if (saves) {
-      callbacks.before_leave = [&]() -> Status {
-        // The values are of one round as long as the others wait for this worker.
-        saved = IsRoundMode(store->mode());
-        return saved ? Save(layout, *job) : Status();
-      };
-    }
-    g_training.store(true, std::memory_order_relaxed);
-    log_.Follow(&callbacks);
-    PASSEL_ASSIGN_OR_RETURN(const WorkerResult result, RunWorker(config_.worker, callbacks, *model,
-                                                                 layout, split, *store, engine));
-    log_.Final(result);
-    if (saves && !saved) PASSEL_RETURN_IF_ERROR(Save(layout, *job));
-    return result;
+    PASSEL_ASSIGN_OR_RETURN(gpu_, GpuCompute::Open(task_, config_, start));
+    PASSEL_RETURN_IF_ERROR(JoinJob(start));
+    PASSEL_RETURN_IF_ERROR(AwaitModel(start));
+    PASSEL_RETURN_IF_ERROR(PrepareTraining());
+    return Train();
   }
 
  private:
-  Status Attach(const shm::AttachOptions& options, std::unique_ptr<shm::AttachedJob>* job,
-                std::optional<SharedData>* data, std::unique_ptr<ParameterStore>* store) {
-    PASSEL_ASSIGN_OR_RETURN(*job, shm::AttachedJob::Connect(options, task_.token));
+  static shm::AttachOptions OptionsOf(const Task& task, const JobConfig& config) {
+    shm::AttachOptions options;
+    options.me = {task.job_id, shm::Role::kWorker, task.Trainer(), task.spec.Hash()};
+    options.use_existing_servers = task.flags.existing_servers;
+    options.num_shards = task.spec.num_tasks("ps");
+    options.supervised = task.flags.supervised;
+    options.start_limit = std::chrono::nanoseconds(config.start_wait_ns);
+    options.on_waiting = TellsOfWaiting(config);
+    options.engine =
+        MakeEngineOptions(config, task.NumTrainers(), static_cast<int>(UsableCpus().size()));
+    options.engine.names = task.Names();
+    return options;
+  }
+
+  // Meets the ps tasks, gets the data, has a store.
+  Status JoinJob(Deadline start) {
+    const nvtx::Range range(nvtx::Event::kAttach, task_.Trainer());
+    for (;;) {
+      const Status status = Attach();
+      if (status.ok()) break;
+      // A ps died while we spoke to it: its next life, or an error in time, answers.
+      if (status.code() != Code::kUnavailable || start.Expired()) return status;
+      job_.reset();
+    }
+    if (task_.flags.existing_servers) {
+      for (int ps = 0; ps < options_.num_shards; ++ps) {
+        log_.ExistingServer(task_.spec.Address({"ps", ps})->ToString());
+      }
+    }
+    if (task_.is_chief) TellOfJob(config_, *job_->arena(0).memory().state);
+    return {};
+  }
+
+  Status Attach() {
+    PASSEL_ASSIGN_OR_RETURN(job_, shm::AttachedJob::Connect(options_, task_.token));
     if (!task_.flags.existing_servers && !server_told_) {
       LogServer(task_, config_);
       server_told_ = true;
     }
-    PASSEL_RETURN_IF_ERROR((*job)->WaitForArenas());
-    if (!data->has_value()) {
-      PASSEL_ASSIGN_OR_RETURN(SharedData loaded, GetData(task_, config_, **job, &about_data_));
-      data->emplace(std::move(loaded));
-      PASSEL_RETURN_IF_ERROR(FitToData((*data)->data(), task_.NumTrainers(), &config_));
+    PASSEL_RETURN_IF_ERROR(job_->WaitForArenas());
+    if (!data_.has_value()) {
+      PASSEL_ASSIGN_OR_RETURN(SharedData loaded, GetData(task_, config_, *job_, &about_data_));
+      data_.emplace(std::move(loaded));
+      PASSEL_RETURN_IF_ERROR(FitToData(data_->data(), task_.NumTrainers(), &config_));
     }
     // Before the chief proposes a plan: who sees values can ask on what they are trained.
-    if (!about_data_.empty()) PASSEL_RETURN_IF_ERROR((*job)->TellData(about_data_));
+    if (!about_data_.empty()) PASSEL_RETURN_IF_ERROR(job_->TellData(about_data_));
     PASSEL_ASSIGN_OR_RETURN(const StorePlan plan,
-                            MakePlan(config_, options.num_shards, task_.NumTrainers()));
+                            MakePlan(config_, options_.num_shards, task_.NumTrainers()));
     if (task_.flags.devices.log_device_placement) LogDevicePlacement(task_, plan);
-    Result<std::unique_ptr<ParameterStore>> opened = (*job)->Open(plan);
+    Result<std::unique_ptr<ParameterStore>> opened = job_->Open(plan);
     // Here that is no wrong input: training has failed for good.
     if (opened.status().code() == Code::kDataLoss) return Internal(opened.status().message());
-    PASSEL_ASSIGN_OR_RETURN(*store, std::move(opened));
+    PASSEL_ASSIGN_OR_RETURN(store_, std::move(opened));
     return {};
   }
 
-  Status AwaitFirstValues(ParameterStore& store, Deadline deadline) {
+  // The chief writes the first values, the others wait for them.
+  Status AwaitModel(Deadline start) {
+    PASSEL_ASSIGN_OR_RETURN(const ModelLayout layout,
+                            ModelLayout::Make(config_.model, store_->variables()));
+    layout_.emplace(layout);
+    if (task_.is_chief && !store_->initialized()) {
+      const nvtx::Range range(nvtx::Event::kInitialize, task_.Trainer());
+      PASSEL_RETURN_IF_ERROR(InitializeStore(config_.model, layout, *store_));
+    }
+    PASSEL_RETURN_IF_ERROR(AwaitFirstValues(start));
+    LogSession(task_, config_);
+    log_.SessionComplete();
+    return {};
+  }
+
+  Status AwaitFirstValues(Deadline deadline) {
     const nvtx::Range range(nvtx::Event::kAwaitValues, task_.Trainer());
     const std::int64_t begin = MonotonicNs();
     for (;;) {
-      const Status status = store.WaitUntilInitialized(deadline.Sooner(std::chrono::seconds(10)));
+      const Status status = store_->WaitUntilInitialized(deadline.Sooner(std::chrono::seconds(10)));
       if (status.code() != Code::kDeadlineExceeded) return status;
-      if (store.initialized()) {  // it waits for others: a change of the mode, a round, slower ones
+      // It waits for others: a change of the mode, a round, slower ones.
+      if (store_->initialized()) {
         if (deadline.Expired()) return status.WithContext("this task cannot begin");
         LogInfo("Waiting for the others to let this task begin: {}", status.message());
         continue;
@@ -247,21 +181,92 @@ class WorkerTask {
     }
   }
 
-  Status Save(const ModelLayout& layout, const shm::AttachedJob& job) {
+  // What it computes with, on the CPU and on its GPU.
+  Status PrepareTraining() {
+    // Of a whole job the supervisor has asked it.
+    if (!task_.flags.supervised) PASSEL_RETURN_IF_ERROR(CheckWorkerMemory(config_));
+    PASSEL_ASSIGN_OR_RETURN(
+        Trainer trainer,
+        Trainer::Create(config_, data_->data(), options_.engine.spin, task_.Trainer(), log_));
+    trainer_.emplace(std::move(trainer));
+    config_.worker.num_workers = task_.NumTrainers();
+    config_.worker.names = task_.Names();
+    config_.worker.start_limit = options_.start_limit;
+    config_.worker.comes_back = !task_.flags.supervised;
+    if (config_.on_device) PASSEL_RETURN_IF_ERROR(ShareParameters());
+    if (gpu_ == nullptr) return {};
+    PASSEL_ASSIGN_OR_RETURN(engine_, gpu_->MakeEngine(config_, *layout_, trainer_->split().train,
+                                                      *job_, task_.Trainer()));
+    return {};
+  }
+
+  Status ShareParameters() {
+    DeviceParametersOptions shared;
+    shared.chief = task_.is_chief;
+    shared.several_gpus = std::min(task_.flags.devices.num_gpus, task_.NumTrainers()) > 1;
+    shared.worker = task_.Trainer();
+    shared.names = task_.Names();
+    shared.shadow_interval = std::chrono::nanoseconds(config_.shadow_interval_ns);
+    shared.stall_limit = options_.engine.stall_limit;
+    shared.on_stall = options_.engine.on_stall;
+    shared.start_limit = options_.start_limit;
+    return gpu_->ShareParameters(shared, *job_, *store_);
+  }
+
+  DeviceParameters* parameters() const { return gpu_ ? gpu_->parameters() : nullptr; }
+
+  Result<WorkerResult> Train() {
+    WorkerCallbacks callbacks;
+    callbacks.check = [this](bool* leave) { return Check(leave); };
+    if (parameters() != nullptr) {
+      const auto limit = options_.engine.stall_limit + kShadowLimit;
+      callbacks.refresh_values = [this, limit] {
+        return parameters()->RefreshShadow(Deadline::After(limit));
+      };
+    }
+    const bool saves = !task_.flags.save.empty() && task_.is_chief;
+    bool saved = false;
+    if (saves) {
+      callbacks.before_leave = [&]() -> Status {
+        // The values are of one round as long as the others wait for this worker.
+        saved = IsRoundMode(store_->mode());
+        return saved ? Save() : Status();
+      };
+    }
+    g_training.store(true, std::memory_order_relaxed);
+    PASSEL_ASSIGN_OR_RETURN(
+        const WorkerResult result,
+        trainer_->Run(config_.worker, std::move(callbacks), *layout_, *store_, engine_));
+    if (saves && !saved) PASSEL_RETURN_IF_ERROR(Save());
+    return result;
+  }
+
+  // Between two steps.
+  Status Check(bool* leave) {
+    *leave = g_signal.load(std::memory_order_relaxed) != 0;
+    const auto missing = job_->PsMissingFor();
+    if (missing.count() > config_.ps_wait_ns && missing.count() > 0) {
+      return Unavailable(
+          fmt::format("a ps has been gone for {:.1f} s and none came back: start "
+                      "it and this worker again, or raise --ps_wait",
+                      1e-9 * static_cast<double>(missing.count())));
+    }
+    return parameters() != nullptr ? parameters()->Tend() : Status();
+  }
+
+  Status Save() {
     std::vector<const float*> values;
-    for (int shard = 0; shard < layout.table().shards(); ++shard) {
-      values.push_back(job.arena(shard).memory().values);
+    for (int shard = 0; shard < options_.num_shards; ++shard) {
+      values.push_back(job_->arena(shard).memory().values);
     }
     std::vector<std::vector<RowPart>> parts;
-    layout.Bind(values, &parts);
-    const ShardState& state = *job.arena(0).memory().state;
+    layout_->Bind(values, &parts);
+    const ShardState& state = *job_->arena(0).memory().state;
     const std::int64_t step = config_.on_device
                                   ? state.device.shadow_step.load(std::memory_order_acquire)
                                   : state.global_step.load(std::memory_order_acquire);
-    std::map<std::string, std::string> metadata = {{"global_step", std::to_string(step)}};
-    AddSplit({config_.validation_size, config_.train_examples}, &metadata);
     Failpoint("worker.saving");
-    PASSEL_RETURN_IF_ERROR(SaveModel(task_.flags.save, config_.model, parts, metadata));
+    PASSEL_RETURN_IF_ERROR(SaveValues(task_.flags.save, config_, parts, step));
     LogInfo("Saved {}", task_.flags.save);
     return {};
   }
@@ -269,8 +274,17 @@ class WorkerTask {
   Task& task_;
   JobConfig& config_;
   LogLines log_;
+  const shm::AttachOptions options_;
   bool server_told_ = false;
   std::string about_data_;  // ToJson(JobData); empty under a supervisor
+  std::unique_ptr<shm::AttachedJob> job_;
+  std::unique_ptr<ParameterStore> store_;
+  std::optional<SharedData> data_;
+  std::optional<ModelLayout> layout_;
+  // Its engine copies from and to the arenas: it ends before they are unmapped.
+  std::unique_ptr<GpuCompute> gpu_;  // null: the CPU computes
+  EngineUse engine_;
+  std::optional<Trainer> trainer_;
 };
 
 }  // namespace

@@ -26,8 +26,6 @@
 namespace passel {
 namespace {
 
-constexpr std::size_t kBatch = 500;
-
 struct EvalFlags {
   ParameterFlags parameters;
   NamedData data;
@@ -124,7 +122,7 @@ Status Evaluate(const EvalFlags& flags) {
       ChooseEvaluationSet(flags.set, *data, chosen.options.fake, flags.validation_size, trained));
   PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, CreateCpuBackend());
   PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
-                          Model::Create(parameters.config(), *backend, kBatch));
+                          Model::Create(parameters.config(), *backend, kEvaluationBatch));
   PASSEL_ASSIGN_OR_RETURN(const LabelledEvaluation evaluation,
                           EvaluateSet(*model, set, parameters.parts()));
   fmt::print("{}: {} accuracy {:.4f}, {} loss {:.4f}, {} images\n\n{}", parameters.name(),

@@ -23,8 +23,6 @@
 namespace passel {
 namespace {
 
-constexpr std::size_t kBatch = 500;
-
 struct PredictFlags {
   ParameterFlags parameters;
   std::vector<std::string> files;
@@ -98,11 +96,11 @@ Status PredictFile(const PictureFile& file, Model& model, ParameterParts parts, 
   const std::size_t inputs = model.config().inputs;
   const std::size_t classes = model.config().classes;
   const Examples examples{file.pixels.data(), nullptr, file.count};
-  std::vector<std::uint32_t> indices(std::min(file.count, kBatch));
+  std::vector<std::uint32_t> indices(std::min(file.count, kEvaluationBatch));
   std::vector<float> probabilities(indices.size() * classes);
   PASSEL_CHECK(file.pixels.size() == file.count * inputs, "the images fit the model");
   for (std::size_t done = 0; done < file.count;) {
-    const std::size_t size = std::min(file.count - done, kBatch);
+    const std::size_t size = std::min(file.count - done, kEvaluationBatch);
     std::iota(indices.begin(), indices.end(), static_cast<std::uint32_t>(done));
     const std::span<float> out(probabilities.data(), size * classes);
     PASSEL_RETURN_IF_ERROR(model.Predict({examples, std::span(indices).first(size)}, parts, out));
@@ -141,7 +139,7 @@ Status Predict(const PredictFlags& flags) {
   }
   PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, CreateCpuBackend());
   PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
-                          Model::Create(parameters.config(), *backend, kBatch));
+                          Model::Create(parameters.config(), *backend, kEvaluationBatch));
   LogInfo("predicting with {}", parameters.name());
   Printer printer(flags);
   for (const PictureFile& file : files) {

@@ -19,11 +19,9 @@
 #include "job/exit_code.h"
 #include "job/job_config.h"
 #include "job/output_path.h"
-#include "job/placement_table.h"
 #include "job/ps_of_ranks.h"
 #include "job/ps_task.h"
 #include "job/task.h"
-#include "job/train_settings.h"
 #include "job/worker_task.h"
 #include "tools/passel/command_flags.h"
 #include "tools/passel/commands.h"
@@ -31,6 +29,7 @@
 #include "tools/passel/flags.h"
 #include "tools/passel/preset_flags.h"
 #include "tools/passel/processor_time.h"
+#include "tools/passel/train_command.h"
 
 namespace passel {
 namespace {
@@ -129,6 +128,7 @@ int RunTask(Task& task, CLI::App& command) {
     return DownloadOnlyCommand(task.job.source);
   }
   if (!resolved.ok()) return FailTask(resolved.status(), error_fd);
+  if (const Status status = StartLog(task.job); !status.ok()) return FailTask(status, error_fd);
   Result<JobConfig> config =
       CheckJobFlags(task.job, task.flags.supervised ? JobFlagsOf::kOther : JobFlagsOf::kTaskByHand);
   if (!config.ok()) return FailTask(config.status(), error_fd);
@@ -146,9 +146,7 @@ int RunTask(Task& task, CLI::App& command) {
     return kExitDone;
   }
   if (task.flags.print_placement) {
-    const Status printed =
-        PrintPlacement(task.job.source, *config, resolved->cluster.num_tasks("ps"));
-    return printed.ok() ? kExitDone : FailTask(printed);
+    return PrintPlacement(task.job.source, *config, resolved->cluster.num_tasks("ps"));
   }
   if (!task.flags.save.empty()) {
     if (const Status status = CheckOutputPath("--save", task.flags.save); !status.ok()) {
