@@ -6,7 +6,7 @@
 
 #include "base/file_descriptor.h"
 
-namespace passel {
+namespace passel::job {
 
 ArenaFetcher::ArenaFetcher(const std::string& job_id, int shards, std::uint64_t cluster_hash,
                            const JobToken& token, std::int64_t limit_ns)
@@ -59,4 +59,4 @@ Status ArenaFetcher::Fetch(int shard) {
   return client.SayKept(turn);
 }
 
-}  // namespace passel
+}  // namespace passel::job

@@ -23,7 +23,7 @@
 #include "shm/arena.h"
 #include "shm/rendezvous_client.h"
 
-namespace passel {
+namespace passel::job {
 
 class ArenaFetcher {
  public:
@@ -56,4 +56,4 @@ class ArenaFetcher {
   std::thread thread_;
 };
 
-}  // namespace passel
+}  // namespace passel::job

@@ -11,7 +11,7 @@
 #include "shm/protocol.h"
 #include "shm/rendezvous_client.h"
 
-namespace passel {
+namespace passel::job {
 namespace {
 
 Result<std::string> AskPs(const std::string& job, int ps, Deadline deadline) {
@@ -83,4 +83,4 @@ Result<std::string> AskJob(const std::string& job, Deadline deadline) {
   return AskPs(job, 0, deadline);
 }
 
-}  // namespace passel
+}  // namespace passel::job

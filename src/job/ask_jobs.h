@@ -8,7 +8,7 @@
 #include "base/deadline.h"
 #include "base/status.h"
 
-namespace passel {
+namespace passel::job {
 
 /// What one job has answered.
 struct JobAnswer {
@@ -28,4 +28,4 @@ Result<std::vector<JobAnswer>> AskJobs(const std::string& job, Deadline deadline
 /// The status of ps/0 of one job. Errors: as JobAnswer::status.
 Result<std::string> AskJob(const std::string& job, Deadline deadline);
 
-}  // namespace passel
+}  // namespace passel::job

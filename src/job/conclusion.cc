@@ -20,7 +20,7 @@
 #include "job/saved_values.h"
 #include "nn/model.h"
 
-namespace passel {
+namespace passel::job {
 namespace {
 
 // How long nobody may read standard output before it is given up.
@@ -133,4 +133,4 @@ int Conclude(const Conclusion& c, SignalEvents& signals, Progress& progress, Job
   return report->exit_code;
 }
 
-}  // namespace passel
+}  // namespace passel::job

@@ -12,7 +12,7 @@
 #include "job/report.h"
 #include "job/signals.h"
 
-namespace passel {
+namespace passel::job {
 
 struct Conclusion {
   const JobConfig& config;
@@ -31,4 +31,4 @@ struct Conclusion {
 int Conclude(const Conclusion& conclusion, SignalEvents& signals, Progress& progress,
              JobReport* report);
 
-}  // namespace passel
+}  // namespace passel::job

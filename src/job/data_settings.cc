@@ -4,9 +4,9 @@
 
 #include "base/log.h"
 
-namespace passel {
+namespace passel::job {
 
-Result<LocateOptions> MakeLocateOptions(const SourceFlags& flags) {
+Result<LocateOptions> MakeLocateOptions(const SourceSettings& flags) {
   LocateOptions where;
   where.data_dir = flags.data_dir;
   where.usual_dir = flags.usual_dir;
@@ -29,7 +29,7 @@ Result<LocateOptions> MakeLocateOptions(const SourceFlags& flags) {
   return where;
 }
 
-Result<DataLocation> Locate(const SourceFlags& flags) {
+Result<DataLocation> Locate(const SourceSettings& flags) {
   PASSEL_ASSIGN_OR_RETURN(const LocateOptions where, MakeLocateOptions(flags));
   if (!flags.fake_data) return LocateData(where);
   return DataLocation{"fake_data", DataOrigin::kFake,
@@ -46,7 +46,7 @@ Result<DataSplit> SplitSource(const Dataset& data, bool fake, std::int64_t valid
   return split;
 }
 
-Result<DataOptions> MakeDataOptions(const SourceFlags& source, std::int64_t csv_train_limit,
+Result<DataOptions> MakeDataOptions(const SourceSettings& source, std::int64_t csv_train_limit,
                                     std::int64_t csv_test_limit) {
   const auto check = [](const char* flag, std::int64_t value) -> Status {
     if (value >= 0) return {};
@@ -66,7 +66,7 @@ Result<DataOptions> MakeDataOptions(const SourceFlags& source, std::int64_t csv_
   return options;
 }
 
-Result<LocatedData> LoadLocatedData(const DataFlags& flags) {
+Result<LocatedData> LoadLocatedData(const DataSettings& flags) {
   PASSEL_ASSIGN_OR_RETURN(
       const DataOptions options,
       MakeDataOptions(flags.source, flags.csv_train_limit, flags.csv_test_limit));
@@ -76,4 +76,4 @@ Result<LocatedData> LoadLocatedData(const DataFlags& flags) {
   return LocatedData{std::move(location), std::move(data)};
 }
 
-}  // namespace passel
+}  // namespace passel::job

@@ -13,10 +13,10 @@
 #include "data/dataset.h"
 #include "data/locate.h"
 
-namespace passel {
+namespace passel::job {
 
 /// Where data comes from.
-struct SourceFlags {
+struct SourceSettings {
   std::string data_dir;
   /// data_dir of a preset: looked at, but need not be there. "" without a preset that has one.
   std::string usual_dir;
@@ -26,20 +26,20 @@ struct SourceFlags {
 };
 
 /// Errors: kInvalidArgument for a URL that is none, and for flags that contradict one another.
-Result<LocateOptions> MakeLocateOptions(const SourceFlags& flags);
+Result<LocateOptions> MakeLocateOptions(const SourceSettings& flags);
 
 /// LocateData(), or the made-up data that was asked for.
-Result<DataLocation> Locate(const SourceFlags& flags);
+Result<DataLocation> Locate(const SourceSettings& flags);
 
-struct DataFlags {
-  SourceFlags source;
+struct DataSettings {
+  SourceSettings source;
   std::int64_t csv_train_limit = 0;
   std::int64_t csv_test_limit = 0;
 };
 
 /// As options of OpenData(), with progress on standard error.
 /// Errors: kInvalidArgument for a negative limit.
-Result<DataOptions> MakeDataOptions(const SourceFlags& source, std::int64_t csv_train_limit,
+Result<DataOptions> MakeDataOptions(const SourceSettings& source, std::int64_t csv_train_limit,
                                     std::int64_t csv_test_limit);
 
 /// SplitValidation(), or the split that goes with made-up data, which `fake` tells of.
@@ -51,6 +51,6 @@ struct LocatedData {
   DataLocation location;
   OwnedDataset data;
 };
-Result<LocatedData> LoadLocatedData(const DataFlags& flags);
+Result<LocatedData> LoadLocatedData(const DataSettings& flags);
 
-}  // namespace passel
+}  // namespace passel::job

@@ -17,7 +17,7 @@
 #include "store/block_claims.h"
 #include "store/shadow.h"
 
-namespace passel {
+namespace passel::job {
 namespace {
 
 constexpr std::chrono::milliseconds kLookEvery{10};
@@ -274,4 +274,4 @@ Status DeviceParameters::CopyToShadow(Deadline deadline) {
   return status;
 }
 
-}  // namespace passel
+}  // namespace passel::job

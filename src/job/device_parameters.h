@@ -31,7 +31,7 @@
 #include "store/external_sweep.h"
 #include "store/parameter_store.h"
 
-namespace passel {
+namespace passel::job {
 
 struct DeviceParametersOptions {
   bool chief = false;
@@ -101,4 +101,4 @@ class DeviceParameters {
   std::int64_t next_offer_ns_ = 0;
 };
 
-}  // namespace passel
+}  // namespace passel::job

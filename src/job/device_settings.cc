@@ -2,9 +2,9 @@
 
 #include <fmt/core.h>
 
-namespace passel {
+namespace passel::job {
 
-std::vector<std::string> ToArguments(const DeviceFlags& f) {
+std::vector<std::string> ToArguments(const DeviceSettings& f) {
   std::vector<std::string> arguments = {fmt::format("--num_gpus={}", f.num_gpus)};
   if (!f.allow_soft_placement) arguments.emplace_back("--noallow_soft_placement");
   if (f.log_device_placement) arguments.emplace_back("--log_device_placement");
@@ -15,4 +15,4 @@ std::vector<std::string> ToArguments(const DeviceFlags& f) {
   return arguments;
 }
 
-}  // namespace passel
+}  // namespace passel::job

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-namespace passel {
+namespace passel::job {
 
-struct DeviceFlags {
+struct DeviceSettings {
   std::string device = "auto";
   int num_gpus = 0;
   bool num_gpus_given =
@@ -22,6 +22,6 @@ struct DeviceFlags {
 };
 
 /// The same flags as arguments for a child that trains, but for --device, which is its own.
-std::vector<std::string> ToArguments(const DeviceFlags& flags);
+std::vector<std::string> ToArguments(const DeviceSettings& flags);
 
-}  // namespace passel
+}  // namespace passel::job

@@ -14,7 +14,7 @@
 #include "compute/accelerator_loader.h"
 #include "job/probe_child.h"
 
-namespace passel {
+namespace passel::job {
 namespace {
 
 Device DeviceOf(const std::string& job, int index) {
@@ -28,7 +28,7 @@ Device DeviceOf(const std::string& job, int index) {
 }
 
 // Whoever trains needs every ps.
-Status CheckFilters(const DeviceFlags& flags, const TaskId& id, const ClusterSpec& spec) {
+Status CheckFilters(const DeviceSettings& flags, const TaskId& id, const ClusterSpec& spec) {
   if (flags.device_filters.empty()) return {};
   std::vector<Device> filters;
   for (const std::string& text : flags.device_filters) {
@@ -54,20 +54,20 @@ Status CheckFilters(const DeviceFlags& flags, const TaskId& id, const ClusterSpe
   return {};
 }
 
-Status CheckFraction(const DeviceFlags& flags, const TypedNumbers& typed) {
+Status CheckFraction(const DeviceSettings& flags, const TypedNumbers& typed) {
   if (!flags.per_process_gpu_memory_fraction) return {};
   return CheckShare("--per_process_gpu_memory_fraction", *flags.per_process_gpu_memory_fraction,
                     typed);
 }
 
 // "--num_gpus 1", or "--num_gpus 1 of preset dist-mnist".
-std::string NumGpus(const DeviceFlags& flags) {
+std::string NumGpus(const DeviceSettings& flags) {
   return fmt::format("--num_gpus {}{}{}", flags.num_gpus,
                      flags.num_gpus_origin.empty() ? "" : " of ", flags.num_gpus_origin);
 }
 
 // --device of a task that trains with others. One that trains alone is looked at by train.
-Status CheckProcessor(const DeviceFlags& flags, const ResolvedConfig& config) {
+Status CheckProcessor(const DeviceSettings& flags, const ResolvedConfig& config) {
   PASSEL_ASSIGN_OR_RETURN(const DeviceRequest device, ParseDeviceRequest(flags.device));
   if (device.kind != DeviceRequest::Kind::kCuda || !config.task || config.task->job == "ps" ||
       config.task->job == "evaluator") {
@@ -90,7 +90,7 @@ std::string WhyNoGpu() {
   return plugin.ok() ? "" : plugin.status().message();
 }
 
-int GpusForRanks(const DeviceFlags& flags) {
+int GpusForRanks(const DeviceSettings& flags) {
   const Result<DeviceRequest> request = ParseDeviceRequest(flags.device);
   if (!request.ok() || request->kind == DeviceRequest::Kind::kCpu || !request->uuid.empty() ||
       !FindAcceleratorPlugin().ok()) {
@@ -109,7 +109,7 @@ int GpusForRanks(const DeviceFlags& flags) {
   return machine->without_nvml ? listed : std::min(there, listed);
 }
 
-Status CheckDevices(const DeviceFlags& flags, const TypedNumbers& typed,
+Status CheckDevices(const DeviceSettings& flags, const TypedNumbers& typed,
                     const ResolvedConfig& config) {
   PASSEL_RETURN_IF_ERROR(CheckFraction(flags, typed));
   const TaskId id = config.task.value_or(TaskId{"worker", 0});
@@ -121,7 +121,7 @@ Status CheckDevices(const DeviceFlags& flags, const TypedNumbers& typed,
   return why.empty() ? Status() : CheckSoftPlacement(flags, id.ToString(), config.gpu, why);
 }
 
-Status CheckSoftPlacement(const DeviceFlags& flags, const std::string& who,
+Status CheckSoftPlacement(const DeviceSettings& flags, const std::string& who,
                           const std::optional<int>& gpu, const std::string& reason) {
   if (!gpu || flags.allow_soft_placement) return {};
   return InvalidArgument(
@@ -130,7 +130,7 @@ Status CheckSoftPlacement(const DeviceFlags& flags, const std::string& who,
                   who, *gpu, NumGpus(flags), reason));
 }
 
-Status CheckJobDevices(const DeviceFlags& flags, const TypedNumbers& typed, int workers,
+Status CheckJobDevices(const DeviceSettings& flags, const TypedNumbers& typed, int workers,
                        bool gpu_per_worker) {
   PASSEL_RETURN_IF_ERROR(CheckFraction(flags, typed));
   PASSEL_RETURN_IF_ERROR(ParseDeviceRequest(flags.device).status());
@@ -138,7 +138,7 @@ Status CheckJobDevices(const DeviceFlags& flags, const TypedNumbers& typed, int 
   return gpu_per_worker ? CheckGpuPerWorker(flags.num_gpus, workers) : Status();
 }
 
-std::vector<std::string> DeviceWarnings(const DeviceFlags& flags, const std::string& who,
+std::vector<std::string> DeviceWarnings(const DeviceSettings& flags, const std::string& who,
                                         const std::string& gpus, const std::string& reason) {
   std::vector<std::string> warnings;
   if (!gpus.empty()) {
@@ -161,4 +161,4 @@ void LogDevicePlacement(const Task& task, const StorePlan& plan) {
   LogInfo("forward and backward pass: {}", DeviceOf(task.id.job, task.id.index).ToString());
 }
 
-}  // namespace passel
+}  // namespace passel::job

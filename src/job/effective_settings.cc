@@ -9,7 +9,7 @@
 
 #include "cluster/cluster_spec.h"
 
-namespace passel {
+namespace passel::job {
 namespace {
 
 class Effective {
@@ -73,7 +73,7 @@ void ShowMode(const JobConfig& config, int trainers, Effective* show) {
   }
 }
 
-void ShowOptimizer(const JobFlags& flags, const OptimizerConfig& o, Effective* show) {
+void ShowOptimizer(const JobSettings& flags, const OptimizerConfig& o, Effective* show) {
   const std::string of = fmt::format("default of --optimizer {}", flags.optimizer);
   const std::string not_used = fmt::format("not used by --optimizer {}", flags.optimizer);
   const auto default_of = [&](const char* flag, bool used, double value) {
@@ -112,7 +112,7 @@ void ShowStopRule(Effective* show) {
 
 }  // namespace
 
-void ShowEffective(const JobFlags& flags, const JobConfig& config, int cores,
+void ShowEffective(const JobSettings& flags, const JobConfig& config, int cores,
                    ResolvedConfig* resolved) {
   Effective show(resolved);
   const ClusterSpec& spec = resolved->cluster;
@@ -139,4 +139,4 @@ void ShowEffective(const JobFlags& flags, const JobConfig& config, int cores,
   }
 }
 
-}  // namespace passel
+}  // namespace passel::job

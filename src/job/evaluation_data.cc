@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 
-namespace passel {
+namespace passel::job {
 namespace {
 
 constexpr const char* kValidationSize = "validation_size";
@@ -123,7 +123,7 @@ std::optional<TrainedSplit> SplitOf(const std::map<std::string, std::string>& me
 }
 
 Result<ChosenData> ChooseEvaluationData(const NamedData& named, const TrainedOn& trained) {
-  const SourceFlags& source = named.source;
+  const SourceSettings& source = named.source;
   const bool is_named =
       !source.data_dir.empty() || source.fake_data || !source.download_url.empty();
   ChosenData chosen;
@@ -135,7 +135,7 @@ Result<ChosenData> ChooseEvaluationData(const NamedData& named, const TrainedOn&
     chosen.dir = location.dir;
     chosen.options.fake = source.fake_data;
   }
-  SourceFlags options = source;
+  SourceSettings options = source;
   options.fake_data = chosen.options.fake;
   const auto limit = [&](const std::optional<std::int64_t>& given, std::uint64_t JobData::*of_job) {
     if (given) return *given;
@@ -189,4 +189,4 @@ Result<ImageSet> ChooseEvaluationSet(const std::string& set, const Dataset& data
   return chosen;
 }
 
-}  // namespace passel
+}  // namespace passel::job

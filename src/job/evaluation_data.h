@@ -15,7 +15,7 @@
 #include "job/job_data.h"
 #include "job/shared_data.h"
 
-namespace passel {
+namespace passel::job {
 
 /// What is known of the data that a model was trained on.
 struct TrainedOn {
@@ -34,7 +34,7 @@ std::optional<TrainedSplit> SplitOf(const std::map<std::string, std::string>& me
 
 /// What the user says of the data; a limit that is not given is that of the job.
 struct NamedData {
-  SourceFlags source;
+  SourceSettings source;
   std::optional<std::int64_t> csv_train_limit, csv_test_limit;
 };
 
@@ -52,4 +52,4 @@ Result<ImageSet> ChooseEvaluationSet(const std::string& set, const Dataset& data
                                      std::optional<std::int64_t> validation_size,
                                      const TrainedOn& trained);
 
-}  // namespace passel
+}  // namespace passel::job

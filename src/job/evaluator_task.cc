@@ -22,7 +22,7 @@
 #include "train/model_plan.h"
 #include "train/worker_loop.h"
 
-namespace passel {
+namespace passel::job {
 namespace {
 
 constexpr std::chrono::milliseconds kLookEvery{20};
@@ -33,13 +33,13 @@ class EvaluatorTask {
 
   // True: the job was stopped before its last step.
   Result<bool> Run() {
-    job::ObserverOptions options;
+    ObserverOptions options;
     options.me = {task_.job_id, shm::Role::kEvaluator, task_.id.index, task_.spec.Hash()};
     options.num_shards = task_.spec.num_tasks("ps");
     options.chief_name = task_.Names().chief_name;
     options.start_limit = std::chrono::nanoseconds(config_.start_wait_ns);
     options.on_waiting = TellsOfWaiting(config_);
-    PASSEL_ASSIGN_OR_RETURN(job_, job::JobObserver::Attach(options, task_.token));
+    PASSEL_ASSIGN_OR_RETURN(job_, JobObserver::Attach(options, task_.token));
     PASSEL_RETURN_IF_ERROR(LoadData());
     PASSEL_ASSIGN_OR_RETURN(const ModelLayout layout,
                             ModelLayout::Make(config_.model, job_->plan().variables));
@@ -110,7 +110,7 @@ class EvaluatorTask {
   Status Evaluate(const char* what, std::int64_t* evaluated_step) {
     const std::int64_t step = job_->global_step();
     nvtx::Range pull_range(nvtx::Event::kPull, step);
-    const job::JobObserver::Copied copied = job_->CopyValues();
+    const JobObserver::Copied copied = job_->CopyValues();
     layout_->Bind(job_->values(), &parts_);
     pull_range.Close();
     nvtx::Range evaluate_range(nvtx::Event::kEvaluate, copied.last_step);
@@ -130,7 +130,7 @@ class EvaluatorTask {
 
   const Task& task_;
   JobConfig& config_;
-  std::unique_ptr<job::JobObserver> job_;
+  std::unique_ptr<JobObserver> job_;
   std::optional<SharedData> data_;
   std::optional<ModelLayout> layout_;
   std::unique_ptr<Backend> backend_;
@@ -147,4 +147,4 @@ int RunEvaluatorTask(Task& task, JobConfig& config) {
   return *stopped ? kExitInterrupted : kExitDone;
 }
 
-}  // namespace passel
+}  // namespace passel::job

@@ -5,10 +5,10 @@
 #include "job/job_config.h"
 #include "job/task.h"
 
-namespace passel {
+namespace passel::job {
 
 /// Evaluates on the test images every so often until the job has ended, and once more at its end;
 /// one line on standard output each. Returns the exit code.
 int RunEvaluatorTask(Task& task, JobConfig& config);
 
-}  // namespace passel
+}  // namespace passel::job

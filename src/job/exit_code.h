@@ -5,7 +5,7 @@
 
 #include "base/status.h"
 
-namespace passel {
+namespace passel::job {
 
 inline constexpr int kExitDone = 0;
 inline constexpr int kExitFailed = 1;         ///< training failed for good
@@ -31,4 +31,4 @@ inline int ExitCodeFor(const Status& status) {
   }
 }
 
-}  // namespace passel
+}  // namespace passel::job

@@ -6,7 +6,7 @@
 
 #include "shm/protocol.h"
 
-namespace passel {
+namespace passel::job {
 
 Result<std::map<std::string, int>> FindJobs() {
   PASSEL_ASSIGN_OR_RETURN(const std::vector<shm::FoundEndpoint> endpoints, shm::FindEndpoints());
@@ -30,4 +30,4 @@ Result<std::string> ChooseJob(const std::string& named) {
       "{} jobs are running: name one of those that passel ctl list shows", jobs.size()));
 }
 
-}  // namespace passel
+}  // namespace passel::job

@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 
-namespace passel {
+namespace passel::job {
 
 /// Jobs by name, with the number of their ps. Errors: those of shm::FindEndpoints().
 Result<std::map<std::string, int>> FindJobs();
@@ -16,4 +16,4 @@ Result<std::map<std::string, int>> FindJobs();
 /// when several are running.
 Result<std::string> ChooseJob(const std::string& named);
 
-}  // namespace passel
+}  // namespace passel::job

@@ -2,7 +2,7 @@
 
 #include "cluster/text.h"
 
-namespace passel {
+namespace passel::job {
 namespace {
 
 template <typename T>
@@ -40,4 +40,4 @@ Status CheckShare(std::string_view flag, double value, const TypedNumbers& typed
                   typed.Show(flag, value)));
 }
 
-}  // namespace passel
+}  // namespace passel::job

@@ -16,7 +16,7 @@
 
 #include "base/status.h"
 
-namespace passel {
+namespace passel::job {
 
 /// The texts of numbers as the user wrote them, so that an error shows 100000000000000000000 and
 /// not 1e+20.
@@ -50,4 +50,4 @@ Result<T> Choose(const char* flag, const std::string& value,
   return InvalidArgument(fmt::format("{} {} is not known: use one of {}", flag, value, names));
 }
 
-}  // namespace passel
+}  // namespace passel::job

@@ -14,7 +14,7 @@
 #include "compute/accelerator_loader.h"
 #include "job/devices.h"
 
-namespace passel {
+namespace passel::job {
 namespace {
 
 using Kind = DeviceRequest::Kind;
@@ -45,7 +45,7 @@ void SeeOnly(int index, int arena) {
 }
 
 bool CpuAskedFor(const Task& task, const DeviceRequest& request) {
-  const DeviceFlags& f = task.flags.devices;
+  const DeviceSettings& f = task.flags.devices;
   if (request.kind != Kind::kAuto) return request.kind == Kind::kCpu;
   // A supervisor has looked at --num_gpus itself.
   return !task.flags.supervised && f.num_gpus == 0 &&
@@ -153,7 +153,7 @@ Status CheckLockedUnderMps(const JobConfig& config, int workers, int gpus) {
 
 Result<std::unique_ptr<GpuCompute>> GpuCompute::Open(const Task& task, const JobConfig& config,
                                                      Deadline start) {
-  const DeviceFlags& f = task.flags.devices;
+  const DeviceSettings& f = task.flags.devices;
   PASSEL_ASSIGN_OR_RETURN(const DeviceRequest request, ParseDeviceRequest(f.device));
   Status problem;
   const bool cpu_asked_for = CpuAskedFor(task, request);
@@ -270,4 +270,4 @@ Result<EngineUse> GpuCompute::MakeEngine(const JobConfig& config, const ModelLay
   return use;
 }
 
-}  // namespace passel
+}  // namespace passel::job

@@ -17,7 +17,7 @@
 #include "shm/attached_job.h"
 #include "train/worker_loop.h"
 
-namespace passel {
+namespace passel::job {
 
 /// Warns of settings of `config` that change nothing where a CPU computes.
 void WarnOfGpuSettings(const JobConfig& config);
@@ -71,4 +71,4 @@ class GpuCompute {
   std::unique_ptr<StepEngine> engine_;
 };
 
-}  // namespace passel
+}  // namespace passel::job

@@ -10,13 +10,13 @@
 #include "job/optimizer_settings.h"
 #include "job/placement_settings.h"
 
-namespace passel {
+namespace passel::job {
 namespace {
 
 constexpr std::int64_t kMaxSteps = 1'000'000'000'000;
 constexpr std::int64_t kMaxCount = 1'000'000'000;  // of epochs, of examples
 
-Status CheckTowers(const JobFlags& f) {
+Status CheckTowers(const JobSettings& f) {
   PASSEL_RETURN_IF_ERROR(CheckRange("--towers", f.towers, 1, kMaxTowers));
   if (f.towers > f.batch_size) {
     return InvalidArgument(
@@ -34,7 +34,7 @@ Status CheckTowers(const JobFlags& f) {
 }
 
 // Of workers on GPUs; a job that has none says so when it runs.
-Status CheckGpuFlags(const JobFlags& f, JobConfig* config) {
+Status CheckGpuSettings(const JobSettings& f, JobConfig* config) {
   PASSEL_ASSIGN_OR_RETURN(config->math, Choose<MathMode>("--math", f.math,
                                                          {{"float32", MathMode::kFloat32},
                                                           {"tf32", MathMode::kTf32},
@@ -73,7 +73,7 @@ Status CheckGpuFlags(const JobFlags& f, JobConfig* config) {
   return {};
 }
 
-Status CheckStopRules(const JobFlags& f, WorkerOptions* worker) {
+Status CheckStopRules(const JobSettings& f, WorkerOptions* worker) {
   PASSEL_RETURN_IF_ERROR(CheckRange("--epochs", f.epochs, 0, kMaxCount));
   PASSEL_RETURN_IF_ERROR(CheckRange("--local_steps", f.local_steps, 0, kMaxSteps));
   const bool local_rule = f.epochs != 0 || f.local_steps != 0;
@@ -96,7 +96,7 @@ Status CheckStopRules(const JobFlags& f, WorkerOptions* worker) {
   return {};
 }
 
-Status CheckEvaluationAndLog(const JobFlags& f, JobFlagsOf of, JobConfig* config) {
+Status CheckEvaluationAndLog(const JobSettings& f, JobSettingsOf of, JobConfig* config) {
   PASSEL_ASSIGN_OR_RETURN(config->worker.evaluation_set,
                           Choose<EvaluationSet>("--worker_eval_set", f.worker_eval_set,
                                                 {{"test", EvaluationSet::kTest},
@@ -107,9 +107,9 @@ Status CheckEvaluationAndLog(const JobFlags& f, JobFlagsOf of, JobConfig* config
   }
   PASSEL_RETURN_IF_ERROR(CheckRange("--worker_eval_steps", f.worker_eval_steps, 0, kMaxSteps));
   config->worker.evaluation_steps = f.worker_eval_steps;
-  const std::string style = !f.log_lines.empty()            ? f.log_lines
-                            : of == JobFlagsOf::kTaskByHand ? "task"
-                                                            : "none";
+  const std::string style = !f.log_lines.empty()               ? f.log_lines
+                            : of == JobSettingsOf::kTaskByHand ? "task"
+                                                               : "none";
   PASSEL_ASSIGN_OR_RETURN(config->log_style, ParseLogStyle(style));
   // Whoever owns the job evaluates the last values: a worker only to tell of it.
   config->worker.evaluate_at_end = TellsOfFinalEvaluation(config->log_style);
@@ -123,7 +123,7 @@ Status CheckEvaluationAndLog(const JobFlags& f, JobFlagsOf of, JobConfig* config
 
 }  // namespace
 
-Status StartLog(const JobFlags& f) {
+Status StartLog(const JobSettings& f) {
   LogLevel level;
   if (!ParseLogLevel(f.log_level, &level)) {
     return InvalidArgument(fmt::format(
@@ -144,7 +144,7 @@ Status StartLog(const JobFlags& f) {
   return {};
 }
 
-Result<JobConfig> CheckJobFlags(const JobFlags& f, JobFlagsOf of) {
+Result<JobConfig> CheckJobSettings(const JobSettings& f, JobSettingsOf of) {
   JobConfig config;
   PASSEL_ASSIGN_OR_RETURN(const ModelKind kind, ParseModelKind(f.model));
   config.model = DefaultModelConfig(kind);
@@ -159,8 +159,8 @@ Result<JobConfig> CheckJobFlags(const JobFlags& f, JobFlagsOf of) {
   PASSEL_ASSIGN_OR_RETURN(config.model.loss, ParseLossReduction(f.loss));
   config.model.seed = f.seed;
   PASSEL_ASSIGN_OR_RETURN(config.optimizer, CheckOptimizer(f));
-  PASSEL_RETURN_IF_ERROR(CheckModeFlags(f, &config));
-  PASSEL_ASSIGN_OR_RETURN(config.placement, CheckPlacementFlags(f));
+  PASSEL_RETURN_IF_ERROR(CheckModeSettings(f, &config));
+  PASSEL_ASSIGN_OR_RETURN(config.placement, CheckPlacementSettings(f));
   PASSEL_RETURN_IF_ERROR(CheckRange("--batch_size", f.batch_size, 1, 1 << 24));
   PASSEL_RETURN_IF_ERROR(CheckRange("--train_examples", f.train_examples, 0, kMaxCount));
   config.train_examples = static_cast<std::uint64_t>(f.train_examples);
@@ -202,7 +202,7 @@ Result<JobConfig> CheckJobFlags(const JobFlags& f, JobFlagsOf of) {
   config.memory_fraction = f.memory_fraction;
   config.threads_per_worker = f.threads_per_worker;
   config.towers = f.towers;
-  PASSEL_RETURN_IF_ERROR(CheckGpuFlags(f, &config));
+  PASSEL_RETURN_IF_ERROR(CheckGpuSettings(f, &config));
   const auto ns = [](double seconds) { return static_cast<std::int64_t>(seconds * 1e9); };
   PASSEL_ASSIGN_OR_RETURN(config.on_stall, Choose<OnStall>("--on_stall", f.on_stall,
                                                            {{"evict", OnStall::kEvict},
@@ -326,4 +326,4 @@ EngineOptions MakeEngineOptions(const JobConfig& config, int workers, int cores)
   return options;
 }
 
-}  // namespace passel
+}  // namespace passel::job

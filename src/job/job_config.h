@@ -20,13 +20,13 @@
 #include "train/towers.h"
 #include "train/worker_loop.h"
 
-namespace passel {
+namespace passel::job {
 
 /// Examples that a model which only evaluates takes at once.
 inline constexpr std::size_t kEvaluationBatch = 500;
 
 /// Who asks for the flags: a task by hand tells what it does unless it is told not to.
-enum class JobFlagsOf { kTaskByHand, kOther };
+enum class JobSettingsOf { kTaskByHand, kOther };
 
 /// The flags after every check that needs no data.
 struct JobConfig {
@@ -64,10 +64,11 @@ struct JobConfig {
 };
 /// Makes the log what the flags say: its level, its format, its file. To be called first.
 /// Errors: kInvalidArgument; those of OpenLogFile().
-Status StartLog(const JobFlags& flags);
+Status StartLog(const JobSettings& flags);
 
 /// Errors: kInvalidArgument: the flag, its limits, its value and the fix.
-Result<JobConfig> CheckJobFlags(const JobFlags& flags, JobFlagsOf of = JobFlagsOf::kOther);
+Result<JobConfig> CheckJobSettings(const JobSettings& flags,
+                                   JobSettingsOf of = JobSettingsOf::kOther);
 
 /// The examples that are trained on, and those that are evaluated on. Errors: kInvalidArgument.
 Result<DataSplit> SplitData(const JobConfig& config, const Dataset& data);
@@ -97,4 +98,4 @@ Result<StorePlan> MakePlan(const JobConfig& config, int shards, int workers);
 /// How long waits spin: long where each worker has a core, next to nothing where not.
 EngineOptions MakeEngineOptions(const JobConfig& config, int workers, int cores);
 
-}  // namespace passel
+}  // namespace passel::job

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace passel {
+namespace passel::job {
 namespace {
 
 using Json = nlohmann::json;
@@ -52,4 +52,4 @@ std::vector<JobData> JobDataFromJson(const std::string& text) {
   return all;
 }
 
-}  // namespace passel
+}  // namespace passel::job

@@ -10,7 +10,7 @@
 
 #include "base/status.h"
 
-namespace passel {
+namespace passel::job {
 
 /// Of the training examples of a job: it takes the first `train_examples` (0: all), and of these it
 /// trains on all but the first `validation_size`.
@@ -35,4 +35,4 @@ std::string ToJson(const JobData& data);
 /// Empty when nobody has said anything, or nothing that ToJson() would write.
 std::vector<JobData> JobDataFromJson(const std::string& json);
 
-}  // namespace passel
+}  // namespace passel::job

@@ -2,14 +2,14 @@
 
 #include <fmt/core.h>
 
-namespace passel {
+namespace passel::job {
 
-std::string ModeOf(const JobFlags& f) {
+std::string ModeOf(const JobSettings& f) {
   if (!f.sync_replicas) return f.mode.value_or("hogwild");
   return f.replicas_to_aggregate || f.mode == "replicas" ? "replicas" : "barrier";
 }
 
-std::vector<std::string> ToArguments(const JobFlags& f) {
+std::vector<std::string> ToArguments(const JobSettings& f) {
   std::vector<std::string> arguments;
   const auto add = [&](const char* name, const auto& value) {
     arguments.push_back(fmt::format("{}={}", name, value));
@@ -89,4 +89,4 @@ std::vector<std::string> ToArguments(const JobFlags& f) {
   return arguments;
 }
 
-}  // namespace passel
+}  // namespace passel::job

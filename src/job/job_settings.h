@@ -11,7 +11,7 @@
 #include "job/data_settings.h"
 #include "job/flag_checks.h"
 
-namespace passel {
+namespace passel::job {
 
 /// Global steps of a job for which nobody said when to stop.
 inline constexpr std::int64_t kDefaultTrainSteps = 20000;
@@ -19,9 +19,9 @@ inline constexpr std::int64_t kDefaultTrainSteps = 20000;
 inline constexpr const char* kDefaultHiddenUnits = "100";
 
 /// As given on the command line: text where the value has a grammar of its own.
-struct JobFlags {
+struct JobSettings {
   // Data
-  SourceFlags source;
+  SourceSettings source;
   bool download_only = false;  // of the command itself: not handed to tasks
   std::int64_t csv_train_limit = 0, csv_test_limit = 0;
   std::int64_t batch_size = 100;
@@ -89,9 +89,9 @@ struct JobFlags {
 };
 
 /// The same flags as arguments for a child.
-std::vector<std::string> ToArguments(const JobFlags& flags);
+std::vector<std::string> ToArguments(const JobSettings& flags);
 
 /// What --mode says, or the mode that --sync_replicas stands for; a schedule may say otherwise.
-std::string ModeOf(const JobFlags& flags);
+std::string ModeOf(const JobSettings& flags);
 
-}  // namespace passel
+}  // namespace passel::job

@@ -7,10 +7,10 @@
 #include <optional>
 #include <string>
 
-namespace passel {
+namespace passel::job {
 
 /// As given on the command line.
-struct LaunchFlags {
+struct LaunchSettings {
   std::string gpus;  ///< "": --device decides
   std::optional<std::int64_t> workers_per_gpu;
   std::string bind = "auto";
@@ -18,4 +18,4 @@ struct LaunchFlags {
   bool dry_run = false;
 };
 
-}  // namespace passel
+}  // namespace passel::job

@@ -21,14 +21,14 @@
 #include "store/shard_memory.h"
 #include "train/update_line.h"
 
-namespace passel {
+namespace passel::job {
 namespace {
 
 using Kind = DeviceRequest::Kind;
 
 class Setup {
  public:
-  Setup(const TrainFlags& flags, const JobConfig& config)
+  Setup(const TrainSettings& flags, const JobConfig& config)
       : flags_(flags), f_(flags.launch), d_(flags.devices), config_(config) {}
 
   Result<LaunchSetup> Run() {
@@ -351,9 +351,9 @@ class Setup {
     return UseCpu(problem.message());
   }
 
-  const TrainFlags& flags_;
-  const LaunchFlags& f_;
-  const DeviceFlags& d_;
+  const TrainSettings& flags_;
+  const LaunchSettings& f_;
+  const DeviceSettings& d_;
   const JobConfig& config_;
   DeviceRequest device_;
   LaunchRequest request_;
@@ -365,7 +365,7 @@ class Setup {
 
 }  // namespace
 
-Result<LaunchSetup> SetUpLaunch(const TrainFlags& flags, const JobConfig& config) {
+Result<LaunchSetup> SetUpLaunch(const TrainSettings& flags, const JobConfig& config) {
   return Setup(flags, config).Run();
 }
 
@@ -397,4 +397,4 @@ void LogSetup(const LaunchSetup& setup) {
   }
 }
 
-}  // namespace passel
+}  // namespace passel::job

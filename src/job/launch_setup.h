@@ -12,7 +12,7 @@
 #include "job/job_config.h"
 #include "job/train_settings.h"
 
-namespace passel {
+namespace passel::job {
 
 struct LaunchSetup {
   Topology topology;
@@ -31,7 +31,7 @@ struct LaunchSetup {
 
 /// REQUIRES: CheckTrainSettings(&flags) gave `config`. Errors: kInvalidArgument, kNotFound; those
 /// of ProbeInChild() and ReadTopology().
-Result<LaunchSetup> SetUpLaunch(const TrainFlags& flags, const JobConfig& config);
+Result<LaunchSetup> SetUpLaunch(const TrainSettings& flags, const JobConfig& config);
 
 /// What --dry_run prints.
 std::string DescribeSetup(const LaunchSetup& setup);
@@ -40,4 +40,4 @@ std::string DescribeSetup(const LaunchSetup& setup);
 /// them.
 void LogSetup(const LaunchSetup& setup);
 
-}  // namespace passel
+}  // namespace passel::job

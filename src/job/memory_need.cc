@@ -8,7 +8,7 @@
 #include "nn/model.h"
 #include "shm/layout.h"
 
-namespace passel {
+namespace passel::job {
 namespace {
 
 // Private memory of a process with its page tables, measured: 1.2 MiB of a ps; of a worker 1.5 MiB
@@ -75,4 +75,4 @@ Status CheckWorkerMemory(const JobConfig& config) {
       bytes, budget.limit, budget.available_bytes));
 }
 
-}  // namespace passel
+}  // namespace passel::job

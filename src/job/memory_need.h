@@ -7,7 +7,7 @@
 #include "job/job_config.h"
 #include "store/store_plan.h"
 
-namespace passel {
+namespace passel::job {
 
 /// The processes of a job on this host.
 struct JobProcesses {
@@ -24,4 +24,4 @@ Status CheckMemory(const StorePlan& plan, const JobConfig& config, const JobProc
 /// The same of one worker that was started by hand.
 Status CheckWorkerMemory(const JobConfig& config);
 
-}  // namespace passel
+}  // namespace passel::job

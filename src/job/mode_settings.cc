@@ -14,7 +14,7 @@
 #include "cluster/text.h"
 #include "job/flag_checks.h"
 
-namespace passel {
+namespace passel::job {
 namespace {
 
 // "1:20ms"
@@ -68,13 +68,13 @@ Result<std::vector<ScheduledMode>> ParseSchedule(const std::string& text) {
 
 // What names the first mode, beside a schedule: "--mode ssp", "--sync_replicas"; "" if nothing
 // does.
-std::string FirstModeFlag(const JobFlags& f) {
+std::string FirstModeFlag(const JobSettings& f) {
   if (f.mode) return "--mode " + *f.mode;
   return f.sync_replicas ? "--sync_replicas" : "";
 }
 
 // The entry of step 0 is the first mode and leaves the schedule.
-Status TakeFirstMode(const JobFlags& f, JobConfig* config) {
+Status TakeFirstMode(const JobSettings& f, JobConfig* config) {
   const ModeSetting first = config->mode_schedule.front().setting;
   const std::string flag = FirstModeFlag(f);
   if (!flag.empty() && first.mode != config->mode) {
@@ -100,7 +100,7 @@ Status TakeFirstMode(const JobFlags& f, JobConfig* config) {
   return {};
 }
 
-Status CheckNumbers(const JobFlags& f, JobConfig* config) {
+Status CheckNumbers(const JobSettings& f, JobConfig* config) {
   const auto check = [&](const char* flag, const std::optional<std::int64_t>& value, Mode mode,
                          int least, int most, int* out) -> Status {
     if (!value) return {};
@@ -122,7 +122,7 @@ Status CheckNumbers(const JobFlags& f, JobConfig* config) {
 
 }  // namespace
 
-Status CheckModeFlags(const JobFlags& f, JobConfig* config) {
+Status CheckModeSettings(const JobSettings& f, JobConfig* config) {
   if (f.sync_replicas && f.mode && *f.mode != "barrier" && *f.mode != "replicas") {
     return InvalidArgument(fmt::format(
         "--sync_replicas asks for barrier or replicas, --mode for {}: leave one of them away",
@@ -156,4 +156,4 @@ Status CheckModeFlags(const JobFlags& f, JobConfig* config) {
   return {};
 }
 
-}  // namespace passel
+}  // namespace passel::job

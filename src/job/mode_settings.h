@@ -6,10 +6,10 @@
 #include "job/job_config.h"
 #include "job/job_settings.h"
 
-namespace passel {
+namespace passel::job {
 
 /// Fills in the mode, its numbers, its schedule and the workers that are to be slow.
 /// Errors: kInvalidArgument, also for two flags that name the first mode differently.
-Status CheckModeFlags(const JobFlags& flags, JobConfig* config);
+Status CheckModeSettings(const JobSettings& flags, JobConfig* config);
 
-}  // namespace passel
+}  // namespace passel::job

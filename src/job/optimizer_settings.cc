@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-namespace passel {
+namespace passel::job {
 namespace {
 
 // The flag behind a field of OptimizerConfig: one flag may stand for the same field of several
@@ -29,7 +29,7 @@ std::string FlagOf(std::string_view field) {
 
 }  // namespace
 
-Result<OptimizerConfig> CheckOptimizer(const JobFlags& flags) {
+Result<OptimizerConfig> CheckOptimizer(const JobSettings& flags) {
   PASSEL_ASSIGN_OR_RETURN(OptimizerConfig o, ParseOptimizer(flags.optimizer));
   // What trains the default model well; Adam's is TensorFlow's default.
   o.learning_rate = flags.learning_rate ? *flags.learning_rate
@@ -101,4 +101,4 @@ Result<OptimizerConfig> CheckOptimizer(const JobFlags& flags) {
   return o;
 }
 
-}  // namespace passel
+}  // namespace passel::job

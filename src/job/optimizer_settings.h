@@ -6,10 +6,10 @@
 #include "job/job_settings.h"
 #include "optim/optimizer.h"
 
-namespace passel {
+namespace passel::job {
 
 /// Errors: kInvalidArgument: an optimizer that is none, a value out of range, a flag that means
 /// nothing to the optimizer.
-Result<OptimizerConfig> CheckOptimizer(const JobFlags& flags);
+Result<OptimizerConfig> CheckOptimizer(const JobSettings& flags);
 
-}  // namespace passel
+}  // namespace passel::job

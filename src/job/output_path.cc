@@ -11,7 +11,7 @@
 #include "base/file.h"
 #include "base/file_descriptor.h"
 
-namespace passel {
+namespace passel::job {
 
 Status CheckOutputPath(const char* flag, const std::string& path) {
   if (const Status status = CheckReplaceable(path); !status.ok()) {
@@ -67,4 +67,4 @@ Status CheckDifferentFiles(const char* flag, const std::string& path, const char
       fmt::format("{} and {} both name {}: use two files", flag, other_flag, path));
 }
 
-}  // namespace passel
+}  // namespace passel::job

@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 
-namespace passel {
+namespace passel::job {
 
 /// OK if a file can be created beside `path` (and then take its name). Leaves nothing behind.
 /// Errors: kInvalidArgument, naming `flag`, the path, what is wrong and the fix.
@@ -17,4 +17,4 @@ Status CheckOutputPath(const char* flag, const std::string& path);
 Status CheckDifferentFiles(const char* flag, const std::string& path, const char* other_flag,
                            const std::string& other);
 
-}  // namespace passel
+}  // namespace passel::job

@@ -15,7 +15,7 @@
 
 #include "base/deadline.h"
 
-namespace passel {
+namespace passel::job {
 namespace {
 
 // A line is not kept longer than this for its end to come.
@@ -121,4 +121,4 @@ void OutputRelay::Settle(std::chrono::nanoseconds limit) {
   }
 }
 
-}  // namespace passel
+}  // namespace passel::job

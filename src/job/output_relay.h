@@ -17,7 +17,7 @@
 #include "base/output.h"
 #include "base/status.h"
 
-namespace passel {
+namespace passel::job {
 
 class OutputRelay {
  public:
@@ -51,4 +51,4 @@ class OutputRelay {
   std::thread thread_;
 };
 
-}  // namespace passel
+}  // namespace passel::job

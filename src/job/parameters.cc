@@ -15,7 +15,7 @@
 #include "train/model_shape.h"
 #include "train/saved_model.h"
 
-namespace passel {
+namespace passel::job {
 namespace {
 
 constexpr double kMaxWait = 3600;  // seconds
@@ -33,7 +33,7 @@ Parameters::Parameters(Parameters&&) noexcept = default;
 Parameters& Parameters::operator=(Parameters&&) noexcept = default;
 Parameters::~Parameters() = default;
 
-Result<Parameters> Parameters::Load(const ParameterFlags& flags) {
+Result<Parameters> Parameters::Load(const ParameterSettings& flags) {
   if (flags.params.empty() == flags.job.empty()) {
     return InvalidArgument(
         fmt::format("{} of --params FILE and --job ID {} given: give exactly one",
@@ -109,4 +109,4 @@ std::string Parameters::AboutJson() const {
   return source_->about.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-}  // namespace passel
+}  // namespace passel::job

@@ -12,10 +12,10 @@
 #include "nn/model.h"
 #include "nn/model_config.h"
 
-namespace passel {
+namespace passel::job {
 
 /// --params, --job and --wait, of which one of the first two must be there.
-struct ParameterFlags {
+struct ParameterSettings {
   std::string params;  ///< a .safetensors file
   std::string job;     ///< a job id
   double wait = 10;    ///< seconds, for a job
@@ -26,7 +26,7 @@ class Parameters {
  public:
   /// Warns about values that are not finite. Errors: kInvalidArgument for both or none of the
   /// flags; those of LoadModel() and of shm::TakeSnapshot().
-  static Result<Parameters> Load(const ParameterFlags& flags);
+  static Result<Parameters> Load(const ParameterSettings& flags);
 
   Parameters(Parameters&&) noexcept;
   Parameters& operator=(Parameters&&) noexcept;
@@ -56,4 +56,4 @@ class Parameters {
   TrainedOn trained_on_;
 };
 
-}  // namespace passel
+}  // namespace passel::job

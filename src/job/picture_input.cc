@@ -14,7 +14,7 @@
 #include "data/image_input.h"
 #include "io/png.h"
 
-namespace passel {
+namespace passel::job {
 namespace {
 
 // The side of the square that the model takes; 0 if its pixels make none.
@@ -113,4 +113,4 @@ Result<PictureFile> ReadPictures(const std::string& path, const PictureOptions& 
   return ReadIdx(std::move(source), path, options);
 }
 
-}  // namespace passel
+}  // namespace passel::job

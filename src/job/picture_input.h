@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 
-namespace passel {
+namespace passel::job {
 
 struct PictureOptions {
   std::size_t inputs = 0;   ///< pixels that the model takes
@@ -31,4 +31,4 @@ struct PictureFile {
 /// Errors: kNotFound, kInvalidArgument, kDataLoss, kResourceExhausted, naming the file.
 Result<PictureFile> ReadPictures(const std::string& path, const PictureOptions& options);
 
-}  // namespace passel
+}  // namespace passel::job

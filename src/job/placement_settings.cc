@@ -10,7 +10,7 @@
 
 #include "job/flag_checks.h"
 
-namespace passel {
+namespace passel::job {
 namespace {
 
 // "fixed:4", "min_max:4" or "min_max:4:65536", "axis:BYTES" or "axis:BYTES:4", "none"
@@ -81,7 +81,7 @@ Result<PlacementOptions::Pin> ParsePin(const std::string& text) {
 
 }  // namespace
 
-Result<PlacementOptions> CheckPlacementFlags(const JobFlags& f) {
+Result<PlacementOptions> CheckPlacementSettings(const JobSettings& f) {
   PlacementOptions options;
   PASSEL_ASSIGN_OR_RETURN(
       options.strategy, Choose<PlacementStrategy>("--placement", f.placement,
@@ -110,4 +110,4 @@ Result<PlacementOptions> CheckPlacementFlags(const JobFlags& f) {
   return options;
 }
 
-}  // namespace passel
+}  // namespace passel::job

@@ -6,10 +6,10 @@
 #include "job/job_settings.h"
 #include "train/model_plan.h"
 
-namespace passel {
+namespace passel::job {
 
 /// Errors: kInvalidArgument for what cannot be understood. Whether pinned variables and their tasks
 /// exist is for CheckPins() (train/model_plan.h).
-Result<PlacementOptions> CheckPlacementFlags(const JobFlags& flags);
+Result<PlacementOptions> CheckPlacementSettings(const JobSettings& flags);
 
-}  // namespace passel
+}  // namespace passel::job

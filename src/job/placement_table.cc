@@ -9,10 +9,10 @@
 #include "data/locate.h"
 #include "train/model_plan.h"
 
-namespace passel {
+namespace passel::job {
 namespace {
 
-Status ChooseSizes(const SourceFlags& source, JobConfig* config) {
+Status ChooseSizes(const SourceSettings& source, JobConfig* config) {
   if (source.data_dir.empty()) {
     config->model.inputs = 784;
     config->model.classes = 10;
@@ -25,7 +25,7 @@ Status ChooseSizes(const SourceFlags& source, JobConfig* config) {
 
 }  // namespace
 
-Result<std::string> PlacementTable(const SourceFlags& source, JobConfig config, int ps) {
+Result<std::string> PlacementTable(const SourceSettings& source, JobConfig config, int ps) {
   PASSEL_RETURN_IF_ERROR(ChooseSizes(source, &config));
   const int tasks = ps > 0 ? ps : 1;
   PASSEL_ASSIGN_OR_RETURN(const std::vector<VariablePart> parts,
@@ -61,4 +61,4 @@ Result<std::string> PlacementTable(const SourceFlags& source, JobConfig config, 
   return text;
 }
 
-}  // namespace passel
+}  // namespace passel::job

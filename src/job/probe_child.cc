@@ -14,7 +14,7 @@
 #include "cluster/text.h"
 #include "cluster/topology_json.h"
 
-namespace passel {
+namespace passel::job {
 namespace {
 
 Status TooLate() {
@@ -71,4 +71,4 @@ Result<Topology> ProbeInChild(Deadline deadline) {
   return ParseTopology("this machine", text);
 }
 
-}  // namespace passel
+}  // namespace passel::job

@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "cluster/topology.h"
 
-namespace passel {
+namespace passel::job {
 
 /// Enough for a probe: the driver wakes up GPUs that nobody uses one after the other, each in a
 /// second or two.
@@ -19,4 +19,4 @@ inline constexpr std::chrono::seconds kProbeLimit{60};
 /// Errors: what the child says; kDeadlineExceeded: it is killed.
 Result<Topology> ProbeInChild(Deadline deadline);
 
-}  // namespace passel
+}  // namespace passel::job

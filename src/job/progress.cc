@@ -14,7 +14,7 @@
 #include "base/output.h"
 #include "train/worker_loop.h"
 
-namespace passel {
+namespace passel::job {
 namespace {
 
 constexpr std::int64_t kSecond = 1'000'000'000;
@@ -38,7 +38,7 @@ Progress::Progress(std::int64_t train_steps, std::int64_t local_steps, bool work
 
 Progress::~Progress() { Finish(); }
 
-void Progress::Update(const job::JobStatus& status) {
+void Progress::Update(const JobStatus& status) {
   const std::int64_t now = MonotonicNs();
   if (now < next_ns_ || status.local_steps == 0) return;
   next_ns_ = now + (terminal_ ? kSecond / 4 : 2 * kSecond);
@@ -48,9 +48,9 @@ void Progress::Update(const job::JobStatus& status) {
   double loss = 0;
   double accuracy = 0;
   int running = 0;
-  const std::int64_t first_step_ns = job::FirstStepNs(status);
+  const std::int64_t first_step_ns = FirstStepNs(status);
   const std::int64_t first_ns = first_step_ns != 0 ? first_step_ns : now;
-  for (const job::WorkerStatus& w : status.workers) {
+  for (const WorkerStatus& w : status.workers) {
     if (w.last_step_ns == 0) continue;
     loss += w.loss;
     accuracy += w.accuracy;
@@ -154,4 +154,4 @@ std::string FitParts(const std::vector<std::pair<int, std::string>>& parts, std:
   return line;
 }
 
-}  // namespace passel
+}  // namespace passel::job

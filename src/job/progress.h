@@ -11,7 +11,7 @@
 
 #include "job/job_status.h"
 
-namespace passel {
+namespace passel::job {
 
 class Progress {
  public:
@@ -22,7 +22,7 @@ class Progress {
   ~Progress();
 
   /// At most four times a second on a terminal, once in two seconds elsewhere.
-  void Update(const job::JobStatus& status);
+  void Update(const JobStatus& status);
   /// The last evaluation: `done` of `total` images. As often as Update(); elsewhere than on a
   /// terminal one line, if it takes more than two seconds.
   void Evaluating(std::size_t done, std::size_t total);
@@ -48,4 +48,4 @@ class Progress {
 /// order given, with two spaces between. What fits nowhere is cut off.
 std::string FitParts(const std::vector<std::pair<int, std::string>>& parts, std::size_t columns);
 
-}  // namespace passel
+}  // namespace passel::job

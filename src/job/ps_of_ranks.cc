@@ -13,7 +13,7 @@
 #include "job/exit_code.h"
 #include "job/signals.h"
 
-namespace passel {
+namespace passel::job {
 namespace {
 
 constexpr std::chrono::hours kWhileOthersTrain{24 * 365};  // the ps itself gives up those that hang
@@ -67,4 +67,4 @@ int PsOfRanks::AwaitEnd(int code) {
   }
 }
 
-}  // namespace passel
+}  // namespace passel::job

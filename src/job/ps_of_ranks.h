@@ -7,7 +7,7 @@
 #include "base/subprocess.h"
 #include "cluster/resolve.h"
 
-namespace passel {
+namespace passel::job {
 
 class PsOfRanks {
  public:
@@ -25,4 +25,4 @@ class PsOfRanks {
   Subprocess process_;
 };
 
-}  // namespace passel
+}  // namespace passel::job

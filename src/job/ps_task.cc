@@ -13,7 +13,7 @@
 #include "shm/ps_host.h"
 #include "train/server_lines.h"
 
-namespace passel {
+namespace passel::job {
 
 int RunPsTask(Task& task, const JobConfig& config) {
   Result<SignalEvents> signals = SignalEvents::Create();
@@ -39,7 +39,7 @@ int RunPsTask(Task& task, const JobConfig& config) {
   options.memory_fraction = config.memory_fraction;
   options.supervised = task.flags.supervised;
   options.data = task.flags.job_data;
-  options.describe = job::DescribeJob;
+  options.describe = DescribeJob;
   options.start_limit = std::chrono::nanoseconds(config.start_wait_ns);
   shm::PsHost host(options, task.token, std::move(listening), std::move(former));
   if (!task.flags.supervised) {
@@ -99,4 +99,4 @@ int RunPsTask(Task& task, const JobConfig& config) {
   return kExitRestartMe;
 }
 
-}  // namespace passel
+}  // namespace passel::job

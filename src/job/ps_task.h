@@ -5,9 +5,9 @@
 #include "job/job_config.h"
 #include "job/task.h"
 
-namespace passel {
+namespace passel::job {
 
 /// Returns the exit code.
 int RunPsTask(Task& task, const JobConfig& config);
 
-}  // namespace passel
+}  // namespace passel::job

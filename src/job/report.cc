@@ -11,18 +11,18 @@
 #include "job/result_output.h"
 #include "store/shadow.h"
 
-namespace passel {
+namespace passel::job {
 
-void JobReport::TakeStatus(job::JobStatus said) {
+void JobReport::TakeStatus(JobStatus said) {
   status = std::move(said);
-  const std::int64_t first = job::FirstStepNs(status);
+  const std::int64_t first = FirstStepNs(status);
   if (first != 0) startup_seconds = 1e-9 * static_cast<double>(first - program_start_ns);
 }
 
 double JobReport::TrainingSeconds() const {
-  const std::int64_t first = job::FirstStepNs(status);
+  const std::int64_t first = FirstStepNs(status);
   std::int64_t last = 0;
-  for (const job::WorkerStatus& w : status.workers) last = std::max(last, w.last_step_ns);
+  for (const WorkerStatus& w : status.workers) last = std::max(last, w.last_step_ns);
   return first != 0 && last > first ? 1e-9 * static_cast<double>(last - first) : 0;
 }
 
@@ -52,9 +52,9 @@ std::string ModesInWords(const JobReport& r) {
 // "cpu", "gpu", or "cpu and gpu": of the workers that computed.
 std::string DeviceOf(const JobReport& r) {
   bool cpu = false, gpu = false;
-  for (const job::WorkerStatus& w : r.status.workers) {
-    cpu |= std::string_view(job::DeviceName(w.device)) == "cpu";
-    gpu |= std::string_view(job::DeviceName(w.device)) == "gpu";
+  for (const WorkerStatus& w : r.status.workers) {
+    cpu |= std::string_view(DeviceName(w.device)) == "cpu";
+    gpu |= std::string_view(DeviceName(w.device)) == "gpu";
   }
   return gpu ? (cpu ? "cpu and gpu" : "gpu") : "cpu";
 }
@@ -76,7 +76,7 @@ std::string Summary(const JobReport& r) {
                       r.push_every > 1 ? fmt::format("a push every {} steps, ", r.push_every) : "",
                       r.status.staleness.p50, r.status.staleness.p99, r.status.staleness.maximum);
   std::uint64_t fused_updates = 0;
-  for (const job::WorkerStatus& w : r.status.workers) fused_updates += w.fused_updates;
+  for (const WorkerStatus& w : r.status.workers) fused_updates += w.fused_updates;
   if (fused_updates == 0 || r.status.push_latency_ns.count > 0) {
     text += fmt::format(", push p50 {:.0f} us p99 {:.0f} us",
                         1e-3 * static_cast<double>(r.status.push_latency_ns.p50),
@@ -84,7 +84,7 @@ std::string Summary(const JobReport& r) {
   }
   if (fused_updates > 0) text += fmt::format(", {} updates fused into their steps", fused_updates);
   text += "\n";
-  for (const job::WorkerStatus& w : r.status.workers) {
+  for (const WorkerStatus& w : r.status.workers) {
     const auto index = static_cast<std::size_t>(w.member.worker);
     text += fmt::format("worker/{}: {} local steps", w.member.worker, w.member.local_steps);
     if (w.final_accuracy >= 0) text += fmt::format(", final accuracy {:.4f}", w.final_accuracy);
@@ -157,7 +157,7 @@ std::string ToJson(const JobReport& r) {
   std::uint64_t dropped = 0, overlapped = 0, half_applied = 0, skipped = 0, max_clock_lead = 0;
   std::uint64_t fused_updates = 0;
   nlohmann::ordered_json workers = nlohmann::ordered_json::array();
-  for (const job::WorkerStatus& w : r.status.workers) {
+  for (const WorkerStatus& w : r.status.workers) {
     dropped += w.dropped;
     overlapped += w.overlapped_blocks;
     half_applied += w.half_applied;
@@ -166,7 +166,7 @@ std::string ToJson(const JobReport& r) {
     max_clock_lead = std::max(max_clock_lead, w.max_clock_lead);
     nlohmann::ordered_json worker;
     worker["index"] = w.member.worker;
-    worker["device"] = job::DeviceName(w.device);
+    worker["device"] = DeviceName(w.device);
     worker["local_steps"] = w.member.local_steps;
     if (w.final_accuracy >= 0) {
       worker["final_accuracy"] = w.final_accuracy;
@@ -200,4 +200,4 @@ Status WriteReport(const std::string& path, const JobReport& report) {
   return WriteResult(path, ToJson(report));
 }
 
-}  // namespace passel
+}  // namespace passel::job

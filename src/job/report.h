@@ -11,7 +11,7 @@
 #include "store/shard_memory.h"
 #include "train/worker_loop.h"
 
-namespace passel {
+namespace passel::job {
 
 struct JobReport {
   std::int64_t program_start_ns = 0;  ///< MonotonicNs() when the program began
@@ -28,12 +28,12 @@ struct JobReport {
   double startup_seconds = 0;  ///< from the start of the program to the first step
   std::optional<TestResult> test;
   std::optional<std::int64_t> values_step;  ///< global step of the values, where it is not status's
-  job::JobStatus status;
+  JobStatus status;
   std::vector<std::string> worker_exits;
   std::vector<std::string> notes;
 
   /// What the arena says of the job, and with it when training began.
-  void TakeStatus(job::JobStatus said);
+  void TakeStatus(JobStatus said);
 
   /// Between the first and the last step of all workers; 0 without steps.
   double TrainingSeconds() const;
@@ -54,4 +54,4 @@ std::string ToJson(const JobReport& report);
 /// WriteResult() of that text.
 Status WriteReport(const std::string& path, const JobReport& report);
 
-}  // namespace passel
+}  // namespace passel::job

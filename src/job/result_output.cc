@@ -14,11 +14,9 @@
 
 #include "base/file.h"
 #include "base/file_descriptor.h"
-#include "base/log.h"
-#include "job/exit_code.h"
 #include "job/output_path.h"
 
-namespace passel {
+namespace passel::job {
 namespace {
 
 constexpr const char* kStandardOutput = "-";
@@ -52,12 +50,6 @@ Status Print(std::string_view text) {
 
 }  // namespace
 
-int FinishPrinting(const Status& status) {
-  if (!status.ok()) LogError("{}", status.message());
-  std::fflush(stdout);
-  return ExitCodeFor(status);
-}
-
 Status PrepareResult(const char* flag, const std::string& path) {
   if (path != kStandardOutput) return CheckOutputPath(flag, path);
   if (KeptOutput().valid()) return {};
@@ -76,4 +68,4 @@ Status WriteResult(const std::string& path, std::string_view text) {
   return WriteFileAtomically(path, {&piece, 1});
 }
 
-}  // namespace passel
+}  // namespace passel::job

@@ -10,19 +10,15 @@
 
 #include "base/status.h"
 
-namespace passel {
+namespace passel::job {
 
 /// Whether a result can go to `path`, asked before anything is computed: as CheckOutputPath(). For
 /// "-" whatever is printed to standard output goes to standard error from here on.
 Status PrepareResult(const char* flag, const std::string& path);
-
-/// Ends a command that only prints: flushes standard output, says what went wrong, if anything, and
-/// returns the exit code.
-int FinishPrinting(const Status& status);
 
 /// Replaces the file `path` by `text`, or prints it.
 /// REQUIRES: PrepareResult() was called for this path. Errors: those of WriteFileAtomically();
 /// kInternal when it cannot be printed, or nobody reads it.
 Status WriteResult(const std::string& path, std::string_view text);
 
-}  // namespace passel
+}  // namespace passel::job

@@ -9,7 +9,7 @@
 #include "store/mode.h"
 #include "train/saved_model.h"
 
-namespace passel {
+namespace passel::job {
 
 Status SaveValues(const std::string& path, const JobConfig& config, ParameterParts values,
                   std::int64_t global_step, std::optional<double> test_accuracy) {
@@ -22,4 +22,4 @@ Status SaveValues(const std::string& path, const JobConfig& config, ParameterPar
   return SaveModel(path, config.model, values, metadata);
 }
 
-}  // namespace passel
+}  // namespace passel::job

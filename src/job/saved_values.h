@@ -10,7 +10,7 @@
 #include "compute/row_parts.h"
 #include "job/job_config.h"
 
-namespace passel {
+namespace passel::job {
 
 /// SaveModel() of the values of a job after its update `global_step`. The metadata say how they
 /// were trained: that step, the first mode, the optimizer, what was held back of the data, and the
@@ -19,4 +19,4 @@ namespace passel {
 Status SaveValues(const std::string& path, const JobConfig& config, ParameterParts values,
                   std::int64_t global_step, std::optional<double> test_accuracy = std::nullopt);
 
-}  // namespace passel
+}  // namespace passel::job

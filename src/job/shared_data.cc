@@ -18,7 +18,7 @@
 #include "data/locate.h"
 #include "job/data_settings.h"
 
-namespace passel {
+namespace passel::job {
 
 SharedData::SharedData(SharedData&& other) noexcept
     : fd_(std::move(other.fd_)),
@@ -58,7 +58,7 @@ Result<SharedData> SharedData::Map(FileDescriptor fd) {
   return shared;
 }
 
-Result<ChosenData> ChooseData(const JobFlags& flags) {
+Result<ChosenData> ChooseData(const JobSettings& flags) {
   PASSEL_ASSIGN_OR_RETURN(const DataLocation location, Locate(flags.source));
   LogInfo("{}", location.why);
   ChosenData chosen;
@@ -105,4 +105,4 @@ JobData DescribeData(const std::string& dir, const DataOptions& options, const s
   return data;
 }
 
-}  // namespace passel
+}  // namespace passel::job

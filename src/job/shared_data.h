@@ -13,7 +13,7 @@
 #include "job/job_data.h"
 #include "job/job_settings.h"
 
-namespace passel {
+namespace passel::job {
 
 class SharedData {
  public:
@@ -47,7 +47,7 @@ struct ChosenData {
 };
 /// What --data_dir and the other flags choose; a log line says why. Errors: those of LocateData(),
 /// MakeDataOptions() and DataKey().
-Result<ChosenData> ChooseData(const JobFlags& flags);
+Result<ChosenData> ChooseData(const JobSettings& flags);
 
 /// Names what Load() makes of `dir`: paths, sizes and times of its files, and the limits of
 /// `options`. Errors: kNotFound.
@@ -57,4 +57,4 @@ Result<std::string> DataKey(const std::string& dir, const DataOptions& options);
 JobData DescribeData(const std::string& dir, const DataOptions& options, const std::string& key,
                      const JobConfig& config);
 
-}  // namespace passel
+}  // namespace passel::job

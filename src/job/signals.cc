@@ -9,7 +9,7 @@
 
 #include "job/exit_code.h"
 
-namespace passel {
+namespace passel::job {
 namespace {
 
 std::atomic<int> g_write_fd{-1};
@@ -58,4 +58,4 @@ int SignalEvents::Next() {
   return ::read(fd_.get(), &number, sizeof number) == sizeof number ? number : 0;
 }
 
-}  // namespace passel
+}  // namespace passel::job

@@ -10,7 +10,7 @@
 #include "base/file_descriptor.h"
 #include "base/status.h"
 
-namespace passel {
+namespace passel::job {
 
 /// From now on they end the process at once with kExitInterrupted or kExitRestartMe, like a program
 /// without handlers, but with an exit code. For the time before there is anything to end cleanly.
@@ -32,4 +32,4 @@ class SignalEvents {
   FileDescriptor fd_;
 };
 
-}  // namespace passel
+}  // namespace passel::job

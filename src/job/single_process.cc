@@ -21,7 +21,7 @@
 #include "store/in_process_store.h"
 #include "train/worker_loop.h"
 
-namespace passel {
+namespace passel::job {
 namespace {
 
 constexpr std::int64_t kLookEveryNs = 20'000'000;
@@ -32,7 +32,7 @@ shm::PsHostOptions OptionsOf(const std::string& job_id, const std::string& about
   options.supervised = true;  // by us: it serves until we end it
   options.alone = true;
   options.data = about_data;
-  options.describe = job::DescribeJob;
+  options.describe = DescribeJob;
   return options;
 }
 
@@ -100,7 +100,7 @@ Status SingleProcessJob::Run(Progress& progress, JobReport* report) {
       OpenStore(plan_, {&memory_, 1}, 0, SelfIdentity(), MakeEngineOptions(config_, 1, 1)));
   TellOfJob(config_, *memory_.state);
   const Status status = Train(*store, progress, report);
-  report->TakeStatus(job::ReadJobStatus(memory_));
+  report->TakeStatus(ReadJobStatus(memory_));
   if (!status.ok() && status.code() != Code::kDiverged && report->status.local_steps == 0) {
     return status;
   }
@@ -134,7 +134,7 @@ Status SingleProcessJob::Train(ParameterStore& store, Progress& progress, JobRep
     next_look_ns = now + kLookEveryNs;
     if (const int next = signals_.Next(); next != 0) signal = next;
     *leave = signal != 0;
-    progress.Update(job::ReadJobStatus(memory_));
+    progress.Update(ReadJobStatus(memory_));
     return {};
   };
   PASSEL_ASSIGN_OR_RETURN(const WorkerResult result,
@@ -152,4 +152,4 @@ Status SingleProcessJob::Train(ParameterStore& store, Progress& progress, JobRep
   return {};
 }
 
-}  // namespace passel
+}  // namespace passel::job

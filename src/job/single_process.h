@@ -17,7 +17,7 @@
 #include "shm/ps_host.h"
 #include "store/shard_memory.h"
 
-namespace passel {
+namespace passel::job {
 
 class SingleProcessJob {
  public:
@@ -50,4 +50,4 @@ class SingleProcessJob {
   ShardMemory memory_;  // in the arena that host_ holds
 };
 
-}  // namespace passel
+}  // namespace passel::job

@@ -18,7 +18,7 @@
 #include "shm/protocol.h"
 #include "store/membership.h"
 
-namespace passel {
+namespace passel::job {
 namespace {
 
 constexpr std::chrono::milliseconds kTick{250};
@@ -26,7 +26,7 @@ constexpr std::chrono::seconds kStartSlack{2};
 
 }  // namespace
 
-Supervisor::Supervisor(const SupervisorOptions& options, const JobFlags& flags,
+Supervisor::Supervisor(const SupervisorOptions& options, const JobSettings& flags,
                        const JobConfig& config, const SharedData& data, SignalEvents& signals)
     : options_(options), flags_(flags), config_(config), data_(data), signals_(signals) {}
 
@@ -110,7 +110,7 @@ Status Supervisor::StartChild(Child& child) {
       spawn.arguments.push_back(std::move(argument));
     }
   }
-  JobFlags flags = flags_;
+  JobSettings flags = flags_;
   // A pinned worker sees one core: what the job has is decided here.
   const EngineOptions engine = MakeEngineOptions(config_, options_.workers, num_cpus_);
   flags.spin_us = static_cast<double>(engine.spin.count()) * 1e-3;
@@ -175,7 +175,7 @@ JobOutcome Supervisor::Run(Progress& progress) {
     }
     if (HaveArenas()) {
       const nvtx::Range range(nvtx::Event::kWatch);
-      const job::JobStatus status = job::ReadJobStatus(arenas_[0]->memory());
+      const JobStatus status = ReadJobStatus(arenas_[0]->memory());
       if (status.stopped && !stopping_) {
         outcome_.notes.emplace_back("the job was stopped on request");
         BeginStopping(kExitInterrupted, true);
@@ -251,4 +251,4 @@ void Supervisor::MarkDeadEverywhere(const Child& worker) {
   }
 }
 
-}  // namespace passel
+}  // namespace passel::job

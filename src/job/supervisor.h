@@ -41,7 +41,7 @@
 #include "shm/arena.h"
 #include "store/watch.h"
 
-namespace passel {
+namespace passel::job {
 
 struct SupervisorOptions {
   std::string job_id;
@@ -51,9 +51,9 @@ struct SupervisorOptions {
   bool gpu_or_cpu = false;  ///< a worker that cannot use its GPU goes on on the CPU
   int max_restarts = 0;     ///< of each worker; a ps is always started again
   bool evaluator = false;
-  std::string data;     ///< ToJson(JobData), for those who ask the job
-  DeviceFlags devices;  ///< of the workers
-  double grace = 25;    ///< seconds from the wish to end to SIGKILL
+  std::string data;        ///< ToJson(JobData), for those who ask the job
+  DeviceSettings devices;  ///< of the workers
+  double grace = 25;       ///< seconds from the wish to end to SIGKILL
 };
 
 /// How a job ended.
@@ -68,7 +68,7 @@ struct JobOutcome {
 
 class Supervisor {
  public:
-  Supervisor(const SupervisorOptions& options, const JobFlags& flags, const JobConfig& config,
+  Supervisor(const SupervisorOptions& options, const JobSettings& flags, const JobConfig& config,
              const SharedData& data, SignalEvents& signals);
   ~Supervisor();
 
@@ -123,7 +123,7 @@ class Supervisor {
   void Conclude();
 
   const SupervisorOptions options_;
-  const JobFlags& flags_;
+  const JobSettings& flags_;
   const JobConfig& config_;
   const SharedData& data_;
   SignalEvents& signals_;
@@ -145,4 +145,4 @@ class Supervisor {
   bool any_worker_done_ = false;
 };
 
-}  // namespace passel
+}  // namespace passel::job

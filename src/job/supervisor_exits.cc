@@ -13,7 +13,7 @@
 
 // What the end of a task means for the job, and which tasks are made to end.
 
-namespace passel {
+namespace passel::job {
 namespace {
 
 constexpr int kMaxPsStarts = 100;
@@ -215,4 +215,4 @@ void Supervisor::Conclude() {
   }
 }
 
-}  // namespace passel
+}  // namespace passel::job

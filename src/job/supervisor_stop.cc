@@ -9,7 +9,7 @@
 
 // The wish to end, from whom it comes, and how it reaches the tasks.
 
-namespace passel {
+namespace passel::job {
 namespace {
 
 // Within which an evaluator that has nothing to do sees that the job has ended.
@@ -88,4 +88,4 @@ void Supervisor::EndOthers() {
   }
 }
 
-}  // namespace passel
+}  // namespace passel::job

@@ -14,7 +14,7 @@
 #include "store/membership.h"
 #include "train/server_lines.h"
 
-namespace passel {
+namespace passel::job {
 namespace {
 
 // What a pipe takes as a whole.
@@ -103,7 +103,7 @@ void LogServer(const Task& task, const JobConfig& config) {
 
 void LogSession(const Task& task, const JobConfig& config) {
   if (task.flags.supervised || !TellsOfServers(config.log_style)) return;
-  const DeviceFlags& devices = task.flags.devices;
+  const DeviceSettings& devices = task.flags.devices;
   SessionConfig session;
   session.device_filters = devices.device_filters;
   session.per_process_gpu_memory_fraction = devices.per_process_gpu_memory_fraction;
@@ -130,4 +130,4 @@ void RemoveToken(Task& task) {
   if (task.id.index == 0) task.token_file.Remove();
 }
 
-}  // namespace passel
+}  // namespace passel::job

@@ -19,11 +19,11 @@
 #include "job/task_settings.h"
 #include "store/worker_names.h"
 
-namespace passel {
+namespace passel::job {
 
 struct Task {
-  TaskFlags flags;
-  JobFlags job;
+  TaskSettings flags;
+  JobSettings job;
   ClusterSpec spec;
   TaskId id;
   bool is_chief = false;
@@ -63,4 +63,4 @@ int FailTask(const Status& status, int error_fd = -1);
 /// Task 0 of its kind removes the token file that it made.
 void RemoveToken(Task& task);
 
-}  // namespace passel
+}  // namespace passel::job

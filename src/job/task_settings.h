@@ -9,9 +9,9 @@
 
 #include "job/device_settings.h"
 
-namespace passel {
+namespace passel::job {
 
-struct TaskFlags {
+struct TaskSettings {
   // Where they come from, and who wins, is for src/cluster/resolve.h to say: these are only what
   // was typed.
   std::string job_name;
@@ -27,7 +27,7 @@ struct TaskFlags {
   std::string token_file;
   std::string save;
   bool existing_servers = false;
-  DeviceFlags devices;
+  DeviceSettings devices;
   // Set by a supervisor for its children; descriptors are inherited.
   bool supervised = false;
   int listen_fd = -1;
@@ -39,4 +39,4 @@ struct TaskFlags {
   std::string job_data;    // of a ps: ToJson(JobData)
 };
 
-}  // namespace passel
+}  // namespace passel::job

@@ -22,12 +22,12 @@
 #include "job/single_process.h"
 #include "job/supervisor.h"
 
-namespace passel {
+namespace passel::job {
 namespace {
 
 class TrainJob {
  public:
-  TrainJob(const TrainFlags& settings, const JobConfig& config, const LaunchSetup& setup)
+  TrainJob(const TrainSettings& settings, const JobConfig& config, const LaunchSetup& setup)
       : settings_(settings), config_(config), setup_(setup) {}
 
   Result<JobReport> Run(std::int64_t program_start_ns) {
@@ -47,7 +47,7 @@ class TrainJob {
 
  private:
   Status LoadData() {
-    const JobFlags& job = settings_.job;
+    const JobSettings& job = settings_.job;
     PASSEL_ASSIGN_OR_RETURN(const DataOptions options,
                             MakeDataOptions(job.source, job.csv_train_limit, job.csv_test_limit));
     PASSEL_ASSIGN_OR_RETURN(const DataLocation location, Locate(job.source));
@@ -142,7 +142,7 @@ class TrainJob {
   void TakeArenas() {
     const std::vector<const shm::Arena*> arenas = supervisor_->arenas();
     if (arenas.empty()) return;
-    report_.TakeStatus(job::ReadJobStatus(arenas[0]->memory()));
+    report_.TakeStatus(ReadJobStatus(arenas[0]->memory()));
     if (!report_.status.initialized) return;
     std::vector<const float*> values;
     for (const shm::Arena* arena : arenas) values.push_back(arena->memory().values);
@@ -164,7 +164,7 @@ class TrainJob {
     Conclude(conclusion, signals, progress, &report_);
   }
 
-  const TrainFlags& settings_;
+  const TrainSettings& settings_;
   JobConfig config_;
   const LaunchSetup& setup_;
   JobReport report_;
@@ -181,9 +181,9 @@ class TrainJob {
 
 }  // namespace
 
-Result<JobReport> RunJob(const TrainFlags& settings, const JobConfig& config,
+Result<JobReport> RunJob(const TrainSettings& settings, const JobConfig& config,
                          const LaunchSetup& setup, std::int64_t program_start_ns) {
   return TrainJob(settings, config, setup).Run(program_start_ns);
 }
 
-}  // namespace passel
+}  // namespace passel::job

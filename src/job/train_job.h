@@ -15,7 +15,7 @@
 #include "job/report.h"
 #include "job/train_settings.h"
 
-namespace passel {
+namespace passel::job {
 
 /// Finds and reads the data, starts the tasks (or trains in this process, without a ps), looks
 /// after them, evaluates the last values, saves, prints the summary, writes the report. To be
@@ -23,7 +23,7 @@ namespace passel {
 /// `program_start_ns`: MonotonicNs() from which start-up is counted.
 /// Errors: what kept training from beginning. What went wrong later is in the report, whose
 /// exit_code is then not kExitDone.
-Result<JobReport> RunJob(const TrainFlags& settings, const JobConfig& config,
+Result<JobReport> RunJob(const TrainSettings& settings, const JobConfig& config,
                          const LaunchSetup& setup, std::int64_t program_start_ns);
 
-}  // namespace passel
+}  // namespace passel::job

@@ -11,10 +11,10 @@
 #include "job/result_output.h"
 #include "store/shard_memory.h"
 
-namespace passel {
+namespace passel::job {
 namespace {
 
-Status CheckTasksAndResults(const TrainFlags& f) {
+Status CheckTasksAndResults(const TrainSettings& f) {
   // As `launch` and `train` spell them.
   const bool roles = !f.roles.empty();
   const char* const ps = roles ? "ps=" : "--ps ";
@@ -46,21 +46,21 @@ Status CheckTasksAndResults(const TrainFlags& f) {
 }
 
 // Of computations and of variables.
-Status CheckPlaces(const TrainFlags& f, const JobConfig& config) {
+Status CheckPlaces(const TrainSettings& f, const JobConfig& config) {
   PASSEL_RETURN_IF_ERROR(CheckJobDevices(f.devices, f.job.typed, f.workers, f.gpu_per_worker));
   return CheckPins(config.model, std::max(1, f.ps), config.placement);
 }
 
 }  // namespace
 
-Result<JobConfig> CheckTrainSettings(TrainFlags* flags) {
-  TrainFlags& f = *flags;
+Result<JobConfig> CheckTrainSettings(TrainSettings* flags) {
+  TrainSettings& f = *flags;
   // Before the log file is made.
   const std::string& log = f.job.log_file;
   PASSEL_RETURN_IF_ERROR(CheckDifferentFiles("--log_file", log, "--save", f.save));
   PASSEL_RETURN_IF_ERROR(CheckDifferentFiles("--log_file", log, "--report", f.report));
   PASSEL_RETURN_IF_ERROR(StartLog(f.job));
-  PASSEL_ASSIGN_OR_RETURN(JobConfig config, CheckJobFlags(f.job));
+  PASSEL_ASSIGN_OR_RETURN(JobConfig config, CheckJobSettings(f.job));
   // Their number follows from the GPUs, or it is one process alone.
   if ((!f.launch.gpus.empty() || f.ps == 0) && !f.workers_given) f.workers = 1;
   PASSEL_RETURN_IF_ERROR(CheckTasksAndResults(f));
@@ -68,4 +68,4 @@ Result<JobConfig> CheckTrainSettings(TrainFlags* flags) {
   return config;
 }
 
-}  // namespace passel
+}  // namespace passel::job

@@ -12,12 +12,12 @@
 #include "job/job_settings.h"
 #include "job/launch_settings.h"
 
-namespace passel {
+namespace passel::job {
 
-struct TrainFlags {
-  JobFlags job;
-  DeviceFlags devices;
-  LaunchFlags launch;
+struct TrainSettings {
+  JobSettings job;
+  DeviceSettings devices;
+  LaunchSettings launch;
   int ps = 1;  ///< 0: one process without a ps
   int workers = 2;
   bool workers_given = false;      ///< typed or in the file, rather than a default
@@ -34,10 +34,10 @@ struct TrainFlags {
   std::string report;
 };
 
-/// Checks all that needs neither the data nor the GPUs of the machine, with CheckJobFlags(), and
+/// Checks all that needs neither the data nor the GPUs of the machine, with CheckJobSettings(), and
 /// starts the log (StartLog()); where a result is to go to "-", that is prepared (PrepareResult()).
 /// Fills in the number of workers where it follows from the other settings.
 /// Errors: kInvalidArgument: the flag, its limits, its value and the fix; those of StartLog().
-Result<JobConfig> CheckTrainSettings(TrainFlags* flags);
+Result<JobConfig> CheckTrainSettings(TrainSettings* flags);
 
-}  // namespace passel
+}  // namespace passel::job

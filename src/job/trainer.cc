@@ -5,7 +5,7 @@
 
 #include "compute/cpu_backend.h"
 
-namespace passel {
+namespace passel::job {
 namespace {
 
 Result<std::unique_ptr<Towers>> MakeTowers(const JobConfig& config, std::chrono::nanoseconds spin) {
@@ -49,4 +49,4 @@ Result<WorkerResult> Trainer::Run(const WorkerOptions& options, WorkerCallbacks 
   return result;
 }
 
-}  // namespace passel
+}  // namespace passel::job

@@ -17,7 +17,7 @@
 #include "train/towers.h"
 #include "train/worker_loop.h"
 
-namespace passel {
+namespace passel::job {
 
 class Trainer {
  public:
@@ -46,4 +46,4 @@ class Trainer {
   DataSplit split_;
 };
 
-}  // namespace passel
+}  // namespace passel::job

@@ -26,7 +26,7 @@
 #include "shm/attached_job.h"
 #include "train/worker_loop.h"
 
-namespace passel {
+namespace passel::job {
 namespace {
 
 // A worker that evaluates waits so long for steps under way; for others that refresh, so much
@@ -301,4 +301,4 @@ int RunWorkerTask(Task& task, JobConfig& config) {
   return result->reason == LeaveReason::kStopped ? kExitInterrupted : kExitDone;
 }
 
-}  // namespace passel
+}  // namespace passel::job

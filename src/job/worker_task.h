@@ -5,9 +5,9 @@
 #include "job/job_config.h"
 #include "job/task.h"
 
-namespace passel {
+namespace passel::job {
 
 /// Returns the exit code.
 int RunWorkerTask(Task& task, JobConfig& config);
 
-}  // namespace passel
+}  // namespace passel::job

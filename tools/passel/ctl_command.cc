@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <array>
 #include <ctime>
 #include <limits>
@@ -16,7 +15,6 @@
 #include "job/ask_jobs.h"
 #include "job/find_job.h"
 #include "job/flag_checks.h"
-#include "job/result_output.h"
 #include "shm/rendezvous_client.h"
 #include "store/mode.h"
 #include "tools/passel/commands.h"
@@ -65,7 +63,9 @@ std::string DataDirectory(const Json& status) {
 }
 
 // "ps/1, ps/2"
-std::string Silent(const JobAnswer& job) { return fmt::format("{}", fmt::join(job.silent, ", ")); }
+std::string Silent(const job::JobAnswer& job) {
+  return fmt::format("{}", fmt::join(job.silent, ", "));
+}
 
 // The line of a job that has answered.
 std::string Summary(const Json& status) {
@@ -87,10 +87,10 @@ double NumberOrNan(const Json& value) {
 
 // Every job has a line, and the jobs that answer are shown whatever the others do.
 Status List(bool json) {
-  PASSEL_ASSIGN_OR_RETURN(const std::vector<JobAnswer> jobs, AskJobs("", AnswerLimit()));
+  PASSEL_ASSIGN_OR_RETURN(const std::vector<job::JobAnswer> jobs, job::AskJobs("", AnswerLimit()));
   if (json) {
     Json all = Json::array();
-    for (const JobAnswer& job : jobs) {
+    for (const job::JobAnswer& job : jobs) {
       all.push_back({{"job", job.job}, {"ps", job.ps}, {"silent", job.silent}});
       if (job.status.ok()) all.back()["status"] = Json::parse(*job.status);
       if (!job.status.ok()) all.back()["error"] = job.status.status().message();
@@ -104,7 +104,7 @@ Status List(bool json) {
   }
   fmt::print("{:<32} {:>3} {:>7} {:>9} {:>12} {:>12} {:>9} {:<25} {}\n", "JOB", "PS", "WORKERS",
              "MODE", "GLOBAL STEP", "OF", "STEPS/S", "STARTED", "DATA");
-  for (const JobAnswer& job : jobs) {
+  for (const job::JobAnswer& job : jobs) {
     std::string line;
     const Json status = job.status.ok() ? Json::parse(*job.status) : Json::object();
     if (!job.status.ok()) {
@@ -136,7 +136,7 @@ std::string DescribeChange(const Json& changing) {
   return fmt::format("{}: waiting for {} to end the last step in the old one", text, workers);
 }
 
-void Print(const JobAnswer& job) {
+void Print(const job::JobAnswer& job) {
   const Json status = Json::parse(*job.status);
   const bool alone = IsAlone(status);
   fmt::print("job {}, {} process {}\n", job.job, alone ? "one" : "ps/0 is", status.value("pid", 0));
@@ -187,10 +187,10 @@ void Print(const JobAnswer& job) {
 
 Status Show(const std::string& named, bool json) {
   const Deadline limit = AnswerLimit();
-  PASSEL_ASSIGN_OR_RETURN(const std::string chosen, ChooseJob(named));
-  PASSEL_ASSIGN_OR_RETURN(const std::vector<JobAnswer> jobs, AskJobs(chosen, limit));
+  PASSEL_ASSIGN_OR_RETURN(const std::string chosen, job::ChooseJob(named));
+  PASSEL_ASSIGN_OR_RETURN(const std::vector<job::JobAnswer> jobs, job::AskJobs(chosen, limit));
   if (jobs.empty()) return NotFound(fmt::format("job {} ended just now", chosen));
-  const JobAnswer& job = jobs.front();
+  const job::JobAnswer& job = jobs.front();
   if (!job.status.ok()) return job.status.status();
   if (json) {
     Json status = Json::parse(*job.status);
@@ -210,7 +210,7 @@ struct SetModeFlags {
   std::vector<std::string> words;  // [JOB] MODE
   std::optional<int> replicas_to_aggregate, staleness_bound;
   double wait = 30;  // seconds
-  TypedNumbers typed;
+  job::TypedNumbers typed;
 };
 
 Result<ModeSetting> WantedMode(const SetModeFlags& flags) {
@@ -238,9 +238,9 @@ Result<ModeSetting> WantedMode(const SetModeFlags& flags) {
 // again in between is asked again: a wish that stands already is not made twice.
 Status SetMode(const SetModeFlags& flags) {
   PASSEL_ASSIGN_OR_RETURN(const ModeSetting setting, WantedMode(flags));
-  PASSEL_RETURN_IF_ERROR(CheckRange("--wait", flags.wait, 0.1, 1e6, flags.typed, " s"));
+  PASSEL_RETURN_IF_ERROR(job::CheckRange("--wait", flags.wait, 0.1, 1e6, flags.typed, " s"));
   PASSEL_ASSIGN_OR_RETURN(const std::string job,
-                          ChooseJob(flags.words.size() > 1 ? flags.words.front() : ""));
+                          job::ChooseJob(flags.words.size() > 1 ? flags.words.front() : ""));
   const Deadline deadline =
       Deadline::After(std::chrono::nanoseconds(static_cast<std::int64_t>(flags.wait * 1e9)));
   std::optional<std::uint32_t> number;
@@ -259,7 +259,7 @@ Status SetMode(const SetModeFlags& flags) {
                           problem.code() == Code::kNotFound ||
                           problem.code() == Code::kAlreadyExists;
       if (!passes) return problem;
-    } else if (const Result<std::string> text = AskJob(job, Limit()); !text.ok()) {
+    } else if (const Result<std::string> text = job::AskJob(job, Limit()); !text.ok()) {
       problem = text.status();
     } else if (const Json status = Json::parse(*text); status.contains("arena")) {
       const Json& a = status["arena"];
@@ -274,7 +274,7 @@ Status SetMode(const SetModeFlags& flags) {
       }
       if (a.at("changing").is_object()) waits_for = DescribeChange(a.at("changing"));
     }
-    const auto jobs = FindJobs();
+    const auto jobs = job::FindJobs();
     if (problem.code() == Code::kNotFound && jobs.ok() && !jobs->contains(job)) {
       return NotFound(number ? fmt::format("job {} ended before its mode changed", job)
                              : problem.message());
@@ -292,7 +292,7 @@ Status SetMode(const SetModeFlags& flags) {
 }
 
 Status Stop(const std::string& named) {
-  PASSEL_ASSIGN_OR_RETURN(const std::string job, ChooseJob(named));
+  PASSEL_ASSIGN_OR_RETURN(const std::string job, job::ChooseJob(named));
   PASSEL_ASSIGN_OR_RETURN(shm::RendezvousClient client,
                           shm::RendezvousClient::Control(job, 0, Limit()));
   PASSEL_RETURN_IF_ERROR(client.Stop(Limit()));
@@ -302,48 +302,45 @@ Status Stop(const std::string& named) {
 
 }  // namespace
 
-void AddCtlCommand(CLI::App& app, Run* run) {
-  CLI::App* ctl =
-      app.add_subcommand("ctl", "List, show, change and stop the running jobs of this user");
-  ctl->require_subcommand(1);
-  CLI::App* list = ctl->add_subcommand("list", "All running jobs of this user on this host");
+void AddCtlCommand(Command& program) {
+  Command ctl =
+      program.AddCommand("ctl", "List, show, change and stop the running jobs of this user");
+  ctl.NeedsCommand();
+  Command list = ctl.AddCommand("list", "All running jobs of this user on this host");
   struct Flags {
     std::string job;
     bool json = false;
   };
   auto flags = std::make_shared<Flags>();
-  list->add_flag("--json", flags->json, "Everything, as JSON");
-  list->callback([flags, run] { *run = [flags] { return FinishPrinting(List(flags->json)); }; });
-  CLI::App* status = ctl->add_subcommand("status", "One job: progress, workers, events");
-  status->add_option("job", flags->job, "Job id; may be left away if one job is running");
-  status->add_flag("--json", flags->json, "Everything, as JSON");
-  status->callback(
-      [flags, run] { *run = [flags] { return FinishPrinting(Show(flags->job, flags->json)); }; });
+  list.AddSwitch("--json", &flags->json, "Everything, as JSON");
+  list.OnRun([flags] { return FinishCommand(List(flags->json)); });
+  Command status = ctl.AddCommand("status", "One job: progress, workers, events");
+  status.Add("job", &flags->job, "Job id; may be left away if one job is running");
+  status.AddSwitch("--json", &flags->json, "Everything, as JSON");
+  status.OnRun([flags] { return FinishCommand(Show(flags->job, flags->json)); });
   auto wanted = std::make_shared<SetModeFlags>();
-  CLI::App* set_mode = ctl->add_subcommand(
+  Command set_mode = ctl.AddCommand(
       "set-mode", "Change the mode of a running job between two steps, without losing an update");
   set_mode
-      ->add_option("mode", wanted->words,
-                   "[JOB] MODE: hogwild, locked, barrier, replicas or ssp. JOB may be left away if "
-                   "one job is running")
-      ->option_text("[JOB] MODE")
-      ->required()
-      ->expected(1, 2);
-  set_mode->add_option("--replicas_to_aggregate", wanted->replicas_to_aggregate,
-                       "replicas: gradients per update. Default: the number of workers");
-  set_mode->add_option("--staleness_bound", wanted->staleness_bound,
-                       "ssp: steps a worker may be ahead of the slowest. Default: 3");
-  KeepTyped(
-      set_mode
-          ->add_option("--wait", wanted->wait,
-                       "Seconds to wait until every worker has ended its last step in the old mode")
-          ->capture_default_str(),
-      &wanted->typed);
-  set_mode->callback(
-      [wanted, run] { *run = [wanted] { return FinishPrinting(SetMode(*wanted)); }; });
-  CLI::App* stop = ctl->add_subcommand("stop", "Ask a job to end after the current step");
-  stop->add_option("job", flags->job, "Job id; may be left away if one job is running");
-  stop->callback([flags, run] { *run = [flags] { return FinishPrinting(Stop(flags->job)); }; });
+      .Add("mode", &wanted->words,
+           "[JOB] MODE: hogwild, locked, barrier, replicas or ssp. JOB may be left away if "
+           "one job is running")
+      .ShowAs("[JOB] MODE")
+      .Required()
+      .Takes(1, 2);
+  set_mode.Add("--replicas_to_aggregate", &wanted->replicas_to_aggregate,
+               "replicas: gradients per update. Default: the number of workers");
+  set_mode.Add("--staleness_bound", &wanted->staleness_bound,
+               "ssp: steps a worker may be ahead of the slowest. Default: 3");
+  set_mode
+      .Add("--wait", &wanted->wait,
+           "Seconds to wait until every worker has ended its last step in the old mode")
+      .ShowDefault()
+      .KeepTyped(&wanted->typed);
+  set_mode.OnRun([wanted] { return FinishCommand(SetMode(*wanted)); });
+  Command stop = ctl.AddCommand("stop", "Ask a job to end after the current step");
+  stop.Add("job", &flags->job, "Job id; may be left away if one job is running");
+  stop.OnRun([flags] { return FinishCommand(Stop(flags->job)); });
 }
 
 }  // namespace passel

@@ -12,8 +12,8 @@ namespace passel {
 
 /// Makes sure that real data is there (EnsureData() of data/locate.h) and prints one line with its
 /// place. Errors: those of EnsureData().
-Status DownloadOnly(const SourceFlags& source);
+Status DownloadOnly(const job::SourceSettings& source);
 /// The same, with the error logged; returns the exit code.
-int DownloadOnlyCommand(const SourceFlags& source);
+int DownloadOnlyCommand(const job::SourceSettings& source);
 
 }  // namespace passel

@@ -10,40 +10,32 @@
 
 #include "job/data_settings.h"
 #include "job/device_settings.h"
-#include "job/flag_checks.h"
 #include "job/job_settings.h"
 #include "job/launch_settings.h"
 #include "job/parameters.h"
 #include "job/task_settings.h"
-
-namespace CLI {
-class App;
-class Option;
-}  // namespace CLI
+#include "tools/passel/command_line.h"
 
 namespace passel {
 
-void AddJobFlags(CLI::App& app, JobFlags* flags);
-void AddLaunchFlags(CLI::App& command, LaunchFlags* flags);
-void AddTaskFlags(CLI::App& command, TaskFlags* flags);
+void AddJobFlags(Command& app, job::JobSettings* flags);
+void AddLaunchFlags(Command& command, job::LaunchSettings* flags);
+void AddTaskFlags(Command& command, job::TaskSettings* flags);
 /// Those that every command has: all but device_filters.
-void AddDeviceFlags(CLI::App& command, DeviceFlags* flags);
+void AddDeviceFlags(Command& command, job::DeviceSettings* flags);
 /// --params, --job and --wait.
-void AddParameterFlags(CLI::App& app, ParameterFlags* flags);
+void AddParameterFlags(Command& app, job::ParameterSettings* flags);
 
 /// --data_dir, --download_url and --fake_data.
-void AddSourceFlags(CLI::App& app, SourceFlags* flags);
+void AddSourceFlags(Command& app, job::SourceSettings* flags);
 /// --data_dir and --download_url.
-void AddLocationFlags(CLI::App& app, SourceFlags* flags, const std::string& help);
+void AddLocationFlags(Command& app, job::SourceSettings* flags, const std::string& help);
 /// --csv_train_limit and --csv_test_limit.
-void AddCsvLimitFlags(CLI::App& app, std::int64_t* train, std::int64_t* test);
+void AddCsvLimitFlags(Command& app, std::int64_t* train, std::int64_t* test);
 /// The same where not to give them is not the same as 0.
-void AddCsvLimitFlags(CLI::App& app, std::optional<std::int64_t>* train,
+void AddCsvLimitFlags(Command& app, std::optional<std::int64_t>* train,
                       std::optional<std::int64_t>* test);
 /// Those of AddSourceFlags(), and the limits of CSV files.
-void AddDataFlags(CLI::App& app, DataFlags* flags);
-
-/// Keeps in `typed` what is given to `option`, on the command line or by a file.
-void KeepTyped(CLI::Option* option, TypedNumbers* typed);
+void AddDataFlags(Command& app, job::DataSettings* flags);
 
 }  // namespace passel

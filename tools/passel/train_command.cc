@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 #include <csignal>
@@ -28,13 +27,8 @@
 namespace passel {
 namespace {
 
-int Fail(const Status& status) {
-  LogError("{}", status.message());
-  return ExitCodeFor(status);
-}
-
 // "ps=1" "worker=4"
-Status ReadRoles(TrainFlags* flags) {
+Status ReadRoles(job::TrainSettings* flags) {
   constexpr int kNotGiven = -1;
   flags->ps = flags->workers = kNotGiven;
   for (const std::string& role : flags->roles) {
@@ -68,40 +62,39 @@ Status ReadRoles(TrainFlags* flags) {
   return {};
 }
 
-void AddCommonFlags(CLI::App& command, TrainFlags* flags) {
-  command.add_option("--config", flags->config, "YAML or JSON file with values for these flags")
-      ->group("Job");
+void AddCommonFlags(Command& command, job::TrainSettings* flags) {
+  command.Add("--config", &flags->config, "YAML or JSON file with values for these flags")
+      .Group("Job");
   command
-      .add_option("--job_id", flags->job_id,
-                  "Name of the job for passel ctl; default job-<process id>")
-      ->group("Job");
+      .Add("--job_id", &flags->job_id, "Name of the job for passel ctl; default job-<process id>")
+      .Group("Job");
   command
-      .add_option("--max_restarts", flags->max_restarts,
-                  "How often a worker that died is started again (a ps always is)")
-      ->group("Job")
-      ->capture_default_str();
+      .Add("--max_restarts", &flags->max_restarts,
+           "How often a worker that died is started again (a ps always is)")
+      .Group("Job")
+      .ShowDefault();
   command
-      .add_option("--grace", flags->grace,
-                  "Seconds that tasks get to end after Ctrl-C before they are killed")
-      ->group("Job")
-      ->capture_default_str();
+      .Add("--grace", &flags->grace,
+           "Seconds that tasks get to end after Ctrl-C before they are killed")
+      .Group("Job")
+      .ShowDefault();
   command
-      .add_flag("--print_placement", flags->print_placement,
-                "Print on which ps each variable would be, and end")
-      ->group("Job");
+      .AddSwitch("--print_placement", &flags->print_placement,
+                 "Print on which ps each variable would be, and end")
+      .Group("Job");
   command
-      .add_flag("--evaluator", flags->evaluator,
-                "One more process evaluates the values on the test images while they are trained")
-      ->group("Job");
+      .AddSwitch("--evaluator", &flags->evaluator,
+                 "One more process evaluates the values on the test images while they are trained")
+      .Group("Job");
   command
-      .add_option("--save", flags->save,
-                  "Write the trained variables to this .safetensors file, after Ctrl-C too")
-      ->group("Job");
+      .Add("--save", &flags->save,
+           "Write the trained variables to this .safetensors file, after Ctrl-C too")
+      .Group("Job");
   command
-      .add_option("--report", flags->report,
-                  "Write the results as JSON to this file; -: to standard output, and everything "
-                  "else to standard error")
-      ->group("Job");
+      .Add("--report", &flags->report,
+           "Write the results as JSON to this file; -: to standard output, and everything "
+           "else to standard error")
+      .Group("Job");
   AddDeviceFlags(command, &flags->devices);
   AddLaunchFlags(command, &flags->launch);
   AddPresetFlags(command, &flags->preset);
@@ -109,87 +102,81 @@ void AddCommonFlags(CLI::App& command, TrainFlags* flags) {
 }
 
 // The file's values are in the options before anything looks at them.
-int TrainByFile(TrainFlags& flags, CLI::App& command) {
-  if (Status status = ApplyConfigFile(flags.config, command); !status.ok()) return Fail(status);
-  flags.devices.num_gpus_given = command.get_option("--num_gpus")->count() > 0;
-  const CLI::Option* const workers = command.get_option_no_throw("--workers");
-  if (workers != nullptr && workers->count() > 0) flags.workers_given = true;
+int TrainByFile(job::TrainSettings& flags, Command command, std::int64_t start_ns) {
+  if (Status status = ApplyConfigFile(flags.config, command); !status.ok())
+    return FinishCommand(status);
+  flags.devices.num_gpus_given = command.Given("--num_gpus");
+  if (command.Given("--workers")) flags.workers_given = true;
   const auto from_preset = ApplyPreset(command, flags.preset);
-  if (!from_preset.ok()) return Fail(from_preset.status());
+  if (!from_preset.ok()) return FinishCommand(from_preset.status());
   NotePresetDir(flags.preset, *from_preset, &flags.job.source);
   flags.gpu_per_worker = WantsGpuPerWorker(flags.preset);
   if (from_preset->contains("num_gpus")) flags.devices.num_gpus_origin = "preset " + flags.preset;
   for (const char* name : {"TF_CONFIG", "PS_HOSTS", "WORKER_HOSTS", "PS_KEY", "WORKER_KEY"}) {
     if (const char* value = std::getenv(name); value != nullptr && *value != '\0') {
       LogWarning("{} is not used: passel {} starts its own tasks; passel task reads it", name,
-                 command.get_name());
+                 command.name());
     }
   }
-  return Train(flags);
+  return Train(flags, start_ns);
 }
 
 }  // namespace
 
-int Train(TrainFlags& flags) {
+int Train(job::TrainSettings& flags, std::int64_t start_ns) {
   if (flags.job.download_only) return DownloadOnlyCommand(flags.job.source);
-  const Result<JobConfig> config = CheckTrainSettings(&flags);
-  if (!config.ok()) return Fail(config.status());
+  const Result<job::JobConfig> config = job::CheckTrainSettings(&flags);
+  if (!config.ok()) return FinishCommand(config.status());
   nvtx::WarnIfMissing();
   nvtx::NameThread(flags.ps == 0 ? "worker/0" : "supervisor");
   if (flags.print_placement) return PrintPlacement(flags.job.source, *config, flags.ps);
-  const Result<LaunchSetup> setup = SetUpLaunch(flags, *config);
-  if (!setup.ok()) return Fail(setup.status());
+  const Result<job::LaunchSetup> setup = job::SetUpLaunch(flags, *config);
+  if (!setup.ok()) return FinishCommand(setup.status());
   flags.workers = setup->workers;
   if (flags.launch.dry_run) {
-    fmt::print("{}", DescribeSetup(*setup));
-    return kExitDone;
+    fmt::print("{}", job::DescribeSetup(*setup));
+    return job::kExitDone;
   }
   ::signal(SIGPIPE, SIG_IGN);  // training goes on without readers of its output
-  LogSetup(*setup);
+  job::LogSetup(*setup);
   if (flags.devices.log_device_placement && flags.ps == 0) {
     LogInfo("every variable, forward and backward pass: this process, cpu:0");
   }
-  const Result<JobReport> report = RunJob(flags, *config, *setup, g_program_start_ns);
-  return report.ok() ? report->exit_code : Fail(report.status());
+  const Result<job::JobReport> report = job::RunJob(flags, *config, *setup, start_ns);
+  return report.ok() ? report->exit_code : FinishCommand(report.status());
 }
 
-int PrintPlacement(const SourceFlags& source, const JobConfig& config, int ps) {
-  const Result<std::string> table = PlacementTable(source, config, ps);
-  if (!table.ok()) return Fail(table.status());
+int PrintPlacement(const job::SourceSettings& source, const job::JobConfig& config, int ps) {
+  const Result<std::string> table = job::PlacementTable(source, config, ps);
+  if (!table.ok()) return FinishCommand(table.status());
   fmt::print("{}", *table);
   std::fflush(stdout);
-  return kExitDone;
+  return job::kExitDone;
 }
 
-void AddTrainCommand(CLI::App& app, Run* run) {
-  auto flags = std::make_shared<TrainFlags>();
-  CLI::App* command =
-      app.add_subcommand("train", "Train on this host: ps, workers and all, with one command");
-  command
-      ->add_option("--ps", flags->ps, "ps tasks; 0: one process without a ps, which is one worker")
-      ->group("Job")
-      ->capture_default_str();
-  command->add_option("--workers", flags->workers, "Worker tasks")
-      ->group("Job")
-      ->capture_default_str();
-  AddCommonFlags(*command, flags.get());
-  command->callback(
-      [flags, run, command] { *run = [flags, command] { return TrainByFile(*flags, *command); }; });
+void AddTrainCommand(Command& program, std::int64_t start_ns) {
+  auto flags = std::make_shared<job::TrainSettings>();
+  Command command =
+      program.AddCommand("train", "Train on this host: ps, workers and all, with one command");
+  command.Add("--ps", &flags->ps, "ps tasks; 0: one process without a ps, which is one worker")
+      .Group("Job")
+      .ShowDefault();
+  command.Add("--workers", &flags->workers, "Worker tasks").Group("Job").ShowDefault();
+  AddCommonFlags(command, flags.get());
+  command.OnRun([flags, command, start_ns] { return TrainByFile(*flags, command, start_ns); });
 }
 
-void AddLaunchCommand(CLI::App& app, Run* run) {
-  auto flags = std::make_shared<TrainFlags>();
-  CLI::App* command = app.add_subcommand(
+void AddLaunchCommand(Command& program, std::int64_t start_ns) {
+  auto flags = std::make_shared<job::TrainSettings>();
+  Command command = program.AddCommand(
       "launch", "The same with explicit roles: passel launch ps=2 worker=4 [flags of train]");
-  command->add_option("roles", flags->roles, "ps=COUNT worker=COUNT [evaluator=1]")
-      ->required()
-      ->group("Job");
-  AddCommonFlags(*command, flags.get());
-  command->callback([flags, run, command] {
-    *run = [flags, command] {
-      if (Status status = ReadRoles(flags.get()); !status.ok()) return Fail(status);
-      return TrainByFile(*flags, *command);
-    };
+  command.Add("roles", &flags->roles, "ps=COUNT worker=COUNT [evaluator=1]")
+      .Required()
+      .Group("Job");
+  AddCommonFlags(command, flags.get());
+  command.OnRun([flags, command, start_ns] {
+    if (Status status = ReadRoles(flags.get()); !status.ok()) return FinishCommand(status);
+    return TrainByFile(*flags, command, start_ns);
   });
 }
 

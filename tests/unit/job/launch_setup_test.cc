@@ -11,7 +11,7 @@
 #include "job/exit_code.h"
 #include "tests/unit/job/settings_of.h"
 
-namespace passel::testing {
+namespace passel::job::testing {
 namespace {
 
 struct BadLaunch {
@@ -24,7 +24,7 @@ struct BadLaunch {
 
 // Before --dry_run prints anything.
 Status CheckLaunch(const BadLaunch& launch) {
-  TrainFlags settings;
+  TrainSettings settings;
   settings.launch.dry_run = true;
   settings.gpu_per_worker = launch.gpu_per_worker;
   if (!launch.topology.empty()) {
@@ -158,7 +158,7 @@ INSTANTIATE_TEST_SUITE_P(Flags, BadLaunchTest, ::testing::ValuesIn(kBadLaunches)
                          [](const auto& test) { return test.param.name; });
 
 TEST(LaunchSetupTest, ARecordedMachineIsForDryRunsAlone) {
-  TrainFlags settings;
+  TrainSettings settings;
   settings.launch.topology = "dgx-h100.json";
   const Result<JobConfig> config = CheckTrainSettings(&settings);
   ASSERT_TRUE(config.ok()) << config.status().message();
@@ -168,7 +168,7 @@ TEST(LaunchSetupTest, ARecordedMachineIsForDryRunsAlone) {
 }
 
 TEST(LaunchSetupTest, WorkersFollowFromTheGpus) {
-  TrainFlags settings;
+  TrainSettings settings;
   settings.launch.dry_run = true;
   settings.launch.topology =
       std::string(PASSEL_SOURCE_DIR) + "/tests/data/topologies/a100-pcie-4.json";
@@ -183,4 +183,4 @@ TEST(LaunchSetupTest, WorkersFollowFromTheGpus) {
 }
 
 }  // namespace
-}  // namespace passel::testing
+}  // namespace passel::job::testing

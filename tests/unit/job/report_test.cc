@@ -6,17 +6,17 @@
 
 #include <nlohmann/json.hpp>
 
-namespace passel::testing {
+namespace passel::job::testing {
 namespace {
 
 constexpr std::int64_t kSecond = 1'000'000'000;
 
-job::JobStatus TwoWorkers() {
-  job::JobStatus status;
+JobStatus TwoWorkers() {
+  JobStatus status;
   status.global_step = 30;
   status.local_steps = 40;
   for (int worker = 0; worker < 2; ++worker) {
-    job::WorkerStatus& w = status.workers.emplace_back();
+    WorkerStatus& w = status.workers.emplace_back();
     w.member.worker = worker;
     w.first_step_ns = (5 + worker) * kSecond;
     w.last_step_ns = (9 - worker) * kSecond;
@@ -66,4 +66,4 @@ TEST(ReportTest, TextAndJsonSayTheSame) {
 }
 
 }  // namespace
-}  // namespace passel::testing
+}  // namespace passel::job::testing

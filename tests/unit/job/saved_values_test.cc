@@ -12,17 +12,17 @@
 #include "train/model_plan.h"
 #include "train/saved_model.h"
 
-namespace passel::testing {
+namespace passel::job::testing {
 namespace {
 
 TEST(SavedValuesTest, SayHowTheyWereTrained) {
-  JobFlags flags;
+  JobSettings flags;
   flags.model = "softmax";
   flags.optimizer = "adagrad";
   flags.mode = "barrier";
   flags.validation_size = 100;
   flags.train_examples = 1000;
-  Result<JobConfig> config = CheckJobFlags(flags);
+  Result<JobConfig> config = CheckJobSettings(flags);
   ASSERT_TRUE(config.ok()) << config.status().message();
   config->model.inputs = 4;
   config->model.classes = 3;
@@ -47,4 +47,4 @@ TEST(SavedValuesTest, SayHowTheyWereTrained) {
 }
 
 }  // namespace
-}  // namespace passel::testing
+}  // namespace passel::job::testing

@@ -14,15 +14,15 @@
 
 #include "job/train_settings.h"
 
-namespace passel::testing {
+namespace passel::job::testing {
 
 /// Where the value of a flag goes.
 using Target = std::variant<std::string*, std::vector<std::string>*, bool*, int*, std::int64_t*,
                             double*, std::optional<std::string>*, std::optional<int>*,
                             std::optional<std::int64_t>*, std::optional<double>*>;
 
-inline std::map<std::string, Target> TargetsOf(TrainFlags& s) {
-  JobFlags& j = s.job;
+inline std::map<std::string, Target> TargetsOf(TrainSettings& s) {
+  JobSettings& j = s.job;
   return {{"--ps", &s.ps},
           {"--workers", &s.workers},
           {"--max_restarts", &s.max_restarts},
@@ -133,7 +133,7 @@ inline void SetTo(const std::string& text, std::vector<std::string>* target) {
 }
 
 /// Gives the settings what `flags`, each --name=value or --name, say.
-inline void Give(const std::vector<std::string>& flags, TrainFlags* settings) {
+inline void Give(const std::vector<std::string>& flags, TrainSettings* settings) {
   const std::map<std::string, Target> targets = TargetsOf(*settings);
   for (const std::string& flag : flags) {
     const std::size_t equals = flag.find('=');
@@ -148,4 +148,4 @@ inline void Give(const std::vector<std::string>& flags, TrainFlags* settings) {
   }
 }
 
-}  // namespace passel::testing
+}  // namespace passel::job::testing

@@ -4,14 +4,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "job/launch_setup.h"
 #include "tests/unit/job/settings_of.h"
 
-namespace passel::testing {
+namespace passel::job::testing {
 namespace {
 
 struct Refused {
@@ -23,7 +25,7 @@ constexpr std::size_t kLongestSentence = 700;
 
 // What the program says before it looks at data or at the machine.
 Status Check(const std::vector<std::string>& flags) {
-  TrainFlags settings;
+  TrainSettings settings;
   // No row may come as far as a look at the GPUs of this machine.
   settings.devices.device = "cpu";
   Give(flags, &settings);
@@ -302,5 +304,26 @@ TEST(SettingsTest, TowersAndPushesOutOfRangeAreRefused) { ExpectRefused(kTowersA
 
 TEST(SettingsTest, WrongPinsAreRefused) { ExpectRefused(kPins); }
 
+// A setting that ToArguments() forgets would be lost in every task of a job, without a word.
+TEST(SettingsTest, ATaskIsGivenEverySettingOfItsJob) {
+  const std::set<std::string> of_the_command = {
+      "--ps",      "--workers",      "--max_restarts",    "--grace",
+      "--save",    "--report",       "--config",          "--evaluator",
+      "--job_id",  "--device",       "--num_gpus",        "--per_process_gpu_memory_fraction",
+      "--gpus",    "--download_url", "--workers_per_gpu", "--bind",
+      "--dry_run", "--topology"};
+  TrainSettings defaults;
+  for (const auto& [name, target] : TargetsOf(defaults)) {
+    if (of_the_command.contains(name)) continue;
+    const bool is_switch = std::holds_alternative<bool*>(target);
+    const std::string flag = is_switch ? name : name + "=7";
+    TrainSettings settings;
+    Give({flag}, &settings);
+    const std::vector<std::string> arguments = ToArguments(settings.job);
+    const std::string expected = name == "--sync_replicas" ? "--mode=barrier" : flag;
+    EXPECT_EQ(std::ranges::count(arguments, expected), 1) << expected;
+  }
+}
+
 }  // namespace
-}  // namespace passel::testing
+}  // namespace passel::job::testing
