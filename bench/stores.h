@@ -13,7 +13,7 @@
 #include "base/status.h"
 #include "bench/lab/arenas.h"
 #include "store/engine_options.h"
-#include "store/in_process_store.h"
+#include "store/open_store.h"
 #include "store/parameter_store.h"
 #include "store/store_plan.h"
 

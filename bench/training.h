@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "base/histogram.h"
 #include "base/status.h"
 #include "bench/stores.h"
 #include "data/dataset.h"
-#include "store/histogram.h"
 #include "store/mode.h"
 
 namespace passel::bench {

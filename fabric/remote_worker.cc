@@ -7,7 +7,7 @@
 
 #include "fabric/remote_lead.h"
 #include "fabric/remote_shard.h"
-#include "store/in_process_store.h"
+#include "store/open_store.h"
 
 namespace passel::fabric {
 

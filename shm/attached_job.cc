@@ -13,8 +13,8 @@
 #include "base/nvtx.h"
 #include "shm/departures.h"
 #include "shm/json_internal.h"
-#include "store/in_process_store.h"
 #include "store/membership.h"
+#include "store/open_store.h"
 
 namespace passel::shm {
 namespace {

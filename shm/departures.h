@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/log.h"
+#include "cluster/worker_names.h"
 #include "store/membership.h"
-#include "store/worker_names.h"
 
 namespace passel::shm {
 

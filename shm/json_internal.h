@@ -13,8 +13,8 @@
 
 #include "base/memory_file.h"
 #include "base/unix_socket.h"
+#include "cluster/worker_names.h"
 #include "shm/arena.h"
-#include "store/worker_names.h"
 
 namespace passel::shm {
 

@@ -19,11 +19,11 @@
 
 #include "base/file_descriptor.h"
 #include "base/memory_file.h"
+#include "cluster/worker_names.h"
 #include "shm/arena.h"
 #include "shm/departures.h"
 #include "shm/rendezvous_client.h"
 #include "shm/rendezvous_server.h"
-#include "store/worker_names.h"
 
 namespace passel::shm {
 

@@ -12,7 +12,7 @@
 #include "base/subprocess.h"
 #include "bench/lab/arenas.h"
 #include "optim/update_kernels.h"
-#include "store/in_process_store.h"
+#include "store/open_store.h"
 
 namespace passel::bench {
 namespace {

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "base/histogram.h"
+#include "cluster/worker_names.h"
 #include "shm/arena.h"
-#include "store/histogram.h"
 #include "store/mode_change.h"
 #include "store/parameter_store.h"
-#include "store/worker_names.h"
 
 namespace passel::job {
 

@@ -18,7 +18,7 @@
 #include "job/job_status.h"
 #include "job/trainer.h"
 #include "shm/protocol.h"
-#include "store/in_process_store.h"
+#include "store/open_store.h"
 #include "train/worker_loop.h"
 
 namespace passel::job {

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "base/file_descriptor.h"
+#include "base/own_time.h"
 #include "base/status.h"
 #include "base/subprocess.h"
 #include "cluster/cluster_spec.h"
@@ -39,7 +40,6 @@
 #include "job/shared_data.h"
 #include "job/signals.h"
 #include "shm/arena.h"
-#include "store/watch.h"
 
 namespace passel::job {
 

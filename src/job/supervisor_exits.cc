@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/nvtx.h"
 #include "job/exit_code.h"
+#include "store/membership.h"
 
 // What the end of a task means for the job, and which tasks are made to end.
 

@@ -14,10 +14,10 @@
 #include "cluster/job_token.h"
 #include "cluster/resolve.h"
 #include "cluster/token_file.h"
+#include "cluster/worker_names.h"
 #include "job/job_config.h"
 #include "job/job_settings.h"
 #include "job/task_settings.h"
-#include "store/worker_names.h"
 
 namespace passel::job {
 

@@ -26,11 +26,12 @@ inline bool TryClaim(BlockState& block, Claim mine) {
                           seen, mine.Pack(), std::memory_order_acquire, std::memory_order_relaxed);
 }
 
-/// Gives a block back. Memory order: release. A compare-and-swap, because a task that was evicted
+/// Gives a block back; with `former` one that was taken over, to the one whose life is over: as if
+/// it had not been. Memory order: release. A compare-and-swap, because a task that was evicted
 /// meanwhile no longer owns what it claimed.
-inline void ReleaseClaim(BlockState& block, Claim mine) {
+inline void ReleaseClaim(BlockState& block, Claim mine, std::uint64_t former = 0) {
   std::uint64_t seen = mine.Pack();
-  block.claim.compare_exchange_strong(seen, 0, std::memory_order_release,
+  block.claim.compare_exchange_strong(seen, former, std::memory_order_release,
                                       std::memory_order_relaxed);
 }
 
@@ -40,14 +41,6 @@ bool HolderLives(const ShardMemory& memory, Claim holder);
 /// Claims a block whose holder's life is over (dead, evicted, or a later epoch). `former`, if not
 /// null, gets the claim that was there. Memory order: acquire.
 bool TryTakeOver(const ShardMemory& memory, BlockState& block, Claim mine, Claim* former = nullptr);
-
-/// Gives a block that was taken over back to the one whose life is over: as if it had not been.
-/// Memory order: release.
-inline void HandBackClaim(BlockState& block, Claim mine, Claim former) {
-  std::uint64_t seen = mine.Pack();
-  block.claim.compare_exchange_strong(seen, former.Pack(), std::memory_order_release,
-                                      std::memory_order_relaxed);
-}
 
 /// How a task idles while the blocks it still needs are held by others: spin, then yield, then
 /// sleep, and have `watch` look after the holder.

@@ -4,8 +4,8 @@
 
 #include <chrono>
 
+#include "cluster/worker_names.h"
 #include "store/shard_memory.h"
-#include "store/worker_names.h"
 
 namespace passel {
 

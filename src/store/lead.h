@@ -74,7 +74,8 @@ class Lead {
   virtual std::vector<Member> Missing(WaitingOn what, std::uint64_t number) const = 0;
   /// This worker's record. Over a wire its own copy, which is published with each step.
   virtual WorkerCounters& counters() = 0;
-  /// For the chief, before the shards are opened: global step, and each worker's clock and cursor.
+  /// For the chief, before the shards are opened: global step, the mode that the schedule has by
+  /// it, and each worker's clock and cursor. EnterMode() follows.
   virtual Status Restore(const JobProgress& progress) = 0;
 
   // --- Modes without rounds ------------------------------------------------------------------

@@ -23,10 +23,14 @@ class LocalLead final : public Lead {
     if (StateOf(memory_, worker_) == TaskState{epoch_, Phase::kRunning}) return {};
     return life_->CheckAlive();
   }
-  bool stopped() const override;
-  std::int64_t global_step() const override;
-  std::uint64_t completed_round() const override;
-  ModeWord CurrentMode() const override;
+  bool stopped() const override { return memory_.state->stop.load(std::memory_order_acquire) != 0; }
+  std::int64_t global_step() const override {
+    return memory_.state->global_step.load(std::memory_order_acquire);
+  }
+  std::uint64_t completed_round() const override {
+    return memory_.state->completed_round.load(std::memory_order_acquire);
+  }
+  ModeWord CurrentMode() const override { return passel::CurrentMode(memory_); }
   bool ChangeDue() override;
   std::uint64_t ClockLead() const override;
   Status Leave(Phase end) override;
@@ -62,6 +66,7 @@ class LocalLead final : public Lead {
     return done;
   }
   std::string Name(int worker) const { return life_->options().names(worker); }
+  ModeWord RestoreMode(std::int64_t step);
   bool TryDecide(std::uint64_t round);
   std::uint32_t EndsWith(std::uint64_t round);
   bool Changed() const { return CurrentModeNumber(memory_) != mode_number_; }

@@ -2,11 +2,11 @@
 
 #include <fmt/core.h>
 
+#include "base/atomic_word.h"
 #include "base/failpoint.h"
 #include "store/local_lead.h"
 #include "store/membership.h"
 #include "store/mode_change.h"
-#include "store/raise_to.h"
 
 namespace passel {
 namespace {
@@ -36,7 +36,7 @@ Status LocalLead::EnterMode(const ModeWord& mode) {
   const ModeRecord& record = memory_.state->mode.records[mode.number % ModeState::kRecords];
   const auto base = AgreedNumber::Unpack(record.clock.load(std::memory_order_seq_cst));
   if (base.change == mode.number && base.value > OwnClock()) {
-    RaiseTo(memory_.tasks[worker_].clock, StepClock{epoch_, base.value}.Pack());
+    RaiseTo(memory_.tasks[worker_].clock, Arrival{epoch_, base.value}.Pack());
     Notify(memory_.state->event);
   }
   return {};

@@ -15,11 +15,11 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/atomic_word.h"
 #include "base/failpoint.h"
-#include "store/histogram.h"
+#include "base/histogram.h"
 #include "store/local_lead.h"
 #include "store/membership.h"
-#include "store/raise_to.h"
 
 namespace passel {
 
@@ -46,9 +46,7 @@ bool LocalLead::TryDecide(std::uint64_t round) {
     const auto [epoch, phase] = StateOf(memory_, k);
     const bool arrived =
         Arrival::Says(memory_.tasks[k].arrival.load(std::memory_order_seq_cst), epoch, round);
-    const bool awaited =
-        phase == Phase::kExpected || phase == Phase::kJoining || phase == Phase::kRunning;
-    if (!arrived && !awaited) continue;  // dead, evicted or done before it arrived
+    if (!arrived && !MayCome(phase)) continue;  // dead, evicted or done before it arrived
     possible_weight += rules_.Quota(k);
     if (!arrived) continue;
     arrived_weight += rules_.Quota(k);
@@ -75,22 +73,15 @@ bool LocalLead::TryDecide(std::uint64_t round) {
 
 // Whoever is about to publish a decision either did so before this, or its swap fails; and who
 // looks at the decision afterwards sees that the job is stopped.
-void LocalLead::DecideNoMore() {
-  std::uint64_t decision = memory_.state->decision.load(std::memory_order_seq_cst);
-  while (!memory_.state->decision.compare_exchange_weak(
-      decision, Decision::Unpack(decision).NextGeneration().Pack(), std::memory_order_seq_cst)) {
-  }
-}
+void LocalLead::DecideNoMore() { Replace(memory_.state->decision, NextGeneration<Decision>); }
 
 std::vector<Member> LocalLead::MissingIn(std::uint64_t round) const {
-  std::vector<Member> missing;
-  for (const Member& member : Membership(memory_)) {
-    const bool awaited = member.phase == Phase::kExpected || member.phase == Phase::kJoining ||
-                         member.phase == Phase::kRunning;
-    const std::uint64_t arrival =
-        memory_.tasks[member.worker].arrival.load(std::memory_order_relaxed);
-    if (awaited && !Arrival::Says(arrival, member.epoch, round)) missing.push_back(member);
-  }
+  std::vector<Member> missing = Membership(memory_);
+  std::erase_if(missing, [&](const Member& m) {
+    const auto& arrival = memory_.tasks[m.worker].arrival;
+    return !MayCome(m.phase) ||
+           Arrival::Says(arrival.load(std::memory_order_relaxed), m.epoch, round);
+  });
   return missing;
 }
 

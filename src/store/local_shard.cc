@@ -3,18 +3,16 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cstring>
 #include <new>
 
+#include "base/atomic_word.h"
 #include "base/clock.h"
 #include "base/denormals.h"
 #include "base/failpoint.h"
+#include "base/histogram.h"
 #include "base/nvtx.h"
 #include "optim/update_kernels.h"
-#include "store/histogram.h"
 #include "store/mode_change.h"
-#include "store/raise_to.h"
-#include "store/update.h"
 
 namespace passel {
 namespace {
@@ -63,8 +61,6 @@ LocalShard::LocalShard(const ShardMemory& memory, std::shared_ptr<LocalWorker> l
   Failpoint("join.follow");
   passel::Follow(memory, worker_, epoch_, life_->identity());
 }
-
-LocalShard::~LocalShard() = default;
 
 Status LocalShard::Pull(PulledShard* pulled) {
   pulled->values = memory_.values;
@@ -120,33 +116,31 @@ Status LocalShard::EnterMode(const ModeWord& mode) {
   // On the other shards, for who looks at that shard alone. On the lead it is there already.
   RaiseTo(memory_.state->mode.current,
           ModeWord{mode.number, 0, mode.scheduled, mode.setting}.Pack());
-  if (!IsRoundMode(rules_.mode) || rules_.Quota(worker_) == 1 || addend_ != nullptr) return {};
-  const std::size_t bytes = (memory_.floats * sizeof(float) + 63) / 64 * 64 + 64;
-  addend_.reset(static_cast<float*>(std::aligned_alloc(64, bytes)));
-  if (addend_ == nullptr) {
+  if (!IsRoundMode(rules_.mode) || rules_.Quota(worker_) == 1 || addend_) return {};
+  try {
+    addend_.emplace(memory_.floats);
+  } catch (const std::bad_alloc&) {
     return ResourceExhausted(fmt::format(
-        "no memory for {} bytes of gradient: use a smaller model, or a --replicas_to_aggregate "
+        "no memory for {} values of gradient: use a smaller model, or a --replicas_to_aggregate "
         "of at most {}, the number of workers",
-        bytes, rules_.num_workers));
+        memory_.floats, rules_.num_workers));
   }
-  std::memset(addend_.get(), 0, bytes);
   return {};
 }
 
 Status LocalShard::PrepareChange(std::uint64_t step) {
   for (std::size_t b = 0; b < memory_.num_blocks; ++b) RaiseTo(memory_.blocks[b].round, step);
   RaiseTo(memory_.state->completed_round, step);
-  std::uint64_t seen = memory_.state->decision.load(std::memory_order_seq_cst);
-  Decision next;
-  do {
-    next = Decision::Unpack(seen).NextGeneration();  // what a fenced worker decides now, fails
+  Replace(memory_.state->decision, [&](std::uint64_t word) {
+    // What a fenced worker decides now, fails.
+    Decision next = Decision::Unpack(NextGeneration<Decision>(word));
     if (next.round < step) {
       next = {step, next.generation, 0, 0};
     } else if (next.round == step && next.ends != Decision::EndOf(mode_number_)) {
       next.ends = 0;  // of a mode long ago
     }
-  } while (
-      !memory_.state->decision.compare_exchange_weak(seen, next.Pack(), std::memory_order_seq_cst));
+    return next.Pack();
+  });
   return {};
 }
 
@@ -154,7 +148,7 @@ Status LocalShard::PrepareChange(std::uint64_t step) {
 Status LocalShard::Stage(int slot) {
   if (slot < memory_.gradient_slots) return {};  // it was computed in place
   float* sum = memory_.Gradient(worker_, 0);
-  const float* const both[] = {sum, addend_.get()};
+  const float* const both[] = {sum, addend_->floats().data()};
   SumGradients(sum, both, 2, 1.0F, memory_.floats);
   return {};
 }
@@ -263,27 +257,32 @@ Status LocalShard::ApplyHere(int slot, const StepScalars& scalars, Deadline dead
     left = busy;
     if (left == 0) continue;
     if (pass == 1) Increment(count.busy_blocks, left);
-    if (!binding && !whole_slots) continue;
-    const bool in_time = patience.Wait(memory_.blocks[todo_[0]], deadline);
+    const BlockState& blocker = memory_.blocks[todo_[0]];
     if (whole_slots) {
-      if (in_time && patience.yields() < kYieldsBeforeLeavingOut) continue;
+      if (patience.Wait(blocker, deadline) && patience.yields() < kYieldsBeforeLeavingOut) continue;
       Increment(count.overlapped_blocks, left);
       return watch_->failure();
     }
-    Heartbeat();  // others must not take us for stopped
-    PASSEL_RETURN_IF_ERROR(watch_->failure());
-    const bool cancelled = stopped() && patience.Sleeps();
-    if (!in_time || cancelled) {
-      const std::string holder = options_.names(
-          Claim::Unpack(memory_.blocks[todo_[0]].claim.load(std::memory_order_relaxed)).worker);
-      return cancelled ? Cancelled(fmt::format("the job was stopped while {} held a block of "
-                                               "the variables that this push needs",
-                                               holder))
-                       : DeadlineExceeded(
-                             fmt::format("{} holds a block of the variables for too long", holder));
-    }
+    if (binding) PASSEL_RETURN_IF_ERROR(AwaitHolder(patience, blocker, deadline));
   }
   return {};
+}
+
+// One round of waiting for a block that a push cannot do without.
+Status LocalShard::AwaitHolder(ClaimPatience& patience, const BlockState& blocker,
+                               Deadline deadline) {
+  const bool in_time = patience.Wait(blocker, deadline);
+  Heartbeat();  // others must not take us for stopped
+  PASSEL_RETURN_IF_ERROR(watch_->failure());
+  const bool cancelled = stopped() && patience.Sleeps();
+  if (in_time && !cancelled) return {};
+  const std::string holder =
+      options_.names(Claim::Unpack(blocker.claim.load(std::memory_order_relaxed)).worker);
+  if (!cancelled) {
+    return DeadlineExceeded(fmt::format("{} holds a block of the variables for too long", holder));
+  }
+  return Cancelled(fmt::format(
+      "the job was stopped while {} held a block of the variables that this push needs", holder));
 }
 
 }  // namespace passel

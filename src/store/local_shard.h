@@ -6,15 +6,15 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "base/page_memory.h"
 #include "base/random.h"
-#include "optim/optimizer.h"
+#include "optim/update_formulas.h"
 #include "store/block_claims.h"
 #include "store/external_sweep.h"
-#include "store/external_updates.h"
 #include "store/local_worker.h"
 #include "store/shard.h"
 #include "store/shard_memory.h"
@@ -32,12 +32,12 @@ class LocalShard final : public Shard, private ExternalUpdates {
   /// For the worker whose life that is. On another shard than its lead it writes there that this
   /// life is there.
   LocalShard(const ShardMemory& memory, std::shared_ptr<LocalWorker> life);
-  ~LocalShard() override;
 
   Status Pull(PulledShard* pulled) override;
   void CopyAll(float* out) override;
   float* gradient(int slot) const override {
-    return slot < memory_.gradient_slots ? memory_.Gradient(worker_, slot) : addend_.get();
+    return slot < memory_.gradient_slots ? memory_.Gradient(worker_, slot)
+                                         : addend_->floats().data();
   }
   int gradient_slots() const override { return memory_.gradient_slots; }
   float* contents(int k) override { return k == 0 ? memory_.values : memory_.slots[k - 1]; }
@@ -55,18 +55,18 @@ class LocalShard final : public Shard, private ExternalUpdates {
   ExternalUpdates* external_updates() override { return this; }
 
  private:
-  struct FreeMemory {
-    void operator()(float* p) const { std::free(p); }
-  };
-  using Buffer = std::unique_ptr<float, FreeMemory>;
-
   void SweepElsewhere(ExternalSweep* sweep) override { external_ = sweep; }
   bool AddsElsewhere() const override;
   Status BeginUpdate(StepScalars* scalars) override;
   Status EndUpdate(Version* version_before) override;
   void GiveUpUpdate() override;
 
-  struct Update;  // what one sweep applies: scalars and gradients
+  struct Update {  // what one sweep over the blocks applies
+    StepScalars scalars;
+    const float* const* gradients;  // [count], each the whole shard
+    int count;
+    int weight;  // > 1: divides their sum, taken in this order
+  };
   struct Span {
     std::size_t begin, size;  // floats of the shard
   };
@@ -79,6 +79,7 @@ class LocalShard final : public Shard, private ExternalUpdates {
   Status EndPush(Version* version_before);
   Status CheckCurrent() const;
   Status ApplyHere(int slot, const StepScalars& scalars, Deadline deadline);
+  Status AwaitHolder(ClaimPatience& patience, const BlockState& blocker, Deadline deadline);
   Status ApplyElsewhere(int slot, const StepScalars& scalars, Deadline deadline);
   /// At most a block. `next` floats behind it are our next span, and fetched meanwhile.
   void ApplySpan(const Update& update, Span span, std::size_t next);
@@ -92,7 +93,8 @@ class LocalShard final : public Shard, private ExternalUpdates {
   Status ResolveOwnUndo(const Update& update, const RoundGrant& grant, Deadline deadline);
   Status ClaimAndApplyRoundBlock(const Update& update, const RoundGrant& grant, std::size_t block,
                                  bool take_over, bool* done);
-  Status NotApplied(std::uint64_t round) const;
+  Status AwaitBlock(ClaimPatience& patience, std::size_t block, std::uint64_t round,
+                    Deadline deadline);
   Claim MyClaim() const { return {epoch_, worker_}; }
 
   const std::shared_ptr<LocalWorker> life_;
@@ -104,7 +106,7 @@ class LocalShard final : public Shard, private ExternalUpdates {
   const std::uint32_t epoch_;
   const EngineOptions& options_ = life_->options();
   Watch* const watch_ = &life_->watch();
-  Buffer addend_;  // [floats], zero behind the variables; null until a quota exceeds 1
+  std::optional<PageFloats> addend_;   // [floats], zero behind the variables; see EnterMode()
   ExternalSweep* external_ = nullptr;  // updates the values; null: we do
   BlockState external_blocker_{};      // for patience with who holds a block there
   Random random_;                      // start block of a sweep elsewhere: not part of the results

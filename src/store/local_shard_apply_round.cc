@@ -1,4 +1,4 @@
-// Rounds, third part: one update of every block, whoever dies on the way.
+// Rounds: one update of every block, whoever dies on the way.
 //
 // A task that dies within a block leaves it half applied. So a block is applied in pieces, and the
 // old contents of a piece are saved first, in the arena, under a tag that names round and piece:
@@ -10,16 +10,15 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/atomic_word.h"
 #include "base/denormals.h"
 #include "base/failpoint.h"
+#include "base/histogram.h"
 #include "base/nvtx.h"
 #include "optim/update_kernels.h"
 #include "store/block_claims.h"
-#include "store/histogram.h"
 #include "store/local_shard.h"
 #include "store/membership.h"
-#include "store/raise_to.h"
-#include "store/update.h"
 
 namespace passel {
 namespace {
@@ -159,11 +158,7 @@ Status LocalShard::ClaimAndApplyRoundBlock(const Update& update, const RoundGran
   if (round_before >= grant.round) {
     // We are one that rounds do not wait for, and slept since we looked. What is half applied is a
     // later round's: the claim goes back to the dead holder, for somebody of that round to take.
-    if (half_applied) {
-      HandBackClaim(block, MyClaim(), former);
-    } else {
-      ReleaseClaim(block, MyClaim());
-    }
+    ReleaseClaim(block, MyClaim(), half_applied ? former.Pack() : 0);
   } else {
     if (half_applied) {
       nvtx::Mark(nvtx::Event::kRoundTakenOver, static_cast<std::int64_t>(grant.round));
@@ -193,7 +188,11 @@ std::vector<Member> LocalShard::HoldersIn(std::uint64_t round) const {
   return holders;
 }
 
-Status LocalShard::NotApplied(std::uint64_t round) const {
+// One round of waiting for a block that `round` is not applied to.
+Status LocalShard::AwaitBlock(ClaimPatience& patience, std::size_t block, std::uint64_t round,
+                              Deadline deadline) {
+  Heartbeat();  // others must not take us for stopped
+  if (patience.Wait(memory_.blocks[block], deadline)) return watch_->failure();
   const std::vector<Member> holders = HoldersIn(round);
   return DeadlineExceeded(fmt::format(
       "round {} is not applied completely{}", round,
@@ -215,11 +214,7 @@ Status LocalShard::ResolveOwnUndo(const Update& update, const RoundGrant& grant,
     bool done = false;
     PASSEL_RETURN_IF_ERROR(ClaimAndApplyRoundBlock(update, grant, block, true, &done));
     if (done) return {};
-    Heartbeat();  // others must not take us for stopped
-    if (!patience.Wait(memory_.blocks[block], deadline)) {
-      return NotApplied(grant.round);
-    }
-    PASSEL_RETURN_IF_ERROR(watch_->failure());
+    PASSEL_RETURN_IF_ERROR(AwaitBlock(patience, block, grant.round, deadline));
   }
 }
 
@@ -259,11 +254,7 @@ Status LocalShard::ApplyRound(const RoundGrant& grant, Deadline deadline) {
     }
     left = busy;
     if (left == 0) continue;
-    Heartbeat();  // others must not take us for stopped
-    if (!patience.Wait(memory_.blocks[todo_[0]], deadline)) {
-      return NotApplied(grant.round);
-    }
-    PASSEL_RETURN_IF_ERROR(watch_->failure());
+    PASSEL_RETURN_IF_ERROR(AwaitBlock(patience, todo_[0], grant.round, deadline));
   }
   RaiseTo(memory_.state->optimizer_step, static_cast<std::int64_t>(grant.round));
   RaiseTo(memory_.state->version, grant.round);

@@ -9,10 +9,10 @@
 
 #include "base/check.h"
 #include "base/failpoint.h"
+#include "base/histogram.h"
 #include "base/nvtx.h"
 #include "optim/update_kernels.h"
 #include "store/external_sweep.h"
-#include "store/histogram.h"
 #include "store/local_shard.h"
 
 namespace passel {
@@ -81,8 +81,7 @@ Status LocalShard::ApplyElsewhere(int slot, const StepScalars& scalars, Deadline
     sweep.goes_on = true;
     // Stands for whichever block was left: who is patient looks at the holder.
     external_blocker_.claim.store(swept.holder, std::memory_order_relaxed);
-    const Claim holder = Claim::Unpack(swept.holder);
-    const std::uint64_t dead = HolderLives(lead_, holder) ? 0 : swept.holder;
+    const std::uint64_t dead = HolderLives(lead_, Claim::Unpack(swept.holder)) ? 0 : swept.holder;
     // Named once it is taken over, or never: not every sweep may do that.
     const bool can_help = dead != 0 && dead != sweep.former;
     sweep.former = dead;
@@ -96,18 +95,7 @@ Status LocalShard::ApplyElsewhere(int slot, const StepScalars& scalars, Deadline
       ::sched_yield();
       continue;
     }
-    const bool in_time = patience.Wait(external_blocker_, deadline);
-    Heartbeat();  // others must not take us for stopped
-    PASSEL_RETURN_IF_ERROR(watch_->failure());
-    if (stopped() && patience.Sleeps()) {
-      return Cancelled(fmt::format(
-          "the job was stopped while {} held a block of the variables that this push needs",
-          options_.names(holder.worker)));
-    }
-    if (!in_time) {
-      return DeadlineExceeded(fmt::format("{} holds a block of the variables for too long",
-                                          options_.names(holder.worker)));
-    }
+    PASSEL_RETURN_IF_ERROR(AwaitHolder(patience, external_blocker_, deadline));
   }
 }
 

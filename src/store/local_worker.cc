@@ -49,11 +49,6 @@ Status LocalWorker::CheckAlive() const {
                              state.phase == Phase::kEvicted ? "evicted" : "taken for dead"));
 }
 
-Status LocalWorker::CheckWait() const {
-  PASSEL_RETURN_IF_ERROR(watch_.failure());
-  return CheckAlive();
-}
-
 void LocalWorker::Heartbeat() {
   // Relaxed: a time stamp that orders nothing.
   lead_.tasks[worker_].heartbeat_ns.store(MonotonicNs(), std::memory_order_relaxed);

@@ -44,7 +44,7 @@ class LocalWorker {
   /// kAborted if this life was ended by others.
   Status CheckAlive() const;
   /// For who waits. Errors: kAborted; kInternal: somebody else does not answer, which ends the job.
-  Status CheckWait() const;
+  Status CheckWait() const { return watch_.failure().ok() ? CheckAlive() : watch_.failure(); }
   void Heartbeat();
 
  private:

@@ -7,10 +7,10 @@
 #include <chrono>
 #include <thread>
 
+#include "base/atomic_word.h"
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/nvtx.h"
-#include "store/raise_to.h"
 
 namespace passel {
 namespace {
@@ -83,7 +83,7 @@ std::uint64_t HighestClock(const ShardMemory& memory) {
   std::uint64_t highest = 0;
   for (int k = 0; k < memory.num_workers; ++k) {
     const std::uint64_t word = memory.tasks[k].clock.load(std::memory_order_seq_cst);
-    highest = std::max(highest, StepClock::Unpack(word).steps);
+    highest = std::max(highest, Arrival::Unpack(word).at);
   }
   return highest;
 }
@@ -99,10 +99,9 @@ std::optional<std::uint64_t> SlowestClock(const ShardMemory& memory, int except,
       if (k == except) continue;
       const TaskState state = StateOf(memory, k);
       if (state.phase != Phase::kRunning && !(joining && state.phase == Phase::kJoining)) continue;
-      const StepClock clock =
-          StepClock::Unpack(memory.tasks[k].clock.load(std::memory_order_seq_cst));
+      const Arrival clock = Arrival::Unpack(memory.tasks[k].clock.load(std::memory_order_seq_cst));
       // Of another life: joining and not yet set, or it changed hands and we shall look again.
-      if (clock.IsOf(state.epoch)) slowest = std::min(slowest.value_or(clock.steps), clock.steps);
+      if (clock.IsOf(state.epoch)) slowest = std::min(slowest.value_or(clock.at), clock.at);
     }
     const std::uint32_t after = generation();
     if (after == before) return slowest;
@@ -184,27 +183,16 @@ Result<std::uint32_t> Join(const ShardMemory& memory, int worker, const ProcessI
   const std::uint64_t first_clock = FirstClock(memory, worker);
   Failpoint("join.before_clock");
   // Others wait for us from here on, at a clock that may be out of date by now.
-  RaiseTo(task.clock, StepClock{joining.epoch, first_clock}.Pack());
+  RaiseTo(task.clock, Arrival{joining.epoch, first_clock}.Pack());
   Failpoint("join.clock");
   // A decision that somebody is preparing on what it saw of the life before must fail; and who is
   // looking for the slowest and has not seen us looks again.
-  std::uint64_t decision = memory.state->decision.load(std::memory_order_seq_cst);
-  while (!memory.state->decision.compare_exchange_weak(
-      decision, Decision::Unpack(decision).NextGeneration().Pack(), std::memory_order_seq_cst)) {
-  }
+  Replace(memory.state->decision, NextGeneration<Decision>);
   Failpoint("join.before_mode");
   // So must a change of mode that somebody is about to publish: it waits for us, too.
-  std::uint64_t mode = memory.state->mode.current.load(std::memory_order_seq_cst);
-  const auto next_generation = [&] {
-    ModeWord word = ModeWord::Unpack(mode);
-    ++word.generation;
-    return word.Pack();
-  };
-  while (!memory.state->mode.current.compare_exchange_weak(mode, next_generation(),
-                                                           std::memory_order_seq_cst)) {
-  }
+  Replace(memory.state->mode.current, NextGeneration<ModeWord>);
   // So whoever went on without us did so before this look, and is not too far ahead of it.
-  RaiseTo(task.clock, StepClock{joining.epoch, FirstClock(memory, worker)}.Pack());
+  RaiseTo(task.clock, Arrival{joining.epoch, FirstClock(memory, worker)}.Pack());
   Failpoint("join.before_running");
   // Release (by the swap): who sees kRunning sees the identity.
   if (!Transition(memory, worker, joining, Phase::kRunning)) return WhyLost(memory, worker, names);
@@ -310,10 +298,7 @@ std::string_view PhaseInWords(const Member& member) {
 
 bool AllWorkersEnded(const ShardMemory& memory) {
   for (int worker = 0; worker < memory.num_workers; ++worker) {
-    const Phase phase = StateOf(memory, worker).phase;
-    if (phase == Phase::kExpected || phase == Phase::kJoining || phase == Phase::kRunning) {
-      return false;
-    }
+    if (MayCome(StateOf(memory, worker).phase)) return false;
   }
   return true;
 }

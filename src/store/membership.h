@@ -28,9 +28,9 @@
 
 #include "base/process_identity.h"
 #include "base/status.h"
+#include "cluster/worker_names.h"
 #include "store/parameter_store.h"
 #include "store/shard_memory.h"
-#include "store/worker_names.h"
 
 namespace passel {
 

@@ -2,31 +2,25 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <charconv>
+#include <iterator>
 
 namespace passel {
+namespace {
+
+constexpr std::string_view kModeNames[] = {"hogwild", "locked", "barrier", "replicas", "ssp"};
+static_assert(std::size(kModeNames) == static_cast<std::size_t>(kLastMode) + 1);
+
+}  // namespace
 
 std::string_view ModeName(Mode mode) {
-  switch (mode) {
-    case Mode::kHogwild:
-      return "hogwild";
-    case Mode::kLocked:
-      return "locked";
-    case Mode::kBarrier:
-      return "barrier";
-    case Mode::kReplicas:
-      return "replicas";
-    case Mode::kSsp:
-      return "ssp";
-  }
-  return "unknown";
+  return mode <= kLastMode ? kModeNames[static_cast<std::size_t>(mode)] : "unknown";
 }
 
 Result<Mode> ParseMode(std::string_view name) {
-  for (const Mode mode :
-       {Mode::kHogwild, Mode::kLocked, Mode::kBarrier, Mode::kReplicas, Mode::kSsp}) {
-    if (name == ModeName(mode)) return mode;
-  }
+  const auto* const found = std::ranges::find(kModeNames, name);
+  if (found != std::end(kModeNames)) return static_cast<Mode>(found - kModeNames);
   return InvalidArgument(fmt::format(
       "there is no mode \"{:.64}\": use hogwild, locked, barrier, replicas or ssp", name));
 }

@@ -10,7 +10,7 @@
 
 namespace passel {
 
-enum class Mode : std::uint32_t {
+enum class Mode : std::uint32_t {  // their names are in mode.cc, in this order
   kHogwild = 0,   ///< applied at once, lock-free; colliding element updates may be lost
   kLocked = 1,    ///< applied at once under binding block claims; nothing lost
   kBarrier = 2,   ///< one gradient per worker per round, their mean, one update

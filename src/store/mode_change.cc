@@ -72,13 +72,12 @@ void WishForScheduledMode(const ShardMemory& lead, const std::vector<ScheduledMo
 }
 
 std::vector<Member> MissingAtChange(const ShardMemory& lead, std::uint32_t number) {
-  std::vector<Member> missing;
-  for (const Member& member : Membership(lead)) {
-    if (member.phase != Phase::kRunning && member.phase != Phase::kJoining) continue;
-    const std::uint64_t arrival =
-        lead.tasks[member.worker].change_arrival.load(std::memory_order_seq_cst);
-    if (!Arrival::Says(arrival, member.epoch, number)) missing.push_back(member);
-  }
+  std::vector<Member> missing = Membership(lead);
+  std::erase_if(missing, [&](const Member& m) {
+    const auto& arrival = lead.tasks[m.worker].change_arrival;
+    return !MayCome(m.phase) || m.phase == Phase::kExpected ||
+           Arrival::Says(arrival.load(std::memory_order_seq_cst), m.epoch, number);
+  });
   return missing;
 }
 

@@ -33,28 +33,9 @@ namespace passel {
 /// Updates applied to a shard since creation: starts at 0, never decreases.
 using Version = std::uint64_t;
 
-/// What a pull is to bring up to date. Everything is the common case and costs nothing to say.
-class Selection {
- public:
-  struct Rows {
-    VarId variable;
-    std::int64_t first_row;
-    std::int64_t rows;
-  };
-  static Selection Everything() { return Selection(); }
-  /// Rows outside this list may be stale or unset in the view.
-  static Selection Only(std::vector<Rows> rows) {
-    Selection selection;
-    selection.everything_ = false;
-    selection.rows_ = std::move(rows);
-    return selection;
-  }
-  bool everything() const { return everything_; }
-  std::span<const Rows> rows() const { return rows_; }
-
- private:
-  bool everything_ = true;
-  std::vector<Rows> rows_;
+/// What a pull brings up to date: all there is.
+struct Selection {
+  static Selection Everything() { return {}; }
 };
 
 enum class PullMode {
@@ -171,6 +152,7 @@ class ParameterStore {
   /// variable (0) and its slot variables (1 + k) in turn. Global step, versions and the step of
   /// the optimizer are those of `progress`; so are the cursors, of as many workers as both jobs
   /// have; ssp: all begin at the highest clock there was; rounds go on after the global step.
+  /// Where the schedule has another mode by that step, the job is in that one from the start.
   /// Errors: kFailedPrecondition as above; kInvalidArgument when `progress` has other shards.
   virtual Status Restore(const JobProgress& progress,
                          const std::function<void(VarId, int k, std::span<float>)>& fill) = 0;
@@ -188,8 +170,8 @@ class ParameterStore {
 
   /// Costs nothing where memory is shared and `mode` is kView.
   /// Errors: kCancelled after Stop(), and in the modes with rounds the values change no more then;
-  /// kAborted when evicted; kInvalidArgument for rows that do not
-  /// exist; kFailedPrecondition before Initialize() or WaitUntilInitialized() returned OK.
+  /// kAborted when evicted; kFailedPrecondition before Initialize() or
+  /// WaitUntilInitialized() returned OK.
   virtual Result<ParamView> Pull(const Selection& what, PullMode mode) = 0;
 
   /// Yours until it is pushed.

@@ -1,8 +1,8 @@
 #include "store/shadow.h"
 
 #include <algorithm>
-#include <atomic>
 
+#include "base/atomic_word.h"
 #include "base/clock.h"
 
 namespace passel {
@@ -25,10 +25,7 @@ ShadowReader::ShadowReader(const ShardMemory& lead)
       step_(lead.state->device.shadow_step.load(std::memory_order_acquire)) {}
 
 ShadowSteps ShadowReader::Steps(std::int64_t global_step) const {
-  // ThreadSanitizer knows no fences; in its builds every access to the values is atomic.
-#if !defined(PASSEL_ATOMIC_VALUES)
-  std::atomic_thread_fence(std::memory_order_acquire);
-#endif
+  EndOfCopy();
   const DeviceState& device = lead_.state->device;
   ShadowSteps steps;
   steps.first = step_;

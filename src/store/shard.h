@@ -17,7 +17,7 @@
 
 namespace passel {
 
-class ExternalUpdates;  // store/external_updates.h
+class ExternalUpdates;  // store/external_sweep.h
 
 /// What a shard is opened with. Those of Initialize() are the defaults.
 struct ShardStart {

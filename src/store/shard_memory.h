@@ -18,9 +18,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/event_word.h"
+#include "base/histogram.h"
 #include "base/process_identity.h"
 #include "optim/optimizer.h"
-#include "store/event_word.h"
 #include "store/mode.h"
 
 namespace passel {
@@ -43,6 +44,9 @@ enum class Phase : std::uint8_t {
   kLeft,     ///< told to go before it had finished; it may come back
 };
 
+/// Rounds wait for these: they may still give a gradient.
+constexpr bool MayCome(Phase phase) { return phase <= Phase::kRunning; }
+
 /// A worker's life: `epoch` counts its joins from 1, so a task that was replaced can never pass for
 /// its successor.
 struct TaskState {
@@ -58,43 +62,26 @@ struct TaskState {
   bool operator==(const TaskState&) const = default;
 };
 
-/// "My gradient for this round is ready", said by one life of a worker. The word is only ever
-/// raised, and a later life is the larger number: a former life that wakes up late neither passes
-/// for its successor nor takes back what that has said.
+/// How far one life of a worker has come: the round its gradient is ready for, the mode it may go
+/// on in, the steps that it has completed (ssp). The word is only ever raised, and a later life is
+/// the larger number: a former life that wakes up late neither passes for its successor nor takes
+/// back what that has said.
 struct Arrival {
   std::uint32_t epoch = 0;  // 24 bits
-  std::uint64_t round = 0;  // 40 bits
+  std::uint64_t at = 0;     // 40 bits
 
   std::uint64_t Pack() const {
-    return std::uint64_t{epoch & 0xffffff} << 40 | (round & 0xff'ffff'ffff);
+    return std::uint64_t{epoch & 0xffffff} << 40 | (at & 0xff'ffff'ffff);
   }
-  /// True if `word` says so for this life, and this round or a later one.
-  static bool Says(std::uint64_t word, std::uint32_t epoch, std::uint64_t round) {
-    return word >> 40 == (epoch & 0xffffff) && (word & 0xff'ffff'ffff) >= round;
-  }
-};
-
-/// How many steps one life of a worker has completed (ssp). Like an arrival the word is only ever
-/// raised, and a later life is the larger number.
-struct StepClock {
-  std::uint32_t epoch = 0;  // 24 bits
-  std::uint64_t steps = 0;  // 40 bits
-
-  std::uint64_t Pack() const {
-    return std::uint64_t{epoch & 0xffffff} << 40 | (steps & 0xff'ffff'ffff);
-  }
-  static StepClock Unpack(std::uint64_t word) {
+  static Arrival Unpack(std::uint64_t word) {
     return {static_cast<std::uint32_t>(word >> 40), word & 0xff'ffff'ffff};
   }
   bool IsOf(std::uint32_t life) const { return epoch == (life & 0xffffff); }
-};
-
-/// Counts of values: exact below 128, then eight buckets per power of two.
-struct Histogram {
-  static constexpr int kExact = 128;
-  static constexpr int kBuckets = kExact + 8 * (64 - 7);
-  std::atomic<std::uint64_t> counts[kBuckets];
-  std::atomic<std::uint64_t> maximum;
+  /// True if `word` says so for this life, and this place or a later one.
+  static bool Says(std::uint64_t word, std::uint32_t epoch, std::uint64_t at) {
+    const Arrival said = Unpack(word);
+    return said.IsOf(epoch) && said.at >= at;
+  }
 };
 
 /// What a worker counts; it is the only writer, so relaxed loads and stores suffice. Survives the
@@ -193,7 +180,7 @@ struct TaskSlot {
   std::atomic<std::uint64_t> proposal[2][kMaskWords];
 
   // Read by all others at every step of theirs in ssp: on a line pair of its own.
-  alignas(128) std::atomic<std::uint64_t> clock;  // StepClock
+  alignas(128) std::atomic<std::uint64_t> clock;  // Arrival, at a step
 
   alignas(128) WorkerCounters counters;
 };
@@ -231,7 +218,6 @@ struct Decision {
     return {word >> 24, static_cast<std::uint32_t>(word >> 12 & 0xfff),
             static_cast<int>(word & 0xff), static_cast<std::uint32_t>(word >> 8 & 0xf)};
   }
-  Decision NextGeneration() const { return {round, generation + 1, worker, ends}; }
   bool SameRoundAs(Decision other) const { return round == other.round && worker == other.worker; }
   /// Of the mode with this number, 1 to 15: tells it from the few before and after it.
   static std::uint32_t EndOf(std::uint32_t mode_number) { return 1 + mode_number % 15; }
@@ -272,6 +258,14 @@ struct ModeWord {
 };
 static_assert(kMaxScheduledModes < 32 && kMaxReplicasToAggregate < 1 << 20 &&
               kMaxStalenessBound < 1 << 20 && static_cast<int>(kLastMode) < 8);
+
+/// The same Decision or ModeWord in another generation: what was prepared on the one before fails.
+template <typename Word>
+std::uint64_t NextGeneration(std::uint64_t word) {
+  Word next = Word::Unpack(word);
+  ++next.generation;
+  return next.Pack();
+}
 
 /// A number that all who take part in one change of mode agree on: the first one said counts.
 struct AgreedNumber {
@@ -325,9 +319,8 @@ struct ShardState {
   alignas(128) std::atomic<std::uint32_t> initialized;  // 1: the chief has written the values
   std::atomic<std::uint32_t> stop;                      // (lead) 1: everyone leaves
   // (lead) What the chief's first life has said of the job, for people who ask (relaxed).
-  std::atomic<std::int64_t> started_ns;  // MonotonicNs() when it had the store; 0: not yet
-  std::atomic<std::int64_t>
-      target_step;  // training ends there; 0: not said, or another rule ends it
+  std::atomic<std::int64_t> started_ns;   // MonotonicNs() when it had the store; 0: not yet
+  std::atomic<std::int64_t> target_step;  // training ends there; 0: not said, or by another rule
   // Random, of the Initialize() that wrote the values: the same on all shards. Before
   // `initialized`.
   std::atomic<std::uint64_t> cohort;

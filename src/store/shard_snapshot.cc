@@ -3,6 +3,7 @@
 #include <chrono>
 #include <thread>
 
+#include "base/atomic_word.h"
 #include "base/deadline.h"
 #include "optim/update_kernels.h"
 #include "store/mode_change.h"
@@ -32,14 +33,6 @@ std::optional<std::uint64_t> SettledRound(const ShardMemory& memory, bool lead) 
     }
   }
   return round;
-}
-
-// Orders the copy before the second look at the blocks: without it the processor could look first.
-// ThreadSanitizer knows no fences; in its builds every access to the values is atomic.
-void EndOfCopy() {
-#if !defined(PASSEL_ATOMIC_VALUES)
-  std::atomic_thread_fence(std::memory_order_acquire);
-#endif
 }
 
 JobProgress::Shard ProgressOf(const ShardMemory& memory) {
@@ -82,7 +75,7 @@ JobProgress ProgressOf(std::span<const ShardMemory> shards) {
   progress.global_step = lead.state->global_step.load(std::memory_order_acquire);
   for (int k = 0; k < lead.num_workers; ++k) {
     const TaskSlot& task = lead.tasks[k];
-    progress.workers.push_back({StepClock::Unpack(task.clock.load(std::memory_order_relaxed)).steps,
+    progress.workers.push_back({Arrival::Unpack(task.clock.load(std::memory_order_relaxed)).at,
                                 task.counters.cursor_epochs.load(std::memory_order_relaxed),
                                 task.counters.cursor_index.load(std::memory_order_relaxed)});
   }

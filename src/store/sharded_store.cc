@@ -3,10 +3,14 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <utility>
 
+#include "base/atomic_word.h"
+#include "base/check.h"
 #include "base/clock.h"
+#include "base/histogram.h"
+#include "optim/update_formulas.h"
 #include "optim/update_kernels.h"
-#include "store/histogram.h"
 
 namespace passel {
 namespace {
@@ -16,12 +20,6 @@ constexpr bool kViewsAreCopies = true;  // sanitizer builds: every access to sha
 #else
 constexpr bool kViewsAreCopies = false;
 #endif
-
-std::int64_t RowElements(const VariableInfo& v) {
-  std::int64_t elements = 1;
-  for (std::size_t d = 1; d < v.shape.size(); ++d) elements *= v.shape[d];
-  return elements;
-}
 
 }  // namespace
 
@@ -35,7 +33,7 @@ ShardedStore::ShardedStore(VariableTable table, const ShardRules& rules, int wor
   PASSEL_CHECK(!shards_.empty() && static_cast<int>(shards_.size()) == table_.shards(),
                "one shard for each ps task of the table");
   shared_values_.resize(table_.size());
-  UseRules();
+  rules_.Set({});  // no mode yet: it has no part in rounds
 }
 
 void ShardedStore::UseValues(std::size_t shard, const float* values) {
@@ -58,27 +56,7 @@ void ShardedStore::UseRules() {
   }
 }
 
-ShardedStore::~ShardedStore() = default;
-
-Status ShardedStore::CheckSelection(const Selection& what) const {
-  for (const Selection::Rows& rows : what.rows()) {
-    if (rows.variable >= table_.size()) {
-      return InvalidArgument(fmt::format("there is no variable {}, the last one is {}",
-                                         rows.variable, table_.size() - 1));
-    }
-    const VariableInfo& v = table_[rows.variable];
-    if (rows.first_row < 0 || rows.rows < 0 || v.shape.empty() ||
-        rows.first_row > v.shape[0] - rows.rows) {
-      return InvalidArgument(fmt::format("\"{}\" has {} rows: {} rows from row {} on do not exist",
-                                         v.name, v.shape.empty() ? 0 : v.shape[0], rows.rows,
-                                         rows.first_row));
-    }
-  }
-  return {};
-}
-
-Result<ParamView> ShardedStore::Pull(const Selection& what, PullMode mode) {
-  if (!what.everything()) PASSEL_RETURN_IF_ERROR(CheckSelection(what));
+Result<ParamView> ShardedStore::Pull(const Selection&, PullMode mode) {
   const std::uint32_t stamp = next_stamp_++;
   Versions& versions = pulled_[stamp % kStamps];
   for (std::size_t s = 0; s < shards_.size(); ++s) {
@@ -102,43 +80,22 @@ Result<ParamView> ShardedStore::Pull(const Selection& what, PullMode mode) {
         "this task has not seen the variables initialised: call WaitUntilInitialized() first");
   }
   if (rules_.mode == Mode::kSsp && open_ == Open::kNothing) {
-    auto& most = counters().max_clock_lead;
-    if (const std::uint64_t ahead = lead_->ClockLead();
-        ahead > most.load(std::memory_order_relaxed)) {
-      most.store(ahead, std::memory_order_relaxed);
-    }
+    RaiseTo(counters().max_clock_lead, lead_->ClockLead());
   }
   const auto own = [](const PulledShard& pulled) { return pulled.own; };
   if ((mode == PullMode::kView && !kViewsAreCopies) ||
       std::all_of(at_pull_.begin(), at_pull_.begin() + table_.shards(), own)) {
     return ParamView(shared_values_.data(), &table_, versions[0], stamp);
   }
-  if (copied_values_.empty()) {
-    std::size_t floats = 0;
-    for (int s = 0; s < table_.shards(); ++s) floats += table_.ShardFloats(s);
-    copy_.resize(floats + kVariableAlignment);
-    auto address = reinterpret_cast<std::uintptr_t>(copy_.data());
-    float* next = copy_.data() + ((64 - address % 64) % 64) / sizeof(float);
-    for (int s = 0; s < table_.shards(); ++s) {
-      copied_shards_.push_back(next);
-      next += table_.ShardFloats(s);
-    }
+  if (copies_.empty()) {
+    for (int s = 0; s < table_.shards(); ++s) copies_.emplace_back(table_.ShardFloats(s));
     for (const VariableInfo& v : table_.all()) {
-      copied_values_.push_back(copied_shards_[static_cast<std::size_t>(v.shard)] + v.offset);
+      const float* const copy = copies_[static_cast<std::size_t>(v.shard)].floats().data();
+      copied_values_.push_back(copy + v.offset);
     }
   }
-  const auto copy_rows = [&](VarId id, std::size_t first, std::size_t count) {
-    CopyValues(const_cast<float*>(copied_values_[id]) + first, shared_values_[id] + first, count);
-  };
-  if (what.everything()) {
-    for (std::size_t s = 0; s < shards_.size(); ++s) shards_[s]->CopyAll(copied_shards_[s]);
-  } else {
-    for (const Selection::Rows& rows : what.rows()) {
-      const VariableInfo& v = table_[rows.variable];
-      const std::int64_t row = RowElements(v);
-      copy_rows(rows.variable, static_cast<std::size_t>(rows.first_row * row),
-                static_cast<std::size_t>(rows.rows * row));
-    }
+  for (std::size_t s = 0; s < shards_.size(); ++s) {
+    shards_[s]->CopyAll(copies_[s].floats().data());
   }
   return ParamView(copied_values_.data(), &table_, versions[0], stamp);
 }
@@ -173,6 +130,18 @@ std::uint64_t ShardedStore::Staleness(const Versions& at_apply, std::uint32_t st
   return largest;
 }
 
+std::uint64_t ShardedStore::RoundsSince(std::uint32_t stamp, std::uint64_t round) const {
+  const Version pulled = pulled_[stamp % kStamps][0];  // in rounds of all shards
+  return round > pulled ? round - pulled : 0;
+}
+
+PushOutcome ShardedStore::OutcomeAt(std::uint64_t round) {
+  PushOutcome outcome;
+  outcome.version = round;
+  outcome.global_step = static_cast<std::int64_t>(round);
+  return outcome;
+}
+
 Result<Ticket> ShardedStore::Push(const GradientBuffer& gradient, std::uint32_t stamp,
                                   Deadline deadline) {
   PASSEL_CHECK(next_stamp_ - stamp - 1 < kStamps, "the pull of this gradient is too long ago");
@@ -182,7 +151,11 @@ Result<Ticket> ShardedStore::Push(const GradientBuffer& gradient, std::uint32_t 
   if (rounds()) {
     PASSEL_RETURN_IF_ERROR(PushToRound(gradient.slot(), stamp));
   } else {
-    PASSEL_RETURN_IF_ERROR(PushNow(gradient.slot(), stamp, deadline));
+    Versions at_apply{};
+    for (std::size_t s = shards_.size(); s-- > 0;) {
+      PASSEL_RETURN_IF_ERROR(shards_[s]->Apply(gradient.slot(), deadline, &at_apply[s]));
+    }
+    PASSEL_RETURN_IF_ERROR(CountUpdate(at_apply, stamp));
   }
   const std::int64_t end = MonotonicNs();
   Increment(count.push_ns, static_cast<std::uint64_t>(end - begin));
@@ -203,7 +176,11 @@ Status ShardedStore::PushToRound(int slot, std::uint32_t stamp) {
   // Who pulled after the last round in this mode: nobody else comes to another one.
   if (too_late || lead_->ChangeDue()) {
     PASSEL_RETURN_IF_ERROR(lead_->CheckAlive());
-    DropSet(summed_ + 1, completed, stamp);
+    outcome_ = OutcomeAt(completed);
+    outcome_.staleness = RoundsSince(stamp, completed);
+    outcome_.gradients = std::exchange(summed_, 0) + 1;  // all that belong to it
+    Increment(counters().dropped, static_cast<std::uint64_t>(outcome_.gradients));
+    Increment(counters().local_steps);
     open_ = Open::kDropped;
     return {};
   }
@@ -212,10 +189,8 @@ Status ShardedStore::PushToRound(int slot, std::uint32_t stamp) {
     PASSEL_RETURN_IF_ERROR(lead_->CheckAlive());
     ++summed_;
     summed_base_ = completed;
-    outcome_ = PushOutcome();
+    outcome_ = OutcomeAt(completed);
     outcome_.applied = true;
-    outcome_.version = completed;
-    outcome_.global_step = static_cast<std::int64_t>(completed);
     outcome_.gradients = 0;
     Increment(counters().local_steps);
     return {};
@@ -226,28 +201,6 @@ Status ShardedStore::PushToRound(int slot, std::uint32_t stamp) {
   round_span_ = nvtx::Span(nvtx::Event::kRound, static_cast<std::int64_t>(round_));
   open_ = Open::kRound;
   return {};
-}
-
-// The last of `gradients` gradients was just pushed, and all of them are too late.
-void ShardedStore::DropSet(int gradients, std::uint64_t completed, std::uint32_t stamp) {
-  summed_ = 0;
-  Increment(counters().dropped, static_cast<std::uint64_t>(gradients));
-  Increment(counters().local_steps);
-  outcome_ = PushOutcome();
-  outcome_.version = completed;
-  outcome_.global_step = static_cast<std::int64_t>(completed);
-  Versions now;
-  now.fill(completed);
-  outcome_.staleness = Staleness(now, stamp);
-  outcome_.gradients = gradients;
-}
-
-Status ShardedStore::PushNow(int slot, std::uint32_t stamp, Deadline deadline) {
-  Versions at_apply{};
-  for (std::size_t s = shards_.size(); s-- > 0;) {
-    PASSEL_RETURN_IF_ERROR(shards_[s]->Apply(slot, deadline, &at_apply[s]));
-  }
-  return CountUpdate(at_apply, stamp);
 }
 
 // One update more, which all shards have, and one step more of this worker.
@@ -316,27 +269,19 @@ Status ShardedStore::FinishRound(Deadline deadline) {
   Increment(count.wait_ns, static_cast<std::uint64_t>(decided - begin));
   if (!grant.ok()) return grant.status();
 
-  PushOutcome outcome;
-  outcome.applied = grant->Counts(worker_);
-  outcome.gradients = quota_;
   // Counted or not: the next gradient must not come before this round is over.
   PASSEL_RETURN_IF_ERROR(Complete(*grant, deadline));
   round_span_.End();
-  if (outcome.applied) {
-    Versions at_apply;
-    at_apply.fill(round_ - 1);
-    outcome.staleness = Staleness(at_apply, round_stamp_);
-    for (int i = 0; i < quota_; ++i) Record(count.staleness, outcome.staleness);
-    outcome.version = round_;
+  const bool applied = grant->Counts(worker_);
+  outcome_ = OutcomeAt(applied ? round_ : lead_->completed_round());
+  outcome_.applied = applied;
+  outcome_.gradients = quota_;
+  outcome_.staleness = RoundsSince(round_stamp_, applied ? round_ - 1 : outcome_.version);
+  if (applied) {
+    for (int i = 0; i < quota_; ++i) Record(count.staleness, outcome_.staleness);
   } else {  // it came too late
     Increment(count.dropped, static_cast<std::uint64_t>(quota_));
-    outcome.version = lead_->completed_round();
-    Versions now;
-    now.fill(outcome.version);
-    outcome.staleness = Staleness(now, round_stamp_);
   }
-  outcome.global_step = static_cast<std::int64_t>(outcome.version);
-  outcome_ = outcome;
   open_ = Open::kNothing;
   summed_ = 0;
   Increment(count.local_steps);
@@ -346,13 +291,72 @@ Status ShardedStore::FinishRound(Deadline deadline) {
   return {};
 }
 
-std::int64_t ShardedStore::global_step() const { return lead_->global_step(); }
+// --- A push whose update is made by the step that computes its gradient --------------------------
+
+ExternalUpdates* ShardedStore::Elsewhere(std::size_t shard) const {
+  ExternalUpdates* elsewhere = shards_[shard]->external_updates();
+  PASSEL_CHECK(elsewhere != nullptr, "this carrier's values are updated nowhere else");
+  return elsewhere;
+}
+
+void ShardedStore::SweepElsewhere(std::span<ExternalSweep* const> sweeps) {
+  PASSEL_CHECK(sweeps.size() == shards_.size(), "one sweep for each shard");
+  for (std::size_t s = 0; s < sweeps.size(); ++s) Elsewhere(s)->SweepElsewhere(sweeps[s]);
+}
+
+bool ShardedStore::UpdateIsAddition() const {
+  return std::all_of(shards_.begin(), shards_.end(), [](const auto& shard) {
+    const ExternalUpdates* elsewhere = shard->external_updates();
+    return elsewhere != nullptr && elsewhere->AddsElsewhere();
+  });
+}
+
+Status ShardedStore::BeginUpdate(float* rate) {
+  PASSEL_CHECK(open_ == Open::kNothing && !update_begun_, "Wait() for the last push first");
+  StepScalars scalars{};  // SGD's are the same for each step
+  for (std::size_t s = shards_.size(); s-- > 0;) {
+    const Status begun = Elsewhere(s)->BeginUpdate(&scalars);
+    if (begun.ok()) continue;
+    while (++s < shards_.size()) Elsewhere(s)->GiveUpUpdate();
+    return begun;
+  }
+  *rate = scalars.rate;
+  update_begun_ = true;
+  return {};
+}
+
+Result<Ticket> ShardedStore::EndUpdate(std::uint32_t stamp) {
+  PASSEL_CHECK(next_stamp_ - stamp - 1 < kStamps, "the pull of this gradient is too long ago");
+  PASSEL_CHECK(update_begun_, "an update that ends has begun");
+  update_begun_ = false;
+  const std::int64_t begin = MonotonicNs();
+  Versions at_apply{};
+  Status first;
+  for (std::size_t s = shards_.size(); s-- > 0;) {
+    Status ended = Elsewhere(s)->EndUpdate(&at_apply[s]);
+    if (first.ok()) first = std::move(ended);
+  }
+  PASSEL_RETURN_IF_ERROR(first);
+  PASSEL_RETURN_IF_ERROR(CountUpdate(at_apply, stamp));
+  Increment(counters().fused_updates);
+  // No latency: when the update itself began and ended nobody knows.
+  Increment(counters().push_ns, static_cast<std::uint64_t>(MonotonicNs() - begin));
+  return Ticket{next_ticket_++};
+}
+
+void ShardedStore::GiveUpUpdate() {
+  PASSEL_CHECK(update_begun_, "an update that is given up has begun");
+  update_begun_ = false;
+  for (std::size_t s = 0; s < shards_.size(); ++s) Elsewhere(s)->GiveUpUpdate();
+}
+
+// -------------------------------------------------------------------------------------------------
+
 void ShardedStore::Stop() {
   lead_->Stop();
   for (const auto& shard : shards_) shard->Stop();
 }
-bool ShardedStore::stopped() const { return lead_->stopped(); }
-std::vector<Member> ShardedStore::membership() const { return lead_->membership(); }
+
 std::vector<Member> ShardedStore::WaitingFor() const {
   if (open_ == Open::kRound) {
     std::vector<Member> members = lead_->Missing(WaitingOn::kRound, round_);
@@ -367,6 +371,5 @@ std::vector<Member> ShardedStore::WaitingFor() const {
   if (open_ == Open::kStep || open_ == Open::kChange) return lead_->Missing(WaitingOn::kStep, 0);
   return {};
 }
-WorkerCounters& ShardedStore::counters() { return lead_->counters(); }
 
 }  // namespace passel

@@ -11,7 +11,8 @@
 #include <vector>
 
 #include "base/nvtx.h"
-#include "store/external_updates.h"
+#include "base/page_memory.h"
+#include "store/external_sweep.h"
 #include "store/lead.h"
 #include "store/parameter_store.h"
 #include "store/shard.h"
@@ -21,11 +22,12 @@ namespace passel {
 
 class ShardedStore final : public ParameterStore {
  public:
-  /// `shards[i]` owns the variables that `table` places on shard i, all joined as `worker` and in
-  /// the mode of `rules`.
+  /// `shards[i]` owns the variables that `table` places on shard i, all joined as `worker`.
   ShardedStore(VariableTable table, const ShardRules& rules, int worker, std::unique_ptr<Lead> lead,
                std::vector<std::unique_ptr<Shard>> shards);
-  ~ShardedStore() override;
+
+  /// From now on all of it goes by the mode in force. REQUIRES: before anything else.
+  Status EnterCurrentMode();
 
   const VariableTable& variables() const override { return table_; }
   Mode mode() const override { return lead_->CurrentMode().setting.mode; }
@@ -50,12 +52,12 @@ class ShardedStore final : public ParameterStore {
   void GiveUpUpdate() override;
   void SayAlive() override { lead_->SayAlive(); }
   void SweepElsewhere(std::span<ExternalSweep* const> sweeps) override;
-  std::int64_t global_step() const override;
+  std::int64_t global_step() const override { return lead_->global_step(); }
   void Stop() override;
-  bool stopped() const override;
-  std::vector<Member> membership() const override;
+  bool stopped() const override { return lead_->stopped(); }
+  std::vector<Member> membership() const override { return lead_->membership(); }
   std::vector<Member> WaitingFor() const override;
-  WorkerCounters& counters() override;
+  WorkerCounters& counters() override { return lead_->counters(); }
 
  private:
   static constexpr std::uint32_t kStamps = 8;
@@ -64,17 +66,13 @@ class ShardedStore final : public ParameterStore {
   Status CheckNotInitialized() const;
   Status OpenShards(ShardStart start, const std::vector<JobProgress::Shard>& at);
   void UseValues(std::size_t shard, const float* values);
-  Status EnterMode(const ModeWord& mode);
   ExternalUpdates* Elsewhere(std::size_t shard) const;
-  Status CheckSelection(const Selection& what) const;
   Status LeaveAs(Phase end);
   void EndRounds();
   Status FinishInterruptedRound(Deadline deadline);
   Status Complete(const RoundGrant& grant, Deadline deadline);
-  Status PushNow(int slot, std::uint32_t stamp, Deadline deadline);
   Status CountUpdate(const Versions& at_apply, std::uint32_t stamp);
   Status PushToRound(int slot, std::uint32_t stamp);
-  void DropSet(int gradients, std::uint64_t completed, std::uint32_t stamp);
   Status FinishRound(Deadline deadline);
   Status FinishStep(Deadline deadline);
   Status ChangeMode(Deadline deadline);
@@ -84,6 +82,8 @@ class ShardedStore final : public ParameterStore {
   }
   bool rounds() const { return IsRoundMode(rules_.mode); }
   std::uint64_t Staleness(const Versions& at_apply, std::uint32_t stamp) const;
+  std::uint64_t RoundsSince(std::uint32_t stamp, std::uint64_t round) const;
+  static PushOutcome OutcomeAt(std::uint64_t round);
 
   const VariableTable table_;
   ShardRules rules_;  // of the mode that this worker goes by
@@ -92,9 +92,8 @@ class ShardedStore final : public ParameterStore {
   const std::vector<std::unique_ptr<Shard>> shards_;
   std::array<PulledShard, kMaxShards> at_pull_{};     // of the last pull
   std::vector<const float*> shared_values_;           // [variables]: there
-  std::vector<float> copy_;                           // all shards, for PullMode::kCopy
-  std::vector<float*> copied_shards_;                 // [shards]: in copy_
-  std::vector<const float*> copied_values_;           // [variables]: in copy_
+  std::vector<PageFloats> copies_;                    // [shards]: for PullMode::kCopy
+  std::vector<const float*> copied_values_;           // [variables]: there
   std::vector<std::vector<float*>> gradient_values_;  // [gradient slots (+ 1)][variables]
   std::array<Versions, kStamps> pulled_{};            // ring, by stamp
   std::uint32_t next_stamp_ = 0;

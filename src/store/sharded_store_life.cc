@@ -53,6 +53,7 @@ Status ShardedStore::Restore(const JobProgress& progress,
     }
   }
   PASSEL_RETURN_IF_ERROR(lead_->Restore(progress));
+  PASSEL_RETURN_IF_ERROR(EnterCurrentMode());
   ShardStart start;
   start.round = static_cast<std::uint64_t>(progress.global_step);
   start.with_slots = true;
@@ -84,8 +85,9 @@ bool ShardedStore::initialized() const {
 
 Status ShardedStore::WaitUntilInitialized(Deadline deadline) {
   for (const auto& shard : shards_) PASSEL_RETURN_IF_ERROR(shard->WaitUntilInitialized(deadline));
-  // Since we joined, the chief may have restored clocks; the mode does not change without us.
-  PASSEL_RETURN_IF_ERROR(EnterMode(lead_->CurrentMode()));
+  // Since we joined, the chief may have restored clocks and the mode; else that does not change
+  // without us.
+  PASSEL_RETURN_IF_ERROR(EnterCurrentMode());
   if (rounds()) PASSEL_RETURN_IF_ERROR(FinishInterruptedRound(deadline));
   if (rules_.mode == Mode::kSsp) PASSEL_RETURN_IF_ERROR(lead_->AwaitSlowest(deadline));
   if (lead_->ChangeDue()) PASSEL_RETURN_IF_ERROR(ChangeMode(deadline));
@@ -104,10 +106,7 @@ Status ShardedStore::ChangeMode(Deadline deadline) {
         for (const auto& shard : shards_) PASSEL_RETURN_IF_ERROR(shard->PrepareChange(*step));
         PASSEL_RETURN_IF_ERROR(lead_->PublishChange());
       }
-      const ModeWord mode = lead_->CurrentMode();
-      PASSEL_RETURN_IF_ERROR(EnterMode(mode));
-      rules_.Set(mode.setting);
-      UseRules();
+      PASSEL_RETURN_IF_ERROR(EnterCurrentMode());
       ++mode_changes_;
       mode_entered_ = true;
     }
@@ -118,9 +117,12 @@ Status ShardedStore::ChangeMode(Deadline deadline) {
   return {};
 }
 
-Status ShardedStore::EnterMode(const ModeWord& mode) {
+Status ShardedStore::EnterCurrentMode() {
+  const ModeWord mode = lead_->CurrentMode();
   PASSEL_RETURN_IF_ERROR(lead_->EnterMode(mode));
   for (const auto& shard : shards_) PASSEL_RETURN_IF_ERROR(shard->EnterMode(mode));
+  rules_.Set(mode.setting);
+  UseRules();
   return {};
 }
 

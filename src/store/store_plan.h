@@ -35,7 +35,7 @@ struct StorePlan {
   Status Validate() const;
   /// Whether a job of this plan can be in that mode. Errors: kInvalidArgument.
   Status CheckMode(const ModeSetting& setting) const;
-  /// Equal plans, equal hashes, on any machine.
+  /// Of ToJson(): equal plans, equal hashes, on any machine.
   std::uint64_t Hash() const;
   /// Under the first mode.
   ShardRules Rules() const;
@@ -48,7 +48,7 @@ struct StorePlan {
   }
 };
 
-/// For the way from the chief to the ps.
+/// For the way from the chief to the ps. Equal plans, equal text.
 std::string ToJson(const StorePlan& plan);
 /// Errors: kInvalidArgument for anything that ToJson() would not write.
 Result<StorePlan> PlanFromJson(const std::string& text);

@@ -5,8 +5,6 @@
 #include <limits>
 #include <set>
 
-#include "base/hash.h"
-
 namespace passel {
 
 Result<VariableTable> VariableTable::Build(std::vector<VariableInfo> variables, int shards) {
@@ -73,21 +71,6 @@ std::size_t VariableTable::TotalElements() const {
   std::size_t total = 0;
   for (const VariableInfo& v : variables_) total += v.elements;
   return total;
-}
-
-std::uint64_t VariableTable::Hash() const {
-  Fnv1a hash;
-  hash.AddNumber(static_cast<std::uint64_t>(shards_));
-  for (const VariableInfo& v : variables_) {
-    hash.AddText(v.name);
-    hash.AddText(v.logical);
-    hash.AddNumber(v.shape.size());
-    for (const std::int64_t d : v.shape) hash.AddNumber(static_cast<std::uint64_t>(d));
-    hash.AddNumber(static_cast<std::uint64_t>(v.first_row));
-    hash.AddNumber(static_cast<std::uint64_t>(v.shard));
-    hash.AddNumber(v.offset);
-  }
-  return hash.value();
 }
 
 }  // namespace passel

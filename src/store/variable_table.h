@@ -1,7 +1,7 @@
 // variable_table.h - which named tensors there are, and where each one lives.
 //
 // A variable that is split by rows over several ps tasks has one entry per part; `logical` joins
-// them again. Every task of a job holds the same table: its hash is compared at attach.
+// them again. Every task of a job holds the same table.
 
 #pragma once
 
@@ -27,6 +27,7 @@ struct VariableInfo {
   int shard = 0;                    ///< the ps task that owns it
   std::size_t offset = 0;           ///< first element within the shard's values; multiple of 16
   std::size_t elements = 0;         ///< product of `shape`
+  bool operator==(const VariableInfo&) const = default;
 };
 
 /// Variables start at multiples of this many floats (64 bytes), so that NumPy, PyTorch and JAX can
@@ -57,8 +58,7 @@ class VariableTable {
   }
   /// Trainable elements over all shards, padding excluded.
   std::size_t TotalElements() const;
-  /// FNV-1a over names, shapes, shards and offsets: equal tables, equal hashes, on any machine.
-  std::uint64_t Hash() const;
+  bool operator==(const VariableTable&) const = default;
 
  private:
   std::vector<VariableInfo> variables_;

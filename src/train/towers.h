@@ -23,9 +23,9 @@
 #include <thread>
 #include <vector>
 
+#include "base/event_word.h"
 #include "base/status.h"
 #include "nn/model.h"
-#include "store/event_word.h"
 
 namespace passel {
 

@@ -25,11 +25,11 @@
 #include <vector>
 
 #include "base/status.h"
+#include "cluster/worker_names.h"
 #include "compute/step_engine.h"
 #include "data/dataset.h"
 #include "nn/model.h"
 #include "store/parameter_store.h"
-#include "store/worker_names.h"
 #include "train/evaluation.h"
 #include "train/model_plan.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "conformance/store_suite.h"
-#include "store/in_process_store.h"
+#include "store/open_store.h"
 
 namespace passel::testing {
 

@@ -1,8 +1,5 @@
 // What a whole job may rely on in each mode: it ends, for everyone, at the right step; nobody gets
 // further ahead than the bound; a straggler costs nothing where there is a backup.
-//
-// PASSEL_RUNS jobs of each kind; PASSEL_SSP_STEPS steps, over three bounds: built once with few,
-// once with many.
 
 #include <stdlib.h>
 
@@ -15,6 +12,7 @@
 #include "conformance/store_suite.h"
 #include "data/dataset.h"
 #include "data/digits.h"
+#include "support/sanitized.h"
 #include "train/model_plan.h"
 #include "train/worker_loop.h"
 
@@ -141,12 +139,13 @@ TEST_P(CleanEnd, EveryWorkerEndsAtTheLastStepWhateverTheOthersDo) {
                                               : static_cast<std::uint64_t>(MonotonicNs());
   std::printf("PASSEL_TEST_SEED=%llu\n", static_cast<unsigned long long>(first));
   const std::int64_t begin = MonotonicNs();
-  for (int run = 0; run < PASSEL_RUNS; ++run) {
+  const int runs = ManyTurns() ? 200 : 20;
+  for (int run = 0; run < runs; ++run) {
     SCOPED_TRACE("run " + std::to_string(run));
     ASSERT_NO_FATAL_FAILURE(RunJob(GetParam(), first + static_cast<std::uint64_t>(run)));
     ASSERT_FALSE(HasFailure());
   }
-  std::printf("%d runs of %d steps in %.1f s\n", PASSEL_RUNS, static_cast<int>(kSteps),
+  std::printf("%d runs of %d steps in %.1f s\n", runs, static_cast<int>(kSteps),
               1e-9 * static_cast<double>(MonotonicNs() - begin));
 }
 
@@ -170,7 +169,7 @@ TEST(BoundedStaleness, IsNeverExceededUnderRandomDelays) {
     StorePlan plan = TestPlan(Mode::kSsp, 1, kWorkers, Sgd(1e-6));
     plan.staleness_bound = bound;
     const std::unique_ptr<InProcessArena> arena = std::move(*InProcessArena::Create(plan));
-    constexpr std::uint64_t kEach = PASSEL_SSP_STEPS / 3 / kWorkers;
+    const std::uint64_t each = (ManyTurns() ? 100'000 : 10'000) / kWorkers;
     // Counted here, apart from the store: raised before the push, so never behind the store's.
     std::array<std::atomic<std::uint64_t>, kWorkers> begun{};
     std::atomic<std::uint64_t> largest{0};
@@ -188,7 +187,7 @@ TEST(BoundedStaleness, IsNeverExceededUnderRandomDelays) {
         ASSERT_TRUE(store.WaitUntilInitialized(Deadline::After(kLong)).ok());
         here.fetch_add(1);
         while (here.load() < kWorkers) std::this_thread::yield();
-        for (std::uint64_t step = 0; step < kEach; ++step) {
+        for (std::uint64_t step = 0; step < each; ++step) {
           for (int other = 0; other < kWorkers; ++other) {
             const std::uint64_t theirs = begun[static_cast<std::size_t>(other)].load();
             const std::uint64_t lead = step > theirs ? step - theirs : 0;
@@ -209,7 +208,7 @@ TEST(BoundedStaleness, IsNeverExceededUnderRandomDelays) {
           ASSERT_LE(outcome->staleness,
                     static_cast<std::uint64_t>((kWorkers - 1) * (2 * bound + 1)));
         }
-        begun[static_cast<std::size_t>(k)].store(kEach + 1000);  // it holds up nobody any more
+        begun[static_cast<std::size_t>(k)].store(each + 1000);  // it holds up nobody any more
         EXPECT_TRUE(store.Leave().ok());
       });
     }
@@ -220,9 +219,9 @@ TEST(BoundedStaleness, IsNeverExceededUnderRandomDelays) {
     }
     EXPECT_EQ(counted, static_cast<std::uint64_t>(bound)) << "reached, and not exceeded";
     EXPECT_EQ(arena->shard(0).state->global_step.load(),
-              static_cast<std::int64_t>(kEach * kWorkers));
+              static_cast<std::int64_t>(each * kWorkers));
     std::printf("bound %d: %llu steps, largest lead %llu (seen from outside %llu)\n", bound,
-                static_cast<unsigned long long>(kEach * kWorkers),
+                static_cast<unsigned long long>(each * kWorkers),
                 static_cast<unsigned long long>(counted),
                 static_cast<unsigned long long>(largest.load()));
   }

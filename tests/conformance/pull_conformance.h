@@ -1,4 +1,4 @@
-// pull_conformance.h - views, copies, selections and stamps.
+// pull_conformance.h - views, copies and stamps.
 // A part of store_conformance.h.
 
 #pragma once
@@ -43,27 +43,16 @@ TEST_P(AtOnceConformance, CopyStaysWhatItWasWhileOthersPush) {
   ExpectAll(*stores[0], 1.0F);
 }
 
-TEST_P(StoreConformance, SelectionBringsTheChosenRows) {
+TEST_P(StoreConformance, CopyBringsEveryValueToItsPlace) {
   Make(1);
   StorePtr store = Open(0);
   InitializeForReference(*store);
   const ReferenceModel reference(plan_.variables, plan_.optimizer);
-  const VarId id = 3;  // (130, 33)
-  const Result<ParamView> view =
-      store->Pull(Selection::Only({{id, 7, 2}, {id, 129, 1}, {id, 130, 0}}), PullMode::kCopy);
-  ASSERT_TRUE(view.ok()) << view.status().ToString();
-  for (const std::size_t row : {7, 8, 129}) {
-    for (std::size_t c = 0; c < 33; ++c) {
-      ASSERT_EQ(view->values(id)[row * 33 + c], reference.values(id)[row * 33 + c]);
-    }
-  }
-  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-  const std::vector<Selection::Rows> wrong = {{id, 129, 2},       {id, -1, 1}, {id, 0, -1},
-                                              {id, kMost, kMost}, {2, 0, 1},   {99, 0, 1}};
-  for (const PullMode pull : {PullMode::kCopy, PullMode::kView}) {
-    for (const Selection::Rows& rows : wrong) {
-      EXPECT_EQ(store->Pull(Selection::Only({rows}), pull).status().code(), Code::kInvalidArgument)
-          << rows.variable << " " << rows.first_row << " " << rows.rows;
+  const ParamView copy = Pull(*store, PullMode::kCopy);
+  for (VarId id = 0; id < plan_.variables.size(); ++id) {
+    const std::span<const float> values = copy.values(id);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      ASSERT_EQ(values[i], reference.values(id)[i]) << plan_.variables[id].name << "[" << i << "]";
     }
   }
 }

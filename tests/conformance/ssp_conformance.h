@@ -80,7 +80,7 @@ TEST_P(SspConformance, WhoJoinsStartsAtTheSlowestOfThoseWhoRun) {
   const std::vector<ShardMemory> memory = host_->Memory();
   if (memory.empty()) GTEST_SKIP() << "this store's memory cannot be seen from here";
   const auto clock = [&](int worker) {
-    return StepClock::Unpack(memory[0].tasks[worker].clock.load()).steps;
+    return Arrival::Unpack(memory[0].tasks[worker].clock.load()).at;
   };
   StorePtr first = Open(0);
   InitializeTo(*first, 0);
@@ -122,7 +122,7 @@ TEST_P(SspConformance, WhoIsAboutToRunIsWaitedForAndGivenUpInTheEnd) {
   InitializeTo(*store, 0);
   // Worker 1 has published its clock, and died before it ran.
   memory[0].tasks[1].state.store(TaskState{1, Phase::kJoining}.Pack());
-  memory[0].tasks[1].clock.store(StepClock{1, 0}.Pack());
+  memory[0].tasks[1].clock.store(Arrival{1, 0}.Pack());
   ASSERT_TRUE(PushConstant(*store, -1).ok());
   const std::int64_t begin = MonotonicNs();
   ASSERT_TRUE(PushConstant(*store, -1).ok());

@@ -23,8 +23,8 @@
 
 #include "base/clock.h"
 #include "conformance/reference_model.h"
-#include "store/in_process_store.h"
 #include "store/membership.h"
+#include "store/open_store.h"
 #include "store/parameter_store.h"
 #include "store/store_plan.h"
 

@@ -39,8 +39,8 @@
 #include "compute/accelerator_loader.h"
 #include "nn/model_config.h"
 #include "shm/arena.h"
-#include "store/in_process_store.h"
 #include "store/membership.h"
+#include "store/open_store.h"
 #include "train/model_plan.h"
 
 namespace passel::testing {

@@ -105,7 +105,7 @@ Begin:
       :: phase[w] == JOINING -> phase[w] = RUNNING
       :: else -> known[w] = false; goto Over  /* `lost` */
       fi };
-    /* in_process_store.cc OpenStore(), local_lead_mode.cc EnterMode() */
+    /* open_store.cc OpenStore(), local_lead_mode.cc EnterMode() */
 #ifndef MUTANT_MODE_TOO_EARLY
     atomic { UP -> mode = NUMBER(current); entered[w] = true };
 #endif
@@ -288,7 +288,7 @@ Interrupted:
       fi };
 
 AtWill:
-    /* sharded_store.cc PushNow() */
+    /* sharded_store.cc Push() */
     atomic { UP ->
       if :: global_step >= STEPS -> goto Leave :: else fi };
     atomic { UP -> EXPECT_UNREAD; slot[w] = 0 };

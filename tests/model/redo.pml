@@ -203,7 +203,7 @@ Pass:
 Scanned:
     if
 #ifndef MUTANT_UNCHECKED
-    /* One that rounds do not wait for slept since it looked: HandBackClaim() or ReleaseClaim(). */
+    /* One that rounds do not wait for slept since it looked: ReleaseClaim(), back to the dead holder or to nobody. */
     :: atomic { UP && before >= r ->
          if
          :: claims[b] == MINE ->

@@ -413,7 +413,7 @@ TEST(SspFailpoints, WhoTakesLongToJoinDoesNotStartFarBehind) {
     ASSERT_TRUE(workers[2].WaitStopped(kPatience));
     ::usleep(50'000);  // the others do thousands of steps, unless its clock holds them up
     const auto clock = [&](int worker) {
-      return StepClock::Unpack(job.memory(0).tasks[worker].clock.load()).steps;
+      return Arrival::Unpack(job.memory(0).tasks[worker].clock.load()).at;
     };
     const std::uint64_t slowest = std::min(clock(0), clock(1));
     workers[2].Kill(SIGCONT);

@@ -1,8 +1,8 @@
-// Workers that are killed at random, started again, and killed again. PASSEL_KILLS of them: built
-// once with few (label multiprocess), once with many (label slow).
+// Workers that are killed at random, started again, and killed again.
 
 #include "base/random.h"
 #include "multiprocess/engine_job.h"
+#include "support/sanitized.h"
 
 namespace passel::testing {
 
@@ -12,9 +12,11 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kPatience{20'000};
 
-// Kills workers first..2 in turn at random moments, PASSEL_KILLS times, and starts each again.
+int Kills() { return ManyTurns() ? 1000 : 20; }
+
+// Kills workers first..2 in turn at random moments, Kills() times, and starts each again.
 void KillAtRandom(EngineJob& job, std::vector<Child>& workers, std::size_t first, Random& random) {
-  for (int kill = 0; kill < PASSEL_KILLS; ++kill) {
+  for (int kill = 0; kill < Kills(); ++kill) {
     ::usleep(static_cast<useconds_t>(random.Below(12'000)));
     const std::size_t victim = first + random.Below(workers.size() - first);
     workers[victim].Kill(SIGKILL);
@@ -44,16 +46,15 @@ TEST_P(EngineKills, LockedModeLosesNoAcknowledgedPush) {
   const auto acked = static_cast<float>(job.acked());
   ASSERT_LT(acked, 16'000'000) << "beyond this a float does not count";
   EXPECT_GE(low, acked);
-  EXPECT_LE(high, acked + PASSEL_KILLS);
+  EXPECT_LE(high, acked + static_cast<float>(Kills()));
   EXPECT_GE(job.memory(0).state->global_step.load(), static_cast<std::int64_t>(acked));
-  EXPECT_LE(job.memory(0).state->global_step.load(),
-            static_cast<std::int64_t>(acked) + PASSEL_KILLS);
+  EXPECT_LE(job.memory(0).state->global_step.load(), static_cast<std::int64_t>(acked) + Kills());
   for (int s = 0; s < job.shards(); ++s) {
     std::uint64_t half_applied = 0;
     for (int k = 0; k < 3; ++k) {
       half_applied += job.memory(s).tasks[k].counters.half_applied.load();
     }
-    EXPECT_LE(half_applied, std::uint64_t{PASSEL_KILLS});
+    EXPECT_LE(half_applied, static_cast<std::uint64_t>(Kills()));
   }
 }
 
@@ -74,7 +75,7 @@ TEST_P(EngineKills, RoundsStayBitwiseRightWhoeverDies) {
   }
   const std::uint64_t rounds = job.memory(0).state->completed_round.load();
   ASSERT_LT(rounds, std::uint64_t{Board::kRounds});
-  std::printf("%d kills in %llu rounds\n", PASSEL_KILLS, static_cast<unsigned long long>(rounds));
+  std::printf("%d kills in %llu rounds\n", Kills(), static_cast<unsigned long long>(rounds));
   ASSERT_NO_FATAL_FAILURE(job.ExpectRoundsApplied(rounds, 1));
 }
 
@@ -102,7 +103,7 @@ TEST_P(EngineKills, ReplicasStayRightWhoeverDies) {
     }
     const std::uint64_t rounds = job.memory(0).state->completed_round.load();
     ASSERT_LT(rounds, std::uint64_t{Board::kRounds});
-    std::printf("%d kills in %llu rounds\n", PASSEL_KILLS, static_cast<unsigned long long>(rounds));
+    std::printf("%d kills in %llu rounds\n", Kills(), static_cast<unsigned long long>(rounds));
     ASSERT_NO_FATAL_FAILURE(job.ExpectRoundsApplied(rounds, backup ? 0 : 1));
   }
 }
@@ -143,9 +144,9 @@ TEST_P(EngineKills, HogwildGoesOnAndCountsEachPushAtMostOnceWhoeverDies) {
   }
   const auto acked = static_cast<float>(job.acked());
   ASSERT_LT(acked, 16'000'000) << "beyond this a float does not count";
-  EXPECT_LE(job.Range().second, acked + PASSEL_KILLS);
+  EXPECT_LE(job.Range().second, acked + static_cast<float>(Kills()));
   EXPECT_GE(job.global_step(), static_cast<std::int64_t>(acked));
-  EXPECT_LE(job.global_step(), static_cast<std::int64_t>(acked) + PASSEL_KILLS);
+  EXPECT_LE(job.global_step(), static_cast<std::int64_t>(acked) + Kills());
 }
 
 INSTANTIATE_TEST_SUITE_P(Shards, EngineKills, ::testing::Values(1, 3));

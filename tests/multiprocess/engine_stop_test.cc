@@ -2,6 +2,7 @@
 // others bear with, for a little more, and for long; and then go on.
 
 #include "multiprocess/stopped_job.h"
+#include "support/sanitized.h"
 
 namespace passel::testing {
 
@@ -11,7 +12,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr bool kAll = PASSEL_KILLS != 0;
 constexpr milliseconds kPatience{20'000};
 
 using Jobs = std::vector<std::unique_ptr<StoppedJob>>;
@@ -52,7 +52,7 @@ void Add(Jobs& jobs, std::span<const StopPlace> places, std::span<const double> 
         // A worker follows on shards other than the lead.
         const int on =
             std::string(place.failpoint) == "join.follow" ? shards.back() : shards[i / 2];
-        if (kAll || chosen) {
+        if (ManyTurns() || chosen) {
           jobs.push_back(std::make_unique<StoppedJob>(
               place, factor, i % 2 == 0 ? Eviction::kKill : Eviction::kFence, on));
         }

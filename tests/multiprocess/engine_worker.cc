@@ -12,8 +12,8 @@
 #include "conformance/reference_update.h"
 #include "multiprocess/engine_board.h"
 #include "shm/arena.h"
-#include "store/in_process_store.h"
 #include "store/membership.h"
+#include "store/open_store.h"
 
 namespace passel::testing {
 namespace {

@@ -1,7 +1,9 @@
-// sanitized.h - how much a test does where a sanitizer makes everything 5 to 20 times slower.
+// sanitized.h - how much a test does: less where a sanitizer makes everything 5 to 20 times slower,
+// more in the slow suite.
 
 #pragma once
 
+#include <cstdlib>
 #include <vector>
 
 namespace passel {
@@ -29,5 +31,8 @@ template <typename T>
 std::vector<T> Cases(std::vector<T> all, std::vector<T> sanitized) {
   return kSanitized ? sanitized : all;
 }
+
+/// Whether this is a run of the slow suite (passel_test(... SLOW_TIMEOUT)), which repeats more.
+inline bool ManyTurns() { return std::getenv("PASSEL_MANY_TURNS") != nullptr; }
 
 }  // namespace passel

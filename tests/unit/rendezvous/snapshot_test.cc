@@ -12,8 +12,8 @@
 
 #include "base/memory_file.h"
 #include "shm/shard_copy.h"
-#include "store/in_process_store.h"
 #include "store/mode_change.h"
+#include "store/open_store.h"
 #include "tests/unit/rendezvous/ps_thread.h"
 
 namespace passel::shm::testing {

@@ -15,7 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "shm/layout.h"
-#include "store/in_process_store.h"
+#include "store/open_store.h"
 #include "support/sanitized.h"
 
 namespace passel::shm {

@@ -11,8 +11,8 @@
 #include <deque>
 
 #include "optim/update_formulas.h"
-#include "store/in_process_store.h"
 #include "store/membership.h"
+#include "store/open_store.h"
 
 namespace passel {
 namespace {
@@ -278,7 +278,7 @@ TEST_F(ExternalSweepTest, UpdateInTwoHalvesCountsAsAPush) {
   EXPECT_EQ(count.fused_updates.load(), 1u);
   EXPECT_EQ(count.half_applied.load(), 0u);
   EXPECT_EQ(count.push_latency_ns.maximum.load(), 0u) << "nobody knows it";
-  EXPECT_EQ(StepClock::Unpack(memory().tasks[0].clock.load()).steps, 1u);
+  EXPECT_EQ(Arrival::Unpack(memory().tasks[0].clock.load()).at, 1u);
   EXPECT_TRUE(sweep_.orders.empty()) << "no push beside it";
   EXPECT_TRUE(Push().ok());
   EXPECT_EQ(store_->global_step(), 2);

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "store/block_claims.h"
-#include "store/in_process_store.h"
 #include "store/membership.h"
 #include "store/mode_change.h"
+#include "store/open_store.h"
 
 namespace passel {
 namespace {

@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "base/process_identity.h"
-#include "store/in_process_store.h"
 #include "store/membership.h"
+#include "store/open_store.h"
 
 namespace passel {
 namespace {

@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "store/block_claims.h"
-#include "store/in_process_store.h"
+#include "store/open_store.h"
 
 namespace passel {
 namespace {
@@ -408,10 +408,10 @@ class ClockTest : public ::testing::Test {
   const ShardMemory& memory() const { return arena_->shard(0); }
   void Set(int worker, Phase phase, std::uint64_t steps, std::uint32_t clock_epoch = 5) {
     memory().tasks[worker].state.store(TaskState{5, phase}.Pack());
-    memory().tasks[worker].clock.store(StepClock{clock_epoch, steps}.Pack());
+    memory().tasks[worker].clock.store(Arrival{clock_epoch, steps}.Pack());
   }
   std::uint64_t clock(int worker) const {
-    return StepClock::Unpack(memory().tasks[worker].clock.load()).steps;
+    return Arrival::Unpack(memory().tasks[worker].clock.load()).at;
   }
 
   std::unique_ptr<InProcessArena> arena_;
@@ -444,7 +444,7 @@ TEST_F(ClockTest, WhoJoinsStartsAtTheSlowestOrAtTheHighestThereWas) {
   Set(3, Phase::kJoining, 1);
   ASSERT_TRUE(Join(memory(), 1, SelfIdentity()).ok());
   EXPECT_EQ(clock(1), 55u) << "who is joining itself is no measure";
-  EXPECT_TRUE(StepClock::Unpack(memory().tasks[1].clock.load()).IsOf(6));
+  EXPECT_TRUE(Arrival::Unpack(memory().tasks[1].clock.load()).IsOf(6));
 }
 
 TEST_F(ClockTest, AWorkerThatJoinsDuringALookIsSeenOrStartsNoLower) {
@@ -457,7 +457,7 @@ TEST_F(ClockTest, AWorkerThatJoinsDuringALookIsSeenOrStartsNoLower) {
     std::uint64_t own = 0;
     while (!done) {
       if (SlowestClock(memory(), 0, true).value_or(own) + 1 < own) continue;
-      memory().tasks[0].clock.store(StepClock{5, ++own}.Pack());
+      memory().tasks[0].clock.store(Arrival{5, ++own}.Pack());
     }
   });
   for (int i = 0; i < 3000; ++i) {

@@ -3,9 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <limits>
 
-#include "store/histogram.h"
 #include "store/mode.h"
 #include "store/shard_memory.h"
 #include "store/shard_rules.h"
@@ -47,7 +45,7 @@ TEST(Packing, DecisionComesBackAndGenerationsWrapWithoutTouchingTheRest) {
           EXPECT_EQ(d.generation, generation);
           EXPECT_EQ(d.worker, worker);
           EXPECT_EQ(d.ends, ends);
-          const Decision next = Decision::Unpack(d.NextGeneration().Pack());
+          const Decision next = Decision::Unpack(NextGeneration<Decision>(d.Pack()));
           EXPECT_TRUE(next.SameRoundAs(d));
           EXPECT_EQ(next.generation, (generation + 1) & 0xfff);
           EXPECT_EQ(next.ends, ends);
@@ -161,14 +159,14 @@ TEST(Packing, ModesAreNamed) {
 TEST(Packing, ALaterLifeHasTheLargerClockAndTheSmallerOneIsNotItsOwn) {
   for (const std::uint64_t steps : {0ul, 1ul, 12345678901ul, (1ul << 40) - 1}) {
     for (const std::uint32_t epoch : {1u, 2u, 0xfffffeu}) {
-      const std::uint64_t word = StepClock{epoch, steps}.Pack();
-      EXPECT_EQ(StepClock::Unpack(word).steps, steps);
-      EXPECT_TRUE(StepClock::Unpack(word).IsOf(epoch));
-      EXPECT_FALSE(StepClock::Unpack(word).IsOf(epoch + 1));
-      EXPECT_GT((StepClock{epoch + 1, 0}.Pack()), word);
+      const std::uint64_t word = Arrival{epoch, steps}.Pack();
+      EXPECT_EQ(Arrival::Unpack(word).at, steps);
+      EXPECT_TRUE(Arrival::Unpack(word).IsOf(epoch));
+      EXPECT_FALSE(Arrival::Unpack(word).IsOf(epoch + 1));
+      EXPECT_GT((Arrival{epoch + 1, 0}.Pack()), word);
     }
   }
-  EXPECT_FALSE(StepClock::Unpack(0).IsOf(1)) << "fresh memory";
+  EXPECT_FALSE(Arrival::Unpack(0).IsOf(1)) << "fresh memory";
 }
 
 TEST(ShardRules, QuotasAddUpToWhatARoundTakes) {
@@ -188,68 +186,6 @@ TEST(ShardRules, QuotasAddUpToWhatARoundTakes) {
       EXPECT_EQ(sum, std::max(workers, replicas)) << replicas << " of " << workers;
     }
   }
-}
-
-// --- Histogram -----------------------------------------------------------------------------------
-
-TEST(HistogramBuckets, EveryValueIsInABucketThatEndsAtOrAboveIt) {
-  std::uint64_t step = 1;
-  int last = -1;
-  for (std::uint64_t value = 0;; value += step) {
-    const int bucket = HistogramBucket(value);
-    ASSERT_GE(bucket, last);
-    ASSERT_LE(bucket, last + 1) << "a bucket was left out before " << value;
-    ASSERT_LE(value, HistogramBucketTop(bucket));
-    if (bucket > 0) {
-      ASSERT_GT(value, HistogramBucketTop(bucket - 1));
-    }
-    last = bucket;
-    step = value < 4096 ? 1 : value / 64;
-    if (value > std::numeric_limits<std::uint64_t>::max() - step) break;
-  }
-  EXPECT_EQ(last, Histogram::kBuckets - 1);
-}
-
-TEST(HistogramBuckets, AreExactBelow128AndWithinAnEighthAbove) {
-  for (std::uint64_t value = 0; value < 128; ++value) {
-    EXPECT_EQ(HistogramBucketTop(HistogramBucket(value)), value);
-  }
-  for (int bucket = Histogram::kExact; bucket < Histogram::kBuckets; ++bucket) {
-    const std::uint64_t top = HistogramBucketTop(bucket);
-    const std::uint64_t bottom = HistogramBucketTop(bucket - 1) + 1;
-    EXPECT_EQ(HistogramBucket(top), bucket);
-    EXPECT_EQ(HistogramBucket(bottom), bucket);
-    EXPECT_LE(top - bottom, bottom / 8);
-  }
-  EXPECT_EQ(HistogramBucketTop(Histogram::kBuckets - 1), std::numeric_limits<std::uint64_t>::max());
-}
-
-TEST(HistogramSummaries, QuantilesAreNearestRankOverAllHistograms) {
-  // Values 1..100 in two histograms: nearest rank of q is ceil(100 q).
-  Histogram odd{};
-  Histogram even{};
-  for (std::uint64_t v = 1; v <= 100; ++v) Record(v % 2 ? odd : even, v);
-  const Histogram* both[] = {&odd, &even};
-  const HistogramSummary summary = Summarize(both);
-  EXPECT_EQ(summary.count, 100u);
-  EXPECT_EQ(summary.p50, 50u);
-  EXPECT_EQ(summary.p99, 99u);
-  EXPECT_EQ(summary.p999, 100u);
-  EXPECT_EQ(summary.maximum, 100u);
-}
-
-TEST(HistogramSummaries, EmptyAndSingleAndHugeValues) {
-  Histogram h{};
-  const Histogram* one[] = {&h};
-  EXPECT_EQ(Summarize(one).count, 0u);
-  EXPECT_EQ(Summarize(one).p999, 0u);
-  EXPECT_EQ(Summarize({}).count, 0u);
-  Record(h, 1'000'003);
-  EXPECT_EQ(Summarize(one).p50, 1'000'003u) << "never above the exact maximum";
-  Record(h, std::numeric_limits<std::uint64_t>::max());
-  EXPECT_EQ(Summarize(one).maximum, std::numeric_limits<std::uint64_t>::max());
-  EXPECT_LE(Summarize(one).p50, 1'000'003 * 1.125);
-  EXPECT_GE(Summarize(one).p50, 1'000'003u);
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "conformance/store_suite.h"
-#include "store/in_process_store.h"
+#include "store/open_store.h"
 #include "store/shard_snapshot.h"
 
 namespace passel::testing {

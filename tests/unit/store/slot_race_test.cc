@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "base/random.h"
-#include "store/in_process_store.h"
+#include "store/open_store.h"
 #include "store/store_plan.h"
 #include "support/sanitized.h"
 

@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "store/block_claims.h"
-#include "store/in_process_store.h"
+#include "store/open_store.h"
 
 namespace passel {
 namespace {

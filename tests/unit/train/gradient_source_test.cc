@@ -18,7 +18,7 @@
 #include "data/digits.h"
 #include "optim/update_formulas.h"
 #include "store/external_sweep.h"
-#include "store/in_process_store.h"
+#include "store/open_store.h"
 
 namespace passel {
 namespace {

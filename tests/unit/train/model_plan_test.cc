@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "store/in_process_store.h"
+#include "store/open_store.h"
 
 namespace passel {
 namespace {

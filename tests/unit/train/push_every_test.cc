@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "compute/cpu_backend.h"
-#include "store/in_process_store.h"
+#include "store/open_store.h"
 #include "train/batch_source.h"
 #include "train/worker_loop.h"
 #include "unit/train/push_every_goldens.h"

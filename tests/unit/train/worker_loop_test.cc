@@ -10,7 +10,7 @@
 
 #include "compute/cpu_backend.h"
 #include "data/digits.h"
-#include "store/in_process_store.h"
+#include "store/open_store.h"
 
 namespace passel {
 namespace {

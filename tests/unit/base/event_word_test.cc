@@ -1,6 +1,6 @@
 // EventWord: no wake is lost, no deadline is missed.
 
-#include "store/event_word.h"
+#include "base/event_word.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "store/histogram.h"
+#include "base/histogram.h"
 
 #include <algorithm>
 #include <cmath>

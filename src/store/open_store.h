@@ -1,5 +1,5 @@
-// in_process_store.h - a store in this process's own memory: for measurements, tests, and the run
-// that ThreadSanitizer can judge (workers as threads).
+// open_store.h - a worker's store: on shards that a carrier has, or that are mapped already; and
+// such shards in this process's own memory.
 
 #pragma once
 
@@ -16,7 +16,8 @@
 
 namespace passel {
 
-/// The memory of all shards of one plan. Outlives the stores that are opened on it.
+/// The memory of all shards of one plan, on the heap: for measurements, tests, and the run that
+/// ThreadSanitizer can judge (workers as threads). Outlives the stores that are opened on it.
 class InProcessArena {
  public:
   /// Errors: kInvalidArgument for a plan that does not validate; kResourceExhausted.

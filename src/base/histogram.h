@@ -7,14 +7,20 @@
 #include <cstdint>
 #include <span>
 
-#include "store/shard_memory.h"
-
 namespace passel {
 
 /// += for a counter with one writer: no locked instruction. Relaxed: readers only look.
 inline void Increment(std::atomic<std::uint64_t>& counter, std::uint64_t by = 1) {
   counter.store(counter.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
 }
+
+/// Counts of values: exact below 128, then eight buckets per power of two.
+struct Histogram {
+  static constexpr int kExact = 128;
+  static constexpr int kBuckets = kExact + 8 * (64 - 7);
+  std::atomic<std::uint64_t> counts[kBuckets];
+  std::atomic<std::uint64_t> maximum;
+};
 
 constexpr int HistogramBucket(std::uint64_t value) {
   if (value < Histogram::kExact) return static_cast<int>(value);

@@ -1,4 +1,4 @@
-#include "store/in_process_store.h"
+#include "store/open_store.h"
 
 #include <fmt/core.h>
 
@@ -81,21 +81,14 @@ Result<std::unique_ptr<ParameterStore>> OpenStore(const StorePlan& plan,
 Result<std::unique_ptr<ParameterStore>> MakeStore(const StorePlan& plan, int worker,
                                                   std::unique_ptr<Lead> lead,
                                                   std::vector<std::unique_ptr<Shard>> shards) {
+  auto store = std::make_unique<ShardedStore>(plan.variables, plan.Rules(), worker, std::move(lead),
+                                              std::move(shards));
   // From our join on the mode does not change without us.
-  const ModeWord mode = lead->CurrentMode();
-  Status entered = lead->EnterMode(mode);
-  for (const auto& shard : shards) {
-    if (entered.ok()) entered = shard->EnterMode(mode);
-  }
-  if (!entered.ok()) {
-    (void)lead->Leave(Phase::kLeft);
-    for (const auto& shard : shards) shard->Leave(Phase::kLeft);
+  if (const Status entered = store->EnterCurrentMode(); !entered.ok()) {
+    (void)store->LeaveForNow();
     return entered;
   }
-  ShardRules rules = plan.Rules();
-  rules.Set(mode.setting);
-  return std::unique_ptr<ParameterStore>(
-      new ShardedStore(plan.variables, rules, worker, std::move(lead), std::move(shards)));
+  return std::unique_ptr<ParameterStore>(std::move(store));
 }
 
 Result<std::unique_ptr<InProcessArena>> InProcessArena::Create(const StorePlan& plan) {
@@ -104,31 +97,25 @@ Result<std::unique_ptr<InProcessArena>> InProcessArena::Create(const StorePlan& 
   for (int s = 0; s < plan.variables.shards(); ++s) {
     ShardMemory memory = plan.ShapeOf(s);
     bool short_of_memory = false;
-    const auto allocate = [&](std::size_t bytes) -> void* {
-      const std::size_t rounded = (bytes + 127) / 128 * 128 + 128;
-      void* p = std::aligned_alloc(128, rounded);
-      if (p == nullptr) {
-        short_of_memory = true;
-        return nullptr;
-      }
-      std::memset(p, 0, rounded);
-      arena->allocations_.push_back(p);
-      return p;
-    };
-    const auto floats = [&](std::size_t count) {
-      return static_cast<float*>(allocate(count * sizeof(float)));
+    const auto allocate = [&]<typename T>(T*& part, std::size_t count) {
+      const std::size_t rounded = (count * sizeof(T) + 127) / 128 * 128 + 128;
+      part = static_cast<T*>(std::aligned_alloc(128, rounded));
+      short_of_memory |= part == nullptr;
+      if (part == nullptr) return;
+      std::memset(static_cast<void*>(part), 0, rounded);
+      arena->allocations_.push_back(part);
     };
     const auto workers = static_cast<std::size_t>(plan.num_workers);
-    memory.state = static_cast<ShardState*>(allocate(sizeof(ShardState)));
-    memory.tasks = static_cast<TaskSlot*>(allocate(sizeof(TaskSlot) * workers));
-    memory.blocks = static_cast<BlockState*>(allocate(sizeof(BlockState) * memory.num_blocks));
-    memory.events = static_cast<EventRing*>(allocate(sizeof(EventRing)));
-    memory.values = floats(memory.floats);
-    for (int k = 0; k < memory.num_slots; ++k) memory.slots[k] = floats(memory.floats);
-    memory.gradients =
-        floats(memory.floats * workers * static_cast<std::size_t>(plan.gradient_slots));
-    memory.undo =
-        floats(memory.PieceFloats() * workers * static_cast<std::size_t>(1 + memory.num_slots));
+    allocate(memory.state, 1);
+    allocate(memory.tasks, workers);
+    allocate(memory.blocks, memory.num_blocks);
+    allocate(memory.events, 1);
+    allocate(memory.values, memory.floats);
+    for (int k = 0; k < memory.num_slots; ++k) allocate(memory.slots[k], memory.floats);
+    allocate(memory.gradients,
+             memory.floats * workers * static_cast<std::size_t>(plan.gradient_slots));
+    allocate(memory.undo,
+             memory.PieceFloats() * workers * static_cast<std::size_t>(1 + memory.num_slots));
     if (short_of_memory) {
       return ResourceExhausted(fmt::format(
           "no memory for the {} values of shard {}: use a smaller model", memory.floats, s));
