@@ -23,8 +23,8 @@ class Trainer {
  public:
   /// `data` and `log` outlive it. The towers that `config` asks for wait by spinning like an engine
   /// of the job, for `spin` (EngineOptions::spin). `trainer`: the index of the worker.
-  /// REQUIRES: FitToData(&config) was called. Errors: those of the backend, the model and the
-  /// split.
+  /// REQUIRES: FitToData(&config) was called, and the job has config.worker.num_workers workers, of
+  /// whom `trainer` is one. Errors: those of the backend, the model and the split.
   static Result<Trainer> Create(const JobConfig& config, const Dataset& data,
                                 std::chrono::nanoseconds spin, int trainer, LogLines& log);
 

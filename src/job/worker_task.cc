@@ -185,14 +185,14 @@ class WorkerTask {
   Status PrepareTraining() {
     // Of a whole job the supervisor has asked it.
     if (!task_.flags.supervised) PASSEL_RETURN_IF_ERROR(CheckWorkerMemory(config_));
-    PASSEL_ASSIGN_OR_RETURN(
-        Trainer trainer,
-        Trainer::Create(config_, data_->data(), options_.engine.spin, task_.Trainer(), log_));
-    trainer_.emplace(std::move(trainer));
     config_.worker.num_workers = task_.NumTrainers();
     config_.worker.names = task_.Names();
     config_.worker.start_limit = options_.start_limit;
     config_.worker.comes_back = !task_.flags.supervised;
+    PASSEL_ASSIGN_OR_RETURN(
+        Trainer trainer,
+        Trainer::Create(config_, data_->data(), options_.engine.spin, task_.Trainer(), log_));
+    trainer_.emplace(std::move(trainer));
     if (config_.on_device) PASSEL_RETURN_IF_ERROR(ShareParameters());
     if (gpu_ == nullptr) return {};
     PASSEL_ASSIGN_OR_RETURN(engine_, gpu_->MakeEngine(config_, *layout_, trainer_->split().train,
