@@ -1,4 +1,4 @@
-// job_config.h - the flags of a job, checked and turned into what the libraries take.
+// job_config.h - the settings of a job, checked and turned into what the libraries take.
 
 #pragma once
 
@@ -25,10 +25,10 @@ namespace passel::job {
 /// Examples that a model which only evaluates takes at once.
 inline constexpr std::size_t kEvaluationBatch = 500;
 
-/// Who asks for the flags: a task by hand tells what it does unless it is told not to.
+/// Who asks for the settings: a task by hand tells what it does unless it is told not to.
 enum class JobSettingsOf { kTaskByHand, kOther };
 
-/// The flags after every check that needs no data.
+/// The settings after every check that needs no data.
 struct JobConfig {
   ModelConfig model;  // without inputs and classes
   OptimizerConfig optimizer;
@@ -62,7 +62,7 @@ struct JobConfig {
   std::int64_t eval_interval_ns = 0;  // of an evaluator
   std::int64_t eval_steps = 0;        // 0: by time only
 };
-/// Makes the log what the flags say: its level, its format, its file. To be called first.
+/// Makes the log what the settings say: its level, its format, its file. To be called first.
 /// Errors: kInvalidArgument; those of OpenLogFile().
 Status StartLog(const JobSettings& flags);
 

@@ -1,4 +1,4 @@
-// launch_setup.h - from the flags of `train` to the plan of its tasks: reads the machine where that
+// launch_setup.h - from the settings of `train` to the plan of its tasks: reads the machine where that
 // is needed, chooses GPUs, says in one line why there are none.
 
 #pragma once

@@ -1,4 +1,4 @@
-// mode_flags.h - the flags of the mode: the first one, its numbers, when it changes.
+// mode_settings.h - the settings of the mode: the first one, its numbers, when it changes.
 
 #pragma once
 

@@ -1,4 +1,4 @@
-// optimizer_flags.h - the flags of the optimizer, checked against the one that was chosen.
+// optimizer_settings.h - the settings of the optimizer, checked against the one that was chosen.
 
 #pragma once
 

@@ -1,4 +1,4 @@
-// placement_flags.h - the flags that say which ps has which variable.
+// placement_settings.h - the settings that say which ps has which variable.
 
 #pragma once
 
