@@ -36,10 +36,11 @@ ALLOWED = {
     "src/cuda": ["src/base", "src/compute", "src/store", "src/optim"],
     "shm": ["src/base", "src/store", "src/optim", "src/cluster"],
     "fabric": ["src/base", "src/store", "src/optim", "src/cluster"],
+    "src/job": [*BELOW],
     "bench/lab": [*BELOW],  # a library: `passel bench` is made of it
     "bench": [*BELOW, "bench/lab"],
-    "tests": [*BELOW, "bench/lab", "src/cuda"],  # what a GPU runs is run on the CPU there
-    "tools": [*BELOW, "bench/lab"],
+    "tests": [*BELOW, "src/job", "bench/lab", "src/cuda"],  # what a GPU runs is run on the CPU there
+    "tools": [*BELOW, "src/job", "bench/lab"],
 }
 TOP_FOLDERS = ["src", "shm", "fabric", "bench", "tests", "tools"]
 SOURCES = (".h", ".cc", ".cu", ".cuh", ".inc")
@@ -266,6 +267,7 @@ fabric>src/store fabric>src/optim fabric>src/cluster fabric>src/base
 src/cuda>src/compute src/cuda>src/store src/cuda>src/optim
 tools>src/train tools>shm tools>fabric tools>src/base bench>shm bench>src/store
 tests>src/train tests>shm tests>fabric tests>src/optim tests>src/cuda src/train>src/compute
+src/job>shm src/job>src/train src/job>src/base tools>src/job tests>src/job
 tools>bench/lab tests>bench/lab bench>bench/lab bench/lab>shm bench/lab>src/store
 """.split()
 MUST_FAIL = """
@@ -277,7 +279,8 @@ shm>fabric shm>src/train shm>src/nn fabric>shm fabric>src/train
 tools>src/cuda bench>src/cuda src/cuda>src/nn src/cuda>shm
 tools>tests tools>bench tests>tools tests>bench bench>tools bench>tests
 src/base>tests src/store>tools shm>bench fabric>tests
-src/store>bench/lab shm>bench/lab bench/lab>bench bench/lab>tools bench/lab>src/cuda
+src/train>src/job shm>src/job fabric>src/job src/job>src/cuda src/job>tools src/job>bench/lab
+bench/lab>src/job src/store>bench/lab shm>bench/lab bench/lab>bench bench/lab>tools bench/lab>src/cuda
 """.split()
 
 # (file, text, line that must be reported or None, a word of the sentence)

@@ -13,7 +13,6 @@
 #include "base/nvtx.h"
 #include "cluster/json_message_internal.h"
 #include "cluster/patience.h"
-#include "shm/json_internal.h"
 #include "shm/layout.h"
 #include "store/membership.h"
 #include "store/mode_change.h"
@@ -316,7 +315,9 @@ Status PsHost::GetStatus(const Peer&, Exchange& exchange) {
                            {"alone", options_.alone},
                            {"chief", options_.names.chief_name},
                            {"data", DataOf(data_told_)}};
-  if (arena_) status["arena"] = DescribeJob(*arena_, options_.names);
+  if (arena_ && options_.describe) {
+    status["arena"] = nlohmann::json::parse(options_.describe(*arena_, options_.names));
+  }
   return exchange.AddText("passel.status", status.dump());
 }
 

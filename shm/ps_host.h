@@ -7,6 +7,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <list>
 #include <map>
 #include <optional>
@@ -35,6 +36,9 @@ struct PsHostOptions {
   bool supervised = false;
   /// The data of the job as a JSON object, where the ps is told it at once; else workers tell it.
   std::string data = {};
+  /// "arena" of a status: what the arena tells of the job, a JSON object. Without it a status tells
+  /// nothing of the arena.
+  std::function<std::string(const Arena&, const WorkerNames&)> describe = {};
   /// There is no ps: the job is one process, which has a thread of its own for this.
   bool alone = false;
   /// How long a ps without a supervisor waits for a worker that died, or was told to go, to be

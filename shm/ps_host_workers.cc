@@ -6,7 +6,6 @@
 
 #include "base/log.h"
 #include "cluster/patience.h"
-#include "shm/job_status.h"
 #include "shm/ps_host.h"
 #include "store/membership.h"
 

@@ -284,6 +284,18 @@ std::vector<Member> Membership(const ShardMemory& memory) {
   return members;
 }
 
+std::string_view PhaseName(Phase phase) {
+  constexpr std::string_view kNames[] = {"expected", "joining", "running", "done",
+                                         "dead",     "evicted", "left"};
+  const auto index = static_cast<std::size_t>(phase);
+  return index < std::size(kNames) ? kNames[index] : "unknown";
+}
+
+std::string_view PhaseInWords(const Member& member) {
+  const bool came = member.epoch > 0 || member.phase != Phase::kEvicted;
+  return came ? PhaseName(member.phase) : "never started";
+}
+
 bool AllWorkersEnded(const ShardMemory& memory) {
   for (int worker = 0; worker < memory.num_workers; ++worker) {
     if (MayCome(StateOf(memory, worker).phase)) return false;

@@ -23,6 +23,7 @@
 
 #include <chrono>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "base/process_identity.h"
@@ -101,6 +102,11 @@ inline std::uint64_t DecidedRound(const ShardMemory& memory) {
 }
 
 std::vector<Member> Membership(const ShardMemory& memory);
+
+/// "running", "done".
+std::string_view PhaseName(Phase phase);
+/// The same; "never started" for a worker that the others gave up before its first life.
+std::string_view PhaseInWords(const Member& member);
 
 /// True once no worker is expected, joining or running.
 bool AllWorkersEnded(const ShardMemory& memory);

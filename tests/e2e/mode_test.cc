@@ -71,40 +71,6 @@ TEST(ModeScheduleTest, WorksWithoutAPs) {
   EXPECT_EQ(report["local_steps"], 30 + 2 * 30 + 30);
 }
 
-TEST(ModeScheduleTest, WhatIsNotUnderstoodIsNamed) {
-  const std::pair<const char*, const char*> wrong[] = {
-      {"--mode_schedule=barrier", "\"barrier\" is not understood"},
-      {"--mode_schedule=5:frob", "\"frob\""},
-      {"--mode_schedule=5:barrier,", "\"\" is not understood"},
-      {"--mode_schedule=5:barrier,5:hogwild", "5 after 5"},
-      {"--mode_schedule=9:barrier,5:hogwild", "5 after 9"},
-      {"--mode_schedule=-1:barrier", "\"-1:barrier\""},
-      {"--mode_schedule=1000000000001:barrier", "1000000000000"},
-      {"--mode_schedule=99999999999999999999:barrier", "1000000000000"},
-      {"--mode_schedule=5:replicas=0", "from 1 to 65536"},
-      {"--mode_schedule=5:hogwild=2", "takes no number"}};
-  for (const auto& [flag, sentence] : wrong) {
-    SCOPED_TRACE(flag);
-    Sandbox sandbox;
-    const Outcome outcome = sandbox.Run(sandbox.Train({flag}));
-    EXPECT_EQ(outcome.code, 2);
-    ASSERT_EQ(outcome.errors.size(), 1u) << outcome.err;
-    EXPECT_THAT(outcome.errors[0], HasSubstr(sentence));
-    EXPECT_THAT(outcome.errors[0], HasSubstr("--mode_schedule"));
-    EXPECT_EQ(sandbox.Leftovers(), "");
-  }
-  std::string many = "--mode_schedule=1:barrier";
-  for (int i = 2; i <= 17; ++i) many += fmt::format(",{}:hogwild", i);
-  for (const std::vector<std::string>& flags : {std::vector<std::string>{many},
-                                                {"--mode=barrier", "--mode_schedule=0:hogwild"},
-                                                {"--staleness_bound=2", "--mode_schedule=0:ssp"}}) {
-    Sandbox sandbox;
-    const Outcome outcome = sandbox.Run(sandbox.Train(flags));
-    EXPECT_EQ(outcome.code, 2) << outcome.err;
-    EXPECT_EQ(outcome.errors.size(), 1u) << outcome.err;
-  }
-}
-
 TEST(ReplicasTest, MoreReplicasThanWorkersAreCountedExactly) {
   Sandbox sandbox;
   const Outcome outcome =

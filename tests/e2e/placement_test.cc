@@ -162,24 +162,5 @@ TEST(PlacementTest, MakesNoDifferenceToTheValues) {
   EXPECT_NEAR(loss({"--ps=3", "--partitioner=fixed:5", "--placement=greedy"}), one, 1e-5 * one);
 }
 
-TEST(PlacementTest, WrongPinsAreRefused) {
-  struct Case {
-    const char* pin;
-    const char* words;
-  };
-  for (const Case& c : {Case{"hid_w", "NAME=DEVICE"}, Case{"x=/job:ps/task:0", "hid_w, hid_b"},
-                        Case{"global_step=/job:ps/task:0", "only those"},
-                        Case{"hid_w=/job:ps/task:2", "0 to 1, not 2"},
-                        Case{"hid_w=/job:worker/task:0", "/job:ps/task:N"},
-                        Case{"hid_w=/job:ps/gpu:0", "host memory"}, Case{"hid_w=task", "hid_w"}}) {
-    Sandbox sandbox;
-    const Outcome outcome =
-        sandbox.Run(sandbox.Train({"--ps=2", std::string("--pin_variable=") + c.pin}), 10);
-    EXPECT_EQ(outcome.code, 2) << c.pin;
-    ASSERT_EQ(outcome.errors.size(), 1u) << outcome.err;
-    EXPECT_THAT(outcome.errors[0], HasSubstr(c.words));
-  }
-}
-
 }  // namespace
 }  // namespace passel::testing

@@ -1,6 +1,5 @@
 // In-graph replication in the real program: several towers in one worker process.
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -10,8 +9,6 @@
 
 namespace passel::testing {
 namespace {
-
-using ::testing::HasSubstr;
 
 struct Trained {
   double loss = -1;
@@ -86,24 +83,6 @@ TEST(TowersProgramTest, HaveTheirThreadsAndEndWithTheWorker) {
   train.Signal(SIGINT);
   EXPECT_EQ(sandbox.Finish(train, 5).code, 130);
   EXPECT_EQ(sandbox.Leftovers(), "");
-}
-
-TEST(TowersProgramTest, WrongNumbersAreRefused) {
-  struct Case {
-    std::vector<std::string> flags;
-    std::vector<const char*> words;
-  };
-  for (const Case& c : std::vector<Case>{
-           {{"--towers=0"}, {"--towers", "1 to 64", "not 0"}},
-           {{"--towers=65"}, {"--towers", "1 to 64", "not 65"}},
-           {{"--towers=9", "--batch_size=8"}, {"--towers", "8 examples", "not 9"}},
-           {{"--towers=2", "--threads_per_worker=2"}, {"--threads_per_worker 2", "--towers 2"}}}) {
-    Sandbox sandbox;
-    const Outcome outcome = sandbox.Run(sandbox.Train(c.flags), 10);
-    EXPECT_EQ(outcome.code, 2);
-    ASSERT_EQ(outcome.errors.size(), 1u) << outcome.err;
-    for (const char* word : c.words) EXPECT_THAT(outcome.errors[0], HasSubstr(word));
-  }
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -24,12 +23,13 @@
 #include "bench/lab/machine.h"
 #include "bench/lab/measure.h"
 #include "bench/lab/processes.h"
+#include "job/exit_code.h"
+#include "job/flag_checks.h"
+#include "job/result_output.h"
 #include "optim/optimizer.h"
 #include "tools/passel/commands.h"
-#include "tools/passel/exit_code.h"
-#include "tools/passel/flag_checks.h"
+#include "tools/passel/flags.h"
 #include "tools/passel/json_file.h"
-#include "tools/passel/result_output.h"
 
 namespace passel {
 namespace {
@@ -56,7 +56,7 @@ struct BenchFlags {
   std::optional<std::int64_t> workers;  // none: one per usable core
   double seconds = 10;
   std::string json;
-  TypedNumbers typed;
+  job::TypedNumbers typed;
 };
 
 struct BenchPlan {
@@ -74,21 +74,21 @@ constexpr const char* kRow = "{:<9} {:>7} {:>9} {:>9} {:>9} {:>11} {:>9} {:>7}  
 Status CheckBench(const BenchFlags& flags, BenchPlan* plan) {
   plan->cores = static_cast<int>(UsableCpus().size());
   const int most = std::min(std::max(2, bench::kWritersPerCore * plan->cores), kMaxWorkers);
-  PASSEL_RETURN_IF_ERROR(CheckRange("--elements", flags.elements, 1, kMaxElements));
-  PASSEL_RETURN_IF_ERROR(CheckRange("--seconds", flags.seconds, 1, 60, flags.typed, " s"));
+  PASSEL_RETURN_IF_ERROR(job::CheckRange("--elements", flags.elements, 1, kMaxElements));
+  PASSEL_RETURN_IF_ERROR(job::CheckRange("--seconds", flags.seconds, 1, 60, flags.typed, " s"));
   plan->elements = static_cast<std::size_t>(flags.elements);
   plan->workers = plan->cores;
   if (flags.workers) {
-    PASSEL_RETURN_IF_ERROR(CheckRange("--workers", *flags.workers, 1, most));
+    PASSEL_RETURN_IF_ERROR(job::CheckRange("--workers", *flags.workers, 1, most));
     plan->workers = static_cast<int>(*flags.workers);
   }
   PASSEL_ASSIGN_OR_RETURN(plan->optimizer,
-                          Choose<OptimizerKind>("--optimizer", flags.optimizer,
-                                                {{"sgd", OptimizerKind::kSgd},
-                                                 {"adam", OptimizerKind::kAdam},
-                                                 {"adagrad", OptimizerKind::kAdagrad},
-                                                 {"ftrl", OptimizerKind::kFtrl}}));
-  if (!flags.json.empty()) PASSEL_RETURN_IF_ERROR(PrepareResult("--json", flags.json));
+                          job::Choose<OptimizerKind>("--optimizer", flags.optimizer,
+                                                     {{"sgd", OptimizerKind::kSgd},
+                                                      {"adam", OptimizerKind::kAdam},
+                                                      {"adagrad", OptimizerKind::kAdagrad},
+                                                      {"ftrl", OptimizerKind::kFtrl}}));
+  if (!flags.json.empty()) PASSEL_RETURN_IF_ERROR(job::PrepareResult("--json", flags.json));
   // All workers first, which the advice is about; then where sharing begins; then none.
   std::vector<int> counts = {plan->workers};
   for (const int count : {2, 1}) {
@@ -168,9 +168,9 @@ struct Measured {
   bool interrupted = false;
 };
 
-// Measures cell after cell until `seconds` are over. A cell for which there is no time is left out.
-Status MeasureCells(const BenchPlan& plan, double seconds, Measured* measured) {
-  const std::int64_t begin = g_program_start_ns;
+// Measures cell after cell until `seconds` from `begin` on are over. A cell for which there is no
+// time is left out.
+Status MeasureCells(const BenchPlan& plan, double seconds, std::int64_t begin, Measured* measured) {
   const auto elapsed = [begin] { return 1e-9 * static_cast<double>(MonotonicNs() - begin); };
   const bench::CpuTimes before = bench::ReadCpuTimes();
   double per_byte = kFirstSecondsPerByte, fixed = kFirstSeconds;
@@ -258,22 +258,22 @@ nlohmann::ordered_json BenchToJson(const Measured& measured, const std::string& 
   return json;
 }
 
-int BenchCommand(const BenchFlags& flags) {
+int BenchCommand(const BenchFlags& flags, std::int64_t start_ns) {
   BenchPlan plan;
   if (const Status status = CheckBench(flags, &plan); !status.ok()) {
     LogError("{}", status.message());
-    return kExitUsage;
+    return job::kExitUsage;
   }
   bench::NoteInterrupts();
   PrintHead(plan, flags);
   Measured measured;
-  const Status status = MeasureCells(plan, flags.seconds, &measured);
+  const Status status = MeasureCells(plan, flags.seconds, start_ns, &measured);
   if (!status.ok()) {
     LogError("{}", status.message());
     // A wrong answer, or a machine that stood still; else something is short.
     const bool failed =
         status.code() == Code::kInternal || status.code() == Code::kDeadlineExceeded;
-    return failed ? kExitFailed : kExitUsage;
+    return failed ? job::kExitFailed : job::kExitUsage;
   }
   fmt::print("\n");
   if (measured.interrupted) fmt::print("interrupted: what is above is complete\n");
@@ -284,32 +284,32 @@ int BenchCommand(const BenchFlags& flags) {
     const Status written = WriteJsonFile(flags.json, BenchToJson(measured, advice));
     if (!written.ok()) {
       LogError("{}", written.message());
-      return kExitFailed;
+      return job::kExitFailed;
     }
   }
-  return measured.interrupted ? kExitInterrupted : kExitDone;
+  return measured.interrupted ? job::kExitInterrupted : job::kExitDone;
 }
 
 }  // namespace
 
-void AddBenchCommand(CLI::App& app, Run* run) {
+void AddBenchCommand(Command& program, std::int64_t start_ns) {
   auto flags = std::make_shared<BenchFlags>();
-  CLI::App* command = app.add_subcommand(
+  Command command = program.AddCommand(
       "bench", "Measure what an update costs here in each mode, in ten seconds, and advise one");
-  command->add_option("--elements", flags->elements, "Parameters of the model, float32 each")
-      ->capture_default_str();
-  command->add_option("--optimizer", flags->optimizer, "sgd, adam, adagrad or ftrl")
-      ->capture_default_str();
-  command->add_option("--workers", flags->workers,
-                      "Processes that push at once; default: one per usable core");
-  flags->typed.Keep(command
-                        ->add_option("--seconds", flags->seconds,
-                                     "Length of it all, 1 to 60; rows that do not fit are left out")
-                        ->capture_default_str());
-  command->add_option("--json", flags->json,
-                      "Write everything to this file as well; -: to standard output, with the "
-                      "table on standard error");
-  command->callback([flags, run] { *run = [flags] { return BenchCommand(*flags); }; });
+  command.Add("--elements", &flags->elements, "Parameters of the model, float32 each")
+      .ShowDefault();
+  command.Add("--optimizer", &flags->optimizer, "sgd, adam, adagrad or ftrl").ShowDefault();
+  command.Add("--workers", &flags->workers,
+              "Processes that push at once; default: one per usable core");
+  command
+      .Add("--seconds", &flags->seconds,
+           "Length of it all, 1 to 60; rows that do not fit are left out")
+      .ShowDefault()
+      .KeepTyped(&flags->typed);
+  command.Add("--json", &flags->json,
+              "Write everything to this file as well; -: to standard output, with the "
+              "table on standard error");
+  command.OnRun([flags, start_ns] { return BenchCommand(*flags, start_ns); });
 }
 
 }  // namespace passel

@@ -10,30 +10,25 @@
 
 #include "base/status.h"
 #include "cluster/resolve.h"
-
-namespace CLI {
-class App;
-}
+#include "tools/passel/command_line.h"
 
 namespace passel {
 
-/// All options that a user sees, without --help. Those named in `not_in_file` and positional ones
-/// cannot be set by a file. REQUIRES: the command line has been parsed.
-std::vector<Flag> CollectFlags(const CLI::App& command,
-                               const std::vector<std::string>& not_in_file = {
-                                   "config", "print_config", "print_placement"});
+/// Command::Flags(): a file may set all but those that ask for it or only print.
+/// REQUIRES: the command line has been parsed.
+std::vector<Flag> CollectFlags(const Command& command);
 
 /// The file `path` of --config, whose text is `text`, for `command`. Errors: as ParseConfigFile().
 Result<ConfigFile> ParseCommandFile(const std::string& path, const std::string& text,
-                                    const CLI::App& command);
+                                    const Command& command);
 
 /// Gives the options of `command` the values that `config` has from the file.
 /// Errors: kInvalidArgument, naming the place in the file.
-Status ApplyFileSettings(const ResolvedConfig& config, CLI::App& command);
+Status ApplyFileSettings(const ResolvedConfig& config, Command& command);
 
 /// For commands that make their own cluster: reads the file `path` (nothing is done for "") into
 /// the options that were not typed. Errors: also kInvalidArgument for a file that names a cluster
 /// or a task; those of ReadConfigFile().
-Status ApplyConfigFile(const std::string& path, CLI::App& command);
+Status ApplyConfigFile(const std::string& path, Command& command);
 
 }  // namespace passel

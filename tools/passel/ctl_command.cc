@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <array>
 #include <ctime>
 #include <limits>
@@ -13,13 +12,13 @@
 
 #include "base/log.h"
 #include "cluster/patience.h"
+#include "job/ask_jobs.h"
+#include "job/find_job.h"
+#include "job/flag_checks.h"
 #include "shm/rendezvous_client.h"
 #include "store/mode.h"
-#include "tools/passel/ask_jobs.h"
 #include "tools/passel/commands.h"
-#include "tools/passel/find_job.h"
-#include "tools/passel/flag_checks.h"
-#include "tools/passel/result_output.h"
+#include "tools/passel/flags.h"
 
 namespace passel {
 namespace {
@@ -64,7 +63,9 @@ std::string DataDirectory(const Json& status) {
 }
 
 // "ps/1, ps/2"
-std::string Silent(const JobAnswer& job) { return fmt::format("{}", fmt::join(job.silent, ", ")); }
+std::string Silent(const job::JobAnswer& job) {
+  return fmt::format("{}", fmt::join(job.silent, ", "));
+}
 
 // The line of a job that has answered.
 std::string Summary(const Json& status) {
@@ -86,12 +87,12 @@ double NumberOrNan(const Json& value) {
 
 // Every job has a line, and the jobs that answer are shown whatever the others do.
 Status List(bool json) {
-  PASSEL_ASSIGN_OR_RETURN(const std::vector<JobAnswer> jobs, AskJobs("", AnswerLimit()));
+  PASSEL_ASSIGN_OR_RETURN(const std::vector<job::JobAnswer> jobs, job::AskJobs("", AnswerLimit()));
   if (json) {
     Json all = Json::array();
-    for (const JobAnswer& job : jobs) {
+    for (const job::JobAnswer& job : jobs) {
       all.push_back({{"job", job.job}, {"ps", job.ps}, {"silent", job.silent}});
-      if (job.status.ok()) all.back()["status"] = *job.status;
+      if (job.status.ok()) all.back()["status"] = Json::parse(*job.status);
       if (!job.status.ok()) all.back()["error"] = job.status.status().message();
     }
     fmt::print("{}\n", all.dump(2));
@@ -103,21 +104,21 @@ Status List(bool json) {
   }
   fmt::print("{:<32} {:>3} {:>7} {:>9} {:>12} {:>12} {:>9} {:<25} {}\n", "JOB", "PS", "WORKERS",
              "MODE", "GLOBAL STEP", "OF", "STEPS/S", "STARTED", "DATA");
-  for (const JobAnswer& job : jobs) {
+  for (const job::JobAnswer& job : jobs) {
     std::string line;
+    const Json status = job.status.ok() ? Json::parse(*job.status) : Json::object();
     if (!job.status.ok()) {
       line = " " + job.status.status().message();
-    } else if (!job.status->contains("arena")) {
+    } else if (!status.contains("arena")) {
       line = " starting";
     } else {
       try {
-        line = Summary(*job.status);
+        line = Summary(status);
       } catch (const Json::exception&) {
         line = " " + NoStatus(job.job).message();
       }
     }
-    const bool alone = job.status.ok() && IsAlone(*job.status);
-    fmt::print("{:<32} {:>3} {}\n", job.job, alone ? 0 : job.ps, line);
+    fmt::print("{:<32} {:>3} {}\n", job.job, IsAlone(status) ? 0 : job.ps, line);
     if (!job.silent.empty()) fmt::print("{:<32}      no answer from {}\n", "", Silent(job));
   }
   return {};
@@ -135,8 +136,8 @@ std::string DescribeChange(const Json& changing) {
   return fmt::format("{}: waiting for {} to end the last step in the old one", text, workers);
 }
 
-void Print(const JobAnswer& job) {
-  const Json& status = *job.status;
+void Print(const job::JobAnswer& job) {
+  const Json status = Json::parse(*job.status);
   const bool alone = IsAlone(status);
   fmt::print("job {}, {} process {}\n", job.job, alone ? "one" : "ps/0 is", status.value("pid", 0));
   if (!job.silent.empty()) fmt::print("no answer from {}\n", Silent(job));
@@ -186,13 +187,13 @@ void Print(const JobAnswer& job) {
 
 Status Show(const std::string& named, bool json) {
   const Deadline limit = AnswerLimit();
-  PASSEL_ASSIGN_OR_RETURN(const std::string chosen, ChooseJob(named));
-  PASSEL_ASSIGN_OR_RETURN(const std::vector<JobAnswer> jobs, AskJobs(chosen, limit));
+  PASSEL_ASSIGN_OR_RETURN(const std::string chosen, job::ChooseJob(named));
+  PASSEL_ASSIGN_OR_RETURN(const std::vector<job::JobAnswer> jobs, job::AskJobs(chosen, limit));
   if (jobs.empty()) return NotFound(fmt::format("job {} ended just now", chosen));
-  const JobAnswer& job = jobs.front();
+  const job::JobAnswer& job = jobs.front();
   if (!job.status.ok()) return job.status.status();
   if (json) {
-    Json status = *job.status;
+    Json status = Json::parse(*job.status);
     status["silent"] = job.silent;
     fmt::print("{}\n", status.dump(2));
     return {};
@@ -209,7 +210,7 @@ struct SetModeFlags {
   std::vector<std::string> words;  // [JOB] MODE
   std::optional<int> replicas_to_aggregate, staleness_bound;
   double wait = 30;  // seconds
-  TypedNumbers typed;
+  job::TypedNumbers typed;
 };
 
 Result<ModeSetting> WantedMode(const SetModeFlags& flags) {
@@ -237,9 +238,9 @@ Result<ModeSetting> WantedMode(const SetModeFlags& flags) {
 // again in between is asked again: a wish that stands already is not made twice.
 Status SetMode(const SetModeFlags& flags) {
   PASSEL_ASSIGN_OR_RETURN(const ModeSetting setting, WantedMode(flags));
-  PASSEL_RETURN_IF_ERROR(CheckRange("--wait", flags.wait, 0.1, 1e6, flags.typed, " s"));
+  PASSEL_RETURN_IF_ERROR(job::CheckRange("--wait", flags.wait, 0.1, 1e6, flags.typed, " s"));
   PASSEL_ASSIGN_OR_RETURN(const std::string job,
-                          ChooseJob(flags.words.size() > 1 ? flags.words.front() : ""));
+                          job::ChooseJob(flags.words.size() > 1 ? flags.words.front() : ""));
   Patience patience(
       Deadline::After(std::chrono::nanoseconds(static_cast<std::int64_t>(flags.wait * 1e9))));
   std::optional<std::uint32_t> number;
@@ -258,9 +259,10 @@ Status SetMode(const SetModeFlags& flags) {
                           problem.code() == Code::kNotFound ||
                           problem.code() == Code::kAlreadyExists;
       if (!passes) return problem;
-    } else if (const Result<Json> status = AskJob(job, Limit());
-               status.ok() && status->contains("arena")) {
-      const Json& a = (*status)["arena"];
+    } else if (const Result<std::string> text = job::AskJob(job, Limit()); !text.ok()) {
+      problem = text.status();
+    } else if (const Json status = Json::parse(*text); status.contains("arena")) {
+      const Json& a = status["arena"];
       if (a.at("mode_number").get<std::uint32_t>() >= *number) {
         fmt::print("job {}: mode {} since global step {}\n", job,
                    a.at("modes").back().at("mode").get<std::string>(),
@@ -271,10 +273,8 @@ Status SetMode(const SetModeFlags& flags) {
         return FailedPrecondition(fmt::format("job {} is ending: its mode did not change", job));
       }
       if (a.at("changing").is_object()) waits_for = DescribeChange(a.at("changing"));
-    } else {
-      problem = status.status();
     }
-    const auto jobs = FindJobs();
+    const auto jobs = job::FindJobs();
     if (problem.code() == Code::kNotFound && jobs.ok() && !jobs->contains(job)) {
       return NotFound(number ? fmt::format("job {} ended before its mode changed", job)
                              : problem.message());
@@ -291,7 +291,7 @@ Status SetMode(const SetModeFlags& flags) {
 }
 
 Status Stop(const std::string& named) {
-  PASSEL_ASSIGN_OR_RETURN(const std::string job, ChooseJob(named));
+  PASSEL_ASSIGN_OR_RETURN(const std::string job, job::ChooseJob(named));
   PASSEL_ASSIGN_OR_RETURN(shm::RendezvousClient client,
                           shm::RendezvousClient::Control(job, 0, Limit()));
   PASSEL_RETURN_IF_ERROR(client.Stop(Limit()));
@@ -301,47 +301,45 @@ Status Stop(const std::string& named) {
 
 }  // namespace
 
-void AddCtlCommand(CLI::App& app, Run* run) {
-  CLI::App* ctl =
-      app.add_subcommand("ctl", "List, show, change and stop the running jobs of this user");
-  ctl->require_subcommand(1);
-  CLI::App* list = ctl->add_subcommand("list", "All running jobs of this user on this host");
+void AddCtlCommand(Command& program) {
+  Command ctl =
+      program.AddCommand("ctl", "List, show, change and stop the running jobs of this user");
+  ctl.NeedsCommand();
+  Command list = ctl.AddCommand("list", "All running jobs of this user on this host");
   struct Flags {
     std::string job;
     bool json = false;
   };
   auto flags = std::make_shared<Flags>();
-  list->add_flag("--json", flags->json, "Everything, as JSON");
-  list->callback([flags, run] { *run = [flags] { return FinishPrinting(List(flags->json)); }; });
-  CLI::App* status = ctl->add_subcommand("status", "One job: progress, workers, events");
-  status->add_option("job", flags->job, "Job id; may be left away if one job is running");
-  status->add_flag("--json", flags->json, "Everything, as JSON");
-  status->callback(
-      [flags, run] { *run = [flags] { return FinishPrinting(Show(flags->job, flags->json)); }; });
+  list.AddSwitch("--json", &flags->json, "Everything, as JSON");
+  list.OnRun([flags] { return FinishCommand(List(flags->json)); });
+  Command status = ctl.AddCommand("status", "One job: progress, workers, events");
+  status.Add("job", &flags->job, "Job id; may be left away if one job is running");
+  status.AddSwitch("--json", &flags->json, "Everything, as JSON");
+  status.OnRun([flags] { return FinishCommand(Show(flags->job, flags->json)); });
   auto wanted = std::make_shared<SetModeFlags>();
-  CLI::App* set_mode = ctl->add_subcommand(
+  Command set_mode = ctl.AddCommand(
       "set-mode", "Change the mode of a running job between two steps, without losing an update");
   set_mode
-      ->add_option("mode", wanted->words,
-                   "[JOB] MODE: hogwild, locked, barrier, replicas or ssp. JOB may be left away if "
-                   "one job is running")
-      ->option_text("[JOB] MODE")
-      ->required()
-      ->expected(1, 2);
-  set_mode->add_option("--replicas_to_aggregate", wanted->replicas_to_aggregate,
-                       "replicas: gradients per update. Default: the number of workers");
-  set_mode->add_option("--staleness_bound", wanted->staleness_bound,
-                       "ssp: steps a worker may be ahead of the slowest. Default: 3");
-  wanted->typed.Keep(
-      set_mode
-          ->add_option("--wait", wanted->wait,
-                       "Seconds to wait until every worker has ended its last step in the old mode")
-          ->capture_default_str());
-  set_mode->callback(
-      [wanted, run] { *run = [wanted] { return FinishPrinting(SetMode(*wanted)); }; });
-  CLI::App* stop = ctl->add_subcommand("stop", "Ask a job to end after the current step");
-  stop->add_option("job", flags->job, "Job id; may be left away if one job is running");
-  stop->callback([flags, run] { *run = [flags] { return FinishPrinting(Stop(flags->job)); }; });
+      .Add("mode", &wanted->words,
+           "[JOB] MODE: hogwild, locked, barrier, replicas or ssp. JOB may be left away if "
+           "one job is running")
+      .ShowAs("[JOB] MODE")
+      .Required()
+      .Takes(1, 2);
+  set_mode.Add("--replicas_to_aggregate", &wanted->replicas_to_aggregate,
+               "replicas: gradients per update. Default: the number of workers");
+  set_mode.Add("--staleness_bound", &wanted->staleness_bound,
+               "ssp: steps a worker may be ahead of the slowest. Default: 3");
+  set_mode
+      .Add("--wait", &wanted->wait,
+           "Seconds to wait until every worker has ended its last step in the old mode")
+      .ShowDefault()
+      .KeepTyped(&wanted->typed);
+  set_mode.OnRun([wanted] { return FinishCommand(SetMode(*wanted)); });
+  Command stop = ctl.AddCommand("stop", "Ask a job to end after the current step");
+  stop.Add("job", &flags->job, "Job id; may be left away if one job is running");
+  stop.OnRun([flags] { return FinishCommand(Stop(flags->job)); });
 }
 
 }  // namespace passel

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 #include <sys/stat.h>
 
-#include <CLI/CLI.hpp>
 #include <array>
 #include <cerrno>
 #include <filesystem>
@@ -13,17 +12,17 @@
 #include "base/log.h"
 #include "data/digits.h"
 #include "data/locate.h"
+#include "job/data_settings.h"
+#include "job/flag_checks.h"
 #include "tools/passel/commands.h"
-#include "tools/passel/data_flags.h"
 #include "tools/passel/download_only.h"
-#include "tools/passel/flag_checks.h"
-#include "tools/passel/result_output.h"
+#include "tools/passel/flags.h"
 
 namespace passel {
 namespace {
 
-struct CheckFlags {
-  DataFlags data;
+struct DataCheckFlags {
+  job::DataSettings data;
   std::int64_t validation_size = 0;
 };
 
@@ -36,8 +35,8 @@ struct GenerateFlags {
 
 Status Generate(const GenerateFlags& flags) {
   // Before anything is made.
-  PASSEL_RETURN_IF_ERROR(CheckRange("--train", flags.train, 1, kMaxGeneratedDigits));
-  PASSEL_RETURN_IF_ERROR(CheckRange("--test", flags.test, 1, kMaxGeneratedDigits));
+  PASSEL_RETURN_IF_ERROR(job::CheckRange("--train", flags.train, 1, kMaxGeneratedDigits));
+  PASSEL_RETURN_IF_ERROR(job::CheckRange("--test", flags.test, 1, kMaxGeneratedDigits));
   if (::mkdir(flags.directory.c_str(), 0777) != 0 &&
       (errno != EEXIST || !std::filesystem::is_directory(flags.directory))) {
     return ErrnoStatus(errno, fmt::format("cannot create {}", flags.directory));
@@ -48,8 +47,8 @@ Status Generate(const GenerateFlags& flags) {
   return {};
 }
 
-Status PrintLocation(const DataFlags& flags) {
-  PASSEL_ASSIGN_OR_RETURN(const DataLocation location, Locate(flags.source));
+Status PrintLocation(const job::DataSettings& flags) {
+  PASSEL_ASSIGN_OR_RETURN(const DataLocation location, job::Locate(flags.source));
   LogInfo("{}", location.why);
   fmt::print("{}\n", location.dir);
   return {};
@@ -67,13 +66,13 @@ std::string CountLabels(const ImageSet& set, std::size_t classes) {
 }
 
 // Reads everything through, as training would, and says what is there.
-Status Check(const CheckFlags& flags) {
+Status Check(const DataCheckFlags& flags) {
   const std::int64_t begin = MonotonicNs();
-  PASSEL_ASSIGN_OR_RETURN(const LocatedData located, LoadLocatedData(flags.data));
+  PASSEL_ASSIGN_OR_RETURN(const job::LocatedData located, job::LoadLocatedData(flags.data));
   const double seconds = 1e-9 * static_cast<double>(MonotonicNs() - begin);
   const Dataset& data = *located.data;
-  PASSEL_ASSIGN_OR_RETURN(const DataSplit split,
-                          SplitSource(data, flags.data.source.fake_data, flags.validation_size));
+  PASSEL_ASSIGN_OR_RETURN(const DataSplit split, job::SplitSource(data, flags.data.source.fake_data,
+                                                                  flags.validation_size));
   fmt::print("{}: {} x {} pixels, {} classes, read in {:.2f} s\n", located.location.dir,
              data.rows(), data.cols(), data.num_classes(), seconds);
   const auto print = [&](const char* name, const ImageSet& set) {
@@ -88,48 +87,41 @@ Status Check(const CheckFlags& flags) {
 
 }  // namespace
 
-void AddDataCommand(CLI::App& app, Run* run) {
-  CLI::App* data = app.add_subcommand("data", "Find, download, check or generate training data");
-  data->require_subcommand(1);
+void AddDataCommand(Command& program) {
+  Command data = program.AddCommand("data", "Find, download, check or generate training data");
+  data.NeedsCommand();
 
-  auto flags = std::make_shared<DataFlags>();
-  CLI::App* locate =
-      data->add_subcommand("locate", "Print the directory that passel train would use, and why");
-  AddLocationFlags(*locate, &flags->source, "As for passel train");
-  locate->callback(
-      [flags, run] { *run = [flags] { return FinishPrinting(PrintLocation(*flags)); }; });
+  auto flags = std::make_shared<job::DataSettings>();
+  Command locate =
+      data.AddCommand("locate", "Print the directory that passel train would use, and why");
+  AddLocationFlags(locate, &flags->source, "As for passel train");
+  locate.OnRun([flags] { return FinishCommand(PrintLocation(*flags)); });
 
-  CLI::App* download = data->add_subcommand(
+  Command download = data.AddCommand(
       "download", "Make sure that real data is there: MNIST is downloaded where there is none");
-  AddLocationFlags(*download, &flags->source,
+  AddLocationFlags(download, &flags->source,
                    "Directory for the four IDX files, made if need be; default: as passel train "
                    "finds data, else the cache");
-  download->callback(
-      [flags, run] { *run = [flags] { return DownloadOnlyCommand(flags->source); }; });
+  download.OnRun([flags] { return DownloadOnlyCommand(flags->source); });
 
-  auto check_flags = std::make_shared<CheckFlags>();
-  CLI::App* check = data->add_subcommand(
-      "check", "Read the data through, as training would, and print what is in it");
-  AddDataFlags(*check, &check_flags->data);
+  auto check_flags = std::make_shared<DataCheckFlags>();
+  Command check =
+      data.AddCommand("check", "Read the data through, as training would, and print what is in it");
+  AddDataFlags(check, &check_flags->data);
   check
-      ->add_option("--validation_size", check_flags->validation_size,
-                   "The first so many training examples are the validation set")
-      ->group("Data")
-      ->capture_default_str();
-  check->callback(
-      [check_flags, run] { *run = [check_flags] { return FinishPrinting(Check(*check_flags)); }; });
+      .Add("--validation_size", &check_flags->validation_size,
+           "The first so many training examples are the validation set")
+      .Group("Data")
+      .ShowDefault();
+  check.OnRun([check_flags] { return FinishCommand(Check(*check_flags)); });
 
   auto generate_flags = std::make_shared<GenerateFlags>();
-  CLI::App* generate = data->add_subcommand("generate", "Draw digits as four IDX files");
-  generate->add_option("directory", generate_flags->directory, "Made if it is not there")
-      ->required();
-  generate->add_option("--train", generate_flags->train, "Training images")->capture_default_str();
-  generate->add_option("--test", generate_flags->test, "Test images")->capture_default_str();
-  generate->add_option("--seed", generate_flags->seed, "The same seed, the same images")
-      ->capture_default_str();
-  generate->callback([generate_flags, run] {
-    *run = [generate_flags] { return FinishPrinting(Generate(*generate_flags)); };
-  });
+  Command generate = data.AddCommand("generate", "Draw digits as four IDX files");
+  generate.Add("directory", &generate_flags->directory, "Made if it is not there").Required();
+  generate.Add("--train", &generate_flags->train, "Training images").ShowDefault();
+  generate.Add("--test", &generate_flags->test, "Test images").ShowDefault();
+  generate.Add("--seed", &generate_flags->seed, "The same seed, the same images").ShowDefault();
+  generate.OnRun([generate_flags] { return FinishCommand(Generate(*generate_flags)); });
 }
 
 }  // namespace passel

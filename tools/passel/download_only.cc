@@ -6,13 +6,13 @@
 
 #include "base/log.h"
 #include "data/locate.h"
-#include "tools/passel/exit_code.h"
-#include "tools/passel/shared_data.h"
+#include "job/exit_code.h"
+#include "job/shared_data.h"
 
 namespace passel {
 
-Status DownloadOnly(const SourceFlags& source) {
-  PASSEL_ASSIGN_OR_RETURN(LocateOptions where, MakeLocateOptions(source));
+Status DownloadOnly(const job::SourceSettings& source) {
+  PASSEL_ASSIGN_OR_RETURN(LocateOptions where, job::MakeLocateOptions(source));
   if (source.fake_data) {
     return InvalidArgument(
         "--download_only fetches data, and --fake_data needs none: leave one of them away");
@@ -21,18 +21,18 @@ Status DownloadOnly(const SourceFlags& source) {
   PASSEL_ASSIGN_OR_RETURN(const DataLocation location, EnsureData(where));
   LogInfo("{}", location.why);
   // Headers say little: only who has read it through knows that it is there.
-  PASSEL_RETURN_IF_ERROR(SharedData::Load(location.dir, {}).status());
+  PASSEL_RETURN_IF_ERROR(job::SharedData::Load(location.dir, {}).status());
   fmt::print("the data is in {}\n", location.dir);
   std::fflush(stdout);
   return {};
 }
 
-int DownloadOnlyCommand(const SourceFlags& source) {
+int DownloadOnlyCommand(const job::SourceSettings& source) {
   const Status status = DownloadOnly(source);
   if (!status.ok()) LogError("{}", status.message());
   // Nothing that was lost comes back by starting this again: it is the network or the server.
-  const int code = ExitCodeFor(status);
-  return code == kExitRestartMe ? kExitFailed : code;
+  const int code = job::ExitCodeFor(status);
+  return code == job::kExitRestartMe ? job::kExitFailed : code;
 }
 
 }  // namespace passel

@@ -6,14 +6,14 @@
 #include <string>
 
 #include "base/status.h"
-#include "tools/passel/data_flags.h"
+#include "job/data_settings.h"
 
 namespace passel {
 
 /// Makes sure that real data is there (EnsureData() of data/locate.h) and prints one line with its
 /// place. Errors: those of EnsureData().
-Status DownloadOnly(const SourceFlags& source);
+Status DownloadOnly(const job::SourceSettings& source);
 /// The same, with the error logged; returns the exit code.
-int DownloadOnlyCommand(const SourceFlags& source);
+int DownloadOnlyCommand(const job::SourceSettings& source);
 
 }  // namespace passel

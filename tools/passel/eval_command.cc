@@ -2,34 +2,30 @@
 
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/file.h"
-#include "base/log.h"
 #include "compute/cpu_backend.h"
 #include "io/png.h"
+#include "job/data_settings.h"
+#include "job/evaluation_data.h"
+#include "job/output_path.h"
+#include "job/parameters.h"
+#include "job/result_output.h"
 #include "tools/passel/commands.h"
-#include "tools/passel/data_flags.h"
-#include "tools/passel/evaluation_data.h"
-#include "tools/passel/exit_code.h"
+#include "tools/passel/flags.h"
 #include "tools/passel/json_file.h"
-#include "tools/passel/output_path.h"
-#include "tools/passel/parameters.h"
-#include "tools/passel/result_output.h"
 #include "train/confusion_matrix.h"
 #include "train/confusion_picture.h"
 
 namespace passel {
 namespace {
 
-constexpr std::size_t kBatch = 500;
-
 struct EvalFlags {
-  ParameterFlags parameters;
-  NamedData data;
+  job::ParameterSettings parameters;
+  job::NamedData data;
   std::optional<std::int64_t> validation_size;
   std::string set = "test";
   std::string confusion_png;
@@ -43,17 +39,17 @@ Status CheckFlags(const EvalFlags& flags) {
         fmt::format("--set {} is not known: use one of test, validation, train", flags.set));
   }
   if (!flags.confusion_png.empty()) {
-    PASSEL_RETURN_IF_ERROR(CheckOutputPath("--confusion_png", flags.confusion_png));
+    PASSEL_RETURN_IF_ERROR(job::CheckOutputPath("--confusion_png", flags.confusion_png));
   }
-  if (!flags.json.empty()) PASSEL_RETURN_IF_ERROR(PrepareResult("--json", flags.json));
+  if (!flags.json.empty()) PASSEL_RETURN_IF_ERROR(job::PrepareResult("--json", flags.json));
   const std::string& params = flags.parameters.params;
   PASSEL_RETURN_IF_ERROR(
-      CheckDifferentFiles("--json", flags.json, "--confusion_png", flags.confusion_png));
-  PASSEL_RETURN_IF_ERROR(CheckDifferentFiles("--json", flags.json, "--params", params));
-  return CheckDifferentFiles("--confusion_png", flags.confusion_png, "--params", params);
+      job::CheckDifferentFiles("--json", flags.json, "--confusion_png", flags.confusion_png));
+  PASSEL_RETURN_IF_ERROR(job::CheckDifferentFiles("--json", flags.json, "--params", params));
+  return job::CheckDifferentFiles("--confusion_png", flags.confusion_png, "--params", params);
 }
 
-Status CheckFit(const Parameters& parameters, const Dataset& data, const std::string& dir) {
+Status CheckFit(const job::Parameters& parameters, const Dataset& data, const std::string& dir) {
   const ModelConfig& config = parameters.config();
   if (data.test().pixels != config.inputs) {
     return InvalidArgument(
@@ -80,20 +76,19 @@ Status WritePicture(const EvalFlags& flags, const LabelledEvaluation& evaluation
 }
 
 nlohmann::ordered_json ToJson(const EvalFlags& flags, const LabelledEvaluation& evaluation,
-                              const Parameters& parameters, const std::string& data_dir) {
-  using Json = nlohmann::ordered_json;
+                              const job::Parameters& parameters, const std::string& data_dir) {
   const ConfusionMatrix& m = evaluation.matrix;
-  Json json;
+  nlohmann::ordered_json json;
   json["set"] = flags.set;
   json["images"] = m.total();
   json["accuracy"] = evaluation.accuracy;
   json["loss"] = evaluation.loss;
   json["correct"] = m.correct();
   json["undecided"] = m.undecided();
-  Json classes = Json::array();
-  Json confusion = Json::array();
+  nlohmann::ordered_json classes = nlohmann::ordered_json::array();
+  nlohmann::ordered_json confusion = nlohmann::ordered_json::array();
   const auto share = [](const std::optional<double>& value) {
-    return value ? Json(*value) : Json(nullptr);
+    return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
   };
   for (std::size_t c = 0; c < m.classes(); ++c) {
     classes.push_back({{"class", c},
@@ -101,30 +96,32 @@ nlohmann::ordered_json ToJson(const EvalFlags& flags, const LabelledEvaluation& 
                        {"predicted", m.predicted(c)},
                        {"recall", share(m.Recall(c))},
                        {"precision", share(m.Precision(c))}});
-    Json row = Json::array();
+    nlohmann::ordered_json row = nlohmann::ordered_json::array();
     for (std::size_t column = 0; column < m.classes(); ++column) row.push_back(m.count(c, column));
     confusion.push_back(std::move(row));
   }
   json["classes"] = std::move(classes);
   json["confusion"] = std::move(confusion);  // [label][predicted]
   json["data"] = data_dir;
-  json["parameters"] = parameters.About();
+  json["parameters"] = nlohmann::ordered_json::parse(parameters.AboutJson());
   return json;
 }
 
 Status Evaluate(const EvalFlags& flags) {
   PASSEL_RETURN_IF_ERROR(CheckFlags(flags));
-  PASSEL_ASSIGN_OR_RETURN(const Parameters parameters, Parameters::Load(flags.parameters));
-  const TrainedOn& trained = parameters.trained_on();
-  PASSEL_ASSIGN_OR_RETURN(const ChosenData chosen, ChooseEvaluationData(flags.data, trained));
+  PASSEL_ASSIGN_OR_RETURN(const job::Parameters parameters,
+                          job::Parameters::Load(flags.parameters));
+  const job::TrainedOn& trained = parameters.trained_on();
+  PASSEL_ASSIGN_OR_RETURN(const job::ChosenData chosen,
+                          job::ChooseEvaluationData(flags.data, trained));
   PASSEL_ASSIGN_OR_RETURN(const OwnedDataset data, OwnedDataset::Load(chosen.dir, chosen.options));
   PASSEL_RETURN_IF_ERROR(CheckFit(parameters, *data, chosen.dir));
-  PASSEL_ASSIGN_OR_RETURN(
-      const ImageSet set,
-      ChooseEvaluationSet(flags.set, *data, chosen.options.fake, flags.validation_size, trained));
+  PASSEL_ASSIGN_OR_RETURN(const ImageSet set,
+                          job::ChooseEvaluationSet(flags.set, *data, chosen.options.fake,
+                                                   flags.validation_size, trained));
   PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, CreateCpuBackend());
   PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
-                          Model::Create(parameters.config(), *backend, kBatch));
+                          Model::Create(parameters.config(), *backend, job::kEvaluationBatch));
   PASSEL_ASSIGN_OR_RETURN(const LabelledEvaluation evaluation,
                           EvaluateSet(*model, set, parameters.parts()));
   fmt::print("{}: {} accuracy {:.4f}, {} loss {:.4f}, {} images\n\n{}", parameters.name(),
@@ -140,44 +137,36 @@ Status Evaluate(const EvalFlags& flags) {
 
 }  // namespace
 
-void AddEvalCommand(CLI::App& app, Run* run) {
+void AddEvalCommand(Command& program) {
   auto flags = std::make_shared<EvalFlags>();
-  CLI::App* command = app.add_subcommand(
+  Command command = program.AddCommand(
       "eval", "Loss, accuracy and confusion matrix of saved variables or of a running job");
-  AddParameterFlags(*command, &flags->parameters);
-  AddSourceFlags(*command, &flags->data.source);
-  AddCsvLimitFlags(*command, &flags->data.csv_train_limit, &flags->data.csv_test_limit);
-  command->get_option("--data_dir")
-      ->description(
-          "Directory or file as for passel train. Default: what the job trains on; with "
-          "--params as passel train finds data");
+  AddParameterFlags(command, &flags->parameters);
+  AddSourceFlags(command, &flags->data.source);
+  AddCsvLimitFlags(command, &flags->data.csv_train_limit, &flags->data.csv_test_limit);
+  command.Describe("--data_dir",
+                   "Directory or file as for passel train. Default: what the job trains on; with "
+                   "--params as passel train finds data");
   command
-      ->add_option("--validation_size", flags->validation_size,
-                   "With --set validation or train: so many training examples were held back. "
-                   "Needed only where the job or the file does not say so")
-      ->group("Data");
+      .Add("--validation_size", &flags->validation_size,
+           "With --set validation or train: so many training examples were held back. "
+           "Needed only where the job or the file does not say so")
+      .Group("Data");
   command
-      ->add_option("--set", flags->set,
-                   "test, validation (training examples that were held back), or train (those "
-                   "that were trained on)")
-      ->group("Data")
-      ->capture_default_str();
+      .Add("--set", &flags->set,
+           "test, validation (training examples that were held back), or train (those "
+           "that were trained on)")
+      .Group("Data")
+      .ShowDefault();
   command
-      ->add_option("--confusion_png", flags->confusion_png,
-                   "Draw the confusion matrix into this PNG file")
-      ->group("Results");
+      .Add("--confusion_png", &flags->confusion_png, "Draw the confusion matrix into this PNG file")
+      .Group("Results");
   command
-      ->add_option("--json,--report", flags->json,
-                   "Write the results as JSON to this file; -: to standard output, and everything "
-                   "else to standard error")
-      ->group("Results");
-  command->callback([flags, run] {
-    *run = [flags] {
-      const Status status = Evaluate(*flags);
-      if (!status.ok()) LogError("{}", status.message());
-      return ExitCodeFor(status);
-    };
-  });
+      .Add("--json,--report", &flags->json,
+           "Write the results as JSON to this file; -: to standard output, and everything "
+           "else to standard error")
+      .Group("Results");
+  command.OnRun([flags] { return FinishCommand(Evaluate(*flags)); });
 }
 
 }  // namespace passel

@@ -1,13 +1,12 @@
-#include "tools/passel/job_flags.h"
+// The flags that describe a training job, the same for `train`, `launch` and `task`.
 
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <charconv>
 #include <cstdint>
 #include <limits>
 
-#include "tools/passel/data_flags.h"
+#include "tools/passel/flags.h"
 #include "train/log_lines.h"
 
 namespace passel {
@@ -26,58 +25,56 @@ std::string IsNotASeed(const std::string& text) {
 
 }  // namespace
 
-void AddJobFlags(CLI::App& app, JobFlags* f) {
+void AddJobFlags(Command& app, job::JobSettings* f) {
   AddSourceFlags(app, &f->source);
-  app.add_flag("--download_only", f->download_only,
-               "Make sure that real data is there, downloading MNIST where there is none, and end; "
-               "nothing else is looked at")
-      ->group("Data");
+  app.AddSwitch(
+         "--download_only", &f->download_only,
+         "Make sure that real data is there, downloading MNIST where there is none, and end; "
+         "nothing else is looked at")
+      .Group("Data");
   AddCsvLimitFlags(app, &f->csv_train_limit, &f->csv_test_limit);
-  app.add_option("--batch_size", f->batch_size, "Examples per gradient")
-      ->group("Data")
-      ->capture_default_str();
-  app.add_option("--sampler", f->sampler,
-                 "next_batch: every example once per epoch; random: independent batches")
-      ->group("Data")
-      ->capture_default_str();
-  app.add_flag("--shard_data", f->shard_data,
-               "Worker i of N draws only from the examples e with e mod N = i")
-      ->group("Data");
-  app.add_option("--train_examples", f->train_examples,
-                 "Use only the first so many training examples; 0: all")
-      ->group("Data")
-      ->capture_default_str();
-  app.add_option("--validation_size", f->validation_size,
-                 "The first so many training examples are for validation, not for training")
-      ->group("Data")
-      ->capture_default_str();
+  app.Add("--batch_size", &f->batch_size, "Examples per gradient").Group("Data").ShowDefault();
+  app.Add("--sampler", &f->sampler,
+          "next_batch: every example once per epoch; random: independent batches")
+      .Group("Data")
+      .ShowDefault();
+  app.AddSwitch("--shard_data", &f->shard_data,
+                "Worker i of N draws only from the examples e with e mod N = i")
+      .Group("Data");
+  app.Add("--train_examples", &f->train_examples,
+          "Use only the first so many training examples; 0: all")
+      .Group("Data")
+      .ShowDefault();
+  app.Add("--validation_size", &f->validation_size,
+          "The first so many training examples are for validation, not for training")
+      .Group("Data")
+      .ShowDefault();
 
-  app.add_option("--model", f->model, "mlp or softmax")->group("Model")->capture_default_str();
-  app.add_option("--hidden_units", f->hidden_units, "Widths of the hidden layers, e.g. 256,128")
-      ->group("Model")
-      ->capture_default_str();
-  app.add_option("--loss", f->loss, "mean or sum of the cross-entropy over a batch")
-      ->group("Model")
-      ->capture_default_str();
-  app.add_option("--seed", f->seed, "Of the first values and of every worker's order of examples")
-      ->check(CLI::Validator(IsNotASeed, "", "seed"))
-      ->group("Model")
-      ->capture_default_str();
+  app.Add("--model", &f->model, "mlp or softmax").Group("Model").ShowDefault();
+  app.Add("--hidden_units", &f->hidden_units, "Widths of the hidden layers, e.g. 256,128")
+      .Group("Model")
+      .ShowDefault();
+  app.Add("--loss", &f->loss, "mean or sum of the cross-entropy over a batch")
+      .Group("Model")
+      .ShowDefault();
+  app.Add("--seed", &f->seed, "Of the first values and of every worker's order of examples")
+      .Check(IsNotASeed)
+      .Group("Model")
+      .ShowDefault();
 
-  app.add_option("--optimizer", f->optimizer,
-                 "sgd, momentum, nesterov, adagrad, rmsprop, adam or ftrl")
-      ->group("Optimizer")
-      ->capture_default_str();
-  app.add_option("--learning_rate", f->learning_rate,
-                 "Default: adam and rmsprop 0.001, sgd 0.1, others 0.05")
-      ->group("Optimizer");
+  app.Add("--optimizer", &f->optimizer, "sgd, momentum, nesterov, adagrad, rmsprop, adam or ftrl")
+      .Group("Optimizer")
+      .ShowDefault();
+  app.Add("--learning_rate", &f->learning_rate,
+          "Default: adam and rmsprop 0.001, sgd 0.1, others 0.05")
+      .Group("Optimizer");
   const auto hyper = [&](const char* name, std::optional<double>* value, const char* help) {
-    app.add_option(name, *value, help)->group("Optimizer");
+    app.Add(name, value, help).Group("Optimizer");
   };
   hyper("--momentum", &f->momentum, "momentum, rmsprop");
-  app.add_flag("--use_nesterov", f->use_nesterov, "momentum")->group("Optimizer");
+  app.AddSwitch("--use_nesterov", &f->use_nesterov, "momentum").Group("Optimizer");
   hyper("--decay", &f->decay, "rmsprop");
-  app.add_flag("--centered", f->centered, "rmsprop")->group("Optimizer");
+  app.AddSwitch("--centered", &f->centered, "rmsprop").Group("Optimizer");
   hyper("--epsilon", &f->epsilon, "adam, rmsprop");
   hyper("--beta1", &f->beta1, "adam");
   hyper("--beta2", &f->beta2, "adam");
@@ -87,288 +84,196 @@ void AddJobFlags(CLI::App& app, JobFlags* f) {
   hyper("--l2_shrinkage", &f->l2_shrinkage, "ftrl");
   hyper("--learning_rate_power", &f->learning_rate_power, "ftrl");
 
-  app.add_option("--mode", f->mode,
-                 "hogwild: at once, lock-free; locked: at once, nothing lost; barrier: one mean "
-                 "gradient of all workers per update; replicas: the mean of the first R "
-                 "gradients; ssp: hogwild with a bound on how far workers get ahead")
-      ->group("Training")
-      ->default_str("hogwild");
-  app.add_flag("--sync_replicas,!--nosync_replicas", f->sync_replicas,
-               "The same as --mode barrier; with --replicas_to_aggregate as --mode replicas")
-      ->group("Training");
-  app.add_option("--replicas_to_aggregate", f->replicas_to_aggregate,
-                 "replicas: gradients per update, R. Fewer than workers: the slowest are dropped; "
-                 "more: several per worker. Default: the number of workers")
-      ->group("Training");
-  app.add_option("--staleness_bound", f->staleness_bound,
-                 "ssp: steps a worker may be ahead of the slowest. Default: 3")
-      ->group("Training");
-  app.add_option("--mode_schedule", f->mode_schedule,
-                 "STEP:MODE,... The mode from that global step on, e.g. "
-                 "0:barrier,2000:replicas=3,5000:hogwild; replicas=R and ssp=S carry their number")
-      ->group("Training");
-  app.add_option("--slow_worker", f->slow_worker,
-                 "INDEX:DELAYms,... Workers that sleep after each gradient, for experiments")
-      ->group("Training")
-      ->delimiter(',');
-  app.add_option("--train_steps", f->train_steps,
-                 "Stop rule: global steps, updates applied to the variables by all workers "
-                 "together; 0: no such rule, which is the default with one of the next two")
-      ->default_str(std::to_string(kDefaultTrainSteps))
-      ->group("Training");
-  app.add_option("--epochs", f->epochs,
-                 "Stop rule: each worker makes so many epochs of (training examples / batch size) "
-                 "local steps; 0: no such rule")
-      ->group("Training")
-      ->capture_default_str();
-  app.add_option("--local_steps", f->local_steps,
-                 "Stop rule: each worker makes so many local steps; 0: no such rule")
-      ->group("Training")
-      ->capture_default_str();
-  app.add_option("--push_every", f->push_every,
-                 "Local steps, of one batch each, whose gradients a worker pushes as one: their "
-                 "mean (with --loss sum their sum), as if their batches were one. 1 to 1000; "
-                 "global steps, rounds and --staleness_bound count pushes. On CPUs only")
-      ->group("Training")
-      ->capture_default_str();
-  app.add_option(
-         "--pull", f->pull,
+  app.Add("--mode", &f->mode,
+          "hogwild: at once, lock-free; locked: at once, nothing lost; barrier: one mean "
+          "gradient of all workers per update; replicas: the mean of the first R "
+          "gradients; ssp: hogwild with a bound on how far workers get ahead")
+      .Group("Training")
+      .ShowDefault("hogwild");
+  app.AddSwitch("--sync_replicas,!--nosync_replicas", &f->sync_replicas,
+                "The same as --mode barrier; with --replicas_to_aggregate as --mode replicas")
+      .Group("Training");
+  app.Add("--replicas_to_aggregate", &f->replicas_to_aggregate,
+          "replicas: gradients per update, R. Fewer than workers: the slowest are dropped; "
+          "more: several per worker. Default: the number of workers")
+      .Group("Training");
+  app.Add("--staleness_bound", &f->staleness_bound,
+          "ssp: steps a worker may be ahead of the slowest. Default: 3")
+      .Group("Training");
+  app.Add("--mode_schedule", &f->mode_schedule,
+          "STEP:MODE,... The mode from that global step on, e.g. "
+          "0:barrier,2000:replicas=3,5000:hogwild; replicas=R and ssp=S carry their number")
+      .Group("Training");
+  app.Add("--slow_worker", &f->slow_worker,
+          "INDEX:DELAYms,... Workers that sleep after each gradient, for experiments")
+      .Group("Training")
+      .SplitAt(',');
+  app.Add("--train_steps", &f->train_steps,
+          "Stop rule: global steps, updates applied to the variables by all workers "
+          "together; 0: no such rule, which is the default with one of the next two")
+      .ShowDefault(std::to_string(job::kDefaultTrainSteps))
+      .Group("Training");
+  app.Add("--epochs", &f->epochs,
+          "Stop rule: each worker makes so many epochs of (training examples / batch size) "
+          "local steps; 0: no such rule")
+      .Group("Training")
+      .ShowDefault();
+  app.Add("--local_steps", &f->local_steps,
+          "Stop rule: each worker makes so many local steps; 0: no such rule")
+      .Group("Training")
+      .ShowDefault();
+  app.Add("--push_every", &f->push_every,
+          "Local steps, of one batch each, whose gradients a worker pushes as one: their "
+          "mean (with --loss sum their sum), as if their batches were one. 1 to 1000; "
+          "global steps, rounds and --staleness_bound count pushes. On CPUs only")
+      .Group("Training")
+      .ShowDefault();
+  app.Add(
+         "--pull", &f->pull,
          "view: compute on the shared values themselves; copy: on a private copy; auto: copy where "
          "several workers share up to 1 MiB in hogwild, locked or ssp, which is faster, else view")
-      ->group("Training")
-      ->capture_default_str();
-  app.add_option("--on_nan", f->on_nan,
-                 "What to do with a gradient that is not finite: stop, or skip it and count")
-      ->group("Training")
-      ->capture_default_str();
+      .Group("Training")
+      .ShowDefault();
+  app.Add("--on_nan", &f->on_nan,
+          "What to do with a gradient that is not finite: stop, or skip it and count")
+      .Group("Training")
+      .ShowDefault();
 
-  app.add_option("--eval_interval", f->eval_interval,
-                 "Seconds from one evaluation to the next, of an evaluator")
-      ->group("Evaluator")
-      ->capture_default_str();
-  app.add_option("--eval_steps", f->eval_steps,
-                 "Evaluate already after so many global steps; 0: by time only")
-      ->group("Evaluator")
-      ->capture_default_str();
+  app.Add("--eval_interval", &f->eval_interval,
+          "Seconds from one evaluation to the next, of an evaluator")
+      .Group("Evaluator")
+      .ShowDefault();
+  app.Add("--eval_steps", &f->eval_steps,
+          "Evaluate already after so many global steps; 0: by time only")
+      .Group("Evaluator")
+      .ShowDefault();
 
-  app.add_option("--worker_eval_set", f->worker_eval_set,
-                 "test or validation: the images that workers evaluate on")
-      ->group("Evaluation and log")
-      ->capture_default_str();
-  app.add_option("--worker_eval_steps", f->worker_eval_steps,
-                 "Workers evaluate when the global step reaches a multiple of this; 0: only at the "
-                 "end")
-      ->group("Evaluation and log")
-      ->capture_default_str();
-  app.add_option("--log_lines", f->log_lines,
-                 fmt::format("What workers print: {}. Default: task for passel task, else none",
-                             LogStyleNames()))
-      ->group("Evaluation and log");
-  app.add_option("--log_step_count_steps", f->log_step_count_steps,
-                 "A line about every so many local steps (monitored: global steps)")
-      ->group("Evaluation and log")
-      ->capture_default_str();
-  app.add_option("--log_epochs", f->log_epochs,
-                 "A line about every so many epochs instead; 0: --log_step_count_steps counts")
-      ->group("Evaluation and log")
-      ->capture_default_str();
+  app.Add("--worker_eval_set", &f->worker_eval_set,
+          "test or validation: the images that workers evaluate on")
+      .Group("Evaluation and log")
+      .ShowDefault();
+  app.Add("--worker_eval_steps", &f->worker_eval_steps,
+          "Workers evaluate when the global step reaches a multiple of this; 0: only at the "
+          "end")
+      .Group("Evaluation and log")
+      .ShowDefault();
+  app.Add("--log_lines", &f->log_lines,
+          fmt::format("What workers print: {}. Default: task for passel task, else none",
+                      LogStyleNames()))
+      .Group("Evaluation and log");
+  app.Add("--log_step_count_steps", &f->log_step_count_steps,
+          "A line about every so many local steps (monitored: global steps)")
+      .Group("Evaluation and log")
+      .ShowDefault();
+  app.Add("--log_epochs", &f->log_epochs,
+          "A line about every so many epochs instead; 0: --log_step_count_steps counts")
+      .Group("Evaluation and log")
+      .ShowDefault();
 
-  app.add_option("--placement", f->placement, "Of variables on ps tasks: round_robin or greedy")
-      ->group("Placement")
-      ->capture_default_str();
-  app.add_option("--partitioner", f->partitioner,
-                 "none, fixed:PARTS, min_max:MAX_PARTS[:MIN_BYTES] or axis:MAX_BYTES[:MAX_PARTS]")
-      ->group("Placement")
-      ->capture_default_str();
-  app.add_option("--global_step", f->global_step,
-                 "first or last: created before the model's variables or after them. It counts in "
-                 "the placement")
-      ->group("Placement")
-      ->capture_default_str();
-  app.add_option("--global_step_bytes", f->global_step_bytes,
-                 "4 or 8: what it counts for in --placement greedy, as an int32 or an int64")
-      ->group("Placement")
-      ->capture_default_str();
-  app.add_option("--pin_variable", f->pin_variable,
-                 "NAME=DEVICE,... Variables at places of their own, e.g. hid_w=/job:ps/task:1")
-      ->group("Placement")
-      ->delimiter(',');
+  app.Add("--placement", &f->placement, "Of variables on ps tasks: round_robin or greedy")
+      .Group("Placement")
+      .ShowDefault();
+  app.Add("--partitioner", &f->partitioner,
+          "none, fixed:PARTS, min_max:MAX_PARTS[:MIN_BYTES] or axis:MAX_BYTES[:MAX_PARTS]")
+      .Group("Placement")
+      .ShowDefault();
+  app.Add("--global_step", &f->global_step,
+          "first or last: created before the model's variables or after them. It counts in "
+          "the placement")
+      .Group("Placement")
+      .ShowDefault();
+  app.Add("--global_step_bytes", &f->global_step_bytes,
+          "4 or 8: what it counts for in --placement greedy, as an int32 or an int64")
+      .Group("Placement")
+      .ShowDefault();
+  app.Add("--pin_variable", &f->pin_variable,
+          "NAME=DEVICE,... Variables at places of their own, e.g. hid_w=/job:ps/task:1")
+      .Group("Placement")
+      .SplitAt(',');
 
-  app.add_option("--threads_per_worker", f->threads_per_worker, "Of the matrix library")
-      ->group("Machine")
-      ->capture_default_str();
-  app.add_option("--towers", f->towers,
-                 "Threads of a worker that compute a share of each batch; one gradient is pushed")
-      ->group("Machine")
-      ->capture_default_str();
-  app.add_flag(
-         "--overlap,!--nooverlap", f->overlap,
+  app.Add("--threads_per_worker", &f->threads_per_worker, "Of the matrix library")
+      .Group("Machine")
+      .ShowDefault();
+  app.Add("--towers", &f->towers,
+          "Threads of a worker that compute a share of each batch; one gradient is pushed")
+      .Group("Machine")
+      .ShowDefault();
+  app.AddSwitch(
+         "--overlap,!--nooverlap", &f->overlap,
          "Workers on GPUs begin the next step before they push the last gradient. Each is staler "
          "then by about one update of each worker. For hogwild, locked and ssp")
-      ->default_str("false")
-      ->group("Machine");
-  app.add_option(
-         "--steps_ahead", f->steps_ahead,
-         "How many steps --overlap begins before, 1 or 2. Two keep the GPU busy when a push "
-         "takes longer than a step, and cost as much staleness again")
-      ->default_str("1")
-      ->group("Machine");
-  app.add_option(
-         "--math", f->math,
-         "How GPUs multiply the large matrices that are cuBLASLt's: float32, tf32 or bfloat16 "
-         "(both lose accuracy)")
-      ->group("Machine")
-      ->capture_default_str();
-  app.add_option(
-         "--arena", f->arena,
-         "Where the parameters live: host, or device, the memory of the first GPU that workers "
-         "compute on; those on others need NVLink to it. device is for hogwild, locked and "
-         "ssp")
-      ->group("Machine")
-      ->capture_default_str();
-  app.add_option("--shadow_interval", f->shadow_interval,
-                 "With --arena device: seconds after which the copy of the parameters in host "
-                 "memory is renewed, which eval, predict and ctl look at")
-      ->group("Machine")
-      ->capture_default_str();
-  app.add_flag("--cuda_graphs,!--nocuda_graphs", f->cuda_graphs,
-               "Launch a step on a GPU as one graph rather than operation by operation. Default: "
-               "true")
-      ->default_str("true")
-      ->group("Machine");
-  app.add_flag(
-         "--fused_update,!--nofused_update", f->fused_update,
+      .ShowDefault("false")
+      .Group("Machine");
+  app.Add("--steps_ahead", &f->steps_ahead,
+          "How many steps --overlap begins before, 1 or 2. Two keep the GPU busy when a push "
+          "takes longer than a step, and cost as much staleness again")
+      .ShowDefault("1")
+      .Group("Machine");
+  app.Add("--math", &f->math,
+          "How GPUs multiply the large matrices that are cuBLASLt's: float32, tf32 or bfloat16 "
+          "(both lose accuracy)")
+      .Group("Machine")
+      .ShowDefault();
+  app.Add("--arena", &f->arena,
+          "Where the parameters live: host, or device, the memory of the first GPU that workers "
+          "compute on; those on others need NVLink to it. device is for hogwild, locked and "
+          "ssp")
+      .Group("Machine")
+      .ShowDefault();
+  app.Add("--shadow_interval", &f->shadow_interval,
+          "With --arena device: seconds after which the copy of the parameters in host "
+          "memory is renewed, which eval, predict and ctl look at")
+      .Group("Machine")
+      .ShowDefault();
+  app.AddSwitch("--cuda_graphs,!--nocuda_graphs", &f->cuda_graphs,
+                "Launch a step on a GPU as one graph rather than operation by operation. Default: "
+                "true")
+      .ShowDefault("true")
+      .Group("Machine");
+  app.AddSwitch(
+         "--fused_update,!--nofused_update", &f->fused_update,
          "With --arena device: the products that give a gradient add it to the parameters "
          "themselves, and nobody sees it. For --optimizer sgd in hogwild and ssp, all workers "
          "on one GPU, layers that need no cuBLAS, --on_nan stop, and without --overlap; "
          "elsewhere a gradient is pushed as ever. Default: true")
-      ->default_str("true")
-      ->group("Machine");
-  app.add_option("--huge_pages", f->huge_pages, "off, transparent or explicit")
-      ->group("Machine")
-      ->capture_default_str();
-  app.add_option("--memory_fraction", f->memory_fraction,
-                 "Share of the machine's free memory that a ps may take for its arena, above 0 and "
-                 "up to 1")
-      ->group("Machine")
-      ->capture_default_str();
-  app.add_option("--spin_us", f->spin_us,
-                 "How long a wait spins before it sleeps, in microseconds. Default: 500 if every "
-                 "worker has a core, else 20")
-      ->group("Machine");
-  app.add_option("--stall_limit", f->stall_limit,
-                 "Seconds after which a worker that does not answer no longer holds up the others")
-      ->group("Machine")
-      ->capture_default_str();
-  app.add_option(
-         "--on_stall", f->on_stall,
-         "What then becomes of it: evict (it is killed, the others go on), wait (for as long "
-         "as it takes: for debugging) or fail (the job ends)")
-      ->group("Machine")
-      ->capture_default_str();
-  app.add_option("--start_wait", f->start_wait, "Seconds to wait for other tasks to start")
-      ->group("Machine")
-      ->capture_default_str();
-  app.add_option("--ps_wait", f->ps_wait,
-                 "Seconds a worker without a supervisor goes on without its ps")
-      ->group("Machine")
-      ->capture_default_str();
-  app.add_option("--log_level", f->log_level, "debug, info, warning or error")
-      ->group("Machine")
-      ->capture_default_str();
-  app.add_option("--log_format", f->log_format, "text, or json: one object a line")
-      ->group("Machine")
-      ->capture_default_str();
-  app.add_option("--log_file", f->log_file, "Append the log lines of all tasks to this file too")
-      ->group("Machine");
-  for (CLI::Option* option : app.get_options()) {
-    if (option->get_type_name() == "FLOAT") f->typed.Keep(option);
-  }
-}
-
-std::string ModeOf(const JobFlags& f) {
-  if (!f.sync_replicas) return f.mode.value_or("hogwild");
-  return f.replicas_to_aggregate || f.mode == "replicas" ? "replicas" : "barrier";
-}
-
-std::vector<std::string> ToArguments(const JobFlags& f) {
-  std::vector<std::string> arguments;
-  const auto add = [&](const char* name, const auto& value) {
-    arguments.push_back(fmt::format("{}={}", name, value));
-  };
-  if (!f.source.data_dir.empty()) add("--data_dir", f.source.data_dir);
-  if (f.source.fake_data) arguments.emplace_back("--fake_data");
-  add("--csv_train_limit", f.csv_train_limit);
-  add("--csv_test_limit", f.csv_test_limit);
-  add("--batch_size", f.batch_size);
-  add("--sampler", f.sampler);
-  if (f.shard_data) arguments.emplace_back("--shard_data");
-  add("--train_examples", f.train_examples);
-  add("--validation_size", f.validation_size);
-  add("--model", f.model);
-  add("--hidden_units", f.hidden_units);
-  add("--loss", f.loss);
-  add("--seed", f.seed);
-  add("--optimizer", f.optimizer);
-  const auto add_if_set = [&](const char* name, const std::optional<double>& value) {
-    if (value) add(name, *value);  // fmt prints the shortest text that reads back the same
-  };
-  add_if_set("--learning_rate", f.learning_rate);
-  add_if_set("--momentum", f.momentum);
-  if (f.use_nesterov) arguments.emplace_back("--use_nesterov");
-  add_if_set("--decay", f.decay);
-  if (f.centered) arguments.emplace_back("--centered");
-  add_if_set("--epsilon", f.epsilon);
-  add_if_set("--beta1", f.beta1);
-  add_if_set("--beta2", f.beta2);
-  add_if_set("--initial_accumulator_value", f.initial_accumulator_value);
-  add_if_set("--l1", f.l1);
-  add_if_set("--l2", f.l2);
-  add_if_set("--l2_shrinkage", f.l2_shrinkage);
-  add_if_set("--learning_rate_power", f.learning_rate_power);
-  if (f.mode || f.sync_replicas) add("--mode", ModeOf(f));
-  if (f.replicas_to_aggregate) add("--replicas_to_aggregate", *f.replicas_to_aggregate);
-  if (f.staleness_bound) add("--staleness_bound", *f.staleness_bound);
-  if (!f.mode_schedule.empty()) add("--mode_schedule", f.mode_schedule);
-  for (const std::string& slow : f.slow_worker) add("--slow_worker", slow);
-  if (f.train_steps) add("--train_steps", *f.train_steps);
-  add("--epochs", f.epochs);
-  add("--local_steps", f.local_steps);
-  add("--push_every", f.push_every);
-  add("--pull", f.pull);
-  add("--on_nan", f.on_nan);
-  add("--eval_interval", f.eval_interval);
-  add("--eval_steps", f.eval_steps);
-  add("--worker_eval_set", f.worker_eval_set);
-  add("--worker_eval_steps", f.worker_eval_steps);
-  if (!f.log_lines.empty()) add("--log_lines", f.log_lines);
-  add("--log_step_count_steps", f.log_step_count_steps);
-  add("--log_epochs", f.log_epochs);
-  add("--placement", f.placement);
-  add("--partitioner", f.partitioner);
-  add("--global_step", f.global_step);
-  add("--global_step_bytes", f.global_step_bytes);
-  for (const std::string& pin : f.pin_variable) add("--pin_variable", pin);
-  add("--threads_per_worker", f.threads_per_worker);
-  add("--towers", f.towers);
-  if (f.overlap) arguments.emplace_back("--overlap");
-  if (f.steps_ahead) add("--steps_ahead", *f.steps_ahead);
-  add("--math", f.math);
-  add("--arena", f.arena);
-  add("--shadow_interval", f.shadow_interval);
-  if (!f.cuda_graphs) arguments.emplace_back("--nocuda_graphs");
-  if (!f.fused_update) arguments.emplace_back("--nofused_update");
-  add("--huge_pages", f.huge_pages);
-  add("--memory_fraction", f.memory_fraction);
-  add_if_set("--spin_us", f.spin_us);
-  add("--stall_limit", f.stall_limit);
-  add("--on_stall", f.on_stall);
-  add("--start_wait", f.start_wait);
-  add("--ps_wait", f.ps_wait);
-  add("--log_level", f.log_level);
-  add("--log_format", f.log_format);
-  if (!f.log_file.empty()) add("--log_file", f.log_file);
-  return arguments;
+      .ShowDefault("true")
+      .Group("Machine");
+  app.Add("--huge_pages", &f->huge_pages, "off, transparent or explicit")
+      .Group("Machine")
+      .ShowDefault();
+  app.Add("--memory_fraction", &f->memory_fraction,
+          "Share of the machine's free memory that a ps may take for its arena, above 0 and "
+          "up to 1")
+      .Group("Machine")
+      .ShowDefault();
+  app.Add("--spin_us", &f->spin_us,
+          "How long a wait spins before it sleeps, in microseconds. Default: 500 if every "
+          "worker has a core, else 20")
+      .Group("Machine");
+  app.Add("--stall_limit", &f->stall_limit,
+          "Seconds after which a worker that does not answer no longer holds up the others")
+      .Group("Machine")
+      .ShowDefault();
+  app.Add("--on_stall", &f->on_stall,
+          "What then becomes of it: evict (it is killed, the others go on), wait (for as long "
+          "as it takes: for debugging) or fail (the job ends)")
+      .Group("Machine")
+      .ShowDefault();
+  app.Add("--start_wait", &f->start_wait, "Seconds to wait for other tasks to start")
+      .Group("Machine")
+      .ShowDefault();
+  app.Add("--ps_wait", &f->ps_wait, "Seconds a worker without a supervisor goes on without its ps")
+      .Group("Machine")
+      .ShowDefault();
+  app.Add("--log_level", &f->log_level, "debug, info, warning or error")
+      .Group("Machine")
+      .ShowDefault();
+  app.Add("--log_format", &f->log_format, "text, or json: one object a line")
+      .Group("Machine")
+      .ShowDefault();
+  app.Add("--log_file", &f->log_file, "Append the log lines of all tasks to this file too")
+      .Group("Machine");
+  app.KeepTypedNumbers(&f->typed);
 }
 
 }  // namespace passel

@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -11,21 +10,19 @@
 
 #include "base/log.h"
 #include "compute/cpu_backend.h"
+#include "job/flag_checks.h"
+#include "job/parameters.h"
+#include "job/picture_input.h"
 #include "nn/model.h"
 #include "tools/passel/commands.h"
-#include "tools/passel/exit_code.h"
-#include "tools/passel/flag_checks.h"
-#include "tools/passel/parameters.h"
-#include "tools/passel/picture_input.h"
+#include "tools/passel/flags.h"
 #include "train/evaluation.h"
 
 namespace passel {
 namespace {
 
-constexpr std::size_t kBatch = 500;
-
 struct PredictFlags {
-  ParameterFlags parameters;
+  job::ParameterSettings parameters;
   std::vector<std::string> files;
   bool invert = false;
   bool json = false;
@@ -49,7 +46,7 @@ class Printer {
  public:
   explicit Printer(const PredictFlags& flags) : flags_(flags) {}
 
-  void Add(const PictureFile& file, std::size_t index, std::span<const float> probabilities) {
+  void Add(const job::PictureFile& file, std::size_t index, std::span<const float> probabilities) {
     const std::vector<std::size_t> ranking = Ranking(probabilities);
     const bool decided = std::isfinite(probabilities[ranking[0]]);
     const std::size_t top =
@@ -77,10 +74,10 @@ class Printer {
     fmt::print("{})\n", line);
   }
 
-  void Finish(const Parameters& parameters) {
+  void Finish(const job::Parameters& parameters) {
     if (flags_.json) {
       nlohmann::ordered_json json;
-      json["parameters"] = parameters.About();
+      json["parameters"] = nlohmann::ordered_json::parse(parameters.AboutJson());
       json["images"] = std::move(images_);
       fmt::print("{}\n",
                  json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
@@ -93,15 +90,16 @@ class Printer {
   nlohmann::ordered_json images_ = nlohmann::ordered_json::array();
 };
 
-Status PredictFile(const PictureFile& file, Model& model, ParameterParts parts, Printer* printer) {
+Status PredictFile(const job::PictureFile& file, Model& model, ParameterParts parts,
+                   Printer* printer) {
   const std::size_t inputs = model.config().inputs;
   const std::size_t classes = model.config().classes;
   const Examples examples{file.pixels.data(), nullptr, file.count};
-  std::vector<std::uint32_t> indices(std::min(file.count, kBatch));
+  std::vector<std::uint32_t> indices(std::min(file.count, job::kEvaluationBatch));
   std::vector<float> probabilities(indices.size() * classes);
   PASSEL_CHECK(file.pixels.size() == file.count * inputs, "the images fit the model");
   for (std::size_t done = 0; done < file.count;) {
-    const std::size_t size = std::min(file.count - done, kBatch);
+    const std::size_t size = std::min(file.count - done, job::kEvaluationBatch);
     std::iota(indices.begin(), indices.end(), static_cast<std::uint32_t>(done));
     const std::span<float> out(probabilities.data(), size * classes);
     PASSEL_RETURN_IF_ERROR(model.Predict({examples, std::span(indices).first(size)}, parts, out));
@@ -114,15 +112,17 @@ Status PredictFile(const PictureFile& file, Model& model, ParameterParts parts, 
 }
 
 Status Predict(const PredictFlags& flags) {
-  PASSEL_RETURN_IF_ERROR(CheckRange("--top", flags.top, 1, static_cast<std::int64_t>(kMaxClasses)));
+  PASSEL_RETURN_IF_ERROR(
+      job::CheckRange("--top", flags.top, 1, static_cast<std::int64_t>(kMaxClasses)));
   if (flags.limit < 0) {
     return InvalidArgument(
         fmt::format("--limit is a number of images from 0 (all of them) on, not {}: use, for "
                     "example, --limit=100",
                     flags.limit));
   }
-  PASSEL_ASSIGN_OR_RETURN(const Parameters parameters, Parameters::Load(flags.parameters));
-  PictureOptions options;
+  PASSEL_ASSIGN_OR_RETURN(const job::Parameters parameters,
+                          job::Parameters::Load(flags.parameters));
+  job::PictureOptions options;
   if (static_cast<std::size_t>(flags.top) > parameters.config().classes) {
     return InvalidArgument(
         fmt::format("--top is at most the {} classes of the model, not {}: lower it",
@@ -132,18 +132,18 @@ Status Predict(const PredictFlags& flags) {
   options.invert = flags.invert;
   options.limit = static_cast<std::uint64_t>(flags.limit);
   // All of them first: either all are answered, or none.
-  std::vector<PictureFile> files;
+  std::vector<job::PictureFile> files;
   for (const std::string& path : flags.files) {
-    PASSEL_ASSIGN_OR_RETURN(PictureFile file, ReadPictures(path, options));
+    PASSEL_ASSIGN_OR_RETURN(job::PictureFile file, job::ReadPictures(path, options));
     if (!file.note.empty()) LogInfo("{}", file.note);
     files.push_back(std::move(file));
   }
   PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, CreateCpuBackend());
   PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
-                          Model::Create(parameters.config(), *backend, kBatch));
+                          Model::Create(parameters.config(), *backend, job::kEvaluationBatch));
   LogInfo("predicting with {}", parameters.name());
   Printer printer(flags);
-  for (const PictureFile& file : files) {
+  for (const job::PictureFile& file : files) {
     PASSEL_RETURN_IF_ERROR(PredictFile(file, *model, parameters.parts(), &printer));
   }
   printer.Finish(parameters);
@@ -152,38 +152,31 @@ Status Predict(const PredictFlags& flags) {
 
 }  // namespace
 
-void AddPredictCommand(CLI::App& app, Run* run) {
+void AddPredictCommand(Command& program) {
   auto flags = std::make_shared<PredictFlags>();
-  CLI::App* command =
-      app.add_subcommand("predict", "Classes of pictures, by saved variables or by a running job");
+  Command command =
+      program.AddCommand("predict", "Classes of pictures, by saved variables or by a running job");
   command
-      ->add_option("files", flags->files,
-                   "PNG pictures (any kind; grey, and square where they must be scaled) and IDX "
-                   "files of images, plain or gzip")
-      ->required();
-  AddParameterFlags(*command, &flags->parameters);
+      .Add("files", &flags->files,
+           "PNG pictures (any kind; grey, and square where they must be scaled) and IDX "
+           "files of images, plain or gzip")
+      .Required();
+  AddParameterFlags(command, &flags->parameters);
   command
-      ->add_flag("--invert", flags->invert,
+      .AddSwitch("--invert", &flags->invert,
                  "The pictures are dark on light; models trained on MNIST expect light on dark")
-      ->group("Pictures");
+      .Group("Pictures");
+  command.Add("--limit", &flags->limit, "Only the first so many images of an IDX file; 0: all")
+      .Group("Pictures")
+      .ShowDefault();
+  command.Add("--top", &flags->top, "Print so many classes with their probabilities")
+      .Group("Results")
+      .ShowDefault();
   command
-      ->add_option("--limit", flags->limit, "Only the first so many images of an IDX file; 0: all")
-      ->group("Pictures")
-      ->capture_default_str();
-  command->add_option("--top", flags->top, "Print so many classes with their probabilities")
-      ->group("Results")
-      ->capture_default_str();
-  command
-      ->add_flag("--json", flags->json,
+      .AddSwitch("--json", &flags->json,
                  "Print JSON: the probabilities of all classes, per image in full precision")
-      ->group("Results");
-  command->callback([flags, run] {
-    *run = [flags] {
-      const Status status = Predict(*flags);
-      if (!status.ok()) LogError("{}", status.message());
-      return ExitCodeFor(status);
-    };
-  });
+      .Group("Results");
+  command.OnRun([flags] { return FinishCommand(Predict(*flags)); });
 }
 
 }  // namespace passel

@@ -6,30 +6,27 @@
 #include <string>
 
 #include "base/status.h"
-#include "tools/passel/data_flags.h"
-
-namespace CLI {
-class App;
-}
+#include "job/data_settings.h"
+#include "tools/passel/command_line.h"
 
 namespace passel {
 
 /// Adds both. --print_preset prints and ends the program while the command line is read. `preset`
 /// must outlive the parsing.
-void AddPresetFlags(CLI::App& command, std::string* preset);
+void AddPresetFlags(Command& command, std::string* preset);
 
 /// Makes the values of the preset `name` the defaults of those flags that `command` has and nobody
 /// gave, and sets the variables behind them; returns these flags. "" changes nothing. `in_file`:
 /// flags that a file sets and that are not in the options yet. If a stop rule was given, there or
 /// on the command line, the preset's stop rules do not count. To be called when the command line
 /// has been read. Errors: kInvalidArgument for an unknown name.
-Result<std::set<std::string>> ApplyPreset(CLI::App& command, const std::string& name,
+Result<std::set<std::string>> ApplyPreset(Command& command, const std::string& name,
                                           const std::set<std::string>& in_file = {});
 
 /// If `changed`, of ApplyPreset(), holds data_dir: makes it a place to look at, not one that was
 /// asked for.
 void NotePresetDir(const std::string& preset, const std::set<std::string>& changed,
-                   SourceFlags* source);
+                   job::SourceSettings* source);
 
 /// Whether fewer GPUs than workers are an error in the program that the preset stands for.
 bool WantsGpuPerWorker(const std::string& preset);

@@ -22,7 +22,7 @@
 
 #include <cstddef>
 
-#include "tools/passel/exit_code.h"
+#include "job/exit_code.h"
 
 namespace {
 
@@ -67,7 +67,7 @@ bool FitStack() {
              << kStackBytes << " are needed: raise the limit with ulimit -s "
              << kUsualStackBytes / 1024 << "\n";
     sentence.Print();
-    ::syscall(SYS_exit_group, passel::kExitUsage);
+    ::syscall(SYS_exit_group, passel::job::kExitUsage);
   }
   limit.rlim_cur = limit.rlim_max < kUsualStackBytes ? limit.rlim_max : kUsualStackBytes;
   return ::syscall(SYS_prlimit64, 0, RLIMIT_STACK, &limit, nullptr) == 0;

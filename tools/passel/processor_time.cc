@@ -9,7 +9,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "tools/passel/exit_code.h"
+#include "job/exit_code.h"
 
 namespace passel {
 namespace {
@@ -26,7 +26,7 @@ void OnLimit(int) {
                         {g_sentence, std::strlen(g_sentence)},
                         {after, around * (sizeof after - 1)}};
   [[maybe_unused]] const auto put = ::writev(fd, line, 3);
-  ::_exit(kExitUsage);
+  ::_exit(job::kExitUsage);
 }
 
 }  // namespace

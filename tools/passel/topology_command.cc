@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
 
@@ -12,8 +11,8 @@
 #include "cluster/text.h"
 #include "cluster/topology_json.h"
 #include "compute/accelerator_loader.h"
+#include "job/exit_code.h"
 #include "tools/passel/commands.h"
-#include "tools/passel/exit_code.h"
 
 namespace passel {
 namespace {
@@ -80,30 +79,32 @@ int TopologyCommand(const TopologyFlags& flags) {
     } else {
       LogError("{}", topology.status().message());
     }
-    return ExitCodeFor(topology.status()) == kExitUsage ? kExitUsage : kExitFailed;
+    return job::ExitCodeFor(topology.status()) == job::kExitUsage ? job::kExitUsage
+                                                                  : job::kExitFailed;
   }
   const std::string text = flags.json ? TopologyToJson(*topology) : DescribeTopology(*topology);
-  if (flags.output_fd >= 0) return WriteAll(flags.output_fd, text) ? kExitDone : kExitFailed;
+  if (flags.output_fd >= 0)
+    return WriteAll(flags.output_fd, text) ? job::kExitDone : job::kExitFailed;
   fmt::print("{}", text);
   if (!flags.json && flags.file.empty()) {
     const Result<std::string> plugin = FindAcceleratorPlugin();
     fmt::print("GPU plugin: {}\n", plugin.ok() ? *plugin : plugin.status().message());
   }
-  return kExitDone;
+  return job::kExitDone;
 }
 
 }  // namespace
 
-void AddTopologyCommand(CLI::App& app, Run* run) {
+void AddTopologyCommand(Command& program) {
   auto flags = std::make_shared<TopologyFlags>();
-  CLI::App* command = app.add_subcommand(
+  Command command = program.AddCommand(
       "topology", "Show this machine: GPUs, links between them, NUMA nodes and cores");
-  command->add_option("--file", flags->file, "Show what this file recorded instead");
-  command->add_flag(
-      "--json", flags->json,
+  command.Add("--file", &flags->file, "Show what this file recorded instead");
+  command.AddSwitch(
+      "--json", &flags->json,
       "As JSON, for passel train --dry_run --topology FILE; docs/gpus.md describes it");
-  command->add_option("--output_fd", flags->output_fd)->group("");
-  command->callback([flags, run] { *run = [flags] { return TopologyCommand(*flags); }; });
+  command.Add("--output_fd", &flags->output_fd, "").Group("");
+  command.OnRun([flags] { return TopologyCommand(*flags); });
 }
 
 }  // namespace passel

@@ -1,36 +1,19 @@
-// train_command.h - a whole job on this host, as `passel train` and `passel launch` run it.
+// train_command.h - what `passel task` has in common with `passel train` and `passel launch`.
 
 #pragma once
 
-#include <string>
-#include <vector>
+#include <cstdint>
 
-#include "tools/passel/device_flags.h"
-#include "tools/passel/job_flags.h"
-#include "tools/passel/launch_flags.h"
+#include "job/job_config.h"
+#include "job/train_settings.h"
 
 namespace passel {
 
-struct TrainFlags {
-  JobFlags job;
-  DeviceFlags devices;
-  LaunchFlags launch;
-  int ps = 1;  ///< 0: one process without a ps
-  int workers = 2;
-  bool workers_given = false;      ///< typed or in the file, rather than a default
-  std::vector<std::string> roles;  ///< launch: "ps=1", "worker=4"
-  std::string config;
-  std::string preset;
-  std::string job_id;
-  int max_restarts = 0;
-  double grace = 25;
-  bool evaluator = false;
-  bool print_placement = false;
-  std::string save;
-  std::string report;
-};
+/// Checks the settings, trains, reports. `start_ns`: MonotonicNs() at the start of the program.
+/// Returns the exit code.
+int Train(job::TrainSettings& flags, std::int64_t start_ns);
 
-/// Checks the flags, trains, reports. Returns the exit code.
-int Train(TrainFlags& flags);
+/// Prints PlacementTable(), or what is wrong. Returns the exit code.
+int PrintPlacement(const job::SourceSettings& source, const job::JobConfig& config, int ps);
 
 }  // namespace passel

@@ -1,0 +1,31 @@
+// ask_jobs.h - what the running jobs of this user say of themselves, asked all at once.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/status.h"
+
+namespace passel::job {
+
+/// What one job has answered.
+struct JobAnswer {
+  std::string job;
+  int ps = 0;  ///< how many listen
+  /// Of ps/0: a JSON object. Errors: kDeadlineExceeded, naming who did not answer; kDataLoss; those
+  /// of shm::RendezvousClient::Connect().
+  Result<std::string> status;
+  std::vector<std::string> silent;  ///< "ps/1": the other ps that did not answer in time
+};
+
+/// Of one job that was found, or, with an empty name, of all, sorted by name. Each ps is asked on a
+/// thread of its own, so that a job that is stuck costs the others nothing: returns by the
+/// deadline. Errors: those of FindEndpoints().
+Result<std::vector<JobAnswer>> AskJobs(const std::string& job, Deadline deadline);
+
+/// The status of ps/0 of one job. Errors: as JobAnswer::status.
+Result<std::string> AskJob(const std::string& job, Deadline deadline);
+
+}  // namespace passel::job

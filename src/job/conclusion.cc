@@ -1,0 +1,136 @@
+#include "job/conclusion.h"
+
+#include <fmt/core.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstring>
+#include <memory>
+#include <optional>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/nvtx.h"
+#include "base/output.h"
+#include "base/subprocess.h"
+#include "compute/cpu_backend.h"
+#include "job/exit_code.h"
+#include "job/saved_values.h"
+#include "nn/model.h"
+
+namespace passel::job {
+namespace {
+
+// How long nobody may read standard output before it is given up.
+constexpr std::chrono::seconds kReaderPatience{5};
+
+void Fail(const Status& status, JobReport* report) {
+  LogError("{}", status.message());
+  report->notes.push_back(status.message());
+  if (report->exit_code == kExitDone) report->exit_code = kExitFailed;
+}
+
+// kCancelled: by a signal, which is in the report then.
+Result<TestResult> Evaluate(const Conclusion& c, SignalEvents& signals, Progress& progress,
+                            JobReport* report) {
+  const nvtx::Range range(nvtx::Event::kEvaluate, report->status.global_step);
+  PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, CreateCpuBackend());
+  PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
+                          Model::Create(c.config.model, *backend, kEvaluationBatch));
+  return EvaluateTest(*model, c.data, c.parts, [&](std::size_t done) -> Status {
+    progress.Evaluating(done, c.data.test().size());
+    const int signal = signals.Next();
+    if (signal == 0) return {};
+    report->interrupted = true;
+    if (report->exit_code == kExitDone) {
+      report->exit_code = signal == SIGINT ? kExitInterrupted : kExitRestartMe;
+    }
+    return Cancelled(SignalName(signal) + " ended the evaluation");
+  });
+}
+
+void EvaluateLastValues(const Conclusion& c, SignalEvents& signals, Progress& progress,
+                        JobReport* report) {
+  if (c.parts.empty() || report->test || !c.evaluate || c.data.test().size() == 0) return;
+  const Result<TestResult> test = Evaluate(c, signals, progress, report);
+  progress.Finish();
+  if (test.status().code() == Code::kCancelled) {
+    report->notes.push_back(test.status().message());
+  } else if (!test.ok()) {
+    Fail(test.status(), report);
+  } else {
+    report->test = *test;
+    // A worker that found it has said so.
+    const double guessing = std::log(static_cast<double>(c.config.model.classes));
+    if (std::isfinite(test->loss) && test->loss > 2 * guessing) {
+      report->notes.push_back(fmt::format(
+          "the loss on the test images, {:.4f}, is worse than guessing would be ({:.4f}): training "
+          "has diverged or has only begun; lower --learning_rate or make more steps",
+          test->loss, guessing));
+      LogWarning("{}", report->notes.back());
+    }
+    if (!std::isfinite(test->loss) && report->exit_code != kExitFailed) {
+      Fail(Diverged("the loss on the test images is not finite after the last update: lower "
+                    "--learning_rate"),
+           report);
+    }
+  }
+}
+
+// True: there is a new file.
+bool Save(const Conclusion& c, JobReport* report) {
+  if (c.save.empty()) return false;
+  if (c.parts.empty()) {
+    report->notes.push_back(fmt::format(
+        "nothing was saved to {}: the job ended before its variables were initialised", c.save));
+    return false;
+  }
+  const std::int64_t step = report->values_step.value_or(report->status.global_step);
+  const Status saved =
+      SaveValues(c.save, c.config, c.parts, step,
+                 report->test ? std::optional(report->test->accuracy) : std::nullopt);
+  if (!saved.ok()) Fail(saved, report);
+  return saved.ok();
+}
+
+// On standard output, before the report is written, so that exit code and report agree. A reader
+// that has gone wanted no more; what a full disk swallows is lost.
+void PrintResults(const std::string& text, JobReport* report) {
+  Write(Stream::kOut, text);
+  const int error = FlushOutput(Stream::kOut, kReaderPatience);
+  if (error == 0 || error == EPIPE || error == EIO) return;
+  if (error != ETIMEDOUT) {
+    Fail(Internal(fmt::format("not everything could be printed: {}", std::strerror(error))),
+         report);
+    return;
+  }
+  report->notes.push_back(fmt::format("nobody read the results on standard output within {} s",
+                                      kReaderPatience.count()));
+  LogWarning("{}", report->notes.back());
+}
+
+}  // namespace
+
+int Conclude(const Conclusion& c, SignalEvents& signals, Progress& progress, JobReport* report) {
+  EvaluateLastValues(c, signals, progress, report);
+  const bool saved = Save(c, report);
+  report->seconds = 1e-9 * static_cast<double>(MonotonicNs() - report->program_start_ns);
+  std::string text;
+  if (c.evaluator && report->test) {
+    text =
+        fmt::format("final evaluation at global step {}: test accuracy {:.4f}, test loss {:.4f}\n",
+                    report->values_step.value_or(report->status.global_step),
+                    report->test->accuracy, report->test->loss);
+  }
+  if (report->status.local_steps > 0) text += Summary(*report);
+  if (saved) text += fmt::format("saved {}\n", c.save);
+  PrintResults(text, report);
+  if (!c.report.empty()) {
+    if (const Status written = WriteReport(c.report, *report); !written.ok()) Fail(written, report);
+  }
+  return report->exit_code;
+}
+
+}  // namespace passel::job

@@ -1,0 +1,142 @@
+#include "job/effective_settings.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "cluster/cluster_spec.h"
+
+namespace passel::job {
+namespace {
+
+class Effective {
+ public:
+  explicit Effective(ResolvedConfig* resolved) : resolved_(*resolved) {}
+
+  // Of a setting that nobody made.
+  void Default(std::string_view name, std::string value, std::string origin) {
+    Setting* const setting = Find(name);
+    if (setting != nullptr && setting->source == Source::kDefault) {
+      Set(setting, std::move(value), std::move(origin));
+    }
+  }
+  // Of a setting that has another value than the one in force.
+  void Force(std::string_view name, const std::string& value, std::string origin) {
+    Setting* const setting = Find(name);
+    if (setting != nullptr && setting->value != value) Set(setting, value, std::move(origin));
+  }
+  bool Made(std::string_view name) {
+    const Setting* const setting = Find(name);
+    return setting != nullptr && setting->value != "0" && !setting->value.empty();
+  }
+
+ private:
+  Setting* Find(std::string_view name) {
+    const auto found = std::find_if(resolved_.settings.begin(), resolved_.settings.end(),
+                                    [&](const Setting& s) { return s.name == name; });
+    return found == resolved_.settings.end() ? nullptr : &*found;
+  }
+  static void Set(Setting* setting, std::string value, std::string origin) {
+    // A preset's default is a value, not the absence of one.
+    if (setting->source == Source::kDefault && setting->origin != "default") return;
+    setting->value = std::move(value);
+    setting->origin = std::move(origin);
+  }
+
+  ResolvedConfig& resolved_;
+};
+
+std::string Number(double value) { return fmt::format("{}", value); }
+
+void ShowMode(const JobConfig& config, int trainers, Effective* show) {
+  const std::string mode(ModeName(config.mode));
+  const bool scheduled = config.mode_of_schedule;
+  show->Force("mode", mode,
+              scheduled ? "follows from --mode_schedule" : "follows from --sync_replicas");
+  const std::string from = scheduled ? "follows from --mode_schedule" : "default";
+  const std::string not_used = fmt::format("not used in mode {}", mode);
+  if (config.mode == Mode::kReplicas) {
+    show->Default(
+        "replicas_to_aggregate",
+        std::to_string(config.replicas_to_aggregate == 0 ? trainers : config.replicas_to_aggregate),
+        config.replicas_to_aggregate == 0 ? "default: the number of workers" : from);
+  } else {
+    show->Default("replicas_to_aggregate", "-", not_used);
+  }
+  if (config.mode == Mode::kSsp) {
+    show->Default("staleness_bound", std::to_string(config.staleness_bound), from);
+  } else {
+    show->Default("staleness_bound", "-", not_used);
+  }
+}
+
+void ShowOptimizer(const JobSettings& flags, const OptimizerConfig& o, Effective* show) {
+  const std::string of = fmt::format("default of --optimizer {}", flags.optimizer);
+  const std::string not_used = fmt::format("not used by --optimizer {}", flags.optimizer);
+  const auto default_of = [&](const char* flag, bool used, double value) {
+    show->Default(flag, used ? Number(value) : "-", used ? of : not_used);
+  };
+  const bool momentum = o.kind == OptimizerKind::kMomentum;
+  const bool rmsprop = o.kind == OptimizerKind::kRmsProp;
+  const bool adam = o.kind == OptimizerKind::kAdam;
+  const bool ftrl = o.kind == OptimizerKind::kFtrl;
+  default_of("learning_rate", true, o.learning_rate);
+  default_of("momentum", momentum || rmsprop, rmsprop ? o.rmsprop_momentum : o.momentum);
+  default_of("decay", rmsprop, o.rmsprop_decay);
+  default_of("epsilon", adam || rmsprop, adam ? o.adam_epsilon : o.rmsprop_epsilon);
+  default_of("beta1", adam, o.adam_beta1);
+  default_of("beta2", adam, o.adam_beta2);
+  default_of("initial_accumulator_value", ftrl || o.kind == OptimizerKind::kAdagrad,
+             o.initial_accumulator);
+  default_of("l1", ftrl, o.l1);
+  default_of("l2", ftrl, o.l2);
+  default_of("l2_shrinkage", ftrl, o.l2_shrinkage);
+  default_of("learning_rate_power", ftrl, o.learning_rate_power);
+  show->Default("use_nesterov",
+                !momentum             ? "-"
+                : o.use_nesterov != 0 ? "true"
+                                      : "false",
+                momentum ? of : not_used);
+  show->Default("centered", rmsprop ? "false" : "-", rmsprop ? of : not_used);
+}
+
+// The default of --train_steps gives way to the other stop rules.
+void ShowStopRule(Effective* show) {
+  for (const char* rule : {"epochs", "local_steps"}) {
+    if (show->Made(rule)) show->Default("train_steps", "0", fmt::format("default with --{}", rule));
+  }
+}
+
+}  // namespace
+
+void ShowEffective(const JobSettings& flags, const JobConfig& config, int cores,
+                   ResolvedConfig* resolved) {
+  Effective show(resolved);
+  const ClusterSpec& spec = resolved->cluster;
+  const int chiefs = spec.num_tasks("chief") + spec.num_tasks("master");
+  const int trainers = resolved->distributed ? spec.num_tasks("worker") + chiefs : 1;
+  ShowMode(config, trainers, &show);
+  ShowOptimizer(flags, config.optimizer, &show);
+  ShowStopRule(&show);
+  if (config.model.kind != ModelKind::kMlp) {
+    show.Default("hidden_units", "-", fmt::format("not used by --model {}", flags.model));
+  }
+  if (flags.log_lines.empty()) {
+    show.Default("log_lines", resolved->distributed ? "task" : "none",
+                 resolved->distributed ? "default of a task" : "default without a cluster");
+  }
+  const EngineOptions engine = MakeEngineOptions(config, trainers, cores);
+  show.Default("spin_us", Number(static_cast<double>(engine.spin.count()) * 1e-3),
+               fmt::format("default with workers: {}, cores: {}", trainers, cores));
+  if (flags.source.data_dir.empty()) show.Default("data_dir", "", "default: searched for");
+  if (!resolved->distributed) {
+    show.Default("job_id", "", "default: job-<process id>");
+  } else if (!resolved->partial && spec.num_tasks("ps") > 0) {
+    show.Default("job_id", JobIdFromSpec(spec), "follows from the address of ps 0");
+  }
+}
+
+}  // namespace passel::job

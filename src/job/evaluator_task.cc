@@ -1,0 +1,150 @@
+#include "job/evaluator_task.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/denormals.h"
+#include "base/log.h"
+#include "base/nvtx.h"
+#include "base/output.h"
+#include "compute/cpu_backend.h"
+#include "job/evaluation_data.h"
+#include "job/exit_code.h"
+#include "job/job_observer.h"
+#include "job/shared_data.h"
+#include "train/model_plan.h"
+#include "train/worker_loop.h"
+
+namespace passel::job {
+namespace {
+
+constexpr std::chrono::milliseconds kLookEvery{20};
+
+class EvaluatorTask {
+ public:
+  EvaluatorTask(const Task& task, JobConfig& config) : task_(task), config_(config) {}
+
+  // True: the job was stopped before its last step.
+  Result<bool> Run() {
+    ObserverOptions options;
+    options.me = {task_.job_id, Role::kEvaluator, task_.id.index, task_.spec.Hash()};
+    options.num_shards = task_.spec.num_tasks("ps");
+    options.chief_name = task_.Names().chief_name;
+    options.start_limit = std::chrono::nanoseconds(config_.start_wait_ns);
+    options.on_waiting = TellsOfWaiting(config_);
+    PASSEL_ASSIGN_OR_RETURN(job_, JobObserver::Attach(options, task_.token));
+    PASSEL_RETURN_IF_ERROR(LoadData());
+    PASSEL_ASSIGN_OR_RETURN(const ModelLayout layout,
+                            ModelLayout::Make(config_.model, job_->plan().variables));
+    layout_.emplace(layout);
+    CpuBackendOptions compute;
+    compute.threads = config_.threads_per_worker;
+    PASSEL_ASSIGN_OR_RETURN(backend_, CreateCpuBackend(compute));
+    PASSEL_ASSIGN_OR_RETURN(model_, Model::Create(config_.model, *backend_, kEvaluationBatch));
+    const FlushDenormals flush;  // as the workers do
+    PASSEL_RETURN_IF_ERROR(Follow());
+    return job_->Stopped();
+  }
+
+ private:
+  Status LoadData() {
+    if (task_.flags.data_fd >= 0) {
+      PASSEL_ASSIGN_OR_RETURN(SharedData data,
+                              SharedData::Map(FileDescriptor(::dup(task_.flags.data_fd))));
+      data_.emplace(std::move(data));
+    } else {
+      NamedData named;
+      named.source = task_.job.source;
+      if (task_.job.csv_train_limit != 0) named.csv_train_limit = task_.job.csv_train_limit;
+      if (task_.job.csv_test_limit != 0) named.csv_test_limit = task_.job.csv_test_limit;
+      PASSEL_ASSIGN_OR_RETURN(
+          const ChosenData chosen,
+          ChooseEvaluationData(named, TrainedOn::OfJob(task_.job_id, job_->DataJson())));
+      std::optional<FileDescriptor> fd = job_->GetData(chosen.key);
+      PASSEL_ASSIGN_OR_RETURN(SharedData data, fd ? SharedData::Map(std::move(*fd))
+                                                  : SharedData::Load(chosen.dir, chosen.options));
+      data_.emplace(std::move(data));
+    }
+    PASSEL_RETURN_IF_ERROR(FitToData(data_->data(), task_.NumTrainers(), &config_));
+    if (data_->data().test().size() > 0) return {};
+    return InvalidArgument(
+        "an evaluator needs test images, and this data set has none: use another --data_dir");
+  }
+
+  // Until the job has ended.
+  Status Follow() {
+    std::int64_t evaluated_step = -1;
+    std::int64_t next_ns = MonotonicNs();
+    for (;;) {
+      PASSEL_RETURN_IF_ERROR(job_->Look());
+      if (job_->Ended()) {
+        // The last values of a supervised job are the supervisor's to evaluate.
+        if (task_.flags.supervised) return {};
+        return Evaluate("final evaluation", &evaluated_step);
+      }
+      if (!task_.flags.supervised && job_->MissingFor().count() > config_.ps_wait_ns) {
+        return Unavailable(fmt::format(
+            "a ps has been gone for {:.1f} s and none came back, so the job cannot be followed: "
+            "start it and this evaluator again, or raise --ps_wait",
+            1e-9 * static_cast<double>(job_->MissingFor().count())));
+      }
+      const std::int64_t step = job_->global_step();
+      const bool enough_steps = config_.eval_steps > 0 && evaluated_step >= 0 &&
+                                step >= evaluated_step + config_.eval_steps;
+      if (enough_steps || (MonotonicNs() >= next_ns && step != evaluated_step)) {
+        next_ns = MonotonicNs() + config_.eval_interval_ns;
+        PASSEL_RETURN_IF_ERROR(Evaluate("evaluation", &evaluated_step));
+      } else {
+        std::this_thread::sleep_for(kLookEvery);
+      }
+    }
+  }
+
+  Status Evaluate(const char* what, std::int64_t* evaluated_step) {
+    const std::int64_t step = job_->global_step();
+    nvtx::Range pull_range(nvtx::Event::kPull, step);
+    const JobObserver::Copied copied = job_->CopyValues();
+    layout_->Bind(job_->values(), &parts_);
+    pull_range.Close();
+    nvtx::Range evaluate_range(nvtx::Event::kEvaluate, copied.last_step);
+    PASSEL_ASSIGN_OR_RETURN(const TestResult test, EvaluateTest(*model_, data_->data(), parts_));
+    evaluate_range.Close();
+    // When the next is due does not depend on how old a shadow is.
+    *evaluated_step = copied.shadow_age_ns ? step : copied.last_step;
+    const std::string shadow =
+        copied.shadow_age_ns ? fmt::format(" (a shadow of the values on the GPU, {:.1f} s old)",
+                                           1e-9 * static_cast<double>(*copied.shadow_age_ns))
+                             : "";
+    Write(Stream::kOut,
+          fmt::format("{} at global step {}{}: test accuracy {:.4f}, test loss {:.4f}\n", what,
+                      copied.last_step, shadow, test.accuracy, test.loss));
+    return {};
+  }
+
+  const Task& task_;
+  JobConfig& config_;
+  std::unique_ptr<JobObserver> job_;
+  std::optional<SharedData> data_;
+  std::optional<ModelLayout> layout_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Model> model_;
+  std::vector<std::vector<RowPart>> parts_;
+};
+
+}  // namespace
+
+int RunEvaluatorTask(Task& task, JobConfig& config) {
+  // Signals end it at once: it has nothing to finish.
+  const Result<bool> stopped = EvaluatorTask(task, config).Run();
+  if (!stopped.ok()) return FailTask(stopped.status(), task.flags.error_fd);
+  return *stopped ? kExitInterrupted : kExitDone;
+}
+
+}  // namespace passel::job

@@ -1,0 +1,205 @@
+#include "job/job_status.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "store/membership.h"
+
+namespace passel::job {
+namespace {
+
+template <typename T>
+T Read(const std::atomic<T>& word) {
+  return word.load(std::memory_order_relaxed);
+}
+
+double Seconds(const std::atomic<std::uint64_t>& ns) {
+  return 1e-9 * static_cast<double>(Read(ns));
+}
+
+double SecondsSince(std::int64_t monotonic_ns) {
+  return 1e-9 * static_cast<double>(MonotonicNs() - monotonic_ns);
+}
+
+// The counts of a worker, and their names in JSON.
+struct Count {
+  const char* name;
+  std::atomic<std::uint64_t> WorkerCounters::*counter;
+  std::uint64_t WorkerStatus::*value;
+};
+constexpr Count kCounts[] = {
+    {"dropped", &WorkerCounters::dropped, &WorkerStatus::dropped},
+    {"skipped", &WorkerCounters::skipped, &WorkerStatus::skipped},
+    {"half_applied", &WorkerCounters::half_applied, &WorkerStatus::half_applied},
+    {"fused_updates", &WorkerCounters::fused_updates, &WorkerStatus::fused_updates},
+    {"max_clock_lead", &WorkerCounters::max_clock_lead, &WorkerStatus::max_clock_lead},
+    {"overlapped_blocks", &WorkerCounters::overlapped_blocks, &WorkerStatus::overlapped_blocks},
+    {"taken_over_blocks", &WorkerCounters::taken_over_blocks, &WorkerStatus::taken_over_blocks},
+};
+
+nlohmann::json Describe(const HistogramSummary& h) {
+  return {{"count", h.count}, {"p50", h.p50}, {"p99", h.p99}, {"p999", h.p999}, {"max", h.maximum}};
+}
+
+nlohmann::json Events(const EventRing& ring, const WorkerNames& names) {
+  nlohmann::json events = nlohmann::json::array();
+  const std::uint64_t last = Read(ring.next);
+  const std::uint64_t count = std::min<std::uint64_t>(last, EventRing::kRecords);
+  for (std::uint64_t number = last - count + 1; number <= last; ++number) {
+    const EventRecord& r = ring.records[(number - 1) % EventRing::kRecords];
+    if (r.number.load(std::memory_order_acquire) != number) continue;
+    const TaskState state = TaskState::Unpack(Read(r.state));
+    nlohmann::json event = {{"seconds_ago", SecondsSince(Read(r.time_ns))},
+                            {"task", names(Read(r.worker))},
+                            {"phase", PhaseName(state.phase)},
+                            {"epoch", state.epoch},
+                            {"pid", Read(r.pid)},
+                            {"global_step", Read(r.global_step)}};
+    // Overwritten while we read: leave it out.
+    if (r.number.load(std::memory_order_acquire) == number) events.push_back(std::move(event));
+  }
+  return events;
+}
+
+}  // namespace
+
+JobStatus ReadJobStatus(const ShardMemory& memory) {
+  JobStatus status;
+  status.modes = ModesSoFar(memory);
+  if (const std::optional<ModeWord> wish = WishedMode(memory)) status.wish = wish->setting;
+  status.global_step = Read(memory.state->global_step);
+  status.initialized = Read(memory.state->initialized) != 0;
+  status.stopped = Read(memory.state->stop) != 0;
+  std::vector<const Histogram*> staleness;
+  std::vector<const Histogram*> latency;
+  for (const Member& member : Membership(memory)) {
+    const WorkerCounters& c = memory.tasks[member.worker].counters;
+    WorkerStatus w;
+    w.member = member;
+    for (const Count& count : kCounts) w.*count.value = Read(c.*count.counter);
+    w.pull_seconds = Seconds(c.pull_ns);
+    w.compute_seconds = Seconds(c.compute_ns);
+    w.push_seconds = Seconds(c.push_ns);
+    w.wait_seconds = Seconds(c.wait_ns);
+    w.first_step_ns = Read(c.first_step_ns);
+    w.last_step_ns = Read(c.last_step_ns);
+    w.loss = Read(c.loss);
+    w.accuracy = Read(c.accuracy);
+    w.final_accuracy = Read(c.final_accuracy);
+    w.device = Read(c.device);
+    status.local_steps += member.local_steps;
+    staleness.push_back(&c.staleness);
+    latency.push_back(&c.push_latency_ns);
+    status.workers.push_back(w);
+  }
+  status.staleness = Summarize(staleness);
+  status.push_latency_ns = Summarize(latency);
+  return status;
+}
+
+std::int64_t FirstStepNs(const JobStatus& status) {
+  std::int64_t first = 0;
+  for (const WorkerStatus& w : status.workers) {
+    if (w.first_step_ns != 0 && (first == 0 || w.first_step_ns < first)) first = w.first_step_ns;
+  }
+  return first;
+}
+
+const char* DeviceName(std::uint64_t device) {
+  return device == 2 ? "gpu" : device == 1 ? "cpu" : "unknown";
+}
+
+namespace {
+
+// Since the first step of any worker: until now, or until the last step where no worker is running
+// any more. Zero before the first step.
+double TrainingSeconds(const JobStatus& status) {
+  const std::int64_t first = FirstStepNs(status);
+  std::int64_t last = 0;
+  bool running = false;
+  for (const WorkerStatus& w : status.workers) {
+    running = running || w.member.phase == Phase::kRunning;
+    last = std::max(last, w.last_step_ns);
+  }
+  if (first == 0) return 0;
+  return 1e-9 * static_cast<double>((running ? MonotonicNs() : last) - first);
+}
+
+// Null where the values that the ps hold are those of the job.
+nlohmann::json DescribeShadow(const shm::Arena& arena) {
+  if (!arena.plan().on_device) return {};
+  const DeviceState& device = arena.memory().state->device;
+  const std::int64_t at = device.shadow_ns.load(std::memory_order_acquire);
+  if (at == 0) return {{"age_seconds", nullptr}, {"global_step", nullptr}};
+  return {{"age_seconds", SecondsSince(at)}, {"global_step", Read(device.shadow_step)}};
+}
+
+}  // namespace
+
+std::string DescribeJob(const shm::Arena& arena, const WorkerNames& names) {
+  using Json = nlohmann::json;
+  const ShardMemory& memory = arena.memory();
+  const JobStatus status = ReadJobStatus(memory);
+  Json workers = Json::array();
+  for (const WorkerStatus& w : status.workers) {
+    Json& worker = workers.emplace_back(
+        Json{{"task", names(w.member.worker)},
+             {"phase", PhaseInWords(w.member)},
+             {"pid", w.member.pid},
+             {"epoch", w.member.epoch},
+             {"device", DeviceName(w.device)},
+             {"local_steps", w.member.local_steps},
+             {"heartbeat_age_seconds", 1e-9 * static_cast<double>(w.member.heartbeat_age_ns)},
+             {"loss", w.loss},
+             {"accuracy", w.accuracy}});
+    for (const Count& count : kCounts) worker[count.name] = w.*count.value;
+  }
+  Json modes = Json::array();
+  for (const PastMode& mode : status.modes) {
+    modes.push_back(
+        {{"number", mode.number}, {"mode", mode.setting.ToString()}, {"since", mode.since}});
+  }
+  const ModeWord current = CurrentMode(memory);
+  Json wish;  // null: none
+  if (status.wish) {
+    wish = {{"mode", status.wish->ToString()}, {"waits_for", Json::array()}};
+    for (const Member& member : MissingAtChange(memory, current.number + 1)) {
+      wish["waits_for"].push_back(names(member.worker));
+    }
+  }
+  const double seconds = TrainingSeconds(status);
+  const auto rate = [seconds](auto steps) {
+    return seconds > 0 ? static_cast<double>(steps) / seconds : 0;
+  };
+  const std::int64_t target = Read(memory.state->target_step);
+  const std::int64_t started = Read(memory.state->started_ns);
+  const Json job = {
+      {"shadow", DescribeShadow(arena)},
+      {"mode", ModeName(current.setting.mode)},
+      {"mode_number", current.number},
+      {"mode_since", status.modes.empty() ? 0 : status.modes.back().since},
+      {"modes", modes},
+      {"changing", wish},
+      {"replicas_to_aggregate", current.setting.replicas_to_aggregate},
+      {"staleness_bound", current.setting.staleness_bound},
+      {"optimizer", OptimizerName(arena.plan().optimizer.kind)},
+      {"parameters", arena.plan().variables.TotalElements()},
+      {"shards", arena.plan().variables.shards()},
+      {"bytes", arena.bytes()},
+      {"global_step", status.global_step},
+      {"target_step", target != 0 ? Json(target) : Json()},
+      {"local_steps", status.local_steps},
+      {"steps_per_second", rate(status.local_steps)},
+      {"updates_per_second", rate(status.global_step)},
+      {"started", started != 0 ? Json(WallSeconds() - SecondsSince(started)) : Json()},
+      {"initialized", status.initialized},
+      {"stopped", status.stopped},
+      {"staleness", Describe(status.staleness)},
+      {"push_latency_ns", Describe(status.push_latency_ns)},
+      {"workers", workers},
+      {"events", Events(*memory.events, names)}};
+  return job.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace passel::job

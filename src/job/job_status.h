@@ -1,0 +1,55 @@
+// job_status.h - what an arena tells about its job, for people and reports.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/histogram.h"
+#include "cluster/worker_names.h"
+#include "shm/arena.h"
+#include "store/mode_change.h"
+#include "store/parameter_store.h"
+
+namespace passel::job {
+
+/// One worker's counters, read once (relaxed: it may be running).
+struct WorkerStatus {
+  Member member;
+  std::uint64_t dropped = 0, skipped = 0, half_applied = 0, fused_updates = 0;
+  std::uint64_t max_clock_lead = 0;  ///< ssp
+  std::uint64_t overlapped_blocks = 0, taken_over_blocks = 0;
+  double pull_seconds = 0, compute_seconds = 0, push_seconds = 0, wait_seconds = 0;
+  std::int64_t first_step_ns = 0, last_step_ns = 0;  ///< MonotonicNs(); 0: none
+  double loss = 0, accuracy = 0, final_accuracy = -1;
+  std::uint64_t device = 0;  ///< as WorkerCounters::device
+};
+
+struct JobStatus {
+  std::vector<PastMode> modes;      ///< so far, the one in force last
+  std::optional<ModeSetting> wish;  ///< the mode it is changing to
+  std::int64_t global_step = 0;
+  bool initialized = false;
+  bool stopped = false;
+  std::uint64_t local_steps = 0;  ///< of all workers
+  HistogramSummary staleness;
+  HistogramSummary push_latency_ns;
+  std::vector<WorkerStatus> workers;
+};
+
+/// MonotonicNs() of the first step of any worker; 0: there was none.
+std::int64_t FirstStepNs(const JobStatus& status);
+
+/// "cpu", "gpu", or "unknown" while a worker has not chosen yet: WorkerStatus::device.
+const char* DeviceName(std::uint64_t device);
+
+/// Of the lead's arena.
+JobStatus ReadJobStatus(const ShardMemory& memory);
+
+/// What an arena tells of its job, with the last events: a JSON object, "arena" in the status that
+/// a ps gives (shm/rendezvous_client.h).
+std::string DescribeJob(const shm::Arena& arena, const WorkerNames& names);
+
+}  // namespace passel::job

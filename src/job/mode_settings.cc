@@ -1,0 +1,159 @@
+#include "job/mode_settings.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cluster/text.h"
+#include "job/flag_checks.h"
+
+namespace passel::job {
+namespace {
+
+// "1:20ms"
+Result<WorkerOptions::SlowWorker> ParseSlowWorker(const std::string& text) {
+  WorkerOptions::SlowWorker slow;
+  const char* const end = text.data() + text.size();
+  std::int64_t ms = 0;
+  const auto [colon, bad_index] = std::from_chars(text.data(), end, slow.index);
+  if (bad_index == std::errc() && slow.index >= 0 && colon != end && *colon == ':') {
+    const auto [unit, bad_delay] = std::from_chars(colon + 1, end, ms);
+    if (bad_delay == std::errc() && std::string(unit, end) == "ms" && ms >= 1 && ms <= 600'000) {
+      slow.delay = std::chrono::milliseconds(ms);
+      return slow;
+    }
+  }
+  return InvalidArgument(fmt::format(
+      "--slow_worker {} is not understood: use INDEX:DELAYms with a delay of 1 to 600000 "
+      "milliseconds, e.g. 1:20ms",
+      text));
+}
+
+// "0:barrier,2000:replicas=3"
+Result<std::vector<ScheduledMode>> ParseSchedule(const std::string& text) {
+  std::vector<ScheduledMode> schedule;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t comma = std::min(text.find(',', begin), text.size());
+    const std::string_view entry = std::string_view(text).substr(begin, comma - begin);
+    begin = comma + 1;
+    ScheduledMode& scheduled = schedule.emplace_back();
+    const char* const end = entry.data() + entry.size();
+    const auto [colon, error] = std::from_chars(entry.data(), end, scheduled.step);
+    if (error != std::errc() || colon == end || *colon != ':' || scheduled.step < 0 ||
+        scheduled.step > kMaxScheduledStep) {
+      return InvalidArgument(
+          fmt::format("--mode_schedule: \"{}\" is not understood: use STEP:MODE with a global step "
+                      "of 0 to {}, e.g. 2000:hogwild",
+                      entry, kMaxScheduledStep));
+    }
+    const Result<ModeSetting> setting =
+        ParseModeSetting(std::string_view(colon + 1, static_cast<std::size_t>(end - colon - 1)));
+    if (!setting.ok()) return setting.status().WithContext("--mode_schedule");
+    scheduled.setting = *setting;
+    if (schedule.size() > 1 && scheduled.step <= schedule[schedule.size() - 2].step) {
+      return InvalidArgument(
+          fmt::format("--mode_schedule names rising global steps, not {} after {}: sort them",
+                      scheduled.step, schedule[schedule.size() - 2].step));
+    }
+  }
+  return schedule;
+}
+
+// What names the first mode, beside a schedule: "--mode ssp", "--sync_replicas"; "" if nothing
+// does.
+std::string FirstModeFlag(const JobSettings& f) {
+  if (f.mode) return "--mode " + *f.mode;
+  return f.sync_replicas ? "--sync_replicas" : "";
+}
+
+// The entry of step 0 is the first mode and leaves the schedule.
+Status TakeFirstMode(const JobSettings& f, JobConfig* config) {
+  const ModeSetting first = config->mode_schedule.front().setting;
+  const std::string flag = FirstModeFlag(f);
+  if (!flag.empty() && first.mode != config->mode) {
+    return InvalidArgument(fmt::format(
+        "{} begins with mode {}, --mode_schedule {} with {}: leave one of them away, or begin the "
+        "schedule at a later step",
+        flag, ModeName(config->mode), f.mode_schedule, first.ToString()));
+  }
+  for (const auto& [number, given] :
+       {std::pair("--replicas_to_aggregate", f.replicas_to_aggregate.has_value()),
+        {"--staleness_bound", f.staleness_bound.has_value()}}) {
+    if (!given) continue;
+    return InvalidArgument(
+        fmt::format("{} is for a job without a mode at step 0 of --mode_schedule ({}): write the "
+                    "number there, as in 0:replicas=3 or 0:ssp=5",
+                    number, f.mode_schedule));
+  }
+  config->mode_of_schedule = true;
+  config->mode = first.mode;
+  config->replicas_to_aggregate = first.replicas_to_aggregate;
+  config->staleness_bound = first.staleness_bound;
+  config->mode_schedule.erase(config->mode_schedule.begin());
+  return {};
+}
+
+Status CheckNumbers(const JobSettings& f, JobConfig* config) {
+  const auto check = [&](const char* flag, const std::optional<std::int64_t>& value, Mode mode,
+                         int least, int most, int* out) -> Status {
+    if (!value) return {};
+    if (config->mode != mode) {
+      return InvalidArgument(
+          fmt::format("{} has no meaning for --mode {}: use --mode {}, or leave it away", flag,
+                      ModeName(config->mode), ModeName(mode)));
+    }
+    PASSEL_RETURN_IF_ERROR(CheckRange(flag, *value, least, most));
+    *out = static_cast<int>(*value);
+    return {};
+  };
+  if (config->mode == Mode::kSsp) config->staleness_bound = kDefaultStalenessBound;
+  PASSEL_RETURN_IF_ERROR(check("--replicas_to_aggregate", f.replicas_to_aggregate, Mode::kReplicas,
+                               1, kMaxReplicasToAggregate, &config->replicas_to_aggregate));
+  return check("--staleness_bound", f.staleness_bound, Mode::kSsp, 0, kMaxStalenessBound,
+               &config->staleness_bound);
+}
+
+}  // namespace
+
+Status CheckModeSettings(const JobSettings& f, JobConfig* config) {
+  if (f.sync_replicas && f.mode && *f.mode != "barrier" && *f.mode != "replicas") {
+    return InvalidArgument(fmt::format(
+        "--sync_replicas asks for barrier or replicas, --mode for {}: leave one of them away",
+        Printable(*f.mode, 64)));
+  }
+  PASSEL_ASSIGN_OR_RETURN(config->mode, ParseMode(ModeOf(f)));
+  if (!f.mode_schedule.empty()) {
+    PASSEL_ASSIGN_OR_RETURN(config->mode_schedule, ParseSchedule(f.mode_schedule));
+  }
+  if (!config->mode_schedule.empty() && config->mode_schedule.front().step == 0) {
+    PASSEL_RETURN_IF_ERROR(TakeFirstMode(f, config));
+  } else {
+    PASSEL_RETURN_IF_ERROR(CheckNumbers(f, config));
+  }
+  if (config->mode_schedule.size() > static_cast<std::size_t>(kMaxScheduledModes)) {
+    return InvalidArgument(fmt::format(
+        "--mode_schedule has at most {} changes of mode, not {}: leave some of them away",
+        kMaxScheduledModes, config->mode_schedule.size()));
+  }
+  for (const std::string& text : f.slow_worker) {
+    PASSEL_ASSIGN_OR_RETURN(const WorkerOptions::SlowWorker slow, ParseSlowWorker(text));
+    for (const WorkerOptions::SlowWorker& known : config->worker.slow_workers) {
+      if (known.index != slow.index) continue;
+      return InvalidArgument(
+          fmt::format("--slow_worker names worker/{} twice, with {} ms and with {} ms: give it one "
+                      "delay",
+                      slow.index, known.delay.count(), slow.delay.count()));
+    }
+    config->worker.slow_workers.push_back(slow);
+  }
+  return {};
+}
+
+}  // namespace passel::job

@@ -1,0 +1,203 @@
+#include "job/report.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+#include "job/result_output.h"
+#include "store/shadow.h"
+
+namespace passel::job {
+
+void JobReport::TakeStatus(JobStatus said) {
+  status = std::move(said);
+  const std::int64_t first = FirstStepNs(status);
+  if (first != 0) startup_seconds = 1e-9 * static_cast<double>(first - program_start_ns);
+}
+
+double JobReport::TrainingSeconds() const {
+  const std::int64_t first = FirstStepNs(status);
+  std::int64_t last = 0;
+  for (const WorkerStatus& w : status.workers) last = std::max(last, w.last_step_ns);
+  return first != 0 && last > first ? 1e-9 * static_cast<double>(last - first) : 0;
+}
+
+double JobReport::StepsPerSecond() const {
+  const double trained = TrainingSeconds();
+  return trained > 0 ? static_cast<double>(status.local_steps) / trained : 0;
+}
+
+double JobReport::UpdatesPerSecond() const {
+  const double trained = TrainingSeconds();
+  return trained > 0 ? static_cast<double>(status.global_step) / trained : 0;
+}
+
+namespace {
+
+// "barrier, from step 2000 on hogwild"
+std::string ModesInWords(const JobReport& r) {
+  if (r.status.modes.size() <= 1) return r.mode;
+  std::string text;
+  for (const PastMode& mode : r.status.modes) {
+    text += text.empty() ? mode.setting.ToString()
+                         : fmt::format(", from step {} on {}", mode.since, mode.setting.ToString());
+  }
+  return text;
+}
+
+// "cpu", "gpu", or "cpu and gpu": of the workers that computed.
+std::string DeviceOf(const JobReport& r) {
+  bool cpu = false, gpu = false;
+  for (const WorkerStatus& w : r.status.workers) {
+    cpu |= std::string_view(DeviceName(w.device)) == "cpu";
+    gpu |= std::string_view(DeviceName(w.device)) == "gpu";
+  }
+  return gpu ? (cpu ? "cpu and gpu" : "gpu") : "cpu";
+}
+
+}  // namespace
+
+std::string Summary(const JobReport& r) {
+  std::string text;
+  if (r.test) {
+    text += fmt::format("test accuracy {:.4f}, test loss {:.4f}", r.test->accuracy, r.test->loss);
+  } else {
+    text += "not evaluated";
+  }
+  text += fmt::format(
+      "\n{} global steps in {:.2f} s: {:.0f} steps/s, {:.0f} updates/s, start-up {:.2f} s\n",
+      r.status.global_step, r.TrainingSeconds(), r.StepsPerSecond(), r.UpdatesPerSecond(),
+      r.startup_seconds);
+  text += fmt::format("mode {}, {}staleness p50 {} p99 {} max {}", ModesInWords(r),
+                      r.push_every > 1 ? fmt::format("a push every {} steps, ", r.push_every) : "",
+                      r.status.staleness.p50, r.status.staleness.p99, r.status.staleness.maximum);
+  std::uint64_t fused_updates = 0;
+  for (const WorkerStatus& w : r.status.workers) fused_updates += w.fused_updates;
+  if (fused_updates == 0 || r.status.push_latency_ns.count > 0) {
+    text += fmt::format(", push p50 {:.0f} us p99 {:.0f} us",
+                        1e-3 * static_cast<double>(r.status.push_latency_ns.p50),
+                        1e-3 * static_cast<double>(r.status.push_latency_ns.p99));
+  }
+  if (fused_updates > 0) text += fmt::format(", {} updates fused into their steps", fused_updates);
+  text += "\n";
+  for (const WorkerStatus& w : r.status.workers) {
+    const auto index = static_cast<std::size_t>(w.member.worker);
+    text += fmt::format("worker/{}: {} local steps", w.member.worker, w.member.local_steps);
+    if (w.final_accuracy >= 0) text += fmt::format(", final accuracy {:.4f}", w.final_accuracy);
+    if (w.dropped > 0) text += fmt::format(", {} gradients dropped", w.dropped);
+    if (w.max_clock_lead > 0) {
+      text += fmt::format(", up to {} steps ahead of the slowest", w.max_clock_lead);
+    }
+    if (w.skipped > 0) text += fmt::format(", {} gradients skipped (not finite)", w.skipped);
+    text += fmt::format(", {}\n", index < r.worker_exits.size() ? r.worker_exits[index] : "");
+  }
+  for (const std::string& note : r.notes) text += fmt::format("note: {}\n", note);
+  return text;
+}
+
+void NoteShadow(const ShardMemory& lead, JobReport* report) {
+  const ShadowSteps steps = ShadowReader(lead).Steps(report->status.global_step);
+  report->values_step = steps.first;
+  if (steps.first == report->status.global_step) return;
+  report->notes.push_back(fmt::format(
+      "the parameters on the GPU are gone with the workers: what is left, evaluated and saved is "
+      "their shadow of global step {}, and the job had come to {}",
+      steps.first, report->status.global_step));
+}
+
+std::string ToJson(const JobReport& r) {
+  nlohmann::ordered_json json;
+  json["job"] = r.job_id;
+  if (r.test) {
+    json["test_accuracy"] = r.test->accuracy;
+    json["test_loss"] = r.test->loss;
+  } else {
+    json["test_accuracy"] = nullptr;
+    json["test_loss"] = nullptr;
+  }
+  json["global_step"] = r.status.global_step;
+  json["local_steps"] = r.status.local_steps;
+  json["seconds"] = r.seconds;
+  json["startup_seconds"] = r.startup_seconds;
+  json["training_seconds"] = r.TrainingSeconds();
+  json["steps_per_second"] = r.StepsPerSecond();
+  json["updates_per_second"] = r.UpdatesPerSecond();
+  json["mode"] =
+      r.status.modes.empty() ? r.mode : std::string(ModeName(r.status.modes.back().setting.mode));
+  json["modes"] = nlohmann::ordered_json::array();
+  for (const PastMode& mode : r.status.modes) {
+    json["modes"].push_back({{"mode", mode.setting.ToString()}, {"since", mode.since}});
+  }
+  json["push_every"] = r.push_every;
+  json["device"] = DeviceOf(r);
+  json["model"] = r.model;
+  json["optimizer"] = r.optimizer;
+  json["data"] = r.data;
+  json["ps"] = r.ps;
+  json["ps_restarts"] = r.ps_restarts;
+  json["pinned"] = r.pinned;
+  json["interrupted"] = r.interrupted;
+  json["exit_code"] = r.exit_code;
+  json["staleness"] = {{"p50", r.status.staleness.p50},
+                       {"p99", r.status.staleness.p99},
+                       {"max", r.status.staleness.maximum}};
+  // Of an update that is part of a step nobody knows when it began.
+  const auto latency = [&](std::uint64_t ns) -> nlohmann::ordered_json {
+    if (r.status.push_latency_ns.count == 0 && r.status.local_steps > 0) return nullptr;
+    return 1e-3 * static_cast<double>(ns);
+  };
+  json["push_latency_us"] = {{"p50", latency(r.status.push_latency_ns.p50)},
+                             {"p99", latency(r.status.push_latency_ns.p99)},
+                             {"p999", latency(r.status.push_latency_ns.p999)},
+                             {"max", latency(r.status.push_latency_ns.maximum)}};
+  std::uint64_t dropped = 0, overlapped = 0, half_applied = 0, skipped = 0, max_clock_lead = 0;
+  std::uint64_t fused_updates = 0;
+  nlohmann::ordered_json workers = nlohmann::ordered_json::array();
+  for (const WorkerStatus& w : r.status.workers) {
+    dropped += w.dropped;
+    overlapped += w.overlapped_blocks;
+    half_applied += w.half_applied;
+    fused_updates += w.fused_updates;
+    skipped += w.skipped;
+    max_clock_lead = std::max(max_clock_lead, w.max_clock_lead);
+    nlohmann::ordered_json worker;
+    worker["index"] = w.member.worker;
+    worker["device"] = DeviceName(w.device);
+    worker["local_steps"] = w.member.local_steps;
+    if (w.final_accuracy >= 0) {
+      worker["final_accuracy"] = w.final_accuracy;
+    } else {
+      worker["final_accuracy"] = nullptr;
+    }
+    worker["seconds"] = {{"pull", w.pull_seconds},
+                         {"compute", w.compute_seconds},
+                         {"push", w.push_seconds},
+                         {"wait", w.wait_seconds}};
+    worker["dropped"] = w.dropped;
+    worker["fused_updates"] = w.fused_updates;
+    worker["max_clock_lead"] = w.max_clock_lead;
+    worker["overlapped_blocks"] = w.overlapped_blocks;
+    const auto index = static_cast<std::size_t>(w.member.worker);
+    worker["exit"] = index < r.worker_exits.size() ? r.worker_exits[index] : "";
+    workers.push_back(std::move(worker));
+  }
+  json["dropped"] = dropped;
+  json["max_clock_lead"] = max_clock_lead;
+  json["skipped"] = skipped;
+  json["half_applied"] = half_applied;
+  json["fused_updates"] = fused_updates;
+  json["overlapped_blocks"] = overlapped;
+  json["workers"] = workers;
+  json["notes"] = r.notes;
+  return json.dump(2) + "\n";
+}
+
+Status WriteReport(const std::string& path, const JobReport& report) {
+  return WriteResult(path, ToJson(report));
+}
+
+}  // namespace passel::job

@@ -1,0 +1,57 @@
+// report.h - what a job achieved: for people, and as JSON for programs.
+
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "job/job_status.h"
+#include "store/shard_memory.h"
+#include "train/worker_loop.h"
+
+namespace passel::job {
+
+struct JobReport {
+  std::int64_t program_start_ns = 0;  ///< MonotonicNs() when the program began
+  std::string job_id;
+  std::string mode;  ///< the first one
+  std::string model, optimizer, data;
+  int ps = 0;
+  int push_every = 1;  ///< local steps of one push
+  bool pinned = false;
+  bool interrupted = false;
+  int exit_code = 0;
+  int ps_restarts = 0;
+  double seconds = 0;          ///< from the start of the program to the end of the last worker
+  double startup_seconds = 0;  ///< from the start of the program to the first step
+  std::optional<TestResult> test;
+  std::optional<std::int64_t> values_step;  ///< global step of the values, where it is not status's
+  JobStatus status;
+  std::vector<std::string> worker_exits;
+  std::vector<std::string> notes;
+
+  /// What the arena says of the job, and with it when training began.
+  void TakeStatus(JobStatus said);
+
+  /// Between the first and the last step of all workers; 0 without steps.
+  double TrainingSeconds() const;
+  /// Local steps of all workers a second.
+  double StepsPerSecond() const;
+  /// Global steps a second.
+  double UpdatesPerSecond() const;
+};
+
+/// With --arena device: notes of which step the values are that are left. Workers renew the shadow
+/// when they end; those that were killed have not.
+void NoteShadow(const ShardMemory& lead, JobReport* report);
+
+/// A few lines for a person.
+std::string Summary(const JobReport& report);
+/// The JSON text of --report.
+std::string ToJson(const JobReport& report);
+/// WriteResult() of that text.
+Status WriteReport(const std::string& path, const JobReport& report);
+
+}  // namespace passel::job

@@ -1,0 +1,25 @@
+#include "job/saved_values.h"
+
+#include <fmt/core.h>
+
+#include <map>
+
+#include "job/evaluation_data.h"
+#include "optim/optimizer.h"
+#include "store/mode.h"
+#include "train/saved_model.h"
+
+namespace passel::job {
+
+Status SaveValues(const std::string& path, const JobConfig& config, ParameterParts values,
+                  std::int64_t global_step, std::optional<double> test_accuracy) {
+  std::map<std::string, std::string> metadata = {
+      {"global_step", std::to_string(global_step)},
+      {"mode", std::string(ModeName(config.mode))},
+      {"optimizer", std::string(OptimizerName(config.optimizer.kind))}};
+  AddSplit({config.validation_size, config.train_examples}, &metadata);
+  if (test_accuracy) metadata["test_accuracy"] = fmt::format("{:.4f}", *test_accuracy);
+  return SaveModel(path, config.model, values, metadata);
+}
+
+}  // namespace passel::job

@@ -1,0 +1,253 @@
+#include "job/supervisor.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/failpoint.h"
+#include "base/log.h"
+#include "base/memory_file.h"
+#include "base/nvtx.h"
+#include "cluster/endpoint.h"
+#include "job/exit_code.h"
+#include "store/membership.h"
+
+namespace passel::job {
+namespace {
+
+constexpr std::chrono::milliseconds kTick{250};
+constexpr std::chrono::seconds kStartSlack{2};
+
+}  // namespace
+
+Supervisor::Supervisor(const SupervisorOptions& options, const JobSettings& flags,
+                       const JobConfig& config, const SharedData& data, SignalEvents& signals)
+    : options_(options), flags_(flags), config_(config), data_(data), signals_(signals) {}
+
+Supervisor::~Supervisor() { KillAll(); }
+
+Status Supervisor::Start() {
+  // Addresses are identifiers on one host: no port is opened.
+  const auto hosts = [](int count, int first_port) {
+    std::string list;
+    for (int i = 0; i < count; ++i) {
+      list += fmt::format("{}localhost:{}", i == 0 ? "" : ",", first_port + i);
+    }
+    return list;
+  };
+  ps_hosts_ = hosts(options_.ps, 2222);
+  worker_hosts_ = hosts(options_.workers, 3222);
+  PASSEL_ASSIGN_OR_RETURN(spec_, ClusterSpec::FromHostLists(ps_hosts_, worker_hosts_));
+  for (int shard = 0; shard < options_.ps; ++shard) {
+    PASSEL_ASSIGN_OR_RETURN(FileDescriptor socket, Listen(options_.job_id, Role::kPs, shard));
+    listening_.push_back(std::move(socket));
+  }
+  token_ = JobToken::Generate();
+  PASSEL_ASSIGN_OR_RETURN(token_file_, CreateConstantFile("passel.token", token_.bytes().data(),
+                                                          token_.bytes().size()));
+  PASSEL_ASSIGN_OR_RETURN(output_, OutputRelay::Create());
+  start_limit_ns_ =
+      Deadline::After(std::chrono::nanoseconds(config_.start_wait_ns) + kStartSlack).at_ns();
+  num_cpus_ = static_cast<int>(UsableCpus().size());
+  outcome_.pinned = options_.plan.binding == Binding::kCore;
+  outcome_.worker_exits.assign(static_cast<std::size_t>(options_.workers), "did not start");
+  arenas_.resize(static_cast<std::size_t>(options_.ps));
+  const auto add_children = [this](const char* job, int count) {
+    for (int i = 0; i < count; ++i) {
+      Child& child = children_.emplace_back();
+      child.job = job;
+      child.index = i;
+    }
+  };
+  add_children("ps", options_.ps);
+  add_children("worker", options_.workers);
+  add_children("evaluator", options_.evaluator ? 1 : 0);
+  for (Child& child : children_) {
+    PASSEL_RETURN_IF_ERROR(StartChild(child));
+    Failpoint("supervisor.started_child");
+  }
+  fetcher_ = std::make_unique<ArenaFetcher>(options_.job_id, options_.ps, spec_.Hash(), token_,
+                                            config_.start_wait_ns);
+  return {};
+}
+
+Status Supervisor::StartChild(Child& child) {
+  const bool ps = child.job == "ps";
+  SpawnOptions spawn;
+  spawn.arguments = {"task",
+                     "--supervised",
+                     "--job_name=" + child.job,
+                     fmt::format("--task_index={}", child.index),
+                     "--ps_hosts=" + ps_hosts_,
+                     "--worker_hosts=" + worker_hosts_,
+                     "--job_id=" + options_.job_id,
+                     fmt::format("--token_file=/proc/self/fd/{}", token_file_.get())};
+  spawn.inherited_fds.push_back(token_file_.get());
+  const auto index = static_cast<std::size_t>(child.index);
+  if (ps) {
+    spawn.arguments.push_back("--job_data=" + options_.data);
+    spawn.arguments.push_back(fmt::format("--listen_fd={}", listening_[index].get()));
+    spawn.inherited_fds.push_back(listening_[index].get());
+    if (arenas_[index]) {
+      spawn.arguments.push_back(fmt::format("--arena_fd={}", arenas_[index]->fd()));
+      spawn.inherited_fds.push_back(arenas_[index]->fd());
+    }
+  } else {
+    spawn.arguments.push_back(fmt::format("--data_fd={}", data_.fd()));
+    spawn.inherited_fds.push_back(data_.fd());
+  }
+  if (child.job == "worker") {
+    if (child.starts > 0) spawn.arguments.emplace_back("--restarted");
+    if (child.starts > 0 && ComputedOnGpu(child)) spawn.arguments.emplace_back("--had_gpu");
+    for (std::string& argument : ToArguments(options_.devices)) {
+      spawn.arguments.push_back(std::move(argument));
+    }
+  }
+  JobSettings flags = flags_;
+  // A pinned worker sees one core: what the job has is decided here.
+  const EngineOptions engine = MakeEngineOptions(config_, options_.workers, num_cpus_);
+  flags.spin_us = static_cast<double>(engine.spin.count()) * 1e-3;
+  for (std::string& argument : ToArguments(flags)) spawn.arguments.push_back(std::move(argument));
+  AddPlace(child, &spawn);
+  spawn.out = output_->out();
+  spawn.err = output_->err();
+  // As main() wants it: a child need not execute itself again.
+  spawn.environment.emplace_back("OPENBLAS_NUM_THREADS=1");
+  int pipe_fds[2];
+  if (::pipe2(pipe_fds, O_CLOEXEC | O_NONBLOCK) != 0) {
+    return ErrnoStatus(errno, "cannot create a pipe");
+  }
+  child.errors.Reset(pipe_fds[0]);
+  const FileDescriptor errors_write(pipe_fds[1]);
+  spawn.arguments.push_back(fmt::format("--error_fd={}", errors_write.get()));
+  spawn.inherited_fds.push_back(errors_write.get());
+  const nvtx::Range range(nvtx::Event::kStartTask, child.index);
+  Result<Subprocess> process = Subprocess::Spawn(spawn);
+  if (!process.ok()) return process.status().WithContext("cannot start " + child.Name());
+  child.process.emplace(std::move(*process));
+  ++child.starts;
+  LogDebug("{} is process {}", child.Name(), child.process->pid());
+  return {};
+}
+
+// What the plan has for it: processors before exec, the device by UUID.
+void Supervisor::AddPlace(const Child& child, SpawnOptions* spawn) const {
+  const TaskPlan* const place = options_.plan.Find(child.job, child.index);
+  PASSEL_CHECK(place != nullptr, "every task has a place");
+  spawn->cpus = place->processors;
+  spawn->environment.insert(spawn->environment.end(), place->environment.begin(),
+                            place->environment.end());
+  if (!place->device) {
+    spawn->arguments.emplace_back("--device=cpu");
+    return;
+  }
+  // It sees one device, so that of --device auto can be no other.
+  spawn->arguments.push_back(options_.gpu_or_cpu ? "--device=auto"
+                                                 : "--device=cuda:" + place->device->uuid);
+}
+
+JobOutcome Supervisor::Run(Progress& progress) {
+  while (AnyRunning("worker")) {
+    std::vector<pollfd> entries;
+    entries.push_back({signals_.fd(), POLLIN, 0});
+    for (const Child& child : children_) {
+      if (child.process) entries.push_back({child.process->pidfd(), POLLIN, 0});
+    }
+    // A first look at the arenas soon, then in peace.
+    const auto tick = HaveArenas() ? kTick : std::chrono::milliseconds(20);
+    ::poll(entries.data(), entries.size(), static_cast<int>(tick.count()));
+    for (int signal; (signal = signals_.Next()) != 0;) HandleSignal(signal);
+    FetchArenas();
+    for (Child& child : children_) {
+      if (!child.process) continue;
+      const std::optional<ExitState> exit = child.process->TryReap();
+      if (!exit) continue;
+      child.process.reset();
+      child.last_exit = exit;
+      HandleExit(child, *exit);
+    }
+    if (HaveArenas()) {
+      const nvtx::Range range(nvtx::Event::kWatch);
+      const JobStatus status = ReadJobStatus(arenas_[0]->memory());
+      if (status.stopped && !stopping_) {
+        outcome_.notes.emplace_back("the job was stopped on request");
+        BeginStopping(kExitInterrupted, true);
+      }
+      progress.Update(status);
+    }
+    if (stopping_ && !killed_ && MonotonicNs() >= kill_at_ns_) {
+      outcome_.notes.push_back(
+          fmt::format("tasks that did not end within {} s were killed", options_.grace));
+      KillAll();
+    }
+    CheckStart();
+    KillStragglers();
+  }
+  FetchArenas();  // a job that ended faster than we looked
+  const nvtx::Range range(nvtx::Event::kEndTasks);
+  stopping_ = true;
+  EndOthers();
+  Conclude();
+  return outcome_;
+}
+
+bool Supervisor::AnyRunning(const std::string& job) const {
+  return std::any_of(children_.begin(), children_.end(),
+                     [&](const Child& c) { return c.job == job && c.process.has_value(); });
+}
+
+void Supervisor::FetchArenas() {
+  if (!fetcher_) return;
+  const bool finished = fetcher_->Finished();
+  fetcher_->Take(&arenas_);
+  if (arenas_[0] && stopping_) SetStopFlag();
+  for (const Child& child : children_) {
+    if (child.job == "worker" && child.gone) MarkDeadEverywhere(child);
+  }
+  if (!finished) return;
+  fetcher_.reset();
+  if (!arenas_[0]->huge_page_report().empty()) LogInfo("{}", arenas_[0]->huge_page_report());
+}
+
+bool Supervisor::HaveArenas() const {
+  return !arenas_.empty() &&
+         std::all_of(arenas_.begin(), arenas_.end(), [](const auto& a) { return a != nullptr; });
+}
+
+bool Supervisor::Initialized() const {
+  return HaveArenas() && std::all_of(arenas_.begin(), arenas_.end(), [](const auto& a) {
+           return a->memory().state->initialized.load(std::memory_order_acquire) != 0;
+         });
+}
+
+// In the life before, as it wrote itself.
+bool Supervisor::ComputedOnGpu(const Child& worker) const {
+  if (arenas_.empty() || arenas_[0] == nullptr) return false;
+  const TaskSlot& slot = arenas_[0]->memory().tasks[worker.index];
+  return slot.counters.device.load(std::memory_order_relaxed) == 2;
+}
+
+std::vector<const shm::Arena*> Supervisor::arenas() const {
+  std::vector<const shm::Arena*> all;
+  if (!HaveArenas()) return all;
+  for (const auto& arena : arenas_) all.push_back(arena.get());
+  return all;
+}
+
+void Supervisor::MarkDeadEverywhere(const Child& worker) {
+  for (const auto& arena : arenas_) {
+    if (!arena) continue;
+    const TaskState state = StateOf(arena->memory(), worker.index);
+    MarkDead(arena->memory(), worker.index, state.epoch);
+    // It died before it could join: rounds need not wait for it.
+    if (worker.gone) GiveUpExpecting(arena->memory(), worker.index);
+  }
+}
+
+}  // namespace passel::job

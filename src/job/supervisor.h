@@ -1,0 +1,148 @@
+// supervisor.h - one command, a whole job: starts ps and workers, looks after them, ends cleanly.
+//
+// The supervisor never trains and is on the path of no update. It binds the sockets of the ps
+// tasks, so workers can connect before a ps is up; it holds every arena, before any worker does, so
+// a ps that is killed is started again on the same one; it reads progress straight from the arena.
+//
+// Who dies          What follows
+//   worker          The others go on. It is started again if max_restarts allows. The chief also
+//                   while the variables have no first values: nobody else writes them.
+//   ps              It is started again.
+//   the last worker The job is over: it failed unless one had reached the last step.
+//   evaluator       Nothing: it only reads.
+//   supervisor      The kernel kills everyone (PR_SET_PDEATHSIG).
+//   nobody          A job whose variables have no first values after start_wait has failed.
+// A worker that makes no step and does not end although another one is done is killed after
+// stall_limit; likewise all that are left, if another one is gone for good.
+
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/file_descriptor.h"
+#include "base/own_time.h"
+#include "base/status.h"
+#include "base/subprocess.h"
+#include "cluster/cluster_spec.h"
+#include "cluster/job_token.h"
+#include "cluster/launch_plan.h"
+#include "job/arena_fetcher.h"
+#include "job/device_settings.h"
+#include "job/job_config.h"
+#include "job/job_status.h"
+#include "job/output_relay.h"
+#include "job/progress.h"
+#include "job/shared_data.h"
+#include "job/signals.h"
+#include "shm/arena.h"
+
+namespace passel::job {
+
+struct SupervisorOptions {
+  std::string job_id;
+  int ps = 1;
+  int workers = 2;
+  LaunchPlan plan;          ///< where each task runs
+  bool gpu_or_cpu = false;  ///< a worker that cannot use its GPU goes on on the CPU
+  int max_restarts = 0;     ///< of each worker; a ps is always started again
+  bool evaluator = false;
+  std::string data;        ///< ToJson(JobData), for those who ask the job
+  DeviceSettings devices;  ///< of the workers
+  double grace = 25;       ///< seconds from the wish to end to SIGKILL
+};
+
+/// How a job ended.
+struct JobOutcome {
+  int exit_code = 0;
+  bool interrupted = false;               ///< by a signal or by `passel ctl stop`
+  std::vector<std::string> notes;         ///< sentences about what did not go as planned
+  std::vector<std::string> worker_exits;  ///< [workers] "exited with 0", ...
+  int ps_restarts = 0;
+  bool pinned = false;
+};
+
+class Supervisor {
+ public:
+  Supervisor(const SupervisorOptions& options, const JobSettings& flags, const JobConfig& config,
+             const SharedData& data, SignalEvents& signals);
+  ~Supervisor();
+
+  /// Starts everything. Errors: kAlreadyExists when the job id is in use.
+  Status Start();
+  /// Until the last worker has ended. `progress` is told every 250 ms.
+  JobOutcome Run(Progress& progress);
+
+  /// The arenas, in order of their shards; empty if the job never got so far. They outlive the
+  /// tasks.
+  std::vector<const shm::Arena*> arenas() const;
+
+ private:
+  struct Child {
+    std::string job;  // "ps", "worker" or "evaluator"
+    int index = 0;
+    std::optional<Subprocess> process;
+    std::optional<ExitState> last_exit;
+    std::string end;  // how that was, in words; of a worker
+    int starts = 0;
+    bool gone = false;            // it ended and is not started again
+    FileDescriptor errors;        // a pipe: why its last life failed, in its own words
+    std::int64_t heartbeat = -1;  // of KillStragglers(): the word at its last look, and since when
+    OwnTime silent;               // it is the same
+    bool stalls = false;
+    std::string Name() const { return job + "/" + std::to_string(index); }
+  };
+
+  Status StartChild(Child& child);
+  void AddPlace(const Child& child, SpawnOptions* spawn) const;
+  void HandleExit(Child& child, const ExitState& exit);
+  void HandleWorkerExit(Child& child, const ExitState& exit);
+  void HandlePsExit(Child& child, const ExitState& exit);
+  void HandleEvaluatorExit(Child& child, const ExitState& exit);
+  void HandleSignal(int signal);
+  void FetchArenas();
+  bool HaveArenas() const;
+  bool Initialized() const;
+  bool ComputedOnGpu(const Child& worker) const;
+  bool WasEvicted(const Child& worker) const;
+  void MarkDeadEverywhere(const Child& worker);
+  std::string ReadErrors(Child& child);
+  void KillStragglers();
+  void CheckStart();
+  void SetStopFlag();
+  bool StopFlag() const;
+  static void End(Subprocess& process);
+  void BeginStopping(int exit_code, bool interrupted);
+  void KillAll();
+  bool AnyRunning(const std::string& job) const;
+  void EndOthers();
+  void Conclude();
+
+  const SupervisorOptions options_;
+  const JobSettings& flags_;
+  const JobConfig& config_;
+  const SharedData& data_;
+  SignalEvents& signals_;
+  ClusterSpec spec_;
+  std::string ps_hosts_, worker_hosts_;
+  JobToken token_;
+  FileDescriptor token_file_;
+  std::unique_ptr<OutputRelay> output_;              // of all children
+  std::vector<FileDescriptor> listening_;            // [ps]
+  std::vector<Child> children_;                      // ps first
+  std::vector<std::unique_ptr<shm::Arena>> arenas_;  // [ps]; null until it is there
+  std::unique_ptr<ArenaFetcher> fetcher_;
+  int num_cpus_ = 1;
+  JobOutcome outcome_;
+  bool stopping_ = false;
+  bool killed_ = false;
+  std::int64_t kill_at_ns_ = 0;
+  std::int64_t start_limit_ns_ = 0;  // MonotonicNs() at which the variables must have values
+  bool any_worker_done_ = false;
+};
+
+}  // namespace passel::job

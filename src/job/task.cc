@@ -1,0 +1,133 @@
+#include "job/task.h"
+
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <random>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "job/exit_code.h"
+#include "store/membership.h"
+#include "train/server_lines.h"
+
+namespace passel::job {
+namespace {
+
+// What a pipe takes as a whole.
+constexpr std::size_t kMaxErrorBytes = 4000;
+
+// $XDG_RUNTIME_DIR/passel, or /tmp/passel-<uid>, of mode 0700 and ours.
+Result<std::string> RuntimeDirectory() {
+  const char* base = std::getenv("XDG_RUNTIME_DIR");
+  const std::string dir = base != nullptr && *base != '\0'
+                              ? std::string(base) + "/passel"
+                              : fmt::format("/tmp/passel-{}", ::getuid());
+  if (::mkdir(dir.c_str(), 0700) != 0 && errno != EEXIST) {
+    return ErrnoStatus(errno,
+                       fmt::format("cannot create {} for the job token; use --token_file", dir));
+  }
+  struct stat info;
+  if (::lstat(dir.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != ::getuid() ||
+      (info.st_mode & 077) != 0) {
+    return PermissionDenied(fmt::format(
+        "{} is not a directory of mode 0700 of this user: remove it, or use --token_file", dir));
+  }
+  return dir;
+}
+
+}  // namespace
+
+bool Task::HasSeparateChief() const {
+  return spec.num_tasks("chief") + spec.num_tasks("master") > 0;
+}
+
+int Task::NumTrainers() const { return spec.num_tasks("worker") + (HasSeparateChief() ? 1 : 0); }
+
+int Task::Trainer() const { return HasSeparateChief() && is_chief ? Names().chief : id.index; }
+
+WorkerNames Task::Names() const {
+  if (!HasSeparateChief()) return {};
+  return {spec.num_tasks("worker"), spec.num_tasks("chief") > 0 ? "chief/0" : "master/0"};
+}
+
+Status PrepareTask(const ResolvedConfig& config, Task* task) {
+  PASSEL_RETURN_IF_ERROR(config.CheckComplete());
+  task->spec = config.cluster;
+  // Of an evaluator nobody has asked this yet.
+  PASSEL_RETURN_IF_ERROR(task->spec.Validate());
+  PASSEL_CHECK(config.task.has_value(), "a cluster was named, so a task of it was too");
+  task->id = *config.task;
+  task->is_chief = config.is_chief;
+  task->worker_device = config.worker_device;
+  task->gpu = config.gpu;
+  for (const auto& [job, tasks] : task->spec.jobs()) {
+    for (const auto& [index, address] : tasks) {
+      if (IsLocalHost(address.host)) continue;
+      return InvalidArgument(fmt::format(
+          "{}/{} is at {}, which is not this machine: this build joins tasks of one host only; use "
+          "localhost addresses",
+          job, index, address.ToString()));
+    }
+  }
+  task->job_id = task->flags.job_id.empty() ? JobIdFromSpec(task->spec) : task->flags.job_id;
+  PASSEL_RETURN_IF_ERROR(ValidateJobId(task->job_id));
+  if (task->spec.num_tasks("ps") > kMaxShards || task->NumTrainers() > kMaxWorkers) {
+    return InvalidArgument(fmt::format(
+        "a job has at most {} ps and {} workers (a chief counts as one), not {} and {}: use fewer",
+        kMaxShards, kMaxWorkers, task->spec.num_tasks("ps"), task->NumTrainers()));
+  }
+  if (!task->flags.token_file.empty()) {
+    PASSEL_ASSIGN_OR_RETURN(task->token, JobToken::ReadOrCreate(task->flags.token_file));
+    return {};
+  }
+  PASSEL_ASSIGN_OR_RETURN(const std::string dir, RuntimeDirectory());
+  RemoveStaleTokenFiles(dir);
+  PASSEL_ASSIGN_OR_RETURN(
+      task->token_file, TokenFile::Join(fmt::format("{}/{}{}", dir, task->job_id, kTokenFileEnding),
+                                        Deadline::After(std::chrono::seconds(5))));
+  task->token = task->token_file.token();
+  return {};
+}
+
+void LogServer(const Task& task, const JobConfig& config) {
+  if (task.flags.supervised || !TellsOfServers(config.log_style)) return;
+  for (const std::string& line : ChannelLines(task.spec)) LogInfo("{}", line);
+  if (const auto address = task.spec.Address(task.id); address.ok()) {
+    LogInfo("{}", StartedServerLine(address->ToString()));
+  }
+}
+
+void LogSession(const Task& task, const JobConfig& config) {
+  if (task.flags.supervised || !TellsOfServers(config.log_style)) return;
+  const DeviceSettings& devices = task.flags.devices;
+  SessionConfig session;
+  session.device_filters = devices.device_filters;
+  session.per_process_gpu_memory_fraction = devices.per_process_gpu_memory_fraction;
+  session.allow_soft_placement = devices.allow_soft_placement;
+  session.log_device_placement = devices.log_device_placement;
+  std::random_device random;
+  const std::uint64_t high = random();
+  LogInfo("{}", MasterSessionLine(high << 32 | random(), session));
+}
+
+std::function<void(const std::string& task)> TellsOfWaiting(const JobConfig& config) {
+  return [style = config.log_style](const std::string& task) {
+    LogInfo("{}", WaitingLine(style, task));
+  };
+}
+
+int FailTask(const Status& status, int error_fd) {
+  const std::string text = status.message().substr(0, kMaxErrorBytes);
+  if (error_fd < 0 || ::write(error_fd, text.data(), text.size()) < 0) LogError("{}", text);
+  return ExitCodeFor(status);
+}
+
+void RemoveToken(Task& task) {
+  if (task.id.index == 0) task.token_file.Remove();
+}
+
+}  // namespace passel::job

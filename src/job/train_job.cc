@@ -1,0 +1,189 @@
+#include "job/train_job.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "base/namespaces.h"
+#include "compute/cpu_backend.h"
+#include "job/conclusion.h"
+#include "job/data_settings.h"
+#include "job/memory_need.h"
+#include "job/progress.h"
+#include "job/shared_data.h"
+#include "job/signals.h"
+#include "job/single_process.h"
+#include "job/supervisor.h"
+
+namespace passel::job {
+namespace {
+
+class TrainJob {
+ public:
+  TrainJob(const TrainSettings& settings, const JobConfig& config, const LaunchSetup& setup)
+      : settings_(settings), config_(config), setup_(setup) {}
+
+  Result<JobReport> Run(std::int64_t program_start_ns) {
+    report_.program_start_ns = program_start_ns;
+    PASSEL_RETURN_IF_ERROR(LoadData());
+    PASSEL_RETURN_IF_ERROR(MakePlans());
+    PASSEL_RETURN_IF_ERROR(CheckMachine());
+    PASSEL_ASSIGN_OR_RETURN(SignalEvents signals, SignalEvents::Create());
+    BeginReport();
+    Progress progress(config_.worker.train_steps, local_steps_,
+                      config_.log_style != LogStyle::kNone);
+    PASSEL_RETURN_IF_ERROR(settings_.ps == 0 ? TrainHere(signals, progress)
+                                             : TrainInTasks(signals, progress));
+    EndJob(signals, progress);
+    return std::move(report_);
+  }
+
+ private:
+  Status LoadData() {
+    const JobSettings& job = settings_.job;
+    PASSEL_ASSIGN_OR_RETURN(const DataOptions options,
+                            MakeDataOptions(job.source, job.csv_train_limit, job.csv_test_limit));
+    PASSEL_ASSIGN_OR_RETURN(const DataLocation location, Locate(job.source));
+    if (location.origin == DataOrigin::kGenerated) {
+      LogWarning("{}", location.why);
+    } else {
+      LogInfo("{}", location.why);
+    }
+    report_.data = location.dir;
+    PASSEL_ASSIGN_OR_RETURN(const std::string key, DataKey(location.dir, options));
+    PASSEL_ASSIGN_OR_RETURN(SharedData data, SharedData::Load(location.dir, options));
+    data_.emplace(std::move(data));
+    about_data_ = ToJson(DescribeData(location.dir, options, key, config_));
+    return {};
+  }
+
+  // What follows from the data: the model, the arenas and whether they fit, how many steps it is.
+  Status MakePlans() {
+    PASSEL_RETURN_IF_ERROR(FitToData(data_->data(), settings_.workers, &config_));
+    PASSEL_ASSIGN_OR_RETURN(plan_, MakePlan(config_, std::max(1, settings_.ps), settings_.workers));
+    PASSEL_RETURN_IF_ERROR(
+        CheckMemory(plan_, config_, {settings_.ps, settings_.workers, settings_.evaluator}));
+    PASSEL_ASSIGN_OR_RETURN(const ModelLayout layout,
+                            ModelLayout::Make(config_.model, plan_.variables));
+    layout_.emplace(layout);
+    PASSEL_ASSIGN_OR_RETURN(const DataSplit split, SplitData(config_, data_->data()));
+    local_steps_ = TotalLocalSteps(config_, split, settings_.workers);
+    return {};
+  }
+
+  Status CheckMachine() const {
+    if (settings_.ps > 0) PASSEL_RETURN_IF_ERROR(CheckClocksOfChildren());
+    // The last evaluation is ours: what it lacks is said before hours of training.
+    return CreateCpuBackend().status();
+  }
+
+  void BeginReport() {
+    report_.job_id =
+        settings_.job_id.empty() ? fmt::format("job-{}", ::getpid()) : settings_.job_id;
+    report_.mode = ModeName(config_.mode);
+    report_.push_every = config_.worker.push_every;
+    report_.model = settings_.job.model;
+    report_.optimizer = OptimizerName(config_.optimizer.kind);
+    report_.ps = settings_.ps;
+  }
+
+  Status TrainHere(SignalEvents& signals, Progress& progress) {
+    alone_ =
+        std::make_unique<SingleProcessJob>(config_, plan_, *layout_, *data_, about_data_, signals);
+    const Status status = alone_->Run(progress, &report_);
+    progress.Finish();
+    if (status.ok()) layout_->Bind(alone_->values(), &values_);
+    return status;
+  }
+
+  Status TrainInTasks(SignalEvents& signals, Progress& progress) {
+    supervisor_ =
+        std::make_unique<Supervisor>(TasksToStart(), settings_.job, config_, *data_, signals);
+    LogInfo("job {}: {} ps, {} workers, mode {}, {} parameters", report_.job_id, settings_.ps,
+            settings_.workers, report_.mode, plan_.variables.TotalElements());
+    PASSEL_RETURN_IF_ERROR(supervisor_->Start());
+    const JobOutcome outcome = supervisor_->Run(progress);
+    progress.Finish();
+    report_.exit_code = outcome.exit_code;
+    report_.interrupted = outcome.interrupted;
+    report_.pinned = outcome.pinned;
+    report_.ps_restarts = outcome.ps_restarts;
+    report_.worker_exits = outcome.worker_exits;
+    report_.notes = outcome.notes;
+    TakeArenas();
+    return {};
+  }
+
+  SupervisorOptions TasksToStart() const {
+    SupervisorOptions options;
+    options.job_id = report_.job_id;
+    options.ps = settings_.ps;
+    options.workers = settings_.workers;
+    options.plan = setup_.plan;
+    options.gpu_or_cpu = setup_.may_fall_back;
+    options.max_restarts = settings_.max_restarts;
+    options.grace = settings_.grace;
+    options.evaluator = settings_.evaluator;
+    options.data = about_data_;
+    options.devices = settings_.devices;
+    // Worker i computes on the one at place i modulo their number.
+    if (setup_.num_gpus > 0) options.devices.num_gpus = setup_.num_gpus;
+    return options;
+  }
+
+  // What is in the arenas when all tasks have ended; nothing if the job never got so far.
+  void TakeArenas() {
+    const std::vector<const shm::Arena*> arenas = supervisor_->arenas();
+    if (arenas.empty()) return;
+    report_.TakeStatus(ReadJobStatus(arenas[0]->memory()));
+    if (!report_.status.initialized) return;
+    std::vector<const float*> values;
+    for (const shm::Arena* arena : arenas) values.push_back(arena->memory().values);
+    layout_->Bind(values, &values_);
+    if (config_.on_device) NoteShadow(arenas[0]->memory(), &report_);
+  }
+
+  void EndJob(SignalEvents& signals, Progress& progress) {
+    // Who interrupted a job that had made all its steps meant what came after them.
+    const bool all_steps = report_.status.global_step >= config_.worker.train_steps ||
+                           report_.status.local_steps >= static_cast<std::uint64_t>(local_steps_);
+    const Conclusion conclusion{config_,
+                                data_->data(),
+                                values_,
+                                settings_.save,
+                                settings_.report,
+                                settings_.evaluator,
+                                !(report_.interrupted && all_steps)};
+    Conclude(conclusion, signals, progress, &report_);
+  }
+
+  const TrainSettings& settings_;
+  JobConfig config_;
+  const LaunchSetup& setup_;
+  JobReport report_;
+  std::optional<SharedData> data_;
+  std::string about_data_;  // ToJson(JobData)
+  StorePlan plan_;
+  std::optional<ModelLayout> layout_;
+  std::int64_t local_steps_ = 0;  // of all workers together
+  // One of them, which holds the values.
+  std::unique_ptr<SingleProcessJob> alone_;
+  std::unique_ptr<Supervisor> supervisor_;
+  std::vector<std::vector<RowPart>> values_;  // empty: the variables never had any
+};
+
+}  // namespace
+
+Result<JobReport> RunJob(const TrainSettings& settings, const JobConfig& config,
+                         const LaunchSetup& setup, std::int64_t program_start_ns) {
+  return TrainJob(settings, config, setup).Run(program_start_ns);
+}
+
+}  // namespace passel::job

@@ -1,0 +1,49 @@
+// trainer.h - what a process trains with: the model, the towers of its threads, its examples, its
+// log lines. The same for a worker of a cluster and for one process that trains alone.
+
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "base/status.h"
+#include "compute/backend.h"
+#include "data/dataset.h"
+#include "job/job_config.h"
+#include "nn/model.h"
+#include "store/parameter_store.h"
+#include "train/log_lines.h"
+#include "train/model_plan.h"
+#include "train/towers.h"
+#include "train/worker_loop.h"
+
+namespace passel::job {
+
+class Trainer {
+ public:
+  /// `data` and `log` outlive it. The towers that `config` asks for wait by spinning like an engine
+  /// of the job, for `spin` (EngineOptions::spin). `trainer`: the index of the worker.
+  /// REQUIRES: FitToData(&config) was called, and the job has config.worker.num_workers workers, of
+  /// whom `trainer` is one. Errors: those of the backend, the model and the split.
+  static Result<Trainer> Create(const JobConfig& config, const Dataset& data,
+                                std::chrono::nanoseconds spin, int trainer, LogLines& log);
+
+  const DataSplit& split() const { return split_; }
+
+  /// RunWorker(), with what computes here and the log lines added to `callbacks`. Notes in the
+  /// store on which device it computes: on a GPU if `engine` has one.
+  Result<WorkerResult> Run(const WorkerOptions& options, WorkerCallbacks callbacks,
+                           const ModelLayout& layout, ParameterStore& store,
+                           const EngineUse& engine = {});
+
+ private:
+  explicit Trainer(LogLines& log) : log_(&log) {}
+
+  LogLines* log_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<Towers> towers_;  // null: one thread
+  DataSplit split_;
+};
+
+}  // namespace passel::job

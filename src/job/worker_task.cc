@@ -1,0 +1,304 @@
+#include "job/worker_task.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <memory>
+#include <optional>
+
+#include "base/clock.h"
+#include "base/failpoint.h"
+#include "base/log.h"
+#include "base/nvtx.h"
+#include "base/subprocess.h"
+#include "job/devices.h"
+#include "job/exit_code.h"
+#include "job/gpu_compute.h"
+#include "job/memory_need.h"
+#include "job/saved_values.h"
+#include "job/shared_data.h"
+#include "job/signals.h"
+#include "job/trainer.h"
+#include "shm/attached_job.h"
+#include "train/worker_loop.h"
+
+namespace passel::job {
+namespace {
+
+// A worker that evaluates waits so long for steps under way; for others that refresh, so much
+// longer than it takes until one that stands still is evicted.
+constexpr std::chrono::seconds kShadowLimit{60};
+
+int ExitCodeOfSignal(int signal) { return signal == SIGINT ? kExitInterrupted : kExitRestartMe; }
+
+// Before training there is nothing to finish, and waits for other tasks are long: a signal ends the
+// worker at once. Afterwards the first SIGINT or SIGTERM asks to leave after the current step, the
+// second ends at once.
+std::atomic<bool> g_training{false};
+std::atomic<int> g_signal{0};
+void OnSignal(int signal) {
+  if (!g_training.load(std::memory_order_relaxed)) ::_exit(ExitCodeOfSignal(signal));
+  int none = 0;
+  if (!g_signal.compare_exchange_strong(none, signal)) {
+    ::signal(signal, SIG_DFL);
+    ::raise(signal);
+  }
+}
+
+// `about` gets what is to be told of it, unless a supervisor does.
+Result<SharedData> GetData(const Task& task, const JobConfig& config, shm::AttachedJob& job,
+                           std::string* about) {
+  if (task.flags.data_fd >= 0) return SharedData::Map(FileDescriptor(::dup(task.flags.data_fd)));
+  PASSEL_ASSIGN_OR_RETURN(const ChosenData chosen, ChooseData(task.job));
+  *about = ToJson(DescribeData(chosen.dir, chosen.options, chosen.key, config));
+  PASSEL_ASSIGN_OR_RETURN(std::optional<FileDescriptor> fd, job.GetData(chosen.key));
+  if (fd) return SharedData::Map(std::move(*fd));
+  PASSEL_ASSIGN_OR_RETURN(SharedData data, SharedData::Load(chosen.dir, chosen.options));
+  PASSEL_RETURN_IF_ERROR(job.OfferData(chosen.key, data.fd()));
+  return data;
+}
+
+class WorkerTask {
+ public:
+  WorkerTask(Task& task, JobConfig& config)
+      : task_(task),
+        config_(config),
+        log_(MakeLogLines(config, task.id, task.is_chief)),
+        options_(OptionsOf(task, config)) {}
+
+  Result<WorkerResult> Run() {
+    log_.Task();
+    if (!task_.worker_device.empty()) log_.WorkerDevice(task_.worker_device);
+    log_.SessionBegins();
+    const Deadline start = Deadline::After(options_.start_limit);
+    // Before the job waits for this task.
+    PASSEL_ASSIGN_OR_RETURN(gpu_, GpuCompute::Open(task_, config_, start));
+    PASSEL_RETURN_IF_ERROR(JoinJob(start));
+    PASSEL_RETURN_IF_ERROR(AwaitModel(start));
+    PASSEL_RETURN_IF_ERROR(PrepareTraining());
+    return Train();
+  }
+
+ private:
+  static shm::AttachOptions OptionsOf(const Task& task, const JobConfig& config) {
+    shm::AttachOptions options;
+    options.me = {task.job_id, Role::kWorker, task.Trainer(), task.spec.Hash()};
+    options.use_existing_servers = task.flags.existing_servers;
+    options.num_shards = task.spec.num_tasks("ps");
+    options.supervised = task.flags.supervised;
+    options.start_limit = std::chrono::nanoseconds(config.start_wait_ns);
+    options.on_waiting = TellsOfWaiting(config);
+    options.engine =
+        MakeEngineOptions(config, task.NumTrainers(), static_cast<int>(UsableCpus().size()));
+    options.engine.names = task.Names();
+    return options;
+  }
+
+  // Meets the ps tasks, gets the data, has a store.
+  Status JoinJob(Deadline start) {
+    const nvtx::Range range(nvtx::Event::kAttach, task_.Trainer());
+    for (;;) {
+      const Status status = Attach();
+      if (status.ok()) break;
+      // A ps died while we spoke to it: its next life, or an error in time, answers.
+      if (status.code() != Code::kUnavailable || start.Expired()) return status;
+      job_.reset();
+    }
+    if (task_.flags.existing_servers) {
+      for (int ps = 0; ps < options_.num_shards; ++ps) {
+        log_.ExistingServer(task_.spec.Address({"ps", ps})->ToString());
+      }
+    }
+    if (task_.is_chief) TellOfJob(config_, *job_->arena(0).memory().state);
+    return {};
+  }
+
+  Status Attach() {
+    PASSEL_ASSIGN_OR_RETURN(job_, shm::AttachedJob::Connect(options_, task_.token));
+    if (!task_.flags.existing_servers && !server_told_) {
+      LogServer(task_, config_);
+      server_told_ = true;
+    }
+    PASSEL_RETURN_IF_ERROR(job_->WaitForArenas());
+    if (!data_.has_value()) {
+      PASSEL_ASSIGN_OR_RETURN(SharedData loaded, GetData(task_, config_, *job_, &about_data_));
+      data_.emplace(std::move(loaded));
+      PASSEL_RETURN_IF_ERROR(FitToData(data_->data(), task_.NumTrainers(), &config_));
+    }
+    // Before the chief proposes a plan: who sees values can ask on what they are trained.
+    if (!about_data_.empty()) PASSEL_RETURN_IF_ERROR(job_->TellData(about_data_));
+    PASSEL_ASSIGN_OR_RETURN(const StorePlan plan,
+                            MakePlan(config_, options_.num_shards, task_.NumTrainers()));
+    if (task_.flags.devices.log_device_placement) LogDevicePlacement(task_, plan);
+    Result<std::unique_ptr<ParameterStore>> opened = job_->Open(plan);
+    // Here that is no wrong input: training has failed for good.
+    if (opened.status().code() == Code::kDataLoss) return Internal(opened.status().message());
+    PASSEL_ASSIGN_OR_RETURN(store_, std::move(opened));
+    return {};
+  }
+
+  // The chief writes the first values, the others wait for them.
+  Status AwaitModel(Deadline start) {
+    PASSEL_ASSIGN_OR_RETURN(const ModelLayout layout,
+                            ModelLayout::Make(config_.model, store_->variables()));
+    layout_.emplace(layout);
+    if (task_.is_chief && !store_->initialized()) {
+      const nvtx::Range range(nvtx::Event::kInitialize, task_.Trainer());
+      PASSEL_RETURN_IF_ERROR(InitializeStore(config_.model, layout, *store_));
+    }
+    PASSEL_RETURN_IF_ERROR(AwaitFirstValues(start));
+    LogSession(task_, config_);
+    log_.SessionComplete();
+    return {};
+  }
+
+  Status AwaitFirstValues(Deadline deadline) {
+    const nvtx::Range range(nvtx::Event::kAwaitValues, task_.Trainer());
+    const std::int64_t begin = MonotonicNs();
+    for (;;) {
+      const Status status = store_->WaitUntilInitialized(deadline.Sooner(std::chrono::seconds(10)));
+      if (status.code() != Code::kDeadlineExceeded) return status;
+      // It waits for others: a change of the mode, a round, slower ones.
+      if (store_->initialized()) {
+        if (deadline.Expired()) return status.WithContext("this task cannot begin");
+        LogInfo("Waiting for the others to let this task begin: {}", status.message());
+        continue;
+      }
+      if (deadline.Expired()) {
+        return DeadlineExceeded(fmt::format(
+            "the chief, {}, has not initialised the variables within {:g} s of this task's start "
+            "(the last {:.1f} s were spent on waiting for that): start it with the same lists of "
+            "hosts, or raise --start_wait",
+            task_.Names().chief_name, 1e-9 * static_cast<double>(config_.start_wait_ns),
+            1e-9 * static_cast<double>(MonotonicNs() - begin)));
+      }
+      LogInfo("Waiting for model to be ready. {} has not initialised the variables yet",
+              task_.Names().chief_name);
+    }
+  }
+
+  // What it computes with, on the CPU and on its GPU.
+  Status PrepareTraining() {
+    // Of a whole job the supervisor has asked it.
+    if (!task_.flags.supervised) PASSEL_RETURN_IF_ERROR(CheckWorkerMemory(config_));
+    config_.worker.num_workers = task_.NumTrainers();
+    config_.worker.names = task_.Names();
+    config_.worker.start_limit = options_.start_limit;
+    config_.worker.comes_back = !task_.flags.supervised;
+    PASSEL_ASSIGN_OR_RETURN(
+        Trainer trainer,
+        Trainer::Create(config_, data_->data(), options_.engine.spin, task_.Trainer(), log_));
+    trainer_.emplace(std::move(trainer));
+    if (config_.on_device) PASSEL_RETURN_IF_ERROR(ShareParameters());
+    if (gpu_ == nullptr) return {};
+    PASSEL_ASSIGN_OR_RETURN(engine_, gpu_->MakeEngine(config_, *layout_, trainer_->split().train,
+                                                      *job_, task_.Trainer()));
+    return {};
+  }
+
+  Status ShareParameters() {
+    DeviceParametersOptions shared;
+    shared.chief = task_.is_chief;
+    shared.several_gpus = std::min(task_.flags.devices.num_gpus, task_.NumTrainers()) > 1;
+    shared.worker = task_.Trainer();
+    shared.names = task_.Names();
+    shared.shadow_interval = std::chrono::nanoseconds(config_.shadow_interval_ns);
+    shared.stall_limit = options_.engine.stall_limit;
+    shared.on_stall = options_.engine.on_stall;
+    shared.start_limit = options_.start_limit;
+    return gpu_->ShareParameters(shared, *job_, *store_);
+  }
+
+  DeviceParameters* parameters() const { return gpu_ ? gpu_->parameters() : nullptr; }
+
+  Result<WorkerResult> Train() {
+    WorkerCallbacks callbacks;
+    callbacks.check = [this](bool* leave) { return Check(leave); };
+    if (parameters() != nullptr) {
+      const auto limit = options_.engine.stall_limit + kShadowLimit;
+      callbacks.refresh_values = [this, limit] {
+        return parameters()->RefreshShadow(Deadline::After(limit));
+      };
+    }
+    const bool saves = !task_.flags.save.empty() && task_.is_chief;
+    bool saved = false;
+    if (saves) {
+      callbacks.before_leave = [&]() -> Status {
+        // The values are of one round as long as the others wait for this worker.
+        saved = IsRoundMode(store_->mode());
+        return saved ? Save() : Status();
+      };
+    }
+    g_training.store(true, std::memory_order_relaxed);
+    PASSEL_ASSIGN_OR_RETURN(
+        const WorkerResult result,
+        trainer_->Run(config_.worker, std::move(callbacks), *layout_, *store_, engine_));
+    if (saves && !saved) PASSEL_RETURN_IF_ERROR(Save());
+    return result;
+  }
+
+  // Between two steps.
+  Status Check(bool* leave) {
+    *leave = g_signal.load(std::memory_order_relaxed) != 0;
+    const auto missing = job_->PsMissingFor();
+    if (missing.count() > config_.ps_wait_ns && missing.count() > 0) {
+      return Unavailable(
+          fmt::format("a ps has been gone for {:.1f} s and none came back: start "
+                      "it and this worker again, or raise --ps_wait",
+                      1e-9 * static_cast<double>(missing.count())));
+    }
+    return parameters() != nullptr ? parameters()->Tend() : Status();
+  }
+
+  Status Save() {
+    std::vector<const float*> values;
+    for (int shard = 0; shard < options_.num_shards; ++shard) {
+      values.push_back(job_->arena(shard).memory().values);
+    }
+    std::vector<std::vector<RowPart>> parts;
+    layout_->Bind(values, &parts);
+    const ShardState& state = *job_->arena(0).memory().state;
+    const std::int64_t step = config_.on_device
+                                  ? state.device.shadow_step.load(std::memory_order_acquire)
+                                  : state.global_step.load(std::memory_order_acquire);
+    Failpoint("worker.saving");
+    PASSEL_RETURN_IF_ERROR(SaveValues(task_.flags.save, config_, parts, step));
+    LogInfo("Saved {}", task_.flags.save);
+    return {};
+  }
+
+  Task& task_;
+  JobConfig& config_;
+  LogLines log_;
+  const shm::AttachOptions options_;
+  bool server_told_ = false;
+  std::string about_data_;  // ToJson(JobData); empty under a supervisor
+  std::unique_ptr<shm::AttachedJob> job_;
+  std::unique_ptr<ParameterStore> store_;
+  std::optional<SharedData> data_;
+  std::optional<ModelLayout> layout_;
+  // Its engine copies from and to the arenas: it ends before they are unmapped.
+  std::unique_ptr<GpuCompute> gpu_;  // null: the CPU computes
+  EngineUse engine_;
+  std::optional<Trainer> trainer_;
+};
+
+}  // namespace
+
+int RunWorkerTask(Task& task, JobConfig& config) {
+  for (const int signal : {SIGINT, SIGTERM}) HandleUnlessIgnored(signal, OnSignal);
+  const Result<WorkerResult> result = WorkerTask(task, config).Run();
+  if (!result.ok()) {
+    // Stopped before it could begin: the supervisor or the user knows why.
+    if (result.status().code() == Code::kCancelled) return kExitInterrupted;
+    return FailTask(result.status(), task.flags.error_fd);
+  }
+  if (result->reason == LeaveReason::kAsked) return ExitCodeOfSignal(g_signal.load());
+  return result->reason == LeaveReason::kStopped ? kExitInterrupted : kExitDone;
+}
+
+}  // namespace passel::job

@@ -1,0 +1,88 @@
+// What an arena tells of its job, as numbers and as the JSON of a status.
+
+#include "job/job_status.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "base/memory_file.h"
+#include "base/process_identity.h"
+#include "shm/arena.h"
+#include "store/membership.h"
+
+namespace passel::job {
+namespace {
+
+StorePlan TwoWorkers() {
+  StorePlan plan;
+  plan.mode = Mode::kSsp;
+  plan.staleness_bound = 3;
+  plan.num_workers = 2;
+  plan.optimizer = *ParseOptimizer("adam");
+  VariableInfo v;
+  v.name = v.logical = "v";
+  v.shape = {30, 7};
+  plan.variables = *VariableTable::Build({v}, 1);
+  return plan;
+}
+
+shm::Arena MakeArena() {
+  const MemoryBudget plenty{std::uint64_t{64} << 20, "the test"};
+  Result<shm::Arena> arena = shm::Arena::Create(TwoWorkers(), 0, {.job_id = "status-test"}, plenty);
+  EXPECT_TRUE(arena.ok()) << arena.status().message();
+  arena->Publish();
+  return std::move(*arena);
+}
+
+TEST(JobStatusTest, SaysWhatTheWorkersHaveWritten) {
+  const shm::Arena arena = MakeArena();
+  const ShardMemory& memory = arena.memory();
+  ASSERT_TRUE(Join(memory, 1, SelfIdentity()).ok());
+  WorkerCounters& counters = memory.tasks[1].counters;
+  counters.local_steps = 7;
+  counters.dropped = 2;
+  counters.device = 2;
+  counters.first_step_ns = 2000;
+  memory.tasks[0].counters.local_steps = 5;
+  memory.tasks[0].counters.first_step_ns = 1000;
+  memory.state->global_step = 11;
+
+  const JobStatus status = ReadJobStatus(memory);
+  EXPECT_EQ(status.global_step, 11);
+  EXPECT_EQ(status.local_steps, 12u);
+  EXPECT_FALSE(status.initialized);
+  ASSERT_EQ(status.workers.size(), 2u);
+  EXPECT_EQ(status.workers[1].dropped, 2u);
+  EXPECT_STREQ(DeviceName(status.workers[1].device), "gpu");
+  EXPECT_STREQ(DeviceName(status.workers[0].device), "unknown");
+  EXPECT_EQ(FirstStepNs(status), 1000);
+  EXPECT_EQ(FirstStepNs(JobStatus{}), 0);
+}
+
+TEST(JobStatusTest, IsJsonWithNamesWhateverTheNumbersAre) {
+  const shm::Arena arena = MakeArena();
+  const ShardMemory& memory = arena.memory();
+  ASSERT_TRUE(Join(memory, 1, SelfIdentity()).ok());
+  memory.tasks[1].counters.loss = std::numeric_limits<double>::quiet_NaN();
+  ASSERT_TRUE(GiveUpExpecting(memory, 0));
+
+  const nlohmann::json told =
+      nlohmann::json::parse(DescribeJob(arena, {.chief = 1, .chief_name = "chief/0"}));
+  EXPECT_EQ(told["mode"], "ssp");
+  EXPECT_EQ(told["staleness_bound"], 3);
+  EXPECT_EQ(told["optimizer"], "adam");
+  EXPECT_EQ(told["parameters"], 210);
+  EXPECT_TRUE(told["target_step"].is_null());
+  EXPECT_TRUE(told["shadow"].is_null());
+  EXPECT_EQ(told["workers"][0]["phase"], "never started");
+  EXPECT_EQ(told["workers"][1]["task"], "chief/0");
+  EXPECT_EQ(told["workers"][1]["phase"], "running");
+  EXPECT_TRUE(told["workers"][1]["loss"].is_null()) << "JSON has no NaN";
+  EXPECT_EQ(told["events"].back()["task"], "worker/0");
+}
+
+}  // namespace
+}  // namespace passel::job
