@@ -1,4 +1,4 @@
-#include "bench/lab/writers.h"
+#include "lab/writers.h"
 
 #include <fmt/core.h>
 
@@ -10,11 +10,11 @@
 
 #include "base/process_identity.h"
 #include "base/subprocess.h"
-#include "bench/lab/arenas.h"
+#include "lab/arenas.h"
 #include "optim/update_kernels.h"
 #include "store/in_process_store.h"
 
-namespace passel::bench {
+namespace passel::lab {
 namespace {
 
 Deadline Soon() { return Deadline::After(std::chrono::seconds(120)); }
@@ -52,12 +52,12 @@ class FoilWriter final : public Writer {
  public:
   FoilWriter(const Cell& cell, const StorePlan& plan, const ShardMemory& memory, int index,
              SharedMutex* mutex)
-      : mode_(cell.mode),
+      : foil_(cell.sharing.foil),
         elements_(cell.elements),
         optimizer_(plan.optimizer),
         memory_(memory),
         gradient_(memory.Gradient(index, 0)),
-        mutex_(cell.mode == CellMode::kMutex ? mutex : nullptr),
+        mutex_(cell.sharing.foil == Foil::kMutex ? mutex : nullptr),
         copy_(cell.op == CellOp::kPushPull ? cell.elements : 0) {}
 
   Status Update(Deadline deadline) override {
@@ -70,7 +70,7 @@ class FoilWriter final : public Writer {
     // Relaxed: a number of its own.
     const StepScalars scalars = Prepare(
         optimizer_, memory_.state->optimizer_step.fetch_add(1, std::memory_order_relaxed) + 1);
-    if (mode_ == CellMode::kAtomic) {
+    if (foil_ == Foil::kAtomic) {
       ApplyAtomically(scalars, memory_.values, memory_.slots, gradient_, elements_);
     } else {
       Apply(scalars, memory_.values, memory_.slots, gradient_, elements_);
@@ -81,7 +81,7 @@ class FoilWriter final : public Writer {
   float* gradient() const override { return gradient_; }
 
  private:
-  const CellMode mode_;
+  const Foil foil_;
   const std::size_t elements_;
   const OptimizerConfig optimizer_;
   const ShardMemory memory_;
@@ -119,7 +119,7 @@ void SharedMutex::Unlock() { ::pthread_mutex_unlock(&mutex_); }
 Result<std::unique_ptr<Writer>> OpenWriter(const Cell& cell, const StorePlan& plan,
                                            const ShardMemory& memory, int index,
                                            SharedMutex* mutex) {
-  if (IsFoil(cell.mode)) {
+  if (cell.sharing.is_foil()) {
     return std::unique_ptr<Writer>(std::make_unique<FoilWriter>(cell, plan, memory, index, mutex));
   }
   const int cores = cell.placement == Placement::kOne ? 1 : static_cast<int>(UsableCpus().size());
@@ -134,4 +134,4 @@ Result<std::unique_ptr<Writer>> OpenWriter(const Cell& cell, const StorePlan& pl
   return std::unique_ptr<Writer>(std::make_unique<StoreWriter>(std::move(store), pull));
 }
 
-}  // namespace passel::bench
+}  // namespace passel::lab

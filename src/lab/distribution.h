@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace passel::bench {
+namespace passel::lab {
 
 /// In the unit of the samples.
 struct Distribution {
@@ -23,4 +23,4 @@ Distribution Describe(std::vector<float> samples);
 /// The 0.5-quantile alone, in less time; 0 of none.
 double MedianSample(std::vector<float> samples);
 
-}  // namespace passel::bench
+}  // namespace passel::lab

@@ -1,4 +1,4 @@
-#include "bench/lab/processes.h"
+#include "lab/processes.h"
 
 #include <fmt/core.h>
 #include <poll.h>
@@ -17,7 +17,7 @@
 #include "base/futex.h"
 #include "base/subprocess.h"
 
-namespace passel::bench {
+namespace passel::lab {
 namespace {
 
 constexpr int kLookMs = 100;  // how soon a Ctrl-C is seen at the latest
@@ -168,4 +168,4 @@ void NoteInterrupts() {
   for (const int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
 }
 
-}  // namespace passel::bench
+}  // namespace passel::lab

@@ -4,9 +4,9 @@
 
 #include <vector>
 
-#include "bench/lab/cell.h"
+#include "lab/cell.h"
 
-namespace passel::bench {
+namespace passel::lab {
 
 /// What a person asks first: every mode at the size of an MLP with 1, 2 and `cores` writers, and
 /// the latency against the size for the main modes. Some 20.
@@ -22,4 +22,4 @@ std::vector<Cell> AllCells(int cores);
 /// One of each mode, tiny.
 std::vector<Cell> SmokeCells(int cores);
 
-}  // namespace passel::bench
+}  // namespace passel::lab

@@ -5,18 +5,18 @@
 #include <string>
 #include <vector>
 
-#include "bench/lab/cell.h"
-#include "bench/lab/measure.h"
+#include "lab/cell.h"
+#include "lab/measure.h"
 
-namespace passel::bench {
+namespace passel::lab {
 
 struct MeasuredCell {
   Cell cell;
   CellResult result;
 };
 
-/// Half a sentence: what a job may rely on in that mode. REQUIRES: no foil.
-std::string_view Guarantee(CellMode mode);
+/// Half a sentence: what a job may rely on in that mode. The results files carry it.
+std::string_view Guarantee(Mode mode);
 
 /// The difference of the shares of the limit's updates below which nothing is said: half of what
 /// the runs of each spread over, added up, and at least 3 % of the larger one.
@@ -28,4 +28,4 @@ double Noise(const CellResult& a, const CellResult& b);
 /// where little or nothing was measured.
 std::string Advise(const std::vector<MeasuredCell>& cells, int writers);
 
-}  // namespace passel::bench
+}  // namespace passel::lab

@@ -1,4 +1,4 @@
-#include "bench/lab/advice.h"
+#include "lab/advice.h"
 
 #include <fmt/core.h>
 
@@ -7,13 +7,13 @@
 
 #include "base/check.h"
 
-namespace passel::bench {
+namespace passel::lab {
 namespace {
 
 constexpr double kLeastEffect = 0.03;  // a smaller difference is none
 
 std::string NameAndShare(const MeasuredCell& measured, const char* of = "") {
-  return fmt::format("`{}` ({:.2f}{})", CellModeName(measured.cell.mode), measured.result.share,
+  return fmt::format("`{}` ({:.2f}{})", SharingName(measured.cell.sharing), measured.result.share,
                      of);
 }
 
@@ -29,24 +29,20 @@ std::string Joined(const std::vector<std::string>& parts) {
 
 }  // namespace
 
-std::string_view Guarantee(CellMode mode) {
+std::string_view Guarantee(Mode mode) {
   switch (mode) {
-    case CellMode::kHogwild:
+    case Mode::kHogwild:
       return "applies each gradient at once, and two that meet may lose a few of its updates";
-    case CellMode::kLocked:
+    case Mode::kLocked:
       return "applies each gradient at once and loses nothing";
-    case CellMode::kBarrier:
+    case Mode::kBarrier:
       return "applies one mean gradient a round, the same bits whoever arrives first";
-    case CellMode::kReplicas:
+    case Mode::kReplicas:
       return "applies the mean of the first gradients of a round and drops late ones";
-    case CellMode::kSsp:
+    case Mode::kSsp:
       return "is as `hogwild`, but lets nobody run far ahead";
-    case CellMode::kNaive:
-    case CellMode::kAtomic:
-    case CellMode::kMutex:
-      break;
   }
-  PASSEL_CHECK(false, "foils guarantee nothing");
+  PASSEL_CHECK(false, "a mode guarantees something");
 }
 
 double Noise(const CellResult& a, const CellResult& b) {
@@ -57,8 +53,8 @@ double Noise(const CellResult& a, const CellResult& b) {
 std::string Advise(const std::vector<MeasuredCell>& cells, int writers) {
   std::vector<const MeasuredCell*> at_once, rounds;
   for (const MeasuredCell& measured : cells) {
-    if (measured.cell.writers != writers || IsFoil(measured.cell.mode)) continue;
-    (IsRoundCell(measured.cell.mode) ? rounds : at_once).push_back(&measured);
+    if (measured.cell.writers != writers || measured.cell.sharing.is_foil()) continue;
+    (measured.cell.sharing.in_rounds() ? rounds : at_once).push_back(&measured);
   }
   const std::string where =
       fmt::format("On this machine with {} worker{}", writers, writers == 1 ? "" : "s");
@@ -70,8 +66,9 @@ std::string Advise(const std::vector<MeasuredCell>& cells, int writers) {
   std::string round;
   if (!rounds.empty()) {
     const MeasuredCell& best = *rounds[0];
-    round = fmt::format("a round of `{}`, which {}, takes {:.3g} us", CellModeName(best.cell.mode),
-                        Guarantee(best.cell.mode), best.result.latency.p50);
+    round =
+        fmt::format("a round of `{}`, which {}, takes {:.3g} us", SharingName(best.cell.sharing),
+                    Guarantee(best.cell.sharing.mode), best.result.latency.p50);
   }
   if (at_once.empty()) {
     return where + (round.empty() ? " no mode was measured, so none can be advised."
@@ -85,8 +82,9 @@ std::string Advise(const std::vector<MeasuredCell>& cells, int writers) {
     const double gap = best.result.share - other->result.share;
     if (other != &best && gap > Noise(best.result, other->result)) continue;
     same.push_back(NameAndShare(*other, same.empty() ? " of the bare loops" : ""));
-    guarantees += fmt::format("{}`{}` {}", guarantees.empty() ? "" : "; ",
-                              CellModeName(other->cell.mode), Guarantee(other->cell.mode));
+    guarantees +=
+        fmt::format("{}`{}` {}", guarantees.empty() ? "" : "; ", SharingName(other->cell.sharing),
+                    Guarantee(other->cell.sharing.mode));
   }
   if (same.size() > 1) {
     return fmt::format(
@@ -99,11 +97,12 @@ std::string Advise(const std::vector<MeasuredCell>& cells, int writers) {
         "{}, of the modes that apply each gradient only `{}` was measured: {:.2f} of the bare "
         "loops; it "
         "{}{}.",
-        where, CellModeName(best.cell.mode), best.result.share, Guarantee(best.cell.mode), round);
+        where, SharingName(best.cell.sharing), best.result.share, Guarantee(best.cell.sharing.mode),
+        round);
   }
   return fmt::format("{}, `{}` is fastest: {:.2f} of the bare loops; it {}; {} follows{}.", where,
-                     CellModeName(best.cell.mode), best.result.share, Guarantee(best.cell.mode),
-                     NameAndShare(*at_once[1]), round);
+                     SharingName(best.cell.sharing), best.result.share,
+                     Guarantee(best.cell.sharing.mode), NameAndShare(*at_once[1]), round);
 }
 
-}  // namespace passel::bench
+}  // namespace passel::lab

@@ -1,4 +1,4 @@
-#include "bench/lab/arenas.h"
+#include "lab/arenas.h"
 
 #include <fcntl.h>
 #include <fmt/core.h>
@@ -9,7 +9,7 @@
 
 #include "base/file_descriptor.h"
 
-namespace passel::bench {
+namespace passel::lab {
 
 Result<StorePlan> FlatPlan(Mode mode, const std::string& optimizer, std::size_t elements,
                            int workers) {
@@ -59,4 +59,4 @@ EngineOptions EngineFor(int workers, int cores) {
   return options;
 }
 
-}  // namespace passel::bench
+}  // namespace passel::lab

@@ -1,9 +1,9 @@
-#include "bench/lab/distribution.h"
+#include "lab/distribution.h"
 
 #include <algorithm>
 #include <cmath>
 
-namespace passel::bench {
+namespace passel::lab {
 namespace {
 
 // Of so many samples in order, the one that is the q-quantile. REQUIRES: count > 0.
@@ -47,4 +47,4 @@ double MedianSample(std::vector<float> samples) {
   return static_cast<double>(*middle);
 }
 
-}  // namespace passel::bench
+}  // namespace passel::lab

@@ -11,7 +11,7 @@
 #include "store/local_shard.h"
 #include "store/store_plan.h"
 
-namespace passel::bench {
+namespace passel::lab {
 
 /// One variable "w" of `elements` floats on one shard.
 Result<StorePlan> FlatPlan(Mode mode, const std::string& optimizer, std::size_t elements,
@@ -31,4 +31,4 @@ Status CheckFreeMemory(std::size_t bytes);
 /// Spin as `passel train` does: long where every worker has a core.
 EngineOptions EngineFor(int workers, int cores);
 
-}  // namespace passel::bench
+}  // namespace passel::lab

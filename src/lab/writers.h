@@ -9,12 +9,12 @@
 
 #include "base/deadline.h"
 #include "base/status.h"
-#include "bench/lab/cell.h"
+#include "lab/cell.h"
 #include "optim/update_formulas.h"
 #include "store/shard_memory.h"
 #include "store/store_plan.h"
 
-namespace passel::bench {
+namespace passel::lab {
 
 /// Blocks that a writer found held by another.
 struct Collisions {
@@ -34,7 +34,7 @@ class Writer {
   virtual Status Leave() { return {}; }
 };
 
-/// The lock of CellMode::kMutex, in memory that the processes share.
+/// The lock of Foil::kMutex, in memory that the processes share.
 class SharedMutex {
  public:
   /// Errors: kInternal.
@@ -58,4 +58,4 @@ Result<std::unique_ptr<Writer>> OpenWriter(const Cell& cell, const StorePlan& pl
 void ApplyAtomically(const StepScalars& scalars, float* values, float* const* slots,
                      const float* gradient, std::size_t n);
 
-}  // namespace passel::bench
+}  // namespace passel::lab

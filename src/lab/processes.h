@@ -18,7 +18,7 @@
 #include "base/deadline.h"
 #include "base/status.h"
 
-namespace passel::bench {
+namespace passel::lab {
 
 /// Zeroed memory that processes forked later share with this one. T on line pairs of its own.
 template <typename T>
@@ -80,4 +80,4 @@ bool Interrupted();
 /// From now on SIGINT and SIGTERM are noted rather than deadly.
 void NoteInterrupts();
 
-}  // namespace passel::bench
+}  // namespace passel::lab

@@ -1,4 +1,4 @@
-#include "bench/lab/measure.h"
+#include "lab/measure.h"
 
 #include <fmt/core.h>
 #include <sched.h>
@@ -16,13 +16,13 @@
 #include "base/clock.h"
 #include "base/futex.h"
 #include "base/subprocess.h"
-#include "bench/lab/arenas.h"
-#include "bench/lab/exact.h"
-#include "bench/lab/processes.h"
-#include "bench/lab/samples.h"
-#include "bench/lab/writers.h"
+#include "lab/arenas.h"
+#include "lab/exact.h"
+#include "lab/processes.h"
+#include "lab/samples.h"
+#include "lab/writers.h"
 
-namespace passel::bench {
+namespace passel::lab {
 namespace {
 
 constexpr int kMaxPairs = 64;
@@ -94,9 +94,9 @@ struct Measurement {
   SharedArray<SharedMutex>* mutex = nullptr;
 
   std::int64_t RunNs() const { return static_cast<std::int64_t>(1e9 * options.run_seconds); }
-  bool EndsTogether() const { return IsRoundCell(cell.mode) || cell.mode == CellMode::kSsp; }
+  bool EndsTogether() const { return cell.sharing.in_rounds() || cell.sharing == Mode::kSsp; }
   // Operations that a writer can be ahead of another, and one more.
-  std::int64_t Lead() const { return cell.mode == CellMode::kSsp ? kDefaultStalenessBound + 2 : 1; }
+  std::int64_t Lead() const { return cell.sharing == Mode::kSsp ? kDefaultStalenessBound + 2 : 1; }
   // However long they take.
   std::int64_t LeastOperations() const { return cell.elements > 4'000'000 ? 2 : 5; }
   // Untimed, before each run: caches and branches as they will be.
@@ -185,7 +185,8 @@ Status RunCell(const Measurement& m, int index, int pair, double clock_us, Write
   const std::int64_t give_up = log.begin_ns + 4 * m.RunNs();
   const auto intended_ns = [&](std::int64_t operation) {
     // In turn; but a round is due for everyone at once, or they would wait for the last one's turn.
-    const double phase = IsRoundCell(m.cell.mode) ? 0 : static_cast<double>(index) / m.cell.writers;
+    const double phase =
+        m.cell.sharing.in_rounds() ? 0 : static_cast<double>(index) / m.cell.writers;
     return log.begin_ns +
            static_cast<std::int64_t>((static_cast<double>(operation) + phase) * period_ns);
   };
@@ -243,7 +244,7 @@ Status RunWriter(const Measurement& m, int index, Gate& gate) {
   if (index == 0) FillForCheck(m.plan, cell.elements, memory.values, memory.slots);
   PASSEL_RETURN_IF_ERROR(meet());
   for (int round = 0; round < kCheckRounds; ++round) {
-    if (IsRoundCell(cell.mode)) {
+    if (cell.sharing.in_rounds()) {
       PASSEL_RETURN_IF_ERROR(writer->Update(m.deadline));
       continue;
     }
@@ -411,7 +412,7 @@ Result<CellResult> MeasureCell(const Cell& cell, const LabOptions& options) {
       CpusOf(cell), m.deadline, [&m](int index, Gate& gate) { return RunWriter(m, index, gate); }));
 
   CellResult found = Summarize(m);
-  if (IsRoundCell(cell.mode)) {
+  if (cell.sharing.in_rounds()) {
     const std::int64_t rounds = found.pushes / cell.writers;
     PASSEL_RETURN_IF_ERROR(
         CheckRounds(cell, m.plan, arena.memory(), kCheckRounds + 1, kCheckRounds + rounds));
@@ -423,4 +424,4 @@ Result<CellResult> MeasureCell(const Cell& cell, const LabOptions& options) {
   return found;
 }
 
-}  // namespace passel::bench
+}  // namespace passel::lab

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace passel::bench {
+namespace passel::lab {
 
 /// One line of the table's head: "processor", "Intel(R) ...".
 using Fact = std::pair<std::string, std::string>;
@@ -39,4 +39,4 @@ std::vector<std::string> LoadWarnings(const OtherLoad& load, int usable_cores);
 /// "1.20 0.80 0.50", of /proc/loadavg.
 std::string LoadAverage();
 
-}  // namespace passel::bench
+}  // namespace passel::lab

@@ -12,12 +12,12 @@
 #include <cstdint>
 
 #include "base/status.h"
-#include "bench/lab/cell.h"
+#include "lab/cell.h"
 #include "optim/update_formulas.h"
 #include "store/shard_memory.h"
 #include "store/store_plan.h"
 
-namespace passel::bench {
+namespace passel::lab {
 
 /// Private memory of one writer: values, slots and a gradient, and their update. Pages as the
 /// cell's. One thread.
@@ -79,4 +79,4 @@ Result<std::int64_t> CountLost(const Cell& cell, const StorePlan& plan, const Sh
 Status CheckRounds(const Cell& cell, const StorePlan& plan, const ShardMemory& memory,
                    std::int64_t first, std::int64_t last);
 
-}  // namespace passel::bench
+}  // namespace passel::lab

@@ -1,4 +1,4 @@
-#include "bench/lab/cell.h"
+#include "lab/cell.h"
 
 #include <fmt/core.h>
 
@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <utility>
 
-#include "bench/lab/arenas.h"
+#include "lab/arenas.h"
 
-namespace passel::bench {
+namespace passel::lab {
 namespace {
 
 template <typename T>
@@ -24,15 +24,10 @@ constexpr std::array<NamedValue<CellOp>, 3> kOps = {{
     {CellOp::kPushPull, "push_pull"},
     {CellOp::kRound, "round"},
 }};
-constexpr std::array<NamedValue<CellMode>, 8> kModes = {{
-    {CellMode::kHogwild, "hogwild"},
-    {CellMode::kLocked, "locked"},
-    {CellMode::kBarrier, "barrier"},
-    {CellMode::kReplicas, "replicas"},
-    {CellMode::kSsp, "ssp"},
-    {CellMode::kNaive, "naive"},
-    {CellMode::kAtomic, "atomic"},
-    {CellMode::kMutex, "mutex"},
+constexpr std::array<NamedValue<Foil>, 3> kFoils = {{
+    {Foil::kNaive, "naive"},
+    {Foil::kAtomic, "atomic"},
+    {Foil::kMutex, "mutex"},
 }};
 constexpr std::array<NamedValue<OptimizerKind>, 4> kOptimizers = {{
     {OptimizerKind::kSgd, "sgd"},
@@ -92,52 +87,37 @@ Status CheckRate(double rate) {
                                      kMinCellRate, kMaxCellRate));
 }
 
-// The mode that the arena of a foil is made for does not matter: its words are not used.
-Mode StoreMode(CellMode mode) {
-  switch (mode) {
-    case CellMode::kLocked:
-      return Mode::kLocked;
-    case CellMode::kBarrier:
-      return Mode::kBarrier;
-    case CellMode::kReplicas:
-      return Mode::kReplicas;
-    case CellMode::kSsp:
-      return Mode::kSsp;
-    case CellMode::kHogwild:
-    case CellMode::kNaive:
-    case CellMode::kAtomic:
-    case CellMode::kMutex:
-      break;
+Status ParseSharing(std::string_view key, std::string_view text, Sharing* sharing) {
+  std::string all;
+  for (const Sharing& each : kSharings) {
+    const std::string_view name = SharingName(each);
+    if (name == text) {
+      *sharing = each;
+      return {};
+    }
+    all += fmt::format("{}{}", all.empty() ? "" : ", ", name);
   }
-  return Mode::kHogwild;
+  return InvalidArgument(fmt::format("{} is '{}', but must be one of {}", key, text, all));
 }
 
 }  // namespace
 
 std::string_view CellOpName(CellOp op) { return NameOf(kOps, op); }
-std::string_view CellModeName(CellMode mode) { return NameOf(kModes, mode); }
+std::string_view SharingName(Sharing sharing) {
+  return sharing.is_foil() ? NameOf(kFoils, sharing.foil) : ModeName(sharing.mode);
+}
 std::string_view PlacementName(Placement placement) { return NameOf(kPlacements, placement); }
 std::string_view CellPagesName(CellPages pages) { return NameOf(kPages, pages); }
 
 bool LosesNothing(const Cell& cell) {
-  switch (cell.mode) {
-    case CellMode::kLocked:
-    case CellMode::kBarrier:
-    case CellMode::kReplicas:
-    case CellMode::kAtomic:
-    case CellMode::kMutex:
-      return true;
-    case CellMode::kHogwild:
-    case CellMode::kSsp:
-    case CellMode::kNaive:
-      break;
-  }
-  return cell.writers == 1;
+  if (cell.writers == 1) return true;
+  if (cell.sharing.is_foil()) return cell.sharing.foil != Foil::kNaive;
+  return cell.sharing.mode != Mode::kHogwild && cell.sharing.mode != Mode::kSsp;
 }
 
 std::string CellName(const Cell& cell) {
   std::string name = fmt::format("{}/op:{}/mode:{}/opt:{}/elems:{}/writers:{}/place:{}/pages:{}",
-                                 kPrefix, CellOpName(cell.op), CellModeName(cell.mode),
+                                 kPrefix, CellOpName(cell.op), SharingName(cell.sharing),
                                  NameOf(kOptimizers, cell.optimizer), cell.elements, cell.writers,
                                  PlacementName(cell.placement), CellPagesName(cell.pages));
   if (cell.rate_per_second > 0) name += fmt::format("/loop:open/rate:{}", cell.rate_per_second);
@@ -175,7 +155,7 @@ Result<Cell> ParseCellName(std::string_view name) {
         status = Find(kOps, key, text, &cell.op);
         break;
       case 1:
-        status = Find(kModes, key, text, &cell.mode);
+        status = ParseSharing(key, text, &cell.sharing);
         break;
       case 2:
         status = Find(kOptimizers, key, text, &cell.optimizer);
@@ -226,10 +206,10 @@ Status CheckCell(const Cell& cell, int usable_cores) {
         cell.placement == Placement::kOwn ? ": with place:free or place:one they may share cores"
                                           : ""));
   }
-  if (IsRoundCell(cell.mode) != (cell.op == CellOp::kRound)) {
+  if (cell.sharing.in_rounds() != (cell.op == CellOp::kRound)) {
     return InvalidArgument(
-        fmt::format("{}: mode {} takes {}", name, CellModeName(cell.mode),
-                    IsRoundCell(cell.mode) ? "op:round" : "op:push or op:push_pull"));
+        fmt::format("{}: mode {} takes {}", name, SharingName(cell.sharing),
+                    cell.sharing.in_rounds() ? "op:round" : "op:push or op:push_pull"));
   }
   if (cell.rate_per_second != 0) {
     PASSEL_RETURN_IF_ERROR(CheckRate(cell.rate_per_second).WithContext(name));
@@ -258,7 +238,7 @@ Status CheckCellMemory(const Cell& cell) {
 }
 
 Result<StorePlan> CellPlan(const Cell& cell) {
-  const Mode mode = StoreMode(cell.mode);
+  const Mode mode = cell.sharing.mode;
   PASSEL_ASSIGN_OR_RETURN(StorePlan plan, FlatPlan(mode, std::string(OptimizerName(cell.optimizer)),
                                                    cell.elements, cell.writers));
   plan.optimizer.learning_rate = 1;
@@ -268,4 +248,4 @@ Result<StorePlan> CellPlan(const Cell& cell) {
   return plan;
 }
 
-}  // namespace passel::bench
+}  // namespace passel::lab

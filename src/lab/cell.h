@@ -14,7 +14,7 @@
 #include "optim/optimizer.h"
 #include "store/store_plan.h"
 
-namespace passel::bench {
+namespace passel::lab {
 
 /// What one sample is.
 enum class CellOp {
@@ -23,18 +23,35 @@ enum class CellOp {
   kRound,     ///< as kPush, and Wait returns when the round is complete
 };
 
-/// How pushes of several writers come together: the product's modes, and what one would write
-/// instead (foils).
-enum class CellMode {
-  kHogwild,
-  kLocked,
-  kBarrier,
-  kReplicas,  ///< with all writers counted
-  kSsp,       ///< with the default bound
-  kNaive,     ///< foil: everyone sweeps elements 0..P-1, no claims
-  kAtomic,    ///< foil: the same, each float changed by a relaxed compare-and-swap
-  kMutex,     ///< foil: one lock around the variable
+/// What one would write instead of a mode of the product.
+enum class Foil {
+  kNone,    ///< the product
+  kNaive,   ///< everyone sweeps elements 0..P-1, no claims
+  kAtomic,  ///< the same, each float changed by a relaxed compare-and-swap
+  kMutex,   ///< one lock around the variable
 };
+
+/// How pushes of several writers come together: in a mode of the product, or as a foil does it.
+struct Sharing {
+  /// `replicas` counts all writers, `ssp` has the default bound. The arena of a foil is made for
+  /// kHogwild, whose words it does not use.
+  Mode mode = Mode::kHogwild;
+  Foil foil = Foil::kNone;
+
+  constexpr Sharing() = default;
+  constexpr Sharing(Mode m) : mode(m) {}  // NOLINT: a mode is a way to share
+  constexpr Sharing(Foil f) : foil(f) {}  // NOLINT
+
+  /// Waits for the other writers each time: one operation is one round.
+  constexpr bool in_rounds() const { return IsRoundMode(mode); }
+  constexpr bool is_foil() const { return foil != Foil::kNone; }
+  friend constexpr bool operator==(const Sharing&, const Sharing&) = default;
+};
+
+/// All there are, the product's modes first.
+inline constexpr Sharing kSharings[] = {Mode::kHogwild,  Mode::kLocked, Mode::kBarrier,
+                                        Mode::kReplicas, Mode::kSsp,    Foil::kNaive,
+                                        Foil::kAtomic,   Foil::kMutex};
 
 enum class Placement {
   kFree,  ///< the scheduler decides
@@ -46,7 +63,7 @@ enum class CellPages { k4k, kHuge };
 
 struct Cell {
   CellOp op = CellOp::kPush;
-  CellMode mode = CellMode::kHogwild;
+  Sharing sharing;
   OptimizerKind optimizer = OptimizerKind::kAdam;  ///< kSgd, kAdam, kAdagrad or kFtrl
   std::size_t elements = 79510;                    ///< of the one variable
   int writers = 1;                                 ///< processes
@@ -67,17 +84,11 @@ inline constexpr double kMinCellRate = 1, kMaxCellRate = 1e7;
 inline constexpr int kWritersPerCore = 2;
 
 std::string_view CellOpName(CellOp op);
-std::string_view CellModeName(CellMode mode);
+/// ModeName(), or "naive", "atomic", "mutex".
+std::string_view SharingName(Sharing sharing);
 std::string_view PlacementName(Placement placement);
 std::string_view CellPagesName(CellPages pages);
 
-/// Waits for the other writers each time: one operation is one round.
-constexpr bool IsRoundCell(CellMode mode) {
-  return mode == CellMode::kBarrier || mode == CellMode::kReplicas;
-}
-constexpr bool IsFoil(CellMode mode) {
-  return mode == CellMode::kNaive || mode == CellMode::kAtomic || mode == CellMode::kMutex;
-}
 /// True if no update may be lost; a lost one is a wrong answer then.
 bool LosesNothing(const Cell& cell);
 
@@ -98,4 +109,4 @@ Status CheckCellMemory(const Cell& cell);
 /// are executed are those of any others.
 Result<StorePlan> CellPlan(const Cell& cell);
 
-}  // namespace passel::bench
+}  // namespace passel::lab

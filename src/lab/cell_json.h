@@ -6,11 +6,11 @@
 #include <optional>
 #include <string>
 
-#include "bench/lab/cell.h"
-#include "bench/lab/machine.h"
-#include "bench/lab/measure.h"
+#include "lab/cell.h"
+#include "lab/machine.h"
+#include "lab/measure.h"
 
-namespace passel::bench {
+namespace passel::lab {
 
 /// "format" of every results file. Another number is another form: readers refuse it.
 inline constexpr int kResultsFormat = 1;
@@ -27,4 +27,7 @@ struct CellRow {
 /// Times are in us. Where nothing was measured only name, arguments and reason are there.
 nlohmann::ordered_json CellToJson(const CellRow& row);
 
-}  // namespace passel::bench
+/// "guarantees" of a results file: {"hogwild": half a sentence, ...} for every mode.
+nlohmann::ordered_json GuaranteesToJson();
+
+}  // namespace passel::lab

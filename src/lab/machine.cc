@@ -1,4 +1,4 @@
-#include "bench/lab/machine.h"
+#include "lab/machine.h"
 
 #include <fmt/core.h>
 #include <sys/resource.h>
@@ -13,7 +13,7 @@
 #include "base/cpu_isa.h"
 #include "base/subprocess.h"
 
-namespace passel::bench {
+namespace passel::lab {
 namespace {
 
 constexpr double kMuchLoad = 0.10;   // of the usable cores
@@ -156,4 +156,4 @@ std::string LoadAverage() {
   return line.substr(0, end);
 }
 
-}  // namespace passel::bench
+}  // namespace passel::lab

@@ -23,10 +23,10 @@
 #include <vector>
 
 #include "base/status.h"
-#include "bench/lab/cell.h"
-#include "bench/lab/distribution.h"
+#include "lab/cell.h"
+#include "lab/distribution.h"
 
-namespace passel::bench {
+namespace passel::lab {
 
 struct LabOptions {
   double run_seconds = 0.1;  ///< of each timed run: a pair takes twice as long
@@ -69,4 +69,4 @@ struct CellResult {
 /// kInternal for a wrong answer; kCancelled after Ctrl-C (NoteInterrupts()); kDeadlineExceeded.
 Result<CellResult> MeasureCell(const Cell& cell, const LabOptions& options);
 
-}  // namespace passel::bench
+}  // namespace passel::lab

@@ -1,15 +1,17 @@
-#include "bench/lab/cell_json.h"
+#include "lab/cell_json.h"
 
 #include <nlohmann/json.hpp>
 
-namespace passel::bench {
+#include "lab/advice.h"
+
+namespace passel::lab {
 
 nlohmann::ordered_json CellToJson(const CellRow& row) {
   const Cell& cell = row.cell;
   nlohmann::ordered_json json;
   json["name"] = CellName(cell);
   json["op"] = CellOpName(cell.op);
-  json["mode"] = CellModeName(cell.mode);
+  json["mode"] = SharingName(cell.sharing);
   json["optimizer"] = OptimizerName(cell.optimizer);
   json["elements"] = cell.elements;
   json["writers"] = cell.writers;
@@ -53,4 +55,12 @@ nlohmann::ordered_json CellToJson(const CellRow& row) {
   return json;
 }
 
-}  // namespace passel::bench
+nlohmann::ordered_json GuaranteesToJson() {
+  nlohmann::ordered_json json;
+  for (const Sharing& sharing : kSharings) {
+    if (!sharing.is_foil()) json[SharingName(sharing)] = Guarantee(sharing.mode);
+  }
+  return json;
+}
+
+}  // namespace passel::lab

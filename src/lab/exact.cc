@@ -1,4 +1,4 @@
-#include "bench/lab/exact.h"
+#include "lab/exact.h"
 
 #include <fmt/core.h>
 #include <sys/mman.h>
@@ -12,7 +12,7 @@
 
 #include "optim/update_kernels.h"
 
-namespace passel::bench {
+namespace passel::lab {
 namespace {
 
 constexpr std::size_t kLine = 16;  // floats
@@ -137,7 +137,7 @@ Status CheckAgainstLoop(const Cell& cell, const StorePlan& plan, const ShardMemo
     }
     std::int64_t step = 0;
     for (int round = 0; round < kCheckRounds; ++round) {
-      if (IsRoundCell(cell.mode)) {
+      if (cell.sharing.in_rounds()) {
         SumGradients(mean.data(), here.data(), cell.writers, static_cast<float>(cell.writers), n);
         Apply(Prepare(plan.optimizer, ++step), scratch.values() + begin, slots, mean.data(), n);
         continue;
@@ -211,4 +211,4 @@ Status CheckRounds(const Cell& cell, const StorePlan& plan, const ShardMemory& m
   return {};
 }
 
-}  // namespace passel::bench
+}  // namespace passel::lab

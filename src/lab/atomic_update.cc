@@ -6,10 +6,10 @@
 
 #include "base/check.h"
 #include "base/denormals.h"
-#include "bench/lab/writers.h"
+#include "lab/writers.h"
 #include "optim/update_formulas.h"
 
-namespace passel::bench {
+namespace passel::lab {
 namespace {
 
 // One element: its value and its slots as they were seen together.
@@ -79,4 +79,4 @@ void ApplyAtomically(const StepScalars& scalars, float* values, float* const* sl
   PASSEL_CHECK(false, "cells have sgd, adam, adagrad and ftrl");
 }
 
-}  // namespace passel::bench
+}  // namespace passel::lab

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace passel::bench {
+namespace passel::lab {
 
 /// The smallest sample that at least the share `q` of all samples does not exceed; 0 of none.
 inline double Percentile(std::vector<double> samples, double q) {
@@ -55,4 +55,4 @@ inline Latency Summarize(const std::vector<double>& samples) {
   return latency;
 }
 
-}  // namespace passel::bench
+}  // namespace passel::lab
