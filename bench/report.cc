@@ -105,7 +105,7 @@ std::vector<std::string> Report::Warnings(const Run& run) const {
 std::string Report::CellTable() const {
   std::vector<std::vector<std::string>> lines = {{"cell: us an update", "p50", "p99", "p99.9",
                                                   "reference", "ratio", "spread", "updates/s",
-                                                  "of reference", "lost", "busy", "overlapped"}};
+                                                  "share", "lost", "busy", "overlapped"}};
   std::string notes;
   for (const lab::CellRow& row : cells_) {
     const lab::Cell& cell = row.cell;

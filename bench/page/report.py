@@ -95,14 +95,14 @@ def cells_table(cells):
                                          str(c.pages), c.rate))
     return Table(
         ["update|", "parameters", "writers", "p50", "p99", "p99.9", "max", "reference", "ratio",
-         "updates/s", "share", "spread", "lost", "busy", "overlapped"],
+         "spread", "updates/s", "share", "lost", "busy", "overlapped"],
         [[", ".join(filter(None, (
             figures.op_name(c.op), c.mode, c.optimizer, figures.where(c),
             f"open loop at {words.count(c.rate)}/s" if c.loop == "open" else ""))),
           words.grouped(c.elements), c.writers,
           *[known(us, words.duration) for us in (c.p50, c.p99, c.p999, c.max, c.reference)],
-          known(c.ratio), known(c.updates_per_second, words.grouped), known(c.share),
-          percent_marked(c.share_spread), lessons.lost(c), known(c.busy_blocks, words.grouped),
+          known(c.ratio), percent_marked(c.spread), known(c.updates_per_second, words.grouped),
+          known(c.share), lessons.lost(c), known(c.busy_blocks, words.grouped),
           known(c.overlapped_blocks, words.grouped)] for c in cells])
 
 

@@ -195,8 +195,8 @@ class Page(InAFolder):
         one = cell("locked", 1000, 2, 10.0, loop="open", rate_per_second=5000)
         row, = report.cells_table(self.results(dict(BARE, cells=[one])).measured).rows
         self.assertEqual(row, ["push, locked, adam, one core each, open loop at 5 k/s", "1,000", 2,
-                               "10 µs", "20 µs", "300 µs", "2 ms", "5 µs", "2.000", "100,000",
-                               "0.500", "", "0.00003 %", "12", "1"])
+                               "10 µs", "20 µs", "300 µs", "2 ms", "5 µs", "2.000", "4 %",
+                               "100,000", "0.500", "0.00003 %", "12", "1"])
 
 
 class Shrink(InAFolder):

@@ -134,16 +134,14 @@ std::string Lost(const Cell& cell, const CellResult& found) {
 void PrintHead(const BenchPlan& plan, const BenchFlags& flags) {
   for (const auto& [name, value] : lab::DescribeMachine()) fmt::print("{:<12}{}\n", name, value);
   fmt::print(
-      "\nOne update of {} parameters by {}: every worker pushes all the time and computes nothing\n"
-      "between, the worst case of sharing. The reference: the bare loops of as many workers, each "
-      "on\n"
-      "memory of its own, in turn with the update; \"of ref.\" compares gradients a second. A "
-      "round\n"
-      "applies one mean of all gradients, less work than its reference's, and may come out above "
-      "1.\n\n",
+      "\nOne update of {} parameters by {}: every writer pushes all the time and computes nothing\n"
+      "between, the worst case of sharing. The reference: the bare loops of as many writers, each\n"
+      "on memory of its own, in turn with the update; the share is that of its updates a second.\n"
+      "A round applies one mean of all gradients, less work than its reference's, and may come out\n"
+      "above 1.\n\n",
       Grouped(static_cast<double>(plan.elements)), flags.optimizer);
-  fmt::print(kRow, "mode", "workers", "p50", "p99", "ref. p50", "gradients/s", "of ref.", "spread",
-             "updates lost");
+  fmt::print(kRow, "mode", "writers", "p50", "p99", "reference", "updates/s", "share", "spread",
+             "lost");
   fmt::print("{}\n", std::string(86, '-'));
   std::fflush(stdout);
 }
