@@ -21,7 +21,8 @@ PERCENTILES = {2: "p50", 10: "p90", 100: "p99", 1e3: "p99.9", 1e4: "p99.99", 1e5
                1e6: "p99.9999"}
 PEER_COLUMNS = {"view": "View: the address of current values, nothing copied",
                 "pull": "Pull: all values, copied", "push": "Push: w −= g",
-                "push+pull": "Push and pull", "push, 2 writers": "Push by two writers at once, each",
+                "push+pull": "Push and pull",
+                "push, 2 writers": "Push by two writers at once, each",
                 "round of 2": "Round of two: both gradients in, both go on with the same values"}
 
 

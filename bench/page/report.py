@@ -75,8 +75,8 @@ def percent_marked(spread):
 def rows_table(rows):
     return Table(["what|", "measured", "limit", "reference", "unit|", "ratio", "target", "spread",
                   "verdict|"],
-                 [[row.what, known(row.measured), known(row.limit), known(row.reference), row.unit,
-                   known(row.ratio), row.target, percent_marked(row.spread),
+                 [[row.what, known(row.measured), known(row.limit), known(row.reference),
+                   row.unit or "", known(row.ratio), row.target, percent_marked(row.spread),
                    " ".join(filter(None, (row.verdict, row.reason or row.error)))]
                   for row in rows])
 
@@ -228,7 +228,8 @@ def render(results, peers, why_no_peers):
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8"/>',
         '<meta name="viewport" content="width=device-width, initial-scale=1"/>',
         f"<title>What an update costs here: passel</title>\n<style>{CSS}</style>\n</head>\n<body>",
-        f"<h1>What an update costs here</h1>\n<p>{html.escape(machine or 'an unknown machine')}</p>",
+        "<h1>What an update costs here</h1>",
+        f"<p>{html.escape(machine or 'an unknown machine')}</p>",
         *[f'<p class="warning">{html.escape(text)}.</p>' for text in warnings],
         "<ul>", *[f"<li>{emphasized(figures.capital(text))}</li>" for text in said], "</ul>",
         "<nav>" + " ".join(f'<a href="#{s.anchor}">{html.escape(s.title)}</a>' for s in parts)
@@ -241,7 +242,8 @@ def render(results, peers, why_no_peers):
 def section_html(section):
     parts = [f'<section id="{section.anchor}">\n<h2>{html.escape(section.title)}</h2>']
     if section.missing:
-        parts.append(f'<p class="missing">Not here: {html.escape(section.missing.rstrip("."))}.</p>')
+        why = html.escape(section.missing.rstrip("."))
+        parts.append(f'<p class="missing">Not here: {why}.</p>')
     else:
         parts.append(f"<p>{emphasized(section.text)}</p>")
     parts.append('<div class="pictures">')
@@ -328,8 +330,8 @@ def parse(arguments):
     parser = argparse.ArgumentParser(
         prog=NAME, allow_abbrev=False, description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="Exit codes: 0 done; 1 a file could not be written; 2 wrong usage, or a file that is "
-               "no such\nresult or one of another version.")
+        epilog="Exit codes: 0 done; 1 a file could not be written; 2 wrong usage, or a file that "
+               "is no such\nresult or one of another version.")
     parser.add_argument("--results", required=True, metavar="FILE",
                         help="JSON of tools/bench --json")
     parser.add_argument("--peers", metavar="FILE", help="JSON of bench/peers/run --json")
@@ -340,9 +342,9 @@ def parse(arguments):
                         help="instead: fill tables and pictures into docs/performance.md and "
                              "docs/plots")
     chosen.add_argument("--shrink", metavar="FILE",
-                        help="instead: write --results to FILE with five digits a number and a cell "
-                             "a line, to be kept in bench/results; with --peers those beside it, as "
-                             "FILE without .json plus .peers.json")
+                        help="instead: write --results to FILE with five digits a number and a "
+                             "cell a line, to be kept in bench/results; with --peers those beside "
+                             "it, as FILE without .json plus .peers.json")
     parser.add_argument("--docs-dir", metavar="DIR", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if not options.out:
