@@ -137,9 +137,8 @@ void PrintHead(const BenchPlan& plan, const BenchFlags& flags) {
       "\nOne update of {} parameters by {}: every writer pushes all the time and computes nothing\n"
       "between, the worst case of sharing. The reference: the bare loops of as many writers, each\n"
       "on memory of its own, in turn with the update; the share is that of its updates a second.\n"
-      "A round applies one mean of all gradients, less work than its reference's, and may come "
-      "out\n"
-      "above 1.\n\n",
+      "A round applies one mean of all gradients, less work than its reference's, and may come\n"
+      "out above 1.\n\n",
       Grouped(static_cast<double>(plan.elements)), flags.optimizer);
   fmt::print(kRow, "mode", "writers", "p50", "p99", "reference", "updates/s", "share", "spread",
              "lost");
