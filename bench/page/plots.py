@@ -59,8 +59,8 @@ class Bar:
 def _new(title, size=HALF):
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.add_subplot()
-    axes.set_title(textwrap.fill(title, int(10 * size[0])), fontsize=11, fontweight="bold",
-                   loc="left")
+    figure.suptitle(textwrap.fill(title, int(10 * size[0])), fontsize=11, fontweight="bold",
+                    x=0.01, ha="left")
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_axisbelow(True)
     return figure, axes
@@ -95,8 +95,12 @@ def lines(title, x_title, y_title, drawn, x_ticks=None, x_write=words.count,
     figure, axes = _new(title)
     for line in drawn:
         colour, mark, kind = STYLES.get(line.key, OTHER)
-        axes.plot(*zip(*line.points), color=colour, linestyle=kind, label=line.label,
-                  marker=mark if marks or len(line.points) == 1 else "", markersize=5)
+        if len(line.points) == 1:
+            mark = mark or "_"
+        elif not marks:
+            mark = ""
+        axes.plot(*zip(*line.points), color=colour, linestyle=kind, label=line.label, marker=mark,
+                  markersize=20 if mark == "_" else 5)
     axes.set_xscale("log" if x_log else "linear")
     axes.set_yscale("log" if y_log else "linear")
     axes.set_ylim(bottom=y_from)
@@ -107,6 +111,10 @@ def lines(title, x_title, y_title, drawn, x_ticks=None, x_write=words.count,
     axes.grid(axis="y", color="#e9eaeb")
     axes.legend(bbox_to_anchor=(1.01, 1), loc="upper left", frameon=False)
     return _svg(figure, title)
+
+
+def _behind(axes, x, y, text, **style):
+    axes.annotate(text, (x, y), (6, 0), textcoords="offset points", va="center", **style)
 
 
 def bars(title, x_title, drawn, write=words.short, reference=None):
@@ -124,14 +132,14 @@ def bars(title, x_title, drawn, write=words.short, reference=None):
     most = min(max([bar.end or 0 for bar in drawn] + [longest]), LONGEST_WHISKER * longest)
     for y, bar in zip(heights, drawn):
         if bar.value is None:
-            axes.text(0, y, f" {bar.text}", va="center", color="#5c6066")
+            _behind(axes, 0, y, bar.text, color="#5c6066")
             continue
         axes.barh(y, bar.value, 0.75, color=STYLES.get(bar.key, OTHER)[0])
         end = min(most, max(bar.value, bar.end or 0))
         if end > bar.value:
             axes.annotate("", (end, y), (bar.value, y), arrowprops={
                 "arrowstyle": "->" if bar.end > most else "-", "shrinkA": 0, "shrinkB": 0})
-        axes.text(max(end, reference or 0), y, f"  {bar.text}", va="center", fontsize=9)
+        _behind(axes, max(end, reference or 0), y, bar.text, fontsize=9)
     if reference is not None:
         axes.axvline(reference, color=STYLES["reference"][0], linestyle="--")
     axes.set_yticks(heights, names)
@@ -154,7 +162,7 @@ def stacks(title, x_title, parts, drawn):
                 axes.text(at + value / 2, y, words.short(value, 2 if value < 100 else 3),
                           ha="center", va="center", fontsize=9)
             at += value
-        axes.text(at, y, f"  {text}", va="center")
+        _behind(axes, at, y, text)
     axes.set_yticks(range(len(drawn)), [name for name, _, _ in drawn])
     axes.invert_yaxis()
     axes.set_xlabel(x_title)
