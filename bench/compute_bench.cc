@@ -10,11 +10,11 @@
 #include "base/clock.h"
 #include "base/denormals.h"
 #include "base/random.h"
-#include "bench/lab/processes.h"
 #include "bench/plain_training.h"
 #include "bench/suite.h"
 #include "compute/cpu_backend.h"
 #include "data/dataset.h"
+#include "lab/processes.h"
 #include "nn/model.h"
 #include "optim/update_kernels.h"
 
@@ -165,8 +165,8 @@ Status RunBoth(const Dataset& data, bool flush, int turns, int warm_up, ComputeL
       }
     }
   }
-  log->product_us = Median(product_us);
-  log->plain_us = Median(plain_us);
+  log->product_us = lab::Median(product_us);
+  log->plain_us = lab::Median(plain_us);
   log->count = std::min(product_us.size(), std::size(log->us));
   std::copy_n(product_us.begin(), log->count, log->us);
   return {};
@@ -181,11 +181,11 @@ Status BenchCompute(benchmark::State& state, Suite& suite, bool flush, Row& row)
   const int turns = smoke ? 2 : 60;
   std::vector<double> measured, limit, all;
   for (auto _ : state) {
-    if (Interrupted()) return {};
-    SharedArray<ComputeLog> logs(1);
-    PASSEL_RETURN_IF_ERROR(
-        RunProcesses(OneCoreEach(1), Deadline::After(std::chrono::seconds(60)),
-                     [&](int, Gate&) { return RunBoth(*data, flush, turns, warm_up, &logs[0]); }));
+    if (lab::Interrupted()) return {};
+    lab::SharedArray<ComputeLog> logs(1);
+    PASSEL_RETURN_IF_ERROR(lab::RunProcesses(
+        lab::OneCoreEach(1), Deadline::After(std::chrono::seconds(60)),
+        [&](int, lab::Gate&) { return RunBoth(*data, flush, turns, warm_up, &logs[0]); }));
     const ComputeLog& log = logs[0];
     measured.push_back(1e6 / log.product_us);
     limit.push_back(1e6 / log.plain_us);
@@ -193,7 +193,7 @@ Status BenchCompute(benchmark::State& state, Suite& suite, bool flush, Row& row)
     state.SetIterationTime(1e-6 * log.product_us * static_cast<double>(log.count));
   }
   Compare(measured, limit, &row);
-  const Latency step = Summarize(all);
+  const lab::Latency step = lab::Summarize(all);
   row.note = fmt::format("a step: p50 {:.0f}, p99 {:.0f}, p99.9 {:.0f}, max {:.0f} us of {}",
                          step.p50, step.p99, step.p999, step.maximum, step.samples);
   return {};

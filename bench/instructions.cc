@@ -114,7 +114,7 @@ Status CallOnce(const Cell& cell, OneWorker& one, const StepScalars& scalars,
 
 Status Count(const Cell& cell, const SlowPush& slow_push) {
   PASSEL_ASSIGN_OR_RETURN(const StorePlan plan,
-                          FlatPlan(cell.mode, cell.optimizer, cell.elements, 1));
+                          lab::FlatPlan(cell.mode, cell.optimizer, cell.elements, 1));
   PASSEL_ASSIGN_OR_RETURN(OneWorker one, OneWorker::Make(plan));
   PASSEL_RETURN_IF_ERROR(one.store->WaitUntilInitialized(Soon()));
   // Slots are lent in turn: each holds a gradient before anything is counted.

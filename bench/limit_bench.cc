@@ -14,10 +14,10 @@
 
 #include "base/clock.h"
 #include "base/futex.h"
-#include "bench/lab/processes.h"
 #include "bench/plain_loops.h"
 #include "bench/stores.h"
 #include "bench/suite.h"
+#include "lab/processes.h"
 
 namespace passel::bench {
 namespace {
@@ -52,10 +52,10 @@ Status BenchTriad(benchmark::State& state, Suite& suite, std::size_t elements, i
   const double bytes = 12.0 * static_cast<double>(elements) * repetitions * processes;
   std::vector<double> measured;
   for (auto _ : state) {
-    if (Interrupted()) return {};
-    SharedArray<double> seconds(static_cast<std::size_t>(processes));
+    if (lab::Interrupted()) return {};
+    lab::SharedArray<double> seconds(static_cast<std::size_t>(processes));
     const Deadline deadline = Deadline::After(kLimit);
-    const auto body = [&](int index, Gate& gate) -> Status {
+    const auto body = [&](int index, lab::Gate& gate) -> Status {
       const Floats a(elements, 0), b(elements, 1), c(elements, 2);
       Triad(a.data(), b.data(), c.data(), 3, elements);  // caches as they will be
       PASSEL_RETURN_IF_ERROR(gate.Wait(deadline));
@@ -68,7 +68,7 @@ Status BenchTriad(benchmark::State& state, Suite& suite, std::size_t elements, i
       const bool right = a.data()[0] == 7 && a.data()[elements - 1] == 7;
       return right ? Status() : Internal("a triad of 1 + 3 * 2 did not give 7");
     };
-    PASSEL_RETURN_IF_ERROR(RunProcesses(OneCoreEach(processes), deadline, body));
+    PASSEL_RETURN_IF_ERROR(lab::RunProcesses(lab::OneCoreEach(processes), deadline, body));
     double slowest = 0;
     for (int i = 0; i < processes; ++i) {
       slowest = std::max(slowest, seconds[static_cast<std::size_t>(i)]);
@@ -76,7 +76,7 @@ Status BenchTriad(benchmark::State& state, Suite& suite, std::size_t elements, i
     state.SetIterationTime(slowest);
     measured.push_back(1e-9 * bytes / slowest);
   }
-  row.measured = Median(measured);
+  row.measured = lab::Median(measured);
   row.pairs = measured;
   suite.report().Add(Limit{"triad", 12 * elements, processes, row.measured, row.unit});
   return {};
@@ -86,10 +86,10 @@ Status BenchMemcpy(benchmark::State& state, Suite& suite, std::size_t elements, 
   const std::size_t bytes = elements * sizeof(float);
   const int copies = suite.settings().smoke ? 2 : 2000;
   std::vector<double> measured;
-  SharedArray<double> median_us(1), p99_us(1);
+  lab::SharedArray<double> median_us(1), p99_us(1);
   for (auto _ : state) {
-    if (Interrupted()) return {};
-    const auto body = [&](int, Gate&) -> Status {
+    if (lab::Interrupted()) return {};
+    const auto body = [&](int, lab::Gate&) -> Status {
       const Floats from(elements, 1), to(elements, 0);
       std::vector<double> us;
       for (int i = 0; i < copies; ++i) {
@@ -98,15 +98,15 @@ Status BenchMemcpy(benchmark::State& state, Suite& suite, std::size_t elements, 
         benchmark::ClobberMemory();
         us.push_back(1e-3 * static_cast<double>(MonotonicNs() - begin));
       }
-      median_us[0] = Median(us);
-      p99_us[0] = Percentile(us, 0.99);
+      median_us[0] = lab::Median(us);
+      p99_us[0] = lab::Percentile(us, 0.99);
       return to.data()[elements - 1] == 1 ? Status() : Internal("a copy differs from its source");
     };
-    PASSEL_RETURN_IF_ERROR(RunProcesses(OneCoreEach(1), Deadline::After(kLimit), body));
+    PASSEL_RETURN_IF_ERROR(lab::RunProcesses(lab::OneCoreEach(1), Deadline::After(kLimit), body));
     state.SetIterationTime(1e-6 * median_us[0] * copies);
     measured.push_back(median_us[0]);
   }
-  row.measured = Median(measured);
+  row.measured = lab::Median(measured);
   row.pairs = measured;
   suite.report().Add(Limit{"memcpy", bytes, 1, row.measured, row.unit});
   row.note =
@@ -126,11 +126,11 @@ Status BenchHandOver(benchmark::State& state, Suite& suite, HandOver how, Row& r
   const std::uint32_t rounds = suite.settings().smoke ? 20 : how == HandOver::kSpin ? 4096 : 1000;
   std::vector<double> all, measured;
   for (auto _ : state) {
-    if (Interrupted()) return {};
-    SharedArray<Ball> balls(1);
+    if (lab::Interrupted()) return {};
+    lab::SharedArray<Ball> balls(1);
     Ball& ball = balls[0];
     const Deadline deadline = Deadline::After(kLimit);
-    const auto body = [&](int index, Gate& gate) -> Status {
+    const auto body = [&](int index, lab::Gate& gate) -> Status {
       PASSEL_RETURN_IF_ERROR(gate.Wait(deadline));
       const auto me = static_cast<std::uint32_t>(index);
       for (std::uint32_t round = 0; round < rounds; ++round) {
@@ -157,15 +157,15 @@ Status BenchHandOver(benchmark::State& state, Suite& suite, HandOver how, Row& r
       }
       return {};
     };
-    PASSEL_RETURN_IF_ERROR(RunProcesses(OneCoreEach(2), deadline, body));
+    PASSEL_RETURN_IF_ERROR(lab::RunProcesses(lab::OneCoreEach(2), deadline, body));
     const std::vector<double> us(ball.one_way_us.begin() + 1, ball.one_way_us.begin() + rounds);
-    state.SetIterationTime(2e-6 * Median(us) * rounds);
-    measured.push_back(Median(us));
+    state.SetIterationTime(2e-6 * lab::Median(us) * rounds);
+    measured.push_back(lab::Median(us));
     all.insert(all.end(), us.begin(), us.end());
   }
-  row.measured = Median(measured);
+  row.measured = lab::Median(measured);
   row.pairs = measured;
-  row.latency = Summarize(all);
+  row.latency = lab::Summarize(all);
   const char* what = how == HandOver::kSpin ? "hand-over, spinning" : "hand-over, futex";
   suite.report().Add(Limit{what, 64, 2, row.measured, row.unit});
   return {};
@@ -184,7 +184,8 @@ void RegisterLimitBenchmarks(Suite& suite) {
       row.what = fmt::format("limit: triad, {} floats, {} process{}", elements, processes,
                              processes == 1 ? "" : "es");
       row.unit = "GB/s";
-      const Status memory = CheckFreeMemory(12 * elements * static_cast<std::size_t>(processes));
+      const Status memory =
+          lab::CheckFreeMemory(12 * elements * static_cast<std::size_t>(processes));
       if (!memory.ok()) row.not_applicable = memory.message();
       suite.Register(fmt::format("BM_Limit/what:triad/elems:{}/processes:{}", elements, processes),
                      row, suite.settings().Pairs(3),

@@ -8,9 +8,9 @@
 
 #include "base/clock.h"
 #include "base/futex.h"
-#include "bench/lab/processes.h"
-#include "bench/lab/samples.h"
 #include "bench/stores.h"
+#include "lab/processes.h"
+#include "lab/samples.h"
 #include "optim/update_kernels.h"
 
 namespace passel::bench {
@@ -36,18 +36,18 @@ Status AwaitTurn(const std::atomic<std::uint64_t>& turn, std::uint64_t wanted, D
 }  // namespace
 
 Result<LineTransfer> MeasureLineTransfer(int from, int to, std::size_t elements, int turns) {
-  PASSEL_ASSIGN_OR_RETURN(const StorePlan plan, FlatPlan(Mode::kHogwild, "adam", elements, 2));
-  PASSEL_ASSIGN_OR_RETURN(const shm::Arena arena, CreateArena(plan));
+  PASSEL_ASSIGN_OR_RETURN(const StorePlan plan, lab::FlatPlan(Mode::kHogwild, "adam", elements, 2));
+  PASSEL_ASSIGN_OR_RETURN(const shm::Arena arena, lab::CreateArena(plan));
   const Deadline deadline = Deadline::After(std::chrono::seconds(30));
-  SharedArray<Shared> cells(1);
+  lab::SharedArray<Shared> cells(1);
   Shared& shared = cells[0];
   const StepScalars scalars = Prepare(plan.optimizer, 100);
   constexpr std::uint64_t kBounces = 4000;
   const auto count = static_cast<std::uint64_t>(turns);
 
   // Process 0 runs on `to` and is timed, process 1 on `from`.
-  const auto body = [&](int index, Gate&) -> Status {
-    PASSEL_ASSIGN_OR_RETURN(const shm::Arena mine, AdoptArena(arena.fd()));
+  const auto body = [&](int index, lab::Gate&) -> Status {
+    PASSEL_ASSIGN_OR_RETURN(const shm::Arena mine, lab::AdoptArena(arena.fd()));
     const ShardMemory& memory = mine.memory();
     float total = 0;
     const auto update = [&] {
@@ -90,12 +90,12 @@ Result<LineTransfer> MeasureLineTransfer(int from, int to, std::size_t elements,
     }
     return {};
   };
-  PASSEL_RETURN_IF_ERROR(RunProcesses({{to}, {from}}, deadline, body));
+  PASSEL_RETURN_IF_ERROR(lab::RunProcesses({{to}, {from}}, deadline, body));
   LineTransfer found;
   found.from = from;
   found.to = to;
   const auto median = [&](const std::array<double, 1000>& samples) {
-    return Median(std::vector<double>(samples.begin() + turns / 10, samples.begin() + turns));
+    return lab::Median(std::vector<double>(samples.begin() + turns / 10, samples.begin() + turns));
   };
   found.own_us = median(shared.own_us);
   found.foreign_us = median(shared.foreign_us);

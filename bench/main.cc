@@ -20,9 +20,9 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "bench/lab/machine.h"
-#include "bench/lab/processes.h"
 #include "bench/suite.h"
+#include "lab/machine.h"
+#include "lab/processes.h"
 
 namespace passel::bench {
 namespace {
@@ -159,7 +159,7 @@ int Main(int argc, char** argv) {
   RegisterProgramBenchmarks(suite);
   if (settings.variants) RegisterVariantBenchmarks(suite);
   const auto matches = [&pattern](const std::string& name) { return pattern.Matches(name); };
-  const Result<std::vector<Cell>> cells =
+  const Result<std::vector<lab::Cell>> cells =
       ChooseCells(settings, filter, matches, suite.usable_cores());
   if (!cells.ok()) return Misuse(cells.status().message());
   RegisterCellBenchmarks(suite, *cells);
@@ -171,20 +171,20 @@ int Main(int argc, char** argv) {
     return Misuse(fmt::format("no benchmark matches --filter {}: see --list", filter));
   if (list) return 0;
 
-  NoteInterrupts();
+  lab::NoteInterrupts();
   Report::Run run;
-  run.machine = DescribeMachine();
+  run.machine = lab::DescribeMachine();
   run.machine.emplace_back("OpenBLAS", fmt::format("core {}", OpenBlasCore()));
   run.usable_cores = suite.usable_cores();
-  run.load_average_before = LoadAverage();
-  const CpuTimes before = ReadCpuTimes();
+  run.load_average_before = lab::LoadAverage();
+  const lab::CpuTimes before = lab::ReadCpuTimes();
   ProgressReporter progress;
   suite.RunSelected(&progress);
-  const CpuTimes after = ReadCpuTimes();
-  run.load = LoadBetween(before, after);
+  const lab::CpuTimes after = lab::ReadCpuTimes();
+  run.load = lab::LoadBetween(before, after);
   run.seconds = 1e-9 * static_cast<double>(after.at_ns - before.at_ns);
-  run.load_average_after = LoadAverage();
-  run.interrupted = Interrupted();
+  run.load_average_after = lab::LoadAverage();
+  run.interrupted = lab::Interrupted();
   fmt::print("{}", report.ToTable(run));
   std::fflush(stdout);
   if (!json_path.empty()) {

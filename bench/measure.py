@@ -1,9 +1,10 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """measure - runs passel_bench, on request the other systems too, and makes the page of both.
 
 tools/bench builds and then calls this. Ctrl-C reaches the program that runs; what it had completed
 is in the page all the same.
 """
+# The first line names the system's Python, which has Debian's matplotlib.
 
 import interrupts  # isort: skip  (first: see there)
 

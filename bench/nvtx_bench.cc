@@ -5,10 +5,10 @@
 
 #include "base/clock.h"
 #include "base/nvtx.h"
-#include "bench/lab/processes.h"
 #include "bench/suite.h"
 #include "bench/training.h"
 #include "data/dataset.h"
+#include "lab/processes.h"
 
 namespace passel::bench {
 namespace {
@@ -60,8 +60,8 @@ Status BenchRanges(benchmark::State& state, Suite& suite, Row& row) {
   const int steps = smoke ? 1000 : 2'000'000;
   std::vector<double> measured, limit;
   for (auto _ : state) {
-    if (Interrupted()) return {};
-    PASSEL_ASSIGN_OR_RETURN(const TrainingRun run, RunTraining(job, Sharing::kHogwild));
+    if (lab::Interrupted()) return {};
+    PASSEL_ASSIGN_OR_RETURN(const TrainingRun run, RunTraining(job, Mode::kHogwild));
     const std::int64_t begin = MonotonicNs();
     for (int step = 0; step < steps; ++step) RangesOfAStep(step);
     const std::int64_t ns = MonotonicNs() - begin;

@@ -18,7 +18,7 @@ void FillValues(VarId, std::span<float> values) {
 
 Result<OneWorker> OneWorker::Make(const StorePlan& plan) {
   OneWorker one;
-  PASSEL_ASSIGN_OR_RETURN(shm::Arena arena, CreateArena(plan));
+  PASSEL_ASSIGN_OR_RETURN(shm::Arena arena, lab::CreateArena(plan));
   one.arena = std::make_unique<shm::Arena>(std::move(arena));
   const ShardMemory memory = one.arena->memory();
   PASSEL_ASSIGN_OR_RETURN(one.store, OpenStore(plan, {&memory, 1}, 0, SelfIdentity(), {}));

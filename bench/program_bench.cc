@@ -10,9 +10,9 @@
 
 #include "base/clock.h"
 #include "base/subprocess.h"
-#include "bench/lab/processes.h"
 #include "bench/stores.h"
 #include "bench/suite.h"
+#include "lab/processes.h"
 #include "train/model_plan.h"
 
 namespace passel::bench {
@@ -84,16 +84,16 @@ Status BenchStartup(benchmark::State& state, Suite& suite, Row& row) {
   PASSEL_RETURN_IF_ERROR(TrainOnce(suite, data_dir).status());  // warms the page cache
   std::vector<double> startup, whole;
   for (auto _ : state) {
-    if (Interrupted()) return {};
+    if (lab::Interrupted()) return {};
     PASSEL_ASSIGN_OR_RETURN(const ProgramRun run, TrainOnce(suite, data_dir));
     startup.push_back(run.startup_seconds);
     whole.push_back(run.seconds);
     state.SetIterationTime(run.startup_seconds);
   }
-  row.measured = Median(startup);
+  row.measured = lab::Median(startup);
   row.pairs = startup;
-  row.latency = Summarize(startup);
-  row.note = fmt::format("the whole run with its evaluation {:.2f} s", Median(whole));
+  row.latency = lab::Summarize(startup);
+  row.note = fmt::format("the whole run with its evaluation {:.2f} s", lab::Median(whole));
   return {};
 }
 
@@ -107,7 +107,7 @@ Status BenchBytes(benchmark::State& state, const StorePlan& plan, Row& row) {
   const std::size_t floats = plan.variables.TotalElements();
   for (auto _ : state) {
     const std::int64_t begin = MonotonicNs();
-    PASSEL_ASSIGN_OR_RETURN(const shm::Arena arena, CreateArena(plan));
+    PASSEL_ASSIGN_OR_RETURN(const shm::Arena arena, lab::CreateArena(plan));
     state.SetIterationTime(1e-9 * static_cast<double>(MonotonicNs() - begin));
     if (arena.memory().floats < floats) return Internal("the arena has too few values");
     row.measured = static_cast<double>(arena.bytes()) / kMiB;
@@ -139,7 +139,7 @@ void RegisterProgramBenchmarks(Suite& suite) {
     row.what = what;
     row.unit = "MiB";
     if (plan.ok()) row.target = AtMost(1.02 * NeededMiB(*plan) + 2);
-    const Status memory = CheckFreeMemory(needed);
+    const Status memory = lab::CheckFreeMemory(needed);
     if (!memory.ok()) row.not_applicable = memory.message();
     suite.Register(name, row, 1, [plan](benchmark::State& state, Row& found) -> Status {
       if (!plan.ok()) return plan.status();
@@ -166,7 +166,7 @@ void RegisterProgramBenchmarks(Suite& suite) {
   const std::size_t many = suite.settings().smoke ? 1'000'000 : 16'000'000;
   bytes(fmt::format("BM_ArenaBytes/mode:hogwild/opt:adam/elems:{}/workers:1", many),
         fmt::format("arena, hogwild, {} floats, Adam, 1 worker", many),
-        FlatPlan(Mode::kHogwild, "adam", many, 1), many * 17);
+        lab::FlatPlan(Mode::kHogwild, "adam", many, 1), many * 17);
 }
 
 }  // namespace passel::bench

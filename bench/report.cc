@@ -28,7 +28,7 @@ std::string Bound(const Row& row) {
 }
 
 // Of all updates of elements.
-std::string Share(std::int64_t lost, const Cell& cell, const CellResult& result) {
+std::string Share(std::int64_t lost, const lab::Cell& cell, const lab::CellResult& result) {
   if (lost == 0) return "0";
   return fmt::format("{:.3g} %", 100 * static_cast<double>(lost) /
                                      static_cast<double>(cell.elements) /
@@ -86,10 +86,11 @@ bool Report::AllCorrect() const {
 }
 
 std::vector<std::string> Report::Warnings(const Run& run) const {
-  std::vector<std::string> warnings = LoadWarnings(run.load, run.usable_cores);
-  const auto rows = std::count_if(rows_.begin(), rows_.end(),
-                                  [](const Row& row) { return Spread(row.pairs) > kMuchSpread; });
-  const auto cells = std::count_if(cells_.begin(), cells_.end(), [](const CellRow& cell) {
+  std::vector<std::string> warnings = lab::LoadWarnings(run.load, run.usable_cores);
+  const auto rows = std::count_if(rows_.begin(), rows_.end(), [](const Row& row) {
+    return lab::Spread(row.pairs) > kMuchSpread;
+  });
+  const auto cells = std::count_if(cells_.begin(), cells_.end(), [](const lab::CellRow& cell) {
     return cell.result.spread > kMuchSpread;
   });
   if (rows + cells > 0) {
@@ -104,17 +105,17 @@ std::vector<std::string> Report::Warnings(const Run& run) const {
 std::string Report::CellTable() const {
   std::vector<std::vector<std::string>> lines = {{"cell: us an update", "p50", "p99", "p99.9",
                                                   "reference", "ratio", "spread", "updates/s",
-                                                  "of reference", "lost", "busy", "overlapped"}};
+                                                  "share", "lost", "busy", "overlapped"}};
   std::string notes;
-  for (const CellRow& row : cells_) {
-    const Cell& cell = row.cell;
+  for (const lab::CellRow& row : cells_) {
+    const lab::Cell& cell = row.cell;
     std::string what =
-        fmt::format("{} {} {} {} floats, {} writer{} {}", CellOpName(cell.op),
-                    CellModeName(cell.mode), OptimizerName(cell.optimizer), cell.elements,
-                    cell.writers, cell.writers == 1 ? "" : "s", PlacementName(cell.placement));
-    if (cell.pages == CellPages::kHuge) what += ", huge pages";
+        fmt::format("{} {} {} {} floats, {} writer{} {}", lab::CellOpName(cell.op),
+                    lab::SharingName(cell.sharing), OptimizerName(cell.optimizer), cell.elements,
+                    cell.writers, cell.writers == 1 ? "" : "s", lab::PlacementName(cell.placement));
+    if (cell.pages == lab::CellPages::kHuge) what += ", huge pages";
     if (cell.rate_per_second > 0) what += fmt::format(", open at {:g}/s", cell.rate_per_second);
-    const CellResult& r = row.result;
+    const lab::CellResult& r = row.result;
     if (!row.error.empty()) {
       notes += fmt::format("{}: WRONG: {}\n", what, row.error);
       lines.push_back({what, "WRONG", "", "", "", "", "", "", "", "", "", ""});
@@ -152,7 +153,7 @@ std::string Report::ToTable(const Run& run) const {
         {"what", "measured", "limit", "reference", "unit", "ratio", "target", "spread", "verdict"}};
     for (const Row& row : rows_) {
       const bool figures = row.not_applicable.empty() && row.error.empty();
-      const double spread = Spread(row.pairs);
+      const double spread = lab::Spread(row.pairs);
       lines.push_back(
           {row.what, figures ? Number(row.measured) : "",
            figures && row.limit && !row.is_reference ? Number(*row.limit) : "",
@@ -166,7 +167,7 @@ std::string Report::ToTable(const Run& run) const {
         {"latency of every sample", "samples", "p50", "p99", "p99.9", "max", "unit"}};
     for (const Row& row : rows_) {
       if (!row.latency) continue;
-      const Latency& l = *row.latency;
+      const lab::Latency& l = *row.latency;
       latencies.push_back({row.what, std::to_string(l.samples), Number(l.p50), Number(l.p99),
                            Number(l.p999), Number(l.maximum), row.unit});
     }

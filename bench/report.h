@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/status.h"
-#include "bench/lab/cell_json.h"
-#include "bench/lab/machine.h"
-#include "bench/lab/samples.h"
+#include "lab/cell_json.h"
+#include "lab/machine.h"
+#include "lab/samples.h"
 
 namespace passel::bench {
 
@@ -43,12 +43,12 @@ struct Row {
   std::optional<double> ratio;  ///< measured / limit
   std::vector<double> pairs;    ///< that of each pair, or what was measured: for the spread
   Target target;
-  std::optional<Latency> latency;  ///< of every sample
-  std::string not_applicable;      ///< why nothing was measured; else empty
-  std::string error;               ///< the answer was wrong; else empty
+  std::optional<lab::Latency> latency;  ///< of every sample
+  std::string not_applicable;           ///< why nothing was measured; else empty
+  std::string error;                    ///< the answer was wrong; else empty
   std::string note;
-  OtherLoad load;      ///< while it was measured
-  double seconds = 0;  ///< how long that took
+  lab::OtherLoad load;  ///< while it was measured
+  double seconds = 0;   ///< how long that took
 };
 
 /// "met", "missed", "-" (no target), "not applicable" or "WRONG".
@@ -92,7 +92,7 @@ struct TimeSplit {
 class Report {
  public:
   void Add(Row row) { rows_.push_back(std::move(row)); }
-  void Add(CellRow cell) { cells_.push_back(std::move(cell)); }
+  void Add(lab::CellRow cell) { cells_.push_back(std::move(cell)); }
   void Add(Limit limit) { limits_.push_back(std::move(limit)); }
   void Add(Scaling scaling) { scaling_.push_back(std::move(scaling)); }
   void Add(TimeSplit split) { splits_.push_back(std::move(split)); }
@@ -100,14 +100,14 @@ class Report {
   /// A line of text under the table.
   void AddNote(std::string note) { notes_.push_back(std::move(note)); }
   const std::vector<Row>& rows() const { return rows_; }
-  const std::vector<CellRow>& cells() const { return cells_; }
+  const std::vector<lab::CellRow>& cells() const { return cells_; }
   /// True if no answer was wrong.
   bool AllCorrect() const;
 
   struct Run {
-    std::vector<Fact> machine;
+    std::vector<lab::Fact> machine;
     std::string load_average_before, load_average_after;
-    OtherLoad load;
+    lab::OtherLoad load;
     double seconds = 0;
     bool interrupted = false;
     int usable_cores = 0;
@@ -119,7 +119,7 @@ class Report {
   std::vector<std::string> Warnings(const Run& run) const;
   std::string CellTable() const;
   std::vector<Row> rows_;
-  std::vector<CellRow> cells_;
+  std::vector<lab::CellRow> cells_;
   std::vector<Limit> limits_;
   std::vector<Scaling> scaling_;
   std::vector<TimeSplit> splits_;

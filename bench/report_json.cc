@@ -2,14 +2,14 @@
 
 #include <nlohmann/json.hpp>
 
-#include "bench/lab/samples.h"
 #include "bench/report.h"
+#include "lab/samples.h"
 
 namespace passel::bench {
 
 std::string Report::ToJson(const Run& run) const {
   nlohmann::ordered_json json;
-  json["format"] = kResultsFormat;
+  json["format"] = lab::kResultsFormat;
   for (const auto& [name, value] : run.machine) json["machine"][name] = value;
   json["load"] = {{"other_cores", run.load.cores},
                   {"steal", run.load.steal},
@@ -34,7 +34,7 @@ std::string Report::ToJson(const Run& run) const {
       if (row.limit) r[row.is_reference ? "reference" : "limit"] = *row.limit;
       r["ratio"] = row.ratio ? nlohmann::ordered_json(*row.ratio) : nlohmann::ordered_json();
       r["pairs"] = row.pairs;
-      r["spread"] = Spread(row.pairs);
+      r["spread"] = lab::Spread(row.pairs);
     }
     if (row.target.kind != Target::Kind::kNone) {
       r["target"] = {
@@ -54,8 +54,9 @@ std::string Report::ToJson(const Run& run) const {
     rows.push_back(std::move(r));
   }
   json["rows"] = rows;
+  json["guarantees"] = lab::GuaranteesToJson();
   json["cells"] = nlohmann::ordered_json::array();
-  for (const CellRow& cell : cells_) json["cells"].push_back(CellToJson(cell));
+  for (const lab::CellRow& cell : cells_) json["cells"].push_back(lab::CellToJson(cell));
   json["line_transfer"] = {{"cores", lines_.cores},
                            {"round_trip_ns", lines_.round_trip_ns},
                            {"update_ns_per_line", lines_.update_ns_per_line}};

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "bench/lab/processes.h"
 #include "bench/stores.h"
 #include "bench/suite.h"
+#include "lab/processes.h"
 #include "optim/update_kernels.h"
 
 namespace passel::bench {
@@ -59,47 +59,51 @@ struct RoundJob {
 // Worker k's gradient is 2^-10 (k + 1) everywhere: SGD with rate 0.5 gives exact sums.
 constexpr float kUnit = 0x1p-10F;
 
-Status RunRounds(const RoundJob& job, SharedArray<RoundLog>& logs) {
+Status RunRounds(const RoundJob& job, lab::SharedArray<RoundLog>& logs) {
   PASSEL_ASSIGN_OR_RETURN(StorePlan plan,
-                          FlatPlan(Mode::kBarrier, job.optimizer, job.elements, job.workers));
+                          lab::FlatPlan(Mode::kBarrier, job.optimizer, job.elements, job.workers));
   if (job.optimizer == "sgd") plan.optimizer.learning_rate = 0.5;
-  PASSEL_ASSIGN_OR_RETURN(const shm::Arena arena, CreateArena(plan));
-  const Status ran = RunProcesses(job.cpus, Soon(), [&](int worker, Gate& gate) -> Status {
-    PASSEL_ASSIGN_OR_RETURN(const shm::Arena mine, AdoptArena(arena.fd()));
-    const ShardMemory memory = mine.memory();
-    PASSEL_ASSIGN_OR_RETURN(
-        const std::unique_ptr<ParameterStore> store,
-        OpenStore(plan, {&memory, 1}, worker, SelfIdentity(), EngineFor(job.workers, job.cores)));
-    if (worker == 0) {
-      PASSEL_RETURN_IF_ERROR(store->Initialize(
-          [](VarId, std::span<float> values) { std::fill(values.begin(), values.end(), 0.0F); }));
-    }
-    PASSEL_RETURN_IF_ERROR(store->WaitUntilInitialized(Soon()));
-    RoundLog& log = logs[static_cast<std::size_t>(worker)];
-    PASSEL_RETURN_IF_ERROR(gate.Wait(Soon()));
-    log.begin_ns = MonotonicNs();
-    for (int r = 0; r < job.rounds; ++r) {
-      const std::int64_t begin = MonotonicNs();
-      PASSEL_ASSIGN_OR_RETURN(const ParamView view,
-                              store->Pull(Selection::Everything(), PullMode::kView));
-      const GradientBuffer gradient = store->LendGradient();
-      const std::int64_t work_begin = MonotonicNs();
-      Spin(job.spins);
-      const std::span<float> values = gradient.values(0);
-      std::fill(values.begin(), values.end(), kUnit * static_cast<float>(worker + 1));
-      const std::int64_t work_end = MonotonicNs();
-      PASSEL_ASSIGN_OR_RETURN(const Ticket ticket, store->Push(gradient, view.stamp(), Soon()));
-      PASSEL_ASSIGN_OR_RETURN(const PushOutcome outcome, store->Wait(ticket, Soon()));
-      const std::int64_t end = MonotonicNs();
-      if (!outcome.applied || outcome.version != static_cast<Version>(r) + 1) {
-        return Internal(fmt::format("round {} dropped a gradient or got another number", r + 1));
-      }
-      log.round_us[static_cast<std::size_t>(r)] = 1e-3 * static_cast<double>(end - begin);
-      log.work_us[static_cast<std::size_t>(r)] = 1e-3 * static_cast<double>(work_end - work_begin);
-    }
-    log.end_ns = MonotonicNs();
-    return store->Leave();
-  });
+  PASSEL_ASSIGN_OR_RETURN(const shm::Arena arena, lab::CreateArena(plan));
+  const Status ran =
+      lab::RunProcesses(job.cpus, Soon(), [&](int worker, lab::Gate& gate) -> Status {
+        PASSEL_ASSIGN_OR_RETURN(const shm::Arena mine, lab::AdoptArena(arena.fd()));
+        const ShardMemory memory = mine.memory();
+        PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<ParameterStore> store,
+                                OpenStore(plan, {&memory, 1}, worker, SelfIdentity(),
+                                          lab::EngineFor(job.workers, job.cores)));
+        if (worker == 0) {
+          PASSEL_RETURN_IF_ERROR(store->Initialize([](VarId, std::span<float> values) {
+            std::fill(values.begin(), values.end(), 0.0F);
+          }));
+        }
+        PASSEL_RETURN_IF_ERROR(store->WaitUntilInitialized(Soon()));
+        RoundLog& log = logs[static_cast<std::size_t>(worker)];
+        PASSEL_RETURN_IF_ERROR(gate.Wait(Soon()));
+        log.begin_ns = MonotonicNs();
+        for (int r = 0; r < job.rounds; ++r) {
+          const std::int64_t begin = MonotonicNs();
+          PASSEL_ASSIGN_OR_RETURN(const ParamView view,
+                                  store->Pull(Selection::Everything(), PullMode::kView));
+          const GradientBuffer gradient = store->LendGradient();
+          const std::int64_t work_begin = MonotonicNs();
+          Spin(job.spins);
+          const std::span<float> values = gradient.values(0);
+          std::fill(values.begin(), values.end(), kUnit * static_cast<float>(worker + 1));
+          const std::int64_t work_end = MonotonicNs();
+          PASSEL_ASSIGN_OR_RETURN(const Ticket ticket, store->Push(gradient, view.stamp(), Soon()));
+          PASSEL_ASSIGN_OR_RETURN(const PushOutcome outcome, store->Wait(ticket, Soon()));
+          const std::int64_t end = MonotonicNs();
+          if (!outcome.applied || outcome.version != static_cast<Version>(r) + 1) {
+            return Internal(
+                fmt::format("round {} dropped a gradient or got another number", r + 1));
+          }
+          log.round_us[static_cast<std::size_t>(r)] = 1e-3 * static_cast<double>(end - begin);
+          log.work_us[static_cast<std::size_t>(r)] =
+              1e-3 * static_cast<double>(work_end - work_begin);
+        }
+        log.end_ns = MonotonicNs();
+        return store->Leave();
+      });
   PASSEL_RETURN_IF_ERROR(ran);
   if (job.optimizer != "sgd") return {};
   // The mean gradient is kUnit (workers + 1) / 2, applied `rounds` times.
@@ -116,15 +120,16 @@ Status RunRounds(const RoundJob& job, SharedArray<RoundLog>& logs) {
 }
 
 // The same work, everyone for himself: wall time per round.
-Result<double> RunWithoutRounds(const RoundJob& job, SharedArray<RoundLog>& logs) {
-  const Status ran = RunProcesses(job.cpus, Soon(), [&](int worker, Gate& gate) -> Status {
-    RoundLog& log = logs[static_cast<std::size_t>(worker)];
-    PASSEL_RETURN_IF_ERROR(gate.Wait(Soon()));
-    log.begin_ns = MonotonicNs();
-    for (int r = 0; r < job.rounds; ++r) Spin(job.spins);
-    log.end_ns = MonotonicNs();
-    return {};
-  });
+Result<double> RunWithoutRounds(const RoundJob& job, lab::SharedArray<RoundLog>& logs) {
+  const Status ran =
+      lab::RunProcesses(job.cpus, Soon(), [&](int worker, lab::Gate& gate) -> Status {
+        RoundLog& log = logs[static_cast<std::size_t>(worker)];
+        PASSEL_RETURN_IF_ERROR(gate.Wait(Soon()));
+        log.begin_ns = MonotonicNs();
+        for (int r = 0; r < job.rounds; ++r) Spin(job.spins);
+        log.end_ns = MonotonicNs();
+        return {};
+      });
   PASSEL_RETURN_IF_ERROR(ran);
   std::int64_t begin = INT64_MAX, end = 0;
   for (int k = 0; k < job.workers; ++k) {
@@ -141,14 +146,14 @@ Status BenchTwoWorkers(benchmark::State& state, Suite& suite, std::size_t elemen
   RoundJob job;
   job.elements = elements;
   job.optimizer = optimizer;
-  job.cpus = OneCoreEach(2);
+  job.cpus = lab::OneCoreEach(2);
   job.cores = suite.usable_cores();
   job.rounds = suite.settings().smoke ? 20 : 2000;
   job.spins = SpinsFor(50);
-  SharedArray<RoundLog> logs(2);
+  lab::SharedArray<RoundLog> logs(2);
   std::vector<double> all, measured;
   for (auto _ : state) {
-    if (Interrupted()) return {};
+    if (lab::Interrupted()) return {};
     PASSEL_RETURN_IF_ERROR(RunRounds(job, logs));
     std::vector<double> above;
     for (std::size_t r = 0; r < static_cast<std::size_t>(job.rounds); ++r) {
@@ -156,12 +161,12 @@ Status BenchTwoWorkers(benchmark::State& state, Suite& suite, std::size_t elemen
       for (std::size_t k = 0; k < 2; ++k) above.push_back(logs[k].round_us[r] - work);
     }
     state.SetIterationTime(1e-9 * static_cast<double>(logs[0].end_ns - logs[0].begin_ns));
-    measured.push_back(Median(above));
+    measured.push_back(lab::Median(above));
     all.insert(all.end(), above.begin(), above.end());
   }
-  row.measured = Median(measured);
+  row.measured = lab::Median(measured);
   row.pairs = measured;
-  row.latency = Summarize(all);
+  row.latency = lab::Summarize(all);
   return {};
 }
 
@@ -171,15 +176,15 @@ Status BenchFourOnTwo(benchmark::State& state, Suite& suite, Row& row) {
   job.elements = 1000;
   job.workers = 4;
   std::vector<int> both;
-  for (const auto& cpu : OneCoreEach(2)) both.push_back(cpu[0]);
+  for (const auto& cpu : lab::OneCoreEach(2)) both.push_back(cpu[0]);
   job.cpus.assign(4, both);
   job.cores = 2;
   job.rounds = suite.settings().smoke ? 10 : 400;
   job.spins = SpinsFor(500);
-  SharedArray<RoundLog> logs(4);
+  lab::SharedArray<RoundLog> logs(4);
   std::vector<double> all, measured, limit;
   for (auto _ : state) {
-    if (Interrupted()) return {};
+    if (lab::Interrupted()) return {};
     PASSEL_ASSIGN_OR_RETURN(const double ideal, RunWithoutRounds(job, logs));
     PASSEL_RETURN_IF_ERROR(RunRounds(job, logs));
     std::int64_t begin = INT64_MAX, end = 0;
@@ -193,7 +198,7 @@ Status BenchFourOnTwo(benchmark::State& state, Suite& suite, Row& row) {
     limit.push_back(ideal);
   }
   Compare(measured, limit, &row);
-  row.latency = Summarize(all);
+  row.latency = lab::Summarize(all);
   row.note = "limit: the same work of the same four processes without rounds";
   return {};
 }

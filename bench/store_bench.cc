@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "bench/lab/processes.h"
 #include "bench/one_worker.h"
 #include "bench/stores.h"
 #include "bench/suite.h"
+#include "lab/processes.h"
 #include "optim/update_kernels.h"
 
 namespace passel::bench {
@@ -26,7 +26,7 @@ class ScopedPin {
  public:
   ScopedPin() {
     ok_ = ::sched_getaffinity(0, sizeof before_, &before_) == 0;
-    status_ = PinTo(OneCoreEach(1)[0]);
+    status_ = lab::PinTo(lab::OneCoreEach(1)[0]);
   }
   ~ScopedPin() {
     if (ok_) ::sched_setaffinity(0, sizeof before_, &before_);
@@ -82,7 +82,7 @@ Status BenchPush(benchmark::State& state, Suite& suite, Mode mode, const std::st
                  std::size_t elements, Row& row) {
   const ScopedPin pin;
   PASSEL_RETURN_IF_ERROR(pin.status());
-  PASSEL_ASSIGN_OR_RETURN(const StorePlan plan, FlatPlan(mode, optimizer, elements, 1));
+  PASSEL_ASSIGN_OR_RETURN(const StorePlan plan, lab::FlatPlan(mode, optimizer, elements, 1));
   PASSEL_ASSIGN_OR_RETURN(OneWorker one, OneWorker::Make(plan));
   PASSEL_RETURN_IF_ERROR(VerifyPush(plan, one));
   const ShardMemory& memory = one.arena->memory();
@@ -93,7 +93,7 @@ Status BenchPush(benchmark::State& state, Suite& suite, Mode mode, const std::st
   const int pushes = suite.settings().smoke ? 2 : 40;
   std::vector<double> all, measured, limit;
   for (auto _ : state) {
-    if (Interrupted()) return {};
+    if (lab::Interrupted()) return {};
     std::vector<double> pushed, bare;
     double seconds = 0;
     for (int turn = 0; turn < turns; ++turn) {
@@ -116,8 +116,8 @@ Status BenchPush(benchmark::State& state, Suite& suite, Mode mode, const std::st
       }
     }
     state.SetIterationTime(seconds);
-    measured.push_back(Median(pushed));
-    limit.push_back(Median(bare));
+    measured.push_back(lab::Median(pushed));
+    limit.push_back(lab::Median(bare));
     all.insert(all.end(), pushed.begin(), pushed.end());
   }
   const auto items = static_cast<std::int64_t>(all.size() * elements);
@@ -125,7 +125,7 @@ Status BenchPush(benchmark::State& state, Suite& suite, Mode mode, const std::st
   // Values and slots are read and written, the gradient is read.
   state.SetBytesProcessed(items * 4 * (3 + 2 * memory.num_slots));
   Compare(measured, limit, &row);
-  row.latency = Summarize(all);
+  row.latency = lab::Summarize(all);
   if (mode == Mode::kHogwild) {
     const auto bytes = elements * 4 * static_cast<std::size_t>(3 + 2 * memory.num_slots);
     suite.report().Add(Limit{"bare fused loop, " + optimizer, bytes, 1, *row.limit, row.unit});
@@ -136,7 +136,7 @@ Status BenchPush(benchmark::State& state, Suite& suite, Mode mode, const std::st
 Status BenchPull(benchmark::State& state, Suite& suite, std::size_t elements, Row& row) {
   const ScopedPin pin;
   PASSEL_RETURN_IF_ERROR(pin.status());
-  PASSEL_ASSIGN_OR_RETURN(const StorePlan plan, FlatPlan(Mode::kHogwild, "sgd", elements, 1));
+  PASSEL_ASSIGN_OR_RETURN(const StorePlan plan, lab::FlatPlan(Mode::kHogwild, "sgd", elements, 1));
   PASSEL_ASSIGN_OR_RETURN(OneWorker one, OneWorker::Make(plan));
   ParameterStore& store = *one.store;
   PASSEL_ASSIGN_OR_RETURN(const ParamView first,
@@ -148,7 +148,7 @@ Status BenchPull(benchmark::State& state, Suite& suite, std::size_t elements, Ro
   constexpr int kBatch = 64;
   std::vector<double> all, measured;
   for (auto _ : state) {
-    if (Interrupted()) return {};
+    if (lab::Interrupted()) return {};
     // Alone each pull would be a quarter of the clock's own cost; the clock is taken off below.
     std::vector<double> clock, single;
     for (int i = 0; i < pulls; ++i) {
@@ -156,7 +156,7 @@ Status BenchPull(benchmark::State& state, Suite& suite, std::size_t elements, Ro
       const std::int64_t end = MonotonicNs();
       clock.push_back(static_cast<double>(end - begin));
     }
-    const double clock_ns = Median(clock);
+    const double clock_ns = lab::Median(clock);
     for (int i = 0; i < pulls; ++i) {
       const std::int64_t begin = MonotonicNs();
       Result<ParamView> view = store.Pull(Selection::Everything(), PullMode::kView);
@@ -178,12 +178,12 @@ Status BenchPull(benchmark::State& state, Suite& suite, std::size_t elements, Ro
       seconds += 1e-9 * ns;
     }
     state.SetIterationTime(seconds);
-    measured.push_back(Median(batches));
+    measured.push_back(lab::Median(batches));
     all.insert(all.end(), single.begin(), single.end());
   }
-  row.measured = Median(measured);
+  row.measured = lab::Median(measured);
   row.pairs = measured;
-  row.latency = Summarize(all);
+  row.latency = lab::Summarize(all);
   return store.Leave();
 }
 
@@ -213,7 +213,7 @@ void RegisterStoreBenchmarks(Suite& suite) {
     row.what = fmt::format("pull as a view, {} floats", elements);
     row.unit = "ns";
     row.target = AtMost(100);
-    const Status memory = CheckFreeMemory(elements * 8);
+    const Status memory = lab::CheckFreeMemory(elements * 8);
     if (!memory.ok()) row.not_applicable = memory.message();
     suite.Register(fmt::format("BM_Pull/mode:hogwild/elems:{}", elements), row,
                    suite.settings().Pairs(5),

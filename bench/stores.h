@@ -11,7 +11,7 @@
 #include "base/deadline.h"
 #include "base/random.h"
 #include "base/status.h"
-#include "bench/lab/arenas.h"
+#include "lab/arenas.h"
 #include "store/engine_options.h"
 #include "store/open_store.h"
 #include "store/parameter_store.h"

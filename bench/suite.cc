@@ -7,8 +7,8 @@
 #include <filesystem>
 
 #include "base/subprocess.h"
-#include "bench/lab/processes.h"
 #include "data/digits.h"
+#include "lab/processes.h"
 
 namespace passel::bench {
 
@@ -42,17 +42,17 @@ void Suite::Register(const std::string& name, const Row& row, int pairs,
   const auto run = [this, name, row, body = std::move(body)](benchmark::State& state) {
     Row found = row;
     found.benchmark = name;
-    if (Interrupted()) {
+    if (lab::Interrupted()) {
       state.SkipWithError("interrupted");
       return;
     }
-    const CpuTimes before = ReadCpuTimes();
+    const lab::CpuTimes before = lab::ReadCpuTimes();
     Status status;
     if (found.not_applicable.empty()) status = body(state, found);
-    const CpuTimes after = ReadCpuTimes();
-    found.load = LoadBetween(before, after);
+    const lab::CpuTimes after = lab::ReadCpuTimes();
+    found.load = lab::LoadBetween(before, after);
     found.seconds = 1e-9 * static_cast<double>(after.at_ns - before.at_ns);
-    if (Interrupted()) {  // an incomplete row is none
+    if (lab::Interrupted()) {  // an incomplete row is none
       state.SkipWithError("interrupted");
       return;
     }
@@ -106,8 +106,8 @@ void Suite::RunSelected(benchmark::BenchmarkReporter* reporter) {
 }
 
 void Compare(const std::vector<double>& measured, const std::vector<double>& limit, Row* row) {
-  row->measured = Median(measured);
-  row->limit = Median(limit);
+  row->measured = lab::Median(measured);
+  row->limit = lab::Median(limit);
   row->pairs.clear();
   for (std::size_t i = 0; i < measured.size(); ++i) row->pairs.push_back(measured[i] / limit[i]);
   row->ratio = row->measured / *row->limit;

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "base/status.h"
-#include "bench/lab/cell.h"
 #include "bench/report.h"
 #include "bench/slow_push.h"
+#include "lab/cell.h"
 
 namespace passel::bench {
 
@@ -93,9 +93,9 @@ Result<T> LeastDisturbed(const Suite& suite, const std::function<Result<T>()>& p
   Result<T> best = Status(Code::kInternal, "no run");
   double least = 0;
   for (int i = 0; i < tries; ++i) {
-    const CpuTimes before = ReadCpuTimes();
+    const lab::CpuTimes before = lab::ReadCpuTimes();
     Result<T> found = pair();
-    const double load = LoadBetween(before, ReadCpuTimes()).cores;
+    const double load = lab::LoadBetween(before, lab::ReadCpuTimes()).cores;
     if (!found.ok()) return found;
     if (i == 0 || load < least) {
       least = load;
@@ -115,13 +115,13 @@ void RegisterComputeBenchmarks(Suite& suite);   // one worker's compute
 void RegisterProgramBenchmarks(Suite& suite);   // start-up, bytes of the arena
 void RegisterNvtxBenchmarks(Suite& suite);      // ranges without a tool
 void RegisterVariantBenchmarks(Suite& suite);   // experiments
-void RegisterCellBenchmarks(Suite& suite, const std::vector<Cell>& cells);
+void RegisterCellBenchmarks(Suite& suite, const std::vector<lab::Cell>& cells);
 
 /// The cells of a run. A filter that names one cell in full gets that one, whatever its numbers; a
 /// filter with "BM_Cell/" in it chooses from all cells there are; any other from the usual ones.
 /// Errors: kInvalidArgument and kResourceExhausted for cells that cannot be measured here.
-Result<std::vector<Cell>> ChooseCells(const Settings& settings, const std::string& filter,
-                                      const std::function<bool(const std::string&)>& matches,
-                                      int usable_cores);
+Result<std::vector<lab::Cell>> ChooseCells(const Settings& settings, const std::string& filter,
+                                           const std::function<bool(const std::string&)>& matches,
+                                           int usable_cores);
 
 }  // namespace passel::bench

@@ -10,10 +10,10 @@
 
 #include "base/clock.h"
 #include "base/denormals.h"
-#include "bench/lab/processes.h"
-#include "bench/lab/samples.h"
 #include "bench/timed_backend.h"
 #include "compute/cpu_backend.h"
+#include "lab/processes.h"
+#include "lab/samples.h"
 #include "train/model_plan.h"
 #include "train/worker_loop.h"
 
@@ -55,23 +55,9 @@ Result<StorePlan> MakePlan(const TrainingJob& job, const ModelConfig& model, Mod
   return plan;
 }
 
-Mode ModeOf(Sharing sharing) {
-  switch (sharing) {
-    case Sharing::kLocked:
-      return Mode::kLocked;
-    case Sharing::kBarrier:
-      return Mode::kBarrier;
-    case Sharing::kPrivate:
-    case Sharing::kNaive:
-    case Sharing::kHogwild:
-      break;
-  }
-  return Mode::kHogwild;
-}
-
 // What one process does: it has its store, the gate is closed.
-Status Train(const TrainingJob& job, const ModelConfig& config, ParameterStore& store, Gate& gate,
-             const ShardMemory& memory, WorkerLog* log) {
+Status Train(const TrainingJob& job, const ModelConfig& config, ParameterStore& store,
+             lab::Gate& gate, const ShardMemory& memory, WorkerLog* log) {
   const ShardMemory* touch = job.touch_values ? &memory : nullptr;
   PASSEL_ASSIGN_OR_RETURN(const ModelLayout layout, ModelLayout::Make(config, store.variables()));
   if (store.worker() == 0) {
@@ -149,7 +135,7 @@ Status Train(const TrainingJob& job, const ModelConfig& config, ParameterStore& 
 }
 
 // Mean over the steps of (the longest step of all workers), divided by the mean step.
-double SlowestOf(const SharedArray<WorkerLog>& logs, std::size_t workers) {
+double SlowestOf(const lab::SharedArray<WorkerLog>& logs, std::size_t workers) {
   std::size_t steps = kLoggedSteps;
   for (std::size_t k = 0; k < workers; ++k) steps = std::min(steps, logs[k].num_steps);
   double sum = 0, sum_of_longest = 0;
@@ -164,13 +150,13 @@ double SlowestOf(const SharedArray<WorkerLog>& logs, std::size_t workers) {
   return sum > 0 ? sum_of_longest / sum : 1;
 }
 
-double MedianStep(const SharedArray<WorkerLog>& logs, std::size_t workers) {
+double MedianStep(const lab::SharedArray<WorkerLog>& logs, std::size_t workers) {
   std::vector<double> all;
   for (std::size_t k = 0; k < workers; ++k) {
     all.insert(all.end(), logs[k].step_us.begin(),
                logs[k].step_us.begin() + static_cast<std::ptrdiff_t>(logs[k].num_steps));
   }
-  return Median(std::move(all));
+  return lab::Median(std::move(all));
 }
 
 // On the first test images, at values that nobody writes any more.
@@ -194,43 +180,32 @@ Result<double> Accuracy(const TrainingJob& job, const ModelConfig& config, const
 
 }  // namespace
 
-const char* SharingName(Sharing sharing) {
-  switch (sharing) {
-    case Sharing::kPrivate:
-      return "private";
-    case Sharing::kNaive:
-      return "naive";
-    case Sharing::kHogwild:
-      return "hogwild";
-    case Sharing::kLocked:
-      return "locked";
-    case Sharing::kBarrier:
-      return "barrier";
-  }
-  return "unknown";
+std::string_view TrainingSharingName(const TrainingSharing& sharing) {
+  return sharing ? lab::SharingName(*sharing) : "private";
 }
 
-Result<TrainingRun> RunTraining(const TrainingJob& job, Sharing sharing) {
+Result<TrainingRun> RunTraining(const TrainingJob& job, const TrainingSharing& sharing) {
   ModelConfig config = DefaultModelConfig(ModelKind::kMlp);
   config.hidden = {job.hidden};
   config.inputs = job.data->train().pixels;
   config.classes = job.data->num_classes();
   config.loss = LossReduction::kMean;
   config.seed = 1;
-  const bool is_private = sharing == Sharing::kPrivate;
+  const bool is_private = !sharing;
+  const Mode mode = is_private ? Mode::kHogwild : sharing->mode;
   PASSEL_ASSIGN_OR_RETURN(const StorePlan plan,
-                          MakePlan(job, config, ModeOf(sharing), is_private ? 1 : job.workers));
-  const EngineOptions engine = job.engine.value_or(EngineFor(job.workers, job.cores));
+                          MakePlan(job, config, mode, is_private ? 1 : job.workers));
+  const EngineOptions engine = job.engine.value_or(lab::EngineFor(job.workers, job.cores));
   std::optional<Sweep> sweep = job.sweep;
-  if (sharing == Sharing::kNaive) sweep = Sweep{Sweep::Claims::kNone, Sweep::Start::kZero};
+  if (sharing == lab::Foil::kNaive) sweep = Sweep{Sweep::Claims::kNone, Sweep::Start::kZero};
   std::unique_ptr<shm::Arena> arena;
   if (!is_private) {
-    PASSEL_ASSIGN_OR_RETURN(shm::Arena created, CreateArena(plan));
+    PASSEL_ASSIGN_OR_RETURN(shm::Arena created, lab::CreateArena(plan));
     arena = std::make_unique<shm::Arena>(std::move(created));
   }
   const auto workers = static_cast<std::size_t>(job.workers);
-  SharedArray<WorkerLog> logs(workers);
-  const auto body = [&](int worker, Gate& gate) -> Status {
+  lab::SharedArray<WorkerLog> logs(workers);
+  const auto body = [&](int worker, lab::Gate& gate) -> Status {
     WorkerLog& log = logs[static_cast<std::size_t>(worker)];
     if (is_private) {
       PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<InProcessArena> own,
@@ -240,7 +215,7 @@ Result<TrainingRun> RunTraining(const TrainingJob& job, Sharing sharing) {
       PASSEL_ASSIGN_OR_RETURN(log.accuracy, Accuracy(job, config, plan, own->shard(0).values));
       return {};
     }
-    PASSEL_ASSIGN_OR_RETURN(const shm::Arena mine, AdoptArena(arena->fd()));
+    PASSEL_ASSIGN_OR_RETURN(const shm::Arena mine, lab::AdoptArena(arena->fd()));
     const ShardMemory memory = mine.memory();
     std::unique_ptr<ParameterStore> store;
     if (sweep) {
@@ -251,8 +226,8 @@ Result<TrainingRun> RunTraining(const TrainingJob& job, Sharing sharing) {
     return Train(job, config, *store, gate, memory, &log);
   };
   std::vector<std::vector<int>> cpus(workers);
-  if (job.pinned) cpus = OneCoreEach(job.workers);
-  PASSEL_RETURN_IF_ERROR(RunProcesses(cpus, Soon(job.seconds), body));
+  if (job.pinned) cpus = lab::OneCoreEach(job.workers);
+  PASSEL_RETURN_IF_ERROR(lab::RunProcesses(cpus, Soon(job.seconds), body));
 
   TrainingRun run;
   std::int64_t local_steps = 0;
@@ -275,14 +250,14 @@ Result<TrainingRun> RunTraining(const TrainingJob& job, Sharing sharing) {
   run.accuracy = logs[0].accuracy;
   if (!is_private) {
     const std::int64_t global_step = arena->memory().state->global_step.load();
-    if (sharing != Sharing::kBarrier && global_step != local_steps) {
+    if (sharing != Mode::kBarrier && global_step != local_steps) {
       return Internal(fmt::format("{} workers pushed {} gradients, but {} were applied",
                                   job.workers, local_steps, global_step));
     }
     // Everyone took part from the first round until it left, and the last one saw all rounds.
     std::int64_t most = 0;
     for (std::size_t k = 0; k < workers; ++k) most = std::max(most, logs[k].local_steps);
-    if (sharing == Sharing::kBarrier && most != global_step) {
+    if (sharing == Mode::kBarrier && most != global_step) {
       return Internal(
           fmt::format("of {} rounds the last worker to leave has seen {}", global_step, most));
     }
@@ -290,7 +265,7 @@ Result<TrainingRun> RunTraining(const TrainingJob& job, Sharing sharing) {
   }
   // 300 updates give more than 0.8; naive sweeps may lose some.
   const std::int64_t updates =
-      sharing == Sharing::kBarrier || is_private ? logs[0].local_steps : local_steps;
+      sharing == Mode::kBarrier || is_private ? logs[0].local_steps : local_steps;
   if (updates >= 300 && run.accuracy < 0.7) {
     return Internal(fmt::format("after {} updates the accuracy is {:.3f}", updates, run.accuracy));
   }

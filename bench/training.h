@@ -5,24 +5,22 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/histogram.h"
 #include "base/status.h"
 #include "bench/stores.h"
 #include "data/dataset.h"
+#include "lab/cell.h"
 #include "store/mode.h"
 
 namespace passel::bench {
 
-enum class Sharing {
-  kPrivate,  ///< every process its own parameters: the limit
-  kNaive,    ///< everyone sweeps 0..P-1 in order, no claims
-  kHogwild,
-  kLocked,
-  kBarrier,
-};
-const char* SharingName(Sharing sharing);
+/// How the workers share their parameters; none: every process has its own, the reference.
+using TrainingSharing = std::optional<lab::Sharing>;
+/// "private", or as lab::SharingName() says.
+std::string_view TrainingSharingName(const TrainingSharing& sharing);
 
 struct TrainingJob {
   const Dataset* data = nullptr;
@@ -57,8 +55,8 @@ struct TrainingRun {
 
 /// Errors: the answer is wrong: a count does not add up, the values are not finite, or, after
 /// enough steps, do not classify. kInvalidArgument: a worker found a loss or gradient that is not
-/// finite, which happens to kNaive.
-Result<TrainingRun> RunTraining(const TrainingJob& job, Sharing sharing);
+/// finite, which happens to the naive sweep.
+Result<TrainingRun> RunTraining(const TrainingJob& job, const TrainingSharing& sharing);
 
 /// One run of the limit and one of what is measured.
 struct TrainingPair {

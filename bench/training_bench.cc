@@ -9,11 +9,11 @@
 #include <string>
 #include <utility>
 
-#include "bench/lab/processes.h"
 #include "bench/line_transfer.h"
 #include "bench/suite.h"
 #include "bench/training.h"
 #include "data/dataset.h"
+#include "lab/processes.h"
 
 namespace passel::bench {
 namespace {
@@ -30,7 +30,7 @@ struct TrainingContext {
 
 std::vector<int> FirstCpus(int count) {
   std::vector<int> cpus;
-  for (const auto& cpu : OneCoreEach(count)) cpus.push_back(cpu[0]);
+  for (const auto& cpu : lab::OneCoreEach(count)) cpus.push_back(cpu[0]);
   return cpus;
 }
 
@@ -73,7 +73,7 @@ Status BenchLines(benchmark::State& state, Suite& suite, TrainingContext& contex
   std::vector<std::vector<double>> line_ns;  // [pairs of processors][turns]
   std::vector<double> medians;
   for (auto _ : state) {
-    if (Interrupted()) return {};
+    if (lab::Interrupted()) return {};
     PASSEL_RETURN_IF_ERROR(MeasureLines(suite, true, &context));
     double seconds = 0;
     std::vector<double> all;
@@ -84,9 +84,9 @@ Status BenchLines(benchmark::State& state, Suite& suite, TrainingContext& contex
       seconds += 1e-6 * context.lines[i].foreign_us;
     }
     state.SetIterationTime(seconds);
-    medians.push_back(Median(all));
+    medians.push_back(lab::Median(all));
   }
-  row.measured = Median(medians);
+  row.measured = lab::Median(medians);
   row.pairs = medians;
   LineMatrix matrix;
   matrix.cores = FirstCpus(std::min(suite.settings().smoke ? 2 : kMostCores, suite.usable_cores()));
@@ -97,7 +97,7 @@ Status BenchLines(benchmark::State& state, Suite& suite, TrainingContext& contex
   for (std::size_t i = 0; i < matrix.cores.size(); ++i) {
     for (std::size_t j = 0; j < matrix.cores.size(); ++j) {
       if (i == j) continue;
-      matrix.update_ns_per_line[i][j] = Median(line_ns[next]);
+      matrix.update_ns_per_line[i][j] = lab::Median(line_ns[next]);
       matrix.round_trip_ns[i][j] = context.lines[next++].round_trip_ns;
     }
   }
@@ -121,16 +121,16 @@ double ForeignLinesUs(const TrainingContext& context, const std::vector<int>& cp
 
 // One more run, with clocks around the parts of a step; for each number of workers one of private
 // compute too.
-Status SplitTime(Suite& suite, TrainingContext& context, TrainingJob job, Sharing sharing) {
+Status SplitTime(Suite& suite, TrainingContext& context, TrainingJob job, lab::Sharing sharing) {
   job.time_parts = true;
-  for (const Sharing which : {Sharing::kPrivate, sharing}) {
-    if (which == Sharing::kPrivate && !context.private_split.insert(job.workers).second) continue;
+  for (const TrainingSharing& which : {TrainingSharing(), TrainingSharing(sharing)}) {
+    if (!which && !context.private_split.insert(job.workers).second) continue;
     const Result<TrainingRun> run = RunTraining(job, which);
     // A naive sweep may not converge.
-    if (sharing == Sharing::kNaive && run.status().code() == Code::kInvalidArgument) return {};
+    if (sharing == lab::Foil::kNaive && run.status().code() == Code::kInvalidArgument) return {};
     PASSEL_RETURN_IF_ERROR(run.status());
     TimeSplit split;
-    split.sharing = SharingName(which);
+    split.sharing = std::string(TrainingSharingName(which));
     split.workers = job.workers;
     split.gather_us = run->gather_us;
     split.forward_us = run->forward_us;
@@ -145,7 +145,7 @@ Status SplitTime(Suite& suite, TrainingContext& context, TrainingJob job, Sharin
 }
 
 Status BenchTraining(benchmark::State& state, Suite& suite, TrainingContext& context,
-                     Sharing sharing, int workers, Row& row) {
+                     lab::Sharing sharing, int workers, Row& row) {
   PASSEL_RETURN_IF_ERROR(Load(suite, &context));
   PASSEL_RETURN_IF_ERROR(MeasureLines(suite, false, &context));
   TrainingJob job;
@@ -158,16 +158,16 @@ Status BenchTraining(benchmark::State& state, Suite& suite, TrainingContext& con
   int diverged = 0;
   std::optional<TrainingRun> last;
   for (auto _ : state) {
-    if (Interrupted()) return {};
+    if (lab::Interrupted()) return {};
     const Result<TrainingPair> pair =
         LeastDisturbed<TrainingPair>(suite, [&]() -> Result<TrainingPair> {
           TrainingPair found;
-          PASSEL_ASSIGN_OR_RETURN(found.limit, RunTraining(job, Sharing::kPrivate));
+          PASSEL_ASSIGN_OR_RETURN(found.limit, RunTraining(job, std::nullopt));
           PASSEL_ASSIGN_OR_RETURN(found.run, RunTraining(job, sharing));
           return found;
         });
     state.SetIterationTime(job.seconds);
-    if (sharing == Sharing::kNaive && pair.status().code() == Code::kInvalidArgument) {
+    if (sharing == lab::Foil::kNaive && pair.status().code() == Code::kInvalidArgument) {
       ++diverged;
       continue;
     }
@@ -193,20 +193,20 @@ Status BenchTraining(benchmark::State& state, Suite& suite, TrainingContext& con
     return {};
   }
   Compare(measured, limit, &row);
-  suite.report().Add(Scaling{SharingName(sharing), workers, row.measured, *row.limit, *row.ratio,
-                             Spread(row.pairs)});
+  suite.report().Add(Scaling{std::string(lab::SharingName(sharing)), workers, row.measured,
+                             *row.limit, *row.ratio, lab::Spread(row.pairs)});
   PASSEL_RETURN_IF_ERROR(SplitTime(suite, context, job, sharing));
   row.note = fmt::format(
       "median step {:.0f} us (private {:.0f}: {:.2f}x); means: compute {:.0f} us (private {:.0f}), "
       "push {:.0f} us (private {:.0f})",
-      Median(step), Median(step_alone), Median(step_alone) / Median(step), Median(compute),
-      Median(compute_alone), Median(push), Median(push_alone));
-  if (sharing == Sharing::kBarrier) {
+      lab::Median(step), lab::Median(step_alone), lab::Median(step_alone) / lab::Median(step),
+      lab::Median(compute), lab::Median(compute_alone), lab::Median(push), lab::Median(push_alone));
+  if (sharing == Mode::kBarrier) {
     row.note += fmt::format(
         ", {:.0f} us of it waiting; in the private runs the slowest of {} workers took {:.2f} of "
         "the "
         "mean step, so {:.2f}x can be reached by waiting for it",
-        Median(wait), workers, Median(slowest), 1 / Median(slowest));
+        lab::Median(wait), workers, lab::Median(slowest), 1 / lab::Median(slowest));
   } else if (workers > 1) {
     // Every line of values and slots was last written by another worker: it comes from there.
     const double extra = ForeignLinesUs(context, FirstCpus(workers));
@@ -217,12 +217,12 @@ Status BenchTraining(benchmark::State& state, Suite& suite, TrainingContext& con
         "{:.0f} % of that",
         extra, predicted, 100 * *row.ratio / predicted);
   }
-  if (sharing == Sharing::kHogwild) {
-    row.note += fmt::format("; {:.3f} % of the blocks overlapped", 100 * Median(overlapped));
+  if (sharing == Mode::kHogwild) {
+    row.note += fmt::format("; {:.3f} % of the blocks overlapped", 100 * lab::Median(overlapped));
   }
   row.note += fmt::format(
       "; accuracy {:.3f}; push p50 {:.0f}, p99 {:.0f}, p99.9 {:.0f}, max {:.0f} us",
-      Median(accuracy), 1e-3 * static_cast<double>(last->push_ns.p50),
+      lab::Median(accuracy), 1e-3 * static_cast<double>(last->push_ns.p50),
       1e-3 * static_cast<double>(last->push_ns.p99), 1e-3 * static_cast<double>(last->push_ns.p999),
       1e-3 * static_cast<double>(last->push_ns.maximum));
   return {};
@@ -248,22 +248,22 @@ void RegisterTrainingBenchmarks(Suite& suite) {
     counts.insert(cores);
   }
   for (const int workers : counts) {
-    for (const Sharing sharing :
-         {Sharing::kHogwild, Sharing::kLocked, Sharing::kBarrier, Sharing::kNaive}) {
+    for (const lab::Sharing sharing : std::initializer_list<lab::Sharing>{
+             Mode::kHogwild, Mode::kLocked, Mode::kBarrier, lab::Foil::kNaive}) {
       Row row;
-      row.what = fmt::format("training, {}, {} workers{}", SharingName(sharing), workers,
-                             sharing == Sharing::kNaive ? " (no claims)" : "");
+      row.what = fmt::format("training, {}, {} workers{}", lab::SharingName(sharing), workers,
+                             sharing == lab::Foil::kNaive ? " (no claims)" : "");
       row.unit = "steps/s";
       row.is_reference = true;
-      const double less = sharing == Sharing::kBarrier ? 0.05 : 0;
-      if (sharing != Sharing::kNaive && (workers == 2 || workers == 4)) {
+      const double less = sharing == Mode::kBarrier ? 0.05 : 0;
+      if (sharing != lab::Foil::kNaive && (workers == 2 || workers == 4)) {
         row.target = RatioAtLeast((workers == 2 ? 0.85 : 0.70) - less);
       }
       if (cores < workers) {
         row.not_applicable = fmt::format("needs {} cores, {} usable", workers, cores);
       }
       suite.Register(fmt::format("BM_Train/mode:{}/opt:adam/hidden:100/batch:100/workers:{}",
-                                 SharingName(sharing), workers),
+                                 lab::SharingName(sharing), workers),
                      row, suite.settings().Pairs(7),
                      [&suite, context, sharing, workers](benchmark::State& state, Row& found) {
                        return BenchTraining(state, suite, *context, sharing, workers, found);

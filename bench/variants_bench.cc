@@ -6,17 +6,17 @@
 #include <memory>
 #include <optional>
 
-#include "bench/lab/processes.h"
 #include "bench/suite.h"
 #include "bench/training.h"
 #include "data/dataset.h"
+#include "lab/processes.h"
 
 namespace passel::bench {
 namespace {
 
 struct Variant {
   std::string name;
-  Sharing sharing = Sharing::kHogwild;
+  TrainingSharing sharing = Mode::kHogwild;
   std::size_t block_floats = 2048;
   std::optional<Sweep> sweep = std::nullopt;
   std::optional<EngineOptions> engine = std::nullopt;
@@ -31,47 +31,49 @@ std::vector<Variant> Variants() {
   using Claims = Sweep::Claims;
   using Start = Sweep::Start;
   std::vector<Variant> all;
-  const auto add = [&](const std::string& name, Sharing sharing) -> Variant& {
+  const auto add = [&](const std::string& name, const TrainingSharing& sharing) -> Variant& {
     all.push_back({});
     all.back().name = name;
     all.back().sharing = sharing;
     return all.back();
   };
-  for (const Sharing sharing : {Sharing::kPrivate, Sharing::kHogwild, Sharing::kBarrier}) {
+  for (const TrainingSharing& sharing :
+       std::initializer_list<TrainingSharing>{std::nullopt, Mode::kHogwild, Mode::kBarrier}) {
     add("flush:1", sharing).flush = true;
     add("pin:none", sharing).pinned = false;
     add("touch:1", sharing).touch = true;
   }
-  for (const Sharing sharing : {Sharing::kHogwild, Sharing::kBarrier}) {
+  for (const TrainingSharing& sharing :
+       std::initializer_list<TrainingSharing>{Mode::kHogwild, Mode::kBarrier}) {
     for (const std::size_t block : {512, 1024, 4096, 8192}) {
       add(fmt::format("block:{}", block), sharing).block_floats = block;
     }
   }
   // The product's own choices in the stand-in: what the stand-in itself costs.
-  add("same", Sharing::kHogwild).sweep = Sweep{};
-  add("start:zero", Sharing::kHogwild).sweep = Sweep{Claims::kAdvisory, Start::kZero};
-  add("start:offset", Sharing::kHogwild).sweep = Sweep{Claims::kAdvisory, Start::kOffset};
+  add("same", Mode::kHogwild).sweep = Sweep{};
+  add("start:zero", Mode::kHogwild).sweep = Sweep{Claims::kAdvisory, Start::kZero};
+  add("start:offset", Mode::kHogwild).sweep = Sweep{Claims::kAdvisory, Start::kOffset};
   for (const int passes : {1, 10, 30}) {
-    add(fmt::format("passes:{}", passes), Sharing::kHogwild).sweep =
+    add(fmt::format("passes:{}", passes), Mode::kHogwild).sweep =
         Sweep{Claims::kAdvisory, Start::kThereAndBack, passes};
   }
   for (const int pause : {8, 64}) {
-    add(fmt::format("passes:10/pause:{}", pause), Sharing::kHogwild).sweep =
+    add(fmt::format("passes:10/pause:{}", pause), Mode::kHogwild).sweep =
         Sweep{Claims::kAdvisory, Start::kThereAndBack, 10, pause};
   }
-  add("claims:none", Sharing::kHogwild).sweep = Sweep{Claims::kNone, Start::kThereAndBack};
-  add("claims:none/start:offset", Sharing::kHogwild).sweep = Sweep{Claims::kNone, Start::kOffset};
-  add("start:random", Sharing::kHogwild).sweep = Sweep{Claims::kAdvisory, Start::kRandom};
-  add("same", Sharing::kBarrier).sweep = Sweep{Claims::kBinding, Start::kThereAndBack};
-  add("start:offset", Sharing::kBarrier).sweep = Sweep{Claims::kBinding, Start::kOffset};
-  add("undo:0", Sharing::kBarrier).sweep =
+  add("claims:none", Mode::kHogwild).sweep = Sweep{Claims::kNone, Start::kThereAndBack};
+  add("claims:none/start:offset", Mode::kHogwild).sweep = Sweep{Claims::kNone, Start::kOffset};
+  add("start:random", Mode::kHogwild).sweep = Sweep{Claims::kAdvisory, Start::kRandom};
+  add("same", Mode::kBarrier).sweep = Sweep{Claims::kBinding, Start::kThereAndBack};
+  add("start:offset", Mode::kBarrier).sweep = Sweep{Claims::kBinding, Start::kOffset};
+  add("undo:0", Mode::kBarrier).sweep =
       Sweep{Claims::kBinding, Start::kThereAndBack, 3, 0, /*undo=*/false};
-  add("start:zero", Sharing::kBarrier).sweep = Sweep{Claims::kBinding, Start::kZero};
-  add("start:random", Sharing::kBarrier).sweep = Sweep{Claims::kBinding, Start::kRandom};
+  add("start:zero", Mode::kBarrier).sweep = Sweep{Claims::kBinding, Start::kZero};
+  add("start:random", Mode::kBarrier).sweep = Sweep{Claims::kBinding, Start::kRandom};
   for (const int spin_us : {20, 100, 2000}) {
     EngineOptions engine;
     engine.spin = std::chrono::microseconds(spin_us);
-    add(fmt::format("spin:{}", spin_us), Sharing::kBarrier).engine = engine;
+    add(fmt::format("spin:{}", spin_us), Mode::kBarrier).engine = engine;
   }
   return all;
 }
@@ -98,7 +100,7 @@ Status BenchVariant(benchmark::State& state, Suite& suite, const Variant& varian
   int diverged = 0;
   std::vector<double> measured, limit, push, push_now, step, step_now;
   for (auto _ : state) {
-    if (Interrupted()) return {};
+    if (lab::Interrupted()) return {};
     const Result<TrainingPair> ran =
         LeastDisturbed<TrainingPair>(suite, [&]() -> Result<TrainingPair> {
           TrainingPair found;
@@ -106,7 +108,7 @@ Status BenchVariant(benchmark::State& state, Suite& suite, const Variant& varian
           PASSEL_ASSIGN_OR_RETURN(found.run, RunTraining(other, variant.sharing));
           return found;
         });
-    // Without claims that happens, as it does to Sharing::kNaive.
+    // Without claims that happens, as it does to lab::Foil::kNaive.
     const bool unclaimed = variant.sweep && variant.sweep->claims == Sweep::Claims::kNone;
     if (unclaimed && ran.status().code() == Code::kInvalidArgument) {
       state.SetIterationTime(job.seconds);
@@ -134,8 +136,8 @@ Status BenchVariant(benchmark::State& state, Suite& suite, const Variant& varian
   for (std::size_t i = 0; i < step.size(); ++i) by_step.push_back(step_now[i] / step[i]);
   row.note = fmt::format(
       "by the median step {:.3f}x, pairs {:.2f} to {:.2f}; mean push {:.1f} us, as it is {:.1f} us",
-      Median(by_step), Percentile(by_step, 0.01), Percentile(by_step, 1), Median(push),
-      Median(push_now));
+      lab::Median(by_step), lab::Percentile(by_step, 0.01), lab::Percentile(by_step, 1),
+      lab::Median(push), lab::Median(push_now));
   if (diverged > 0) {
     row.note += fmt::format("; a loss became infinite or NaN in {} runs, left out here", diverged);
   }
@@ -150,14 +152,14 @@ void RegisterVariantBenchmarks(Suite& suite) {
     for (const Variant& variant : Variants()) {
       Row row;
       row.what = fmt::format("{}, {} workers, {} (reference: as it is)",
-                             SharingName(variant.sharing), workers, variant.name);
+                             TrainingSharingName(variant.sharing), workers, variant.name);
       row.unit = "steps/s";
       row.is_reference = true;
       if (suite.usable_cores() < workers) {
         row.not_applicable = fmt::format("needs {} cores", workers);
       }
-      suite.Register(fmt::format("BM_Variant/mode:{}/{}/workers:{}", SharingName(variant.sharing),
-                                 variant.name, workers),
+      suite.Register(fmt::format("BM_Variant/mode:{}/{}/workers:{}",
+                                 TrainingSharingName(variant.sharing), variant.name, workers),
                      row, suite.settings().Pairs(7),
                      [&suite, variant, workers, data](benchmark::State& state, Row& found) {
                        return BenchVariant(state, suite, variant, workers, data, found);

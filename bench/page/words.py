@@ -1,4 +1,13 @@
-"""words - numbers as people read them, and how wide a text is."""
+"""words - numbers as people read them, and the order in which ways to share are listed."""
+
+# The product's modes, then what one would write instead, then what they are compared with.
+MODES = ("hogwild", "locked", "barrier", "replicas", "ssp")
+SHARINGS = (*MODES, "naive", "atomic", "mutex", "private", "reference")
+
+
+def order_of(sharing):
+    """For sorting: as listed above, then what is not known, by name."""
+    return (SHARINGS.index(sharing) if sharing in SHARINGS else len(SHARINGS), sharing)
 
 
 def significant(value, digits=3):
@@ -27,21 +36,25 @@ def short(value, digits=3):
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+def _scaled(value, digits, units):
+    """`value` in the first of `units`, (limit, factor, text), in which it stays below the limit
+    when it has been rounded."""
+    for limit, factor, unit in units[:-1]:
+        if abs(float(significant(value * factor, digits))) < limit * factor:
+            return short(value * factor, digits) + unit
+    return short(value * units[-1][1], digits) + units[-1][2]
+
+
 def duration(us, digits=3):
     """A time given in microseconds: "850 ns", "9.48 µs", "1.2 ms", "3 s"."""
-    for limit, factor, unit in ((1, 1e3, "ns"), (1e3, 1, "µs"), (1e6, 1e-3, "ms")):
-        # What would be rounded up to the next unit is written in that.
-        if abs(float(significant(us * factor, digits))) < limit * factor:
-            return f"{short(us * factor, digits)} {unit}"
-    return f"{short(us * 1e-6, digits)} s"
+    return _scaled(us, digits, ((1, 1e3, " ns"), (1e3, 1, " µs"), (1e6, 1e-3, " ms"),
+                                (0, 1e-6, " s")))
 
 
 def count(value, digits=3):
     """A number of things: "16", "1 k", "79.5 k", "1.05 M"."""
-    for limit, factor, unit in ((1e3, 1, ""), (1e6, 1e-3, " k"), (1e9, 1e-6, " M")):
-        if abs(float(significant(value * factor, digits))) < limit * factor:
-            return short(value * factor, digits) + unit
-    return f"{short(value * 1e-9, digits)} G"
+    return _scaled(value, digits, ((1e3, 1, ""), (1e6, 1e-3, " k"), (1e9, 1e-6, " M"),
+                                   (0, 1e-9, " G")))
 
 
 def grouped(value):
@@ -58,27 +71,10 @@ def plural(number, word):
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
-# Widths in thousandths of the font size, of DejaVu Sans, the widest of the usual sans-serif fonts:
-# what fits in it fits everywhere.
-_WIDTHS = {}
-for _characters, _width in (("il|j'!.,:;", 320), ("frtI()[]-/ ", 400), ("mMW%", 960), ("w@", 820),
-                            ("ABCDEFGHJKLNOPQRSTUVXYZ&", 720), ("≤≥×+=<>~–→", 838)):
-    for _character in _characters:
-        _WIDTHS[_character] = _width
-_OTHER = 620
+def known(value, write=table_number):
+    """"" of what was not measured."""
+    return "" if value is None else write(value)
 
 
-def width(text, size):
-    """Upper bound of the width of `text` in pixels, `size` being the size of the font."""
-    return sum(_WIDTHS.get(character, _OTHER) for character in text) * size / 1000
-
-
-def wrap(text, size, room):
-    """Lines of whole words, none wider than `room` pixels unless a single word is."""
-    lines = []
-    for word in text.split():
-        if lines and width(f"{lines[-1]} {word}", size) <= room:
-            lines[-1] += " " + word
-        else:
-            lines.append(word)
-    return lines
+def listed(parts):
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

@@ -13,9 +13,9 @@
 #include <memory>
 #include <span>
 
-#include "bench/lab/processes.h"
 #include "bench/peers/peer.h"
 #include "bench/stores.h"
+#include "lab/processes.h"
 #include "store/sharded_store.h"
 
 namespace peers {
@@ -33,8 +33,8 @@ using passel::Selection;
 using passel::Status;
 using passel::StorePlan;
 using passel::Ticket;
-using passel::bench::Gate;
-using passel::bench::SharedArray;
+using passel::lab::Gate;
+using passel::lab::SharedArray;
 
 constexpr const char* kMe = "passel_peer";
 
@@ -58,12 +58,12 @@ struct Worker {
 
   static Result<Worker> Open(const StorePlan& plan, int fd, int index) {
     Worker worker;
-    PASSEL_ASSIGN_OR_RETURN(passel::shm::Arena arena, passel::bench::AdoptArena(fd));
+    PASSEL_ASSIGN_OR_RETURN(passel::shm::Arena arena, passel::lab::AdoptArena(fd));
     worker.arena = std::make_unique<passel::shm::Arena>(std::move(arena));
     const passel::ShardMemory memory = worker.arena->memory();
     PASSEL_ASSIGN_OR_RETURN(worker.store,
                             passel::OpenStore(plan, {&memory, 1}, index, passel::SelfIdentity(),
-                                              passel::bench::EngineFor(plan.num_workers, 2)));
+                                              passel::lab::EngineFor(plan.num_workers, 2)));
     if (index == 0) PASSEL_RETURN_IF_ERROR(worker.store->Initialize(Fill));
     PASSEL_RETURN_IF_ERROR(worker.store->WaitUntilInitialized(Soon()));
     return worker;
@@ -98,11 +98,10 @@ void Must(const Status& status) {
 }
 
 Status OneWriter(const Options& options, Mode mode) {
-  PASSEL_ASSIGN_OR_RETURN(StorePlan plan,
-                          passel::bench::FlatPlan(mode, "sgd", options.elements, 1));
+  PASSEL_ASSIGN_OR_RETURN(StorePlan plan, passel::lab::FlatPlan(mode, "sgd", options.elements, 1));
   plan.optimizer.learning_rate = 1;
-  PASSEL_ASSIGN_OR_RETURN(const passel::shm::Arena arena, passel::bench::CreateArena(plan));
-  return passel::bench::RunProcesses({{options.first_cpu}}, Soon(), [&](int, Gate&) -> Status {
+  PASSEL_ASSIGN_OR_RETURN(const passel::shm::Arena arena, passel::lab::CreateArena(plan));
+  return passel::lab::RunProcesses({{options.first_cpu}}, Soon(), [&](int, Gate&) -> Status {
     PASSEL_ASSIGN_OR_RETURN(Worker worker, Worker::Open(plan, arena.fd(), 0));
     PASSEL_RETURN_IF_ERROR(worker.FillGradients());
     ParameterStore& store = *worker.store;
@@ -136,15 +135,14 @@ Status OneWriter(const Options& options, Mode mode) {
 }
 
 Status TwoWriters(const Options& options, Mode mode, const char* op) {
-  PASSEL_ASSIGN_OR_RETURN(StorePlan plan,
-                          passel::bench::FlatPlan(mode, "sgd", options.elements, 2));
+  PASSEL_ASSIGN_OR_RETURN(StorePlan plan, passel::lab::FlatPlan(mode, "sgd", options.elements, 2));
   plan.optimizer.learning_rate = 1;
-  PASSEL_ASSIGN_OR_RETURN(const passel::shm::Arena arena, passel::bench::CreateArena(plan));
+  PASSEL_ASSIGN_OR_RETURN(const passel::shm::Arena arena, passel::lab::CreateArena(plan));
   // Async: a sample is a turn until both have ended it, for one push of each.
   const bool rounds = mode == Mode::kBarrier;
   SharedArray<WriterLog> results(2);
   SharedArray<std::atomic<int>> enough(1);
-  const Status ran = passel::bench::RunProcesses(
+  const Status ran = passel::lab::RunProcesses(
       {{options.first_cpu}, {options.second_cpu}}, Soon(), [&](int index, Gate& gate) -> Status {
         PASSEL_ASSIGN_OR_RETURN(Worker worker, Worker::Open(plan, arena.fd(), index));
         PASSEL_RETURN_IF_ERROR(worker.FillGradients());

@@ -48,6 +48,8 @@ class Cells(unittest.TestCase):
             results = json.load(file)
         self.assertEqual(results["format"], 1)
         self.assertEqual(results["rows"], [])
+        self.assertEqual(list(results["guarantees"]),
+                         ["hogwild", "locked", "barrier", "replicas", "ssp"])
         (cell,) = results["cells"]
         self.assertEqual(cell["name"], name)
         expected = {"op": "push", "mode": "hogwild", "optimizer": "sgd", "elements": 1234,

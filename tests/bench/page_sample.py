@@ -55,6 +55,7 @@ def whole():
         "format": files.RESULTS_FORMAT, "machine": machine, "seconds": 77.4, "interrupted": False,
         "load": {"other_cores": 0.3, "steal": 0.001}, "warnings": ["3 of 9 rows spread <a lot>"],
         "notes": ["a note"], "cells": cells,
+        "guarantees": {"locked": "applies each gradient at once and loses nothing"},
         "rows": [{"benchmark": "BM_A", "what": "push & wait", "unit": "us", "measured": 9.48,
                   "limit": 9.05, "ratio": 1.047, "spread": 0.001, "verdict": "met",
                   "target": {"at_most": 1.1, "of": "ratio"}},
@@ -114,10 +115,10 @@ class InAFolder(unittest.TestCase):
         return path
 
     def results(self, content):
-        return files.Results(self.write("results.json", content))
+        return files.read_results(self.write("results.json", content))
 
     def peers(self, content):
-        return files.Peers(self.write("peers.json", content))
+        return files.read_peers(self.write("peers.json", content))
 
     def report(self, *arguments):
         """(exit code, standard output, standard error) of the program."""

@@ -71,6 +71,7 @@ TEST(BenchTest, EveryModeIsMeasuredAndOneIsAdvised) {
   EXPECT_EQ(found.at("format"), 1);
   EXPECT_EQ(found.at("advice"), advice);
   EXPECT_EQ(found.at("interrupted"), false);
+  EXPECT_EQ(found.at("guarantees").at("locked"), "applies each gradient at once and loses nothing");
   ASSERT_EQ(found.at("cells").size(), rows.size());
   for (const auto& cell : found.at("cells")) {
     EXPECT_EQ(cell.at("optimizer"), "sgd");

@@ -1,7 +1,7 @@
 // `passel bench`: what one update costs on this machine in each mode, and which one to choose.
 //
 // Writers are processes that push all the time, with nothing computed between: the worst case of
-// sharing. Everything is measured by bench/lab; tools/bench, in the sources, measures far more.
+// sharing. Everything is measured by src/lab; tools/bench, in the sources, measures far more.
 
 #include <fmt/core.h>
 #include <unistd.h>
@@ -17,15 +17,15 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/subprocess.h"
-#include "bench/lab/advice.h"
-#include "bench/lab/cell.h"
-#include "bench/lab/cell_json.h"
-#include "bench/lab/machine.h"
-#include "bench/lab/measure.h"
-#include "bench/lab/processes.h"
 #include "job/exit_code.h"
 #include "job/flag_checks.h"
 #include "job/result_output.h"
+#include "lab/advice.h"
+#include "lab/cell.h"
+#include "lab/cell_json.h"
+#include "lab/machine.h"
+#include "lab/measure.h"
+#include "lab/processes.h"
 #include "optim/optimizer.h"
 #include "tools/passel/commands.h"
 #include "tools/passel/flags.h"
@@ -34,10 +34,9 @@
 namespace passel {
 namespace {
 
-using bench::Cell;
-using bench::CellMode;
-using bench::CellResult;
-using bench::MeasuredCell;
+using lab::Cell;
+using lab::CellResult;
+using lab::MeasuredCell;
 
 constexpr std::int64_t kMaxElements = std::int64_t{16} << 20;
 constexpr int kPairs = 3;             // of limit and update
@@ -73,7 +72,7 @@ constexpr const char* kRow = "{:<9} {:>7} {:>9} {:>9} {:>9} {:>11} {:>9} {:>7}  
 // Of memory, the cell alone.
 Status CheckBench(const BenchFlags& flags, BenchPlan* plan) {
   plan->cores = static_cast<int>(UsableCpus().size());
-  const int most = std::min(std::max(2, bench::kWritersPerCore * plan->cores), kMaxWorkers);
+  const int most = std::min(std::max(2, lab::kWritersPerCore * plan->cores), kMaxWorkers);
   PASSEL_RETURN_IF_ERROR(job::CheckRange("--elements", flags.elements, 1, kMaxElements));
   PASSEL_RETURN_IF_ERROR(job::CheckRange("--seconds", flags.seconds, 1, 60, flags.typed, " s"));
   plan->elements = static_cast<std::size_t>(flags.elements);
@@ -95,15 +94,15 @@ Status CheckBench(const BenchFlags& flags, BenchPlan* plan) {
     if (count < plan->workers) counts.push_back(count);
   }
   for (const int count : counts) {
-    for (const CellMode mode : {CellMode::kHogwild, CellMode::kLocked, CellMode::kBarrier,
-                                CellMode::kReplicas, CellMode::kSsp}) {
+    for (const Mode mode :
+         {Mode::kHogwild, Mode::kLocked, Mode::kBarrier, Mode::kReplicas, Mode::kSsp}) {
       Cell cell;
-      cell.op = IsRoundCell(mode) ? bench::CellOp::kRound : bench::CellOp::kPush;
-      cell.mode = mode;
+      cell.op = IsRoundMode(mode) ? lab::CellOp::kRound : lab::CellOp::kPush;
+      cell.sharing = mode;
       cell.optimizer = plan->optimizer;
       cell.elements = plan->elements;
       cell.writers = count;
-      cell.placement = count <= plan->cores ? bench::Placement::kOwn : bench::Placement::kFree;
+      cell.placement = count <= plan->cores ? lab::Placement::kOwn : lab::Placement::kFree;
       plan->cells.push_back(cell);
     }
   }
@@ -133,24 +132,22 @@ std::string Lost(const Cell& cell, const CellResult& found) {
 }
 
 void PrintHead(const BenchPlan& plan, const BenchFlags& flags) {
-  for (const auto& [name, value] : bench::DescribeMachine()) fmt::print("{:<12}{}\n", name, value);
+  for (const auto& [name, value] : lab::DescribeMachine()) fmt::print("{:<12}{}\n", name, value);
   fmt::print(
-      "\nOne update of {} parameters by {}: every worker pushes all the time and computes nothing\n"
-      "between, the worst case of sharing. The reference: the bare loops of as many workers, each "
-      "on\n"
-      "memory of its own, in turn with the update; \"of ref.\" compares gradients a second. A "
-      "round\n"
-      "applies one mean of all gradients, less work than its reference's, and may come out above "
-      "1.\n\n",
+      "\nOne update of {} parameters by {}: every writer pushes all the time and computes nothing\n"
+      "between, the worst case of sharing. The reference: the bare loops of as many writers, each\n"
+      "on memory of its own, in turn with the update; the share is that of its updates a second.\n"
+      "A round applies one mean of all gradients, less work than its reference's, and may come\n"
+      "out above 1.\n\n",
       Grouped(static_cast<double>(plan.elements)), flags.optimizer);
-  fmt::print(kRow, "mode", "workers", "p50", "p99", "ref. p50", "gradients/s", "of ref.", "spread",
-             "updates lost");
+  fmt::print(kRow, "mode", "writers", "p50", "p99", "reference", "updates/s", "share", "spread",
+             "lost");
   fmt::print("{}\n", std::string(86, '-'));
   std::fflush(stdout);
 }
 
 void PrintCell(const Cell& cell, const CellResult& found) {
-  fmt::print(kRow, bench::CellModeName(cell.mode), cell.writers, Seconds(found.latency.p50),
+  fmt::print(kRow, lab::SharingName(cell.sharing), cell.writers, Seconds(found.latency.p50),
              Seconds(found.latency.p99), Seconds(found.limit.p50),
              Grouped(found.updates_per_second), fmt::format("{:.2f}", found.share),
              fmt::format("{:.0f} %{}", 100 * found.share_spread,
@@ -163,7 +160,7 @@ void PrintCell(const Cell& cell, const CellResult& found) {
 struct Measured {
   std::vector<MeasuredCell> cells;
   std::vector<std::string> warnings;
-  bench::OtherLoad load;
+  lab::OtherLoad load;
   double seconds = 0;
   bool interrupted = false;
 };
@@ -172,18 +169,18 @@ struct Measured {
 // time is left out.
 Status MeasureCells(const BenchPlan& plan, double seconds, std::int64_t begin, Measured* measured) {
   const auto elapsed = [begin] { return 1e-9 * static_cast<double>(MonotonicNs() - begin); };
-  const bench::CpuTimes before = bench::ReadCpuTimes();
+  const lab::CpuTimes before = lab::ReadCpuTimes();
   double per_byte = kFirstSecondsPerByte, fixed = kFirstSeconds;
   std::size_t left = plan.cells.size();
   int late = 0;
   for (const Cell& cell : plan.cells) {
-    if (bench::Interrupted()) {
+    if (lab::Interrupted()) {
       measured->interrupted = true;
       break;
     }
     const double beside = fixed + per_byte * static_cast<double>(CellBytes(cell));
     const double time_left = (1 - kReserve) * seconds - elapsed();
-    bench::LabOptions options;
+    lab::LabOptions options;
     options.pairs = kPairs;
     // A fair share of what is left.
     options.run_seconds =
@@ -214,7 +211,7 @@ Status MeasureCells(const BenchPlan& plan, double seconds, std::int64_t begin, M
     measured->cells.push_back({cell, *found});
   }
   measured->seconds = elapsed();
-  measured->load = LoadBetween(before, bench::ReadCpuTimes());
+  measured->load = LoadBetween(before, lab::ReadCpuTimes());
   // The load is that of the whole machine, however much of it we may use.
   measured->warnings =
       LoadWarnings(measured->load, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)));
@@ -241,18 +238,19 @@ Status MeasureCells(const BenchPlan& plan, double seconds, std::int64_t begin, M
 
 nlohmann::ordered_json BenchToJson(const Measured& measured, const std::string& advice) {
   nlohmann::ordered_json json;
-  json["format"] = bench::kResultsFormat;
+  json["format"] = lab::kResultsFormat;
   json["program"] = "passel bench";
-  for (const auto& [name, value] : bench::DescribeMachine()) json["machine"][name] = value;
+  for (const auto& [name, value] : lab::DescribeMachine()) json["machine"][name] = value;
   json["load"] = {{"other_cores", measured.load.cores}, {"steal", measured.load.steal}};
   json["seconds"] = measured.seconds;
   json["interrupted"] = measured.interrupted;
   json["warnings"] = measured.warnings;
   json["notes"] = nlohmann::ordered_json::array();
   json["rows"] = nlohmann::ordered_json::array();  // those of tools/bench: none
+  json["guarantees"] = lab::GuaranteesToJson();
   json["cells"] = nlohmann::ordered_json::array();
   for (const auto& [cell, result] : measured.cells) {
-    json["cells"].push_back(bench::CellToJson({cell, result, "", ""}));
+    json["cells"].push_back(lab::CellToJson({cell, result, "", ""}));
   }
   json["advice"] = advice;
   return json;
@@ -264,7 +262,7 @@ int BenchCommand(const BenchFlags& flags, std::int64_t start_ns) {
     LogError("{}", status.message());
     return job::kExitUsage;
   }
-  bench::NoteInterrupts();
+  lab::NoteInterrupts();
   PrintHead(plan, flags);
   Measured measured;
   const Status status = MeasureCells(plan, flags.seconds, start_ns, &measured);
@@ -278,7 +276,7 @@ int BenchCommand(const BenchFlags& flags, std::int64_t start_ns) {
   fmt::print("\n");
   if (measured.interrupted) fmt::print("interrupted: what is above is complete\n");
   for (const std::string& warning : measured.warnings) fmt::print("warning: {}\n", warning);
-  const std::string advice = bench::Advise(measured.cells, plan.workers);
+  const std::string advice = lab::Advise(measured.cells, plan.workers);
   fmt::print("{}\n", advice);
   if (!flags.json.empty()) {
     const Status written = WriteJsonFile(flags.json, BenchToJson(measured, advice));

@@ -1,4 +1,4 @@
-#include "bench/lab/cell_sets.h"
+#include "lab/cell_sets.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <set>
 #include <string>
 
-namespace passel::bench {
+namespace passel::lab {
 namespace {
 
 std::set<std::string> Names(const std::vector<Cell>& cells) {
@@ -41,19 +41,17 @@ TEST(CellSets, AQuickRunIsShortAndAFullOneHasAllOfIt) {
 TEST(CellSets, AFullRunAsksForEverything) {
   const std::vector<Cell> full = FullCells(4);
   const auto some = [&full](auto&& what) { return std::any_of(full.begin(), full.end(), what); };
-  for (const CellMode mode :
-       {CellMode::kHogwild, CellMode::kLocked, CellMode::kBarrier, CellMode::kReplicas,
-        CellMode::kSsp, CellMode::kNaive, CellMode::kAtomic, CellMode::kMutex}) {
+  for (const Sharing sharing : kSharings) {
     for (const std::size_t elements : {16, 1000, 79510, 1'000'000, 16'000'000}) {
       EXPECT_TRUE(some([&](const Cell& cell) {
-        return cell.mode == mode && cell.elements == elements && cell.pages == CellPages::k4k;
-      })) << CellModeName(mode)
+        return cell.sharing == sharing && cell.elements == elements && cell.pages == CellPages::k4k;
+      })) << SharingName(sharing)
           << " " << elements;
     }
     for (const int writers : {2, 3, 4, 8}) {
       EXPECT_TRUE(some([&](const Cell& cell) {
-        return cell.mode == mode && cell.writers == writers;
-      })) << CellModeName(mode)
+        return cell.sharing == sharing && cell.writers == writers;
+      })) << SharingName(sharing)
           << " " << writers;
     }
   }
@@ -71,4 +69,4 @@ TEST(CellSets, AFullRunAsksForEverything) {
 }
 
 }  // namespace
-}  // namespace passel::bench
+}  // namespace passel::lab

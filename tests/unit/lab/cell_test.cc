@@ -1,11 +1,11 @@
-#include "bench/lab/cell.h"
+#include "lab/cell.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
 
-namespace passel::bench {
+namespace passel::lab {
 namespace {
 
 using ::testing::HasSubstr;
@@ -16,15 +16,13 @@ TEST(CellName, SaysEverythingAndIsReadBack) {
   EXPECT_EQ(CellName(cell),
             "BM_Cell/op:push/mode:hogwild/opt:adam/elems:79510/writers:2/place:own/pages:4k");
   for (const CellOp op : {CellOp::kPush, CellOp::kPushPull, CellOp::kRound}) {
-    for (const CellMode mode :
-         {CellMode::kHogwild, CellMode::kLocked, CellMode::kBarrier, CellMode::kReplicas,
-          CellMode::kSsp, CellMode::kNaive, CellMode::kAtomic, CellMode::kMutex}) {
+    for (const Sharing sharing : kSharings) {
       for (const OptimizerKind kind : {OptimizerKind::kSgd, OptimizerKind::kAdam,
                                        OptimizerKind::kAdagrad, OptimizerKind::kFtrl}) {
         for (const Placement placement : {Placement::kFree, Placement::kOwn, Placement::kOne}) {
           for (const CellPages pages : {CellPages::k4k, CellPages::kHuge}) {
             for (const double rate : {0.0, 2000.0, 1.5}) {
-              const Cell given{op, mode, kind, 16'000'000, 8, placement, pages, rate};
+              const Cell given{op, sharing, kind, 16'000'000, 8, placement, pages, rate};
               const Result<Cell> read = ParseCellName(CellName(given));
               ASSERT_TRUE(read.ok()) << CellName(given) << ": " << read.status().message();
               EXPECT_EQ(*read, given) << CellName(given);
@@ -87,7 +85,7 @@ TEST(CellCheck, RefusesWhatMakesNoSenseWithTheLimitAndTheValue) {
   cell = Cell();
   cell.op = CellOp::kRound;
   EXPECT_THAT(refusal(cell, 2), HasSubstr("mode hogwild takes op:push or op:push_pull"));
-  cell.mode = CellMode::kBarrier;
+  cell.sharing = Mode::kBarrier;
   EXPECT_TRUE(CheckCell(cell, 2).ok());
   cell.op = CellOp::kPush;
   EXPECT_THAT(refusal(cell, 2), HasSubstr("mode barrier takes op:round"));
@@ -126,4 +124,4 @@ TEST(CellBytes, CountTheArenaAndWhatEachWriterHasForItself) {
 }
 
 }  // namespace
-}  // namespace passel::bench
+}  // namespace passel::lab

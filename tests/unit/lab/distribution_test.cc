@@ -1,4 +1,4 @@
-#include "bench/lab/distribution.h"
+#include "lab/distribution.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-namespace passel::bench {
+namespace passel::lab {
 namespace {
 
 // 1, 2, ..., n in some order: the q-quantile is ceil(q n).
@@ -76,4 +76,4 @@ TEST(Distribution, TheCurveRisesFromTheLeastToTheLargestSample) {
 }
 
 }  // namespace
-}  // namespace passel::bench
+}  // namespace passel::lab

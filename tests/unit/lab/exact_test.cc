@@ -1,4 +1,4 @@
-#include "bench/lab/exact.h"
+#include "lab/exact.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,11 +10,11 @@
 #include <thread>
 #include <vector>
 
-#include "bench/lab/arenas.h"
-#include "bench/lab/writers.h"
+#include "lab/arenas.h"
+#include "lab/writers.h"
 #include "optim/update_kernels.h"
 
-namespace passel::bench {
+namespace passel::lab {
 namespace {
 
 using ::testing::HasSubstr;
@@ -51,10 +51,10 @@ class Updated {
   const ShardMemory memory;
 };
 
-Cell CellOf(CellMode mode, OptimizerKind optimizer, int writers = 2) {
+Cell CellOf(Sharing sharing, OptimizerKind optimizer, int writers = 2) {
   Cell cell;
-  cell.mode = mode;
-  cell.op = IsRoundCell(mode) ? CellOp::kRound : CellOp::kPush;
+  cell.sharing = sharing;
+  cell.op = sharing.in_rounds() ? CellOp::kRound : CellOp::kPush;
   cell.optimizer = optimizer;
   cell.elements = 5000;
   cell.writers = writers;
@@ -63,7 +63,7 @@ Cell CellOf(CellMode mode, OptimizerKind optimizer, int writers = 2) {
 
 TEST(CountLost, CountsExactlyTheUpdatesThatAreMissing) {
   for (const OptimizerKind optimizer : kOptimizers) {
-    Updated updated(CellOf(CellMode::kNaive, optimizer));
+    Updated updated(CellOf(Foil::kNaive, optimizer));
     updated.Count(12);
     const auto count = [&] { return CountLost(updated.cell, updated.plan, updated.memory, 12); };
     ASSERT_TRUE(count().ok()) << count().status().message();
@@ -75,7 +75,7 @@ TEST(CountLost, CountsExactlyTheUpdatesThatAreMissing) {
 }
 
 TEST(CountLost, IsExactUpToTheLastPushThatAFloatCanCount) {
-  Updated updated(CellOf(CellMode::kNaive, OptimizerKind::kSgd));
+  Updated updated(CellOf(Foil::kNaive, OptimizerKind::kSgd));
   constexpr std::int64_t kMost = std::int64_t{1} << 24;
   std::fill_n(updated.memory.values, updated.cell.elements, static_cast<float>(kMost - 1));
   const std::vector<float> gradient(updated.cell.elements, -1.0F);
@@ -84,8 +84,9 @@ TEST(CountLost, IsExactUpToTheLastPushThatAFloatCanCount) {
 }
 
 TEST(CountLost, ALossWhereNoneMayBeIsAWrongAnswer) {
-  for (const CellMode mode : {CellMode::kLocked, CellMode::kMutex, CellMode::kAtomic}) {
-    Updated updated(CellOf(mode, OptimizerKind::kAdam));
+  for (const Sharing sharing :
+       std::initializer_list<Sharing>{Mode::kLocked, Foil::kMutex, Foil::kAtomic}) {
+    Updated updated(CellOf(sharing, OptimizerKind::kAdam));
     updated.Count(5);
     EXPECT_TRUE(CountLost(updated.cell, updated.plan, updated.memory, 5).ok());
     updated.memory.values[77] -= 1;
@@ -93,7 +94,7 @@ TEST(CountLost, ALossWhereNoneMayBeIsAWrongAnswer) {
     EXPECT_EQ(status.code(), Code::kInternal);
     EXPECT_THAT(status.message(), HasSubstr("1 of 5 x 5000 updates of elements were lost"));
   }
-  Updated alone(CellOf(CellMode::kHogwild, OptimizerKind::kSgd, 1));
+  Updated alone(CellOf(Mode::kHogwild, OptimizerKind::kSgd, 1));
   alone.Count(5);
   alone.memory.values[77] -= 1;
   EXPECT_FALSE(CountLost(alone.cell, alone.plan, alone.memory, 5).ok()) << "one writer loses none";
@@ -102,7 +103,7 @@ TEST(CountLost, ALossWhereNoneMayBeIsAWrongAnswer) {
 TEST(CountLost, ASumThatNoLossExplainsIsAWrongAnswer) {
   for (const float wrong : {6.0F, -1.0F, 2.5F, std::numeric_limits<float>::quiet_NaN(),
                             std::numeric_limits<float>::infinity()}) {
-    Updated updated(CellOf(CellMode::kNaive, OptimizerKind::kSgd));
+    Updated updated(CellOf(Foil::kNaive, OptimizerKind::kSgd));
     updated.Count(5);
     updated.memory.values[4321] = wrong;
     const Status status = CountLost(updated.cell, updated.plan, updated.memory, 5).status();
@@ -113,7 +114,7 @@ TEST(CountLost, ASumThatNoLossExplainsIsAWrongAnswer) {
 
 TEST(CheckRounds, FindsTheElementThatMissedARound) {
   for (const OptimizerKind optimizer : kOptimizers) {
-    Updated updated(CellOf(CellMode::kBarrier, optimizer));
+    Updated updated(CellOf(Mode::kBarrier, optimizer));
     updated.Count(7, 3);
     EXPECT_TRUE(CheckRounds(updated.cell, updated.plan, updated.memory, 3, 9).ok());
     EXPECT_FALSE(CheckRounds(updated.cell, updated.plan, updated.memory, 3, 10).ok());
@@ -134,7 +135,7 @@ void UpdateForCheck(Updated& updated) {
   }
   std::int64_t step = 0;
   for (int round = 0; round < kCheckRounds; ++round) {
-    if (IsRoundCell(updated.cell.mode)) {
+    if (updated.cell.sharing.in_rounds()) {
       const float* all[] = {gradients[0].data(), gradients[1].data(), gradients[2].data()};
       std::vector<float> mean(elements);
       SumGradients(mean.data(), all, 3, 3, elements);
@@ -147,8 +148,8 @@ void UpdateForCheck(Updated& updated) {
 
 TEST(CheckAgainstLoop, SeesASingleBitOfValuesAndSlots) {
   for (const OptimizerKind optimizer : kOptimizers) {
-    for (const CellMode mode : {CellMode::kHogwild, CellMode::kBarrier}) {
-      Updated updated(CellOf(mode, optimizer, 3));
+    for (const Sharing sharing : {Mode::kHogwild, Mode::kBarrier}) {
+      Updated updated(CellOf(sharing, optimizer, 3));
       UpdateForCheck(updated);
       const Result<PrivateLoop> scratch = PrivateLoop::Make(updated.cell, updated.plan);
       ASSERT_TRUE(scratch.ok());
@@ -176,7 +177,7 @@ TEST(CheckAgainstLoop, SeesASingleBitOfValuesAndSlots) {
 
 TEST(ApplyAtomically, OfOneWriterGivesTheBitsOfTheFusedLoop) {
   for (const OptimizerKind optimizer : kOptimizers) {
-    const Cell cell = CellOf(CellMode::kAtomic, optimizer);
+    const Cell cell = CellOf(Foil::kAtomic, optimizer);
     Updated fused(cell), atomic(cell);
     std::vector<float> gradient(cell.elements);
     for (Updated* updated : {&fused, &atomic}) {
@@ -198,7 +199,7 @@ TEST(ApplyAtomically, OfOneWriterGivesTheBitsOfTheFusedLoop) {
 
 TEST(ApplyAtomically, OfManyWritersLosesNothing) {
   for (const OptimizerKind optimizer : kOptimizers) {
-    Cell cell = CellOf(CellMode::kAtomic, optimizer, 4);
+    Cell cell = CellOf(Foil::kAtomic, optimizer, 4);
     cell.elements = 64;  // so that they meet
     Updated updated(cell);
     FillForCounting(updated.plan, cell.elements, updated.memory.values, updated.memory.slots);
@@ -223,4 +224,4 @@ TEST(ApplyAtomically, OfManyWritersLosesNothing) {
 }
 
 }  // namespace
-}  // namespace passel::bench
+}  // namespace passel::lab

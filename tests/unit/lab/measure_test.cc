@@ -1,4 +1,4 @@
-#include "bench/lab/measure.h"
+#include "lab/measure.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <string>
 #include <thread>
 
-namespace passel::bench {
+namespace passel::lab {
 namespace {
 
 LabOptions Short() {
@@ -20,16 +20,16 @@ LabOptions Short() {
 
 struct Kind {
   CellOp op;
-  CellMode mode;
+  Sharing sharing;
 };
 constexpr Kind kKinds[] = {
-    {CellOp::kPush, CellMode::kHogwild},     {CellOp::kPush, CellMode::kLocked},
-    {CellOp::kPush, CellMode::kSsp},         {CellOp::kPush, CellMode::kNaive},
-    {CellOp::kPush, CellMode::kAtomic},      {CellOp::kPush, CellMode::kMutex},
-    {CellOp::kPushPull, CellMode::kHogwild}, {CellOp::kPushPull, CellMode::kLocked},
-    {CellOp::kPushPull, CellMode::kSsp},     {CellOp::kPushPull, CellMode::kNaive},
-    {CellOp::kPushPull, CellMode::kAtomic},  {CellOp::kPushPull, CellMode::kMutex},
-    {CellOp::kRound, CellMode::kBarrier},    {CellOp::kRound, CellMode::kReplicas},
+    {CellOp::kPush, Mode::kHogwild},     {CellOp::kPush, Mode::kLocked},
+    {CellOp::kPush, Mode::kSsp},         {CellOp::kPush, Foil::kNaive},
+    {CellOp::kPush, Foil::kAtomic},      {CellOp::kPush, Foil::kMutex},
+    {CellOp::kPushPull, Mode::kHogwild}, {CellOp::kPushPull, Mode::kLocked},
+    {CellOp::kPushPull, Mode::kSsp},     {CellOp::kPushPull, Foil::kNaive},
+    {CellOp::kPushPull, Foil::kAtomic},  {CellOp::kPushPull, Foil::kMutex},
+    {CellOp::kRound, Mode::kBarrier},    {CellOp::kRound, Mode::kReplicas},
 };
 
 TEST(MeasureCell, EveryModeAndOptimizerGivesTheRightAnswerAndAllItsFigures) {
@@ -39,7 +39,7 @@ TEST(MeasureCell, EveryModeAndOptimizerGivesTheRightAnswerAndAllItsFigures) {
       for (const int writers : {1, 2}) {
         Cell cell;
         cell.op = kind.op;
-        cell.mode = kind.mode;
+        cell.sharing = kind.sharing;
         cell.optimizer = optimizer;
         cell.elements = 5000;
         cell.writers = writers;
@@ -62,12 +62,11 @@ TEST(MeasureCell, EveryModeAndOptimizerGivesTheRightAnswerAndAllItsFigures) {
 }
 
 TEST(MeasureCell, ManyWritersOnOneCoreEndTogether) {
-  for (const Kind& kind :
-       {Kind{CellOp::kRound, CellMode::kBarrier}, Kind{CellOp::kPush, CellMode::kSsp},
-        Kind{CellOp::kPush, CellMode::kMutex}}) {
+  for (const Kind& kind : {Kind{CellOp::kRound, Mode::kBarrier}, Kind{CellOp::kPush, Mode::kSsp},
+                           Kind{CellOp::kPush, Foil::kMutex}}) {
     Cell cell;
     cell.op = kind.op;
-    cell.mode = kind.mode;
+    cell.sharing = kind.sharing;
     cell.elements = 100;
     cell.writers = 2;
     cell.placement = Placement::kOne;
@@ -129,7 +128,7 @@ TEST(MeasureCell, AnOpenLoopOfFewOperationsKeepsItsRate) {
 TEST(MeasureCell, ARoundOfAnOpenLoopIsDueForAllWritersAtOnce) {
   Cell cell;
   cell.op = CellOp::kRound;
-  cell.mode = CellMode::kBarrier;
+  cell.sharing = Mode::kBarrier;
   cell.elements = 100;
   cell.writers = 2;
   cell.placement = Placement::kFree;
@@ -154,4 +153,4 @@ TEST(MeasureCell, RefusesWhatThisMachineHasNotGot) {
 }
 
 }  // namespace
-}  // namespace passel::bench
+}  // namespace passel::lab
