@@ -24,7 +24,7 @@ import tempfile
 
 import rank_test
 
-FORMAT = 1  # of the results of passel_bench: bench/lab/cell_json.h
+FORMAT = 1  # of the results of passel_bench: src/lab/cell_json.h
 ALPHA = 0.05
 LEAST_EFFECT = 0.03
 DEFAULT_RUNS = 10
