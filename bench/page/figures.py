@@ -1,4 +1,5 @@
-"""figures - which measurements a picture shows, and what is said about it.
+"""figures - which measurements a picture shows, and what is said about it: of single updates. Those
+of training are in training_figures.py, those of other systems in peer_figures.py.
 
 A picture is drawn when it is asked for: Picture.draw() returns SVG.
 """
@@ -6,12 +7,10 @@ A picture is drawn when it is asked for: Picture.draw() returns SVG.
 import math
 from dataclasses import dataclass, field
 from functools import partial
-from statistics import median
 
 import plots
 import words
 from plots import Bar, Line
-from results import PARTS
 
 USUAL_SIZE = 79510  # parameters of an MLP 784-100-10
 MOST_PANELS = 8     # of one section; what is left out is said
@@ -19,11 +18,6 @@ OPS = {"push": "push", "push_pull": "push and pull", "round": "round"}
 PLACES = {"own": "one core each", "one": "all on one core", "free": "placed by the kernel"}
 PERCENTILES = {2: "p50", 10: "p90", 100: "p99", 1e3: "p99.9", 1e4: "p99.99", 1e5: "p99.999",
                1e6: "p99.9999"}
-PEER_COLUMNS = {"view": "View: the address of current values, nothing copied",
-                "pull": "Pull: all values, copied", "push": "Push: w −= g",
-                "push+pull": "Push and pull",
-                "push, 2 writers": "Push by two writers at once, each",
-                "round of 2": "Round of two: both gradients in, both go on with the same values"}
 
 
 @dataclass
@@ -35,7 +29,8 @@ class Picture:
 
 @dataclass
 class Section:
-    """`missing`: why there is nothing. `tables` are (summary or "", report.Table)."""
+    """`missing`: why there is nothing. `tables` are (name, tables.Table); those without a name
+    stand open."""
     anchor: str
     title: str
     text: str = ""
@@ -287,181 +282,6 @@ def loop_picture(group):
         f"time of one {op_name(first.op)}; open: from when it was due")
 
 
-# --- Training, and the lines between cores that explain it ----------------------------------------
-
-
-def scaling_section(results):
-    section = Section(
-        "scaling", "Speed-up against workers",
-        "Local steps per second of all workers together, training an MLP 784-100-10 with Adam, as "
-        "multiples of one worker's. *Private* is the reference: as many workers, each with "
-        "parameters of its own, nothing shared. *Naive* is every worker sweeping from the first "
-        "parameter to the last without claims.")
-    found = {}  # each way to share was measured in turn with private runs of its own
-    for s in results.scaling:
-        if s.private_steps_per_second:
-            found.setdefault(s.workers, []).append(s.private_steps_per_second)
-    if not found:
-        section.missing = "no training was measured (--filter BM_Train)"
-        return section
-    private = {workers: median(speeds) for workers, speeds in sorted(found.items())}
-    section.pictures = [speed_up_picture(results.scaling, private), share_picture(results.scaling)]
-    return section
-
-
-def speed_up_lines(scaling, private):
-    """As multiples of one private worker of the fewest."""
-    least = min(private)
-    alone = private[least] / least
-    groups = {"private": {n: speed / alone for n, speed in private.items()}}
-    for s in scaling:
-        if s.ratio is not None and s.workers in private:
-            # The ratio is to private runs in turn with these: what else ran meanwhile is not in it.
-            groups.setdefault(s.sharing, {})[s.workers] = s.ratio * private[s.workers] / alone
-    return [Line(sharing, f"{sharing} {words.short(max(speeds.items())[1])}×",
-                 sorted(speeds.items()))
-            for sharing, speeds in sorted(groups.items(), key=lambda g: words.order_of(g[0]))]
-
-
-def speed_up_picture(scaling, private):
-    least = min(private)
-    return picture(("speed-up",), "Speed-up of training", plots.lines, "workers, one process each",
-                   "times one private worker" if least == 1 else
-                   f"times 1/{least} of {least} private workers", speed_up_lines(scaling, private),
-                   x_ticks=list(private), y_write=words.short, x_log=False, y_log=False, y_from=0)
-
-
-def share_picture(scaling):
-    rows = sorted((s for s in scaling if s.ratio is not None),
-                  key=lambda s: (s.workers, words.order_of(s.sharing)))
-    return picture(("share-of-private",), "Share of private compute", plots.bars,
-                   "steps/s over those of as many private workers, in pairs of runs",
-                   [Bar(s.sharing, s.ratio, f"{s.ratio:.2f}"
-                        + (f" (spread {words.percent(s.spread)})" if s.spread else ""),
-                        s.sharing, group=words.plural(s.workers, "worker")) for s in rows],
-                   reference=1.0)
-
-
-def step_time(split):
-    return sum(split[f"{part}_us"] for part in PARTS)
-
-
-def split_section(results):
-    section = Section(
-        "split", "A training step",
-        "Where a worker's time goes in one training step: the batch is gathered, forward and "
-        "backward passes compute the gradient, the update puts it into the shared parameters, then "
-        "comes waiting for others and whatever is left. The mean of all steps, in a run of its own "
-        "with time stamps.")
-    rows = sorted(results.time_split, key=lambda s: (s.workers, words.order_of(s.sharing)))
-    if not rows:
-        section.missing = "the parts of a step were not timed (--filter BM_Train)"
-        return section
-    section.pictures = [picture(
-        ("time-split",), "Time of one training step", plots.stacks, "µs of one worker's step",
-        PARTS, [(f"{words.plural(s.workers, 'worker')}: {s.sharing}",
-                 [s[f"{part}_us"] for part in PARTS], words.duration(step_time(s)))
-                for s in rows])]
-    return section
-
-
-def lines_section(results):
-    section = Section(
-        "lines", "Core to core",
-        "What a cache line costs that another core has. First one line that two cores write in "
-        "turn, there and back. Then the extra time of each line in a sweep over parameters and "
-        "slot variables which the other core has just updated: the price of sharing, line by line. "
-        "Where the shades form squares, cores share a cache or a socket: put the workers of one "
-        "job there.")
-    found = results.line_transfer or {}
-    for name, key, title in (
-            ("round-trip", "round_trip_ns", "Round trip of one line, ns"),
-            ("line-update", "update_ns_per_line",
-             "Update of a line from another core, ns more than of one's own")):
-        values = found.get(key) or []
-        if any(value is not None for row in values for value in row):
-            section.pictures.append(picture((name,), title, plots.shades, found["cores"], values,
-                                            "ns"))
-    if not section.pictures:
-        section.missing = ("line transfers were not measured: that takes two cores "
-                           "(--filter BM_LineTransfer)")
-    return section
-
-
-# --- The same work by other systems ---------------------------------------------------------------
-
-
-def peers_section(peers, why_missing):
-    section = Section(
-        "peers", "Beside other systems",
-        "The same work by what one would have used instead, each in its own process, verified, in "
-        "the same run. Bars are medians; a thin line goes on to p99, or ends in an arrow where "
-        "that is beyond the drawing. A view is compared with a view, a pull that copies with a get "
-        "that copies. Shorter is better, but for training, where longer is. ! marks runs that "
-        "spread by more than 20 %.", missing=why_missing if peers is None else "")
-    if peers is None:
-        return section
-    for elements in sorted({elements for _, elements, _ in peers.latencies}):
-        size = {79510: "318 KB", 1048576: "4 MiB"}.get(elements, f"{words.count(elements)} floats")
-        for op, title in PEER_COLUMNS.items():
-            made = latency_bars(peers, elements, op)
-            if any(bar.value is not None for bar in made):
-                section.pictures.append(picture(
-                    ("peers", op, elements), f"{title}, {size}", plots.bars, "median and p99", made,
-                    words.duration))
-    for workers in sorted({workers for _, workers in peers.speeds}):
-        section.pictures.append(picture(
-            ("peers-training", workers), f"Training MNIST, {words.plural(workers, 'worker')}",
-            plots.bars, "steps/s of all workers (test accuracy)", training_bars(peers, workers),
-            words.count))
-    notes = ["A quick run: each was measured once, so no spread is known; not for quoting."
-             ] * bool(peers.quick)
-    notes += ["The run was interrupted: what was not complete is not here."] * bool(
-        peers.interrupted)
-    notes += [f"Missing: {name}: {reason}." for name, reason in sorted(peers.missing.items())]
-    notes += [f"Failed: {row}: {reason}." for row, reason in sorted(peers.failed.items())]
-    section.note = " ".join(notes)
-    if not section.pictures:
-        section.missing = f"no system could be measured. {section.note}"
-    return section
-
-
-def peer_key(row):
-    """Our own bars stand out, each in the colour of its mode."""
-    return row.removeprefix("passel ") if row.startswith("passel ") else "other"
-
-
-def noisy(spread):
-    return " !" if spread > 0.20 else ""
-
-
-def latency_bars(peers, elements, op):
-    made = []
-    for r in peers.latency_rows:
-        if (r.row, elements, op) in peers.latencies:
-            p50, p99, spread = peers.latencies[r.row, elements, op]
-            text = f"{words.duration(p50)} (p99 {words.duration(p99)}){noisy(spread)}"
-            made.append(Bar(r.row, p50, text, peer_key(r.row), p99))
-        elif op in r.ops and (r.peer in peers.missing or r.row in peers.failed):
-            made.append(Bar(r.row, None, "not measured: see below"))
-    return made
-
-
-def training_bars(peers, workers):
-    made = []
-    for r in peers.training_rows:
-        failed = any(what.startswith(f"{r.row}, {workers} ") for what in peers.failed)
-        if (r.row, workers) in peers.speeds:
-            steps, accuracy, spread = peers.speeds[r.row, workers]
-            text = words.grouped(steps) + ("" if accuracy is None else f" ({accuracy:.3f})")
-            made.append(Bar(r.row, steps, text + noisy(spread), peer_key(r.row)))
-        elif r.peer in peers.missing or failed or "training" in peers.failed:
-            made.append(Bar(r.row, None, "not measured: see below"))
-    return made
-
-
-def sections(results, peers, why_no_peers):
-    """All with pictures, in their order."""
+def sections(results):
     return [latency_section(results), writers_section(results), percentile_section(results),
-            loop_section(results), scaling_section(results), split_section(results),
-            lines_section(results), peers_section(peers, why_no_peers)]
+            loop_section(results)]

@@ -10,21 +10,20 @@ import json
 import os
 import re
 import sys
-from dataclasses import dataclass
 
 import figures
 import lessons
+import peer_figures
 import plots
 import results as files
-import words
+import tables
+import training_figures
 from figures import Section
-from words import known
 
 NAME = "bench/page/report.py"
 NO_PEERS = ("the other systems were not measured (tools/bench --peers; bench/peers/setup installs "
             "them)")
 DIGITS = 5  # of what --shrink keeps
-MUCH_SPREAD = 0.20
 
 CSS = """
 body{margin:0 auto;max-width:1120px;padding:16px;background:#fff;color:#1b1c1e;line-height:1.5;
@@ -41,154 +40,42 @@ td.number{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
 """
 
 
-@dataclass
-class Table:
-    """`heads` that end in "|" are of columns of words, the others of numbers."""
-    heads: list
-    rows: list
-
-    def columns(self):
-        return [(head.rstrip("|"), head.endswith("|")) for head in self.heads]
-
-    def html(self):
-        head = "".join(f"<th>{html.escape(name)}</th>" for name, _ in self.columns())
-        body = "".join("<tr>" + "".join(
-            ("<td>" if is_words else '<td class="number">') + html.escape(str(cell)) + "</td>"
-            for cell, (_, is_words) in zip(row, self.columns())) + "</tr>\n" for row in self.rows)
-        return (f'<div class="scroll"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}'
-                "</tbody></table></div>")
-
-    def markdown(self):
-        lines = [[name for name, _ in self.columns()],
-                 ["---" if is_words else "---:" for _, is_words in self.columns()],
-                 *[[str(cell).replace("|", "\\|") for cell in row] for row in self.rows]]
-        return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-# --- Tables ---------------------------------------------------------------------------------------
-
-
-def percent_marked(spread):
-    return known(spread, words.percent) + (" !" if (spread or 0) > MUCH_SPREAD else "")
-
-
-def rows_table(rows):
-    return Table(["what|", "measured", "limit", "reference", "unit|", "ratio", "target", "spread",
-                  "verdict|"],
-                 [[row.what, known(row.measured), known(row.limit), known(row.reference),
-                   row.unit or "", known(row.ratio), row.target, percent_marked(row.spread),
-                   " ".join(filter(None, (row.verdict, row.reason or row.error)))]
-                  for row in rows])
-
-
-def targets(results):
-    """"27 targets: 24 met, 2 missed, 1 not applicable", or "" without any."""
-    verdicts = [row.verdict for row in results.rows if row.target]
-    counts = [f"{verdicts.count(verdict)} {verdict}"
-              for verdict in ("met", "missed", "not applicable", "WRONG") if verdict in verdicts]
-    return f"{words.plural(len(verdicts), 'target')}: {', '.join(counts)}" if verdicts else ""
-
-
-def cells_table(cells):
-    cells = sorted(cells, key=lambda c: (c.op, c.optimizer, words.order_of(c.mode), c.elements,
-                                         c.writers, c.placement != "own", str(c.placement),
-                                         str(c.pages), c.rate))
-    return Table(
-        ["update|", "parameters", "writers", "p50", "p99", "p99.9", "max", "reference", "ratio",
-         "spread", "updates/s", "share", "lost", "busy", "overlapped"],
-        [[", ".join(filter(None, (
-            figures.op_name(c.op), c.mode, c.optimizer, figures.where(c),
-            f"open loop at {words.count(c.rate)}/s" if c.loop == "open" else ""))),
-          words.grouped(c.elements), c.writers,
-          *[known(us, words.duration) for us in (c.p50, c.p99, c.p999, c.max, c.reference)],
-          known(c.ratio), percent_marked(c.spread), known(c.updates_per_second, words.grouped),
-          known(c.share), lessons.lost(c), known(c.busy_blocks, words.grouped),
-          known(c.overlapped_blocks, words.grouped)] for c in cells])
-
-
-def limits_table(results):
-    return Table(["what|", "size", "cores", "value", "unit|"],
-                 [[limit.what, known(limit.bytes, byte_count), known(limit.cores, words.grouped),
-                   words.significant(limit.value, 4), limit.unit] for limit in results.limits])
-
-
-def byte_count(size):
-    for limit, unit in ((2 ** 30, "GiB"), (2 ** 20, "MiB"), (2 ** 10, "KiB")):
-        if size >= limit:
-            return f"{words.short(size / limit)} {unit}"
-    return f"{size:.0f} B"
-
-
-def sharing_table(results):
-    return Table(["workers", "sharing|", "steps/s", "private steps/s", "ratio", "spread"],
-                 [[s.workers, s.sharing, words.grouped(s.steps_per_second),
-                   known(s.private_steps_per_second, words.grouped), known(s.ratio),
-                   percent_marked(s.spread)]
-                  for s in sorted(results.scaling,
-                                  key=lambda s: (s.workers, words.order_of(s.sharing)))])
-
-
-def verdicts(peers):
-    kinds = [v.verdict for v in peers.verdicts]
-    return (f"Beside other systems passel is ahead in {kinds.count('ahead')} of {len(kinds)} "
-            f"comparisons, within 5 % in {kinds.count('tie')}, behind in {kinds.count('behind')}.")
-
-
-def verdicts_table(found):
-    return Table(["what|", "passel", "the other", "passel is|"],
-                 [[v.what, words.significant(v.passel), words.significant(v.other), v.verdict]
-                  for v in found])
-
-
-def machine_facts(results, peers):
-    facts = list((results.machine or {}).items())
-    if results.load and results.load.other_cores is not None:
-        facts.append(("load", f"{results.load.other_cores:.1f} cores busy with other programs, "
-                              f"{100 * (results.load.steal or 0):.1f} % steal"))
-    if results.seconds:
-        facts.append(("length of the run", f"{results.seconds:.0f} s"))
-    if peers is not None:
-        facts += [(f"peers: {name}", value) for part in (peers.machine, peers.versions)
-                  for name, value in (part or {}).items()]
-    return facts
-
-
 # --- The page -------------------------------------------------------------------------------------
+
+
+def drawn_sections(results, peers, why_no_peers):
+    """All with pictures, in their order."""
+    return [*figures.sections(results), *training_figures.sections(results),
+            peer_figures.section(peers, why_no_peers)]
 
 
 def sections(results, peers, why_no_peers):
     """All of the page but its head, in their order."""
-    with_target = [row for row in results.rows if row.target]
-    others = [row for row in results.rows if not row.target]
-    usual = [("", rows_table(with_target))] * bool(with_target)
-    usual += [(f"{words.plural(len(others), 'row')} without a target", rows_table(others))
-              ] * bool(others)
-    drawn = figures.sections(results, peers, why_no_peers)
+    drawn = drawn_sections(results, peers, why_no_peers)
     by_anchor = {section.anchor: section for section in drawn}
-    if results.scaling:
-        by_anchor["scaling"].tables = [("The figures", sharing_table(results))]
-    if peers is not None and peers.verdicts:
-        by_anchor["peers"].tables = [(words.plural(len(peers.verdicts), "comparison"),
-                                      verdicts_table(peers.verdicts))]
+    by_anchor["scaling"].tables = [("The figures", tables.sharing_table(results))]
+    by_anchor["peers"].tables = [
+        ("Comparisons", tables.verdicts_table(peers.verdicts if peers else []))]
     for section in drawn:
         if section.pictures and not plots.AVAILABLE:
             section.pictures = []
             section.missing = "drawings need Python's matplotlib (tools/setup --with bench)"
-    refused = [[c.name, c.why_not] for c in results.cells if c.why_not]
-    notes = results.notes or []
-    notes = notes + [f"{one.what or one.name}: {one.note}"
-                     for one in results.rows + results.cells if one.note]
+    notes = (results.notes or []) + [f"{one.what or one.name}: {one.note}"
+                                     for one in results.rows + results.cells if one.note]
     return [
         Section("targets", "Targets",
                 "Each figure beside what the same run measured in turn with it: a limit, which the "
                 "same work cannot beat, or a reference, which it may. The ratio is the one over "
                 "the other. A spread above 20 %, marked !, means: measure again on a quieter "
-                "machine.", tables=usual,
-                missing="" if usual else "no row of the table was measured"),
+                "machine.",
+                tables=[("", tables.rows_table([row for row in results.rows if row.target])),
+                        ("Rows without a target",
+                         tables.rows_table([row for row in results.rows if not row.target]))],
+                missing="" if results.rows else "no row of the table was measured"),
         *drawn,
         Section("limits", "What this machine can do",
                 "Memory, copies and hand-overs without anything of passel, in the same run.",
-                tables=[("", limits_table(results))] * bool(results.limits),
+                tables=[("", tables.limits_table(results))],
                 missing="" if results.limits else "no limit was measured (--filter BM_Limit)"),
         Section("cells", "All cells",
                 "One row for each kind of update that was measured. The ratio says how many times "
@@ -196,15 +83,14 @@ def sections(results, peers, why_no_peers):
                 "that of the reference's updates a second. Lost are updates of elements, counted "
                 "with numbers whose sum is known exactly; busy blocks were claimed by another "
                 "writer at the first try, overlapped ones were entered all the same.",
-                tables=[(words.plural(len(results.measured), "cell"),
-                         cells_table(results.measured))] * bool(results.measured)
-                + [(f"{words.plural(len(refused), 'cell')} without a figure",
-                    Table(["cell|", "why|"], refused))] * bool(refused),
+                tables=[("Cells", tables.cells_table(results.measured)),
+                        ("Cells without a figure", tables.Table(
+                            ["cell|", "why|"],
+                            [[c.name, c.why_not] for c in results.cells if c.why_not]))],
                 missing="" if results.cells else "no cell of the update matrix was measured"),
-        Section("machine", "The machine",
-                tables=[("", Table(["what|", "value|"], machine_facts(results, peers)))]
-                + [(f"{words.plural(len(notes), 'note')} of the run",
-                    Table(["note|"], [[note] for note in notes]))] * bool(notes))]
+        Section("machine", "The machine", tables=[
+            ("", tables.Table(["what|", "value|"], tables.machine_facts(results, peers))),
+            ("Notes of the run", tables.Table(["note|"], [[note] for note in notes]))])]
 
 
 def emphasized(text):
@@ -219,9 +105,9 @@ def render(results, peers, why_no_peers):
     machine = ", ".join(facts[name] for name in ("processor", "cores", "host") if name in facts)
     warnings = ["The run was interrupted: what is here is complete, the rest was not measured"
                 ] * bool(results.interrupted) + (results.warnings or [])
-    said = [f"{targets(results)}."] * bool(targets(results))
+    said = [f"{tables.targets(results)}."] * bool(tables.targets(results))
     said += [results.advice] * bool(results.advice) + lessons.sentences(results)
-    said += [verdicts(peers)] if peers is not None and peers.verdicts else []
+    said += [tables.verdicts(peers)] if peers is not None and peers.verdicts else []
     said += [f"`{mode}` {text}." for mode, text in (results.guarantees or {}).items()]
     parts = sections(results, peers, why_no_peers)
     return "\n".join([
@@ -251,8 +137,8 @@ def section_html(section):
               + (' class="wide"' if one.name == "time-split" else "") + f">\n{one.draw()}</figure>"
               for one in section.pictures]
     parts.append("</div>")
-    parts += [f"<details><summary>{html.escape(summary)}</summary>{table.html()}</details>"
-              if summary else table.html() for summary, table in section.tables]
+    parts += [f"<details><summary>{name} ({len(table.rows)})</summary>{table.html()}</details>"
+              if name else table.html() for name, table in section.tables if table.rows]
     parts.append(f'<p class="note">{html.escape(section.note)}</p>' if section.note else "")
     return "\n".join([*parts, "</section>"])
 
@@ -266,24 +152,28 @@ class BadPage(Exception):
 
 def blocks_of(results, peers):
     """{name: (Markdown, picture or None)} that docs/performance.md can have of one run."""
+    def of(table, before=""):
+        return before + table.markdown() if table.rows else before
+
+    said = tables.verdicts(peers) + "\n\n" if peers and peers.verdicts else ""
+    not_ahead = [v for v in peers.verdicts if v.verdict != "ahead"] if peers else []
+    machine = [f"- {name}: {value}" for name, value in tables.machine_facts(results, None)]
+    machine += [f"- **warning**: {text}" for text in results.warnings or []]
     usual = [c for c in results.measured
              if c.elements == figures.USUAL_SIZE and c.loop == "closed"]
-    not_ahead = [v for v in (peers.verdicts if peers else []) if v.verdict != "ahead"]
     found = {
-        "machine": "\n".join([f"- {name}: {value}" for name, value in machine_facts(results, None)]
-                             + [f"- **warning**: {text}" for text in results.warnings or []]),
-        "targets": targets(results) and targets(results) + ".\n\n" + rows_table(
-            [row for row in results.rows if row.target]).markdown(),
+        "machine": "\n".join(machine),
+        "targets": of(tables.rows_table([row for row in results.rows if row.target]),
+                      tables.targets(results) and tables.targets(results) + ".\n\n"),
         "advice": "\n".join(f"- {text}" for text in lessons.sentences(results)),
-        "limits": results.limits and limits_table(results).markdown(),
-        "sharing": results.scaling and sharing_table(results).markdown(),
-        "cells": usual and cells_table(usual).markdown(),
-        "verdicts": peers and peers.verdicts and verdicts(peers) + (
-            "\n\n" + verdicts_table(not_ahead).markdown() if not_ahead else ""),
+        "limits": of(tables.limits_table(results)),
+        "sharing": of(tables.sharing_table(results)),
+        "cells": of(tables.cells_table(usual)),
+        "verdicts": of(tables.verdicts_table(not_ahead), said),
     }
-    blocks = {name: (text or "Not here: that was not measured in this run.", None)
+    blocks = {name: (text.rstrip() or "Not here: that was not measured in this run.", None)
               for name, text in found.items()}
-    for section in figures.sections(results, peers, "they were not measured"):
+    for section in drawn_sections(results, peers, "they were not measured"):
         for one in section.pictures:
             blocks[one.name] = (f'<img src="plots/{one.name}.svg" width="70%" '
                                 f'alt="{html.escape(one.title)}">', one)

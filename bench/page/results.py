@@ -10,23 +10,24 @@ from statistics import median
 RESULTS_FORMAT = 1  # of --json of passel_bench and `passel bench` (src/lab/cell_json.h)
 PEERS_FORMAT = 1    # of bench/peers/run --json
 
-NUMBER = (int, float)
 PARTS = ("gather", "forward", "backward", "update", "wait", "other")  # of a training step
-# What each object of a list must have, beside which everything may be missing.
+# What each object of a list must have, beside which everything may be missing: numbers, but for
+# TEXTS and LISTS.
 NEEDED = {
-    "rows": {"what": str},
-    "cells": {"name": str, "op": str, "mode": str, "optimizer": str, "elements": NUMBER,
-              "writers": NUMBER},
-    "scaling": {"sharing": str, "workers": NUMBER, "steps_per_second": NUMBER},
-    "time_split": {"sharing": str, "workers": NUMBER, **{f"{part}_us": NUMBER for part in PARTS}},
-    "limits": {"what": str, "value": NUMBER},
-    "latency": {"row": str, "elements": NUMBER, "op": str, "runs": list},
-    "training": {"row": str, "workers": NUMBER, "runs": list},
-    "latency_rows": {"row": str, "peer": str, "ops": list},
-    "training_rows": {"row": str, "peer": str},
-    "verdicts": {"what": str, "passel": NUMBER, "other": NUMBER, "verdict": str},
+    "rows": "what",
+    "cells": "name op mode optimizer elements writers",
+    "scaling": "sharing workers steps_per_second",
+    "time_split": "sharing workers " + " ".join(f"{part}_us" for part in PARTS),
+    "limits": "what value",
+    "latency": "row elements op runs",
+    "training": "row workers runs",
+    "latency_rows": "row peer ops",
+    "training_rows": "row peer",
+    "verdicts": "what passel other verdict",
 }
-MEASURED = {"samples": NUMBER, "p50": NUMBER, "p99": NUMBER}  # of a cell with figures
+MEASURED = "samples p50 p99"  # of a cell with figures
+TEXTS = "name what op mode optimizer sharing row peer verdict".split()
+LISTS = "runs ops".split()
 
 
 class BadFile(Exception):
@@ -66,7 +67,8 @@ def _load(path, what, form, command):
 
 
 def _check(path, where, entry, fields):
-    for name, kind in fields.items():
+    for name in fields.split():
+        kind = str if name in TEXTS else list if name in LISTS else (int, float)
         value = entry.get(name)
         if value is None:
             raise BadFile(f"{path}: {where} has no '{name}': write the file again")

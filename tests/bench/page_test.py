@@ -14,9 +14,12 @@ from page_sample import BARE, ROOT, SVG, InAFolder, cell, whole, whole_peers  # 
 
 import figures
 import lessons
+import peer_figures
 import plots
 import report
 import results as files
+import tables
+import training_figures
 import words
 
 drawing = unittest.skipUnless(plots.AVAILABLE, "needs matplotlib (tools/setup --with bench)")
@@ -159,7 +162,7 @@ class Page(InAFolder):
                                      not_applicable="no huge pages here")])
         text = self.render(one)
         self.assertIn("Not here: no cell could be measured: no huge pages here.", text)
-        self.assertIn("1 cell without a figure", text)
+        self.assertIn("Cells without a figure (1)", text)
 
     def test_a_single_cell_is_enough_for_a_page(self):
         text = self.render(dict(BARE, cells=[cell("locked", 16, 2, 0.4)]))
@@ -175,13 +178,13 @@ class Page(InAFolder):
         self.assertIn("Failed: Redis, TCP: ended with 1", text)
         found = self.peers(whole_peers())
         self.assertEqual(
-            [(bar.name, bar.value, bar.text) for bar in figures.latency_bars(found, 79510, "push")],
+            [(bar.name, bar.value, bar.text) for bar in peer_figures.latency_bars(found, 79510, "push")],
             # The median of three, and their spread is large.
             [("passel hogwild", 1.1 * 9.5, "10.5 µs (p99 20.9 µs) !"),
              ("Redis, TCP", None, "not measured: see below"),
              ("gRPC, unary", None, "not measured: see below")])
         self.assertEqual(
-            [(bar.name, bar.text) for bar in figures.training_bars(found, 2)],
+            [(bar.name, bar.text) for bar in peer_figures.training_bars(found, 2)],
             [("passel hogwild", "4,000 (0.970)"), ("PyTorch Hogwild", "4,000 (0.970)")])
 
     def test_the_verdicts_of_targets_are_counted(self):
@@ -193,7 +196,7 @@ class Page(InAFolder):
 
     def test_a_cell_has_all_its_figures_in_the_table(self):
         one = cell("locked", 1000, 2, 10.0, loop="open", rate_per_second=5000)
-        row, = report.cells_table(self.results(dict(BARE, cells=[one])).measured).rows
+        row, = tables.cells_table(self.results(dict(BARE, cells=[one])).measured).rows
         self.assertEqual(row, ["push, locked, adam, one core each, open loop at 5 k/s", "1,000", 2,
                                "10 µs", "20 µs", "300 µs", "2 ms", "5 µs", "2.000", "4 %",
                                "100,000", "0.500", "0.00003 %", "12", "1"])
@@ -319,7 +322,7 @@ class Figures(InAFolder):
                     ("hogwild", 2, 5000), ("locked", 2, 1000), ("barrier", 2, 5000),
                     ("hogwild", 4, 9000), ("locked", 4, 1000), ("barrier", 4, 9000))]
         found = self.results(dict(BARE, scaling=rows)).scaling
-        labels = [line.label for line in figures.speed_up_lines(found, {2: 5000, 4: 9000})]
+        labels = [line.label for line in training_figures.speed_up_lines(found, {2: 5000, 4: 9000})]
         self.assertEqual(sorted(labels),
                          ["barrier 3.24×", "hogwild 3.24×", "locked 3.24×", "private 3.6×"])
 
@@ -329,7 +332,7 @@ class Figures(InAFolder):
         many = dict(BARE, line_transfer={
             "cores": list(range(n)), "round_trip_ns": [[100 + i + j for j in range(n)]
                                                        for i in range(n)]})
-        one, = figures.lines_section(self.results(many)).pictures
+        one, = training_figures.lines_section(self.results(many)).pictures
         self.assertLess(one.draw().count("<text"), n)
 
 
