@@ -1,5 +1,5 @@
-// launch_setup.h - from the settings of `train` to the plan of its tasks: reads the machine where that
-// is needed, chooses GPUs, says in one line why there are none.
+// launch_setup.h - from the settings of `train` to the plan of its tasks: reads the machine where
+// that is needed, chooses GPUs, says in one line why there are none.
 
 #pragma once
 
