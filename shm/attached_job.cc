@@ -11,27 +11,21 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/nvtx.h"
-#include "shm/departures.h"
-#include "shm/json_internal.h"
+#include "cluster/json_message_internal.h"
+#include "store/caretaker.h"
 #include "store/membership.h"
 #include "store/open_store.h"
 
 namespace passel::shm {
 namespace {
 
-constexpr std::chrono::seconds kTellOfWaitEvery{10};
-
 // `shard`, and those after it that nobody has started either.
 void TellOfMissingPs(const AttachOptions& options, int shard) {
   if (!options.on_waiting) return;
   options.on_waiting(fmt::format("ps/{}", shard));
-  const Result<std::vector<FoundEndpoint>> endpoints = FindEndpoints();
-  if (!endpoints.ok()) return;
   for (int other = shard + 1; other < options.num_shards; ++other) {
-    const bool listens = std::ranges::any_of(*endpoints, [&](const FoundEndpoint& e) {
-      return e.job_id == options.me.job_id && e.role == Role::kPs && e.index == other;
-    });
-    if (!listens) options.on_waiting(fmt::format("ps/{}", other));
+    if (MayListen(options.me.job_id, Role::kPs, other)) continue;
+    options.on_waiting(fmt::format("ps/{}", other));
   }
 }
 
@@ -40,20 +34,6 @@ Status NoAnswer(const AttachOptions& options, int shard) {
       fmt::format("ps/{} of job {} did not answer within {:g} s: look at its log, or raise "
                   "--start_wait",
                   shard, options.me.job_id, ToSeconds(options.start_limit)));
-}
-
-// The first setting in which two plans differ, for a person.
-std::string FirstDifference(const StorePlan& mine, const StorePlan& theirs) {
-  const nlohmann::json a = nlohmann::json::parse(ToJson(mine)).flatten();
-  const nlohmann::json b = nlohmann::json::parse(ToJson(theirs)).flatten();
-  for (const auto& [key, value] : a.items()) {
-    const auto other = b.find(key);
-    if (other == b.end()) return fmt::format("{} is {} here and absent there", key, value.dump());
-    if (*other != value) {
-      return fmt::format("{} is {} here and {} there", key, value.dump(), other->dump());
-    }
-  }
-  return "the chief has more variables";
 }
 
 }  // namespace
@@ -66,7 +46,7 @@ class AttachedJob::Attendant final : public RendezvousHandler {
         server_(std::move(listening), token, options.me, *this),
         wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
         ps_(static_cast<std::size_t>(options.num_shards)),
-        departures_(options.engine.names),
+        caretaker_(options.engine.names),
         thread_([this] { Run(); }) {}
 
   ~Attendant() override {
@@ -161,7 +141,8 @@ class AttachedJob::Attendant final : public RendezvousHandler {
         ps.fd = -1;
         Miss(ps);
       }
-      if (ps_[0].arena != nullptr && !DoneWith(ps_[0])) departures_.Look(ps_[0].arena->memory());
+      if (ps_[0].arena != nullptr && !DoneWith(ps_[0]))
+        caretaker_.TellDepartures(ps_[0].arena->memory());
     }
   }
 
@@ -181,7 +162,17 @@ class AttachedJob::Attendant final : public RendezvousHandler {
     const Ps* const ps = PsOf(peer);
     return ps == nullptr || ps->arena == nullptr ? -1 : ps->arena->fd();
   }
-  Status PsIsHere(const Peer& peer, Exchange& exchange) override {
+  Status Answer(std::string_view request, const Peer& peer, Exchange& exchange) override {
+    if (request == "arena") {
+      exchange.waits = ArenaFd(peer) >= 0;  // whoever asks us does not wait for it
+    } else if (request == "here") {
+      PsIsHere(peer, exchange);
+    } else {
+      return FailedPrecondition("a worker does not answer that");
+    }
+    return {};
+  }
+  void PsIsHere(const Peer& peer, Exchange& exchange) {
     const std::lock_guard lock(mutex_);
     exchange.answer["data"] = nlohmann::json::parse(data_, nullptr, false);
     if (Ps* const ps = PsOf(peer)) {
@@ -193,7 +184,6 @@ class AttachedJob::Attendant final : public RendezvousHandler {
     }
     ++arrivals_;
     arrived_.notify_all();
-    return {};
   }
   void Gone(const Peer& peer) override {
     const std::lock_guard lock(mutex_);
@@ -210,8 +200,8 @@ class AttachedJob::Attendant final : public RendezvousHandler {
   std::string data_ = "null";
   std::condition_variable arrived_;
   std::uint64_t arrivals_ = 0;
-  std::vector<Ps> ps_;     // [num_shards]
-  Departures departures_;  // of the lead; the thread's alone
+  std::vector<Ps> ps_;   // [num_shards]
+  Caretaker caretaker_;  // of the lead; the thread's alone
   std::atomic<bool> quit_{false};
   std::thread thread_;  // last: it uses all of the above
 };
@@ -232,42 +222,33 @@ Result<std::unique_ptr<AttachedJob>> AttachedJob::Connect(const AttachOptions& o
     }
     job->attendant_ = std::make_unique<Attendant>(job->options_, job->token_, std::move(listening));
   }
-  const Deadline deadline = Deadline::After(options.start_limit);
-  std::int64_t next_log_ns = MonotonicNs() + std::chrono::nanoseconds(kTellOfWaitEvery).count();
-  for (int shard = 0; shard < options.num_shards; ++shard) {
-    PASSEL_RETURN_IF_ERROR(job->Meet(shard, next_log_ns, deadline));
+  int shard = 0;
+  Patience patience(Deadline::After(options.start_limit), [&] { TellOfMissingPs(options, shard); });
+  for (; shard < options.num_shards; ++shard) {
+    PASSEL_RETURN_IF_ERROR(job->Meet(shard, patience));
   }
   return job;
 }
 
-Status AttachedJob::Meet(int shard, std::int64_t& next_log_ns, Deadline deadline) {
+Status AttachedJob::Meet(int shard, Patience& patience) {
   for (;;) {
     Result<RendezvousClient> client =
-        RendezvousClient::Connect(options_.me, Role::kPs, shard, &token_, deadline);
+        RendezvousClient::Connect(options_.me, Role::kPs, shard, &token_, patience.deadline());
     if (client.ok()) {
       ps_.push_back(std::move(*client));
       return {};
     }
-    // Nobody listens yet, or a ps ended while we spoke to it.
     const Code code = client.status().code();
     if (code == Code::kDeadlineExceeded) return NoAnswer(options_, shard);
-    if (code != Code::kNotFound && code != Code::kUnavailable) return client.status();
-    if (deadline.Expired()) {
-      return DeadlineExceeded(fmt::format(
-          "ps/{} of job {} did not start within {:g} s: start it, or raise --start_wait", shard,
-          options_.me.job_id, ToSeconds(options_.start_limit)));
-    }
-    if (MonotonicNs() >= next_log_ns) {
-      next_log_ns += std::chrono::nanoseconds(kTellOfWaitEvery).count();
-      TellOfMissingPs(options_, shard);
-    }
-    const Deadline turn = deadline.Sooner(std::chrono::seconds(1));
-    if (attendant_ && !options_.use_existing_servers && code == Code::kNotFound) {
-      attendant_->AwaitPs(turn);  // the ps says so as soon as it listens
-    } else {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));  // its supervisor restarts it
-    }
+    if (!IsMissing(code)) return client.status();
+    // It says to us that it is here as soon as it listens; one that ended is started again.
+    const bool tells = attendant_ && !options_.use_existing_servers && code == Code::kNotFound;
+    if (tells) attendant_->AwaitPs(patience.deadline().Sooner(std::chrono::seconds(1)));
+    if (!patience.Again(std::chrono::milliseconds(tells ? 0 : 10))) break;
   }
+  return DeadlineExceeded(
+      fmt::format("ps/{} of job {} did not start within {:g} s: start it, or raise --start_wait",
+                  shard, options_.me.job_id, ToSeconds(options_.start_limit)));
 }
 
 Status AttachedJob::WaitForArenas() {
@@ -276,7 +257,7 @@ Status AttachedJob::WaitForArenas() {
   for (std::size_t shard = 0; shard < ps_.size(); ++shard) {
     bool need_plan = false;
     Result<std::optional<FileDescriptor>> fd =
-        ps_[shard].GetArena(true, deadline, &need_plan, kTellOfWaitEvery, [this] {
+        ps_[shard].GetArena(true, deadline, &need_plan, [this] {
           if (options_.on_waiting) options_.on_waiting(options_.engine.names.chief_name);
         });
     if (fd.status().code() == Code::kDeadlineExceeded) {
@@ -326,9 +307,10 @@ void AttachedJob::KeepOffering(const std::string& key, FileDescriptor fd) {
 }
 
 void AttachedJob::OfferAgain() {
+  const auto soon = [] { return Deadline::After(std::chrono::milliseconds(500)); };
   if (ps_[0].Readable()) {  // it sends nothing unasked: it is gone
-    Result<RendezvousClient> client = RendezvousClient::Connect(
-        options_.me, Role::kPs, 0, &token_, Deadline::After(std::chrono::milliseconds(500)));
+    Result<RendezvousClient> client =
+        RendezvousClient::Connect(options_.me, Role::kPs, 0, &token_, soon());
     if (!client.ok()) return;  // not there yet
     ps_[0] = std::move(*client);
     offered_ = false;
@@ -336,9 +318,7 @@ void AttachedJob::OfferAgain() {
   }
   if (offered_) return;
   for (const auto& [key, fd] : kept_) {
-    const Status offered =
-        ps_[0].OfferData(key, fd.get(), Deadline::After(std::chrono::milliseconds(500)));
-    if (!offered.ok()) return;
+    if (!ps_[0].OfferData(key, fd.get(), soon()).ok()) return;
   }
   offered_ = true;
 }

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "base/file_descriptor.h"
+#include "cluster/patience.h"
 #include "shm/arena.h"
 #include "shm/rendezvous_client.h"
 #include "shm/rendezvous_server.h"
@@ -84,8 +85,7 @@ class AttachedJob {
  private:
   class Attendant;
   explicit AttachedJob(const AttachOptions& options, const JobToken& token);
-  /// `next_log_ns`: MonotonicNs() of the next line about who is missing.
-  Status Meet(int shard, std::int64_t& next_log_ns, Deadline deadline);
+  Status Meet(int shard, Patience& patience);
   /// Of that shard: from here on a ps that comes back finds it with us.
   Status Adopt(FileDescriptor fd, std::size_t shard);
 

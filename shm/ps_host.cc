@@ -11,20 +11,19 @@
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "base/nvtx.h"
-#include "shm/json_internal.h"
+#include "cluster/json_message_internal.h"
+#include "cluster/patience.h"
 #include "shm/layout.h"
-#include "shm/shard_copy.h"
 #include "store/membership.h"
 #include "store/mode_change.h"
 #include "store/shadow.h"
+#include "store/shard_snapshot.h"
 
 namespace passel::shm {
 namespace {
 
 // Workers without a connection to us (after a restart of the ps) are looked after this often.
 constexpr std::chrono::milliseconds kProbeEvery{250};
-
-constexpr std::chrono::nanoseconds kTellOfDelayEvery = std::chrono::seconds(10);
 
 constexpr std::size_t kMaxDataFiles = 8;
 
@@ -52,17 +51,17 @@ PsHost::PsHost(const PsHostOptions& options, const JobToken& token, FileDescript
       arena_(std::move(arena)),
       arena_kept_(!options.supervised || arena_.has_value()),
       server_(std::move(listening), token, options_.me, *this),
-      departures_(options.names) {
+      caretaker_(options.names) {
   if (!options.data.empty()) data_told_.push_back(options.data);
 }
-
-PsHost::~PsHost() = default;
 
 PsHost::End PsHost::Serve(int stop_fd) {
   std::int64_t next_probe_ns = 0;
   std::int64_t nobody_since_ns = 0;
-  const Deadline start = Deadline::After(options_.start_limit);
-  std::int64_t next_log_ns = MonotonicNs() + kTellOfDelayEvery.count();
+  Patience start(Deadline::After(options_.start_limit), [this] {
+    LogInfo("ps/{} still waiting for the plan of the chief, {}", options_.me.index,
+            options_.names.chief_name);
+  });
   for (;;) {
     std::vector<int> watched;
     for (const Link& link : links_) watched.push_back(link.client.fd());
@@ -73,7 +72,11 @@ PsHost::End PsHost::Serve(int stop_fd) {
       if (fd == stop_fd) return End::kStopped;
       const auto link = std::find_if(links_.begin(), links_.end(),
                                      [fd](const Link& l) { return l.client.fd() == fd; });
-      if (link != links_.end()) ServeLink(link);
+      if (link == links_.end()) continue;
+      const std::string who = options_.names(link->worker);
+      const Status status = ServeLink(link);
+      if (status.ok() || status.code() == Code::kUnavailable) continue;
+      LogWarning("{}: {}", who, status.message());
     }
     const std::int64_t now = MonotonicNs();
     if (!arena_) {
@@ -82,23 +85,20 @@ PsHost::End PsHost::Serve(int stop_fd) {
         server_.FailWaiting(Cancelled("the job was stopped before it began"));
         return End::kStoppedEarly;
       }
-      if (start.Expired()) return End::kNobodyCame;
-      if (now >= next_log_ns) {
-        next_log_ns += kTellOfDelayEvery.count();
-        LogInfo("ps/{} still waiting for the plan of the chief, {}", options_.me.index,
-                options_.names.chief_name);
-      }
+      if (!start.Again({})) return End::kNobodyCame;
       continue;
     }
     if (now >= next_probe_ns) {
       next_probe_ns = now + std::chrono::nanoseconds(kProbeEvery).count();
       const nvtx::Range range(nvtx::Event::kWatch, options_.me.index);
-      LookAfterWorkers();
+      caretaker_.FindDead(arena_->memory(), [this](int worker) { return IsConnected(worker); });
     }
     if (options_.supervised) continue;
     const ShardMemory& memory = arena_->memory();
-    departures_.Look(memory);
-    if (start.Expired() || Stopped()) GiveUpThoseWhoNeverCame();
+    caretaker_.TellDepartures(memory);
+    if (start.deadline().Expired() || Stopped()) {
+      caretaker_.GiveUpThoseWhoNeverCame(memory, options_.start_limit, /*quiet=*/Stopped());
+    }
     if (!AllWorkersEnded(memory)) {
       nobody_since_ns = 0;
       continue;
@@ -154,24 +154,49 @@ int PsHost::ArenaFd(const Peer& peer) {
   return arena_for_reading_.get();
 }
 
+Status PsHost::Answer(std::string_view request, const Peer& peer, Exchange& exchange) {
+  struct Row {
+    std::string_view request;
+    Status (PsHost::*answer)(const Peer&, Exchange&);
+  };
+  static constexpr Row kRows[] = {
+      {"arena", &PsHost::GetArena},      {"plan", &PsHost::AcceptPlan},
+      {"offer_data", &PsHost::KeepData}, {"get_data", &PsHost::GetData},
+      {"tell_data", &PsHost::DataTold},  {"kept", &PsHost::ArenaIsKept},
+      {"status", &PsHost::GetStatus},    {"snapshot", &PsHost::TakeSnapshot},
+      {"set_mode", &PsHost::SetMode},    {"stop", &PsHost::Stop},
+  };
+  const auto* row = std::ranges::find(kRows, request, &Row::request);
+  if (row == std::end(kRows)) return FailedPrecondition("a ps does not answer that");
+  return (this->*row->answer)(peer, exchange);
+}
+
+Status PsHost::GetArena(const Peer& peer, Exchange& exchange) {
+  const bool need_plan = WantsPlanFrom(peer);
+  if (need_plan) exchange.answer["need_plan"] = true;
+  exchange.waits =
+      !need_plan && (ArenaFd(peer) >= 0 || Field<bool>(exchange.request, "wait", false));
+  return {};
+}
+
 Status PsHost::ArenaIsKept(const Peer&, Exchange&) {
   Failpoint("ps.kept");
   if (arena_) arena_kept_ = true;
   return {};
 }
 
-bool PsHost::WantsPlanFrom(const Peer& peer) {
+bool PsHost::WantsPlanFrom(const Peer& peer) const {
   return !arena_ && peer.role == Role::kWorker && peer.index == options_.names.chief;
 }
 
 Status PsHost::AcceptPlan(const Peer& peer, Exchange& exchange) {
-  if (exchange.request.fds.size() != 1) return DataLoss("a plan comes with one descriptor");
+  if (exchange.request_fds.size() != 1) return DataLoss("a plan comes with one descriptor");
   PASSEL_ASSIGN_OR_RETURN(const std::string plan,
-                          ReadConstantFile(exchange.request.fds[0].get(), kMaxPlanBytes));
+                          ReadConstantFile(exchange.request_fds[0].get(), kMaxPlanBytes));
   // If there is one, the chief compares its plan with the arena's.
   const Status made = arena_ ? Status() : MakeArena(peer, plan);
   if (!made.ok()) server_.FailWaiting(made);
-  exchange.waits_for_arena = made.ok();
+  exchange.waits = made.ok();
   return made;
 }
 
@@ -210,23 +235,23 @@ Status PsHost::MakeArena(const Peer& peer, const std::string& plan_json) {
 }
 
 Status PsHost::KeepData(const Peer&, Exchange& exchange) {
-  if (exchange.request.fds.size() != 1) return DataLoss("data comes with one descriptor");
-  const auto key = Field<std::string>(exchange.request.json, "key", "");
+  if (exchange.request_fds.size() != 1) return DataLoss("data comes with one descriptor");
+  const auto key = Field<std::string>(exchange.request, "key", "");
   if (data_.size() < kMaxDataFiles || data_.contains(key)) {
-    data_[key] = std::move(exchange.request.fds[0]);
+    data_[key] = std::move(exchange.request_fds[0]);
   }
   return {};
 }
 
 Status PsHost::GetData(const Peer&, Exchange& exchange) {
-  const auto found = data_.find(Field<std::string>(exchange.request.json, "key", ""));
+  const auto found = data_.find(Field<std::string>(exchange.request, "key", ""));
   if (found != data_.end()) exchange.fds = {found->second.get()};
   return {};
 }
 
 Status PsHost::DataTold(const Peer& peer, Exchange& exchange) {
-  const auto about = exchange.request.json.find("about");
-  if (about == exchange.request.json.end() || !about->is_object()) {
+  const auto about = exchange.request.find("about");
+  if (about == exchange.request.end() || !about->is_object()) {
     return DataLoss("data is told as an object");
   }
   return KeepTold(peer.index, about->dump());
@@ -262,16 +287,17 @@ Status PsHost::TakeSnapshot(const Peer&, Exchange& exchange) {
     answer["global_step"] = first;
     answer["last_global_step"] = last;
   };
-  if (!Field<bool>(exchange.request.json, "values", true)) {
+  if (!Field<bool>(exchange.request, "values", true)) {
     const std::int64_t step = arena_->memory().state->global_step.load(std::memory_order_acquire);
     steps(step, step);
     return {};
   }
   PASSEL_ASSIGN_OR_RETURN(const MemoryBudget budget, ReadMemoryBudget());
   const ShadowReader shadow(arena_->memory());
-  PASSEL_ASSIGN_OR_RETURN(ShardSnapshot copy, CopyShard(*arena_, budget));
+  const bool lead = options_.me.index == 0;
+  PASSEL_ASSIGN_OR_RETURN(ShardCopy copy, CopyShard(arena_->memory(), lead, budget));
   steps(copy.global_step, copy.last_global_step);
-  if (arena_->plan().on_device && options_.me.index == 0) {
+  if (arena_->plan().on_device && lead) {
     const ShadowSteps of = shadow.Steps(copy.last_global_step);
     steps(of.first, of.last);
     answer["shadow_age_ns"] = of.age_ns;
@@ -297,7 +323,7 @@ Status PsHost::GetStatus(const Peer&, Exchange& exchange) {
 
 Status PsHost::SetMode(const Peer&, Exchange& exchange) {
   const Result<ModeSetting> setting =
-      ParseModeSetting(Field<std::string>(exchange.request.json, "mode", ""));
+      ParseModeSetting(Field<std::string>(exchange.request, "mode", ""));
   if (!setting.ok()) return setting.status();
   if (options_.me.index != 0) {
     return FailedPrecondition(fmt::format(

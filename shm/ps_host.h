@@ -7,23 +7,21 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
 #include <functional>
 #include <list>
 #include <map>
-#include <memory>
 #include <optional>
-#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/file_descriptor.h"
 #include "base/memory_file.h"
 #include "cluster/worker_names.h"
 #include "shm/arena.h"
-#include "shm/departures.h"
 #include "shm/rendezvous_client.h"
 #include "shm/rendezvous_server.h"
+#include "store/caretaker.h"
 
 namespace passel::shm {
 
@@ -55,7 +53,6 @@ class PsHost final : private RendezvousHandler {
   /// `listening` is the endpoint of this ps; `arena`, if given, that of a former life.
   PsHost(const PsHostOptions& options, const JobToken& token, FileDescriptor listening,
          std::optional<Arena> arena);
-  ~PsHost() override;
 
   /// Asks every worker that listens for the arena of a former life of this ps, and tells it that
   /// the ps is here. For tasks without a supervisor. A worker that does not answer within 2 s is
@@ -84,17 +81,19 @@ class PsHost final : private RendezvousHandler {
  private:
   Status Admit(const Peer& peer) override;
   int ArenaFd(const Peer& peer) override;
-  bool WantsPlanFrom(const Peer& peer) override;
+  Status Answer(std::string_view request, const Peer& peer, Exchange& exchange) override;
   void Gone(const Peer& peer) override;
-  Status AcceptPlan(const Peer& peer, Exchange& exchange) override;
-  Status KeepData(const Peer& peer, Exchange& exchange) override;
-  Status GetData(const Peer& peer, Exchange& exchange) override;
-  Status DataTold(const Peer& peer, Exchange& exchange) override;
-  Status ArenaIsKept(const Peer& peer, Exchange& exchange) override;
-  Status GetStatus(const Peer& peer, Exchange& exchange) override;
-  Status TakeSnapshot(const Peer& peer, Exchange& exchange) override;
-  Status SetMode(const Peer& peer, Exchange& exchange) override;
-  Status Stop(const Peer& peer, Exchange& exchange) override;
+  bool WantsPlanFrom(const Peer& peer) const;
+  Status GetArena(const Peer& peer, Exchange& exchange);
+  Status AcceptPlan(const Peer& peer, Exchange& exchange);
+  Status KeepData(const Peer& peer, Exchange& exchange);
+  Status GetData(const Peer& peer, Exchange& exchange);
+  Status DataTold(const Peer& peer, Exchange& exchange);
+  Status ArenaIsKept(const Peer& peer, Exchange& exchange);
+  Status GetStatus(const Peer& peer, Exchange& exchange);
+  Status TakeSnapshot(const Peer& peer, Exchange& exchange);
+  Status SetMode(const Peer& peer, Exchange& exchange);
+  Status Stop(const Peer& peer, Exchange& exchange);
   Status MakeArena(const Peer& peer, const std::string& plan_json);
   Status KeepTold(int worker, const std::string& json);
   void MarkGone(int worker, const ProcessIdentity& identity);
@@ -105,9 +104,9 @@ class PsHost final : private RendezvousHandler {
     bool met = false;               // it has answered
   };
   Status Meet(Link& link);
-  void ServeLink(std::list<Link>::iterator link);
-  void GiveUpThoseWhoNeverCame();
-  void LookAfterWorkers();
+  /// Errors: those of Meet(); kUnavailable: it is gone. The link is then no more.
+  Status ServeLink(std::list<Link>::iterator link);
+  bool IsConnected(int worker) const;
 
   const PsHostOptions options_;
   const JobToken token_;
@@ -122,13 +121,7 @@ class PsHost final : private RendezvousHandler {
   std::map<std::string, FileDescriptor> data_;
   std::vector<std::string> data_told_;  // distinct JSON objects, the chief's first
   bool stop_asked_ = false;
-  std::set<int> told_missing_;  // workers that never came, and it was said
-  struct Joiner {
-    std::uint32_t epoch = 0;
-    std::int64_t since_ns = 0;  // MonotonicNs()
-  };
-  std::map<int, Joiner> joiners_;  // without a connection to us
-  Departures departures_;
+  Caretaker caretaker_;
 };
 
 }  // namespace passel::shm

@@ -3,10 +3,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <thread>
 
-#include "base/clock.h"
 #include "base/log.h"
+#include "cluster/patience.h"
 #include "shm/ps_host.h"
 #include "store/membership.h"
 
@@ -28,22 +27,21 @@ Status PsHost::MeetWorkers(Deadline deadline) {
     if (!client.ok()) return client.status();
     links_.push_back({worker, std::move(*client)});
   }
-  for (bool silent = true; silent && !limit.Expired();) {
+  Patience patience(limit);
+  bool silent = false;
+  do {
     silent = false;
     for (auto link = links_.begin(); link != links_.end();) {
       const auto asked = link++;
       if (asked->met) continue;
       const bool answered = asked->client.Readable();
       silent = silent || !answered;
-      const Status status = answered ? Meet(*asked) : Status();
-      if (status.ok()) continue;
       const std::string who = options_.names(asked->worker);
-      links_.erase(asked);
+      const Status status = answered ? ServeLink(asked) : Status();
       if (status.code() == Code::kDeadlineExceeded) return status.WithContext(who);
-      if (status.code() != Code::kUnavailable) return status;
+      if (!status.ok() && status.code() != Code::kUnavailable) return status;
     }
-    if (silent) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
+  } while (silent && patience.Again(std::chrono::milliseconds(2)));
   for (const Link& link : links_) {
     if (link.met) continue;
     const std::string who = fmt::format("{} (process {}) does not answer",
@@ -72,7 +70,7 @@ Status PsHost::Meet(Link& link) {
             options_.me.index, options_.names(link.worker),
             arena.memory().state->version.load(std::memory_order_relaxed));
     arena_ = std::move(arena);
-    departures_.Look(arena_->memory());
+    caretaker_.TellDepartures(arena_->memory());
   }
   PASSEL_ASSIGN_OR_RETURN(const std::string data, link.client.SayHere(limit));
   // What workers told a former life of ours they tell no more.
@@ -86,62 +84,20 @@ Status PsHost::Meet(Link& link) {
 }
 
 // A worker that had not answered does so, or the connection is over: we have asked nothing else.
-void PsHost::ServeLink(std::list<Link>::iterator link) {
+Status PsHost::ServeLink(std::list<Link>::iterator link) {
   const bool was_met = link->met;
-  if (!was_met) {
-    const Status status = Meet(*link);
-    if (status.ok()) return;
-    if (status.code() != Code::kUnavailable) {
-      LogWarning("{}: {}", options_.names(link->worker), status.message());
-    }
-  }
-  const int worker = link->worker;
-  const ProcessIdentity identity = link->identity;
+  const Status status = was_met ? Unavailable("it is gone") : Meet(*link);
+  if (status.ok()) return {};
+  const Link over = std::move(*link);
   links_.erase(link);
-  if (was_met) MarkGone(worker, identity);
+  if (was_met) MarkGone(over.worker, over.identity);
+  return status;
 }
 
-// Nobody waits for ever for a worker that was never started, or was refused: when none is running
-// any more, the job is over.
-void PsHost::GiveUpThoseWhoNeverCame() {
-  const ShardMemory& memory = arena_->memory();
-  const std::vector<Member> members = Membership(memory);
-  const bool running = std::any_of(members.begin(), members.end(), [](const Member& m) {
-    return m.phase == Phase::kRunning || m.phase == Phase::kJoining;
-  });
-  for (const Member& member : members) {
-    if (member.phase == Phase::kExpected && !running) GiveUpExpecting(memory, member.worker);
-    // In the modes with rounds the other workers may have given it up themselves.
-    const bool gone = StateOf(memory, member.worker) == TaskState{0, Phase::kEvicted};
-    if (!gone || Stopped() || !told_missing_.insert(member.worker).second) continue;
-    LogWarning("{} did not start within {:g} s: the job goes on and ends without it",
-               options_.names(member.worker),
-               1e-9 * static_cast<double>(options_.start_limit.count()));
-  }
-}
-
-// Those who have no connection to us, too.
-void PsHost::LookAfterWorkers() {
-  const ShardMemory& memory = arena_->memory();
-  MarkDeadByKernel(memory);
-  // Of one that is joining the kernel cannot be asked, and who died in it before this life of the
-  // ps was there has no connection that ends.
-  const std::int64_t now = MonotonicNs();
-  for (int worker = 0; worker < memory.num_workers; ++worker) {
-    const TaskState state = StateOf(memory, worker);
-    const auto is_it = [worker](int other) { return other == worker; };
-    const bool connected = std::ranges::any_of(workers_, is_it, &Peer::index) ||
-                           std::ranges::any_of(links_, is_it, &Link::worker);
-    if (state.phase != Phase::kJoining || connected) {
-      joiners_.erase(worker);
-      continue;
-    }
-    Joiner& joiner = joiners_[worker];
-    if (joiner.epoch != state.epoch) joiner = {state.epoch, now};
-    if (now - joiner.since_ns > std::chrono::nanoseconds(kJoinPatience).count()) {
-      MarkDead(memory, worker, state.epoch);
-    }
-  }
+bool PsHost::IsConnected(int worker) const {
+  const auto is_it = [worker](int other) { return other == worker; };
+  return std::ranges::any_of(workers_, is_it, &Peer::index) ||
+         std::ranges::any_of(links_, is_it, &Link::worker);
 }
 
 std::string PsHost::DescribeWorkers() const {
@@ -164,16 +120,8 @@ void PsHost::Gone(const Peer& peer) {
 
 void PsHost::MarkGone(int worker, const ProcessIdentity& identity) {
   if (!arena_) return;
-  const ShardMemory& memory = arena_->memory();
-  if (worker >= memory.num_workers) return;
-  const TaskState state = StateOf(memory, worker);
-  const bool its_life =
-      state.phase == Phase::kRunning
-          ? LoadIdentity(memory.tasks[worker], state.epoch) == identity
-          // Its identity is not written yet: ours, unless somebody else is about to join.
-          : state.phase == Phase::kJoining &&
-                std::ranges::find(workers_, worker, &Peer::index) == workers_.end();
-  if (its_life) MarkDead(memory, worker, state.epoch);
+  const bool another = std::ranges::find(workers_, worker, &Peer::index) != workers_.end();
+  passel::MarkGone(arena_->memory(), worker, identity, another);
 }
 
 }  // namespace passel::shm

@@ -2,11 +2,10 @@
 
 #include <fmt/core.h>
 #include <poll.h>
-#include <unistd.h>
 
 #include "base/memory_file.h"
-#include "base/namespaces.h"
-#include "shm/json_internal.h"
+#include "cluster/json_message_internal.h"
+#include "cluster/patience.h"
 #include "shm/layout.h"
 
 namespace passel::shm {
@@ -42,6 +41,11 @@ std::optional<FileDescriptor> TakeFd(JsonMessage& answer) {
 
 }  // namespace
 
+RendezvousClient::RendezvousClient(EndpointConnection server, const Introduction& me)
+    : server_(std::move(server)),
+      my_role_(me.role),
+      handshake_(me, {kLayoutVersion, StructureHash()}) {}
+
 Result<RendezvousClient> RendezvousClient::Connect(const Introduction& me, Role role, int index,
                                                    const JobToken* token, Deadline deadline) {
   PASSEL_ASSIGN_OR_RETURN(RendezvousClient client, Begin(me, role, index, deadline));
@@ -56,33 +60,13 @@ Result<RendezvousClient> RendezvousClient::Control(const std::string& job_id, in
 
 Result<RendezvousClient> RendezvousClient::Begin(const Introduction& me, Role role, int index,
                                                  Deadline deadline) {
-  const std::string name = EndpointName(me.job_id, role, index);
-  PASSEL_ASSIGN_OR_RETURN(FileDescriptor socket, ConnectAbstract(name, deadline));
-  PASSEL_ASSIGN_OR_RETURN(const PeerCredentials server, GetPeerCredentials(socket.get()));
-  if (server.uid != ::getuid()) {
-    return PermissionDenied(
-        fmt::format("the socket @{} is held by process {} of user {}, not by user {}: it is not "
-                    "trusted; use another --job_id",
-                    name, server.pid, server.uid, ::getuid()));
-  }
+  PASSEL_ASSIGN_OR_RETURN(EndpointConnection server,
+                          ConnectToEndpoint(me.job_id, role, index, deadline));
   if (me.role == Role::kControl) PASSEL_RETURN_IF_ERROR(CheckUidIsEnough());
-  RendezvousClient client(std::move(socket), me);
-  client.server_pid_ = server.pid;
-  client.server_ = fmt::format("{}/{}", RoleName(role), index);
-  const ProcessIdentity self = SelfIdentity();
-  const nlohmann::json hello = {{"hello", kProtocolVersion},
-                                {"role", RoleName(me.role)},
-                                {"index", me.index},
-                                {"cluster", me.cluster_hash},
-                                {"structure", StructureHash()},
-                                {"layout", kLayoutVersion},
-                                {"pid", self.pid},
-                                {"start_time", self.start_time},
-                                {"pid_namespace", self.pid_namespace},
-                                {"clocks", ClockOffsets()},
-                                {"nonce", MakeNonce()}};
-  PASSEL_RETURN_IF_ERROR(SendJson(client.fd(), hello, {}, deadline));
-  client.hello_ = hello.dump();
+  RendezvousClient client(std::move(server), me);
+  client.server_name_ = fmt::format("{}/{} of job {} (process {})", RoleName(role), index,
+                                    me.job_id, client.server_pid());
+  PASSEL_RETURN_IF_ERROR(SendText(client.fd(), client.handshake_.hello(), {}, deadline));
   return client;
 }
 
@@ -92,29 +76,22 @@ bool RendezvousClient::Readable() const {
 }
 
 Status RendezvousClient::Finish(const JobToken* token, Deadline deadline) {
-  PASSEL_ASSIGN_OR_RETURN(const JsonMessage answer, ReceiveAnswer(fd(), deadline));
-  if (me_.role == Role::kControl) return {};
+  PASSEL_ASSIGN_OR_RETURN(const JsonMessage challenge, ReceiveAnswer(fd(), deadline));
+  if (my_role_ == Role::kControl) return {};
   PASSEL_CHECK(token != nullptr, "only control connections need no token");
-  const std::string transcript = hello_ + Field<std::string>(answer.json, "nonce", "");
-  if (!CheckProof(*token, me_.job_id, ProofSide::kServer, transcript,
-                  Field<std::string>(answer.json, "proof", ""))) {
-    return PermissionDenied(fmt::format(
-        "{} of job {} (process {}) has another job token: give all tasks the same --token_file",
-        server_, me_.job_id, server_pid_));
-  }
-  const std::string proof = MakeProof(*token, me_.job_id, ProofSide::kClient, transcript);
-  PASSEL_RETURN_IF_ERROR(SendJson(fd(), {{"proof", proof}}, {}, deadline));
+  PASSEL_ASSIGN_OR_RETURN(const std::string proof,
+                          handshake_.Answer(challenge.text, *token, server_name_));
+  PASSEL_RETURN_IF_ERROR(SendText(fd(), proof, {}, deadline));
   return ReceiveAnswer(fd(), deadline).status();
 }
 
 Result<std::optional<FileDescriptor>> RendezvousClient::GetArena(
-    bool wait, Deadline deadline, bool* need_plan, std::chrono::nanoseconds every,
-    const std::function<void()>& still_waiting) {
+    bool wait, Deadline deadline, bool* need_plan, std::function<void()> still_waiting) {
   PASSEL_RETURN_IF_ERROR(SendRequest(fd(), "arena", {{"wait", wait}}, {}, deadline));
-  Result<JsonMessage> answer = ReceiveJson(fd(), deadline.Sooner(every));
-  while (answer.status().code() == Code::kDeadlineExceeded && !deadline.Expired()) {
-    if (still_waiting) still_waiting();
-    answer = ReceiveJson(fd(), deadline.Sooner(every));
+  Patience patience(deadline, std::move(still_waiting));
+  Result<JsonMessage> answer = ReceiveJson(fd(), deadline.Sooner(Patience::kTellEvery));
+  while (answer.status().code() == Code::kDeadlineExceeded && patience.Again({})) {
+    answer = ReceiveJson(fd(), deadline.Sooner(Patience::kTellEvery));
   }
   if (!answer.ok()) return answer.status();
   PASSEL_RETURN_IF_ERROR(ErrorOf(answer->json));
@@ -171,12 +148,8 @@ Result<ShardSnapshot> RendezvousClient::GetSnapshot(bool values, Deadline deadli
   snapshot.last_global_step = Field<std::int64_t>(json, "last_global_step", 0);
   snapshot.rounds = Field<bool>(json, "rounds", false);
   snapshot.data = json.value("data", nlohmann::json()).dump();
-  if (json.contains("exact_round")) {
-    snapshot.exact_round = Field<std::uint64_t>(json, "exact_round", 0);
-  }
-  if (json.contains("shadow_age_ns")) {
-    snapshot.shadow_age_ns = Field<std::int64_t>(json, "shadow_age_ns", 0);
-  }
+  snapshot.exact_round = FieldIfAny<std::uint64_t>(json, "exact_round");
+  snapshot.shadow_age_ns = FieldIfAny<std::int64_t>(json, "shadow_age_ns");
   if (values) {
     snapshot.values = std::move(answer.fds[0]);
     snapshot.plan = std::move(answer.fds[1]);
@@ -193,8 +166,8 @@ Result<std::string> RendezvousClient::GetStatus(Deadline deadline) {
 Result<std::uint32_t> RendezvousClient::SetMode(const ModeSetting& setting, Deadline deadline) {
   PASSEL_ASSIGN_OR_RETURN(JsonMessage answer,
                           Ask(fd(), "set_mode", {{"mode", setting.ToString()}}, {}, deadline));
-  if (!answer.json.contains("number")) return Unexpected();
-  return Field<std::uint32_t>(answer.json, "number", 0);
+  const auto number = FieldIfAny<std::uint32_t>(answer.json, "number");
+  return number ? Result<std::uint32_t>(*number) : Unexpected();
 }
 
 Status RendezvousClient::Stop(Deadline deadline) {

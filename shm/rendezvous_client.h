@@ -1,22 +1,62 @@
-// rendezvous_client.h - one connection to a task that listens.
+// rendezvous_client.h - one connection to a task that listens, and what can be said on it.
+//
+// Every message is one JSON object in one packet of a SOCK_SEQPACKET socket in the abstract name
+// space (cluster/endpoint.h), with descriptors beside it. The server checks the peer's uid before
+// it reads anything; then comes the handshake (cluster/handshake.h).
+//
+// Then requests {"ask":NAME, ...}, each answered in turn by {"ok":true, ...} or an error:
+//
+//   arena       "wait"      fd of the arena, of an evaluator read-only; or {"need_plan":true}; or
+//                           nothing: there is none
+//   plan        fd          fd of the arena that is made from it; of the chief
+//   offer_data  "key", fd
+//   get_data    "key"       fd, or nothing: nobody has offered it
+//   tell_data   "about":{}  which data this worker trains on
+//   here                    a ps: it listens now; {"data"}: what this worker trains on, or null
+//   kept                    the supervisor holds the arena now
+//   status                  fd of a JSON object; its "data" is what was told first (the chief's, if
+//                           that told), with what else was told in its list "also"; null: nothing
+//   snapshot    "values"    {"chief"}, and if there are values "snapshot":true, "global_step", ...,
+//                           "data" as in a status, and, if asked for, fds of values and plan
+//   set_mode    "mode"      {"number"}, see store/mode_change.h; of ps/0 alone
+//   stop
+//
+// Who may ask what is said in rendezvous_server.cc. A connection of role "control" proves its uid
+// alone, and may ask for the last four.
+//
+// The connection then stays open: its end is the sign that the client died or left.
 
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 
 #include "base/deadline.h"
 #include "base/file_descriptor.h"
 #include "base/status.h"
+#include "cluster/endpoint.h"
+#include "cluster/handshake.h"
 #include "cluster/job_token.h"
-#include "shm/protocol.h"
 #include "store/mode.h"
+#include "store/shard_snapshot.h"
 
 namespace passel::shm {
+
+/// The most bytes of what tell_data tells.
+inline constexpr std::size_t kMaxDataText = 10'000;
+
+/// A ps's answer to snapshot: a copy of the values of its shard.
+struct ShardSnapshot : ShardCopy {
+  bool there = false;         ///< else the first values are not written
+  std::string chief;          ///< who writes them
+  FileDescriptor plan;        ///< ToJson(StorePlan), constant
+  std::string data = "null";  ///< JSON, as in a status; of ps/0
+  /// Age of the values, where they are a shadow (StorePlan::on_device); of ps/0. The steps are
+  /// then those of the shadow.
+  std::optional<std::int64_t> shadow_age_ns;
+};
 
 /// Move-only; one thread at a time. Its destructor closes the connection, which tells the server
 /// that this task is gone.
@@ -42,11 +82,10 @@ class RendezvousClient {
 
   /// The arena's descriptor; nullopt when there is none yet and either `wait` is false, or a plan
   /// is needed from us (`*need_plan` is then true; only the chief is ever asked). While it waits,
-  /// `still_waiting` is called every so often.
-  Result<std::optional<FileDescriptor>> GetArena(
-      bool wait, Deadline deadline, bool* need_plan = nullptr,
-      std::chrono::nanoseconds every = std::chrono::hours(24),
-      const std::function<void()>& still_waiting = {});
+  /// `still_waiting` is called every ten seconds.
+  Result<std::optional<FileDescriptor>> GetArena(bool wait, Deadline deadline,
+                                                 bool* need_plan = nullptr,
+                                                 std::function<void()> still_waiting = {});
   /// Proposes the plan; returns the arena made from it.
   Result<FileDescriptor> ProposePlan(const std::string& plan_json, Deadline deadline);
   Status OfferData(const std::string& key, int fd, Deadline deadline);
@@ -71,17 +110,16 @@ class RendezvousClient {
   Status Stop(Deadline deadline);
 
   /// For poll(2): readable when there is an answer, or the other end is gone.
-  int fd() const { return socket_.get(); }
+  int fd() const { return server_.socket.get(); }
   bool Readable() const;
-  pid_t server_pid() const { return server_pid_; }
+  pid_t server_pid() const { return server_.pid; }
 
  private:
-  RendezvousClient(FileDescriptor socket, Introduction me)
-      : socket_(std::move(socket)), me_(std::move(me)) {}
-  FileDescriptor socket_;
-  Introduction me_;
-  pid_t server_pid_ = 0;
-  std::string server_, hello_;  // between Begin() and Finish(): its name, and what we said
+  RendezvousClient(EndpointConnection server, const Introduction& me);
+  EndpointConnection server_;
+  Role my_role_;
+  ClientHandshake handshake_;
+  std::string server_name_;  // for messages
 };
 
 }  // namespace passel::shm

@@ -10,9 +10,9 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/namespaces.h"
 #include "base/nvtx.h"
-#include "shm/json_internal.h"
+#include "cluster/endpoint.h"
+#include "cluster/json_message_internal.h"
 #include "shm/layout.h"
 
 namespace passel::shm {
@@ -36,36 +36,26 @@ constexpr unsigned kMembers = Bit(Role::kWorker) | Bit(Role::kPs) | Bit(Role::kS
 constexpr unsigned kReaders = kMembers | Bit(Role::kEvaluator);
 constexpr unsigned kAnyone = kReaders | Bit(Role::kControl);
 
-// Each request, who may ask it, and what answers.
+// Each request, and who may ask it.
 struct Request {
   std::string_view name;
   unsigned roles;
-  Status (RendezvousHandler::*answer)(const Peer&, Exchange&);
 };
 constexpr Request kRequests[] = {
-    {"arena", kReaders, &RendezvousHandler::GetArena},
-    {"plan", kMembers, &RendezvousHandler::AcceptPlan},
-    {"offer_data", kMembers, &RendezvousHandler::KeepData},
-    {"get_data", kReaders, &RendezvousHandler::GetData},
-    {"tell_data", Bit(Role::kWorker), &RendezvousHandler::DataTold},
-    {"here", Bit(Role::kPs), &RendezvousHandler::PsIsHere},
-    {"kept", Bit(Role::kSupervisor), &RendezvousHandler::ArenaIsKept},
-    {"status", kAnyone, &RendezvousHandler::GetStatus},
-    {"snapshot", kAnyone, &RendezvousHandler::TakeSnapshot},
-    {"set_mode", kAnyone, &RendezvousHandler::SetMode},
-    {"stop", kAnyone, &RendezvousHandler::Stop},
+    {"arena", kReaders},
+    {"plan", kMembers},
+    {"offer_data", kMembers},
+    {"get_data", kReaders},
+    {"tell_data", Bit(Role::kWorker)},
+    {"here", Bit(Role::kPs)},
+    {"kept", Bit(Role::kSupervisor)},
+    {"status", kAnyone},
+    {"snapshot", kAnyone},
+    {"set_mode", kAnyone},
+    {"stop", kAnyone},
 };
 
 }  // namespace
-
-Status RendezvousHandler::GetArena(const Peer& peer, Exchange& exchange) {
-  const bool there = ArenaFd(peer) >= 0;
-  const bool need_plan = !there && WantsPlanFrom(peer);
-  if (need_plan) exchange.answer["need_plan"] = true;
-  exchange.waits_for_arena =
-      there || (!need_plan && Field<bool>(exchange.request.json, "wait", false));
-  return {};
-}
 
 struct RendezvousServer::Connection {
   enum class State { kHello, kProof, kOpen };
@@ -83,13 +73,10 @@ struct RendezvousServer::Connection {
 RendezvousServer::RendezvousServer(FileDescriptor listening, const JobToken& token,
                                    const Introduction& me, RendezvousHandler& handler)
     : listening_(std::move(listening)),
-      token_(token),
-      me_(me),
+      handshake_(token, me, {kLayoutVersion, StructureHash()}),
       handler_(handler),
       max_pending_(MaxPending()),
-      uid_is_enough_(CheckUidIsEnough()),
-      clocks_(ClockOffsets()),
-      pid_namespace_(SelfIdentity().pid_namespace) {}
+      uid_is_enough_(CheckUidIsEnough()) {}
 
 RendezvousServer::~RendezvousServer() = default;
 
@@ -177,11 +164,10 @@ void RendezvousServer::Accept() {
       return;
     }
     const Result<PeerCredentials> who = GetPeerCredentials(socket->get());
-    if (!who.ok() || who->uid != ::getuid()) {
-      if (who.ok()) {
-        foreign_.Count();
-        last_foreign_ = *who;
-      }
+    if (!who.ok()) continue;
+    if (who->uid != ::getuid()) {
+      foreign_.Count();
+      last_foreign_ = *who;
       continue;
     }
     if (std::ranges::count_if(connections_, unproven) >= max_pending_) {
@@ -202,62 +188,11 @@ bool RendezvousServer::Serve(Connection& c) {
   const Status status = HandleRequest(c);
   if (status.ok()) return true;
   if (status.code() == Code::kUnavailable) return false;  // gone; nothing to tell
-  // One generic sentence for a failed proof: it helps no guesser. Best effort, then it is dropped.
+  // Best effort, then it is dropped.
   (void)SendJson(c.socket.get(), ErrorJson(status), {}, AnswerLimit());
   LogDebug("refused {} (process {}): {}", NameOf(c.peer), c.peer.pid, status.message());
   return c.state == Connection::State::kOpen && status.code() != Code::kDataLoss &&
          status.code() != Code::kDeadlineExceeded;
-}
-
-Status RendezvousServer::HandleHello(Connection& c, std::string text) {
-  const nlohmann::json hello = nlohmann::json::parse(text, nullptr, false);
-  const auto role = ParseRole(Field<std::string>(hello, "role", ""));
-  c.peer.index = Field<int>(hello, "index", -1);
-  if (Field<int>(hello, "hello", 0) != kProtocolVersion || !role || c.peer.index < 0) {
-    return DataLoss(fmt::format("this task speaks version {} of the protocol", kProtocolVersion));
-  }
-  c.peer.role = *role;
-  if (*role == Role::kControl) {
-    PASSEL_RETURN_IF_ERROR(uid_is_enough_);
-    c.state = Connection::State::kOpen;
-    return SendJson(c.socket.get(), {{"ok", true}}, {}, AnswerLimit());
-  }
-  c.peer.identity.pid = Field<std::int32_t>(hello, "pid", 0);
-  c.peer.identity.start_time = Field<std::uint64_t>(hello, "start_time", 0);
-  c.peer.identity.pid_namespace = Field<std::uint64_t>(hello, "pid_namespace", 0);
-  // When this connection ends, that process is taken for dead.
-  if (const ProcessIdentity& said = c.peer.identity;
-      said.pid > 0 && said.pid_namespace == pid_namespace_ && said.pid != c.peer.pid) {
-    return PermissionDenied(fmt::format("{} says that it is process {}, and is process {}",
-                                        NameOf(c.peer), said.pid, c.peer.pid));
-  }
-  if (Field<std::uint32_t>(hello, "layout", 0) != kLayoutVersion ||
-      Field<std::uint64_t>(hello, "structure", 0) != StructureHash()) {
-    return FailedPrecondition(fmt::format(
-        "{} is another build of passel (arena layout {}, here {}): start all tasks from the "
-        "same build",
-        NameOf(c.peer), Field<std::uint32_t>(hello, "layout", 0), kLayoutVersion));
-  }
-  // Heartbeats and start times are compared.
-  if (const auto theirs = Field<std::string>(hello, "clocks", clocks_); theirs != clocks_) {
-    return FailedPrecondition(fmt::format(
-        "{} is in another time namespace (its clocks are ahead by {} s and ns) than process {} "
-        "of job {} ({}): start all tasks in one time namespace",
-        NameOf(c.peer), theirs, ::getpid(), me_.job_id, clocks_));
-  }
-  if (const auto theirs = Field<std::uint64_t>(hello, "cluster", 0); theirs != me_.cluster_hash) {
-    return FailedPrecondition(fmt::format(
-        "{} was started with another cluster (hash {:016x}) than process {} of job {} (hash "
-        "{:016x}): give all tasks the same --ps_hosts and --worker_hosts",
-        NameOf(c.peer), theirs, ::getpid(), me_.job_id, me_.cluster_hash));
-  }
-  const std::string nonce = MakeNonce();
-  c.transcript = std::move(text) + nonce;
-  c.state = Connection::State::kProof;
-  return SendJson(c.socket.get(),
-                  {{"nonce", nonce},
-                   {"proof", MakeProof(token_, me_.job_id, ProofSide::kServer, c.transcript)}},
-                  {}, AnswerLimit());
 }
 
 Status RendezvousServer::HandleRequest(Connection& c) {
@@ -265,12 +200,16 @@ Status RendezvousServer::HandleRequest(Connection& c) {
   // poll(2) said there is something.
   PASSEL_ASSIGN_OR_RETURN(JsonMessage m,
                           ReceiveJson(fd, Deadline::After(std::chrono::milliseconds(0))));
-  if (c.state == Connection::State::kHello) return HandleHello(c, std::move(m.text));
+  if (c.state == Connection::State::kHello) {
+    PASSEL_ASSIGN_OR_RETURN(const std::string challenge,
+                            handshake_.Challenge(m.text, &c.peer, &c.transcript));
+    const bool control = c.peer.role == Role::kControl;
+    if (control) PASSEL_RETURN_IF_ERROR(uid_is_enough_);
+    c.state = control ? Connection::State::kOpen : Connection::State::kProof;
+    return SendText(fd, challenge, {}, AnswerLimit());
+  }
   if (c.state == Connection::State::kProof) {
-    if (!CheckProof(token_, me_.job_id, ProofSide::kClient, c.transcript,
-                    Field<std::string>(m.json, "proof", ""))) {
-      return PermissionDenied("the proof of the job token is wrong");
-    }
+    PASSEL_RETURN_IF_ERROR(handshake_.CheckAnswer(m.text, c.transcript));
     c.transcript.clear();
     PASSEL_RETURN_IF_ERROR(handler_.Admit(c.peer));
     c.state = Connection::State::kOpen;
@@ -284,9 +223,10 @@ Status RendezvousServer::HandleRequest(Connection& c) {
         fmt::format("a task of role {} may not ask for {}", RoleName(c.peer.role), request->name));
   }
   Exchange exchange;
-  exchange.request = std::move(m);
-  PASSEL_RETURN_IF_ERROR((handler_.*request->answer)(c.peer, exchange));
-  c.waits_for_arena = exchange.waits_for_arena;
+  exchange.request = std::move(m.json);
+  exchange.request_fds = std::move(m.fds);
+  PASSEL_RETURN_IF_ERROR(handler_.Answer(request->name, c.peer, exchange));
+  c.waits_for_arena = exchange.waits;
   if (c.waits_for_arena) return {};  // ServeWaiting() does it
   return SendJson(fd, exchange.answer, exchange.fds, AnswerLimit());
 }

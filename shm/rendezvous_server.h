@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <list>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/deadline.h"
@@ -22,15 +23,16 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/unix_socket.h"
+#include "cluster/handshake.h"
 #include "cluster/job_token.h"
-#include "shm/protocol.h"
+
+namespace passel {
+struct Exchange;  // cluster/json_message_internal.h
+}
 
 namespace passel::shm {
 
-struct Exchange;  // shm/json_internal.h
-
-/// What the task behind the server does. Called from Poll() only. A request (shm/protocol.h) that
-/// is not overridden is refused.
+/// What the task behind the server does. Called from Poll() only.
 class RendezvousHandler {
  public:
   virtual ~RendezvousHandler() = default;
@@ -39,25 +41,11 @@ class RendezvousHandler {
   /// The arena this peer asks for: of our shard, or of its own if it is a ps. -1: none yet, or not
   /// for this peer yet.
   virtual int ArenaFd(const Peer& peer) = 0;
-  /// Whether this peer is to propose the plan.
-  virtual bool WantsPlanFrom(const Peer&) { return false; }
+  /// One of the requests of shm/rendezvous_client.h, from a peer that may ask it. Errors:
+  /// kFailedPrecondition when this task does not answer it.
+  virtual Status Answer(std::string_view request, const Peer& peer, Exchange& exchange) = 0;
   /// An admitted peer is gone.
   virtual void Gone(const Peer& peer) = 0;
-
-  Status GetArena(const Peer& peer, Exchange& exchange);
-  virtual Status AcceptPlan(const Peer&, Exchange&) { return Refused(); }
-  virtual Status KeepData(const Peer&, Exchange&) { return Refused(); }
-  virtual Status GetData(const Peer&, Exchange&) { return Refused(); }
-  virtual Status DataTold(const Peer&, Exchange&) { return Refused(); }
-  virtual Status PsIsHere(const Peer&, Exchange&) { return Refused(); }
-  virtual Status ArenaIsKept(const Peer&, Exchange&) { return Refused(); }
-  virtual Status GetStatus(const Peer&, Exchange&) { return Refused(); }
-  virtual Status TakeSnapshot(const Peer&, Exchange&) { return Refused(); }
-  virtual Status SetMode(const Peer&, Exchange&) { return Refused(); }
-  virtual Status Stop(const Peer&, Exchange&) { return Refused(); }
-
- private:
-  static Status Refused() { return FailedPrecondition("this task does not answer that"); }
 };
 
 class RendezvousServer {
@@ -80,7 +68,6 @@ class RendezvousServer {
  private:
   struct Connection;
   bool Serve(Connection& connection);
-  Status HandleHello(Connection& connection, std::string text);
   Status HandleRequest(Connection& connection);
   void ServeWaiting();
   void Accept();
@@ -88,14 +75,11 @@ class RendezvousServer {
   void Drop(std::list<Connection>::iterator connection);
 
   FileDescriptor listening_;
-  const JobToken token_;
-  const Introduction me_;
+  const ServerHandshake handshake_;
   RendezvousHandler& handler_;
   std::list<Connection> connections_;  // oldest first
   const int max_pending_;
-  const Status uid_is_enough_;  // of a control connection
-  const std::string clocks_;    // ClockOffsets()
-  const std::uint64_t pid_namespace_;
+  const Status uid_is_enough_;        // of a control connection
   std::int64_t accept_after_ns_ = 0;  // MonotonicNs(); descriptors were short
   // What a stranger can cause at any rate, and the last of each kind.
   EventTally unfinished_, foreign_, failed_accepts_;

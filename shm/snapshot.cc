@@ -6,18 +6,15 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <optional>
-#include <thread>
 #include <utility>
 
 #include "base/memory_file.h"
+#include "cluster/patience.h"
 #include "shm/layout.h"
-#include "shm/rendezvous_client.h"
 
 namespace passel::shm {
 namespace {
 
-constexpr std::chrono::milliseconds kAgainAfter{20};
 constexpr std::chrono::seconds kSameRoundLimit{1};
 
 // So long the place of a ps may be empty before its job counts as ended.
@@ -79,7 +76,9 @@ class SnapshotTaker {
     Deadline gone = deadline_;  // sooner, once it is not there any more
     bool answered = false;
     std::string chief;
-    for (bool there = true;;) {
+    bool there = true, late = false;
+    Patience patience(deadline_);
+    do {
       Result<RendezvousClient> client = RendezvousClient::Control(job_, shard, deadline_);
       Result<ShardSnapshot> answer =
           client.ok() ? client->GetSnapshot(values, deadline_) : client.status();
@@ -88,13 +87,13 @@ class SnapshotTaker {
         return NotFound(fmt::format(
             "no job {} of this user is running on this host: passel ctl list shows all", job_));
       }
-      const bool late = code == Code::kDeadlineExceeded;
+      late = code == Code::kDeadlineExceeded;
       if (late && !answered) {
         return DeadlineExceeded(
             fmt::format("ps/{} of job {} does not answer: is it stopped?", shard, job_));
       }
-      const bool missing = code == Code::kNotFound || code == Code::kUnavailable;
-      if (!answer.ok() && !missing && !late) return answer.status();
+      if (!answer.ok() && !IsMissing(code)) return answer.status();
+      const bool missing = !answer.ok() && !late;
       answered |= answer.ok();
       met_ = true;
       if (answer.ok() && answer->there) return answer;
@@ -105,14 +104,11 @@ class SnapshotTaker {
       if (missing && gone.Expired()) {
         return Unavailable(fmt::format("ps/{} of job {} is gone: the job has ended", shard, job_));
       }
-      if (late || deadline_.Expired()) {
-        return DeadlineExceeded(fmt::format(
-            "job {} has no values yet: its chief{} has not written the first ones; look at "
-            "its log, or ask again later",
-            job_, chief));
-      }
-      std::this_thread::sleep_for(kAgainAfter);
-    }
+    } while (!late && patience.Again());
+    return DeadlineExceeded(fmt::format(
+        "job {} has no values yet: its chief{} has not written the first ones; look at its log, "
+        "or ask again later",
+        job_, chief));
   }
 
   Result<StorePlan> ReadPlan(int fd, int shard) const {

@@ -22,7 +22,7 @@
 
 #include "base/deadline.h"
 #include "base/status.h"
-#include "shm/protocol.h"
+#include "shm/rendezvous_client.h"
 #include "store/store_plan.h"
 
 namespace passel::shm {
@@ -37,7 +37,8 @@ class Snapshot {
   bool exact() const { return exact_; }
   std::int64_t global_step() const { return lead_.global_step; }
   std::int64_t last_global_step() const { return lead_.last_global_step; }
-  /// What the job trains on, as "data" in a status (shm/protocol.h): JSON; "null": not known.
+  /// What the job trains on, as "data" in a status (shm/rendezvous_client.h): JSON; "null": not
+  /// known.
   const std::string& data() const { return lead_.data; }
   /// Set where the values of the job are in the memory of a GPU, and these were copied from there
   /// so long ago: global_step() and last_global_step() are those of that copy.

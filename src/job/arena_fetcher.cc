@@ -5,12 +5,13 @@
 #include <utility>
 
 #include "base/file_descriptor.h"
+#include "cluster/patience.h"
 
 namespace passel::job {
 
 ArenaFetcher::ArenaFetcher(const std::string& job_id, int shards, std::uint64_t cluster_hash,
                            const JobToken& token, std::int64_t limit_ns)
-    : introduction_{job_id, shm::Role::kSupervisor, 0, cluster_hash},
+    : introduction_{job_id, Role::kSupervisor, 0, cluster_hash},
       shards_(shards),
       token_(token),
       deadline_(Deadline::After(std::chrono::nanoseconds(limit_ns))),
@@ -32,11 +33,12 @@ void ArenaFetcher::Take(std::vector<std::unique_ptr<shm::Arena>>* arenas) {
 
 void ArenaFetcher::Run() {
   nvtx::NameThread("fetch arenas");
+  Patience patience(deadline_);
   for (int shard = 0; shard < shards_; ++shard) {
     while (!Fetch(shard).ok()) {
       // The ps died, or was slow: its next life answers. Other errors are the chief's to report.
-      if (deadline_.Expired() || quit_.load(std::memory_order_relaxed)) return span_.End();
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      const bool quit = quit_.load(std::memory_order_relaxed);
+      if (quit || !patience.Again(std::chrono::milliseconds(5))) return span_.End();
     }
   }
   span_.End();
@@ -47,7 +49,7 @@ Status ArenaFetcher::Fetch(int shard) {
   const Deadline turn = deadline_.Sooner(std::chrono::milliseconds(500));
   PASSEL_ASSIGN_OR_RETURN(
       shm::RendezvousClient client,
-      shm::RendezvousClient::Connect(introduction_, shm::Role::kPs, shard, &token_, turn));
+      shm::RendezvousClient::Connect(introduction_, Role::kPs, shard, &token_, turn));
   PASSEL_ASSIGN_OR_RETURN(std::optional<FileDescriptor> fd, client.GetArena(true, turn));
   if (!fd) return Unavailable("no arena yet");
   PASSEL_ASSIGN_OR_RETURN(shm::Arena arena, shm::Arena::Adopt(std::move(*fd)));

@@ -44,7 +44,7 @@ class ArenaFetcher {
   void Run();
   Status Fetch(int shard);
 
-  const shm::Introduction introduction_;
+  const Introduction introduction_;
   const int shards_;
   const JobToken token_;
   const Deadline deadline_;

@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include "shm/protocol.h"
+#include "cluster/endpoint.h"
 #include "shm/rendezvous_client.h"
 
 namespace passel::job {
@@ -40,10 +40,10 @@ Result<std::string> AskPs(const std::string& job, int ps, Deadline deadline) {
 }  // namespace
 
 Result<std::vector<JobAnswer>> AskJobs(const std::string& job, Deadline deadline) {
-  PASSEL_ASSIGN_OR_RETURN(const std::vector<shm::FoundEndpoint> endpoints, shm::FindEndpoints());
+  PASSEL_ASSIGN_OR_RETURN(const std::vector<FoundEndpoint> endpoints, FindEndpoints());
   std::map<std::string, std::map<int, Result<std::string>>> asked;
-  for (const shm::FoundEndpoint& e : endpoints) {
-    if (e.role != shm::Role::kPs || (!job.empty() && e.job_id != job)) continue;
+  for (const FoundEndpoint& e : endpoints) {
+    if (e.role != Role::kPs || (!job.empty() && e.job_id != job)) continue;
     asked[e.job_id].emplace(e.index, NotFound(""));
   }
   std::vector<std::thread> threads;

@@ -22,7 +22,7 @@ struct JobAnswer {
 
 /// Of one job that was found, or, with an empty name, of all, sorted by name. Each ps is asked on a
 /// thread of its own, so that a job that is stuck costs the others nothing: returns by the
-/// deadline. Errors: those of shm::FindEndpoints().
+/// deadline. Errors: those of FindEndpoints().
 Result<std::vector<JobAnswer>> AskJobs(const std::string& job, Deadline deadline);
 
 /// The status of ps/0 of one job. Errors: as JobAnswer::status.

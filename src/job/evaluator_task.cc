@@ -34,7 +34,7 @@ class EvaluatorTask {
   // True: the job was stopped before its last step.
   Result<bool> Run() {
     ObserverOptions options;
-    options.me = {task_.job_id, shm::Role::kEvaluator, task_.id.index, task_.spec.Hash()};
+    options.me = {task_.job_id, Role::kEvaluator, task_.id.index, task_.spec.Hash()};
     options.num_shards = task_.spec.num_tasks("ps");
     options.chief_name = task_.Names().chief_name;
     options.start_limit = std::chrono::nanoseconds(config_.start_wait_ns);

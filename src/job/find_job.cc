@@ -4,15 +4,15 @@
 
 #include <vector>
 
-#include "shm/protocol.h"
+#include "cluster/endpoint.h"
 
 namespace passel::job {
 
 Result<std::map<std::string, int>> FindJobs() {
-  PASSEL_ASSIGN_OR_RETURN(const std::vector<shm::FoundEndpoint> endpoints, shm::FindEndpoints());
+  PASSEL_ASSIGN_OR_RETURN(const std::vector<FoundEndpoint> endpoints, FindEndpoints());
   std::map<std::string, int> jobs;
-  for (const shm::FoundEndpoint& e : endpoints) {
-    if (e.role == shm::Role::kPs) ++jobs[e.job_id];
+  for (const FoundEndpoint& e : endpoints) {
+    if (e.role == Role::kPs) ++jobs[e.job_id];
   }
   return jobs;
 }

@@ -9,7 +9,7 @@
 
 namespace passel::job {
 
-/// Jobs by name, with the number of their ps. Errors: those of shm::FindEndpoints().
+/// Jobs by name, with the number of their ps. Errors: those of FindEndpoints().
 Result<std::map<std::string, int>> FindJobs();
 
 /// The one that was named, or, for an empty name, the only one. Errors: kNotFound; kInvalidArgument

@@ -3,12 +3,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <thread>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "cluster/patience.h"
 #include "optim/update_kernels.h"
-#include "shm/protocol.h"
 #include "store/membership.h"
 #include "store/mode.h"
 #include "store/shadow.h"
@@ -16,16 +15,9 @@
 namespace passel::job {
 namespace {
 
-constexpr std::chrono::nanoseconds kTellEvery = std::chrono::seconds(10);
-constexpr std::chrono::milliseconds kTryAgain{20};
 // A task that listens answers at once; one that is stopped must not hold up the others for long.
 constexpr std::chrono::milliseconds kAnswerLimit{500};
 constexpr int kExactCopies = 50;
-
-// Nobody listens, or it ended while we spoke to it, or it does not answer in time.
-bool IsMissing(Code code) {
-  return code == Code::kNotFound || code == Code::kUnavailable || code == Code::kDeadlineExceeded;
-}
 
 }  // namespace
 
@@ -40,23 +32,20 @@ Result<std::unique_ptr<JobObserver>> JobObserver::Attach(const ObserverOptions& 
                                                          const JobToken& token) {
   std::unique_ptr<JobObserver> job(new JobObserver(options, token));
   PASSEL_ASSIGN_OR_RETURN(job->identity_,
-                          shm::Listen(options.me.job_id, shm::Role::kEvaluator, options.me.index));
-  const Deadline deadline = Deadline::After(options.start_limit);
-  for (std::int64_t next_tell_ns = MonotonicNs() + kTellEvery.count();;) {
+                          Listen(options.me.job_id, Role::kEvaluator, options.me.index));
+  std::string task, problem;
+  Patience patience(Deadline::After(options.start_limit), [&] {
+    if (!job->HasArenas() && options.on_waiting) options.on_waiting(task);
+  });
+  do {
     PASSEL_RETURN_IF_ERROR(job->Look());
-    std::string task;
-    const std::string problem = job->WhatIsMissing(&task);
+    problem = job->WhatIsMissing(&task);
     if (problem.empty()) return job;
     if (job->HasArenas() && job->Ended()) {
       return Unavailable("the job ended before its variables had values: look at the chief's log");
     }
-    if (deadline.Expired()) return DeadlineExceeded(problem + ", or raise --start_wait");
-    if (MonotonicNs() >= next_tell_ns && !job->HasArenas()) {
-      next_tell_ns = MonotonicNs() + kTellEvery.count();
-      if (options.on_waiting) options.on_waiting(task);
-    }
-    std::this_thread::sleep_for(kTryAgain);
-  }
+  } while (patience.Again());
+  return DeadlineExceeded(problem + ", or raise --start_wait");
 }
 
 bool JobObserver::HasArenas() const {
@@ -120,7 +109,7 @@ Status JobObserver::Look() {
     Status status;
     if (!ps.client) {
       Result<shm::RendezvousClient> client = shm::RendezvousClient::Connect(
-          options_.me, shm::Role::kPs, shard, &token_, Deadline::After(kAnswerLimit));
+          options_.me, Role::kPs, shard, &token_, Deadline::After(kAnswerLimit));
       status = client.status();
       if (client.ok()) ps.client.emplace(std::move(*client));
       ps.arena_checked = false;

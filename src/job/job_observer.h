@@ -29,7 +29,7 @@
 namespace passel::job {
 
 struct ObserverOptions {
-  shm::Introduction me;
+  Introduction me;
   int num_shards = 1;
   std::string chief_name = "worker/0";
   /// How long to wait for the ps tasks, for the chief's plan and for the first values.
@@ -74,8 +74,8 @@ class JobObserver {
   /// The last copy: per shard, laid out as in the arena. REQUIRES: CopyValues() was called.
   std::vector<const float*> values() const;
 
-  /// What the job trains on, of ps/0, as "data" in a status (shm/protocol.h): JSON; "null": not
-  /// known, or the ps is gone.
+  /// What the job trains on, of ps/0, as "data" in a status (shm/rendezvous_client.h): JSON;
+  /// "null": not known, or the ps is gone.
   std::string DataJson();
 
   /// From ps/0; nullopt if nobody has offered it, or the ps is gone.

@@ -49,7 +49,7 @@ const char* DeviceName(std::uint64_t device);
 JobStatus ReadJobStatus(const ShardMemory& memory);
 
 /// What an arena tells of its job, with the last events: a JSON object, "arena" in the status that
-/// a ps gives (shm/protocol.h).
+/// a ps gives (shm/rendezvous_client.h).
 std::string DescribeJob(const shm::Arena& arena, const WorkerNames& names);
 
 }  // namespace passel::job

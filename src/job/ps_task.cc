@@ -21,7 +21,7 @@ int RunPsTask(Task& task, const JobConfig& config) {
   const int shard = task.id.index;
   FileDescriptor listening(task.flags.listen_fd);
   if (!listening.valid()) {
-    Result<FileDescriptor> socket = shm::Listen(task.job_id, shm::Role::kPs, shard);
+    Result<FileDescriptor> socket = Listen(task.job_id, Role::kPs, shard);
     if (!socket.ok()) return FailTask(socket.status());
     listening = std::move(*socket);
   }
@@ -32,7 +32,7 @@ int RunPsTask(Task& task, const JobConfig& config) {
     former = std::move(*arena);
   }
   shm::PsHostOptions options;
-  options.me = {task.job_id, shm::Role::kPs, shard, task.spec.Hash()};
+  options.me = {task.job_id, Role::kPs, shard, task.spec.Hash()};
   options.num_workers = task.NumTrainers();
   options.names = task.Names();
   options.huge_pages = config.huge_pages;

@@ -13,11 +13,11 @@
 #include "base/memory_file.h"
 #include "base/nvtx.h"
 #include "base/subprocess.h"
+#include "cluster/endpoint.h"
 #include "job/exit_code.h"
 #include "job/gpu_compute.h"
 #include "job/job_status.h"
 #include "job/trainer.h"
-#include "shm/protocol.h"
 #include "store/open_store.h"
 #include "train/worker_loop.h"
 
@@ -28,7 +28,7 @@ constexpr std::int64_t kLookEveryNs = 20'000'000;
 
 shm::PsHostOptions OptionsOf(const std::string& job_id, const std::string& about_data) {
   shm::PsHostOptions options;
-  options.me = {.job_id = job_id, .role = shm::Role::kPs};
+  options.me = {.job_id = job_id, .role = Role::kPs};
   options.supervised = true;  // by us: it serves until we end it
   options.alone = true;
   options.data = about_data;
@@ -76,7 +76,7 @@ SingleProcessJob::SingleProcessJob(const JobConfig& config, const StorePlan& pla
 SingleProcessJob::~SingleProcessJob() = default;
 
 Status SingleProcessJob::MakeArena(const std::string& job_id) {
-  PASSEL_ASSIGN_OR_RETURN(FileDescriptor listening, shm::Listen(job_id, shm::Role::kPs, 0));
+  PASSEL_ASSIGN_OR_RETURN(FileDescriptor listening, Listen(job_id, Role::kPs, 0));
   PASSEL_ASSIGN_OR_RETURN(const MemoryBudget budget, ReadMemoryBudget());
   PASSEL_ASSIGN_OR_RETURN(
       shm::Arena arena,

@@ -14,8 +14,8 @@
 #include "base/log.h"
 #include "base/memory_file.h"
 #include "base/nvtx.h"
+#include "cluster/endpoint.h"
 #include "job/exit_code.h"
-#include "shm/protocol.h"
 #include "store/membership.h"
 
 namespace passel::job {
@@ -45,8 +45,7 @@ Status Supervisor::Start() {
   worker_hosts_ = hosts(options_.workers, 3222);
   PASSEL_ASSIGN_OR_RETURN(spec_, ClusterSpec::FromHostLists(ps_hosts_, worker_hosts_));
   for (int shard = 0; shard < options_.ps; ++shard) {
-    PASSEL_ASSIGN_OR_RETURN(FileDescriptor socket,
-                            shm::Listen(options_.job_id, shm::Role::kPs, shard));
+    PASSEL_ASSIGN_OR_RETURN(FileDescriptor socket, Listen(options_.job_id, Role::kPs, shard));
     listening_.push_back(std::move(socket));
   }
   token_ = JobToken::Generate();

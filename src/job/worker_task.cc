@@ -86,7 +86,7 @@ class WorkerTask {
  private:
   static shm::AttachOptions OptionsOf(const Task& task, const JobConfig& config) {
     shm::AttachOptions options;
-    options.me = {task.job_id, shm::Role::kWorker, task.Trainer(), task.spec.Hash()};
+    options.me = {task.job_id, Role::kWorker, task.Trainer(), task.spec.Hash()};
     options.use_existing_servers = task.flags.existing_servers;
     options.num_shards = task.spec.num_tasks("ps");
     options.supervised = task.flags.supervised;

@@ -1,5 +1,9 @@
 #include "store/shard_snapshot.h"
 
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <thread>
 
@@ -67,6 +71,22 @@ ShardSnapshotInfo TakeShardSnapshot(const ShardMemory& memory, bool lead,
     break;
   }
   return snapshot;
+}
+
+Result<ShardCopy> CopyShard(const ShardMemory& memory, bool lead, const MemoryBudget& budget) {
+  const std::size_t bytes = std::max<std::size_t>(memory.floats, 1) * sizeof(float);
+  Result<MemoryFile> file = CreateMemoryFile("passel.snapshot", bytes, HugePages::kOff, budget,
+                                             MemoryFileUse::kOneWriter);
+  if (!file.ok()) return file.status().WithContext("cannot copy the values of the running job");
+  void* base = ::mmap(nullptr, file->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
+                      file->fd.get(), 0);
+  if (base == MAP_FAILED) return ErrnoStatus(errno, "cannot map memory for a copy of the values");
+  float* const values = static_cast<float*>(base);
+  ShardCopy copy{TakeShardSnapshot(memory, lead, {&values, 1}), {}};
+  ::munmap(base, file->bytes);
+  PASSEL_RETURN_IF_ERROR(SealAgainstWriting(file->fd.get()));
+  copy.values = std::move(file->fd);
+  return copy;
 }
 
 JobProgress ProgressOf(std::span<const ShardMemory> shards) {

@@ -12,6 +12,9 @@
 #include <optional>
 #include <span>
 
+#include "base/file_descriptor.h"
+#include "base/memory_file.h"
+#include "base/status.h"
 #include "store/parameter_store.h"
 #include "store/shard_memory.h"
 
@@ -31,6 +34,13 @@ struct ShardSnapshotInfo {
 /// more. REQUIRES: the shard is initialised.
 ShardSnapshotInfo TakeShardSnapshot(const ShardMemory& memory, bool lead,
                                     std::span<float* const> out);
+
+struct ShardCopy : ShardSnapshotInfo {
+  FileDescriptor values;  ///< float[memory.floats] in memory that nobody can change any more
+};
+/// The same, in memory of its own that can be handed out. Errors: kResourceExhausted, naming the
+/// bytes needed, the bytes free and whose limit it is.
+Result<ShardCopy> CopyShard(const ShardMemory& memory, bool lead, const MemoryBudget& budget);
 
 /// What the job has beside its floats, at this moment. `shards[0]` leads. Relaxed: exact when
 /// nobody trains meanwhile.

@@ -140,4 +140,17 @@ Result<StorePlan> PlanFromJson(const std::string& text) {
   }
 }
 
+std::string FirstDifference(const StorePlan& mine, const StorePlan& theirs) {
+  const nlohmann::json a = nlohmann::json::parse(ToJson(mine)).flatten();
+  const nlohmann::json b = nlohmann::json::parse(ToJson(theirs)).flatten();
+  for (const auto& [key, value] : a.items()) {
+    const auto other = b.find(key);
+    if (other == b.end()) return fmt::format("{} is {} here and absent there", key, value.dump());
+    if (*other != value) {
+      return fmt::format("{} is {} here and {} there", key, value.dump(), other->dump());
+    }
+  }
+  return "the chief has more variables";
+}
+
 }  // namespace passel

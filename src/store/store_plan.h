@@ -53,4 +53,8 @@ std::string ToJson(const StorePlan& plan);
 /// Errors: kInvalidArgument for anything that ToJson() would not write.
 Result<StorePlan> PlanFromJson(const std::string& text);
 
+/// The first setting in which two plans differ, for a person: "mode is ssp here and locked there".
+/// REQUIRES: they do.
+std::string FirstDifference(const StorePlan& mine, const StorePlan& theirs);
+
 }  // namespace passel

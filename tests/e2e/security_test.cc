@@ -17,7 +17,7 @@
 #include <thread>
 
 #include "base/unix_socket.h"
-#include "shm/protocol.h"
+#include "cluster/handshake.h"
 #include "support/program.h"
 
 namespace passel::testing {
@@ -189,7 +189,7 @@ TEST(OtherUserTest, CannotControlAJobWhoseNamespaceTellsNoUsersApart) {
   Program train = sandbox.StartCommand(command);
   ASSERT_TRUE(train.WaitFor("steps/s")) << train.Err();
   const std::string hello =
-      fmt::format(R"({{"hello":{},"role":"control","index":0}})", shm::kProtocolVersion);
+      fmt::format(R"({{"hello":{},"role":"control","index":0}})", kProtocolVersion);
   const Result<FileDescriptor> socket = ConnectAbstract(
       fmt::format("passel.65534.{}.ps.0", sandbox.job()), Deadline::After(Scaled(5.0)));
   ASSERT_TRUE(socket.ok()) << socket.status().message();

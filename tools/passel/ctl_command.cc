@@ -8,10 +8,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <thread>
 #include <vector>
 
 #include "base/log.h"
+#include "cluster/patience.h"
 #include "job/ask_jobs.h"
 #include "job/find_job.h"
 #include "job/flag_checks.h"
@@ -241,8 +241,8 @@ Status SetMode(const SetModeFlags& flags) {
   PASSEL_RETURN_IF_ERROR(job::CheckRange("--wait", flags.wait, 0.1, 1e6, flags.typed, " s"));
   PASSEL_ASSIGN_OR_RETURN(const std::string job,
                           job::ChooseJob(flags.words.size() > 1 ? flags.words.front() : ""));
-  const Deadline deadline =
-      Deadline::After(std::chrono::nanoseconds(static_cast<std::int64_t>(flags.wait * 1e9)));
+  Patience patience(
+      Deadline::After(std::chrono::nanoseconds(static_cast<std::int64_t>(flags.wait * 1e9))));
   std::optional<std::uint32_t> number;
   std::string waits_for;
   for (;;) {
@@ -279,7 +279,7 @@ Status SetMode(const SetModeFlags& flags) {
       return NotFound(number ? fmt::format("job {} ended before its mode changed", job)
                              : problem.message());
     }
-    if (deadline.Expired()) {
+    if (!patience.Again()) {
       if (!number) return problem;
       return DeadlineExceeded(
           fmt::format("job {} was asked, and the wish stands, but it took more than {:g} s: it is "
@@ -287,7 +287,6 @@ Status SetMode(const SetModeFlags& flags) {
                       "ctl status {}",
                       job, flags.wait, waits_for, job));
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
 }
 

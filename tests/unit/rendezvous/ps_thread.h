@@ -17,9 +17,9 @@
 #include <thread>
 
 #include "base/unix_socket.h"
+#include "cluster/endpoint.h"
 #include "cluster/job_token.h"
 #include "shm/layout.h"
-#include "shm/protocol.h"
 #include "shm/ps_host.h"
 #include "shm/rendezvous_client.h"
 

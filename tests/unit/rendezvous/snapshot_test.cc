@@ -11,9 +11,9 @@
 #include <thread>
 
 #include "base/memory_file.h"
-#include "shm/shard_copy.h"
 #include "store/mode_change.h"
 #include "store/open_store.h"
+#include "store/shard_snapshot.h"
 #include "tests/unit/rendezvous/ps_thread.h"
 
 namespace passel::shm::testing {
@@ -230,7 +230,7 @@ TEST(ShardCopyTest, NamesTheLimitWhenThereIsNoMemoryForIt) {
   PsThread ps;
   Chief chief(ps, PlanOf(Mode::kHogwild));
   ASSERT_TRUE(chief.Open(0)->Initialize(FillWithPlaces).ok());
-  const Result<ShardSnapshot> copy = CopyShard(*chief.arena, {100, "the test"});
+  const Result<ShardCopy> copy = CopyShard(chief.arena->memory(), true, {100, "the test"});
   ASSERT_EQ(copy.status().code(), Code::kResourceExhausted);
   EXPECT_THAT(copy.status().message(), HasSubstr("the test has 100 bytes free"));
   EXPECT_THAT(copy.status().message(), HasSubstr("cannot copy the values"));
@@ -246,18 +246,18 @@ TEST(ShardCopyTest, GoesByTheModeInForceNotByTheFirstOne) {
   const MemoryBudget plenty{std::uint64_t{64} << 20, "the test"};
   const ShardMemory& memory = chief.arena->memory();
   ASSERT_TRUE(PushOnes(*store).ok());
-  EXPECT_EQ(CopyShard(*chief.arena, plenty)->exact_round, 1u);
+  EXPECT_EQ(CopyShard(chief.arena->memory(), true, plenty)->exact_round, 1u);
   ASSERT_TRUE(WishForMode(memory, {Mode::kHogwild, 0, 0}).ok());
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(PushOnes(*store).ok());
   ASSERT_EQ(store->mode(), Mode::kHogwild);
-  const Result<ShardSnapshot> copy = CopyShard(*chief.arena, plenty);
+  const Result<ShardCopy> copy = CopyShard(chief.arena->memory(), true, plenty);
   EXPECT_EQ(copy->exact_round, std::nullopt) << "the blocks still say the last round";
   EXPECT_FALSE(copy->rounds);
   EXPECT_EQ(copy->last_global_step, 4);
   ASSERT_TRUE(WishForMode(memory, {Mode::kReplicas, 1, 0}).ok());
   for (int i = 0; i < 2; ++i) ASSERT_TRUE(PushOnes(*store).ok());
-  EXPECT_EQ(CopyShard(*chief.arena, plenty)->exact_round, 6u);
-  EXPECT_TRUE(CopyShard(*chief.arena, plenty)->rounds);
+  EXPECT_EQ(CopyShard(chief.arena->memory(), true, plenty)->exact_round, 6u);
+  EXPECT_TRUE(CopyShard(chief.arena->memory(), true, plenty)->rounds);
 }
 
 // A block that is claimed, or that has seen another round than the rest, is no settled round.
@@ -268,15 +268,15 @@ TEST(ShardCopyTest, IsNeverExactWhileABlockIsAtWork) {
   const MemoryBudget plenty{std::uint64_t{64} << 20, "the test"};
   const ShardMemory& memory = chief.arena->memory();
   ASSERT_GT(memory.num_blocks, 2u);
-  EXPECT_EQ(CopyShard(*chief.arena, plenty)->exact_round, 0u);
+  EXPECT_EQ(CopyShard(chief.arena->memory(), true, plenty)->exact_round, 0u);
   memory.blocks[1].claim.store(Claim{1, 0}.Pack());
-  EXPECT_EQ(CopyShard(*chief.arena, plenty)->exact_round, std::nullopt);
+  EXPECT_EQ(CopyShard(chief.arena->memory(), true, plenty)->exact_round, std::nullopt);
   memory.blocks[1].claim.store(0);
   memory.blocks[1].round.store(1);
-  EXPECT_EQ(CopyShard(*chief.arena, plenty)->exact_round, std::nullopt);
+  EXPECT_EQ(CopyShard(chief.arena->memory(), true, plenty)->exact_round, std::nullopt);
   memory.blocks[1].round.store(0);
   memory.state->completed_round.store(1);
-  EXPECT_EQ(CopyShard(*chief.arena, plenty)->exact_round, std::nullopt);
+  EXPECT_EQ(CopyShard(chief.arena->memory(), true, plenty)->exact_round, std::nullopt);
 }
 
 // --- Whom to believe

@@ -1,4 +1,4 @@
-#include "shm/protocol.h"
+#include "cluster/endpoint.h"
 
 #include <fmt/core.h>
 #include <gmock/gmock.h>
@@ -9,7 +9,7 @@
 
 #include "base/unix_socket.h"
 
-namespace passel::shm {
+namespace passel {
 namespace {
 
 TEST(RoleTest, NamesReadBackAndOthersAreNone) {
@@ -75,4 +75,4 @@ TEST(EndpointTest, ThatIsTakenNamesTheProcessThatHoldsIt) {
 }
 
 }  // namespace
-}  // namespace passel::shm
+}  // namespace passel

@@ -1,4 +1,4 @@
-#include "shm/protocol.h"
+#include "cluster/endpoint.h"
 
 #include <fmt/core.h>
 #include <unistd.h>
@@ -9,27 +9,9 @@
 #include <set>
 
 #include "base/namespaces.h"
+#include "base/unix_socket.h"
 
-namespace passel::shm {
-
-namespace {
-
-// [Role]
-constexpr std::string_view kRoles[] = {"worker", "ps", "supervisor", "control", "evaluator"};
-
-}  // namespace
-
-std::string_view RoleName(Role role) { return kRoles[static_cast<std::size_t>(role)]; }
-
-std::optional<Role> ParseRole(std::string_view name) {
-  const auto found = std::ranges::find(kRoles, name);
-  if (found == std::end(kRoles)) return std::nullopt;
-  return static_cast<Role>(found - std::begin(kRoles));
-}
-
-std::string NameOf(const Peer& peer) {
-  return fmt::format("{}/{}", RoleName(peer.role), peer.index);
-}
+namespace passel {
 
 std::string EndpointName(const std::string& job_id, Role role, int index) {
   return fmt::format("passel.{}.{}.{}.{}", ::getuid(), job_id, RoleName(role), index);
@@ -49,25 +31,28 @@ Result<FileDescriptor> Listen(const std::string& job_id, Role role, int index, s
   Result<FileDescriptor> listening = ListenAbstract(name);
   if (listening.status().code() != Code::kAlreadyExists) return listening;
   if (task.empty()) task = fmt::format("{}/{}", RoleName(role), index);
-  PeerCredentials holder;
-  holder.uid = ::getuid();
-  const Result<FileDescriptor> socket =
-      ConnectAbstract(name, Deadline::After(std::chrono::milliseconds(100)));
-  if (socket.ok()) {
-    if (const Result<PeerCredentials> who = GetPeerCredentials(socket->get()); who.ok()) {
-      holder = *who;
-    }
-  }
-  if (holder.uid != ::getuid()) {
-    return PermissionDenied(fmt::format(
-        "the socket @{} is held by process {} of user {}, not by user {}: use another --job_id",
-        name, holder.pid, holder.uid, ::getuid()));
-  }
+  const Result<EndpointConnection> holder =
+      ConnectToEndpoint(job_id, role, index, Deadline::After(std::chrono::milliseconds(100)));
+  if (holder.status().code() == Code::kPermissionDenied) return holder.status();
   return AlreadyExists(fmt::format(
       "{} of job {} is running already on this host{}: stop it first (passel ctl stop {}), or use "
       "another --job_id{}",
-      task, job_id, holder.pid > 0 ? fmt::format(" as process {}", holder.pid) : "", job_id,
+      task, job_id, holder.ok() ? fmt::format(" as process {}", holder->pid) : "", job_id,
       task.starts_with("worker/") ? " or --task_index" : ""));
+}
+
+Result<EndpointConnection> ConnectToEndpoint(const std::string& job_id, Role role, int index,
+                                             Deadline deadline) {
+  const std::string name = EndpointName(job_id, role, index);
+  PASSEL_ASSIGN_OR_RETURN(FileDescriptor socket, ConnectAbstract(name, deadline));
+  PASSEL_ASSIGN_OR_RETURN(const PeerCredentials server, GetPeerCredentials(socket.get()));
+  if (server.uid != ::getuid()) {
+    return PermissionDenied(
+        fmt::format("the socket @{} is held by process {} of user {}, not by user {}: it is not "
+                    "trusted; use another --job_id",
+                    name, server.pid, server.uid, ::getuid()));
+  }
+  return EndpointConnection{std::move(socket), server.pid};
 }
 
 Result<std::vector<FoundEndpoint>> FindEndpoints() {
@@ -98,4 +83,11 @@ Result<std::vector<FoundEndpoint>> FindEndpoints() {
   return found;
 }
 
-}  // namespace passel::shm
+bool MayListen(const std::string& job_id, Role role, int index) {
+  const Result<std::vector<FoundEndpoint>> endpoints = FindEndpoints();
+  return !endpoints.ok() || std::ranges::any_of(*endpoints, [&](const FoundEndpoint& e) {
+    return e.job_id == job_id && e.role == role && e.index == index;
+  });
+}
+
+}  // namespace passel

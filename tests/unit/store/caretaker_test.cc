@@ -1,0 +1,77 @@
+// Who is found dead, given up, or left alone.
+
+#include "store/caretaker.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "store/membership.h"
+#include "store/open_store.h"
+
+namespace passel {
+namespace {
+
+StorePlan PlanOfWorkers(int workers) {
+  StorePlan plan;
+  plan.num_workers = workers;
+  VariableInfo v;
+  v.name = v.logical = "w";
+  v.shape = {64};
+  plan.variables = *VariableTable::Build({v}, 1);
+  return plan;
+}
+
+class CaretakerTest : public ::testing::Test {
+ protected:
+  const ShardMemory& memory() const { return arena_->shard(0); }
+  Phase PhaseOf(int worker) const { return StateOf(memory(), worker).phase; }
+  void Set(int worker, Phase phase) {
+    memory().tasks[worker].identity[1] = SelfIdentity();  // that of epoch 1
+    memory().tasks[worker].state.store(TaskState{1, phase}.Pack());
+  }
+
+  const std::unique_ptr<InProcessArena> arena_ =
+      std::move(*InProcessArena::Create(PlanOfWorkers(2)));
+  Caretaker caretaker_{WorkerNames()};
+};
+
+TEST_F(CaretakerTest, JoinerWithoutAConnectionIsDeadAfterAWhile) {
+  Set(0, Phase::kJoining);
+  Set(1, Phase::kJoining);
+  const auto look = [&] { caretaker_.FindDead(memory(), [](int worker) { return worker == 1; }); };
+  look();
+  EXPECT_EQ(PhaseOf(0), Phase::kJoining);
+  std::this_thread::sleep_for(kJoinPatience + std::chrono::milliseconds(50));
+  look();
+  EXPECT_EQ(PhaseOf(0), Phase::kDead);
+  EXPECT_EQ(PhaseOf(1), Phase::kJoining) << "its connection would have ended";
+}
+
+TEST_F(CaretakerTest, WhoNeverCameIsGivenUpOnceNobodyRuns) {
+  Set(0, Phase::kRunning);
+  caretaker_.GiveUpThoseWhoNeverCame(memory(), std::chrono::seconds(1), true);
+  EXPECT_EQ(PhaseOf(1), Phase::kExpected);
+  Set(0, Phase::kDone);
+  caretaker_.GiveUpThoseWhoNeverCame(memory(), std::chrono::seconds(1), true);
+  EXPECT_EQ(PhaseOf(1), Phase::kEvicted);
+}
+
+TEST_F(CaretakerTest, EndOfAProcessEndsItsOwnLifeAlone) {
+  ProcessIdentity other = SelfIdentity();
+  ++other.start_time;
+  Set(0, Phase::kRunning);
+  MarkGone(memory(), 0, other, false);
+  EXPECT_EQ(PhaseOf(0), Phase::kRunning);
+  MarkGone(memory(), 0, SelfIdentity(), true);
+  EXPECT_EQ(PhaseOf(0), Phase::kDead);
+  Set(1, Phase::kJoining);
+  MarkGone(memory(), 1, other, true);
+  EXPECT_EQ(PhaseOf(1), Phase::kJoining) << "somebody else may be the one who joins";
+  MarkGone(memory(), 1, other, false);
+  EXPECT_EQ(PhaseOf(1), Phase::kDead);
+  MarkGone(memory(), 2, other, false);  // there is no such worker
+}
+
+}  // namespace
+}  // namespace passel
