@@ -75,11 +75,12 @@ bool LocalLead::TryDecide(std::uint64_t round) {
 
 // Whoever is about to publish a decision either did so before this, or its swap fails; and who
 // looks at the decision afterwards sees that the job is stopped.
-void LocalLead::DecideNoMore() {
+Status LocalLead::DecideNoMore() {
   std::uint64_t decision = memory_.state->decision.load(std::memory_order_seq_cst);
   while (!memory_.state->decision.compare_exchange_weak(
       decision, Decision::Unpack(decision).NextGeneration().Pack(), std::memory_order_seq_cst)) {
   }
+  return {};
 }
 
 std::vector<Member> LocalLead::MissingIn(std::uint64_t round) const {

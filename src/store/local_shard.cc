@@ -271,6 +271,7 @@ Status LocalShard::ApplyHere(int slot, const StepScalars& scalars, Deadline dead
       return watch_->failure();
     }
     Heartbeat();  // others must not take us for stopped
+    if (patience.Sleeps() && life_->while_blocked) life_->while_blocked();
     PASSEL_RETURN_IF_ERROR(watch_->failure());
     const bool cancelled = stopped() && patience.Sleeps();
     if (!in_time || cancelled) {

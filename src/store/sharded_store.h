@@ -68,7 +68,7 @@ class ShardedStore final : public ParameterStore {
   ExternalUpdates* Elsewhere(std::size_t shard) const;
   Status CheckSelection(const Selection& what) const;
   Status LeaveAs(Phase end);
-  void EndRounds();
+  Status EndRounds();
   Status FinishInterruptedRound(Deadline deadline);
   Status Complete(const RoundGrant& grant, Deadline deadline);
   Status PushNow(int slot, std::uint32_t stamp, Deadline deadline);
