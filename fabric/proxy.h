@@ -71,6 +71,7 @@ class Proxy {
 
   Answer Quick(const Request& request);
   Answer Step(const Request& request);
+  Status CheckPlace(const KindInfo& info) const;
   Status CheckStep(const Request& request) const;
   Answer Update(const Request& request);
   Answer Count(const Request& request);

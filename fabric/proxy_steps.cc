@@ -22,13 +22,15 @@ std::string SizeMismatch(const Request& request, std::size_t floats, std::size_t
 
 }  // namespace
 
+Status Proxy::CheckPlace(const KindInfo& info) const {
+  if (!info.lead || lead_ != nullptr) return {};
+  return InvalidArgument(fmt::format("only ps/0 answers requests to {}", info.name));
+}
+
 Answer Proxy::Quick(const Request& request) {
   Answer answer;
-  if (InfoOf(request.kind).lead && lead_ == nullptr) {
-    answer.status =
-        InvalidArgument(fmt::format("only ps/0 answers requests to {}", InfoOf(request.kind).name));
-    return answer;
-  }
+  answer.status = CheckPlace(InfoOf(request.kind));
+  if (!answer.status.ok()) return answer;
   switch (request.kind) {
     case Kind::kHello:
       if (lead_ != nullptr) answer.report = MakeReport(lead_->counters());
@@ -80,9 +82,7 @@ Status Proxy::InSlices(const Request& request, Wait&& wait) {
 // What a request asks for must be possible in this shard, whoever sends it.
 Status Proxy::CheckStep(const Request& request) const {
   const KindInfo& info = InfoOf(request.kind);
-  if (info.lead && lead_ == nullptr) {
-    return InvalidArgument(fmt::format("only ps/0 answers requests to {}", info.name));
-  }
+  PASSEL_RETURN_IF_ERROR(CheckPlace(info));
   std::size_t expected = 0;
   const bool has_gradient = request.kind == Kind::kUpdate || request.kind == Kind::kStage ||
                             (request.kind == Kind::kRound && (request.flags & kStageIt));

@@ -18,15 +18,13 @@ void RemoteLead::Stop() {
 }
 
 std::vector<Member> RemoteLead::membership() const {
-  Result<Answer> answer = worker_->Quick(0, Call(Kind::kMembers));
-  return answer.ok() ? std::move(answer->members) : std::vector<Member>();
+  return worker_->QuickMembers(0, Call(Kind::kMembers));
 }
 
 std::vector<Member> RemoteLead::Missing(WaitingOn what, std::uint64_t number) const {
   Call call(Kind::kMissing, number);
   call.request.slot = static_cast<std::int32_t>(what);
-  Result<Answer> answer = worker_->Quick(0, call);
-  return answer.ok() ? std::move(answer->members) : std::vector<Member>();
+  return worker_->QuickMembers(0, std::move(call));
 }
 
 Status RemoteLead::Restore(const JobProgress& progress) {
@@ -98,7 +96,8 @@ Result<RoundGrant> RemoteLead::AwaitRound(std::uint64_t round, Deadline deadline
   if (!worker_->one_shard()) {
     auto call = std::make_unique<Call>(Kind::kRound, round);
     call->deadline = deadline;
-    call->request.flags = kAwait;
+    // Arrives again: ps/0 may have come back meanwhile, and another life of this worker with it.
+    call->request.flags = kAwait | (worker_->arriving == round ? kArrive : 0);
     PASSEL_ASSIGN_OR_RETURN(const Answer answer, worker_->Step(0, std::move(call)));
     return answer.grant.value_or(RoundGrant{});
   }

@@ -194,8 +194,7 @@ Status RemoteShard::ApplyRound(const RoundGrant& grant, Deadline deadline) {
 }
 
 std::vector<Member> RemoteShard::HoldersIn(std::uint64_t round) const {
-  Result<Answer> answer = worker_->Quick(shard_, Call(Kind::kHolders, round));
-  return answer.ok() ? std::move(answer->members) : std::vector<Member>();
+  return worker_->QuickMembers(shard_, Call(Kind::kHolders, round));
 }
 
 }  // namespace passel::fabric

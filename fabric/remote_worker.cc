@@ -89,12 +89,14 @@ MessageCount RemoteWorker::count() const {
 }
 
 Result<Answer> RemoteWorker::Quick(int shard, Call call) const {
-  Session& session = *sessions_[static_cast<std::size_t>(shard)];
-  session.Start(&call);
-  const Status status = session.Await(&call, Deadline::After(options.answer_limit));
-  session.Drop(&call);
-  PASSEL_RETURN_IF_ERROR(status);
+  PASSEL_RETURN_IF_ERROR(sessions_[static_cast<std::size_t>(shard)]->Ask(
+      &call, Deadline::After(options.answer_limit)));
   return std::move(call.answer);
+}
+
+std::vector<Member> RemoteWorker::QuickMembers(int shard, Call call) const {
+  Result<Answer> answer = Quick(shard, std::move(call));
+  return answer.ok() ? std::move(answer->members) : std::vector<Member>();
 }
 
 void RemoteWorker::Begin(int shard, std::unique_ptr<Call> call) {

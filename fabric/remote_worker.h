@@ -34,6 +34,8 @@ class RemoteWorker {
   Session& session(int shard) { return *sessions_[static_cast<std::size_t>(shard)]; }
   /// For requests at any time.
   Result<Answer> Quick(int shard, Call call) const;
+  /// None, if there is no answer.
+  std::vector<Member> QuickMembers(int shard, Call call) const;
 
   // Steps, one after the other on each ps. One that waits for others is given up at its deadline.
 

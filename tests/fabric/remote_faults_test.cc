@@ -49,7 +49,7 @@ std::vector<std::unique_ptr<ParameterStore>> OpenAll(RemoteHost& host, int worke
 Result<PushOutcome> PushAndAwait(ParameterStore& store, float gradient) {
   const Result<Ticket> ticket = PushOnly(store, gradient);
   if (!ticket.ok()) return ticket.status();
-  return store.Wait(*ticket, Deadline::After(kLong));
+  return store.Wait(*ticket, Deadline::After(std::chrono::seconds(10)));
 }
 
 void ExpectAll(ParameterStore& store, float value) {
@@ -231,9 +231,17 @@ TEST(RemoteFaults, WorkersGoOnAfterTheCleanEndOfAPs) {
       host.ps(0).EndCleanly();
       host.ps(0).Start();
       for (std::thread& worker : workers) worker.join();
-      const int steps = 20 * turn * (mode == Mode::kBarrier ? 1 : 2);
-      EXPECT_EQ(PullLatest(*stores[0])->version(), static_cast<Version>(steps));
-      ExpectAll(*stores[0], static_cast<float>(steps));
+      const Result<ParamView> view = PullLatest(*stores[0]);
+      ASSERT_TRUE(view.ok());
+      // Rounds go on without who has not come back yet.
+      const auto least = static_cast<Version>(20 * turn);
+      if (mode == Mode::kBarrier) {
+        EXPECT_GE(view->version(), least);
+        EXPECT_LE(view->version(), 2 * least);
+      } else {
+        EXPECT_EQ(view->version(), 2 * least);
+      }
+      ExpectAll(*stores[0], static_cast<float>(view->version()));
     }
   }
 }
@@ -259,6 +267,24 @@ TEST(RemoteFaults, AGradientIsNotStagedTwiceUnderOneArrival) {
     ASSERT_TRUE(stores[0]->Wait(*again, Deadline::After(kLong)).ok());
     ExpectAll(*stores[0], 1);
   }
+}
+
+// With several ps the arrival and the wait for the others are two requests.
+TEST(RemoteFaults, WhoHasArrivedArrivesAgainWhenItsPsComesBack) {
+  RemoteHost host(TestPlan(Mode::kBarrier, 2, 2, Sgd(1.0)));
+  const auto stores = OpenAll(host, 2);
+  const Result<Ticket> ticket = PushOnly(*stores[0], -1);
+  ASSERT_TRUE(ticket.ok()) << ticket.status().ToString();
+  host.ps(0).Kill();
+  host.ps(0).Start();
+  auto waits = std::async(std::launch::async, [&] {
+    return stores[0]->Wait(*ticket, Deadline::After(std::chrono::seconds(5)));
+  });
+  ASSERT_TRUE(PushAndAwait(*stores[1], -1).ok());
+  const Result<PushOutcome> outcome = waits.get();
+  ASSERT_TRUE(outcome.ok()) << outcome.status().ToString();
+  EXPECT_TRUE(outcome->applied);
+  ExpectAll(*stores[0], 1);
 }
 
 // Workers start again and again, lines go down, ps end: every round is made once, whole, and by
@@ -289,10 +315,7 @@ TEST(RemoteFaults, WhateverHappensRoundsStayWhole) {
           rounds += outcome->applied;
           continue;
         }
-        const Code code = outcome.status().code();
-        EXPECT_TRUE(code == Code::kAborted || code == Code::kUnavailable ||
-                    code == Code::kDeadlineExceeded)
-            << outcome.status().ToString();
+        EXPECT_EQ(outcome.status().code(), Code::kAborted) << outcome.status().ToString();
         store.reset();
       }
     };

@@ -29,7 +29,8 @@ class SeenHost final : public RemoteHost {
 
 StoreCase OverMessages(const std::string& name, int shards, const Faults& faults) {
   return {name + std::to_string(shards), shards,
-          [faults](const StorePlan& plan) { return std::make_unique<SeenHost>(plan, faults); }};
+          [faults](const StorePlan& plan) { return std::make_unique<SeenHost>(plan, faults); },
+          /*part=*/faults.drop > 0 ? 5 : 1};
 }
 
 INSTANTIATE_TEST_SUITE_P(Fabric, ModeChange,
