@@ -37,7 +37,7 @@ auto EngineWords(Counters& c) {
 
 }  // namespace
 
-CounterReport MakeReport(const WorkerCounters& counters, const KnownBuckets& known) {
+CounterReport MakeReport(const WorkerCounters& counters) {
   CounterReport report;
   std::size_t next = 0;
   VisitScalars(
@@ -53,9 +53,7 @@ CounterReport MakeReport(const WorkerCounters& counters, const KnownBuckets& kno
   static_assert(CounterReport::kScalars == 14 + 3 + 2);
   for (std::size_t i = 0; i < 2 * Histogram::kBuckets; ++i) {
     const std::uint64_t count = BucketOf(counters, i).load(kRelaxed);
-    if (count == (known.empty() ? 0 : known[i])) continue;
-    report.buckets.push_back({static_cast<std::uint16_t>(i), count});
-    if (report.buckets.size() == CounterReport::kMaxBuckets) break;
+    if (count != 0) report.buckets.push_back({static_cast<std::uint16_t>(i), count});
   }
   return report;
 }
@@ -75,11 +73,6 @@ void TakeReport(const CounterReport& report, WorkerCounters* counters) {
   for (const auto& bucket : report.buckets) {
     BucketOf(*counters, bucket.index).store(bucket.count, kRelaxed);
   }
-}
-
-void Remember(const CounterReport& report, KnownBuckets* known) {
-  known->resize(2 * Histogram::kBuckets);
-  for (const auto& bucket : report.buckets) (*known)[bucket.index] = bucket.count;
 }
 
 std::array<std::uint64_t, 6> EngineCounts(const WorkerCounters& counters) {

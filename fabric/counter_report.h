@@ -7,22 +7,16 @@
 
 #include <array>
 #include <cstdint>
-#include <vector>
 
 #include "fabric/wire.h"
 #include "store/shard_memory.h"
 
 namespace passel::fabric {
 
-/// The buckets of a worker's histograms that the other side has, in the order of CounterReport.
-using KnownBuckets = std::vector<std::uint64_t>;
-
-/// The scalars, and the buckets that are not as `known` (at most kMaxBuckets of them; empty: all
-/// that are not 0). Points in time become ages.
-CounterReport MakeReport(const WorkerCounters& counters, const KnownBuckets& known);
-/// What `report` says is so in `counters`; and the buckets in `known`, if not null.
+/// Points in time become ages.
+CounterReport MakeReport(const WorkerCounters& counters);
+/// What `report` says is so in `counters`.
 void TakeReport(const CounterReport& report, WorkerCounters* counters);
-void Remember(const CounterReport& report, KnownBuckets* known);
 
 /// State::engine.
 std::array<std::uint64_t, 6> EngineCounts(const WorkerCounters& counters);

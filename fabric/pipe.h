@@ -9,7 +9,8 @@
 // Threads    Send() from any number of threads, at the same time as one that receives. Receive()
 //            and what belongs to it by one thread at a time.
 // Errors     kUnavailable: the connection is gone for good. kDeadlineExceeded.
-// Waits      All end at their deadline, or shortly after it for a message that has begun.
+// Waits      Those for a message end at their deadline. One that has begun takes as long as it
+//            moves; when it stands still for stall_limit() the connection ends.
 
 #pragma once
 
@@ -27,9 +28,6 @@
 namespace passel::fabric {
 
 inline constexpr std::size_t kMaxHeaderBytes = 16384;
-/// How long a message may take once it has begun to leave or to arrive: both sides receive at all
-/// times.
-inline constexpr std::chrono::seconds kMessageLimit{5};
 
 /// A message whose bulk has not been read.
 struct Arrival {
@@ -41,14 +39,21 @@ class Pipe {
  public:
   virtual ~Pipe() = default;
 
-  /// Returns when `header` and `bulk` may be written again. After kDeadlineExceeded nothing was
-  /// sent. REQUIRES: header is not empty, and at most kMaxHeaderBytes.
-  virtual Status Send(std::span<const std::uint8_t> header, std::span<const float> bulk,
-                      Deadline deadline) = 0;
-  /// The next message. What is left of the bulk of the last one is skipped.
+  /// How long a message that has begun may stand still; a header may take no longer as a whole.
+  virtual std::chrono::nanoseconds stall_limit() const { return std::chrono::seconds(5); }
+
+  /// Returns when `header` and `bulk` may be written again. REQUIRES: header is not empty, and at
+  /// most kMaxHeaderBytes.
+  virtual Status Send(std::span<const std::uint8_t> header, std::span<const float> bulk) = 0;
+  /// The next message. What is left of the bulk of the last one is skipped, which may take until
+  /// the deadline, and go on with the next call.
   virtual Result<Arrival> Receive(Deadline deadline) = 0;
-  /// The next part of the bulk of the message received last. REQUIRES: so much is left of it.
-  virtual Status ReadBulk(std::span<float> into, Deadline deadline) = 0;
+  /// The next part of the bulk of the message received last: so many floats as there are before
+  /// the deadline. The next call goes on behind them. REQUIRES: so much is left of it.
+  virtual Result<std::size_t> ReadSome(std::span<float> into, Deadline deadline) = 0;
+
+  /// All of `into`. kCancelled once `go_on`, which is asked every now and then, says no.
+  Status ReadBulk(std::span<float> into, const std::function<bool()>& go_on = {});
 };
 
 /// Makes another pipe to the same ps.

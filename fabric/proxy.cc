@@ -2,9 +2,11 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "fabric/counter_report.h"
 #include "store/membership.h"
 
@@ -24,30 +26,40 @@ EngineOptions OptionsOf(const ServedShard& served, const Hello& hello) {
   return options;
 }
 
+// The life that is in the slot, or was there before one that is joining.
+bool LastLifeIsOf(const ShardMemory& memory, const Request& hello) {
+  const TaskState now = StateOf(memory, hello.hello.worker);
+  const std::uint32_t last = now.phase == Phase::kJoining ? now.epoch - 1 : now.epoch;
+  return LoadIdentity(memory.tasks[hello.hello.worker], last).start_time == hello.session;
+}
+
 // A worker that comes back and finds no proxy: the ps was started again, or took it for dead. On
-// the lead it may go on as another life, unless somebody else has, or it was too slow for the
-// others, or the memory is another. The other shards cannot give it another life.
-Status MayComeBack(const ShardMemory& memory, const Hello& hello, std::uint32_t former,
+// the lead it may go on as another life if the last one is its own, whether it heard of that or
+// not; unless it was too slow for the others. The other shards cannot give it another life.
+Status MayComeBack(const ServedShard& served, const Request& request, std::uint32_t former,
                    const WorkerNames& names) {
-  if (hello.worker < 0 || hello.worker >= memory.num_workers) return {};  // Join() says it
-  const bool leads = hello.shard == 0;
+  const Hello& hello = request.hello;
+  const bool leads = served.shard == 0;
   const bool comes_back = leads ? hello.epoch != 0 : hello.mode != Hello::kNoMode;
   if (!comes_back) return {};
-  const TaskState now = StateOf(memory, hello.worker);
-  const bool over =
-      now.phase == Phase::kDead || (now.phase == Phase::kRunning && former == now.epoch);
-  if (leads && now.epoch == hello.epoch && over) return {};
-  return Aborted(
-      fmt::format("{} cannot go on: its life was ended while its connection was gone; "
-                  "start it again",
-                  names(hello.worker)));
+  const bool own = LastLifeIsOf(served.memory, request);
+  const TaskState now = StateOf(served.memory, hello.worker);
+  // One that is expected or joining was about to be its next, when the ps died.
+  const bool over = now.phase == Phase::kDead || now.phase == Phase::kExpected ||
+                    now.phase == Phase::kJoining ||
+                    (now.phase == Phase::kRunning && former == now.epoch);
+  if (leads && own && over) return {};
+  return Aborted(fmt::format(
+      "{} cannot go on: {}; start it again", names(hello.worker),
+      own ? "its life was ended while its connection was gone"
+          : fmt::format("ps/{} has begun anew, or another took its place", served.shard)));
 }
 
 // Lives are counted by ps/0: where a later one has been seen, it has lost its count, and its
 // values.
 Status CheckEpoch(const ServedShard& served, const Request& request, const WorkerNames& names) {
   const Hello& hello = request.hello;
-  if (served.shard == 0 || hello.worker < 0 || hello.worker >= served.memory.num_workers) return {};
+  if (served.shard == 0) return {};
   const std::uint32_t known = StateOf(served.memory, hello.worker).epoch;
   const ProcessIdentity who = LoadIdentity(served.memory.tasks[hello.worker], known);
   if (known < hello.epoch || who.start_time == request.session) return {};
@@ -74,11 +86,15 @@ Result<std::shared_ptr<Proxy>> Proxy::Make(const ServedShard& served, const Requ
   // Never a process of this host, whose kernel knows nothing about it.
   const ProcessIdentity who{hello.pid, 0, request.session, 0};
   const bool leads = served.shard == 0;
-  PASSEL_RETURN_IF_ERROR(MayComeBack(served.memory, hello, former, options.names));
-  PASSEL_RETURN_IF_ERROR(CheckEpoch(served, request, options.names));
+  if (hello.worker >= 0 && hello.worker < served.memory.num_workers) {  // else Join() says it
+    PASSEL_RETURN_IF_ERROR(MayComeBack(served, request, former, options.names));
+    PASSEL_RETURN_IF_ERROR(CheckEpoch(served, request, options.names));
+  }
   const ShardRules rules = served.plan.Rules();
   // Not dead: no round is to be decided between two lives of this worker.
-  if (former != 0) AwaitSuccessor(served.memory, hello.worker, former);
+  if (former != 0 && AwaitSuccessor(served.memory, hello.worker, former)) {
+    Failpoint("hello.successor");
+  }
   PASSEL_ASSIGN_OR_RETURN(
       std::shared_ptr<LocalWorker> life,
       leads
@@ -93,6 +109,13 @@ Result<std::shared_ptr<Proxy>> Proxy::Make(const ServedShard& served, const Requ
   return proxy;
 }
 
+bool Proxy::HasLeft(const ShardMemory& memory, const Request& hello) {
+  const int worker = hello.hello.worker;
+  if (worker < 0 || worker >= memory.num_workers) return false;
+  const Phase phase = StateOf(memory, worker).phase;
+  return (phase == Phase::kDone || phase == Phase::kLeft) && LastLifeIsOf(memory, hello);
+}
+
 Proxy::Proxy(const ServedShard& served, const Request& hello, std::shared_ptr<LocalWorker> life)
     : served_(served),
       memory_(served.memory),
@@ -103,7 +126,11 @@ Proxy::Proxy(const ServedShard& served, const Request& hello, std::shared_ptr<Lo
       shard_(memory_, life_),
       mode_(served.plan.mode),
       step_(hello.hello.first_step == 0 ? 0 : hello.hello.first_step - 1),
-      lost_ns_(MonotonicNs()) {}
+      lost_ns_(MonotonicNs()) {
+  life_->while_blocked = [this] {
+    if (!next_) (void)GoOn();
+  };
+}
 
 // --- Its connection ------------------------------------------------------------------------------
 
@@ -112,6 +139,7 @@ bool Proxy::Attach(std::unique_ptr<Pipe>& pipe) {
   if (ending_) return false;
   pipe_ = std::move(pipe);
   greet_ = true;
+  heard_ns_ = MonotonicNs();
   changed_.notify_all();
   return true;
 }
@@ -123,11 +151,6 @@ void Proxy::End() {
     changed_.notify_all();
   }
   MarkDead(memory_, worker_, life_->epoch());
-}
-
-bool Proxy::Ends() const {
-  const std::lock_guard lock(mutex_);
-  return ending_;
 }
 
 bool Proxy::Waits() const {
@@ -157,29 +180,51 @@ void Proxy::LosePipe(const std::shared_ptr<Pipe>& pipe) {
   lost_ns_ = MonotonicNs();
 }
 
+void Proxy::Heard() {
+  const std::lock_guard lock(mutex_);
+  heard_ns_ = MonotonicNs();
+}
+
+// Whether it is over: also once the connection is gone for longer than the grace. One that brings
+// nothing for the stall limit is as good as gone: its worker may make another. But on ps/0 alone,
+// which is asked at each step and hears SayAlive().
+bool Proxy::Gone() {
+  const std::lock_guard lock(mutex_);
+  const std::int64_t now = MonotonicNs();
+  const EngineOptions& options = life_->options();
+  const auto quiet_limit = std::max(options.stall_limit, served_.options.quiet_limit);
+  if (pipe_ != nullptr && lead_ != nullptr && options.on_stall != OnStall::kWait &&
+      now - heard_ns_ > quiet_limit.count()) {
+    pipe_ = nullptr;
+    lost_ns_ = now;
+  }
+  if (pipe_ == nullptr && now - lost_ns_ > served_.options.grace.count()) ending_ = true;
+  return ending_;
+}
+
+// True if a message came.
+bool Proxy::Listen(std::chrono::nanoseconds patience) {
+  const std::shared_ptr<Pipe> pipe = CurrentPipe();
+  if (pipe == nullptr) return false;
+  Result<Arrival> arrival = pipe->Receive(Deadline::After(patience));
+  if (!arrival.ok()) {
+    if (arrival.status().code() != Code::kDeadlineExceeded) LosePipe(pipe);
+    return false;
+  }
+  Heard();
+  Handle(pipe, std::move(*arrival));
+  return true;
+}
+
 void Proxy::Run() {
-  for (;;) {
-    {
-      std::unique_lock lock(mutex_);
-      if (pipe_ == nullptr) changed_.wait_for(lock, kLook);
-      if (pipe_ == nullptr && MonotonicNs() - lost_ns_ > served_.options.grace.count()) {
-        ending_ = true;
-      }
-      if (ending_) break;
-    }
+  while (!Gone()) {
     if (next_) {
       const Waiting next = std::move(*next_);
       next_.reset();
       Handle(next.pipe, next.arrival);
-      continue;
-    }
-    const std::shared_ptr<Pipe> pipe = CurrentPipe();
-    if (pipe == nullptr) continue;
-    Result<Arrival> arrival = pipe->Receive(Deadline::After(kLook));
-    if (arrival.ok()) {
-      Handle(pipe, std::move(*arrival));
-    } else if (arrival.status().code() != Code::kDeadlineExceeded) {
-      LosePipe(pipe);
+    } else if (!Listen(kLook)) {
+      std::unique_lock lock(mutex_);
+      if (pipe_ == nullptr && !ending_) changed_.wait_for(lock, kLook);
     }
   }
   End();
@@ -187,24 +232,11 @@ void Proxy::Run() {
 
 // During a step. False: it is to end.
 bool Proxy::GoOn() {
-  for (;;) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (ending_) return false;
-      if (pipe_ == nullptr) return MonotonicNs() - lost_ns_ <= served_.options.grace.count();
-    }
-    const std::shared_ptr<Pipe> from = from_;
-    const std::shared_ptr<Pipe> pipe = CurrentPipe();
-    Result<Arrival> arrival = pipe->Receive(Deadline::After({}));
-    if (arrival.ok()) {
-      Handle(pipe, std::move(*arrival));
-    } else if (arrival.status().code() != Code::kDeadlineExceeded) {
-      LosePipe(pipe);
-    }
-    from_ = from;
-    if (next_) return false;
-    if (!arrival.ok()) return true;
-  }
+  const std::shared_ptr<Pipe> from = from_;
+  bool came = true;
+  while (came && !next_ && !Gone()) came = Listen({});
+  from_ = from;
+  return !came;
 }
 
 void Proxy::Handle(const std::shared_ptr<Pipe>& pipe, Arrival arrival) {
@@ -218,6 +250,7 @@ void Proxy::Handle(const std::shared_ptr<Pipe>& pipe, Arrival arrival) {
     return;
   }
   const Request& request = *decoded;
+  if (request.flags & kStopToo) shard_.Stop();
   const KindInfo& info = InfoOf(request.kind);
   if (info.quick) {
     Reply(request, Quick(request));
@@ -249,7 +282,7 @@ void Proxy::Handle(const std::shared_ptr<Pipe>& pipe, Arrival arrival) {
   if (done_ != Done::kNot) return;
   done_ = Done::kDone;
   answer_ = answer;
-  if (Ends()) return;  // it may go on with the next ps, or another proxy
+  if (Gone()) return;  // it may go on with the next ps, or another proxy
   // It may have come back meanwhile.
   if (const std::shared_ptr<Pipe> now = CurrentPipe()) from_ = now;
   Reply(request, std::move(answer));
@@ -277,7 +310,8 @@ void Proxy::Reply(const Request& request, Answer answer) {
   }
   answer.values = !bulk.empty();
   const std::shared_ptr<Pipe> pipe = from_;
-  if (!pipe->Send(Encode(answer), bulk, Deadline::After(kMessageLimit)).ok()) LosePipe(pipe);
+  if (!pipe->Send(Encode(answer), bulk).ok()) LosePipe(pipe);
+  Heard();  // a large answer takes its time
 }
 
 State Proxy::StateNow() {

@@ -9,6 +9,7 @@
 
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -33,6 +34,9 @@ class Proxy {
   static Result<std::shared_ptr<Proxy>> Make(const ServedShard& served, const Request& hello,
                                              std::uint32_t former);
 
+  /// Whether the life of the worker that says hello has come to its own end.
+  static bool HasLeft(const ShardMemory& memory, const Request& hello);
+
   std::uint64_t session() const { return session_; }
   int worker() const { return worker_; }
 
@@ -46,7 +50,8 @@ class Proxy {
   void End();
   /// Its connection is gone, or it is over.
   bool Waits() const;
-  bool Ends() const;
+  /// What it is sent is being written into the memory of its worker: not for long once it is over.
+  bool Writes() const { return writes_.load(std::memory_order_seq_cst); }
 
   /// Until the worker is gone.
   void Run();
@@ -55,8 +60,10 @@ class Proxy {
   Proxy(const ServedShard& served, const Request& hello, std::shared_ptr<LocalWorker> life);
 
   std::shared_ptr<Pipe> CurrentPipe();
-  bool GraceIsOver() const;
   void LosePipe(const std::shared_ptr<Pipe>& pipe);
+  void Heard();
+  bool Gone();
+  bool Listen(std::chrono::nanoseconds patience);
   bool GoOn();
   void Handle(const std::shared_ptr<Pipe>& pipe, Arrival arrival);
   void Reply(const Request& request, Answer answer);
@@ -64,6 +71,7 @@ class Proxy {
 
   Answer Quick(const Request& request);
   Answer Step(const Request& request);
+  Status CheckPlace(const KindInfo& info) const;
   Status CheckStep(const Request& request) const;
   Answer Update(const Request& request);
   Answer Count(const Request& request);
@@ -71,7 +79,8 @@ class Proxy {
   Status OpenShard(const Request& request);
   Status EnterMode(std::uint64_t mode);
   Status CheckMode() const;
-  /// The bulk of the step that is being done. A failure leaves the step undone, to be repeated.
+  /// The bulk of the step that is being done. A lost connection leaves the step undone, to be
+  /// repeated.
   Status ReadBulk(std::span<float> into);
   /// Calls call(deadline) with short deadlines until the request's, looking after messages between.
   template <typename Wait>
@@ -113,7 +122,9 @@ class Proxy {
   std::shared_ptr<Pipe> pipe_;
   bool greet_ = false;  // the pipe is new
   bool ending_ = false;
-  std::int64_t lost_ns_ = 0;
+  std::atomic<bool> writes_{false};
+  std::int64_t lost_ns_ = 0;   // when the pipe was
+  std::int64_t heard_ns_ = 0;  // when something came by it
 };
 
 }  // namespace passel::fabric

@@ -22,16 +22,18 @@ std::string SizeMismatch(const Request& request, std::size_t floats, std::size_t
 
 }  // namespace
 
+Status Proxy::CheckPlace(const KindInfo& info) const {
+  if (!info.lead || lead_ != nullptr) return {};
+  return InvalidArgument(fmt::format("only ps/0 answers requests to {}", info.name));
+}
+
 Answer Proxy::Quick(const Request& request) {
   Answer answer;
-  if (InfoOf(request.kind).lead && lead_ == nullptr) {
-    answer.status =
-        InvalidArgument(fmt::format("only ps/0 answers requests to {}", InfoOf(request.kind).name));
-    return answer;
-  }
+  answer.status = CheckPlace(InfoOf(request.kind));
+  if (!answer.status.ok()) return answer;
   switch (request.kind) {
     case Kind::kHello:
-      if (lead_ != nullptr) answer.report = MakeReport(lead_->counters(), {});
+      if (lead_ != nullptr) answer.report = MakeReport(lead_->counters());
       break;
     case Kind::kAsk:
       answer.version = memory_.state->version.load(std::memory_order_acquire);
@@ -71,6 +73,7 @@ Status Proxy::InSlices(const Request& request, Wait&& wait) {
     Status status = wait(deadline.Sooner(kSlice));
     if (status.code() != Code::kDeadlineExceeded || deadline.Expired()) return status;
     if (GoOn()) continue;
+    Failpoint("step.given_up");
     done_ = Done::kGivenUp;
     return Cancelled("this step was given up");
   }
@@ -79,9 +82,7 @@ Status Proxy::InSlices(const Request& request, Wait&& wait) {
 // What a request asks for must be possible in this shard, whoever sends it.
 Status Proxy::CheckStep(const Request& request) const {
   const KindInfo& info = InfoOf(request.kind);
-  if (info.lead && lead_ == nullptr) {
-    return InvalidArgument(fmt::format("only ps/0 answers requests to {}", info.name));
-  }
+  PASSEL_RETURN_IF_ERROR(CheckPlace(info));
   std::size_t expected = 0;
   const bool has_gradient = request.kind == Kind::kUpdate || request.kind == Kind::kStage ||
                             (request.kind == Kind::kRound && (request.flags & kStageIt));
@@ -179,7 +180,7 @@ Answer Proxy::Step(const Request& request) {
         answer.status = DeadlineExceeded(
             "the chief has not initialised the variables in time: start it, or wait longer");
       }
-      if (lead_ != nullptr) answer.report = MakeReport(lead_->counters(), {});  // its cursor
+      if (lead_ != nullptr) answer.report = MakeReport(lead_->counters());  // its cursor
       break;
     case Kind::kOpen:
       answer.status = OpenShard(request);
@@ -188,7 +189,7 @@ Answer Proxy::Step(const Request& request) {
       answer.status = shard_.initialized()
                           ? FailedPrecondition("the variables are initialised already")
                           : lead_->Restore(request.progress);
-      answer.report = MakeReport(lead_->counters(), {});
+      answer.report = MakeReport(lead_->counters());
       break;
     case Kind::kLeave: {
       const Phase end =
@@ -248,7 +249,7 @@ Answer Proxy::Step(const Request& request) {
       answer.yes = DecidedRound(memory_) >= request.number;
       break;
     case Kind::kDecideNoMore:
-      lead_->DecideNoMore();
+      answer.status = lead_->DecideNoMore();
       break;
     default:  // kPull: nothing but the values
       break;
@@ -257,7 +258,16 @@ Answer Proxy::Step(const Request& request) {
 }
 
 Status Proxy::ReadBulk(std::span<float> into) {
-  Status status = from_->ReadBulk(into, Deadline::After(kMessageLimit));
+  const auto go_on = [this] {
+    Heard();  // the pipe has a limit of its own
+    life_->Heartbeat();
+    return !Gone() && life_->Alive();
+  };
+  // Sequentially consistent: either who ended this life sees it, or this sees that it is over.
+  writes_.store(true, std::memory_order_seq_cst);
+  Status status = go_on() ? from_->ReadBulk(into, go_on) : Cancelled("it is over");
+  writes_.store(false, std::memory_order_seq_cst);
+  PASSEL_RETURN_IF_ERROR(life_->CheckAlive());
   if (!status.ok()) {
     done_ = Done::kUnread;
     LosePipe(from_);

@@ -5,57 +5,41 @@
 #include "fabric/remote_shard.h"
 
 namespace passel::fabric {
-namespace {
-
-std::unique_ptr<Call> Asking(Kind kind, std::uint64_t number = 0) {
-  auto call = std::make_unique<Call>();
-  call->request.kind = kind;
-  call->request.number = number;
-  return call;
-}
-
-}  // namespace
-
-RemoteLead::~RemoteLead() {
-  if (worker_->round != nullptr) worker_->session(0).Drop(worker_->round.get());
-}
 
 Status RemoteLead::Leave(Phase end) {
-  return worker_->Step(0, Asking(Kind::kLeave, static_cast<std::uint64_t>(end)).get());
+  return worker_->Step(0, Kind::kLeave, static_cast<std::uint64_t>(end)).status();
 }
 
-void RemoteLead::SayAlive() { (void)worker_->Quick(0, Asking(Kind::kSayAlive).get()); }
+void RemoteLead::SayAlive() { (void)worker_->Quick(0, Call(Kind::kSayAlive)); }
 
-void RemoteLead::Stop() { (void)worker_->Quick(0, Asking(Kind::kStop).get()); }
+void RemoteLead::Stop() {
+  worker_->Stop();  // whatever becomes of this request
+  (void)worker_->Quick(0, Call(Kind::kStop));
+}
 
 std::vector<Member> RemoteLead::membership() const {
-  const auto call = Asking(Kind::kMembers);
-  (void)worker_->Quick(0, call.get());
-  return call->answer.members;
+  return worker_->QuickMembers(0, Call(Kind::kMembers));
 }
 
 std::vector<Member> RemoteLead::Missing(WaitingOn what, std::uint64_t number) const {
-  const auto call = Asking(Kind::kMissing, number);
-  call->request.slot = static_cast<std::int32_t>(what);
-  (void)worker_->Quick(0, call.get());
-  return call->answer.members;
+  Call call(Kind::kMissing, number);
+  call.request.slot = static_cast<std::int32_t>(what);
+  return worker_->QuickMembers(0, std::move(call));
 }
 
 Status RemoteLead::Restore(const JobProgress& progress) {
-  const auto call = Asking(Kind::kRestore);
+  auto call = std::make_unique<Call>(Kind::kRestore);
   call->request.progress = progress;
-  return worker_->Step(0, call.get());
+  return worker_->Step(0, std::move(call)).status();
 }
 
 Status RemoteLead::CountUpdate(std::int64_t* global_step) {
-  if (worker_->counted) {
-    *global_step = *worker_->counted;
-    worker_->counted.reset();
-    return {};
+  if (!worker_->counted) {
+    PASSEL_ASSIGN_OR_RETURN(const Answer answer, worker_->Step(0, Kind::kCount));
+    worker_->counted = answer.step;
   }
-  const auto call = Asking(Kind::kCount);
-  PASSEL_RETURN_IF_ERROR(worker_->Step(0, call.get()));
-  *global_step = call->answer.step;
+  *global_step = *worker_->counted;
+  worker_->counted.reset();
   return {};
 }
 
@@ -64,55 +48,64 @@ Status RemoteLead::AwaitSlowest(Deadline deadline) {
     worker_->near_enough = false;
     return {};
   }
-  const auto call = Asking(Kind::kAwaitSlowest);
-  if (worker_->one_shard()) {
-    call->request.flags = kValues;
-    call->into = worker_->only_shard->next_values();
-  }
-  PASSEL_RETURN_IF_ERROR(worker_->Step(0, call.get(), deadline));
-  if (call->answer.values) worker_->only_shard->TakeValues(call->answer, 0);
+  auto call = std::make_unique<Call>(Kind::kAwaitSlowest);
+  call->deadline = deadline;
+  if (worker_->one_shard()) worker_->shards[0]->AskForValues(call.get());
+  PASSEL_ASSIGN_OR_RETURN(const Answer answer, worker_->Step(0, std::move(call)));
+  if (answer.values) worker_->shards[0]->TakeValues(answer, 0);
   return {};
 }
 
 Result<bool> RemoteLead::RoundDecided(std::uint64_t round) const {
-  const auto call = Asking(Kind::kDecided, round);
-  PASSEL_RETURN_IF_ERROR(worker_->Step(0, call.get()));
-  return call->answer.yes;
+  PASSEL_ASSIGN_OR_RETURN(const Answer answer, worker_->Step(0, Kind::kDecided, round));
+  return answer.yes;
 }
 
-void RemoteLead::StartRound(std::uint64_t round, std::uint8_t flags) {
-  auto call = Asking(Kind::kRound, round);
+void RemoteLead::BeginRound(std::uint64_t round, std::uint16_t flags) {
+  auto call = std::make_unique<Call>(Kind::kRound, round);
+  // AwaitRound() has one of its own.
+  if (flags & kAwait) call->deadline = Deadline::After(std::chrono::hours(24));
   call->request.flags = flags;
-  if (flags & kStageIt) call->bulk = worker_->only_shard->staged_gradient();
-  if (flags & kValues) call->into = worker_->only_shard->next_values();
-  worker_->StartStep(0, call.get());
-  worker_->round = std::move(call);
+  if (flags & kStageIt) call->bulk = worker_->shards[0]->staged_gradient();
+  if (flags & kApply) worker_->shards[0]->AskForValues(call.get());
+  worker_->Begin(0, std::move(call));
 }
 
 Status RemoteLead::Arrive(std::uint64_t round) {
-  if (!worker_->one_shard()) {
-    const auto call = Asking(Kind::kRound, round);
-    call->request.flags = kArrive;
-    return worker_->Step(0, call.get());
+  for (int s = 0; s < worker_->plan.variables.shards(); ++s) {
+    const Call* call = worker_->under_way(s);
+    if (call == nullptr || call->request.kind != Kind::kStage) continue;
+    PASSEL_RETURN_IF_ERROR(worker_->End(s).status());
   }
-  StartRound(round, kStageIt | kArrive | kAwait | kApply | kValues);
+  worker_->arriving = round;
+  if (!worker_->one_shard()) {
+    BeginRound(round, kArrive);
+    return worker_->End(0).status();
+  }
+  BeginRound(round, kStageIt | kArrive | kAwait | kApply);
   // In hand: it has arrived.
   const Status arrived = worker_->session(0).Await(
-      worker_->round.get(), Deadline::After(worker_->options.answer_limit), true);
+      worker_->under_way(0), Deadline::After(worker_->options.answer_limit), true);
   // What else went wrong after the arrival AwaitRound() says.
-  return arrived.code() == Code::kCancelled ? Status() : arrived;
+  if (arrived.ok() || arrived.code() == Code::kCancelled) return {};
+  worker_->GiveUp(0);
+  return arrived;
 }
 
 Result<RoundGrant> RemoteLead::AwaitRound(std::uint64_t round, Deadline deadline) {
-  const bool one = worker_->one_shard();
-  if (one && worker_->round == nullptr) StartRound(round, kAwait | kApply | kValues);
-  if (!one) {
-    const auto call = Asking(Kind::kRound, round);
-    call->request.flags = kAwait;
-    PASSEL_RETURN_IF_ERROR(worker_->Step(0, call.get(), deadline));
-    return call->answer.grant.value_or(RoundGrant{});
+  if (!worker_->one_shard()) {
+    auto call = std::make_unique<Call>(Kind::kRound, round);
+    call->deadline = deadline;
+    // Arrives again: ps/0 may have come back meanwhile, and another life of this worker with it.
+    call->request.flags = kAwait | (worker_->arriving == round ? kArrive : 0);
+    PASSEL_ASSIGN_OR_RETURN(const Answer answer, worker_->Step(0, std::move(call)));
+    return answer.grant.value_or(RoundGrant{});
   }
-  Call* call = worker_->round.get();
+  Call* call = worker_->under_way(0);
+  if (call == nullptr || call->request.kind != Kind::kRound || call->request.number != round) {
+    BeginRound(round, kAwait | kApply);
+    call = worker_->under_way(0);
+  }
   const Status status = worker_->session(0).Await(call, deadline);
   if (!status.ok() && !call->finished) {
     if (status.code() != Code::kDeadlineExceeded && status.code() != Code::kUnavailable) {
@@ -120,43 +113,36 @@ Result<RoundGrant> RemoteLead::AwaitRound(std::uint64_t round, Deadline deadline
     }
     return DeadlineExceeded(fmt::format("round {} is not complete: {}", round, status.message()));
   }
-  const std::unique_ptr<Call> ended = std::move(worker_->round);
-  worker_->EndStep(0, ended.get());
-  PASSEL_RETURN_IF_ERROR(status);
-  if (ended->answer.values) {
-    worker_->only_shard->TakeValues(ended->answer, ended->answer.state.completed_round);
-  }
-  return ended->answer.grant.value_or(RoundGrant{});
+  PASSEL_ASSIGN_OR_RETURN(const Answer answer, worker_->End(0));
+  if (answer.values) worker_->shards[0]->TakeValues(answer, answer.state.completed_round);
+  return answer.grant.value_or(RoundGrant{});
 }
 
 Status RemoteLead::FinishRound(const RoundGrant& grant) {
   if (grant.count == 0 || completed_round() >= grant.round) return {};
-  const auto call = Asking(Kind::kFinishRound);
+  auto call = std::make_unique<Call>(Kind::kFinishRound);
   call->request.grant = grant;
-  return worker_->Step(0, call.get());
+  return worker_->Step(0, std::move(call)).status();
 }
 
 bool RemoteLead::AwaitCompletion(std::uint64_t round, Deadline deadline) {
   if (completed_round() >= round) return true;
-  const auto call = Asking(Kind::kAwaitCompletion, round);
-  return worker_->Step(0, call.get(), deadline).ok() && call->answer.yes;
+  const Result<Answer> answer = worker_->Step(0, Kind::kAwaitCompletion, round, deadline);
+  return answer.ok() && answer->yes;
 }
 
-void RemoteLead::DecideNoMore() { (void)worker_->Step(0, Asking(Kind::kDecideNoMore).get()); }
+Status RemoteLead::DecideNoMore() { return worker_->Step(0, Kind::kDecideNoMore).status(); }
 
 Result<std::optional<std::uint64_t>> RemoteLead::AwaitChange(Deadline deadline) {
-  const auto call = Asking(Kind::kAwaitChange);
-  PASSEL_RETURN_IF_ERROR(worker_->Step(0, call.get(), deadline));
-  return call->answer.yes ? std::optional(call->answer.number) : std::nullopt;
+  PASSEL_ASSIGN_OR_RETURN(const Answer answer, worker_->Step(0, Kind::kAwaitChange, 0, deadline));
+  return answer.yes ? std::optional(answer.number) : std::nullopt;
 }
 
-Status RemoteLead::PublishChange() { return worker_->Step(0, Asking(Kind::kPublishChange).get()); }
+Status RemoteLead::PublishChange() { return worker_->Step(0, Kind::kPublishChange).status(); }
 
 Status RemoteLead::EnterMode(const ModeWord& mode) {
-  const auto call = Asking(Kind::kEnterMode);
-  call->request.mode = mode.Pack();
-  PASSEL_RETURN_IF_ERROR(worker_->Step(0, call.get()));
-  worker_->session(0).SetMode(mode.Pack());
+  PASSEL_RETURN_IF_ERROR(worker_->EnterMode(0, mode));
+  worker_->arriving = 0;
   worker_->rules.Set(mode.setting);
   return {};
 }

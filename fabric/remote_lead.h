@@ -14,7 +14,6 @@ namespace passel::fabric {
 class RemoteLead final : public Lead {
  public:
   explicit RemoteLead(std::shared_ptr<RemoteWorker> worker) : worker_(std::move(worker)) {}
-  ~RemoteLead() override;
 
   Status CheckAlive() const override { return worker_->state().alive; }
   bool stopped() const override { return worker_->state().stopped; }
@@ -37,13 +36,13 @@ class RemoteLead final : public Lead {
   Result<RoundGrant> AwaitRound(std::uint64_t round, Deadline deadline) override;
   Status FinishRound(const RoundGrant& grant) override;
   bool AwaitCompletion(std::uint64_t round, Deadline deadline) override;
-  void DecideNoMore() override;
+  Status DecideNoMore() override;
   Result<std::optional<std::uint64_t>> AwaitChange(Deadline deadline) override;
   Status PublishChange() override;
   Status EnterMode(const ModeWord& mode) override;
 
  private:
-  void StartRound(std::uint64_t round, std::uint8_t flags);
+  void BeginRound(std::uint64_t round, std::uint16_t flags);
 
   const std::shared_ptr<RemoteWorker> worker_;
 };

@@ -18,25 +18,48 @@ RemoteShard::RemoteShard(std::shared_ptr<RemoteWorker> worker, int shard)
       rules_(worker_->plan.Rules()),
       values_{PageFloats(floats_), PageFloats(floats_)} {
   for (int slot = 0; slot < gradient_slots(); ++slot) gradients_.emplace_back(floats_);
-  if (alone_) worker_->only_shard = this;
+  worker_->shards.push_back(this);
+}
+
+template <typename Fill>
+void RemoteShard::Begin(Kind kind, const Fill& fill) {
+  auto call = std::make_unique<Call>(kind);
+  fill(*this, call.get());
+  worker_->Begin(shard_, std::move(call));
+}
+
+template <typename Fill>
+void RemoteShard::BeginTogether(Kind kind, const Fill& fill) {
+  const Call* mine = worker_->under_way(shard_);
+  if (mine != nullptr && mine->request.kind == kind) return;
+  for (std::size_t s = worker_->shards.size(); s-- > 0;) worker_->shards[s]->Begin(kind, fill);
 }
 
 Status RemoteShard::Pull(PulledShard* pulled) {
   // Others may have made rounds since these values came: they are not those of the last round.
   if (IsRoundMode(rules_.mode) && worker_->state().completed_round != round_) fresh_ = false;
   if (!fresh_) {
-    Call call;
-    call.request.kind = Kind::kPull;
-    call.request.flags = kValues;
-    call.into = next_values();
-    PASSEL_RETURN_IF_ERROR(Step(&call));
-    if (!call.answer.values) return Internal(fmt::format("ps/{} sent no values", shard_));
-    TakeValues(call.answer, worker_->state().completed_round);
+    const auto ask = [](const RemoteShard& shard, Call* call) { shard.AskForValues(call); };
+    if (IsRoundMode(rules_.mode)) {
+      // Another round may be made meanwhile. ps/0 says first which one its values are of, so that
+      // none of the others' are of a former one.
+      Begin(Kind::kPull, ask);
+    } else {
+      BeginTogether(Kind::kPull, ask);
+    }
+    PASSEL_ASSIGN_OR_RETURN(const Answer answer, worker_->End(shard_));
+    if (!answer.values) return Internal(fmt::format("ps/{} sent no values", shard_));
+    TakeValues(answer, worker_->state().completed_round);
   }
   fresh_ = false;
   current_ = 1 - current_;
   *pulled = {values_[current_].floats().data(), version_, /*own=*/true};
   return {};
+}
+
+void RemoteShard::AskForValues(Call* call) const {
+  call->request.flags |= kValues;
+  call->into = values_[1 - current_].floats();
 }
 
 void RemoteShard::TakeValues(const Answer& answer, std::uint64_t round) {
@@ -63,53 +86,37 @@ float* RemoteShard::contents(int k) {
 
 Status RemoteShard::Open(const ShardStart& start) {
   (void)contents(0);
-  Call call;
-  call.request.kind = Kind::kOpen;
-  call.request.start = start;
-  call.bulk = start.with_slots ? contents_->floats() : contents_->floats().first(floats_);
-  PASSEL_RETURN_IF_ERROR(Step(&call));
+  auto call = std::make_unique<Call>(Kind::kOpen);
+  call->request.start = start;
+  call->bulk = start.with_slots ? contents_->floats() : contents_->floats().first(floats_);
+  PASSEL_RETURN_IF_ERROR(worker_->Step(shard_, std::move(call)).status());
   contents_.reset();
   return {};
 }
 
 bool RemoteShard::initialized() const {
   if (initialized_) return true;
-  Call call;
-  call.request.kind = Kind::kAsk;
-  initialized_ = worker_->Quick(shard_, &call).ok() && call.answer.state.initialized;
+  const Result<Answer> answer = worker_->Quick(shard_, Call(Kind::kAsk));
+  initialized_ = answer.ok() && answer->state.initialized;
   return initialized_;
 }
 
 Status RemoteShard::WaitUntilInitialized(Deadline deadline) {
-  Call call;
-  call.request.kind = Kind::kAwaitInitialized;
-  return Step(&call, deadline);
+  return worker_->Step(shard_, Kind::kAwaitInitialized, 0, deadline).status();
 }
 
 void RemoteShard::Leave(Phase end) {
-  if (shard_ == 0) return;
-  Call call;
-  call.request.kind = Kind::kLeave;
-  call.request.number = static_cast<std::uint64_t>(end);
-  (void)Step(&call);
+  if (shard_ != 0) (void)worker_->Step(shard_, Kind::kLeave, static_cast<std::uint64_t>(end));
 }
 
+// On ps/0 the lead's word stands in the same memory.
 void RemoteShard::Stop() {
-  if (shard_ == 0) return;  // the lead's word stands in the same memory
-  Call call;
-  call.request.kind = Kind::kStop;
-  (void)worker_->Quick(shard_, &call);
+  if (shard_ != 0) (void)worker_->Quick(shard_, Call(Kind::kStop));
 }
 
 // The proxy on the lead enters a mode with both.
 Status RemoteShard::EnterMode(const ModeWord& mode) {
-  if (shard_ != 0) {
-    Call call;
-    call.request.kind = Kind::kEnterMode;
-    call.request.mode = mode.Pack();
-    PASSEL_RETURN_IF_ERROR(Step(&call));
-    worker_->session(shard_).SetMode(mode.Pack());
-  }
+  if (shard_ != 0) PASSEL_RETURN_IF_ERROR(worker_->EnterMode(shard_, mode));
   rules_.Set(mode.setting);
   staged_ = 0;
   fresh_ = false;  // others have gone on since
@@ -128,66 +135,66 @@ Status RemoteShard::EnterMode(const ModeWord& mode) {
 }
 
 Status RemoteShard::PrepareChange(std::uint64_t step) {
-  Call call;
-  call.request.kind = Kind::kPrepareChange;
-  call.request.number = step;
-  return Step(&call);
+  return worker_->Step(shard_, Kind::kPrepareChange, step).status();
 }
 
 Status RemoteShard::Apply(int slot, Deadline deadline, Version* version_before) {
   worker_->counted.reset();
   worker_->near_enough = false;
-  Call call;
-  call.request.kind = Kind::kUpdate;
-  call.request.slot = slot;
-  call.bulk = {gradient(slot), floats_};
+  const auto update = [&](const RemoteShard& shard, Call* call) {
+    call->deadline = deadline;
+    call->request.slot = slot;
+    call->bulk = {shard.gradient(slot), shard.floats_};
+    if (!shard.alone_) return;
+    call->request.flags = kCount | (rules_.mode == Mode::kSsp ? kSlowest : 0);
+    shard.AskForValues(call);
+  };
+  BeginTogether(Kind::kUpdate, update);
+  PASSEL_ASSIGN_OR_RETURN(const Answer answer, worker_->End(shard_));
   if (alone_) {
-    call.request.flags = kCount | kValues | (rules_.mode == Mode::kSsp ? kSlowest : 0);
-    call.into = next_values();
+    worker_->counted = answer.step;
+    worker_->near_enough = answer.yes;
   }
-  PASSEL_RETURN_IF_ERROR(Step(&call, deadline));
-  if (alone_) {
-    worker_->counted = call.answer.step;
-    worker_->near_enough = call.answer.yes;
-  }
-  if (call.answer.values) TakeValues(call.answer, 0);
-  *version_before = call.answer.number;
+  if (answer.values) TakeValues(answer, 0);
+  *version_before = answer.number;
   return {};
 }
 
 // Only the sum of all that a round takes from this worker travels: where there is one shard with
 // the arrival, else as soon as it is whole.
 Status RemoteShard::Stage(int slot) {
+  // A push whose end nobody heard of may have arrived: then what it has staged counts.
+  if (worker_->arriving > worker_->state().completed_round) return {};
   if (slot == 0) staged_ = 0;
   if (slot >= gradient_slots()) {
     const float* const both[] = {gradient(0), gradient(slot)};
     SumGradients(gradient(0), both, 2, 1.0F, floats_);
   }
   if (++staged_ < rules_.Quota(worker_->worker) || alone_) return {};
-  Call call;
-  call.request.kind = Kind::kStage;
-  call.bulk = staged_gradient();
-  return Step(&call);
+  Begin(Kind::kStage,
+        [](const RemoteShard& shard, Call* call) { call->bulk = shard.staged_gradient(); });
+  return {};  // Arrive() says how it went
 }
 
 Status RemoteShard::ApplyRound(const RoundGrant& grant, Deadline deadline) {
-  if (grant.count == 0 || worker_->state().completed_round >= grant.round) return {};
-  Call call;
-  call.request.kind = Kind::kApplyRound;
-  call.request.grant = grant;
-  call.request.flags = kValues;
-  call.into = next_values();
-  PASSEL_RETURN_IF_ERROR(Step(&call, deadline));
-  if (call.answer.values) TakeValues(call.answer, grant.round);
+  if (grant.count == 0) return {};
+  const Call* mine = worker_->under_way(shard_);
+  const bool begun = mine != nullptr && mine->request.kind == Kind::kApplyRound &&
+                     mine->request.grant.round == grant.round;
+  if (!begun && worker_->state().completed_round >= grant.round) return {};
+  const auto apply = [&](const RemoteShard& shard, Call* call) {
+    call->deadline = deadline;
+    call->request.grant = grant;
+    shard.AskForValues(call);
+  };
+  BeginTogether(Kind::kApplyRound, apply);
+  PASSEL_ASSIGN_OR_RETURN(const Answer answer, worker_->End(shard_));
+  if (answer.values) TakeValues(answer, grant.round);
   return {};
 }
 
 std::vector<Member> RemoteShard::HoldersIn(std::uint64_t round) const {
-  Call call;
-  call.request.kind = Kind::kHolders;
-  call.request.number = round;
-  (void)worker_->Quick(shard_, &call);
-  return call.answer.members;
+  return worker_->QuickMembers(shard_, Call(Kind::kHolders, round));
 }
 
 }  // namespace passel::fabric

@@ -33,16 +33,20 @@ class RemoteShard final : public Shard {
   Status ApplyRound(const RoundGrant& grant, Deadline deadline) override;
   std::vector<Member> HoldersIn(std::uint64_t round) const override;
 
-  /// Where the next values belong, and that they are there.
-  std::span<float> next_values() const { return values_[1 - current_].floats(); }
+  /// They come with the answer to that, and TakeValues() says that they are there.
+  void AskForValues(Call* call) const;
   void TakeValues(const Answer& answer, std::uint64_t round);
   /// What a round takes: gradient slot 0.
   std::span<const float> staged_gradient() const { return gradients_[0].floats(); }
 
  private:
-  Status Step(Call* call, Deadline deadline = Deadline::After({})) {
-    return worker_->Step(shard_, call, deadline);
-  }
+  /// `fill` fills in the call of one shard.
+  template <typename Fill>
+  void Begin(Kind kind, const Fill& fill);
+  /// Of a step that this worker makes on one shard after the other: who is asked for it first has
+  /// the others begin theirs too.
+  template <typename Fill>
+  void BeginTogether(Kind kind, const Fill& fill);
 
   const std::shared_ptr<RemoteWorker> worker_;
   const int shard_;

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <new>
 
 #include "fabric/remote_lead.h"
@@ -33,6 +34,7 @@ RemoteWorker::RemoteWorker(const StorePlan& worker_plan, int index,
                                                     if (lead) Heard(answer);
                                                   }));
   }
+  under_way_.resize(sessions_.size());
 }
 
 Status RemoteWorker::Join() {
@@ -40,19 +42,14 @@ Status RemoteWorker::Join() {
     if (s > 0) sessions_[s]->SetEpoch(state().epoch);
     PASSEL_ASSIGN_OR_RETURN(const Answer answer,
                             sessions_[s]->Open(Deadline::After(options.answer_limit)));
-    if (s > 0 || !answer.report) continue;
-    TakeReport(*answer.report, &counters);
-    Remember(*answer.report, &known_);
+    if (s == 0 && answer.report) TakeReport(*answer.report, &counters);
   }
   if (one_shard()) return {};
   return CheckOneBeginning([this]() -> Result<std::vector<ShardBeginning>> {
     std::vector<ShardBeginning> seen(sessions_.size());
     for (std::size_t s = sessions_.size(); s-- > 0;) {
-      Call call;
-      call.request.kind = Kind::kAsk;
-      PASSEL_RETURN_IF_ERROR(Quick(static_cast<int>(s), &call));
-      seen[s] = {call.answer.state.initialized, call.answer.number, call.answer.version,
-                 call.answer.state.global_step};
+      PASSEL_ASSIGN_OR_RETURN(const Answer answer, Quick(static_cast<int>(s), Call(Kind::kAsk)));
+      seen[s] = {answer.state.initialized, answer.number, answer.version, answer.state.global_step};
     }
     return seen;
   });
@@ -63,13 +60,23 @@ void RemoteWorker::Heard(const Answer& answer) {
   const State& heard = answer.state;
   // Answers may overtake each other.
   if (std::pair(heard.epoch, heard.serial) <= std::pair(state_.epoch, state_.serial)) return;
+  const bool stopped = state_.stopped;
   state_ = heard;
+  state_.stopped |= stopped;
   TakeEngineCounts(heard.engine, &counters);
 }
 
 State RemoteWorker::state() const {
   const std::lock_guard lock(mutex_);
   return state_;
+}
+
+void RemoteWorker::Stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    state_.stopped = true;
+  }
+  for (const auto& session : sessions_) session->StopToo();
 }
 
 MessageCount RemoteWorker::count() const {
@@ -81,43 +88,68 @@ MessageCount RemoteWorker::count() const {
   return count;
 }
 
-Status RemoteWorker::Quick(int shard_index, Call* call) const {
-  return sessions_[static_cast<std::size_t>(shard_index)]->Ask(
-      call, Deadline::After(options.answer_limit));
+Result<Answer> RemoteWorker::Quick(int shard, Call call) const {
+  PASSEL_RETURN_IF_ERROR(sessions_[static_cast<std::size_t>(shard)]->Ask(
+      &call, Deadline::After(options.answer_limit)));
+  return std::move(call.answer);
 }
 
-void RemoteWorker::StartStep(int shard_index, Call* call) {
-  if (shard_index == 0) {
-    // The other side ends it too, when it sees a later step.
-    if (round != nullptr) session(0).Drop(round.get());
-    round.reset();
-    // What is asked for its cursor must not overwrite it.
-    const Kind kind = call->request.kind;
-    if (kind != Kind::kRestore && kind != Kind::kAwaitInitialized) {
-      call->request.report = MakeReport(counters, known_);
-      call->request.flags |= kReport;
-    }
+std::vector<Member> RemoteWorker::QuickMembers(int shard, Call call) const {
+  Result<Answer> answer = Quick(shard, std::move(call));
+  return answer.ok() ? std::move(answer->members) : std::vector<Member>();
+}
+
+void RemoteWorker::Begin(int shard, std::unique_ptr<Call> call) {
+  GiveUp(shard);  // the other side does, too, when it sees a later one
+  const Kind kind = call->request.kind;
+  // What is asked for its cursor must not overwrite it.
+  if (shard == 0 && kind != Kind::kRestore && kind != Kind::kAwaitInitialized) {
+    call->request.report = MakeReport(counters);
+    call->request.flags |= kReport;
   }
-  session(shard_index).Start(call);
+  auto& place = under_way_[static_cast<std::size_t>(shard)];
+  place = std::move(call);
+  session(shard).Start(place.get());
 }
 
-void RemoteWorker::EndStep(int shard_index, Call* call) {
-  session(shard_index).Drop(call);
-  if (call->finished && (call->request.flags & kReport)) Remember(call->request.report, &known_);
+void RemoteWorker::GiveUp(int shard) {
+  auto& place = under_way_[static_cast<std::size_t>(shard)];
+  if (place != nullptr) session(shard).Drop(place.get());
+  place.reset();
 }
 
-Status RemoteWorker::Step(int shard_index, Call* call, Deadline deadline) {
-  call->deadline = deadline;
-  StartStep(shard_index, call);
-  // The other side says what happened at the deadline.
-  Status status = session(shard_index)
-                      .Await(call, Deadline::At(deadline.at_ns() + options.answer_limit.count()));
-  EndStep(shard_index, call);
-  if (call->finished && call->answer.report) {
-    TakeReport(*call->answer.report, &counters);
-    Remember(*call->answer.report, &known_);
-  }
+Result<Answer> RemoteWorker::End(int shard) {
+  auto& place = under_way_[static_cast<std::size_t>(shard)];
+  // The other side says what happened at the deadline. To send it may have taken longer.
+  const Deadline begun = Deadline::At(std::max(place->deadline.at_ns(), MonotonicNs()));
+  const Status status =
+      session(shard).Await(place.get(), Deadline::At(begun.at_ns() + options.answer_limit.count()));
+  session(shard).Drop(place.get());
+  const std::unique_ptr<Call> ended = std::move(place);
+  if (ended->finished && ended->answer.report) TakeReport(*ended->answer.report, &counters);
+  if (status.ok()) return std::move(ended->answer);
+  // What was begun on the others too must not be sent any more: its memory is the caller's again.
+  for (int s = 0; s < static_cast<int>(sessions_.size()); ++s) GiveUp(s);
   return status;
+}
+
+Result<Answer> RemoteWorker::Step(int shard, std::unique_ptr<Call> call) {
+  Begin(shard, std::move(call));
+  return End(shard);
+}
+
+Result<Answer> RemoteWorker::Step(int shard, Kind kind, std::uint64_t number, Deadline deadline) {
+  auto call = std::make_unique<Call>(kind, number);
+  call->deadline = deadline;
+  return Step(shard, std::move(call));
+}
+
+Status RemoteWorker::EnterMode(int shard, const ModeWord& mode) {
+  auto call = std::make_unique<Call>(Kind::kEnterMode);
+  call->request.mode = mode.Pack();
+  PASSEL_RETURN_IF_ERROR(Step(shard, std::move(call)).status());
+  session(shard).SetMode(mode.Pack());
+  return {};
 }
 
 Result<std::unique_ptr<ParameterStore>> OpenRemoteStore(const StorePlan& plan, int worker,

@@ -9,7 +9,6 @@
 namespace passel::fabric {
 namespace {
 
-constexpr std::chrono::seconds kHelloLimit{10};
 constexpr std::chrono::milliseconds kLookForStop{50};
 
 }  // namespace
@@ -26,11 +25,18 @@ Server::Server(ServedShard served) : served_(std::move(served)) {
 }
 
 void Server::GiveUpFormerWorkers() {
-  std::unique_lock lock(mutex_);
-  stopped_.wait_for(lock, served_.options.grace, [&] { return stopping_; });
-  for (std::size_t worker = 0; worker < former_.size(); ++worker) {
-    if (former_[worker] == 0) continue;
-    MarkDead(served_.memory, static_cast<int>(worker), former_[worker]);
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, served_.options.grace, [&] { return stopping_; });
+  }
+  const std::lock_guard admission(admission_);
+  for (std::size_t i = 0; i < former_.size(); ++i) {
+    const int worker = static_cast<int>(i);
+    if (former_[i] != 0) MarkDead(served_.memory, worker, former_[i]);
+    // A former server had ended its life for its next one, which did not come.
+    const TaskState state = StateOf(served_.memory, worker);
+    if (state.phase == Phase::kExpected && state.epoch != 0)
+      GiveUpExpecting(served_.memory, worker);
   }
 }
 
@@ -39,7 +45,9 @@ Server::~Server() { Stop(); }
 void Server::Serve(std::unique_ptr<Pipe> pipe) {
   const std::lock_guard lock(mutex_);
   if (stopping_) return;
+  int silent = 0;
   for (auto it = connections_.begin(); it != connections_.end();) {
+    silent += it->silent;
     if (!it->over) {
       ++it;
       continue;
@@ -47,10 +55,12 @@ void Server::Serve(std::unique_ptr<Pipe> pipe) {
     it->thread.join();
     it = connections_.erase(it);
   }
+  if (silent >= served_.options.most_silent) return;
   Connection& connection = connections_.emplace_back();
   connection.thread = std::thread([this, &connection, owned = std::move(pipe)]() mutable {
-    Run(std::move(owned));
+    Run(connection, std::move(owned));
     const std::lock_guard done(mutex_);
+    connection.silent = false;
     connection.over = true;
   });
 }
@@ -59,7 +69,7 @@ void Server::Stop() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
-    stopped_.notify_all();
+    changed_.notify_all();
     for (const auto& proxy : proxies_) proxy->End();
   }
   if (former_watch_.joinable()) former_watch_.join();
@@ -69,46 +79,63 @@ void Server::Stop() {
   }
 }
 
-void Server::Run(std::unique_ptr<Pipe> pipe) {
-  const std::shared_ptr<Proxy> proxy = Admit(pipe);
+void Server::Run(Connection& connection, std::unique_ptr<Pipe> pipe) {
+  const std::optional<Request> hello = AwaitHello(*pipe);
+  if (!hello) return;
+  const std::shared_ptr<Proxy> proxy = Admit(*hello, pipe);
+  std::unique_lock lock(mutex_);
+  connection.silent = false;
   if (proxy == nullptr) return;
+  const auto in_the_way = [&](const auto& other) {
+    return other != proxy && other->worker() == proxy->worker() && other->Writes();
+  };
+  while (std::any_of(proxies_.begin(), proxies_.end(), in_the_way)) {
+    changed_.wait_for(lock, kLookForStop);
+  }
+  lock.unlock();
   proxy->Run();
-  const std::lock_guard lock(mutex_);
+  lock.lock();
   std::erase(proxies_, proxy);
 }
 
-// A new proxy for the worker at the other end; null if it has one, or may have none.
-std::shared_ptr<Proxy> Server::Admit(std::unique_ptr<Pipe>& pipe) {
-  const Deadline deadline = Deadline::After(kHelloLimit);
-  Result<Request> hello = Unavailable("nobody said hello");
-  while (!hello.ok() || hello->kind != Kind::kHello) {
-    const Result<Arrival> arrival = pipe->Receive(deadline.Sooner(kLookForStop));
-    const std::lock_guard lock(mutex_);
-    if (stopping_ || deadline.Expired()) return nullptr;
+// Nothing: the connection says something else first, or nothing at all.
+std::optional<Request> Server::AwaitHello(Pipe& pipe) {
+  const Deadline deadline = Deadline::After(served_.options.hello_limit);
+  for (;;) {
+    const Result<Arrival> arrival = pipe.Receive(deadline.Sooner(kLookForStop));
     if (arrival.ok()) {
-      hello = DecodeRequest(arrival->header);
-    } else if (arrival.status().code() != Code::kDeadlineExceeded) {
-      return nullptr;
+      Result<Request> hello = DecodeRequest(arrival->header);
+      if (!hello.ok() || hello->kind != Kind::kHello || arrival->bulk_floats > 0) return {};
+      return std::move(*hello);
     }
+    if (arrival.status().code() != Code::kDeadlineExceeded || deadline.Expired()) return {};
+    const std::lock_guard lock(mutex_);
+    if (stopping_) return {};
   }
+}
+
+// A new proxy for the worker at the other end; null if it has one, or may have none.
+std::shared_ptr<Proxy> Server::Admit(const Request& hello, std::unique_ptr<Pipe>& pipe) {
   const std::lock_guard admission(admission_);
   {
     const std::lock_guard lock(mutex_);
+    if (stopping_) return nullptr;
     for (const auto& proxy : proxies_) {
-      if (proxy->session() == hello->session && proxy->Attach(pipe)) return nullptr;
+      if (proxy->session() == hello.session && proxy->Attach(pipe)) return nullptr;
       // Its former life will not come back.
-      if (proxy->worker() == hello->hello.worker && proxy->Waits()) proxy->End();
+      if (proxy->worker() == hello.hello.worker && proxy->Waits()) proxy->End();
     }
   }
-  const auto worker = static_cast<std::size_t>(hello->hello.worker);
+  const auto worker = static_cast<std::size_t>(hello.hello.worker);
   const std::uint32_t former = worker < former_.size() ? former_[worker] : 0;
-  Result<std::shared_ptr<Proxy>> proxy = Proxy::Make(served_, *hello, former);
+  Result<std::shared_ptr<Proxy>> proxy = Proxy::Make(served_, hello, former);
   if (!proxy.ok()) {
     Answer refusal;
     refusal.to = Kind::kHello;
-    refusal.session = hello->session;
+    refusal.session = hello.session;
     refusal.status = proxy.status();
-    (void)pipe->Send(Encode(refusal), {}, Deadline::After(kMessageLimit));
+    refusal.yes = Proxy::HasLeft(served_.memory, hello);
+    (void)pipe->Send(Encode(refusal), {});
     return nullptr;
   }
   const std::lock_guard lock(mutex_);

@@ -10,10 +10,12 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
 #include "fabric/pipe.h"
+#include "fabric/wire.h"
 #include "store/shard_memory.h"
 #include "store/store_plan.h"
 
@@ -24,6 +26,13 @@ class Proxy;
 struct ServerOptions {
   /// How long a worker whose connection is gone may take to come back before it is taken for dead.
   std::chrono::nanoseconds grace = std::chrono::seconds(5);
+  /// A connection that has not said hello for so long is closed, and so is one that comes while so
+  /// many have not.
+  std::chrono::nanoseconds hello_limit = std::chrono::seconds(10);
+  int most_silent = 64;
+  /// On ps/0: a connection that nothing comes by for so long, nor for the stall limit of its
+  /// worker, is closed: the worker may make another. Who waits asks once a second.
+  std::chrono::nanoseconds quiet_limit = std::chrono::seconds(10);
   /// EngineOptions::spin of the proxies: they share the processors of the ps.
   std::chrono::nanoseconds spin = std::chrono::microseconds(20);
 };
@@ -53,16 +62,18 @@ class Server {
  private:
   struct Connection {
     std::thread thread;
+    bool silent = true;
     bool over = false;
   };
-  void Run(std::unique_ptr<Pipe> pipe);
-  std::shared_ptr<Proxy> Admit(std::unique_ptr<Pipe>& pipe);
+  void Run(Connection& connection, std::unique_ptr<Pipe> pipe);
+  std::optional<Request> AwaitHello(Pipe& pipe);
+  std::shared_ptr<Proxy> Admit(const Request& hello, std::unique_ptr<Pipe>& pipe);
   void GiveUpFormerWorkers();
 
   const ServedShard served_;
   std::mutex admission_;  // one Hello at a time; before mutex_
   std::mutex mutex_;
-  std::condition_variable stopped_;
+  std::condition_variable changed_;
   bool stopping_ = false;
   std::vector<std::uint32_t> former_;  // [workers]: epochs of lives that have no proxy; 0: none
   std::thread former_watch_;

@@ -11,7 +11,8 @@
 namespace passel::fabric {
 namespace {
 
-constexpr std::chrono::milliseconds kConnectPause{20};
+constexpr std::chrono::seconds kConnectLimit{5};
+constexpr std::chrono::milliseconds kConnectPause{20};  // between two attempts
 constexpr std::chrono::milliseconds kLookForTurn{50};
 
 std::uint64_t RandomSession() {
@@ -28,7 +29,6 @@ Session::Session(std::string peer, Connector connector, const Hello& hello,
       options_(options),
       heard_(std::move(heard)),
       session_(RandomSession()) {
-  hello_.request.kind = Kind::kHello;
   hello_.request.session = session_;
   hello_.request.hello = hello;
 }
@@ -46,6 +46,11 @@ void Session::SetMode(std::uint64_t mode) {
 void Session::SetEpoch(std::uint32_t epoch) {
   const Lock lock(mutex_);
   hello_.request.hello.epoch = epoch;
+}
+
+void Session::StopToo() {
+  const Lock lock(mutex_);
+  stop_too_ = true;
 }
 
 void Session::Start(Call* call) {
@@ -123,11 +128,11 @@ void Session::Turn(Lock& lock, Deadline deadline) {
 
 void Session::Connect(Lock& lock, Deadline deadline) {
   lock.unlock();
-  Result<std::unique_ptr<Pipe>> made = connector_(deadline.Sooner(kMessageLimit));
-  if (!made.ok()) {
-    std::this_thread::sleep_for(
-        std::min<std::chrono::nanoseconds>(deadline.Remaining(), kConnectPause));
-  }
+  // Also after one that was closed before anything was said: the ps may have too many.
+  std::this_thread::sleep_for(
+      std::min(deadline.Remaining(), Deadline::At(next_connect_ns_).Remaining()));
+  Result<std::unique_ptr<Pipe>> made = connector_(deadline.Sooner(kConnectLimit));
+  next_connect_ns_ = MonotonicNs() + std::chrono::nanoseconds(kConnectPause).count();
   lock.lock();
   if (!made.ok()) {
     gone_ = made.status();
@@ -177,13 +182,14 @@ void Session::Send(Lock& lock, Call* call) {
   }
   call->request.remaining_ns = call->deadline.Remaining().count();
   call->request.again = call->sent && !call->bulk.empty();
+  if (stop_too_) call->request.flags |= kStopToo;
   call->sent = true;
   const std::span<const float> bulk = call->request.again ? std::span<const float>() : call->bulk;
   const std::vector<std::uint8_t> header = Encode(call->request);
   const std::shared_ptr<Pipe> pipe = pipe_;
   ++call->uses;
   lock.unlock();
-  const Status status = pipe->Send(header, bulk, Deadline::After(kMessageLimit));
+  const Status status = pipe->Send(header, bulk);
   lock.lock();
   --call->uses;
   changed_.notify_all();
@@ -221,7 +227,7 @@ void Session::Take(Lock& lock, const std::shared_ptr<Pipe>& pipe, const Arrival&
   if (answer.values) {
     ++call->uses;
     lock.unlock();
-    const Status read = pipe->ReadBulk(call->into, Deadline::After(kMessageLimit));
+    const Status read = pipe->ReadBulk(call->into);
     lock.lock();
     --call->uses;
     if (!read.ok()) {
@@ -238,6 +244,9 @@ void Session::Welcome(const Answer& answer) {
   if (greeted_) return;
   if (!answer.status.ok()) {
     failed_ = answer.status;
+    for (Call* call : calls_) {  // one that has left is not to learn that it cannot go on
+      if (answer.yes && call->request.kind == Kind::kLeave) call->finished = true;
+    }
     return;
   }
   greeted_ = true;

@@ -34,9 +34,14 @@ struct SessionOptions {
 
 /// One request on its way. The caller's; stays where it is from Start() until Drop().
 struct Call {
-  Request request;  ///< `session`, `id` and `remaining_ns` are filled in
-  Deadline deadline = Deadline::After(std::chrono::hours(24));  ///< what the request says
-  std::span<const float> bulk;                                  ///< goes with it, each time
+  explicit Call(Kind kind, std::uint64_t number = 0) {
+    request.kind = kind;
+    request.number = number;
+  }
+
+  Request request;                          ///< `session`, `id` and `remaining_ns` are filled in
+  Deadline deadline = Deadline::After({});  ///< what the request says
+  std::span<const float> bulk;              ///< goes with it
   std::span<float> into;  ///< where the values of the answer belong; empty: they are skipped
 
   bool finished = false;  ///< under the session's lock, as all below
@@ -74,6 +79,9 @@ class Session {
   /// What a Hello says from now on, should the pipe have to be made anew.
   void SetMode(std::uint64_t mode);
   void SetEpoch(std::uint32_t epoch);
+  /// All requests from now on say that the job is to be stopped: so the first that is answered
+  /// does.
+  void StopToo();
   /// Messages sent, and messages received, since it was opened.
   std::uint64_t sent() const { return sent_.load(std::memory_order_relaxed); }
   std::uint64_t received() const { return received_.load(std::memory_order_relaxed); }
@@ -99,7 +107,9 @@ class Session {
   std::shared_ptr<Pipe> pipe_;  // null: to be made
   bool greeted_ = false;        // over this pipe
   bool receiving_ = false;      // somebody is in Turn()
-  Call hello_;                  // sent over each pipe first
+  std::int64_t next_connect_ns_ = 0;
+  Call hello_{Kind::kHello};  // sent over each pipe first
+  bool stop_too_ = false;
   std::uint64_t next_id_ = 1;
   std::vector<Call*> calls_;  // started and not dropped
   Status gone_;               // why there is no pipe

@@ -184,7 +184,7 @@ void GrantFields(Ar& ar, RoundGrant& grant) {
 template <typename Ar>
 void ReportFields(Ar& ar, CounterReport& report) {
   for (std::uint64_t& scalar : report.scalars) ar.Number(scalar);
-  List(ar, report.buckets, CounterReport::kMaxBuckets, [&](CounterReport::Bucket& bucket) {
+  List(ar, report.buckets, 2 * Histogram::kBuckets, [&](CounterReport::Bucket& bucket) {
     ar.Number(bucket.index);
     ar.Number(bucket.count);
     ar.Check(bucket.index < 2 * Histogram::kBuckets, "a bucket that does not exist");

@@ -74,7 +74,7 @@ enum Part : std::uint32_t {
 const KindInfo& InfoOf(Kind kind);
 
 /// What requests may ask for.
-enum Flag : std::uint8_t {
+enum Flag : std::uint16_t {
   kValues = 1,  ///< the values, after all else
   kCount = 2,
   kSlowest = 4,
@@ -82,7 +82,8 @@ enum Flag : std::uint8_t {
   kArrive = 16,
   kAwait = 32,
   kApply = 64,
-  kReport = 128,  ///< `report` is there
+  kReport = 128,   ///< `report` is there
+  kStopToo = 256,  ///< before all else, as Kind::kStop
 };
 
 struct Hello {
@@ -102,11 +103,10 @@ struct Hello {
   static constexpr std::uint64_t kNoMode = ~std::uint64_t{0};
 };
 
-/// What a worker itself counts (WorkerCounters): the scalars, and buckets of its two histograms
-/// with what they hold, of the second behind those of the first.
+/// What a worker itself counts (WorkerCounters): the scalars, and the buckets of its two histograms
+/// that hold something, those of the second behind those of the first.
 struct CounterReport {
   static constexpr std::size_t kScalars = 19;
-  static constexpr std::size_t kMaxBuckets = 1000;
   struct Bucket {
     std::uint16_t index = 0;
     std::uint64_t count = 0;
@@ -120,7 +120,7 @@ struct Request {
   std::uint64_t session = 0;      ///< random, not 0
   std::uint64_t id = 0;           ///< counted from 1; kHello: 0
   std::int64_t remaining_ns = 0;  ///< until its deadline
-  std::uint8_t flags = 0;
+  std::uint16_t flags = 0;
   /// A repetition of a request that has a bulk, without it: who has not read that asks for it. So
   /// nobody sends values to one that is sending a gradient.
   bool again = false;
@@ -161,9 +161,10 @@ struct Answer {
   State state;
   Version version = 0;       ///< of the values that come along
   std::uint64_t number = 0;  ///< version before an update; global step; step of a change
-  bool yes = false;          ///< there is a number; near enough; decided; complete; values
-  bool values = false;       ///< they come along
-  std::int64_t step = 0;     ///< global step after an update
+  /// There is a number; near enough; decided; complete. kHello: this life has left.
+  bool yes = false;
+  bool values = false;    ///< they come along
+  std::int64_t step = 0;  ///< global step after an update
   std::optional<RoundGrant> grant;
   std::vector<Member> members;
   std::optional<CounterReport> report;  ///< kHello: what is there of this worker's former lives

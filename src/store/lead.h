@@ -68,6 +68,8 @@ class Lead {
   virtual Status Leave(Phase end) = 0;
   /// This worker's heartbeat, apart from those of the calls below.
   virtual void SayAlive() = 0;
+  /// Over a wire: if it is not heard, it is said again with whatever is asked next, Leave() at the
+  /// latest.
   virtual void Stop() = 0;
   virtual std::vector<Member> membership() const = 0;
   /// Members that hold up round or change of mode `number`; ssp: the next step, the slowest first.
@@ -97,7 +99,7 @@ class Lead {
   /// Until that round is complete without us, or the job is stopped. True if it is.
   virtual bool AwaitCompletion(std::uint64_t round, Deadline deadline) = 0;
   /// After Stop(): no round is decided any more that has not been.
-  virtual void DecideNoMore() = 0;
+  virtual Status DecideNoMore() = 0;
 
   // --- A change of the mode ------------------------------------------------------------------
 

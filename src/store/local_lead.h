@@ -49,7 +49,7 @@ class LocalLead final : public Lead {
   Result<RoundGrant> AwaitRound(std::uint64_t round, Deadline deadline) override;
   Status FinishRound(const RoundGrant& grant) override;
   bool AwaitCompletion(std::uint64_t round, Deadline deadline) override;
-  void DecideNoMore() override;
+  Status DecideNoMore() override;
   Result<std::optional<std::uint64_t>> AwaitChange(Deadline deadline) override;
   Status PublishChange() override;
   Status EnterMode(const ModeWord& mode) override;

@@ -73,7 +73,10 @@ bool LocalLead::TryDecide(std::uint64_t round) {
 
 // Whoever is about to publish a decision either did so before this, or its swap fails; and who
 // looks at the decision afterwards sees that the job is stopped.
-void LocalLead::DecideNoMore() { Replace(memory_.state->decision, NextGeneration<Decision>); }
+Status LocalLead::DecideNoMore() {
+  Replace(memory_.state->decision, NextGeneration<Decision>);
+  return {};
+}
 
 std::vector<Member> LocalLead::MissingIn(std::uint64_t round) const {
   std::vector<Member> missing = Membership(memory_);

@@ -273,6 +273,7 @@ Status LocalShard::AwaitHolder(ClaimPatience& patience, const BlockState& blocke
                                Deadline deadline) {
   const bool in_time = patience.Wait(blocker, deadline);
   Heartbeat();  // others must not take us for stopped
+  if (patience.Sleeps() && life_->while_blocked) life_->while_blocked();
   PASSEL_RETURN_IF_ERROR(watch_->failure());
   const bool cancelled = stopped() && patience.Sleeps();
   if (in_time && !cancelled) return {};

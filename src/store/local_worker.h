@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "base/process_identity.h"
@@ -46,6 +47,8 @@ class LocalWorker {
   /// For who waits. Errors: kAborted; kInternal: somebody else does not answer, which ends the job.
   Status CheckWait() const { return watch_.failure().ok() ? CheckAlive() : watch_.failure(); }
   void Heartbeat();
+  /// Called every now and then while a push waits for a block, by its thread.
+  std::function<void()> while_blocked;
 
  private:
   LocalWorker(const ShardMemory& lead, const ShardRules& rules, int worker, std::uint32_t epoch,

@@ -71,7 +71,7 @@ Result<ParamView> ShardedStore::Pull(const Selection&, PullMode mode) {
   // one: it is told the version before, and its gradient will be too late.
   if (rounds()) versions.fill(lead_->completed_round());
   if (stopped()) {
-    EndRounds();
+    PASSEL_RETURN_IF_ERROR(EndRounds());
     return Cancelled("the job was stopped");
   }
   PASSEL_RETURN_IF_ERROR(lead_->CheckAlive());

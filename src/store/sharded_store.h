@@ -68,7 +68,7 @@ class ShardedStore final : public ParameterStore {
   void UseValues(std::size_t shard, const float* values);
   ExternalUpdates* Elsewhere(std::size_t shard) const;
   Status LeaveAs(Phase end);
-  void EndRounds();
+  Status EndRounds();
   Status FinishInterruptedRound(Deadline deadline);
   Status Complete(const RoundGrant& grant, Deadline deadline);
   Status CountUpdate(const Versions& at_apply, std::uint32_t stamp);

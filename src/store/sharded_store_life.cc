@@ -150,18 +150,19 @@ Status ShardedStore::Complete(const RoundGrant& grant, Deadline deadline) {
 
 // The job is stopped. The round that was decided last is the last one: after this the values, which
 // this worker may look at or save, stay as they are.
-void ShardedStore::EndRounds() {
-  if (!rounds()) return;
-  lead_->DecideNoMore();
+Status ShardedStore::EndRounds() {
+  if (!rounds()) return {};
+  PASSEL_RETURN_IF_ERROR(lead_->DecideNoMore());
   (void)FinishInterruptedRound(Deadline::After(kLastRoundLimit));
+  return {};
 }
 
 Status ShardedStore::LeaveAs(Phase end) {
   if (summed_ > 0) Increment(counters().dropped, static_cast<std::uint64_t>(summed_));
   summed_ = 0;
   if (stopped()) {
-    EndRounds();
-    Stop();  // on all shards, whoever was asked for it
+    (void)EndRounds();  // if the lead does not answer, Leave() says so
+    Stop();             // on all shards, whoever was asked for it
   }
   PASSEL_RETURN_IF_ERROR(lead_->Leave(end));
   for (const auto& shard : shards_) shard->Leave(end);

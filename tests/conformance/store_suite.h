@@ -45,6 +45,8 @@ struct StoreCase {
   std::string name;
   int shards;
   std::function<std::unique_ptr<StoreHost>(const StorePlan&)> make;
+  /// More than 1: it is slow, and the n-th part of what a test repeats often is enough.
+  int part = 1;
 };
 inline void PrintTo(const StoreCase& store_case, std::ostream* out) { *out << store_case.name; }
 

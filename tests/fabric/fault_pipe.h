@@ -17,16 +17,18 @@ namespace passel::testing {
 /// Of a thousand messages.
 struct Faults {
   int drop = 0, repeat = 0, delay = 0, cut = 0;
-  std::int64_t longest_delay_ns = 30'000'000;
+  std::int64_t longest_delay_ns = 5'000'000;
 };
+
+/// As many as a test can bear.
+inline constexpr Faults kBadPipes = {.drop = 20, .repeat = 40, .delay = 40, .cut = 4};
 
 class FaultPipe final : public fabric::Pipe {
  public:
   FaultPipe(std::unique_ptr<fabric::Pipe> pipe, const Faults& faults, std::uint64_t seed)
       : pipe_(std::move(pipe)), faults_(faults), random_(seed) {}
 
-  Status Send(std::span<const std::uint8_t> header, std::span<const float> bulk,
-              Deadline deadline) override {
+  Status Send(std::span<const std::uint8_t> header, std::span<const float> bulk) override {
     const std::lock_guard lock(mutex_);
     PASSEL_RETURN_IF_ERROR(SendLate());
     switch (NextFate()) {
@@ -43,7 +45,7 @@ class FaultPipe final : public fabric::Pipe {
       case Fate::kNone:
         break;
     }
-    return pipe_->Send(header, bulk, deadline);
+    return pipe_->Send(header, bulk);
   }
 
   Result<fabric::Arrival> Receive(Deadline deadline) override {
@@ -76,7 +78,7 @@ class FaultPipe final : public fabric::Pipe {
       if (fate == Fate::kNone) return arrival;
       if (fate == Fate::kCut) return Cut();
       std::vector<float> bulk(arrival->bulk_floats);
-      PASSEL_RETURN_IF_ERROR(pipe_->ReadBulk(bulk, Deadline::After(std::chrono::seconds(5))));
+      PASSEL_RETURN_IF_ERROR(pipe_->ReadBulk(bulk));
       if (fate == Fate::kDrop) continue;
       incoming_.push_back(Keep(arrival->header, bulk));
       if (fate == Fate::kDelay) continue;
@@ -87,12 +89,12 @@ class FaultPipe final : public fabric::Pipe {
     }
   }
 
-  Status ReadBulk(std::span<float> into, Deadline deadline) override {
-    if (!kept_) return pipe_->ReadBulk(into, deadline);
+  Result<std::size_t> ReadSome(std::span<float> into, Deadline deadline) override {
+    if (!kept_) return pipe_->ReadSome(into, deadline);
     std::copy_n(current_.bulk.begin() + static_cast<std::ptrdiff_t>(read_), into.size(),
                 into.begin());
     read_ += into.size();
-    return {};
+    return into.size();
   }
 
  private:
@@ -126,8 +128,7 @@ class FaultPipe final : public fabric::Pipe {
       }
       const Kept late = std::move(outgoing_[i]);
       outgoing_.erase(outgoing_.begin() + static_cast<std::ptrdiff_t>(i));
-      PASSEL_RETURN_IF_ERROR(
-          pipe_->Send(late.header, late.bulk, Deadline::After(std::chrono::seconds(5))));
+      PASSEL_RETURN_IF_ERROR(pipe_->Send(late.header, late.bulk));
     }
     return {};
   }

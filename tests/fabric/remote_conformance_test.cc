@@ -14,15 +14,13 @@ StoreCase OverMessages(const std::string& name, int shards, const Faults& faults
           }};
 }
 
-constexpr Faults kFaults = {.drop = 20, .repeat = 40, .delay = 40, .cut = 4};
-
 const std::vector<StoreCase> kPlain = Cases<StoreCase>(
     {OverMessages("OverMessages", 1, {}), OverMessages("OverMessages", 3, {})}, {});
 PASSEL_INSTANTIATE_STORE_CONFORMANCE(Plain, kPlain);
 
 const std::vector<StoreCase> kFaulty = Cases<StoreCase>(
-    {OverMessages("OverBadPipes", 1, kFaults), OverMessages("OverBadPipes", 3, kFaults)},
-    {OverMessages("OverBadPipes", 3, kFaults)});
+    {OverMessages("OverBadPipes", 1, kBadPipes), OverMessages("OverBadPipes", 3, kBadPipes)},
+    {OverMessages("OverBadPipes", 3, kBadPipes)});
 PASSEL_INSTANTIATE_STORE_CONFORMANCE(Faulty, kFaulty);
 
 }  // namespace

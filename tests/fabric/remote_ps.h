@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -18,6 +19,7 @@
 #include "conformance/store_suite.h"
 #include "fabric/client.h"
 #include "fabric/fault_pipe.h"
+#include "fabric/line.h"
 #include "fabric/socket_pipe.h"
 
 namespace passel::testing {
@@ -58,6 +60,14 @@ class RemotePs {
     process_->Signal(SIGKILL);
     AwaitEnd();
   }
+  /// It stops serving, and ends as it should.
+  void EndCleanly() {
+    {
+      const std::lock_guard lock(mutex_);
+      ::shutdown(control_.get(), SHUT_RDWR);
+    }
+    AwaitEnd();
+  }
   /// The next process begins with another one.
   void LoseArena() { arena_.Reset(); }
   void AwaitEnd() { PASSEL_CHECK(process_->Reap(Deadline::After(kLong)).ok(), "the ps ends"); }
@@ -75,6 +85,8 @@ class RemotePs {
     return std::unique_ptr<fabric::Pipe>(std::make_unique<SocketPipe>(std::move(ours)));
   }
 
+  /// For who looks into its memory.
+  FileDescriptor arena() const { return FileDescriptor(::fcntl(arena_.get(), F_DUPFD_CLOEXEC, 0)); }
   pid_t pid() const { return process_->pid(); }
 
  private:
@@ -87,7 +99,7 @@ class RemotePs {
   std::unique_ptr<Subprocess> process_;
 };
 
-class RemoteHost final : public StoreHost {
+class RemoteHost : public StoreHost {
  public:
   explicit RemoteHost(const StorePlan& plan, const Faults& faults = {}, std::uint64_t seed = 0,
                       const std::string& failpoint = "",
@@ -105,22 +117,30 @@ class RemoteHost final : public StoreHost {
                                                std::function<fabric::MessageCount()>* count) {
     std::vector<fabric::Connector> connectors;
     for (const auto& ps : ps_) {
-      connectors.push_back([this, &ps](Deadline) -> Result<std::unique_ptr<fabric::Pipe>> {
-        PASSEL_ASSIGN_OR_RETURN(std::unique_ptr<fabric::Pipe> pipe, ps->Connect());
-        return std::unique_ptr<fabric::Pipe>(std::make_unique<FaultPipe>(
-            std::move(pipe), faults_, StreamSeed(seed_, connections_.fetch_add(1))));
-      });
+      connectors.push_back(
+          [this, &ps, &line = LineOf(worker)](Deadline) -> Result<std::unique_ptr<fabric::Pipe>> {
+            if (line.state == Line::kDown) return Unavailable("the line is down");
+            PASSEL_ASSIGN_OR_RETURN(std::unique_ptr<fabric::Pipe> pipe, ps->Connect());
+            pipe = std::make_unique<LinePipe>(std::move(pipe), line);
+            return std::unique_ptr<fabric::Pipe>(std::make_unique<FaultPipe>(
+                std::move(pipe), faults_, StreamSeed(seed_, connections_.fetch_add(1))));
+          });
     }
     fabric::ClientOptions options;
     options.engine = engine;
     options.answer_limit = answer_limit;
     if (faults_.drop > 0) {  // what is lost is missed soon
-      options.session.first_pause = std::chrono::milliseconds(10);
-      options.session.longest_pause = std::chrono::milliseconds(200);
+      options.session.first_pause = std::chrono::milliseconds(3);
+      options.session.longest_pause = std::chrono::milliseconds(50);
     }
     return fabric::OpenRemoteStore(plan_, worker, std::move(connectors), options, count);
   }
   std::vector<ShardMemory> Memory() override { return {}; }
+  /// Of that worker to all its ps.
+  Line& LineOf(int worker) {
+    const std::lock_guard lock(mutex_);
+    return lines_[worker];
+  }
   /// ClientOptions::answer_limit of who is opened from now on.
   std::chrono::milliseconds answer_limit = std::chrono::seconds(10);
 
@@ -131,6 +151,8 @@ class RemoteHost final : public StoreHost {
   const Faults faults_;
   const std::uint64_t seed_;
   std::atomic<std::uint64_t> connections_{0};
+  std::mutex mutex_;
+  std::map<int, Line> lines_;
   std::vector<std::unique_ptr<RemotePs>> ps_;
 };
 

@@ -102,7 +102,7 @@ TEST(Wire, TheLargestAnswerIsAHeader) {
   answer.members.resize(kMaxWorkers);
   EXPECT_LE(Encode(answer).size(), std::size_t{16384});
   answer.members.clear();
-  answer.report->buckets.resize(CounterReport::kMaxBuckets);
+  answer.report->buckets.resize(2 * Histogram::kBuckets);
   EXPECT_LE(Encode(answer).size(), std::size_t{16384});
   EXPECT_EQ(DecodeAnswer(Encode(answer))->status.message().size(), 1000u);
 }

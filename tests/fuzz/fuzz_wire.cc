@@ -1,0 +1,57 @@
+// fuzz_wire.cc - libFuzzer target: no bytes from the other end of a connection may crash the reader
+// of messages; what is accepted is written as it was read.
+//
+// From the repository root:
+//   clang++-14 -std=c++20 -g -O1 -DFMT_HEADER_ONLY -fsanitize=fuzzer,address,undefined \
+//     -fno-sanitize-recover=all -I. -Isrc tests/fuzz/fuzz_wire.cc fabric/wire.cc \
+//     src/store/mode.cc src/base/{status,check,clock}.cc -o /tmp/fuzz_wire
+//   mkdir -p /tmp/fuzz_wire_corpus
+//   /tmp/fuzz_wire -max_len=16384 -max_total_time=180 /tmp/fuzz_wire_corpus tests/fuzz/corpus/wire
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <span>
+#include <string>
+
+#include "fabric/pipe.h"
+#include "fabric/wire.h"
+
+namespace {
+
+using namespace passel;
+using namespace passel::fabric;
+
+[[noreturn]] void Fail(const std::string& what) {
+  std::fprintf(stderr, "fuzz_wire: %s\n", what.c_str());
+  std::abort();
+}
+
+template <typename Message, typename Decode>
+void Check(const Result<Message>& got, std::size_t size, Decode&& decode) {
+  if (!got.ok()) {
+    if (got.status().code() != Code::kInvalidArgument) Fail(got.status().ToString());
+    if (got.status().message().empty()) Fail("refused without a sentence");
+    return;
+  }
+  const std::vector<std::uint8_t> written = Encode(*got);
+  // The message of a status that is OK is left out.
+  if (written.size() > size) Fail("longer than it was");
+  const Result<Message> again = decode(written);
+  if (!again.ok()) Fail("written, but: " + again.status().ToString());
+  if (Encode(*again) != written) Fail("changed by writing");
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::span<const std::uint8_t> bytes(data, std::min(size, kMaxHeaderBytes));
+  const auto request = DecodeRequest(bytes);
+  const auto answer = DecodeAnswer(bytes);
+  if (request.ok() && answer.ok()) Fail("a message of both directions");
+  Check(request, bytes.size(), DecodeRequest);
+  Check(answer, bytes.size(), DecodeAnswer);
+  return 0;
+}
