@@ -214,28 +214,25 @@ TEST(RemoteFaults, AnEvictedWorkerStartsAgain) {
 
 // Nothing wrong is answered by a ps that ends: who waits goes on with the next.
 TEST(RemoteFaults, WorkersGoOnAfterTheCleanEndOfAPs) {
-  for (const Mode mode : {Mode::kLocked}) {
-    SCOPED_TRACE(ModeName(mode));
-    RemoteHost host(TestPlan(mode, 1, 2, Sgd(1.0)));
-    const auto stores = OpenAll(host, 2);
-    for (int turn = 1; turn <= 3; ++turn) {
-      const auto train = [](ParameterStore& store) {
-        for (int i = 0; i < 20; ++i) {
-          const Result<PushOutcome> outcome = PushAndAwait(store, -1);
-          ASSERT_TRUE(outcome.ok()) << outcome.status().ToString();
-        }
-      };
-      std::vector<std::thread> workers;
-      for (const auto& store : stores) workers.emplace_back([&] { train(*store); });
-      std::this_thread::sleep_for(milliseconds(2 * turn));
-      host.ps(0).EndCleanly();
-      host.ps(0).Start();
-      for (std::thread& worker : workers) worker.join();
-      const Result<ParamView> view = PullLatest(*stores[0]);
-      ASSERT_TRUE(view.ok());
-      EXPECT_EQ(view->version(), static_cast<Version>(40 * turn));
-      ExpectAll(*stores[0], static_cast<float>(view->version()));
-    }
+  RemoteHost host(TestPlan(Mode::kLocked, 1, 2, Sgd(1.0)));
+  const auto stores = OpenAll(host, 2);
+  for (int turn = 1; turn <= 3; ++turn) {
+    const auto train = [](ParameterStore& store) {
+      for (int i = 0; i < 20; ++i) {
+        const Result<PushOutcome> outcome = PushAndAwait(store, -1);
+        ASSERT_TRUE(outcome.ok()) << outcome.status().ToString();
+      }
+    };
+    std::vector<std::thread> workers;
+    for (const auto& store : stores) workers.emplace_back([&] { train(*store); });
+    std::this_thread::sleep_for(milliseconds(2 * turn));
+    host.ps(0).EndCleanly();
+    host.ps(0).Start();
+    for (std::thread& worker : workers) worker.join();
+    const Result<ParamView> view = PullLatest(*stores[0]);
+    ASSERT_TRUE(view.ok());
+    EXPECT_EQ(view->version(), static_cast<Version>(40 * turn));
+    ExpectAll(*stores[0], static_cast<float>(view->version()));
   }
 }
 
