@@ -27,7 +27,7 @@ class SeenHost final : public RemoteHost {
   std::vector<std::unique_ptr<shm::Arena>> arenas_;
 };
 
-StoreCase OverMessages(const std::string& name, int shards, const Faults& faults) {
+StoreCase OverSeenMessages(const std::string& name, int shards, const Faults& faults) {
   return {name + std::to_string(shards), shards,
           [faults](const StorePlan& plan) { return std::make_unique<SeenHost>(plan, faults); },
           /*part=*/faults.drop > 0 ? 5 : 1};
@@ -35,10 +35,10 @@ StoreCase OverMessages(const std::string& name, int shards, const Faults& faults
 
 INSTANTIATE_TEST_SUITE_P(Fabric, ModeChange,
                          ::testing::ValuesIn(Cases<StoreCase>(
-                             {OverMessages("Plain", 1, {}), OverMessages("Plain", 3, {}),
-                              OverMessages("Faulty", 1, kBadPipes),
-                              OverMessages("Faulty", 3, kBadPipes)},
-                             {OverMessages("Faulty", 3, kBadPipes)})),
+                             {OverSeenMessages("Plain", 1, {}), OverSeenMessages("Plain", 3, {}),
+                              OverSeenMessages("Faulty", 1, kBadPipes),
+                              OverSeenMessages("Faulty", 3, kBadPipes)},
+                             {OverSeenMessages("Faulty", 3, kBadPipes)})),
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace

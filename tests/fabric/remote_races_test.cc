@@ -10,32 +10,13 @@
 
 #include "conformance/heap_host.h"
 #include "fabric/remote_ps.h"
+#include "fabric/remote_stores.h"
 #include "support/sanitized.h"
 
 namespace passel::testing {
 namespace {
 
 using std::chrono::milliseconds;
-
-EngineOptions Engine(milliseconds stall_limit = std::chrono::minutes(1)) {
-  EngineOptions options;
-  options.spin = std::chrono::microseconds(20);
-  options.stall_limit = stall_limit;
-  return options;
-}
-
-std::unique_ptr<ParameterStore> OpenOn(StoreHost& host, int worker,
-                                       const EngineOptions& engine = Engine()) {
-  auto store = host.Open(worker, engine);
-  EXPECT_TRUE(store.ok()) << store.status().ToString();
-  return store.ok() ? std::move(*store) : nullptr;
-}
-
-Result<PushOutcome> PushAndAwait(ParameterStore& store, float gradient) {
-  const Result<Ticket> ticket = PushOnly(store, gradient);
-  if (!ticket.ok()) return ticket.status();
-  return store.Wait(*ticket, Deadline::After(kLong));
-}
 
 float First(ParameterStore& store) {
   const Result<ParamView> view = store.Pull(Selection::Everything(), PullMode::kView);

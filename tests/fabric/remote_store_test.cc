@@ -10,37 +10,12 @@
 
 #include "conformance/heap_host.h"
 #include "fabric/remote_ps.h"
+#include "fabric/remote_stores.h"
 
 namespace passel::testing {
 namespace {
 
 using std::chrono::milliseconds;
-
-EngineOptions Engine() {
-  EngineOptions options;
-  options.spin = std::chrono::microseconds(20);
-  return options;
-}
-
-std::unique_ptr<ParameterStore> OpenOrDie(RemoteHost& host, int worker) {
-  Result<std::unique_ptr<ParameterStore>> store = host.Open(worker, Engine());
-  EXPECT_TRUE(store.ok()) << store.status().ToString();
-  return store.ok() ? std::move(*store) : nullptr;
-}
-
-Result<PushOutcome> PushConstant(ParameterStore& store, float gradient) {
-  Result<Ticket> ticket = PushOnly(store, gradient);
-  if (!ticket.ok()) return ticket.status();
-  return store.Wait(*ticket, Deadline::After(kLong));
-}
-
-void ExpectAll(ParameterStore& store, float value) {
-  const Result<ParamView> view = PullLatest(store);
-  ASSERT_TRUE(view.ok()) << view.status().ToString();
-  for (VarId id = 0; id < store.variables().size(); ++id) {
-    for (const float x : view->values(id)) ASSERT_EQ(x, value);
-  }
-}
 
 // "device:inode" of everything that a process maps shared.
 std::set<std::string> SharedMappings(const std::string& process) {
@@ -57,9 +32,9 @@ std::set<std::string> SharedMappings(const std::string& process) {
 
 TEST(RemoteStore, SharesNoMemoryWithThePs) {
   RemoteHost host(TestPlan(Mode::kHogwild, 1, 1, Sgd(1.0)));
-  auto store = OpenOrDie(host, 0);
+  auto store = OpenOn(host, 0);
   InitializeTo(*store, 0);
-  ASSERT_TRUE(PushConstant(*store, -1).ok());
+  ASSERT_TRUE(PushAndAwait(*store, -1).ok());
   const std::set<std::string> theirs = SharedMappings(std::to_string(host.ps(0).pid()));
   EXPECT_FALSE(theirs.empty()) << "the arena";
   for (const std::string& ours : SharedMappings("self")) EXPECT_EQ(theirs.count(ours), 0u) << ours;
@@ -74,11 +49,11 @@ TEST(RemoteStore, AStepIsOneRequestAndOneAnswer) {
     ASSERT_TRUE(opened.ok()) << opened.status().ToString();
     ParameterStore& store = **opened;
     InitializeTo(store, 0);
-    ASSERT_TRUE(PushConstant(store, -1).ok());  // the first pull brings nothing along
+    ASSERT_TRUE(PushAndAwait(store, -1).ok());  // the first pull brings nothing along
     const fabric::MessageCount before = count();
     constexpr int kSteps = 20;
     for (int i = 0; i < kSteps; ++i) {
-      ASSERT_TRUE(PushConstant(store, -1).ok());
+      ASSERT_TRUE(PushAndAwait(store, -1).ok());
       (void)store.global_step();
       (void)store.stopped();
     }
@@ -101,7 +76,7 @@ TEST(RemoteStore, AStepOfARoundOfSeveralWorkersIsAtMostOneMessageMore) {
   ASSERT_TRUE(stores[1]->WaitUntilInitialized(Deadline::After(kLong)).ok());
   constexpr std::uint64_t kSteps = 20;
   const auto train = [&](int k, std::uint64_t steps) {
-    for (std::uint64_t i = 0; i < steps; ++i) ASSERT_TRUE(PushConstant(*stores[k], -1).ok());
+    for (std::uint64_t i = 0; i < steps; ++i) ASSERT_TRUE(PushAndAwait(*stores[k], -1).ok());
   };
   const auto both = [&](std::uint64_t steps) {
     std::thread other([&] { train(1, steps); });
@@ -126,10 +101,10 @@ TEST(RemoteStore, AnUpdateThatIsRepeatedIsAppliedOnce) {
     for (const Mode mode : kAtOnceModes) {
       SCOPED_TRACE(std::string(ModeName(mode)) + " on " + std::to_string(shards));
       RemoteHost host(TestPlan(mode, shards, 1, Sgd(1.0)), {.repeat = 1000});
-      auto store = OpenOrDie(host, 0);
+      auto store = OpenOn(host, 0);
       InitializeTo(*store, 0);
       for (int i = 1; i <= 30; ++i) {
-        const Result<PushOutcome> outcome = PushConstant(*store, -1);
+        const Result<PushOutcome> outcome = PushAndAwait(*store, -1);
         ASSERT_TRUE(outcome.ok()) << outcome.status().ToString();
         EXPECT_EQ(outcome->global_step, i);
         EXPECT_EQ(outcome->version, static_cast<Version>(i));
@@ -146,16 +121,16 @@ TEST(RemoteStore, AWorkerGoesOnWhenItsPsComesBack) {
     SCOPED_TRACE(ModeName(mode));
     RemoteHost host(TestPlan(mode, 1, 2, Sgd(1.0)));
     std::vector<std::unique_ptr<ParameterStore>> stores;
-    for (int k = 0; k < 2; ++k) stores.push_back(OpenOrDie(host, k));
+    for (int k = 0; k < 2; ++k) stores.push_back(OpenOn(host, k));
     InitializeTo(*stores[0], 0);
     ASSERT_TRUE(stores[1]->WaitUntilInitialized(Deadline::After(kLong)).ok());
     for (int i = 1; i <= 3; ++i) {
       for (auto& store : stores) {
-        for (int n = 0; n < 4; ++n) ASSERT_TRUE(PushConstant(*store, -1).ok());
+        for (int n = 0; n < 4; ++n) ASSERT_TRUE(PushAndAwait(*store, -1).ok());
       }
       host.ps(0).Kill();
       // Who asks meanwhile waits.
-      auto asks = std::async(std::launch::async, [&] { return PushConstant(*stores[0], -1); });
+      auto asks = std::async(std::launch::async, [&] { return PushAndAwait(*stores[0], -1); });
       std::this_thread::sleep_for(milliseconds(50));
       host.ps(0).Start();
       const Result<PushOutcome> outcome = asks.get();
@@ -173,10 +148,10 @@ TEST(RemoteStore, AWorkerGoesOnWhenItsPsComesBack) {
 
 TEST(RemoteStore, AnUpdateThatEndedBeforeThePsDiedIsAnsweredFromItsMemory) {
   RemoteHost host(TestPlan(Mode::kLocked, 1, 1, Sgd(1.0)), {}, 0, "request.ended:3:kill");
-  auto store = OpenOrDie(host, 0);
+  auto store = OpenOn(host, 0);
   InitializeTo(*store, 0);
-  for (int i = 1; i <= 2; ++i) ASSERT_TRUE(PushConstant(*store, -1).ok());
-  auto third = std::async(std::launch::async, [&] { return PushConstant(*store, -1); });
+  for (int i = 1; i <= 2; ++i) ASSERT_TRUE(PushAndAwait(*store, -1).ok());
+  auto third = std::async(std::launch::async, [&] { return PushAndAwait(*store, -1); });
   host.ps(0).AwaitEnd();
   host.ps(0).Start();
   const Result<PushOutcome> outcome = third.get();
@@ -185,7 +160,7 @@ TEST(RemoteStore, AnUpdateThatEndedBeforeThePsDiedIsAnsweredFromItsMemory) {
   EXPECT_EQ(outcome->version, 3u);
   ExpectAll(*store, 3);
   EXPECT_EQ(store->counters().half_applied.load(), 0u);
-  ASSERT_TRUE(PushConstant(*store, -1).ok());
+  ASSERT_TRUE(PushAndAwait(*store, -1).ok());
   ExpectAll(*store, 4);
 }
 
@@ -193,11 +168,11 @@ TEST(RemoteStore, AnUpdateThatWasCutInHalfEndsTheWorkersLifeAndIsCountedOnce) {
   for (const char* failpoint : {"push.claimed:25:kill", "push.before_version:2:kill"}) {
     SCOPED_TRACE(failpoint);
     RemoteHost host(TestPlan(Mode::kLocked, 1, 1, Sgd(1.0)), {}, 0, failpoint);
-    auto store = OpenOrDie(host, 0);
+    auto store = OpenOn(host, 0);
     InitializeTo(*store, 0);
     std::future<Result<PushOutcome>> cut;
-    ASSERT_TRUE(PushConstant(*store, -1).ok());
-    cut = std::async(std::launch::async, [&] { return PushConstant(*store, -1); });
+    ASSERT_TRUE(PushAndAwait(*store, -1).ok());
+    cut = std::async(std::launch::async, [&] { return PushAndAwait(*store, -1); });
     host.ps(0).AwaitEnd();
     host.ps(0).Start();
     const Result<PushOutcome> outcome = cut.get();
@@ -205,11 +180,11 @@ TEST(RemoteStore, AnUpdateThatWasCutInHalfEndsTheWorkersLifeAndIsCountedOnce) {
     EXPECT_THAT(outcome.status().message(), ::testing::HasSubstr("applied in part"));
     EXPECT_EQ(store->counters().half_applied.load(), 1u);
     EXPECT_TRUE(store->LeaveForNow().ok());
-    store = OpenOrDie(host, 0);
+    store = OpenOn(host, 0);
     ASSERT_TRUE(store->WaitUntilInitialized(Deadline::After(kLong)).ok());
     EXPECT_EQ(store->counters().half_applied.load(), 1u);
     EXPECT_EQ(store->global_step(), 1);
-    ASSERT_TRUE(PushConstant(*store, -1).ok());
+    ASSERT_TRUE(PushAndAwait(*store, -1).ok());
     EXPECT_EQ(store->global_step(), 2);
   }
 }
@@ -221,7 +196,7 @@ TEST(RemoteStore, ARoundThatThePsDiedInIsFinishedByTheNext) {
     SCOPED_TRACE(failpoint);
     RemoteHost host(TestPlan(Mode::kBarrier, 1, 2, *ParseOptimizer("adam")), {}, 0, failpoint);
     std::vector<std::unique_ptr<ParameterStore>> stores;
-    for (int k = 0; k < 2; ++k) stores.push_back(OpenOrDie(host, k));
+    for (int k = 0; k < 2; ++k) stores.push_back(OpenOn(host, k));
     InitializeForReference(*stores[0]);
     ASSERT_TRUE(stores[1]->WaitUntilInitialized(Deadline::After(kLong)).ok());
     constexpr int kRounds = 30;
@@ -263,24 +238,24 @@ TEST(RemoteStore, AWorkerOfSeveralShardsStartsAgainWhenAnotherPsThanTheFirstCame
   for (const Mode mode : {Mode::kLocked, Mode::kBarrier}) {
     SCOPED_TRACE(ModeName(mode));
     RemoteHost host(TestPlan(mode, 3, 1, Sgd(1.0)));
-    auto store = OpenOrDie(host, 0);
+    auto store = OpenOn(host, 0);
     InitializeTo(*store, 0);
-    for (int i = 1; i <= 6; ++i) ASSERT_TRUE(PushConstant(*store, -1).ok());
+    for (int i = 1; i <= 6; ++i) ASSERT_TRUE(PushAndAwait(*store, -1).ok());
     host.ps(0).Kill();
     host.ps(0).Start();
-    for (int i = 1; i <= 2; ++i) ASSERT_TRUE(PushConstant(*store, -1).ok());
+    for (int i = 1; i <= 2; ++i) ASSERT_TRUE(PushAndAwait(*store, -1).ok());
     host.ps(1).Kill();
     host.ps(1).Start();
-    const Result<PushOutcome> outcome = PushConstant(*store, -1);
+    const Result<PushOutcome> outcome = PushAndAwait(*store, -1);
     EXPECT_EQ(outcome.status().code(), Code::kAborted) << outcome.status().ToString();
     EXPECT_TRUE(store->LeaveForNow().ok());
-    store = OpenOrDie(host, 0);
+    store = OpenOn(host, 0);
     ASSERT_TRUE(store->WaitUntilInitialized(Deadline::After(kLong)).ok());
     const auto view = store->Pull(Selection::Everything(), PullMode::kView);
     ASSERT_TRUE(view.ok());
     // Its last push reached the shards behind the one that came back.
     EXPECT_EQ(view->values(0)[0], 8);
-    ASSERT_TRUE(PushConstant(*store, -1).ok());
+    ASSERT_TRUE(PushAndAwait(*store, -1).ok());
   }
 }
 
@@ -289,13 +264,13 @@ TEST(RemoteStore, NobodyGoesOnWithAPsThatHasLostItsValues) {
   for (const int lost : {0, 1}) {
     SCOPED_TRACE(lost);
     RemoteHost host(plan);
-    auto store = OpenOrDie(host, 0);
+    auto store = OpenOn(host, 0);
     InitializeTo(*store, 0);
-    ASSERT_TRUE(PushConstant(*store, -1).ok());
+    ASSERT_TRUE(PushAndAwait(*store, -1).ok());
     host.ps(lost).Kill();
     host.ps(lost).LoseArena();
     host.ps(lost).Start();
-    EXPECT_EQ(PushConstant(*store, -1).status().code(), Code::kAborted);
+    EXPECT_EQ(PushAndAwait(*store, -1).status().code(), Code::kAborted);
     (void)store->LeaveForNow();
     store.reset();
     const auto again = host.Open(0, Engine());
@@ -326,7 +301,7 @@ TEST(RemoteStore, AJobGoesOnFromWhereAnotherWas) {
       const Status restored = (*store)->Restore(progress, fill);
       ASSERT_TRUE(restored.ok()) << restored.ToString();
       EXPECT_EQ((*store)->Restore(progress, fill).code(), Code::kFailedPrecondition);
-      const Result<PushOutcome> outcome = PushConstant(**store, -1);
+      const Result<PushOutcome> outcome = PushAndAwait(**store, -1);
       ASSERT_TRUE(outcome.ok()) << outcome.status().ToString();
       EXPECT_EQ(outcome->global_step, 41);
       EXPECT_EQ(outcome->version, 41u);
@@ -342,20 +317,20 @@ TEST(RemoteStore, AJobGoesOnFromWhereAnotherWas) {
 
 TEST(RemoteStore, AWorkerThatIsGoneIsTakenForDeadAfterTheGrace) {
   RemoteHost host(TestPlan(Mode::kBarrier, 1, 2, Sgd(1.0)), {}, 0, "", milliseconds(200));
-  auto store = OpenOrDie(host, 0);
-  auto other = OpenOrDie(host, 1);
+  auto store = OpenOn(host, 0);
+  auto other = OpenOn(host, 1);
   InitializeTo(*store, 0);
   ASSERT_TRUE(other->WaitUntilInitialized(Deadline::After(kLong)).ok());
   const std::int64_t begin = MonotonicNs();
   other.reset();  // and says nothing
-  ASSERT_TRUE(PushConstant(*store, -1).ok());
+  ASSERT_TRUE(PushAndAwait(*store, -1).ok());
   EXPECT_GE(MonotonicNs() - begin, 150'000'000);
   EXPECT_EQ(store->membership()[1].phase, Phase::kDead);
   // Its successor need not wait for that.
-  other = OpenOrDie(host, 1);
+  other = OpenOn(host, 1);
   ASSERT_NE(other, nullptr);
   other.reset();
-  other = OpenOrDie(host, 1);
+  other = OpenOn(host, 1);
   ASSERT_NE(other, nullptr);
   EXPECT_EQ(store->membership()[1].epoch, 3u);
 }
