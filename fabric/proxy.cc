@@ -144,12 +144,14 @@ bool Proxy::Attach(std::unique_ptr<Pipe>& pipe) {
   return true;
 }
 
+void Proxy::Finish() {
+  const std::lock_guard lock(mutex_);
+  ending_ = true;
+  changed_.notify_all();
+}
+
 void Proxy::End() {
-  {
-    const std::lock_guard lock(mutex_);
-    ending_ = true;
-    changed_.notify_all();
-  }
+  Finish();
   MarkDead(memory_, worker_, life_->epoch());
 }
 

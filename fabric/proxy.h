@@ -48,6 +48,9 @@ class Proxy {
   /// The worker is taken for dead, unless it has left, and Run() ends soon. Nothing is answered any
   /// more: who asks over another connection learns what became of it.
   void End();
+  /// As End(), once the step that it is doing is done: an update is not cut in half, and the next
+  /// ps knows what came of it. A step that waits for others ends at once.
+  void Finish();
   /// Its connection is gone, or it is over.
   bool Waits() const;
   /// What it is sent is being written into the memory of its worker: not for long once it is over.

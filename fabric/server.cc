@@ -70,7 +70,7 @@ void Server::Stop() {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
     changed_.notify_all();
-    for (const auto& proxy : proxies_) proxy->End();
+    for (const auto& proxy : proxies_) proxy->Finish();
   }
   if (former_watch_.joinable()) former_watch_.join();
   // Nobody adds to the list any more.
