@@ -309,16 +309,18 @@ Status PsHost::TakeSnapshot(const Peer&, Exchange& exchange) {
 }
 
 Status PsHost::GetStatus(const Peer&, Exchange& exchange) {
-  nlohmann::json status = {{"job", options_.me.job_id},
-                           {"ps", options_.me.index},
-                           {"pid", ::getpid()},
-                           {"alone", options_.alone},
-                           {"chief", options_.names.chief_name},
-                           {"data", DataOf(data_told_)}};
+  const nlohmann::json status = {{"job", options_.me.job_id},
+                                 {"ps", options_.me.index},
+                                 {"pid", ::getpid()},
+                                 {"alone", options_.alone},
+                                 {"chief", options_.names.chief_name},
+                                 {"data", DataOf(data_told_)}};
+  std::string text = status.dump();
   if (arena_ && options_.describe) {
-    status["arena"] = nlohmann::json::parse(options_.describe(*arena_, options_.names));
+    text.pop_back();
+    text += ",\"arena\":" + options_.describe(*arena_, options_.names) + "}";
   }
-  return exchange.AddText("passel.status", status.dump());
+  return exchange.AddText("passel.status", text);
 }
 
 Status PsHost::SetMode(const Peer&, Exchange& exchange) {

@@ -216,6 +216,27 @@ TEST(ByHandFaultTest, WorkerThatDiedWhileItJoinedHoldsUpNoPsThatCameBack) {
   job.Stop({"ps/0", "ps/1", "worker/0"});
 }
 
+TEST(ByHandFaultTest, JoinerThatOthersHoldUpNamesThemAndNotTheChief) {
+  HandStarted job(1, 3, {"--train_steps=100000000", "--mode=barrier", "--on_stall=wait"});
+  const std::string marker = job.sandbox().dir().File("applies");
+  job.Start("ps/0");
+  job.Start("worker/1", "round.piece:20:stop:" + marker);
+  for (const char* task : {"worker/0", "worker/2"}) job.Start(task);
+  const Deadline deadline = Deadline::After(Scaled(10.0));
+  while (!std::filesystem::exists(marker)) ASSERT_FALSE(deadline.Expired());
+  job.Kill("worker/2");
+  job.Start("worker/2", "", {"--start_wait=3"});
+  const Outcome late = job.Finish("worker/2");
+  EXPECT_EQ(late.code, 143);
+  ASSERT_EQ(late.errors.size(), 1u) << late.err;
+  EXPECT_THAT(late.errors[0], HasSubstr("this task cannot begin"));
+  EXPECT_THAT(late.errors[0], HasSubstr("worker/1"));
+  EXPECT_THAT(late.errors[0], Not(HasSubstr("initialised")));
+  job["worker/1"].Signal(SIGCONT);
+  ASSERT_TRUE(job.Advances(10)) << job["worker/1"].Err();
+  job.Stop({"ps/0", "worker/0", "worker/1"});
+}
+
 TEST(ByHandFaultTest, StoppedJobWaitsForNobodyWhoNeverCame) {
   HandStarted job(2, 2, kEndless);
   for (const char* task : {"ps/0", "ps/1", "worker/0"}) job.Start(task);
