@@ -8,19 +8,10 @@
 
 #include "store/membership.h"
 #include "store/open_store.h"
+#include "tests/unit/store/small_plan.h"
 
 namespace passel {
 namespace {
-
-StorePlan PlanOfWorkers(int workers) {
-  StorePlan plan;
-  plan.num_workers = workers;
-  VariableInfo v;
-  v.name = v.logical = "w";
-  v.shape = {64};
-  plan.variables = *VariableTable::Build({v}, 1);
-  return plan;
-}
 
 class CaretakerTest : public ::testing::Test {
  protected:
@@ -31,8 +22,7 @@ class CaretakerTest : public ::testing::Test {
     memory().tasks[worker].state.store(TaskState{1, phase}.Pack());
   }
 
-  const std::unique_ptr<InProcessArena> arena_ =
-      std::move(*InProcessArena::Create(PlanOfWorkers(2)));
+  const std::unique_ptr<InProcessArena> arena_ = std::move(*InProcessArena::Create(SmallPlan(2)));
   Caretaker caretaker_{WorkerNames()};
 };
 

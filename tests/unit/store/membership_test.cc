@@ -8,24 +8,14 @@
 #include <unistd.h>
 
 #include <csignal>
-
 #include <thread>
 
 #include "store/block_claims.h"
 #include "store/open_store.h"
+#include "tests/unit/store/small_plan.h"
 
 namespace passel {
 namespace {
-
-StorePlan SmallPlan(int workers) {
-  StorePlan plan;
-  plan.num_workers = workers;
-  VariableInfo v;
-  v.name = v.logical = "w";
-  v.shape = {64};
-  plan.variables = *VariableTable::Build({v}, 1);
-  return plan;
-}
 
 class MembershipTest : public ::testing::Test {
  protected:
