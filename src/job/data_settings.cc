@@ -22,9 +22,8 @@ Result<LocateOptions> MakeLocateOptions(const SourceSettings& flags) {
     where.always_download = true;
   }
   if (flags.fake_data && !flags.data_dir.empty()) {
-    return InvalidArgument(
-        fmt::format("--fake_data needs no data, and --data_dir names {}: leave one of them away",
-                    flags.data_dir));
+    return InvalidArgument(fmt::format(
+        "--fake_data needs no data, and --data_dir names {}: omit one of them", flags.data_dir));
   }
   return where;
 }

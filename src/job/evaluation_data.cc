@@ -77,8 +77,7 @@ Result<TrainedSplit> KnownSplit(const std::string& set, std::optional<std::int64
   if (known) {
     if (validation_size && *validation_size != known->validation_size) {
       return InvalidArgument(
-          fmt::format("--validation_size {} is not that of {}, which was trained with {}: leave it "
-                      "away",
+          fmt::format("--validation_size {} is not that of {}, which was trained with {}: omit it",
                       *validation_size, trained.name, known->validation_size));
     }
     if (set == "validation" && known->validation_size == 0) {

@@ -55,7 +55,7 @@ bool CpuAskedFor(const Task& task, const DeviceRequest& request) {
 Status NeedsGpu(const std::string& task) {
   return InvalidArgument(fmt::format(
       "--arena device keeps the parameters in the memory of a GPU, and {} is to compute "
-      "on the CPU: use --arena host, or leave --device cpu and --num_gpus 0 away",
+      "on the CPU: use --arena host, or omit --device cpu and --num_gpus 0",
       task));
 }
 

@@ -60,14 +60,14 @@ Status CheckGpuSettings(const JobSettings& f, JobConfig* config) {
   if (f.steps_ahead && !f.overlap) {
     return InvalidArgument(
         fmt::format("--steps_ahead {} says how many steps --overlap begins before a push, and it "
-                    "is not given: add --overlap, or leave --steps_ahead away",
+                    "is not given: add --overlap, or omit --steps_ahead",
                     steps_ahead));
   }
   config->steps_ahead = f.overlap ? steps_ahead : 0;
   if (config->steps_ahead > 0 && IsRoundMode(config->mode)) {
     return InvalidArgument(
         fmt::format("--overlap begins a step before the last gradient is applied, and in {} a step "
-                    "needs all of them: leave it away, or use --mode hogwild, locked or ssp",
+                    "needs all of them: omit it, or use --mode hogwild, locked or ssp",
                     ModeName(config->mode)));
   }
   return {};
@@ -82,7 +82,7 @@ Status CheckStopRules(const JobSettings& f, WorkerOptions* worker) {
   if (f.epochs != 0 && f.local_steps != 0) {
     return InvalidArgument(
         fmt::format("--epochs {} and --local_steps {} say twice how many local steps a worker "
-                    "makes: leave one of them away",
+                    "makes: omit one of them",
                     f.epochs, f.local_steps));
   }
   if (train_steps == 0 && !local_rule) {
@@ -152,8 +152,7 @@ Result<JobConfig> CheckJobSettings(const JobSettings& f, JobSettingsOf of) {
     PASSEL_ASSIGN_OR_RETURN(config.model.hidden, ParseHiddenUnits(f.hidden_units));
   } else if (f.hidden_units != kDefaultHiddenUnits) {  // which presets set for any model
     return InvalidArgument(
-        fmt::format("--hidden_units {} has no meaning for --model {}: use --model mlp, or leave it "
-                    "away",
+        fmt::format("--hidden_units {} has no meaning for --model {}: use --model mlp, or omit it",
                     f.hidden_units, f.model));
   }
   PASSEL_ASSIGN_OR_RETURN(config.model.loss, ParseLossReduction(f.loss));
@@ -245,7 +244,7 @@ Status FitToData(const Dataset& data, int workers, JobConfig* config) {
   if (config->worker.shard_data && config->worker.batch_size > shard) {
     return InvalidArgument(fmt::format(
         "--batch_size is at most the {} of {} training examples that each of {} workers has with "
-        "--shard_data, not {}: lower it, use fewer workers, or leave --shard_data away",
+        "--shard_data, not {}: lower it, use fewer workers, or omit --shard_data",
         shard, split.train.size(), workers, config->worker.batch_size));
   }
   return {};

@@ -69,8 +69,7 @@ class Setup {
     request_.binding = *binding;
     if (!f_.topology.empty() && !f_.dry_run) {
       return InvalidArgument(fmt::format(
-          "--topology {} describes a machine that need not be this one: add --dry_run, or leave it "
-          "away",
+          "--topology {} describes a machine that need not be this one: add --dry_run, or omit it",
           f_.topology));
     }
     if (f_.dry_run && flags_.ps == 0) {
@@ -91,14 +90,14 @@ class Setup {
           "cuda:UUID");
     }
     if (d_.num_gpus_given) {
-      return InvalidArgument(fmt::format(
-          "--gpus {} names the GPUs, and --num_gpus {} counts them: leave --num_gpus away", f_.gpus,
-          d_.num_gpus));
+      return InvalidArgument(
+          fmt::format("--gpus {} names the GPUs, and --num_gpus {} counts them: omit --num_gpus",
+                      f_.gpus, d_.num_gpus));
     }
     if (device_.kind == Kind::kCpu || !device_.uuid.empty()) {
       return InvalidArgument(
-          fmt::format("--gpus {} and --device {} name different devices: leave one of them away",
-                      f_.gpus, d_.device));
+          fmt::format("--gpus {} and --device {} name different devices: omit one of them", f_.gpus,
+                      d_.device));
     }
     return {};
   }
@@ -271,15 +270,15 @@ class Setup {
     const char* const typed = flags_.roles.empty() ? "--workers " : "worker=";
     if (flags_.workers_given && f_.workers_per_gpu && flags_.workers != wanted) {
       return InvalidArgument(fmt::format(
-          "{} GPUs with --workers_per_gpu {} make {} workers, not {}{}: leave one of the two away",
-          gpus, *f_.workers_per_gpu, wanted, typed, flags_.workers));
+          "{} GPUs with --workers_per_gpu {} make {} workers, not {}{}: omit one of the two", gpus,
+          *f_.workers_per_gpu, wanted, typed, flags_.workers));
     }
     if (flags_.workers_given && flags_.workers < gpus) {
-      return InvalidArgument(fmt::format(
-          "--gpus {} names {} GPUs, and {}{} would leave {} of them idle: leave {} away, "
-          "or name fewer GPUs",
-          f_.gpus, gpus, typed, flags_.workers, gpus - flags_.workers,
-          flags_.roles.empty() ? "--workers" : "worker="));
+      return InvalidArgument(
+          fmt::format("--gpus {} names {} GPUs, and {}{} would leave {} of them idle: omit {}, "
+                      "or name fewer GPUs",
+                      f_.gpus, gpus, typed, flags_.workers, gpus - flags_.workers,
+                      flags_.roles.empty() ? "--workers" : "worker="));
     }
     const std::int64_t workers = flags_.workers_given ? flags_.workers : wanted;
     if (workers > kMaxWorkers) {

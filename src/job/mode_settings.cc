@@ -79,7 +79,7 @@ Status TakeFirstMode(const JobSettings& f, JobConfig* config) {
   const std::string flag = FirstModeFlag(f);
   if (!flag.empty() && first.mode != config->mode) {
     return InvalidArgument(fmt::format(
-        "{} begins with mode {}, --mode_schedule {} with {}: leave one of them away, or begin the "
+        "{} begins with mode {}, --mode_schedule {} with {}: omit one of them, or begin the "
         "schedule at a later step",
         flag, ModeName(config->mode), f.mode_schedule, first.ToString()));
   }
@@ -106,7 +106,7 @@ Status CheckNumbers(const JobSettings& f, JobConfig* config) {
     if (!value) return {};
     if (config->mode != mode) {
       return InvalidArgument(
-          fmt::format("{} has no meaning for --mode {}: use --mode {}, or leave it away", flag,
+          fmt::format("{} has no meaning for --mode {}: use --mode {}, or omit it", flag,
                       ModeName(config->mode), ModeName(mode)));
     }
     PASSEL_RETURN_IF_ERROR(CheckRange(flag, *value, least, most));
@@ -124,9 +124,9 @@ Status CheckNumbers(const JobSettings& f, JobConfig* config) {
 
 Status CheckModeSettings(const JobSettings& f, JobConfig* config) {
   if (f.sync_replicas && f.mode && *f.mode != "barrier" && *f.mode != "replicas") {
-    return InvalidArgument(fmt::format(
-        "--sync_replicas asks for barrier or replicas, --mode for {}: leave one of them away",
-        Printable(*f.mode, 64)));
+    return InvalidArgument(
+        fmt::format("--sync_replicas asks for barrier or replicas, --mode for {}: omit one of them",
+                    Printable(*f.mode, 64)));
   }
   PASSEL_ASSIGN_OR_RETURN(config->mode, ParseMode(ModeOf(f)));
   if (!f.mode_schedule.empty()) {
@@ -138,9 +138,9 @@ Status CheckModeSettings(const JobSettings& f, JobConfig* config) {
     PASSEL_RETURN_IF_ERROR(CheckNumbers(f, config));
   }
   if (config->mode_schedule.size() > static_cast<std::size_t>(kMaxScheduledModes)) {
-    return InvalidArgument(fmt::format(
-        "--mode_schedule has at most {} changes of mode, not {}: leave some of them away",
-        kMaxScheduledModes, config->mode_schedule.size()));
+    return InvalidArgument(
+        fmt::format("--mode_schedule has at most {} changes of mode, not {}: omit some of them",
+                    kMaxScheduledModes, config->mode_schedule.size()));
   }
   for (const std::string& text : f.slow_worker) {
     PASSEL_ASSIGN_OR_RETURN(const WorkerOptions::SlowWorker slow, ParseSlowWorker(text));

@@ -38,7 +38,7 @@ Result<OptimizerConfig> CheckOptimizer(const JobSettings& flags) {
                                                                                           : 0.05;
   const auto wrong = [&](const char* flag) {
     return InvalidArgument(
-        fmt::format("{} has no meaning for --optimizer {}: leave it away", flag, flags.optimizer));
+        fmt::format("{} has no meaning for --optimizer {}: omit it", flag, flags.optimizer));
   };
   const bool adam = o.kind == OptimizerKind::kAdam;
   const bool rmsprop = o.kind == OptimizerKind::kRmsProp;

@@ -48,7 +48,7 @@ Result<PictureFile> ReadPng(const std::string& path, const PictureOptions& optio
   file.pixels = MakeImageInput(picture.pixels, picture.width, picture.height, to);
   if (RimIsLight(file.pixels, to.rows, to.cols)) {
     LogWarning("{} is light at its rim{}, but MNIST is light on dark: {} --invert?", path,
-               options.invert ? " when inverted" : "", options.invert ? "leave away" : "give");
+               options.invert ? " when inverted" : "", options.invert ? "omit" : "give");
   }
   return file;
 }

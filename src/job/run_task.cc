@@ -26,7 +26,7 @@ Status CheckTask(const Task& task, const ResolvedConfig& resolved, const JobConf
   if (task.flags.existing_servers &&
       (resolved.task->job == "ps" || resolved.task->job == "evaluator")) {
     return InvalidArgument(
-        fmt::format("--existing_servers is for tasks that train, and {} does not: leave it away",
+        fmt::format("--existing_servers is for tasks that train, and {} does not: omit it",
                     resolved.task->ToString()));
   }
   PASSEL_RETURN_IF_ERROR(CheckDevices(task.flags.devices, task.job.typed, resolved));

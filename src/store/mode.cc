@@ -29,7 +29,7 @@ Status ModeSetting::Validate() const {
   if (mode != Mode::kReplicas && replicas_to_aggregate != 0) {
     return InvalidArgument(
         fmt::format("--replicas_to_aggregate {} has no meaning in mode {}: use --mode replicas or "
-                    "leave it away",
+                    "omit it",
                     replicas_to_aggregate, ModeName(mode)));
   }
   if (replicas_to_aggregate < 0 || replicas_to_aggregate > kMaxReplicasToAggregate) {
@@ -39,9 +39,9 @@ Status ModeSetting::Validate() const {
         kMaxReplicasToAggregate, replicas_to_aggregate));
   }
   if (mode != Mode::kSsp && staleness_bound != 0) {
-    return InvalidArgument(fmt::format(
-        "--staleness_bound {} has no meaning in mode {}: use --mode ssp or leave it away",
-        staleness_bound, ModeName(mode)));
+    return InvalidArgument(
+        fmt::format("--staleness_bound {} has no meaning in mode {}: use --mode ssp or omit it",
+                    staleness_bound, ModeName(mode)));
   }
   if (staleness_bound < 0 || staleness_bound > kMaxStalenessBound) {
     return InvalidArgument(fmt::format("--staleness_bound is 0 to {}, not {}: use, for example, {}",

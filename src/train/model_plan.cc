@@ -36,7 +36,7 @@ Status CheckPin(const PlacementOptions::Pin& pin, const std::vector<VariableSpec
       device.type.value_or(Device::Type::kCpu) != Device::Type::kCpu) {
     return InvalidArgument(
         fmt::format("--pin_variable {}: a ps keeps its variables in host memory: use replica:0 and "
-                    "cpu:0, or leave them away",
+                    "cpu:0, or omit them",
                     text));
   }
   if (!device.task) return {};  // any ps

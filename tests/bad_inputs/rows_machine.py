@@ -138,7 +138,7 @@ GPU = {"uuid": "GPU-1", "name": "A", "memory_bytes": 2**34, "compute_capability"
 
 
 def topology(name, changes, *says, **more):
-    """A row of `topology --file` of a machine with changes (None: left away)."""
+    """A row of `topology --file` of a machine with changes (None: omitted)."""
     machine = {**MACHINE, **changes} if isinstance(changes, dict) else changes
     if isinstance(machine, dict):
         machine = json.dumps({key: value for key, value in machine.items() if value is not None})

@@ -72,7 +72,7 @@ REALS = table(
     train("rate_overflow", "--learning_rate=1e400", "--learning_rate", "1e400"),
     train("rate_empty", "--learning_rate=", "--learning_rate is empty"),
     train("rate_underscore", "--learning_rate=1_0", "--learning_rate is a number", '"1_0"'),
-    train("decay_for_adam", "--decay=0.9", "--decay", "adam", "leave it away"),
+    train("decay_for_adam", "--decay=0.9", "--decay", "adam", "omit it"),
 )
 
 THEMES = (KINDS, REALS)

@@ -38,7 +38,7 @@ def labels(count, classes=10):
 
 
 def data_set(**replaced):
-    """Files of a whole data set in data/, but for those replaced (None: left away), by
+    """Files of a whole data set in data/, but for those replaced (None: omitted), by
     train_images, train_labels, test_images, test_labels."""
     files = {"train_images": images(TRAIN), "train_labels": labels(TRAIN),
              "test_images": images(TEST), "test_labels": labels(TEST)}
@@ -105,7 +105,7 @@ def zipped(members, method=zipfile.ZIP_DEFLATED):
 
 
 def npz(**replaced):
-    """mnist.npz with some arrays replaced (None: left away)."""
+    """mnist.npz with some arrays replaced (None: omitted)."""
     arrays = {"x_train": npy("|u1", (TRAIN, 28, 28), pixels(TRAIN, 28)),
               "y_train": npy("|u1", (TRAIN,), bytes(i % 10 for i in range(TRAIN))),
               "x_test": npy("|u1", (TEST, 28, 28), pixels(TEST, 28)),

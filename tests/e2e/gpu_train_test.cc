@@ -289,12 +289,12 @@ TEST_F(GpuTrainTest, WhatAGpuCannotDoIsRefused) {
        "--workers 1, or --device cpu\n"},
       {{"--gpus=all", "--steps_ahead=2"},
        "--steps_ahead 2 says how many steps --overlap begins before a push, and it is not given: "
-       "add --overlap, or leave --steps_ahead away\n"},
+       "add --overlap, or omit --steps_ahead\n"},
       {{"--gpus=all", "--overlap", "--steps_ahead=3"},
        "--steps_ahead is 1 to 2, not 3: use --steps_ahead=2 or less\n"},
       {{"--gpus=all", "--mode=barrier", "--overlap"},
        "--overlap begins a step before the last gradient is applied, and in barrier a step needs "
-       "all of them: leave it away, or use --mode hogwild, locked or ssp\n"},
+       "all of them: omit it, or use --mode hogwild, locked or ssp\n"},
   };
   for (const auto& [flags, sentence] : cases) {
     const Outcome outcome = sandbox_.Run(sandbox_.Train(flags));

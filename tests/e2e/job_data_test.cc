@@ -92,7 +92,7 @@ TEST_F(JobDataTest, OfASupervisedJobIsWhatItIsEvaluatedOn) {
   EXPECT_EQ(Images(EvalJob({"--set=train"})), std::pair(kTrain - 50, own_));
   EXPECT_THAT(Refusal(EvalJob({"--set=validation", "--validation_size=60"})),
               HasSubstr("--validation_size 60 is not that of job " + sandbox_.job() +
-                        ", which was trained with 50: leave it away"));
+                        ", which was trained with 50: omit it"));
   const Outcome other = EvalJob({"--data_dir=" + Digits()});
   EXPECT_EQ(Images(other), std::pair(1000, Digits()));
   EXPECT_THAT(other.err, HasSubstr(" W job " + sandbox_.job() + " trains on other data than"));

@@ -135,8 +135,7 @@ Status CheckArguments(const CLI::App& app) {
     for (const std::string& value : option->results()) {
       const std::string shown = name.empty() ? option->get_name() : "--" + name;
       if (value.empty()) {
-        return InvalidArgument(
-            fmt::format("{} is empty: give it a value, or leave it away", shown));
+        return InvalidArgument(fmt::format("{} is empty: give it a value, or omit it", shown));
       }
       if (IsInteger(*option)) PASSEL_RETURN_IF_ERROR(CheckInteger(*option, shown, value));
       if (IsSwitch(*option) && IsWholeNumber(value) && value != "1" && value != "0" &&
@@ -178,11 +177,10 @@ std::string Explain(const CLI::App& app, const CLI::ParseError& error) {
   }
   if (!rest.empty()) {
     const std::string& word = rest.front();
-    return commands.empty()
-               ? fmt::format("{}: the argument {} has no meaning here: leave it away, {}", command,
-                             Quoted(word), see)
-               : fmt::format("{}: there is no command {}: {}{}", command, Quoted(word),
-                             Nearest(word, commands, ""), see);
+    return commands.empty() ? fmt::format("{}: the argument {} has no meaning here: omit it, {}",
+                                          command, Quoted(word), see)
+                            : fmt::format("{}: there is no command {}: {}{}", command, Quoted(word),
+                                          Nearest(word, commands, ""), see);
   }
   if (dynamic_cast<const CLI::ConversionError*>(&error) != nullptr) {
     for (const CLI::Option* option : used.get_options()) {

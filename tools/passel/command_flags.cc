@@ -45,7 +45,7 @@ Status ApplyConfigFile(const std::string& path, Command& command) {
     const auto found = file.values.find(name);
     if (found == file.values.end()) continue;
     return InvalidArgument(fmt::format(
-        "{}:{}:{}: {} names a cluster, but passel {} starts its own tasks: leave it away, or start "
+        "{}:{}:{}: {} names a cluster, but passel {} starts its own tasks: omit it, or start "
         "each task with passel task --config",
         path, found->second.line, found->second.column, name, command.name()));
   }

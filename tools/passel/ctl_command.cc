@@ -219,7 +219,7 @@ Result<ModeSetting> WantedMode(const SetModeFlags& flags) {
     if (*flags.replicas_to_aggregate == 0) {  // which stands for the default elsewhere
       return InvalidArgument(
           fmt::format("--replicas_to_aggregate is 1 to {}, not 0: use 1 or more, or "
-                      "leave it away for one gradient of each worker",
+                      "omit it for one gradient of each worker",
                       kMaxReplicasToAggregate));
     }
     setting.replicas_to_aggregate = *flags.replicas_to_aggregate;
@@ -227,7 +227,7 @@ Result<ModeSetting> WantedMode(const SetModeFlags& flags) {
   if (flags.staleness_bound) setting.staleness_bound = *flags.staleness_bound;
   if (setting.mode != Mode::kSsp && flags.staleness_bound) {
     return InvalidArgument(
-        fmt::format("--staleness_bound has no meaning in mode {}: use ssp, or leave it away",
+        fmt::format("--staleness_bound has no meaning in mode {}: use ssp, or omit it",
                     ModeName(setting.mode)));
   }
   PASSEL_RETURN_IF_ERROR(setting.Validate());
@@ -314,7 +314,7 @@ void AddCtlCommand(Command& program) {
   list.AddSwitch("--json", &flags->json, "Everything, as JSON");
   list.OnRun([flags] { return FinishCommand(List(flags->json)); });
   Command status = ctl.AddCommand("status", "One job: progress, workers, events");
-  status.Add("job", &flags->job, "Job id; may be left away if one job is running");
+  status.Add("job", &flags->job, "Job id; may be omitted if one job is running");
   status.AddSwitch("--json", &flags->json, "Everything, as JSON");
   status.OnRun([flags] { return FinishCommand(Show(flags->job, flags->json)); });
   auto wanted = std::make_shared<SetModeFlags>();
@@ -322,7 +322,7 @@ void AddCtlCommand(Command& program) {
       "set-mode", "Change the mode of a running job between two steps, without losing an update");
   set_mode
       .Add("mode", &wanted->words,
-           "[JOB] MODE: hogwild, locked, barrier, replicas or ssp. JOB may be left away if "
+           "[JOB] MODE: hogwild, locked, barrier, replicas or ssp. JOB may be omitted if "
            "one job is running")
       .ShowAs("[JOB] MODE")
       .Required()
@@ -338,7 +338,7 @@ void AddCtlCommand(Command& program) {
       .KeepTyped(&wanted->typed);
   set_mode.OnRun([wanted] { return FinishCommand(SetMode(*wanted)); });
   Command stop = ctl.AddCommand("stop", "Ask a job to end after the current step");
-  stop.Add("job", &flags->job, "Job id; may be left away if one job is running");
+  stop.Add("job", &flags->job, "Job id; may be omitted if one job is running");
   stop.OnRun([flags] { return FinishCommand(Stop(flags->job)); });
 }
 

@@ -15,7 +15,7 @@ Status DownloadOnly(const job::SourceSettings& source) {
   PASSEL_ASSIGN_OR_RETURN(LocateOptions where, job::MakeLocateOptions(source));
   if (source.fake_data) {
     return InvalidArgument(
-        "--download_only fetches data, and --fake_data needs none: leave one of them away");
+        "--download_only fetches data, and --fake_data needs none: omit one of them");
   }
   where.download.on_line = [](const std::string& line) { LogInfo("{}", line); };
   PASSEL_ASSIGN_OR_RETURN(const DataLocation location, EnsureData(where));

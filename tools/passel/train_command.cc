@@ -52,7 +52,7 @@ Status ReadRoles(job::TrainSettings* flags) {
     }
     int& target = name == "ps" ? flags->ps : flags->workers;
     if (target != kNotGiven) {
-      return InvalidArgument(fmt::format("{}=COUNT is given twice: leave one away", name));
+      return InvalidArgument(fmt::format("{}=COUNT is given twice: omit one", name));
     }
     target = count;
     if (name == "worker") flags->workers_given = true;
