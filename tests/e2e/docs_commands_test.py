@@ -199,7 +199,7 @@ class DocsCommands(unittest.TestCase):
             if not commands or block.mark.startswith("not-run"):
                 continue
             with self.subTest(block.place):
-                if any("my-job" in c or "ctl" in c for c in commands):
+                if any("my-job" in c or "ctl set" in c for c in commands):
                     self.running_job()
                 if block.mark == "run together":
                     commands = [c if re.match(r"(export )?\w+=", c) else f"{c.split(' #')[0]} & pids+=($!)"
