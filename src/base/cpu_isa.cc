@@ -2,7 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <fstream>
 
 #include "base/log.h"
 
@@ -80,6 +82,17 @@ CpuIsa ChosenCpuIsa() {
     return best;
   }();
   return chosen;
+}
+
+std::string CpuInfo(std::string_view key) {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t colon = line.find(':');
+    if (colon == std::string::npos || line.rfind(key, 0) != 0) continue;
+    const std::string name = line.substr(0, line.find_last_not_of(" \t", colon - 1) + 1);
+    if (name == key) return line.substr(std::min(colon + 2, line.size()));
+  }
+  return "";
 }
 
 }  // namespace passel

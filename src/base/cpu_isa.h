@@ -6,6 +6,7 @@
 
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "base/status.h"
@@ -33,5 +34,8 @@ Result<CpuIsa> SelectCpuIsa(std::string_view wanted, CpuIsa best);
 /// first call. A PASSEL_ISA that cannot be followed is reported once as a warning, and the best
 /// set is used. Thread safe.
 CpuIsa ChosenCpuIsa();
+
+/// The value of the first line "key : value" of /proc/cpuinfo, "" if there is none: "model name".
+std::string CpuInfo(std::string_view key);
 
 }  // namespace passel

@@ -17,13 +17,25 @@ HistogramSummary Summarize(std::span<const Histogram* const> histograms) {
     }
     summary.maximum = std::max(summary.maximum, h->maximum.load(std::memory_order_relaxed));
   }
+  for (int b = 0; b < Histogram::kBuckets; ++b) {
+    const std::uint64_t n = counts[static_cast<std::size_t>(b)];
+    const std::uint64_t least = b == 0 ? 0 : HistogramBucketTop(b - 1) + 1;
+    if (n > 0) summary.buckets.push_back({least, HistogramBucketTop(b), n});
+  }
   // Nearest rank: the smallest value with at least q * count samples at or below it.
   const auto quantile = [&](double q) {
-    const auto rank = static_cast<std::uint64_t>(std::ceil(q * static_cast<double>(summary.count)));
-    std::uint64_t seen = 0;
-    for (int b = 0; b < Histogram::kBuckets; ++b) {
-      seen += counts[static_cast<std::size_t>(b)];
-      if (seen >= rank && seen > 0) return std::min(HistogramBucketTop(b), summary.maximum);
+    const double rank = std::ceil(q * static_cast<double>(summary.count));
+    double before = 0;
+    for (const HistogramSummary::Bucket& bucket : summary.buckets) {
+      const auto n = static_cast<double>(bucket.count);
+      if (before + n < rank) {
+        before += n;
+        continue;
+      }
+      const double share = (rank - before - 0.5) / n;
+      const auto above =
+          static_cast<std::uint64_t>(share * static_cast<double>(bucket.most - bucket.least));
+      return std::min(bucket.least + above, summary.maximum);
     }
     return summary.maximum;
   };

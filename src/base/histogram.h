@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace passel {
 
@@ -28,7 +29,7 @@ constexpr int HistogramBucket(std::uint64_t value) {
   return Histogram::kExact + 8 * (log - 7) + static_cast<int>(value >> (log - 3) & 7);
 }
 
-/// The largest value of a bucket.
+/// The largest value of a bucket; its smallest one is that of the bucket before, and 1.
 constexpr std::uint64_t HistogramBucketTop(int bucket) {
   if (bucket < Histogram::kExact) return static_cast<std::uint64_t>(bucket);
   const int log = (bucket - Histogram::kExact) / 8 + 7;
@@ -44,9 +45,15 @@ inline void Record(Histogram& histogram, std::uint64_t value) {
 }
 
 struct HistogramSummary {
+  /// Of the values from `least` to `most`, both included; at least one.
+  struct Bucket {
+    std::uint64_t least, most, count;
+  };
   std::uint64_t count = 0;
-  std::uint64_t p50 = 0, p99 = 0, p999 = 0;  ///< exact below 128, else at most 12.5 % too high
-  std::uint64_t maximum = 0;                 ///< exact
+  /// Exact below 128, else within 12.5 %: the values of a bucket count as spread evenly in it.
+  std::uint64_t p50 = 0, p99 = 0, p999 = 0;
+  std::uint64_t maximum = 0;    ///< exact
+  std::vector<Bucket> buckets;  ///< ascending
 };
 
 /// Of several histograms taken together; they may be written meanwhile.

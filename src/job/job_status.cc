@@ -106,6 +106,12 @@ std::int64_t FirstStepNs(const JobStatus& status) {
   return first;
 }
 
+std::int64_t LastStepNs(const JobStatus& status) {
+  std::int64_t last = 0;
+  for (const WorkerStatus& w : status.workers) last = std::max(last, w.last_step_ns);
+  return last;
+}
+
 const char* DeviceName(std::uint64_t device) {
   return device == 2 ? "gpu" : device == 1 ? "cpu" : "unknown";
 }

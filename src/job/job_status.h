@@ -41,6 +41,8 @@ struct JobStatus {
 
 /// MonotonicNs() of the first step of any worker; 0: there was none.
 std::int64_t FirstStepNs(const JobStatus& status);
+/// Of the last one; 0: there was none.
+std::int64_t LastStepNs(const JobStatus& status);
 
 /// "cpu", "gpu", or "unknown" while a worker has not chosen yet: WorkerStatus::device.
 const char* DeviceName(std::uint64_t device);

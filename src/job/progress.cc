@@ -40,26 +40,15 @@ Progress::~Progress() { Finish(); }
 
 void Progress::Update(const JobStatus& status) {
   const std::int64_t now = MonotonicNs();
+  curve_.Add(status, now);
   if (now < next_ns_ || status.local_steps == 0) return;
   next_ns_ = now + (terminal_ ? kSecond / 4 : 2 * kSecond);
   recent_.push_back({now, status.local_steps, status.global_step});
   while (recent_.size() > 2 && now - recent_.front().ns > 5 * kSecond) recent_.pop_front();
 
-  double loss = 0;
-  double accuracy = 0;
-  int running = 0;
+  const BatchResults batches = LatestBatches(status);
   const std::int64_t first_step_ns = FirstStepNs(status);
   const std::int64_t first_ns = first_step_ns != 0 ? first_step_ns : now;
-  for (const WorkerStatus& w : status.workers) {
-    if (w.last_step_ns == 0) continue;
-    loss += w.loss;
-    accuracy += w.accuracy;
-    ++running;
-  }
-  if (running > 0) {
-    loss /= running;
-    accuracy /= running;
-  }
   const Sample& from = recent_.front();
   const bool fresh = recent_.size() > 1;
   const double seconds = 1e-9 * static_cast<double>(now - (fresh ? from.ns : first_ns));
@@ -83,8 +72,8 @@ void Progress::Update(const JobStatus& status) {
   std::vector<std::pair<int, std::string>> parts = {
       {1, goal},
       {4, fmt::format("{:.0f} steps/s", steps_per_second)},
-      {2, fmt::format("loss {:.4f}", loss)},
-      {3, fmt::format("accuracy {:.3f}", accuracy)},
+      {2, fmt::format("loss {:.4f}", batches.loss)},
+      {3, fmt::format("accuracy {:.3f}", batches.accuracy)},
       {6, fmt::format("staleness {}/{}", status.staleness.p50, status.staleness.maximum)},
       {0, workers_evaluate_ && left == 0 ? "workers are evaluating" : Duration(left) + " left"}};
   if (status.modes.size() > 1) {

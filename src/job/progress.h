@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "job/job_status.h"
+#include "job/learning_curve.h"
 
 namespace passel::job {
 
@@ -23,6 +24,8 @@ class Progress {
 
   /// At most four times a second on a terminal, once in two seconds elsewhere.
   void Update(const JobStatus& status);
+  /// Of all statuses that Update() was told.
+  const LearningCurve& curve() const { return curve_; }
   /// The last evaluation: `done` of `total` images. As often as Update(); elsewhere than on a
   /// terminal one line, if it takes more than two seconds.
   void Evaluating(std::size_t done, std::size_t total);
@@ -39,6 +42,7 @@ class Progress {
 
   const std::int64_t train_steps_, local_steps_;
   const bool workers_evaluate_, terminal_;
+  LearningCurve curve_;
   std::deque<Sample> recent_;  // of the last five seconds
   std::int64_t next_ns_ = 0;
   std::int64_t evaluating_since_ns_ = 0;  // 0: not yet

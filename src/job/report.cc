@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
@@ -21,8 +22,7 @@ void JobReport::TakeStatus(JobStatus said) {
 
 double JobReport::TrainingSeconds() const {
   const std::int64_t first = FirstStepNs(status);
-  std::int64_t last = 0;
-  for (const WorkerStatus& w : status.workers) last = std::max(last, w.last_step_ns);
+  const std::int64_t last = LastStepNs(status);
   return first != 0 && last > first ? 1e-9 * static_cast<double>(last - first) : 0;
 }
 
@@ -57,6 +57,26 @@ std::string DeviceOf(const JobReport& r) {
     gpu |= std::string_view(DeviceName(w.device)) == "gpu";
   }
   return gpu ? (cpu ? "cpu and gpu" : "gpu") : "cpu";
+}
+
+double Microseconds(std::uint64_t ns) { return static_cast<double>(ns) / 1000; }
+
+// [least, most, how many of the values], the first two as `show` gives them.
+template <typename Show>
+nlohmann::ordered_json BucketsToJson(const HistogramSummary& histogram, Show show) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  for (const HistogramSummary::Bucket& bucket : histogram.buckets) {
+    json.push_back({show(bucket.least), show(bucket.most), bucket.count});
+  }
+  return json;
+}
+
+nlohmann::ordered_json RunToJson(const RunInfo& run) {
+  nlohmann::ordered_json settings = nlohmann::ordered_json::object();
+  for (const auto& [name, value] : run.settings) settings[name] = value;
+  return {{"version", run.version}, {"command", run.command},     {"started", run.started},
+          {"host", run.host},       {"processor", run.processor}, {"cores", run.cores},
+          {"settings", settings}};
 }
 
 }  // namespace
@@ -144,16 +164,18 @@ std::string ToJson(const JobReport& r) {
   json["exit_code"] = r.exit_code;
   json["staleness"] = {{"p50", r.status.staleness.p50},
                        {"p99", r.status.staleness.p99},
-                       {"max", r.status.staleness.maximum}};
+                       {"max", r.status.staleness.maximum},
+                       {"buckets", BucketsToJson(r.status.staleness, std::identity())}};
   // Of an update that is part of a step nobody knows when it began.
   const auto latency = [&](std::uint64_t ns) -> nlohmann::ordered_json {
     if (r.status.push_latency_ns.count == 0 && r.status.local_steps > 0) return nullptr;
-    return 1e-3 * static_cast<double>(ns);
+    return Microseconds(ns);
   };
   json["push_latency_us"] = {{"p50", latency(r.status.push_latency_ns.p50)},
                              {"p99", latency(r.status.push_latency_ns.p99)},
                              {"p999", latency(r.status.push_latency_ns.p999)},
-                             {"max", latency(r.status.push_latency_ns.maximum)}};
+                             {"max", latency(r.status.push_latency_ns.maximum)},
+                             {"buckets", BucketsToJson(r.status.push_latency_ns, Microseconds)}};
   std::uint64_t dropped = 0, overlapped = 0, half_applied = 0, skipped = 0, max_clock_lead = 0;
   std::uint64_t fused_updates = 0;
   nlohmann::ordered_json workers = nlohmann::ordered_json::array();
@@ -193,6 +215,14 @@ std::string ToJson(const JobReport& r) {
   json["overlapped_blocks"] = overlapped;
   json["workers"] = workers;
   json["notes"] = r.notes;
+  json["run"] = RunToJson(r.run);
+  json["curve"] = nlohmann::ordered_json::array();
+  for (const CurvePoint& point : r.curve) {
+    json["curve"].push_back({{"seconds", point.seconds},
+                             {"global_step", point.global_step},
+                             {"loss", point.loss},
+                             {"accuracy", point.accuracy}});
+  }
   return json.dump(2) + "\n";
 }
 

@@ -8,12 +8,16 @@
 
 #include "base/status.h"
 #include "job/job_status.h"
+#include "job/learning_curve.h"
+#include "job/run_info.h"
 #include "store/shard_memory.h"
 #include "train/worker_loop.h"
 
 namespace passel::job {
 
 struct JobReport {
+  RunInfo run;
+  std::vector<CurvePoint> curve;
   std::int64_t program_start_ns = 0;  ///< MonotonicNs() when the program began
   std::string job_id;
   std::string mode;  ///< the first one

@@ -85,6 +85,7 @@ class TrainJob {
   }
 
   void BeginReport() {
+    report_.run = DescribeRun(settings_.job);
     report_.job_id =
         settings_.job_id.empty() ? fmt::format("job-{}", ::getpid()) : settings_.job_id;
     report_.mode = ModeName(config_.mode);
@@ -161,6 +162,9 @@ class TrainJob {
                                 settings_.report,
                                 settings_.evaluator,
                                 !(report_.interrupted && all_steps)};
+    LearningCurve curve = progress.curve();
+    curve.Add(report_.status, LastStepNs(report_.status));
+    report_.curve = curve.points();
     Conclude(conclusion, signals, progress, &report_);
   }
 

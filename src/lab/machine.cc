@@ -29,18 +29,6 @@ std::string FirstLine(const std::string& path) {
   return line;
 }
 
-// The value of the first "key : value" of /proc/cpuinfo.
-std::string CpuInfo(const std::string& key) {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    const std::size_t colon = line.find(':');
-    if (colon == std::string::npos || line.rfind(key, 0) != 0) continue;
-    const std::string name = line.substr(0, line.find_last_not_of(" \t", colon - 1) + 1);
-    if (name == key) return line.substr(std::min(colon + 2, line.size()));
-  }
-  return "";
-}
-
 std::string Caches() {
   std::string text;
   for (int index = 0; index < 8; ++index) {

@@ -70,6 +70,31 @@ TEST(ReportTest, HoldsEveryFieldWithItsType) {
   }
   EXPECT_EQ(local_steps, r["global_step"]);
   EXPECT_GE(r["seconds"].get<double>(), r["startup_seconds"].get<double>());
+  // Each push once.
+  for (const char* histogram : {"staleness", "push_latency_us"}) {
+    std::int64_t values = 0;
+    for (const nlohmann::json& bucket : r[histogram]["buckets"]) {
+      EXPECT_LE(bucket[0], bucket[1]);
+      values += bucket[2].get<std::int64_t>();
+    }
+    EXPECT_EQ(values, local_steps) << histogram;
+  }
+  // Enough to run it again.
+  const nlohmann::json& run = r["run"];
+  EXPECT_THAT(run["version"].get<std::string>(), ContainsRegex("^[0-9]+[.][0-9]+"));
+  EXPECT_EQ(run["command"][1], "train");
+  EXPECT_THAT(run["command"], ::testing::Contains("--train_steps=300"));
+  EXPECT_EQ(run["settings"]["train_steps"], "300");
+  EXPECT_EQ(run["settings"]["seed"], "1");
+  EXPECT_EQ(run["settings"]["batch_size"], "100");
+  EXPECT_GE(run["cores"], 1);
+  EXPECT_NE(run["host"], "");
+  EXPECT_THAT(run["started"].get<std::string>(),
+              ContainsRegex("^20[0-9-]{8}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$"));
+  ASSERT_FALSE(r["curve"].empty());
+  EXPECT_EQ(r["curve"].back()["global_step"], r["global_step"]);
+  EXPECT_GT(r["curve"].back()["loss"], 0);
+  EXPECT_LE(r["curve"].back()["accuracy"], 1);
 }
 
 TEST(StepsTest, LocalStepsAddUpAndOvershootIsBelowTheNumberOfWorkers) {

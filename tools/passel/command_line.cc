@@ -14,6 +14,7 @@
 #include "base/nvtx.h"
 #include "base/output.h"
 #include "job/exit_code.h"
+#include "job/run_info.h"
 #include "tools/passel/arguments.h"
 
 namespace passel {
@@ -231,7 +232,8 @@ int FinishCommand(const Status& status) {
 
 int RunCommandLine(int argc, char** argv, const std::function<void(Command&)>& add) {
   CLI::App app{"Trains with a parameter server: workers share the parameters in memory.", "passel"};
-  app.set_version_flag("--version", "passel " PASSEL_VERSION "\nbuilt " + nvtx::Describe());
+  app.set_version_flag("--version",
+                       fmt::format("passel {}\nbuilt {}", job::Version(), nvtx::Describe()));
   app.set_help_all_flag("--help-all", "Help of all commands");
   Run run;
   Command program(app, &run);
