@@ -10,6 +10,7 @@ Several rows run at once, each in a process of its own.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -151,8 +152,9 @@ class Run:
                                        stdout=out, stderr=err, start_new_session=True,
                                        **(as_user if self.as_nobody else {}))
         if self.row.stdin:
-            process.stdin.write(self.row.stdin)
-            process.stdin.close()
+            with contextlib.suppress(BrokenPipeError):  # a refused flag: nobody reads it
+                process.stdin.write(self.row.stdin)
+                process.stdin.close()
         return process
 
     def output(self, what, which):
