@@ -6,27 +6,29 @@
 
 namespace passel {
 
+std::vector<BucketCount> Buckets(std::span<const Histogram* const> histograms) {
+  std::vector<BucketCount> buckets;
+  for (int b = 0; b < Histogram::kBuckets; ++b) {
+    std::uint64_t n = 0;
+    for (const Histogram* h : histograms) n += h->counts[b].load(std::memory_order_relaxed);
+    const std::uint64_t least = b == 0 ? 0 : HistogramBucketTop(b - 1) + 1;
+    if (n > 0) buckets.push_back({least, HistogramBucketTop(b), n});
+  }
+  return buckets;
+}
+
 HistogramSummary Summarize(std::span<const Histogram* const> histograms) {
   HistogramSummary summary;
-  std::vector<std::uint64_t> counts(Histogram::kBuckets, 0);
   for (const Histogram* h : histograms) {
-    for (int b = 0; b < Histogram::kBuckets; ++b) {
-      const std::uint64_t n = h->counts[b].load(std::memory_order_relaxed);
-      counts[static_cast<std::size_t>(b)] += n;
-      summary.count += n;
-    }
     summary.maximum = std::max(summary.maximum, h->maximum.load(std::memory_order_relaxed));
   }
-  for (int b = 0; b < Histogram::kBuckets; ++b) {
-    const std::uint64_t n = counts[static_cast<std::size_t>(b)];
-    const std::uint64_t least = b == 0 ? 0 : HistogramBucketTop(b - 1) + 1;
-    if (n > 0) summary.buckets.push_back({least, HistogramBucketTop(b), n});
-  }
+  const std::vector<BucketCount> buckets = Buckets(histograms);
+  for (const BucketCount& bucket : buckets) summary.count += bucket.count;
   // Nearest rank: the smallest value with at least q * count samples at or below it.
   const auto quantile = [&](double q) {
     const double rank = std::ceil(q * static_cast<double>(summary.count));
     double before = 0;
-    for (const HistogramSummary::Bucket& bucket : summary.buckets) {
+    for (const BucketCount& bucket : buckets) {
       const auto n = static_cast<double>(bucket.count);
       if (before + n < rank) {
         before += n;

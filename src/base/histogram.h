@@ -44,16 +44,19 @@ inline void Record(Histogram& histogram, std::uint64_t value) {
   }
 }
 
+/// Of the values from `least` to `most`, both included.
+struct BucketCount {
+  std::uint64_t least, most, count;
+};
+/// Of several histograms taken together, ascending, those with a value. They may be written
+/// meanwhile.
+std::vector<BucketCount> Buckets(std::span<const Histogram* const> histograms);
+
 struct HistogramSummary {
-  /// Of the values from `least` to `most`, both included; at least one.
-  struct Bucket {
-    std::uint64_t least, most, count;
-  };
   std::uint64_t count = 0;
   /// Exact below 128, else within 12.5 %: the values of a bucket count as spread evenly in it.
   std::uint64_t p50 = 0, p99 = 0, p999 = 0;
-  std::uint64_t maximum = 0;    ///< exact
-  std::vector<Bucket> buckets;  ///< ascending
+  std::uint64_t maximum = 0;  ///< exact
 };
 
 /// Of several histograms taken together; they may be written meanwhile.

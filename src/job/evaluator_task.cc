@@ -25,7 +25,7 @@
 namespace passel::job {
 namespace {
 
-constexpr std::chrono::milliseconds kLookEvery{20};
+constexpr std::chrono::milliseconds kFollowEvery{20};
 
 class EvaluatorTask {
  public:
@@ -102,7 +102,7 @@ class EvaluatorTask {
         next_ns = MonotonicNs() + config_.eval_interval_ns;
         PASSEL_RETURN_IF_ERROR(Evaluate("evaluation", &evaluated_step));
       } else {
-        std::this_thread::sleep_for(kLookEvery);
+        std::this_thread::sleep_for(kFollowEvery);
       }
     }
   }

@@ -95,6 +95,8 @@ JobStatus ReadJobStatus(const ShardMemory& memory) {
   }
   status.staleness = Summarize(staleness);
   status.push_latency_ns = Summarize(latency);
+  status.staleness_buckets = Buckets(staleness);
+  status.push_latency_buckets = Buckets(latency);
   return status;
 }
 

@@ -36,6 +36,7 @@ struct JobStatus {
   std::uint64_t local_steps = 0;  ///< of all workers
   HistogramSummary staleness;
   HistogramSummary push_latency_ns;
+  std::vector<BucketCount> staleness_buckets, push_latency_buckets;  ///< the same, whole
   std::vector<WorkerStatus> workers;
 };
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "job/result_output.h"
 #include "store/shadow.h"
@@ -63,9 +64,9 @@ double Microseconds(std::uint64_t ns) { return static_cast<double>(ns) / 1000; }
 
 // [least, most, how many of the values], the first two as `show` gives them.
 template <typename Show>
-nlohmann::ordered_json BucketsToJson(const HistogramSummary& histogram, Show show) {
+nlohmann::ordered_json BucketsToJson(const std::vector<BucketCount>& buckets, Show show) {
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
-  for (const HistogramSummary::Bucket& bucket : histogram.buckets) {
+  for (const BucketCount& bucket : buckets) {
     json.push_back({show(bucket.least), show(bucket.most), bucket.count});
   }
   return json;
@@ -165,17 +166,18 @@ std::string ToJson(const JobReport& r) {
   json["staleness"] = {{"p50", r.status.staleness.p50},
                        {"p99", r.status.staleness.p99},
                        {"max", r.status.staleness.maximum},
-                       {"buckets", BucketsToJson(r.status.staleness, std::identity())}};
+                       {"buckets", BucketsToJson(r.status.staleness_buckets, std::identity())}};
   // Of an update that is part of a step nobody knows when it began.
   const auto latency = [&](std::uint64_t ns) -> nlohmann::ordered_json {
     if (r.status.push_latency_ns.count == 0 && r.status.local_steps > 0) return nullptr;
     return Microseconds(ns);
   };
-  json["push_latency_us"] = {{"p50", latency(r.status.push_latency_ns.p50)},
-                             {"p99", latency(r.status.push_latency_ns.p99)},
-                             {"p999", latency(r.status.push_latency_ns.p999)},
-                             {"max", latency(r.status.push_latency_ns.maximum)},
-                             {"buckets", BucketsToJson(r.status.push_latency_ns, Microseconds)}};
+  json["push_latency_us"] = {
+      {"p50", latency(r.status.push_latency_ns.p50)},
+      {"p99", latency(r.status.push_latency_ns.p99)},
+      {"p999", latency(r.status.push_latency_ns.p999)},
+      {"max", latency(r.status.push_latency_ns.maximum)},
+      {"buckets", BucketsToJson(r.status.push_latency_buckets, Microseconds)}};
   std::uint64_t dropped = 0, overlapped = 0, half_applied = 0, skipped = 0, max_clock_lead = 0;
   std::uint64_t fused_updates = 0;
   nlohmann::ordered_json workers = nlohmann::ordered_json::array();

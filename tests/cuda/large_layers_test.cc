@@ -135,14 +135,14 @@ TEST(LargeLayers, AreNamedWhereTheLibraryIsMissing) {
 
 // Only the library has another arithmetic than float32: what does not get it is said, once.
 TEST(LargeLayers, AreAloneInAnotherMath) {
-  struct Case {
+  struct AnotherMath {
     std::vector<std::size_t> widths;
     MathMode math;
     bool no_library;
     const char* described;
     const char* warning;  // the last one
   };
-  const Case cases[] = {
+  const AnotherMath cases[] = {
       {{513, 514, 515, 3},
        MathMode::kTf32,
        false,
@@ -165,7 +165,7 @@ TEST(LargeLayers, AreAloneInAnotherMath) {
       {{1100, 250}, MathMode::kTf32, false, "cuBLASLt (layer 0: BGRADA), tf32 in layer 0", nullptr},
       {{20, 10, 3}, MathMode::kFloat32, false, "fused kernels, one graph", nullptr},
   };
-  for (const Case& c : cases) {
+  for (const AnotherMath& c : cases) {
     SCOPED_TRACE(c.described);
     StepWorld world(c.widths, 2, Placement::kOneShard, 49, 2);
     world.options.math = c.math;

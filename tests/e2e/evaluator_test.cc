@@ -63,8 +63,8 @@ bool AwaitEvaluations(Program& program, std::size_t count, double seconds = 15) 
   return false;
 }
 
-const std::vector<std::string> kEndless = {"--train_steps=100000000", "--start_wait=20",
-                                           "--eval_interval=0.05"};
+const std::vector<std::string> kFollowed = {"--train_steps=100000000", "--start_wait=20",
+                                            "--eval_interval=0.05"};
 
 TEST(EvaluatorTest, SupervisedOneReportsTheLiveValuesAndTheLastOnes) {
   for (const char* mode : {"--mode=hogwild", "--mode=barrier"}) {
@@ -110,7 +110,7 @@ TEST(EvaluatorTest, ByHandItMayComeFirstAndEndsWithTheJob) {
 
 TEST(EvaluatorTest, KilledOneAffectsNobodyAndMayBeStartedAgain) {
   Sandbox sandbox;
-  std::vector<std::string> flags = kEndless;
+  std::vector<std::string> flags = kFollowed;
   flags.emplace_back("--mode=barrier");
   Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 2, flags));
   Program chief = sandbox.Start(sandbox.Task("worker", 0, 1, 2, flags));
@@ -155,9 +155,9 @@ TEST(EvaluatorTest, KilledChildOfASupervisorIsOnlyNoted) {
 
 TEST(EvaluatorTest, OutlivesThePsAndFindsItAgain) {
   Sandbox sandbox;
-  Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 1, kEndless));
-  Program worker = sandbox.Start(sandbox.Task("worker", 0, 1, 1, kEndless));
-  Program evaluator = sandbox.Start(sandbox.Task("evaluator", 0, 1, 1, kEndless));
+  Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 1, kFollowed));
+  Program worker = sandbox.Start(sandbox.Task("worker", 0, 1, 1, kFollowed));
+  Program evaluator = sandbox.Start(sandbox.Task("evaluator", 0, 1, 1, kFollowed));
   ASSERT_TRUE(AwaitEvaluations(evaluator, 2)) << evaluator.Err();
   ps.Signal(SIGKILL);
   ps.Wait();
@@ -165,7 +165,7 @@ TEST(EvaluatorTest, OutlivesThePsAndFindsItAgain) {
   const std::size_t seen = Evaluations(evaluator.Out()).size();
   ASSERT_TRUE(AwaitEvaluations(evaluator, seen + 2)) << evaluator.Err();
   EXPECT_THAT(evaluator.Err(), HasSubstr("ps/0 is gone"));
-  ps = sandbox.Start(sandbox.Task("ps", 0, 1, 1, kEndless));
+  ps = sandbox.Start(sandbox.Task("ps", 0, 1, 1, kFollowed));
   ASSERT_TRUE(evaluator.WaitFor("ps/0 is back")) << evaluator.Err();
   ASSERT_TRUE(AwaitEvaluations(evaluator, Evaluations(evaluator.Out()).size() + 2));
   ps.Signal(SIGINT);
@@ -212,11 +212,11 @@ TEST(EvaluatorTest, AllItsWaitsEnd) {
                                           "--ps_wait=0.6", "--eval_interval=0.05"};
   EXPECT_THAT(OnlyError(sandbox.Run(sandbox.Task("evaluator", 0, 1, 1, flags), 5), 143),
               HasSubstr("ps/0"));
-  Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 1, kEndless));
+  Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 1, kFollowed));
   ASSERT_TRUE(ps.WaitFor("is ready for its workers"));
   EXPECT_THAT(OnlyError(sandbox.Run(sandbox.Task("evaluator", 0, 1, 1, flags), 5), 143),
               HasSubstr("the chief, worker/0"));
-  Program worker = sandbox.Start(sandbox.Task("worker", 0, 1, 1, kEndless));
+  Program worker = sandbox.Start(sandbox.Task("worker", 0, 1, 1, kFollowed));
   Program evaluator = sandbox.Start(sandbox.Task("evaluator", 0, 1, 1, flags));
   ASSERT_TRUE(AwaitEvaluations(evaluator, 1)) << evaluator.Err();
   for (Program* p : {&ps, &worker}) p->Signal(SIGKILL);
@@ -225,9 +225,9 @@ TEST(EvaluatorTest, AllItsWaitsEnd) {
 
 TEST(EvaluatorTest, StoppedPsHoldsNobodyUp) {
   Sandbox sandbox;
-  Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 1, kEndless));
-  Program worker = sandbox.Start(sandbox.Task("worker", 0, 1, 1, kEndless));
-  Program evaluator = sandbox.Start(sandbox.Task("evaluator", 0, 1, 1, kEndless));
+  Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 1, kFollowed));
+  Program worker = sandbox.Start(sandbox.Task("worker", 0, 1, 1, kFollowed));
+  Program evaluator = sandbox.Start(sandbox.Task("evaluator", 0, 1, 1, kFollowed));
   ASSERT_TRUE(AwaitEvaluations(evaluator, 1)) << evaluator.Err();
   ps.Signal(SIGSTOP);
   const std::size_t seen = Evaluations(evaluator.Out()).size();
@@ -247,8 +247,8 @@ TEST(EvaluatorTest, WrongFlagsAreRefused) {
               HasSubstr("--evaluator"));
   EXPECT_THAT(OnlyError(sandbox.Run(sandbox.Task("evaluator", 1, 1, 1)), 2),
               HasSubstr("at most one 'evaluator'"));
-  Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 1, kEndless));
-  Program worker = sandbox.Start(sandbox.Task("worker", 0, 1, 1, kEndless));
+  Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 1, kFollowed));
+  Program worker = sandbox.Start(sandbox.Task("worker", 0, 1, 1, kFollowed));
   ASSERT_TRUE(worker.WaitFor("Training begins"));
   EXPECT_THAT(OnlyError(sandbox.Run(sandbox.Task("evaluator", 0, 1, 1, {"--hidden_units=7"})), 2),
               HasSubstr("hid_w"));

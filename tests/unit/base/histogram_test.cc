@@ -79,13 +79,13 @@ TEST(HistogramSummaries, QuantilesLieBetweenTheEndsOfABucket) {
   EXPECT_NEAR(static_cast<double>(summary.p99), 199'000, 4'000);
 }
 
-TEST(HistogramSummaries, BucketsHoldEveryValueOnce) {
+TEST(HistogramBuckets, HoldEveryValueOnce) {
   Histogram h{};
   const Histogram* one[] = {&h};
-  EXPECT_TRUE(Summarize(one).buckets.empty());
+  EXPECT_TRUE(Buckets(one).empty());
   for (const std::uint64_t v : {0u, 7u, 7u, 127u, 128u, 5'000'000u}) Record(h, v);
   std::uint64_t count = 0, last = 0;
-  for (const HistogramSummary::Bucket& bucket : Summarize(one).buckets) {
+  for (const BucketCount& bucket : Buckets(one)) {
     EXPECT_TRUE(count == 0 || bucket.least > last);
     EXPECT_EQ(HistogramBucket(bucket.least), HistogramBucket(bucket.most));
     EXPECT_NE(HistogramBucket(bucket.most), HistogramBucket(bucket.most + 1));

@@ -26,7 +26,7 @@ namespace {
 
 constexpr int kWriters = 12;  // more than there are cores: some are suspended in a block
 constexpr int kPushesEach = Turns(1000, 300);
-constexpr std::size_t kFloats = 32768;  // one block: everyone is always in everyone's way
+constexpr std::size_t kWide = 32768;    // one block: everyone is always in everyone's way
 constexpr std::uint64_t kSeldom = 300;  // pushes from one gradient that is not 0 to the next
 constexpr auto kLimit = std::chrono::seconds(100);
 
@@ -36,11 +36,11 @@ StorePlan OneBlock(Mode mode, const OptimizerConfig& optimizer) {
   plan.num_workers = kWriters;
   if (mode == Mode::kSsp) plan.staleness_bound = kPushesEach;
   plan.gradient_slots = 1;
-  plan.block_floats = kFloats;
+  plan.block_floats = kWide;
   plan.optimizer = optimizer;
   VariableInfo v;
   v.name = v.logical = "w";
-  v.shape = {static_cast<std::int64_t>(kFloats)};
+  v.shape = {static_cast<std::int64_t>(kWide)};
   auto table = VariableTable::Build({v}, 1);
   PASSEL_CHECK(table.ok(), "the plan of the test is valid");
   plan.variables = *table;
@@ -90,7 +90,7 @@ double Furthest(Mode mode, const OptimizerConfig& optimizer) {
   PushFromAll(**arena);
   const ShardMemory& memory = (*arena)->shard(0);
   double furthest = 0;
-  for (std::size_t i = 0; i < kFloats; ++i) {
+  for (std::size_t i = 0; i < kWide; ++i) {
     if (!std::isfinite(memory.values[i])) return std::nan("");
     furthest = std::max(furthest, std::fabs(static_cast<double>(memory.values[i])));
   }

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/unit/rendezvous/ps_thread.h"
+#include "tests/unit/shm/ps_thread.h"
 
 namespace passel::shm::testing {
 namespace {

@@ -9,7 +9,7 @@
 #include <csignal>
 
 #include "store/membership.h"
-#include "tests/unit/rendezvous/ps_thread.h"
+#include "tests/unit/shm/ps_thread.h"
 
 namespace passel::shm::testing {
 namespace {

@@ -14,7 +14,7 @@
 #include "store/mode_change.h"
 #include "store/open_store.h"
 #include "store/shard_snapshot.h"
-#include "tests/unit/rendezvous/ps_thread.h"
+#include "tests/unit/shm/ps_thread.h"
 
 namespace passel::shm::testing {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "base/memory_file.h"
 #include "base/random.h"
-#include "tests/unit/rendezvous/ps_thread.h"
+#include "tests/unit/shm/ps_thread.h"
 
 namespace passel::shm::testing {
 namespace {
