@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cluster/cluster_spec.h"
+#include "optim/hyper_flags.h"
 
 namespace passel::job {
 namespace {
@@ -76,31 +77,15 @@ void ShowMode(const JobConfig& config, int trainers, Effective* show) {
 void ShowOptimizer(const JobSettings& flags, const OptimizerConfig& o, Effective* show) {
   const std::string of = fmt::format("default of --optimizer {}", flags.optimizer);
   const std::string not_used = fmt::format("not used by --optimizer {}", flags.optimizer);
-  const auto default_of = [&](const char* flag, bool used, double value) {
-    show->Default(flag, used ? Number(value) : "-", used ? of : not_used);
-  };
-  const bool momentum = o.kind == OptimizerKind::kMomentum;
-  const bool rmsprop = o.kind == OptimizerKind::kRmsProp;
-  const bool adam = o.kind == OptimizerKind::kAdam;
-  const bool ftrl = o.kind == OptimizerKind::kFtrl;
-  default_of("learning_rate", true, o.learning_rate);
-  default_of("momentum", momentum || rmsprop, rmsprop ? o.rmsprop_momentum : o.momentum);
-  default_of("decay", rmsprop, o.rmsprop_decay);
-  default_of("epsilon", adam || rmsprop, adam ? o.adam_epsilon : o.rmsprop_epsilon);
-  default_of("beta1", adam, o.adam_beta1);
-  default_of("beta2", adam, o.adam_beta2);
-  default_of("initial_accumulator_value", ftrl || o.kind == OptimizerKind::kAdagrad,
-             o.initial_accumulator);
-  default_of("l1", ftrl, o.l1);
-  default_of("l2", ftrl, o.l2);
-  default_of("l2_shrinkage", ftrl, o.l2_shrinkage);
-  default_of("learning_rate_power", ftrl, o.learning_rate_power);
-  show->Default("use_nesterov",
-                !momentum             ? "-"
-                : o.use_nesterov != 0 ? "true"
-                                      : "false",
-                momentum ? of : not_used);
-  show->Default("centered", rmsprop ? "false" : "-", rmsprop ? of : not_used);
+  for (const HyperFlag& flag : kHyperFlags) {
+    const Hyperparameter* const parameter = HyperparameterOf(o.kind, flag.name);
+    if (parameter == nullptr) {
+      show->Default(flag.name, "-", not_used);
+      continue;
+    }
+    const double value = parameter->field.Get(o);
+    show->Default(flag.name, flag.is_switch ? (value != 0 ? "true" : "false") : Number(value), of);
+  }
 }
 
 // The default of --train_steps gives way to the other stop rules.

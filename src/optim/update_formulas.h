@@ -1,7 +1,8 @@
 // update_formulas.h - what one update does to one element: the optimizers' arithmetic, once.
 //
 // A rule is built from the scalars of the step and is then called for each element with references
-// to its value w, its slots (in the order of SlotName() in optim/optimizer.h) and its gradient g.
+// to its value w, its slots (in the order of SlotName() in optim/optimizer.h) and its gradient g. A
+// new one joins the list at the end.
 // The CPU loops (optim/update_loops.cc) and the CUDA kernels use the same rules.
 //
 // Numbers    Every operation is a float32 IEEE operation in the order written: with contraction
@@ -19,18 +20,8 @@
 
 namespace passel {
 
-/// Which rule below.
-enum class UpdateRule : std::uint32_t {
-  kSgd,
-  kMomentum,
-  kNesterov,
-  kAdagrad,
-  kRmsProp,
-  kCenteredRmsProp,
-  kAdam,
-  kFtrl,       ///< learning_rate_power == -0.5
-  kFtrlPower,  ///< any other power
-};
+/// Which of UpdateRules, at the end of this file.
+enum class UpdateRule : std::uint32_t {};
 
 /// Everything that the elements of one update share, made by Prepare() (optim/update_kernels.h).
 /// Plain values: pass it to a CUDA kernel by value. A field that the rule does not name is 0.
@@ -223,7 +214,38 @@ struct FtrlRuleOf {
     }
   }
 };
-using FtrlRule = FtrlRuleOf<true>;
-using FtrlPowerRule = FtrlRuleOf<false>;
+using FtrlRule = FtrlRuleOf<true>;        ///< learning_rate_power == -0.5
+using FtrlPowerRule = FtrlRuleOf<false>;  ///< any other power
+
+namespace formula {
+template <typename A, typename B>
+inline constexpr bool kSame = false;
+template <typename A>
+inline constexpr bool kSame<A, A> = true;
+}  // namespace formula
+
+/// A choice among rules. Never has a value: it is for its names.
+template <typename... Rules>
+struct RuleList {
+  static constexpr std::uint32_t kSize = sizeof...(Rules);
+
+  template <typename Rule>
+  static constexpr UpdateRule Number() {
+    static_assert((formula::kSame<Rule, Rules> || ...), "a rule of the list");
+    std::uint32_t number = 0;
+    static_cast<void>(((formula::kSame<Rule, Rules> || (++number, false)) || ...));
+    return static_cast<UpdateRule>(number);
+  }
+
+  /// Calls use.operator()<Rule>() with that rule. False if it is none of the list.
+  template <typename Use>
+  static inline __attribute__((always_inline)) bool With(UpdateRule rule, Use&& use) {
+    return ((rule == Number<Rules>() && (use.template operator()<Rules>(), true)) || ...);
+  }
+};
+
+/// Every rule: loops, kernels and their choice are made for each.
+using UpdateRules = RuleList<SgdRule, MomentumRule, NesterovRule, AdagradRule, RmsPropRule,
+                             CenteredRmsPropRule, AdamRule, FtrlRule, FtrlPowerRule>;
 
 }  // namespace passel

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/hash.h"
+#include "optim/optimizer_table.h"
 
 namespace passel {
 
@@ -14,16 +15,21 @@ void to_json(nlohmann::json& json, Mode mode) { json = ModeName(mode); }
 void from_json(const nlohmann::json& json, Mode& mode) {
   if (const auto known = ParseMode(json.get<std::string>()); known.ok()) mode = *known;
 }
-void to_json(nlohmann::json& json, OptimizerKind kind) { json = OptimizerName(kind); }
-void from_json(const nlohmann::json& json, OptimizerKind& kind) {
-  if (const auto known = ParseOptimizerKind(json.get<std::string>()); known.ok()) kind = *known;
+void to_json(nlohmann::json& json, const OptimizerConfig& optimizer) {
+  json["kind"] = OptimizerName(optimizer.kind);
+  for (const Hyperparameter& parameter : kHyperparameters) {
+    json[std::string(parameter.name)] = parameter.field.Get(optimizer);
+  }
+}
+void from_json(const nlohmann::json& json, OptimizerConfig& optimizer) {
+  const auto known = ParseOptimizerKind(json.at("kind").get<std::string>());
+  if (known.ok()) optimizer.kind = *known;
+  for (const Hyperparameter& parameter : kHyperparameters) {
+    parameter.field.Set(&optimizer, json.at(std::string(parameter.name)).get<double>());
+  }
 }
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ModeSetting, mode, replicas_to_aggregate, staleness_bound)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ScheduledMode, step, setting)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OptimizerConfig, kind, use_nesterov, centered, learning_rate,
-                                   momentum, rmsprop_momentum, rmsprop_decay, rmsprop_epsilon,
-                                   adam_beta1, adam_beta2, adam_epsilon, initial_accumulator,
-                                   learning_rate_power, l1, l2, l2_shrinkage)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(VariableInfo, name, logical, shape, first_row, shard)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StorePlan, mode, replicas_to_aggregate, staleness_bound,
                                    schedule, optimizer, on_device, num_workers, gradient_slots,

@@ -7,11 +7,13 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "optim/optimizer_table.h"
 #include "unit/optim/update_goldens.h"
 #include "unit/optim/update_test_util.h"
 
@@ -421,12 +423,19 @@ TEST(Prepare, AdamsBiasCorrectionVanishesAndNeverOverflows) {
   EXPECT_FLOAT_EQ(Prepare(config, 1).rate, static_cast<float>(0.01 * std::sqrt(1e-7)));
 }
 
-TEST(Prepare, OnlyAdamDependsOnTheCountOfUpdates) {
+TEST(Prepare, DependsOnTheCountOfUpdatesWhereTheRowSaysSo) {
   for (const Golden& golden : kGoldens) {
-    const bool adam = golden.config.kind == OptimizerKind::kAdam;
-    EXPECT_EQ(Prepare(golden.config, 1).rate == Prepare(golden.config, 2).rate, !adam)
+    EXPECT_EQ(Prepare(golden.config, 1).rate != Prepare(golden.config, 2).rate,
+              RowOf(golden.config.kind).counts_steps)
         << golden.name;
   }
+}
+
+// A rule that is left out of the list of rules would be in no loop and in no kernel.
+TEST(Prepare, GoldensTakeEveryRule) {
+  std::set<UpdateRule> rules;
+  for (const Golden& golden : kGoldens) rules.insert(Prepare(golden.config, 1).rule);
+  EXPECT_EQ(rules.size(), UpdateRules::kSize);
 }
 
 TEST(PrepareDeathTest, UpdateZeroIsABug) {
