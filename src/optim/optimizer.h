@@ -1,8 +1,9 @@
 // optimizer.h - which optimizer updates the values, and with which hyper-parameters.
 //
 // Names, defaults, slot variables and their order are those of TensorFlow 1.x (tf.train), so that
-// a run, a checkpoint or a habit carries over. The arithmetic is in optim/update_formulas.h, the
-// rows of all optimizers and hyper-parameters are in optim/optimizer_table.h.
+// a run, a checkpoint or a habit carries over; AdamW, which TensorFlow 1.x has not, is PyTorch's.
+// The arithmetic is in optim/update_formulas.h, the rows of all optimizers and hyper-parameters are
+// in optim/optimizer_table.h.
 //
 // Thread safety: all functions are pure.
 
@@ -27,6 +28,7 @@ enum class OptimizerKind : std::uint32_t {
   kRmsProp = 3,
   kAdam = 4,
   kFtrl = 5,
+  kAdamW = 6,
 };
 
 /// More slot variables than any optimizer keeps: centered RMSProp has three.
@@ -42,19 +44,20 @@ struct OptimizerConfig {
   std::uint8_t centered = 0;      ///< kRmsProp: 1 divides by the variance, not the mean square
   std::uint8_t reserved[2] = {0, 0};
 
-  double learning_rate = 0.001;       ///< all; 0.001 is TensorFlow's default for Adam, its only one
-  double momentum = 0.9;              ///< kMomentum: share of the old direction that is kept
-  double rmsprop_momentum = 0.0;      ///< kRmsProp: the same
-  double rmsprop_decay = 0.9;         ///< kRmsProp: rho, share of the old mean square that is kept
-  double rmsprop_epsilon = 1e-10;     ///< kRmsProp: added under the root
-  double adam_beta1 = 0.9;            ///< kAdam: share of the old first moment that is kept
-  double adam_beta2 = 0.999;          ///< kAdam: share of the old second moment that is kept
-  double adam_epsilon = 1e-8;         ///< kAdam: added to the root
-  double initial_accumulator = 0.1;   ///< kAdagrad, kFtrl: start of the sum of squares
+  double learning_rate = 0.001;      ///< all; 0.001 is TensorFlow's default for Adam, its only one
+  double momentum = 0.9;             ///< kMomentum: share of the old direction that is kept
+  double rmsprop_momentum = 0.0;     ///< kRmsProp: the same
+  double rmsprop_decay = 0.9;        ///< kRmsProp: rho, share of the old mean square that is kept
+  double rmsprop_epsilon = 1e-10;    ///< kRmsProp: added under the root
+  double adam_beta1 = 0.9;           ///< kAdam, kAdamW: share of the old first moment that is kept
+  double adam_beta2 = 0.999;         ///< kAdam, kAdamW: share of the old second moment that is kept
+  double adam_epsilon = 1e-8;        ///< kAdam: added to the root; kAdamW: to the corrected one
+  double initial_accumulator = 0.1;  ///< kAdagrad, kFtrl: start of the sum of squares
   double learning_rate_power = -0.5;  ///< kFtrl: the rate falls with this power of the sum
   double l1 = 0.0;                    ///< kFtrl: L1 strength
   double l2 = 0.0;                    ///< kFtrl: L2 strength
   double l2_shrinkage = 0.0;          ///< kFtrl: L2 penalty on the gradient's side
+  double weight_decay = 0.01;  ///< kAdamW: of the value, times the learning rate, is taken off
 
   friend bool operator==(const OptimizerConfig&, const OptimizerConfig&) = default;
 };

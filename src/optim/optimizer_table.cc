@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <iterator>
+#include <limits>
 
 #include "base/check.h"
 
@@ -63,6 +64,20 @@ void PrepareFtrl(const Config& config, std::int64_t, StepScalars* s) {
   s->l1 = Rounded(config.l1);
   s->twice_l2 = Rounded(2 * config.l2);
   s->twice_shrinkage = Rounded(2 * config.l2_shrinkage);
+}
+
+// Adam as PyTorch writes it: epsilon joins the root of the second moment after the correction of
+// its bias. Divided by that correction it is the rule of PrepareAdam() with an epsilon of its own
+// for each step.
+void PrepareAdamW(const Config& config, std::int64_t t, StepScalars* s) {
+  PrepareAdam(config, t, s);
+  s->rule = UpdateRules::Number<AdamWRule>();
+  const double epsilon = config.adam_epsilon * std::sqrt(OneMinusPower(config.adam_beta2, t));
+  // Neither leaves the normal floats, whatever the factors are: of padding the rule makes 0 / 0 or
+  // 0 * infinity otherwise.
+  s->epsilon = Rounded(std::max<double>(epsilon, std::numeric_limits<float>::min()));
+  s->rate_decay = Rounded(std::min<double>(config.learning_rate * config.weight_decay,
+                                           std::numeric_limits<float>::max()));
 }
 
 // In the order of the kinds.
@@ -132,6 +147,19 @@ constexpr OptimizerRow kOptimizers[] = {
         .slots = {{.name = "Ftrl", .initial_is = &Config::initial_accumulator}, {.name = "Ftrl_1"}},
         .needs_whole_slots = true,
         .prepare = PrepareFtrl,
+    },
+    {
+        .kind = OptimizerKind::kAdamW,
+        .name = "adamw",
+        .source = "torch.optim.AdamW",
+        .learning_rate = 0.001,
+        .uses = {&Config::adam_beta1, &Config::adam_beta2, &Config::adam_epsilon,
+                 &Config::weight_decay},
+        // First moment, second moment.
+        .slots = {{.name = "AdamW"}, {.name = "AdamW_1"}},
+        .needs_whole_slots = true,
+        .counts_steps = true,
+        .prepare = PrepareAdamW,
     },
 };
 static_assert(

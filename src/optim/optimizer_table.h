@@ -83,6 +83,7 @@ inline constexpr Hyperparameter kHyperparameters[] = {
     {&OptimizerConfig::l2_shrinkage, "l2_shrinkage", "l2_shrinkage", HyperRange::kNotNegative},
     {&OptimizerConfig::learning_rate_power, "learning_rate_power", "learning_rate_power",
      HyperRange::kNotPositive},
+    {&OptimizerConfig::weight_decay, "weight_decay", "weight_decay", HyperRange::kNotNegative},
 };
 
 /// A slot variable.

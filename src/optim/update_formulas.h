@@ -30,14 +30,15 @@ struct StepScalars {
   float rate;             ///< learning rate; Adam: with the bias corrections of this step
   float momentum;         ///< Momentum, RMSProp
   float rate_momentum;    ///< Nesterov: rate * momentum
-  float one_minus_decay;  ///< RMSProp: 1 - rho; Adam: 1 - beta2
-  float one_minus_beta1;  ///< Adam
-  float epsilon;          ///< RMSProp, Adam
+  float one_minus_decay;  ///< RMSProp: 1 - rho; Adam, AdamW: 1 - beta2
+  float one_minus_beta1;  ///< Adam, AdamW
+  float epsilon;          ///< RMSProp, Adam; AdamW: for the root as it is in this step
   float inverse_rate;     ///< Ftrl: 1 / learning rate
   float power;            ///< Ftrl: -learning_rate_power, so 0 or more
   float l1;               ///< Ftrl
   float twice_l2;         ///< Ftrl
   float twice_shrinkage;  ///< Ftrl
+  float rate_decay;       ///< AdamW: learning rate * weight decay
 };
 
 namespace formula {
@@ -177,6 +178,23 @@ struct AdamRule {
   }
 };
 
+/// w -= lr decay w, then as AdamRule (Loshchilov and Hutter, "Decoupled Weight Decay
+/// Regularization", arXiv 1711.05101, algorithm 2, with a schedule of 1 and PyTorch's lr decay).
+/// Its epsilon is that of the step, so that
+///   alpha m / (sqrt(s) + eps sqrt(1 - beta2^t)) = lr m^ / (sqrt(s^) + eps)
+/// with m^ = m / (1 - beta1^t) and s^ = s / (1 - beta2^t)
+struct AdamWRule {
+  static constexpr int kSlots = 2;
+  float rate_decay;
+  AdamRule adam;
+
+  PASSEL_HD explicit AdamWRule(const StepScalars& s) : rate_decay(s.rate_decay), adam(s) {}
+  PASSEL_HD void operator()(float& w, float& m, float& s, float g) const {
+    w -= rate_decay * w;
+    adam(w, m, s, g);
+  }
+};
+
 /// With p = -learning_rate_power and n' = n + g^2:
 ///   z += g + 2 shrinkage w - (n'^p - n^p) w / lr
 ///   w  = |z| > l1 ? (sign(z) l1 - z) / (n'^p / lr + 2 l2) : 0
@@ -246,6 +264,6 @@ struct RuleList {
 
 /// Every rule: loops, kernels and their choice are made for each.
 using UpdateRules = RuleList<SgdRule, MomentumRule, NesterovRule, AdagradRule, RmsPropRule,
-                             CenteredRmsPropRule, AdamRule, FtrlRule, FtrlPowerRule>;
+                             CenteredRmsPropRule, AdamRule, FtrlRule, FtrlPowerRule, AdamWRule>;
 
 }  // namespace passel

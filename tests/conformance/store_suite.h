@@ -99,7 +99,7 @@ inline OptimizerConfig Sgd(double rate) {
 
 inline std::vector<OptimizerConfig> AllReferenceOptimizers() {
   std::vector<OptimizerConfig> configs;
-  for (const char* name : {"sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam"}) {
+  for (const char* name : {"sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "adamw"}) {
     OptimizerConfig config = *ParseOptimizer(name);
     config.learning_rate = 0.05;
     if (config.kind == OptimizerKind::kRmsProp) config.rmsprop_momentum = 0.5;

@@ -87,7 +87,7 @@ TEST(HyperFlags, AreThereOnce) {
 }
 
 TEST(HyperFlags, TellTheDefaultRates) {
-  EXPECT_EQ(DefaultLearningRates(), "adam and rmsprop 0.001, sgd 0.1, others 0.05");
+  EXPECT_EQ(DefaultLearningRates(), "adam, adamw and rmsprop 0.001, sgd 0.1, others 0.05");
 }
 
 // A row of the table in docs/optimizers.md.

@@ -45,6 +45,10 @@ TEST(OptimizerConfig, DefaultsAreThoseOfTensorFlow) {
   EXPECT_EQ(config.l2_shrinkage, 0.0);
 }
 
+TEST(OptimizerConfig, DefaultDecayIsThatOfPyTorch) {
+  EXPECT_EQ(OptimizerConfig().weight_decay, 0.01);
+}
+
 TEST(OptimizerConfig, HasTheSameBytesWhateverTheMemoryHeldBefore) {
   alignas(OptimizerConfig) unsigned char a[sizeof(OptimizerConfig)];
   alignas(OptimizerConfig) unsigned char b[sizeof(OptimizerConfig)];
@@ -147,7 +151,7 @@ TEST(OptimizerConfig, RefusesASettingThatTheOptimizerWouldIgnore) {
     for (const Hyperparameter& parameter : kHyperparameters) {
       if (parameter.field.is_switch()) continue;
       OptimizerConfig other = Of(kind);
-      parameter.field.Set(&other, parameter.range == HyperRange::kNotPositive ? -0.01 : 0.01);
+      parameter.field.Set(&other, parameter.range == HyperRange::kNotPositive ? -0.02 : 0.02);
       EXPECT_EQ(Validate(other).ok(), RowOf(kind).Uses(parameter.field))
           << OptimizerName(kind) << ", " << parameter.name;
     }
@@ -191,7 +195,7 @@ TEST(OptimizerName, NesterovIsMomentumThatLooksAhead) {
 TEST(OptimizerName, UnknownNamesAreAnsweredWithTheKnownOnes) {
   for (const char* name : {"", "Adam", "adagrad2", "sgd "}) {
     EXPECT_THAT(ParseOptimizerKind(name).status().message(),
-                HasSubstr("sgd, momentum, nesterov, adagrad, rmsprop, adam or ftrl"));
+                HasSubstr("sgd, momentum, nesterov, adagrad, rmsprop, adam, ftrl or adamw"));
     EXPECT_EQ(ParseOptimizer(name).status().code(), Code::kInvalidArgument);
   }
 }
@@ -220,6 +224,7 @@ TEST(Slots, HaveTheNamesAndInitialValuesOfTensorFlow) {
   OptimizerConfig ftrl = Of(OptimizerKind::kFtrl);
   ftrl.initial_accumulator = 0.25;
   check(ftrl, {{"Ftrl", 0.25F}, {"Ftrl_1", 0}});
+  check(Of(OptimizerKind::kAdamW), {{"AdamW", 0}, {"AdamW_1", 0}});
 }
 
 TEST(SlotsDeathTest, AskingForOneThatIsNotThereIsABug) {
