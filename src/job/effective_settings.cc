@@ -53,24 +53,21 @@ class Effective {
 std::string Number(double value) { return fmt::format("{}", value); }
 
 void ShowMode(const JobConfig& config, int trainers, Effective* show) {
-  const std::string mode(ModeName(config.mode));
+  const std::string mode(config.mode.traits().name);
   const bool scheduled = config.mode_of_schedule;
   show->Force("mode", mode,
               scheduled ? "follows from --mode_schedule" : "follows from --sync_replicas");
-  const std::string from = scheduled ? "follows from --mode_schedule" : "default";
-  const std::string not_used = fmt::format("not used in mode {}", mode);
-  if (config.mode == Mode::kReplicas) {
-    show->Default(
-        "replicas_to_aggregate",
-        std::to_string(config.replicas_to_aggregate == 0 ? trainers : config.replicas_to_aggregate),
-        config.replicas_to_aggregate == 0 ? "default: the number of workers" : from);
-  } else {
-    show->Default("replicas_to_aggregate", "-", not_used);
-  }
-  if (config.mode == Mode::kSsp) {
-    show->Default("staleness_bound", std::to_string(config.staleness_bound), from);
-  } else {
-    show->Default("staleness_bound", "-", not_used);
+  for (const ModeTraits& traits : kModes) {
+    if (traits.flag.empty()) continue;
+    if (traits.flag != config.mode.traits().flag) {
+      show->Default(traits.flag, "-", fmt::format("not used in mode {}", mode));
+      continue;
+    }
+    const ModeSetting in_force = config.mode.For(trainers);
+    show->Default(traits.flag, std::to_string(in_force.number),
+                  in_force != config.mode ? "default: the number of workers"
+                  : scheduled             ? "follows from --mode_schedule"
+                                          : "default");
   }
 }
 

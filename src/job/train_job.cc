@@ -87,7 +87,7 @@ class TrainJob {
   void BeginReport() {
     report_.job_id =
         settings_.job_id.empty() ? fmt::format("job-{}", ::getpid()) : settings_.job_id;
-    report_.mode = ModeName(config_.mode);
+    report_.mode = config_.mode.traits().name;
     report_.push_every = config_.worker.push_every;
     report_.model = settings_.job.model;
     report_.optimizer = OptimizerName(config_.optimizer.kind);

@@ -136,7 +136,8 @@ std::string_view CellPagesName(CellPages pages) { return NameOf(kPages, pages); 
 bool LosesNothing(const Cell& cell) {
   if (cell.writers == 1) return true;
   if (cell.sharing.is_foil()) return cell.sharing.foil != Foil::kNaive;
-  return cell.sharing.mode != Mode::kHogwild && cell.sharing.mode != Mode::kSsp;
+  const ModeTraits& mode = TraitsOf(cell.sharing.mode);
+  return mode.rounds || mode.binding;
 }
 
 std::string CellName(const Cell& cell) {
@@ -269,7 +270,7 @@ Result<StorePlan> CellPlan(const Cell& cell) {
   if (RowOf(cell.optimizer).Uses(&OptimizerConfig::initial_accumulator)) {
     plan.optimizer.initial_accumulator = 1;
   }
-  if (mode == Mode::kSsp) plan.staleness_bound = kDefaultStalenessBound;
+  plan.mode.number = TraitsOf(mode).omitted;
   PASSEL_RETURN_IF_ERROR(plan.Validate());
   return plan;
 }

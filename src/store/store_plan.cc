@@ -11,9 +11,9 @@ namespace passel {
 
 // What is written and read of each part: its fields, by their names. nlohmann::json finds these.
 
-void to_json(nlohmann::json& json, Mode mode) { json = ModeName(mode); }
-void from_json(const nlohmann::json& json, Mode& mode) {
-  if (const auto known = ParseMode(json.get<std::string>()); known.ok()) mode = *known;
+void to_json(nlohmann::json& json, const ModeSetting& mode) { json = mode.ToString(); }
+void from_json(const nlohmann::json& json, ModeSetting& mode) {
+  if (const auto known = ParseModeSetting(json.get<std::string>()); known.ok()) mode = *known;
 }
 void to_json(nlohmann::json& json, const OptimizerConfig& optimizer) {
   json["kind"] = OptimizerName(optimizer.kind);
@@ -28,19 +28,17 @@ void from_json(const nlohmann::json& json, OptimizerConfig& optimizer) {
     parameter.field.Set(&optimizer, json.at(std::string(parameter.name)).get<double>());
   }
 }
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ModeSetting, mode, replicas_to_aggregate, staleness_bound)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ScheduledMode, step, setting)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(VariableInfo, name, logical, shape, first_row, shard)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StorePlan, mode, replicas_to_aggregate, staleness_bound,
-                                   schedule, optimizer, on_device, num_workers, gradient_slots,
-                                   block_floats)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StorePlan, mode, schedule, optimizer, on_device, num_workers,
+                                   gradient_slots, block_floats)
 
 Status StorePlan::CheckMode(const ModeSetting& setting) const {
-  if (on_device && IsRoundMode(setting.mode)) {
+  if (on_device && setting.traits().rounds) {
     return InvalidArgument(
         fmt::format("mode {} has rounds, which parameters in GPU memory (--arena device) do not "
                     "take part in: use --mode hogwild, locked or ssp, or --arena host",
-                    ModeName(setting.mode)));
+                    setting.traits().name));
   }
   return {};
 }
@@ -73,8 +71,8 @@ Status StorePlan::Validate() const {
                       shard, pieces, PieceFloats(block_floats), kMaxPieces));
     }
   }
-  PASSEL_RETURN_IF_ERROR(FirstMode().Validate());
-  PASSEL_RETURN_IF_ERROR(CheckMode(FirstMode()));
+  PASSEL_RETURN_IF_ERROR(mode.Validate());
+  PASSEL_RETURN_IF_ERROR(CheckMode(mode));
   if (schedule.size() > static_cast<std::size_t>(kMaxScheduledModes)) {
     return InvalidArgument(fmt::format("--mode_schedule has at most {} changes of mode, not {}",
                                        kMaxScheduledModes, schedule.size()));
@@ -114,8 +112,8 @@ ShardRules StorePlan::Rules() const {
   ShardRules rules;
   rules.optimizer = optimizer;
   rules.num_workers = num_workers;
+  rules.mode = mode;
   rules.schedule = schedule;
-  rules.Set(FirstMode());
   return rules;
 }
 
