@@ -124,7 +124,7 @@ Proxy::Proxy(const ServedShard& served, const Request& hello, std::shared_ptr<Lo
       life_(std::move(life)),
       lead_(served.shard == 0 ? std::make_unique<LocalLead>(life_) : nullptr),
       shard_(memory_, life_),
-      mode_(served.plan.mode),
+      mode_(served.plan.mode.mode),
       step_(hello.hello.first_step == 0 ? 0 : hello.hello.first_step - 1),
       lost_ns_(MonotonicNs()) {
   life_->while_blocked = [this] {

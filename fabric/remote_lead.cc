@@ -143,7 +143,7 @@ Status RemoteLead::PublishChange() { return worker_->Step(0, Kind::kPublishChang
 Status RemoteLead::EnterMode(const ModeWord& mode) {
   PASSEL_RETURN_IF_ERROR(worker_->EnterMode(0, mode));
   worker_->arriving = 0;
-  worker_->rules.Set(mode.setting);
+  worker_->rules.mode = mode.setting;
   return {};
 }
 

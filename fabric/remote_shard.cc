@@ -37,10 +37,10 @@ void RemoteShard::BeginTogether(Kind kind, const Fill& fill) {
 
 Status RemoteShard::Pull(PulledShard* pulled) {
   // Others may have made rounds since these values came: they are not those of the last round.
-  if (IsRoundMode(rules_.mode) && worker_->state().completed_round != round_) fresh_ = false;
+  if (rules_.rounds() && worker_->state().completed_round != round_) fresh_ = false;
   if (!fresh_) {
     const auto ask = [](const RemoteShard& shard, Call* call) { shard.AskForValues(call); };
-    if (IsRoundMode(rules_.mode)) {
+    if (rules_.rounds()) {
       // Another round may be made meanwhile. ps/0 says first which one its values are of, so that
       // none of the others' are of a former one.
       Begin(Kind::kPull, ask);
@@ -117,11 +117,11 @@ void RemoteShard::Stop() {
 // The proxy on the lead enters a mode with both.
 Status RemoteShard::EnterMode(const ModeWord& mode) {
   if (shard_ != 0) PASSEL_RETURN_IF_ERROR(worker_->EnterMode(shard_, mode));
-  rules_.Set(mode.setting);
+  rules_.mode = mode.setting;
   staged_ = 0;
   fresh_ = false;  // others have gone on since
   const auto slots = static_cast<std::size_t>(gradient_slots());
-  if (!IsRoundMode(rules_.mode) || rules_.Quota(worker_->worker) == 1) return {};
+  if (!rules_.rounds() || rules_.Quota(worker_->worker) == 1) return {};
   if (gradients_.size() > slots) return {};
   try {
     gradients_.emplace_back(floats_);
@@ -146,7 +146,7 @@ Status RemoteShard::Apply(int slot, Deadline deadline, Version* version_before) 
     call->request.slot = slot;
     call->bulk = {shard.gradient(slot), shard.floats_};
     if (!shard.alone_) return;
-    call->request.flags = kCount | (rules_.mode == Mode::kSsp ? kSlowest : 0);
+    call->request.flags = kCount | (rules_.bounded() ? kSlowest : 0);
     shard.AskForValues(call);
   };
   BeginTogether(Kind::kUpdate, update);

@@ -163,8 +163,7 @@ void ModeField(Ar& ar, std::uint64_t& mode, bool may_be_none = false) {
     if (mode == Hello::kNoMode && may_be_none) return;
     const ModeWord word = ModeWord::Unpack(mode);
     const bool known = word.setting.mode <= kLastMode;
-    ar.Check(known && (word.setting.replicas_to_aggregate == 0 || word.setting.Validate().ok()),
-             "a mode that this build does not know");
+    ar.Check(known && word.setting.Validate().ok(), "a mode that this build does not know");
   }
 }
 

@@ -118,7 +118,7 @@ Result<Arena> Arena::Create(const StorePlan& plan, int shard, const ArenaOptions
   }
   mapping->header = {plan, shard, options.job_id, header->nonce};
   mapping->memory = MapShard(plan, shard, base);
-  FormatShard(mapping->memory, plan.FirstMode());
+  FormatShard(mapping->memory, plan.mode);
   Failpoint("arena.before_publish");
   return Arena(std::move(mapping));
 }

@@ -17,19 +17,21 @@
 
 namespace passel::cuda {
 
-using AnyKernel = std::variant<
-    GatherKernel, SmallGemm, MediumGemm, LargeTileGemm, SmallGemmUpdate, MediumGemmUpdate,
-    LargeTileGemmUpdate, CrossEntropyKernel, ReluMaskKernel, NonFiniteKernel, UpdateGateKernel,
-    ReportKernel, AtomicSgdKernel<Scope::kGpu>, ClaimedUpdate<SgdRule, Scope::kGpu>,
-    ClaimedUpdate<MomentumRule, Scope::kGpu>, ClaimedUpdate<NesterovRule, Scope::kGpu>,
-    ClaimedUpdate<AdagradRule, Scope::kGpu>, ClaimedUpdate<RmsPropRule, Scope::kGpu>,
-    ClaimedUpdate<CenteredRmsPropRule, Scope::kGpu>, ClaimedUpdate<AdamRule, Scope::kGpu>,
-    ClaimedUpdate<FtrlRule, Scope::kGpu>, ClaimedUpdate<FtrlPowerRule, Scope::kGpu>,
-    AtomicSgdKernel<Scope::kSystem>, ClaimedUpdate<SgdRule, Scope::kSystem>,
-    ClaimedUpdate<MomentumRule, Scope::kSystem>, ClaimedUpdate<NesterovRule, Scope::kSystem>,
-    ClaimedUpdate<AdagradRule, Scope::kSystem>, ClaimedUpdate<RmsPropRule, Scope::kSystem>,
-    ClaimedUpdate<CenteredRmsPropRule, Scope::kSystem>, ClaimedUpdate<AdamRule, Scope::kSystem>,
-    ClaimedUpdate<FtrlRule, Scope::kSystem>, ClaimedUpdate<FtrlPowerRule, Scope::kSystem>,
-    FetchKernel, PushReportKernel>;
+/// The kernels that push, of every rule and scope.
+template <typename List>
+struct PushKernelsOf;
+template <typename... Rules>
+struct PushKernelsOf<RuleList<Rules...>> {
+  template <typename... Others>
+  using Or =
+      std::variant<Others..., AtomicSgdKernel<Scope::kGpu>, AtomicSgdKernel<Scope::kSystem>,
+                   ClaimedUpdate<Rules, Scope::kGpu>..., ClaimedUpdate<Rules, Scope::kSystem>...>;
+};
+
+using AnyKernel =
+    PushKernelsOf<UpdateRules>::Or<GatherKernel, SmallGemm, MediumGemm, LargeTileGemm,
+                                   SmallGemmUpdate, MediumGemmUpdate, LargeTileGemmUpdate,
+                                   CrossEntropyKernel, ReluMaskKernel, NonFiniteKernel,
+                                   UpdateGateKernel, ReportKernel, FetchKernel, PushReportKernel>;
 
 }  // namespace passel::cuda

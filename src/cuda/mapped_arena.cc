@@ -252,27 +252,11 @@ class MappedArena final : public DeviceArena {
   }
 
   AnyKernel ClaimedKernel(const Push& push, const PushOrder* order) const {
-    switch (push.scalars->rule) {
-      case UpdateRule::kSgd:
-        return Claimed<SgdRule>(push, order);
-      case UpdateRule::kMomentum:
-        return Claimed<MomentumRule>(push, order);
-      case UpdateRule::kNesterov:
-        return Claimed<NesterovRule>(push, order);
-      case UpdateRule::kAdagrad:
-        return Claimed<AdagradRule>(push, order);
-      case UpdateRule::kRmsProp:
-        return Claimed<RmsPropRule>(push, order);
-      case UpdateRule::kCenteredRmsProp:
-        return Claimed<CenteredRmsPropRule>(push, order);
-      case UpdateRule::kAdam:
-        return Claimed<AdamRule>(push, order);
-      case UpdateRule::kFtrl:
-        return Claimed<FtrlRule>(push, order);
-      case UpdateRule::kFtrlPower:
-        break;
-    }
-    return Claimed<FtrlPowerRule>(push, order);
+    AnyKernel kernel;
+    const bool known = UpdateRules::With(
+        push.scalars->rule, [&]<typename Rule>() { kernel = Claimed<Rule>(push, order); });
+    PASSEL_CHECK(known, "the scalars are not of Prepare()");
+    return kernel;
   }
   template <typename Rule>
   AnyKernel Claimed(const Push& push, const PushOrder* order) const {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cluster/cluster_spec.h"
+#include "optim/hyper_flags.h"
 
 namespace passel::job {
 namespace {
@@ -52,55 +53,36 @@ class Effective {
 std::string Number(double value) { return fmt::format("{}", value); }
 
 void ShowMode(const JobConfig& config, int trainers, Effective* show) {
-  const std::string mode(ModeName(config.mode));
+  const std::string mode(config.mode.traits().name);
   const bool scheduled = config.mode_of_schedule;
   show->Force("mode", mode,
               scheduled ? "follows from --mode_schedule" : "follows from --sync_replicas");
-  const std::string from = scheduled ? "follows from --mode_schedule" : "default";
-  const std::string not_used = fmt::format("not used in mode {}", mode);
-  if (config.mode == Mode::kReplicas) {
-    show->Default(
-        "replicas_to_aggregate",
-        std::to_string(config.replicas_to_aggregate == 0 ? trainers : config.replicas_to_aggregate),
-        config.replicas_to_aggregate == 0 ? "default: the number of workers" : from);
-  } else {
-    show->Default("replicas_to_aggregate", "-", not_used);
-  }
-  if (config.mode == Mode::kSsp) {
-    show->Default("staleness_bound", std::to_string(config.staleness_bound), from);
-  } else {
-    show->Default("staleness_bound", "-", not_used);
+  for (const ModeTraits& traits : kModes) {
+    if (traits.flag.empty()) continue;
+    if (traits.flag != config.mode.traits().flag) {
+      show->Default(traits.flag, "-", fmt::format("not used in mode {}", mode));
+      continue;
+    }
+    const ModeSetting in_force = config.mode.For(trainers);
+    show->Default(traits.flag, std::to_string(in_force.number),
+                  in_force != config.mode ? "default: the number of workers"
+                  : scheduled             ? "follows from --mode_schedule"
+                                          : "default");
   }
 }
 
 void ShowOptimizer(const JobSettings& flags, const OptimizerConfig& o, Effective* show) {
   const std::string of = fmt::format("default of --optimizer {}", flags.optimizer);
   const std::string not_used = fmt::format("not used by --optimizer {}", flags.optimizer);
-  const auto default_of = [&](const char* flag, bool used, double value) {
-    show->Default(flag, used ? Number(value) : "-", used ? of : not_used);
-  };
-  const bool momentum = o.kind == OptimizerKind::kMomentum;
-  const bool rmsprop = o.kind == OptimizerKind::kRmsProp;
-  const bool adam = o.kind == OptimizerKind::kAdam;
-  const bool ftrl = o.kind == OptimizerKind::kFtrl;
-  default_of("learning_rate", true, o.learning_rate);
-  default_of("momentum", momentum || rmsprop, rmsprop ? o.rmsprop_momentum : o.momentum);
-  default_of("decay", rmsprop, o.rmsprop_decay);
-  default_of("epsilon", adam || rmsprop, adam ? o.adam_epsilon : o.rmsprop_epsilon);
-  default_of("beta1", adam, o.adam_beta1);
-  default_of("beta2", adam, o.adam_beta2);
-  default_of("initial_accumulator_value", ftrl || o.kind == OptimizerKind::kAdagrad,
-             o.initial_accumulator);
-  default_of("l1", ftrl, o.l1);
-  default_of("l2", ftrl, o.l2);
-  default_of("l2_shrinkage", ftrl, o.l2_shrinkage);
-  default_of("learning_rate_power", ftrl, o.learning_rate_power);
-  show->Default("use_nesterov",
-                !momentum             ? "-"
-                : o.use_nesterov != 0 ? "true"
-                                      : "false",
-                momentum ? of : not_used);
-  show->Default("centered", rmsprop ? "false" : "-", rmsprop ? of : not_used);
+  for (const HyperFlag& flag : kHyperFlags) {
+    const Hyperparameter* const parameter = HyperparameterOf(o.kind, flag.name);
+    if (parameter == nullptr) {
+      show->Default(flag.name, "-", not_used);
+      continue;
+    }
+    const double value = parameter->field.Get(o);
+    show->Default(flag.name, flag.is_switch ? (value != 0 ? "true" : "false") : Number(value), of);
+  }
 }
 
 // The default of --train_steps gives way to the other stop rules.

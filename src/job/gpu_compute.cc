@@ -134,7 +134,7 @@ Status CheckForGpu(const JobConfig& config, std::string_view worker) {
 
 bool LocksSharedGpu(const JobConfig& config, int workers, int gpus) {
   const auto& schedule = config.mode_schedule;
-  const bool locked = config.mode == Mode::kLocked ||
+  const bool locked = config.mode.mode == Mode::kLocked ||
                       std::any_of(schedule.begin(), schedule.end(), [](const ScheduledMode& entry) {
                         return entry.setting.mode == Mode::kLocked;
                       });

@@ -49,7 +49,7 @@ Status CheckGpuSettings(const JobSettings& f, JobConfig* config) {
   config->shadow_interval_ns = static_cast<std::int64_t>(f.shadow_interval * 1e9);
   StorePlan modes;
   modes.on_device = config->on_device;
-  PASSEL_RETURN_IF_ERROR(modes.CheckMode({config->mode, 0, 0}));
+  PASSEL_RETURN_IF_ERROR(modes.CheckMode(config->mode));
   for (const ScheduledMode& entry : config->mode_schedule) {
     PASSEL_RETURN_IF_ERROR(modes.CheckMode(entry.setting).WithContext("--mode_schedule"));
   }
@@ -64,11 +64,11 @@ Status CheckGpuSettings(const JobSettings& f, JobConfig* config) {
                     steps_ahead));
   }
   config->steps_ahead = f.overlap ? steps_ahead : 0;
-  if (config->steps_ahead > 0 && IsRoundMode(config->mode)) {
+  if (config->steps_ahead > 0 && config->mode.traits().rounds) {
     return InvalidArgument(
         fmt::format("--overlap begins a step before the last gradient is applied, and in {} a step "
                     "needs all of them: omit it, or use --mode hogwild, locked or ssp",
-                    ModeName(config->mode)));
+                    config->mode.traits().name));
   }
   return {};
 }
@@ -294,12 +294,7 @@ Status CheckSlowWorkers(const JobConfig& config, int workers) {
 
 Result<StorePlan> MakePlan(const JobConfig& config, int shards, int workers) {
   StorePlan plan;
-  plan.mode = config.mode;
-  plan.replicas_to_aggregate = config.replicas_to_aggregate;
-  if (plan.mode == Mode::kReplicas && plan.replicas_to_aggregate == 0) {
-    plan.replicas_to_aggregate = workers;
-  }
-  plan.staleness_bound = config.staleness_bound;
+  plan.mode = config.mode.For(workers);
   plan.schedule = config.mode_schedule;
   PASSEL_RETURN_IF_ERROR(CheckSlowWorkers(config, workers));
   plan.optimizer = config.optimizer;

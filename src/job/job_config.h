@@ -32,9 +32,7 @@ enum class JobSettingsOf { kTaskByHand, kOther };
 struct JobConfig {
   ModelConfig model;  // without inputs and classes
   OptimizerConfig optimizer;
-  Mode mode = Mode::kHogwild;
-  int replicas_to_aggregate = 0;  // 0: one for each worker
-  int staleness_bound = 0;
+  ModeSetting mode;
   std::vector<ScheduledMode> mode_schedule;  // without step 0
   bool mode_of_schedule = false;             // the schedule's step 0 named `mode`
   PlacementOptions placement;

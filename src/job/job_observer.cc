@@ -156,7 +156,7 @@ std::int64_t JobObserver::global_step() const {
 
 JobObserver::Copied JobObserver::CopyValues() {
   Copied copied;
-  const int tries = IsRoundMode(plan().mode) ? kExactCopies : 1;
+  const int tries = plan().mode.traits().rounds ? kExactCopies : 1;
   for (int i = 0; i < tries; ++i) {
     const ShadowReader shadow(arenas_[0]->memory());
     copied.first_step = global_step();

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <cstddef>
+
 namespace passel::job {
 
 std::string ModeOf(const JobSettings& f) {
@@ -31,19 +33,11 @@ std::vector<std::string> ToArguments(const JobSettings& f) {
   const auto add_if_set = [&](const char* name, const std::optional<double>& value) {
     if (value) add(name, *value);  // fmt prints the shortest text that reads back the same
   };
-  add_if_set("--learning_rate", f.learning_rate);
-  add_if_set("--momentum", f.momentum);
-  if (f.use_nesterov) arguments.emplace_back("--use_nesterov");
-  add_if_set("--decay", f.decay);
-  if (f.centered) arguments.emplace_back("--centered");
-  add_if_set("--epsilon", f.epsilon);
-  add_if_set("--beta1", f.beta1);
-  add_if_set("--beta2", f.beta2);
-  add_if_set("--initial_accumulator_value", f.initial_accumulator_value);
-  add_if_set("--l1", f.l1);
-  add_if_set("--l2", f.l2);
-  add_if_set("--l2_shrinkage", f.l2_shrinkage);
-  add_if_set("--learning_rate_power", f.learning_rate_power);
+  for (std::size_t i = 0; i < kNumHyperFlags; ++i) {
+    const std::string flag = fmt::format("--{}", kHyperFlags[i].name);
+    if (f.hyper[i].on) arguments.push_back(flag);
+    add_if_set(flag.c_str(), f.hyper[i].number);
+  }
   if (f.mode || f.sync_replicas) add("--mode", ModeOf(f));
   if (f.replicas_to_aggregate) add("--replicas_to_aggregate", *f.replicas_to_aggregate);
   if (f.staleness_bound) add("--staleness_bound", *f.staleness_bound);

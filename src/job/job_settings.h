@@ -10,6 +10,7 @@
 
 #include "job/data_settings.h"
 #include "job/flag_checks.h"
+#include "optim/hyper_flags.h"
 
 namespace passel::job {
 
@@ -34,12 +35,9 @@ struct JobSettings {
   std::string hidden_units = kDefaultHiddenUnits;
   std::string loss = "mean";
   std::uint64_t seed = 1;
-  // Optimizer; none stands for the optimizer's own default
+  // Optimizer
   std::string optimizer = "adam";
-  std::optional<double> learning_rate, momentum, decay, epsilon, beta1, beta2;
-  std::optional<double> initial_accumulator_value, l1, l2, l2_shrinkage, learning_rate_power;
-  bool use_nesterov = false;
-  bool centered = false;
+  HyperSettings hyper;  // what is not given has the optimizer's own default
   // Training
   std::optional<std::string> mode;  // none: hogwild, or what one of the next two says
   bool sync_replicas = false;

@@ -182,31 +182,34 @@ std::string DescribeJob(const shm::Arena& arena, const WorkerNames& names) {
   };
   const std::int64_t target = Read(memory.state->target_step);
   const std::int64_t started = Read(memory.state->started_ns);
-  const Json job = {
-      {"shadow", DescribeShadow(arena)},
-      {"mode", ModeName(current.setting.mode)},
-      {"mode_number", current.number},
-      {"mode_since", status.modes.empty() ? 0 : status.modes.back().since},
-      {"modes", modes},
-      {"changing", wish},
-      {"replicas_to_aggregate", current.setting.replicas_to_aggregate},
-      {"staleness_bound", current.setting.staleness_bound},
-      {"optimizer", OptimizerName(arena.plan().optimizer.kind)},
-      {"parameters", arena.plan().variables.TotalElements()},
-      {"shards", arena.plan().variables.shards()},
-      {"bytes", arena.bytes()},
-      {"global_step", status.global_step},
-      {"target_step", target != 0 ? Json(target) : Json()},
-      {"local_steps", status.local_steps},
-      {"steps_per_second", rate(status.local_steps)},
-      {"updates_per_second", rate(status.global_step)},
-      {"started", started != 0 ? Json(WallSeconds() - SecondsSince(started)) : Json()},
-      {"initialized", status.initialized},
-      {"stopped", status.stopped},
-      {"staleness", Describe(status.staleness)},
-      {"push_latency_ns", Describe(status.push_latency_ns)},
-      {"workers", workers},
-      {"events", Events(*memory.events, names)}};
+  Json job = {{"shadow", DescribeShadow(arena)},
+              {"mode", ModeName(current.setting.mode)},
+              {"mode_number", current.number},
+              {"mode_since", status.modes.empty() ? 0 : status.modes.back().since},
+              {"modes", modes},
+              {"changing", wish},
+              {"optimizer", OptimizerName(arena.plan().optimizer.kind)},
+              {"parameters", arena.plan().variables.TotalElements()},
+              {"shards", arena.plan().variables.shards()},
+              {"bytes", arena.bytes()},
+              {"global_step", status.global_step},
+              {"target_step", target != 0 ? Json(target) : Json()},
+              {"local_steps", status.local_steps},
+              {"steps_per_second", rate(status.local_steps)},
+              {"updates_per_second", rate(status.global_step)},
+              {"started", started != 0 ? Json(WallSeconds() - SecondsSince(started)) : Json()},
+              {"initialized", status.initialized},
+              {"stopped", status.stopped},
+              {"staleness", Describe(status.staleness)},
+              {"push_latency_ns", Describe(status.push_latency_ns)},
+              {"workers", workers},
+              {"events", Events(*memory.events, names)}};
+  // The number of each mode that takes one: 0 but for the mode in force.
+  for (const ModeTraits& mode : kModes) {
+    if (mode.flag.empty()) continue;
+    job[std::string(mode.flag)] =
+        mode.flag == current.setting.traits().flag ? current.setting.number : 0;
+  }
   return job.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

@@ -158,7 +158,7 @@ class Setup {
     facts.workers = request_.workers;
     facts.batch_size = config_.worker.batch_size;
     facts.push_every = config_.worker.push_every;
-    facts.mode = {config_.mode, config_.replicas_to_aggregate, config_.staleness_bound};
+    facts.mode = config_.mode;
     facts.schedule = config_.mode_schedule;
     facts.on_device = config_.on_device;
     facts.gpu = request_.devices.front().Index();

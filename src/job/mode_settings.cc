@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <chrono>
 #include <cstdint>
@@ -66,6 +67,11 @@ Result<std::vector<ScheduledMode>> ParseSchedule(const std::string& text) {
   return schedule;
 }
 
+std::array<ModeNumber, 2> NumbersOf(const JobSettings& f) {
+  return {
+      {{"replicas_to_aggregate", f.replicas_to_aggregate}, {"staleness_bound", f.staleness_bound}}};
+}
+
 // What names the first mode, beside a schedule: "--mode ssp", "--sync_replicas"; "" if nothing
 // does.
 std::string FirstModeFlag(const JobSettings& f) {
@@ -77,50 +83,42 @@ std::string FirstModeFlag(const JobSettings& f) {
 Status TakeFirstMode(const JobSettings& f, JobConfig* config) {
   const ModeSetting first = config->mode_schedule.front().setting;
   const std::string flag = FirstModeFlag(f);
-  if (!flag.empty() && first.mode != config->mode) {
+  if (!flag.empty() && first.mode != config->mode.mode) {
     return InvalidArgument(fmt::format(
         "{} begins with mode {}, --mode_schedule {} with {}: omit one of them, or begin the "
         "schedule at a later step",
-        flag, ModeName(config->mode), f.mode_schedule, first.ToString()));
+        flag, config->mode.traits().name, f.mode_schedule, first.ToString()));
   }
-  for (const auto& [number, given] :
-       {std::pair("--replicas_to_aggregate", f.replicas_to_aggregate.has_value()),
-        {"--staleness_bound", f.staleness_bound.has_value()}}) {
-    if (!given) continue;
+  for (const ModeNumber& number : NumbersOf(f)) {
+    if (!number.value) continue;
     return InvalidArgument(
-        fmt::format("{} is for a job without a mode at step 0 of --mode_schedule ({}): write the "
+        fmt::format("--{} is for a job without a mode at step 0 of --mode_schedule ({}): write the "
                     "number there, as in 0:replicas=3 or 0:ssp=5",
-                    number, f.mode_schedule));
+                    number.flag, f.mode_schedule));
   }
   config->mode_of_schedule = true;
-  config->mode = first.mode;
-  config->replicas_to_aggregate = first.replicas_to_aggregate;
-  config->staleness_bound = first.staleness_bound;
+  config->mode = first;
   config->mode_schedule.erase(config->mode_schedule.begin());
   return {};
 }
 
-Status CheckNumbers(const JobSettings& f, JobConfig* config) {
-  const auto check = [&](const char* flag, const std::optional<std::int64_t>& value, Mode mode,
-                         int least, int most, int* out) -> Status {
-    if (!value) return {};
-    if (config->mode != mode) {
-      return InvalidArgument(
-          fmt::format("{} has no meaning for --mode {}: use --mode {}, or omit it", flag,
-                      ModeName(config->mode), ModeName(mode)));
-    }
-    PASSEL_RETURN_IF_ERROR(CheckRange(flag, *value, least, most));
-    *out = static_cast<int>(*value);
-    return {};
-  };
-  if (config->mode == Mode::kSsp) config->staleness_bound = kDefaultStalenessBound;
-  PASSEL_RETURN_IF_ERROR(check("--replicas_to_aggregate", f.replicas_to_aggregate, Mode::kReplicas,
-                               1, kMaxReplicasToAggregate, &config->replicas_to_aggregate));
-  return check("--staleness_bound", f.staleness_bound, Mode::kSsp, 0, kMaxStalenessBound,
-               &config->staleness_bound);
-}
-
 }  // namespace
+
+Status TakeNumbers(std::span<const ModeNumber> given, ModeSetting* setting) {
+  for (const ModeNumber& number : given) {
+    if (!number.value) continue;
+    const ModeTraits& traits = setting->traits();
+    if (traits.flag != number.flag) {
+      const auto* const owner = std::ranges::find(kModes, number.flag, &ModeTraits::flag);
+      return InvalidArgument(fmt::format("--{} has no meaning in mode {}: use mode {}, or omit it",
+                                         number.flag, traits.name, owner->name));
+    }
+    PASSEL_RETURN_IF_ERROR(
+        CheckRange(fmt::format("--{}", number.flag), *number.value, traits.least, traits.most));
+    setting->number = static_cast<int>(*number.value);
+  }
+  return {};
+}
 
 Status CheckModeSettings(const JobSettings& f, JobConfig* config) {
   if (f.sync_replicas && f.mode && *f.mode != "barrier" && *f.mode != "replicas") {
@@ -128,14 +126,15 @@ Status CheckModeSettings(const JobSettings& f, JobConfig* config) {
         fmt::format("--sync_replicas asks for barrier or replicas, --mode for {}: omit one of them",
                     Printable(*f.mode, 64)));
   }
-  PASSEL_ASSIGN_OR_RETURN(config->mode, ParseMode(ModeOf(f)));
+  PASSEL_ASSIGN_OR_RETURN(config->mode.mode, ParseMode(ModeOf(f)));
+  config->mode.number = config->mode.traits().omitted;
   if (!f.mode_schedule.empty()) {
     PASSEL_ASSIGN_OR_RETURN(config->mode_schedule, ParseSchedule(f.mode_schedule));
   }
   if (!config->mode_schedule.empty() && config->mode_schedule.front().step == 0) {
     PASSEL_RETURN_IF_ERROR(TakeFirstMode(f, config));
   } else {
-    PASSEL_RETURN_IF_ERROR(CheckNumbers(f, config));
+    PASSEL_RETURN_IF_ERROR(TakeNumbers(NumbersOf(f), &config->mode));
   }
   if (config->mode_schedule.size() > static_cast<std::size_t>(kMaxScheduledModes)) {
     return InvalidArgument(

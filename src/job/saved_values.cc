@@ -15,7 +15,7 @@ Status SaveValues(const std::string& path, const JobConfig& config, ParameterPar
                   std::int64_t global_step, std::optional<double> test_accuracy) {
   std::map<std::string, std::string> metadata = {
       {"global_step", std::to_string(global_step)},
-      {"mode", std::string(ModeName(config.mode))},
+      {"mode", std::string(config.mode.traits().name)},
       {"optimizer", std::string(OptimizerName(config.optimizer.kind))}};
   AddSplit({config.validation_size, config.train_examples}, &metadata);
   if (test_accuracy) metadata["test_accuracy"] = fmt::format("{:.4f}", *test_accuracy);

@@ -88,7 +88,7 @@ class TrainJob {
     report_.run = DescribeRun(settings_.job);
     report_.job_id =
         settings_.job_id.empty() ? fmt::format("job-{}", ::getpid()) : settings_.job_id;
-    report_.mode = ModeName(config_.mode);
+    report_.mode = config_.mode.traits().name;
     report_.push_every = config_.worker.push_every;
     report_.model = settings_.job.model;
     report_.optimizer = OptimizerName(config_.optimizer.kind);

@@ -29,22 +29,6 @@ std::string Joined(const std::vector<std::string>& parts) {
 
 }  // namespace
 
-std::string_view Guarantee(Mode mode) {
-  switch (mode) {
-    case Mode::kHogwild:
-      return "applies each gradient at once, and two that meet may lose a few of its updates";
-    case Mode::kLocked:
-      return "applies each gradient at once and loses nothing";
-    case Mode::kBarrier:
-      return "applies one mean gradient a round, the same bits whoever arrives first";
-    case Mode::kReplicas:
-      return "applies the mean of the first gradients of a round and drops late ones";
-    case Mode::kSsp:
-      return "is as `hogwild`, but lets nobody run far ahead";
-  }
-  PASSEL_CHECK(false, "a mode guarantees something");
-}
-
 double Noise(const CellResult& a, const CellResult& b) {
   return std::max(kLeastEffect * std::max(a.share, b.share),
                   (a.share_spread * a.share + b.share_spread * b.share) / 2);
@@ -68,7 +52,7 @@ std::string Advise(const std::vector<MeasuredCell>& cells, int writers) {
     const MeasuredCell& best = *rounds[0];
     round =
         fmt::format("a round of `{}`, which {}, takes {:.3g} us", SharingName(best.cell.sharing),
-                    Guarantee(best.cell.sharing.mode), best.result.latency.p50);
+                    TraitsOf(best.cell.sharing.mode).guarantee, best.result.latency.p50);
   }
   if (at_once.empty()) {
     return where + (round.empty() ? " no mode was measured, so none can be advised."
@@ -84,7 +68,7 @@ std::string Advise(const std::vector<MeasuredCell>& cells, int writers) {
     same.push_back(NameAndShare(*other, same.empty() ? " of the bare loops" : ""));
     guarantees +=
         fmt::format("{}`{}` {}", guarantees.empty() ? "" : "; ", SharingName(other->cell.sharing),
-                    Guarantee(other->cell.sharing.mode));
+                    TraitsOf(other->cell.sharing.mode).guarantee);
   }
   if (same.size() > 1) {
     return fmt::format(
@@ -97,12 +81,12 @@ std::string Advise(const std::vector<MeasuredCell>& cells, int writers) {
         "{}, of the modes that apply each gradient only `{}` was measured: {:.2f} of the bare "
         "loops; it "
         "{}{}.",
-        where, SharingName(best.cell.sharing), best.result.share, Guarantee(best.cell.sharing.mode),
-        round);
+        where, SharingName(best.cell.sharing), best.result.share,
+        TraitsOf(best.cell.sharing.mode).guarantee, round);
   }
   return fmt::format("{}, `{}` is fastest: {:.2f} of the bare loops; it {}; {} follows{}.", where,
                      SharingName(best.cell.sharing), best.result.share,
-                     Guarantee(best.cell.sharing.mode), NameAndShare(*at_once[1]), round);
+                     TraitsOf(best.cell.sharing.mode).guarantee, NameAndShare(*at_once[1]), round);
 }
 
 }  // namespace passel::lab

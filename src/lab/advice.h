@@ -15,9 +15,6 @@ struct MeasuredCell {
   CellResult result;
 };
 
-/// Half a sentence: what a job may rely on in that mode. The results files carry it.
-std::string_view Guarantee(Mode mode);
-
 /// The difference of the shares of the limit's updates below which nothing is said: half of what
 /// the runs of each spread over, added up, and at least 3 % of the larger one.
 double Noise(const CellResult& a, const CellResult& b);

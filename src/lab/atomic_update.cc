@@ -23,9 +23,11 @@ struct Element {
       rule(after.word[0], g);
     } else if constexpr (Rule::kSlots == 1) {
       rule(after.word[0], after.word[1], g);
-    } else {
-      static_assert(Rule::kSlots == 2);
+    } else if constexpr (Rule::kSlots == 2) {
       rule(after.word[0], after.word[1], after.word[2], g);
+    } else {
+      static_assert(Rule::kSlots == 3);
+      rule(after.word[0], after.word[1], after.word[2], after.word[3], g);
     }
     return after;
   }
@@ -60,23 +62,9 @@ void Sweep(const StepScalars& scalars, float* values, float* const* slots, const
 void ApplyAtomically(const StepScalars& scalars, float* values, float* const* slots,
                      const float* gradient, std::size_t n) {
   const FlushDenormals flush;
-  switch (scalars.rule) {
-    case UpdateRule::kSgd:
-      return Sweep<SgdRule>(scalars, values, slots, gradient, n);
-    case UpdateRule::kAdagrad:
-      return Sweep<AdagradRule>(scalars, values, slots, gradient, n);
-    case UpdateRule::kAdam:
-      return Sweep<AdamRule>(scalars, values, slots, gradient, n);
-    case UpdateRule::kFtrl:
-      return Sweep<FtrlRule>(scalars, values, slots, gradient, n);
-    case UpdateRule::kMomentum:
-    case UpdateRule::kNesterov:
-    case UpdateRule::kRmsProp:
-    case UpdateRule::kCenteredRmsProp:
-    case UpdateRule::kFtrlPower:
-      break;
-  }
-  PASSEL_CHECK(false, "cells have sgd, adam, adagrad and ftrl");
+  const bool known = UpdateRules::With(
+      scalars.rule, [&]<typename Rule>() { Sweep<Rule>(scalars, values, slots, gradient, n); });
+  PASSEL_CHECK(known, "the scalars are not of Prepare()");
 }
 
 }  // namespace passel::lab

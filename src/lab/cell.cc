@@ -1,14 +1,18 @@
 #include "lab/cell.h"
 
 #include <fmt/core.h>
+#include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <utility>
 
 #include "lab/arenas.h"
+#include "optim/optimizer_table.h"
 
 namespace passel::lab {
 namespace {
@@ -28,12 +32,6 @@ constexpr std::array<NamedValue<Foil>, 3> kFoils = {{
     {Foil::kNaive, "naive"},
     {Foil::kAtomic, "atomic"},
     {Foil::kMutex, "mutex"},
-}};
-constexpr std::array<NamedValue<OptimizerKind>, 4> kOptimizers = {{
-    {OptimizerKind::kSgd, "sgd"},
-    {OptimizerKind::kAdam, "adam"},
-    {OptimizerKind::kAdagrad, "adagrad"},
-    {OptimizerKind::kFtrl, "ftrl"},
 }};
 constexpr std::array<NamedValue<Placement>, 3> kPlacements = {{
     {Placement::kFree, "free"},
@@ -65,6 +63,16 @@ Status Find(const std::array<NamedValue<T>, kCount>& names, std::string_view key
     all += fmt::format("{}{}", all.empty() ? "" : ", ", entry.name);
   }
   return InvalidArgument(fmt::format("{} is '{}', but must be one of {}", key, text, all));
+}
+
+Status FindOptimizer(std::string_view key, std::string_view text, OptimizerKind* kind) {
+  const CellOptimizer* const found = CellOptimizerOf(text);
+  if (found == nullptr) {
+    return InvalidArgument(fmt::format("{} is '{}', but must be one of {}", key, text,
+                                       fmt::join(CellOptimizerNames(), ", ")));
+  }
+  *kind = found->kind;
+  return {};
 }
 
 template <typename T>
@@ -106,19 +114,36 @@ std::string_view CellOpName(CellOp op) { return NameOf(kOps, op); }
 std::string_view SharingName(Sharing sharing) {
   return sharing.is_foil() ? NameOf(kFoils, sharing.foil) : ModeName(sharing.mode);
 }
+const CellOptimizer* CellOptimizerOf(OptimizerKind kind) {
+  const auto* const found = std::ranges::find(kCellOptimizers, kind, &CellOptimizer::kind);
+  return found == std::end(kCellOptimizers) ? nullptr : found;
+}
+const CellOptimizer* CellOptimizerOf(std::string_view name) {
+  const auto* const found = std::ranges::find(
+      kCellOptimizers, name, [](const CellOptimizer& o) { return OptimizerName(o.kind); });
+  return found == std::end(kCellOptimizers) ? nullptr : found;
+}
+std::vector<std::string_view> CellOptimizerNames() {
+  std::vector<std::string_view> names;
+  for (const CellOptimizer& optimizer : kCellOptimizers) {
+    names.push_back(OptimizerName(optimizer.kind));
+  }
+  return names;
+}
 std::string_view PlacementName(Placement placement) { return NameOf(kPlacements, placement); }
 std::string_view CellPagesName(CellPages pages) { return NameOf(kPages, pages); }
 
 bool LosesNothing(const Cell& cell) {
   if (cell.writers == 1) return true;
   if (cell.sharing.is_foil()) return cell.sharing.foil != Foil::kNaive;
-  return cell.sharing.mode != Mode::kHogwild && cell.sharing.mode != Mode::kSsp;
+  const ModeTraits& mode = TraitsOf(cell.sharing.mode);
+  return mode.rounds || mode.binding;
 }
 
 std::string CellName(const Cell& cell) {
   std::string name = fmt::format("{}/op:{}/mode:{}/opt:{}/elems:{}/writers:{}/place:{}/pages:{}",
                                  kPrefix, CellOpName(cell.op), SharingName(cell.sharing),
-                                 NameOf(kOptimizers, cell.optimizer), cell.elements, cell.writers,
+                                 OptimizerName(cell.optimizer), cell.elements, cell.writers,
                                  PlacementName(cell.placement), CellPagesName(cell.pages));
   if (cell.rate_per_second > 0) name += fmt::format("/loop:open/rate:{}", cell.rate_per_second);
   return name;
@@ -158,7 +183,7 @@ Result<Cell> ParseCellName(std::string_view name) {
         status = ParseSharing(key, text, &cell.sharing);
         break;
       case 2:
-        status = Find(kOptimizers, key, text, &cell.optimizer);
+        status = FindOptimizer(key, text, &cell.optimizer);
         break;
       case 3:
         status = ParseNumber(key, text, &cell.elements);
@@ -214,10 +239,10 @@ Status CheckCell(const Cell& cell, int usable_cores) {
   if (cell.rate_per_second != 0) {
     PASSEL_RETURN_IF_ERROR(CheckRate(cell.rate_per_second).WithContext(name));
   }
-  if (NameOf(kOptimizers, cell.optimizer) == "unknown") {
-    return InvalidArgument(
-        fmt::format("cells have the optimizers sgd, adam, adagrad and ftrl, not {}",
-                    OptimizerName(cell.optimizer)));
+  if (CellOptimizerOf(cell.optimizer) == nullptr) {
+    return InvalidArgument(fmt::format("cells have the optimizers {}, not {}",
+                                       Listed(CellOptimizerNames(), "and"),
+                                       OptimizerName(cell.optimizer)));
   }
   return {};
 }
@@ -242,8 +267,10 @@ Result<StorePlan> CellPlan(const Cell& cell) {
   PASSEL_ASSIGN_OR_RETURN(StorePlan plan, FlatPlan(mode, std::string(OptimizerName(cell.optimizer)),
                                                    cell.elements, cell.writers));
   plan.optimizer.learning_rate = 1;
-  plan.optimizer.initial_accumulator = 1;
-  if (mode == Mode::kSsp) plan.staleness_bound = kDefaultStalenessBound;
+  if (RowOf(cell.optimizer).Uses(&OptimizerConfig::initial_accumulator)) {
+    plan.optimizer.initial_accumulator = 1;
+  }
+  plan.mode.number = TraitsOf(mode).omitted;
   PASSEL_RETURN_IF_ERROR(plan.Validate());
   return plan;
 }

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 #include "optim/optimizer.h"
@@ -61,10 +62,28 @@ enum class Placement {
 
 enum class CellPages { k4k, kHuge };
 
+/// An optimizer of cells, and how its updates are counted: with the gradient -1 and a learning rate
+/// of 1, each adds 1 to the value or to slot 0.
+struct CellOptimizer {
+  OptimizerKind kind;
+  bool counts_in_slot;  ///< adds up in slot 0, not in the value
+  float slots[2];       ///< where that gradient keeps a slot, or from where it counts
+};
+inline constexpr CellOptimizer kCellOptimizers[] = {
+    {OptimizerKind::kSgd, false, {}},
+    {OptimizerKind::kAdam, false, {-1, 1}},  // the moments of a gradient that is always -1
+    {OptimizerKind::kAdagrad, true, {1}},
+    {OptimizerKind::kFtrl, true, {1, 0}},
+};
+/// Null for an optimizer that cells do not have.
+const CellOptimizer* CellOptimizerOf(OptimizerKind kind);
+const CellOptimizer* CellOptimizerOf(std::string_view name);
+std::vector<std::string_view> CellOptimizerNames();
+
 struct Cell {
   CellOp op = CellOp::kPush;
   Sharing sharing;
-  OptimizerKind optimizer = OptimizerKind::kAdam;  ///< kSgd, kAdam, kAdagrad or kFtrl
+  OptimizerKind optimizer = OptimizerKind::kAdam;  ///< one of kCellOptimizers
   std::size_t elements = 79510;                    ///< of the one variable
   int writers = 1;                                 ///< processes
   Placement placement = Placement::kOwn;

@@ -57,9 +57,7 @@ nlohmann::ordered_json CellToJson(const CellRow& row) {
 
 nlohmann::ordered_json GuaranteesToJson() {
   nlohmann::ordered_json json;
-  for (const Sharing& sharing : kSharings) {
-    if (!sharing.is_foil()) json[SharingName(sharing)] = Guarantee(sharing.mode);
-  }
+  for (const ModeTraits& mode : kModes) json[mode.name] = mode.guarantee;
   return json;
 }
 

@@ -10,8 +10,6 @@ namespace {
 constexpr std::size_t kMlp = 79510;  // 784-100-10
 constexpr std::size_t kSizes[] = {16, 1000, kMlp, 1'000'000, 16'000'000, 64'000'000};
 constexpr std::size_t kSizesOnRequest = 1;  // of them, the last
-constexpr OptimizerKind kAllOptimizers[] = {OptimizerKind::kSgd, OptimizerKind::kAdam,
-                                            OptimizerKind::kAdagrad, OptimizerKind::kFtrl};
 
 using Sharings = std::initializer_list<Sharing>;
 
@@ -91,12 +89,12 @@ std::vector<Cell> FullCells(int cores) {
     set.Add(crowd);
   }
   // Optimizer.
-  for (const OptimizerKind optimizer : kAllOptimizers) {
+  for (const CellOptimizer& optimizer : kCellOptimizers) {
     for (const Sharing sharing :
          Sharings{Mode::kHogwild, Mode::kLocked, Mode::kBarrier, Foil::kNaive}) {
       for (const int writers : {1, two}) {
         Cell cell = Push(sharing, writers);
-        cell.optimizer = optimizer;
+        cell.optimizer = optimizer.kind;
         if (writers == two || sharing == Mode::kHogwild) set.Add(cell);
       }
     }
@@ -145,12 +143,13 @@ std::vector<Cell> AllCells(int cores) {
   for (const Sharing sharing : kSharings) {
     for (const CellOp op : {CellOp::kPush, CellOp::kPushPull, CellOp::kRound}) {
       if ((op == CellOp::kRound) != sharing.in_rounds()) continue;
-      for (const OptimizerKind optimizer : kAllOptimizers) {
+      for (const CellOptimizer& optimizer : kCellOptimizers) {
         for (const std::size_t elements : kSizes) {
           for (const int writers : counts) {
             for (const Placement placement : {Placement::kFree, Placement::kOwn, Placement::kOne}) {
               for (const CellPages pages : {CellPages::k4k, CellPages::kHuge}) {
-                const Cell cell{op, sharing, optimizer, elements, writers, placement, pages, 0};
+                const Cell cell{op,      sharing,   optimizer.kind, elements,
+                                writers, placement, pages,          0};
                 if (CheckCell(cell, cores).ok()) all.push_back(cell);
               }
             }

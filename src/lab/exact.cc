@@ -19,28 +19,6 @@ constexpr std::size_t kLine = 16;  // floats
 
 std::size_t Padded(std::size_t elements) { return (elements + kLine - 1) / kLine * kLine; }
 
-// Where the counting gradient, -1, keeps a slot, or from where it counts.
-float CountingSlot(OptimizerKind kind, int slot) {
-  switch (kind) {
-    case OptimizerKind::kAdam:
-      return slot == 0 ? -1.0F : 1.0F;  // the moments of a gradient that is always -1
-    case OptimizerKind::kAdagrad:
-      return 1;
-    case OptimizerKind::kFtrl:
-      return slot == 0 ? 1.0F : 0.0F;
-    case OptimizerKind::kSgd:
-    case OptimizerKind::kMomentum:
-    case OptimizerKind::kRmsProp:
-      break;
-  }
-  return 0;
-}
-
-// Every update adds 1 to the sum of squares; else to the value.
-bool CountsInSlot(OptimizerKind kind) {
-  return kind == OptimizerKind::kAdagrad || kind == OptimizerKind::kFtrl;
-}
-
 Status Differs(const Cell& cell, const char* what, std::size_t element, float is, float wanted) {
   return Internal(fmt::format("{}: {} {} is {}, but the optimizer's loop gives {}", CellName(cell),
                               what, element, is, wanted));
@@ -159,7 +137,7 @@ void FillForCounting(const StorePlan& plan, std::size_t elements, float* values,
                      float* const* slots) {
   std::fill_n(values, elements, 0.0F);
   for (int s = 0; s < NumSlots(plan.optimizer); ++s) {
-    std::fill_n(slots[s], elements, CountingSlot(plan.optimizer.kind, s));
+    std::fill_n(slots[s], elements, CellOptimizerOf(plan.optimizer.kind)->slots[s]);
   }
 }
 
@@ -169,9 +147,9 @@ void FillGradientForCounting(std::size_t elements, float* gradient) {
 
 Result<std::int64_t> CountLost(const Cell& cell, const StorePlan& plan, const ShardMemory& memory,
                                std::int64_t pushes) {
-  const OptimizerKind kind = plan.optimizer.kind;
-  const float* counts = CountsInSlot(kind) ? memory.slots[0] : memory.values;
-  const float start = CountsInSlot(kind) ? CountingSlot(kind, 0) : 0;
+  const CellOptimizer& optimizer = *CellOptimizerOf(plan.optimizer.kind);
+  const float* counts = optimizer.counts_in_slot ? memory.slots[0] : memory.values;
+  const float start = optimizer.counts_in_slot ? optimizer.slots[0] : 0;
   std::int64_t lost = 0;
   for (std::size_t i = 0; i < cell.elements; ++i) {
     const double count = static_cast<double>(counts[i]) - static_cast<double>(start);

@@ -1,7 +1,8 @@
 // update_formulas.h - what one update does to one element: the optimizers' arithmetic, once.
 //
 // A rule is built from the scalars of the step and is then called for each element with references
-// to its value w, its slots (in the order of SlotName() in optim/optimizer.h) and its gradient g.
+// to its value w, its slots (in the order of SlotName() in optim/optimizer.h) and its gradient g. A
+// new one joins the list at the end.
 // The CPU loops (optim/update_loops.cc) and the CUDA kernels use the same rules.
 //
 // Numbers    Every operation is a float32 IEEE operation in the order written: with contraction
@@ -19,18 +20,8 @@
 
 namespace passel {
 
-/// Which rule below.
-enum class UpdateRule : std::uint32_t {
-  kSgd,
-  kMomentum,
-  kNesterov,
-  kAdagrad,
-  kRmsProp,
-  kCenteredRmsProp,
-  kAdam,
-  kFtrl,       ///< learning_rate_power == -0.5
-  kFtrlPower,  ///< any other power
-};
+/// Which of UpdateRules, at the end of this file.
+enum class UpdateRule : std::uint32_t {};
 
 /// Everything that the elements of one update share, made by Prepare() (optim/update_kernels.h).
 /// Plain values: pass it to a CUDA kernel by value. A field that the rule does not name is 0.
@@ -39,14 +30,15 @@ struct StepScalars {
   float rate;             ///< learning rate; Adam: with the bias corrections of this step
   float momentum;         ///< Momentum, RMSProp
   float rate_momentum;    ///< Nesterov: rate * momentum
-  float one_minus_decay;  ///< RMSProp: 1 - rho; Adam: 1 - beta2
-  float one_minus_beta1;  ///< Adam
-  float epsilon;          ///< RMSProp, Adam
+  float one_minus_decay;  ///< RMSProp: 1 - rho; Adam, AdamW: 1 - beta2
+  float one_minus_beta1;  ///< Adam, AdamW
+  float epsilon;          ///< RMSProp, Adam; AdamW: for the root as it is in this step
   float inverse_rate;     ///< Ftrl: 1 / learning rate
   float power;            ///< Ftrl: -learning_rate_power, so 0 or more
   float l1;               ///< Ftrl
   float twice_l2;         ///< Ftrl
   float twice_shrinkage;  ///< Ftrl
+  float rate_decay;       ///< AdamW: learning rate * weight decay
 };
 
 namespace formula {
@@ -186,6 +178,23 @@ struct AdamRule {
   }
 };
 
+/// w -= lr decay w, then as AdamRule (Loshchilov and Hutter, "Decoupled Weight Decay
+/// Regularization", arXiv 1711.05101, algorithm 2, with a schedule of 1 and PyTorch's lr decay).
+/// Its epsilon is that of the step, so that
+///   alpha m / (sqrt(s) + eps sqrt(1 - beta2^t)) = lr m^ / (sqrt(s^) + eps)
+/// with m^ = m / (1 - beta1^t) and s^ = s / (1 - beta2^t)
+struct AdamWRule {
+  static constexpr int kSlots = 2;
+  float rate_decay;
+  AdamRule adam;
+
+  PASSEL_HD explicit AdamWRule(const StepScalars& s) : rate_decay(s.rate_decay), adam(s) {}
+  PASSEL_HD void operator()(float& w, float& m, float& s, float g) const {
+    w -= rate_decay * w;
+    adam(w, m, s, g);
+  }
+};
+
 /// With p = -learning_rate_power and n' = n + g^2:
 ///   z += g + 2 shrinkage w - (n'^p - n^p) w / lr
 ///   w  = |z| > l1 ? (sign(z) l1 - z) / (n'^p / lr + 2 l2) : 0
@@ -223,7 +232,38 @@ struct FtrlRuleOf {
     }
   }
 };
-using FtrlRule = FtrlRuleOf<true>;
-using FtrlPowerRule = FtrlRuleOf<false>;
+using FtrlRule = FtrlRuleOf<true>;        ///< learning_rate_power == -0.5
+using FtrlPowerRule = FtrlRuleOf<false>;  ///< any other power
+
+namespace formula {
+template <typename A, typename B>
+inline constexpr bool kSame = false;
+template <typename A>
+inline constexpr bool kSame<A, A> = true;
+}  // namespace formula
+
+/// A choice among rules. Never has a value: it is for its names.
+template <typename... Rules>
+struct RuleList {
+  static constexpr std::uint32_t kSize = sizeof...(Rules);
+
+  template <typename Rule>
+  static constexpr UpdateRule Number() {
+    static_assert((formula::kSame<Rule, Rules> || ...), "a rule of the list");
+    std::uint32_t number = 0;
+    static_cast<void>(((formula::kSame<Rule, Rules> || (++number, false)) || ...));
+    return static_cast<UpdateRule>(number);
+  }
+
+  /// Calls use.operator()<Rule>() with that rule. False if it is none of the list.
+  template <typename Use>
+  static inline __attribute__((always_inline)) bool With(UpdateRule rule, Use&& use) {
+    return ((rule == Number<Rules>() && (use.template operator()<Rules>(), true)) || ...);
+  }
+};
+
+/// Every rule: loops, kernels and their choice are made for each.
+using UpdateRules = RuleList<SgdRule, MomentumRule, NesterovRule, AdagradRule, RmsPropRule,
+                             CenteredRmsPropRule, AdamRule, FtrlRule, FtrlPowerRule, AdamWRule>;
 
 }  // namespace passel

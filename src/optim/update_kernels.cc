@@ -1,24 +1,16 @@
 #include "optim/update_kernels.h"
 
 #include <atomic>
-#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <vector>
 
 #include "base/check.h"
 #include "base/log.h"
+#include "optim/optimizer_table.h"
 
 namespace passel {
 namespace {
-
-float Rounded(double x) { return static_cast<float>(x); }
-
-// 1 - x^t without the cancellation that costs digits where x^t is close to 1.
-double OneMinusPower(double x, std::int64_t t) {
-  if (x == 0) return 1;
-  return -std::expm1(static_cast<double>(t) * std::log(x));
-}
 
 const RunnableTable& Active() {
   static const RunnableTable active = [] {
@@ -50,44 +42,9 @@ void CheckMean(int count, float divisor) {
 StepScalars Prepare(const OptimizerConfig& config, std::int64_t t) {
   PASSEL_CHECK(t >= 1, "updates are counted from 1");
   StepScalars s = {};
-  s.rate = Rounded(config.learning_rate);
-  switch (config.kind) {
-    case OptimizerKind::kSgd:
-      s.rule = UpdateRule::kSgd;
-      return s;
-    case OptimizerKind::kMomentum:
-      s.rule = config.use_nesterov != 0 ? UpdateRule::kNesterov : UpdateRule::kMomentum;
-      s.momentum = Rounded(config.momentum);
-      s.rate_momentum =
-          config.use_nesterov != 0 ? Rounded(config.learning_rate * config.momentum) : 0.0F;
-      return s;
-    case OptimizerKind::kAdagrad:
-      s.rule = UpdateRule::kAdagrad;
-      return s;
-    case OptimizerKind::kRmsProp:
-      s.rule = config.centered != 0 ? UpdateRule::kCenteredRmsProp : UpdateRule::kRmsProp;
-      s.momentum = Rounded(config.rmsprop_momentum);
-      s.one_minus_decay = Rounded(1 - config.rmsprop_decay);
-      s.epsilon = Rounded(config.rmsprop_epsilon);
-      return s;
-    case OptimizerKind::kAdam:
-      s.rule = UpdateRule::kAdam;
-      s.rate = Rounded(config.learning_rate * std::sqrt(OneMinusPower(config.adam_beta2, t)) /
-                       OneMinusPower(config.adam_beta1, t));
-      s.one_minus_beta1 = Rounded(1 - config.adam_beta1);
-      s.one_minus_decay = Rounded(1 - config.adam_beta2);
-      s.epsilon = Rounded(config.adam_epsilon);
-      return s;
-    case OptimizerKind::kFtrl:
-      s.rule = config.learning_rate_power == -0.5 ? UpdateRule::kFtrl : UpdateRule::kFtrlPower;
-      s.inverse_rate = Rounded(1 / config.learning_rate);
-      s.power = Rounded(-config.learning_rate_power);
-      s.l1 = Rounded(config.l1);
-      s.twice_l2 = Rounded(2 * config.l2);
-      s.twice_shrinkage = Rounded(2 * config.l2_shrinkage);
-      return s;
-  }
-  PASSEL_CHECK(false, "the config was not validated");
+  s.rate = static_cast<float>(config.learning_rate);
+  RowOf(config.kind).prepare(config, t, &s);
+  return s;
 }
 
 void Apply(const StepScalars& scalars, float* values, float* const* slots, const float* gradient,

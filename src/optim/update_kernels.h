@@ -29,7 +29,8 @@
 namespace passel {
 
 /// The scalars of update number `t`, 1 for the first: computed in double, rounded to float once.
-/// Only Adam depends on t, which may be any size. REQUIRES: Validate(config) is OK, t >= 1.
+/// Only optimizers that count steps depend on t, which may be any size. REQUIRES: Validate(config)
+/// is OK, t >= 1.
 StepScalars Prepare(const OptimizerConfig& config, std::int64_t t);
 
 /// Updates values[0, n) and slots[k][0, n), for k < NumSlots(config), with gradient[0, n).

@@ -251,31 +251,6 @@ __attribute__((noinline)) void SweepMean(const StepScalars& scalars, float* __re
   }
 }
 
-// sweep<Rule>() for the rule of `scalars`.
-template <typename Sweep>
-inline __attribute__((always_inline)) void WithRule(const StepScalars& scalars, Sweep&& sweep) {
-  switch (scalars.rule) {
-    case UpdateRule::kSgd:
-      return sweep.template operator()<SgdRule>();
-    case UpdateRule::kMomentum:
-      return sweep.template operator()<MomentumRule>();
-    case UpdateRule::kNesterov:
-      return sweep.template operator()<NesterovRule>();
-    case UpdateRule::kAdagrad:
-      return sweep.template operator()<AdagradRule>();
-    case UpdateRule::kRmsProp:
-      return sweep.template operator()<RmsPropRule>();
-    case UpdateRule::kCenteredRmsProp:
-      return sweep.template operator()<CenteredRmsPropRule>();
-    case UpdateRule::kAdam:
-      return sweep.template operator()<AdamRule>();
-    case UpdateRule::kFtrl:
-      return sweep.template operator()<FtrlRule>();
-    case UpdateRule::kFtrlPower:
-      return sweep.template operator()<FtrlPowerRule>();
-  }
-}
-
 template <typename Rule>
 inline float* Slot(float* const* slots, int k) {
   return k < Rule::kSlots ? slots[k] : nullptr;
@@ -285,7 +260,7 @@ template <typename Access>
 void ApplyRule(const StepScalars& scalars, float* values, float* const* slots,
                const float* gradient, std::size_t n) noexcept {
   const FlushSubnormals flush;
-  WithRule(scalars, [&]<typename Rule>() {
+  UpdateRules::With(scalars.rule, [&]<typename Rule>() {
     SweepArrays<Rule, Access>(scalars, values, Slot<Rule>(slots, 0), Slot<Rule>(slots, 1),
                               Slot<Rule>(slots, 2), gradient, n);
   });
@@ -297,7 +272,7 @@ void ApplyMean(const StepScalars& scalars, float* values, float* const* slots,
                std::size_t next) noexcept {
   const FlushSubnormals flush;
   const Mean mean(gradients, count, divisor);
-  WithRule(scalars, [&]<typename Rule>() {
+  UpdateRules::With(scalars.rule, [&]<typename Rule>() {
     SweepMean<Rule, Access>(scalars, values, Slot<Rule>(slots, 0), Slot<Rule>(slots, 1),
                             Slot<Rule>(slots, 2), mean, n, next);
   });

@@ -99,7 +99,7 @@ std::uint64_t LocalLead::OwnClock() const {
 
 Status LocalLead::CountUpdate(std::int64_t* global_step) {
   *global_step = memory_.state->global_step.fetch_add(1, std::memory_order_acq_rel) + 1;
-  if (rules_.mode != Mode::kSsp) return {};
+  if (!rules_.bounded()) return {};
   const std::uint64_t before = OwnClock();
   // A successor's clock is larger: a life that was fenced off cannot move it.
   RaiseTo(memory_.tasks[worker_].clock, Arrival{epoch_, before + 1}.Pack());
@@ -126,8 +126,7 @@ std::vector<Member> LocalLead::TooFarBehind() const {
     const Arrival clock =
         Arrival::Unpack(memory_.tasks[m.worker].clock.load(std::memory_order_relaxed));
     steps[static_cast<std::size_t>(m.worker)] = clock.at;
-    return !clock.IsOf(m.epoch) ||
-           clock.at + static_cast<std::uint64_t>(rules_.staleness_bound) >= own;
+    return !clock.IsOf(m.epoch) || clock.at + static_cast<std::uint64_t>(rules_.mode.number) >= own;
   });
   std::ranges::stable_sort(
       behind, {}, [&](const Member& m) { return steps[static_cast<std::size_t>(m.worker)]; });
@@ -136,7 +135,7 @@ std::vector<Member> LocalLead::TooFarBehind() const {
 
 Status LocalLead::AwaitSlowest(Deadline deadline) {
   const std::uint64_t own = OwnClock();
-  const auto bound = static_cast<std::uint64_t>(rules_.staleness_bound);
+  const auto bound = static_cast<std::uint64_t>(rules_.mode.number);
   bool near_enough = false;
   // Then nobody begins a step any more, and who is behind need not come nearer.
   const auto over = [&] { return ChangeDue(); };

@@ -28,9 +28,9 @@ Status LocalLead::EnterMode(const ModeWord& mode) {
     return DataLoss(fmt::format("the arena names mode {}, which this build does not know",
                                 static_cast<int>(mode.setting.mode)));
   }
-  rules_.Set(mode.setting);
+  rules_.mode = mode.setting;
   mode_number_ = mode.number;
-  if (rules_.mode != Mode::kSsp) return {};
+  if (!rules_.bounded()) return {};
   // Nobody's clock stood still for the others' sake before. All begin at the highest there was;
   // raising one's own clock never takes anybody beyond the bound.
   const ModeRecord& record = memory_.state->mode.records[mode.number % ModeState::kRecords];
@@ -43,12 +43,12 @@ Status LocalLead::EnterMode(const ModeWord& mode) {
 }
 
 bool LocalLead::ChangeDue() {
-  if (!IsRoundMode(rules_.mode) && !rules_.schedule.empty()) {
+  if (!rules_.rounds() && !rules_.schedule.empty()) {
     WishForScheduledMode(memory_, rules_.schedule, static_cast<std::uint64_t>(global_step()));
   }
   const auto ended = [&] {
     if (!AModeIsWished(memory_)) return false;
-    if (!IsRoundMode(rules_.mode)) return true;
+    if (!rules_.rounds()) return true;
     const Decision last = Decision::Unpack(memory_.state->decision.load(std::memory_order_seq_cst));
     return last.ends == Decision::EndOf(mode_number_) && completed_round() >= last.round;
   };

@@ -52,7 +52,7 @@ bool LocalLead::TryDecide(std::uint64_t round) {
     arrived_weight += rules_.Quota(k);
     members[static_cast<std::size_t>(k) / 64] |= std::uint64_t{1} << (k % 64);
   }
-  const int needed = std::min(rules_.replicas_to_aggregate, possible_weight);
+  const int needed = std::min(rules_.RoundSize(), possible_weight);
   if (arrived_weight == 0 || arrived_weight < needed) return false;
   const std::uint32_t ends = EndsWith(round);
   auto& proposal = memory_.tasks[worker_].proposal[round & 1];

@@ -111,12 +111,12 @@ void LocalShard::Stop() {
 }
 
 Status LocalShard::EnterMode(const ModeWord& mode) {
-  rules_.Set(mode.setting);
+  rules_.mode = mode.setting;
   mode_number_ = mode.number;
   // On the other shards, for who looks at that shard alone. On the lead it is there already.
   RaiseTo(memory_.state->mode.current,
           ModeWord{mode.number, 0, mode.scheduled, mode.setting}.Pack());
-  if (!IsRoundMode(rules_.mode) || rules_.Quota(worker_) == 1 || addend_) return {};
+  if (!rules_.rounds() || rules_.Quota(worker_) == 1 || addend_) return {};
   try {
     addend_.emplace(memory_.floats);
   } catch (const std::bad_alloc&) {
@@ -177,7 +177,7 @@ void LocalShard::ApplySpan(const Update& update, Span span, std::size_t next) {
 }
 
 Status LocalShard::Apply(int slot, Deadline deadline, Version* version_before) {
-  PASSEL_CHECK(!IsRoundMode(rules_.mode), "Apply() is for the async modes");
+  PASSEL_CHECK(!rules_.rounds(), "Apply() is for the async modes");
   // Once: setting the mode for each block would cost more than its claim.
   const FlushDenormals flush;
   if (!Alive()) return CheckAlive();
@@ -217,7 +217,7 @@ void LocalShard::GiveUpUpdate() {
 
 Status LocalShard::ApplyHere(int slot, const StepScalars& scalars, Deadline deadline) {
   WorkerCounters& count = counters();
-  const bool binding = rules_.mode == Mode::kLocked;
+  const bool binding = rules_.binding();
   const bool whole_slots = !binding && NeedsWholeSlots(rules_.optimizer.kind);
   const float* gradient = memory_.Gradient(worker_, slot);
   const Update update{scalars, &gradient, 1, 1};

@@ -40,7 +40,7 @@ Status LocalShard::CheckCurrent() const {
 }
 
 bool LocalShard::AddsElsewhere() const {
-  const bool lock_free = rules_.mode == Mode::kHogwild || rules_.mode == Mode::kSsp;
+  const bool lock_free = !rules_.rounds() && !rules_.binding();
   return external_ != nullptr && lock_free && memory_.num_slots == 0;
 }
 
@@ -60,7 +60,7 @@ Status LocalShard::EndUpdate(Version* version_before) {
 
 Status LocalShard::ApplyElsewhere(int slot, const StepScalars& scalars, Deadline deadline) {
   PASSEL_RETURN_IF_ERROR(CheckCurrent());
-  const bool binding = rules_.mode == Mode::kLocked;
+  const bool binding = rules_.binding();
   BlockSweep sweep;
   sweep.gradient_slot = slot;
   sweep.scalars = &scalars;

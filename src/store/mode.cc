@@ -4,84 +4,59 @@
 
 #include <algorithm>
 #include <charconv>
-#include <iterator>
 
 namespace passel {
-namespace {
-
-constexpr std::string_view kModeNames[] = {"hogwild", "locked", "barrier", "replicas", "ssp"};
-static_assert(std::size(kModeNames) == static_cast<std::size_t>(kLastMode) + 1);
-
-}  // namespace
-
-std::string_view ModeName(Mode mode) {
-  return mode <= kLastMode ? kModeNames[static_cast<std::size_t>(mode)] : "unknown";
-}
 
 Result<Mode> ParseMode(std::string_view name) {
-  const auto* const found = std::ranges::find(kModeNames, name);
-  if (found != std::end(kModeNames)) return static_cast<Mode>(found - kModeNames);
+  const auto* const found = std::ranges::find(kModes, name, &ModeTraits::name);
+  if (found != std::end(kModes)) return static_cast<Mode>(found - kModes);
   return InvalidArgument(fmt::format(
       "there is no mode \"{:.64}\": use hogwild, locked, barrier, replicas or ssp", name));
 }
 
+ModeSetting ModeSetting::For(int num_workers) const {
+  return {mode, number == 0 && traits().least > 0 ? num_workers : number};
+}
+
 Status ModeSetting::Validate() const {
-  if (mode != Mode::kReplicas && replicas_to_aggregate != 0) {
-    return InvalidArgument(
-        fmt::format("--replicas_to_aggregate {} has no meaning in mode {}: use --mode replicas or "
-                    "omit it",
-                    replicas_to_aggregate, ModeName(mode)));
+  const ModeTraits& t = traits();
+  if (t.flag.empty() && number == 0) return {};
+  if (t.flag.empty()) {
+    return InvalidArgument(fmt::format("mode {} takes no number, not {}: omit it", t.name, number));
   }
-  if (replicas_to_aggregate < 0 || replicas_to_aggregate > kMaxReplicasToAggregate) {
-    return InvalidArgument(fmt::format(
-        "--replicas_to_aggregate is 1 to {}, not {}: use a number in that range, or none for one "
-        "gradient of each worker",
-        kMaxReplicasToAggregate, replicas_to_aggregate));
-  }
-  if (mode != Mode::kSsp && staleness_bound != 0) {
-    return InvalidArgument(
-        fmt::format("--staleness_bound {} has no meaning in mode {}: use --mode ssp or omit it",
-                    staleness_bound, ModeName(mode)));
-  }
-  if (staleness_bound < 0 || staleness_bound > kMaxStalenessBound) {
-    return InvalidArgument(fmt::format("--staleness_bound is 0 to {}, not {}: use, for example, {}",
-                                       kMaxStalenessBound, staleness_bound,
-                                       kDefaultStalenessBound));
-  }
-  return {};
+  if ((number >= t.least && number <= t.most) || number == t.omitted) return {};
+  return InvalidArgument(fmt::format(
+      "--{} is {} to {}, not {}: use {}", t.flag, t.least, t.most, number,
+      t.omitted < t.least ? "a number in that range, or none for one gradient of each worker"
+                          : fmt::format("for example, {}", t.omitted)));
 }
 
 std::string ModeSetting::ToString() const {
-  if (mode == Mode::kSsp) return fmt::format("ssp={}", staleness_bound);
-  if (mode == Mode::kReplicas && replicas_to_aggregate != 0) {
-    return fmt::format("replicas={}", replicas_to_aggregate);
-  }
-  return std::string(ModeName(mode));
+  const ModeTraits& t = traits();
+  // A number that would not be valid is shown as it is.
+  if (t.flag.empty() || (number == 0 && t.least > 0)) return std::string(t.name);
+  return fmt::format("{}={}", t.name, number);
 }
 
 Result<ModeSetting> ParseModeSetting(std::string_view text) {
   const std::size_t equals = text.find('=');
   ModeSetting setting;
   PASSEL_ASSIGN_OR_RETURN(setting.mode, ParseMode(text.substr(0, equals)));
-  if (setting.mode == Mode::kSsp) setting.staleness_bound = kDefaultStalenessBound;
+  const ModeTraits& t = setting.traits();
+  setting.number = t.omitted;
   if (equals == std::string_view::npos) return setting;
-  int number = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data() + equals + 1, end, number);
-  const bool replicas = setting.mode == Mode::kReplicas;
-  const int least = replicas ? 1 : 0;
-  const int most = replicas ? kMaxReplicasToAggregate : kMaxStalenessBound;
-  if (!replicas && setting.mode != Mode::kSsp) {
+  if (t.flag.empty()) {
     return InvalidArgument(
         fmt::format("\"{}\" is not understood: mode {} takes no number, only replicas=R and ssp=S "
                     "do",
-                    text, ModeName(setting.mode)));
+                    text, t.name));
   }
-  if (error != std::errc() || stop != end || number < least || number > most) {
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data() + equals + 1, end, setting.number);
+  if (error != std::errc() || stop != end || setting.number < t.least || setting.number > t.most) {
     return InvalidArgument(fmt::format("\"{}\" is not understood: {} takes a number from {} to {}",
-                                       text, ModeName(setting.mode), least, most));
+                                       text, t.name, t.least, t.most));
   }
-  (replicas ? setting.replicas_to_aggregate : setting.staleness_bound) = number;
   return setting;
 }
 

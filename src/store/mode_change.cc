@@ -21,10 +21,7 @@ std::optional<ModeWord> WishedMode(const ShardMemory& lead) {
 
 Result<std::uint32_t> WishForMode(const ShardMemory& lead, const ModeSetting& setting) {
   PASSEL_RETURN_IF_ERROR(setting.Validate());
-  ModeSetting wanted = setting;
-  if (wanted.mode == Mode::kReplicas && wanted.replicas_to_aggregate == 0) {
-    wanted.replicas_to_aggregate = lead.num_workers;
-  }
+  const ModeSetting wanted = setting.For(lead.num_workers);
   ModeState& mode = lead.state->mode;
   for (;;) {
     if (lead.state->stop.load(std::memory_order_seq_cst) != 0) {

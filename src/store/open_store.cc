@@ -120,7 +120,7 @@ Result<std::unique_ptr<InProcessArena>> InProcessArena::Create(const StorePlan& 
       return ResourceExhausted(fmt::format(
           "no memory for the {} values of shard {}: use a smaller model", memory.floats, s));
     }
-    FormatShard(memory, plan.FirstMode());
+    FormatShard(memory, plan.mode);
     arena->memory_.push_back(memory);
   }
   return arena;

@@ -233,12 +233,11 @@ struct ModeWord {
   ModeSetting setting;
 
   std::uint64_t Pack() const {
-    const auto parameter = static_cast<std::uint64_t>(
-        setting.mode == Mode::kSsp ? setting.staleness_bound : setting.replicas_to_aggregate);
     return static_cast<std::uint64_t>(number) << 44 |
            static_cast<std::uint64_t>(generation & 0xffff) << 28 |
            static_cast<std::uint64_t>(scheduled & 0x1f) << 23 |
-           static_cast<std::uint64_t>(setting.mode) << 20 | parameter;
+           static_cast<std::uint64_t>(setting.mode) << 20 |
+           static_cast<std::uint64_t>(setting.number);
   }
   /// `number` alone: what every step looks at.
   static std::uint32_t NumberOf(std::uint64_t word) {
@@ -249,10 +248,7 @@ struct ModeWord {
     m.number = NumberOf(word);
     m.generation = static_cast<std::uint32_t>(word >> 28 & 0xffff);
     m.scheduled = static_cast<std::uint32_t>(word >> 23 & 0x1f);
-    m.setting.mode = static_cast<Mode>(word >> 20 & 7);
-    const int parameter = static_cast<int>(word & 0xfffff);
-    if (m.setting.mode == Mode::kSsp) m.setting.staleness_bound = parameter;
-    if (m.setting.mode == Mode::kReplicas) m.setting.replicas_to_aggregate = parameter;
+    m.setting = {static_cast<Mode>(word >> 20 & 7), static_cast<int>(word & 0xfffff)};
     return m;
   }
 };

@@ -33,7 +33,7 @@ ShardedStore::ShardedStore(VariableTable table, const ShardRules& rules, int wor
   PASSEL_CHECK(!shards_.empty() && static_cast<int>(shards_.size()) == table_.shards(),
                "one shard for each ps task of the table");
   shared_values_.resize(table_.size());
-  rules_.Set({});  // no mode yet: it has no part in rounds
+  rules_.mode = {};  // no mode yet: it has no part in rounds
 }
 
 void ShardedStore::UseValues(std::size_t shard, const float* values) {
@@ -79,7 +79,7 @@ Result<ParamView> ShardedStore::Pull(const Selection&, PullMode mode) {
     return FailedPrecondition(
         "this task has not seen the variables initialised: call WaitUntilInitialized() first");
   }
-  if (rules_.mode == Mode::kSsp && open_ == Open::kNothing) {
+  if (rules_.bounded() && open_ == Open::kNothing) {
     RaiseTo(counters().max_clock_lead, lead_->ClockLead());
   }
   const auto own = [](const PulledShard& pulled) { return pulled.own; };
@@ -168,7 +168,7 @@ Result<Ticket> ShardedStore::Push(const GradientBuffer& gradient, std::uint32_t 
 Status ShardedStore::PushToRound(int slot, std::uint32_t stamp) {
   const std::uint64_t completed = lead_->completed_round();
   bool too_late = false;
-  if (rules_.mode == Mode::kReplicas) {
+  if (rules_.mode.mode == Mode::kReplicas) {
     PASSEL_CHECK(slot == 0 || summed_ > 0, "this gradient was lent before its set was dropped");
     const std::uint64_t base = pulled_[stamp % kStamps][0];
     too_late = base != completed || (summed_ > 0 && summed_base_ != completed);
@@ -212,7 +212,7 @@ Status ShardedStore::CountUpdate(const Versions& at_apply, std::uint32_t stamp) 
   outcome_.staleness = Staleness(at_apply, stamp);
   Record(counters().staleness, outcome_.staleness);
   Increment(counters().local_steps);
-  if (rules_.mode == Mode::kSsp) open_ = Open::kStep;
+  if (rules_.bounded()) open_ = Open::kStep;
   return {};
 }
 

@@ -80,7 +80,7 @@ class ShardedStore final : public ParameterStore {
   std::int64_t OwnSteps() {
     return static_cast<std::int64_t>(counters().local_steps.load(std::memory_order_relaxed));
   }
-  bool rounds() const { return IsRoundMode(rules_.mode); }
+  bool rounds() const { return rules_.rounds(); }
   std::uint64_t Staleness(const Versions& at_apply, std::uint32_t stamp) const;
   std::uint64_t RoundsSince(std::uint32_t stamp, std::uint64_t round) const;
   static PushOutcome OutcomeAt(std::uint64_t round);

@@ -89,7 +89,7 @@ Status ShardedStore::WaitUntilInitialized(Deadline deadline) {
   // without us.
   PASSEL_RETURN_IF_ERROR(EnterCurrentMode());
   if (rounds()) PASSEL_RETURN_IF_ERROR(FinishInterruptedRound(deadline));
-  if (rules_.mode == Mode::kSsp) PASSEL_RETURN_IF_ERROR(lead_->AwaitSlowest(deadline));
+  if (rules_.bounded()) PASSEL_RETURN_IF_ERROR(lead_->AwaitSlowest(deadline));
   if (lead_->ChangeDue()) PASSEL_RETURN_IF_ERROR(ChangeMode(deadline));
   entered_ = true;
   return {};
@@ -111,7 +111,7 @@ Status ShardedStore::ChangeMode(Deadline deadline) {
       mode_entered_ = true;
     }
     // All have entered the mode before the first one begins a step in it.
-    if (rules_.mode == Mode::kSsp) PASSEL_RETURN_IF_ERROR(lead_->AwaitSlowest(deadline));
+    if (rules_.bounded()) PASSEL_RETURN_IF_ERROR(lead_->AwaitSlowest(deadline));
     mode_entered_ = false;
   }
   return {};
@@ -121,7 +121,7 @@ Status ShardedStore::EnterCurrentMode() {
   const ModeWord mode = lead_->CurrentMode();
   PASSEL_RETURN_IF_ERROR(lead_->EnterMode(mode));
   for (const auto& shard : shards_) PASSEL_RETURN_IF_ERROR(shard->EnterMode(mode));
-  rules_.Set(mode.setting);
+  rules_.mode = mode.setting;
   UseRules();
   return {};
 }

@@ -5,36 +5,40 @@
 #include <nlohmann/json.hpp>
 
 #include "base/hash.h"
+#include "optim/optimizer_table.h"
 
 namespace passel {
 
 // What is written and read of each part: its fields, by their names. nlohmann::json finds these.
 
-void to_json(nlohmann::json& json, Mode mode) { json = ModeName(mode); }
-void from_json(const nlohmann::json& json, Mode& mode) {
-  if (const auto known = ParseMode(json.get<std::string>()); known.ok()) mode = *known;
+void to_json(nlohmann::json& json, const ModeSetting& mode) { json = mode.ToString(); }
+void from_json(const nlohmann::json& json, ModeSetting& mode) {
+  if (const auto known = ParseModeSetting(json.get<std::string>()); known.ok()) mode = *known;
 }
-void to_json(nlohmann::json& json, OptimizerKind kind) { json = OptimizerName(kind); }
-void from_json(const nlohmann::json& json, OptimizerKind& kind) {
-  if (const auto known = ParseOptimizerKind(json.get<std::string>()); known.ok()) kind = *known;
+void to_json(nlohmann::json& json, const OptimizerConfig& optimizer) {
+  json["kind"] = OptimizerName(optimizer.kind);
+  for (const Hyperparameter& parameter : kHyperparameters) {
+    json[std::string(parameter.name)] = parameter.field.Get(optimizer);
+  }
 }
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ModeSetting, mode, replicas_to_aggregate, staleness_bound)
+void from_json(const nlohmann::json& json, OptimizerConfig& optimizer) {
+  const auto known = ParseOptimizerKind(json.at("kind").get<std::string>());
+  if (known.ok()) optimizer.kind = *known;
+  for (const Hyperparameter& parameter : kHyperparameters) {
+    parameter.field.Set(&optimizer, json.at(std::string(parameter.name)).get<double>());
+  }
+}
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ScheduledMode, step, setting)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OptimizerConfig, kind, use_nesterov, centered, learning_rate,
-                                   momentum, rmsprop_momentum, rmsprop_decay, rmsprop_epsilon,
-                                   adam_beta1, adam_beta2, adam_epsilon, initial_accumulator,
-                                   learning_rate_power, l1, l2, l2_shrinkage)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(VariableInfo, name, logical, shape, first_row, shard)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StorePlan, mode, replicas_to_aggregate, staleness_bound,
-                                   schedule, optimizer, on_device, num_workers, gradient_slots,
-                                   block_floats)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StorePlan, mode, schedule, optimizer, on_device, num_workers,
+                                   gradient_slots, block_floats)
 
 Status StorePlan::CheckMode(const ModeSetting& setting) const {
-  if (on_device && IsRoundMode(setting.mode)) {
+  if (on_device && setting.traits().rounds) {
     return InvalidArgument(
         fmt::format("mode {} has rounds, which parameters in GPU memory (--arena device) do not "
                     "take part in: use --mode hogwild, locked or ssp, or --arena host",
-                    ModeName(setting.mode)));
+                    setting.traits().name));
   }
   return {};
 }
@@ -67,8 +71,8 @@ Status StorePlan::Validate() const {
                       shard, pieces, PieceFloats(block_floats), kMaxPieces));
     }
   }
-  PASSEL_RETURN_IF_ERROR(FirstMode().Validate());
-  PASSEL_RETURN_IF_ERROR(CheckMode(FirstMode()));
+  PASSEL_RETURN_IF_ERROR(mode.Validate());
+  PASSEL_RETURN_IF_ERROR(CheckMode(mode));
   if (schedule.size() > static_cast<std::size_t>(kMaxScheduledModes)) {
     return InvalidArgument(fmt::format("--mode_schedule has at most {} changes of mode, not {}",
                                        kMaxScheduledModes, schedule.size()));
@@ -108,8 +112,8 @@ ShardRules StorePlan::Rules() const {
   ShardRules rules;
   rules.optimizer = optimizer;
   rules.num_workers = num_workers;
+  rules.mode = mode;
   rules.schedule = schedule;
-  rules.Set(FirstMode());
   return rules;
 }
 

@@ -17,9 +17,7 @@
 namespace passel {
 
 struct StorePlan {
-  Mode mode = Mode::kHogwild;     ///< at first: it may change while the job runs
-  int replicas_to_aggregate = 0;  ///< replicas: 1 to kMaxReplicasToAggregate; 0: num_workers
-  int staleness_bound = 0;        ///< ssp: 0 to kMaxStalenessBound
+  ModeSetting mode;  ///< at first: it may change while the job runs
   /// Changes of the mode that are planned: rising steps, at most kMaxScheduledModes.
   std::vector<ScheduledMode> schedule;
   OptimizerConfig optimizer;
@@ -39,7 +37,6 @@ struct StorePlan {
   std::uint64_t Hash() const;
   /// Under the first mode.
   ShardRules Rules() const;
-  ModeSetting FirstMode() const { return {mode, replicas_to_aggregate, staleness_bound}; }
 
   /// The sizes of one shard's memory, which is nowhere yet.
   ShardMemory ShapeOf(int shard) const;

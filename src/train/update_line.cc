@@ -22,8 +22,7 @@ std::string Examples(const UpdateFacts& facts, int gradients) {
 
 // Of modes that wait for each other.
 std::string Round(const UpdateFacts& facts) {
-  const int wanted = facts.mode.replicas_to_aggregate;
-  const int gradients = wanted == 0 ? facts.workers : wanted;
+  const int gradients = facts.mode.number == 0 ? facts.workers : facts.mode.number;
   std::string text = "one update a round, from ";
   if (gradients < facts.workers) {
     text += fmt::format("the first {}of {} gradients, ",
@@ -41,15 +40,10 @@ std::string Updates(const UpdateFacts& facts) {
   if (facts.workers == 1) return "1 worker makes updates of " + examples;
   const std::string text =
       fmt::format("{} workers each make updates of {}", facts.workers, examples);
-  switch (facts.mode.mode) {
-    case Mode::kLocked:
-      return text + ", waiting for each other block by block alone";
-    case Mode::kSsp:
-      return fmt::format("{}, at most {} step{} ahead of the slowest", text,
-                         facts.mode.staleness_bound, facts.mode.staleness_bound == 1 ? "" : "s");
-    default:
-      return text + ", without waiting for each other";
-  }
+  if (facts.mode.traits().binding) return text + ", waiting for each other block by block alone";
+  if (!facts.mode.traits().bounded) return text + ", without waiting for each other";
+  return fmt::format("{}, at most {} step{} ahead of the slowest", text, facts.mode.number,
+                     facts.mode.number == 1 ? "" : "s");
 }
 
 // Why the parameters cannot be in the memory of a GPU; "" if they can.

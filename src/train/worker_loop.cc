@@ -178,7 +178,7 @@ class Worker {
 
   Result<PushOutcome> AwaitOutcome(Ticket ticket, Deadline deadline, std::int64_t local_step) {
     const Mode mode = store_.mode();
-    if (!IsRoundMode(mode) && mode != Mode::kSsp) return WaitFor(ticket, deadline);
+    if (!TraitsOf(mode).rounds && !TraitsOf(mode).bounded) return WaitFor(ticket, deadline);
     const nvtx::Range range(nvtx::Event::kWait, local_step);
     return WaitFor(ticket, deadline);
   }

@@ -28,7 +28,7 @@ TEST_P(EngineThreads, WorkersAndReadersDoNotRace) {
   const auto& [store_case, mode] = GetParam();
   OptimizerConfig optimizer = Sgd(1.0);
   StorePlan plan = TestPlan(mode, store_case.shards, kWorkers, optimizer);
-  if (mode == Mode::kSsp) plan.staleness_bound = 3;
+  if (mode == Mode::kSsp) plan.mode.number = 3;
   const std::unique_ptr<StoreHost> host = store_case.make(plan);
   EngineOptions options;
   options.spin = std::chrono::microseconds(20);
@@ -111,7 +111,7 @@ class ReplicasThreads : public ::testing::TestWithParam<std::tuple<StoreCase, in
 TEST_P(ReplicasThreads, EveryRoundIsAppliedOnceAndEveryDropIsCounted) {
   const auto& [store_case, replicas] = GetParam();
   StorePlan plan = TestPlan(Mode::kReplicas, store_case.shards, kWorkers, Sgd(1.0));
-  plan.replicas_to_aggregate = replicas;
+  plan.mode.number = replicas;
   const ShardRules rules = plan.Rules();
   const std::unique_ptr<StoreHost> host = store_case.make(plan);
   EngineOptions options;

@@ -123,10 +123,10 @@ TEST_P(StoreConformance, RestoredStoreGoesOnWhereTheOtherWas) {
 }
 
 TEST_P(StoreConformance, RestoredJobGoesOnInTheModeThatItsScheduleHasBy) {
-  const std::vector<ScheduledMode> schedule = {{10, {Mode::kLocked, 0, 0}},
-                                               {20, {Mode::kReplicas, 4, 0}},
-                                               {30, {Mode::kBarrier, 0, 0}},
-                                               {40, {Mode::kSsp, 0, 1}}};
+  const std::vector<ScheduledMode> schedule = {{10, {Mode::kLocked}},
+                                               {20, {Mode::kReplicas, 4}},
+                                               {30, {Mode::kBarrier}},
+                                               {40, {Mode::kSsp, 1}}};
   for (const std::int64_t step : {9, 10, 25, 30, 41}) {
     SCOPED_TRACE(step);
     plan_ = TestPlan(mode(), shards(), 2, Sgd(1.0));

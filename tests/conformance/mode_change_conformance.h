@@ -238,8 +238,8 @@ TEST_P(ModeChange, FromEveryModeToEveryOther) {
         for (int k = 0; k < kWorkers; ++k) {
           lead = std::max(lead, job.lead().tasks[k].counters.max_clock_lead.load());
         }
-        EXPECT_LE(lead, static_cast<std::uint64_t>(
-                            std::max(Setting(from).staleness_bound, Setting(to).staleness_bound)));
+        EXPECT_LE(lead,
+                  static_cast<std::uint64_t>(std::max(Setting(from).number, Setting(to).number)));
       }
       ASSERT_FALSE(HasFailure());
     }
@@ -447,9 +447,9 @@ TEST_P(ModeChange, WishesAreChecked) {
   EXPECT_EQ(*WishForMode(lead, Setting("hogwild")), 0u) << "it is in force already";
   EXPECT_FALSE(WishedMode(lead).has_value());
   for (const ModeSetting wrong :
-       {ModeSetting{Mode::kBarrier, 2, 0}, ModeSetting{Mode::kLocked, 0, 1},
-        ModeSetting{Mode::kReplicas, 65'537, 0}, ModeSetting{Mode::kSsp, 0, 1'000'001},
-        ModeSetting{Mode::kSsp, 0, -1}}) {
+       {ModeSetting{Mode::kBarrier, 2}, ModeSetting{Mode::kLocked, 1},
+        ModeSetting{Mode::kReplicas, 65'537}, ModeSetting{Mode::kSsp, 1'000'001},
+        ModeSetting{Mode::kSsp, -1}}) {
     EXPECT_EQ(WishForMode(lead, wrong).status().code(), Code::kInvalidArgument);
   }
   EXPECT_EQ(*WishForMode(lead, Setting("replicas")), 1u);

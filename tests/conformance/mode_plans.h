@@ -18,8 +18,7 @@ inline bool IsLossless(Mode mode) { return mode != Mode::kHogwild && mode != Mod
 /// A job that begins in `first`, with SGD of rate 1.
 inline StorePlan PlanIn(const ModeSetting& first, int shards, int workers) {
   StorePlan plan = TestPlan(first.mode, shards, workers, Sgd(1.0));
-  plan.replicas_to_aggregate = first.replicas_to_aggregate;
-  plan.staleness_bound = first.staleness_bound;
+  plan.mode = first;
   return plan;
 }
 

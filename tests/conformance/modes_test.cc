@@ -42,7 +42,7 @@ const Dataset& Digits() {
 struct Kind {
   const char* name;
   Mode mode;
-  int replicas, bound;
+  int number;
 };
 void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
 
@@ -54,9 +54,7 @@ void RunJob(const Kind& kind, std::uint64_t seed) {
   model.inputs = Digits().train().pixels;
   model.classes = Digits().num_classes();
   StorePlan plan;
-  plan.mode = kind.mode;
-  plan.replicas_to_aggregate = kind.replicas;
-  plan.staleness_bound = kind.bound;
+  plan.mode = {kind.mode, kind.number};
   plan.optimizer = Sgd(0.01);
   plan.num_workers = kWorkers;
   plan.variables = *PlaceModel(model, 1 + static_cast<int>(seed % 2), PlacementOptions());
@@ -120,15 +118,15 @@ void RunJob(const Kind& kind, std::uint64_t seed) {
     counted_dropped += static_cast<std::int64_t>(c.dropped.load());
     counted_steps += static_cast<std::int64_t>(c.local_steps.load());
     if (kind.mode == Mode::kSsp) {
-      EXPECT_LE(c.max_clock_lead.load(), static_cast<std::uint64_t>(kind.bound));
+      EXPECT_LE(c.max_clock_lead.load(), static_cast<std::uint64_t>(kind.number));
     }
   }
   EXPECT_EQ(counted_dropped, dropped);
   // A worker that stops waiting because all is done does not report that step.
   EXPECT_GE(counted_steps, local_steps);
   EXPECT_LE(counted_steps, local_steps + kWorkers);
-  if (kind.mode == Mode::kBarrier || kind.replicas >= kWorkers) {
-    EXPECT_EQ(local_steps, kSteps * std::max(kWorkers, kind.replicas));
+  if (kind.mode == Mode::kBarrier || kind.number >= kWorkers) {
+    EXPECT_EQ(local_steps, kSteps * std::max(kWorkers, kind.number));
     EXPECT_EQ(dropped, 0);
   }
 }
@@ -149,17 +147,15 @@ TEST_P(CleanEnd, EveryWorkerEndsAtTheLastStepWhateverTheOthersDo) {
               1e-9 * static_cast<double>(MonotonicNs() - begin));
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, CleanEnd,
-                         ::testing::Values(Kind{"hogwild", Mode::kHogwild, 0, 0},
-                                           Kind{"locked", Mode::kLocked, 0, 0},
-                                           Kind{"barrier", Mode::kBarrier, 0, 0},
-                                           Kind{"replicas_R1", Mode::kReplicas, 1, 0},
-                                           Kind{"replicas_R3", Mode::kReplicas, 3, 0},
-                                           Kind{"replicas_R4", Mode::kReplicas, 4, 0},
-                                           Kind{"replicas_R6", Mode::kReplicas, 6, 0},
-                                           Kind{"ssp_0", Mode::kSsp, 0, 0},
-                                           Kind{"ssp_3", Mode::kSsp, 0, 3}),
-                         [](const auto& test) { return std::string(test.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Modes, CleanEnd,
+    ::testing::Values(Kind{"hogwild", Mode::kHogwild, 0}, Kind{"locked", Mode::kLocked, 0},
+                      Kind{"barrier", Mode::kBarrier, 0}, Kind{"replicas_R1", Mode::kReplicas, 1},
+                      Kind{"replicas_R3", Mode::kReplicas, 3},
+                      Kind{"replicas_R4", Mode::kReplicas, 4},
+                      Kind{"replicas_R6", Mode::kReplicas, 6}, Kind{"ssp_0", Mode::kSsp, 0},
+                      Kind{"ssp_3", Mode::kSsp, 3}),
+    [](const auto& test) { return std::string(test.param.name); });
 
 // --- Bounded staleness ---------------------------------------------------------------------------
 
@@ -167,7 +163,7 @@ TEST(BoundedStaleness, IsNeverExceededUnderRandomDelays) {
   for (const int bound : {0, 1, 5}) {
     SCOPED_TRACE(bound);
     StorePlan plan = TestPlan(Mode::kSsp, 1, kWorkers, Sgd(1e-6));
-    plan.staleness_bound = bound;
+    plan.mode.number = bound;
     const std::unique_ptr<InProcessArena> arena = std::move(*InProcessArena::Create(plan));
     const std::uint64_t each = (ManyTurns() ? 100'000 : 10'000) / kWorkers;
     // Counted here, apart from the store: raised before the push, so never behind the store's.
@@ -232,7 +228,7 @@ TEST(BoundedStaleness, IsNeverExceededUnderRandomDelays) {
 // Rounds per second of `workers` workers that compute for 3 ms; the last one for `slow`.
 double RoundsPerSecond(int workers, int replicas, milliseconds slow) {
   StorePlan plan = TestPlan(Mode::kReplicas, 1, workers, Sgd(1e-6));
-  plan.replicas_to_aggregate = replicas;
+  plan.mode.number = replicas;
   const std::unique_ptr<InProcessArena> arena = std::move(*InProcessArena::Create(plan));
   constexpr Version kRounds = 150;
   std::vector<std::thread> threads;

@@ -68,6 +68,12 @@ class ReferenceVariable {
         slot(1) = slot(1) + (g * g - slot(1)) * c.one_minus_decay;
         w = w - c.rate * slot(0) / (std::sqrt(slot(1)) + c.epsilon);
         return;
+      case OptimizerKind::kAdamW:
+        slot(0) = slot(0) + (g - slot(0)) * c.one_minus_beta1;
+        slot(1) = slot(1) + (g * g - slot(1)) * c.one_minus_decay;
+        w = w - c.rate_decay * w;
+        w = w - c.rate * slot(0) / (std::sqrt(slot(1)) + c.epsilon);
+        return;
       case OptimizerKind::kRmsProp:
         slot(0) = slot(0) + (g * g - slot(0)) * c.one_minus_decay;
         slot(1) = slot(1) * c.momentum + c.rate * g / std::sqrt(slot(0) + c.epsilon);

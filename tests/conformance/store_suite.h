@@ -70,7 +70,7 @@ inline StorePlan TestPlan(Mode mode, int shards, int workers, const OptimizerCon
   StorePlan plan;
   plan.mode = mode;
   plan.num_workers = workers;
-  if (mode == Mode::kSsp) plan.staleness_bound = kWideBound;
+  if (mode == Mode::kSsp) plan.mode.number = kWideBound;
   plan.gradient_slots = 3;
   plan.block_floats = 256;
   plan.optimizer = optimizer;
@@ -99,7 +99,7 @@ inline OptimizerConfig Sgd(double rate) {
 
 inline std::vector<OptimizerConfig> AllReferenceOptimizers() {
   std::vector<OptimizerConfig> configs;
-  for (const char* name : {"sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam"}) {
+  for (const char* name : {"sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "adamw"}) {
     OptimizerConfig config = *ParseOptimizer(name);
     config.learning_rate = 0.05;
     if (config.kind == OptimizerKind::kRmsProp) config.rmsprop_momentum = 0.5;
@@ -186,12 +186,12 @@ class StoreConformance : public ::testing::TestWithParam<std::tuple<StoreCase, M
   }
   void MakeReplicas(int workers, int replicas, const OptimizerConfig& optimizer = Sgd(1.0)) {
     plan_ = TestPlan(mode(), shards(), workers, optimizer);
-    plan_.replicas_to_aggregate = replicas;
+    plan_.mode.number = replicas;
     host_ = std::get<0>(GetParam()).make(plan_);
   }
   void MakeSsp(int workers, int bound) {
     plan_ = TestPlan(mode(), shards(), workers, Sgd(1.0));
-    plan_.staleness_bound = bound;
+    plan_.mode.number = bound;
     host_ = std::get<0>(GetParam()).make(plan_);
   }
 

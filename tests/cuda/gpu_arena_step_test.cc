@@ -17,6 +17,7 @@
 #include "cuda/gpu_fixture.h"
 #include "cuda/step_world.h"
 #include "optim/update_kernels.h"
+#include "support/every_optimizer.h"
 
 namespace passel::cuda {
 namespace {
@@ -63,16 +64,7 @@ class GpuArenaStep : public GpuFixture {
 // The emulated GPU gives the same bits; a GPU has a power function of its own.
 TEST_F(GpuArenaStep, UpdatesAreThoseOfTheCpuForEachOptimizer) {
   constexpr std::size_t kFloats = 64 * 3 + 16;
-  std::vector<OptimizerConfig> configs;
-  for (const OptimizerKind kind :
-       {OptimizerKind::kSgd, OptimizerKind::kMomentum, OptimizerKind::kAdagrad,
-        OptimizerKind::kRmsProp, OptimizerKind::kAdam, OptimizerKind::kFtrl, OptimizerKind::kFtrl,
-        OptimizerKind::kMomentum, OptimizerKind::kRmsProp}) {
-    configs.emplace_back().kind = kind;
-  }
-  configs[6].learning_rate_power = -0.7;
-  configs[7].use_nesterov = 1;
-  configs[8].centered = 1;
+  std::vector<OptimizerConfig> configs = EveryOptimizer();
   // The kernels of a job on several GPUs, too, if only on one.
   for (std::size_t c = 0; c < 2 * configs.size(); ++c) {
     OptimizerConfig& config = configs[c / 2];

@@ -15,6 +15,7 @@
 #include "cuda/arena_workers.h"
 #include "cuda/engine_under_test.h"
 #include "optim/update_kernels.h"
+#include "support/every_optimizer.h"
 
 namespace passel::cuda {
 namespace {
@@ -143,20 +144,8 @@ void ExpectTheCpusUpdates(const OptimizerConfig& config, std::size_t floats, std
 }
 
 TEST(MappedArenaTest, PushAppliesEachOptimizerAsTheCpuDoes) {
-  std::vector<OptimizerConfig> configs;
-  for (const OptimizerKind kind :
-       {OptimizerKind::kSgd, OptimizerKind::kMomentum, OptimizerKind::kAdagrad,
-        OptimizerKind::kRmsProp, OptimizerKind::kAdam, OptimizerKind::kFtrl}) {
-    configs.emplace_back().kind = kind;
-  }
-  configs.push_back(configs[1]);
-  configs.back().use_nesterov = 1;
-  configs.push_back(configs[3]);
-  configs.back().centered = 1;
-  configs.push_back(configs[5]);
-  configs.back().learning_rate_power = -0.7;
   std::set<UpdateRule> rules;
-  for (OptimizerConfig config : configs) {
+  for (OptimizerConfig config : EveryOptimizer()) {
     config.learning_rate = 0.125;
     rules.insert(Prepare(config, 1).rule);
     for (const std::size_t floats : {1u, 3u, 4u, 112u, 117u}) {
@@ -164,7 +153,7 @@ TEST(MappedArenaTest, PushAppliesEachOptimizerAsTheCpuDoes) {
     }
     ExpectTheCpusUpdates(config, 5125, 2048);
   }
-  EXPECT_EQ(rules.size(), static_cast<std::size_t>(UpdateRule::kFtrlPower) + 1) << "every rule";
+  EXPECT_EQ(rules.size(), UpdateRules::kSize) << "every rule";
 }
 
 TEST(MappedArenaTest, BlockThatOthersHoldIsLeftAndThenDoneOnce) {

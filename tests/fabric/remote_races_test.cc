@@ -38,7 +38,7 @@ JobProgress ProgressAt40(int shards) {
 
 TEST(RemoteRaces, AfterAChangeOfTheModeNobodyComputesOnFormerValues) {
   StorePlan plan = TestPlan(Mode::kHogwild, 1, 2, Sgd(1.0));
-  plan.schedule = {{2, {Mode::kBarrier, 0, 0}}};
+  plan.schedule = {{2, {Mode::kBarrier}}};
   RemoteHost host(plan);
   const auto a = OpenOn(host, 0);
   const auto b = OpenOn(host, 1);
@@ -57,7 +57,7 @@ TEST(RemoteRaces, AfterAChangeOfTheModeNobodyComputesOnFormerValues) {
 
 TEST(RemoteRaces, ValuesAreOfTheRoundThatTheirVersionNames) {
   StorePlan plan = TestPlan(Mode::kReplicas, 1, 2, Sgd(1.0));
-  plan.replicas_to_aggregate = 1;
+  plan.mode.number = 1;
   RemoteHost host(plan);
   const auto a = OpenOn(host, 0);
   const auto b = OpenOn(host, 1);
@@ -149,7 +149,7 @@ TEST(RemoteRaces, ALifeThatIsOverWritesNothingIntoItsSuccessors) {
 
 TEST(RemoteRaces, WhoWasAwayWhileTheModeChangedPushesNothingInItsFormerMode) {
   StorePlan plan = TestPlan(Mode::kHogwild, 1, 2, Sgd(1.0));
-  plan.schedule = {{3, {Mode::kBarrier, 0, 0}}};
+  plan.schedule = {{3, {Mode::kBarrier}}};
   RemoteHost host(plan, {}, 0, "", milliseconds(300));
   const auto a = OpenOn(host, 0);
   const auto away = OpenOn(host, 1);

@@ -250,7 +250,7 @@ TEST(RemoteServer, NoMutationOfARequestHarmsThePs) {
       request.id = request.kind == Kind::kHello ? 0 : static_cast<std::uint64_t>(i) + 1;
       request.number = random.Below(4);
       request.grant = {random.Below(4), 1, {1 + random.Below(2), 0, 0, 0}};
-      request.mode = ModeWord{0, 0, 0, {mode, 0, 0}}.Pack();
+      request.mode = ModeWord{0, 0, 0, mode}.Pack();
       request.flags = static_cast<std::uint16_t>(random.Below(512));
       std::vector<std::uint8_t> header = Encode(request);
       for (std::uint64_t n = random.Below(4); n > 0; --n) {

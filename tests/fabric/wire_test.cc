@@ -34,7 +34,7 @@ Request FullRequest(Kind kind) {
   request.number = 12;
   request.slot = 2;
   request.grant = {12, 2, {0b101, 0, 0, 0}};
-  request.mode = ModeWord{3, 4, 1, {Mode::kSsp, 0, 8}}.Pack();
+  request.mode = ModeWord{3, 4, 1, {Mode::kSsp, 8}}.Pack();
   request.start = {99, 100, 101, 102, true};
   request.progress.global_step = 55;
   request.progress.workers = {{1, 2, 3}, {4, 5, 6}};
@@ -54,7 +54,7 @@ Answer FullAnswer() {
   answer.state.alive = Aborted("fenced off");
   answer.state.stopped = true;
   answer.state.global_step = -1;
-  answer.state.mode = ModeWord{1, 2, 0, {Mode::kReplicas, 3, 0}}.Pack();
+  answer.state.mode = ModeWord{1, 2, 0, {Mode::kReplicas, 3}}.Pack();
   answer.state.engine = {1, 2, 3, 4, 5, 6};
   answer.version = 10;
   answer.grant = RoundGrant{4, 1, {0, 2, 0, 0}};

@@ -22,7 +22,7 @@ void PrintTo(const Place& place, std::ostream* out) { *out << place.failpoint; }
 
 StorePlan ReplicasPlan(int replicas, int shards, const OptimizerConfig& optimizer) {
   StorePlan plan = TestPlan(Mode::kReplicas, shards, 3, optimizer);
-  plan.replicas_to_aggregate = replicas;
+  plan.mode.number = replicas;
   return plan;
 }
 
@@ -344,7 +344,7 @@ constexpr int kBound = 4;
 
 StorePlan SspPlan(int shards) {
   StorePlan plan = TestPlan(Mode::kSsp, shards, 3, Sgd(1.0));
-  plan.staleness_bound = kBound;
+  plan.mode.number = kBound;
   return plan;
 }
 

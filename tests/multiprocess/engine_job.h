@@ -200,7 +200,7 @@ class EngineJob {
   /// job can be checked then.
   void ExpectRoundsApplied(std::uint64_t n, std::uint64_t expect_all_of) {
     const ShardRules rules = plan_.Rules();
-    const bool backup = rules.replicas_to_aggregate < rules.num_workers;
+    const bool backup = rules.RoundSize() < rules.num_workers;
     ASSERT_TRUE(counting_ || !backup);
     ASSERT_EQ(board_->disagreements.load(), 0u);
     ASSERT_EQ(memory_[0].state->completed_round.load(), n);

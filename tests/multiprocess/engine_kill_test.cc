@@ -90,7 +90,7 @@ TEST_P(EngineKills, ReplicasStayRightWhoeverDies) {
     const bool backup = replicas < 3;
     StorePlan plan =
         TestPlan(Mode::kReplicas, GetParam(), 3, backup ? Sgd(1.0) : *ParseOptimizer("adam"));
-    plan.replicas_to_aggregate = replicas;
+    plan.mode.number = replicas;
     EngineJob job(plan, backup);
     std::vector<Child> workers;
     for (int k = 0; k < 3; ++k) workers.push_back(job.Start(k, 0));
@@ -113,7 +113,7 @@ TEST_P(EngineKills, NobodyGetsMoreThanTheBoundAheadWhoeverDies) {
   std::printf("PASSEL_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
   Random random(seed);
   StorePlan plan = TestPlan(Mode::kSsp, GetParam(), 3, Sgd(1.0));
-  plan.staleness_bound = 2;
+  plan.mode.number = 2;
   EngineJob job(plan, true);
   std::vector<Child> workers;
   for (int k = 0; k < 3; ++k) workers.push_back(job.Start(k, 0));

@@ -366,7 +366,7 @@ class StoppedJob {
       }
     } else if (IsRoundMode(first)) {
       const bool whole = then_ == Then::kGoesOn && !place_.joins();
-      const bool backup = Setting(place_.mode).replicas_to_aggregate == 2;
+      const bool backup = Setting(place_.mode).number == 2;
       job_->ExpectRoundsApplied(job_->memory(0).state->completed_round.load(),
                                 backup  ? 0
                                 : whole ? 7u

@@ -4,6 +4,7 @@
 // sharing. Everything is measured by src/lab; tools/bench, in the sources, measures far more.
 
 #include <fmt/core.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -81,12 +82,13 @@ Status CheckBench(const BenchFlags& flags, BenchPlan* plan) {
     PASSEL_RETURN_IF_ERROR(job::CheckRange("--workers", *flags.workers, 1, most));
     plan->workers = static_cast<int>(*flags.workers);
   }
-  PASSEL_ASSIGN_OR_RETURN(plan->optimizer,
-                          job::Choose<OptimizerKind>("--optimizer", flags.optimizer,
-                                                     {{"sgd", OptimizerKind::kSgd},
-                                                      {"adam", OptimizerKind::kAdam},
-                                                      {"adagrad", OptimizerKind::kAdagrad},
-                                                      {"ftrl", OptimizerKind::kFtrl}}));
+  const lab::CellOptimizer* const optimizer = lab::CellOptimizerOf(flags.optimizer);
+  if (optimizer == nullptr) {
+    return InvalidArgument(fmt::format("--optimizer {} is not known: use one of {}",
+                                       flags.optimizer,
+                                       fmt::join(lab::CellOptimizerNames(), ", ")));
+  }
+  plan->optimizer = optimizer->kind;
   if (!flags.json.empty()) PASSEL_RETURN_IF_ERROR(job::PrepareResult("--json", flags.json));
   // All workers first, which the advice is about; then where sharing begins; then none.
   std::vector<int> counts = {plan->workers};
@@ -296,7 +298,8 @@ void AddBenchCommand(Command& program, std::int64_t start_ns) {
       "bench", "Measure what an update costs here in each mode, in ten seconds, and advise one");
   command.Add("--elements", &flags->elements, "Parameters of the model, float32 each")
       .ShowDefault();
-  command.Add("--optimizer", &flags->optimizer, "sgd, adam, adagrad or ftrl").ShowDefault();
+  command.Add("--optimizer", &flags->optimizer, Listed(lab::CellOptimizerNames(), "or"))
+      .ShowDefault();
   command.Add("--workers", &flags->workers,
               "Processes that push at once; default: one per usable core");
   command

@@ -15,6 +15,7 @@
 #include "job/ask_jobs.h"
 #include "job/find_job.h"
 #include "job/flag_checks.h"
+#include "job/mode_settings.h"
 #include "shm/rendezvous_client.h"
 #include "store/mode.h"
 #include "tools/passel/commands.h"
@@ -208,29 +209,16 @@ Status Show(const std::string& named, bool json) {
 
 struct SetModeFlags {
   std::vector<std::string> words;  // [JOB] MODE
-  std::optional<int> replicas_to_aggregate, staleness_bound;
+  std::optional<std::int64_t> replicas_to_aggregate, staleness_bound;
   double wait = 30;  // seconds
   job::TypedNumbers typed;
 };
 
 Result<ModeSetting> WantedMode(const SetModeFlags& flags) {
   PASSEL_ASSIGN_OR_RETURN(ModeSetting setting, ParseModeSetting(flags.words.back()));
-  if (flags.replicas_to_aggregate) {
-    if (*flags.replicas_to_aggregate == 0) {  // which stands for the default elsewhere
-      return InvalidArgument(
-          fmt::format("--replicas_to_aggregate is 1 to {}, not 0: use 1 or more, or "
-                      "omit it for one gradient of each worker",
-                      kMaxReplicasToAggregate));
-    }
-    setting.replicas_to_aggregate = *flags.replicas_to_aggregate;
-  }
-  if (flags.staleness_bound) setting.staleness_bound = *flags.staleness_bound;
-  if (setting.mode != Mode::kSsp && flags.staleness_bound) {
-    return InvalidArgument(
-        fmt::format("--staleness_bound has no meaning in mode {}: use ssp, or omit it",
-                    ModeName(setting.mode)));
-  }
-  PASSEL_RETURN_IF_ERROR(setting.Validate());
+  const job::ModeNumber numbers[] = {{"replicas_to_aggregate", flags.replicas_to_aggregate},
+                                     {"staleness_bound", flags.staleness_bound}};
+  PASSEL_RETURN_IF_ERROR(job::TakeNumbers(numbers, &setting));
   return setting;
 }
 

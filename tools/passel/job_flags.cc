@@ -3,9 +3,13 @@
 #include <fmt/core.h>
 
 #include <charconv>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <string>
 
+#include "optim/hyper_flags.h"
+#include "optim/optimizer.h"
 #include "tools/passel/flags.h"
 #include "train/log_lines.h"
 
@@ -21,6 +25,21 @@ std::string IsNotASeed(const std::string& text) {
   if (error == std::errc() && stop == end) return "";
   return fmt::format("a seed is a number from 0 to {}, not \"{}\"",
                      std::numeric_limits<std::uint64_t>::max(), text.substr(0, 64));
+}
+
+void AddOptimizerFlags(Command& app, job::JobSettings* f) {
+  app.Add("--optimizer", &f->optimizer, OptimizerNames()).Group("Optimizer").ShowDefault();
+  for (std::size_t i = 0; i < kNumHyperFlags; ++i) {
+    const std::string name = fmt::format("--{}", kHyperFlags[i].name);
+    const std::string help = kHyperFlags[i].name == "learning_rate"
+                                 ? "Default: " + DefaultLearningRates()
+                                 : OptimizersWith(kHyperFlags[i].name);
+    if (kHyperFlags[i].is_switch) {
+      app.AddSwitch(name.c_str(), &f->hyper[i].on, help.c_str()).Group("Optimizer");
+    } else {
+      app.Add(name.c_str(), &f->hyper[i].number, help).Group("Optimizer");
+    }
+  }
 }
 
 }  // namespace
@@ -62,27 +81,7 @@ void AddJobFlags(Command& app, job::JobSettings* f) {
       .Group("Model")
       .ShowDefault();
 
-  app.Add("--optimizer", &f->optimizer, "sgd, momentum, nesterov, adagrad, rmsprop, adam or ftrl")
-      .Group("Optimizer")
-      .ShowDefault();
-  app.Add("--learning_rate", &f->learning_rate,
-          "Default: adam and rmsprop 0.001, sgd 0.1, others 0.05")
-      .Group("Optimizer");
-  const auto hyper = [&](const char* name, std::optional<double>* value, const char* help) {
-    app.Add(name, value, help).Group("Optimizer");
-  };
-  hyper("--momentum", &f->momentum, "momentum, rmsprop");
-  app.AddSwitch("--use_nesterov", &f->use_nesterov, "momentum").Group("Optimizer");
-  hyper("--decay", &f->decay, "rmsprop");
-  app.AddSwitch("--centered", &f->centered, "rmsprop").Group("Optimizer");
-  hyper("--epsilon", &f->epsilon, "adam, rmsprop");
-  hyper("--beta1", &f->beta1, "adam");
-  hyper("--beta2", &f->beta2, "adam");
-  hyper("--initial_accumulator_value", &f->initial_accumulator_value, "adagrad, ftrl");
-  hyper("--l1", &f->l1, "ftrl");
-  hyper("--l2", &f->l2, "ftrl");
-  hyper("--l2_shrinkage", &f->l2_shrinkage, "ftrl");
-  hyper("--learning_rate_power", &f->learning_rate_power, "ftrl");
+  AddOptimizerFlags(app, f);
 
   app.Add("--mode", &f->mode,
           "hogwild: at once, lock-free; locked: at once, nothing lost; barrier: one mean "

@@ -18,8 +18,7 @@ namespace {
 
 StorePlan TwoWorkers() {
   StorePlan plan;
-  plan.mode = Mode::kSsp;
-  plan.staleness_bound = 3;
+  plan.mode = {Mode::kSsp, 3};
   plan.num_workers = 2;
   plan.optimizer = *ParseOptimizer("adam");
   VariableInfo v;

@@ -1,9 +1,12 @@
 // What is said of settings that cannot be: one sentence that names the flag, its limits, the value
 // as it was typed and the fix. That the program refuses with it is in tests/bad_inputs.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -11,6 +14,7 @@
 #include <vector>
 
 #include "job/launch_setup.h"
+#include "job/mode_settings.h"
 #include "tests/unit/job/settings_of.h"
 
 namespace passel::job::testing {
@@ -70,6 +74,8 @@ const Refused kFlags[] = {
     {{"--on_nan=hope"}, {"--on_nan", "hope", "skip"}},
     {{"--on_stall=hope"}, {"--on_stall", "hope", "evict", "wait", "fail"}},
     {{"--momentum=0.9"}, {"--momentum", "adam"}},
+    {{"--weight_decay=0.01"}, {"--weight_decay has no meaning for --optimizer adam", "omit it"}},
+    {{"--optimizer=adamw", "--weight_decay=-1"}, {"--weight_decay must", "0 or more", "got -1"}},
     {{"--optimizer=sgd", "--beta1=0.9"}, {"--beta1", "sgd"}},
     {{"--optimizer=adagrad", "--l2=1"}, {"--l2", "adagrad"}},
     {{"--learning_rate=nan"}, {"learning_rate", "nan"}},
@@ -199,7 +205,7 @@ const Refused kChoices[] = {
     {{"--mode=ssp "}, {"ssp"}},
     {{"--mode=1"}, {"1", "hogwild"}},
     {{"--optimizer=Adam"}, {"Adam", "adam"}},
-    {{"--optimizer=adamw"}, {"adamw", "adam"}},
+    {{"--optimizer=lamb"}, {"lamb", "adam"}},
     {{"--model=mpl"}, {"mpl", "mlp", "softmax"}},
     {{"--loss=mse"}, {"mse", "mean"}},
     {{"--sampler=shuffle"}, {"--sampler", "shuffle", "next_batch"}},
@@ -302,6 +308,24 @@ TEST(SettingsTest, SchedulesOfModesThatCannotBeAreRefused) { ExpectRefused(kSche
 TEST(SettingsTest, TowersAndPushesOutOfRangeAreRefused) { ExpectRefused(kTowersAndPushes); }
 
 TEST(SettingsTest, WrongPinsAreRefused) { ExpectRefused(kPins); }
+
+// `train` and `ctl set-mode` go by the same checks.
+TEST(SettingsTest, AModeTakesItsOwnNumberAndNoOther) {
+  const auto taken = [](ModeSetting mode, const ModeNumber& number) {
+    const Status status = TakeNumbers({&number, 1}, &mode);
+    return status.ok() ? mode.ToString() : status.message();
+  };
+  EXPECT_EQ(taken(Mode::kReplicas, {"replicas_to_aggregate", 3}), "replicas=3");
+  EXPECT_EQ(taken(Mode::kSsp, {"staleness_bound", 0}), "ssp=0");
+  EXPECT_EQ(taken(Mode::kHogwild, {"staleness_bound", std::nullopt}), "hogwild");
+  EXPECT_EQ(taken(Mode::kHogwild, {"staleness_bound", 3}),
+            "--staleness_bound has no meaning in mode hogwild: use mode ssp, or omit it");
+  EXPECT_THAT(taken(Mode::kReplicas, {"replicas_to_aggregate", 0}),
+              ::testing::AllOf(::testing::HasSubstr("--replicas_to_aggregate"),
+                               ::testing::HasSubstr("not 0")));
+  EXPECT_THAT(taken(Mode::kSsp, {"staleness_bound", std::int64_t{1} << 40}),
+              ::testing::HasSubstr("1000000"));
+}
 
 // A setting that ToArguments() forgets would be lost in every task of a job, without a word.
 TEST(SettingsTest, ATaskIsGivenEverySettingOfItsJob) {

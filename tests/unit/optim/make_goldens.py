@@ -2,7 +2,7 @@
 """Writes update_goldens.h: 20 updates of every optimizer, computed with NumPy in double precision.
 
 The formulas are written down here a second time, from the definitions of TensorFlow 1.x's training
-kernels, and share nothing with src/optim. Usage:  make_goldens.py > update_goldens.h
+kernels and, for AdamW, from the paper, and share nothing with src/optim. Usage:  make_goldens.py > update_goldens.h
 """
 
 import numpy as np
@@ -100,6 +100,21 @@ def adam(c):
     return [0.0, 0.0], update
 
 
+def adamw(c):
+    lr, b1, b2, eps = c["learning_rate"], c["adam_beta1"], c["adam_beta2"], c["adam_epsilon"]
+    decay = c["weight_decay"]
+
+    def update(w, slots, g, t):
+        m, v = slots
+        m[:] = b1 * m + (1 - b1) * g
+        v[:] = b2 * v + (1 - b2) * g**2
+        m_hat, v_hat = m / (1 - b1**t), v / (1 - b2**t)
+        w -= lr * decay * w
+        w -= lr * m_hat / (np.sqrt(v_hat) + eps)
+
+    return [0.0, 0.0], update
+
+
 def ftrl(c):
     lr, p = c["learning_rate"], c["learning_rate_power"]
     l1, l2, shrinkage = c["l1"], c["l2"], c["l2_shrinkage"]
@@ -167,6 +182,15 @@ VARIANTS = [
         ftrl,
         dict(learning_rate=0.1) | FTRL | dict(learning_rate_power=0.0),
     ),
+    ("AdamW", "kAdamW", adamw, dict(learning_rate=0.01) | ADAM | dict(weight_decay=0.01)),
+    (
+        "AdamWOtherBetas",
+        "kAdamW",
+        adamw,
+        dict(
+            learning_rate=0.05, adam_beta1=0.5, adam_beta2=0.9, adam_epsilon=0.01, weight_decay=0.5
+        ),
+    ),
 ]
 
 
@@ -192,6 +216,18 @@ def braces(array):
     return "{\n" + "\n".join(lines) + "}"
 
 
+def write_rows(array, rows):
+    """The definition of `array`: (name, kind, settings, w, slots) each."""
+    print(f"inline constexpr Golden {array}[] = {{")
+    for name, kind, settings, w, slots in rows:
+        fields = [f".kind = OptimizerKind::{kind}"]
+        fields += [f".{key} = {value}" for key, value in settings.items()]
+        print(f'  {{"{name}",\n   {{' + ",\n    ".join(fields) + "},")
+        print("   " + braces(w) + ",")
+        print("   {" + ",\n    ".join(braces(s) for s in slots) + "}},")
+    print("};\n\n}  // namespace passel")
+
+
 def main():
     print("// Written by make_goldens.py; do not edit. 20 updates of 67 elements.")
     print("// clang-format off")
@@ -206,15 +242,10 @@ def main():
     print("  double values[kGoldenElements];")
     print("  double slots[kMaxSlots][kGoldenElements];")
     print("};\n")
-    print("inline constexpr Golden kGoldens[] = {")
+    rows = []
     for name, kind, formula, settings in VARIANTS:
-        w, slots = run(formula, settings)
-        fields = [f".kind = OptimizerKind::{kind}"]
-        fields += [f".{key} = {value}" for key, value in settings.items()]
-        print(f'  {{"{name}",\n   {{' + ",\n    ".join(fields) + "},")
-        print("   " + braces(w) + ",")
-        print("   {" + ",\n    ".join(braces(s) for s in slots) + "}},")
-    print("};\n\n}  // namespace passel")
+        rows.append((name, kind, settings, *run(formula, settings)))
+    write_rows("kGoldens", rows)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "optim/optimizer_table.h"
+
 namespace passel {
 namespace {
 
@@ -21,9 +23,11 @@ OptimizerConfig Of(OptimizerKind kind) {
   return config;
 }
 
-constexpr OptimizerKind kAllKinds[] = {OptimizerKind::kSgd,     OptimizerKind::kMomentum,
-                                       OptimizerKind::kAdagrad, OptimizerKind::kRmsProp,
-                                       OptimizerKind::kAdam,    OptimizerKind::kFtrl};
+std::vector<OptimizerKind> AllKinds() {
+  std::vector<OptimizerKind> kinds;
+  for (const OptimizerRow& row : Optimizers()) kinds.push_back(row.kind);
+  return kinds;
+}
 
 TEST(OptimizerConfig, DefaultsAreThoseOfTensorFlow) {
   const OptimizerConfig config;
@@ -41,6 +45,10 @@ TEST(OptimizerConfig, DefaultsAreThoseOfTensorFlow) {
   EXPECT_EQ(config.l2_shrinkage, 0.0);
 }
 
+TEST(OptimizerConfig, DefaultDecayIsThatOfPyTorch) {
+  EXPECT_EQ(OptimizerConfig().weight_decay, 0.01);
+}
+
 TEST(OptimizerConfig, HasTheSameBytesWhateverTheMemoryHeldBefore) {
   alignas(OptimizerConfig) unsigned char a[sizeof(OptimizerConfig)];
   alignas(OptimizerConfig) unsigned char b[sizeof(OptimizerConfig)];
@@ -52,7 +60,7 @@ TEST(OptimizerConfig, HasTheSameBytesWhateverTheMemoryHeldBefore) {
 }
 
 TEST(OptimizerConfig, EveryKindIsValidWithItsDefaults) {
-  for (const OptimizerKind kind : kAllKinds) {
+  for (const OptimizerKind kind : AllKinds()) {
     EXPECT_TRUE(Validate(Of(kind)).ok()) << OptimizerName(kind);
   }
 }
@@ -133,31 +141,40 @@ TEST(OptimizerConfig, ShowsAFieldAsTheCallerKnowsIt) {
 }
 
 TEST(OptimizerConfig, RefusesASettingThatTheOptimizerWouldIgnore) {
-  for (const OptimizerKind kind : kAllKinds) {
+  for (const OptimizerKind kind : AllKinds()) {
     OptimizerConfig nesterov = Of(kind);
     nesterov.use_nesterov = 1;
     EXPECT_EQ(Validate(nesterov).ok(), kind == OptimizerKind::kMomentum) << OptimizerName(kind);
     OptimizerConfig centered = Of(kind);
     centered.centered = 1;
     EXPECT_EQ(Validate(centered).ok(), kind == OptimizerKind::kRmsProp) << OptimizerName(kind);
-    for (auto field :
-         {&OptimizerConfig::l1, &OptimizerConfig::l2, &OptimizerConfig::l2_shrinkage}) {
-      OptimizerConfig penalty = Of(kind);
-      penalty.*field = 0.01;
-      EXPECT_EQ(Validate(penalty).ok(), kind == OptimizerKind::kFtrl) << OptimizerName(kind);
+    for (const Hyperparameter& parameter : kHyperparameters) {
+      if (parameter.field.is_switch()) continue;
+      OptimizerConfig other = Of(kind);
+      parameter.field.Set(&other, parameter.range == HyperRange::kNotPositive ? -0.02 : 0.02);
+      EXPECT_EQ(Validate(other).ok(), RowOf(kind).Uses(parameter.field))
+          << OptimizerName(kind) << ", " << parameter.name;
     }
   }
 }
 
+TEST(OptimizerConfig, NamesTheOptimizersWhoseSettingItIs) {
+  OptimizerConfig config = Of(OptimizerKind::kSgd);
+  config.initial_accumulator = 0.25;
+  EXPECT_EQ(Validate(config).message(),
+            "initial_accumulator is a setting of adagrad and ftrl only, got 0.25 for sgd: leave it "
+            "at 0.1");
+}
+
 TEST(OptimizerConfig, RefusesBytesThatNoProgramOfOursWrote) {
-  EXPECT_THAT(Validate(Of(static_cast<OptimizerKind>(6))).message(), HasSubstr("kind 6"));
+  EXPECT_THAT(Validate(Of(static_cast<OptimizerKind>(99))).message(), HasSubstr("kind 99"));
   OptimizerConfig config = Of(OptimizerKind::kMomentum);
   config.use_nesterov = 2;
   EXPECT_THAT(Validate(config).message(), HasSubstr("use_nesterov must be 0 or 1, got 2"));
 }
 
 TEST(OptimizerName, IsParsedBackToItsKind) {
-  for (const OptimizerKind kind : kAllKinds) {
+  for (const OptimizerKind kind : AllKinds()) {
     const Result<OptimizerKind> parsed = ParseOptimizerKind(OptimizerName(kind));
     ASSERT_TRUE(parsed.ok());
     EXPECT_EQ(*parsed, kind);
@@ -178,7 +195,7 @@ TEST(OptimizerName, NesterovIsMomentumThatLooksAhead) {
 TEST(OptimizerName, UnknownNamesAreAnsweredWithTheKnownOnes) {
   for (const char* name : {"", "Adam", "adagrad2", "sgd "}) {
     EXPECT_THAT(ParseOptimizerKind(name).status().message(),
-                HasSubstr("sgd, momentum, nesterov, adagrad, rmsprop, adam or ftrl"));
+                HasSubstr("sgd, momentum, nesterov, adagrad, rmsprop, adam, ftrl or adamw"));
     EXPECT_EQ(ParseOptimizer(name).status().code(), Code::kInvalidArgument);
   }
 }
@@ -207,6 +224,7 @@ TEST(Slots, HaveTheNamesAndInitialValuesOfTensorFlow) {
   OptimizerConfig ftrl = Of(OptimizerKind::kFtrl);
   ftrl.initial_accumulator = 0.25;
   check(ftrl, {{"Ftrl", 0.25F}, {"Ftrl_1", 0}});
+  check(Of(OptimizerKind::kAdamW), {{"AdamW", 0}, {"AdamW_1", 0}});
 }
 
 TEST(SlotsDeathTest, AskingForOneThatIsNotThereIsABug) {

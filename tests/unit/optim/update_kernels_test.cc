@@ -6,12 +6,16 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <iterator>
 #include <limits>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "optim/optimizer_table.h"
+#include "unit/optim/torch_goldens.h"
 #include "unit/optim/update_goldens.h"
 #include "unit/optim/update_test_util.h"
 
@@ -92,8 +96,10 @@ float GoldenStart(int i) {
 // updates therefore stay within 200 * 2^-24 = 1.2e-5 of it, and typical errors, which are random,
 // far below. Subnormal numbers count as 0, hence the absolute part.
 TEST(Update, FollowsTheDoublePrecisionGoldens) {
+  std::vector<Golden> goldens(std::begin(kGoldens), std::end(kGoldens));
+  goldens.insert(goldens.end(), std::begin(kTorchGoldens), std::end(kTorchGoldens));
   for (const NamedApply& body : AllBodies()) {
-    for (const Golden& golden : kGoldens) {
+    for (const Golden& golden : goldens) {
       SCOPED_TRACE(std::string(golden.name) + ", " + body.name);
       ASSERT_TRUE(Validate(golden.config).ok());
       State state(golden.config, kGoldenElements);
@@ -302,6 +308,43 @@ TEST(Update, AdamsFirstStepHasTheSizeOfTheLearningRate) {
   }
 }
 
+TEST(Update, AdamWDecaysAValueWithoutAGradient) {
+  OptimizerConfig config;
+  config.kind = OptimizerKind::kAdamW;
+  config.learning_rate = 0.5;
+  config.weight_decay = 0.25;
+  for (const NamedApply& body : AllBodies()) {
+    SCOPED_TRACE(body.name);
+    State state(config, 1);
+    state.values()[0] = 8;
+    const float gradient = 0;
+    body.apply(Prepare(config, 1), state.values(), state.slots(), &gradient, 1);
+    EXPECT_EQ(state.values()[0], 7);
+    EXPECT_EQ(state.array(1)[0], 0);
+    EXPECT_EQ(state.array(2)[0], 0);
+  }
+}
+
+// Numbers that pass one by one, but whose product is no normal float.
+TEST(Update, AdamWKeepsPaddingAtZeroWithTheWildestSettings) {
+  OptimizerConfig tiny;
+  tiny.kind = OptimizerKind::kAdamW;
+  tiny.adam_epsilon = std::numeric_limits<float>::min();
+  OptimizerConfig huge = tiny;
+  huge.learning_rate = 8e37;
+  huge.weight_decay = 8e37;
+  const std::vector<float> zero(35, 0.0F);
+  for (const OptimizerConfig& config : {tiny, huge}) {
+    ASSERT_TRUE(Validate(config).ok());
+    for (const NamedApply& body : AllBodies()) {
+      SCOPED_TRACE(body.name);
+      State state(config, zero.size());
+      body.apply(Prepare(config, 1), state.values(), state.slots(), zero.data(), zero.size());
+      EXPECT_TRUE(SameBits(state.values(), zero.data(), zero.size()));
+    }
+  }
+}
+
 TEST(Update, CenteredRmsPropSurvivesAVarianceRoundedBelowZero) {
   OptimizerConfig config;
   config.kind = OptimizerKind::kRmsProp;
@@ -421,12 +464,19 @@ TEST(Prepare, AdamsBiasCorrectionVanishesAndNeverOverflows) {
   EXPECT_FLOAT_EQ(Prepare(config, 1).rate, static_cast<float>(0.01 * std::sqrt(1e-7)));
 }
 
-TEST(Prepare, OnlyAdamDependsOnTheCountOfUpdates) {
+TEST(Prepare, DependsOnTheCountOfUpdatesWhereTheRowSaysSo) {
   for (const Golden& golden : kGoldens) {
-    const bool adam = golden.config.kind == OptimizerKind::kAdam;
-    EXPECT_EQ(Prepare(golden.config, 1).rate == Prepare(golden.config, 2).rate, !adam)
+    EXPECT_EQ(Prepare(golden.config, 1).rate != Prepare(golden.config, 2).rate,
+              RowOf(golden.config.kind).counts_steps)
         << golden.name;
   }
+}
+
+// A rule that is left out of the list of rules would be in no loop and in no kernel.
+TEST(Prepare, GoldensTakeEveryRule) {
+  std::set<UpdateRule> rules;
+  for (const Golden& golden : kGoldens) rules.insert(Prepare(golden.config, 1).rule);
+  EXPECT_EQ(rules.size(), UpdateRules::kSize);
 }
 
 TEST(PrepareDeathTest, UpdateZeroIsABug) {

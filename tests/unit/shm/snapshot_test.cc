@@ -239,7 +239,7 @@ TEST(ShardCopyTest, NamesTheLimitWhenThereIsNoMemoryForIt) {
 TEST(ShardCopyTest, GoesByTheModeInForceNotByTheFirstOne) {
   PsThread ps;
   StorePlan plan = PlanOf(Mode::kReplicas);
-  plan.replicas_to_aggregate = 1;
+  plan.mode.number = 1;
   Chief chief(ps, plan);
   const auto store = chief.Open(0);
   ASSERT_TRUE(store->Initialize(FillWithPlaces).ok());
@@ -247,14 +247,14 @@ TEST(ShardCopyTest, GoesByTheModeInForceNotByTheFirstOne) {
   const ShardMemory& memory = chief.arena->memory();
   ASSERT_TRUE(PushOnes(*store).ok());
   EXPECT_EQ(CopyShard(chief.arena->memory(), true, plenty)->exact_round, 1u);
-  ASSERT_TRUE(WishForMode(memory, {Mode::kHogwild, 0, 0}).ok());
+  ASSERT_TRUE(WishForMode(memory, {Mode::kHogwild}).ok());
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(PushOnes(*store).ok());
   ASSERT_EQ(store->mode(), Mode::kHogwild);
   const Result<ShardCopy> copy = CopyShard(chief.arena->memory(), true, plenty);
   EXPECT_EQ(copy->exact_round, std::nullopt) << "the blocks still say the last round";
   EXPECT_FALSE(copy->rounds);
   EXPECT_EQ(copy->last_global_step, 4);
-  ASSERT_TRUE(WishForMode(memory, {Mode::kReplicas, 1, 0}).ok());
+  ASSERT_TRUE(WishForMode(memory, {Mode::kReplicas, 1}).ok());
   for (int i = 0; i < 2; ++i) ASSERT_TRUE(PushOnes(*store).ok());
   EXPECT_EQ(CopyShard(chief.arena->memory(), true, plenty)->exact_round, 6u);
   EXPECT_TRUE(CopyShard(chief.arena->memory(), true, plenty)->rounds);

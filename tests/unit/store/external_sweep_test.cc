@@ -323,7 +323,7 @@ TEST_F(ExternalSweepTest, UpdateOfAWorkerThatIsAModeBehindIsNoVersion) {
   float rate = 0;
   ASSERT_TRUE(store_->BeginUpdate(&rate).ok());
   ASSERT_TRUE(Evict(memory(), 0, store_->membership()[0].epoch));
-  memory().state->mode.current.store(ModeWord{1, 0, 0, {Mode::kBarrier, 0, 0}}.Pack());
+  memory().state->mode.current.store(ModeWord{1, 0, 0, {Mode::kBarrier}}.Pack());
   EXPECT_EQ(store_->EndUpdate(view->stamp()).status().code(), Code::kAborted);
   EXPECT_EQ(memory().state->version.load(), 0u);
   EXPECT_EQ(store_->global_step(), 0);
@@ -353,7 +353,7 @@ TEST_F(ExternalSweepTest, ModesWithRoundsAreRefusedInOneSentence) {
   }
   StorePlan plan = PlanFor(Mode::kSsp, OptimizerKind::kSgd);
   EXPECT_TRUE(plan.Validate().ok());
-  plan.schedule.push_back({10, {Mode::kBarrier, 0, 0}});
+  plan.schedule.push_back({10, {Mode::kBarrier}});
   EXPECT_THAT(plan.Validate().message(), HasSubstr("--mode_schedule: mode barrier has rounds"));
   StorePlan host = plan;
   host.on_device = false;

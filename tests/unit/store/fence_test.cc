@@ -72,7 +72,7 @@ TEST_F(FenceTest, WhoIsEvictedPushesToNoShard) {
   Start(Mode::kHogwild, 2, 4096, 2048);
   const std::uint32_t stamp = Pull(1);
   const GradientBuffer gradient = Gradient(1);
-  ASSERT_TRUE(WishForMode(arena_->shard(0), {Mode::kBarrier, 0, 0}).ok());
+  ASSERT_TRUE(WishForMode(arena_->shard(0), {Mode::kBarrier}).ok());
   ASSERT_TRUE(Evict(arena_->shard(0), 1, 1));
   for (int step = 0; step < 3; ++step) {
     const std::uint32_t own = Pull(0);

@@ -90,10 +90,10 @@ TEST(Packing, ModeWordComesBackAndLaterOnesAreLarger) {
     for (const std::uint32_t generation : {0u, 0xffffu}) {
       for (const std::uint32_t scheduled : {0u, static_cast<std::uint32_t>(kMaxScheduledModes)}) {
         for (const ModeSetting& setting :
-             {ModeSetting{Mode::kHogwild, 0, 0}, ModeSetting{Mode::kLocked, 0, 0},
-              ModeSetting{Mode::kBarrier, 0, 0}, ModeSetting{Mode::kReplicas, 1, 0},
-              ModeSetting{Mode::kReplicas, kMaxReplicasToAggregate, 0},
-              ModeSetting{Mode::kSsp, 0, 0}, ModeSetting{Mode::kSsp, 0, kMaxStalenessBound}}) {
+             {ModeSetting{Mode::kHogwild}, ModeSetting{Mode::kLocked}, ModeSetting{Mode::kBarrier},
+              ModeSetting{Mode::kReplicas, 1},
+              ModeSetting{Mode::kReplicas, kMaxReplicasToAggregate}, ModeSetting{Mode::kSsp, 0},
+              ModeSetting{Mode::kSsp, kMaxStalenessBound}}) {
           const std::uint64_t word = ModeWord{number, generation, scheduled, setting}.Pack();
           const ModeWord back = ModeWord::Unpack(word);
           EXPECT_EQ(back.number, number);
@@ -122,6 +122,24 @@ TEST(Packing, AgreedNumberComesBack) {
   }
 }
 
+TEST(Modes, RowsAreThoseOfTheirNames) {
+  EXPECT_EQ(TraitsOf(Mode::kHogwild).name, "hogwild");
+  EXPECT_EQ(TraitsOf(Mode::kLocked).name, "locked");
+  EXPECT_EQ(TraitsOf(Mode::kBarrier).name, "barrier");
+  EXPECT_EQ(TraitsOf(Mode::kReplicas).name, "replicas");
+  EXPECT_EQ(TraitsOf(Mode::kSsp).name, "ssp");
+  EXPECT_EQ(kLastMode, Mode::kSsp);
+  EXPECT_EQ(ModeName(static_cast<Mode>(7)), "unknown");
+  EXPECT_FALSE(IsRoundMode(static_cast<Mode>(7)));
+}
+
+TEST(Modes, ANumberThatIsTheWorkersIsFilledIn) {
+  EXPECT_EQ(ModeSetting(Mode::kReplicas).For(5), ModeSetting(Mode::kReplicas, 5));
+  EXPECT_EQ(ModeSetting(Mode::kReplicas, 2).For(5), ModeSetting(Mode::kReplicas, 2));
+  EXPECT_EQ(ModeSetting(Mode::kSsp).For(5), ModeSetting(Mode::kSsp, 0));
+  EXPECT_EQ(ModeSetting(Mode::kBarrier).For(5), ModeSetting(Mode::kBarrier));
+}
+
 TEST(Packing, ModeSettingsAreReadAsTheyAreWritten) {
   for (const char* text : {"hogwild", "locked", "barrier", "replicas", "replicas=1",
                            "replicas=65536", "ssp=0", "ssp=1000000"}) {
@@ -130,7 +148,7 @@ TEST(Packing, ModeSettingsAreReadAsTheyAreWritten) {
     EXPECT_TRUE(setting->Validate().ok()) << text;
     EXPECT_EQ(setting->ToString(), text);
   }
-  EXPECT_EQ(ParseModeSetting("ssp")->staleness_bound, kDefaultStalenessBound);
+  EXPECT_EQ(ParseModeSetting("ssp")->number, 3);
   for (const char* wrong : {"", "=", "ssp=", "ssp=-1", "ssp=1000001", "ssp=1x", "ssp= 1", "SSP=1",
                             "replicas=0", "replicas=65537", "replicas=99999999999999999999",
                             "hogwild=", "barrier=3", "locked=0", "ssp=1,", "replicas==2"}) {
@@ -173,9 +191,8 @@ TEST(ShardRules, QuotasAddUpToWhatARoundTakes) {
   for (int workers = 1; workers <= 9; ++workers) {
     for (int replicas = 1; replicas <= 40; ++replicas) {
       ShardRules rules;
-      rules.mode = Mode::kReplicas;
+      rules.mode = {Mode::kReplicas, replicas};
       rules.num_workers = workers;
-      rules.replicas_to_aggregate = replicas;
       int sum = 0;
       for (int k = 0; k < workers; ++k) {
         sum += rules.Quota(k);

@@ -77,7 +77,7 @@ class RestoreTest : public ::testing::TestWithParam<std::tuple<Mode, int, const 
       for (int k = 0; k <= shards[s].num_slots; ++k) floats.emplace_back(shards[s].floats);
       for (auto& part : floats) out.push_back(part.data());
       const ShardSnapshotInfo info = TakeShardSnapshot(shards[s], s == 0, out);
-      EXPECT_EQ(info.exact_round.has_value(), IsRoundMode(plan_.mode));
+      EXPECT_EQ(info.exact_round.has_value(), plan_.mode.traits().rounds);
       EXPECT_EQ(info.progress.version, kept.progress.shards[s].version);
       EXPECT_EQ(info.progress.optimizer_step, kept.progress.shards[s].optimizer_step);
     }
@@ -93,11 +93,11 @@ TEST_P(RestoreTest, GoesOnAsIfNothingHadHappened) {
   ASSERT_TRUE(whole.stores[1]->WaitUntilInitialized(Deadline::After(kLong)).ok());
   Train(whole, 1, 4);
   const Kept kept = Keep(whole);
-  EXPECT_EQ(kept.progress.global_step, IsRoundMode(plan_.mode) ? 4 : 8);
+  EXPECT_EQ(kept.progress.global_step, plan_.mode.traits().rounds ? 4 : 8);
   EXPECT_EQ(kept.progress.workers.size(), 2u);
   EXPECT_EQ(kept.progress.workers[1].cursor_epochs, 4u);
   EXPECT_EQ(kept.progress.workers[1].cursor_index, 41u);
-  if (plan_.mode == Mode::kSsp) {
+  if (plan_.mode.traits().bounded) {
     EXPECT_EQ(kept.progress.workers[1].clock, 4u);
   }
 

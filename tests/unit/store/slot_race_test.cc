@@ -34,7 +34,7 @@ StorePlan OneBlock(Mode mode, const OptimizerConfig& optimizer) {
   StorePlan plan;
   plan.mode = mode;
   plan.num_workers = kWriters;
-  if (mode == Mode::kSsp) plan.staleness_bound = kPushesEach;
+  if (mode == Mode::kSsp) plan.mode.number = kPushesEach;
   plan.gradient_slots = 1;
   plan.block_floats = kWide;
   plan.optimizer = optimizer;

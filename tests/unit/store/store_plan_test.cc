@@ -113,9 +113,8 @@ TEST(StorePlan, ComesBackFromJsonWithTheSameHash) {
     StorePlan plan = ValidPlan();
     plan.optimizer = *ParseOptimizer(optimizer);
     plan.optimizer.learning_rate = 1.0 / 3;
-    plan.schedule = {{10, {Mode::kLocked, 0, 0}},
-                     {20, {Mode::kReplicas, 3, 0}},
-                     {kMaxScheduledStep, {Mode::kSsp, 0, 0}}};
+    plan.schedule = {
+        {10, {Mode::kLocked, 0}}, {20, {Mode::kReplicas, 3}}, {kMaxScheduledStep, {Mode::kSsp, 0}}};
     const Result<StorePlan> back = PlanFromJson(ToJson(plan));
     ASSERT_TRUE(back.ok()) << back.status().ToString();
     EXPECT_EQ(back->Hash(), plan.Hash());
@@ -136,15 +135,15 @@ TEST(StorePlan, ScheduleHasRisingStepsAndValidModes) {
     EXPECT_EQ(PlanFromJson(ToJson(plan)).ok(), ok);
     return ok;
   };
-  const ModeSetting locked{Mode::kLocked, 0, 0};
-  EXPECT_TRUE(valid({{1, locked}, {2, {Mode::kSsp, 0, 0}}, {kMaxScheduledStep, locked}}));
+  const ModeSetting locked{Mode::kLocked, 0};
+  EXPECT_TRUE(valid({{1, locked}, {2, {Mode::kSsp, 0}}, {kMaxScheduledStep, locked}}));
   EXPECT_FALSE(valid({{0, locked}}));
   EXPECT_FALSE(valid({{-1, locked}}));
   EXPECT_FALSE(valid({{kMaxScheduledStep + 1, locked}}));
   EXPECT_FALSE(valid({{5, locked}, {5, locked}}));
   EXPECT_FALSE(valid({{5, locked}, {4, locked}}));
-  EXPECT_FALSE(valid({{5, {Mode::kReplicas, -1, 0}}}));
-  EXPECT_FALSE(valid({{5, {Mode::kSsp, 0, kMaxStalenessBound + 1}}}));
+  EXPECT_FALSE(valid({{5, {Mode::kReplicas, -1}}}));
+  EXPECT_FALSE(valid({{5, {Mode::kSsp, kMaxStalenessBound + 1}}}));
   std::vector<ScheduledMode> many;
   for (int i = 1; i <= kMaxScheduledModes; ++i) many.push_back({i, locked});
   EXPECT_TRUE(valid(many));
@@ -156,10 +155,14 @@ TEST(StorePlan, HashTellsPlansApart) {
   const std::uint64_t hash = ValidPlan().Hash();
   const std::function<void(StorePlan&)> changes[] = {
       [](StorePlan& p) { p.mode = Mode::kLocked; },
-      [](StorePlan& p) { p.replicas_to_aggregate = 5; },
-      [](StorePlan& p) { p.staleness_bound = 5; },
       [](StorePlan& p) {
-        p.schedule = {{10, {Mode::kLocked, 0, 0}}};
+        p.mode = {Mode::kReplicas, 5};
+      },
+      [](StorePlan& p) {
+        p.mode = {Mode::kSsp, 5};
+      },
+      [](StorePlan& p) {
+        p.schedule = {{10, {Mode::kLocked, 0}}};
       },
       [](StorePlan& p) { p.optimizer.learning_rate = 0.2; },
       [](StorePlan& p) { p.optimizer.adam_epsilon = 1e-7; },
@@ -219,36 +222,25 @@ TEST(StorePlan, ModesTakeTheirOwnNumbersAndNoOthers) {
   for (const Mode mode :
        {Mode::kHogwild, Mode::kLocked, Mode::kBarrier, Mode::kReplicas, Mode::kSsp}) {
     plan.mode = mode;
-    plan.replicas_to_aggregate = plan.staleness_bound = 0;
     EXPECT_TRUE(plan.Validate().ok()) << ModeName(mode);
-    for (const int replicas :
-         {1, 7, 20, kMaxReplicasToAggregate, -1, kMaxReplicasToAggregate + 1}) {
-      plan.replicas_to_aggregate = replicas;
-      const bool fits = mode == Mode::kReplicas && replicas > 0 && replicas <= 65536;
-      EXPECT_EQ(plan.Validate().ok(), fits) << ModeName(mode) << " " << replicas;
+    for (const int number : {1, 7, kMaxReplicasToAggregate, kMaxReplicasToAggregate + 1,
+                             kMaxStalenessBound, kMaxStalenessBound + 1, -1}) {
+      plan.mode.number = number;
+      const bool fits = number > 0 && ((mode == Mode::kReplicas && number <= 65536) ||
+                                       (mode == Mode::kSsp && number <= 1000000));
+      EXPECT_EQ(plan.Validate().ok(), fits) << ModeName(mode) << " " << number;
       if (!fits) {
-        EXPECT_THAT(plan.Validate().message(), HasSubstr(std::to_string(replicas)));
-      }
-    }
-    plan.replicas_to_aggregate = 0;
-    for (const int bound : {1, 100, kMaxStalenessBound, -1, kMaxStalenessBound + 1}) {
-      plan.staleness_bound = bound;
-      const bool fits = mode == Mode::kSsp && bound > 0 && bound <= 1000000;
-      EXPECT_EQ(plan.Validate().ok(), fits) << ModeName(mode) << " " << bound;
-      if (!fits) {
-        EXPECT_THAT(plan.Validate().message(), HasSubstr(std::to_string(bound)));
+        EXPECT_THAT(plan.Validate().message(), HasSubstr(std::to_string(number)));
       }
     }
   }
   plan = ValidPlan();
   plan.mode = Mode::kReplicas;
-  EXPECT_EQ(plan.Rules().replicas_to_aggregate, 7) << "one for each worker";
-  plan.replicas_to_aggregate = 20;
-  EXPECT_EQ(PlanFromJson(ToJson(plan))->Rules().replicas_to_aggregate, 20);
-  plan = ValidPlan();
-  plan.mode = Mode::kSsp;
-  plan.staleness_bound = 9;
-  EXPECT_EQ(PlanFromJson(ToJson(plan))->Rules().staleness_bound, 9);
+  EXPECT_EQ(plan.Rules().RoundSize(), 7) << "one for each worker";
+  plan.mode.number = 20;
+  EXPECT_EQ(PlanFromJson(ToJson(plan))->Rules().RoundSize(), 20);
+  plan.mode = {Mode::kSsp, 9};
+  EXPECT_EQ(PlanFromJson(ToJson(plan))->Rules().mode, plan.mode);
 }
 
 TEST(StorePlan, JsonThatToJsonWouldNotWriteIsRefused) {
@@ -288,9 +280,8 @@ TEST(StorePlan, JsonThatToJsonWouldNotWriteIsRefused) {
       refused(changed);
     }
   };
-  for (const char* key :
-       {"mode", "replicas_to_aggregate", "staleness_bound", "schedule", "optimizer", "num_workers",
-        "gradient_slots", "block_floats", "shards", "variables"}) {
+  for (const char* key : {"mode", "schedule", "optimizer", "num_workers", "gradient_slots",
+                          "block_floats", "shards", "variables"}) {
     try_all(nlohmann::json::json_pointer(std::string("/") + key));
   }
   for (const auto& [key, value] : good["optimizer"].items()) {

@@ -298,7 +298,7 @@ TEST_F(GradientSourceTest, WhatWasBegunAndNotPushedIsTheNextLifesFirstBatch) {
 TEST_F(GradientSourceTest, ChangeOfModeComputesTheVoidBatchAgain) {
   for (const Mode to : {Mode::kBarrier, Mode::kLocked, Mode::kReplicas}) {
     for (const int ahead : {1, 2}) {
-      plan_.schedule = {{20, {to, to == Mode::kReplicas ? 1 : 0, 0}}};
+      plan_.schedule = {{20, {to, to == Mode::kReplicas ? 1 : 0}}};
       Open();
       use_.steps_ahead = ahead;
       std::vector<std::int64_t> global;
@@ -322,7 +322,7 @@ TEST_F(GradientSourceTest, ChangeOfModeComputesTheVoidBatchAgain) {
 
 TEST_F(GradientSourceTest, SeveralGradientsPerRoundGoThroughTheScratch) {
   plan_.mode = Mode::kReplicas;
-  plan_.replicas_to_aggregate = 3;
+  plan_.mode.number = 3;
   Open();
   ASSERT_TRUE(Run(false).ok());
   const std::vector<float> expected = Values();
@@ -405,7 +405,7 @@ class UpdateInStepTest : public GradientSourceTest {
 TEST_F(UpdateInStepTest, GivesTheValuesOfPushes) {
   for (const Mode mode : {Mode::kHogwild, Mode::kSsp}) {
     plan_.mode = mode;
-    plan_.staleness_bound = mode == Mode::kSsp ? 2 : 0;
+    plan_.mode.number = mode == Mode::kSsp ? 2 : 0;
     OpenElsewhere();
     use_.update_in_step = false;
     ASSERT_TRUE(Run(true).ok());
@@ -432,8 +432,7 @@ TEST_F(UpdateInStepTest, GivesTheValuesOfPushes) {
 }
 
 TEST_F(UpdateInStepTest, FollowsTheModeFromStepToStep) {
-  plan_.schedule = {
-      {10, {Mode::kLocked, 0, 0}}, {20, {Mode::kSsp, 0, 2}}, {30, {Mode::kLocked, 0, 0}}};
+  plan_.schedule = {{10, {Mode::kLocked}}, {20, {Mode::kSsp, 2}}, {30, {Mode::kLocked}}};
   OpenElsewhere();
   use_.update_in_step = false;
   ASSERT_TRUE(Run(true).ok());

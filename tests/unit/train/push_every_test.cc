@@ -113,7 +113,7 @@ TEST_F(PushEveryTest, GivesTheValuesOfOneBatchThatIsAsLargeAsAll) {
         plan_.optimizer.kind = golden.optimizer;
         plan_.optimizer.learning_rate = golden.learning_rate;
         plan_.mode = mode;
-        plan_.replicas_to_aggregate = mode == Mode::kReplicas ? 1 : 0;
+        plan_.mode.number = mode == Mode::kReplicas ? 1 : 0;
         options_.batch_size = static_cast<std::uint32_t>(golden.batch_size);
         options_.push_every = golden.push_every;
         options_.local_steps = golden.local_steps;
@@ -137,14 +137,14 @@ TEST_F(PushEveryTest, GivesTheValuesOfOneBatchThatIsAsLargeAsAll) {
 
 TEST_F(PushEveryTest, RoundsTakeTheMeanOfThePushes) {
   plan_.mode = Mode::kReplicas;
-  plan_.replicas_to_aggregate = 2;  // of one worker: two pushes, so six batches
+  plan_.mode.number = 2;  // of one worker: two pushes, so six batches
   options_.local_steps = 18;
   Open();
   ASSERT_TRUE(Run().ok());
   EXPECT_EQ(store_->global_step(), 3);
   const std::vector<float> in_rounds = Values();
   plan_.mode = Mode::kHogwild;
-  plan_.replicas_to_aggregate = 0;
+  plan_.mode.number = 0;
   options_.push_every = 6;
   Open();
   ASSERT_TRUE(Run().ok());

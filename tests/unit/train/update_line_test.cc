@@ -92,7 +92,7 @@ TEST(UpdateLineTest, GradientsThatAreAddedUpBeforeAPushMakeItLarger) {
   facts.batch_size = 32;
   facts.push_every = 4;
   EXPECT_THAT(UpdatesOf(facts), HasSubstr("each make updates of 4 x 32 = 128 examples"));
-  facts.mode = {Mode::kBarrier, 0, 0};
+  facts.mode = {Mode::kBarrier};
   EXPECT_THAT(UpdatesOf(facts), EndsWith("from 2 x 4 x 32 = 256 examples"));
   facts.batch_size = 1 << 24;
   facts.push_every = 1000;
@@ -101,7 +101,7 @@ TEST(UpdateLineTest, GradientsThatAreAddedUpBeforeAPushMakeItLarger) {
 
 TEST(UpdateLineTest, AScheduleIsSaidWithItsFirstModeAndWhenThatEnds) {
   UpdateFacts facts = Facts("locked", 2);
-  facts.schedule = {{200, {Mode::kHogwild, 0, 0}}, {500, {Mode::kSsp, 0, 2}}};
+  facts.schedule = {{200, {Mode::kHogwild}}, {500, {Mode::kSsp, 2}}};
   EXPECT_THAT(UpdatesOf(facts),
               StartsWith("locked until step 200, then as --mode_schedule says: 2 workers each"));
   EXPECT_THAT(UpdateLine(facts), EndsWith("--arena device would keep them in the memory of GPU 0"));
@@ -113,7 +113,7 @@ TEST(UpdateLineTest, WhatWouldBeRefusedIsNotRecommended) {
   EXPECT_THAT(UpdateLine(Facts("replicas=3", 4)),
               EndsWith("; --arena device would be refused: replicas has rounds"));
   UpdateFacts facts = Facts("hogwild", 4);
-  facts.schedule = {{100, {Mode::kLocked, 0, 0}}, {300, {Mode::kBarrier, 0, 0}}};
+  facts.schedule = {{100, {Mode::kLocked}}, {300, {Mode::kBarrier}}};
   EXPECT_THAT(UpdateLine(facts),
               EndsWith("; --arena device would be refused: barrier, from step 300 on, has rounds"));
   facts.schedule.clear();

@@ -340,7 +340,7 @@ TEST_F(WorkerLoopTest, WorkersEvaluateEachMultipleOnceInAllModes) {
     SCOPED_TRACE(ModeName(mode));
     StorePlan plan;
     plan.mode = mode;
-    plan.staleness_bound = mode == Mode::kSsp ? 2 : 0;
+    plan.mode.number = mode == Mode::kSsp ? 2 : 0;
     plan.optimizer.kind = OptimizerKind::kSgd;
     plan.optimizer.learning_rate = 0.1;
     plan.num_workers = kWorkers;

@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+"""Writes torch_goldens.h: the updates of make_goldens.py as PyTorch makes them, in double precision.
+
+For the optimizers that PyTorch defines. Needs PyTorch (written with 2.15), which nothing else here
+does. Usage:  make_torch_goldens.py > torch_goldens.h
+"""
+
+import numpy as np
+import torch
+
+import make_goldens as goldens
+
+# Kind: the class, its arguments by the fields of OptimizerConfig, and its slots.
+CLASSES = {
+    "kAdamW": (
+        torch.optim.AdamW,
+        lambda c: dict(
+            lr=c["learning_rate"],
+            betas=(c["adam_beta1"], c["adam_beta2"]),
+            eps=c["adam_epsilon"],
+            weight_decay=c["weight_decay"],
+        ),
+        ("exp_avg", "exp_avg_sq"),
+    ),
+}
+
+
+def run(kind, settings):
+    """(w, slots) after goldens.STEPS updates."""
+    optimizer_class, arguments, slots = CLASSES[kind]
+    w = torch.nn.Parameter(torch.from_numpy(goldens.start()))
+    optimizer = optimizer_class([w], **arguments(settings))
+    for t in range(1, goldens.STEPS + 1):
+        w.grad = torch.from_numpy(goldens.gradient(t))
+        optimizer.step()
+    return w.detach().numpy(), [optimizer.state[w][slot].numpy() for slot in slots]
+
+
+def main():
+    print("// Written by make_torch_goldens.py; do not edit. 20 updates of 67 elements.")
+    print("// clang-format off")
+    print("#pragma once\n")
+    print('#include "unit/optim/update_goldens.h"\n')
+    print("namespace passel {\n")
+    rows = []
+    for name, kind, formula, settings in goldens.VARIANTS:
+        if kind not in CLASSES:
+            continue
+        w, slots = run(kind, settings)
+        ours, our_slots = goldens.run(formula, settings)
+        for theirs, mine in zip([w, *slots], [ours, *our_slots]):
+            np.testing.assert_allclose(theirs, mine, rtol=1e-12, atol=1e-30)
+        rows.append((f"{name} of PyTorch", kind, settings, w, slots))
+    goldens.write_rows("kTorchGoldens", rows)
+
+
+if __name__ == "__main__":
+    main()
