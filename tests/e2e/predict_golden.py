@@ -123,6 +123,7 @@ def main():
         "Deep": (png(SIDE, SIDE, 16, 0, [b"".join(struct.pack(">H", v * 257) for v in r)
                                          for r in deep]), deep, opaque[:4, :4]),
     }
+    emit("kOblongPng", "std::uint8_t", [str(b) for b in png(6, 4, 8, 0, [bytes(6)] * 4)])
     for name, (data, values, alpha) in cases.items():
         emit(f"k{name}Png", "std::uint8_t", [str(b) for b in data])
         plain = averaged(over(values, alpha, 0), SIDE)
