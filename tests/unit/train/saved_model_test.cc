@@ -88,7 +88,6 @@ TEST_F(SavedModelTest, RoundTripKeepsEveryBitAndTheShape) {
     EXPECT_EQ(read->config.loss, config.loss);
     EXPECT_EQ(read->metadata.at("global_step"), "17");
     EXPECT_EQ(read->metadata.at("format"), "passel-model-1");
-    EXPECT_FALSE(read->has_non_finite);
   }
 }
 
@@ -100,16 +99,6 @@ TEST_F(SavedModelTest, VariableInPartsIsOneTensor) {
   parts[0] = {{w, 0, 1}, {w + 5, 1, 7}, {w + 40, 8, 4}};
   ASSERT_TRUE(SaveModel(path_, config, parts, {}).ok());
   EXPECT_EQ(LoadModel(path_)->values, made.values);
-}
-
-TEST_F(SavedModelTest, ValuesThatAreNotFiniteAreReported) {
-  const ModelConfig config = Config(ModelKind::kMlp, {5}, LossReduction::kMean);
-  SavedModel made = Make(config);
-  made.values[2][3] = std::numeric_limits<float>::quiet_NaN();
-  ASSERT_TRUE(SaveModel(path_, config, made.Parts(), {}).ok());
-  const Result<SavedModel> read = LoadModel(path_);
-  ASSERT_TRUE(read.ok());
-  EXPECT_TRUE(read->has_non_finite);
 }
 
 TEST_F(SavedModelTest, FileThatCannotBeWrittenLeavesTheOldOne) {
