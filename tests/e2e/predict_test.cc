@@ -1,4 +1,4 @@
-// `passel eval` and `passel predict` as users run them, against numbers that NumPy computed
+// `passel eval` and `passel predict` as users run them, against numbers that Python computed
 // (predict_golden.py), from files and from running jobs.
 
 #include <fmt/core.h>
@@ -6,10 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <predict_golden.inc>  // written by predict_golden.py, while this is built
 #include <thread>
 
 #include "base/deadline.h"
-#include "e2e/predict_golden.inc"
 #include "io/safetensors.h"
 #include "support/program.h"
 
@@ -121,7 +121,7 @@ class PredictTest : public ::testing::Test {
   Outcome last_;
 };
 
-TEST_F(PredictTest, EvalFindsWhatNumPyFinds) {
+TEST_F(PredictTest, EvalFindsWhatPythonFinds) {
   const Outcome eval = Eval({"--params=" + model_, "--json=" + File("e.json")});
   ASSERT_EQ(eval.code, 0) << eval.err;
   const nlohmann::json json = ReadJson(File("e.json"));
@@ -179,7 +179,7 @@ TEST_F(PredictTest, EvalKnowsTheSetsOfReadDataSets) {
   EXPECT_THAT(refuse("tests", 0), HasSubstr("--set tests is not known"));
 }
 
-TEST_F(PredictTest, ImagesOfAnIdxFileGetTheProbabilitiesThatNumPyFinds) {
+TEST_F(PredictTest, ImagesOfAnIdxFileGetTheProbabilitiesThatPythonFinds) {
   const nlohmann::json json = Predict({File("t10k-images-idx3-ubyte")});
   ASSERT_EQ(json["images"].size(), kTestImages);
   for (std::size_t i = 0; i < kTestImages; ++i) {
@@ -196,7 +196,7 @@ TEST_F(PredictTest, ImagesOfAnIdxFileGetTheProbabilitiesThatNumPyFinds) {
             json["images"][3]["probabilities"]);
 }
 
-TEST_F(PredictTest, PicturesOfEveryKindGetTheProbabilitiesThatNumPyFinds) {
+TEST_F(PredictTest, PicturesOfEveryKindGetTheProbabilitiesThatPythonFinds) {
   struct Case {
     const char* name;
     std::span<const std::uint8_t> png;
