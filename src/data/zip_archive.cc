@@ -1,15 +1,13 @@
 #include "data/zip_archive.h"
 
-#include <fcntl.h>
 #include <fmt/core.h>
-#include <sys/stat.h>
 #include <zip.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <utility>
 
-#include "base/file_descriptor.h"
+#include "base/file.h"
 
 namespace passel {
 
@@ -126,22 +124,15 @@ const std::string& ZipArchive::name() const { return impl_->name_; }
 const std::vector<ZipEntry>& ZipArchive::entries() const { return impl_->entries_; }
 
 Result<ZipArchive> ZipArchive::Open(const std::string& path) {
-  // Non-blocking: a pipe under this name must not stop us before fstat() tells what it is.
-  FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
-  if (!fd.valid()) return ErrnoStatus(errno, fmt::format("cannot open {}", path));
-  struct stat info;
-  if (::fstat(fd.get(), &info) != 0) return ErrnoStatus(errno, fmt::format("cannot stat {}", path));
-  if (!S_ISREG(info.st_mode)) {
-    return InvalidArgument(fmt::format("{} is not a regular file: put an npz file there", path));
-  }
-  std::FILE* file = ::fdopen(fd.get(), "rb");
+  PASSEL_ASSIGN_OR_RETURN(OpenFile opened, OpenRegularFile(path, "put an npz file there"));
+  std::FILE* file = ::fdopen(opened.fd.get(), "rb");
   if (file == nullptr) return ErrnoStatus(errno, fmt::format("cannot open {}", path));
-  (void)fd.Release();  // now the file's
+  (void)opened.fd.Release();  // now the file's
   zip_error_t error;
   zip_error_init(&error);
   zip_source_t* source = zip_source_filep_create(file, 0, -1, &error);
   if (source == nullptr) std::fclose(file);
-  return Impl::OpenSource(source, &error, path, static_cast<std::uint64_t>(info.st_size));
+  return Impl::OpenSource(source, &error, path, opened.bytes);
 }
 
 Result<ZipArchive> ZipArchive::OpenBytes(std::span<const std::byte> bytes, std::string name) {

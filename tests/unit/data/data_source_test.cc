@@ -61,7 +61,7 @@ class DataSourceTest : public ::testing::Test {
     test::WriteAll(dir + "/t10k-labels-idx1-ubyte", test::Idx({2049, 2}, test_labels_));
   }
   void Write(const std::string& name, const Bytes& bytes) {
-    test::WriteAll(dir_.path(name), bytes);
+    test::WriteAll(dir_.File(name), bytes);
   }
   Status Error(const std::string& path) const { return OpenData(path).status(); }
   Status Error() const { return Error(dir_.path()); }
@@ -95,7 +95,7 @@ class DataSourceTest : public ::testing::Test {
     }
   }
 
-  test::TemporaryDir dir_;
+  test::TempDir dir_;
   const Bytes train_pixels_ = test::Ramp(3 * 784), train_labels_ = {0, 9, 3};
   const Bytes test_pixels_ = test::Ramp(2 * 784, 100), test_labels_ = {1, 8};
 };
@@ -106,13 +106,13 @@ class DataSourceTest : public ::testing::Test {
 TEST_F(DataSourceTest, ReadsADirectoryOfIdxFiles) {
   WriteIdx(dir_.path());
   ExpectSmallSet(dir_.path(), DataFormat::kIdx);
-  EXPECT_EQ(OpenData(dir_.path())->files()[2], dir_.path("t10k-images-idx3-ubyte"));
+  EXPECT_EQ(OpenData(dir_.path())->files()[2], dir_.File("t10k-images-idx3-ubyte"));
 }
 
 TEST_F(DataSourceTest, ReadsAnNpzFileWhateverItIsCalled) {
   Write("data.bin", Npz());
-  ExpectSmallSet(dir_.path("data.bin"), DataFormat::kNpz);
-  EXPECT_THAT(OpenData(dir_.path("data.bin"))->files(), ElementsAre(dir_.path("data.bin")));
+  ExpectSmallSet(dir_.File("data.bin"), DataFormat::kNpz);
+  EXPECT_THAT(OpenData(dir_.File("data.bin"))->files(), ElementsAre(dir_.File("data.bin")));
 }
 
 TEST_F(DataSourceTest, ReadsTheNpzFileOfADirectoryAmongOtherFiles) {
@@ -120,7 +120,7 @@ TEST_F(DataSourceTest, ReadsTheNpzFileOfADirectoryAmongOtherFiles) {
   Write("notes.csv", Text("a,b\n1,2\n"));
   Write("mnist.npz", Npz());
   ExpectSmallSet(dir_.path(), DataFormat::kNpz);
-  EXPECT_THAT(OpenData(dir_.path())->files(), ElementsAre(dir_.path("mnist.npz")));
+  EXPECT_THAT(OpenData(dir_.path())->files(), ElementsAre(dir_.File("mnist.npz")));
 }
 
 TEST_F(DataSourceTest, ReadsACsvPair) {
@@ -150,17 +150,17 @@ TEST_F(DataSourceTest, PrefersFourIdxFilesAndRefusesOtherMixtures) {
               HasSubstr("holds mnist.npz and mnist_train.csv: name the npz file"));
   WriteIdx(dir_.path());
   ExpectSmallSet(dir_.path(), DataFormat::kIdx);
-  ExpectSmallSet(dir_.path("mnist.npz"), DataFormat::kNpz);
+  ExpectSmallSet(dir_.File("mnist.npz"), DataFormat::kNpz);
 }
 
 TEST_F(DataSourceTest, SaysWhatIsMissing) {
-  EXPECT_EQ(Error(dir_.path("absent")).code(), Code::kNotFound);
+  EXPECT_EQ(Error(dir_.File("absent")).code(), Code::kNotFound);
   EXPECT_EQ(Error().code(), Code::kNotFound);
   EXPECT_THAT(Error().message(),
               AllOf(HasSubstr(dir_.path() + " holds no data set"), HasSubstr("mnist.npz"),
                     HasSubstr("mnist_train.csv"), HasSubstr("t10k-labels-idx1-ubyte")));
   WriteIdx(dir_.path());
-  fs::remove(dir_.path("train-labels-idx1-ubyte"));
+  fs::remove(dir_.File("train-labels-idx1-ubyte"));
   EXPECT_EQ(Error().code(), Code::kNotFound);
   EXPECT_THAT(Error().message(), HasSubstr("lacks train-labels-idx1-ubyte:"));
 }
@@ -181,7 +181,7 @@ TEST_F(DataSourceTest, NeedsTwoCsvFiles) {
   EXPECT_EQ(Error().code(), Code::kInvalidArgument);
   EXPECT_THAT(Error().message(), HasSubstr("holds one CSV file (mnist_train.csv) and two are "
                                            "needed: put mnist_test.csv there"));
-  EXPECT_THAT(Error(dir_.path("mnist_train.csv")).message(),
+  EXPECT_THAT(Error(dir_.File("mnist_train.csv")).message(),
               HasSubstr("is one CSV file and two are needed"));
 }
 
@@ -190,8 +190,8 @@ TEST_F(DataSourceTest, RefusesOtherFiles) {
   Write("empty", {});
   WriteIdx(dir_.path());
   for (const char* name : {"text", "empty", "train-images-idx3-ubyte"}) {
-    EXPECT_EQ(Error(dir_.path(name)).code(), Code::kInvalidArgument);
-    EXPECT_THAT(Error(dir_.path(name)).message(), HasSubstr("is a file and no npz archive"));
+    EXPECT_EQ(Error(dir_.File(name)).code(), Code::kInvalidArgument);
+    EXPECT_THAT(Error(dir_.File(name)).message(), HasSubstr("is a file and no npz archive"));
   }
 }
 
@@ -207,10 +207,10 @@ TEST_F(DataSourceTest, SaysWhichIdxFilesItExtracts) {
   ASSERT_TRUE(source.ok());
   EXPECT_THAT(lines, IsEmpty());
   ASSERT_TRUE(Blob(*source).ok());
-  EXPECT_THAT(lines, ElementsAre("Extracting " + dir_.path("train-images-idx3-ubyte"),
-                                 "Extracting " + dir_.path("train-labels-idx1-ubyte"),
-                                 "Extracting " + dir_.path("t10k-images-idx3-ubyte"),
-                                 "Extracting " + dir_.path("t10k-labels-idx1-ubyte")));
+  EXPECT_THAT(lines, ElementsAre("Extracting " + dir_.File("train-images-idx3-ubyte"),
+                                 "Extracting " + dir_.File("train-labels-idx1-ubyte"),
+                                 "Extracting " + dir_.File("t10k-images-idx3-ubyte"),
+                                 "Extracting " + dir_.File("t10k-labels-idx1-ubyte")));
 }
 
 TEST_F(DataSourceTest, TakesTheFirstLinesOfCsvFiles) {
@@ -257,7 +257,7 @@ TEST_F(DataSourceTest, AFailedLoadLeavesNoValidBlob) {
                                 {"y_train.npy", test::Npy("|u1", "(100,)", labels)},
                                 {"x_test.npy", test::Npy("|u1", "(100, 784)", pixels)},
                                 {"y_test.npy", test::Npy("|u1", "(100,)", labels)}}));
-  auto npz = OpenData(dir_.path("mnist.npz"));
+  auto npz = OpenData(dir_.File("mnist.npz"));
   ASSERT_TRUE(csv.ok() && npz.ok());
   std::vector<std::byte> blob(npz->bytes());
   ASSERT_TRUE(csv->LoadInto(blob).ok());
@@ -271,7 +271,7 @@ TEST_F(DataSourceTest, AFailedLoadLeavesNoValidBlob) {
 
   ASSERT_TRUE(npz->LoadInto(blob).ok());
   ASSERT_TRUE(Dataset::View(blob).ok());
-  fs::resize_file(dir_.path("mnist.npz"), 100);  // behind the reader's back
+  fs::resize_file(dir_.File("mnist.npz"), 100);  // behind the reader's back
   EXPECT_FALSE(npz->LoadInto(blob).ok());
   EXPECT_EQ(Dataset::View(blob).status().code(), Code::kFailedPrecondition);
 }
@@ -290,7 +290,7 @@ TEST_F(DataSourceTest, NoticesCsvFilesThatChanged) {
 TEST_F(DataSourceTest, RefusesMemoryThatIsTooSmallAndUsesMore) {
   Write("mnist.npz", Npz());
   Write("csv", {});
-  auto npz = OpenData(dir_.path("mnist.npz"));
+  auto npz = OpenData(dir_.File("mnist.npz"));
   ASSERT_TRUE(npz.ok());
   auto fake = FakeData();
   for (DataSource* source : {&*npz, &fake}) {
@@ -326,10 +326,10 @@ TEST_F(DataSourceTest, TakesImagesOfAnySizeInEveryFormat) {
                                 {"y_train.npy", test::Npy("|u1", "(3,)", train_labels_)},
                                 {"x_test.npy", test::Npy("|u1", "(2, " + sides, test)},
                                 {"y_test.npy", test::Npy("|u1", "(2,)", test_labels_)}}));
-    fs::create_directory(dir_.path("csv"));
-    test::WriteAll(dir_.path("csv/mnist_train.csv"), csv(train, train_labels_));
-    test::WriteAll(dir_.path("csv/mnist_test.csv"), csv(test, test_labels_));
-    for (const std::string& path : {dir_.path("any.npz"), dir_.path("csv")}) {
+    fs::create_directory(dir_.File("csv"));
+    test::WriteAll(dir_.File("csv/mnist_train.csv"), csv(train, train_labels_));
+    test::WriteAll(dir_.File("csv/mnist_test.csv"), csv(test, test_labels_));
+    for (const std::string& path : {dir_.File("any.npz"), dir_.File("csv")}) {
       SCOPED_TRACE(path);
       ASSERT_TRUE(CheckData(path).ok()) << CheckData(path).status().ToString();
       auto source = OpenData(path);
@@ -405,14 +405,14 @@ class RealMnistTest : public ::testing::Test {
 
   std::vector<std::byte> blob_;
   std::optional<Dataset> data_;
-  test::TemporaryDir dir_;
+  test::TempDir dir_;
 };
 
 TEST_F(RealMnistTest, IsTheSameAsNpz) {
   const ImageSet &train = data_->train(), &test = data_->test();
   for (const bool deflate : {false, true}) {
     test::WriteAll(
-        dir_.path("mnist.npz"),
+        dir_.File("mnist.npz"),
         test::Zip(
             {{"x_test.npy", test::Npy("|u1", "(10000, 28, 28)", Copy(test.images)), deflate},
              {"x_train.npy", test::Npy("|u1", "(60000, 28, 28)", Copy(train.images)), deflate},
@@ -425,7 +425,7 @@ TEST_F(RealMnistTest, IsTheSameAsNpz) {
 TEST_F(RealMnistTest, IsTheSameAsTheNpzThatNumPyWrites) {
   if (std::system("python3 -c 'import numpy' 2>/dev/null") != 0) GTEST_SKIP() << "no NumPy";
   for (const std::string how : {"savez uint8", "savez_compressed int64"}) {
-    const std::string file = dir_.path("mnist.npz");
+    const std::string file = dir_.File("mnist.npz");
     const std::string command = "python3 " PASSEL_SOURCE_DIR "/tests/unit/data/make_npz.py " +
                                 test::MnistDir() + " " + file + " " + how;
     ASSERT_EQ(std::system(command.c_str()), 0) << command;
@@ -443,7 +443,7 @@ TEST_F(RealMnistTest, IsTheSameAsCsv) {
       for (const std::uint8_t pixel : set.image(i)) (text += ',') += std::to_string(pixel);
       text += end;
     }
-    test::WriteAll(dir_.path(name), Text(text));
+    test::WriteAll(dir_.File(name), Text(text));
   };
   write("mnist_train.csv", data_->train(), "\n");
   write("mnist_test.csv", data_->test(), "\r\n");

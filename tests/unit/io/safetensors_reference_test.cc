@@ -11,6 +11,7 @@
 #include <fstream>
 
 #include "io/safetensors.h"
+#include "support/temp_dir.h"
 #include "unit/io/safetensors_helpers.h"
 
 namespace passel {
@@ -81,14 +82,9 @@ class SafetensorsReferenceTest : public ::testing::Test {
       GTEST_SKIP() << "no Python with safetensors and numpy (set PASSEL_TEST_PYTHON): " << output;
     }
     ASSERT_EQ(status, 0) << output;
-    std::string pattern = ::testing::TempDir() + "passel-reference-XXXXXX";
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    dir_ = pattern;
   }
-  void TearDown() override {
-    if (!dir_.empty()) std::filesystem::remove_all(dir_);
-  }
-  std::string dir_;
+  const test::TempDir temporary_;
+  const std::string dir_ = temporary_.path();
 };
 
 TEST_F(SafetensorsReferenceTest, OurFileLoadsThere) {

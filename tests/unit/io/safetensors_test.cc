@@ -33,6 +33,7 @@ std::span<const std::byte> Raw(const std::vector<T>& values) {
 /// A file of the reference implementation: hid_w F32[2,3], hid_b F32[2], global_step I64[].
 Bytes ReferenceFile() {
   return {
+#include "support/temp_dir.h"
 #include "unit/io/safetensors_golden.inc"
   };
 }
@@ -283,13 +284,8 @@ TEST(SafetensorsTest, TheLargestHeaderIsWrittenAndRead) {
 
 class SafetensorsFileTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = ::testing::TempDir() + "passel-safetensors-XXXXXX";
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    dir_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(dir_); }
-  std::string dir_;
+  const test::TempDir temporary_;
+  const std::string dir_ = temporary_.path();
 };
 
 TEST_F(SafetensorsFileTest, AFileComesBackFromDiskAndOwnsItsBytes) {

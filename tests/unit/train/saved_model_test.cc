@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "io/safetensors.h"
+#include "support/temp_dir.h"
 
 namespace passel {
 namespace {
@@ -18,15 +19,6 @@ using ::testing::HasSubstr;
 
 class SavedModelTest : public ::testing::Test {
  protected:
-  SavedModelTest() {
-    std::string name = std::filesystem::temp_directory_path() / "passel-model.XXXXXX";
-    EXPECT_NE(::mkdtemp(name.data()), nullptr);
-    path_ = name + "/m.safetensors";
-  }
-  ~SavedModelTest() override {
-    std::filesystem::remove_all(std::filesystem::path(path_).parent_path());
-  }
-
   // A model of these shapes with recognisable values.
   static SavedModel Make(const ModelConfig& config) {
     SavedModel model;
@@ -60,7 +52,8 @@ class SavedModelTest : public ::testing::Test {
     return model.status().message();
   }
 
-  std::string path_;
+  const test::TempDir dir_;
+  const std::string path_ = dir_.File("m.safetensors");
 };
 
 ModelConfig Config(ModelKind kind, std::vector<std::size_t> hidden, LossReduction loss) {
