@@ -28,9 +28,6 @@ class TimedBackend final : public Backend {
 
   std::string_view name() const override { return inner_->name(); }
   Result<Memory> Allocate(std::size_t bytes) override { return inner_->Allocate(bytes); }
-  void CopyIn(void* to, const void* from, std::size_t bytes) override {
-    inner_->CopyIn(to, from, bytes);
-  }
   void CopyOut(void* to, const void* from, std::size_t bytes) override {
     inner_->CopyOut(to, from, bytes);
   }

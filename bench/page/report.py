@@ -7,140 +7,354 @@ its drawings in it, which needs nothing else. The same files give the same page,
 import argparse
 import html
 import json
+import math
 import os
 import re
 import sys
+from functools import partial
+from statistics import median
 
-import figures
-import lessons
-import peer_figures
 import plots
 import results as files
-import tables
-import training_figures
-from figures import Section
+from plots import Line, count, duration, order_of, short
 
 NAME = "bench/page/report.py"
 NO_PEERS = ("the other systems were not measured (tools/bench --peers; bench/peers/setup installs "
             "them)")
-DIGITS = 5  # of what --shrink keeps
-
+DIGITS = 5          # of what --shrink keeps
+MUCH_SPREAD = 0.20  # of the runs of one figure
+USUAL_SIZE = 79510  # parameters of an MLP 784-100-10
+MOST_PANELS = 8     # of one kind of picture
+OPS = {"push_pull": "push and pull"}
+PLACES = {"own": "one core each", "one": "all on one core", "free": "placed by the kernel"}
+PERCENTILES = {2: "p50", 10: "p90", 100: "p99", 1e3: "p99.9", 1e4: "p99.99", 1e5: "p99.999",
+               1e6: "p99.9999"}
+PARTS = ("gather", "forward", "backward", "update", "wait", "other")  # of a training step
 CSS = """
-body{margin:0 auto;max-width:1120px;padding:16px;background:#fff;color:#1b1c1e;line-height:1.5;
-font:15px/1.5 system-ui,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}
-section{border-top:1px solid #d9dadc;margin-top:24px}
-p,ul{max-width:90ch}nav a{margin-right:14px;white-space:nowrap}
-.note,.missing{color:#5c6066;font-size:13px;overflow-wrap:anywhere}
+body{margin:0 auto;max-width:1120px;padding:16px;font:15px/1.5 system-ui,sans-serif}
 .warning{background:#fff4dc;padding:8px 12px}
-.pictures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(480px,100%),1fr))}
-figure{margin:0}figure.wide{grid-column:1/-1}svg{max-width:100%;height:auto}
-.scroll{overflow-x:auto}table{border-collapse:collapse;font-size:13px}
-th,td{text-align:left;padding:4px 8px;border-bottom:1px solid #d9dadc;vertical-align:top}
-td.number{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
+svg{max-width:100%;height:auto}table{border-collapse:collapse;font-size:13px}
+th,td{text-align:left;padding:4px 8px;border-bottom:1px solid #d9dadc}
 """
+
+
+# --- Pictures: {name of the file: (title, what draws it)} -----------------------------------------
+
+
+def add(pictures, name, title, draw, *arguments, **options):
+    name = "-".join(str(part) for part in name if part)
+    name = re.sub(r", |[_+ ]", "-", name)
+    pictures[name] = (title, partial(draw, title, *arguments, **options))
+
+
+def panels(cells, *without):
+    """Cells in groups that differ in the named parts alone: those with the most cells first, then
+    those near the usual size."""
+    parts = [part for part in ("op", "mode", "optimizer", "elements", "writers", "placement",
+                               "pages", "loop", "rate") if part not in without]
+    groups = {}
+    for cell in cells:
+        groups.setdefault(tuple(cell[part] for part in parts), []).append(cell)
+    return sorted(groups.values(), key=lambda g: (
+        -len(g), abs(math.log(g[0].elements / USUAL_SIZE)), [str(g[0][part]) for part in parts]))
+
+
+def by_mode(cells):
+    return sorted(cells, key=lambda c: (order_of(c.mode), c.loop, c.rate))
+
+
+def mode_lines(group, x, y, reference):
+    """A line for each mode, and one of the mean of their references; where a mode has two cells at
+    one x, the one on cores of its own."""
+    found, references = {}, {}
+    for cell in sorted(by_mode(group), key=lambda c: c.placement == "own"):
+        if cell[y]:
+            found.setdefault(cell.mode, {})[cell[x]] = cell[y]
+        if cell[reference]:
+            references.setdefault(cell[x], []).append(cell[reference])
+    drawn = [Line(mode, mode, sorted(found[mode].items())) for mode in sorted(found, key=order_of)]
+    if references:
+        drawn.append(Line("reference", "reference", sorted(
+            (at, sum(values) / len(values)) for at, values in references.items())))
+    return drawn
+
+
+def where(cell):
+    pages = "" if cell.pages in (None, "4k") else f"{cell.pages} pages"
+    return ", ".join(filter(None, (PLACES.get(cell.placement, cell.placement), pages)))
+
+
+def subject(cell):
+    op = OPS.get(cell.op, cell.op)
+    return (f"{op[:1].upper()}{op[1:]}, {cell.optimizer}, {cell.writers} "
+            f"writer{'s' * (cell.writers > 1)}")
+
+
+def cell_pictures(results, pictures):
+    closed = [cell for cell in results.measured if cell.loop == "closed"]
+    found = [g for g in panels(closed, "mode", "elements") if len({c.elements for c in g}) > 1]
+    for group in found[:MOST_PANELS]:
+        c = group[0]
+        add(pictures, ("latency", c.op, c.optimizer, c.writers, c.placement, c.pages),
+            f"{subject(c)} ({where(c)})", plots.lines, "parameters (float32)",
+            f"time of one {OPS.get(c.op, c.op)}, median",
+            mode_lines(group, "elements", "p50", "reference"),
+            sorted({cell.elements for cell in group}))
+    found = [g for g in panels([c for c in closed if c.placement != "one"],
+                               "mode", "writers", "placement") if len({c.writers for c in g}) > 1]
+    for group in found[:MOST_PANELS]:
+        c = group[0]
+        add(pictures, ("writers", c.op, c.optimizer, c.elements, c.pages),
+            f"{subject(c).rsplit(',', 1)[0]}, {count(c.elements)} parameters", plots.lines,
+            "writers, one process each", "updates/s of all writers",
+            mode_lines(group, "writers", "updates_per_second", "reference_updates"),
+            sorted({cell.writers for cell in group}), y_write=count)
+    found = panels([c for c in results.measured if len(c.curve or []) > 1],
+                   "mode", "loop", "rate")
+    for group in found[:MOST_PANELS]:
+        c = group[0]
+        drawn = [Line(cell.mode if cell.loop == "closed" else "open", cell.mode
+                      + ("" if cell.loop == "closed" else f", due {count(cell.rate)}/s"),
+                      percentile_points(cell)) for cell in by_mode(group)]
+        top = max(at for line in drawn for at, _ in line.points)
+        add(pictures, ("percentiles", c.op, c.optimizer, c.writers, c.elements, c.placement,
+                       c.pages),
+            f"{subject(c)}, {count(c.elements)} parameters", plots.lines,
+            "percentile of all samples; open loop: from when an update was due",
+            f"time of one {OPS.get(c.op, c.op)}", drawn, [at for at in PERCENTILES if at <= top],
+            x_write=lambda at: PERCENTILES.get(at, ""), marks=False)
+
+
+def percentile_points(cell):
+    """(1 / (1 - q), time) of the median and everything rarer; the maximum where the samples end."""
+    points = []
+    for q, us in cell.curve:
+        at = round(1 / (1 - q), 6) if q < 1 else max(2.0, float(cell.samples))
+        if at >= 2 and us > 0 and (not points or at > points[-1][0]):
+            points.append((at, us))
+    return points
+
+
+def speed_up_lines(scaling):
+    """As multiples of one private worker of the fewest."""
+    private = {}  # each way to share was measured in turn with private runs of its own
+    for s in scaling:
+        private.setdefault(s.workers, []).append(s.private_steps_per_second)
+    private = {workers: median(speeds) for workers, speeds in sorted(private.items())}
+    least = min(private)
+    alone = private[least] / least
+    groups = {"private": {n: speed / alone for n, speed in private.items()}}
+    for s in scaling:
+        # The ratio is to private runs in turn with these: what else ran meanwhile is not in it.
+        groups.setdefault(s.sharing, {})[s.workers] = s.ratio * private[s.workers] / alone
+    return [Line(sharing, f"{sharing} {short(max(speeds.items())[1])}×", sorted(speeds.items()))
+            for sharing, speeds in sorted(groups.items(), key=lambda g: order_of(g[0]))]
+
+
+def machine_pictures(results, pictures):
+    scaling = [s for s in results.scaling if s.ratio and s.private_steps_per_second]
+    if scaling:
+        least = min(s.workers for s in scaling)
+        add(pictures, ("speed-up",), "Speed-up of training", plots.lines,
+            "workers, one process each", "times one private worker" if least == 1 else
+            f"times 1/{least} of {least} private workers", speed_up_lines(scaling),
+            sorted({s.workers for s in scaling}), y_write=short, log=False)
+    found = results.line_transfer or {}
+    for name, key, title in (
+            ("round-trip", "round_trip_ns", "Round trip of one line, ns"),
+            ("line-update", "update_ns_per_line",
+             "Update of a line from another core, ns more than of one's own")):
+        if any(value is not None for row in found.get(key) or [] for value in row):
+            add(pictures, (name,), title, plots.shades, found["cores"], found[key], "ns")
+
+
+def peer_pictures(peers, pictures):
+    def drawn(entries, value, text):
+        return [(e.row, e.row.removeprefix("passel "), e[value], text(e)) for e in entries]
+
+    for op, elements in sorted({(e.op, e.elements) for e in peers.latency}):
+        add(pictures, ("peers", op, elements),
+            f"{op}, {count(elements)} floats: passel and other systems", plots.bars,
+            "µs, median; shorter is better",
+            drawn([e for e in peers.latency if (e.op, e.elements) == (op, elements)], "p50",
+                  lambda e: f"{duration(e.p50)} (p99 {duration(e.p99)})"))
+    for workers in sorted({e.workers for e in peers.training}):
+        add(pictures, ("peers-training", workers), f"Training MNIST, {workers} workers", plots.bars,
+            "steps/s of all workers; longer is better",
+            drawn([e for e in peers.training if e.workers == workers], "speed",
+                  lambda e: f"{e.speed:,.0f}"))
+
+
+def pictures_of(results, peers):
+    pictures = {}
+    cell_pictures(results, pictures)
+    machine_pictures(results, pictures)
+    if peers:
+        peer_pictures(peers, pictures)
+    return pictures
+
+
+# --- Tables: (heads, rows); heads that end in "|" are of columns of words -------------------------
+
+
+def number(value):
+    """As the terminal's table prints it: four significant digits from 1 on, no exponent."""
+    if value is None:
+        return ""
+    size = abs(value)
+    return f"{value:.{0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 10 else 3}f}"
+
+
+def grouped(value):
+    return "" if value is None else f"{int(value):,}"
+
+
+def percent(share):
+    """0.153 as "15 %"; below one per cent one digit more. Much of it is marked."""
+    if share is None:
+        return ""
+    digits = 0 if share == 0 or share >= 0.01 else 1
+    return f"{100 * share:.{digits}f} %" + (" !" if share > MUCH_SPREAD else "")
+
+
+def rows_table(rows):
+    return (["what|", "measured", "limit", "reference", "unit|", "ratio", "target", "spread",
+             "verdict|"],
+            [[row.what, number(row.measured), number(row.limit), number(row.reference),
+              row.unit or "", number(row.ratio), row.target, percent(row.spread),
+              " ".join(filter(None, (row.verdict, row.reason or row.error)))] for row in rows])
+
+
+def lost(cell):
+    """Of all updates of elements; "" where they were not counted."""
+    if cell.lost_updates is None or not cell.pushes:
+        return ""
+    share = 100 * cell.lost_updates / (cell.pushes * cell.elements)
+    return f"{short(share, 2)} %" if share else "none"
+
+
+def cells_table(cells):
+    cells = sorted(cells, key=lambda c: (c.op, c.optimizer, order_of(c.mode), c.elements, c.writers,
+                                         c.placement != "own", str(c.placement), str(c.pages),
+                                         c.rate))
+    return (["update|", "parameters", "writers", "p50", "p99", "p99.9", "max", "reference", "ratio",
+             "spread", "updates/s", "share", "lost", "busy", "overlapped"],
+            [[", ".join(filter(None, (
+                OPS.get(c.op, c.op), c.mode, c.optimizer, where(c),
+                f"open loop at {count(c.rate)}/s" if c.loop == "open" else ""))),
+              grouped(c.elements), c.writers,
+              *[us and duration(us) or "" for us in (c.p50, c.p99, c.p999, c.max, c.reference)],
+              number(c.ratio), percent(c.spread), grouped(c.updates_per_second), number(c.share),
+              lost(c), grouped(c.busy_blocks), grouped(c.overlapped_blocks)] for c in cells])
+
+
+def byte_count(size):
+    for limit, unit in ((2 ** 30, "GiB"), (2 ** 20, "MiB"), (2 ** 10, "KiB")):
+        if (size or 0) >= limit:
+            return f"{short(size / limit)} {unit}"
+    return f"{size:.0f} B" if size else ""
+
+
+def sharing_table(results):
+    return (["workers", "sharing|", "steps/s", "private steps/s", "ratio", "spread"],
+            [[s.workers, s.sharing, grouped(s.steps_per_second),
+              grouped(s.private_steps_per_second), number(s.ratio), percent(s.spread)]
+             for s in sorted(results.scaling, key=lambda s: (s.workers, order_of(s.sharing)))])
+
+
+def split_table(results):
+    return (["workers", "sharing|", *[f"{part}, µs" for part in PARTS]],
+            [[s.workers, s.sharing, *[number(s[f"{part}_us"]) for part in PARTS]]
+             for s in sorted(results.time_split, key=lambda s: (s.workers, order_of(s.sharing)))])
+
+
+def verdicts_table(found):
+    return (["what|", "passel", "the other", "passel is|"],
+            [[v.what, short(v.passel), short(v.other), v.verdict] for v in found])
+
+
+def machine_facts(results):
+    facts = list((results.machine or {}).items())
+    if results.load and results.load.other_cores is not None:
+        facts.append(("load", f"{results.load.other_cores:.1f} cores busy with other programs, "
+                              f"{100 * (results.load.steal or 0):.1f} % steal"))
+    if results.seconds:
+        facts.append(("length of the run", f"{results.seconds:.0f} s"))
+    return facts + [("**warning**", text) for text in results.warnings or []]
+
+
+def targets(results):
+    """"27 targets: 24 met, 2 missed, 1 not applicable."""
+    verdicts = [row.verdict for row in results.rows if row.target]
+    counts = [f"{verdicts.count(verdict)} {verdict}"
+              for verdict in ("met", "missed", "not applicable", "WRONG") if verdict in verdicts]
+    return f"{len(verdicts)} targets: {', '.join(counts)}.\n\n" if verdicts else ""
+
+
+def verdicts(peers):
+    kinds = [v.verdict for v in peers.verdicts]
+    return (f"Beside other systems passel is ahead in {kinds.count('ahead')} of {len(kinds)} "
+            f"comparisons, within 5 % in {kinds.count('tie')}, behind in {kinds.count('behind')}."
+            "\n\n") if kinds else ""
+
+
+def markdown(before, table):
+    heads, rows = table
+    lines = [[head.rstrip("|") for head in heads],
+             ["---" if head.endswith("|") else "---:" for head in heads],
+             *[[str(cell).replace("|", "\\|") for cell in row] for row in rows]]
+    return before + "\n".join("| " + " | ".join(line) + " |" for line in lines if rows)
 
 
 # --- The page -------------------------------------------------------------------------------------
 
 
-def drawn_sections(results, peers, why_no_peers):
-    """All with pictures, in their order."""
-    return [*figures.sections(results), *training_figures.sections(results),
-            peer_figures.section(peers, why_no_peers)]
+def table_html(table):
+    heads, rows = table
+    lines = ["".join(f"<th>{html.escape(head.rstrip('|'))}</th>" for head in heads)]
+    lines += ["".join(f"<td>{html.escape(str(cell))}</td>" for cell in row) for row in rows]
+    return "<table>\n" + "\n".join(f"<tr>{line}</tr>" for line in lines) + "\n</table>"
 
 
-def sections(results, peers, why_no_peers):
-    """All of the page but its head, in their order."""
-    drawn = drawn_sections(results, peers, why_no_peers)
-    by_anchor = {section.anchor: section for section in drawn}
-    by_anchor["scaling"].tables = [("The figures", tables.sharing_table(results))]
-    by_anchor["peers"].tables = [
-        ("Comparisons", tables.verdicts_table(peers.verdicts if peers else []))]
-    for section in drawn:
-        if section.pictures and not plots.AVAILABLE:
-            section.pictures = []
-            section.missing = "drawings need Python's matplotlib (tools/setup --with bench)"
-    notes = (results.notes or []) + [f"{one.what or one.name}: {one.note}"
-                                     for one in results.rows + results.cells if one.note]
-    return [
-        Section("targets", "Targets",
-                "Each figure beside what the same run measured in turn with it: a limit, which the "
-                "same work cannot beat, or a reference, which it may. The ratio is the one over "
-                "the other. A spread above 20 %, marked !, means: measure again on a quieter "
-                "machine.",
-                tables=[("", tables.rows_table([row for row in results.rows if row.target])),
-                        ("Rows without a target",
-                         tables.rows_table([row for row in results.rows if not row.target]))],
-                missing="" if results.rows else "no row of the table was measured"),
-        *drawn,
-        Section("limits", "What this machine can do",
-                "Memory, copies and hand-overs without anything of passel, in the same run.",
-                tables=[("", tables.limits_table(results))],
-                missing="" if results.limits else "no limit was measured (--filter BM_Limit)"),
-        Section("cells", "All cells",
-                "One row for each kind of update that was measured. The ratio says how many times "
-                "its reference, the bare loop, an update takes, within pairs of runs; the share is "
-                "that of the reference's updates a second. Lost are updates of elements, counted "
-                "with numbers whose sum is known exactly; busy blocks were claimed by another "
-                "writer at the first try, overlapped ones were entered all the same.",
-                tables=[("Cells", tables.cells_table(results.measured)),
-                        ("Cells without a figure", tables.Table(
-                            ["cell|", "why|"],
-                            [[c.name, c.why_not] for c in results.cells if c.why_not]))],
-                missing="" if results.cells else "no cell of the update matrix was measured"),
-        Section("machine", "The machine", tables=[
-            ("", tables.Table(["what|", "value|"], tables.machine_facts(results, peers))),
-            ("Notes of the run", tables.Table(["note|"], [[note] for note in notes]))])]
-
-
-def emphasized(text):
-    """Escaped, with `code` and *emphasis*."""
-    text = re.sub(r"`([^`]*)`", r"<code>\1</code>", html.escape(text))
-    return re.sub(r"\*([^*]*)\*", r"<em>\1</em>", text)
-
-
-def render(results, peers, why_no_peers):
-    """The whole page. `peers` may be None, with the reason."""
-    facts = results.machine or {}
-    machine = ", ".join(facts[name] for name in ("processor", "cores", "host") if name in facts)
-    warnings = ["The run was interrupted: what is here is complete, the rest was not measured"
-                ] * bool(results.interrupted) + (results.warnings or [])
-    said = [f"{tables.targets(results)}."] * bool(tables.targets(results))
-    said += [results.advice] * bool(results.advice) + lessons.sentences(results)
-    said += [tables.verdicts(peers)] if peers is not None and peers.verdicts else []
-    said += [f"`{mode}` {text}." for mode, text in (results.guarantees or {}).items()]
-    parts = sections(results, peers, why_no_peers)
+def render(results, peers):
+    """The whole page. `peers` may be None."""
+    pictures = pictures_of(results, peers)
+    said = ["The run was interrupted: what is here is complete, the rest was not measured"
+            ] * bool(results.interrupted) + list(results.warnings or [])
+    said += [NO_PEERS] if peers is None else peers.absent
+    if not plots.AVAILABLE:
+        said.append("drawings need Python's matplotlib (tools/setup --with bench)")
+    figures = [f'<figure id="{html.escape(name)}">\n{draw()}</figure>'
+               for name, (_, draw) in pictures.items() if plots.AVAILABLE]
+    notes = [one.note for one in results.rows + results.cells if one.note]
+    tables = {
+        "Targets": rows_table([row for row in results.rows if row.target]),
+        "Rows without a target": rows_table([row for row in results.rows if not row.target]),
+        "Updates": cells_table(results.measured),
+        "Updates that could not be measured": (
+            ["cell|", "why|"], [[c.name, c.why_not] for c in results.cells if c.why_not]),
+        "Training": sharing_table(results), "A training step": split_table(results),
+        "Beside other systems": verdicts_table(peers.verdicts if peers else []),
+        "What this machine can do": limits_table(results),
+        "What the modes guarantee": (["mode|", "guarantee|"],
+                                     list((results.guarantees or {}).items())),
+        "The machine": (["what|", "value|"], machine_facts(results)),
+        "Notes": (["note|"], [[note] for note in [*(results.notes or []), *notes]])}
     return "\n".join([
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8"/>',
-        '<meta name="viewport" content="width=device-width, initial-scale=1"/>',
         f"<title>What an update costs here: passel</title>\n<style>{CSS}</style>\n</head>\n<body>",
-        "<h1>What an update costs here</h1>",
-        f"<p>{html.escape(machine or 'an unknown machine')}</p>",
-        *[f'<p class="warning">{html.escape(text)}.</p>' for text in warnings],
-        "<ul>", *[f"<li>{emphasized(figures.capital(text))}</li>" for text in said], "</ul>",
-        "<nav>" + " ".join(f'<a href="#{s.anchor}">{html.escape(s.title)}</a>' for s in parts)
-        + "</nav>",
-        *[section_html(section) for section in parts],
-        "<p class=\"note\">Made by tools/bench; every figure on this page was measured in one run. "
-        "docs/benchmarks.md says how.</p>\n</body>\n</html>"]) + "\n"
+        "<h1>What an update costs here</h1>", f"<p>{targets(results).strip()}</p>",
+        *[f'<p class="warning">{html.escape(text)}</p>' for text in said],
+        *[f"<h2>{title}</h2>\n{table_html(table)}" for title, table in tables.items() if table[1]],
+        *figures,
+        "<p>Every figure was measured in one run; docs/benchmarks.md says how.</p>",
+        "</body>\n</html>"]) + "\n"
 
 
-def section_html(section):
-    parts = [f'<section id="{section.anchor}">\n<h2>{html.escape(section.title)}</h2>']
-    if section.missing:
-        why = html.escape(section.missing.rstrip("."))
-        parts.append(f'<p class="missing">Not here: {why}.</p>')
-    else:
-        parts.append(f"<p>{emphasized(section.text)}</p>")
-    parts.append('<div class="pictures">')
-    parts += [f'<figure id="figure-{html.escape(one.name)}"'
-              + (' class="wide"' if one.name == "time-split" else "") + f">\n{one.draw()}</figure>"
-              for one in section.pictures]
-    parts.append("</div>")
-    parts += [f"<details><summary>{name} ({len(table.rows)})</summary>{table.html()}</details>"
-              if name else table.html() for name, table in section.tables if table.rows]
-    parts.append(f'<p class="note">{html.escape(section.note)}</p>' if section.note else "")
-    return "\n".join([*parts, "</section>"])
+def limits_table(results):
+    return (["what|", "size", "cores", "value", "unit|"],
+            [[limit.what, byte_count(limit.bytes), grouped(limit.cores),
+              f"{limit.value:#.4g}".rstrip("."), limit.unit] for limit in results.limits])
 
 
 # --- The documents --------------------------------------------------------------------------------
@@ -151,33 +365,18 @@ class BadPage(Exception):
 
 
 def blocks_of(results, peers):
-    """{name: (Markdown, picture or None)} that docs/performance.md can have of one run."""
-    def of(table, before=""):
-        return before + table.markdown() if table.rows else before
-
-    said = tables.verdicts(peers) + "\n\n" if peers and peers.verdicts else ""
+    """{name: Markdown} that docs/performance.md can have of one run, without its pictures."""
+    usual = [c for c in results.measured if c.elements == USUAL_SIZE and c.loop == "closed"]
     not_ahead = [v for v in peers.verdicts if v.verdict != "ahead"] if peers else []
-    machine = [f"- {name}: {value}" for name, value in tables.machine_facts(results, None)]
-    machine += [f"- **warning**: {text}" for text in results.warnings or []]
-    usual = [c for c in results.measured
-             if c.elements == figures.USUAL_SIZE and c.loop == "closed"]
     found = {
-        "machine": "\n".join(machine),
-        "targets": of(tables.rows_table([row for row in results.rows if row.target]),
-                      tables.targets(results) and tables.targets(results) + ".\n\n"),
-        "advice": "\n".join(f"- {text}" for text in lessons.sentences(results)),
-        "limits": of(tables.limits_table(results)),
-        "sharing": of(tables.sharing_table(results)),
-        "cells": of(tables.cells_table(usual)),
-        "verdicts": of(tables.verdicts_table(not_ahead), said),
-    }
-    blocks = {name: (text.rstrip() or "Not here: that was not measured in this run.", None)
-              for name, text in found.items()}
-    for section in drawn_sections(results, peers, "they were not measured"):
-        for one in section.pictures:
-            blocks[one.name] = (f'<img src="plots/{one.name}.svg" width="70%" '
-                                f'alt="{html.escape(one.title)}">', one)
-    return blocks
+        "machine": "\n".join(f"- {name}: {value}" for name, value in machine_facts(results)),
+        "targets": markdown(targets(results), rows_table([r for r in results.rows if r.target])),
+        "limits": markdown("", limits_table(results)),
+        "sharing": markdown("", sharing_table(results)),
+        "cells": markdown("", cells_table(usual)),
+        "verdicts": markdown(verdicts(peers) if peers else "", verdicts_table(not_ahead))}
+    return {name: text.strip() or "Not here: that was not measured in this run."
+            for name, text in found.items()}
 
 
 def fill_documents(folder, results, peers):
@@ -186,30 +385,28 @@ def fill_documents(folder, results, peers):
     path = os.path.join(folder, "performance.md")
     with open(path, encoding="utf-8") as file:
         text = file.read()
-    blocks, shown = blocks_of(results, peers), {}
-    marks = re.findall(r"<!-- begin (\S+) -->", text)
-    if not marks:
-        raise BadPage(f"{path} has no mark '<!-- begin NAME -->' to fill")
-    for name in marks:
+    blocks, pictures, shown = blocks_of(results, peers), pictures_of(results, peers), {}
+    for name in re.findall(r"<!-- begin (\S+) -->", text):
+        if name in pictures:
+            title, shown[name] = pictures[name]
+            blocks[name] = (f'<img src="plots/{name}.svg" width="70%" '
+                            f'alt="{html.escape(title)}">')
         if name not in blocks:
             raise BadPage(f"{path} has a mark for '{name}', but there are only "
-                          f"{', '.join(sorted(blocks))}")
+                          f"{', '.join(sorted([*blocks, *pictures]))}")
         begin, end = f"<!-- begin {name} -->\n", f"<!-- end {name} -->"
         if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
             raise BadPage(f"{path} needs one '{begin.strip()}' and after it one '{end}'")
-        block, one = blocks[name]
-        if one and not plots.AVAILABLE:
-            raise BadPage(f"the picture '{name}' of {path} needs Python's matplotlib (tools/setup "
-                          "--with bench)")
-        if one:
-            shown[f"{name}.svg"] = one
-        text = text[:text.index(begin)] + begin + block + "\n" + text[text.index(end):]
+        text = text[:text.index(begin)] + begin + blocks[name] + "\n" + text[text.index(end):]
+    if shown and not plots.AVAILABLE:
+        raise BadPage(f"the pictures of {path} need Python's matplotlib (tools/setup --with bench)")
     folder = os.path.join(folder, "plots")
     os.makedirs(folder, exist_ok=True)
-    for name in set(os.listdir(folder)) - set(shown):
-        os.remove(os.path.join(folder, name))
-    for name, one in shown.items():
-        write(os.path.join(folder, name), one.draw())
+    for name in os.listdir(folder):
+        if name.removesuffix(".svg") not in shown:
+            os.remove(os.path.join(folder, name))
+    for name, draw in shown.items():
+        write(os.path.join(folder, f"{name}.svg"), draw())
     write(path, text)
 
 
@@ -239,8 +436,6 @@ def parse(arguments):
     options = parser.parse_args(arguments)
     if not options.out:
         options.out = os.path.join(os.path.dirname(options.results) or ".", "report.html")
-    if not options.docs and os.path.isdir(options.out):
-        parser.error(f"--out {options.out} is a folder: name a file")
     return options
 
 
@@ -267,15 +462,10 @@ def shrunk(path):
 
 def write(path, text):
     """Renamed into place: a reader never sees half of it."""
-    partial = f"{path}.{os.getpid()}.partial"
-    try:
-        with open(partial, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(partial, path)
-    except OSError:
-        if os.path.exists(partial):
-            os.remove(partial)
-        raise
+    partial_path = f"{path}.{os.getpid()}.partial"
+    with open(partial_path, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(partial_path, path)
 
 
 def main(arguments):
@@ -290,7 +480,7 @@ def main(arguments):
         root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
         fill_documents(options.docs_dir or os.path.join(root, "docs"), results, peers)
     else:
-        write(options.out, render(results, peers, NO_PEERS))
+        write(options.out, render(results, peers))
     return 0
 
 

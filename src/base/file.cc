@@ -8,9 +8,9 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
+#include <utility>
 
 #include "base/clock.h"
-#include "base/file_descriptor.h"
 
 namespace passel {
 
@@ -19,23 +19,29 @@ bool IsRegularFile(const std::string& path) {
   return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
 }
 
-Result<std::vector<std::uint8_t>> ReadFile(const std::string& path, std::size_t max_bytes) {
+Result<OpenFile> OpenRegularFile(const std::string& path, std::string_view otherwise) {
+  // Non-blocking: a pipe under this name must not stop us before fstat() tells what it is.
   FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
   if (!fd.valid()) return ErrnoStatus(errno, fmt::format("cannot open {}", path));
   struct stat info;
   if (::fstat(fd.get(), &info) != 0) return ErrnoStatus(errno, fmt::format("cannot stat {}", path));
   if (!S_ISREG(info.st_mode)) {
-    return InvalidArgument(fmt::format("{} is not a regular file: name a file", path));
+    return InvalidArgument(fmt::format("{} is not a regular file: {}", path, otherwise));
   }
-  if (static_cast<std::uint64_t>(info.st_size) > max_bytes) {
+  return OpenFile{std::move(fd), static_cast<std::uint64_t>(info.st_size)};
+}
+
+Result<std::vector<std::uint8_t>> ReadFile(const std::string& path, std::size_t max_bytes) {
+  PASSEL_ASSIGN_OR_RETURN(const OpenFile file, OpenRegularFile(path));
+  if (file.bytes > max_bytes) {
     return ResourceExhausted(
         fmt::format("{} has {} bytes, more than the {} bytes allowed here: name a smaller file",
-                    path, info.st_size, max_bytes));
+                    path, file.bytes, max_bytes));
   }
-  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(info.st_size));
+  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(file.bytes));
   std::size_t done = 0;
   while (done < bytes.size()) {
-    const ssize_t got = ::read(fd.get(), bytes.data() + done, bytes.size() - done);
+    const ssize_t got = ::read(file.fd.get(), bytes.data() + done, bytes.size() - done);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return ErrnoStatus(errno, fmt::format("cannot read {}", path));
     if (got == 0) {

@@ -7,11 +7,22 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/file_descriptor.h"
 #include "base/status.h"
 
 namespace passel {
+
+struct OpenFile {
+  FileDescriptor fd;  ///< to be read
+  std::uint64_t bytes = 0;
+};
+/// Opens a regular file, and never waits: a pipe under that name, say, is refused. `otherwise` ends
+/// the sentence about what is none. Errors: kNotFound; kInvalidArgument.
+Result<OpenFile> OpenRegularFile(const std::string& path,
+                                 std::string_view otherwise = "name a file");
 
 /// The bytes of a regular file. Errors: kNotFound; kResourceExhausted above `max_bytes`.
 Result<std::vector<std::uint8_t>> ReadFile(const std::string& path, std::size_t max_bytes);

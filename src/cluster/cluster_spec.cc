@@ -133,20 +133,6 @@ Result<std::vector<HostPort>> ParseHostList(std::string_view text) {
   }
 }
 
-Result<TaskId> ParseTaskId(std::string_view text) {
-  const std::size_t slash = text.find('/');
-  const std::string_view job = text.substr(0, std::min(slash, text.size()));
-  const std::optional<int> index =
-      slash == std::string_view::npos
-          ? std::nullopt
-          : ParseDecimal(text.substr(slash + 1), ClusterSpec::kMaxTaskIndex);
-  if (!IsJobName(job) || !index) {
-    return InvalidArgument(fmt::format(
-        "{} is not a task: write its job, a slash and its index, as in worker/1", Quoted(text)));
-  }
-  return TaskId{std::string(job), *index};
-}
-
 Result<ClusterSpec> ClusterSpec::FromHostLists(std::string_view ps_hosts,
                                                std::string_view worker_hosts) {
   ClusterSpec spec;

@@ -53,9 +53,6 @@ struct TaskId {
   friend auto operator<=>(const TaskId&, const TaskId&) = default;
 };
 
-/// Parses "worker/1". Errors: kInvalidArgument.
-Result<TaskId> ParseTaskId(std::string_view text);
-
 /// Job name -> task index -> address. Indices may have gaps.
 class ClusterSpec {
  public:

@@ -91,17 +91,6 @@ Result<Device> ParseDevice(std::string_view text) {
   return device;
 }
 
-Device MergeDevices(const Device& inner, const Device& outer) {
-  Device merged = inner;
-  if (merged.job.empty()) merged.job = outer.job;
-  if (!merged.replica) merged.replica = outer.replica;
-  if (!merged.task) merged.task = outer.task;
-  // An index belongs to its type: gpu inside cpu:1 is not gpu:1.
-  if (!merged.type) merged.type = outer.type;
-  if (!merged.index && merged.type == outer.type) merged.index = outer.index;
-  return merged;
-}
-
 bool MatchesFilter(const Device& device, const Device& filter) {
   const auto fits = [](const auto& wanted, const auto& actual) {
     return !wanted || wanted == actual;

@@ -40,9 +40,6 @@ struct Device {
 /// "/gpu", or with "*" leaves the index out. Errors: kInvalidArgument.
 Result<Device> ParseDevice(std::string_view text);
 
-/// The fields of `inner`, and where it has none those of `outer`.
-Device MergeDevices(const Device& inner, const Device& outer);
-
 /// Whether every field that `filter` has is the same in `device`. A task waits only for tasks that
 /// match one of its filters.
 bool MatchesFilter(const Device& device, const Device& filter);

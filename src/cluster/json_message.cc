@@ -1,6 +1,6 @@
 #include <fmt/core.h>
 
-#include "cluster/json_document_internal.h"
+#include "base/json_document_internal.h"
 #include "cluster/json_message_internal.h"
 
 namespace passel {

@@ -22,7 +22,6 @@ struct PlacementVariable {
   std::string name;
   std::vector<std::int64_t> shape;  ///< each at least 1; empty for a scalar
   int bytes_per_element = 4;
-  bool trainable = true;  ///< makes no difference to its place
 };
 
 /// Contiguous rows (indices of axis 0) of one variable, owned by one ps task.

@@ -33,18 +33,6 @@ std::size_t Distance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-std::string Printable(std::string_view text, std::size_t max_bytes) {
-  std::string out;
-  for (const char c : text.substr(0, max_bytes)) out += c >= 0x20 && c < 0x7F ? c : '?';
-  return out + (text.size() > max_bytes ? "..." : "");
-}
-
-std::string Quoted(std::string_view text, char quote) {
-  std::string out = Printable(text, 64);
-  std::replace(out.begin(), out.end(), quote, '?');
-  return quote + out + quote;
-}
-
 std::string_view Trim(std::string_view text) {
   constexpr std::string_view kSpace = " \t\r\n";
   const std::size_t first = text.find_first_not_of(kSpace);

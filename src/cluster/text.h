@@ -1,4 +1,4 @@
-// text.h - what the readers of this folder share: cautious quoting, numbers, near names.
+// text.h - what the readers of this folder share: numbers, near names.
 //
 // Thread safety: no state.
 
@@ -10,13 +10,9 @@
 #include <string>
 #include <string_view>
 
+#include "base/text.h"  // who reads also quotes
+
 namespace passel {
-
-/// For messages: in `quote`s, cut after 64 bytes, with everything but printable ASCII replaced.
-std::string Quoted(std::string_view text, char quote = '"');
-
-/// For messages: the first `max_bytes`, with everything but printable ASCII replaced by '?'.
-std::string Printable(std::string_view text, std::size_t max_bytes);
 
 /// `text` without the spaces, tabs and line ends around it.
 std::string_view Trim(std::string_view text);

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "cluster/json_document_internal.h"
+#include "base/json_document_internal.h"
 #include "cluster/text.h"
 
 namespace passel {

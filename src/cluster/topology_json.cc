@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/file.h"
-#include "cluster/json_document_internal.h"
+#include "base/json_document_internal.h"
 #include "cluster/text.h"
 
 namespace passel {

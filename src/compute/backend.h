@@ -90,8 +90,6 @@ class Backend {
 
   /// `bytes` of zeroed backend memory, 64-byte aligned. Errors: kResourceExhausted.
   virtual Result<Memory> Allocate(std::size_t bytes) = 0;
-  /// Host memory to backend memory. The source may change only after Finish().
-  virtual void CopyIn(void* to, const void* from_host, std::size_t bytes) = 0;
   /// Backend memory to host memory, complete after Finish().
   virtual void CopyOut(void* to_host, const void* from, std::size_t bytes) = 0;
 

@@ -76,9 +76,6 @@ class CpuBackend final : public Backend {
     return Memory(memory, Deleter{this, bytes});
   }
 
-  void CopyIn(void* to, const void* from_host, std::size_t bytes) override {
-    if (bytes != 0) std::memcpy(to, from_host, bytes);
-  }
   void CopyOut(void* to_host, const void* from, std::size_t bytes) override {
     if (bytes != 0) std::memcpy(to_host, from, bytes);
   }

@@ -281,12 +281,4 @@ Status ReadCsv(ByteSource& source, const std::string& name, bool to_the_end,
   return {};
 }
 
-bool LooksLikeCsv(std::string_view start) {
-  std::string_view line = start.substr(0, start.find('\n'));
-  if (line.ends_with('\r')) line.remove_suffix(1);
-  if (CountColumns(line) < kMinSniffedColumns) return false;
-  return IsHeader(line) || std::all_of(line.begin(), line.end(),
-                                       [](char c) { return (c >= '0' && c <= '9') || c == ','; });
-}
-
 }  // namespace passel

@@ -51,11 +51,4 @@ Status ReadCsv(ByteSource& source, const std::string& name, bool to_the_end,
                std::span<std::byte> images, std::span<std::byte> labels,
                const CsvProgress& on_progress = {});
 
-/// Whether `start`, the first kCsvSniffBytes of a file or all of a shorter one, could begin such a
-/// file: a first line, or as much of it as is there, of at least kMinSniffedColumns columns, of
-/// digits alone or with "label" first. A table of fewer may be anything.
-bool LooksLikeCsv(std::string_view start);
-inline constexpr std::size_t kMinSniffedColumns = 17;
-inline constexpr std::size_t kCsvSniffBytes = 16 * 1024;
-
 }  // namespace passel

@@ -1,12 +1,11 @@
 // data_source.h - one path that a user named, and the labelled images behind it, in any format.
 //
 //   idx    a directory with the four IDX files of MNIST, each plain or gzip
-//   npz    Keras' mnist.npz, or a directory that holds it
+//   npz    an npz file of any name, or a directory with Keras' mnist.npz
 //   csv    a directory with mnist_train.csv and mnist_test.csv
 //
-// The format is told by content (first bytes, arrays in the archive, columns of numbers in the
-// first line), and a directory is searched in this order: all four IDX files; then npz and csv, of
-// which only one may be there. Names decide only between files of the same kind.
+// In a directory names decide: all four IDX files go first; then npz and csv, of which only one may
+// be there.
 //
 //   source = OpenData(path);  memory = <source.bytes()>;  source.LoadInto(memory);
 //   dataset = Dataset::View(memory);
@@ -60,10 +59,6 @@ struct DataFiles {
 
 /// Finds the files alone: cheap, and no promise that they can be read through.
 Result<DataFiles> FindData(const std::string& path);
-
-/// A sentence about the data sets that lie in the directory `path` too and are not used, and how to
-/// use them; empty if there are none. `used` is what FindData() found. Cheap, and never an error.
-std::string OtherDataSets(const std::string& path, const DataFiles& used);
 
 /// FindData(), and whatever can be checked without reading the files through: headers, sizes and,
 /// of CSV files, the first example.

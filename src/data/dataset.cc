@@ -198,10 +198,4 @@ Result<DataSplit> SplitValidation(const Dataset& dataset, std::int64_t validatio
   return DataSplit{train.Slice(k, train.size() - k), train.Slice(0, k), dataset.test()};
 }
 
-Result<ImageType> ParseImageType(std::string_view name) {
-  if (name == "uint8") return ImageType::kUint8;
-  if (name == "float32") return ImageType::kFloat32;
-  return InvalidArgument(fmt::format("Invalid image dtype '{}', expected uint8 or float32", name));
-}
-
 }  // namespace passel

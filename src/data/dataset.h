@@ -129,10 +129,4 @@ struct DataSplit {
 Result<DataSplit> SplitValidation(const Dataset& dataset, std::int64_t validation_size,
                                   std::uint64_t train_examples = 0);
 
-/// What the reference programs' read_data_sets makes of a pixel: itself, or pixel * (1/255).
-enum class ImageType { kUint8, kFloat32 };
-
-/// Errors: kInvalidArgument unless `name` is "uint8" or "float32".
-Result<ImageType> ParseImageType(std::string_view name);
-
 }  // namespace passel

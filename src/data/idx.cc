@@ -1,8 +1,6 @@
 #include "data/idx.h"
 
-#include <fcntl.h>
 #include <fmt/core.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -11,6 +9,8 @@
 #include <cerrno>
 #include <cstring>
 #include <utility>
+
+#include "base/file.h"
 
 namespace passel {
 namespace {
@@ -40,16 +40,8 @@ FileSource::FileSource(FileDescriptor fd, std::uint64_t size, std::string path)
     : fd_(std::move(fd)), size_(size), path_(std::move(path)) {}
 
 Result<std::unique_ptr<FileSource>> FileSource::Open(const std::string& path) {
-  // Non-blocking: a pipe under this name must not stop us before fstat() tells what it is.
-  FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
-  if (!fd.valid()) return ErrnoStatus(errno, fmt::format("cannot open {}", path));
-  struct stat info;
-  if (::fstat(fd.get(), &info) != 0) return ErrnoStatus(errno, fmt::format("cannot stat {}", path));
-  if (!S_ISREG(info.st_mode)) {
-    return InvalidArgument(fmt::format("{} is not a regular file: put an IDX file there", path));
-  }
-  return std::unique_ptr<FileSource>(
-      new FileSource(std::move(fd), static_cast<std::uint64_t>(info.st_size), path));
+  PASSEL_ASSIGN_OR_RETURN(OpenFile file, OpenRegularFile(path, "put an IDX file there"));
+  return std::unique_ptr<FileSource>(new FileSource(std::move(file.fd), file.bytes, path));
 }
 
 Result<std::size_t> FileSource::Read(std::span<std::byte> to) {

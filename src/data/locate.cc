@@ -67,13 +67,8 @@ Result<DataLocation> UseIfReadable(const std::string& dir, DataOrigin origin,
                                    std::string_view reason, std::string_view context) {
   const auto files = CheckData(dir);
   if (!files.ok()) return files.status().WithContext(context);
-  std::string others;
-  if (const std::string also = OtherDataSets(dir, *files); !also.empty()) {
-    others = " " + also;
-  }
-  return DataLocation{
-      dir, origin,
-      fmt::format("Using the data in {}{}, {}.{}", dir, Describe(*files), reason, others)};
+  return DataLocation{dir, origin,
+                      fmt::format("Using the data in {}{}, {}.", dir, Describe(*files), reason)};
 }
 
 // Folders that a killed process left on its way to `final_dir`.

@@ -279,11 +279,6 @@ Status NpzReader::ReadArray(std::size_t part, std::span<std::byte> out) {
   return impl_->ReadArray(part, out);
 }
 
-bool HoldsNpzDataset(const std::string& path) {
-  const auto archive = ZipArchive::Open(path);
-  return archive.ok() && FindArrays(*archive).ok();
-}
-
 bool IsKerasMnist(const std::string& path) {
   struct stat info;
   if (::stat(path.c_str(), &info) != 0 || info.st_size != static_cast<off_t>(kKerasBytes)) {

@@ -13,7 +13,7 @@
 //
 // Threads    Distinct readers may be used at the same time; one reader by one thread at a time.
 // Errors     kDataLoss for a file that is cut off or corrupt; kNotFound for arrays that are
-//            missing; kInvalidArgument for arrays of another kind; kUnavailable without libzip.
+//            missing; kInvalidArgument for arrays of another kind.
 
 #pragma once
 
@@ -59,9 +59,6 @@ class NpzReader {
   explicit NpzReader(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
-
-/// Whether all four arrays are in the archive `path`; false also when it is no archive.
-bool HoldsNpzDataset(const std::string& path);
 
 /// Whether `path` is, byte by byte, the mnist.npz that Keras downloads.
 bool IsKerasMnist(const std::string& path);

@@ -1,12 +1,10 @@
 // zip_archive.h - the files inside a zip archive that nobody vouches for.
 //
-// libzip reads the container. It is loaded when an archive is opened, not linked: it pulls in
-// libcrypto, which costs every start of the program 1.4 ms (median of 200 starts, 0.5 ms without),
-// and most starts open no archive. Where it is not installed, opening fails and says so.
+// libzip reads the container.
 //
 // Threads    Distinct archives may be used at the same time; one archive, with its members, by one
 //            thread at a time.
-// Errors     kDataLoss for an archive that is cut off or corrupt; kUnavailable without libzip.
+// Errors     kDataLoss for an archive that is cut off or corrupt.
 
 #pragma once
 

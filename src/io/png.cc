@@ -12,16 +12,6 @@ namespace {
 // The most that deflate can expand: 258 bytes from 2 bits.
 constexpr std::uint64_t kMaxDeflateRatio = 1032;
 
-// libpng's simplified interface for writing: no callbacks, no jumps, its message in the structure.
-// Its reader takes interlaced pictures of 16 bits apart (1.6.39), so reading is by rows.
-struct PngImage {
-  png_image image{};
-  PngImage() { image.version = PNG_IMAGE_VERSION; }
-  ~PngImage() { png_image_free(&image); }
-  PngImage(const PngImage&) = delete;
-  PngImage& operator=(const PngImage&) = delete;
-};
-
 // What libpng's callbacks see.
 struct Input {
   const std::uint8_t* next;
@@ -128,25 +118,6 @@ Result<RgbaPicture> DecodePng(std::span<const std::uint8_t> bytes, const std::st
   for (std::size_t y = 0; y < height; ++y) rows[y] = &picture.pixels[y * width * 4];
   if (!ReadRows(reader.png, reader.info, rows.data(), width)) return corrupt(reader.input.message);
   return picture;
-}
-
-Result<std::vector<std::uint8_t>> EncodePng(std::span<const std::uint8_t> rgb, std::size_t width,
-                                            std::size_t height) {
-  PASSEL_CHECK(width >= 1 && width <= kMaxPngSide && height >= 1 && height <= kMaxPngSide &&
-                   rgb.size() == width * height * 3,
-               "the picture has the size it says");
-  PngImage png;
-  png_image& image = png.image;
-  image.width = static_cast<png_uint_32>(width);
-  image.height = static_cast<png_uint_32>(height);
-  image.format = PNG_FORMAT_RGB;
-  png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(image);
-  std::vector<std::uint8_t> bytes(size);
-  if (png_image_write_to_memory(&image, bytes.data(), &size, 0, rgb.data(), 0, nullptr) == 0) {
-    return Internal(fmt::format("cannot write a PNG picture: {}", image.message));
-  }
-  bytes.resize(size);
-  return bytes;
 }
 
 }  // namespace passel

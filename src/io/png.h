@@ -1,4 +1,4 @@
-// png.h - pictures in memory to and from PNG files, by libpng.
+// png.h - pictures in memory from PNG files, by libpng.
 //
 // Files are not trusted: a header is believed only as far as the bytes behind it can bear it out,
 // and no picture is larger than kMaxPngSide pixels each way or kMaxPngPixels in all.
@@ -32,10 +32,5 @@ struct RgbaPicture {
 /// Any kind of PNG: grey or colour, palette, 1 to 16 bits, interlaced, with or without alpha.
 /// `name` is put into every error.
 Result<RgbaPicture> DecodePng(std::span<const std::uint8_t> bytes, const std::string& name);
-
-/// `rgb` (height, width, 3). The same picture, the same bytes, with one version of libpng and zlib.
-/// REQUIRES: sides from 1 to kMaxPngSide; rgb.size() == height * width * 3.
-Result<std::vector<std::uint8_t>> EncodePng(std::span<const std::uint8_t> rgb, std::size_t width,
-                                            std::size_t height);
 
 }  // namespace passel

@@ -19,9 +19,10 @@ static_assert(std::endian::native == std::endian::little, "tensors are copied by
 
 namespace {
 
-using safetensors_internal::DecodeUtf8;
 using safetensors_internal::Header;
 using safetensors_internal::HeaderEntry;
+using safetensors_internal::JsonString;
+using safetensors_internal::kMetadataKey;
 using safetensors_internal::NameProblem;
 using safetensors_internal::ParseHeader;
 using safetensors_internal::TensorBytes;
@@ -31,90 +32,19 @@ constexpr std::size_t kLengthBytes = 8;  // the number N before the header
 struct DTypeRow {
   DType dtype;
   std::string_view name;
-  int bits;
+  std::size_t bytes;
 };
 constexpr std::array kDTypes = {
-    DTypeRow{DType::kBool, "BOOL", 8},
-    DTypeRow{DType::kF4, "F4", 4},
-    DTypeRow{DType::kF6E2M3, "F6_E2M3", 6},
-    DTypeRow{DType::kF6E3M2, "F6_E3M2", 6},
-    DTypeRow{DType::kU8, "U8", 8},
-    DTypeRow{DType::kI8, "I8", 8},
-    DTypeRow{DType::kF8E5M2, "F8_E5M2", 8},
-    DTypeRow{DType::kF8E4M3, "F8_E4M3", 8},
-    DTypeRow{DType::kF8E8M0, "F8_E8M0", 8},
-    DTypeRow{DType::kF8E4M3Fnuz, "F8_E4M3FNUZ", 8},
-    DTypeRow{DType::kF8E5M2Fnuz, "F8_E5M2FNUZ", 8},
-    DTypeRow{DType::kI16, "I16", 16},
-    DTypeRow{DType::kU16, "U16", 16},
-    DTypeRow{DType::kF16, "F16", 16},
-    DTypeRow{DType::kBF16, "BF16", 16},
-    DTypeRow{DType::kI32, "I32", 32},
-    DTypeRow{DType::kU32, "U32", 32},
-    DTypeRow{DType::kF32, "F32", 32},
-    DTypeRow{DType::kC64, "C64", 64},
-    DTypeRow{DType::kF64, "F64", 64},
-    DTypeRow{DType::kI64, "I64", 64},
-    DTypeRow{DType::kU64, "U64", 64},
+    DTypeRow{DType::kU8, "U8", 1},
+    DTypeRow{DType::kF32, "F32", 4},
+    DTypeRow{DType::kF64, "F64", 8},
+    DTypeRow{DType::kI64, "I64", 8},
 };
 
 const DTypeRow& Row(DType dtype) {
   const auto index = static_cast<std::size_t>(dtype);
   PASSEL_CHECK(index < kDTypes.size() && kDTypes[index].dtype == dtype, "no such dtype");
   return kDTypes[index];
-}
-
-/// Whether some word has all bits of `mask` set, after the sign was taken away by the mask.
-template <typename Word>
-bool AnyWordHas(std::span<const std::byte> data, Word mask) {
-  bool found = false;  // no early exit: the loop vectorises, and files are finite as a rule
-  for (std::size_t i = 0; i + sizeof(Word) <= data.size(); i += sizeof(Word)) {
-    Word word;
-    std::memcpy(&word, data.data() + i, sizeof(Word));
-    found |= (word & mask) == mask;
-  }
-  return found;
-}
-
-bool HasNonFinite(DType dtype, std::span<const std::byte> data) {
-  const auto holds = [data](std::uint8_t value) {
-    return std::find(data.begin(), data.end(), std::byte{value}) != data.end();
-  };
-  switch (dtype) {
-    case DType::kF64:
-      return AnyWordHas<std::uint64_t>(data, 0x7FF0'0000'0000'0000u);
-    case DType::kC64:
-    case DType::kF32:
-      return AnyWordHas<std::uint32_t>(data, 0x7F80'0000u);
-    case DType::kBF16:
-      return AnyWordHas<std::uint16_t>(data, 0x7F80u);
-    case DType::kF16:
-      return AnyWordHas<std::uint16_t>(data, 0x7C00u);
-    case DType::kF8E5M2:
-      return AnyWordHas<std::uint8_t>(data, 0x7Cu);
-    case DType::kF8E4M3:
-      return AnyWordHas<std::uint8_t>(data, 0x7Fu);
-    case DType::kF8E8M0:
-      return holds(0xFF);
-    case DType::kF8E4M3Fnuz:
-    case DType::kF8E5M2Fnuz:
-      return holds(0x80);
-    // Integers, and floats without a bit pattern for NaN or infinity.
-    case DType::kBool:
-    case DType::kF4:
-    case DType::kF6E2M3:
-    case DType::kF6E3M2:
-    case DType::kU8:
-    case DType::kI8:
-    case DType::kI16:
-    case DType::kU16:
-    case DType::kI32:
-    case DType::kU32:
-    case DType::kI64:
-    case DType::kU64:
-      return false;
-  }
-  return false;
 }
 
 std::string ShapeText(std::span<const std::int64_t> shape) {
@@ -160,38 +90,14 @@ Status CheckExtents(std::vector<HeaderEntry>* entries, std::uint64_t data_bytes)
   return {};
 }
 
-/// JSON string with quotes. REQUIRES: valid UTF-8.
-void AppendJsonString(std::string_view text, std::string* out) {
-  out->push_back('"');
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out->push_back('\\');
-      out->push_back(c);
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      *out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
-    } else {
-      out->push_back(c);
-    }
-  }
-  out->push_back('"');
-}
-
-bool IsUtf8(std::string_view text) {
-  while (!text.empty()) {
-    std::uint32_t code_point = 0;
-    const int length = DecodeUtf8(text, &code_point);
-    if (length == 0) return false;
-    text.remove_prefix(static_cast<std::size_t>(length));
-  }
-  return true;
-}
-
 Status CheckForWriting(const TensorView& tensor) {
-  if (const char* problem = NameProblem(tensor.name)) {
+  const char* problem = NameProblem(tensor.name);
+  if (problem == nullptr && !JsonString(tensor.name)) problem = "is not valid UTF-8: use ASCII";
+  if (problem != nullptr) {
     return InvalidArgument(
         fmt::format("a tensor name of {} bytes {}", tensor.name.size(), problem));
   }
-  if (tensor.name == "__metadata__") {
+  if (tensor.name == kMetadataKey) {
     return InvalidArgument("\"__metadata__\" is not free as a tensor name: choose another");
   }
   if (tensor.shape.size() > kSafetensorsMaxRank) {
@@ -224,9 +130,9 @@ Result<Plan> MakePlan(std::span<const TensorView> tensors, const SafetensorsMeta
   plan.order.resize(tensors.size());
   std::iota(plan.order.begin(), plan.order.end(), std::size_t{0});
   std::sort(plan.order.begin(), plan.order.end(), [&](std::size_t a, std::size_t b) {
-    const int bits_a = DTypeBits(tensors[a].dtype);
-    const int bits_b = DTypeBits(tensors[b].dtype);
-    return bits_a != bits_b ? bits_a > bits_b : tensors[a].name < tensors[b].name;
+    const std::size_t bytes_a = DTypeBytes(tensors[a].dtype);
+    const std::size_t bytes_b = DTypeBytes(tensors[b].dtype);
+    return bytes_a != bytes_b ? bytes_a > bytes_b : tensors[a].name < tensors[b].name;
   });
   std::vector<std::string_view> names;
   for (const TensorView& tensor : tensors) names.push_back(tensor.name);
@@ -242,13 +148,12 @@ Result<Plan> MakePlan(std::span<const TensorView> tensors, const SafetensorsMeta
     out += "\"__metadata__\":{";
     bool first = true;
     for (const auto& [key, value] : metadata) {
-      if (!IsUtf8(key) || !IsUtf8(value)) {
+      const auto key_text = JsonString(key), value_text = JsonString(value);
+      if (!key_text || !value_text) {
         return InvalidArgument("a metadata key or value is not valid UTF-8: encode it");
       }
       if (!std::exchange(first, false)) out += ',';
-      AppendJsonString(key, &out);
-      out += ':';
-      AppendJsonString(value, &out);
+      out += *key_text + ':' + *value_text;
     }
     out += '}';
   }
@@ -256,10 +161,9 @@ Result<Plan> MakePlan(std::span<const TensorView> tensors, const SafetensorsMeta
   for (const std::size_t i : plan.order) {
     const TensorView& tensor = tensors[i];
     if (out.size() > kLengthBytes + 1) out += ',';
-    AppendJsonString(tensor.name, &out);
-    out += fmt::format(":{{\"dtype\":\"{}\",\"shape\":{},\"data_offsets\":[{},{}]}}",
-                       DTypeName(tensor.dtype), ShapeText(tensor.shape), offset,
-                       offset + tensor.data.size());
+    out += fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":{},\"data_offsets\":[{},{}]}}",
+                       *JsonString(tensor.name), DTypeName(tensor.dtype), ShapeText(tensor.shape),
+                       offset, offset + tensor.data.size());
     offset += tensor.data.size();
   }
   out += '}';
@@ -279,7 +183,7 @@ Result<Plan> MakePlan(std::span<const TensorView> tensors, const SafetensorsMeta
 
 std::string_view DTypeName(DType dtype) { return Row(dtype).name; }
 
-int DTypeBits(DType dtype) { return Row(dtype).bits; }
+std::size_t DTypeBytes(DType dtype) { return Row(dtype).bytes; }
 
 std::optional<DType> ParseDType(std::string_view name) {
   for (const DTypeRow& row : kDTypes) {
@@ -328,10 +232,6 @@ Result<SafetensorsFile> ParseSafetensors(std::span<const std::byte> file) {
   for (HeaderEntry& entry : header.entries) {
     const auto view = data.subspan(static_cast<std::size_t>(entry.begin),
                                    static_cast<std::size_t>(entry.end - entry.begin));
-    if (!result.has_non_finite && HasNonFinite(entry.dtype, view)) {
-      result.has_non_finite = true;
-      result.first_non_finite = entry.name;
-    }
     result.tensors.push_back(
         TensorView{std::move(entry.name), entry.dtype, std::move(entry.shape), view});
   }

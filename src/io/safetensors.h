@@ -13,7 +13,8 @@
 //   1. The first header byte is '{'; after the last '}' only spaces; N <= 1 MiB.
 //   2. Keys are unique at every level, after escapes are decoded. Text is valid UTF-8, without lone
 //      surrogates. An entry holds exactly dtype, shape and data_offsets; metadata holds strings.
-//   3. Numbers are 0 or 1-19 digits without a leading zero: no sign, fraction or exponent.
+//      Dtypes are those of DType.
+//   3. Numbers are integers without sign, fraction and exponent that fit in 64 bits.
 //   4. At most 4,096 tensors, of rank <= 8, with names of <= 256 bytes without control characters.
 //   5. Sorted by offset the tensors start at 0, touch each other and end at the end of the file;
 //      each has exactly as many bytes as its shape and dtype say.
@@ -37,37 +38,14 @@
 
 namespace passel {
 
-/// Element types of the format. kF8E4M3 is the variant without infinities ("FN").
-enum class DType : std::uint8_t {
-  kBool,
-  kF4,
-  kF6E2M3,
-  kF6E3M2,
-  kU8,
-  kI8,
-  kF8E5M2,
-  kF8E4M3,
-  kF8E8M0,
-  kF8E4M3Fnuz,
-  kF8E5M2Fnuz,
-  kI16,
-  kU16,
-  kF16,
-  kBF16,
-  kI32,
-  kU32,
-  kF32,
-  kC64,
-  kF64,
-  kI64,
-  kU64,
-};
+/// The element types of the format that are read and written here.
+enum class DType : std::uint8_t { kU8, kF32, kF64, kI64 };
 
 /// As spelled in a header, for example "F32".
 std::string_view DTypeName(DType dtype);
-/// Bits of one element; F4 has 4, F6 has 6.
-int DTypeBits(DType dtype);
-/// Nothing for a name that the format does not have.
+/// Of one element.
+std::size_t DTypeBytes(DType dtype);
+/// Nothing for any other name.
 std::optional<DType> ParseDType(std::string_view name);
 
 struct TensorView {
@@ -100,8 +78,6 @@ struct SafetensorsFile {
 
   std::vector<TensorView> tensors;  ///< in the order of their data
   SafetensorsMetadata metadata;
-  bool has_non_finite = false;      ///< some element is NaN or infinite
-  std::string first_non_finite;     ///< the first tensor with such an element
   std::vector<std::uint8_t> bytes;  ///< the whole file; empty after ParseSafetensors
 };
 

@@ -64,9 +64,9 @@ Result<std::vector<VariablePart>> PlaceWithGlobalStep(const ModelConfig& model, 
   PASSEL_RETURN_IF_ERROR(CheckPins(model, ps_tasks, options));
   const std::vector<VariableSpec> specs = ModelVariables(model);
   std::vector<PlacementVariable> to_place;
-  for (const VariableSpec& v : specs) to_place.push_back({v.name, v.shape, 4, true});
+  for (const VariableSpec& v : specs) to_place.push_back({v.name, v.shape, 4});
   to_place.insert(to_place.begin() + GlobalStepIndex(specs, options),
-                  PlacementVariable{"global_step", {}, options.global_step_bytes, false});
+                  PlacementVariable{"global_step", {}, options.global_step_bytes});
   PASSEL_ASSIGN_OR_RETURN(
       std::vector<VariablePart> placed,
       PlaceVariables(to_place, ps_tasks, options.strategy, options.partitioner));

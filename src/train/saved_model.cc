@@ -96,7 +96,6 @@ Result<SavedModel> LoadModel(const std::string& path) {
     std::memcpy(values.data(), tensor->data.data(), tensor->data.size());
   }
   model.metadata.insert(file.metadata.begin(), file.metadata.end());
-  model.has_non_finite = file.has_non_finite;
   return model;
 }
 

@@ -28,7 +28,6 @@ struct SavedModel {
   ModelConfig config;
   std::vector<std::vector<float>> values;  ///< one per variable of ModelVariables(config)
   std::map<std::string, std::string> metadata;
-  bool has_non_finite = false;
 
   std::vector<std::vector<RowPart>> Parts() const;
 };

@@ -8,7 +8,7 @@ namespace passel {
 namespace {
 
 // "100 examples"; of several gradients "8 x 100 = 800 examples".
-std::string Examples(const UpdateFacts& facts, int gradients) {
+std::string ExamplesText(const UpdateFacts& facts, int gradients) {
   std::string factors;
   for (const int factor : {gradients, facts.push_every}) {
     if (factor > 1) factors += fmt::format("{} x ", factor);
@@ -31,12 +31,12 @@ std::string Round(const UpdateFacts& facts) {
     text += fmt::format("{} gradients of {} worker{}, ", gradients, facts.workers,
                         facts.workers == 1 ? "" : "s");
   }
-  return text + Examples(facts, gradients);
+  return text + ExamplesText(facts, gradients);
 }
 
 // Of modes in which every gradient is an update.
 std::string Updates(const UpdateFacts& facts) {
-  const std::string examples = Examples(facts, 1);
+  const std::string examples = ExamplesText(facts, 1);
   if (facts.workers == 1) return "1 worker makes updates of " + examples;
   const std::string text =
       fmt::format("{} workers each make updates of {}", facts.workers, examples);

@@ -2,7 +2,6 @@
 """Tests of bench/page: what is refused, what is missing, what is said and drawn, and what is filled
 in. Without matplotlib the tests of drawings are skipped."""
 
-import copy
 import json
 import math
 import os
@@ -12,15 +11,9 @@ import xml.etree.ElementTree as ElementTree
 
 from page_sample import BARE, ROOT, SVG, InAFolder, cell, whole, whole_peers  # sets the path
 
-import figures
-import lessons
-import peer_figures
 import plots
 import report
 import results as files
-import tables
-import training_figures
-import words
 
 drawing = unittest.skipUnless(plots.AVAILABLE, "needs matplotlib (tools/setup --with bench)")
 
@@ -36,14 +29,11 @@ class Refusals(InAFolder):
         self.assertEqual(len(errors.strip().splitlines()), 1, errors)
         self.assertFalse(os.path.exists(os.path.join(self.folder, "r.html")))
 
-    def test_another_version_is_refused(self):
+    def test_what_is_no_result_of_this_version_is_refused(self):
         self.refuse(f"has format 99, this program reads {files.RESULTS_FORMAT}: write the file again",
                     {"format": 99, "rows": []})
-        self.refuse("has no format number", {"rows": []})
         self.refuse("bad-peers.json has format 0, this program reads", BARE,
                     {"format": 0, "latency": []})
-
-    def test_what_is_no_result_is_refused(self):
         self.refuse("is not JSON: name a file written by tools/bench", "{")
         self.refuse("is not JSON", "[" * 100000)
         self.refuse("has no list 'rows'", "[]")
@@ -53,28 +43,10 @@ class Refusals(InAFolder):
         self.assertRegex(errors, r"none.json cannot be read \(No such file")
 
     def test_a_damaged_field_is_named(self):
-        for pattern, name, value in (
-                (r"cells\[0\] has no 'p99'", "p99", None), ("'p50' of .* is 'x'", "p50", "x"),
-                ("bad.json is not JSON", "p50", math.nan),
-                ("'elements' of .* is True", "elements", True)):
-            bad = copy.deepcopy(whole())
-            bad["cells"][0][name] = value
+        for pattern, value in ((r"cells\[0\] has no 'p50'", None), ("bad.json is not JSON", math.nan)):
+            bad = whole()
+            bad["cells"][0]["p50"] = value
             self.refuse(pattern, bad)
-        bad = whole()
-        bad["line_transfer"]["round_trip_ns"] = [[1, 2]]
-        self.refuse("round_trip_ns of line_transfer is not 4 by 4", bad)
-
-    def test_wrong_usage_is_refused(self):
-        good = self.write("good.json", BARE)
-        for pattern, arguments in (("the following arguments are required: --results", []),
-                                   ("unrecognized arguments: --quick",
-                                    ["--results", good, "--quick"]),
-                                   ("is a folder", ["--results", good, "--out", self.folder]),
-                                   ("--out: not allowed with argument --docs",
-                                    ["--results", good, "--docs", "--out", "x"])):
-            code, out, errors = self.report(*arguments)
-            self.assertEqual((code, out), (2, ""), errors)
-            self.assertRegex(errors.splitlines()[-1], pattern)
 
     def test_a_page_that_cannot_be_written_is_said(self):
         code, _, errors = self.report("--results", self.write("good.json", BARE), "--out",
@@ -83,37 +55,28 @@ class Refusals(InAFolder):
         self.assertRegex(errors, "such.html.* cannot be written: No such file")
 
 
-def render(results, peers, why_no_peers="", drawn=False):
+def render(results, peers, drawn=False):
     """The page, with empty drawings unless `drawn`: they take their time."""
     empty = '<svg xmlns="http://www.w3.org/2000/svg"/>'
     with unittest.mock.patch.object(plots, "_svg",
                                     plots._svg if drawn else lambda figure, title: empty):
-        return report.render(results, peers, why_no_peers)
+        return report.render(results, peers)
 
 
 class Page(InAFolder):
     def render(self, results, peers=None, drawn=False):
-        return render(self.results(results), None if peers is None else self.peers(peers),
-                      "no peers here", drawn)
+        return render(self.results(results), None if peers is None else self.peers(peers), drawn)
 
     @drawing
     def test_the_page_has_a_picture_of_every_part_is_well_formed_and_needs_nothing_else(self):
         text = self.render(whole(), whole_peers(), drawn=True)
         root = ElementTree.fromstring(text)  # as XML: stricter than HTML
-        ids = [e.get("id") for e in root.iter() if e.get("id")]
-        self.assertEqual(len(ids), len(set(ids)))
-        links = [e.get("href") for e in root.iter("a")]
-        self.assertTrue(links and all(link[1:] in ids for link in links))
-        self.assertEqual(list(root.iter("script")) + list(root.iter("link")), [])
         self.assertEqual(text.replace("http://www.w3.org/", "").count("://"), 0)
-        self.assertNotIn("Not here", text)
         names = {e.get("id") for e in root.iter("figure")}
-        for name in ("latency-push-adam-2-own-4k", "multiple-push-adam-2-own-4k",
-                     "writers-push-adam-79510-4k", "placement-push-adam-2-79510",
-                     "percentiles-push-adam-2-79510", "loop-push-hogwild-adam-2-79510-own-4k",
-                     "speed-up", "share-of-private", "time-split", "round-trip", "line-update",
-                     "peers-view-79510", "peers-push-79510", "peers-training-2"):
-            self.assertIn(f"figure-{name}", names)
+        self.assertLessEqual(
+            {"latency-push-adam-2-own-4k", "writers-push-adam-79510-4k",
+             "percentiles-push-adam-2-79510-own-4k", "speed-up", "round-trip", "line-update",
+             "peers-view-79510", "peers-push-79510", "peers-training-2"}, names)
         self.assertEqual(len(list(root.iter(SVG + "svg"))), len(names))
 
     def test_what_others_wrote_is_escaped(self):
@@ -123,28 +86,6 @@ class Page(InAFolder):
         self.assertIn("&lt;no&gt; socket", text)
         self.assertNotIn("<fast>", text)
 
-    def test_the_same_files_give_the_same_bytes(self):
-        few = dict(BARE, cells=whole()["cells"][:30:5])
-        results, out = self.write("r.json", few), os.path.join(self.folder, "r.html")
-        peers = self.write("p.json", whole_peers())
-        texts = []
-        for _ in range(2):
-            self.assertEqual(self.report("--results", results, "--peers", peers, "--out", out),
-                             (0, "", ""))
-            with open(out, encoding="utf-8") as file:
-                texts.append(file.read())
-        self.assertEqual(texts[0], texts[1])
-        self.assertEqual(sorted(os.listdir(self.folder)), ["p.json", "r.html", "r.json"])
-
-    def test_a_missing_part_says_why_instead_of_an_empty_chart(self):
-        text = self.render(BARE)
-        root = ElementTree.fromstring(text)
-        self.assertEqual(list(root.iter(SVG + "svg")), [])
-        missing = [e for e in root.iter("p") if e.get("class") == "missing"]
-        self.assertEqual(len(missing), 11)  # targets, eight sections, limits, cells
-        self.assertIn("Not here: no peers here.", text)
-        self.assertIn("Not here: no training was measured (--filter BM_Train).", text)
-
     def test_each_part_may_be_missing_alone(self):
         for name in ("cells", "rows", "limits", "scaling", "time_split", "line_transfer", "machine"):
             part = whole()
@@ -152,51 +93,24 @@ class Page(InAFolder):
                 part["rows"] = []
             else:
                 del part[name]
-            text = self.render(part, whole_peers())
-            self.assertIsNotNone(ElementTree.fromstring(text))
-            if name != "machine" and plots.AVAILABLE:
-                self.assertEqual(text.count("Not here: "), 5 if name == "cells" else 1, name)
+            self.assertIsNotNone(ElementTree.fromstring(self.render(part, whole_peers())))
+        text = self.render(BARE)
+        self.assertEqual(text.count("<table>") + text.count("<figure"), 0)
+        self.assertIn("the other systems were not measured", text)
 
-    def test_cells_that_could_not_be_measured_give_the_reason(self):
-        one = dict(BARE, cells=[cell("locked", 16, 2, 1.0,
-                                     not_applicable="no huge pages here")])
-        text = self.render(one)
-        self.assertIn("Not here: no cell could be measured: no huge pages here.", text)
-        self.assertIn("Cells without a figure (1)", text)
-
-    def test_a_single_cell_is_enough_for_a_page(self):
-        text = self.render(dict(BARE, cells=[cell("locked", 16, 2, 0.4)]))
-        self.assertIn("Not here: no mode was measured at two sizes", text)
-        self.assertEqual("figure-percentiles-push-adam-2-16" in text, plots.AVAILABLE)
-
-    def test_an_interrupted_run_says_so(self):
+    def test_what_could_not_be_measured_gives_the_reason(self):
+        one = dict(BARE, cells=[cell("locked", 16, 2, 1.0, not_applicable="no huge pages here")])
+        self.assertIn("<td>no huge pages here</td>", self.render(one))
+        self.assertIn("<p class=\"warning\">grpc: not installed: run bench/peers/setup --only grpc</p>",
+                      self.render(BARE, whole_peers()))
         self.assertIn("The run was interrupted", self.render(dict(BARE, interrupted=True)))
-
-    def test_peers_that_are_missing_are_named(self):
-        text = self.render(BARE, whole_peers())
-        self.assertIn("Missing: grpc: not installed: run bench/peers/setup --only grpc.", text)
-        self.assertIn("Failed: Redis, TCP: ended with 1", text)
-        found = self.peers(whole_peers())
-        self.assertEqual(
-            [(bar.name, bar.value, bar.text) for bar in peer_figures.latency_bars(found, 79510, "push")],
-            # The median of three, and their spread is large.
-            [("passel hogwild", 1.1 * 9.5, "10.5 µs (p99 20.9 µs) !"),
-             ("Redis, TCP", None, "not measured: see below"),
-             ("gRPC, unary", None, "not measured: see below")])
-        self.assertEqual(
-            [(bar.name, bar.text) for bar in peer_figures.training_bars(found, 2)],
-            [("passel hogwild", "4,000 (0.970)"), ("PyTorch Hogwild", "4,000 (0.970)")])
 
     def test_the_verdicts_of_targets_are_counted(self):
         self.assertIn("3 targets: 1 met, 1 missed, 1 not applicable.", self.render(whole()))
 
-    def test_what_the_modes_guarantee_comes_from_the_results(self):
-        self.assertIn("<code>locked</code> applies each gradient at once and loses nothing.",
-                      self.render(whole()))
-
     def test_a_cell_has_all_its_figures_in_the_table(self):
         one = cell("locked", 1000, 2, 10.0, loop="open", rate_per_second=5000)
-        row, = tables.cells_table(self.results(dict(BARE, cells=[one])).measured).rows
+        _, (row,) = report.cells_table(self.results(dict(BARE, cells=[one])).measured)
         self.assertEqual(row, ["push, locked, adam, one core each, open loop at 5 k/s", "1,000", 2,
                                "10 µs", "20 µs", "300 µs", "2 ms", "5 µs", "2.000", "4 %",
                                "100,000", "0.500", "0.00003 %", "12", "1"])
@@ -224,92 +138,27 @@ class Shrink(InAFolder):
         self.assertEqual(len(pages[0].splitlines()), len(pages[1].splitlines()))
 
 
-class Advice(InAFolder):
-    def sentence(self, *rows):
-        return lessons.sentences(self.results(dict(BARE, scaling=[
-            {"sharing": sharing, "workers": 4, "steps_per_second": 4000 * ratio,
-             "private_steps_per_second": 4000, "ratio": ratio, "spread": spread}
-            for sharing, ratio, spread in rows])))
-
-    def test_the_fastest_mode_is_named_with_its_share(self):
-        text, = self.sentence(("locked", 0.93, 0.01), ("barrier", 0.80, 0.01), ("naive", 0.99, 0.01))
-        self.assertIn("With 4 workers `locked` trains fastest: 0.93 of what", text)
-        self.assertIn("`barrier` follows with 0.80", text)
-        self.assertNotIn("naive", text)  # a foil is no mode to choose
-
-    def test_a_difference_within_the_noise_is_none(self):
-        for spread in (0.0, 0.2):
-            gap = 0.02 if spread == 0 else 0.08
-            text, = self.sentence(("locked", 0.93, spread), ("hogwild", 0.93 - gap, 0.0))
-            self.assertIn(f"`hogwild` ({0.93 - gap:.2f}) cannot be told apart", text)
-
-    def test_nothing_is_advised_without_training(self):
-        self.assertEqual(lessons.sentences(self.results(BARE)), [])
-
-
-class Lessons(InAFolder):
-    def said(self, content):
-        return lessons.sentences(self.results(content))
-
-    def test_they_are_made_of_the_figures(self):
-        said = "\n".join(self.said(whole()))
-        for part in (
-                "against the bare loops): `hogwild` 2.00× with 1, 2.00× with 2 and 2.00× with 4; `locked`",
-                "lost by 4 writers that push all the time: `hogwild` 0.00000038 %, `locked`",
-                "Placement of 2 writers in `hogwild`, adam, 79.5 k parameters: one core each 25 k updates "
-                "a second (p99 79.9 µs), placed by the kernel 16.7 k updates a second (p99 120 µs) and",
-                "p99 79.9 µs, but 88 µs from the moment at which each was due, at 1 k a second",
-                "from core to core and back in 125 to 1400 ns: some cores are nearer than others"):
-            self.assertIn(part, said)
-
-    def test_nothing_is_said_of_what_was_not_measured(self):
-        self.assertEqual(self.said(BARE), [])
-        for name in ("cells", "scaling", "time_split", "line_transfer"):
-            content = whole()
-            del content[name]
-            self.assertTrue(self.said(content))
-
-    def test_cores_are_near_unless_both_directions_say_otherwise(self):
-        def said(matrix, other_cores=0.0):
-            return self.said(dict(BARE, load={"other_cores": other_cores, "steal": 0.0},
-                                  line_transfer={"cores": [0, 1, 2], "round_trip_ns": matrix}))
-        even = [[0, 100, 4000], [100, 0, 110], [105, 110, 0]]
-        self.assertEqual(said(even), ["One line goes from core to core and back in 100 to 110 ns: "
-                                      "all cores are about equally near."])
-        apart = [[0, 100, 300], [100, 0, 310], [305, 310, 0]]
-        self.assertRegex(said(apart)[0], "100 to 310 ns: some cores are nearer than others")
-        self.assertRegex(said(apart, other_cores=2.0)[0], "other programs ran meanwhile, so that")
-
-    def test_they_are_on_the_page_and_in_the_documents(self):
-        results = self.results(dict(BARE, scaling=whole()["scaling"]))
-        self.assertIn("With 4 workers <code>hogwild</code>", render(results, None))
-        self.assertIn("- With 4 workers `hogwild`", report.blocks_of(results, None)["advice"][0])
-
-
-class Figures(InAFolder):
+class Drawings(InAFolder):
     def test_numbers_have_three_digits_and_a_unit_that_suits_them(self):
         for us, text in ((0.00984, "9.84 ns"), (0.85, "850 ns"), (0.9996, "1 µs"), (9.484, "9.48 µs"),
                          (351.2, "351 µs"), (999.7, "1 ms"), (17800, "17.8 ms"), (2.5e6, "2.5 s")):
-            self.assertEqual(words.duration(us), text)
+            self.assertEqual(plots.duration(us), text)
         for value, text in ((16, "16"), (1000, "1 k"), (79510, "79.5 k"), (999900, "1 M"),
                             (16777216, "16.8 M"), (2e9, "2 G")):
-            self.assertEqual(words.count(value), text)
+            self.assertEqual(plots.count(value), text)
         for value, text in ((0, "0"), (0.0123456, "0.0123"), (1060, "1060"), (100.0, "100"),
                             (2.50, "2.5")):
-            self.assertEqual(words.short(value), text)
+            self.assertEqual(plots.short(value), text)
 
     def test_the_axis_of_percentiles_is_how_rare_a_sample_is(self):
         one = self.results(dict(BARE, cells=[cell("locked", 16, 2, 1.0)])).cells[0]
-        points = figures.percentile_points(one)
-        expected = [(2, 1), (10, 1.1), (100, 2), (1000, 30), (10000, 200)]
-        for (at, us), (want_at, want_us) in zip(points, expected, strict=True):
-            self.assertAlmostEqual(at, want_at)
-            self.assertAlmostEqual(us, want_us)
+        self.assertEqual(report.percentile_points(one),
+                         [(2, 1), (10, 1.1), (100, 2), (1000, 30), (10000, 200)])
 
     def test_a_line_of_a_mode_and_one_of_the_reference(self):
         cells = self.results(dict(BARE, cells=[cell("locked", n, 2, float(n)) for n in (10, 20)]
                                   + [cell("hogwild", 10, 2, 8.0)])).cells
-        drawn = figures.mode_lines(cells, "elements", lambda c: c.p50, lambda c: c.reference)
+        drawn = report.mode_lines(cells, "elements", "p50", "reference")
         self.assertEqual([(line.label, line.points) for line in drawn],
                          [("hogwild", [(10, 8.0)]), ("locked", [(10, 10.0), (20, 20.0)]),
                           ("reference", [(10, 4.5), (20, 10.0)])])
@@ -322,18 +171,15 @@ class Figures(InAFolder):
                     ("hogwild", 2, 5000), ("locked", 2, 1000), ("barrier", 2, 5000),
                     ("hogwild", 4, 9000), ("locked", 4, 1000), ("barrier", 4, 9000))]
         found = self.results(dict(BARE, scaling=rows)).scaling
-        labels = [line.label for line in training_figures.speed_up_lines(found, {2: 5000, 4: 9000})]
-        self.assertEqual(sorted(labels),
+        self.assertEqual(sorted(line.label for line in report.speed_up_lines(found)),
                          ["barrier 3.24×", "hogwild 3.24×", "locked 3.24×", "private 3.6×"])
 
     @drawing
     def test_many_cores_are_shaded_without_figures(self):
         n = 64
-        many = dict(BARE, line_transfer={
-            "cores": list(range(n)), "round_trip_ns": [[100 + i + j for j in range(n)]
-                                                       for i in range(n)]})
-        one, = training_figures.lines_section(self.results(many)).pictures
-        self.assertLess(one.draw().count("<text"), n)
+        drawn = plots.shades("", list(range(n)),
+                             [[100 + i + j for j in range(n)] for i in range(n)], "ns")
+        self.assertLess(drawn.count("<text"), n)
 
 
 class Docs(InAFolder):
@@ -374,11 +220,10 @@ class Docs(InAFolder):
         ElementTree.parse(os.path.join(plots_folder, "speed-up.svg"))
 
     def test_a_wrong_mark_is_refused_and_nothing_is_changed(self):
-        for pattern, text in (("a mark for 'nothing', but there are only advice,",
+        for pattern, text in (("a mark for 'nothing', but there are only cells,",
                                "<!-- begin nothing -->\n<!-- end nothing -->\n"),
                               ("needs one '<!-- begin cells -->' and after it one",
-                               "<!-- begin cells -->\n"),
-                              ("has no mark", "text\n")):
+                               "<!-- begin cells -->\n")):
             (code, _, errors), after = self.fill(text)
             self.assertEqual((code, after), (2, text))
             self.assertRegex(errors, pattern)
@@ -396,7 +241,7 @@ class Docs(InAFolder):
         self.assertLessEqual(len(kept), 4)
 
     def test_every_block_can_be_made_of_nothing(self):
-        for name, (text, _) in report.blocks_of(self.results(BARE), None).items():
+        for name, text in report.blocks_of(self.results(BARE), None).items():
             if name != "machine":
                 self.assertRegex(text, "^Not here: ", name)
 

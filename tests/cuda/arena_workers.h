@@ -5,9 +5,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -78,6 +80,41 @@ inline std::unique_ptr<Worker> Importer(int fd, const DeviceArenaShape& shape,
   EXPECT_TRUE(arena.ok()) << arena.status().message();
   if (arena.ok()) worker->arena = std::move(*arena);
   return worker;
+}
+
+/// Every worker pushes gradients of -1 into each shard so many times, all at once, each from a
+/// block of its own on, and goes on until a push is done. Returns how many pushes failed.
+inline int PushAtOnce(std::vector<std::unique_ptr<Worker>>& workers, const DeviceArenaShape& shape,
+                      OptimizerKind kind, bool claims, std::size_t pushes) {
+  std::vector<std::thread> threads;
+  std::atomic<int> failures{0};
+  for (std::size_t w = 0; w < workers.size(); ++w) {
+    threads.emplace_back([&, w] {
+      Worker& worker = *workers[w];
+      const StepScalars scalars = Scalars(kind);
+      for (std::size_t i = 0; i < pushes; ++i) {
+        for (std::size_t s = 0; s < shape.shards.size(); ++s) {
+          const auto& [floats, block] = shape.shards[s];
+          DeviceArena::Push push;
+          push.shard = static_cast<int>(s);
+          if (i == 0) worker.SetGradient(push.shard, floats, -1);
+          push.scalars = &scalars;
+          push.claims = claims;
+          push.claim = Word(1, static_cast<int>(w));
+          push.first_block = (i + w) % (floats / block);
+          const Deadline deadline = Soon();
+          for (;;) {
+            const auto pushed = worker.arena->Apply(push, deadline);
+            if (!pushed.ok() || deadline.Expired()) ++failures;
+            if (!pushed.ok() || pushed->left == 0 || deadline.Expired()) break;
+            push.goes_on = true;
+          }
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return failures;
 }
 
 inline FakeDeviceOptions OnAThread() {

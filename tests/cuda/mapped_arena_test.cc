@@ -6,10 +6,8 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
-#include <atomic>
 #include <cstring>
 #include <set>
-#include <thread>
 #include <vector>
 
 #include "cuda/arena_workers.h"
@@ -266,35 +264,7 @@ TEST(MappedArenaTest, NothingIsLostBetweenFourProcesses) {
       while (workers.size() < kWorkers) {
         workers.push_back(Importer(workers[0]->arena->fd(), shape, OnAThread()));
       }
-      std::vector<std::thread> threads;
-      std::atomic<int> failures{0};
-      for (int w = 0; w < kWorkers; ++w) {
-        threads.emplace_back([&, w] {
-          Worker& worker = *workers[static_cast<std::size_t>(w)];
-          worker.SetGradient(0, kFloats, -1);
-          worker.SetGradient(1, 64, -1);
-          const StepScalars scalars = Scalars(kind);
-          for (std::size_t i = 0; i < kPushes; ++i) {
-            for (int shard = 0; shard < 2; ++shard) {
-              DeviceArena::Push push;
-              push.shard = shard;
-              push.scalars = &scalars;
-              push.claims = claims;
-              push.claim = Word(1, w);
-              push.first_block = shard == 0 ? (i + static_cast<std::size_t>(w)) % 8 : 0;
-              const Deadline deadline = Soon();
-              for (;;) {
-                const auto pushed = worker.arena->Apply(push, deadline);
-                if (!pushed.ok() || deadline.Expired()) ++failures;
-                if (!pushed.ok() || pushed->left == 0 || deadline.Expired()) break;
-                push.goes_on = true;
-              }
-            }
-          }
-        });
-      }
-      for (std::thread& thread : threads) thread.join();
-      EXPECT_EQ(failures, 0);
+      EXPECT_EQ(PushAtOnce(workers, shape, kind, claims, kPushes), 0);
       constexpr float kTotal = kWorkers * kPushes;
       const float sum = kind == OptimizerKind::kSgd ? kTotal : kTotal * (kTotal + 1) / 2;
       EXPECT_THAT(workers[1]->Read(0, 0, kFloats), Each(sum));

@@ -3,11 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "cuda/arena_workers.h"
@@ -121,31 +119,7 @@ TEST(PeerArenaTest, NothingIsLostBetweenWorkersOnTwoDevices) {
         const char* const uuid = workers.size() % 2 == 0 ? kHome : kPeer;
         workers.push_back(Importer(workers[0]->arena->fd(), shape, On(uuid, OnAThread())));
       }
-      std::vector<std::thread> threads;
-      std::atomic<int> failures{0};
-      for (int w = 0; w < kWorkers; ++w) {
-        threads.emplace_back([&, w] {
-          Worker& worker = *workers[static_cast<std::size_t>(w)];
-          worker.SetGradient(0, kFloats, -1);
-          const StepScalars scalars = Scalars(kind);
-          for (std::size_t i = 0; i < kPushes; ++i) {
-            DeviceArena::Push push;
-            push.scalars = &scalars;
-            push.claims = claims;
-            push.claim = Word(1, w);
-            push.first_block = (i + static_cast<std::size_t>(w)) % 8;
-            const Deadline deadline = Soon();
-            for (;;) {
-              const auto pushed = worker.arena->Apply(push, deadline);
-              if (!pushed.ok() || deadline.Expired()) ++failures;
-              if (!pushed.ok() || pushed->left == 0 || deadline.Expired()) break;
-              push.goes_on = true;
-            }
-          }
-        });
-      }
-      for (std::thread& thread : threads) thread.join();
-      EXPECT_EQ(failures, 0);
+      EXPECT_EQ(PushAtOnce(workers, shape, kind, claims, kPushes), 0);
       constexpr float kTotal = kWorkers * kPushes;
       const float sum = kind == OptimizerKind::kSgd ? kTotal : kTotal * (kTotal + 1) / 2;
       EXPECT_THAT(workers[0]->Read(0, 0, kFloats), Each(sum));

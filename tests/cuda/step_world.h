@@ -14,7 +14,7 @@
 #include "base/random.h"
 #include "compute/step_engine.h"
 #include "cuda/exact_buffer.h"
-#include "cuda/reference_network.h"
+#include "support/reference_network.h"
 
 namespace passel::cuda {
 

@@ -301,27 +301,15 @@ TEST_F(DataTest, DownloadOnlyReadsThroughWhatItSaysIsThere) {
               HasSubstr(error.substr(error.find(" E "))));
 }
 
-TEST_F(DataTest, ADirectoryOfSeveralFormatsSaysWhichOneIsTakenAndHowToTakeAnother) {
+TEST_F(DataTest, ADirectoryOfSeveralFormatsIsRefusedUnlessItHoldsIdxFiles) {
   const std::string npz = MakeNpz();
   const std::string dir = MakeCsv();
-  const auto what = [&] { return sandbox_.Run({"data", "locate", "--data_dir=" + dir}).err; };
-  EXPECT_THAT(what(), Not(HasSubstr("Also there")));
   std::filesystem::copy_file(npz, dir + "/mnist.npz");
   EXPECT_THAT(Refusal({"data", "locate", "--data_dir=" + dir}), HasSubstr("name the npz file"));
   for (const char* name : kIdxFileNames) {
     std::filesystem::copy_file(Digits() + "/" + name, dir + "/" + name);
   }
-  EXPECT_THAT(what(),
-              HasSubstr("as --data_dir says. The four IDX files were taken. Also there: mnist.npz "
-                        "(npz), to be used by naming " +
-                        dir +
-                        "/mnist.npz; and mnist_test.csv, mnist_train.csv (csv), to be used "
-                        "from a directory without IDX files."));
-  std::filesystem::remove(dir + "/mnist_test.csv");
-  std::filesystem::remove(dir + "/mnist_train.csv");
-  EXPECT_THAT(what(), HasSubstr("by naming " + dir + "/mnist.npz.\n"));
-  std::filesystem::remove(dir + "/mnist.npz");
-  EXPECT_THAT(what(), Not(HasSubstr("Also there")));
+  EXPECT_EQ(sandbox_.Run({"data", "locate", "--data_dir=" + dir}).code, 0);
 }
 
 // Every size that the header of an IDX file can say, through the program, with little memory.

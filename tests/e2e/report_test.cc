@@ -52,7 +52,7 @@ TEST(ReportTest, OnStandardOutputIsAloneThere) {
 TEST(ReportTest, FilesFollowTheUmask) {
   Sandbox sandbox;
   const std::string saved = sandbox.dir().File("m"), report = sandbox.dir().File("r.json");
-  const std::string png = sandbox.dir().File("c.png");
+  const std::string evaluation = sandbox.dir().File("e.json");
   const auto mode = [](const std::string& path) {
     struct stat info {};
     EXPECT_EQ(::stat(path.c_str(), &info), 0) << path;
@@ -61,12 +61,12 @@ TEST(ReportTest, FilesFollowTheUmask) {
   for (const mode_t mask : {0027u, 0077u}) {
     const std::string command = fmt::format(
         "umask {:03o} && {} train --ps=0 --train_steps=5 --data_dir={} --save={} --report={} && "
-        "exec {} eval --params={} --data_dir={} --confusion_png={}",
-        mask, PASSEL_PROGRAM, Digits(), saved, report, PASSEL_PROGRAM, saved, Digits(), png);
+        "exec {} eval --params={} --data_dir={} --json={}",
+        mask, PASSEL_PROGRAM, Digits(), saved, report, PASSEL_PROGRAM, saved, Digits(), evaluation);
     Program both = sandbox.StartCommand({"sh", "-c", command});
     const Outcome outcome = sandbox.Finish(both);
     ASSERT_EQ(outcome.code, 0) << outcome.err;
-    for (const std::string& path : {saved, report, png}) {
+    for (const std::string& path : {saved, report, evaluation}) {
       EXPECT_EQ(mode(path), 0666u & ~mask) << path;
     }
   }

@@ -1,5 +1,7 @@
 // Workers that are killed at random, started again, and killed again.
 
+#include <functional>
+
 #include "base/random.h"
 #include "multiprocess/engine_job.h"
 #include "support/sanitized.h"
@@ -26,22 +28,37 @@ void KillAtRandom(EngineJob& job, std::vector<Child>& workers, std::size_t first
   }
 }
 
-class EngineKills : public ::testing::TestWithParam<int> {};
+class EngineKills : public ::testing::TestWithParam<int> {
+ protected:
+  // Three workers of `job` that die and come back, and then end well; workers before `first` live.
+  static void Survive(EngineJob& job, std::size_t first,
+                      const std::function<void()>& before_the_end = {}) {
+    const std::uint64_t seed = TestSeed();
+    std::printf("PASSEL_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
+    Random random(seed);
+    std::vector<Child> workers;
+    for (int k = 0; k < 3; ++k) workers.push_back(job.Start(k, 0));
+    ASSERT_NO_FATAL_FAILURE(KillAtRandom(job, workers, first, random));
+    EXPECT_TRUE(job.GetsOn()) << "nobody gets on any more";
+    if (before_the_end) before_the_end();
+    job.Stop();
+    for (Child& worker : workers) {
+      ASSERT_TRUE(worker.WaitEnded(kPatience));
+      EXPECT_EQ(worker.code(), 0);
+    }
+  }
+
+  static void ExpectRoundsApplied(EngineJob& job, int named_by) {
+    const std::uint64_t rounds = job.memory(0).state->completed_round.load();
+    ASSERT_LT(rounds, std::uint64_t{Board::kRounds});
+    std::printf("%d kills in %llu rounds\n", Kills(), static_cast<unsigned long long>(rounds));
+    ASSERT_NO_FATAL_FAILURE(job.ExpectRoundsApplied(rounds, named_by));
+  }
+};
 
 TEST_P(EngineKills, LockedModeLosesNoAcknowledgedPush) {
-  const std::uint64_t seed = TestSeed();
-  std::printf("PASSEL_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
-  Random random(seed);
   EngineJob job(Mode::kLocked, GetParam(), 3, Sgd(1.0), true);
-  std::vector<Child> workers;
-  for (int k = 0; k < 3; ++k) workers.push_back(job.Start(k, 0));
-  ASSERT_NO_FATAL_FAILURE(KillAtRandom(job, workers, 0, random));
-  EXPECT_TRUE(job.GetsOn()) << "nobody gets on any more";
-  job.Stop();
-  for (Child& worker : workers) {
-    ASSERT_TRUE(worker.WaitEnded(kPatience));
-    EXPECT_EQ(worker.code(), 0);
-  }
+  ASSERT_NO_FATAL_FAILURE(Survive(job, 0));
   const auto [low, high] = job.Range();
   const auto acked = static_cast<float>(job.acked());
   ASSERT_LT(acked, 16'000'000) << "beyond this a float does not count";
@@ -59,24 +76,10 @@ TEST_P(EngineKills, LockedModeLosesNoAcknowledgedPush) {
 }
 
 TEST_P(EngineKills, RoundsStayBitwiseRightWhoeverDies) {
-  const std::uint64_t seed = TestSeed();
-  std::printf("PASSEL_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
-  Random random(seed);
   EngineJob job(Mode::kBarrier, GetParam(), 3, *ParseOptimizer("adam"), false);
-  std::vector<Child> workers;
-  for (int k = 0; k < 3; ++k) workers.push_back(job.Start(k, 0));
   // Worker 0 lives, and names the members of each round.
-  ASSERT_NO_FATAL_FAILURE(KillAtRandom(job, workers, 1, random));
-  EXPECT_TRUE(job.GetsOn()) << "nobody gets on any more";
-  job.Stop();
-  for (Child& worker : workers) {
-    ASSERT_TRUE(worker.WaitEnded(kPatience));
-    EXPECT_EQ(worker.code(), 0);
-  }
-  const std::uint64_t rounds = job.memory(0).state->completed_round.load();
-  ASSERT_LT(rounds, std::uint64_t{Board::kRounds});
-  std::printf("%d kills in %llu rounds\n", Kills(), static_cast<unsigned long long>(rounds));
-  ASSERT_NO_FATAL_FAILURE(job.ExpectRoundsApplied(rounds, 1));
+  ASSERT_NO_FATAL_FAILURE(Survive(job, 1));
+  ASSERT_NO_FATAL_FAILURE(ExpectRoundsApplied(job, 1));
 }
 
 TEST_P(EngineKills, ReplicasStayRightWhoeverDies) {
@@ -84,64 +87,30 @@ TEST_P(EngineKills, ReplicasStayRightWhoeverDies) {
   // lives, and names the members.
   for (const int replicas : {2, 3, 5}) {
     SCOPED_TRACE(replicas);
-    const std::uint64_t seed = TestSeed();
-    std::printf("PASSEL_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
-    Random random(seed);
     const bool backup = replicas < 3;
     StorePlan plan =
         TestPlan(Mode::kReplicas, GetParam(), 3, backup ? Sgd(1.0) : *ParseOptimizer("adam"));
     plan.mode.number = replicas;
     EngineJob job(plan, backup);
-    std::vector<Child> workers;
-    for (int k = 0; k < 3; ++k) workers.push_back(job.Start(k, 0));
-    ASSERT_NO_FATAL_FAILURE(KillAtRandom(job, workers, backup ? 0 : 1, random));
-    EXPECT_TRUE(job.GetsOn()) << "nobody gets on any more";
-    job.Stop();
-    for (Child& worker : workers) {
-      ASSERT_TRUE(worker.WaitEnded(kPatience));
-      EXPECT_EQ(worker.code(), 0);
-    }
-    const std::uint64_t rounds = job.memory(0).state->completed_round.load();
-    ASSERT_LT(rounds, std::uint64_t{Board::kRounds});
-    std::printf("%d kills in %llu rounds\n", Kills(), static_cast<unsigned long long>(rounds));
-    ASSERT_NO_FATAL_FAILURE(job.ExpectRoundsApplied(rounds, backup ? 0 : 1));
+    ASSERT_NO_FATAL_FAILURE(Survive(job, backup ? 0 : 1));
+    ASSERT_NO_FATAL_FAILURE(ExpectRoundsApplied(job, backup ? 0 : 1));
   }
 }
 
 TEST_P(EngineKills, NobodyGetsMoreThanTheBoundAheadWhoeverDies) {
-  const std::uint64_t seed = TestSeed();
-  std::printf("PASSEL_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
-  Random random(seed);
   StorePlan plan = TestPlan(Mode::kSsp, GetParam(), 3, Sgd(1.0));
   plan.mode.number = 2;
   EngineJob job(plan, true);
-  std::vector<Child> workers;
-  for (int k = 0; k < 3; ++k) workers.push_back(job.Start(k, 0));
-  ASSERT_NO_FATAL_FAILURE(KillAtRandom(job, workers, 0, random));
-  EXPECT_TRUE(job.GetsOn()) << "nobody gets on any more";
-  EXPECT_TRUE(Await(kPatience, [&] { return job.max_clock_lead() >= 1; })) << "nothing is measured";
-  job.Stop();
-  for (Child& worker : workers) {
-    ASSERT_TRUE(worker.WaitEnded(kPatience));
-    EXPECT_EQ(worker.code(), 0);
-  }
+  ASSERT_NO_FATAL_FAILURE(Survive(job, 0, [&] {
+    EXPECT_TRUE(Await(kPatience, [&] { return job.max_clock_lead() >= 1; }))
+        << "nothing is measured";
+  }));
   EXPECT_LE(job.max_clock_lead(), 2u);
 }
 
 TEST_P(EngineKills, HogwildGoesOnAndCountsEachPushAtMostOnceWhoeverDies) {
-  const std::uint64_t seed = TestSeed();
-  std::printf("PASSEL_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
-  Random random(seed);
   EngineJob job(Mode::kHogwild, GetParam(), 3, Sgd(1.0), true);
-  std::vector<Child> workers;
-  for (int k = 0; k < 3; ++k) workers.push_back(job.Start(k, 0));
-  ASSERT_NO_FATAL_FAILURE(KillAtRandom(job, workers, 0, random));
-  EXPECT_TRUE(job.GetsOn()) << "nobody gets on any more";
-  job.Stop();
-  for (Child& worker : workers) {
-    ASSERT_TRUE(worker.WaitEnded(kPatience));
-    EXPECT_EQ(worker.code(), 0);
-  }
+  ASSERT_NO_FATAL_FAILURE(Survive(job, 0));
   const auto acked = static_cast<float>(job.acked());
   ASSERT_LT(acked, 16'000'000) << "beyond this a float does not count";
   EXPECT_LE(job.Range().second, acked + static_cast<float>(Kills()));

@@ -85,24 +85,6 @@ std::uint64_t TestSeed() {
   return seed;
 }
 
-TempDir::TempDir() {
-  std::string name = fs::temp_directory_path() / "passel-test.XXXXXX";
-  if (::mkdtemp(name.data()) == nullptr) std::abort();
-  path_ = name;
-}
-TempDir::~TempDir() {
-  std::error_code ignored;
-  fs::remove_all(path_, ignored);
-}
-std::vector<std::string> TempDir::List() const {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::recursive_directory_iterator(path_)) {
-    names.push_back(fs::relative(entry.path(), path_));
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 std::string ReadText(const std::string& path) { return ReadAll(path); }
 void WriteText(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;

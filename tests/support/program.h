@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/subprocess.h"
+#include "support/temp_dir.h"
 
 namespace passel::testing {
 
@@ -25,20 +26,7 @@ std::chrono::milliseconds Scaled(double seconds);
 /// A seed for random tests: PASSEL_TEST_SEED, else from the clock. Printed, to be given back.
 std::uint64_t TestSeed();
 
-/// A directory of its own, removed with all that is in it.
-class TempDir {
- public:
-  TempDir();
-  ~TempDir();
-  TempDir(const TempDir&) = delete;
-  TempDir& operator=(const TempDir&) = delete;
-  const std::string& path() const { return path_; }
-  std::string File(const std::string& name) const { return path_ + "/" + name; }
-  std::vector<std::string> List() const;  // sorted names
-
- private:
-  std::string path_;
-};
+using test::TempDir;
 
 std::string ReadText(const std::string& path);
 void WriteText(const std::string& path, const std::string& text);

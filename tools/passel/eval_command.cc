@@ -6,9 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "base/file.h"
 #include "compute/cpu_backend.h"
-#include "io/png.h"
 #include "job/data_settings.h"
 #include "job/evaluation_data.h"
 #include "job/output_path.h"
@@ -18,7 +16,6 @@
 #include "tools/passel/flags.h"
 #include "tools/passel/json_file.h"
 #include "train/confusion_matrix.h"
-#include "train/confusion_picture.h"
 
 namespace passel {
 namespace {
@@ -28,7 +25,6 @@ struct EvalFlags {
   job::NamedData data;
   std::optional<std::int64_t> validation_size;
   std::string set = "test";
-  std::string confusion_png;
   std::string json;
 };
 
@@ -38,15 +34,8 @@ Status CheckFlags(const EvalFlags& flags) {
     return InvalidArgument(
         fmt::format("--set {} is not known: use one of test, validation, train", flags.set));
   }
-  if (!flags.confusion_png.empty()) {
-    PASSEL_RETURN_IF_ERROR(job::CheckOutputPath("--confusion_png", flags.confusion_png));
-  }
   if (!flags.json.empty()) PASSEL_RETURN_IF_ERROR(job::PrepareResult("--json", flags.json));
-  const std::string& params = flags.parameters.params;
-  PASSEL_RETURN_IF_ERROR(
-      job::CheckDifferentFiles("--json", flags.json, "--confusion_png", flags.confusion_png));
-  PASSEL_RETURN_IF_ERROR(job::CheckDifferentFiles("--json", flags.json, "--params", params));
-  return job::CheckDifferentFiles("--confusion_png", flags.confusion_png, "--params", params);
+  return job::CheckDifferentFiles("--json", flags.json, "--params", flags.parameters.params);
 }
 
 Status CheckFit(const job::Parameters& parameters, const Dataset& data, const std::string& dir) {
@@ -62,17 +51,6 @@ Status CheckFit(const job::Parameters& parameters, const Dataset& data, const st
                     parameters.name(), config.classes, dir, data.num_classes()));
   }
   return {};
-}
-
-Status WritePicture(const EvalFlags& flags, const LabelledEvaluation& evaluation,
-                    const std::string& name) {
-  const RgbPicture picture = DrawConfusionMatrix(
-      evaluation.matrix, fmt::format("{}, {}: accuracy {:.4f}, loss {:.4f}", name, flags.set,
-                                     evaluation.accuracy, evaluation.loss));
-  PASSEL_ASSIGN_OR_RETURN(const std::vector<std::uint8_t> png,
-                          EncodePng(picture.pixels, picture.width, picture.height));
-  const std::span<const std::byte> piece = std::as_bytes(std::span(png));
-  return WriteFileAtomically(flags.confusion_png, {&piece, 1});
 }
 
 nlohmann::ordered_json ToJson(const EvalFlags& flags, const LabelledEvaluation& evaluation,
@@ -128,9 +106,6 @@ Status Evaluate(const EvalFlags& flags) {
              flags.set, evaluation.accuracy, flags.set, evaluation.loss, set.size(),
              FormatTable(evaluation.matrix));
   std::fflush(stdout);
-  if (!flags.confusion_png.empty()) {
-    PASSEL_RETURN_IF_ERROR(WritePicture(flags, evaluation, parameters.name()));
-  }
   if (flags.json.empty()) return {};
   return WriteJsonFile(flags.json, ToJson(flags, evaluation, parameters, chosen.dir));
 }
@@ -158,9 +133,6 @@ void AddEvalCommand(Command& program) {
            "that were trained on)")
       .Group("Data")
       .ShowDefault();
-  command
-      .Add("--confusion_png", &flags->confusion_png, "Draw the confusion matrix into this PNG file")
-      .Group("Results");
   command
       .Add("--json,--report", &flags->json,
            "Write the results as JSON to this file; -: to standard output, and everything "

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "base/file_descriptor.h"
+#include "support/temp_dir.h"
 
 namespace passel {
 namespace {
@@ -36,27 +37,14 @@ Status Save(const std::string& path, std::vector<std::string_view> texts,
 
 class FileTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = ::testing::TempDir() + "passel-file-XXXXXX";
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    dir_ = pattern;
-    path_ = dir_ + "/file";
-  }
-  void TearDown() override { std::filesystem::remove_all(dir_); }
-  std::vector<std::string> Names() const {
-    std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(dir_)) {
-      names.push_back(entry.path().filename());
-    }
-    return names;
-  }
+  std::vector<std::string> Names() const { return temporary_.List(); }
   std::string Contents() const {
     const auto bytes = ReadFile(path_, 1 << 20);
     EXPECT_TRUE(bytes.ok()) << bytes.status().ToString();
     return bytes.ok() ? std::string(bytes->begin(), bytes->end()) : "";
   }
-  std::string dir_;
-  std::string path_;
+  const test::TempDir temporary_;
+  const std::string dir_ = temporary_.path(), path_ = dir_ + "/file";
 };
 
 TEST_F(FileTest, ReadsUpToTheLimitAndNotOneByteMore) {

@@ -1,6 +1,7 @@
 // What a uid and a clock are worth, on copies of the kernel's files.
 
 #include "base/namespaces.h"
+#include "support/temp_dir.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -14,13 +15,10 @@ namespace {
 class NamespacesTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    root_ = ::testing::TempDir() + "namespaces_test.XXXXXX";
-    ASSERT_NE(::mkdtemp(root_.data()), nullptr);
     std::filesystem::create_directories(root_ + "/proc/self/ns");
     std::filesystem::create_directories(root_ + "/proc/sys/kernel");
     Write("/proc/sys/kernel/overflowuid", "65534\n");
   }
-  void TearDown() override { std::filesystem::remove_all(root_); }
   void Write(const std::string& path, const std::string& text) const {
     std::ofstream(root_ + path) << text;
   }
@@ -30,7 +28,8 @@ class NamespacesTest : public ::testing::Test {
     std::filesystem::create_symlink(target, path);
   }
 
-  std::string root_;
+  const test::TempDir temporary_;
+  const std::string root_ = temporary_.path();
 };
 
 TEST_F(NamespacesTest, OverflowUidMeansOneUserOnlyWhereEveryUserHasANumber) {

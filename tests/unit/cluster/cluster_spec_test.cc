@@ -244,20 +244,6 @@ TEST(ClusterSpecTest, TheHashIsFixedAndSeesTheOrder) {
   EXPECT_NE(sparse.Hash(), dense.Hash());
 }
 
-TEST(TaskIdTest, TasksArePrintedAndParsed) {
-  EXPECT_EQ((TaskId{"worker", 1}).ToString(), "worker/1");
-  for (const std::string text : {"worker/0", "ps/12", "chief/99999", "a_B9/1"}) {
-    const auto task = ParseTaskId(text);
-    ASSERT_TRUE(task.ok()) << text;
-    EXPECT_EQ(task->ToString(), text);
-  }
-  for (const std::string text :
-       {"", "worker", "worker/", "/1", "worker/-1", "worker/+1", "worker/01", "worker/1/2",
-        "worker/100000", "worker/99999999999", "worker /1", "worker/1 ", "9/1", "wor-ker/1"}) {
-    EXPECT_EQ(ParseTaskId(text).status().code(), Code::kInvalidArgument) << text;
-  }
-}
-
 TEST(TaskIdTest, FlagsNameATaskOfTheClusterOrSayWhatIsWrong) {
   const ClusterSpec spec = Spec("p:1", "w:1,w:2");
   const auto task = ResolveTask(spec, "worker", 1);

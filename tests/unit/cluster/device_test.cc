@@ -54,19 +54,6 @@ TEST(DeviceTest, StringsAreParsedIntoOneForm) {
   }
 }
 
-std::string Merge(std::string_view inner, std::string_view outer) {
-  return MergeDevices(*ParseDevice(inner), *ParseDevice(outer)).ToString();
-}
-
-TEST(DeviceTest, TheInnerDeviceWinsAndTheOuterFillsIn) {
-  EXPECT_EQ(Merge("/task:1", "/job:ps/task:0"), "/job:ps/task:1");
-  EXPECT_EQ(Merge("/job:ps/task:0", "/job:worker/task:3/gpu:1"), "/job:ps/task:0/gpu:1");
-  EXPECT_EQ(Merge("", "/job:worker/replica:0/task:3/gpu:1"), "/job:worker/replica:0/task:3/gpu:1");
-  EXPECT_EQ(Merge("/gpu:0", "/gpu:1"), "/gpu:0");
-  EXPECT_EQ(Merge("/gpu", "/gpu:1"), "/gpu:1");
-  EXPECT_EQ(Merge("/gpu", "/cpu:1"), "/gpu");
-}
-
 TEST(DeviceTest, FiltersMatchWhatTheyName) {
   const auto matches = [](std::string_view device, std::string_view filter) {
     return MatchesFilter(*ParseDevice(device), *ParseDevice(filter));

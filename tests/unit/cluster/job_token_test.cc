@@ -1,4 +1,5 @@
 #include "cluster/job_token.h"
+#include "support/temp_dir.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,19 +18,14 @@ using ::testing::HasSubstr;
 
 class JobTokenTest : public ::testing::Test {
  protected:
-  JobTokenTest() {
-    std::string name = std::filesystem::temp_directory_path() / "passel-token.XXXXXX";
-    EXPECT_NE(::mkdtemp(name.data()), nullptr);
-    dir_ = name;
-  }
-  ~JobTokenTest() override { std::filesystem::remove_all(dir_); }
   std::string Write(const std::string& name, std::size_t bytes, mode_t mode) {
     const std::string path = dir_ + "/" + name;
     std::ofstream(path) << std::string(bytes, 'k');
     ::chmod(path.c_str(), mode);
     return path;
   }
-  std::string dir_;
+  const test::TempDir temporary_;
+  const std::string dir_ = temporary_.path();
 };
 
 TEST_F(JobTokenTest, GeneratedOnesDiffer) {

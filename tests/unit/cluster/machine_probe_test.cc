@@ -17,6 +17,7 @@
 
 #include "base/subprocess.h"
 #include "support/recorded_topologies.h"
+#include "support/temp_dir.h"
 
 namespace passel {
 namespace {
@@ -27,22 +28,13 @@ using testing::Recorded;
 using testing::RecordedTopologies;
 using testing::TopologyPath;
 
-class TempFolder {
+class TempFolder : public test::TempDir {
  public:
-  TempFolder() {
-    char pattern[] = "/tmp/passel-probe-XXXXXX";
-    path_ = ::mkdtemp(pattern);
-  }
-  ~TempFolder() { std::filesystem::remove_all(path_); }
-  const std::string& path() const { return path_; }
   void Write(const std::string& name, const std::string& text) const {
-    const std::filesystem::path file = path_ + "/" + name;
+    const std::filesystem::path file = File(name);
     std::filesystem::create_directories(file.parent_path());
     std::ofstream(file) << text;
   }
-
- private:
-  std::string path_;
 };
 
 // Sets a variable for as long as it lives.

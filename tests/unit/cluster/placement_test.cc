@@ -18,25 +18,24 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-PlacementVariable Variable(std::string name, std::vector<std::int64_t> shape,
-                           bool trainable = true) {
-  return {std::move(name), std::move(shape), 4, trainable};
+PlacementVariable Variable(std::string name, std::vector<std::int64_t> shape) {
+  return {std::move(name), std::move(shape), 4};
 }
 
 /// The MLP in the creation order of the first reference program: global_step (int32) comes first.
 std::vector<PlacementVariable> MlpStepFirst() {
-  return {Variable("global_step", {}, false), Variable("hid_w", {784, 100}),
-          Variable("hid_b", {100}), Variable("sm_w", {100, 10}), Variable("sm_b", {10})};
+  return {Variable("global_step", {}), Variable("hid_w", {784, 100}), Variable("hid_b", {100}),
+          Variable("sm_w", {100, 10}), Variable("sm_b", {10})};
 }
 
 /// The same with global_step last, as in the Kubernetes program.
 std::vector<PlacementVariable> MlpStepLast() {
   return {Variable("hid_w", {784, 100}), Variable("hid_b", {100}), Variable("sm_w", {100, 10}),
-          Variable("sm_b", {10}), Variable("global_step", {}, false)};
+          Variable("sm_b", {10}), Variable("global_step", {})};
 }
 
 std::vector<PlacementVariable> SoftmaxRegression() {
-  return {Variable("global_step", {}, false), Variable("w", {784, 10}), Variable("b", {10})};
+  return {Variable("global_step", {}), Variable("w", {784, 10}), Variable("b", {10})};
 }
 
 /// Names of the parts on each ps task, in creation order.

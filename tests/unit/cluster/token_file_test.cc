@@ -1,6 +1,7 @@
 // The token file of tasks by hand: shared by who lives, replaced when nobody does.
 
 #include "cluster/token_file.h"
+#include "support/temp_dir.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -25,13 +26,6 @@ constexpr auto kLimit = std::chrono::seconds(20);
 
 class TokenFileTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    dir_ = ::testing::TempDir() + "token_file_test.XXXXXX";
-    ASSERT_NE(::mkdtemp(dir_.data()), nullptr);
-    path_ = dir_ + "/job.token";
-  }
-  void TearDown() override { std::filesystem::remove_all(dir_); }
-
   Result<TokenFile> Join() const { return TokenFile::Join(path_, Deadline::After(kLimit)); }
   bool Exists() const { return std::filesystem::exists(path_); }
   std::ptrdiff_t Files() const {
@@ -51,7 +45,8 @@ class TokenFileTest : public ::testing::Test {
     ASSERT_TRUE(WIFSIGNALED(state) && WTERMSIG(state) == SIGKILL);
   }
 
-  std::string dir_, path_;
+  const test::TempDir temporary_;
+  const std::string dir_ = temporary_.path(), path_ = dir_ + "/job.token";
 };
 
 TEST_F(TokenFileTest, LivesAsLongAsOneTaskHoldsIt) {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/random.h"
-#include "unit/compute/kernel_goldens.h"
+#include "support/reference_network.h"
 
 namespace passel {
 namespace {
@@ -34,6 +34,9 @@ std::vector<std::uint32_t> Bits(const std::vector<float>& values) {
   return bits;
 }
 
+// Two roundings: of 1 / 255, and of the product.
+float Scaled(std::size_t pixel) { return static_cast<float>(pixel) * (1.f / 255); }
+
 class CpuKernelsTest : public testing::TestWithParam<CpuIsa> {
  protected:
   void SetUp() override {
@@ -56,7 +59,7 @@ TEST_P(CpuKernelsTest, GatherScalesEveryPixelExactly) {
   const std::uint32_t index = 0;
   std::vector<float> out(256, kNotWritten);
   k_->gather(rows.data(), 256, &index, 1, out.data(), 256);
-  EXPECT_EQ(out, std::vector<float>(std::begin(kScaledPixels), std::end(kScaledPixels)));
+  for (std::size_t p = 0; p < 256; ++p) EXPECT_EQ(out[p], Scaled(p)) << p;
 }
 
 TEST_P(CpuKernelsTest, GatherTakesTheIndexedRowsAndLeavesThePaddingAlone) {
@@ -70,8 +73,7 @@ TEST_P(CpuKernelsTest, GatherTakesTheIndexedRowsAndLeavesThePaddingAlone) {
     k_->gather(rows.data(), width, indices.data(), indices.size(), out.data(), ld);
     for (std::size_t b = 0; b < indices.size(); ++b) {
       for (std::size_t i = 0; i < ld; ++i) {
-        const float expected =
-            i < width ? kScaledPixels[rows[indices[b] * width + i]] : kNotWritten;
+        const float expected = i < width ? Scaled(rows[indices[b] * width + i]) : kNotWritten;
         ASSERT_EQ(out[b * ld + i], expected) << "width " << width << " row " << b << " at " << i;
       }
     }
@@ -178,7 +180,22 @@ TEST_P(CpuKernelsTest, ExpKeepsItsEdges) {
   EXPECT_TRUE(std::isnan(y.back()));
 }
 
-constexpr std::size_t kRows = 6, kClasses = 5;  // of the goldens
+constexpr std::size_t kRows = 6, kClasses = 5;
+constexpr float kLogits[kRows * kClasses] = {
+    -0.65f, -1.95f, 1.98f, 1.7f,   -1.76f,  // nothing special
+    30,     1,      2,     3,      -5,      // a true class that vanishes
+    0.5f,   1.5f,   1.5f,  -1,     0,       // a tie for the largest
+    1000,   -1000,  998,   0,      997,     // large
+    0,      -50,    -50,   -23.0f, -50,     // p = e^-23.0 > 1e-10
+    0,      -50,    -50,   -23.1f, -50,     // p = e^-23.1 < 1e-10
+};
+constexpr std::uint8_t kLabels[kRows] = {2, 4, 1, 0, 3, 3};
+
+ReferenceExample Reference(std::size_t row, bool clip) {
+  const float* logits = kLogits + row * kClasses;
+  return ReferenceCrossEntropy({logits, logits + kClasses}, kLabels[row], clip);
+}
+
 // Float arithmetic on values up to 1: a few roundings of 2^-24.
 constexpr double kTolerance = 3e-7;
 
@@ -190,8 +207,9 @@ TEST_P(CpuKernelsTest, SoftmaxMatchesDoublePrecision) {
   }
   k_->softmax(y.data(), kRows, kClasses, ld);
   for (std::size_t b = 0; b < kRows; ++b) {
+    const std::vector<double> want = Reference(b, true).probabilities;
     for (std::size_t j = 0; j < kClasses; ++j) {
-      EXPECT_NEAR(y[b * ld + j], kProbabilities[b * kClasses + j], kTolerance) << b << ", " << j;
+      EXPECT_NEAR(y[b * ld + j], want[j], kTolerance) << b << ", " << j;
     }
     for (std::size_t j = kClasses; j < ld; ++j) EXPECT_EQ(y[b * ld + j], kNotWritten);
   }
@@ -205,13 +223,19 @@ TEST_P(CpuKernelsTest, CrossEntropyMatchesDoublePrecisionWithAndWithoutTheClip) 
       std::size_t correct = 99;
       k_->cross_entropy(y.data(), kRows, kClasses, kClasses, kLabels, clip ? 1e-10f : 0.f, scale,
                         &loss, &correct);
-      // The float sum z of one row is off by a few 2^-24, relative.
-      EXPECT_NEAR(loss, clip ? kClippedLoss : kFreeLoss, 1e-5);
-      EXPECT_EQ(correct, kCorrect);
-      const double* want = clip ? kClippedGradient : kFreeGradient;
-      for (std::size_t i = 0; i < y.size(); ++i) {
-        EXPECT_NEAR(y[i], want[i] * static_cast<double>(scale), kTolerance) << i;
+      double wanted_loss = 0;
+      for (std::size_t b = 0; b < kRows; ++b) {
+        const ReferenceExample want = Reference(b, clip);
+        wanted_loss += want.loss;
+        for (std::size_t j = 0; j < kClasses; ++j) {
+          EXPECT_NEAR(y[b * kClasses + j], want.gradient[j] * static_cast<double>(scale),
+                      kTolerance)
+              << b << ", " << j;
+        }
       }
+      // The float sum z of one row is off by a few 2^-24, relative.
+      EXPECT_NEAR(loss, wanted_loss, 1e-5);
+      EXPECT_EQ(correct, 3u);
     }
   }
 }

@@ -345,20 +345,5 @@ TEST(CsvTest, RefusesABlankAnywhere) {
   }
 }
 
-TEST(CsvTest, TellsCsvFromOtherFilesByTheFirstLine) {
-  EXPECT_TRUE(LooksLikeCsv(Line(5) + "\nanything"));
-  EXPECT_TRUE(LooksLikeCsv(Line(5) + "\r\n"));
-  EXPECT_TRUE(LooksLikeCsv(HeaderLine() + "\n5,"));
-  EXPECT_LT(HeaderLine().size(), kCsvSniffBytes);
-  EXPECT_FALSE(LooksLikeCsv(""));
-  EXPECT_TRUE(LooksLikeCsv("5,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,9\n"));
-  std::string start = Line(5);
-  while (start.size() < kCsvSniffBytes) (start += ',') += Line(7);
-  EXPECT_TRUE(LooksLikeCsv(start.substr(0, kCsvSniffBytes)));
-  EXPECT_FALSE(LooksLikeCsv("5,0,0,0,0,0,0,0,0,0,0,0,0,0,0,9\n"));
-  EXPECT_FALSE(LooksLikeCsv("5,3,1\n"));
-  EXPECT_FALSE(LooksLikeCsv(With(Line(5), 3, "x") + "\n"));
-}
-
 }  // namespace
 }  // namespace passel

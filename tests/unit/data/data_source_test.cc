@@ -61,7 +61,7 @@ class DataSourceTest : public ::testing::Test {
     test::WriteAll(dir + "/t10k-labels-idx1-ubyte", test::Idx({2049, 2}, test_labels_));
   }
   void Write(const std::string& name, const Bytes& bytes) {
-    test::WriteAll(dir_.path(name), bytes);
+    test::WriteAll(dir_.File(name), bytes);
   }
   Status Error(const std::string& path) const { return OpenData(path).status(); }
   Status Error() const { return Error(dir_.path()); }
@@ -95,7 +95,7 @@ class DataSourceTest : public ::testing::Test {
     }
   }
 
-  test::TemporaryDir dir_;
+  test::TempDir dir_;
   const Bytes train_pixels_ = test::Ramp(3 * 784), train_labels_ = {0, 9, 3};
   const Bytes test_pixels_ = test::Ramp(2 * 784, 100), test_labels_ = {1, 8};
 };
@@ -106,29 +106,21 @@ class DataSourceTest : public ::testing::Test {
 TEST_F(DataSourceTest, ReadsADirectoryOfIdxFiles) {
   WriteIdx(dir_.path());
   ExpectSmallSet(dir_.path(), DataFormat::kIdx);
-  EXPECT_EQ(OpenData(dir_.path())->files()[2], dir_.path("t10k-images-idx3-ubyte"));
+  EXPECT_EQ(OpenData(dir_.path())->files()[2], dir_.File("t10k-images-idx3-ubyte"));
 }
 
 TEST_F(DataSourceTest, ReadsAnNpzFileWhateverItIsCalled) {
   Write("data.bin", Npz());
-  ExpectSmallSet(dir_.path("data.bin"), DataFormat::kNpz);
-  EXPECT_THAT(OpenData(dir_.path("data.bin"))->files(), ElementsAre(dir_.path("data.bin")));
-  ExpectSmallSet(dir_.path(), DataFormat::kNpz);
+  ExpectSmallSet(dir_.File("data.bin"), DataFormat::kNpz);
+  EXPECT_THAT(OpenData(dir_.File("data.bin"))->files(), ElementsAre(dir_.File("data.bin")));
 }
 
 TEST_F(DataSourceTest, ReadsTheNpzFileOfADirectoryAmongOtherFiles) {
-  Write("backup.zip", test::Zip({{"readme", {1, 2}}}));
+  Write("backup.npz", test::Zip({{"readme", {1, 2}}}));
   Write("notes.csv", Text("a,b\n1,2\n"));
-  fs::create_directory(dir_.path("output"));
-  fs::create_symlink("nowhere", dir_.path("dangling"));
   Write("mnist.npz", Npz());
   ExpectSmallSet(dir_.path(), DataFormat::kNpz);
-  // A name decides only between files that both hold data.
-  Write("second.npz", Npz());
-  EXPECT_THAT(OpenData(dir_.path())->files(), ElementsAre(dir_.path("mnist.npz")));
-  fs::rename(dir_.path("mnist.npz"), dir_.path("first.npz"));
-  EXPECT_EQ(Error().code(), Code::kInvalidArgument);
-  EXPECT_THAT(Error().message(), HasSubstr("several npz files with data (first.npz, second.npz)"));
+  EXPECT_THAT(OpenData(dir_.path())->files(), ElementsAre(dir_.File("mnist.npz")));
 }
 
 TEST_F(DataSourceTest, ReadsACsvPair) {
@@ -139,28 +131,14 @@ TEST_F(DataSourceTest, ReadsACsvPair) {
               ElementsAre(HasSubstr("mnist_train.csv"), HasSubstr("mnist_test.csv")));
 }
 
-TEST_F(DataSourceTest, TellsTrainingFromTestByNameThenBySize) {
-  const std::pair<const char*, const char*> names[] = {{"fashion-Train.csv", "fashion-Test.csv"},
-                                                       {"train", "a"},
-                                                       {"z", "test"},
-                                                       {"a", "b"},
-                                                       {"b", "a"}};
-  for (const auto& [train, test] : names) {
-    Write(train, TrainCsv());
-    Write(test, TestCsv());
-    ExpectSmallSet(dir_.path(), DataFormat::kCsv);
-    fs::remove(dir_.path(train));
-    fs::remove(dir_.path(test));
-  }
-  // Names count for more than sizes.
-  Write("a_test", TrainCsv());
-  Write("b_train", TestCsv());
-  EXPECT_THAT(OpenData(dir_.path())->files(),
-              ElementsAre(dir_.path("b_train"), dir_.path("a_test")));
-  fs::rename(dir_.path("a_test"), dir_.path("a"));
-  Write("b_train", TrainCsv());
-  fs::rename(dir_.path("b_train"), dir_.path("b"));
-  EXPECT_THAT(Error().message(), HasSubstr("a and b in " + dir_.path() + " are of one size"));
+TEST_F(DataSourceTest, NamesWhatMayBeMeantAndHowToNameIt) {
+  for (const char* name : {"b.csv", "a.csv", "my.npz", "text"}) Write(name, Text("1,2\n"));
+  EXPECT_EQ(Error().code(), Code::kNotFound);
+  EXPECT_THAT(Error().message(),
+              HasSubstr("; there is a.csv, b.csv, my.npz: name an npz file itself, or rename CSV "
+                        "files to mnist_train.csv and mnist_test.csv"));
+  for (const char* name : {"c.csv", "d.csv"}) Write(name, {});
+  EXPECT_THAT(Error().message(), HasSubstr("there is a.csv, b.csv, c.csv, d.csv, ...: "));
 }
 
 TEST_F(DataSourceTest, PrefersFourIdxFilesAndRefusesOtherMixtures) {
@@ -169,20 +147,20 @@ TEST_F(DataSourceTest, PrefersFourIdxFilesAndRefusesOtherMixtures) {
   Write("mnist_test.csv", TestCsv());
   EXPECT_EQ(Error().code(), Code::kInvalidArgument);
   EXPECT_THAT(Error().message(),
-              HasSubstr("holds mnist.npz and mnist_train.csv, mnist_test.csv: name the npz file"));
+              HasSubstr("holds mnist.npz and mnist_train.csv: name the npz file"));
   WriteIdx(dir_.path());
   ExpectSmallSet(dir_.path(), DataFormat::kIdx);
-  ExpectSmallSet(dir_.path("mnist.npz"), DataFormat::kNpz);
+  ExpectSmallSet(dir_.File("mnist.npz"), DataFormat::kNpz);
 }
 
 TEST_F(DataSourceTest, SaysWhatIsMissing) {
-  EXPECT_EQ(Error(dir_.path("absent")).code(), Code::kNotFound);
+  EXPECT_EQ(Error(dir_.File("absent")).code(), Code::kNotFound);
   EXPECT_EQ(Error().code(), Code::kNotFound);
   EXPECT_THAT(Error().message(),
               AllOf(HasSubstr(dir_.path() + " holds no data set"), HasSubstr("mnist.npz"),
                     HasSubstr("mnist_train.csv"), HasSubstr("t10k-labels-idx1-ubyte")));
   WriteIdx(dir_.path());
-  fs::remove(dir_.path("train-labels-idx1-ubyte"));
+  fs::remove(dir_.File("train-labels-idx1-ubyte"));
   EXPECT_EQ(Error().code(), Code::kNotFound);
   EXPECT_THAT(Error().message(), HasSubstr("lacks train-labels-idx1-ubyte:"));
 }
@@ -201,12 +179,10 @@ TEST_F(DataSourceTest, SaysWhatADamagedNpzFileLacks) {
 TEST_F(DataSourceTest, NeedsTwoCsvFiles) {
   Write("mnist_train.csv", TrainCsv());
   EXPECT_EQ(Error().code(), Code::kInvalidArgument);
-  EXPECT_THAT(Error().message(), HasSubstr("holds one CSV file (mnist_train.csv) and two are"));
-  EXPECT_THAT(Error(dir_.path("mnist_train.csv")).message(),
+  EXPECT_THAT(Error().message(), HasSubstr("holds one CSV file (mnist_train.csv) and two are "
+                                           "needed: put mnist_test.csv there"));
+  EXPECT_THAT(Error(dir_.File("mnist_train.csv")).message(),
               HasSubstr("is one CSV file and two are needed"));
-  Write("a.csv", TrainCsv());
-  Write("b.csv", TrainCsv());
-  EXPECT_THAT(Error().message(), HasSubstr("holds 3 CSV files with images (a.csv, b.csv, mnist_"));
 }
 
 TEST_F(DataSourceTest, RefusesOtherFiles) {
@@ -214,17 +190,9 @@ TEST_F(DataSourceTest, RefusesOtherFiles) {
   Write("empty", {});
   WriteIdx(dir_.path());
   for (const char* name : {"text", "empty", "train-images-idx3-ubyte"}) {
-    EXPECT_EQ(Error(dir_.path(name)).code(), Code::kInvalidArgument);
-    EXPECT_THAT(Error(dir_.path(name)).message(), HasSubstr("is a file and no npz archive"));
+    EXPECT_EQ(Error(dir_.File(name)).code(), Code::kInvalidArgument);
+    EXPECT_THAT(Error(dir_.File(name)).message(), HasSubstr("is a file and no npz archive"));
   }
-}
-
-TEST_F(DataSourceTest, DoesNotSearchADirectoryThatIsTooLarge) {
-  for (int i = 0; i < 1001; ++i) Write("file" + std::to_string(i), {});
-  EXPECT_EQ(Error().code(), Code::kInvalidArgument);
-  EXPECT_THAT(Error().message(), HasSubstr("holds more than 1000 files"));
-  WriteIdx(dir_.path());
-  EXPECT_TRUE(OpenData(dir_.path()).ok());  // nothing to search for
 }
 
 // --- Reading
@@ -239,10 +207,10 @@ TEST_F(DataSourceTest, SaysWhichIdxFilesItExtracts) {
   ASSERT_TRUE(source.ok());
   EXPECT_THAT(lines, IsEmpty());
   ASSERT_TRUE(Blob(*source).ok());
-  EXPECT_THAT(lines, ElementsAre("Extracting " + dir_.path("train-images-idx3-ubyte"),
-                                 "Extracting " + dir_.path("train-labels-idx1-ubyte"),
-                                 "Extracting " + dir_.path("t10k-images-idx3-ubyte"),
-                                 "Extracting " + dir_.path("t10k-labels-idx1-ubyte")));
+  EXPECT_THAT(lines, ElementsAre("Extracting " + dir_.File("train-images-idx3-ubyte"),
+                                 "Extracting " + dir_.File("train-labels-idx1-ubyte"),
+                                 "Extracting " + dir_.File("t10k-images-idx3-ubyte"),
+                                 "Extracting " + dir_.File("t10k-labels-idx1-ubyte")));
 }
 
 TEST_F(DataSourceTest, TakesTheFirstLinesOfCsvFiles) {
@@ -289,7 +257,7 @@ TEST_F(DataSourceTest, AFailedLoadLeavesNoValidBlob) {
                                 {"y_train.npy", test::Npy("|u1", "(100,)", labels)},
                                 {"x_test.npy", test::Npy("|u1", "(100, 784)", pixels)},
                                 {"y_test.npy", test::Npy("|u1", "(100,)", labels)}}));
-  auto npz = OpenData(dir_.path("mnist.npz"));
+  auto npz = OpenData(dir_.File("mnist.npz"));
   ASSERT_TRUE(csv.ok() && npz.ok());
   std::vector<std::byte> blob(npz->bytes());
   ASSERT_TRUE(csv->LoadInto(blob).ok());
@@ -303,7 +271,7 @@ TEST_F(DataSourceTest, AFailedLoadLeavesNoValidBlob) {
 
   ASSERT_TRUE(npz->LoadInto(blob).ok());
   ASSERT_TRUE(Dataset::View(blob).ok());
-  fs::resize_file(dir_.path("mnist.npz"), 100);  // behind the reader's back
+  fs::resize_file(dir_.File("mnist.npz"), 100);  // behind the reader's back
   EXPECT_FALSE(npz->LoadInto(blob).ok());
   EXPECT_EQ(Dataset::View(blob).status().code(), Code::kFailedPrecondition);
 }
@@ -322,7 +290,7 @@ TEST_F(DataSourceTest, NoticesCsvFilesThatChanged) {
 TEST_F(DataSourceTest, RefusesMemoryThatIsTooSmallAndUsesMore) {
   Write("mnist.npz", Npz());
   Write("csv", {});
-  auto npz = OpenData(dir_.path("mnist.npz"));
+  auto npz = OpenData(dir_.File("mnist.npz"));
   ASSERT_TRUE(npz.ok());
   auto fake = FakeData();
   for (DataSource* source : {&*npz, &fake}) {
@@ -358,10 +326,10 @@ TEST_F(DataSourceTest, TakesImagesOfAnySizeInEveryFormat) {
                                 {"y_train.npy", test::Npy("|u1", "(3,)", train_labels_)},
                                 {"x_test.npy", test::Npy("|u1", "(2, " + sides, test)},
                                 {"y_test.npy", test::Npy("|u1", "(2,)", test_labels_)}}));
-    fs::create_directory(dir_.path("csv"));
-    test::WriteAll(dir_.path("csv/a_train.csv"), csv(train, train_labels_));
-    test::WriteAll(dir_.path("csv/b_test.csv"), csv(test, test_labels_));
-    for (const std::string& path : {dir_.path("any.npz"), dir_.path("csv")}) {
+    fs::create_directory(dir_.File("csv"));
+    test::WriteAll(dir_.File("csv/mnist_train.csv"), csv(train, train_labels_));
+    test::WriteAll(dir_.File("csv/mnist_test.csv"), csv(test, test_labels_));
+    for (const std::string& path : {dir_.File("any.npz"), dir_.File("csv")}) {
       SCOPED_TRACE(path);
       ASSERT_TRUE(CheckData(path).ok()) << CheckData(path).status().ToString();
       auto source = OpenData(path);
@@ -402,13 +370,6 @@ TEST_F(DataSourceTest, MakesFakeData) {
   EXPECT_EQ(data->num_classes(), 10u);  // so that one-hot labels have ten columns
 }
 
-TEST_F(DataSourceTest, KnowsTheImageTypesOfTheReferencePrograms) {
-  EXPECT_EQ(*ParseImageType("uint8"), ImageType::kUint8);
-  EXPECT_EQ(*ParseImageType("float32"), ImageType::kFloat32);
-  EXPECT_EQ(ParseImageType("float64").status().message(),
-            "Invalid image dtype 'float64', expected uint8 or float32");
-}
-
 // --- Real MNIST
 // -----------------------------------------------------------------------------------
 
@@ -444,14 +405,14 @@ class RealMnistTest : public ::testing::Test {
 
   std::vector<std::byte> blob_;
   std::optional<Dataset> data_;
-  test::TemporaryDir dir_;
+  test::TempDir dir_;
 };
 
 TEST_F(RealMnistTest, IsTheSameAsNpz) {
   const ImageSet &train = data_->train(), &test = data_->test();
   for (const bool deflate : {false, true}) {
     test::WriteAll(
-        dir_.path("mnist.npz"),
+        dir_.File("mnist.npz"),
         test::Zip(
             {{"x_test.npy", test::Npy("|u1", "(10000, 28, 28)", Copy(test.images)), deflate},
              {"x_train.npy", test::Npy("|u1", "(60000, 28, 28)", Copy(train.images)), deflate},
@@ -464,7 +425,7 @@ TEST_F(RealMnistTest, IsTheSameAsNpz) {
 TEST_F(RealMnistTest, IsTheSameAsTheNpzThatNumPyWrites) {
   if (std::system("python3 -c 'import numpy' 2>/dev/null") != 0) GTEST_SKIP() << "no NumPy";
   for (const std::string how : {"savez uint8", "savez_compressed int64"}) {
-    const std::string file = dir_.path("mnist.npz");
+    const std::string file = dir_.File("mnist.npz");
     const std::string command = "python3 " PASSEL_SOURCE_DIR "/tests/unit/data/make_npz.py " +
                                 test::MnistDir() + " " + file + " " + how;
     ASSERT_EQ(std::system(command.c_str()), 0) << command;
@@ -482,7 +443,7 @@ TEST_F(RealMnistTest, IsTheSameAsCsv) {
       for (const std::uint8_t pixel : set.image(i)) (text += ',') += std::to_string(pixel);
       text += end;
     }
-    test::WriteAll(dir_.path(name), Text(text));
+    test::WriteAll(dir_.File(name), Text(text));
   };
   write("mnist_train.csv", data_->train(), "\n");
   write("mnist_test.csv", data_->test(), "\r\n");

@@ -32,9 +32,9 @@ class DatasetTest : public ::testing::Test {
     Put(3, test::Idx({2049, 3}, test_labels_));
   }
   void Put(std::size_t part, const Bytes& bytes, const std::string& suffix = "") {
-    test::WriteAll(dir_.path(kIdxFileNames[part] + suffix), bytes);
+    test::WriteAll(dir_.File(kIdxFileNames[part] + suffix), bytes);
   }
-  void Remove(std::size_t part) { std::filesystem::remove(dir_.path(kIdxFileNames[part])); }
+  void Remove(std::size_t part) { std::filesystem::remove(dir_.File(kIdxFileNames[part])); }
   Status LoadError() const {
     const auto loaded = OwnedDataset::Load(dir_.path());
     // What can be seen in the headers must be seen before anybody allocates.
@@ -58,7 +58,7 @@ class DatasetTest : public ::testing::Test {
     EXPECT_THAT(data.test().labels, ElementsAreArray(test_labels_));
   }
 
-  test::TemporaryDir dir_;
+  test::TempDir dir_;
   const Bytes train_pixels_ = test::Ramp(30);
   const Bytes train_labels_ = {3, 1, 4, 1, 7};
   const Bytes test_pixels_ = test::Ramp(18, 100);
@@ -75,7 +75,7 @@ TEST_F(DatasetTest, LoadsFourPlainFiles) {
 TEST_F(DatasetTest, LoadsGzipUnderEitherName) {
   for (const std::string suffix : {"", ".gz"}) {
     for (std::size_t part = 0; part < 4; ++part) {
-      const Bytes plain = test::ReadAll(dir_.path(kIdxFileNames[part]));
+      const Bytes plain = test::ReadAll(dir_.File(kIdxFileNames[part]));
       Remove(part);
       Put(part, test::Gzip(plain), suffix);
     }
@@ -102,8 +102,8 @@ TEST_F(DatasetTest, NamesWhatIsMissing) {
   EXPECT_THAT(status.message(), HasSubstr("lacks t10k-images-idx3-ubyte:"));
   for (const char* name : kIdxFileNames) EXPECT_THAT(status.message(), HasSubstr(name));
   EXPECT_THAT(status.message(), HasSubstr(dir_.path()));
-  EXPECT_EQ(DatasetBytes(dir_.path("absent")).status().code(), Code::kNotFound);
-  const Status file = DatasetBytes(dir_.path(kIdxFileNames[0])).status();
+  EXPECT_EQ(DatasetBytes(dir_.File("absent")).status().code(), Code::kNotFound);
+  const Status file = DatasetBytes(dir_.File(kIdxFileNames[0])).status();
   EXPECT_EQ(file.code(), Code::kInvalidArgument);
   EXPECT_THAT(file.message(), HasSubstr("is a file: name the directory"));
 }
@@ -137,13 +137,13 @@ TEST_F(DatasetTest, RefusesZeroImagesAndWrongMagicNumbers) {
       DatasetBytes(dir_.path())
           .status()
           .message()
-          .find("Invalid magic number 2051 in MNIST label file: " + dir_.path(kIdxFileNames[3])),
+          .find("Invalid magic number 2051 in MNIST label file: " + dir_.File(kIdxFileNames[3])),
       0u);
 }
 
 TEST_F(DatasetTest, ReportsTheFileThatIsCorruptInside) {
   for (std::size_t part = 0; part < 4; ++part) {
-    Bytes file = test::Gzip(test::ReadAll(dir_.path(kIdxFileNames[part])));
+    Bytes file = test::Gzip(test::ReadAll(dir_.File(kIdxFileNames[part])));
     file[file.size() - 5] ^= 1;  // the checksum: headers look fine
     Put(part, file);
     ASSERT_TRUE(DatasetBytes(dir_.path()).ok());
@@ -157,7 +157,7 @@ TEST_F(DatasetTest, ReportsTheFileThatIsCorruptInside) {
 TEST_F(DatasetTest, AFailedLoadLeavesNoValidBlob) {
   std::vector<std::byte> blob = Blob();
   ASSERT_TRUE(Dataset::View(blob).ok());
-  Bytes broken = test::Gzip(test::ReadAll(dir_.path(kIdxFileNames[0])));
+  Bytes broken = test::Gzip(test::ReadAll(dir_.File(kIdxFileNames[0])));
   broken[broken.size() - 5] ^= 1;
   Put(0, broken);
   EXPECT_FALSE(LoadIdxDirectoryInto(dir_.path(), blob).ok());

@@ -102,7 +102,7 @@ TEST(DigitsTest, ANearestMeanTellsMostDigitsButNotAll) {
 }
 
 TEST(DigitsTest, WritesADirectoryThatLoads) {
-  const test::TemporaryDir dir;
+  const test::TempDir dir;
   const Status written = WriteGeneratedDigits(dir.path(), 137, 41, 9);
   ASSERT_TRUE(written.ok()) << written.ToString();
   const auto data = OwnedDataset::Load(dir.path());
@@ -119,16 +119,16 @@ TEST(DigitsTest, WritesADirectoryThatLoads) {
   Image image;
   EXPECT_EQ(DrawDigit(9, DigitSet::kTest, 40, image), (*data)->test().labels[40]);
   EXPECT_TRUE(std::ranges::equal(image, (*data)->test().image(40)));
-  const test::Bytes source = test::ReadAll(dir.path("SOURCE"));
+  const test::Bytes source = test::ReadAll(dir.File("SOURCE"));
   EXPECT_THAT(std::string(source.begin(), source.end()), HasSubstr("version 1, seed 9"));
 }
 
 TEST(DigitsTest, RefusesImpossibleSizesAndFolders) {
-  const test::TemporaryDir dir;
+  const test::TempDir dir;
   EXPECT_EQ(WriteGeneratedDigits(dir.path(), 0, 1, 1).code(), Code::kInvalidArgument);
   EXPECT_EQ(WriteGeneratedDigits(dir.path(), 1, kMaxGeneratedDigits + 1, 1).code(),
             Code::kInvalidArgument);
-  EXPECT_EQ(WriteGeneratedDigits(dir.path("absent"), 1, 1, 1).code(), Code::kNotFound);
+  EXPECT_EQ(WriteGeneratedDigits(dir.File("absent"), 1, 1, 1).code(), Code::kNotFound);
   EXPECT_FALSE(DatasetBytes(dir.path()).ok());
 }
 

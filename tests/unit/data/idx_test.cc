@@ -222,8 +222,8 @@ TEST(IdxTest, BelievesNoHostileSize) {
 }
 
 TEST(IdxTest, OpensOnlyRegularFiles) {
-  const test::TemporaryDir dir;
-  EXPECT_EQ(FileSource::Open(dir.path("absent")).status().code(), Code::kNotFound);
+  const test::TempDir dir;
+  EXPECT_EQ(FileSource::Open(dir.File("absent")).status().code(), Code::kNotFound);
   EXPECT_EQ(FileSource::Open(dir.path()).status().code(), Code::kInvalidArgument);
 }
 

@@ -50,7 +50,7 @@ class LocateTest : public ::testing::Test {
       Serve(i, {.body = files[i]});
       bodies_[i] = files[i];
     }
-    options_.shared_dir = dir_.path("no-shared-data");
+    options_.shared_dir = dir_.File("no-shared-data");
     options_.download.base_url = server_.url();
     options_.download.stall_timeout = std::chrono::milliseconds(200);
     options_.download.file_timeout = std::chrono::seconds(20);
@@ -61,7 +61,7 @@ class LocateTest : public ::testing::Test {
   void Serve(std::size_t file, HttpServer::Answer answer) {
     server_.Put("/mnist/" + options_.download.files[file].name, std::move(answer));
   }
-  std::string Cache(const std::string& name) const { return dir_.path("cache/passel/" + name); }
+  std::string Cache(const std::string& name) const { return dir_.File("cache/passel/" + name); }
   // Four usable files in `dir`.
   void MakeData(const std::string& dir) {
     fs::create_directories(dir);
@@ -69,13 +69,13 @@ class LocateTest : public ::testing::Test {
       test::WriteAll(dir + "/" + options_.download.files[i].name, bodies_[i]);
     }
   }
-  Status Download() { return DownloadFiles(dir_.path("to"), options_.download); }
+  Status Download() { return DownloadFiles(dir_.File("to"), options_.download); }
   // Nothing under the name of any file, and no temporary file either.
-  void ExpectNothingLeft() { EXPECT_FALSE(fs::exists(dir_.path("to"))); }
+  void ExpectNothingLeft() { EXPECT_FALSE(fs::exists(dir_.File("to"))); }
 
-  test::TemporaryDir dir_;
+  test::TempDir dir_;
   test::ScopedEnv data_dir_{"PASSEL_DATA_DIR", nullptr};
-  test::ScopedEnv cache_home_{"XDG_CACHE_HOME", dir_.path("cache").c_str()};
+  test::ScopedEnv cache_home_{"XDG_CACHE_HOME", dir_.File("cache").c_str()};
   test::ScopedEnv proxy_{"http_proxy", nullptr};
   test::ScopedEnv all_proxy_{"all_proxy", nullptr};
   test::ScopedEnv all_proxy_upper_{"ALL_PROXY", nullptr};
@@ -91,21 +91,21 @@ class LocateTest : public ::testing::Test {
 TEST_F(LocateTest, DownloadsFourFilesAndSaysSo) {
   const Status status = Download();
   ASSERT_TRUE(status.ok()) << status.ToString();
-  const auto data = OwnedDataset::Load(dir_.path("to"));
+  const auto data = OwnedDataset::Load(dir_.File("to"));
   ASSERT_TRUE(data.ok()) << data.status().ToString();
   EXPECT_EQ((*data)->train().size(), 4u);
   ASSERT_EQ(lines_.size(), 4u);
   EXPECT_EQ(lines_[1], "Successfully downloaded train-labels-idx1-ubyte.gz " +
                            std::to_string(bodies_[1].size()) + " bytes.");
   for (std::size_t i = 0; i < 4; ++i) {
-    EXPECT_EQ(test::ReadAll(dir_.path("to/" + options_.download.files[i].name)), bodies_[i]);
+    EXPECT_EQ(test::ReadAll(dir_.File("to/" + options_.download.files[i].name)), bodies_[i]);
   }
 }
 
 TEST_F(LocateTest, DownloadsOnlyWhatIsMissing) {
-  MakeData(dir_.path("to"));
-  fs::remove(dir_.path("to/t10k-labels-idx1-ubyte.gz"));
-  fs::rename(dir_.path("to/t10k-images-idx3-ubyte.gz"), dir_.path("to/t10k-images-idx3-ubyte"));
+  MakeData(dir_.File("to"));
+  fs::remove(dir_.File("to/t10k-labels-idx1-ubyte.gz"));
+  fs::rename(dir_.File("to/t10k-images-idx3-ubyte.gz"), dir_.File("to/t10k-images-idx3-ubyte"));
   ASSERT_TRUE(Download().ok());
   EXPECT_THAT(lines_, ElementsAre(HasSubstr("t10k-labels-idx1-ubyte.gz")));
   EXPECT_EQ(server_.requests(), 1);
@@ -132,7 +132,7 @@ TEST_F(LocateTest, MirrorsAreAskedInTurn) {
   ASSERT_TRUE(Download().ok()) << Download().ToString();
   EXPECT_EQ(second.requests(), 2);
   for (std::size_t i = 0; i < 4; ++i) {
-    EXPECT_EQ(test::ReadAll(dir_.path("to/" + options_.download.files[i].name)), bodies_[i]);
+    EXPECT_EQ(test::ReadAll(dir_.File("to/" + options_.download.files[i].name)), bodies_[i]);
   }
 }
 
@@ -163,7 +163,7 @@ TEST(DownloadUrlTest, OnlyWhatFileNamesCanFollowIsOne) {
 
 // What a program is used to is looked at first of all that nobody asked for.
 TEST_F(LocateTest, DataWhereTheProgramHasItIsTakenAndItsAbsenceSaid) {
-  options_.usual_dir = dir_.path("usual");
+  options_.usual_dir = dir_.File("usual");
   options_.usual_for = "preset p";
   MakeData(options_.shared_dir);
   auto found = LocateData(options_);
@@ -211,10 +211,10 @@ TEST_F(LocateTest, StopsAtARedirectWithoutEnd) {
 }
 
 TEST_F(LocateTest, FollowsNoRedirectToAFile) {
-  MakeData(dir_.path("local"));
-  Serve(0, {.status = 302, .location = "file://" + dir_.path("local/train-images-idx3-ubyte.gz")});
+  MakeData(dir_.File("local"));
+  Serve(0, {.status = 302, .location = "file://" + dir_.File("local/train-images-idx3-ubyte.gz")});
   EXPECT_EQ(Download().code(), Code::kUnavailable);
-  options_.download.base_url = "file://" + dir_.path("local");
+  options_.download.base_url = "file://" + dir_.File("local");
   EXPECT_EQ(Download().code(), Code::kUnavailable);
   ExpectNothingLeft();
 }
@@ -327,27 +327,27 @@ TEST_F(LocateTest, KnowsTheSumsOfRealMnist) {
   }
   const Status status = Download();
   EXPECT_TRUE(status.ok()) << status.ToString();
-  EXPECT_EQ(*DatasetBytes(dir_.path("to")), *DatasetBytes(test::MnistDir()));
+  EXPECT_EQ(*DatasetBytes(dir_.File("to")), *DatasetBytes(test::MnistDir()));
 }
 
 TEST_F(LocateTest, SaysWhyAFolderCannotBeMade) {
-  test::WriteAll(dir_.path("file"), {1});
-  const Status status = DownloadFiles(dir_.path("file/below"), options_.download);
+  test::WriteAll(dir_.File("file"), {1});
+  const Status status = DownloadFiles(dir_.File("file/below"), options_.download);
   EXPECT_FALSE(status.ok());
-  EXPECT_THAT(status.message(), HasSubstr("cannot create the folder " + dir_.path("file")));
+  EXPECT_THAT(status.message(), HasSubstr("cannot create the folder " + dir_.File("file")));
 }
 
 // --- Which directory
 // ------------------------------------------------------------------------------
 
 TEST_F(LocateTest, TakesTheArgumentBeforeEverythingElse) {
-  MakeData(dir_.path("argument"));
-  MakeData(dir_.path("environment"));
-  const test::ScopedEnv env("PASSEL_DATA_DIR", dir_.path("environment").c_str());
-  options_.data_dir = dir_.path("argument");
+  MakeData(dir_.File("argument"));
+  MakeData(dir_.File("environment"));
+  const test::ScopedEnv env("PASSEL_DATA_DIR", dir_.File("environment").c_str());
+  options_.data_dir = dir_.File("argument");
   const auto location = LocateData(options_);
   ASSERT_TRUE(location.ok()) << location.status().ToString();
-  EXPECT_EQ(location->dir, dir_.path("argument"));
+  EXPECT_EQ(location->dir, dir_.File("argument"));
   EXPECT_EQ(location->origin, DataOrigin::kArgument);
   EXPECT_THAT(location->why, HasSubstr("--data_dir"));
 }
@@ -358,10 +358,10 @@ TEST_F(LocateTest, TakesTheEnvironmentThenSharedThenCache) {
   EXPECT_EQ(LocateData(options_)->dir, Cache("mnist"));
   MakeData(options_.shared_dir);
   EXPECT_EQ(LocateData(options_)->origin, DataOrigin::kShared);
-  MakeData(dir_.path("environment"));
-  const test::ScopedEnv env("PASSEL_DATA_DIR", dir_.path("environment").c_str());
+  MakeData(dir_.File("environment"));
+  const test::ScopedEnv env("PASSEL_DATA_DIR", dir_.File("environment").c_str());
   EXPECT_EQ(LocateData(options_)->origin, DataOrigin::kEnvironment);
-  EXPECT_EQ(LocateData(options_)->dir, dir_.path("environment"));
+  EXPECT_EQ(LocateData(options_)->dir, dir_.File("environment"));
   EXPECT_EQ(server_.requests(), 0);
 }
 
@@ -369,12 +369,12 @@ TEST_F(LocateTest, DoesNotFallBackFromWhatTheUserNamed) {
   MakeData(options_.shared_dir);
   {
     LocateOptions named = options_;
-    named.data_dir = dir_.path("absent");
+    named.data_dir = dir_.File("absent");
     const auto location = LocateData(named);
     EXPECT_EQ(location.status().code(), Code::kNotFound);
     EXPECT_THAT(location.status().message(), HasSubstr("--data_dir"));
   }
-  const test::ScopedEnv env("PASSEL_DATA_DIR", dir_.path("absent").c_str());
+  const test::ScopedEnv env("PASSEL_DATA_DIR", dir_.File("absent").c_str());
   const auto location = LocateData(options_);
   EXPECT_EQ(location.status().code(), Code::kNotFound);
   EXPECT_THAT(location.status().message(), HasSubstr("PASSEL_DATA_DIR"));
@@ -385,29 +385,29 @@ TEST_F(LocateTest, TakesAnNpzFileOrCsvFilesFromWhoeverNamesThem) {
                                {"y_train.npy", test::Npy("|u1", "(1,)", {3})},
                                {"x_test.npy", test::Npy("|u1", "(1, 28, 28)", test::Ramp(784))},
                                {"y_test.npy", test::Npy("|u1", "(1,)", {3})}});
-  test::WriteAll(dir_.path("mnist.npz"), npz);
-  options_.data_dir = dir_.path("mnist.npz");
+  test::WriteAll(dir_.File("mnist.npz"), npz);
+  options_.data_dir = dir_.File("mnist.npz");
   auto location = LocateData(options_);
   ASSERT_TRUE(location.ok()) << location.status().ToString();
-  EXPECT_EQ(location->dir, dir_.path("mnist.npz"));
+  EXPECT_EQ(location->dir, dir_.File("mnist.npz"));
   EXPECT_EQ(location->why,
-            "Using the data in " + dir_.path("mnist.npz") + " (npz), as --data_dir says.");
+            "Using the data in " + dir_.File("mnist.npz") + " (npz), as --data_dir says.");
 
   options_.data_dir.clear();
-  fs::create_directories(dir_.path("csv"));
+  fs::create_directories(dir_.File("csv"));
   std::string line = "3";
   for (int i = 0; i < 784; ++i) line += ",0";
   for (const char* name : {"mnist_train.csv", "mnist_test.csv"}) {
-    test::WriteAll(dir_.path("csv/") + name, Bytes(line.begin(), line.end()));
+    test::WriteAll(dir_.File("csv/") + name, Bytes(line.begin(), line.end()));
   }
-  const test::ScopedEnv env("PASSEL_DATA_DIR", dir_.path("csv").c_str());
+  const test::ScopedEnv env("PASSEL_DATA_DIR", dir_.File("csv").c_str());
   location = LocateData(options_);
   ASSERT_TRUE(location.ok()) << location.status().ToString();
   EXPECT_EQ(location->origin, DataOrigin::kEnvironment);
   EXPECT_EQ(location->why,
-            "Using the data in " + dir_.path("csv") + " (csv), as PASSEL_DATA_DIR says.");
+            "Using the data in " + dir_.File("csv") + " (csv), as PASSEL_DATA_DIR says.");
 
-  test::WriteAll(dir_.path("csv/mnist_test.csv"), {'3', ',', '4'});
+  test::WriteAll(dir_.File("csv/mnist_test.csv"), {'3', ',', '4'});
   location = LocateData(options_);
   EXPECT_THAT(location.status().message(),
               AllOf(HasSubstr("PASSEL_DATA_DIR"),
@@ -418,8 +418,8 @@ TEST_F(LocateTest, TakesAnNpzFileOrCsvFilesFromWhoeverNamesThem) {
 // --------------------------------------------------------------------------------
 
 TEST_F(LocateTest, EnsureDataTakesWhatIsThere) {
-  MakeData(dir_.path("argument"));
-  options_.data_dir = dir_.path("argument");
+  MakeData(dir_.File("argument"));
+  options_.data_dir = dir_.File("argument");
   EXPECT_EQ(EnsureData(options_)->origin, DataOrigin::kArgument);
   options_.data_dir.clear();
   MakeData(Cache("mnist"));
@@ -428,15 +428,15 @@ TEST_F(LocateTest, EnsureDataTakesWhatIsThere) {
 }
 
 TEST_F(LocateTest, EnsureDataDownloadsToWhereItWasTold) {
-  options_.data_dir = dir_.path("new/folder");
+  options_.data_dir = dir_.File("new/folder");
   auto location = EnsureData(options_);
   ASSERT_TRUE(location.ok()) << location.status().ToString();
   EXPECT_EQ(location->origin, DataOrigin::kDownloaded);
-  EXPECT_EQ(location->dir, dir_.path("new/folder"));
+  EXPECT_EQ(location->dir, dir_.File("new/folder"));
   EXPECT_EQ(lines_.size(), 4u);
   EXPECT_EQ(server_.requests(), 4);
   EXPECT_FALSE(fs::exists(Cache("")));
-  fs::remove(dir_.path("new/folder/t10k-labels-idx1-ubyte.gz"));
+  fs::remove(dir_.File("new/folder/t10k-labels-idx1-ubyte.gz"));
   EXPECT_TRUE(EnsureData(options_).ok());
   EXPECT_EQ(server_.requests(), 5);
   EXPECT_EQ(EnsureData(options_)->origin, DataOrigin::kArgument);
@@ -445,30 +445,30 @@ TEST_F(LocateTest, EnsureDataDownloadsToWhereItWasTold) {
 }
 
 TEST_F(LocateTest, EnsureDataMakesNoFolderOutOfAMistake) {
-  options_.data_dir = dir_.path("mnist.npz");
+  options_.data_dir = dir_.File("mnist.npz");
   EXPECT_EQ(EnsureData(options_).status().code(), Code::kNotFound);
-  EXPECT_FALSE(fs::exists(dir_.path("mnist.npz")));
-  test::WriteAll(dir_.path("mnist.npz"), {'x'});
+  EXPECT_FALSE(fs::exists(dir_.File("mnist.npz")));
+  test::WriteAll(dir_.File("mnist.npz"), {'x'});
   EXPECT_EQ(EnsureData(options_).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(server_.requests(), 0);
 }
 
 TEST_F(LocateTest, EnsureDataDrawsNothingWhenOffline) {
   server_.Stop();
-  fs::create_directory(dir_.path("empty"));
-  for (const std::string& dir : {dir_.path("new"), dir_.path("new/in/new/"), dir_.path("empty"),
-                                 dir_.path("empty/new"), std::string()}) {
+  fs::create_directory(dir_.File("empty"));
+  for (const std::string& dir : {dir_.File("new"), dir_.File("new/in/new/"), dir_.File("empty"),
+                                 dir_.File("empty/new"), std::string()}) {
     options_.data_dir = dir;
     const auto location = EnsureData(options_);
     EXPECT_EQ(location.status().code(), Code::kUnavailable) << location.status().ToString();
     EXPECT_THAT(location.status().message(), HasSubstr("MNIST cannot be downloaded"));
     // Nothing is left that was not there before, and what was there still is.
-    EXPECT_FALSE(fs::exists(dir_.path("new"))) << dir;
-    EXPECT_TRUE(fs::is_empty(dir_.path("empty"))) << dir;
-    EXPECT_FALSE(fs::exists(dir_.path("cache"))) << dir;
+    EXPECT_FALSE(fs::exists(dir_.File("new"))) << dir;
+    EXPECT_TRUE(fs::is_empty(dir_.File("empty"))) << dir;
+    EXPECT_FALSE(fs::exists(dir_.File("cache"))) << dir;
   }
   options_.allow_download = false;
-  options_.data_dir = dir_.path("absent");
+  options_.data_dir = dir_.File("absent");
   EXPECT_EQ(EnsureData(options_).status().code(), Code::kNotFound);
 }
 

@@ -311,18 +311,16 @@ TEST_F(NpzTest, NoFlippedBitIsReadAsOtherData) {
 }
 
 TEST_F(NpzTest, OpensOnlyArchives) {
-  const test::TemporaryDir dir;
-  EXPECT_EQ(NpzReader::Open(dir.path("absent")).status().code(), Code::kNotFound);
+  const test::TempDir dir;
+  EXPECT_EQ(NpzReader::Open(dir.File("absent")).status().code(), Code::kNotFound);
   EXPECT_EQ(NpzReader::Open(dir.path()).status().code(), Code::kInvalidArgument);
-  test::WriteAll(dir.path("text"), {'h', 'e', 'l', 'l', 'o'});
-  const Status status = NpzReader::Open(dir.path("text")).status();
+  test::WriteAll(dir.File("text"), {'h', 'e', 'l', 'l', 'o'});
+  const Status status = NpzReader::Open(dir.File("text")).status();
   EXPECT_EQ(status.code(), Code::kDataLoss);
-  EXPECT_THAT(status.message(), AllOf(HasSubstr(dir.path("text")), HasSubstr("no zip archive")));
-  test::WriteAll(dir.path("x.npz"), test::Zip(files_));
-  EXPECT_TRUE(NpzReader::Open(dir.path("x.npz")).ok());
-  EXPECT_TRUE(HoldsNpzDataset(dir.path("x.npz")));
-  EXPECT_FALSE(HoldsNpzDataset(dir.path("text")));
-  EXPECT_FALSE(IsKerasMnist(dir.path("x.npz")));
+  EXPECT_THAT(status.message(), AllOf(HasSubstr(dir.File("text")), HasSubstr("no zip archive")));
+  test::WriteAll(dir.File("x.npz"), test::Zip(files_));
+  EXPECT_TRUE(NpzReader::Open(dir.File("x.npz")).ok());
+  EXPECT_FALSE(IsKerasMnist(dir.File("x.npz")));
 }
 
 }  // namespace

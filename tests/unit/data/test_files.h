@@ -1,9 +1,8 @@
-// test_files.h - IDX files, gzip and temporary folders for the tests of src/data.
+// test_files.h - IDX files and gzip for the tests of src/data.
 
 #pragma once
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <zlib.h>
 
 #include <cstddef>
@@ -15,31 +14,11 @@
 #include <string>
 #include <vector>
 
+#include "support/temp_dir.h"
+
 namespace passel::test {
 
 using Bytes = std::vector<std::uint8_t>;
-
-/// An empty folder, removed with all it holds.
-class TemporaryDir {
- public:
-  TemporaryDir() {
-    std::string name = (std::filesystem::temp_directory_path() / "passel-data.XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) std::abort();
-    path_ = name;
-  }
-  ~TemporaryDir() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryDir(const TemporaryDir&) = delete;
-  TemporaryDir& operator=(const TemporaryDir&) = delete;
-  std::string path(const std::string& name = "") const {
-    return name.empty() ? path_ : path_ + "/" + name;
-  }
-
- private:
-  std::string path_;
-};
 
 /// Sets an environment variable (nullptr: unsets it) until the end of the scope.
 class ScopedEnv {

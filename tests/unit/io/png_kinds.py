@@ -1,8 +1,6 @@
 #!/usr/bin/env python3
-"""Writes png_kinds.inc: a PNG file of every kind, made byte by byte with zlib, and the RGBA pixels
-(8 bits each) that whoever reads it must get, computed here from the samples.
-
-  python3 tests/unit/io/png_kinds.py > tests/unit/io/png_kinds.inc
+"""Prints png_kinds.inc, for png_test.cc: a PNG file of every kind, made byte by byte with zlib, and
+the RGBA pixels (8 bits each) that whoever reads it must get, computed here from the samples.
 
 Kinds: 5 colour types, all bit depths that each may have, plain and interlaced, without and with
 transparency (tRNS), and one with gamma. No library for pictures is used.

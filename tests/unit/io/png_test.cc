@@ -1,5 +1,4 @@
-// PNG files: every kind has the pixels that it says; what is written can be read back; what is
-// hostile gets an error.
+// PNG files: every kind has the pixels that it says; what is hostile gets an error.
 
 #include "io/png.h"
 
@@ -7,7 +6,6 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
-#include <cstring>
 #include <iterator>
 #include <string_view>
 
@@ -15,13 +13,6 @@ namespace passel {
 namespace {
 
 using ::testing::HasSubstr;
-
-std::vector<std::uint8_t> Noise(std::size_t bytes) {
-  std::vector<std::uint8_t> noise(bytes);
-  std::uint32_t x = 1;
-  for (auto& b : noise) b = static_cast<std::uint8_t>((x = x * 1664525 + 1013904223) >> 24);
-  return noise;
-}
 
 // The header of a PNG, with the right checksum.
 void SetSize(std::vector<std::uint8_t>* png, std::uint32_t width, std::uint32_t height) {
@@ -41,7 +32,7 @@ struct Kind {
   const char* rgba;  // likewise, (6, 9, 4)
 };
 constexpr Kind kKinds[] = {
-#include "tests/unit/io/png_kinds.inc"
+#include <png_kinds.inc>  // written by png_kinds.py, while this is built
 };
 
 std::vector<std::uint8_t> FromHex(std::string_view hex) {
@@ -65,26 +56,19 @@ TEST(PngTest, EveryKindHasThePixelsThatItSays) {
   }
 }
 
-TEST(PngTest, WhatIsWrittenIsReadBack) {
-  for (const auto& [width, height] : {std::pair<std::size_t, std::size_t>{1, 1}, {7, 5}, {64, 3}}) {
-    const std::vector<std::uint8_t> rgb = Noise(width * height * 3);
-    const auto png = EncodePng(rgb, width, height);
-    ASSERT_TRUE(png.ok()) << png.status().message();
-    const auto picture = DecodePng(*png, "it");
-    ASSERT_TRUE(picture.ok()) << picture.status().message();
-    ASSERT_EQ(picture->width, width);
-    ASSERT_EQ(picture->height, height);
-    for (std::size_t i = 0; i < width * height; ++i) {
-      ASSERT_EQ(std::memcmp(&picture->pixels[4 * i], &rgb[3 * i], 3), 0);
-      ASSERT_EQ(picture->pixels[4 * i + 3], 255);
-    }
+// The bytes of a plain picture, to be damaged.
+std::vector<std::uint8_t> Good() {
+  for (const Kind& kind : kKinds) {
+    if (std::string_view(kind.name) == "rgb 8") return FromHex(kind.png);
   }
+  ADD_FAILURE() << "there is no plain picture";
+  return {};
 }
 
 TEST(PngTest, EveryCutOffFileIsAnError) {
-  const auto png = EncodePng(Noise(10 * 10 * 3), 10, 10);
-  for (std::size_t size = 0; size < png->size() - 12; ++size) {  // the last chunk is empty
-    const auto picture = DecodePng(std::span(*png).first(size), "cut.png");
+  const std::vector<std::uint8_t> png = Good();
+  for (std::size_t size = 0; size < png.size() - 12; ++size) {  // the last chunk is empty
+    const auto picture = DecodePng(std::span(png).first(size), "cut.png");
     ASSERT_FALSE(picture.ok()) << size;
     ASSERT_THAT(picture.status().message(), HasSubstr("cut.png"));
   }
@@ -93,7 +77,7 @@ TEST(PngTest, EveryCutOffFileIsAnError) {
 TEST(PngTest, SizesAboveTheLimitsAreNamed) {
   for (const auto& [width, height] :
        {std::pair<std::uint32_t, std::uint32_t>{16'385, 1}, {1, 16'385}, {16'384, 4'097}}) {
-    auto png = *EncodePng(Noise(12), 2, 2);
+    std::vector<std::uint8_t> png = Good();
     SetSize(&png, width, height);
     const auto picture = DecodePng(png, "big.png");
     ASSERT_EQ(picture.status().code(), Code::kInvalidArgument);
@@ -107,8 +91,8 @@ TEST(PngTest, HostileSizesAreErrorsBeforeMemoryIsTaken) {
       0, 1, 16'383, 16'384, 16'385, 1u << 30, (1u << 31) - 1, 1u << 31, 0xffff'fffe, 0xffff'ffff};
   for (const std::uint32_t width : sizes) {
     for (const std::uint32_t height : sizes) {
-      if (width == 1 && height == 1) continue;
-      auto png = *EncodePng(Noise(3), 1, 1);
+      if (width == 1 && height == 1) continue;  // what is there is enough for that
+      std::vector<std::uint8_t> png = Good();
       SetSize(&png, width, height);
       const auto picture = DecodePng(png, "hostile.png");
       ASSERT_FALSE(picture.ok()) << width << " x " << height;

@@ -21,6 +21,9 @@ using test::Bytes;
 using test::FileOf;
 using ::testing::HasSubstr;
 
+constexpr const char* kNotJson = "safetensors header is not JSON";
+constexpr const char* kOther = "something other than spaces";
+
 struct Attack {
   std::string what;
   Bytes file;
@@ -63,13 +66,13 @@ void AddLengths(Corpus* corpus) {
   };
   with_n(0, Code::kDataLoss, "header of 0 bytes");
   with_n(1, Code::kDataLoss, "header of 1 bytes");
-  with_n(7, Code::kDataLoss, "a string has no end");
+  with_n(7, Code::kDataLoss, kOther);
   with_n(std::uint64_t{1} << 32, Code::kDataLoss, "header of 4294967296 bytes");
   with_n(~std::uint64_t{0}, Code::kDataLoss, "header of 18446744073709551615 bytes");
   with_n(~std::uint64_t{0} - 7, Code::kDataLoss, "header of 18446744073709551608 bytes");
   with_n(header.size() + 5, Code::kDataLoss, "cannot be in a file of");
-  with_n(header.size() + 4, Code::kDataLoss, "something other than spaces");  // covers the data
-  with_n(header.size() - 1, Code::kDataLoss, "expected ',' or '}'");
+  with_n(header.size() + 4, Code::kDataLoss, kOther);  // covers the data
+  with_n(header.size() - 1, Code::kDataLoss, kNotJson);
   const std::string long_header = "{}" + std::string(1 << 20, ' ');
   corpus->OverLimit("header above 1 MiB", long_header, "more than the 1048576 allowed");
 }
@@ -110,79 +113,70 @@ void AddLayouts(Corpus* corpus) {
 
 void AddKeys(Corpus* corpus) {
   corpus->Malformed("duplicate tensor, other offsets",
-                    "{" + Entry("a") + "," + Entry("a", "[1]", "[4,8]") + "}", "a key occurs twice",
-                    "abcdefgh");
+                    "{" + Entry("a") + "," + Entry("a", "[1]", "[4,8]") + "}",
+                    "twice in one object", "abcdefgh");
   corpus->Malformed("duplicate tensor by escape",
                     "{" + Entry("a") + "," + Entry("\\u0061", "[1]", "[4,8]") + "}",
-                    "a key occurs twice", "abcdefgh");
+                    "twice in one object", "abcdefgh");
   corpus->Malformed("duplicate __metadata__", R"({"__metadata__":{},"__metadata__":{}})",
-                    "a key occurs twice", "");
+                    "twice in one object", "");
   corpus->Malformed("duplicate __metadata__ by escape",
-                    R"({"__metadata__":{},"\u005f_metadata__":{}})", "a key occurs twice", "");
+                    R"({"__metadata__":{},"\u005f_metadata__":{}})", "twice in one object", "");
   corpus->Malformed("duplicate metadata key", R"({"__metadata__":{"k":"a","k":"b"}})",
-                    "a key occurs twice", "");
+                    "twice in one object", "");
   for (const char* const key : {R"("dtype":"F32")", R"("shape":[1])", R"("data_offsets":[0,4])"}) {
     corpus->Malformed(
         std::string("duplicate inside an entry: ") + key,
         std::string(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4],)") + key + "}}",
-        "a key occurs twice");
+        "twice in one object");
   }
   corpus->Malformed("extra key", R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"x":1}})",
-                    "a key other than");
-  corpus->Malformed("no dtype", R"({"a":{"shape":[1],"data_offsets":[0,4]}})", "lacks");
-  corpus->Malformed("no shape", R"({"a":{"dtype":"F32","data_offsets":[0,4]}})", "lacks");
-  corpus->Malformed("no offsets", R"({"a":{"dtype":"F32","shape":[1]}})", "lacks");
-  corpus->Malformed("empty entry", R"({"a":{}})", "lacks");
-  corpus->Malformed("entry is null", R"({"a":null})", "expected '{'");
-  corpus->Malformed("entry is a list", R"({"a":[]})", "expected '{'");
+                    "other keys than");
+  corpus->Malformed("no dtype", R"({"a":{"shape":[1],"data_offsets":[0,4]}})", "other keys than");
+  corpus->Malformed("no shape", R"({"a":{"dtype":"F32","data_offsets":[0,4]}})", "other keys than");
+  corpus->Malformed("no offsets", R"({"a":{"dtype":"F32","shape":[1]}})", "other keys than");
+  corpus->Malformed("empty entry", R"({"a":{}})", "other keys than");
+  corpus->Malformed("entry is null", R"({"a":null})", "an entry is no object");
+  corpus->Malformed("entry is a list", R"({"a":[]})", "an entry is no object");
   corpus->Malformed("unknown dtype", "{" + Entry("a", "[1]", "[0,4]", "F33") + "}",
-                    "unknown dtype");
+                    "none of F32, F64, I64, U8");
   corpus->Malformed("dtype is a number", R"({"a":{"dtype":4,"shape":[1],"data_offsets":[0,4]}})",
-                    "expected a string");
+                    "a dtype is no string");
   corpus->Malformed("dtype is null", R"({"a":{"dtype":null,"shape":[1],"data_offsets":[0,4]}})",
-                    "expected a string");
+                    "a dtype is no string");
   for (const char* value : {"1", "null", "[]", "{}", "true", R"({"a":{"b":"c"}})"}) {
     corpus->Malformed(std::string("metadata value ") + value,
-                      std::string(R"({"__metadata__":{"k":)") + value + "}}", "expected a string",
-                      "");
+                      std::string(R"({"__metadata__":{"k":)") + value + "}}",
+                      "a value of the metadata is no string", "");
   }
   for (const char* value : {"1", "null", "[]", R"("text")"}) {
     corpus->Malformed(std::string("metadata is ") + value,
-                      std::string(R"({"__metadata__":)") + value + "}", "expected '{'", "");
+                      std::string(R"({"__metadata__":)") + value + "}", "the metadata is no object",
+                      "");
   }
 }
 
 void AddNumbers(Corpus* corpus) {
-  const std::vector<std::pair<std::string, std::string>> numbers{
-      {"1e2", "a fraction or an exponent"},
-      {"1E0", "a fraction or an exponent"},
-      {"1.0", "a fraction or an exponent"},
-      {"-0", "without a sign"},
-      {"-1", "without a sign"},
-      {"+1", "without a sign"},
-      {"01", "begins with 0"},
-      {"00", "begins with 0"},
-      {"10000000000000000000", "more than 19 digits"},
-      {"18446744073709551617", "more than 19 digits"},
-      {"00000000000000000001", "more than 19 digits"},
-      {"0x1", "expected"},
-      {".5", "without a sign"},
-      {"\"1\"", "without a sign"},
-      {"null", "without a sign"},
-      {"true", "without a sign"},
-      {"[1]", "without a sign"},
-      {"1 1", "expected"},
-      {"", "without a sign"},
-      {"NaN", "without a sign"},
-  };
-  for (const auto& [number, reason] : numbers) {
-    if (!number.empty()) {  // an empty shape is a scalar
-      corpus->Malformed("dimension " + number, "{" + Entry("a", "[" + number + "]") + "}", reason);
+  const std::vector<std::pair<std::vector<std::string>, std::string>> numbers{
+      {{"1e2", "1E0", "1.0", "-0", "-1", "18446744073709551617", "\"1\"", "null", "true", "[1]"},
+       "no integer without a sign"},
+      {{"+1", "01", "00", "00000000000000000001", "0x1", ".5", "1 1", "", "NaN"}, kNotJson}};
+  for (const auto& [texts, reason] : numbers) {
+    for (const std::string& number : texts) {
+      if (!number.empty()) {  // an empty shape is a scalar
+        corpus->Malformed("dimension " + number, "{" + Entry("a", "[" + number + "]") + "}",
+                          reason);
+      }
+      corpus->Malformed("begin " + number, "{" + Entry("a", "[1]", "[" + number + ",4]") + "}",
+                        reason);
+      corpus->Malformed("end " + number, "{" + Entry("a", "[1]", "[0," + number + "]") + "}",
+                        reason);
     }
-    corpus->Malformed("begin " + number, "{" + Entry("a", "[1]", "[" + number + ",4]") + "}",
-                      reason);
-    corpus->Malformed("end " + number, "{" + Entry("a", "[1]", "[0," + number + "]") + "}", reason);
   }
+  corpus->Malformed("begin of 2^64 - 1", "{" + Entry("a", "[1]", "[18446744073709551615,4]") + "}",
+                    "gap or an overlap");
+  corpus->Malformed("end of 2^64 - 1", "{" + Entry("a", "[1]", "[0,18446744073709551615]") + "}",
+                    "it is cut off");
   corpus->Malformed("dimension of 2^63", "{" + Entry("a", "[9223372036854775808]") + "}",
                     "above 2^63 - 1");
   corpus->Malformed("dimension of 19 nines", "{" + Entry("a", "[9999999999999999999]") + "}",
@@ -198,9 +192,6 @@ void AddNumbers(Corpus* corpus) {
   shape("bits wrap to 0", "[2305843009213693952]", "0", "U8", "");
   shape("overflow hidden by a zero", "[0,4294967296,4294967296]", "0", "F32", "");
   shape("overflow hidden by a zero at the end", "[4294967296,4294967296,0]", "0", "F32", "");
-  shape("F4, odd count", "[3]", "2", "F4", "ab");
-  shape("F4, odd count rounded down", "[3]", "1", "F4", "a");
-  shape("F6, 2 elements", "[2]", "2", "F6_E2M3", "ab");
   shape("too few bytes", "[2]", "4", "F32", "abcd");
   shape("too many bytes", "[1]", "8", "F32", "abcdefgh");
   shape("scalar without data", "[]", "0", "F32", "");
@@ -208,10 +199,10 @@ void AddNumbers(Corpus* corpus) {
   corpus->OverLimit("rank 9", "{" + Entry("a", "[1,1,1,1,1,1,1,1,1]") + "}", "more than 8");
   corpus->OverLimit("rank 100,000", "{" + Entry("a", "[1" + Repeat(",1", 100'000) + "]") + "}",
                     "more than 8");
-  corpus->Malformed("one offset", "{" + Entry("a", "[1]", "[0]") + "}", "expected ','");
-  corpus->Malformed("three offsets", "{" + Entry("a", "[1]", "[0,4,4]") + "}", "expected ']'");
-  corpus->Malformed("offsets are an object", "{" + Entry("a", "[1]", "{}") + "}", "expected '['");
-  corpus->Malformed("shape is a number", "{" + Entry("a", "1") + "}", "expected '['");
+  corpus->Malformed("one offset", "{" + Entry("a", "[1]", "[0]") + "}", "are not two");
+  corpus->Malformed("three offsets", "{" + Entry("a", "[1]", "[0,4,4]") + "}", "are not two");
+  corpus->Malformed("offsets are an object", "{" + Entry("a", "[1]", "{}") + "}", "are not two");
+  corpus->Malformed("shape is a number", "{" + Entry("a", "1") + "}", "a shape is no list");
 }
 
 void AddText(Corpus* corpus) {
@@ -221,55 +212,57 @@ void AddText(Corpus* corpus) {
   corpus->Malformed("leading newline", "\n" + good, "first byte is not");
   std::string utf16;
   for (const char c : good) utf16 += std::string(1, c) + '\0';
-  corpus->Malformed("UTF-16, little-endian", utf16, "expected a string");
+  corpus->Malformed("UTF-16, little-endian", utf16, kOther);
   corpus->Malformed("UTF-16 with mark", "\xff\xfe" + utf16, "first byte is not");
   corpus->Malformed("UTF-16, big-endian", std::string(1, '\0') + utf16, "first byte is not");
-  const std::vector<std::string> tails{"\n", "\t", "\r", std::string(1, '\0'),
-                                       "{}", "}",  " x", "//"};
-  for (const std::string& tail : tails) {
-    corpus->Malformed("after the last brace: " + tail, good + tail, "something other than spaces");
+  for (const std::string& tail : {std::string("\n"), std::string("\t"), std::string("\r"),
+                                  std::string(1, '\0'), std::string(" x"), std::string("//")}) {
+    corpus->Malformed("after the last brace: " + tail, good + tail, kOther);
   }
-  const std::vector<std::pair<std::string, std::string>> names{
-      {"\\ud800", "lone surrogate"},
-      {"\\udc00", "lone surrogate"},
-      {"\\udc00\\udc00", "lone surrogate"},
-      {"\\ud83dx", "lone surrogate"},
-      {"\\ud83d\\n", "lone surrogate"},
-      {"\\ud83d\\ud83d", "lone surrogate"},
-      {"\\udc17\\ud83d", "lone surrogate"},
-      {"\\ud83d\\u0041", "lone surrogate"},
-      {"\\u12", "four hexadecimal digits"},
-      {"\\u00g0", "four hexadecimal digits"},
-      {"\\u+041", "four hexadecimal digits"},
-      {"\\x41", "unknown escape"},
-      {"\\U00000041", "unknown escape"},
-      {"\\'", "unknown escape"},
-      {"a\nb", "control character in a string"},
-      {"a\tb", "control character in a string"},
-      {std::string("a\0b", 3), "control character in a string"},
-      {"\x80", "not valid UTF-8"},
-      {"\xbf", "not valid UTF-8"},
-      {"\xc0\x80", "not valid UTF-8"},
-      {"\xc1\xbf", "not valid UTF-8"},
-      {"\xe0\x80\xaf", "not valid UTF-8"},
-      {"\xe0\x9f\xbf", "not valid UTF-8"},
-      {"\xed\xa0\x80", "not valid UTF-8"},
-      {"\xed\xbf\xbf", "not valid UTF-8"},
-      {"\xf0\x80\x80\x80", "not valid UTF-8"},
-      {"\xf0\x8f\xbf\xbf", "not valid UTF-8"},
-      {"\xf4\x90\x80\x80", "not valid UTF-8"},
-      {"\xf5\x80\x80\x80", "not valid UTF-8"},
-      {"\xf8\x88\x80\x80\x80", "not valid UTF-8"},
-      {"\xff", "not valid UTF-8"},
-      {"\xc3", "not valid UTF-8"},
-      {"\xe4\xb8", "not valid UTF-8"},
-      {"\xf0\x9f\x90", "not valid UTF-8"},
-  };
-  for (const auto& [name, reason] : names) {
-    corpus->Malformed("name " + name, "{" + Entry(name) + "}", reason);
+  corpus->Malformed("a second brace", good + "}", kNotJson);
+  corpus->Malformed("a second object", good + "{}", kNotJson);
+  corpus->Malformed("a zero before the last brace", good + std::string(1, '\0') + "}",
+                    "holds a NUL byte");
+  const std::vector<std::string> names{"\\ud800",
+                                       "\\udc00",
+                                       "\\udc00\\udc00",
+                                       "\\ud83dx",
+                                       "\\ud83d\\n",
+                                       "\\ud83d\\ud83d",
+                                       "\\udc17\\ud83d",
+                                       "\\ud83d\\u0041",
+                                       "\\u12",
+                                       "\\u00g0",
+                                       "\\u+041",
+                                       "\\x41",
+                                       "\\U00000041",
+                                       "\\'",
+                                       "a\nb",
+                                       "a\tb",
+                                       "\x80",
+                                       "\xbf",
+                                       "\xc0\x80",
+                                       "\xc1\xbf",
+                                       "\xe0\x80\xaf",
+                                       "\xe0\x9f\xbf",
+                                       "\xed\xa0\x80",
+                                       "\xed\xbf\xbf",
+                                       "\xf0\x80\x80\x80",
+                                       "\xf0\x8f\xbf\xbf",
+                                       "\xf4\x90\x80\x80",
+                                       "\xf5\x80\x80\x80",
+                                       "\xf8\x88\x80\x80\x80",
+                                       "\xff",
+                                       "\xc3",
+                                       "\xe4\xb8",
+                                       "\xf0\x9f\x90"};
+  for (const std::string& name : names) {
+    corpus->Malformed("name " + name, "{" + Entry(name) + "}", kNotJson);
     corpus->Malformed("metadata value " + name, "{\"__metadata__\":{\"k\":\"" + name + "\"}}",
-                      reason, "");
+                      kNotJson, "");
   }
+  corpus->Malformed("zero in a name", "{" + Entry(std::string("a\0b", 3)) + "}",
+                    "holds a NUL byte");
   for (const char* name :
        {"\\u0000", "a\\u0000b", "\\n", "\\u001f", "\x7f", "\\u007f", "\\u0080", "\xc2\x9f"}) {
     corpus->OverLimit(std::string("control character in name: ") + name, "{" + Entry(name) + "}",
@@ -284,29 +277,29 @@ void AddText(Corpus* corpus) {
 void AddSyntax(Corpus* corpus) {
   const std::string good = "{" + Entry("a") + "}";
   corpus->Malformed("nested lists", std::string(100'000, '['), "first byte is not");
-  corpus->Malformed("nested objects", Repeat("{\"a\":", 100'000), "a key other than");
+  corpus->Malformed("nested objects", Repeat("{\"a\":", 100'000), kOther);
   corpus->Malformed("nested in a shape",
                     "{" + Entry("a", std::string(100'000, '[') + std::string(100'000, ']')) + "}",
-                    "without a sign");
-  corpus->Malformed("nested in metadata", "{\"__metadata__\":" + Repeat("{\"a\":", 100'000),
-                    "expected a string", "");
+                    "nests deeper than");
+  corpus->Malformed("nested in metadata", "{\"__metadata__\":" + Repeat("{\"a\":", 100'000), kOther,
+                    "");
   corpus->Malformed("top level list", "[" + good + "]", "first byte is not");
   corpus->Malformed("top level string", "\"{}\"", "first byte is not");
   corpus->Malformed("nothing but spaces", std::string(16, ' '), "first byte is not");
-  corpus->Malformed("trailing comma", "{" + Entry("a") + ",}", "expected a string");
-  corpus->Malformed("leading comma", "{," + Entry("a") + "}", "expected a string");
-  corpus->Malformed("trailing comma in a shape", "{" + Entry("a", "[1,]") + "}", "without a sign");
-  corpus->Malformed("no comma", "{" + Entry("a") + Entry("b") + "}", "expected ',' or '}'");
-  corpus->Malformed("no colon", R"({"a" {}})", "expected ':'");
-  corpus->Malformed("single quotes", "{'a':{}}", "expected a string");
-  corpus->Malformed("bare key", "{a:{}}", "expected a string");
-  corpus->Malformed("comment", "{/* */" + Entry("a") + "}", "expected a string");
-  corpus->Malformed("vertical tab as white space", "{\v" + Entry("a") + "}", "expected a string");
-  corpus->Malformed("no-break space as white space", "{\xc2\xa0" + Entry("a") + "}",
-                    "expected a string");
-  corpus->Malformed("wrong bracket", "{" + Entry("a", "[1}") + "}", "expected ',' or ']'");
+  corpus->Malformed("trailing comma", "{" + Entry("a") + ",}", kNotJson);
+  corpus->Malformed("leading comma", "{," + Entry("a") + "}", kNotJson);
+  corpus->Malformed("trailing comma in a shape", "{" + Entry("a", "[1,]") + "}", kNotJson);
+  corpus->Malformed("no comma", "{" + Entry("a") + Entry("b") + "}", kNotJson);
+  corpus->Malformed("no colon", R"({"a" {}})", kNotJson);
+  corpus->Malformed("single quotes", "{'a':{}}", kNotJson);
+  corpus->Malformed("bare key", "{a:{}}", kNotJson);
+  corpus->Malformed("comment", "{/* */" + Entry("a") + "}", kNotJson);
+  corpus->Malformed("vertical tab as white space", "{\v" + Entry("a") + "}", kNotJson);
+  corpus->Malformed("no-break space as white space", "{\xc2\xa0" + Entry("a") + "}", kNotJson);
+  corpus->Malformed("wrong bracket", "{" + Entry("a", "[1}") + "}", kNotJson);
   for (std::size_t size = 2; size < good.size(); ++size) {
-    corpus->Malformed("text ends after " + std::to_string(size), good.substr(0, size), "malformed");
+    corpus->Malformed("text ends after " + std::to_string(size), good.substr(0, size),
+                      "the safetensors header");
   }
 }
 
@@ -318,7 +311,7 @@ TEST(SafetensorsAttackTest, EveryAttackIsRefusedForItsOwnReason) {
   AddNumbers(&corpus);
   AddText(&corpus);
   AddSyntax(&corpus);
-  EXPECT_GE(corpus.attacks.size(), 294u);
+  EXPECT_GE(corpus.attacks.size(), 285u);
   for (const Attack& attack : corpus.attacks) {
     const auto file = ParseSafetensors(AsBytes(attack.file));
     ASSERT_FALSE(file.ok()) << attack.what;
@@ -377,7 +370,7 @@ class HostileLengths {
     }
     // (rows, cols), where the data is as long as a product that wrapped around would say.
     for (const auto& [dtype, bits] :
-         {std::pair<std::string, unsigned>{"U8", 8}, {"F32", 32}, {"F64", 64}, {"F4", 4}}) {
+         {std::pair<std::string, unsigned>{"U8", 8}, {"F32", 32}, {"F64", 64}}) {
       for (const std::uint64_t rows : Hostile(8)) {
         for (const std::uint64_t cols : Hostile(8)) {
           const std::uint64_t wrapped = rows * cols * bits / 8;
@@ -398,7 +391,7 @@ class HostileLengths {
       }
     }
     // (count, size).
-    for (const auto& [dtype, bytes] : {std::pair<std::string, unsigned>{"F32", 4}, {"F16", 2}}) {
+    for (const auto& [dtype, bytes] : {std::pair<std::string, unsigned>{"F32", 4}, {"F64", 8}}) {
       for (const std::uint64_t count : Hostile(64 / bytes)) {
         for (const std::uint64_t size : Hostile(64)) {
           const std::string offsets = "[0," + std::to_string(size) + "]";
@@ -433,7 +426,7 @@ TEST(SafetensorsAttackTest, HostileLengthsAreRefusedAndAskForNoMemory) {
   const auto run = [] {
     HostileLengths table;
     table.Run();
-    return table.combinations == 729 && table.wrong == 0 && table.accepted > 10;
+    return table.combinations == 648 && table.wrong == 0 && table.accepted > 10;
   };
   if (kSanitized) {
     EXPECT_TRUE(run());

@@ -88,7 +88,7 @@ inline std::string BrokenRule(std::span<const std::byte> bytes, const Safetensor
     if (!tensor) return "tensor is missing: " + name;
     if (entry.at("dtype") != std::string(DTypeName(tensor->dtype))) return "dtype";
     if (entry.at("shape").size() != tensor->shape.size() || tensor->shape.size() > 8) return "rank";
-    Wide bits = static_cast<Wide>(DTypeBits(tensor->dtype));
+    Wide bits = static_cast<Wide>(8 * DTypeBytes(tensor->dtype));
     for (std::size_t i = 0; i < tensor->shape.size(); ++i) {
       const Json& size = entry.at("shape")[i];
       if (!size.is_number_unsigned() || tensor->shape[i] < 0) return "dimension";

@@ -21,13 +21,11 @@ except ImportError as error:
 
 
 def example():
-    """Every dtype that NumPy has; element i is 3 * i - 5, wrapped for unsigned types."""
+    """Every dtype that passel reads; element i is 3 * i - 5, wrapped for the unsigned one."""
     tensors = {}
-    for name in ("float64", "float32", "float16", "int64", "int32", "int16", "int8",
-                 "uint64", "uint32", "uint16", "uint8"):
+    for name in ("float64", "float32", "int64", "uint8"):
         values = 3 * np.arange(6, dtype=np.int64) - 5
         tensors["t/" + name] = values.astype(name).reshape(2, 3)
-    tensors["bool"] = np.array([True, False, True])
     tensors["scalar"] = np.array(-0.1, dtype=np.float32)
     tensors["empty"] = np.zeros((0, 7), dtype=np.float32)
     tensors["quote\" back\\ tab-free \u00e9\u4e2d\U0001f417"] = np.array([1.5], dtype=np.float32)

@@ -11,6 +11,7 @@
 #include <fstream>
 
 #include "io/safetensors.h"
+#include "support/temp_dir.h"
 #include "unit/io/safetensors_helpers.h"
 
 namespace passel {
@@ -56,17 +57,7 @@ class Example {
     Append<double>("float64", DType::kF64, &tensors, &memory_);
     Append<float>("float32", DType::kF32, &tensors, &memory_);
     Append<std::int64_t>("int64", DType::kI64, &tensors, &memory_);
-    Append<std::int32_t>("int32", DType::kI32, &tensors, &memory_);
-    Append<std::int16_t>("int16", DType::kI16, &tensors, &memory_);
-    Append<std::int8_t>("int8", DType::kI8, &tensors, &memory_);
-    Append<std::uint64_t>("uint64", DType::kU64, &tensors, &memory_);
-    Append<std::uint32_t>("uint32", DType::kU32, &tensors, &memory_);
-    Append<std::uint16_t>("uint16", DType::kU16, &tensors, &memory_);
     Append<std::uint8_t>("uint8", DType::kU8, &tensors, &memory_);
-    // -5, -2, 1, 4, 7, 10 in binary16
-    Add("t/float16", DType::kF16, {2, 3},
-        {0x00, 0xC5, 0x00, 0xC0, 0x00, 0x3C, 0x00, 0x44, 0x00, 0x47, 0x00, 0x49});
-    Add("bool", DType::kBool, {3}, {1, 0, 1});
     Add("scalar", DType::kF32, {}, {0xCD, 0xCC, 0xCC, 0xBD});  // -0.1
     Add("empty", DType::kF32, {0, 7}, {});
     Add("quote\" back\\ tab-free é中🐗", DType::kF32, {1}, {0x00, 0x00, 0xC0, 0x3F});  // 1.5
@@ -91,14 +82,9 @@ class SafetensorsReferenceTest : public ::testing::Test {
       GTEST_SKIP() << "no Python with safetensors and numpy (set PASSEL_TEST_PYTHON): " << output;
     }
     ASSERT_EQ(status, 0) << output;
-    std::string pattern = ::testing::TempDir() + "passel-reference-XXXXXX";
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    dir_ = pattern;
   }
-  void TearDown() override {
-    if (!dir_.empty()) std::filesystem::remove_all(dir_);
-  }
-  std::string dir_;
+  const test::TempDir temporary_;
+  const std::string dir_ = temporary_.path();
 };
 
 TEST_F(SafetensorsReferenceTest, OurFileLoadsThere) {

@@ -10,7 +10,6 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <limits>
 #include <numeric>
 
 #include "base/random.h"
@@ -34,6 +33,7 @@ std::span<const std::byte> Raw(const std::vector<T>& values) {
 /// A file of the reference implementation: hid_w F32[2,3], hid_b F32[2], global_step I64[].
 Bytes ReferenceFile() {
   return {
+#include "support/temp_dir.h"
 #include "unit/io/safetensors_golden.inc"
   };
 }
@@ -45,7 +45,6 @@ TEST(SafetensorsTest, ReadsAFileOfTheReferenceImplementation) {
   EXPECT_EQ(BrokenRule(AsBytes(bytes), *file), "");
   EXPECT_EQ(file->metadata, (SafetensorsMetadata{{"format", "np"}}));
   ASSERT_EQ(file->tensors.size(), 3u);
-  EXPECT_FALSE(file->has_non_finite);
 
   const TensorView* const hid_w = file->Find("hid_w");
   ASSERT_NE(hid_w, nullptr);
@@ -81,15 +80,15 @@ TEST(SafetensorsTest, WritesTheSameBytesAsTheReferenceImplementation) {
 
 TEST(SafetensorsTest, DataStartsAtAMultipleOfEightAndIsSortedBySizeThenName) {
   const std::vector<std::uint8_t> one{1};
-  const std::vector<std::uint16_t> two{2, 2};
   const std::vector<float> four{4};
   const std::vector<double> eight{8};
   for (int length = 1; length <= 17; ++length) {
     const std::string z(static_cast<std::size_t>(length), 'z');
-    const std::vector<TensorView> tensors{
-        {"b1", DType::kU8, {1}, Raw(one)},   {"a1", DType::kBool, {}, Raw(one)},
-        {"m2", DType::kBF16, {2}, Raw(two)}, {z, DType::kF32, {1}, Raw(four)},
-        {"a4", DType::kI32, {1}, Raw(four)}, {"a8", DType::kF64, {1}, Raw(eight)}};
+    const std::vector<TensorView> tensors{{"b1", DType::kU8, {1}, Raw(one)},
+                                          {"a1", DType::kU8, {}, Raw(one)},
+                                          {z, DType::kF32, {1}, Raw(four)},
+                                          {"a4", DType::kF32, {1}, Raw(four)},
+                                          {"a8", DType::kF64, {1}, Raw(eight)}};
     const auto bytes = SerializeSafetensors(tensors, {});
     ASSERT_TRUE(bytes.ok());
     std::uint64_t n = 0;
@@ -99,7 +98,7 @@ TEST(SafetensorsTest, DataStartsAtAMultipleOfEightAndIsSortedBySizeThenName) {
     ASSERT_TRUE(file.ok()) << file.status().ToString();
     std::vector<std::string> names;
     for (const TensorView& tensor : file->tensors) names.push_back(tensor.name);
-    EXPECT_THAT(names, ElementsAre("a8", "a4", z, "m2", "a1", "b1"));
+    EXPECT_THAT(names, ElementsAre("a8", "a4", z, "a1", "b1"));
   }
 }
 
@@ -113,17 +112,13 @@ TEST(SafetensorsTest, RandomTensorsSurviveTheRoundTrip) {
     for (std::uint64_t i = 0; i < count; ++i) {
       TensorView tensor;
       tensor.name = "v" + std::to_string(i) + (random.Below(2) != 0 ? "/é\"\\" : "");
-      tensor.dtype = static_cast<DType>(random.Below(22));
+      tensor.dtype = static_cast<DType>(random.Below(4));
       std::int64_t elements = 1;
       for (std::uint64_t rank = random.Below(5); rank > 0; --rank) {
         tensor.shape.push_back(static_cast<std::int64_t>(random.Below(5)));
         elements *= tensor.shape.back();
       }
-      if (elements * DTypeBits(tensor.dtype) % 8 != 0) {
-        tensor.shape.push_back(4);
-        elements *= 4;
-      }
-      memory.emplace_back(static_cast<std::size_t>(elements * DTypeBits(tensor.dtype) / 8));
+      memory.emplace_back(static_cast<std::size_t>(elements) * DTypeBytes(tensor.dtype));
       for (std::uint8_t& byte : memory.back()) byte = static_cast<std::uint8_t>(random.Next());
       tensor.data = AsBytes(memory.back());
       tensors.push_back(std::move(tensor));
@@ -150,80 +145,17 @@ TEST(SafetensorsTest, RandomTensorsSurviveTheRoundTrip) {
   }
 }
 
-TEST(SafetensorsTest, EveryDTypeKnowsItsNameAndBits) {
-  // Bits per element as the format's documentation lists them.
-  const std::vector<std::pair<std::string, int>> table{
-      {"BOOL", 8}, {"F4", 4},      {"F6_E2M3", 6},     {"F6_E3M2", 6}, {"U8", 8},
-      {"I8", 8},   {"F8_E5M2", 8}, {"F8_E4M3", 8},     {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8},
-      {"I16", 16}, {"U16", 16},    {"F8_E5M2FNUZ", 8}, {"F16", 16},    {"BF16", 16},
-      {"I32", 32}, {"U32", 32},    {"F32", 32},        {"C64", 64},    {"F64", 64},
-      {"I64", 64}, {"U64", 64}};
-  for (const auto& [name, bits] : table) {
+TEST(SafetensorsTest, EveryDTypeKnowsItsNameAndBytes) {
+  const std::vector<std::pair<std::string, std::size_t>> table{
+      {"U8", 1}, {"F32", 4}, {"F64", 8}, {"I64", 8}};
+  for (const auto& [name, bytes] : table) {
     const auto dtype = ParseDType(name);
     ASSERT_TRUE(dtype.has_value()) << name;
     EXPECT_EQ(DTypeName(*dtype), name);
-    EXPECT_EQ(DTypeBits(*dtype), bits) << name;
+    EXPECT_EQ(DTypeBytes(*dtype), bytes) << name;
   }
-  for (const char* name : {"", "f32", "F32 ", "F", "F128", "C128", "I128", "U4"}) {
+  for (const char* name : {"", "f32", "F32 ", "F", "F16", "BF16", "BOOL", "I32", "F128"}) {
     EXPECT_FALSE(ParseDType(name).has_value()) << name;
-  }
-}
-
-struct FloatCase {
-  const char* dtype;
-  std::uint64_t largest_finite;  // bits
-  std::vector<std::uint64_t> non_finite;
-};
-
-TEST(SafetensorsTest, NaNAndInfinityRaiseTheFlagButLargeNumbersDoNot) {
-  const std::vector<FloatCase> cases{
-      {"F64",
-       0xFFEFFFFFFFFFFFFF,
-       {0x7FF0000000000000, 0xFFF0000000000000, 0x7FF0000000000001, 0x7FF8000000000000}},
-      {"F32", 0xFF7FFFFF, {0x7F800000, 0xFF800000, 0x7F800001, 0xFFC00000}},
-      {"BF16", 0xFF7F, {0x7F80, 0xFF80, 0x7F81, 0xFFC0}},
-      {"F16", 0xFBFF, {0x7C00, 0xFC00, 0x7C01, 0xFE00}},
-      {"F8_E5M2", 0xFB, {0x7C, 0xFC, 0x7D, 0xFF}},
-      {"F8_E4M3", 0xFE, {0x7F, 0xFF}},
-      {"F8_E8M0", 0xFE, {0xFF}},
-      {"F8_E4M3FNUZ", 0xFF, {0x80}},
-      {"F8_E5M2FNUZ", 0xFF, {0x80}},
-      {"F4", 0xFF, {}},
-      {"F6_E2M3", 0xFF, {}},
-      {"F6_E3M2", 0xFF, {}},
-      {"I32", 0x7F800000, {}},
-      {"U8", 0xFF, {}},
-  };
-  for (const FloatCase& c : cases) {
-    const DType dtype = *ParseDType(c.dtype);
-    const auto parse = [&](std::uint64_t pattern) {
-      const auto width = static_cast<std::size_t>(std::max(1, DTypeBits(dtype) / 8));
-      Bytes data(12 * width);  // 12 bytes hold whole numbers of 4-bit and 6-bit elements too
-      std::memcpy(data.data() + 7 * width, &pattern, width);
-      const auto elements = static_cast<std::int64_t>(data.size()) * 8 / DTypeBits(dtype);
-      const Bytes zeros(8);
-      const std::vector<TensorView> tensors{{"fine", DType::kF64, {}, AsBytes(zeros)},
-                                            {"x", dtype, {elements}, AsBytes(data)}};
-      const auto bytes = SerializeSafetensors(tensors, {});
-      EXPECT_TRUE(bytes.ok()) << bytes.status().ToString();
-      const auto file = ParseSafetensors(AsBytes(*bytes));
-      EXPECT_TRUE(file.ok());
-      EXPECT_EQ(file->first_non_finite, file->has_non_finite ? "x" : "");
-      return file->has_non_finite;
-    };
-    EXPECT_FALSE(parse(c.largest_finite)) << c.dtype;
-    for (const std::uint64_t pattern : c.non_finite) {
-      EXPECT_TRUE(parse(pattern)) << c.dtype << " " << std::hex << pattern;
-    }
-  }
-  // Either part of a complex number counts.
-  for (const std::size_t part : {0u, 1u}) {
-    std::vector<float> complex(2, 1.0f);
-    complex[part] = std::numeric_limits<float>::infinity();
-    const std::vector<TensorView> tensors{{"c", DType::kC64, {1}, Raw(complex)}};
-    const auto bytes = SerializeSafetensors(tensors, {});
-    ASSERT_TRUE(bytes.ok());
-    EXPECT_TRUE(ParseSafetensors(AsBytes(*bytes))->has_non_finite);
   }
 }
 
@@ -246,8 +178,6 @@ TEST(SafetensorsTest, LegalButUnusualFilesAreRead) {
        R"("a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
        R"("y":{"dtype":"I64","shape":[3,0,9999999],"data_offsets":[0,0]}})",
        f4},
-      {R"({"a":{"dtype":"F4","shape":[2,4],"data_offsets":[0,4]}})", f4},
-      {R"({"a":{"dtype":"F6_E3M2","shape":[4],"data_offsets":[0,3]}})", "abc"},
       {R"({"a":{"dtype":"U8","shape":[1,1,1,1,1,1,1,4],"data_offsets":[0,4]}})", f4},
       {"{\"" + std::string(256, 'n') + R"(":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", f4},
   };
@@ -354,13 +284,8 @@ TEST(SafetensorsTest, TheLargestHeaderIsWrittenAndRead) {
 
 class SafetensorsFileTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = ::testing::TempDir() + "passel-safetensors-XXXXXX";
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    dir_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(dir_); }
-  std::string dir_;
+  const test::TempDir temporary_;
+  const std::string dir_ = temporary_.path();
 };
 
 TEST_F(SafetensorsFileTest, AFileComesBackFromDiskAndOwnsItsBytes) {

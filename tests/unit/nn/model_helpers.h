@@ -1,12 +1,9 @@
-// model_helpers.h - parameters, gradients and pictures for the tests of the models, and the same
-// models once more in double precision, written for clarity alone.
+// model_helpers.h - parameters, gradients and pictures for the tests of the models.
 
 #pragma once
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -16,6 +13,7 @@
 #include "base/random.h"
 #include "compute/cpu_backend.h"
 #include "nn/model.h"
+#include "support/reference_network.h"
 
 namespace passel {
 
@@ -95,6 +93,15 @@ class PartedValues {
     }
     return true;
   }
+  /// Of all variables, for ReferenceStep().
+  std::vector<std::vector<double>> Doubles() const {
+    std::vector<std::vector<double>> all;
+    for (std::size_t v = 0; v < views_.size(); ++v) {
+      const std::vector<float> flat = Flat(v);
+      all.emplace_back(flat.begin(), flat.end());
+    }
+    return all;
+  }
   std::size_t variables() const { return views_.size(); }
   ParameterParts params() const { return const_views_; }
   GradientParts gradients() const { return views_; }
@@ -127,35 +134,18 @@ struct Pictures {
   std::vector<std::uint8_t> pixels, labels;
 };
 
-/// The loss of a batch in double precision, from its definition. `values` per variable.
-inline double ReferenceLoss(const ModelConfig& config,
-                            const std::vector<std::vector<double>>& values,
-                            const Pictures& pictures, const std::vector<std::uint32_t>& indices) {
-  double loss = 0;
-  for (const std::uint32_t index : indices) {
-    std::vector<double> x(config.inputs);
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      x[i] = static_cast<double>(static_cast<float>(pictures.pixels[index * config.inputs + i]) *
-                                 (1.f / 255));
-    }
-    for (std::size_t layer = 0; layer <= config.hidden.size(); ++layer) {
-      const bool last = layer == config.hidden.size();
-      std::vector<double> y = values[2 * layer + 1];
-      for (std::size_t i = 0; i < x.size(); ++i) {
-        for (std::size_t j = 0; j < y.size(); ++j) {
-          y[j] += x[i] * values[2 * layer][i * y.size() + j];
-        }
-      }
-      for (double& v : y) v = last ? v : std::max(v, 0.0);
-      x = y;
-    }
-    const double largest = *std::max_element(x.begin(), x.end());
-    double z = 0;
-    for (const double v : x) z += std::exp(v - largest);
-    const double log_p = x[pictures.labels[index]] - largest - std::log(z);
-    loss -= config.clip ? std::max(log_p, std::log(1e-10)) : log_p;
+/// The same model for ReferenceStep().
+inline NetworkShape ShapeOf(const ModelConfig& config) {
+  NetworkShape shape;
+  std::size_t width = config.inputs;
+  for (const std::size_t hidden : config.hidden) {
+    shape.layers.push_back({width, hidden});
+    width = hidden;
   }
-  return config.loss == LossReduction::kMean ? loss / static_cast<double>(indices.size()) : loss;
+  shape.layers.push_back({width, config.classes});
+  shape.clip = config.clip;
+  shape.mean = config.loss == LossReduction::kMean;
+  return shape;
 }
 
 inline std::vector<std::uint32_t> FirstIndices(std::size_t n) {

@@ -9,7 +9,6 @@
 #include <limits>
 #include <vector>
 
-#include "unit/nn/model_goldens.h"
 #include "unit/nn/model_helpers.h"
 
 // Under AddressSanitizer: let an allocation that is too large fail as it does elsewhere.
@@ -22,86 +21,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// --- Goldens ------------------------------------------------------------------------------------
-
-// The formulas of make_goldens.py.
-Pictures GoldenPictures() {
-  Pictures pictures(std::size(kGoldenLabels), kGoldenInputs, kGoldenClasses, 0);
-  for (std::size_t i = 0; i < pictures.pixels.size(); ++i) {
-    pictures.pixels[i] =
-        static_cast<std::uint8_t>(i / kGoldenInputs * 71 + i % kGoldenInputs * 37 + 11);
-  }
-  pictures.labels.assign(std::begin(kGoldenLabels), std::end(kGoldenLabels));
-  return pictures;
-}
-
-void FillGoldenParameters(const std::vector<VariableSpec>& specs, float spread, PartedValues& to) {
-  for (std::size_t v = 0; v < specs.size(); ++v) {
-    const float factor = v + 2 == specs.size() ? spread : 1.f;
-    for (std::size_t e = 0; e < specs[v].elements(); ++e) {
-      const auto step = static_cast<int>((v * 53 + e * 29 + 17) % 128);
-      to.at(v, e) = static_cast<float>(step - 64) / 64 * factor;
-    }
-  }
-}
-
-ModelConfig GoldenConfig(const ModelGolden& golden) {
-  ModelConfig config = SmallConfig(golden.hidden, kGoldenInputs, kGoldenClasses);
-  config.loss = golden.mean ? LossReduction::kMean : LossReduction::kSum;
-  config.clip = golden.clip;
-  return config;
-}
-
-TEST(ModelGoldenTest, LossGradientAndHitsMatchNumpyWithAnySplit) {
-  const auto backend = MakeBackend();
-  const Pictures pictures = GoldenPictures();
-  const std::vector<std::uint32_t> indices = FirstIndices(pictures.labels.size());
-  unsigned vanished = 0;
-  for (const ModelGolden& golden : ModelGoldens()) {
-    for (const std::size_t parts : {1u, 2u, 4u}) {
-      const auto model = MakeModel(GoldenConfig(golden), *backend, indices.size());
-      PartedValues params(model->variables(), parts), gradients(model->variables(), 5 - parts);
-      FillGoldenParameters(model->variables(), golden.spread, params);
-      const auto result = model->LossAndGradient({pictures.examples(), indices}, params.params(),
-                                                 gradients.gradients());
-      ASSERT_TRUE(result.ok());
-      EXPECT_NEAR(result->loss, golden.loss, 1e-6 * std::max(1.0, golden.loss));
-      EXPECT_EQ(result->correct, golden.correct);
-      EXPECT_TRUE(gradients.GuardsAreIntact());
-      ASSERT_EQ(gradients.variables(), golden.gradients.size());
-      for (std::size_t v = 0; v < golden.gradients.size(); ++v) {
-        const std::vector<float> got = gradients.Flat(v);
-        ASSERT_EQ(got.size(), golden.gradients[v].size());
-        double largest = 1e-3;
-        for (const double g : golden.gradients[v]) largest = std::max(largest, std::abs(g));
-        for (std::size_t e = 0; e < got.size(); ++e) {
-          EXPECT_NEAR(got[e], golden.gradients[v][e], 3e-6 * largest)
-              << model->variables()[v].name << "[" << e << "], parts " << parts;
-        }
-      }
-    }
-    vanished += golden.clip ? golden.vanished : 0;
-  }
-  EXPECT_GE(vanished, 2u) << "the goldens reach below the clip";
-}
-
-TEST(ModelGoldenTest, PredictGivesTheProbabilitiesAndReadsNoLabels) {
-  const auto backend = MakeBackend();
-  const Pictures pictures = GoldenPictures();
-  const std::vector<std::uint32_t> indices = FirstIndices(pictures.labels.size());
-  for (const ModelGolden& golden : ModelGoldens()) {
-    const auto model = MakeModel(GoldenConfig(golden), *backend, 8);
-    PartedValues params(model->variables(), 1);
-    FillGoldenParameters(model->variables(), golden.spread, params);
-    std::vector<float> p(indices.size() * kGoldenClasses);
-    Examples unlabelled = pictures.examples();
-    unlabelled.labels = nullptr;
-    ASSERT_TRUE(model->Predict({unlabelled, indices}, params.params(), p).ok());
-    for (std::size_t i = 0; i < p.size(); ++i) EXPECT_NEAR(p[i], golden.probabilities[i], 3e-6);
-  }
-}
-
-// --- Finite differences --------------------------------------------------------------------------
+// --- Double precision ----------------------------------------------------------------------------
 
 struct Case {
   const char* name;
@@ -124,57 +44,98 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"SoftmaxSum", {}, LossReduction::kSum, true}),
     [](const auto& p) { return std::string(p.param.name); });
 
-TEST_P(GradientTest, EveryElementMatchesCentralDifferencesInDoublePrecision) {
-  const Case& c = GetParam();
-  ModelConfig config = SmallConfig(c.hidden, 20, 6);
+ModelConfig ConfigOf(const Case& c, std::size_t inputs, std::size_t classes) {
+  ModelConfig config = SmallConfig(c.hidden, inputs, classes);
   config.loss = c.loss;
   config.clip = c.clip;
-  const Pictures pictures(30, 20, 6, 3);
-  const std::vector<std::uint32_t> indices = {29, 4, 4, 17, 0, 11, 8};
-  const auto backend = MakeBackend();
-  const auto model = MakeModel(config, *backend, 10);
-  PartedValues params(model->variables(), 3), gradients(model->variables(), 2);
+  return config;
+}
+
+// The first values, biases that matter, and last weights so many times as large.
+void FillWidely(const ModelConfig& config, float spread, PartedValues& params) {
   FillWithFirstValues(config, params);
   Random random(9);
-  std::vector<std::vector<double>> values;
-  for (std::size_t v = 0; v < model->variables().size(); ++v) {
-    const std::size_t n = model->variables()[v].elements();
-    for (std::size_t e = 0; e < n && v % 2 == 1; ++e) {
-      params.at(v, e) = static_cast<float>(0.3 * random.Normal());  // biases that matter
+  const std::vector<VariableSpec> specs = ModelVariables(config);
+  for (std::size_t v = 0; v < specs.size(); ++v) {
+    for (std::size_t e = 0; e < specs[v].elements(); ++e) {
+      if (v % 2 == 1) params.at(v, e) = static_cast<float>(0.3 * random.Normal());
+      if (v + 2 == specs.size()) params.at(v, e) *= spread;
     }
-    const std::vector<float> flat = params.Flat(v);
-    values.emplace_back(flat.begin(), flat.end());
   }
-  const auto result = model->LossAndGradient({pictures.examples(), indices}, params.params(),
-                                             gradients.gradients());
-  ASSERT_TRUE(result.ok());
-  EXPECT_NEAR(result->loss, ReferenceLoss(config, values, pictures, indices), 1e-5);
-  EXPECT_TRUE(gradients.GuardsAreIntact());
+}
 
+// The reference of all that follows, by nothing but its own loss.
+TEST_P(GradientTest, TheReferenceHasTheGradientOfCentralDifferences) {
+  const ModelConfig config = ConfigOf(GetParam(), 20, 6);
+  const Pictures pictures(30, 20, 6, 3);
+  const std::vector<std::uint32_t> indices = {29, 4, 4, 17, 0, 11, 8};
+  PartedValues params(ModelVariables(config), 1);
+  FillWidely(config, 1, params);
+  std::vector<std::vector<double>> values = params.Doubles();
+  const auto loss = [&] {
+    return ReferenceStep(ShapeOf(config), values, pictures.examples(), indices).loss;
+  };
+  const ReferenceResult reference =
+      ReferenceStep(ShapeOf(config), values, pictures.examples(), indices);
   constexpr double kStep = 1e-6;
   for (std::size_t v = 0; v < values.size(); ++v) {
-    const std::vector<float> got = gradients.Flat(v);
     double largest = 0;
     for (std::size_t e = 0; e < values[v].size(); ++e) {
       const double keep = values[v][e];
       values[v][e] = keep + kStep;
-      const double above = ReferenceLoss(config, values, pictures, indices);
+      const double above = loss();
       values[v][e] = keep - kStep;
-      const double below = ReferenceLoss(config, values, pictures, indices);
+      const double below = loss();
       values[v][e] = keep;
       const double want = (above - below) / (2 * kStep);
-      EXPECT_NEAR(got[e], want, 2e-6) << model->variables()[v].name << "[" << e << "]";
+      EXPECT_NEAR(reference.gradients[v][e], want, 1e-6) << v << "[" << e << "]";
       largest = std::max(largest, std::abs(want));
     }
-    EXPECT_GT(largest, 1e-3) << model->variables()[v].name << " has a gradient worth comparing";
+    EXPECT_GT(largest, 1e-3) << "variable " << v << " has a gradient worth comparing";
+  }
+}
+
+TEST_P(GradientTest, LossGradientAndProbabilitiesAreThoseOfDoublePrecisionWithAnySplit) {
+  const ModelConfig config = ConfigOf(GetParam(), 20, 6);
+  const Pictures pictures(30, 20, 6, 3);
+  const std::vector<std::uint32_t> indices = {29, 4, 4, 17, 0, 11, 8};
+  const auto backend = MakeBackend();
+  const auto model = MakeModel(config, *backend, 10);
+  for (const float spread : {1.f, 300.f}) {
+    for (const std::size_t parts : {1u, 2u, 4u}) {
+      PartedValues params(model->variables(), parts), gradients(model->variables(), 5 - parts);
+      FillWidely(config, spread, params);
+      const ReferenceResult want =
+          ReferenceStep(ShapeOf(config), params.Doubles(), pictures.examples(), indices);
+      EXPECT_EQ(want.vanished > 0, spread > 1) << "the wide values reach below the clip";
+      const auto result = model->LossAndGradient({pictures.examples(), indices}, params.params(),
+                                                 gradients.gradients());
+      ASSERT_TRUE(result.ok());
+      EXPECT_NEAR(result->loss, want.loss, 2e-6 * std::max(1.0, want.loss));
+      EXPECT_EQ(result->correct, want.correct);
+      EXPECT_TRUE(gradients.GuardsAreIntact());
+      for (std::size_t v = 0; v < want.gradients.size(); ++v) {
+        const std::vector<float> got = gradients.Flat(v);
+        double largest = 0.1;  // the float p of a sure example is off by 2^-24
+        for (const double g : want.gradients[v]) largest = std::max(largest, std::abs(g));
+        for (std::size_t e = 0; e < got.size(); ++e) {
+          EXPECT_NEAR(got[e], want.gradients[v][e], 1e-5 * largest)
+              << model->variables()[v].name << "[" << e << "], parts " << parts;
+        }
+      }
+      Examples unlabelled = pictures.examples();
+      unlabelled.labels = nullptr;
+      std::vector<float> p(indices.size() * 6);
+      ASSERT_TRUE(model->Predict({unlabelled, indices}, params.params(), p).ok());
+      for (std::size_t i = 0; i < p.size(); ++i) {
+        EXPECT_NEAR(p[i], want.probabilities[i / 6][i % 6], 1e-5);
+      }
+    }
   }
 }
 
 TEST_P(GradientTest, SplitVariablesGiveTheSameNumbersAsWholeOnes) {
-  const Case& c = GetParam();
-  ModelConfig config = SmallConfig(c.hidden, 50, 4);
-  config.loss = c.loss;
-  config.clip = c.clip;
+  const ModelConfig config = ConfigOf(GetParam(), 50, 4);
   const Pictures pictures(16, 50, 4, 5);
   const std::vector<std::uint32_t> indices = FirstIndices(16);
   const auto backend = MakeBackend();

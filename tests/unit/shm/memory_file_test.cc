@@ -1,6 +1,7 @@
 // Memory files and the budget that they are held against.
 
 #include "base/memory_file.h"
+#include "support/temp_dir.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -28,11 +29,8 @@ constexpr std::uint64_t kMiB = 1 << 20;
 class BudgetTest : public ::testing::Test {
  protected:
   BudgetTest() {
-    char name[] = "/tmp/passel-budget-XXXXXX";
-    root_ = ::mkdtemp(name);
     Write("/proc/meminfo", "MemTotal: 8000 kB\nMemAvailable:   1048576 kB\nSwapFree: 1 kB\n");
   }
-  ~BudgetTest() override { std::filesystem::remove_all(root_); }
   void Write(const std::string& path, const std::string& text) {
     std::filesystem::create_directories(std::filesystem::path(root_ + path).parent_path());
     std::ofstream(root_ + path) << text;
@@ -42,7 +40,8 @@ class BudgetTest : public ::testing::Test {
     EXPECT_TRUE(budget.ok()) << budget.status().ToString();
     return budget.ok() ? *budget : MemoryBudget();
   }
-  std::string root_;
+  const test::TempDir temporary_;
+  const std::string root_ = temporary_.path();
 };
 
 TEST_F(BudgetTest, WithoutCgroupsTheMachineIsTheLimit) {

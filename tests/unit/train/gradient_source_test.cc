@@ -10,7 +10,6 @@
 
 #include <cmath>
 #include <deque>
-#include <filesystem>
 #include <limits>
 #include <numeric>
 
@@ -19,6 +18,7 @@
 #include "optim/update_formulas.h"
 #include "store/external_sweep.h"
 #include "store/open_store.h"
+#include "support/temp_dir.h"
 
 namespace passel {
 namespace {
@@ -130,11 +130,9 @@ class GradientSourceTest : public ::testing::Test {
   static constexpr int kSlots = 3;
 
   void SetUp() override {
-    std::string dir = std::filesystem::temp_directory_path() / "passel-gradients.XXXXXX";
-    ASSERT_NE(::mkdtemp(dir.data()), nullptr);
-    ASSERT_TRUE(WriteGeneratedDigits(dir, 300, 50, 1).ok());
-    Result<OwnedDataset> loaded = OwnedDataset::Load(dir);
-    std::filesystem::remove_all(dir);
+    const test::TempDir dir;
+    ASSERT_TRUE(WriteGeneratedDigits(dir.path(), 300, 50, 1).ok());
+    Result<OwnedDataset> loaded = OwnedDataset::Load(dir.path());
     ASSERT_TRUE(loaded.ok()) << loaded.status().message();
     data_ = std::make_unique<OwnedDataset>(std::move(*loaded));
     config_ = DefaultModelConfig(ModelKind::kMlp);

@@ -4,13 +4,13 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
-#include <filesystem>
 #include <mutex>
 #include <thread>
 
 #include "compute/cpu_backend.h"
 #include "data/digits.h"
 #include "store/open_store.h"
+#include "support/temp_dir.h"
 
 namespace passel {
 namespace {
@@ -19,11 +19,9 @@ namespace {
 class WorkerLoopTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string dir = std::filesystem::temp_directory_path() / "passel-loop.XXXXXX";
-    ASSERT_NE(::mkdtemp(dir.data()), nullptr);
-    ASSERT_TRUE(WriteGeneratedDigits(dir, 300, 50, 1).ok());
-    Result<std::unique_ptr<OwnedDataset>> loaded = Load(dir);
-    std::filesystem::remove_all(dir);
+    const test::TempDir dir;
+    ASSERT_TRUE(WriteGeneratedDigits(dir.path(), 300, 50, 1).ok());
+    Result<std::unique_ptr<OwnedDataset>> loaded = Load(dir.path());
     ASSERT_TRUE(loaded.ok()) << loaded.status().message();
     data_ = std::move(*loaded);
     config_ = DefaultModelConfig(ModelKind::kSoftmax);

@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "cluster/json_document_internal.h"
-#include "cluster/text.h"
+#include "base/json_document_internal.h"
+#include "base/text.h"
 
 namespace passel {
 namespace {

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -9,12 +10,41 @@
 
 #include "compute/step_engine.h"
 
-namespace passel::cuda {
+namespace passel {
+
+/// Softmax cross-entropy of one example.
+struct ReferenceExample {
+  double loss = 0;
+  bool hit = false;       // the label is the first largest logit
+  bool vanished = false;  // the label's probability is below kProbabilityClip
+  std::vector<double> probabilities;
+  std::vector<double> gradient;  // dL/dlogits
+};
+
+inline ReferenceExample ReferenceCrossEntropy(const std::vector<double>& logits, std::size_t label,
+                                              bool clip) {
+  const auto largest = std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const double y : logits) sum += std::exp(y - *largest);
+  ReferenceExample e;
+  for (const double y : logits) e.probabilities.push_back(std::exp(y - *largest) / sum);
+  const double log_p = logits[label] - *largest - std::log(sum);
+  const double floor = static_cast<double>(kProbabilityClip);
+  e.hit = largest == logits.begin() + static_cast<std::ptrdiff_t>(label);
+  e.vanished = std::exp(log_p) < floor;
+  const bool clipped = clip && e.vanished;
+  e.loss = clipped ? -std::log(floor) : -log_p;
+  e.gradient = clipped ? std::vector<double>(logits.size()) : e.probabilities;
+  if (!clipped) e.gradient[label] -= 1;
+  return e;
+}
 
 struct ReferenceResult {
   double loss = 0;
   std::size_t correct = 0;
-  std::vector<std::vector<double>> gradients;  // [variable]
+  std::size_t vanished = 0;                        // examples, whatever the network's clip
+  std::vector<std::vector<double>> gradients;      // [variable]
+  std::vector<std::vector<double>> probabilities;  // [example of the batch]
 };
 
 /// `variables[v]`: all of variable v, row-major.
@@ -43,23 +73,13 @@ inline ReferenceResult ReferenceStep(const NetworkShape& network,
       }
       x.push_back(y);
     }
-    const std::vector<double>& logits = x.back();
-    const std::size_t label = train.labels[index];
-    std::size_t best = 0;
-    for (std::size_t j = 1; j < logits.size(); ++j) {
-      if (logits[j] > logits[best]) best = j;
-    }
-    result.correct += best == label ? 1 : 0;
-    double sum = 0;
-    for (const double y : logits) sum += std::exp(y - logits[best]);
-    const double log_p = logits[label] - logits[best] - std::log(sum);
-    const double clip = static_cast<double>(kProbabilityClip);
-    const bool clipped = network.clip && std::exp(log_p) < clip;
-    result.loss -= clipped ? std::log(clip) : log_p;
-    std::vector<double> d(logits.size());
-    for (std::size_t j = 0; j < d.size() && !clipped; ++j) {
-      d[j] = (std::exp(logits[j] - logits[best]) / sum - (j == label ? 1 : 0)) * scale;
-    }
+    const ReferenceExample e = ReferenceCrossEntropy(x.back(), train.labels[index], network.clip);
+    result.loss += e.loss * scale;
+    result.correct += e.hit ? 1 : 0;
+    result.vanished += e.vanished ? 1 : 0;
+    result.probabilities.push_back(e.probabilities);
+    std::vector<double> d = e.gradient;
+    for (double& v : d) v *= scale;
     for (std::size_t l = layers.size(); l-- > 0;) {
       std::vector<double> dx(layers[l].inputs);
       for (std::size_t i = 0; i < dx.size(); ++i) {
@@ -72,8 +92,7 @@ inline ReferenceResult ReferenceStep(const NetworkShape& network,
       d = dx;
     }
   }
-  result.loss *= scale;
   return result;
 }
 
-}  // namespace passel::cuda
+}  // namespace passel
