@@ -232,7 +232,7 @@ SOURCES = table(
     Row("train_data_dir_a_pipe", "train --data_dir=pipe", ("pipe",), files={"pipe": s.fifo},
         info=True),
     Row("fake_and_data_dir", "data check --fake_data --data_dir={digits}", ("--fake_data",
-                                                                           "leave one")),
+                                                                           "omit one")),
     Row("url_without_host", "data download --download_url=http://", ("--download_url", "http://")),
     Row("url_of_a_file", "data download --download_url=file:///etc/", ("--download_url",
                                                                       "file:///etc/")),

@@ -82,7 +82,7 @@ CHOICES = table(
     train("log_lines_all", "--log_lines=all", "--log_lines", "all", "dist-mnist"),
     train("device_cuda_alone", "--ps=0 --workers=1 --device=cuda", "--device cuda", "--ps 1"),
     train("gpus_word", "--gpus=some", "--gpus"),
-    train("gpus_beside_cpu", "--gpus=all --device=cpu", "--gpus all", "--device cpu", "leave one"),
+    train("gpus_beside_cpu", "--gpus=all --device=cpu", "--gpus all", "--device cpu", "omit one"),
     train("arena_without_ps", "--ps=0 --workers=1 --arena=device", "--arena device"),
     train("preset_unknown", "--preset=mnist", "mnist", "dist-mnist"),
     train("preset_misspelt", "--preset=monitord", "monitord", "monitored"),

@@ -182,8 +182,8 @@ TEST_F(DataTest, FakeDataIsMadeUpWhereverItIsAsked) {
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("final accuracy = 1"));
   EXPECT_EQ(sandbox_.Finish(server, 10).code, 0);
-  EXPECT_THAT(Refusal({"train", "--fake_data", "--data_dir=" + Digits()}), HasSubstr("leave one"));
-  EXPECT_THAT(Refusal({"train", "--fake_data", "--download_only"}), HasSubstr("leave one"));
+  EXPECT_THAT(Refusal({"train", "--fake_data", "--data_dir=" + Digits()}), HasSubstr("omit one"));
+  EXPECT_THAT(Refusal({"train", "--fake_data", "--download_only"}), HasSubstr("omit one"));
   EXPECT_EQ(sandbox_.Leftovers(), "");
 }
 

@@ -108,7 +108,7 @@ const BadLaunch kBadLaunches[] = {
     {"GpusOnTheCpu",
      {"--gpus=0", "--device=cpu"},
      "dgx-h100.json",
-     {"--gpus 0", "--device cpu", "leave one"}},
+     {"--gpus 0", "--device cpu", "omit one"}},
     {"TwoNames",
      {"--gpus=0", "--device=cuda:GPU-1"},
      "dgx-h100.json",
