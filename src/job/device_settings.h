@@ -21,7 +21,4 @@ struct DeviceSettings {
   std::vector<std::string> device_filters;  ///< `task` alone
 };
 
-/// The same flags as arguments for a child that trains, but for --device, which is its own.
-std::vector<std::string> ToArguments(const DeviceSettings& flags);
-
 }  // namespace passel::job

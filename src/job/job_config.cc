@@ -9,15 +9,12 @@
 #include "job/mode_settings.h"
 #include "job/optimizer_settings.h"
 #include "job/placement_settings.h"
+#include "job/settings_table.h"
 
 namespace passel::job {
 namespace {
 
-constexpr std::int64_t kMaxSteps = 1'000'000'000'000;
-constexpr std::int64_t kMaxCount = 1'000'000'000;  // of epochs, of examples
-
 Status CheckTowers(const JobSettings& f) {
-  PASSEL_RETURN_IF_ERROR(CheckRange("--towers", f.towers, 1, kMaxTowers));
   if (f.towers > f.batch_size) {
     return InvalidArgument(
         fmt::format("--towers is at most the {} examples of a batch (--batch_size), not {}: use "
@@ -56,7 +53,6 @@ Status CheckGpuSettings(const JobSettings& f, JobConfig* config) {
   config->cuda_graphs = f.cuda_graphs;
   config->fused_update = f.fused_update;
   const int steps_ahead = f.steps_ahead.value_or(1);
-  PASSEL_RETURN_IF_ERROR(CheckRange("--steps_ahead", steps_ahead, 1, kMostStepsAhead));
   if (f.steps_ahead && !f.overlap) {
     return InvalidArgument(
         fmt::format("--steps_ahead {} says how many steps --overlap begins before a push, and it "
@@ -74,11 +70,8 @@ Status CheckGpuSettings(const JobSettings& f, JobConfig* config) {
 }
 
 Status CheckStopRules(const JobSettings& f, WorkerOptions* worker) {
-  PASSEL_RETURN_IF_ERROR(CheckRange("--epochs", f.epochs, 0, kMaxCount));
-  PASSEL_RETURN_IF_ERROR(CheckRange("--local_steps", f.local_steps, 0, kMaxSteps));
   const bool local_rule = f.epochs != 0 || f.local_steps != 0;
   const std::int64_t train_steps = f.train_steps.value_or(local_rule ? 0 : kDefaultTrainSteps);
-  PASSEL_RETURN_IF_ERROR(CheckRange("--train_steps", train_steps, 0, kMaxSteps));
   if (f.epochs != 0 && f.local_steps != 0) {
     return InvalidArgument(
         fmt::format("--epochs {} and --local_steps {} say twice how many local steps a worker "
@@ -105,7 +98,6 @@ Status CheckEvaluationAndLog(const JobSettings& f, JobSettingsOf of, JobConfig* 
     return InvalidArgument(
         "--worker_eval_set validation has no images with --validation_size 0: give it a size");
   }
-  PASSEL_RETURN_IF_ERROR(CheckRange("--worker_eval_steps", f.worker_eval_steps, 0, kMaxSteps));
   config->worker.evaluation_steps = f.worker_eval_steps;
   const std::string style = !f.log_lines.empty()               ? f.log_lines
                             : of == JobSettingsOf::kTaskByHand ? "task"
@@ -113,9 +105,6 @@ Status CheckEvaluationAndLog(const JobSettings& f, JobSettingsOf of, JobConfig* 
   PASSEL_ASSIGN_OR_RETURN(config->log_style, ParseLogStyle(style));
   // Whoever owns the job evaluates the last values: a worker only to tell of it.
   config->worker.evaluate_at_end = TellsOfFinalEvaluation(config->log_style);
-  PASSEL_RETURN_IF_ERROR(
-      CheckRange("--log_step_count_steps", f.log_step_count_steps, 1, kMaxSteps));
-  PASSEL_RETURN_IF_ERROR(CheckRange("--log_epochs", f.log_epochs, 0, kMaxCount));
   config->log_steps = f.log_step_count_steps;
   config->log_epochs = f.log_epochs;
   return {};
@@ -145,6 +134,8 @@ Status StartLog(const JobSettings& f) {
 }
 
 Result<JobConfig> CheckJobSettings(const JobSettings& f, JobSettingsOf of) {
+  JobSettings settings = f;  // the table speaks of settings that may be changed
+  PASSEL_RETURN_IF_ERROR(CheckRanges(ViewOf(settings), f.typed));
   JobConfig config;
   PASSEL_ASSIGN_OR_RETURN(const ModelKind kind, ParseModelKind(f.model));
   config.model = DefaultModelConfig(kind);
@@ -160,25 +151,15 @@ Result<JobConfig> CheckJobSettings(const JobSettings& f, JobSettingsOf of) {
   PASSEL_ASSIGN_OR_RETURN(config.optimizer, CheckOptimizer(f));
   PASSEL_RETURN_IF_ERROR(CheckModeSettings(f, &config));
   PASSEL_ASSIGN_OR_RETURN(config.placement, CheckPlacementSettings(f));
-  PASSEL_RETURN_IF_ERROR(CheckRange("--batch_size", f.batch_size, 1, 1 << 24));
-  PASSEL_RETURN_IF_ERROR(CheckRange("--train_examples", f.train_examples, 0, kMaxCount));
   config.train_examples = static_cast<std::uint64_t>(f.train_examples);
   PASSEL_RETURN_IF_ERROR(MakeLocateOptions(f.source).status());
   config.fake_data = f.source.fake_data;
   config.validation_size = f.validation_size;  // its limits depend on the data
   PASSEL_RETURN_IF_ERROR(CheckStopRules(f, &config.worker));
-  PASSEL_RETURN_IF_ERROR(CheckRange("--push_every", f.push_every, 1, kMaxPushEvery));
   config.worker.push_every = static_cast<int>(f.push_every);
   PASSEL_RETURN_IF_ERROR(CheckEvaluationAndLog(f, of, &config));
-  PASSEL_RETURN_IF_ERROR(CheckRange("--threads_per_worker", f.threads_per_worker, 1, 256));
   PASSEL_RETURN_IF_ERROR(CheckTowers(f));
   PASSEL_RETURN_IF_ERROR(CheckShare("--memory_fraction", f.memory_fraction, f.typed));
-  PASSEL_RETURN_IF_ERROR(CheckRange("--stall_limit", f.stall_limit, 0.05, 1e6, f.typed, " s"));
-  PASSEL_RETURN_IF_ERROR(CheckRange("--start_wait", f.start_wait, 0.1, 1e6, f.typed, " s"));
-  PASSEL_RETURN_IF_ERROR(CheckRange("--ps_wait", f.ps_wait, 0, 1e6, f.typed, " s"));
-  if (f.spin_us) PASSEL_RETURN_IF_ERROR(CheckRange("--spin_us", *f.spin_us, 0, 1e6, f.typed));
-  PASSEL_RETURN_IF_ERROR(CheckRange("--eval_interval", f.eval_interval, 0.01, 1e6, f.typed, " s"));
-  PASSEL_RETURN_IF_ERROR(CheckRange("--eval_steps", f.eval_steps, 0, kMaxSteps));
   WorkerOptions& w = config.worker;
   w.batch_size = static_cast<std::uint32_t>(f.batch_size);
   w.seed = f.seed;

@@ -86,9 +86,6 @@ struct JobSettings {
   TypedNumbers typed;  // of those flags that are no whole numbers
 };
 
-/// The same flags as arguments for a child.
-std::vector<std::string> ToArguments(const JobSettings& flags);
-
 /// What --mode says, or the mode that --sync_replicas stands for; a schedule may say otherwise.
 std::string ModeOf(const JobSettings& flags);
 

@@ -76,12 +76,8 @@ class Setup {
       return InvalidArgument(
           "--dry_run shows where tasks would run, and --ps 0 starts none: use --ps 1");
     }
-    if (f_.workers_per_gpu) {
-      PASSEL_RETURN_IF_ERROR(CheckRange("--workers_per_gpu", *f_.workers_per_gpu, 1, kMaxWorkers));
-      if (f_.gpus.empty()) {
-        return InvalidArgument(
-            "--workers_per_gpu needs --gpus, which says on which: add --gpus all");
-      }
+    if (f_.workers_per_gpu && f_.gpus.empty()) {
+      return InvalidArgument("--workers_per_gpu needs --gpus, which says on which: add --gpus all");
     }
     if (f_.gpus.empty()) return {};
     if (flags_.ps == 0) {

@@ -7,6 +7,7 @@
 
 #include "base/cpu_isa.h"
 #include "base/subprocess.h"
+#include "job/settings_table.h"
 
 namespace passel::job {
 namespace {
@@ -16,13 +17,6 @@ std::vector<std::string> OwnCommand() {
   std::vector<std::string> arguments;
   for (std::string argument; std::getline(file, argument, '\0');) arguments.push_back(argument);
   return arguments;
-}
-
-// "--batch_size=100" is {"batch_size", "100"}; "--shard_data" is {"shard_data", "true"}.
-std::pair<std::string, std::string> SettingOf(const std::string& argument) {
-  const std::size_t equals = argument.find('=');
-  const std::string name = argument.substr(2, equals == std::string::npos ? equals : equals - 2);
-  return {name, equals == std::string::npos ? "true" : argument.substr(equals + 1)};
 }
 
 std::string UtcNow() {
@@ -38,12 +32,16 @@ std::string UtcNow() {
 
 std::string_view Version() { return PASSEL_VERSION; }
 
-RunInfo DescribeRun(const JobSettings& settings) {
+RunInfo DescribeRun(JobSettings settings) {
   RunInfo info;
   info.version = Version();
   info.command = OwnCommand();
-  for (const std::string& argument : ToArguments(settings)) {
-    info.settings.push_back(SettingOf(argument));
+  const SettingsView view = ViewOf(settings);
+  for (const SettingRow& row : SettingsTable()) {
+    const SettingValue value = row.value(view);
+    if (row.traits.to_child && value.index() != 0) {
+      info.settings.emplace_back(row.name, TextOf(value));
+    }
   }
   utsname machine{};
   if (::uname(&machine) == 0) info.host = machine.nodename;

@@ -17,7 +17,7 @@ std::string_view Version();
 struct RunInfo {
   std::string version;
   std::vector<std::string> command;  ///< argv
-  /// Each flag that the tasks were given, without dashes, and its value, defaults included.
+  /// Each setting that tasks share and its value as a flag takes it, defaults included; "": none.
   std::vector<std::pair<std::string, std::string>> settings;
   std::string host;       ///< its name
   std::string processor;  ///< "Intel(R) Xeon(R) ..."; "" where the kernel does not say
@@ -26,6 +26,6 @@ struct RunInfo {
 };
 
 /// Of this process; `started` is now. Neither the network nor a clock is waited for.
-RunInfo DescribeRun(const JobSettings& settings);
+RunInfo DescribeRun(JobSettings settings);
 
 }  // namespace passel::job

@@ -16,6 +16,7 @@
 #include "base/nvtx.h"
 #include "cluster/endpoint.h"
 #include "job/exit_code.h"
+#include "job/settings_table.h"
 #include "store/membership.h"
 
 namespace passel::job {
@@ -80,41 +81,36 @@ Status Supervisor::Start() {
 Status Supervisor::StartChild(Child& child) {
   const bool ps = child.job == "ps";
   SpawnOptions spawn;
-  spawn.arguments = {"task",
-                     "--supervised",
-                     "--job_name=" + child.job,
-                     fmt::format("--task_index={}", child.index),
-                     "--ps_hosts=" + ps_hosts_,
-                     "--worker_hosts=" + worker_hosts_,
-                     "--job_id=" + options_.job_id,
-                     fmt::format("--token_file=/proc/self/fd/{}", token_file_.get())};
-  spawn.inherited_fds.push_back(token_file_.get());
+  TaskSettings task;
+  task.supervised = true;
+  task.job_name = child.job;
+  task.task_index = child.index;
+  task.ps_hosts = ps_hosts_;
+  task.worker_hosts = worker_hosts_;
+  task.job_id = options_.job_id;
+  task.token_file = fmt::format("/proc/self/fd/{}", token_file_.get());
+  const auto inherit = [&spawn](int fd) {
+    spawn.inherited_fds.push_back(fd);
+    return fd;
+  };
+  inherit(token_file_.get());
   const auto index = static_cast<std::size_t>(child.index);
   if (ps) {
-    spawn.arguments.push_back("--job_data=" + options_.data);
-    spawn.arguments.push_back(fmt::format("--listen_fd={}", listening_[index].get()));
-    spawn.inherited_fds.push_back(listening_[index].get());
-    if (arenas_[index]) {
-      spawn.arguments.push_back(fmt::format("--arena_fd={}", arenas_[index]->fd()));
-      spawn.inherited_fds.push_back(arenas_[index]->fd());
-    }
+    task.job_data = options_.data;
+    task.listen_fd = inherit(listening_[index].get());
+    if (arenas_[index]) task.arena_fd = inherit(arenas_[index]->fd());
   } else {
-    spawn.arguments.push_back(fmt::format("--data_fd={}", data_.fd()));
-    spawn.inherited_fds.push_back(data_.fd());
+    task.data_fd = inherit(data_.fd());
   }
   if (child.job == "worker") {
-    if (child.starts > 0) spawn.arguments.emplace_back("--restarted");
-    if (child.starts > 0 && ComputedOnGpu(child)) spawn.arguments.emplace_back("--had_gpu");
-    for (std::string& argument : ToArguments(options_.devices)) {
-      spawn.arguments.push_back(std::move(argument));
-    }
+    task.restarted = child.starts > 0;
+    task.had_gpu = child.starts > 0 && ComputedOnGpu(child);
+    task.devices = options_.devices;
   }
   JobSettings flags = flags_;
   // A pinned worker sees one core: what the job has is decided here.
   const EngineOptions engine = MakeEngineOptions(config_, options_.workers, num_cpus_);
   flags.spin_us = static_cast<double>(engine.spin.count()) * 1e-3;
-  for (std::string& argument : ToArguments(flags)) spawn.arguments.push_back(std::move(argument));
-  AddPlace(child, &spawn);
   spawn.out = output_->out();
   spawn.err = output_->err();
   // As main() wants it: a child need not execute itself again.
@@ -125,8 +121,12 @@ Status Supervisor::StartChild(Child& child) {
   }
   child.errors.Reset(pipe_fds[0]);
   const FileDescriptor errors_write(pipe_fds[1]);
-  spawn.arguments.push_back(fmt::format("--error_fd={}", errors_write.get()));
-  spawn.inherited_fds.push_back(errors_write.get());
+  task.error_fd = inherit(errors_write.get());
+  spawn.arguments = {"task"};
+  for (std::string& argument : ToArguments(ViewOf(flags, &task.devices, &task))) {
+    spawn.arguments.push_back(std::move(argument));
+  }
+  AddPlace(child, &spawn);
   const nvtx::Range range(nvtx::Event::kStartTask, child.index);
   Result<Subprocess> process = Subprocess::Spawn(spawn);
   if (!process.ok()) return process.status().WithContext("cannot start " + child.Name());

@@ -6,9 +6,9 @@
 
 #include "cluster/cluster_spec.h"
 #include "job/devices.h"
-#include "job/flag_checks.h"
 #include "job/output_path.h"
 #include "job/result_output.h"
+#include "job/settings_table.h"
 #include "store/shard_memory.h"
 
 namespace passel::job {
@@ -34,8 +34,6 @@ Status CheckTasksAndResults(const TrainSettings& f) {
   if (f.ps == 0 && f.evaluator) {
     return InvalidArgument("--evaluator follows the values on a ps, and there is none: use --ps 1");
   }
-  PASSEL_RETURN_IF_ERROR(CheckRange("--max_restarts", f.max_restarts, 0, 1000));
-  PASSEL_RETURN_IF_ERROR(CheckRange("--grace", f.grace, 0.1, 3600, f.job.typed, " s"));
   // Now, not after hours of training.
   if (!f.save.empty()) PASSEL_RETURN_IF_ERROR(CheckOutputPath("--save", f.save));
   if (!f.report.empty()) PASSEL_RETURN_IF_ERROR(PrepareResult("--report", f.report));
@@ -61,6 +59,7 @@ Result<JobConfig> CheckTrainSettings(TrainSettings* flags) {
   PASSEL_RETURN_IF_ERROR(CheckDifferentFiles("--log_file", log, "--report", f.report));
   PASSEL_RETURN_IF_ERROR(StartLog(f.job));
   PASSEL_ASSIGN_OR_RETURN(JobConfig config, CheckJobSettings(f.job));
+  PASSEL_RETURN_IF_ERROR(CheckRanges(ViewOf(f), f.job.typed));
   // Their number follows from the GPUs, or it is one process alone.
   if ((!f.launch.gpus.empty() || f.ps == 0) && !f.workers_given) f.workers = 1;
   PASSEL_RETURN_IF_ERROR(CheckTasksAndResults(f));

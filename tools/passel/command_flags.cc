@@ -3,10 +3,18 @@
 #include <fmt/core.h>
 
 #include "cluster/text.h"
+#include "job/settings_table.h"
 
 namespace passel {
+
 std::vector<Flag> CollectFlags(const Command& command) {
-  return command.Flags({"config", "print_config", "print_placement"});
+  std::vector<Flag> flags = command.Flags();
+  for (Flag& flag : flags) {
+    const job::SettingRow* const row = job::FindSetting(flag.name);
+    flag.in_file = row != nullptr && row->traits.in_file;
+    if (row != nullptr && row->traits.list) flag.type = FlagType::kList;
+  }
+  return flags;
 }
 
 Result<ConfigFile> ParseCommandFile(const std::string& path, const std::string& text,

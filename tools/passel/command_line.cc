@@ -23,15 +23,9 @@ namespace {
 // The last lines of a log, before they are given up.
 constexpr std::chrono::seconds kReaderPatience{1};
 
-// Texts of several values.
-bool IsListOfText(const CLI::Option& option) {
-  return option.get_expected_max() > 1 || option.get_single_name() == "hidden_units" ||
-         option.get_single_name() == "gpus";
-}
-
 FlagType TypeOf(const CLI::Option& option) {
   if (option.get_items_expected_max() == 0) return FlagType::kBool;
-  if (IsListOfText(option)) return FlagType::kList;
+  if (option.get_expected_max() > 1) return FlagType::kList;
   const std::string type = option.get_type_name();
   if (type == "INT" || type == "UINT") return FlagType::kInteger;
   if (type == "FLOAT") return FlagType::kNumber;
@@ -184,7 +178,7 @@ bool Command::Given(const std::string& flag) const {
   return option != nullptr && option->count() > 0;
 }
 
-std::vector<Flag> Command::Flags(const std::vector<std::string>& not_in_file) const {
+std::vector<Flag> Command::Flags() const {
   std::vector<Flag> flags;
   for (const CLI::Option* option : app_->get_options()) {
     const std::string name = NameOf(*option);
@@ -196,7 +190,6 @@ std::vector<Flag> Command::Flags(const std::vector<std::string>& not_in_file) co
     flag.type = TypeOf(*option);
     flag.value = ValueOf(*option, flag.type);
     flag.given = option->count() > 0;
-    flag.in_file = std::find(not_in_file.begin(), not_in_file.end(), name) == not_in_file.end();
     flags.push_back(std::move(flag));
   }
   return flags;

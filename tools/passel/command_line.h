@@ -78,9 +78,8 @@ class Command {
   bool Has(const std::string& flag) const;
   /// After parsing: typed, or set by Give(). False for a flag that it does not have.
   bool Given(const std::string& flag) const;
-  /// All flags that a user sees, without --help, as src/cluster/resolve.h wants them. Those named
-  /// in `not_in_file` and arguments cannot be set by a file.
-  std::vector<Flag> Flags(const std::vector<std::string>& not_in_file) const;
+  /// All flags that a user sees, without arguments and --help, as src/cluster/resolve.h wants them.
+  std::vector<Flag> Flags() const;
   /// As if it had been typed. Errors: kInvalidArgument for a text that the flag does not take.
   Status Give(const std::string& flag, const std::string& text);
   /// Sets the variable, and what is shown as its default; it still counts as not given. Errors:

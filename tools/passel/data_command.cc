@@ -107,7 +107,8 @@ void AddDataCommand(Command& program) {
   auto check_flags = std::make_shared<DataCheckFlags>();
   Command check =
       data.AddCommand("check", "Read the data through, as training would, and print what is in it");
-  AddDataFlags(check, &check_flags->data);
+  AddSourceFlags(check, &check_flags->data.source);
+  AddCsvLimitFlags(check, &check_flags->data.csv_train_limit, &check_flags->data.csv_test_limit);
   check
       .Add("--validation_size", &check_flags->validation_size,
            "The first so many training examples are the validation set")

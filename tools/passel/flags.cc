@@ -1,54 +1,87 @@
 #include "tools/passel/flags.h"
 
+#include <fmt/core.h>
+
+#include <charconv>
+#include <limits>
+#include <type_traits>
+
+#include "base/check.h"
+
 namespace passel {
 
 namespace {
 
-constexpr const char* kTrainLimit = "--csv_train_limit";
-constexpr const char* kTrainLimitHelp =
-    "Read only the first so many examples of mnist_train.csv; 0: all";
-constexpr const char* kTestLimit = "--csv_test_limit";
-constexpr const char* kTestLimitHelp =
-    "Read only the first so many examples of mnist_test.csv; 0: all";
+// "" if it is one. The parser itself would wrap negative numbers around.
+std::string IsNotASeed(const std::string& text) {
+  std::uint64_t value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error == std::errc() && stop == end) return "";
+  return fmt::format("a seed is a number from 0 to {}, not \"{}\"",
+                     std::numeric_limits<std::uint64_t>::max(), text.substr(0, 64));
+}
+
+// "--bind,--pin"; of a switch that a user sees "--overlap,!--nooverlap".
+std::string NamesOf(const job::SettingRow& row, bool negated) {
+  std::string names = "--" + row.name;
+  if (row.traits.alias != nullptr) names += fmt::format(",--{}", row.traits.alias);
+  return negated ? fmt::format("{},!--no{}", names, row.name) : names;
+}
+
+// A flag of another command for a setting of the table.
+void AddKnown(Command& command, const char* name, const job::SettingValue& value) {
+  const job::SettingRow* const row = job::FindSetting(name);
+  PASSEL_CHECK(row != nullptr, "the table has what other commands share");
+  AddSetting(command, *row, value);
+}
 
 }  // namespace
 
-void AddCsvLimitFlags(Command& app, std::int64_t* train, std::int64_t* test) {
-  app.Add(kTrainLimit, train, kTrainLimitHelp).Group("Data").ShowDefault();
-  app.Add(kTestLimit, test, kTestLimitHelp).Group("Data").ShowDefault();
+void AddSetting(Command& command, const job::SettingRow& row, const job::SettingValue& value) {
+  const auto finish = [&](FlagSpec flag) {
+    flag.Group(row.group.c_str());
+    flag.ShowDefault(row.traits.shown != nullptr ? row.traits.shown : job::TextOf(value));
+    return flag;
+  };
+  const auto add = [&](auto field) {
+    using Field = decltype(field);
+    if constexpr (std::is_same_v<Field, bool*>) {
+      const std::string names = NamesOf(row, !row.group.empty());
+      finish(command.AddSwitch(names.c_str(), field, row.help.c_str()));
+    } else if constexpr (std::is_pointer_v<Field>) {
+      FlagSpec flag = finish(command.Add(NamesOf(row, false).c_str(), field, row.help));
+      if constexpr (std::is_same_v<Field, std::uint64_t*>) flag.Check(IsNotASeed);
+      if constexpr (std::is_same_v<Field, std::vector<std::string>*>) flag.SplitAt(',');
+    }
+  };
+  std::visit(add, value);
 }
 
-void AddCsvLimitFlags(Command& app, std::optional<std::int64_t>* train,
-                      std::optional<std::int64_t>* test) {
-  app.Add(kTrainLimit, train, kTrainLimitHelp).Group("Data");
-  app.Add(kTestLimit, test, kTestLimitHelp).Group("Data");
+void AddSettings(Command& command, const job::SettingsView& view) {
+  for (const job::SettingRow& row : job::SettingsTable()) {
+    if (row.traits.only == nullptr || row.traits.only == command.name()) {
+      AddSetting(command, row, row.value(view));
+    }
+  }
+  command.KeepTypedNumbers(&std::get<job::JobSettings*>(view)->typed);
 }
 
-void AddLocationFlags(Command& app, job::SourceSettings* flags, const std::string& help) {
-  app.Add("--data_dir", &flags->data_dir, help).Group("Data");
-  app.Add("--download_url", &flags->download_url,
-          "URL,... Base URLs (http or https) from which MNIST's four files are downloaded "
-          "where no data is found; each file from the first that has it")
-      .Group("Data")
-      .SplitAt(',')
-      .ShowDefault(kMnistUrl);
+void AddCsvLimitFlags(Command& app, const job::SettingValue& train, const job::SettingValue& test) {
+  AddKnown(app, "csv_train_limit", train);
+  AddKnown(app, "csv_test_limit", test);
+}
+
+void AddLocationFlags(Command& app, job::SourceSettings* flags, const char* help) {
+  AddKnown(app, "data_dir", &flags->data_dir);
+  app.Describe("--data_dir", help);
+  AddKnown(app, "download_url", &flags->download_url);
 }
 
 void AddSourceFlags(Command& app, job::SourceSettings* flags) {
-  AddLocationFlags(app, flags,
-                   "Directory or file: four IDX files, plain or gzip, mnist.npz, or "
-                   "mnist_train.csv and mnist_test.csv. Else $PASSEL_DATA_DIR, else where the "
-                   "preset has it, else ../shared/data/mnist, else a download, else generated "
-                   "digits");
-  app.AddSwitch("--fake_data", &flags->fake_data,
-                "No data at all: 10000 images of 28 x 28 pixels, all white, of class 0, for each "
-                "set, to try a job out")
-      .Group("Data");
-}
-
-void AddDataFlags(Command& app, job::DataSettings* flags) {
-  AddSourceFlags(app, &flags->source);
-  AddCsvLimitFlags(app, &flags->csv_train_limit, &flags->csv_test_limit);
+  AddKnown(app, "data_dir", &flags->data_dir);
+  AddKnown(app, "download_url", &flags->download_url);
+  AddKnown(app, "fake_data", &flags->fake_data);
 }
 
 void AddParameterFlags(Command& app, job::ParameterSettings* flags) {
@@ -59,119 +92,10 @@ void AddParameterFlags(Command& app, job::ParameterSettings* flags) {
           "as they are now")
       .Group("Parameters");
   app.Add("--wait", &flags->wait,
-          "With --job: give up after so many seconds without an answer or first values")
+          "With --job: seconds after which to give up without an answer or first values")
       .Group("Parameters")
       .ShowDefault()
       .KeepTyped(&flags->typed);
-}
-
-void AddDeviceFlags(Command& command, job::DeviceSettings* f) {
-  command
-      .Add("--device", &f->device,
-           "auto: a GPU where one can be used, else the CPU, and a line that says why; cpu; "
-           "cuda: a GPU, or an error; cuda:UUID: that one")
-      .Group("Devices")
-      .ShowDefault();
-  command
-      .Add("--num_gpus", &f->num_gpus,
-           "GPUs of this machine; worker i takes number i mod N. 0: the CPU")
-      .Group("Devices")
-      .ShowDefault();
-  command
-      .AddSwitch("--allow_soft_placement,!--noallow_soft_placement", &f->allow_soft_placement,
-                 "Compute on the CPU where there is no GPU, rather than fail. Default: true")
-      .ShowDefault("true")
-      .Group("Devices");
-  command
-      .AddSwitch("--log_device_placement", &f->log_device_placement,
-                 "Log the device of every variable and of the computation")
-      .Group("Devices");
-  command
-      .Add("--per_process_gpu_memory_fraction", &f->per_process_gpu_memory_fraction,
-           "Share of the GPU's memory for each task, above 0 and up to 1")
-      .Group("Devices");
-}
-
-void AddTaskFlags(Command& command, job::TaskSettings* f) {
-  const auto text = [&](const char* name, std::string* value, const char* help) {
-    command.Add(name, value, help).Group("Task");
-  };
-  text(
-      "--job_name", &f->job_name,
-      "ps, worker, chief (or master), evaluator. Without a cluster, here, in the environment or in "
-      "--config, one process trains alone");
-  command.Add("--task_index", &f->task_index, "Which one, from 0").Group("Task");
-  text("--ps_hosts", &f->ps_hosts, "host:port,... of all ps, the same for every task");
-  text("--worker_hosts", &f->worker_hosts,
-       "host:port,... of all workers. Addresses name tasks; no port is opened");
-  text("--config", &f->config,
-       "YAML or JSON file with values for these flags. Typed flags and environment variables "
-       "come first");
-  command
-      .AddSwitch("--print_config", &f->print_config,
-                 "Print every setting and where it comes from, and end")
-      .Group("Task");
-  command
-      .AddSwitch("--print_placement", &f->print_placement,
-                 "Print on which ps each variable would be, and end")
-      .Group("Task");
-  text("--job_id", &f->job_id, "Default: made from the address of ps 0");
-  text("--token_file", &f->token_file,
-       "32 secret bytes that the tasks share, in a file of this user or root that nobody else can "
-       "use; the first task makes it");
-  text("--save", &f->save, "chief: write the variables to this .safetensors file");
-  command
-      .AddSwitch("--existing_servers", &f->existing_servers,
-                 "worker: open no endpoint of its own; use the servers that run")
-      .Group("Task");
-
-  AddDeviceFlags(command, &f->devices);
-  command
-      .Add("--device_filters", &f->devices.device_filters,
-           "Devices that this task may use, e.g. /job:ps,/job:worker/task:0")
-      .Group("Devices")
-      .SplitAt(',');
-
-  // For children of a supervisor.
-  command.AddSwitch("--supervised", &f->supervised, "").Group("");
-  command.AddSwitch("--restarted", &f->restarted, "").Group("");
-  command.AddSwitch("--had_gpu", &f->had_gpu, "").Group("");
-  command.Add("--listen_fd", &f->listen_fd, "").Group("");
-  command.Add("--arena_fd", &f->arena_fd, "").Group("");
-  command.Add("--data_fd", &f->data_fd, "").Group("");
-  command.Add("--error_fd", &f->error_fd, "").Group("");
-  command.Add("--job_data", &f->job_data, "").Group("");
-}
-
-void AddLaunchFlags(Command& command, job::LaunchSettings* f) {
-  command
-      .Add(
-          "--gpus", &f->gpus,
-          "GPUs to compute on, one worker each: all, or a list of indices (0,2), MIG instances "
-          "(0:1) and UUIDs, as passel topology shows them. Worker i computes on the one at place i "
-          "modulo their number")
-      .Group("Devices");
-  command
-      .Add("--workers_per_gpu", &f->workers_per_gpu,
-           "Workers that share each of --gpus. Default: 1")
-      .Group("Devices");
-  command
-      .Add("--bind,--pin", &f->bind,
-           "Where workers run: none: anywhere; numa: on the NUMA node of their GPU (CPU workers: "
-           "on the nodes in turn); core: on cores of their own; auto: GPU workers as numa, CPU "
-           "workers as core, where the machine allows it")
-      .Group("Devices")
-      .ShowDefault();
-  command
-      .Add("--topology", &f->topology,
-           "With --dry_run: the machine that passel topology --json recorded in this file, instead "
-           "of this one")
-      .Group("Devices");
-  command
-      .AddSwitch("--dry_run", &f->dry_run,
-                 "Print where each task would run, with its GPU, processors and environment, and "
-                 "end")
-      .Group("Devices");
 }
 
 }  // namespace passel

@@ -9,33 +9,25 @@
 #include <string>
 
 #include "job/data_settings.h"
-#include "job/device_settings.h"
-#include "job/job_settings.h"
-#include "job/launch_settings.h"
 #include "job/parameters.h"
-#include "job/task_settings.h"
+#include "job/settings_table.h"
 #include "tools/passel/command_line.h"
 
 namespace passel {
 
-void AddJobFlags(Command& app, job::JobSettings* flags);
-void AddLaunchFlags(Command& command, job::LaunchSettings* flags);
-void AddTaskFlags(Command& command, job::TaskSettings* flags);
-/// Those that every command has: all but device_filters.
-void AddDeviceFlags(Command& command, job::DeviceSettings* flags);
+/// A flag for the setting of that row, whose value is `value`, wherever that is.
+void AddSetting(Command& command, const job::SettingRow& row, const job::SettingValue& value);
+/// A flag for each setting of the view that `command` has.
+void AddSettings(Command& command, const job::SettingsView& view);
+
 /// --params, --job and --wait.
 void AddParameterFlags(Command& app, job::ParameterSettings* flags);
 
 /// --data_dir, --download_url and --fake_data.
 void AddSourceFlags(Command& app, job::SourceSettings* flags);
 /// --data_dir and --download_url.
-void AddLocationFlags(Command& app, job::SourceSettings* flags, const std::string& help);
-/// --csv_train_limit and --csv_test_limit.
-void AddCsvLimitFlags(Command& app, std::int64_t* train, std::int64_t* test);
-/// The same where not to give them is not the same as 0.
-void AddCsvLimitFlags(Command& app, std::optional<std::int64_t>* train,
-                      std::optional<std::int64_t>* test);
-/// Those of AddSourceFlags(), and the limits of CSV files.
-void AddDataFlags(Command& app, job::DataSettings* flags);
+void AddLocationFlags(Command& app, job::SourceSettings* flags, const char* help);
+/// --csv_train_limit and --csv_test_limit, which may be optional.
+void AddCsvLimitFlags(Command& app, const job::SettingValue& train, const job::SettingValue& test);
 
 }  // namespace passel

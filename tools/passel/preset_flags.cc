@@ -19,12 +19,7 @@ std::string Dashed(std::string_view flag) { return "--" + std::string(flag); }
 
 }  // namespace
 
-void AddPresetFlags(Command& command, std::string* preset) {
-  command
-      .Add("--preset", preset,
-           fmt::format("Flags of a reference program: {}. A flag that is given wins over it",
-                       PresetNames()))
-      .Group("Preset");
+void AddPrintPreset(Command& command) {
   const auto describe = [command](const std::string& name) -> Result<std::string> {
     PASSEL_ASSIGN_OR_RETURN(const Preset* const found, FindPreset(name));
     std::string text =
@@ -32,7 +27,7 @@ void AddPresetFlags(Command& command, std::string* preset) {
     text.pop_back();  // the line's end comes from who prints it
     return text;
   };
-  command.AddPrinter("--print_preset", "Show the flags of one of them, and end", describe)
+  command.AddPrinter("--print_preset", "Show the flags of a preset, and end", describe)
       .Group("Preset");
 }
 

@@ -1,4 +1,4 @@
-// preset_flags.h - --preset and --print_preset.
+// preset_flags.h - --print_preset, and what --preset does to the other flags.
 
 #pragma once
 
@@ -11,9 +11,8 @@
 
 namespace passel {
 
-/// Adds both. --print_preset prints and ends the program while the command line is read. `preset`
-/// must outlive the parsing.
-void AddPresetFlags(Command& command, std::string* preset);
+/// Adds --print_preset, which prints and ends the program while the command line is read.
+void AddPrintPreset(Command& command);
 
 /// Makes the values of the preset `name` the defaults of those flags that `command` has and nobody
 /// gave, and sets the variables behind them; returns these flags. "" changes nothing. `in_file`:

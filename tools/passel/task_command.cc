@@ -127,9 +127,8 @@ void AddTaskCommand(Command& program, std::int64_t start_ns) {
   auto task = std::make_shared<job::Task>();
   Command command = program.AddCommand(
       "task", "Run one task of a cluster, in its own terminal or container, or train alone");
-  AddTaskFlags(command, &task->flags);
-  AddPresetFlags(command, &task->flags.preset);
-  AddJobFlags(command, &task->job);
+  AddSettings(command, job::ViewOf(task->job, &task->flags.devices, &task->flags));
+  AddPrintPreset(command);
   command.OnRun([task, command, start_ns] { return TaskCommand(*task, command, start_ns); });
 }
 

@@ -62,45 +62,6 @@ Status ReadRoles(job::TrainSettings* flags) {
   return {};
 }
 
-void AddCommonFlags(Command& command, job::TrainSettings* flags) {
-  command.Add("--config", &flags->config, "YAML or JSON file with values for these flags")
-      .Group("Job");
-  command
-      .Add("--job_id", &flags->job_id, "Name of the job for passel ctl; default job-<process id>")
-      .Group("Job");
-  command
-      .Add("--max_restarts", &flags->max_restarts,
-           "How often a worker that died is started again (a ps always is)")
-      .Group("Job")
-      .ShowDefault();
-  command
-      .Add("--grace", &flags->grace,
-           "Seconds that tasks get to end after Ctrl-C before they are killed")
-      .Group("Job")
-      .ShowDefault();
-  command
-      .AddSwitch("--print_placement", &flags->print_placement,
-                 "Print on which ps each variable would be, and end")
-      .Group("Job");
-  command
-      .AddSwitch("--evaluator", &flags->evaluator,
-                 "One more process evaluates the values on the test images while they are trained")
-      .Group("Job");
-  command
-      .Add("--save", &flags->save,
-           "Write the trained variables to this .safetensors file, after Ctrl-C too")
-      .Group("Job");
-  command
-      .Add("--report", &flags->report,
-           "Write the results as JSON to this file; -: to standard output, and everything "
-           "else to standard error")
-      .Group("Job");
-  AddDeviceFlags(command, &flags->devices);
-  AddLaunchFlags(command, &flags->launch);
-  AddPresetFlags(command, &flags->preset);
-  AddJobFlags(command, &flags->job);
-}
-
 // The file's values are in the options before anything looks at them.
 int TrainByFile(job::TrainSettings& flags, Command command, std::int64_t start_ns) {
   if (Status status = ApplyConfigFile(flags.config, command); !status.ok())
@@ -158,11 +119,8 @@ void AddTrainCommand(Command& program, std::int64_t start_ns) {
   auto flags = std::make_shared<job::TrainSettings>();
   Command command =
       program.AddCommand("train", "Train on this host: ps, workers and all, with one command");
-  command.Add("--ps", &flags->ps, "ps tasks; 0: one process without a ps, which is one worker")
-      .Group("Job")
-      .ShowDefault();
-  command.Add("--workers", &flags->workers, "Worker tasks").Group("Job").ShowDefault();
-  AddCommonFlags(command, flags.get());
+  AddSettings(command, job::ViewOf(*flags));
+  AddPrintPreset(command);
   command.OnRun([flags, command, start_ns] { return TrainByFile(*flags, command, start_ns); });
 }
 
@@ -173,7 +131,8 @@ void AddLaunchCommand(Command& program, std::int64_t start_ns) {
   command.Add("roles", &flags->roles, "ps=COUNT worker=COUNT [evaluator=1]")
       .Required()
       .Group("Job");
-  AddCommonFlags(command, flags.get());
+  AddSettings(command, job::ViewOf(*flags));
+  AddPrintPreset(command);
   command.OnRun([flags, command, start_ns] {
     if (Status status = ReadRoles(flags.get()); !status.ok()) return FinishCommand(status);
     return TrainByFile(*flags, command, start_ns);

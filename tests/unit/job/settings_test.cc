@@ -1,6 +1,7 @@
 // What is said of settings that cannot be: one sentence that names the flag, its limits, the value
 // as it was typed and the fix. That the program refuses with it is in tests/bad_inputs.
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,6 +20,8 @@
 
 namespace passel::job::testing {
 namespace {
+
+using ::testing::StartsWith;
 
 struct Refused {
   std::vector<std::string> flags;
@@ -327,25 +330,70 @@ TEST(SettingsTest, AModeTakesItsOwnNumberAndNoOther) {
               ::testing::HasSubstr("1000000"));
 }
 
-// A setting that ToArguments() forgets would be lost in every task of a job, without a word.
-TEST(SettingsTest, ATaskIsGivenEverySettingOfItsJob) {
-  const std::set<std::string> of_the_command = {
-      "--ps",      "--workers",      "--max_restarts",    "--grace",
-      "--save",    "--report",       "--config",          "--evaluator",
-      "--job_id",  "--device",       "--num_gpus",        "--per_process_gpu_memory_fraction",
-      "--gpus",    "--download_url", "--workers_per_gpu", "--bind",
-      "--dry_run", "--topology"};
+// Another value than the default one.
+std::string OtherValue(const SettingValue& value) {
+  return std::holds_alternative<bool*>(value) ? "" : TextOf(value) == "7" ? "8" : "7";
+}
+
+TEST(SettingsTableTest, ATaskIsGivenEverySettingOfItsJobThatIsNotItsDefault) {
   TrainSettings defaults;
-  for (const auto& [name, target] : TargetsOf(defaults)) {
-    if (of_the_command.contains(name)) continue;
-    const bool is_switch = std::holds_alternative<bool*>(target);
-    const std::string flag = is_switch ? name : name + "=7";
+  EXPECT_EQ(ToArguments(ViewOf(defaults.job, &defaults.devices)), std::vector<std::string>());
+  const std::set<std::string> of_the_command = {"download_only", "download_url", "device"};
+  int given = 0;
+  for (const SettingRow& row : SettingsTable()) {
+    const SettingValue value = row.value(ViewOf(defaults.job, &defaults.devices));
+    if (value.index() == 0) continue;
+    SCOPED_TRACE(row.name);
+    EXPECT_EQ(row.traits.to_child, !of_the_command.contains(row.name));
     TrainSettings settings;
-    Give({flag}, &settings);
-    const std::vector<std::string> arguments = ToArguments(settings.job);
-    const std::string expected = name == "--sync_replicas" ? "--mode=barrier" : flag;
-    EXPECT_EQ(std::ranges::count(arguments, expected), 1) << expected;
+    const SettingsView view = ViewOf(settings.job, &settings.devices);
+    std::vector<std::string> expected = {fmt::format("--{}={}", row.name, OtherValue(value))};
+    if (const bool* const* const on = std::get_if<bool*>(&value)) {
+      expected = {fmt::format("--{}{}", **on ? "no" : "", row.name)};
+      *std::get<bool*>(row.value(view)) = !**on;
+    } else {
+      std::visit([&](auto field) { SetTo(OtherValue(value), field); }, row.value(view));
+    }
+    if (!row.traits.to_child) expected.clear();
+    EXPECT_EQ(ToArguments(view), expected);
+    ++given;
   }
+  EXPECT_GT(given, 70);
+}
+
+TEST(SettingsTableTest, OfOneCommandNoNameIsThereTwice) {
+  TrainSettings train;
+  JobSettings job;
+  TaskSettings task;
+  for (const SettingsView& view : {ViewOf(train), ViewOf(job, &task.devices, &task)}) {
+    std::set<std::string> names;
+    for (const SettingRow& row : SettingsTable()) {
+      if (row.value(view).index() == 0) continue;
+      EXPECT_TRUE(names.insert(row.name).second) << row.name;
+      EXPECT_EQ(row.group.empty(), row.help.empty()) << row.name;
+    }
+  }
+}
+
+// The default itself is within its range, and a number beyond it is refused.
+TEST(SettingsTableTest, ARangeHoldsForItsSetting) {
+  int ranges = 0;
+  for (const SettingRow& row : SettingsTable()) {
+    if (!row.traits.range) continue;
+    ++ranges;
+    SCOPED_TRACE(row.name);
+    const SettingRange& range = *row.traits.range;
+    EXPECT_LT(range.least, range.most);
+    for (const double wrong : {range.least - 1, range.most + 1}) {
+      TrainSettings settings;
+      EXPECT_TRUE(CheckRanges(ViewOf(settings), settings.job.typed).ok());
+      Give({fmt::format("--{}={}", row.name, wrong)}, &settings);
+      EXPECT_THAT(CheckRanges(ViewOf(settings), settings.job.typed).message(),
+                  StartsWith(fmt::format("--{} is {} to {}{}, not", row.name, range.least,
+                                         range.most, range.unit)));
+    }
+  }
+  EXPECT_GT(ranges, 20);
 }
 
 }  // namespace

@@ -1,0 +1,131 @@
+// The settings that say who runs where: of a whole job, of one task, of its devices.
+
+#include <fmt/core.h>
+
+#include "cluster/cluster_spec.h"
+#include "job/settings_table.h"
+#include "train/preset.h"
+
+namespace passel::job {
+
+SettingGroup JobGroup() {
+  using S = TrainSettings;
+  return {
+      "Job",
+      {{"ps", At<&S::ps>(), "Number of ps tasks. 0: one process without a ps, which is one worker",
+        InShortHelp(Only("train"))},
+       {"workers", At<&S::workers>(), "Number of worker tasks", InShortHelp(Only("train"))},
+       {"config", At<&S::config>(), "YAML or JSON file with values for these flags", kNotInFile},
+       {"job_id", At<&S::job_id>(), "Name of the job, for passel ctl. Default: job-<process id>"},
+       {"max_restarts", At<&S::max_restarts>(),
+        "How often a worker that died is started again, at most. A ps always is", Within(0, 1000)},
+       {"grace", At<&S::grace>(),
+        "Seconds that tasks get to end after Ctrl-C before they are killed",
+        Within(0.1, 3600, " s")},
+       {"print_placement", At<&S::print_placement>(),
+        "Print on which ps each variable would be, and end", kNotInFile},
+       {"evaluator", At<&S::evaluator>(),
+        "One more process evaluates the values on the test images while they are trained"},
+       {"save", At<&S::save>(),
+        "Write the trained variables to this .safetensors file, after Ctrl-C too", InShortHelp()},
+       {"report", At<&S::report>(),
+        "Write the results as JSON to this file. -: to standard output, and everything else to "
+        "standard error",
+        InShortHelp()}}};
+}
+
+SettingGroup TaskGroup() {
+  using S = TaskSettings;
+  return {"Task",
+          {{"job_name", At<&S::job_name>(),
+            "ps, worker, chief (or master), evaluator. Where no cluster is named, here, in the "
+            "environment or in --config, one process trains alone",
+            InShortHelp()},
+           {"task_index", At<&S::task_index>(), "Which of the tasks of that job it is, from 0",
+            InShortHelp()},
+           {"ps_hosts", At<&S::ps_hosts>(), "host:port,... of all ps, the same for every task",
+            InShortHelp()},
+           {"worker_hosts", At<&S::worker_hosts>(),
+            "host:port,... of all workers. Addresses name tasks; no port is opened", InShortHelp()},
+           {"config", At<&S::config>(),
+            "YAML or JSON file with values for these flags. Typed flags and environment variables "
+            "come first",
+            InShortHelp(kNotInFile)},
+           {"print_config", At<&S::print_config>(),
+            "Print every setting and where it comes from, and end", InShortHelp(kNotInFile)},
+           {"print_placement", At<&S::print_placement>(),
+            "Print on which ps each variable would be, and end", kNotInFile},
+           {"job_id", At<&S::job_id>(),
+            "Name of the job, for passel ctl. Default: made from the address of ps 0"},
+           {"token_file", At<&S::token_file>(),
+            "32 secret bytes that the tasks share, in a file of this user or root that nobody else "
+            "can use. The first task makes it"},
+           {"save", At<&S::save>(), "The chief writes the variables to this .safetensors file",
+            InShortHelp()},
+           {"existing_servers", At<&S::existing_servers>(),
+            "A worker opens no endpoint of its own and uses the servers that run"}}};
+}
+
+// What a supervisor tells its children; descriptors are inherited.
+SettingGroup ChildGroup() {
+  using S = TaskSettings;
+  return {"",
+          {{"supervised", At<&S::supervised>(), ""},
+           {"restarted", At<&S::restarted>(), ""},
+           {"had_gpu", At<&S::had_gpu>(), ""},
+           {"listen_fd", At<&S::listen_fd>(), ""},
+           {"arena_fd", At<&S::arena_fd>(), ""},
+           {"data_fd", At<&S::data_fd>(), ""},
+           {"error_fd", At<&S::error_fd>(), ""},
+           {"job_data", At<&S::job_data>(), ""}}};
+}
+
+SettingGroup DeviceGroup() {
+  using S = DeviceSettings;
+  using L = LaunchSettings;
+  return {
+      "Devices",
+      {{"device", At<&S::device>(),
+        "auto: a GPU where one can be used, else the CPU, and a line that says why; cpu; cuda: a "
+        "GPU, or an error; cuda:UUID: that one",
+        InShortHelp(kNotToChild)},  // of a child its supervisor decides
+       {"num_gpus", At<&S::num_gpus>(),
+        "Number of GPUs of this machine to use: worker i takes number i mod N. 0: the CPU"},
+       {"allow_soft_placement", At<&S::allow_soft_placement>(),
+        "Compute on the CPU where there is no GPU, rather than fail"},
+       {"log_device_placement", At<&S::log_device_placement>(),
+        "Log the device of every variable and of the computation"},
+       {"per_process_gpu_memory_fraction", At<&S::per_process_gpu_memory_fraction>(),
+        "Share of the GPU's memory for each task, above 0 and up to 1"},
+       {"device_filters", At<&S::device_filters>(),
+        "Devices that this task may use, e.g. /job:ps,/job:worker/task:0", Only("task")},
+       {"gpus", At<&L::gpus>(),
+        "GPUs to compute on, one worker each: all, or a list of indices (0,2), MIG instances (0:1) "
+        "and UUIDs, as passel topology shows them. Worker i computes on the one at place i modulo "
+        "their number",
+        InShortHelp(kList)},
+       {"workers_per_gpu", At<&L::workers_per_gpu>(),
+        "Number of workers that share each of --gpus. Default: 1", Within(1, kMaxWorkers)},
+       {"bind",
+        At<&L::bind>(),
+        "Where workers run: none: anywhere; numa: on the NUMA node of their GPU (CPU workers: on "
+        "the nodes in turn); core: on cores of their own; auto: GPU workers as numa, CPU workers "
+        "as core, where the machine allows it",
+        {.alias = "pin"}},
+       {"topology", At<&L::topology>(),
+        "With --dry_run: the machine that passel topology --json recorded in this file, instead "
+        "of this one"},
+       {"dry_run", At<&L::dry_run>(),
+        "Print where each task would run, with its GPU, processors and environment, and end"}}};
+}
+
+SettingGroup PresetGroup() {
+  const std::string help =
+      fmt::format("Take the flags of a reference program: {}. A flag that is given wins over it",
+                  PresetNames());
+  return {"Preset",
+          {{"preset", At<&TrainSettings::preset>(), help, InShortHelp()},
+           {"preset", At<&TaskSettings::preset>(), help, InShortHelp()}}};
+}
+
+}  // namespace passel::job
