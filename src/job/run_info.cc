@@ -39,9 +39,8 @@ RunInfo DescribeRun(JobSettings settings) {
   const SettingsView view = ViewOf(settings);
   for (const SettingRow& row : SettingsTable()) {
     const SettingValue value = row.value(view);
-    if (row.traits.to_child && value.index() != 0) {
-      info.settings.emplace_back(row.name, TextOf(value));
-    }
+    const std::string text = TextOf(value);
+    if (row.traits.to_child && !text.empty()) info.settings.emplace_back(row.name, text);
   }
   utsname machine{};
   if (::uname(&machine) == 0) info.host = machine.nodename;

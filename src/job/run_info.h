@@ -17,7 +17,8 @@ std::string_view Version();
 struct RunInfo {
   std::string version;
   std::vector<std::string> command;  ///< argv
-  /// Each setting that tasks share and its value as a flag takes it, defaults included; "": none.
+  /// Each setting that tasks share and its value as a flag takes it, defaults included; without
+  /// those that have none.
   std::vector<std::pair<std::string, std::string>> settings;
   std::string host;       ///< its name
   std::string processor;  ///< "Intel(R) Xeon(R) ..."; "" where the kernel does not say

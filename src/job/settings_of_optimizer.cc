@@ -28,8 +28,7 @@ auto HyperAt(std::size_t index) {
 
 SettingGroup OptimizerGroup() {
   SettingGroup group{
-      "Optimizer",
-      {{"optimizer", At<&JobSettings::optimizer>(), OptimizerNames(), InShortHelp()}}};
+      "Optimizer", {{"optimizer", At<&JobSettings::optimizer>(), OptimizerNames(), InShortHelp()}}};
   for (std::size_t i = 0; i < kNumHyperFlags; ++i) {
     SettingRow row{std::string(kHyperFlags[i].name), HyperAt(i),
                    OptimizersWith(kHyperFlags[i].name)};
