@@ -24,8 +24,8 @@ const std::vector<std::string> kPresets = {"dist-mnist", "monitored", "async-sof
 
 TEST(PresetTest, EveryFlagOfEveryPresetExists) {
   Sandbox sandbox;
-  const std::string help = sandbox.Run({"train", "--help"}).out;
-  const std::string task_help = sandbox.Run({"task", "--help"}).out;
+  const std::string help = sandbox.Run({"train", "--help", "all"}).out;
+  const std::string task_help = sandbox.Run({"task", "--help", "all"}).out;
   for (const std::string& preset : kPresets) {
     EXPECT_THAT(help, HasSubstr(preset));
     const Outcome shown = sandbox.Run({"train", "--print_preset", preset});

@@ -128,6 +128,9 @@ void AddTaskCommand(Command& program, std::int64_t start_ns) {
       "task", "Run one task of a cluster, in its own terminal or container, or train alone");
   AddSettings(command, job::ViewOf(task->job, &task->flags.devices, &task->flags));
   AddPrintPreset(command);
+  command.Examples(
+      "  passel task --preset=mnist-replica --job_name=worker --task_index=0\n"
+      "  passel task --config=job.yaml --job_name=ps --task_index=0");
   command.OnRun([task, command, start_ns] { return TaskCommand(*task, command, start_ns); });
 }
 

@@ -131,6 +131,9 @@ void AddTrainCommand(Command& program, std::int64_t start_ns) {
       program.AddCommand("train", "Train on this host: ps, workers and all, with one command");
   AddSettings(command, job::ViewOf(*flags));
   AddPrintPreset(command);
+  command.Examples(
+      "  passel train --workers=4 --mode=ssp --save=model.safetensors\n"
+      "  passel train --preset=dist-mnist --sync_replicas");
   command.OnRun([flags, command, start_ns] { return TrainByFile(*flags, command, start_ns); });
 }
 
@@ -143,6 +146,9 @@ void AddLaunchCommand(Command& program, std::int64_t start_ns) {
       .Group("Job");
   AddSettings(command, job::ViewOf(*flags));
   AddPrintPreset(command);
+  command.Examples(
+      "  passel launch ps=2 worker=4 --mode=barrier\n"
+      "  passel launch ps=1 worker=2 evaluator=1 --preset=k8s-adagrad");
   command.OnRun([flags, command, start_ns] {
     if (Status status = ReadRoles(flags.get()); !status.ok()) return FinishCommand(status);
     return TrainByFile(*flags, command, start_ns);
