@@ -18,6 +18,7 @@ struct DeviceSettings {
   bool allow_soft_placement = true;
   bool log_device_placement = false;
   std::optional<double> per_process_gpu_memory_fraction;
+  bool fraction_of_preset = false;          ///< nobody asked for it: no word where it has no effect
   std::vector<std::string> device_filters;  ///< `task` alone
 };
 

@@ -145,7 +145,7 @@ std::vector<std::string> DeviceWarnings(const DeviceSettings& flags, const std::
     warnings.push_back(
         fmt::format("{} on the CPU, not on {} ({}): {}", who, gpus, NumGpus(flags), reason));
   }
-  if (flags.per_process_gpu_memory_fraction) {
+  if (flags.per_process_gpu_memory_fraction && !flags.fraction_of_preset) {
     warnings.push_back(
         fmt::format("--per_process_gpu_memory_fraction {} has no effect: no GPU is used",
                     *flags.per_process_gpu_memory_fraction));

@@ -23,7 +23,8 @@ inline constexpr const char* kDefaultHiddenUnits = "100";
 struct JobSettings {
   // Data
   SourceSettings source;
-  bool download_only = false;  // of the command itself: not handed to tasks
+  bool download_only = false;       // of the command itself: not handed to tasks
+  std::string train_dir, logs_dir;  // of presets; nothing is written there
   std::int64_t csv_train_limit = 0, csv_test_limit = 0;
   std::int64_t batch_size = 100;
   std::string sampler = "next_batch";

@@ -57,9 +57,8 @@ SettingGroup DataGroup() {
 SettingGroup ModelGroup() {
   return {
       "Model",
-      {{"model", At<&J::model>(), "mlp or softmax", InShortHelp()},
-       {"hidden_units", At<&J::hidden_units>(), "Widths of the hidden layers, e.g. 256,128",
-        InShortHelp(kList)},
+      {{"model", At<&J::model>(), "mlp or softmax"},
+       {"hidden_units", At<&J::hidden_units>(), "Widths of the hidden layers, e.g. 256,128", kList},
        {"loss", At<&J::loss>(), "mean or sum of the cross-entropy over a batch"},
        {"seed", At<&J::seed>(), "Decides the first values and every worker's order of examples"}}};
 }
@@ -93,7 +92,7 @@ SettingGroup TrainingGroup() {
        {"epochs", At<&J::epochs>(),
         "Stop rule: each worker makes N epochs of (training examples / batch size) local steps. "
         "0: no such rule",
-        InShortHelp(Within(0, kMaxCount))},
+        Within(0, kMaxCount)},
        {"local_steps", At<&J::local_steps>(),
         "Stop rule: each worker makes N local steps. 0: no such rule", Within(0, kMaxSteps)},
        {"push_every", At<&J::push_every>(),

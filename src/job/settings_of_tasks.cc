@@ -30,8 +30,7 @@ SettingGroup JobGroup() {
         "Write the trained variables to this .safetensors file, after Ctrl-C too", InShortHelp()},
        {"report", At<&S::report>(),
         "Write the results as JSON to this file. -: to standard output, and everything else to "
-        "standard error",
-        InShortHelp()}}};
+        "standard error"}}};
 }
 
 SettingGroup TaskGroup() {
@@ -50,7 +49,7 @@ SettingGroup TaskGroup() {
            {"config", At<&S::config>(),
             "YAML or JSON file with values for these flags. Typed flags and environment variables "
             "come first",
-            InShortHelp(kNotInFile)},
+            kNotInFile},
            {"print_config", At<&S::print_config>(),
             "Print every setting and where it comes from, and end", InShortHelp(kNotInFile)},
            {"print_placement", At<&S::print_placement>(),
@@ -60,8 +59,7 @@ SettingGroup TaskGroup() {
            {"token_file", At<&S::token_file>(),
             "32 secret bytes that the tasks share, in a file of this user or root that nobody else "
             "can use. The first task makes it"},
-           {"save", At<&S::save>(), "The chief writes the variables to this .safetensors file",
-            InShortHelp()},
+           {"save", At<&S::save>(), "The chief writes the variables to this .safetensors file"},
            {"existing_servers", At<&S::existing_servers>(),
             "A worker opens no endpoint of its own and uses the servers that run"}}};
 }
@@ -103,7 +101,7 @@ SettingGroup DeviceGroup() {
         "GPUs to compute on, one worker each: all, or a list of indices (0,2), MIG instances (0:1) "
         "and UUIDs, as passel topology shows them. Worker i computes on the one at place i modulo "
         "their number",
-        InShortHelp(kList)},
+        kList},
        {"workers_per_gpu", At<&L::workers_per_gpu>(),
         "Number of workers that share each of --gpus. Default: 1", Within(1, kMaxWorkers)},
        {"bind",
@@ -125,7 +123,14 @@ SettingGroup PresetGroup() {
                   PresetNames());
   return {"Preset",
           {{"preset", At<&TrainSettings::preset>(), help, InShortHelp()},
-           {"preset", At<&TaskSettings::preset>(), help, InShortHelp()}}};
+           {"preset", At<&TaskSettings::preset>(), help, InShortHelp()},
+           {"train_dir", At<&JobSettings::train_dir>(),
+            "Of --preset dist-mnist: where its program has checkpoints. Nothing is written there",
+            kNotToChild},
+           {"logs_dir", At<&JobSettings::logs_dir>(),
+            "Of --preset monitored: where its program has checkpoints and summaries. Nothing is "
+            "written there",
+            kNotToChild}}};
 }
 
 }  // namespace passel::job

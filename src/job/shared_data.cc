@@ -14,9 +14,11 @@
 #include "base/log.h"
 #include "base/memory_file.h"
 #include "base/nvtx.h"
+#include "base/output.h"
 #include "data/data_source.h"
 #include "data/locate.h"
 #include "job/data_settings.h"
+#include "train/log_lines.h"
 
 namespace passel::job {
 
@@ -63,10 +65,21 @@ Result<ChosenData> ChooseData(const JobSettings& flags) {
   LogInfo("{}", location.why);
   ChosenData chosen;
   chosen.dir = location.dir;
-  PASSEL_ASSIGN_OR_RETURN(
-      chosen.options, MakeDataOptions(flags.source, flags.csv_train_limit, flags.csv_test_limit));
+  PASSEL_ASSIGN_OR_RETURN(chosen.options, JobDataOptions(flags));
   PASSEL_ASSIGN_OR_RETURN(chosen.key, DataKey(chosen.dir, chosen.options));
   return chosen;
+}
+
+Result<DataOptions> JobDataOptions(const JobSettings& flags) {
+  PASSEL_ASSIGN_OR_RETURN(DataOptions options, MakeDataOptions(flags.source, flags.csv_train_limit,
+                                                               flags.csv_test_limit));
+  const Result<LogStyle> style = ParseLogStyle(flags.log_lines);
+  if (style.ok() && ImitatesProgram(*style)) {
+    options.on_line = [](const std::string& line) {
+      Write(Stream::kOut, fmt::format("{}\n", line));
+    };
+  }
+  return options;
 }
 
 Result<std::string> DataKey(const std::string& dir, const DataOptions& options) {

@@ -49,6 +49,10 @@ struct ChosenData {
 /// MakeDataOptions() and DataKey().
 Result<ChosenData> ChooseData(const JobSettings& flags);
 
+/// MakeDataOptions() of a job. Where its lines are those of a reference program, so are the lines
+/// about the files that are read.
+Result<DataOptions> JobDataOptions(const JobSettings& flags);
+
 /// Names what Load() makes of `dir`: paths, sizes and times of its files, and the limits of
 /// `options`. Errors: kNotFound.
 Result<std::string> DataKey(const std::string& dir, const DataOptions& options);

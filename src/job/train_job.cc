@@ -48,8 +48,7 @@ class TrainJob {
  private:
   Status LoadData() {
     const JobSettings& job = settings_.job;
-    PASSEL_ASSIGN_OR_RETURN(const DataOptions options,
-                            MakeDataOptions(job.source, job.csv_train_limit, job.csv_test_limit));
+    PASSEL_ASSIGN_OR_RETURN(const DataOptions options, JobDataOptions(job));
     PASSEL_ASSIGN_OR_RETURN(const DataLocation location, Locate(job.source));
     if (location.origin == DataOrigin::kGenerated) {
       LogWarning("{}", location.why);

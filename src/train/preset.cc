@@ -47,6 +47,9 @@ constexpr PresetSetting kAsyncSoftmax[] = {
     {"workers", "3"},
     {"ps_hosts", "localhost:9001"},
     {"worker_hosts", "localhost:9002,localhost:9003,localhost:9004"},
+    {"job_name", "ps"},
+    {"task_index", "0"},
+    {"per_process_gpu_memory_fraction", "0.2"},
     {"model", "softmax"},
     {"loss", "mean"},
     {"optimizer", "sgd"},
@@ -65,6 +68,7 @@ constexpr PresetSetting kAsyncSoftmax[] = {
 constexpr PresetSetting kK8sAdagrad[] = {
     {"ps", "1"},
     {"workers", "2"},
+    {"task_index", "0"},
     {"model", "mlp"},
     {"hidden_units", "100"},
     {"loss", "sum"},
@@ -106,13 +110,13 @@ constexpr PresetSetting kMnistReplica[] = {
 };
 
 constexpr Preset kPresets[] = {
-    {"dist-mnist", "MLP of 100 units, Adam, until 20,000 global steps", kDistMnist},
-    {"monitored", "MLP of 100 units, Adam, stops at global step 100,000", kMonitored},
+    {"dist-mnist", "MLP of 100 units, Adam, until 20,000 global steps", kDistMnist, "train_dir"},
+    {"monitored", "MLP of 100 units, Adam, stops at global step 100,000", kMonitored, "logs_dir"},
     {"async-softmax", "softmax regression, SGD, three workers of 50 epochs each", kAsyncSoftmax},
     {"k8s-adagrad", "MLP of 100 units, Adagrad, until 10,000 global steps, evaluated every 100",
      kK8sAdagrad},
     {"mnist-replica", "MLP of 100 units, Adam, until 200 global steps, evaluated on validation",
-     kMnistReplica, /*gpu_per_worker=*/true},
+     kMnistReplica, /*output_dir_flag=*/"", /*gpu_per_worker=*/true},
 };
 
 }  // namespace

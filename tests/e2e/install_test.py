@@ -25,6 +25,7 @@ class Install(unittest.TestCase):
         self.prefix = self.build.parent / "prefix"
         (self.build / "bin").mkdir(parents=True)
         shutil.copy2(BUILD / "bin/passel", self.build / "bin")
+        shutil.copytree(BUILD / "manual", self.build / "manual")
         for rules in BUILD.rglob("cmake_install.cmake"):
             copy = self.build / rules.relative_to(BUILD)
             copy.parent.mkdir(parents=True, exist_ok=True)
@@ -61,8 +62,9 @@ class Install(unittest.TestCase):
 
     def test_the_program_alone_is_installed_runs_and_goes_away(self):
         self.install()
-        self.assertEqual(self.installed(), ["bin/passel", "share/doc/passel/LICENSE",
-                                            "share/doc/passel/README.md"])
+        self.assertEqual(self.installed(), [
+            "bin/passel", "share/bash-completion/completions/passel", "share/doc/passel/LICENSE",
+            "share/doc/passel/README.md", "share/man/man1/passel.1"])
         # In its own prefix, wherever it was called from.
         self.assertIn(f"there is no GPU plugin {self.prefix / PLUGIN}:", self.run_installed("topology"))
         self.run_installed("train", "--fake_data", "--train_steps=20", "--workers=1", "--device=cpu")

@@ -24,8 +24,8 @@ const std::vector<std::string> kPresets = {"dist-mnist", "monitored", "async-sof
 
 TEST(PresetTest, EveryFlagOfEveryPresetExists) {
   Sandbox sandbox;
-  const std::string help = sandbox.Run({"train", "--help"}).out;
-  const std::string task_help = sandbox.Run({"task", "--help"}).out;
+  const std::string help = sandbox.Run({"train", "--help", "all"}).out;
+  const std::string task_help = sandbox.Run({"task", "--help", "all"}).out;
   for (const std::string& preset : kPresets) {
     EXPECT_THAT(help, HasSubstr(preset));
     const Outcome shown = sandbox.Run({"train", "--print_preset", preset});
@@ -138,6 +138,65 @@ TEST(PresetTest, DataAndGpusOfThePresetAreShownAndNeedNotBeThere) {
                                    "--train_steps=20", "--job_id=" + sandbox.job()});
   EXPECT_EQ(cpu.code, 0) << cpu.err;
   EXPECT_EQ(cpu.err.find("on the CPU"), std::string::npos) << cpu.err;
+}
+
+// The command lines of the programs, as their readers paste them.
+TEST(PresetTest, FlagsOfTheProgramsAreTaken) {
+  Sandbox sandbox;
+  const std::vector<std::string> worker = {"task", "--print_config", "--job_name=worker",
+                                           "--task_index=0"};
+  const auto shown = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), worker.begin(), worker.end());
+    const Outcome outcome = sandbox.Run(more);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome;
+  };
+  const Outcome p0 = shown({"--preset=dist-mnist", "--train_dir=/PS/output", "--noexisting_servers",
+                            "--nodownload_only", "--nosync_replicas"});
+  EXPECT_THAT(p0.err, HasSubstr("--train_dir is not used: there are no checkpoints"));
+  EXPECT_EQ(CountMatches(p0.err, ".*not used.*"), 1u);
+  const Outcome p1 = shown({"--preset=monitored", "--logs_dir=/logs", "--ps_hosts=localhost:1",
+                            "--worker_hosts=localhost:2"});
+  EXPECT_THAT(p1.err, HasSubstr("--logs_dir is not used"));
+  const Outcome ignored = shown({"--preset=mnist-replica", "--replicas_to_aggregate=2"});
+  EXPECT_THAT(ignored.err, HasSubstr("--replicas_to_aggregate 2 is not used"));
+  EXPECT_EQ(CountMatches(ignored.out, "mode +hogwild +.*"), 1u) << ignored.out;
+  EXPECT_EQ(shown({"--preset=mnist-replica", "--replicas_to_aggregate=2", "--sync_replicas"}).err,
+            "");
+  const Outcome elsewhere =
+      sandbox.Run({"task", "--preset=monitored", "--train_dir=/PS/output", "--print_config"});
+  EXPECT_EQ(elsewhere.code, 2);
+  EXPECT_THAT(elsewhere.err, HasSubstr("--train_dir is for --preset dist-mnist"));
+}
+
+TEST(PresetTest, DefaultsOfTheProgramsNameTheTask) {
+  Sandbox sandbox;
+  const Outcome p2 = sandbox.Run({"task", "--preset=async-softmax", "--print_config"});
+  EXPECT_EQ(p2.code, 0) << p2.err;
+  EXPECT_EQ(CountMatches(p2.out, "task +ps/0 +derived"), 1u) << p2.out;
+  EXPECT_EQ(CountMatches(p2.out, "per_process_gpu_memory_fraction +0.2 +preset async-softmax"), 1u);
+  const Outcome p3 = sandbox.Run({"task", "--preset=k8s-adagrad", "--print_config", "--job_name=ps",
+                                  "--ps_hosts=localhost:1", "--worker_hosts=localhost:2"});
+  EXPECT_EQ(p3.code, 0) << p3.err;
+  EXPECT_EQ(CountMatches(p3.out, "task_index +0 +preset k8s-adagrad"), 1u) << p3.out;
+}
+
+TEST(PresetTest, TheFilesThatAreReadAreToldAsTheProgramsDo) {
+  Sandbox sandbox;
+  const Training run = TrainPreset(sandbox, "mnist-replica", {"--train_steps=10"});
+  EXPECT_EQ(CountMatches(run.outcome.out, "Extracting .*(train|t10k)-(images|labels)-idx.*"), 4u)
+      << run.outcome.out.substr(0, 2000);
+  EXPECT_EQ(CountMatches(run.outcome.err, ".*no effect.*"), 0u) << run.outcome.err;
+}
+
+TEST(PresetTest, AChiefOfALaunchIsOneMoreWorker) {
+  Sandbox sandbox;
+  const Outcome outcome = sandbox.Run({"launch", "chief=1", "ps=1", "worker=1", "--fake_data",
+                                       "--train_steps=20", "--job_id=" + sandbox.job()});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("chief=1: worker/0 is the chief"));
+  EXPECT_THAT(outcome.out + outcome.err, HasSubstr("worker/1: "));
+  EXPECT_EQ((outcome.out + outcome.err).find("worker/2: "), std::string::npos);
 }
 
 TEST(PresetTest, TheEnvironmentNamesTheClusterOfAPreset) {

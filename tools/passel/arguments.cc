@@ -13,15 +13,6 @@
 namespace passel {
 namespace {
 
-// The innermost command that was named.
-const CLI::App& UsedCommand(const CLI::App& app) {
-  const CLI::App* used = &app;
-  for (auto chosen = used->get_subcommands(); !chosen.empty(); chosen = used->get_subcommands()) {
-    used = chosen[0];
-  }
-  return *used;
-}
-
 std::vector<std::string> FlagNames(const CLI::App& command) {
   std::vector<std::string> names;
   for (const CLI::Option* option : command.get_options()) {
@@ -41,6 +32,19 @@ std::vector<std::string> CommandNames(const CLI::App& command) {
     names.push_back(sub->get_name());
   }
   return names;
+}
+
+// The one command that has a command of that name; "" if there is none, or more than one, or if it
+// is itself a command.
+std::string ParentOf(const CLI::App& app, const std::string& word) {
+  std::string parent;
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (sub->get_name() == word) return "";
+    if (!IsKnown(word, CommandNames(*sub))) continue;
+    if (!parent.empty()) return "";
+    parent = sub->get_name();
+  }
+  return parent;
 }
 
 // Which argument of the command is at fault, and how often it was given.
@@ -93,6 +97,23 @@ std::string Nearest(const std::string& name, const std::vector<std::string>& kno
   return nearest.empty() ? "" : fmt::format("did you mean {}{}? ", dashes, nearest);
 }
 
+// What other programs call a flag of this one.
+constexpr std::pair<std::string_view, std::string_view> kNamesElsewhere[] = {
+    {"lr", "learning_rate"},       {"num_workers", "workers"}, {"nproc_per_node", "workers"},
+    {"nproc-per-node", "workers"}, {"num-workers", "workers"}, {"bs", "batch_size"},
+    {"max_steps", "train_steps"},  {"num_epochs", "epochs"},   {"num_ps", "ps"},
+};
+
+// "did you mean --learning_rate? " for --lr; "" where nothing is near.
+std::string MeantFlag(const std::string& name, const std::vector<std::string>& known) {
+  for (const auto& [elsewhere, here] : kNamesElsewhere) {
+    if (name == elsewhere && IsKnown(std::string(here), known)) {
+      return fmt::format("did you mean --{}? ", here);
+    }
+  }
+  return Nearest(name, known, "--");
+}
+
 // One of 64 bits, which a flag may still not take.
 bool IsWholeNumber(const std::string& text) {
   std::int64_t number = 0;
@@ -103,10 +124,29 @@ bool IsWholeNumber(const std::string& text) {
 
 }  // namespace
 
-std::vector<std::string> ReversedArguments(int argc, char** argv) {
+const CLI::App& UsedCommand(const CLI::App& app) {
+  const CLI::App* used = &app;
+  for (auto chosen = used->get_subcommands(); !chosen.empty(); chosen = used->get_subcommands()) {
+    used = chosen[0];
+  }
+  return *used;
+}
+
+std::vector<std::string> ReversedArguments(const CLI::App& app, int argc, char** argv) {
   std::vector<std::string> arguments;
+  if (argc > 1) {
+    if (const std::string parent = ParentOf(app, argv[1]); !parent.empty()) {
+      arguments.push_back(parent);
+    }
+  }
   for (int i = 1; i < argc; ++i) {
     const std::string text = argv[i];
+    const bool asks_all = text == "--help" && i + 1 < argc && std::string(argv[i + 1]) == "all";
+    if (asks_all || text == "--help=all") {
+      arguments.emplace_back("--help-all");
+      i += asks_all ? 1 : 0;
+      continue;
+    }
     const bool empty_value =
         text.size() > 3 && text.rfind("--", 0) == 0 && text.find('=') == text.size() - 1;
     arguments.push_back(empty_value ? text.substr(0, text.size() - 1) : text);
@@ -173,7 +213,7 @@ std::string Explain(const CLI::App& app, const CLI::ParseError& error) {
           command, name);
     }
     return fmt::format("{}: --{} is not known: {}{}", command, Printable(name, 64),
-                       Nearest(name, FlagNames(used), "--"), see);
+                       MeantFlag(name, FlagNames(used)), see);
   }
   if (!rest.empty()) {
     const std::string& word = rest.front();

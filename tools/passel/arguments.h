@@ -16,8 +16,12 @@ class ParseError;
 namespace passel {
 
 /// The arguments as CLI::App::parse() wants them: the last one first, without the program's name.
-/// "--name=" is an empty value, not one that comes next.
-std::vector<std::string> ReversedArguments(int argc, char** argv);
+/// "--name=" is an empty value, not one that comes next; "--help all" is one flag; and a command of
+/// one command alone is found without that: "status" is "ctl status".
+std::vector<std::string> ReversedArguments(const CLI::App& app, int argc, char** argv);
+
+/// The innermost command that was named.
+const CLI::App& UsedCommand(const CLI::App& app);
 
 /// "passel", "passel train", "passel data check": the innermost command that was named.
 std::string CommandName(const CLI::App& app);

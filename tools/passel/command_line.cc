@@ -53,6 +53,48 @@ void Keep(CLI::Option* option, job::TypedNumbers* typed) {
   });
 }
 
+FlagText TextOf(const CLI::Option& option) {
+  FlagText text;
+  text.is_argument = option.get_positional();
+  const std::vector<std::string>& negated = option.get_fnames();
+  for (const std::string& name : option.get_lnames()) {
+    if (std::find(negated.begin(), negated.end(), name) == negated.end()) text.also.push_back(name);
+  }
+  text.negatable = !negated.empty();
+  if (text.is_argument) {
+    text.name = option.get_name(/*positional=*/true);
+  } else {
+    text.name = text.also.front();
+    text.also.erase(text.also.begin());
+  }
+  if (option.get_items_expected_max() > 0) text.value = option.get_type_name();
+  if (!option.get_option_text().empty()) {
+    text.name = option.get_option_text();
+    text.value = "";
+  }
+  text.optional = !option.get_required() && option.get_option_text().empty();
+  text.shown = option.get_default_str();
+  text.help = option.get_description();
+  text.group = option.get_group() == "Options" ? "Flags" : option.get_group();
+  return text;
+}
+
+CommandText TextOf(const CLI::App& app, const std::string& name) {
+  CommandText text;
+  text.name = name;
+  text.about = app.get_description();
+  text.examples = app.get_footer();
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string flag = NameOf(*option);
+    if (option->get_group().empty() || flag == "help" || flag == "help-all") continue;
+    text.flags.push_back(TextOf(*option));
+  }
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
+    text.commands.push_back(TextOf(*sub, name + " " + sub->get_name()));
+  }
+  return text;
+}
+
 // The exit code after all that goes to standard output: a full disk, say, is an error, while the
 // pipe of a reader that has gone ends us by a signal.
 int EndOutput(const CLI::App& app, int code) {
@@ -167,6 +209,10 @@ void Command::KeepTypedNumbers(job::TypedNumbers* typed) {
   }
 }
 
+void Command::Examples(const char* lines) { app_->footer(lines); }
+
+CommandText Command::Text() const { return TextOf(*app_, app_->get_name()); }
+
 std::string Command::name() const { return app_->get_name(); }
 
 bool Command::Has(const std::string& flag) const {
@@ -227,14 +273,19 @@ int RunCommandLine(int argc, char** argv, const std::function<void(Command&)>& a
   CLI::App app{"Trains with a parameter server: workers share the parameters in memory.", "passel"};
   app.set_version_flag("--version",
                        fmt::format("passel {}\nbuilt {}", job::Version(), nvtx::Describe()));
-  app.set_help_all_flag("--help-all", "Help of all commands");
+  app.set_help_all_flag("--help-all", "");
   Run run;
   Command program(app, &run);
   program.NeedsCommand();
   add(program);
   try {
-    app.parse(ReversedArguments(argc, argv));
+    app.parse(ReversedArguments(app, argc, argv));
   } catch (const CLI::Success& request) {  // --help, --version
+    const bool all = request.get_name() == "CallForAllHelp";
+    if (all || request.get_name() == "CallForHelp") {
+      fmt::print("{}", HelpPage(TextOf(UsedCommand(app), CommandName(app)), all, TerminalWidth()));
+      return EndOutput(app, job::kExitDone);
+    }
     return EndOutput(app, app.exit(request));
   } catch (const CLI::ParseError& error) {
     fmt::print(stderr, "{}\n", Explain(app, error));

@@ -16,6 +16,7 @@
 #include "base/status.h"
 #include "cluster/resolve.h"
 #include "job/flag_checks.h"
+#include "tools/passel/help.h"
 
 namespace CLI {
 class App;
@@ -58,6 +59,8 @@ class Command {
   /// One of its commands must be given.
   void NeedsCommand();
   void OnRun(Run run);
+  /// Lines that its help ends with.
+  void Examples(const char* lines);
 
   /// `names`: "--params,--model"; without dashes: an argument. T: std::string, int, std::int64_t,
   /// std::uint32_t, std::uint64_t, double, an optional one of these, a vector of texts.
@@ -74,6 +77,8 @@ class Command {
   void KeepTypedNumbers(job::TypedNumbers* typed);
 
   std::string name() const;
+  /// What help and the manual show, with its commands.
+  CommandText Text() const;
   /// `flag`: with dashes.
   bool Has(const std::string& flag) const;
   /// After parsing: typed, or set by Give(). False for a flag that it does not have.

@@ -18,5 +18,6 @@ void AddCtlCommand(Command& program);
 void AddDataCommand(Command& program);
 void AddTopologyCommand(Command& program);
 void AddBenchCommand(Command& program, std::int64_t start_ns);
+void AddHelpCommand(Command& program);
 
 }  // namespace passel

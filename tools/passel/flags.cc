@@ -24,7 +24,7 @@ std::string IsNotASeed(const std::string& text) {
 
 // "--bind,--pin"; of a switch that a user sees "--overlap,!--nooverlap".
 std::string NamesOf(const job::SettingRow& row, bool negated) {
-  std::string names = "--" + row.name;
+  std::string names = fmt::format("--{}", row.name);
   if (row.traits.alias != nullptr) names += fmt::format(",--{}", row.traits.alias);
   return negated ? fmt::format("{},!--no{}", names, row.name) : names;
 }

@@ -33,6 +33,7 @@ void AddCommands(Command& program, std::int64_t start_ns) {
   AddDataCommand(program);
   AddTopologyCommand(program);
   AddBenchCommand(program, start_ns);
+  AddHelpCommand(program);
 }
 
 int Main(int argc, char** argv) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "train/preset.h"
 
 namespace passel {
@@ -60,6 +61,33 @@ void NotePresetDir(const std::string& preset, const std::set<std::string>& chang
   if (!changed.contains("data_dir")) return;
   source->preset = preset;
   source->usual_dir = std::exchange(source->data_dir, "");
+}
+
+void NotePresetDevices(const std::string& preset, const std::set<std::string>& changed,
+                       job::DeviceSettings* devices) {
+  if (changed.contains("num_gpus")) devices->num_gpus_origin = "preset " + preset;
+  devices->fraction_of_preset = changed.contains("per_process_gpu_memory_fraction");
+}
+
+Status DropUnusedFlags(const Command& command, const std::string& preset, job::JobSettings* flags) {
+  for (const Preset& program : Presets()) {
+    const std::string flag = Dashed(program.output_dir_flag);
+    if (program.output_dir_flag.empty() || !command.Given(flag)) continue;
+    constexpr const char* kInstead = "--save writes the trained variables";
+    if (program.name != preset) {
+      return InvalidArgument(
+          fmt::format("{} is for --preset {}, whose program has checkpoints there: omit it; {}",
+                      flag, program.name, kInstead));
+    }
+    LogWarning("{} is not used: there are no checkpoints or summaries here; {}", flag, kInstead);
+  }
+  if (!preset.empty() && flags->replicas_to_aggregate && !flags->sync_replicas && !flags->mode &&
+      flags->mode_schedule.empty()) {
+    LogWarning("--replicas_to_aggregate {} is not used: it is for --sync_replicas",
+               *flags->replicas_to_aggregate);
+    flags->replicas_to_aggregate.reset();
+  }
+  return {};
 }
 
 bool WantsGpuPerWorker(const std::string& preset) {

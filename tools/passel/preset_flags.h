@@ -7,6 +7,8 @@
 
 #include "base/status.h"
 #include "job/data_settings.h"
+#include "job/device_settings.h"
+#include "job/job_settings.h"
 #include "tools/passel/command_line.h"
 
 namespace passel {
@@ -26,6 +28,15 @@ Result<std::set<std::string>> ApplyPreset(Command& command, const std::string& n
 /// asked for.
 void NotePresetDir(const std::string& preset, const std::set<std::string>& changed,
                    job::SourceSettings* source);
+
+/// Says of `devices` what `changed`, of ApplyPreset(), holds of them.
+void NotePresetDevices(const std::string& preset, const std::set<std::string>& changed,
+                       job::DeviceSettings* devices);
+
+/// What the programs take and passel cannot follow: with the preset of the program a warning, and
+/// the setting goes; else, for a flag that no other has, kInvalidArgument. To be called when the
+/// file has been read too.
+Status DropUnusedFlags(const Command& command, const std::string& preset, job::JobSettings* flags);
 
 /// Whether fewer GPUs than workers are an error in the program that the preset stands for.
 bool WantsGpuPerWorker(const std::string& preset);

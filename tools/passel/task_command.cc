@@ -57,9 +57,7 @@ Result<ResolvedConfig> ResolveTaskConfig(job::Task& task, Command& command) {
   }
   NotePresetDir(task.flags.preset, from_preset, &task.job.source);
   task.flags.devices.num_gpus_given = command.Given("--num_gpus") || in_file.contains("num_gpus");
-  if (from_preset.contains("num_gpus")) {
-    task.flags.devices.num_gpus_origin = "preset " + task.flags.preset;
-  }
+  NotePresetDevices(task.flags.preset, from_preset, &task.flags.devices);
   inputs.flags = flags;
   inputs.gpu_per_worker = WantsGpuPerWorker(task.flags.preset);
   inputs.visible_gpus = [&task] { return job::GpusForRanks(task.flags.devices); };
@@ -73,6 +71,7 @@ Result<ResolvedConfig> ResolveTaskConfig(job::Task& task, Command& command) {
   }
   PASSEL_ASSIGN_OR_RETURN(ResolvedConfig config, Resolve(inputs));
   PASSEL_RETURN_IF_ERROR(ApplyFileSettings(config, command));
+  PASSEL_RETURN_IF_ERROR(DropUnusedFlags(command, task.flags.preset, &task.job));
   return config;
 }
 
@@ -129,6 +128,9 @@ void AddTaskCommand(Command& program, std::int64_t start_ns) {
       "task", "Run one task of a cluster, in its own terminal or container, or train alone");
   AddSettings(command, job::ViewOf(task->job, &task->flags.devices, &task->flags));
   AddPrintPreset(command);
+  command.Examples(
+      "  passel task --preset=mnist-replica --job_name=worker --task_index=0\n"
+      "  passel task --config=job.yaml --job_name=ps --task_index=0");
   command.OnRun([task, command, start_ns] { return TaskCommand(*task, command, start_ns); });
 }
 

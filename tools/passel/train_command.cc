@@ -27,10 +27,11 @@
 namespace passel {
 namespace {
 
-// "ps=1" "worker=4"
+// "ps=1" "worker=4". A chief is one more worker: worker 0, who has its duties.
 Status ReadRoles(job::TrainSettings* flags) {
   constexpr int kNotGiven = -1;
   flags->ps = flags->workers = kNotGiven;
+  int chief = kNotGiven;
   for (const std::string& role : flags->roles) {
     const std::size_t equals = role.find('=');
     const std::string name = role.substr(0, equals);
@@ -44,21 +45,27 @@ Status ReadRoles(job::TrainSettings* flags) {
       flags->evaluator = count == 1;
       continue;
     }
-    if (count < 0 || (name != "ps" && name != "worker")) {
-      return InvalidArgument(
-          fmt::format("\"{}\" is not ps=COUNT, worker=COUNT or evaluator=0 or 1: for example  "
-                      "passel launch ps=1 worker=4",
-                      role));
+    const bool is_chief = name == "chief" && count <= 1;
+    if (count < 0 || (name != "ps" && name != "worker" && !is_chief)) {
+      return InvalidArgument(fmt::format(
+          "\"{}\" is not ps=COUNT, worker=COUNT, chief=0 or 1, or evaluator=0 or 1: for "
+          "example  passel launch ps=1 worker=4",
+          role));
     }
-    int& target = name == "ps" ? flags->ps : flags->workers;
+    int& target = name == "ps" ? flags->ps : is_chief ? chief : flags->workers;
     if (target != kNotGiven) {
       return InvalidArgument(fmt::format("{}=COUNT is given twice: omit one", name));
     }
     target = count;
-    if (name == "worker") flags->workers_given = true;
+    if (name != "ps") flags->workers_given = true;
   }
   flags->ps = std::max(flags->ps, 0);
   flags->workers = std::max(flags->workers, 0);
+  if (chief == 1) {
+    ++flags->workers;
+    LogInfo("chief=1: worker/0 is the chief; it trains like the others, so that there are {}",
+            flags->workers);
+  }
   return {};
 }
 
@@ -72,7 +79,10 @@ int TrainByFile(job::TrainSettings& flags, Command command, std::int64_t start_n
   if (!from_preset.ok()) return FinishCommand(from_preset.status());
   NotePresetDir(flags.preset, *from_preset, &flags.job.source);
   flags.gpu_per_worker = WantsGpuPerWorker(flags.preset);
-  if (from_preset->contains("num_gpus")) flags.devices.num_gpus_origin = "preset " + flags.preset;
+  NotePresetDevices(flags.preset, *from_preset, &flags.devices);
+  if (Status status = DropUnusedFlags(command, flags.preset, &flags.job); !status.ok()) {
+    return FinishCommand(status);
+  }
   for (const char* name : {"TF_CONFIG", "PS_HOSTS", "WORKER_HOSTS", "PS_KEY", "WORKER_KEY"}) {
     if (const char* value = std::getenv(name); value != nullptr && *value != '\0') {
       LogWarning("{} is not used: passel {} starts its own tasks; passel task reads it", name,
@@ -121,6 +131,9 @@ void AddTrainCommand(Command& program, std::int64_t start_ns) {
       program.AddCommand("train", "Train on this host: ps, workers and all, with one command");
   AddSettings(command, job::ViewOf(*flags));
   AddPrintPreset(command);
+  command.Examples(
+      "  passel train --workers=4 --mode=ssp --save=model.safetensors\n"
+      "  passel train --preset=dist-mnist --sync_replicas");
   command.OnRun([flags, command, start_ns] { return TrainByFile(*flags, command, start_ns); });
 }
 
@@ -128,11 +141,14 @@ void AddLaunchCommand(Command& program, std::int64_t start_ns) {
   auto flags = std::make_shared<job::TrainSettings>();
   Command command = program.AddCommand(
       "launch", "The same with explicit roles: passel launch ps=2 worker=4 [flags of train]");
-  command.Add("roles", &flags->roles, "ps=COUNT worker=COUNT [evaluator=1]")
+  command.Add("roles", &flags->roles, "ps=COUNT worker=COUNT [chief=1] [evaluator=1]")
       .Required()
       .Group("Job");
   AddSettings(command, job::ViewOf(*flags));
   AddPrintPreset(command);
+  command.Examples(
+      "  passel launch ps=2 worker=4 --mode=barrier\n"
+      "  passel launch ps=1 worker=2 evaluator=1 --preset=k8s-adagrad");
   command.OnRun([flags, command, start_ns] {
     if (Status status = ReadRoles(flags.get()); !status.ok()) return FinishCommand(status);
     return TrainByFile(*flags, command, start_ns);
