@@ -92,6 +92,7 @@ PsHost::End PsHost::Serve(int stop_fd) {
       next_probe_ns = now + std::chrono::nanoseconds(kProbeEvery).count();
       const nvtx::Range range(nvtx::Event::kWatch, options_.me.index);
       caretaker_.FindDead(arena_->memory(), [this](int worker) { return IsConnected(worker); });
+      if (options_.look_on && !options_.look_on(arena_->memory())) return End::kStopped;
     }
     if (options_.supervised) continue;
     const ShardMemory& memory = arena_->memory();

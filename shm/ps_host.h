@@ -39,6 +39,8 @@ struct PsHostOptions {
   /// "arena" of a status: what the arena tells of the job, a JSON object. Without it a status tells
   /// nothing of the arena.
   std::function<std::string(const Arena&, const WorkerNames&)> describe = {};
+  /// Called every now and then while there is an arena; false ends Serve().
+  std::function<bool(const ShardMemory&)> look_on = {};
   /// There is no ps: the job is one process, which has a thread of its own for this.
   bool alone = false;
   /// How long a ps without a supervisor waits for a worker that died, or was told to go, to be
@@ -65,7 +67,7 @@ class PsHost final : private RendezvousHandler {
     kWorkersDone,   ///< all of them have finished
     kFewerDone,     ///< nobody came back, and only some have finished
     kNobodyDone,    ///< nobody came back, and none has finished
-    kStopped,       ///< `stop_fd` became readable
+    kStopped,       ///< `stop_fd` became readable, or look_on was false
     kStoppedEarly,  ///< StopJob(), or a request for it, before there was an arena
     kNobodyCame,    ///< no chief proposed a plan within start_limit
   };

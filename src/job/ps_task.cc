@@ -10,6 +10,7 @@
 #include "job/exit_code.h"
 #include "job/job_status.h"
 #include "job/signals.h"
+#include "job/stragglers.h"
 #include "shm/ps_host.h"
 #include "train/server_lines.h"
 
@@ -41,6 +42,14 @@ int RunPsTask(Task& task, const JobConfig& config) {
   options.data = task.flags.job_data;
   options.describe = DescribeJob;
   options.start_limit = std::chrono::nanoseconds(config.start_wait_ns);
+  Stragglers stragglers(config.stall_limit_ns);
+  Status failure;
+  if (!task.flags.supervised && shard == 0) {
+    options.look_on = [&](const ShardMemory& memory) {
+      failure = LookAfterStragglers(memory, config, options.names, &stragglers);
+      return failure.ok();
+    };
+  }
   shm::PsHost host(options, task.token, std::move(listening), std::move(former));
   if (!task.flags.supervised) {
     const Status met =
@@ -86,6 +95,11 @@ int RunPsTask(Task& task, const JobConfig& config) {
                       task.Names().chief_name, 1e-9 * static_cast<double>(config.start_wait_ns))));
     case shm::PsHost::End::kStopped:
       break;
+  }
+  if (!failure.ok()) {
+    host.StopJob();
+    RemoveToken(task);
+    return FailTask(failure);
   }
   const int signal = signals->Next();
   if (task.flags.supervised) return kExitDone;

@@ -29,7 +29,12 @@ constexpr std::chrono::seconds kStartSlack{2};
 
 Supervisor::Supervisor(const SupervisorOptions& options, const JobSettings& flags,
                        const JobConfig& config, const SharedData& data, SignalEvents& signals)
-    : options_(options), flags_(flags), config_(config), data_(data), signals_(signals) {}
+    : options_(options),
+      flags_(flags),
+      config_(config),
+      data_(data),
+      signals_(signals),
+      stragglers_(config.stall_limit_ns) {}
 
 Supervisor::~Supervisor() { KillAll(); }
 

@@ -13,7 +13,7 @@
 //   supervisor      The kernel kills everyone (PR_SET_PDEATHSIG).
 //   nobody          A job whose variables have no first values after start_wait has failed.
 // A worker that makes no step and does not end although another one is done is killed after
-// stall_limit; likewise all that are left, if another one is gone for good.
+// stall_limit (or what on_stall says); likewise all that are left, if another one is gone for good.
 
 #pragma once
 
@@ -25,7 +25,6 @@
 #include <vector>
 
 #include "base/file_descriptor.h"
-#include "base/own_time.h"
 #include "base/status.h"
 #include "base/subprocess.h"
 #include "cluster/cluster_spec.h"
@@ -39,6 +38,7 @@
 #include "job/progress.h"
 #include "job/shared_data.h"
 #include "job/signals.h"
+#include "job/stragglers.h"
 #include "shm/arena.h"
 
 namespace passel::job {
@@ -89,11 +89,8 @@ class Supervisor {
     std::optional<ExitState> last_exit;
     std::string end;  // how that was, in words; of a worker
     int starts = 0;
-    bool gone = false;            // it ended and is not started again
-    FileDescriptor errors;        // a pipe: why its last life failed, in its own words
-    std::int64_t heartbeat = -1;  // of KillStragglers(): the word at its last look, and since when
-    OwnTime silent;               // it is the same
-    bool stalls = false;
+    bool gone = false;      // it ended and is not started again
+    FileDescriptor errors;  // a pipe: why its last life failed, in its own words
     std::string Name() const { return job + "/" + std::to_string(index); }
   };
 
@@ -143,6 +140,7 @@ class Supervisor {
   std::int64_t kill_at_ns_ = 0;
   std::int64_t start_limit_ns_ = 0;  // MonotonicNs() at which the variables must have values
   bool any_worker_done_ = false;
+  Stragglers stragglers_;
 };
 
 }  // namespace passel::job

@@ -161,28 +161,26 @@ void Supervisor::CheckStart() {
   BeginStopping(kExitFailed, false);
 }
 
-// Some are done, or gone for good and the others silent. Who still makes steps may have a share of
-// its own to finish (--epochs).
 void Supervisor::KillStragglers() {
   const bool any_gone = std::any_of(children_.begin(), children_.end(),
                                     [](const Child& c) { return c.job == "worker" && c.gone; });
   if (!any_gone || stopping_ || config_.on_stall == OnStall::kWait) return;
-  const std::int64_t now = MonotonicNs();
-  bool all_stall = true;
-  for (Child& child : children_) {
-    if (child.job != "worker" || !child.process || child.gone) continue;
-    const std::int64_t heartbeat =
-        arenas_.empty() || arenas_[0] == nullptr
-            ? 0
-            : arenas_[0]->memory().tasks[child.index].heartbeat_ns.load(std::memory_order_relaxed);
-    if (child.heartbeat != heartbeat) child.silent.Restart(now);
-    child.heartbeat = heartbeat;
-    child.stalls = child.silent.Exceeds(config_.stall_limit_ns, now);
-    all_stall &= child.stalls;
+  const TaskSlot* const tasks =
+      arenas_.empty() || arenas_[0] == nullptr ? nullptr : arenas_[0]->memory().tasks;
+  std::vector<int> left;
+  for (const Child& child : children_) {
+    if (child.job == "worker" && child.process && !child.gone) left.push_back(child.index);
   }
-  if (!any_worker_done_ && !all_stall) return;
-  for (Child& child : children_) {
-    if (child.job != "worker" || !child.process || child.gone || !child.stalls) continue;
+  for (const int worker : stragglers_.Look(tasks, left, any_worker_done_)) {
+    Child& child = *std::ranges::find_if(
+        children_, [&](const Child& c) { return c.job == "worker" && c.index == worker; });
+    if (config_.on_stall == OnStall::kFail) {
+      const Status why = KeepsFromEnding(child.Name(), child.process->pid(), config_);
+      LogError("{}", why.message());
+      outcome_.notes.push_back(why.message());
+      BeginStopping(ExitCodeFor(why), false);
+      return;
+    }
     child.gone = true;
     LogWarning(
         "{} made no step for {:g} s after the first worker was {} (--stall_limit): killing it",

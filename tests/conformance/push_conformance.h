@@ -180,7 +180,6 @@ TEST_P(StoreConformance, PaddingStaysZeroUnderEveryOptimizer) {
     SCOPED_TRACE(OptimizerName(optimizer.kind));
     Make(1, optimizer);
     const std::vector<ShardMemory> memory = host_->Memory();
-    if (memory.empty()) GTEST_SKIP() << "this store's memory cannot be seen from here";
     StorePtr store = Open(0);
     InitializeTo(*store, 1.0F);
     for (int i = 0; i < 4; ++i) ASSERT_TRUE(PushConstant(*store, 0.5F).ok());

@@ -36,9 +36,10 @@ class StoreHost {
   virtual ~StoreHost() = default;
   virtual Result<std::unique_ptr<ParameterStore>> Open(int worker,
                                                        const EngineOptions& options) = 0;
-  /// The shards, where this process can address them; empty where it cannot. With them the suite
-  /// also plays deaths and evictions.
+  /// The shards: with them the suite also plays deaths and evictions.
   virtual std::vector<ShardMemory> Memory() = 0;
+  /// Workers compute on that memory, and update it themselves.
+  virtual bool InPlace() const { return true; }
 };
 
 struct StoreCase {

@@ -18,7 +18,6 @@ namespace passel::testing {
 TEST_P(StoreConformance, EvictedWorkerIsFencedOffUntilItOpensTheStoreAnew) {
   Make(2);
   const std::vector<ShardMemory> memory = host_->Memory();
-  if (memory.empty()) GTEST_SKIP() << "this store's memory cannot be seen from here";
   auto stores = OpenAll(2);
   const ParamView view = Pull(*stores[1]);
   GradientBuffer buffer = stores[1]->LendGradient();
@@ -44,7 +43,6 @@ TEST_P(StoreConformance, ReplacementOfAnEvictedWorkerNeedsNoGoodbye) {
   // The evicted process may be stopped for ever: it never says Leave(), on no shard.
   Make(2);
   const std::vector<ShardMemory> memory = host_->Memory();
-  if (memory.empty()) GTEST_SKIP() << "this store's memory cannot be seen from here";
   auto stores = OpenAll(2);
   ASSERT_TRUE(Evict(memory[0], 1, 1));
   StorePtr replacement = Open(1);
@@ -62,8 +60,8 @@ TEST_P(StoreConformance, ReplacementOfAnEvictedWorkerNeedsNoGoodbye) {
   } else {
     ExpectAll(*stores[0], rounds() ? 1 : 2);
   }
-  EXPECT_EQ(stores[1]->Pull(Selection::Everything(), PullMode::kView).status().code(),
-            Code::kAborted);
+  // What it pulls may have come with an answer of before.
+  EXPECT_EQ(PushConstant(*stores[1], -1).status().code(), Code::kAborted);
 }
 
 // --- Claims --------------------------------------------------------------------------------------
@@ -71,7 +69,6 @@ TEST_P(StoreConformance, ReplacementOfAnEvictedWorkerNeedsNoGoodbye) {
 TEST_P(AtOnceConformance, ABlockHeldByALiveTaskHoldsUpOnlyTheLockedMode) {
   Make(2);
   const std::vector<ShardMemory> memory = host_->Memory();
-  if (memory.empty()) GTEST_SKIP() << "this store's memory cannot be seen from here";
   auto stores = OpenAll(2);
   BlockState& block = memory[0].blocks[0];
   block.claim.store(Claim{1, 1}.Pack());  // worker 1 stopped in the middle of it
@@ -107,7 +104,6 @@ TEST_P(AtOnceConformance, ABlockHeldByALiveTaskHoldsUpOnlyTheLockedMode) {
 TEST_P(AtOnceConformance, ABlockOfATaskWhoseLifeIsOverIsTakenOver) {
   Make(2);
   const std::vector<ShardMemory> memory = host_->Memory();
-  if (memory.empty()) GTEST_SKIP() << "this store's memory cannot be seen from here";
   auto stores = OpenAll(2);
   for (const ShardMemory& m : memory) {
     m.blocks[0].claim.store(Claim{1, 1}.Pack());
@@ -126,7 +122,6 @@ TEST_P(LockFreeConformance, ABlockIsLeftOutWhereItsSlotsMustStayWhole) {
     SCOPED_TRACE(name);
     Make(2, *ParseOptimizer(name));
     const std::vector<ShardMemory> memory = host_->Memory();
-    if (memory.empty()) GTEST_SKIP() << "this store's memory cannot be seen from here";
     auto stores = OpenAll(2);
     const ShardMemory& lead = memory[0];
     const auto changed = [&](std::size_t block) {
@@ -142,6 +137,7 @@ TEST_P(LockFreeConformance, ABlockIsLeftOutWhereItsSlotsMustStayWhole) {
     EXPECT_GT(changed(1), 0);
     EXPECT_EQ(stores[0]->counters().overlapped_blocks.load(), 1u);
     EXPECT_EQ(block.claim.load(), (Claim{1, 1}.Pack()));
+    if (!host_->InPlace()) continue;  // whether a worker of another host lives no kernel here knows
     // Its process is dead, but nobody has said so yet: who keeps finding the block held does.
     const pid_t child = ::fork();
     if (child == 0) ::_exit(0);

@@ -1,5 +1,5 @@
-// remote_ps.h - one ps in a process of its own that shares no memory with the test, and a store
-// host made of such.
+// remote_ps.h - one ps in a process of its own that shares no memory with the stores of the test,
+// and a store host made of such.
 
 #pragma once
 
@@ -21,6 +21,7 @@
 #include "fabric/fault_pipe.h"
 #include "fabric/line.h"
 #include "fabric/socket_pipe.h"
+#include "shm/arena.h"
 
 namespace passel::testing {
 
@@ -33,7 +34,7 @@ class RemotePs {
     Start(failpoint);
   }
 
-  /// Another process on the same arena, which this one never maps.
+  /// Another process on the same arena, which the stores of this one never map.
   void Start(const std::string& failpoint = "") {
     int ends[2];
     PASSEL_CHECK(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0, "sockets");
@@ -135,7 +136,21 @@ class RemoteHost : public StoreHost {
     }
     return fabric::OpenRemoteStore(plan_, worker, std::move(connectors), options, count);
   }
-  std::vector<ShardMemory> Memory() override { return {}; }
+  /// Of the ps, for the test alone: the stores do not use this mapping.
+  std::vector<ShardMemory> Memory() override {
+    const std::lock_guard lock(mutex_);
+    if (looked_into_.empty()) {
+      for (const auto& ps : ps_) {
+        Result<shm::Arena> arena = shm::Arena::Adopt(ps->arena());
+        PASSEL_CHECK(arena.ok(), arena.status().message().c_str());
+        looked_into_.push_back(std::make_unique<shm::Arena>(std::move(*arena)));
+      }
+    }
+    std::vector<ShardMemory> memory;
+    for (const auto& arena : looked_into_) memory.push_back(arena->memory());
+    return memory;
+  }
+  bool InPlace() const override { return false; }
   /// Of that worker to all its ps.
   Line& LineOf(int worker) {
     const std::lock_guard lock(mutex_);
@@ -154,6 +169,7 @@ class RemoteHost : public StoreHost {
   std::mutex mutex_;
   std::map<int, Line> lines_;
   std::vector<std::unique_ptr<RemotePs>> ps_;
+  std::vector<std::unique_ptr<shm::Arena>> looked_into_;
 };
 
 }  // namespace passel::testing

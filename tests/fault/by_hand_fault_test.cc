@@ -237,6 +237,55 @@ TEST(ByHandFaultTest, JoinerThatOthersHoldUpNamesThemAndNotTheChief) {
   job.Stop({"ps/0", "worker/0", "worker/1"});
 }
 
+// Where nobody waits for anybody it is the ps alone that a stopped worker holds up.
+TEST(ByHandFaultTest, StoppedWorkerDoesNotKeepAJobFromEndingForEver) {
+  for (const bool stop : {false, true}) {
+    SCOPED_TRACE(stop ? "the job is stopped" : "the other one is done");
+    HandStarted job(1, 2,
+                    {stop ? "--train_steps=100000000" : "--train_steps=3000", "--stall_limit=2"});
+    job.StartAll();
+    ASSERT_TRUE(job["worker/1"].WaitFor("training step 100 done")) << job["worker/1"].Err();
+    job["worker/1"].Signal(SIGSTOP);
+    if (stop) {
+      EXPECT_EQ(job.sandbox().Run({"ctl", "stop", job.sandbox().job()}).code, 0);
+    }
+    EXPECT_EQ(job.Finish("worker/0", 30).code, stop ? 130 : 0);
+    EXPECT_TRUE(job["ps/0"].WaitFor("worker/1 (process ")) << job["ps/0"].Err();
+    EXPECT_EQ(job.Finish("worker/1").code, 1000 + SIGKILL);
+    const Outcome ps = job.Finish("ps/0", 30);  // it keeps the job open for 10 s more
+    EXPECT_EQ(ps.code, stop ? 130 : 0) << ps.err;
+    EXPECT_THAT(ps.err, HasSubstr("did not answer, and was evicted"));
+    EXPECT_EQ(job.sandbox().Leftovers(), "");
+  }
+}
+
+TEST(ByHandFaultTest, StoppedWorkerEndsAJobThatItKeepsFromEndingAsOnStallSays) {
+  const std::vector<std::string> flags = {"--train_steps=3000", "--stall_limit=1"};
+  {
+    HandStarted job(1, 2, With(flags, "--on_stall=fail"));
+    job.StartAll();
+    ASSERT_TRUE(job["worker/1"].WaitFor("training step 100 done")) << job["worker/1"].Err();
+    job["worker/1"].Signal(SIGSTOP);
+    EXPECT_EQ(job.Finish("worker/0", 30).code, 0);
+    const Outcome ps = job.Finish("ps/0");
+    EXPECT_EQ(ps.code, 1) << ps.err;
+    ASSERT_EQ(ps.errors.size(), 1u) << ps.err;
+    EXPECT_THAT(ps.errors[0], HasSubstr(fmt::format("worker/1 (process {}) keeps the job from",
+                                                    job["worker/1"].pid())));
+    job["worker/1"].Signal(SIGCONT);
+    EXPECT_EQ(job.Finish("worker/1").code, 0) << "the last step was made without it";
+  }
+  HandStarted job(1, 2, With(flags, "--on_stall=wait"));
+  job.StartAll();
+  ASSERT_TRUE(job["worker/1"].WaitFor("training step 100 done")) << job["worker/1"].Err();
+  job["worker/1"].Signal(SIGSTOP);
+  EXPECT_EQ(job.Finish("worker/0", 30).code, 0);
+  std::this_thread::sleep_for(std::chrono::seconds(3));
+  job["worker/1"].Signal(SIGCONT);
+  EXPECT_EQ(job.Finish("worker/1").code, 0);
+  EXPECT_EQ(job.Finish("ps/0").code, 0);
+}
+
 TEST(ByHandFaultTest, StoppedJobWaitsForNobodyWhoNeverCame) {
   HandStarted job(2, 2, kEndless);
   for (const char* task : {"ps/0", "ps/1", "worker/0"}) job.Start(task);

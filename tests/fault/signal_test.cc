@@ -245,6 +245,19 @@ TEST(StoppedWorkerTest, JobThatIsDoneDoesNotWaitForItForEver) {
   EXPECT_EQ(sandbox.Leftovers(), "");
 }
 
+TEST(StoppedWorkerTest, OneThatOnlyTheEndOfTheJobWaitsForEndsItWhereOnStallSaysFail) {
+  Sandbox sandbox;
+  sandbox.SetEnv("PASSEL_FAILPOINT", "worker.computed:20:stop:" + sandbox.dir().File("stopped"));
+  const Outcome outcome =
+      sandbox.Run(sandbox.Train({"--workers=3", "--pin=none", "--stall_limit=0.5", "--grace=2",
+                                 "--on_stall=fail", "--train_steps=1000"}),
+                  15);
+  EXPECT_EQ(outcome.code, 1) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("keeps the job from ending, and has not answered for 0.5 s"));
+  EXPECT_THAT(outcome.err, Not(HasSubstr("killing it")));
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
 TEST(StoppedPsTest, NobodyNeedsIt) {
   Sandbox sandbox;
   Program train =
