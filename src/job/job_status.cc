@@ -14,29 +14,9 @@ T Read(const std::atomic<T>& word) {
   return word.load(std::memory_order_relaxed);
 }
 
-double Seconds(const std::atomic<std::uint64_t>& ns) {
-  return 1e-9 * static_cast<double>(Read(ns));
-}
-
 double SecondsSince(std::int64_t monotonic_ns) {
   return 1e-9 * static_cast<double>(MonotonicNs() - monotonic_ns);
 }
-
-// The counts of a worker, and their names in JSON.
-struct Count {
-  const char* name;
-  std::atomic<std::uint64_t> WorkerCounters::*counter;
-  std::uint64_t WorkerStatus::*value;
-};
-constexpr Count kCounts[] = {
-    {"dropped", &WorkerCounters::dropped, &WorkerStatus::dropped},
-    {"skipped", &WorkerCounters::skipped, &WorkerStatus::skipped},
-    {"half_applied", &WorkerCounters::half_applied, &WorkerStatus::half_applied},
-    {"fused_updates", &WorkerCounters::fused_updates, &WorkerStatus::fused_updates},
-    {"max_clock_lead", &WorkerCounters::max_clock_lead, &WorkerStatus::max_clock_lead},
-    {"overlapped_blocks", &WorkerCounters::overlapped_blocks, &WorkerStatus::overlapped_blocks},
-    {"taken_over_blocks", &WorkerCounters::taken_over_blocks, &WorkerStatus::taken_over_blocks},
-};
 
 nlohmann::json Describe(const HistogramSummary& h) {
   return {{"count", h.count}, {"p50", h.p50}, {"p99", h.p99}, {"p999", h.p999}, {"max", h.maximum}};
@@ -77,11 +57,7 @@ JobStatus ReadJobStatus(const ShardMemory& memory) {
     const WorkerCounters& c = memory.tasks[member.worker].counters;
     WorkerStatus w;
     w.member = member;
-    for (const Count& count : kCounts) w.*count.value = Read(c.*count.counter);
-    w.pull_seconds = Seconds(c.pull_ns);
-    w.compute_seconds = Seconds(c.compute_ns);
-    w.push_seconds = Seconds(c.push_ns);
-    w.wait_seconds = Seconds(c.wait_ns);
+    w.counts = WorkerCounts(c);
     w.first_step_ns = Read(c.first_step_ns);
     w.last_step_ns = Read(c.last_step_ns);
     w.loss = Read(c.loss);
@@ -161,7 +137,8 @@ std::string DescribeJob(const shm::Arena& arena, const WorkerNames& names) {
              {"heartbeat_age_seconds", 1e-9 * static_cast<double>(w.member.heartbeat_age_ns)},
              {"loss", w.loss},
              {"accuracy", w.accuracy}});
-    for (const Count& count : kCounts) worker[count.name] = w.*count.value;
+    w.counts.DescribeCounts(&worker);
+    w.counts.DescribeTimes(&worker["seconds"]);
   }
   Json modes = Json::array();
   for (const PastMode& mode : status.modes) {

@@ -9,6 +9,7 @@
 
 #include "base/histogram.h"
 #include "cluster/worker_names.h"
+#include "job/worker_counts.h"
 #include "shm/arena.h"
 #include "store/mode_change.h"
 #include "store/parameter_store.h"
@@ -18,10 +19,7 @@ namespace passel::job {
 /// One worker's counters, read once (relaxed: it may be running).
 struct WorkerStatus {
   Member member;
-  std::uint64_t dropped = 0, skipped = 0, half_applied = 0, fused_updates = 0;
-  std::uint64_t max_clock_lead = 0;  ///< ssp
-  std::uint64_t overlapped_blocks = 0, taken_over_blocks = 0;
-  double pull_seconds = 0, compute_seconds = 0, push_seconds = 0, wait_seconds = 0;
+  WorkerCounts counts;
   std::int64_t first_step_ns = 0, last_step_ns = 0;  ///< MonotonicNs(); 0: none
   double loss = 0, accuracy = 0, final_accuracy = -1;
   std::uint64_t device = 0;  ///< as WorkerCounters::device

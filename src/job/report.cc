@@ -80,6 +80,12 @@ nlohmann::ordered_json RunToJson(const RunInfo& run) {
           {"settings", settings}};
 }
 
+WorkerCounts CountsOfAll(const JobReport& r) {
+  WorkerCounts all;
+  for (const WorkerStatus& w : r.status.workers) all.Add(w.counts);
+  return all;
+}
+
 }  // namespace
 
 std::string Summary(const JobReport& r) {
@@ -96,8 +102,7 @@ std::string Summary(const JobReport& r) {
   text += fmt::format("mode {}, {}staleness p50 {} p99 {} max {}", ModesInWords(r),
                       r.push_every > 1 ? fmt::format("a push every {} steps, ", r.push_every) : "",
                       r.status.staleness.p50, r.status.staleness.p99, r.status.staleness.maximum);
-  std::uint64_t fused_updates = 0;
-  for (const WorkerStatus& w : r.status.workers) fused_updates += w.fused_updates;
+  const std::uint64_t fused_updates = CountsOfAll(r)[&WorkerCounters::fused_updates];
   if (fused_updates == 0 || r.status.push_latency_ns.count > 0) {
     text += fmt::format(", push p50 {:.0f} us p99 {:.0f} us",
                         1e-3 * static_cast<double>(r.status.push_latency_ns.p50),
@@ -109,11 +114,12 @@ std::string Summary(const JobReport& r) {
     const auto index = static_cast<std::size_t>(w.member.worker);
     text += fmt::format("worker/{}: {} local steps", w.member.worker, w.member.local_steps);
     if (w.final_accuracy >= 0) text += fmt::format(", final accuracy {:.4f}", w.final_accuracy);
-    if (w.dropped > 0) text += fmt::format(", {} gradients dropped", w.dropped);
-    if (w.max_clock_lead > 0) {
-      text += fmt::format(", up to {} steps ahead of the slowest", w.max_clock_lead);
-    }
-    if (w.skipped > 0) text += fmt::format(", {} gradients skipped (not finite)", w.skipped);
+    const std::uint64_t lead = w.counts[&WorkerCounters::max_clock_lead];
+    const std::uint64_t dropped = w.counts[&WorkerCounters::dropped];
+    const std::uint64_t skipped = w.counts[&WorkerCounters::skipped];
+    if (dropped > 0) text += fmt::format(", {} gradients dropped", dropped);
+    if (lead > 0) text += fmt::format(", up to {} steps ahead of the slowest", lead);
+    if (skipped > 0) text += fmt::format(", {} gradients skipped (not finite)", skipped);
     text += fmt::format(", {}\n", index < r.worker_exits.size() ? r.worker_exits[index] : "");
   }
   for (const std::string& note : r.notes) text += fmt::format("note: {}\n", note);
@@ -178,16 +184,8 @@ std::string ToJson(const JobReport& r) {
       {"p999", latency(r.status.push_latency_ns.p999)},
       {"max", latency(r.status.push_latency_ns.maximum)},
       {"buckets", BucketsToJson(r.status.push_latency_buckets, Microseconds)}};
-  std::uint64_t dropped = 0, overlapped = 0, half_applied = 0, skipped = 0, max_clock_lead = 0;
-  std::uint64_t fused_updates = 0;
   nlohmann::ordered_json workers = nlohmann::ordered_json::array();
   for (const WorkerStatus& w : r.status.workers) {
-    dropped += w.dropped;
-    overlapped += w.overlapped_blocks;
-    half_applied += w.half_applied;
-    fused_updates += w.fused_updates;
-    skipped += w.skipped;
-    max_clock_lead = std::max(max_clock_lead, w.max_clock_lead);
     nlohmann::ordered_json worker;
     worker["index"] = w.member.worker;
     worker["device"] = DeviceName(w.device);
@@ -197,24 +195,13 @@ std::string ToJson(const JobReport& r) {
     } else {
       worker["final_accuracy"] = nullptr;
     }
-    worker["seconds"] = {{"pull", w.pull_seconds},
-                         {"compute", w.compute_seconds},
-                         {"push", w.push_seconds},
-                         {"wait", w.wait_seconds}};
-    worker["dropped"] = w.dropped;
-    worker["fused_updates"] = w.fused_updates;
-    worker["max_clock_lead"] = w.max_clock_lead;
-    worker["overlapped_blocks"] = w.overlapped_blocks;
+    w.counts.DescribeTimes(&worker["seconds"]);
+    w.counts.DescribeCounts(&worker);
     const auto index = static_cast<std::size_t>(w.member.worker);
     worker["exit"] = index < r.worker_exits.size() ? r.worker_exits[index] : "";
     workers.push_back(std::move(worker));
   }
-  json["dropped"] = dropped;
-  json["max_clock_lead"] = max_clock_lead;
-  json["skipped"] = skipped;
-  json["half_applied"] = half_applied;
-  json["fused_updates"] = fused_updates;
-  json["overlapped_blocks"] = overlapped;
+  CountsOfAll(r).DescribeCounts(&json);
   json["workers"] = workers;
   json["notes"] = r.notes;
   json["run"] = RunToJson(r.run);

@@ -6,6 +6,7 @@
 
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "base/clock.h"
 #include "base/memory_file.h"
@@ -54,11 +55,28 @@ TEST(JobStatusTest, SaysWhatTheWorkersHaveWritten) {
   EXPECT_EQ(status.local_steps, 12u);
   EXPECT_FALSE(status.initialized);
   ASSERT_EQ(status.workers.size(), 2u);
-  EXPECT_EQ(status.workers[1].dropped, 2u);
+  EXPECT_EQ(status.workers[1].counts[&WorkerCounters::dropped], 2u);
   EXPECT_STREQ(DeviceName(status.workers[1].device), "gpu");
   EXPECT_STREQ(DeviceName(status.workers[0].device), "unknown");
   EXPECT_EQ(FirstStepNs(status), 1000);
   EXPECT_EQ(FirstStepNs(JobStatus{}), 0);
+}
+
+TEST(JobStatusTest, TellsEveryCountByItsName) {
+  const shm::Arena arena = MakeArena();
+  WorkerCounters& counters = arena.memory().tasks[1].counters;
+  std::uint64_t number = 100;
+  for (const WorkerCount& count : kWorkerCounts) counters.*count.counter = number++;
+  for (const WorkerTime& time : kWorkerTimes) counters.*time.ns = 1'000'000'000 * number++;
+
+  const nlohmann::json told = nlohmann::json::parse(DescribeJob(arena, {}))["workers"][1];
+  number = 100;
+  for (const WorkerCount& count : kWorkerCounts) {
+    EXPECT_EQ(told[std::string(count.name)], number++) << count.name;
+  }
+  for (const WorkerTime& time : kWorkerTimes) {
+    EXPECT_EQ(told["seconds"][std::string(time.name)], number++) << time.name;
+  }
 }
 
 TEST(JobStatusTest, IsJsonWithNamesWhateverTheNumbersAre) {

@@ -2,9 +2,14 @@
 
 #include "job/report.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <string>
 
 namespace passel::job::testing {
 namespace {
@@ -20,7 +25,8 @@ JobStatus TwoWorkers() {
     w.member.worker = worker;
     w.first_step_ns = (5 + worker) * kSecond;
     w.last_step_ns = (9 - worker) * kSecond;
-    w.dropped = 5;
+    w.counts[&WorkerCounters::dropped] = 5;
+    w.counts[&WorkerCounters::max_clock_lead] = 2 + static_cast<std::uint64_t>(worker);
     w.device = 1;
   }
   return status;
@@ -53,16 +59,42 @@ TEST(ReportTest, TextAndJsonSayTheSame) {
   report.TakeStatus(TwoWorkers());
   const std::string text = Summary(report);
   EXPECT_NE(text.find("not evaluated"), std::string::npos);
-  EXPECT_NE(text.find("worker/1: 0 local steps, 5 gradients dropped, was killed by SIGKILL (9)"),
+  EXPECT_NE(text.find("worker/1: 0 local steps, 5 gradients dropped, up to 3 steps ahead of the "
+                      "slowest, was killed by SIGKILL (9)"),
             std::string::npos)
       << text;
   EXPECT_NE(text.find("note: the job finished with 1 of its 2 workers"), std::string::npos);
   const nlohmann::json json = nlohmann::json::parse(ToJson(report));
   EXPECT_TRUE(json["test_accuracy"].is_null());
   EXPECT_EQ(json["dropped"], 10);
+  EXPECT_EQ(json["max_clock_lead"], 3) << "the largest, not the sum";
   EXPECT_EQ(json["device"], "cpu");
   EXPECT_EQ(json["workers"][1]["exit"], "was killed by SIGKILL (9)");
   EXPECT_EQ(json["notes"][0], "the job finished with 1 of its 2 workers");
+}
+
+TEST(ReportTest, HasEveryCountOfTheJobAndOfEachWorker) {
+  JobReport report;
+  report.TakeStatus(TwoWorkers());
+  const nlohmann::json json = nlohmann::json::parse(ToJson(report));
+  for (const WorkerCount& count : kWorkerCounts) {
+    EXPECT_TRUE(json.contains(count.name)) << count.name;
+    for (const nlohmann::json& worker : json["workers"]) {
+      EXPECT_TRUE(worker.contains(count.name)) << count.name;
+    }
+  }
+  for (const WorkerTime& time : kWorkerTimes) {
+    EXPECT_TRUE(json["workers"][0]["seconds"].contains(time.name)) << time.name;
+  }
+}
+
+TEST(ReportTest, DocsSayWhatEachCountIs) {
+  std::ifstream file(PASSEL_SOURCE_DIR "/docs/report.md");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  for (const WorkerCount& count : kWorkerCounts) {
+    EXPECT_THAT(text, ::testing::HasSubstr("| `" + std::string(count.name) + "` | " +
+                                           std::string(count.unit) + " |"));
+  }
 }
 
 }  // namespace
