@@ -8,7 +8,6 @@
 #pragma once
 
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
 
 #include "base/deadline.h"

@@ -14,8 +14,6 @@
 
 #pragma once
 
-#include <array>
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <span>

@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <limits>
 #include <set>
 
 namespace passel {
