@@ -325,9 +325,13 @@ State Proxy::StateNow() {
   state.engine = EngineCounts(memory_.tasks[worker_].counters);
   state.stopped = memory_.state->stop.load(std::memory_order_acquire) != 0;
   if (lead_ == nullptr) return state;
+  // The round before the change: who hears that the last round is complete asks for it no more, and
+  // must hear in the same answer that a change is due, or waits for a round that nobody else
+  // begins.
+  state.completed_round = lead_->completed_round();
+  Failpoint("lead.state");
   state.change_due = lead_->ChangeDue();
   state.global_step = lead_->global_step();
-  state.completed_round = lead_->completed_round();
   state.mode = lead_->CurrentMode().Pack();
   state.clock_lead = lead_->ClockLead();
   return state;

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <future>
 #include <memory>
+#include <string>
 #include <thread>
 
 #include "conformance/heap_host.h"
@@ -53,6 +54,34 @@ TEST(RemoteRaces, AfterAChangeOfTheModeNobodyComputesOnFormerValues) {
   ASSERT_TRUE(waits.get().ok());
   EXPECT_EQ(a->mode(), Mode::kBarrier);
   EXPECT_EQ(First(*a), 3);
+}
+
+// The lead's process is slow between its looks at two words: at each of its looks in turn that may
+// be the one that counts.
+TEST(RemoteRaces, WhoHearsOfTheLastRoundHearsOfTheChangeToo) {
+  for (int look = 24; look <= 64; look += Turns(1, 4)) {
+    SCOPED_TRACE(look);
+    StorePlan plan = TestPlan(Mode::kBarrier, 2, 2, Sgd(1.0));
+    plan.schedule = {{3, {Mode::kHogwild}}};
+    RemoteHost host(plan, {}, 0, "lead.state:" + std::to_string(look) + ":sleep20");
+    const auto a = OpenOn(host, 0);
+    const auto b = OpenOn(host, 1);
+    InitializeTo(*a, 0);
+    ASSERT_TRUE(b->WaitUntilInitialized(Deadline::After(kLong)).ok());
+    const auto train = [](ParameterStore& store) -> Status {
+      for (int step = 0; step < 9 && store.mode() == Mode::kBarrier; ++step) {
+        PASSEL_ASSIGN_OR_RETURN(const Ticket ticket, PushOnly(store, -1));
+        PASSEL_RETURN_IF_ERROR(
+            store.Wait(ticket, Deadline::After(std::chrono::seconds(5))).status());
+      }
+      return {};
+    };
+    auto first = std::async(std::launch::async, [&] { return train(*a); });
+    const Status second = train(*b);
+    EXPECT_EQ(second.ToString(), Status().ToString());
+    EXPECT_EQ(first.get().ToString(), Status().ToString());
+    ASSERT_EQ(a->mode(), Mode::kHogwild);
+  }
 }
 
 TEST(RemoteRaces, ValuesAreOfTheRoundThatTheirVersionNames) {
