@@ -15,7 +15,7 @@
 namespace passel {
 namespace {
 
-constexpr std::chrono::seconds kWaitTurn{1};
+constexpr std::chrono::seconds kStepTurn{1};
 // A step takes microseconds to milliseconds: an engine that needs so long is stuck.
 constexpr std::chrono::minutes kEngineLimit{5};
 // Whoever leaves has less patience.
@@ -205,7 +205,7 @@ class EngineGradients final : public GradientSource {
     const Deadline deadline = Deadline::After(kEngineLimit);
     for (;;) {
       bool finite = true;
-      const Result<BatchResult> finished = use_.engine->Finish(deadline.Sooner(kWaitTurn), &finite);
+      const Result<BatchResult> finished = use_.engine->Finish(deadline.Sooner(kStepTurn), &finite);
       if (finished.ok()) {
         await_range.Close();
         Step step = under_way_.front();
