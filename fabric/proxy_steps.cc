@@ -291,7 +291,7 @@ Status Proxy::EnterMode(std::uint64_t word) {
   return {};
 }
 
-// Of one that was away while the mode changed without it.
+// Refuses a worker that was away while the mode changed without it.
 Status Proxy::CheckMode() const {
   if (CurrentModeNumber(memory_) == mode_number_) return {};
   return Aborted(fmt::format(

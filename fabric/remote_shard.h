@@ -43,8 +43,8 @@ class RemoteShard final : public Shard {
   /// `fill` fills in the call of one shard.
   template <typename Fill>
   void Begin(Kind kind, const Fill& fill);
-  /// Of a step that this worker makes on one shard after the other: who is asked for it first has
-  /// the others begin theirs too.
+  /// Begins a step that this worker makes on one shard after the other: whoever is asked for it
+  /// first has the others begin theirs too.
   template <typename Fill>
   void BeginTogether(Kind kind, const Fill& fill);
 

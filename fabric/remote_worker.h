@@ -54,7 +54,7 @@ class RemoteWorker {
   /// For both sides of one ps.
   Status EnterMode(int shard, const ModeWord& mode);
 
-  /// Of ps/0.
+  /// What ps/0 said last.
   State state() const;
   /// state() says so from now on, and with it every request.
   void Stop();
@@ -72,7 +72,7 @@ class RemoteWorker {
   /// this mode.
   std::uint64_t arriving = 0;
 
-  // Of one_shard(): what came of its update beside the values.
+  // What came of the update of one_shard(), beside the values.
   std::optional<std::int64_t> counted;  ///< for CountUpdate()
   bool near_enough = false;             ///< for AwaitSlowest()
 

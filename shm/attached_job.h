@@ -83,7 +83,7 @@ class AttachedJob {
   class Attendant;
   explicit AttachedJob(const AttachOptions& options, const JobToken& token);
   Status Meet(int shard, Patience& patience);
-  /// Of that shard: from here on a ps that comes back finds it with us.
+  /// Takes the arena of that shard: from here on a ps that comes back finds it with us.
   Status Adopt(FileDescriptor fd, std::size_t shard);
 
   const AttachOptions options_;

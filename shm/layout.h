@@ -39,7 +39,7 @@ inline constexpr std::uint64_t kArenaMagic = 0x414c4553'53415031;  // "1PASSELA"
 inline constexpr std::uint32_t kLayoutVersion = 12;
 inline constexpr std::size_t kHeaderBytes = 4096;
 inline constexpr std::size_t kMaxJobIdBytes = 48;
-/// Of a plan, as text.
+/// The limit of a plan, as text.
 inline constexpr std::size_t kMaxPlanBytes = std::size_t{16} << 20;
 
 struct ArenaHeader {

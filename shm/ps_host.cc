@@ -27,7 +27,7 @@ constexpr std::chrono::milliseconds kProbeEvery{250};
 
 constexpr std::size_t kMaxDataFiles = 8;
 
-// Of descriptions of data that are kept: two tell already that workers differ.
+// Two descriptions of data are kept: they tell already that workers differ.
 constexpr std::size_t kMaxDataTold = 2;
 
 // As "data" in a status.

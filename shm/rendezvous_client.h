@@ -91,7 +91,7 @@ class RendezvousClient {
   Status OfferData(const std::string& key, int fd, Deadline deadline);
   /// nullopt: nobody has offered it.
   Result<std::optional<FileDescriptor>> GetData(const std::string& key, Deadline deadline);
-  /// Of a worker: says which data it trains on. Errors: kInvalidArgument unless `json` is an
+  /// A worker says which data it trains on. Errors: kInvalidArgument unless `json` is an
   /// object of at most kMaxDataText bytes.
   Status TellData(const std::string& json, Deadline deadline);
   /// A ps tells a worker that it listens now. Returns the data that this trains on: a JSON object,
@@ -104,7 +104,7 @@ class RendezvousClient {
   Result<ShardSnapshot> GetSnapshot(bool values, Deadline deadline);
   /// The job's state as JSON text.
   Result<std::string> GetStatus(Deadline deadline);
-  /// Of ps/0: asks for another mode. Returns its number. Errors: as WishForMode() in
+  /// Asks ps/0 for another mode. Returns its number. Errors: as WishForMode() in
   /// store/mode_change.h; kFailedPrecondition before the chief has proposed its plan.
   Result<std::uint32_t> SetMode(const ModeSetting& setting, Deadline deadline);
   Status Stop(Deadline deadline);

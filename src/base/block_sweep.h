@@ -17,7 +17,7 @@ struct BlockSweep {
   /// false: each float by an atomic addition, for plain SGD; nothing is ever left.
   bool claims = true;
   std::uint64_t claim = 0;  ///< Claim::Pack() (store/shard_memory.h) of who pushes
-  /// Of a life that is over: taken over where that can be, not where AcceleratorInfo::mps; 0: none.
+  /// The claim of a life that is over, which is taken over unless AcceleratorInfo::mps; 0: none.
   std::uint64_t former = 0;
   std::size_t first_block = 0;
   bool goes_on = false;  ///< with what the last sweep of this shard left; else a new push

@@ -44,12 +44,12 @@ inline void Record(Histogram& histogram, std::uint64_t value) {
   }
 }
 
-/// Of the values from `least` to `most`, both included.
+/// Counts the values from `least` to `most`, both included.
 struct BucketCount {
   std::uint64_t least, most, count;
 };
-/// Of several histograms taken together, ascending, those with a value. They may be written
-/// meanwhile.
+/// The buckets that have a value, ascending, of several histograms taken together. They may be
+/// written meanwhile.
 std::vector<BucketCount> Buckets(std::span<const Histogram* const> histograms);
 
 struct HistogramSummary {
@@ -59,7 +59,7 @@ struct HistogramSummary {
   std::uint64_t maximum = 0;  ///< exact
 };
 
-/// Of several histograms taken together; they may be written meanwhile.
+/// Summarises several histograms taken together; they may be written meanwhile.
 HistogramSummary Summarize(std::span<const Histogram* const> histograms);
 
 }  // namespace passel

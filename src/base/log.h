@@ -28,7 +28,7 @@ void SetLogLevel(LogLevel level);
 bool ParseLogLevel(std::string_view text, LogLevel* level);
 /// "text" or "json"; false for anything else.
 bool ParseLogFormat(std::string_view text, LogFormat* format);
-/// Of the lines to come. Default kText.
+/// Sets the format of the lines to come. Default kText.
 void SetLogFormat(LogFormat format);
 LogFormat GetLogFormat();
 /// Lines are appended to this file too; it is made if it is not there. Errors: kInvalidArgument if

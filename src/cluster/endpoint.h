@@ -46,7 +46,7 @@ struct FoundEndpoint {
   Role role;
   int index;
 };
-/// Of this user, in this network namespace. Errors: kInternal when /proc is not readable.
+/// Those of this user, in this network namespace. Errors: kInternal when /proc is not readable.
 Result<std::vector<FoundEndpoint>> FindEndpoints();
 /// Whether that task listens, or it cannot be known.
 bool MayListen(const std::string& job_id, Role role, int index);

@@ -72,7 +72,7 @@ class ClientHandshake {
   std::string hello_;
 };
 
-/// Of one task that listens, for all of its connections.
+/// The side of one task that listens, for all of its connections.
 class ServerHandshake {
  public:
   ServerHandshake(const JobToken& token, const Introduction& me, const MemoryFormat& format);

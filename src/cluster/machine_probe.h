@@ -25,7 +25,7 @@ struct ProbeOptions {
   /// Unset: nobody can tell. Errors: why there is none; kUnavailable: there may be one later.
   std::function<Status(Topology*)> gpu_without_nvml;
   std::string root;  ///< before /sys: "" is this machine's
-  /// Of the MPS daemon: $CUDA_MPS_PIPE_DIRECTORY, else /tmp/nvidia-mps.
+  /// The folder of the MPS daemon; "": $CUDA_MPS_PIPE_DIRECTORY, else /tmp/nvidia-mps.
   std::string mps_pipe_directory;
 };
 

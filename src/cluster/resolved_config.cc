@@ -33,7 +33,7 @@ Status ResolvedConfig::CheckComplete() const {
   std::string seen;
   for (const auto& [job, tasks] : cluster.jobs()) {
     for (const auto& [index, address] : tasks) {
-      // Of a large cluster the first few tell enough.
+      // The first few tasks of a large cluster tell enough.
       if (seen.size() > 200) continue;
       seen += fmt::format("{}{}/{}", seen.empty() ? "" : ", ", job, index);
       if (seen.size() > 200) seen += ", ...";

@@ -59,7 +59,7 @@ struct GpuLink {
   friend bool operator==(const GpuLink&, const GpuLink&) = default;
 };
 
-/// Of the service that lets processes share a GPU at the same time.
+/// The service that lets processes share a GPU at the same time.
 enum class MpsState {
   kUnknown,  ///< there is a control pipe, but who reads it cannot be seen from here
   kStopped,
@@ -68,7 +68,7 @@ enum class MpsState {
 std::string_view MpsStateName(MpsState state);  ///< "unknown", "stopped", "running"
 
 struct Topology {
-  /// Of the file or "this machine": for messages.
+  /// The name of the file, or "this machine": for messages.
   std::string origin;
   std::string driver_version;  ///< "580.159.03"; "" without a driver
   std::string cuda_version;    ///< that the driver supports, "13.0"; "" if not known
@@ -96,7 +96,7 @@ struct Topology {
 /// One node of which only the processors are known, each taken for a core.
 Topology FlatTopology(std::span<const int> processors);
 
-/// Of a topology that was read without NVML: what that means, and the remedy.
+/// What it means that a topology was read without NVML, and the remedy.
 inline constexpr std::string_view kWithoutNvml =
     "NVML (libnvidia-ml.so.1) is missing, so only the first GPU is known, and not which processors "
     "are near it: in a container, start that with NVIDIA_DRIVER_CAPABILITIES=compute,utility";

@@ -243,7 +243,7 @@ class TopologyReader {
                         "numa_node", "mig_enabled", "mig_instances"}));
       Gpu& gpu = topology_.gpus.emplace_back();
       gpu.index = static_cast<int>(i);
-      // Of a GPU of which only an instance is known there is none.
+      // A GPU of which only an instance is known has no UUID.
       PASSEL_ASSIGN_OR_RETURN(gpu.mig_enabled, in.Bool("mig_enabled"));
       if (in.Has("uuid") || !gpu.mig_enabled) {
         PASSEL_RETURN_IF_ERROR(TakeUuid(in, "GPU-", &gpu.uuid));

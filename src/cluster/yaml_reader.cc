@@ -85,7 +85,7 @@ Status YamlReader::SyntaxProblem() const {
   }
   YamlPlace place = PlaceOf(parser_.problem_mark);
   if (parser_.error == YAML_READER_ERROR) {
-    // Of a wrong byte only its offset is known.
+    // Only the offset of a wrong byte is known.
     const std::string_view before = text_.substr(0, parser_.problem_offset);
     const std::size_t line_start = before.rfind('\n') + 1;  // npos + 1 is 0
     const auto is_first_byte = [](char c) { return (static_cast<unsigned char>(c) >> 6) != 2; };

@@ -100,7 +100,7 @@ Result<AcceleratorPlugin> Load(const std::string& path) {
   std::memcpy(&entry, &symbol, sizeof entry);
   AcceleratorPlugin plugin;
   const int refused = entry(&Host(), &plugin);
-  // Of another ABI only the first three members may be looked at.
+  // Only the first three members of another ABI may be looked at.
   const std::string_view id = plugin.build_id == nullptr ? "unknown" : plugin.build_id;
   if (plugin.abi != kAcceleratorAbi || plugin.size != sizeof(AcceleratorPlugin)) {
     return FailedPrecondition(fmt::format(

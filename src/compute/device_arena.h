@@ -44,7 +44,7 @@ struct DeviceArenaShape {
   /// Processes on other GPUs use it too: everybody's updates are at a scope that holds them all.
   bool several_gpus = false;
   int gradient_slots = 1;  ///< this process's own; others may have more or fewer
-  /// Of who imports: the UUID of the GPU whose memory it is; empty: the importer's own.
+  /// An importer names the GPU whose memory it is, by its UUID; empty: its own GPU.
   std::string home;
 };
 
@@ -55,8 +55,8 @@ class DeviceArena {
   DeviceArena(const DeviceArena&) = delete;
   DeviceArena& operator=(const DeviceArena&) = delete;
 
-  /// Of its creator; -1 for who imported it. The memory lives as long as somebody holds such a
-  /// descriptor or maps it.
+  /// The descriptor of the creator; -1 in a process that imported it. The memory lives as long as
+  /// somebody holds such a descriptor or maps it.
   virtual int fd() const = 0;
   /// It is in the memory of another GPU than this process's.
   virtual bool remote() const = 0;

@@ -11,7 +11,7 @@ int AnswerHost(const AcceleratorHost& host, decltype(AcceleratorPlugin::open) op
   plugin->abi = kAcceleratorAbi;
   plugin->size = sizeof(AcceleratorPlugin);
   plugin->build_id = BuildId();
-  // Of another ABI nothing behind its size may be looked at.
+  // Nothing behind the size of another ABI may be looked at.
   if (host.abi != kAcceleratorAbi || host.size != sizeof(AcceleratorHost) ||
       host.build_id == nullptr || std::string_view(host.build_id) != BuildId()) {
     return 1;

@@ -119,7 +119,7 @@ class StepEngine {
     static_cast<void>(indices), static_cast<void>(slot), static_cast<void>(rate);
     return FailedPrecondition("this engine makes no updates");
   }
-  /// Of the step that Finish() returned last, if it was one of StartUpdate().
+  /// What the step that Finish() returned last left out, if it was one of StartUpdate().
   virtual LeftOut left_out() const { return {}; }
 
   /// Waits for the oldest step. After OK its gradient is in its slot (memory order: acquire), here

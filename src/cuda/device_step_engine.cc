@@ -195,8 +195,8 @@ class DeviceStepEngine final : public StepEngine {
     return {};
   }
 
-  // Of the parts of all variables, one behind the other; behind them all, where nothing was found,
-  // the first.
+  // The variable of `part`, which counts the parts of all variables one behind the other. Behind
+  // them all, where nothing was found, it is the first.
   std::size_t VariableOf(std::uint64_t part) const {
     const auto& variables = options_.memory.variables;
     for (std::size_t v = 0; v < variables.size(); ++v) {
@@ -233,7 +233,7 @@ class DeviceStepEngine final : public StepEngine {
     }
   }
 
-  // Of a gradient that is not finite the host is to find out where.
+  // Shows the host a gradient that is not finite, so that it finds out where.
   Status ShowGradient(int slot) {
     const Deadline deadline = Deadline::After(kCopyLimit);  // the next step may be under way
     const auto& to = options_.memory.gradient_slots[static_cast<std::size_t>(slot)];
@@ -255,7 +255,7 @@ class DeviceStepEngine final : public StepEngine {
     return data;
   }
 
-  // Of a slot, and what is its own of that.
+  // The host memory of a slot, and which of it is the slot's own.
   Result<StepHostMemory> HostMemory(std::size_t index) {
     Slot& slot = slots_[index];
     StepHostMemory host;

@@ -32,8 +32,8 @@ Result<std::vector<LayerEpilogues>> ChooseEpilogues(
     const std::vector<StepHostMemory>& hosts, const AskDevice& ask,
     const std::function<void(std::string_view)>& explain);
 
-/// Of the layers that the library computes, for a log line: "layer 0: RELU_AUX_BIAS, DRELU_BGRAD;
-/// layer 1: BGRADA; layer 2: none". Empty if there are none.
+/// Describes the layers that the library computes, for a log line: "layer 0: RELU_AUX_BIAS,
+/// DRELU_BGRAD; layer 1: BGRADA; layer 2: none". Empty if there are none.
 std::string DescribeEpilogues(const StepEngineOptions& options,
                               const std::vector<LayerEpilogues>& epilogues);
 

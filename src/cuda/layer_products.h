@@ -24,8 +24,8 @@ bool LibraryComputes(const StepEngineOptions& options, std::size_t layer);
 Status DoWithoutMissingLibrary(Device& device, StepEngineOptions* options,
                                const std::function<void(std::string_view)>& warn);
 
-/// Of layers that are computed in float32 although `options.math` is another, since kernels of our
-/// own compute them: a sentence for the user, or empty.
+/// Names the layers that are computed in float32 although `options.math` is another, since kernels
+/// of our own compute them: a sentence for the user, or empty.
 std::string FloatThoughNotAsked(const StepEngineOptions& options);
 
 /// ", tf32 in layer 0, float32 in layers 1, 2"; empty if float32 was asked for.

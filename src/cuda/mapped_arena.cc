@@ -91,7 +91,7 @@ class MappedArena final : public DeviceArena {
     PASSEL_CHECK(push.first_block < places_[Index(push.shard)].blocks, "a block of this shard");
     PASSEL_ASSIGN_OR_RETURN(Launcher * launcher, LauncherFor(push));
     PushOrder& order = *launcher->order;
-    // Of the shard's own: another shard's push may lie between the launches of one.
+    // The shard's own count: another shard's push may lie between the launches of one.
     std::uint64_t& pushes = pushes_[Index(push.shard)];
     order.number = ++launches_;
     order.push = push.goes_on ? pushes : ++pushes;
@@ -137,7 +137,7 @@ class MappedArena final : public DeviceArena {
   float* Array(int shard, int array) const {
     return At<float>(places_[Index(shard)].arrays[Index(array)]);
   }
-  // Of the arena, wherever it is.
+  // Copies from the arena, wherever it is.
   Status CopyOut(void* to_host, const void* from, std::size_t bytes, Deadline deadline) {
     return remote_ ? far_.Read(to_host, from, bytes, deadline)
                    : device_.CopyOut(to_host, from, bytes);

@@ -26,7 +26,7 @@ std::string CapabilityText(int capability) {
   return fmt::format("{}.{}", capability / 10, capability % 10);
 }
 
-// Of an answer that asking later may give: kUnavailable; else OK.
+// kUnavailable if asking later may get another answer; else OK.
 Status NotYet(const DriverAnswer& answer) {
   if (answer.ok() || ClassOf(answer.error) != ErrorClass::kLater) return {};
   return StatusOfError(answer.error, "the NVIDIA driver gives no GPU yet: " + answer.text);

@@ -56,7 +56,7 @@ class DriverCalls {
   virtual std::string DriverRelease() = 0;
   virtual DriverAnswer DeviceCount(int* count) = 0;
   virtual DriverAnswer Facts(int device, DeviceFacts* facts) = 0;
-  /// Of `device` in the memory of `peer`.
+  /// What `device` can do in the memory of `peer`.
   virtual DriverAnswer Peer(int device, int peer, PeerFacts* facts) = 0;
 };
 

@@ -29,7 +29,7 @@ UuidBytes CopyOf(const char (&bytes)[16]) {
   return copy;
 }
 
-// Of the device itself, also where it is a MIG instance.
+// The UUID of the device itself, also where it is a MIG instance.
 std::optional<UuidBytes> OwnUuid(int ordinal) {
   void* symbol = nullptr;
   cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;

@@ -120,7 +120,7 @@ class StepPlanBuilder {
   Bytes NumberOnDevice() const { return {memory_.block_, sizeof(std::uint64_t)}; }
   Bytes RateOnDevice() const { return {memory_.block_ + offsetof(StepBlock, rate), sizeof(float)}; }
   Bytes Rate() const { return {memory_.rate_, sizeof(float)}; }
-  // Of part `part` of a variable.
+  // The counter of part `part` of a variable.
   std::uint32_t* NonFinite(std::size_t variable, std::size_t part) const {
     std::uint32_t* counter = memory_.nonfinite_ + part;
     for (std::size_t v = 0; v < variable; ++v) counter += options_.memory.variables[v].size();

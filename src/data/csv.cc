@@ -59,9 +59,9 @@ class LineReader {
       PASSEL_RETURN_IF_ERROR(Refill());
     }
   }
-  // Of the line that Next() gave last, from 1.
+  // The number of the line that Next() gave last, from 1.
   std::uint64_t number() const { return number_; }
-  // Lines have so many columns from here on.
+  // Lines have `columns` columns from here on.
   void Expect(std::size_t columns) {
     max_line_ = std::max(kMaxLineBytes, kMaxColumnBytes * columns);
   }

@@ -124,7 +124,7 @@ class FakeSource : public DataSource::Impl {
   static constexpr BlobShape kShape{kFakeExamples, kFakeExamples, kFakeSide, kFakeSide};
 };
 
-// Of a training and a test file, of which no more than these examples are counted (0: all).
+// The shape of a training and a test file. At most these examples are counted (0: all).
 Result<BlobShape> MeasureCsvFiles(const std::vector<std::string>& paths, std::uint64_t train_limit,
                                   std::uint64_t test_limit) {
   const auto measure = [](const std::string& path, std::uint64_t limit) -> Result<CsvShape> {

@@ -123,7 +123,7 @@ struct DataSplit {
   ImageSet test;
 };
 
-/// Of the first `train_examples` training examples (or of all, if there are fewer; 0: of all).
+/// Splits the first `train_examples` training examples (or all, if there are fewer; 0: all).
 /// Errors: kInvalidArgument unless 0 <= validation_size <= their number. With all examples taken
 /// for validation the training set is empty.
 Result<DataSplit> SplitValidation(const Dataset& dataset, std::int64_t validation_size,

@@ -4,8 +4,8 @@
 //   {'descr': '|u1', 'fortran_order': False, 'shape': (60000, 28, 28), }     padded, ends with \n
 //   the elements
 //
-// Of Python's syntax only what NumPy itself writes is understood: this one dictionary, with these
-// three keys in any order.
+// Only the part of Python's syntax that NumPy itself writes is understood: this one dictionary,
+// with these three keys in any order.
 
 #pragma once
 

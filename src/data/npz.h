@@ -44,7 +44,7 @@ class NpzReader {
 
   std::uint32_t train_count() const;
   std::uint32_t test_count() const;
-  /// Of an image. Rows and columns are 0 where no array says them; else their product is pixels().
+  /// An image's size. Rows and columns are 0 if no array says them; else pixels() is the product.
   std::uint64_t pixels() const;
   std::uint32_t rows() const;
   std::uint32_t cols() const;

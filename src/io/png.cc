@@ -34,7 +34,7 @@ extern "C" void OnPngRead(png_structp png, png_bytep to, png_size_t bytes) {
   input->left -= bytes;
 }
 
-// Of the chunks that need not be understood those that say how light the values are.
+// Chunks that say how light the values are, among those that need not be understood.
 constexpr png_byte kLightChunks[] = "cHRM\0gAMA\0iCCP\0sRGB";
 
 // The next two are jumped out of, so nothing in them has a destructor. False: Input::message says

@@ -43,7 +43,7 @@ enum class DType : std::uint8_t { kU8, kF32, kF64, kI64 };
 
 /// As spelled in a header, for example "F32".
 std::string_view DTypeName(DType dtype);
-/// Of one element.
+/// The bytes of one element.
 std::size_t DTypeBytes(DType dtype);
 /// Nothing for any other name.
 std::optional<DType> ParseDType(std::string_view name);

@@ -14,13 +14,13 @@ namespace passel::job {
 struct JobAnswer {
   std::string job;
   int ps = 0;  ///< how many listen
-  /// Of ps/0: a JSON object. Errors: kDeadlineExceeded, naming who did not answer; kDataLoss; those
-  /// of shm::RendezvousClient::Connect().
+  /// The answer of ps/0, a JSON object. Errors: kDeadlineExceeded, naming who did not answer;
+  /// kDataLoss; those of shm::RendezvousClient::Connect().
   Result<std::string> status;
   std::vector<std::string> silent;  ///< "ps/1": the other ps that did not answer in time
 };
 
-/// Of one job that was found, or, with an empty name, of all, sorted by name. Each ps is asked on a
+/// Asks one job that was found, or, with an empty name, all; sorted by name. Each ps is asked on a
 /// thread of its own, so that a job that is stuck costs the others nothing: returns by the
 /// deadline. Errors: those of FindEndpoints().
 Result<std::vector<JobAnswer>> AskJobs(const std::string& job, Deadline deadline);

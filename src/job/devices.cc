@@ -113,7 +113,7 @@ Status CheckDevices(const DeviceSettings& flags, const TypedNumbers& typed,
                     const ResolvedConfig& config) {
   PASSEL_RETURN_IF_ERROR(CheckFraction(flags, typed));
   const TaskId id = config.task.value_or(TaskId{"worker", 0});
-  // Of a cluster that is seen in part nobody can say what is left out.
+  // Nobody can say what is left out of a cluster that is seen in part.
   if (!config.partial) PASSEL_RETURN_IF_ERROR(CheckFilters(flags, id, config.cluster));
   PASSEL_RETURN_IF_ERROR(CheckProcessor(flags, config));
   if (!config.gpu || flags.allow_soft_placement) return {};

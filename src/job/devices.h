@@ -40,8 +40,8 @@ int GpusForRanks(const DeviceSettings& flags);
 std::vector<std::string> DeviceWarnings(const DeviceSettings& flags, const std::string& who,
                                         const std::string& gpus, const std::string& reason);
 
-/// Of a task that is to compute on `gpu` and cannot, for that reason. Errors: kInvalidArgument if
-/// the CPU will not do.
+/// Judges a task that is to compute on `gpu` and cannot, for that reason. Errors: kInvalidArgument
+/// if the CPU will not do.
 Status CheckSoftPlacement(const DeviceSettings& flags, const std::string& who,
                           const std::optional<int>& gpu, const std::string& reason);
 

@@ -17,14 +17,14 @@ class Effective {
  public:
   explicit Effective(ResolvedConfig* resolved) : resolved_(*resolved) {}
 
-  // Of a setting that nobody made.
+  // Changes a setting that nobody made.
   void Default(std::string_view name, std::string value, std::string origin) {
     Setting* const setting = Find(name);
     if (setting != nullptr && setting->source == Source::kDefault) {
       Set(setting, std::move(value), std::move(origin));
     }
   }
-  // Of a setting that has another value than the one in force.
+  // Changes a setting that has another value than the one in force.
   void Force(std::string_view name, const std::string& value, std::string origin) {
     Setting* const setting = Find(name);
     if (setting != nullptr && setting->value != value) Set(setting, value, std::move(origin));

@@ -24,7 +24,7 @@ std::optional<T> NumberOf(const std::map<std::string, std::string>& metadata, co
   return value;
 }
 
-// Of data that is not, byte for byte, what the job read.
+// How data differs that is not, byte for byte, what the job read.
 std::string Difference(const ChosenData& chosen, const TrainedOn& trained) {
   const JobData& own = trained.told[0];
   if (chosen.dir != own.directory) {

@@ -24,7 +24,7 @@ struct TrainedOn {
   std::vector<JobData> told;          ///< by its tasks, the chief's first; empty: nothing
   std::optional<TrainedSplit> split;  ///< of a file, if it says so
 
-  /// Of the job `id` whose status has this "data".
+  /// What the job `id` trained on, whose status has this "data".
   static TrainedOn OfJob(const std::string& id, const std::string& data_json);
 };
 

@@ -19,7 +19,7 @@ namespace {
 
 using Kind = DeviceRequest::Kind;
 
-// The name of GPU `index` of those that this process may see; "" where there are not so many.
+// The name of GPU `index` of those that this process may see; "" where there are fewer.
 std::string VisibleName(int index) {
   const char* const visible = ::getenv("CUDA_VISIBLE_DEVICES");
   if (visible == nullptr) return std::to_string(index);
@@ -35,7 +35,7 @@ std::string VisibleName(int index) {
 // The GPU `index` of those that this process may see becomes the first, and `arena`, in whose
 // memory the parameters are, the only other one: before CUDA wakes up.
 void SeeOnly(int index, int arena) {
-  // Of fewer GPUs than --num_gpus says none is left: the driver will tell.
+  // Where there are fewer GPUs than --num_gpus says, none is left: the driver will tell.
   std::string devices = VisibleName(index);
   if (arena != index && !devices.empty()) {
     devices = fmt::format("{},{}", devices, VisibleName(arena));

@@ -30,7 +30,7 @@ Status CheckTowers(const JobSettings& f) {
   return {};
 }
 
-// Of workers on GPUs; a job that has none says so when it runs.
+// Settings of workers on GPUs; a job that has none says so when it runs.
 Status CheckGpuSettings(const JobSettings& f, JobConfig* config) {
   PASSEL_ASSIGN_OR_RETURN(config->math, Choose<MathMode>("--math", f.math,
                                                          {{"float32", MathMode::kFloat32},
@@ -220,7 +220,7 @@ Status FitToData(const Dataset& data, int workers, JobConfig* config) {
         fmt::format("--batch_size is at most the {} examples of the training set, not {}: lower it",
                     split.train.size(), config->worker.batch_size));
   }
-  // Of the shards the smallest: one worker that cannot draw a batch is too many.
+  // The smallest shard counts: one worker that cannot draw a batch is too many.
   const std::size_t shard = split.train.size() / static_cast<std::size_t>(workers);
   if (config->worker.shard_data && config->worker.batch_size > shard) {
     return InvalidArgument(fmt::format(

@@ -12,8 +12,8 @@
 
 namespace passel::job {
 
-/// Of the training examples of a job: it takes the first `train_examples` (0: all), and of these it
-/// trains on all but the first `validation_size`.
+/// What a job does with its training examples: it takes the first `train_examples` (0: all), and
+/// trains on all of these but the first `validation_size`.
 struct TrainedSplit {
   std::int64_t validation_size = 0;
   std::uint64_t train_examples = 0;

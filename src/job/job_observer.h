@@ -1,7 +1,7 @@
 // job_observer.h - how an evaluator watches a running job: it maps the arenas for reading only.
 //
 // It is no worker: nobody waits for it, rounds do not count it, and since its descriptors are
-// read-only it cannot change a byte. That it is killed nobody notices.
+// read-only it cannot change a byte. Killing it affects no other task.
 //
 // A ps that dies is looked for again; meanwhile the mappings stay, and training with them. The end
 // of the job is read from the arena: an observer sees the last values even if every other task is

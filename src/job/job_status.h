@@ -40,13 +40,13 @@ struct JobStatus {
 
 /// MonotonicNs() of the first step of any worker; 0: there was none.
 std::int64_t FirstStepNs(const JobStatus& status);
-/// Of the last one; 0: there was none.
+/// MonotonicNs() of the last one; 0: there was none.
 std::int64_t LastStepNs(const JobStatus& status);
 
 /// "cpu", "gpu", or "unknown" while a worker has not chosen yet: WorkerStatus::device.
 const char* DeviceName(std::uint64_t device);
 
-/// Of the lead's arena.
+/// What the lead's arena tells.
 JobStatus ReadJobStatus(const ShardMemory& memory);
 
 /// What an arena tells of its job, with the last events: a JSON object, "arena" in the status that

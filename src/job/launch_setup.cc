@@ -305,7 +305,7 @@ class Setup {
     return Take(std::move(choice));
   }
 
-  // --num_gpus beside --device: so many of those that there are.
+  // --num_gpus N beside --device: the first N of those that there are.
   Status LimitNumber(DeviceChoice* choice) {
     const auto wanted = static_cast<std::size_t>(d_.num_gpus);
     const std::size_t there = choice->devices.size();

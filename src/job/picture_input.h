@@ -14,7 +14,7 @@ namespace passel::job {
 struct PictureOptions {
   std::size_t inputs = 0;   ///< pixels that the model takes
   bool invert = false;      ///< dark on light
-  std::uint64_t limit = 0;  ///< of an IDX file: the first so many images; 0: all
+  std::uint64_t limit = 0;  ///< of an IDX file: the first N images; 0: all
 };
 
 /// Images of one file, as the model takes them.

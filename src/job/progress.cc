@@ -64,7 +64,7 @@ void Progress::Update(const JobStatus& status) {
   };
   reach(train_steps_, status.global_step, global);
   reach(local_steps_, static_cast<std::int64_t>(status.local_steps), local);
-  // Of several workers each may add one more.
+  // Each of several workers may add one more.
   const std::string goal =
       train_steps_ != kNoStepLimit
           ? fmt::format("step {}/{}", std::min(status.global_step, train_steps_), train_steps_)

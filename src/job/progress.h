@@ -24,7 +24,7 @@ class Progress {
 
   /// At most four times a second on a terminal, once in two seconds elsewhere.
   void Update(const JobStatus& status);
-  /// Of all statuses that Update() was told.
+  /// The curve of all statuses that Update() was told.
   const LearningCurve& curve() const { return curve_; }
   /// The last evaluation: `done` of `total` images. As often as Update(); elsewhere than on a
   /// terminal one line, if it takes more than two seconds.

@@ -21,7 +21,7 @@ constexpr std::chrono::seconds kAfterAFailure{1};
 constexpr std::chrono::seconds kAfterASignal{10};
 constexpr std::chrono::milliseconds kLook{50};
 
-// Of this process, without the program's name.
+// The arguments of this process, without the program's name.
 std::vector<std::string> OwnArguments() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   std::vector<std::string> arguments;

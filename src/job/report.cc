@@ -173,7 +173,7 @@ std::string ToJson(const JobReport& r) {
                        {"p99", r.status.staleness.p99},
                        {"max", r.status.staleness.maximum},
                        {"buckets", BucketsToJson(r.status.staleness_buckets, std::identity())}};
-  // Of an update that is part of a step nobody knows when it began.
+  // Nobody knows when an update that is part of a step began.
   const auto latency = [&](std::uint64_t ns) -> nlohmann::ordered_json {
     if (r.status.push_latency_ns.count == 0 && r.status.local_steps > 0) return nullptr;
     return Microseconds(ns);

@@ -26,7 +26,7 @@ struct RunInfo {
   std::string started;    ///< UTC, "2026-11-22T14:37:29Z"
 };
 
-/// Of this process; `started` is now. Neither the network nor a clock is waited for.
+/// Describes this process; `started` is now. Neither the network nor a clock is waited for.
 RunInfo DescribeRun(JobSettings settings);
 
 }  // namespace passel::job

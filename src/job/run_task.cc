@@ -30,7 +30,7 @@ Status CheckTask(const Task& task, const ResolvedConfig& resolved, const JobConf
                     resolved.task->ToString()));
   }
   PASSEL_RETURN_IF_ERROR(CheckDevices(task.flags.devices, task.job.typed, resolved));
-  // Of a cluster that is seen in part nobody knows how many ps there are.
+  // Nobody knows how many ps there are in a cluster that is seen in part.
   if (resolved.partial) return {};
   if (resolved.distributed) {
     const ClusterSpec& cluster = resolved.cluster;

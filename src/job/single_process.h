@@ -31,7 +31,7 @@ class SingleProcessJob {
   /// that fails is in the report, too. Errors: what kept it from beginning; kAlreadyExists when the
   /// job id is in use.
   Status Run(Progress& progress, JobReport* report);
-  /// Of the one shard. REQUIRES: Run() returned OK.
+  /// The values of the one shard. REQUIRES: Run() returned OK.
   std::vector<const float*> values() const { return {memory_.values}; }
 
  private:

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kMaxPsStarts = 100;
 constexpr std::chrono::milliseconds kLastLines{100};
-// Of a chief that is killed again and again before it has written the first values.
+// Limits a chief that is killed again and again before it has written the first values.
 constexpr int kMaxChiefStarts = 5;
 
 // How a worker ended. One that a signal told to leave does so with an exit code.

@@ -57,7 +57,7 @@ WorkerNames Task::Names() const {
 Status PrepareTask(const ResolvedConfig& config, Task* task) {
   PASSEL_RETURN_IF_ERROR(config.CheckComplete());
   task->spec = config.cluster;
-  // Of an evaluator nobody has asked this yet.
+  // Nobody has asked this for an evaluator yet.
   PASSEL_RETURN_IF_ERROR(task->spec.Validate());
   PASSEL_CHECK(config.task.has_value(), "a cluster was named, so a task of it was too");
   task->id = *config.task;

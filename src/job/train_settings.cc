@@ -43,7 +43,7 @@ Status CheckTasksAndResults(const TrainSettings& f) {
   return f.job_id.empty() ? Status() : ValidateJobId(f.job_id);
 }
 
-// Of computations and of variables.
+// Checks the places of computations and of variables.
 Status CheckPlaces(const TrainSettings& f, const JobConfig& config) {
   PASSEL_RETURN_IF_ERROR(CheckJobDevices(f.devices, f.job.typed, f.workers, f.gpu_per_worker));
   return CheckPins(config.model, std::max(1, f.ps), config.placement);

@@ -73,7 +73,7 @@ class WorkerCounts {
     return WorkerCounts(*this)[counter];
   }
 
-  /// Of a job: takes in one more worker.
+  /// The counts of a job take in one more worker.
   void Add(const WorkerCounts& worker) {
     for (std::size_t i = 0; i < counts_.size(); ++i) {
       counts_[i] = kWorkerCounts[i].is_maximum ? std::max(counts_[i], worker.counts_[i])

@@ -183,7 +183,7 @@ class WorkerTask {
 
   // What it computes with, on the CPU and on its GPU.
   Status PrepareTraining() {
-    // Of a whole job the supervisor has asked it.
+    // The supervisor has asked this for a whole job.
     if (!task_.flags.supervised) PASSEL_RETURN_IF_ERROR(CheckWorkerMemory(config_));
     config_.worker.num_workers = task_.NumTrainers();
     config_.worker.names = task_.Names();

@@ -96,8 +96,8 @@ struct Cell {
 };
 
 inline constexpr std::size_t kMaxCellElements = std::size_t{1} << 30;
-/// Of an open loop. Five operations are the least of a run: more than seconds apart nobody waits
-/// for.
+/// Limits of an open loop's rate. A run has at least five operations: nobody waits for any that are
+/// more than seconds apart.
 inline constexpr double kMinCellRate = 1, kMaxCellRate = 1e7;
 /// Workers that are told to share the cores evenly gain nothing from being more.
 inline constexpr int kWritersPerCore = 2;

@@ -6,7 +6,7 @@
 namespace passel::lab {
 namespace {
 
-// Of so many samples in order, the one that is the q-quantile. REQUIRES: count > 0.
+// The place of the q-quantile among `count` samples in order. REQUIRES: count > 0.
 std::size_t Rank(std::size_t count, double q) {
   // A hair less: 0.9 * 10 is 9.000000000000002 in one order of operations and 9 in another.
   const double rank = std::ceil(q * static_cast<double>(count) - 1e-9);

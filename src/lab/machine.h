@@ -26,7 +26,7 @@ struct CpuTimes {
 };
 CpuTimes ReadCpuTimes();
 
-/// Of the time between two readings; zero if that is too short to tell (0.2 s).
+/// Load in the time between two readings; zero if that is too short to tell (0.2 s).
 struct OtherLoad {
   double cores = 0;  ///< kept busy by other processes, on average
   double steal = 0;  ///< share of the cores' time, 0..1

@@ -31,8 +31,8 @@ namespace passel::lab {
 struct LabOptions {
   double run_seconds = 0.1;  ///< of each timed run: a pair takes twice as long
   int pairs = 3;             ///< of limit and cell
-  /// Of all writers and pairs, at most 8 million, so that floats count them; a run that would give
-  /// more ends early.
+  /// For all writers and pairs together, at most 8 million, so that floats count them; a run that
+  /// would give more ends early.
   std::size_t max_samples = 2'000'000;
   /// For tests: called by each writer before each timed operation of the cell, outside of what a
   /// closed loop times. May sleep.
@@ -41,8 +41,8 @@ struct LabOptions {
 
 struct CellResult {
   Distribution latency;  ///< of every operation of all writers and pairs, in us
-  /// Of the reference's operations, in us: the bare fused loop (kPushPull: and the copy) on private
-  /// memory. Rounds, which share an update, and writers that share a cache may beat it.
+  /// The reference's operations take this, in us: the bare fused loop (kPushPull: and the copy) on
+  /// private memory. Rounds, which share an update, and writers that share a cache may beat it.
   Distribution limit;
   std::string limit_what;
   std::vector<double> pairs;  ///< p50 of the cell over p50 of the reference, of each pair

@@ -21,7 +21,7 @@ inline double Percentile(std::vector<double> samples, double q) {
   return *at;
 }
 
-/// Of an even number the mean of the two in the middle; 0 of none.
+/// The median: of an even number it is the mean of the two in the middle, of none 0.
 inline double Median(std::vector<double> samples) {
   if (samples.empty()) return 0;
   std::sort(samples.begin(), samples.end());

@@ -42,7 +42,7 @@ std::string MustBe(HyperRange range, double value) {
   return "known";
 }
 
-// Of a field that the optimizer does not use.
+// Refuses a value of a field that the optimizer does not use.
 Status CheckUnused(const OptimizerConfig& config, const Hyperparameter& parameter) {
   const double value = parameter.field.Get(config);
   const double left_alone = parameter.field.Get(OptimizerConfig());

@@ -182,9 +182,9 @@ constexpr std::size_t kLineFloats = 16;  // of a cache line
 constexpr std::size_t kChunk = 4 * kLineFloats;
 constexpr std::size_t kAhead = 128;  // floats
 
-// Of what will be written as its owner (prefetchw): a line that another core has changed is then
-// fetched once, not first for reading and again for writing. For memory of this core alone it helps
-// too, since the processor's own prefetching begins anew at each 4 KiB page.
+// Fetches what will be written as its owner (prefetchw): a line that another core has changed comes
+// once, not first for reading and again for writing. This helps with memory of this core alone too,
+// since the processor's own prefetching begins anew at each 4 KiB page.
 template <typename Rule>
 inline __attribute__((always_inline)) void PrefetchChunk(const float* w, const float* s0,
                                                          const float* s1, const float* s2) {

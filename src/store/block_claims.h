@@ -45,7 +45,7 @@ bool TryTakeOver(const ShardMemory& memory, BlockState& block, Claim mine, Claim
 /// sleep, and have `watch` look after the holder.
 class ClaimPatience {
  public:
-  /// Of a holder that goes on to other blocks.
+  /// For a holder that goes on to other blocks.
   static constexpr std::chrono::nanoseconds kShortTurn{200};
 
   /// `watch` outlives it. `turn`: how long it leaves a block alone between two looks, while it

@@ -32,8 +32,8 @@ void Caretaker::TellDepartures(const ShardMemory& memory) {
 void Caretaker::FindDead(const ShardMemory& memory,
                          const std::function<bool(int worker)>& connected) {
   MarkDeadByKernel(memory);
-  // Of one that is joining the kernel cannot be asked, and who died in it before anybody looked on
-  // has no connection that ends.
+  // The kernel cannot be asked about a worker that is joining, and one that died in it before
+  // anybody looked on has no connection that ends.
   const std::int64_t now = MonotonicNs();
   for (int worker = 0; worker < memory.num_workers; ++worker) {
     const TaskState state = StateOf(memory, worker);

@@ -144,7 +144,7 @@ Status LocalShard::PrepareChange(std::uint64_t step) {
   return {};
 }
 
-// Of several gradients of one round: the others are added to slot 0.
+// Several gradients of one round are added up: the others are added to slot 0.
 Status LocalShard::Stage(int slot) {
   if (slot < memory_.gradient_slots) return {};  // it was computed in place
   float* sum = memory_.Gradient(worker_, 0);
@@ -203,7 +203,7 @@ std::int64_t LocalShard::BeginPush() {
 Status LocalShard::EndPush(Version* version_before) {
   Increment(counters().pushes_ended);
   const bool alive = Alive();
-  // Of a job that went over to another mode without us the versions may be the numbers of rounds.
+  // If the job went over to another mode without us, the versions may be the numbers of rounds.
   if (!alive && CurrentModeNumber(memory_) != mode_number_) return CheckAlive();
   // Release: who sees the new version and pulls sees this update, unless a later one replaced it.
   *version_before = memory_.state->version.fetch_add(1, std::memory_order_acq_rel);

@@ -100,7 +100,7 @@ std::optional<std::uint64_t> SlowestClock(const ShardMemory& memory, int except,
       const TaskState state = StateOf(memory, k);
       if (state.phase != Phase::kRunning && !(joining && state.phase == Phase::kJoining)) continue;
       const Arrival clock = Arrival::Unpack(memory.tasks[k].clock.load(std::memory_order_seq_cst));
-      // Of another life: joining and not yet set, or it changed hands and we shall look again.
+      // Another life's clock does not count: not yet set, or it changed hands and we look again.
       if (clock.IsOf(state.epoch)) slowest = std::min(slowest.value_or(clock.at), clock.at);
     }
     const std::uint32_t after = generation();
@@ -205,7 +205,7 @@ void Follow(const ShardMemory& other, int worker, std::uint32_t epoch, const Pro
   // Whoever was kept from running since it joined may have been evicted: this is another's, then.
   if (StateOf(other, worker).epoch > epoch) return;
   StoreIdentity(task, epoch, who);
-  // Of a life before that nobody counted here.
+  // Settles a life before that nobody counted here.
   SettlePushes(task, task.counters.pushes_begun.load(std::memory_order_relaxed),
                task.counters.pushes_ended.load(std::memory_order_relaxed));
   // Only raised: a former life that comes late is not there any more.

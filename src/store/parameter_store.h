@@ -56,7 +56,7 @@ class ParamView {
 
   /// float32, row-major in the variable's shape, 64-byte aligned.
   std::span<const float> values(VarId id) const { return {values_[id], (*table_)[id].elements}; }
-  /// Of shard 0, when it was pulled.
+  /// The version of shard 0, when it was pulled.
   Version version() const { return version_; }
   /// Names the versions of all shards at this pull. For Push(); the last eight pulls are known.
   std::uint32_t stamp() const { return stamp_; }
@@ -187,10 +187,10 @@ class ParameterStore {
                               Deadline deadline) = 0;
 
   /// Memory order: acquire. After OK this thread sees the applied update. `ssp`: returns when the
-  /// slowest worker is at most the bound behind. Every push is waited for before the next, but in
-  /// `hogwild` and `locked`. The end of a step is here: while the mode of the job is changing this
-  /// returns when every worker has ended its last step in the old one, and the next step is in the
-  /// new one; the buffers lent before are void. So a worker that never waits holds a change up.
+  /// slowest worker is at most the bound behind. Except in `hogwild` and `locked`, the caller must
+  /// wait for each push before the next one. A step ends here: while the job changes its mode, this
+  /// returns when every worker has ended its last step in the old mode. The next step is in the new
+  /// one, and the buffers lent before are void. So a worker that never waits holds a change up.
   /// Errors: kDeadlineExceeded (the push stands, call again); kAborted; kCancelled after Stop().
   virtual Result<PushOutcome> Wait(Ticket ticket, Deadline deadline) = 0;
 
@@ -206,8 +206,8 @@ class ParameterStore {
   /// The second half, of an update that is made, of a gradient of the pull `stamp`: counts, and
   /// goes on, as Push() does; Wait() follows. Errors: kAborted, when evicted meanwhile.
   virtual Result<Ticket> EndUpdate(std::uint32_t stamp) = 0;
-  /// In its place, of one that was made in part or, as far as anybody knows, not at all: counted as
-  /// half applied, and as no step.
+  /// Call this instead of EndUpdate() if the update may have been made only in part or not at all.
+  /// It counts as half applied, and not as a step.
   virtual void GiveUpUpdate() = 0;
 
   /// For a worker that pushes nothing for long: others take one that holds them up and is silent

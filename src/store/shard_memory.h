@@ -219,7 +219,7 @@ struct Decision {
             static_cast<int>(word & 0xff), static_cast<std::uint32_t>(word >> 8 & 0xf)};
   }
   bool SameRoundAs(Decision other) const { return round == other.round && worker == other.worker; }
-  /// Of the mode with this number, 1 to 15: tells it from the few before and after it.
+  /// The end of the mode with this number, 1 to 15: tells it from the few before and after it.
   static std::uint32_t EndOf(std::uint32_t mode_number) { return 1 + mode_number % 15; }
 };
 static_assert(kMaxWorkers <= 0x100);

@@ -26,7 +26,7 @@ bool HasRounds(const ShardMemory& memory) { return IsRoundMode(CurrentMode(memor
 // Claims first: whoever has let go of a block has written its new round before.
 std::optional<std::uint64_t> SettledRound(const ShardMemory& memory, bool lead) {
   if (!HasRounds(memory)) return std::nullopt;
-  // Of the lead only when it is finished, too: then the global step says it.
+  // The lead's round must be finished, too: then the global step says it.
   const std::uint64_t round = lead ? memory.state->completed_round.load(std::memory_order_acquire)
                                    : memory.state->version.load(std::memory_order_acquire);
   for (std::size_t b = 0; b < memory.num_blocks; ++b) {

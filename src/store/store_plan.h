@@ -33,7 +33,7 @@ struct StorePlan {
   Status Validate() const;
   /// Whether a job of this plan can be in that mode. Errors: kInvalidArgument.
   Status CheckMode(const ModeSetting& setting) const;
-  /// Of ToJson(): equal plans, equal hashes, on any machine.
+  /// The hash of ToJson(): equal plans, equal hashes, on any machine.
   std::uint64_t Hash() const;
   /// Under the first mode.
   ShardRules Rules() const;

@@ -35,9 +35,9 @@ class ConfusionMatrix {
   std::uint64_t total() const;
   std::uint64_t correct() const;
 
-  /// Of the examples of a class, the share that was found; nullopt if there are none.
+  /// The share of a class's examples that was found; nullopt if there are none.
   std::optional<double> Recall(std::size_t label) const;
-  /// Of the examples taken for a class, the share that are of it; nullopt if there are none.
+  /// The share of the examples taken for a class that are of it; nullopt if there are none.
   std::optional<double> Precision(std::size_t predicted) const;
 
  private:
@@ -55,8 +55,8 @@ struct LabelledEvaluation {
   ConfusionMatrix matrix;
 };
 
-/// Of all images of `set`, at the parameters `parts`. Errors: kInvalidArgument for an empty set or
-/// a label that the model does not know; the backend's.
+/// Evaluates all images of `set`, at the parameters `parts`. Errors: kInvalidArgument for an empty
+/// set or a label that the model does not know; the backend's.
 Result<LabelledEvaluation> EvaluateSet(Model& model, const ImageSet& set, ParameterParts parts);
 
 }  // namespace passel

@@ -173,7 +173,7 @@ class EngineGradients final : public GradientSource {
     step.before = parts_.batches.cursor();
     step.result.stamp = view->stamp();
     step.result.gradient = parts_.store.LendGradient();
-    // A private buffer of the store is none that the engine was told of at its creation.
+    // The store's private buffer is not one of the slots that the engine was created with.
     step.engine_slot = std::min(step.result.gradient.slot(), use_.store_slots);
     const std::span<const std::uint32_t> indices = parts_.batches.Next();
     step.result.examples = indices.size();
@@ -214,7 +214,7 @@ class EngineGradients final : public GradientSource {
         step.result.finite = finite;
         if (step.engine_slot == use_.store_slots) CopyFromScratch(step.result.gradient);
         const std::int64_t now = MonotonicNs();
-        // Of two steps that overlap the second counts from the end of the first.
+        // If two steps overlap, the second counts from the end of the first.
         step.result.compute_ns = now - std::max(step.started_ns, last_finish_ns_);
         last_finish_ns_ = now;
         if (step.result.updated) {
@@ -242,7 +242,7 @@ class EngineGradients final : public GradientSource {
     }
   }
 
-  // Of a step that is done.
+  // Ends the update of a step that is done.
   Status EndUpdate(ComputedGradient* step) {
     step->left_out = use_.engine->left_out();
     if (!*step->finite) {

@@ -62,7 +62,7 @@ class ModelLayout {
   /// Fills in `parts` (kept between calls: nothing is allocated after the first).
   void Bind(const ParamView& view, std::vector<std::vector<RowPart>>* parts) const;
   void Bind(const GradientBuffer& gradient, std::vector<std::vector<MutableRowPart>>* parts) const;
-  /// Of one shard's values each: for a reader without a store.
+  /// Each element is one shard's values: for a reader without a store.
   void Bind(std::span<const float* const> shard_values,
             std::vector<std::vector<RowPart>>* parts) const;
 

@@ -17,7 +17,7 @@ namespace passel {
 /// Named shapes from anywhere.
 struct NamedShapes {
   std::function<bool(const std::string& name)> has;
-  /// Of a float32 variable with `rank` dimensions. Errors: in the caller's words, passed on.
+  /// The shape of a float32 variable of rank `rank`. Errors: in the caller's words, passed on.
   std::function<Result<std::vector<std::int64_t>>(const std::string& name, std::size_t rank)> of;
 };
 

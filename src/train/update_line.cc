@@ -20,7 +20,7 @@ std::string ExamplesText(const UpdateFacts& facts, int gradients) {
                          : fmt::format("{}{} = {} examples", factors, facts.batch_size, all);
 }
 
-// Of modes that wait for each other.
+// What an update is in modes whose workers wait for each other.
 std::string Round(const UpdateFacts& facts) {
   const int gradients = facts.mode.number == 0 ? facts.workers : facts.mode.number;
   std::string text = "one update a round, from ";
@@ -34,7 +34,7 @@ std::string Round(const UpdateFacts& facts) {
   return text + ExamplesText(facts, gradients);
 }
 
-// Of modes in which every gradient is an update.
+// What updates are in modes in which every gradient is one.
 std::string Updates(const UpdateFacts& facts) {
   const std::string examples = ExamplesText(facts, 1);
   if (facts.workers == 1) return "1 worker makes updates of " + examples;

@@ -18,7 +18,7 @@ namespace passel {
 
 struct UpdateFacts {
   int workers = 1;
-  /// Of a worker's step, whatever number of towers computes it.
+  /// The batch of a worker's step, whatever number of towers computes it.
   std::uint32_t batch_size = 100;
   int push_every = 1;                   ///< steps whose gradients a worker adds up before it pushes
   ModeSetting mode;                     ///< that the job begins in

@@ -147,7 +147,7 @@ class Worker {
     return {};
   }
 
-  // Of all steps that wait, the last of which is this one.
+  // Pushes the gradients of all steps that wait, the last of which is this one.
   Status Push(StepReport& report) {
     const int steps = std::exchange(waiting_, 0);
     sum_failed_ = false;
@@ -199,7 +199,7 @@ class Worker {
     return false;
   }
 
-  // Of this worker, over all its lives: what was pushed.
+  // The steps of this worker, over all its lives: what was pushed.
   std::int64_t LocalSteps() const {
     return static_cast<std::int64_t>(counters_.local_steps.load(std::memory_order_relaxed));
   }

@@ -35,12 +35,12 @@
 
 namespace passel {
 
-/// Of WorkerOptions::push_every.
+/// The limit of WorkerOptions::push_every.
 inline constexpr int kMaxPushEvery = 1000;
 
-/// Of WorkerOptions::pull. Copying reads each line that others have changed once, in one sweep; the
-/// passes over a view fetch lines again when others write meanwhile, and hold up their writers.
-/// What no longer fits a core's cache costs more to copy than that.
+/// Limits what `--pull auto` copies. Copying reads each line that others have changed
+/// once, in one sweep; the passes over a view fetch lines again when others write meanwhile, and
+/// hold up their writers. Values that do not fit a core's cache cost more to copy than that.
 inline constexpr std::size_t kMostCopiedBytes = std::size_t{1} << 20;
 
 enum class OnNan { kStop, kSkip };
@@ -103,8 +103,8 @@ std::int64_t LocalStepLimit(const WorkerOptions& options, std::size_t train_exam
 
 struct StepReport {
   std::int64_t local_step = 0;  ///< from 1, over all lives of this worker
-  /// Of a step whose gradient waits for others to be pushed with: `gradients` 0, and applied. Else
-  /// what became of the push.
+  /// What became of the push. A step whose gradient waits for others to be pushed with has
+  /// `gradients` 0, and applied.
   PushOutcome outcome;
   double loss = 0;      ///< of the batch, per example
   double accuracy = 0;  ///< of the batch
@@ -121,9 +121,9 @@ struct WorkerResult {
   std::int64_t global_step = 0;  ///< as observed when it left
   std::int64_t local_steps = 0;  ///< of this life
   std::int64_t dropped = 0;      ///< pushes that came too late for their round
-  /// Of evaluation_set, at its own end; none without evaluate_at_end, if it left because it was
-  /// asked to (during the evaluation, too), if there are no such images, or if the variables never
-  /// had values.
+  /// The result on evaluation_set, at its own end; none without evaluate_at_end, if it left because
+  /// it was asked to (during the evaluation, too), if there are no such images, or if the variables
+  /// never had values.
   std::optional<TestResult> evaluation;
 };
 

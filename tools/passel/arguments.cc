@@ -201,7 +201,7 @@ std::string Explain(const CLI::App& app, const CLI::ParseError& error) {
   const std::string see = fmt::format("see {} --help", command);
   const std::vector<std::string> commands = CommandNames(used);
   const std::vector<std::string> rest = app.remaining(/*recurse=*/true);
-  // Of several the flags first: a value that is left over belongs to one of them.
+  // A flag comes first, if there are several: a value that is left over belongs to one of them.
   const auto flag = std::find_if(rest.begin(), rest.end(),
                                  [](const std::string& text) { return text.starts_with("--"); });
   if (flag != rest.end()) {

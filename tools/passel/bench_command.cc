@@ -70,7 +70,7 @@ struct BenchPlan {
 // Columns of the table; rows are printed as they come.
 constexpr const char* kRow = "{:<9} {:>7} {:>9} {:>9} {:>9} {:>11} {:>9} {:>7}  {}\n";
 
-// Of memory, the cell alone.
+// The memory that it checks is that of the cell alone.
 Status CheckBench(const BenchFlags& flags, BenchPlan* plan) {
   plan->cores = static_cast<int>(UsableCpus().size());
   const int most = std::min(std::max(2, lab::kWritersPerCore * plan->cores), kMaxWorkers);
@@ -126,7 +126,7 @@ std::string Grouped(double number) {
   return text;
 }
 
-// Of all updates of elements.
+// The share of all updates of elements that was lost.
 std::string Lost(const Cell& cell, const CellResult& found) {
   if (found.lost_updates == 0) return "none";
   const double all = static_cast<double>(found.pushes) * static_cast<double>(cell.elements);

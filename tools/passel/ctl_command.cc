@@ -31,7 +31,7 @@ Deadline Limit() { return Deadline::After(std::chrono::seconds(5)); }
 // list and status answer within a second, with what has answered until then.
 Deadline AnswerLimit() { return Deadline::After(std::chrono::milliseconds(700)); }
 
-// Of another build of passel.
+// The ps is of another build of passel.
 Status NoStatus(const std::string& job) {
   return DataLoss(fmt::format(
       "ps/0 of job {} answered something else than a status: use the passel ctl of its build",

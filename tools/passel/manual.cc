@@ -71,7 +71,7 @@ std::string Replaced(const std::string& text, char from, std::string_view to) {
   return result;
 }
 
-// Of man: a line that begins with a point is an order, a backslash is not itself.
+// Escapes for man: a line that begins with a point is an order, a backslash is not itself.
 std::string ForMan(std::string text) {
   text = Replaced(Replaced(text, '\\', "\\e"), '-', "\\-");
   return fmt::format("{}{}", text.starts_with('.') || text.starts_with('\'') ? "\\&" : "", text);

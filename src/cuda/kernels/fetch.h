@@ -61,7 +61,7 @@ struct FetchKernel {
   }
 };
 
-/// Of `bytes`, whole words. REQUIRES: both are 4-byte aligned, and do not overlap.
+/// Fetches `bytes`, whole words. REQUIRES: both are 4-byte aligned, and do not overlap.
 inline FetchKernel MakeFetch(void* to, const void* from, std::size_t bytes) {
   FetchKernel kernel;
   kernel.to = static_cast<std::uint32_t*>(to);

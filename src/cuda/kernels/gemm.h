@@ -280,7 +280,7 @@ struct GemmKernel : GemmArguments {
  private:
   PASSEL_KERNEL std::uint32_t Rows() const { return m + (sums != nullptr ? 1 : 0); }
   PASSEL_KERNEL unsigned Panels() const { return (k + Tile::kK - 1) / Tile::kK; }
-  // Of the tile, for element (i, j) of this thread's sums.
+  // The row and column in the tile, for element (i, j) of this thread's sums.
   static PASSEL_KERNEL unsigned RowOf(unsigned thread, unsigned i) {
     return thread % Tile::kGroup / Tile::kThreadsN + i * Tile::kThreadsM;
   }
