@@ -40,6 +40,8 @@ TEST(HelpTest, OfATrainingCommandIsShortAndFitsTheTerminal) {
   }
   sandbox.SetEnv("COLUMNS", "200");
   EXPECT_GT(Longest(sandbox.Run({"train", "--help"}).out), 100u);
+  // A sentence that has dots in it is not cut there.
+  EXPECT_THAT(sandbox.Run({"task", "--help"}).out, HasSubstr("host:port,... of all workers\n"));
 }
 
 TEST(HelpTest, AllOfItHasEverySettingOfTheCommand) {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <string_view>
 
@@ -48,6 +49,16 @@ std::string Entry(const std::string& name, const std::string& help, int width) {
          Wrapped(help, kColumn, static_cast<std::size_t>(width));
 }
 
+// Without its full stop. One begins with a capital letter: "host:port,... of all" is no end.
+std::string FirstSentence(const std::string& help) {
+  for (std::size_t at = 0; (at = help.find(". ", at)) != std::string::npos; ++at) {
+    if (at + 2 < help.size() && std::isupper(static_cast<unsigned char>(help[at + 2])) != 0) {
+      return help.substr(0, at);
+    }
+  }
+  return help;
+}
+
 // In the short help the first sentence.
 std::string FlagEntry(const FlagText& flag, bool whole, int width) {
   std::string name = fmt::format("{}{}", flag.is_argument ? "" : "--", flag.name);
@@ -56,7 +67,7 @@ std::string FlagEntry(const FlagText& flag, bool whole, int width) {
   if (!flag.value.empty()) name += fmt::format(" {}", flag.value);
   const bool on = flag.value.empty() && flag.shown == "true";
   const bool shows = on || (!flag.value.empty() && !flag.shown.empty());
-  const std::string help = whole ? flag.help : flag.help.substr(0, flag.help.find(". "));
+  const std::string help = whole ? flag.help : FirstSentence(flag.help);
   return Entry(name, help + (shows ? fmt::format(" [{}]", flag.shown) : ""), width);
 }
 
