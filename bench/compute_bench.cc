@@ -32,7 +32,7 @@ class ProductTraining {
     auto made = std::unique_ptr<ProductTraining>(new ProductTraining());
     ModelConfig config = DefaultModelConfig(ModelKind::kMlp);
     config.hidden = {kHidden};
-    config.inputs = data.train().pixels;
+    config.inputs = data.train().image_pixels;
     config.classes = data.num_classes();
     config.loss = LossReduction::kMean;
     config.seed = 1;
@@ -115,7 +115,7 @@ Status Verify(const Dataset& data, ProductTraining& product, PlainTraining& plai
     plain.Step(batch.data());
   }
   double difference = 0, size = 0;
-  for (std::size_t i = 0; i < data.train().pixels * kHidden; ++i) {
+  for (std::size_t i = 0; i < data.train().image_pixels * kHidden; ++i) {
     const auto expected = static_cast<double>(plain.w1()[i]);
     const double error = static_cast<double>(product.values(0)[i]) - expected;
     difference += error * error;
@@ -138,8 +138,8 @@ Status RunBoth(const Dataset& data, bool flush, int turns, int warm_up, ComputeL
   if (flush) flushing.emplace();
   PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<ProductTraining> product,
                           ProductTraining::Create(data));
-  PlainTraining plain(data.train().images.data(), data.train().labels.data(), data.train().pixels,
-                      kHidden, data.num_classes(), kBatch);
+  PlainTraining plain(data.train().images.data(), data.train().labels.data(),
+                      data.train().image_pixels, kHidden, data.num_classes(), kBatch);
   plain.SetValues(product->values(0), product->values(1), product->values(2), product->values(3));
   Batches batches(data.train().size());
   PASSEL_RETURN_IF_ERROR(Verify(data, *product, plain, batches));

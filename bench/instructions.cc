@@ -87,15 +87,14 @@ Status CallOnce(const Cell& cell, OneWorker& one, const StepScalars& scalars,
     case Cell::What::kPullCopy: {
       const PullMode mode = cell.what == Cell::What::kPullView ? PullMode::kView : PullMode::kCopy;
       CALLGRIND_TOGGLE_COLLECT;
-      const Result<ParamView> view = store.Pull(Selection::Everything(), mode);
+      const Result<ParamView> view = store.Pull(mode);
       CALLGRIND_TOGGLE_COLLECT;
       return view.status();
     }
     case Cell::What::kPush:
       break;
   }
-  PASSEL_ASSIGN_OR_RETURN(const ParamView view,
-                          store.Pull(Selection::Everything(), PullMode::kView));
+  PASSEL_ASSIGN_OR_RETURN(const ParamView view, store.Pull(PullMode::kView));
   const GradientBuffer gradient = store.LendGradient();
   const Deadline deadline = Soon();
   const Version version = view.version();

@@ -82,8 +82,7 @@ Status RunRounds(const RoundJob& job, lab::SharedArray<RoundLog>& logs) {
         log.begin_ns = MonotonicNs();
         for (int r = 0; r < job.rounds; ++r) {
           const std::int64_t begin = MonotonicNs();
-          PASSEL_ASSIGN_OR_RETURN(const ParamView view,
-                                  store->Pull(Selection::Everything(), PullMode::kView));
+          PASSEL_ASSIGN_OR_RETURN(const ParamView view, store->Pull(PullMode::kView));
           const GradientBuffer gradient = store->LendGradient();
           const std::int64_t work_begin = MonotonicNs();
           Spin(job.spins);

@@ -42,8 +42,7 @@ class ScopedPin {
 };
 
 Status PushOnce(ParameterStore& store, const GradientBuffer& gradient) {
-  PASSEL_ASSIGN_OR_RETURN(const ParamView view,
-                          store.Pull(Selection::Everything(), PullMode::kView));
+  PASSEL_ASSIGN_OR_RETURN(const ParamView view, store.Pull(PullMode::kView));
   PASSEL_ASSIGN_OR_RETURN(const Ticket ticket, store.Push(gradient, view.stamp(), Soon()));
   return store.Wait(ticket, Soon()).status();
 }
@@ -103,8 +102,7 @@ Status BenchPush(benchmark::State& state, Suite& suite, Mode mode, const std::st
         bare.push_back(1e-3 * static_cast<double>(MonotonicNs() - begin));
       }
       for (int i = 0; i < pushes; ++i) {
-        PASSEL_ASSIGN_OR_RETURN(const ParamView view,
-                                store.Pull(Selection::Everything(), PullMode::kView));
+        PASSEL_ASSIGN_OR_RETURN(const ParamView view, store.Pull(PullMode::kView));
         const GradientBuffer gradient = store.LendGradient();
         const Deadline deadline = Soon();
         const std::int64_t begin = MonotonicNs();
@@ -139,8 +137,7 @@ Status BenchPull(benchmark::State& state, Suite& suite, std::size_t elements, Ro
   PASSEL_ASSIGN_OR_RETURN(const StorePlan plan, lab::FlatPlan(Mode::kHogwild, "sgd", elements, 1));
   PASSEL_ASSIGN_OR_RETURN(OneWorker one, OneWorker::Make(plan));
   ParameterStore& store = *one.store;
-  PASSEL_ASSIGN_OR_RETURN(const ParamView first,
-                          store.Pull(Selection::Everything(), PullMode::kView));
+  PASSEL_ASSIGN_OR_RETURN(const ParamView first, store.Pull(PullMode::kView));
   if (first.values(0).data() != one.arena->memory().values || first.values(0).size() != elements) {
     return Internal("a view does not show the shared values themselves");
   }
@@ -159,7 +156,7 @@ Status BenchPull(benchmark::State& state, Suite& suite, std::size_t elements, Ro
     const double clock_ns = lab::Median(clock);
     for (int i = 0; i < pulls; ++i) {
       const std::int64_t begin = MonotonicNs();
-      Result<ParamView> view = store.Pull(Selection::Everything(), PullMode::kView);
+      Result<ParamView> view = store.Pull(PullMode::kView);
       benchmark::DoNotOptimize(view);
       const std::int64_t end = MonotonicNs();
       PASSEL_RETURN_IF_ERROR(view.status());
@@ -170,7 +167,7 @@ Status BenchPull(benchmark::State& state, Suite& suite, std::size_t elements, Ro
     for (int i = 0; i < pulls / kBatch + 1; ++i) {
       const std::int64_t begin = MonotonicNs();
       for (int k = 0; k < kBatch; ++k) {
-        Result<ParamView> view = store.Pull(Selection::Everything(), PullMode::kView);
+        Result<ParamView> view = store.Pull(PullMode::kView);
         benchmark::DoNotOptimize(view);
       }
       const auto ns = static_cast<double>(MonotonicNs() - begin);

@@ -185,7 +185,7 @@ class VariantShard final : public Shard {
 
 Result<std::unique_ptr<ParameterStore>> OpenVariantStore(const StorePlan& plan,
                                                          const ShardMemory& memory, int worker,
-                                                         const EngineOptions& options,
+                                                         const WaitOptions& options,
                                                          const Sweep& sweep) {
   PASSEL_ASSIGN_OR_RETURN(const std::shared_ptr<LocalWorker> life,
                           LocalWorker::Join(memory, plan.Rules(), worker, SelfIdentity(), options));

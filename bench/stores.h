@@ -12,10 +12,10 @@
 #include "base/random.h"
 #include "base/status.h"
 #include "lab/arenas.h"
-#include "store/engine_options.h"
 #include "store/open_store.h"
 #include "store/parameter_store.h"
 #include "store/store_plan.h"
+#include "store/wait_options.h"
 
 namespace passel::bench {
 
@@ -38,7 +38,7 @@ struct Sweep {
 /// The store of one worker on `memory`: the product's, but for `sweep`.
 Result<std::unique_ptr<ParameterStore>> OpenVariantStore(const StorePlan& plan,
                                                          const ShardMemory& memory, int worker,
-                                                         const EngineOptions& options,
+                                                         const WaitOptions& options,
                                                          const Sweep& sweep);
 
 }  // namespace passel::bench

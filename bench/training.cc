@@ -187,7 +187,7 @@ std::string_view TrainingSharingName(const TrainingSharing& sharing) {
 Result<TrainingRun> RunTraining(const TrainingJob& job, const TrainingSharing& sharing) {
   ModelConfig config = DefaultModelConfig(ModelKind::kMlp);
   config.hidden = {job.hidden};
-  config.inputs = job.data->train().pixels;
+  config.inputs = job.data->train().image_pixels;
   config.classes = job.data->num_classes();
   config.loss = LossReduction::kMean;
   config.seed = 1;
@@ -195,7 +195,7 @@ Result<TrainingRun> RunTraining(const TrainingJob& job, const TrainingSharing& s
   const Mode mode = is_private ? Mode::kHogwild : sharing->mode;
   PASSEL_ASSIGN_OR_RETURN(const StorePlan plan,
                           MakePlan(job, config, mode, is_private ? 1 : job.workers));
-  const EngineOptions engine = job.engine.value_or(lab::EngineFor(job.workers, job.cores));
+  const WaitOptions engine = job.engine.value_or(lab::EngineFor(job.workers, job.cores));
   std::optional<Sweep> sweep = job.sweep;
   if (sharing == lab::Foil::kNaive) sweep = Sweep{Sweep::Claims::kNone, Sweep::Start::kZero};
   std::unique_ptr<shm::Arena> arena;

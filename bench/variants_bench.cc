@@ -19,7 +19,7 @@ struct Variant {
   TrainingSharing sharing = Mode::kHogwild;
   std::size_t block_floats = 2048;
   std::optional<Sweep> sweep = std::nullopt;
-  std::optional<EngineOptions> engine = std::nullopt;
+  std::optional<WaitOptions> engine = std::nullopt;
   bool flush = false;
   bool pinned = true;
   bool touch = false;
@@ -71,7 +71,7 @@ std::vector<Variant> Variants() {
   add("start:zero", Mode::kBarrier).sweep = Sweep{Claims::kBinding, Start::kZero};
   add("start:random", Mode::kBarrier).sweep = Sweep{Claims::kBinding, Start::kRandom};
   for (const int spin_us : {20, 100, 2000}) {
-    EngineOptions engine;
+    WaitOptions engine;
     engine.spin = std::chrono::microseconds(spin_us);
     add(fmt::format("spin:{}", spin_us), Mode::kBarrier).engine = engine;
   }

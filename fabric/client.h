@@ -14,14 +14,14 @@
 
 #include "fabric/pipe.h"
 #include "fabric/session.h"
-#include "store/engine_options.h"
 #include "store/parameter_store.h"
 #include "store/store_plan.h"
+#include "store/wait_options.h"
 
 namespace passel::fabric {
 
 struct ClientOptions {
-  EngineOptions engine;  ///< for the proxies; `spin` and `eviction` are theirs
+  WaitOptions waits;  ///< for the proxies; `spin` and `eviction` are theirs
   SessionOptions session;
   /// How long a ps may take for what waits for nobody else, its return included; what waits for
   /// others may take so long beyond its deadline.

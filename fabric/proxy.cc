@@ -15,11 +15,11 @@ namespace {
 
 constexpr std::chrono::milliseconds kLook{20};  // for another pipe, or the end
 
-EngineOptions OptionsOf(const ServedShard& served, const Hello& hello) {
-  EngineOptions options;
+WaitOptions OptionsOf(const ServedShard& served, const Hello& hello) {
+  WaitOptions options;
   options.spin = served.options.spin;
   options.stall_limit = std::chrono::nanoseconds(hello.stall_limit_ns);
-  options.join_limit = std::chrono::nanoseconds(hello.join_limit_ns);
+  options.start_wait = std::chrono::nanoseconds(hello.start_wait_ns);
   options.on_stall = hello.on_stall;
   options.eviction = Eviction::kFence;
   options.names = {hello.chief, hello.chief_name};
@@ -82,7 +82,7 @@ Result<std::shared_ptr<Proxy>> Proxy::Make(const ServedShard& served, const Requ
   if (hello.shard != served.shard) {
     return InvalidArgument(fmt::format("this is ps/{}, not ps/{}", served.shard, hello.shard));
   }
-  const EngineOptions options = OptionsOf(served, hello);
+  const WaitOptions options = OptionsOf(served, hello);
   // Never a process of this host, whose kernel knows nothing about it.
   const ProcessIdentity who{hello.pid, 0, request.session, 0};
   const bool leads = served.shard == 0;
@@ -193,7 +193,7 @@ void Proxy::Heard() {
 bool Proxy::Gone() {
   const std::lock_guard lock(mutex_);
   const std::int64_t now = MonotonicNs();
-  const EngineOptions& options = life_->options();
+  const WaitOptions& options = life_->options();
   const auto quiet_limit = std::max(options.stall_limit, served_.options.quiet_limit);
   if (pipe_ != nullptr && lead_ != nullptr && options.on_stall != OnStall::kWait &&
       now - heard_ns_ > quiet_limit.count()) {

@@ -20,11 +20,11 @@ RemoteWorker::RemoteWorker(const StorePlan& worker_plan, int index,
   hello.worker = worker;
   hello.pid = ::getpid();
   hello.mode = Hello::kNoMode;
-  hello.stall_limit_ns = options.engine.stall_limit.count();
-  hello.join_limit_ns = options.engine.join_limit.count();
-  hello.on_stall = options.engine.on_stall;
-  hello.chief = options.engine.names.chief;
-  hello.chief_name = options.engine.names.chief_name;
+  hello.stall_limit_ns = options.waits.stall_limit.count();
+  hello.start_wait_ns = options.waits.start_wait.count();
+  hello.on_stall = options.waits.on_stall;
+  hello.chief = options.waits.names.chief;
+  hello.chief_name = options.waits.names.chief_name;
   for (Connector& connector : connectors) {
     hello.shard = static_cast<std::int32_t>(sessions_.size());
     const bool lead = sessions_.empty();

@@ -33,7 +33,7 @@ struct ServerOptions {
   /// On ps/0: a connection that nothing comes by for so long, nor for the stall limit of its
   /// worker, is closed: the worker may make another. Who waits asks once a second.
   std::chrono::nanoseconds quiet_limit = std::chrono::seconds(10);
-  /// EngineOptions::spin of the proxies: they share the processors of the ps.
+  /// WaitOptions::spin of the proxies: they share the processors of the ps.
   std::chrono::nanoseconds spin = std::chrono::microseconds(20);
 };
 

@@ -200,14 +200,14 @@ void HelloFields(Ar& ar, Hello& hello) {
   ar.Number(hello.first_step);
   ModeField(ar, hello.mode, /*may_be_none=*/true);
   ar.Number(hello.stall_limit_ns);
-  ar.Number(hello.join_limit_ns);
+  ar.Number(hello.start_wait_ns);
   auto on_stall = static_cast<std::uint8_t>(hello.on_stall);
   Enumerator(ar, on_stall, std::uint8_t{0}, static_cast<std::uint8_t>(OnStall::kFail));
   hello.on_stall = static_cast<OnStall>(on_stall);
   ar.Number(hello.chief);
   ar.Text(hello.chief_name, kMaxNameBytes);
   ar.Check(hello.pid > 0, "no process");
-  ar.Check(hello.stall_limit_ns >= 0 && hello.join_limit_ns >= 0, "a limit below 0");
+  ar.Check(hello.stall_limit_ns >= 0 && hello.start_wait_ns >= 0, "a limit below 0");
 }
 
 template <typename Ar>

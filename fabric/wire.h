@@ -14,11 +14,11 @@
 #include <vector>
 
 #include "base/status.h"
-#include "store/engine_options.h"
 #include "store/lead.h"
 #include "store/parameter_store.h"
 #include "store/shard.h"
 #include "store/shard_memory.h"
+#include "store/wait_options.h"
 
 namespace passel::fabric {
 
@@ -95,7 +95,7 @@ struct Hello {
   std::uint64_t first_step = 0;  ///< steps with smaller ids are over
   std::uint64_t mode = 0;        ///< ModeWord that it goes by; kNoMode: none yet
   std::int64_t stall_limit_ns = 0;
-  std::int64_t join_limit_ns = 0;
+  std::int64_t start_wait_ns = 0;
   OnStall on_stall = OnStall::kEvict;
   std::int32_t chief = 0;  ///< WorkerNames
   std::string chief_name;

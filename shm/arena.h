@@ -10,7 +10,6 @@
 #include <memory>
 #include <string>
 
-#include "base/deadline.h"
 #include "base/file_descriptor.h"
 #include "base/memory_file.h"
 #include "base/status.h"

@@ -33,7 +33,7 @@ Status NoAnswer(const AttachOptions& options, int shard) {
   return DeadlineExceeded(
       fmt::format("ps/{} of job {} did not answer within {:g} s: look at its log, or raise "
                   "--start_wait",
-                  shard, options.me.job_id, ToSeconds(options.start_limit)));
+                  shard, options.me.job_id, ToSeconds(options.start_wait)));
 }
 
 }  // namespace
@@ -46,7 +46,7 @@ class AttachedJob::Attendant final : public RendezvousHandler {
         server_(std::move(listening), token, options.me, *this),
         wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
         ps_(static_cast<std::size_t>(options.num_shards)),
-        caretaker_(options.engine.names),
+        caretaker_(options.waits.names),
         thread_([this] { Run(); }) {}
 
   ~Attendant() override {
@@ -218,12 +218,12 @@ Result<std::unique_ptr<AttachedJob>> AttachedJob::Connect(const AttachOptions& o
     FileDescriptor listening;  // none: nobody is to find it
     if (!options.use_existing_servers) {
       PASSEL_ASSIGN_OR_RETURN(listening, Listen(options.me.job_id, Role::kWorker, options.me.index,
-                                                options.engine.names(options.me.index)));
+                                                options.waits.names(options.me.index)));
     }
     job->attendant_ = std::make_unique<Attendant>(job->options_, job->token_, std::move(listening));
   }
   int shard = 0;
-  Patience patience(Deadline::After(options.start_limit), [&] { TellOfMissingPs(options, shard); });
+  Patience patience(Deadline::After(options.start_wait), [&] { TellOfMissingPs(options, shard); });
   for (; shard < options.num_shards; ++shard) {
     PASSEL_RETURN_IF_ERROR(job->Meet(shard, patience));
   }
@@ -248,24 +248,24 @@ Status AttachedJob::Meet(int shard, Patience& patience) {
   }
   return DeadlineExceeded(
       fmt::format("ps/{} of job {} did not start within {:g} s: start it, or raise --start_wait",
-                  shard, options_.me.job_id, ToSeconds(options_.start_limit)));
+                  shard, options_.me.job_id, ToSeconds(options_.start_wait)));
 }
 
 Status AttachedJob::WaitForArenas() {
   if (has_arenas()) return {};
-  const Deadline deadline = Deadline::After(options_.start_limit);
+  const Deadline deadline = Deadline::After(options_.start_wait);
   for (std::size_t shard = 0; shard < ps_.size(); ++shard) {
     bool need_plan = false;
     Result<std::optional<FileDescriptor>> fd =
         ps_[shard].GetArena(true, deadline, &need_plan, [this] {
-          if (options_.on_waiting) options_.on_waiting(options_.engine.names.chief_name);
+          if (options_.on_waiting) options_.on_waiting(options_.waits.names.chief_name);
         });
     if (fd.status().code() == Code::kDeadlineExceeded) {
       return DeadlineExceeded(
           fmt::format("the chief, {}, did not start, or ps/{} of job {} did not answer, "
                       "within {:g} s: look at their logs, or raise --start_wait",
-                      options_.engine.names.chief_name, shard, options_.me.job_id,
-                      ToSeconds(options_.start_limit)));
+                      options_.waits.names.chief_name, shard, options_.me.job_id,
+                      ToSeconds(options_.start_wait)));
     }
     if (!fd.ok()) return fd.status();
     if (need_plan) return {};  // we are the chief, and it is ours to propose
@@ -331,7 +331,7 @@ Result<std::unique_ptr<ParameterStore>> AttachedJob::Open(const StorePlan& plan)
       if (arenas_[shard]) continue;
       // Reserving and clearing memory takes about a second a gigabyte.
       Result<FileDescriptor> fd =
-          ps_[shard].ProposePlan(json, Deadline::After(options_.start_limit));
+          ps_[shard].ProposePlan(json, Deadline::After(options_.start_wait));
       if (fd.status().code() == Code::kDeadlineExceeded) {
         return NoAnswer(options_, static_cast<int>(shard));
       }
@@ -344,12 +344,12 @@ Result<std::unique_ptr<ParameterStore>> AttachedJob::Open(const StorePlan& plan)
     if (arena->plan().Hash() != plan.Hash()) {
       return InvalidArgument(fmt::format(
           "{} was started with other settings than the chief: {}; give all workers the same flags",
-          options_.engine.names(options_.me.index), FirstDifference(plan, arena->plan())));
+          options_.waits.names(options_.me.index), FirstDifference(plan, arena->plan())));
     }
     shards.push_back(arena->memory());
   }
   if (attendant_) attendant_->Watch(ps_);
-  return OpenStore(plan, shards, options_.me.index, SelfIdentity(), options_.engine);
+  return OpenStore(plan, shards, options_.me.index, SelfIdentity(), options_.waits);
 }
 
 std::chrono::nanoseconds AttachedJob::PsMissingFor() const {

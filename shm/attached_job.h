@@ -24,8 +24,8 @@
 #include "shm/arena.h"
 #include "shm/rendezvous_client.h"
 #include "shm/rendezvous_server.h"
-#include "store/engine_options.h"
 #include "store/parameter_store.h"
+#include "store/wait_options.h"
 
 namespace passel::shm {
 
@@ -36,10 +36,10 @@ struct AttachOptions {
   /// Listens under no name: nobody finds this worker, not even a ps that comes back.
   bool use_existing_servers = false;
   /// How long to wait for the ps tasks and for the chief.
-  std::chrono::nanoseconds start_limit = std::chrono::minutes(5);
+  std::chrono::nanoseconds start_wait = std::chrono::minutes(5);
   /// Every 10 s, with each of them that is still waited for: "ps/0". May be empty.
   std::function<void(const std::string& task)> on_waiting = {};
-  EngineOptions engine;  ///< the chief of its `names` proposes the plan
+  WaitOptions waits;  ///< the chief of its `names` proposes the plan
 };
 
 class AttachedJob {

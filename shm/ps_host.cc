@@ -58,7 +58,7 @@ PsHost::PsHost(const PsHostOptions& options, const JobToken& token, FileDescript
 PsHost::End PsHost::Serve(int stop_fd) {
   std::int64_t next_probe_ns = 0;
   std::int64_t nobody_since_ns = 0;
-  Patience start(Deadline::After(options_.start_limit), [this] {
+  Patience start(Deadline::After(options_.start_wait), [this] {
     LogInfo("ps/{} still waiting for the plan of the chief, {}", options_.me.index,
             options_.names.chief_name);
   });
@@ -98,7 +98,7 @@ PsHost::End PsHost::Serve(int stop_fd) {
     const ShardMemory& memory = arena_->memory();
     caretaker_.TellDepartures(memory);
     if (start.deadline().Expired() || Stopped()) {
-      caretaker_.GiveUpThoseWhoNeverCame(memory, options_.start_limit, /*quiet=*/Stopped());
+      caretaker_.GiveUpThoseWhoNeverCame(memory, options_.start_wait, /*quiet=*/Stopped());
     }
     if (!AllWorkersEnded(memory)) {
       nobody_since_ns = 0;

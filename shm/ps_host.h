@@ -47,7 +47,7 @@ struct PsHostOptions {
   /// started again when nobody else is running.
   std::chrono::nanoseconds rejoin_limit = std::chrono::seconds(10);
   /// How long a ps without a supervisor waits for the chief's plan.
-  std::chrono::nanoseconds start_limit = std::chrono::minutes(5);
+  std::chrono::nanoseconds start_wait = std::chrono::minutes(5);
 };
 
 class PsHost final : private RendezvousHandler {
@@ -69,7 +69,7 @@ class PsHost final : private RendezvousHandler {
     kNobodyDone,    ///< nobody came back, and none has finished
     kStopped,       ///< `stop_fd` became readable, or look_on was false
     kStoppedEarly,  ///< StopJob(), or a request for it, before there was an arena
-    kNobodyCame,    ///< no chief proposed a plan within start_limit
+    kNobodyCame,    ///< no chief proposed a plan within start_wait
   };
   /// Serves until the job is over. `stop_fd` becomes readable when this ps shall end.
   End Serve(int stop_fd);

@@ -29,7 +29,6 @@ using passel::ParameterStore;
 using passel::ParamView;
 using passel::PullMode;
 using passel::Result;
-using passel::Selection;
 using passel::Status;
 using passel::StorePlan;
 using passel::Ticket;
@@ -75,8 +74,7 @@ struct Worker {
       const GradientBuffer buffer = store->LendGradient();
       const std::span<float> values = buffer.values(0);
       for (std::size_t k = 0; k < values.size(); ++k) values[k] = GradientValue(k);
-      PASSEL_ASSIGN_OR_RETURN(const ParamView view,
-                              store->Pull(Selection::Everything(), PullMode::kView));
+      PASSEL_ASSIGN_OR_RETURN(const ParamView view, store->Pull(PullMode::kView));
       PASSEL_ASSIGN_OR_RETURN(const Ticket ticket, store->Push(buffer, view.stamp(), Soon()));
       PASSEL_RETURN_IF_ERROR(store->Wait(ticket, Soon()).status());
     }
@@ -85,7 +83,7 @@ struct Worker {
   static constexpr std::int64_t kFillPushes = 4;
 
   Status Push(PullMode mode, const float** seen) {
-    PASSEL_ASSIGN_OR_RETURN(const ParamView view, store->Pull(Selection::Everything(), mode));
+    PASSEL_ASSIGN_OR_RETURN(const ParamView view, store->Pull(mode));
     *seen = view.values(0).data();
     const GradientBuffer buffer = store->LendGradient();
     PASSEL_ASSIGN_OR_RETURN(const Ticket ticket, store->Push(buffer, view.stamp(), Soon()));
@@ -108,7 +106,7 @@ Status OneWriter(const Options& options, Mode mode) {
     std::int64_t pushes = Worker::kFillPushes;
     const float* seen = nullptr;
     const auto pull = [&](PullMode how) {
-      const Result<ParamView> view = store.Pull(Selection::Everything(), how);
+      const Result<ParamView> view = store.Pull(how);
       Must(view.status());
       const float* volatile first = view->values(0).data();
       seen = first;

@@ -1,9 +1,9 @@
-// backend.h - the operations a model is made of, on one processor or one GPU.
+// backend.h - the operations a model is made of, on a processor. A GPU makes whole steps instead:
+// step_engine.h.
 //
-// All matrices are float32, row-major, and live in backend memory: memory of this process for the
-// CPU, device memory for a GPU. Operations are queued in order and may still be running when their
-// call returns: what they write may be read by later operations at once, and by the host after
-// Finish().
+// All matrices are float32, row-major, and live in backend memory. Operations are queued in order
+// and may still be running when their call returns: what they write may be read by later
+// operations at once, and by the caller after Finish().
 //
 // Threads    A Backend belongs to one thread.
 // Errors     An operation has no result of its own; Finish() reports the first that failed.
@@ -77,7 +77,7 @@ class Backend {
   Backend(const Backend&) = delete;
   Backend& operator=(const Backend&) = delete;
 
-  /// "cpu" or "cuda:0"; for log lines.
+  /// "cpu"; for log lines.
   virtual std::string_view name() const = 0;
 
   /// Gives its memory back to the backend that lent it, which must outlive it.

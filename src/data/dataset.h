@@ -42,16 +42,17 @@ inline constexpr std::size_t kBlobAlign = 4096;
 struct ImageSet {
   std::span<const std::uint8_t> images;  ///< (size, rows, cols), row-major; 0 is background
   std::span<const std::uint8_t> labels;  ///< (size)
-  std::size_t pixels = 0;                ///< rows * cols
+  std::size_t image_pixels = 0;          ///< rows * cols
 
   std::size_t size() const { return labels.size(); }
   /// Pixels of one image. REQUIRES: i < size().
   std::span<const std::uint8_t> image(std::size_t i) const {
-    return images.subspan(i * pixels, pixels);
+    return images.subspan(i * image_pixels, image_pixels);
   }
   /// Examples [begin, begin + count). REQUIRES: they exist.
   ImageSet Slice(std::size_t begin, std::size_t count) const {
-    return {images.subspan(begin * pixels, count * pixels), labels.subspan(begin, count), pixels};
+    return {images.subspan(begin * image_pixels, count * image_pixels),
+            labels.subspan(begin, count), image_pixels};
   }
 };
 

@@ -169,7 +169,7 @@ Status DeviceParameters::Create() {
 // `again`: the job had its arena before this worker came, so that somebody should have it.
 Status DeviceParameters::Import(bool again) {
   const std::int64_t begin = MonotonicNs();
-  const Deadline start = Deadline::After(options_.start_limit);
+  const Deadline start = Deadline::After(options_.start_wait);
   const Deadline offer = Deadline::After(options_.offer_limit);
   for (;;) {
     id_ = state().arena.load(std::memory_order_acquire);
@@ -201,7 +201,7 @@ Status DeviceParameters::Import(bool again) {
       return DeadlineExceeded(fmt::format(
           "the chief, {}, has not put the parameters into the memory of the GPU within {:g} s: "
           "look at its log, or raise --start_wait",
-          options_.names.chief_name, 1e-9 * static_cast<double>(options_.start_limit.count())));
+          options_.names.chief_name, 1e-9 * static_cast<double>(options_.start_wait.count())));
     }
     std::this_thread::sleep_for(kLookEvery);
   }

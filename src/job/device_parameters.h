@@ -42,7 +42,7 @@ struct DeviceParametersOptions {
   /// A worker that is not heard of for so long while it refreshes the shadow is evicted.
   std::chrono::nanoseconds stall_limit = std::chrono::minutes(10);
   OnStall on_stall = OnStall::kEvict;
-  std::chrono::nanoseconds start_limit = std::chrono::minutes(5);
+  std::chrono::nanoseconds start_wait = std::chrono::minutes(5);
   /// How long a worker that finds no arena waits for one that others offer again.
   std::chrono::nanoseconds offer_limit = std::chrono::seconds(10);
 };

@@ -110,8 +110,8 @@ void ShowEffective(const JobSettings& flags, const JobConfig& config, int cores,
     show.Default("log_lines", resolved->distributed ? "task" : "none",
                  resolved->distributed ? "default of a task" : "default without a cluster");
   }
-  const EngineOptions engine = MakeEngineOptions(config, trainers, cores);
-  show.Default("spin_us", Number(static_cast<double>(engine.spin.count()) * 1e-3),
+  const WaitOptions waits = MakeWaitOptions(config, trainers, cores);
+  show.Default("spin_us", Number(static_cast<double>(waits.spin.count()) * 1e-3),
                fmt::format("default with workers: {}, cores: {}", trainers, cores));
   if (flags.source.data_dir.empty()) show.Default("data_dir", "", "default: searched for");
   if (!resolved->distributed) {

@@ -37,7 +37,7 @@ class EvaluatorTask {
     options.me = {task_.job_id, Role::kEvaluator, task_.id.index, task_.spec.Hash()};
     options.num_shards = task_.spec.num_tasks("ps");
     options.chief_name = task_.Names().chief_name;
-    options.start_limit = std::chrono::nanoseconds(config_.start_wait_ns);
+    options.start_wait = std::chrono::nanoseconds(config_.start_wait_ns);
     options.on_waiting = TellsOfWaiting(config_);
     PASSEL_ASSIGN_OR_RETURN(job_, JobObserver::Attach(options, task_.token));
     PASSEL_RETURN_IF_ERROR(LoadData());

@@ -206,7 +206,7 @@ Result<DataSplit> SplitData(const JobConfig& config, const Dataset& data) {
 
 Status FitToData(const Dataset& data, int workers, JobConfig* config) {
   PASSEL_ASSIGN_OR_RETURN(const DataSplit split, SplitData(*config, data));
-  config->model.inputs = data.train().pixels;
+  config->model.inputs = data.train().image_pixels;
   config->model.classes = data.num_classes();
   PASSEL_RETURN_IF_ERROR(config->model.Validate());
   if (split.train.size() == 0) {
@@ -288,8 +288,8 @@ Result<StorePlan> MakePlan(const JobConfig& config, int shards, int workers) {
   return plan;
 }
 
-EngineOptions MakeEngineOptions(const JobConfig& config, int workers, int cores) {
-  EngineOptions options;
+WaitOptions MakeWaitOptions(const JobConfig& config, int workers, int cores) {
+  WaitOptions options;
   const double spin_us = config.spin_us >= 0                ? config.spin_us
                          : workers * config.towers <= cores ? 500
                                                             : 20;
@@ -297,7 +297,7 @@ EngineOptions MakeEngineOptions(const JobConfig& config, int workers, int cores)
   options.stall_limit = std::chrono::nanoseconds(config.stall_limit_ns);
   options.on_stall = config.on_stall;
   options.eviction = Eviction::kKill;  // a worker is a process of its own
-  options.join_limit = std::chrono::nanoseconds(config.start_wait_ns);
+  options.start_wait = std::chrono::nanoseconds(config.start_wait_ns);
   return options;
 }
 

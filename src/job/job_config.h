@@ -13,8 +13,8 @@
 #include "job/job_settings.h"
 #include "nn/model_config.h"
 #include "optim/optimizer.h"
-#include "store/engine_options.h"
 #include "store/store_plan.h"
+#include "store/wait_options.h"
 #include "train/log_lines.h"
 #include "train/model_plan.h"
 #include "train/towers.h"
@@ -94,6 +94,6 @@ Status CheckSlowWorkers(const JobConfig& config, int workers);
 Result<StorePlan> MakePlan(const JobConfig& config, int shards, int workers);
 
 /// How long waits spin: long where each worker has a core, next to nothing where not.
-EngineOptions MakeEngineOptions(const JobConfig& config, int workers, int cores);
+WaitOptions MakeWaitOptions(const JobConfig& config, int workers, int cores);
 
 }  // namespace passel::job

@@ -34,7 +34,7 @@ Result<std::unique_ptr<JobObserver>> JobObserver::Attach(const ObserverOptions& 
   PASSEL_ASSIGN_OR_RETURN(job->identity_,
                           Listen(options.me.job_id, Role::kEvaluator, options.me.index));
   std::string task, problem;
-  Patience patience(Deadline::After(options.start_limit), [&] {
+  Patience patience(Deadline::After(options.start_wait), [&] {
     if (!job->HasArenas() && options.on_waiting) options.on_waiting(task);
   });
   do {
@@ -53,7 +53,7 @@ bool JobObserver::HasArenas() const {
 }
 
 std::string JobObserver::WhatIsMissing(std::string* task) const {
-  const std::string within = fmt::format("within {:g} s", ToSeconds(options_.start_limit));
+  const std::string within = fmt::format("within {:g} s", ToSeconds(options_.start_wait));
   for (std::size_t shard = 0; shard < arenas_.size(); ++shard) {
     if (arenas_[shard]) continue;
     *task = ps_[shard].client ? options_.chief_name : fmt::format("ps/{}", shard);

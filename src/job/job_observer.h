@@ -33,7 +33,7 @@ struct ObserverOptions {
   int num_shards = 1;
   std::string chief_name = "worker/0";
   /// How long to wait for the ps tasks, for the chief's plan and for the first values.
-  std::chrono::nanoseconds start_limit = std::chrono::minutes(5);
+  std::chrono::nanoseconds start_wait = std::chrono::minutes(5);
   /// Every 10 s, with the one that is waited for: "ps/0". May be empty.
   std::function<void(const std::string& task)> on_waiting = {};
 };

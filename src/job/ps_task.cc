@@ -41,7 +41,7 @@ int RunPsTask(Task& task, const JobConfig& config) {
   options.supervised = task.flags.supervised;
   options.data = task.flags.job_data;
   options.describe = DescribeJob;
-  options.start_limit = std::chrono::nanoseconds(config.start_wait_ns);
+  options.start_wait = std::chrono::nanoseconds(config.start_wait_ns);
   Stragglers stragglers(config.stall_limit_ns);
   Status failure;
   if (!task.flags.supervised && shard == 0) {

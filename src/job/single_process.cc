@@ -97,7 +97,7 @@ Status SingleProcessJob::Run(Progress& progress, JobReport* report) {
   PASSEL_RETURN_IF_ERROR(MakeArena(report->job_id));
   PASSEL_ASSIGN_OR_RETURN(
       const std::unique_ptr<ParameterStore> store,
-      OpenStore(plan_, {&memory_, 1}, 0, SelfIdentity(), MakeEngineOptions(config_, 1, 1)));
+      OpenStore(plan_, {&memory_, 1}, 0, SelfIdentity(), MakeWaitOptions(config_, 1, 1)));
   TellOfJob(config_, *memory_.state);
   const Status status = Train(*store, progress, report);
   report->TakeStatus(ReadJobStatus(memory_));
@@ -123,7 +123,7 @@ Status SingleProcessJob::Train(ParameterStore& store, Progress& progress, JobRep
   const int cores = static_cast<int>(UsableCpus().size());
   PASSEL_ASSIGN_OR_RETURN(
       Trainer trainer,
-      Trainer::Create(config_, data_.data(), MakeEngineOptions(config_, 1, cores).spin, 0, log));
+      Trainer::Create(config_, data_.data(), MakeWaitOptions(config_, 1, cores).spin, 0, log));
   WorkerCallbacks callbacks;
   int signal = 0;
   std::int64_t next_look_ns = 0;

@@ -114,8 +114,8 @@ Status Supervisor::StartChild(Child& child) {
   }
   JobSettings flags = flags_;
   // A pinned worker sees one core: what the job has is decided here.
-  const EngineOptions engine = MakeEngineOptions(config_, options_.workers, num_cpus_);
-  flags.spin_us = static_cast<double>(engine.spin.count()) * 1e-3;
+  const WaitOptions waits = MakeWaitOptions(config_, options_.workers, num_cpus_);
+  flags.spin_us = static_cast<double>(waits.spin.count()) * 1e-3;
   spawn.out = output_->out();
   spawn.err = output_->err();
   // As main() wants it: a child need not execute itself again.

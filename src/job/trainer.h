@@ -22,7 +22,7 @@ namespace passel::job {
 class Trainer {
  public:
   /// `data` and `log` outlive it. The towers that `config` asks for wait by spinning like an engine
-  /// of the job, for `spin` (EngineOptions::spin). `trainer`: the index of the worker.
+  /// of the job, for `spin` (WaitOptions::spin). `trainer`: the index of the worker.
   /// REQUIRES: FitToData(&config) was called, and the job has config.worker.num_workers workers, of
   /// whom `trainer` is one. Errors: those of the backend, the model and the split.
   static Result<Trainer> Create(const JobConfig& config, const Dataset& data,

@@ -74,7 +74,7 @@ class WorkerTask {
     log_.Task();
     if (!task_.worker_device.empty()) log_.WorkerDevice(task_.worker_device);
     log_.SessionBegins();
-    const Deadline start = Deadline::After(options_.start_limit);
+    const Deadline start = Deadline::After(options_.start_wait);
     // Before the job waits for this task.
     PASSEL_ASSIGN_OR_RETURN(gpu_, GpuCompute::Open(task_, config_, start));
     PASSEL_RETURN_IF_ERROR(JoinJob(start));
@@ -90,11 +90,11 @@ class WorkerTask {
     options.use_existing_servers = task.flags.existing_servers;
     options.num_shards = task.spec.num_tasks("ps");
     options.supervised = task.flags.supervised;
-    options.start_limit = std::chrono::nanoseconds(config.start_wait_ns);
+    options.start_wait = std::chrono::nanoseconds(config.start_wait_ns);
     options.on_waiting = TellsOfWaiting(config);
-    options.engine =
-        MakeEngineOptions(config, task.NumTrainers(), static_cast<int>(UsableCpus().size()));
-    options.engine.names = task.Names();
+    options.waits =
+        MakeWaitOptions(config, task.NumTrainers(), static_cast<int>(UsableCpus().size()));
+    options.waits.names = task.Names();
     return options;
   }
 
@@ -187,11 +187,11 @@ class WorkerTask {
     if (!task_.flags.supervised) PASSEL_RETURN_IF_ERROR(CheckWorkerMemory(config_));
     config_.worker.num_workers = task_.NumTrainers();
     config_.worker.names = task_.Names();
-    config_.worker.start_limit = options_.start_limit;
+    config_.worker.start_wait = options_.start_wait;
     config_.worker.comes_back = !task_.flags.supervised;
     PASSEL_ASSIGN_OR_RETURN(
         Trainer trainer,
-        Trainer::Create(config_, data_->data(), options_.engine.spin, task_.Trainer(), log_));
+        Trainer::Create(config_, data_->data(), options_.waits.spin, task_.Trainer(), log_));
     trainer_.emplace(std::move(trainer));
     if (config_.on_device) PASSEL_RETURN_IF_ERROR(ShareParameters());
     if (gpu_ == nullptr) return {};
@@ -207,9 +207,9 @@ class WorkerTask {
     shared.worker = task_.Trainer();
     shared.names = task_.Names();
     shared.shadow_interval = std::chrono::nanoseconds(config_.shadow_interval_ns);
-    shared.stall_limit = options_.engine.stall_limit;
-    shared.on_stall = options_.engine.on_stall;
-    shared.start_limit = options_.start_limit;
+    shared.stall_limit = options_.waits.stall_limit;
+    shared.on_stall = options_.waits.on_stall;
+    shared.start_wait = options_.start_wait;
     return gpu_->ShareParameters(shared, *job_, *store_);
   }
 
@@ -219,7 +219,7 @@ class WorkerTask {
     WorkerCallbacks callbacks;
     callbacks.check = [this](bool* leave) { return Check(leave); };
     if (parameters() != nullptr) {
-      const auto limit = options_.engine.stall_limit + kShadowLimit;
+      const auto limit = options_.waits.stall_limit + kShadowLimit;
       callbacks.refresh_values = [this, limit] {
         return parameters()->RefreshShadow(Deadline::After(limit));
       };

@@ -53,8 +53,8 @@ Status CheckFreeMemory(std::size_t bytes) {
                                        bytes >> 20, budget.limit, budget.available_bytes >> 20));
 }
 
-EngineOptions EngineFor(int workers, int cores) {
-  EngineOptions options;
+WaitOptions EngineFor(int workers, int cores) {
+  WaitOptions options;
   options.spin = std::chrono::microseconds(workers <= cores ? 500 : 20);
   return options;
 }

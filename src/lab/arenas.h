@@ -29,6 +29,6 @@ Result<shm::Arena> AdoptArena(int fd);
 Status CheckFreeMemory(std::size_t bytes);
 
 /// Spin as `passel train` does: long where every worker has a core.
-EngineOptions EngineFor(int workers, int cores);
+WaitOptions EngineFor(int workers, int cores);
 
 }  // namespace passel::lab

@@ -26,7 +26,7 @@ class StoreWriter final : public Writer {
       : store_(std::move(store)), pull_(pull) {}
 
   Status Update(Deadline deadline) override {
-    PASSEL_ASSIGN_OR_RETURN(const ParamView view, store_->Pull(Selection::Everything(), pull_));
+    PASSEL_ASSIGN_OR_RETURN(const ParamView view, store_->Pull(pull_));
     const GradientBuffer buffer = store_->LendGradient();
     PASSEL_ASSIGN_OR_RETURN(const Ticket ticket, store_->Push(buffer, view.stamp(), deadline));
     PASSEL_ASSIGN_OR_RETURN(const PushOutcome outcome, store_->Wait(ticket, deadline));

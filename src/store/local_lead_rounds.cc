@@ -17,7 +17,6 @@
 
 #include "base/atomic_word.h"
 #include "base/failpoint.h"
-#include "base/histogram.h"
 #include "store/local_lead.h"
 #include "store/membership.h"
 

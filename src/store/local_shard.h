@@ -104,7 +104,7 @@ class LocalShard final : public Shard, private ExternalUpdates {
   std::uint32_t mode_number_ = 0;  // its number
   const int worker_;
   const std::uint32_t epoch_;
-  const EngineOptions& options_ = life_->options();
+  const WaitOptions& options_ = life_->options();
   Watch* const watch_ = &life_->watch();
   std::optional<PageFloats> addend_;   // [floats], zero behind the variables; see EnterMode()
   ExternalSweep* external_ = nullptr;  // updates the values; null: we do

@@ -8,7 +8,7 @@ namespace passel {
 
 LocalWorker::LocalWorker(const ShardMemory& lead, const ShardRules& rules, int worker,
                          std::uint32_t epoch, const ProcessIdentity& who,
-                         const EngineOptions& options)
+                         const WaitOptions& options)
     : lead_(lead),
       rules_(rules),
       worker_(worker),
@@ -20,7 +20,7 @@ LocalWorker::LocalWorker(const ShardMemory& lead, const ShardRules& rules, int w
 Result<std::shared_ptr<LocalWorker>> LocalWorker::Join(const ShardMemory& lead,
                                                        const ShardRules& rules, int worker,
                                                        const ProcessIdentity& who,
-                                                       const EngineOptions& options) {
+                                                       const WaitOptions& options) {
   PASSEL_ASSIGN_OR_RETURN(const std::uint32_t epoch,
                           passel::Join(lead, worker, who, options.names, options.eviction));
   return std::shared_ptr<LocalWorker>(new LocalWorker(lead, rules, worker, epoch, who, options));
@@ -30,7 +30,7 @@ Result<std::shared_ptr<LocalWorker>> LocalWorker::Represent(const ShardMemory& s
                                                             const ShardRules& rules, int worker,
                                                             std::uint32_t epoch,
                                                             const ProcessIdentity& who,
-                                                            const EngineOptions& options) {
+                                                            const WaitOptions& options) {
   if (worker < 0 || worker >= shard.num_workers) {
     return InvalidArgument(fmt::format("worker index {} is out of range: this job has {} workers",
                                        worker, shard.num_workers));

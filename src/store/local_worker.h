@@ -10,10 +10,10 @@
 
 #include "base/process_identity.h"
 #include "base/status.h"
-#include "store/engine_options.h"
 #include "store/membership.h"
 #include "store/shard_memory.h"
 #include "store/shard_rules.h"
+#include "store/wait_options.h"
 #include "store/watch.h"
 
 namespace passel {
@@ -23,7 +23,7 @@ class LocalWorker {
   /// Joins as worker `worker`. `lead` outlives it. Errors: see Join() in membership.h.
   static Result<std::shared_ptr<LocalWorker>> Join(const ShardMemory& lead, const ShardRules& rules,
                                                    int worker, const ProcessIdentity& who,
-                                                   const EngineOptions& options);
+                                                   const WaitOptions& options);
   /// For a shard whose lead is the memory of another host: `who` stands there for the life `epoch`
   /// that the lead has given, and the shard's own slots are the members that reach it. Errors:
   /// kInvalidArgument when the index is out of range; kAborted when a later life is there already.
@@ -31,14 +31,14 @@ class LocalWorker {
                                                         const ShardRules& rules, int worker,
                                                         std::uint32_t epoch,
                                                         const ProcessIdentity& who,
-                                                        const EngineOptions& options);
+                                                        const WaitOptions& options);
 
   const ShardMemory& lead() const { return lead_; }   ///< its slots are the members
   const ShardRules& rules() const { return rules_; }  ///< at first
   int index() const { return worker_; }
   std::uint32_t epoch() const { return epoch_; }
   const ProcessIdentity& identity() const { return who_; }
-  const EngineOptions& options() const { return options_; }
+  const WaitOptions& options() const { return options_; }
   Watch& watch() { return watch_; }
 
   bool Alive() const { return StateOf(lead_, worker_) == TaskState{epoch_, Phase::kRunning}; }
@@ -52,14 +52,14 @@ class LocalWorker {
 
  private:
   LocalWorker(const ShardMemory& lead, const ShardRules& rules, int worker, std::uint32_t epoch,
-              const ProcessIdentity& who, const EngineOptions& options);
+              const ProcessIdentity& who, const WaitOptions& options);
 
   const ShardMemory lead_;
   const ShardRules rules_;
   const int worker_;
   const std::uint32_t epoch_;
   const ProcessIdentity who_;
-  const EngineOptions options_;
+  const WaitOptions options_;
   Watch watch_;
 };
 

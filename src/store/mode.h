@@ -63,7 +63,19 @@ inline constexpr ModeTraits kUnknownMode{.name = "unknown"};
 constexpr const ModeTraits& TraitsOf(Mode mode) {
   return mode <= kLastMode ? kModes[static_cast<std::size_t>(mode)] : kUnknownMode;
 }
-constexpr bool IsRoundMode(Mode mode) { return TraitsOf(mode).rounds; }
+/// Whether a mode that is known has a trait: one bit of a constant, since each push asks often.
+template <bool ModeTraits::*kTrait>
+constexpr bool Has(Mode mode) {
+  constexpr std::uint32_t kThoseWithIt = [] {
+    std::uint32_t bits = 0;
+    for (std::size_t m = 0; m < std::size(kModes); ++m) {
+      bits |= std::uint32_t{kModes[m].*kTrait} << m;
+    }
+    return bits;
+  }();
+  return (kThoseWithIt >> (static_cast<std::uint32_t>(mode) & 31) & 1) != 0;
+}
+constexpr bool IsRoundMode(Mode mode) { return Has<&ModeTraits::rounds>(mode); }
 constexpr std::string_view ModeName(Mode mode) { return TraitsOf(mode).name; }
 /// Errors: kInvalidArgument, listing the names there are.
 Result<Mode> ParseMode(std::string_view name);

@@ -67,7 +67,7 @@ Status CheckOneBeginning(const std::function<Result<std::vector<ShardBeginning>>
 Result<std::unique_ptr<ParameterStore>> OpenStore(const StorePlan& plan,
                                                   std::span<const ShardMemory> shards, int worker,
                                                   const ProcessIdentity& who,
-                                                  const EngineOptions& options) {
+                                                  const WaitOptions& options) {
   PASSEL_RETURN_IF_ERROR(CheckOneBeginning([&] { return Result(LookAtShards(shards)); }));
   PASSEL_ASSIGN_OR_RETURN(const std::shared_ptr<LocalWorker> life,
                           LocalWorker::Join(shards[0], plan.Rules(), worker, who, options));
@@ -131,7 +131,7 @@ InProcessArena::~InProcessArena() {
 }
 
 Result<std::unique_ptr<ParameterStore>> InProcessArena::Open(int worker,
-                                                             const EngineOptions& options) {
+                                                             const WaitOptions& options) {
   return OpenStore(plan_, memory_, worker, SelfIdentity(), options);
 }
 

@@ -9,10 +9,10 @@
 #include <span>
 #include <vector>
 
-#include "store/engine_options.h"
 #include "store/parameter_store.h"
 #include "store/shard.h"
 #include "store/store_plan.h"
+#include "store/wait_options.h"
 
 namespace passel {
 
@@ -25,7 +25,7 @@ class InProcessArena {
   ~InProcessArena();
 
   /// The store of one worker. Errors: kAlreadyExists while that worker is running.
-  Result<std::unique_ptr<ParameterStore>> Open(int worker, const EngineOptions& options = {});
+  Result<std::unique_ptr<ParameterStore>> Open(int worker, const WaitOptions& options = {});
 
   const StorePlan& plan() const { return plan_; }
   const ShardMemory& shard(int index) const { return memory_[static_cast<std::size_t>(index)]; }
@@ -62,6 +62,6 @@ Result<std::unique_ptr<ParameterStore>> MakeStore(const StorePlan& plan, int wor
 Result<std::unique_ptr<ParameterStore>> OpenStore(const StorePlan& plan,
                                                   std::span<const ShardMemory> shards, int worker,
                                                   const ProcessIdentity& who,
-                                                  const EngineOptions& options);
+                                                  const WaitOptions& options);
 
 }  // namespace passel

@@ -31,11 +31,6 @@ namespace passel {
 /// Updates applied to a shard since creation: starts at 0, never decreases.
 using Version = std::uint64_t;
 
-/// What a pull brings up to date: all there is.
-struct Selection {
-  static Selection Everything() { return {}; }
-};
-
 enum class PullMode {
   kView,  ///< the shared values themselves; in the async modes others change them meanwhile
   kCopy,  ///< a private copy, so that forward and backward pass see one set of values
@@ -170,7 +165,7 @@ class ParameterStore {
   /// Errors: kCancelled after Stop(), and in the modes with rounds the values change no more then;
   /// kAborted when evicted; kFailedPrecondition before Initialize() or
   /// WaitUntilInitialized() returned OK.
-  virtual Result<ParamView> Pull(const Selection& what, PullMode mode) = 0;
+  virtual Result<ParamView> Pull(PullMode mode) = 0;
 
   /// Yours until it is pushed.
   virtual GradientBuffer LendGradient() = 0;

@@ -16,9 +16,9 @@ struct ShardRules {
   /// Changes of the mode that are planned.
   std::vector<ScheduledMode> schedule;
 
-  bool rounds() const { return mode.traits().rounds; }
-  bool bounded() const { return mode.traits().bounded; }
-  bool binding() const { return mode.traits().binding; }
+  bool rounds() const { return IsRoundMode(mode.mode); }
+  bool bounded() const { return Has<&ModeTraits::bounded>(mode.mode); }
+  bool binding() const { return Has<&ModeTraits::binding>(mode.mode); }
 
   /// R, round modes: gradients that make a round complete, at least 1; barrier: num_workers.
   int RoundSize() const { return mode.number != 0 ? mode.number : num_workers; }

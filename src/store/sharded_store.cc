@@ -1,7 +1,5 @@
 #include "store/sharded_store.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -56,7 +54,7 @@ void ShardedStore::UseRules() {
   }
 }
 
-Result<ParamView> ShardedStore::Pull(const Selection&, PullMode mode) {
+Result<ParamView> ShardedStore::Pull(PullMode mode) {
   const std::uint32_t stamp = next_stamp_++;
   Versions& versions = pulled_[stamp % kStamps];
   for (std::size_t s = 0; s < shards_.size(); ++s) {

@@ -40,7 +40,7 @@ class ShardedStore final : public ParameterStore {
   Status WaitUntilInitialized(Deadline deadline) override;
   Status Leave() override { return LeaveAs(Phase::kDone); }
   Status LeaveForNow() override { return LeaveAs(Phase::kLeft); }
-  Result<ParamView> Pull(const Selection& what, PullMode mode) override;
+  Result<ParamView> Pull(PullMode mode) override;
   GradientBuffer LendGradient() override;
   bool GradientIsFinite(const GradientBuffer& gradient, std::string* variable) const override;
   Result<Ticket> Push(const GradientBuffer& gradient, std::uint32_t stamp,

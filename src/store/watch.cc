@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "store/block_claims.h"
+#include "store/membership.h"
 
 namespace passel {
 namespace {
@@ -12,7 +13,7 @@ constexpr std::int64_t kProbeEveryNs = 10'000'000;
 
 }  // namespace
 
-Watch::Watch(const ShardMemory& memory, const EngineOptions& options)
+Watch::Watch(const ShardMemory& memory, const WaitOptions& options)
     : memory_(memory),
       options_(options),
       opened_ns_(MonotonicNs()),
@@ -78,7 +79,7 @@ void Watch::Look(int worker, TaskState state, std::uint64_t what, std::int64_t f
       }
       break;
     case Phase::kExpected:
-      if (now - opened_ns_ > options_.join_limit.count()) GiveUpExpecting(memory_, worker);
+      if (now - opened_ns_ > options_.start_wait.count()) GiveUpExpecting(memory_, worker);
       break;
     default:
       break;

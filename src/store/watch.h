@@ -2,7 +2,7 @@
 //
 // Whoever has to wait says at each look for whom, and for what. What a member is silent for adds up
 // over all looks, in however many calls the wait is made. A member that died is marked so, one that
-// is silent beyond the stall limit is evicted (or as EngineOptions::on_stall has it).
+// is silent beyond the stall limit is evicted (or as WaitOptions::on_stall has it).
 //
 // One per worker, used by its thread alone.
 
@@ -13,17 +13,16 @@
 
 #include "base/own_time.h"
 #include "base/status.h"
-#include "store/engine_options.h"
 #include "store/lead.h"
-#include "store/membership.h"
 #include "store/shard_memory.h"
+#include "store/wait_options.h"
 
 namespace passel {
 
 class Watch {
  public:
   /// `memory` outlives it.
-  Watch(const ShardMemory& memory, const EngineOptions& options);
+  Watch(const ShardMemory& memory, const WaitOptions& options);
 
   /// `members` hold up round, step (ssp) or change of mode `number`.
   void LookAfter(const std::vector<Member>& members, WaitingOn what, std::uint64_t number);
@@ -45,7 +44,7 @@ class Watch {
   void Look(int worker, TaskState state, std::uint64_t what, std::int64_t first_probe_in_ns);
 
   const ShardMemory memory_;
-  const EngineOptions options_;
+  const WaitOptions options_;
   const std::int64_t opened_ns_;
   std::vector<Held> held_;  // [num_workers]
   Status failure_;

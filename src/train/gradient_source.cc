@@ -26,8 +26,7 @@ static_assert(kMostStepsAhead + 1 == kMaxGradientSlots, "a slot each, and one th
 Result<std::optional<ParamView>> PullForStep(const GradientSourceParts& parts) {
   PASSEL_ASSIGN_OR_RETURN(
       const ParamView view,
-      parts.store.Pull(Selection::Everything(),
-                       PullModeFor(parts.options, parts.copy_pays, parts.store.mode())));
+      parts.store.Pull(PullModeFor(parts.options, parts.copy_pays, parts.store.mode())));
   parts.layout.Bind(view, parts.params);
   if (IsRoundMode(parts.store.mode()) &&
       view.version() >= static_cast<Version>(parts.options.train_steps)) {

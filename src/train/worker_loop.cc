@@ -252,7 +252,7 @@ class Worker {
       LogWarning(
           "{} did not start within {:g} s (--start_wait): training goes on without it, {} of "
           "{} workers are in the rounds now",
-          options_.names(m.worker), 1e-9 * static_cast<double>(options_.start_limit.count()),
+          options_.names(m.worker), 1e-9 * static_cast<double>(options_.start_wait.count()),
           running, members.size());
     }
   }
@@ -260,8 +260,7 @@ class Worker {
   // If the store still gives them; else those of the last pull stay.
   Status LookAtValuesNow() {
     if (callbacks_.refresh_values) PASSEL_RETURN_IF_ERROR(callbacks_.refresh_values());
-    if (Result<ParamView> view =
-            store_.Pull(Selection::Everything(), PullModeFor(options_, copy_pays_, store_.mode()));
+    if (Result<ParamView> view = store_.Pull(PullModeFor(options_, copy_pays_, store_.mode()));
         view.ok()) {
       layout_.Bind(*view, &params_);
     }

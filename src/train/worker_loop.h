@@ -74,7 +74,7 @@ struct WorkerOptions {
   int num_workers = 1;
   WorkerNames names = {};  ///< for messages
   /// For messages: after which a round goes on without a worker that was never started.
-  std::chrono::nanoseconds start_limit = std::chrono::minutes(5);
+  std::chrono::nanoseconds start_wait = std::chrono::minutes(5);
   /// Which images on_evaluation() and WorkerResult::evaluation are about.
   EvaluationSet evaluation_set = EvaluationSet::kTest;
   bool evaluate_at_end = true;

@@ -32,7 +32,7 @@ class ArenaHost final : public StoreHost {
     }
   }
 
-  Result<std::unique_ptr<ParameterStore>> Open(int worker, const EngineOptions& options) override {
+  Result<std::unique_ptr<ParameterStore>> Open(int worker, const WaitOptions& options) override {
     std::vector<ShardMemory> memory = Memory();
     if (!one_mapping_) {
       for (std::size_t s = 0; s < created_.size(); ++s) {

@@ -30,7 +30,7 @@ TEST_P(EngineThreads, WorkersAndReadersDoNotRace) {
   StorePlan plan = TestPlan(mode, store_case.shards, kWorkers, optimizer);
   if (mode == Mode::kSsp) plan.mode.number = 3;
   const std::unique_ptr<StoreHost> host = store_case.make(plan);
-  EngineOptions options;
+  WaitOptions options;
   options.spin = std::chrono::microseconds(20);
   std::atomic<int> running{kWorkers};
   std::vector<std::thread> threads;
@@ -44,8 +44,7 @@ TEST_P(EngineThreads, WorkersAndReadersDoNotRace) {
         if (k == 0 && life == 0) InitializeTo(store, 0);
         ASSERT_TRUE(store.WaitUntilInitialized(Deadline::After(kLong)).ok());
         for (int i = 0; i < kPushesPerWorker / 3; ++i) {
-          auto view =
-              store.Pull(Selection::Everything(), i % 2 == 0 ? PullMode::kView : PullMode::kCopy);
+          auto view = store.Pull(i % 2 == 0 ? PullMode::kView : PullMode::kCopy);
           ASSERT_TRUE(view.ok()) << view.status().ToString();
           GradientBuffer buffer = store.LendGradient();
           FillGradient(store, buffer, -1);
@@ -78,7 +77,7 @@ TEST_P(EngineThreads, WorkersAndReadersDoNotRace) {
   auto store = host->Open(0, options);
   ASSERT_TRUE(store.ok());
   ASSERT_TRUE((*store)->WaitUntilInitialized(Deadline::After(kLong)).ok());
-  auto view = (*store)->Pull(Selection::Everything(), PullMode::kCopy);
+  auto view = (*store)->Pull(PullMode::kCopy);
   ASSERT_TRUE(view.ok());
   const std::int64_t steps = (*store)->global_step();
   for (VarId id = 0; id < plan.variables.size(); ++id) {
@@ -114,7 +113,7 @@ TEST_P(ReplicasThreads, EveryRoundIsAppliedOnceAndEveryDropIsCounted) {
   plan.mode.number = replicas;
   const ShardRules rules = plan.Rules();
   const std::unique_ptr<StoreHost> host = store_case.make(plan);
-  EngineOptions options;
+  WaitOptions options;
   options.spin = std::chrono::microseconds(20);
   constexpr std::int64_t kRounds = Turns(1000, 600);
   std::atomic<std::uint64_t> applied{0};
@@ -129,7 +128,7 @@ TEST_P(ReplicasThreads, EveryRoundIsAppliedOnceAndEveryDropIsCounted) {
       if (k == 0) InitializeTo(store, 0);
       ASSERT_TRUE(store.WaitUntilInitialized(Deadline::After(kLong)).ok());
       for (;;) {
-        auto view = store.Pull(Selection::Everything(), PullMode::kView);
+        auto view = store.Pull(PullMode::kView);
         ASSERT_TRUE(view.ok()) << view.status().ToString();
         if (view->version() >= kRounds) break;
         GradientBuffer buffer = store.LendGradient();
@@ -156,7 +155,7 @@ TEST_P(ReplicasThreads, EveryRoundIsAppliedOnceAndEveryDropIsCounted) {
   ASSERT_TRUE(store.ok());
   ASSERT_TRUE((*store)->WaitUntilInitialized(Deadline::After(kLong)).ok());
   EXPECT_EQ((*store)->global_step(), kRounds) << "exactly so many";
-  auto view = (*store)->Pull(Selection::Everything(), PullMode::kCopy);
+  auto view = (*store)->Pull(PullMode::kCopy);
   ASSERT_TRUE(view.ok());
   for (VarId id = 0; id < plan.variables.size(); ++id) {
     for (const float x : view->values(id)) ASSERT_EQ(x, static_cast<float>(kRounds));

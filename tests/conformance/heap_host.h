@@ -17,7 +17,7 @@ class HeapHost final : public StoreHost {
     PASSEL_CHECK(arena.ok(), arena.status().message().c_str());
     arena_ = std::move(*arena);
   }
-  Result<std::unique_ptr<ParameterStore>> Open(int worker, const EngineOptions& options) override {
+  Result<std::unique_ptr<ParameterStore>> Open(int worker, const WaitOptions& options) override {
     return arena_->Open(worker, options);
   }
   std::vector<ShardMemory> Memory() override {

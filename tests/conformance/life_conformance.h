@@ -39,8 +39,7 @@ TEST_P(StoreConformance, WaitForInitialisationEndsAtItsDeadline) {
 TEST_P(StoreConformance, PullBeforeTheVariablesAreInitialisedIsRefused) {
   Make(2);
   StorePtr store = Open(1);
-  EXPECT_EQ(store->Pull(Selection::Everything(), PullMode::kView).status().code(),
-            Code::kFailedPrecondition);
+  EXPECT_EQ(store->Pull(PullMode::kView).status().code(), Code::kFailedPrecondition);
 }
 
 TEST_P(StoreConformance, SecondOpenOfALiveWorkerIsRefusedWithItsPid) {
@@ -70,7 +69,7 @@ TEST_P(StoreConformance, WhoLeavesMayComeBackAsAnotherLife) {
   EXPECT_TRUE(store->Leave().ok());
   EXPECT_TRUE(store->Leave().ok()) << "a second Leave() is nothing";
   EXPECT_EQ(store->membership()[0].phase, Phase::kDone);
-  EXPECT_EQ(store->Pull(Selection::Everything(), PullMode::kView).status().code(), Code::kAborted);
+  EXPECT_EQ(store->Pull(PullMode::kView).status().code(), Code::kAborted);
   store = Open(0);
   EXPECT_TRUE(store->initialized());
   EXPECT_TRUE(store->WaitUntilInitialized(Deadline::After(kLong)).ok());

@@ -23,8 +23,8 @@ using std::chrono::milliseconds;
 
 constexpr int kWorkers = 3;
 
-inline EngineOptions Quick() {
-  EngineOptions options;
+inline WaitOptions Quick() {
+  WaitOptions options;
   options.spin = microseconds(20);
   return options;
 }
@@ -48,7 +48,7 @@ inline void Train(ParameterStore& store, const ShardMemory& lead, Random random,
   const std::uint64_t most = 1 + random.Below(120);
   while (!leave()) {
     const ModeWord before = CurrentMode(lead);
-    auto view = store.Pull(Selection::Everything(), PullMode::kView);
+    auto view = store.Pull(PullMode::kView);
     if (view.status().code() == Code::kCancelled) return;
     ASSERT_TRUE(view.ok()) << view.status().ToString();
     GradientBuffer buffer = store.LendGradient();
@@ -334,7 +334,7 @@ TEST_P(ModeChange, WhoDiesLeavesOrJoinsWhileItIsUnderWayHoldsUpNobody) {
       std::vector<std::thread> others;
       const auto train_until_changed = [&](ParameterStore& store) {
         while (CurrentMode(memory[0]).number < *number) {
-          auto view = store.Pull(Selection::Everything(), PullMode::kView);
+          auto view = store.Pull(PullMode::kView);
           ASSERT_TRUE(view.ok());
           GradientBuffer buffer = store.LendGradient();
           FillGradient(store, buffer, -1);
@@ -394,7 +394,7 @@ TEST_P(ModeChange, AStopEndsTheWaitOfWhoHasArrived) {
   InitializeTo(*a, 0);
   ASSERT_TRUE(b->WaitUntilInitialized(Deadline::After(kLong)).ok());
   ASSERT_TRUE(WishForMode(memory[0], Setting("barrier")).ok());
-  const ParamView view = *a->Pull(Selection::Everything(), PullMode::kView);
+  const ParamView view = *a->Pull(PullMode::kView);
   GradientBuffer buffer = a->LendGradient();
   FillGradient(*a, buffer, -1);
   const Ticket ticket = *a->Push(buffer, view.stamp(), Deadline::After(kLong));
@@ -412,7 +412,7 @@ TEST_P(ModeChange, AStopEndsTheWaitOfWhoHasArrived) {
   ASSERT_TRUE(outcome.ok()) << "the push stands: " << outcome.status().ToString();
   EXPECT_TRUE(outcome->applied);
   EXPECT_EQ(outcome->global_step, 1);
-  EXPECT_EQ(a->Pull(Selection::Everything(), PullMode::kView).status().code(), Code::kCancelled);
+  EXPECT_EQ(a->Pull(PullMode::kView).status().code(), Code::kCancelled);
   EXPECT_EQ(WishForMode(memory[0], Setting("locked")).status().code(), Code::kFailedPrecondition);
 }
 
@@ -420,14 +420,14 @@ TEST_P(ModeChange, AWorkerThatDoesNotAnswerIsEvictedAfterTheStallLimit) {
   const StorePlan plan = PlanIn(Setting("hogwild"), shards(), 2);
   const auto host = GetParam().make(plan);
   const std::vector<ShardMemory> memory = host->Memory();
-  EngineOptions options = Quick();
+  WaitOptions options = Quick();
   options.stall_limit = milliseconds(200);
   auto a = std::move(*host->Open(0, options));
   auto b = std::move(*host->Open(1, options));
   InitializeTo(*a, 0);
   ASSERT_TRUE(b->WaitUntilInitialized(Deadline::After(kLong)).ok());
   ASSERT_TRUE(WishForMode(memory[0], Setting("barrier")).ok());
-  const ParamView view = *a->Pull(Selection::Everything(), PullMode::kView);
+  const ParamView view = *a->Pull(PullMode::kView);
   GradientBuffer buffer = a->LendGradient();
   FillGradient(*a, buffer, -1);
   const Ticket ticket = *a->Push(buffer, view.stamp(), Deadline::After(kLong));
@@ -437,7 +437,7 @@ TEST_P(ModeChange, AWorkerThatDoesNotAnswerIsEvictedAfterTheStallLimit) {
   EXPECT_EQ(a->mode(), Mode::kBarrier);
   EXPECT_EQ(a->membership()[1].phase, Phase::kEvicted);
   // What it pushes now comes from another time.
-  EXPECT_EQ(b->Pull(Selection::Everything(), PullMode::kView).status().code(), Code::kAborted);
+  EXPECT_EQ(b->Pull(PullMode::kView).status().code(), Code::kAborted);
 }
 
 TEST_P(ModeChange, WishesAreChecked) {

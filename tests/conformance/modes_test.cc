@@ -51,7 +51,7 @@ class CleanEnd : public ::testing::TestWithParam<Kind> {};
 // One job of worker loops with a random delay before each step.
 void RunJob(const Kind& kind, std::uint64_t seed) {
   ModelConfig model = DefaultModelConfig(ModelKind::kSoftmax);
-  model.inputs = Digits().train().pixels;
+  model.inputs = Digits().train().image_pixels;
   model.classes = Digits().num_classes();
   StorePlan plan;
   plan.mode = {kind.mode, kind.number};
@@ -66,7 +66,7 @@ void RunJob(const Kind& kind, std::uint64_t seed) {
       Random random(StreamSeed(seed, static_cast<std::uint64_t>(k)));
       const auto backend = std::move(*CreateCpuBackend());
       const auto trained = std::move(*Model::Create(model, *backend, 100));
-      EngineOptions engine;
+      WaitOptions engine;
       engine.spin = microseconds(20);
       auto opened = arena->Open(k, engine);
       PASSEL_CHECK(opened.ok(), opened.status().message().c_str());
@@ -174,7 +174,7 @@ TEST(BoundedStaleness, IsNeverExceededUnderRandomDelays) {
     for (int k = 0; k < kWorkers; ++k) {
       threads.emplace_back([&, k] {
         Random random(static_cast<std::uint64_t>(100 * bound + k));
-        EngineOptions engine;
+        WaitOptions engine;
         engine.spin = microseconds(20);
         auto opened = arena->Open(k, engine);
         ASSERT_TRUE(opened.ok());
@@ -190,7 +190,7 @@ TEST(BoundedStaleness, IsNeverExceededUnderRandomDelays) {
             ASSERT_LE(lead, static_cast<std::uint64_t>(bound)) << "ahead of worker/" << other;
             if (lead > largest.load()) largest.store(lead);
           }
-          auto view = store.Pull(Selection::Everything(), PullMode::kView);
+          auto view = store.Pull(PullMode::kView);
           ASSERT_TRUE(view.ok()) << view.status().ToString();
           GradientBuffer buffer = store.LendGradient();
           FillGradient(store, buffer, -1);
@@ -246,7 +246,7 @@ double RoundsPerSecond(int workers, int replicas, milliseconds slow) {
       while (here.load() < workers) std::this_thread::yield();
       if (k == 0) begin.store(MonotonicNs());
       for (;;) {
-        auto view = store.Pull(Selection::Everything(), PullMode::kView);
+        auto view = store.Pull(PullMode::kView);
         ASSERT_TRUE(view.ok());
         if (view->version() >= kRounds) break;
         GradientBuffer buffer = store.LendGradient();

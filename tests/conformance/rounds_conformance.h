@@ -42,8 +42,8 @@ TEST_P(RoundConformance, RoundsGoOnWithoutWhoLeft) {
 
 TEST_P(RoundConformance, RoundsWaitForWhoIsExpectedButNotForEver) {
   Make(2);
-  EngineOptions options = Options();
-  options.join_limit = std::chrono::milliseconds(150);
+  WaitOptions options = Options();
+  options.start_wait = std::chrono::milliseconds(150);
   const std::int64_t begin = MonotonicNs();
   StorePtr store = Open(0, options);
   InitializeTo(*store, 0);
@@ -56,8 +56,8 @@ TEST_P(RoundConformance, RoundsWaitForWhoIsExpectedButNotForEver) {
 
 TEST_P(RoundConformance, LateJoinerTakesPartFromItsFirstRoundOn) {
   Make(2);
-  EngineOptions options = Options();
-  options.join_limit = std::chrono::milliseconds(1);
+  WaitOptions options = Options();
+  options.start_wait = std::chrono::milliseconds(1);
   StorePtr store = Open(0, options);
   InitializeTo(*store, 0);
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(PushConstant(*store, -1).ok());
@@ -80,8 +80,8 @@ TEST_P(RoundConformance, LateJoinerTakesPartFromItsFirstRoundOn) {
 TEST_P(RoundConformance, GradientThatComesAfterItsRoundWasDecidedIsDropped) {
   Make(2);
   const std::vector<ShardMemory> memory = host_->Memory();
-  EngineOptions options = Options();
-  options.join_limit = std::chrono::milliseconds(1);
+  WaitOptions options = Options();
+  options.start_wait = std::chrono::milliseconds(1);
   StorePtr store = Open(0, options);
   InitializeTo(*store, 0);
   StorePtr late = Open(1);
@@ -124,7 +124,7 @@ TEST_P(RoundConformance, WhoStopsInADecidedRoundIsNamedAndEvicted) {
   if (!host_->InPlace()) GTEST_SKIP() << "the ps applies, and stops as a whole";
   constexpr std::chrono::milliseconds kStall{600};
   constexpr std::chrono::milliseconds kTurn{100};
-  EngineOptions options = Options();
+  WaitOptions options = Options();
   options.stall_limit = kStall;
   StorePtr store = Open(0, options);
   InitializeTo(*store, 0);
@@ -191,8 +191,7 @@ TEST_P(RoundConformance, WhoDiedBetweenDecisionAndUpdateIsStillCountedAndMayCome
   // The chief came back and finds the values: it may not write its gradient before that round is
   // complete.
   EXPECT_TRUE(store->initialized());
-  EXPECT_EQ(store->Pull(Selection::Everything(), PullMode::kView).status().code(),
-            Code::kFailedPrecondition);
+  EXPECT_EQ(store->Pull(PullMode::kView).status().code(), Code::kFailedPrecondition);
   ASSERT_TRUE(store->WaitUntilInitialized(Deadline::After(kLong)).ok());
   EXPECT_EQ(store->global_step(), 1);
   reference.Step(1, 1, {0});

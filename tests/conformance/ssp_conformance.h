@@ -130,7 +130,7 @@ TEST_P(SspConformance, WhoIsAboutToRunIsWaitedForAndGivenUpInTheEnd) {
 
 TEST_P(SspConformance, StalledWorkerIsEvictedOnlyIfItHoldsSomebodyUp) {
   MakeSsp(2, 4);
-  EngineOptions options = Options();
+  WaitOptions options = Options();
   options.stall_limit = std::chrono::milliseconds(150);
   StorePtr a = Open(0, options);
   InitializeTo(*a, 0);

@@ -34,8 +34,7 @@ namespace passel::testing {
 class StoreHost {
  public:
   virtual ~StoreHost() = default;
-  virtual Result<std::unique_ptr<ParameterStore>> Open(int worker,
-                                                       const EngineOptions& options) = 0;
+  virtual Result<std::unique_ptr<ParameterStore>> Open(int worker, const WaitOptions& options) = 0;
   /// The shards: with them the suite also plays deaths and evictions.
   virtual std::vector<ShardMemory> Memory() = 0;
   /// Workers compute on that memory, and update it themselves.
@@ -143,9 +142,9 @@ inline void InitializeTo(ParameterStore& store, float value) {
 /// What came with the answer to the last push may be older than what others have pushed since: the
 /// second pull in a row is current.
 inline Result<ParamView> PullLatest(ParameterStore& store) {
-  Result<ParamView> view = store.Pull(Selection::Everything(), PullMode::kCopy);
+  Result<ParamView> view = store.Pull(PullMode::kCopy);
   if (!view.ok()) return view;
-  return store.Pull(Selection::Everything(), PullMode::kCopy);
+  return store.Pull(PullMode::kCopy);
 }
 
 /// Bit for bit.
@@ -166,7 +165,7 @@ inline void ExpectValues(ParameterStore& store, const ReferenceModel& reference,
 }
 
 inline Result<Ticket> PushOnly(ParameterStore& store, float gradient) {
-  Result<ParamView> view = store.Pull(Selection::Everything(), PullMode::kView);
+  Result<ParamView> view = store.Pull(PullMode::kView);
   if (!view.ok()) return view.status();
   GradientBuffer buffer = store.LendGradient();
   FillGradient(store, buffer, gradient);
@@ -196,13 +195,13 @@ class StoreConformance : public ::testing::TestWithParam<std::tuple<StoreCase, M
     host_ = std::get<0>(GetParam()).make(plan_);
   }
 
-  EngineOptions Options() const {
-    EngineOptions options;
+  WaitOptions Options() const {
+    WaitOptions options;
     options.spin = std::chrono::microseconds(20);  // more threads than cores
     return options;
   }
 
-  StorePtr Open(int worker, const EngineOptions& options) {
+  StorePtr Open(int worker, const WaitOptions& options) {
     Result<StorePtr> store = host_->Open(worker, options);
     EXPECT_TRUE(store.ok()) << store.status().ToString();
     return store.ok() ? std::move(*store) : nullptr;
@@ -221,7 +220,7 @@ class StoreConformance : public ::testing::TestWithParam<std::tuple<StoreCase, M
   }
 
   static ParamView Pull(ParameterStore& store, PullMode pull = PullMode::kView) {
-    Result<ParamView> view = store.Pull(Selection::Everything(), pull);
+    Result<ParamView> view = store.Pull(pull);
     EXPECT_TRUE(view.ok()) << view.status().ToString();
     return view.ok() ? *view : ParamView();
   }
@@ -234,7 +233,7 @@ class StoreConformance : public ::testing::TestWithParam<std::tuple<StoreCase, M
   }
 
   static Result<PushOutcome> PushConstant(ParameterStore& store, float gradient) {
-    Result<ParamView> view = store.Pull(Selection::Everything(), PullMode::kView);
+    Result<ParamView> view = store.Pull(PullMode::kView);
     if (!view.ok()) return view.status();
     GradientBuffer buffer = store.LendGradient();
     FillGradient(store, buffer, gradient);

@@ -23,8 +23,7 @@ TEST_P(StoreConformance, EvictedWorkerIsFencedOffUntilItOpensTheStoreAnew) {
   GradientBuffer buffer = stores[1]->LendGradient();
   FillGradient(*stores[1], buffer, -100);
   ASSERT_TRUE(Evict(memory[0], 1, 1));  // on the lead: that is where members are looked after
-  EXPECT_EQ(stores[1]->Pull(Selection::Everything(), PullMode::kView).status().code(),
-            Code::kAborted);
+  EXPECT_EQ(stores[1]->Pull(PullMode::kView).status().code(), Code::kAborted);
   const Result<PushOutcome> late = PushAndWait(*stores[1], buffer, view.stamp());
   EXPECT_EQ(late.status().code(), Code::kAborted) << late.status().ToString();
   EXPECT_THAT(late.status().message(), ::testing::HasSubstr("worker/1"));

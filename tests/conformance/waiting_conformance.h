@@ -65,7 +65,7 @@ TEST_P(RoundConformance, RoundThatWasDecidedIsWholeWhenSomebodyLooksAtAStoppedJo
   ASSERT_TRUE(PushOnly(*stores[0], -1).ok());
   ASSERT_TRUE(PushOnly(*stores[1], -1).ok());
   stores[1]->Stop();
-  const auto pulled = stores[0]->Pull(Selection::Everything(), PullMode::kView);
+  const auto pulled = stores[0]->Pull(PullMode::kView);
   EXPECT_EQ(pulled.status().code(), Code::kCancelled);
   EXPECT_EQ(stores[0]->global_step(), 1);
   for (const ShardMemory& shard : host_->Memory()) EXPECT_EQ(shard.values[0], 1);
@@ -115,8 +115,7 @@ TEST_P(StoreConformance, StopEndsEveryWorkerWithinABound) {
   stores[3]->Stop();
   for (std::thread& t : threads) t.join();
   EXPECT_LT(MonotonicNs() - begin, std::chrono::nanoseconds(kBound).count());
-  EXPECT_EQ(stores[0]->Pull(Selection::Everything(), PullMode::kView).status().code(),
-            Code::kCancelled);
+  EXPECT_EQ(stores[0]->Pull(PullMode::kView).status().code(), Code::kCancelled);
   EXPECT_EQ(stores[0]->global_step() > 0, !rounds());
 }
 

@@ -117,8 +117,7 @@ Status Count(Accelerator& gpu, const shm::Arena& arena, int worker, std::uint64_
   std::uint64_t started = 0;
   for (std::uint64_t pushed = 0; pushed < steps; ++pushed) {
     for (; started < steps && under_way.size() < kSlots; ++started) {
-      PASSEL_ASSIGN_OR_RETURN(const ParamView view,
-                              store->Pull(Selection::Everything(), PullMode::kView));
+      PASSEL_ASSIGN_OR_RETURN(const ParamView view, store->Pull(PullMode::kView));
       const GradientBuffer gradient = store->LendGradient();
       if (gradient.slot() >= kSlots) return Internal("the store lent a buffer of its own");
       for (VarId id = 0; id < table.size(); ++id) {

@@ -23,7 +23,7 @@ constexpr milliseconds kBeyondGrace{300};
 
 // The first is initialised to 0.
 std::vector<std::unique_ptr<ParameterStore>> OpenAll(RemoteHost& host, int workers,
-                                                     const EngineOptions& engine = Engine()) {
+                                                     const WaitOptions& engine = Engine()) {
   std::vector<std::unique_ptr<ParameterStore>> stores;
   for (int k = 0; k < workers; ++k) stores.push_back(OpenOn(host, k, engine));
   InitializeTo(*stores[0], 0);
@@ -82,8 +82,7 @@ TEST(RemoteFaults, ALeaveThatIsRepeatedAfterTheGraceIsNoFailure) {
     host.LineOf(0).state = Line::kUp;
     const Status left = leaves.get();
     EXPECT_TRUE(left.ok()) << left.ToString();
-    EXPECT_EQ(stores[0]->Pull(Selection::Everything(), PullMode::kView).status().code(),
-              Code::kAborted);
+    EXPECT_EQ(stores[0]->Pull(PullMode::kView).status().code(), Code::kAborted);
   }
 }
 
@@ -157,11 +156,10 @@ TEST(RemoteFaults, RoundsThatCouldNotBeEndedAreNotSaidToHaveEnded) {
   ASSERT_TRUE(PushAndAwait(*stores[0], -1).ok());  // and has the next values
   host.LineOf(0).state = Line::kDown;
   stores[0]->Stop();
-  const Status pulled = stores[0]->Pull(Selection::Everything(), PullMode::kView).status();
+  const Status pulled = stores[0]->Pull(PullMode::kView).status();
   EXPECT_EQ(pulled.code(), Code::kUnavailable) << pulled.ToString();
   host.LineOf(0).state = Line::kUp;
-  EXPECT_EQ(stores[0]->Pull(Selection::Everything(), PullMode::kView).status().code(),
-            Code::kCancelled);
+  EXPECT_EQ(stores[0]->Pull(PullMode::kView).status().code(), Code::kCancelled);
 }
 
 TEST(RemoteFaults, AnEvictedWorkerStartsAgain) {
@@ -215,7 +213,7 @@ TEST(RemoteFaults, AGradientIsNotStagedTwiceUnderOneArrival) {
     RemoteHost host(TestPlan(Mode::kBarrier, shards, 2, Sgd(1.0)));
     host.answer_limit = milliseconds(500);
     const auto stores = OpenAll(host, 2);
-    const Result<ParamView> view = stores[0]->Pull(Selection::Everything(), PullMode::kView);
+    const Result<ParamView> view = stores[0]->Pull(PullMode::kView);
     ASSERT_TRUE(view.ok());
     GradientBuffer buffer = stores[0]->LendGradient();
     FillGradient(*stores[0], buffer, -1);

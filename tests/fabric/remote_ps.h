@@ -111,10 +111,10 @@ class RemoteHost : public StoreHost {
     }
   }
 
-  Result<std::unique_ptr<ParameterStore>> Open(int worker, const EngineOptions& options) override {
+  Result<std::unique_ptr<ParameterStore>> Open(int worker, const WaitOptions& options) override {
     return Open(worker, options, nullptr);
   }
-  Result<std::unique_ptr<ParameterStore>> Open(int worker, const EngineOptions& engine,
+  Result<std::unique_ptr<ParameterStore>> Open(int worker, const WaitOptions& engine,
                                                std::function<fabric::MessageCount()>* count) {
     std::vector<fabric::Connector> connectors;
     for (const auto& ps : ps_) {
@@ -128,7 +128,7 @@ class RemoteHost : public StoreHost {
           });
     }
     fabric::ClientOptions options;
-    options.engine = engine;
+    options.waits = engine;
     options.answer_limit = answer_limit;
     if (faults_.drop > 0) {  // what is lost is missed soon
       options.session.first_pause = std::chrono::milliseconds(3);

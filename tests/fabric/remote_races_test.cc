@@ -20,7 +20,7 @@ namespace {
 using std::chrono::milliseconds;
 
 float First(ParameterStore& store) {
-  const Result<ParamView> view = store.Pull(Selection::Everything(), PullMode::kView);
+  const Result<ParamView> view = store.Pull(PullMode::kView);
   EXPECT_TRUE(view.ok()) << view.status().ToString();
   return view.ok() ? view->values(0)[0] : -1;
 }
@@ -99,7 +99,7 @@ TEST(RemoteRaces, ValuesAreOfTheRoundThatTheirVersionNames) {
     ASSERT_TRUE(outcome.ok() && outcome->applied);
   }
   (void)a->membership();  // whose answer says how far the others are
-  const Result<ParamView> view = a->Pull(Selection::Everything(), PullMode::kView);
+  const Result<ParamView> view = a->Pull(PullMode::kView);
   ASSERT_TRUE(view.ok());
   EXPECT_EQ(view->values(0)[0], static_cast<float>(view->version()));
 }
@@ -185,7 +185,7 @@ TEST(RemoteRaces, WhoWasAwayWhileTheModeChangedPushesNothingInItsFormerMode) {
   InitializeTo(*a, 0);
   ASSERT_TRUE(away->WaitUntilInitialized(Deadline::After(kLong)).ok());
   ASSERT_TRUE(PushAndAwait(*a, -1).ok());
-  const Result<ParamView> view = away->Pull(Selection::Everything(), PullMode::kView);
+  const Result<ParamView> view = away->Pull(PullMode::kView);
   ASSERT_TRUE(view.ok());
   GradientBuffer buffer = away->LendGradient();
   FillGradient(*away, buffer, -1);
@@ -213,7 +213,7 @@ TEST(RemoteRaces, ALargeGradientAndLargeValuesDoNotBlockEachOther) {
   const auto store = OpenOn(host, 0);
   InitializeTo(*store, 0);
   ASSERT_TRUE(PushAndAwait(*store, -1).ok());
-  const Result<ParamView> view = store->Pull(Selection::Everything(), PullMode::kView);
+  const Result<ParamView> view = store->Pull(PullMode::kView);
   ASSERT_TRUE(view.ok());
   GradientBuffer buffer = store->LendGradient();
   FillGradient(*store, buffer, -1);

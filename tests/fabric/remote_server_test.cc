@@ -102,7 +102,7 @@ class Ps {
   std::unique_ptr<ParameterStore> Open(int worker, milliseconds stall_limit = std::chrono::hours(1),
                                        fabric::Connector connector = {}) {
     fabric::ClientOptions options;
-    options.engine.stall_limit = stall_limit;
+    options.waits.stall_limit = stall_limit;
     if (!connector) {
       connector = [this](Deadline) { return std::unique_ptr<fabric::Pipe>(Connect()); };
     }
@@ -146,7 +146,7 @@ TEST(RemoteServer, AMessageTakesAsLongAsItMoves) {
   ASSERT_TRUE(PushAndAwait(*store, -1).ok());
   ps.slow = false;
   EXPECT_GT(MonotonicNs() - begin, 2 * std::chrono::nanoseconds(kStallLimit).count());
-  EXPECT_EQ(store->Pull(Selection::Everything(), PullMode::kView)->values(0)[0], 1);
+  EXPECT_EQ(store->Pull(PullMode::kView)->values(0)[0], 1);
   EXPECT_EQ(ps.slow_connections(), 1u);
 }
 
@@ -156,7 +156,7 @@ TEST(RemoteServer, AMessageThatStandsStillEndsItsConnection) {
       ps.Open(0, std::chrono::hours(1), [&](Deadline) { return ps.ConnectSlowly(100'000); });
   InitializeTo(*store, 0);  // stands still in there
   ASSERT_TRUE(PushAndAwait(*store, -1).ok());
-  EXPECT_EQ(store->Pull(Selection::Everything(), PullMode::kView)->values(0)[0], 1);
+  EXPECT_EQ(store->Pull(PullMode::kView)->values(0)[0], 1);
   EXPECT_EQ(ps.slow_connections(), 2u);
 }
 
@@ -310,7 +310,7 @@ TEST(RemoteServer, AGradientThatIsOnItsWayIsNotWrittenIntoThatOfASuccessor) {
   std::this_thread::sleep_for(milliseconds(50));
   ASSERT_TRUE(PushAndAwait(*a, -1).ok());
   ASSERT_TRUE(successor->Wait(*ticket, Deadline::After(kLong)).ok());
-  for (const float x : a->Pull(Selection::Everything(), PullMode::kView)->values(0)) {
+  for (const float x : a->Pull(PullMode::kView)->values(0)) {
     ASSERT_EQ(x, 1);
   }
 }

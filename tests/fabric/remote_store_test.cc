@@ -205,7 +205,7 @@ TEST(RemoteStore, ARoundThatThePsDiedInIsFinishedByTheNext) {
       workers.push_back(std::async(std::launch::async, [&, k] {
         ParameterStore& store = *stores[static_cast<std::size_t>(k)];
         for (int round = 1; round <= kRounds; ++round) {
-          const auto view = store.Pull(Selection::Everything(), PullMode::kView);
+          const auto view = store.Pull(PullMode::kView);
           ASSERT_TRUE(view.ok()) << view.status().ToString();
           GradientBuffer buffer = store.LendGradient();
           FillTestGradient(store, buffer, k, static_cast<std::uint64_t>(round));
@@ -251,7 +251,7 @@ TEST(RemoteStore, AWorkerOfSeveralShardsStartsAgainWhenAnotherPsThanTheFirstCame
     EXPECT_TRUE(store->LeaveForNow().ok());
     store = OpenOn(host, 0);
     ASSERT_TRUE(store->WaitUntilInitialized(Deadline::After(kLong)).ok());
-    const auto view = store->Pull(Selection::Everything(), PullMode::kView);
+    const auto view = store->Pull(PullMode::kView);
     ASSERT_TRUE(view.ok());
     // Its last push reached the shards behind the one that came back.
     EXPECT_EQ(view->values(0)[0], 8);

@@ -27,7 +27,7 @@ Request FullRequest(Kind kind) {
                    .first_step = 5,
                    .mode = ModeWord{}.Pack(),
                    .stall_limit_ns = 1,
-                   .join_limit_ns = 2,
+                   .start_wait_ns = 2,
                    .on_stall = OnStall::kFail,
                    .chief = 4,
                    .chief_name = "chief/0"};

@@ -71,7 +71,7 @@ struct Task {
   std::chrono::milliseconds turn;
 };
 
-int Run(const Task& task, Board& board, const EngineOptions& options, const std::vector<int>& fds) {
+int Run(const Task& task, Board& board, const WaitOptions& options, const std::vector<int>& fds) {
   const int worker = task.worker;
   std::vector<shm::Arena> arenas;
   std::vector<ShardMemory> memory;
@@ -89,7 +89,7 @@ int Run(const Task& task, Board& board, const EngineOptions& options, const std:
   if (!ready.ok()) return ExitCodeOf(worker, ready);
   int of_set = 0;  // gradients of this round that wait in our sum
   for (std::uint64_t pushed = 0;; ++pushed) {
-    Result<ParamView> view = store.Pull(Selection::Everything(), PullMode::kView);
+    Result<ParamView> view = store.Pull(PullMode::kView);
     if (!view.ok()) return ExitCodeOf(worker, view.status());
     const bool rounds = IsRoundMode(store.mode());  // of this step: it may change at its end
     if (task.steps != 0 && (rounds ? view->version() : pushed) >= task.steps) break;
@@ -124,7 +124,7 @@ int main(int argc, char** argv) {
   if (argc < 10) return kExitUsage;
   Board* board = MapBoard(std::atoi(argv[2]));
   if (board == nullptr) return kExitUsage;
-  passel::EngineOptions options;
+  passel::WaitOptions options;
   options.spin = std::chrono::microseconds(20);
   options.stall_limit = std::chrono::milliseconds(std::atoi(argv[4]));
   options.eviction =

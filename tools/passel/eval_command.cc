@@ -40,10 +40,10 @@ Status CheckFlags(const EvalFlags& flags) {
 
 Status CheckFit(const job::Parameters& parameters, const Dataset& data, const std::string& dir) {
   const ModelConfig& config = parameters.config();
-  if (data.test().pixels != config.inputs) {
+  if (data.test().image_pixels != config.inputs) {
     return InvalidArgument(
         fmt::format("{} was trained on images of {} pixels, those in {} have {}: use its own data",
-                    parameters.name(), config.inputs, dir, data.test().pixels));
+                    parameters.name(), config.inputs, dir, data.test().image_pixels));
   }
   if (data.num_classes() > config.classes) {
     return InvalidArgument(

@@ -340,7 +340,7 @@ TEST_F(DataSourceTest, TakesImagesOfAnySizeInEveryFormat) {
       ASSERT_TRUE(data.ok()) << data.status().ToString();
       EXPECT_TRUE(std::ranges::equal(data->train().images, train));
       EXPECT_TRUE(std::ranges::equal(data->test().images, test));
-      EXPECT_EQ(data->train().pixels, pixels);
+      EXPECT_EQ(data->train().image_pixels, pixels);
       // Text does not say it: a square, or one row.
       const bool known = rows == cols || source->format() == DataFormat::kNpz;
       EXPECT_EQ(data->rows(), known ? rows : 1);
@@ -363,7 +363,7 @@ TEST_F(DataSourceTest, MakesFakeData) {
   const DataSplit split = SplitFakeData(*data);
   for (const ImageSet* set : {&split.train, &split.validation, &split.test}) {
     EXPECT_EQ(set->size(), 10'000u);
-    EXPECT_EQ(set->pixels, 784u);
+    EXPECT_EQ(set->image_pixels, 784u);
     EXPECT_EQ(std::ranges::count(set->images, 255), 7'840'000);
     EXPECT_EQ(std::ranges::count(set->labels, 0), 10'000);
   }

@@ -206,8 +206,8 @@ TEST_F(DatasetTest, GrantsNoViewOutsideTheBlobWhateverTheHeaderSays) {
               ASSERT_GE(part.data(), begin + 72);
               ASSERT_LE(part.data() + part.size(), begin + hostile.size());
             }
-            ASSERT_EQ(set->pixels, data->rows() * data->cols());
-            ASSERT_EQ(set->images.size(), set->size() * set->pixels);
+            ASSERT_EQ(set->image_pixels, data->rows() * data->cols());
+            ASSERT_EQ(set->images.size(), set->size() * set->image_pixels);
             for (const std::uint8_t label : set->labels) ASSERT_LT(label, data->num_classes());
           }
         }

@@ -411,7 +411,7 @@ TEST(Arena, ShortOfDescriptorsIsAnErrorAtEveryCount) {
     const Result<Arena> adopted = Arena::Adopt(std::move(fd));
     const auto store = adopted.ok()
                            ? OpenStore(arena.plan(), std::vector{adopted->memory()}, 0,
-                                       SelfIdentity(), EngineOptions())
+                                       SelfIdentity(), WaitOptions())
                            : Result<std::unique_ptr<ParameterStore>>(Internal("not adopted"));
     const Result<MemoryBudget> budget = ReadMemoryBudget();
     ::setrlimit(RLIMIT_NOFILE, &before);

@@ -48,7 +48,7 @@ struct Chief {
   }
   std::unique_ptr<ParameterStore> Open(int worker) {
     const std::vector<ShardMemory> memory = {arena->memory()};
-    auto store = OpenStore(arena->plan(), memory, worker, SelfIdentity(), EngineOptions());
+    auto store = OpenStore(arena->plan(), memory, worker, SelfIdentity(), WaitOptions());
     EXPECT_TRUE(store.ok()) << store.status().message();
     return std::move(*store);
   }
@@ -63,8 +63,7 @@ void FillWithPlaces(VarId id, std::span<float> values) {
 }
 
 Status PushOnes(ParameterStore& store) {
-  PASSEL_ASSIGN_OR_RETURN(const ParamView view,
-                          store.Pull(Selection::Everything(), PullMode::kView));
+  PASSEL_ASSIGN_OR_RETURN(const ParamView view, store.Pull(PullMode::kView));
   const GradientBuffer gradient = store.LendGradient();
   for (VarId id = 0; id < store.variables().size(); ++id) {
     std::ranges::fill(gradient.values(id), -1.0F);

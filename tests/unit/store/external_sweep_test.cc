@@ -77,7 +77,7 @@ class ExternalSweepTest : public ::testing::Test {
     store_->SweepElsewhere(sweeps);
   }
   Result<Ticket> Push(std::chrono::milliseconds limit = std::chrono::seconds(20)) {
-    auto view = store_->Pull(Selection::Everything(), PullMode::kView);
+    auto view = store_->Pull(PullMode::kView);
     EXPECT_TRUE(view.ok()) << view.status().message();
     return store_->Push(store_->LendGradient(), view->stamp(), Deadline::After(limit));
   }
@@ -151,8 +151,7 @@ TEST_F(ExternalSweepTest, BlockThatIsHeldTooLongEndsThePushWithTheHolderNamed) {
   EXPECT_EQ(store_->counters().half_applied.load(), 1u);
   EXPECT_EQ(memory().state->version.load(), 0u);
   store_->Stop();
-  EXPECT_EQ(store_->Pull(Selection::Everything(), PullMode::kView).status().code(),
-            Code::kCancelled);
+  EXPECT_EQ(store_->Pull(PullMode::kView).status().code(), Code::kCancelled);
 }
 
 TEST_F(ExternalSweepTest, ClaimOfALifeThatIsOverIsTakenOver) {
@@ -252,7 +251,7 @@ TEST_F(ExternalSweepTest, UpdateIsAdditionForPlainSgdWithoutLocksOnly) {
 
 TEST_F(ExternalSweepTest, UpdateInTwoHalvesCountsAsAPush) {
   Start(Mode::kSsp, OptimizerKind::kSgd);
-  const auto view = store_->Pull(Selection::Everything(), PullMode::kView);
+  const auto view = store_->Pull(PullMode::kView);
   ASSERT_TRUE(view.ok());
   float rate = 0;
   ASSERT_TRUE(store_->BeginUpdate(&rate).ok());
@@ -303,7 +302,7 @@ TEST_F(ExternalSweepTest, UpdateThatIsGivenUpIsHalfAppliedAndNoStep) {
 // Fenced off between the halves: the values have it, so its version counts, and no step does.
 TEST_F(ExternalSweepTest, UpdateOfAWorkerThatWasEvictedMeanwhileEndsItsLife) {
   Start(Mode::kHogwild, OptimizerKind::kSgd);
-  const auto view = store_->Pull(Selection::Everything(), PullMode::kView);
+  const auto view = store_->Pull(PullMode::kView);
   float rate = 0;
   ASSERT_TRUE(store_->BeginUpdate(&rate).ok());
   ASSERT_TRUE(Evict(memory(), 0, store_->membership()[0].epoch));
@@ -319,7 +318,7 @@ TEST_F(ExternalSweepTest, UpdateOfAWorkerThatWasEvictedMeanwhileEndsItsLife) {
 // And the job went over to another mode: its versions are not for us to count.
 TEST_F(ExternalSweepTest, UpdateOfAWorkerThatIsAModeBehindIsNoVersion) {
   Start(Mode::kHogwild, OptimizerKind::kSgd);
-  const auto view = store_->Pull(Selection::Everything(), PullMode::kView);
+  const auto view = store_->Pull(PullMode::kView);
   float rate = 0;
   ASSERT_TRUE(store_->BeginUpdate(&rate).ok());
   ASSERT_TRUE(Evict(memory(), 0, store_->membership()[0].epoch));

@@ -54,9 +54,7 @@ class FenceTest : public ::testing::Test {
     return buffer;
   }
   std::uint32_t Pull(int worker) {
-    return stores_[static_cast<std::size_t>(worker)]
-        ->Pull(Selection::Everything(), PullMode::kView)
-        ->stamp();
+    return stores_[static_cast<std::size_t>(worker)]->Pull(PullMode::kView)->stamp();
   }
   std::ptrdiff_t Changed(int shard, float from = 0) const {
     const ShardMemory& m = arena_->shard(shard);

@@ -40,7 +40,7 @@ class LostShardTest : public ::testing::Test {
     const auto store = *arena.Open(0);
     ASSERT_TRUE(store->Initialize([](VarId, std::span<float> v) { std::ranges::fill(v, 1); }).ok());
     for (int i = 0; i < pushes; ++i) {
-      const ParamView view = *store->Pull(Selection::Everything(), PullMode::kView);
+      const ParamView view = *store->Pull(PullMode::kView);
       const GradientBuffer gradient = store->LendGradient();
       const Ticket ticket = *store->Push(gradient, view.stamp(), Soon());
       ASSERT_TRUE(store->Wait(ticket, Soon()).ok());

@@ -35,7 +35,7 @@ class RestoreTest : public ::testing::TestWithParam<std::tuple<Mode, int, const 
     Job job;
     job.arena = std::move(*InProcessArena::Create(plan_));
     for (int k = 0; k < 2; ++k) {
-      EngineOptions options;
+      WaitOptions options;
       options.spin = std::chrono::microseconds(20);
       job.stores.push_back(std::move(*job.arena->Open(k, options)));
     }
@@ -47,7 +47,7 @@ class RestoreTest : public ::testing::TestWithParam<std::tuple<Mode, int, const 
       std::vector<Ticket> tickets;
       for (int k = 0; k < 2; ++k) {
         ParameterStore& store = *job.stores[static_cast<std::size_t>(k)];
-        const Result<ParamView> view = store.Pull(Selection::Everything(), PullMode::kView);
+        const Result<ParamView> view = store.Pull(PullMode::kView);
         ASSERT_TRUE(view.ok()) << view.status().ToString();
         GradientBuffer buffer = store.LendGradient();
         FillTestGradient(store, buffer, k, step);

@@ -65,7 +65,7 @@ void PushFromAll(InProcessArena& arena) {
       ASSERT_TRUE(store.WaitUntilInitialized(Deadline::After(kLimit)).ok());
       Random random(StreamSeed(7, static_cast<std::uint64_t>(k), 1));
       for (int i = 0; i < kPushesEach; ++i) {
-        auto view = store.Pull(Selection::Everything(), PullMode::kView);
+        auto view = store.Pull(PullMode::kView);
         ASSERT_TRUE(view.ok()) << view.status().ToString();
         GradientBuffer buffer = store.LendGradient();
         const float g = random.Below(kSeldom) == 0 ? 1.0F : 0.0F;

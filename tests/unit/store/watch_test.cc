@@ -51,7 +51,7 @@ class WatchTest : public ::testing::Test {
   }
 
   ScopedFakeClock clock_;
-  EngineOptions options_;
+  WaitOptions options_;
   std::unique_ptr<InProcessArena> arena_;
   std::unique_ptr<Watch> watch_;
 };

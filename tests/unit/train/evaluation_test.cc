@@ -46,7 +46,7 @@ class EvaluationTest : public ::testing::Test {
     ImageSet images;
     images.images = pixels_;
     images.labels = labels_;
-    images.pixels = kPixels;
+    images.image_pixels = kPixels;
     return images;
   }
 

@@ -109,7 +109,7 @@ TEST(ModelLayoutTest, PartsOfEveryWayLeadToTheRightMemory) {
     const auto store = arena->Open(0, {}).value();
     const ModelLayout layout = ModelLayout::Make(model, store->variables()).value();
     ASSERT_TRUE(InitializeStore(model, layout, *store).ok());
-    const ParamView view = store->Pull(Selection::Everything(), PullMode::kView).value();
+    const ParamView view = store->Pull(PullMode::kView).value();
     std::vector<std::vector<RowPart>> parts, by_shard;
     layout.Bind(view, &parts);
     std::vector<const float*> shards;

@@ -85,7 +85,7 @@ class PushEveryTest : public ::testing::Test {
     }
     split_.train.images = pixels_;
     split_.train.labels = labels_;
-    split_.train.pixels = kInputs;
+    split_.train.image_pixels = kInputs;
     options_.train_steps = kNoStepLimit;
     options_.batch_size = 4;
     options_.seed = kSeed;
@@ -109,7 +109,7 @@ class PushEveryTest : public ::testing::Test {
     ASSERT_TRUE(store_->WaitUntilInitialized(Deadline::After(seconds(5))).ok());
   }
   std::unique_ptr<ParameterStore> OpenStore(int worker) {
-    EngineOptions engine;
+    WaitOptions engine;
     engine.spin = std::chrono::microseconds(20);
     engine.stall_limit = stall_limit_;
     return arena_->Open(worker, engine).value();
@@ -297,7 +297,7 @@ TEST_F(PushEveryTest, ComputesAllBatchesOfAPushOnOnePull) {
   callbacks.on_step = [&](const StepReport& step) {
     staleness = step.outcome.staleness;
     if (step.local_step == 3) return;
-    const ParamView view = other->Pull(Selection::Everything(), PullMode::kView).value();
+    const ParamView view = other->Pull(PullMode::kView).value();
     const GradientBuffer gradient = other->LendGradient();
     for (VarId id = 0; id < plan_.variables.size(); ++id) {
       std::ranges::fill(gradient.values(id), 1.F);

@@ -144,8 +144,8 @@ TEST_F(WorkerLoopTest, ValuesAreCopiedWhereSeveralWorkersChangeThemAtAnyTime) {
     plan.variables = PlaceModel(config_, 1, {}).value();
     store_.reset();
     arena_ = InProcessArena::Create(plan).value();
-    EngineOptions engine;
-    engine.join_limit = std::chrono::milliseconds(1);  // rounds go on without the others
+    WaitOptions engine;
+    engine.start_wait = std::chrono::milliseconds(1);  // rounds go on without the others
     store_ = arena_->Open(0, engine).value();
     layout_.emplace(ModelLayout::Make(config_, store_->variables()).value());
     EXPECT_TRUE(InitializeStore(config_, *layout_, *store_).ok());

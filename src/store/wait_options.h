@@ -1,4 +1,4 @@
-// engine_options.h - how a worker waits for its peers.
+// wait_options.h - how a worker waits for its peers.
 
 #pragma once
 
@@ -16,7 +16,7 @@ enum class OnStall {
   kFail,  ///< whoever waits for it fails
 };
 
-struct EngineOptions {
+struct WaitOptions {
   /// How long a wait for peers spins before it sleeps. About the expected waiting time; nearly
   /// nothing when there are more runnable tasks than cores.
   std::chrono::nanoseconds spin{200'000};
@@ -26,7 +26,7 @@ struct EngineOptions {
   /// How others evict this worker.
   Eviction eviction = Eviction::kFence;
   /// How long a round waits for a worker that never joined.
-  std::chrono::nanoseconds join_limit = std::chrono::minutes(5);
+  std::chrono::nanoseconds start_wait = std::chrono::minutes(5);
   /// For messages.
   WorkerNames names = {};
 };
