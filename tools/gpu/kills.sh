@@ -5,10 +5,10 @@ job=  # its process
 job_name=gpu-check-$$
 
 # look: "ps PID" and, for each worker, "worker/K PID LOCAL_STEPS" of the job; nothing if it does not
-# answer.
+# answer. An object of a list begins with a brace alone; those within it (seconds) belong to it.
 look() {
   timeout 5 "$passel" ctl status "$job_name" --json 2> /dev/null | awk '
-    /[{}]/ { steps = pid = "" }
+    $1 == "{" || $1 ~ /^\]/ { steps = pid = "" }
     { gsub(/[",]/, "") }
     $1 == "local_steps:" { steps = $2 }
     $1 == "pid:" { pid = $2; if (steps == "") outer = $2 }
