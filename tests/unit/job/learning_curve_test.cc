@@ -37,6 +37,15 @@ TEST(LearningCurveTest, APointIsTheMeanOfTheWorkersThatCompute) {
   EXPECT_DOUBLE_EQ(curve.points()[0].accuracy, 0.25);
 }
 
+TEST(LearningCurveTest, TimeDoesNotRunBackwards) {
+  LearningCurve curve;
+  curve.Add(At(7), 3000 * kMs);
+  curve.Add(At(9), 2900 * kMs);  // the last step, which was before the last look
+  ASSERT_EQ(curve.points().size(), 2u);
+  EXPECT_EQ(curve.points()[1].global_step, 9);
+  EXPECT_DOUBLE_EQ(curve.points()[1].seconds, 2);
+}
+
 TEST(LearningCurveTest, ALongJobHasFewPointsFromItsFirstToItsLast) {
   for (const std::int64_t every_ms : {20, 250}) {
     LearningCurve curve;

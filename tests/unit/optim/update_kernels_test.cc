@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <iterator>
 #include <limits>
 #include <set>
 #include <string>
@@ -15,7 +14,6 @@
 #include <vector>
 
 #include "optim/optimizer_table.h"
-#include "unit/optim/torch_goldens.h"
 #include "unit/optim/update_goldens.h"
 #include "unit/optim/update_test_util.h"
 
@@ -96,10 +94,8 @@ float GoldenStart(int i) {
 // updates therefore stay within 200 * 2^-24 = 1.2e-5 of it, and typical errors, which are random,
 // far below. Subnormal numbers count as 0, hence the absolute part.
 TEST(Update, FollowsTheDoublePrecisionGoldens) {
-  std::vector<Golden> goldens(std::begin(kGoldens), std::end(kGoldens));
-  goldens.insert(goldens.end(), std::begin(kTorchGoldens), std::end(kTorchGoldens));
   for (const NamedApply& body : AllBodies()) {
-    for (const Golden& golden : goldens) {
+    for (const Golden& golden : kGoldens) {
       SCOPED_TRACE(std::string(golden.name) + ", " + body.name);
       ASSERT_TRUE(Validate(golden.config).ok());
       State state(golden.config, kGoldenElements);

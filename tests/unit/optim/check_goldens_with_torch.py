@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes torch_goldens.h: the updates of make_goldens.py as PyTorch makes them, in double precision.
+"""Whether the goldens of make_goldens.py are what PyTorch makes of the same updates, in double precision.
 
 For the optimizers that PyTorch defines. Needs PyTorch (written with 2.15), which nothing else here
-does. Usage:  make_torch_goldens.py > torch_goldens.h
+does, so no test runs this: run it when a formula of make_goldens.py changes.
 """
 
 import numpy as np
@@ -37,12 +37,6 @@ def run(kind, settings):
 
 
 def main():
-    print("// Written by make_torch_goldens.py; do not edit. 20 updates of 67 elements.")
-    print("// clang-format off")
-    print("#pragma once\n")
-    print('#include "unit/optim/update_goldens.h"\n')
-    print("namespace passel {\n")
-    rows = []
     for name, kind, formula, settings in goldens.VARIANTS:
         if kind not in CLASSES:
             continue
@@ -50,8 +44,7 @@ def main():
         ours, our_slots = goldens.run(formula, settings)
         for theirs, mine in zip([w, *slots], [ours, *our_slots]):
             np.testing.assert_allclose(theirs, mine, rtol=1e-12, atol=1e-30)
-        rows.append((f"{name} of PyTorch", kind, settings, w, slots))
-    goldens.write_rows("kTorchGoldens", rows)
+        print(f"{name}: the same within 1e-12 after {goldens.STEPS} updates by torch {torch.__version__}")
 
 
 if __name__ == "__main__":
