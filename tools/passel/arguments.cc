@@ -97,17 +97,19 @@ std::string Nearest(const std::string& name, const std::vector<std::string>& kno
   return nearest.empty() ? "" : fmt::format("did you mean {}{}? ", dashes, nearest);
 }
 
-// What other programs call a flag of this one.
+// What other programs call a flag of this one, with _ for -.
 constexpr std::pair<std::string_view, std::string_view> kNamesElsewhere[] = {
-    {"lr", "learning_rate"},       {"num_workers", "workers"}, {"nproc_per_node", "workers"},
-    {"nproc-per-node", "workers"}, {"num-workers", "workers"}, {"bs", "batch_size"},
-    {"max_steps", "train_steps"},  {"num_epochs", "epochs"},   {"num_ps", "ps"},
+    {"lr", "learning_rate"}, {"num_workers", "workers"},   {"nproc_per_node", "workers"},
+    {"bs", "batch_size"},    {"max_steps", "train_steps"}, {"num_epochs", "epochs"},
+    {"num_ps", "ps"},
 };
 
 // "did you mean --learning_rate? " for --lr; "" where nothing is near.
 std::string MeantFlag(const std::string& name, const std::vector<std::string>& known) {
+  std::string underscored = name;
+  std::replace(underscored.begin(), underscored.end(), '-', '_');
   for (const auto& [elsewhere, here] : kNamesElsewhere) {
-    if (name == elsewhere && IsKnown(std::string(here), known)) {
+    if (underscored == elsewhere && IsKnown(std::string(here), known)) {
       return fmt::format("did you mean --{}? ", here);
     }
   }
