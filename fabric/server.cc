@@ -10,6 +10,9 @@ namespace passel::fabric {
 namespace {
 
 constexpr std::chrono::milliseconds kLookForStop{50};
+// A connection that has ended is seen to have ended within so long, on a busy machine too.
+constexpr std::chrono::milliseconds kEndIsSeen{1000};
+constexpr std::chrono::milliseconds kLookForEnd{2};
 
 }  // namespace
 
@@ -82,6 +85,7 @@ void Server::Stop() {
 void Server::Run(Connection& connection, std::unique_ptr<Pipe> pipe) {
   const std::optional<Request> hello = AwaitHello(*pipe);
   if (!hello) return;
+  AwaitEndOfFormerLife(*hello);
   const std::shared_ptr<Proxy> proxy = Admit(*hello, pipe);
   std::unique_lock lock(mutex_);
   connection.silent = false;
@@ -111,6 +115,21 @@ std::optional<Request> Server::AwaitHello(Pipe& pipe) {
     if (arrival.status().code() != Code::kDeadlineExceeded || deadline.Expired()) return {};
     const std::lock_guard lock(mutex_);
     if (stopping_) return {};
+  }
+}
+
+// The end of a life's connection and the hello of the next come by two connections: who says hello
+// may be heard first.
+void Server::AwaitEndOfFormerLife(const Request& hello) {
+  const Deadline deadline = Deadline::After(kEndIsSeen);
+  const auto connected = [&](const auto& proxy) {
+    return proxy->worker() == hello.hello.worker && proxy->session() != hello.session &&
+           !proxy->Waits();
+  };
+  std::unique_lock lock(mutex_);
+  while (!stopping_ && std::any_of(proxies_.begin(), proxies_.end(), connected) &&
+         !deadline.Expired()) {
+    changed_.wait_for(lock, kLookForEnd);
   }
 }
 

@@ -67,6 +67,7 @@ class Server {
   };
   void Run(Connection& connection, std::unique_ptr<Pipe> pipe);
   std::optional<Request> AwaitHello(Pipe& pipe);
+  void AwaitEndOfFormerLife(const Request& hello);
   std::shared_ptr<Proxy> Admit(const Request& hello, std::unique_ptr<Pipe>& pipe);
   void GiveUpFormerWorkers();
 

@@ -326,13 +326,14 @@ TEST(RemoteStore, AWorkerThatIsGoneIsTakenForDeadAfterTheGrace) {
   ASSERT_TRUE(PushAndAwait(*store, -1).ok());
   EXPECT_GE(MonotonicNs() - begin, 150'000'000);
   EXPECT_EQ(store->membership()[1].phase, Phase::kDead);
-  // Its successor need not wait for that.
-  other = OpenOn(host, 1);
-  ASSERT_NE(other, nullptr);
-  other.reset();
-  other = OpenOn(host, 1);
-  ASSERT_NE(other, nullptr);
-  EXPECT_EQ(store->membership()[1].epoch, 3u);
+  // Its successor need not wait for that, however soon it comes.
+  constexpr std::uint32_t kLives = 200;
+  for (std::uint32_t life = 2; life <= kLives; ++life) {
+    other.reset();
+    other = OpenOn(host, 1);
+    ASSERT_NE(other, nullptr);
+    ASSERT_EQ(store->membership()[1].epoch, life);
+  }
 }
 
 TEST(RemoteStore, AnotherPlanIsRefused) {
