@@ -63,8 +63,8 @@ Status CheckGpuSettings(const JobSettings& f, JobConfig* config) {
   if (config->steps_ahead > 0 && config->mode.traits().rounds) {
     return InvalidArgument(
         fmt::format("--overlap begins a step before the last gradient is applied, and in {} a step "
-                    "needs all of them: omit it, or use --mode hogwild, locked or ssp",
-                    config->mode.traits().name));
+                    "needs all of them: omit it, or use --mode {}",
+                    config->mode.traits().name, ModeNames(/*rounds=*/false)));
   }
   return {};
 }

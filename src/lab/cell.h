@@ -6,13 +6,17 @@
 
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/status.h"
 #include "optim/optimizer.h"
+#include "store/mode.h"
 #include "store/store_plan.h"
 
 namespace passel::lab {
@@ -45,14 +49,19 @@ struct Sharing {
 
   /// Waits for the other writers each time: one operation is one round.
   constexpr bool in_rounds() const { return IsRoundMode(mode); }
+  constexpr const ModeTraits& traits() const { return TraitsOf(mode); }
   constexpr bool is_foil() const { return foil != Foil::kNone; }
   friend constexpr bool operator==(const Sharing&, const Sharing&) = default;
 };
 
 /// All there are, the product's modes first.
-inline constexpr Sharing kSharings[] = {Mode::kHogwild,  Mode::kLocked, Mode::kBarrier,
-                                        Mode::kReplicas, Mode::kSsp,    Foil::kNaive,
-                                        Foil::kAtomic,   Foil::kMutex};
+inline constexpr auto kSharings = [] {
+  constexpr Foil kFoils[] = {Foil::kNaive, Foil::kAtomic, Foil::kMutex};
+  std::array<Sharing, std::size(kModes) + std::size(kFoils)> all;
+  for (std::size_t m = 0; m < std::size(kModes); ++m) all[m] = static_cast<Mode>(m);
+  std::ranges::copy(kFoils, all.begin() + std::size(kModes));
+  return all;
+}();
 
 enum class Placement {
   kFree,  ///< the scheduler decides

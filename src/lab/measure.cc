@@ -94,10 +94,11 @@ struct Measurement {
   SharedArray<SharedMutex>* mutex = nullptr;
 
   std::int64_t RunNs() const { return static_cast<std::int64_t>(1e9 * options.run_seconds); }
-  bool EndsTogether() const { return cell.sharing.in_rounds() || cell.sharing == Mode::kSsp; }
+  bool EndsTogether() const { return cell.sharing.in_rounds() || cell.sharing.traits().bounded; }
   // Operations that a writer can be ahead of another, and one more.
   std::int64_t Lead() const {
-    return cell.sharing == Mode::kSsp ? TraitsOf(Mode::kSsp).omitted + 2 : 1;
+    const ModeTraits& traits = cell.sharing.traits();
+    return traits.bounded ? traits.omitted + 2 : 1;
   }
   // However long they take.
   std::int64_t LeastOperations() const { return cell.elements > 4'000'000 ? 2 : 5; }

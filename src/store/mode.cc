@@ -4,14 +4,29 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 
 namespace passel {
+
+std::string ModeNames(bool rounds) {
+  std::string names;
+  for (std::size_t left = std::size(kModes); const ModeTraits& mode : kModes) {
+    --left;
+    if (mode.rounds && !rounds) continue;
+    fmt::format_to(std::back_inserter(names), "{}{}",
+                   names.empty() ? ""
+                   : left > 0    ? ", "
+                                 : " or ",
+                   mode.name);
+  }
+  return names;
+}
 
 Result<Mode> ParseMode(std::string_view name) {
   const auto* const found = std::ranges::find(kModes, name, &ModeTraits::name);
   if (found != std::end(kModes)) return static_cast<Mode>(found - kModes);
-  return InvalidArgument(fmt::format(
-      "there is no mode \"{:.64}\": use hogwild, locked, barrier, replicas or ssp", name));
+  return InvalidArgument(
+      fmt::format("there is no mode \"{:.64}\": use {}", name, ModeNames(/*rounds=*/true)));
 }
 
 ModeSetting ModeSetting::For(int num_workers) const {
@@ -47,9 +62,7 @@ Result<ModeSetting> ParseModeSetting(std::string_view text) {
   if (equals == std::string_view::npos) return setting;
   if (t.flag.empty()) {
     return InvalidArgument(
-        fmt::format("\"{}\" is not understood: mode {} takes no number, only replicas=R and ssp=S "
-                    "do",
-                    text, t.name));
+        fmt::format("\"{}\" is not understood: mode {} takes no number: omit it", text, t.name));
   }
   const char* const end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data() + equals + 1, end, setting.number);

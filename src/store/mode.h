@@ -77,6 +77,8 @@ constexpr bool Has(Mode mode) {
 }
 constexpr bool IsRoundMode(Mode mode) { return Has<&ModeTraits::rounds>(mode); }
 constexpr std::string_view ModeName(Mode mode) { return TraitsOf(mode).name; }
+/// "hogwild, locked or ssp": all, or those without rounds, of which the last mode is one.
+std::string ModeNames(bool rounds);
 /// Errors: kInvalidArgument, listing the names there are.
 Result<Mode> ParseMode(std::string_view name);
 

@@ -37,8 +37,8 @@ Status StorePlan::CheckMode(const ModeSetting& setting) const {
   if (on_device && setting.traits().rounds) {
     return InvalidArgument(
         fmt::format("mode {} has rounds, which parameters in GPU memory (--arena device) do not "
-                    "take part in: use --mode hogwild, locked or ssp, or --arena host",
-                    setting.traits().name));
+                    "take part in: use --mode {}, or --arena host",
+                    setting.traits().name, ModeNames(/*rounds=*/false)));
   }
   return {};
 }

@@ -96,11 +96,11 @@ Status CheckBench(const BenchFlags& flags, BenchPlan* plan) {
     if (count < plan->workers) counts.push_back(count);
   }
   for (const int count : counts) {
-    for (const Mode mode :
-         {Mode::kHogwild, Mode::kLocked, Mode::kBarrier, Mode::kReplicas, Mode::kSsp}) {
+    for (const lab::Sharing sharing : lab::kSharings) {
+      if (sharing.is_foil()) continue;
       Cell cell;
-      cell.op = IsRoundMode(mode) ? lab::CellOp::kRound : lab::CellOp::kPush;
-      cell.sharing = mode;
+      cell.op = sharing.in_rounds() ? lab::CellOp::kRound : lab::CellOp::kPush;
+      cell.sharing = sharing;
       cell.optimizer = plan->optimizer;
       cell.elements = plan->elements;
       cell.writers = count;

@@ -310,8 +310,8 @@ void AddCtlCommand(Command& program) {
       "set-mode", "Change the mode of a running job between two steps, without losing an update");
   set_mode
       .Add("mode", &wanted->words,
-           "[JOB] MODE: hogwild, locked, barrier, replicas or ssp. JOB may be omitted if "
-           "one job is running")
+           fmt::format("[JOB] MODE: {}. JOB may be omitted if one job is running",
+                       ModeNames(/*rounds=*/true)))
       .ShowAs("[JOB] MODE")
       .Required()
       .Takes(1, 2);
