@@ -39,7 +39,7 @@ def die_with_parent():
 
 def run(arguments, limit, stopped, **options):
     """The exit code of a program, which `options` of Popen are for. It is in a session of its own,
-    so that Ctrl-C reaches it once, through us. Errors: Failure."""
+    so that Ctrl-C reaches it once, through us, and what it started ends with it. Errors: Failure."""
     try:
         process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, start_new_session=True,
                                    preexec_fn=die_with_parent, **options)
@@ -60,6 +60,8 @@ def run(arguments, limit, stopped, **options):
                                   f"{limit if now > end else END_LIMIT} s and was killed") from None
     finally:
         stopped.process = None
-        if process.poll() is None:
+        try:
             os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        except ProcessLookupError:
+            pass
+        process.wait()
