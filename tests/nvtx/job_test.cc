@@ -115,12 +115,9 @@ TEST(NvtxJobTest, HogwildWorkersPullComputeAndPushInEveryStep) {
 TEST(NvtxJobTest, AJobShowsEveryRangeOfTheTableThatItsKindHas) {
   RecordedJob job;
   // Slow enough for the evaluator to come in time.
-  ASSERT_EQ(job.Train({"--train_steps=60", "--mode=barrier", "--evaluator", "--slow_worker=0:40ms",
-                       "--save=" + job.sandbox.dir().File("m.safetensors")})
-                .code,
-            0);
-  const Recording recording = job.Read();
-  CheckWellFormed(recording);
+  const Recording recording =
+      job.Record({"--train_steps=60", "--mode=barrier", "--evaluator", "--slow_worker=0:40ms",
+                  "--save=" + job.sandbox.dir().File("m.safetensors")});
   // Of the other kinds of jobs alone.
   const std::set<std::string> elsewhere = {"launch",        "await_device", "shadow",
                                            "await_slowest", "change_mode",  "snapshot"};
@@ -140,9 +137,7 @@ TEST(NvtxJobTest, AJobShowsEveryRangeOfTheTableThatItsKindHas) {
 
 TEST(NvtxJobTest, BarrierShowsWaitsRoundsAndWhoApplied) {
   RecordedJob job;
-  ASSERT_EQ(job.Train({"--train_steps=80", "--mode=barrier"}).code, 0);
-  const Recording recording = job.Read();
-  CheckWellFormed(recording);
+  const Recording recording = job.Record({"--train_steps=80", "--mode=barrier"});
   std::set<std::int64_t> applied;
   for (int w = 0; w < 2; ++w) {
     const Thread worker = OnlyThread(recording, fmt::format("worker/{}", w));
@@ -168,10 +163,8 @@ TEST(NvtxJobTest, BarrierShowsWaitsRoundsAndWhoApplied) {
 
 TEST(NvtxJobTest, ReplicasMarkEveryDroppedGradient) {
   RecordedJob job;
-  ASSERT_EQ(job.Train({"--train_steps=100", "--mode=replicas", "--replicas_to_aggregate=1"}).code,
-            0);
-  const Recording recording = job.Read();
-  CheckWellFormed(recording);
+  const Recording recording =
+      job.Record({"--train_steps=100", "--mode=replicas", "--replicas_to_aggregate=1"});
   const auto dropped = job.Report()["dropped"].get<std::size_t>();
   EXPECT_EQ(recording.Marks("gradient_dropped").size(), dropped);
   for (int w = 0; w < 2; ++w) {
@@ -182,9 +175,8 @@ TEST(NvtxJobTest, ReplicasMarkEveryDroppedGradient) {
 
 TEST(NvtxJobTest, BoundedStalenessShowsTheWaitForThoseBehind) {
   RecordedJob job;
-  ASSERT_EQ(job.Train({"--train_steps=100", "--mode=ssp", "--staleness_bound=1"}).code, 0);
-  const Recording recording = job.Read();
-  CheckWellFormed(recording);
+  const Recording recording =
+      job.Record({"--train_steps=100", "--mode=ssp", "--staleness_bound=1"});
   for (int w = 0; w < 2; ++w) {
     const Thread worker = OnlyThread(recording, fmt::format("worker/{}", w));
     CheckSteps(worker, "pull compute push wait", LocalSteps(job.Report(), w));
@@ -195,9 +187,7 @@ TEST(NvtxJobTest, BoundedStalenessShowsTheWaitForThoseBehind) {
 
 TEST(NvtxJobTest, EachShardIsAppliedOncePerPush) {
   RecordedJob job;
-  ASSERT_EQ(job.Train({"--train_steps=60", "--ps=2", "--mode=locked"}).code, 0);
-  const Recording recording = job.Read();
-  CheckWellFormed(recording);
+  const Recording recording = job.Record({"--train_steps=60", "--ps=2", "--mode=locked"});
   for (int w = 0; w < 2; ++w) {
     const Thread worker = OnlyThread(recording, fmt::format("worker/{}", w));
     CheckSteps(worker, "pull compute push", LocalSteps(job.Report(), w));
@@ -227,9 +217,8 @@ TEST(NvtxJobTest, ChangeOfModeIsWishedAtThePsAndSeenByTheWorkers) {
 
 TEST(NvtxJobTest, OneProcessIsAWorkerWithItsTowers) {
   RecordedJob job;
-  ASSERT_EQ(job.Train({"--train_steps=40", "--ps=0", "--workers=1", "--towers=2"}).code, 0);
-  const Recording recording = job.Read();
-  CheckWellFormed(recording);
+  const Recording recording =
+      job.Record({"--train_steps=40", "--ps=0", "--workers=1", "--towers=2"});
   EXPECT_THAT(recording.ThreadNames(), ElementsAre("control", "tower/1", "worker/0"));
   const Thread worker = OnlyThread(recording, "worker/0");
   CheckSteps(worker, "pull compute push", 40);

@@ -38,6 +38,15 @@ void CheckEvents(const Recording& recording) {
 
 }  // namespace
 
+Recording RecordedJob::Record(std::vector<std::string> flags, int code, int killed,
+                              double seconds) {
+  const Outcome outcome = Train(std::move(flags), seconds);
+  EXPECT_EQ(outcome.code, code) << outcome.err;
+  Recording recording = Read();
+  CheckWellFormed(recording, killed);
+  return recording;
+}
+
 void CheckWellFormed(const Recording& recording, int processes_killed) {
   EXPECT_FALSE(recording.calls().empty());
   std::set<pid_t> unfinished;

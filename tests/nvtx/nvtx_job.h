@@ -32,6 +32,11 @@ class RecordedJob {
     return sandbox.Run(sandbox.Train(flags), seconds);
   }
 
+  /// What Train() with these flags leaves, well-formed. It must end with `code`, and may have
+  /// killed `killed` processes.
+  Recording Record(std::vector<std::string> flags, int code = 0, int killed = 0,
+                   double seconds = 60);
+
   Sandbox sandbox;
 };
 
