@@ -58,21 +58,18 @@ def panels(cells, along, *without):
     def key(cell):
         return [str(cell[part]) for part in parts]
 
+    cells = sorted(cells, key=lambda c: (order_of(c.mode), c.loop, c.rate))
     groups = [list(group) for _, group in groupby(sorted(cells, key=key), key)]
     groups = [group for group in groups if len({cell[along] for cell in group}) > 1]
     groups.sort(key=lambda g: (-len(g), abs(math.log(g[0].elements / USUAL_SIZE))))
     return groups[:MOST_PANELS]
 
 
-def by_mode(cells):
-    return sorted(cells, key=lambda c: (order_of(c.mode), c.loop, c.rate))
-
-
 def mode_lines(group, x, y, reference):
     """A line for each mode, and one of the mean of their references; where a mode has two cells at
     one x, the one on cores of its own."""
     found, references = {}, {}
-    for cell in sorted(by_mode(group), key=lambda c: c.placement == "own"):
+    for cell in sorted(group, key=lambda c: c.placement == "own"):
         if cell[y]:
             found.setdefault(cell.mode, {})[cell[x]] = cell[y]
         if cell[reference]:
@@ -117,7 +114,7 @@ def cell_pictures(cells, pictures):
         c = group[0]
         drawn = [Line("open" if cell.rate else cell.mode,
                       cell.mode + (f", due {count(cell.rate)}/s" if cell.rate else ""),
-                      percentile_points(cell)) for cell in by_mode(group)]
+                      percentile_points(cell)) for cell in group]
         top = max(at for line in drawn for at, _ in line.points)
         add(pictures, ("percentiles", c.op, c.optimizer, c.writers, c.elements, c.placement,
                        c.pages),
@@ -251,10 +248,6 @@ def cells_table(cells):
               lost(c), grouped(c.busy_blocks), grouped(c.overlapped_blocks)] for c in cells])
 
 
-def byte_count(size):
-    return scaled(size, (" B", " KiB", " MiB", " GiB"), 1024) if size else ""
-
-
 def machine_facts(results):
     facts = list((results.machine or {}).items())
     if results.load and results.load.other_cores is not None:
@@ -288,8 +281,10 @@ def tables_of(results, peers):
                      [[v.what, short(v.passel), short(v.other), v.verdict]
                       for v in (peers.verdicts if peers else [])]),
         "limits": ("What this machine can do", ["what|", "size", "cores", "value", "unit|"],
-                   [[limit.what, byte_count(limit.bytes), grouped(limit.cores),
-                     f"{limit.value:#.4g}".rstrip("."), limit.unit] for limit in results.limits]),
+                   [[limit.what,
+                     scaled(limit.bytes, (" B", " KiB", " MiB", " GiB"), 1024) if limit.bytes else "",
+                     grouped(limit.cores), f"{limit.value:#.4g}".rstrip("."), limit.unit]
+                    for limit in results.limits]),
         "guarantees": ("What the modes guarantee", ["mode|", "guarantee|"],
                        list((results.guarantees or {}).items())),
         "machine": ("The machine", ["what|", "value|"], machine_facts(results)),
