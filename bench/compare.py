@@ -14,6 +14,7 @@ least one row is slower; 130 interrupted, with the table of what is complete.
 import interrupts  # isort: skip  (first: see there)
 
 import argparse
+import collections
 import json
 import os
 import signal
@@ -23,24 +24,21 @@ import sys
 import tempfile
 
 import rank_test
+from running import Failure, Stopped, run
 
 FORMAT = 1  # of the results of passel_bench: src/lab/cell_json.h
+ROLES = ("base", "new")
 ALPHA = 0.05
 LEAST_EFFECT = 0.03
 DEFAULT_RUNS = 10
 MOST_RUNS = 1000
 DEFAULT_FILTER = "^BM_(Push|Pull|Round)"
 RUN_LIMIT = 3600  # seconds, of one run of a build
-END_LIMIT = 30  # seconds, from Ctrl-C to the end of a build's program
 MUCH_LOAD = 0.10  # of the cores
 
 
 class Misuse(Exception):
     """The command line is wrong."""
-
-
-class Failure(Exception):
-    """A build gave a wrong answer or did not run."""
 
 
 def program_of(folder, role):
@@ -96,7 +94,7 @@ def rows_of(report, role):
     return rows
 
 
-def run_once(program, role, options):
+def run_once(program, role, options, stopped):
     """One run of a build: {name: row of its JSON}, share of the cores that others kept busy."""
     with tempfile.TemporaryDirectory(prefix="passel-compare-") as folder:
         out = os.path.join(folder, "run.json")
@@ -105,51 +103,29 @@ def run_once(program, role, options):
             command += ["--run_seconds", str(options.run_seconds)]
         if options.data_dir:
             command += ["--data_dir", options.data_dir]
-        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                              stderr=subprocess.PIPE, text=True, errors="replace",
-                              env=environment_of(role)) as child:
-            try:
-                _, errors = child.communicate(timeout=RUN_LIMIT)
-            except subprocess.TimeoutExpired as error:
-                end(child)
-                raise Failure(f"a run of the {role} build has not ended within {RUN_LIMIT} s: "
-                              "select fewer rows with --filter") from error
-            except KeyboardInterrupt:
-                end(child)
-                raise
-        if child.returncode == 130 or child.returncode == -signal.SIGINT:
+        with open(os.path.join(folder, "errors"), "w+", encoding="utf-8", errors="replace") as file:
+            code = run(command, RUN_LIMIT, stopped, stdout=subprocess.DEVNULL, stderr=file,
+                       env=environment_of(role))
+            file.seek(0)
+            said = last_line(file.read())
+        if stopped.signal or code in (130, -signal.SIGINT):
             raise KeyboardInterrupt
-        if child.returncode == 2:
-            raise Misuse(f"the {role} build: {last_line(errors)}")
+        if code == 2:
+            raise Misuse(f"the {role} build: {said}")
         try:
             with open(out, encoding="utf-8") as file:
-                report = json.load(file)
-            rows = rows_of(report, role)
-            load = float(report["load"]["other_cores"])
+                found = json.load(file)
+            rows = rows_of(found, role)
+            load = float(found["load"]["other_cores"])
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise Failure(f"a run of the {role} build ended with {child.returncode} and left no "
-                          f"result: {last_line(errors)}") from error
+            raise Failure(f"a run of the {role} build ended with {code} and left no result: "
+                          f"{said}") from error
     wrong = [f"{name} ({row['error']})" for name, row in rows.items() if row.get("error")]
     if wrong:
         raise Failure(f"the {role} build gave a wrong answer: {'; '.join(wrong)}")
-    if child.returncode != 0:
-        raise Failure(f"a run of the {role} build ended with {child.returncode}: "
-                      f"{last_line(errors)}")
+    if code != 0:
+        raise Failure(f"a run of the {role} build ended with {code}: {said}")
     return rows, load / (os.cpu_count() or 1)
-
-
-def end(child):
-    """Ends a build's program, and with it the processes that it started."""
-    try:
-        child.send_signal(signal.SIGINT)
-        child.wait(timeout=END_LIMIT)
-    except subprocess.TimeoutExpired:
-        child.kill()  # its children die with it
-        child.wait(timeout=END_LIMIT)
-
-
-def higher_is_better(unit):
-    return unit.endswith("/s")
 
 
 def number(x):
@@ -158,52 +134,32 @@ def number(x):
     return f"{x:.{digits}f}"
 
 
-class Samples:
-    """What the runs found: one figure per run, row and build."""
-
-    def __init__(self, names):
-        self.names = names
-        self.values = {role: {name: [] for name in names} for role in ("base", "new")}
-        self.units = {}
-        self.reasons = {}
-        self.loads = []
-
-    def add(self, role, rows, load):
-        self.loads.append(load)
-        for name in self.names:
-            row = rows.get(name, {})
-            if row.get("measured") is None:
-                self.reasons[name] = row.get("reason", f"the {role} build left no figure")
-                continue
-            other = self.units.setdefault(name, row["unit"])
-            if other != row["unit"]:
-                self.reasons[name] = f"one build measures {other}, the other {row['unit']}"
-            self.values[role][name].append(row["measured"])
-
-    def runs(self):
-        return len(self.loads) // 2
-
-    def judge(self):
-        """[{name, unit, base, new, change, p, verdict}] of the rows that can be compared."""
-        names = [name for name in self.names if name not in self.reasons]
-        base = [self.values["base"][name] for name in names]
-        new = [self.values["new"][name] for name in names]
-        p_values = rank_test.holm(
-            [rank_test.mann_whitney_p(x, y) for x, y in zip(base, new, strict=True)])
-        found = []
-        for name, x, y, p in zip(names, base, new, p_values, strict=True):
-            if not x or not y:
-                continue
-            before, after = statistics.median(x), statistics.median(y)
-            if min(len(x), len(y)) < rank_test.least_runs(len(names), ALPHA):
-                verdict = "too few runs"
-            else:
-                verdict = rank_test.verdict(x, y, p, higher_is_better(self.units[name]), ALPHA,
-                                            LEAST_EFFECT)
-            found.append({"benchmark": name, "unit": self.units[name], "base": before, "new": after,
-                          "change": after / before - 1 if before else 0.0, "p": p,
-                          "verdict": verdict, "base_runs": x, "new_runs": y})
-        return found
+def judge(names, runs):
+    """([{benchmark, unit, base, new, change, p, verdict, ...}] of the rows that can be compared,
+    [why another cannot]). `runs`: what run_once() found, {"base": rows, "new": rows} of each."""
+    values, units, notes = {}, {}, []
+    for name in names:
+        both = {role: [one[role].get(name, {}) for one in runs] for role in ROLES}
+        found = {row.get("unit") for rows in both.values() for row in rows if "measured" in row}
+        missing = [row.get("reason", f"the {role} build left no figure")
+                   for role, rows in both.items() for row in rows if row.get("measured") is None]
+        if missing:
+            notes.append(f"{name}: not compared: {missing[-1]}")
+        elif len(found) > 1:
+            notes.append(f"{name}: not compared: the builds measure {' and '.join(sorted(found))}")
+        elif found:
+            units[name] = found.pop()
+            values[name] = [[row["measured"] for row in both[role]] for role in ROLES]
+    p_values = rank_test.holm([rank_test.mann_whitney_p(x, y) for x, y in values.values()])
+    least, compared = rank_test.least_runs(max(1, len(values)), ALPHA), []
+    for (name, (x, y)), p in zip(values.items(), p_values, strict=True):
+        before, after = statistics.median(x), statistics.median(y)
+        verdict = "too few runs" if len(x) < least else rank_test.verdict(
+            x, y, p, units[name].endswith("/s"), ALPHA, LEAST_EFFECT)
+        compared.append({"benchmark": name, "unit": units[name], "base": before, "new": after,
+                         "change": after / before - 1 if before else 0.0, "p": p,
+                         "verdict": verdict, "base_runs": x, "new_runs": y})
+    return compared, notes
 
 
 def table(found):
@@ -221,48 +177,41 @@ def table(found):
     return "\n".join(text)
 
 
-def report(samples, options, unmatched, interrupted):
+def report(names, runs, loads, options, notes, interrupted):
     """Prints everything and writes the JSON. Returns the exit code."""
-    found = samples.judge()
-    print(f"base  {options.base_name or options.base}")
-    print(f"new   {options.new_name or options.new}")
-    slow = os.environ.get("PASSEL_BENCH_SLOW_PUSH", "0")
-    notes = []
-    if slow not in ("", "0"):
-        notes.append(f"PASSEL_BENCH_SLOW_PUSH: the pushes of the new build do {slow} % more on "
-                     "purpose")
-    print(f"runs  {samples.runs()} of each build, alternately; faster and slower: p < {ALPHA:g} "
+    found, more = judge(names, runs)
+    named = {"base": options.base_name or options.base, "new": options.new_name or options.new}
+    print(f"base  {named['base']}\nnew   {named['new']}\n"
+          f"runs  {len(runs)} of each build, alternately; faster and slower: p < {ALPHA:g} "
           f"after Holm's correction, and at least {100 * LEAST_EFFECT:g} % in the medians\n")
     if found:
         print(table(found) + "\n")
-    counts = {verdict: sum(row["verdict"] == verdict for row in found)
-              for verdict in ("faster", "slower", "no difference", "too few runs")}
-    print(f"{len(found)} rows: " + ", ".join(f"{count} {verdict}"
-                                            for verdict, count in counts.items()
-                                            if count or verdict != "too few runs"))
-    notes += [f"{name}: not compared: {reason}" for name, reason in samples.reasons.items()]
-    notes += [f"{name}: only in the {role} build" for role, name in unmatched]
-    if samples.loads and statistics.mean(samples.loads) > MUCH_LOAD:
-        notes.append(f"warning: other programs kept {100 * statistics.mean(samples.loads):.0f} % of "
-                     "the cores busy: small differences are lost in that")
+    counts = collections.Counter(row["verdict"] for row in found)
+    print(f"{len(found)} rows: " + ", ".join(
+        f"{counts[verdict]} {verdict}"
+        for verdict in ("faster", "slower", "no difference", "too few runs")
+        if counts[verdict] or verdict != "too few runs"))
+    notes = more + notes
+    slow = os.environ.get("PASSEL_BENCH_SLOW_PUSH", "0")
+    if slow not in ("", "0"):
+        notes.append(f"PASSEL_BENCH_SLOW_PUSH: the pushes of the new build do {slow} % more on "
+                     "purpose")
+    if loads and statistics.mean(loads) > MUCH_LOAD:
+        notes.append(f"warning: other programs kept {100 * statistics.mean(loads):.0f} % of the "
+                     "cores busy: small differences are lost in that")
     if interrupted:
         notes.append("interrupted: what is above is of the runs that were complete")
-    for note in notes:
-        print(note)
-    sys.stdout.flush()
+    print("\n".join(notes), flush=True)
     if options.json:
-        text = json.dumps({"base": options.base_name or options.base,
-                           "new": options.new_name or options.new, "runs": samples.runs(),
-                           "alpha": ALPHA, "least_effect": LEAST_EFFECT, "interrupted": interrupted,
+        text = json.dumps({**named, "runs": len(runs), "alpha": ALPHA,
+                           "least_effect": LEAST_EFFECT, "interrupted": interrupted,
                            "notes": notes, "rows": found}, indent=2) + "\n"
         try:
             with open(options.json, "w", encoding="utf-8") as file:
                 file.write(text)
         except OSError as error:
             raise Failure(f"{options.json} cannot be written: {error.strerror}") from error
-    if interrupted:
-        return 130
-    return 3 if counts["slower"] else 0
+    return 130 if interrupted else 3 if counts["slower"] else 0
 
 
 def whole(text):
@@ -296,7 +245,7 @@ def parse(arguments):
 
 def main(arguments):
     options = parse(arguments)
-    programs = {"base": program_of(options.base, "base"), "new": program_of(options.new, "new")}
+    programs = {role: program_of(getattr(options, role), role) for role in ROLES}
     if options.json and not os.path.isdir(os.path.dirname(os.path.abspath(options.json))):
         raise Misuse(f"--json {options.json}: its directory does not exist")
     lists = {role: names_of(program, role, options) for role, program in programs.items()}
@@ -308,30 +257,23 @@ def main(arguments):
     if options.runs < least:
         raise Misuse(f"--runs {options.runs} cannot tell {len(names)} rows apart, whatever comes "
                      f"out: give at least {least}, or select fewer rows with --filter")
-    unmatched = [(role, name) for role in ("base", "new") for name in lists[role]
-                 if name not in names]
-
-    samples = Samples(names)
-    interrupted = False
-    interrupts.raised()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    notes = [f"{name}: only in the {role} build" for role in ROLES for name in lists[role]
+             if name not in names]
+    stopped, runs, loads, interrupted = Stopped(), [], [], False
     try:
-        for run in range(options.runs):
+        for _ in range(options.runs):
             # ABBA: neither build always comes after the other.
-            both = {}
-            for role in ("base", "new") if run % 2 == 0 else ("new", "base"):
-                both[role] = run_once(programs[role], role, options)
-            for role, (rows, load) in both.items():
-                samples.add(role, rows, load)
-            print(f"compare: {run + 1} of {options.runs} runs of each build", file=sys.stderr)
+            both = {role: run_once(programs[role], role, options, stopped)
+                    for role in ROLES[::-1 if len(runs) % 2 else 1]}
+            runs.append({role: rows for role, (rows, _) in both.items()})
+            loads += [load for _, load in both.values()]
+            print(f"compare: {len(runs)} of {options.runs} runs of each build", file=sys.stderr)
     except KeyboardInterrupt:
         interrupted = True
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the table comes out whole
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    return report(samples, options, unmatched, interrupted)
+    return report(names, runs, loads, options, notes, interrupted)
 
 
-def run(arguments):
+def run_main(arguments):
     try:
         return main(arguments)
     except Misuse as misuse:
@@ -340,9 +282,7 @@ def run(arguments):
     except Failure as failure:
         print(f"compare: {failure}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        return 130
 
 
 if __name__ == "__main__":
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(run_main(sys.argv[1:]))

@@ -20,6 +20,8 @@ import subprocess
 import sys
 import tempfile
 
+from running import Failure
+
 ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 BASELINE = os.path.join(ROOT, "bench", "baselines", "instructions.json")
 FORMAT = 1
@@ -34,10 +36,6 @@ class Skip(Exception):
 
 class Misuse(Exception):
     """The command line or a file that it names is wrong."""
-
-
-class Failure(Exception):
-    """The counts should have been there."""
 
 
 def parse_dump(text, program):
@@ -64,21 +62,13 @@ def parse_dump(text, program):
     return name, total
 
 
-def reason_to_skip(program, valgrind):
-    """Why nothing can be counted here; None if it can."""
-    if shutil.which(valgrind) is None:
-        return f"{valgrind} is not installed: run tools/setup"
-    if not os.access(program, os.X_OK):
-        return (f"{program} is not there: it is built with PASSEL_BUILD_BENCH=ON, without "
-                "sanitizers, where valgrind/callgrind.h is installed (tools/setup)")
-    return None
-
-
 def count(program, valgrind):
     """Returns what the program said of itself and instructions per call by cell."""
-    reason = reason_to_skip(program, valgrind)
-    if reason:
-        raise Skip(reason)
+    if shutil.which(valgrind) is None:
+        raise Skip(f"{valgrind} is not installed: run tools/setup")
+    if not os.access(program, os.X_OK):
+        raise Skip(f"{program} is not there: it is built with PASSEL_BUILD_BENCH=ON, without "
+                   "sanitizers, where valgrind/callgrind.h is installed (tools/setup)")
     with tempfile.TemporaryDirectory(prefix="passel-instructions-") as folder:
         command = [valgrind, "--tool=callgrind", "--collect-atstart=no", "--compress-strings=no",
                    "--compress-pos=no", "--quiet",
@@ -126,8 +116,8 @@ def read_baseline(path):
                      f"{WRITE}") from error
     except ValueError as error:
         raise Misuse(f"the baseline {path} is not JSON ({error}): write one with {WRITE}") from error
-    if not isinstance(baseline, dict) or baseline.get("format") != FORMAT:
-        found = baseline.get("format") if isinstance(baseline, dict) else None
+    found = baseline.get("format") if isinstance(baseline, dict) else None
+    if found != FORMAT:
         raise Misuse(f"the baseline {path} has format {found}, this program reads {FORMAT}: write "
                      f"one with {WRITE}")
     return baseline
@@ -137,13 +127,10 @@ def write_baseline(path, about, counts, reason):
     """Replaces the counts; what was written before stays in the history with its reason."""
     history = read_baseline(path)["history"] if os.path.exists(path) else []
     history.append({"date": datetime.date.today().isoformat(), "reason": reason, "cells": counts})
-    text = json.dumps({"format": FORMAT, "build": about["build"], "isa": about["isa"],
-                       "cells": counts, "history": history}, indent=2) + "\n"
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=os.path.dirname(path) or ".",
-                                     delete=False) as file:
-        file.write(text)
-    os.chmod(file.name, 0o644)
+    with open(path + ".partial", "w", encoding="utf-8") as file:
+        json.dump({"format": FORMAT, "build": about["build"], "isa": about["isa"], "cells": counts,
+                   "history": history}, file, indent=2)
+        file.write("\n")
     os.replace(file.name, path)
 
 

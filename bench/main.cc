@@ -114,7 +114,6 @@ int Main(int argc, char** argv) {
                "Every cell that a person would ask about, more pairs, longer runs: at most half an "
                "hour");
   app.add_flag("--smoke", settings.smoke, "Tiny sizes: only to see that everything works");
-  app.add_flag("--variants", settings.variants, "Also experiments that are in no table of targets");
   app.add_flag("--list", list, "Print the names and do nothing");
   try {
     app.parse(argc, argv);
@@ -157,7 +156,6 @@ int Main(int argc, char** argv) {
   RegisterComputeBenchmarks(suite);
   RegisterNvtxBenchmarks(suite);
   RegisterProgramBenchmarks(suite);
-  if (settings.variants) RegisterVariantBenchmarks(suite);
   const auto matches = [&pattern](const std::string& name) { return pattern.Matches(name); };
   const Result<std::vector<lab::Cell>> cells =
       ChooseCells(settings, filter, matches, suite.usable_cores());

@@ -4,6 +4,8 @@ Two-sided. Nothing is assumed of the distribution: the test asks whether the run
 above those of the other more often than chance would have it.
 """
 
+import collections
+import functools
 import math
 import statistics
 
@@ -11,47 +13,13 @@ import statistics
 _EXACT_PAIRS = 900
 
 
-def _ranks(values):
-    """Returns (rank of each value, from 1, ties share their mean; sizes of the groups of ties)."""
-    order = sorted(range(len(values)), key=values.__getitem__)
-    ranks = [0.0] * len(values)
-    ties = []
-    begin = 0
-    while begin < len(order):
-        end = begin
-        while end < len(order) and values[order[end]] == values[order[begin]]:
-            end += 1
-        for place in order[begin:end]:
-            ranks[place] = (begin + end + 1) / 2
-        ties.append(end - begin)
-        begin = end
-    return ranks, ties
-
-
-def _exact_p(u, n, m):
-    """P of a U at least as far from its mean as `u`, without ties. `n`, `m`: the sample sizes."""
-    # ways[k][s]: ways to choose k of the ranks seen so far whose sum, above the least, is s.
-    ways = [[0] * (n * m + 1) for _ in range(n + 1)]
-    ways[0][0] = 1
-    for rank in range(1, n + m + 1):
-        for k in range(min(rank, n), 0, -1):
-            # The chosen rank, as the k-th smallest, is so much above the least possible.
-            above = rank - k
-            row, below = ways[k], ways[k - 1]
-            for s in range(n * m, above - 1, -1):
-                row[s] += below[s - above]
-    tail = sum(ways[n][max(0, math.ceil(max(u, n * m - u))):])
-    return min(1.0, 2 * tail / math.comb(n + m, n))
-
-
-def _normal_p(u, n, m, ties):
-    total = n + m
-    correction = sum(t**3 - t for t in ties) / (total * (total - 1))
-    variance = n * m / 12 * (total + 1 - correction)
-    if variance <= 0:
-        return 1.0  # all values are the same
-    z = (max(u, n * m - u) - n * m / 2 - 0.5) / math.sqrt(variance)
-    return min(1.0, math.erfc(z / math.sqrt(2)))
+@functools.cache
+def _ways(n, m, u):
+    """So many of the orders of n and m values have the statistic `u`."""
+    if n == 0 or m == 0:
+        return int(u == 0)
+    # The largest of all is one of the n, above all m, or it is one of the m.
+    return (_ways(n - 1, m, u - m) if u >= m else 0) + _ways(n, m - 1, u)
 
 
 def mann_whitney_p(x, y):
@@ -61,13 +29,19 @@ def mann_whitney_p(x, y):
     ties and continuity. 1 if either is empty.
     """
     n, m = len(x), len(y)
-    if n == 0 or m == 0:
-        return 1.0
-    ranks, ties = _ranks([*x, *y])
-    u = sum(ranks[:n]) - n * (n + 1) / 2
+    total = n + m
+    ties = collections.Counter([*x, *y]).values()
+    correction = sum(t**3 - t for t in ties) / (total * (total - 1)) if total > 1 else 0
+    variance = n * m / 12 * (total + 1 - correction)
+    if variance <= 0:
+        return 1.0  # one is empty, or all values are the same
+    u = sum((a > b) + (a == b) / 2 for a in x for b in y)
+    u = max(u, n * m - u)
     if max(ties) == 1 and n * m <= _EXACT_PAIRS:
-        return _exact_p(u, n, m)
-    return _normal_p(u, n, m, ties)
+        tail = sum(_ways(n, m, above) for above in range(int(u), n * m + 1))
+        return min(1.0, 2 * tail / math.comb(total, n))
+    z = (u - n * m / 2 - 0.5) / math.sqrt(variance)
+    return min(1.0, math.erfc(z / math.sqrt(2)))
 
 
 def holm(p_values):

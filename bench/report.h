@@ -99,8 +99,6 @@ class Report {
   void Set(LineMatrix lines) { lines_ = std::move(lines); }
   /// A line of text under the table.
   void AddNote(std::string note) { notes_.push_back(std::move(note)); }
-  const std::vector<Row>& rows() const { return rows_; }
-  const std::vector<lab::CellRow>& cells() const { return cells_; }
   /// True if no answer was wrong.
   bool AllCorrect() const;
 

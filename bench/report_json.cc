@@ -7,6 +7,14 @@
 
 namespace passel::bench {
 
+// As objects of these fields.
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LineMatrix, cores, round_trip_ns, update_ns_per_line)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Limit, what, bytes, cores, value, unit)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Scaling, sharing, workers, steps_per_second,
+                                   private_steps_per_second, ratio, spread)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TimeSplit, sharing, workers, gather_us, forward_us, backward_us,
+                                   update_us, wait_us, other_us)
+
 std::string Report::ToJson(const Run& run) const {
   nlohmann::ordered_json json;
   json["format"] = lab::kResultsFormat;
@@ -57,37 +65,10 @@ std::string Report::ToJson(const Run& run) const {
   json["guarantees"] = lab::GuaranteesToJson();
   json["cells"] = nlohmann::ordered_json::array();
   for (const lab::CellRow& cell : cells_) json["cells"].push_back(lab::CellToJson(cell));
-  json["line_transfer"] = {{"cores", lines_.cores},
-                           {"round_trip_ns", lines_.round_trip_ns},
-                           {"update_ns_per_line", lines_.update_ns_per_line}};
-  json["limits"] = nlohmann::ordered_json::array();
-  for (const Limit& limit : limits_) {
-    json["limits"].push_back({{"what", limit.what},
-                              {"bytes", limit.bytes},
-                              {"cores", limit.cores},
-                              {"value", limit.value},
-                              {"unit", limit.unit}});
-  }
-  json["scaling"] = nlohmann::ordered_json::array();
-  for (const Scaling& s : scaling_) {
-    json["scaling"].push_back({{"sharing", s.sharing},
-                               {"workers", s.workers},
-                               {"steps_per_second", s.steps_per_second},
-                               {"private_steps_per_second", s.private_steps_per_second},
-                               {"ratio", s.ratio},
-                               {"spread", s.spread}});
-  }
-  json["time_split"] = nlohmann::ordered_json::array();
-  for (const TimeSplit& s : splits_) {
-    json["time_split"].push_back({{"sharing", s.sharing},
-                                  {"workers", s.workers},
-                                  {"gather_us", s.gather_us},
-                                  {"forward_us", s.forward_us},
-                                  {"backward_us", s.backward_us},
-                                  {"update_us", s.update_us},
-                                  {"wait_us", s.wait_us},
-                                  {"other_us", s.other_us}});
-  }
+  json["line_transfer"] = nlohmann::json(lines_);
+  json["limits"] = nlohmann::json(limits_);
+  json["scaling"] = nlohmann::json(scaling_);
+  json["time_split"] = nlohmann::json(splits_);
   return json.dump(2) + "\n";
 }
 

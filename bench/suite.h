@@ -23,7 +23,6 @@ namespace passel::bench {
 struct Settings {
   bool smoke = false;      ///< tiny sizes: does everything work?
   bool full = false;       ///< all that a person would ask, in longer runs: up to half an hour
-  bool variants = false;   ///< also the experiments that are in no table
   std::string data_dir;    ///< IDX files; empty: generated digits in a directory that is removed
   std::string program;     ///< the passel program
   double run_seconds = 0;  ///< of one training run; 0: what suits `full` or not
@@ -56,8 +55,6 @@ class Suite {
                 std::function<Status(benchmark::State& state, Row& row)> body);
   /// The same for a body that adds what it found to the report itself.
   void RegisterPlain(const std::string& name, std::function<void(benchmark::State& state)> body);
-  /// Of everything registered, in order.
-  const std::vector<std::string>& names() const { return names_; }
   /// Nothing runs at RunSelected() but what is `wanted` here. Before: nothing.
   void Select(const std::function<bool(const std::string&)>& wanted);
   const std::vector<std::string>& selected() const { return selected_; }
@@ -67,7 +64,7 @@ class Suite {
   const Settings settings_;
   Report& report_;
   const int usable_cores_ = UsableCores();
-  std::vector<std::string> names_;
+  std::vector<std::string> names_;               // of everything registered, in order
   std::vector<std::function<void()>> register_;  // with Google Benchmark, as names_
   std::vector<std::string> selected_;
   std::string data_dir_;
@@ -114,7 +111,6 @@ void RegisterTrainingBenchmarks(Suite& suite);  // line transfer, training
 void RegisterComputeBenchmarks(Suite& suite);   // one worker's compute
 void RegisterProgramBenchmarks(Suite& suite);   // start-up, bytes of the arena
 void RegisterNvtxBenchmarks(Suite& suite);      // ranges without a tool
-void RegisterVariantBenchmarks(Suite& suite);   // experiments
 void RegisterCellBenchmarks(Suite& suite, const std::vector<lab::Cell>& cells);
 
 /// The cells of a run. A filter that names one cell in full gets that one, whatever its numbers; a

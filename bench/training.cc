@@ -1,6 +1,5 @@
 #include "bench/training.h"
 
-#include <benchmark/benchmark.h>
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -9,7 +8,6 @@
 #include <memory>
 
 #include "base/clock.h"
-#include "base/denormals.h"
 #include "bench/timed_backend.h"
 #include "compute/cpu_backend.h"
 #include "lab/processes.h"
@@ -43,12 +41,10 @@ double Load(const std::atomic<std::uint64_t>& counter) {
   return static_cast<double>(counter.load(std::memory_order_relaxed));
 }
 
-Result<StorePlan> MakePlan(const TrainingJob& job, const ModelConfig& model, Mode mode,
-                           int workers) {
+Result<StorePlan> MakePlan(const ModelConfig& model, Mode mode, int workers) {
   StorePlan plan;
   plan.mode = mode;
   plan.num_workers = workers;
-  plan.block_floats = job.block_floats;
   PASSEL_ASSIGN_OR_RETURN(plan.optimizer, ParseOptimizer("adam"));
   PASSEL_ASSIGN_OR_RETURN(plan.variables, PlaceModel(model, 1, {}));
   PASSEL_RETURN_IF_ERROR(plan.Validate());
@@ -57,8 +53,7 @@ Result<StorePlan> MakePlan(const TrainingJob& job, const ModelConfig& model, Mod
 
 // What one process does: it has its store, the gate is closed.
 Status Train(const TrainingJob& job, const ModelConfig& config, ParameterStore& store,
-             lab::Gate& gate, const ShardMemory& memory, WorkerLog* log) {
-  const ShardMemory* touch = job.touch_values ? &memory : nullptr;
+             lab::Gate& gate, WorkerLog* log) {
   PASSEL_ASSIGN_OR_RETURN(const ModelLayout layout, ModelLayout::Make(config, store.variables()));
   if (store.worker() == 0) {
     PASSEL_RETURN_IF_ERROR(InitializeStore(config, layout, store));
@@ -74,8 +69,6 @@ Status Train(const TrainingJob& job, const ModelConfig& config, ParameterStore& 
   options.seed = 1;
   options.num_workers = job.workers;
   options.push_limit = std::chrono::seconds(30);
-  std::optional<FlushDenormals> flush;
-  if (job.flush_denormals) flush.emplace();
   PASSEL_RETURN_IF_ERROR(gate.Wait(Soon(0)));
   const std::int64_t start = MonotonicNs();
   const auto ns = [](double seconds) { return static_cast<std::int64_t>(1e9 * seconds); };
@@ -100,11 +93,6 @@ Status Train(const TrainingJob& job, const ModelConfig& config, ParameterStore& 
     const std::int64_t now = MonotonicNs();
     // A worker that others kept off its core goes on until it has a step to count.
     *leave = now >= end && ((first_ns != 0 && last_step > first_step) || now >= end + ns(10));
-    if (touch != nullptr) {
-      float sum = 0;
-      for (std::size_t i = 0; i < touch->floats; i += 16) sum += touch->values[i];
-      benchmark::DoNotOptimize(sum);
-    }
     return {};
   };
   PASSEL_ASSIGN_OR_RETURN(const DataSplit data, SplitValidation(*job.data, 0));
@@ -194,10 +182,8 @@ Result<TrainingRun> RunTraining(const TrainingJob& job, const TrainingSharing& s
   const bool is_private = !sharing;
   const Mode mode = is_private ? Mode::kHogwild : sharing->mode;
   PASSEL_ASSIGN_OR_RETURN(const StorePlan plan,
-                          MakePlan(job, config, mode, is_private ? 1 : job.workers));
-  const WaitOptions engine = job.engine.value_or(lab::EngineFor(job.workers, job.cores));
-  std::optional<Sweep> sweep = job.sweep;
-  if (sharing == lab::Foil::kNaive) sweep = Sweep{Sweep::Claims::kNone, Sweep::Start::kZero};
+                          MakePlan(config, mode, is_private ? 1 : job.workers));
+  const WaitOptions engine = lab::EngineFor(job.workers, job.cores);
   std::unique_ptr<shm::Arena> arena;
   if (!is_private) {
     PASSEL_ASSIGN_OR_RETURN(shm::Arena created, lab::CreateArena(plan));
@@ -211,23 +197,21 @@ Result<TrainingRun> RunTraining(const TrainingJob& job, const TrainingSharing& s
       PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<InProcessArena> own,
                               InProcessArena::Create(plan));
       PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<ParameterStore> store, own->Open(0, engine));
-      PASSEL_RETURN_IF_ERROR(Train(job, config, *store, gate, own->shard(0), &log));
+      PASSEL_RETURN_IF_ERROR(Train(job, config, *store, gate, &log));
       PASSEL_ASSIGN_OR_RETURN(log.accuracy, Accuracy(job, config, plan, own->shard(0).values));
       return {};
     }
     PASSEL_ASSIGN_OR_RETURN(const shm::Arena mine, lab::AdoptArena(arena->fd()));
     const ShardMemory memory = mine.memory();
     std::unique_ptr<ParameterStore> store;
-    if (sweep) {
-      PASSEL_ASSIGN_OR_RETURN(store, OpenVariantStore(plan, memory, worker, engine, *sweep));
+    if (sharing == lab::Foil::kNaive) {
+      PASSEL_ASSIGN_OR_RETURN(store, OpenNaiveStore(plan, memory, worker, engine));
     } else {
       PASSEL_ASSIGN_OR_RETURN(store, OpenStore(plan, {&memory, 1}, worker, SelfIdentity(), engine));
     }
-    return Train(job, config, *store, gate, memory, &log);
+    return Train(job, config, *store, gate, &log);
   };
-  std::vector<std::vector<int>> cpus(workers);
-  if (job.pinned) cpus = lab::OneCoreEach(job.workers);
-  PASSEL_RETURN_IF_ERROR(lab::RunProcesses(cpus, Soon(job.seconds), body));
+  PASSEL_RETURN_IF_ERROR(lab::RunProcesses(lab::OneCoreEach(job.workers), Soon(job.seconds), body));
 
   TrainingRun run;
   std::int64_t local_steps = 0;

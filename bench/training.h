@@ -29,13 +29,7 @@ struct TrainingJob {
   double seconds = 0.5;
   std::size_t hidden = 100;
   std::uint32_t batch_size = 100;
-  std::size_t block_floats = 2048;
-  bool flush_denormals = false;  ///< around the whole worker, not the optimizer alone
-  std::optional<Sweep> sweep;    ///< another way to apply than the product's
-  std::optional<WaitOptions> engine;
-  bool pinned = true;         ///< one core each
-  bool touch_values = false;  ///< read a float of every line of the values before each step
-  bool time_parts = false;    ///< times the parts of each step: takes longer, for that alone
+  bool time_parts = false;  ///< times the parts of each step: takes longer, for that alone
 };
 
 struct TrainingRun {

@@ -1,4 +1,4 @@
-"""plots - lines, bars and shaded tables as SVG, by matplotlib.
+"""plots - lines, bars and shaded tables as SVG, by matplotlib, and numbers as people read them.
 
 Without matplotlib (tools/setup --with bench) AVAILABLE is False and nothing can be drawn. The same
 figures give the same bytes.
@@ -6,9 +6,10 @@ figures give the same bytes.
 
 import html
 import io
+import math
 import re
 import textwrap
-from dataclasses import dataclass
+from typing import NamedTuple
 
 try:
     import matplotlib
@@ -34,51 +35,35 @@ OTHER = ("#9a9da2", ".", ":")
 
 def order_of(sharing):
     """For sorting: as in STYLES, then what is not known, by name."""
-    names = list(STYLES)
-    return (names.index(sharing) if sharing in names else len(names), sharing)
-
-
-# --- Numbers as people read them ------------------------------------------------------------------
+    return [*STYLES, sharing].index(sharing), sharing
 
 
 def short(value, digits=3):
     """At most so many significant digits, no exponent and no zeros at the end: 1, 2.5, 351."""
-    size, decimals = abs(value), digits - 1
-    while size >= 10 and decimals > 0:
-        size /= 10
-        decimals -= 1
-    while 0 < size < 1 and decimals < 9:
-        size *= 10
-        decimals += 1
-    text = f"{value:.{decimals}f}"
+    above = math.floor(math.log10(abs(value))) if value else 0
+    text = f"{value:.{max(0, digits - 1 - above)}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def _scaled(value, units):
-    """`value` in the first of `units`, (limit, factor, text), below whose limit it stays when it
-    has been rounded."""
-    for limit, factor, unit in units:
-        text = short(value * factor)
-        if abs(float(text)) < limit * factor:
-            break
-    return text + unit
+def scaled(value, units, step=1000):
+    """`value` in the largest of `units`, each `step` times the one before, in which it is 1 or
+    more when it has been rounded."""
+    while float(short(value)) >= step and len(units) > 1:
+        value, units = value / step, units[1:]
+    return short(value) + units[0]
 
 
 def duration(us):
     """A time given in microseconds: "850 ns", "9.48 µs", "1.2 ms", "3 s"."""
-    return _scaled(us, ((1, 1e3, " ns"), (1e3, 1, " µs"), (1e6, 1e-3, " ms"), (1e18, 1e-6, " s")))
+    return scaled(us * 1e3, (" ns", " µs", " ms", " s"))
 
 
 def count(value):
     """A number of things: "16", "1 k", "79.5 k", "1.05 M"."""
-    return _scaled(value, ((1e3, 1, ""), (1e6, 1e-3, " k"), (1e9, 1e-6, " M"), (1e18, 1e-9, " G")))
+    return scaled(value, ("", " k", " M", " G"))
 
 
-# --- Drawings -------------------------------------------------------------------------------------
-
-
-@dataclass
-class Line:
+class Line(NamedTuple):
     """`key` gives the style (STYLES), `label` its name. `points` are (x, y), x ascending."""
     key: str
     label: str
@@ -129,13 +114,11 @@ def lines(title, x_title, y_title, drawn, x_ticks, x_write=count, y_write=durati
             mark = ""
         axes.plot(*zip(*line.points), color=colour, linestyle=kind, label=line.label, marker=mark,
                   markersize=20 if mark == "_" else 5)
-    axes.set_xscale("log" if log else "linear")
-    axes.set_yscale("log" if log else "linear")
+    scale = "log" if log else "linear"
+    axes.set(xlabel=x_title, ylabel=y_title, xscale=scale, yscale=scale)
     axes.set_ylim(bottom=None if log else 0)
     _axis(axes.xaxis, x_write, x_ticks)
     _axis(axes.yaxis, y_write)
-    axes.set_xlabel(x_title)
-    axes.set_ylabel(y_title)
     axes.grid(axis="y", color="#e9eaeb")
     axes.legend(bbox_to_anchor=(1.01, 1), loc="upper left", frameon=False)
     return _svg(figure, title)
@@ -144,13 +127,13 @@ def lines(title, x_title, y_title, drawn, x_ticks, x_write=count, y_write=durati
 def bars(title, x_title, drawn):
     """One bar below the other for each (name, key, value, text)."""
     figure, axes = _new(title, 1.2 + 0.32 * len(drawn))
-    for y, (_, key, value, text) in enumerate(drawn):
-        axes.barh(y, value, 0.75, color=STYLES.get(key, OTHER)[0])
-        axes.annotate(text, (value, y), (6, 0), textcoords="offset points", va="center")
-    axes.set_yticks(range(len(drawn)), [bar[0] for bar in drawn])
+    names, keys, values, texts = zip(*drawn)
+    found = axes.barh(range(len(drawn)), values, 0.75,
+                      color=[STYLES.get(key, OTHER)[0] for key in keys])
+    axes.bar_label(found, texts, padding=6)
+    axes.set_yticks(range(len(drawn)), names)
     axes.invert_yaxis()
-    axes.set_xlim(0, 1.4 * max(bar[2] for bar in drawn))  # room for the figures
-    axes.set_xlabel(x_title)
+    axes.set(xlim=(0, 1.4 * max(values)), xlabel=x_title)  # room for the figures
     return _svg(figure, title)
 
 
@@ -166,9 +149,8 @@ def shades(title, names, values, unit):
             for j, value in enumerate(row):
                 axes.text(j, i, "·" if value is None else short(value), ha="center", va="center",
                           fontsize=9)
-        axes.set_xticks(range(len(names)), names)
-        axes.set_yticks(range(len(names)), names)
-    axes.set_xlabel("to core")
-    axes.set_ylabel("from core")
+        axes.set(xticks=range(len(names)), xticklabels=names,
+                 yticks=range(len(names)), yticklabels=names)
+    axes.set(xlabel="to core", ylabel="from core")
     figure.colorbar(shown, label=unit, shrink=0.8)
     return _svg(figure, title)

@@ -12,15 +12,17 @@ import os
 import re
 import sys
 from functools import partial
+from itertools import groupby
 from statistics import median
 
 import plots
 import results as files
-from plots import Line, count, duration, order_of, short
+from plots import Line, count, duration, order_of, scaled, short
 
 NAME = "bench/page/report.py"
 NO_PEERS = ("the other systems were not measured (tools/bench --peers; bench/peers/setup installs "
             "them)")
+NO_DRAWINGS = "drawings need Python's matplotlib (tools/setup --with bench)"
 DIGITS = 5          # of what --shrink keeps
 MUCH_SPREAD = 0.20  # of the runs of one figure
 USUAL_SIZE = 79510  # parameters of an MLP 784-100-10
@@ -47,36 +49,38 @@ def add(pictures, name, title, draw, *arguments, **options):
     pictures[name] = (title, partial(draw, title, *arguments, **options))
 
 
-def panels(cells, *without):
-    """Cells in groups that differ in the named parts alone: those with the most cells first, then
-    those near the usual size."""
-    parts = [part for part in ("op", "mode", "optimizer", "elements", "writers", "placement",
-                               "pages", "loop", "rate") if part not in without]
-    groups = {}
-    for cell in cells:
-        groups.setdefault(tuple(cell[part] for part in parts), []).append(cell)
-    return sorted(groups.values(), key=lambda g: (
-        -len(g), abs(math.log(g[0].elements / USUAL_SIZE)), [str(g[0][part]) for part in parts]))
+def panels(cells, along, *without):
+    """Cells in groups that differ in `along`, the mode and the parts `without` alone, if in `along`
+    they do: those with the most cells first, then those near the usual size."""
+    parts = [part for part in ("op", "optimizer", "elements", "writers", "placement", "pages",
+                               "loop", "rate") if part not in (along, *without)]
 
+    def key(cell):
+        return [str(cell[part]) for part in parts]
 
-def by_mode(cells):
-    return sorted(cells, key=lambda c: (order_of(c.mode), c.loop, c.rate))
+    cells = sorted(cells, key=lambda c: (order_of(c.mode), c.loop, c.rate))
+    groups = [list(group) for _, group in groupby(sorted(cells, key=key), key)]
+    groups = [group for group in groups if len({cell[along] for cell in group}) > 1]
+    groups.sort(key=lambda g: (-len(g), abs(math.log(g[0].elements / USUAL_SIZE))))
+    return groups[:MOST_PANELS]
 
 
 def mode_lines(group, x, y, reference):
     """A line for each mode, and one of the mean of their references; where a mode has two cells at
     one x, the one on cores of its own."""
     found, references = {}, {}
-    for cell in sorted(by_mode(group), key=lambda c: c.placement == "own"):
+    for cell in sorted(group, key=lambda c: c.placement == "own"):
         if cell[y]:
             found.setdefault(cell.mode, {})[cell[x]] = cell[y]
         if cell[reference]:
             references.setdefault(cell[x], []).append(cell[reference])
-    drawn = [Line(mode, mode, sorted(found[mode].items())) for mode in sorted(found, key=order_of)]
     if references:
-        drawn.append(Line("reference", "reference", sorted(
-            (at, sum(values) / len(values)) for at, values in references.items())))
-    return drawn
+        found["reference"] = {at: sum(us) / len(us) for at, us in references.items()}
+    return [Line(mode, mode, sorted(found[mode].items())) for mode in sorted(found, key=order_of)]
+
+
+def op_of(cell):
+    return OPS.get(cell.op, cell.op)
 
 
 def where(cell):
@@ -84,44 +88,39 @@ def where(cell):
     return ", ".join(filter(None, (PLACES.get(cell.placement, cell.placement), pages)))
 
 
-def subject(cell):
-    op = OPS.get(cell.op, cell.op)
-    return (f"{op[:1].upper()}{op[1:]}, {cell.optimizer}, {cell.writers} "
-            f"writer{'s' * (cell.writers > 1)}")
+def cell_pictures(cells, pictures):
+    closed = [cell for cell in cells if cell.loop == "closed"]
 
+    def subject(cell):
+        return f"{op_of(cell)[:1].upper()}{op_of(cell)[1:]}, {cell.optimizer}"
 
-def cell_pictures(results, pictures):
-    closed = [cell for cell in results.measured if cell.loop == "closed"]
-    found = [g for g in panels(closed, "mode", "elements") if len({c.elements for c in g}) > 1]
-    for group in found[:MOST_PANELS]:
+    def writers(cell):
+        return f"{cell.writers} writer{'s' * (cell.writers > 1)}"
+
+    for group in panels(closed, "elements"):
         c = group[0]
         add(pictures, ("latency", c.op, c.optimizer, c.writers, c.placement, c.pages),
-            f"{subject(c)} ({where(c)})", plots.lines, "parameters (float32)",
-            f"time of one {OPS.get(c.op, c.op)}, median",
-            mode_lines(group, "elements", "p50", "reference"),
+            f"{subject(c)}, {writers(c)} ({where(c)})", plots.lines, "parameters (float32)",
+            f"time of one {op_of(c)}, median", mode_lines(group, "elements", "p50", "reference"),
             sorted({cell.elements for cell in group}))
-    found = [g for g in panels([c for c in closed if c.placement != "one"],
-                               "mode", "writers", "placement") if len({c.writers for c in g}) > 1]
-    for group in found[:MOST_PANELS]:
+    for group in panels([c for c in closed if c.placement != "one"], "writers", "placement"):
         c = group[0]
         add(pictures, ("writers", c.op, c.optimizer, c.elements, c.pages),
-            f"{subject(c).rsplit(',', 1)[0]}, {count(c.elements)} parameters", plots.lines,
+            f"{subject(c)}, {count(c.elements)} parameters", plots.lines,
             "writers, one process each", "updates/s of all writers",
             mode_lines(group, "writers", "updates_per_second", "reference_updates"),
             sorted({cell.writers for cell in group}), y_write=count)
-    found = panels([c for c in results.measured if len(c.curve or []) > 1],
-                   "mode", "loop", "rate")
-    for group in found[:MOST_PANELS]:
+    for group in panels([c for c in cells if len(c.curve or []) > 1], "name", "loop", "rate"):
         c = group[0]
-        drawn = [Line(cell.mode if cell.loop == "closed" else "open", cell.mode
-                      + ("" if cell.loop == "closed" else f", due {count(cell.rate)}/s"),
-                      percentile_points(cell)) for cell in by_mode(group)]
+        drawn = [Line("open" if cell.rate else cell.mode,
+                      cell.mode + (f", due {count(cell.rate)}/s" if cell.rate else ""),
+                      percentile_points(cell)) for cell in group]
         top = max(at for line in drawn for at, _ in line.points)
         add(pictures, ("percentiles", c.op, c.optimizer, c.writers, c.elements, c.placement,
                        c.pages),
-            f"{subject(c)}, {count(c.elements)} parameters", plots.lines,
+            f"{subject(c)}, {writers(c)}, {count(c.elements)} parameters", plots.lines,
             "percentile of all samples; open loop: from when an update was due",
-            f"time of one {OPS.get(c.op, c.op)}", drawn, [at for at in PERCENTILES if at <= top],
+            f"time of one {op_of(c)}", drawn, [at for at in PERCENTILES if at <= top],
             x_write=lambda at: PERCENTILES.get(at, ""), marks=False)
 
 
@@ -169,32 +168,32 @@ def machine_pictures(results, pictures):
 
 
 def peer_pictures(peers, pictures):
-    def drawn(entries, value, text):
-        return [(e.row, e.row.removeprefix("passel "), e[value], text(e)) for e in entries]
+    def picture(name, title, x_title, entries, value, text):
+        add(pictures, name, title, plots.bars, x_title,
+            [(e.row, e.row.removeprefix("passel "), e[value], text(e)) for e in entries])
 
     for op, elements in sorted({(e.op, e.elements) for e in peers.latency}):
-        add(pictures, ("peers", op, elements),
-            f"{op}, {count(elements)} floats: passel and other systems", plots.bars,
-            "µs, median; shorter is better",
-            drawn([e for e in peers.latency if (e.op, e.elements) == (op, elements)], "p50",
-                  lambda e: f"{duration(e.p50)} (p99 {duration(e.p99)})"))
+        picture(("peers", op, elements), f"{op}, {count(elements)} floats: passel and other systems",
+                "µs, median; shorter is better",
+                [e for e in peers.latency if (e.op, e.elements) == (op, elements)], "p50",
+                lambda e: f"{duration(e.p50)} (p99 {duration(e.p99)})")
     for workers in sorted({e.workers for e in peers.training}):
-        add(pictures, ("peers-training", workers), f"Training MNIST, {workers} workers", plots.bars,
-            "steps/s of all workers; longer is better",
-            drawn([e for e in peers.training if e.workers == workers], "speed",
-                  lambda e: f"{e.speed:,.0f}"))
+        picture(("peers-training", workers), f"Training MNIST, {workers} workers",
+                "steps/s of all workers; longer is better",
+                [e for e in peers.training if e.workers == workers], "speed",
+                lambda e: f"{e.speed:,.0f}")
 
 
 def pictures_of(results, peers):
     pictures = {}
-    cell_pictures(results, pictures)
+    cell_pictures(results.measured, pictures)
     machine_pictures(results, pictures)
     if peers:
         peer_pictures(peers, pictures)
     return pictures
 
 
-# --- Tables: (heads, rows); heads that end in "|" are of columns of words -------------------------
+# --- Tables: (title, heads, rows); heads that end in "|" are of columns of words ------------------
 
 
 def number(value):
@@ -217,9 +216,9 @@ def percent(share):
     return f"{100 * share:.{digits}f} %" + (" !" if share > MUCH_SPREAD else "")
 
 
-def rows_table(rows):
-    return (["what|", "measured", "limit", "reference", "unit|", "ratio", "target", "spread",
-             "verdict|"],
+def rows_table(title, rows):
+    return (title, ["what|", "measured", "limit", "reference", "unit|", "ratio", "target", "spread",
+                    "verdict|"],
             [[row.what, number(row.measured), number(row.limit), number(row.reference),
               row.unit or "", number(row.ratio), row.target, percent(row.spread),
               " ".join(filter(None, (row.verdict, row.reason or row.error)))] for row in rows])
@@ -237,40 +236,16 @@ def cells_table(cells):
     cells = sorted(cells, key=lambda c: (c.op, c.optimizer, order_of(c.mode), c.elements, c.writers,
                                          c.placement != "own", str(c.placement), str(c.pages),
                                          c.rate))
-    return (["update|", "parameters", "writers", "p50", "p99", "p99.9", "max", "reference", "ratio",
+    return ("Updates",
+            ["update|", "parameters", "writers", "p50", "p99", "p99.9", "max", "reference", "ratio",
              "spread", "updates/s", "share", "lost", "busy", "overlapped"],
             [[", ".join(filter(None, (
-                OPS.get(c.op, c.op), c.mode, c.optimizer, where(c),
-                f"open loop at {count(c.rate)}/s" if c.loop == "open" else ""))),
+                op_of(c), c.mode, c.optimizer, where(c),
+                f"open loop at {count(c.rate)}/s" if c.rate else ""))),
               grouped(c.elements), c.writers,
               *[us and duration(us) or "" for us in (c.p50, c.p99, c.p999, c.max, c.reference)],
               number(c.ratio), percent(c.spread), grouped(c.updates_per_second), number(c.share),
               lost(c), grouped(c.busy_blocks), grouped(c.overlapped_blocks)] for c in cells])
-
-
-def byte_count(size):
-    for limit, unit in ((2 ** 30, "GiB"), (2 ** 20, "MiB"), (2 ** 10, "KiB")):
-        if (size or 0) >= limit:
-            return f"{short(size / limit)} {unit}"
-    return f"{size:.0f} B" if size else ""
-
-
-def sharing_table(results):
-    return (["workers", "sharing|", "steps/s", "private steps/s", "ratio", "spread"],
-            [[s.workers, s.sharing, grouped(s.steps_per_second),
-              grouped(s.private_steps_per_second), number(s.ratio), percent(s.spread)]
-             for s in sorted(results.scaling, key=lambda s: (s.workers, order_of(s.sharing)))])
-
-
-def split_table(results):
-    return (["workers", "sharing|", *[f"{part}, µs" for part in PARTS]],
-            [[s.workers, s.sharing, *[number(s[f"{part}_us"]) for part in PARTS]]
-             for s in sorted(results.time_split, key=lambda s: (s.workers, order_of(s.sharing)))])
-
-
-def verdicts_table(found):
-    return (["what|", "passel", "the other", "passel is|"],
-            [[v.what, short(v.passel), short(v.other), v.verdict] for v in found])
 
 
 def machine_facts(results):
@@ -280,103 +255,99 @@ def machine_facts(results):
                               f"{100 * (results.load.steal or 0):.1f} % steal"))
     if results.seconds:
         facts.append(("length of the run", f"{results.seconds:.0f} s"))
-    return facts + [("**warning**", text) for text in results.warnings or []]
+    return facts + [("warning", text) for text in results.warnings or []]
+
+
+def tables_of(results, peers):
+    def by_workers(found):
+        return sorted(found, key=lambda s: (s.workers, order_of(s.sharing)))
+
+    notes = [one.note for one in results.rows + results.cells if one.note]
+    return {
+        "targets": rows_table("Targets", [row for row in results.rows if row.target]),
+        "rows": rows_table("Rows without a target", [r for r in results.rows if not r.target]),
+        "cells": cells_table(results.measured),
+        "not-measured": ("Updates that could not be measured", ["cell|", "why|"],
+                         [[c.name, c.why_not] for c in results.cells if c.why_not]),
+        "sharing": ("Training",
+                    ["workers", "sharing|", "steps/s", "private steps/s", "ratio", "spread"],
+                    [[s.workers, s.sharing, grouped(s.steps_per_second),
+                      grouped(s.private_steps_per_second), number(s.ratio), percent(s.spread)]
+                     for s in by_workers(results.scaling)]),
+        "steps": ("A training step", ["workers", "sharing|", *[f"{part}, µs" for part in PARTS]],
+                  [[s.workers, s.sharing, *[number(s[f"{part}_us"]) for part in PARTS]]
+                   for s in by_workers(results.time_split)]),
+        "verdicts": ("Beside other systems", ["what|", "passel", "the other", "passel is|"],
+                     [[v.what, short(v.passel), short(v.other), v.verdict]
+                      for v in (peers.verdicts if peers else [])]),
+        "limits": ("What this machine can do", ["what|", "size", "cores", "value", "unit|"],
+                   [[limit.what,
+                     scaled(limit.bytes, (" B", " KiB", " MiB", " GiB"), 1024) if limit.bytes else "",
+                     grouped(limit.cores), f"{limit.value:#.4g}".rstrip("."), limit.unit]
+                    for limit in results.limits]),
+        "guarantees": ("What the modes guarantee", ["mode|", "guarantee|"],
+                       list((results.guarantees or {}).items())),
+        "machine": ("The machine", ["what|", "value|"], machine_facts(results)),
+        "notes": ("Notes", ["note|"], [[note] for note in [*(results.notes or []), *notes]])}
 
 
 def targets(results):
     """"27 targets: 24 met, 2 missed, 1 not applicable."""
-    verdicts = [row.verdict for row in results.rows if row.target]
-    counts = [f"{verdicts.count(verdict)} {verdict}"
-              for verdict in ("met", "missed", "not applicable", "WRONG") if verdict in verdicts]
-    return f"{len(verdicts)} targets: {', '.join(counts)}.\n\n" if verdicts else ""
-
-
-def verdicts(peers):
-    kinds = [v.verdict for v in peers.verdicts]
-    return (f"Beside other systems passel is ahead in {kinds.count('ahead')} of {len(kinds)} "
-            f"comparisons, within 5 % in {kinds.count('tie')}, behind in {kinds.count('behind')}."
-            "\n\n") if kinds else ""
-
-
-def markdown(before, table):
-    heads, rows = table
-    lines = [[head.rstrip("|") for head in heads],
-             ["---" if head.endswith("|") else "---:" for head in heads],
-             *[[str(cell).replace("|", "\\|") for cell in row] for row in rows]]
-    return before + "\n".join("| " + " | ".join(line) + " |" for line in lines if rows)
+    found = [row.verdict for row in results.rows if row.target]
+    counts = [f"{found.count(verdict)} {verdict}"
+              for verdict in ("met", "missed", "not applicable", "WRONG") if verdict in found]
+    return f"{len(found)} targets: {', '.join(counts)}." if found else ""
 
 
 # --- The page -------------------------------------------------------------------------------------
 
 
-def table_html(table):
-    heads, rows = table
-    lines = ["".join(f"<th>{html.escape(head.rstrip('|'))}</th>" for head in heads)]
-    lines += ["".join(f"<td>{html.escape(str(cell))}</td>" for cell in row) for row in rows]
-    return "<table>\n" + "\n".join(f"<tr>{line}</tr>" for line in lines) + "\n</table>"
+def table_html(title, heads, rows):
+    lines = [[f"<th>{html.escape(head.rstrip('|'))}</th>" for head in heads]]
+    lines += [[f"<td>{html.escape(str(cell))}</td>" for cell in row] for row in rows]
+    body = "\n".join(f"<tr>{''.join(line)}</tr>" for line in lines)
+    return f"<h2>{title}</h2>\n<table>\n{body}\n</table>"
 
 
 def render(results, peers):
     """The whole page. `peers` may be None."""
-    pictures = pictures_of(results, peers)
     said = ["The run was interrupted: what is here is complete, the rest was not measured"
             ] * bool(results.interrupted) + list(results.warnings or [])
     said += [NO_PEERS] if peers is None else peers.absent
-    if not plots.AVAILABLE:
-        said.append("drawings need Python's matplotlib (tools/setup --with bench)")
-    figures = [f'<figure id="{html.escape(name)}">\n{draw()}</figure>'
-               for name, (_, draw) in pictures.items() if plots.AVAILABLE]
-    notes = [one.note for one in results.rows + results.cells if one.note]
-    tables = {
-        "Targets": rows_table([row for row in results.rows if row.target]),
-        "Rows without a target": rows_table([row for row in results.rows if not row.target]),
-        "Updates": cells_table(results.measured),
-        "Updates that could not be measured": (
-            ["cell|", "why|"], [[c.name, c.why_not] for c in results.cells if c.why_not]),
-        "Training": sharing_table(results), "A training step": split_table(results),
-        "Beside other systems": verdicts_table(peers.verdicts if peers else []),
-        "What this machine can do": limits_table(results),
-        "What the modes guarantee": (["mode|", "guarantee|"],
-                                     list((results.guarantees or {}).items())),
-        "The machine": (["what|", "value|"], machine_facts(results)),
-        "Notes": (["note|"], [[note] for note in [*(results.notes or []), *notes]])}
+    said += [NO_DRAWINGS] * (not plots.AVAILABLE)
     return "\n".join([
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8"/>',
         f"<title>What an update costs here: passel</title>\n<style>{CSS}</style>\n</head>\n<body>",
-        "<h1>What an update costs here</h1>", f"<p>{targets(results).strip()}</p>",
+        "<h1>What an update costs here</h1>", f"<p>{targets(results)}</p>",
         *[f'<p class="warning">{html.escape(text)}</p>' for text in said],
-        *[f"<h2>{title}</h2>\n{table_html(table)}" for title, table in tables.items() if table[1]],
-        *figures,
+        *[table_html(*table) for table in tables_of(results, peers).values() if table[2]],
+        *[f'<figure id="{html.escape(name)}">\n{draw()}</figure>'
+          for name, (_, draw) in pictures_of(results, peers).items() if plots.AVAILABLE],
         "<p>Every figure was measured in one run; docs/benchmarks.md says how.</p>",
         "</body>\n</html>"]) + "\n"
-
-
-def limits_table(results):
-    return (["what|", "size", "cores", "value", "unit|"],
-            [[limit.what, byte_count(limit.bytes), grouped(limit.cores),
-              f"{limit.value:#.4g}".rstrip("."), limit.unit] for limit in results.limits])
 
 
 # --- The documents --------------------------------------------------------------------------------
 
 
-class BadPage(Exception):
-    """One sentence: which mark of a document is wrong, and where."""
+def markdown(_, heads, rows):
+    lines = [[head.rstrip("|") for head in heads],
+             ["---" if head.endswith("|") else "---:" for head in heads],
+             *[[str(cell).replace("|", "\\|") for cell in row] for row in rows]]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines if rows)
 
 
 def blocks_of(results, peers):
     """{name: Markdown} that docs/performance.md can have of one run, without its pictures."""
-    usual = [c for c in results.measured if c.elements == USUAL_SIZE and c.loop == "closed"]
-    not_ahead = [v for v in peers.verdicts if v.verdict != "ahead"] if peers else []
-    found = {
-        "machine": "\n".join(f"- {name}: {value}" for name, value in machine_facts(results)),
-        "targets": markdown(targets(results), rows_table([r for r in results.rows if r.target])),
-        "limits": markdown("", limits_table(results)),
-        "sharing": markdown("", sharing_table(results)),
-        "cells": markdown("", cells_table(usual)),
-        "verdicts": markdown(verdicts(peers) if peers else "", verdicts_table(not_ahead))}
-    return {name: text.strip() or "Not here: that was not measured in this run."
-            for name, text in found.items()}
+    tables = tables_of(results, peers)
+    kinds = [row[-1] for row in tables["verdicts"][2]]
+    before = {"targets": targets(results), "verdicts":
+              f"Beside other systems passel is ahead in {kinds.count('ahead')} of {len(kinds)} "
+              f"comparisons, within 5 % in {kinds.count('tie')}, behind in {kinds.count('behind')}."}
+    tables["verdicts"][2][:] = [row for row in tables["verdicts"][2] if row[-1] != "ahead"]
+    return {name: f"{before.get(name, '')}\n\n{markdown(*table)}".strip()
+            if table[2] or name == "verdicts" and kinds else
+            "Not here: that was not measured in this run." for name, table in tables.items()}
 
 
 def fill_documents(folder, results, peers):
@@ -392,14 +363,15 @@ def fill_documents(folder, results, peers):
             blocks[name] = (f'<img src="plots/{name}.svg" width="70%" '
                             f'alt="{html.escape(title)}">')
         if name not in blocks:
-            raise BadPage(f"{path} has a mark for '{name}', but there are only "
-                          f"{', '.join(sorted([*blocks, *pictures]))}")
-        begin, end = f"<!-- begin {name} -->\n", f"<!-- end {name} -->"
-        if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
-            raise BadPage(f"{path} needs one '{begin.strip()}' and after it one '{end}'")
-        text = text[:text.index(begin)] + begin + blocks[name] + "\n" + text[text.index(end):]
+            raise files.BadFile(f"{path} has a mark for '{name}', but there are only "
+                                f"{', '.join(sorted([*blocks, *pictures]))}")
+        begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
+        parts = re.split(f"{begin}\n(?:.*\n)*?{end}", text)
+        if len(parts) != 2 or text.count(begin) != 1:
+            raise files.BadFile(f"{path} needs one '{begin}' and after it one '{end}'")
+        text = f"{begin}\n{blocks[name]}\n{end}".join(parts)
     if shown and not plots.AVAILABLE:
-        raise BadPage(f"the pictures of {path} need Python's matplotlib (tools/setup --with bench)")
+        raise files.BadFile(f"{path} has pictures, and {NO_DRAWINGS}")
     folder = os.path.join(folder, "plots")
     os.makedirs(folder, exist_ok=True)
     for name in os.listdir(folder):
@@ -416,27 +388,23 @@ def fill_documents(folder, results, peers):
 def parse(arguments):
     parser = argparse.ArgumentParser(
         prog=NAME, allow_abbrev=False, description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="Exit codes: 0 done; 1 a file could not be written; 2 wrong usage, or a file that "
-               "is no such\nresult or one of another version.")
+        epilog="Exit codes: 0 done; 1 a file could not be written; 2 wrong usage, or a file that is "
+               "no such result or one of another version.")
     parser.add_argument("--results", required=True, metavar="FILE",
                         help="JSON of tools/bench --json")
     parser.add_argument("--peers", metavar="FILE", help="JSON of bench/peers/run --json")
     chosen = parser.add_mutually_exclusive_group()
     chosen.add_argument("--out", metavar="FILE",
                         help="the page; default report.html beside --results")
-    chosen.add_argument("--docs", action="store_true",
-                        help="instead: fill tables and pictures into docs/performance.md and "
-                             "docs/plots")
+    chosen.add_argument("--docs", nargs="?", metavar="DIR",
+                        const=os.path.join(os.path.dirname(__file__), "../../docs"),
+                        help="instead: fill tables and pictures into DIR/performance.md and "
+                             "DIR/plots (default docs)")
     chosen.add_argument("--shrink", metavar="FILE",
                         help="instead: write --results to FILE with five digits a number and a "
                              "cell a line, to be kept in bench/results; with --peers those beside "
                              "it, as FILE without .json plus .peers.json")
-    parser.add_argument("--docs-dir", metavar="DIR", help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
-    if not options.out:
-        options.out = os.path.join(os.path.dirname(options.results) or ".", "report.html")
-    return options
+    return parser.parse_args(arguments)
 
 
 def shrunk(path):
@@ -447,17 +415,10 @@ def shrunk(path):
         rounded = float(f"{value:.12g}" if 0 <= value <= 1 else f"{value:.{DIGITS}g}")
         return int(rounded) if rounded.is_integer() else rounded
 
-    def line(value):
-        return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-
     with open(path, encoding="utf-8") as file:
         found = json.load(file, parse_float=digits)
-    parts = []
-    for name, value in found.items():
-        entries = isinstance(value, list) and value and isinstance(value[0], dict)
-        parts.append(f"{json.dumps(name)}: " + (
-            "[\n" + ",\n".join(map(line, value)) + "\n]" if entries else line(value)))
-    return "{" + ",\n".join(parts) + "}\n"
+    text = json.dumps(found, separators=(",", ":"), ensure_ascii=False)
+    return text.replace("},{", "},\n{") + "\n"
 
 
 def write(path, text):
@@ -468,32 +429,28 @@ def write(path, text):
     os.replace(partial_path, path)
 
 
-def main(arguments):
-    options = parse(arguments)
-    results = files.read_results(options.results)
-    peers = files.read_peers(options.peers) if options.peers else None
-    if options.shrink:
-        write(options.shrink, shrunk(options.results))
-        if peers:
-            write(options.shrink.removesuffix(".json") + ".peers.json", shrunk(options.peers))
-    elif options.docs:
-        root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
-        fill_documents(options.docs_dir or os.path.join(root, "docs"), results, peers)
-    else:
-        write(options.out, render(results, peers))
-    return 0
-
-
 def run(arguments):
+    options = parse(arguments)
     try:
-        return main(arguments)
-    except (files.BadFile, BadPage) as error:
+        results = files.read_results(options.results)
+        peers = files.read_peers(options.peers) if options.peers else None
+        if options.shrink:
+            write(options.shrink, shrunk(options.results))
+            if peers:
+                write(options.shrink.removesuffix(".json") + ".peers.json", shrunk(options.peers))
+        elif options.docs:
+            fill_documents(options.docs, results, peers)
+        else:
+            beside = os.path.join(os.path.dirname(options.results), "report.html")
+            write(options.out or beside, render(results, peers))
+    except files.BadFile as error:
         print(f"{NAME}: {error}", file=sys.stderr)
         return 2
     except OSError as error:
         print(f"{NAME}: {error.filename} cannot be written: {error.strerror}; "
               "make room or name another place with --out or --shrink", file=sys.stderr)
         return 1
+    return 0
 
 
 if __name__ == "__main__":

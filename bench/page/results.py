@@ -33,14 +33,11 @@ class Entry(dict):
     __setattr__ = dict.__setitem__
 
 
-def _refuse_constant(name):
-    raise ValueError(name)  # NaN and the like are no JSON
-
-
 def _load(path, what, form, command):
     try:
         with open(path, encoding="utf-8") as file:
-            found = json.load(file, object_hook=Entry, parse_constant=_refuse_constant)
+            # NaN and the like are no JSON: int() refuses their names.
+            found = json.load(file, object_hook=Entry, parse_constant=int)
     except OSError as error:
         raise BadFile(f"{path} cannot be read ({error.strerror}): name a file written by "
                       f"{command}") from error
@@ -53,41 +50,32 @@ def _load(path, what, form, command):
                       f"file again with {command} of the same version")
     for name, fields in NEEDED.items():
         for i, entry in enumerate(found.setdefault(name, [])):
-            _need(path, f"{name}[{i}]", entry, fields)
+            measured = name == "cells" and not entry.error and not entry.not_applicable
+            for field in (fields + " samples p50 p99" * measured).split():
+                if entry.get(field) is None:
+                    raise BadFile(f"{path}: {name}[{i}] has no '{field}': write the file again")
     return found
-
-
-def _need(path, where, entry, fields):
-    for name in fields.split():
-        if entry.get(name) is None:
-            raise BadFile(f"{path}: {where} has no '{name}': write the file again")
 
 
 def read_results(path):
     """A file of passel_bench or `passel bench`. Times of cells are in microseconds."""
     found = _load(path, "rows", RESULTS_FORMAT, "tools/bench --json")
-    for i, cell in enumerate(found.cells):
+    for cell in found.cells:
         cell.why_not = (cell.error or cell.not_applicable or "").removeprefix(f"{cell.name}: ")
-        if not cell.why_not:
-            _need(path, f"cells[{i}]", cell, "samples p50 p99")
         limit = cell.limit or Entry()
         cell.rate = cell.rate_per_second or 0
         cell.reference, cell.reference_updates = limit.p50, limit.updates_per_second
     for row in found.rows:
-        row.target = _target(row)
+        target, row.target = row.target or {}, ""
+        unit = row.unit if target.get("of") == "measured" else "×"
+        for key, sign in (("at_least", "≥"), ("at_most", "≤")):
+            if key in target:
+                row.target = f"{sign} {target[key]:.4g} {unit}"
     for name in ("round_trip_ns", "update_ns_per_line"):
         for i, row in enumerate((found.line_transfer or {}).get(name) or []):
             row[i] = None  # a core meets itself
     found.measured = [cell for cell in found.cells if not cell.why_not]
     return found
-
-
-def _target(row):
-    for key, sign in (("at_most", "≤"), ("at_least", "≥")):
-        if row.target and key in row.target:
-            unit = row.unit if row.target.of == "measured" else "×"
-            return f"{sign} {row.target[key]:.4g} {unit}"
-    return ""
 
 
 def read_peers(path):

@@ -57,8 +57,6 @@ class Service final : public Parameters::Service {
 
 // Writes its port to standard output and serves until it is killed.
 int Serve(const Options& options) {
-  DieWith(::getppid());
-  Pin(kMe, options.second_cpu);
   Service service(options.elements);
   grpc::ServerBuilder builder;
   int port = 0;
@@ -78,8 +76,7 @@ int Main(int argc, char** argv) {
   if (options.variant == "server") return Serve(options);
   int from_server[2];
   if (::pipe2(from_server, O_CLOEXEC) != 0) Fail(kMe, "no pipe");
-  const pid_t server = ::fork();
-  if (server < 0) Fail(kMe, std::string("fork: ") + std::strerror(errno));
+  const pid_t server = ForkOn(kMe, options.second_cpu);
   if (server == 0) {
     ::dup2(from_server[1], 1);
     std::vector<char*> words(argv, argv + argc);
@@ -105,7 +102,6 @@ int Main(int argc, char** argv) {
   const std::vector<float> gradient = Gradient(options.elements);
   Values request, answer;
   Empty empty, nothing;
-  std::int64_t pushes = 0;
   const auto call = [&](const auto& method) {
     grpc::ClientContext context;
     context.set_deadline(
@@ -120,7 +116,6 @@ int Main(int argc, char** argv) {
   const auto push = [&] {
     request.set_values(gradient.data(), bytes);
     call([&](grpc::ClientContext* c) { return stub->Push(c, request, &nothing); });
-    ++pushes;
   };
   const auto pull = [&] {
     call([&](grpc::ClientContext* c) { return stub->Pull(c, empty, &answer); });
@@ -128,26 +123,16 @@ int Main(int argc, char** argv) {
   const auto both = [&] {
     request.set_values(gradient.data(), bytes);
     call([&](grpc::ClientContext* c) { return stub->PushPull(c, request, &answer); });
-    ++pushes;
   };
-  const auto check = [&] {
-    pull();
+  std::vector<float> values(options.elements);
+  const auto seen = [&] {
     if (answer.values().size() != bytes) Fail(kMe, "WRONG: a pull of another size");
-    std::vector<float> values(options.elements);
     std::memcpy(values.data(), answer.values().data(), bytes);
-    Verify(kMe, values.data(), options.elements, pushes);
+    return values.data();
   };
-  push();
-  check();
-  const Samples pushed = Measure(options.seconds, push);
-  const Samples pulled = Measure(options.seconds, pull);
-  const Samples round_trip = Measure(options.seconds, both);
-  check();
+  MeasureClient(kMe, options, push, pull, both, seen);
   ::kill(server, SIGKILL);
   ::waitpid(server, nullptr, 0);
-  Print("push", pushed);
-  Print("pull", pulled);
-  Print("push+pull", round_trip);
   return 0;
 }
 

@@ -13,9 +13,12 @@
 
 #pragma once
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -40,7 +43,11 @@ struct Options {
   std::string variant;       ///< --variant NAME, for programs that know several
 };
 
+/// Called before a failure ends the program, if there is one.
+inline void (*clean_up)() = nullptr;
+
 [[noreturn]] inline void Fail(const char* who, const std::string& sentence, int code = 1) {
+  if (clean_up != nullptr) clean_up();
   std::fprintf(stderr, "%s: %s\n", who, sentence.c_str());
   std::_Exit(code);
 }
@@ -90,6 +97,33 @@ inline void Pin(const char* who, int cpu) {
 inline void DieWith(pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) std::_Exit(1);
+}
+
+/// As fork(); the child runs on `cpu` alone and ends with us.
+inline pid_t ForkOn(const char* who, int cpu) {
+  const pid_t parent = ::getpid();
+  const pid_t child = ::fork();
+  if (child < 0) Fail(who, std::string("fork: ") + std::strerror(errno));
+  if (child == 0) {
+    DieWith(parent);
+    Pin(who, cpu);
+  }
+  return child;
+}
+
+/// A socket that listens on a free port of the loopback interface, and its address.
+inline int ListenOnLoopback(const char* who, sockaddr_in* address) {
+  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  *address = {};
+  address->sin_family = AF_INET;
+  address->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof *address;
+  auto* const generic = reinterpret_cast<sockaddr*>(address);
+  if (listener < 0 || ::bind(listener, generic, length) != 0 || ::listen(listener, 1) != 0 ||
+      ::getsockname(listener, generic, &length) != 0) {
+    Fail(who, std::string("cannot listen on a loopback port: ") + std::strerror(errno));
+  }
+  return listener;
 }
 
 inline std::int64_t NowNs() {
@@ -175,6 +209,33 @@ Samples MeasureBatches(double seconds, int batch, Once&& once) {
   });
   for (double& sample : samples) sample /= batch;
   return samples;
+}
+
+/// Measures and verifies what a client asks of a server: `push`, `pull`, and both in one call.
+/// `seen` returns what the last pull brought. Fails the program where that is wrong.
+template <typename Push, typename Pull, typename Both, typename Seen>
+void MeasureClient(const char* who, const Options& options, Push&& push, Pull&& pull, Both&& both,
+                   Seen&& seen) {
+  std::int64_t pushes = 0;
+  const auto counted = [&pushes](auto& operation) {
+    return [&] {
+      operation();
+      ++pushes;
+    };
+  };
+  const auto check = [&] {
+    pull();
+    Verify(who, seen(), options.elements, pushes);
+  };
+  counted(push)();
+  check();
+  const Samples pushed = Measure(options.seconds, counted(push));
+  const Samples pulled = Measure(options.seconds, pull);
+  const Samples round_trip = Measure(options.seconds, counted(both));
+  check();
+  Print("push", pushed);
+  Print("pull", pulled);
+  Print("push+pull", round_trip);
 }
 
 }  // namespace peers

@@ -7,6 +7,7 @@ is touched. Only raw TCP needs no installation, so that its row must always come
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -143,6 +144,19 @@ class WithoutInstallation(PeersCase):
                 self.assertGreater(runs[f"passel {mode}", workers]["accuracy"], 0.8)
         self.assertEqual(len(found["verdicts"]), 12)  # 2 sizes x 2 variants x 3 operations
         self.assertRegex(table, r"passel is ahead in \d+ of 12 comparisons")
+
+    def test_ctrl_c_leaves_the_table_of_what_was_complete(self):
+        process = subprocess.Popen(
+            [RUN, "--quick", "--only", "passel", "--dir", self.path("peers"), "--build", BUILD],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+        while "passel locked" not in process.stderr.readline():
+            self.assertIsNone(process.poll())
+        process.send_signal(signal.SIGINT)
+        table, _ = process.communicate(timeout=100)
+        self.assertEqual(process.returncode, 130)
+        self.assertRegex(table, r"passel hogwild +[0-9.]+ / [0-9.]+")
+        self.assertIn("interrupted: what was not complete is missing above", table)
 
     def test_a_wrong_result_fails_the_run(self):
         # A tcp_peer that reports a wrong value, as the real one would; newer than its sources.

@@ -1,15 +1,12 @@
 // redis_peer - values kept as one string of a redis-server, over loopback TCP or a Unix socket.
 //
 // Redis cannot add arrays: a push is GET, the subtraction on the client, SET (so two clients would
-// lose updates). A pull is GET. "store" is SET alone, which moves the bytes and applies nothing.
+// lose updates), after which the client holds the new values. A pull is GET.
 // --variant tcp or unix. The server is started from PATH, in an empty folder that is removed again,
 // without persistence, on a port that was free a moment before.
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <hiredis/hiredis.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include <filesystem>
@@ -22,15 +19,8 @@ namespace {
 constexpr const char* kMe = "redis_peer";
 
 int FreePort() {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  if (fd < 0 || ::bind(fd, reinterpret_cast<sockaddr*>(&address), length) != 0 ||
-      ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0)
-    Fail(kMe, std::string("no free loopback port: ") + std::strerror(errno));
-  ::close(fd);
+  sockaddr_in address;
+  ::close(ListenOnLoopback(kMe, &address));
   return ntohs(address.sin_port);
 }
 
@@ -43,12 +33,8 @@ class Server {
     socket_ = folder_ + "/socket";
     port_ = tcp ? FreePort() : 0;
     const std::string port = std::to_string(port_);
-    const pid_t parent = ::getpid();
-    pid_ = ::fork();
-    if (pid_ < 0) Die("cannot fork");
+    pid_ = ForkOn(kMe, cpu);
     if (pid_ == 0) {
-      DieWith(parent);
-      Pin(kMe, cpu);
       const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
       ::dup2(null, 0);
       ::dup2(null, 1);
@@ -68,7 +54,7 @@ class Server {
       int status = 0;
       if (::waitpid(pid_, &status, WNOHANG) == pid_) {
         pid_ = -1;
-        Die("redis-server did not start");
+        Fail(kMe, "redis-server did not start");
       }
       redisContext* context = tcp_ ? redisConnectWithTimeout("127.0.0.1", port_, limit)
                                    : redisConnectUnixWithTimeout(socket_.c_str(), limit);
@@ -80,7 +66,7 @@ class Server {
       const timespec pause = {0, 10000000};
       ::nanosleep(&pause, nullptr);
     }
-    Die("redis-server did not answer within 5 s");
+    Fail(kMe, "redis-server did not answer within 5 s");
   }
 
   void Stop() {
@@ -94,11 +80,6 @@ class Server {
     folder_.clear();
   }
 
-  [[noreturn]] void Die(const std::string& sentence) {
-    Stop();
-    Fail(kMe, sentence);
-  }
-
  private:
   const bool tcp_;
   int port_ = 0;
@@ -108,9 +89,12 @@ class Server {
 
 Server* running = nullptr;
 
-// The alarm ends the program; the server and its folder go with it.
-void OnAlarm(int) {
+// However the program ends, the server and its folder go with it.
+void StopServer() {
   if (running != nullptr) running->Stop();
+}
+void OnSignal(int) {
+  StopServer();
   std::_Exit(124);
 }
 
@@ -120,29 +104,26 @@ int Main(int argc, char** argv) {
     Fail(kMe, "--variant must be tcp or unix", 2);
   Server server(options.variant == "tcp", options.second_cpu);
   running = &server;
-  for (const int signal : {SIGALRM, SIGTERM, SIGINT}) ::signal(signal, OnAlarm);
+  clean_up = StopServer;
+  for (const int signal : {SIGALRM, SIGTERM, SIGINT}) ::signal(signal, OnSignal);
   Pin(kMe, options.first_cpu);
   redisContext* const context = server.Connect();
   const std::size_t bytes = options.elements * sizeof(float);
   std::vector<float> values = InitialValues(options.elements);
   const std::vector<float> gradient = Gradient(options.elements);
-  std::int64_t pushes = 0;
 
   const auto set = [&] {
     auto* reply = static_cast<redisReply*>(redisCommand(context, "SET w %b", values.data(), bytes));
     if (reply == nullptr || reply->type != REDIS_REPLY_STATUS)
-      server.Die(std::string("SET failed: ") + context->errstr);
-    freeReplyObject(reply);
-  };
-  const auto get = [&](const auto& use) {
-    auto* reply = static_cast<redisReply*>(redisCommand(context, "GET w"));
-    if (reply == nullptr || reply->type != REDIS_REPLY_STRING || reply->len != bytes)
-      server.Die(std::string("GET failed: ") + context->errstr);
-    use(reply->str);
+      Fail(kMe, std::string("SET failed: ") + context->errstr);
     freeReplyObject(reply);
   };
   const auto pull = [&] {
-    get([&](const char* from) { std::memcpy(values.data(), from, bytes); });
+    auto* reply = static_cast<redisReply*>(redisCommand(context, "GET w"));
+    if (reply == nullptr || reply->type != REDIS_REPLY_STRING || reply->len != bytes)
+      Fail(kMe, std::string("GET failed: ") + context->errstr);
+    std::memcpy(values.data(), reply->str, bytes);
+    freeReplyObject(reply);
   };
   const auto push = [&] {
     pull();
@@ -150,33 +131,10 @@ int Main(int argc, char** argv) {
     const float* const from = gradient.data();
     for (std::size_t i = 0; i < options.elements; ++i) to[i] -= from[i];
     set();
-    ++pushes;
-  };
-  const auto check = [&] {
-    std::fill(values.begin(), values.end(), 0.0F);
-    pull();
-    for (std::size_t i = 0; i < options.elements; ++i) {
-      const float expected = InitialValue(i) - static_cast<float>(pushes) * GradientValue(i);
-      if (values[i] != expected)
-        server.Die("WRONG: element " + std::to_string(i) + " is " + std::to_string(values[i]) +
-                   ", not " + std::to_string(expected));
-    }
   };
   set();
-  push();
-  check();
-  const Samples pushed = Measure(options.seconds, push);
-  check();
-  const Samples pulled = Measure(options.seconds, pull);
-  const Samples stored = Measure(options.seconds, set);
-  check();
+  MeasureClient(kMe, options, push, pull, push, [&] { return values.data(); });
   redisFree(context);
-  running = nullptr;
-  server.Stop();
-  Print("push", pushed);
-  Print("pull", pulled);
-  Print("push+pull", pushed);  // after a push the client holds the new values
-  Print("store", stored);
   return 0;
 }
 

@@ -4,10 +4,7 @@
 // A request is one byte (push, pull, both, quit), then for push and both the gradient. The server
 // subtracts each piece as it arrives, then answers one byte, or the values for pull and both.
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 
@@ -113,38 +110,23 @@ int Main(int argc, char** argv) {
   if (options.variant != "blocking" && options.variant != "polling")
     Fail(kMe, "--variant must be blocking or polling", 2);
   polling = options.variant == "polling";
-  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  if (listener < 0 || ::bind(listener, reinterpret_cast<sockaddr*>(&address), length) != 0 ||
-      ::listen(listener, 1) != 0 ||
-      ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length) != 0)
-    Fail(kMe, std::string("cannot listen on a loopback port: ") + std::strerror(errno));
-  const pid_t parent = ::getpid();
-  const pid_t server = ::fork();
-  if (server < 0) Fail(kMe, std::string("fork: ") + std::strerror(errno));
-  if (server == 0) {
-    DieWith(parent);
-    Pin(kMe, options.second_cpu);
-    Serve(listener, options.elements);
-  }
+  sockaddr_in address;
+  const int listener = ListenOnLoopback(kMe, &address);
+  const pid_t server = ForkOn(kMe, options.second_cpu);
+  if (server == 0) Serve(listener, options.elements);
   Pin(kMe, options.first_cpu);
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   Prepare(fd);
-  if (::connect(fd, reinterpret_cast<sockaddr*>(&address), length) != 0)
+  if (::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
     Fail(kMe, std::string("cannot connect: ") + std::strerror(errno));
 
   const std::vector<float> gradient = Gradient(options.elements);
   std::vector<float> values(options.elements);
   const std::size_t bytes = options.elements * sizeof(float);
-  std::int64_t pushes = 0;
   const auto push = [&] {
     char answer = 0;
     Send(fd, &kPush, gradient.data(), bytes);
     Receive(fd, &answer, 1);
-    ++pushes;
   };
   const auto pull = [&] {
     Send(fd, &kPull, nullptr, 0);
@@ -153,23 +135,12 @@ int Main(int argc, char** argv) {
   const auto both = [&] {
     Send(fd, &kBoth, gradient.data(), bytes);
     Receive(fd, values.data(), bytes);
-    ++pushes;
   };
-  push();
-  pull();
-  Verify(kMe, values.data(), options.elements, pushes);
-  const Samples pushed = Measure(options.seconds, push);
-  const Samples pulled = Measure(options.seconds, pull);
-  const Samples round_trip = Measure(options.seconds, both);
-  pull();
-  Verify(kMe, values.data(), options.elements, pushes);
+  MeasureClient(kMe, options, push, pull, both, [&] { return values.data(); });
   Send(fd, &kQuit, nullptr, 0);
   int status = 0;
   ::waitpid(server, &status, 0);  // bounded by the alarm
   if (status != 0) Fail(kMe, "the server ended with an error");
-  Print("push", pushed);
-  Print("pull", pulled);
-  Print("push+pull", round_trip);
   return 0;
 }
 

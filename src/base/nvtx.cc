@@ -11,6 +11,7 @@
 
 #include <array>
 #include <cstddef>
+#include <string_view>
 #endif
 
 namespace passel::nvtx {
@@ -41,90 +42,29 @@ void WarnIfMissing() {
 
 namespace {
 
-// In the order of the categories' numbers, which begin with 1.
-enum Category : std::uint32_t {
-  kStepCategory,
-  kPullCategory,
-  kPushCategory,
-  kApplyCategory,
-  kComputeCategory,
-  kBarrierCategory,
-  kCheckpointCategory,
-  kIoCategory,
-  kEvaluationCategory,
-  kControlCategory,
-  kFaultCategory,
-  kCategories,
-};
-constexpr std::array<const char*, kCategories> kCategoryNames = {
-    "step",       "pull", "push",       "apply",   "compute", "barrier",
-    "checkpoint", "io",   "evaluation", "control", "fault"};
+constexpr std::array kCategories = {"step",       "pull",    "push",       "apply",
+                                    "compute",    "barrier", "checkpoint", "io",
+                                    "evaluation", "control", "fault"};
+
+// Of the tool; they begin with 1. An unknown name does not compile.
+consteval std::uint32_t NumberOfCategory(std::string_view name) {
+  std::uint32_t number = 1;
+  while (kCategories.at(number - 1) != name) ++number;
+  return number;
+}
 
 struct Entry {
-  Event event;
   const char* name;
-  Category category;
+  std::uint32_t category;
 };
 constexpr std::array kEntries = {
-    Entry{Event::kStep, "step", kStepCategory},
-    Entry{Event::kPull, "pull", kPullCategory},
-    Entry{Event::kCompute, "compute", kComputeCategory},
-    Entry{Event::kPush, "push", kPushCategory},
-    Entry{Event::kWait, "wait", kBarrierCategory},
-    Entry{Event::kGather, "gather", kComputeCategory},
-    Entry{Event::kForward, "forward", kComputeCategory},
-    Entry{Event::kBackward, "backward", kComputeCategory},
-    Entry{Event::kLaunch, "launch", kComputeCategory},
-    Entry{Event::kAwaitDevice, "await_device", kComputeCategory},
-    Entry{Event::kApply, "apply", kApplyCategory},
-    Entry{Event::kAwaitRound, "await_round", kBarrierCategory},
-    Entry{Event::kAwaitSlowest, "await_slowest", kBarrierCategory},
-    Entry{Event::kChangeMode, "change_mode", kBarrierCategory},
-    Entry{Event::kEvaluate, "evaluate", kEvaluationCategory},
-    Entry{Event::kShadow, "shadow", kCheckpointCategory},
-    Entry{Event::kSave, "save", kCheckpointCategory},
-    Entry{Event::kAttach, "attach", kControlCategory},
-    Entry{Event::kInitialize, "initialize", kControlCategory},
-    Entry{Event::kAwaitValues, "await_values", kBarrierCategory},
-    Entry{Event::kServe, "serve", kControlCategory},
-    Entry{Event::kWatch, "watch", kControlCategory},
-    Entry{Event::kCreateArena, "create_arena", kControlCategory},
-    Entry{Event::kSnapshot, "snapshot", kCheckpointCategory},
-    Entry{Event::kStartTask, "start_task", kControlCategory},
-    Entry{Event::kEndTasks, "end_tasks", kControlCategory},
-    Entry{Event::kLoadData, "load_data", kIoCategory},
-    Entry{Event::kMapData, "map_data", kIoCategory},
-    Entry{Event::kRound, "round", kBarrierCategory},
-    Entry{Event::kFetchArenas, "fetch_arenas", kControlCategory},
-    Entry{Event::kGradientSkipped, "gradient_skipped", kFaultCategory},
-    Entry{Event::kNotFinite, "not_finite", kFaultCategory},
-    Entry{Event::kGradientDropped, "gradient_dropped", kFaultCategory},
-    Entry{Event::kDeviceFailed, "device_failed", kFaultCategory},
-    Entry{Event::kBlockTakenOver, "block_taken_over", kFaultCategory},
-    Entry{Event::kRoundTakenOver, "round_taken_over", kFaultCategory},
-    Entry{Event::kWorkerDied, "worker_died", kFaultCategory},
-    Entry{Event::kWorkerEvicted, "worker_evicted", kFaultCategory},
-    Entry{Event::kGivenUp, "given_up", kFaultCategory},
-    Entry{Event::kFencedOff, "fenced_off", kFaultCategory},
-    Entry{Event::kModeWished, "mode_wished", kControlCategory},
-    Entry{Event::kTaskDied, "task_died", kFaultCategory},
-    Entry{Event::kTaskRestarted, "task_restarted", kFaultCategory},
-    Entry{Event::kStopping, "stopping", kControlCategory},
+#define PASSEL_NVTX_EVENT(event, name, kind, category, ...) Entry{name, NumberOfCategory(category)},
+#include "base/nvtx_events.inc"
 };
-constexpr auto kEvents = static_cast<std::size_t>(Event::kCount);
-
-constexpr bool InOrder() {
-  if (kEntries.size() != kEvents) return false;
-  for (std::size_t i = 0; i < kEvents; ++i) {
-    if (kEntries[i].event != static_cast<Event>(i)) return false;
-  }
-  return true;
-}
-static_assert(InOrder(), "every event has its entry, in the order of the enumeration");
 
 // Written once, by Initialize().
 nvtxDomainHandle_t g_domain = nullptr;
-std::array<nvtxStringHandle_t, kEvents> g_strings{};
+std::array<nvtxStringHandle_t, kEntries.size()> g_strings{};
 bool g_initialized = false;
 
 nvtxEventAttributes_t Attributes(Event event, std::int64_t payload) noexcept {
@@ -132,7 +72,7 @@ nvtxEventAttributes_t Attributes(Event event, std::int64_t payload) noexcept {
   nvtxEventAttributes_t attributes{};
   attributes.version = NVTX_VERSION;
   attributes.size = NVTX_EVENT_ATTRIB_STRUCT_SIZE;
-  attributes.category = kEntries[index].category + 1;
+  attributes.category = kEntries[index].category;
   attributes.payloadType = NVTX_PAYLOAD_TYPE_INT64;
   attributes.payload.llValue = payload;
   if (g_strings[index] != nullptr) {
@@ -156,10 +96,9 @@ void Initialize() {
   g_domain = nvtxDomainCreateA("passel");
   // None: no tool, or one that does not want this domain.
   if (g_domain == nullptr) return;
-  for (std::uint32_t c = 0; c < kCategories; ++c) {
-    nvtxDomainNameCategoryA(g_domain, c + 1, kCategoryNames[c]);
-  }
-  for (std::size_t i = 0; i < kEvents; ++i) {
+  std::uint32_t category = 0;
+  for (const char* const name : kCategories) nvtxDomainNameCategoryA(g_domain, ++category, name);
+  for (std::size_t i = 0; i < kEntries.size(); ++i) {
     g_strings[i] = nvtxDomainRegisterStringA(g_domain, kEntries[i].name);
   }
   internal::g_attached = true;

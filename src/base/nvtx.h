@@ -20,58 +20,10 @@
 
 namespace passel::nvtx {
 
-/// Everything that is recorded. Name, category and the meaning of the payload: docs/profiling.md.
+/// Everything that is recorded, in the order of the one table, base/nvtx_events.inc.
 enum class Event : std::uint8_t {
-  // Ranges of a worker.
-  kStep,
-  kPull,
-  kCompute,
-  kPush,
-  kWait,
-  kGather,
-  kForward,
-  kBackward,
-  kLaunch,
-  kAwaitDevice,
-  kApply,
-  kAwaitRound,
-  kAwaitSlowest,
-  kChangeMode,
-  kEvaluate,
-  kShadow,
-  kSave,
-  kAttach,
-  kInitialize,
-  kAwaitValues,
-  // Ranges of a ps.
-  kServe,
-  kWatch,
-  kCreateArena,
-  kSnapshot,
-  // Ranges of a supervisor, and of all.
-  kStartTask,
-  kEndTasks,
-  kLoadData,
-  kMapData,
-  // Spans.
-  kRound,
-  kFetchArenas,
-  // Marks.
-  kGradientSkipped,
-  kNotFinite,
-  kGradientDropped,
-  kDeviceFailed,
-  kBlockTakenOver,
-  kRoundTakenOver,
-  kWorkerDied,
-  kWorkerEvicted,
-  kGivenUp,
-  kFencedOff,
-  kModeWished,
-  kTaskDied,
-  kTaskRestarted,
-  kStopping,
-  kCount,  // how many there are
+#define PASSEL_NVTX_EVENT(event, ...) event,
+#include "base/nvtx_events.inc"
 };
 
 #if defined(PASSEL_NVTX)

@@ -110,7 +110,7 @@ class Page(InAFolder):
 
     def test_a_cell_has_all_its_figures_in_the_table(self):
         one = cell("locked", 1000, 2, 10.0, loop="open", rate_per_second=5000)
-        _, (row,) = report.cells_table(self.results(dict(BARE, cells=[one])).measured)
+        _, _, (row,) = report.cells_table(self.results(dict(BARE, cells=[one])).measured)
         self.assertEqual(row, ["push, locked, adam, one core each, open loop at 5 k/s", "1,000", 2,
                                "10 µs", "20 µs", "300 µs", "2 ms", "5 µs", "2.000", "4 %",
                                "100,000", "0.500", "0.00003 %", "12", "1"])
@@ -191,7 +191,7 @@ class Docs(InAFolder):
         os.makedirs(os.path.join(self.folder, "docs", "plots"), exist_ok=True)
         path = self.write("docs/performance.md", text)
         self.write("docs/plots/gone.svg", "<svg/>")
-        code = self.report("--results", self.write("r.json", whole()), "--docs", "--docs-dir",
+        code = self.report("--results", self.write("r.json", whole()), "--docs",
                            os.path.join(self.folder, "docs"))
         with open(path, encoding="utf-8") as file:
             return code, file.read()

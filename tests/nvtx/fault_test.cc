@@ -53,9 +53,7 @@ TEST(NvtxFaultTest, AKilledWorkerIsMarkedOnceAndTheOtherGoesOn) {
 TEST(NvtxFaultTest, AWorkerThatIsStartedAgainIsASecondProcessOfTheSameName) {
   RecordedJob job;
   Arm(job, "worker.computed", 40);
-  ASSERT_EQ(job.Train({"--train_steps=4000", "--max_restarts=1"}).code, 0);
-  const Recording recording = job.Read();
-  CheckWellFormed(recording, 1);
+  const Recording recording = job.Record({"--train_steps=4000", "--max_restarts=1"}, 0, 1);
   ASSERT_EQ(recording.Marks("task_restarted").size(), 1u);
   const std::int64_t victim = recording.Marks("task_restarted")[0].payload;
   const std::vector<Thread> lives = recording.Named(fmt::format("worker/{}", victim));
@@ -70,9 +68,7 @@ TEST(NvtxFaultTest, AWorkerThatIsStartedAgainIsASecondProcessOfTheSameName) {
 TEST(NvtxFaultTest, ABlockThatIsTakenOverIsMarked) {
   RecordedJob job;
   Arm(job, "push.claimed", 500);
-  ASSERT_EQ(job.Train({"--train_steps=300", "--mode=locked"}).code, 0);
-  const Recording recording = job.Read();
-  CheckWellFormed(recording, 1);
+  const Recording recording = job.Record({"--train_steps=300", "--mode=locked"}, 0, 1);
   EXPECT_EQ(recording.Marks("block_taken_over").size(), 1u);
   EXPECT_EQ(recording.Marks("worker_died").size(), 1u);
   EXPECT_TRUE(recording.Marks("round_taken_over").empty());
@@ -81,9 +77,7 @@ TEST(NvtxFaultTest, ABlockThatIsTakenOverIsMarked) {
 TEST(NvtxFaultTest, ARoundThatIsTakenOverIsMarkedWithItsNumber) {
   RecordedJob job;
   Arm(job, "round.saved", 200);
-  ASSERT_EQ(job.Train({"--train_steps=200", "--mode=barrier"}).code, 0);
-  const Recording recording = job.Read();
-  CheckWellFormed(recording, 1);
+  const Recording recording = job.Record({"--train_steps=200", "--mode=barrier"}, 0, 1);
   ASSERT_EQ(recording.Marks("round_taken_over").size(), 1u);
   EXPECT_EQ(recording.Marks("block_taken_over").size(), 1u);
   // It is the round in which the dead worker's last apply is open.
@@ -113,11 +107,9 @@ TEST(NvtxFaultTest, AnEvictedWorkerIsMarked) {
 
 TEST(NvtxFaultTest, EverySkippedGradientIsMarked) {
   RecordedJob job;
-  const Outcome outcome = job.Train({"--optimizer=sgd", "--learning_rate=1e30", "--on_nan=skip",
-                                     "--workers=1", "--train_steps=1000"});
-  ASSERT_EQ(outcome.code, 1) << outcome.err;
-  const Recording recording = job.Read();
-  CheckWellFormed(recording);
+  const Recording recording = job.Record({"--optimizer=sgd", "--learning_rate=1e30",
+                                          "--on_nan=skip", "--workers=1", "--train_steps=1000"},
+                                         1);
   const auto skipped = job.Report()["skipped"].get<std::size_t>();
   EXPECT_GE(skipped, 900u);
   EXPECT_EQ(recording.Marks("gradient_skipped").size(), skipped);
@@ -129,11 +121,8 @@ TEST(NvtxFaultTest, EverySkippedGradientIsMarked) {
 
 TEST(NvtxFaultTest, AnErrorWithinAStepClosesItsRanges) {
   RecordedJob job;
-  const Outcome outcome =
-      job.Train({"--optimizer=sgd", "--learning_rate=1e30", "--train_steps=1000", "--workers=1"});
-  ASSERT_EQ(outcome.code, 1) << outcome.err;
-  const Recording recording = job.Read();
-  CheckWellFormed(recording);
+  const Recording recording = job.Record(
+      {"--optimizer=sgd", "--learning_rate=1e30", "--train_steps=1000", "--workers=1"}, 1);
   EXPECT_EQ(recording.Marks("not_finite").size(), 1u);
   EXPECT_EQ(recording.Marks("stopping").size(), 1u);
   for (const char* name : {"supervisor", "ps/0", "worker/0"}) {

@@ -16,11 +16,11 @@ class NvtxGpuTest : public ::testing::Test {
     job_.sandbox.SetEnv("PASSEL_BACKEND_PATH", PASSEL_FAKE_GPU_PLUGIN);
   }
 
-  Outcome Train(std::vector<std::string> flags) {
+  Recording Record(std::vector<std::string> flags, int code = 0) {
     for (const char* flag : {"--device=cuda", "--hidden_units=8", "--batch_size=16"}) {
       flags.emplace_back(flag);
     }
-    return job_.Train(std::move(flags), 120);
+    return job_.Record(std::move(flags), code, 0, 120);
   }
 
   std::int64_t LocalSteps(int worker) {
@@ -60,10 +60,7 @@ void CheckNesting(const Thread& worker) {
 }
 
 TEST_F(NvtxGpuTest, EveryStepIsOnePullOneComputeAndOnePush) {
-  const Outcome outcome = Train({"--train_steps=120"});
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
-  const Recording recording = job_.Read();
-  CheckWellFormed(recording);
+  const Recording recording = Record({"--train_steps=120"});
   for (int w = 0; w < 2; ++w) {
     const Thread worker = OnlyThread(recording, fmt::format("worker/{}", w));
     const std::int64_t steps = LocalSteps(w);
@@ -92,10 +89,7 @@ TEST_F(NvtxGpuTest, EveryStepIsOnePullOneComputeAndOnePush) {
 }
 
 TEST_F(NvtxGpuTest, StepsThatOverlapArePulledOneAhead) {
-  const Outcome outcome = Train({"--train_steps=120", "--workers=1", "--overlap"});
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
-  const Recording recording = job_.Read();
-  CheckWellFormed(recording);
+  const Recording recording = Record({"--train_steps=120", "--workers=1", "--overlap"});
   const Thread worker = OnlyThread(recording, "worker/0");
   const std::int64_t steps = LocalSteps(0);
   // The last one pulled is never handed out.
@@ -118,10 +112,7 @@ TEST_F(NvtxGpuTest, StepsThatOverlapArePulledOneAhead) {
 }
 
 TEST_F(NvtxGpuTest, RoundsWaitAsOnACpu) {
-  const Outcome outcome = Train({"--train_steps=60", "--mode=barrier"});
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
-  const Recording recording = job_.Read();
-  CheckWellFormed(recording);
+  const Recording recording = Record({"--train_steps=60", "--mode=barrier"});
   for (int w = 0; w < 2; ++w) {
     const Thread worker = OnlyThread(recording, fmt::format("worker/{}", w));
     EXPECT_EQ(ByPayload(worker, "launch"), EachOnce(60));
@@ -134,11 +125,8 @@ TEST_F(NvtxGpuTest, RoundsWaitAsOnACpu) {
 
 // Parameters in the memory of the GPU: the same ranges, and each renewal of their shadow.
 TEST_F(NvtxGpuTest, ShadowOfTheParametersIsRenewedBetweenSteps) {
-  const Outcome outcome =
-      Train({"--train_steps=120", "--num_gpus=1", "--arena=device", "--shadow_interval=0.01"});
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
-  const Recording recording = job_.Read();
-  CheckWellFormed(recording);
+  const Recording recording =
+      Record({"--train_steps=120", "--num_gpus=1", "--arena=device", "--shadow_interval=0.01"});
   for (int w = 0; w < 2; ++w) {
     const Thread worker = OnlyThread(recording, fmt::format("worker/{}", w));
     for (const Node& step : worker.Named("step")) {
@@ -158,11 +146,8 @@ TEST_F(NvtxGpuTest, ShadowOfTheParametersIsRenewedBetweenSteps) {
 // The push of a step that makes its update itself begins before it and ends behind it: its range is
 // what is left to do then, and there is no update of its own.
 TEST_F(NvtxGpuTest, StepsThatUpdateHaveAPushWithoutAnUpdateInIt) {
-  const Outcome outcome = Train(
+  const Recording recording = Record(
       {"--train_steps=120", "--num_gpus=1", "--arena=device", "--optimizer=sgd", "--mode=ssp"});
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
-  const Recording recording = job_.Read();
-  CheckWellFormed(recording);
   for (int w = 0; w < 2; ++w) {
     const Thread worker = OnlyThread(recording, fmt::format("worker/{}", w));
     for (const char* name : {"pull", "launch", "compute", "await_device", "push"}) {
@@ -183,12 +168,9 @@ TEST_F(NvtxGpuTest, StepsThatUpdateHaveAPushWithoutAnUpdateInIt) {
 // A push is a launch of its own there: step k is launch 2 k - 2, its push 2 k - 1.
 TEST_F(NvtxGpuTest, PushThatFailsOnAGpuIsMarkedOnceWithItsStep) {
   job_.sandbox.SetEnv("PASSEL_FAKE_GPU", "fail_at=41,1");
-  EXPECT_EQ(Train({"--workers=1", "--train_steps=100000", "--num_gpus=1", "--arena=device",
-                   "--max_restarts=0"})
-                .code,
-            1);
-  const Recording recording = job_.Read();
-  CheckWellFormed(recording);
+  const Recording recording = Record(
+      {"--workers=1", "--train_steps=100000", "--num_gpus=1", "--arena=device", "--max_restarts=0"},
+      1);
   ASSERT_EQ(recording.Marks("device_failed").size(), 1u);
   EXPECT_EQ(recording.Marks("device_failed")[0].payload, 21);
   EXPECT_EQ(OnlyThread(recording, "worker/0").open, 0);
@@ -197,9 +179,7 @@ TEST_F(NvtxGpuTest, PushThatFailsOnAGpuIsMarkedOnceWithItsStep) {
 // Launches are counted from 0, steps from 1.
 TEST_F(NvtxGpuTest, AFailingGpuIsMarkedOnceWithItsStep) {
   job_.sandbox.SetEnv("PASSEL_FAKE_GPU", "fail_at=20,3");
-  EXPECT_EQ(Train({"--workers=1", "--train_steps=100000"}).code, 1);
-  const Recording recording = job_.Read();
-  CheckWellFormed(recording);
+  const Recording recording = Record({"--workers=1", "--train_steps=100000"}, 1);
   ASSERT_EQ(recording.Marks("device_failed").size(), 1u);
   const Call mark = recording.Marks("device_failed")[0];
   EXPECT_EQ(mark.category, Categories(recording).at("fault"));
@@ -213,9 +193,7 @@ TEST_F(NvtxGpuTest, AFailingGpuIsMarkedOnceWithItsStep) {
 // with it.
 TEST_F(NvtxGpuTest, AFailingGpuIsMarkedOnceWhenStepsOverlap) {
   job_.sandbox.SetEnv("PASSEL_FAKE_GPU", "fail_at=20,3");
-  EXPECT_EQ(Train({"--workers=1", "--train_steps=100000", "--overlap"}).code, 1);
-  const Recording recording = job_.Read();
-  CheckWellFormed(recording);
+  const Recording recording = Record({"--workers=1", "--train_steps=100000", "--overlap"}, 1);
   ASSERT_EQ(recording.Marks("device_failed").size(), 1u);
   EXPECT_GE(recording.Marks("device_failed")[0].payload, 20);
   EXPECT_LE(recording.Marks("device_failed")[0].payload, 22);

@@ -8,6 +8,45 @@ namespace passel::testing {
 
 using ::testing::Contains;
 
+const std::vector<TableEntry>& EventTable() {
+  static const std::vector<TableEntry> entries = {
+#define PASSEL_NVTX_EVENT(event, name, kind, category, who, payload, what) \
+  {name, EventKind::kind, category, who, payload, what},
+#include "base/nvtx_events.inc"
+  };
+  return entries;
+}
+
+namespace {
+
+// Everything that was opened or marked is in the table, as what it is there.
+void CheckEvents(const Recording& recording) {
+  static const std::map<std::string, EventKind> kinds = {
+      {"push", EventKind::kRange}, {"start", EventKind::kSpan}, {"mark", EventKind::kMark}};
+  const std::map<std::string, std::uint32_t> categories = Categories(recording);
+  std::map<std::string, const TableEntry*> entries;
+  for (const TableEntry& entry : EventTable()) entries[entry.name] = &entry;
+  for (const Call& call : recording.calls()) {
+    const auto kind = kinds.find(call.op);
+    if (kind == kinds.end()) continue;
+    ASSERT_TRUE(entries.contains(call.message)) << call.message;
+    const TableEntry& entry = *entries[call.message];
+    EXPECT_EQ(kind->second, entry.kind) << call.message << " came by " << call.op;
+    EXPECT_EQ(call.category, categories.at(entry.category)) << call.message;
+  }
+}
+
+}  // namespace
+
+Recording RecordedJob::Record(std::vector<std::string> flags, int code, int killed,
+                              double seconds) {
+  const Outcome outcome = Train(std::move(flags), seconds);
+  EXPECT_EQ(outcome.code, code) << outcome.err;
+  Recording recording = Read();
+  CheckWellFormed(recording, killed);
+  return recording;
+}
+
 void CheckWellFormed(const Recording& recording, int processes_killed) {
   EXPECT_FALSE(recording.calls().empty());
   std::set<pid_t> unfinished;
@@ -52,6 +91,7 @@ void CheckWellFormed(const Recording& recording, int processes_killed) {
     EXPECT_EQ(call.payload_type, 2) << call.message << ": int64 is expected";
   }
   for (const auto& [pid, count] : domains) EXPECT_EQ(count, 1);
+  CheckEvents(recording);
 
   // Spans end once, and never before they began.
   std::set<std::pair<pid_t, std::uint64_t>> open;

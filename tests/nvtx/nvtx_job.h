@@ -32,12 +32,28 @@ class RecordedJob {
     return sandbox.Run(sandbox.Train(flags), seconds);
   }
 
+  /// What Train() with these flags leaves, well-formed. It must end with `code`, and may have
+  /// killed `killed` processes.
+  Recording Record(std::vector<std::string> flags, int code = 0, int killed = 0,
+                   double seconds = 60);
+
   Sandbox sandbox;
 };
 
+enum class EventKind : std::uint8_t { kRange, kSpan, kMark };
+
+/// An entry of base/nvtx_events.inc.
+struct TableEntry {
+  std::string name;
+  EventKind kind;
+  std::string category, who, payload, what;
+};
+const std::vector<TableEntry>& EventTable();
+
 /// What holds in every record, whatever the job was: each thread's pushes and pops match, nothing
 /// but the processes that were killed left ranges open, names and categories were registered
-/// before the first range of their process, each once.
+/// before the first range of their process, each once, and every event has its table's kind and
+/// category.
 void CheckWellFormed(const Recording& recording, int processes_killed = 0);
 
 /// Waits until every worker of the running job has made `steps` local steps; false after 20 s
