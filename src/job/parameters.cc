@@ -61,11 +61,7 @@ Result<Parameters> Parameters::FromFile(const std::string& path) {
   p.parts_ = p.source_->file->Parts();
   p.name_ = path;
   p.trained_on_.name = path;
-  const std::map<std::string, std::string>& metadata = p.source_->file->metadata;
-  const auto format = metadata.find("format");
-  if (format != metadata.end() && format->second == kSavedModelFormat) {
-    p.trained_on_.split = SplitOf(metadata);
-  }
+  if (p.source_->file->IsOurs()) p.trained_on_.split = SplitOf(p.source_->file->metadata);
   p.source_->about["file"] = path;
   p.source_->about["metadata"] = p.source_->file->metadata;
   return p;

@@ -5,8 +5,9 @@
 #include <cstring>
 
 #include "base/nvtx.h"
-#include "io/safetensors.h"
+#include "io/checked_tensors.h"
 #include "train/model_shape.h"
+#include "train/model_words.h"
 
 namespace passel {
 namespace {
@@ -27,8 +28,18 @@ Result<std::vector<std::int64_t>> ShapeOf(const SafetensorsFile& file, const std
   return tensor->shape;
 }
 
-// The shape of the model follows from its tensors.
+std::string FormatOf(const std::map<std::string, std::string>& metadata) {
+  const auto format = metadata.find("format");
+  return format == metadata.end() ? "" : format->second;
+}
+
 Result<ModelConfig> ConfigOf(const SafetensorsFile& file, const std::string& path) {
+  if (FormatOf(file.metadata) == kSavedModelFormat) {
+    Status whole = CheckTensors(file);
+    Result<ModelConfig> config = whole.ok() ? ModelFromWords(file.metadata) : std::move(whole);
+    return config.ok() ? config : config.status().WithContext(path);
+  }
+  // The shape of the model follows from its tensors.
   NamedShapes shapes;
   shapes.has = [&](const std::string& name) { return file.Find(name) != nullptr; };
   shapes.of = [&](const std::string& name, std::size_t rank) {
@@ -64,9 +75,13 @@ Status SaveModel(const std::string& path, const ModelConfig& model, ParameterPar
   }
   SafetensorsMetadata all(metadata.begin(), metadata.end());
   all["format"] = kSavedModelFormat;
-  all["model"] = model.kind == ModelKind::kMlp ? "mlp" : "softmax";
-  all["loss"] = model.loss == LossReduction::kSum ? "sum" : "mean";
-  return WriteSafetensors(path, tensors, all);
+  AddModelWords(model, &all);
+  return WriteCheckedTensors(path, tensors, all);
+}
+
+bool SavedModel::IsOurs() const {
+  const std::string format = FormatOf(metadata);
+  return format == kSavedModelFormat || format == kFormerModelFormat;
 }
 
 std::vector<std::vector<RowPart>> SavedModel::Parts() const {

@@ -1,8 +1,8 @@
 // saved_model.h - trained variables in a safetensors file that says which model they belong to.
 //
 // Tensors have the model's names ("hid_w", "hid_b", "sm_w", "sm_b"); a variable that lay in parts
-// on several ps tasks is one tensor again. Metadata: format kSavedModelFormat, model, loss,
-// global_step, and what else the writer says.
+// on several ps tasks is one tensor again. Metadata: format kSavedModelFormat, the words of the
+// model (train/model_words.h), checksums (io/checked_tensors.h), and what else the writer says.
 
 #pragma once
 
@@ -17,8 +17,10 @@
 
 namespace passel {
 
-/// Metadata "format" of files that SaveModel() wrote.
-inline constexpr const char* kSavedModelFormat = "passel-model-1";
+/// Metadata "format" of files that SaveModel() writes; kFormerModelFormat: that it wrote before
+/// there were checksums and words for all of a model.
+inline constexpr const char* kSavedModelFormat = "passel-2";
+inline constexpr const char* kFormerModelFormat = "passel-model-1";
 
 /// Errors: kInvalidArgument; those of writing the file: it then holds what it held before.
 Status SaveModel(const std::string& path, const ModelConfig& model, ParameterParts parts,
@@ -30,9 +32,12 @@ struct SavedModel {
   std::map<std::string, std::string> metadata;
 
   std::vector<std::vector<RowPart>> Parts() const;
+  /// Whether SaveModel() wrote it, so that the metadata mean what it means by them.
+  bool IsOurs() const;
 };
 
-/// A file of ours, or any file with the tensors of one of our models: shapes tell which.
+/// A file of ours, which says what model it has; or any file with the tensors of one of our models,
+/// as their shapes tell. Tensors of other names are left alone.
 /// Errors: kNotFound; kDataLoss; kInvalidArgument when the tensors are no model of ours, named.
 Result<SavedModel> LoadModel(const std::string& path);
 

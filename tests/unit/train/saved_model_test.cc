@@ -9,8 +9,9 @@
 #include <fstream>
 #include <limits>
 
-#include "io/safetensors.h"
+#include "io/checked_tensors.h"
 #include "support/temp_dir.h"
+#include "train/model_words.h"
 
 namespace passel {
 namespace {
@@ -80,7 +81,8 @@ TEST_F(SavedModelTest, RoundTripKeepsEveryBitAndTheShape) {
     EXPECT_EQ(read->config.hidden, config.hidden);
     EXPECT_EQ(read->config.loss, config.loss);
     EXPECT_EQ(read->metadata.at("global_step"), "17");
-    EXPECT_EQ(read->metadata.at("format"), "passel-model-1");
+    EXPECT_EQ(read->metadata.at("format"), "passel-2");
+    EXPECT_TRUE(read->IsOurs());
   }
 }
 
@@ -110,8 +112,71 @@ TEST_F(SavedModelTest, ForeignFileOfOneOfOurShapesIsRead) {
       WriteTensors({{"hid_w", {9, 6}}, {"hid_b", {6}}, {"sm_w", {6, 2}}, {"sm_b", {2}}}).ok());
   const Result<SavedModel> read = LoadModel(path_);
   ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_FALSE(read->IsOurs());
   EXPECT_EQ(read->config.inputs, 9u);
   EXPECT_EQ(read->config.hidden, std::vector<std::size_t>{6});
+}
+
+TEST_F(SavedModelTest, TheWordsOfAFileSayWhichModelItHas) {
+  const ModelConfig config = [] {
+    ModelConfig c = Config(ModelKind::kMlp, {6, 5}, LossReduction::kMean);
+    c.clip = false;
+    c.seed = 18'446'744'073'709'551'615u;
+    return c;
+  }();
+  std::map<std::string, std::string> words;
+  AddModelWords(config, &words);
+  EXPECT_EQ(words, (std::map<std::string, std::string>{{"model", "mlp"},
+                                                       {"inputs", "12"},
+                                                       {"hidden", "6,5"},
+                                                       {"classes", "4"},
+                                                       {"loss", "mean"},
+                                                       {"clip", "false"},
+                                                       {"seed", "18446744073709551615"}}));
+  const Result<ModelConfig> read = ModelFromWords(words);
+  ASSERT_TRUE(read.ok()) << read.status().ToString();
+  EXPECT_FALSE(read->clip);
+  EXPECT_EQ(read->seed, config.seed);
+  EXPECT_EQ(read->hidden, config.hidden);
+  for (const auto& [word, wrong] : std::map<std::string, std::string>{{"model", "lenet"},
+                                                                      {"inputs", "12 "},
+                                                                      {"hidden", "6,"},
+                                                                      {"classes", "-4"},
+                                                                      {"loss", "max"},
+                                                                      {"clip", "yes"},
+                                                                      {"seed", "1e3"}}) {
+    auto changed = words;
+    changed[word] = wrong;
+    EXPECT_THAT(ModelFromWords(changed).status().message(),
+                HasSubstr("the metadata say \"" + wrong + "\" for \"" + word + "\""));
+    changed.erase(word);
+    EXPECT_THAT(ModelFromWords(changed).status().message(),
+                HasSubstr("the metadata have no \"" + word + "\""));
+  }
+}
+
+// Names and shapes of softmax regression, words of another model.
+TEST_F(SavedModelTest, AFileOfOursIsNotGuessedAt) {
+  const std::vector<float> zeros(54);
+  const TensorView w = {"w", DType::kF32, {9, 6}, std::as_bytes(std::span(zeros))};
+  SafetensorsMetadata words;
+  AddModelWords(Config(ModelKind::kMlp, {5}, LossReduction::kMean), &words);
+  words["format"] = kSavedModelFormat;
+  ASSERT_TRUE(WriteCheckedTensors(path_, {&w, 1}, words).ok());
+  EXPECT_THAT(LoadError(), HasSubstr("has no tensor \"hid_w\""));
+  ASSERT_TRUE(WriteSafetensors(path_, {&w, 1}, words).ok());
+  EXPECT_EQ(LoadModel(path_).status().code(), Code::kDataLoss);  // without checksums
+}
+
+TEST_F(SavedModelTest, AFileOfAFormerVersionIsRead) {
+  ASSERT_TRUE(WriteTensors({{"w", {9, 6}}, {"b", {6}}}, DType::kF32,
+                           {{"format", "passel-model-1"}, {"model", "softmax"}, {"loss", "sum"}})
+                  .ok());
+  const Result<SavedModel> read = LoadModel(path_);
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_TRUE(read->IsOurs());
+  EXPECT_EQ(read->config.loss, LossReduction::kSum);
+  EXPECT_EQ(read->config.inputs, 9u);
 }
 
 TEST_F(SavedModelTest, ForeignMetadataMayMeanWhatItLikes) {

@@ -1,0 +1,286 @@
+#include "io/checkpoint_folder.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <memory>
+
+#include "base/text.h"
+#include "io/checked_tensors.h"
+
+namespace passel {
+namespace {
+
+constexpr std::string_view kEnding = ".safetensors";
+constexpr const char* kIndexFile = "checkpoint";
+constexpr const char* kBestFile = "best";
+constexpr const char* kOwnerFile = ".owner";
+constexpr std::size_t kMaxIndexBytes = std::size_t{1} << 20;
+
+std::string Join(const std::string& folder, std::string_view name) {
+  return fmt::format("{}{}{}", folder, folder.ends_with('/') ? "" : "/", name);
+}
+
+std::string PartName(std::string_view set, int part, int parts) {
+  return parts == 1 ? fmt::format("{}{}", set, kEnding)
+                    : fmt::format("{}-{:05}-of-{:05}{}", set, part, parts, kEnding);
+}
+
+// The number of parts that a file of a set says it is one of; nothing if it is no part of the set.
+std::optional<int> PartsInName(std::string_view file, std::string_view set) {
+  if (!file.starts_with(set)) return {};
+  const std::string rest(file.substr(set.size()));
+  if (rest == kEnding) return 1;
+  int part = 0, parts = 0, end = 0;
+  if (std::sscanf(rest.c_str(), "-%5d-of-%5d%n", &part, &parts, &end) != 2) return {};
+  if (std::string_view(rest).substr(static_cast<std::size_t>(end)) != kEnding) return {};
+  if (part < 0 || part >= parts || file != PartName(set, part, parts)) return {};
+  return parts;
+}
+
+Result<std::vector<std::string>> FilesIn(const std::string& folder) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir(folder.c_str()), ::closedir);
+  if (!dir) return ErrnoStatus(errno, fmt::format("cannot list {}", folder));
+  std::vector<std::string> names;
+  for (errno = 0; const dirent* entry = ::readdir(dir.get()); errno = 0) {
+    names.emplace_back(entry->d_name);
+  }
+  if (errno != 0) return ErrnoStatus(errno, fmt::format("cannot list {}", folder));
+  return names;
+}
+
+Result<std::optional<CheckpointIndex>> ReadIndex(const std::string& path) {
+  if (!IsRegularFile(path) && ::access(path.c_str(), F_OK) != 0 && errno == ENOENT) {
+    return std::optional<CheckpointIndex>();
+  }
+  PASSEL_ASSIGN_OR_RETURN(const auto bytes, ReadFile(path, kMaxIndexBytes));
+  Result<CheckpointIndex> index = ParseCheckpointIndex(
+      std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  if (!index.ok()) return index.status().WithContext(path);
+  return std::optional(std::move(*index));
+}
+
+// A file that stays, so that its lock is one that all see: POSIX locks work on NFS and go when the
+// process does, even by kill -9.
+Result<FileDescriptor> BecomeOwner(const std::string& folder) {
+  const std::string path = Join(folder, kOwnerFile);
+  FileDescriptor fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
+  if (!fd.valid()) return ErrnoStatus(errno, fmt::format("cannot open {}", path));
+  struct flock lock = {};
+  lock.l_type = F_WRLCK;
+  // Of the open file, not of the process: whatever else this process opens and closes there.
+  if (::fcntl(fd.get(), F_OFD_SETLK, &lock) != 0) {
+    if (errno != EAGAIN && errno != EACCES) {
+      return ErrnoStatus(errno, fmt::format("cannot lock {}", path));
+    }
+    std::array<char, 128> who = {};
+    const ssize_t got = ::pread(fd.get(), who.data(), who.size() - 1, 0);
+    return AlreadyExists(fmt::format(
+        "{} is the checkpoint folder of {}, which is running: stop it first, or name another",
+        folder,
+        got > 0 ? Printable(std::string_view(who.data(), static_cast<std::size_t>(got)), 128)
+                : "another job"));
+  }
+  std::array<char, 256> host = {};
+  (void)::gethostname(host.data(), host.size() - 1);
+  const std::string who = fmt::format("process {} on {}", ::getpid(), host.data());
+  if (::ftruncate(fd.get(), 0) != 0 ||
+      ::pwrite(fd.get(), who.data(), who.size(), 0) != static_cast<ssize_t>(who.size())) {
+    return ErrnoStatus(errno, fmt::format("cannot write {}", path));
+  }
+  return fd;
+}
+
+std::string Value(const SafetensorsFile& file, const char* key) {
+  const auto found = file.metadata.find(key);
+  return found == file.metadata.end() ? "" : found->second;
+}
+
+}  // namespace
+
+std::string PartPath(const std::string& folder, std::int64_t step, int part, int parts) {
+  return Join(folder, PartName(CheckpointName(step), part, parts));
+}
+
+Result<std::vector<std::string>> PartsOf(const std::string& folder, std::string_view name) {
+  PASSEL_ASSIGN_OR_RETURN(const std::vector<std::string> files, FilesIn(folder));
+  std::map<int, int> there;  // by the number of parts: how many there are
+  for (const std::string& file : files) {
+    if (const std::optional<int> parts = PartsInName(file, name)) ++there[*parts];
+  }
+  for (const auto& [parts, count] : there) {
+    if (count != parts) continue;
+    std::vector<std::string> paths;
+    for (int part = 0; part < parts; ++part) {
+      paths.push_back(Join(folder, PartName(name, part, parts)));
+    }
+    return paths;
+  }
+  if (there.empty()) {
+    return NotFound(fmt::format("{} is not there", Join(folder, PartName(name, 0, 1))));
+  }
+  const auto& [parts, count] = *there.begin();
+  return NotFound(fmt::format("{} has {} of its {} parts", Join(folder, name), count, parts));
+}
+
+Status ReadCheckpoint(const std::string& folder, std::string_view name,
+                      const std::function<Status(SafetensorsFile&& part)>& each) {
+  PASSEL_ASSIGN_OR_RETURN(const std::vector<std::string> paths, PartsOf(folder, name));
+  std::string save;
+  for (std::size_t part = 0; part < paths.size(); ++part) {
+    PASSEL_ASSIGN_OR_RETURN(SafetensorsFile file, ReadCheckedTensors(paths[part]));
+    const std::pair<const char*, std::string> due[] = {
+        {kStepKey, std::to_string(StepOfCheckpoint(name).value_or(-1))},
+        {kPartKey, std::to_string(part)},
+        {kPartsKey, std::to_string(paths.size())},
+        {kSaveKey, part == 0 ? Value(file, kSaveKey) : save}};
+    for (const auto& [key, value] : due) {
+      if (Value(file, key) == value && !value.empty()) continue;
+      return DataLoss(fmt::format("{} has the {} {}, not {}: it is of another checkpoint",
+                                  paths[part], key, Quoted(Value(file, key)), Quoted(value)));
+    }
+    save = Value(file, kSaveKey);
+    if (each) PASSEL_RETURN_IF_ERROR(each(std::move(file)));
+  }
+  return {};
+}
+
+CheckpointFolder::CheckpointFolder(std::string path, const KeepPolicy& policy, FileOps& ops)
+    : path_(std::move(path)), policy_(policy), ops_(&ops) {}
+
+Result<CheckpointFolder> CheckpointFolder::Own(const std::string& path, const KeepPolicy& policy,
+                                               double now, FileOps& ops) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) return ErrnoStatus(error.value(), fmt::format("cannot make the folder {}", path));
+  CheckpointFolder folder(path, policy, ops);
+  PASSEL_ASSIGN_OR_RETURN(folder.owner_, BecomeOwner(path));
+  PASSEL_ASSIGN_OR_RETURN(const std::optional<CheckpointIndex> index,
+                          ReadIndex(Join(path, kIndexFile)));
+  if (index) folder.index_ = *index;
+  if (folder.index_.last_preserved == 0) folder.index_.last_preserved = now;
+  return folder;
+}
+
+Result<std::optional<std::string>> CheckpointFolder::Newest(std::vector<std::string>* warnings) {
+  const bool had_some = !index_.kept.empty();
+  while (!index_.kept.empty()) {
+    const std::string name = index_.kept.back().name;
+    const Status whole = ReadCheckpoint(path_, name, nullptr);
+    if (whole.ok()) return std::optional(name);
+    if (whole.code() != Code::kDataLoss && whole.code() != Code::kNotFound) return whole;
+    warnings->push_back(fmt::format("{}; the checkpoint before it is used", whole.message()));
+    if (const auto parts = PartsOf(path_, name); parts.ok()) {
+      for (const std::string& part : *parts) {
+        if (const int failed = ops_->Rename(part, part + ".corrupt")) {
+          return ErrnoStatus(failed, fmt::format("cannot rename {}", part));
+        }
+      }
+    }
+    index_.kept.pop_back();
+    PASSEL_RETURN_IF_ERROR(Write(kIndexFile, index_));
+  }
+  if (!had_some) return std::optional<std::string>();
+  return DataLoss(
+      fmt::format("{} has no checkpoint that is whole: use --resume never to begin "
+                  "anew, or another folder",
+                  path_));
+}
+
+Status CheckpointFolder::Commit(std::int64_t step, int parts, double now, bool best) {
+  const std::string name = CheckpointName(step);
+  PASSEL_ASSIGN_OR_RETURN(const std::vector<std::string> files, FilesIn(path_));
+  for (const std::string& file : files) {  // of a save in another number of parts
+    if (PartsInName(file, name).value_or(parts) == parts) continue;
+    PASSEL_RETURN_IF_ERROR(Delete(Join(path_, file)));
+  }
+  PASSEL_RETURN_IF_ERROR(ReadCheckpoint(path_, name, nullptr));
+  CheckpointIndex next = index_;
+  std::erase_if(next.kept, [&](const auto& entry) { return entry.name == name; });
+  next.kept.push_back({name, now});
+  PASSEL_ASSIGN_OR_RETURN(const CheckpointIndex written, ReadBest());
+  CheckpointIndex former = written, champion = written;
+  if (best) champion = {{{name, now}}, 0};
+  std::vector<std::string> old;
+  const std::size_t keep =
+      policy_.keep == 0 ? kMaxKeptCheckpoints : static_cast<std::size_t>(policy_.keep);
+  while (next.kept.size() > keep) {
+    const CheckpointIndex::Entry oldest = next.kept.front();
+    next.kept.erase(next.kept.begin());
+    const bool is_best = champion.Find(oldest.name) != nullptr;
+    if (oldest.saved_at > next.last_preserved + policy_.keep_every_hours * 3600) {
+      next.last_preserved = oldest.saved_at;
+      if (is_best) champion.last_preserved = oldest.saved_at;
+      if (former.Find(oldest.name) != nullptr) former.last_preserved = oldest.saved_at;
+    } else if (!is_best && former.Find(oldest.name) == nullptr) {
+      old.push_back(oldest.name);
+    }
+  }
+  if (best) {
+    for (const auto& entry :
+         former.kept) {  // nobody spares it any more, unless it is kept for good
+      const bool listed = entry.name == name || next.Find(entry.name) != nullptr;
+      if (!listed && former.last_preserved == 0) old.push_back(entry.name);
+    }
+  }
+  if (champion != written) PASSEL_RETURN_IF_ERROR(Write(kBestFile, champion));
+  PASSEL_RETURN_IF_ERROR(Write(kIndexFile, next));
+  index_ = std::move(next);
+  for (const std::string& file : files) {
+    for (const std::string& gone : old) {
+      if (!PartsInName(file, gone)) continue;
+      PASSEL_RETURN_IF_ERROR(Delete(Join(path_, file)));
+    }
+  }
+  return {};
+}
+
+Result<CheckpointIndex> CheckpointFolder::ReadBest() const {
+  PASSEL_ASSIGN_OR_RETURN(const std::optional<CheckpointIndex> best,
+                          ReadIndex(Join(path_, kBestFile)));
+  return best.value_or(CheckpointIndex());
+}
+
+Result<std::optional<std::string>> CheckpointFolder::Best() const {
+  PASSEL_ASSIGN_OR_RETURN(const CheckpointIndex best, ReadBest());
+  if (best.kept.empty()) return std::optional<std::string>();
+  return std::optional(best.kept.back().name);
+}
+
+Status CheckpointFolder::Write(const char* file, const CheckpointIndex& index) {
+  const std::string text = ToText(index);
+  const std::span<const std::byte> piece = std::as_bytes(std::span(text));
+  return WriteFileAtomically(Join(path_, file), {&piece, 1}, *ops_);
+}
+
+Status CheckpointFolder::Delete(const std::string& path) {
+  const int failed = ops_->Unlink(path);
+  if (failed == 0 || failed == ENOENT) return {};
+  return ErrnoStatus(failed, fmt::format("cannot delete {}", path));
+}
+
+Status CheckFreeSpace(const std::string& folder, std::uint64_t bytes) {
+  struct statvfs disk;
+  if (::statvfs(folder.c_str(), &disk) != 0) {
+    return ErrnoStatus(errno, fmt::format("cannot ask how much space {} has", folder));
+  }
+  const std::uint64_t free = std::uint64_t{disk.f_bavail} * disk.f_frsize;
+  const std::uint64_t needed = bytes + bytes / 100;
+  if (needed <= free) return {};
+  return ResourceExhausted(fmt::format(
+      "a checkpoint needs {} bytes and {} has {} free: free some, or name another folder", needed,
+      folder, free));
+}
+
+}  // namespace passel

@@ -1,0 +1,104 @@
+// checkpoint_folder.h - the checkpoints of one job: which there are, which to go on from, which to
+// keep.
+//
+//   train_dir/checkpoint                                    the index (io/checkpoint_index.h)
+//   train_dir/model.ckpt-5000.safetensors                   a checkpoint in one part, or
+//   train_dir/model.ckpt-5000-00000-of-00003.safetensors    in several, one of each ps
+//   train_dir/model.ckpt-4000.safetensors.corrupt           one that was found broken
+//   train_dir/best                                          an index of one: the best by validation
+//
+// Everyone writes parts (WriteCheckedTensors() to PartPath()); then one process, which owns the
+// folder, commits them: it writes the index last. So a set that the index does not name was never
+// finished, and does not exist. All parts of a set have the same "save" in their metadata, a word
+// that no other save has.
+//
+// A folder may lie on NFS: files are replaced by rename, nothing is mapped, and the owner holds a
+// POSIX lock on train_dir/.owner as long as it lives.
+//
+// Threads    One thread at a time.
+// Errors     Each sentence names the path.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "base/status.h"
+#include "io/checkpoint_index.h"
+#include "io/safetensors.h"
+
+namespace passel {
+
+/// Metadata of every part.
+inline constexpr const char* kSaveKey = "save";         ///< the same word in all parts of a set
+inline constexpr const char* kPartKey = "part";         ///< "0" to one less than kPartsKey
+inline constexpr const char* kPartsKey = "parts";       ///< "1" or more
+inline constexpr const char* kStepKey = "global_step";  ///< the step of the set's name
+
+inline constexpr int kMaxCheckpointParts = 99'999;
+
+/// The file of one part. REQUIRES: 0 <= part < parts <= kMaxCheckpointParts.
+std::string PartPath(const std::string& folder, std::int64_t step, int part, int parts);
+
+/// The paths of all parts of a set, in order: of all sizes that it has files of, the one that is
+/// complete. Nothing is read. Errors: kNotFound, naming what is missing.
+Result<std::vector<std::string>> PartsOf(const std::string& folder, std::string_view name);
+
+/// Reads and checks all parts of a set, one after the other; `each` sees every file once it is
+/// found whole. Errors: kNotFound; kDataLoss for one that is broken, of another save or of another
+/// step; those of ReadSafetensors(); that of `each`.
+Status ReadCheckpoint(const std::string& folder, std::string_view name,
+                      const std::function<Status(SafetensorsFile&& part)>& each);
+
+struct KeepPolicy {
+  int keep = 5;                   ///< the newest; 0: all of them
+  double keep_every_hours = 1e4;  ///< and one in so many hours for good
+};
+
+class CheckpointFolder {
+ public:
+  /// Makes the folder if there is none, and becomes its owner. `now`: WallSeconds().
+  /// Errors: kAlreadyExists, naming the owner, if a process owns it that lives; kDataLoss for a
+  /// broken index; those of the system.
+  static Result<CheckpointFolder> Own(const std::string& path, const KeepPolicy& policy, double now,
+                                      FileOps& ops = FileOps::Real());
+
+  const std::string& path() const { return path_; }
+  const CheckpointIndex& index() const { return index_; }
+
+  /// The newest set that is whole: nothing if the index names none. One that is broken gets the
+  /// ending ".corrupt" and leaves the index, and a sentence about it is added to `warnings`.
+  /// Errors: kDataLoss if the index names some and none is whole; those of the system.
+  Result<std::optional<std::string>> Newest(std::vector<std::string>* warnings);
+
+  /// After all `parts` of a set were written: reads them again, names them in the index, then
+  /// deletes what is too old. `best`: also remembers it as the best one, which is never too old.
+  /// Errors: those of ReadCheckpoint() and of writing: the index is as before then, or already the
+  /// new one if only a deletion failed.
+  Status Commit(std::int64_t step, int parts, double now, bool best);
+
+  /// Nothing if there is none. Errors: kDataLoss.
+  Result<std::optional<std::string>> Best() const;
+
+ private:
+  CheckpointFolder(std::string path, const KeepPolicy& policy, FileOps& ops);
+  Status Write(const char* file, const CheckpointIndex& index);
+  Status Delete(const std::string& path);
+  Result<CheckpointIndex> ReadBest() const;
+
+  std::string path_;
+  KeepPolicy policy_;
+  FileOps* ops_;
+  FileDescriptor owner_;
+  CheckpointIndex index_;
+};
+
+/// OK if `bytes` and a reserve of 1 % are free where `folder` is. Errors: kResourceExhausted,
+/// naming the bytes needed and free.
+Status CheckFreeSpace(const std::string& folder, std::uint64_t bytes);
+
+}  // namespace passel

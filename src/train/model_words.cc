@@ -1,0 +1,88 @@
+#include "train/model_words.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <charconv>
+#include <string_view>
+
+#include "base/text.h"
+
+namespace passel {
+namespace {
+
+// One word of a model, each way. `read` says whether it understood the text.
+struct Word {
+  const char* name;
+  std::string (*write)(const ModelConfig& config);
+  bool (*read)(std::string_view text, ModelConfig* config);
+};
+
+template <typename T>
+bool ReadNumber(std::string_view text, T* number) {
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), *number);
+  return error == std::errc() && stop == text.data() + text.size();
+}
+
+template <typename T>
+bool Take(Result<T> parsed, T* value) {
+  if (!parsed.ok()) return false;
+  *value = std::move(*parsed);
+  return true;
+}
+
+constexpr Word kWords[] = {
+    {"model",
+     [](const ModelConfig& c) -> std::string {
+       return c.kind == ModelKind::kMlp ? "mlp" : "softmax";
+     },
+     [](std::string_view text, ModelConfig* c) { return Take(ParseModelKind(text), &c->kind); }},
+    {"inputs", [](const ModelConfig& c) { return std::to_string(c.inputs); },
+     [](std::string_view text, ModelConfig* c) { return ReadNumber(text, &c->inputs); }},
+    {"hidden", [](const ModelConfig& c) { return fmt::format("{}", fmt::join(c.hidden, ",")); },
+     [](std::string_view text, ModelConfig* c) {
+       return text.empty() || Take(ParseHiddenUnits(text), &c->hidden);
+     }},
+    {"classes", [](const ModelConfig& c) { return std::to_string(c.classes); },
+     [](std::string_view text, ModelConfig* c) { return ReadNumber(text, &c->classes); }},
+    {"loss",
+     [](const ModelConfig& c) -> std::string {
+       return c.loss == LossReduction::kSum ? "sum" : "mean";
+     },
+     [](std::string_view text, ModelConfig* c) {
+       return Take(ParseLossReduction(text), &c->loss);
+     }},
+    {"clip", [](const ModelConfig& c) -> std::string { return c.clip ? "true" : "false"; },
+     [](std::string_view text, ModelConfig* c) {
+       c->clip = text == "true";
+       return text == "true" || text == "false";
+     }},
+    {"seed", [](const ModelConfig& c) { return std::to_string(c.seed); },
+     [](std::string_view text, ModelConfig* c) { return ReadNumber(text, &c->seed); }},
+};
+
+}  // namespace
+
+void AddModelWords(const ModelConfig& config, std::map<std::string, std::string>* words) {
+  for (const Word& word : kWords) (*words)[word.name] = word.write(config);
+}
+
+Result<ModelConfig> ModelFromWords(const std::map<std::string, std::string>& words) {
+  ModelConfig config;
+  for (const Word& word : kWords) {
+    const auto found = words.find(word.name);
+    if (found == words.end()) {
+      return DataLoss(fmt::format("the metadata have no \"{}\": use another copy", word.name));
+    }
+    if (!word.read(found->second, &config)) {
+      return DataLoss(
+          fmt::format("the metadata say {} for \"{}\", which is not understood: use "
+                      "another copy, or a newer passel",
+                      Quoted(found->second), word.name));
+    }
+  }
+  if (const Status valid = config.Validate(); !valid.ok()) return DataLoss(valid.message());
+  return config;
+}
+
+}  // namespace passel

@@ -1,0 +1,101 @@
+#include "io/checked_tensors.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "support/temp_dir.h"
+#include "unit/io/safetensors_helpers.h"
+
+namespace passel {
+namespace {
+
+using ::testing::HasSubstr;
+
+class CheckedTensorsTest : public ::testing::Test {
+ protected:
+  Status Write(const SafetensorsMetadata& metadata = {{"model", "mlp"}}) const {
+    const std::vector<TensorView> tensors = {
+        {"w", DType::kF32, {2, 3}, std::as_bytes(std::span(w_))},
+        {"t", DType::kI64, {}, std::as_bytes(std::span(t_))},
+        {"none", DType::kF32, {0}, {}}};
+    return WriteCheckedTensors(path_, tensors, metadata);
+  }
+  std::string Contents() const {
+    std::ifstream in(path_, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  }
+  void Put(const std::string& bytes) const { std::ofstream(path_, std::ios::binary) << bytes; }
+
+  const std::vector<float> w_ = {1, 2, 3, 4, 5, 6};
+  const std::vector<std::int64_t> t_ = {7};
+  const test::TempDir dir_;
+  const std::string path_ = dir_.File("model.safetensors");
+};
+
+// The numbers are Python's:
+//   import struct, zlib
+//   w = zlib.crc32(b"w\nF32\n2,3\n" + struct.pack("<6f", 1, 2, 3, 4, 5, 6))
+//   t = zlib.crc32(b"t\nI64\n\n" + struct.pack("<q", 7)); none = zlib.crc32(b"none\nF32\n0\n")
+//   all = {"crc32/w": f"{w:08x}", "crc32/t": f"{t:08x}", "crc32/none": f"{none:08x}",
+//          "model": "mlp"}
+//   zlib.crc32("".join(f"{k}\n{v}\n" for k, v in sorted(all.items())).encode())
+TEST_F(CheckedTensorsTest, HasTheChecksumsThatPythonComputes) {
+  ASSERT_TRUE(Write().ok());
+  const auto file = ReadCheckedTensors(path_);
+  ASSERT_TRUE(file.ok()) << file.status().ToString();
+  EXPECT_EQ(file->metadata, (SafetensorsMetadata{{"crc32", "3d391aa1"},
+                                                 {"crc32/none", "b6b5b9be"},
+                                                 {"crc32/t", "58b245c4"},
+                                                 {"crc32/w", "e0ce396b"},
+                                                 {"model", "mlp"}}));
+}
+
+TEST_F(CheckedTensorsTest, EveryBitThatChangesIsSeen) {
+  ASSERT_TRUE(Write().ok());
+  const std::string whole = Contents();
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string bytes = whole;
+      bytes[i] = static_cast<char>(bytes[i] ^ (1 << bit));
+      Put(bytes);
+      EXPECT_FALSE(ReadCheckedTensors(path_).ok()) << "bit " << bit << " of byte " << i;
+    }
+  }
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    Put(whole.substr(0, size));
+    EXPECT_FALSE(ReadCheckedTensors(path_).ok()) << size;
+  }
+  Put(whole + " ");
+  EXPECT_FALSE(ReadCheckedTensors(path_).ok());
+  Put(whole);
+  EXPECT_TRUE(ReadCheckedTensors(path_).ok());
+}
+
+TEST_F(CheckedTensorsTest, SaysWhatIsNotAsItWasWritten) {
+  ASSERT_TRUE(Write().ok());
+  std::string bytes = Contents();
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  Put(bytes);
+  const auto changed = ReadCheckedTensors(path_);
+  EXPECT_EQ(changed.status().code(), Code::kDataLoss);
+  EXPECT_THAT(changed.status().message(),
+              HasSubstr(path_ + ": tensor \"w\" changed since it was written (CRC32 "));
+  // A file without checksums.
+  ASSERT_TRUE(WriteSafetensors(path_, {}, {{"model", "mlp"}}).ok());
+  const auto without = ReadCheckedTensors(path_);
+  EXPECT_EQ(without.status().code(), Code::kDataLoss);
+  EXPECT_THAT(without.status().message(), HasSubstr("the description of the file has no checksum"));
+}
+
+TEST_F(CheckedTensorsTest, TheKeysOfChecksumsAreNotFree) {
+  for (const char* key : {"crc32", "crc32/w", "crc32x"}) {
+    const Status written = Write({{key, "1"}});
+    EXPECT_EQ(written.code(), Code::kInvalidArgument);
+    EXPECT_THAT(written.message(), HasSubstr("is kept for checksums: use another"));
+  }
+}
+
+}  // namespace
+}  // namespace passel

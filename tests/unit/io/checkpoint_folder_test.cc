@@ -1,0 +1,375 @@
+#include "io/checkpoint_folder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <set>
+
+#include "io/checked_tensors.h"
+#include "support/crash_states.h"
+#include "support/temp_dir.h"
+
+namespace passel {
+namespace {
+
+using test::RecordedOps;
+using test::TempDir;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr double kHour = 3600;
+
+std::string Contents(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+void Put(const std::string& path, const std::string& contents) {
+  std::ofstream(path, std::ios::binary) << contents;
+}
+
+// Every value of a checkpoint is its step.
+Status WriteParts(const std::string& folder, std::int64_t step, int parts = 1,
+                  const std::string& save = "", FileOps& ops = FileOps::Real()) {
+  const std::vector<float> values(8, static_cast<float>(step));
+  for (int part = 0; part < parts; ++part) {
+    const TensorView tensor = {"w", DType::kF32, {2, 4}, std::as_bytes(std::span(values))};
+    PASSEL_RETURN_IF_ERROR(
+        WriteCheckedTensors(PartPath(folder, step, part, parts), {&tensor, 1},
+                            {{kSaveKey, save.empty() ? "save " + std::to_string(step) : save},
+                             {kStepKey, std::to_string(step)},
+                             {kPartKey, std::to_string(part)},
+                             {kPartsKey, std::to_string(parts)}},
+                            ops));
+  }
+  return {};
+}
+
+Result<CheckpointFolder> Own(const std::string& path, const KeepPolicy& policy = {},
+                             FileOps& ops = FileOps::Real()) {
+  return CheckpointFolder::Own(path, policy, 1000, ops);
+}
+
+void Save(CheckpointFolder& folder, std::int64_t step, double now = 2000, bool best = false,
+          int parts = 1) {
+  ASSERT_TRUE(WriteParts(folder.path(), step, parts).ok());
+  const Status done = folder.Commit(step, parts, now, best);
+  ASSERT_TRUE(done.ok()) << done.ToString();
+}
+
+// The step to go on from; -1: none, -2: an error.
+std::int64_t NewestStep(CheckpointFolder& folder, std::vector<std::string>* warnings = nullptr) {
+  std::vector<std::string> ignored;
+  const auto newest = folder.Newest(warnings != nullptr ? warnings : &ignored);
+  if (!newest.ok()) return -2;
+  return *newest ? StepOfCheckpoint(**newest).value_or(-3) : -1;
+}
+
+std::vector<std::string> Checkpoints(const TempDir& dir) {
+  std::vector<std::string> names = dir.List();
+  std::erase_if(names, [](const std::string& n) { return !n.starts_with("model"); });
+  return names;
+}
+
+TEST(CheckpointFolder, KeepsTheNewestFiveAndNamesThemInTheIndex) {
+  const TempDir dir;
+  auto folder = Own(dir.File("a/b"));
+  ASSERT_TRUE(folder.ok()) << folder.status().ToString();
+  EXPECT_EQ(NewestStep(*folder), -1);
+  for (int step = 100; step <= 700; step += 100) Save(*folder, step);
+  EXPECT_EQ(NewestStep(*folder), 700);
+  std::vector<std::string> names;
+  for (const auto& entry : folder->index().kept) names.push_back(entry.name);
+  EXPECT_THAT(names, ElementsAre("model.ckpt-300", "model.ckpt-400", "model.ckpt-500",
+                                 "model.ckpt-600", "model.ckpt-700"));
+  EXPECT_FALSE(IsRegularFile(PartPath(folder->path(), 200, 0, 1)));
+  EXPECT_TRUE(IsRegularFile(PartPath(folder->path(), 300, 0, 1)));
+  const auto read = ParseCheckpointIndex(Contents(dir.File("a/b/checkpoint")));
+  ASSERT_TRUE(read.ok()) << read.status().ToString();
+  EXPECT_EQ(*read, folder->index());
+}
+
+TEST(CheckpointFolder, KeepsOneInSoManyHoursForGood) {
+  const TempDir dir;
+  auto folder = Own(dir.path(), {.keep = 2, .keep_every_hours = 2});
+  ASSERT_TRUE(folder.ok());
+  for (int hour = 1; hour <= 9; ++hour) Save(*folder, hour, 1000 + hour * kHour);
+  // More than two hours after the beginning, or after the last that was kept.
+  EXPECT_THAT(Checkpoints(dir),
+              ElementsAre("model.ckpt-3.safetensors", "model.ckpt-6.safetensors",
+                          "model.ckpt-8.safetensors", "model.ckpt-9.safetensors"));
+}
+
+TEST(CheckpointFolder, TheBestIsKeptUntilThereIsABetterOne) {
+  const TempDir dir;
+  auto folder = Own(dir.path(), {.keep = 1});
+  ASSERT_TRUE(folder.ok());
+  Save(*folder, 1, 2000, true);
+  Save(*folder, 2);
+  Save(*folder, 3);
+  EXPECT_THAT(Checkpoints(dir),
+              ElementsAre("model.ckpt-1.safetensors", "model.ckpt-3.safetensors"));
+  EXPECT_EQ(folder->Best().value(), "model.ckpt-1");
+  Save(*folder, 4, 2000, true);
+  EXPECT_THAT(Checkpoints(dir), ElementsAre("model.ckpt-4.safetensors"));
+  EXPECT_EQ(folder->Best().value(), "model.ckpt-4");
+}
+
+TEST(CheckpointFolder, TheBestThatIsKeptForGoodStaysWhenThereIsABetterOne) {
+  const TempDir dir;
+  auto folder = Own(dir.path(), {.keep = 1, .keep_every_hours = 1});
+  ASSERT_TRUE(folder.ok());
+  Save(*folder, 1, 1000 + 2 * kHour, true);
+  Save(*folder, 2, 1000 + 2.1 * kHour);
+  Save(*folder, 3, 1000 + 2.2 * kHour, true);
+  EXPECT_THAT(Checkpoints(dir),
+              ElementsAre("model.ckpt-1.safetensors", "model.ckpt-3.safetensors"));
+}
+
+TEST(CheckpointFolder, ASetThatTheIndexDoesNotNameDoesNotExist) {
+  const TempDir dir;
+  auto folder = Own(dir.path());
+  ASSERT_TRUE(folder.ok());
+  Save(*folder, 1);
+  ASSERT_TRUE(WriteParts(dir.path(), 2).ok());
+  EXPECT_EQ(NewestStep(*folder), 1);
+}
+
+TEST(CheckpointFolder, PartsOfOneSetBelongTogether) {
+  const TempDir dir;
+  auto folder = Own(dir.path());
+  ASSERT_TRUE(folder.ok());
+  Save(*folder, 1, 2000, false, 3);
+  int parts = 0;
+  EXPECT_TRUE(ReadCheckpoint(dir.path(), "model.ckpt-1", [&](SafetensorsFile&& part) {
+                EXPECT_EQ(part.metadata.at(kPartKey), std::to_string(parts++));
+                return Status();
+              }).ok());
+  EXPECT_EQ(parts, 3);
+  // One of another save of the same step.
+  ASSERT_TRUE(WriteParts(dir.path(), 2, 3).ok());
+  const std::string old = Contents(PartPath(dir.path(), 2, 1, 3));
+  ASSERT_TRUE(WriteParts(dir.path(), 2, 3, "another").ok());
+  Put(PartPath(dir.path(), 2, 1, 3), old);
+  const Status mixed = folder->Commit(2, 3, 2000, false);
+  EXPECT_EQ(mixed.code(), Code::kDataLoss);
+  EXPECT_THAT(mixed.message(), HasSubstr("00001-of-00003.safetensors has the save"));
+  // One that is not there.
+  std::filesystem::remove(PartPath(dir.path(), 2, 2, 3));
+  EXPECT_THAT(folder->Commit(2, 3, 2000, false).message(), HasSubstr("has 2 of its 3 parts"));
+  EXPECT_EQ(NewestStep(*folder), 1);
+  // A save in another number of parts takes its place.
+  Save(*folder, 2, 2000, false, 1);
+  EXPECT_THAT(Checkpoints(dir),
+              ElementsAre("model.ckpt-1-00000-of-00003.safetensors",
+                          "model.ckpt-1-00001-of-00003.safetensors",
+                          "model.ckpt-1-00002-of-00003.safetensors", "model.ckpt-2.safetensors"));
+}
+
+TEST(CheckpointFolder, ABrokenOneIsPutAsideAndTheOneBeforeItUsed) {
+  const TempDir dir;
+  auto folder = Own(dir.path());
+  ASSERT_TRUE(folder.ok());
+  for (const int step : {1, 2, 3}) Save(*folder, step);
+  std::string bytes = Contents(PartPath(dir.path(), 3, 0, 1));
+  bytes.back() ^= 1;
+  Put(PartPath(dir.path(), 3, 0, 1), bytes);
+  std::filesystem::remove(PartPath(dir.path(), 2, 0, 1));
+  std::vector<std::string> warnings;
+  EXPECT_EQ(NewestStep(*folder, &warnings), 1);
+  ASSERT_EQ(warnings.size(), 2u);
+  EXPECT_THAT(warnings[0], HasSubstr("tensor \"w\" changed since it was written"));
+  EXPECT_THAT(warnings[1], HasSubstr("model.ckpt-2.safetensors is not there"));
+  EXPECT_THAT(Checkpoints(dir),
+              ElementsAre("model.ckpt-1.safetensors", "model.ckpt-3.safetensors.corrupt"));
+  std::filesystem::remove(PartPath(dir.path(), 1, 0, 1));
+  const auto none = folder->Newest(&warnings);
+  EXPECT_EQ(none.status().code(), Code::kDataLoss);
+  EXPECT_THAT(none.status().message(),
+              HasSubstr("no checkpoint that is whole: use --resume never"));
+}
+
+TEST(CheckpointFolder, HasOneOwner) {
+  const TempDir dir;
+  {
+    const auto folder = Own(dir.path());
+    ASSERT_TRUE(folder.ok());
+    const auto second = Own(dir.path());
+    EXPECT_EQ(second.status().code(), Code::kAlreadyExists);
+    EXPECT_THAT(second.status().message(), HasSubstr("process " + std::to_string(::getpid())));
+  }
+  EXPECT_TRUE(Own(dir.path()).ok());
+}
+
+TEST(CheckpointFolder, ABrokenIndexIsNamed) {
+  const TempDir dir;
+  Put(dir.File("checkpoint"), "model_checkpoint_path: \"../other\"\n");
+  const auto folder = Own(dir.path());
+  EXPECT_EQ(folder.status().code(), Code::kDataLoss);
+  EXPECT_THAT(folder.status().message(),
+              HasSubstr(dir.File("checkpoint") + ": line 1 of the index names no checkpoint"));
+}
+
+TEST(CheckpointFolder, WhateverACrashLeavesTheFormerOrTheNewOneIsWhole) {
+  for (const int parts : {1, 2}) {
+    const TempDir dir;
+    RecordedOps ops;
+    RecordedOps::Files before;
+    {
+      auto folder = Own(dir.path(), {.keep = 2}, ops);
+      ASSERT_TRUE(folder.ok());
+      for (const int step : {1, 2}) Save(*folder, step, 2000, false, parts);
+    }
+    for (const std::string& name : dir.List()) before[dir.File(name)] = Contents(dir.File(name));
+    RecordedOps save;
+    {
+      auto folder = Own(dir.path(), {.keep = 2}, save);
+      ASSERT_TRUE(folder.ok());
+      ASSERT_TRUE(WriteParts(dir.path(), 3, parts, "", save).ok());
+      ASSERT_TRUE(folder->Commit(3, parts, 2000, true).ok());
+    }
+    std::set<std::int64_t> found;
+    const std::size_t states = save.ForEachCrash(before, [&](const RecordedOps::Files& left) {
+      for (const std::string& name : dir.List()) std::filesystem::remove(dir.File(name));
+      for (const auto& [path, contents] : left) Put(path, contents);
+      auto folder = Own(dir.path(), {.keep = 2});
+      ASSERT_TRUE(folder.ok()) << folder.status().ToString();
+      std::vector<std::string> warnings;
+      const std::int64_t step = NewestStep(*folder, &warnings);
+      ASSERT_TRUE(step == 2 || step == 3) << step;
+      ASSERT_THAT(warnings, IsEmpty());
+      found.insert(step);
+    });
+    EXPECT_THAT(found, ElementsAre(2, 3));
+    EXPECT_GT(states, 100u);
+  }
+}
+
+// Every call that a save makes fails in turn.
+class FailingOps : public FileOps {
+ public:
+  FailingOps(int fail_at, int error) : left_(fail_at), error_(error) {}
+  int Open(const std::string& path, int* fd) override { return Or(FileOps::Open(path, fd)); }
+  int Write(int fd, const void* data, std::size_t bytes) override {
+    return Or(FileOps::Write(fd, data, bytes / 2) |
+              FileOps::Write(fd, Half(data, bytes), bytes - bytes / 2));
+  }
+  int SyncFile(int fd) override { return Or(FileOps::SyncFile(fd)); }
+  int SyncDir(const std::string& dir) override { return Or(FileOps::SyncDir(dir)); }
+  int Rename(const std::string& from, const std::string& to) override {
+    return Fails() ? error_ : FileOps::Rename(from, to);
+  }
+  int Unlink(const std::string& path) override { return Fails() ? error_ : FileOps::Unlink(path); }
+  bool failed() const { return left_ <= 0; }
+
+ private:
+  static const char* Half(const void* data, std::size_t bytes) {
+    return static_cast<const char*>(data) + bytes / 2;
+  }
+  bool Fails() { return --left_ == 0; }
+  int Or(int result) { return Fails() ? error_ : result; }
+  int left_;
+  int error_;
+};
+
+TEST(CheckpointFolder, WhateverCallFailsTheFormerOrTheNewOneIsWhole) {
+  for (const int error : {EIO, ENOSPC, EDQUOT, EROFS}) {
+    for (int n = 1;; ++n) {
+      ASSERT_LT(n, 100);
+      const TempDir dir;
+      {
+        auto folder = Own(dir.path(), {.keep = 1});
+        ASSERT_TRUE(folder.ok());
+        Save(*folder, 1);
+      }
+      FailingOps ops(n, error);
+      Status saved;
+      {
+        auto folder = Own(dir.path(), {.keep = 1}, ops);
+        ASSERT_TRUE(folder.ok());
+        saved = WriteParts(dir.path(), 2, 2, "", ops);
+        if (saved.ok()) saved = folder->Commit(2, 2, 2000, false);
+      }
+      if (!ops.failed()) break;
+      EXPECT_FALSE(saved.ok()) << n;
+      auto folder = Own(dir.path());
+      ASSERT_TRUE(folder.ok());
+      const std::int64_t step = NewestStep(*folder);
+      EXPECT_TRUE(step == 1 || step == 2) << "call " << n << ": " << step;
+      Save(*folder, 3);
+      EXPECT_EQ(NewestStep(*folder), 3);
+    }
+  }
+}
+
+TEST(CheckpointFolder, RandomSavesDamagesAndRestartsNeverLoseTheLastGoodOne) {
+  std::mt19937 random(20261123);
+  const auto upto = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  for (int job = 0; job < 40; ++job) {
+    const TempDir dir;
+    const KeepPolicy policy{.keep = 1 + upto(3), .keep_every_hours = upto(2) != 0 ? 1e4 : 0.01};
+    std::set<std::int64_t> whole;  // committed, and not damaged since
+    auto folder = Own(dir.path(), policy);
+    ASSERT_TRUE(folder.ok());
+    std::int64_t step = 0;
+    for (int turn = 0; turn < 60; ++turn) {
+      switch (upto(4)) {
+        case 0: {  // a restart, after which older ones were taken or deleted
+          folder = NotFound("closed");
+          folder = Own(dir.path(), policy);
+          ASSERT_TRUE(folder.ok());
+          std::int64_t expected = -1;
+          for (const auto& entry : folder->index().kept) {
+            const std::int64_t of = *StepOfCheckpoint(entry.name);
+            if (whole.contains(of)) expected = std::max(expected, of);
+          }
+          const std::int64_t newest = NewestStep(*folder);
+          if (expected < 0) {
+            ASSERT_TRUE(newest == -1 || newest == -2) << newest;
+          } else {
+            ASSERT_EQ(newest, expected);
+          }
+          break;
+        }
+        case 1: {  // one byte of some checkpoint that is listed
+          if (folder->index().kept.empty()) break;
+          const auto& kept = folder->index().kept;
+          const std::string name =
+              kept[static_cast<std::size_t>(upto(static_cast<int>(kept.size())))].name;
+          const std::int64_t of = *StepOfCheckpoint(name);
+          const auto paths = PartsOf(dir.path(), name);
+          if (!paths.ok() || !whole.contains(of)) break;
+          std::string bytes = Contents((*paths)[0]);
+          bytes[static_cast<std::size_t>(upto(static_cast<int>(bytes.size())))] ^= 0x10;
+          Put((*paths)[0], bytes);
+          whole.erase(of);
+          break;
+        }
+        default:
+          step += 1 + upto(9);
+          Save(*folder, step, 2000 + turn * 60, upto(5) == 0, 1 + upto(2));
+          whole.insert(step);
+          // What was just saved is there, whatever was damaged before.
+          ASSERT_TRUE(ReadCheckpoint(dir.path(), CheckpointName(step), nullptr).ok());
+      }
+    }
+  }
+}
+
+TEST(CheckpointFolder, FreeSpaceIsAskedFor) {
+  const TempDir dir;
+  EXPECT_TRUE(CheckFreeSpace(dir.path(), 1000).ok());
+  const Status full = CheckFreeSpace(dir.path(), std::uint64_t{1} << 60);
+  EXPECT_EQ(full.code(), Code::kResourceExhausted);
+  EXPECT_THAT(full.message(), HasSubstr("a checkpoint needs 1164450"));
+  EXPECT_THAT(full.message(), HasSubstr("free some, or name another folder"));
+}
+
+}  // namespace
+}  // namespace passel
