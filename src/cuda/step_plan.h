@@ -69,14 +69,6 @@ struct LayerEpilogues {
   friend bool operator==(const LayerEpilogues&, const LayerEpilogues&) = default;
 };
 
-/// True if this layer's forward product, and the one that applies its mask, are the library's: the
-/// layer and the next one are large, and there is a next one.
-bool CanKeepMask(const StepEngineOptions& options, std::size_t layer);
-
-/// True if the library may sum up this layer's bias gradient: the layer is large, and the gradient
-/// lies in one part.
-bool CanSumBias(const StepEngineOptions& options, std::size_t layer);
-
 /// OK if a StepEngine can compute this. Errors: kInvalidArgument for sizes beyond the limits and
 /// for a label outside the classes. Parts that do not cover their variable, or that lie outside
 /// their shard, are a bug of the caller and stop the program.
