@@ -61,9 +61,7 @@ TEST_P(EngineOnNets, GradientAndLossAreThoseOfDoublePrecision) {
     ExpectNear(world, RunStep(*made->engine, world, batch, slot), wanted);
     EXPECT_THAT(world.Padding(slot), Each(0.f));
   }
-  made->engine.reset();
-  EXPECT_THAT(made->device->violations(), IsEmpty());
-  EXPECT_EQ(made->device->memories_alive(), 0u);
+  made->ExpectACleanEnd();
   EXPECT_THAT(made->warnings, IsEmpty());
 }
 
@@ -108,9 +106,7 @@ TEST(DeviceStepEngine, WithoutRegistrationValuesTakeTheLongWayRound) {
   EXPECT_THAT(made->engine->Describe(), HasSubstr("through pinned memory"));
   world.PoisonSlot(1);
   EXPECT_EQ(RunStep(*made->engine, world, batch, 1), wanted);
-  made->engine.reset();
-  EXPECT_THAT(made->device->violations(), IsEmpty());
-  EXPECT_EQ(made->device->memories_alive(), 0u);
+  made->ExpectACleanEnd();
 }
 
 TEST(DeviceStepEngine, EnginesOfOneProcessShareTheRegistrationOfTheirArena) {
@@ -212,9 +208,7 @@ TEST(DeviceStepEngine, StepsUnderWayAreWaitedForAtTheEnd) {
   for (int slot = 0; slot < 3; ++slot) {
     ASSERT_TRUE(made->engine->Start(world.RandomBatch(), slot).ok());
   }
-  made->engine.reset();
-  EXPECT_THAT(made->device->violations(), IsEmpty());
-  EXPECT_EQ(made->device->memories_alive(), 0u);
+  made->ExpectACleanEnd();
 }
 
 TEST(DeviceStepEngine, WhatIsNotFiniteIsReported) {
