@@ -114,7 +114,6 @@ Result<T*> StepMemory::Allocate(Device& device, std::size_t count) {
   PASSEL_ASSIGN_OR_RETURN(Device::Memory memory, device.Allocate(bytes));
   T* data = static_cast<T*>(memory.get());
   owned_.push_back(std::move(memory));
-  bytes_ += bytes;
   return data;
 }
 

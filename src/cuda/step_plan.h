@@ -81,7 +81,6 @@ class StepMemory {
   /// Errors: kResourceExhausted and others, from the device.
   static Result<StepMemory> Create(Device& device, const StepEngineOptions& options);
 
-  std::size_t bytes() const { return bytes_; }  ///< allocated
   /// Gives nothing back, ever: for a device that does not come to an end.
   void Abandon();
 
@@ -102,7 +101,6 @@ class StepMemory {
   Status PlaceValues(Device& device, const StepEngineOptions& options);
 
   std::vector<Device::Memory> owned_;
-  std::size_t bytes_ = 0;
 
   std::uint8_t* pixels_ = nullptr;       // (rows, inputs)
   std::uint8_t* labels_ = nullptr;       // (rows)

@@ -79,19 +79,6 @@ TEST(DeviceStepEngine, ExamplesBelowTheClipAreThoseOfDoublePrecision) {
   }
 }
 
-TEST(DeviceStepEngine, ALargeLayerGoesToTheLibrary) {
-  StepWorld world({700, 400, 3}, 4, Placement::kSplit, 5);
-  const auto made = Make(world.options, {});
-  EXPECT_THAT(made->engine->Describe(), HasSubstr("and cuBLASLt"));
-  const auto batch = world.RandomBatch();
-  const ReferenceResult wanted = world.Reference(batch);
-  ExpectNear(world, RunStep(*made->engine, world, batch, 0), wanted);
-  StepWorld deep({20, 700, 400, 3}, 4, Placement::kOneShard, 5);
-  const auto of_deep = Make(deep.options, {});
-  const auto deep_batch = deep.RandomBatch();
-  ExpectNear(deep, RunStep(*of_deep->engine, deep, deep_batch, 0), deep.Reference(deep_batch));
-}
-
 TEST(DeviceStepEngine, WithoutRegistrationValuesTakeTheLongWayRound) {
   StepWorld world({17, 13, 5}, 6, Placement::kSplit, 21);
   const auto batch = world.RandomBatch();
