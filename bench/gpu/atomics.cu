@@ -107,26 +107,6 @@ void HundredAdditions(cudaStream_t stream, float* to) {
   for (int i = 0; i < 100; ++i) LaunchAdd(stream, to);
 }
 
-double AdditionsOfFourStreams() {
-  const DeviceMemory values(kBytes);
-  cudaStream_t streams[4];
-  for (auto& s : streams) TRY(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
-  // Graphs, since launches one by one take longer than the kernels.
-  const Graph additions(streams[0], [&] { HundredAdditions(streams[0], values.As<float>()); });
-  const Graph more[] = {
-      {streams[1], [&] { HundredAdditions(streams[1], values.As<float>()); }},
-      {streams[2], [&] { HundredAdditions(streams[2], values.As<float>()); }},
-      {streams[3], [&] { HundredAdditions(streams[3], values.As<float>()); }},
-  };
-  const double time = Median(200, 100, [&] {
-    additions.Launch(streams[0]);
-    for (int i = 0; i < 3; ++i) more[i].Launch(streams[i + 1]);
-    for (auto& s : streams) Wait(s);
-  });
-  for (auto& s : streams) TRY(cudaStreamDestroy(s));
-  return time;
-}
-
 }  // namespace
 
 void MeasureClaims(const Gpu& gpu) {
@@ -143,7 +123,6 @@ void MeasureAdditions(const Gpu& gpu) {
     const Graph additions(gpu.stream, [&] { HundredAdditions(gpu.stream, values.As<float>()); });
     return Median(200, 100, [&] { additions.Run(gpu.stream); });
   });
-  Measure("the same from 4 streams at once, each time all four", "4-6 us", AdditionsOfFourStreams);
 }
 
 }  // namespace gpu_micro

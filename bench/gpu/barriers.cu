@@ -1,6 +1,4 @@
-// barriers.cu - barriers of a cluster and of a whole grid.
-
-#include <cooperative_groups.h>
+// barriers.cu - barriers of a cluster.
 
 #include <string>
 
@@ -25,11 +23,6 @@ __global__ void ClusterBarriers(int count) {
 #else
   static_cast<void>(count);
 #endif
-}
-
-__global__ void GridBarriers(int count) {
-#pragma unroll 1
-  for (int i = 0; i < count; ++i) cooperative_groups::this_grid().sync();
 }
 
 // One cluster of `blocks` blocks.
@@ -69,20 +62,6 @@ double ClusterBarrierTime(const Gpu& gpu, unsigned blocks) {
   return (run(1010) - few) / 1000;
 }
 
-double GridBarrierTime(const Gpu& gpu) {
-  const auto run = [&](int count) {
-    void* arguments[] = {&count};
-    return Median(500, 1, [&] {
-      TRY(cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(&GridBarriers),
-                                      dim3(static_cast<unsigned>(gpu.multiprocessors)),
-                                      dim3(kThreads), arguments, 0, gpu.stream));
-      Wait(gpu.stream);
-    });
-  };
-  const double few = run(10);
-  return (run(110) - few) / 100;
-}
-
 }  // namespace
 
 void MeasureBarriers(const Gpu& gpu) {
@@ -90,8 +69,6 @@ void MeasureBarriers(const Gpu& gpu) {
           [&] { return ClusterBarrierTime(gpu, 8); });
   Measure("barrier of a cluster of 16 blocks", "0.25 us",
           [&] { return ClusterBarrierTime(gpu, 16); });
-  Measure("grid barrier over all multiprocessors", "1-1.5 us",
-          [&] { return GridBarrierTime(gpu); });
 }
 
 }  // namespace gpu_micro

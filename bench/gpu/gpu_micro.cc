@@ -80,8 +80,6 @@ int Run() {
     MeasureBarriers(gpu);
     MeasureAdditions(gpu);
     MeasureCopies(gpu);
-    MeasureRegistering();
-    MeasureImport();
     const Deadline deadline("end", kRowSeconds);
     TRY(cudaStreamDestroy(gpu.stream));
   } catch (const std::exception& error) {

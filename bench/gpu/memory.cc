@@ -1,7 +1,5 @@
-// memory.cc - copies between host and GPU, registering memory of the host, importing memory of the
-// GPU.
+// memory.cc - copies between host and GPU.
 
-#include <cuda.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -11,9 +9,6 @@
 #include <cstring>
 #include <optional>
 #include <stdexcept>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "bench/gpu/kernels.h"
 #include "bench/gpu/measure.h"
@@ -100,86 +95,6 @@ double CopyTime(const Gpu& gpu, cudaMemcpyKind kind, std::size_t bytes, Host hos
   });
 }
 
-// The first touch of each page is no part of it.
-double RegisterTime(std::size_t bytes) {
-  if (AvailableBytes() / 4 < bytes) throw NotOffered("it is more than a quarter of free memory");
-  const SharedPages pages(bytes);
-  return Median(5, 1, [&] { const Registered registered(pages); });
-}
-
-// A function of the driver, without a link to its library.
-template <typename F>
-F DriverCall(const char* name) {
-  void* call = nullptr;
-  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-#if CUDART_VERSION >= 13000
-  TRY(cudaGetDriverEntryPointByVersion(name, &call, 12000, cudaEnableDefault, &found));
-#else
-  TRY(cudaGetDriverEntryPoint(name, &call, cudaEnableDefault, &found));
-#endif
-  if (found != cudaDriverEntryPointSuccess || call == nullptr) {
-    throw NotOffered(std::string("the driver has no ") + name);
-  }
-  return reinterpret_cast<F>(call);
-}
-
-void TryDriver(CUresult result, const char* call) {
-  if (result == CUDA_SUCCESS) return;
-  throw std::runtime_error(std::string(call) + ": error " + std::to_string(result));
-}
-
-// What a process does to get memory of the GPU that another one sends as a file descriptor: import,
-// reserve, map, allow. Here both are this process.
-double ImportTime() {
-  const auto granularity =
-      DriverCall<decltype(&cuMemGetAllocationGranularity)>("cuMemGetAllocationGranularity");
-  const auto create = DriverCall<decltype(&cuMemCreate)>("cuMemCreate");
-  const auto export_it =
-      DriverCall<decltype(&cuMemExportToShareableHandle)>("cuMemExportToShareableHandle");
-  const auto import =
-      DriverCall<decltype(&cuMemImportFromShareableHandle)>("cuMemImportFromShareableHandle");
-  const auto reserve = DriverCall<decltype(&cuMemAddressReserve)>("cuMemAddressReserve");
-  const auto map = DriverCall<decltype(&cuMemMap)>("cuMemMap");
-  const auto allow = DriverCall<decltype(&cuMemSetAccess)>("cuMemSetAccess");
-  const auto unmap = DriverCall<decltype(&cuMemUnmap)>("cuMemUnmap");
-  const auto free_address = DriverCall<decltype(&cuMemAddressFree)>("cuMemAddressFree");
-  const auto release = DriverCall<decltype(&cuMemRelease)>("cuMemRelease");
-  CUmemAllocationProp kind{};
-  kind.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  kind.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-  kind.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  kind.location.id = 0;
-  std::size_t bytes = 0;
-  TryDriver(granularity(&bytes, &kind, CU_MEM_ALLOC_GRANULARITY_MINIMUM), "granularity");
-  CUmemGenericAllocationHandle memory = 0;
-  TryDriver(create(&memory, bytes, &kind, 0), "cuMemCreate");
-  int fd = -1;
-  TryDriver(export_it(&fd, memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0), "export");
-  CUmemAccessDesc access{};
-  access.location = kind.location;
-  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-  // Only what brings it in is timed.
-  std::vector<double> samples;
-  for (int i = 0; i < 51; ++i) {
-    const double begin = Now();
-    CUmemGenericAllocationHandle other = 0;
-    CUdeviceptr address = 0;
-    TryDriver(import(&other, reinterpret_cast<void*>(static_cast<std::uintptr_t>(fd)),
-                     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
-              "import");
-    TryDriver(reserve(&address, bytes, 0, 0, 0), "reserve");
-    TryDriver(map(address, bytes, 0, other, 0), "map");
-    TryDriver(allow(address, bytes, &access, 1), "access");
-    samples.push_back(Now() - begin);
-    TryDriver(unmap(address, bytes), "unmap");
-    TryDriver(free_address(address, bytes), "free");
-    TryDriver(release(other), "release");
-  }
-  close(fd);
-  TryDriver(release(memory), "release");
-  return Percentile(std::move(samples), 0.5);
-}
-
 }  // namespace
 
 void MeasureCopies(const Gpu& gpu) {
@@ -210,17 +125,6 @@ void MeasureCopies(const Gpu& gpu) {
        cudaMemcpyDeviceToHost, kMany, Host::kRegistered);
   copy("copy of 64 MB from the GPU to memfd that is not registered, and wait", "7000-11000 us",
        cudaMemcpyDeviceToHost, kMany, Host::kPageable);
-}
-
-void MeasureRegistering() {
-  Measure("register and unregister 1 MB", "200 us for the first",
-          [] { return RegisterTime(std::size_t{1} << 20); });
-  Measure("register and unregister 1 GB", "200000 us for the first",
-          [] { return RegisterTime(std::size_t{1} << 30); });
-}
-
-void MeasureImport() {
-  Measure("import and map GPU memory from a file descriptor", "100 us", ImportTime);
 }
 
 }  // namespace gpu_micro

@@ -16,8 +16,6 @@ void MeasureProcesses();                   // processes.cc
 void MeasureBarriers(const Gpu& gpu);      // barriers.cu
 void MeasureAdditions(const Gpu& gpu);     // atomics.cu
 void MeasureCopies(const Gpu& gpu);        // memory.cc
-void MeasureRegistering();                 // memory.cc
-void MeasureImport();                      // memory.cc
 
 /// The argument that makes the program one of those that MeasureProcesses() starts; the number of
 /// a socket follows. Not for users.

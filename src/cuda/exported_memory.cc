@@ -18,20 +18,26 @@ static_assert(ClassOf(CUDA_ERROR_MPS_SERVER_NOT_READY) == ErrorClass::kLater);
 static_assert(ClassOf(CUDA_ERROR_ILLEGAL_ADDRESS) == ErrorClass::kLost);
 static_assert(ClassOf(CUDA_ERROR_UNKNOWN) == ErrorClass::kLost);
 
-// What is used of the driver, or null where it has no such function.
+// What is used of the driver, and its name here.
+#define PASSEL_DRIVER_FUNCTIONS(F)                 \
+  F(cuGetErrorName, error_name)                    \
+  F(cuDeviceGetAttribute, attribute)               \
+  F(cuMemGetAllocationGranularity, granularity)    \
+  F(cuMemCreate, create)                           \
+  F(cuMemRelease, release)                         \
+  F(cuMemExportToShareableHandle, export_handle)   \
+  F(cuMemImportFromShareableHandle, import_handle) \
+  F(cuMemAddressReserve, reserve)                  \
+  F(cuMemAddressFree, unreserve)                   \
+  F(cuMemMap, map)                                 \
+  F(cuMemUnmap, unmap)                             \
+  F(cuMemSetAccess, set_access)
+
+// Null where the driver has no such function.
 struct Driver {
-  decltype(&cuGetErrorName) error_name = nullptr;
-  decltype(&cuDeviceGetAttribute) attribute = nullptr;
-  decltype(&cuMemGetAllocationGranularity) granularity = nullptr;
-  decltype(&cuMemCreate) create = nullptr;
-  decltype(&cuMemRelease) release = nullptr;
-  decltype(&cuMemExportToShareableHandle) export_handle = nullptr;
-  decltype(&cuMemImportFromShareableHandle) import_handle = nullptr;
-  decltype(&cuMemAddressReserve) reserve = nullptr;
-  decltype(&cuMemAddressFree) unreserve = nullptr;
-  decltype(&cuMemMap) map = nullptr;
-  decltype(&cuMemUnmap) unmap = nullptr;
-  decltype(&cuMemSetAccess) set_access = nullptr;
+#define PASSEL_MEMBER(function, name) decltype(&function) name = nullptr;
+  PASSEL_DRIVER_FUNCTIONS(PASSEL_MEMBER)
+#undef PASSEL_MEMBER
   bool complete = true;
 };
 
@@ -57,18 +63,9 @@ void Find(const char* name, F* function, bool* complete) {
 const Driver& TheDriver() {
   static const Driver driver = [] {
     Driver d;
-    Find("cuGetErrorName", &d.error_name, &d.complete);
-    Find("cuDeviceGetAttribute", &d.attribute, &d.complete);
-    Find("cuMemGetAllocationGranularity", &d.granularity, &d.complete);
-    Find("cuMemCreate", &d.create, &d.complete);
-    Find("cuMemRelease", &d.release, &d.complete);
-    Find("cuMemExportToShareableHandle", &d.export_handle, &d.complete);
-    Find("cuMemImportFromShareableHandle", &d.import_handle, &d.complete);
-    Find("cuMemAddressReserve", &d.reserve, &d.complete);
-    Find("cuMemAddressFree", &d.unreserve, &d.complete);
-    Find("cuMemMap", &d.map, &d.complete);
-    Find("cuMemUnmap", &d.unmap, &d.complete);
-    Find("cuMemSetAccess", &d.set_access, &d.complete);
+#define PASSEL_FIND(function, name) Find(#function, &d.name, &d.complete);
+    PASSEL_DRIVER_FUNCTIONS(PASSEL_FIND)
+#undef PASSEL_FIND
     return d;
   }();
   return driver;

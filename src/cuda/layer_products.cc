@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "cuda/gemm_choice.h"
@@ -14,10 +15,11 @@ bool IsLarge(const StepEngineOptions& options, std::size_t layer) {
   return NeedsLibraryGemm(options.batch_size, l.inputs, l.outputs);
 }
 
-std::vector<std::size_t> LargeLayers(const StepEngineOptions& options) {
+template <typename Wanted>
+std::vector<std::size_t> LayersThat(const StepEngineOptions& options, Wanted wanted) {
   std::vector<std::size_t> layers;
   for (std::size_t l = 0; l < options.network.layers.size(); ++l) {
-    if (IsLarge(options, l)) layers.push_back(l);
+    if (wanted(options, l)) layers.push_back(l);
   }
   return layers;
 }
@@ -40,13 +42,8 @@ std::string_view MathName(MathMode math) {
   return "float32";
 }
 
-// Those that the library computes, or those that it does not.
-std::vector<std::size_t> Layers(const StepEngineOptions& options, bool by_library) {
-  std::vector<std::size_t> layers;
-  for (std::size_t l = 0; l < options.network.layers.size(); ++l) {
-    if (LibraryComputes(options, l) == by_library) layers.push_back(l);
-  }
-  return layers;
+bool WeCompute(const StepEngineOptions& options, std::size_t layer) {
+  return !LibraryComputes(options, layer);
 }
 
 }  // namespace
@@ -55,9 +52,19 @@ bool LibraryComputes(const StepEngineOptions& options, std::size_t layer) {
   return options.library && IsLarge(options, layer);
 }
 
+bool CanKeepMask(const StepEngineOptions& options, std::size_t layer) {
+  return layer + 1 < options.network.layers.size() && LibraryComputes(options, layer) &&
+         LibraryComputes(options, layer + 1);
+}
+
+bool CanSumBias(const StepEngineOptions& options, std::size_t layer) {
+  const auto& parts = options.memory.variables[2 * layer + 1];
+  return LibraryComputes(options, layer) && std::count_if(parts.begin(), parts.end(), HasRows) == 1;
+}
+
 Status DoWithoutMissingLibrary(Device& device, StepEngineOptions* options,
                                const std::function<void(std::string_view)>& warn) {
-  const std::vector<std::size_t> large = LargeLayers(*options);
+  const std::vector<std::size_t> large = LayersThat(*options, IsLarge);
   if (!options->library || large.empty()) return {};
   PASSEL_ASSIGN_OR_RETURN(const Device::Verdict has, device.HasLibrary());
   if (has.can) return {};
@@ -70,7 +77,7 @@ Status DoWithoutMissingLibrary(Device& device, StepEngineOptions* options,
 }
 
 std::string FloatThoughNotAsked(const StepEngineOptions& options) {
-  const std::vector<std::size_t> own = Layers(options, false);
+  const std::vector<std::size_t> own = LayersThat(options, WeCompute);
   if (options.math == MathMode::kFloat32 || own.empty()) return "";
   const std::string why = options.library
                               ? fmt::format(
@@ -86,7 +93,8 @@ std::string FloatThoughNotAsked(const StepEngineOptions& options) {
 
 std::string DescribeMath(const StepEngineOptions& options) {
   if (options.math == MathMode::kFloat32) return "";
-  const std::vector<std::size_t> library = Layers(options, true), own = Layers(options, false);
+  const std::vector<std::size_t> library = LayersThat(options, LibraryComputes),
+                                 own = LayersThat(options, WeCompute);
   std::string text;
   if (!library.empty()) text += fmt::format(", {} in {}", MathName(options.math), Names(library));
   if (!own.empty()) text += fmt::format(", float32 in {}", Names(own));
@@ -94,7 +102,7 @@ std::string DescribeMath(const StepEngineOptions& options) {
 }
 
 std::string DescribeMissingLibrary(const StepEngineOptions& options) {
-  const std::vector<std::size_t> large = LargeLayers(options);
+  const std::vector<std::size_t> large = LayersThat(options, IsLarge);
   if (options.library || large.empty()) return "";
   return fmt::format(" ({} without cuBLASLt)", Names(large));
 }

@@ -212,26 +212,22 @@ class MappedArena final : public DeviceArena {
     PushReportKernel report;
     report.order = order;
     report.report = launcher.report;
-    std::vector<Bytes> reported{order_bytes};
+    const std::size_t words = place.blocks * sizeof(std::uint64_t);
     if (push.claims) {
-      const std::size_t words = place.blocks * sizeof(std::uint64_t);
-      const Bytes done{done_[Index(push.shard)], words};
-      const Bytes outcome{outcome_[Index(push.shard)], words};
       changed.push_back({At<BlockClaim>(place.claims), place.blocks * sizeof(BlockClaim)});
-      changed.push_back(done);
-      std::vector<Bytes> reads = changed;
-      reads.push_back(order_bytes);
-      reads.push_back({gradient, bytes});
-      changed.push_back(outcome);
-      plan.Add("apply", ClaimedKernel(push, order), std::move(reads), changed);
+      changed.push_back({done_[Index(push.shard)], words});
+    }
+    std::vector<Bytes> reads = changed;
+    reads.push_back(order_bytes);
+    reads.push_back({gradient, bytes});
+    if (push.claims) {
+      changed.push_back({outcome_[Index(push.shard)], words});
       report.outcome = outcome_[Index(push.shard)];
       report.blocks = static_cast<std::uint32_t>(place.blocks);
-    } else {
-      std::vector<Bytes> reads = changed;
-      reads.push_back(order_bytes);
-      reads.push_back({gradient, bytes});
-      plan.Add("apply", AtomicKernel(push, order), std::move(reads), changed);
     }
+    plan.Add("apply", push.claims ? ClaimedKernel(push, order) : AtomicKernel(push, order),
+             std::move(reads), changed);
+    std::vector<Bytes> reported{order_bytes};
     // The values too: they are changed before the sign is given.
     reported.insert(reported.end(), changed.begin(), changed.end());
     plan.Add("push report", AnyKernel(report), std::move(reported),

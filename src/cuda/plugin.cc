@@ -3,42 +3,18 @@
 #include <fmt/core.h>
 
 #include <memory>
-#include <string>
-#include <string_view>
 #include <utility>
 
 #include "compute/accelerator.h"
 #include "compute/plugin_entry.h"
 #include "cuda/cuda_device.h"
-#include "cuda/device_step_engine.h"
-#include "cuda/mapped_arena.h"
+#include "cuda/device_accelerator.h"
 #include "cuda/plugin_log.h"
 #include "cuda/probe.h"
 #include "cuda/runtime_driver_calls.h"
 
 namespace passel::cuda {
 namespace {
-
-class CudaAccelerator : public Accelerator {
- public:
-  explicit CudaAccelerator(std::unique_ptr<Device> device) : device_(std::move(device)) {}
-  const AcceleratorInfo& info() const override { return device_->info(); }
-  Result<std::unique_ptr<StepEngine>> CreateStepEngine(const StepEngineOptions& options) override {
-    DeviceStepEngineHooks hooks;
-    hooks.warn = [](std::string_view text) { PluginLogWarning(std::string(text)); };
-    hooks.explain = [](std::string_view text) { PluginLogInfo(std::string(text)); };
-    return CreateDeviceStepEngine(*device_, options, hooks);
-  }
-  Result<std::unique_ptr<DeviceArena>> CreateArena(const DeviceArenaShape& shape) override {
-    return CreateMappedArena(*device_, shape);
-  }
-  Result<std::unique_ptr<DeviceArena>> ImportArena(int fd, const DeviceArenaShape& shape) override {
-    return ImportMappedArena(*device_, fd, shape);
-  }
-
- private:
-  std::unique_ptr<Device> device_;
-};
 
 Result<std::unique_ptr<Accelerator>> Open(const AcceleratorOptions& options) {
   RuntimeDriverCalls driver;
@@ -58,7 +34,7 @@ Result<std::unique_ptr<Accelerator>> Open(const AcceleratorOptions& options) {
       probed.info.driver, facts.host_native_atomics ? "yes" : "no",
       facts.peer_access ? "yes" : "no", facts.virtual_memory_management ? "yes" : "no",
       facts.mps ? "yes" : "no"));
-  return std::unique_ptr<Accelerator>(std::make_unique<CudaAccelerator>(std::move(device)));
+  return std::unique_ptr<Accelerator>(std::make_unique<DeviceAccelerator>(std::move(device)));
 }
 
 }  // namespace

@@ -22,6 +22,18 @@ std::string Canonical(std::string_view uuid) {
   return text;
 }
 
+// "13.0" for 13000.
+std::string VersionText(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+// The oldest driver release that knows CUDA `major`: "580" for 13; empty if unknown.
+std::string OldestDriverFor(int major) {
+  if (major == 12) return "525";
+  if (major == 13) return "580";
+  return "";
+}
+
 std::string CapabilityText(int capability) {
   return fmt::format("{}.{}", capability / 10, capability % 10);
 }
@@ -93,16 +105,6 @@ Status NoPeer(const std::string& own, const std::string& home, const std::string
 }
 
 }  // namespace
-
-std::string VersionText(int version) {
-  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
-}
-
-std::string OldestDriverFor(int major) {
-  if (major == 12) return "525";
-  if (major == 13) return "580";
-  return "";
-}
 
 std::string ParseDriverRelease(const std::string& text) {
   // The first word of digits and dots, with a dot: "... Kernel Module  580.159.03  ...".

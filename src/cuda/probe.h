@@ -79,12 +79,6 @@ Result<ProbedDevice> Probe(DriverCalls& driver, const std::string& uuid);
 Result<int> ProbePeer(DriverCalls& driver, int own, const std::string& own_uuid,
                       const std::string& home);
 
-/// "13.0" for 13000.
-std::string VersionText(int version);
-
-/// The oldest driver release that knows CUDA `major`: "580" for 13; empty if unknown.
-std::string OldestDriverFor(int major);
-
 /// The driver's release out of the text of /proc/driver/nvidia/version; empty if there is none.
 std::string ParseDriverRelease(const std::string& text);
 

@@ -114,7 +114,6 @@ Result<T*> StepMemory::Allocate(Device& device, std::size_t count) {
   PASSEL_ASSIGN_OR_RETURN(Device::Memory memory, device.Allocate(bytes));
   T* data = static_cast<T*>(memory.get());
   owned_.push_back(std::move(memory));
-  bytes_ += bytes;
   return data;
 }
 
@@ -140,8 +139,7 @@ Status StepMemory::PlaceValues(Device& device, const StepEngineOptions& options)
   for (std::size_t v = 0; v < memory.variables.size(); ++v) {
     const auto& parts = memory.variables[v];
     const std::size_t cols = Cols(options, v);
-    const auto holds = [](const NetworkMemory::Part& part) { return part.rows != 0; };
-    const bool whole = std::count_if(parts.begin(), parts.end(), holds) == 1;
+    const bool whole = std::count_if(parts.begin(), parts.end(), HasRows) == 1;
     float* own = nullptr;
     const float* found = nullptr;
     if (!whole) {

@@ -14,21 +14,6 @@
 #include "cuda/step_layout.h"
 
 namespace passel::cuda {
-namespace {
-
-bool HasRows(const NetworkMemory::Part& part) { return part.rows != 0; }
-
-}  // namespace
-
-bool CanKeepMask(const StepEngineOptions& options, std::size_t layer) {
-  return layer + 1 < options.network.layers.size() && LibraryComputes(options, layer) &&
-         LibraryComputes(options, layer + 1);
-}
-
-bool CanSumBias(const StepEngineOptions& options, std::size_t layer) {
-  const auto& parts = options.memory.variables[2 * layer + 1];
-  return LibraryComputes(options, layer) && std::count_if(parts.begin(), parts.end(), HasRows) == 1;
-}
 
 // Appends the operations in the order in which one stream would best run them.
 class StepPlanBuilder {
@@ -97,6 +82,26 @@ class StepPlanBuilder {
     return {memory_.variables_[2 * layer + 1], layers_[layer].outputs * sizeof(float)};
   }
   bool Large(std::size_t layer) const { return LibraryComputes(options_, layer); }
+  // c = op(a) op(b), by the library.
+  LargeGemm LibraryProduct(const Block& a, bool transpose_a, const Block& b, bool transpose_b,
+                           const Block& c) const {
+    LargeGemm gemm{transpose_a, transpose_b, c.rows, c.cols, transpose_a ? a.rows : a.cols,
+                   a.data,      a.ld,        b.data, b.ld,   c.data,
+                   c.ld};
+    gemm.math = options_.math;
+    return gemm;
+  }
+  // The same by a kernel of our own.
+  static GemmArguments OwnProduct(const Block& a, bool transpose_a, const Block& b,
+                                  bool transpose_b, const Block& c) {
+    return {Narrow(c.rows),
+            Narrow(c.cols),
+            Narrow(transpose_a ? a.rows : a.cols),
+            MakeOperand(a.data, a.ld, transpose_a),
+            MakeOperand(b.data, b.ld, transpose_b),
+            c.data,
+            c.ld};
+  }
   // Has `gemm` write or read the mask of this layer's ReLU. Returns the bytes.
   Bytes UseMask(std::size_t layer, LargeGemm* gemm) const {
     gemm->mask = memory_.masks_[layer];
@@ -114,9 +119,12 @@ class StepPlanBuilder {
   float* ShardFloats(std::size_t shard) const {
     return resident() ? host_.device_gradients[shard] : memory_.gradients_[shard];
   }
+  // As many floats from there on as the shard has.
+  Bytes OfShard(std::size_t shard, const float* begin) const {
+    return {begin, options_.memory.shard_values[shard].size() * sizeof(float)};
+  }
   std::size_t shards() const { return options_.memory.shard_values.size(); }
   static std::uint32_t Narrow(std::size_t n) { return static_cast<std::uint32_t>(n); }
-  const std::byte* BlockOnDevice() const { return memory_.block_; }
   Bytes NumberOnDevice() const { return {memory_.block_, sizeof(std::uint64_t)}; }
   Bytes RateOnDevice() const { return {memory_.block_ + offsetof(StepBlock, rate), sizeof(float)}; }
   Bytes Rate() const { return {memory_.rate_, sizeof(float)}; }
@@ -136,14 +144,11 @@ class StepPlanBuilder {
                                       : host_.values[static_cast<std::size_t>(copy.shard)]) +
                           copy.offset;
       const std::size_t bytes = copy.floats * sizeof(float);
-      if (resident() && options_.arena->remote()) {
-        plan_.Add(fmt::format("fetch values of shard {}", copy.shard),
-                  AnyKernel(MakeFetch(copy.to, from, bytes)), {{from, bytes}}, {{copy.to, bytes}});
-        continue;
-      }
-      plan_.Add(fmt::format("copy values of shard {}", copy.shard),
-                Copy{resident() ? Copy::Kind::kDeviceToDevice : Copy::Kind::kHostToDevice, copy.to,
-                     from, bytes},
+      const bool fetched = resident() && options_.arena->remote();
+      const auto kind = resident() ? Copy::Kind::kDeviceToDevice : Copy::Kind::kHostToDevice;
+      plan_.Add(fmt::format("{} values of shard {}", fetched ? "fetch" : "copy", copy.shard),
+                fetched ? Operation(AnyKernel(MakeFetch(copy.to, from, bytes)))
+                        : Operation(Copy{kind, copy.to, from, bytes}),
                 {{from, bytes}}, {{copy.to, bytes}});
     }
   }
@@ -152,7 +157,7 @@ class StepPlanBuilder {
     const Block out = Activation(0);
     const std::size_t rows = options_.train.rows;
     const auto* indices =
-        reinterpret_cast<const std::uint32_t*>(BlockOnDevice() + sizeof(StepBlock));
+        reinterpret_cast<const std::uint32_t*>(memory_.block_ + sizeof(StepBlock));
     plan_.Add("gather",
               AnyKernel(MakeGather({memory_.pixels_, memory_.labels_, indices, Narrow(batch_),
                                     Narrow(out.cols), out.data, out.ld, memory_.batch_labels_})),
@@ -169,10 +174,9 @@ class StepPlanBuilder {
     std::string name = fmt::format("forward {}", layer);
     std::vector<Bytes> reads{x.bytes(), w.bytes(), Bias(layer)};
     if (Large(layer)) {
-      LargeGemm gemm{false, false,  batch_, y.cols, x.cols, x.data,
-                     x.ld,  w.data, w.ld,   y.data, y.ld,   bias};
+      LargeGemm gemm = LibraryProduct(x, false, w, false, y);
+      gemm.bias = bias;
       gemm.epilogue = last ? LargeGemm::Epilogue::kBias : LargeGemm::Epilogue::kBiasRelu;
-      gemm.math = options_.math;
       std::vector<Bytes> writes{y.bytes()};
       if (epilogues_[layer].mask) {
         gemm.epilogue = LargeGemm::Epilogue::kBiasReluMask;
@@ -181,14 +185,7 @@ class StepPlanBuilder {
       plan_.Add(std::move(name), gemm, std::move(reads), std::move(writes));
       return;
     }
-    GemmArguments gemm;
-    gemm.m = Narrow(batch_);
-    gemm.n = Narrow(y.cols);
-    gemm.k = Narrow(x.cols);
-    gemm.a = MakeOperand(x.data, x.ld, false);
-    gemm.b = MakeOperand(w.data, w.ld, false);
-    gemm.c = y.data;
-    gemm.ldc = y.ld;
+    GemmArguments gemm = OwnProduct(x, false, w, false, y);
     gemm.epilogue_input = bias;
     gemm.epilogue = last ? GemmEpilogue::kBias : GemmEpilogue::kBiasRelu;
     plan_.Add(std::move(name), ChooseGemm(gemm), std::move(reads), {y.bytes()});
@@ -196,15 +193,10 @@ class StepPlanBuilder {
 
   void Loss() {
     const Block logits = Activation(layers_.size());
-    CrossEntropyKernel kernel;
-    kernel.logits = logits.data;
-    kernel.ld = logits.ld;
-    kernel.labels = memory_.batch_labels_;
-    kernel.parts = memory_.loss_parts_;
-    kernel.batch = Narrow(batch_);
-    kernel.classes = Narrow(logits.cols);
-    kernel.clip = options_.network.clip ? kProbabilityClip : 0.f;
-    kernel.scale = options_.network.mean ? 1.f / static_cast<float>(batch_) : 1.f;
+    CrossEntropyKernel kernel{logits.data,         logits.ld,      memory_.batch_labels_,
+                              memory_.loss_parts_, Narrow(batch_), Narrow(logits.cols)};
+    if (options_.network.clip) kernel.clip = kProbabilityClip;
+    if (options_.network.mean) kernel.scale = 1.f / static_cast<float>(batch_);
     plan_.Add("cross-entropy", AnyKernel(kernel), {logits.bytes(), {memory_.batch_labels_, batch_}},
               {logits.bytes(), LossParts()});
   }
@@ -213,11 +205,8 @@ class StepPlanBuilder {
   }
 
   void OpenUpdate() {
-    UpdateGateKernel gate;
-    gate.parts = memory_.loss_parts_;
-    gate.part_count = memory_.loss_part_count_;
-    gate.asked = static_cast<const float*>(RateOnDevice().begin);
-    gate.rate = memory_.rate_;
+    const UpdateGateKernel gate{memory_.loss_parts_, memory_.loss_part_count_,
+                                static_cast<const float*>(RateOnDevice().begin), memory_.rate_};
     plan_.Add("open update", AnyKernel(gate), {LossParts(), RateOnDevice()}, {Rate()});
   }
 
@@ -226,9 +215,7 @@ class StepPlanBuilder {
     const Block dy = Delta(layer + 1), w = Weights(layer), x = Activation(layer), dx = Delta(layer);
     std::string name = fmt::format("backward inputs {}", layer);
     if (Large(layer)) {
-      LargeGemm gemm{false, true,   batch_, dx.cols, dy.cols, dy.data,
-                     dy.ld, w.data, w.ld,   dx.data, dx.ld};
-      gemm.math = options_.math;
+      LargeGemm gemm = LibraryProduct(dy, false, w, true, dx);
       const LayerEpilogues& below = epilogues_[layer - 1];
       std::vector<Bytes> reads{dy.bytes(), w.bytes()}, writes{dx.bytes()};
       if (below.mask) {
@@ -247,14 +234,7 @@ class StepPlanBuilder {
           {x.bytes(), dx.bytes()}, {dx.bytes()});
       return;
     }
-    GemmArguments gemm;
-    gemm.m = Narrow(batch_);
-    gemm.n = Narrow(dx.cols);
-    gemm.k = Narrow(dy.cols);
-    gemm.a = MakeOperand(dy.data, dy.ld, false);
-    gemm.b = MakeOperand(w.data, w.ld, true);
-    gemm.c = dx.data;
-    gemm.ldc = dx.ld;
+    GemmArguments gemm = OwnProduct(dy, false, w, true, dx);
     gemm.epilogue_input = x.data;
     gemm.ld_mask = x.ld;
     gemm.epilogue = GemmEpilogue::kMask;
@@ -277,9 +257,7 @@ class StepPlanBuilder {
       const Block dw{Target(part), part.rows, dy.cols, dy.cols};
       std::string name = fmt::format("backward weights {}", layer);
       if (Large(layer)) {
-        LargeGemm gemm{true,    false,   part.rows, dy.cols, batch_, rows.data,
-                       rows.ld, dy.data, dy.ld,     dw.data, dw.ld};
-        gemm.math = options_.math;
+        LargeGemm gemm = LibraryProduct(rows, true, dy, false, dw);
         std::vector<Bytes> writes{dw.bytes()};
         if (epilogues_[layer].sums && !sums_done) {
           sums_done = true;
@@ -290,11 +268,7 @@ class StepPlanBuilder {
         Check(fmt::format("check weights {}", layer), 2 * layer, p, dw.bytes());
         continue;
       }
-      GemmArguments gemm = Sums(dy);
-      gemm.m = Narrow(part.rows);
-      gemm.a = MakeOperand(rows.data, rows.ld, true);
-      gemm.c = dw.data;
-      gemm.ldc = dw.ld;
+      GemmArguments gemm = OwnProduct(rows, true, dy, false, dw);
       std::vector<Bytes> reads{rows.bytes(), dy.bytes()}, writes;
       gemm.nonfinite = NonFinite(2 * layer, p);
       WriteOrUpdate(gemm.nonfinite, dw.bytes(), &reads, &writes);
@@ -315,7 +289,8 @@ class StepPlanBuilder {
       }
       if (sums_done) continue;
       const Block cols{dy.data + part.first_row, batch_, part.rows, dy.ld};
-      GemmArguments gemm = Sums(cols);
+      GemmArguments gemm =  // without rows: sums alone
+          OwnProduct({nullptr, batch_, 0, 0}, true, cols, false, {nullptr, 0, part.rows, 0});
       gemm.sums = Target(part);
       gemm.sums_nonfinite = NonFinite(2 * layer + 1, p);
       std::vector<Bytes> reads{cols.bytes()}, writes;
@@ -340,21 +315,10 @@ class StepPlanBuilder {
     }
     plan_.Add(std::move(name), ChooseGemm(gemm), std::move(reads), std::move(writes));
   }
-  // A product down the batch with `dy` on its right, as yet without rows.
-  GemmArguments Sums(const Block& dy) const {
-    GemmArguments gemm;
-    gemm.n = Narrow(dy.cols);
-    gemm.k = Narrow(batch_);
-    gemm.b = MakeOperand(dy.data, dy.ld, false);
-    return gemm;
-  }
   float* Target(const NetworkMemory::Part& part) const {
     float* const shard = updates_ ? options_.arena->values(part.shard)
                                   : ShardFloats(static_cast<std::size_t>(part.shard));
     return shard + part.offset;
-  }
-  Bytes ShardGradient(std::size_t shard) const {
-    return {ShardFloats(shard), options_.memory.shard_values[shard].size() * sizeof(float)};
   }
 
   // Counts what is not finite in a part of the gradient that the library has written.
@@ -370,32 +334,29 @@ class StepPlanBuilder {
   void CopyOut() {
     if (resident()) return;
     for (std::size_t s = 0; s < shards(); ++s) {
-      const Bytes from = ShardGradient(s);
+      const Bytes from = OfShard(s, ShardFloats(s)), to = OfShard(s, host_.gradients[s]);
       if (from.size == 0) continue;
       plan_.Add(fmt::format("copy gradient of shard {}", s),
                 Copy{Copy::Kind::kDeviceToHost, host_.gradients[s], from.begin, from.size}, {from},
-                {{host_.gradients[s], from.size}});
+                {to});
     }
   }
 
   // Reads the gradients where they are to be, in a way, or the values: they are there before the
   // sign is given.
   void Report() {
-    ReportKernel kernel;
-    kernel.parts = memory_.loss_parts_;
-    kernel.part_count = memory_.loss_part_count_;
-    kernel.nonfinite = memory_.nonfinite_;
-    kernel.nonfinite_count = memory_.nonfinite_count_;
-    kernel.number = reinterpret_cast<const std::uint64_t*>(BlockOnDevice());
-    kernel.line = host_.line;
-    const Bytes counters{kernel.nonfinite, kernel.nonfinite_count * sizeof(std::uint32_t)};
+    const ReportKernel kernel{memory_.loss_parts_,
+                              memory_.loss_part_count_,
+                              memory_.nonfinite_,
+                              memory_.nonfinite_count_,
+                              reinterpret_cast<const std::uint64_t*>(memory_.block_),
+                              host_.line};
+    const Bytes counters{memory_.nonfinite_, memory_.nonfinite_count_ * sizeof(std::uint32_t)};
     std::vector<Bytes> reads{LossParts(), counters, NumberOnDevice()};
     for (std::size_t s = 0; s < shards(); ++s) {
-      const std::size_t bytes = options_.memory.shard_values[s].size() * sizeof(float);
-      const float* const written = updates_     ? options_.arena->values(static_cast<int>(s))
-                                   : resident() ? ShardFloats(s)
-                                                : host_.gradients[s];
-      reads.push_back({written, bytes});
+      reads.push_back(OfShard(s, updates_     ? options_.arena->values(static_cast<int>(s))
+                                 : resident() ? ShardFloats(s)
+                                              : host_.gradients[s]));
     }
     plan_.Add("report", AnyKernel(kernel), std::move(reads),
               {counters, {host_.line, sizeof(StepReportLine)}});

@@ -69,14 +69,6 @@ struct LayerEpilogues {
   friend bool operator==(const LayerEpilogues&, const LayerEpilogues&) = default;
 };
 
-/// True if this layer's forward product, and the one that applies its mask, are the library's: the
-/// layer and the next one are large, and there is a next one.
-bool CanKeepMask(const StepEngineOptions& options, std::size_t layer);
-
-/// True if the library may sum up this layer's bias gradient: the layer is large, and the gradient
-/// lies in one part.
-bool CanSumBias(const StepEngineOptions& options, std::size_t layer);
-
 /// OK if a StepEngine can compute this. Errors: kInvalidArgument for sizes beyond the limits and
 /// for a label outside the classes. Parts that do not cover their variable, or that lie outside
 /// their shard, are a bug of the caller and stop the program.
@@ -89,7 +81,6 @@ class StepMemory {
   /// Errors: kResourceExhausted and others, from the device.
   static Result<StepMemory> Create(Device& device, const StepEngineOptions& options);
 
-  std::size_t bytes() const { return bytes_; }  ///< allocated
   /// Gives nothing back, ever: for a device that does not come to an end.
   void Abandon();
 
@@ -110,7 +101,6 @@ class StepMemory {
   Status PlaceValues(Device& device, const StepEngineOptions& options);
 
   std::vector<Device::Memory> owned_;
-  std::size_t bytes_ = 0;
 
   std::uint8_t* pixels_ = nullptr;       // (rows, inputs)
   std::uint8_t* labels_ = nullptr;       // (rows)

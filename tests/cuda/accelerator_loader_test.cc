@@ -11,6 +11,8 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "compute/build_id.h"
 
@@ -18,14 +20,11 @@ namespace passel {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-std::string TestPlugin(const std::string& kind) {
-  return std::string(PASSEL_TEST_PLUGINS) + "/libpassel_test_plugin_" + kind + ".so";
-}
+constexpr const char* kPlugin = PASSEL_TEST_PLUGIN;
 
 // $PASSEL_BACKEND_PATH, and a folder, for the time of one test.
 class AcceleratorLoader : public ::testing::Test {
@@ -53,11 +52,16 @@ class AcceleratorLoader : public ::testing::Test {
     options.uuid = uuid;
     return OpenAccelerator(options).status();
   }
+  // A copy of the plugin under that name in the folder.
+  std::string Copied(const std::string& name) {
+    std::filesystem::copy(kPlugin, folder_ + "/" + name);
+    return folder_ + "/" + name;
+  }
   std::string folder_;
 };
 
 TEST_F(AcceleratorLoader, OpensADeviceWithWhatTheCallerAskedFor) {
-  SetVariable(TestPlugin("good"));
+  SetVariable(kPlugin);
   AcceleratorOptions options;
   options.uuid = "GPU-7";
   options.memory_fraction = 0.25;
@@ -71,20 +75,20 @@ TEST_F(AcceleratorLoader, OpensADeviceWithWhatTheCallerAskedFor) {
 }
 
 TEST_F(AcceleratorLoader, HandsThePluginsOwnErrorOn) {
-  const Status status = OpenStatus(TestPlugin("good"), "GPU-none");
+  const Status status = OpenStatus(kPlugin, "GPU-none");
   EXPECT_EQ(status.code(), Code::kNotFound);
   EXPECT_EQ(status.message(), "there is no such test device");
 }
 
 TEST_F(AcceleratorLoader, LoadsAPluginOnce) {
-  const Result<const AcceleratorPlugin*> first = LoadAcceleratorPlugin(TestPlugin("good"));
-  const Result<const AcceleratorPlugin*> second = LoadAcceleratorPlugin(TestPlugin("good"));
+  const Result<const AcceleratorPlugin*> first = LoadAcceleratorPlugin(kPlugin);
+  const Result<const AcceleratorPlugin*> second = LoadAcceleratorPlugin(kPlugin);
   ASSERT_TRUE(first.ok() && second.ok());
   EXPECT_EQ(*first, *second);
 }
 
 TEST_F(AcceleratorLoader, FindsThePluginInAFolderThatTheVariableNames) {
-  std::filesystem::copy(TestPlugin("good"), folder_ + "/libpassel_cuda.so");
+  Copied("libpassel_cuda.so");
   EXPECT_TRUE(OpenStatus(folder_).ok());
 }
 
@@ -101,7 +105,7 @@ TEST_F(AcceleratorLoader, RefusesARelativePath) {
 }
 
 TEST_F(AcceleratorLoader, NeverLooksIntoTheWorkingFolder) {
-  std::filesystem::copy(TestPlugin("good"), folder_ + "/libpassel_cuda.so");
+  Copied("libpassel_cuda.so");
   const std::filesystem::path before = std::filesystem::current_path();
   std::filesystem::current_path(folder_);
   const Result<std::string> found = FindAcceleratorPlugin();
@@ -144,35 +148,21 @@ TEST_F(AcceleratorLoader, RefusesWhatIsNoLibrary) {
   EXPECT_THAT(OpenStatus(pipe).message(), HasSubstr("not a regular file"));
 }
 
-TEST_F(AcceleratorLoader, RefusesALibraryThatIsNoPlugin) {
-  const Status status = OpenStatus(TestPlugin("symbol"));
-  EXPECT_EQ(status.code(), Code::kFailedPrecondition);
-  EXPECT_THAT(status.message(), HasSubstr("is no GPU plugin"));
-}
-
-TEST_F(AcceleratorLoader, RefusesAnotherInterface) {
-  const Status status = OpenStatus(TestPlugin("abi"));
-  EXPECT_EQ(status.code(), Code::kFailedPrecondition);
-  EXPECT_THAT(status.message(),
-              AllOf(HasSubstr("speaks version 999"), EndsWith("build both together")));
-}
-
-TEST_F(AcceleratorLoader, RefusesAnotherBuild) {
-  const Status status = OpenStatus(TestPlugin("build"));
-  EXPECT_EQ(status.code(), Code::kFailedPrecondition);
-  EXPECT_THAT(status.message(), AllOf(HasSubstr("is of build 0.0.0-other"), HasSubstr(BuildId()),
-                                      EndsWith("build both together")));
-}
-
-TEST_F(AcceleratorLoader, RefusesAPluginThatCannotOpenADevice) {
-  const Status status = OpenStatus(TestPlugin("open"));
-  EXPECT_EQ(status.code(), Code::kFailedPrecondition);
-  EXPECT_THAT(status.message(), HasSubstr("has no function to open a device"));
+TEST_F(AcceleratorLoader, RefusesWhatIsNotItsPlugin) {
+  const std::string both = "build both together";
+  for (const auto& [plugin, text] : std::vector<std::pair<std::string, std::vector<std::string>>>{
+           {PASSEL_FAKE_NVML_LIBRARY, {"is no GPU plugin"}},
+           {Copied("abi.so"), {"speaks version 999", both}},
+           {Copied("build.so"), {"is of build 0.0.0-other", BuildId(), both}},
+           {Copied("open.so"), {"has no function to open a device"}}}) {
+    const Status status = OpenStatus(plugin);
+    EXPECT_EQ(status.code(), Code::kFailedPrecondition);
+    for (const std::string& words : text) EXPECT_THAT(status.message(), HasSubstr(words));
+  }
 }
 
 TEST_F(AcceleratorLoader, RefusesAFileThatEverybodyMayWriteTo) {
-  const std::string path = folder_ + "/open.so";
-  std::filesystem::copy(TestPlugin("good"), path);
+  const std::string path = Copied("writable.so");
   ASSERT_EQ(chmod(path.c_str(), 0757), 0);
   const Status status = OpenStatus(path);
   EXPECT_EQ(status.code(), Code::kPermissionDenied);
@@ -181,8 +171,7 @@ TEST_F(AcceleratorLoader, RefusesAFileThatEverybodyMayWriteTo) {
 
 TEST_F(AcceleratorLoader, RefusesSomebodyElsesFile) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
-  const std::string path = folder_ + "/foreign.so";
-  std::filesystem::copy(TestPlugin("good"), path);
+  const std::string path = Copied("foreign.so");
   ASSERT_EQ(chown(path.c_str(), 54321, 54321), 0);
   struct stat self {};
   ASSERT_EQ(stat("/proc/self/exe", &self), 0);

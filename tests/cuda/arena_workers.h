@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "cuda/fake_device.h"
 #include "cuda/mapped_arena.h"
 #include "optim/update_kernels.h"
+#include "support/sanitized.h"
 
 namespace passel::cuda {
 
@@ -32,6 +34,23 @@ inline DeviceArenaShape Shape(std::vector<std::size_t> floats, int slots, std::s
   shape.id = 77;
   shape.plan_hash = 0xabc;
   return shape;
+}
+
+/// With a place for each gradient slot of the world.
+inline DeviceArenaShape Shape(const StepWorld& world) {
+  std::vector<std::size_t> floats;
+  for (const auto& values : world.options.memory.shard_values) floats.push_back(values.size());
+  DeviceArenaShape shape = Shape(floats, 0, 16);
+  shape.gradient_slots = static_cast<int>(world.options.memory.gradient_slots.size());
+  return shape;
+}
+
+/// The first push of worker/0, into shard 0.
+inline DeviceArena::Push FirstPush(const StepScalars& scalars) {
+  DeviceArena::Push push;
+  push.scalars = &scalars;
+  push.claim = Word(1, 0);
+  return push;
 }
 
 inline StepScalars Scalars(OptimizerKind kind, double rate = 1) {
@@ -62,6 +81,36 @@ struct Worker {
     std::vector<float> values(floats);
     EXPECT_TRUE(arena->Read(shard, array, values.data(), Soon()).ok());
     return values;
+  }
+  BlocksSwept Apply(const DeviceArena::Push& push) {
+    const auto pushed = arena->Apply(push, Soon());
+    EXPECT_TRUE(pushed.ok()) << pushed.status().message();
+    return pushed.ok() ? *pushed : BlocksSwept{};
+  }
+  /// The values of all shards are those of the world.
+  void Write(StepWorld& world) {
+    for (std::size_t s = 0; s < world.options.memory.shard_values.size(); ++s) {
+      EXPECT_TRUE(arena->Write(static_cast<int>(s), 0, world.values(s).data()).ok());
+    }
+  }
+  /// On this device and arena, which outlive it.
+  std::unique_ptr<StepEngine> Engine(StepWorld& world) {
+    world.options.arena = arena.get();
+    DeviceStepEngineHooks hooks;
+    hooks.looks_per_health = 1;
+    auto engine = CreateDeviceStepEngine(device, world.options, hooks);
+    EXPECT_TRUE(engine.ok()) << engine.status().message();
+    return engine.ok() ? std::move(*engine) : nullptr;
+  }
+  /// What a step left in that slot of the arena.
+  std::vector<std::vector<float>> Gradient(const StepWorld& world, int slot) {
+    std::vector<std::vector<float>> gradient;
+    for (const auto& values : world.options.memory.shard_values) {
+      const int shard = static_cast<int>(gradient.size());
+      gradient.emplace_back(values.size());
+      EXPECT_TRUE(arena->ReadGradient(shard, slot, gradient.back().data(), Soon()).ok());
+    }
+    return gradient;
   }
 };
 
@@ -115,6 +164,41 @@ inline int PushAtOnce(std::vector<std::unique_ptr<Worker>>& workers, const Devic
   }
   for (std::thread& thread : threads) thread.join();
   return failures;
+}
+
+/// Four workers push at once, in each way. Gradients of -1 count in the values; momentum of 1
+/// counts in the slot and sums that up in the value, so that one of the two that is lost, or halves
+/// of two updates, would show. `make` makes worker `number` of an arena of that shape, whose first
+/// worker is `first`, null for itself; `look` sees them afterwards.
+inline void ExpectNothingIsLost(
+    const DeviceArenaShape& like,
+    const std::function<std::unique_ptr<Worker>(const DeviceArenaShape&, Worker* first,
+                                                std::size_t number)>& make,
+    const std::function<void(Worker&)>& look) {
+  constexpr std::size_t kPushes = Turns(240, 60), kWorkers = 4;
+  for (const auto& [kind, claims] :
+       {std::pair{OptimizerKind::kSgd, true}, std::pair{OptimizerKind::kSgd, false},
+        std::pair{OptimizerKind::kMomentum, true}}) {
+    DeviceArenaShape shape = like;
+    const bool momentum = kind == OptimizerKind::kMomentum;
+    shape.slots = momentum ? 1 : 0;
+    std::vector<std::unique_ptr<Worker>> workers;
+    while (workers.size() < kWorkers) {
+      workers.push_back(make(shape, workers.empty() ? nullptr : workers[0].get(), workers.size()));
+    }
+    EXPECT_EQ(PushAtOnce(workers, shape, kind, claims, kPushes), 0);
+    constexpr float kTotal = kWorkers * kPushes;
+    for (std::size_t s = 0; s < shape.shards.size(); ++s) {
+      const std::size_t floats = shape.shards[s].floats;
+      const auto shard = static_cast<int>(s);
+      EXPECT_THAT(workers[1 + s]->Read(shard, 0, floats),
+                  ::testing::Each(momentum ? kTotal * (kTotal + 1) / 2 : kTotal));
+      if (momentum) {
+        EXPECT_THAT(workers[3]->Read(shard, 1, floats), ::testing::Each(-kTotal));
+      }
+    }
+    for (const auto& worker : workers) look(*worker);
+  }
 }
 
 inline FakeDeviceOptions OnAThread() {

@@ -31,6 +31,7 @@
 #include "cuda/exact_buffer.h"
 #include "cuda/fake_device.h"
 #include "cuda/large_gemm_emulator.h"
+#include "cuda/plans_under_test.h"
 #include "cuda/step_layout.h"
 #include "cuda/step_plan.h"
 #include "cuda/step_world.h"
@@ -426,16 +427,8 @@ TEST_F(CublasLtTest, AStepThroughTheLibraryIsThatOfDoublePrecision) {
     FakeDevice device({});
     auto memory = StepMemory::Create(device, world.options);
     ASSERT_TRUE(memory.ok());
-    auto line = device.AllocatePinned(sizeof(StepReportLine));
-    auto block = device.AllocatePinned(StepBlockSize(3));
-    ASSERT_TRUE(line.ok() && block.ok());
-    StepHostMemory host;
-    host.line = static_cast<StepReportLine*>(line->get());
-    host.block = static_cast<const StepBlock*>(block->get());
-    for (std::size_t s = 0; s < 2; ++s) {
-      host.values.push_back(world.values(s).data());
-      host.gradients.push_back(world.options.memory.gradient_slots[0][s].data());
-    }
+    PinnedHost pinned(device, world.options);
+    const StepHostMemory& host = pinned.host;
     const auto ask = [&](const LargeGemm& gemm) -> Result<Device::Verdict> {
       auto matmul = library_->Prepare(gemm);
       Status can = matmul.status();
@@ -448,8 +441,7 @@ TEST_F(CublasLtTest, AStepThroughTheLibraryIsThatOfDoublePrecision) {
     EXPECT_EQ(DescribeEpilogues(world.options, *epilogues), described);
 
     const auto batch = world.RandomBatch();
-    std::memcpy(static_cast<std::byte*>(block->get()) + sizeof(StepBlock), batch.data(),
-                batch.size() * sizeof(batch[0]));
+    pinned.Order(1, batch);
     const Plan plan = BuildStepPlan(world.options, *memory, host, *epilogues);
     for (const Node& node : plan.nodes()) {
       if (const auto* copy = std::get_if<Copy>(&node.operation)) {
@@ -466,7 +458,7 @@ TEST_F(CublasLtTest, AStepThroughTheLibraryIsThatOfDoublePrecision) {
     EXPECT_EQ(host.line->nonfinite, 0u);
     const ReferenceResult wanted = world.Reference(batch);
     EXPECT_NEAR(host.line->loss, wanted.loss, 1e-5 * wanted.loss);
-    const auto got = world.Variables(world.Slot(0));
+    const auto got = world.Variables(pinned.gradients);
     for (std::size_t v = 0; v < got.size(); ++v) {
       EXPECT_LE(RelativeError(got[v], wanted.gradients[v]), 1e-5) << "variable " << v;
     }

@@ -61,9 +61,7 @@ TEST_P(EngineOnNets, GradientAndLossAreThoseOfDoublePrecision) {
     ExpectNear(world, RunStep(*made->engine, world, batch, slot), wanted);
     EXPECT_THAT(world.Padding(slot), Each(0.f));
   }
-  made->engine.reset();
-  EXPECT_THAT(made->device->violations(), IsEmpty());
-  EXPECT_EQ(made->device->memories_alive(), 0u);
+  made->ExpectACleanEnd();
   EXPECT_THAT(made->warnings, IsEmpty());
 }
 
@@ -81,19 +79,6 @@ TEST(DeviceStepEngine, ExamplesBelowTheClipAreThoseOfDoublePrecision) {
   }
 }
 
-TEST(DeviceStepEngine, ALargeLayerGoesToTheLibrary) {
-  StepWorld world({700, 400, 3}, 4, Placement::kSplit, 5);
-  const auto made = Make(world.options, {});
-  EXPECT_THAT(made->engine->Describe(), HasSubstr("and cuBLASLt"));
-  const auto batch = world.RandomBatch();
-  const ReferenceResult wanted = world.Reference(batch);
-  ExpectNear(world, RunStep(*made->engine, world, batch, 0), wanted);
-  StepWorld deep({20, 700, 400, 3}, 4, Placement::kOneShard, 5);
-  const auto of_deep = Make(deep.options, {});
-  const auto deep_batch = deep.RandomBatch();
-  ExpectNear(deep, RunStep(*of_deep->engine, deep, deep_batch, 0), deep.Reference(deep_batch));
-}
-
 TEST(DeviceStepEngine, WithoutRegistrationValuesTakeTheLongWayRound) {
   StepWorld world({17, 13, 5}, 6, Placement::kSplit, 21);
   const auto batch = world.RandomBatch();
@@ -108,9 +93,7 @@ TEST(DeviceStepEngine, WithoutRegistrationValuesTakeTheLongWayRound) {
   EXPECT_THAT(made->engine->Describe(), HasSubstr("through pinned memory"));
   world.PoisonSlot(1);
   EXPECT_EQ(RunStep(*made->engine, world, batch, 1), wanted);
-  made->engine.reset();
-  EXPECT_THAT(made->device->violations(), IsEmpty());
-  EXPECT_EQ(made->device->memories_alive(), 0u);
+  made->ExpectACleanEnd();
 }
 
 TEST(DeviceStepEngine, EnginesOfOneProcessShareTheRegistrationOfTheirArena) {
@@ -212,9 +195,7 @@ TEST(DeviceStepEngine, StepsUnderWayAreWaitedForAtTheEnd) {
   for (int slot = 0; slot < 3; ++slot) {
     ASSERT_TRUE(made->engine->Start(world.RandomBatch(), slot).ok());
   }
-  made->engine.reset();
-  EXPECT_THAT(made->device->violations(), IsEmpty());
-  EXPECT_EQ(made->device->memories_alive(), 0u);
+  made->ExpectACleanEnd();
 }
 
 TEST(DeviceStepEngine, WhatIsNotFiniteIsReported) {

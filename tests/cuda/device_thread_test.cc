@@ -13,8 +13,6 @@
 namespace passel::cuda {
 namespace {
 
-using testing::IsEmpty;
-
 // With a device that really runs beside the host, and values that others change: for
 // ThreadSanitizer above all.
 TEST(DeviceStepEngine, ADeviceBesideTheHostGivesTheSame) {
@@ -53,9 +51,7 @@ TEST(DeviceStepEngine, ADeviceBesideTheHostGivesTheSame) {
     }
     stop = true;
     writer.join();
-    made->engine.reset();
-    EXPECT_THAT(made->device->violations(), IsEmpty());
-    EXPECT_EQ(made->device->memories_alive(), 0u);
+    made->ExpectACleanEnd();
   }
 }
 

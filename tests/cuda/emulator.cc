@@ -44,40 +44,25 @@ inline __attribute__((always_inline)) void AfterPhase(unsigned phase, const Shar
 }
 
 template <typename Kernel>
-void RunOddly(const Kernel& kernel, Random& random) {
+inline __attribute__((always_inline)) void RunPhases(const Kernel& kernel, Random* random) {
   const Grid grid = kernel.grid();
   const auto shared = Uninitialised<typename Kernel::Shared>(1);
   const auto mine = Uninitialised<typename Kernel::Private>(grid.threads);
   std::vector<unsigned> blocks = Counted(grid.blocks_x * grid.blocks_y);
   std::vector<unsigned> threads = Counted(grid.threads);
-  Shuffle(blocks, random);
+  if (random != nullptr) Shuffle(blocks, *random);
   for (const unsigned block : blocks) {
-    Poison(shared.get(), 1);
-    Poison(mine.get(), grid.threads);
+    if (random != nullptr) {
+      Poison(shared.get(), 1);
+      Poison(mine.get(), grid.threads);
+    }
+    const unsigned x = block % grid.blocks_x, y = block / grid.blocks_x;
     for (unsigned phase = 0; phase < kernel.phases(); ++phase) {
-      Shuffle(threads, random);
+      if (random != nullptr) Shuffle(threads, *random);
       for (const unsigned thread : threads) {
-        kernel.Phase(phase, {block % grid.blocks_x, block / grid.blocks_x, thread}, shared[0],
-                     mine[thread]);
+        kernel.Phase(phase, {x, y, thread}, shared[0], mine[thread]);
       }
       AfterPhase(phase, shared[0]);
-    }
-  }
-}
-
-template <typename Kernel>
-inline __attribute__((always_inline)) void RunInOrder(const Kernel& kernel,
-                                                      typename Kernel::Shared& shared,
-                                                      typename Kernel::Private* mine) {
-  const Grid grid = kernel.grid();
-  for (unsigned y = 0; y < grid.blocks_y; ++y) {
-    for (unsigned x = 0; x < grid.blocks_x; ++x) {
-      for (unsigned phase = 0; phase < kernel.phases(); ++phase) {
-        for (unsigned thread = 0; thread < grid.threads; ++thread) {
-          kernel.Phase(phase, {x, y, thread}, shared, mine[thread]);
-        }
-        AfterPhase(phase, shared);
-      }
     }
   }
 }
@@ -85,10 +70,9 @@ inline __attribute__((always_inline)) void RunInOrder(const Kernel& kernel,
 #if defined(__x86_64__)
 // Flattened, so that a fused multiply-add is an instruction and not a call. No template: g++
 // forgets the target of those.
-#define PASSEL_RUN_FUSED(Kernel)                                                                  \
-  __attribute__((target("avx2,fma"))) void RunFused(const Kernel& kernel, Kernel::Shared& shared, \
-                                                    Kernel::Private* mine) {                      \
-    RunInOrder(kernel, shared, mine);                                                             \
+#define PASSEL_RUN_FUSED(Kernel)                                                            \
+  __attribute__((target("avx2,fma"))) void RunFused(const Kernel& kernel, Random* random) { \
+    RunPhases(kernel, random);                                                              \
   }
 PASSEL_RUN_FUSED(SmallGemm)
 PASSEL_RUN_FUSED(MediumGemm)
@@ -100,15 +84,13 @@ PASSEL_RUN_FUSED(LargeTileGemmUpdate)
 #endif
 
 template <typename Kernel>
-void RunQuickly(const Kernel& kernel) {
-  const auto shared = Uninitialised<typename Kernel::Shared>(1);
-  const auto mine = Uninitialised<typename Kernel::Private>(kernel.grid().threads);
+void Run(const Kernel& kernel, Random* random) {
 #if defined(__x86_64__)
   if constexpr (std::is_base_of_v<GemmArguments, Kernel>) {
-    if (BestCpuIsa() >= CpuIsa::kAvx2) return RunFused(kernel, shared[0], mine.get());
+    if (BestCpuIsa() >= CpuIsa::kAvx2) return RunFused(kernel, random);
   }
 #endif
-  RunInOrder(kernel, shared[0], mine.get());
+  RunPhases(kernel, random);
 }
 
 }  // namespace
@@ -120,11 +102,7 @@ void Emulate(const AnyKernel& kernel, Random* random) {
         static_assert(std::is_trivially_copyable_v<Kernel>);
         static_assert(std::is_trivially_default_constructible_v<typename Kernel::Shared>);
         static_assert(std::is_trivially_default_constructible_v<typename Kernel::Private>);
-        if (random != nullptr) {
-          RunOddly(k, *random);
-        } else {
-          RunQuickly(k);
-        }
+        Run(k, random);
       },
       kernel);
 }

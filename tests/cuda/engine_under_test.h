@@ -2,13 +2,17 @@
 
 #pragma once
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <cmath>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cuda/device_step_engine.h"
@@ -17,12 +21,16 @@
 
 namespace passel::cuda {
 
-inline Deadline Soon() { return Deadline::After(std::chrono::seconds(60)); }
-
 struct Made {
   std::unique_ptr<FakeDevice> device;
   std::unique_ptr<StepEngine> engine;
   std::vector<std::string> warnings;
+  /// Ends the engine, which has broken no rule of the device and leaves nothing there.
+  void ExpectACleanEnd() {
+    engine.reset();
+    EXPECT_THAT(device->violations(), ::testing::IsEmpty());
+    EXPECT_EQ(device->memories_alive(), 0u);
+  }
 };
 
 // On the heap: the engine calls back into it.
@@ -38,54 +46,39 @@ inline std::unique_ptr<Made> Make(const StepEngineOptions& options, const FakeDe
   return made;
 }
 
-struct Outcome {
-  double loss = 0;
-  std::size_t correct = 0;
-  bool finite = false;
-  std::vector<std::vector<float>> gradient;
-  friend bool operator==(const Outcome&, const Outcome&) = default;
-};
-
-inline Outcome FinishStep(StepEngine& engine, const StepWorld& world, int slot) {
-  Outcome outcome;
-  auto result = engine.Finish(Soon(), &outcome.finite);
-  EXPECT_TRUE(result.ok()) << result.status().message();
-  if (!result.ok()) return outcome;
-  outcome.loss = result->loss;
-  outcome.correct = result->correct;
-  outcome.gradient = world.Slot(slot);
-  return outcome;
-}
-
-/// A step with a plan that may be wrong: once everything is done, a sign that has not come never
-/// will, and the outcome is none.
-inline Outcome FinishOrNever(const Made& made, const StepWorld& world, int slot) {
-  Outcome outcome;
-  bool idle = false;
+/// The end of a step with a plan that may be wrong: once everything is done, a sign that has not
+/// come never will. With whether all is finite.
+inline std::pair<Result<BatchResult>, bool> FinishOrNever(StepEngine& engine,
+                                                          const FakeDevice& device) {
+  bool idle = false, finite = false;
   Result<BatchResult> result = Unavailable("not tried");
   do {
-    idle = made.device->idle();
-    result = made.engine->Finish(Deadline::After(std::chrono::seconds(0)), &outcome.finite);
+    idle = device.idle();
+    result = engine.Finish(Deadline::After(std::chrono::seconds(0)), &finite);
   } while (!idle && result.status().code() == Code::kDeadlineExceeded);
-  if (result.ok()) outcome = {result->loss, result->correct, outcome.finite, world.Slot(slot)};
-  return outcome;
+  return {std::move(result), finite};
 }
 
-inline Outcome RunStep(StepEngine& engine, const StepWorld& world,
-                       const std::vector<std::uint32_t>& indices, int slot) {
-  const Status started = engine.Start(indices, slot);
-  EXPECT_TRUE(started.ok()) << started.message();
-  return FinishStep(engine, world, slot);
+/// The same, with its gradient; nothing if it does not end.
+inline Outcome FinishOrNever(const Made& made, const StepWorld& world, int slot) {
+  const auto [result, finite] = FinishOrNever(*made.engine, *made.device);
+  if (!result.ok()) return {};
+  return {result->loss, result->correct, finite, world.Slot(slot)};
 }
 
-inline void ExpectNear(const StepWorld& world, const Outcome& outcome,
-                       const ReferenceResult& wanted, double tolerance = 1e-5) {
-  EXPECT_TRUE(outcome.finite);
-  EXPECT_EQ(outcome.correct, wanted.correct);
-  EXPECT_NEAR(outcome.loss, wanted.loss, 1e-5 * std::abs(wanted.loss) + 1e-6);
-  const auto got = world.Variables(outcome.gradient);
-  for (std::size_t v = 0; v < got.size(); ++v) {
-    EXPECT_LE(RelativeError(got[v], wanted.gradients[v]), tolerance) << "variable " << v;
+/// Calls `start` and `finish` for `steps` steps, each with its number, up to three under way at
+/// once: how many, chance decides.
+inline void RunSomeAtOnce(std::uint64_t seed, int steps, const std::function<void(int)>& start,
+                          const std::function<void(int)>& finish) {
+  Random random(seed);
+  int started = 0, finished = 0;
+  while (finished < steps && !::testing::Test::HasFatalFailure()) {
+    const int under_way = started - finished;
+    if (started < steps && under_way < 3 && (under_way == 0 || random.Below(2) == 0)) {
+      start(started++);
+    } else {
+      finish(finished++);
+    }
   }
 }
 

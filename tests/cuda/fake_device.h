@@ -93,7 +93,6 @@ class FakeDevice final : public Device {
 
   /// What the host did wrong so far, a sentence each.
   std::vector<std::string> violations() const;
-  std::uint64_t bytes_allocated() const;
   /// Nothing is under way, or nothing can go on.
   bool idle() const;
   /// Kinds of memory, and registrations, that were not given back.

@@ -235,11 +235,6 @@ const FakeDevice::Region* FakeDevice::Find(const void* begin, std::size_t size) 
   return nullptr;
 }
 
-std::uint64_t FakeDevice::bytes_allocated() const {
-  const std::unique_lock lock(mutex_);
-  return bytes_;
-}
-
 std::size_t FakeDevice::kernels_at(Scope scope) const {
   const std::unique_lock lock(mutex_);
   return kernels_at_[static_cast<std::size_t>(scope)];

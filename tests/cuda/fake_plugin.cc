@@ -48,44 +48,23 @@
 
 #include "compute/accelerator.h"
 #include "compute/plugin_entry.h"
-#include "cuda/device_step_engine.h"
+#include "cuda/device_accelerator.h"
 #include "cuda/error_class.h"
 #include "cuda/fake_device.h"
-#include "cuda/mapped_arena.h"
+#include "cuda/plugin_log.h"
 
 namespace passel::cuda {
 namespace {
 
-void (*g_info)(const char*) = nullptr;
-void (*g_warning)(const char*) = nullptr;
-
-class FakeAccelerator final : public Accelerator {
+class FakeAccelerator final : public DeviceAccelerator {
  public:
-  explicit FakeAccelerator(const FakeDeviceOptions& options) : device_(options) {}
+  explicit FakeAccelerator(std::unique_ptr<FakeDevice> device)
+      : DeviceAccelerator(std::move(device)) {}
   ~FakeAccelerator() override {
-    for (const std::string& violation : device_.violations()) Warn("fake GPU: " + violation);
+    for (const std::string& violation : static_cast<FakeDevice&>(device()).violations()) {
+      PluginLogWarning("fake GPU: " + violation);
+    }
   }
-  const AcceleratorInfo& info() const override { return device_.info(); }
-  Result<std::unique_ptr<StepEngine>> CreateStepEngine(const StepEngineOptions& options) override {
-    DeviceStepEngineHooks hooks;
-    hooks.warn = [](std::string_view text) { Warn(std::string(text)); };
-    hooks.explain = [](std::string_view text) {
-      if (g_info != nullptr) g_info(std::string(text).c_str());
-    };
-    return CreateDeviceStepEngine(device_, options, hooks);
-  }
-  Result<std::unique_ptr<DeviceArena>> CreateArena(const DeviceArenaShape& shape) override {
-    return CreateMappedArena(device_, shape);
-  }
-  Result<std::unique_ptr<DeviceArena>> ImportArena(int fd, const DeviceArenaShape& shape) override {
-    return ImportMappedArena(device_, fd, shape);
-  }
-
- private:
-  static void Warn(const std::string& text) {
-    if (g_warning != nullptr) g_warning(text.c_str());
-  }
-  FakeDevice device_;
 };
 
 std::optional<std::uint64_t> Number(std::string_view text) {
@@ -154,60 +133,63 @@ Status FailOpening(std::string_view word, std::uint64_t opening, bool* means_som
   return StatusOfError(error, fmt::format("making a context: error {}", error));
 }
 
+constexpr std::pair<std::string_view, bool FakeDeviceOptions::*> kSwitches[] = {
+    {"adversarial", &FakeDeviceOptions::adversarial},
+    {"refuse_registration", &FakeDeviceOptions::refuse_registration},
+    {"refuse_sharing", &FakeDeviceOptions::refuse_sharing},
+    {"mps", &FakeDeviceOptions::mps},
+    {"no_library", &FakeDeviceOptions::no_library}};
+
+// Has the device refuse large products with the epilogue of this name; false if there is none.
+bool RefuseEpilogue(std::string_view name, FakeDeviceOptions* options) {
+  using Epilogue = LargeGemm::Epilogue;
+  for (const Epilogue asked :
+       {Epilogue::kBiasReluMask, Epilogue::kMask, Epilogue::kMaskSums, Epilogue::kSums}) {
+    if (EpilogueName(asked) != name) continue;
+    options->refuse_product = [asked, others = options->refuse_product](const LargeGemm& gemm) {
+      return gemm.epilogue == asked || (others && others(gemm));
+    };
+    return true;
+  }
+  return false;
+}
+
 // What one word changes; false for a word that means nothing.
 bool Take(std::string_view word, FakeDeviceOptions* options, std::uint64_t* devices) {
+  for (const auto& [name, member] : kSwitches) {
+    if (word == name) return options->*member = true;
+  }
   const std::size_t equals = word.find('=');
-  const std::string_view name = word.substr(0, equals);
-  const std::string_view text =
-      equals == std::string_view::npos ? std::string_view() : word.substr(equals + 1);
-  if (word == "adversarial") {
-    options->adversarial = true;
-  } else if (word == "refuse_registration") {
-    options->refuse_registration = true;
-  } else if (word == "refuse_sharing") {
-    options->refuse_sharing = true;
-  } else if (word == "mps") {
-    options->mps = true;
-  } else if (word == "no_library") {
-    options->no_library = true;
-  } else if (name == "refuse_epilogue") {
-    using Epilogue = LargeGemm::Epilogue;
-    const auto asked = {Epilogue::kBiasReluMask, Epilogue::kMask, Epilogue::kMaskSums,
-                        Epilogue::kSums};
-    const auto* found = std::find_if(asked.begin(), asked.end(), [text](Epilogue epilogue) {
-      return EpilogueName(epilogue) == text;
-    });
-    if (found == asked.end()) return false;
-    options->refuse_product = [epilogue = *found,
-                               others = options->refuse_product](const LargeGemm& gemm) {
-      return gemm.epilogue == epilogue || (others && others(gemm));
-    };
-  } else if (name == "left_out") {
+  if (equals == std::string_view::npos) return false;
+  const std::string_view name = word.substr(0, equals), text = word.substr(equals + 1);
+  if (name == "refuse_epilogue") return RefuseEpilogue(text, options);
+  if (name == "left_out") {
     options->left_out = text;
-  } else if (name == "fail_at") {
+    return true;
+  }
+  if (name == "fail_at") {
     const auto at = TwoNumbers(text);
-    if (!at) return false;
-    options->fail_at = {at->first, static_cast<int>(at->second)};
+    if (at) options->fail_at = {at->first, static_cast<int>(at->second)};
+    return at.has_value();
+  }
+  const auto value = Number(text);
+  if (!value) return false;
+  if (name == "seed") {
+    options->seed = *value;
+  } else if (name == "memory") {
+    options->memory_limit = *value;
+  } else if (name == "crash_at") {
+    options->crash_at = *value;
+  } else if (name == "hang_at") {
+    options->hang_at = *value;
+  } else if (name == "devices") {
+    *devices = *value;
+  } else if (name == "peer_access") {
+    options->peers.can_access = options->peers.access_enabled = *value != 0;
+  } else if (name == "peer_atomics") {
+    options->peers.native_atomics = *value != 0;
   } else {
-    const auto value = Number(text);
-    if (!value) return false;
-    if (name == "seed") {
-      options->seed = *value;
-    } else if (name == "memory") {
-      options->memory_limit = *value;
-    } else if (name == "crash_at") {
-      options->crash_at = *value;
-    } else if (name == "hang_at") {
-      options->hang_at = *value;
-    } else if (name == "devices") {
-      *devices = *value;
-    } else if (name == "peer_access") {
-      options->peers.can_access = options->peers.access_enabled = *value != 0;
-    } else if (name == "peer_atomics") {
-      options->peers.native_atomics = *value != 0;
-    } else {
-      return false;
-    }
+    return false;
   }
   return true;
 }
@@ -244,7 +226,8 @@ Result<std::unique_ptr<Accelerator>> Open(const AcceleratorOptions& options) {
   fake.uuid = options.uuid.empty() ? fake.visible[0] : options.uuid;
   fake.memory_limit =
       static_cast<std::uint64_t>(options.memory_fraction * static_cast<double>(fake.memory_limit));
-  return std::unique_ptr<Accelerator>(std::make_unique<FakeAccelerator>(fake));
+  return std::unique_ptr<Accelerator>(
+      std::make_unique<FakeAccelerator>(std::make_unique<FakeDevice>(fake)));
 }
 
 }  // namespace
@@ -253,9 +236,6 @@ Result<std::unique_ptr<Accelerator>> Open(const AcceleratorOptions& options) {
 extern "C" __attribute__((visibility("default"))) int passel_accelerator_v1(
     const passel::AcceleratorHost* host, passel::AcceleratorPlugin* plugin) {
   const int refused = passel::AnswerHost(*host, passel::cuda::Open, plugin);
-  if (refused == 0) {
-    passel::cuda::g_info = host->log_info;
-    passel::cuda::g_warning = host->log_warning;
-  }
+  if (refused == 0) passel::cuda::SetLog(*host);
   return refused;
 }

@@ -20,16 +20,20 @@ namespace {
 
 enum class Tile { kSmall, kMedium, kLarge };
 
-AnyKernel WithTile(Tile tile, const GemmArguments& arguments) {
+template <bool kUpdate>
+AnyKernel KernelOf(Tile tile, const GemmArguments& arguments) {
   switch (tile) {
     case Tile::kSmall:
-      return SmallGemm{arguments};
+      return GemmKernel<SmallTile, kUpdate>{arguments};
     case Tile::kMedium:
-      return MediumGemm{arguments};
+      return GemmKernel<MediumTile, kUpdate>{arguments};
     case Tile::kLarge:
       break;
   }
-  return LargeTileGemm{arguments};
+  return GemmKernel<LargeTile, kUpdate>{arguments};
+}
+AnyKernel WithTile(Tile tile, const GemmArguments& arguments) {
+  return KernelOf<false>(tile, arguments);
 }
 
 struct Case {
@@ -300,15 +304,7 @@ TEST_P(GemmTest, CountsWhatIsNotFinite) {
 }
 
 AnyKernel UpdateWithTile(Tile tile, const GemmArguments& arguments) {
-  switch (tile) {
-    case Tile::kSmall:
-      return SmallGemmUpdate{arguments};
-    case Tile::kMedium:
-      return MediumGemmUpdate{arguments};
-    case Tile::kLarge:
-      break;
-  }
-  return LargeTileGemmUpdate{arguments};
+  return KernelOf<true>(tile, arguments);
 }
 
 // A product down a batch of k, as a layer's weights get their gradient: x' dy, and sums of dy.

@@ -73,42 +73,31 @@ Status PushOnce(DeviceArena& arena, const StepScalars& scalars, bool claims, std
 
 class GpuArena : public GpuFixture {
  protected:
-  void Create(int slots, bool several_gpus = false) {
+  // The GPUs that a worker sees, its own first; empty: as this process.
+  virtual std::string Visible(int /*worker*/) const { return ""; }
+  void Create(int slots) {
     DeviceArenaShape shape = Shape(slots);
-    shape.several_gpus = several_gpus;
-    auto arena = accelerator_->CreateArena(shape);
-    ASSERT_TRUE(arena.ok()) << arena.status().ToString();
-    arena_ = std::move(*arena);
+    shape.several_gpus = !Visible(1).empty();
+    CreateArena(shape);
   }
-  std::vector<float> Read(int array) {
-    std::vector<float> values(kFloats);
-    const Status read = arena_->Read(0, array, values.data(), Deadline::After(kChildLimit));
-    EXPECT_TRUE(read.ok()) << read.ToString();
-    return values;
-  }
+  std::vector<float> Read(int array) { return GpuFixture::Read(0, array, kFloats); }
 
-  // Another process of this program, which counts `pushes` times; 0: until it is killed. `visible`:
-  // the GPUs that it sees, its own first; empty: as this process.
-  pid_t Spawn(int worker, bool momentum, bool claims, int pushes, const std::string& visible = "") {
+  // Another process of this program, which counts `pushes` times; 0: until it is killed.
+  pid_t Spawn(int worker, bool momentum, bool claims, int pushes) {
     const std::string description = std::to_string(arena_->fd()) + " " + std::to_string(worker) +
                                     " " + (momentum ? "1" : "0") + " " + (claims ? "1 " : "0 ") +
                                     std::to_string(pushes);
     ::fcntl(arena_->fd(), F_SETFD, 0);
     std::vector<std::string> variables = {"PASSEL_GPU_ARENA_CHILD=" + description};
-    if (!visible.empty()) {
+    if (const std::string visible = Visible(worker); !visible.empty()) {
       variables.push_back("CUDA_VISIBLE_DEVICES=" + visible);
       variables.push_back("PASSEL_GPU_ARENA_HOME=" + accelerator_->info().uuid);
     }
     return SpawnTests("GpuArenaChild.Counts", variables);
   }
 
-  std::unique_ptr<DeviceArena> arena_;
-};
-
-TEST_F(GpuArena, CountingIsExactBetweenTwoAndFourProcesses) {
-  const bool small = std::getenv("PASSEL_GPU_SMALL") != nullptr;
-  const int pushes = small ? 40 : 1000;
-  for (const int processes : {2, 4}) {
+  void ExpectExactCounts(int processes) {
+    const int pushes = Small() ? 40 : 1000;
     for (const auto& [momentum, claims] :
          {std::pair{false, false}, std::pair{false, true}, std::pair{true, true}}) {
       SCOPED_TRACE(::testing::Message()
@@ -131,35 +120,38 @@ TEST_F(GpuArena, CountingIsExactBetweenTwoAndFourProcesses) {
       arena_.reset();
     }
   }
-}
 
-// Whatever a dead process held can be taken over, and the others go on.
-TEST_F(GpuArena, KilledProcessLeavesNothingThatCannotBeTakenOver) {
-  const bool small = std::getenv("PASSEL_GPU_SMALL") != nullptr;
-  Create(0);
-  ASSERT_FALSE(HasFatalFailure());
-  const std::vector<float> minus_one(kFloats, -1);
-  ASSERT_TRUE(arena_->WriteGradient(0, 0, minus_one.data()).ok());
-  const StepScalars scalars = Counting(false);
-  for (int kill = 0; kill < (small ? 3 : 20); ++kill) {
-    const int worker = 1 + kill % 3;
-    const pid_t child = Spawn(worker, false, true, 0);
-    const float before = Read(0)[0];
-    const Deadline deadline = Deadline::After(kChildLimit);
-    while (Read(0)[0] < before + 3 && !deadline.Expired()) {
-    }
-    EXPECT_FALSE(deadline.Expired()) << "the process does not count";
-    ASSERT_EQ(::kill(child, SIGKILL), 0);
-    ASSERT_NE(AwaitChild(child), -1);
-    const Status pushed = PushOnce(*arena_, scalars, true, ClaimOf(1, 0), ClaimOf(1, worker), 0,
-                                   Deadline::After(kChildLimit));
-    ASSERT_TRUE(pushed.ok()) << pushed.ToString();
-    for (const float v : Read(0)) {
-      // Whole updates of each float: a killed process leaves some floats without its last.
-      ASSERT_EQ(v, std::floor(v));
+  // Whatever a dead process held can be taken over, and the others go on.
+  void KillWhoCounts(const std::vector<int>& workers) {
+    Create(0);
+    ASSERT_FALSE(HasFatalFailure());
+    const std::vector<float> minus_one(kFloats, -1);
+    ASSERT_TRUE(arena_->WriteGradient(0, 0, minus_one.data()).ok());
+    const StepScalars scalars = Counting(false);
+    for (std::size_t kill = 0; kill < (Small() ? 3u : 20u); ++kill) {
+      const int worker = workers[kill % workers.size()];
+      const pid_t child = Spawn(worker, false, true, 0);
+      const float before = Read(0)[0];
+      AwaitTrue([&] { return Read(0)[0] >= before + 3; }, "the process counts");
+      ASSERT_EQ(::kill(child, SIGKILL), 0);
+      ASSERT_NE(AwaitChild(child), -1);
+      const Status pushed = PushOnce(*arena_, scalars, true, ClaimOf(1, 0), ClaimOf(1, worker), 0,
+                                     Deadline::After(kChildLimit));
+      ASSERT_TRUE(pushed.ok()) << pushed.ToString();
+      for (const float v : Read(0)) {
+        // Whole updates of each float: a killed process leaves some floats without its last.
+        ASSERT_EQ(v, std::floor(v));
+      }
     }
   }
+};
+
+TEST_F(GpuArena, CountingIsExactBetweenTwoAndFourProcesses) {
+  ExpectExactCounts(2);
+  ExpectExactCounts(4);
 }
+
+TEST_F(GpuArena, KilledProcessLeavesNothingThatCannotBeTakenOver) { KillWhoCounts({1, 2, 3}); }
 
 // On two GPUs, with the arena in the memory of the first.
 class GpuArenaPeers : public GpuArena {
@@ -181,55 +173,16 @@ class GpuArenaPeers : public GpuArena {
     accelerator_ = std::move(opened).value();
   }
   // Every other one computes on the other GPU.
-  std::string Visible(int worker) const { return worker % 2 == 0 ? home_ : peer_ + "," + home_; }
+  std::string Visible(int worker) const override {
+    return worker % 2 == 0 ? home_ : peer_ + "," + home_;
+  }
   std::string home_, peer_;
 };
 
-TEST_F(GpuArenaPeers, CountingIsExactBetweenTwoGpus) {
-  const bool small = std::getenv("PASSEL_GPU_SMALL") != nullptr;
-  const int pushes = small ? 40 : 1000;
-  constexpr int kProcesses = 4;
-  for (const auto& [momentum, claims] :
-       {std::pair{false, false}, std::pair{false, true}, std::pair{true, true}}) {
-    SCOPED_TRACE(::testing::Message() << "momentum " << momentum << ", claims " << claims);
-    Create(momentum ? 1 : 0, true);
-    ASSERT_FALSE(HasFatalFailure());
-    std::vector<pid_t> children;
-    for (int w = 0; w < kProcesses; ++w) {
-      children.push_back(Spawn(w, momentum, claims, pushes, Visible(w)));
-    }
-    for (const pid_t child : children) EXPECT_EQ(AwaitChild(child), 0);
-    const float total = static_cast<float>(kProcesses * pushes);
-    const float sum = momentum ? total * (total + 1) / 2 : total;
-    for (const float v : Read(0)) ASSERT_EQ(v, sum);
-    if (momentum) {
-      for (const float a : Read(1)) ASSERT_EQ(a, -total);
-    }
-    arena_.reset();
-  }
-}
+TEST_F(GpuArenaPeers, CountingIsExactBetweenTwoGpus) { ExpectExactCounts(4); }
 
 TEST_F(GpuArenaPeers, KilledProcessOfTheOtherGpuLeavesNothingThatCannotBeTakenOver) {
-  const bool small = std::getenv("PASSEL_GPU_SMALL") != nullptr;
-  Create(0, true);
-  ASSERT_FALSE(HasFatalFailure());
-  const std::vector<float> minus_one(kFloats, -1);
-  ASSERT_TRUE(arena_->WriteGradient(0, 0, minus_one.data()).ok());
-  const StepScalars scalars = Counting(false);
-  for (int kill = 0; kill < (small ? 3 : 20); ++kill) {
-    const pid_t child = Spawn(1, false, true, 0, Visible(1));
-    const float before = Read(0)[0];
-    const Deadline deadline = Deadline::After(kChildLimit);
-    while (Read(0)[0] < before + 3 && !deadline.Expired()) {
-    }
-    EXPECT_FALSE(deadline.Expired()) << "the process on the other GPU does not count";
-    ASSERT_EQ(::kill(child, SIGKILL), 0);
-    ASSERT_NE(AwaitChild(child), -1);
-    const Status pushed = PushOnce(*arena_, scalars, true, ClaimOf(1, 0), ClaimOf(1, 1), 0,
-                                   Deadline::After(kChildLimit));
-    ASSERT_TRUE(pushed.ok()) << pushed.ToString();
-    for (const float v : Read(0)) ASSERT_EQ(v, std::floor(v));
-  }
+  KillWhoCounts({1});
 }
 
 // Not a test of its own: what Spawn() runs.

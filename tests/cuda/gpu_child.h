@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -55,6 +56,18 @@ inline int AwaitChild(pid_t child) {
   ::kill(child, SIGKILL);
   ::waitpid(child, &status, 0);
   return -1;
+}
+
+/// Waits until `is_true`, looking about every millisecond; a failure of the test after the limit.
+inline void AwaitTrue(const std::function<bool()>& is_true, const char* what) {
+  const Deadline deadline = Deadline::After(kChildLimit);
+  while (!is_true()) {
+    if (deadline.Expired()) {
+      ADD_FAILURE() << "not so in time: " << what;
+      return;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 }  // namespace passel::cuda

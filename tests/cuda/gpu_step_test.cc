@@ -23,13 +23,6 @@
 namespace passel::cuda {
 namespace {
 
-struct Outcome {
-  double loss = 0;
-  std::size_t correct = 0;
-  bool finite = false;
-  std::vector<std::vector<float>> gradient;
-};
-
 class Gpu : public GpuFixture {
  protected:
   std::unique_ptr<StepEngine> Make(const StepEngineOptions& options) {
@@ -40,17 +33,7 @@ class Gpu : public GpuFixture {
   static Outcome Step(StepEngine& engine, StepWorld& world,
                       const std::vector<std::uint32_t>& indices, int slot) {
     world.PoisonSlot(slot);
-    Outcome outcome;
-    const Status started = engine.Start(indices, slot);
-    EXPECT_TRUE(started.ok()) << started.ToString();
-    if (!started.ok()) return outcome;
-    const auto result = engine.Finish(Soon(), &outcome.finite);
-    EXPECT_TRUE(result.ok()) << result.status().ToString();
-    if (!result.ok()) return outcome;
-    outcome.loss = result->loss;
-    outcome.correct = result->correct;
-    outcome.gradient = world.Slot(slot);
-    return outcome;
+    return RunStep(engine, world, indices, slot);
   }
   static void ExpectNear(const StepWorld& world, const Outcome& outcome,
                          const std::vector<std::uint32_t>& indices, double tolerance) {
@@ -136,9 +119,7 @@ TEST_F(Gpu, GradientAndLossAreThoseOfDoublePrecision) {
 }
 
 TEST_F(Gpu, AGraphGivesTheSameBitsAsOneByOneAHundredTimes) {
-  const std::vector<std::size_t> widths =
-      Small() ? std::vector<std::size_t>{33, 20, 10} : std::vector<std::size_t>{784, 100, 10};
-  StepWorld world(widths, Small() ? 7 : 100, Placement::kRoundRobin, 5);
+  StepWorld world = MnistWorld(Placement::kRoundRobin, 5);
   const auto graph = Make(world.options);
   world.options.graph = false;
   const auto single = Make(world.options);
@@ -173,12 +154,8 @@ TEST_F(Gpu, StepsInFlightDoNotMix) {
       ASSERT_TRUE(engine->Start(batches.back(), slot).ok());
     }
     for (int slot = 0; slot < 3; ++slot) {
-      Outcome outcome;
-      const auto result = engine->Finish(Soon(), &outcome.finite);
-      ASSERT_TRUE(result.ok()) << result.status().ToString();
-      outcome.loss = result->loss;
-      outcome.gradient = world.Slot(slot);
-      ExpectNear(world, outcome, batches[static_cast<std::size_t>(slot)], 1e-5);
+      ExpectNear(world, FinishStep(*engine, world, slot), batches[static_cast<std::size_t>(slot)],
+                 1e-5);
     }
   }
 }
@@ -195,7 +172,8 @@ TEST_F(Gpu, NotANumberIsSeen) {
 }
 
 // Relative errors of a gradient. Where operands are rounded, units near 0 fall on the other side of
-// their ReLU: rounded_operands.py has up to 3e-2 and 7e-2. An epilogue that is wrong has about 1.
+// their ReLU: in NumPy these networks have up to 3e-2 (operands of 10 mantissa bits) and 7e-2 (of
+// 7). An epilogue that is wrong has about 1.
 constexpr std::pair<MathMode, double> kMathTolerances[] = {
     {MathMode::kFloat32, 1e-5}, {MathMode::kTf32, 1e-1}, {MathMode::kBfloat16, 2e-1}};
 
@@ -271,9 +249,7 @@ TEST_F(Gpu, MemoryBeyondTheLimitIsRefusedInOneSentence) {
 
 // For ncu: the kernels of MNIST's network, one after the other.
 TEST_F(Gpu, Profile) {
-  StepWorld world(
-      Small() ? std::vector<std::size_t>{33, 20, 10} : std::vector<std::size_t>{784, 100, 10},
-      Small() ? 7 : 100, Placement::kOneShard, 17);
+  StepWorld world = MnistWorld(Placement::kOneShard, 17);
   world.options.graph = false;
   const auto engine = Make(world.options);
   ASSERT_NE(engine, nullptr);
@@ -318,9 +294,7 @@ TEST_F(Gpu, Speed) {
   const Row rows[] = {{false, 1, 70, 130}, {false, 2, 0, 0},  {false, 3, 0, 0},
                       {true, 1, 30, 45},   {true, 2, 20, 28}, {true, 3, 20, 28}};
   for (const Row& row : rows) {
-    StepWorld world(
-        Small() ? std::vector<std::size_t>{33, 20, 10} : std::vector<std::size_t>{784, 100, 10},
-        Small() ? 7 : 100, Placement::kOneShard, 15, 3, Small() ? 50 : 60000);
+    StepWorld world = MnistWorld(Placement::kOneShard, 15, 3, true);
     world.options.graph = row.graph;
     const auto engine = Make(world.options);
     ASSERT_NE(engine, nullptr);

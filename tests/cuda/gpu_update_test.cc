@@ -16,7 +16,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/file_descriptor.h"
 #include "compute/accelerator_loader.h"
 #include "cuda/gpu_child.h"
@@ -31,17 +30,8 @@ class GpuUpdate : public GpuFixture {
   // An arena with the world's values, and an engine on it.
   void Create(StepWorld& world) {
     engine_.reset();
-    DeviceArenaShape shape;
-    for (const auto& values : world.options.memory.shard_values) {
-      shape.shards.push_back({values.size(), 64});
-    }
-    shape.gradient_slots = static_cast<int>(world.options.memory.gradient_slots.size());
-    shape.id = 4711;
-    shape.plan_hash = 1;
-    auto arena = accelerator_->CreateArena(shape);
-    ASSERT_TRUE(arena.ok()) << arena.status().ToString();
-    arena_ = std::move(*arena);
-    Write(world);
+    CreateArena(world);
+    ASSERT_FALSE(HasFatalFailure());
     world.options.arena = arena_.get();
     world.options.updates = true;
     auto engine = accelerator_->CreateStepEngine(world.options);
@@ -49,22 +39,14 @@ class GpuUpdate : public GpuFixture {
     engine_ = std::move(*engine);
     ASSERT_TRUE(engine_->can_update());
   }
-  void Write(StepWorld& world) {
-    for (std::size_t s = 0; s < world.options.memory.shard_values.size(); ++s) {
-      ASSERT_TRUE(arena_->Write(static_cast<int>(s), 0, world.values(s).data()).ok());
-    }
-  }
-  std::vector<std::vector<float>> Read(const StepWorld& world) {
+  std::vector<std::vector<float>> ReadAll(const StepWorld& world) {
     std::vector<std::vector<float>> values;
     for (const auto& shard : world.options.memory.shard_values) {
-      values.emplace_back(shard.size());
-      const auto s = static_cast<int>(values.size()) - 1;
-      EXPECT_TRUE(arena_->Read(s, 0, values.back().data(), Soon()).ok());
+      values.push_back(Read(static_cast<int>(values.size()), 0, shard.size()));
     }
     return values;
   }
 
-  std::unique_ptr<DeviceArena> arena_;
   std::unique_ptr<StepEngine> engine_;
 };
 
@@ -93,7 +75,7 @@ TEST_F(GpuUpdate, StepsAddTheGradientOfDoublePrecision) {
         EXPECT_TRUE(finite);
         EXPECT_EQ(engine_->left_out().elements, 0u);
         EXPECT_NEAR(result->loss, wanted.loss, 1e-5 * std::abs(wanted.loss) + 1e-6);
-        const auto after = world.Variables(Read(world));
+        const auto after = world.Variables(ReadAll(world));
         for (std::size_t v = 0; v < after.size(); ++v) {
           std::vector<double> got, expected;
           for (std::size_t i = 0; i < after[v].size(); ++i) {
@@ -105,8 +87,6 @@ TEST_F(GpuUpdate, StepsAddTheGradientOfDoublePrecision) {
       }
     }
   }
-  engine_.reset();
-  arena_.reset();
 }
 
 TEST_F(GpuUpdate, WhatIsNotFiniteIsNotAdded) {
@@ -119,46 +99,39 @@ TEST_F(GpuUpdate, WhatIsNotFiniteIsNotAdded) {
   bool finite = true;
   ASSERT_TRUE(engine_->Finish(Soon(), &finite).ok());
   EXPECT_FALSE(finite);
-  const auto after = Read(world);
+  const auto after = ReadAll(world);
   for (std::size_t i = 0; i < after[0].size(); ++i) {
     if (i != 5) {
       ASSERT_EQ(after[0][i], world.values(0)[i]) << i;
     }
   }
-  engine_.reset();
-  arena_.reset();
 }
 
 // Prints, for tools/gpu_check: what a step with its update in it takes, by how many are in flight.
 // (A job has one: steps behind each other on one stream read what those before them added, so more
 // of them would make nothing staler.)
 TEST_F(GpuUpdate, Speed) {
-  const int warm_up = Small() ? 5 : 200, turns = Small() ? 20 : 5000;
-  StepWorld world(
-      Small() ? std::vector<std::size_t>{33, 20, 10} : std::vector<std::size_t>{784, 100, 10},
-      Small() ? 7 : 100, Placement::kOneShard, 15, 3, Small() ? 50 : 60000);
+  StepWorld world = MnistWorld(Placement::kOneShard, 15, 3, true);
   Create(world);
   ASSERT_FALSE(HasFatalFailure());
   const auto indices = world.RandomBatch();
   for (int in_flight = 1; in_flight <= 3; ++in_flight) {
     int started = 0;
-    std::int64_t begin = 0;
-    for (int finished = 0; finished < warm_up + turns; ++finished) {
-      if (finished == warm_up) begin = MonotonicNs();
-      for (; started < std::min(finished + in_flight, warm_up + turns); ++started) {
-        ASSERT_TRUE(engine_->StartUpdate(indices, started % 3, 1e-6f).ok());
-      }
-      bool finite = false;
-      ASSERT_TRUE(engine_->Finish(Soon(), &finite).ok());
+    for (; started < in_flight; ++started) {
+      ASSERT_TRUE(engine_->StartUpdate(indices, started % 3, 1e-6f).ok());
     }
-    const double us = static_cast<double>(MonotonicNs() - begin) * 1e-3 / turns;
+    bool finite = false;
+    const double us = Microseconds([&] {
+      ASSERT_TRUE(engine_->Finish(Soon(), &finite).ok());
+      ASSERT_TRUE(engine_->StartUpdate(indices, started++ % 3, 1e-6f).ok());
+    });
+    ASSERT_FALSE(HasFatalFailure());
+    for (int i = 0; i < in_flight; ++i) ASSERT_TRUE(engine_->Finish(Soon(), &finite).ok());
     std::printf(
         "RESULT step with a fused update in GPU memory, graph, SGD, %d in flight: %.2f us, %.0f "
         "steps/s\n",
         in_flight, us, 1e6 / us);
   }
-  engine_.reset();
-  arena_.reset();
 }
 
 // --- Counting. The network is so sure of the wrong class that its gradient is +1 for each weight
@@ -231,18 +204,15 @@ class Counter {
 class GpuUpdateCount : public GpuFixture {
  protected:
   void Create() {
-    arena_.reset();
-    auto arena = accelerator_->CreateArena(CountingShape());
-    ASSERT_TRUE(arena.ok()) << arena.status().ToString();
-    arena_ = std::move(*arena);
+    CreateArena(CountingShape());
+    ASSERT_FALSE(HasFatalFailure());
     std::vector<float> values;
     for (std::size_t i = 0; i < kNetworkFloats; ++i) values.push_back(FirstValue(i));
     ASSERT_TRUE(arena_->Write(0, 0, values.data()).ok());
   }
   // How often each value was updated; padding never was.
   std::vector<double> Counts() {
-    std::vector<float> values(kNetworkFloats);
-    EXPECT_TRUE(arena_->Read(0, 0, values.data(), Soon()).ok());
+    const std::vector<float> values = Read(0, 0, kNetworkFloats);
     std::vector<double> counts;
     for (std::size_t i = 0; i < kNetworkFloats; ++i) {
       const double difference = static_cast<double>(FirstValue(i)) - static_cast<double>(values[i]);
@@ -260,8 +230,6 @@ class GpuUpdateCount : public GpuFixture {
                       {"PASSEL_GPU_UPDATE_CHILD=" + std::to_string(arena_->fd()) + " " +
                        std::to_string(updates)});
   }
-
-  std::unique_ptr<DeviceArena> arena_;
 };
 
 TEST_F(GpuUpdateCount, IsExactBetweenTwoAndFourProcesses) {
@@ -277,7 +245,6 @@ TEST_F(GpuUpdateCount, IsExactBetweenTwoAndFourProcesses) {
               static_cast<std::ptrdiff_t>(counts.size()))
         << "the first is " << counts[0] << ", not " << processes * updates;
   }
-  arena_.reset();
 }
 
 // A killed process leaves whole additions, and at most the two steps that it had under way in part.
@@ -290,10 +257,7 @@ TEST_F(GpuUpdateCount, KilledProcessesLeaveWholeAdditions) {
   for (int kill = 0; kill < kills; ++kill) {
     const pid_t child = Spawn(0);
     const double before = Counts()[0];
-    const Deadline deadline = Deadline::After(kChildLimit);
-    while (Counts()[0] < before + 3 && !deadline.Expired()) {
-    }
-    EXPECT_FALSE(deadline.Expired()) << "the process does not count";
+    AwaitTrue([&] { return Counts()[0] >= before + 3; }, "the process counts");
     ASSERT_EQ(::kill(child, SIGKILL), 0);
     ASSERT_NE(AwaitChild(child), -1);
     mine.Count(5, Deadline::After(kChildLimit));

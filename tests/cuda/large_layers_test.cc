@@ -23,6 +23,7 @@
 namespace passel::cuda {
 namespace {
 
+using testing::Contains;
 using testing::Each;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -61,11 +62,11 @@ const LargeNet kLargeNets[] = {
 
 class LargeLayers : public testing::TestWithParam<Placement> {};
 
-INSTANTIATE_TEST_SUITE_P(
-    All, LargeLayers,
-    testing::ValuesIn(Cases<Placement>({Placement::kOneShard, Placement::kRoundRobin,
-                                        Placement::kSplit, Placement::kSplitWeights},
-                                       {Placement::kOneShard, Placement::kSplitWeights})));
+// That of variables in turn over the shards is in the tests of the order.
+INSTANTIATE_TEST_SUITE_P(All, LargeLayers,
+                         testing::ValuesIn(Cases<Placement>(
+                             {Placement::kOneShard, Placement::kSplit, Placement::kSplitWeights},
+                             {Placement::kOneShard, Placement::kSplitWeights})));
 
 TEST_P(LargeLayers, GradientIsThatOfDoublePrecision) {
   for (const LargeNet& net : kLargeNets) {
@@ -79,26 +80,22 @@ TEST_P(LargeLayers, GradientIsThatOfDoublePrecision) {
     const auto batch = world.RandomBatch();
     ExpectNear(world, RunStep(*made->engine, world, batch, 1), world.Reference(batch));
     EXPECT_THAT(world.Padding(1), Each(0.f));
-    made->engine.reset();
-    EXPECT_THAT(made->device->violations(), IsEmpty());
-    EXPECT_EQ(made->device->memories_alive(), 0u);
+    made->ExpectACleanEnd();
   }
 }
 
-// Without the library kernels of our own compute them, and say so once. All placements
-// are tested above, so two will do.
-class LargeLayersAlone : public LargeLayers {};
-INSTANTIATE_TEST_SUITE_P(All, LargeLayersAlone,
-                         testing::Values(Placement::kOneShard, Placement::kSplit));
-
-TEST_P(LargeLayersAlone, GradientIsThatOfDoublePrecision) {
+// Without the library kernels of our own compute them, and say so once. All placements are tested
+// above, so one for each network will do.
+TEST(LargeLayers, GradientIsThatOfDoublePrecisionWithoutTheLibrary) {
+  Placement placement = Placement::kSplit;
   for (const LargeNet& net : kLargeNets) {
     if (kSanitized && &net != kLargeNets) break;  // one shows where the kernels read and write
     SCOPED_TRACE(net.described);
-    StepWorld world(net.widths, net.batch, GetParam(), 43, 2);
+    placement = placement == Placement::kSplit ? Placement::kOneShard : Placement::kSplit;
+    StepWorld world(net.widths, net.batch, placement, 43, 2);
     FakeDeviceOptions fake;
     // Slow: its threads run in random order.
-    fake.adversarial = net.widths[0] == 700 && GetParam() == Placement::kOneShard && !kSanitized;
+    fake.adversarial = net.widths[0] == 700 && !kSanitized;
     fake.no_library = true;
     const auto made = Make(world.options, fake);
     ASSERT_NE(made->engine, nullptr);
@@ -112,9 +109,7 @@ TEST_P(LargeLayersAlone, GradientIsThatOfDoublePrecision) {
     const double tolerance = net.widths[1] > 100000 ? 1e-4 : 1e-5;
     ExpectNear(world, RunStep(*made->engine, world, batch, 1), world.Reference(batch), tolerance);
     EXPECT_THAT(world.Padding(1), Each(0.f));
-    made->engine.reset();
-    EXPECT_THAT(made->device->violations(), IsEmpty());
-    EXPECT_EQ(made->device->memories_alive(), 0u);
+    made->ExpectACleanEnd();
   }
 }
 
@@ -202,8 +197,7 @@ TEST_P(LargeLayers, GradientIsTheSameWhateverIsRefused) {
     described.insert(made->engine->Describe());
     world.PoisonSlot(0);
     ExpectNear(world, RunStep(*made->engine, world, batch, 0), wanted);
-    made->engine.reset();
-    EXPECT_THAT(made->device->violations(), IsEmpty());
+    made->ExpectACleanEnd();
   }
   // Without and with BGRADA, times: no mask, DRELU, DRELU_BGRAD. In parts there is no sum at all.
   EXPECT_EQ(described.size(), GetParam() == Placement::kSplit ? 2u : 6u);
@@ -241,8 +235,7 @@ TEST(LargeLayers, NoAllowedOrderShowsInTheResult) {
         ASSERT_EQ(FinishStep(*made->engine, world, slot), wanted[step]) << "step " << step;
       }
     }
-    made->engine.reset();
-    ASSERT_THAT(made->device->violations(), IsEmpty());
+    made->ExpectACleanEnd();
   }
 }
 
@@ -278,38 +271,23 @@ TEST(LargeLayers, EveryForgottenEdgeOfAProductIsFound) {
     }
     Plans plans(world.options);
     const Plan plan = plans.Build({{true, true, false}, {false, false, with_sums}, {}});
-    std::set<std::string> found_edges;
-    for (int node = 0; node < static_cast<int>(plan.nodes().size()); ++node) {
-      const Node& later = plan.nodes()[static_cast<std::size_t>(node)];
-      for (const int before : later.after) {
-        const Node& earlier = plan.nodes()[static_cast<std::size_t>(before)];
-        if (!std::holds_alternative<LargeGemm>(earlier.operation) &&
-            !std::holds_alternative<LargeGemm>(later.operation)) {
-          continue;  // device_schedules_test has these
-        }
-        if (!ShareBytes(earlier, later)) continue;
-        const std::string edge = earlier.name + " -> " + later.name;
-        bool found = false;
-        for (std::uint64_t seed = 0; seed < 60 && !found; ++seed) {
-          FakeDeviceOptions fake;
-          fake.seed = seed;
-          fake.refuse_product = plain.refuse_product;
-          fake.forgotten_edges = {{before, node}};
+    const auto found = ExpectEveryEdgeIsFound(
+        plan, plain, 60,
+        [&](const FakeDeviceOptions& fake) {
           const auto made = Make(world.options, fake);
           world.PoisonSlot(0);
-          ASSERT_TRUE(made->engine->Start(batch, 0).ok());
-          found = FinishOrNever(*made, world, 0) != wanted;
-        }
-        EXPECT_TRUE(found) << "without " << edge;
-        if (found) found_edges.insert(edge);
-      }
-    }
-    EXPECT_GE(found_edges.size(), 9u);
+          EXPECT_TRUE(made->engine->Start(batch, 0).ok());
+          return FinishOrNever(*made, world, 0) != wanted;
+        },
+        [](const Node& from, const Node& to) {
+          const bool product = std::holds_alternative<LargeGemm>(from.operation) ||
+                               std::holds_alternative<LargeGemm>(to.operation);
+          return product && ShareBytes(from, to);  // device_schedules_test has the others
+        });
+    EXPECT_GE(found.size(), 9u);
     // Of the bias gradients: from each product that writes one to its check.
-    EXPECT_TRUE(found_edges.contains("backward inputs 1 -> check bias 0"))
-        << testing::PrintToString(found_edges);
-    EXPECT_EQ(found_edges.contains("backward weights 1 -> check bias 1"), with_sums)
-        << testing::PrintToString(found_edges);
+    EXPECT_THAT(found, Contains("backward inputs 1 -> check bias 0"));
+    EXPECT_THAT(found, Contains("backward weights 1 -> check bias 1").Times(with_sums ? 1 : 0));
   }
 }
 
@@ -326,23 +304,8 @@ TEST_P(LargeLayers, WhatIsNotFiniteIsCounted) {
     FakeDevice device({});
     auto memory = StepMemory::Create(device, world.options);
     ASSERT_TRUE(memory.ok());
-    std::vector<Device::Memory> pinned;
-    const auto pin = [&](std::size_t bytes) {
-      pinned.push_back(std::move(device.AllocatePinned(bytes)).value());
-      return pinned.back().get();
-    };
-    auto* const block = static_cast<StepBlock*>(pin(StepBlockSize(2)));
-    StepHostMemory host;
-    host.block = block;
-    host.line = static_cast<StepReportLine*>(pin(sizeof(StepReportLine)));
-    std::vector<std::span<float>> values, gradients;
-    for (const auto& shard : world.options.memory.shard_values) {
-      values.emplace_back(static_cast<float*>(pin(shard.size_bytes())), shard.size());
-      gradients.emplace_back(static_cast<float*>(pin(shard.size_bytes())), shard.size());
-      host.values.push_back(values.back().data());
-      host.gradients.push_back(gradients.back().data());
-    }
-    const Plan plan = BuildStepPlan(world.options, *memory, host, epilogues);
+    PinnedHost host(device, world.options);
+    const Plan plan = BuildStepPlan(world.options, *memory, host.host, epilogues);
     int checks = 0;
     const int last = static_cast<int>(plan.nodes().size()) - 1;
     for (int node = 0; node < last; ++node) {
@@ -357,7 +320,7 @@ TEST_P(LargeLayers, WhatIsNotFiniteIsCounted) {
     ASSERT_TRUE(executable.ok()) << executable.status().message();
     const auto not_finite = [&] {
       std::uint64_t count = 0;
-      for (const auto& shard : gradients) {
+      for (const auto& shard : host.gradients) {
         count += static_cast<std::uint64_t>(
             std::count_if(shard.begin(), shard.end(), [](float x) { return !std::isfinite(x); }));
       }
@@ -368,26 +331,24 @@ TEST_P(LargeLayers, WhatIsNotFiniteIsCounted) {
       for (const auto& part : world.options.memory.variables[variable]) {
         const std::size_t row = element / cols;
         if (row < part.first_row || row >= part.first_row + part.rows) continue;
-        values[static_cast<std::size_t>(part.shard)]
-              [part.offset + element - part.first_row * cols] = value;
+        host.values[static_cast<std::size_t>(part.shard)]
+                   [part.offset + element - part.first_row * cols] = value;
       }
     };
     std::uint64_t number = 0;
     for (const bool bad : {true, false}) {
-      for (const auto& shard : values) std::ranges::fill(shard, 0.f);
+      for (const auto& shard : host.values) std::ranges::fill(shard, 0.f);
       for (std::size_t i = 0; i < 514; ++i) set(1, i, 1);
       for (std::size_t i = 0; i < 2 && bad; ++i) set(3, i, 1.2e-38f);
       for (std::size_t i = 0; i < 4 && bad; ++i) set(4, i, i % 2 == 0 ? 3e38f : -3e38f);
-      block->number = ++number;
-      auto* const indices = reinterpret_cast<std::uint32_t*>(block + 1);
-      indices[0] = 0, indices[1] = 1;
+      host.Order(++number, {0, 1});
       ASSERT_TRUE(device.Launch(**executable).ok());
       ASSERT_TRUE(device.Synchronize(Soon()).ok());
-      EXPECT_EQ(host.line->number, number);
-      EXPECT_TRUE(std::isfinite(host.line->loss));
-      EXPECT_EQ(host.line->nonfinite, not_finite());
+      EXPECT_EQ(host.host.line->number, number);
+      EXPECT_TRUE(std::isfinite(host.host.line->loss));
+      EXPECT_EQ(host.host.line->nonfinite, not_finite());
       // All of the first layer, and of the second what belongs to two units.
-      EXPECT_EQ(host.line->nonfinite, bad ? 513u * 514 + 514 + 514 * 2 + 2 : 0u);
+      EXPECT_EQ(host.host.line->nonfinite, bad ? 513u * 514 + 514 + 514 * 2 + 2 : 0u);
     }
     EXPECT_THAT(device.violations(), IsEmpty());
     executable->reset();
@@ -399,16 +360,9 @@ TEST(LargeLayers, AProductThatDoesNotSayWhatItTouchesIsRefused) {
   FakeDevice device({});
   auto memory = StepMemory::Create(device, world.options);
   ASSERT_TRUE(memory.ok());
-  auto pinned = device.AllocatePinned(StepBlockSize(2) + sizeof(StepReportLine));
-  auto staging = device.AllocatePinned(2 * world.values(0).size_bytes());
-  ASSERT_TRUE(pinned.ok() && staging.ok());
-  StepHostMemory host;
-  host.line = static_cast<StepReportLine*>(pinned->get());
-  host.block = reinterpret_cast<const StepBlock*>(host.line + 1);
-  host.values = {static_cast<float*>(staging->get())};
-  host.gradients = {static_cast<float*>(staging->get()) + world.values(0).size()};
-  const Plan good =
-      BuildStepPlan(world.options, *memory, host, {{true, true, false}, {false, false, true}, {}});
+  const PinnedHost host(device, world.options);
+  const Plan good = BuildStepPlan(world.options, *memory, host.host,
+                                  {{true, true, false}, {false, false, true}, {}});
   EXPECT_TRUE(device.Prepare(good, Device::How::kGraph).ok());
   int ranges = 0;
   for (std::size_t node = 0; node < good.nodes().size(); ++node) {

@@ -66,74 +66,38 @@ TEST(PeerArenaTest, EngineOnAPeerComputesOnTheValuesOfTheHome) {
        {Placement::kOneShard, Placement::kRoundRobin, Placement::kSplit}) {
     for (std::uint64_t seed = 0; seed < 20; ++seed) {
       StepWorld world({7, 5, 3}, 6, placement, seed);
-      std::vector<std::size_t> floats;
-      for (const auto& values : world.options.memory.shard_values) floats.push_back(values.size());
-      DeviceArenaShape shape = Shared(Shape(floats, 0, 16));
-      shape.gradient_slots = 3;
+      const DeviceArenaShape shape = Shared(Shape(world));
       FakeDeviceOptions fake;
       fake.seed = seed;
       const auto home = Creator(shape, On(kHome, OnAThread()));
       const auto peer = Importer(home->arena->fd(), shape, On(kPeer, fake));
-      const auto write = [&] {
-        for (std::size_t s = 0; s < floats.size(); ++s) {
-          ASSERT_TRUE(home->arena->Write(static_cast<int>(s), 0, world.values(s).data()).ok());
-        }
-      };
-      write();
-      world.options.arena = peer->arena.get();
-      DeviceStepEngineHooks hooks;
-      hooks.looks_per_health = 1;
-      auto engine = CreateDeviceStepEngine(peer->device, world.options, hooks);
-      ASSERT_TRUE(engine.ok()) << engine.status().message();
-      EXPECT_THAT((*engine)->Describe(), HasSubstr("fetched from the memory of another GPU"));
+      const auto engine = peer->Engine(world);
+      ASSERT_NE(engine, nullptr);
+      EXPECT_THAT(engine->Describe(), HasSubstr("fetched from the memory of another GPU"));
       for (int step = 0; step < 2; ++step) {
-        const auto batch = world.RandomBatch();
-        Outcome outcome = RunStep(**engine, world, batch, step);
-        for (std::size_t s = 0; s < floats.size(); ++s) {
-          outcome.gradient[s].resize(floats[s]);
-          ASSERT_TRUE(
-              peer->arena
-                  ->ReadGradient(static_cast<int>(s), step, outcome.gradient[s].data(), Soon())
-                  .ok());
-        }
-        ExpectNear(world, outcome, world.Reference(batch));
         world.RandomValues();
-        write();
+        home->Write(world);
+        const auto batch = world.RandomBatch();
+        Outcome outcome = RunStep(*engine, world, batch, step);
+        outcome.gradient = peer->Gradient(world, step);
+        ExpectNear(world, outcome, world.Reference(batch));
       }
-      engine->reset();
     }
   }
 }
 
-// Gradients of -1 count in the values, momentum of 1 in the slot: see MappedArenaTest.
 TEST(PeerArenaTest, NothingIsLostBetweenWorkersOnTwoDevices) {
-  constexpr std::size_t kFloats = 32 * 8, kPushes = 60;
-  constexpr int kWorkers = 4;
-  for (const OptimizerKind kind : {OptimizerKind::kSgd, OptimizerKind::kMomentum}) {
-    for (const bool claims : {true, false}) {
-      if (!claims && kind != OptimizerKind::kSgd) continue;
-      const DeviceArenaShape shape = Shared(Shape({kFloats}, kind == OptimizerKind::kSgd ? 0 : 1));
-      std::vector<std::unique_ptr<Worker>> workers;
-      workers.push_back(Creator(shape, On(kHome, OnAThread())));
-      while (workers.size() < kWorkers) {
-        const char* const uuid = workers.size() % 2 == 0 ? kHome : kPeer;
-        workers.push_back(Importer(workers[0]->arena->fd(), shape, On(uuid, OnAThread())));
-      }
-      EXPECT_EQ(PushAtOnce(workers, shape, kind, claims, kPushes), 0);
-      constexpr float kTotal = kWorkers * kPushes;
-      const float sum = kind == OptimizerKind::kSgd ? kTotal : kTotal * (kTotal + 1) / 2;
-      EXPECT_THAT(workers[0]->Read(0, 0, kFloats), Each(sum));
-      EXPECT_THAT(workers[1]->Read(0, 0, kFloats), Each(sum));
-      if (kind == OptimizerKind::kMomentum) {
-        EXPECT_THAT(workers[3]->Read(0, 1, kFloats), Each(-kTotal));
-      }
-      // Those on the home too: atomic operations of different scopes may overtake one another.
-      for (const auto& worker : workers) {
-        EXPECT_EQ(worker->device.kernels_at(Scope::kGpu), 0u);
-        EXPECT_GT(worker->device.kernels_at(Scope::kSystem), 0u);
-      }
-    }
-  }
+  ExpectNothingIsLost(
+      Shared(Shape({32 * 8}, 0)),
+      [](const DeviceArenaShape& shape, Worker* first, std::size_t number) {
+        const FakeDeviceOptions fake = On(number % 2 == 0 ? kHome : kPeer, OnAThread());
+        return first == nullptr ? Creator(shape, fake) : Importer(first->arena->fd(), shape, fake);
+      },
+      [](Worker& worker) {
+        // Those on the home too: atomic operations of different scopes may overtake one another.
+        EXPECT_EQ(worker.device.kernels_at(Scope::kGpu), 0u);
+        EXPECT_GT(worker.device.kernels_at(Scope::kSystem), 0u);
+      });
 }
 
 TEST(PeerArenaTest, OnOneDeviceNothingIsAtSystemScope) {
@@ -144,11 +108,9 @@ TEST(PeerArenaTest, OnOneDeviceNothingIsAtSystemScope) {
       config.kind = kind;
       const auto worker = Creator(Shape({64}, NumSlots(config)), OnAThread());
       const StepScalars scalars = Scalars(kind);
-      DeviceArena::Push push;
-      push.scalars = &scalars;
+      DeviceArena::Push push = FirstPush(scalars);
       push.claims = claims;
-      push.claim = Word(1, 0);
-      ASSERT_TRUE(worker->arena->Apply(push, Soon()).ok());
+      worker->Apply(push);
       EXPECT_EQ(worker->device.kernels_at(Scope::kSystem), 0u);
       EXPECT_EQ(worker->device.kernels_at(Scope::kGpu), 1u);
     }
@@ -169,19 +131,15 @@ TEST(PeerArenaTest, ClaimOfADeadWorkerIsTakenOverFromAnotherDevice) {
                             &dead, sizeof dead)
                     .ok());
     alive->SetGradient(0, 96, -1);
-    DeviceArena::Push push;
-    push.scalars = &scalars;
-    push.claim = Word(1, 0);
-    auto pushed = alive->arena->Apply(push, Soon());
-    ASSERT_TRUE(pushed.ok());
-    EXPECT_EQ(pushed->left, 1u);
-    EXPECT_EQ(pushed->holder, dead);
+    DeviceArena::Push push = FirstPush(scalars);
+    BlocksSwept pushed = alive->Apply(push);
+    EXPECT_EQ(pushed.left, 1u);
+    EXPECT_EQ(pushed.holder, dead);
     push.goes_on = true;
     push.former = dead;
-    pushed = alive->arena->Apply(push, Soon());
-    ASSERT_TRUE(pushed.ok());
-    EXPECT_EQ(pushed->left, 0u);
-    EXPECT_EQ(pushed->taken_over, 1u);
+    pushed = alive->Apply(push);
+    EXPECT_EQ(pushed.left, 0u);
+    EXPECT_EQ(pushed.taken_over, 1u);
   }
   EXPECT_THAT(peer->Read(0, 0, 96), Each(2.0f));
 }

@@ -13,8 +13,10 @@
 #include <utility>
 #include <vector>
 
+#include "cuda/arena_workers.h"
 #include "cuda/engine_under_test.h"
 #include "cuda/mapped_arena.h"
+#include "cuda/plans_under_test.h"
 #include "cuda/step_plan.h"
 #include "optim/update_kernels.h"
 #include "support/sanitized.h"
@@ -22,6 +24,7 @@
 namespace passel::cuda {
 namespace {
 
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -33,14 +36,8 @@ class Process {
   Process(StepWorld& world, const FakeDeviceOptions& fake, bool updates = true,
           bool several_gpus = false)
       : world_(world), device_(fake), right_(fake.forgotten_edges.empty()) {
-    DeviceArenaShape shape;
-    for (const auto& values : world.options.memory.shard_values) {
-      shape.shards.push_back({values.size(), 16});
-    }
+    DeviceArenaShape shape = Shape(world);
     shape.several_gpus = several_gpus;
-    shape.id = 77;
-    shape.plan_hash = 0xabc;
-    shape.gradient_slots = static_cast<int>(world.options.memory.gradient_slots.size());
     auto arena = CreateMappedArena(device_, shape);
     EXPECT_TRUE(arena.ok()) << arena.status().message();
     arena_ = std::move(arena).value();
@@ -232,7 +229,7 @@ TEST(StepUpdate, GivesTheBitsOfAStepAndItsPush) {
 
 // Thousands of launches, each in an order of its own, with up to three steps under way.
 TEST(StepUpdate, NoAllowedOrderShowsInTheValues) {
-  constexpr int kSeeds = Turns(120, 15), kSteps = 20;
+  constexpr int kSeeds = Turns(50, 15), kSteps = 20;
   for (const Placement placement : {Placement::kOneShard, Placement::kSplit}) {
     StepWorld world({7, 5, 4, 3}, 4, placement, 11);
     std::vector<std::vector<std::uint32_t>> batches;
@@ -252,24 +249,20 @@ TEST(StepUpdate, NoAllowedOrderShowsInTheValues) {
     for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
       SCOPED_TRACE(seed);
       Process process(world, Seeded(seed));
-      Random random(seed);
-      int started = 0, finished = 0;
-      while (finished < kSteps) {
-        const int under_way = started - finished;
-        if (started < kSteps && under_way < 3 && (under_way == 0 || random.Below(2) == 0)) {
-          ASSERT_TRUE(
-              process.engine()
-                  .StartUpdate(batches[static_cast<std::size_t>(started)], started % 3, kRate)
-                  .ok());
-          ++started;
-        } else {
-          const auto result = process.Finish();
-          ASSERT_EQ(result.loss, losses[static_cast<std::size_t>(finished)]) << finished;
-          if (++finished == kSteps) {
-            ASSERT_EQ(result.values, wanted);
-          }
-        }
-      }
+      RunSomeAtOnce(
+          seed, kSteps,
+          [&](int step) {
+            const auto& batch = batches[static_cast<std::size_t>(step)];
+            ASSERT_TRUE(process.engine().StartUpdate(batch, step % 3, kRate).ok());
+          },
+          [&](int step) {
+            const auto result = process.Finish();
+            ASSERT_EQ(result.loss, losses[static_cast<std::size_t>(step)]) << step;
+            if (step + 1 == kSteps) {
+              ASSERT_EQ(result.values, wanted);
+            }
+          });
+      ASSERT_FALSE(HasFatalFailure());
     }
   }
 }
@@ -334,39 +327,18 @@ TEST(StepUpdate, EveryForgottenEdgeIsFound) {
     options.updates = true;
     FakeDevice scratch({});
     const Plan plan = UpdatePlan(options, scratch, &block, &line);
-    int edges = 0, of_inputs = 0;
-    for (int node = 0; node < static_cast<int>(plan.nodes().size()); ++node) {
-      for (const int before : plan.nodes()[static_cast<std::size_t>(node)].after) {
-        ++edges;
-        const std::string& from = plan.nodes()[static_cast<std::size_t>(before)].name;
-        const std::string& to = plan.nodes()[static_cast<std::size_t>(node)].name;
-        if (from.starts_with("backward inputs") && to.starts_with("backward weights") &&
-            from.back() == to.back()) {
-          ++of_inputs;
-        }
-        bool found = false;
-        for (std::uint64_t seed = 0; seed < 400 && !found; ++seed) {
-          FakeDeviceOptions fake = Seeded(seed);
-          fake.forgotten_edges = {{before, node}};
-          Process process(world, fake);
-          EXPECT_TRUE(process.engine().StartUpdate(batch, 0, kRate).ok());
-          // Once everything is done, a sign that has not come never will.
-          bool idle = false, finite = true;
-          passel::Result<BatchResult> result = Unavailable("not tried");
-          do {
-            idle = process.device().idle();
-            result = process.engine().Finish(Deadline::After(std::chrono::seconds(0)), &finite);
-          } while (!idle && result.status().code() == Code::kDeadlineExceeded);
-          found = !result.ok() || finite != wanted.finite || result->loss != wanted.loss ||
-                  process.Values() != wanted.values;
-        }
-        EXPECT_TRUE(found) << "without " << before << " -> " << node << " (" << from << " -> " << to
-                           << ")";
-      }
-    }
-    EXPECT_GE(edges, 12);
+    const auto found = ExpectEveryEdgeIsFound(plan, {}, 400, [&](const FakeDeviceOptions& fake) {
+      Process process(world, fake);
+      EXPECT_TRUE(process.engine().StartUpdate(batch, 0, kRate).ok());
+      const auto [result, finite] = FinishOrNever(process.engine(), process.device());
+      return !result.ok() || finite != wanted.finite || result->loss != wanted.loss ||
+             process.Values() != wanted.values;
+    });
+    EXPECT_GE(found.size(), 12u);
     if (placement == Placement::kOneShard) {
-      EXPECT_EQ(of_inputs, 2) << "layers 1 and 2";
+      for (const std::string layer : {"1", "2"}) {
+        EXPECT_THAT(found, Contains("backward inputs " + layer + " -> backward weights " + layer));
+      }
     }
   }
 }

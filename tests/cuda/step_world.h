@@ -1,9 +1,12 @@
-// step_world.h - a small training job around a StepEngine: images, values, gradient slots.
+// step_world.h - a small training job around a StepEngine: images, values, gradient slots; and what
+// comes of its steps.
 
 #pragma once
 
-#include <sys/mman.h>
+#include <gtest/gtest.h>
 
+#include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -11,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "base/deadline.h"
 #include "base/random.h"
 #include "compute/step_engine.h"
 #include "cuda/exact_buffer.h"
@@ -168,5 +172,45 @@ class StepWorld {
   std::vector<std::size_t> shard_floats_;
   std::vector<std::unique_ptr<void, Free>> pages_;
 };
+
+/// For whatever takes milliseconds unless something is broken.
+inline Deadline Soon() { return Deadline::After(std::chrono::seconds(60)); }
+
+struct Outcome {
+  double loss = 0;
+  std::size_t correct = 0;
+  bool finite = false;
+  std::vector<std::vector<float>> gradient;
+  friend bool operator==(const Outcome&, const Outcome&) = default;
+};
+
+inline Outcome FinishStep(StepEngine& engine, const StepWorld& world, int slot) {
+  Outcome outcome;
+  auto result = engine.Finish(Soon(), &outcome.finite);
+  EXPECT_TRUE(result.ok()) << result.status().message();
+  if (!result.ok()) return outcome;
+  outcome.loss = result->loss;
+  outcome.correct = result->correct;
+  outcome.gradient = world.Slot(slot);
+  return outcome;
+}
+
+inline Outcome RunStep(StepEngine& engine, const StepWorld& world,
+                       const std::vector<std::uint32_t>& indices, int slot) {
+  const Status started = engine.Start(indices, slot);
+  EXPECT_TRUE(started.ok()) << started.message();
+  return FinishStep(engine, world, slot);
+}
+
+inline void ExpectNear(const StepWorld& world, const Outcome& outcome,
+                       const ReferenceResult& wanted, double tolerance = 1e-5) {
+  EXPECT_TRUE(outcome.finite);
+  EXPECT_EQ(outcome.correct, wanted.correct);
+  EXPECT_NEAR(outcome.loss, wanted.loss, 1e-5 * std::abs(wanted.loss) + 1e-6);
+  const auto got = world.Variables(outcome.gradient);
+  for (std::size_t v = 0; v < got.size(); ++v) {
+    EXPECT_LE(RelativeError(got[v], wanted.gradients[v]), tolerance) << "variable " << v;
+  }
+}
 
 }  // namespace passel::cuda

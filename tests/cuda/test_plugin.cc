@@ -1,24 +1,15 @@
-// test_plugin.cc - plugins as the loader may meet them; which one, the build says.
+// test_plugin.cc - a plugin as the loader may meet it; which one, the name of its file says:
+// abi.so, build.so and open.so are wrong in that.
+
+#include <dlfcn.h>
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <utility>
 
 #include "compute/accelerator.h"
 #include "compute/build_id.h"
-
-#if !defined(PASSEL_TEST_ABI)
-#define PASSEL_TEST_ABI passel::kAcceleratorAbi
-#endif
-#if !defined(PASSEL_TEST_BUILD_ID)
-#define PASSEL_TEST_BUILD_ID passel::BuildId()
-#endif
-#if !defined(PASSEL_TEST_HAS_OPEN)
-#define PASSEL_TEST_HAS_OPEN 1
-#endif
-#if !defined(PASSEL_TEST_ENTRY)
-#define PASSEL_TEST_ENTRY passel_accelerator_v1
-#endif
 
 namespace {
 
@@ -58,12 +49,15 @@ passel::Result<std::unique_ptr<passel::Accelerator>> Open(
 
 }  // namespace
 
-extern "C" __attribute__((visibility("default"))) int PASSEL_TEST_ENTRY(
+extern "C" __attribute__((visibility("default"))) int passel_accelerator_v1(
     const passel::AcceleratorHost* host, passel::AcceleratorPlugin* plugin) {
   g_host = host;
-  plugin->abi = PASSEL_TEST_ABI;
+  Dl_info self{};
+  dladdr(reinterpret_cast<void*>(&Open), &self);
+  const std::string_view file = self.dli_fname;
+  plugin->abi = file.ends_with("/abi.so") ? 999 : passel::kAcceleratorAbi;
   plugin->size = sizeof(passel::AcceleratorPlugin);
-  plugin->build_id = PASSEL_TEST_BUILD_ID;
-  plugin->open = PASSEL_TEST_HAS_OPEN ? Open : nullptr;
+  plugin->build_id = file.ends_with("/build.so") ? "0.0.0-other" : passel::BuildId();
+  plugin->open = file.ends_with("/open.so") ? nullptr : Open;
   return 0;
 }

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -28,17 +29,47 @@ class EmulatedGpuTest : public ::testing::Test {
     sandbox_.SetEnv("PASSEL_BACKEND_PATH", PASSEL_FAKE_GPU_PLUGIN);
   }
 
+  /// A job with these flags, and those of the `defaults` that are not among them.
+  std::vector<std::string> JobOf(const std::vector<std::string>& flags,
+                                 const std::vector<std::string>& defaults) {
+    std::vector<std::string> all;
+    for (const std::string& flag : defaults) {
+      const std::string name = flag.substr(0, flag.find('=') + 1);
+      if (std::none_of(flags.begin(), flags.end(),
+                       [&](const std::string& other) { return other.starts_with(name); })) {
+        all.push_back(flag);
+      }
+    }
+    all.insert(all.end(), flags.begin(), flags.end());
+    return sandbox_.Train(all);
+  }
+  Outcome RunJob(const std::vector<std::string>& command) { return sandbox_.Run(command, 120); }
+  /// Of a small network, with a report.
+  Outcome RunSmall(const std::vector<std::string>& flags) {
+    return RunJob(JobOf(flags, {"--hidden_units=16", "--batch_size=32", "--report=" + Report()}));
+  }
+
   std::string Report() { return sandbox_.dir().File("report.json"); }
 
   /// True once the job has made `steps` more than it has now; false after 20 s (scaled).
   bool Advances(std::int64_t steps) {
     const std::int64_t begin = sandbox_.GlobalStep();
+    return begin >= 0 && AwaitTrue([&] { return sandbox_.GlobalStep() >= begin + steps; });
+  }
+  /// The same, for whatever the status of the job's arena is to be.
+  bool ArenaComesTo(const std::function<bool(const nlohmann::json& arena)>& is_true) {
+    return AwaitTrue([&] {
+      const auto status = sandbox_.Status();
+      return status.contains("arena") && is_true(status.at("arena"));
+    });
+  }
+  static bool AwaitTrue(const std::function<bool()>& is_true) {
     const Deadline deadline = Deadline::After(Scaled(20.0));
-    while (!deadline.Expired()) {
-      if (begin >= 0 && sandbox_.GlobalStep() >= begin + steps) return true;
+    while (!is_true()) {
+      if (deadline.Expired()) return false;
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
-    return false;
+    return true;
   }
 
   void Interrupt(Program& train) {

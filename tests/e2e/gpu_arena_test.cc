@@ -27,34 +27,20 @@ using ::testing::Not;
 class GpuArenaTest : public EmulatedGpuTest {
  protected:
   GpuArenaTest() : EmulatedGpuTest("rtx4090-pcie-2") {}
-  std::vector<std::string> Train(int workers, std::vector<std::string> more) {
-    std::vector<std::string> flags = {"--gpus=0", "--workers_per_gpu=" + std::to_string(workers),
-                                      "--batch_size=32"};
-    const auto given = [&](const std::string& name) {
-      return std::any_of(more.begin(), more.end(),
-                         [&](const std::string& flag) { return flag.starts_with(name); });
-    };
-    if (!given("--arena=")) flags.push_back("--arena=device");
-    if (!given("--hidden_units=")) flags.push_back("--hidden_units=16");
-    flags.insert(flags.end(), more.begin(), more.end());
-    return sandbox_.Train(flags);
+  std::vector<std::string> Train(int workers, const std::vector<std::string>& more) {
+    return JobOf(more, {"--gpus=0", "--workers_per_gpu=" + std::to_string(workers),
+                        "--batch_size=32", "--arena=device", "--hidden_units=16"});
   }
   Outcome RunTrain(int workers, const std::vector<std::string>& more) {
-    return sandbox_.Run(Train(workers, more), 120);
+    return RunJob(Train(workers, more));
   }
   // True once the shadow is of this step or a later one.
   bool ShadowReaches(std::int64_t step) {
-    const Deadline deadline = Deadline::After(Scaled(20.0));
-    while (!deadline.Expired()) {
-      const auto status = sandbox_.Status();
-      if (status.contains("arena") && status.at("arena").at("shadow").is_object() &&
-          status.at("arena").at("shadow").at("global_step").is_number() &&
-          status.at("arena").at("shadow").at("global_step").get<std::int64_t>() >= step) {
-        return true;
-      }
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
-    return false;
+    return ArenaComesTo([step](const auto& arena) {
+      const auto& shadow = arena.at("shadow");
+      return shadow.is_object() && shadow.at("global_step").is_number() &&
+             shadow.at("global_step").template get<std::int64_t>() >= step;
+    });
   }
 };
 
@@ -138,9 +124,7 @@ TEST_F(GpuArenaTest, KilledChiefFindsTheArenaAgain) {
     ASSERT_NE(chief, 0) << train.Err();
     EXPECT_TRUE(Advances(100)) << train.Err();
   }
-  train.Signal(SIGINT);
-  EXPECT_EQ(sandbox_.Finish(train, 20).code, 130);
-  EXPECT_EQ(sandbox_.Leftovers(), "");
+  Interrupt(train);
 }
 
 // A chief that died between naming the arena and handing it over makes another one.
@@ -165,22 +149,12 @@ TEST_F(GpuArenaTest, PsThatComesBackIsOfferedTheArenaAgain) {
   const pid_t worker = sandbox_.AwaitTask("worker", 1);
   ASSERT_EQ(::kill(worker, SIGKILL), 0);
   ASSERT_NE(sandbox_.AwaitTask("worker", 1, worker), 0);
-  const Deadline deadline = Deadline::After(Scaled(20.0));
-  const auto steps_of_new_life = [&] {
-    const auto status = sandbox_.Status();
-    if (!status.contains("arena")) return false;
-    const auto& w = status.at("arena").at("workers").at(1);
-    return w.at("epoch").get<int>() == 2 && w.at("phase") == "running" &&
-           w.at("heartbeat_age_seconds").get<double>() < 1;
-  };
-  while (!steps_of_new_life() && !deadline.Expired()) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
-  EXPECT_TRUE(steps_of_new_life()) << train.Err();
+  EXPECT_TRUE(ArenaComesTo([](const auto& arena) {
+    const auto& w = arena.at("workers").at(1);
+    return w.at("epoch") == 2 && w.at("phase") == "running" && w.at("heartbeat_age_seconds") < 1;
+  })) << train.Err();
   EXPECT_TRUE(Advances(50)) << train.Err();
-  train.Signal(SIGINT);
-  EXPECT_EQ(sandbox_.Finish(train, 20).code, 130);
-  EXPECT_EQ(sandbox_.Leftovers(), "");
+  Interrupt(train);
 }
 
 // Everybody who held the memory is gone at once: the sentence says so, and nothing is made up.
@@ -209,9 +183,7 @@ TEST_F(GpuArenaTest, WorkerThatDiesWhileItRenewsTheShadowIsReplacedInThat) {
   ASSERT_TRUE(train.WaitFor("was killed by SIGKILL")) << train.Err();
   EXPECT_TRUE(Advances(100)) << train.Err();
   EXPECT_TRUE(ShadowReaches(sandbox_.GlobalStep())) << train.Err();
-  train.Signal(SIGINT);
-  EXPECT_EQ(sandbox_.Finish(train, 20).code, 130);
-  EXPECT_EQ(sandbox_.Leftovers(), "");
+  Interrupt(train);
 }
 
 // One that stands still in it holds up no step of the others, and is evicted after --stall_limit.
@@ -220,33 +192,23 @@ TEST_F(GpuArenaTest, WorkerThatIsStoppedWhileItRenewsTheShadowHoldsNobodyUp) {
   Program train = sandbox_.Start(
       Train(3, {"--train_steps=100000000", "--shadow_interval=0.05", "--stall_limit=4"}));
   ASSERT_TRUE(train.WaitFor("steps/s")) << train.Err();
-  const auto stopped = [&] {
-    const auto status = sandbox_.Status();
-    if (!status.contains("arena")) return false;
-    const auto& shadow = status.at("arena").at("shadow");
+  ASSERT_TRUE(ArenaComesTo([](const auto& arena) {
+    const auto& shadow = arena.at("shadow");
     return shadow.is_object() && shadow.at("age_seconds").is_number() &&
-           shadow.at("age_seconds").get<double>() > 1;
-  };
-  const Deadline deadline = Deadline::After(Scaled(20.0));
-  while (!stopped() && !deadline.Expired()) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
-  ASSERT_TRUE(stopped());
+           shadow.at("age_seconds") > 1;
+  }));
   const std::int64_t begin = MonotonicNs();
   EXPECT_TRUE(Advances(100)) << train.Err();
   EXPECT_LT(MonotonicNs() - begin, std::chrono::nanoseconds(Scaled(10.0)).count());  // not 50 s
   EXPECT_TRUE(ShadowReaches(sandbox_.GlobalStep())) << train.Err();
-  train.Signal(SIGINT);
-  EXPECT_EQ(sandbox_.Finish(train, 20).code, 130);
-  EXPECT_EQ(sandbox_.Leftovers(), "");
+  Interrupt(train);
 }
 
 TEST_F(GpuArenaTest, EvaluatorSaysThatItLooksAtAShadow) {
   Program train = sandbox_.Start(Train(
       1, {"--train_steps=100000000", "--evaluator", "--eval_interval=0.1", "--slow_worker=0:1ms"}));
   EXPECT_TRUE(train.WaitFor("(a shadow of the values on the GPU, ")) << train.Err();
-  train.Signal(SIGINT);
-  EXPECT_EQ(sandbox_.Finish(train, 20).code, 130);
+  Interrupt(train);
 }
 
 TEST_F(GpuArenaTest, ShadowIsWhatPeopleSeeAndHowOldItIs) {
@@ -266,8 +228,7 @@ TEST_F(GpuArenaTest, ShadowIsWhatPeopleSeeAndHowOldItIs) {
   const Outcome refused = sandbox_.Run({"ctl", "set-mode", sandbox_.job(), "barrier"}, 10);
   EXPECT_EQ(refused.code, 2) << refused.err;
   EXPECT_THAT(refused.err, HasSubstr("mode barrier has rounds"));
-  train.Signal(SIGINT);
-  EXPECT_EQ(sandbox_.Finish(train, 20).code, 130);
+  Interrupt(train);
 }
 
 TEST_F(GpuArenaTest, ValuesThatAreSavedAreThoseOfTheEnd) {

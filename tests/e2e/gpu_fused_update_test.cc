@@ -24,21 +24,12 @@ class GpuFusedUpdateTest : public EmulatedGpuTest {
  protected:
   GpuFusedUpdateTest() : EmulatedGpuTest("rtx4090-pcie-2") {}
   std::vector<std::string> Train(int workers, const std::vector<std::string>& more) {
-    std::vector<std::string> flags = {"--gpus=0", "--arena=device",
-                                      "--workers_per_gpu=" + std::to_string(workers),
-                                      "--batch_size=32", "--report=" + Report()};
-    for (const std::string flag : {"--optimizer=sgd", "--hidden_units=16"}) {
-      const std::string name = flag.substr(0, flag.find('=') + 1);
-      if (std::none_of(more.begin(), more.end(),
-                       [&](const std::string& other) { return other.starts_with(name); })) {
-        flags.push_back(flag);
-      }
-    }
-    flags.insert(flags.end(), more.begin(), more.end());
-    return sandbox_.Train(flags);
+    return JobOf(more, {"--gpus=0", "--arena=device", "--batch_size=32", "--report=" + Report(),
+                        "--workers_per_gpu=" + std::to_string(workers), "--optimizer=sgd",
+                        "--hidden_units=16"});
   }
   Outcome RunTrain(int workers, const std::vector<std::string>& more) {
-    return sandbox_.Run(Train(workers, more), 120);
+    return RunJob(Train(workers, more));
   }
 };
 
@@ -151,8 +142,7 @@ TEST_F(GpuFusedUpdateTest, StoppedWorkerIsEvictedAndComesBack) {
   ASSERT_TRUE(train.WaitFor("steps/s")) << train.Err();
   ASSERT_TRUE(train.WaitFor("was evicted", 30)) << train.Err();
   EXPECT_TRUE(Advances(100)) << train.Err();
-  train.Signal(SIGINT);
-  EXPECT_EQ(sandbox_.Finish(train, 20).code, 130);
+  Interrupt(train);
   const auto report = ReadJson(Report());
   EXPECT_EQ(report.at("global_step"), report.at("local_steps"));
   EXPECT_EQ(report.at("fused_updates"), report.at("local_steps"));
@@ -163,8 +153,7 @@ TEST_F(GpuFusedUpdateTest, JobThatIsInterruptedHasCountedWhatItAdded) {
   Program train = sandbox_.Start(Train(3, {kRate, "--train_steps=100000000"}));
   ASSERT_TRUE(train.WaitFor("steps/s")) << train.Err();
   EXPECT_TRUE(Advances(200)) << train.Err();
-  train.Signal(SIGINT);
-  EXPECT_EQ(sandbox_.Finish(train, 20).code, 130);
+  Interrupt(train);
   const auto report = ReadJson(Report());
   EXPECT_EQ(report.at("global_step"), report.at("local_steps"));
   EXPECT_EQ(report.at("fused_updates"), report.at("local_steps"));

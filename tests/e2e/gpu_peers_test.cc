@@ -27,27 +27,16 @@ class GpuPeersTest : public EmulatedGpuTest {
   GpuPeersTest() : EmulatedGpuTest("a100-vm-4") {}
   // Workers 0, 2 on GPU 0, which holds the parameters, and 1, 3 on GPU 2.
   std::vector<std::string> Train(int per_gpu, const std::vector<std::string>& more) {
-    std::vector<std::string> flags = {"--gpus=0,2", "--arena=device", "--batch_size=32",
-                                      "--hidden_units=16",
-                                      "--workers_per_gpu=" + std::to_string(per_gpu)};
-    flags.insert(flags.end(), more.begin(), more.end());
-    return sandbox_.Train(flags);
+    return JobOf(more, {"--gpus=0,2", "--arena=device", "--batch_size=32", "--hidden_units=16",
+                        "--workers_per_gpu=" + std::to_string(per_gpu)});
   }
   std::string Uuid(std::size_t gpu) { return Recorded("a100-vm-4").gpus[gpu].uuid; }
   // True once that life of a worker has pushed.
   bool Pushes(std::size_t worker, int life) {
-    const Deadline deadline = Deadline::After(Scaled(20.0));
-    while (!deadline.Expired()) {
-      const auto status = sandbox_.Status();
-      if (status.contains("arena")) {
-        const auto& w = status.at("arena").at("workers").at(worker);
-        if (w.at("epoch").get<int>() >= life && w.at("local_steps").get<std::int64_t>() > 10) {
-          return true;
-        }
-      }
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
-    return false;
+    return ArenaComesTo([&](const auto& arena) {
+      const auto& w = arena.at("workers").at(worker);
+      return w.at("epoch") >= life && w.at("local_steps") > 10;
+    });
   }
 };
 

@@ -27,10 +27,7 @@ class GpuTrainTest : public EmulatedGpuTest {
 // One worker, so that the CPU's run is the same but for the order of sums.
 TEST_F(GpuTrainTest, LearnsWhatTheCpuLearns) {
   const auto run = [&](const std::string& device) {
-    const Outcome outcome = sandbox_.Run(
-        sandbox_.Train({"--device=" + device, "--workers=1", "--train_steps=300",
-                        "--hidden_units=16", "--batch_size=32", "--report=" + Report()}),
-        120);
+    const Outcome outcome = RunSmall({"--device=" + device, "--workers=1", "--train_steps=300"});
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     EXPECT_EQ(outcome.err.find("computing on Fake GPU") != std::string::npos, device == "cuda")
         << outcome.err;
@@ -44,10 +41,8 @@ TEST_F(GpuTrainTest, LearnsWhatTheCpuLearns) {
 
 TEST_F(GpuTrainTest, TrainsInEveryMode) {
   for (const char* mode : {"hogwild", "locked", "barrier", "replicas", "ssp"}) {
-    const Outcome outcome = sandbox_.Run(
-        sandbox_.Train({"--gpus=all", std::string("--mode=") + mode, "--train_steps=400",
-                        "--hidden_units=16", "--batch_size=32", "--report=" + Report()}),
-        120);
+    const Outcome outcome =
+        RunSmall({"--gpus=all", std::string("--mode=") + mode, "--train_steps=400"});
     ASSERT_EQ(outcome.code, 0) << mode << "\n" << outcome.err;
     const auto report = ReadJson(Report());
     EXPECT_GT(report.at("test_accuracy").get<double>(), 0.75) << mode;
@@ -67,12 +62,10 @@ TEST_F(GpuTrainTest, TrainsInEveryMode) {
 // More gradients than workers in a round, variables on two ps in parts, a change of mode.
 TEST_F(GpuTrainTest, GradientsTakeEveryWay) {
   sandbox_.SetEnv("PASSEL_FAKE_GPU", "adversarial seed=7");
-  const Outcome outcome = sandbox_.Run(
-      sandbox_.Train({"--gpus=all", "--ps=2", "--partitioner=fixed:2", "--mode=replicas",
-                      "--replicas_to_aggregate=5",
-                      "--mode_schedule=60:hogwild,150:ssp=2,240:barrier", "--train_steps=300",
-                      "--hidden_units=8", "--batch_size=16", "--report=" + Report()}),
-      120);
+  const Outcome outcome =
+      RunSmall({"--gpus=all", "--ps=2", "--partitioner=fixed:2", "--mode=replicas",
+                "--replicas_to_aggregate=5", "--mode_schedule=60:hogwild,150:ssp=2,240:barrier",
+                "--train_steps=300", "--hidden_units=8", "--batch_size=16"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_GT(ReadJson(Report()).at("test_accuracy").get<double>(), 0.6);
   EXPECT_THAT(outcome.err, Not(HasSubstr("fake GPU: ")));
@@ -80,10 +73,9 @@ TEST_F(GpuTrainTest, GradientsTakeEveryWay) {
 
 TEST_F(GpuTrainTest, OverlapIsReportedAsStaleness) {
   const auto staleness = [&](const std::vector<std::string>& more) {
-    std::vector<std::string> flags = {"--workers=1", "--train_steps=100", "--hidden_units=16",
-                                      "--batch_size=32", "--report=" + Report()};
+    std::vector<std::string> flags = {"--workers=1", "--train_steps=100"};
     flags.insert(flags.end(), more.begin(), more.end());
-    const Outcome outcome = sandbox_.Run(sandbox_.Train(flags), 120);
+    const Outcome outcome = RunSmall(flags);
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     return ReadJson(Report()).at("staleness").at("p50").get<int>();
   };
@@ -266,10 +258,8 @@ TEST_F(GpuTrainTest, ShareOfTheMemoryThatIsTooSmallIsNamed) {
 
 TEST_F(GpuTrainTest, MoreWorkersThanProcessorsShareThem) {
   const int workers = static_cast<int>(UsableCpus().size()) + 3;
-  const Outcome outcome = sandbox_.Run(
-      sandbox_.Train({"--gpus=all", fmt::format("--workers={}", workers), "--train_steps=400",
-                      "--hidden_units=8", "--batch_size=16", "--report=" + Report()}),
-      120);
+  const Outcome outcome =
+      RunSmall({"--gpus=all", fmt::format("--workers={}", workers), "--train_steps=400"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const auto report = ReadJson(Report());
   EXPECT_EQ(report.at("workers").size(), static_cast<std::size_t>(workers));
@@ -341,9 +331,7 @@ TEST_F(GpuTrainTest, KilledWorkerOnAGpuIsReplaced) {
   ASSERT_EQ(::kill(first, SIGKILL), 0);
   ASSERT_NE(sandbox_.AwaitTask("worker", 1, first), 0) << train.Err();
   EXPECT_TRUE(Advances(50)) << train.Err();
-  train.Signal(SIGINT);
-  EXPECT_EQ(sandbox_.Finish(train, 20).code, 130);
-  EXPECT_EQ(sandbox_.Leftovers(), "");
+  Interrupt(train);
 }
 
 }  // namespace

@@ -35,10 +35,8 @@ class GpuWithoutNvmlTest : public EmulatedGpuTest {
 };
 
 TEST_F(GpuWithoutNvmlTest, TheGpuTrainsAndWhatIsNotKnownIsSaidOnce) {
-  const Outcome outcome = sandbox_.Run(
-      sandbox_.Train({"--device=cuda", "--num_gpus=1", "--workers=2", "--train_steps=300",
-                      "--hidden_units=16", "--batch_size=32", "--report=" + Report()}),
-      120);
+  const Outcome outcome =
+      RunSmall({"--device=cuda", "--num_gpus=1", "--workers=2", "--train_steps=300"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_GT(ReadJson(Report()).at("test_accuracy").get<double>(), 0.75);
   EXPECT_THAT(outcome.err, AllOf(HasSubstr("worker/0: GPU 0 (Fake GPU, GPU-fa4e0000-"),
