@@ -6,9 +6,10 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "base/clock.h"
+#include "base/file.h"
+#include "base/json_fields.h"
 #include "base/subprocess.h"
 #include "bench/stores.h"
 #include "bench/suite.h"
@@ -35,10 +36,19 @@ class ScratchFile {
 
 constexpr double kMiB = 1 << 20;
 
+constexpr std::size_t kMaxReportBytes = 1 << 24;
+
 struct ProgramRun {
   double startup_seconds = 0;
   double seconds = 0;
+  int global_step = 0;
 };
+void JsonMembers(JsonReader& members, ProgramRun& run) {
+  members.MayHaveOthers();
+  members("startup_seconds", run.startup_seconds);
+  members("seconds", run.seconds);
+  members("global_step", run.global_step);
+}
 
 Result<ProgramRun> TrainOnce(Suite& suite, const std::string& data_dir) {
   const ScratchFile report("report.json"), output("output.txt");
@@ -67,16 +77,16 @@ Result<ProgramRun> TrainOnce(Suite& suite, const std::string& data_dir) {
     for (std::string line; std::getline(said, line);) last = line;
     return Internal(fmt::format("passel train {}: {}", end.ToString(), last));
   }
-  std::ifstream file(report.path());
-  const nlohmann::json json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("startup_seconds") || !json.contains("seconds") ||
-      !json["startup_seconds"].is_number() || !json["seconds"].is_number() ||
-      !json.contains("global_step") || !json["global_step"].is_number_integer() ||
-      json["global_step"].get<int>() < steps) {
-    return Internal(
-        fmt::format("the report of passel train lacks startup_seconds or {} steps", steps));
+  PASSEL_ASSIGN_OR_RETURN(const std::vector<std::uint8_t> bytes,
+                          ReadFile(report.path(), kMaxReportBytes));
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  PASSEL_ASSIGN_OR_RETURN(const Json json, ParseJson("the report of passel train", text, 4));
+  ProgramRun run;
+  PASSEL_RETURN_IF_ERROR(ReadJson("the report of passel train", json, &run));
+  if (run.global_step < steps) {
+    return Internal(fmt::format("the report of passel train lacks {} steps", steps));
   }
-  return ProgramRun{json["startup_seconds"].get<double>(), json["seconds"].get<double>()};
+  return run;
 }
 
 Status BenchStartup(benchmark::State& state, Suite& suite, Row& row) {

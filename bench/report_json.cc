@@ -1,22 +1,12 @@
 // What all benchmarks found, as JSON: docs/benchmarks.md, "The results file".
 
-#include <nlohmann/json.hpp>
-
 #include "bench/report.h"
 #include "lab/samples.h"
 
 namespace passel::bench {
 
-// As objects of these fields.
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LineMatrix, cores, round_trip_ns, update_ns_per_line)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Limit, what, bytes, cores, value, unit)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Scaling, sharing, workers, steps_per_second,
-                                   private_steps_per_second, ratio, spread)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TimeSplit, sharing, workers, gather_us, forward_us, backward_us,
-                                   update_us, wait_us, other_us)
-
 std::string Report::ToJson(const Run& run) const {
-  nlohmann::ordered_json json;
+  Json json;
   json["format"] = lab::kResultsFormat;
   for (const auto& [name, value] : run.machine) json["machine"][name] = value;
   json["load"] = {{"other_cores", run.load.cores},
@@ -27,9 +17,9 @@ std::string Report::ToJson(const Run& run) const {
   json["interrupted"] = run.interrupted;
   json["warnings"] = Warnings(run);
   json["notes"] = notes_;
-  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  Json rows = Json::MakeList();
   for (const Row& row : rows_) {
-    nlohmann::ordered_json r;
+    Json r;
     r["benchmark"] = row.benchmark;
     r["what"] = row.what;
     r["unit"] = row.unit;
@@ -40,7 +30,7 @@ std::string Report::ToJson(const Run& run) const {
       r["measured"] = row.measured;
       r["limit"] = nullptr;
       if (row.limit) r[row.is_reference ? "reference" : "limit"] = *row.limit;
-      r["ratio"] = row.ratio ? nlohmann::ordered_json(*row.ratio) : nlohmann::ordered_json();
+      r["ratio"] = row.ratio;
       r["pairs"] = row.pairs;
       r["spread"] = lab::Spread(row.pairs);
     }
@@ -59,17 +49,44 @@ std::string Report::ToJson(const Run& run) const {
     if (!row.note.empty()) r["note"] = row.note;
     r["load"] = {{"other_cores", row.load.cores}, {"steal", row.load.steal}};
     r["seconds"] = row.seconds;
-    rows.push_back(std::move(r));
+    rows.Add(std::move(r));
   }
   json["rows"] = rows;
   json["guarantees"] = lab::GuaranteesToJson();
-  json["cells"] = nlohmann::ordered_json::array();
-  for (const lab::CellRow& cell : cells_) json["cells"].push_back(lab::CellToJson(cell));
-  json["line_transfer"] = nlohmann::json(lines_);
-  json["limits"] = nlohmann::json(limits_);
-  json["scaling"] = nlohmann::json(scaling_);
-  json["time_split"] = nlohmann::json(splits_);
-  return json.dump(2) + "\n";
+  json["cells"] = Json::MakeList();
+  for (const lab::CellRow& cell : cells_) json["cells"].Add(lab::CellToJson(cell));
+  json["line_transfer"] = {{"cores", lines_.cores},
+                           {"round_trip_ns", lines_.round_trip_ns},
+                           {"update_ns_per_line", lines_.update_ns_per_line}};
+  json["limits"] = Json::MakeList();
+  for (const Limit& limit : limits_) {
+    json["limits"].Add({{"what", limit.what},
+                        {"bytes", limit.bytes},
+                        {"cores", limit.cores},
+                        {"value", limit.value},
+                        {"unit", limit.unit}});
+  }
+  json["scaling"] = Json::MakeList();
+  for (const Scaling& s : scaling_) {
+    json["scaling"].Add({{"sharing", s.sharing},
+                         {"workers", s.workers},
+                         {"steps_per_second", s.steps_per_second},
+                         {"private_steps_per_second", s.private_steps_per_second},
+                         {"ratio", s.ratio},
+                         {"spread", s.spread}});
+  }
+  json["time_split"] = Json::MakeList();
+  for (const TimeSplit& s : splits_) {
+    json["time_split"].Add({{"sharing", s.sharing},
+                            {"workers", s.workers},
+                            {"gather_us", s.gather_us},
+                            {"forward_us", s.forward_us},
+                            {"backward_us", s.backward_us},
+                            {"update_us", s.update_us},
+                            {"wait_us", s.wait_us},
+                            {"other_us", s.other_us}});
+  }
+  return json.Write(2) + "\n";
 }
 
 }  // namespace passel::bench

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/nvtx.h"
-#include "cluster/json_message_internal.h"
+#include "cluster/json_message.h"
 #include "store/caretaker.h"
 #include "store/membership.h"
 #include "store/open_store.h"
@@ -77,9 +77,9 @@ class AttachedJob::Attendant final : public RendezvousHandler {
     Wake();
   }
 
-  void SetData(const std::string& json) {
+  void SetData(Json data) {
     const std::lock_guard lock(mutex_);
-    data_ = json;
+    data_ = std::move(data);
   }
 
   std::chrono::nanoseconds MissingFor() const {
@@ -174,7 +174,7 @@ class AttachedJob::Attendant final : public RendezvousHandler {
   }
   void PsIsHere(const Peer& peer, Exchange& exchange) {
     const std::lock_guard lock(mutex_);
-    exchange.answer["data"] = nlohmann::json::parse(data_, nullptr, false);
+    exchange.answer["data"] = data_;
     if (Ps* const ps = PsOf(peer)) {
       if (ps->missing_since_ns.exchange(0, std::memory_order_relaxed) != 0) {
         LogInfo("ps/{} is back", peer.index);
@@ -197,7 +197,7 @@ class AttachedJob::Attendant final : public RendezvousHandler {
   RendezvousServer server_;
   FileDescriptor wake_;
   mutable std::mutex mutex_;  // guards the next four
-  std::string data_ = "null";
+  Json data_;                 // null: not known yet
   std::condition_variable arrived_;
   std::uint64_t arrivals_ = 0;
   std::vector<Ps> ps_;   // [num_shards]
@@ -296,8 +296,9 @@ Status AttachedJob::OfferData(const std::string& key, int fd) {
 
 Status AttachedJob::TellData(const std::string& json) {
   PASSEL_CHECK(attendant_ != nullptr, "a supervisor tells the data");
-  attendant_->SetData(json);
-  return ps_[0].TellData(json, Deadline::After(std::chrono::seconds(5)));
+  PASSEL_ASSIGN_OR_RETURN(const Json data, ParseJson("what a worker trains on", json, 1));
+  attendant_->SetData(data);
+  return ps_[0].TellData(data, Deadline::After(std::chrono::seconds(5)));
 }
 
 void AttachedJob::KeepOffering(const std::string& key, FileDescriptor fd) {

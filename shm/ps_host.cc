@@ -11,7 +11,7 @@
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "base/nvtx.h"
-#include "cluster/json_message_internal.h"
+#include "cluster/json_message.h"
 #include "cluster/patience.h"
 #include "shm/layout.h"
 #include "store/membership.h"
@@ -31,14 +31,10 @@ constexpr std::size_t kMaxDataFiles = 8;
 constexpr std::size_t kMaxDataTold = 2;
 
 // As "data" in a status.
-nlohmann::json DataOf(const std::vector<std::string>& told) {
+Json DataOf(const std::vector<Json>& told) {
   if (told.empty()) return {};
-  nlohmann::json data = nlohmann::json::parse(told[0], nullptr, false);
-  if (!data.is_object()) return {};
-  data["also"] = nlohmann::json::array();
-  for (std::size_t i = 1; i < told.size(); ++i) {
-    data["also"].push_back(nlohmann::json::parse(told[i], nullptr, false));
-  }
+  Json data = told[0];
+  data["also"] = Json::List(told.begin() + 1, told.end());
   return data;
 }
 
@@ -52,7 +48,10 @@ PsHost::PsHost(const PsHostOptions& options, const JobToken& token, FileDescript
       arena_kept_(!options.supervised || arena_.has_value()),
       server_(std::move(listening), token, options_.me, *this),
       caretaker_(options.names) {
-  if (!options.data.empty()) data_told_.push_back(options.data);
+  // It comes from the supervisor, which has written it.
+  if (Result<Json> data = ParseJson("--job_data", options.data, 1); data.ok() && data->object()) {
+    data_told_.push_back(std::move(*data));
+  }
 }
 
 PsHost::End PsHost::Serve(int stop_fd) {
@@ -175,8 +174,8 @@ Status PsHost::Answer(std::string_view request, const Peer& peer, Exchange& exch
 Status PsHost::GetArena(const Peer& peer, Exchange& exchange) {
   const bool need_plan = WantsPlanFrom(peer);
   if (need_plan) exchange.answer["need_plan"] = true;
-  exchange.waits =
-      !need_plan && (ArenaFd(peer) >= 0 || Field<bool>(exchange.request, "wait", false));
+  PASSEL_ASSIGN_OR_RETURN(const bool wait, exchange.Argument(false));
+  exchange.waits = !need_plan && (ArenaFd(peer) >= 0 || wait);
   return {};
 }
 
@@ -237,7 +236,7 @@ Status PsHost::MakeArena(const Peer& peer, const std::string& plan_json) {
 
 Status PsHost::KeepData(const Peer&, Exchange& exchange) {
   if (exchange.request_fds.size() != 1) return DataLoss("data comes with one descriptor");
-  const auto key = Field<std::string>(exchange.request, "key", "");
+  PASSEL_ASSIGN_OR_RETURN(const std::string key, exchange.Argument(std::string()));
   if (data_.size() < kMaxDataFiles || data_.contains(key)) {
     data_[key] = std::move(exchange.request_fds[0]);
   }
@@ -245,50 +244,51 @@ Status PsHost::KeepData(const Peer&, Exchange& exchange) {
 }
 
 Status PsHost::GetData(const Peer&, Exchange& exchange) {
-  const auto found = data_.find(Field<std::string>(exchange.request, "key", ""));
+  PASSEL_ASSIGN_OR_RETURN(const std::string key, exchange.Argument(std::string()));
+  const auto found = data_.find(key);
   if (found != data_.end()) exchange.fds = {found->second.get()};
   return {};
 }
 
 Status PsHost::DataTold(const Peer& peer, Exchange& exchange) {
-  const auto about = exchange.request.find("about");
-  if (about == exchange.request.end() || !about->is_object()) {
-    return DataLoss("data is told as an object");
-  }
-  return KeepTold(peer.index, about->dump());
+  if (exchange.argument.object() == nullptr) return DataLoss("data is told as an object");
+  return KeepTold(peer.index, exchange.argument);
 }
 
-Status PsHost::KeepTold(int worker, const std::string& json) {
-  if (json.size() > kMaxDataText) {
+Status PsHost::KeepTold(int worker, const Json& about) {
+  const std::string text = about.Write();
+  if (text.size() > kMaxDataText) {
     return InvalidArgument(fmt::format(
         "a description of data has at most {} bytes, this one has {}: use a shorter path",
-        kMaxDataText, json.size()));
+        kMaxDataText, text.size()));
   }
-  const auto known = std::ranges::find(data_told_, json);
+  const auto known = std::ranges::find(data_told_, text, [](const Json& j) { return j.Write(); });
   if (worker == options_.names.chief) {
     if (known != data_told_.end()) data_told_.erase(known);
-    data_told_.insert(data_told_.begin(), json);
+    data_told_.insert(data_told_.begin(), about);
     if (data_told_.size() > kMaxDataTold) data_told_.pop_back();
   } else if (known == data_told_.end() && data_told_.size() < kMaxDataTold) {
-    data_told_.push_back(json);
+    data_told_.push_back(about);
   }
   return {};
 }
 
 Status PsHost::TakeSnapshot(const Peer&, Exchange& exchange) {
-  nlohmann::json& answer = exchange.answer;
+  PASSEL_ASSIGN_OR_RETURN(const bool values, exchange.Argument(true));
+  Json& answer = exchange.answer;
   answer["chief"] = options_.names.chief_name;
   // Acquire: who sees the word sees the values.
   if (!arena_ || arena_->memory().state->initialized.load(std::memory_order_acquire) == 0) {
     return {};
   }
   const nvtx::Range range(nvtx::Event::kSnapshot, options_.me.index);
-  answer.update({{"snapshot", true}, {"data", DataOf(data_told_)}});
+  answer["snapshot"] = true;
+  answer["data"] = DataOf(data_told_);
   const auto steps = [&answer](std::int64_t first, std::int64_t last) {
     answer["global_step"] = first;
     answer["last_global_step"] = last;
   };
-  if (!Field<bool>(exchange.request, "values", true)) {
+  if (!values) {
     const std::int64_t step = arena_->memory().state->global_step.load(std::memory_order_acquire);
     steps(step, step);
     return {};
@@ -310,24 +310,19 @@ Status PsHost::TakeSnapshot(const Peer&, Exchange& exchange) {
 }
 
 Status PsHost::GetStatus(const Peer&, Exchange& exchange) {
-  const nlohmann::json status = {{"job", options_.me.job_id},
-                                 {"ps", options_.me.index},
-                                 {"pid", ::getpid()},
-                                 {"alone", options_.alone},
-                                 {"chief", options_.names.chief_name},
-                                 {"data", DataOf(data_told_)}};
-  std::string text = status.dump();
-  if (arena_ && options_.describe) {
-    text.pop_back();
-    text += ",\"arena\":" + options_.describe(*arena_, options_.names) + "}";
-  }
-  return exchange.AddText("passel.status", text);
+  Json status = {{"job", options_.me.job_id},
+                 {"ps", options_.me.index},
+                 {"pid", ::getpid()},
+                 {"alone", options_.alone},
+                 {"chief", options_.names.chief_name},
+                 {"data", DataOf(data_told_)}};
+  if (arena_ && options_.describe) status["arena"] = options_.describe(*arena_, options_.names);
+  return exchange.AddText("passel.status", status.Write());
 }
 
 Status PsHost::SetMode(const Peer&, Exchange& exchange) {
-  const Result<ModeSetting> setting =
-      ParseModeSetting(Field<std::string>(exchange.request, "mode", ""));
-  if (!setting.ok()) return setting.status();
+  PASSEL_ASSIGN_OR_RETURN(const std::string mode, exchange.Argument(std::string()));
+  PASSEL_ASSIGN_OR_RETURN(const ModeSetting setting, ParseModeSetting(mode));
   if (options_.me.index != 0) {
     return FailedPrecondition(fmt::format(
         "the mode of a job is kept by ps/0, not by ps/{}: ask that", options_.me.index));
@@ -338,12 +333,12 @@ Status PsHost::SetMode(const Peer&, Exchange& exchange) {
         "a moment",
         options_.names.chief_name));
   }
-  PASSEL_RETURN_IF_ERROR(arena_->plan().CheckMode(*setting));
-  const Result<std::uint32_t> number = WishForMode(arena_->memory(), *setting);
-  if (number.ok()) nvtx::Mark(nvtx::Event::kModeWished, *number);
+  PASSEL_RETURN_IF_ERROR(arena_->plan().CheckMode(setting));
+  PASSEL_ASSIGN_OR_RETURN(const std::uint32_t number, WishForMode(arena_->memory(), setting));
+  nvtx::Mark(nvtx::Event::kModeWished, number);
   Failpoint("ps.wished");
-  if (number.ok()) exchange.answer["number"] = *number;
-  return number.status();
+  exchange.answer["number"] = number;
+  return {};
 }
 
 Status PsHost::Stop(const Peer&, Exchange&) {

@@ -38,7 +38,7 @@ struct PsHostOptions {
   std::string data = {};
   /// "arena" of a status: what the arena tells of the job, a JSON object. Without it a status tells
   /// nothing of the arena.
-  std::function<std::string(const Arena&, const WorkerNames&)> describe = {};
+  std::function<Json(const Arena&, const WorkerNames&)> describe = {};
   /// Called every now and then while there is an arena; false ends Serve().
   std::function<bool(const ShardMemory&)> look_on = {};
   /// There is no ps: the job is one process, which has a thread of its own for this.
@@ -97,7 +97,7 @@ class PsHost final : private RendezvousHandler {
   Status SetMode(const Peer& peer, Exchange& exchange);
   Status Stop(const Peer& peer, Exchange& exchange);
   Status MakeArena(const Peer& peer, const std::string& plan_json);
-  Status KeepTold(int worker, const std::string& json);
+  Status KeepTold(int worker, const Json& about);
   void MarkGone(int worker, const ProcessIdentity& identity);
   struct Link {
     int worker;
@@ -121,7 +121,7 @@ class PsHost final : private RendezvousHandler {
   std::vector<Peer> workers_;  // connected to us
   std::list<Link> links_;      // our connections to workers' endpoints
   std::map<std::string, FileDescriptor> data_;
-  std::vector<std::string> data_told_;  // distinct JSON objects, the chief's first
+  std::vector<Json> data_told_;  // distinct objects, the chief's first
   bool stop_asked_ = false;
   Caretaker caretaker_;
 };

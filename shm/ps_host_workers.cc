@@ -72,9 +72,9 @@ Status PsHost::Meet(Link& link) {
     arena_ = std::move(arena);
     caretaker_.TellDepartures(arena_->memory());
   }
-  PASSEL_ASSIGN_OR_RETURN(const std::string data, link.client.SayHere(limit));
+  PASSEL_ASSIGN_OR_RETURN(const Json data, link.client.SayHere(limit));
   // What workers told a former life of ours they tell no more.
-  if (data != "null") PASSEL_RETURN_IF_ERROR(KeepTold(link.worker, data));
+  if (data.object() != nullptr) PASSEL_RETURN_IF_ERROR(KeepTold(link.worker, data));
   if (arena_) {
     const ShardMemory& memory = arena_->memory();
     link.identity = LoadIdentity(memory.tasks[link.worker], StateOf(memory, link.worker).epoch);

@@ -4,7 +4,7 @@
 #include <poll.h>
 
 #include "base/memory_file.h"
-#include "cluster/json_message_internal.h"
+#include "cluster/json_message.h"
 #include "cluster/patience.h"
 #include "shm/layout.h"
 
@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::size_t kMaxStatusBytes = std::size_t{16} << 20;
 
-Status SendRequest(int fd, std::string_view name, nlohmann::json arguments,
-                   std::span<const int> fds, Deadline deadline) {
+Status SendRequest(int fd, std::string_view name, Json arguments, std::span<const int> fds,
+                   Deadline deadline) {
   arguments["ask"] = name;
   return SendJson(fd, arguments, fds, deadline);
 }
@@ -25,8 +25,8 @@ Result<JsonMessage> ReceiveAnswer(int fd, Deadline deadline) {
   return answer;
 }
 
-Result<JsonMessage> Ask(int fd, std::string_view name, nlohmann::json arguments,
-                        std::span<const int> fds, Deadline deadline) {
+Result<JsonMessage> Ask(int fd, std::string_view name, Json arguments, std::span<const int> fds,
+                        Deadline deadline) {
   PASSEL_RETURN_IF_ERROR(SendRequest(fd, name, std::move(arguments), fds, deadline));
   return ReceiveAnswer(fd, deadline);
 }
@@ -95,7 +95,8 @@ Result<std::optional<FileDescriptor>> RendezvousClient::GetArena(
   }
   if (!answer.ok()) return answer.status();
   PASSEL_RETURN_IF_ERROR(ErrorOf(answer->json));
-  if (need_plan != nullptr) *need_plan = Field<bool>(answer->json, "need_plan", false);
+  PASSEL_ASSIGN_OR_RETURN(const bool needed, FieldOr(answer->json, "need_plan", false));
+  if (need_plan != nullptr) *need_plan = needed;
   return TakeFd(*answer);
 }
 
@@ -120,15 +121,13 @@ Result<std::optional<FileDescriptor>> RendezvousClient::GetData(const std::strin
   return TakeFd(answer);
 }
 
-Status RendezvousClient::TellData(const std::string& json, Deadline deadline) {
-  const nlohmann::json about = nlohmann::json::parse(json, nullptr, false);
+Status RendezvousClient::TellData(const Json& about, Deadline deadline) {
   return Ask(fd(), "tell_data", {{"about", about}}, {}, deadline).status();
 }
 
-Result<std::string> RendezvousClient::SayHere(Deadline deadline) {
+Result<Json> RendezvousClient::SayHere(Deadline deadline) {
   PASSEL_ASSIGN_OR_RETURN(const JsonMessage answer, Ask(fd(), "here", {}, {}, deadline));
-  const auto data = answer.json.value("data", nlohmann::json());
-  return data.is_object() ? data.dump() : "null";
+  return FieldOr(answer.json, "data", Json());
 }
 
 Status RendezvousClient::SayKept(Deadline deadline) {
@@ -138,18 +137,19 @@ Status RendezvousClient::SayKept(Deadline deadline) {
 Result<ShardSnapshot> RendezvousClient::GetSnapshot(bool values, Deadline deadline) {
   PASSEL_ASSIGN_OR_RETURN(JsonMessage answer,
                           Ask(fd(), "snapshot", {{"values", values}}, {}, deadline));
-  const nlohmann::json& json = answer.json;
   ShardSnapshot snapshot;
-  snapshot.chief = Field<std::string>(json, "chief", "");
-  snapshot.there = Field<bool>(json, "snapshot", false);
+  JsonReader members = ReadMessage(answer.json);
+  members.IfAny("chief", snapshot.chief);
+  members.IfAny("snapshot", snapshot.there);
+  members.IfAny("global_step", snapshot.global_step);
+  members.IfAny("last_global_step", snapshot.last_global_step);
+  members.IfAny("rounds", snapshot.rounds);
+  members.IfAny("exact_round", snapshot.exact_round);
+  members.IfAny("shadow_age_ns", snapshot.shadow_age_ns);
+  PASSEL_RETURN_IF_ERROR(AsDataLoss(members.status()));
   if (!snapshot.there) return snapshot;
   if (answer.fds.size() != (values ? 2u : 0u)) return Unexpected();
-  snapshot.global_step = Field<std::int64_t>(json, "global_step", 0);
-  snapshot.last_global_step = Field<std::int64_t>(json, "last_global_step", 0);
-  snapshot.rounds = Field<bool>(json, "rounds", false);
-  snapshot.data = json.value("data", nlohmann::json()).dump();
-  snapshot.exact_round = FieldIfAny<std::uint64_t>(json, "exact_round");
-  snapshot.shadow_age_ns = FieldIfAny<std::int64_t>(json, "shadow_age_ns");
+  if (const Json* const data = answer.json.Find("data")) snapshot.data = data->Write();
   if (values) {
     snapshot.values = std::move(answer.fds[0]);
     snapshot.plan = std::move(answer.fds[1]);
@@ -166,8 +166,7 @@ Result<std::string> RendezvousClient::GetStatus(Deadline deadline) {
 Result<std::uint32_t> RendezvousClient::SetMode(const ModeSetting& setting, Deadline deadline) {
   PASSEL_ASSIGN_OR_RETURN(JsonMessage answer,
                           Ask(fd(), "set_mode", {{"mode", setting.ToString()}}, {}, deadline));
-  const auto number = FieldIfAny<std::uint32_t>(answer.json, "number");
-  return number ? Result<std::uint32_t>(*number) : Unexpected();
+  return Field<std::uint32_t>(answer.json, "number");
 }
 
 Status RendezvousClient::Stop(Deadline deadline) {

@@ -4,7 +4,8 @@
 // space (cluster/endpoint.h), with descriptors beside it. The server checks the peer's uid before
 // it reads anything; then comes the handshake (cluster/handshake.h).
 //
-// Then requests {"ask":NAME, ...}, each answered in turn by {"ok":true, ...} or an error:
+// Then requests {"ask":NAME, ...} with no other members than these, each answered in turn by
+// {"ok":true, ...} or an error:
 //
 //   arena       "wait"      fd of the arena, of an evaluator read-only; or {"need_plan":true}; or
 //                           nothing: there is none
@@ -35,6 +36,7 @@
 
 #include "base/deadline.h"
 #include "base/file_descriptor.h"
+#include "base/json.h"
 #include "base/status.h"
 #include "cluster/endpoint.h"
 #include "cluster/handshake.h"
@@ -91,12 +93,12 @@ class RendezvousClient {
   Status OfferData(const std::string& key, int fd, Deadline deadline);
   /// nullopt: nobody has offered it.
   Result<std::optional<FileDescriptor>> GetData(const std::string& key, Deadline deadline);
-  /// A worker says which data it trains on. Errors: kInvalidArgument unless `json` is an
-  /// object of at most kMaxDataText bytes.
-  Status TellData(const std::string& json, Deadline deadline);
-  /// A ps tells a worker that it listens now. Returns the data that this trains on: a JSON object,
-  /// or "null": not known yet.
-  Result<std::string> SayHere(Deadline deadline);
+  /// A worker says which data it trains on. Errors: kDataLoss unless `about` is an object,
+  /// kInvalidArgument if that has more than kMaxDataText bytes.
+  Status TellData(const Json& about, Deadline deadline);
+  /// A ps tells a worker that it listens now. Returns the data that this trains on: an object, or
+  /// null: not known yet.
+  Result<Json> SayHere(Deadline deadline);
   /// The supervisor tells a ps that it holds the arena, which may now be handed to others.
   Status SayKept(Deadline deadline);
   /// A copy of the values of this ps, or, without `values`, only how far training has come. See

@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "base/nvtx.h"
 #include "cluster/endpoint.h"
-#include "cluster/json_message_internal.h"
+#include "cluster/json_message.h"
 #include "shm/layout.h"
 
 namespace passel::shm {
@@ -36,22 +36,23 @@ constexpr unsigned kMembers = Bit(Role::kWorker) | Bit(Role::kPs) | Bit(Role::kS
 constexpr unsigned kReaders = kMembers | Bit(Role::kEvaluator);
 constexpr unsigned kAnyone = kReaders | Bit(Role::kControl);
 
-// Each request, and who may ask it.
+// Each request, who may ask it, and the one thing that it may say.
 struct Request {
   std::string_view name;
   unsigned roles;
+  std::string_view argument = {};
 };
 constexpr Request kRequests[] = {
-    {"arena", kReaders},
+    {"arena", kReaders, "wait"},
     {"plan", kMembers},
-    {"offer_data", kMembers},
-    {"get_data", kReaders},
-    {"tell_data", Bit(Role::kWorker)},
+    {"offer_data", kMembers, "key"},
+    {"get_data", kReaders, "key"},
+    {"tell_data", Bit(Role::kWorker), "about"},
     {"here", Bit(Role::kPs)},
     {"kept", Bit(Role::kSupervisor)},
     {"status", kAnyone},
-    {"snapshot", kAnyone},
-    {"set_mode", kAnyone},
+    {"snapshot", kAnyone, "values"},
+    {"set_mode", kAnyone, "mode"},
     {"stop", kAnyone},
 };
 
@@ -215,15 +216,18 @@ Status RendezvousServer::HandleRequest(Connection& c) {
     c.state = Connection::State::kOpen;
     return SendJson(fd, {{"ok", true}}, {}, AnswerLimit());
   }
-  const auto* request =
-      std::ranges::find(kRequests, Field<std::string>(m.json, "ask", ""), &Request::name);
+  std::string name;
+  JsonReader members = ReadMessage(m.json);
+  members("ask", name);
+  const auto* request = std::ranges::find(kRequests, name, &Request::name);
   if (request == std::end(kRequests)) return DataLoss("a request was not understood");
   if ((request->roles & Bit(c.peer.role)) == 0) {
     return PermissionDenied(
         fmt::format("a task of role {} may not ask for {}", RoleName(c.peer.role), request->name));
   }
   Exchange exchange;
-  exchange.request = std::move(m.json);
+  members.IfAny(request->argument, exchange.argument);
+  PASSEL_RETURN_IF_ERROR(AsDataLoss(members.Finish()));
   exchange.request_fds = std::move(m.fds);
   PASSEL_RETURN_IF_ERROR(handler_.Answer(request->name, c.peer, exchange));
   c.waits_for_arena = exchange.waits;

@@ -27,7 +27,7 @@
 #include "cluster/job_token.h"
 
 namespace passel {
-struct Exchange;  // cluster/json_message_internal.h
+struct Exchange;  // cluster/json_message.h
 }
 
 namespace passel::shm {

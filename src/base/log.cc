@@ -12,10 +12,10 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/file_descriptor.h"
+#include "base/json.h"
 #include "base/output.h"
 
 namespace passel {
@@ -47,15 +47,14 @@ class JsonFormatter final : public spdlog::formatter {
   void format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& line) override {
     spdlog::memory_buf_t time;
     time_.format(message, time);
-    nlohmann::ordered_json json;
+    Json json;
     json["time"] = std::string(time.data(), time.size());
     for (const LevelName& level : kLevels) {
       if (level.spdlog == message.level) json["level"] = level.name;
     }
     json["task"] = std::string(message.logger_name.data(), message.logger_name.size());
     json["message"] = std::string(message.payload.data(), message.payload.size());
-    const std::string text =
-        json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+    const std::string text = json.Write() + "\n";
     line.append(text.data(), text.data() + text.size());
   }
   std::unique_ptr<spdlog::formatter> clone() const override {

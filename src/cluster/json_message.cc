@@ -1,27 +1,34 @@
-#include <fmt/core.h>
+#include "cluster/json_message.h"
 
-#include "base/json_document_internal.h"
-#include "cluster/json_message_internal.h"
+#include <fmt/core.h>
 
 namespace passel {
 
-Result<nlohmann::json> ParseMessage(std::string_view text) {
+Result<Json> ParseMessage(std::string_view text) {
   constexpr int kDepth = 4;  // answer > data > also > what one of the others trains on
-  Result<nlohmann::json> json = ParseJsonDocument("a message", text, kDepth);
-  if (!json.ok() || !json->is_object()) return DataLoss("a message is not a JSON object");
+  Result<Json> json = ParseJson("a message", text, kDepth);
+  if (!json.ok()) return AsDataLoss(json.status());
+  if (json->object() == nullptr) return DataLoss("a message is not a JSON object");
   return json;
 }
 
-nlohmann::json ErrorJson(const Status& status) {
+Status AsDataLoss(const Status& status) {
+  return status.ok() ? Status() : DataLoss(status.message());
+}
+
+Json ErrorJson(const Status& status) {
   return {{"error", static_cast<int>(status.code())}, {"message", status.message()}};
 }
 
-Status ErrorOf(const nlohmann::json& json) {
-  if (!json.contains("error")) return {};
-  int code = Field<int>(json, "error", static_cast<int>(Code::kInternal));
+Status ErrorOf(const Json& json) {
+  const Json* const error = json.Find("error");
+  if (error == nullptr) return {};
+  int code = error->As<int>().value_or(0);
   if (code <= 0 || code > static_cast<int>(Code::kDiverged))
     code = static_cast<int>(Code::kInternal);
-  return Status(static_cast<Code>(code), Field<std::string>(json, "message", "unknown error"));
+  PASSEL_ASSIGN_OR_RETURN(std::string message,
+                          FieldOr(json, "message", std::string("unknown error")));
+  return Status(static_cast<Code>(code), std::move(message));
 }
 
 Status SendText(int fd, const std::string& text, std::span<const int> fds, Deadline deadline) {
@@ -33,9 +40,8 @@ Status SendText(int fd, const std::string& text, std::span<const int> fds, Deadl
                      deadline);
 }
 
-Status SendJson(int fd, const nlohmann::json& json, std::span<const int> fds, Deadline deadline) {
-  return SendText(fd, json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), fds,
-                  deadline);
+Status SendJson(int fd, const Json& json, std::span<const int> fds, Deadline deadline) {
+  return SendText(fd, json.Write(), fds, deadline);
 }
 
 Result<JsonMessage> ReceiveJson(int fd, Deadline deadline) {

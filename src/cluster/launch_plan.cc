@@ -15,6 +15,9 @@ namespace {
 
 constexpr std::uint64_t kMib = 1024 * 1024;
 
+// [Binding]
+constexpr std::string_view kBindings[] = {"auto", "none", "numa", "core"};
+
 class Planner {
  public:
   Planner(const Topology& topology, const LaunchRequest& request)
@@ -110,22 +113,11 @@ class Planner {
   }
 
   Status ChooseBinding() {
-    switch (request_.binding) {
-      case Binding::kNone:
-        plan_.binding = Binding::kNone;
-        return {};
-      case Binding::kNuma:
-        return BindToNodes();
-      case Binding::kCore:
-        return BindToCores();
-      case Binding::kAuto:
-        break;
-    }
-    plan_.binding = Binding::kNone;
+    if (request_.binding == Binding::kNone) return {};
+    if (request_.binding == Binding::kNuma) return BindToNodes();
+    if (request_.binding == Binding::kCore) return BindToCores();
     if (!OnGpus()) {
-      // Where there are too few, workers share all processors.
-      const Status status = BindToCores();
-      if (!status.ok()) plan_.binding = Binding::kNone;
+      (void)BindToCores();  // where there are too few, workers share all processors
       return {};
     }
     if (topology_.numa_nodes.size() < 2) return {};
@@ -226,8 +218,6 @@ class Planner {
   // Whole cores: what drives the GPU has threads of its own beside the worker's.
   Status BindGpuWorkers(int each) {
     std::map<int, std::size_t> taken;  // cores, by node
-    std::vector<std::vector<int>> processors;
-    std::vector<std::optional<int>> nodes;
     for (TaskPlan* const worker : Workers()) {
       std::optional<int> node = NodeNear(*worker);
       if (!node) {
@@ -253,16 +243,11 @@ class Planner {
                         "use fewer workers there, --bind numa or --bind none",
                         wanted, *node, home.cores.size()));
       }
-      std::vector<int>& mine = processors.emplace_back();
+      std::vector<int>& mine = worker->processors;
       for (int i = 0; i < each; ++i, ++first) {
         mine.insert(mine.end(), home.cores[first].begin(), home.cores[first].end());
       }
-      nodes.push_back(node);
-    }
-    const std::vector<TaskPlan*> workers = Workers();
-    for (std::size_t i = 0; i < workers.size(); ++i) {
-      workers[i]->processors = processors[i];
-      if (topology_.numa_nodes.size() > 1) workers[i]->numa_node = nodes[i];
+      if (topology_.numa_nodes.size() > 1) worker->numa_node = node;
     }
     return {};
   }
@@ -319,25 +304,14 @@ std::string Mib(std::uint64_t bytes) { return fmt::format("{} MiB", bytes / kMib
 }  // namespace
 
 std::string_view BindingName(Binding binding) {
-  switch (binding) {
-    case Binding::kAuto:
-      return "auto";
-    case Binding::kNone:
-      return "none";
-    case Binding::kNuma:
-      return "numa";
-    case Binding::kCore:
-      return "core";
-  }
-  return "none";
+  return kBindings[static_cast<std::size_t>(binding)];
 }
 
 std::optional<Binding> ParseBinding(std::string_view text) {
-  for (const Binding binding : {Binding::kAuto, Binding::kNone, Binding::kNuma, Binding::kCore}) {
-    if (text == BindingName(binding)) return binding;
-  }
   if (text == "cores") return Binding::kCore;
-  return std::nullopt;
+  const auto found = std::ranges::find(kBindings, text);
+  if (found == std::end(kBindings)) return std::nullopt;
+  return static_cast<Binding>(found - std::begin(kBindings));
 }
 
 const TaskPlan* LaunchPlan::Find(std::string_view job, int index) const {

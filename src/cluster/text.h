@@ -1,4 +1,4 @@
-// text.h - what the readers of this folder share: numbers, near names.
+// text.h - what the readers of this folder share: numbers, names of jobs.
 //
 // Thread safety: no state.
 
@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -25,10 +24,5 @@ bool IsJobName(std::string_view job);
 
 /// "1st", "2nd", "11th": how messages count the elements of a list.
 std::string Ordinal(std::size_t number);
-
-/// The element of `known` that differs from `name` by the fewest letters inserted, removed,
-/// replaced, or swapped with their neighbour ('-' is taken for '_'); the first of equals. Empty if
-/// all differ by more than a third of the length of `name` (at least 1, at most 3).
-std::string_view NearestName(std::string_view name, std::span<const std::string> known);
 
 }  // namespace passel

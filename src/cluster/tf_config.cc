@@ -2,29 +2,22 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <utility>
 
-#include "base/json_document_internal.h"
+#include "base/json.h"
 #include "cluster/text.h"
 
 namespace passel {
 namespace {
-
-using Json = nlohmann::json;
 
 // root > cluster > job > index
 constexpr int kTfConfigDepth = 4;
 constexpr std::size_t kMaxUnknownKeys = 16;
 constexpr std::string_view kJobs[] = {"chief", "evaluator", "master", "ps", "worker"};
 
-bool IsKnownJob(std::string_view job) {
-  for (const std::string_view known : kJobs) {
-    if (job == known) return true;
-  }
-  return false;
-}
+bool IsKnownJob(std::string_view job) { return std::ranges::find(kJobs, job) != std::end(kJobs); }
 
 Status NamingOrigin(const Status& status, std::string_view origin) {
   return Status(status.code(), fmt::format("{} (in TF_CONFIG {})", status.message(), origin));
@@ -33,15 +26,15 @@ Status NamingOrigin(const Status& status, std::string_view origin) {
 class TfConfigReader {
  public:
   Status Read(const Json& root) {
-    if (!root.is_object()) {
+    if (root.object() == nullptr) {
       return InvalidArgument(
-          fmt::format("TF_CONFIG must be a JSON object, not {} {}: write {{\"cluster\": ..., "
+          fmt::format("TF_CONFIG must be a JSON object, not {}: write {{\"cluster\": ..., "
                       "\"task\": ...}}",
-                      Article(root), root.type_name()));
+                      KindOf(root)));
     }
     const Json* cluster = nullptr;
     const Json* task = nullptr;
-    for (const auto& [key, value] : root.items()) {
+    for (const auto& [key, value] : *root.object()) {
       if (key == "cluster" || key == "sparseCluster") {
         if (value.is_null()) continue;
         if (cluster) {
@@ -71,8 +64,12 @@ class TfConfigReader {
   TfConfig Take() { return std::move(config_); }
 
  private:
-  static std::string_view Article(const Json& value) {
-    return value.is_array() || value.is_object() ? "an" : value.is_null() ? "the value" : "a";
+  // "an array", "the value null"
+  static std::string KindOf(const Json& value) {
+    const std::string_view article = value.list() || value.object() ? "an"
+                                     : value.is_null()              ? "the value"
+                                                                    : "a";
+    return fmt::format("{} {}", article, value.type_name());
   }
 
   void NoteUnknown(const std::string& key) {
@@ -83,13 +80,11 @@ class TfConfigReader {
 
   static Status ReadText(std::string_view key, const Json& value, std::string* out) {
     if (value.is_null()) return {};
-    if (!value.is_string()) {
-      return InvalidArgument(
-          fmt::format("TF_CONFIG {} must be a string, not {} {}: put it in "
-                      "quotes",
-                      key, Article(value), value.type_name()));
+    if (value.text() == nullptr) {
+      return InvalidArgument(fmt::format("TF_CONFIG {} must be a string, not {}: put it in quotes",
+                                         key, KindOf(value)));
     }
-    const std::string& text = value.get_ref<const std::string&>();
+    const std::string& text = *value.text();
     if (text.size() > 1024 || Printable(text, text.size()) != text) {
       return InvalidArgument(fmt::format(
           "TF_CONFIG {} of {} bytes is not allowed: use at most 1024 printable ASCII characters",
@@ -100,13 +95,13 @@ class TfConfigReader {
   }
 
   Status ReadTask(const Json& task) {
-    if (!task.is_object()) {
+    if (task.object() == nullptr) {
       return InvalidArgument(
-          fmt::format("TF_CONFIG task must be an object, not {} {}: write "
+          fmt::format("TF_CONFIG task must be an object, not {}: write "
                       "{{\"type\": \"worker\", \"index\": 0}}",
-                      Article(task), task.type_name()));
+                      KindOf(task)));
     }
-    for (const auto& [key, value] : task.items()) {
+    for (const auto& [key, value] : *task.object()) {
       if (key == "type") {
         if (value.is_null()) continue;
         PASSEL_RETURN_IF_ERROR(ReadText("task.type", value, &config_.task_type));
@@ -130,41 +125,40 @@ class TfConfigReader {
 
   Status ReadIndex(const Json& value) {
     if (value.is_null()) return {};
-    if (value.is_string()) {
-      const std::string& text = value.get_ref<const std::string&>();
-      if (text.empty()) return InvalidArgument("Must specify an explicit `task_index`");
-      config_.task_index = ParseDecimal(text, ClusterSpec::kMaxTaskIndex);
-    } else if (value.is_number_integer() && value >= 0 && value <= ClusterSpec::kMaxTaskIndex) {
-      config_.task_index = value.get<int>();
+    if (const std::string* const text = value.text()) {
+      if (text->empty()) return InvalidArgument("Must specify an explicit `task_index`");
+      config_.task_index = ParseDecimal(*text, ClusterSpec::kMaxTaskIndex);
+    } else if (const auto index = value.As<int>();
+               index && *index >= 0 && *index <= ClusterSpec::kMaxTaskIndex) {
+      config_.task_index = index;
     }
     if (config_.task_index) return {};
-    const bool compound = value.is_array() || value.is_object();
+    const bool compound = value.list() || value.object();
     return InvalidArgument(fmt::format(
         "TF_CONFIG task.index must be an integer, or a string of digits, from 0 to {}, not {}",
-        ClusterSpec::kMaxTaskIndex,
-        compound ? fmt::format("an {}", value.type_name()) : Printable(value.dump(), 64)));
+        ClusterSpec::kMaxTaskIndex, compound ? KindOf(value) : Printable(value.Write(), 64)));
   }
 
   Status ReadCluster(const Json& cluster) {
-    if (!cluster.is_object()) {
+    if (cluster.object() == nullptr) {
       return InvalidArgument(fmt::format(
           "`cluster` must be a dictionary mapping one or more job names to lists of network "
-          "addresses, or a `ClusterDef` protocol buffer, not {} {} (in TF_CONFIG {})",
-          Article(cluster), cluster.type_name(), section_));
+          "addresses, or a `ClusterDef` protocol buffer, not {} (in TF_CONFIG {})",
+          KindOf(cluster), section_));
     }
-    for (const auto& [job, tasks] : cluster.items()) {
+    for (const auto& [job, tasks] : *cluster.object()) {
       if (!IsKnownJob(job)) {
         return InvalidArgument(fmt::format(
             "Disallowed task type found in cluster spec. Allowed types are chief, evaluator, "
             "master, ps and worker, not {} (in TF_CONFIG {})",
             Quoted(job), section_));
       }
-      if (tasks.is_array()) {
-        PASSEL_RETURN_IF_ERROR(ReadList(job, tasks));
-      } else if (tasks.is_object()) {
-        PASSEL_RETURN_IF_ERROR(ReadMap(job, tasks));
+      if (tasks.list() != nullptr) {
+        PASSEL_RETURN_IF_ERROR(ReadList(job, *tasks.list()));
+      } else if (tasks.object() != nullptr) {
+        PASSEL_RETURN_IF_ERROR(ReadMap(job, *tasks.object()));
       } else if (!tasks.is_null()) {
-        return TasksProblem(job, fmt::format("{} {}", Article(tasks), tasks.type_name()));
+        return TasksProblem(job, KindOf(tasks));
       }
     }
     const ClusterSpec& spec = config_.cluster;
@@ -196,7 +190,7 @@ class TfConfigReader {
                     job, section_, actual));
   }
 
-  Status ReadList(const std::string& job, const Json& tasks) {
+  Status ReadList(const std::string& job, const Json::List& tasks) {
     // A ps with dynamic workers sees a list of itself alone, at place 0 whatever its index.
     const bool only_itself = config_.sparse_cluster && job == "ps" && tasks.size() == 1 &&
                              config_.task_type == "ps" && config_.task_index;
@@ -212,8 +206,8 @@ class TfConfigReader {
     return {};
   }
 
-  Status ReadMap(const std::string& job, const Json& tasks) {
-    for (const auto& [key, address] : tasks.items()) {
+  Status ReadMap(const std::string& job, const Json::Object& tasks) {
+    for (const auto& [key, address] : tasks) {
       const std::optional<int> index = ParseDecimal(key, ClusterSpec::kMaxTaskIndex);
       if (!index) {
         return TasksProblem(
@@ -230,11 +224,11 @@ class TfConfigReader {
       return Status(status.code(), fmt::format("{} (the {} of TF_CONFIG {}.{})", status.message(),
                                                which, section_, job));
     };
-    if (!address.is_string()) {
-      return TasksProblem(job, fmt::format("{} {} as the {}: write \"host:port\"", Article(address),
-                                           address.type_name(), which));
+    if (address.text() == nullptr) {
+      return TasksProblem(job,
+                          fmt::format("{} as the {}: write \"host:port\"", KindOf(address), which));
     }
-    Result<HostPort> parsed = ParseHostPort(address.get_ref<const std::string&>());
+    Result<HostPort> parsed = ParseHostPort(*address.text());
     if (!parsed.ok()) return with_origin(parsed.status());
     const Status added = config_.cluster.Add(job, index, std::move(*parsed));
     return added.ok() ? added : with_origin(added);
@@ -282,8 +276,7 @@ Result<TfConfig> ParseTfConfig(std::string_view text) {
   }
   text = Trim(text);
   if (text.empty()) return TfConfig();
-  PASSEL_ASSIGN_OR_RETURN(const Json document,
-                          ParseJsonDocument("TF_CONFIG", text, kTfConfigDepth));
+  PASSEL_ASSIGN_OR_RETURN(const Json document, ParseJson("TF_CONFIG", text, kTfConfigDepth));
   TfConfigReader reader;
   PASSEL_RETURN_IF_ERROR(reader.Read(document));
   return reader.Take();

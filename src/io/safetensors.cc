@@ -11,6 +11,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/json.h"
 #include "io/safetensors_header.h"
 
 namespace passel {
@@ -21,7 +22,6 @@ namespace {
 
 using safetensors_internal::Header;
 using safetensors_internal::HeaderEntry;
-using safetensors_internal::JsonString;
 using safetensors_internal::kMetadataKey;
 using safetensors_internal::NameProblem;
 using safetensors_internal::ParseHeader;
@@ -92,7 +92,7 @@ Status CheckExtents(std::vector<HeaderEntry>* entries, std::uint64_t data_bytes)
 
 Status CheckForWriting(const TensorView& tensor) {
   const char* problem = NameProblem(tensor.name);
-  if (problem == nullptr && !JsonString(tensor.name)) problem = "is not valid UTF-8: use ASCII";
+  if (problem == nullptr && !QuotedForJson(tensor.name)) problem = "is not valid UTF-8: use ASCII";
   if (problem != nullptr) {
     return InvalidArgument(
         fmt::format("a tensor name of {} bytes {}", tensor.name.size(), problem));
@@ -148,7 +148,7 @@ Result<Plan> MakePlan(std::span<const TensorView> tensors, const SafetensorsMeta
     out += "\"__metadata__\":{";
     bool first = true;
     for (const auto& [key, value] : metadata) {
-      const auto key_text = JsonString(key), value_text = JsonString(value);
+      const auto key_text = QuotedForJson(key), value_text = QuotedForJson(value);
       if (!key_text || !value_text) {
         return InvalidArgument("a metadata key or value is not valid UTF-8: encode it");
       }
@@ -162,8 +162,8 @@ Result<Plan> MakePlan(std::span<const TensorView> tensors, const SafetensorsMeta
     const TensorView& tensor = tensors[i];
     if (out.size() > kLengthBytes + 1) out += ',';
     out += fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":{},\"data_offsets\":[{},{}]}}",
-                       *JsonString(tensor.name), DTypeName(tensor.dtype), ShapeText(tensor.shape),
-                       offset, offset + tensor.data.size());
+                       *QuotedForJson(tensor.name), DTypeName(tensor.dtype),
+                       ShapeText(tensor.shape), offset, offset + tensor.data.size());
     offset += tensor.data.size();
   }
   out += '}';

@@ -2,17 +2,15 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <utility>
 
-#include "base/json_document_internal.h"
+#include "base/json.h"
 #include "base/text.h"
 
 namespace passel::safetensors_internal {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr int kDepth = 3;  // header > entry > shape
 
@@ -24,22 +22,21 @@ Status Malformed(std::string_view what) {
 // Rule 3. A number that is not written as one without sign, fraction and exponent, or that has more
 // than 64 bits, is of another type.
 Status ReadSize(const Json& json, std::uint64_t* size) {
-  if (!json.is_number_unsigned()) {
-    return Malformed("a dimension or an offset is no integer without a sign");
-  }
-  *size = json.get<std::uint64_t>();
+  const std::optional<std::uint64_t> number = json.As<std::uint64_t>();
+  if (!number) return Malformed("a dimension or an offset is no integer without a sign");
+  *size = *number;
   return {};
 }
 
 Status ReadShape(const Json& json, std::vector<std::int64_t>* shape) {
-  if (!json.is_array()) return Malformed("a shape is no list");
-  if (json.size() > kSafetensorsMaxRank) {
+  if (json.list() == nullptr) return Malformed("a shape is no list");
+  if (json.list()->size() > kSafetensorsMaxRank) {
     return InvalidArgument(
         fmt::format("a tensor in the safetensors header has more than {} dimensions: merge some of "
                     "them",
                     kSafetensorsMaxRank));
   }
-  for (const Json& dimension : json) {
+  for (const Json& dimension : *json.list()) {
     std::uint64_t size = 0;
     PASSEL_RETURN_IF_ERROR(ReadSize(dimension, &size));
     if (size > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
@@ -51,31 +48,33 @@ Status ReadShape(const Json& json, std::vector<std::int64_t>* shape) {
 }
 
 Status ReadEntry(const Json& json, HeaderEntry* entry) {
-  if (!json.is_object()) return Malformed("an entry is no object");
-  if (json.size() != 3 || !json.contains("dtype") || !json.contains("shape") ||
-      !json.contains("data_offsets")) {
+  if (json.object() == nullptr) return Malformed("an entry is no object");
+  const Json* const dtype_name = json.Find("dtype");
+  const Json* const shape = json.Find("shape");
+  const Json* const offsets = json.Find("data_offsets");
+  if (json.object()->size() != 3 || !dtype_name || !shape || !offsets) {
     return Malformed("an entry has other keys than dtype, shape and data_offsets");
   }
-  if (!json["dtype"].is_string()) return Malformed("a dtype is no string");
-  const std::string& name = json["dtype"].get_ref<const std::string&>();
+  if (dtype_name->text() == nullptr) return Malformed("a dtype is no string");
+  const std::string& name = *dtype_name->text();
   const std::optional<DType> dtype = ParseDType(name);
   if (!dtype) {
     return Malformed(fmt::format("tensor {} has dtype {}, which is none of F32, F64, I64, U8",
                                  Quoted(entry->name), Quoted(name)));
   }
   entry->dtype = *dtype;
-  PASSEL_RETURN_IF_ERROR(ReadShape(json["shape"], &entry->shape));
-  const Json& offsets = json["data_offsets"];
-  if (!offsets.is_array() || offsets.size() != 2) return Malformed("data_offsets are not two");
-  PASSEL_RETURN_IF_ERROR(ReadSize(offsets[0], &entry->begin));
-  return ReadSize(offsets[1], &entry->end);
+  PASSEL_RETURN_IF_ERROR(ReadShape(*shape, &entry->shape));
+  const Json::List* const bounds = offsets->list();
+  if (bounds == nullptr || bounds->size() != 2) return Malformed("data_offsets are not two");
+  PASSEL_RETURN_IF_ERROR(ReadSize((*bounds)[0], &entry->begin));
+  return ReadSize((*bounds)[1], &entry->end);
 }
 
 Status ReadMetadata(const Json& json, SafetensorsMetadata* metadata) {
-  if (!json.is_object()) return Malformed("the metadata is no object");
-  for (const auto& [key, value] : json.items()) {
-    if (!value.is_string()) return Malformed("a value of the metadata is no string");
-    metadata->emplace(key, value.get<std::string>());
+  if (json.object() == nullptr) return Malformed("the metadata is no object");
+  for (const auto& [key, value] : *json.object()) {
+    if (value.text() == nullptr) return Malformed("a value of the metadata is no string");
+    metadata->emplace(key, *value.text());
   }
   return {};
 }
@@ -88,12 +87,10 @@ Result<Header> ParseHeader(std::string_view text) {
   if (text[text.find_last_not_of(' ')] != '}') {
     return Malformed("something other than spaces after the last '}'");
   }
-  // The JSON library takes it for the end.
-  if (text.find('\0') != std::string_view::npos) return Malformed("it holds a NUL byte");
-  Result<Json> json = ParseJsonDocument("the safetensors header", text, kDepth);
+  const Result<Json> json = ParseJson("the safetensors header", text, kDepth);
   if (!json.ok()) return DataLoss(json.status().message() + "; use another copy of the file");
   Header header;
-  for (const auto& [name, entry] : json->items()) {
+  for (const auto& [name, entry] : *json->object()) {
     if (name == kMetadataKey) {
       PASSEL_RETURN_IF_ERROR(ReadMetadata(entry, &header.metadata));
       continue;
@@ -109,6 +106,7 @@ Result<Header> ParseHeader(std::string_view text) {
     header.entries.emplace_back().name = name;
     PASSEL_RETURN_IF_ERROR(ReadEntry(entry, &header.entries.back()));
   }
+  std::ranges::sort(header.entries, {}, &HeaderEntry::name);
   return header;
 }
 
@@ -126,14 +124,6 @@ std::optional<std::uint64_t> TensorBytes(std::span<const std::int64_t> shape, DT
     }
   }
   return empty ? 0 : bytes;
-}
-
-std::optional<std::string> JsonString(std::string_view text) {
-  try {
-    return Json(text).dump();
-  } catch (const Json::type_error&) {
-    return std::nullopt;
-  }
 }
 
 const char* NameProblem(std::string_view name) {

@@ -41,9 +41,6 @@ Result<Header> ParseHeader(std::string_view text);
 /// bytes of one element exceeds 64 bits, or if a dimension is negative.
 std::optional<std::uint64_t> TensorBytes(std::span<const std::int64_t> shape, DType dtype);
 
-/// `text` as a string of JSON, with quotes. Nothing unless it is UTF-8.
-std::optional<std::string> JsonString(std::string_view text);
-
 /// What is wrong with a tensor name in UTF-8, as the end of a sentence; null if nothing.
 const char* NameProblem(std::string_view name);
 

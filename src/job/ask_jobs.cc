@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <map>
-#include <nlohmann/json.hpp>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -14,13 +13,16 @@
 namespace passel::job {
 namespace {
 
-Result<std::string> AskPs(const std::string& job, int ps, Deadline deadline) {
+constexpr int kStatusDepth = 5;  // status > arena > workers > worker > seconds
+
+Result<Json> AskPs(const std::string& job, int ps, Deadline deadline) {
   Result<shm::RendezvousClient> client = shm::RendezvousClient::Control(job, ps, deadline);
   Status problem = client.status();
   if (client.ok()) {
     Result<std::string> text = client->GetStatus(deadline);
     if (text.ok()) {
-      if (nlohmann::json::parse(*text, nullptr, false).is_object()) return text;
+      Result<Json> status = ParseJson("a status", *text, kStatusDepth);
+      if (status.ok() && status->object() != nullptr) return status;
       return DataLoss(
           fmt::format("ps/{} of job {} answered something that is no status: passel ctl and the "
                       "job are of different builds",
@@ -41,7 +43,7 @@ Result<std::string> AskPs(const std::string& job, int ps, Deadline deadline) {
 
 Result<std::vector<JobAnswer>> AskJobs(const std::string& job, Deadline deadline) {
   PASSEL_ASSIGN_OR_RETURN(const std::vector<FoundEndpoint> endpoints, FindEndpoints());
-  std::map<std::string, std::map<int, Result<std::string>>> asked;
+  std::map<std::string, std::map<int, Result<Json>>> asked;
   for (const FoundEndpoint& e : endpoints) {
     if (e.role != Role::kPs || (!job.empty() && e.job_id != job)) continue;
     asked[e.job_id].emplace(e.index, NotFound(""));
@@ -79,8 +81,6 @@ Result<std::vector<JobAnswer>> AskJobs(const std::string& job, Deadline deadline
   return answers;
 }
 
-Result<std::string> AskJob(const std::string& job, Deadline deadline) {
-  return AskPs(job, 0, deadline);
-}
+Result<Json> AskJob(const std::string& job, Deadline deadline) { return AskPs(job, 0, deadline); }
 
 }  // namespace passel::job

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/deadline.h"
+#include "base/json.h"
 #include "base/status.h"
 
 namespace passel::job {
@@ -14,9 +15,9 @@ namespace passel::job {
 struct JobAnswer {
   std::string job;
   int ps = 0;  ///< how many listen
-  /// The answer of ps/0, a JSON object. Errors: kDeadlineExceeded, naming who did not answer;
+  /// The answer of ps/0, an object. Errors: kDeadlineExceeded, naming who did not answer;
   /// kDataLoss; those of shm::RendezvousClient::Connect().
-  Result<std::string> status;
+  Result<Json> status;
   std::vector<std::string> silent;  ///< "ps/1": the other ps that did not answer in time
 };
 
@@ -26,6 +27,6 @@ struct JobAnswer {
 Result<std::vector<JobAnswer>> AskJobs(const std::string& job, Deadline deadline);
 
 /// The status of ps/0 of one job. Errors: as JobAnswer::status.
-Result<std::string> AskJob(const std::string& job, Deadline deadline);
+Result<Json> AskJob(const std::string& job, Deadline deadline);
 
 }  // namespace passel::job

@@ -1,55 +1,42 @@
 #include "job/job_data.h"
 
-#include <nlohmann/json.hpp>
+#include "base/json_fields.h"
 
 namespace passel::job {
+
+void JsonMembers(auto& members, JsonPart<JobData> auto& data) {
+  members("directory", data.directory);
+  members("key", data.key);
+  members("fake", data.fake);
+  members("csv_train_limit", data.csv_train_limit);
+  members("csv_test_limit", data.csv_test_limit);
+  members("validation_size", data.split.validation_size);
+  members("train_examples", data.split.train_examples);
+}
+
 namespace {
 
-using Json = nlohmann::json;
-
-std::optional<JobData> FromObject(const Json& json) {
-  JobData data;
-  try {
-    json.at("directory").get_to(data.directory);
-    json.at("key").get_to(data.key);
-    json.at("fake").get_to(data.fake);
-    json.at("csv_train_limit").get_to(data.csv_train_limit);
-    json.at("csv_test_limit").get_to(data.csv_test_limit);
-    json.at("validation_size").get_to(data.split.validation_size);
-    json.at("train_examples").get_to(data.split.train_examples);
-  } catch (const Json::exception&) {
-    return std::nullopt;
-  }
-  return data;
+// What was told first says also what others told.
+struct ToldData {
+  JobData first;
+  std::vector<JobData> also;
+};
+void JsonMembers(auto& members, JsonPart<ToldData> auto& told) {
+  JsonMembers(members, told.first);
+  members.IfAny("also", told.also);
 }
 
 }  // namespace
 
-std::string ToJson(const JobData& data) {
-  const Json json = {{"directory", data.directory},
-                     {"key", data.key},
-                     {"fake", data.fake},
-                     {"csv_train_limit", data.csv_train_limit},
-                     {"csv_test_limit", data.csv_test_limit},
-                     {"validation_size", data.split.validation_size},
-                     {"train_examples", data.split.train_examples}};
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
+std::string ToJson(const JobData& data) { return JsonOf(data).Write(); }
 
 std::vector<JobData> JobDataFromJson(const std::string& text) {
-  std::vector<JobData> all;
-  const Json json = Json::parse(text, nullptr, false);
-  if (!json.is_object()) return all;
-  std::vector<Json> told = {json};
-  if (const auto also = json.find("also"); also != json.end() && also->is_array()) {
-    told.insert(told.end(), also->begin(), also->end());
-  }
-  for (const Json& one : told) {
-    std::optional<JobData> data = FromObject(one);
-    if (!data) return {};
-    all.push_back(std::move(*data));
-  }
-  return all;
+  constexpr int kDepth = 3;  // data > also > what one of the others trains on
+  const Result<Json> json = ParseJson("what a job trains on", text, kDepth);
+  ToldData told;
+  if (!json.ok() || !ReadJson("what a job trains on", *json, &told).ok()) return {};
+  told.also.insert(told.also.begin(), std::move(told.first));
+  return std::move(told.also);
 }
 
 }  // namespace passel::job

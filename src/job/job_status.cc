@@ -1,7 +1,6 @@
 #include "job/job_status.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/clock.h"
 #include "store/membership.h"
@@ -18,26 +17,26 @@ double SecondsSince(std::int64_t monotonic_ns) {
   return 1e-9 * static_cast<double>(MonotonicNs() - monotonic_ns);
 }
 
-nlohmann::json Describe(const HistogramSummary& h) {
+Json Describe(const HistogramSummary& h) {
   return {{"count", h.count}, {"p50", h.p50}, {"p99", h.p99}, {"p999", h.p999}, {"max", h.maximum}};
 }
 
-nlohmann::json Events(const EventRing& ring, const WorkerNames& names) {
-  nlohmann::json events = nlohmann::json::array();
+Json Events(const EventRing& ring, const WorkerNames& names) {
+  Json events = Json::MakeList();
   const std::uint64_t last = Read(ring.next);
   const std::uint64_t count = std::min<std::uint64_t>(last, EventRing::kRecords);
   for (std::uint64_t number = last - count + 1; number <= last; ++number) {
     const EventRecord& r = ring.records[(number - 1) % EventRing::kRecords];
     if (r.number.load(std::memory_order_acquire) != number) continue;
     const TaskState state = TaskState::Unpack(Read(r.state));
-    nlohmann::json event = {{"seconds_ago", SecondsSince(Read(r.time_ns))},
-                            {"task", names(Read(r.worker))},
-                            {"phase", PhaseName(state.phase)},
-                            {"epoch", state.epoch},
-                            {"pid", Read(r.pid)},
-                            {"global_step", Read(r.global_step)}};
+    Json event = {{"seconds_ago", SecondsSince(Read(r.time_ns))},
+                  {"task", names(Read(r.worker))},
+                  {"phase", PhaseName(state.phase)},
+                  {"epoch", state.epoch},
+                  {"pid", Read(r.pid)},
+                  {"global_step", Read(r.global_step)}};
     // Overwritten while we read: leave it out.
-    if (r.number.load(std::memory_order_acquire) == number) events.push_back(std::move(event));
+    if (r.number.load(std::memory_order_acquire) == number) events.Add(std::move(event));
   }
   return events;
 }
@@ -111,7 +110,7 @@ double TrainingSeconds(const JobStatus& status) {
 }
 
 // Null where the values that the ps hold are those of the job.
-nlohmann::json DescribeShadow(const shm::Arena& arena) {
+Json DescribeShadow(const shm::Arena& arena) {
   if (!arena.plan().on_device) return {};
   const DeviceState& device = arena.memory().state->device;
   const std::int64_t at = device.shadow_ns.load(std::memory_order_acquire);
@@ -121,36 +120,34 @@ nlohmann::json DescribeShadow(const shm::Arena& arena) {
 
 }  // namespace
 
-std::string DescribeJob(const shm::Arena& arena, const WorkerNames& names) {
-  using Json = nlohmann::json;
+Json DescribeJob(const shm::Arena& arena, const WorkerNames& names) {
   const ShardMemory& memory = arena.memory();
   const JobStatus status = ReadJobStatus(memory);
-  Json workers = Json::array();
+  Json workers = Json::MakeList();
   for (const WorkerStatus& w : status.workers) {
-    Json& worker = workers.emplace_back(
-        Json{{"task", names(w.member.worker)},
-             {"phase", PhaseInWords(w.member)},
-             {"pid", w.member.pid},
-             {"epoch", w.member.epoch},
-             {"device", DeviceName(w.device)},
-             {"local_steps", w.member.local_steps},
-             {"heartbeat_age_seconds", 1e-9 * static_cast<double>(w.member.heartbeat_age_ns)},
-             {"loss", w.loss},
-             {"accuracy", w.accuracy}});
+    Json& worker = *workers.Add(
+        {{"task", names(w.member.worker)},
+         {"phase", PhaseInWords(w.member)},
+         {"pid", w.member.pid},
+         {"epoch", w.member.epoch},
+         {"device", DeviceName(w.device)},
+         {"local_steps", w.member.local_steps},
+         {"heartbeat_age_seconds", 1e-9 * static_cast<double>(w.member.heartbeat_age_ns)},
+         {"loss", w.loss},
+         {"accuracy", w.accuracy}});
     w.counts.DescribeCounts(&worker);
     w.counts.DescribeTimes(&worker["seconds"]);
   }
-  Json modes = Json::array();
+  Json modes = Json::MakeList();
   for (const PastMode& mode : status.modes) {
-    modes.push_back(
-        {{"number", mode.number}, {"mode", mode.setting.ToString()}, {"since", mode.since}});
+    modes.Add({{"number", mode.number}, {"mode", mode.setting.ToString()}, {"since", mode.since}});
   }
   const ModeWord current = CurrentMode(memory);
   Json wish;  // null: none
   if (status.wish) {
-    wish = {{"mode", status.wish->ToString()}, {"waits_for", Json::array()}};
+    wish = {{"mode", status.wish->ToString()}, {"waits_for", Json::MakeList()}};
     for (const Member& member : MissingAtChange(memory, current.number + 1)) {
-      wish["waits_for"].push_back(names(member.worker));
+      wish["waits_for"].Add(names(member.worker));
     }
   }
   const double seconds = TrainingSeconds(status);
@@ -184,10 +181,9 @@ std::string DescribeJob(const shm::Arena& arena, const WorkerNames& names) {
   // The number of each mode that takes one: 0 but for the mode in force.
   for (const ModeTraits& mode : kModes) {
     if (mode.flag.empty()) continue;
-    job[std::string(mode.flag)] =
-        mode.flag == current.setting.traits().flag ? current.setting.number : 0;
+    job[mode.flag] = mode.flag == current.setting.traits().flag ? current.setting.number : 0;
   }
-  return job.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return job;
 }
 
 }  // namespace passel::job

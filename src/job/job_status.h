@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/histogram.h"
+#include "base/json.h"
 #include "cluster/worker_names.h"
 #include "job/worker_counts.h"
 #include "shm/arena.h"
@@ -49,8 +50,8 @@ const char* DeviceName(std::uint64_t device);
 /// What the lead's arena tells.
 JobStatus ReadJobStatus(const ShardMemory& memory);
 
-/// What an arena tells of its job, with the last events: a JSON object, "arena" in the status that
-/// a ps gives (shm/rendezvous_client.h).
-std::string DescribeJob(const shm::Arena& arena, const WorkerNames& names);
+/// What an arena tells of its job, with the last events: an object, "arena" in the status that a ps
+/// gives (shm/rendezvous_client.h).
+Json DescribeJob(const shm::Arena& arena, const WorkerNames& names);
 
 }  // namespace passel::job

@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/log.h"
@@ -25,7 +24,7 @@ constexpr double kMaxWait = 3600;  // seconds
 struct Parameters::Source {
   std::optional<SavedModel> file;
   std::optional<shm::Snapshot> snapshot;
-  nlohmann::ordered_json about;
+  Json about;
 };
 
 Parameters::Parameters() : source_(std::make_unique<Source>()) {}
@@ -63,7 +62,8 @@ Result<Parameters> Parameters::FromFile(const std::string& path) {
   p.trained_on_.name = path;
   if (p.source_->file->IsOurs()) p.trained_on_.split = SplitOf(p.source_->file->metadata);
   p.source_->about["file"] = path;
-  p.source_->about["metadata"] = p.source_->file->metadata;
+  Json& about = p.source_->about["metadata"] = Json::MakeObject();
+  for (const auto& [key, value] : metadata) about[key] = value;
   return p;
 }
 
@@ -101,8 +101,6 @@ bool Parameters::AllFinite() const {
   return FindNonFinite(ModelVariables(config_), parts_) == nullptr;
 }
 
-std::string Parameters::AboutJson() const {
-  return source_->about.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
-}
+const Json& Parameters::About() const { return source_->about; }
 
 }  // namespace passel::job

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "base/status.h"
 #include "job/evaluation_data.h"
 #include "job/flag_checks.h"
@@ -39,8 +40,8 @@ class Parameters {
   const std::string& name() const { return name_; }
   /// What is known of the data that they were trained on.
   const TrainedOn& trained_on() const { return trained_on_; }
-  /// What is known about them, as a JSON object: "file" and "metadata", or "job" with its steps.
-  std::string AboutJson() const;
+  /// What is known about them, as an object: "file" and "metadata", or "job" with its steps.
+  const Json& About() const;
 
  private:
   Parameters();

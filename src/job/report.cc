@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -64,16 +63,16 @@ double Microseconds(std::uint64_t ns) { return static_cast<double>(ns) / 1000; }
 
 // [least, most, how many of the values], the first two as `show` gives them.
 template <typename Show>
-nlohmann::ordered_json BucketsToJson(const std::vector<BucketCount>& buckets, Show show) {
-  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+Json BucketsToJson(const std::vector<BucketCount>& buckets, Show show) {
+  Json json = Json::MakeList();
   for (const BucketCount& bucket : buckets) {
-    json.push_back({show(bucket.least), show(bucket.most), bucket.count});
+    json.Add(Json::MakeList(show(bucket.least), show(bucket.most), bucket.count));
   }
   return json;
 }
 
-nlohmann::ordered_json RunToJson(const RunInfo& run) {
-  nlohmann::ordered_json settings = nlohmann::ordered_json::object();
+Json RunToJson(const RunInfo& run) {
+  Json settings = Json::MakeObject();
   for (const auto& [name, value] : run.settings) settings[name] = value;
   return {{"version", run.version}, {"command", run.command},     {"started", run.started},
           {"host", run.host},       {"processor", run.processor}, {"cores", run.cores},
@@ -137,15 +136,10 @@ void NoteShadow(const ShardMemory& lead, JobReport* report) {
 }
 
 std::string ToJson(const JobReport& r) {
-  nlohmann::ordered_json json;
+  Json json;
   json["job"] = r.job_id;
-  if (r.test) {
-    json["test_accuracy"] = r.test->accuracy;
-    json["test_loss"] = r.test->loss;
-  } else {
-    json["test_accuracy"] = nullptr;
-    json["test_loss"] = nullptr;
-  }
+  json["test_accuracy"] = r.test ? Json(r.test->accuracy) : Json();
+  json["test_loss"] = r.test ? Json(r.test->loss) : Json();
   json["global_step"] = r.status.global_step;
   json["local_steps"] = r.status.local_steps;
   json["seconds"] = r.seconds;
@@ -155,9 +149,9 @@ std::string ToJson(const JobReport& r) {
   json["updates_per_second"] = r.UpdatesPerSecond();
   json["mode"] =
       r.status.modes.empty() ? r.mode : std::string(ModeName(r.status.modes.back().setting.mode));
-  json["modes"] = nlohmann::ordered_json::array();
+  json["modes"] = Json::MakeList();
   for (const PastMode& mode : r.status.modes) {
-    json["modes"].push_back({{"mode", mode.setting.ToString()}, {"since", mode.since}});
+    json["modes"].Add({{"mode", mode.setting.ToString()}, {"since", mode.since}});
   }
   json["push_every"] = r.push_every;
   json["device"] = DeviceOf(r);
@@ -174,7 +168,7 @@ std::string ToJson(const JobReport& r) {
                        {"max", r.status.staleness.maximum},
                        {"buckets", BucketsToJson(r.status.staleness_buckets, std::identity())}};
   // Nobody knows when an update that is part of a step began.
-  const auto latency = [&](std::uint64_t ns) -> nlohmann::ordered_json {
+  const auto latency = [&](std::uint64_t ns) -> Json {
     if (r.status.push_latency_ns.count == 0 && r.status.local_steps > 0) return nullptr;
     return Microseconds(ns);
   };
@@ -184,35 +178,31 @@ std::string ToJson(const JobReport& r) {
       {"p999", latency(r.status.push_latency_ns.p999)},
       {"max", latency(r.status.push_latency_ns.maximum)},
       {"buckets", BucketsToJson(r.status.push_latency_buckets, Microseconds)}};
-  nlohmann::ordered_json workers = nlohmann::ordered_json::array();
+  Json workers = Json::MakeList();
   for (const WorkerStatus& w : r.status.workers) {
-    nlohmann::ordered_json worker;
+    Json worker;
     worker["index"] = w.member.worker;
     worker["device"] = DeviceName(w.device);
     worker["local_steps"] = w.member.local_steps;
-    if (w.final_accuracy >= 0) {
-      worker["final_accuracy"] = w.final_accuracy;
-    } else {
-      worker["final_accuracy"] = nullptr;
-    }
+    worker["final_accuracy"] = w.final_accuracy >= 0 ? Json(w.final_accuracy) : Json();
     w.counts.DescribeTimes(&worker["seconds"]);
     w.counts.DescribeCounts(&worker);
     const auto index = static_cast<std::size_t>(w.member.worker);
     worker["exit"] = index < r.worker_exits.size() ? r.worker_exits[index] : "";
-    workers.push_back(std::move(worker));
+    workers.Add(std::move(worker));
   }
   CountsOfAll(r).DescribeCounts(&json);
   json["workers"] = workers;
   json["notes"] = r.notes;
   json["run"] = RunToJson(r.run);
-  json["curve"] = nlohmann::ordered_json::array();
+  json["curve"] = Json::MakeList();
   for (const CurvePoint& point : r.curve) {
-    json["curve"].push_back({{"seconds", point.seconds},
-                             {"global_step", point.global_step},
-                             {"loss", point.loss},
-                             {"accuracy", point.accuracy}});
+    json["curve"].Add({{"seconds", point.seconds},
+                       {"global_step", point.global_step},
+                       {"loss", point.loss},
+                       {"accuracy", point.accuracy}});
   }
-  return json.dump(2) + "\n";
+  return json.Write(2) + "\n";
 }
 
 Status WriteReport(const std::string& path, const JobReport& report) {

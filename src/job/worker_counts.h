@@ -16,6 +16,7 @@
 #include <string_view>
 
 #include "base/check.h"
+#include "base/json.h"
 #include "store/shard_memory.h"
 
 namespace passel::job {
@@ -82,18 +83,16 @@ class WorkerCounts {
     for (std::size_t i = 0; i < nanoseconds_.size(); ++i) nanoseconds_[i] += worker.nanoseconds_[i];
   }
 
-  /// Every count by its name. Json: nlohmann::json or ordered_json.
-  template <typename Json>
+  /// Every count by its name.
   void DescribeCounts(Json* object) const {
     for (std::size_t i = 0; i < counts_.size(); ++i) {
-      (*object)[std::string(kWorkerCounts[i].name)] = counts_[i];
+      (*object)[kWorkerCounts[i].name] = counts_[i];
     }
   }
   /// The times by their names, in seconds.
-  template <typename Json>
   void DescribeTimes(Json* object) const {
     for (std::size_t i = 0; i < nanoseconds_.size(); ++i) {
-      (*object)[std::string(kWorkerTimes[i].name)] = 1e-9 * static_cast<double>(nanoseconds_[i]);
+      (*object)[kWorkerTimes[i].name] = 1e-9 * static_cast<double>(nanoseconds_[i]);
     }
   }
 

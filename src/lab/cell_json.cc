@@ -1,14 +1,12 @@
 #include "lab/cell_json.h"
 
-#include <nlohmann/json.hpp>
-
 #include "lab/advice.h"
 
 namespace passel::lab {
 
-nlohmann::ordered_json CellToJson(const CellRow& row) {
+Json CellToJson(const CellRow& row) {
   const Cell& cell = row.cell;
-  nlohmann::ordered_json json;
+  Json json;
   json["name"] = CellName(cell);
   json["op"] = CellOpName(cell.op);
   json["mode"] = SharingName(cell.sharing);
@@ -35,7 +33,10 @@ nlohmann::ordered_json CellToJson(const CellRow& row) {
   json["p99"] = result.latency.p99;
   json["p999"] = result.latency.p999;
   json["max"] = result.latency.maximum;
-  json["curve"] = result.latency.curve;
+  json["curve"] = Json::MakeList();
+  for (const auto& [share, latency] : result.latency.curve) {
+    json["curve"].Add(Json::MakeList(share, latency));
+  }
   json["limit"] = {{"what", result.limit_what},
                    {"p50", result.limit.p50},
                    {"p99", result.limit.p99},
@@ -55,8 +56,8 @@ nlohmann::ordered_json CellToJson(const CellRow& row) {
   return json;
 }
 
-nlohmann::ordered_json GuaranteesToJson() {
-  nlohmann::ordered_json json;
+Json GuaranteesToJson() {
+  Json json;
   for (const ModeTraits& mode : kModes) json[mode.name] = mode.guarantee;
   return json;
 }

@@ -2,10 +2,10 @@
 
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 
+#include "base/json.h"
 #include "lab/cell.h"
 #include "lab/machine.h"
 #include "lab/measure.h"
@@ -25,9 +25,9 @@ struct CellRow {
 };
 
 /// Times are in us. Where nothing was measured only name, arguments and reason are there.
-nlohmann::ordered_json CellToJson(const CellRow& row);
+Json CellToJson(const CellRow& row);
 
 /// "guarantees" of a results file: {"hogwild": half a sentence, ...} for every mode.
-nlohmann::ordered_json GuaranteesToJson();
+Json GuaranteesToJson();
 
 }  // namespace passel::lab

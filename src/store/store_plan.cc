@@ -2,36 +2,49 @@
 
 #include <fmt/core.h>
 
-#include <nlohmann/json.hpp>
-
 #include "base/hash.h"
+#include "base/json_fields.h"
 #include "optim/optimizer_table.h"
 
 namespace passel {
 
-// What is written and read of each part: its fields, by their names. nlohmann::json finds these.
+// What is written and read of each part: its fields, by their names.
 
-void to_json(nlohmann::json& json, const ModeSetting& mode) { json = mode.ToString(); }
-void from_json(const nlohmann::json& json, ModeSetting& mode) {
-  if (const auto known = ParseModeSetting(json.get<std::string>()); known.ok()) mode = *known;
+void JsonMembers(auto& members, JsonPart<ScheduledMode> auto& scheduled) {
+  members("step", scheduled.step);
+  members.Named("setting", scheduled.setting, &ModeSetting::ToString, ParseModeSetting);
 }
-void to_json(nlohmann::json& json, const OptimizerConfig& optimizer) {
-  json["kind"] = OptimizerName(optimizer.kind);
+void JsonMembers(auto& members, JsonPart<OptimizerConfig> auto& optimizer) {
+  members.Named("kind", optimizer.kind, OptimizerName, ParseOptimizerKind);
   for (const Hyperparameter& parameter : kHyperparameters) {
-    json[std::string(parameter.name)] = parameter.field.Get(optimizer);
+    double value = parameter.field.Get(optimizer);
+    members(parameter.name, value);
+    if constexpr (kReadsJson<decltype(members)>) parameter.field.Set(&optimizer, value);
   }
 }
-void from_json(const nlohmann::json& json, OptimizerConfig& optimizer) {
-  const auto known = ParseOptimizerKind(json.at("kind").get<std::string>());
-  if (known.ok()) optimizer.kind = *known;
-  for (const Hyperparameter& parameter : kHyperparameters) {
-    parameter.field.Set(&optimizer, json.at(std::string(parameter.name)).get<double>());
+void JsonMembers(auto& members, JsonPart<VariableInfo> auto& variable) {
+  members("name", variable.name);
+  members("logical", variable.logical);
+  members("shape", variable.shape);
+  members("first_row", variable.first_row);
+  members("shard", variable.shard);
+}
+void JsonMembers(auto& members, JsonPart<StorePlan> auto& plan) {
+  members.Named("mode", plan.mode, &ModeSetting::ToString, ParseModeSetting);
+  members("schedule", plan.schedule);
+  members("optimizer", plan.optimizer);
+  members("on_device", plan.on_device);
+  members("num_workers", plan.num_workers);
+  members("gradient_slots", plan.gradient_slots);
+  members("block_floats", plan.block_floats);
+  int shards = plan.variables.shards();
+  std::vector<VariableInfo> variables(plan.variables.all().begin(), plan.variables.all().end());
+  members("shards", shards);
+  members("variables", variables, kMaxVariables);
+  if constexpr (kReadsJson<decltype(members)>) {
+    members.Accept(VariableTable::Build(std::move(variables), shards), plan.variables);
   }
 }
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ScheduledMode, step, setting)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(VariableInfo, name, logical, shape, first_row, shard)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StorePlan, mode, schedule, optimizer, on_device, num_workers,
-                                   gradient_slots, block_floats)
 
 Status StorePlan::CheckMode(const ModeSetting& setting) const {
   if (on_device && setting.traits().rounds) {
@@ -117,42 +130,30 @@ ShardRules StorePlan::Rules() const {
   return rules;
 }
 
-std::string ToJson(const StorePlan& plan) {
-  nlohmann::json json = plan;
-  json["shards"] = plan.variables.shards();
-  json["variables"] = std::vector(plan.variables.all().begin(), plan.variables.all().end());
-  return json.dump();
-}
+std::string ToJson(const StorePlan& plan) { return JsonOf(plan).Write(); }
 
 Result<StorePlan> PlanFromJson(const std::string& text) {
-  try {
-    const nlohmann::json json = nlohmann::json::parse(text);
-    auto plan = json.get<StorePlan>();
-    PASSEL_ASSIGN_OR_RETURN(
-        plan.variables, VariableTable::Build(json.at("variables").get<std::vector<VariableInfo>>(),
-                                             json.at("shards").get<int>()));
-    PASSEL_RETURN_IF_ERROR(plan.Validate());
-    // Numbers that wrapped or were cut, names that are not known, settings that are not.
-    if (nlohmann::json::parse(ToJson(plan)) != json) {
-      return InvalidArgument(
-          "the plan of the store says more than this build understands, or a number does not fit: "
-          "start all tasks from the same build of passel");
-    }
-    return plan;
-  } catch (const nlohmann::json::exception& error) {
-    return InvalidArgument(fmt::format("the plan of the store is not readable: {}", error.what()));
+  constexpr int kDepth = 4;  // plan > variables > variable > shape
+  PASSEL_ASSIGN_OR_RETURN(const Json json, ParseJson("the plan of the store", text, kDepth));
+  StorePlan plan;
+  PASSEL_RETURN_IF_ERROR(ReadJson("the plan of the store", json, &plan));
+  PASSEL_RETURN_IF_ERROR(plan.Validate());
+  // A switch that is neither 0 nor 1, or what means the same and is written in another way.
+  if (ToJson(plan) != text) {
+    return InvalidArgument(
+        "the plan of the store is not as this build writes it: start all tasks from the same build "
+        "of passel");
   }
+  return plan;
 }
 
 std::string FirstDifference(const StorePlan& mine, const StorePlan& theirs) {
-  const nlohmann::json a = nlohmann::json::parse(ToJson(mine)).flatten();
-  const nlohmann::json b = nlohmann::json::parse(ToJson(theirs)).flatten();
-  for (const auto& [key, value] : a.items()) {
-    const auto other = b.find(key);
-    if (other == b.end()) return fmt::format("{} is {} here and absent there", key, value.dump());
-    if (*other != value) {
-      return fmt::format("{} is {} here and {} there", key, value.dump(), other->dump());
-    }
+  const auto there = JsonOf(theirs).Leaves();
+  for (const auto& [place, value] : JsonOf(mine).Leaves()) {
+    const auto other = there.find(place);
+    if (other == there.end()) return fmt::format("{} is {} here and absent there", place, value);
+    if (other->second == value) continue;
+    return fmt::format("{} is {} here and {} there", place, value, other->second);
   }
   return "the chief has more variables";
 }

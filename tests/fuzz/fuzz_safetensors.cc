@@ -5,7 +5,7 @@
 //   clang++-14 -std=c++20 -g -O1 -DFMT_HEADER_ONLY -fsanitize=fuzzer,address,undefined \
 //     -fno-sanitize-recover=all -I. -Isrc -Itests tests/fuzz/fuzz_safetensors.cc \
 //     src/io/safetensors.cc src/io/safetensors_header.cc src/base/status.cc src/base/check.cc \
-//     src/base/file.cc src/base/json_document.cc src/base/text.cc -o /tmp/fuzz_safetensors
+//     src/base/file.cc src/base/json.cc src/base/text.cc -o /tmp/fuzz_safetensors
 //   mkdir -p /tmp/fuzz_safetensors_corpus
 //   /tmp/fuzz_safetensors -max_len=4096 -dict=tests/fuzz/safetensors.dict -max_total_time=120 \
 //     /tmp/fuzz_safetensors_corpus

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -238,8 +237,8 @@ Status MeasureCells(const BenchPlan& plan, double seconds, std::int64_t begin, M
   return {};
 }
 
-nlohmann::ordered_json BenchToJson(const Measured& measured, const std::string& advice) {
-  nlohmann::ordered_json json;
+Json BenchToJson(const Measured& measured, const std::string& advice) {
+  Json json;
   json["format"] = lab::kResultsFormat;
   json["program"] = "passel bench";
   for (const auto& [name, value] : lab::DescribeMachine()) json["machine"][name] = value;
@@ -247,12 +246,12 @@ nlohmann::ordered_json BenchToJson(const Measured& measured, const std::string& 
   json["seconds"] = measured.seconds;
   json["interrupted"] = measured.interrupted;
   json["warnings"] = measured.warnings;
-  json["notes"] = nlohmann::ordered_json::array();
-  json["rows"] = nlohmann::ordered_json::array();  // those of tools/bench: none
+  json["notes"] = Json::MakeList();
+  json["rows"] = Json::MakeList();  // those of tools/bench: none
   json["guarantees"] = lab::GuaranteesToJson();
-  json["cells"] = nlohmann::ordered_json::array();
+  json["cells"] = Json::MakeList();
   for (const auto& [cell, result] : measured.cells) {
-    json["cells"].push_back(lab::CellToJson({cell, result, "", ""}));
+    json["cells"].Add(lab::CellToJson({cell, result, "", ""}));
   }
   json["advice"] = advice;
   return json;

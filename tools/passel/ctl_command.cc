@@ -6,10 +6,10 @@
 #include <ctime>
 #include <limits>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
 
+#include "base/json_fields.h"
 #include "base/log.h"
 #include "cluster/patience.h"
 #include "job/ask_jobs.h"
@@ -24,30 +24,139 @@
 namespace passel {
 namespace {
 
-using Json = nlohmann::json;
-
 Deadline Limit() { return Deadline::After(std::chrono::seconds(5)); }
 
 // list and status answer within a second, with what has answered until then.
 Deadline AnswerLimit() { return Deadline::After(std::chrono::milliseconds(700)); }
 
-// The ps is of another build of passel.
-Status NoStatus(const std::string& job) {
+// What is shown of a status. A ps of another build may say more.
+
+struct DataView {
+  std::string directory;
+};
+void JsonMembers(JsonReader& members, DataView& data) {
+  members.MayHaveOthers();
+  members.IfAny("directory", data.directory);
+}
+
+struct ModeView {
+  std::string mode;
+  std::int64_t since = 0;
+};
+void JsonMembers(JsonReader& members, ModeView& mode) {
+  members.MayHaveOthers();
+  members("mode", mode.mode);
+  members("since", mode.since);
+}
+
+struct ChangeView {
+  std::string mode;
+  std::vector<std::string> waits_for;
+};
+void JsonMembers(JsonReader& members, ChangeView& change) {
+  members.MayHaveOthers();
+  members("mode", change.mode);
+  members("waits_for", change.waits_for);
+}
+
+struct ShadowView {
+  std::optional<double> age_seconds;
+  std::int64_t global_step = 0;
+};
+void JsonMembers(JsonReader& members, ShadowView& shadow) {
+  members.MayHaveOthers();
+  members.IfAny("age_seconds", shadow.age_seconds);
+  members.IfAny("global_step", shadow.global_step);
+}
+
+struct WorkerView {
+  std::string task, phase, device;
+  int pid = 0;
+  std::uint64_t local_steps = 0;
+  double loss = std::numeric_limits<double>::quiet_NaN();  // JSON has null for what is not finite
+  double heartbeat_age_seconds = 0;
+};
+void JsonMembers(JsonReader& members, WorkerView& worker) {
+  members.MayHaveOthers();
+  members("task", worker.task);
+  members("phase", worker.phase);
+  members("device", worker.device);
+  members("pid", worker.pid);
+  members("local_steps", worker.local_steps);
+  members.IfAny("loss", worker.loss);
+  members("heartbeat_age_seconds", worker.heartbeat_age_seconds);
+}
+
+struct ArenaView {
+  std::string mode, optimizer;
+  std::uint32_t mode_number = 0;
+  std::int64_t mode_since = 0, global_step = 0;
+  std::optional<std::int64_t> target_step;
+  std::optional<double> started;  // seconds since 1970
+  std::uint64_t parameters = 0, bytes = 0, local_steps = 0;
+  int shards = 0;
+  double steps_per_second = 0;
+  bool stopped = false;
+  std::optional<ShadowView> shadow;
+  std::optional<ChangeView> changing;
+  std::vector<ModeView> modes;
+  std::vector<WorkerView> workers;
+};
+void JsonMembers(JsonReader& members, ArenaView& arena) {
+  members.MayHaveOthers();
+  members("mode", arena.mode);
+  members("optimizer", arena.optimizer);
+  members("mode_number", arena.mode_number);
+  members("mode_since", arena.mode_since);
+  members("global_step", arena.global_step);
+  members.IfAny("target_step", arena.target_step);
+  members.IfAny("started", arena.started);
+  members("parameters", arena.parameters);
+  members("bytes", arena.bytes);
+  members("local_steps", arena.local_steps);
+  members("shards", arena.shards);
+  members("steps_per_second", arena.steps_per_second);
+  members("stopped", arena.stopped);
+  members.IfAny("shadow", arena.shadow);
+  members.IfAny("changing", arena.changing);
+  members("modes", arena.modes);
+  members("workers", arena.workers);
+}
+
+struct StatusView {
+  int pid = 0;
+  bool alone = false;  // a job without a ps
+  std::string chief = "worker/0";
+  DataView data;  // "" if it has not said where its images come from
+  std::optional<ArenaView> arena;
+};
+void JsonMembers(JsonReader& members, StatusView& status) {
+  members.MayHaveOthers();
+  members.IfAny("pid", status.pid);
+  members.IfAny("alone", status.alone);
+  members.IfAny("chief", status.chief);
+  members.IfAny("data", status.data);
+  members.IfAny("arena", status.arena);
+}
+
+// Errors: kDataLoss: the ps is of another build of passel.
+Result<StatusView> ReadStatus(const std::string& job, const Json& json) {
+  StatusView view;
+  if (ReadJson("a status", json, &view).ok()) return view;
   return DataLoss(fmt::format(
       "ps/0 of job {} answered something else than a status: use the passel ctl of its build",
       job));
 }
 
 // "20000", or "-" where another rule ends the job or nobody has said it yet.
-std::string Target(const Json& arena) {
-  const Json& step = arena.at("target_step");
-  return step.is_null() ? "-" : fmt::format("{}", step.get<std::int64_t>());
+std::string Target(const ArenaView& arena) {
+  return arena.target_step ? fmt::format("{}", *arena.target_step) : "-";
 }
 
 // In the local zone, with the offset from UTC: "2026-11-21 17:04:05 +0100"; "-" before it is known.
-std::string Started(const Json& arena) {
-  if (arena.at("started").is_null()) return "-";
-  const auto seconds = static_cast<std::time_t>(arena.at("started").get<double>());
+std::string Started(const ArenaView& arena) {
+  if (!arena.started) return "-";
+  const auto seconds = static_cast<std::time_t>(*arena.started);
   std::tm local{};
   std::array<char, 64> text{};
   if (::localtime_r(&seconds, &local) == nullptr ||
@@ -57,46 +166,32 @@ std::string Started(const Json& arena) {
   return text.data();
 }
 
-// Where its images come from; "" if it has not said so.
-std::string DataDirectory(const Json& status) {
-  const auto data = status.find("data");
-  return data == status.end() || !data->is_object() ? "" : data->value("directory", std::string());
-}
-
 // "ps/1, ps/2"
 std::string Silent(const job::JobAnswer& job) {
   return fmt::format("{}", fmt::join(job.silent, ", "));
 }
 
 // The line of a job that has answered.
-std::string Summary(const Json& status) {
-  const Json& a = status.at("arena");
-  const std::string data = DataDirectory(status);
-  return fmt::format("{:>7} {:>9} {:>12} {:>12} {:>9.0f} {:<25} {}", a.at("workers").size(),
-                     a.at("mode").get<std::string>(), a.at("global_step").get<std::int64_t>(),
-                     Target(a), a.at("steps_per_second").get<double>(), Started(a),
+std::string Summary(const StatusView& status) {
+  if (!status.arena) return " starting";
+  const ArenaView& a = *status.arena;
+  const std::string& data = status.data.directory;
+  return fmt::format("{:>7} {:>9} {:>12} {:>12} {:>9.0f} {:<25} {}", a.workers.size(), a.mode,
+                     a.global_step, Target(a), a.steps_per_second, Started(a),
                      data.empty() ? "-" : data);
-}
-
-// A job without a ps.
-bool IsAlone(const Json& status) { return status.value("alone", false); }
-
-// JSON has null for what is not finite.
-double NumberOrNan(const Json& value) {
-  return value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();
 }
 
 // Every job has a line, and the jobs that answer are shown whatever the others do.
 Status List(bool json) {
   PASSEL_ASSIGN_OR_RETURN(const std::vector<job::JobAnswer> jobs, job::AskJobs("", AnswerLimit()));
   if (json) {
-    Json all = Json::array();
+    Json all = Json::MakeList();
     for (const job::JobAnswer& job : jobs) {
-      all.push_back({{"job", job.job}, {"ps", job.ps}, {"silent", job.silent}});
-      if (job.status.ok()) all.back()["status"] = Json::parse(*job.status);
-      if (!job.status.ok()) all.back()["error"] = job.status.status().message();
+      Json& told = *all.Add({{"job", job.job}, {"ps", job.ps}, {"silent", job.silent}});
+      if (job.status.ok()) told["status"] = *job.status;
+      if (!job.status.ok()) told["error"] = job.status.status().message();
     }
-    fmt::print("{}\n", all.dump(2));
+    fmt::print("{}\n", all.Write(2));
     return {};
   }
   if (jobs.empty()) {
@@ -106,83 +201,57 @@ Status List(bool json) {
   fmt::print("{:<32} {:>3} {:>7} {:>9} {:>12} {:>12} {:>9} {:<25} {}\n", "JOB", "PS", "WORKERS",
              "MODE", "GLOBAL STEP", "OF", "STEPS/S", "STARTED", "DATA");
   for (const job::JobAnswer& job : jobs) {
-    std::string line;
-    const Json status = job.status.ok() ? Json::parse(*job.status) : Json::object();
-    if (!job.status.ok()) {
-      line = " " + job.status.status().message();
-    } else if (!status.contains("arena")) {
-      line = " starting";
-    } else {
-      try {
-        line = Summary(status);
-      } catch (const Json::exception&) {
-        line = " " + NoStatus(job.job).message();
-      }
-    }
-    fmt::print("{:<32} {:>3} {}\n", job.job, IsAlone(status) ? 0 : job.ps, line);
+    const Result<StatusView> status =
+        job.status.ok() ? ReadStatus(job.job, *job.status) : job.status.status();
+    fmt::print("{:<32} {:>3} {}\n", job.job, status.ok() && status->alone ? 0 : job.ps,
+               status.ok() ? Summary(*status) : " " + status.status().message());
     if (!job.silent.empty()) fmt::print("{:<32}      no answer from {}\n", "", Silent(job));
   }
   return {};
 }
 
 // "changing to mode barrier: worker/1 has not ended its last step in the old one"
-std::string DescribeChange(const Json& changing) {
-  std::string workers;
-  for (const Json& task : changing.at("waits_for")) {
-    workers += fmt::format("{}{}", workers.empty() ? "" : ", ", task.get<std::string>());
-  }
-  const std::string text =
-      fmt::format("changing to mode {}", changing.at("mode").get<std::string>());
-  if (workers.empty()) return text;
-  return fmt::format("{}: waiting for {} to end the last step in the old one", text, workers);
+std::string DescribeChange(const ChangeView& changing) {
+  const std::string text = fmt::format("changing to mode {}", changing.mode);
+  if (changing.waits_for.empty()) return text;
+  return fmt::format("{}: waiting for {} to end the last step in the old one", text,
+                     fmt::join(changing.waits_for, ", "));
 }
 
-void Print(const job::JobAnswer& job) {
-  const Json status = Json::parse(*job.status);
-  const bool alone = IsAlone(status);
-  fmt::print("job {}, {} process {}\n", job.job, alone ? "one" : "ps/0 is", status.value("pid", 0));
+void Print(const job::JobAnswer& job, const StatusView& status) {
+  fmt::print("job {}, {} process {}\n", job.job, status.alone ? "one" : "ps/0 is", status.pid);
   if (!job.silent.empty()) fmt::print("no answer from {}\n", Silent(job));
-  if (const std::string data = DataDirectory(status); !data.empty()) fmt::print("data {}\n", data);
-  if (!status.contains("arena")) {
-    fmt::print("starting: the chief, {}, has not proposed its plan yet\n",
-               status.value("chief", std::string("worker/0")));
+  if (!status.data.directory.empty()) fmt::print("data {}\n", status.data.directory);
+  if (!status.arena) {
+    fmt::print("starting: the chief, {}, has not proposed its plan yet\n", status.chief);
     return;
   }
-  const Json& a = status["arena"];
+  const ArenaView& a = *status.arena;
   fmt::print("started {}\n", Started(a));
-  fmt::print("mode {}, optimizer {}, {} parameters on {} ps, arena of {} bytes\n",
-             a.at("mode").get<std::string>(), a.at("optimizer").get<std::string>(),
-             a.at("parameters").get<std::uint64_t>(), alone ? 0 : a.at("shards").get<int>(),
-             a.at("bytes").get<std::uint64_t>());
-  const std::string target = Target(a);
-  fmt::print("global step {}{}, local steps {}, {:.0f} steps/s since the first{}\n",
-             a.at("global_step").get<std::int64_t>(), target == "-" ? "" : " of " + target,
-             a.at("local_steps").get<std::uint64_t>(), a.at("steps_per_second").get<double>(),
-             a.at("stopped").get<bool>() ? ", stopping" : "");
-  if (a.at("shadow").is_object()) {
-    const Json& shadow = a.at("shadow");
+  fmt::print("mode {}, optimizer {}, {} parameters on {} ps, arena of {} bytes\n", a.mode,
+             a.optimizer, a.parameters, status.alone ? 0 : a.shards, a.bytes);
+  fmt::print("global step {}{}, local steps {}, {:.0f} steps/s since the first{}\n", a.global_step,
+             a.target_step ? " of " + Target(a) : "", a.local_steps, a.steps_per_second,
+             a.stopped ? ", stopping" : "");
+  if (a.shadow) {
     fmt::print("the parameters are on the GPU; {}\n",
-               shadow.at("age_seconds").is_null()
+               !a.shadow->age_seconds
                    ? std::string("their shadow in the arena has the first values")
                    : fmt::format("their shadow in the arena is of step {}, {:.1f} s old",
-                                 shadow.at("global_step").get<std::int64_t>(),
-                                 shadow.at("age_seconds").get<double>()));
+                                 a.shadow->global_step, *a.shadow->age_seconds));
   }
-  if (a.at("modes").size() > 1) {
+  if (a.modes.size() > 1) {
     std::string modes;
-    for (const Json& m : a.at("modes")) {
-      modes += fmt::format("{}{} from step {} on", modes.empty() ? "" : ", ",
-                           m.at("mode").get<std::string>(), m.at("since").get<std::int64_t>());
+    for (const ModeView& m : a.modes) {
+      modes += fmt::format("{}{} from step {} on", modes.empty() ? "" : ", ", m.mode, m.since);
     }
     fmt::print("modes so far: {}\n", modes);
   }
-  if (a.at("changing").is_object()) fmt::print("{}\n", DescribeChange(a.at("changing")));
-  for (const Json& w : a.at("workers")) {
+  if (a.changing) fmt::print("{}\n", DescribeChange(*a.changing));
+  for (const WorkerView& w : a.workers) {
     fmt::print("{} {}{}, process {}, {} local steps, loss {:.4f}, last heard of {:.1f} s ago\n",
-               w.at("task").get<std::string>(), w.at("phase").get<std::string>(),
-               w.at("device") == "gpu" ? " on a GPU" : "", w.at("pid").get<int>(),
-               w.at("local_steps").get<std::uint64_t>(), NumberOrNan(w.at("loss")),
-               w.at("heartbeat_age_seconds").get<double>());
+               w.task, w.phase, w.device == "gpu" ? " on a GPU" : "", w.pid, w.local_steps, w.loss,
+               w.heartbeat_age_seconds);
   }
 }
 
@@ -194,16 +263,13 @@ Status Show(const std::string& named, bool json) {
   const job::JobAnswer& job = jobs.front();
   if (!job.status.ok()) return job.status.status();
   if (json) {
-    Json status = Json::parse(*job.status);
+    Json status = *job.status;
     status["silent"] = job.silent;
-    fmt::print("{}\n", status.dump(2));
+    fmt::print("{}\n", status.Write(2));
     return {};
   }
-  try {
-    Print(job);
-  } catch (const Json::exception&) {
-    return NoStatus(job.job);
-  }
+  PASSEL_ASSIGN_OR_RETURN(const StatusView status, ReadStatus(job.job, *job.status));
+  Print(job, status);
   return {};
 }
 
@@ -247,20 +313,21 @@ Status SetMode(const SetModeFlags& flags) {
                           problem.code() == Code::kNotFound ||
                           problem.code() == Code::kAlreadyExists;
       if (!passes) return problem;
-    } else if (const Result<std::string> text = job::AskJob(job, Limit()); !text.ok()) {
-      problem = text.status();
-    } else if (const Json status = Json::parse(*text); status.contains("arena")) {
-      const Json& a = status["arena"];
-      if (a.at("mode_number").get<std::uint32_t>() >= *number) {
-        fmt::print("job {}: mode {} since global step {}\n", job,
-                   a.at("modes").back().at("mode").get<std::string>(),
-                   a.at("mode_since").get<std::int64_t>());
+    } else if (const Result<Json> answer = job::AskJob(job, Limit()); !answer.ok()) {
+      problem = answer.status();
+    } else {
+      PASSEL_ASSIGN_OR_RETURN(const StatusView status, ReadStatus(job, *answer));
+      if (status.arena && status.arena->mode_number >= *number && !status.arena->modes.empty()) {
+        fmt::print("job {}: mode {} since global step {}\n", job, status.arena->modes.back().mode,
+                   status.arena->mode_since);
         return {};
       }
-      if (a.at("stopped").get<bool>()) {
+      if (status.arena && status.arena->stopped) {
         return FailedPrecondition(fmt::format("job {} is ending: its mode did not change", job));
       }
-      if (a.at("changing").is_object()) waits_for = DescribeChange(a.at("changing"));
+      if (status.arena && status.arena->changing) {
+        waits_for = DescribeChange(*status.arena->changing);
+      }
     }
     const auto jobs = job::FindJobs();
     if (problem.code() == Code::kNotFound && jobs.ok() && !jobs->contains(job)) {

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "compute/cpu_backend.h"
@@ -53,35 +52,32 @@ Status CheckFit(const job::Parameters& parameters, const Dataset& data, const st
   return {};
 }
 
-nlohmann::ordered_json ToJson(const EvalFlags& flags, const LabelledEvaluation& evaluation,
-                              const job::Parameters& parameters, const std::string& data_dir) {
+Json ToJson(const EvalFlags& flags, const LabelledEvaluation& evaluation,
+            const job::Parameters& parameters, const std::string& data_dir) {
   const ConfusionMatrix& m = evaluation.matrix;
-  nlohmann::ordered_json json;
+  Json json;
   json["set"] = flags.set;
   json["images"] = m.total();
   json["accuracy"] = evaluation.accuracy;
   json["loss"] = evaluation.loss;
   json["correct"] = m.correct();
   json["undecided"] = m.undecided();
-  nlohmann::ordered_json classes = nlohmann::ordered_json::array();
-  nlohmann::ordered_json confusion = nlohmann::ordered_json::array();
-  const auto share = [](const std::optional<double>& value) {
-    return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
-  };
+  Json classes = Json::MakeList();
+  Json confusion = Json::MakeList();
   for (std::size_t c = 0; c < m.classes(); ++c) {
-    classes.push_back({{"class", c},
-                       {"labelled", m.labelled(c)},
-                       {"predicted", m.predicted(c)},
-                       {"recall", share(m.Recall(c))},
-                       {"precision", share(m.Precision(c))}});
-    nlohmann::ordered_json row = nlohmann::ordered_json::array();
-    for (std::size_t column = 0; column < m.classes(); ++column) row.push_back(m.count(c, column));
-    confusion.push_back(std::move(row));
+    classes.Add({{"class", c},
+                 {"labelled", m.labelled(c)},
+                 {"predicted", m.predicted(c)},
+                 {"recall", m.Recall(c)},
+                 {"precision", m.Precision(c)}});
+    Json row = Json::MakeList();
+    for (std::size_t column = 0; column < m.classes(); ++column) row.Add(m.count(c, column));
+    confusion.Add(std::move(row));
   }
   json["classes"] = std::move(classes);
   json["confusion"] = std::move(confusion);  // [label][predicted]
   json["data"] = data_dir;
-  json["parameters"] = nlohmann::ordered_json::parse(parameters.AboutJson());
+  json["parameters"] = parameters.About();
   return json;
 }
 

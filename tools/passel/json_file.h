@@ -2,14 +2,14 @@
 
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "base/json.h"
 #include "base/status.h"
 
 namespace passel {
 
 /// WriteResult() of the indented text of `json`.
-Status WriteJsonFile(const std::string& path, const nlohmann::ordered_json& json);
+Status WriteJsonFile(const std::string& path, const Json& json);
 
 }  // namespace passel

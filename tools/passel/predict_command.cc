@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "base/log.h"
@@ -52,17 +51,17 @@ class Printer {
     const std::size_t top =
         std::min<std::size_t>(static_cast<std::size_t>(flags_.top), ranking.size());
     if (flags_.json) {
-      nlohmann::ordered_json image;
+      Json image;
       image["file"] = file.path;
       if (file.many) image["index"] = index;
-      image["class"] = decided ? nlohmann::ordered_json(ranking[0]) : nullptr;
+      image["class"] = decided ? Json(ranking[0]) : Json();
       image["probabilities"] = probabilities;  // NaN is written as null
-      nlohmann::ordered_json best = nlohmann::ordered_json::array();
+      Json best = Json::MakeList();
       for (std::size_t i = 0; i < top; ++i) {
-        best.push_back({{"class", ranking[i]}, {"probability", probabilities[ranking[i]]}});
+        best.Add({{"class", ranking[i]}, {"probability", probabilities[ranking[i]]}});
       }
       image["top"] = std::move(best);
-      images_.push_back(std::move(image));
+      images_.Add(std::move(image));
       return;
     }
     std::string line = file.many ? fmt::format("{}[{}]", file.path, index) : file.path;
@@ -76,18 +75,17 @@ class Printer {
 
   void Finish(const job::Parameters& parameters) {
     if (flags_.json) {
-      nlohmann::ordered_json json;
-      json["parameters"] = nlohmann::ordered_json::parse(parameters.AboutJson());
+      Json json;
+      json["parameters"] = parameters.About();
       json["images"] = std::move(images_);
-      fmt::print("{}\n",
-                 json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+      fmt::print("{}\n", json.Write(2));
     }
     std::fflush(stdout);
   }
 
  private:
   const PredictFlags& flags_;
-  nlohmann::ordered_json images_ = nlohmann::ordered_json::array();
+  Json images_ = Json::MakeList();
 };
 
 Status PredictFile(const job::PictureFile& file, Model& model, ParameterParts parts,

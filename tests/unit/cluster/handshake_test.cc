@@ -76,10 +76,24 @@ TEST_F(HandshakeTextsTest, WhatDoesNotFitIsRefused) {
   EXPECT_EQ(code("structure", 1), Code::kFailedPrecondition);
   EXPECT_EQ(code("clocks", "of another time"), Code::kFailedPrecondition);
   EXPECT_EQ(code("cluster", 98), Code::kFailedPrecondition);
+  // What is of another type does not count as absent, and what a newer build says more does.
+  for (const char* key : {"pid", "start_time", "pid_namespace", "clocks", "nonce"}) {
+    EXPECT_EQ(code(key, Json::array()), Code::kDataLoss) << key;
+  }
+  EXPECT_EQ(code("more", 1), Code::kOk);
   // A key that comes twice could mean one thing to who checks it and another to who uses it.
   std::string twice = hello.dump();
   twice.insert(1, R"("role":"control",)");
   EXPECT_EQ(door_.Challenge(twice, &peer_, &transcript_).status().code(), Code::kDataLoss);
+}
+
+TEST_F(HandshakeTextsTest, ProofOfAnotherTypeIsRefused) {
+  EXPECT_EQ(door_.CheckAnswer(R"({"proof":7})", "").code(), Code::kDataLoss);
+  EXPECT_EQ(door_.CheckAnswer(R"({"proof":"a","proof":"b"})", "").code(), Code::kDataLoss);
+  EXPECT_EQ(door_.CheckAnswer(R"({"proof":"a"}x)", "").code(), Code::kDataLoss);
+  const ClientHandshake client(worker_, kFormat);
+  EXPECT_EQ(client.Answer(R"({"nonce":"a","proof":[]})", token_, "ps/0").status().code(),
+            Code::kDataLoss);
 }
 
 }  // namespace

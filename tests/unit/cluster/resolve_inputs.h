@@ -43,6 +43,10 @@ struct Inputs {
     environment[name] = value;
     return *this;
   }
+  Inputs& Task(const std::string& job, const std::string& index) {
+    return Give("job_name", job).Give("task_index", index);
+  }
+  Inputs& TfConfig(const std::string& document) { return Env("TF_CONFIG", document); }
   Inputs& File(const std::string& text) {
     file = text;
     return *this;
@@ -62,6 +66,12 @@ struct Inputs {
     inputs.gpu_per_worker = gpu_per_worker;
     return passel::Resolve(inputs);
   }
+  /// That there is no error is part of the test.
+  Result<ResolvedConfig> Resolved(int visible_gpus = 0) const {
+    Result<ResolvedConfig> config = Resolve(visible_gpus);
+    EXPECT_TRUE(config.ok()) << config.status().ToString();
+    return config;
+  }
   std::string Error() const {
     const auto config = Resolve();
     EXPECT_FALSE(config.ok());
@@ -76,11 +86,7 @@ inline std::string Value(const ResolvedConfig& config, std::string_view name) {
 
 /// The flags of three tasks by hand.
 inline Inputs ThreeTasks(const std::string& job, const std::string& index) {
-  return Inputs()
-      .Give("job_name", job)
-      .Give("task_index", index)
-      .Give("ps_hosts", "p:1")
-      .Give("worker_hosts", "w:1,w:2");
+  return Inputs().Task(job, index).Give("ps_hosts", "p:1").Give("worker_hosts", "w:1,w:2");
 }
 
 }  // namespace passel::testing

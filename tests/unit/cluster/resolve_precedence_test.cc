@@ -41,11 +41,11 @@ TEST(ResolveTest, EverySetOfSourcesIsDecidedInTheDocumentedOrder) {
       for (std::size_t at = 0; (at = workers.find(',', at)) != std::string::npos; at += 3) {
         workers.replace(at, 1, "\",\"");
       }
-      in.Env("TF_CONFIG", R"({"cluster":{"ps":["ps-0:1"],"worker":[)" + workers +
-                              R"(]},"task":{"type":"worker","index":0}})");
+      in.TfConfig(R"({"cluster":{"ps":["ps-0:1"],"worker":[)" + workers +
+                  R"(]},"task":{"type":"worker","index":0}})");
     }
     if (has(1)) {
-      in.Give("job_name", "worker").Give("task_index", "1");
+      in.Task("worker", "1");
       in.Give("ps_hosts", "ps-1:1").Give("worker_hosts", hosts("w", 1));
     }
     if (has(2)) {
@@ -90,8 +90,7 @@ TEST(ResolveTest, EachSettingIsDecidedForItself) {
                           .Give("task_index", "1")
                           .Env("WORKER_KEY", "w:1,w:2\n")
                           .File("task: {type: worker, index: 0}\ncluster:\n  ps: [p:1]\n")
-                          .Resolve();
-  ASSERT_TRUE(config.ok()) << config.status().ToString();
+                          .Resolved();
   EXPECT_EQ(Value(*config, "job_name"), "worker <- file train.yaml:1");
   EXPECT_EQ(Value(*config, "task_index"), "1 <- flag --task_index");
   EXPECT_EQ(Value(*config, "ps_hosts"), "p:1 <- file train.yaml:3");
@@ -107,8 +106,7 @@ TEST(ResolveTest, OtherFlagsComeFromTheCommandLineThenTheFileThenTheDefault) {
   in.Default("data_dir", "/tmp/mnist-data");
   in.Give("batch_size", "7");
   in.File("batch_size: 8\ntrain_steps: 9\n");
-  const auto config = in.Resolve();
-  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  const auto config = in.Resolved();
   EXPECT_EQ(Value(*config, "batch_size"), "7 <- flag --batch_size");
   EXPECT_EQ(Value(*config, "train_steps"), "9 <- file train.yaml:2");
   EXPECT_EQ(Value(*config, "data_dir"), "/tmp/mnist-data <- default");
@@ -126,34 +124,24 @@ TEST(ResolveTest, TfConfigsClusterIsNotMixedWithOtherHosts) {
   const auto config =
       Inputs()
           .Give("ps_hosts", "other:1")
-          .Env("TF_CONFIG",
-               R"({"cluster":{"worker":["w:1","w:2"]},"task":{"type":"worker","index":0}})")
+          .TfConfig(R"({"cluster":{"worker":["w:1","w:2"]},"task":{"type":"worker","index":0}})")
           .Resolve();
   EXPECT_EQ(config.status().message(), "There must be at least one ps. (TF_CONFIG cluster)");
 }
 
 TEST(ResolveTest, WhatTfConfigLeavesOpenComesFromElsewhere) {
   const std::string cluster = R"({"cluster":{"ps":["p:1"],"worker":["w:1","w:2"]})";
-  auto config = Inputs()
-                    .Give("job_name", "worker")
-                    .Give("task_index", "1")
-                    .Env("TF_CONFIG", cluster + "}")
-                    .Resolve();
-  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  auto config = Inputs().Task("worker", "1").TfConfig(cluster + "}").Resolved();
   EXPECT_EQ(*config->task, (TaskId{"worker", 1}));
   config = Inputs()
                .Give("task_index", "1")
-               .Env("TF_CONFIG", cluster + R"(,"task":{"type":"worker"}})")
-               .Resolve();
-  ASSERT_TRUE(config.ok());
+               .TfConfig(cluster + R"(,"task":{"type":"worker"}})")
+               .Resolved();
   EXPECT_EQ(*config->task, (TaskId{"worker", 1}));
-  EXPECT_EQ(Inputs().Env("TF_CONFIG", cluster + R"(,"task":{"type":"worker"}})").Error(),
+  EXPECT_EQ(Inputs().TfConfig(cluster + R"(,"task":{"type":"worker"}})").Error(),
             "Must specify an explicit `task_index`");
-  EXPECT_EQ(Inputs().Env("TF_CONFIG", cluster + "}").Error(),
-            "Must specify an explicit `job_name`");
-  config =
-      ThreeTasks("ps", "0").Env("TF_CONFIG", R"({"task":{"type":"worker","index":1}})").Resolve();
-  ASSERT_TRUE(config.ok());
+  EXPECT_EQ(Inputs().TfConfig(cluster + "}").Error(), "Must specify an explicit `job_name`");
+  config = ThreeTasks("ps", "0").TfConfig(R"({"task":{"type":"worker","index":1}})").Resolved();
   EXPECT_EQ(*config->task, (TaskId{"worker", 1}));
   EXPECT_EQ(config->cluster.num_tasks("worker"), 2);
 }
@@ -163,10 +151,9 @@ TEST(ResolveTest, WhatTfConfigLeavesOpenComesFromElsewhere) {
 TEST(ResolveTest, TfConfigWinsOverFlagsWithAWarningThatNamesBoth) {
   const auto config =
       ThreeTasks("ps", "1")
-          .Env("TF_CONFIG",
-               R"({"cluster":{"ps":["P:1"],"worker":["x:1"]},"task":{"type":"worker","index":0}})")
-          .Resolve();
-  ASSERT_TRUE(config.ok()) << config.status().ToString();
+          .TfConfig(
+              R"({"cluster":{"ps":["P:1"],"worker":["x:1"]},"task":{"type":"worker","index":0}})")
+          .Resolved();
   EXPECT_EQ(*config->task, (TaskId{"worker", 0}));
   EXPECT_THAT(
       config->warnings,
@@ -181,11 +168,9 @@ TEST(ResolveTest, TfConfigWinsOverFlagsWithAWarningThatNamesBoth) {
 TEST(ResolveTest, OnlyTheEnvironmentsVictoriesAreWarnedOf) {
   const std::string file = "job_name: ps\ntask_index: 0\nps_hosts: f:1\nworker_hosts: f:2\n";
   auto config =
-      ThreeTasks("worker", "0").Env("PS_KEY", "k:1").Env("WORKER_KEY", "k:2").File(file).Resolve();
-  ASSERT_TRUE(config.ok());
+      ThreeTasks("worker", "0").Env("PS_KEY", "k:1").Env("WORKER_KEY", "k:2").File(file).Resolved();
   EXPECT_THAT(config->warnings, IsEmpty());  // flags are seen
-  config = Inputs().Env("PS_KEY", "k:1").File(file).Resolve();
-  ASSERT_TRUE(config.ok());
+  config = Inputs().Env("PS_KEY", "k:1").File(file).Resolved();
   EXPECT_THAT(config->warnings,
               ElementsAre("environment PS_KEY = \"k:1\" wins over file train.yaml:3 = \"f:1\": "
                           "remove one of them"));
@@ -196,16 +181,14 @@ TEST(ResolveTest, OnlyTheEnvironmentsVictoriesAreWarnedOf) {
                .Env("WORKER_HOSTS", "f:2")
                .Env("PS_KEY", "k:1")
                .File(file)
-               .Resolve();
-  ASSERT_TRUE(config.ok());
+               .Resolved();
   EXPECT_THAT(config->warnings,
               ElementsAre("environment PS_HOSTS = \"e:1\" wins over environment PS_KEY = \"k:1\", "
                           "file train.yaml:3 = \"f:1\": remove one of them"));
 }
 
 TEST(ResolveTest, UnknownKeysOfTfConfigAreWarnedOf) {
-  const auto config = Inputs().Env("TF_CONFIG", R"({"job":{},"task":{"trial":"1"}})").Resolve();
-  ASSERT_TRUE(config.ok());
+  const auto config = Inputs().TfConfig(R"({"job":{},"task":{"trial":"1"}})").Resolved();
   EXPECT_THAT(config->warnings,
               ElementsAre("TF_CONFIG has keys that are not used here: job, task.trial"));
 }

@@ -28,8 +28,7 @@ Inputs Rank(int rank, int size) {
 
 TEST(ResolveRanksTest, EachRankIsAWorkerAndTheFirstStartsThePs) {
   for (int rank = 0; rank < 3; ++rank) {
-    const auto config = Rank(rank, 3).Resolve();
-    ASSERT_TRUE(config.ok()) << config.status().message();
+    const auto config = Rank(rank, 3).Resolved();
     EXPECT_TRUE(config->distributed);
     EXPECT_EQ(config->task->ToString(), "worker/" + std::to_string(rank));
     EXPECT_EQ(config->is_chief, rank == 0);
@@ -44,21 +43,18 @@ TEST(ResolveRanksTest, EachRankIsAWorkerAndTheFirstStartsThePs) {
 }
 
 TEST(ResolveRanksTest, ThePortsOfManyWorkersWrapAround) {
-  const auto config = Rank(2, 3).Env("MASTER_PORT", "65534").Resolve();
-  ASSERT_TRUE(config.ok()) << config.status().message();
+  const auto config = Rank(2, 3).Env("MASTER_PORT", "65534").Resolved();
   EXPECT_EQ(config->cluster.CanonicalText(),
             "ps{0=localhost:65534}worker{0=localhost:65535,1=localhost:1,2=localhost:2}");
 }
 
 TEST(ResolveRanksTest, AnAddressMayBeAnIpv6Address) {
-  const auto config = Rank(0, 2).Env("MASTER_ADDR", "::1").Resolve();
-  ASSERT_TRUE(config.ok()) << config.status().message();
+  const auto config = Rank(0, 2).Env("MASTER_ADDR", "::1").Resolved();
   EXPECT_EQ(Value(*config, "ps_hosts"), "[::1]:29500 <- environment MASTER_ADDR, MASTER_PORT");
 }
 
 TEST(ResolveRanksTest, OneAloneTrainsAlone) {
-  const auto config = Rank(0, 1).Resolve();
-  ASSERT_TRUE(config.ok()) << config.status().message();
+  const auto config = Rank(0, 1).Resolved();
   EXPECT_FALSE(config->distributed);
   EXPECT_FALSE(config->starts_ps);
 }
@@ -67,11 +63,11 @@ TEST(ResolveRanksTest, WhoeverNamesAClusterWins) {
   Inputs flags = testing::ThreeTasks("worker", "1");
   Inputs tf_config, variables, keys, file;
   const char* hosts = R"({"cluster":{"ps":["p:1"],"worker":["w:1","w:2"]},)";
-  tf_config.Env("TF_CONFIG", hosts + std::string(R"("task":{"type":"worker","index":1}})"));
+  tf_config.TfConfig(hosts + std::string(R"("task":{"type":"worker","index":1}})"));
   variables.Env("JOB_NAME", "worker").Env("TASK_INDEX", "1");
   variables.Env("PS_HOSTS", "p:1").Env("WORKER_HOSTS", "w:1,w:2");
   keys.Env("PS_KEY", "p:1").Env("WORKER_KEY", "w:1,w:2");
-  keys.Give("job_name", "worker").Give("task_index", "1");
+  keys.Task("worker", "1");
   file.File("job_name: worker\ntask_index: 1\nps_hosts: p:1\nworker_hosts: w:1,w:2\n");
   for (Inputs* in : {&flags, &tf_config, &variables, &keys, &file}) {
     for (const auto& [name, value] : Rank(0, 4).environment) in->Env(name, value);
@@ -86,22 +82,19 @@ TEST(ResolveRanksTest, WhoeverNamesAClusterWins) {
 }
 
 TEST(ResolveRanksTest, DefaultsOfAPresetNameNoCluster) {
-  const auto config = Rank(1, 2).Default("ps_hosts", "p:1").Default("task_index", "0").Resolve();
-  ASSERT_TRUE(config.ok()) << config.status().message();
+  const auto config = Rank(1, 2).Default("ps_hosts", "p:1").Default("task_index", "0").Resolved();
   EXPECT_EQ(config->task->ToString(), "worker/1");
 }
 
 TEST(ResolveRanksTest, WhatIsMissingIsSaid) {
   Inputs in = Rank(0, 2);
   in.environment.erase("MASTER_PORT");
-  const auto config = in.Resolve();
-  ASSERT_TRUE(config.ok()) << config.status().message();
+  const auto config = in.Resolved();
   EXPECT_FALSE(config->distributed);
   EXPECT_THAT(config->warnings, ElementsAre("the environment has RANK and WORLD_SIZE but not "
                                             "MASTER_PORT: they are not used"));
   // Of variables with such names others may have their own.
-  const auto others = Inputs().Env("RANK", "general").Env("MASTER_ADDR", "h").Resolve();
-  ASSERT_TRUE(others.ok()) << others.status().message();
+  const auto others = Inputs().Env("RANK", "general").Env("MASTER_ADDR", "h").Resolved();
   EXPECT_FALSE(others->distributed);
   EXPECT_THAT(others->warnings, IsEmpty());
 }
@@ -128,14 +121,12 @@ TEST(ResolveRanksTest, RanksShareTheGpusOfTheirHost) {
   for (const GpuCase& c : {GpuCase{0, 2, 8, "2", "0"}, GpuCase{1, 2, 8, "2", "1"},
                            GpuCase{3, 4, 2, "2", "1"}, GpuCase{1, 2, 0, "0", "-"}}) {
     Inputs in = Rank(c.rank, c.size).Default("num_gpus", "0", FlagType::kInteger);
-    const auto config = in.Resolve(c.gpus);
-    ASSERT_TRUE(config.ok()) << config.status().message();
+    const auto config = in.Resolved(c.gpus);
     EXPECT_EQ(config->Find("num_gpus")->value, c.num_gpus);
     EXPECT_EQ(config->gpu ? std::to_string(*config->gpu) : "-", c.gpu);
   }
   // Who says how many has said it.
-  const auto config = Rank(1, 2).Give("num_gpus", "0").Resolve(8);
-  ASSERT_TRUE(config.ok()) << config.status().message();
+  const auto config = Rank(1, 2).Give("num_gpus", "0").Resolved(8);
   EXPECT_FALSE(config->gpu.has_value());
 }
 

@@ -24,11 +24,9 @@ TEST(ResolveTest, MissingSettingsHaveTheWordsOfTheReferencePrograms) {
   EXPECT_EQ(Inputs().Give("task_index", "0").Error(), "Must specify an explicit `job_name`");
   EXPECT_EQ(Inputs().Give("job_name", "").Error(), "Must specify an explicit `job_name`");
   EXPECT_EQ(Inputs().Give("job_name", "ps").Error(), "Must specify an explicit `task_index`");
-  EXPECT_EQ(Inputs().Give("job_name", "ps").Give("task_index", "").Error(),
-            "Must specify an explicit `task_index`");
-  EXPECT_EQ(Inputs().Give("job_name", "ps").Give("task_index", "0").Error(),
-            "Must specify an explicit `ps_hosts`");
-  EXPECT_EQ(Inputs().Give("job_name", "ps").Give("task_index", "0").Give("ps_hosts", "p:1").Error(),
+  EXPECT_EQ(Inputs().Task("ps", "").Error(), "Must specify an explicit `task_index`");
+  EXPECT_EQ(Inputs().Task("ps", "0").Error(), "Must specify an explicit `ps_hosts`");
+  EXPECT_EQ(Inputs().Task("ps", "0").Give("ps_hosts", "p:1").Error(),
             "Must specify an explicit `worker_hosts`");
   EXPECT_EQ(ThreeTasks("ps", "0").Give("ps_hosts", "").Error(),
             "Must specify an explicit `ps_hosts`");
@@ -52,15 +50,10 @@ TEST(ResolveTest, WrongValuesNameTheirSource) {
   EXPECT_EQ(ThreeTasks("worker", "0").Give("worker_hosts", "w:1,p:1").Error(),
             "address p:1 belongs to both ps/0 and worker/1: give each task its own (flag "
             "--worker_hosts)");
-  EXPECT_THAT(Inputs()
-                  .Env("PS_KEY", "a:1,")
-                  .Env("WORKER_KEY", "w:1")
-                  .Give("job_name", "ps")
-                  .Give("task_index", "0")
-                  .Error(),
+  EXPECT_THAT(Inputs().Env("PS_KEY", "a:1,").Env("WORKER_KEY", "w:1").Task("ps", "0").Error(),
               HasSubstr("(environment PS_KEY)"));
-  EXPECT_THAT(Inputs().Env("TF_CONFIG", "{").Error(), StartsWith("TF_CONFIG is not JSON: "));
-  EXPECT_EQ(Inputs().Env("TF_CONFIG", std::string((1 << 20) + 1, 'x')).Resolve().status().code(),
+  EXPECT_THAT(Inputs().TfConfig("{").Error(), StartsWith("TF_CONFIG is not JSON: "));
+  EXPECT_EQ(Inputs().TfConfig(std::string((1 << 20) + 1, 'x')).Resolve().status().code(),
             Code::kResourceExhausted);
   EXPECT_THAT(Inputs().File("a: [").Error(), StartsWith("train.yaml:1:"));
 }
@@ -71,8 +64,8 @@ TEST(ResolveTest, TheChiefIsTheChiefTaskOrWorkerZero) {
   for (const std::string chief : {"chief", "master"}) {
     const auto role = [&](const std::string& task) {
       const auto config = Inputs()
-                              .Env("TF_CONFIG", R"({"cluster":{"ps":["p:1"],"worker":["w:1"],")" +
-                                                    chief + R"(":["c:1"]},"task":)" + task + "}")
+                              .TfConfig(R"({"cluster":{"ps":["p:1"],"worker":["w:1"],")" + chief +
+                                        R"(":["c:1"]},"task":)" + task + "}")
                               .Resolve();
       EXPECT_TRUE(config.ok()) << config.status().ToString();
       return *config;
@@ -89,8 +82,7 @@ TEST(ResolveTest, TheChiefIsTheChiefTaskOrWorkerZero) {
 }
 
 TEST(ResolveTest, AnEvaluatorNeedNotBeInTheCluster) {
-  const auto config = ThreeTasks("evaluator", "0").Resolve();
-  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  const auto config = ThreeTasks("evaluator", "0").Resolved();
   EXPECT_EQ(config->task->ToString(), "evaluator/0");
   EXPECT_EQ(config->cluster.num_tasks("evaluator"), 0);
   EXPECT_TRUE(config->distributed);
@@ -99,31 +91,26 @@ TEST(ResolveTest, AnEvaluatorNeedNotBeInTheCluster) {
   // It also watches a worker that trains alone.
   const auto watches =
       Inputs()
-          .Env("TF_CONFIG",
-               R"({"cluster":{"worker":["w:1"]},"task":{"type":"evaluator","index":0}})")
-          .Resolve();
-  ASSERT_TRUE(watches.ok()) << watches.status().ToString();
+          .TfConfig(R"({"cluster":{"worker":["w:1"]},"task":{"type":"evaluator","index":0}})")
+          .Resolved();
   EXPECT_EQ(watches->task->ToString(), "evaluator/0");
 }
 
 TEST(ResolveTest, TheFilesChiefBelongsToTheFilesHosts) {
   const std::string file =
       "cluster:\n  ps: [p:1]\n  worker: [w:1]\n  chief: [c:1]\n  evaluator: [e:1]\n";
-  auto config = Inputs().Give("job_name", "chief").Give("task_index", "0").File(file).Resolve();
-  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  auto config = Inputs().Task("chief", "0").File(file).Resolved();
   EXPECT_TRUE(config->is_chief);
   EXPECT_EQ(config->worker_device, "/job:chief/task:0");
   EXPECT_EQ(Value(*config, "cluster.chief"), "c:1 <- file train.yaml:4");
-  config = ThreeTasks("worker", "0").File(file).Resolve();
-  ASSERT_TRUE(config.ok());
+  config = ThreeTasks("worker", "0").File(file).Resolved();
   EXPECT_TRUE(config->is_chief);
   EXPECT_EQ(config->cluster.CanonicalText(), "ps{0=p:1}worker{0=w:1,1=w:2}");
   EXPECT_THAT(config->warnings,
               ElementsAre(StartsWith("file train.yaml:4: cluster.chief is not used, since"),
                           StartsWith("file train.yaml:5: cluster.evaluator is not used, since")));
   EXPECT_EQ(Inputs()
-                .Give("job_name", "ps")
-                .Give("task_index", "0")
+                .Task("ps", "0")
                 .File("cluster: {ps: [p:1], worker: [w:1], chief: [c:1], master: [m:1]}")
                 .Error(),
             "the cluster has 2 chiefs: name at most one");
@@ -131,35 +118,31 @@ TEST(ResolveTest, TheFilesChiefBelongsToTheFilesHosts) {
 
 TEST(ResolveTest, OneTaskAloneTrainsWithoutACluster) {
   for (const std::string job : {"worker", "chief", "master"}) {
-    const auto config =
-        Inputs()
-            .Env("TF_CONFIG", R"({"cluster":{")" + job + R"(":["h:1"]},"task":{"type":")" + job +
-                                  R"(","index":0}})")
-            .Resolve();
-    ASSERT_TRUE(config.ok()) << config.status().ToString();
+    const auto config = Inputs()
+                            .TfConfig(R"({"cluster":{")" + job + R"(":["h:1"]},"task":{"type":")" +
+                                      job + R"(","index":0}})")
+                            .Resolved();
     EXPECT_FALSE(config->distributed);
     EXPECT_TRUE(config->is_chief);
     EXPECT_THAT(config->warnings, IsEmpty());
     const auto no_cluster =
-        Inputs().Env("TF_CONFIG", R"({"task":{"type":")" + job + R"(","index":0}})").Resolve();
-    ASSERT_TRUE(no_cluster.ok());
+        Inputs().TfConfig(R"({"task":{"type":")" + job + R"(","index":0}})").Resolved();
     EXPECT_FALSE(no_cluster->distributed);
     EXPECT_THAT(no_cluster->warnings, ElementsAre(HasSubstr("it trains on this machine alone")));
   }
   // Not for tasks that need others.
-  EXPECT_EQ(Inputs().Env("TF_CONFIG", R"({"task":{"type":"ps","index":0}})").Error(),
+  EXPECT_EQ(Inputs().TfConfig(R"({"task":{"type":"ps","index":0}})").Error(),
             "Must specify an explicit `ps_hosts`");
-  EXPECT_EQ(Inputs().Env("TF_CONFIG", R"({"task":{"type":"worker","index":1}})").Error(),
+  EXPECT_EQ(Inputs().TfConfig(R"({"task":{"type":"worker","index":1}})").Error(),
             "Must specify an explicit `ps_hosts`");
-  EXPECT_EQ(Inputs()
-                .Env("TF_CONFIG", R"({"cluster":{"ps":["p:1"]},"task":{"type":"ps","index":0}})")
-                .Error(),
-            "There must be at least one worker. (TF_CONFIG cluster)");
+  EXPECT_EQ(
+      Inputs().TfConfig(R"({"cluster":{"ps":["p:1"]},"task":{"type":"ps","index":0}})").Error(),
+      "There must be at least one worker. (TF_CONFIG cluster)");
 }
 
 TEST(ResolveTest, APartOfAClusterIsMarkedAndHasNoHash) {
   const auto sparse = [](const std::string& document) {
-    return Inputs().Env("TF_CONFIG", document).Resolve();
+    return Inputs().TfConfig(document).Resolve();
   };
   auto config = sparse(
       R"({"sparseCluster":{"worker":{"3":"w:4"},"ps":["p:1","p:2"]},"task":{"type":"worker","index":3}})");
@@ -188,15 +171,11 @@ TEST(ResolveTest, APartOfAClusterIsMarkedAndHasNoHash) {
 
 TEST(ResolveTest, EveryTaskOfAClusterSeesTheSameHashHoweverItIsTold) {
   const auto by_flags = ThreeTasks("ps", "0").Resolve();
-  const auto by_file = Inputs()
-                           .Give("job_name", "worker")
-                           .Give("task_index", "1")
-                           .File("cluster: {worker: {1: W:2, 0: w:1}, ps: [p:1]}")
-                           .Resolve();
+  const auto by_file =
+      Inputs().Task("worker", "1").File("cluster: {worker: {1: W:2, 0: w:1}, ps: [p:1]}").Resolve();
   const auto by_tf_config =
       Inputs()
-          .Env(
-              "TF_CONFIG",
+          .TfConfig(
               R"({"cluster":{"worker":["w:1","w:2"],"ps":{"0":"p:1"}},"task":{"type":"worker","index":0}})")
           .Resolve();
   ASSERT_TRUE(by_flags.ok() && by_file.ok() && by_tf_config.ok());
@@ -211,19 +190,16 @@ TEST(ResolveTest, AThousandWorkersAndAnIpv6Address) {
   for (int i = 0; i < 1000; ++i) {
     workers += (i ? ",[2001:db8::" : "[2001:db8::") + std::to_string(i) + "]:2222";
   }
-  const auto config = ThreeTasks("worker", "999").Give("worker_hosts", workers).Resolve();
-  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  const auto config = ThreeTasks("worker", "999").Give("worker_hosts", workers).Resolved();
   EXPECT_EQ(config->target, "[2001:db8::999]:2222");
   EXPECT_EQ(config->cluster.num_tasks("worker"), 1000);
   EXPECT_THAT(config->Describe(), HasSubstr("[2001:db8::999]:2222  flag --worker_hosts\n"));
 }
 
 TEST(ResolveTest, SessionMasterReplacesTheTarget) {
-  const auto config =
-      ThreeTasks("worker", "0")
-          .Env("TF_CONFIG", R"({"session_master":"grpc://gate:1","rpc_layer":"grpc"})")
-          .Resolve();
-  ASSERT_TRUE(config.ok());
+  const auto config = ThreeTasks("worker", "0")
+                          .TfConfig(R"({"session_master":"grpc://gate:1","rpc_layer":"grpc"})")
+                          .Resolved();
   EXPECT_EQ(config->target, "grpc://gate:1");
   EXPECT_EQ(Value(*config, "session_master"), "grpc://gate:1 <- TF_CONFIG session_master");
   EXPECT_EQ(Value(*config, "rpc_layer"), "grpc <- TF_CONFIG rpc_layer");
@@ -238,8 +214,7 @@ TEST(ResolveTest, TheTableNamesEveryValueAndItsOrigin) {
   in.Default("batch_size", "100", FlagType::kInteger).Default("data_dir", "");
   in.File("# ours\nbatch_size: 64\nworker_hosts: [localhost:2223, localhost:2224]\n");
   in.flags[2].value = in.flags[3].value = "";
-  const auto config = in.Resolve();
-  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  const auto config = in.Resolved();
   EXPECT_EQ(config->Describe(),
             "setting        value                          origin\n"
             "job_name       worker                         flag --job_name\n"

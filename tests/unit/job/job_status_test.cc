@@ -69,7 +69,7 @@ TEST(JobStatusTest, TellsEveryCountByItsName) {
   for (const WorkerCount& count : kWorkerCounts) counters.*count.counter = number++;
   for (const WorkerTime& time : kWorkerTimes) counters.*time.ns = 1'000'000'000 * number++;
 
-  const nlohmann::json told = nlohmann::json::parse(DescribeJob(arena, {}))["workers"][1];
+  const nlohmann::json told = nlohmann::json::parse(DescribeJob(arena, {}).Write())["workers"][1];
   number = 100;
   for (const WorkerCount& count : kWorkerCounts) {
     EXPECT_EQ(told[std::string(count.name)], number++) << count.name;
@@ -87,7 +87,7 @@ TEST(JobStatusTest, IsJsonWithNamesWhateverTheNumbersAre) {
   ASSERT_TRUE(GiveUpExpecting(memory, 0));
 
   const nlohmann::json told =
-      nlohmann::json::parse(DescribeJob(arena, {.chief = 1, .chief_name = "chief/0"}));
+      nlohmann::json::parse(DescribeJob(arena, {.chief = 1, .chief_name = "chief/0"}).Write());
   EXPECT_EQ(told["mode"], "ssp");
   EXPECT_EQ(told["staleness_bound"], 3);
   EXPECT_EQ(told["optimizer"], "adam");

@@ -252,33 +252,33 @@ std::vector<char> WithPlan(std::vector<char> bytes, const std::string& text) {
 
 TEST(Arena, HostileValuesAreRefusedInEveryFieldOfAPlanWithAMatchingHash) {
   const std::vector<char> good = BytesOf(MakeArena(SmallPlan()));
-  const auto plan = nlohmann::json::parse(ToJson(SmallPlan()));
+  const auto plan = nlohmann::ordered_json::parse(ToJson(SmallPlan()));
   ASSERT_TRUE(Arena::Adopt(FileWith(WithPlan(good, plan.dump()))).ok());
-  std::vector<nlohmann::json> values = {nullptr,
-                                        true,
-                                        -1,
-                                        0.5,
-                                        1e300,
-                                        "",
-                                        "v0",
-                                        std::string(200, 'x'),
-                                        nlohmann::json::array(),
-                                        nlohmann::json::object(),
-                                        15,
-                                        16,
-                                        17,
-                                        257,
-                                        4097,
-                                        65537,
-                                        1 << 24,
-                                        (1 << 24) + 16};
+  std::vector<nlohmann::ordered_json> values = {nullptr,
+                                                true,
+                                                -1,
+                                                0.5,
+                                                1e300,
+                                                "",
+                                                "v0",
+                                                std::string(200, 'x'),
+                                                nlohmann::ordered_json::array(),
+                                                nlohmann::ordered_json::object(),
+                                                15,
+                                                16,
+                                                17,
+                                                257,
+                                                4097,
+                                                65537,
+                                                1 << 24,
+                                                (1 << 24) + 16};
   for (const std::uint64_t value : kHostile) values.emplace_back(value);
   int tried = 0;
-  const nlohmann::json leaves = plan.flatten();
+  const nlohmann::ordered_json leaves = plan.flatten();
   for (const auto& [place, before] : leaves.items()) {
-    for (const nlohmann::json& value : values) {
-      nlohmann::json changed = plan;
-      changed[nlohmann::json::json_pointer(place)] = value;
+    for (const nlohmann::ordered_json& value : values) {
+      nlohmann::ordered_json changed = plan;
+      changed[nlohmann::ordered_json::json_pointer(place)] = value;
       if (changed == plan) continue;
       ++tried;
       const std::string text = changed.dump();

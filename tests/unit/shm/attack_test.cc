@@ -92,6 +92,31 @@ TEST(AttackTest, RandomChangesOfAHelloGetNobodyIn) {
   EXPECT_TRUE(ps.Serves());
 }
 
+// The connection of whoever asks in another way than the protocol says is closed.
+TEST(AttackTest, RequestsThatSayOtherThingsAreRefused) {
+  PsThread ps;
+  for (const char* request :
+       {R"({"ask":"arena","wait":"yes"})", R"({"ask":"arena","wait":false,"wait":true})",
+        R"({"ask":"arena","wait":false,"now":1})", R"({"ask":"arena","wait":false}x)",
+        R"({"ask":"get_data","key":7})", R"({"ask":"status","values":true})",
+        R"({"ask":"snapshot","values":1})", R"({"ask":"set_mode","mode":["ssp"]})",
+        R"({"ask":["status"]})"}) {
+    Result<RendezvousClient> client = ps.Connect(Role::kWorker, 1);
+    ASSERT_TRUE(client.ok()) << client.status().message();
+    const std::string text = request;
+    ASSERT_TRUE(SendMessage(client->fd(),
+                            {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()}, {},
+                            Soon())
+                    .ok());
+    const Result<Message> answer = ReceiveMessage(client->fd(), Soon());
+    ASSERT_TRUE(answer.ok()) << request;
+    const std::string said(answer->bytes.begin(), answer->bytes.end());
+    EXPECT_THAT(said, ::testing::HasSubstr(fmt::format("\"error\":{}", int{int(Code::kDataLoss)})))
+        << request;
+  }
+  EXPECT_TRUE(ps.Serves());
+}
+
 TEST(AttackTest, GarbageOfAProvenPeerIsRefused) {
   PsThread ps;
   for (const std::string& text : Garbage()) {

@@ -345,10 +345,17 @@ TEST(SnapshotTrustTest, NothingThatAPsHandsOverIsBelievedUnchecked) {
 
   EXPECT_EQ(SnapshotFrom(good, Constant(values), {}).code(), Code::kDataLoss) << "one descriptor";
   EXPECT_EQ(SnapshotFrom(good, {}, {}).code(), Code::kDataLoss);
-  EXPECT_EQ(
-      SnapshotFrom({{"ok", true}, {"snapshot", 7}}, {}, {}, std::chrono::milliseconds(60)).code(),
-      Code::kDeadlineExceeded)
+  EXPECT_EQ(SnapshotFrom({{"ok", true}, {"snapshot", false}}, {}, {}, std::chrono::milliseconds(60))
+                .code(),
+            Code::kDeadlineExceeded)
       << "no values yet, for ever";
+  for (const char* name : {"snapshot", "global_step", "rounds", "exact_round", "chief"}) {
+    nlohmann::json wrong = good;
+    wrong[name] = nlohmann::json::array();
+    const Status status = SnapshotFrom(wrong, Constant(values), Constant(plan_text));
+    EXPECT_EQ(status.code(), Code::kDataLoss) << name;
+    EXPECT_THAT(status.message(), HasSubstr(name));
+  }
   // Values that are too few, no memory file, or that their giver could change.
   EXPECT_EQ(SnapshotFrom(good, Constant(values.substr(4)), Constant(plan_text)).code(),
             Code::kDataLoss);

@@ -23,7 +23,8 @@ Json DataOf(const PsThread& ps) {
 
 Status Tell(const PsThread& ps, int worker, const std::string& json) {
   PASSEL_ASSIGN_OR_RETURN(RendezvousClient client, ps.Connect(Role::kWorker, worker));
-  return client.TellData(json, Soon());
+  PASSEL_ASSIGN_OR_RETURN(const auto about, ParseJson("about", json, 2));
+  return client.TellData(about, Soon());
 }
 
 TEST(ToldDataTest, IsThatOfTheChiefAndNamesWhatOthersSay) {
@@ -50,10 +51,10 @@ TEST(ToldDataTest, ComesFromWorkersAloneAndHasALimit) {
   Result<RendezvousClient> control =
       RendezvousClient::Connect(ps.Me(Role::kControl), Role::kPs, 0, nullptr, Soon());
   ASSERT_TRUE(control.ok());
-  EXPECT_EQ(control->TellData("{}", Soon()).code(), Code::kPermissionDenied);
+  EXPECT_EQ(control->TellData({{"directory", "/a"}}, Soon()).code(), Code::kPermissionDenied);
   Result<RendezvousClient> evaluator = ps.Connect(Role::kEvaluator, 0);
   ASSERT_TRUE(evaluator.ok()) << evaluator.status().message();
-  EXPECT_EQ(evaluator->TellData("{}", Soon()).code(), Code::kPermissionDenied);
+  EXPECT_EQ(evaluator->TellData({{"directory", "/a"}}, Soon()).code(), Code::kPermissionDenied);
   EXPECT_TRUE(DataOf(ps).is_null());
   EXPECT_TRUE(ps.Serves());
 }

@@ -11,6 +11,7 @@
 namespace passel {
 namespace {
 
+using Json = nlohmann::ordered_json;
 using ::testing::HasSubstr;
 
 VariableInfo Variable(const std::string& name, std::vector<std::int64_t> shape, int shard = 0) {
@@ -244,31 +245,24 @@ TEST(StorePlan, ModesTakeTheirOwnNumbersAndNoOthers) {
 }
 
 TEST(StorePlan, JsonThatToJsonWouldNotWriteIsRefused) {
-  const nlohmann::json good = nlohmann::json::parse(ToJson(ValidPlan()));
+  const Json good = Json::parse(ToJson(ValidPlan()));
   ASSERT_TRUE(PlanFromJson(good.dump()).ok());
-  const auto refused = [](const nlohmann::json& json) {
+  const auto refused = [](const Json& json) {
     const Result<StorePlan> plan = PlanFromJson(json.dump());
     EXPECT_FALSE(plan.ok()) << json.dump();
     if (!plan.ok()) {
       EXPECT_EQ(plan.status().code(), Code::kInvalidArgument);
     }
   };
-  const nlohmann::json odd_values[] = {nullptr,
-                                       true,
-                                       "x",
-                                       -1,
-                                       1.5,
-                                       4294967297,
-                                       1e300,
-                                       18446744073709551615u,
-                                       nlohmann::json::array(),
-                                       nlohmann::json::object()};
-  const auto try_all = [&](const nlohmann::json::json_pointer& at) {
-    nlohmann::json without = good;
+  const Json odd_values[] = {nullptr,       true,          "x",   -1,
+                             1.5,           4294967297,    1e300, 18446744073709551615u,
+                             Json::array(), Json::object()};
+  const auto try_all = [&](const Json::json_pointer& at) {
+    Json without = good;
     without[at.parent_pointer()].erase(at.back());
     if (!at.parent_pointer().empty() || at.back() != "") refused(without);
-    for (const nlohmann::json& value : odd_values) {
-      nlohmann::json changed = good;
+    for (const Json& value : odd_values) {
+      Json changed = good;
       if (changed[at] == value) continue;
       // A number where a floating-point number belongs, or a name, may be fine.
       if (good[at].is_number_float() && value.is_number()) continue;
@@ -282,27 +276,54 @@ TEST(StorePlan, JsonThatToJsonWouldNotWriteIsRefused) {
   };
   for (const char* key : {"mode", "schedule", "optimizer", "num_workers", "gradient_slots",
                           "block_floats", "shards", "variables"}) {
-    try_all(nlohmann::json::json_pointer(std::string("/") + key));
+    try_all(Json::json_pointer(std::string("/") + key));
   }
   for (const auto& [key, value] : good["optimizer"].items()) {
-    try_all(nlohmann::json::json_pointer("/optimizer/" + key));
+    try_all(Json::json_pointer("/optimizer/" + key));
   }
   for (const char* key : {"name", "logical", "shape", "shard"}) {
-    try_all(nlohmann::json::json_pointer(std::string("/variables/1/") + key));
+    try_all(Json::json_pointer(std::string("/variables/1/") + key));
   }
-  nlohmann::json unknown = good;
+  const Status not_known = [&] {
+    Json another = good;
+    another["optimizer"]["kind"] = "clever";
+    return PlanFromJson(another.dump()).status();
+  }();
+  EXPECT_THAT(not_known.message(), HasSubstr("optimizer: \"kind\" is \"clever\""));
+  Json unknown = good;
   unknown["clever"] = 1;
   refused(unknown);
-  nlohmann::json twice = good;
+  Json twice = good;
   twice["variables"][1]["name"] = twice["variables"][0]["name"];
   refused(twice);
   const std::string text = good.dump();
   for (std::size_t cut = 0; cut < text.size(); ++cut) {
     ASSERT_FALSE(PlanFromJson(text.substr(0, cut)).ok()) << cut;
   }
+  // One meaning of a key that comes twice would be the one that was checked, the other the one
+  // used.
+  std::string key_twice = text;
+  key_twice.insert(1, "\"num_workers\":7,");
+  EXPECT_THAT(PlanFromJson(key_twice).status().message(), HasSubstr("twice"));
+  EXPECT_FALSE(PlanFromJson(text + std::string(1, '\0') + "x").ok());
   EXPECT_FALSE(PlanFromJson(text + "}").ok());
   EXPECT_FALSE(PlanFromJson(std::string(100'000, '[')).ok());
   EXPECT_FALSE(PlanFromJson("\xff\xfe").ok());
+}
+
+TEST(StorePlan, TheFirstDifferenceIsNamedByItsPlace) {
+  const StorePlan plan = ValidPlan();
+  StorePlan other = plan;
+  other.optimizer.learning_rate = 0.25;
+  EXPECT_EQ(FirstDifference(plan, other), "/optimizer/learning_rate is 0.1 here and 0.25 there");
+  other = plan;
+  other.mode = {Mode::kSsp, 3};
+  EXPECT_EQ(FirstDifference(plan, other), R"(/mode is "barrier" here and "ssp=3" there)");
+  other = plan;
+  other.variables = *VariableTable::Build({Variable("w/part_0", {4, 5})}, 2);
+  EXPECT_THAT(FirstDifference(plan, other),
+              HasSubstr("/variables/1/first_row is 4 here and absent"));
+  EXPECT_EQ(FirstDifference(other, plan), "the chief has more variables");
 }
 
 }  // namespace
