@@ -63,7 +63,7 @@ Result<Parameters> Parameters::FromFile(const std::string& path) {
   if (p.source_->file->IsOurs()) p.trained_on_.split = SplitOf(p.source_->file->metadata);
   p.source_->about["file"] = path;
   Json& about = p.source_->about["metadata"] = Json::MakeObject();
-  for (const auto& [key, value] : metadata) about[key] = value;
+  for (const auto& [key, value] : p.source_->file->metadata) about[key] = value;
   return p;
 }
 
