@@ -16,7 +16,7 @@
 
 #include "base/file.h"
 #include "base/random.h"
-#include "data/dataset.h"
+#include "data/idx.h"
 
 namespace passel {
 namespace {

@@ -14,9 +14,8 @@ namespace passel {
 namespace {
 
 using test::Bytes;
+using test::Fails;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 Result<NpyHeader> Read(const Bytes& file) {
   SpanSource source(test::View(file));
@@ -44,30 +43,27 @@ TEST(NpyTest, RefusesEveryShorterHeader) {
   for (const int major : {1, 2}) {
     const Bytes file = test::Npy("|u1", "(2,)", {}, major);
     for (std::size_t size = 0; size < file.size(); ++size) {
-      const auto header =
-          Read(Bytes(file.begin(), file.begin() + static_cast<std::ptrdiff_t>(size)));
-      ASSERT_FALSE(header.ok()) << size;
-      EXPECT_EQ(header.status().code(), Code::kDataLoss) << size << header.status().ToString();
+      ASSERT_THAT(Read(test::First(file, size)), Fails(Code::kDataLoss)) << size;
     }
   }
 }
 
 TEST(NpyTest, RefusesOtherMagicVersionsAndLongHeaders) {
-  Bytes file = test::Npy("|u1", "(2,)", {});
-  file[0] = 0x92;
-  EXPECT_THAT(Read(file).status().message(), HasSubstr("is no npy file"));
-  for (const int major : {0, 4, 255}) {
-    file = test::Npy("|u1", "(2,)", {});
-    file[6] = static_cast<std::uint8_t>(major);
-    EXPECT_THAT(Read(file).status().message(),
-                HasSubstr("of version " + std::to_string(major) + ".0"));
+  const struct {
+    std::size_t at;
+    std::uint8_t byte;
+    int major;
+    const char* says;
+  } cases[] = {
+      {0, 0x92, 1, "is no npy file"}, {6, 0, 1, "of version 0.0"},
+      {6, 4, 1, "of version 4.0"},    {6, 255, 1, "of version 255.0"},
+      {7, 1, 1, "of version 1.1"},    {11, 0xff, 2, "more than the 65536 allowed"},  // 4 GB
+  };
+  for (const auto& [at, byte, major, says] : cases) {
+    Bytes file = test::Npy("|u1", "(2,)", {}, major);
+    file[at] = byte;
+    EXPECT_THAT(Read(file), Fails(Code::kInvalidArgument, says));
   }
-  file[6] = 1;
-  file[7] = 1;
-  EXPECT_THAT(Read(file).status().message(), HasSubstr("of version 1.1"));
-  file = test::Npy("|u1", "(2,)", {}, 2);
-  file[11] = 0xff;  // 4 GB of header
-  EXPECT_THAT(Read(file).status().message(), HasSubstr("more than the 65536 allowed"));
 }
 
 TEST(NpyTest, UnderstandsWhatNumPyWrites) {
@@ -118,7 +114,7 @@ TEST(NpyTest, RefusesWhatNumPyDoesNotWrite) {
   const std::string d = "'descr': '|u1'", f = "'fortran_order': False", s = "'shape': (1,)";
   const std::string good = "{" + d + ", " + f + ", " + s + "}";
   ASSERT_TRUE(ParseNpyDictionary(good, "x").ok());
-  const std::string bad[] = {
+  std::vector<std::string> bad = {
       "",
       "{}",
       "[]",
@@ -131,34 +127,26 @@ TEST(NpyTest, RefusesWhatNumPyDoesNotWrite) {
       "{" + d + ",, " + f + ", " + s + "}",
       good + "}",
       good + " 1",
-      "{" + d + ", 'fortran_order': 0, " + s + "}",
-      "{" + d + ", 'fortran_order': 'False', " + s + "}",
-      "{" + d + ", " + f + ", 'shape': (5)}",
-      "{" + d + ", " + f + ", 'shape': 5}",
-      "{" + d + ", " + f + ", 'shape': (-5,)}",
-      "{" + d + ", " + f + ", 'shape': (,)}",
-      "{" + d + ", " + f + ", 'shape': (5.0,)}",
-      "{" + d + ", " + f + ", 'shape': (1 2)}",
-      "{" + d + ", " + f + ", 'shape': (18446744073709551616,)}",
       "{" + d + ", " + f + ", 'shape': (1,",
-      "{'descr': '', " + f + ", " + s + "}",
-      "{'descr': '|', " + f + ", " + s + "}",
-      "{'descr': 'u', " + f + ", " + s + "}",
-      "{'descr': 'u0', " + f + ", " + s + "}",
-      "{'descr': 'u99999', " + f + ", " + s + "}",
-      "{'descr': '|i8', " + f + ", " + s + "}",
-      "{'descr': '<<u1', " + f + ", " + s + "}",
-      "{'descr': [('a', '|u1')], " + f + ", " + s + "}",
-      "{'descr': '\\x75', " + f + ", " + s + "}",
       "{'descr': '|u1, " + f + ", " + s + "}",
   };
-  for (const std::string& text : bad) {
-    const auto header = ParseNpyDictionary(text, "x");
-    EXPECT_EQ(header.status().code(), Code::kInvalidArgument) << text;
+  for (const char* order : {"0", "'False'"}) {
+    bad.push_back("{" + d + ", 'fortran_order': " + order + ", " + s + "}");
   }
-  std::string deep = "{" + d + ", " + f + ", 'shape': (";
+  std::string deep = "(";
   for (int i = 0; i < 33; ++i) deep += "1,";
-  EXPECT_FALSE(ParseNpyDictionary(deep + ")}", "x").ok());
+  for (const std::string& shape : {std::string("(5)"), std::string("5"), std::string("(-5,)"),
+                                   std::string("(,)"), std::string("(5.0,)"), std::string("(1 2)"),
+                                   std::string("(18446744073709551616,)"), deep + ")"}) {
+    bad.push_back("{" + d + ", " + f + ", 'shape': " + shape + "}");
+  }
+  for (const char* descr :
+       {"''", "'|'", "'u'", "'u0'", "'u99999'", "'|i8'", "'<<u1'", "[('a', '|u1')]", "'\\x75'"}) {
+    bad.push_back("{'descr': " + std::string(descr) + ", " + f + ", " + s + "}");
+  }
+  for (const std::string& text : bad) {
+    EXPECT_THAT(ParseNpyDictionary(text, "x"), Fails(Code::kInvalidArgument)) << text;
+  }
 }
 
 TEST(NpyTest, WritesShapesAsPythonDoes) {
