@@ -1,9 +1,10 @@
-// blob_internal.h - how the loaders of src/data write the blob that dataset.h describes.
+// blob_internal.h - how the readers of src/data write the blob that dataset.h describes.
 
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 
@@ -13,6 +14,7 @@ namespace passel {
 
 /// Index of a part: also the order of kIdxFileNames.
 enum BlobPart { kTrainImages, kTrainLabels, kTestImages, kTestLabels, kBlobParts };
+constexpr bool IsImages(std::size_t part) { return part == kTrainImages || part == kTestImages; }
 
 /// The first bytes of a blob, in this host's byte order.
 struct BlobHeader {
@@ -27,7 +29,7 @@ struct BlobHeader {
   std::uint64_t offset[kBlobParts];  // bytes from the header's first byte
 };
 
-/// What a loader knows before it reads any image. Each count times rows * cols is at most
+/// What a reader knows before it reads any image. Each count times rows * cols is at most
 /// kMaxIdxPayloadBytes (data/idx.h), so that no size computed from it can overflow.
 struct BlobShape {
   std::uint32_t train_count = 0;
@@ -44,14 +46,15 @@ void SetSides(std::uint64_t pixels, BlobShape* shape);
 /// Bytes of a blob of this shape.
 std::uint64_t BlobBytes(const BlobShape& shape);
 
-/// Makes whatever `blob` holds unusable: a loader that fails later leaves nothing that
-/// Dataset::View() takes.
-void InvalidateBlob(std::span<std::byte> blob);
+/// Errors: kDataLoss unless both numbers are the same.
+Status CompareCounts(const std::string& images_name, std::uint64_t images,
+                     const std::string& labels_name, std::uint64_t labels);
 
 /// Fills one blob. View() takes it only after Finish().
 class BlobWriter {
  public:
-  /// Invalidates `blob`. `source` names the data in errors.
+  /// Makes whatever `blob` holds unusable: a reader that fails later leaves nothing that
+  /// Dataset::View() takes. `source` names the data in errors.
   /// Errors: kFailedPrecondition when `blob` is smaller than BlobBytes(shape).
   static Result<BlobWriter> Create(std::span<std::byte> blob, const BlobShape& shape,
                                    const std::string& source);
@@ -69,6 +72,16 @@ class BlobWriter {
   BlobWriter(std::span<std::byte> blob, const BlobHeader& header) : blob_(blob), header_(header) {}
   std::span<std::byte> blob_;
   BlobHeader header_;
+};
+
+/// Data whose size is known, and how to read it.
+struct MeasuredData {
+  BlobShape shape;
+  std::string train_labels, test_labels;  ///< where they are, for errors
+  /// Fills the four parts; may be called again. Errors: kFailedPrecondition when the files are not
+  /// those that were measured.
+  std::function<Status(const BlobWriter& to)> read;
+  std::uint32_t min_classes = 1;
 };
 
 }  // namespace passel

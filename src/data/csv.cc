@@ -3,9 +3,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <limits>
 #include <vector>
+
+#include "data/blob_internal.h"
+#include "data/data_source.h"
 
 namespace passel {
 namespace {
@@ -20,7 +24,7 @@ constexpr std::size_t kMnistPixels = 784;
 constexpr std::size_t kMaxShownBytes = 32;  // of a wrong value in an error
 
 // `text` in quotes, cut if it is long, with every byte that does not print as \xNN.
-std::string Quoted(std::string_view text) {
+std::string QuotedValue(std::string_view text) {
   std::string out = "\"";
   for (const char c : text.substr(0, kMaxShownBytes)) {
     if (c >= ' ' && c <= '~') {
@@ -183,7 +187,7 @@ Status ReadLine(std::string_view line, const std::string& name, std::uint64_t nu
           "{}:{}: column {} ({}) is {}, but it must be an integer from 0 to 255 and "
           "nothing else: repair that line",
           name, number, column + 1, column == 0 ? "the label" : fmt::format("pixel {}", column - 1),
-          Quoted(text)));
+          QuotedValue(text)));
     }
     line.remove_prefix(std::min(line.size(), text.size() + 1));
   }
@@ -279,6 +283,46 @@ Status ReadCsv(ByteSource& source, const std::string& name, bool to_the_end,
     if (more) return changed("more");
   }
   return {};
+}
+
+Result<MeasuredData> OpenCsvFiles(const std::vector<std::string>& paths,
+                                  const DataOptions& options) {
+  const std::array<std::uint64_t, 2> limits = {options.csv_train_limit, options.csv_test_limit};
+  CsvShape shapes[2];
+  for (std::size_t i = 0; i < 2; ++i) {
+    PASSEL_ASSIGN_OR_RETURN(const auto source, FileSource::Open(paths[i]));
+    PASSEL_ASSIGN_OR_RETURN(shapes[i], MeasureCsv(*source, paths[i], limits[i]));
+  }
+  const auto [train, test] = shapes;
+  if (train.pixels != test.pixels) {
+    return InvalidArgument(
+        fmt::format("{} has images of {} pixels but {} has {}: use two files of one set", paths[0],
+                    train.pixels, paths[1], test.pixels));
+  }
+  const auto read = [paths, limits,
+                     on_progress = options.on_csv_progress](const BlobWriter& to) -> Status {
+    for (std::size_t i = 0; i < 2; ++i) {
+      PASSEL_ASSIGN_OR_RETURN(const auto source, FileSource::Open(paths[i]));
+      const std::span<std::byte> labels = to.part(i == 0 ? kTrainLabels : kTestLabels);
+      const bool to_the_end = limits[i] == 0 || labels.size() < limits[i];
+      PASSEL_RETURN_IF_ERROR(ReadCsv(*source, paths[i], to_the_end,
+                                     to.part(i == 0 ? kTrainImages : kTestImages), labels,
+                                     on_progress));
+    }
+    return {};
+  };
+  BlobShape shape{train.count, test.count, 0, 0};
+  SetSides(train.pixels, &shape);
+  return MeasuredData{shape, paths[0], paths[1], read};
+}
+
+Status CheckCsvFiles(const std::vector<std::string>& paths) {
+  DataOptions first;
+  first.csv_train_limit = first.csv_test_limit = 1;
+  PASSEL_ASSIGN_OR_RETURN(const MeasuredData data, OpenCsvFiles(paths, first));
+  std::vector<std::byte> blob(BlobBytes(data.shape));
+  PASSEL_ASSIGN_OR_RETURN(const BlobWriter writer, BlobWriter::Create(blob, data.shape, paths[0]));
+  return data.read(writer);
 }
 
 }  // namespace passel

@@ -20,6 +20,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 #include "data/idx.h"
@@ -50,5 +51,12 @@ Result<CsvShape> MeasureCsv(ByteSource& source, const std::string& name, std::ui
 Status ReadCsv(ByteSource& source, const std::string& name, bool to_the_end,
                std::span<std::byte> images, std::span<std::byte> labels,
                const CsvProgress& on_progress = {});
+
+/// Opens a training and a test file, which are read through once to measure them.
+Result<MeasuredData> OpenCsvFiles(const std::vector<std::string>& paths,
+                                  const DataOptions& options);
+
+/// Reads the first example of both.
+Status CheckCsvFiles(const std::vector<std::string>& paths);
 
 }  // namespace passel

@@ -1,11 +1,8 @@
-// data_source.h - one path that a user named, and the labelled images behind it, in any format.
+// data_source.h - one path that a user named, and the labelled images behind it, in any format of
+// formats.h.
 //
-//   idx    a directory with the four IDX files of MNIST, each plain or gzip
-//   npz    an npz file of any name, or a directory with Keras' mnist.npz
-//   csv    a directory with mnist_train.csv and mnist_test.csv
-//
-// In a directory names decide: all four IDX files go first; then npz and csv, of which only one may
-// be there.
+// In a directory names decide: all four IDX files go first; of the other formats only one may be
+// there. A file of its own is told by its first bytes.
 //
 //   source = OpenData(path);  memory = <source.bytes()>;  source.LoadInto(memory);
 //   dataset = Dataset::View(memory);
@@ -19,10 +16,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <span>
 #include <string>
-#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -30,13 +26,12 @@
 
 namespace passel {
 
-enum class DataFormat { kIdx, kNpz, kCsv, kFake };
-
-/// "idx", "npz", "csv", "fake".
-std::string_view DataFormatName(DataFormat format);
+struct DataFormat;  // formats.h
 
 struct DataOptions {
-  /// FakeData(), whatever the path.
+  /// Whatever the path, what the reference programs' read_data_sets(fake_data=True) makes: a
+  /// training and a test set of 10,000 images of 28 x 28 pixels, all 255 (1.0 as float32), with the
+  /// label 0 of ten classes.
   bool fake = false;
   /// Only the first lines of a CSV file are used; 0: all. The reference program uses 20,000 for
   /// training and 10,000 for the test.
@@ -44,17 +39,16 @@ struct DataOptions {
   std::uint64_t csv_test_limit = 0;
   /// Gets "Extracting <path>" when an IDX file is about to be read, as the reference programs
   /// print it. Empty: nobody is told.
-  std::function<void(const std::string& line)> on_line;
+  std::function<void(const std::string& line)> on_line{};
   /// Gets the path and the lines read so far, each 10,000 examples of a CSV file. Empty: nobody is
   /// told.
-  std::function<void(const std::string& path, std::uint32_t examples)> on_csv_progress;
+  std::function<void(const std::string& path, std::uint32_t examples)> on_csv_progress{};
 };
 
 /// What a path leads to.
 struct DataFiles {
-  DataFormat format = DataFormat::kIdx;
-  /// idx: in the order of kIdxFileNames. npz: one. csv: training, test. fake: none.
-  std::vector<std::string> paths;
+  const DataFormat* format = nullptr;  ///< a row of DataFormats()
+  std::vector<std::string> paths;      ///< in the order of its file names
 };
 
 /// Finds the files alone: cheap, and no promise that they can be read through.
@@ -66,40 +60,28 @@ Result<DataFiles> CheckData(const std::string& path);
 
 class DataSource {
  public:
-  DataSource(DataSource&&) noexcept;
-  DataSource& operator=(DataSource&&) noexcept;
-  ~DataSource();
+  using Load = std::function<Status(std::span<std::byte> blob)>;
+  DataSource(std::size_t bytes, Load load) : bytes_(bytes), load_(std::move(load)) {}
 
-  DataFormat format() const;
-  /// The files that are read, as in DataFiles.
-  const std::vector<std::string>& files() const;
   /// Size of the blob (dataset.h) that LoadInto() fills.
-  std::size_t bytes() const;
-  /// Fills `blob`, which may be larger than bytes(). After an error View() refuses it. May be
-  /// called again. Calls the functions of DataOptions on this thread.
+  std::size_t bytes() const { return bytes_; }
+  /// Fills `blob`, which may be larger than bytes(). The header is written last: after an error, or
+  /// a crash on the way, View() refuses the blob. May be called again. Calls the functions of
+  /// DataOptions on this thread.
   /// Errors: kFailedPrecondition when `blob` is too small, or the files changed since OpenData().
-  Status LoadInto(std::span<std::byte> blob);
-
-  class Impl;
-  explicit DataSource(std::unique_ptr<Impl> impl);  ///< For OpenData() and FakeData().
+  Status LoadInto(std::span<std::byte> blob) const { return load_(blob); }
 
  private:
-  std::unique_ptr<Impl> impl_;
+  std::size_t bytes_;
+  Load load_;
 };
 
 /// Opens the data behind `path`, a file or a directory, and measures it: CSV files are read through
 /// once for that, the others are not.
 Result<DataSource> OpenData(const std::string& path, const DataOptions& options = {});
 
-/// Examples in each set of FakeData().
-inline constexpr std::uint32_t kFakeExamples = 10'000;
-
-/// What the reference programs' read_data_sets(fake_data=True) makes: a training and a test set of
-/// 10,000 images of 28 x 28 pixels, all 255 (1.0 as float32), with the label 0 of ten classes.
-DataSource FakeData();
-
-/// The split that goes with FakeData(): unlike SplitValidation(), all three sets have all 10,000
-/// examples. REQUIRES: `dataset` was made by FakeData().
+/// The split that goes with made-up data: unlike SplitValidation(), all three sets have all 10,000
+/// examples. REQUIRES: `dataset` was read with DataOptions::fake.
 DataSplit SplitFakeData(const Dataset& dataset);
 
 }  // namespace passel

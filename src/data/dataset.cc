@@ -75,18 +75,20 @@ void SetSides(std::uint64_t pixels, BlobShape* shape) {
 
 std::uint64_t BlobBytes(const BlobShape& shape) { return MakeHeader(shape).total_bytes; }
 
-void InvalidateBlob(std::span<std::byte> blob) {
-  std::fill_n(blob.begin(), std::min(blob.size(), sizeof(BlobHeader)), std::byte{0});
+Status CompareCounts(const std::string& images_name, std::uint64_t images,
+                     const std::string& labels_name, std::uint64_t labels) {
+  if (images == labels) return {};
+  return DataLoss(fmt::format("{} has {} images but {} has {} labels: use those of one set",
+                              images_name, images, labels_name, labels));
 }
 
 Result<BlobWriter> BlobWriter::Create(std::span<std::byte> blob, const BlobShape& shape,
                                       const std::string& source) {
-  InvalidateBlob(blob);
+  std::fill_n(blob.begin(), std::min(blob.size(), sizeof(BlobHeader)), std::byte{0});
   const BlobHeader header = MakeHeader(shape);
   if (blob.size() < header.total_bytes) {
     return FailedPrecondition(
-        fmt::format("the data in {} needs {} bytes and the memory for it has {}: the files changed "
-                    "after they were measured, start again",
+        fmt::format("the data in {} needs {} bytes and the memory for it has {}: start again",
                     source, header.total_bytes, blob.size()));
   }
   return BlobWriter(blob, header);

@@ -11,24 +11,18 @@
 // The block ("blob") holds offsets and no pointer, so it can live in a memfd that one process
 // fills and every worker maps read-only at its own address: one copy of the data per host.
 //
-//   source = OpenData(path);  memory = <source.bytes()>;  source.LoadInto(memory);
-//   dataset = Dataset::View(memory);
-//
-// OpenData() is in data_source.h and reads every format; this header knows the blob, and the four
-// IDX files of MNIST.
+// OpenData() is in data_source.h and reads every format; this header knows the blob.
 //
 // Threads    A Dataset is a view: copy it, and read it from any number of threads.
 // Errors     One sentence that names the file. kNotFound, kInvalidArgument, kDataLoss.
 
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 
 #include "base/status.h"
 
@@ -58,7 +52,7 @@ struct ImageSet {
 
 class Dataset {
  public:
-  /// Looks at a blob that a loader filled, here or in another process. Everything is
+  /// Looks at a blob that a DataSource filled, here or in another process. Everything is
   /// checked once, here: magic, version, every range, and that every label is < num_classes().
   /// The bytes must outlive the view and not change (seal the memfd, or map it where nobody
   /// writes). `blob` may be longer than the data, for example rounded up to pages.
@@ -77,26 +71,6 @@ class Dataset {
   ImageSet train_, test_;
   std::size_t rows_ = 0, cols_ = 0, num_classes_ = 0;
 };
-
-/// The four files of an MNIST-like directory, in the order train images, train labels, test
-/// images, test labels, without ".gz".
-inline constexpr std::array<const char*, 4> kIdxFileNames = {
-    "train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte",
-    "t10k-labels-idx1-ubyte"};
-
-/// Paths of the four files, each as named above or with ".gz" (if both exist, the plain one).
-/// Errors: kNotFound, naming the directory, what is missing and all four.
-Result<std::array<std::string, 4>> FindIdxFiles(const std::string& dir);
-
-/// Bytes of the blob for the data in `dir`. Reads the four headers only, and checks that they fit
-/// one another and their files' sizes.
-Result<std::size_t> DatasetBytes(const std::string& dir);
-
-/// Fills `blob` from the four files, which are decoded at the same time on four threads straight
-/// to where they belong. The header is written last: after an error, or a crash on the way,
-/// View() refuses the blob.
-/// REQUIRES: blob.size() >= DatasetBytes(dir) (else kFailedPrecondition, as when the files grew).
-Status LoadIdxDirectoryInto(const std::string& dir, std::span<std::byte> blob);
 
 struct DataOptions;  // data_source.h
 

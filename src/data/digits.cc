@@ -8,23 +8,25 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <memory>
 #include <new>
+#include <sstream>
+#include <string>
 #include <system_error>
 #include <thread>
 #include <vector>
 
 #include "base/file.h"
 #include "base/random.h"
-#include "data/dataset.h"
+#include "data/idx.h"
 
 namespace passel {
 namespace {
 
-// --- How each digit is written
-// -------------------------------------------------------------------- A glyph lives in the unit
-// square, x to the right, y down. A stroke is drawn without lifting the pen, as a smooth curve
-// through its points or as straight lines between them.
+// --- How each digit is written -------------------------------------------------------------------
+// A glyph lives in the unit square, x to the right, y down. A stroke is drawn without lifting the
+// pen, as a smooth curve through its points or as straight lines between them.
 
 struct Point {
   double x, y;
@@ -36,118 +38,67 @@ struct Stroke {
 };
 
 using Glyph = std::vector<Stroke>;
-constexpr bool kCurve = true;
-constexpr bool kLines = false;
+
+// The strokes of a glyph, each "~" (a smooth curve) or "-" (straight lines) and its points in
+// hundredths: "- 30,24 53,0 53,100".
+Glyph ParseGlyph(const std::string& text) {
+  Glyph glyph;
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    if (word == "~" || word == "-") {
+      glyph.push_back({word == "~", {}});
+    } else {
+      const int x = std::stoi(word), y = std::stoi(word.substr(word.find(',') + 1));
+      glyph.back().points.push_back({x / 100.0, y / 100.0});  // exactly rounded, as .24 is
+    }
+  }
+  return glyph;
+}
 
 const std::array<std::vector<Glyph>, 10>& Glyphs() {
-  static const std::array<std::vector<Glyph>, 10> glyphs = {{
-      // 0: a round one; a narrow one whose ends cross at the top
-      {{{kCurve,
-         {{.50, 0},
-          {.24, .14},
-          {.13, .5},
-          {.24, .86},
-          {.5, 1},
-          {.76, .86},
-          {.87, .5},
-          {.76, .14},
-          {.46, .01}}}},
-       {{kCurve,
-         {{.62, .04},
-          {.36, .08},
-          {.18, .5},
-          {.3, .9},
-          {.54, .98},
-          {.78, .76},
-          {.8, .36},
-          {.62, .06},
-          {.42, .1}}}}},
-      // 1: a bar; with a flag; with flag and foot
-      {{{kLines, {{.5, 0}, {.5, 1}}}},
-       {{kLines, {{.3, .24}, {.53, 0}, {.53, 1}}}},
-       {{kLines, {{.3, .22}, {.53, 0}, {.53, 1}}}, {kLines, {{.28, 1}, {.78, 1}}}}},
-      // 2: straight foot; with a loop in the lower corner
-      {{{kCurve, {{.18, .25}, {.3, .05}, {.56, 0}, {.78, .15}, {.76, .38}, {.5, .68}, {.17, 1}}},
-        {kLines, {{.17, 1}, {.86, .98}}}},
-       {{kCurve,
-         {{.2, .2},
-          {.42, 0},
-          {.72, .1},
-          {.74, .38},
-          {.52, .72},
-          {.26, .96},
-          {.13, .88},
-          {.28, .77},
-          {.5, .9},
-          {.7, 1},
-          {.9, .9}}}}},
-      // 3: two bows; a flat top
-      {{{kCurve, {{.2, .1}, {.5, 0}, {.78, .12}, {.74, .36}, {.45, .47}}},
-        {kCurve, {{.45, .47}, {.8, .58}, {.82, .85}, {.5, 1}, {.17, .88}}}},
-       {{kLines, {{.2, .02}, {.8, 0}, {.45, .42}}},
-        {kCurve, {{.45, .42}, {.76, .5}, {.83, .74}, {.58, .98}, {.17, .9}}}}},
-      // 4: open, of straight lines; closed; open, with a round corner
-      {{{kLines, {{.3, 0}, {.14, .58}, {.88, .56}}}, {kLines, {{.68, .06}, {.64, 1}}}},
-       {{kLines, {{.65, 1}, {.65, 0}, {.12, .68}, {.9, .68}}}},
-       {{kCurve, {{.2, .04}, {.17, .38}, {.36, .54}, {.76, .44}}}, {kLines, {{.78, 0}, {.72, 1}}}}},
-      // 5: in one go; the top bar apart, and slanted
-      {{{kLines, {{.8, 0}, {.28, .01}, {.22, .45}}},
-        {kCurve, {{.22, .45}, {.5, .36}, {.8, .5}, {.8, .82}, {.5, 1}, {.17, .9}}}},
-       {{kCurve, {{.32, .05}, {.26, .42}, {.52, .42}, {.78, .62}, {.7, .9}, {.42, 1}, {.15, .88}}},
-        {kLines, {{.32, .05}, {.85, 0}}}}},
-      // 6: a bent stem; a steep stem and a small loop
-      {{{kCurve,
-         {{.7, 0},
-          {.4, .2},
-          {.2, .55},
-          {.22, .85},
-          {.48, 1},
-          {.76, .86},
-          {.75, .62},
-          {.5, .5},
-          {.24, .68}}}},
-       {{kCurve,
-         {{.5, 0}, {.28, .4}, {.2, .76}, {.42, 1}, {.7, .93}, {.73, .7}, {.5, .6}, {.24, .76}}}}},
-      // 7: plain; with a cross-bar; with a serif and a bent stem
-      {{{kLines, {{.15, .02}, {.85, 0}, {.4, 1}}}},
-       {{kLines, {{.15, 0}, {.85, .02}, {.42, 1}}}, {kLines, {{.34, .52}, {.8, .48}}}},
-       {{kLines, {{.15, .18}, {.17, .02}, {.84, .02}}},
-        {kCurve, {{.84, .02}, {.58, .42}, {.44, 1}}}}},
-      // 8: in one go; two loops
-      {{{kCurve,
-         {{.76, .14},
-          {.46, 0},
-          {.22, .18},
-          {.4, .42},
-          {.68, .62},
-          {.77, .84},
-          {.5, 1},
-          {.22, .85},
-          {.32, .62},
-          {.62, .42},
-          {.78, .2},
-          {.6, .03}}}},
-       {{kCurve, {{.5, .46}, {.26, .3}, {.3, .07}, {.5, 0}, {.7, .07}, {.74, .3}, {.5, .46}}},
-        {kCurve, {{.5, .46}, {.2, .62}, {.2, .88}, {.5, 1}, {.8, .88}, {.8, .62}, {.5, .46}}}}},
-      // 9: a straight stem; a bent tail
-      {{{kCurve, {{.76, .18}, {.55, .01}, {.28, .08}, {.2, .32}, {.42, .5}, {.68, .4}, {.76, .16}}},
-        {kLines, {{.76, .14}, {.7, 1}}}},
-       {{kCurve,
-         {{.78, .22},
-          {.5, 0},
-          {.22, .15},
-          {.26, .42},
-          {.55, .48},
-          {.77, .24},
-          {.76, .6},
-          {.6, .92},
-          {.3, 1}}}}},
-  }};
+  static const std::array<std::vector<Glyph>, 10> glyphs = [] {
+    const std::vector<std::string> texts[10] = {
+        // 0: a round one; a narrow one whose ends cross at the top
+        {"~ 50,0 24,14 13,50 24,86 50,100 76,86 87,50 76,14 46,1",
+         "~ 62,4 36,8 18,50 30,90 54,98 78,76 80,36 62,6 42,10"},
+        // 1: a bar; with a flag; with flag and foot
+        {"- 50,0 50,100", "- 30,24 53,0 53,100", "- 30,22 53,0 53,100 - 28,100 78,100"},
+        // 2: straight foot; with a loop in the lower corner
+        {"~ 18,25 30,5 56,0 78,15 76,38 50,68 17,100 - 17,100 86,98",
+         "~ 20,20 42,0 72,10 74,38 52,72 26,96 13,88 28,77 50,90 70,100 90,90"},
+        // 3: two bows; a flat top
+        {"~ 20,10 50,0 78,12 74,36 45,47 ~ 45,47 80,58 82,85 50,100 17,88",
+         "- 20,2 80,0 45,42 ~ 45,42 76,50 83,74 58,98 17,90"},
+        // 4: open, of straight lines; closed; open, with a round corner
+        {"- 30,0 14,58 88,56 - 68,6 64,100", "- 65,100 65,0 12,68 90,68",
+         "~ 20,4 17,38 36,54 76,44 - 78,0 72,100"},
+        // 5: in one go; the top bar apart, and slanted
+        {"- 80,0 28,1 22,45 ~ 22,45 50,36 80,50 80,82 50,100 17,90",
+         "~ 32,5 26,42 52,42 78,62 70,90 42,100 15,88 - 32,5 85,0"},
+        // 6: a bent stem; a steep stem and a small loop
+        {"~ 70,0 40,20 20,55 22,85 48,100 76,86 75,62 50,50 24,68",
+         "~ 50,0 28,40 20,76 42,100 70,93 73,70 50,60 24,76"},
+        // 7: plain; with a cross-bar; with a serif and a bent stem
+        {"- 15,2 85,0 40,100", "- 15,0 85,2 42,100 - 34,52 80,48",
+         "- 15,18 17,2 84,2 ~ 84,2 58,42 44,100"},
+        // 8: in one go; two loops
+        {"~ 76,14 46,0 22,18 40,42 68,62 77,84 50,100 22,85 32,62 62,42 78,20 60,3",
+         "~ 50,46 26,30 30,7 50,0 70,7 74,30 50,46 ~ 50,46 20,62 20,88 50,100 80,88 80,62 "
+         "50,46"},
+        // 9: a straight stem; a bent tail
+        {"~ 76,18 55,1 28,8 20,32 42,50 68,40 76,16 - 76,14 70,100",
+         "~ 78,22 50,0 22,15 26,42 55,48 77,24 76,60 60,92 30,100"},
+    };
+    std::array<std::vector<Glyph>, 10> parsed;
+    for (std::size_t digit = 0; digit < parsed.size(); ++digit) {
+      std::ranges::transform(texts[digit], std::back_inserter(parsed[digit]), ParseGlyph);
+    }
+    return parsed;
+  }();
   return glyphs;
 }
 
-// --- Random numbers without libm
-// -------------------------------------------------------------------
+// --- Random numbers without libm -----------------------------------------------------------------
 
 double Between(Random& random, double low, double high) {
   return low + (high - low) * random.Uniform();
@@ -160,8 +111,7 @@ double Bell(Random& random) {
   return (sum - 2.0) * 1.7320508075688772;
 }
 
-// --- One person's hand
-// ------------------------------------------------------------------------------
+// --- One person's hand ---------------------------------------------------------------------------
 
 // How hard the set is. Changing any of these changes every image: raise kDigitsVersion.
 constexpr double kJitter = 0.028;    // of each point, in glyph units
@@ -252,8 +202,7 @@ class Canvas {
   std::array<double, kDigitPixels> outside_;
 };
 
-// --- Files
-// ----------------------------------------------------------------------------------------
+// --- Files ---------------------------------------------------------------------------------------
 
 std::array<std::byte, 16> BigEndianHeader(std::array<std::uint32_t, 4> words) {
   std::array<std::byte, 16> bytes;

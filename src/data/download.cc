@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/text.h"
 
 namespace passel {
 namespace {
@@ -242,11 +243,8 @@ Status CheckDownloadUrl(std::string_view url) {
   const auto wrong = [&](std::string_view why) {
     // A password must not end up in a log.
     const bool secret = url.find('@') != std::string_view::npos;
-    std::string shown(url.substr(0, 100));
-    std::replace_if(
-        shown.begin(), shown.end(), [](char c) { return c < 0x20 || c >= 0x7F; }, '?');
     return InvalidArgument(fmt::format("{} {}: use, for example, {}",
-                                       secret ? "the URL" : "\"" + shown + "\"", why, kMnistUrl));
+                                       secret ? "the URL" : Quoted(url), why, kMnistUrl));
   };
   std::string_view rest = url;
   if (url.starts_with("http://")) {

@@ -18,8 +18,6 @@ namespace {
 constexpr std::uint32_t kImagesMagic = 2051;
 constexpr std::uint32_t kLabelsMagic = 2049;
 constexpr std::size_t kInputBytes = 128 * 1024;
-// The most that deflate can expand: 258 bytes from 2 bits.
-constexpr std::uint64_t kMaxDeflateRatio = 1032;
 
 std::uint32_t BigEndian32(const std::byte* bytes) {
   return std::to_integer<std::uint32_t>(bytes[0]) << 24 |
@@ -28,6 +26,16 @@ std::uint32_t BigEndian32(const std::byte* bytes) {
 }
 
 }  // namespace
+
+Result<std::size_t> ReadUpTo(ByteSource& source, std::span<std::byte> out) {
+  std::size_t done = 0;
+  while (done < out.size()) {
+    PASSEL_ASSIGN_OR_RETURN(const std::size_t got, source.Read(out.subspan(done)));
+    if (got == 0) break;
+    done += got;
+  }
+  return done;
+}
 
 Result<std::size_t> SpanSource::Read(std::span<std::byte> to) {
   const std::size_t count = std::min(to.size(), rest_.size());
@@ -40,7 +48,7 @@ FileSource::FileSource(FileDescriptor fd, std::uint64_t size, std::string path)
     : fd_(std::move(fd)), size_(size), path_(std::move(path)) {}
 
 Result<std::unique_ptr<FileSource>> FileSource::Open(const std::string& path) {
-  PASSEL_ASSIGN_OR_RETURN(OpenFile file, OpenRegularFile(path, "put an IDX file there"));
+  PASSEL_ASSIGN_OR_RETURN(OpenFile file, OpenRegularFile(path));
   return std::unique_ptr<FileSource>(new FileSource(std::move(file.fd), file.bytes, path));
 }
 
@@ -52,48 +60,19 @@ Result<std::size_t> FileSource::Read(std::span<std::byte> to) {
   }
 }
 
-class IdxReader::Impl {
- public:
-  Impl(std::unique_ptr<ByteSource> source, IdxKind kind, std::string name)
-      : name_(std::move(name)), source_(std::move(source)), kind_(kind) {}
-  ~Impl() {
-    if (inflating_) inflateEnd(&stream_);
-  }
-  Impl(const Impl&) = delete;
-  Impl& operator=(const Impl&) = delete;
+void IdxReader::EndInflate::operator()(z_stream_s* stream) const {
+  inflateEnd(stream);
+  delete stream;
+}
 
-  Status ReadHeader();
-  Status ReadPayload(std::span<std::byte> out);
-
-  IdxShape shape_;
-  std::string name_;
-
- private:
-  Status StartDecoding();
-  Status Refill();
-  Result<std::size_t> ReadPlain(std::span<std::byte> out);
-  Result<std::size_t> Inflate(std::span<std::byte> out);
-  /// Fills `out` unless the content ends before; returns the bytes read.
-  Result<std::size_t> ReadFully(std::span<std::byte> out) {
-    return inflating_ ? Inflate(out) : ReadPlain(out);
-  }
-  Status CheckShape() const;
-  std::size_t header_bytes() const { return kind_ == IdxKind::kImages ? 16 : 8; }
-
-  std::unique_ptr<ByteSource> source_;
-  IdxKind kind_;
-  // Bytes [input_begin_, input_end_) of the buffer are read from the source and not yet used.
-  std::unique_ptr<std::byte[]> input_ = std::make_unique_for_overwrite<std::byte[]>(kInputBytes);
-  std::size_t input_begin_ = 0;
-  std::size_t input_end_ = 0;
-  bool source_ended_ = false;
-  bool inflating_ = false;  // stream_ is initialised: the content is gzip
-  bool gzip_ended_ = false;
-  z_stream stream_{};
-};
+IdxReader::IdxReader(std::unique_ptr<ByteSource> source, IdxKind kind, std::string name)
+    : source_(std::move(source)),
+      kind_(kind),
+      name_(std::move(name)),
+      input_(std::make_unique_for_overwrite<std::byte[]>(kInputBytes)) {}
 
 // Reads more input behind what is there. REQUIRES: the buffer is empty, or not full.
-Status IdxReader::Impl::Refill() {
+Status IdxReader::Refill() {
   if (input_begin_ == input_end_) input_begin_ = input_end_ = 0;
   PASSEL_ASSIGN_OR_RETURN(
       const std::size_t got,
@@ -103,18 +82,19 @@ Status IdxReader::Impl::Refill() {
   return {};
 }
 
-Status IdxReader::Impl::StartDecoding() {
+Status IdxReader::StartDecoding() {
   while (!source_ended_ && input_end_ < 2) PASSEL_RETURN_IF_ERROR(Refill());
   if (input_end_ < 2 || input_[0] != std::byte{0x1f} || input_[1] != std::byte{0x8b}) return {};
+  auto stream = std::make_unique<z_stream>();
   // 15 + 16: the largest window, and a gzip header is required. zlib checks CRC and length.
-  if (inflateInit2(&stream_, 15 + 16) != Z_OK) {
+  if (inflateInit2(stream.get(), 15 + 16) != Z_OK) {
     return ResourceExhausted(fmt::format("zlib cannot allocate its state for {}", name_));
   }
-  inflating_ = true;
+  stream_.reset(stream.release());
   return {};
 }
 
-Result<std::size_t> IdxReader::Impl::ReadPlain(std::span<std::byte> out) {
+Result<std::size_t> IdxReader::ReadPlain(std::span<std::byte> out) {
   std::size_t done = std::min(out.size(), input_end_ - input_begin_);
   std::copy_n(input_.get() + input_begin_, done, out.begin());
   input_begin_ += done;
@@ -126,24 +106,24 @@ Result<std::size_t> IdxReader::Impl::ReadPlain(std::span<std::byte> out) {
   return done;
 }
 
-Result<std::size_t> IdxReader::Impl::Inflate(std::span<std::byte> out) {
+Result<std::size_t> IdxReader::Inflate(std::span<std::byte> out) {
   std::size_t done = 0;
   while (done < out.size() && !gzip_ended_) {
     if (input_begin_ == input_end_ && !source_ended_) PASSEL_RETURN_IF_ERROR(Refill());
     const std::size_t room = std::min<std::size_t>(out.size() - done, std::size_t{1} << 30);
-    stream_.next_in = reinterpret_cast<Bytef*>(input_.get() + input_begin_);
-    stream_.avail_in = static_cast<uInt>(input_end_ - input_begin_);
-    stream_.next_out = reinterpret_cast<Bytef*>(out.data() + done);
-    stream_.avail_out = static_cast<uInt>(room);
-    const int code = inflate(&stream_, Z_NO_FLUSH);
-    input_begin_ = input_end_ - stream_.avail_in;
-    done += room - stream_.avail_out;
+    stream_->next_in = reinterpret_cast<Bytef*>(input_.get() + input_begin_);
+    stream_->avail_in = static_cast<uInt>(input_end_ - input_begin_);
+    stream_->next_out = reinterpret_cast<Bytef*>(out.data() + done);
+    stream_->avail_out = static_cast<uInt>(room);
+    const int code = inflate(stream_.get(), Z_NO_FLUSH);
+    input_begin_ = input_end_ - stream_->avail_in;
+    done += room - stream_->avail_out;
     if (code == Z_STREAM_END) {
       if (input_begin_ == input_end_ && !source_ended_) PASSEL_RETURN_IF_ERROR(Refill());
       if (input_begin_ == input_end_) {
         gzip_ended_ = true;
       } else if (input_[input_begin_] == std::byte{0x1f}) {
-        inflateReset(&stream_);  // gzip allows several members, one behind the other
+        inflateReset(stream_.get());  // gzip allows several members, one behind the other
       } else {
         return DataLoss(fmt::format(
             "{} goes on after the end of its gzip data: replace it by an intact copy", name_));
@@ -155,13 +135,13 @@ Result<std::size_t> IdxReader::Impl::Inflate(std::span<std::byte> out) {
     } else if (code != Z_OK) {
       return DataLoss(
           fmt::format("the gzip data of {} is corrupt ({}): replace it by an intact copy", name_,
-                      stream_.msg ? stream_.msg : "unknown reason"));
+                      stream_->msg ? stream_->msg : "unknown reason"));
     }
   }
   return done;
 }
 
-Status IdxReader::Impl::CheckShape() const {
+Status IdxReader::CheckShape() const {
   const std::uint64_t count = shape_.count, rows = shape_.rows, cols = shape_.cols;
   if (count == 0 || rows == 0 || cols == 0) {
     return InvalidArgument(
@@ -181,13 +161,13 @@ Status IdxReader::Impl::CheckShape() const {
   }
   const std::uint64_t expected = header_bytes() + count * rows * cols;
   const std::uint64_t actual = source_->size();
-  if (!inflating_ && actual != expected) {
+  if (stream_ == nullptr && actual != expected) {
     return DataLoss(fmt::format(
         "{} {}: its header announces {} bytes and it has {}; replace it by "
         "an intact copy",
         name_, actual < expected ? "is cut off" : "has trailing bytes", expected, actual));
   }
-  if (inflating_ && expected / kMaxDeflateRatio > actual) {
+  if (stream_ != nullptr && expected / kMaxDeflateRatio > actual) {
     return DataLoss(
         fmt::format("{} is cut off or corrupt: its header announces {} bytes, but {} "
                     "bytes of gzip data hold at most {}; replace it by an intact copy",
@@ -196,7 +176,7 @@ Status IdxReader::Impl::CheckShape() const {
   return {};
 }
 
-Status IdxReader::Impl::ReadHeader() {
+Status IdxReader::ReadHeader() {
   PASSEL_RETURN_IF_ERROR(StartDecoding());
   const bool images = kind_ == IdxKind::kImages;
   std::array<std::byte, 16> header{};
@@ -223,7 +203,7 @@ Status IdxReader::Impl::ReadHeader() {
   return CheckShape();
 }
 
-Status IdxReader::Impl::ReadPayload(std::span<std::byte> out) {
+Status IdxReader::ReadPayload(std::span<std::byte> out) {
   PASSEL_CHECK(out.size() == shape_.PayloadBytes(), "the buffer must fit the payload");
   PASSEL_ASSIGN_OR_RETURN(const std::size_t got, ReadFully(out));
   if (got < out.size()) {
@@ -241,7 +221,7 @@ Status IdxReader::Impl::ReadPayload(std::span<std::byte> out) {
                     "header announces; replace it by an intact copy",
                     name_, header_bytes() + out.size()));
   }
-  if (inflating_ && !gzip_ended_) {
+  if (stream_ != nullptr && !gzip_ended_) {
     return DataLoss(
         fmt::format("{} is cut off: the checksum that ends its gzip data is missing; "
                     "replace it by an intact copy",
@@ -250,20 +230,11 @@ Status IdxReader::Impl::ReadPayload(std::span<std::byte> out) {
   return {};
 }
 
-IdxReader::IdxReader(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-IdxReader::IdxReader(IdxReader&&) noexcept = default;
-IdxReader& IdxReader::operator=(IdxReader&&) noexcept = default;
-IdxReader::~IdxReader() = default;
-
 Result<IdxReader> IdxReader::Open(std::unique_ptr<ByteSource> source, IdxKind kind,
                                   std::string name) {
-  auto impl = std::make_unique<Impl>(std::move(source), kind, std::move(name));
-  PASSEL_RETURN_IF_ERROR(impl->ReadHeader());
-  return IdxReader(std::move(impl));
+  IdxReader reader(std::move(source), kind, std::move(name));
+  PASSEL_RETURN_IF_ERROR(reader.ReadHeader());
+  return reader;
 }
-
-const IdxShape& IdxReader::shape() const { return impl_->shape_; }
-const std::string& IdxReader::name() const { return impl_->name_; }
-Status IdxReader::ReadPayload(std::span<std::byte> out) { return impl_->ReadPayload(out); }
 
 }  // namespace passel

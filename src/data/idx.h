@@ -14,16 +14,23 @@
 
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/file_descriptor.h"
 #include "base/status.h"
 
+struct z_stream_s;  // of zlib
+
 namespace passel {
+
+struct DataOptions;   // data_source.h
+struct MeasuredData;  // blob_internal.h
 
 /// A sequence of bytes that is read once, from its beginning to its end.
 class ByteSource {
@@ -34,6 +41,9 @@ class ByteSource {
   /// Reads 1 to `to.size()` bytes and returns how many; 0 only at the end.
   virtual Result<std::size_t> Read(std::span<std::byte> to) = 0;
 };
+
+/// Fills `out` unless `source` ends before; returns the bytes read.
+Result<std::size_t> ReadUpTo(ByteSource& source, std::span<std::byte> out);
 
 /// Bytes in memory, which must outlive it.
 class SpanSource : public ByteSource {
@@ -79,6 +89,9 @@ struct IdxShape {
 /// The largest payload that is read, 4 GiB.
 inline constexpr std::uint64_t kMaxIdxPayloadBytes = std::uint64_t{1} << 32;
 
+/// The most that deflate can expand: 258 bytes from 2 bits.
+inline constexpr std::uint64_t kMaxDeflateRatio = 1032;
+
 /// Reads one IDX file: the header at Open(), everything else in one ReadPayload().
 class IdxReader {
  public:
@@ -87,12 +100,8 @@ class IdxReader {
   /// `name` is put into every error.
   static Result<IdxReader> Open(std::unique_ptr<ByteSource> source, IdxKind kind, std::string name);
 
-  IdxReader(IdxReader&&) noexcept;
-  IdxReader& operator=(IdxReader&&) noexcept;
-  ~IdxReader();
-
-  const IdxShape& shape() const;
-  const std::string& name() const;
+  const IdxShape& shape() const { return shape_; }
+  const std::string& name() const { return name_; }
 
   /// Fills `out` (count, rows, cols) and checks that the file, and the gzip stream with its
   /// checksum, end there. On error `out` holds something. Call it once.
@@ -100,9 +109,45 @@ class IdxReader {
   Status ReadPayload(std::span<std::byte> out);
 
  private:
-  class Impl;
-  explicit IdxReader(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  struct EndInflate {
+    void operator()(z_stream_s* stream) const;
+  };
+
+  IdxReader(std::unique_ptr<ByteSource> source, IdxKind kind, std::string name);
+  Status ReadHeader();
+  Status CheckShape() const;
+  Status StartDecoding();
+  Status Refill();
+  Result<std::size_t> ReadPlain(std::span<std::byte> out);
+  Result<std::size_t> Inflate(std::span<std::byte> out);
+  /// Fills `out` unless the content ends before; returns the bytes read.
+  Result<std::size_t> ReadFully(std::span<std::byte> out) {
+    return stream_ != nullptr ? Inflate(out) : ReadPlain(out);
+  }
+  std::size_t header_bytes() const { return kind_ == IdxKind::kImages ? 16 : 8; }
+
+  std::unique_ptr<ByteSource> source_;
+  IdxKind kind_;
+  std::string name_;
+  IdxShape shape_;
+  // Bytes [input_begin_, input_end_) of the buffer are read from the source and not yet used.
+  std::unique_ptr<std::byte[]> input_;
+  std::size_t input_begin_ = 0;
+  std::size_t input_end_ = 0;
+  bool source_ended_ = false;
+  bool gzip_ended_ = false;
+  std::unique_ptr<z_stream_s, EndInflate> stream_;  // there is one if the content is gzip
 };
+
+/// The four files of an MNIST-like directory, in the order of BlobPart (blob_internal.h), without
+/// ".gz".
+inline constexpr std::array<const char*, 4> kIdxFileNames = {
+    "train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte"};
+
+/// Opens these four files, whose headers must fit one another and the files' sizes. They are
+/// decoded at the same time on four threads.
+Result<MeasuredData> OpenIdxFiles(const std::vector<std::string>& paths,
+                                  const DataOptions& options);
 
 }  // namespace passel

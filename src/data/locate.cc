@@ -19,9 +19,8 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "data/data_source.h"
-#include "data/dataset.h"
 #include "data/digits.h"
-#include "data/npz.h"
+#include "data/formats.h"
 
 namespace passel {
 namespace {
@@ -47,20 +46,17 @@ std::optional<double> AgeSeconds(const std::string& path) {
   return age;
 }
 
-bool HasFourFiles(const std::string& dir) { return FindIdxFiles(dir).ok(); }
+bool HasFourFiles(const std::string& dir) {
+  const auto files = FindData(dir);
+  return files.ok() && files->format->usual;
+}
 
-// What else there is to say about the files.
+// What else there is to say about the files: " (npz, the very file that Keras downloads)".
 std::string Describe(const DataFiles& files) {
-  switch (files.format) {
-    case DataFormat::kNpz:
-      return IsKerasMnist(files.paths[0]) ? " (npz, the very file that Keras downloads)" : " (npz)";
-    case DataFormat::kCsv:
-      return " (csv)";
-    case DataFormat::kIdx:
-    case DataFormat::kFake:
-      return "";
-  }
-  return "";
+  const DataFormat& format = *files.format;
+  if (format.usual) return "";
+  const std::string_view note = format.note != nullptr ? format.note(files.paths[0]) : "";
+  return fmt::format(" ({}{}{})", format.name, note.empty() ? "" : ", ", note);
 }
 
 Result<DataLocation> UseIfReadable(const std::string& dir, DataOrigin origin,
@@ -85,7 +81,7 @@ void RemoveAbandoned(const std::string& parent, const std::string& prefix) {
 Result<std::string> GeneratedDigits(const std::string& cache, const LocateOptions& options) {
   const std::string name = fmt::format("generated-digits-v{}", kDigitsVersion);
   const std::string dir = fmt::format("{}/{}", cache, name);
-  if (DatasetBytes(dir).ok()) return dir;
+  if (CheckData(dir).ok()) return dir;
   PASSEL_RETURN_IF_ERROR(MakeDirectories(cache));
   struct stat info;
   if (::stat(dir.c_str(), &info) == 0) {
@@ -108,13 +104,12 @@ Result<std::string> GeneratedDigits(const std::string& cache, const LocateOption
   fs::remove_all(temporary, ignored);
   PASSEL_RETURN_IF_ERROR(status);
   // Somebody else was first: theirs is as good.
-  if (DatasetBytes(dir).ok()) return dir;
+  if (CheckData(dir).ok()) return dir;
   return ErrnoStatus(error, fmt::format("cannot rename {} to {}", temporary, dir));
 }
 
 // Downloads MNIST, unless that failed lately; then the error says so.
 Status DownloadUnlessFailedLately(const std::string& cache, const LocateOptions& options) {
-  if (!options.allow_download) return Unavailable("downloads are switched off");
   const std::string marker = fmt::format("{}/mnist-download-failed", cache);
   if (options.allow_generated && !options.always_download) {
     if (const auto age = AgeSeconds(marker); age && *age < kRetrySeconds) {
@@ -249,11 +244,10 @@ Result<DataLocation> LocateData(const LocateOptions& options) {
 Result<DataLocation> EnsureData(const LocateOptions& options) {
   LocateOptions real = options;
   real.allow_generated = false;
-  if (options.data_dir.empty() || !options.allow_download) return LocateData(real);
+  if (options.data_dir.empty()) return LocateData(real);
   const auto found = FindData(options.data_dir);
   // A path that names a file which is not there is a mistake, and no folder to be made.
-  if (found.ok() || found.status().code() != Code::kNotFound ||
-      fs::path(options.data_dir).extension() == ".npz") {
+  if (found.ok() || found.status().code() != Code::kNotFound || HasDataEnding(options.data_dir)) {
     return LocateData(real);
   }
   DownloadOptions open = options.download;

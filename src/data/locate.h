@@ -1,7 +1,7 @@
 // locate.h - finds the training data, and gets it if need be.
 //
 // In this order, the first that applies:
-//   1. what the user named (--data_dir): a directory or a file, in any format of data_source.h
+//   1. what the user named (--data_dir): a directory or a file, in any format of formats.h
 //                                                                unusable: an error, no fallback
 //   2. $PASSEL_DATA_DIR, likewise                                unusable: an error, no fallback
 //   3. a place where the program that is meant has its data, if a data set can be told there
@@ -48,10 +48,9 @@ struct LocateOptions {
   std::string usual_dir;  ///< the third place; empty if there is none
   std::string usual_for;  ///< who has it there, for `why`: "preset dist-mnist"
   std::string shared_dir = "../shared/data/mnist";
-  bool allow_download = true;
   /// Also when one failed within the last hour, as for servers that the user named.
   bool always_download = false;
-  /// False: where a download is needed and fails or is not allowed, that is an error.
+  /// False: where a download is needed and fails, that is an error.
   bool allow_generated = true;
   DownloadOptions download;
   std::uint32_t generated_train = 60'000;

@@ -125,16 +125,6 @@ std::string NpyShapeText(const std::vector<std::uint64_t>& shape) {
   return text + (shape.size() == 1 ? ",)" : ")");
 }
 
-Result<std::size_t> ReadUpTo(ByteSource& source, std::span<std::byte> out) {
-  std::size_t done = 0;
-  while (done < out.size()) {
-    PASSEL_ASSIGN_OR_RETURN(const std::size_t got, source.Read(out.subspan(done)));
-    if (got == 0) break;
-    done += got;
-  }
-  return done;
-}
-
 Result<NpyHeader> ParseNpyDictionary(std::string_view text, const std::string& name) {
   const auto wrong = [&](std::string_view what) {
     return InvalidArgument(

@@ -43,7 +43,4 @@ Result<NpyHeader> ReadNpyHeader(ByteSource& source, const std::string& name);
 /// tests.
 Result<NpyHeader> ParseNpyDictionary(std::string_view text, const std::string& name);
 
-/// Fills `out` unless `source` ends before; returns the bytes read.
-Result<std::size_t> ReadUpTo(ByteSource& source, std::span<std::byte> out);
-
 }  // namespace passel

@@ -9,22 +9,17 @@
 #include <vector>
 
 #include "base/file.h"
+#include "data/blob_internal.h"
 #include "data/download.h"
-#include "data/npy.h"
-#include "data/zip_archive.h"
 
 namespace passel {
 namespace {
 
-// The most that deflate can expand: 258 bytes from 2 bits.
-constexpr std::uint64_t kMaxDeflateRatio = 1032;
 constexpr std::size_t kLabelChunk = 64 * 1024;  // bytes; a multiple of every width
 
 constexpr std::uint64_t kKerasBytes = 11'490'434;
 constexpr const char* kKerasSha256 =
     "731c5ac602752760c8e48fbffcf8c3b850d9dc2a2aedcf2cc48468fc17b673d1";
-
-bool IsImages(std::size_t part) { return part % 2 == 0; }
 
 // Where each of the four arrays is in the archive. Errors as in Open().
 Result<std::array<std::size_t, 4>> FindArrays(const ZipArchive& archive) {
@@ -100,40 +95,18 @@ Status CheckHeader(const NpyHeader& header, bool images, const std::string& name
 
 }  // namespace
 
-class NpzReader::Impl {
- public:
-  Impl(ZipArchive archive, std::array<std::size_t, 4> places)
-      : archive_(std::move(archive)), places_(places) {}
+std::string NpzReader::Name(std::size_t part) const {
+  return fmt::format("{} in {}", kNpzArrayNames[part], archive_.name());
+}
 
-  static Result<NpzReader> Open(ZipArchive archive);
-  // A source that stands behind the npy header, which goes to `header`.
-  Result<std::unique_ptr<ByteSource>> OpenArray(std::size_t part, NpyHeader* header);
-  Status ReadArray(std::size_t part, std::span<std::byte> out);
-  std::string Name(std::size_t part) const {
-    return fmt::format("{} in {}", kNpzArrayNames[part], archive_.name());
-  }
+Status NpzReader::CutOff(std::size_t part, const NpyHeader& header, std::uint64_t got) const {
+  return DataLoss(
+      fmt::format("{} is cut off: its header announces {} bytes and it holds {}; replace it by an "
+                  "intact copy",
+                  Name(part), Elements(header) * header.width, got));
+}
 
-  ZipArchive archive_;
-  std::array<std::size_t, 4> places_;
-  std::array<std::uint32_t, 4> counts_{};
-  std::uint64_t pixels_ = 0;
-  std::uint32_t rows_ = 0, cols_ = 0;  // 0: not known
-
- private:
-  // Takes the size of the images in array `part`, which must be that of those before.
-  Status TakeSize(std::size_t part, const std::vector<std::uint64_t>& shape);
-  Status ReadLabels(ByteSource& source, const NpyHeader& header, std::size_t part,
-                    std::span<std::byte> out);
-  Status CutOff(std::size_t part, const NpyHeader& header, std::uint64_t got) const {
-    return DataLoss(
-        fmt::format("{} is cut off: its header announces {} bytes and it holds {}; replace it by "
-                    "an intact copy",
-                    Name(part), Elements(header) * header.width, got));
-  }
-};
-
-Result<std::unique_ptr<ByteSource>> NpzReader::Impl::OpenArray(std::size_t part,
-                                                               NpyHeader* header) {
+Result<std::unique_ptr<ByteSource>> NpzReader::OpenArray(std::size_t part, NpyHeader* header) {
   const std::string name = Name(part);
   PASSEL_ASSIGN_OR_RETURN(auto source, archive_.OpenMember(places_[part]));
   PASSEL_ASSIGN_OR_RETURN(*header, ReadNpyHeader(*source, name));
@@ -156,26 +129,23 @@ Result<std::unique_ptr<ByteSource>> NpzReader::Impl::OpenArray(std::size_t part,
   return source;
 }
 
-Result<NpzReader> NpzReader::Impl::Open(ZipArchive archive) {
+Result<NpzReader> NpzReader::Open(ZipArchive archive) {
   PASSEL_ASSIGN_OR_RETURN(const auto places, FindArrays(archive));
-  auto impl = std::make_unique<Impl>(std::move(archive), places);
+  NpzReader reader(std::move(archive), places);
   for (std::size_t part = 0; part < 4; ++part) {
     NpyHeader header;
-    PASSEL_RETURN_IF_ERROR(impl->OpenArray(part, &header).status());
-    impl->counts_[part] = static_cast<std::uint32_t>(header.shape[0]);
-    if (IsImages(part)) PASSEL_RETURN_IF_ERROR(impl->TakeSize(part, header.shape));
+    PASSEL_RETURN_IF_ERROR(reader.OpenArray(part, &header).status());
+    reader.counts_[part] = static_cast<std::uint32_t>(header.shape[0]);
+    if (IsImages(part)) PASSEL_RETURN_IF_ERROR(reader.TakeSize(part, header.shape));
   }
   for (const std::size_t part : {0, 2}) {
-    if (impl->counts_[part] != impl->counts_[part + 1]) {
-      return DataLoss(fmt::format("{} has {} images but {} has {} labels: use arrays of one set",
-                                  impl->Name(part), impl->counts_[part], impl->Name(part + 1),
-                                  impl->counts_[part + 1]));
-    }
+    PASSEL_RETURN_IF_ERROR(CompareCounts(reader.Name(part), reader.counts_[part],
+                                         reader.Name(part + 1), reader.counts_[part + 1]));
   }
-  return NpzReader(std::move(impl));
+  return reader;
 }
 
-Status NpzReader::Impl::TakeSize(std::size_t part, const std::vector<std::uint64_t>& shape) {
+Status NpzReader::TakeSize(std::size_t part, const std::vector<std::uint64_t>& shape) {
   const std::uint64_t rows = shape.size() == 3 ? shape[1] : 0;
   const std::uint64_t cols = shape.size() == 3 ? shape[2] : 0;
   const std::uint64_t pixels = shape.size() == 3 ? rows * cols : shape[1];
@@ -194,8 +164,8 @@ Status NpzReader::Impl::TakeSize(std::size_t part, const std::vector<std::uint64
   return {};
 }
 
-Status NpzReader::Impl::ReadLabels(ByteSource& source, const NpyHeader& header, std::size_t part,
-                                   std::span<std::byte> out) {
+Status NpzReader::ReadLabels(ByteSource& source, const NpyHeader& header, std::size_t part,
+                             std::span<std::byte> out) {
   const std::uint32_t width = header.width;
   const bool big = header.byte_order == '>';
   std::vector<std::byte> chunk(std::min<std::size_t>(kLabelChunk, out.size() * width));
@@ -229,7 +199,7 @@ Status NpzReader::Impl::ReadLabels(ByteSource& source, const NpyHeader& header, 
   return {};
 }
 
-Status NpzReader::Impl::ReadArray(std::size_t part, std::span<std::byte> out) {
+Status NpzReader::ReadArray(std::size_t part, std::span<std::byte> out) {
   PASSEL_CHECK(part < 4 && out.size() == counts_[part] * (IsImages(part) ? pixels_ : 1),
                "the buffer must fit the array");
   NpyHeader header;
@@ -255,28 +225,28 @@ Status NpzReader::Impl::ReadArray(std::size_t part, std::span<std::byte> out) {
   return {};
 }
 
-NpzReader::NpzReader(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-NpzReader::NpzReader(NpzReader&&) noexcept = default;
-NpzReader& NpzReader::operator=(NpzReader&&) noexcept = default;
-NpzReader::~NpzReader() = default;
-
 Result<NpzReader> NpzReader::Open(const std::string& path) {
   PASSEL_ASSIGN_OR_RETURN(ZipArchive archive, ZipArchive::Open(path));
-  return Impl::Open(std::move(archive));
+  return Open(std::move(archive));
 }
 
 Result<NpzReader> NpzReader::OpenBytes(std::span<const std::byte> bytes, std::string name) {
   PASSEL_ASSIGN_OR_RETURN(ZipArchive archive, ZipArchive::OpenBytes(bytes, std::move(name)));
-  return Impl::Open(std::move(archive));
+  return Open(std::move(archive));
 }
 
-std::uint32_t NpzReader::train_count() const { return impl_->counts_[0]; }
-std::uint32_t NpzReader::test_count() const { return impl_->counts_[2]; }
-std::uint64_t NpzReader::pixels() const { return impl_->pixels_; }
-std::uint32_t NpzReader::rows() const { return impl_->rows_; }
-std::uint32_t NpzReader::cols() const { return impl_->cols_; }
-Status NpzReader::ReadArray(std::size_t part, std::span<std::byte> out) {
-  return impl_->ReadArray(part, out);
+Result<MeasuredData> OpenNpzFile(const std::vector<std::string>& paths, const DataOptions&) {
+  PASSEL_ASSIGN_OR_RETURN(NpzReader opened, NpzReader::Open(paths[0]));
+  const auto reader = std::make_shared<NpzReader>(std::move(opened));
+  BlobShape shape{reader->train_count(), reader->test_count(), reader->rows(), reader->cols()};
+  if (shape.rows == 0) SetSides(reader->pixels(), &shape);
+  const auto read = [reader](const BlobWriter& to) -> Status {
+    for (const BlobPart part : {kTrainImages, kTrainLabels, kTestImages, kTestLabels}) {
+      PASSEL_RETURN_IF_ERROR(reader->ReadArray(part, to.part(part)));
+    }
+    return {};
+  };
+  return MeasuredData{shape, reader->Name(kTrainLabels), reader->Name(kTestLabels), read};
 }
 
 bool IsKerasMnist(const std::string& path) {

@@ -23,8 +23,11 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
+#include "data/npy.h"
+#include "data/zip_archive.h"
 
 namespace passel {
 
@@ -38,27 +41,42 @@ class NpzReader {
   /// `bytes` must outlive the reader; `name` is put into every error.
   static Result<NpzReader> OpenBytes(std::span<const std::byte> bytes, std::string name);
 
-  NpzReader(NpzReader&&) noexcept;
-  NpzReader& operator=(NpzReader&&) noexcept;
-  ~NpzReader();
-
-  std::uint32_t train_count() const;
-  std::uint32_t test_count() const;
+  std::uint32_t train_count() const { return counts_[0]; }
+  std::uint32_t test_count() const { return counts_[2]; }
   /// An image's size. Rows and columns are 0 if no array says them; else pixels() is the product.
-  std::uint64_t pixels() const;
-  std::uint32_t rows() const;
-  std::uint32_t cols() const;
+  std::uint64_t pixels() const { return pixels_; }
+  std::uint32_t rows() const { return rows_; }
+  std::uint32_t cols() const { return cols_; }
 
   /// Fills `out` with array `part` of kNpzArrayNames, labels converted to bytes, and checks that
   /// the array, and its checksum, end there. On error `out` holds something.
   /// REQUIRES: out.size() is the count, times pixels() for images.
   Status ReadArray(std::size_t part, std::span<std::byte> out);
 
+  /// Of array `part`, for errors.
+  std::string Name(std::size_t part) const;
+
  private:
-  class Impl;
-  explicit NpzReader(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  NpzReader(ZipArchive archive, std::array<std::size_t, 4> places)
+      : archive_(std::move(archive)), places_(places) {}
+  static Result<NpzReader> Open(ZipArchive archive);
+  /// A source that stands behind the npy header, which goes to `header`.
+  Result<std::unique_ptr<ByteSource>> OpenArray(std::size_t part, NpyHeader* header);
+  /// Takes the size of the images in array `part`, which must be that of those before.
+  Status TakeSize(std::size_t part, const std::vector<std::uint64_t>& shape);
+  Status ReadLabels(ByteSource& source, const NpyHeader& header, std::size_t part,
+                    std::span<std::byte> out);
+  Status CutOff(std::size_t part, const NpyHeader& header, std::uint64_t got) const;
+
+  ZipArchive archive_;
+  std::array<std::size_t, 4> places_;  // of the arrays in the archive
+  std::array<std::uint32_t, 4> counts_{};
+  std::uint64_t pixels_ = 0;
+  std::uint32_t rows_ = 0, cols_ = 0;
 };
+
+/// Opens the one file.
+Result<MeasuredData> OpenNpzFile(const std::vector<std::string>& paths, const DataOptions& options);
 
 /// Whether `path` is, byte by byte, the mnist.npz that Keras downloads.
 bool IsKerasMnist(const std::string& path);

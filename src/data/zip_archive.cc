@@ -55,26 +55,11 @@ class ZipMember : public ByteSource {
 
 }  // namespace
 
-class ZipArchive::Impl {
- public:
-  Impl(zip_t* archive, std::string name) : archive_(archive), name_(std::move(name)) {}
-  // Nothing was changed, so there is nothing to write back.
-  ~Impl() { zip_discard(archive_); }
-  Impl(const Impl&) = delete;
-  Impl& operator=(const Impl&) = delete;
+// Nothing was changed, so there is nothing to write back.
+void ZipArchive::Discard::operator()(zip* archive) const { zip_discard(archive); }
 
-  // Takes `source` over (nullptr: why is in `error`) and finishes `error`.
-  static Result<ZipArchive> OpenSource(zip_source_t* source, zip_error_t* error, std::string name,
-                                       std::uint64_t archive_bytes);
-  Status ReadDirectory(std::uint64_t archive_bytes);
-
-  zip_t* archive_;
-  std::string name_;
-  std::vector<ZipEntry> entries_;
-};
-
-Result<ZipArchive> ZipArchive::Impl::OpenSource(zip_source_t* source, zip_error_t* error,
-                                                std::string name, std::uint64_t archive_bytes) {
+Result<ZipArchive> ZipArchive::OpenSource(zip_source* source, zip_error* error, std::string name,
+                                          std::uint64_t archive_bytes) {
   zip_t* archive = source == nullptr ? nullptr : zip_open_from_source(source, ZIP_RDONLY, error);
   if (archive == nullptr) {
     if (source != nullptr) zip_source_free(source);
@@ -83,21 +68,21 @@ Result<ZipArchive> ZipArchive::Impl::OpenSource(zip_source_t* source, zip_error_
     return status;
   }
   zip_error_fini(error);
-  auto impl = std::make_unique<Impl>(archive, std::move(name));
-  PASSEL_RETURN_IF_ERROR(impl->ReadDirectory(archive_bytes));
-  return ZipArchive(std::move(impl));
+  ZipArchive result(archive, std::move(name));
+  PASSEL_RETURN_IF_ERROR(result.ReadDirectory(archive_bytes));
+  return result;
 }
 
-Status ZipArchive::Impl::ReadDirectory(std::uint64_t archive_bytes) {
-  const zip_int64_t count = zip_get_num_entries(archive_, 0);
+Status ZipArchive::ReadDirectory(std::uint64_t archive_bytes) {
+  const zip_int64_t count = zip_get_num_entries(archive_.get(), 0);
   if (count > kMaxEntries) {
     return InvalidArgument(fmt::format("{} holds {} files, more than the {} allowed: use another",
                                        name_, count, kMaxEntries));
   }
   for (zip_int64_t i = 0; i < count; ++i) {
     zip_stat_t info;
-    if (zip_stat_index(archive_, static_cast<zip_uint64_t>(i), 0, &info) != 0) {
-      return ZipStatus(zip_get_error(archive_), name_);
+    if (zip_stat_index(archive_.get(), static_cast<zip_uint64_t>(i), 0, &info) != 0) {
+      return ZipStatus(zip_get_error(archive_.get()), name_);
     }
     ZipEntry entry;
     if ((info.valid & ZIP_STAT_NAME) != 0 && info.name != nullptr) entry.name = info.name;
@@ -115,14 +100,6 @@ Status ZipArchive::Impl::ReadDirectory(std::uint64_t archive_bytes) {
   return {};
 }
 
-ZipArchive::ZipArchive(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-ZipArchive::ZipArchive(ZipArchive&&) noexcept = default;
-ZipArchive& ZipArchive::operator=(ZipArchive&&) noexcept = default;
-ZipArchive::~ZipArchive() = default;
-
-const std::string& ZipArchive::name() const { return impl_->name_; }
-const std::vector<ZipEntry>& ZipArchive::entries() const { return impl_->entries_; }
-
 Result<ZipArchive> ZipArchive::Open(const std::string& path) {
   PASSEL_ASSIGN_OR_RETURN(OpenFile opened, OpenRegularFile(path, "put an npz file there"));
   std::FILE* file = ::fdopen(opened.fd.get(), "rb");
@@ -132,22 +109,22 @@ Result<ZipArchive> ZipArchive::Open(const std::string& path) {
   zip_error_init(&error);
   zip_source_t* source = zip_source_filep_create(file, 0, -1, &error);
   if (source == nullptr) std::fclose(file);
-  return Impl::OpenSource(source, &error, path, opened.bytes);
+  return OpenSource(source, &error, path, opened.bytes);
 }
 
 Result<ZipArchive> ZipArchive::OpenBytes(std::span<const std::byte> bytes, std::string name) {
   zip_error_t error;
   zip_error_init(&error);
   zip_source_t* source = zip_source_buffer_create(bytes.data(), bytes.size(), 0, &error);
-  return Impl::OpenSource(source, &error, std::move(name), bytes.size());
+  return OpenSource(source, &error, std::move(name), bytes.size());
 }
 
 Result<std::unique_ptr<ByteSource>> ZipArchive::OpenMember(std::size_t index) {
-  const ZipEntry& entry = impl_->entries_.at(index);
-  const std::string name = fmt::format("{} in {}", entry.name, impl_->name_);
+  const ZipEntry& entry = entries_.at(index);
+  const std::string name = fmt::format("{} in {}", entry.name, name_);
   zip_stat_t info;
-  if (zip_stat_index(impl_->archive_, index, 0, &info) != 0) {
-    return ZipStatus(zip_get_error(impl_->archive_), name);
+  if (zip_stat_index(archive_.get(), index, 0, &info) != 0) {
+    return ZipStatus(zip_get_error(archive_.get()), name);
   }
   if ((info.valid & ZIP_STAT_ENCRYPTION_METHOD) != 0 && info.encryption_method != ZIP_EM_NONE) {
     return InvalidArgument(fmt::format("{} is encrypted: use an npz file without password", name));
@@ -159,8 +136,8 @@ Result<std::unique_ptr<ByteSource>> ZipArchive::OpenMember(std::size_t index) {
                     "(8): write it again with numpy.savez_compressed",
                     name, info.comp_method));
   }
-  zip_file_t* file = zip_fopen_index(impl_->archive_, index, 0);
-  if (file == nullptr) return ZipStatus(zip_get_error(impl_->archive_), name);
+  zip_file_t* file = zip_fopen_index(archive_.get(), index, 0);
+  if (file == nullptr) return ZipStatus(zip_get_error(archive_.get()), name);
   return std::unique_ptr<ByteSource>(std::make_unique<ZipMember>(file, entry.size, name));
 }
 

@@ -13,10 +13,15 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
 #include "data/idx.h"
+
+struct zip;         // of libzip
+struct zip_error;   // of libzip
+struct zip_source;  // of libzip
 
 namespace passel {
 
@@ -34,13 +39,9 @@ class ZipArchive {
   /// `bytes` must outlive the archive; `name` is put into every error.
   static Result<ZipArchive> OpenBytes(std::span<const std::byte> bytes, std::string name);
 
-  ZipArchive(ZipArchive&&) noexcept;
-  ZipArchive& operator=(ZipArchive&&) noexcept;
-  ~ZipArchive();
-
-  const std::string& name() const;
+  const std::string& name() const { return name_; }
   /// In the order of the archive's directory. Names may occur more than once.
-  const std::vector<ZipEntry>& entries() const;
+  const std::vector<ZipEntry>& entries() const { return entries_; }
 
   /// The decompressed bytes of entry `index`, which must not outlive the archive. Read() returns 0
   /// only after the checksum and the size in the directory were found to be right.
@@ -49,9 +50,19 @@ class ZipArchive {
   Result<std::unique_ptr<ByteSource>> OpenMember(std::size_t index);
 
  private:
-  class Impl;
-  explicit ZipArchive(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  struct Discard {
+    void operator()(zip* archive) const;
+  };
+
+  ZipArchive(zip* archive, std::string name) : archive_(archive), name_(std::move(name)) {}
+  /// Takes `source` over (nullptr: why is in `error`) and finishes `error`.
+  static Result<ZipArchive> OpenSource(zip_source* source, zip_error* error, std::string name,
+                                       std::uint64_t archive_bytes);
+  Status ReadDirectory(std::uint64_t archive_bytes);
+
+  std::unique_ptr<zip, Discard> archive_;
+  std::string name_;
+  std::vector<ZipEntry> entries_;
 };
 
 }  // namespace passel

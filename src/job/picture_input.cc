@@ -1,10 +1,12 @@
 #include "job/picture_input.h"
 
 #include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <string_view>
 #include <utility>
 
 #include "base/file.h"
@@ -53,8 +55,8 @@ Result<PictureFile> ReadPng(const std::string& path, const PictureOptions& optio
   return file;
 }
 
-Result<PictureFile> ReadIdx(std::unique_ptr<FileSource> source, const std::string& path,
-                            const PictureOptions& options) {
+Result<PictureFile> ReadIdx(const std::string& path, const PictureOptions& options) {
+  PASSEL_ASSIGN_OR_RETURN(std::unique_ptr<FileSource> source, FileSource::Open(path));
   PASSEL_ASSIGN_OR_RETURN(IdxReader reader,
                           IdxReader::Open(std::move(source), IdxKind::kImages, path));
   const IdxShape& shape = reader.shape();
@@ -87,30 +89,34 @@ Result<PictureFile> ReadIdx(std::unique_ptr<FileSource> source, const std::strin
   return file;
 }
 
+// What a picture file may be, told by its first bytes.
+struct PictureFormat {
+  std::string_view start;
+  std::string_view words;  // for the sentence about a file that is none; "": those before
+  Result<PictureFile> (*read)(const std::string& path, const PictureOptions& options);
+};
+
+constexpr PictureFormat kPictureFormats[] = {
+    {"\x89PNG", "a PNG picture", ReadPng},
+    {std::string_view("\0\0", 2), "an IDX file, plain or gzip", ReadIdx},
+    {"\x1f\x8b", "", ReadIdx},
+};
+
 }  // namespace
 
 Result<PictureFile> ReadPictures(const std::string& path, const PictureOptions& options) {
-  constexpr std::array<std::uint8_t, 4> kPngStart = {0x89, 'P', 'N', 'G'};
-  std::array<std::byte, 4> start{};
-  PASSEL_ASSIGN_OR_RETURN(std::unique_ptr<FileSource> sniff, FileSource::Open(path));
-  std::size_t got = 0;
-  while (got < start.size()) {
-    PASSEL_ASSIGN_OR_RETURN(const std::size_t more, sniff->Read(std::span(start).subspan(got)));
-    if (more == 0) break;
-    got += more;
+  std::array<char, 8> start{};
+  PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<FileSource> sniff, FileSource::Open(path));
+  PASSEL_ASSIGN_OR_RETURN(const std::size_t got,
+                          ReadUpTo(*sniff, std::as_writable_bytes(std::span(start))));
+  const std::string_view text(start.data(), got);
+  std::vector<std::string_view> words;
+  for (const PictureFormat& format : kPictureFormats) {
+    if (text.starts_with(format.start)) return format.read(path, options);
+    if (!format.words.empty()) words.push_back(format.words);
   }
-  if (got == start.size() &&
-      std::ranges::equal(std::as_bytes(std::span(kPngStart)), std::span(start))) {
-    return ReadPng(path, options);
-  }
-  const bool gzip = got >= 2 && start[0] == std::byte{0x1f} && start[1] == std::byte{0x8b};
-  const bool idx = got >= 2 && start[0] == std::byte{0} && start[1] == std::byte{0};
-  if (!gzip && !idx) {
-    return InvalidArgument(fmt::format(
-        "{} is neither a PNG picture nor an IDX file, plain or gzip: convert it to PNG", path));
-  }
-  PASSEL_ASSIGN_OR_RETURN(std::unique_ptr<FileSource> source, FileSource::Open(path));
-  return ReadIdx(std::move(source), path, options);
+  return InvalidArgument(
+      fmt::format("{} is neither {}: convert it to PNG", path, fmt::join(words, " nor ")));
 }
 
 }  // namespace passel::job

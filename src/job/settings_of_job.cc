@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include "data/download.h"
+#include "data/formats.h"
 #include "job/settings_table.h"
 #include "store/mode.h"
 #include "train/log_lines.h"
@@ -22,9 +23,9 @@ SettingGroup DataGroup() {
   return {
       "Data",
       {{"data_dir", At<&J::source, &SourceSettings::data_dir>(),
-        "Directory or file: four IDX files, plain or gzip, mnist.npz, or mnist_train.csv and "
-        "mnist_test.csv. Else $PASSEL_DATA_DIR, else where the preset has it, else "
-        "../shared/data/mnist, else a download, else generated digits",
+        fmt::format("Directory or file: {}. Else $PASSEL_DATA_DIR, else where the preset has it, "
+                    "else ../shared/data/mnist, else a download, else generated digits",
+                    DataFormatsInWords()),
         InShortHelp()},
        {"download_url",
         At<&J::source, &SourceSettings::download_url>(),

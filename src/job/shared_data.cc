@@ -16,6 +16,7 @@
 #include "base/nvtx.h"
 #include "base/output.h"
 #include "data/data_source.h"
+#include "data/formats.h"
 #include "data/locate.h"
 #include "job/data_settings.h"
 #include "train/log_lines.h"
@@ -83,7 +84,7 @@ Result<DataOptions> JobDataOptions(const JobSettings& flags) {
 }
 
 Result<std::string> DataKey(const std::string& dir, const DataOptions& options) {
-  if (options.fake) return std::string(DataFormatName(DataFormat::kFake));
+  if (options.fake) return std::string("fake");
   PASSEL_ASSIGN_OR_RETURN(const DataFiles found, FindData(dir));
   Fnv1a hash;
   hash.AddNumber(options.csv_train_limit);
@@ -101,7 +102,7 @@ Result<std::string> DataKey(const std::string& dir, const DataOptions& options) 
     hash.AddNumber(static_cast<std::uint64_t>(info.st_mtim.tv_nsec));
     std::free(real);
   }
-  return fmt::format("{}-{:016x}", DataFormatName(found.format), hash.value());
+  return fmt::format("{}-{:016x}", found.format->name, hash.value());
 }
 
 JobData DescribeData(const std::string& dir, const DataOptions& options, const std::string& key,

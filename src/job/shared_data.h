@@ -17,7 +17,7 @@ namespace passel::job {
 
 class SharedData {
  public:
-  /// Reads the data at `dir` (IDX files, npz or CSV) into a sealed memory file.
+  /// Reads the data at `dir` (data/data_source.h) into a sealed memory file.
   static Result<SharedData> Load(const std::string& dir, const DataOptions& options);
   /// Maps the memory file of another task. Errors: those of Dataset::View(); kFailedPrecondition
   /// when it is not sealed.

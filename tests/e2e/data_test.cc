@@ -7,12 +7,14 @@
 #include <sys/stat.h>
 
 #include <filesystem>
+#include <optional>
 
 #include "data/dataset.h"
+#include "data/idx.h"
 #include "support/program.h"
 #include "support/sanitized.h"
+#include "unit/data/format_files.h"
 #include "unit/data/http_server.h"
-#include "unit/data/zip_files.h"
 
 namespace passel::testing {
 namespace {
@@ -23,50 +25,19 @@ using ::testing::Not;
 // In KiB. A sanitizer reserves terabytes of address space.
 constexpr const char* kMemoryLimit = kSanitized ? "" : "ulimit -v 1048576; ";
 
-std::vector<std::uint8_t> Bytes(std::span<const std::uint8_t> bytes) {
-  return {bytes.begin(), bytes.end()};
-}
-
 // Digits() once more, in the other formats.
 class DataTest : public ::testing::Test {
  protected:
   DataTest() : digits_(*OwnedDataset::Load(Digits())) {}
 
-  static std::string Csv(const ImageSet& set) {
-    std::string text;
-    for (std::size_t i = 0; i < set.size(); ++i) {
-      text += std::to_string(set.labels[i]);
-      for (const std::uint8_t pixel : set.image(i)) text += fmt::format(",{}", pixel);
-      text += "\n";
-    }
-    return text;
-  }
-  std::string MakeCsv() {
-    const std::string dir = sandbox_.dir().File("csv");
+  // A directory with them.
+  std::string Make(const test::Writer& writer) {
+    const std::string dir = sandbox_.dir().File(writer.format);
     std::filesystem::create_directory(dir);
-    WriteText(dir + "/mnist_train.csv", Csv(digits_->train()));
-    WriteText(dir + "/mnist_test.csv", Csv(digits_->test()));
+    writer.write(dir, test::Copy(*digits_));
     return dir;
   }
-  std::string MakeNpz() {
-    const auto shape = [](const ImageSet& set, bool images) {
-      return fmt::format("({}{})", set.size(), images ? ", 28, 28" : ",");
-    };
-    std::vector<passel::test::ZipFile> files;
-    for (const auto& [name, set] :
-         {std::pair("train", &digits_->train()), std::pair("test", &digits_->test())}) {
-      files.push_back(passel::test::ZipFile{
-          std::string("x_") + name + ".npy",
-          passel::test::Npy("|u1", shape(*set, true), Bytes(set->images)), true});
-      files.push_back(passel::test::ZipFile{
-          std::string("y_") + name + ".npy",
-          passel::test::Npy("|u1", shape(*set, false), Bytes(set->labels)), true});
-    }
-    const std::vector<std::uint8_t> zip = passel::test::Zip(files);
-    const std::string path = sandbox_.dir().File("mnist.npz");
-    WriteText(path, {zip.begin(), zip.end()});
-    return path;
-  }
+  std::string MakeCsv() { return Make({"csv", test::WriteCsv, false}); }
   // What `passel data check` prints, but for the first line, which names the place.
   std::string Check(const std::string& path, std::vector<std::string> more = {}) {
     std::vector<std::string> all = {"data", "check", "--data_dir=" + path};
@@ -87,24 +58,23 @@ class DataTest : public ::testing::Test {
 };
 
 TEST_F(DataTest, EveryFormatHoldsTheSameAndTrainsTheSame) {
-  const std::string csv = MakeCsv(), npz = MakeNpz();
   const std::string idx = Check(Digits());
   EXPECT_THAT(idx, HasSubstr("train          6000 images"));
   EXPECT_THAT(idx, HasSubstr("validation        0 images"));
   EXPECT_THAT(idx, HasSubstr("test           1000 images"));
-  EXPECT_EQ(Check(csv), idx);
-  EXPECT_EQ(Check(npz), idx);
-  std::vector<double> losses;
-  for (const std::string& path : {Digits(), csv, npz}) {
+  std::optional<double> loss;
+  for (const test::Writer& writer : test::kWriters) {
+    const std::string path = Make(writer);
+    EXPECT_EQ(Check(path), idx);
     const std::string report = sandbox_.dir().File("r.json");
     const Outcome outcome =
         sandbox_.Run({"train", "--ps=0", "--workers=1", "--train_steps=20", "--data_dir=" + path,
                       "--job_id=" + sandbox_.job(), "--report=" + report});
     ASSERT_EQ(outcome.code, 0) << outcome.err;
-    losses.push_back(ReadJson(report)["test_loss"].get<double>());
+    const auto reported = ReadJson(report)["test_loss"].get<double>();
+    EXPECT_EQ(reported, loss.value_or(reported)) << writer.format;
+    loss = reported;
   }
-  EXPECT_EQ(losses[1], losses[0]);
-  EXPECT_EQ(losses[2], losses[0]);
 }
 
 TEST_F(DataTest, CsvLimitsCutWhatIsReadEverywhere) {
@@ -126,30 +96,6 @@ TEST_F(DataTest, CsvLimitsCutWhatIsReadEverywhere) {
   EXPECT_THAT(Refusal(train(limits)), HasSubstr("700"));
   EXPECT_THAT(Refusal(train({"--csv_train_limit=-1"})), HasSubstr("--csv_train_limit"));
   EXPECT_THAT(Refusal({"data", "check", "--csv_test_limit=-7"}), HasSubstr("--csv_test_limit"));
-}
-
-TEST_F(DataTest, BadRowOfACsvFileIsNamedByItsLine) {
-  const std::string csv = MakeCsv();
-  const std::string good = ReadText(csv + "/mnist_train.csv");
-  const std::size_t second = good.find('\n') + 1, third = good.find('\n', second) + 1;
-  const auto refuse = [&](const std::string& line) {
-    WriteText(csv + "/mnist_train.csv", good.substr(0, third) + line + good.substr(third));
-    return Refusal({"data", "check", "--data_dir=" + csv});
-  };
-  const std::string pixels = good.substr(good.find(',', second), third - good.find(',', second));
-  const std::string place = "mnist_train.csv:3: ";
-  EXPECT_THAT(refuse("1,2,3\n"), HasSubstr(place));
-  EXPECT_THAT(refuse(fmt::format("300{}", pixels)), HasSubstr(place));
-  EXPECT_THAT(refuse(fmt::format("-1{}", pixels)), HasSubstr(place));
-  EXPECT_THAT(refuse(fmt::format("x{}", pixels)), HasSubstr(place));
-  EXPECT_THAT(refuse("\n"), HasSubstr(place));
-  EXPECT_THAT(refuse(fmt::format("{}\n", std::string(100'000, '1'))), HasSubstr(place));
-}
-
-TEST_F(DataTest, ValidationSizeOutsideTheTrainingSetIsTheReferencesError) {
-  EXPECT_THAT(Refusal({"data", "check", "--data_dir=" + Digits(), "--validation_size=6001"}),
-              HasSubstr("Validation size should be between 0 and 6000. Received: 6001."));
-  EXPECT_THAT(Check(Digits(), {"--validation_size=6000"}), HasSubstr("train             0 images"));
 }
 
 // 10,000 white images of class 0 in each set, for whoever can be given a --data_dir.
@@ -263,21 +209,6 @@ TEST_F(DataTest, AFailedDownloadIsFinal) {
   EXPECT_FALSE(std::filesystem::exists(sandbox_.dir().File("none")));
 }
 
-TEST_F(DataTest, WithoutAPlaceForDataOneSentenceSaysTheWaysOut) {
-  sandbox_.SetEnv("HOME", "/proc");  // not even root makes a folder there
-  sandbox_.SetEnv("XDG_CACHE_HOME", "");
-  sandbox_.SetEnv("PASSEL_DATA_DIR", "");
-  const std::string command =
-      fmt::format("cd {} && exec {} train --train_steps=1", sandbox_.dir().path(), PASSEL_PROGRAM);
-  Program train = sandbox_.StartCommand({"sh", "-c", command});
-  const Outcome outcome = sandbox_.Finish(train);
-  EXPECT_EQ(outcome.code, 2);
-  ASSERT_EQ(outcome.errors.size(), 1u) << outcome.err;
-  EXPECT_THAT(outcome.errors[0], HasSubstr("no data was found, and /proc/.cache/passel cannot keep "
-                                           "any ("));
-  EXPECT_THAT(outcome.errors[0], HasSubstr("name a directory with data (--data_dir)"));
-}
-
 // Damaged data that is there is an error, and never a download over it.
 TEST_F(DataTest, DownloadOnlyNamesDataThatCannotBeUsed) {
   const std::string path = sandbox_.dir().File("bad.npz");
@@ -288,7 +219,7 @@ TEST_F(DataTest, DownloadOnlyNamesDataThatCannotBeUsed) {
 
 // The headers are right: only who reads it through sees it.
 TEST_F(DataTest, DownloadOnlyReadsThroughWhatItSaysIsThere) {
-  const std::string path = MakeNpz();
+  const std::string path = Make({"npz", test::WriteNpz, true}) + "/mnist.npz";
   std::string bytes = ReadText(path);
   EXPECT_EQ(sandbox_.Run({"data", "download", "--data_dir=" + path}).out,
             "the data is in " + path + "\n");
@@ -299,17 +230,6 @@ TEST_F(DataTest, DownloadOnlyReadsThroughWhatItSaysIsThere) {
   // The same sentence, at another time.
   EXPECT_THAT(Refusal({"data", "check", "--data_dir=" + path}),
               HasSubstr(error.substr(error.find(" E "))));
-}
-
-TEST_F(DataTest, ADirectoryOfSeveralFormatsIsRefusedUnlessItHoldsIdxFiles) {
-  const std::string npz = MakeNpz();
-  const std::string dir = MakeCsv();
-  std::filesystem::copy_file(npz, dir + "/mnist.npz");
-  EXPECT_THAT(Refusal({"data", "locate", "--data_dir=" + dir}), HasSubstr("name the npz file"));
-  for (const char* name : kIdxFileNames) {
-    std::filesystem::copy_file(Digits() + "/" + name, dir + "/" + name);
-  }
-  EXPECT_EQ(sandbox_.Run({"data", "locate", "--data_dir=" + dir}).code, 0);
 }
 
 // Every size that the header of an IDX file can say, through the program, with little memory.

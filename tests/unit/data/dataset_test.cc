@@ -1,5 +1,6 @@
 #include "data/dataset.h"
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,17 +10,19 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
+#include "data/data_source.h"
+#include "data/idx.h"
 #include "tests/unit/data/test_files.h"
 
 namespace passel {
 namespace {
 
 using test::Bytes;
-using ::testing::AllOf;
+using test::Fails;
 using ::testing::ElementsAreArray;
-using ::testing::HasSubstr;
 
 // A directory with 5 training and 3 test images of 2 x 3 pixels, whose files a test may replace.
 class DatasetTest : public ::testing::Test {
@@ -34,17 +37,11 @@ class DatasetTest : public ::testing::Test {
   void Put(std::size_t part, const Bytes& bytes, const std::string& suffix = "") {
     test::WriteAll(dir_.File(kIdxFileNames[part] + suffix), bytes);
   }
-  void Remove(std::size_t part) { std::filesystem::remove(dir_.File(kIdxFileNames[part])); }
-  Status LoadError() const {
-    const auto loaded = OwnedDataset::Load(dir_.path());
-    // What can be seen in the headers must be seen before anybody allocates.
-    return loaded.status();
-  }
   std::vector<std::byte> Blob() const {
-    const auto size = DatasetBytes(dir_.path());
-    EXPECT_TRUE(size.ok()) << size.status().ToString();
-    std::vector<std::byte> blob(*size);
-    const Status status = LoadIdxDirectoryInto(dir_.path(), blob);
+    const auto source = OpenData(dir_.path());
+    EXPECT_TRUE(source.ok()) << source.status().ToString();
+    std::vector<std::byte> blob(source->bytes());
+    const Status status = source->LoadInto(blob);
     EXPECT_TRUE(status.ok()) << status.ToString();
     return blob;
   }
@@ -56,6 +53,7 @@ class DatasetTest : public ::testing::Test {
     EXPECT_THAT(data.train().labels, ElementsAreArray(train_labels_));
     EXPECT_THAT(data.test().images, ElementsAreArray(test_pixels_));
     EXPECT_THAT(data.test().labels, ElementsAreArray(test_labels_));
+    EXPECT_THAT(data.train().image(4), ElementsAreArray({24, 25, 26, 27, 28, 29}));
   }
 
   test::TempDir dir_;
@@ -65,18 +63,13 @@ class DatasetTest : public ::testing::Test {
   const Bytes test_labels_ = {2, 7, 0};
 };
 
-TEST_F(DatasetTest, LoadsFourPlainFiles) {
-  const auto data = OwnedDataset::Load(dir_.path());
-  ASSERT_TRUE(data.ok()) << data.status().ToString();
-  ExpectSmallSet(**data);
-  EXPECT_THAT((*data)->train().image(4), ElementsAreArray({24, 25, 26, 27, 28, 29}));
-}
+// --- Four IDX files ------------------------------------------------------------------------------
 
 TEST_F(DatasetTest, LoadsGzipUnderEitherName) {
   for (const std::string suffix : {"", ".gz"}) {
     for (std::size_t part = 0; part < 4; ++part) {
       const Bytes plain = test::ReadAll(dir_.File(kIdxFileNames[part]));
-      Remove(part);
+      std::filesystem::remove(dir_.File(kIdxFileNames[part]));
       Put(part, test::Gzip(plain), suffix);
     }
     const auto data = OwnedDataset::Load(dir_.path() + "/");
@@ -86,59 +79,29 @@ TEST_F(DatasetTest, LoadsGzipUnderEitherName) {
   }
 }
 
-TEST_F(DatasetTest, ABlobMovesToAnotherAddressAndAlignment) {
-  const std::vector<std::byte> blob = Blob();
-  std::vector<std::byte> moved(blob.size() + 1 + 4096);
-  std::memcpy(moved.data() + 1, blob.data(), blob.size());
-  const auto data = Dataset::View(std::span(moved).subspan(1));  // odd address, longer than needed
-  ASSERT_TRUE(data.ok()) << data.status().ToString();
-  ExpectSmallSet(*data);
-}
-
-TEST_F(DatasetTest, NamesWhatIsMissing) {
-  Remove(2);
-  const Status status = DatasetBytes(dir_.path()).status();
-  EXPECT_EQ(status.code(), Code::kNotFound);
-  EXPECT_THAT(status.message(), HasSubstr("lacks t10k-images-idx3-ubyte:"));
-  for (const char* name : kIdxFileNames) EXPECT_THAT(status.message(), HasSubstr(name));
-  EXPECT_THAT(status.message(), HasSubstr(dir_.path()));
-  EXPECT_EQ(DatasetBytes(dir_.File("absent")).status().code(), Code::kNotFound);
-  const Status file = DatasetBytes(dir_.File(kIdxFileNames[0])).status();
-  EXPECT_EQ(file.code(), Code::kInvalidArgument);
-  EXPECT_THAT(file.message(), HasSubstr("is a file: name the directory"));
-}
-
+// What can be seen in the headers is seen before anybody allocates.
 TEST_F(DatasetTest, RefusesFilesThatDoNotFitOneAnother) {
-  Put(1, test::Idx({2049, 4}, {0, 1, 2, 3}));
-  Status status = DatasetBytes(dir_.path()).status();
-  EXPECT_EQ(status.code(), Code::kDataLoss);
-  EXPECT_THAT(status.message(), AllOf(HasSubstr("has 5 images"), HasSubstr("has 4 labels")));
-  WriteSmallSet();
-
-  Put(2, test::Idx({2051, 3, 3, 2}, test_pixels_));
-  status = DatasetBytes(dir_.path()).status();
-  EXPECT_EQ(status.code(), Code::kInvalidArgument);
-  EXPECT_THAT(status.message(), AllOf(HasSubstr("2 x 3 pixels"), HasSubstr("has 3 x 2")));
-  WriteSmallSet();
-
-  Put(3, test::Idx({2049, 3}, {2, 8, 0}));
-  status = LoadError();
-  EXPECT_EQ(status.code(), Code::kDataLoss);
-  EXPECT_THAT(status.message(), AllOf(HasSubstr("holds the label 8"), HasSubstr("is 7")));
-}
-
-TEST_F(DatasetTest, RefusesZeroImagesAndWrongMagicNumbers) {
-  Put(0, test::Idx({2051, 0, 2, 3}, {}));
-  Put(1, test::Idx({2049, 0}, {}));
-  EXPECT_EQ(DatasetBytes(dir_.path()).status().code(), Code::kInvalidArgument);
-  WriteSmallSet();
-  Put(3, test::Idx({2051, 3}, test_labels_));
-  EXPECT_EQ(
-      DatasetBytes(dir_.path())
-          .status()
-          .message()
-          .find("Invalid magic number 2051 in MNIST label file: " + dir_.File(kIdxFileNames[3])),
-      0u);
+  const struct {
+    std::size_t part;
+    Bytes file;
+    bool in_header;
+    Fails fails;
+  } cases[] = {
+      {1, test::Idx({2049, 4}, {0, 1, 2, 3}), true,
+       Fails(Code::kDataLoss, "has 5 images", "has 4 labels")},
+      {2, test::Idx({2051, 3, 3, 2}, test_pixels_), true,
+       Fails(Code::kInvalidArgument, "2 x 3 pixels", "has 3 x 2")},
+      {3, test::Idx({2051, 3}, test_labels_), true,
+       Fails(Code::kInvalidArgument, "magic number 2051", dir_.File(kIdxFileNames[3]))},
+      {3, test::Idx({2049, 3}, {2, 8, 0}), false,
+       Fails(Code::kDataLoss, "holds the label 8", "is 7")},
+  };
+  for (const auto& [part, file, in_header, fails] : cases) {
+    Put(part, file);
+    EXPECT_EQ(CheckData(dir_.path()).ok(), !in_header);
+    EXPECT_THAT(OwnedDataset::Load(dir_.path()), fails);
+    WriteSmallSet();
+  }
 }
 
 TEST_F(DatasetTest, ReportsTheFileThatIsCorruptInside) {
@@ -146,32 +109,21 @@ TEST_F(DatasetTest, ReportsTheFileThatIsCorruptInside) {
     Bytes file = test::Gzip(test::ReadAll(dir_.File(kIdxFileNames[part])));
     file[file.size() - 5] ^= 1;  // the checksum: headers look fine
     Put(part, file);
-    ASSERT_TRUE(DatasetBytes(dir_.path()).ok());
-    const Status status = LoadError();
-    EXPECT_EQ(status.code(), Code::kDataLoss);
-    EXPECT_THAT(status.message(), HasSubstr(kIdxFileNames[part]));
+    ASSERT_TRUE(CheckData(dir_.path()).ok());
+    EXPECT_THAT(OwnedDataset::Load(dir_.path()), Fails(Code::kDataLoss, kIdxFileNames[part]));
     WriteSmallSet();
   }
 }
 
-TEST_F(DatasetTest, AFailedLoadLeavesNoValidBlob) {
-  std::vector<std::byte> blob = Blob();
-  ASSERT_TRUE(Dataset::View(blob).ok());
-  Bytes broken = test::Gzip(test::ReadAll(dir_.File(kIdxFileNames[0])));
-  broken[broken.size() - 5] ^= 1;
-  Put(0, broken);
-  EXPECT_FALSE(LoadIdxDirectoryInto(dir_.path(), blob).ok());
-  EXPECT_EQ(Dataset::View(blob).status().code(), Code::kFailedPrecondition);
-}
+// --- The blob ------------------------------------------------------------------------------------
 
-TEST_F(DatasetTest, RefusesMemoryThatIsTooSmall) {
-  const std::size_t size = *DatasetBytes(dir_.path());
-  for (const std::size_t available : {std::size_t{0}, std::size_t{1}, size - 1}) {
-    std::vector<std::byte> blob(available);
-    const Status status = LoadIdxDirectoryInto(dir_.path(), blob);
-    EXPECT_EQ(status.code(), Code::kFailedPrecondition);
-    EXPECT_THAT(status.message(), HasSubstr("needs " + std::to_string(size) + " bytes"));
-  }
+TEST_F(DatasetTest, ABlobMovesToAnotherAddressAndAlignment) {
+  const std::vector<std::byte> blob = Blob();
+  std::vector<std::byte> moved(blob.size() + 1 + 4096);
+  std::memcpy(moved.data() + 1, blob.data(), blob.size());
+  const auto data = Dataset::View(std::span(moved).subspan(1));  // odd address, longer than needed
+  ASSERT_TRUE(data.ok()) << data.status().ToString();
+  ExpectSmallSet(*data);
 }
 
 TEST_F(DatasetTest, RefusesEveryShorterBlob) {
@@ -224,8 +176,9 @@ TEST_F(DatasetTest, RefusesAWrongMagicVersionSizeOrPlace) {
   for (const std::size_t byte : {0, 7, 8, 11, 32, 39, 40, 48, 56, 64, 71}) {
     std::vector<std::byte> hostile = blob;
     hostile[byte] ^= std::byte{1};
-    const Status status = Dataset::View(hostile).status();
-    EXPECT_EQ(status.code(), byte < 12 ? Code::kFailedPrecondition : Code::kDataLoss) << byte;
+    EXPECT_THAT(Dataset::View(hostile),
+                Fails(byte < 12 ? Code::kFailedPrecondition : Code::kDataLoss))
+        << byte;
   }
 }
 
@@ -233,49 +186,39 @@ TEST_F(DatasetTest, RefusesALabelOutsideTheClasses) {
   std::vector<std::byte> blob = Blob();
   ASSERT_EQ(blob.back(), std::byte{0});  // the last test label
   blob.back() = std::byte{8};
-  const Status status = Dataset::View(blob).status();
-  EXPECT_EQ(status.code(), Code::kDataLoss);
-  EXPECT_THAT(status.message(), HasSubstr("label 8 of 8 classes"));
+  EXPECT_THAT(Dataset::View(blob), Fails(Code::kDataLoss, "label 8 of 8 classes"));
 }
 
 TEST_F(DatasetTest, SplitsOffTheFirstTrainingExamples) {
   const auto data = OwnedDataset::Load(dir_.path());
   ASSERT_TRUE(data.ok());
-  for (const std::int64_t k : {0, 2, 5}) {
-    const auto split = SplitValidation(**data, k);
-    ASSERT_TRUE(split.ok());
-    const auto size = static_cast<std::size_t>(k);
-    EXPECT_EQ(split->validation.size(), size);
-    EXPECT_EQ(split->train.size(), 5 - size);
-    EXPECT_EQ(split->validation.images.size(), 6 * size);
+  const struct {
+    std::int64_t validation_size;
+    std::uint64_t examples;  // 0: all 5
+    Bytes validation, train;
+  } cases[] = {
+      {0, 0, {}, {3, 1, 4, 1, 7}}, {2, 0, {3, 1}, {4, 1, 7}},      {5, 0, {3, 1, 4, 1, 7}, {}},
+      {1, 3, {3}, {1, 4}},         {1, 20'000, {3}, {1, 4, 1, 7}},
+  };
+  for (const auto& [validation_size, examples, validation, train] : cases) {
+    const auto split = SplitValidation(**data, validation_size, examples);
+    ASSERT_TRUE(split.ok()) << split.status().ToString();
+    EXPECT_THAT(split->validation.labels, ElementsAreArray(validation));
+    EXPECT_THAT(split->train.labels, ElementsAreArray(train));
+    // Images go with their labels.
+    const std::size_t first = validation.size() * 6;
+    EXPECT_THAT(split->validation.images, ElementsAreArray(test::Ramp(first)));
+    EXPECT_THAT(split->train.images, ElementsAreArray(test::Ramp(train.size() * 6, first)));
     EXPECT_EQ(split->test.size(), 3u);
-    if (k == 2) {
-      EXPECT_THAT(split->validation.labels, ElementsAreArray({3, 1}));
-      EXPECT_THAT(split->train.labels, ElementsAreArray({4, 1, 7}));
-      EXPECT_THAT(split->train.image(0), ElementsAreArray({12, 13, 14, 15, 16, 17}));
-    }
   }
-  EXPECT_EQ(SplitValidation(**data, 6).status().message(),
-            "Validation size should be between 0 and 5. Received: 6.");
-  EXPECT_EQ(SplitValidation(**data, -1).status().message(),
-            "Validation size should be between 0 and 5. Received: -1.");
+  for (const auto& [size, examples, most] :
+       {std::tuple(6, 0, "5"), std::tuple(-1, 0, "5"), std::tuple(4, 3, "3")}) {
+    EXPECT_EQ(SplitValidation(**data, size, examples).status().message(),
+              fmt::format("Validation size should be between 0 and {}. Received: {}.", most, size));
+  }
 }
 
-TEST_F(DatasetTest, SplitsOnlyTheFirstTrainingExamples) {
-  const auto data = OwnedDataset::Load(dir_.path());
-  ASSERT_TRUE(data.ok());
-  const auto split = SplitValidation(**data, 1, 3);
-  ASSERT_TRUE(split.ok());
-  EXPECT_THAT(split->validation.labels, ElementsAreArray({3}));
-  EXPECT_THAT(split->train.labels, ElementsAreArray({1, 4}));
-  EXPECT_EQ(split->test.size(), 3u);
-  EXPECT_EQ(SplitValidation(**data, 1, 20'000)->train.size(), 4u);
-  EXPECT_EQ(SplitValidation(**data, 4, 3).status().message(),
-            "Validation size should be between 0 and 3. Received: 4.");
-}
-
-// --- Real MNIST
-// -----------------------------------------------------------------------------------
+// --- Real MNIST ----------------------------------------------------------------------------------
 
 // Expected values: mnist_goldens.py.
 void ExpectSet(const ImageSet& set, std::size_t size, const std::array<int, 10>& histogram,

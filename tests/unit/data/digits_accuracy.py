@@ -4,11 +4,13 @@ The numbers in src/data/digits.h come from here:  python3 digits_accuracy.py <di
 Adam with learning rate 0.001, batches of 100, float32 pixels / 255.
 """
 
+import os
 import sys
 
 import numpy as np
 
-from contact_sheet import read_idx
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../bench/peers"))
+from mnist import load
 
 
 def train(x, y, x_test, y_test, hidden, epochs, seed=0):
@@ -56,9 +58,8 @@ def main():
     epochs = int(sys.argv[2]) if len(sys.argv) > 2 else 10
     data = {}
     for part in ("train", "t10k"):
-        images = read_idx(directory, part + "-images-idx3-ubyte")
-        data[part] = (images.reshape(len(images), -1).astype(np.float32) / 255,
-                      read_idx(directory, part + "-labels-idx1-ubyte").astype(np.int64))
+        images, labels = load(directory, part)
+        data[part] = (images, labels.astype(np.int64))
     for name, hidden in (("softmax", 0), ("784-100-10", 100)):
         result = train(*data["train"], *data["t10k"], hidden, epochs)
         print(name, len(data["train"][0]), " ".join("%.4f" % a for a in result), flush=True)

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "data/dataset.h"
+#include "data/data_source.h"
 #include "data/download.h"
 #include "tests/unit/data/test_files.h"
 
@@ -129,7 +129,7 @@ TEST(DigitsTest, RefusesImpossibleSizesAndFolders) {
   EXPECT_EQ(WriteGeneratedDigits(dir.path(), 1, kMaxGeneratedDigits + 1, 1).code(),
             Code::kInvalidArgument);
   EXPECT_EQ(WriteGeneratedDigits(dir.File("absent"), 1, 1, 1).code(), Code::kNotFound);
-  EXPECT_FALSE(DatasetBytes(dir.path()).ok());
+  EXPECT_FALSE(CheckData(dir.path()).ok());
 }
 
 }  // namespace

@@ -23,6 +23,21 @@
 
 namespace passel::test {
 
+/// A socket that listens on a free port of 127.0.0.1, whose address goes to `address`.
+inline FileDescriptor Listen(int backlog, sockaddr_in* address) {
+  FileDescriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  *address = {};
+  address->sin_family = AF_INET;
+  address->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(*address);
+  auto* const raw = reinterpret_cast<sockaddr*>(address);
+  if (::bind(listener.get(), raw, size) != 0 || ::listen(listener.get(), backlog) != 0 ||
+      ::getsockname(listener.get(), raw, &size) != 0) {
+    std::abort();
+  }
+  return listener;
+}
+
 class HttpServer {
  public:
   struct Answer {
@@ -38,16 +53,8 @@ class HttpServer {
   };
 
   HttpServer() : stop_(::eventfd(0, EFD_CLOEXEC)) {
-    listener_.Reset(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(address);
-    if (::bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
-        ::listen(listener_.get(), 16) != 0 ||
-        ::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) {
-      std::abort();
-    }
+    sockaddr_in address;
+    listener_ = Listen(16, &address);
     port_ = ntohs(address.sin_port);
     acceptor_ = std::jthread([this] { Accept(); });
   }

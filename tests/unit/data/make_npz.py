@@ -3,11 +3,13 @@
   python3 make_npz.py <dir with the four .gz files> <file to write> savez|savez_compressed <label type>
 """
 
+import os
 import sys
 
 import numpy as np
 
-from contact_sheet import read_idx
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../bench/peers"))
+from mnist import read_idx
 
 source, target, writer, label_type = sys.argv[1:]
 arrays = {}

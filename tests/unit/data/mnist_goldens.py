@@ -3,11 +3,13 @@
   python3 mnist_goldens.py <dir with the four .gz files>
 """
 
+import os
 import sys
 
 import numpy as np
 
-from contact_sheet import read_idx
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../bench/peers"))
+from mnist import read_idx
 
 for part in ("train", "t10k"):
     images = read_idx(sys.argv[1], part + "-images-idx3-ubyte")

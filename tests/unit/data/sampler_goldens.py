@@ -1,72 +1,36 @@
-"""Prints the orders that samplers_test.cc expects: an independent xoshiro256** in Python.
-
-Sources: SplitMix64 (Steele, Lea, Flood 2014), xoshiro256** (Blackman, Vigna 2018), bounded
-numbers by Lemire's method (2019), Fisher-Yates from the last place down.
+"""Prints the orders that samplers_test.cc expects: Fisher-Yates from the last place down, with the
+generator that ../base/random_golden.py writes down.
 """
 
-MASK = (1 << 64) - 1
+import contextlib
+import io
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../base"))
+with contextlib.redirect_stdout(io.StringIO()):  # it prints goldens of its own
+    from random_golden import below, mix64, seeded
 
 
-def mix64(x):
-    x = (x + 0x9E3779B97F4A7C15) & MASK
-    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
-    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
-    return x ^ (x >> 31)
-
-
-def stream_seed(seed, a, b=0):
-    return mix64(mix64(mix64(seed) ^ a) ^ b)
-
-
-def rotate(x, k):
-    return ((x << k) | (x >> (64 - k))) & MASK
-
-
-class Random:
-    def __init__(self, seed):
-        self.s = []
-        for _ in range(4):
-            seed = mix64(seed)
-            self.s.append(seed)
-
-    def next(self):
-        s = self.s
-        result = (rotate((s[1] * 5) & MASK, 7) * 9) & MASK
-        t = (s[1] << 17) & MASK
-        s[2] ^= s[0]
-        s[3] ^= s[1]
-        s[1] ^= s[2]
-        s[0] ^= s[3]
-        s[2] ^= t
-        s[3] = rotate(s[3], 45)
-        return result
-
-    def below(self, n):
-        threshold = (1 << 64) % n
-        while True:
-            product = self.next() * n
-            if (product & MASK) >= threshold:
-                return product >> 64
-
-
-def domain(name):
-    return int.from_bytes(name.encode(), "big")
+def stream(seed, name, worker, position):
+    job = mix64(mix64(mix64(seed) ^ int.from_bytes(name.encode(), "big")) ^ 0)
+    return seeded(mix64(mix64(mix64(job) ^ worker) ^ position))
 
 
 def epoch_order(n, seed, worker, epoch):
-    random = Random(stream_seed(stream_seed(seed, domain("epoch")), worker, epoch))
+    random = stream(seed, "epoch", worker, epoch)
     order = list(range(n))
     for i in range(n, 1, -1):
-        j = random.below(i)
+        j = below(random, i)
         order[i - 1], order[j] = order[j], order[i - 1]
     return order
 
 
 def random_batch(n, batch, seed, worker, k):
-    random = Random(stream_seed(stream_seed(seed, domain("batch")), worker, k))
+    random = stream(seed, "batch", worker, k)
     pool = list(range(n))
     for i in range(batch):
-        j = i + random.below(n - i)
+        j = i + below(random, n - i)
         pool[i], pool[j] = pool[j], pool[i]
     return pool[:batch]
 

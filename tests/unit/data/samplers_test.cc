@@ -116,16 +116,6 @@ TEST(NextBatchSamplerTest, HandsOutEveryExampleOncePerEpoch) {
   }
 }
 
-TEST(NextBatchSamplerTest, CountsAnEpochOnlyWhenTheNextOneIsTouched) {
-  NextBatchSampler sampler({.num_examples = 100});
-  for (int i = 0; i < 10; ++i) NextOf(sampler, 10);
-  EXPECT_EQ(sampler.epochs_completed(), 0u);  // ended exactly
-  EXPECT_EQ(sampler.cursor(), (NextBatchSampler::Cursor{0, 100}));
-  NextOf(sampler, 10);
-  EXPECT_EQ(sampler.epochs_completed(), 1u);
-  EXPECT_EQ(sampler.cursor(), (NextBatchSampler::Cursor{1, 10}));
-}
-
 TEST(NextBatchSamplerTest, ShufflesAsComputedIndependently) {
   // sampler_goldens.py
   NextBatchSampler sampler({.num_examples = 10, .seed = 7, .worker = 0});

@@ -1,4 +1,4 @@
-// test_files.h - IDX files and gzip for the tests of src/data.
+// test_files.h - IDX files, gzip and what fails, for the tests of src/data.
 
 #pragma once
 
@@ -10,15 +10,51 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <ostream>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/status.h"
 #include "support/temp_dir.h"
 
 namespace passel::test {
 
 using Bytes = std::vector<std::uint8_t>;
+
+/// Matches a Status or a Result that failed with `code`, whose message holds all `texts`.
+class Fails {
+ public:
+  using is_gtest_matcher = void;
+  template <typename... Texts>
+  explicit Fails(Code code, const Texts&... texts) : code_(code), texts_{std::string(texts)...} {}
+
+  template <typename T>
+  bool MatchAndExplain(const T& result, std::ostream* out) const {
+    Status status;
+    if constexpr (std::is_same_v<T, Status>) {
+      status = result;
+    } else {
+      status = result.status();
+    }
+    if (out != nullptr) *out << "which is " << status.ToString();
+    bool all = status.code() == code_;
+    for (const std::string& text : texts_) {
+      all = all && status.message().find(text) != std::string::npos;
+    }
+    return all;
+  }
+  void DescribeTo(std::ostream* out) const {
+    *out << "fails with " << CodeName(code_);
+    for (const std::string& text : texts_) *out << ", \"" << text << '"';
+  }
+  void DescribeNegationTo(std::ostream* out) const { *out << "does not fail so"; }
+
+ private:
+  Code code_;
+  std::vector<std::string> texts_;
+};
 
 /// Sets an environment variable (nullptr: unsets it) until the end of the scope.
 class ScopedEnv {
@@ -88,6 +124,11 @@ inline void WriteAll(const std::string& path, const Bytes& bytes) {
 inline Bytes ReadAll(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return Bytes((std::istreambuf_iterator<char>(file)), {});
+}
+
+/// The first `size` bytes.
+inline Bytes First(const Bytes& bytes, std::size_t size) {
+  return {bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(size)};
 }
 
 /// Where a checkout keeps real MNIST, beside it; the test is skipped where it is not.
