@@ -152,6 +152,7 @@ PICTURES = table(
     picture("idx_gz_cut", s.squeezed(s.images(3))[:60], "p.png", "cut off"),
     picture("idx_huge", s.idx([2**26, 8, 8], bytes(64)), "p.png", "4294967312"),
     picture("top_0", GOOD, "--top", "0", flags="--top=0"),
+    picture("top_11", GOOD, "--top", "at most the 10 classes", flags="--top=11"),
     picture("top_word", GOOD, "--top", '"all"', flags="--top=all"),
     picture("top_minus", GOOD, "--top", "-1", flags="--top=-1"),
     picture("limit_minus", GOOD, "--limit", "-1", flags="--limit=-1"),

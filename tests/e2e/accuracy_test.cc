@@ -15,9 +15,8 @@ namespace {
 double Accuracy(const std::string& data, std::vector<std::string> flags, double seconds = 240) {
   Sandbox sandbox;
   const std::string report = sandbox.dir().File("r.json");
-  std::vector<std::string> arguments = {"train", "--data_dir=" + data, "--job_id=" + sandbox.job(),
-                                        "--report=" + report};
-  arguments.insert(arguments.end(), flags.begin(), flags.end());
+  const std::vector<std::string> arguments = With(
+      {"train", "--data_dir=" + data, "--job_id=" + sandbox.job(), "--report=" + report}, flags);
   const Outcome outcome = sandbox.Run(arguments, seconds);
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   const double accuracy = ReadJson(report).value("test_accuracy", 0.0);
@@ -31,8 +30,7 @@ double MeanAccuracy(const std::string& data, const std::vector<std::string>& fla
   constexpr int kSeeds = 3;
   double sum = 0;
   for (int seed = 1; seed <= kSeeds; ++seed) {
-    std::vector<std::string> seeded = flags;
-    seeded.push_back("--seed=" + std::to_string(seed));
+    const std::vector<std::string> seeded = With(flags, {"--seed=" + std::to_string(seed)});
     sum += Accuracy(data, seeded);
   }
   return sum / kSeeds;

@@ -34,8 +34,7 @@ TEST(ConfigTest, SeparateChiefInitialisesAndTrains) {
   Program worker0 = sandbox.Start(task("worker", 0));
   Program worker1 = sandbox.Start(task("worker", 1));
   ASSERT_TRUE(worker0.WaitFor("Waiting for session to be initialized"));
-  std::vector<std::string> chief_task = task("chief", 0);
-  chief_task.push_back("--save=" + model);
+  const std::vector<std::string> chief_task = With(task("chief", 0), {"--save=" + model});
   Program chief = sandbox.Start(chief_task);
   for (Program* program : {&chief, &worker0, &worker1, &ps}) {
     const Outcome outcome = sandbox.Finish(*program, 20);
@@ -48,7 +47,7 @@ TEST(ConfigTest, SeparateChiefInitialisesAndTrains) {
   // Three gradients a round: the chief is one of those who train.
   EXPECT_THAT(chief.Out(), HasSubstr("training step 300 done (global step: 300)"));
   EXPECT_THAT(worker1.Out(), HasSubstr("training step 300 done (global step: 300)"));
-  EXPECT_EQ(sandbox.Run({"eval", "--model=" + model, "--data_dir=" + Digits()}).code, 0);
+  EXPECT_EQ(sandbox.Eval(model), 0);
   EXPECT_EQ(sandbox.Leftovers(), "");
 }
 
