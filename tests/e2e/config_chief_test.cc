@@ -107,19 +107,19 @@ TEST(ConfigTest, ASeparateChiefHasItsOwnNameWhereverItIsShown) {
 
 TEST(ConfigTest, WithoutItsChiefAJobEndsAndNamesIt) {
   Sandbox sandbox;
-  sandbox.SetEnv(
-      "TF_CONFIG",
-      R"({"cluster": {"ps": ["localhost:1"], "worker": ["localhost:2"], "master": ["localhost:3"]},
-          "task": {"type": "worker", "index": 0}})");
-  const std::vector<std::string> flags = {"task", "--job_id=" + sandbox.job(), "--start_wait=0.6",
-                                          "--data_dir=" + Digits()};
-  Program worker = sandbox.Start(flags);
-  sandbox.SetEnv(
-      "TF_CONFIG",
-      R"({"cluster": {"ps": ["localhost:1"], "worker": ["localhost:2"], "master": ["localhost:3"]},
-          "task": {"type": "ps", "index": 0}})");
-  EXPECT_THAT(OnlyError(sandbox.Run(flags, 5), 143), HasSubstr("master/0"));
-  EXPECT_THAT(OnlyError(sandbox.Finish(worker, 5), 143), HasSubstr("master/0"));
+  std::vector<Program> tasks;
+  for (const char* type : {"ps", "worker"}) {
+    sandbox.SetEnv("TF_CONFIG",
+                   fmt::format(R"({{"cluster": {{"ps": ["localhost:1"], "worker": ["localhost:2"],
+                                                 "master": ["localhost:3"]}},
+                                    "task": {{"type": "{}", "index": 0}}}})",
+                               type));
+    tasks.push_back(sandbox.Start(
+        {"task", "--job_id=" + sandbox.job(), "--start_wait=1.2", "--data_dir=" + Digits()}));
+  }
+  for (Program& task : tasks) {
+    EXPECT_THAT(OnlyError(sandbox.Finish(task, 5), 143), HasSubstr("master/0"));
+  }
 }
 
 }  // namespace
