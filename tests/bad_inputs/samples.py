@@ -50,12 +50,10 @@ def data_set(**replaced):
             for name, content in zip(IDX_NAMES, files.values()) if content is not None}
 
 
-def safetensors(tensors, metadata=None, data=None, header=None, length=None):
+def safetensors(tensors, data=None, header=None, length=None):
     """A file of tensors: name -> (dtype, shape, bytes). `header`, `data` and `length` replace what
     would follow from them."""
     entries, body = {}, b""
-    if metadata is not None:
-        entries["__metadata__"] = metadata
     for name, (dtype, shape, content) in tensors.items():
         entries[name] = {"dtype": dtype, "shape": shape,
                          "data_offsets": [len(body), len(body) + len(content)]}
@@ -89,16 +87,16 @@ def png(width, height, body=None, depth=8, colour=0, interlace=0, chunks=b"", en
             (chunk(b"IEND", b"") if end else b""))
 
 
-def npy(descr, shape, data, version=(1, 0), order=False):
-    text = f"{{'descr': {descr!r}, 'fortran_order': {order}, 'shape': {shape!r}, }}".encode()
+def npy(descr, shape, data):
+    text = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {shape!r}, }}".encode()
     text += b" " * (-(len(text) + 11) % 64) + b"\n"
-    return b"\x93NUMPY" + bytes(version) + struct.pack("<H", len(text)) + text + data
+    return b"\x93NUMPY\1\0" + struct.pack("<H", len(text)) + text + data
 
 
-def zipped(members, method=zipfile.ZIP_DEFLATED):
+def zipped(members):
     """A zip archive of name -> bytes."""
     file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", method) as archive:
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in members.items():
             archive.writestr(name, content)
     return file.getvalue()

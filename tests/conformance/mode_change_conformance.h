@@ -334,11 +334,7 @@ TEST_P(ModeChange, WhoDiesLeavesOrJoinsWhileItIsUnderWayHoldsUpNobody) {
       std::vector<std::thread> others;
       const auto train_until_changed = [&](ParameterStore& store) {
         while (CurrentMode(memory[0]).number < *number) {
-          auto view = store.Pull(PullMode::kView);
-          ASSERT_TRUE(view.ok());
-          GradientBuffer buffer = store.LendGradient();
-          FillGradient(store, buffer, -1);
-          auto ticket = store.Push(buffer, view->stamp(), Deadline::After(kLong));
+          const auto ticket = PushOnly(store, -1);
           ASSERT_TRUE(ticket.ok());
           const auto outcome = store.Wait(*ticket, Deadline::After(kLong));
           ASSERT_TRUE(outcome.ok()) << outcome.status().ToString();
@@ -394,10 +390,7 @@ TEST_P(ModeChange, AStopEndsTheWaitOfWhoHasArrived) {
   InitializeTo(*a, 0);
   ASSERT_TRUE(b->WaitUntilInitialized(Deadline::After(kLong)).ok());
   ASSERT_TRUE(WishForMode(memory[0], Setting("barrier")).ok());
-  const ParamView view = *a->Pull(PullMode::kView);
-  GradientBuffer buffer = a->LendGradient();
-  FillGradient(*a, buffer, -1);
-  const Ticket ticket = *a->Push(buffer, view.stamp(), Deadline::After(kLong));
+  const Ticket ticket = *PushOnly(*a, -1);
   const Result<PushOutcome> early = a->Wait(ticket, Deadline::After(milliseconds(60)));
   EXPECT_EQ(early.status().code(), Code::kDeadlineExceeded);
   EXPECT_THAT(early.status().message(), ::testing::HasSubstr("worker/1"));
@@ -427,10 +420,7 @@ TEST_P(ModeChange, AWorkerThatDoesNotAnswerIsEvictedAfterTheStallLimit) {
   InitializeTo(*a, 0);
   ASSERT_TRUE(b->WaitUntilInitialized(Deadline::After(kLong)).ok());
   ASSERT_TRUE(WishForMode(memory[0], Setting("barrier")).ok());
-  const ParamView view = *a->Pull(PullMode::kView);
-  GradientBuffer buffer = a->LendGradient();
-  FillGradient(*a, buffer, -1);
-  const Ticket ticket = *a->Push(buffer, view.stamp(), Deadline::After(kLong));
+  const Ticket ticket = *PushOnly(*a, -1);
   const std::int64_t begin = MonotonicNs();
   ASSERT_TRUE(a->Wait(ticket, Deadline::After(kLong)).ok());
   EXPECT_GE(MonotonicNs() - begin, 150'000'000);

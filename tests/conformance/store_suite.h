@@ -172,6 +172,21 @@ inline Result<Ticket> PushOnly(ParameterStore& store, float gradient) {
   return store.Push(buffer, view->stamp(), Deadline::After(kLong));
 }
 
+inline Result<PushOutcome> PushConstant(ParameterStore& store, float gradient) {
+  const Result<Ticket> ticket = PushOnly(store, gradient);
+  if (!ticket.ok()) return ticket.status();
+  return store.Wait(*ticket, Deadline::After(kLong));
+}
+
+/// Every element must be this.
+inline void ExpectAll(ParameterStore& store, float value) {
+  const Result<ParamView> view = PullLatest(store);
+  ASSERT_TRUE(view.ok()) << view.status().ToString();
+  for (VarId id = 0; id < store.variables().size(); ++id) {
+    for (const float x : view->values(id)) ASSERT_EQ(x, value) << store.variables()[id].name;
+  }
+}
+
 class StoreConformance : public ::testing::TestWithParam<std::tuple<StoreCase, Mode>> {
  protected:
   using StorePtr = std::unique_ptr<ParameterStore>;
@@ -230,23 +245,6 @@ class StoreConformance : public ::testing::TestWithParam<std::tuple<StoreCase, M
     Result<Ticket> ticket = store.Push(gradient, stamp, Deadline::After(kLong));
     if (!ticket.ok()) return ticket.status();
     return store.Wait(*ticket, Deadline::After(kLong));
-  }
-
-  static Result<PushOutcome> PushConstant(ParameterStore& store, float gradient) {
-    Result<ParamView> view = store.Pull(PullMode::kView);
-    if (!view.ok()) return view.status();
-    GradientBuffer buffer = store.LendGradient();
-    FillGradient(store, buffer, gradient);
-    return PushAndWait(store, buffer, view->stamp());
-  }
-
-  /// Every element must be this.
-  static void ExpectAll(ParameterStore& store, float value) {
-    const Result<ParamView> view = PullLatest(store);
-    ASSERT_TRUE(view.ok()) << view.status().ToString();
-    for (VarId id = 0; id < store.variables().size(); ++id) {
-      for (const float x : view->values(id)) ASSERT_EQ(x, value) << store.variables()[id].name;
-    }
   }
 
   StorePlan plan_;

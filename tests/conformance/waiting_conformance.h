@@ -10,10 +10,7 @@ namespace passel::testing {
 TEST_P(RoundConformance, WaitEndsAtItsDeadlineAndMayBeCalledAgain) {
   Make(3);
   auto stores = OpenAll(3);
-  const ParamView view = Pull(*stores[0]);
-  GradientBuffer buffer = stores[0]->LendGradient();
-  FillGradient(*stores[0], buffer, -3);
-  const Result<Ticket> ticket = stores[0]->Push(buffer, view.stamp(), Deadline::After(kLong));
+  const Result<Ticket> ticket = PushOnly(*stores[0], -3);
   ASSERT_TRUE(ticket.ok());
   for (const int ms : {0, 40, 120}) {
     const std::int64_t begin = MonotonicNs();

@@ -44,7 +44,7 @@ std::vector<std::string> Rows(const std::string& table) {
 TEST(BenchTest, EveryModeIsMeasuredAndOneIsAdvised) {
   Sandbox sandbox;
   const std::string json = sandbox.dir().File("bench.json");
-  const double seconds = std::min(60.0, 1e-3 * static_cast<double>(Scaled(5.0).count()));
+  const double seconds = std::min(4.0, 1e-3 * static_cast<double>(Scaled(2.0).count()));
   const Outcome outcome = sandbox.Run({"bench", "--elements=1000", "--optimizer=sgd", "--workers=2",
                                        fmt::format("--seconds={}", seconds), "--json", json});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
@@ -115,44 +115,6 @@ TEST(BenchTest, AnInterruptLeavesWhatIsComplete) {
     EXPECT_EQ(sandbox.Leftovers(), "");
   }
 }
-
-struct BadBench {
-  const char* name;
-  std::vector<std::string> arguments;
-  std::vector<const char*> words;  // that the sentence must hold
-};
-
-class BadBenchTest : public ::testing::TestWithParam<BadBench> {};
-
-TEST_P(BadBenchTest, IsRefusedInOneSentence) {
-  Sandbox sandbox;
-  std::vector<std::string> arguments = {"bench"};
-  arguments.insert(arguments.end(), GetParam().arguments.begin(), GetParam().arguments.end());
-  const Outcome outcome = sandbox.Run(arguments);
-  EXPECT_EQ(outcome.code, 2) << outcome.err;
-  EXPECT_EQ(outcome.out, "");
-  ASSERT_EQ(outcome.errors.size(), 1u) << outcome.err;
-  for (const char* word : GetParam().words) EXPECT_THAT(outcome.errors[0], HasSubstr(word));
-  EXPECT_EQ(sandbox.Leftovers(), "");
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    Bench, BadBenchTest,
-    ::testing::Values(
-        BadBench{"UnknownFlag", {"--element=5"}, {"--element", "--elements"}},
-        BadBench{"NoElements", {"--elements=0"}, {"--elements is 1 to 16777216, not 0"}},
-        BadBench{"TooManyElements", {"--elements=16777217"}, {"--elements=16777216 or less"}},
-        BadBench{"NotANumber", {"--elements=many"}, {"--elements", "many"}},
-        BadBench{"UnknownOptimizer", {"--optimizer=momentum"}, {"momentum", "sgd, adam, adagrad"}},
-        BadBench{"TooManyWorkers", {"--workers=1000000"}, {"--workers is 1 to", "not 1000000"}},
-        BadBench{"NegativeWorkers", {"--workers=-1"}, {"--workers is 1 to", "not -1"}},
-        BadBench{"NoWorkers", {"--workers=0"}, {"--workers is 1 to", "not 0"}},
-        BadBench{"NoTime", {"--seconds=0.5"}, {"--seconds is 1 to 60 s, not 0.5"}},
-        BadBench{"TooMuchTime", {"--seconds=61"}, {"--seconds=60 or less"}},
-        BadBench{"NotANumberOfSeconds", {"--seconds=nan"}, {"--seconds is 1 to 60 s, not nan"}},
-        BadBench{"JsonInNoFolder", {"--json=/no/such/folder/x"}, {"--json", "/no/such/folder"}},
-        BadBench{"Extra", {"now"}, {"now"}}),
-    [](const auto& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace passel::testing

@@ -100,12 +100,9 @@ TEST(ConclusionTest, WhatTheLastUpdateSpoiltIsSaidAndTheExitCodeIsOne) {
       SCOPED_TRACE(std::string(ps) + c.word);
       Sandbox sandbox;
       const std::string report = sandbox.dir().File("r");
-      std::vector<std::string> all = flags;
-      all.insert(all.end(), {ps, "--workers=1", "--report=" + report});
+      const std::vector<std::string> all = With(flags, {ps, "--workers=1", "--report=" + report});
       const Outcome outcome = sandbox.Run(sandbox.Train(all));
-      EXPECT_EQ(outcome.code, 1);
-      ASSERT_EQ(outcome.errors.size(), 1u) << outcome.err;
-      EXPECT_THAT(outcome.errors[0], AllOf(HasSubstr(c.word), HasSubstr("--learning_rate")));
+      EXPECT_THAT(OnlyError(outcome, 1), AllOf(HasSubstr(c.word), HasSubstr("--learning_rate")));
       EXPECT_THAT(outcome.out, AllOf(HasSubstr("test loss nan"), HasSubstr(c.word)));
       EXPECT_THAT(outcome.out + outcome.err, Not(HasSubstr("-nan")));
       EXPECT_EQ(ReadJson(report)["exit_code"], 1);
@@ -113,10 +110,8 @@ TEST(ConclusionTest, WhatTheLastUpdateSpoiltIsSaidAndTheExitCodeIsOne) {
     }
     Sandbox sandbox;
     Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 1, flags));
-    const Outcome worker = sandbox.Run(sandbox.Task("worker", 0, 1, 1, flags));
-    EXPECT_EQ(worker.code, 1);
-    ASSERT_EQ(worker.errors.size(), 1u) << worker.err;
-    EXPECT_THAT(worker.errors[0], HasSubstr(c.word));
+    EXPECT_THAT(OnlyError(sandbox.Run(sandbox.Task("worker", 0, 1, 1, flags)), 1),
+                HasSubstr(c.word));
   }
 }
 
@@ -129,9 +124,7 @@ TEST(ConclusionTest, NothingIsCalledSavedThatIsNot) {
   ASSERT_TRUE(train.WaitFor("1 workers"));  // it has looked at the path
   std::filesystem::remove(dir);
   const Outcome outcome = sandbox.Finish(train);
-  EXPECT_EQ(outcome.code, 1);
-  ASSERT_EQ(outcome.errors.size(), 1u) << outcome.err;
-  EXPECT_THAT(outcome.errors[0], HasSubstr(dir));
+  EXPECT_THAT(OnlyError(outcome, 1), HasSubstr(dir));
   EXPECT_THAT(outcome.out, AllOf(HasSubstr("test accuracy"), Not(HasSubstr("saved "))));
 }
 

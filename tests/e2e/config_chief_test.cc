@@ -34,8 +34,7 @@ TEST(ConfigTest, SeparateChiefInitialisesAndTrains) {
   Program worker0 = sandbox.Start(task("worker", 0));
   Program worker1 = sandbox.Start(task("worker", 1));
   ASSERT_TRUE(worker0.WaitFor("Waiting for session to be initialized"));
-  std::vector<std::string> chief_task = task("chief", 0);
-  chief_task.push_back("--save=" + model);
+  const std::vector<std::string> chief_task = With(task("chief", 0), {"--save=" + model});
   Program chief = sandbox.Start(chief_task);
   for (Program* program : {&chief, &worker0, &worker1, &ps}) {
     const Outcome outcome = sandbox.Finish(*program, 20);
@@ -48,7 +47,7 @@ TEST(ConfigTest, SeparateChiefInitialisesAndTrains) {
   // Three gradients a round: the chief is one of those who train.
   EXPECT_THAT(chief.Out(), HasSubstr("training step 300 done (global step: 300)"));
   EXPECT_THAT(worker1.Out(), HasSubstr("training step 300 done (global step: 300)"));
-  EXPECT_EQ(sandbox.Run({"eval", "--model=" + model, "--data_dir=" + Digits()}).code, 0);
+  EXPECT_EQ(sandbox.Eval(model), 0);
   EXPECT_EQ(sandbox.Leftovers(), "");
 }
 
@@ -108,19 +107,19 @@ TEST(ConfigTest, ASeparateChiefHasItsOwnNameWhereverItIsShown) {
 
 TEST(ConfigTest, WithoutItsChiefAJobEndsAndNamesIt) {
   Sandbox sandbox;
-  sandbox.SetEnv(
-      "TF_CONFIG",
-      R"({"cluster": {"ps": ["localhost:1"], "worker": ["localhost:2"], "master": ["localhost:3"]},
-          "task": {"type": "worker", "index": 0}})");
-  const std::vector<std::string> flags = {"task", "--job_id=" + sandbox.job(), "--start_wait=0.6",
-                                          "--data_dir=" + Digits()};
-  Program worker = sandbox.Start(flags);
-  sandbox.SetEnv(
-      "TF_CONFIG",
-      R"({"cluster": {"ps": ["localhost:1"], "worker": ["localhost:2"], "master": ["localhost:3"]},
-          "task": {"type": "ps", "index": 0}})");
-  EXPECT_THAT(OnlyError(sandbox.Run(flags, 5), 143), HasSubstr("master/0"));
-  EXPECT_THAT(OnlyError(sandbox.Finish(worker, 5), 143), HasSubstr("master/0"));
+  std::vector<Program> tasks;
+  for (const char* type : {"ps", "worker"}) {
+    sandbox.SetEnv("TF_CONFIG",
+                   fmt::format(R"({{"cluster": {{"ps": ["localhost:1"], "worker": ["localhost:2"],
+                                                 "master": ["localhost:3"]}},
+                                    "task": {{"type": "{}", "index": 0}}}})",
+                               type));
+    tasks.push_back(sandbox.Start(
+        {"task", "--job_id=" + sandbox.job(), "--start_wait=1.2", "--data_dir=" + Digits()}));
+  }
+  for (Program& task : tasks) {
+    EXPECT_THAT(OnlyError(sandbox.Finish(task, 5), 143), HasSubstr("master/0"));
+  }
 }
 
 }  // namespace

@@ -17,8 +17,8 @@ using ::testing::Not;
 TEST(ConfigTest, DeviceFlagsThatCannotBeHonouredAreNamed) {
   Sandbox sandbox;
   const auto run = [&](std::vector<std::string> more) {
-    std::vector<std::string> all = sandbox.Task("worker", 1, 2, 2, {"--start_wait=0.2"});
-    all.insert(all.end(), more.begin(), more.end());
+    const std::vector<std::string> all =
+        With(sandbox.Task("worker", 1, 2, 2, {"--start_wait=0.2"}), more);
     return sandbox.Run(all, 5);
   };
   EXPECT_THAT(OnlyError(run({"--num_gpus=-1"})), HasSubstr("-1"));

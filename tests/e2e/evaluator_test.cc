@@ -10,7 +10,7 @@
 #include <sstream>
 #include <thread>
 
-#include "support/program.h"
+#include "support/hand_started.h"
 
 namespace passel::testing {
 namespace {
@@ -89,53 +89,36 @@ TEST(EvaluatorTest, SupervisedOneReportsTheLiveValuesAndTheLastOnes) {
 }
 
 TEST(EvaluatorTest, ByHandItMayComeFirstAndEndsWithTheJob) {
-  Sandbox sandbox;
-  const std::vector<std::string> flags = {"--train_steps=400", "--start_wait=20", "--mode=barrier",
-                                          "--eval_interval=0.02"};
-  Program evaluator = sandbox.Start(sandbox.Task("evaluator", 0, 2, 2, flags));
+  HandStarted job(
+      2, 2, {"--train_steps=400", "--start_wait=20", "--mode=barrier", "--eval_interval=0.02"});
+  job.Start("evaluator/0");
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  std::vector<Program> tasks;
-  for (const auto& [job, index] :
-       {std::pair("worker", 1), std::pair("ps", 1), std::pair("worker", 0), std::pair("ps", 0)}) {
-    tasks.push_back(sandbox.Start(sandbox.Task(job, index, 2, 2, flags)));
-  }
-  for (Program& task : tasks) EXPECT_EQ(sandbox.Finish(task, 20).code, 0) << task.Err();
-  const Outcome outcome = sandbox.Finish(evaluator, 10);
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  ExpectInOrder(Evaluations(outcome.out));
-  EXPECT_EQ(Evaluations(outcome.out).back().step, 400);
-  EXPECT_THAT(tasks[0].Out(), HasSubstr("training step 400 done (global step: 400)"));
-  EXPECT_EQ(sandbox.Leftovers(), "");
+  for (const char* task : {"worker/1", "ps/1", "worker/0", "ps/0"}) job.Start(task);
+  job.ExpectEnd();
+  const std::vector<Line> lines = Evaluations(job["evaluator/0"].Out());
+  ExpectInOrder(lines);
+  EXPECT_EQ(lines.back().step, 400);
+  EXPECT_THAT(job["worker/1"].Out(), HasSubstr("training step 400 done (global step: 400)"));
 }
 
 TEST(EvaluatorTest, KilledOneAffectsNobodyAndMayBeStartedAgain) {
-  Sandbox sandbox;
-  std::vector<std::string> flags = kFollowed;
-  flags.emplace_back("--mode=barrier");
-  Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 2, flags));
-  Program chief = sandbox.Start(sandbox.Task("worker", 0, 1, 2, flags));
-  Program worker = sandbox.Start(sandbox.Task("worker", 1, 1, 2, flags));
+  HandStarted job(1, 2, With(kFollowed, {"--mode=barrier"}));
+  job.StartAll();
   for (int life = 0; life < 3; ++life) {
-    Program evaluator = sandbox.Start(sandbox.Task("evaluator", 0, 1, 2, flags));
+    Program& evaluator = job.Start("evaluator/0");
     ASSERT_TRUE(AwaitEvaluations(evaluator, 2)) << evaluator.Err();
     if (life == 0) {
-      EXPECT_THAT(OnlyError(sandbox.Run(sandbox.Task("evaluator", 0, 1, 2, flags), 5), 2),
+      EXPECT_THAT(OnlyError(job.sandbox().Run(job.Task("evaluator/0"), 5)),
                   HasSubstr("evaluator/0"));
     }
     evaluator.Signal(life == 2 ? SIGTERM : SIGKILL);
     ASSERT_TRUE(evaluator.Wait(5));
-    const std::int64_t step = sandbox.GlobalStep();
-    const Deadline deadline = Deadline::After(Scaled(10.0));
-    while (sandbox.GlobalStep() < step + 50 && !deadline.Expired()) continue;
-    EXPECT_GE(sandbox.GlobalStep(), step + 50);
+    EXPECT_TRUE(job.Advances(50));
   }
-  EXPECT_EQ(sandbox.Run({"ctl", "stop", sandbox.job()}).code, 0);
-  for (Program* p : {&ps, &chief, &worker}) {
-    const Outcome outcome = sandbox.Finish(*p, 5);
-    EXPECT_EQ(outcome.code, 130);
-    EXPECT_EQ(outcome.errors.size(), 0u) << outcome.err;
+  job.Stop({"ps/0", "worker/0", "worker/1"});
+  for (const char* task : {"ps/0", "worker/0", "worker/1"}) {
+    EXPECT_EQ(job.Finish(task).errors.size(), 0u) << job[task].Err();
   }
-  EXPECT_EQ(sandbox.Leftovers(), "");
 }
 
 TEST(EvaluatorTest, KilledChildOfASupervisorIsOnlyNoted) {
@@ -154,27 +137,21 @@ TEST(EvaluatorTest, KilledChildOfASupervisorIsOnlyNoted) {
 }
 
 TEST(EvaluatorTest, OutlivesThePsAndFindsItAgain) {
-  Sandbox sandbox;
-  Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 1, kFollowed));
-  Program worker = sandbox.Start(sandbox.Task("worker", 0, 1, 1, kFollowed));
-  Program evaluator = sandbox.Start(sandbox.Task("evaluator", 0, 1, 1, kFollowed));
+  HandStarted job(1, 1, kFollowed);
+  for (const char* task : {"ps/0", "worker/0", "evaluator/0"}) job.Start(task);
+  Program& evaluator = job["evaluator/0"];
   ASSERT_TRUE(AwaitEvaluations(evaluator, 2)) << evaluator.Err();
-  ps.Signal(SIGKILL);
-  ps.Wait();
+  job.Kill("ps/0");
   // Training goes on in the arena, and so does evaluation.
   const std::size_t seen = Evaluations(evaluator.Out()).size();
   ASSERT_TRUE(AwaitEvaluations(evaluator, seen + 2)) << evaluator.Err();
   EXPECT_THAT(evaluator.Err(), HasSubstr("ps/0 is gone"));
-  ps = sandbox.Start(sandbox.Task("ps", 0, 1, 1, kFollowed));
+  job.Start("ps/0");
   ASSERT_TRUE(evaluator.WaitFor("ps/0 is back")) << evaluator.Err();
   ASSERT_TRUE(AwaitEvaluations(evaluator, Evaluations(evaluator.Out()).size() + 2));
-  ps.Signal(SIGINT);
-  EXPECT_EQ(sandbox.Finish(worker, 5).code, 130);
-  const Outcome outcome = sandbox.Finish(evaluator, 5);
-  EXPECT_EQ(outcome.code, 130) << outcome.err;
-  ExpectInOrder(Evaluations(outcome.out));
-  EXPECT_EQ(sandbox.Finish(ps, 5).code, 130);
-  EXPECT_EQ(sandbox.Leftovers(), "");
+  job["ps/0"].Signal(SIGINT);
+  job.ExpectEnd(130);
+  ExpectInOrder(Evaluations(evaluator.Out()));
 }
 
 TEST(EvaluatorTest, LaunchKnowsItAsARole) {
@@ -207,53 +184,40 @@ TEST(EvaluatorTest, SupervisorStartsThePsAnewUnderIt) {
 }
 
 TEST(EvaluatorTest, AllItsWaitsEnd) {
-  Sandbox sandbox;
-  const std::vector<std::string> flags = {"--train_steps=100000000", "--start_wait=0.6",
-                                          "--ps_wait=0.6", "--eval_interval=0.05"};
-  EXPECT_THAT(OnlyError(sandbox.Run(sandbox.Task("evaluator", 0, 1, 1, flags), 5), 143),
-              HasSubstr("ps/0"));
-  Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 1, kFollowed));
-  ASSERT_TRUE(ps.WaitFor("is ready for its workers"));
-  EXPECT_THAT(OnlyError(sandbox.Run(sandbox.Task("evaluator", 0, 1, 1, flags), 5), 143),
-              HasSubstr("the chief, worker/0"));
-  Program worker = sandbox.Start(sandbox.Task("worker", 0, 1, 1, kFollowed));
-  Program evaluator = sandbox.Start(sandbox.Task("evaluator", 0, 1, 1, flags));
-  ASSERT_TRUE(AwaitEvaluations(evaluator, 1)) << evaluator.Err();
-  for (Program* p : {&ps, &worker}) p->Signal(SIGKILL);
-  EXPECT_THAT(OnlyError(sandbox.Finish(evaluator, 5), 143), HasSubstr("--ps_wait"));
+  HandStarted job(1, 1, {"--train_steps=100000000", "--eval_interval=0.05"});
+  const auto start = [&] { job.Start("evaluator/0", "", {"--start_wait=0.6", "--ps_wait=0.6"}); };
+  start();
+  EXPECT_THAT(job.OnlyErrorOf("evaluator/0", 143), HasSubstr("ps/0"));
+  job.Start("ps/0", "", {"--start_wait=20"});
+  start();
+  EXPECT_THAT(job.OnlyErrorOf("evaluator/0", 143), HasSubstr("the chief, worker/0"));
+  job.Start("worker/0", "", {"--start_wait=20"});
+  start();
+  ASSERT_TRUE(AwaitEvaluations(job["evaluator/0"], 1)) << job["evaluator/0"].Err();
+  for (const char* task : {"ps/0", "worker/0"}) job[task].Signal(SIGKILL);
+  EXPECT_THAT(job.OnlyErrorOf("evaluator/0", 143), HasSubstr("--ps_wait"));
 }
 
 TEST(EvaluatorTest, StoppedPsHoldsNobodyUp) {
-  Sandbox sandbox;
-  Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 1, kFollowed));
-  Program worker = sandbox.Start(sandbox.Task("worker", 0, 1, 1, kFollowed));
-  Program evaluator = sandbox.Start(sandbox.Task("evaluator", 0, 1, 1, kFollowed));
+  HandStarted job(1, 1, kFollowed);
+  for (const char* task : {"ps/0", "worker/0", "evaluator/0"}) job.Start(task);
+  Program& evaluator = job["evaluator/0"];
   ASSERT_TRUE(AwaitEvaluations(evaluator, 1)) << evaluator.Err();
-  ps.Signal(SIGSTOP);
+  job["ps/0"].Signal(SIGSTOP);
   const std::size_t seen = Evaluations(evaluator.Out()).size();
   EXPECT_TRUE(AwaitEvaluations(evaluator, seen + 3)) << evaluator.Err();
-  ps.Signal(SIGCONT);
-  ps.Signal(SIGINT);
-  for (Program* p : {&ps, &worker, &evaluator}) EXPECT_EQ(sandbox.Finish(*p, 5).code, 130);
+  for (const int signal : {SIGCONT, SIGINT}) job["ps/0"].Signal(signal);
+  job.ExpectEnd(130);
 }
 
-TEST(EvaluatorTest, WrongFlagsAreRefused) {
-  Sandbox sandbox;
-  EXPECT_THAT(OnlyError(sandbox.Run(sandbox.Train({"--evaluator", "--eval_interval=0"})), 2),
-              HasSubstr("--eval_interval"));
-  EXPECT_THAT(OnlyError(sandbox.Run(sandbox.Train({"--evaluator", "--eval_steps=-1"})), 2),
-              HasSubstr("--eval_steps"));
-  EXPECT_THAT(OnlyError(sandbox.Run(sandbox.Train({"--evaluator", "--ps=0", "--workers=1"})), 2),
-              HasSubstr("--evaluator"));
-  EXPECT_THAT(OnlyError(sandbox.Run(sandbox.Task("evaluator", 1, 1, 1)), 2),
-              HasSubstr("at most one 'evaluator'"));
-  Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 1, kFollowed));
-  Program worker = sandbox.Start(sandbox.Task("worker", 0, 1, 1, kFollowed));
-  ASSERT_TRUE(worker.WaitFor("Training begins"));
-  EXPECT_THAT(OnlyError(sandbox.Run(sandbox.Task("evaluator", 0, 1, 1, {"--hidden_units=7"})), 2),
+TEST(EvaluatorTest, AnotherModelThanThatOfTheJobIsRefused) {
+  HandStarted job(1, 1, kFollowed);
+  job.StartAll();
+  ASSERT_TRUE(job["worker/0"].WaitFor("Training begins"));
+  EXPECT_THAT(OnlyError(job.sandbox().Run(job.Task("evaluator/0", {"--hidden_units=7"}))),
               HasSubstr("hid_w"));
-  ps.Signal(SIGINT);
-  for (Program* p : {&ps, &worker}) EXPECT_EQ(sandbox.Finish(*p, 5).code, 130);
+  job["ps/0"].Signal(SIGINT);
+  job.ExpectEnd(130);
 }
 
 }  // namespace

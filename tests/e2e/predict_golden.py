@@ -48,12 +48,11 @@ def chunk(kind, data):
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
-def png(side, depth, colour, data, extra=b"", height=None):
+def png(side, depth, colour, data, extra=b""):
     """`data`: the bytes of all rows."""
-    height = height or side
-    header = struct.pack(">IIBBBBB", side, height, depth, colour, 0, 0, 0)
-    row = len(data) // height
-    body = b"".join(b"\0" + data[y * row:(y + 1) * row] for y in range(height))
+    header = struct.pack(">IIBBBBB", side, side, depth, colour, 0, 0, 0)
+    row = len(data) // side
+    body = b"".join(b"\0" + data[y * row:(y + 1) * row] for y in range(side))
     return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + extra +
             chunk(b"IDAT", zlib.compress(body, 9)) + chunk(b"IEND", b""))
 
@@ -128,7 +127,6 @@ def main():
         # 16 bits v * 257 are exactly 8 bits v.
         "Deep": (png(SIDE, 16, 0, b"".join(struct.pack(">H", v * 257) for v in deep)), deep),
     }
-    emit("kOblongPng", "std::uint8_t", png(6, 8, 0, bytes(6 * 4), height=4))
     for name, (data, values) in cases.items():
         alpha = [pixel[3] for pixel in rgba] if name == "Rgba" else [255] * len(values)
         plain = averaged(over(values, alpha, 0))

@@ -91,13 +91,12 @@ class PredictTest : public ::testing::Test {
 
   std::string File(const std::string& name) { return sandbox_.dir().File(name); }
   Outcome Eval(std::vector<std::string> more) {
-    std::vector<std::string> all = {"eval", "--data_dir=" + sandbox_.dir().path()};
-    all.insert(all.end(), more.begin(), more.end());
+    const std::vector<std::string> all =
+        With({"eval", "--data_dir=" + sandbox_.dir().path()}, more);
     return sandbox_.Run(all);
   }
   nlohmann::json Predict(std::vector<std::string> more) {
-    std::vector<std::string> all = {"predict", "--params=" + model_, "--json"};
-    all.insert(all.end(), more.begin(), more.end());
+    const std::vector<std::string> all = With({"predict", "--params=" + model_, "--json"}, more);
     last_ = sandbox_.Run(all);
     EXPECT_EQ(last_.code, 0) << last_.err;
     return nlohmann::json::parse(last_.out, nullptr, false);
@@ -241,54 +240,6 @@ TEST_F(PredictTest, TextNamesTheBestClassesInOrder) {
   EXPECT_THAT(outcome.out, HasSubstr(File("t10k-images-idx3-ubyte") + "[59]: "));
 }
 
-TEST_F(PredictTest, BadPicturesGetOneSentence) {
-  const auto refuse = [&](const std::string& text) {
-    WriteText(File("bad.png"), text);
-    return Refusal({"predict", "--params=" + model_, File("bad.png")});
-  };
-  const std::string good = AsText(kGreyPng);
-  EXPECT_THAT(refuse("hello"), HasSubstr("neither a PNG picture nor an IDX file"));
-  EXPECT_THAT(refuse(""), HasSubstr("neither a PNG picture nor an IDX file"));
-  EXPECT_THAT(refuse(good.substr(0, good.size() - 20)), HasSubstr("corrupt PNG"));
-  EXPECT_THAT(refuse(good.substr(0, 20)), HasSubstr("; save the picture anew"));
-  std::string flipped = good;
-  flipped[45] ^= 0x10;
-  EXPECT_THAT(refuse(flipped), HasSubstr("corrupt PNG"));
-  EXPECT_THAT(Refusal({"predict", "--params=" + model_, File("none.png")}), HasSubstr("none.png"));
-  EXPECT_THAT(Refusal({"predict", "--params=" + model_, sandbox_.dir().path()}),
-              HasSubstr(sandbox_.dir().path()));
-  EXPECT_THAT(refuse(AsText(kOblongPng)), HasSubstr("6 x 4 pixels, but the model takes 4 x 4"));
-  WriteText(File("other.idx"), Idx({1, 3, 3}, std::vector<std::uint8_t>(9)));
-  EXPECT_THAT(Refusal({"predict", "--params=" + model_, File("other.idx")}),
-              HasSubstr("3 x 3 = 9 pixels, but the model takes 16"));
-  // One bad file among good ones: nothing is printed.
-  WriteText(File("good.png"), good);
-  EXPECT_THAT(Refusal({"predict", "--params=" + model_, File("good.png"), File("bad.png")}),
-              HasSubstr("bad.png"));
-}
-
-TEST_F(PredictTest, BadFlagsGetOneSentence) {
-  WriteText(File("p.png"), AsText(kGreyPng));
-  const auto refuse = [&](std::vector<std::string> more) {
-    std::vector<std::string> all = {"predict", File("p.png")};
-    all.insert(all.end(), more.begin(), more.end());
-    return Refusal(all);
-  };
-  const std::string params = "--params=" + model_;
-  EXPECT_THAT(refuse({}), HasSubstr("none of --params FILE and --job ID"));
-  EXPECT_THAT(refuse({params, "--job=x"}), HasSubstr("both of --params FILE and --job ID"));
-  EXPECT_THAT(refuse({params, "--top=0"}), HasSubstr("--top is 1 to 256, not 0"));
-  EXPECT_THAT(refuse({params, "--top=11"}), HasSubstr("--top is at most the 4 classes"));
-  EXPECT_THAT(refuse({params, "--limit=-1"}), HasSubstr("--limit"));
-  EXPECT_THAT(refuse({"--job=no-such-job-here"}), HasSubstr("no job no-such-job-here"));
-  EXPECT_THAT(refuse({"--job=x", "--wait=0"}), HasSubstr("--wait is above 0"));
-  EXPECT_THAT(refuse({"--job=x", "--wait=nan"}), HasSubstr("--wait is above 0"));
-  EXPECT_THAT(refuse({"--params=" + File("p.png")}), HasSubstr("p.png"));
-  EXPECT_THAT(Refusal({"eval", params, "--data_dir=" + Digits()}),
-              HasSubstr("was trained on images of 16 pixels"));
-  EXPECT_THAT(Refusal({"eval", params, "--json=/no/where/e.json"}), HasSubstr("--json"));
-}
-
 // --- Running jobs ---------------------------------------------------------------------------
 
 struct LiveCase {
@@ -303,9 +254,9 @@ class LiveTest : public ::testing::TestWithParam<LiveCase> {};
 
 TEST_P(LiveTest, EvalAndPredictReadARunningJobAndLeaveItAlone) {
   Sandbox sandbox;
-  std::vector<std::string> flags = {"--train_steps=100000000", "--workers=2",
-                                    "--save=" + sandbox.dir().File("m")};
-  flags.insert(flags.end(), GetParam().flags.begin(), GetParam().flags.end());
+  const std::vector<std::string> flags =
+      With({"--train_steps=100000000", "--workers=2", "--save=" + sandbox.dir().File("m")},
+           GetParam().flags);
   Program train = sandbox.Start(sandbox.Train(flags));
   // At once: it waits for the first values.
   const std::string report = sandbox.dir().File("e.json");
@@ -337,9 +288,7 @@ TEST_P(LiveTest, EvalAndPredictReadARunningJobAndLeaveItAlone) {
   ASSERT_EQ(predict.code, 0) << predict.err;
   EXPECT_EQ(nlohmann::json::parse(predict.out)["images"].size(), 100u);
   EXPECT_TRUE(train.Running());
-  train.Signal(SIGINT);
-  EXPECT_EQ(sandbox.Finish(train, 5).code, 130);
-  EXPECT_EQ(sandbox.Leftovers(), "");
+  sandbox.Interrupt(train);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -395,13 +344,10 @@ TEST(LiveValuesTest, StoppedPsIsNamedAtTheDeadline) {
   ASSERT_EQ(::kill(ps, SIGSTOP), 0);
   const Outcome eval =
       sandbox.Run({"eval", "--job=" + sandbox.job(), "--data_dir=" + Digits(), "--wait=0.3"});
-  EXPECT_EQ(eval.code, 143);
-  ASSERT_EQ(eval.errors.size(), 1u) << eval.err;
-  EXPECT_THAT(eval.errors[0], HasSubstr("ps/0 of job " + sandbox.job() + " does not answer"));
+  EXPECT_THAT(OnlyError(eval, 143), HasSubstr("ps/0 of job " + sandbox.job() + " does not answer"));
   ASSERT_EQ(::kill(ps, SIGCONT), 0);
   EXPECT_EQ(sandbox.Run({"eval", "--job=" + sandbox.job(), "--data_dir=" + Digits()}).code, 0);
-  train.Signal(SIGINT);
-  EXPECT_EQ(sandbox.Finish(train, 5).code, 130);
+  sandbox.Interrupt(train);
 }
 
 TEST(LiveValuesTest, KilledPsIsAskedAgainWhenItIsBack) {
@@ -418,9 +364,7 @@ TEST(LiveValuesTest, KilledPsIsAskedAgainWhenItIsBack) {
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     ASSERT_GT(sandbox.AwaitTask("ps", 0, ps), 0);
   }
-  train.Signal(SIGINT);
-  EXPECT_EQ(sandbox.Finish(train, 5).code, 130);
-  EXPECT_EQ(sandbox.Leftovers(), "");
+  sandbox.Interrupt(train);
 }
 
 }  // namespace

@@ -23,9 +23,10 @@ class SlowPresetTest : public ::testing::Test {
   Training Train(const std::string& preset, std::vector<std::string> more) {
     Sandbox sandbox;
     const std::string path = sandbox.dir().File("r.json");
-    std::vector<std::string> flags = {"train", "--data_dir=" + *mnist_, "--job_id=" + sandbox.job(),
-                                      "--preset=" + preset, "--report=" + path};
-    flags.insert(flags.end(), more.begin(), more.end());
+    const std::vector<std::string> flags =
+        With({"train", "--data_dir=" + *mnist_, "--job_id=" + sandbox.job(), "--preset=" + preset,
+              "--report=" + path},
+             more);
     Training run;
     run.outcome = sandbox.Run(flags, 500);
     EXPECT_EQ(run.outcome.code, 0) << run.outcome.err;

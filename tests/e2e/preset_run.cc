@@ -30,8 +30,7 @@ std::size_t CountMatches(const std::string& text, const std::string& pattern,
 Training TrainPreset(Sandbox& sandbox, const std::string& preset, std::vector<std::string> more,
                      double seconds) {
   const std::string path = sandbox.dir().File("report.json");
-  std::vector<std::string> flags = {"--preset=" + preset, "--report=" + path};
-  flags.insert(flags.end(), more.begin(), more.end());
+  const std::vector<std::string> flags = With({"--preset=" + preset, "--report=" + path}, more);
   Training run;
   run.outcome = sandbox.Run(sandbox.Train(flags), seconds);
   EXPECT_EQ(run.outcome.code, 0) << run.outcome.err;

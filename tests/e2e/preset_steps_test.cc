@@ -61,7 +61,7 @@ TEST(PresetTest, AnotherLifeMakesTheStepsThatAreLeft) {
   Sandbox sandbox;
   const std::string path = sandbox.dir().File("r.json");
   Program job = sandbox.Start(sandbox.Train(
-      {"--preset=async-softmax", "--local_steps=4000", "--slow_worker=1:1ms", "--max_restarts=1",
+      {"--preset=async-softmax", "--local_steps=1500", "--slow_worker=1:1ms", "--max_restarts=1",
        "--report=" + path, "--log_epochs=0", "--log_step_count_steps=500"}));
   ASSERT_TRUE(job.WaitFor("local_step=1000, ")) << job.Err();
   ASSERT_TRUE(job.WaitFor("worker=1,epoch=49,")) << job.Out();  // its step 500
@@ -71,52 +71,22 @@ TEST(PresetTest, AnotherLifeMakesTheStepsThatAreLeft) {
   const Outcome outcome = sandbox.Finish(job, 60);
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   const nlohmann::json report = ReadJson(path);
-  for (const auto& worker : report["workers"]) EXPECT_EQ(worker["local_steps"], 4000);
+  for (const auto& worker : report["workers"]) EXPECT_EQ(worker["local_steps"], 1500);
   // The push that the death interrupted may have been counted without its worker's knowledge.
-  EXPECT_GE(report["global_step"], 12000);
-  EXPECT_LE(report["global_step"], 12001);
-  EXPECT_THAT(outcome.out, HasSubstr("local_step=4000, "));
-  EXPECT_EQ(CountMatches(outcome.out, "worker=1,epoch=.*,global_step=.*, local_step=4000, .*"), 1u);
+  EXPECT_GE(report["global_step"], 4500);
+  EXPECT_LE(report["global_step"], 4501);
+  EXPECT_THAT(outcome.out, HasSubstr("local_step=1500, "));
+  EXPECT_EQ(CountMatches(outcome.out, "worker=1,epoch=.*,global_step=.*, local_step=1500, .*"), 1u);
 }
 
 // Both workers evaluate; who stays behind for long while it still makes steps is not killed.
 TEST(PresetTest, WhoStillMakesStepsOfItsOwnIsNotKilledWhenOthersAreDone) {
   Sandbox sandbox;
-  const Training run = TrainPreset(
-      sandbox, "async-softmax",
-      {"--workers=2", "--local_steps=150", "--slow_worker=1:20ms", "--stall_limit=0.5"});
-  EXPECT_EQ(run.report["global_step"], 300);
+  const Training run =
+      TrainPreset(sandbox, "async-softmax",
+                  {"--workers=2", "--local_steps=80", "--slow_worker=1:20ms", "--stall_limit=0.5"});
+  EXPECT_EQ(run.report["global_step"], 160);
   EXPECT_EQ(run.outcome.err.find("killing it"), std::string::npos) << run.outcome.err;
-}
-
-TEST(StopRuleTest, RulesThatCannotBeAreNamed) {
-  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
-      {{"--train_steps=0"}, "never ends"},
-      {{"--epochs=2", "--local_steps=5"}, "twice"},
-      {{"--train_steps=-1"}, "--train_steps is 0 to"},
-      {{"--epochs=-1"}, "--epochs is 0 to"},
-      {{"--local_steps=-1"}, "--local_steps is 0 to"},
-      {{"--worker_eval_steps=-1"}, "--worker_eval_steps is 0 to"},
-      {{"--worker_eval_set=all"},
-       "--worker_eval_set all is not known: use one of test, validation"},
-      {{"--worker_eval_set=validation"}, "--validation_size"},
-      {{"--validation_size=6001"}, "Validation size should be between 0 and 6000"},
-      {{"--train_examples=100", "--validation_size=101"}, "between 0 and 100. Received: 101."},
-      {{"--train_examples=-1"}, "--train_examples is 0 to"},
-      {{"--validation_size=5950"}, "--batch_size is at most the 50 examples"},
-      {{"--log_lines=loud"}, "--log_lines loud is not known"},
-      {{"--log_step_count_steps=0"}, "--log_step_count_steps is 1 to"},
-      {{"--log_epochs=-1"}, "--log_epochs is 0 to"},
-      {{"--global_step=never"}, "use one of first, last"},
-  };
-  for (const auto& [flags, sentence] : cases) {
-    SCOPED_TRACE(flags[0]);
-    Sandbox sandbox;
-    const Outcome outcome = sandbox.Run(sandbox.Train(flags));
-    EXPECT_EQ(outcome.code, 2);
-    ASSERT_EQ(outcome.errors.size(), 1u) << outcome.err;
-    EXPECT_THAT(outcome.errors[0], HasSubstr(sentence));
-  }
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 #include <set>
 
 #include "e2e/preset_run.h"
-#include "support/program.h"
+#include "support/hand_started.h"
 
 namespace passel::testing {
 namespace {
@@ -45,16 +45,6 @@ TEST(PresetTest, EveryFlagOfEveryPresetExists) {
   const Outcome unknown = sandbox.Run({"task", "--print_preset=mnist"});
   EXPECT_EQ(unknown.code, 2);
   EXPECT_THAT(unknown.err, HasSubstr("the preset mnist is not known: use one of dist-mnist"));
-}
-
-TEST(PresetTest, UnknownPresetIsOneSentence) {
-  for (const char* command : {"train", "task"}) {
-    Sandbox sandbox;
-    const Outcome outcome = sandbox.Run({command, "--preset=mnist"});
-    EXPECT_EQ(outcome.code, 2);
-    ASSERT_EQ(outcome.errors.size(), 1u) << outcome.err;
-    EXPECT_THAT(outcome.errors[0], HasSubstr("the preset mnist is not known"));
-  }
 }
 
 // One worker: its run depends on its flags and its seed alone.
@@ -213,11 +203,10 @@ TEST(PresetTest, TheEnvironmentNamesTheClusterOfAPreset) {
 
 TEST(PresetTest, MnistReplicaNeedsAGpuForEachWorkerIfItIsToUseAny) {
   Sandbox sandbox;
-  const Outcome outcome =
-      sandbox.Run(sandbox.Task("worker", 0, 1, 2, {"--preset=mnist-replica", "--num_gpus=1"}));
-  EXPECT_EQ(outcome.code, 2);
-  ASSERT_EQ(outcome.errors.size(), 1u) << outcome.err;
-  EXPECT_THAT(outcome.errors[0], HasSubstr("number of gpus is less than number of workers"));
+  EXPECT_THAT(OnlyError(sandbox.Run(sandbox.Task("worker", 0, 1, 2,
+                                                 {"--preset=mnist-replica", "--num_gpus=1"})),
+                        2),
+              HasSubstr("number of gpus is less than number of workers"));
 }
 
 TEST(PresetTest, DistMnistPrintsEveryStepOfEveryWorker) {
@@ -284,20 +273,15 @@ TEST(PresetTest, MnistReplicaEvaluatesOnValidationImages) {
 }
 
 TEST(PresetTest, TasksByHandPrintTheLinesOfTheirPreset) {
-  Sandbox sandbox;
-  const std::vector<std::string> flags = {"--preset=mnist-replica", "--train_steps=60",
-                                          "--start_wait=20"};
-  Program ps = sandbox.Start(sandbox.Task("ps", 0, 1, 2, flags));
-  Program chief = sandbox.Start(sandbox.Task("worker", 0, 1, 2, flags));
-  Program other = sandbox.Start(sandbox.Task("worker", 1, 1, 2, flags));
-  for (Program* task : {&ps, &chief, &other}) {
-    EXPECT_EQ(sandbox.Finish(*task, 20).code, 0) << task->Err();
-  }
-  EXPECT_EQ(ps.Out(), "job name = ps\ntask index = 0\n");
-  EXPECT_THAT(chief.Out(), HasSubstr("\nWorker 0:initializing sess ...\n"));
-  EXPECT_THAT(other.Out(), HasSubstr("\nWorker 1:Waiting for session to be initialized...\n"));
-  EXPECT_THAT(other.Out(), HasSubstr(" done (global step： "));
-  EXPECT_THAT(other.Out(), HasSubstr("\nAfter 60 training steps,validation cross entropy = "));
+  HandStarted job(1, 2, {"--preset=mnist-replica", "--train_steps=60", "--start_wait=20"});
+  job.StartAll();
+  job.ExpectEnd();
+  const std::string chief = job["worker/0"].Out(), other = job["worker/1"].Out();
+  EXPECT_EQ(job["ps/0"].Out(), "job name = ps\ntask index = 0\n");
+  EXPECT_THAT(chief, HasSubstr("\nWorker 0:initializing sess ...\n"));
+  EXPECT_THAT(other, HasSubstr("\nWorker 1:Waiting for session to be initialized...\n"));
+  EXPECT_THAT(other, HasSubstr(" done (global step： "));
+  EXPECT_THAT(other, HasSubstr("\nAfter 60 training steps,validation cross entropy = "));
 }
 
 // What the framework under the program logs about its servers, on standard error.
@@ -312,9 +296,8 @@ TEST(PresetTest, AsyncSoftmaxTasksLogTheirServersAndSessions) {
                                           "--data_dir=" + Digits(),
                                           "--job_id=" + sandbox.job()};
   const auto start = [&](const std::string& job, int index) {
-    std::vector<std::string> all = {"task", "--job_name=" + job,
-                                    fmt::format("--task_index={}", index)};
-    all.insert(all.end(), flags.begin(), flags.end());
+    const std::vector<std::string> all =
+        With({"task", "--job_name=" + job, fmt::format("--task_index={}", index)}, flags);
     return sandbox.Start(all);
   };
   Program ps = start("ps", 0), chief = start("worker", 0), other = start("worker", 1);

@@ -65,9 +65,7 @@ TEST_F(RanksTest, StoppedOnesEndWithTheirPs) {
   const std::vector<std::string> endless = {"--train_steps=100000000", "--start_wait=20"};
   std::vector<Program> ranks;
   for (const int rank : {0, 1}) ranks.push_back(Start(rank, 2, endless));
-  const Deadline deadline = Deadline::After(Scaled(20));
-  while (sandbox_.GlobalStep() < 10 && !deadline.Expired()) {
-  }
+  EXPECT_TRUE(sandbox_.AwaitStep(10));
   for (Program& program : ranks) program.Signal(SIGTERM);  // as torchrun does
   for (Program& program : ranks) EXPECT_EQ(sandbox_.Finish(program, 20).code, 143) << program.Err();
   EXPECT_EQ(sandbox_.Leftovers(), "");
@@ -78,9 +76,7 @@ TEST_F(RanksTest, WhenTheFirstIsKilledItsPsGoesWithIt) {
                                             "--ps_wait=0.5"};
   std::vector<Program> ranks;
   for (const int rank : {0, 1}) ranks.push_back(Start(rank, 2, endless));
-  const Deadline deadline = Deadline::After(Scaled(20));
-  while (sandbox_.GlobalStep() < 10 && !deadline.Expired()) {
-  }
+  EXPECT_TRUE(sandbox_.AwaitStep(10));
   ranks[0].Signal(SIGKILL);
   EXPECT_EQ(sandbox_.Finish(ranks[0], 20).code, 1000 + SIGKILL);
   EXPECT_EQ(sandbox_.Finish(ranks[1], 20).code, 143) << ranks[1].Err();

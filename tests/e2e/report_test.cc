@@ -21,8 +21,8 @@ TEST(ReportTest, OnStandardOutputIsAloneThere) {
        {std::vector<std::string>{"--evaluator", "--log_lines=dist-mnist",
                                  "--log_step_count_steps=5"},
         {"--ps=0"}}) {
-    std::vector<std::string> flags = {"--train_steps=40", "--report=-", "--save=" + saved};
-    flags.insert(flags.end(), more.begin(), more.end());
+    const std::vector<std::string> flags =
+        With({"--train_steps=40", "--report=-", "--save=" + saved}, more);
     const Outcome train = sandbox.Run(sandbox.Train(flags));
     ASSERT_EQ(train.code, 0) << train.err;
     const nlohmann::json report = nlohmann::json::parse(train.out, nullptr, false);

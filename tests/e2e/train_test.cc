@@ -19,10 +19,9 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 // Runs `train` to its end; its report.
-nlohmann::json Train(Sandbox& sandbox, std::vector<std::string> arguments, double seconds = 60) {
+nlohmann::json Train(Sandbox& sandbox, const std::vector<std::string>& arguments) {
   const std::string report = sandbox.dir().File("report.json");
-  arguments.push_back("--report=" + report);
-  const Outcome outcome = sandbox.Run(sandbox.Train(arguments), seconds);
+  const Outcome outcome = sandbox.Run(sandbox.Train(With(arguments, {"--report=" + report})));
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_EQ(sandbox.Leftovers(), "");
   nlohmann::json json = ReadJson(report);
@@ -30,10 +29,9 @@ nlohmann::json Train(Sandbox& sandbox, std::vector<std::string> arguments, doubl
   return json;
 }
 
-std::string SavedBytes(Sandbox& sandbox, std::vector<std::string> arguments) {
+std::string SavedBytes(Sandbox& sandbox, const std::vector<std::string>& arguments) {
   const std::string path = sandbox.dir().File("model.safetensors");
-  arguments.push_back("--save=" + path);
-  Train(sandbox, arguments);
+  Train(sandbox, With(arguments, {"--save=" + path}));
   return ReadText(path);
 }
 
@@ -46,10 +44,6 @@ TEST(ReportTest, HoldsEveryFieldWithItsType) {
     EXPECT_TRUE(r[name].is_number()) << name;
     EXPECT_GT(r[name].get<double>(), 0) << name;
   }
-  for (const char* name : {"global_step", "dropped", "overlapped_blocks"}) {
-    ASSERT_TRUE(r.contains(name)) << name;
-    EXPECT_TRUE(r[name].is_number_integer()) << name;
-  }
   EXPECT_EQ(r["mode"], "hogwild");
   EXPECT_EQ(r["device"], "cpu");
   for (const char* name : {"p50", "p99", "max"}) {
@@ -60,12 +54,8 @@ TEST(ReportTest, HoldsEveryFieldWithItsType) {
   for (int i = 0; i < 3; ++i) {
     const nlohmann::json& w = r["workers"][static_cast<std::size_t>(i)];
     EXPECT_EQ(w["index"], i);
-    EXPECT_TRUE(w["local_steps"].is_number_integer());
     EXPECT_TRUE(w["final_accuracy"].is_null());  // evaluated once, by the supervisor
     EXPECT_EQ(w["exit"], "exited with 0");
-    for (const char* part : {"pull", "compute", "push", "wait"}) {
-      EXPECT_TRUE(w["seconds"][part].is_number()) << part;
-    }
     local_steps += w["local_steps"].get<std::int64_t>();
   }
   EXPECT_EQ(local_steps, r["global_step"]);
@@ -125,12 +115,12 @@ TEST(StepsTest, SyncReplicasIsBarrier) {
 TEST(RepeatTest, OneWorkerGivesTheSameBytesAgain) {
   for (const char* mode : {"--mode=hogwild", "--mode=locked", "--mode=barrier"}) {
     Sandbox first, second, other_seed;
-    const std::vector<std::string> flags = {mode, "--workers=1", "--train_steps=300"};
+    const std::vector<std::string> flags = {mode, "--workers=1", "--train_steps=100"};
     const std::string bytes = SavedBytes(first, flags);
     ASSERT_FALSE(bytes.empty());
     EXPECT_TRUE(bytes == SavedBytes(second, flags)) << mode;
     EXPECT_FALSE(bytes ==
-                 SavedBytes(other_seed, {mode, "--workers=1", "--train_steps=300", "--seed=2"}))
+                 SavedBytes(other_seed, {mode, "--workers=1", "--train_steps=100", "--seed=2"}))
         << mode;
   }
 }
@@ -145,12 +135,10 @@ TEST(RepeatTest, OneWorkerGivesTheSameBytesWhereverTheVariablesLie) {
                                                       {"--ps=2", "--pull=copy"},
                                                       {"--ps=2", "--huge_pages=transparent"}};
   std::string expected;
-  for (std::vector<std::string> way : ways) {
-    const std::string name = way.back();
-    way.insert(way.end(), {"--workers=1", "--train_steps=300"});
-    const std::string bytes = SavedBytes(sandbox, way);
+  for (const std::vector<std::string>& way : ways) {
+    const std::string bytes = SavedBytes(sandbox, With(way, {"--workers=1", "--train_steps=100"}));
     if (expected.empty()) expected = bytes;
-    EXPECT_TRUE(bytes == expected) << name;
+    EXPECT_TRUE(bytes == expected) << way.back();
   }
 }
 
@@ -159,24 +147,24 @@ TEST(RepeatTest, OneWorkerGivesTheSameBytesWhereverTheVariablesLie) {
 TEST(RepeatTest, PartitionedVariablesGiveTheSameBytesAgain) {
   Sandbox sandbox;
   const std::vector<std::string> flags = {"--ps=3", "--partitioner=fixed:3", "--workers=1",
-                                          "--train_steps=300"};
+                                          "--train_steps=100"};
   const std::string bytes = SavedBytes(sandbox, flags);
   EXPECT_TRUE(bytes == SavedBytes(sandbox, flags));
   const double parts = Train(sandbox, flags)["test_loss"].get<double>();
-  const double whole = Train(sandbox, {"--ps=1", "--workers=1", "--train_steps=300"})["test_loss"];
+  const double whole = Train(sandbox, {"--ps=1", "--workers=1", "--train_steps=100"})["test_loss"];
   EXPECT_NEAR(parts, whole, 0.02 * whole);
 }
 
-TEST(OptimizerTest, EveryOneTrainsInOneProcessAndOnTwoPs) {
+TEST(OptimizerTest, EveryOneTrainsInOneProcessOrOnTwoPs) {
+  bool alone = false;
   for (const char* optimizer :
        {"sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "ftrl"}) {
-    for (const std::vector<std::string>& cluster :
-         std::vector<std::vector<std::string>>{{"--ps=0", "--workers=1"}, {"--ps=2"}}) {
-      Sandbox sandbox;
-      std::vector<std::string> flags = cluster;
-      flags.insert(flags.end(), {fmt::format("--optimizer={}", optimizer), "--train_steps=600"});
-      EXPECT_GT(Train(sandbox, flags)["test_accuracy"], 0.85) << optimizer << cluster[0];
-    }
+    Sandbox sandbox;
+    alone = !alone;
+    EXPECT_GT(Train(sandbox, {alone ? "--ps=0" : "--ps=2", fmt::format("--optimizer={}", optimizer),
+                              "--train_steps=600"})["test_accuracy"],
+              0.85)
+        << optimizer;
   }
 }
 
@@ -190,12 +178,11 @@ TEST(ModelTest, SoftmaxAndTwoHiddenLayersTrain) {
 
 TEST(FlagsTest, LossSamplerAndShardDataTrain) {
   Sandbox sandbox;
-  EXPECT_GT(Train(sandbox, {"--loss=sum", "--train_steps=600"})["test_accuracy"], 0.85);
-  EXPECT_GT(Train(sandbox, {"--sampler=random", "--train_steps=600"})["test_accuracy"], 0.85);
-  EXPECT_GT(Train(sandbox, {"--shard_data", "--train_steps=600"})["test_accuracy"], 0.85);
-  EXPECT_GT(Train(sandbox,
-                  {"--pin=none", "--threads_per_worker=2", "--train_steps=600"})["test_accuracy"],
-            0.85);
+  for (const std::vector<std::string>& flags : std::vector<std::vector<std::string>>{
+           {"--loss=sum", "--sampler=random"},
+           {"--shard_data", "--pin=none", "--threads_per_worker=2"}}) {
+    EXPECT_GT(Train(sandbox, With(flags, {"--train_steps=600"}))["test_accuracy"], 0.85);
+  }
 }
 
 TEST(SaveTest, EvalReadsWhatTrainSavedAndFindsTheSameAccuracy) {
@@ -220,7 +207,7 @@ TEST(SaveTest, FileOfAnEarlierRunIsReplacedAsAWhole) {
   const std::string model = sandbox.dir().File("m.safetensors");
   WriteText(model, "something older");
   Train(sandbox, {"--train_steps=50", "--save=" + model});
-  EXPECT_EQ(sandbox.Run({"eval", "--model=" + model, "--data_dir=" + Digits()}).code, 0);
+  EXPECT_EQ(sandbox.Eval(model), 0);
   EXPECT_EQ(sandbox.dir().List(), (std::vector<std::string>{"m.safetensors", "report.json"}));
 }
 
@@ -272,7 +259,7 @@ TEST(CtlTest, ListStatusAndStopFindTheRunningJob) {
     const nlohmann::json now = sandbox.Status();
     return !now.is_null() && now["arena"]["workers"][worker]["pid"] != 0;
   };
-  while (sandbox.GlobalStep() < 10) ASSERT_FALSE(limit.Expired());
+  ASSERT_TRUE(sandbox.AwaitStep(10));
   for (int worker = 0; worker < 3; ++worker) {
     while (!joined(worker)) ASSERT_FALSE(limit.Expired());
   }
@@ -302,9 +289,7 @@ TEST(CtlTest, ListStatusAndStopFindTheRunningJob) {
   EXPECT_EQ(end.code, 130) << end.err;
   EXPECT_THAT(end.out, HasSubstr("stopped on request"));
   EXPECT_EQ(sandbox.Leftovers(), "");
-  EXPECT_EQ(
-      sandbox.Run({"eval", "--model=" + sandbox.dir().File("m"), "--data_dir=" + Digits()}).code,
-      0);
+  EXPECT_EQ(sandbox.Eval(sandbox.dir().File("m")), 0);
 }
 
 // The default limit of a question is longer than this one waits for the whole list.
@@ -312,8 +297,7 @@ TEST(CtlTest, WhoDoesNotAnswerIsNamedAndKeepsNobodyWaiting) {
   Sandbox stuck, other;
   Program first = stuck.Start(stuck.Train({"--train_steps=100000000", "--ps=2", "--workers=1"}));
   Program second = other.Start(other.Train({"--train_steps=100000000", "--workers=1"}));
-  const Deadline limit = Deadline::After(Scaled(20.0));
-  while (stuck.GlobalStep() < 1 || other.GlobalStep() < 1) ASSERT_FALSE(limit.Expired());
+  ASSERT_TRUE(stuck.AwaitStep(1) && other.AwaitStep(1));
 
   ASSERT_EQ(::kill(stuck.TaskPid("ps", 1), SIGSTOP), 0);
   EXPECT_EQ(stuck.Status()["silent"], nlohmann::json({"ps/1"}));
@@ -335,9 +319,8 @@ TEST(CtlTest, WhoDoesNotAnswerIsNamedAndKeepsNobodyWaiting) {
     }
   }
   const Outcome status = stuck.Run({"ctl", "status", stuck.job()}, 3);
-  EXPECT_EQ(status.code, 143);  // try again
-  ASSERT_EQ(status.errors.size(), 1u) << status.err;
-  EXPECT_THAT(status.errors[0], HasSubstr("ps/0 of job " + stuck.job() + " does not answer"));
+  EXPECT_THAT(OnlyError(status, 143),  // try again
+              HasSubstr("ps/0 of job " + stuck.job() + " does not answer"));
   EXPECT_EQ(other.Run({"ctl", "status", other.job()}).code, 0);
 
   for (const int ps : {0, 1}) ::kill(stuck.TaskPid("ps", ps), SIGCONT);
@@ -357,18 +340,6 @@ TEST(CtlTest, StopDuringStartUpIsNotLost) {
   EXPECT_EQ(stop.code, 0) << stop.err;
   EXPECT_EQ(sandbox.Finish(train, 5).code, 130);
   EXPECT_EQ(sandbox.Leftovers(), "");
-}
-
-TEST(CtlTest, JobThatIsNotThereIsNamed) {
-  Sandbox sandbox;
-  for (const char* what : {"status", "stop"}) {
-    const Outcome outcome = sandbox.Run({"ctl", what, sandbox.job()});
-    EXPECT_EQ(outcome.code, 2);
-    ASSERT_EQ(outcome.errors.size(), 1u);
-    EXPECT_THAT(outcome.errors[0], HasSubstr(sandbox.job()));
-  }
-  EXPECT_EQ(sandbox.Run({"ctl", "list"}).code, 0);
-  EXPECT_EQ(sandbox.Run({"ctl"}).code, 2);
 }
 
 }  // namespace

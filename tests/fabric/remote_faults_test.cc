@@ -39,10 +39,10 @@ TEST(RemoteFaults, APsThatDiesAgainBeforeItWelcomedAWorkerIsTriedAgain) {
     SCOPED_TRACE(failpoint);
     RemoteHost host(TestPlan(Mode::kLocked, 1, 1, Sgd(1.0)));
     const auto stores = OpenAll(host, 1);
-    ASSERT_TRUE(PushAndAwait(*stores[0], -1).ok());
+    ASSERT_TRUE(PushConstant(*stores[0], -1).ok());
     host.ps(0).Kill();
     host.ps(0).Start(failpoint);
-    auto asks = std::async(std::launch::async, [&] { return PushAndAwait(*stores[0], -1); });
+    auto asks = std::async(std::launch::async, [&] { return PushConstant(*stores[0], -1); });
     host.ps(0).AwaitEnd();
     host.ps(0).Start();
     const Result<PushOutcome> outcome = asks.get();
@@ -62,7 +62,7 @@ TEST(RemoteFaults, NobodyWaitsForALifeThatAPsBeganForNobody) {
   host.LineOf(1).state = Line::kDown;
   host.ps(0).Start();
   host.LineOf(0).state = Line::kUp;
-  EXPECT_TRUE(PushAndAwait(*stores[0], -1).ok()) << "does not wait for the other's join limit";
+  EXPECT_TRUE(PushConstant(*stores[0], -1).ok()) << "does not wait for the other's join limit";
 }
 
 TEST(RemoteFaults, ALeaveThatIsRepeatedAfterTheGraceIsNoFailure) {
@@ -91,7 +91,7 @@ TEST(RemoteFaults, AWorkerOfAnotherMemoryStartsAgain) {
     SCOPED_TRACE(taken);
     RemoteHost host(TestPlan(Mode::kHogwild, 1, 1, Sgd(1.0)), {}, 0, "", kGrace);
     const auto stores = OpenAll(host, 1);
-    ASSERT_TRUE(PushAndAwait(*stores[0], -1).ok());
+    ASSERT_TRUE(PushConstant(*stores[0], -1).ok());
     host.LineOf(0).state = Line::kDown;
     host.ps(0).Kill();
     host.ps(0).LoseArena();
@@ -105,7 +105,7 @@ TEST(RemoteFaults, AWorkerOfAnotherMemoryStartsAgain) {
     }
     std::this_thread::sleep_for(kBeyondGrace);
     host.LineOf(0).state = Line::kUp;
-    const Status refused = PushAndAwait(*stores[0], -1).status();
+    const Status refused = PushConstant(*stores[0], -1).status();
     EXPECT_EQ(refused.code(), Code::kAborted) << refused.ToString();
     EXPECT_THAT(refused.message(), HasSubstr("ps/0 has begun anew"));
     EXPECT_THAT(refused.message(), HasSubstr("start it again"));
@@ -126,7 +126,7 @@ TEST(RemoteFaults, WhoComesBackAtTheEndOfTheGraceIsAnswered) {
   std::this_thread::sleep_for(kGrace + milliseconds(100));
   host.LineOf(0).state = Line::kUp;
   std::this_thread::sleep_for(milliseconds(600));
-  ASSERT_TRUE(PushAndAwait(*stores[1], -1).ok());
+  ASSERT_TRUE(PushConstant(*stores[1], -1).ok());
   const Result<PushOutcome> outcome = waits.get();
   ASSERT_TRUE(outcome.ok()) << outcome.status().ToString();
   EXPECT_TRUE(outcome->applied);
@@ -153,7 +153,7 @@ TEST(RemoteFaults, RoundsThatCouldNotBeEndedAreNotSaidToHaveEnded) {
   RemoteHost host(TestPlan(Mode::kBarrier, 1, 1, Sgd(1.0)));
   host.answer_limit = milliseconds(300);
   const auto stores = OpenAll(host, 1);
-  ASSERT_TRUE(PushAndAwait(*stores[0], -1).ok());  // and has the next values
+  ASSERT_TRUE(PushConstant(*stores[0], -1).ok());  // and has the next values
   host.LineOf(0).state = Line::kDown;
   stores[0]->Stop();
   const Status pulled = stores[0]->Pull(PullMode::kView).status();
@@ -167,17 +167,17 @@ TEST(RemoteFaults, AnEvictedWorkerStartsAgain) {
     SCOPED_TRACE(shards);
     RemoteHost host(TestPlan(Mode::kBarrier, shards, 2, Sgd(1.0)));
     auto stores = OpenAll(host, 2, Engine(milliseconds(200)));
-    ASSERT_TRUE(PushAndAwait(*stores[0], -1).ok());  // while the other is stopped
+    ASSERT_TRUE(PushConstant(*stores[0], -1).ok());  // while the other is stopped
     EXPECT_EQ(stores[0]->membership()[1].phase, Phase::kEvicted);
-    const Status evicted = PushAndAwait(*stores[1], -100).status();
+    const Status evicted = PushConstant(*stores[1], -100).status();
     EXPECT_EQ(evicted.code(), Code::kAborted) << evicted.ToString();
     EXPECT_THAT(evicted.message(), HasSubstr("evicted"));
     EXPECT_EQ(stores[1]->LeaveForNow().code(), Code::kAborted);
     stores[1] = OpenOn(host, 1);
     ASSERT_NE(stores[1], nullptr);
     ASSERT_TRUE(stores[1]->WaitUntilInitialized(Deadline::After(kLong)).ok());
-    auto other = std::async(std::launch::async, [&] { return PushAndAwait(*stores[1], -1); });
-    EXPECT_TRUE(PushAndAwait(*stores[0], -1).ok());
+    auto other = std::async(std::launch::async, [&] { return PushConstant(*stores[1], -1); });
+    EXPECT_TRUE(PushConstant(*stores[0], -1).ok());
     EXPECT_TRUE(other.get().ok());
     ExpectAll(*stores[0], 2);
   }
@@ -190,7 +190,7 @@ TEST(RemoteFaults, WorkersGoOnAfterTheCleanEndOfAPs) {
   for (int turn = 1; turn <= 3; ++turn) {
     const auto train = [](ParameterStore& store) {
       for (int i = 0; i < 20; ++i) {
-        const Result<PushOutcome> outcome = PushAndAwait(store, -1);
+        const Result<PushOutcome> outcome = PushConstant(store, -1);
         ASSERT_TRUE(outcome.ok()) << outcome.status().ToString();
       }
     };
@@ -224,7 +224,7 @@ TEST(RemoteFaults, AGradientIsNotStagedTwiceUnderOneArrival) {
     FillGradient(*stores[0], buffer, -100);
     const Result<Ticket> again = stores[0]->Push(buffer, view->stamp(), Deadline::After(kLong));
     ASSERT_TRUE(again.ok()) << again.status().ToString();
-    ASSERT_TRUE(PushAndAwait(*stores[1], -1).ok());
+    ASSERT_TRUE(PushConstant(*stores[1], -1).ok());
     ASSERT_TRUE(stores[0]->Wait(*again, Deadline::After(kLong)).ok());
     ExpectAll(*stores[0], 1);
   }
@@ -241,7 +241,7 @@ TEST(RemoteFaults, WhoHasArrivedArrivesAgainWhenItsPsComesBack) {
   auto waits = std::async(std::launch::async, [&] {
     return stores[0]->Wait(*ticket, Deadline::After(std::chrono::seconds(5)));
   });
-  ASSERT_TRUE(PushAndAwait(*stores[1], -1).ok());
+  ASSERT_TRUE(PushConstant(*stores[1], -1).ok());
   const Result<PushOutcome> outcome = waits.get();
   ASSERT_TRUE(outcome.ok()) << outcome.status().ToString();
   EXPECT_TRUE(outcome->applied);
@@ -271,7 +271,7 @@ TEST(RemoteFaults, WhateverHappensRoundsStayWhole) {
           }
           continue;
         }
-        const Result<PushOutcome> outcome = PushAndAwait(*store, -1);
+        const Result<PushOutcome> outcome = PushConstant(*store, -1);
         if (outcome.ok()) {
           rounds += outcome->applied;
           continue;
@@ -318,7 +318,7 @@ TEST(RemoteFaults, WhateverHappensRoundsStayWhole) {
     ASSERT_NE(last, nullptr);
     const Status status = last->WaitUntilInitialized(Deadline::After(kLong));
     ASSERT_TRUE(status.ok()) << status.ToString();
-    ASSERT_TRUE(PushAndAwait(*last, -1).ok());
+    ASSERT_TRUE(PushConstant(*last, -1).ok());
     EXPECT_GT(rounds.load(), 20);
     ExpectAll(*last, static_cast<float>(last->global_step()));
   }

@@ -45,12 +45,12 @@ TEST(RemoteRaces, AfterAChangeOfTheModeNobodyComputesOnFormerValues) {
   const auto b = OpenOn(host, 1);
   InitializeTo(*a, 0);
   ASSERT_TRUE(b->WaitUntilInitialized(Deadline::After(kLong)).ok());
-  ASSERT_TRUE(PushAndAwait(*a, -1).ok());
+  ASSERT_TRUE(PushConstant(*a, -1).ok());
   const Result<Ticket> due = PushOnly(*a, -1);  // step 2: the change is due
   ASSERT_TRUE(due.ok());
   auto waits =
       std::async(std::launch::async, [&] { return a->Wait(*due, Deadline::After(kLong)); });
-  ASSERT_TRUE(PushAndAwait(*b, -1).ok());  // step 3
+  ASSERT_TRUE(PushConstant(*b, -1).ok());  // step 3
   ASSERT_TRUE(waits.get().ok());
   EXPECT_EQ(a->mode(), Mode::kBarrier);
   EXPECT_EQ(First(*a), 3);
@@ -92,10 +92,10 @@ TEST(RemoteRaces, ValuesAreOfTheRoundThatTheirVersionNames) {
   const auto b = OpenOn(host, 1);
   InitializeTo(*a, 0);
   ASSERT_TRUE(b->WaitUntilInitialized(Deadline::After(kLong)).ok());
-  ASSERT_TRUE(PushAndAwait(*a, -1).ok());
+  ASSERT_TRUE(PushConstant(*a, -1).ok());
   for (int i = 0; i < 2; ++i) {
     First(*b);
-    const Result<PushOutcome> outcome = PushAndAwait(*b, -1);
+    const Result<PushOutcome> outcome = PushConstant(*b, -1);
     ASSERT_TRUE(outcome.ok() && outcome->applied);
   }
   (void)a->membership();  // whose answer says how far the others are
@@ -114,7 +114,7 @@ TEST(RemoteRaces, RestoredCursorsReachWhoReadsTheData) {
   EXPECT_EQ(a->counters().cursor_index.load(), 30u);
   EXPECT_EQ(b->counters().cursor_index.load(), 31u);
   // And stay what they are when the next step tells what this worker has counted.
-  ASSERT_TRUE(PushAndAwait(*b, -1).ok());
+  ASSERT_TRUE(PushConstant(*b, -1).ok());
   ASSERT_TRUE(b->LeaveForNow().ok());
   EXPECT_EQ(OpenOn(host, 1)->counters().cursor_index.load(), 31u);
 }
@@ -160,17 +160,17 @@ TEST(RemoteRaces, ALifeThatIsOverWritesNothingIntoItsSuccessors) {
     const auto former = OpenOn(host, 1);
     InitializeTo(*a, 0);
     ASSERT_TRUE(former->WaitUntilInitialized(Deadline::After(kLong)).ok());
-    auto other = std::async(std::launch::async, [&] { return PushAndAwait(*former, -1); });
-    ASSERT_TRUE(PushAndAwait(*a, -1).ok());
+    auto other = std::async(std::launch::async, [&] { return PushConstant(*former, -1); });
+    ASSERT_TRUE(PushConstant(*a, -1).ok());
     ASSERT_TRUE(other.get().ok());
-    ASSERT_TRUE(PushAndAwait(*a, -1).ok());  // evicts the other, which does nothing
+    ASSERT_TRUE(PushConstant(*a, -1).ok());  // evicts the other, which does nothing
     const auto successor = OpenOn(host, 1);
     ASSERT_NE(successor, nullptr);
     ASSERT_TRUE(successor->WaitUntilInitialized(Deadline::After(kLong)).ok());
     const Result<Ticket> ticket = PushOnly(*successor, -1);
     ASSERT_TRUE(ticket.ok()) << ticket.status().ToString();
     EXPECT_EQ(PushOnly(*former, -100).status().code(), Code::kAborted);
-    ASSERT_TRUE(PushAndAwait(*a, -1).ok());
+    ASSERT_TRUE(PushConstant(*a, -1).ok());
     ASSERT_TRUE(successor->Wait(*ticket, Deadline::After(kLong)).ok());
     EXPECT_EQ(First(*a), 3);
   }
@@ -184,17 +184,17 @@ TEST(RemoteRaces, WhoWasAwayWhileTheModeChangedPushesNothingInItsFormerMode) {
   const auto away = OpenOn(host, 1);
   InitializeTo(*a, 0);
   ASSERT_TRUE(away->WaitUntilInitialized(Deadline::After(kLong)).ok());
-  ASSERT_TRUE(PushAndAwait(*a, -1).ok());
+  ASSERT_TRUE(PushConstant(*a, -1).ok());
   const Result<ParamView> view = away->Pull(PullMode::kView);
   ASSERT_TRUE(view.ok());
   GradientBuffer buffer = away->LendGradient();
   FillGradient(*away, buffer, -1);
   host.ps(0).Kill();
   host.ps(0).Start();
-  ASSERT_TRUE(PushAndAwait(*a, -1).ok());
-  ASSERT_TRUE(PushAndAwait(*a, -1).ok());  // step 3: waits until the other is dead
+  ASSERT_TRUE(PushConstant(*a, -1).ok());
+  ASSERT_TRUE(PushConstant(*a, -1).ok());  // step 3: waits until the other is dead
   EXPECT_EQ(a->mode(), Mode::kBarrier);
-  ASSERT_TRUE(PushAndAwait(*a, -1).ok());
+  ASSERT_TRUE(PushConstant(*a, -1).ok());
   EXPECT_EQ(away->Push(buffer, view->stamp(), Deadline::After(kLong)).status().code(),
             Code::kAborted);
   EXPECT_EQ(First(*a), 4);
@@ -212,7 +212,7 @@ TEST(RemoteRaces, ALargeGradientAndLargeValuesDoNotBlockEachOther) {
   RemoteHost host(plan);
   const auto store = OpenOn(host, 0);
   InitializeTo(*store, 0);
-  ASSERT_TRUE(PushAndAwait(*store, -1).ok());
+  ASSERT_TRUE(PushConstant(*store, -1).ok());
   const Result<ParamView> view = store->Pull(PullMode::kView);
   ASSERT_TRUE(view.ok());
   GradientBuffer buffer = store->LendGradient();
@@ -236,7 +236,7 @@ TEST(RemoteRaces, ARoundWhoseEndNobodyHeardOfIsNoSuccess) {
   host.answer_limit = std::chrono::seconds(2);
   const auto store = OpenOn(host, 0);
   InitializeTo(*store, 0);
-  EXPECT_FALSE(PushAndAwait(*store, -1).ok()) << "ps/0 died before it knew that it was complete";
+  EXPECT_FALSE(PushConstant(*store, -1).ok()) << "ps/0 died before it knew that it was complete";
 }
 
 }  // namespace

@@ -143,7 +143,7 @@ TEST(RemoteServer, AMessageTakesAsLongAsItMoves) {
   InitializeTo(*store, 0);
   ps.slow = true;
   const std::int64_t begin = MonotonicNs();
-  ASSERT_TRUE(PushAndAwait(*store, -1).ok());
+  ASSERT_TRUE(PushConstant(*store, -1).ok());
   ps.slow = false;
   EXPECT_GT(MonotonicNs() - begin, 2 * std::chrono::nanoseconds(kStallLimit).count());
   EXPECT_EQ(store->Pull(PullMode::kView)->values(0)[0], 1);
@@ -155,7 +155,7 @@ TEST(RemoteServer, AMessageThatStandsStillEndsItsConnection) {
   const auto store =
       ps.Open(0, std::chrono::hours(1), [&](Deadline) { return ps.ConnectSlowly(100'000); });
   InitializeTo(*store, 0);  // stands still in there
-  ASSERT_TRUE(PushAndAwait(*store, -1).ok());
+  ASSERT_TRUE(PushConstant(*store, -1).ok());
   EXPECT_EQ(store->Pull(PullMode::kView)->values(0)[0], 1);
   EXPECT_EQ(ps.slow_connections(), 2u);
 }
@@ -196,7 +196,7 @@ TEST(RemoteServer, AWorkerThatIsQuietForTooLongIsTakenForDeadAndMayComeBack) {
   EXPECT_EQ(StateOf(ps.memory(), 0).phase, Phase::kRunning);
   std::this_thread::sleep_for(milliseconds(400));
   EXPECT_EQ(StateOf(ps.memory(), 0).phase, Phase::kDead);
-  EXPECT_TRUE(PushAndAwait(*store, -1).ok());
+  EXPECT_TRUE(PushConstant(*store, -1).ok());
   EXPECT_EQ(StateOf(ps.memory(), 0), (TaskState{2, Phase::kRunning}));
 }
 
@@ -308,7 +308,7 @@ TEST(RemoteServer, AGradientThatIsOnItsWayIsNotWrittenIntoThatOfASuccessor) {
   ASSERT_TRUE(ticket.ok()) << ticket.status().ToString();
   (void)::send(raw.get(), half.data(), half.size(), MSG_NOSIGNAL);
   std::this_thread::sleep_for(milliseconds(50));
-  ASSERT_TRUE(PushAndAwait(*a, -1).ok());
+  ASSERT_TRUE(PushConstant(*a, -1).ok());
   ASSERT_TRUE(successor->Wait(*ticket, Deadline::After(kLong)).ok());
   for (const float x : a->Pull(PullMode::kView)->values(0)) {
     ASSERT_EQ(x, 1);

@@ -34,7 +34,7 @@ TEST(RemoteStore, SharesNoMemoryWithThePs) {
   RemoteHost host(TestPlan(Mode::kHogwild, 1, 1, Sgd(1.0)));
   auto store = OpenOn(host, 0);
   InitializeTo(*store, 0);
-  ASSERT_TRUE(PushAndAwait(*store, -1).ok());
+  ASSERT_TRUE(PushConstant(*store, -1).ok());
   const std::set<std::string> theirs = SharedMappings(std::to_string(host.ps(0).pid()));
   EXPECT_FALSE(theirs.empty()) << "the arena";
   for (const std::string& ours : SharedMappings("self")) EXPECT_EQ(theirs.count(ours), 0u) << ours;
@@ -49,11 +49,11 @@ TEST(RemoteStore, AStepIsOneRequestAndOneAnswer) {
     ASSERT_TRUE(opened.ok()) << opened.status().ToString();
     ParameterStore& store = **opened;
     InitializeTo(store, 0);
-    ASSERT_TRUE(PushAndAwait(store, -1).ok());  // the first pull brings nothing along
+    ASSERT_TRUE(PushConstant(store, -1).ok());  // the first pull brings nothing along
     const fabric::MessageCount before = count();
     constexpr int kSteps = 20;
     for (int i = 0; i < kSteps; ++i) {
-      ASSERT_TRUE(PushAndAwait(store, -1).ok());
+      ASSERT_TRUE(PushConstant(store, -1).ok());
       (void)store.global_step();
       (void)store.stopped();
     }
@@ -76,7 +76,7 @@ TEST(RemoteStore, AStepOfARoundOfSeveralWorkersIsAtMostOneMessageMore) {
   ASSERT_TRUE(stores[1]->WaitUntilInitialized(Deadline::After(kLong)).ok());
   constexpr std::uint64_t kSteps = 20;
   const auto train = [&](int k, std::uint64_t steps) {
-    for (std::uint64_t i = 0; i < steps; ++i) ASSERT_TRUE(PushAndAwait(*stores[k], -1).ok());
+    for (std::uint64_t i = 0; i < steps; ++i) ASSERT_TRUE(PushConstant(*stores[k], -1).ok());
   };
   const auto both = [&](std::uint64_t steps) {
     std::thread other([&] { train(1, steps); });
@@ -104,7 +104,7 @@ TEST(RemoteStore, AnUpdateThatIsRepeatedIsAppliedOnce) {
       auto store = OpenOn(host, 0);
       InitializeTo(*store, 0);
       for (int i = 1; i <= 30; ++i) {
-        const Result<PushOutcome> outcome = PushAndAwait(*store, -1);
+        const Result<PushOutcome> outcome = PushConstant(*store, -1);
         ASSERT_TRUE(outcome.ok()) << outcome.status().ToString();
         EXPECT_EQ(outcome->global_step, i);
         EXPECT_EQ(outcome->version, static_cast<Version>(i));
@@ -126,11 +126,11 @@ TEST(RemoteStore, AWorkerGoesOnWhenItsPsComesBack) {
     ASSERT_TRUE(stores[1]->WaitUntilInitialized(Deadline::After(kLong)).ok());
     for (int i = 1; i <= 3; ++i) {
       for (auto& store : stores) {
-        for (int n = 0; n < 4; ++n) ASSERT_TRUE(PushAndAwait(*store, -1).ok());
+        for (int n = 0; n < 4; ++n) ASSERT_TRUE(PushConstant(*store, -1).ok());
       }
       host.ps(0).Kill();
       // Who asks meanwhile waits.
-      auto asks = std::async(std::launch::async, [&] { return PushAndAwait(*stores[0], -1); });
+      auto asks = std::async(std::launch::async, [&] { return PushConstant(*stores[0], -1); });
       std::this_thread::sleep_for(milliseconds(50));
       host.ps(0).Start();
       const Result<PushOutcome> outcome = asks.get();
@@ -150,8 +150,8 @@ TEST(RemoteStore, AnUpdateThatEndedBeforeThePsDiedIsAnsweredFromItsMemory) {
   RemoteHost host(TestPlan(Mode::kLocked, 1, 1, Sgd(1.0)), {}, 0, "request.ended:3:kill");
   auto store = OpenOn(host, 0);
   InitializeTo(*store, 0);
-  for (int i = 1; i <= 2; ++i) ASSERT_TRUE(PushAndAwait(*store, -1).ok());
-  auto third = std::async(std::launch::async, [&] { return PushAndAwait(*store, -1); });
+  for (int i = 1; i <= 2; ++i) ASSERT_TRUE(PushConstant(*store, -1).ok());
+  auto third = std::async(std::launch::async, [&] { return PushConstant(*store, -1); });
   host.ps(0).AwaitEnd();
   host.ps(0).Start();
   const Result<PushOutcome> outcome = third.get();
@@ -160,7 +160,7 @@ TEST(RemoteStore, AnUpdateThatEndedBeforeThePsDiedIsAnsweredFromItsMemory) {
   EXPECT_EQ(outcome->version, 3u);
   ExpectAll(*store, 3);
   EXPECT_EQ(store->counters().half_applied.load(), 0u);
-  ASSERT_TRUE(PushAndAwait(*store, -1).ok());
+  ASSERT_TRUE(PushConstant(*store, -1).ok());
   ExpectAll(*store, 4);
 }
 
@@ -171,8 +171,8 @@ TEST(RemoteStore, AnUpdateThatWasCutInHalfEndsTheWorkersLifeAndIsCountedOnce) {
     auto store = OpenOn(host, 0);
     InitializeTo(*store, 0);
     std::future<Result<PushOutcome>> cut;
-    ASSERT_TRUE(PushAndAwait(*store, -1).ok());
-    cut = std::async(std::launch::async, [&] { return PushAndAwait(*store, -1); });
+    ASSERT_TRUE(PushConstant(*store, -1).ok());
+    cut = std::async(std::launch::async, [&] { return PushConstant(*store, -1); });
     host.ps(0).AwaitEnd();
     host.ps(0).Start();
     const Result<PushOutcome> outcome = cut.get();
@@ -184,7 +184,7 @@ TEST(RemoteStore, AnUpdateThatWasCutInHalfEndsTheWorkersLifeAndIsCountedOnce) {
     ASSERT_TRUE(store->WaitUntilInitialized(Deadline::After(kLong)).ok());
     EXPECT_EQ(store->counters().half_applied.load(), 1u);
     EXPECT_EQ(store->global_step(), 1);
-    ASSERT_TRUE(PushAndAwait(*store, -1).ok());
+    ASSERT_TRUE(PushConstant(*store, -1).ok());
     EXPECT_EQ(store->global_step(), 2);
   }
 }
@@ -240,13 +240,13 @@ TEST(RemoteStore, AWorkerOfSeveralShardsStartsAgainWhenAnotherPsThanTheFirstCame
     RemoteHost host(TestPlan(mode, 3, 1, Sgd(1.0)));
     auto store = OpenOn(host, 0);
     InitializeTo(*store, 0);
-    for (int i = 1; i <= 6; ++i) ASSERT_TRUE(PushAndAwait(*store, -1).ok());
+    for (int i = 1; i <= 6; ++i) ASSERT_TRUE(PushConstant(*store, -1).ok());
     host.ps(0).Kill();
     host.ps(0).Start();
-    for (int i = 1; i <= 2; ++i) ASSERT_TRUE(PushAndAwait(*store, -1).ok());
+    for (int i = 1; i <= 2; ++i) ASSERT_TRUE(PushConstant(*store, -1).ok());
     host.ps(1).Kill();
     host.ps(1).Start();
-    const Result<PushOutcome> outcome = PushAndAwait(*store, -1);
+    const Result<PushOutcome> outcome = PushConstant(*store, -1);
     EXPECT_EQ(outcome.status().code(), Code::kAborted) << outcome.status().ToString();
     EXPECT_TRUE(store->LeaveForNow().ok());
     store = OpenOn(host, 0);
@@ -255,7 +255,7 @@ TEST(RemoteStore, AWorkerOfSeveralShardsStartsAgainWhenAnotherPsThanTheFirstCame
     ASSERT_TRUE(view.ok());
     // Its last push reached the shards behind the one that came back.
     EXPECT_EQ(view->values(0)[0], 8);
-    ASSERT_TRUE(PushAndAwait(*store, -1).ok());
+    ASSERT_TRUE(PushConstant(*store, -1).ok());
   }
 }
 
@@ -266,11 +266,11 @@ TEST(RemoteStore, NobodyGoesOnWithAPsThatHasLostItsValues) {
     RemoteHost host(plan);
     auto store = OpenOn(host, 0);
     InitializeTo(*store, 0);
-    ASSERT_TRUE(PushAndAwait(*store, -1).ok());
+    ASSERT_TRUE(PushConstant(*store, -1).ok());
     host.ps(lost).Kill();
     host.ps(lost).LoseArena();
     host.ps(lost).Start();
-    EXPECT_EQ(PushAndAwait(*store, -1).status().code(), Code::kAborted);
+    EXPECT_EQ(PushConstant(*store, -1).status().code(), Code::kAborted);
     (void)store->LeaveForNow();
     store.reset();
     const auto again = host.Open(0, Engine());
@@ -301,7 +301,7 @@ TEST(RemoteStore, AJobGoesOnFromWhereAnotherWas) {
       const Status restored = (*store)->Restore(progress, fill);
       ASSERT_TRUE(restored.ok()) << restored.ToString();
       EXPECT_EQ((*store)->Restore(progress, fill).code(), Code::kFailedPrecondition);
-      const Result<PushOutcome> outcome = PushAndAwait(**store, -1);
+      const Result<PushOutcome> outcome = PushConstant(**store, -1);
       ASSERT_TRUE(outcome.ok()) << outcome.status().ToString();
       EXPECT_EQ(outcome->global_step, 41);
       EXPECT_EQ(outcome->version, 41u);
@@ -323,7 +323,7 @@ TEST(RemoteStore, AWorkerThatIsGoneIsTakenForDeadAfterTheGrace) {
   ASSERT_TRUE(other->WaitUntilInitialized(Deadline::After(kLong)).ok());
   const std::int64_t begin = MonotonicNs();
   other.reset();  // and says nothing
-  ASSERT_TRUE(PushAndAwait(*store, -1).ok());
+  ASSERT_TRUE(PushConstant(*store, -1).ok());
   EXPECT_GE(MonotonicNs() - begin, 150'000'000);
   EXPECT_EQ(store->membership()[1].phase, Phase::kDead);
   // Its successor need not wait for that, however soon it comes.

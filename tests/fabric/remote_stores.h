@@ -23,18 +23,4 @@ inline std::unique_ptr<ParameterStore> OpenOn(StoreHost& host, int worker,
   return store.ok() ? std::move(*store) : nullptr;
 }
 
-inline Result<PushOutcome> PushAndAwait(ParameterStore& store, float gradient) {
-  const Result<Ticket> ticket = PushOnly(store, gradient);
-  if (!ticket.ok()) return ticket.status();
-  return store.Wait(*ticket, Deadline::After(kLong));
-}
-
-inline void ExpectAll(ParameterStore& store, float value) {
-  const Result<ParamView> view = PullLatest(store);
-  ASSERT_TRUE(view.ok()) << view.status().ToString();
-  for (VarId id = 0; id < store.variables().size(); ++id) {
-    for (const float x : view->values(id)) ASSERT_EQ(x, value);
-  }
-}
-
 }  // namespace passel::testing

@@ -17,15 +17,6 @@ using ::testing::HasSubstr;
 
 constexpr double kLiveness = 2;  // seconds
 
-// True once the job has taken steps beyond `step`.
-bool GoesOn(Sandbox& sandbox, Program& program, std::int64_t step, double seconds = kLiveness) {
-  const Deadline deadline = Deadline::After(Scaled(seconds));
-  while (program.Running() && !deadline.Expired()) {
-    if (sandbox.GlobalStep() > step) return true;
-  }
-  return false;
-}
-
 struct Plan {
   std::string victim;  // "worker", "ps" or "supervisor"
   int index = 0;
@@ -83,7 +74,7 @@ void KillOnce(const Plan& plan) {
   const std::int64_t before =
       plan.delay > 0.2 ? std::max<std::int64_t>(0, sandbox.GlobalStep()) : 0;
   ASSERT_EQ(::kill(victim, SIGKILL), 0);
-  ASSERT_TRUE(GoesOn(sandbox, train, before))
+  ASSERT_TRUE(sandbox.AwaitStep(1 + before, kLiveness))
       << "global step " << sandbox.GlobalStep() << ", was " << before << "\n"
       << train.Err() << sandbox.Status().dump(2);
   if (plan.victim == "ps" || plan.max_restarts > 0) {
@@ -108,9 +99,7 @@ void KillOnce(const Plan& plan) {
     const auto local = report["local_steps"].get<std::int64_t>();
     EXPECT_LE(std::abs(global - local), 1) << "global " << global << ", local " << local;
   }
-  EXPECT_EQ(
-      sandbox.Run({"eval", "--model=" + sandbox.dir().File("m"), "--data_dir=" + Digits()}).code,
-      0);
+  EXPECT_EQ(sandbox.Eval(sandbox.dir().File("m")), 0);
 }
 
 void KillMany(int count) {
@@ -121,7 +110,7 @@ void KillMany(int count) {
   }
 }
 
-TEST(RandomKillTest, ThirtyKillsLeaveAWorkingJobOrNothing) { KillMany(30); }
+TEST(RandomKillTest, AnyKillLeavesAWorkingJobOrNothing) { KillMany(12); }
 TEST(SlowRandomKillTest, TwoHundredKillsLeaveAWorkingJobOrNothing) { KillMany(200); }
 
 TEST(WorkerKillTest, JobFinishesWithTheOthersAndSaysSo) {
@@ -129,9 +118,9 @@ TEST(WorkerKillTest, JobFinishesWithTheOthersAndSaysSo) {
     Sandbox sandbox;
     const std::string report_path = sandbox.dir().File("r.json");
     Program train = sandbox.Start(sandbox.Train(
-        {mode, "--workers=3", "--train_steps=4000", "--pin=none", "--report=" + report_path}));
+        {mode, "--workers=3", "--train_steps=1500", "--pin=none", "--report=" + report_path}));
     const pid_t victim = sandbox.AwaitTask("worker", 1);
-    ASSERT_TRUE(GoesOn(sandbox, train, 50, 10)) << train.Err();
+    ASSERT_TRUE(sandbox.AwaitStep(50, 10)) << train.Err();
     ::kill(victim, SIGKILL);
     const Outcome outcome = sandbox.Finish(train);
     EXPECT_EQ(outcome.code, 0) << outcome.err;
@@ -141,7 +130,7 @@ TEST(WorkerKillTest, JobFinishesWithTheOthersAndSaysSo) {
     EXPECT_EQ(report["workers"][1]["exit"], "was killed by SIGKILL (9)");
     EXPECT_TRUE(report["workers"][1]["final_accuracy"].is_null());
     EXPECT_EQ(report["workers"][0]["exit"], "exited with 0");
-    EXPECT_GE(report["global_step"], 4000);
+    EXPECT_GE(report["global_step"], 1500);
     EXPECT_EQ(sandbox.Leftovers(), "");
   }
 }
@@ -152,7 +141,7 @@ TEST(WorkerKillTest, AllWorkersKilledIsAFailedJob) {
       sandbox.Train({"--train_steps=100000000", "--save=" + sandbox.dir().File("m")}));
   const pid_t first = sandbox.AwaitTask("worker", 0);
   const pid_t second = sandbox.AwaitTask("worker", 1);
-  ASSERT_TRUE(GoesOn(sandbox, train, 50, 10));
+  ASSERT_TRUE(sandbox.AwaitStep(50, 10));
   ::kill(first, SIGKILL);
   ::kill(second, SIGKILL);
   const Outcome outcome = sandbox.Finish(train, kLiveness + 1);
@@ -160,9 +149,7 @@ TEST(WorkerKillTest, AllWorkersKilledIsAFailedJob) {
   EXPECT_THAT(outcome.out, HasSubstr("no worker is left"));
   EXPECT_EQ(sandbox.Leftovers(), "");
   // What was trained is not lost.
-  EXPECT_EQ(
-      sandbox.Run({"eval", "--model=" + sandbox.dir().File("m"), "--data_dir=" + Digits()}).code,
-      0);
+  EXPECT_EQ(sandbox.Eval(sandbox.dir().File("m")), 0);
 }
 
 TEST(WorkerKillTest, MaxRestartsIsTheNumberOfFurtherLives) {
@@ -174,7 +161,7 @@ TEST(WorkerKillTest, MaxRestartsIsTheNumberOfFurtherLives) {
     const std::int64_t step = sandbox.GlobalStep();
     const pid_t pid = sandbox.AwaitTask("worker", 0, former);
     ASSERT_NE(pid, 0) << train.Err();
-    ASSERT_TRUE(GoesOn(sandbox, train, std::max<std::int64_t>(step, 0), 5)) << train.Err();
+    ASSERT_TRUE(sandbox.AwaitStep(1 + std::max<std::int64_t>(step, 0), 5)) << train.Err();
     ::kill(pid, SIGKILL);
     former = pid;
   }
@@ -203,7 +190,7 @@ TEST(PsKillTest, EveryLifeServesTheSameArena) {
   Sandbox sandbox;
   Program train = sandbox.Start(sandbox.Train({"--train_steps=100000000", "--ps=2", "--workers=3",
                                                "--report=" + sandbox.dir().File("r.json")}));
-  ASSERT_TRUE(GoesOn(sandbox, train, 10, 10));
+  ASSERT_TRUE(sandbox.AwaitStep(10, 10));
   pid_t former = 0;
   std::int64_t step = 0;
   for (int life = 0; life < 5; ++life) {
@@ -216,7 +203,7 @@ TEST(PsKillTest, EveryLifeServesTheSameArena) {
     }
     ::kill(pid, SIGKILL);
     if (life % 2 == 1) former = pid;
-    ASSERT_TRUE(GoesOn(sandbox, train, step)) << train.Err();
+    ASSERT_TRUE(sandbox.AwaitStep(1 + step, kLiveness)) << train.Err();
   }
   train.Signal(SIGINT);
   EXPECT_EQ(sandbox.Finish(train, kLiveness + 1).code, 130);

@@ -22,9 +22,8 @@ using ::testing::HasSubstr;
 // Runs `passel arguments...`, which are $@ of the shell commands `before`: these may set others.
 Outcome RunBehind(Sandbox& sandbox, const std::string& before,
                   const std::vector<std::string>& arguments) {
-  std::vector<std::string> command = {"sh", "-c", before + "; exec \"$@\"", "sh", PASSEL_PROGRAM};
-  command.insert(command.end(), arguments.begin(), arguments.end());
-  Program program = sandbox.StartCommand(command);
+  Program program = sandbox.StartCommand(
+      With({"sh", "-c", before + "; exec \"$@\"", "sh", PASSEL_PROGRAM}, arguments));
   return sandbox.Finish(program);
 }
 
@@ -91,9 +90,8 @@ TEST(LimitTest, ProcessorTimeThatIsUsedUpEndsTheJobWithASentence) {
   for (const std::vector<std::string>& processes :
        {std::vector<std::string>{"--ps=0", "--workers=1"}, {"--workers=1"}}) {
     Sandbox sandbox;
-    std::vector<std::string> arguments = sandbox.Train({"--train_steps=100000000"});
-    arguments.insert(arguments.end(), processes.begin(), processes.end());
-    EXPECT_THAT(Refusal(sandbox, "ulimit -t 2", arguments),
+    EXPECT_THAT(Refusal(sandbox, "ulimit -t 2",
+                        sandbox.Train(With(processes, {"--train_steps=100000000"}))),
                 AllOf(HasSubstr("1 s of processor time"), HasSubstr("ulimit -t")));
   }
 }

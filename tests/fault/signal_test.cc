@@ -17,17 +17,13 @@
 namespace passel::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
-// Waits for `steps` more global steps.
-bool Advances(Sandbox& sandbox, std::int64_t steps, double seconds = 2) {
-  const Deadline deadline = Deadline::After(Scaled(seconds));
-  const std::int64_t from = std::max<std::int64_t>(0, sandbox.GlobalStep());
-  while (!deadline.Expired()) {
-    if (sandbox.GlobalStep() >= from + steps) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-  return false;
+// A job that trains until it is told to end.
+Program StartEndless(Sandbox& sandbox, const std::vector<std::string>& more) {
+  return sandbox.Start(sandbox.Train(With(more, {"--pin=none", "--train_steps=100000000"})));
 }
 
 std::string Phase(Sandbox& sandbox, std::size_t worker) {
@@ -50,10 +46,9 @@ TEST(StoppedWorkerTest, AsynchronousOthersGoOnAndItComesBack) {
     Sandbox sandbox;
     // Stopped in its computation, not while it holds a block: that is the engine's own test.
     sandbox.SetEnv("PASSEL_FAILPOINT", "worker.computed:20:stop:" + sandbox.dir().File("stopped"));
-    Program train = sandbox.Start(
-        sandbox.Train({mode, "--workers=3", "--pin=none", "--train_steps=100000000"}));
-    ASSERT_TRUE(Advances(sandbox, 200, 10)) << train.Err();
-    ASSERT_TRUE(Advances(sandbox, 200)) << train.Err();
+    Program train = StartEndless(sandbox, {mode, "--workers=3"});
+    ASSERT_TRUE(sandbox.Advances(200)) << train.Err();
+    ASSERT_TRUE(sandbox.Advances(200, 2)) << train.Err();
     pid_t stopped = 0;
     for (const auto& [pid, command] : sandbox.Processes()) {
       const std::string stat = ReadText(fmt::format("/proc/{}/stat", pid));
@@ -61,36 +56,30 @@ TEST(StoppedWorkerTest, AsynchronousOthersGoOnAndItComesBack) {
     }
     ASSERT_NE(stopped, 0);
     ::kill(stopped, SIGCONT);
-    ASSERT_TRUE(Advances(sandbox, 200)) << train.Err();
+    ASSERT_TRUE(sandbox.Advances(200, 2)) << train.Err();
     for (std::size_t w = 0; w < 3; ++w) EXPECT_EQ(Phase(sandbox, w), "running");
-    train.Signal(SIGINT);
-    EXPECT_EQ(sandbox.Finish(train, 4).code, 130);
-    EXPECT_EQ(sandbox.Leftovers(), "");
+    sandbox.Interrupt(train);
   }
 }
 
 TEST(StoppedWorkerTest, BarrierEvictsAndKillsIt) {
   Sandbox sandbox;
-  Program train = sandbox.Start(sandbox.Train({"--mode=barrier", "--workers=3", "--pin=none",
-                                               "--stall_limit=0.5", "--train_steps=100000000"}));
-  ASSERT_TRUE(Advances(sandbox, 20, 10)) << train.Err();
+  Program train = StartEndless(sandbox, {"--mode=barrier", "--workers=3", "--stall_limit=0.5"});
+  ASSERT_TRUE(sandbox.Advances(20)) << train.Err();
   const pid_t victim = sandbox.TaskPid("worker", 1);
   ::kill(victim, SIGSTOP);
   ASSERT_TRUE(AwaitPhase(sandbox, 1, "evicted"));
   ASSERT_TRUE(train.WaitFor("worker/1 was evicted: it did not answer for 0.5 s", 5)) << train.Err();
   EXPECT_EQ(::kill(victim, 0), -1) << "it is there still";
-  ASSERT_TRUE(Advances(sandbox, 50)) << train.Err();
-  train.Signal(SIGINT);
-  EXPECT_EQ(sandbox.Finish(train, 4).code, 130);
-  EXPECT_EQ(sandbox.Leftovers(), "");
+  ASSERT_TRUE(sandbox.Advances(50, 2)) << train.Err();
+  sandbox.Interrupt(train);
 }
 
 TEST(InterruptedWorkerTest, SigintToOneAloneIsNamedLikeAnyOtherSignal) {
   Sandbox sandbox;
   const std::string report = sandbox.dir().File("report.json");
-  Program train = sandbox.Start(sandbox.Train(
-      {"--workers=3", "--train_steps=100000000", "--max_restarts=1", "--report=" + report}));
-  ASSERT_TRUE(Advances(sandbox, 20, 10)) << train.Err();
+  Program train = StartEndless(sandbox, {"--workers=3", "--max_restarts=1", "--report=" + report});
+  ASSERT_TRUE(sandbox.Advances(20)) << train.Err();
   const pid_t first = sandbox.TaskPid("worker", 1);
   ASSERT_NE(first, 0);
   ::kill(first, SIGINT);
@@ -100,7 +89,7 @@ TEST(InterruptedWorkerTest, SigintToOneAloneIsNamedLikeAnyOtherSignal) {
   ASSERT_TRUE(AwaitPhase(sandbox, 1, "running"));
   ::kill(second, SIGINT);
   ASSERT_TRUE(train.WaitFor("worker/1 was ended by SIGINT (2); the others go on")) << train.Err();
-  ASSERT_TRUE(Advances(sandbox, 50)) << train.Err();
+  ASSERT_TRUE(sandbox.Advances(50, 2)) << train.Err();
   // Those who leave because the job is stopped are not named.
   EXPECT_EQ(sandbox.Run({"ctl", "stop", sandbox.job()}).code, 0);
   EXPECT_EQ(sandbox.Finish(train, 4).code, 130);
@@ -119,61 +108,51 @@ TEST(InterruptedWorkerTest, SigintToOneAloneIsNamedLikeAnyOtherSignal) {
 
 TEST(StoppedWorkerTest, EvictedOneJoinsAgainIfRestartsAreLeft) {
   Sandbox sandbox;
-  Program train = sandbox.Start(
-      sandbox.Train({"--mode=barrier", "--workers=3", "--pin=none", "--stall_limit=0.5",
-                     "--max_restarts=1", "--train_steps=100000000"}));
-  ASSERT_TRUE(Advances(sandbox, 20, 10)) << train.Err();
+  Program train = StartEndless(
+      sandbox, {"--mode=barrier", "--workers=3", "--stall_limit=0.5", "--max_restarts=1"});
+  ASSERT_TRUE(sandbox.Advances(20)) << train.Err();
   const pid_t victim = sandbox.TaskPid("worker", 2);
   ::kill(victim, SIGSTOP);
   EXPECT_NE(sandbox.AwaitTask("worker", 2, victim), 0);
   EXPECT_TRUE(AwaitPhase(sandbox, 2, "running")) << train.Err();
-  ASSERT_TRUE(Advances(sandbox, 50)) << train.Err();
-  train.Signal(SIGINT);
-  EXPECT_EQ(sandbox.Finish(train, 4).code, 130);
-  EXPECT_EQ(sandbox.Leftovers(), "");
+  ASSERT_TRUE(sandbox.Advances(50, 2)) << train.Err();
+  sandbox.Interrupt(train);
 }
 
 // A stall limit above the turns in which a worker waits.
 TEST(StoppedWorkerTest, OneThatStopsInsideADecidedRoundIsEvicted) {
   Sandbox sandbox;
   sandbox.SetEnv("PASSEL_FAILPOINT", "round.saved:300:stop:" + sandbox.dir().File("stopped"));
-  Program train = sandbox.Start(sandbox.Train({"--mode=barrier", "--workers=3", "--pin=none",
-                                               "--stall_limit=2", "--train_steps=100000000"}));
+  Program train = StartEndless(sandbox, {"--mode=barrier", "--workers=3", "--stall_limit=1"});
   const Deadline deadline = Deadline::After(Scaled(15.0));
   while (::access(sandbox.dir().File("stopped").c_str(), F_OK) != 0 && !deadline.Expired()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   ASSERT_FALSE(deadline.Expired()) << train.Err();
-  EXPECT_TRUE(Advances(sandbox, 50, 6)) << train.Err();
-  train.Signal(SIGINT);
-  EXPECT_EQ(sandbox.Finish(train, 4).code, 130);
-  EXPECT_EQ(sandbox.Leftovers(), "");
+  EXPECT_TRUE(sandbox.Advances(50, 6)) << train.Err();
+  sandbox.Interrupt(train);
 }
 
 // For who debugs it.
 TEST(StoppedWorkerTest, OnStallWaitEvictsNobody) {
   Sandbox sandbox;
-  Program train = sandbox.Start(
-      sandbox.Train({"--mode=barrier", "--workers=2", "--pin=none", "--stall_limit=0.3",
-                     "--on_stall=wait", "--train_steps=100000000"}));
-  ASSERT_TRUE(Advances(sandbox, 20, 10)) << train.Err();
+  Program train = StartEndless(
+      sandbox, {"--mode=barrier", "--workers=2", "--stall_limit=0.3", "--on_stall=wait"});
+  ASSERT_TRUE(sandbox.Advances(20)) << train.Err();
   const pid_t stopped = sandbox.TaskPid("worker", 1);
   ::kill(stopped, SIGSTOP);
   std::this_thread::sleep_for(std::chrono::milliseconds(1200));
   EXPECT_EQ(Phase(sandbox, 1), "running");
   ::kill(stopped, SIGCONT);
-  ASSERT_TRUE(Advances(sandbox, 20)) << train.Err();
-  train.Signal(SIGINT);
-  EXPECT_EQ(sandbox.Finish(train, 4).code, 130);
-  EXPECT_EQ(sandbox.Leftovers(), "");
+  ASSERT_TRUE(sandbox.Advances(20, 2)) << train.Err();
+  sandbox.Interrupt(train);
 }
 
 TEST(StoppedWorkerTest, OnStallFailEndsTheJobAndSaysForWhom) {
   Sandbox sandbox;
-  Program train = sandbox.Start(
-      sandbox.Train({"--mode=barrier", "--workers=3", "--pin=none", "--stall_limit=0.5",
-                     "--grace=2", "--on_stall=fail", "--train_steps=100000000"}));
-  ASSERT_TRUE(Advances(sandbox, 20, 10)) << train.Err();
+  Program train = StartEndless(sandbox, {"--mode=barrier", "--workers=3", "--stall_limit=0.5",
+                                         "--grace=2", "--on_stall=fail"});
+  ASSERT_TRUE(sandbox.Advances(20)) << train.Err();
   ::kill(sandbox.TaskPid("worker", 1), SIGSTOP);
   const Outcome outcome = sandbox.Finish(train, 10);
   EXPECT_EQ(outcome.code, 1) << outcome.err;
@@ -185,30 +164,26 @@ TEST(StoppedWorkerTest, OnStallFailEndsTheJobAndSaysForWhom) {
 // A paused container: nobody is late when it goes on.
 TEST(StoppedWorkerTest, JobThatWasFrozenAsAWholeEvictsNobody) {
   Sandbox sandbox;
-  Program train = sandbox.Start(
-      sandbox.Train({"--mode=barrier", "--workers=3", "--pin=none", "--slow_worker=1:150ms",
-                     "--stall_limit=1", "--train_steps=100000000"}));
-  ASSERT_TRUE(Advances(sandbox, 5, 15)) << train.Err();
+  Program train = StartEndless(
+      sandbox, {"--mode=barrier", "--workers=3", "--slow_worker=1:100ms", "--stall_limit=0.7"});
+  ASSERT_TRUE(sandbox.Advances(5, 15)) << train.Err();
   std::vector<pid_t> all = {train.pid()};
   for (const char* job : {"ps", "worker"}) {
     for (int i = 0; i < (job[0] == 'p' ? 1 : 3); ++i) all.push_back(sandbox.TaskPid(job, i));
   }
   for (const pid_t pid : all) ::kill(pid, SIGSTOP);
-  std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
   // Who waits for the slow one looks first.
   for (auto pid = all.rbegin(); pid != all.rend(); ++pid) ::kill(*pid, SIGCONT);
-  ASSERT_TRUE(Advances(sandbox, 5, 10)) << train.Err();
+  ASSERT_TRUE(sandbox.Advances(5, 10)) << train.Err();
   for (std::size_t w = 0; w < 3; ++w) EXPECT_EQ(Phase(sandbox, w), "running");
-  train.Signal(SIGINT);
-  EXPECT_EQ(sandbox.Finish(train, 4).code, 130);
-  EXPECT_EQ(sandbox.Leftovers(), "");
+  sandbox.Interrupt(train);
 }
 
 TEST(StoppedWorkerTest, JobWhoseOthersAreGoneDoesNotWaitForItForEver) {
   Sandbox sandbox;
-  Program train = sandbox.Start(
-      sandbox.Train({"--workers=2", "--pin=none", "--stall_limit=1", "--train_steps=100000000"}));
-  ASSERT_TRUE(Advances(sandbox, 20, 10)) << train.Err();
+  Program train = StartEndless(sandbox, {"--workers=2", "--stall_limit=1"});
+  ASSERT_TRUE(sandbox.Advances(20)) << train.Err();
   ::kill(sandbox.TaskPid("worker", 1), SIGSTOP);
   ::kill(sandbox.TaskPid("worker", 0), SIGKILL);
   const Outcome outcome = sandbox.Finish(train, 10);
@@ -222,47 +197,45 @@ TEST(StoppedWorkerTest, OneThatIsHeldUpWhileItJoinsIsStartedAgain) {
   Sandbox sandbox;
   const std::string folder = sandbox.dir().File("later");
   sandbox.SetEnv("PASSEL_FAILPOINT", "join.claimed:1:sleep1800:" + folder + "/marker");
-  Program train = sandbox.Start(sandbox.Train({"--mode=barrier", "--workers=3", "--pin=none",
-                                               "--max_restarts=5", "--train_steps=100000000"}));
-  ASSERT_TRUE(Advances(sandbox, 20, 10)) << train.Err();
+  Program train = StartEndless(sandbox, {"--mode=barrier", "--workers=3", "--max_restarts=5"});
+  ASSERT_TRUE(sandbox.Advances(20)) << train.Err();
   ASSERT_EQ(::mkdir(folder.c_str(), 0700), 0);
   ::kill(sandbox.TaskPid("worker", 2), SIGKILL);
   ASSERT_TRUE(train.WaitFor("worker/2 exited with 143", 10)) << train.Err();
   EXPECT_TRUE(AwaitPhase(sandbox, 2, "running")) << train.Err();
-  train.Signal(SIGINT);
-  EXPECT_EQ(sandbox.Finish(train, 4).code, 130);
-  EXPECT_EQ(sandbox.Leftovers(), "");
+  sandbox.Interrupt(train);
 }
 
-TEST(StoppedWorkerTest, JobThatIsDoneDoesNotWaitForItForEver) {
-  Sandbox sandbox;
-  sandbox.SetEnv("PASSEL_FAILPOINT", "worker.computed:20:stop:" + sandbox.dir().File("stopped"));
-  const Outcome outcome = sandbox.Run(
-      sandbox.Train({"--workers=3", "--pin=none", "--stall_limit=0.5", "--train_steps=1000"}), 15);
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_THAT(outcome.err, HasSubstr("killing it"));
-  EXPECT_THAT(outcome.out, HasSubstr("the job finished with 2 of its 3 workers"));
-  EXPECT_EQ(sandbox.Leftovers(), "");
-}
-
-TEST(StoppedWorkerTest, OneThatOnlyTheEndOfTheJobWaitsForEndsItWhereOnStallSaysFail) {
-  Sandbox sandbox;
-  sandbox.SetEnv("PASSEL_FAILPOINT", "worker.computed:20:stop:" + sandbox.dir().File("stopped"));
-  const Outcome outcome =
-      sandbox.Run(sandbox.Train({"--workers=3", "--pin=none", "--stall_limit=0.5", "--grace=2",
-                                 "--on_stall=fail", "--train_steps=1000"}),
-                  15);
-  EXPECT_EQ(outcome.code, 1) << outcome.err;
-  EXPECT_THAT(outcome.err, HasSubstr("keeps the job from ending, and has not answered for 0.5 s"));
-  EXPECT_THAT(outcome.err, Not(HasSubstr("killing it")));
-  EXPECT_EQ(sandbox.Leftovers(), "");
+TEST(StoppedWorkerTest, JobThatIsDoneEndsWithoutItAsOnStallSays) {
+  struct Case {
+    const char* on_stall;
+    int code;
+    const char *says, *does_not_say;
+  };
+  for (const Case& c : {Case{"evict", 0, "killing it", "keeps the job from ending"},
+                        Case{"fail", 1, "keeps the job from ending, and has not answered for 0.5 s",
+                             "killing it"}}) {
+    SCOPED_TRACE(c.on_stall);
+    Sandbox sandbox;
+    sandbox.SetEnv("PASSEL_FAILPOINT", "worker.computed:20:stop:" + sandbox.dir().File("stopped"));
+    const Outcome outcome =
+        sandbox.Run(sandbox.Train({"--workers=3", "--pin=none", "--stall_limit=0.5", "--grace=2",
+                                   "--train_steps=1000", std::string("--on_stall=") + c.on_stall}),
+                    15);
+    EXPECT_EQ(outcome.code, c.code) << outcome.err;
+    EXPECT_THAT(outcome.err, AllOf(HasSubstr(c.says), Not(HasSubstr(c.does_not_say))));
+    if (c.code == 0) {
+      EXPECT_THAT(outcome.out, HasSubstr("the job finished with 2 of its 3 workers"));
+    }
+    EXPECT_EQ(sandbox.Leftovers(), "");
+  }
 }
 
 TEST(StoppedPsTest, NobodyNeedsIt) {
   Sandbox sandbox;
   Program train =
       sandbox.Start(sandbox.Train({"--train_steps=3000", "--report=" + sandbox.dir().File("r")}));
-  ASSERT_TRUE(Advances(sandbox, 50, 10)) << train.Err();
+  ASSERT_TRUE(sandbox.Advances(50)) << train.Err();
   ::kill(sandbox.TaskPid("ps", 0), SIGSTOP);
   const Outcome outcome = sandbox.Finish(train, 30);
   EXPECT_EQ(outcome.code, 0) << outcome.err;
@@ -284,9 +257,8 @@ void InterruptAt(double delay, int signal, const std::vector<std::string>& flags
   SCOPED_TRACE(fmt::format("{} after {:.4f} s, {}", SignalName(signal), delay, flags[0]));
   Sandbox sandbox;
   const std::string model = sandbox.dir().File("m");
-  std::vector<std::string> all = {"--train_steps=100000000", "--save=" + model};
-  all.insert(all.end(), flags.begin(), flags.end());
-  Program train = sandbox.Start(sandbox.Train(all));
+  Program train =
+      sandbox.Start(sandbox.Train(With(flags, {"--train_steps=100000000", "--save=" + model})));
   std::this_thread::sleep_for(std::chrono::duration<double>(delay));
   // Earlier it is the shell that gets it, or the loader of the program: not ours to answer.
   const Deadline limit = Deadline::After(Scaled(20.0));
@@ -300,8 +272,7 @@ void InterruptAt(double delay, int signal, const std::vector<std::string>& flags
   EXPECT_EQ(outcome.errors.size(), 0u) << outcome.err;
   EXPECT_EQ(sandbox.Leftovers(), "");
   if (delay < 0.5) return;
-  EXPECT_EQ(sandbox.Run({"eval", "--model=" + model, "--data_dir=" + Digits()}).code, 0)
-      << outcome.err;
+  EXPECT_EQ(sandbox.Eval(model), 0) << outcome.err;
 }
 
 TEST(InterruptTest, AtAnyTimeEndsWithResultsAndLeavesNothing) {
@@ -310,7 +281,7 @@ TEST(InterruptTest, AtAnyTimeEndsWithResultsAndLeavesNothing) {
                                                       {"--mode=locked", "--ps=2"},
                                                       {"--mode=barrier", "--workers=3"},
                                                       {"--ps=0", "--workers=1"}};
-  for (int i = 0; i < 24; ++i) {
+  for (int i = 0; i < 16; ++i) {
     const double longest = i % 2 == 0 ? 0.06 : 1;
     const double delay = longest * static_cast<double>(random.Below(1'000'000)) * 1e-6;
     const int signal = std::vector<int>{SIGINT, SIGINT, SIGTERM, SIGHUP}[random.Below(4)];
@@ -320,50 +291,43 @@ TEST(InterruptTest, AtAnyTimeEndsWithResultsAndLeavesNothing) {
 }
 
 TEST(InterruptTest, WithTimeToTrainTheModelIsSaved) {
-  for (const int signal : {SIGINT, SIGTERM}) {
-    InterruptAt(0.6, signal, {"--mode=hogwild"});
-    InterruptAt(0.6, signal, {"--mode=barrier"});
-    InterruptAt(0.6, signal, {"--ps=0", "--workers=1"});
+  InterruptAt(0.6, SIGINT, {"--mode=hogwild"});
+  InterruptAt(0.6, SIGTERM, {"--mode=barrier"});
+  InterruptAt(0.6, SIGINT, {"--ps=0", "--workers=1"});
+}
+
+// Workers that do not leave: nobody waits for them after a second interrupt, or beyond --grace.
+TEST(InterruptTest, SecondOneOrTheGraceEndsTheWaitForWhoDoesNotLeave) {
+  for (const bool second : {true, false}) {
+    SCOPED_TRACE(second);
+    Sandbox sandbox;
+    sandbox.SetEnv("PASSEL_FAILPOINT", "worker.computed:20:sleep60000");
+    Program train = StartEndless(sandbox, {second ? "--grace=10" : "--grace=0.5"});
+    ASSERT_TRUE(train.WaitFor("steps/s", 10)) << train.Err();
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));  // both are asleep by now
+    if (second) {
+      train.Signal(SIGINT);
+      ASSERT_TRUE(train.WaitFor("once more to end at once", 5));
+      EXPECT_FALSE(train.Wait(0.3).has_value());
+      sandbox.Interrupt(train, 2);
+    } else {
+      train.Signal(SIGTERM);
+      const Outcome outcome = sandbox.Finish(train, 3);
+      EXPECT_EQ(outcome.code, 143) << outcome.err;
+      EXPECT_THAT(outcome.out, HasSubstr("were killed"));
+    }
+    EXPECT_EQ(sandbox.Leftovers(), "");
   }
-}
-
-TEST(InterruptTest, SecondOneEndsAtOnce) {
-  Sandbox sandbox;
-  sandbox.SetEnv("PASSEL_FAILPOINT", "worker.computed:20:sleep60000");
-  Program train = sandbox.Start(sandbox.Train({"--train_steps=100000000"}));
-  ASSERT_TRUE(train.WaitFor("steps/s", 10)) << train.Err();
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // both workers are asleep by now
-  train.Signal(SIGINT);
-  ASSERT_TRUE(train.WaitFor("once more to end at once", 5));
-  EXPECT_FALSE(train.Wait(0.3).has_value());
-  train.Signal(SIGINT);
-  EXPECT_EQ(sandbox.Finish(train, 2).code, 130);
-  EXPECT_EQ(sandbox.Leftovers(), "");
-}
-
-TEST(InterruptTest, GraceIsTheLongestWait) {
-  Sandbox sandbox;
-  sandbox.SetEnv("PASSEL_FAILPOINT", "worker.computed:20:sleep60000");
-  Program train = sandbox.Start(sandbox.Train({"--train_steps=100000000", "--grace=0.5"}));
-  ASSERT_TRUE(train.WaitFor("steps/s", 10)) << train.Err();
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  train.Signal(SIGTERM);
-  const Outcome outcome = sandbox.Finish(train, 3);
-  EXPECT_EQ(outcome.code, 143) << outcome.err;
-  EXPECT_THAT(outcome.out, HasSubstr("were killed"));
-  EXPECT_EQ(sandbox.Leftovers(), "");
 }
 
 TEST(InterruptTest, IgnoredHangUpStaysIgnored) {
   Sandbox sandbox;
-  std::vector<std::string> command = {"nohup", PASSEL_PROGRAM};
-  for (const std::string& a : sandbox.Train({"--train_steps=100000000"})) command.push_back(a);
-  Program train = sandbox.StartCommand(command);
-  ASSERT_TRUE(Advances(sandbox, 20, 10)) << train.Err();
+  Program train = sandbox.StartCommand(
+      With({"nohup", PASSEL_PROGRAM}, sandbox.Train({"--train_steps=100000000"})));
+  ASSERT_TRUE(sandbox.Advances(20)) << train.Err();
   train.Signal(SIGHUP);
-  EXPECT_TRUE(Advances(sandbox, 20)) << train.Err();
-  train.Signal(SIGINT);
-  EXPECT_EQ(sandbox.Finish(train, 3).code, 130);
+  EXPECT_TRUE(sandbox.Advances(20, 2)) << train.Err();
+  sandbox.Interrupt(train);
 }
 
 TEST(PinTest, WorkersGetCoresOfTheirOwnWhereThereAreEnough) {
@@ -373,7 +337,7 @@ TEST(PinTest, WorkersGetCoresOfTheirOwnWhereThereAreEnough) {
     Sandbox sandbox;
     Program train = sandbox.Start(
         sandbox.Train({"--train_steps=100000000", pin ? "--pin=cores" : "--pin=none"}));
-    ASSERT_TRUE(Advances(sandbox, 10, 10)) << train.Err();
+    ASSERT_TRUE(sandbox.Advances(10)) << train.Err();
     std::set<std::string> allowed;
     for (int worker = 0; worker < 2; ++worker) {
       const std::string status =
@@ -389,8 +353,7 @@ TEST(PinTest, WorkersGetCoresOfTheirOwnWhereThereAreEnough) {
     } else {
       EXPECT_EQ(allowed.size(), 1u);
     }
-    train.Signal(SIGINT);
-    EXPECT_EQ(sandbox.Finish(train, 3).code, 130);
+    sandbox.Interrupt(train);
   }
 }
 

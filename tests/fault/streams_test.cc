@@ -23,9 +23,7 @@ using ::testing::Not;
 // "$0" is the program, "$@" are the arguments.
 std::vector<std::string> Shell(const std::string& script,
                                const std::vector<std::string>& arguments) {
-  std::vector<std::string> command = {"bash", "-c", script, PASSEL_PROGRAM};
-  command.insert(command.end(), arguments.begin(), arguments.end());
-  return command;
+  return With({"bash", "-c", script, PASSEL_PROGRAM}, arguments);
 }
 
 TEST(ClosedStreamsTest, TrainEndsAndSavesAndObeysSignals) {
@@ -41,10 +39,7 @@ TEST(ClosedStreamsTest, TrainEndsAndSavesAndObeysSignals) {
   Program endless =
       sandbox.StartCommand(Shell("exec \"$0\" \"$@\" <&- >&- 2>&-",
                                  sandbox.Train({"--train_steps=100000000", "--report=" + report})));
-  ASSERT_NE(sandbox.AwaitTask("worker", 1), 0);
-  const Deadline deadline = Deadline::After(Scaled(20.0));
-  while (sandbox.GlobalStep() <= 0 && !deadline.Expired()) {
-  }
+  EXPECT_TRUE(sandbox.AwaitStep(1));
   endless.Signal(SIGTERM);
   EXPECT_EQ(sandbox.Finish(endless, 20).code, 143);
   EXPECT_EQ(ReadJson(report)["exit_code"], 143);
@@ -93,11 +88,7 @@ TEST(UnreadOutputTest, HoldsUpNeitherTrainingNorControlNorTheEnd) {
                            "--log_step_count_steps=1", "--hidden_units=8", "--batch_size=10",
                            "--report=" + report, "--save=" + model})));
   // At 70 bytes a line more than a pipe holds and than is kept for a reader: 1 MiB.
-  const Deadline deadline = Deadline::After(Scaled(60.0));
-  while (sandbox.GlobalStep() < 18'000 && !deadline.Expired()) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
-  EXPECT_GE(sandbox.GlobalStep(), 18'000);
+  EXPECT_TRUE(sandbox.AwaitStep(18'000, 60));
   EXPECT_EQ(sandbox.Run({"ctl", "stop", sandbox.job()}).code, 0);
   EXPECT_EQ(sandbox.Finish(train, 40).code, 130);
   const nlohmann::json result = ReadJson(report);
@@ -105,6 +96,17 @@ TEST(UnreadOutputTest, HoldsUpNeitherTrainingNorControlNorTheEnd) {
   EXPECT_THAT(result["notes"].dump(), HasSubstr("nobody read the results"));
   EXPECT_GT(ReadText(model).size(), 20'000u);
   EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+// Another user connects to ps/0 so often.
+void Knock(Sandbox& sandbox, int times) {
+  Program stranger = sandbox.StartCommand(
+      {"python3", "-c",
+       fmt::format("import os, socket\nos.setuid(65534)\nfor i in range({}):\n"
+                   "  s = socket.socket(1, 5)\n  s.connect('\\0passel.0.{}.ps.0')\n  s.close()\n",
+                   times, sandbox.job())});
+  const Outcome knocked = sandbox.Finish(stranger, 30);
+  ASSERT_EQ(knocked.code, 0) << knocked.err;
 }
 
 TEST(UnreadOutputTest, HoldsUpNoPsThatStrangersConnectTo) {
@@ -115,13 +117,7 @@ TEST(UnreadOutputTest, HoldsUpNoPsThatStrangersConnectTo) {
                                           sandbox.Task("ps", 0, 1, 1)));
   Program worker = sandbox.Start(sandbox.Task("worker", 0, 1, 1, {"--train_steps=100000000"}));
   ASSERT_TRUE(worker.WaitFor("Session initialization")) << worker.Err();
-  const std::string knock = fmt::format(
-      "import os, socket\nos.setuid(65534)\nfor i in range(3000):\n  s = socket.socket(1, 5)\n"
-      "  s.connect('\\0passel.0.{}.ps.0')\n  s.close()\n",
-      sandbox.job());
-  Program stranger = sandbox.StartCommand({"python3", "-c", knock});
-  const Outcome knocked = sandbox.Finish(stranger, 30);
-  ASSERT_EQ(knocked.code, 0) << knocked.err;
+  Knock(sandbox, 3000);
   EXPECT_EQ(sandbox.Run({"ctl", "stop", sandbox.job()}).code, 0);
   EXPECT_EQ(sandbox.Finish(worker, 20).code, 130);
   EXPECT_EQ(sandbox.Finish(ps, 20).code, 130);
@@ -133,13 +129,8 @@ TEST(RefusalsTest, AreCountedAndToldOnceInTenSeconds) {
   Sandbox sandbox;
   Program train = sandbox.Start(sandbox.Train({"--train_steps=100000000"}));
   ASSERT_TRUE(train.WaitFor("steps/s")) << train.Err();
-  const std::string knock = fmt::format(
-      "import os, socket\nos.setuid(65534)\nfor i in range(500):\n  s = socket.socket(1, 5)\n"
-      "  s.connect('\\0passel.0.{}.ps.0')\n  s.close()\n",
-      sandbox.job());
   const auto begin = std::chrono::steady_clock::now();
-  Program stranger = sandbox.StartCommand({"python3", "-c", knock});
-  ASSERT_EQ(sandbox.Finish(stranger, 30).code, 0);
+  Knock(sandbox, 500);
   EXPECT_TRUE(train.WaitFor("connections of other users")) << train.Err();
   train.Signal(SIGINT);
   const Outcome outcome = sandbox.Finish(train, 20);
@@ -185,16 +176,14 @@ TEST(IgnoredInterruptTest, StaysIgnoredByTrainAndTask) {
       Shell(script, by_hand.Task("worker", 0, 1, 1, {"--train_steps=100000000"})));
   ASSERT_TRUE(worker.WaitFor("training step")) << worker.Err();
   for (Program* program : {&train, &ps, &worker}) program->Signal(SIGINT);
-  const std::int64_t before = by_hand.GlobalStep();
-  const Deadline deadline = Deadline::After(Scaled(10.0));
-  while (by_hand.GlobalStep() < before + 100 && !deadline.Expired()) {
-  }
+  EXPECT_TRUE(by_hand.Advances(100));
   for (Program* program : {&train, &ps, &worker}) EXPECT_TRUE(program->Running());
   train.Signal(SIGTERM);
   EXPECT_EQ(sandbox.Finish(train, 20).code, 143);
-  worker.Signal(SIGTERM);
-  EXPECT_EQ(by_hand.Finish(worker, 20).code, 143);
-  by_hand.Finish(ps, 20);
+  for (Program* task : {&worker, &ps}) {
+    task->Signal(SIGTERM);
+    EXPECT_EQ(by_hand.Finish(*task, 20).code, 143);
+  }
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 // Workers that die or stop at a named place while the others go on.
 
+#include <sstream>
+
 #include "base/random.h"
 #include "multiprocess/engine_job.h"
 #include "support/sanitized.h"
@@ -12,7 +14,6 @@ using std::chrono::milliseconds;
 
 constexpr std::uint64_t kRounds = 60;
 constexpr milliseconds kSurvivorsFinish{2000};  // after the death
-constexpr milliseconds kPatience{20'000};
 
 struct Place {
   const char* failpoint;
@@ -30,16 +31,13 @@ StorePlan ReplicasPlan(int replicas, int shards, const OptimizerConfig& optimize
 // others did, since on a busy machine they may leave it less to do.
 bool VictimDies(EngineJob& job, int victim, const std::string& failpoint) {
   SCOPED_TRACE("worker " + std::to_string(victim) + " with " + failpoint);
-  std::vector<Child> workers;
-  for (int k = 0; k < 3; ++k)
-    workers.push_back(job.Start(k, kRounds, k == victim ? failpoint : ""));
+  std::vector<Child> workers = job.StartAll(kRounds, victim, failpoint);
   Child& dead = workers[static_cast<std::size_t>(victim)];
   EXPECT_TRUE(dead.WaitEnded(kPatience));
   const std::int64_t death = MonotonicNs();
-  for (int k = 0; k < 3; ++k) {
-    if (k == victim) continue;
-    EXPECT_TRUE(workers[static_cast<std::size_t>(k)].WaitEnded(kPatience));
-    EXPECT_EQ(workers[static_cast<std::size_t>(k)].code(), 0);
+  for (Child& worker : workers) {
+    if (&worker == &dead) continue;
+    EXPECT_EQ(worker.End(), 0);
   }
   EXPECT_LT(MonotonicNs() - death, std::chrono::nanoseconds(kSurvivorsFinish).count());
   const bool died = dead.code() == -SIGKILL;
@@ -47,35 +45,45 @@ bool VictimDies(EngineJob& job, int victim, const std::string& failpoint) {
   return died;
 }
 
-std::string KillAt(const Place& place, std::uint64_t hit) {
-  return std::string(place.failpoint) + ":" + std::to_string(hit) + ":kill";
+// Kills each of three workers of a job in rounds at the place, and expects every block to have been
+// applied once. `surely`: whoever it is comes to the place.
+void KillEachAt(const Place& place, const StorePlan& plan, bool counting, bool surely) {
+  constexpr int kAttempts = 5;
+  Random random(TestSeed());
+  const bool backup = plan.Rules().RoundSize() < 3;  // the members of a round cannot be named
+  for (int victim = 0; victim < 3; ++victim) {
+    auto hit = 1 + random.Below(static_cast<std::uint64_t>(place.most_hits));
+    bool died = false;
+    for (int attempt = 0; attempt < kAttempts && !died; ++attempt, hit = 1 + hit / 4) {
+      EngineJob job(plan, counting);
+      died = VictimDies(job, victim,
+                        std::string(place.failpoint) + ":" + std::to_string(hit) + ":kill");
+      const std::uint64_t survivors = 7u & ~(died ? 1u << victim : 0u);
+      ASSERT_NO_FATAL_FAILURE(job.ExpectRoundsApplied(kRounds, backup ? 0 : survivors));
+      if (!surely) break;
+    }
+    EXPECT_TRUE(died || !surely) << "worker " << victim << " never came to " << place.failpoint;
+  }
 }
 
-constexpr int kAttempts = 5;
+// Place, shards, and the last parameter behind `prefix`.
+template <typename Info>
+std::string NameOfKill(const std::string& prefix, const Info& test) {
+  const auto& [place, shards, last] = test.param;
+  std::ostringstream name;
+  name << NameOf(place.failpoint) << "_" << shards << "_" << prefix << last;
+  return name.str();
+}
 
 class RoundFailpoint : public ::testing::TestWithParam<std::tuple<Place, int, const char*>> {};
 
 TEST_P(RoundFailpoint, SurvivorsFinishAndEveryBlockIsAppliedOnce) {
   const auto& [place, shards, optimizer] = GetParam();
-  const std::uint64_t seed = TestSeed();
-  std::printf("PASSEL_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
-  Random random(seed);
   const bool counting = std::string(optimizer) == "sgd";
   const OptimizerConfig config = counting ? Sgd(1.0) : *ParseOptimizer(optimizer);
-  for (int victim = 0; victim < 3; ++victim) {
-    auto hit = 1 + random.Below(static_cast<std::uint64_t>(place.most_hits));
-    // Only whoever decides passes "round.decided", and nobody can say who that is.
-    const bool surely = std::string(place.failpoint) != "round.decided";
-    bool died = false;
-    for (int attempt = 0; attempt < kAttempts && !died; ++attempt, hit = 1 + hit / 4) {
-      EngineJob job(Mode::kBarrier, shards, 3, config, counting);
-      died = VictimDies(job, victim, KillAt(place, hit));
-      const std::uint64_t survivors = 7u & ~(died ? 1u << victim : 0u);
-      ASSERT_NO_FATAL_FAILURE(job.ExpectRoundsApplied(kRounds, survivors));
-      if (!surely) break;
-    }
-    EXPECT_TRUE(died || !surely) << "worker " << victim << " never came to " << place.failpoint;
-  }
+  // Only whoever decides passes "round.decided", and nobody can say who that is.
+  KillEachAt(place, TestPlan(Mode::kBarrier, shards, 3, config), counting,
+             std::string(place.failpoint) != "round.decided");
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -83,80 +91,36 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Combine(::testing::Values(Place{"round.arrived", 50}, Place{"round.decided", 8},
                                          Place{"round.saving", 60}, Place{"round.saved", 60},
                                          Place{"round.piece", 40}, Place{"round.applied", 60},
-                                         Place{"round.before_finish", 50},
-                                         Place{"join.claimed", 1}),
+                                         Place{"round.before_finish", 50}),
                        ::testing::ValuesIn(Cases<int>({1, 3}, {3})),
                        ::testing::Values("sgd", "adam")),
-    [](const auto& test) {
-      std::string name = std::get<0>(test.param).failpoint;
-      for (char& c : name) {
-        if (c == '.') c = '_';
-      }
-      return name + "_" + std::to_string(std::get<1>(test.param)) + "_" + std::get<2>(test.param);
-    });
+    [](const auto& test) { return NameOfKill("", test); });
+// Who dies there holds the others up for a second.
+INSTANTIATE_TEST_SUITE_P(KillAsItJoins, RoundFailpoint,
+                         ::testing::Values(std::tuple(Place{"join.claimed", 1}, 3, "adam")),
+                         [](const auto& test) { return NameOfKill("", test); });
 
 class ReplicasFailpoint : public ::testing::TestWithParam<std::tuple<Place, int, int>> {};
 
 TEST_P(ReplicasFailpoint, SurvivorsFinishAndEveryBlockIsAppliedOnce) {
   const auto& [place, shards, replicas] = GetParam();
-  const std::uint64_t seed = TestSeed();
-  std::printf("PASSEL_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
-  Random random(seed);
-  const bool backup = replicas < 3;  // the members of a round cannot be named
-  for (int victim = 0; victim < 3; ++victim) {
-    auto hit = 1 + random.Below(static_cast<std::uint64_t>(place.most_hits));
-    bool died = false;
-    for (int attempt = 0; attempt < kAttempts && !died; ++attempt, hit = 1 + hit / 4) {
-      EngineJob job(ReplicasPlan(replicas, shards, backup ? Sgd(1.0) : *ParseOptimizer("adam")),
-                    backup);
-      died = VictimDies(job, victim, KillAt(place, hit));
-      const std::uint64_t survivors = 7u & ~(died ? 1u << victim : 0u);
-      ASSERT_NO_FATAL_FAILURE(job.ExpectRoundsApplied(kRounds, backup ? 0 : survivors));
-      if (backup) break;  // a worker that rounds do not wait for may never come to a place
-    }
-    EXPECT_TRUE(died || backup) << "worker " << victim << " never came to " << place.failpoint;
-  }
+  const bool backup = replicas < 3;
+  // A worker that rounds do not wait for may never come to a place.
+  KillEachAt(place, ReplicasPlan(replicas, shards, backup ? Sgd(1.0) : *ParseOptimizer("adam")),
+             backup, !backup);
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Kill, ReplicasFailpoint,
     ::testing::Combine(::testing::Values(Place{"round.arrived", 50}, Place{"round.saved", 60},
                                          Place{"round.piece", 40}, Place{"round.applied", 60},
-                                         Place{"join.claimed", 1},
                                          Place{"round.before_finish", 50}),
                        ::testing::ValuesIn(Cases<int>({1, 3}, {3})), ::testing::Values(1, 2, 3, 5)),
-    [](const auto& test) {
-      std::string name = std::get<0>(test.param).failpoint;
-      for (char& c : name) {
-        if (c == '.') c = '_';
-      }
-      return name + "_" + std::to_string(std::get<1>(test.param)) + "_R" +
-             std::to_string(std::get<2>(test.param));
-    });
-
-TEST(EngineFailpoints, StoppedBackupWorkerHoldsUpNobodyAndIsNotEvicted) {
-  constexpr std::uint64_t kMore = 400;
-  for (const int shards : {1, 3}) {
-    EngineJob job(ReplicasPlan(2, shards, Sgd(1.0)), true);  // the stall limit is 10 s
-    std::vector<Child> workers;
-    for (int k = 0; k < 3; ++k) {
-      workers.push_back(job.Start(k, kMore, k == 1 ? "round.arrived:2:stop" : ""));
-    }
-    ASSERT_TRUE(workers[1].WaitStopped(kPatience));
-    const std::int64_t begin = MonotonicNs();
-    for (const std::size_t k : {0, 2}) {
-      ASSERT_TRUE(workers[k].WaitEnded(kPatience));
-      EXPECT_EQ(workers[k].code(), 0);
-    }
-    EXPECT_LT(MonotonicNs() - begin, std::chrono::nanoseconds(kSurvivorsFinish).count());
-    EXPECT_EQ(StateOf(job.memory(0), 1).phase, Phase::kRunning);
-    // It wakes up in a round that is long over, and ends like the others.
-    workers[1].Kill(SIGCONT);
-    ASSERT_TRUE(workers[1].WaitEnded(kPatience));
-    EXPECT_EQ(workers[1].code(), 0);
-    ASSERT_NO_FATAL_FAILURE(job.ExpectRoundsApplied(kMore, 0));
-  }
-}
+    [](const auto& test) { return NameOfKill("R", test); });
+INSTANTIATE_TEST_SUITE_P(KillAsItJoins, ReplicasFailpoint,
+                         ::testing::Combine(::testing::Values(Place{"join.claimed", 1}),
+                                            ::testing::Values(3), ::testing::Values(2, 5)),
+                         [](const auto& test) { return NameOfKill("R", test); });
 
 // Two die within the same block, one after the other: the second while it repairs what the first
 // has left. The third goes on with the piece that the second had reached.
@@ -186,11 +150,9 @@ TEST(EngineFailpoints, WhoTakesTooLongToJoinIsToldToStartAgain) {
   Child slow = job.Start(1, kRounds, "join.claimed:1:stop");
   ASSERT_TRUE(slow.WaitStopped(kPatience));
   Child other = job.Start(0, kRounds);
-  ASSERT_TRUE(other.WaitEnded(kPatience));
-  EXPECT_EQ(other.code(), 0);
+  EXPECT_EQ(other.End(), 0);
   slow.Kill(SIGCONT);
-  ASSERT_TRUE(slow.WaitEnded(kPatience));
-  EXPECT_EQ(slow.code(), kExitAborted);
+  EXPECT_EQ(slow.End(), kExitAborted);
 }
 
 // `who` of workers that work until they are told to stop takes part again, and all ends well. Not
@@ -201,10 +163,7 @@ void TakesPartAgain(EngineJob& job, std::vector<Child>& workers, int who) {
       << "it does not take part any more";
   EXPECT_EQ(StateOf(job.memory(0), who), (TaskState{2, Phase::kRunning}));
   job.Stop();
-  for (Child& worker : workers) {
-    ASSERT_TRUE(worker.WaitEnded(kPatience));
-    EXPECT_EQ(worker.code(), 0);
-  }
+  for (Child& worker : workers) EXPECT_EQ(worker.End(), 0);
   const std::uint64_t rounds = job.memory(0).state->completed_round.load();
   ASSERT_LT(rounds, std::uint64_t{Board::kRounds});
   ASSERT_NO_FATAL_FAILURE(job.ExpectRoundsApplied(rounds, 7u & ~(1u << who)));
@@ -216,10 +175,8 @@ TEST(EngineFailpoints, RestartedWorkerJoinsTheRoundsAgain) {
                             "join.follow:2:kill"}) {
     SCOPED_TRACE(place);
     EngineJob job(Mode::kBarrier, 3, 3, *ParseOptimizer("adam"), false);
-    std::vector<Child> workers;
-    for (int k = 0; k < 3; ++k) workers.push_back(job.Start(k, 0, k == 2 ? place : ""));
-    ASSERT_TRUE(workers[2].WaitEnded(kPatience));
-    ASSERT_EQ(workers[2].code(), -SIGKILL);
+    std::vector<Child> workers = job.StartAll(0, 2, place);
+    ASSERT_EQ(workers[2].End(), -SIGKILL);
     workers[2] = job.Start(2, 0);
     ASSERT_NO_FATAL_FAILURE(TakesPartAgain(job, workers, 2));
   }
@@ -231,38 +188,11 @@ TEST(EngineFailpoints, WorkerThatDiesWithHalfASetJoinsTheRoundsAgain) {
     for (const int victim : {0, 2}) {
       SCOPED_TRACE(std::string(place) + " in worker " + std::to_string(victim));
       EngineJob job(ReplicasPlan(4, 3, *ParseOptimizer("adam")), false);
-      std::vector<Child> workers;
-      for (int k = 0; k < 3; ++k) workers.push_back(job.Start(k, 0, k == victim ? place : ""));
+      std::vector<Child> workers = job.StartAll(0, victim, place);
       Child& dead = workers[static_cast<std::size_t>(victim)];
-      ASSERT_TRUE(dead.WaitEnded(kPatience));
-      ASSERT_EQ(dead.code(), -SIGKILL);
+      ASSERT_EQ(dead.End(), -SIGKILL);
       dead = job.Start(victim, 0);
       ASSERT_NO_FATAL_FAILURE(TakesPartAgain(job, workers, victim));
-    }
-  }
-}
-
-TEST(EngineFailpoints, StoppedWorkerIsEvictedFromTheRoundsAndFencedOff) {
-  constexpr int kStallMs = 600;
-  for (const int shards : {1, 3}) {
-    for (const char* place : {"round.arrived:7:stop", "round.saved:20:stop",
-                              "round.applied:20:stop", "round.before_finish:7:stop"}) {
-      SCOPED_TRACE(std::string(place) + " on " + std::to_string(shards));
-      EngineJob job(Mode::kBarrier, shards, 3, *ParseOptimizer("adam"), false, kStallMs);
-      std::vector<Child> workers;
-      for (int k = 0; k < 3; ++k) workers.push_back(job.Start(k, kRounds, k == 1 ? place : ""));
-      ASSERT_TRUE(workers[1].WaitStopped(kPatience));
-      for (const std::size_t k : {0, 2}) {
-        ASSERT_TRUE(workers[k].WaitEnded(kPatience));
-        ASSERT_EQ(workers[k].code(), 0);
-      }
-      EXPECT_EQ(StateOf(job.memory(0), 1).phase, Phase::kEvicted);
-      ASSERT_NO_FATAL_FAILURE(job.ExpectRoundsApplied(kRounds, 5));
-      // It comes back, learns what happened, and has changed nothing.
-      workers[1].Kill(SIGCONT);
-      ASSERT_TRUE(workers[1].WaitEnded(kPatience));
-      EXPECT_EQ(workers[1].code(), kExitAborted);
-      ASSERT_NO_FATAL_FAILURE(job.ExpectRoundsApplied(kRounds, 5));
     }
   }
 }
@@ -271,17 +201,10 @@ TEST(EngineFailpoints, StoppedWorkerIsEvictedByItsEnd) {
   for (const char* place : {"round.arrived:7:stop", "round.saved:20:stop"}) {
     SCOPED_TRACE(place);
     EngineJob job(Mode::kBarrier, 3, 3, *ParseOptimizer("adam"), false, 600);
-    std::vector<Child> workers;
-    for (int k = 0; k < 3; ++k) {
-      workers.push_back(job.Start(k, kRounds, k == 1 ? place : "", Eviction::kKill));
-    }
+    std::vector<Child> workers = job.StartAll(kRounds, 1, place, Eviction::kKill);
     ASSERT_TRUE(workers[1].WaitStopped(kPatience));
-    for (const std::size_t k : {0, 2}) {
-      ASSERT_TRUE(workers[k].WaitEnded(kPatience));
-      EXPECT_EQ(workers[k].code(), 0);
-    }
-    ASSERT_TRUE(workers[1].WaitEnded(kPatience));
-    EXPECT_EQ(workers[1].code(), -SIGKILL);
+    for (const std::size_t k : {0, 2}) EXPECT_EQ(workers[k].End(), 0);
+    EXPECT_EQ(workers[1].End(), -SIGKILL);
     EXPECT_EQ(StateOf(job.memory(0), 1).phase, Phase::kEvicted);
     ASSERT_NO_FATAL_FAILURE(job.ExpectRoundsApplied(kRounds, 5));
   }
@@ -291,8 +214,7 @@ TEST(EngineFailpoints, FormerLifeThatWakesUpDoesNotDisturbItsSuccessor) {
   for (const char* place : {"round.arrived:7:stop", "round.applied:20:stop"}) {
     SCOPED_TRACE(place);
     EngineJob job(Mode::kBarrier, 3, 3, *ParseOptimizer("adam"), false, /*stall_ms=*/600);
-    std::vector<Child> workers;
-    for (int k = 0; k < 3; ++k) workers.push_back(job.Start(k, 0, k == 1 ? place : ""));
+    std::vector<Child> workers = job.StartAll(0, 1, place);
     ASSERT_TRUE(workers[1].WaitStopped(kPatience));
     ASSERT_TRUE(
         Await(kPatience, [&] { return StateOf(job.memory(0), 1).phase == Phase::kEvicted; }));
@@ -300,8 +222,7 @@ TEST(EngineFailpoints, FormerLifeThatWakesUpDoesNotDisturbItsSuccessor) {
     const std::uint64_t before = job.board().acked[1].load();
     ASSERT_TRUE(Await(kPatience, [&] { return job.board().acked[1].load() > before; }));
     former.Kill(SIGCONT);
-    ASSERT_TRUE(former.WaitEnded(kPatience));
-    EXPECT_EQ(former.code(), kExitAborted);
+    EXPECT_EQ(former.End(), kExitAborted);
     ASSERT_NO_FATAL_FAILURE(TakesPartAgain(job, workers, 1));
   }
 }
@@ -327,14 +248,10 @@ TEST(EngineFailpoints, FormerHolderThatWakesUpDoesNotCallABlockDoneThatIsBeingRe
   const UndoTag tag = UndoTag::Unpack(m.tasks[1].undo_tag.load());
   const BlockState& block = m.blocks[tag.piece / m.PiecesPerBlock()];
   workers[1].Kill(SIGCONT);
-  ASSERT_TRUE(workers[1].WaitEnded(kPatience));
-  EXPECT_EQ(workers[1].code(), kExitAborted);
+  EXPECT_EQ(workers[1].End(), kExitAborted);
   EXPECT_EQ(block.round.load(), tag.round - 1);
   repairs->Kill(SIGCONT);
-  for (const std::size_t k : {0, 2}) {
-    ASSERT_TRUE(workers[k].WaitEnded(kPatience));
-    EXPECT_EQ(workers[k].code(), 0);
-  }
+  for (const std::size_t k : {0, 2}) EXPECT_EQ(workers[k].End(), 0);
   ASSERT_NO_FATAL_FAILURE(job.ExpectRoundsApplied(kRounds, 5));
 }
 
@@ -356,47 +273,15 @@ TEST(SspFailpoints, WhoDiesHoldsTheOthersUpForAMomentOnly) {
           "join.claimed:1:kill", "join.clock:1:kill"}) {
       SCOPED_TRACE(std::string(place) + " on " + std::to_string(shards));
       EngineJob job(SspPlan(shards), true);
-      std::vector<Child> workers;
-      for (int k = 0; k < 3; ++k) workers.push_back(job.Start(k, kPushes, k == 1 ? place : ""));
-      ASSERT_TRUE(workers[1].WaitEnded(kPatience));
+      std::vector<Child> workers = job.StartAll(kPushes, 1, place);
+      ASSERT_EQ(workers[1].End(), -SIGKILL);
       const std::int64_t death = MonotonicNs();
-      ASSERT_EQ(workers[1].code(), -SIGKILL);
-      for (const std::size_t k : {0, 2}) {
-        ASSERT_TRUE(workers[k].WaitEnded(kPatience));
-        EXPECT_EQ(workers[k].code(), 0);
-      }
+      for (const std::size_t k : {0, 2}) EXPECT_EQ(workers[k].End(), 0);
       EXPECT_LT(MonotonicNs() - death, std::chrono::nanoseconds(kSurvivorsFinish).count());
       EXPECT_GE(job.acked(), 2 * kPushes);
       EXPECT_LE(job.Range().second, static_cast<float>(job.acked() + 1));
       EXPECT_LE(job.max_clock_lead(), std::uint64_t{kBound});
     }
-  }
-}
-
-TEST(SspFailpoints, StoppedWorkerHoldsTheOthersUpUntilItIsEvicted) {
-  constexpr int kStallMs = 600;
-  constexpr std::uint64_t kPushes = 400;
-  for (const char* place : {"ssp.completed:20:stop", "push.claimed:70:stop"}) {
-    SCOPED_TRACE(place);
-    EngineJob job(SspPlan(1), true, kStallMs);
-    Child stopped = job.Start(1, kPushes, place);
-    ASSERT_TRUE(stopped.WaitStopped(kPatience));
-    const std::int64_t begin = MonotonicNs();
-    // They begin at its clock, and get no further than the bound from there.
-    Child others[] = {job.Start(0, kPushes), job.Start(2, kPushes)};
-    for (Child& other : others) {
-      ASSERT_TRUE(other.WaitEnded(kPatience));
-      EXPECT_EQ(other.code(), 0);
-    }
-    const std::int64_t took = MonotonicNs() - begin;
-    EXPECT_GE(took, kStallMs * 500'000) << "it was not waited for";
-    EXPECT_LT(took, std::chrono::nanoseconds(kSurvivorsFinish).count() + kStallMs * 1'000'000);
-    EXPECT_EQ(StateOf(job.memory(0), 1).phase, Phase::kEvicted);
-    EXPECT_LE(job.max_clock_lead(), std::uint64_t{kBound});
-    stopped.Kill(SIGCONT);
-    ASSERT_TRUE(stopped.WaitEnded(kPatience));
-    EXPECT_EQ(stopped.code(), kExitAborted);
-    EXPECT_LE(job.Range().second, static_cast<float>(job.acked() + 1));
   }
 }
 
@@ -421,10 +306,7 @@ TEST(SspFailpoints, WhoTakesLongToJoinDoesNotStartFarBehind) {
     EXPECT_GE(job.board().acked[2].load(), 100u) << "it did not get on";
     EXPECT_LE(job.max_clock_lead(), std::uint64_t{kBound});
     job.Stop();
-    for (Child& worker : workers) {
-      ASSERT_TRUE(worker.WaitEnded(kPatience));
-      EXPECT_EQ(worker.code(), 0);
-    }
+    for (Child& worker : workers) EXPECT_EQ(worker.End(), 0);
     EXPECT_GE(clock(2), slowest + job.board().acked[2].load()) << "it started far behind";
   }
 }
@@ -437,17 +319,10 @@ TEST_P(PushFailpoint, DeathInAPushDelaysNobodyAndLosesNoOtherPush) {
   const auto& [place, mode, shards] = GetParam();
   EngineJob job(mode, shards, 3, Sgd(1.0), true);
   constexpr std::uint64_t kPushes = 400;
-  std::vector<Child> workers;
-  for (int k = 0; k < 3; ++k) {
-    workers.push_back(job.Start(k, kPushes, k == 1 ? std::string(place) + ":50:kill" : ""));
-  }
-  ASSERT_TRUE(workers[1].WaitEnded(kPatience));
+  std::vector<Child> workers = job.StartAll(kPushes, 1, std::string(place) + ":50:kill");
+  ASSERT_EQ(workers[1].End(), -SIGKILL);
   const std::int64_t death = MonotonicNs();
-  ASSERT_EQ(workers[1].code(), -SIGKILL);
-  for (const std::size_t k : {0, 2}) {
-    ASSERT_TRUE(workers[k].WaitEnded(kPatience));
-    EXPECT_EQ(workers[k].code(), 0);
-  }
+  for (const std::size_t k : {0, 2}) EXPECT_EQ(workers[k].End(), 0);
   EXPECT_LT(MonotonicNs() - death, std::chrono::nanoseconds(kSurvivorsFinish).count());
   const auto [low, high] = job.Range();
   const auto acked = static_cast<float>(job.acked());
@@ -465,67 +340,13 @@ TEST_P(PushFailpoint, DeathInAPushDelaysNobodyAndLosesNoOtherPush) {
   EXPECT_EQ(half_applied, 1u);
 }
 
-TEST_P(PushFailpoint, StoppedClaimantDelaysNoHogwildWorkerAndIsOvertakenInLockedMode) {
-  const auto& [place, mode, shards] = GetParam();
-  constexpr int kStallMs = 600;
-  EngineJob job(mode, shards, 3, Sgd(1.0), true, kStallMs);
-  constexpr std::uint64_t kPushes = 400;
-  std::vector<Child> workers;
-  workers.push_back(job.Start(0, kPushes, std::string(place) + ":20:stop"));
-  ASSERT_TRUE(workers[0].WaitStopped(kPatience));
-  const std::int64_t begin = MonotonicNs();
-  for (const int k : {1, 2}) workers.push_back(job.Start(k, kPushes));
-  for (const std::size_t k : {1, 2}) {
-    ASSERT_TRUE(workers[k].WaitEnded(kPatience));
-    EXPECT_EQ(workers[k].code(), 0);
-  }
-  const std::int64_t took = MonotonicNs() - begin;
-  const bool holds_a_block = std::string(place) == "push.claimed";
-  std::uint64_t overlapped = 0;
-  std::uint64_t taken_over = 0;
-  for (int s = 0; s < job.shards(); ++s) {
-    for (const int k : {1, 2}) {
-      overlapped += job.memory(s).tasks[k].counters.overlapped_blocks.load();
-      taken_over += job.memory(s).tasks[k].counters.taken_over_blocks.load();
-    }
-  }
-  EXPECT_LT(took, std::chrono::nanoseconds(kSurvivorsFinish).count() + kStallMs * 1'000'000);
-  if (mode == Mode::kHogwild) {
-    if (holds_a_block) {
-      EXPECT_GE(overlapped, 2 * kPushes) << "each push found that block claimed";
-    }
-    EXPECT_EQ(taken_over, 0u);
-  } else {
-    EXPECT_EQ(overlapped, 0u);
-    EXPECT_EQ(taken_over, holds_a_block ? 1u : 0u);
-    if (holds_a_block) {
-      EXPECT_GE(took, kStallMs * 500'000) << "it was not waited for";
-    }
-    const auto [low, high] = job.Range();
-    const auto acked = static_cast<float>(job.acked());
-    EXPECT_GE(low, acked);
-    EXPECT_LE(high, acked + 1);
-  }
-  workers[0].Kill(SIGCONT);
-  ASSERT_TRUE(workers[0].WaitEnded(kPatience));
-  const bool evicted = mode == Mode::kLocked && holds_a_block;
-  EXPECT_EQ(workers[0].code(), evicted ? kExitAborted : 0);
-  const auto [low, high] = job.Range();
-  const auto acked = static_cast<float>(job.acked());
-  if (mode == Mode::kLocked) {
-    EXPECT_GE(low, acked);
-  }
-  EXPECT_LE(high, acked + 1) << "at most one update of an evicted worker may land";
-}
-
 INSTANTIATE_TEST_SUITE_P(
     Async, PushFailpoint,
     ::testing::Combine(::testing::Values("push.claimed", "push.before_version"),
                        ::testing::Values(Mode::kHogwild, Mode::kLocked), ::testing::Values(1, 3)),
     [](const auto& test) {
-      std::string name = std::get<0>(test.param);
-      name[4] = '_';
-      return name + "_" + std::string(ModeName(std::get<1>(test.param))) + "_" +
+      return NameOf(std::get<0>(test.param)) + "_" +
+             std::string(ModeName(std::get<1>(test.param))) + "_" +
              std::to_string(std::get<2>(test.param));
     });
 

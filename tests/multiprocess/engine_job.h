@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <optional>
@@ -21,6 +22,16 @@
 #include "multiprocess/engine_board.h"
 
 namespace passel::testing {
+
+/// For what is sure to come, on a busy machine.
+inline constexpr std::chrono::milliseconds kPatience{20'000};
+
+/// For the name of a test: no sign but letters, digits and '_'.
+inline std::string NameOf(std::string text) {
+  std::ranges::replace_if(
+      text, [](char c) { return c == '.' || c == '='; }, '_');
+  return text;
+}
 
 /// A child process that is gone when this object is.
 class Child {
@@ -66,6 +77,12 @@ class Child {
   bool WaitEnded(std::chrono::milliseconds limit) { return WaitFor(limit, 0); }
   /// True once it is stopped (SIGSTOP) or has ended.
   bool WaitStopped(std::chrono::milliseconds limit) { return WaitFor(limit, WUNTRACED); }
+
+  /// Its code(), waited for.
+  int End() {
+    WaitEnded(kPatience);
+    return code();
+  }
 
   /// The exit code, or minus the signal that ended it; -1000 while it runs.
   int code() const {
@@ -114,11 +131,13 @@ bool Await(std::chrono::milliseconds limit, Condition&& condition) {
   return true;
 }
 
-/// The seed of a random test: PASSEL_TEST_SEED, or the clock. Print it.
+/// The seed of a random test: PASSEL_TEST_SEED, or the clock. Printed, to be given back.
 inline std::uint64_t TestSeed() {
   const char* text = std::getenv("PASSEL_TEST_SEED");
-  return text != nullptr ? std::strtoull(text, nullptr, 10)
-                         : static_cast<std::uint64_t>(MonotonicNs());
+  const std::uint64_t seed = text != nullptr ? std::strtoull(text, nullptr, 10)
+                                             : static_cast<std::uint64_t>(MonotonicNs());
+  std::printf("PASSEL_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
+  return seed;
 }
 
 class EngineJob {
@@ -183,6 +202,17 @@ class EngineJob {
       command.push_back(std::to_string(arena.fd()));
     }
     return Child(command, failpoint, fds);
+  }
+
+  /// All workers, `victim` of them with `failpoint`.
+  std::vector<Child> StartAll(std::uint64_t steps, int victim = -1,
+                              const std::string& failpoint = "",
+                              Eviction eviction = Eviction::kFence) {
+    std::vector<Child> workers;
+    for (int k = 0; k < plan_.num_workers; ++k) {
+      workers.push_back(Start(k, steps, k == victim ? failpoint : "", eviction));
+    }
+    return workers;
   }
 
   std::int64_t global_step() const { return memory_[0].state->global_step.load(); }
@@ -275,13 +305,10 @@ class EngineJob {
     EXPECT_GE(smallest, static_cast<float>(global_step()));
     EXPECT_LE(largest, static_cast<float>(global_step()) + static_cast<float>(half_applied));
   }
-  /// Pushes go on being acknowledged, more than those that were under way. Within 20 s: a busy
-  /// machine may give the workers no turn for long.
+  /// Pushes go on being acknowledged, more than those that were under way.
   bool GetsOn() const {
-    const Deadline deadline = Deadline::After(std::chrono::seconds(20));
     const std::uint64_t enough = acked() + 20;
-    while (acked() < enough && !deadline.Expired()) ::usleep(1000);
-    return acked() >= enough;
+    return Await(kPatience, [&] { return acked() >= enough; });
   }
   Board& board() { return *board_; }
   const ShardMemory& memory(int shard) const { return memory_[static_cast<std::size_t>(shard)]; }

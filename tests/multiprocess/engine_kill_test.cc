@@ -10,10 +10,6 @@ namespace passel::testing {
 
 namespace {
 
-using std::chrono::milliseconds;
-
-constexpr milliseconds kPatience{20'000};
-
 int Kills() { return ManyTurns() ? 1000 : 20; }
 
 // Kills workers first..2 in turn at random moments, Kills() times, and starts each again.
@@ -22,8 +18,7 @@ void KillAtRandom(EngineJob& job, std::vector<Child>& workers, std::size_t first
     ::usleep(static_cast<useconds_t>(random.Below(12'000)));
     const std::size_t victim = first + random.Below(workers.size() - first);
     workers[victim].Kill(SIGKILL);
-    ASSERT_TRUE(workers[victim].WaitEnded(kPatience));
-    ASSERT_EQ(workers[victim].code(), -SIGKILL) << "it ended on its own";
+    ASSERT_EQ(workers[victim].End(), -SIGKILL) << "it ended on its own";
     workers[victim] = job.Start(static_cast<int>(victim), 0);
   }
 }
@@ -33,19 +28,13 @@ class EngineKills : public ::testing::TestWithParam<int> {
   // Three workers of `job` that die and come back, and then end well; workers before `first` live.
   static void Survive(EngineJob& job, std::size_t first,
                       const std::function<void()>& before_the_end = {}) {
-    const std::uint64_t seed = TestSeed();
-    std::printf("PASSEL_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
-    Random random(seed);
-    std::vector<Child> workers;
-    for (int k = 0; k < 3; ++k) workers.push_back(job.Start(k, 0));
+    Random random(TestSeed());
+    std::vector<Child> workers = job.StartAll(0);
     ASSERT_NO_FATAL_FAILURE(KillAtRandom(job, workers, first, random));
     EXPECT_TRUE(job.GetsOn()) << "nobody gets on any more";
     if (before_the_end) before_the_end();
     job.Stop();
-    for (Child& worker : workers) {
-      ASSERT_TRUE(worker.WaitEnded(kPatience));
-      EXPECT_EQ(worker.code(), 0);
-    }
+    for (Child& worker : workers) EXPECT_EQ(worker.End(), 0);
   }
 
   static void ExpectRoundsApplied(EngineJob& job, int named_by) {

@@ -17,7 +17,6 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 constexpr int kWorkers = 3;
-constexpr milliseconds kPatience{20'000};
 constexpr milliseconds kAtOnce{5000};  // a change, on a busy machine
 
 bool AwaitMode(const EngineJob& job, std::uint32_t number) {
@@ -61,22 +60,12 @@ TEST_P(ModeChangeFailpoint, WhoeverDiesThereTheOthersGoOnInTheNewModeAndItsNextL
     ASSERT_TRUE(Await(kPatience, [&] { return job.board().acked[dead].load() > acked + 5; }));
     EXPECT_EQ(CurrentMode(job.memory(0)).number, *number) << "it changed once";
     job.Stop();
-    for (Child& worker : workers) {
-      ASSERT_TRUE(worker.WaitEnded(kPatience));
-      EXPECT_EQ(worker.code(), 0);
-    }
+    for (Child& worker : workers) EXPECT_EQ(worker.End(), 0);
     if (IsLossless(Setting(from).mode) && IsLossless(Setting(to).mode)) {
       job.ExpectNothingLost(0);  // it was killed between two steps
     }
     ASSERT_FALSE(HasFailure());
   }
-}
-
-std::string NameOf(std::string text) {
-  for (char& c : text) {
-    if (c == '.' || c == '=') c = '_';
-  }
-  return text;
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -121,49 +110,22 @@ TEST(ModeChangeStops, WhoSleepsInTheMiddleOfAChangeSpoilsNothingWhenItWakesUp) {
         ASSERT_TRUE(AwaitSteps(job, 20));
       }
       job.Stop();
-      for (Child& worker : workers) {
-        ASSERT_TRUE(worker.WaitEnded(kPatience));
-        EXPECT_EQ(worker.code(), 0);
-      }
+      for (Child& worker : workers) EXPECT_EQ(worker.End(), 0);
       job.ExpectNothingLost(0);
       ASSERT_FALSE(HasFailure());
     }
   }
 }
 
-TEST(ModeChangeStops, WhoIsStoppedForLongerThanTheStallLimitIsLeftBehindAndFencedOff) {
-  EngineJob job(PlanIn(Setting("hogwild"), 1, kWorkers), /*counting=*/true, /*stall_ms=*/300);
-  std::vector<Child> workers;
-  for (int k = 0; k < kWorkers; ++k) {
-    workers.push_back(job.Start(k, 0, k == 1 ? "mode.due:1:stop" : ""));
-  }
-  ASSERT_TRUE(Await(kPatience, [&] { return job.AllTakePart(); }));
-  const Result<std::uint32_t> number = WishForMode(job.memory(0), Setting("barrier"));
-  ASSERT_TRUE(number.ok());
-  ASSERT_TRUE(AwaitMode(job, *number));
-  ASSERT_TRUE(AwaitSteps(job, 20));
-  workers[1].Kill(SIGCONT);
-  ASSERT_TRUE(workers[1].WaitEnded(kPatience));
-  EXPECT_EQ(workers[1].code(), kExitAborted);
-  job.Stop();
-  for (const std::size_t k : {0, 2}) {
-    ASSERT_TRUE(workers[k].WaitEnded(kPatience));
-    EXPECT_EQ(workers[k].code(), 0);
-  }
-}
-
 void ChangeAndKillAtRandom(bool lossless, int shards) {
-  const std::uint64_t seed = TestSeed();
-  std::printf("PASSEL_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
-  Random random(seed);
+  Random random(TestSeed());
   const std::vector<std::string> settings =
       lossless ? std::vector<std::string>{"locked",     "barrier",    "replicas=2",
                                           "replicas=3", "replicas=5", "replicas=1"}
                : std::vector<std::string>{"hogwild",    "locked", "barrier", "replicas=2",
                                           "replicas=5", "ssp=0",  "ssp=2"};
   EngineJob job(PlanIn(Setting("barrier"), shards, kWorkers), /*counting=*/true);
-  std::vector<Child> workers;
-  for (int k = 0; k < kWorkers; ++k) workers.push_back(job.Start(k, 0));
+  std::vector<Child> workers = job.StartAll(0);
   ASSERT_TRUE(Await(kPatience, [&] { return job.AllTakePart(); }));
   std::uint32_t last = 0;
   std::int64_t longest_ns = 0;
@@ -190,10 +152,7 @@ void ChangeAndKillAtRandom(bool lossless, int shards) {
   }
   ASSERT_TRUE(AwaitSteps(job, 20));
   job.Stop();
-  for (Child& worker : workers) {
-    ASSERT_TRUE(worker.WaitEnded(kPatience));
-    EXPECT_EQ(worker.code(), 0);
-  }
+  for (Child& worker : workers) EXPECT_EQ(worker.End(), 0);
   if (lossless) job.ExpectNothingLost(kills);
   std::printf("%d kills, %u changes, %lld updates; the longest change took %.1f ms\n", kills, last,
               static_cast<long long>(job.global_step()), 1e-6 * static_cast<double>(longest_ns));

@@ -134,6 +134,12 @@ bool Program::WaitFor(const std::string& text, double seconds) {
   }
 }
 
+std::vector<std::string> With(std::vector<std::string> flags,
+                              const std::vector<std::string>& more) {
+  flags.insert(flags.end(), more.begin(), more.end());
+  return flags;
+}
+
 std::string OnlyError(const Outcome& outcome, int code) {
   EXPECT_EQ(outcome.code, code) << outcome.err << outcome.out;
   EXPECT_EQ(outcome.errors.size(), 1u) << outcome.err;
@@ -172,9 +178,7 @@ Program Sandbox::StartCommand(const std::vector<std::string>& command) {
 }
 
 Program Sandbox::Start(const std::vector<std::string>& arguments) {
-  std::vector<std::string> command = {PASSEL_PROGRAM};
-  command.insert(command.end(), arguments.begin(), arguments.end());
-  return StartCommand(command);
+  return StartCommand(With({PASSEL_PROGRAM}, arguments));
 }
 
 Outcome Sandbox::Run(const std::vector<std::string>& arguments, double seconds) {
@@ -197,28 +201,21 @@ Outcome Sandbox::Finish(Program& program, double seconds) {
   return outcome;
 }
 
-std::vector<std::string> Sandbox::Train(std::vector<std::string> more) const {
-  std::vector<std::string> arguments = {"train", "--data_dir=" + Digits(), "--job_id=" + job_};
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  return arguments;
+std::vector<std::string> Sandbox::Train(const std::vector<std::string>& more) const {
+  return With({"train", "--data_dir=" + Digits(), "--job_id=" + job_}, more);
 }
 
 std::vector<std::string> Sandbox::Task(const std::string& name, int index, int ps, int workers,
-                                       std::vector<std::string> more) const {
+                                       const std::vector<std::string>& more) const {
   const auto hosts = [](int count, int port) {
     std::string list;
     for (int i = 0; i < count; ++i) list += fmt::format("{}localhost:{}", i ? "," : "", port + i);
     return list;
   };
-  std::vector<std::string> arguments = {"task",
-                                        "--job_name=" + name,
-                                        fmt::format("--task_index={}", index),
-                                        "--ps_hosts=" + hosts(ps, 2222),
-                                        "--worker_hosts=" + hosts(workers, 3222),
-                                        "--job_id=" + job_,
-                                        "--data_dir=" + Digits()};
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  return arguments;
+  return With({"task", "--job_name=" + name, fmt::format("--task_index={}", index),
+               "--ps_hosts=" + hosts(ps, 2222), "--worker_hosts=" + hosts(workers, 3222),
+               "--job_id=" + job_, "--data_dir=" + Digits()},
+              more);
 }
 
 std::map<pid_t, std::string> Sandbox::Processes() const {
@@ -301,6 +298,32 @@ std::int64_t Sandbox::GlobalStep() {
   const nlohmann::json status = Status();
   if (!status.is_object() || !status.contains("arena")) return -1;
   return status["arena"]["global_step"].get<std::int64_t>();
+}
+
+bool Sandbox::AwaitStep(std::int64_t step, double seconds) {
+  const Deadline deadline = Deadline::After(Scaled(seconds));
+  while (GlobalStep() < step) {
+    if (deadline.Expired()) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return true;
+}
+
+bool Sandbox::Advances(std::int64_t steps, double seconds) {
+  if (!AwaitStep(0, seconds)) return false;
+  return AwaitStep(GlobalStep() + steps, seconds);
+}
+
+Outcome Sandbox::Interrupt(Program& program, double seconds) {
+  program.Signal(SIGINT);
+  Outcome outcome = Finish(program, seconds);
+  EXPECT_EQ(outcome.code, 130) << outcome.err;
+  EXPECT_EQ(Leftovers(), "");
+  return outcome;
+}
+
+int Sandbox::Eval(const std::string& model) {
+  return Run({"eval", "--model=" + model, "--data_dir=" + Digits()}).code;
 }
 
 nlohmann::json ReadJson(const std::string& path) {

@@ -65,6 +65,9 @@ struct Outcome {
   int code = -1;
 };
 
+/// `flags` and what is added to them.
+std::vector<std::string> With(std::vector<std::string> flags, const std::vector<std::string>& more);
+
 /// The only error of a run that ended with `code`; checks that it is the only one.
 std::string OnlyError(const Outcome& outcome, int code = 2);
 
@@ -90,10 +93,10 @@ class Sandbox {
   Outcome Finish(Program& program, double seconds = 60);
 
   /// "train" with --data_dir and --job_id, and what is given.
-  std::vector<std::string> Train(std::vector<std::string> more) const;
+  std::vector<std::string> Train(const std::vector<std::string>& more) const;
   /// "task" of a job by hand: `job` of `ps` ps and `workers` workers.
   std::vector<std::string> Task(const std::string& name, int index, int ps, int workers,
-                                std::vector<std::string> more = {}) const;
+                                const std::vector<std::string>& more = {}) const;
 
   /// Processes started here, directly or not, that are still there: pid to command line.
   std::map<pid_t, std::string> Processes() const;
@@ -110,6 +113,15 @@ class Sandbox {
   nlohmann::json Status();
   /// The job's global step; -1 while nobody answers or there are no variables.
   std::int64_t GlobalStep();
+  /// Waits until it is `step`; false after `seconds` (scaled).
+  bool AwaitStep(std::int64_t step, double seconds = 20);
+  /// Waits for `steps` more of them.
+  bool Advances(std::int64_t steps, double seconds = 10);
+  /// Interrupts a job or a task: it must end within `seconds` (scaled), with 130, and leave
+  /// nothing.
+  Outcome Interrupt(Program& program, double seconds = 4);
+  /// The exit code of `passel eval` of a saved model.
+  int Eval(const std::string& model);
 
  private:
   std::string LeftoversNow() const;

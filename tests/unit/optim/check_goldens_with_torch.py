@@ -5,7 +5,6 @@ For the optimizers that PyTorch defines. Needs PyTorch (written with 2.15), whic
 does, so no test runs this: run it when a formula of make_goldens.py changes.
 """
 
-import numpy as np
 import torch
 
 import make_goldens as goldens
@@ -28,12 +27,12 @@ CLASSES = {
 def run(kind, settings):
     """(w, slots) after goldens.STEPS updates."""
     optimizer_class, arguments, slots = CLASSES[kind]
-    w = torch.nn.Parameter(torch.from_numpy(goldens.start()))
+    w = torch.nn.Parameter(torch.tensor(goldens.start(), dtype=torch.float64))
     optimizer = optimizer_class([w], **arguments(settings))
     for t in range(1, goldens.STEPS + 1):
-        w.grad = torch.from_numpy(goldens.gradient(t))
+        w.grad = torch.tensor(goldens.gradient(t), dtype=torch.float64)
         optimizer.step()
-    return w.detach().numpy(), [optimizer.state[w][slot].numpy() for slot in slots]
+    return w.detach(), [optimizer.state[w][slot] for slot in slots]
 
 
 def main():
@@ -43,7 +42,8 @@ def main():
         w, slots = run(kind, settings)
         ours, our_slots = goldens.run(formula, settings)
         for theirs, mine in zip([w, *slots], [ours, *our_slots]):
-            np.testing.assert_allclose(theirs, mine, rtol=1e-12, atol=1e-30)
+            mine = torch.tensor(mine, dtype=torch.float64)
+            torch.testing.assert_close(theirs, mine, rtol=1e-12, atol=1e-30)
         print(f"{name}: the same within 1e-12 after {goldens.STEPS} updates by torch {torch.__version__}")
 
 

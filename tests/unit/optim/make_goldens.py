@@ -1,65 +1,60 @@
 #!/usr/bin/env python3
-"""Writes update_goldens.h: 20 updates of every optimizer, computed with NumPy in double precision.
+"""Prints goldens for update_kernels_test.cc: 20 updates of every optimizer, in double precision.
 
 The formulas are written down here a second time, from the definitions of TensorFlow 1.x's training
-kernels and, for AdamW, from the paper, and share nothing with src/optim. Usage:  make_goldens.py > update_goldens.h
+kernels and, for AdamW, from the paper, and share nothing with src/optim. The build runs this.
 """
 
-import numpy as np
+from math import copysign, sqrt
 
 ELEMENTS = 67  # no multiple of a vector width; the last element is padding: w = 0, g = 0
 STEPS = 20
+SCALES = [-7, -10, -2, -20, -7, -4, -67, -7]
 
 
 def start():
     """w0[67]: multiples of 1/64, exact in float32. Every fifth element starts at 0."""
-    i = np.arange(ELEMENTS)
-    w = ((i * 29) % 67 - 33) / 64.0
-    w[i % 5 == 0] = 0.0
+    w = [((i * 29) % 67 - 33) / 64.0 if i % 5 else 0.0 for i in range(ELEMENTS)]
     w[-1] = 0.0
     return w
 
 
 def gradient(t):
     """g[67] of update t = 1, 2, ...: exact in float32; zeros, 2^-60 to 2^5, changing signs."""
-    i = np.arange(ELEMENTS)
-    size = (i * 37 + t * 101 + i * t * 17) % 257 - 128
-    size[i % 11 == 3] = np.abs(size[i % 11 == 3])  # some never change sign
-    size[i % 13 == 5] = 77  # some never change at all
-    scale = np.array([-7.0, -10.0, -2.0, -20.0, -7.0, -4.0, -67.0, -7.0])[i % 8]
-    g = size * 2.0**scale
-    g[(i + t) % 6 == 0] = 0.0
-    g[-1] = 0.0
+    g = []
+    for i in range(ELEMENTS):
+        size = (i * 37 + t * 101 + i * t * 17) % 257 - 128
+        if i % 11 == 3:
+            size = abs(size)  # some never change sign
+        if i % 13 == 5:
+            size = 77  # some never change at all
+        zero = (i + t) % 6 == 0 or i == ELEMENTS - 1
+        g.append(0.0 if zero else size * 2.0 ** SCALES[i % 8])
     return g
 
 
+# Each formula gives what the slots begin with, and the update of one element: the new value, and
+# its slots.
+
+
 def sgd(c):
-    lr = c["learning_rate"]
-
-    def update(w, slots, g, t):
-        w -= lr * g
-
-    return [], update
+    return [], lambda w, slots, g, t: (w - c["learning_rate"] * g, [])
 
 
 def momentum(c):
     lr, mu = c["learning_rate"], c["momentum"]
 
     def update(w, slots, g, t):
-        (a,) = slots
-        a[:] = a * mu + g
-        w -= lr * g + lr * mu * a if c.get("use_nesterov") else lr * a
+        a = slots[0] * mu + g
+        return w - (lr * g + lr * mu * a if c.get("use_nesterov") else lr * a), [a]
 
     return [0.0], update
 
 
 def adagrad(c):
-    lr = c["learning_rate"]
-
     def update(w, slots, g, t):
-        (a,) = slots
-        a += g**2
-        w -= lr * g / np.sqrt(a)
+        a = slots[0] + g**2
+        return w - c["learning_rate"] * g / sqrt(a), [a]
 
     return [c["initial_accumulator"]], update
 
@@ -67,24 +62,21 @@ def adagrad(c):
 def rmsprop(c):
     lr, rho, mu = c["learning_rate"], c["rmsprop_decay"], c["rmsprop_momentum"]
     eps = c["rmsprop_epsilon"]
-    if c.get("centered"):
 
-        def centered(w, slots, g, t):
-            ms, mg, mom = slots
-            ms += (g**2 - ms) * (1 - rho)
-            mg += (g - mg) * (1 - rho)
-            mom[:] = mu * mom + lr * g / np.sqrt(ms - mg**2 + eps)
-            w -= mom
-
-        return [1.0, 0.0, 0.0], centered
+    def centered(w, slots, g, t):
+        ms, mg, mom = slots
+        ms += (g**2 - ms) * (1 - rho)
+        mg += (g - mg) * (1 - rho)
+        mom = mu * mom + lr * g / sqrt(ms - mg**2 + eps)
+        return w - mom, [ms, mg, mom]
 
     def plain(w, slots, g, t):
         ms, mom = slots
         ms += (g**2 - ms) * (1 - rho)
-        mom[:] = mu * mom + lr * g / np.sqrt(ms + eps)
-        w -= mom
+        mom = mu * mom + lr * g / sqrt(ms + eps)
+        return w - mom, [ms, mom]
 
-    return [1.0, 0.0], plain
+    return ([1.0, 0.0, 0.0], centered) if c.get("centered") else ([1.0, 0.0], plain)
 
 
 def adam(c):
@@ -92,10 +84,10 @@ def adam(c):
 
     def update(w, slots, g, t):
         m, s = slots
-        alpha = lr * np.sqrt(1 - b2**t) / (1 - b1**t)
+        alpha = lr * sqrt(1 - b2**t) / (1 - b1**t)
         m += (g - m) * (1 - b1)
         s += (g**2 - s) * (1 - b2)
-        w -= alpha * m / (np.sqrt(s) + eps)
+        return w - alpha * m / (sqrt(s) + eps), [m, s]
 
     return [0.0, 0.0], update
 
@@ -105,12 +97,11 @@ def adamw(c):
     decay = c["weight_decay"]
 
     def update(w, slots, g, t):
-        m, v = slots
-        m[:] = b1 * m + (1 - b1) * g
-        v[:] = b2 * v + (1 - b2) * g**2
+        m = b1 * slots[0] + (1 - b1) * g
+        v = b2 * slots[1] + (1 - b2) * g**2
         m_hat, v_hat = m / (1 - b1**t), v / (1 - b2**t)
         w -= lr * decay * w
-        w -= lr * m_hat / (np.sqrt(v_hat) + eps)
+        return w - lr * m_hat / (sqrt(v_hat) + eps), [m, v]
 
     return [0.0, 0.0], update
 
@@ -123,8 +114,9 @@ def ftrl(c):
         n, z = slots
         new = n + g**2
         z += g + 2 * shrinkage * w - (new**-p - n**-p) / lr * w
-        w[:] = np.where(np.abs(z) > l1, (np.sign(z) * l1 - z) / (new**-p / lr + 2 * l2), 0.0)
-        n[:] = new
+        if abs(z) <= l1:
+            return 0.0, [new, z]
+        return (copysign(l1, z) - z) / (new**-p / lr + 2 * l2), [new, z]
 
     return [c["initial_accumulator"], 0.0], update
 
@@ -197,55 +189,33 @@ VARIANTS = [
 def run(formula, settings):
     """(w, slots) after STEPS updates."""
     initial, update = formula(settings)
-    w = start()
-    slots = [np.full(ELEMENTS, x) for x in initial]
+    elements = [(w, initial) for w in start()]
     for t in range(1, STEPS + 1):
-        update(w, slots, gradient(t), t)
-    return w, slots
+        elements = [update(w, slots, g, t) for (w, slots), g in zip(elements, gradient(t))]
+    return [w for w, _ in elements], [list(slot) for slot in zip(*(s for _, s in elements))]
 
 
 def braces(array):
-    lines, line = [], "    "
-    for x in array:
-        text = f"{x:.11g}, "
-        if len(line) + len(text) > 99:
-            lines.append(line.rstrip())
-            line = "    "
-        line += text
-    lines.append(line.rstrip(", "))
-    return "{\n" + "\n".join(lines) + "}"
-
-
-def write_rows(array, rows):
-    """The definition of `array`: (name, kind, settings, w, slots) each."""
-    print(f"inline constexpr Golden {array}[] = {{")
-    for name, kind, settings, w, slots in rows:
-        fields = [f".kind = OptimizerKind::{kind}"]
-        fields += [f".{key} = {value}" for key, value in settings.items()]
-        print(f'  {{"{name}",\n   {{' + ",\n    ".join(fields) + "},")
-        print("   " + braces(w) + ",")
-        print("   {" + ",\n    ".join(braces(s) for s in slots) + "}},")
-    print("};\n\n}  // namespace passel")
+    return "{" + ", ".join(map(repr, array)) + "}"
 
 
 def main():
-    print("// Written by make_goldens.py; do not edit. 20 updates of 67 elements.")
-    print("// clang-format off")
-    print("#pragma once\n")
-    print('#include "optim/optimizer.h"\n')
     print("namespace passel {\n")
-    print(f"inline constexpr int kGoldenElements = {ELEMENTS};")
-    print(f"inline constexpr int kGoldenSteps = {STEPS};\n")
     print("struct Golden {")
     print("  const char* name;")
     print("  OptimizerConfig config;")
-    print("  double values[kGoldenElements];")
-    print("  double slots[kMaxSlots][kGoldenElements];")
+    print(f"  double values[{ELEMENTS}];")
+    print(f"  double slots[kMaxSlots][{ELEMENTS}];")
     print("};\n")
-    rows = []
+    print(f"inline constexpr int kGoldenElements = {ELEMENTS}, kGoldenSteps = {STEPS};\n")
+    print("inline constexpr Golden kGoldens[] = {")
     for name, kind, formula, settings in VARIANTS:
-        rows.append((name, kind, settings, *run(formula, settings)))
-    write_rows("kGoldens", rows)
+        fields = [f".kind = OptimizerKind::{kind}"]
+        fields += [f".{key} = {value}" for key, value in settings.items()]
+        w, slots = run(formula, settings)
+        print(f'  {{"{name}", {{{", ".join(fields)}}},')
+        print(f"   {braces(w)},\n   {{{', '.join(map(braces, slots))}}}}},")
+    print("};\n\n}  // namespace passel")
 
 
 if __name__ == "__main__":

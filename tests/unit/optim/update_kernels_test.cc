@@ -10,11 +10,11 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <update_goldens.inc>  // printed by make_goldens.py, while this is built
 #include <utility>
 #include <vector>
 
 #include "optim/optimizer_table.h"
-#include "unit/optim/update_goldens.h"
 #include "unit/optim/update_test_util.h"
 
 namespace passel {

@@ -84,7 +84,7 @@ TEST_F(WorkerLoopTest, LeavesWhenItObservesTheLastStep) {
   EXPECT_EQ(store_->membership()[0].phase, Phase::kDone);
 }
 
-TEST_F(WorkerLoopTest, LeavesAfterTheCurrentStepWhenAsked) {
+TEST_F(WorkerLoopTest, LeavesAfterTheCurrentStepWhenAskedAndDoesNotEvaluate) {
   Open(0.1F);
   WorkerCallbacks callbacks;
   int looks = 0;
@@ -96,6 +96,7 @@ TEST_F(WorkerLoopTest, LeavesAfterTheCurrentStepWhenAsked) {
   ASSERT_TRUE(result.ok());
   EXPECT_EQ(result->reason, LeaveReason::kAsked);
   EXPECT_EQ(result->local_steps, 5);
+  EXPECT_FALSE(result->evaluation.has_value());
 }
 
 TEST_F(WorkerLoopTest, LeavesWhenTheStoreIsStopped) {
@@ -318,17 +319,6 @@ TEST_F(WorkerLoopTest, LastUpdateThatSpoilsTheValuesIsAnError) {
                 ::testing::HasSubstr(sum ? "worker/0: the variable "
                                          : "the loss on the test images is not finite"));
   }
-}
-
-TEST_F(WorkerLoopTest, WhoIsAskedToLeaveDoesNotEvaluate) {
-  Open(0.1F);
-  WorkerCallbacks callbacks;
-  int looks = 0;
-  callbacks.check = [&](bool* leave) -> Status {
-    *leave = ++looks == 6;
-    return {};
-  };
-  EXPECT_FALSE(Run(callbacks)->evaluation.has_value());
 }
 
 // Each multiple once, whatever the workers and the mode.
