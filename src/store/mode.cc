@@ -4,22 +4,15 @@
 
 #include <algorithm>
 #include <charconv>
-#include <iterator>
 
 namespace passel {
 
 std::string ModeNames(bool rounds) {
   std::string names;
-  for (std::size_t left = std::size(kModes); const ModeTraits& mode : kModes) {
-    --left;
-    if (mode.rounds && !rounds) continue;
-    fmt::format_to(std::back_inserter(names), "{}{}",
-                   names.empty() ? ""
-                   : left > 0    ? ", "
-                                 : " or ",
-                   mode.name);
+  for (const ModeTraits& mode : kModes) {
+    if (rounds || !mode.rounds) names += fmt::format(", {}", mode.name);
   }
-  return names;
+  return names.replace(names.rfind(','), 1, " or").substr(2);
 }
 
 Result<Mode> ParseMode(std::string_view name) {

@@ -77,7 +77,7 @@ constexpr bool Has(Mode mode) {
 }
 constexpr bool IsRoundMode(Mode mode) { return Has<&ModeTraits::rounds>(mode); }
 constexpr std::string_view ModeName(Mode mode) { return TraitsOf(mode).name; }
-/// "hogwild, locked or ssp": all, or those without rounds, of which the last mode is one.
+/// "hogwild, locked or ssp": all of them, or those without rounds.
 std::string ModeNames(bool rounds);
 /// Errors: kInvalidArgument, listing the names there are.
 Result<Mode> ParseMode(std::string_view name);

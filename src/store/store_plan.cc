@@ -122,12 +122,7 @@ ShardMemory StorePlan::ShapeOf(int shard) const {
 }
 
 ShardRules StorePlan::Rules() const {
-  ShardRules rules;
-  rules.optimizer = optimizer;
-  rules.num_workers = num_workers;
-  rules.mode = mode;
-  rules.schedule = schedule;
-  return rules;
+  return {.mode = mode, .optimizer = optimizer, .num_workers = num_workers, .schedule = schedule};
 }
 
 std::string ToJson(const StorePlan& plan) { return JsonOf(plan).Write(); }

@@ -3,8 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
-
+#include "support/file_text.h"
 #include "support/temp_dir.h"
 #include "unit/io/safetensors_helpers.h"
 
@@ -22,11 +21,8 @@ class CheckedTensorsTest : public ::testing::Test {
         {"none", DType::kF32, {0}, {}}};
     return WriteCheckedTensors(path_, tensors, metadata);
   }
-  std::string Contents() const {
-    std::ifstream in(path_, std::ios::binary);
-    return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-  }
-  void Put(const std::string& bytes) const { std::ofstream(path_, std::ios::binary) << bytes; }
+  std::string Contents() const { return test::FileText(path_); }
+  void Put(const std::string& bytes) const { test::PutFileText(path_, bytes); }
 
   const std::vector<float> w_ = {1, 2, 3, 4, 5, 6};
   const std::vector<std::int64_t> t_ = {7};

@@ -6,17 +6,21 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
-#include <fstream>
 #include <random>
 #include <set>
 
 #include "io/checked_tensors.h"
 #include "support/crash_states.h"
+#include "support/failing_ops.h"
+#include "support/file_text.h"
 #include "support/temp_dir.h"
 
 namespace passel {
 namespace {
 
+using test::FailingOps;
+using test::FileText;
+using test::PutFileText;
 using test::RecordedOps;
 using test::TempDir;
 using ::testing::ElementsAre;
@@ -24,15 +28,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr double kHour = 3600;
-
-std::string Contents(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-}
-
-void Put(const std::string& path, const std::string& contents) {
-  std::ofstream(path, std::ios::binary) << contents;
-}
 
 // Every value of a checkpoint is its step.
 Status WriteParts(const std::string& folder, std::int64_t step, int parts = 1,
@@ -90,7 +85,7 @@ TEST(CheckpointFolder, KeepsTheNewestFiveAndNamesThemInTheIndex) {
                                  "model.ckpt-600", "model.ckpt-700"));
   EXPECT_FALSE(IsRegularFile(PartPath(folder->path(), 200, 0, 1)));
   EXPECT_TRUE(IsRegularFile(PartPath(folder->path(), 300, 0, 1)));
-  const auto read = ParseCheckpointIndex(Contents(dir.File("a/b/checkpoint")));
+  const auto read = ParseCheckpointIndex(FileText(dir.File("a/b/checkpoint")));
   ASSERT_TRUE(read.ok()) << read.status().ToString();
   EXPECT_EQ(*read, folder->index());
 }
@@ -154,9 +149,9 @@ TEST(CheckpointFolder, PartsOfOneSetBelongTogether) {
   EXPECT_EQ(parts, 3);
   // One of another save of the same step.
   ASSERT_TRUE(WriteParts(dir.path(), 2, 3).ok());
-  const std::string old = Contents(PartPath(dir.path(), 2, 1, 3));
+  const std::string old = FileText(PartPath(dir.path(), 2, 1, 3));
   ASSERT_TRUE(WriteParts(dir.path(), 2, 3, "another").ok());
-  Put(PartPath(dir.path(), 2, 1, 3), old);
+  PutFileText(PartPath(dir.path(), 2, 1, 3), old);
   const Status mixed = folder->Commit(2, 3, 2000, false);
   EXPECT_EQ(mixed.code(), Code::kDataLoss);
   EXPECT_THAT(mixed.message(), HasSubstr("00001-of-00003.safetensors has the save"));
@@ -177,9 +172,9 @@ TEST(CheckpointFolder, ABrokenOneIsPutAsideAndTheOneBeforeItUsed) {
   auto folder = Own(dir.path());
   ASSERT_TRUE(folder.ok());
   for (const int step : {1, 2, 3}) Save(*folder, step);
-  std::string bytes = Contents(PartPath(dir.path(), 3, 0, 1));
+  std::string bytes = FileText(PartPath(dir.path(), 3, 0, 1));
   bytes.back() ^= 1;
-  Put(PartPath(dir.path(), 3, 0, 1), bytes);
+  PutFileText(PartPath(dir.path(), 3, 0, 1), bytes);
   std::filesystem::remove(PartPath(dir.path(), 2, 0, 1));
   std::vector<std::string> warnings;
   EXPECT_EQ(NewestStep(*folder, &warnings), 1);
@@ -209,7 +204,7 @@ TEST(CheckpointFolder, HasOneOwner) {
 
 TEST(CheckpointFolder, ABrokenIndexIsNamed) {
   const TempDir dir;
-  Put(dir.File("checkpoint"), "model_checkpoint_path: \"../other\"\n");
+  PutFileText(dir.File("checkpoint"), "model_checkpoint_path: \"../other\"\n");
   const auto folder = Own(dir.path());
   EXPECT_EQ(folder.status().code(), Code::kDataLoss);
   EXPECT_THAT(folder.status().message(),
@@ -226,7 +221,7 @@ TEST(CheckpointFolder, WhateverACrashLeavesTheFormerOrTheNewOneIsWhole) {
       ASSERT_TRUE(folder.ok());
       for (const int step : {1, 2}) Save(*folder, step, 2000, false, parts);
     }
-    for (const std::string& name : dir.List()) before[dir.File(name)] = Contents(dir.File(name));
+    for (const std::string& name : dir.List()) before[dir.File(name)] = FileText(dir.File(name));
     RecordedOps save;
     {
       auto folder = Own(dir.path(), {.keep = 2}, save);
@@ -237,7 +232,7 @@ TEST(CheckpointFolder, WhateverACrashLeavesTheFormerOrTheNewOneIsWhole) {
     std::set<std::int64_t> found;
     const std::size_t states = save.ForEachCrash(before, [&](const RecordedOps::Files& left) {
       for (const std::string& name : dir.List()) std::filesystem::remove(dir.File(name));
-      for (const auto& [path, contents] : left) Put(path, contents);
+      for (const auto& [path, contents] : left) PutFileText(path, contents);
       auto folder = Own(dir.path(), {.keep = 2});
       ASSERT_TRUE(folder.ok()) << folder.status().ToString();
       std::vector<std::string> warnings;
@@ -252,32 +247,6 @@ TEST(CheckpointFolder, WhateverACrashLeavesTheFormerOrTheNewOneIsWhole) {
 }
 
 // Every call that a save makes fails in turn.
-class FailingOps : public FileOps {
- public:
-  FailingOps(int fail_at, int error) : left_(fail_at), error_(error) {}
-  int Open(const std::string& path, int* fd) override { return Or(FileOps::Open(path, fd)); }
-  int Write(int fd, const void* data, std::size_t bytes) override {
-    return Or(FileOps::Write(fd, data, bytes / 2) |
-              FileOps::Write(fd, Half(data, bytes), bytes - bytes / 2));
-  }
-  int SyncFile(int fd) override { return Or(FileOps::SyncFile(fd)); }
-  int SyncDir(const std::string& dir) override { return Or(FileOps::SyncDir(dir)); }
-  int Rename(const std::string& from, const std::string& to) override {
-    return Fails() ? error_ : FileOps::Rename(from, to);
-  }
-  int Unlink(const std::string& path) override { return Fails() ? error_ : FileOps::Unlink(path); }
-  bool failed() const { return left_ <= 0; }
-
- private:
-  static const char* Half(const void* data, std::size_t bytes) {
-    return static_cast<const char*>(data) + bytes / 2;
-  }
-  bool Fails() { return --left_ == 0; }
-  int Or(int result) { return Fails() ? error_ : result; }
-  int left_;
-  int error_;
-};
-
 TEST(CheckpointFolder, WhateverCallFailsTheFormerOrTheNewOneIsWhole) {
   for (const int error : {EIO, ENOSPC, EDQUOT, EROFS}) {
     for (int n = 1;; ++n) {
@@ -296,7 +265,7 @@ TEST(CheckpointFolder, WhateverCallFailsTheFormerOrTheNewOneIsWhole) {
         saved = WriteParts(dir.path(), 2, 2, "", ops);
         if (saved.ok()) saved = folder->Commit(2, 2, 2000, false);
       }
-      if (!ops.failed()) break;
+      if (ops.failed().empty()) break;
       EXPECT_FALSE(saved.ok()) << n;
       auto folder = Own(dir.path());
       ASSERT_TRUE(folder.ok());
@@ -345,9 +314,9 @@ TEST(CheckpointFolder, RandomSavesDamagesAndRestartsNeverLoseTheLastGoodOne) {
           const std::int64_t of = *StepOfCheckpoint(name);
           const auto paths = PartsOf(dir.path(), name);
           if (!paths.ok() || !whole.contains(of)) break;
-          std::string bytes = Contents((*paths)[0]);
+          std::string bytes = FileText((*paths)[0]);
           bytes[static_cast<std::size_t>(upto(static_cast<int>(bytes.size())))] ^= 0x10;
-          Put((*paths)[0], bytes);
+          PutFileText((*paths)[0], bytes);
           whole.erase(of);
           break;
         }

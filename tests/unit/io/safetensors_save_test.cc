@@ -8,9 +8,9 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 
 #include "io/safetensors.h"
+#include "support/failing_ops.h"
 #include "support/temp_dir.h"
 #include "unit/io/safetensors_helpers.h"
 
@@ -18,6 +18,7 @@ namespace passel {
 namespace {
 
 using test::Bytes;
+using test::FailingOps;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -42,53 +43,6 @@ struct Model {
   std::vector<float> w;
   std::vector<float> b;
   std::vector<std::int64_t> global_step;
-};
-
-Bytes Contents(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return Bytes(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
-}
-
-/// The real file system, where the n-th call fails: a write after half of its bytes.
-class FailingOps : public FileOps {
- public:
-  FailingOps(int fail_at, int error) : fail_at_(fail_at), error_(error) {}
-  int Open(const std::string& path, int* fd) override {
-    return Fails("open") ? error_ : FileOps::Open(path, fd);
-  }
-  int Write(int fd, const void* data, std::size_t bytes) override {
-    if (!Fails("write")) return FileOps::Write(fd, data, bytes);
-    EXPECT_EQ(FileOps::Write(fd, data, bytes / 2), 0);
-    return error_;
-  }
-  int SyncFile(int fd) override { return Fails("fsync") ? error_ : FileOps::SyncFile(fd); }
-  int Close(int fd) override {
-    const bool fails = Fails("close");
-    const int result = FileOps::Close(fd);  // Linux frees the descriptor even when close fails
-    return fails ? error_ : result;
-  }
-  int Rename(const std::string& from, const std::string& to) override {
-    return Fails("rename") ? error_ : FileOps::Rename(from, to);
-  }
-  int SyncDir(const std::string& dir) override {
-    return Fails("fsync of the folder") ? error_ : FileOps::SyncDir(dir);
-  }
-  int Unlink(const std::string& path) override {
-    return Fails("unlink") ? error_ : FileOps::Unlink(path);
-  }
-  /// The call that failed; empty if fewer calls were made.
-  const std::string& failed() const { return failed_; }
-
- private:
-  bool Fails(const char* call) {
-    if (++calls_ != fail_at_) return false;
-    failed_ = call;
-    return true;
-  }
-  int fail_at_;
-  int error_;
-  int calls_ = 0;
-  std::string failed_;
 };
 
 class SafetensorsSaveTest : public ::testing::Test {
@@ -125,7 +79,7 @@ TEST_F(SafetensorsSaveTest, EveryFailingCallIsReportedAndLeavesAWholeFile) {
       EXPECT_THAT(dir_.List(), ElementsAre("model.safetensors")) << ops.failed();
       if (ops.failed().empty()) {
         ASSERT_TRUE(saved.ok()) << saved.ToString();
-        EXPECT_EQ(Contents(path_), new_model.File());
+        EXPECT_EQ(ReadFile(path_, 1 << 20).value(), new_model.File());
         break;
       }
       failed.push_back(ops.failed());
@@ -134,7 +88,8 @@ TEST_F(SafetensorsSaveTest, EveryFailingCallIsReportedAndLeavesAWholeFile) {
       EXPECT_THAT(saved.message(), HasSubstr(dir_.path()));
       // Only when the folder cannot be synced has the new file already taken the place of the old.
       const bool renamed = ops.failed() == "fsync of the folder";
-      EXPECT_EQ(Contents(path_), renamed ? new_model.File() : old_model.File()) << ops.failed();
+      EXPECT_EQ(ReadFile(path_, 1 << 20).value(), renamed ? new_model.File() : old_model.File())
+          << ops.failed();
     }
     EXPECT_THAT(failed, ElementsAre("open", "write", "write", "write", "write", "fsync", "close",
                                     "rename", "fsync of the folder"));
@@ -151,7 +106,7 @@ TEST_F(SafetensorsSaveTest, ATensorThatCannotBeSavedTouchesNoFile) {
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
   EXPECT_THAT(status.message(), HasSubstr(path_));
   EXPECT_EQ(ops.failed(), "");
-  EXPECT_EQ(Contents(path_), model.File());
+  EXPECT_EQ(ReadFile(path_, 1 << 20).value(), model.File());
 }
 
 }  // namespace
