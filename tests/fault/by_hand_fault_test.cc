@@ -170,7 +170,7 @@ TEST(ByHandFaultTest, StoppedWorkerDoesNotKeepAJobFromEndingForEver) {
   for (const bool stop : {false, true}) {
     SCOPED_TRACE(stop ? "the job is stopped" : "the other one is done");
     HandStarted job(1, 2,
-                    {stop ? "--train_steps=100000000" : "--train_steps=1500", "--stall_limit=1"});
+                    {stop ? "--train_steps=100000000" : "--train_steps=6000", "--stall_limit=1"});
     job.StartAll();
     ASSERT_TRUE(job["worker/1"].WaitFor("training step 100 done")) << job["worker/1"].Err();
     job["worker/1"].Signal(SIGSTOP);
@@ -188,7 +188,7 @@ TEST(ByHandFaultTest, StoppedWorkerDoesNotKeepAJobFromEndingForEver) {
 }
 
 TEST(ByHandFaultTest, StoppedWorkerEndsAJobThatItKeepsFromEndingAsOnStallSays) {
-  const std::vector<std::string> flags = {"--train_steps=1500", "--stall_limit=0.5"};
+  const std::vector<std::string> flags = {"--train_steps=6000", "--stall_limit=0.5"};
   {
     HandStarted job(1, 2, With(flags, {"--on_stall=fail"}));
     job.StartAll();
