@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kLookForStop{50};
 // A connection that has ended is seen to have ended within so long, on a busy machine too.
-constexpr std::chrono::milliseconds kEndIsSeen{1000};
+constexpr std::chrono::milliseconds kEndIsSeen{500};
 constexpr std::chrono::milliseconds kLookForEnd{2};
 
 }  // namespace
@@ -122,9 +122,10 @@ std::optional<Request> Server::AwaitHello(Pipe& pipe) {
 // may be heard first.
 void Server::AwaitEndOfFormerLife(const Request& hello) {
   const Deadline deadline = Deadline::After(kEndIsSeen);
+  // Of a life that is over anyhow nobody need wait for the end of the connection.
   const auto connected = [&](const auto& proxy) {
     return proxy->worker() == hello.hello.worker && proxy->session() != hello.session &&
-           !proxy->Waits();
+           !proxy->Waits() && StateOf(served_.memory, proxy->worker()).phase == Phase::kRunning;
   };
   std::unique_lock lock(mutex_);
   while (!stopping_ && std::any_of(proxies_.begin(), proxies_.end(), connected) &&

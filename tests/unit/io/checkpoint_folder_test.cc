@@ -280,7 +280,7 @@ TEST(CheckpointFolder, WhateverCallFailsTheFormerOrTheNewOneIsWhole) {
 TEST(CheckpointFolder, RandomSavesDamagesAndRestartsNeverLoseTheLastGoodOne) {
   std::mt19937 random(20261123);
   const auto upto = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
-  for (int job = 0; job < 40; ++job) {
+  for (int job = 0; job < 12; ++job) {
     const TempDir dir;
     const KeepPolicy policy{.keep = 1 + upto(3), .keep_every_hours = upto(2) != 0 ? 1e4 : 0.01};
     std::set<std::int64_t> whole;  // committed, and not damaged since
