@@ -70,6 +70,19 @@ int FileOps::Write(int fd, const void* data, std::size_t bytes) {
   return 0;
 }
 
+int FileOps::WriteAt(int fd, const void* data, std::size_t bytes, std::uint64_t offset) {
+  const auto* p = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t put = ::pwrite(fd, p, bytes, static_cast<off_t>(offset));
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) return errno;
+    p += put;
+    bytes -= static_cast<std::size_t>(put);
+    offset += static_cast<std::uint64_t>(put);
+  }
+  return 0;
+}
+
 int FileOps::SyncFile(int fd) { return ::fsync(fd) == 0 ? 0 : errno; }
 int FileOps::Close(int fd) { return ::close(fd) == 0 ? 0 : errno; }
 int FileOps::Rename(const std::string& from, const std::string& to) {
@@ -98,42 +111,77 @@ Status CheckReplaceable(const std::string& path) {
       fmt::format("{} is not a regular file, so it cannot be replaced: name another", path));
 }
 
-Status WriteFileAtomically(const std::string& path,
-                           std::span<const std::span<const std::byte>> pieces, FileOps& ops) {
+Result<AtomicFile> AtomicFile::Create(const std::string& path, FileOps& ops) {
   PASSEL_RETURN_IF_ERROR(CheckReplaceable(path));
   static std::atomic<std::uint32_t> counter{0};
+  AtomicFile file(path, ops);
   const std::size_t slash = path.rfind('/');
-  const std::string dir = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
   if (name.empty()) {
     return InvalidArgument(fmt::format("{} names a folder: add a file name", path));
   }
+  file.folder_ = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   // Relaxed: only distinct values matter.
-  const std::string temporary =
-      fmt::format("{}{}.tmp.{}.{}", slash == std::string::npos ? "" : dir, name, ::getpid(),
-                  counter.fetch_add(1, std::memory_order_relaxed));
-  int fd = -1;
-  if (int error = ops.Open(temporary, &fd)) {
-    return ErrnoStatus(error, fmt::format("cannot create {}", temporary));
+  file.temporary_ = fmt::format("{}{}.tmp.{}.{}", slash == std::string::npos ? "" : file.folder_,
+                                name, ::getpid(), counter.fetch_add(1, std::memory_order_relaxed));
+  if (const int error = ops.Open(file.temporary_, &file.fd_)) {
+    file.fd_ = -1;
+    return ErrnoStatus(error, fmt::format("cannot create {}", file.temporary_));
   }
-  const char* step = "write";
-  int error = 0;
-  for (const auto& piece : pieces) {
-    if ((error = ops.Write(fd, piece.data(), piece.size()))) break;
+  return file;
+}
+
+AtomicFile::AtomicFile(AtomicFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      temporary_(std::move(other.temporary_)),
+      folder_(std::move(other.folder_)),
+      ops_(other.ops_),
+      fd_(std::exchange(other.fd_, -1)) {}
+
+AtomicFile::~AtomicFile() {
+  if (fd_ < 0) return;
+  // Best effort: why it is given up was reported.
+  (void)ops_->Close(fd_);
+  (void)ops_->Unlink(temporary_);
+}
+
+Status AtomicFile::Failed(const char* step, int error) const {
+  return ErrnoStatus(error, fmt::format("cannot {} {}", step, path_));
+}
+
+Status AtomicFile::Write(std::span<const std::byte> data) {
+  if (const int error = ops_->Write(fd_, data.data(), data.size())) return Failed("write", error);
+  return {};
+}
+
+Status AtomicFile::WriteAt(std::uint64_t offset, std::span<const std::byte> data) {
+  if (const int error = ops_->WriteAt(fd_, data.data(), data.size(), offset)) {
+    return Failed("write", error);
   }
-  if (!error && (error = ops.SyncFile(fd))) step = "fsync";
-  if (int close_error = ops.Close(fd); close_error && !error) {
-    error = close_error;
-    step = "close";
-  }
-  if (!error && (error = ops.Rename(temporary, path))) step = "rename";
+  return {};
+}
+
+Status AtomicFile::Commit() {
+  if (const int error = ops_->SyncFile(fd_)) return Failed("fsync", error);
+  const char* step = "close";
+  int error = ops_->Close(std::exchange(fd_, -1));
+  if (!error && (error = ops_->Rename(temporary_, path_))) step = "rename";
   if (error) {
-    ops.Unlink(temporary);  // best effort: the first error is the one to report
-    return ErrnoStatus(error, fmt::format("cannot {} {}", step, path));
+    (void)ops_->Unlink(temporary_);  // best effort: the first error is the one to report
+    return Failed(step, error);
   }
   // The new file is in place; if the folder cannot be synced a power cut may bring the old back.
-  if ((error = ops.SyncDir(dir))) return ErrnoStatus(error, fmt::format("cannot fsync {}", dir));
+  if ((error = ops_->SyncDir(folder_))) {
+    return ErrnoStatus(error, fmt::format("cannot fsync {}", folder_));
+  }
   return {};
+}
+
+Status WriteFileAtomically(const std::string& path,
+                           std::span<const std::span<const std::byte>> pieces, FileOps& ops) {
+  PASSEL_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path, ops));
+  for (const auto& piece : pieces) PASSEL_RETURN_IF_ERROR(file.Write(piece));
+  return file.Commit();
 }
 
 }  // namespace passel

@@ -37,6 +37,8 @@ class FileOps {
   virtual ~FileOps() = default;
   virtual int Open(const std::string& path, int* fd);              ///< O_CREAT | O_EXCL, mode 0666
   virtual int Write(int fd, const void* data, std::size_t bytes);  ///< all of it, or an error
+  /// The same from byte `offset` of the file on; where Write() goes on stays as it is.
+  virtual int WriteAt(int fd, const void* data, std::size_t bytes, std::uint64_t offset);
   virtual int SyncFile(int fd);
   virtual int Close(int fd);
   virtual int Rename(const std::string& from, const std::string& to);
@@ -49,11 +51,35 @@ class FileOps {
 /// Errors: kInvalidArgument for a directory, a device, a pipe.
 Status CheckReplaceable(const std::string& path);
 
-/// Replaces `path` by the concatenation of `pieces`: temporary file in the same folder, fsync,
-/// rename, fsync of the folder. A symbolic link is replaced, not followed. On error `path` holds
-/// what it held before and no temporary file is left; only if the last step alone fails, the new
-/// contents are in place but may not outlive a power cut.
-/// Errors: those of CheckReplaceable(); the first failing call, named.
+/// A file that replaces another when it is complete: temporary file in the same folder, fsync,
+/// rename, fsync of the folder. A symbolic link is replaced, not followed. On error, and without
+/// Commit(), the path holds what it held before and no temporary file is left; only if the last
+/// step of Commit() alone fails, the new contents are in place but may not outlive a power cut.
+class AtomicFile {
+ public:
+  /// Errors: those of CheckReplaceable(); the failing call, named, as everywhere here.
+  static Result<AtomicFile> Create(const std::string& path, FileOps& ops = FileOps::Real());
+  AtomicFile(AtomicFile&& other) noexcept;
+  AtomicFile& operator=(AtomicFile&&) = delete;
+  ~AtomicFile();
+
+  /// Behind what was written so.
+  Status Write(std::span<const std::byte> data);
+  Status WriteAt(std::uint64_t offset, std::span<const std::byte> data);
+  /// REQUIRES: every call before it returned OK.
+  Status Commit();
+
+ private:
+  AtomicFile(const std::string& path, FileOps& ops) : path_(path), ops_(&ops) {}
+  Status Failed(const char* step, int error) const;
+
+  std::string path_, temporary_, folder_;
+  FileOps* ops_;
+  int fd_ = -1;
+};
+
+/// Replaces `path` by the concatenation of `pieces`, as an AtomicFile does.
+/// Errors: those of AtomicFile.
 Status WriteFileAtomically(const std::string& path,
                            std::span<const std::span<const std::byte>> pieces,
                            FileOps& ops = FileOps::Real());

@@ -1,49 +1,26 @@
 #include "io/checked_tensors.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <zlib.h>
 
 #include <algorithm>
-#include <limits>
 #include <string_view>
+#include <utility>
+#include <vector>
+
+#include "io/checked_writer.h"
+#include "io/crc32.h"
 
 namespace passel {
 namespace {
 
-constexpr std::string_view kOfMetadata = "crc32";
-constexpr std::string_view kOfTensor = "crc32/";
-
-class Crc32 {
- public:
-  void Add(std::span<const std::byte> bytes) {
-    while (!bytes.empty()) {  // zlib takes 32 bits of length
-      const std::size_t take = std::min<std::size_t>(bytes.size(), std::size_t{1} << 30);
-      crc_ = ::crc32(crc_, reinterpret_cast<const Bytef*>(bytes.data()), static_cast<uInt>(take));
-      bytes = bytes.subspan(take);
-    }
-  }
-  void Add(std::string_view text) { Add(std::as_bytes(std::span(text))); }
-  std::string Text() const { return fmt::format("{:08x}", crc_); }
-
- private:
-  uLong crc_ = 0;
-};
+using checked_internal::ChecksumOf;
+using checked_internal::kOfMetadata;
+using checked_internal::kOfTensor;
 
 std::string ChecksumOf(const TensorView& tensor) {
-  Crc32 crc;
-  crc.Add(fmt::format("{}\n{}\n{}\n", tensor.name, DTypeName(tensor.dtype),
-                      fmt::join(tensor.shape, ",")));
+  checked_internal::Crc32 crc =
+      checked_internal::BeginTensor(tensor.name, tensor.dtype, tensor.shape);
   crc.Add(tensor.data);
-  return crc.Text();
-}
-
-// A map is sorted by key: byte for byte, as Python's sorted() does.
-std::string ChecksumOf(const SafetensorsMetadata& metadata) {
-  Crc32 crc;
-  for (const auto& [key, value] : metadata) {
-    if (key != kOfMetadata) crc.Add(fmt::format("{}\n{}\n", key, value));
-  }
   return crc.Text();
 }
 
@@ -64,18 +41,16 @@ Status CheckOne(const SafetensorsMetadata& metadata, const std::string& key,
 
 Status WriteCheckedTensors(const std::string& path, std::span<const TensorView> tensors,
                            const SafetensorsMetadata& metadata, FileOps& ops) {
-  SafetensorsMetadata all = metadata;
-  for (const auto& [key, value] : metadata) {
-    if (key.starts_with(kOfMetadata)) {
-      return InvalidArgument(
-          fmt::format("the metadata key \"{}\" is kept for checksums: use another", key));
-    }
-  }
+  std::vector<TensorSpec> specs;
   for (const TensorView& tensor : tensors) {
-    all[fmt::format("{}{}", kOfTensor, tensor.name)] = ChecksumOf(tensor);
+    specs.push_back({tensor.name, tensor.dtype, tensor.shape});
   }
-  all[std::string(kOfMetadata)] = ChecksumOf(all);
-  return WriteSafetensors(path, tensors, all, ops);
+  PASSEL_ASSIGN_OR_RETURN(CheckedWriter writer,
+                          CheckedWriter::Create(path, std::move(specs), metadata, ops));
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    PASSEL_RETURN_IF_ERROR(writer.Append(i, tensors[i].data));
+  }
+  return writer.Finish();
 }
 
 Status CheckTensors(const SafetensorsFile& file) {

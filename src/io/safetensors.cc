@@ -11,8 +11,8 @@
 #include <tuple>
 #include <utility>
 
-#include "base/json.h"
 #include "io/safetensors_header.h"
+#include "io/safetensors_layout.h"
 
 namespace passel {
 
@@ -22,8 +22,6 @@ namespace {
 
 using safetensors_internal::Header;
 using safetensors_internal::HeaderEntry;
-using safetensors_internal::kMetadataKey;
-using safetensors_internal::NameProblem;
 using safetensors_internal::ParseHeader;
 using safetensors_internal::TensorBytes;
 
@@ -90,29 +88,6 @@ Status CheckExtents(std::vector<HeaderEntry>* entries, std::uint64_t data_bytes)
   return {};
 }
 
-Status CheckForWriting(const TensorView& tensor) {
-  const char* problem = NameProblem(tensor.name);
-  if (problem == nullptr && !QuotedForJson(tensor.name)) problem = "is not valid UTF-8: use ASCII";
-  if (problem != nullptr) {
-    return InvalidArgument(
-        fmt::format("a tensor name of {} bytes {}", tensor.name.size(), problem));
-  }
-  if (tensor.name == kMetadataKey) {
-    return InvalidArgument("\"__metadata__\" is not free as a tensor name: choose another");
-  }
-  if (tensor.shape.size() > kSafetensorsMaxRank) {
-    return InvalidArgument(fmt::format("tensor \"{}\" has {} dimensions, more than {}: merge some",
-                                       tensor.name, tensor.shape.size(), kSafetensorsMaxRank));
-  }
-  const std::optional<std::uint64_t> bytes = TensorBytes(tensor.shape, tensor.dtype);
-  if (!bytes || *bytes != tensor.data.size()) {
-    return InvalidArgument(fmt::format(
-        "tensor \"{}\" of dtype {} and shape {} cannot fill {} bytes: pass the data of that shape",
-        tensor.name, DTypeName(tensor.dtype), ShapeText(tensor.shape), tensor.data.size()));
-  }
-  return {};
-}
-
 /// What goes before the data, and the order in which the data follows.
 struct Plan {
   std::string prefix;              // N and the header
@@ -120,63 +95,19 @@ struct Plan {
 };
 
 Result<Plan> MakePlan(std::span<const TensorView> tensors, const SafetensorsMetadata& metadata) {
-  if (tensors.size() > kSafetensorsMaxTensors) {
-    return InvalidArgument(fmt::format(
-        "{} tensors are more than the {} that one safetensors file may hold: split them",
-        tensors.size(), kSafetensorsMaxTensors));
+  std::vector<TensorSpec> specs;
+  for (const TensorView& tensor : tensors) {
+    specs.push_back({tensor.name, tensor.dtype, tensor.shape});
   }
-  for (const TensorView& tensor : tensors) PASSEL_RETURN_IF_ERROR(CheckForWriting(tensor));
-  Plan plan;
-  plan.order.resize(tensors.size());
-  std::iota(plan.order.begin(), plan.order.end(), std::size_t{0});
-  std::sort(plan.order.begin(), plan.order.end(), [&](std::size_t a, std::size_t b) {
-    const std::size_t bytes_a = DTypeBytes(tensors[a].dtype);
-    const std::size_t bytes_b = DTypeBytes(tensors[b].dtype);
-    return bytes_a != bytes_b ? bytes_a > bytes_b : tensors[a].name < tensors[b].name;
-  });
-  std::vector<std::string_view> names;
-  for (const TensorView& tensor : tensors) names.push_back(tensor.name);
-  std::sort(names.begin(), names.end());
-  if (const auto twice = std::adjacent_find(names.begin(), names.end()); twice != names.end()) {
-    return InvalidArgument(fmt::format("two tensors are named \"{}\": rename one of them", *twice));
-  }
-
-  std::string& out = plan.prefix;
-  out.assign(kLengthBytes, '\0');
-  out += '{';
-  if (!metadata.empty()) {
-    out += "\"__metadata__\":{";
-    bool first = true;
-    for (const auto& [key, value] : metadata) {
-      const auto key_text = QuotedForJson(key), value_text = QuotedForJson(value);
-      if (!key_text || !value_text) {
-        return InvalidArgument("a metadata key or value is not valid UTF-8: encode it");
-      }
-      if (!std::exchange(first, false)) out += ',';
-      out += *key_text + ':' + *value_text;
-    }
-    out += '}';
-  }
-  std::uint64_t offset = 0;
-  for (const std::size_t i : plan.order) {
+  PASSEL_ASSIGN_OR_RETURN(SafetensorsLayout layout, LayOutSafetensors(specs, metadata));
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
     const TensorView& tensor = tensors[i];
-    if (out.size() > kLengthBytes + 1) out += ',';
-    out += fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":{},\"data_offsets\":[{},{}]}}",
-                       *QuotedForJson(tensor.name), DTypeName(tensor.dtype),
-                       ShapeText(tensor.shape), offset, offset + tensor.data.size());
-    offset += tensor.data.size();
+    if (layout.sizes[i] == tensor.data.size()) continue;
+    return InvalidArgument(fmt::format(
+        "tensor \"{}\" of dtype {} and shape {} cannot fill {} bytes: pass the data of that shape",
+        tensor.name, DTypeName(tensor.dtype), ShapeText(tensor.shape), tensor.data.size()));
   }
-  out += '}';
-  out.resize((out.size() + 7) / 8 * 8, ' ');
-  const std::uint64_t header_bytes = out.size() - kLengthBytes;
-  if (header_bytes > kSafetensorsMaxHeaderBytes) {
-    return InvalidArgument(
-        fmt::format("the safetensors header would have {} bytes, more than {}: write fewer "
-                    "tensors or less metadata",
-                    header_bytes, kSafetensorsMaxHeaderBytes));
-  }
-  std::memcpy(out.data(), &header_bytes, kLengthBytes);
-  return plan;
+  return Plan{std::move(layout.prefix), std::move(layout.order)};
 }
 
 }  // namespace

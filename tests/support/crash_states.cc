@@ -8,15 +8,31 @@ int RecordedOps::Open(const std::string& path, int* fd) {
   const int error = FileOps::Open(path, fd);
   if (error != 0) return error;
   open_[*fd] = files_;
+  ends_[*fd] = 0;
   names_[path] = files_;
   calls_.push_back({Kind::kLink, path, {}, files_++, {}});
   return 0;
 }
 
 int RecordedOps::Write(int fd, const void* data, std::size_t bytes) {
-  calls_.push_back(
-      {Kind::kWrite, {}, {}, open_.at(fd), std::string(static_cast<const char*>(data), bytes)});
+  calls_.push_back({Kind::kWrite,
+                    {},
+                    {},
+                    open_.at(fd),
+                    std::string(static_cast<const char*>(data), bytes),
+                    ends_[fd]});
+  ends_[fd] += bytes;
   return FileOps::Write(fd, data, bytes);
+}
+
+int RecordedOps::WriteAt(int fd, const void* data, std::size_t bytes, std::uint64_t offset) {
+  calls_.push_back({Kind::kWrite,
+                    {},
+                    {},
+                    open_.at(fd),
+                    std::string(static_cast<const char*>(data), bytes),
+                    offset});
+  return FileOps::WriteAt(fd, data, bytes, offset);
 }
 
 int RecordedOps::SyncFile(int fd) {
@@ -47,7 +63,17 @@ int RecordedOps::Unlink(const std::string& path) {
 std::size_t RecordedOps::ForEachCrash(const Files& before,
                                       const std::function<void(const Files&)>& check) const {
   struct File {
-    std::string safe, rest;  // what was synced, and what was not
+    std::string safe, now;  // what was synced, and what was written
+    void Put(std::uint64_t offset, const std::string& data) {
+      const auto at = static_cast<std::size_t>(offset);
+      if (now.size() < at + data.size()) now.resize(at + data.size());
+      now.replace(at, data.size(), data);
+    }
+    std::string After(std::size_t halves) const {  // of what was not synced
+      if (halves == 0) return safe;
+      const std::size_t there = now.size() * halves / 2;
+      return now.substr(0, there) + (safe.size() > there ? safe.substr(there) : "");
+    }
   };
   std::size_t states = 0;
   for (std::size_t made = 0; made <= calls_.size(); ++made) {
@@ -57,10 +83,10 @@ std::size_t RecordedOps::ForEachCrash(const Files& before,
       const Call& call = calls_[i];
       switch (call.kind) {
         case Kind::kWrite:
-          files[call.file].rest += call.data;
+          files[call.file].Put(call.offset, call.data);
           break;
         case Kind::kSync:
-          files[call.file].safe += std::exchange(files[call.file].rest, {});
+          files[call.file].safe = files[call.file].now;
           break;
         case Kind::kSyncDir:
           safe.insert(safe.end(), pending.begin(), pending.end());
@@ -87,8 +113,7 @@ std::size_t RecordedOps::ForEachCrash(const Files& before,
           if (file == files.end()) {
             left[call.path].clear();
           } else {
-            const std::string& rest = file->second.rest;
-            left[call.path] = file->second.safe + rest.substr(0, rest.size() * halves / 2);
+            left[call.path] = file->second.After(halves);
           }
         };
         for (const Call* call : safe) apply(*call);

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
@@ -22,6 +23,7 @@ class RecordedOps : public FileOps {
  public:
   int Open(const std::string& path, int* fd) override;
   int Write(int fd, const void* data, std::size_t bytes) override;
+  int WriteAt(int fd, const void* data, std::size_t bytes, std::uint64_t offset) override;
   int SyncFile(int fd) override;
   int Rename(const std::string& from, const std::string& to) override;
   int SyncDir(const std::string& dir) override;
@@ -40,11 +42,13 @@ class RecordedOps : public FileOps {
     std::string path;  // of the link that is made or removed
     std::string from;  // of a rename
     int file = -1;     // its number, by Open()
-    std::string data;
+    std::string data{};
+    std::uint64_t offset = 0;  // of the data
   };
   std::vector<Call> calls_;
-  std::map<int, int> open_;           // fd -> file
-  std::map<std::string, int> names_;  // as they are now
+  std::map<int, int> open_;            // fd -> file
+  std::map<int, std::uint64_t> ends_;  // of what Write() has written, by fd
+  std::map<std::string, int> names_;   // as they are now
   int files_ = 0;
 };
 

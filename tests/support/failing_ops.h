@@ -22,6 +22,11 @@ class FailingOps : public FileOps {
     EXPECT_EQ(FileOps::Write(fd, data, bytes / 2), 0);
     return error_;
   }
+  int WriteAt(int fd, const void* data, std::size_t bytes, std::uint64_t offset) override {
+    if (!Fails("write")) return FileOps::WriteAt(fd, data, bytes, offset);
+    EXPECT_EQ(FileOps::WriteAt(fd, data, bytes / 2, offset), 0);
+    return error_;
+  }
   int SyncFile(int fd) override { return Fails("fsync") ? error_ : FileOps::SyncFile(fd); }
   int Close(int fd) override {
     const bool fails = Fails("close");

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "io/checked_writer.h"
 #include "support/file_text.h"
 #include "support/temp_dir.h"
 #include "unit/io/safetensors_helpers.h"
@@ -91,6 +92,36 @@ TEST_F(CheckedTensorsTest, TheKeysOfChecksumsAreNotFree) {
     EXPECT_EQ(written.code(), Code::kInvalidArgument);
     EXPECT_THAT(written.message(), HasSubstr("is kept for checksums: use another"));
   }
+}
+
+TEST_F(CheckedTensorsTest, PiecesThatAlternateMakeTheSameFile) {
+  ASSERT_TRUE(Write({{"blocks", "17"}, {"model", "mlp"}}).ok());
+  const std::string whole = Contents();
+  auto writer = CheckedWriter::Create(
+      path_, {{"w", DType::kF32, {2, 3}}, {"t", DType::kI64, {}}, {"none", DType::kF32, {0}}},
+      {{"blocks", "??"}, {"model", "mlp"}});
+  ASSERT_TRUE(writer.ok()) << writer.status().ToString();
+  const auto w = std::as_bytes(std::span(w_)), t = std::as_bytes(std::span(t_));
+  ASSERT_TRUE(writer->Append(0, w.first(5)).ok());
+  ASSERT_TRUE(writer->Append(1, t.first(1)).ok());
+  ASSERT_TRUE(writer->Append(0, w.subspan(5)).ok());
+  ASSERT_TRUE(writer->Append(1, t.subspan(1)).ok());
+  EXPECT_EQ(Contents(), whole) << "what was there before is there until Finish()";
+  ASSERT_TRUE(writer->Finish({{"blocks", "17"}}).ok());
+  EXPECT_EQ(Contents(), whole);
+  EXPECT_TRUE(ReadCheckedTensors(path_).ok());
+}
+
+TEST_F(CheckedTensorsTest, AWriterThatDoesNotFinishLeavesWhatWasThere) {
+  ASSERT_TRUE(Write().ok());
+  const std::string whole = Contents();
+  {
+    auto writer = CheckedWriter::Create(path_, {{"w", DType::kF32, {2, 3}}}, {});
+    ASSERT_TRUE(writer.ok());
+    ASSERT_TRUE(writer->Append(0, std::as_bytes(std::span(w_)).first(8)).ok());
+  }
+  EXPECT_EQ(Contents(), whole);
+  EXPECT_EQ(dir_.List(), std::vector<std::string>{"model.safetensors"});
 }
 
 }  // namespace
