@@ -51,6 +51,7 @@ Status LocalLead::Restore(const JobProgress& progress) {
     WorkerCounters& counters = memory_.tasks[k].counters;
     counters.cursor_epochs.store(worker.cursor_epochs, std::memory_order_relaxed);
     counters.cursor_index.store(worker.cursor_index, std::memory_order_relaxed);
+    counters.local_steps.store(worker.local_steps, std::memory_order_relaxed);
   }
   memory_.state->global_step.store(progress.global_step, std::memory_order_relaxed);
   const ModeWord mode = RestoreMode(progress.global_step);

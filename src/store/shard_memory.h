@@ -9,7 +9,8 @@
 //   ModeState     everyone, by compare-and-swap (store/mode_change.h)
 //   TaskSlot      `state`: everyone, by compare-and-swap; `counted_round`: everyone, only raised;
 //                 the rest: its worker alone
-//   BlockState    whoever holds the claim; `claim` itself by compare-and-swap
+//   BlockState    whoever holds the claim; `claim` itself by compare-and-swap, `overlaps` whoever
+//                 goes ahead without it
 
 #pragma once
 
@@ -176,6 +177,8 @@ struct TaskSlot {
   std::atomic<std::uint64_t> undo_tag;       // UndoTag: how far it is within a block; 0: nowhere
   // Arrival, with the number of the mode that may begin now that it has ended its last step.
   std::atomic<std::uint64_t> change_arrival;
+  // The block that it updates at this moment without its claim, plus one (hogwild, ssp); 0: none.
+  std::atomic<std::uint64_t> overlapping;
   // Members of the round this task proposes; [round & 1]. Stable while that round is applied.
   std::atomic<std::uint64_t> proposal[2][kMaskWords];
 
@@ -189,6 +192,9 @@ struct TaskSlot {
 struct alignas(128) BlockState {
   std::atomic<std::uint64_t> claim;  // 0: free, else Claim::Pack()
   std::atomic<std::uint64_t> round;  // last round applied to this block
+  // Both are for who copies the block (store/shard_reader.h): it has changed if one of them has.
+  std::atomic<std::uint64_t> updates;   // raised by the holder each time it lets go
+  std::atomic<std::uint64_t> overlaps;  // updates without the claim that have ended
 };
 
 /// Who holds a block.
