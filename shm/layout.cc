@@ -78,8 +78,9 @@ std::uint64_t StructureHash() {
       offsetof(WorkerCounters, staleness), sizeof(Histogram));
   add(sizeof(ShardState), offsetof(ShardState, decision), offsetof(ShardState, cohort),
       offsetof(ShardState, event), offsetof(ShardState, mode), offsetof(ShardState, device));
-  add(sizeof(ModeState), sizeof(DeviceState), sizeof(BlockState), offsetof(BlockState, overlaps),
-      sizeof(EventRing), sizeof(ProcessIdentity), static_cast<std::size_t>(kMaxWorkers),
+  add(sizeof(ModeState), offsetof(ModeState, starts), offsetof(ModeState, records),
+      sizeof(DeviceState), sizeof(BlockState), offsetof(BlockState, overlaps), sizeof(EventRing),
+      sizeof(ProcessIdentity), static_cast<std::size_t>(kMaxWorkers),
       static_cast<std::size_t>(kMaxSlots));
   return hash.value();
 }

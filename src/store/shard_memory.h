@@ -257,6 +257,12 @@ struct ModeWord {
     m.setting = {static_cast<Mode>(word >> 20 & 7), static_cast<int>(word & 0xfffff)};
     return m;
   }
+  /// True for the mode that follows `before` and is the same: all meet, and then they go on in it
+  /// (store/meeting.h).
+  bool IsMeetingIn(const ModeWord& before) const {
+    return number == before.number + 1 && setting == before.setting &&
+           scheduled == before.scheduled;
+  }
 };
 static_assert(kMaxScheduledModes < 32 && kMaxReplicasToAggregate < 1 << 20 &&
               kMaxStalenessBound < 1 << 20 && static_cast<int>(kLastMode) < 8);
@@ -281,20 +287,32 @@ struct AgreedNumber {
   }
 };
 
-/// One mode the job was or is in.
-struct ModeRecord {
-  std::atomic<std::uint64_t> setting;  // ModeWord, only raised
-  std::atomic<std::uint64_t> since;    // AgreedNumber: the global step at which it began
-  std::atomic<std::uint64_t> clock;    // AgreedNumber: no worker's clock was above that
+/// What a mode starts from, agreed on by all who prepare it.
+struct ModeStart {
+  std::atomic<std::uint64_t> since;   // AgreedNumber: the global step at which it began
+  std::atomic<std::uint64_t> clock;   // AgreedNumber: no worker's clock was above that
+  std::atomic<std::uint64_t> record;  // AgreedNumber: of its setting, counted from 0
 };
 
-/// (lead) The mode, the wish for another, and the last `kRecords` modes. Read at every step,
+/// One setting that the job was or is in: meetings are none.
+struct ModeRecord {
+  std::atomic<std::uint64_t> setting;  // ModeWord with which it began, only raised
+  std::atomic<std::uint64_t> since;    // AgreedNumber: the global step at which it began
+};
+
+/// (lead) The mode, the wish for another, and the last `kRecords` settings. Read at every step,
 /// written when the mode changes or somebody joins.
 struct ModeState {
   static constexpr std::uint32_t kRecords = 16;
   alignas(128) std::atomic<std::uint64_t> current;  // ModeWord
   std::atomic<std::uint64_t> wish;  // ModeWord; counts while its number is one above current's
-  ModeRecord records[kRecords];     // [ModeWord::number % kRecords]
+  // AgreedNumber: the change that is held back until that millisecond of MonotonicNs(); 0: it is
+  // not any more (store/meeting.h).
+  std::atomic<std::uint64_t> hold;
+  ModeStart starts[2];           // [ModeWord::number & 1]: of the mode in force and the next one
+  ModeRecord records[kRecords];  // [ModeStart::record % kRecords]
+
+  ModeStart& StartOf(std::uint32_t number) { return starts[number & 1]; }
 };
 
 /// (lead) Where the values of a job are whose plan keeps them in the memory of a GPU

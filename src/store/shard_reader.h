@@ -36,7 +36,7 @@ class ShardReader {
   /// goes: BlockSize(block) floats each. True: an exact copy, all of one state. False: each float
   /// is one that was stored, and they may be of different updates.
   /// hogwild, ssp: a few tries, however late it is, then false. The other modes: until it is exact,
-  /// or the life of the block's holder is over: what that left half done is false.
+  /// or the life of its holder is over: what that may have left half done is false.
   /// Errors: kDeadlineExceeded (the other modes alone), with the holder; `out` has a copy then,
   /// too. Threads: any number. Memory order: acquire, of all updates that an exact copy has.
   Result<bool> ReadBlock(std::size_t block, std::span<float* const> out, Deadline deadline) const;
