@@ -37,14 +37,15 @@ inline std::int64_t Meet(const std::vector<ShardMemory>& memory,
 
 // Stores whose first values are there.
 struct Stores {
-  Stores(const StoreCase& on, const StorePlan& plan) : host(on.make(plan)), memory(host->Memory()) {
+  Stores(const StoreCase& on, const StorePlan& plan, const WaitOptions& options = Quick())
+      : host(on.make(plan)), memory(host->Memory()), wait(options) {
     for (int k = 0; k < plan.num_workers; ++k) Open(k);
     InitializeTo(*stores[0], 0);
     for (const auto& s : stores) EXPECT_TRUE(s->WaitUntilInitialized(Deadline::After(kLong)).ok());
   }
   void Open(int k) {
     stores.resize(std::max(stores.size(), static_cast<std::size_t>(k) + 1));
-    auto opened = host->Open(k, Quick());
+    auto opened = host->Open(k, wait);
     ASSERT_TRUE(opened.ok()) << opened.status().ToString();
     stores[static_cast<std::size_t>(k)] = std::move(*opened);
   }
@@ -53,6 +54,7 @@ struct Stores {
 
   const std::unique_ptr<StoreHost> host;
   const std::vector<ShardMemory> memory;
+  const WaitOptions wait;
   std::vector<std::unique_ptr<ParameterStore>> stores;
 };
 
@@ -212,6 +214,26 @@ TEST_P(MeetingConformance, WhoDiesIsNotWaitedFor) {
     EXPECT_EQ(job.lead().state->global_step.load(), IsRoundMode(Setting(mode).mode) ? 1 : 2);
     ASSERT_FALSE(HasFailure());
   }
+}
+
+TEST_P(MeetingConformance, WhoWaitsInAMeetingForLongIsNotTakenForStalled) {
+  WaitOptions options = Quick();
+  options.stall_limit = milliseconds(200);
+  Stores job(GetParam(), Plan("barrier", 2), options);
+  Result<Meeting> called = Meeting::Call(job.lead());
+  ASSERT_TRUE(called.ok()) << called.status().ToString();
+  std::vector<std::thread> workers;
+  for (int k = 0; k < 2; ++k) {
+    workers.emplace_back([&, k] {
+      EXPECT_TRUE(PushConstant(job[k], -1).ok());
+      EXPECT_TRUE(PushConstant(job[k], -1).ok());
+    });
+  }
+  EXPECT_TRUE(called->Await(Deadline::After(kBound)).ok());
+  ExpectStill(job.memory, milliseconds(600));
+  EXPECT_TRUE(called->End().ok());
+  for (std::thread& worker : workers) worker.join();
+  EXPECT_EQ(job.lead().state->global_step.load(), 2);
 }
 
 TEST_P(MeetingConformance, CallersThatDoNotAnswerAreWaitedForNoLongerThanTheLease) {
