@@ -217,6 +217,7 @@ void ProgressFields(Ar& ar, JobProgress& progress) {
     ar.Number(worker.clock);
     ar.Number(worker.cursor_epochs);
     ar.Number(worker.cursor_index);
+    ar.Number(worker.local_steps);
   });
   List(ar, progress.shards, kMaxShards, [&](JobProgress::Shard& shard) {
     ar.Number(shard.version);

@@ -23,7 +23,7 @@
 namespace passel::fabric {
 
 inline constexpr std::uint32_t kMagic = 0x6c737370;  // "pssl"
-inline constexpr std::uint16_t kProtocolVersion = 1;
+inline constexpr std::uint16_t kProtocolVersion = 2;
 
 enum class Kind : std::uint8_t {
   kHello = 1,  ///< who asks; on the lead: joins

@@ -72,12 +72,14 @@ std::uint64_t StructureHash() {
       offsetof(ArenaHeader, ready));
   add(sizeof(TaskSlot), offsetof(TaskSlot, request), offsetof(TaskSlot, arrival),
       offsetof(TaskSlot, counted_round), offsetof(TaskSlot, change_arrival),
-      offsetof(TaskSlot, proposal), offsetof(TaskSlot, clock), offsetof(TaskSlot, counters));
+      offsetof(TaskSlot, overlapping), offsetof(TaskSlot, proposal), offsetof(TaskSlot, clock),
+      offsetof(TaskSlot, counters));
   add(sizeof(WorkerCounters), offsetof(WorkerCounters, max_clock_lead),
       offsetof(WorkerCounters, staleness), sizeof(Histogram));
   add(sizeof(ShardState), offsetof(ShardState, decision), offsetof(ShardState, cohort),
       offsetof(ShardState, event), offsetof(ShardState, mode), offsetof(ShardState, device));
-  add(sizeof(ModeState), sizeof(DeviceState), sizeof(BlockState), sizeof(EventRing),
+  add(sizeof(ModeState), offsetof(ModeState, starts), offsetof(ModeState, records),
+      sizeof(DeviceState), sizeof(BlockState), offsetof(BlockState, overlaps), sizeof(EventRing),
       sizeof(ProcessIdentity), static_cast<std::size_t>(kMaxWorkers),
       static_cast<std::size_t>(kMaxSlots));
   return hash.value();

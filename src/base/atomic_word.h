@@ -23,6 +23,15 @@ void Replace(std::atomic<T>& word, Next&& next) {
   }
 }
 
+/// Stores before it become visible before those behind it, to who looks after our death too.
+inline void KeepStoresInOrder() {
+#if defined(__x86_64__)
+  std::atomic_signal_fence(std::memory_order_seq_cst);  // the processor does
+#else
+  std::atomic_thread_fence(std::memory_order_release);
+#endif
+}
+
 /// Behind a copy of values that others may be changing: what is loaded next, to see whether they
 /// were, is not loaded before them. ThreadSanitizer knows no fences; in its builds every access to
 /// the values is atomic.

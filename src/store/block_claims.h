@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdint>
 
+#include "base/atomic_word.h"
 #include "base/deadline.h"
 #include "base/futex.h"
 #include "store/membership.h"
@@ -18,17 +19,25 @@
 
 namespace passel {
 
-/// Claims a free block. Memory order: acquire, paired with the release of the last holder.
+/// Claims a free block. Memory order: acquire, paired with the release of the last holder; and who
+/// sees something that is written to the block from here on sees the claim, or a later one.
 inline bool TryClaim(BlockState& block, Claim mine) {
   std::uint64_t seen = block.claim.load(std::memory_order_relaxed);
-  return seen == 0 && block.claim.compare_exchange_strong(
-                          seen, mine.Pack(), std::memory_order_acquire, std::memory_order_relaxed);
+  if (seen != 0 || !block.claim.compare_exchange_strong(
+                       seen, mine.Pack(), std::memory_order_acquire, std::memory_order_relaxed)) {
+    return false;
+  }
+  KeepStoresInOrder();
+  return true;
 }
 
 /// Gives a block back; with `former` one that was taken over, to the one whose life is over: as if
 /// it had not been. Memory order: release. A compare-and-swap, because a task that was evicted
 /// meanwhile no longer owns what it claimed.
 inline void ReleaseClaim(BlockState& block, Claim mine, std::uint64_t former = 0) {
+  // Release: who sees this number sees what was written before it. The holder alone counts, so that
+  // a load and a store will do.
+  block.updates.store(block.updates.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   std::uint64_t seen = mine.Pack();
   block.claim.compare_exchange_strong(seen, former, std::memory_order_release,
                                       std::memory_order_relaxed);

@@ -51,12 +51,13 @@ Status LocalLead::Restore(const JobProgress& progress) {
     WorkerCounters& counters = memory_.tasks[k].counters;
     counters.cursor_epochs.store(worker.cursor_epochs, std::memory_order_relaxed);
     counters.cursor_index.store(worker.cursor_index, std::memory_order_relaxed);
+    counters.local_steps.store(worker.local_steps, std::memory_order_relaxed);
   }
   memory_.state->global_step.store(progress.global_step, std::memory_order_relaxed);
   const ModeWord mode = RestoreMode(progress.global_step);
   // As after a change of the mode: all begin at the highest clock there was (EnterMode()).
-  memory_.state->mode.records[mode.number % ModeState::kRecords].clock.store(
-      AgreedNumber{mode.number, highest}.Pack(), std::memory_order_seq_cst);
+  memory_.state->mode.StartOf(mode.number)
+      .clock.store(AgreedNumber{mode.number, highest}.Pack(), std::memory_order_seq_cst);
   return {};
 }
 
@@ -71,7 +72,9 @@ ModeWord LocalLead::RestoreMode(std::int64_t step) {
   const ScheduledMode& last = schedule[begun - 1];
   mode = {mode.number, 0, begun, last.setting};
   ModeState& state = memory_.state->mode;
-  ModeRecord& record = state.records[mode.number % ModeState::kRecords];
+  const auto place =
+      AgreedNumber::Unpack(state.StartOf(mode.number).record.load(std::memory_order_seq_cst));
+  ModeRecord& record = state.records[place.value % ModeState::kRecords];
   record.since.store(AgreedNumber{mode.number, static_cast<std::uint64_t>(last.step)}.Pack(),
                      std::memory_order_seq_cst);
   record.setting.store(mode.Pack(), std::memory_order_seq_cst);

@@ -69,6 +69,7 @@ class LocalLead final : public Lead {
   ModeWord RestoreMode(std::int64_t step);
   bool TryDecide(std::uint64_t round);
   std::uint32_t EndsWith(std::uint64_t round);
+  bool HasArrivedAt(std::uint32_t number) const;
   bool Changed() const { return CurrentModeNumber(memory_) != mode_number_; }
   /// Nobody makes a step any more before the wish is the current mode.
   bool AllHaveArrived();

@@ -5,6 +5,7 @@
 #include "base/atomic_word.h"
 #include "base/failpoint.h"
 #include "store/local_lead.h"
+#include "store/meeting.h"
 #include "store/membership.h"
 #include "store/mode_change.h"
 
@@ -33,8 +34,9 @@ Status LocalLead::EnterMode(const ModeWord& mode) {
   if (!rules_.bounded()) return {};
   // Nobody's clock stood still for the others' sake before. All begin at the highest there was;
   // raising one's own clock never takes anybody beyond the bound.
-  const ModeRecord& record = memory_.state->mode.records[mode.number % ModeState::kRecords];
-  const auto base = AgreedNumber::Unpack(record.clock.load(std::memory_order_seq_cst));
+  // A meeting names none: all go on as they were.
+  const ModeStart& start = memory_.state->mode.StartOf(mode.number);
+  const auto base = AgreedNumber::Unpack(start.clock.load(std::memory_order_seq_cst));
   if (base.change == mode.number && base.value > OwnClock()) {
     RaiseTo(memory_.tasks[worker_].clock, Arrival{epoch_, base.value}.Pack());
     Notify(memory_.state->event);
@@ -43,7 +45,8 @@ Status LocalLead::EnterMode(const ModeWord& mode) {
 }
 
 bool LocalLead::ChangeDue() {
-  if (!rules_.rounds() && !rules_.schedule.empty()) {
+  // Who has arrived leaves the wish as it is: others may be preparing it.
+  if (!rules_.rounds() && !rules_.schedule.empty() && !HasArrivedAt(mode_number_ + 1)) {
     WishForScheduledMode(memory_, rules_.schedule, static_cast<std::uint64_t>(global_step()));
   }
   const auto ended = [&] {
@@ -63,12 +66,19 @@ std::uint32_t LocalLead::EndsWith(std::uint64_t round) {
   return AModeIsWished(memory_) ? Decision::EndOf(mode_number_) : 0;
 }
 
+bool LocalLead::HasArrivedAt(std::uint32_t number) const {
+  return Arrival::Says(memory_.tasks[worker_].change_arrival.load(std::memory_order_seq_cst),
+                       epoch_, number);
+}
+
 // From the look at the mode on whoever joins makes the publishing swap fail.
 bool LocalLead::AllHaveArrived() {
   std::uint64_t seen = memory_.state->mode.current.load(std::memory_order_seq_cst);
   const std::uint32_t next = ModeWord::Unpack(seen).number + 1;
   const ModeWord wish = ModeWord::Unpack(memory_.state->mode.wish.load(std::memory_order_seq_cst));
   if (next != mode_number_ + 1 || wish.number != next) return false;
+  // Behind the wish, which is made after the hold. Once that is over it stays so.
+  if (IsHeldBack(memory_, next)) return false;
   if (!MissingAtChange(memory_, next).empty() || !life_->Alive()) return false;
   seen_mode_ = seen;
   return true;
@@ -79,11 +89,14 @@ Result<std::optional<std::uint64_t>> LocalLead::AwaitChange(Deadline deadline) {
   life_->Heartbeat();
   const std::uint32_t next = mode_number_ + 1;
   Failpoint("mode.due");
+  const bool arrived_before = HasArrivedAt(next);
   // Sequentially consistent: of several that arrive at once the last one sees all the others.
   RaiseTo(memory_.tasks[worker_].change_arrival, Arrival{epoch_, next}.Pack());
   Failpoint("mode.arrived");
   seen_mode_ = 0;
   bool ready = AllHaveArrived();
+  // Whoever has called a meeting waits for this.
+  if (!arrived_before && IsHeldBack(memory_, next)) Notify(memory_.state->event);
   Wait(
       deadline, [&] { return ready || Changed() || stopped() || !life_->CheckWait().ok(); },
       [&] {
@@ -96,19 +109,30 @@ Result<std::optional<std::uint64_t>> LocalLead::AwaitChange(Deadline deadline) {
   if (!ready) {
     const std::vector<Member> missing = MissingAtChange(memory_, next);
     return DeadlineExceeded(
-        missing.empty() ? "the mode has not changed"
+        missing.empty() ? "the mode has not changed, or all have met and are not let go on yet"
                         : fmt::format("{} has not ended its last step before the mode changes",
                                       Name(missing.front().worker)));
   }
   // From here on nobody makes a step before the change is published: who joins arrives first.
-  const std::uint64_t step = IsRoundMode(ModeWord::Unpack(seen_mode_).setting.mode)
+  const ModeWord current = ModeWord::Unpack(seen_mode_);
+  const std::uint64_t step = IsRoundMode(current.setting.mode)
                                  ? completed_round()
                                  : static_cast<std::uint64_t>(global_step());
   ModeState& mode = memory_.state->mode;
-  ModeRecord& record = mode.records[next % ModeState::kRecords];
-  const std::uint64_t agreed = AgreeOn(record.since, next, step);
-  AgreeOn(record.clock, next, HighestClock(memory_));
-  RaiseTo(record.setting, mode.wish.load(std::memory_order_seq_cst));
+  const ModeWord wish = ModeWord::Unpack(mode.wish.load(std::memory_order_seq_cst));
+  ModeStart& start = mode.StartOf(next);
+  const std::uint64_t agreed = AgreeOn(start.since, next, step);
+  const auto last =
+      AgreedNumber::Unpack(mode.StartOf(mode_number_).record.load(std::memory_order_seq_cst));
+  if (wish.IsMeetingIn(current)) {
+    AgreeOn(start.record, next, last.value);
+  } else {
+    AgreeOn(start.clock, next, HighestClock(memory_));
+    const std::uint64_t place = AgreeOn(start.record, next, last.value + 1);
+    ModeRecord& record = mode.records[place % ModeState::kRecords];
+    AgreeOn(record.since, next, agreed);
+    RaiseTo(record.setting, wish.Pack());
+  }
   PASSEL_RETURN_IF_ERROR(CheckAlive());  // by now the record may be another change's
   return std::optional<std::uint64_t>(agreed);
 }

@@ -57,6 +57,8 @@ LocalShard::LocalShard(const ShardMemory& memory, std::shared_ptr<LocalWorker> l
       todo_(memory.num_blocks),
       gradients_(static_cast<std::size_t>(memory.num_workers)),
       span_gradients_(static_cast<std::size_t>(memory.num_workers)) {
+  // Of a former life, which may have died there.
+  memory.tasks[worker_].overlapping.store(0, std::memory_order_relaxed);
   if (memory.state == lead_.state) return;
   Failpoint("join.follow");
   passel::Follow(memory, worker_, epoch_, life_->identity());
@@ -249,7 +251,7 @@ Status LocalShard::ApplyHere(int slot, const StepScalars& scalars, Deadline dead
       } else if (go_ahead) {
         if (!Alive()) return CheckAlive();
         Increment(count.overlapped_blocks);
-        ApplySpan(update, {memory_.BlockBegin(b), memory_.BlockSize(b)}, 0);
+        ApplyWithoutClaim(update, b);
       } else {
         todo_[busy++] = static_cast<std::uint32_t>(b);
       }
@@ -266,6 +268,18 @@ Status LocalShard::ApplyHere(int slot, const StepScalars& scalars, Deadline dead
     if (binding) PASSEL_RETURN_IF_ERROR(AwaitHolder(patience, blocker, deadline));
   }
   return {};
+}
+
+// Whoever copies the block meanwhile sees that it is being changed, or that it was.
+void LocalShard::ApplyWithoutClaim(const Update& update, std::size_t block) {
+  std::atomic<std::uint64_t>& overlapping = memory_.tasks[worker_].overlapping;
+  overlapping.store(block + 1, std::memory_order_relaxed);
+  KeepStoresInOrder();
+  Failpoint("push.overlaps");
+  ApplySpan(update, {memory_.BlockBegin(block), memory_.BlockSize(block)}, 0);
+  // Release: who sees that it has ended sees the values, and who finds us gone sees that it has.
+  memory_.blocks[block].overlaps.fetch_add(1, std::memory_order_release);
+  overlapping.store(0, std::memory_order_release);
 }
 
 // One round of waiting for a block that a push cannot do without.

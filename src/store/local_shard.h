@@ -79,6 +79,7 @@ class LocalShard final : public Shard, private ExternalUpdates {
   Status EndPush(Version* version_before);
   Status CheckCurrent() const;
   Status ApplyHere(int slot, const StepScalars& scalars, Deadline deadline);
+  void ApplyWithoutClaim(const Update& update, std::size_t block);
   Status AwaitHolder(ClaimPatience& patience, const BlockState& blocker, Deadline deadline);
   Status ApplyElsewhere(int slot, const StepScalars& scalars, Deadline deadline);
   /// At most a block. `next` floats behind it are our next span, and fetched meanwhile.

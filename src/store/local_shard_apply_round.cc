@@ -34,15 +34,6 @@ void PutBack(float* values, const float* saved, std::size_t n) {
 #endif
 }
 
-// Stores before it become visible before those behind it, to who looks after our death too.
-void KeepStoresInOrder() {
-#if defined(__x86_64__)
-  std::atomic_signal_fence(std::memory_order_seq_cst);  // the processor does
-#else
-  std::atomic_thread_fence(std::memory_order_release);
-#endif
-}
-
 }  // namespace
 
 // How far the last holder of `block` came in this round, by the tags of all workers: several may

@@ -15,8 +15,33 @@ ModeWord CurrentMode(const ShardMemory& lead) {
 std::optional<ModeWord> WishedMode(const ShardMemory& lead) {
   // The wish first: a wish that is fulfilled in between is not one above the current mode any more.
   const ModeWord wish = ModeWord::Unpack(lead.state->mode.wish.load(std::memory_order_seq_cst));
-  if (wish.number != CurrentMode(lead).number + 1) return std::nullopt;
+  const ModeWord current = CurrentMode(lead);
+  if (wish.number != current.number + 1 || wish.IsMeetingIn(current)) return std::nullopt;
   return wish;
+}
+
+Status CheckNothingIsWished(const ShardMemory& lead, const ModeWord& current,
+                            const ModeWord& wish) {
+  if (lead.state->stop.load(std::memory_order_seq_cst) != 0) {
+    return FailedPrecondition("the job is ending: its mode does not change any more");
+  }
+  if (wish.IsMeetingIn(current)) {
+    return AlreadyExists(
+        "the workers of the job meet at this moment, for a copy of the values: try again when they "
+        "go on");
+  }
+  if (wish.number == current.number + 1) {
+    return AlreadyExists(
+        fmt::format("the job is changing to mode {} at this moment: try again when it has",
+                    wish.setting.ToString()));
+  }
+  if (current.number >= ModeWord::kMaxNumber) {
+    return ResourceExhausted(
+        fmt::format("the mode of a job changes at most {} times, meetings of its workers included: "
+                    "start it again",
+                    ModeWord::kMaxNumber));
+  }
+  return {};
 }
 
 Result<std::uint32_t> WishForMode(const ShardMemory& lead, const ModeSetting& setting) {
@@ -24,25 +49,13 @@ Result<std::uint32_t> WishForMode(const ShardMemory& lead, const ModeSetting& se
   const ModeSetting wanted = setting.For(lead.num_workers);
   ModeState& mode = lead.state->mode;
   for (;;) {
-    if (lead.state->stop.load(std::memory_order_seq_cst) != 0) {
-      return FailedPrecondition("the job is ending: its mode does not change any more");
-    }
     std::uint64_t seen = mode.wish.load(std::memory_order_seq_cst);
     const ModeWord wish = ModeWord::Unpack(seen);
     const ModeWord current = CurrentMode(lead);
-    if (wish.number == current.number + 1) {
-      if (wish.setting == wanted) return wish.number;
-      return AlreadyExists(
-          fmt::format("the job is changing to mode {} at this moment: try again when it has",
-                      wish.setting.ToString()));
-    }
+    const Status free = CheckNothingIsWished(lead, current, wish);
+    if (free.code() == Code::kAlreadyExists && wish.setting == wanted) return wish.number;
+    PASSEL_RETURN_IF_ERROR(free);
     if (current.setting == wanted) return current.number;
-    if (current.number >= ModeWord::kMaxNumber) {
-      return ResourceExhausted(
-          fmt::format("the mode of a job changes at most {} times: start it "
-                      "again with --mode {}",
-                      ModeWord::kMaxNumber, wanted.ToString()));
-    }
     const ModeWord next{current.number + 1, 0, current.scheduled, wanted};
     if (mode.wish.compare_exchange_strong(seen, next.Pack(), std::memory_order_seq_cst)) {
       Notify(lead.state->event);  // ssp: who waits for slower ones need not any more
@@ -59,7 +72,9 @@ void WishForScheduledMode(const ShardMemory& lead, const std::vector<ScheduledMo
   if (current.scheduled >= schedule.size()) return;
   const ScheduledMode& entry = schedule[current.scheduled];
   if (static_cast<std::uint64_t>(entry.step) > step) return;
-  if (ModeWord::Unpack(seen).number == current.number + 1) return;  // one after the other
+  const ModeWord wish = ModeWord::Unpack(seen);
+  // One after the other; but a meeting that nobody has left yet becomes this change.
+  if (wish.number == current.number + 1 && !wish.IsMeetingIn(current)) return;
   if (current.number >= ModeWord::kMaxNumber) return;
   const ModeWord next{current.number + 1, 0, current.scheduled + 1, entry.setting};
   // If it fails, somebody else has asked.
@@ -79,15 +94,20 @@ std::vector<Member> MissingAtChange(const ShardMemory& lead, std::uint32_t numbe
 }
 
 std::vector<PastMode> ModesSoFar(const ShardMemory& lead) {
-  std::vector<PastMode> modes;
+  ModeState& mode = lead.state->mode;
   const ModeWord current = CurrentMode(lead);
-  const std::uint32_t count = std::min(current.number + 1, ModeState::kRecords);
-  for (std::uint32_t number = current.number + 1 - count; number <= current.number; ++number) {
-    const ModeRecord& record = lead.state->mode.records[number % ModeState::kRecords];
+  const auto last =
+      AgreedNumber::Unpack(mode.StartOf(current.number).record.load(std::memory_order_acquire));
+  std::vector<PastMode> modes;
+  if (last.change != current.number) return modes;  // changed while we read
+  const std::uint64_t count = std::min<std::uint64_t>(last.value + 1, ModeState::kRecords);
+  for (std::uint64_t place = last.value + 1 - count; place <= last.value; ++place) {
+    const ModeRecord& record = mode.records[place % ModeState::kRecords];
     const auto since = AgreedNumber::Unpack(record.since.load(std::memory_order_acquire));
     const ModeWord setting = ModeWord::Unpack(record.setting.load(std::memory_order_acquire));
-    if (since.change != number || setting.number != number) continue;  // changed while we read
-    modes.push_back({number, setting.setting, static_cast<std::int64_t>(since.value)});
+    // Overwritten while we read.
+    if (since.change != setting.number || setting.number > current.number) continue;
+    modes.push_back({setting.number, setting.setting, static_cast<std::int64_t>(since.value)});
   }
   return modes;
 }

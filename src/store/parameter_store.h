@@ -110,6 +110,7 @@ struct JobProgress {
   struct Worker {
     std::uint64_t clock = 0;                            ///< steps that it had completed (ssp)
     std::uint64_t cursor_epochs = 0, cursor_index = 0;  ///< of its batch sampler
+    std::uint64_t local_steps = 0;                      ///< batches of all its lives
   };
   struct Shard {
     Version version = 0;
@@ -143,9 +144,9 @@ class ParameterStore {
   virtual Status Initialize(const std::function<void(VarId, std::span<float>)>& fill) = 0;
   /// In its place: goes on where a job of the same variables and optimizer was. `fill` gets each
   /// variable (0) and its slot variables (1 + k) in turn. Global step, versions and the step of
-  /// the optimizer are those of `progress`; so are the cursors, of as many workers as both jobs
-  /// have; ssp: all begin at the highest clock there was; rounds go on after the global step.
-  /// Where the schedule has another mode by that step, the job is in that one from the start.
+  /// the optimizer are those of `progress`; so are cursors and local steps, of as many workers as
+  /// both jobs have; ssp: all begin at the highest clock there was; rounds go on after the global
+  /// step. Where the schedule has another mode by that step, the job is in that one from the start.
   /// Errors: kFailedPrecondition as above; kInvalidArgument when `progress` has other shards.
   virtual Status Restore(const JobProgress& progress,
                          const std::function<void(VarId, int k, std::span<float>)>& fill) = 0;

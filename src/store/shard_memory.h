@@ -9,7 +9,8 @@
 //   ModeState     everyone, by compare-and-swap (store/mode_change.h)
 //   TaskSlot      `state`: everyone, by compare-and-swap; `counted_round`: everyone, only raised;
 //                 the rest: its worker alone
-//   BlockState    whoever holds the claim; `claim` itself by compare-and-swap
+//   BlockState    whoever holds the claim; `claim` itself by compare-and-swap, `overlaps` whoever
+//                 goes ahead without it
 
 #pragma once
 
@@ -176,6 +177,8 @@ struct TaskSlot {
   std::atomic<std::uint64_t> undo_tag;       // UndoTag: how far it is within a block; 0: nowhere
   // Arrival, with the number of the mode that may begin now that it has ended its last step.
   std::atomic<std::uint64_t> change_arrival;
+  // The block that it updates at this moment without its claim, plus one (hogwild, ssp); 0: none.
+  std::atomic<std::uint64_t> overlapping;
   // Members of the round this task proposes; [round & 1]. Stable while that round is applied.
   std::atomic<std::uint64_t> proposal[2][kMaskWords];
 
@@ -189,6 +192,9 @@ struct TaskSlot {
 struct alignas(128) BlockState {
   std::atomic<std::uint64_t> claim;  // 0: free, else Claim::Pack()
   std::atomic<std::uint64_t> round;  // last round applied to this block
+  // Both are for who copies the block (store/shard_reader.h): it has changed if one of them has.
+  std::atomic<std::uint64_t> updates;   // raised by the holder each time it lets go
+  std::atomic<std::uint64_t> overlaps;  // updates without the claim that have ended
 };
 
 /// Who holds a block.
@@ -251,6 +257,12 @@ struct ModeWord {
     m.setting = {static_cast<Mode>(word >> 20 & 7), static_cast<int>(word & 0xfffff)};
     return m;
   }
+  /// True for the mode that follows `before` and is the same: all meet, and then they go on in it
+  /// (store/meeting.h).
+  bool IsMeetingIn(const ModeWord& before) const {
+    return number == before.number + 1 && setting == before.setting &&
+           scheduled == before.scheduled;
+  }
 };
 static_assert(kMaxScheduledModes < 32 && kMaxReplicasToAggregate < 1 << 20 &&
               kMaxStalenessBound < 1 << 20 && static_cast<int>(kLastMode) < 8);
@@ -275,20 +287,32 @@ struct AgreedNumber {
   }
 };
 
-/// One mode the job was or is in.
-struct ModeRecord {
-  std::atomic<std::uint64_t> setting;  // ModeWord, only raised
-  std::atomic<std::uint64_t> since;    // AgreedNumber: the global step at which it began
-  std::atomic<std::uint64_t> clock;    // AgreedNumber: no worker's clock was above that
+/// What a mode starts from, agreed on by all who prepare it.
+struct ModeStart {
+  std::atomic<std::uint64_t> since;   // AgreedNumber: the global step at which it began
+  std::atomic<std::uint64_t> clock;   // AgreedNumber: no worker's clock was above that
+  std::atomic<std::uint64_t> record;  // AgreedNumber: of its setting, counted from 0
 };
 
-/// (lead) The mode, the wish for another, and the last `kRecords` modes. Read at every step,
+/// One setting that the job was or is in: meetings are none.
+struct ModeRecord {
+  std::atomic<std::uint64_t> setting;  // ModeWord with which it began, only raised
+  std::atomic<std::uint64_t> since;    // AgreedNumber: the global step at which it began
+};
+
+/// (lead) The mode, the wish for another, and the last `kRecords` settings. Read at every step,
 /// written when the mode changes or somebody joins.
 struct ModeState {
   static constexpr std::uint32_t kRecords = 16;
   alignas(128) std::atomic<std::uint64_t> current;  // ModeWord
   std::atomic<std::uint64_t> wish;  // ModeWord; counts while its number is one above current's
-  ModeRecord records[kRecords];     // [ModeWord::number % kRecords]
+  // AgreedNumber: the change that is held back until that millisecond of MonotonicNs(); 0: it is
+  // not any more (store/meeting.h).
+  std::atomic<std::uint64_t> hold;
+  ModeStart starts[2];           // [ModeWord::number & 1]: of the mode in force and the next one
+  ModeRecord records[kRecords];  // [ModeStart::record % kRecords]
+
+  ModeStart& StartOf(std::uint32_t number) { return starts[number & 1]; }
 };
 
 /// (lead) Where the values of a job are whose plan keeps them in the memory of a GPU

@@ -97,7 +97,8 @@ JobProgress ProgressOf(std::span<const ShardMemory> shards) {
     const TaskSlot& task = lead.tasks[k];
     progress.workers.push_back({Arrival::Unpack(task.clock.load(std::memory_order_relaxed)).at,
                                 task.counters.cursor_epochs.load(std::memory_order_relaxed),
-                                task.counters.cursor_index.load(std::memory_order_relaxed)});
+                                task.counters.cursor_index.load(std::memory_order_relaxed),
+                                task.counters.local_steps.load(std::memory_order_relaxed)});
   }
   for (const ShardMemory& shard : shards) progress.shards.push_back(ProgressOf(shard));
   return progress;

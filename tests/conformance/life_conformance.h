@@ -87,7 +87,7 @@ TEST_P(StoreConformance, RestoredStoreGoesOnWhereTheOtherWas) {
     JobProgress progress;
     progress.global_step = 3;
     progress.shards.assign(static_cast<std::size_t>(shards()), {3, 3});
-    progress.workers = {{3, 1, 20}, {0, 0, 7}, {9, 4, 1}};  // one more than there are
+    progress.workers = {{3, 1, 20, 50}, {0, 0, 7, 70}, {9, 4, 1, 90}};  // one more than there are
     StorePtr store = Open(0);
     const Status restored = store->Restore(progress, [&](VarId id, int k, std::span<float> floats) {
       const auto& from =
@@ -100,10 +100,12 @@ TEST_P(StoreConformance, RestoredStoreGoesOnWhereTheOtherWas) {
     EXPECT_EQ(store->global_step(), 3);
     EXPECT_EQ(Pull(*store).version(), 3u);
     ExpectValues(*store, reference, "restored");
+    EXPECT_EQ(store->counters().local_steps.load(), 50u);
     // Who joins later finds its data where it was. Worker 1 has no part in what follows.
     StorePtr other = Open(1);
     ASSERT_TRUE(other->WaitUntilInitialized(Deadline::After(kLong)).ok());
     EXPECT_EQ(other->counters().cursor_index.load(), 7u);
+    EXPECT_EQ(other->counters().local_steps.load(), 70u);
     ASSERT_TRUE(other->Leave().ok());
     for (int t = 4; t <= 5; ++t) {
       const ParamView view = Pull(*store);

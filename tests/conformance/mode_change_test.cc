@@ -1,7 +1,8 @@
-// A changing mode on the heap of one process and on arenas.
+// A changing mode, and meetings, on the heap of one process and on arenas.
 
 #include "conformance/arena_host.h"
 #include "conformance/heap_host.h"
+#include "conformance/meeting_conformance.h"
 #include "conformance/mode_change_conformance.h"
 
 namespace passel::testing {
@@ -23,6 +24,8 @@ StoreCase OnArenas(int shards) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Stores, ModeChange, ::testing::Values(OnHeap(1), OnArenas(3)),
+                         [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(Stores, MeetingConformance, ::testing::Values(OnHeap(1), OnArenas(3)),
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace

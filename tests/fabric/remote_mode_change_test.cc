@@ -1,5 +1,6 @@
-// The mode changes while workers train over messages.
+// The mode changes, and workers meet, while they train over messages.
 
+#include "conformance/meeting_conformance.h"
 #include "conformance/mode_change_conformance.h"
 #include "fabric/remote_ps.h"
 #include "support/sanitized.h"
@@ -15,12 +16,14 @@ StoreCase ChangesOverMessages(const std::string& name, int shards, const Faults&
           /*part=*/faults.drop > 0 ? 5 : 1};
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Fabric, ModeChange,
-    ::testing::ValuesIn(Cases<StoreCase>({ChangesOverMessages("Plain", 1, {}),
-                                          ChangesOverMessages("Faulty", 3, kBadPipes)},
-                                         {ChangesOverMessages("Faulty", 3, kBadPipes)})),
-    [](const auto& test) { return test.param.name; });
+const auto kCases = ::testing::ValuesIn(Cases<StoreCase>(
+    {ChangesOverMessages("Plain", 1, {}), ChangesOverMessages("Faulty", 3, kBadPipes)},
+    {ChangesOverMessages("Faulty", 3, kBadPipes)}));
+
+INSTANTIATE_TEST_SUITE_P(Fabric, ModeChange, kCases,
+                         [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(Fabric, MeetingConformance, kCases,
+                         [](const auto& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace passel::testing

@@ -37,7 +37,7 @@ Request FullRequest(Kind kind) {
   request.mode = ModeWord{3, 4, 1, {Mode::kSsp, 8}}.Pack();
   request.start = {99, 100, 101, 102, true};
   request.progress.global_step = 55;
-  request.progress.workers = {{1, 2, 3}, {4, 5, 6}};
+  request.progress.workers = {{1, 2, 3, 9}, {4, 5, 6, 10}};
   request.progress.shards = {{7, 8}};
   request.report.scalars[3] = 33;
   request.report.buckets = {{5, 50}, {700, 1}};
@@ -78,7 +78,11 @@ TEST(Wire, EveryKindOfRequestArrivesAsItWasSent) {
     EXPECT_EQ(got->hello.chief_name, parts & kHelloPart ? "chief/0" : "");
     EXPECT_EQ(got->grant.members[0], parts & kGrantPart ? 5u : 0u);
     EXPECT_EQ(got->start.with_slots, (parts & kStartPart) != 0);
-    EXPECT_EQ(got->progress.workers.size(), parts & kProgressPart ? 2u : 0u);
+    ASSERT_EQ(got->progress.workers.size(), parts & kProgressPart ? 2u : 0u);
+    if (parts & kProgressPart) {
+      EXPECT_EQ(got->progress.workers[1].cursor_index, 6u);
+      EXPECT_EQ(got->progress.workers[1].local_steps, 10u);
+    }
     EXPECT_EQ(got->report.buckets.size(), 2u);
   }
 }
@@ -110,7 +114,7 @@ TEST(Wire, TheLargestAnswerIsAHeader) {
 TEST(Wire, BytesAreLittleEndianOnEveryMachine) {
   const std::vector<std::uint8_t> bytes = Encode(FullRequest(Kind::kPull));
   const std::vector<std::uint8_t> first(bytes.begin(), bytes.begin() + 9);
-  EXPECT_THAT(first, ::testing::ElementsAre('p', 's', 's', 'l', 1, 0, 'q',
+  EXPECT_THAT(first, ::testing::ElementsAre('p', 's', 's', 'l', 2, 0, 'q',
                                             static_cast<std::uint8_t>(Kind::kPull), 0x88));
 }
 
@@ -134,7 +138,7 @@ TEST(Wire, WhatCannotBeIsRefusedWithASentence) {
   request.session = 0;
   EXPECT_THAT(refused(request), HasSubstr("no session"));
   std::vector<std::uint8_t> bytes = Encode(FullRequest(Kind::kPull));
-  bytes[4] = 2;
+  bytes[4] = kProtocolVersion + 1;
   EXPECT_THAT(DecodeRequest(bytes).status().ToString(), HasSubstr("another version"));
   EXPECT_THAT(DecodeAnswer(Encode(FullRequest(Kind::kPull))).status().ToString(),
               HasSubstr("other direction"));

@@ -5,6 +5,7 @@
  * full. How it is read: docs/formal-model.md.
  *
  * Modes take turns: in one kind rounds are decided, in the other every worker updates at will.
+ * With -DMEETING there is one change, to the same kind of mode, at which all wait for a caller.
  */
 
 #include "processes.pml"
@@ -25,7 +26,11 @@
 #define GIVE_UPS 0
 #endif
 
+#ifdef MEETING
+#define HAS_ROUNDS(mode) (FIRST)
+#else
 #define HAS_ROUNDS(mode) (((mode) + FIRST) % 2)
+#endif
 
 /* The arena (src/store/shard_memory.h). */
 mtype = { EXPECTED, JOINING, RUNNING, DONE, DEAD };
@@ -41,7 +46,8 @@ byte global_step;
 byte block_round;                 /* BlockState::round of all blocks */
 byte current;                     /* ModeState::current, see MODE() */
 byte wish;                        /* ModeState::wish: its number */
-byte since[CHANGES + 1];          /* ModeRecord::since, plus one; 0: nobody has said it yet */
+byte hold;                        /* ModeState::hold: the change that is held back; 0: none */
+byte since[CHANGES + 1];          /* ModeStart::since, plus one; 0: nobody has said it yet */
 byte slot[WORKERS];               /* the round that the gradient in the worker's slot is for */
 
 /* Arrival: a later life is the larger number. */
@@ -68,6 +74,8 @@ byte members_of[STEPS + 1];  /* what was decided; 0: nothing yet */
 bool known[WORKERS];         /* it runs, or will, and others must have seen it */
 bool entered[WORKERS];       /* it has read the mode */
 byte give_ups = GIVE_UPS;
+bool met;                    /* the caller of a meeting copies the values, and its hold stands */
+bool caller_gone;            /* its process */
 /* No round that counts the gradient of `w` may still read it. */
 #define EXPECT_UNREAD \
   assert(!(ROUND(decision) > completed && (members_of[ROUND(decision)] >> w) & 1))
@@ -258,6 +266,7 @@ Grant:
       :: block_round < r ->
          assert(block_round == r - 1);
          assert(NUMBER(current) == mode);   /* nobody updates in a mode that is over */
+         assert(!met);                      /* nor while all have met */
          assert(members == members_of[r]);  /* what was decided is what is applied */
          for (k in slot) { assert(!((members >> k) & 1) || slot[k] == r) }
          k = 0;
@@ -292,9 +301,9 @@ AtWill:
     atomic { UP ->
       if :: global_step >= STEPS -> goto Leave :: else fi };
     atomic { UP -> EXPECT_UNREAD; slot[w] = 0 };
-    atomic { UP -> assert(NUMBER(current) == mode) };
+    atomic { UP -> assert(NUMBER(current) == mode); assert(!met) };
     /* CountUpdate() */
-    atomic { UP -> assert(NUMBER(current) == mode);
+    atomic { UP -> assert(NUMBER(current) == mode); assert(!met);
       global_step++;
       goto EndOfStep };
 
@@ -308,6 +317,16 @@ LookAround:
       if :: NUMBER(seen) != mode -> seen = 0; goto Changed :: else fi };
     atomic { UP ->
       if :: wish != mode + 1 -> seen = 0; goto Changed :: else fi };
+#if defined(MEETING) && !defined(MUTANT_NO_HOLD)
+    /* meeting.cc IsHeldBack(). Time passes: the hold of a caller that is gone is out of date some
+     * time, that of a slow one perhaps. */
+    atomic { UP ->
+      if
+      :: hold == mode + 1 && !caller_gone -> seen = 0; goto Changed
+      :: hold == mode + 1 -> hold = 0; met = false
+      :: hold != mode + 1
+      fi };
+#endif
 #ifndef MUTANT_NO_LOOK
     /* mode_change.cc MissingAtChange(): first the members, then what they said. */
     do
@@ -408,6 +427,82 @@ End:
   skip
 }
 
+#ifdef MEETING
+/* meeting.cc. It can be killed between any two steps. */
+#define CALLS (doomed == NOBODY)
+proctype Caller() {
+  byte k;
+  byte missing[WORKERS];
+  short seen;
+  bool away;
+  {
+    /* Call(): the hold comes before the wish */
+    atomic { CALLS -> hold = 1 };
+    atomic { CALLS -> wish = 1 };
+
+LookAround:
+    /* AllAreHere() */
+    atomic { CALLS ->
+      if :: hold != 1 -> goto Over :: else -> seen = decision fi };
+    do
+    :: atomic { CALLS && k < WORKERS ->
+         missing[k] = (phase[k] == RUNNING || phase[k] == JOINING -> SAID(epoch[k], 1) : 0);
+         k++ }
+    :: atomic { k == WORKERS -> k = 0; break }
+    od;
+    do
+    :: atomic { CALLS && k < WORKERS ->
+         away = away || (missing[k] != 0 && !SAYS(change_arrival[k], missing[k] / 16, 1));
+         missing[k] = 0; k++ }
+    :: atomic { k == WORKERS -> k = 0; break }
+    od;
+    if
+    :: atomic { CALLS && away -> away = false; seen = 0;
+         /* membership.cc MarkDeadByKernel() */
+         for (k in phase) {
+           if :: phase[k] == RUNNING && life[k] == GONE -> phase[k] = DEAD :: else fi
+         }
+         k = 0;
+         goto LookAround }
+    :: atomic { CALLS && !away }
+    fi;
+#if FIRST == 1
+    atomic { CALLS ->
+      if :: completed < ROUND(seen) -> seen = 0; goto LookAround :: else fi };
+#ifndef MUTANT_NOBODY_RUNS
+    atomic { CALLS ->
+      if
+      :: ENDS(seen) == END_OF(0)
+      :: ENDS(seen) != END_OF(0) && decision == seen -> decision = decision + END_OF(0) - ENDS(seen)
+      :: else -> seen = 0; goto LookAround
+      fi };
+#endif
+#endif
+    /* Await(), Renew() */
+    atomic { CALLS -> seen = 0;
+      if
+      :: hold == 1 ->
+         met = true;
+         assert(NUMBER(current) == 0);
+         assert(block_round == completed)  /* no round is half done */
+      :: else -> goto Over
+      fi };
+    /* End() */
+    atomic { CALLS -> if :: hold == 1 -> hold = 0; met = false :: else fi };
+Over:
+    skip
+  } unless { atomic { caller_gone } }
+}
+
+/* From the wish on: without one nobody looks at the hold. */
+proctype EndOfCaller() {
+  if
+  :: atomic { wish == 1 && doomed == NOBODY -> caller_gone = true; met = false }
+  :: atomic { wish == 1 && doomed == NOBODY }
+  fi
+}
+#endif
+
 /* mode_change.cc WishForMode(), WishForScheduledMode() */
 proctype Wishes() {
 end:
@@ -417,7 +512,11 @@ end:
 }
 
 init {
+#ifdef MEETING
+  atomic { run Caller(); run EndOfCaller(); START_ALL }
+#else
   atomic { run Wishes(); START_ALL }
+#endif
 }
 
 #ifdef LIVENESS

@@ -4,6 +4,7 @@
 
 #include "base/random.h"
 #include "multiprocess/engine_job.h"
+#include "store/shard_reader.h"
 #include "support/sanitized.h"
 
 namespace passel::testing {
@@ -349,6 +350,49 @@ INSTANTIATE_TEST_SUITE_P(
              std::string(ModeName(std::get<1>(test.param))) + "_" +
              std::to_string(std::get<2>(test.param));
     });
+
+// Its claim is free meanwhile: what the copy could see of its half it must not call exact.
+TEST(EngineFailpoints, BlockThatASuspendedWorkerOverlapsIsMixedUntilItIsThroughOrDead) {
+  for (const bool dies : {false, true}) {
+    SCOPED_TRACE(dies ? "dies" : "goes on");
+    EngineJob job(Mode::kHogwild, 1, 2, Sgd(1.0), true);
+    const ShardMemory& m = job.memory(0);
+    Child holder = job.Start(0, 0);
+    ASSERT_TRUE(Await(kPatience, [&] { return job.board().acked[0].load() > 0; }));
+    holder.Kill(SIGSTOP);
+    ASSERT_TRUE(holder.WaitStopped(kPatience));
+    constexpr std::size_t kBlock = 2;
+    for (std::size_t b = 0; b < m.num_blocks; ++b) m.blocks[b].claim.store(0);
+    m.blocks[kBlock].claim.store(Claim{1, 0}.Pack());
+    Child worker = job.Start(1, 0, "push.overlaps:3:stop");
+    ASSERT_TRUE(worker.WaitStopped(kPatience));
+    m.blocks[kBlock].claim.store(0);
+    std::vector<float> copy(m.block_floats);
+    float* const out[] = {copy.data()};
+    const auto exact = [&](std::size_t block) {
+      return *ShardReader(m).ReadBlock(block, out, Deadline::After(kPatience));
+    };
+    EXPECT_FALSE(exact(kBlock));
+    EXPECT_TRUE(exact(kBlock + 1));
+    EXPECT_EQ(m.blocks[kBlock].overlaps.load(), 2u);
+    if (dies) {
+      worker.Kill(SIGKILL);
+      ASSERT_TRUE(worker.WaitEnded(kPatience));
+      ASSERT_TRUE(MarkDead(m, 1, 1));
+      EXPECT_TRUE(exact(kBlock));
+      // Its next life begins with nothing to say.
+      worker = job.Start(1, 0);
+      ASSERT_TRUE(Await(kPatience, [&] { return m.tasks[1].overlapping.load() == 0; }));
+    } else {
+      worker.Kill(SIGCONT);
+      ASSERT_TRUE(Await(kPatience, [&] { return m.blocks[kBlock].overlaps.load() > 2; }));
+    }
+    holder.Kill(SIGCONT);
+    job.Stop();
+    EXPECT_EQ(worker.End(), 0);
+    EXPECT_EQ(holder.End(), 0);
+  }
+}
 
 }  // namespace
 }  // namespace passel::testing

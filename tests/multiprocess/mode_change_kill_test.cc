@@ -1,9 +1,11 @@
-// The mode changes while worker processes are killed, stopped and started again: every change comes
-// to an end, and where nothing may be lost nothing is.
+// The mode changes, and workers meet, while worker processes are killed, stopped and started again:
+// every change comes to an end, and where nothing may be lost nothing is.
 
 #include "base/random.h"
 #include "conformance/mode_plans.h"
+#include "conformance/still_values.h"
 #include "multiprocess/engine_job.h"
+#include "store/meeting.h"
 #include "support/sanitized.h"
 #include "support/temp_marker.h"
 
@@ -164,6 +166,157 @@ TEST(ModeChangeKills, AtRandomMomentsWhereNothingMayBeLost) {
 
 TEST(ModeChangeKills, AtRandomMomentsInEveryMode) {
   for (const int shards : {1, 3}) ASSERT_NO_FATAL_FAILURE(ChangeAndKillAtRandom(false, shards));
+}
+
+// --- Meetings ------------------------------------------------------------------------------------
+
+std::vector<ShardMemory> MemoryOf(const EngineJob& job) {
+  std::vector<ShardMemory> memory;
+  for (int s = 0; s < job.shards(); ++s) memory.push_back(job.memory(s));
+  return memory;
+}
+
+class MeetingFailpoint : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {};
+
+TEST_P(MeetingFailpoint, WhoeverDiesThereTheOthersMeetAndGoOn) {
+  const auto& [place, mode] = GetParam();
+  for (const int shards : {1, 3}) {
+    SCOPED_TRACE(std::to_string(shards) + " shards");
+    EngineJob job(PlanIn(Setting(mode), shards, kWorkers), /*counting=*/true);
+    const TempMarker marker;
+    std::vector<Child> workers;
+    for (int k = 0; k < kWorkers; ++k) {
+      workers.push_back(job.Start(k, 0, std::string(place) + ":1:kill:" + marker.path()));
+    }
+    ASSERT_TRUE(Await(kPatience, [&] { return job.AllTakePart(); }));
+    Result<Meeting> meeting = Meeting::Call(job.memory(0));
+    ASSERT_TRUE(meeting.ok()) << meeting.status().ToString();
+    const Result<std::int64_t> step = meeting->Await(Deadline::After(kPatience));
+    ASSERT_TRUE(step.ok()) << step.status().ToString();
+    ExpectStill(MemoryOf(job));
+    EXPECT_EQ(job.global_step(), *step);
+    EXPECT_TRUE(meeting->End().ok());
+    ASSERT_TRUE(AwaitMode(job, 1));
+    int dead = -1;
+    ASSERT_TRUE(Await(kPatience, [&] {
+      for (int k = 0; k < kWorkers && dead < 0; ++k) {
+        if (workers[static_cast<std::size_t>(k)].WaitEnded(milliseconds(0))) dead = k;
+      }
+      return dead >= 0;
+    })) << "nobody passed the place";
+    ASSERT_TRUE(AwaitSteps(job, 20)) << "without it";
+    Child& victim = workers[static_cast<std::size_t>(dead)];
+    const std::uint64_t acked = job.board().acked[dead].load();
+    victim = job.Start(dead, 0);
+    ASSERT_TRUE(Await(kPatience, [&] { return job.board().acked[dead].load() > acked + 5; }));
+    EXPECT_EQ(CurrentMode(job.memory(0)).number, 1u) << "they met once";
+    job.Stop();
+    for (Child& worker : workers) EXPECT_EQ(worker.End(), 0);
+    if (IsLossless(Setting(mode).mode)) job.ExpectNothingLost(0);
+    ASSERT_FALSE(HasFailure());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Kill, MeetingFailpoint,
+    ::testing::Combine(::testing::Values("mode.due", "mode.arrived", "mode.prepared",
+                                         "mode.published"),
+                       ::testing::ValuesIn(Cases<const char*>(
+                           {"hogwild", "locked", "barrier", "replicas=2", "ssp=1"}, {"barrier"}))),
+    [](const auto& test) {
+      return NameOf(std::string(std::get<0>(test.param)) + "_" + std::get<1>(test.param));
+    });
+
+TEST(MeetingKills, CallerThatDiesWhileAllWaitForItCostsTheLease) {
+  EngineJob job(PlanIn(Setting("barrier"), 1, kWorkers), /*counting=*/true);
+  std::vector<Child> workers = job.StartAll(0);
+  ASSERT_TRUE(Await(kPatience, [&] { return job.AllTakePart(); }));
+  const pid_t caller = ::fork();
+  if (caller == 0) {
+    Result<Meeting> meeting = Meeting::Call(job.memory(0));
+    if (meeting.ok() && meeting->Await(Deadline::After(kPatience)).ok()) ::raise(SIGKILL);
+    ::_exit(1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(caller, &status, 0), caller);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  const std::int64_t step = job.global_step();
+  const std::int64_t begin = MonotonicNs();
+  ASSERT_TRUE(AwaitSteps(job, 1));
+  const std::int64_t waited = MonotonicNs() - begin;
+  EXPECT_GT(waited, std::chrono::nanoseconds(Meeting::kLease).count() / 2);
+  EXPECT_LT(waited, std::chrono::nanoseconds(Meeting::kLease + kAtOnce).count());
+  EXPECT_GT(job.global_step(), step);
+  Result<Meeting> next = Meeting::Call(job.memory(0));
+  ASSERT_TRUE(next.ok()) << next.status().ToString();
+  EXPECT_TRUE(next->Await(Deadline::After(kPatience)).ok());
+  EXPECT_TRUE(next->End().ok());
+  job.Stop();
+  for (Child& worker : workers) EXPECT_EQ(worker.End(), 0);
+  job.ExpectNothingLost(0);
+}
+
+// All die in the middle of a round: its half is no state to copy. The next life makes it whole.
+TEST(MeetingKills, RoundThatNobodyIsLeftToFinishIsWaitedFor) {
+  EngineJob job(PlanIn(Setting("barrier"), 1, 1), /*counting=*/true);
+  Child worker = job.Start(0, 0, "round.applied:5:kill");
+  EXPECT_EQ(worker.End(), -SIGKILL);
+  Result<Meeting> meeting = Meeting::Call(job.memory(0));
+  ASSERT_TRUE(meeting.ok()) << meeting.status().ToString();
+  const Result<std::int64_t> early = meeting->Await(Deadline::After(milliseconds(300)));
+  ASSERT_EQ(early.status().code(), Code::kDeadlineExceeded);
+  EXPECT_THAT(early.status().message(), ::testing::HasSubstr("round"));
+  worker = job.Start(0, 0);
+  const Result<std::int64_t> step = meeting->Await(Deadline::After(kPatience));
+  ASSERT_TRUE(step.ok()) << step.status().ToString();
+  ExpectStill(MemoryOf(job), milliseconds(30));
+  const auto [smallest, largest] = job.Range();
+  EXPECT_EQ(smallest, static_cast<float>(*step));
+  EXPECT_EQ(largest, static_cast<float>(*step));
+  EXPECT_TRUE(meeting->End().ok());
+  ASSERT_TRUE(AwaitSteps(job, 5));
+  job.Stop();
+  EXPECT_EQ(worker.End(), 0);
+}
+
+TEST(MeetingKills, AtRandomMomentsOfAMeeting) {
+  Random random(TestSeed());
+  const int kills = ManyTurns() ? 400 : 15;
+  for (const char* mode : {"locked", "barrier", "replicas=2"}) {
+    SCOPED_TRACE(mode);
+    EngineJob job(PlanIn(Setting(mode), 3, kWorkers), /*counting=*/true);
+    std::vector<Child> workers = job.StartAll(0);
+    ASSERT_TRUE(Await(kPatience, [&] { return job.AllTakePart(); }));
+    for (int kill = 0; kill < kills; ++kill) {
+      Result<Meeting> meeting = Meeting::Call(job.memory(0));
+      ASSERT_TRUE(meeting.ok()) << meeting.status().ToString();
+      const auto k = static_cast<std::size_t>(random.Below(kWorkers));
+      const bool early = random.Below(2) == 0;
+      const auto kill_one = [&] {
+        ::usleep(static_cast<useconds_t>(random.Below(500)));
+        workers[k].Kill(SIGKILL);
+      };
+      if (early) kill_one();
+      const Result<std::int64_t> step = meeting->Await(Deadline::After(kPatience));
+      ASSERT_TRUE(step.ok()) << step.status().ToString();
+      if (!early) kill_one();
+      ASSERT_TRUE(workers[k].WaitEnded(kPatience));
+      // Its next life comes while they are held, or afterwards.
+      if (random.Below(2) == 0) workers[k] = job.Start(static_cast<int>(k), 0);
+      ExpectStill(MemoryOf(job));
+      EXPECT_EQ(job.global_step(), *step);
+      const std::uint32_t number = CurrentMode(job.memory(0)).number;
+      EXPECT_TRUE(meeting->End().ok());
+      ASSERT_TRUE(AwaitMode(job, number + 1));
+      ASSERT_TRUE(AwaitSteps(job, 2));
+      if (workers[k].code() != -1000) workers[k] = job.Start(static_cast<int>(k), 0);
+      ASSERT_FALSE(HasFailure());
+    }
+    ASSERT_TRUE(AwaitSteps(job, 20));
+    job.Stop();
+    for (Child& worker : workers) EXPECT_EQ(worker.End(), 0);
+    job.ExpectNothingLost(static_cast<std::uint64_t>(kills));
+  }
 }
 
 }  // namespace

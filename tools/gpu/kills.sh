@@ -5,14 +5,17 @@ job=  # its process
 job_name=gpu-check-$$
 
 # look: "ps PID" and, for each worker, "worker/K PID LOCAL_STEPS" of the job; nothing if it does not
-# answer. An object of a list begins with a brace alone; those within it (seconds) belong to it.
+# answer. An object of a list begins with a brace alone and ends with one as far to the right,
+# whatever the order of its keys; objects within it (seconds) belong to it.
 look() {
   timeout 5 "$passel" ctl status "$job_name" --json 2> /dev/null | awk '
-    $1 == "{" || $1 ~ /^\]/ { steps = pid = "" }
-    { gsub(/[",]/, "") }
+    { match($0, /[^ ]/); column = RSTART; gsub(/[",]/, "") }
+    $1 == "{" { begin = column; task = pid = steps = "" }
+    $1 == "task:" { task = $2 }
+    $1 == "pid:" && column == 3 { outer = $2 }
+    $1 == "pid:" && column > 3 { pid = $2 }
     $1 == "local_steps:" { steps = $2 }
-    $1 == "pid:" { pid = $2; if (steps == "") outer = $2 }
-    $1 == "task:" && steps != "" { print $2, pid, steps }
+    $1 == "}" && column == begin && task != "" && pid != "" && steps != "" { print task, pid, steps }
     END { if (outer != "") print "ps", outer }'
 }
 # await TASK OLD_PID: until TASK is another process, and every worker of two has trained since it

@@ -11,6 +11,7 @@
 
 #include "base/memory_file.h"
 #include "base/random.h"
+#include "tests/unit/cluster/damage.h"
 #include "tests/unit/shm/ps_thread.h"
 
 namespace passel::shm::testing {
@@ -66,20 +67,7 @@ TEST(AttackTest, RandomChangesOfAHelloGetNobodyIn) {
   PsThread ps;
   Random random(7);
   for (int i = 0; i < 2000; ++i) {
-    std::string text = Hello().dump();
-    for (std::uint64_t changes = 1 + random.Below(4); changes > 0; --changes) {
-      const std::size_t at = random.Below(text.size());
-      switch (random.Below(3)) {
-        case 0:
-          text[at] = static_cast<char>(random.Below(256));
-          break;
-        case 1:
-          text.erase(at, 1 + random.Below(5));
-          break;
-        default:
-          text.insert(at, 1 + random.Below(3), static_cast<char>(random.Below(256)));
-      }
-    }
+    const std::string text = passel::testing::Damaged(Hello().dump(), random);
     RawConnection raw(ps);
     ASSERT_TRUE(raw.Send(text));
     const auto answer = raw.Receive();

@@ -97,6 +97,7 @@ TEST_P(RestoreTest, GoesOnAsIfNothingHadHappened) {
   EXPECT_EQ(kept.progress.workers.size(), 2u);
   EXPECT_EQ(kept.progress.workers[1].cursor_epochs, 4u);
   EXPECT_EQ(kept.progress.workers[1].cursor_index, 41u);
+  EXPECT_EQ(kept.progress.workers[1].local_steps, 4u);
   if (plan_.mode.traits().bounded) {
     EXPECT_EQ(kept.progress.workers[1].clock, 4u);
   }
@@ -112,6 +113,7 @@ TEST_P(RestoreTest, GoesOnAsIfNothingHadHappened) {
   ASSERT_TRUE(status.ok()) << status.ToString();
   ASSERT_TRUE(restored.stores[1]->WaitUntilInitialized(Deadline::After(kLong)).ok());
   EXPECT_EQ(restored.stores[1]->counters().cursor_index.load(), 41u);
+  EXPECT_EQ(restored.stores[1]->counters().local_steps.load(), 4u);
   Train(whole, 5, 3);
   Train(restored, 5, 3);
   const Kept a = Keep(whole);
@@ -135,6 +137,7 @@ TEST_P(RestoreTest, GoesOnAsIfNothingHadHappened) {
   for (std::size_t k = 0; k < 2; ++k) {
     EXPECT_EQ(b.progress.workers[k].clock, a.progress.workers[k].clock);
     EXPECT_EQ(b.progress.workers[k].cursor_index, a.progress.workers[k].cursor_index);
+    EXPECT_EQ(b.progress.workers[k].local_steps, a.progress.workers[k].local_steps);
   }
 }
 
