@@ -13,6 +13,11 @@
 #include "base/clock.h"
 
 namespace passel {
+namespace {
+
+constexpr std::size_t kSyncEvery = std::size_t{32} << 20;  // bytes
+
+}  // namespace
 
 bool IsRegularFile(const std::string& path) {
   struct stat info;
@@ -83,6 +88,8 @@ int FileOps::WriteAt(int fd, const void* data, std::size_t bytes, std::uint64_t 
   return 0;
 }
 
+// A hint: where the file system knows no such call, SyncFile() does it all.
+void FileOps::StartSync(int fd) { (void)::sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE); }
 int FileOps::SyncFile(int fd) { return ::fsync(fd) == 0 ? 0 : errno; }
 int FileOps::Close(int fd) { return ::close(fd) == 0 ? 0 : errno; }
 int FileOps::Rename(const std::string& from, const std::string& to) {
@@ -149,16 +156,22 @@ Status AtomicFile::Failed(const char* step, int error) const {
   return ErrnoStatus(error, fmt::format("cannot {} {}", step, path_));
 }
 
-Status AtomicFile::Write(std::span<const std::byte> data) {
-  if (const int error = ops_->Write(fd_, data.data(), data.size())) return Failed("write", error);
+Status AtomicFile::Wrote(int error, std::size_t bytes) {
+  if (error != 0) return Failed("write", error);
+  not_started_ += bytes;
+  if (not_started_ >= kSyncEvery) {
+    ops_->StartSync(fd_);
+    not_started_ = 0;
+  }
   return {};
 }
 
+Status AtomicFile::Write(std::span<const std::byte> data) {
+  return Wrote(ops_->Write(fd_, data.data(), data.size()), data.size());
+}
+
 Status AtomicFile::WriteAt(std::uint64_t offset, std::span<const std::byte> data) {
-  if (const int error = ops_->WriteAt(fd_, data.data(), data.size(), offset)) {
-    return Failed("write", error);
-  }
-  return {};
+  return Wrote(ops_->WriteAt(fd_, data.data(), data.size(), offset), data.size());
 }
 
 Status AtomicFile::Commit() {

@@ -10,12 +10,12 @@
 //
 // A file from anywhere may be given to the reader. It takes nothing for granted and accepts less
 // than the format allows, so that two programs can never read two meanings from one file:
-//   1. The first header byte is '{'; after the last '}' only spaces; N <= 1 MiB.
+//   1. The first header byte is '{'; after the last '}' only spaces; N <= 8 MiB.
 //   2. Keys are unique at every level, after escapes are decoded. Text is valid UTF-8, without lone
 //      surrogates. An entry holds exactly dtype, shape and data_offsets; metadata holds strings.
 //      Dtypes are those of DType.
 //   3. Numbers are integers without sign, fraction and exponent that fit in 64 bits.
-//   4. At most 4,096 tensors, of rank <= 8, with names of <= 256 bytes without control characters.
+//   4. At most 20,000 tensors, of rank <= 8, with names of <= 256 bytes without control characters.
 //   5. Sorted by offset the tensors start at 0, touch each other and end at the end of the file;
 //      each has exactly as many bytes as its shape and dtype say.
 // Rank 0, dimensions of 0 and NaN values are legal.
@@ -58,9 +58,10 @@ struct TensorView {
 
 using SafetensorsMetadata = std::map<std::string, std::string>;
 
-/// The limits of rules 1 and 4. The writer keeps them too.
-inline constexpr std::size_t kSafetensorsMaxHeaderBytes = std::size_t{1} << 20;
-inline constexpr std::size_t kSafetensorsMaxTensors = 4096;
+/// The limits of rules 1 and 4. The writer keeps them too. A checkpoint has up to four tensors for
+/// each of 4,096 variables, with a checksum each.
+inline constexpr std::size_t kSafetensorsMaxHeaderBytes = std::size_t{8} << 20;
+inline constexpr std::size_t kSafetensorsMaxTensors = 20'000;
 inline constexpr std::size_t kSafetensorsMaxRank = 8;
 inline constexpr std::size_t kSafetensorsMaxNameBytes = 256;
 

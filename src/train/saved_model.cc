@@ -35,8 +35,9 @@ std::string FormatOf(const std::map<std::string, std::string>& metadata) {
 
 Result<ModelConfig> ConfigOf(const SafetensorsFile& file, const std::string& path) {
   if (FormatOf(file.metadata) == kSavedModelFormat) {
-    Status whole = CheckTensors(file);
-    Result<ModelConfig> config = whole.ok() ? ModelFromWords(file.metadata) : std::move(whole);
+    Status whole = OpenCheckedTensors(path).status();
+    if (!whole.ok()) return whole;
+    Result<ModelConfig> config = ModelFromWords(file.metadata);
     return config.ok() ? config : config.status().WithContext(path);
   }
   // The shape of the model follows from its tensors.

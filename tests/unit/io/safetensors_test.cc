@@ -247,8 +247,8 @@ TEST(SafetensorsTest, TheWriterRefusesWhatTheReaderWould) {
     return bytes.status().message();
   };
   EXPECT_THAT(error({tensor("a", {5})}), HasSubstr("cannot fill 16 bytes"));
-  EXPECT_THAT(error({tensor("a", {-4})}), HasSubstr("cannot fill 16 bytes"));
-  EXPECT_THAT(error({tensor("a", {std::int64_t{1} << 62, 4})}), HasSubstr("cannot fill 16 bytes"));
+  EXPECT_THAT(error({tensor("a", {-4})}), HasSubstr("no file can hold that"));
+  EXPECT_THAT(error({tensor("a", {std::int64_t{1} << 62, 4})}), HasSubstr("no file can hold that"));
   EXPECT_THAT(error({tensor("a", {1, 1, 1, 1, 1, 1, 1, 1, 4})}), HasSubstr("9 dimensions"));
   EXPECT_THAT(error({tensor("a", {4}), tensor("b", {4}), tensor("a", {4})}),
               HasSubstr("two tensors are named \"a\""));
@@ -258,23 +258,24 @@ TEST(SafetensorsTest, TheWriterRefusesWhatTheReaderWould) {
   EXPECT_THAT(error({tensor("a\xff", {4})}), HasSubstr("not valid UTF-8"));
   EXPECT_THAT(error({}, {{"k", "\xc0\x80"}}), HasSubstr("not valid UTF-8"));
   EXPECT_THAT(error({}, {{"\xed\xa0\x80", "v"}}), HasSubstr("not valid UTF-8"));
-  EXPECT_THAT(error({}, {{"k", std::string(1 << 20, 'v')}}), HasSubstr("more than 1048576"));
+  EXPECT_THAT(error({}, {{"k", std::string(kSafetensorsMaxHeaderBytes, 'v')}}),
+              HasSubstr("more than 8388608"));
 
   std::vector<TensorView> many;
-  for (int i = 0; i < 4096; ++i) many.push_back(tensor("v" + std::to_string(i), {4}));
+  for (int i = 0; i < 20'000; ++i) many.push_back(tensor("v" + std::to_string(i), {4}));
   const auto most = SerializeSafetensors(many, {});
   ASSERT_TRUE(most.ok()) << most.status().ToString();
   EXPECT_TRUE(ParseSafetensors(AsBytes(*most)).ok());
-  many.push_back(tensor("v4096", {4}));
-  EXPECT_THAT(error(many), HasSubstr("4097 tensors are more than the 4096"));
+  many.push_back(tensor("v20000", {4}));
+  EXPECT_THAT(error(many), HasSubstr("20001 tensors are more than the 20000"));
 }
 
 TEST(SafetensorsTest, TheLargestHeaderIsWrittenAndRead) {
   // {"__metadata__":{"k":"..."}} has 25 bytes around the value.
-  SafetensorsMetadata metadata{{"k", std::string((1 << 20) - 25, 'v')}};
+  SafetensorsMetadata metadata{{"k", std::string(kSafetensorsMaxHeaderBytes - 25, 'v')}};
   const auto largest = SerializeSafetensors({}, metadata);
   ASSERT_TRUE(largest.ok()) << largest.status().ToString();
-  EXPECT_EQ(largest->size(), 8u + (1u << 20));
+  EXPECT_EQ(largest->size(), 8u + kSafetensorsMaxHeaderBytes);
   const auto file = ParseSafetensors(AsBytes(*largest));
   ASSERT_TRUE(file.ok()) << file.status().ToString();
   EXPECT_EQ(file->metadata, metadata);
