@@ -64,6 +64,8 @@ Status WriteCheckedTensors(const std::string& path, std::span<const TensorView> 
   return writer.Finish();
 }
 
+bool HasChecksums(const TensorFile& file) { return !file.Word(kOfMetadata).empty(); }
+
 Status CheckTensors(const TensorFile& file) {
   const auto check = [&]() -> Status {
     // First the words, one of which would be missing if a name were not as it was.

@@ -26,6 +26,9 @@ namespace passel {
 Status WriteCheckedTensors(const std::string& path, std::span<const TensorView> tensors,
                            const SafetensorsMetadata& metadata, FileOps& ops = FileOps::Real());
 
+/// Whether the file says what it must hold.
+bool HasChecksums(const TensorFile& file);
+
 /// Reads all of it, and keeps nothing. Errors: those of TensorFile::Read(); kDataLoss, naming the
 /// path and what is missing or not as it was written.
 Status CheckTensors(const TensorFile& file);

@@ -110,6 +110,7 @@ struct JobProgress {
   struct Worker {
     std::uint64_t clock = 0;                            ///< steps that it had completed (ssp)
     std::uint64_t cursor_epochs = 0, cursor_index = 0;  ///< of its batch sampler
+    std::uint64_t local_steps = 0;                      ///< batches of all its lives
   };
   struct Shard {
     Version version = 0;
