@@ -23,4 +23,19 @@ Status SaveValues(const std::string& path, const JobConfig& config, ParameterPar
   return SaveModel(path, config.model, values, metadata);
 }
 
+Words WordsOfCheckpoint(const JobConfig& config, const CheckpointMoment& moment) {
+  CheckpointWords checkpoint;
+  checkpoint.model = config.model;
+  checkpoint.mode = moment.mode.ToString();
+  checkpoint.settings = moment.settings;
+  checkpoint.data = moment.data;
+  checkpoint.ps = moment.ps;
+  checkpoint.workers = moment.workers;
+  checkpoint.exact = moment.exact;
+  Words words;
+  AddWords(checkpoint, &words);
+  AddSplit({config.validation_size, config.train_examples}, &words);
+  return words;
+}
+
 }  // namespace passel::job
