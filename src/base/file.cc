@@ -15,6 +15,7 @@
 namespace passel {
 namespace {
 
+constexpr std::string_view kTemporary = ".tmp.";
 constexpr std::size_t kSyncEvery = std::size_t{32} << 20;  // bytes
 
 }  // namespace
@@ -129,8 +130,9 @@ Result<AtomicFile> AtomicFile::Create(const std::string& path, FileOps& ops) {
   }
   file.folder_ = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   // Relaxed: only distinct values matter.
-  file.temporary_ = fmt::format("{}{}.tmp.{}.{}", slash == std::string::npos ? "" : file.folder_,
-                                name, ::getpid(), counter.fetch_add(1, std::memory_order_relaxed));
+  file.temporary_ =
+      fmt::format("{}{}{}{}.{}", slash == std::string::npos ? "" : file.folder_, name, kTemporary,
+                  ::getpid(), counter.fetch_add(1, std::memory_order_relaxed));
   if (const int error = ops.Open(file.temporary_, &file.fd_)) {
     file.fd_ = -1;
     return ErrnoStatus(error, fmt::format("cannot create {}", file.temporary_));
@@ -188,6 +190,21 @@ Status AtomicFile::Commit() {
     return ErrnoStatus(error, fmt::format("cannot fsync {}", folder_));
   }
   return {};
+}
+
+std::string_view TargetOfTemporary(std::string_view name) {
+  const std::size_t end = name.rfind(kTemporary);
+  if (end == std::string_view::npos) return {};
+  std::string_view rest = name.substr(end + kTemporary.size());
+  const std::size_t dot = rest.find('.');
+  const auto is_number = [](std::string_view text) {
+    return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+  };
+  if (dot == std::string_view::npos || !is_number(rest.substr(0, dot)) ||
+      !is_number(rest.substr(dot + 1))) {
+    return {};
+  }
+  return name.substr(0, end);
 }
 
 Status WriteFileAtomically(const std::string& path,

@@ -83,6 +83,10 @@ class AtomicFile {
   std::size_t not_started_ = 0;  // bytes written since StartSync()
 };
 
+/// The file that a temporary one was to become, by its name: "model" of "model.tmp.4711.0", which a
+/// process that was killed may have left. "" if `name` is that of none.
+std::string_view TargetOfTemporary(std::string_view name);
+
 /// Replaces `path` by the concatenation of `pieces`, as an AtomicFile does.
 /// Errors: those of AtomicFile.
 Status WriteFileAtomically(const std::string& path,

@@ -49,6 +49,15 @@ std::optional<int> PartsInName(std::string_view file, std::string_view set) {
   return parts;
 }
 
+// Whether the file is one that the folder has for itself.
+bool IsOurs(std::string_view file) {
+  if (file == kIndexFile || file == kBestFile) return true;
+  const std::size_t dash = file.find('-');
+  if (dash == std::string_view::npos) return false;
+  const std::string_view set = file.substr(0, file.find_first_not_of("0123456789", dash + 1));
+  return StepOfCheckpoint(set) && PartsInName(file, set);
+}
+
 Result<std::vector<std::string>> FilesIn(const std::string& folder) {
   const std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir(folder.c_str()), ::closedir);
   if (!dir) return ErrnoStatus(errno, fmt::format("cannot list {}", folder));
@@ -167,6 +176,10 @@ Result<CheckpointFolder> CheckpointFolder::Own(const std::string& path, const Ke
   PASSEL_ASSIGN_OR_RETURN(folder.owner_, BecomeOwner(path));
   PASSEL_ASSIGN_OR_RETURN(folder.index_, ReadCheckpointIndex(path));
   if (folder.index_.last_preserved == 0) folder.index_.last_preserved = now;
+  PASSEL_ASSIGN_OR_RETURN(const std::vector<std::string> files, FilesIn(path));
+  for (const std::string& file : files) {  // of saves that were killed
+    if (IsOurs(TargetOfTemporary(file))) PASSEL_RETURN_IF_ERROR(folder.Delete(Join(path, file)));
+  }
   return folder;
 }
 

@@ -61,9 +61,9 @@ struct KeepPolicy {
 
 class CheckpointFolder {
  public:
-  /// Makes the folder if there is none, and becomes its owner. `now`: WallSeconds().
-  /// Errors: kAlreadyExists, naming the owner, if a process owns it that lives; kDataLoss for a
-  /// broken index; those of the system.
+  /// Makes the folder if there is none, and becomes its owner; what saves that were killed have
+  /// left unfinished is deleted. `now`: WallSeconds(). Errors: kAlreadyExists, naming the owner, if
+  /// a process owns it that lives; kDataLoss for a broken index; those of the system.
   static Result<CheckpointFolder> Own(const std::string& path, const KeepPolicy& policy, double now,
                                       FileOps& ops = FileOps::Real());
 

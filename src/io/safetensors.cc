@@ -5,14 +5,12 @@
 
 #include <algorithm>
 #include <array>
-#include <new>
 #include <utility>
 
 #include "io/safetensors_header.h"
 #include "io/safetensors_layout.h"
 
 namespace passel {
-
 namespace {
 
 using safetensors_internal::Header;
@@ -39,13 +37,8 @@ const DTypeRow& Row(DType dtype) {
   return kDTypes[index];
 }
 
-/// What goes before the data, and the order in which the data follows.
-struct Plan {
-  std::string prefix;              // N and the header
-  std::vector<std::size_t> order;  // indices of tensors
-};
-
-Result<Plan> MakePlan(std::span<const TensorView> tensors, const SafetensorsMetadata& metadata) {
+Result<SafetensorsLayout> LayOut(std::span<const TensorView> tensors,
+                                 const SafetensorsMetadata& metadata) {
   std::vector<TensorSpec> specs;
   for (const TensorView& tensor : tensors) {
     specs.push_back({tensor.name, tensor.dtype, tensor.shape});
@@ -59,7 +52,7 @@ Result<Plan> MakePlan(std::span<const TensorView> tensors, const SafetensorsMeta
         "shape",
         tensor.name, DTypeName(tensor.dtype), fmt::join(tensor.shape, ","), tensor.data.size()));
   }
-  return Plan{std::move(layout.prefix), std::move(layout.order)};
+  return layout;
 }
 
 }  // namespace
@@ -103,25 +96,11 @@ Result<SafetensorsFile> ParseSafetensors(std::span<const std::byte> file) {
   return result;
 }
 
-Result<SafetensorsFile> ReadSafetensors(const std::string& path, std::size_t max_bytes) {
-  std::vector<std::uint8_t> bytes;
-  try {
-    PASSEL_ASSIGN_OR_RETURN(bytes, ReadFile(path, max_bytes));
-  } catch (const std::bad_alloc&) {
-    return ResourceExhausted(fmt::format("there is not enough memory to read {}: free some", path));
-  }
-  // The views point to the heap, which stays where it is when the vector moves.
-  Result<SafetensorsFile> file = ParseSafetensors(std::as_bytes(std::span(bytes)));
-  if (!file.ok()) return file.status().WithContext(path);
-  file->bytes = std::move(bytes);
-  return file;
-}
-
 Result<std::vector<std::uint8_t>> SerializeSafetensors(std::span<const TensorView> tensors,
                                                        const SafetensorsMetadata& metadata) {
-  PASSEL_ASSIGN_OR_RETURN(const Plan plan, MakePlan(tensors, metadata));
-  std::vector<std::uint8_t> bytes(plan.prefix.begin(), plan.prefix.end());
-  for (const std::size_t i : plan.order) {
+  PASSEL_ASSIGN_OR_RETURN(const SafetensorsLayout layout, LayOut(tensors, metadata));
+  std::vector<std::uint8_t> bytes(layout.prefix.begin(), layout.prefix.end());
+  for (const std::size_t i : layout.order) {
     const auto* data = reinterpret_cast<const std::uint8_t*>(tensors[i].data.data());
     bytes.insert(bytes.end(), data, data + tensors[i].data.size());
   }
@@ -130,12 +109,12 @@ Result<std::vector<std::uint8_t>> SerializeSafetensors(std::span<const TensorVie
 
 Status WriteSafetensors(const std::string& path, std::span<const TensorView> tensors,
                         const SafetensorsMetadata& metadata, FileOps& ops) {
-  Result<Plan> plan = MakePlan(tensors, metadata);
-  if (!plan.ok()) return plan.status().WithContext(path);
+  const Result<SafetensorsLayout> layout = LayOut(tensors, metadata);
+  if (!layout.ok()) return layout.status().WithContext(path);
   std::vector<std::span<const std::byte>> pieces;
   pieces.reserve(tensors.size() + 1);
-  pieces.push_back(std::as_bytes(std::span(plan->prefix)));
-  for (const std::size_t i : plan->order) {
+  pieces.push_back(std::as_bytes(std::span(layout->prefix)));
+  for (const std::size_t i : layout->order) {
     if (!tensors[i].data.empty()) pieces.push_back(tensors[i].data);
   }
   return WriteFileAtomically(path, pieces, ops);

@@ -65,30 +65,17 @@ inline constexpr std::size_t kSafetensorsMaxTensors = 20'000;
 inline constexpr std::size_t kSafetensorsMaxRank = 8;
 inline constexpr std::size_t kSafetensorsMaxNameBytes = 256;
 
-/// A file that kept all rules. Move-only: the tensors point into `bytes` (or, after
-/// ParseSafetensors, into the caller's memory).
+/// A file that kept all rules, in memory of the caller's, into which the tensors point.
 struct SafetensorsFile {
-  SafetensorsFile() = default;
-  SafetensorsFile(SafetensorsFile&&) noexcept = default;
-  SafetensorsFile& operator=(SafetensorsFile&&) noexcept = default;
-  SafetensorsFile(const SafetensorsFile&) = delete;
-  SafetensorsFile& operator=(const SafetensorsFile&) = delete;
-
   /// Null if there is no such tensor.
   const TensorView* Find(std::string_view name) const;
 
   std::vector<TensorView> tensors;  ///< in the order of their data
   SafetensorsMetadata metadata;
-  std::vector<std::uint8_t> bytes;  ///< the whole file; empty after ParseSafetensors
 };
 
-/// Copies a file into memory, then checks the copy: the file may change meanwhile.
-/// Errors: those of ReadFile (kNotFound; kResourceExhausted above `max_bytes`) and of
-/// ParseSafetensors, with the path before them.
-Result<SafetensorsFile> ReadSafetensors(const std::string& path,
-                                        std::size_t max_bytes = std::size_t{4} << 30);
-
 /// Checks `file`, which must outlive the result and must not change meanwhile or afterwards.
+/// io/tensor_file.h reads what is on a disk.
 /// Errors: kDataLoss (cut off, corrupt, or not this format); kInvalidArgument (over one of the
 /// limits of rules 1 and 4, which a well-formed file of somebody else may be).
 Result<SafetensorsFile> ParseSafetensors(std::span<const std::byte> file);

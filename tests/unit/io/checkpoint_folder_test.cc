@@ -200,6 +200,23 @@ TEST(CheckpointFolder, HasOneOwner) {
   EXPECT_TRUE(Own(dir.path()).ok());
 }
 
+TEST(CheckpointFolder, WhatKilledSavesHaveLeftIsDeleted) {
+  const TempDir dir;
+  const std::vector<std::string> left = {"model.ckpt-7.safetensors.tmp.4711.0",
+                                         "model.ckpt-7-00001-of-00003.safetensors.tmp.4711.12",
+                                         "checkpoint.tmp.4711.1", "best.tmp.1.0"};
+  const std::vector<std::string> others = {
+      "model.ckpt-7.safetensors",         "notes.tmp.4711.0",
+      "model.ckpt-7.safetensors.tmp.old", "model.ckpt-7-3.safetensors.tmp.4711.0",
+      "model.safetensors.tmp.4711.0",     "a-1.tmp.2.3"};
+  for (const auto* names : {&left, &others}) {
+    for (const std::string& name : *names) PutFileText(dir.File(name), "x");
+  }
+  ASSERT_TRUE(Own(dir.path()).ok());
+  for (const std::string& name : left) EXPECT_FALSE(IsRegularFile(dir.File(name))) << name;
+  for (const std::string& name : others) EXPECT_TRUE(IsRegularFile(dir.File(name))) << name;
+}
+
 TEST(CheckpointFolder, ABrokenIndexIsNamed) {
   const TempDir dir;
   PutFileText(dir.File("checkpoint"), "model_checkpoint_path: \"../other\"\n");
