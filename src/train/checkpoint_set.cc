@@ -18,7 +18,7 @@ namespace {
 
 Status Broken(const std::string& what) { return DataLoss(what + ": use another copy"); }
 
-std::string ShapeText(const std::vector<std::int64_t>& shape) {
+std::string InBrackets(const std::vector<std::int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ","));
 }
 
@@ -140,7 +140,8 @@ Result<std::vector<std::int64_t>> CheckpointSet::Numbers(
   if (found == nullptr) return Broken(fmt::format("there is no tensor \"{}\"", tensor));
   if (found->dtype != DType::kI64 || found->shape != shape) {
     return Broken(fmt::format("tensor \"{}\" is {} of shape {}, not I64 of shape {}", tensor,
-                              DTypeName(found->dtype), ShapeText(found->shape), ShapeText(shape)));
+                              DTypeName(found->dtype), InBrackets(found->shape),
+                              InBrackets(shape)));
   }
   std::vector<std::int64_t> numbers(static_cast<std::size_t>(found->bytes) / sizeof(std::int64_t));
   PASSEL_RETURN_IF_ERROR(files_[file].Read(*found, 0, std::as_writable_bytes(std::span(numbers))));
@@ -233,8 +234,8 @@ Status CheckpointSet::AddPiece(std::size_t file, const std::string& tensor,
     if (found == nullptr) return Broken(fmt::format("there is no tensor \"{}\"", name));
     if (found->dtype != DType::kF32 || found->shape != shape) {
       return Broken(fmt::format("tensor \"{}\" is {} of shape {}, not F32 of shape {}", name,
-                                DTypeName(found->dtype), ShapeText(found->shape),
-                                ShapeText(shape)));
+                                DTypeName(found->dtype), InBrackets(found->shape),
+                                InBrackets(shape)));
     }
     piece.tensors.push_back(found);
   }
@@ -264,7 +265,7 @@ Status CheckpointSet::Check(const VariableTable& variables, const OptimizerWords
       differences.push_back(fmt::format("it has no \"{}\"", name));
     } else if (here->second.shape != shape) {
       differences.push_back(fmt::format("\"{}\" is {} there and {} in the job", name,
-                                        ShapeText(here->second.shape), ShapeText(shape)));
+                                        InBrackets(here->second.shape), InBrackets(shape)));
     }
   }
   for (const auto& [name, variable] : variables_) {
@@ -306,8 +307,8 @@ Status CheckpointSet::Fill(const VariableInfo& piece, int k, std::span<float> ou
     return InvalidArgument(fmt::format(
         "\"{}\" of {} has the shape {}, which has no rows {} to {} of shape {}: name a checkpoint "
         "of this model",
-        piece.logical, name_, ShapeText(variable.shape), first, first + rows,
-        ShapeText(piece.shape)));
+        piece.logical, name_, InBrackets(variable.shape), first, first + rows,
+        InBrackets(piece.shape)));
   }
   const std::size_t columns = rows == 0 ? 0 : piece.elements / static_cast<std::size_t>(rows);
   for (const Piece& from : variable.pieces) {

@@ -8,8 +8,7 @@
 #include <fstream>
 
 #include "io/safetensors.h"
-#include "support/file_text.h"
-#include "support/python_script.h"
+#include "support/reference_script.h"
 #include "support/temp_dir.h"
 #include "unit/io/safetensors_helpers.h"
 
@@ -21,7 +20,7 @@ using test::BrokenRule;
 using test::Bytes;
 
 int RunScript(const std::string& arguments, std::string* output) {
-  return test::RunScript(PASSEL_TEST_DIR "/safetensors_reference.py", arguments, output);
+  return test::RunReference(PASSEL_TEST_DIR "/safetensors_reference.py", arguments, output);
 }
 
 template <typename T>
@@ -65,7 +64,7 @@ class SafetensorsReferenceTest : public ::testing::Test {
   void SetUp() override {
     std::string output;
     const int status = RunScript("check", &output);
-    if (status == 77 || status == 127) {  // 127: the shell found no Python
+    if (test::CannotRun(status)) {
       GTEST_SKIP() << "no Python with safetensors and numpy (set PASSEL_TEST_PYTHON): " << output;
     }
     ASSERT_EQ(status, 0) << output;
@@ -88,10 +87,11 @@ TEST_F(SafetensorsReferenceTest, TheirFileLoadsHere) {
   const std::string path = dir_ + "/theirs.safetensors";
   std::string output;
   ASSERT_EQ(RunScript("write " + path, &output), 0) << output;
-  const std::string bytes = test::FileText(path);
-  const auto file = ParseSafetensors(std::as_bytes(std::span(bytes)));
+  const auto bytes = ReadFile(path, 1 << 20);
+  ASSERT_TRUE(bytes.ok()) << bytes.status().ToString();
+  const auto file = ParseSafetensors(AsBytes(*bytes));
   ASSERT_TRUE(file.ok()) << file.status().ToString();
-  EXPECT_EQ(BrokenRule(std::as_bytes(std::span(bytes)), *file), "");
+  EXPECT_EQ(BrokenRule(AsBytes(*bytes), *file), "");
   EXPECT_EQ(file->metadata, example.metadata);
   ASSERT_EQ(file->tensors.size(), example.tensors.size());
   for (const TensorView& wanted : example.tensors) {

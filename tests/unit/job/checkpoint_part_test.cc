@@ -16,7 +16,7 @@
 #include "support/crash_states.h"
 #include "support/failing_ops.h"
 #include "support/file_text.h"
-#include "support/python_script.h"
+#include "support/reference_script.h"
 #include "support/temp_dir.h"
 #include "unit/job/checkpoint_sample.h"
 
@@ -227,7 +227,7 @@ TEST_F(CheckpointPartTest, AnErrorOfTheSourceLeavesWhatWasThere) {
 TEST_F(CheckpointPartTest, TheReferencesReaderReadsEveryBit) {
   const std::string script = PASSEL_SOURCE_DIR "/tests/unit/io/safetensors_reference.py";
   std::string output;
-  if (const int status = test::RunScript(script, "check", &output); status == 77 || status == 127) {
+  if (test::CannotRun(test::RunReference(script, "check", &output))) {
     GTEST_SKIP() << "no Python with safetensors and numpy (set PASSEL_TEST_PYTHON): " << output;
   }
   const SampleJob job(SampleModel({6, 4}), Optimizer("adam"), 2, random_);
@@ -235,7 +235,7 @@ TEST_F(CheckpointPartTest, TheReferencesReaderReadsEveryBit) {
   for (int part = 0; part < 2; ++part) {
     const std::string path = PartPath(dir_.path(), 500, part, 2);
     std::string dump;
-    ASSERT_EQ(test::RunScript(script, "dump " + path, &dump), 0) << dump;
+    ASSERT_EQ(test::RunReference(script, "dump " + path, &dump), 0) << dump;
     const auto file = OpenCheckedTensors(path);
     ASSERT_TRUE(file.ok());
     for (const auto& [key, value] : file->metadata()) {
