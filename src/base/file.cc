@@ -13,6 +13,12 @@
 #include "base/clock.h"
 
 namespace passel {
+namespace {
+
+constexpr std::string_view kTemporary = ".tmp.";
+constexpr std::size_t kSyncEvery = std::size_t{32} << 20;  // bytes
+
+}  // namespace
 
 bool IsRegularFile(const std::string& path) {
   struct stat info;
@@ -83,6 +89,8 @@ int FileOps::WriteAt(int fd, const void* data, std::size_t bytes, std::uint64_t 
   return 0;
 }
 
+// A hint: where the file system knows no such call, SyncFile() does it all.
+void FileOps::StartSync(int fd) { (void)::sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE); }
 int FileOps::SyncFile(int fd) { return ::fsync(fd) == 0 ? 0 : errno; }
 int FileOps::Close(int fd) { return ::close(fd) == 0 ? 0 : errno; }
 int FileOps::Rename(const std::string& from, const std::string& to) {
@@ -122,8 +130,9 @@ Result<AtomicFile> AtomicFile::Create(const std::string& path, FileOps& ops) {
   }
   file.folder_ = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   // Relaxed: only distinct values matter.
-  file.temporary_ = fmt::format("{}{}.tmp.{}.{}", slash == std::string::npos ? "" : file.folder_,
-                                name, ::getpid(), counter.fetch_add(1, std::memory_order_relaxed));
+  file.temporary_ =
+      fmt::format("{}{}{}{}.{}", slash == std::string::npos ? "" : file.folder_, name, kTemporary,
+                  ::getpid(), counter.fetch_add(1, std::memory_order_relaxed));
   if (const int error = ops.Open(file.temporary_, &file.fd_)) {
     file.fd_ = -1;
     return ErrnoStatus(error, fmt::format("cannot create {}", file.temporary_));
@@ -149,16 +158,22 @@ Status AtomicFile::Failed(const char* step, int error) const {
   return ErrnoStatus(error, fmt::format("cannot {} {}", step, path_));
 }
 
-Status AtomicFile::Write(std::span<const std::byte> data) {
-  if (const int error = ops_->Write(fd_, data.data(), data.size())) return Failed("write", error);
+Status AtomicFile::Wrote(int error, std::size_t bytes) {
+  if (error != 0) return Failed("write", error);
+  not_started_ += bytes;
+  if (not_started_ >= kSyncEvery) {
+    ops_->StartSync(fd_);
+    not_started_ = 0;
+  }
   return {};
 }
 
+Status AtomicFile::Write(std::span<const std::byte> data) {
+  return Wrote(ops_->Write(fd_, data.data(), data.size()), data.size());
+}
+
 Status AtomicFile::WriteAt(std::uint64_t offset, std::span<const std::byte> data) {
-  if (const int error = ops_->WriteAt(fd_, data.data(), data.size(), offset)) {
-    return Failed("write", error);
-  }
-  return {};
+  return Wrote(ops_->WriteAt(fd_, data.data(), data.size(), offset), data.size());
 }
 
 Status AtomicFile::Commit() {
@@ -175,6 +190,21 @@ Status AtomicFile::Commit() {
     return ErrnoStatus(error, fmt::format("cannot fsync {}", folder_));
   }
   return {};
+}
+
+std::string_view TargetOfTemporary(std::string_view name) {
+  const std::size_t end = name.rfind(kTemporary);
+  if (end == std::string_view::npos) return {};
+  std::string_view rest = name.substr(end + kTemporary.size());
+  const std::size_t dot = rest.find('.');
+  const auto is_number = [](std::string_view text) {
+    return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+  };
+  if (dot == std::string_view::npos || !is_number(rest.substr(0, dot)) ||
+      !is_number(rest.substr(dot + 1))) {
+    return {};
+  }
+  return name.substr(0, end);
 }
 
 Status WriteFileAtomically(const std::string& path,

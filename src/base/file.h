@@ -39,6 +39,9 @@ class FileOps {
   virtual int Write(int fd, const void* data, std::size_t bytes);  ///< all of it, or an error
   /// The same from byte `offset` of the file on; where Write() goes on stays as it is.
   virtual int WriteAt(int fd, const void* data, std::size_t bytes, std::uint64_t offset);
+  /// Has the disk begin with what was written, and waits for nothing: a long file is not left to
+  /// the SyncFile() at its end, nor do all of its pages wait in memory that others need.
+  virtual void StartSync(int fd);
   virtual int SyncFile(int fd);
   virtual int Close(int fd);
   virtual int Rename(const std::string& from, const std::string& to);
@@ -72,11 +75,17 @@ class AtomicFile {
  private:
   AtomicFile(const std::string& path, FileOps& ops) : path_(path), ops_(&ops) {}
   Status Failed(const char* step, int error) const;
+  Status Wrote(int error, std::size_t bytes);
 
   std::string path_, temporary_, folder_;
   FileOps* ops_;
   int fd_ = -1;
+  std::size_t not_started_ = 0;  // bytes written since StartSync()
 };
+
+/// The file that a temporary one was to become, by its name: "model" of "model.tmp.4711.0", which a
+/// process that was killed may have left. "" if `name` is that of none.
+std::string_view TargetOfTemporary(std::string_view name);
 
 /// Replaces `path` by the concatenation of `pieces`, as an AtomicFile does.
 /// Errors: those of AtomicFile.

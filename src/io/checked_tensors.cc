@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -17,10 +18,20 @@ using checked_internal::ChecksumOf;
 using checked_internal::kOfMetadata;
 using checked_internal::kOfTensor;
 
-std::string ChecksumOf(const TensorView& tensor) {
+constexpr std::size_t kReadBytes = std::size_t{1} << 20;
+
+// Of the tensor as the file has it now.
+Result<std::string> ChecksumOf(const TensorFile& file, const TensorFile::Tensor& tensor,
+                               std::span<std::byte> buffer) {
   checked_internal::Crc32 crc =
       checked_internal::BeginTensor(tensor.name, tensor.dtype, tensor.shape);
-  crc.Add(tensor.data);
+  for (std::uint64_t done = 0; done < tensor.bytes;) {
+    const auto piece = buffer.first(
+        static_cast<std::size_t>(std::min<std::uint64_t>(buffer.size(), tensor.bytes - done)));
+    PASSEL_RETURN_IF_ERROR(file.Read(tensor, done, piece));
+    crc.Add(piece);
+    done += piece.size();
+  }
   return crc.Text();
 }
 
@@ -53,24 +64,32 @@ Status WriteCheckedTensors(const std::string& path, std::span<const TensorView> 
   return writer.Finish();
 }
 
-Status CheckTensors(const SafetensorsFile& file) {
-  // First the words, one of which would be missing if a name were not as it was.
-  PASSEL_RETURN_IF_ERROR(CheckOne(file.metadata, std::string(kOfMetadata),
-                                  ChecksumOf(file.metadata), "the description of the file"));
-  for (const TensorView& tensor : file.tensors) {
-    PASSEL_RETURN_IF_ERROR(CheckOne(file.metadata, fmt::format("{}{}", kOfTensor, tensor.name),
-                                    ChecksumOf(tensor), fmt::format("tensor \"{}\"", tensor.name)));
-  }
-  const auto named = std::count_if(file.metadata.begin(), file.metadata.end(),
-                                   [](const auto& m) { return m.first.starts_with(kOfTensor); });
-  if (static_cast<std::size_t>(named) == file.tensors.size()) return {};
-  return DataLoss(
-      fmt::format("the file has {} tensors of {}: use another copy", file.tensors.size(), named));
+bool HasChecksums(const TensorFile& file) { return !file.Word(kOfMetadata).empty(); }
+
+Status CheckTensors(const TensorFile& file) {
+  const auto check = [&]() -> Status {
+    // First the words, one of which would be missing if a name were not as it was.
+    PASSEL_RETURN_IF_ERROR(CheckOne(file.metadata(), std::string(kOfMetadata),
+                                    ChecksumOf(file.metadata()), "the description of the file"));
+    std::vector<std::byte> buffer(kReadBytes);
+    for (const TensorFile::Tensor& tensor : file.tensors()) {
+      PASSEL_ASSIGN_OR_RETURN(const std::string actual, ChecksumOf(file, tensor, buffer));
+      PASSEL_RETURN_IF_ERROR(CheckOne(file.metadata(), fmt::format("{}{}", kOfTensor, tensor.name),
+                                      actual, fmt::format("tensor \"{}\"", tensor.name)));
+    }
+    const auto named = std::ranges::count_if(
+        file.metadata(), [](const auto& word) { return word.first.starts_with(kOfTensor); });
+    if (static_cast<std::size_t>(named) == file.tensors().size()) return {};
+    return DataLoss(fmt::format("the file has {} tensors of {}: use another copy",
+                                file.tensors().size(), named));
+  };
+  const Status whole = check();
+  return whole.code() == Code::kDataLoss ? whole.WithContext(file.path()) : whole;
 }
 
-Result<SafetensorsFile> ReadCheckedTensors(const std::string& path, std::size_t max_bytes) {
-  PASSEL_ASSIGN_OR_RETURN(SafetensorsFile file, ReadSafetensors(path, max_bytes));
-  if (const Status checked = CheckTensors(file); !checked.ok()) return checked.WithContext(path);
+Result<TensorFile> OpenCheckedTensors(const std::string& path) {
+  PASSEL_ASSIGN_OR_RETURN(TensorFile file, TensorFile::Open(path));
+  PASSEL_RETURN_IF_ERROR(CheckTensors(file));
   return file;
 }
 

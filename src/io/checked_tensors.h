@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "base/status.h"
 #include "io/safetensors.h"
+#include "io/tensor_file.h"
 
 namespace passel {
 
@@ -25,12 +26,14 @@ namespace passel {
 Status WriteCheckedTensors(const std::string& path, std::span<const TensorView> tensors,
                            const SafetensorsMetadata& metadata, FileOps& ops = FileOps::Real());
 
-/// As ReadSafetensors(). Errors: the same; kDataLoss, naming what is missing or not as it was
-/// written.
-Result<SafetensorsFile> ReadCheckedTensors(const std::string& path,
-                                           std::size_t max_bytes = std::size_t{4} << 30);
+/// Whether the file says what it must hold.
+bool HasChecksums(const TensorFile& file);
 
-/// What ReadCheckedTensors() checks, of a file that was read already. Errors: kDataLoss.
-Status CheckTensors(const SafetensorsFile& file);
+/// Reads all of it, and keeps nothing. Errors: those of TensorFile::Read(); kDataLoss, naming the
+/// path and what is missing or not as it was written.
+Status CheckTensors(const TensorFile& file);
+
+/// TensorFile::Open() and CheckTensors().
+Result<TensorFile> OpenCheckedTensors(const std::string& path);
 
 }  // namespace passel

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"
@@ -12,13 +14,33 @@ namespace passel {
 using checked_internal::kOfMetadata;
 using checked_internal::kOfTensor;
 
+namespace {
+
+// Pieces of tensors wait for what follows them in the file until so many bytes wait.
+constexpr std::size_t kMostWaiting = std::size_t{4} << 20;
+// Then those are written that are worth a call each; small ones wait on for their neighbours, as
+// long as they are less than half of it all.
+constexpr std::size_t kWorthACall = std::size_t{256} << 10;
+
+}  // namespace
+
 struct CheckedWriter::State {
-  std::string path;
+  Status WriteLarge();
+  // All that waits, neighbours together.
+  Status WriteAll();
+  Status WriteWaiting(std::size_t tensor);
+  void Written(std::size_t tensor);
+  std::uint64_t BeginOfWaiting(std::size_t tensor) const {
+    return layout.begins[tensor] + done[tensor] - waiting[tensor].size();
+  }
+
   std::vector<TensorSpec> tensors;
   SafetensorsMetadata metadata;  // with checksums, at last with the right ones
   SafetensorsLayout layout;
   std::vector<checked_internal::Crc32> checksums;  // [tensors]
-  std::vector<std::uint64_t> done;                 // [tensors]: bytes
+  std::vector<std::uint64_t> done;                 // [tensors]: bytes, those that wait among them
+  std::vector<std::vector<std::byte>> waiting;     // [tensors]: the last ones of these
+  std::size_t all_waiting;                         // bytes
   AtomicFile file;
 };
 
@@ -48,20 +70,75 @@ Result<CheckedWriter> CheckedWriter::Create(const std::string& path,
     checksums.push_back(checked_internal::BeginTensor(tensor.name, tensor.dtype, tensor.shape));
   }
   std::vector<std::uint64_t> done(tensors.size());
+  std::vector<std::vector<std::byte>> waiting(tensors.size());
   PASSEL_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path, ops));
-  return CheckedWriter(
-      std::unique_ptr<State>(new State{path, std::move(tensors), std::move(all), std::move(*layout),
-                                       std::move(checksums), std::move(done), std::move(file)}));
+  return CheckedWriter(std::unique_ptr<State>(
+      new State{std::move(tensors), std::move(all), std::move(*layout), std::move(checksums),
+                std::move(done), std::move(waiting), 0, std::move(file)}));
 }
 
 Status CheckedWriter::Append(std::size_t index, std::span<const std::byte> data) {
   State& s = *state_;
   PASSEL_CHECK(data.size() <= s.layout.sizes[index] - s.done[index], "a tensor has its size");
   if (data.empty()) return {};
-  PASSEL_RETURN_IF_ERROR(s.file.WriteAt(s.layout.begins[index] + s.done[index], data));
   s.checksums[index].Add(data);
+  if (data.size() >= kMostWaiting) {
+    PASSEL_RETURN_IF_ERROR(s.WriteWaiting(index));
+    PASSEL_RETURN_IF_ERROR(s.file.WriteAt(s.layout.begins[index] + s.done[index], data));
+    s.done[index] += data.size();
+    return {};
+  }
+  s.waiting[index].insert(s.waiting[index].end(), data.begin(), data.end());
   s.done[index] += data.size();
+  s.all_waiting += data.size();
+  if (s.all_waiting < kMostWaiting) return {};
+  PASSEL_RETURN_IF_ERROR(s.WriteLarge());
+  return s.all_waiting < kMostWaiting / 2 ? Status() : s.WriteAll();
+}
+
+Status CheckedWriter::State::WriteWaiting(std::size_t tensor) {
+  std::vector<std::byte>& piece = waiting[tensor];
+  if (piece.empty()) return {};
+  PASSEL_RETURN_IF_ERROR(file.WriteAt(BeginOfWaiting(tensor), piece));
+  Written(tensor);
   return {};
+}
+
+void CheckedWriter::State::Written(std::size_t tensor) {
+  all_waiting -= waiting[tensor].size();
+  waiting[tensor].clear();  // and keeps its memory for what is to come
+  if (done[tensor] == layout.sizes[tensor]) waiting[tensor].shrink_to_fit();
+}
+
+Status CheckedWriter::State::WriteLarge() {
+  for (std::size_t i = 0; i < waiting.size(); ++i) {
+    if (waiting[i].size() >= kWorthACall) PASSEL_RETURN_IF_ERROR(WriteWaiting(i));
+  }
+  return {};
+}
+
+Status CheckedWriter::State::WriteAll() {
+  PASSEL_RETURN_IF_ERROR(WriteLarge());
+  std::vector<std::byte> run;  // of pieces that follow one another
+  std::uint64_t run_begin = 0;
+  for (const std::size_t i : layout.order) {
+    if (waiting[i].empty()) continue;
+    const std::uint64_t begin = BeginOfWaiting(i);
+    if (run_begin + run.size() != begin) {
+      if (!run.empty()) PASSEL_RETURN_IF_ERROR(file.WriteAt(run_begin, run));
+      run.clear();
+      run_begin = begin;
+    }
+    run.insert(run.end(), waiting[i].begin(), waiting[i].end());
+    Written(i);
+  }
+  return run.empty() ? Status() : file.WriteAt(run_begin, run);
+}
+
+std::uint64_t CheckedWriter::bytes() const {
+  const State& s = *state_;
+  return std::accumulate(s.layout.sizes.begin(), s.layout.sizes.end(),
+                         std::uint64_t{s.layout.prefix.size()});
 }
 
 Status CheckedWriter::Finish(const SafetensorsMetadata& late) {
@@ -77,6 +154,7 @@ Status CheckedWriter::Finish(const SafetensorsMetadata& late) {
   s.metadata[std::string(kOfMetadata)] = checked_internal::ChecksumOf(s.metadata);
   PASSEL_ASSIGN_OR_RETURN(const SafetensorsLayout layout, LayOutSafetensors(s.tensors, s.metadata));
   PASSEL_CHECK(layout.prefix.size() == s.layout.prefix.size(), "a header has its size");
+  PASSEL_RETURN_IF_ERROR(s.WriteAll());
   PASSEL_RETURN_IF_ERROR(s.file.WriteAt(0, std::as_bytes(std::span(layout.prefix))));
   return s.file.Commit();
 }

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -32,15 +33,18 @@ class CheckedWriter {
   /// Without Finish(): what `path` held is still there, and nothing else is left.
   ~CheckedWriter();
 
-  /// The next bytes of tensor `index`. Pieces of several tensors may alternate; small ones cost a
-  /// system call each. Errors: those of the file system; no call but the destructor's may follow.
-  /// REQUIRES: not more than the tensor holds.
+  /// The next bytes of tensor `index`. Pieces of several tensors may alternate, and be small: a few
+  /// MiB are gathered until they are written. Errors: those of the file system; no call but the
+  /// destructor's may follow. REQUIRES: not more than the tensor holds.
   Status Append(std::size_t index, std::span<const std::byte> data);
 
   /// Writes the header, with these values in place of those that were given, and replaces `path`.
   /// Errors: those of the file system, as WriteFileAtomically(). REQUIRES: all tensors are
   /// complete; values are as long as they were.
   Status Finish(const SafetensorsMetadata& late = {});
+
+  /// Of the whole file, once it is finished.
+  std::uint64_t bytes() const;
 
  private:
   struct State;

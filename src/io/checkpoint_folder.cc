@@ -49,6 +49,15 @@ std::optional<int> PartsInName(std::string_view file, std::string_view set) {
   return parts;
 }
 
+// Whether the file is one that the folder has for itself.
+bool IsOurs(std::string_view file) {
+  if (file == kIndexFile || file == kBestFile) return true;
+  const std::size_t dash = file.find('-');
+  if (dash == std::string_view::npos) return false;
+  const std::string_view set = file.substr(0, file.find_first_not_of("0123456789", dash + 1));
+  return StepOfCheckpoint(set) && PartsInName(file, set);
+}
+
 Result<std::vector<std::string>> FilesIn(const std::string& folder) {
   const std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir(folder.c_str()), ::closedir);
   if (!dir) return ErrnoStatus(errno, fmt::format("cannot list {}", folder));
@@ -102,11 +111,6 @@ Result<FileDescriptor> BecomeOwner(const std::string& folder) {
   return fd;
 }
 
-std::string Value(const SafetensorsFile& file, const char* key) {
-  const auto found = file.metadata.find(key);
-  return found == file.metadata.end() ? "" : found->second;
-}
-
 }  // namespace
 
 std::string PartPath(const std::string& folder, std::int64_t step, int part, int parts) {
@@ -134,26 +138,30 @@ Result<std::vector<std::string>> PartsOf(const std::string& folder, std::string_
   return NotFound(fmt::format("{} has {} of its {} parts", Join(folder, name), count, parts));
 }
 
-Status ReadCheckpoint(const std::string& folder, std::string_view name,
-                      const std::function<Status(SafetensorsFile&& part)>& each) {
+Result<std::vector<TensorFile>> OpenCheckpoint(const std::string& folder, std::string_view name) {
   PASSEL_ASSIGN_OR_RETURN(const std::vector<std::string> paths, PartsOf(folder, name));
-  std::string save;
-  for (std::size_t part = 0; part < paths.size(); ++part) {
-    PASSEL_ASSIGN_OR_RETURN(SafetensorsFile file, ReadCheckedTensors(paths[part]));
+  std::vector<TensorFile> files;
+  for (const std::string& path : paths) {
+    PASSEL_ASSIGN_OR_RETURN(TensorFile file, OpenCheckedTensors(path));
     const std::pair<const char*, std::string> due[] = {
         {kStepKey, std::to_string(StepOfCheckpoint(name).value_or(-1))},
-        {kPartKey, std::to_string(part)},
+        {kPartKey, std::to_string(files.size())},
         {kPartsKey, std::to_string(paths.size())},
-        {kSaveKey, part == 0 ? Value(file, kSaveKey) : save}};
+        {kSaveKey, (files.empty() ? file : files[0]).Word(kSaveKey)}};
     for (const auto& [key, value] : due) {
-      if (Value(file, key) == value && !value.empty()) continue;
-      return DataLoss(fmt::format("{} has the {} {}, not {}: it is of another checkpoint",
-                                  paths[part], key, Quoted(Value(file, key)), Quoted(value)));
+      if (file.Word(key) == value && !value.empty()) continue;
+      return DataLoss(fmt::format("{} has the {} {}, not {}: it is of another checkpoint", path,
+                                  key, Quoted(file.Word(key)), Quoted(value)));
     }
-    save = Value(file, kSaveKey);
-    if (each) PASSEL_RETURN_IF_ERROR(each(std::move(file)));
+    files.push_back(std::move(file));
   }
-  return {};
+  return files;
+}
+
+Result<CheckpointIndex> ReadCheckpointIndex(const std::string& folder) {
+  PASSEL_ASSIGN_OR_RETURN(const std::optional<CheckpointIndex> index,
+                          ReadIndex(Join(folder, kIndexFile)));
+  return index.value_or(CheckpointIndex());
 }
 
 CheckpointFolder::CheckpointFolder(std::string path, const KeepPolicy& policy, FileOps& ops)
@@ -166,10 +174,12 @@ Result<CheckpointFolder> CheckpointFolder::Own(const std::string& path, const Ke
   if (error) return ErrnoStatus(error.value(), fmt::format("cannot make the folder {}", path));
   CheckpointFolder folder(path, policy, ops);
   PASSEL_ASSIGN_OR_RETURN(folder.owner_, BecomeOwner(path));
-  PASSEL_ASSIGN_OR_RETURN(const std::optional<CheckpointIndex> index,
-                          ReadIndex(Join(path, kIndexFile)));
-  if (index) folder.index_ = *index;
+  PASSEL_ASSIGN_OR_RETURN(folder.index_, ReadCheckpointIndex(path));
   if (folder.index_.last_preserved == 0) folder.index_.last_preserved = now;
+  PASSEL_ASSIGN_OR_RETURN(const std::vector<std::string> files, FilesIn(path));
+  for (const std::string& file : files) {  // of saves that were killed
+    if (IsOurs(TargetOfTemporary(file))) PASSEL_RETURN_IF_ERROR(folder.Delete(Join(path, file)));
+  }
   return folder;
 }
 
@@ -177,7 +187,7 @@ Result<std::optional<std::string>> CheckpointFolder::Newest(std::vector<std::str
   const bool had_some = !index_.kept.empty();
   while (!index_.kept.empty()) {
     const std::string name = index_.kept.back().name;
-    const Status whole = ReadCheckpoint(path_, name, nullptr);
+    const Status whole = OpenCheckpoint(path_, name).status();
     if (whole.ok()) return std::optional(name);
     if (whole.code() != Code::kDataLoss && whole.code() != Code::kNotFound) return whole;
     warnings->push_back(fmt::format("{}; the checkpoint before it is used", whole.message()));
@@ -205,7 +215,7 @@ Status CheckpointFolder::Commit(std::int64_t step, int parts, double now, bool b
     if (PartsInName(file, name).value_or(parts) == parts) continue;
     PASSEL_RETURN_IF_ERROR(Delete(Join(path_, file)));
   }
-  PASSEL_RETURN_IF_ERROR(ReadCheckpoint(path_, name, nullptr));
+  PASSEL_RETURN_IF_ERROR(OpenCheckpoint(path_, name).status());
   CheckpointIndex next = index_;
   std::erase_if(next.kept, [&](const auto& entry) { return entry.name == name; });
   next.kept.push_back({name, now});

@@ -21,7 +21,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,7 +28,7 @@
 #include "base/file.h"
 #include "base/status.h"
 #include "io/checkpoint_index.h"
-#include "io/safetensors.h"
+#include "io/tensor_file.h"
 
 namespace passel {
 
@@ -48,11 +47,12 @@ std::string PartPath(const std::string& folder, std::int64_t step, int part, int
 /// complete. Nothing is read. Errors: kNotFound, naming what is missing.
 Result<std::vector<std::string>> PartsOf(const std::string& folder, std::string_view name);
 
-/// Reads and checks all parts of a set, one after the other; `each` sees every file once it is
-/// found whole. Errors: kNotFound; kDataLoss for one that is broken, of another save or of another
-/// step; those of ReadSafetensors(); that of `each`.
-Status ReadCheckpoint(const std::string& folder, std::string_view name,
-                      const std::function<Status(SafetensorsFile&& part)>& each);
+/// All parts of a set, in order, once each was read and found whole. Errors: kNotFound; kDataLoss
+/// for one that is broken, of another save or of another step; those of OpenCheckedTensors().
+Result<std::vector<TensorFile>> OpenCheckpoint(const std::string& folder, std::string_view name);
+
+/// The index, for who does not own the folder: nothing if it has none. Errors: kDataLoss.
+Result<CheckpointIndex> ReadCheckpointIndex(const std::string& folder);
 
 struct KeepPolicy {
   int keep = 5;                   ///< the newest; 0: all of them
@@ -61,9 +61,9 @@ struct KeepPolicy {
 
 class CheckpointFolder {
  public:
-  /// Makes the folder if there is none, and becomes its owner. `now`: WallSeconds().
-  /// Errors: kAlreadyExists, naming the owner, if a process owns it that lives; kDataLoss for a
-  /// broken index; those of the system.
+  /// Makes the folder if there is none, and becomes its owner; what saves that were killed have
+  /// left unfinished is deleted. `now`: WallSeconds(). Errors: kAlreadyExists, naming the owner, if
+  /// a process owns it that lives; kDataLoss for a broken index; those of the system.
   static Result<CheckpointFolder> Own(const std::string& path, const KeepPolicy& policy, double now,
                                       FileOps& ops = FileOps::Real());
 
@@ -77,7 +77,7 @@ class CheckpointFolder {
 
   /// After all `parts` of a set were written: reads them again, names them in the index, then
   /// deletes what is too old. `best`: also remembers it as the best one, which is never too old.
-  /// Errors: those of ReadCheckpoint() and of writing: the index is as before then, or already the
+  /// Errors: those of OpenCheckpoint() and of writing: the index is as before then, or already the
   /// new one if only a deletion failed.
   Status Commit(std::int64_t step, int parts, double now, bool best);
 

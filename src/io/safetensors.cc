@@ -1,31 +1,23 @@
 #include "io/safetensors.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
-#include <bit>
-#include <cstring>
-#include <new>
-#include <numeric>
-#include <tuple>
 #include <utility>
 
 #include "io/safetensors_header.h"
 #include "io/safetensors_layout.h"
 
 namespace passel {
-
-static_assert(std::endian::native == std::endian::little, "tensors are copied byte by byte");
-
 namespace {
 
 using safetensors_internal::Header;
+using safetensors_internal::HeaderBytes;
 using safetensors_internal::HeaderEntry;
+using safetensors_internal::kLengthBytes;
 using safetensors_internal::ParseHeader;
-using safetensors_internal::TensorBytes;
-
-constexpr std::size_t kLengthBytes = 8;  // the number N before the header
 
 struct DTypeRow {
   DType dtype;
@@ -45,56 +37,8 @@ const DTypeRow& Row(DType dtype) {
   return kDTypes[index];
 }
 
-std::string ShapeText(std::span<const std::int64_t> shape) {
-  std::string text = "[";
-  for (const std::int64_t size : shape) text += fmt::format("{}{}", text == "[" ? "" : ",", size);
-  return text + "]";
-}
-
-/// Rule 5: puts the entries in the order of their data and checks that they fill `data_bytes`.
-Status CheckExtents(std::vector<HeaderEntry>* entries, std::uint64_t data_bytes) {
-  std::sort(entries->begin(), entries->end(), [](const HeaderEntry& a, const HeaderEntry& b) {
-    return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
-  });
-  std::uint64_t filled = 0;
-  for (const HeaderEntry& entry : *entries) {
-    if (entry.begin != filled || entry.end < entry.begin) {
-      return DataLoss(fmt::format(
-          "tensor \"{}\" claims bytes [{}, {}) of the tensor data where one that begins at {} is "
-          "due: the file has a gap or an overlap, use another copy",
-          entry.name, entry.begin, entry.end, filled));
-    }
-    if (entry.end > data_bytes) {
-      return DataLoss(fmt::format(
-          "tensor \"{}\" ends at byte {} of the tensor data but the file holds {}: it is cut off, "
-          "use another copy",
-          entry.name, entry.end, data_bytes));
-    }
-    const std::optional<std::uint64_t> bytes = TensorBytes(entry.shape, entry.dtype);
-    if (!bytes || *bytes != entry.end - entry.begin) {
-      return DataLoss(fmt::format(
-          "tensor \"{}\" of dtype {} and shape {} cannot fill {} bytes: the file is corrupt, use "
-          "another copy",
-          entry.name, DTypeName(entry.dtype), ShapeText(entry.shape), entry.end - entry.begin));
-    }
-    filled = entry.end;
-  }
-  if (filled != data_bytes) {
-    return DataLoss(fmt::format(
-        "the tensors end at byte {} of the tensor data but the file holds {}: something was "
-        "appended, use another copy",
-        filled, data_bytes));
-  }
-  return {};
-}
-
-/// What goes before the data, and the order in which the data follows.
-struct Plan {
-  std::string prefix;              // N and the header
-  std::vector<std::size_t> order;  // indices of tensors
-};
-
-Result<Plan> MakePlan(std::span<const TensorView> tensors, const SafetensorsMetadata& metadata) {
+Result<SafetensorsLayout> LayOut(std::span<const TensorView> tensors,
+                                 const SafetensorsMetadata& metadata) {
   std::vector<TensorSpec> specs;
   for (const TensorView& tensor : tensors) {
     specs.push_back({tensor.name, tensor.dtype, tensor.shape});
@@ -104,10 +48,11 @@ Result<Plan> MakePlan(std::span<const TensorView> tensors, const SafetensorsMeta
     const TensorView& tensor = tensors[i];
     if (layout.sizes[i] == tensor.data.size()) continue;
     return InvalidArgument(fmt::format(
-        "tensor \"{}\" of dtype {} and shape {} cannot fill {} bytes: pass the data of that shape",
-        tensor.name, DTypeName(tensor.dtype), ShapeText(tensor.shape), tensor.data.size()));
+        "tensor \"{}\" of dtype {} and shape [{}] cannot fill {} bytes: pass the data of that "
+        "shape",
+        tensor.name, DTypeName(tensor.dtype), fmt::join(tensor.shape, ","), tensor.data.size()));
   }
-  return Plan{std::move(layout.prefix), std::move(layout.order)};
+  return layout;
 }
 
 }  // namespace
@@ -131,31 +76,13 @@ const TensorView* SafetensorsFile::Find(std::string_view name) const {
 }
 
 Result<SafetensorsFile> ParseSafetensors(std::span<const std::byte> file) {
-  if (file.size() < kLengthBytes) {
-    return DataLoss(
-        fmt::format("{} bytes are too few for a safetensors file: it is cut off, use another copy",
-                    file.size()));
-  }
-  std::uint64_t header_bytes = 0;
-  std::memcpy(&header_bytes, file.data(), kLengthBytes);
-  const std::span<const std::byte> rest = file.subspan(kLengthBytes);
-  if (header_bytes < 2 || header_bytes > rest.size()) {
-    return DataLoss(fmt::format(
-        "a safetensors header of {} bytes cannot be in a file of {} bytes: it is cut off or of "
-        "another format, use another copy",
-        header_bytes, file.size()));
-  }
-  if (header_bytes > kSafetensorsMaxHeaderBytes) {
-    return InvalidArgument(
-        fmt::format("the safetensors header has {} bytes, more than the {} allowed here: split "
-                    "the file",
-                    header_bytes, kSafetensorsMaxHeaderBytes));
-  }
-  const auto split = static_cast<std::size_t>(header_bytes);
-  PASSEL_ASSIGN_OR_RETURN(Header header, ParseHeader(std::string_view(
-                                             reinterpret_cast<const char*>(rest.data()), split)));
-  const std::span<const std::byte> data = rest.subspan(split);
-  PASSEL_RETURN_IF_ERROR(CheckExtents(&header.entries, data.size()));
+  PASSEL_ASSIGN_OR_RETURN(const std::size_t header_bytes, HeaderBytes(file, file.size()));
+  const std::span<const std::byte> data = file.subspan(kLengthBytes + header_bytes);
+  PASSEL_ASSIGN_OR_RETURN(
+      Header header,
+      ParseHeader(
+          std::string_view(reinterpret_cast<const char*>(file.data()) + kLengthBytes, header_bytes),
+          data.size()));
 
   SafetensorsFile result;
   result.metadata = std::move(header.metadata);
@@ -169,25 +96,11 @@ Result<SafetensorsFile> ParseSafetensors(std::span<const std::byte> file) {
   return result;
 }
 
-Result<SafetensorsFile> ReadSafetensors(const std::string& path, std::size_t max_bytes) {
-  std::vector<std::uint8_t> bytes;
-  try {
-    PASSEL_ASSIGN_OR_RETURN(bytes, ReadFile(path, max_bytes));
-  } catch (const std::bad_alloc&) {
-    return ResourceExhausted(fmt::format("there is not enough memory to read {}: free some", path));
-  }
-  // The views point to the heap, which stays where it is when the vector moves.
-  Result<SafetensorsFile> file = ParseSafetensors(std::as_bytes(std::span(bytes)));
-  if (!file.ok()) return file.status().WithContext(path);
-  file->bytes = std::move(bytes);
-  return file;
-}
-
 Result<std::vector<std::uint8_t>> SerializeSafetensors(std::span<const TensorView> tensors,
                                                        const SafetensorsMetadata& metadata) {
-  PASSEL_ASSIGN_OR_RETURN(const Plan plan, MakePlan(tensors, metadata));
-  std::vector<std::uint8_t> bytes(plan.prefix.begin(), plan.prefix.end());
-  for (const std::size_t i : plan.order) {
+  PASSEL_ASSIGN_OR_RETURN(const SafetensorsLayout layout, LayOut(tensors, metadata));
+  std::vector<std::uint8_t> bytes(layout.prefix.begin(), layout.prefix.end());
+  for (const std::size_t i : layout.order) {
     const auto* data = reinterpret_cast<const std::uint8_t*>(tensors[i].data.data());
     bytes.insert(bytes.end(), data, data + tensors[i].data.size());
   }
@@ -196,12 +109,12 @@ Result<std::vector<std::uint8_t>> SerializeSafetensors(std::span<const TensorVie
 
 Status WriteSafetensors(const std::string& path, std::span<const TensorView> tensors,
                         const SafetensorsMetadata& metadata, FileOps& ops) {
-  Result<Plan> plan = MakePlan(tensors, metadata);
-  if (!plan.ok()) return plan.status().WithContext(path);
+  const Result<SafetensorsLayout> layout = LayOut(tensors, metadata);
+  if (!layout.ok()) return layout.status().WithContext(path);
   std::vector<std::span<const std::byte>> pieces;
   pieces.reserve(tensors.size() + 1);
-  pieces.push_back(std::as_bytes(std::span(plan->prefix)));
-  for (const std::size_t i : plan->order) {
+  pieces.push_back(std::as_bytes(std::span(layout->prefix)));
+  for (const std::size_t i : layout->order) {
     if (!tensors[i].data.empty()) pieces.push_back(tensors[i].data);
   }
   return WriteFileAtomically(path, pieces, ops);

@@ -10,12 +10,12 @@
 //
 // A file from anywhere may be given to the reader. It takes nothing for granted and accepts less
 // than the format allows, so that two programs can never read two meanings from one file:
-//   1. The first header byte is '{'; after the last '}' only spaces; N <= 1 MiB.
+//   1. The first header byte is '{'; after the last '}' only spaces; N <= 8 MiB.
 //   2. Keys are unique at every level, after escapes are decoded. Text is valid UTF-8, without lone
 //      surrogates. An entry holds exactly dtype, shape and data_offsets; metadata holds strings.
 //      Dtypes are those of DType.
 //   3. Numbers are integers without sign, fraction and exponent that fit in 64 bits.
-//   4. At most 4,096 tensors, of rank <= 8, with names of <= 256 bytes without control characters.
+//   4. At most 20,000 tensors, of rank <= 8, with names of <= 256 bytes without control characters.
 //   5. Sorted by offset the tensors start at 0, touch each other and end at the end of the file;
 //      each has exactly as many bytes as its shape and dtype say.
 // Rank 0, dimensions of 0 and NaN values are legal.
@@ -58,36 +58,24 @@ struct TensorView {
 
 using SafetensorsMetadata = std::map<std::string, std::string>;
 
-/// The limits of rules 1 and 4. The writer keeps them too.
-inline constexpr std::size_t kSafetensorsMaxHeaderBytes = std::size_t{1} << 20;
-inline constexpr std::size_t kSafetensorsMaxTensors = 4096;
+/// The limits of rules 1 and 4. The writer keeps them too. A checkpoint has up to four tensors for
+/// each of 4,096 variables, with a checksum each.
+inline constexpr std::size_t kSafetensorsMaxHeaderBytes = std::size_t{8} << 20;
+inline constexpr std::size_t kSafetensorsMaxTensors = 20'000;
 inline constexpr std::size_t kSafetensorsMaxRank = 8;
 inline constexpr std::size_t kSafetensorsMaxNameBytes = 256;
 
-/// A file that kept all rules. Move-only: the tensors point into `bytes` (or, after
-/// ParseSafetensors, into the caller's memory).
+/// A file that kept all rules, in memory of the caller's, into which the tensors point.
 struct SafetensorsFile {
-  SafetensorsFile() = default;
-  SafetensorsFile(SafetensorsFile&&) noexcept = default;
-  SafetensorsFile& operator=(SafetensorsFile&&) noexcept = default;
-  SafetensorsFile(const SafetensorsFile&) = delete;
-  SafetensorsFile& operator=(const SafetensorsFile&) = delete;
-
   /// Null if there is no such tensor.
   const TensorView* Find(std::string_view name) const;
 
   std::vector<TensorView> tensors;  ///< in the order of their data
   SafetensorsMetadata metadata;
-  std::vector<std::uint8_t> bytes;  ///< the whole file; empty after ParseSafetensors
 };
 
-/// Copies a file into memory, then checks the copy: the file may change meanwhile.
-/// Errors: those of ReadFile (kNotFound; kResourceExhausted above `max_bytes`) and of
-/// ParseSafetensors, with the path before them.
-Result<SafetensorsFile> ReadSafetensors(const std::string& path,
-                                        std::size_t max_bytes = std::size_t{4} << 30);
-
 /// Checks `file`, which must outlive the result and must not change meanwhile or afterwards.
+/// io/tensor_file.h reads what is on a disk.
 /// Errors: kDataLoss (cut off, corrupt, or not this format); kInvalidArgument (over one of the
 /// limits of rules 1 and 4, which a well-formed file of somebody else may be).
 Result<SafetensorsFile> ParseSafetensors(std::span<const std::byte> file);

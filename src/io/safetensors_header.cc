@@ -1,15 +1,22 @@
 #include "io/safetensors_header.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
 #include <limits>
+#include <tuple>
 #include <utility>
 
 #include "base/json.h"
 #include "base/text.h"
 
 namespace passel::safetensors_internal {
+
+static_assert(std::endian::native == std::endian::little, "tensors are copied byte by byte");
+
 namespace {
 
 constexpr int kDepth = 3;  // header > entry > shape
@@ -79,9 +86,70 @@ Status ReadMetadata(const Json& json, SafetensorsMetadata* metadata) {
   return {};
 }
 
+// Rule 5: puts the entries in the order of their data and checks that they fill `data_bytes`.
+Status CheckExtents(std::vector<HeaderEntry>* entries, std::uint64_t data_bytes) {
+  std::sort(entries->begin(), entries->end(), [](const HeaderEntry& a, const HeaderEntry& b) {
+    return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
+  });
+  std::uint64_t filled = 0;
+  for (const HeaderEntry& entry : *entries) {
+    if (entry.begin != filled || entry.end < entry.begin) {
+      return DataLoss(fmt::format(
+          "tensor \"{}\" claims bytes [{}, {}) of the tensor data where one that begins at {} is "
+          "due: the file has a gap or an overlap, use another copy",
+          entry.name, entry.begin, entry.end, filled));
+    }
+    if (entry.end > data_bytes) {
+      return DataLoss(fmt::format(
+          "tensor \"{}\" ends at byte {} of the tensor data but the file holds {}: it is cut off, "
+          "use another copy",
+          entry.name, entry.end, data_bytes));
+    }
+    const std::optional<std::uint64_t> bytes = TensorBytes(entry.shape, entry.dtype);
+    if (!bytes || *bytes != entry.end - entry.begin) {
+      return DataLoss(fmt::format(
+          "tensor \"{}\" of dtype {} and shape [{}] cannot fill {} bytes: the file is corrupt, use "
+          "another copy",
+          entry.name, DTypeName(entry.dtype), fmt::join(entry.shape, ","),
+          entry.end - entry.begin));
+    }
+    filled = entry.end;
+  }
+  if (filled != data_bytes) {
+    return DataLoss(fmt::format(
+        "the tensors end at byte {} of the tensor data but the file holds {}: something was "
+        "appended, use another copy",
+        filled, data_bytes));
+  }
+  return {};
+}
+
 }  // namespace
 
-Result<Header> ParseHeader(std::string_view text) {
+Result<std::size_t> HeaderBytes(std::span<const std::byte> begin, std::uint64_t file_bytes) {
+  if (begin.size() < kLengthBytes) {
+    return DataLoss(
+        fmt::format("{} bytes are too few for a safetensors file: it is cut off, use another copy",
+                    begin.size()));
+  }
+  std::uint64_t header_bytes = 0;
+  std::memcpy(&header_bytes, begin.data(), kLengthBytes);
+  if (header_bytes < 2 || header_bytes > file_bytes - kLengthBytes) {
+    return DataLoss(fmt::format(
+        "a safetensors header of {} bytes cannot be in a file of {} bytes: it is cut off or of "
+        "another format, use another copy",
+        header_bytes, file_bytes));
+  }
+  if (header_bytes > kSafetensorsMaxHeaderBytes) {
+    return InvalidArgument(
+        fmt::format("the safetensors header has {} bytes, more than the {} allowed here: split "
+                    "the file",
+                    header_bytes, kSafetensorsMaxHeaderBytes));
+  }
+  return static_cast<std::size_t>(header_bytes);
+}
+
+Result<Header> ParseHeader(std::string_view text, std::uint64_t data_bytes) {
   // Other readers skip white space or a byte order mark here; a file with either is refused.
   if (!text.starts_with('{')) return Malformed("the first byte is not '{'");
   if (text[text.find_last_not_of(' ')] != '}') {
@@ -106,7 +174,7 @@ Result<Header> ParseHeader(std::string_view text) {
     header.entries.emplace_back().name = name;
     PASSEL_RETURN_IF_ERROR(ReadEntry(entry, &header.entries.back()));
   }
-  std::ranges::sort(header.entries, {}, &HeaderEntry::name);
+  PASSEL_RETURN_IF_ERROR(CheckExtents(&header.entries, data_bytes));
   return header;
 }
 

@@ -1,10 +1,10 @@
-// safetensors_header.h - the JSON header of a safetensors file: the rules that are the format's
-// own.
+// safetensors_header.h - what a safetensors file begins with: the rules that are the format's own.
 //
 // For src/io alone.
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -18,9 +18,9 @@
 namespace passel::safetensors_internal {
 
 inline constexpr std::string_view kMetadataKey = "__metadata__";
+inline constexpr std::size_t kLengthBytes = 8;  ///< the number N before the header
 
-/// One entry as written: dtype known, names and counts within limits, offsets not yet compared
-/// with anything.
+/// One entry as written.
 struct HeaderEntry {
   std::string name;
   DType dtype = DType::kF32;
@@ -30,12 +30,16 @@ struct HeaderEntry {
 };
 
 struct Header {
-  std::vector<HeaderEntry> entries;  // by name
+  std::vector<HeaderEntry> entries;  // in the order of their data
   SafetensorsMetadata metadata;
 };
 
-/// Rules 1 to 4 of safetensors.h on the N bytes of the header. Errors: as ParseSafetensors.
-Result<Header> ParseHeader(std::string_view text);
+/// N, of a file of `file_bytes` bytes that begins with `begin`. Errors: as ParseSafetensors.
+Result<std::size_t> HeaderBytes(std::span<const std::byte> begin, std::uint64_t file_bytes);
+
+/// All rules of safetensors.h on the N bytes of a header that `data_bytes` bytes follow. Errors: as
+/// ParseSafetensors.
+Result<Header> ParseHeader(std::string_view text, std::uint64_t data_bytes);
 
 /// Bytes of a tensor. Nothing if the product of the dimensions (those of 0 left out) times the
 /// bytes of one element exceeds 64 bits, or if a dimension is negative.

@@ -15,11 +15,10 @@
 namespace passel {
 namespace {
 
+using safetensors_internal::kLengthBytes;
 using safetensors_internal::kMetadataKey;
 using safetensors_internal::NameProblem;
 using safetensors_internal::TensorBytes;
-
-constexpr std::size_t kLengthBytes = 8;  // the number N before the header
 
 Status CheckForWriting(const TensorSpec& tensor) {
   const char* problem = NameProblem(tensor.name);

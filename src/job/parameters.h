@@ -1,4 +1,5 @@
-// parameters.h - a model to evaluate or to predict with: out of a file, or out of a running job.
+// parameters.h - a model to evaluate or to predict with: out of a file, a checkpoint or a running
+// job.
 
 #pragma once
 
@@ -17,7 +18,7 @@ namespace passel::job {
 
 /// --params, --job and --wait, of which one of the first two must be there.
 struct ParameterSettings {
-  std::string params;  ///< a .safetensors file
+  std::string params;  ///< what LoadModel() takes
   std::string job;     ///< a job id
   double wait = 10;    ///< seconds, for a job
   TypedNumbers typed;

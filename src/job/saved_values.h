@@ -1,4 +1,5 @@
-// saved_values.h - the trained variables of a job in a file, with what is known of them.
+// saved_values.h - what a job saves, with what is known of it: the values at its end, and what its
+// checkpoints say of it (job/checkpoint_part.h).
 
 #pragma once
 
@@ -6,9 +7,12 @@
 #include <optional>
 #include <string>
 
+#include "base/json.h"
 #include "base/status.h"
 #include "compute/row_parts.h"
 #include "job/job_config.h"
+#include "store/mode.h"
+#include "train/checkpoint_words.h"
 
 namespace passel::job {
 
@@ -18,5 +22,16 @@ namespace passel::job {
 /// Errors: those of SaveModel().
 Status SaveValues(const std::string& path, const JobConfig& config, ParameterParts values,
                   std::int64_t global_step, std::optional<double> test_accuracy = std::nullopt);
+
+/// What a checkpoint says that no config knows.
+struct CheckpointMoment {
+  ModeSetting mode;  ///< in force
+  int ps = 1, workers = 1;
+  bool exact = false;                  ///< all parts are copied at one step
+  Json settings = Json::MakeObject();  ///< of names to texts
+  Json data = Json::MakeObject();
+};
+/// PartOrder::metadata, the same for all parts. REQUIRES: as SaveValues().
+Words WordsOfCheckpoint(const JobConfig& config, const CheckpointMoment& moment);
 
 }  // namespace passel::job

@@ -2,10 +2,11 @@
 
 #include <fmt/core.h>
 
-#include <cstring>
+#include <new>
 
 #include "base/nvtx.h"
 #include "io/checked_tensors.h"
+#include "train/checkpoint_set.h"
 #include "train/model_shape.h"
 #include "train/model_words.h"
 
@@ -13,44 +14,76 @@ namespace passel {
 namespace {
 
 // Shape of a float32 tensor, or an error.
-Result<std::vector<std::int64_t>> ShapeOf(const SafetensorsFile& file, const std::string& path,
-                                          const std::string& name, std::size_t rank) {
-  const TensorView* tensor = file.Find(name);
+Result<std::vector<std::int64_t>> ShapeOf(const TensorFile& file, const std::string& name,
+                                          std::size_t rank) {
+  const TensorFile::Tensor* const tensor = file.Find(name);
   if (tensor == nullptr) {
     return InvalidArgument(
-        fmt::format("{} has no tensor \"{}\": it is no model of passel", path, name));
+        fmt::format("{} has no tensor \"{}\": it is no model of passel", file.path(), name));
   }
   if (tensor->dtype != DType::kF32 || tensor->shape.size() != rank) {
     return InvalidArgument(fmt::format("tensor \"{}\" of {} is {} of rank {}, not F32 of rank {}",
-                                       name, path, DTypeName(tensor->dtype), tensor->shape.size(),
-                                       rank));
+                                       name, file.path(), DTypeName(tensor->dtype),
+                                       tensor->shape.size(), rank));
   }
   return tensor->shape;
 }
 
-std::string FormatOf(const std::map<std::string, std::string>& metadata) {
-  const auto format = metadata.find("format");
-  return format == metadata.end() ? "" : format->second;
-}
-
-Result<ModelConfig> ConfigOf(const SafetensorsFile& file, const std::string& path) {
-  if (FormatOf(file.metadata) == kSavedModelFormat) {
-    Status whole = CheckTensors(file);
-    Result<ModelConfig> config = whole.ok() ? ModelFromWords(file.metadata) : std::move(whole);
-    return config.ok() ? config : config.status().WithContext(path);
+Result<ModelConfig> ConfigOf(const TensorFile& file) {
+  const bool ours = file.Word(kFormatKey) == kSavedModelFormat;
+  // One of ours that is damaged where it says so must not pass for one of another program.
+  if (ours || HasChecksums(file)) PASSEL_RETURN_IF_ERROR(CheckTensors(file));
+  if (const Status known = CheckFormat(file.metadata()); !known.ok()) {
+    return known.WithContext(file.path());
+  }
+  if (ours) {
+    Result<ModelConfig> config = ModelFromWords(file.metadata());
+    return config.ok() ? config : config.status().WithContext(file.path());
   }
   // The shape of the model follows from its tensors.
   NamedShapes shapes;
   shapes.has = [&](const std::string& name) { return file.Find(name) != nullptr; };
-  shapes.of = [&](const std::string& name, std::size_t rank) {
-    return ShapeOf(file, path, name, rank);
-  };
+  shapes.of = [&](const std::string& name, std::size_t rank) { return ShapeOf(file, name, rank); };
   PASSEL_ASSIGN_OR_RETURN(ModelConfig config, InferModel(shapes));
-  if (const auto loss = file.metadata.find("loss"); loss != file.metadata.end()) {
-    // Another program may mean something else by it, and who only evaluates needs none.
-    if (const auto known = ParseLossReduction(loss->second); known.ok()) config.loss = *known;
-  }
+  // Another program may mean something else by it, and who only evaluates needs none.
+  if (const auto known = ParseLossReduction(file.Word("loss")); known.ok()) config.loss = *known;
   return config;
+}
+
+Result<SavedModel> FromFile(const std::string& path) {
+  PASSEL_ASSIGN_OR_RETURN(const TensorFile file, TensorFile::Open(path));
+  SavedModel model;
+  PASSEL_ASSIGN_OR_RETURN(model.config, ConfigOf(file));
+  for (const VariableSpec& spec : ModelVariables(model.config)) {
+    PASSEL_ASSIGN_OR_RETURN(const std::vector<std::int64_t> shape,
+                            ShapeOf(file, spec.name, spec.shape.size()));
+    if (shape != spec.shape) {
+      return InvalidArgument(
+          fmt::format("tensor \"{}\" of {} has {} rows, the layers around it need "
+                      "{}",
+                      spec.name, path, shape[0], spec.shape[0]));
+    }
+    std::vector<float>& values = model.values.emplace_back(spec.elements());
+    PASSEL_RETURN_IF_ERROR(
+        file.Read(*file.Find(spec.name), 0, std::as_writable_bytes(std::span(values))));
+  }
+  model.metadata = file.metadata();
+  return model;
+}
+
+Result<SavedModel> FromCheckpoint(const std::string& path) {
+  PASSEL_ASSIGN_OR_RETURN(const CheckpointSet set, OpenCheckpointAt(path));
+  SavedModel model;
+  model.config = set.words().model;
+  for (const VariableSpec& spec : ModelVariables(model.config)) {
+    VariableInfo whole;
+    whole.name = whole.logical = spec.name;
+    whole.shape = spec.shape;
+    whole.elements = spec.elements();
+    PASSEL_RETURN_IF_ERROR(set.Fill(whole, 0, model.values.emplace_back(spec.elements())));
+  }
+  model.metadata = set.metadata();
+  return model;
 }
 
 }  // namespace
@@ -74,14 +107,15 @@ Status SaveModel(const std::string& path, const ModelConfig& model, ParameterPar
                        std::as_bytes(std::span<const float>(values[i]))});
   }
   SafetensorsMetadata all(metadata.begin(), metadata.end());
-  all["format"] = kSavedModelFormat;
+  all[kFormatKey] = kSavedModelFormat;
   AddModelWords(model, &all);
   return WriteCheckedTensors(path, tensors, all);
 }
 
 bool SavedModel::IsOurs() const {
-  const std::string format = FormatOf(metadata);
-  return format == kSavedModelFormat || format == kFormerModelFormat;
+  const auto format = metadata.find(kFormatKey);
+  return format != metadata.end() &&
+         (format->second == kSavedModelFormat || format->second == kFormerModelFormat);
 }
 
 std::vector<std::vector<RowPart>> SavedModel::Parts() const {
@@ -94,24 +128,12 @@ std::vector<std::vector<RowPart>> SavedModel::Parts() const {
 }
 
 Result<SavedModel> LoadModel(const std::string& path) {
-  PASSEL_ASSIGN_OR_RETURN(const SafetensorsFile file, ReadSafetensors(path));
-  SavedModel model;
-  PASSEL_ASSIGN_OR_RETURN(model.config, ConfigOf(file, path));
-  for (const VariableSpec& spec : ModelVariables(model.config)) {
-    PASSEL_ASSIGN_OR_RETURN(const std::vector<std::int64_t> shape,
-                            ShapeOf(file, path, spec.name, spec.shape.size()));
-    if (shape != spec.shape) {
-      return InvalidArgument(
-          fmt::format("tensor \"{}\" of {} has {} rows, the layers around it need "
-                      "{}",
-                      spec.name, path, shape[0], spec.shape[0]));
-    }
-    std::vector<float>& values = model.values.emplace_back(spec.elements());
-    const TensorView* tensor = file.Find(spec.name);
-    std::memcpy(values.data(), tensor->data.data(), tensor->data.size());
+  try {
+    return NamesCheckpoint(path) ? FromCheckpoint(path) : FromFile(path);
+  } catch (const std::bad_alloc&) {
+    return ResourceExhausted(
+        fmt::format("there is not enough memory for the values of {}: free some", path));
   }
-  model.metadata.insert(file.metadata.begin(), file.metadata.end());
-  return model;
 }
 
 }  // namespace passel

@@ -1,4 +1,5 @@
-// saved_model.h - trained variables in a safetensors file that says which model they belong to.
+// saved_model.h - trained variables in a safetensors file that says which model they belong to: of
+// a checkpoint (train/checkpoint_words.h) it has the values alone.
 //
 // Tensors have the model's names ("hid_w", "hid_b", "sm_w", "sm_b"); a variable that lay in parts
 // on several ps tasks is one tensor again. Metadata: format kSavedModelFormat, the words of the
@@ -14,13 +15,9 @@
 #include "base/status.h"
 #include "nn/model.h"
 #include "nn/model_config.h"
+#include "train/checkpoint_words.h"
 
 namespace passel {
-
-/// Metadata "format" of files that SaveModel() writes; kFormerModelFormat: that it wrote before
-/// there were checksums and words for all of a model.
-inline constexpr const char* kSavedModelFormat = "passel-2";
-inline constexpr const char* kFormerModelFormat = "passel-model-1";
 
 /// Errors: kInvalidArgument; those of writing the file: it then holds what it held before.
 Status SaveModel(const std::string& path, const ModelConfig& model, ParameterParts parts,
@@ -32,13 +29,16 @@ struct SavedModel {
   std::map<std::string, std::string> metadata;
 
   std::vector<std::vector<RowPart>> Parts() const;
-  /// Whether SaveModel() wrote it, so that the metadata mean what it means by them.
+  /// Whether it is a saved model or a checkpoint of passel, so that the metadata mean what it means
+  /// by them.
   bool IsOurs() const;
 };
 
-/// A file of ours, which says what model it has; or any file with the tensors of one of our models,
-/// as their shapes tell. Tensors of other names are left alone.
-/// Errors: kNotFound; kDataLoss; kInvalidArgument when the tensors are no model of ours, named.
+/// A file of ours, which says what model it has; a checkpoint (OpenCheckpointAt()), of which the
+/// values are taken; or any file with the tensors of one of our models, as their shapes tell.
+/// Tensors of other names are left alone.
+/// Errors: kNotFound; kDataLoss; kInvalidArgument when the tensors are no model of ours, named, and
+/// for a format of a newer passel.
 Result<SavedModel> LoadModel(const std::string& path);
 
 }  // namespace passel

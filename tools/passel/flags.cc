@@ -85,7 +85,9 @@ void AddSourceFlags(Command& app, job::SourceSettings* flags) {
 }
 
 void AddParameterFlags(Command& app, job::ParameterSettings* flags) {
-  app.Add("--params,--model", &flags->params, "A .safetensors file of passel train --save")
+  app.Add("--params,--model", &flags->params,
+          "A .safetensors file of passel train --save, a checkpoint (train/model.ckpt-500), or a "
+          "folder of checkpoints: its newest one")
       .Group("Parameters");
   app.Add("--job", &flags->job,
           "A running job of this user on this host (passel ctl list): a copy of its values "

@@ -171,6 +171,22 @@ TEST_F(FileTest, WritersOfOnePathNeverMixTheirBytes) {
   EXPECT_THAT(Names(), ElementsAre("file"));
 }
 
+TEST_F(FileTest, ATemporaryFileIsKnownByItsName) {
+  FileOps& ops = FileOps::Real();
+  {
+    const auto file = AtomicFile::Create(dir_ + "/a.b", ops);
+    ASSERT_TRUE(file.ok());
+    ASSERT_EQ(Names().size(), 1u);
+    EXPECT_EQ(TargetOfTemporary(Names()[0]), "a.b");
+  }
+  EXPECT_THAT(Names(), IsEmpty());
+  EXPECT_EQ(TargetOfTemporary("x.tmp.1.2.tmp.33.0"), "x.tmp.1.2");
+  for (const char* none : {"", "a", ".tmp.", "a.tmp.1", "a.tmp.1.", "a.tmp..1", "a.tmp.x.1",
+                           "a.tmp.1.2.3", "a.tmp.-1.2"}) {
+    EXPECT_EQ(TargetOfTemporary(none), "") << none;
+  }
+}
+
 /// Writes the calls down instead of doing them; the `fail_at`-th fails with EIO.
 class ScriptedOps : public FileOps {
  public:

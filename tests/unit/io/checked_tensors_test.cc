@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <random>
+
 #include "io/checked_writer.h"
 #include "support/file_text.h"
 #include "support/temp_dir.h"
@@ -40,13 +43,13 @@ class CheckedTensorsTest : public ::testing::Test {
 //   zlib.crc32("".join(f"{k}\n{v}\n" for k, v in sorted(all.items())).encode())
 TEST_F(CheckedTensorsTest, HasTheChecksumsThatPythonComputes) {
   ASSERT_TRUE(Write().ok());
-  const auto file = ReadCheckedTensors(path_);
+  const auto file = OpenCheckedTensors(path_);
   ASSERT_TRUE(file.ok()) << file.status().ToString();
-  EXPECT_EQ(file->metadata, (SafetensorsMetadata{{"crc32", "3d391aa1"},
-                                                 {"crc32/none", "b6b5b9be"},
-                                                 {"crc32/t", "58b245c4"},
-                                                 {"crc32/w", "e0ce396b"},
-                                                 {"model", "mlp"}}));
+  EXPECT_EQ(file->metadata(), (SafetensorsMetadata{{"crc32", "3d391aa1"},
+                                                   {"crc32/none", "b6b5b9be"},
+                                                   {"crc32/t", "58b245c4"},
+                                                   {"crc32/w", "e0ce396b"},
+                                                   {"model", "mlp"}}));
 }
 
 TEST_F(CheckedTensorsTest, EveryBitThatChangesIsSeen) {
@@ -57,17 +60,17 @@ TEST_F(CheckedTensorsTest, EveryBitThatChangesIsSeen) {
       std::string bytes = whole;
       bytes[i] = static_cast<char>(bytes[i] ^ (1 << bit));
       Put(bytes);
-      EXPECT_FALSE(ReadCheckedTensors(path_).ok()) << "bit " << bit << " of byte " << i;
+      EXPECT_FALSE(OpenCheckedTensors(path_).ok()) << "bit " << bit << " of byte " << i;
     }
   }
   for (std::size_t size = 0; size < whole.size(); ++size) {
     Put(whole.substr(0, size));
-    EXPECT_FALSE(ReadCheckedTensors(path_).ok()) << size;
+    EXPECT_FALSE(OpenCheckedTensors(path_).ok()) << size;
   }
   Put(whole + " ");
-  EXPECT_FALSE(ReadCheckedTensors(path_).ok());
+  EXPECT_FALSE(OpenCheckedTensors(path_).ok());
   Put(whole);
-  EXPECT_TRUE(ReadCheckedTensors(path_).ok());
+  EXPECT_TRUE(OpenCheckedTensors(path_).ok());
 }
 
 TEST_F(CheckedTensorsTest, SaysWhatIsNotAsItWasWritten) {
@@ -75,13 +78,13 @@ TEST_F(CheckedTensorsTest, SaysWhatIsNotAsItWasWritten) {
   std::string bytes = Contents();
   bytes.back() = static_cast<char>(bytes.back() ^ 1);
   Put(bytes);
-  const auto changed = ReadCheckedTensors(path_);
+  const auto changed = OpenCheckedTensors(path_);
   EXPECT_EQ(changed.status().code(), Code::kDataLoss);
   EXPECT_THAT(changed.status().message(),
               HasSubstr(path_ + ": tensor \"w\" changed since it was written (CRC32 "));
   // A file without checksums.
   ASSERT_TRUE(WriteSafetensors(path_, {}, {{"model", "mlp"}}).ok());
-  const auto without = ReadCheckedTensors(path_);
+  const auto without = OpenCheckedTensors(path_);
   EXPECT_EQ(without.status().code(), Code::kDataLoss);
   EXPECT_THAT(without.status().message(), HasSubstr("the description of the file has no checksum"));
 }
@@ -109,7 +112,7 @@ TEST_F(CheckedTensorsTest, PiecesThatAlternateMakeTheSameFile) {
   EXPECT_EQ(Contents(), whole) << "what was there before is there until Finish()";
   ASSERT_TRUE(writer->Finish({{"blocks", "17"}}).ok());
   EXPECT_EQ(Contents(), whole);
-  EXPECT_TRUE(ReadCheckedTensors(path_).ok());
+  EXPECT_TRUE(OpenCheckedTensors(path_).ok());
 }
 
 TEST_F(CheckedTensorsTest, AWriterThatDoesNotFinishLeavesWhatWasThere) {
@@ -122,6 +125,70 @@ TEST_F(CheckedTensorsTest, AWriterThatDoesNotFinishLeavesWhatWasThere) {
   }
   EXPECT_EQ(Contents(), whole);
   EXPECT_EQ(dir_.List(), std::vector<std::string>{"model.safetensors"});
+}
+
+// Counts the writes.
+class CountingOps : public FileOps {
+ public:
+  int WriteAt(int fd, const void* data, std::size_t bytes, std::uint64_t offset) override {
+    ++writes;
+    return FileOps::WriteAt(fd, data, bytes, offset);
+  }
+  void StartSync(int fd) override {
+    ++starts;
+    FileOps::StartSync(fd);
+  }
+  int writes = 0, starts = 0;
+};
+
+TEST_F(CheckedTensorsTest, SmallPiecesAreGathered) {
+  // 1,000 tensors in another order than in the file, in pieces, around one of 12 MB.
+  std::vector<std::vector<float>> values;
+  std::vector<TensorSpec> specs;
+  std::vector<TensorView> views;
+  std::mt19937 random(3);
+  for (int i = 0; i < 1000; ++i) {
+    values.emplace_back(i == 500 ? 3'000'000 : 1 + random() % 200);
+    for (float& value : values.back()) value = static_cast<float>(random());
+  }
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    specs.push_back({"t" + std::to_string(i * 7 % 1000),
+                     DType::kF32,
+                     {static_cast<std::int64_t>(values[i].size())}});
+    views.push_back(
+        {specs[i].name, DType::kF32, specs[i].shape, std::as_bytes(std::span(values[i]))});
+  }
+  ASSERT_TRUE(WriteCheckedTensors(path_, views, {}).ok());
+  const std::string whole = Contents();
+  CountingOps ops;
+  auto writer = CheckedWriter::Create(path_, specs, {}, ops);
+  ASSERT_TRUE(writer.ok()) << writer.status().ToString();
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    for (auto left = views[i].data; !left.empty();) {
+      const auto piece = left.first(std::min<std::size_t>(left.size(), 1 + random() % 9000));
+      ASSERT_TRUE(writer->Append(i, piece).ok());
+      left = left.subspan(piece.size());
+    }
+  }
+  ASSERT_TRUE(writer->Finish().ok());
+  EXPECT_EQ(writer->bytes(), whole.size());
+  EXPECT_TRUE(Contents() == whole);
+  // The header, what is before and behind the large one, and that in about three of 4 MiB each.
+  EXPECT_LE(ops.writes, 1 + 3 + 2 * 3);
+  EXPECT_EQ(ops.starts, 0);
+}
+
+TEST_F(CheckedTensorsTest, ALongFileIsNotLeftToTheLastSync) {
+  const std::vector<float> values(20'000'000);
+  const TensorView tensor = {"w", DType::kF32, {20'000'000}, std::as_bytes(std::span(values))};
+  CountingOps ops;
+  auto writer = CheckedWriter::Create(path_, {{"w", DType::kF32, tensor.shape}}, {}, ops);
+  ASSERT_TRUE(writer.ok());
+  for (std::size_t done = 0; done < tensor.data.size(); done += std::size_t{8} << 20) {
+    const auto left = tensor.data.subspan(done);
+    ASSERT_TRUE(writer->Append(0, left.first(std::min(left.size(), std::size_t{8} << 20))).ok());
+  }
+  EXPECT_EQ(ops.starts, 2);  // after 32 and 64 of 76 MiB
 }
 
 }  // namespace

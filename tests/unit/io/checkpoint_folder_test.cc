@@ -141,12 +141,10 @@ TEST(CheckpointFolder, PartsOfOneSetBelongTogether) {
   auto folder = Own(dir.path());
   ASSERT_TRUE(folder.ok());
   Save(*folder, 1, 2000, false, 3);
-  int parts = 0;
-  EXPECT_TRUE(ReadCheckpoint(dir.path(), "model.ckpt-1", [&](SafetensorsFile&& part) {
-                EXPECT_EQ(part.metadata.at(kPartKey), std::to_string(parts++));
-                return Status();
-              }).ok());
-  EXPECT_EQ(parts, 3);
+  const auto parts = OpenCheckpoint(dir.path(), "model.ckpt-1");
+  ASSERT_TRUE(parts.ok()) << parts.status().ToString();
+  ASSERT_EQ(parts->size(), 3u);
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ((*parts)[i].Word(kPartKey), std::to_string(i));
   // One of another save of the same step.
   ASSERT_TRUE(WriteParts(dir.path(), 2, 3).ok());
   const std::string old = FileText(PartPath(dir.path(), 2, 1, 3));
@@ -200,6 +198,23 @@ TEST(CheckpointFolder, HasOneOwner) {
     EXPECT_THAT(second.status().message(), HasSubstr("process " + std::to_string(::getpid())));
   }
   EXPECT_TRUE(Own(dir.path()).ok());
+}
+
+TEST(CheckpointFolder, WhatKilledSavesHaveLeftIsDeleted) {
+  const TempDir dir;
+  const std::vector<std::string> left = {"model.ckpt-7.safetensors.tmp.4711.0",
+                                         "model.ckpt-7-00001-of-00003.safetensors.tmp.4711.12",
+                                         "checkpoint.tmp.4711.1", "best.tmp.1.0"};
+  const std::vector<std::string> others = {
+      "model.ckpt-7.safetensors",         "notes.tmp.4711.0",
+      "model.ckpt-7.safetensors.tmp.old", "model.ckpt-7-3.safetensors.tmp.4711.0",
+      "model.safetensors.tmp.4711.0",     "a-1.tmp.2.3"};
+  for (const auto* names : {&left, &others}) {
+    for (const std::string& name : *names) PutFileText(dir.File(name), "x");
+  }
+  ASSERT_TRUE(Own(dir.path()).ok());
+  for (const std::string& name : left) EXPECT_FALSE(IsRegularFile(dir.File(name))) << name;
+  for (const std::string& name : others) EXPECT_TRUE(IsRegularFile(dir.File(name))) << name;
 }
 
 TEST(CheckpointFolder, ABrokenIndexIsNamed) {
@@ -325,7 +340,7 @@ TEST(CheckpointFolder, RandomSavesDamagesAndRestartsNeverLoseTheLastGoodOne) {
           Save(*folder, step, 2000 + turn * 60, upto(5) == 0, 1 + upto(2));
           whole.insert(step);
           // What was just saved is there, whatever was damaged before.
-          ASSERT_TRUE(ReadCheckpoint(dir.path(), CheckpointName(step), nullptr).ok());
+          ASSERT_TRUE(OpenCheckpoint(dir.path(), CheckpointName(step)).ok());
       }
     }
   }

@@ -73,24 +73,24 @@ void AddLengths(Corpus* corpus) {
   with_n(header.size() + 5, Code::kDataLoss, "cannot be in a file of");
   with_n(header.size() + 4, Code::kDataLoss, kOther);  // covers the data
   with_n(header.size() - 1, Code::kDataLoss, kNotJson);
-  const std::string long_header = "{}" + std::string(1 << 20, ' ');
-  corpus->OverLimit("header above 1 MiB", long_header, "more than the 1048576 allowed");
+  const std::string long_header = "{}" + std::string(kSafetensorsMaxHeaderBytes, ' ');
+  corpus->OverLimit("header above 8 MiB", long_header, "more than the 8388608 allowed");
 }
 
 void AddLayouts(Corpus* corpus) {
   std::string overlapping = "{";
-  for (int i = 0; i < 100'000; ++i) {
+  for (int i = 0; i < 200'000; ++i) {
     overlapping += (i ? "," : "") + Entry("t" + std::to_string(i));
   }
-  corpus->OverLimit("100,000 entries on one range", overlapping + "}", "more than the 1048576");
+  corpus->OverLimit("200,000 entries on one range", overlapping + "}", "more than the 8388608");
   std::string fewer = "{";
-  for (int i = 0; i < 4096; ++i) fewer += (i ? "," : "") + Entry("t" + std::to_string(i));
-  corpus->Malformed("4,096 entries on one range", fewer + "}", "gap or an overlap");
+  for (int i = 0; i < 20'000; ++i) fewer += (i ? "," : "") + Entry("t" + std::to_string(i));
+  corpus->Malformed("20,000 entries on one range", fewer + "}", "gap or an overlap");
   std::string too_many = "{";
-  for (int i = 0; i < 4097; ++i) {
+  for (int i = 0; i < 20'001; ++i) {
     too_many += (i ? "," : "") + Entry("t" + std::to_string(i), "[0]", "[0,0]");
   }
-  corpus->OverLimit("4,097 tensors", too_many + "}", "more than 4096 tensors", "");
+  corpus->OverLimit("20,001 tensors", too_many + "}", "more than 20000 tensors", "");
   const auto two = [](const std::string& a, const std::string& b) {
     return "{" + Entry("a", "[1]", a) + "," + Entry("b", "[1]", b) + "}";
   };

@@ -42,7 +42,7 @@ inline std::string BrokenRule(std::span<const std::byte> bytes, const Safetensor
   if (bytes.size() < 10) return "too short";
   std::uint64_t n = 0;
   std::memcpy(&n, bytes.data(), 8);
-  if (n < 2 || n > (1u << 20) || n > bytes.size() - 8) return "N";
+  if (n < 2 || n > kSafetensorsMaxHeaderBytes || n > bytes.size() - 8) return "N";
   const std::string text(reinterpret_cast<const char*>(bytes.data()) + 8, n);
   if (text[0] != '{') return "first byte";
   if (text[text.find_last_not_of(' ')] != '}') return "last byte";
@@ -107,7 +107,8 @@ inline std::string BrokenRule(std::span<const std::byte> bytes, const Safetensor
     if (bits != static_cast<Wide>(end - begin) * 8) return "bytes of the shape";
     if (tensor->data.data() != data + begin || tensor->data.size() != end - begin) return "view";
   }
-  if (tensors != file.tensors.size() || tensors > 4096) return "number of tensors";
+  if (tensors != file.tensors.size() || tensors > kSafetensorsMaxTensors)
+    return "number of tensors";
   if (!header.contains("__metadata__") && !file.metadata.empty()) return "invented metadata";
   const std::byte* next = data;  // the tensors come in the order of their data
   for (const TensorView& tensor : file.tensors) {

@@ -5,6 +5,8 @@
     safetensors_reference.py golden           print safetensors_golden.inc
     safetensors_reference.py write FILE       write the example with the reference
     safetensors_reference.py verify FILE      load FILE, compare it with the example bit by bit
+    safetensors_reference.py dump FILE        print the metadata and each tensor: name, dtype, shape,
+                                              its bytes in hexadecimal
     safetensors_reference.py accepts FILE     FILE holds many files, each after its length (u64 LE):
                                               exit 0 if the reference accepts every one
 """
@@ -57,6 +59,16 @@ def verify(path):
             assert got.tobytes() == value.tobytes(), name
 
 
+def dump(path):
+    with safetensors.safe_open(path, "np") as f:
+        for key, value in sorted(f.metadata().items()):
+            print(f"{key}={value}")
+        for name in sorted(f.keys()):
+            tensor = f.get_tensor(name)
+            shape = ",".join(map(str, tensor.shape))
+            print(f"{name} {tensor.dtype} [{shape}] {tensor.tobytes().hex()}")
+
+
 def accepts(path):
     blob = open(path, "rb").read()
     at = count = 0
@@ -77,6 +89,8 @@ def main():
         safetensors.numpy.save_file(example(), sys.argv[2], METADATA)
     elif command == "verify":
         verify(sys.argv[2])
+    elif command == "dump":
+        dump(sys.argv[2])
     elif command == "accepts":
         accepts(sys.argv[2])
     elif command != "check":

@@ -4,12 +4,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <numeric>
 
 #include "base/random.h"
@@ -33,7 +29,6 @@ std::span<const std::byte> Raw(const std::vector<T>& values) {
 /// A file of the reference implementation: hid_w F32[2,3], hid_b F32[2], global_step I64[].
 Bytes ReferenceFile() {
   return {
-#include "support/temp_dir.h"
 #include "unit/io/safetensors_golden.inc"
   };
 }
@@ -247,8 +242,8 @@ TEST(SafetensorsTest, TheWriterRefusesWhatTheReaderWould) {
     return bytes.status().message();
   };
   EXPECT_THAT(error({tensor("a", {5})}), HasSubstr("cannot fill 16 bytes"));
-  EXPECT_THAT(error({tensor("a", {-4})}), HasSubstr("cannot fill 16 bytes"));
-  EXPECT_THAT(error({tensor("a", {std::int64_t{1} << 62, 4})}), HasSubstr("cannot fill 16 bytes"));
+  EXPECT_THAT(error({tensor("a", {-4})}), HasSubstr("no file can hold that"));
+  EXPECT_THAT(error({tensor("a", {std::int64_t{1} << 62, 4})}), HasSubstr("no file can hold that"));
   EXPECT_THAT(error({tensor("a", {1, 1, 1, 1, 1, 1, 1, 1, 4})}), HasSubstr("9 dimensions"));
   EXPECT_THAT(error({tensor("a", {4}), tensor("b", {4}), tensor("a", {4})}),
               HasSubstr("two tensors are named \"a\""));
@@ -258,68 +253,29 @@ TEST(SafetensorsTest, TheWriterRefusesWhatTheReaderWould) {
   EXPECT_THAT(error({tensor("a\xff", {4})}), HasSubstr("not valid UTF-8"));
   EXPECT_THAT(error({}, {{"k", "\xc0\x80"}}), HasSubstr("not valid UTF-8"));
   EXPECT_THAT(error({}, {{"\xed\xa0\x80", "v"}}), HasSubstr("not valid UTF-8"));
-  EXPECT_THAT(error({}, {{"k", std::string(1 << 20, 'v')}}), HasSubstr("more than 1048576"));
+  EXPECT_THAT(error({}, {{"k", std::string(kSafetensorsMaxHeaderBytes, 'v')}}),
+              HasSubstr("more than 8388608"));
 
   std::vector<TensorView> many;
-  for (int i = 0; i < 4096; ++i) many.push_back(tensor("v" + std::to_string(i), {4}));
+  for (int i = 0; i < 20'000; ++i) many.push_back(tensor("v" + std::to_string(i), {4}));
   const auto most = SerializeSafetensors(many, {});
   ASSERT_TRUE(most.ok()) << most.status().ToString();
   EXPECT_TRUE(ParseSafetensors(AsBytes(*most)).ok());
-  many.push_back(tensor("v4096", {4}));
-  EXPECT_THAT(error(many), HasSubstr("4097 tensors are more than the 4096"));
+  many.push_back(tensor("v20000", {4}));
+  EXPECT_THAT(error(many), HasSubstr("20001 tensors are more than the 20000"));
 }
 
 TEST(SafetensorsTest, TheLargestHeaderIsWrittenAndRead) {
   // {"__metadata__":{"k":"..."}} has 25 bytes around the value.
-  SafetensorsMetadata metadata{{"k", std::string((1 << 20) - 25, 'v')}};
+  SafetensorsMetadata metadata{{"k", std::string(kSafetensorsMaxHeaderBytes - 25, 'v')}};
   const auto largest = SerializeSafetensors({}, metadata);
   ASSERT_TRUE(largest.ok()) << largest.status().ToString();
-  EXPECT_EQ(largest->size(), 8u + (1u << 20));
+  EXPECT_EQ(largest->size(), 8u + kSafetensorsMaxHeaderBytes);
   const auto file = ParseSafetensors(AsBytes(*largest));
   ASSERT_TRUE(file.ok()) << file.status().ToString();
   EXPECT_EQ(file->metadata, metadata);
   metadata["k"] += 'v';
   EXPECT_FALSE(SerializeSafetensors({}, metadata).ok());
-}
-
-class SafetensorsFileTest : public ::testing::Test {
- protected:
-  const test::TempDir temporary_;
-  const std::string dir_ = temporary_.path();
-};
-
-TEST_F(SafetensorsFileTest, AFileComesBackFromDiskAndOwnsItsBytes) {
-  const std::vector<float> w{1.5f, -2.5f};
-  const std::string path = dir_ + "/model.safetensors";
-  const std::vector<TensorView> tensors{{"w", DType::kF32, {2}, Raw(w)}};
-  ASSERT_TRUE(WriteSafetensors(path, tensors, {{"step", "3"}}).ok());
-  auto read = ReadSafetensors(path);
-  ASSERT_TRUE(read.ok()) << read.status().ToString();
-  std::filesystem::remove(path);
-  const SafetensorsFile file = *std::move(read);
-  const TensorView* const found = file.Find("w");
-  ASSERT_NE(found, nullptr);
-  EXPECT_EQ(std::memcmp(found->data.data(), w.data(), 8), 0);
-  EXPECT_EQ(file.metadata.at("step"), "3");
-  EXPECT_GE(reinterpret_cast<const std::uint8_t*>(found->data.data()), file.bytes.data());
-}
-
-TEST_F(SafetensorsFileTest, WhatCannotBeReadIsNamedWithItsPath) {
-  const auto error = [this](const std::string& name, std::size_t max_bytes, Code code) {
-    const auto file = ReadSafetensors(dir_ + "/" + name, max_bytes);
-    EXPECT_EQ(file.status().code(), code) << file.status().ToString();
-    EXPECT_THAT(file.status().message(), HasSubstr(dir_ + "/" + name));
-    return file.status().message();
-  };
-  error("absent", 1000, Code::kNotFound);
-  std::ofstream(dir_ + "/short") << "abc";
-  EXPECT_THAT(error("short", 1000, Code::kDataLoss), HasSubstr("3 bytes are too few"));
-  std::ofstream(dir_ + "/large") << std::string(1001, 'x');
-  EXPECT_THAT(error("large", 1000, Code::kResourceExhausted), HasSubstr("1001 bytes"));
-  ASSERT_EQ(::mkfifo((dir_ + "/fifo").c_str(), 0600), 0);
-  error("fifo", 1000, Code::kInvalidArgument);
-  std::filesystem::create_directory(dir_ + "/folder");
-  error("folder", 1000, Code::kInvalidArgument);
 }
 
 }  // namespace
