@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "cluster/cluster_spec.h"
 #include "data/dataset.h"
+#include "job/checkpoint_settings.h"
 #include "job/job_settings.h"
 #include "nn/model_config.h"
 #include "optim/optimizer.h"
@@ -59,6 +60,7 @@ struct JobConfig {
   double spin_us = -1;
   std::int64_t eval_interval_ns = 0;  // of an evaluator
   std::int64_t eval_steps = 0;        // 0: by time only
+  CheckpointConfig checkpoints;
 };
 /// Makes the log what the settings say: its level, its format, its file. To be called first.
 /// Errors: kInvalidArgument; those of OpenLogFile().

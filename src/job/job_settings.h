@@ -61,6 +61,15 @@ struct JobSettings {
   std::string log_lines;               // "": task for `passel task`, none else
   std::int64_t log_step_count_steps = 100;
   std::int64_t log_epochs = 0;  // 0: log_step_count_steps counts
+  // Checkpoints
+  std::string checkpoint_dir;   // "": none
+  double save_secs = 600;       // 0: by steps only
+  std::int64_t save_steps = 0;  // 0: by time only
+  int keep_checkpoints = 5;     // 0: all of them
+  double keep_every_hours = 1e4;
+  std::string resume = "auto";  // or never, or a path
+  std::string init;             // "": none
+  bool checkpoint_consistent = false;
   // Placement
   std::string placement = "round_robin";
   std::string partitioner = "none";

@@ -44,15 +44,15 @@ SettingGroup DataGroup() {
        {"csv_test_limit", At<&J::csv_test_limit>(),
         "Read only the first N examples of mnist_test.csv. 0: all"},
        {"batch_size", At<&J::batch_size>(), "Number of examples per gradient",
-        InShortHelp(Within(1, 1 << 24))},
+        Mathematics(InShortHelp(Within(1, 1 << 24)))},
        {"sampler", At<&J::sampler>(),
-        "next_batch: every example once per epoch; random: independent batches"},
+        "next_batch: every example once per epoch; random: independent batches", Mathematics()},
        {"shard_data", At<&J::shard_data>(),
-        "Worker i of N draws only from the examples e with e mod N = i"},
+        "Worker i of N draws only from the examples e with e mod N = i", Mathematics()},
        {"train_examples", At<&J::train_examples>(),
-        "Use only the first N training examples. 0: all", Within(0, kMaxCount)},
+        "Use only the first N training examples. 0: all", Mathematics(Within(0, kMaxCount))},
        {"validation_size", At<&J::validation_size>(),
-        "The first N training examples are for validation, not for training"}}};
+        "The first N training examples are for validation, not for training", Mathematics()}}};
 }
 
 SettingGroup ModelGroup() {
@@ -60,29 +60,33 @@ SettingGroup ModelGroup() {
       "Model",
       {{"model", At<&J::model>(), "mlp or softmax"},
        {"hidden_units", At<&J::hidden_units>(), "Widths of the hidden layers, e.g. 256,128", kList},
-       {"loss", At<&J::loss>(), "mean or sum of the cross-entropy over a batch"},
-       {"seed", At<&J::seed>(), "Decides the first values and every worker's order of examples"}}};
+       {"loss", At<&J::loss>(), "mean or sum of the cross-entropy over a batch", Mathematics()},
+       {"seed", At<&J::seed>(), "Decides the first values and every worker's order of examples",
+        Mathematics()}}};
 }
 
 SettingGroup TrainingGroup() {
   return {
       "Training",
-      {{"mode",
-        At<&J::mode>(),
+      {{"mode", At<&J::mode>(),
         "hogwild: at once, lock-free; locked: at once, nothing lost; barrier: one mean gradient of "
         "all workers per update; replicas: the mean of the first R gradients; ssp: hogwild with a "
         "bound on how far workers get ahead",
-        {.shown = "hogwild", .first = true}},
+        Mathematics({.shown = "hogwild", .first = true})},
        {"sync_replicas", At<&J::sync_replicas>(),
-        "The same as --mode barrier; with --replicas_to_aggregate as --mode replicas"},
+        "The same as --mode barrier; with --replicas_to_aggregate as --mode replicas",
+        Mathematics()},
        {"replicas_to_aggregate", At<&J::replicas_to_aggregate>(),
         "In mode replicas: number of gradients per update, R. Fewer than workers: the slowest are "
-        "dropped; more: several per worker. Default: the number of workers"},
+        "dropped; more: several per worker. Default: the number of workers",
+        Mathematics()},
        {"staleness_bound", At<&J::staleness_bound>(),
-        "In mode ssp: number of steps that a worker may be ahead of the slowest. Default: 3"},
+        "In mode ssp: number of steps that a worker may be ahead of the slowest. Default: 3",
+        Mathematics()},
        {"mode_schedule", At<&J::mode_schedule>(),
         "STEP:MODE,... The mode from that global step on, e.g. "
-        "0:barrier,2000:replicas=3,5000:hogwild; replicas=R and ssp=S carry their number"},
+        "0:barrier,2000:replicas=3,5000:hogwild; replicas=R and ssp=S carry their number",
+        Mathematics()},
        {"slow_worker", At<&J::slow_worker>(),
         "INDEX:DELAYms,... Workers that sleep after each gradient, for experiments"},
        {"train_steps",
@@ -100,7 +104,7 @@ SettingGroup TrainingGroup() {
         "Number of local steps, of one batch each, whose gradients a worker pushes as one: their "
         "mean (with --loss sum their sum), as if their batches were one. Global steps, rounds and "
         "--staleness_bound count pushes. On CPUs only",
-        Within(1, kMaxPushEvery)},
+        Mathematics(Within(1, kMaxPushEvery))},
        {"pull", At<&J::pull>(),
         "view: compute on the shared values themselves; copy: on a private copy; auto: copy where "
         "several workers share up to 1 MiB in hogwild, locked or ssp, which is faster, else view"},

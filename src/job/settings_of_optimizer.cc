@@ -28,13 +28,14 @@ auto HyperAt(std::size_t index) {
 
 SettingGroup OptimizerGroup() {
   SettingGroup group{
-      "Optimizer", {{"optimizer", At<&JobSettings::optimizer>(), OptimizerNames(), InShortHelp()}}};
+      "Optimizer",
+      {{"optimizer", At<&JobSettings::optimizer>(), OptimizerNames(), Mathematics(InShortHelp())}}};
   for (std::size_t i = 0; i < kNumHyperFlags; ++i) {
     SettingRow row{std::string(kHyperFlags[i].name), HyperAt(i),
-                   OptimizersWith(kHyperFlags[i].name)};
+                   OptimizersWith(kHyperFlags[i].name), Mathematics()};
     if (row.name == "learning_rate") {
       row.help = "Default: " + DefaultLearningRates();
-      row.traits = InShortHelp();
+      row.traits = Mathematics(InShortHelp());
     }
     group.rows.push_back(std::move(row));
   }

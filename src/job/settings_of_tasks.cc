@@ -69,6 +69,7 @@ SettingGroup ChildGroup() {
   using S = TaskSettings;
   return {"",
           {{"supervised", At<&S::supervised>(), ""},
+           {"resume_from", At<&S::resume_from>(), ""},
            {"restarted", At<&S::restarted>(), ""},
            {"had_gpu", At<&S::had_gpu>(), ""},
            {"listen_fd", At<&S::listen_fd>(), ""},

@@ -16,6 +16,7 @@ std::vector<SettingRow> MakeSettingsTable() {
   for (SettingGroup& group : DataAndModelGroups()) groups.push_back(std::move(group));
   groups.push_back(OptimizerGroup());
   for (SettingGroup& group : TrainingGroups()) groups.push_back(std::move(group));
+  groups.push_back(CheckpointGroup());
   groups.push_back(ChildGroup());
   std::vector<SettingRow> rows;
   for (SettingGroup& group : groups) {

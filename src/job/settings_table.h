@@ -57,6 +57,8 @@ struct SettingTraits {
   bool in_file = true;                  ///< a file may set it
   bool to_child = true;                 ///< a task is given the value of its job
   bool first = false;                   ///< one of the few that the short help shows
+  /// Another value trains another model: a job that goes on from a checkpoint names the change.
+  bool mathematics = false;
 };
 
 inline const SettingTraits kList{.list = true};
@@ -65,6 +67,10 @@ inline const SettingTraits kNotToChild{.to_child = false};
 inline SettingTraits Only(const char* command) { return {.only = command}; }
 inline SettingTraits InShortHelp(SettingTraits others = {}) {
   others.first = true;
+  return others;
+}
+inline SettingTraits Mathematics(SettingTraits others = {}) {
+  others.mathematics = true;
   return others;
 }
 inline SettingTraits Within(double least, double most, const char* unit = "") {
@@ -123,6 +129,7 @@ SettingGroup ChildGroup();
 SettingGroup DeviceGroup();
 SettingGroup PresetGroup();
 SettingGroup OptimizerGroup();
+SettingGroup CheckpointGroup();
 /// Data and model, which come before the optimizer's.
 std::vector<SettingGroup> DataAndModelGroups();
 /// All that come after them.

@@ -15,6 +15,7 @@
 #include "base/subprocess.h"
 #include "cluster/endpoint.h"
 #include "job/exit_code.h"
+#include "job/first_values.h"
 #include "job/gpu_compute.h"
 #include "job/job_status.h"
 #include "job/trainer.h"
@@ -88,7 +89,7 @@ Status SingleProcessJob::MakeArena(const std::string& job_id) {
   return {};
 }
 
-Status SingleProcessJob::Run(Progress& progress, JobReport* report) {
+Status SingleProcessJob::Run(CheckpointSaver& checkpoints, Progress& progress, JobReport* report) {
   LogInfo("Running single-machine training");
   LogInfo("job {}: one process, mode {}, {} parameters", report->job_id, report->mode,
           plan_.variables.TotalElements());
@@ -99,7 +100,7 @@ Status SingleProcessJob::Run(Progress& progress, JobReport* report) {
       const std::unique_ptr<ParameterStore> store,
       OpenStore(plan_, {&memory_, 1}, 0, SelfIdentity(), MakeWaitOptions(config_, 1, 1)));
   TellOfJob(config_, *memory_.state);
-  const Status status = Train(*store, progress, report);
+  const Status status = Train(*store, checkpoints, progress, report);
   report->TakeStatus(ReadJobStatus(memory_));
   if (!status.ok() && status.code() != Code::kDiverged && report->status.local_steps == 0) {
     return status;
@@ -113,12 +114,15 @@ Status SingleProcessJob::Run(Progress& progress, JobReport* report) {
   return {};
 }
 
-Status SingleProcessJob::Train(ParameterStore& store, Progress& progress, JobReport* report) {
+Status SingleProcessJob::Train(ParameterStore& store, CheckpointSaver& checkpoints,
+                               Progress& progress, JobReport* report) {
   LogLines log = MakeLogLines(config_, {"worker", 0}, true);
   log.Task();
   log.WorkerDevice("/cpu:0");
   log.SessionBegins();
-  PASSEL_RETURN_IF_ERROR(InitializeStore(config_.model, layout_, store));
+  PASSEL_RETURN_IF_ERROR(
+      WriteFirstValues(config_, checkpoints.resume_from(), layout_, plan_.optimizer, 1, store));
+  checkpoints.Begin({memory_}, WorkerNames{});
   log.SessionComplete();
   const int cores = static_cast<int>(UsableCpus().size());
   PASSEL_ASSIGN_OR_RETURN(

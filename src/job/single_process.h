@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "job/checkpoint_saver.h"
 #include "job/job_config.h"
 #include "job/progress.h"
 #include "job/report.h"
@@ -28,9 +29,9 @@ class SingleProcessJob {
   ~SingleProcessJob();
 
   /// Trains; fills in the report, with the test result where the worker has come to it. A training
-  /// that fails is in the report, too. Errors: what kept it from beginning; kAlreadyExists when the
-  /// job id is in use.
-  Status Run(Progress& progress, JobReport* report);
+  /// that fails is in the report, too. `checkpoints` says what it begins with, and begins. Errors:
+  /// what kept it from beginning; kAlreadyExists when the job id is in use.
+  Status Run(CheckpointSaver& checkpoints, Progress& progress, JobReport* report);
   /// The values of the one shard. REQUIRES: Run() returned OK.
   std::vector<const float*> values() const { return {memory_.values}; }
 
@@ -38,7 +39,8 @@ class SingleProcessJob {
   class Host;  // the thread
 
   Status MakeArena(const std::string& job_id);
-  Status Train(ParameterStore& store, Progress& progress, JobReport* report);
+  Status Train(ParameterStore& store, CheckpointSaver& checkpoints, Progress& progress,
+               JobReport* report);
 
   const JobConfig& config_;
   const StorePlan& plan_;

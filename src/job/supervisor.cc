@@ -111,6 +111,7 @@ Status Supervisor::StartChild(Child& child) {
     task.restarted = child.starts > 0;
     task.had_gpu = child.starts > 0 && ComputedOnGpu(child);
     task.devices = options_.devices;
+    task.resume_from = options_.resume_from;
   }
   JobSettings flags = flags_;
   // A pinned worker sees one core: what the job has is decided here.
@@ -185,6 +186,7 @@ JobOutcome Supervisor::Run(Progress& progress) {
         BeginStopping(kExitInterrupted, true);
       }
       progress.Update(status);
+      TellOfValues();
     }
     if (stopping_ && !killed_ && MonotonicNs() >= kill_at_ns_) {
       outcome_.notes.push_back(
@@ -195,6 +197,7 @@ JobOutcome Supervisor::Run(Progress& progress) {
     KillStragglers();
   }
   FetchArenas();  // a job that ended faster than we looked
+  TellOfValues();
   const nvtx::Range range(nvtx::Event::kEndTasks);
   stopping_ = true;
   EndOthers();
@@ -218,6 +221,14 @@ void Supervisor::FetchArenas() {
   if (!finished) return;
   fetcher_.reset();
   if (!arenas_[0]->huge_page_report().empty()) LogInfo("{}", arenas_[0]->huge_page_report());
+}
+
+void Supervisor::TellOfValues() {
+  if (values_told_ || !options_.on_values || !Initialized()) return;
+  values_told_ = true;
+  std::vector<ShardMemory> shards;
+  for (const auto& arena : arenas_) shards.push_back(arena->memory());
+  options_.on_values(shards);
 }
 
 bool Supervisor::HaveArenas() const {

@@ -18,6 +18,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -51,9 +52,12 @@ struct SupervisorOptions {
   bool gpu_or_cpu = false;  ///< a worker that cannot use its GPU goes on on the CPU
   int max_restarts = 0;     ///< of each worker; a ps is always started again
   bool evaluator = false;
-  std::string data;        ///< ToJson(JobData), for those who ask the job
-  DeviceSettings devices;  ///< of the workers
-  double grace = 25;       ///< seconds from the wish to end to SIGKILL
+  std::string data;         ///< ToJson(JobData), for those who ask the job
+  DeviceSettings devices;   ///< of the workers
+  double grace = 25;        ///< seconds from the wish to end to SIGKILL
+  std::string resume_from;  ///< the chief begins with this checkpoint; "": with first values
+  /// Called once, when all variables have values: with the memory of all shards. May be empty.
+  std::function<void(const std::vector<ShardMemory>&)> on_values = {};
 };
 
 /// How a job ended.
@@ -102,6 +106,7 @@ class Supervisor {
   void HandleEvaluatorExit(Child& child, const ExitState& exit);
   void HandleSignal(int signal);
   void FetchArenas();
+  void TellOfValues();
   bool HaveArenas() const;
   bool Initialized() const;
   bool ComputedOnGpu(const Child& worker) const;
@@ -140,6 +145,7 @@ class Supervisor {
   std::int64_t kill_at_ns_ = 0;
   std::int64_t start_limit_ns_ = 0;  // MonotonicNs() at which the variables must have values
   bool any_worker_done_ = false;
+  bool values_told_ = false;
   Stragglers stragglers_;
 };
 

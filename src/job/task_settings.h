@@ -33,10 +33,11 @@ struct TaskSettings {
   int listen_fd = -1;
   int arena_fd = -1;
   int data_fd = -1;
-  bool restarted = false;  // this worker had a life before
-  bool had_gpu = false;    // and computed on a GPU in it
-  int error_fd = -1;       // takes the sentence that says why the task failed
-  std::string job_data;    // of a ps: ToJson(JobData)
+  std::string resume_from;  // of a chief: a checkpoint; "": none
+  bool restarted = false;   // this worker had a life before
+  bool had_gpu = false;     // and computed on a GPU in it
+  int error_fd = -1;        // takes the sentence that says why the task failed
+  std::string job_data;     // of a ps: ToJson(JobData)
 };
 
 }  // namespace passel::job

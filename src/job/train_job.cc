@@ -13,8 +13,10 @@
 #include "base/log.h"
 #include "base/namespaces.h"
 #include "compute/cpu_backend.h"
+#include "job/checkpoint_saver.h"
 #include "job/conclusion.h"
 #include "job/data_settings.h"
+#include "job/exit_code.h"
 #include "job/memory_need.h"
 #include "job/progress.h"
 #include "job/shared_data.h"
@@ -35,12 +37,15 @@ class TrainJob {
     PASSEL_RETURN_IF_ERROR(LoadData());
     PASSEL_RETURN_IF_ERROR(MakePlans());
     PASSEL_RETURN_IF_ERROR(CheckMachine());
+    PASSEL_ASSIGN_OR_RETURN(checkpoints_,
+                            CheckpointSaver::Open(config_, settings_.job, plan_, about_data_));
     PASSEL_ASSIGN_OR_RETURN(SignalEvents signals, SignalEvents::Create());
     BeginReport();
     Progress progress(config_.worker.train_steps, local_steps_,
                       config_.log_style != LogStyle::kNone);
     PASSEL_RETURN_IF_ERROR(settings_.ps == 0 ? TrainHere(signals, progress)
                                              : TrainInTasks(signals, progress));
+    EndCheckpoints();
     EndJob(signals, progress);
     return std::move(report_);
   }
@@ -91,13 +96,16 @@ class TrainJob {
     report_.push_every = config_.worker.push_every;
     report_.model = settings_.job.model;
     report_.optimizer = OptimizerName(config_.optimizer.kind);
+    if (!checkpoints_->resumed().empty()) {
+      report_.notes.push_back("this job " + checkpoints_->resumed());
+    }
     report_.ps = settings_.ps;
   }
 
   Status TrainHere(SignalEvents& signals, Progress& progress) {
     alone_ =
         std::make_unique<SingleProcessJob>(config_, plan_, *layout_, *data_, about_data_, signals);
-    const Status status = alone_->Run(progress, &report_);
+    const Status status = alone_->Run(*checkpoints_, progress, &report_);
     progress.Finish();
     if (status.ok()) layout_->Bind(alone_->values(), &values_);
     return status;
@@ -116,7 +124,7 @@ class TrainJob {
     report_.pinned = outcome.pinned;
     report_.ps_restarts = outcome.ps_restarts;
     report_.worker_exits = outcome.worker_exits;
-    report_.notes = outcome.notes;
+    report_.notes.insert(report_.notes.end(), outcome.notes.begin(), outcome.notes.end());
     TakeArenas();
     return {};
   }
@@ -135,6 +143,10 @@ class TrainJob {
     options.devices = settings_.devices;
     // Worker i computes on the one at place i modulo their number.
     if (setup_.num_gpus > 0) options.devices.num_gpus = setup_.num_gpus;
+    options.resume_from = checkpoints_->resume_from();
+    options.on_values = [this](const std::vector<ShardMemory>& shards) {
+      checkpoints_->Begin(shards, WorkerNames{});
+    };
     return options;
   }
 
@@ -148,6 +160,17 @@ class TrainJob {
     for (const shm::Arena* arena : arenas) values.push_back(arena->memory().values);
     layout_->Bind(values, &values_);
     if (config_.on_device) NoteShadow(arenas[0]->memory(), &report_);
+  }
+
+  // All tasks have ended: the values are what they stay.
+  void EndCheckpoints() {
+    const Status saved = checkpoints_->End(AtEnd::kNobodyTrains,
+                                           Deadline::After(std::chrono::nanoseconds(
+                                               static_cast<std::int64_t>(settings_.grace * 1e9))));
+    if (saved.ok()) return;
+    LogError("{}", saved.message());
+    report_.notes.push_back(saved.message());
+    if (report_.exit_code == kExitDone) report_.exit_code = kExitFailed;
   }
 
   void EndJob(SignalEvents& signals, Progress& progress) {
@@ -179,7 +202,8 @@ class TrainJob {
   // One of them, which holds the values.
   std::unique_ptr<SingleProcessJob> alone_;
   std::unique_ptr<Supervisor> supervisor_;
-  std::vector<std::vector<RowPart>> values_;  // empty: the variables never had any
+  std::unique_ptr<CheckpointSaver> checkpoints_;  // before what it reads is unmapped
+  std::vector<std::vector<RowPart>> values_;      // empty: the variables never had any
 };
 
 }  // namespace

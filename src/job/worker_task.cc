@@ -15,8 +15,10 @@
 #include "base/log.h"
 #include "base/nvtx.h"
 #include "base/subprocess.h"
+#include "job/checkpoint_saver.h"
 #include "job/devices.h"
 #include "job/exit_code.h"
+#include "job/first_values.h"
 #include "job/gpu_compute.h"
 #include "job/memory_need.h"
 #include "job/saved_values.h"
@@ -32,6 +34,9 @@ namespace {
 // A worker that evaluates waits so long for steps under way; for others that refresh, so much
 // longer than it takes until one that stands still is evicted.
 constexpr std::chrono::seconds kShadowLimit{60};
+
+// For the last checkpoint. Kubernetes waits 30 s after SIGTERM.
+constexpr std::chrono::seconds kSaveLimit{600}, kSaveLimitWhenAsked{20};
 
 int ExitCodeOfSignal(int signal) { return signal == SIGINT ? kExitInterrupted : kExitRestartMe; }
 
@@ -134,6 +139,11 @@ class WorkerTask {
     PASSEL_ASSIGN_OR_RETURN(const StorePlan plan,
                             MakePlan(config_, options_.num_shards, task_.NumTrainers()));
     if (task_.flags.devices.log_device_placement) LogDevicePlacement(task_, plan);
+    // What is wrong with them is said before the job begins.
+    if (task_.is_chief && !task_.flags.supervised && !checkpoints_) {
+      PASSEL_ASSIGN_OR_RETURN(checkpoints_,
+                              CheckpointSaver::Open(config_, task_.job, plan, about_data_));
+    }
     Result<std::unique_ptr<ParameterStore>> opened = job_->Open(plan);
     // Here that is no wrong input: training has failed for good.
     if (opened.status().code() == Code::kDataLoss) return Internal(opened.status().message());
@@ -148,9 +158,12 @@ class WorkerTask {
     layout_.emplace(layout);
     if (task_.is_chief && !store_->initialized()) {
       const nvtx::Range range(nvtx::Event::kInitialize, task_.Trainer());
-      PASSEL_RETURN_IF_ERROR(InitializeStore(config_.model, layout, *store_));
+      PASSEL_RETURN_IF_ERROR(WriteFirstValues(
+          config_, checkpoints_ ? checkpoints_->resume_from() : task_.flags.resume_from, layout,
+          config_.optimizer, options_.num_shards, *store_));
     }
     PASSEL_RETURN_IF_ERROR(AwaitFirstValues(start));
+    if (checkpoints_) BeginCheckpoints();
     LogSession(task_, config_);
     log_.SessionComplete();
     return {};
@@ -179,6 +192,14 @@ class WorkerTask {
       LogInfo("Waiting for model to be ready. {} has not initialised the variables yet",
               task_.Names().chief_name);
     }
+  }
+
+  void BeginCheckpoints() {
+    std::vector<ShardMemory> shards;
+    for (int shard = 0; shard < options_.num_shards; ++shard) {
+      shards.push_back(job_->arena(shard).memory());
+    }
+    checkpoints_->Begin(std::move(shards), task_.Names());
   }
 
   // What it computes with, on the CPU and on its GPU.
@@ -224,20 +245,17 @@ class WorkerTask {
         return parameters()->RefreshShadow(Deadline::After(limit));
       };
     }
-    const bool saves = !task_.flags.save.empty() && task_.is_chief;
     bool saved = false;
-    if (saves) {
-      callbacks.before_leave = [&]() -> Status {
-        // The values are of one round as long as the others wait for this worker.
-        saved = IsRoundMode(store_->mode());
-        return saved ? Save() : Status();
-      };
-    }
+    callbacks.before_leave = [&]() -> Status {
+      // The values are of one round as long as the others wait for this worker.
+      saved = IsRoundMode(store_->mode());
+      return saved ? SaveAtEnd() : Status();
+    };
     g_training.store(true, std::memory_order_relaxed);
     PASSEL_ASSIGN_OR_RETURN(
         const WorkerResult result,
         trainer_->Run(config_.worker, std::move(callbacks), *layout_, *store_, engine_));
-    if (saves && !saved) PASSEL_RETURN_IF_ERROR(Save());
+    if (!saved) PASSEL_RETURN_IF_ERROR(SaveAtEnd());
     return result;
   }
 
@@ -252,6 +270,18 @@ class WorkerTask {
                       1e-9 * static_cast<double>(missing.count())));
     }
     return parameters() != nullptr ? parameters()->Tend() : Status();
+  }
+
+  Status SaveAtEnd() {
+    if (checkpoints_) {
+      const bool last =
+          store_->mode() == Mode::kBarrier || store_->global_step() >= config_.worker.train_steps;
+      const bool asked = g_signal.load(std::memory_order_relaxed) != 0;
+      PASSEL_RETURN_IF_ERROR(checkpoints_->End(
+          last && IsRoundMode(store_->mode()) ? AtEnd::kNobodyTrains : AtEnd::kOthersTrain,
+          Deadline::After(asked ? kSaveLimitWhenAsked : kSaveLimit)));
+    }
+    return task_.flags.save.empty() || !task_.is_chief ? Status() : Save();
   }
 
   Status Save() {
@@ -278,6 +308,7 @@ class WorkerTask {
   bool server_told_ = false;
   std::string about_data_;  // ToJson(JobData); empty under a supervisor
   std::unique_ptr<shm::AttachedJob> job_;
+  std::unique_ptr<CheckpointSaver> checkpoints_;  // of the chief; null under a supervisor
   std::unique_ptr<ParameterStore> store_;
   std::optional<SharedData> data_;
   std::optional<ModelLayout> layout_;

@@ -1,0 +1,102 @@
+// checkpoint_saver.h - the checkpoints of one job, in the process that leads it: `passel train`, or
+// the chief of a job by hand. It owns the folder, knows what to go on from, and saves.
+//
+//   Open    owns the folder, finds the checkpoint to go on from
+//   Begin   from now on a thread saves: at once if nothing is saved of this step, then by time and
+//           steps
+//   End     the last one, if training has gone on since
+//
+// Modes without rounds: blocks are copied one by one while others write them; nobody waits, and a
+// checkpoint is of a stretch of steps. Modes with rounds, and all with config.consistent: everyone
+// meets between two steps (store/meeting.h) until all is copied, and it is of one step.
+//
+// A save that fails costs nothing but itself: what was saved before stays, training goes on, a
+// warning says why, and the next one is tried when it is due.
+//
+// Threads    One thread at a time; it has one of its own.
+
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/status.h"
+#include "cluster/worker_names.h"
+#include "io/checkpoint_folder.h"
+#include "job/checkpoint_part.h"
+#include "job/job_config.h"
+#include "store/shard_memory.h"
+#include "store/store_plan.h"
+
+namespace passel::job {
+
+/// Whether anybody changes the values that are saved last.
+enum class AtEnd { kNobodyTrains, kOthersTrain };
+
+class CheckpointSaver {
+ public:
+  /// With a folder: owns it, says in the log what it goes on from and what was broken, and checks
+  /// that there is space. `settings`, `data` (a JSON object): what checkpoints say of the job.
+  /// REQUIRES: FitToData(&config).
+  /// Errors: kAlreadyExists if another job owns the folder; kInvalidArgument for a checkpoint of
+  /// another model or optimizer, and for --resume never where there are some; kDataLoss if none is
+  /// whole; kResourceExhausted; those of the file system.
+  static Result<std::unique_ptr<CheckpointSaver>> Open(const JobConfig& config,
+                                                       const JobSettings& settings,
+                                                       const StorePlan& plan,
+                                                       const std::string& data);
+  ~CheckpointSaver();
+
+  /// The path of the checkpoint to go on from; "": none.
+  const std::string& resume_from() const { return resume_from_; }
+  /// A sentence about it for a report; "": none.
+  const std::string& resumed() const { return resumed_; }
+
+  /// REQUIRES: the shards, the lead's first, have values; they outlive End().
+  void Begin(std::vector<ShardMemory> shards, const WorkerNames& names);
+  /// Ends the thread, whatever it is doing, then saves once more if there is something new. Without
+  /// a folder or without Begin() nothing happens. Errors: those of that save; kDeadlineExceeded.
+  Status End(AtEnd at_end, Deadline deadline);
+
+ private:
+  struct Copy;  // of one shard
+
+  CheckpointSaver(const JobConfig& config, const JobSettings& settings, const StorePlan& plan,
+                  const std::string& data);
+  Status ChooseBeginning();
+  void Run();
+  bool Due() const;
+  std::int64_t Step() const;
+  Status Save(std::optional<AtEnd> at_end, Deadline deadline);
+  Result<std::vector<Copy>> CopyInMeeting(Deadline deadline, std::int64_t* step,
+                                          JobProgress* progress);
+  Status WriteParts(std::int64_t step, bool exact, const JobProgress& progress,
+                    std::span<const std::unique_ptr<PartSource>> sources);
+  std::uint64_t Bytes() const;
+
+  const JobConfig config_;
+  const JobSettings settings_;
+  const StorePlan plan_;
+  const std::string data_;
+  std::optional<CheckpointFolder> folder_;
+  std::string resume_from_, resumed_;
+  std::optional<std::int64_t> saved_step_;
+  std::int64_t saved_ns_ = 0;  // MonotonicNs() of the last try
+  std::int64_t tried_step_ = 0;
+  std::vector<ShardMemory> shards_;
+  WorkerNames names_;
+  std::atomic<bool> quit_{false};
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::thread thread_;  // last: it uses the rest
+};
+
+}  // namespace passel::job

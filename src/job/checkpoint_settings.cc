@@ -1,0 +1,83 @@
+#include "job/checkpoint_settings.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include "job/settings_table.h"
+#include "train/checkpoint_set.h"
+
+namespace passel::job {
+namespace {
+
+Status CheckIsThere(const char* flag, const std::string& path) {
+  if (::access(path.c_str(), R_OK) == 0 || NamesCheckpoint(path)) return {};
+  return InvalidArgument(
+      fmt::format("{} {}: there is no such checkpoint: name a folder, a checkpoint in one "
+                  "(FOLDER/model.ckpt-500) or a file",
+                  flag, path));
+}
+
+}  // namespace
+
+Result<CheckpointConfig> CheckCheckpointSettings(const JobSettings& s) {
+  CheckpointConfig config;
+  config.folder = s.checkpoint_dir;
+  config.interval = std::chrono::nanoseconds(static_cast<std::int64_t>(s.save_secs * 1e9));
+  config.steps = s.save_steps;
+  config.keep = {s.keep_checkpoints, s.keep_every_hours};
+  config.resume = s.resume;
+  config.init = s.init;
+  config.consistent = s.checkpoint_consistent;
+  if (config.folder.empty() && (config.steps > 0 || config.consistent)) {
+    return InvalidArgument(
+        fmt::format("{} is of checkpoints, and none are made: add, for example, "
+                    "--checkpoint_dir=checkpoints",
+                    config.steps > 0 ? "--save_steps" : "--checkpoint_consistent"));
+  }
+  if (config.resume.empty()) {
+    return InvalidArgument("--resume is auto, never, or the path of a checkpoint, not \"\"");
+  }
+  if (config.ResumesFromPath()) {
+    PASSEL_RETURN_IF_ERROR(CheckIsThere("--resume", config.resume));
+    if (!config.init.empty()) {
+      return InvalidArgument("--init and --resume PATH both say what to begin with: omit one");
+    }
+  }
+  if (!config.init.empty()) PASSEL_RETURN_IF_ERROR(CheckIsThere("--init", config.init));
+  if (s.arena == "device" && !(config.folder.empty() && !config.ResumesFromPath())) {
+    return InvalidArgument(
+        "--checkpoint_dir and --resume are for --arena host: with --arena device slot variables "
+        "are in the memory of the GPU; omit them, or use --arena=host");
+  }
+  return config;
+}
+
+Json SettingsToKeep(JobSettings settings) {
+  Json kept = Json::MakeObject();
+  const SettingsView view = ViewOf(settings);
+  for (const SettingRow& row : SettingsTable()) {
+    const std::string text = TextOf(row.value(view));
+    if (row.traits.to_child && !text.empty()) kept[row.name] = text;
+  }
+  return kept;
+}
+
+std::string ChangedMathematics(JobSettings now, const Json& then) {
+  std::string changed;
+  const SettingsView view = ViewOf(now);
+  for (const SettingRow& row : SettingsTable()) {
+    if (!row.traits.mathematics) continue;
+    const std::string text = TextOf(row.value(view));
+    const Json* const former = then.Find(row.name);
+    const std::string was = former != nullptr && former->text() ? *former->text() : "";
+    if (text == was) continue;
+    const auto shown = [](const std::string& value) {
+      return value.empty() ? std::string("its default") : value;
+    };
+    changed += fmt::format("{}--{} {} (was {})", changed.empty() ? "" : ", ", row.name, shown(text),
+                           shown(was));
+  }
+  return changed;
+}
+
+}  // namespace passel::job

@@ -1,0 +1,147 @@
+#include "job/first_values.h"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "base/log.h"
+#include "io/tensor_file.h"
+#include "job/checkpoint_part.h"
+
+namespace passel::job {
+namespace {
+
+// The values of a file of any job, or of any program.
+class InitFile {
+ public:
+  static Result<InitFile> Open(const std::string& path) {
+    InitFile file;
+    if (NamesCheckpoint(path)) {
+      PASSEL_ASSIGN_OR_RETURN(CheckpointSet set, OpenCheckpointAt(path));
+      file.set_.emplace(std::move(set));
+    } else {
+      PASSEL_ASSIGN_OR_RETURN(TensorFile tensors, TensorFile::Open(path));
+      file.tensors_.emplace(std::move(tensors));
+    }
+    return file;
+  }
+
+  // Why it has no values for this piece, of a variable of so many rows, in a few words; "" if it
+  // had, which are now in `out`. Errors: those of reading.
+  Result<std::string> Fill(const VariableInfo& piece, std::int64_t rows,
+                           std::span<float> out) const {
+    if (set_) {
+      const Status filled = set_->Fill(piece, 0, out);
+      if (filled.code() == Code::kNotFound) return std::string("not there");
+      if (filled.code() == Code::kInvalidArgument) return std::string("of another shape");
+      if (!filled.ok()) return filled;
+      return std::string();
+    }
+    const TensorFile::Tensor* const tensor = tensors_->Find(piece.logical);
+    if (tensor == nullptr) return std::string("not there");
+    if (tensor->dtype != DType::kF32) return std::string("not float32");
+    std::vector<std::int64_t> shape = piece.shape;
+    if (!shape.empty()) shape[0] = rows;
+    if (tensor->shape != shape) {
+      return fmt::format("of shape [{}] rather than [{}]", fmt::join(tensor->shape, ", "),
+                         fmt::join(shape, ", "));
+    }
+    const std::size_t row = shape.empty() || piece.shape[0] == 0
+                                ? piece.elements
+                                : piece.elements / static_cast<std::size_t>(piece.shape[0]);
+    const std::uint64_t offset = static_cast<std::uint64_t>(piece.first_row) * row * sizeof(float);
+    PASSEL_RETURN_IF_ERROR(tensors_->Read(*tensor, offset, std::as_writable_bytes(out)));
+    return std::string();
+  }
+
+ private:
+  InitFile() = default;
+  std::optional<CheckpointSet> set_;  // or
+  std::optional<TensorFile> tensors_;
+};
+
+// How many rows each variable has in all its pieces.
+std::map<std::string, std::int64_t> RowsOfVariables(const VariableTable& table) {
+  std::map<std::string, std::int64_t> rows;
+  for (const VariableInfo& piece : table.all()) {
+    if (!piece.shape.empty()) rows[piece.logical] += piece.shape[0];
+  }
+  return rows;
+}
+
+Status InitializeFromFile(const ModelConfig& model, const std::string& path,
+                          const ModelLayout& layout, ParameterStore& store) {
+  PASSEL_ASSIGN_OR_RETURN(const InitFile file, InitFile::Open(path));
+  const VariableTable& table = layout.table();
+  const std::map<std::string, std::int64_t> rows = RowsOfVariables(table);
+  // All are read before the store is opened to everyone.
+  std::vector<std::vector<float>> values(table.size());
+  std::map<std::string, std::string> missing;  // by variable: why
+  for (VarId id = 0; id < table.size(); ++id) {
+    const VariableInfo& piece = table[id];
+    values[id].resize(piece.elements);
+    const auto all = rows.find(piece.logical);
+    PASSEL_ASSIGN_OR_RETURN(const std::string why,
+                            file.Fill(piece, all == rows.end() ? 0 : all->second, values[id]));
+    if (!why.empty()) missing[piece.logical] = why;
+  }
+  std::size_t matched = 0;
+  for (const auto& [variable, count] : rows) {
+    const auto lacks = missing.find(variable);
+    if (lacks == missing.end()) ++matched;
+    LogInfo("--init {}: {}: {}", path, variable,
+            lacks == missing.end() ? "taken from there"
+                                   : lacks->second + ": has first values of its own");
+  }
+  if (matched == 0) {
+    return InvalidArgument(fmt::format(
+        "--init {} has values for none of the {} variables of this model: name another file, or "
+        "make the model the same (--model, --hidden_units)",
+        path, rows.size()));
+  }
+  return store.Initialize([&](VarId id, std::span<float> out) {
+    if (!missing.contains(table[id].logical)) {
+      std::copy(values[id].begin(), values[id].end(), out.begin());
+      return;
+    }
+    InitializeVariable(model, layout.variable_of(id), static_cast<std::size_t>(table[id].first_row),
+                       out);
+  });
+}
+
+}  // namespace
+
+Status CheckCanGoOn(const CheckpointSet& from, const StorePlan& plan) {
+  const Status fits = from.Check(plan.variables, OptimizerWordsOf(plan.optimizer));
+  if (fits.ok()) return {};
+  return InvalidArgument(
+      fmt::format("this job cannot go on from {}: {}; make the settings the same, or take its "
+                  "values alone with --init={} and another --checkpoint_dir",
+                  from.name(), fits.message(), from.name()));
+}
+
+Status WriteFirstValues(const JobConfig& config, const std::string& resume_from,
+                        const ModelLayout& layout, const OptimizerConfig& optimizer, int shards,
+                        ParameterStore& store) {
+  if (resume_from.empty()) {
+    return config.checkpoints.init.empty()
+               ? InitializeStore(config.model, layout, store)
+               : InitializeFromFile(config.model, config.checkpoints.init, layout, store);
+  }
+  PASSEL_ASSIGN_OR_RETURN(const CheckpointSet set, OpenCheckpointAt(resume_from));
+  PASSEL_RETURN_IF_ERROR(set.Check(layout.table(), OptimizerWordsOf(optimizer)));
+  // Read before the store has any: a disk that fails leaves it as it is.
+  Status read;
+  const Status restored =
+      store.Restore(set.ProgressOn(shards), [&](VarId id, int k, std::span<float> out) {
+        const Status filled = set.Fill(layout.table()[id], k, out);
+        if (read.ok()) read = filled;
+      });
+  PASSEL_RETURN_IF_ERROR(read);
+  return restored;
+}
+
+}  // namespace passel::job
