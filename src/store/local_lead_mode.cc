@@ -120,6 +120,8 @@ Result<std::optional<std::uint64_t>> LocalLead::AwaitChange(Deadline deadline) {
                                  : static_cast<std::uint64_t>(global_step());
   ModeState& mode = memory_.state->mode;
   const ModeWord wish = ModeWord::Unpack(mode.wish.load(std::memory_order_seq_cst));
+  // Others have published it meanwhile, and the next one is wished for.
+  if (wish.number != next) return std::optional<std::uint64_t>();
   ModeStart& start = mode.StartOf(next);
   const std::uint64_t agreed = AgreeOn(start.since, next, step);
   const auto last =

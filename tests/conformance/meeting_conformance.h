@@ -337,7 +337,12 @@ TEST_P(MeetingConformance, TheScheduleIsKeptToTheStepWhoeverMeets) {
   EXPECT_GT(met, 5u);
   EXPECT_EQ(CurrentMode(job.lead()).scheduled, 3u);
   const std::vector<PastMode> modes = ModesSoFar(job.lead());
-  ASSERT_EQ(modes.size(), 4u);
+  std::string seen;
+  for (const PastMode& mode : modes) {
+    seen += " " + mode.setting.ToString() + " since " + std::to_string(mode.since) + ", change " +
+            std::to_string(mode.number) + ";";
+  }
+  ASSERT_EQ(modes.size(), 4u) << seen;
   for (std::size_t i = 1; i < modes.size(); ++i) {
     EXPECT_EQ(modes[i].setting, plan.schedule[i - 1].setting);
     EXPECT_EQ(modes[i].since, plan.schedule[i - 1].step);
