@@ -88,19 +88,33 @@ Result<CheckpointSet> CheckpointSet::OpenFile(const std::string& path) {
 }
 
 Result<CheckpointSet> CheckpointSet::OpenNewest(const std::string& folder) {
-  PASSEL_ASSIGN_OR_RETURN(const CheckpointIndex index, ReadCheckpointIndex(folder));
-  for (auto entry = index.kept.rbegin(); entry != index.kept.rend(); ++entry) {
-    Result<CheckpointSet> set = Open(folder, entry->name);
-    if (set.ok()) return set;
-    // Whoever trains there may delete an old one at any time.
-    if (set.status().code() != Code::kDataLoss && set.status().code() != Code::kNotFound) {
+  constexpr int kMostTurns = 100;
+  for (int turn = 0;; ++turn) {
+    PASSEL_ASSIGN_OR_RETURN(const CheckpointIndex index, ReadCheckpointIndex(folder));
+    std::vector<std::string> broken;
+    const auto warn = [&] {
+      for (const std::string& sentence : broken) {
+        LogWarning("{}; the checkpoint before it is looked at", sentence);
+      }
+    };
+    for (auto entry = index.kept.rbegin(); entry != index.kept.rend(); ++entry) {
+      Result<CheckpointSet> set = Open(folder, entry->name);
+      const Code code = set.status().code();
+      if (code == Code::kDataLoss || code == Code::kNotFound) {
+        broken.push_back(set.status().message());
+        continue;
+      }
+      warn();
       return set;
     }
-    LogWarning("{}; the checkpoint before it is looked at", set.status().message());
+    // Whoever trains there may have deleted since what was the newest.
+    PASSEL_ASSIGN_OR_RETURN(const CheckpointIndex now, ReadCheckpointIndex(folder));
+    if (now != index && turn < kMostTurns) continue;
+    warn();
+    return NotFound(index.kept.empty()
+                        ? fmt::format("{} has no checkpoint: name a folder that has some", folder)
+                        : fmt::format("{} has no checkpoint that is whole: name another", folder));
   }
-  return NotFound(index.kept.empty()
-                      ? fmt::format("{} has no checkpoint: name a folder that has some", folder)
-                      : fmt::format("{} has no checkpoint that is whole: name another", folder));
 }
 
 Result<CheckpointSet> CheckpointSet::Make(std::string name, std::vector<TensorFile> files) {

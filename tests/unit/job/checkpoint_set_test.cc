@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
+#include <thread>
 
 #include "io/checked_tensors.h"
 #include "io/checkpoint_folder.h"
@@ -382,6 +384,35 @@ TEST_F(NewestTest, ABrokenOneIsPassedOverAndLeftWhereItIs) {
               HasSubstr("changed since it was written"));
   std::filesystem::remove(PartPath(dir_.path(), 100, 0, 1));
   EXPECT_THAT(LoadError(dir_.path(), Code::kNotFound), HasSubstr("no checkpoint that is whole"));
+}
+
+// Saves as often as it can.
+class UnsyncedOps : public FileOps {
+ public:
+  int SyncFile(int) override { return 0; }
+  int SyncDir(const std::string&) override { return 0; }
+};
+
+// A job that keeps one checkpoint deletes the one that was found a moment ago.
+TEST_F(NewestTest, AModelIsLoadedWhileItsJobSaves) {
+  Save(1, 1);
+  std::atomic<bool> stop{false};
+  std::thread saver([&] {
+    UnsyncedOps ops;
+    SampleJob job(SampleModel(), Optimizer("sgd"), 1, random_);
+    auto folder = CheckpointFolder::Own(dir_.path(), {.keep = 1}, 1000, ops);
+    for (std::int64_t step = 2; !stop.load(); ++step) {
+      job.progress.global_step = step;
+      EXPECT_TRUE(job.Write(dir_.path(), 0, ops).ok());
+      EXPECT_TRUE(folder->Commit(step, 1, 1000, false).ok());
+    }
+  });
+  for (int turn = 0; turn < 300; ++turn) {
+    const auto model = LoadModel(dir_.path());
+    EXPECT_TRUE(model.ok()) << model.status().ToString();
+  }
+  stop = true;
+  saver.join();
 }
 
 TEST_F(NewestTest, AFolderWithoutAnIndexHasNoCheckpoint) {
