@@ -1,0 +1,270 @@
+// Jobs that end, are killed, or find something wrong, and go on from their checkpoints.
+
+#include <fmt/core.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <csignal>
+#include <filesystem>
+#include <thread>
+
+#include "io/checkpoint_folder.h"
+#include "support/hand_started.h"
+#include "train/checkpoint_set.h"
+#include "train/saved_model.h"
+
+namespace passel::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+namespace fs = std::filesystem;
+
+const std::vector<std::string> kSmall = {"--hidden_units=16", "--batch_size=20"};
+
+std::string Folder(Sandbox& sandbox) { return sandbox.dir().path() + "/checkpoints"; }
+
+std::vector<std::vector<float>> Values(const std::string& path) {
+  const Result<SavedModel> model = LoadModel(path);
+  EXPECT_TRUE(model.ok()) << model.status().ToString();
+  return model.ok() ? model->values : std::vector<std::vector<float>>();
+}
+
+std::int64_t NewestStep(const std::string& folder) {
+  const Result<CheckpointSet> set = CheckpointSet::OpenNewest(folder);
+  EXPECT_TRUE(set.ok()) << set.status().ToString();
+  return set.ok() ? set->global_step() : -1;
+}
+
+TEST(CheckpointTest, ResumedOnOneOfThreePsTrainsWhatAnUndisturbedJobTrains) {
+  Sandbox sandbox;
+  const std::string whole = sandbox.dir().path() + "/whole.safetensors";
+  const std::string resumed = sandbox.dir().path() + "/resumed.safetensors";
+  const auto job = [&](const std::vector<std::string>& more) {
+    const Outcome outcome =
+        sandbox.Run(sandbox.Train(With(With(kSmall, {"--mode=barrier", "--workers=4"}), more)));
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome;
+  };
+  job({"--ps=3", "--train_steps=600", "--save=" + whole});
+  const std::string folder = "--checkpoint_dir=" + Folder(sandbox);
+  const Outcome first = job({"--ps=3", "--train_steps=300", folder, "--save_steps=50"});
+  EXPECT_THAT(first.err, HasSubstr("saved checkpoint " + Folder(sandbox) + "/model.ckpt-300"));
+  const Outcome second =
+      job({"--ps=1", "--train_steps=600", "--resume=auto", folder, "--save=" + resumed});
+  EXPECT_THAT(second.err, HasSubstr("goes on from " + Folder(sandbox) +
+                                    "/model.ckpt-300, global step 300\n"));
+  EXPECT_EQ(Values(whole), Values(resumed));
+  EXPECT_EQ(Values(resumed), Values(Folder(sandbox)));
+  EXPECT_EQ(NewestStep(Folder(sandbox)), 600);
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+TEST(CheckpointTest, AJobThatIsFinishedSaysSoAndChangesNothing) {
+  Sandbox sandbox;
+  const auto train = sandbox.Train(With(kSmall, {"--train_steps=60", "--ps=0", "--workers=1",
+                                                 "--checkpoint_dir=" + Folder(sandbox)}));
+  ASSERT_EQ(sandbox.Run(train).code, 0);
+  const std::int64_t step = NewestStep(Folder(sandbox));
+  const auto values = Values(Folder(sandbox));
+  const Outcome again = sandbox.Run(train);
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_THAT(again.err, AllOf(HasSubstr("is of a job that is finished: its global step 60"),
+                               HasSubstr("raise")));
+  EXPECT_EQ(NewestStep(Folder(sandbox)), step);
+  EXPECT_EQ(Values(Folder(sandbox)), values);
+}
+
+TEST(CheckpointTest, WhatChangesTheMathematicsIsNamedInOneLine) {
+  Sandbox sandbox;
+  const std::string folder = "--checkpoint_dir=" + Folder(sandbox);
+  const auto run = [&](const std::vector<std::string>& flags) {
+    return sandbox.Run(sandbox.Train(With(With(kSmall, flags), {folder})));
+  };
+  ASSERT_EQ(run({"--train_steps=40"}).code, 0);
+  const Outcome other = run({"--train_steps=80", "--learning_rate=0.125", "--workers=1"});
+  EXPECT_EQ(other.code, 0) << other.err;
+  EXPECT_THAT(other.err, HasSubstr("; unlike then: --learning_rate 0.125 (was its default), "
+                                   "1 workers (were 2)\n"));
+  // What makes the slot variables mean something else is refused.
+  const std::string refused = OnlyError(run({"--train_steps=120", "--optimizer=momentum"}));
+  EXPECT_THAT(refused, AllOf(HasSubstr("cannot go on from"), HasSubstr("--init=")));
+  const std::string model = OnlyError(run({"--train_steps=120", "--hidden_units=17"}));
+  EXPECT_THAT(model, AllOf(HasSubstr("cannot go on from"), HasSubstr("hid_")));
+  const std::string never = OnlyError(run({"--train_steps=120", "--resume=never"}));
+  EXPECT_THAT(never, AllOf(HasSubstr("has checkpoints"), HasSubstr("omit --resume")));
+  EXPECT_GE(NewestStep(Folder(sandbox)), 80);
+}
+
+TEST(CheckpointTest, InitTakesTheValuesAloneAndSaysWhichMatched) {
+  Sandbox sandbox;
+  const std::string saved = sandbox.dir().path() + "/former.safetensors";
+  ASSERT_EQ(sandbox.Run(sandbox.Train(With(kSmall, {"--train_steps=50", "--save=" + saved}))).code,
+            0);
+  const std::string begun = sandbox.dir().path() + "/begun";
+  const Outcome outcome = sandbox.Run(
+      sandbox.Train(With(kSmall, {"--train_steps=50", "--optimizer=momentum", "--init=" + saved,
+                                  "--checkpoint_dir=" + begun, "--keep_checkpoints=0"})));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("hid_w: taken from there"));
+  const Result<CheckpointSet> first = CheckpointSet::Open(begun, "model.ckpt-0");
+  if (first.ok()) EXPECT_EQ(Values(begun + "/model.ckpt-0"), Values(saved));
+  const Outcome other = sandbox.Run(sandbox.Train(
+      {"--hidden_units=17", "--batch_size=20", "--train_steps=10", "--init=" + saved}));
+  EXPECT_EQ(other.code, 0) << other.err;
+  EXPECT_THAT(other.err, AllOf(HasSubstr("hid_w: of shape [784, 16] rather than [784, 17]"),
+                               HasSubstr("sm_b: taken from there")));
+}
+
+TEST(CheckpointTest, AKilledJobGoesOnWhereItsNewestCheckpointWas) {
+  for (const std::string mode : {"hogwild", "barrier"}) {
+    SCOPED_TRACE(mode);
+    Sandbox sandbox;
+    const auto train =
+        sandbox.Train(With(kSmall, {"--mode=" + mode, "--ps=2", "--train_steps=100000000",
+                                    "--checkpoint_dir=" + Folder(sandbox), "--save_steps=40"}));
+    std::int64_t before = 0;
+    for (int life = 0; life < 4; ++life) {
+      Program program = sandbox.Start(train);
+      ASSERT_TRUE(sandbox.AwaitStep(before + 200)) << program.Err();
+      program.Signal(SIGKILL);
+      program.Wait();
+      EXPECT_EQ(sandbox.Leftovers(10), "");
+      const std::int64_t newest = NewestStep(Folder(sandbox));
+      EXPECT_GE(newest, before + 40);
+      before = newest;
+    }
+  }
+}
+
+TEST(CheckpointTest, KilledAtAnyPointOfASaveTheCheckpointBeforeIsThere) {
+  for (const std::string point : {"checkpoint.begin", "checkpoint.met", "checkpoint.written",
+                                  "checkpoint.committed"}) {
+    SCOPED_TRACE(point);
+    Sandbox sandbox;
+    const auto train =
+        sandbox.Train(With(kSmall, {"--mode=barrier", "--ps=2", "--train_steps=100000000",
+                                    "--checkpoint_dir=" + Folder(sandbox), "--save_steps=40"}));
+    sandbox.SetEnv("PASSEL_FAILPOINT", point + ":3:kill");
+    Program program = sandbox.Start(train);
+    const auto end = program.Wait();
+    ASSERT_TRUE(end.has_value()) << program.Err();
+    EXPECT_EQ(end->signal, SIGKILL) << program.Err();
+    EXPECT_EQ(sandbox.Leftovers(10), "");
+    const std::int64_t newest = NewestStep(Folder(sandbox));
+    sandbox.SetEnv("PASSEL_FAILPOINT", "");
+    Program again = sandbox.Start(train);
+    EXPECT_TRUE(again.WaitFor(fmt::format("model.ckpt-{}, global step", newest))) << again.Err();
+    ASSERT_TRUE(sandbox.AwaitStep(newest + 50)) << again.Err();
+    EXPECT_EQ(sandbox.Interrupt(again).code, 130);
+  }
+}
+
+TEST(CheckpointTest, AnInterruptedJobSavesItsLastStep) {
+  Sandbox sandbox;
+  const auto train = sandbox.Train(
+      With(kSmall, {"--train_steps=100000000", "--checkpoint_dir=" + Folder(sandbox)}));
+  Program program = sandbox.Start(train);
+  ASSERT_TRUE(sandbox.AwaitStep(100)) << program.Err();
+  const Outcome end = sandbox.Interrupt(program);
+  const std::int64_t newest = NewestStep(Folder(sandbox));
+  EXPECT_GE(newest, 100);
+  EXPECT_THAT(end.err, HasSubstr(fmt::format("/model.ckpt-{} in", newest)));
+  const Result<CheckpointSet> set = CheckpointSet::OpenNewest(Folder(sandbox));
+  EXPECT_TRUE(set.ok() && set->words().exact);
+}
+
+TEST(CheckpointTest, ASecondJobInTheFolderIsRefused) {
+  Sandbox sandbox;
+  const std::string folder = "--checkpoint_dir=" + Folder(sandbox);
+  Program program = sandbox.Start(sandbox.Train(With(kSmall, {"--train_steps=100000000", folder})));
+  ASSERT_TRUE(sandbox.AwaitStep(10)) << program.Err();
+  Sandbox other;
+  const std::string error = OnlyError(other.Run(other.Train(With(kSmall, {folder}))));
+  EXPECT_THAT(error, AllOf(HasSubstr("is the checkpoint folder of process"),
+                           HasSubstr("stop it first, or name another")));
+  sandbox.Interrupt(program);
+}
+
+TEST(CheckpointTest, ABrokenNewestGivesWayToTheOneBefore) {
+  Sandbox sandbox;
+  const auto train = [&](int steps) {
+    return sandbox.Run(sandbox.Train(
+        With(kSmall, {"--mode=barrier", fmt::format("--train_steps={}", steps), "--save_steps=20",
+                      "--checkpoint_dir=" + Folder(sandbox)})));
+  };
+  ASSERT_EQ(train(60).code, 0);
+  const std::string newest = Folder(sandbox) + "/model.ckpt-60.safetensors";
+  std::string bytes = ReadText(newest);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  WriteText(newest, bytes);
+  const Outcome outcome = train(80);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("the checkpoint before it is used"),
+                                 HasSubstr("goes on from " + Folder(sandbox) + "/model.ckpt-")));
+  EXPECT_TRUE(fs::exists(newest + ".corrupt"));
+  EXPECT_EQ(NewestStep(Folder(sandbox)), 80);
+}
+
+TEST(CheckpointTest, WhereNothingCanBeWrittenNothingBegins) {
+  Sandbox sandbox;
+  WriteText(sandbox.dir().path() + "/file", "x");
+  const std::string error = OnlyError(
+      sandbox.Run(sandbox.Train({"--checkpoint_dir=" + sandbox.dir().path() + "/file"})));
+  EXPECT_THAT(error, HasSubstr(sandbox.dir().path() + "/file"));
+  EXPECT_THAT(OnlyError(sandbox.Run(sandbox.Train({"--save_steps=5"}))),
+              HasSubstr("--checkpoint_dir"));
+  EXPECT_THAT(OnlyError(sandbox.Run(sandbox.Train({"--resume=/nowhere/model.ckpt-5"}))),
+              HasSubstr("there is no such checkpoint"));
+}
+
+TEST(CheckpointTest, AFolderThatIsGoneCostsNoTraining) {
+  Sandbox sandbox;
+  Program program = sandbox.Start(
+      sandbox.Train(With(kSmall, {"--train_steps=100000000", "--save_steps=50",
+                                  "--checkpoint_dir=" + Folder(sandbox)})));
+  ASSERT_TRUE(program.WaitFor("saved checkpoint")) << program.Err();
+  fs::remove_all(Folder(sandbox));
+  ASSERT_TRUE(program.WaitFor("no checkpoint was saved to")) << program.Err();
+  EXPECT_TRUE(sandbox.Advances(100)) << program.Err();
+  program.Signal(SIGINT);
+  const Outcome end = sandbox.Finish(program);
+  EXPECT_EQ(end.code, 130);
+  EXPECT_THAT(end.err, HasSubstr("the last checkpoint was not saved to"));
+}
+
+TEST(CheckpointTest, AJobByHandGoesOnWhenAllOfItWasKilled) {
+  Sandbox place;
+  const std::string folder = Folder(place);
+  const std::vector<std::string> flags =
+      With(With(kSmall, kEndless), {"--checkpoint_dir=" + folder, "--save_steps=30"});
+  {
+    HandStarted job(2, 2, flags);
+    job.StartAll();
+    ASSERT_TRUE(job.sandbox().AwaitStep(200)) << job["worker/0"].Err();
+    for (const char* task : {"worker/0", "worker/1", "ps/0", "ps/1"}) job.Kill(task);
+  }
+  const std::int64_t newest = NewestStep(folder);
+  EXPECT_GE(newest, 30);
+  HandStarted job(1, 2, flags);
+  job.StartAll();
+  EXPECT_TRUE(job["worker/0"].WaitFor(fmt::format("model.ckpt-{}, global step", newest)))
+      << job["worker/0"].Err();
+  ASSERT_TRUE(job.sandbox().AwaitStep(newest + 50)) << job["worker/0"].Err();
+  // The chief comes back: values are not rolled back, and saving goes on.
+  job.Kill("worker/0");
+  const std::int64_t step = job.sandbox().GlobalStep();
+  job.Start("worker/0");
+  ASSERT_TRUE(job.sandbox().AwaitStep(step + 100)) << job["worker/0"].Err();
+  EXPECT_TRUE(job["worker/0"].WaitFor("saved checkpoint")) << job["worker/0"].Err();
+  job.AskToStop();
+  for (const char* task : {"worker/0", "worker/1", "ps/0"}) {
+    EXPECT_EQ(job.Finish(task).code, 130) << task;
+  }
+}
+
+}  // namespace
+}  // namespace passel::testing
