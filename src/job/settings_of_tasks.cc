@@ -18,7 +18,11 @@ SettingGroup JobGroup() {
        {"config", At<&S::config>(), "YAML or JSON file with values for these flags", kNotInFile},
        {"job_id", At<&S::job_id>(), "Name of the job, for passel ctl. Default: job-<process id>"},
        {"max_restarts", At<&S::max_restarts>(),
-        "How often a worker that died is started again, at most. A ps always is", Within(0, 1000)},
+        "How often a worker that died is started again within --restart_window, at most. A ps is "
+        "unless it dies again and again at its start",
+        Within(0, 1000)},
+       {"restart_window", At<&S::restart_window>(),
+        "Seconds for which a restart counts. 0: until the job ends", Within(0, 31536000, " s")},
        {"grace", At<&S::grace>(),
         "Seconds that tasks get to end after Ctrl-C before they are killed",
         Within(0.1, 3600, " s")},

@@ -24,6 +24,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kTick{250};
 constexpr std::chrono::seconds kStartSlack{2};
+constexpr std::int64_t kSteadyNs = 1'000'000'000;
 
 }  // namespace
 
@@ -64,11 +65,15 @@ Status Supervisor::Start() {
   outcome_.pinned = options_.plan.binding == Binding::kCore;
   outcome_.worker_exits.assign(static_cast<std::size_t>(options_.workers), "did not start");
   arenas_.resize(static_cast<std::size_t>(options_.ps));
-  const auto add_children = [this](const char* job, int count) {
+  const auto window_ns = static_cast<std::int64_t>(options_.restart_window * 1e9);
+  const auto add_children = [&](const char* job, int count) {
     for (int i = 0; i < count; ++i) {
       Child& child = children_.emplace_back();
       child.job = job;
       child.index = i;
+      child.restarts.emplace(std::chrono::nanoseconds(window_ns),
+                             child.job == "ps" ? RestartPolicy::Counts::kFruitlessInARow
+                                               : RestartPolicy::Counts::kAllLives);
     }
   };
   add_children("ps", options_.ps);
@@ -137,6 +142,8 @@ Status Supervisor::StartChild(Child& child) {
   if (!process.ok()) return process.status().WithContext("cannot start " + child.Name());
   child.process.emplace(std::move(*process));
   ++child.starts;
+  child.started_ns = MonotonicNs();
+  child.steps_before = StepsOf(child);
   LogDebug("{} is process {}", child.Name(), child.process->pid());
   return {};
 }
@@ -158,15 +165,13 @@ void Supervisor::AddPlace(const Child& child, SpawnOptions* spawn) const {
 }
 
 JobOutcome Supervisor::Run(Progress& progress) {
-  while (AnyRunning("worker")) {
+  while (AnyLeft("worker")) {
     std::vector<pollfd> entries;
     entries.push_back({signals_.fd(), POLLIN, 0});
     for (const Child& child : children_) {
       if (child.process) entries.push_back({child.process->pidfd(), POLLIN, 0});
     }
-    // A first look at the arenas soon, then in peace.
-    const auto tick = HaveArenas() ? kTick : std::chrono::milliseconds(20);
-    ::poll(entries.data(), entries.size(), static_cast<int>(tick.count()));
+    ::poll(entries.data(), entries.size(), PollTimeoutMs());
     for (int signal; (signal = signals_.Next()) != 0;) HandleSignal(signal);
     FetchArenas();
     for (Child& child : children_) {
@@ -191,6 +196,7 @@ JobOutcome Supervisor::Run(Progress& progress) {
           fmt::format("tasks that did not end within {} s were killed", options_.grace));
       KillAll();
     }
+    StartThoseWhoseTimeHasCome();
     CheckStart();
     KillStragglers();
   }
@@ -202,9 +208,42 @@ JobOutcome Supervisor::Run(Progress& progress) {
   return outcome_;
 }
 
-bool Supervisor::AnyRunning(const std::string& job) const {
-  return std::any_of(children_.begin(), children_.end(),
-                     [&](const Child& c) { return c.job == job && c.process.has_value(); });
+// Those that are to be started again are not gone.
+bool Supervisor::AnyLeft(const std::string& job) const {
+  return std::ranges::any_of(children_, [&](const Child& c) {
+    return c.job == job && (c.process.has_value() || c.start_at_ns != 0);
+  });
+}
+
+// A first look at the arenas soon, then in peace; but a task that is to be started is not late.
+int Supervisor::PollTimeoutMs() const {
+  Deadline next = Deadline::After(HaveArenas() ? kTick : std::chrono::milliseconds(20));
+  for (const Child& child : children_) {
+    if (child.start_at_ns != 0 && child.start_at_ns < next.at_ns()) {
+      next = Deadline::At(child.start_at_ns);
+    }
+  }
+  return next.PollTimeoutMs();
+}
+
+void Supervisor::StartThoseWhoseTimeHasCome() {
+  for (Child& child : children_) {
+    if (child.start_at_ns != 0 && MonotonicNs() >= child.start_at_ns) StartAgain(child);
+  }
+}
+
+void Supervisor::StartAgain(Child& child) {
+  child.start_at_ns = 0;
+  nvtx::Mark(nvtx::Event::kTaskRestarted, child.index);
+  const bool ps = child.job == "ps";
+  if (ps) ++outcome_.ps_restarts;
+  const Status status = StartChild(child);
+  if (status.ok()) return;
+  child.gone = true;
+  outcome_.notes.push_back(status.message());
+  LogError("{}", status.message());
+  if (!ps) MarkDeadEverywhere(child);
+  if (ps || (child.index == 0 && !Initialized())) BeginStopping(kExitFailed, false);
 }
 
 void Supervisor::FetchArenas() {
@@ -236,6 +275,20 @@ bool Supervisor::ComputedOnGpu(const Child& worker) const {
   if (arenas_.empty() || arenas_[0] == nullptr) return false;
   const TaskSlot& slot = arenas_[0]->memory().tasks[worker.index];
   return slot.counters.device.load(std::memory_order_relaxed) == 2;
+}
+
+// Of all its lives, as it counts itself.
+std::uint64_t Supervisor::StepsOf(const Child& worker) const {
+  if (worker.job != "worker" || arenas_.empty() || arenas_[0] == nullptr) return 0;
+  const WorkerCounters& counters = arenas_[0]->memory().tasks[worker.index].counters;
+  return counters.local_steps.load(std::memory_order_relaxed);
+}
+
+// In the life that has just ended. Nobody counts what a ps does, but its start, and what makes it
+// fail there, takes less than a second.
+bool Supervisor::MadeProgress(const Child& child) const {
+  return child.job == "ps" ? MonotonicNs() - child.started_ns >= kSteadyNs
+                           : StepsOf(child) > child.steps_before;
 }
 
 std::vector<const shm::Arena*> Supervisor::arenas() const {

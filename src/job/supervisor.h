@@ -7,7 +7,8 @@
 // Who dies          What follows
 //   worker          The others go on. It is started again if max_restarts allows. The chief also
 //                   while the variables have no first values: nobody else writes them.
-//   ps              It is started again.
+//   ps              It is started again, unless it dies again and again at its start.
+//   either          By an exit code that another life would end with, too: job/restart_policy.h.
 //   the last worker The job is over: it failed unless one had reached the last step.
 //   evaluator       Nothing: it only reads.
 //   supervisor      The kernel kills everyone (PR_SET_PDEATHSIG).
@@ -36,6 +37,7 @@
 #include "job/job_status.h"
 #include "job/output_relay.h"
 #include "job/progress.h"
+#include "job/restart_policy.h"
 #include "job/shared_data.h"
 #include "job/signals.h"
 #include "job/stragglers.h"
@@ -47,9 +49,10 @@ struct SupervisorOptions {
   std::string job_id;
   int ps = 1;
   int workers = 2;
-  LaunchPlan plan;          ///< where each task runs
-  bool gpu_or_cpu = false;  ///< a worker that cannot use its GPU goes on on the CPU
-  int max_restarts = 0;     ///< of each worker; a ps is always started again
+  LaunchPlan plan;               ///< where each task runs
+  bool gpu_or_cpu = false;       ///< a worker that cannot use its GPU goes on on the CPU
+  int max_restarts = 0;          ///< of each worker, within restart_window
+  double restart_window = 3600;  ///< seconds; 0: the whole job
   bool evaluator = false;
   std::string data;        ///< ToJson(JobData), for those who ask the job
   DeviceSettings devices;  ///< of the workers
@@ -89,12 +92,20 @@ class Supervisor {
     std::optional<ExitState> last_exit;
     std::string end;  // how that was, in words; of a worker
     int starts = 0;
-    bool gone = false;      // it ended and is not started again
-    FileDescriptor errors;  // a pipe: why its last life failed, in its own words
+    std::int64_t started_ns = 0;            // MonotonicNs(): this life of it
+    std::uint64_t steps_before = 0;         // of a worker, in the lives before this one
+    std::optional<RestartPolicy> restarts;  // of a worker or a ps
+    std::int64_t start_at_ns = 0;           // MonotonicNs() at which its next life begins; 0: none
+    bool gone = false;                      // it ended and is not started again
+    FileDescriptor errors;                  // a pipe: why its last life failed, in its own words
     std::string Name() const { return job + "/" + std::to_string(index); }
   };
 
   Status StartChild(Child& child);
+  void StartAgain(Child& child);
+  void StartThoseWhoseTimeHasCome();
+  int PollTimeoutMs() const;
+  bool PlanRestart(Child& child, int most);
   void AddPlace(const Child& child, SpawnOptions* spawn) const;
   void HandleExit(Child& child, const ExitState& exit);
   void HandleWorkerExit(Child& child, const ExitState& exit);
@@ -105,6 +116,8 @@ class Supervisor {
   bool HaveArenas() const;
   bool Initialized() const;
   bool ComputedOnGpu(const Child& worker) const;
+  std::uint64_t StepsOf(const Child& worker) const;
+  bool MadeProgress(const Child& child) const;
   bool WasEvicted(const Child& worker) const;
   void MarkDeadEverywhere(const Child& worker);
   std::string ReadErrors(Child& child);
@@ -115,7 +128,7 @@ class Supervisor {
   static void End(Subprocess& process);
   void BeginStopping(int exit_code, bool interrupted);
   void KillAll();
-  bool AnyRunning(const std::string& job) const;
+  bool AnyLeft(const std::string& job) const;
   void EndOthers();
   void Conclude();
 

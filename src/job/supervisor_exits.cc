@@ -17,15 +17,26 @@
 namespace passel::job {
 namespace {
 
-constexpr int kMaxPsStarts = 100;
 constexpr std::chrono::milliseconds kLastLines{100};
-// Limits a chief that is killed again and again before it has written the first values.
-constexpr int kMaxChiefStarts = 5;
+// Whom the job cannot do without, a ps, or the chief until it has written the first values, is
+// started again so often at least, whatever --max_restarts says.
+constexpr int kLeastRestarts = 4;
 
 // How a worker ended. One that a signal told to leave does so with an exit code.
 std::string HowItEnded(const ExitState& exit) {
   if (exit.signalled || exit.code != kExitInterrupted) return exit.ToString();
   return "was ended by " + SignalName(SIGINT);
+}
+
+// By a code of ours that a task ends with after a line of level E.
+bool SaysWhy(const ExitState& exit) {
+  return !exit.signalled && (exit.code == kExitFailed || exit.code == kExitUsage);
+}
+
+// " in 0.4 s"; nothing for at once.
+std::string InWhatTime(std::int64_t at_ns) {
+  const std::int64_t left = at_ns - MonotonicNs();
+  return left <= 0 ? "" : fmt::format(" in {:.1f} s", 1e-9 * static_cast<double>(left));
 }
 
 }  // namespace
@@ -54,11 +65,12 @@ void Supervisor::HandleWorkerExit(Child& child, const ExitState& exit) {
   }
   any_worker_done_ |= done;
   const std::string why = ReadErrors(child);
-  const bool failed = !exit.signalled && (exit.code == kExitUsage || exit.code == kExitFailed);
+  const ExitRule& rule = RuleFor(exit);
   const bool missing_chief = child.index == 0 && !Initialized();
-  const bool again = !done && !stopping_ && !stopped && !failed && !child.gone &&
-                     (child.starts <= options_.max_restarts ||
-                      (missing_chief && exit.signalled && child.starts < kMaxChiefStarts));
+  const int most = missing_chief && exit.signalled ? std::max(options_.max_restarts, kLeastRestarts)
+                                                   : options_.max_restarts;
+  const bool again = rule.worker == AfterExit::kAgain && !stopping_ && !stopped && !child.gone &&
+                     PlanRestart(child, most);
   child.gone = !again;
   // It may have died before it could leave. After a clean end this changes nothing.
   MarkDeadEverywhere(child);
@@ -67,10 +79,14 @@ void Supervisor::HandleWorkerExit(Child& child, const ExitState& exit) {
   std::string what = fmt::format("{} {}", child.Name(), child.end);
   if (!why.empty()) what += ": " + why;
   outcome_.notes.push_back(what);
-  if (failed) {
+  if (rule.worker == AfterExit::kEndsJob) {
     // The first to fail says why; the others fail for the same reason, or are told to stop.
-    if (!why.empty()) LogError("{}", why);
-    BeginStopping(exit.code, false);
+    if (!why.empty()) {
+      LogError("{}", why);
+    } else if (!SaysWhy(exit)) {
+      LogError("{}", what);
+    }
+    BeginStopping(rule.job_code, false);
     return;
   }
   if (!again && missing_chief) {
@@ -78,19 +94,22 @@ void Supervisor::HandleWorkerExit(Child& child, const ExitState& exit) {
     BeginStopping(kExitFailed, false);
     return;
   }
+  const std::string used_up = options_.max_restarts > 0 && rule.worker == AfterExit::kAgain
+                                  ? fmt::format(" (--max_restarts {} is used up)", most)
+                                  : "";
   LogWarning("{}{}", what,
-             again                  ? "; starting it again"
-             : AnyRunning("worker") ? "; the others go on"
-                                    : "");
-  if (!again) return;
-  nvtx::Mark(nvtx::Event::kTaskRestarted, child.index);
-  if (const Status status = StartChild(child); !status.ok()) {
-    child.gone = true;
-    outcome_.notes.push_back(status.message());
-    LogError("{}", status.message());
-    MarkDeadEverywhere(child);
-    if (missing_chief) BeginStopping(kExitFailed, false);
-  }
+             again               ? "; starting it again" + InWhatTime(child.start_at_ns)
+             : AnyLeft("worker") ? "; the others go on" + used_up
+                                 : used_up);
+  StartThoseWhoseTimeHasCome();
+}
+
+// False: no restart is left.
+bool Supervisor::PlanRestart(Child& child, int most) {
+  const std::int64_t now = MonotonicNs();
+  const std::optional<std::int64_t> at = child.restarts->Next(now, MadeProgress(child), most);
+  child.start_at_ns = at.value_or(0);
+  return at.has_value();
 }
 
 // This life of it, whoever comes to say so first: the one who killed it, or we.
@@ -103,28 +122,26 @@ bool Supervisor::WasEvicted(const Child& worker) const {
 
 void Supervisor::HandlePsExit(Child& child, const ExitState& exit) {
   if (stopping_) return;
-  if (!exit.signalled && exit.code == kExitUsage) {
-    outcome_.notes.push_back(fmt::format("{} {}", child.Name(), exit.ToString()));
-    BeginStopping(kExitUsage, false);
-    return;
-  }
   FetchArenas();  // what it had handed to us before it died
   nvtx::Mark(nvtx::Event::kTaskDied, child.index);
   const std::string what = fmt::format("{} {}", child.Name(), exit.ToString());
   outcome_.notes.push_back(what);
-  if (child.starts >= kMaxPsStarts) {
-    LogError("{}; it was started {} times: giving up", what, child.starts);
+  const ExitRule& rule = RuleFor(exit);
+  if (rule.ps == AfterExit::kEndsJob) {
+    if (!SaysWhy(exit)) LogError("{}", what);
+    BeginStopping(rule.job_code, false);
+    return;
+  }
+  if (!PlanRestart(child, std::max(options_.max_restarts, kLeastRestarts))) {
+    LogError("{}; {} times in a row it has ended within a second of its start: giving up", what,
+             child.restarts->used() + 1);
     BeginStopping(kExitFailed, false);
     return;
   }
-  LogWarning("{}; starting it again{}", what,
-             arenas_[static_cast<std::size_t>(child.index)] ? " on the same arena" : "");
-  ++outcome_.ps_restarts;
-  nvtx::Mark(nvtx::Event::kTaskRestarted, child.index);
-  if (const Status status = StartChild(child); !status.ok()) {
-    LogError("{}", status.message());
-    BeginStopping(kExitFailed, false);
-  }
+  LogWarning("{}; starting it again{}{}", what,
+             arenas_[static_cast<std::size_t>(child.index)] ? " on the same arena" : "",
+             InWhatTime(child.start_at_ns));
+  StartThoseWhoseTimeHasCome();
 }
 
 void Supervisor::HandleEvaluatorExit(Child& child, const ExitState& exit) {

@@ -38,6 +38,11 @@ void Supervisor::BeginStopping(int exit_code, bool interrupted) {
   outcome_.interrupted |= interrupted;
   if (!arenas_.empty() && arenas_[0]) SetStopFlag();
   for (Child& child : children_) {
+    if (child.start_at_ns != 0) {  // it will not come back
+      child.start_at_ns = 0;
+      child.gone = true;
+      if (child.job == "worker") MarkDeadEverywhere(child);
+    }
     if (child.job == "worker" && child.process) End(*child.process);
   }
 }

@@ -129,6 +129,7 @@ class TrainJob {
     options.plan = setup_.plan;
     options.gpu_or_cpu = setup_.may_fall_back;
     options.max_restarts = settings_.max_restarts;
+    options.restart_window = settings_.restart_window;
     options.grace = settings_.grace;
     options.evaluator = settings_.evaluator;
     options.data = about_data_;

@@ -27,6 +27,7 @@ struct TrainSettings {
   bool gpu_per_worker = false;  ///< fewer GPUs than workers are an error, as the preset wants it
   std::string job_id;
   int max_restarts = 0;
+  double restart_window = 3600;  ///< seconds; 0: the whole job
   double grace = 25;
   bool evaluator = false;
   bool print_placement = false;
