@@ -121,6 +121,7 @@ std::string Summary(const JobReport& r) {
     if (skipped > 0) text += fmt::format(", {} gradients skipped (not finite)", skipped);
     text += fmt::format(", {}\n", index < r.worker_exits.size() ? r.worker_exits[index] : "");
   }
+  text += r.lives.InWords();
   for (const std::string& note : r.notes) text += fmt::format("note: {}\n", note);
   return text;
 }
@@ -159,7 +160,6 @@ std::string ToJson(const JobReport& r) {
   json["optimizer"] = r.optimizer;
   json["data"] = r.data;
   json["ps"] = r.ps;
-  json["ps_restarts"] = r.ps_restarts;
   json["pinned"] = r.pinned;
   json["interrupted"] = r.interrupted;
   json["exit_code"] = r.exit_code;
@@ -193,6 +193,7 @@ std::string ToJson(const JobReport& r) {
   }
   CountsOfAll(r).DescribeCounts(&json);
   json["workers"] = workers;
+  r.lives.Describe(&json);
   json["notes"] = r.notes;
   json["run"] = RunToJson(r.run);
   json["curve"] = Json::MakeList();

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "job/job_status.h"
 #include "job/learning_curve.h"
+#include "job/life_log.h"
 #include "job/run_info.h"
 #include "store/shard_memory.h"
 #include "train/worker_loop.h"
@@ -27,13 +28,13 @@ struct JobReport {
   bool pinned = false;
   bool interrupted = false;
   int exit_code = 0;
-  int ps_restarts = 0;
   double seconds = 0;          ///< from the start of the program to the end of the last worker
   double startup_seconds = 0;  ///< from the start of the program to the first step
   std::optional<TestResult> test;
   std::optional<std::int64_t> values_step;  ///< global step of the values, where it is not status's
   JobStatus status;
   std::vector<std::string> worker_exits;
+  LifeLog lives;
   std::vector<std::string> notes;
 
   /// What the arena says of the job, and with it when training began.

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,6 +26,16 @@ namespace {
 constexpr std::chrono::milliseconds kTick{250};
 constexpr std::chrono::seconds kStartSlack{2};
 constexpr std::int64_t kSteadyNs = 1'000'000'000;
+
+// A task takes four descriptors here: the pipes of its output, that of its errors, its pidfd. For
+// hundreds of tasks the usual soft limit is too low.
+void RaiseDescriptorLimit(rlim_t tasks) {
+  constexpr rlim_t kOthers = 128;
+  struct rlimit limit {};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= 4 * tasks + kOthers) return;
+  limit.rlim_cur = std::min(limit.rlim_max, 4 * tasks + kOthers);
+  ::setrlimit(RLIMIT_NOFILE, &limit);  // if it fails, the sentence comes where it is too low
+}
 
 }  // namespace
 
@@ -55,6 +66,7 @@ Status Supervisor::Start() {
     PASSEL_ASSIGN_OR_RETURN(FileDescriptor socket, Listen(options_.job_id, Role::kPs, shard));
     listening_.push_back(std::move(socket));
   }
+  RaiseDescriptorLimit(static_cast<rlim_t>(options_.ps + options_.workers + 1));
   token_ = JobToken::Generate();
   PASSEL_ASSIGN_OR_RETURN(token_file_, CreateConstantFile("passel.token", token_.bytes().data(),
                                                           token_.bytes().size()));
@@ -121,8 +133,9 @@ Status Supervisor::StartChild(Child& child) {
   // A pinned worker sees one core: what the job has is decided here.
   const WaitOptions waits = MakeWaitOptions(config_, options_.workers, num_cpus_);
   flags.spin_us = static_cast<double>(waits.spin.count()) * 1e-3;
-  spawn.out = output_->out();
-  spawn.err = output_->err();
+  PASSEL_ASSIGN_OR_RETURN(const OutputRelay::Ends output, output_->Open(IndexOf(child)));
+  spawn.out = output.out.get();
+  spawn.err = output.err();
   // As main() wants it: a child need not execute itself again.
   spawn.environment.emplace_back("OPENBLAS_NUM_THREADS=1");
   int pipe_fds[2];
@@ -144,6 +157,7 @@ Status Supervisor::StartChild(Child& child) {
   ++child.starts;
   child.started_ns = MonotonicNs();
   child.steps_before = StepsOf(child);
+  outcome_.lives.Add(TaskStart{child.Name(), child.starts, SinceStart()});
   LogDebug("{} is process {}", child.Name(), child.process->pid());
   return {};
 }
@@ -236,7 +250,6 @@ void Supervisor::StartAgain(Child& child) {
   child.start_at_ns = 0;
   nvtx::Mark(nvtx::Event::kTaskRestarted, child.index);
   const bool ps = child.job == "ps";
-  if (ps) ++outcome_.ps_restarts;
   const Status status = StartChild(child);
   if (status.ok()) return;
   child.gone = true;
@@ -268,6 +281,15 @@ bool Supervisor::Initialized() const {
   return HaveArenas() && std::all_of(arenas_.begin(), arenas_.end(), [](const auto& a) {
            return a->memory().state->initialized.load(std::memory_order_acquire) != 0;
          });
+}
+
+// For the relay of its output.
+int Supervisor::IndexOf(const Child& child) const {
+  return static_cast<int>(&child - children_.data());
+}
+
+double Supervisor::SinceStart() const {
+  return 1e-9 * static_cast<double>(MonotonicNs() - options_.program_start_ns);
 }
 
 // In the life before, as it wrote itself.

@@ -35,6 +35,8 @@
 #include "job/device_settings.h"
 #include "job/job_config.h"
 #include "job/job_status.h"
+#include "job/life_log.h"
+#include "job/oom_watch.h"
 #include "job/output_relay.h"
 #include "job/progress.h"
 #include "job/restart_policy.h"
@@ -54,9 +56,10 @@ struct SupervisorOptions {
   int max_restarts = 0;          ///< of each worker, within restart_window
   double restart_window = 3600;  ///< seconds; 0: the whole job
   bool evaluator = false;
-  std::string data;        ///< ToJson(JobData), for those who ask the job
-  DeviceSettings devices;  ///< of the workers
-  double grace = 25;       ///< seconds from the wish to end to SIGKILL
+  std::string data;                   ///< ToJson(JobData), for those who ask the job
+  DeviceSettings devices;             ///< of the workers
+  double grace = 25;                  ///< seconds from the wish to end to SIGKILL
+  std::int64_t program_start_ns = 0;  ///< MonotonicNs() from which times of lives are counted
 };
 
 /// How a job ended.
@@ -65,7 +68,7 @@ struct JobOutcome {
   bool interrupted = false;               ///< by a signal or by `passel ctl stop`
   std::vector<std::string> notes;         ///< sentences about what did not go as planned
   std::vector<std::string> worker_exits;  ///< [workers] "exited with 0", ...
-  int ps_restarts = 0;
+  LifeLog lives;
   bool pinned = false;
 };
 
@@ -97,6 +100,7 @@ class Supervisor {
     std::optional<RestartPolicy> restarts;  // of a worker or a ps
     std::int64_t start_at_ns = 0;           // MonotonicNs() at which its next life begins; 0: none
     bool gone = false;                      // it ended and is not started again
+    bool stalled = false;                   // we have killed it, since it did not answer
     FileDescriptor errors;                  // a pipe: why its last life failed, in its own words
     std::string Name() const { return job + "/" + std::to_string(index); }
   };
@@ -111,6 +115,10 @@ class Supervisor {
   void HandleWorkerExit(Child& child, const ExitState& exit);
   void HandlePsExit(Child& child, const ExitState& exit);
   void HandleEvaluatorExit(Child& child, const ExitState& exit);
+  void AddDeath(const Child& child, const ExitState& exit, const std::string& cause);
+  std::string AfterFirstDeath() const;
+  int IndexOf(const Child& child) const;
+  double SinceStart() const;
   void HandleSignal(int signal);
   void FetchArenas();
   bool HaveArenas() const;
@@ -146,6 +154,7 @@ class Supervisor {
   std::vector<Child> children_;                      // ps first
   std::vector<std::unique_ptr<shm::Arena>> arenas_;  // [ps]; null until it is there
   std::unique_ptr<ArenaFetcher> fetcher_;
+  OomWatch oom_;
   int num_cpus_ = 1;
   JobOutcome outcome_;
   bool stopping_ = false;

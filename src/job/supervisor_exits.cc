@@ -21,6 +21,8 @@ constexpr std::chrono::milliseconds kLastLines{100};
 // Whom the job cannot do without, a ps, or the chief until it has written the first values, is
 // started again so often at least, whatever --max_restarts says.
 constexpr int kLeastRestarts = 4;
+// Of a cause with the words of the task itself.
+constexpr std::size_t kMostCauseBytes = 1000;
 
 // How a worker ended. One that a signal told to leave does so with an exit code.
 std::string HowItEnded(const ExitState& exit) {
@@ -42,7 +44,7 @@ std::string InWhatTime(std::int64_t at_ns) {
 }  // namespace
 
 void Supervisor::HandleExit(Child& child, const ExitState& exit) {
-  output_->Settle(kLastLines);  // its own words come first
+  output_->Settle(IndexOf(child), kLastLines);  // its own words come first
   if (child.job == "ps") {
     HandlePsExit(child, exit);
   } else if (child.job == "evaluator") {
@@ -58,10 +60,14 @@ void Supervisor::HandleWorkerExit(Child& child, const ExitState& exit) {
   const bool stopped =  // see Run(); without the flag somebody has sent SIGINT to it alone
       !exit.signalled && exit.code == kExitInterrupted && StopFlag();
   child.end = stopping_ || stopped ? exit.ToString() : HowItEnded(exit);
-  if (WasEvicted(child) && exit.signalled && exit.code == SIGKILL) {
-    child.end =
-        fmt::format("was evicted: it did not answer for {:g} s (--stall_limit) and was killed",
-                    1e-9 * static_cast<double>(config_.stall_limit_ns));
+  if (exit.signalled && exit.code == SIGKILL && !killed_) {
+    if (child.stalled || WasEvicted(child)) {
+      child.end =
+          fmt::format("was evicted: it did not answer for {:g} s (--stall_limit) and was killed",
+                      1e-9 * static_cast<double>(config_.stall_limit_ns));
+    } else {
+      child.end += oom_.Explain();
+    }
   }
   any_worker_done_ |= done;
   const std::string why = ReadErrors(child);
@@ -76,21 +82,23 @@ void Supervisor::HandleWorkerExit(Child& child, const ExitState& exit) {
   MarkDeadEverywhere(child);
   if (done || stopping_ || stopped) return;
   nvtx::Mark(nvtx::Event::kTaskDied, child.index);
-  std::string what = fmt::format("{} {}", child.Name(), child.end);
-  if (!why.empty()) what += ": " + why;
-  outcome_.notes.push_back(what);
+  const std::string cause = why.empty() ? child.end : child.end + ": " + why;
+  const std::string what = child.Name() + " " + cause;
+  AddDeath(child, exit, cause);
   if (rule.worker == AfterExit::kEndsJob) {
     // The first to fail says why; the others fail for the same reason, or are told to stop.
+    const bool first = outcome_.lives.num_deaths() == 1;
     if (!why.empty()) {
-      LogError("{}", why);
+      LogError("{}{}", why, first ? "" : AfterFirstDeath());
     } else if (!SaysWhy(exit)) {
-      LogError("{}", what);
+      LogError("{}{}", what, first ? "" : AfterFirstDeath());
     }
     BeginStopping(rule.job_code, false);
     return;
   }
   if (!again && missing_chief) {
-    LogError("{}; without the chief the variables get no first values: giving up", what);
+    LogError("{}; without the chief the variables get no first values: giving up{}", what,
+             AfterFirstDeath());
     BeginStopping(kExitFailed, false);
     return;
   }
@@ -102,6 +110,19 @@ void Supervisor::HandleWorkerExit(Child& child, const ExitState& exit) {
              : AnyLeft("worker") ? "; the others go on" + used_up
                                  : used_up);
   StartThoseWhoseTimeHasCome();
+}
+
+// Before its next life, in which its last lines are others.
+void Supervisor::AddDeath(const Child& child, const ExitState& exit, const std::string& cause) {
+  outcome_.lives.Add(TaskDeath{child.Name(), child.starts, SinceStart(),
+                               cause.substr(0, kMostCauseBytes), exit,
+                               output_->LastLines(IndexOf(child))});
+}
+
+// For the last line of a job that fails, which is not always about its first misfortune.
+std::string Supervisor::AfterFirstDeath() const {
+  const std::string first = outcome_.lives.FirstDeath();
+  return first.empty() ? "" : "; " + first;
 }
 
 // False: no restart is left.
@@ -124,8 +145,10 @@ void Supervisor::HandlePsExit(Child& child, const ExitState& exit) {
   if (stopping_) return;
   FetchArenas();  // what it had handed to us before it died
   nvtx::Mark(nvtx::Event::kTaskDied, child.index);
-  const std::string what = fmt::format("{} {}", child.Name(), exit.ToString());
-  outcome_.notes.push_back(what);
+  std::string cause = exit.ToString();
+  if (exit.signalled && exit.code == SIGKILL) cause += oom_.Explain();
+  const std::string what = child.Name() + " " + cause;
+  AddDeath(child, exit, cause);
   const ExitRule& rule = RuleFor(exit);
   if (rule.ps == AfterExit::kEndsJob) {
     if (!SaysWhy(exit)) LogError("{}", what);
@@ -133,8 +156,8 @@ void Supervisor::HandlePsExit(Child& child, const ExitState& exit) {
     return;
   }
   if (!PlanRestart(child, std::max(options_.max_restarts, kLeastRestarts))) {
-    LogError("{}; {} times in a row it has ended within a second of its start: giving up", what,
-             child.restarts->used() + 1);
+    LogError("{}; {} times in a row it has ended within a second of its start: giving up{}", what,
+             child.restarts->used() + 1, AfterFirstDeath());
     BeginStopping(kExitFailed, false);
     return;
   }
@@ -149,10 +172,10 @@ void Supervisor::HandleEvaluatorExit(Child& child, const ExitState& exit) {
   const bool done = !exit.signalled && (exit.code == kExitDone || exit.code == kExitInterrupted);
   if (done || killed_) return;
   const std::string why = ReadErrors(child);
-  std::string what = fmt::format("{} {}", child.Name(), exit.ToString());
-  if (!why.empty()) what += ": " + why;
-  LogWarning("{}{}", what, stopping_ ? "" : "; training goes on without it");
-  outcome_.notes.push_back(std::move(what));
+  std::string cause = exit.ToString();
+  if (!why.empty()) cause += ": " + why;
+  LogWarning("{} {}{}", child.Name(), cause, stopping_ ? "" : "; training goes on without it");
+  AddDeath(child, exit, cause);
 }
 
 // Why the last life of this task failed, in its own words.
@@ -174,7 +197,7 @@ void Supervisor::CheckStart() {
       "the lines above, or raise --start_wait",
       1e-9 * static_cast<double>(config_.start_wait_ns));
   outcome_.notes.push_back(what);
-  LogError("{}", what);
+  LogError("{}{}", what, AfterFirstDeath());
   BeginStopping(kExitFailed, false);
 }
 
@@ -199,6 +222,7 @@ void Supervisor::KillStragglers() {
       return;
     }
     child.gone = true;
+    child.stalled = true;
     LogWarning(
         "{} made no step for {:g} s after the first worker was {} (--stall_limit): killing it",
         child.Name(), 1e-9 * static_cast<double>(config_.stall_limit_ns),
@@ -227,6 +251,7 @@ void Supervisor::Conclude() {
     } else {
       outcome_.exit_code = kExitFailed;
       outcome_.notes.emplace_back("no worker is left: training did not reach its last step");
+      LogError("{}{}", outcome_.notes.back(), AfterFirstDeath());
     }
   }
 }

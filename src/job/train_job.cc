@@ -114,7 +114,7 @@ class TrainJob {
     report_.exit_code = outcome.exit_code;
     report_.interrupted = outcome.interrupted;
     report_.pinned = outcome.pinned;
-    report_.ps_restarts = outcome.ps_restarts;
+    report_.lives = outcome.lives;
     report_.worker_exits = outcome.worker_exits;
     report_.notes = outcome.notes;
     TakeArenas();
@@ -130,6 +130,7 @@ class TrainJob {
     options.gpu_or_cpu = setup_.may_fall_back;
     options.max_restarts = settings_.max_restarts;
     options.restart_window = settings_.restart_window;
+    options.program_start_ns = report_.program_start_ns;
     options.grace = settings_.grace;
     options.evaluator = settings_.evaluator;
     options.data = about_data_;

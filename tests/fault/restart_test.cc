@@ -72,6 +72,56 @@ TEST(RestartWindowTest, RestartsCountWithinIt) {
   KillTwice("0.2", std::chrono::milliseconds(250), true);
 }
 
+// Which life of whom began and ended when, and what it said last.
+TEST(LivesTest, AreInTheReportAndTheFirstDeathInTheSummary) {
+  Sandbox sandbox;
+  const std::string path = sandbox.dir().File("r");
+  Program train = sandbox.Start(
+      sandbox.Train({"--train_steps=100000000", "--max_restarts=1", "--log_lines=dist-mnist",
+                     "--log_step_count_steps=100000", "--report=" + path}));
+  ASSERT_TRUE(train.WaitFor("Worker 1: Session initialization complete.")) << train.Out();
+  ASSERT_TRUE(sandbox.Advances(20)) << train.Err();
+  ::kill(sandbox.TaskPid("worker", 1), SIGKILL);
+  ASSERT_TRUE(train.WaitFor("worker/1 was killed by SIGKILL (9); starting it again"))
+      << train.Err();
+  ::kill(sandbox.TaskPid("ps", 0), SIGTERM);
+  ASSERT_TRUE(train.WaitFor("ps/0 exited with 0; starting it again")) << train.Err();
+  ASSERT_TRUE(sandbox.Advances(20)) << train.Err();
+  const Outcome outcome = sandbox.Interrupt(train);
+
+  const nlohmann::json report = ReadJson(path);
+  ASSERT_TRUE(report.is_object());
+  std::vector<std::string> starts;
+  double before = 0;
+  for (const nlohmann::json& start : report["starts"]) {
+    starts.push_back(
+        fmt::format("{} {}", start["task"].get<std::string>(), start["life"].get<int>()));
+    EXPECT_GE(start["at_s"].get<double>(), before);
+    before = start["at_s"].get<double>();
+  }
+  EXPECT_THAT(starts,
+              ::testing::ElementsAre("ps/0 1", "worker/0 1", "worker/1 1", "worker/1 2", "ps/0 2"));
+  EXPECT_LE(before, report["seconds"].get<double>());
+  ASSERT_EQ(report["deaths"].size(), 2u) << report["deaths"];
+  const nlohmann::json &worker = report["deaths"][0], &ps = report["deaths"][1];
+  EXPECT_EQ(worker["task"], "worker/1");
+  EXPECT_EQ(worker["life"], 1);
+  EXPECT_EQ(worker["signal"], SIGKILL);
+  EXPECT_TRUE(worker["exit_code"].is_null());
+  EXPECT_EQ(worker["restarted"], true);
+  EXPECT_GE(worker["at_s"].get<double>(), report["starts"][2]["at_s"].get<double>());
+  EXPECT_LE(worker["at_s"].get<double>(), report["starts"][3]["at_s"].get<double>());
+  EXPECT_THAT(worker["last_lines"].dump(), HasSubstr("Worker 1: Session initialization complete."));
+  EXPECT_THAT(worker["last_lines"].dump(), Not(HasSubstr("Worker 0: ")));
+  EXPECT_EQ(ps["task"], "ps/0");
+  EXPECT_EQ(ps["exit_code"], 0);
+  EXPECT_EQ(report["ps_restarts"], 1);
+  EXPECT_THAT(outcome.out, AllOf(::testing::ContainsRegex(
+                                     "worker/1 died first, after [0-9.]+ s: it was killed by "
+                                     "SIGKILL \\(9\\); its last lines:\n  "),
+                                 HasSubstr("ps/0 died, after "), Not(HasSubstr("note: worker"))));
+}
+
 // A chief that never gets to train, so that the pauses grow.
 TEST(RestartPauseTest, EndsWithTheWishToStop) {
   Sandbox sandbox;

@@ -95,11 +95,13 @@ TEST(InterruptedWorkerTest, SigintToOneAloneIsNamedLikeAnyOtherSignal) {
   EXPECT_EQ(sandbox.Finish(train, 4).code, 130);
   const nlohmann::json json = ReadJson(report);
   ASSERT_TRUE(json.is_object());
-  std::vector<std::string> notes;
-  for (const nlohmann::json& note : json["notes"]) notes.push_back(note.get<std::string>());
-  EXPECT_THAT(notes, ::testing::UnorderedElementsAre("worker/1 was ended by SIGINT (2)",
-                                                     "worker/1 was ended by SIGINT (2)",
-                                                     HasSubstr("stopped on request")));
+  ASSERT_EQ(json["deaths"].size(), 2u) << json["deaths"];
+  for (const nlohmann::json& death : json["deaths"]) {
+    EXPECT_EQ(death["task"], "worker/1");
+    EXPECT_EQ(death["cause"], "was ended by SIGINT (2)");
+  }
+  ASSERT_EQ(json["notes"].size(), 1u) << json["notes"];
+  EXPECT_THAT(json["notes"][0].get<std::string>(), HasSubstr("stopped on request"));
   EXPECT_EQ(train.Err().find("worker/0 was ended"), std::string::npos);
   EXPECT_EQ(json["workers"][1]["exit"], "was ended by SIGINT (2)") << json["workers"].dump();
   EXPECT_EQ(json["workers"][0]["exit"], "exited with 130");
