@@ -2,8 +2,10 @@
 
 #pragma once
 
+#include <optional>
 #include <string>
 
+#include "base/deadline.h"
 #include "base/status.h"
 #include "compute/row_parts.h"
 #include "data/dataset.h"
@@ -22,6 +24,8 @@ struct Conclusion {
   const std::string& report;  ///< that of --report or ""
   bool evaluator = false;     ///< the result is a line in the words of an evaluator, too
   bool evaluate = true;       ///< false: the user has given the evaluation up already
+  /// The evaluation ends then, finished or not, and nobody is waited for who reads no results.
+  std::optional<Deadline> end_by = {};
 };
 
 /// Evaluates on the test images, unless `report` has a result of them; saves; prints the summary;

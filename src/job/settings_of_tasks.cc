@@ -24,7 +24,8 @@ SettingGroup JobGroup() {
        {"restart_window", At<&S::restart_window>(),
         "Seconds for which a restart counts. 0: until the job ends", Within(0, 31536000, " s")},
        {"grace", At<&S::grace>(),
-        "Seconds that tasks get to end after Ctrl-C before they are killed",
+        "Seconds from the wish to end (Ctrl-C, SIGTERM) to the end. Tasks that have not ended are "
+        "killed when a fifth of it, at most 5 s, is left",
         Within(0.1, 3600, " s")},
        {"print_placement", At<&S::print_placement>(),
         "Print on which ps each variable would be, and end", kNotInFile},

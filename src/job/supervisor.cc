@@ -205,11 +205,7 @@ JobOutcome Supervisor::Run(Progress& progress) {
       }
       progress.Update(status);
     }
-    if (stopping_ && !killed_ && MonotonicNs() >= kill_at_ns_) {
-      outcome_.notes.push_back(
-          fmt::format("tasks that did not end within {} s were killed", options_.grace));
-      KillAll();
-    }
+    LookAtTheClock();
     StartThoseWhoseTimeHasCome();
     CheckStart();
     KillStragglers();

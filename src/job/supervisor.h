@@ -25,6 +25,7 @@
 #include <string>
 #include <vector>
 
+#include "base/deadline.h"
 #include "base/file_descriptor.h"
 #include "base/status.h"
 #include "base/subprocess.h"
@@ -58,7 +59,7 @@ struct SupervisorOptions {
   bool evaluator = false;
   std::string data;                   ///< ToJson(JobData), for those who ask the job
   DeviceSettings devices;             ///< of the workers
-  double grace = 25;                  ///< seconds from the wish to end to SIGKILL
+  double grace = 25;                  ///< seconds from the wish to end to the end
   std::int64_t program_start_ns = 0;  ///< MonotonicNs() from which times of lives are counted
 };
 
@@ -70,6 +71,8 @@ struct JobOutcome {
   std::vector<std::string> worker_exits;  ///< [workers] "exited with 0", ...
   LifeLog lives;
   bool pinned = false;
+  /// Somebody has told the job to go, and may kill it some time after this.
+  std::optional<Deadline> end_by;
 };
 
 class Supervisor {
@@ -136,6 +139,8 @@ class Supervisor {
   static void End(Subprocess& process);
   void BeginStopping(int exit_code, bool interrupted);
   void KillAll();
+  void LeaveBehind(Child& child, Deadline deadline);
+  void LookAtTheClock();
   bool AnyLeft(const std::string& job) const;
   void EndOthers();
   void Conclude();
@@ -160,6 +165,8 @@ class Supervisor {
   bool stopping_ = false;
   bool killed_ = false;
   std::int64_t kill_at_ns_ = 0;
+  std::int64_t leave_at_ns_ =
+      0;  // MonotonicNs(): whom SIGKILL has not ended by then is left behind
   std::int64_t start_limit_ns_ = 0;  // MonotonicNs() at which the variables must have values
   bool any_worker_done_ = false;
   Stragglers stragglers_;

@@ -44,7 +44,10 @@ std::string InWhatTime(std::int64_t at_ns) {
 }  // namespace
 
 void Supervisor::HandleExit(Child& child, const ExitState& exit) {
-  output_->Settle(IndexOf(child), kLastLines);  // its own words come first
+  // Its own words come first.
+  output_->Settle(IndexOf(child), stopping_ ? std::min<std::chrono::nanoseconds>(
+                                                  kLastLines, Deadline::At(kill_at_ns_).Remaining())
+                                            : kLastLines);
   if (child.job == "ps") {
     HandlePsExit(child, exit);
   } else if (child.job == "evaluator") {

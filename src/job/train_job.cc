@@ -10,11 +10,13 @@
 #include <utility>
 #include <vector>
 
+#include "base/deadline.h"
 #include "base/log.h"
 #include "base/namespaces.h"
 #include "compute/cpu_backend.h"
 #include "job/conclusion.h"
 #include "job/data_settings.h"
+#include "job/exit_code.h"
 #include "job/memory_need.h"
 #include "job/progress.h"
 #include "job/shared_data.h"
@@ -99,6 +101,10 @@ class TrainJob {
         std::make_unique<SingleProcessJob>(config_, plan_, *layout_, *data_, about_data_, signals);
     const Status status = alone_->Run(progress, &report_);
     progress.Finish();
+    if (report_.exit_code == kExitRestartMe) {
+      end_by_ = Deadline::After(
+          std::chrono::nanoseconds(static_cast<std::int64_t>(1e9 * settings_.grace)));
+    }
     if (status.ok()) layout_->Bind(alone_->values(), &values_);
     return status;
   }
@@ -117,6 +123,7 @@ class TrainJob {
     report_.lives = outcome.lives;
     report_.worker_exits = outcome.worker_exits;
     report_.notes = outcome.notes;
+    end_by_ = outcome.end_by;
     TakeArenas();
     return {};
   }
@@ -162,7 +169,8 @@ class TrainJob {
                                 settings_.save,
                                 settings_.report,
                                 settings_.evaluator,
-                                !(report_.interrupted && all_steps)};
+                                !(report_.interrupted && all_steps),
+                                end_by_};
     LearningCurve curve = progress.curve();
     curve.Add(report_.status, LastStepNs(report_.status));
     report_.curve = curve.points();
@@ -177,7 +185,8 @@ class TrainJob {
   std::string about_data_;  // ToJson(JobData)
   StorePlan plan_;
   std::optional<ModelLayout> layout_;
-  std::int64_t local_steps_ = 0;  // of all workers together
+  std::int64_t local_steps_ = 0;    // of all workers together
+  std::optional<Deadline> end_by_;  // as Conclusion::end_by
   // One of them, which holds the values.
   std::unique_ptr<SingleProcessJob> alone_;
   std::unique_ptr<Supervisor> supervisor_;

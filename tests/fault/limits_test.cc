@@ -174,7 +174,7 @@ TEST(LimitTest, WorkerThatTheKernelKillsForLackOfMemoryIsNamedWithThatCause) {
   if (!group.Killed()) GTEST_SKIP() << "the kernel does not count its victims here";
   Sandbox sandbox;
   const std::string report = sandbox.dir().File("r");
-  group.Limit(std::size_t{400} << 20);
+  group.Limit(std::size_t{200} << 20);
   Program train = sandbox.StartCommand(
       With({"sh", "-c", group.Enter() + "; exec \"$@\"", "sh", PASSEL_PROGRAM},
            sandbox.Train({"--train_steps=100000000", "--max_restarts=1", "--report=" + report})));
@@ -182,7 +182,7 @@ TEST(LimitTest, WorkerThatTheKernelKillsForLackOfMemoryIsNamedWithThatCause) {
   // It is to be the first victim when another process of the group takes too much.
   WriteText(fmt::format("/proc/{}/oom_score_adj", sandbox.TaskPid("worker", 1)), "1000");
   Program other =
-      sandbox.StartCommand({"sh", "-c", group.Enter() + "; exec head -c 600m /dev/zero | tail"});
+      sandbox.StartCommand({"sh", "-c", group.Enter() + "; exec head -c 300m /dev/zero | tail"});
   EXPECT_TRUE(train.WaitFor("worker/1 was killed by SIGKILL (9), out of memory? (oom_kill of "))
       << train.Err() << group.Killed().value_or(-1);
   sandbox.Finish(other);
