@@ -302,11 +302,12 @@ std::uint64_t Supervisor::StepsOf(const Child& worker) const {
   return counters.local_steps.load(std::memory_order_relaxed);
 }
 
-// In the life that has just ended. Nobody counts what a ps does, but its start, and what makes it
-// fail there, takes less than a second.
+// In the life that has just ended. Nobody counts what a ps does once its arena is there, but its
+// start, and what makes it fail there, takes less than a second.
 bool Supervisor::MadeProgress(const Child& child) const {
-  return child.job == "ps" ? MonotonicNs() - child.started_ns >= kSteadyNs
-                           : StepsOf(child) > child.steps_before;
+  if (child.job != "ps") return StepsOf(child) > child.steps_before;
+  return arenas_[static_cast<std::size_t>(child.index)] != nullptr &&
+         MonotonicNs() - child.started_ns >= kSteadyNs;
 }
 
 std::vector<const shm::Arena*> Supervisor::arenas() const {

@@ -20,7 +20,7 @@ namespace {
 constexpr std::chrono::milliseconds kLastLines{100};
 // Whom the job cannot do without, a ps, or the chief until it has written the first values, is
 // started again so often at least, whatever --max_restarts says.
-constexpr int kLeastRestarts = 4;
+constexpr int kLeastRestarts = 6;
 // Of a cause with the words of the task itself.
 constexpr std::size_t kMostCauseBytes = 1000;
 

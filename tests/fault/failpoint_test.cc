@@ -92,7 +92,7 @@ TEST(StartWindowTest, WhoDiesAgainAndAgainEndsTheJob) {
                   "worker/0 was killed by SIGKILL (9); without the chief the variables get no "
                   "first values: giving up"),
         {"arena.reserved",
-         "ps/0 was killed by SIGKILL (9); 5 times in a row it has ended within a second of its "
+         "ps/0 was killed by SIGKILL (9); 7 times in a row it has ended within a second of its "
          "start: giving up"}}) {
     Sandbox sandbox;
     sandbox.SetEnv("PASSEL_FAILPOINT", fmt::format("{}:1:kill", point));
@@ -100,7 +100,7 @@ TEST(StartWindowTest, WhoDiesAgainAndAgainEndsTheJob) {
     EXPECT_THAT(OnlyError(outcome, 1), HasSubstr(says));
     // The first restart comes at once.
     EXPECT_THAT(outcome.err, AllOf(HasSubstr("; starting it again\n"),
-                                   HasSubstr("; starting it again in 0.4 s\n")));
+                                   HasSubstr("; starting it again in 1.6 s\n")));
     EXPECT_EQ(sandbox.Leftovers(), "");
   }
 }
