@@ -133,14 +133,16 @@ Status Supervisor::StartChild(Child& child) {
   // A pinned worker sees one core: what the job has is decided here.
   const WaitOptions waits = MakeWaitOptions(config_, options_.workers, num_cpus_);
   flags.spin_us = static_cast<double>(waits.spin.count()) * 1e-3;
-  PASSEL_ASSIGN_OR_RETURN(const OutputRelay::Ends output, output_->Open(IndexOf(child)));
-  spawn.out = output.out.get();
-  spawn.err = output.err();
+  const std::string cannot = "cannot start " + child.Name();
+  const Result<OutputRelay::Ends> output = output_->Open(IndexOf(child));
+  if (!output.ok()) return output.status().WithContext(cannot);
+  spawn.out = output->out.get();
+  spawn.err = output->err();
   // As main() wants it: a child need not execute itself again.
   spawn.environment.emplace_back("OPENBLAS_NUM_THREADS=1");
   int pipe_fds[2];
   if (::pipe2(pipe_fds, O_CLOEXEC | O_NONBLOCK) != 0) {
-    return ErrnoStatus(errno, "cannot create a pipe");
+    return ErrnoStatus(errno, "cannot create a pipe").WithContext(cannot);
   }
   child.errors.Reset(pipe_fds[0]);
   const FileDescriptor errors_write(pipe_fds[1]);
@@ -152,7 +154,7 @@ Status Supervisor::StartChild(Child& child) {
   AddPlace(child, &spawn);
   const nvtx::Range range(nvtx::Event::kStartTask, child.index);
   Result<Subprocess> process = Subprocess::Spawn(spawn);
-  if (!process.ok()) return process.status().WithContext("cannot start " + child.Name());
+  if (!process.ok()) return process.status().WithContext(cannot);
   child.process.emplace(std::move(*process));
   ++child.starts;
   child.started_ns = MonotonicNs();

@@ -219,7 +219,7 @@ void Supervisor::KillStragglers() {
         children_, [&](const Child& c) { return c.job == "worker" && c.index == worker; });
     if (config_.on_stall == OnStall::kFail) {
       const Status why = KeepsFromEnding(child.Name(), child.process->pid(), config_);
-      LogError("{}", why.message());
+      LogError("{}{}", why.message(), AfterFirstDeath());
       outcome_.notes.push_back(why.message());
       BeginStopping(ExitCodeFor(why), false);
       return;

@@ -86,6 +86,16 @@ TEST(LimitTest, ProcessesAndThreadsThatMayNotBeStartedAreNamed) {
       AllOf(HasSubstr("matrix library"), HasSubstr("1 more thread"), HasSubstr("ulimit -u")));
 }
 
+TEST(LimitTest, SoftLimitOfDescriptorsIsRaisedForManyTasks) {
+  Sandbox sandbox;
+  const Outcome outcome =
+      RunBehind(sandbox, "ulimit -S -n 40", sandbox.Train({"--workers=8", "--train_steps=20"}));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(
+      Refusal(sandbox, "ulimit -n 40", sandbox.Train({"--workers=8"})),
+      AllOf(HasSubstr("cannot start worker/"), HasSubstr("open files"), HasSubstr("ulimit -n")));
+}
+
 TEST(LimitTest, ProcessorTimeThatIsUsedUpEndsTheJobWithASentence) {
   for (const std::vector<std::string>& processes :
        {std::vector<std::string>{"--ps=0", "--workers=1"}, {"--workers=1"}}) {

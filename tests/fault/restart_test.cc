@@ -122,6 +122,19 @@ TEST(LivesTest, AreInTheReportAndTheFirstDeathInTheSummary) {
                                  HasSubstr("ps/0 died, after "), Not(HasSubstr("note: worker"))));
 }
 
+// The last misfortune ends the job, but the first one may have led to it.
+TEST(LivesTest, LineOfAFailedJobNamesTheFirstDeath) {
+  Sandbox sandbox;
+  sandbox.SetEnv("PASSEL_FAILPOINT", "worker.computed:1500:exit126:" + sandbox.dir().File("once"));
+  Program train = sandbox.Start(sandbox.Train({"--train_steps=100000000"}));
+  ASSERT_TRUE(sandbox.Advances(20)) << train.Err();
+  ::kill(sandbox.TaskPid("ps", 0), SIGKILL);
+  EXPECT_THAT(OnlyError(sandbox.Finish(train, 20), 2),
+              ::testing::ContainsRegex("worker/[01] exited with 126; ps/0 died first, after "
+                                       "[0-9.]+ s: it was killed by SIGKILL \\(9\\)"));
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
 // A chief that never gets to train, so that the pauses grow.
 TEST(RestartPauseTest, EndsWithTheWishToStop) {
   Sandbox sandbox;

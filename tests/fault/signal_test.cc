@@ -184,13 +184,19 @@ TEST(StoppedWorkerTest, JobThatWasFrozenAsAWholeEvictsNobody) {
 
 TEST(StoppedWorkerTest, JobWhoseOthersAreGoneDoesNotWaitForItForEver) {
   Sandbox sandbox;
-  Program train = StartEndless(sandbox, {"--workers=2", "--stall_limit=1"});
+  const std::string report = sandbox.dir().File("r");
+  Program train = StartEndless(sandbox, {"--workers=2", "--stall_limit=1", "--report=" + report});
   ASSERT_TRUE(sandbox.Advances(20)) << train.Err();
   ::kill(sandbox.TaskPid("worker", 1), SIGSTOP);
   ::kill(sandbox.TaskPid("worker", 0), SIGKILL);
   const Outcome outcome = sandbox.Finish(train, 10);
-  EXPECT_EQ(outcome.code, 1) << outcome.err;
+  EXPECT_THAT(OnlyError(outcome, 1), HasSubstr("; worker/0 died first, after "));
   EXPECT_THAT(outcome.err, HasSubstr("the first worker was gone (--stall_limit): killing it"));
+  const nlohmann::json deaths = ReadJson(report)["deaths"];
+  ASSERT_EQ(deaths.size(), 2u) << deaths;
+  EXPECT_EQ(deaths[0]["cause"], "was killed by SIGKILL (9)");
+  EXPECT_EQ(deaths[1]["cause"],
+            "was evicted: it did not answer for 1 s (--stall_limit) and was killed");
   EXPECT_EQ(sandbox.Leftovers(), "");
 }
 
