@@ -149,13 +149,30 @@ class Shown(RunPage):
             self.render(report(deaths=DEATHS))
         _, _, tasks, spans, marks, _ = lives.call_args.args
         self.assertEqual(tasks, ["ps/0", "worker/0", "worker/1"])
-        self.assertEqual(sorted(spans), [(0, 0, 5), (0, 5, 12), (1, 0, 12), (2, 0, 3.25),
+        self.assertEqual(sorted(spans), [(0, 0, 5), (0, 5, 11), (1, 0, 11), (2, 0, 3.25),
                                          (2, 3.25, 7)])
         self.assertEqual(sorted(marks), [(0, 5), (2, 3.25), (2, 7)])
         # The first step was after one second, and a second is 2000 steps.
         events = [call.kwargs["events"] for call in course.call_args_list]
         self.assertEqual(sorted(events[0]), [(4500, "death"), (8000, "death"), (12000, "death")])
         self.assertEqual(sorted(events[2]), [(3.25, "death"), (5, "death"), (7, "death")])
+
+    def test_a_life_begins_where_the_report_says(self):
+        starts = [{"task": task, "life": life, "at_s": at} for task, life, at in (
+            ("worker/0", 1, 0.2), ("worker/1", 1, 0.3), ("worker/1", 2, 4.0), ("evaluator/0", 1, 0.1))]
+        with unittest.mock.patch.object(plots, "lives", return_value="<svg/>") as lives:
+            self.render(report(starts=starts, deaths=DEATHS[:1]))
+        _, _, tasks, spans, _, _ = lives.call_args.args
+        self.assertEqual(tasks, ["ps/0", "worker/0", "worker/1", "evaluator/0"])
+        self.assertEqual(sorted(spans), [(1, 0.2, 11), (2, 0.3, 3.25), (2, 4, 11), (3, 0.1, 11)])
+
+    def test_what_a_task_printed_last_is_shown(self):
+        lines = [dict(death, last_lines=[f"I {i}", "E <no>"]) for i, death in enumerate(DEATHS)]
+        text, tree = self.render(report(deaths=[*lines[:2], DEATHS[2]]))
+        self.assertIn("<pre>I 0\nE &lt;no&gt;</pre>", text)
+        self.assertEqual([(e.get("open"), e.findtext("summary")) for e in tree.iter("details")],
+                         [("open", "last lines of worker/1, which died at 3.25 s"),
+                          (None, "last lines of worker/1, which died at 7 s")])
 
     def test_a_report_without_deaths_has_no_time_line_of_them(self):
         for content in (report(), report(deaths=[])):
@@ -249,6 +266,8 @@ class Refused(RunPage):
         self.check(r"workers\[0\].seconds.wait is None", report(workers=[worker(0, seconds={
             "pull": 1, "compute": 1, "push": 1})]))
         self.check(r"deaths\[0\].at_s is True, not a number", report(deaths=[{"at_s": True}]))
+        self.check(r"deaths\[0\].last_lines is 'x', not a list",
+                   report(deaths=[{"at_s": 1, "last_lines": "x"}]))
         self.check(r"run is \[\], not an object", report(run=[]))
         self.check(r"seconds is '1', not a number", report(seconds="1"))
         self.check("is not JSON", report(seconds=math.nan))
@@ -281,11 +300,11 @@ class Command(RunPage):
 
     def test_without_matplotlib_the_package_is_named(self):
         self.write("matplotlib.py", "raise ImportError('none here')")
-        for arguments in (["--check"], ["r.json", "page.html"]):
+        for arguments, fix in ((["--check"], ""), (["r.json", "page.html"],
+                                                   ": install the Debian package python3-matplotlib")):
             code, out, errors = self.program(*arguments, PYTHONPATH=self.folder)
             self.assertEqual((code, out), (run_page.NO_MATPLOTLIB, ""))
-            self.assertRegex(errors, r"has no matplotlib that can draw \(none here\): install the Debian "
-                                     "package python3-matplotlib\n$")
+            self.assertRegex(errors, rf"has no matplotlib that can draw \(none here\){fix}\n$")
 
     def test_wrong_usage_is_said(self):
         for arguments in ([], ["r.json"], ["--check", "r.json"], ["--check", "r.json", "p.html"]):

@@ -39,12 +39,14 @@ def load(path, what, form, command):
 
 
 def write(path, text):
-    """Renamed into place: a reader never sees half of it."""
+    """Renamed into place: a reader never sees half of it, not even after a power cut."""
     partial_path = f"{path}.{os.getpid()}.partial"
     try:
         # What the name of a file had in bytes that are no text is a question mark.
         with open(partial_path, "w", encoding="utf-8", errors="replace") as file:
             file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(partial_path, path)
     except OSError:
         if os.path.exists(partial_path):

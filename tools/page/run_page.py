@@ -9,6 +9,7 @@ import argparse
 import shlex
 import sys
 from bisect import bisect_left
+from collections import Counter
 
 import document
 import plots
@@ -170,29 +171,37 @@ def share_picture(report):
          for part in PARTS], short))
 
 
+def lives_of(report, tasks, end):
+    """(row, from, to) of each life of `tasks`, in seconds; who did not die lived until `end`."""
+    # A report that does not say when they began: with the program, and where the one before ended.
+    starts = [(start.task, start.at_s) for start in report.starts] or [
+        *[(task, 0) for task in tasks],
+        *[(death.task, death.at_s) for death in report.deaths if death.restarted]]
+    spans = []
+    for task, start in starts:
+        if task in tasks:
+            ends = [death.at_s for death in report.deaths
+                    if death.task == task and death.at_s > start]
+            spans.append((tasks.index(task), start, min(ends, default=end)))
+    return spans
+
+
 def lives_picture(report, axis):
-    deaths = sorted(report.deaths, key=lambda death: death.at_s)
+    deaths = report.deaths
     tasks = [f"ps/{i}" for i in range(int(report.ps or 0))]
     tasks += [f"worker/{int(worker.index)}" for worker in report.workers]
-    tasks += [death.task for death in deaths if death.task not in tasks]
-    tasks = list(dict.fromkeys(tasks))
+    tasks = list(dict.fromkeys(tasks + [entry.task for entry in report.starts + deaths]))
     title = "Lives of the tasks"
     if len(tasks) > MOST_LIVES:
-        worst = sorted(dict.fromkeys(death.task for death in deaths),
-                       key=lambda task: -sum(death.task == task for death in deaths))[:MOST_LIVES]
+        often = Counter(death.task for death in deaths)
+        worst = [task for task, _ in often.most_common(MOST_LIVES)]
         title = f"Lives of {len(worst)} of the {len(tasks)} tasks: those that died most often"
         tasks = [task for task in tasks if task in worst]
-    rows = {task: row for row, task in enumerate(tasks)}
-    spans, marks, begun = [], [], dict.fromkeys(tasks, 0)
-    for death in deaths:
-        if death.task not in rows:
-            continue
-        if begun[death.task] is not None:
-            spans.append((rows[death.task], axis.at(begun[death.task]), axis.at(death.at_s)))
-        marks.append((rows[death.task], axis.at(death.at_s)))
-        begun[death.task] = death.at_s if death.restarted else None
-    spans += [(rows[task], axis.at(start), axis.at(axis.end))
-              for task, start in begun.items() if start is not None]
+    trained = (report.startup_seconds or 0) + (report.training_seconds or 0)
+    spans = [(row, axis.at(start), axis.at(end))
+             for row, start, end in lives_of(report, tasks, max(trained, deaths[-1].at_s))]
+    marks = [(tasks.index(death.task), axis.at(death.at_s)) for death in deaths
+             if death.task in tasks]
     words = (f"{title}: {counted(len(deaths), 'death')}, "
              f"{counted(sum(bool(death.restarted) for death in deaths), 'restart')}")
     return figure(words, plots.lives(words, axis.title, tasks, spans, marks, short))
@@ -227,7 +236,8 @@ def facts(report):
     run = report.run
     modes = [mode.mode if i == 0 else f"from global step {grouped(mode.since or 0)} on {mode.mode}"
              for i, mode in enumerate(report.modes)]
-    tasks = [counted(report.ps or 0, "ps"), counted(len(report.workers), "worker")]
+    tasks = [counted(report.ps, "ps") if report.ps else "no ps",
+             counted(len(report.workers), "worker")]
     if report.ps_restarts:
         tasks.append(f"{counted(report.ps_restarts, 'restart')} of a ps")
     times = [f"{elapsed(seconds)} {what}" for seconds, what in (
@@ -268,8 +278,19 @@ def deaths_table(report):
     return document.table(
         ["time", "task|", "life", "cause|", "then|"],
         [[elapsed(death.at_s), death.task, grouped(death.life), death.cause or "",
-          "started again" if death.restarted else "not started again"]
-         for death in sorted(report.deaths, key=lambda death: death.at_s)])
+          "started again" if death.restarted else "not started again"] for death in report.deaths])
+
+
+def last_lines(report):
+    """What the tasks that died had printed last; the first one's is open."""
+    said = [death for death in report.deaths if death.last_lines]
+    parts = []
+    for death in said:
+        opened = ' open="open"' if death is said[0] else ""
+        lines = "\n".join(map(str, death.last_lines))
+        parts.append(f"<details{opened}><summary>last lines of {text(death.task)}, which died at "
+                     f"{elapsed(death.at_s)}</summary>\n<pre>{text(lines)}</pre></details>")
+    return "\n".join(parts)
 
 
 # --- The page -------------------------------------------------------------------------------------
@@ -300,6 +321,7 @@ def render(report):
     if report.deaths:
         parts.append(section("Deaths and restarts", lives_picture(report, axis),
                              deaths_table(report)))
+        parts.append(last_lines(report))
     return document.page(f"Run of {report.job}", result(report), warnings + report.notes, parts, STYLE)
 
 
@@ -325,8 +347,9 @@ def parse(arguments):
 def run(arguments):
     options = parse(arguments)
     if not plots.AVAILABLE:
-        print(f"{NAME}: {sys.executable} has no matplotlib that can draw ({plots.WHY_NOT}): install "
-              "the Debian package python3-matplotlib", file=sys.stderr)
+        fix = "" if options.check else ": install the Debian package python3-matplotlib"
+        print(f"{NAME}: {sys.executable} has no matplotlib that can draw ({plots.WHY_NOT}){fix}",
+              file=sys.stderr)
         return NO_MATPLOTLIB
     if options.check:
         return 0

@@ -20,6 +20,7 @@ LISTS = {
               "dropped workers", "seconds global_step"),
     "workers": ("index local_steps dropped", "index"),
     "modes": ("since", ""),
+    "starts": ("life at_s", "at_s"),  # of lives of tasks
     "deaths": ("life at_s", "at_s"),
 }
 
@@ -56,7 +57,11 @@ def read_report(path):
     for i, worker in enumerate(found.workers):
         check(f"workers[{i}].seconds", worker.get("seconds"), dict, "an object")
         check_numbers(f"workers[{i}].seconds.", worker.seconds, " ".join(PARTS), " ".join(PARTS))
-    for death in found.deaths:
-        death.task = document.clean(death.task)  # it comes into a drawing
+    for i, death in enumerate(found.deaths):
+        check(f"deaths[{i}].last_lines", death.setdefault("last_lines", []), list, "a list")
+    for entry in found.starts + found.deaths:
+        entry.task = document.clean(entry.task)  # it comes into a drawing
+    for name in ("starts", "deaths"):
+        found[name].sort(key=lambda entry: entry.at_s)
     check("notes", found.setdefault("notes", []), list, "a list")
     return found
