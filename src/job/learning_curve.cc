@@ -84,8 +84,12 @@ void LearningCurve::Add(const JobStatus& status, std::int64_t now_ns) {
   }
   look.local_steps = status.local_steps;
   look.staleness = status.staleness_buckets;
-  // The newest point stands for "now" until one that is far enough from the one before it.
-  if (last_may_go_) looks_.pop_back();
+  // The newest point stands for "now" until one that is far enough from the one before it. Who
+  // looked after the end of training saw no other than who looks at the end.
+  const bool same = !looks_.empty() && look.point.seconds <= looks_.back().point.seconds &&
+                    look.point.global_step == looks_.back().point.global_step &&
+                    look.local_steps == looks_.back().local_steps;
+  if (last_may_go_ || same) looks_.pop_back();
   // The end of training may have been before somebody last looked.
   if (!looks_.empty()) {
     look.point.seconds = std::max(look.point.seconds, looks_.back().point.seconds);

@@ -157,6 +157,17 @@ class Shown(RunPage):
         self.assertEqual(sorted(events[0]), [(4500, "death"), (8000, "death"), (12000, "death")])
         self.assertEqual(sorted(events[2]), [(3.25, "death"), (5, "death"), (7, "death")])
 
+    def test_changes_of_the_mode_are_across_the_curves(self):
+        modes = [{"mode": "barrier", "since": 0}, {"mode": "hogwild", "since": 3000},
+                 {"mode": "locked", "since": 99000}]  # after the last point that there is
+        with unittest.mock.patch.object(plots, "course", return_value="<svg/>") as course:
+            text, _ = self.render(report(modes=modes))
+        events = [call.kwargs["events"] for call in course.call_args_list]
+        self.assertEqual(events[0], [(3000, "mode"), (99000, "mode")])
+        self.assertEqual(events[2], [(2.5, "mode"), (11, "mode")])
+        self.assertIn("<td>barrier, from global step 3,000 on hogwild, from global step 99,000 on locked"
+                      "</td>", text)
+
     def test_a_life_begins_where_the_report_says(self):
         starts = [{"task": task, "life": life, "at_s": at} for task, life, at in (
             ("worker/0", 1, 0.2), ("worker/1", 1, 0.3), ("worker/1", 2, 4.0), ("evaluator/0", 1, 0.1))]
@@ -211,6 +222,12 @@ class Extremes(RunPage):
         self.assertEqual([call.kwargs["log"] for call in course.call_args_list
                           if call.args[2] == "loss"], [True, False])
         self.render(report(curve=[point(0), point(1, loss=1e200)]), drawn=True)
+
+    def test_steps_that_went_back_are_drawn(self):
+        steps = [1000, 5000, 5000, 2000, 2000, 6000]
+        self.render(report(curve=[point(i, global_step=step) for i, step in enumerate(steps)],
+                           modes=[{"mode": "hogwild", "since": at} for at in range(0, 7000, 500)],
+                           deaths=DEATHS))
 
     def test_many_workers_steps_and_deaths_make_no_large_page(self):
         workers = [worker(i) for i in range(100)]

@@ -179,7 +179,7 @@ def course(words, x_title, y_title, drawn, x_write=count, y_write=count, events=
                   linestyle=line.kind, label=line.label, linewidth=1.4, marker=mark, markersize=5)
     axes.set(xlabel=x_title, ylabel=y_title, yscale="log" if log else "linear")
     # As far as the run went, whether or not y has a value there.
-    right = 1.03 * max(line.points[-1][0] for line in drawn) or 1
+    right = 1.03 * max(x for line in drawn for x, _ in line.points) or 1
     axes.set_xlim(0, right)
     if not log:
         # Nothing but zeros needs a scale, too.

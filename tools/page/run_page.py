@@ -74,18 +74,26 @@ class TimeAxis:
         return seconds / self.unit
 
 
-def step_at(report, seconds):
-    """The global step at a time since the start of the program, between two points of the curve."""
+def between(known, wanted, at):
+    """What lies at `at` among `wanted` values that belong to ascending `known` ones: on the line
+    between two of them, the first or the last one outside."""
+    after = bisect_left(known, at)
+    if after in (0, len(known)):
+        return wanted[min(after, len(known) - 1)]
+    width = known[after] - known[after - 1]
+    share = (at - known[after - 1]) / width if width > 0 else 1  # steps may have gone back
+    return wanted[after - 1] + share * (wanted[after] - wanted[after - 1])
+
+
+def events_of(report):
+    """(time since the start of the program, global step, what happened) of deaths and changes of the
+    mode. REQUIRES: the report has a curve."""
     times = [TimeAxis.since_start(report, point) for point in report.curve]
-    after = bisect_left(times, seconds)
-    if after == 0:
-        return 0
-    if after == len(times):
-        return report.curve[-1].global_step
-    before = after - 1
-    share = (seconds - times[before]) / (times[after] - times[before])
-    first, second = report.curve[before].global_step, report.curve[after].global_step
-    return first + share * (second - first)
+    steps = [point.global_step for point in report.curve]
+    deaths = [(death.at_s, between(times, steps, death.at_s), "death") for death in report.deaths]
+    modes = [(between(steps, times, mode.since), mode.since, "mode") for mode in report.modes[1:]
+             if mode.since is not None]
+    return deaths + modes
 
 
 # --- Pictures -------------------------------------------------------------------------------------
@@ -111,8 +119,7 @@ def learning_picture(report, title, field, write, top=None):
     if not values:
         return figure(title, f"<p>The {field} was never a finite number.</p>")
     log = top is None and min(values) > 0 and max(values) > WIDE_LOSS * min(values)
-    events = [(step_at(report, death.at_s), "death") for death in report.deaths]
-    events += [(mode.since, "mode") for mode in report.modes[1:] if mode.since is not None]
+    events = [(step, what) for _, step, what in events_of(report)]
     words = range_in_words(title, points, write, "global step", grouped)
     if None in (y for _, y in points):
         title += "; gaps: not a finite number"
@@ -131,7 +138,7 @@ def time_picture(report, axis, title, y_title, lines, none):
                                         short))
     if not drawn:
         return figure(title, f"<p>{none}</p>")
-    events = [(axis.at(death.at_s), "death") for death in report.deaths]
+    events = [(axis.at(time), what) for time, _, what in events_of(report)]
     return figure(title, plots.course(". ".join(words), axis.title, y_title, drawn, x_write=short,
                                       events=events))
 

@@ -54,7 +54,8 @@ TEST(LearningCurveTest, WhatIsCountedBetweenPointsIsOfThatTimeAlone) {
   status.workers[1].counts[&WorkerCounters::dropped] = 4;
   curve.Add(status, 5000 * kMs);
   status.workers[0].member.phase = Phase::kLeft;
-  curve.Add(status, 5000 * kMs);  // no time and no step later
+  status.local_steps = 121;
+  curve.Add(status, 5000 * kMs);  // no time later
 
   const std::vector<CurvePoint> points = curve.points();
   ASSERT_EQ(points.size(), 3u);
@@ -67,7 +68,8 @@ TEST(LearningCurveTest, WhatIsCountedBetweenPointsIsOfThatTimeAlone) {
   EXPECT_DOUBLE_EQ(points[1].staleness_mean, 0.98 + 0.02 * 135.5);
   EXPECT_DOUBLE_EQ(points[1].staleness_p99, 143);
   EXPECT_EQ(points[1].dropped, 7u);
-  EXPECT_DOUBLE_EQ(points[2].steps_per_second, 50) << "a moment at the end has no speed of its own";
+  EXPECT_DOUBLE_EQ(points[2].steps_per_second, 50.5)
+      << "a moment at the end has no speed of its own";
   EXPECT_EQ(points[2].workers, 2);
 }
 
@@ -98,6 +100,15 @@ TEST(LearningCurveTest, TimeDoesNotRunBackwards) {
   ASSERT_EQ(curve.points().size(), 2u);
   EXPECT_EQ(curve.points()[1].global_step, 9);
   EXPECT_DOUBLE_EQ(curve.points()[1].seconds, 2);
+}
+
+TEST(LearningCurveTest, TheEndIsOnePointThoughSomebodyLookedLater) {
+  LearningCurve curve;
+  curve.Add(At(7), 2000 * kMs);
+  curve.Add(At(9), 4000 * kMs);
+  curve.Add(At(9), 3500 * kMs);  // the last step
+  ASSERT_EQ(curve.points().size(), 2u);
+  EXPECT_DOUBLE_EQ(curve.points()[1].seconds, 2.5);
 }
 
 TEST(LearningCurveTest, ALongJobHasFewPointsFromItsFirstToItsLast) {
