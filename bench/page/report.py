@@ -27,7 +27,6 @@ DIGITS = 5          # of what --shrink keeps
 MUCH_SPREAD = 0.20  # of the runs of one figure
 USUAL_SIZE = 79510  # parameters of an MLP 784-100-10
 MOST_PANELS = 8     # of one kind of picture
-OPS = {"push_pull": "push and pull"}
 PLACES = {"own": "one core each", "one": "all on one core", "free": "placed by the kernel"}
 PERCENTILES = {2: "p50", 10: "p90", 100: "p99", 1e3: "p99.9", 1e4: "p99.99", 1e5: "p99.999",
                1e6: "p99.9999"}
@@ -93,10 +92,6 @@ def mode_lines(group, x, y, reference):
     return [line(mode, mode, sorted(found[mode].items())) for mode in sorted(found, key=order_of)]
 
 
-def op_of(cell):
-    return OPS.get(cell.op, cell.op)
-
-
 def where(cell):
     pages = "" if cell.pages in (None, "4k") else f"{cell.pages} pages"
     return ", ".join(filter(None, (PLACES.get(cell.placement, cell.placement), pages)))
@@ -106,7 +101,7 @@ def cell_pictures(cells, pictures):
     closed = [cell for cell in cells if cell.loop == "closed"]
 
     def subject(cell):
-        return f"{op_of(cell)[:1].upper()}{op_of(cell)[1:]}, {cell.optimizer}"
+        return f"{cell.work[:1].upper()}{cell.work[1:]}, {cell.optimizer}"
 
     def writers(cell):
         return f"{cell.writers} writer{'s' * (cell.writers > 1)}"
@@ -115,7 +110,7 @@ def cell_pictures(cells, pictures):
         c = group[0]
         add(pictures, ("latency", c.op, c.optimizer, c.writers, c.placement, c.pages),
             f"{subject(c)}, {writers(c)} ({where(c)})", plots.lines, "parameters (float32)",
-            f"time of one {op_of(c)}, median", mode_lines(group, "elements", "p50", "reference"),
+            f"time of one {c.work}, median", mode_lines(group, "elements", "p50", "reference"),
             sorted({cell.elements for cell in group}))
     for group in panels([c for c in closed if c.placement != "one"], "writers", "placement"):
         c = group[0]
@@ -134,7 +129,7 @@ def cell_pictures(cells, pictures):
                        c.pages),
             f"{subject(c)}, {writers(c)}, {count(c.elements)} parameters", plots.lines,
             "percentile of all samples; open loop: from when an update was due",
-            f"time of one {op_of(c)}", drawn, [at for at in PERCENTILES if at <= top],
+            f"time of one {c.work}", drawn, [at for at in PERCENTILES if at <= top],
             x_write=lambda at: PERCENTILES.get(at, ""), marks=False)
 
 
@@ -243,7 +238,7 @@ def cells_table(cells):
             ["update|", "parameters", "writers", "p50", "p99", "p99.9", "max", "reference", "ratio",
              "spread", "updates/s", "share", "lost", "busy", "overlapped"],
             [[", ".join(filter(None, (
-                op_of(c), c.mode, c.optimizer, where(c),
+                c.work, c.mode, c.optimizer, where(c),
                 f"open loop at {count(c.rate)}/s" if c.rate else ""))),
               grouped(c.elements), c.writers,
               *[us and duration(us) or "" for us in (c.p50, c.p99, c.p999, c.max, c.reference)],

@@ -14,6 +14,7 @@ from document import BadFile, Entry, load  # noqa: E402  (the path is set above)
 
 RESULTS_FORMAT = 1  # of --json of passel_bench and `passel bench` (src/lab/cell_json.h)
 PEERS_FORMAT = 1    # of bench/peers/run --json
+WORK = {"push_pull": "push and pull"}  # op of a cell, as people say it
 
 # What each object of a list must have, beside which everything may be missing.
 NEEDED = {
@@ -43,6 +44,7 @@ def read_results(path):
     """A file of passel_bench or `passel bench`. Times of cells are in microseconds."""
     found = _load(path, "rows", RESULTS_FORMAT, "tools/bench --json")
     for cell in found.cells:
+        cell.work = WORK.get(cell.op, cell.op)
         cell.why_not = (cell.error or cell.not_applicable or "").removeprefix(f"{cell.name}: ")
         limit = cell.limit or Entry()
         cell.rate = cell.rate_per_second or 0
