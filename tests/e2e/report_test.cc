@@ -118,6 +118,33 @@ TEST(RunPageTest, IsRefusedAtTheStartWithoutMatplotlib) {
   EXPECT_FALSE(std::filesystem::exists(page));
 }
 
+TEST(RunPageTest, IsRefusedWhereItsScriptIsNotInstalled) {
+  Sandbox sandbox;
+  const std::string alone = sandbox.dir().File("passel"), page = sandbox.dir().File("page.html");
+  std::filesystem::copy_file(PASSEL_PROGRAM, alone);
+  Program program = sandbox.StartCommand({alone, "train", "--fake_data", "--report_html=" + page});
+  EXPECT_THAT(OnlyError(sandbox.Finish(program)),
+              ::testing::AllOf(HasSubstr("--report_html " + page + " cannot be made"),
+                               HasSubstr("/share/passel/page/run_page.py is missing: install")));
+}
+
+TEST(RunPageTest, WhoseFolderIsGoneIsSaid) {
+  if (!CanDraw()) GTEST_SKIP() << "needs matplotlib (tools/setup --with bench)";
+  Sandbox sandbox;
+  const std::string folder = sandbox.dir().File("d"), page = folder + "/page.html";
+  std::filesystem::create_directory(folder);
+  Program job = sandbox.Start(
+      sandbox.Train({"--ps=0", "--workers=1", "--train_steps=100000000", "--report_html=" + page}));
+  ASSERT_TRUE(sandbox.AwaitStep(10));
+  std::filesystem::remove(folder);
+  job.Signal(SIGTERM);
+  const Outcome train = sandbox.Finish(job);
+  EXPECT_EQ(train.code, 143) << train.err;
+  EXPECT_THAT(train.out, HasSubstr("test accuracy"));
+  EXPECT_THAT(train.err, HasSubstr("the page " + page + " was not made"));
+  EXPECT_THAT(train.err, HasSubstr("nor was its report kept: "));
+}
+
 TEST(ReportTest, FilesFollowTheUmask) {
   Sandbox sandbox;
   const std::string saved = sandbox.dir().File("m"), report = sandbox.dir().File("r.json");
