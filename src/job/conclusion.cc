@@ -18,6 +18,7 @@
 #include "base/subprocess.h"
 #include "compute/cpu_backend.h"
 #include "job/exit_code.h"
+#include "job/run_page.h"
 #include "job/saved_values.h"
 #include "nn/model.h"
 
@@ -137,6 +138,10 @@ int Conclude(const Conclusion& c, SignalEvents& signals, Progress& progress, Job
   if (report->status.local_steps > 0) text += Summary(*report);
   if (saved) text += fmt::format("saved {}\n", c.save);
   PrintResults(text, c.end_by, report);
+  // Before the report, which says so if there is no page.
+  if (!c.page.empty()) {
+    if (const Status made = MakeRunPage(c.page, *report); !made.ok()) Fail(made, report);
+  }
   if (!c.report.empty()) {
     if (const Status written = WriteReport(c.report, *report); !written.ok()) Fail(written, report);
   }

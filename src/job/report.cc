@@ -72,11 +72,12 @@ Json BucketsToJson(const std::vector<BucketCount>& buckets, Show show) {
 }
 
 Json RunToJson(const RunInfo& run) {
-  Json settings = Json::MakeObject();
+  Json settings = Json::MakeObject(), changed = Json::MakeObject();
   for (const auto& [name, value] : run.settings) settings[name] = value;
+  for (const auto& [name, value] : run.changed) changed[name] = value;
   return {{"version", run.version}, {"command", run.command},     {"started", run.started},
           {"host", run.host},       {"processor", run.processor}, {"cores", run.cores},
-          {"settings", settings}};
+          {"settings", settings},   {"changed", changed}};
 }
 
 WorkerCounts CountsOfAll(const JobReport& r) {
@@ -138,6 +139,7 @@ void NoteShadow(const ShardMemory& lead, JobReport* report) {
 
 std::string ToJson(const JobReport& r) {
   Json json;
+  json["format"] = kReportFormat;
   json["job"] = r.job_id;
   json["test_accuracy"] = r.test ? Json(r.test->accuracy) : Json();
   json["test_loss"] = r.test ? Json(r.test->loss) : Json();
@@ -201,7 +203,12 @@ std::string ToJson(const JobReport& r) {
     json["curve"].Add({{"seconds", point.seconds},
                        {"global_step", point.global_step},
                        {"loss", point.loss},
-                       {"accuracy", point.accuracy}});
+                       {"accuracy", point.accuracy},
+                       {"steps_per_second", point.steps_per_second},
+                       {"staleness_mean", point.staleness_mean},
+                       {"staleness_p99", point.staleness_p99},
+                       {"dropped", point.dropped},
+                       {"workers", point.workers}});
   }
   return json.Write(2) + "\n";
 }

@@ -16,6 +16,10 @@
 
 namespace passel::job {
 
+/// "format" of the JSON, which tools/page/run_report.py reads: another one when a field that it
+/// needs goes or means something else.
+inline constexpr int kReportFormat = 1;
+
 struct JobReport {
   RunInfo run;
   std::vector<CurvePoint> curve;

@@ -35,7 +35,9 @@ SettingGroup JobGroup() {
         "Write the trained variables to this .safetensors file, after Ctrl-C too", InShortHelp()},
        {"report", At<&S::report>(),
         "Write the results as JSON to this file. -: to standard output, and everything else to "
-        "standard error"}}};
+        "standard error"},
+       {"report_html", At<&S::report_html>(),
+        "Write a page of the run to this file, with curves; needs Python's matplotlib"}}};
 }
 
 SettingGroup TaskGroup() {

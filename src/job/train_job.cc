@@ -86,7 +86,7 @@ class TrainJob {
   }
 
   void BeginReport() {
-    report_.run = DescribeRun(settings_.job);
+    report_.run = DescribeRun(settings_);
     report_.job_id =
         settings_.job_id.empty() ? fmt::format("job-{}", ::getpid()) : settings_.job_id;
     report_.mode = config_.mode.traits().name;
@@ -168,6 +168,7 @@ class TrainJob {
                                 values_,
                                 settings_.save,
                                 settings_.report,
+                                settings_.report_html,
                                 settings_.evaluator,
                                 !(report_.interrupted && all_steps),
                                 end_by_};

@@ -33,6 +33,7 @@ struct TrainSettings {
   bool print_placement = false;
   std::string save;
   std::string report;
+  std::string report_html;
 };
 
 /// Checks all that needs neither the data nor the GPUs of the machine, with CheckJobSettings(), and
