@@ -115,9 +115,10 @@ bool EventFile::Add(Event event) {
   return true;
 }
 
-void EventFile::Close() {
+void EventFile::Close(std::optional<Event> last) {
   {
     const std::lock_guard lock(mutex_);
+    if (last && !closing_) queue_.push_back(*std::move(last));
     closing_ = true;
   }
   changed_.notify_one();

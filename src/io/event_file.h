@@ -63,7 +63,8 @@ class EventFile {
   bool Add(Event event);
 
   /// Everything that was added is in the file when this returns, unless a problem was told of.
-  void Close();
+  /// `last` finds room in any case.
+  void Close(std::optional<Event> last = std::nullopt);
 
   /// Events that were not written.
   std::uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }

@@ -153,9 +153,11 @@ TEST_F(EventFileTest, AQueueThatIsFullDropsAndCountsAndNobodyWaits) {
   EXPECT_FALSE(file->Add(ScalarAt(12)));
   EXPECT_FALSE(file->Add(ScalarAt(13)));
   EXPECT_EQ(file->dropped(), 2u);
+  std::thread closer([&] { file->Close(ScalarAt(14)); });  // this one finds room
   ops.Answer(true);
-  file->Close();
-  EXPECT_THAT(StepsOf(ReadEvents(file->path())), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));
+  closer.join();
+  EXPECT_THAT(StepsOf(ReadEvents(file->path())),
+              ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 14));
 }
 
 TEST_F(EventFileTest, EveryCallThatFailsIsToldOfOnceAndWhatWasWrittenStands) {
