@@ -104,8 +104,7 @@ bool EventFile::Add(Event event) {
   {
     // Held by others for the time that it takes to move an event.
     const std::lock_guard lock(mutex_);
-    if (closing_ || failed_.load(std::memory_order_relaxed) ||
-        queue_.size() >= options_.max_queue) {
+    if (closing_ || failed() || queue_.size() >= options_.max_queue) {
       dropped_.fetch_add(1, std::memory_order_relaxed);
       return false;
     }
@@ -125,7 +124,7 @@ void EventFile::Close(std::optional<Event> last) {
   if (thread_.joinable()) thread_.join();
   if (fd_ < 0) return;
   const int error = ops_.Close(std::exchange(fd_, -1));
-  if (error != 0 && !failed_.load(std::memory_order_relaxed)) Fail(error);
+  if (error != 0 && !failed()) Fail(error);
 }
 
 void EventFile::WriteAll() {
@@ -160,7 +159,7 @@ std::optional<Event> EventFile::Take(std::int64_t flush_at_ns, bool* closing) {
 }
 
 void EventFile::Encode(const Event& event) {
-  if (failed_.load(std::memory_order_relaxed)) {
+  if (failed()) {
     dropped_.fetch_add(1, std::memory_order_relaxed);
     return;
   }

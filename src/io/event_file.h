@@ -66,6 +66,8 @@ class EventFile {
   /// `last` finds room in any case.
   void Close(std::optional<Event> last = std::nullopt);
 
+  /// The file cannot be written any more.
+  bool failed() const { return failed_.load(std::memory_order_relaxed); }
   /// Events that were not written.
   std::uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
 

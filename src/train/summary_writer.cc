@@ -104,8 +104,12 @@ void SummaryWriter::Describe(const ModelConfig& model, FileOps& ops) {
 
 SummaryWriter::~SummaryWriter() {
   file_->Close(Event{WallSeconds(), store_.global_step(), SessionLog{SessionLog::Status::kStop}});
-  if (file_->dropped() > 0) {
-    LogWarning("summaries: {} of them are not in {}", file_->dropped(), file_->path());
+  // One that failed was told of.
+  if (file_->dropped() > 0 && !file_->failed()) {
+    LogWarning(
+        "summaries: {} of them are not in {}, since they came faster than they were written: write "
+        "fewer (--summary_steps, --summary_secs)",
+        file_->dropped(), file_->path());
   }
 }
 
