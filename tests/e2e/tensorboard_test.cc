@@ -16,22 +16,11 @@ namespace {
 
 using test::EventFilesIn;
 using test::ReadEvents;
+using test::StepsOfTag;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
 constexpr const char* kReader = PASSEL_SOURCE_DIR "/tests/unit/io/event_reference.py";
-
-// Steps at which a tag is told.
-std::vector<std::int64_t> StepsOf(const std::string& path, const std::string& tag) {
-  std::vector<std::int64_t> steps;
-  std::size_t rest = 0;  // of a life that was killed
-  for (const event::Event& event : ReadEvents(path, &rest)) {
-    for (const auto& value : event.summary().value()) {
-      if (value.tag() == tag) steps.push_back(event.step());
-    }
-  }
-  return steps;
-}
 
 // Step of the first session log of that kind; -1: there is none.
 std::int64_t SessionStep(const std::string& path, event::SessionLog::Status status) {
@@ -61,23 +50,30 @@ TEST(TensorBoardTest, EachLifeOfTheChiefHasAFileAndTheyAreOneCurve) {
   EXPECT_EQ(SessionStep(files[0], event::SessionLog::STOP), -1);
   EXPECT_GE(SessionStep(files[1], event::SessionLog::START), 200);
   EXPECT_GE(SessionStep(files[1], event::SessionLog::STOP), 1500);
-  const std::vector<std::int64_t> steps = StepsOf(files[1], "loss");
+  const std::vector<std::int64_t> steps = StepsOfTag(files[1], "loss");
   ASSERT_GT(steps.size(), 3u);
   for (std::size_t i = 1; i + 1 < steps.size(); ++i) EXPECT_GE(steps[i], steps[i - 1] + 50);
   for (const char* const tag : {"global_step/sec", "staleness", "dropped", "waiting", "accuracy",
                                 "variables/hid_w", "gradients/sm_b"}) {
-    EXPECT_FALSE(StepsOf(files[1], tag).empty()) << tag;
+    EXPECT_FALSE(StepsOfTag(files[1], tag).empty()) << tag;
   }
+}
 
+TEST(TensorBoardTest, ItsOwnReaderFindsWhatAJobTold) {
   std::string output;
   if (const int status = test::RunReference(kReader, "check", &output); test::CannotRun(status)) {
     GTEST_SKIP() << "no Python with tensorboard (set PASSEL_TEST_PYTHON): " << output;
   }
+  Sandbox sandbox;
+  const std::string logs = sandbox.dir().File("logs/run 1");
+  const Outcome outcome = sandbox.Run(
+      sandbox.Train({"--ps=2", "--train_steps=300", "--logs_dir=" + logs, "--summary_steps=50"}));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
   output.clear();
   ASSERT_EQ(test::RunReference(kReader, fmt::format("show '{}'", logs), &output), 0) << output;
   const auto shown = nlohmann::json::parse(output.substr(output.rfind("\n{") + 1));
   const auto loss = shown["scalars"]["loss"];
-  EXPECT_EQ(loss.back()[0], steps.back());
+  EXPECT_EQ(loss.size(), StepsOfTag(EventFilesIn(logs).at(0), "loss").size());
   EXPECT_LT(loss.back()[1].get<double>(), loss.front()[1].get<double>());
   EXPECT_EQ(shown["histograms"]["variables/hid_w"].back()[1], 78400);
   EXPECT_EQ(shown["nodes"]["sm_w"][1], "/job:ps/task:1");
@@ -92,8 +88,8 @@ TEST(TensorBoardTest, OneProcessAndAPresetWriteAsTheProgramDoes) {
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const std::vector<std::string> files = EventFilesIn(logs);
   ASSERT_THAT(files, SizeIs(1));
-  EXPECT_EQ(StepsOf(files[0], "loss"), (std::vector<std::int64_t>{1, 101, 201, 250}));
-  EXPECT_EQ(StepsOf(files[0], "variables/hid_w"), (std::vector<std::int64_t>{1, 250}));
+  EXPECT_EQ(StepsOfTag(files[0], "loss"), (std::vector<std::int64_t>{1, 101, 201, 250}));
+  EXPECT_EQ(StepsOfTag(files[0], "variables/hid_w"), (std::vector<std::int64_t>{1, 250}));
   EXPECT_THAT(ReadText(logs + "/graph.pbtxt"), HasSubstr("name: \"hid/MatMul\""));
   EXPECT_EQ(sandbox.Leftovers(), "");
 }

@@ -5,6 +5,7 @@
 #include <event.pb.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
@@ -53,6 +54,18 @@ inline std::vector<event::Event> ReadEvents(const std::string& path, std::size_t
     *rest = all.size() - at;
   }
   return events;
+}
+
+/// The steps at which a tag is told, in the order of the file; of one whose end is cut off, too.
+inline std::vector<std::int64_t> StepsOfTag(const std::string& path, const std::string& tag) {
+  std::vector<std::int64_t> steps;
+  std::size_t rest = 0;
+  for (const event::Event& event : ReadEvents(path, &rest)) {
+    for (const auto& value : event.summary().value()) {
+      if (value.tag() == tag) steps.push_back(event.step());
+    }
+  }
+  return steps;
 }
 
 }  // namespace passel::test
