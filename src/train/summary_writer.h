@@ -24,7 +24,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "base/file.h"
@@ -51,8 +50,6 @@ class SummaryWriter {
   ~SummaryWriter();
   SummaryWriter(const SummaryWriter&) = delete;
   SummaryWriter& operator=(const SummaryWriter&) = delete;
-
-  const std::string& path() const { return file_->path(); }
 
   /// Adds itself to `callbacks`, which keep what they do. *this outlives them.
   void Follow(WorkerCallbacks* callbacks);
