@@ -23,8 +23,8 @@ inline constexpr const char* kDefaultHiddenUnits = "100";
 struct JobSettings {
   // Data
   SourceSettings source;
-  bool download_only = false;       // of the command itself: not handed to tasks
-  std::string train_dir, logs_dir;  // of presets; nothing is written there
+  bool download_only = false;  // of the command itself: not handed to tasks
+  std::string train_dir;       // of a preset; nothing is written there
   std::int64_t csv_train_limit = 0, csv_test_limit = 0;
   std::int64_t batch_size = 100;
   std::string sampler = "next_batch";
@@ -61,6 +61,10 @@ struct JobSettings {
   std::string log_lines;               // "": task for `passel task`, none else
   std::int64_t log_step_count_steps = 100;
   std::int64_t log_epochs = 0;  // 0: log_step_count_steps counts
+  // Summaries
+  std::string logs_dir;  // "": none
+  double summary_secs = 120, histogram_secs = 30;
+  std::int64_t summary_steps = 0;  // 0: by time only
   // Placement
   std::string placement = "round_robin";
   std::string partitioner = "none";

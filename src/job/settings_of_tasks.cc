@@ -133,10 +133,6 @@ SettingGroup PresetGroup() {
            {"preset", At<&TaskSettings::preset>(), help, InShortHelp()},
            {"train_dir", At<&JobSettings::train_dir>(),
             "Of --preset dist-mnist: where its program has checkpoints. Nothing is written there",
-            kNotToChild},
-           {"logs_dir", At<&JobSettings::logs_dir>(),
-            "Of --preset monitored: where its program has checkpoints and summaries. Nothing is "
-            "written there",
             kNotToChild}}};
 }
 

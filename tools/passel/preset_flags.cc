@@ -79,7 +79,7 @@ Status DropUnusedFlags(const Command& command, const std::string& preset, job::J
           fmt::format("{} is for --preset {}, whose program has checkpoints there: omit it; {}",
                       flag, program.name, kInstead));
     }
-    LogWarning("{} is not used: there are no checkpoints or summaries here; {}", flag, kInstead);
+    LogWarning("{} is not used: there are no checkpoints here; {}", flag, kInstead);
   }
   if (!preset.empty() && flags->replicas_to_aggregate && !flags->sync_replicas && !flags->mode &&
       flags->mode_schedule.empty()) {

@@ -3,14 +3,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
 #include "io/safetensors.h"
+#include "support/reference_script.h"
 #include "support/temp_dir.h"
 #include "unit/io/safetensors_helpers.h"
 
@@ -21,20 +19,8 @@ using test::AsBytes;
 using test::BrokenRule;
 using test::Bytes;
 
-/// The exit status of safetensors_reference.py, and what it printed.
 int RunScript(const std::string& arguments, std::string* output) {
-  const char* python = std::getenv("PASSEL_TEST_PYTHON");
-  const std::string command = std::string(python ? python : "python3") +
-                              " " PASSEL_TEST_DIR "/safetensors_reference.py " + arguments +
-                              " 2>&1";
-  std::FILE* const pipe = ::popen(command.c_str(), "r");
-  if (!pipe) return -1;
-  char buffer[4096];
-  while (const std::size_t got = std::fread(buffer, 1, sizeof buffer, pipe)) {
-    output->append(buffer, got);
-  }
-  const int status = ::pclose(pipe);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return test::RunReference(PASSEL_TEST_DIR "/safetensors_reference.py", arguments, output);
 }
 
 template <typename T>
@@ -78,7 +64,7 @@ class SafetensorsReferenceTest : public ::testing::Test {
   void SetUp() override {
     std::string output;
     const int status = RunScript("check", &output);
-    if (status == 77 || status == 127) {  // 127: the shell found no Python
+    if (test::CannotRun(status)) {
       GTEST_SKIP() << "no Python with safetensors and numpy (set PASSEL_TEST_PYTHON): " << output;
     }
     ASSERT_EQ(status, 0) << output;

@@ -268,7 +268,7 @@ TEST(SettingsTableTest, ATaskIsGivenEverySettingOfItsJobThatIsNotItsDefault) {
   TrainSettings defaults;
   EXPECT_EQ(ToArguments(ViewOf(defaults.job, &defaults.devices)), std::vector<std::string>());
   const std::set<std::string> of_the_command = {"download_only", "download_url", "device",
-                                                "train_dir", "logs_dir"};
+                                                "train_dir"};
   int given = 0;
   for (const SettingRow& row : SettingsTable()) {
     const SettingValue value = row.value(ViewOf(defaults.job, &defaults.devices));
