@@ -5,7 +5,6 @@ its drawings in it, which needs nothing else. The same files give the same page,
 # The first line names the system's Python, which has Debian's matplotlib.
 
 import argparse
-import html
 import json
 import math
 import os
@@ -15,9 +14,10 @@ from functools import partial
 from itertools import groupby
 from statistics import median
 
+import results as files  # first: it sets the path for the others
+import document
 import plots
-import results as files
-from plots import Line, count, duration, order_of, scaled, short
+from plots import Line, count, duration, grouped, number, scaled, short
 
 NAME = "bench/page/report.py"
 NO_PEERS = ("the other systems were not measured (tools/bench --peers; bench/peers/setup installs "
@@ -27,17 +27,30 @@ DIGITS = 5          # of what --shrink keeps
 MUCH_SPREAD = 0.20  # of the runs of one figure
 USUAL_SIZE = 79510  # parameters of an MLP 784-100-10
 MOST_PANELS = 8     # of one kind of picture
-OPS = {"push_pull": "push and pull"}
 PLACES = {"own": "one core each", "one": "all on one core", "free": "placed by the kernel"}
 PERCENTILES = {2: "p50", 10: "p90", 100: "p99", 1e3: "p99.9", 1e4: "p99.99", 1e5: "p99.999",
                1e6: "p99.9999"}
 PARTS = ("gather", "forward", "backward", "update", "wait", "other")  # of a training step
-CSS = """
-body{margin:0 auto;max-width:1120px;padding:16px;font:15px/1.5 system-ui,sans-serif}
-.warning{background:#fff4dc;padding:8px 12px}
-svg{max-width:100%;height:auto}table{border-collapse:collapse;font-size:13px}
-th,td{text-align:left;padding:4px 8px;border-bottom:1px solid #d9dadc}
-"""
+# Sharing -> (colour, mark, line): eight colours that stay apart for the common kinds of colour
+# blindness, and marks for where two come close. In the order in which they are listed: the
+# product's modes, what one would write instead, and what they are compared with.
+STYLES = {
+    "hogwild": ("#0b67a8", "o", "-"), "locked": ("#cf5200", "s", "-"),
+    "barrier": ("#00835f", "^", "-"), "replicas": ("#a3478a", "D", "-"),
+    "ssp": ("#957000", "v", "-"), "naive": ("#6a6d72", "x", ":"),
+    "atomic": ("#3d97cc", "+", ":"), "mutex": ("#7d5334", "*", ":"),
+    "private": ("#44474c", "", "--"), "reference": ("#44474c", "", "--"),
+}
+OTHER = ("#9a9da2", ".", ":")
+
+
+def order_of(sharing):
+    """For sorting: as in STYLES, then what is not known, by name."""
+    return [*STYLES, sharing].index(sharing), sharing
+
+
+def line(sharing, label, points):
+    return Line(label, points, *STYLES.get(sharing, OTHER))
 
 
 # --- Pictures: {name of the file: (title, what draws it)} -----------------------------------------
@@ -76,11 +89,7 @@ def mode_lines(group, x, y, reference):
             references.setdefault(cell[x], []).append(cell[reference])
     if references:
         found["reference"] = {at: sum(us) / len(us) for at, us in references.items()}
-    return [Line(mode, mode, sorted(found[mode].items())) for mode in sorted(found, key=order_of)]
-
-
-def op_of(cell):
-    return OPS.get(cell.op, cell.op)
+    return [line(mode, mode, sorted(found[mode].items())) for mode in sorted(found, key=order_of)]
 
 
 def where(cell):
@@ -92,7 +101,7 @@ def cell_pictures(cells, pictures):
     closed = [cell for cell in cells if cell.loop == "closed"]
 
     def subject(cell):
-        return f"{op_of(cell)[:1].upper()}{op_of(cell)[1:]}, {cell.optimizer}"
+        return f"{cell.work[:1].upper()}{cell.work[1:]}, {cell.optimizer}"
 
     def writers(cell):
         return f"{cell.writers} writer{'s' * (cell.writers > 1)}"
@@ -101,7 +110,7 @@ def cell_pictures(cells, pictures):
         c = group[0]
         add(pictures, ("latency", c.op, c.optimizer, c.writers, c.placement, c.pages),
             f"{subject(c)}, {writers(c)} ({where(c)})", plots.lines, "parameters (float32)",
-            f"time of one {op_of(c)}, median", mode_lines(group, "elements", "p50", "reference"),
+            f"time of one {c.work}, median", mode_lines(group, "elements", "p50", "reference"),
             sorted({cell.elements for cell in group}))
     for group in panels([c for c in closed if c.placement != "one"], "writers", "placement"):
         c = group[0]
@@ -112,15 +121,15 @@ def cell_pictures(cells, pictures):
             sorted({cell.writers for cell in group}), y_write=count)
     for group in panels([c for c in cells if len(c.curve or []) > 1], "name", "loop", "rate"):
         c = group[0]
-        drawn = [Line("open" if cell.rate else cell.mode,
+        drawn = [line("open" if cell.rate else cell.mode,
                       cell.mode + (f", due {count(cell.rate)}/s" if cell.rate else ""),
                       percentile_points(cell)) for cell in group]
-        top = max(at for line in drawn for at, _ in line.points)
+        top = max(at for one in drawn for at, _ in one.points)
         add(pictures, ("percentiles", c.op, c.optimizer, c.writers, c.elements, c.placement,
                        c.pages),
             f"{subject(c)}, {writers(c)}, {count(c.elements)} parameters", plots.lines,
             "percentile of all samples; open loop: from when an update was due",
-            f"time of one {op_of(c)}", drawn, [at for at in PERCENTILES if at <= top],
+            f"time of one {c.work}", drawn, [at for at in PERCENTILES if at <= top],
             x_write=lambda at: PERCENTILES.get(at, ""), marks=False)
 
 
@@ -146,7 +155,7 @@ def speed_up_lines(scaling):
     for s in scaling:
         # The ratio is to private runs in turn with these: what else ran meanwhile is not in it.
         groups.setdefault(s.sharing, {})[s.workers] = s.ratio * private[s.workers] / alone
-    return [Line(sharing, f"{sharing} {short(max(speeds.items())[1])}×", sorted(speeds.items()))
+    return [line(sharing, f"{sharing} {short(max(speeds.items())[1])}×", sorted(speeds.items()))
             for sharing, speeds in sorted(groups.items(), key=lambda g: order_of(g[0]))]
 
 
@@ -170,7 +179,8 @@ def machine_pictures(results, pictures):
 def peer_pictures(peers, pictures):
     def picture(name, title, x_title, entries, value, text):
         add(pictures, name, title, plots.bars, x_title,
-            [(e.row, e.row.removeprefix("passel "), e[value], text(e)) for e in entries])
+            [(e.row, STYLES.get(e.row.removeprefix("passel "), OTHER)[0], e[value], text(e))
+             for e in entries])
 
     for op, elements in sorted({(e.op, e.elements) for e in peers.latency}):
         picture(("peers", op, elements), f"{op}, {count(elements)} floats: passel and other systems",
@@ -194,18 +204,6 @@ def pictures_of(results, peers):
 
 
 # --- Tables: (title, heads, rows); heads that end in "|" are of columns of words ------------------
-
-
-def number(value):
-    """As the terminal's table prints it: four significant digits from 1 on, no exponent."""
-    if value is None:
-        return ""
-    size = abs(value)
-    return f"{value:.{0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 10 else 3}f}"
-
-
-def grouped(value):
-    return "" if value is None else f"{int(value):,}"
 
 
 def percent(share):
@@ -240,7 +238,7 @@ def cells_table(cells):
             ["update|", "parameters", "writers", "p50", "p99", "p99.9", "max", "reference", "ratio",
              "spread", "updates/s", "share", "lost", "busy", "overlapped"],
             [[", ".join(filter(None, (
-                op_of(c), c.mode, c.optimizer, where(c),
+                c.work, c.mode, c.optimizer, where(c),
                 f"open loop at {count(c.rate)}/s" if c.rate else ""))),
               grouped(c.elements), c.writers,
               *[us and duration(us) or "" for us in (c.p50, c.p99, c.p999, c.max, c.reference)],
@@ -302,39 +300,21 @@ def targets(results):
 # --- The page -------------------------------------------------------------------------------------
 
 
-def table_html(title, heads, rows):
-    lines = [[f"<th>{html.escape(head.rstrip('|'))}</th>" for head in heads]]
-    lines += [[f"<td>{html.escape(str(cell))}</td>" for cell in row] for row in rows]
-    body = "\n".join(f"<tr>{''.join(line)}</tr>" for line in lines)
-    return f"<h2>{title}</h2>\n<table>\n{body}\n</table>"
-
-
 def render(results, peers):
     """The whole page. `peers` may be None."""
     said = ["The run was interrupted: what is here is complete, the rest was not measured"
             ] * bool(results.interrupted) + list(results.warnings or [])
     said += [NO_PEERS] if peers is None else peers.absent
     said += [NO_DRAWINGS] * (not plots.AVAILABLE)
-    return "\n".join([
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8"/>',
-        f"<title>What an update costs here: passel</title>\n<style>{CSS}</style>\n</head>\n<body>",
-        "<h1>What an update costs here</h1>", f"<p>{targets(results)}</p>",
-        *[f'<p class="warning">{html.escape(text)}</p>' for text in said],
-        *[table_html(*table) for table in tables_of(results, peers).values() if table[2]],
-        *[f'<figure id="{html.escape(name)}">\n{draw()}</figure>'
+    return document.page("What an update costs here", targets(results), said, [
+        *[f"<h2>{title}</h2>\n{document.table(heads, rows)}"
+          for title, heads, rows in tables_of(results, peers).values() if rows],
+        *[f'<figure id="{document.text(name)}">\n{draw()}</figure>'
           for name, (_, draw) in pictures_of(results, peers).items() if plots.AVAILABLE],
-        "<p>Every figure was measured in one run; docs/benchmarks.md says how.</p>",
-        "</body>\n</html>"]) + "\n"
+        "<p>Every figure was measured in one run; docs/benchmarks.md says how.</p>"])
 
 
 # --- The documents --------------------------------------------------------------------------------
-
-
-def markdown(_, heads, rows):
-    lines = [[head.rstrip("|") for head in heads],
-             ["---" if head.endswith("|") else "---:" for head in heads],
-             *[[str(cell).replace("|", "\\|") for cell in row] for row in rows]]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines if rows)
 
 
 def blocks_of(results, peers):
@@ -345,7 +325,7 @@ def blocks_of(results, peers):
               f"Beside other systems passel is ahead in {kinds.count('ahead')} of {len(kinds)} "
               f"comparisons, within 5 % in {kinds.count('tie')}, behind in {kinds.count('behind')}."}
     tables["verdicts"][2][:] = [row for row in tables["verdicts"][2] if row[-1] != "ahead"]
-    return {name: f"{before.get(name, '')}\n\n{markdown(*table)}".strip()
+    return {name: f"{before.get(name, '')}\n\n{document.markdown(*table[1:])}".strip()
             if table[2] or name == "verdicts" and kinds else
             "Not here: that was not measured in this run." for name, table in tables.items()}
 
@@ -361,7 +341,7 @@ def fill_documents(folder, results, peers):
         if name in pictures:
             title, shown[name] = pictures[name]
             blocks[name] = (f'<img src="plots/{name}.svg" width="70%" '
-                            f'alt="{html.escape(title)}">')
+                            f'alt="{document.text(title)}">')
         if name not in blocks:
             raise files.BadFile(f"{path} has a mark for '{name}', but there are only "
                                 f"{', '.join(sorted([*blocks, *pictures]))}")
@@ -378,8 +358,8 @@ def fill_documents(folder, results, peers):
         if name.removesuffix(".svg") not in shown:
             os.remove(os.path.join(folder, name))
     for name, draw in shown.items():
-        write(os.path.join(folder, f"{name}.svg"), draw())
-    write(path, text)
+        document.write(os.path.join(folder, f"{name}.svg"), draw())
+    document.write(path, text)
 
 
 # --- The command ----------------------------------------------------------------------------------
@@ -421,36 +401,24 @@ def shrunk(path):
     return text.replace("},{", "},\n{") + "\n"
 
 
-def write(path, text):
-    """Renamed into place: a reader never sees half of it."""
-    partial_path = f"{path}.{os.getpid()}.partial"
-    with open(partial_path, "w", encoding="utf-8") as file:
-        file.write(text)
-    os.replace(partial_path, path)
+def make(options):
+    results = files.read_results(options.results)
+    peers = files.read_peers(options.peers) if options.peers else None
+    if options.shrink:
+        document.write(options.shrink, shrunk(options.results))
+        if peers:
+            document.write(options.shrink.removesuffix(".json") + ".peers.json",
+                           shrunk(options.peers))
+    elif options.docs:
+        fill_documents(options.docs, results, peers)
+    else:
+        beside = os.path.join(os.path.dirname(options.results), "report.html")
+        document.write(options.out or beside, render(results, peers))
 
 
 def run(arguments):
-    options = parse(arguments)
-    try:
-        results = files.read_results(options.results)
-        peers = files.read_peers(options.peers) if options.peers else None
-        if options.shrink:
-            write(options.shrink, shrunk(options.results))
-            if peers:
-                write(options.shrink.removesuffix(".json") + ".peers.json", shrunk(options.peers))
-        elif options.docs:
-            fill_documents(options.docs, results, peers)
-        else:
-            beside = os.path.join(os.path.dirname(options.results), "report.html")
-            write(options.out or beside, render(results, peers))
-    except files.BadFile as error:
-        print(f"{NAME}: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"{NAME}: {error.filename} cannot be written: {error.strerror}; "
-              "make room or name another place with --out or --shrink", file=sys.stderr)
-        return 1
-    return 0
+    return document.run(NAME, partial(make, parse(arguments)),
+                        "make room or name another place with --out or --shrink")
 
 
 if __name__ == "__main__":

@@ -4,11 +4,17 @@ anything else.
 An object of a file is an Entry; a field that is not there is None. Numbers are never made up.
 """
 
-import json
+import os
+import sys
 from statistics import median
+
+# What the page of a run is made with, too.
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../../tools/page"))
+from document import BadFile, Entry, load  # noqa: E402  (the path is set above)
 
 RESULTS_FORMAT = 1  # of --json of passel_bench and `passel bench` (src/lab/cell_json.h)
 PEERS_FORMAT = 1    # of bench/peers/run --json
+WORK = {"push_pull": "push and pull"}  # op of a cell, as people say it
 
 # What each object of a list must have, beside which everything may be missing.
 NEEDED = {
@@ -23,31 +29,8 @@ NEEDED = {
 }
 
 
-class BadFile(Exception):
-    """One sentence: the file, what is wrong with it, what to do."""
-
-
-class Entry(dict):
-    """An object of a file; a field that is not there is None."""
-    __getattr__ = dict.get
-    __setattr__ = dict.__setitem__
-
-
 def _load(path, what, form, command):
-    try:
-        with open(path, encoding="utf-8") as file:
-            # NaN and the like are no JSON: int() refuses their names.
-            found = json.load(file, object_hook=Entry, parse_constant=int)
-    except OSError as error:
-        raise BadFile(f"{path} cannot be read ({error.strerror}): name a file written by "
-                      f"{command}") from error
-    except (ValueError, RecursionError) as error:
-        raise BadFile(f"{path} is not JSON: name a file written by {command}") from error
-    if not isinstance(found, Entry) or not isinstance(found.get(what), list):
-        raise BadFile(f"{path} has no list '{what}': name a file written by {command}")
-    if found.format != form:
-        raise BadFile(f"{path} has format {found.format}, this program reads {form}: write the "
-                      f"file again with {command} of the same version")
+    found = load(path, what, form, command)
     for name, fields in NEEDED.items():
         for i, entry in enumerate(found.setdefault(name, [])):
             measured = name == "cells" and not entry.error and not entry.not_applicable
@@ -61,6 +44,7 @@ def read_results(path):
     """A file of passel_bench or `passel bench`. Times of cells are in microseconds."""
     found = _load(path, "rows", RESULTS_FORMAT, "tools/bench --json")
     for cell in found.cells:
+        cell.work = WORK.get(cell.op, cell.op)
         cell.why_not = (cell.error or cell.not_applicable or "").removeprefix(f"{cell.name}: ")
         limit = cell.limit or Entry()
         cell.rate = cell.rate_per_second or 0

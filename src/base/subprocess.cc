@@ -210,6 +210,11 @@ Result<ExitState> Subprocess::Reap(Deadline deadline) {
   }
 }
 
+void Subprocess::Abandon() {
+  if (!ended_ && pidfd_.valid()) Exchange(pid_, 0);
+  pidfd_.Reset();
+}
+
 void Subprocess::Signal(int signal) {
   // Not reaped yet, so the pid and the group are still ours.
   if (!ended_ && pidfd_.valid()) ::kill(-pid_, signal);

@@ -60,6 +60,8 @@ class Subprocess {
   Result<ExitState> Reap(Deadline deadline);
   /// To its whole process group.
   void Signal(int signal);
+  /// Leaves it to itself: it is neither killed nor waited for.
+  void Abandon();
 
  private:
   Subprocess(pid_t pid, FileDescriptor pidfd);

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
@@ -17,6 +18,7 @@
 #include "base/subprocess.h"
 #include "compute/cpu_backend.h"
 #include "job/exit_code.h"
+#include "job/run_page.h"
 #include "job/saved_values.h"
 #include "nn/model.h"
 
@@ -25,6 +27,7 @@ namespace {
 
 // How long nobody may read standard output before it is given up.
 constexpr std::chrono::seconds kReaderPatience{5};
+constexpr std::chrono::milliseconds kLeastPatience{100};
 
 void Fail(const Status& status, JobReport* report) {
   LogError("{}", status.message());
@@ -42,6 +45,9 @@ Result<TestResult> Evaluate(const Conclusion& c, SignalEvents& signals, Progress
   return EvaluateTest(*model, c.data, c.parts, [&](std::size_t done) -> Status {
     progress.Evaluating(done, c.data.test().size());
     const int signal = signals.Next();
+    if (signal == 0 && c.end_by && c.end_by->Expired()) {
+      return Cancelled("the evaluation was given up, so that the job ends within --grace");
+    }
     if (signal == 0) return {};
     report->interrupted = true;
     if (report->exit_code == kExitDone) {
@@ -97,17 +103,22 @@ bool Save(const Conclusion& c, JobReport* report) {
 
 // On standard output, before the report is written, so that exit code and report agree. A reader
 // that has gone wanted no more; what a full disk swallows is lost.
-void PrintResults(const std::string& text, JobReport* report) {
+void PrintResults(const std::string& text, const std::optional<Deadline>& end_by,
+                  JobReport* report) {
   Write(Stream::kOut, text);
-  const int error = FlushOutput(Stream::kOut, kReaderPatience);
+  const std::chrono::nanoseconds patience =
+      end_by ? std::clamp<std::chrono::nanoseconds>(end_by->Remaining(), kLeastPatience,
+                                                    kReaderPatience)
+             : kReaderPatience;
+  const int error = FlushOutput(Stream::kOut, patience);
   if (error == 0 || error == EPIPE || error == EIO) return;
   if (error != ETIMEDOUT) {
     Fail(Internal(fmt::format("not everything could be printed: {}", std::strerror(error))),
          report);
     return;
   }
-  report->notes.push_back(fmt::format("nobody read the results on standard output within {} s",
-                                      kReaderPatience.count()));
+  report->notes.push_back(
+      fmt::format("nobody read the results on standard output within {:g} s", ToSeconds(patience)));
   LogWarning("{}", report->notes.back());
 }
 
@@ -126,7 +137,11 @@ int Conclude(const Conclusion& c, SignalEvents& signals, Progress& progress, Job
   }
   if (report->status.local_steps > 0) text += Summary(*report);
   if (saved) text += fmt::format("saved {}\n", c.save);
-  PrintResults(text, report);
+  PrintResults(text, c.end_by, report);
+  // Before the report, which says so if there is no page.
+  if (!c.page.empty()) {
+    if (const Status made = MakeRunPage(c.page, *report); !made.ok()) Fail(made, report);
+  }
   if (!c.report.empty()) {
     if (const Status written = WriteReport(c.report, *report); !written.ok()) Fail(written, report);
   }

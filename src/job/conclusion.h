@@ -2,8 +2,10 @@
 
 #pragma once
 
+#include <optional>
 #include <string>
 
+#include "base/deadline.h"
 #include "base/status.h"
 #include "compute/row_parts.h"
 #include "data/dataset.h"
@@ -20,14 +22,17 @@ struct Conclusion {
   ParameterParts parts;       ///< the trained values; empty if the job never had any
   const std::string& save;    ///< the path of --save or ""
   const std::string& report;  ///< that of --report or ""
+  const std::string& page;    ///< that of --report_html or ""
   bool evaluator = false;     ///< the result is a line in the words of an evaluator, too
   bool evaluate = true;       ///< false: the user has given the evaluation up already
+  /// The evaluation ends then, finished or not, and nobody is waited for who reads no results.
+  std::optional<Deadline> end_by = {};
 };
 
 /// Evaluates on the test images, unless `report` has a result of them; saves; prints the summary;
-/// writes the report. What goes wrong is said, and noted in the report. A signal ends the
-/// evaluation within one batch of it, and nothing else: the job is then interrupted and not
-/// evaluated. Returns the exit code, which is the report's.
+/// makes the page, writes the report. What goes wrong is said, and noted in the report. A signal
+/// ends the evaluation within one batch of it, and nothing else: the job is then interrupted and
+/// not evaluated. Returns the exit code, which is the report's.
 int Conclude(const Conclusion& conclusion, SignalEvents& signals, Progress& progress,
              JobReport* report);
 

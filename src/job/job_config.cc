@@ -2,6 +2,10 @@
 
 #include <fmt/core.h>
 
+#include <chrono>
+#include <filesystem>
+#include <system_error>
+
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/output.h"
@@ -110,6 +114,26 @@ Status CheckEvaluationAndLog(const JobSettings& f, JobSettingsOf of, JobConfig* 
   return {};
 }
 
+Status CheckSummaries(const JobSettings& f, const OptimizerConfig& optimizer,
+                      SummaryOptions* summaries) {
+  std::error_code error;
+  if (std::filesystem::exists(f.logs_dir, error) &&
+      !std::filesystem::is_directory(f.logs_dir, error)) {
+    return InvalidArgument(
+        fmt::format("--logs_dir {} is not a folder: name one, or omit it", f.logs_dir));
+  }
+  const auto time = [](double seconds) {
+    return std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
+  };
+  summaries->folder = f.logs_dir;
+  summaries->every_steps = f.summary_steps;
+  summaries->interval = time(f.summary_secs);
+  summaries->histogram_interval = time(f.histogram_secs);
+  summaries->learning_rate = optimizer.learning_rate;
+  summaries->places.optimizer = std::string(OptimizerName(optimizer.kind));
+  return {};
+}
+
 }  // namespace
 
 Status StartLog(const JobSettings& f) {
@@ -158,6 +182,7 @@ Result<JobConfig> CheckJobSettings(const JobSettings& f, JobSettingsOf of) {
   PASSEL_RETURN_IF_ERROR(CheckStopRules(f, &config.worker));
   config.worker.push_every = static_cast<int>(f.push_every);
   PASSEL_RETURN_IF_ERROR(CheckEvaluationAndLog(f, of, &config));
+  PASSEL_RETURN_IF_ERROR(CheckSummaries(f, config.optimizer, &config.summaries));
   PASSEL_RETURN_IF_ERROR(CheckTowers(f));
   PASSEL_RETURN_IF_ERROR(CheckShare("--memory_fraction", f.memory_fraction, f.typed));
   WorkerOptions& w = config.worker;

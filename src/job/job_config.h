@@ -18,6 +18,7 @@
 #include "store/wait_options.h"
 #include "train/log_lines.h"
 #include "train/model_plan.h"
+#include "train/summary_options.h"
 #include "train/towers.h"
 #include "train/worker_loop.h"
 
@@ -44,6 +45,7 @@ struct JobConfig {
   LogStyle log_style = LogStyle::kNone;
   std::int64_t log_steps = 100;
   std::int64_t log_epochs = 0;  // 0: log_steps counts
+  SummaryOptions summaries;     // without what only the running job knows
   HugePages huge_pages = HugePages::kOff;
   double memory_fraction = 1;  // of the free memory, for one arena
   int threads_per_worker = 1;

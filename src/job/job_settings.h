@@ -23,8 +23,8 @@ inline constexpr const char* kDefaultHiddenUnits = "100";
 struct JobSettings {
   // Data
   SourceSettings source;
-  bool download_only = false;       // of the command itself: not handed to tasks
-  std::string train_dir, logs_dir;  // of presets; nothing is written there
+  bool download_only = false;  // of the command itself: not handed to tasks
+  std::string train_dir;       // of a preset; nothing is written there
   std::int64_t csv_train_limit = 0, csv_test_limit = 0;
   std::int64_t batch_size = 100;
   std::string sampler = "next_batch";
@@ -70,6 +70,10 @@ struct JobSettings {
   std::string resume = "auto";  // or never, or a path
   std::string init;             // "": none
   bool checkpoint_consistent = false;
+  // Summaries
+  std::string logs_dir;  // "": none
+  double summary_secs = 120, histogram_secs = 30;
+  std::int64_t summary_steps = 0;  // 0: by time only
   // Placement
   std::string placement = "round_robin";
   std::string partitioner = "none";

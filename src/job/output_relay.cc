@@ -7,11 +7,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <string_view>
+#include <cstdint>
 #include <system_error>
+#include <utility>
 
 #include "base/deadline.h"
 
@@ -20,6 +22,8 @@ namespace {
 
 // A line is not kept longer than this for its end to come.
 constexpr std::size_t kMaxLine = 65536;
+// Of one pipe, before it is another's turn.
+constexpr int kMostPieces = 16;
 
 bool SameFile(int a, int b) {
   struct stat first {
@@ -28,23 +32,27 @@ bool SameFile(int a, int b) {
          first.st_ino == second.st_ino && !S_ISCHR(first.st_mode) == !S_ISCHR(second.st_mode);
 }
 
+// At most kMostLineBytes, with no half of a character of UTF-8 at the end.
+std::string Shown(std::string_view line) {
+  if (line.size() > OutputRelay::kMostLineBytes) {
+    std::size_t end = OutputRelay::kMostLineBytes;
+    while (end > 0 && (static_cast<unsigned char>(line[end]) & 0xc0) == 0x80) --end;
+    line = line.substr(0, end);
+  }
+  std::string text(line);
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) c = ' ';
+  }
+  return text;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<OutputRelay>> OutputRelay::Create() {
   std::unique_ptr<OutputRelay> relay(new OutputRelay);
   relay->shared_ = SameFile(STDOUT_FILENO, STDERR_FILENO);
-  for (int i = 0; i < (relay->shared_ ? 1 : 2); ++i) {
-    int ends[2];
-    if (::pipe2(ends, O_CLOEXEC) != 0) return ErrnoStatus(errno, "cannot create a pipe");
-    Pipe& pipe = relay->pipes_[i];
-    pipe.read_end.Reset(ends[0]);
-    pipe.write_end.Reset(ends[1]);
-    pipe.stream = i == 0 ? Stream::kOut : Stream::kErr;
-    // The other end, which tasks write to, waits as ever.
-    ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
-  }
-  relay->stop_.Reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!relay->stop_.valid()) return ErrnoStatus(errno, "cannot create an eventfd");
+  relay->wake_.Reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!relay->wake_.valid()) return ErrnoStatus(errno, "cannot create an eventfd");
   // Signals are for the main thread, whose poll they end.
   sigset_t all, before;
   sigfillset(&all);
@@ -62,55 +70,124 @@ Result<std::unique_ptr<OutputRelay>> OutputRelay::Create() {
 
 OutputRelay::~OutputRelay() {
   if (!thread_.joinable()) return;
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const auto put = ::write(stop_.get(), &one, sizeof one);
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  Wake();
   thread_.join();
 }
 
+void OutputRelay::Wake() {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto put = ::write(wake_.get(), &one, sizeof one);
+}
+
+Result<OutputRelay::Ends> OutputRelay::Open(int task) {
+  Ends ends;
+  std::list<Pipe> pipes;
+  for (const Stream stream : {Stream::kOut, Stream::kErr}) {
+    if (stream == Stream::kErr && shared_) break;
+    int fds[2];
+    if (::pipe2(fds, O_CLOEXEC) != 0) return ErrnoStatus(errno, "cannot create a pipe");
+    Pipe& pipe = pipes.emplace_back();
+    pipe.read_end.Reset(fds[0]);
+    pipe.stream = stream;
+    pipe.task = task;
+    (stream == Stream::kOut ? ends.out : ends.shared_or_err).Reset(fds[1]);
+    // The other end, which the task writes to, waits as ever.
+    ::fcntl(fds[0], F_SETFL, O_NONBLOCK);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    Kept& kept = kept_[task];
+    ++kept.life;
+    kept.lines.clear();
+    for (Pipe& pipe : pipes) pipe.life = kept.life;
+    pipes_.splice(pipes_.end(), pipes);
+  }
+  Wake();
+  return ends;
+}
+
 void OutputRelay::Run() {
-  std::array<pollfd, 3> entries;
-  entries[0] = {stop_.get(), POLLIN, 0};
-  for (std::size_t i = 0; i < 2; ++i) entries[i + 1] = {pipes_[i].read_end.get(), POLLIN, 0};
+  std::vector<pollfd> entries;
   for (bool stop = false; !stop;) {
+    entries.assign(1, {wake_.get(), POLLIN, 0});
+    {
+      const std::lock_guard lock(mutex_);
+      for (const Pipe& pipe : pipes_) entries.push_back({pipe.read_end.get(), POLLIN, 0});
+    }
     ::poll(entries.data(), entries.size(), -1);
-    stop = entries[0].revents != 0;
-    for (Pipe& pipe : pipes_) {
-      while (pipe.read_end.valid() && Copy(pipe)) {
+    std::uint64_t woken = 0;
+    [[maybe_unused]] const auto got = ::read(wake_.get(), &woken, sizeof woken);
+    std::unique_lock lock(mutex_);
+    stop = stop_;
+    auto pipe = pipes_.begin();
+    // In the same order; those that were added meanwhile have their turn next time.
+    for (std::size_t i = 1; i < entries.size(); ++i) {
+      Got state = Got::kNothingNow;
+      for (int piece = 0; piece < (stop || entries[i].revents != 0 ? kMostPieces : 0); ++piece) {
+        state = Copy(*pipe);
+        if (state != Got::kSome) break;
+        // For those who wait: the pipe may be filled as fast as it is read.
+        lock.unlock();
+        lock.lock();
       }
-      if (!stop || pipe.begun.empty()) continue;
-      Write(pipe.stream, pipe.begun + "\n");
+      if (state == Got::kEnd || stop) {
+        if (!pipe->begun.empty()) Pass(*pipe, std::exchange(pipe->begun, "") + "\n");
+        pipe = pipes_.erase(pipe);
+      } else {
+        ++pipe;
+      }
     }
   }
 }
 
-// False: there is nothing at present.
-bool OutputRelay::Copy(Pipe& pipe) {
+OutputRelay::Got OutputRelay::Copy(Pipe& pipe) {
   std::array<char, kMaxLine> buffer;
-  const std::lock_guard lock(mutex_);
   const ssize_t got = ::read(pipe.read_end.get(), buffer.data(), buffer.size());
-  if (got <= 0) return got < 0 && errno == EINTR;
-  std::string_view text(buffer.data(), static_cast<std::size_t>(got));
+  if (got == 0) return Got::kEnd;
+  if (got < 0) return errno == EINTR ? Got::kSome : Got::kNothingNow;
+  const std::string_view text(buffer.data(), static_cast<std::size_t>(got));
   const std::size_t end = text.rfind('\n');
   if (end == std::string_view::npos && pipe.begun.size() + text.size() < kMaxLine) {
     pipe.begun += text;
-    return true;
+    return Got::kSome;
   }
   const std::size_t whole = end == std::string_view::npos ? text.size() : end + 1;
   pipe.begun += text.substr(0, whole);
-  Write(pipe.stream, pipe.begun);
+  Pass(pipe, pipe.begun);
   pipe.begun = text.substr(whole);
-  return true;
+  return Got::kSome;
 }
 
-void OutputRelay::Settle(std::chrono::nanoseconds limit) {
+void OutputRelay::Pass(Pipe& pipe, std::string_view lines) {
+  Write(pipe.stream, lines);
+  while (!lines.empty()) {
+    const std::size_t end = std::min(lines.find('\n'), lines.size());
+    Keep(pipe, lines.substr(0, end));
+    lines.remove_prefix(std::min(end + 1, lines.size()));
+  }
+}
+
+// A grandchild may have the pipe of a former life.
+void OutputRelay::Keep(const Pipe& pipe, std::string_view line) {
+  Kept& kept = kept_[pipe.task];
+  if (pipe.life != kept.life || line.empty()) return;
+  kept.lines.push_back(Shown(line));
+  if (kept.lines.size() > kLastLines) kept.lines.pop_front();
+}
+
+void OutputRelay::Settle(int task, std::chrono::nanoseconds limit) {
   const Deadline deadline = Deadline::After(limit);
   for (;;) {
     {
       const std::lock_guard lock(mutex_);
       int waiting = 0;
-      for (const Pipe& pipe : pipes_) {
+      for (Pipe& pipe : pipes_) {
         int bytes = 0;
-        if (pipe.read_end.valid() && ::ioctl(pipe.read_end.get(), FIONREAD, &bytes) == 0) {
+        if (pipe.task == task && ::ioctl(pipe.read_end.get(), FIONREAD, &bytes) == 0) {
           waiting += bytes;
         }
       }
@@ -119,6 +196,20 @@ void OutputRelay::Settle(std::chrono::nanoseconds limit) {
     if (deadline.Expired()) return;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+}
+
+std::vector<std::string> OutputRelay::LastLines(int task) const {
+  const std::lock_guard lock(mutex_);
+  const auto kept = kept_.find(task);
+  if (kept == kept_.end()) return {};
+  std::vector<std::string> lines(kept->second.lines.begin(), kept->second.lines.end());
+  for (const Pipe& pipe : pipes_) {  // words without the end of their line
+    if (pipe.task == task && pipe.life == kept->second.life && !pipe.begun.empty()) {
+      lines.push_back(Shown(pipe.begun));
+    }
+  }
+  if (lines.size() > kLastLines) lines.erase(lines.begin(), lines.end() - kLastLines);
+  return lines;
 }
 
 }  // namespace passel::job

@@ -1,17 +1,24 @@
 // output_relay.h - what the tasks of a supervised job print reaches the supervisor's own output.
 //
-// All tasks write to two pipes (one, where the supervisor's standard output and error are the same
-// file, so that their order is kept), and a thread copies whole lines. So a task is never stopped
-// for writing to a terminal that it is in the background of, nor held up by a reader of the job's
-// output: base/output.h keeps what is not read, and drops what is too much.
+// Each life of a task writes to two pipes of its own (one, where the supervisor's standard output
+// and error are the same file, so that their order is kept), and a thread copies whole lines. So a
+// task is never stopped for writing to a terminal that it is in the background of, nor held up by a
+// reader of the job's output: base/output.h keeps what is not read, and drops what is too much. The
+// last lines of each task are kept, for whoever asks what it said before it died.
 
 #pragma once
 
 #include <chrono>
+#include <cstddef>
+#include <deque>
+#include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <vector>
 
 #include "base/file_descriptor.h"
 #include "base/output.h"
@@ -21,33 +28,57 @@ namespace passel::job {
 
 class OutputRelay {
  public:
+  static constexpr std::size_t kLastLines = 20;
+  static constexpr std::size_t kMostLineBytes = 500;  ///< of a line that is kept
+
   /// Errors: kResourceExhausted.
   static Result<std::unique_ptr<OutputRelay>> Create();
   /// Copies what is there, but waits for nobody who still has a pipe open.
   ~OutputRelay();
 
-  /// For the descriptors 1 and 2 of a task.
-  int out() const { return pipes_[0].write_end.get(); }
-  int err() const { return pipes_[shared_ ? 0 : 1].write_end.get(); }
+  /// For the descriptors 1 and 2 of a task: to be closed here as soon as it has them.
+  struct Ends {
+    FileDescriptor out, shared_or_err;
+    int err() const { return shared_or_err.valid() ? shared_or_err.get() : out.get(); }
+  };
+  /// The pipes of a new life of `task`, any number. What its life before had said is forgotten.
+  /// Errors: kResourceExhausted.
+  Result<Ends> Open(int task);
 
-  /// Waits until everything written so far is copied, at most `limit`: then a line of our own comes
-  /// after those of a task that has ended.
-  void Settle(std::chrono::nanoseconds limit);
+  /// Waits until everything that the task has written so far is copied, at most `limit`: then a
+  /// line of our own comes after its own, and LastLines() has them all.
+  void Settle(int task, std::chrono::nanoseconds limit);
+
+  /// What this life of the task wrote last: at most kLastLines, oldest first, each cut after
+  /// kMostLineBytes, without control characters.
+  std::vector<std::string> LastLines(int task) const;
 
  private:
   struct Pipe {
-    FileDescriptor read_end, write_end;
+    FileDescriptor read_end;
     Stream stream = Stream::kErr;
-    std::string begun;  // a line without its end; of the thread
+    int task = 0;
+    int life = 0;
+    std::string begun;  // a line without its end
+  };
+  struct Kept {
+    int life = 0;
+    std::deque<std::string> lines;
   };
   OutputRelay() = default;
   void Run();
-  bool Copy(Pipe& pipe);
+  enum class Got { kSome, kNothingNow, kEnd };
+  Got Copy(Pipe& pipe);
+  void Pass(Pipe& pipe, std::string_view lines);
+  void Keep(const Pipe& pipe, std::string_view line);
+  void Wake();
 
-  std::mutex mutex_;  // held from reading a piece until it is written
-  Pipe pipes_[2];
-  bool shared_ = false;
-  FileDescriptor stop_;  // an eventfd
+  mutable std::mutex mutex_;  // of all below; held from reading a piece until it is written
+  std::list<Pipe> pipes_;     // only the thread removes one
+  std::map<int, Kept> kept_;  // by task
+  bool stop_ = false;
+  bool shared_ = false;  // constant
+  FileDescriptor wake_;  // an eventfd
   std::thread thread_;
 };
 

@@ -72,11 +72,12 @@ Json BucketsToJson(const std::vector<BucketCount>& buckets, Show show) {
 }
 
 Json RunToJson(const RunInfo& run) {
-  Json settings = Json::MakeObject();
+  Json settings = Json::MakeObject(), changed = Json::MakeObject();
   for (const auto& [name, value] : run.settings) settings[name] = value;
+  for (const auto& [name, value] : run.changed) changed[name] = value;
   return {{"version", run.version}, {"command", run.command},     {"started", run.started},
           {"host", run.host},       {"processor", run.processor}, {"cores", run.cores},
-          {"settings", settings}};
+          {"settings", settings},   {"changed", changed}};
 }
 
 WorkerCounts CountsOfAll(const JobReport& r) {
@@ -121,6 +122,7 @@ std::string Summary(const JobReport& r) {
     if (skipped > 0) text += fmt::format(", {} gradients skipped (not finite)", skipped);
     text += fmt::format(", {}\n", index < r.worker_exits.size() ? r.worker_exits[index] : "");
   }
+  text += r.lives.InWords();
   for (const std::string& note : r.notes) text += fmt::format("note: {}\n", note);
   return text;
 }
@@ -137,6 +139,7 @@ void NoteShadow(const ShardMemory& lead, JobReport* report) {
 
 std::string ToJson(const JobReport& r) {
   Json json;
+  json["format"] = kReportFormat;
   json["job"] = r.job_id;
   json["test_accuracy"] = r.test ? Json(r.test->accuracy) : Json();
   json["test_loss"] = r.test ? Json(r.test->loss) : Json();
@@ -159,7 +162,6 @@ std::string ToJson(const JobReport& r) {
   json["optimizer"] = r.optimizer;
   json["data"] = r.data;
   json["ps"] = r.ps;
-  json["ps_restarts"] = r.ps_restarts;
   json["pinned"] = r.pinned;
   json["interrupted"] = r.interrupted;
   json["exit_code"] = r.exit_code;
@@ -193,6 +195,7 @@ std::string ToJson(const JobReport& r) {
   }
   CountsOfAll(r).DescribeCounts(&json);
   json["workers"] = workers;
+  r.lives.Describe(&json);
   json["notes"] = r.notes;
   json["run"] = RunToJson(r.run);
   json["curve"] = Json::MakeList();
@@ -200,7 +203,12 @@ std::string ToJson(const JobReport& r) {
     json["curve"].Add({{"seconds", point.seconds},
                        {"global_step", point.global_step},
                        {"loss", point.loss},
-                       {"accuracy", point.accuracy}});
+                       {"accuracy", point.accuracy},
+                       {"steps_per_second", point.steps_per_second},
+                       {"staleness_mean", point.staleness_mean},
+                       {"staleness_p99", point.staleness_p99},
+                       {"dropped", point.dropped},
+                       {"workers", point.workers}});
   }
   return json.Write(2) + "\n";
 }

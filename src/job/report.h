@@ -9,11 +9,16 @@
 #include "base/status.h"
 #include "job/job_status.h"
 #include "job/learning_curve.h"
+#include "job/life_log.h"
 #include "job/run_info.h"
 #include "store/shard_memory.h"
 #include "train/worker_loop.h"
 
 namespace passel::job {
+
+/// "format" of the JSON, which tools/page/run_report.py reads: another one when a field that it
+/// needs goes or means something else.
+inline constexpr int kReportFormat = 1;
 
 struct JobReport {
   RunInfo run;
@@ -27,13 +32,13 @@ struct JobReport {
   bool pinned = false;
   bool interrupted = false;
   int exit_code = 0;
-  int ps_restarts = 0;
   double seconds = 0;          ///< from the start of the program to the end of the last worker
   double startup_seconds = 0;  ///< from the start of the program to the first step
   std::optional<TestResult> test;
   std::optional<std::int64_t> values_step;  ///< global step of the values, where it is not status's
   JobStatus status;
   std::vector<std::string> worker_exits;
+  LifeLog lives;
   std::vector<std::string> notes;
 
   /// What the arena says of the job, and with it when training began.

@@ -32,15 +32,18 @@ std::string UtcNow() {
 
 std::string_view Version() { return PASSEL_VERSION; }
 
-RunInfo DescribeRun(JobSettings settings) {
+RunInfo DescribeRun(TrainSettings settings) {
   RunInfo info;
   info.version = Version();
   info.command = OwnCommand();
-  const SettingsView view = ViewOf(settings);
+  TrainSettings defaults;
+  const SettingsView all = ViewOf(settings), default_values = ViewOf(defaults);
+  const SettingsView shared = ViewOf(settings.job);
   for (const SettingRow& row : SettingsTable()) {
-    const SettingValue value = row.value(view);
-    const std::string text = TextOf(value);
-    if (row.traits.to_child && !text.empty()) info.settings.emplace_back(row.name, text);
+    const std::string of_tasks = TextOf(row.value(shared));
+    if (row.traits.to_child && !of_tasks.empty()) info.settings.emplace_back(row.name, of_tasks);
+    const std::string text = TextOf(row.value(all));
+    if (text != TextOf(row.value(default_values))) info.changed.emplace_back(row.name, text);
   }
   utsname machine{};
   if (::uname(&machine) == 0) info.host = machine.nodename;

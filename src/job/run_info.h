@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "job/job_settings.h"
+#include "job/train_settings.h"
 
 namespace passel::job {
 
@@ -20,6 +20,8 @@ struct RunInfo {
   /// Each setting that tasks share and its value as a flag takes it, defaults included; without
   /// those that have none.
   std::vector<std::pair<std::string, std::string>> settings;
+  /// Those settings of the job, also of what its tasks are not told, that are not the default.
+  std::vector<std::pair<std::string, std::string>> changed;
   std::string host;       ///< its name
   std::string processor;  ///< "Intel(R) Xeon(R) ..."; "" where the kernel does not say
   int cores = 0;          ///< that this process may use
@@ -27,6 +29,6 @@ struct RunInfo {
 };
 
 /// Describes this process; `started` is now. Neither the network nor a clock is waited for.
-RunInfo DescribeRun(JobSettings settings);
+RunInfo DescribeRun(TrainSettings settings);
 
 }  // namespace passel::job

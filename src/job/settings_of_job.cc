@@ -139,6 +139,24 @@ SettingGroup LogGroup() {
         Within(0, kMaxCount)}}};
 }
 
+SettingGroup SummaryGroup() {
+  return {
+      "Summaries",
+      {{"logs_dir", At<&J::logs_dir>(),
+        "Folder, made if there is none, where the chief writes files for TensorBoard: loss, "
+        "rates and waits, histograms, the model. Default: none"},
+       {"summary_secs", At<&J::summary_secs>(),
+        "Seconds from one summary to the next; the first is of the first step. 0: by steps "
+        "only",
+        Within(0, 1e6, " s")},
+       {"summary_steps", At<&J::summary_steps>(),
+        "A summary is written already after N global steps. 0: by time only", Within(0, kMaxSteps)},
+       {"histogram_secs", At<&J::histogram_secs>(),
+        "Seconds from one summary with histograms of variables and gradients to the next, at "
+        "least. 0: none have them",
+        Within(0, 1e6, " s")}}};
+}
+
 SettingGroup PlacementGroup() {
   return {"Placement",
           {{"placement", At<&J::placement>(),
@@ -215,7 +233,8 @@ SettingGroup MachineGroup() {
 std::vector<SettingGroup> DataAndModelGroups() { return {DataGroup(), ModelGroup()}; }
 
 std::vector<SettingGroup> TrainingGroups() {
-  return {TrainingGroup(), EvaluatorGroup(), LogGroup(), PlacementGroup(), MachineGroup()};
+  return {TrainingGroup(), EvaluatorGroup(), LogGroup(),
+          SummaryGroup(),  PlacementGroup(), MachineGroup()};
 }
 
 }  // namespace passel::job

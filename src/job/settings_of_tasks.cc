@@ -18,9 +18,14 @@ SettingGroup JobGroup() {
        {"config", At<&S::config>(), "YAML or JSON file with values for these flags", kNotInFile},
        {"job_id", At<&S::job_id>(), "Name of the job, for passel ctl. Default: job-<process id>"},
        {"max_restarts", At<&S::max_restarts>(),
-        "How often a worker that died is started again, at most. A ps always is", Within(0, 1000)},
+        "How often a worker that died is started again within --restart_window, at most. A ps is "
+        "unless it dies again and again at its start",
+        Within(0, 1000)},
+       {"restart_window", At<&S::restart_window>(),
+        "Seconds for which a restart counts. 0: until the job ends", Within(0, 31536000, " s")},
        {"grace", At<&S::grace>(),
-        "Seconds that tasks get to end after Ctrl-C before they are killed",
+        "Seconds from the wish to end (Ctrl-C, SIGTERM) to the end. Tasks that have not ended are "
+        "killed when a fifth of it, at most 5 s, is left",
         Within(0.1, 3600, " s")},
        {"print_placement", At<&S::print_placement>(),
         "Print on which ps each variable would be, and end", kNotInFile},
@@ -30,7 +35,9 @@ SettingGroup JobGroup() {
         "Write the trained variables to this .safetensors file, after Ctrl-C too", InShortHelp()},
        {"report", At<&S::report>(),
         "Write the results as JSON to this file. -: to standard output, and everything else to "
-        "standard error"}}};
+        "standard error"},
+       {"report_html", At<&S::report_html>(),
+        "Write a page of the run to this file, with curves; needs Python's matplotlib"}}};
 }
 
 SettingGroup TaskGroup() {
@@ -127,10 +134,6 @@ SettingGroup PresetGroup() {
            {"preset", At<&TaskSettings::preset>(), help, InShortHelp()},
            {"train_dir", At<&JobSettings::train_dir>(),
             "Of --preset dist-mnist: where its program has checkpoints. Nothing is written there",
-            kNotToChild},
-           {"logs_dir", At<&JobSettings::logs_dir>(),
-            "Of --preset monitored: where its program has checkpoints and summaries. Nothing is "
-            "written there",
             kNotToChild}}};
 }
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,6 +25,17 @@ namespace {
 
 constexpr std::chrono::milliseconds kTick{250};
 constexpr std::chrono::seconds kStartSlack{2};
+constexpr std::int64_t kSteadyNs = 1'000'000'000;
+
+// A task takes four descriptors here: the pipes of its output, that of its errors, its pidfd. For
+// hundreds of tasks the usual soft limit is too low.
+void RaiseDescriptorLimit(rlim_t tasks) {
+  constexpr rlim_t kOthers = 128;
+  struct rlimit limit {};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= 4 * tasks + kOthers) return;
+  limit.rlim_cur = std::min(limit.rlim_max, 4 * tasks + kOthers);
+  ::setrlimit(RLIMIT_NOFILE, &limit);  // if it fails, the sentence comes where it is too low
+}
 
 }  // namespace
 
@@ -54,6 +66,7 @@ Status Supervisor::Start() {
     PASSEL_ASSIGN_OR_RETURN(FileDescriptor socket, Listen(options_.job_id, Role::kPs, shard));
     listening_.push_back(std::move(socket));
   }
+  RaiseDescriptorLimit(static_cast<rlim_t>(options_.ps + options_.workers + 1));
   token_ = JobToken::Generate();
   PASSEL_ASSIGN_OR_RETURN(token_file_, CreateConstantFile("passel.token", token_.bytes().data(),
                                                           token_.bytes().size()));
@@ -64,11 +77,15 @@ Status Supervisor::Start() {
   outcome_.pinned = options_.plan.binding == Binding::kCore;
   outcome_.worker_exits.assign(static_cast<std::size_t>(options_.workers), "did not start");
   arenas_.resize(static_cast<std::size_t>(options_.ps));
-  const auto add_children = [this](const char* job, int count) {
+  const auto window_ns = static_cast<std::int64_t>(options_.restart_window * 1e9);
+  const auto add_children = [&](const char* job, int count) {
     for (int i = 0; i < count; ++i) {
       Child& child = children_.emplace_back();
       child.job = job;
       child.index = i;
+      child.restarts.emplace(std::chrono::nanoseconds(window_ns),
+                             child.job == "ps" ? RestartPolicy::Counts::kFruitlessInARow
+                                               : RestartPolicy::Counts::kAllLives);
     }
   };
   add_children("ps", options_.ps);
@@ -117,13 +134,16 @@ Status Supervisor::StartChild(Child& child) {
   // A pinned worker sees one core: what the job has is decided here.
   const WaitOptions waits = MakeWaitOptions(config_, options_.workers, num_cpus_);
   flags.spin_us = static_cast<double>(waits.spin.count()) * 1e-3;
-  spawn.out = output_->out();
-  spawn.err = output_->err();
+  const std::string cannot = "cannot start " + child.Name();
+  const Result<OutputRelay::Ends> output = output_->Open(IndexOf(child));
+  if (!output.ok()) return output.status().WithContext(cannot);
+  spawn.out = output->out.get();
+  spawn.err = output->err();
   // As main() wants it: a child need not execute itself again.
   spawn.environment.emplace_back("OPENBLAS_NUM_THREADS=1");
   int pipe_fds[2];
   if (::pipe2(pipe_fds, O_CLOEXEC | O_NONBLOCK) != 0) {
-    return ErrnoStatus(errno, "cannot create a pipe");
+    return ErrnoStatus(errno, "cannot create a pipe").WithContext(cannot);
   }
   child.errors.Reset(pipe_fds[0]);
   const FileDescriptor errors_write(pipe_fds[1]);
@@ -135,9 +155,12 @@ Status Supervisor::StartChild(Child& child) {
   AddPlace(child, &spawn);
   const nvtx::Range range(nvtx::Event::kStartTask, child.index);
   Result<Subprocess> process = Subprocess::Spawn(spawn);
-  if (!process.ok()) return process.status().WithContext("cannot start " + child.Name());
+  if (!process.ok()) return process.status().WithContext(cannot);
   child.process.emplace(std::move(*process));
   ++child.starts;
+  child.started_ns = MonotonicNs();
+  child.steps_before = StepsOf(child);
+  outcome_.lives.Add(TaskStart{child.Name(), child.starts, SinceStart()});
   LogDebug("{} is process {}", child.Name(), child.process->pid());
   return {};
 }
@@ -159,15 +182,13 @@ void Supervisor::AddPlace(const Child& child, SpawnOptions* spawn) const {
 }
 
 JobOutcome Supervisor::Run(Progress& progress) {
-  while (AnyRunning("worker")) {
+  while (AnyLeft("worker")) {
     std::vector<pollfd> entries;
     entries.push_back({signals_.fd(), POLLIN, 0});
     for (const Child& child : children_) {
       if (child.process) entries.push_back({child.process->pidfd(), POLLIN, 0});
     }
-    // A first look at the arenas soon, then in peace.
-    const auto tick = HaveArenas() ? kTick : std::chrono::milliseconds(20);
-    ::poll(entries.data(), entries.size(), static_cast<int>(tick.count()));
+    ::poll(entries.data(), entries.size(), PollTimeoutMs());
     for (int signal; (signal = signals_.Next()) != 0;) HandleSignal(signal);
     FetchArenas();
     for (Child& child : children_) {
@@ -188,11 +209,8 @@ JobOutcome Supervisor::Run(Progress& progress) {
       progress.Update(status);
       TellOfValues();
     }
-    if (stopping_ && !killed_ && MonotonicNs() >= kill_at_ns_) {
-      outcome_.notes.push_back(
-          fmt::format("tasks that did not end within {} s were killed", options_.grace));
-      KillAll();
-    }
+    LookAtTheClock();
+    StartThoseWhoseTimeHasCome();
     CheckStart();
     KillStragglers();
   }
@@ -205,9 +223,41 @@ JobOutcome Supervisor::Run(Progress& progress) {
   return outcome_;
 }
 
-bool Supervisor::AnyRunning(const std::string& job) const {
-  return std::any_of(children_.begin(), children_.end(),
-                     [&](const Child& c) { return c.job == job && c.process.has_value(); });
+// Those that are to be started again are not gone.
+bool Supervisor::AnyLeft(const std::string& job) const {
+  return std::ranges::any_of(children_, [&](const Child& c) {
+    return c.job == job && (c.process.has_value() || c.start_at_ns != 0);
+  });
+}
+
+// A first look at the arenas soon, then in peace; but a task that is to be started is not late.
+int Supervisor::PollTimeoutMs() const {
+  Deadline next = Deadline::After(HaveArenas() ? kTick : std::chrono::milliseconds(20));
+  for (const Child& child : children_) {
+    if (child.start_at_ns != 0 && child.start_at_ns < next.at_ns()) {
+      next = Deadline::At(child.start_at_ns);
+    }
+  }
+  return next.PollTimeoutMs();
+}
+
+void Supervisor::StartThoseWhoseTimeHasCome() {
+  for (Child& child : children_) {
+    if (child.start_at_ns != 0 && MonotonicNs() >= child.start_at_ns) StartAgain(child);
+  }
+}
+
+void Supervisor::StartAgain(Child& child) {
+  child.start_at_ns = 0;
+  nvtx::Mark(nvtx::Event::kTaskRestarted, child.index);
+  const bool ps = child.job == "ps";
+  const Status status = StartChild(child);
+  if (status.ok()) return;
+  child.gone = true;
+  outcome_.notes.push_back(status.message());
+  LogError("{}", status.message());
+  if (!ps) MarkDeadEverywhere(child);
+  if (ps || (child.index == 0 && !Initialized())) BeginStopping(kExitFailed, false);
 }
 
 void Supervisor::FetchArenas() {
@@ -242,11 +292,35 @@ bool Supervisor::Initialized() const {
          });
 }
 
+// For the relay of its output.
+int Supervisor::IndexOf(const Child& child) const {
+  return static_cast<int>(&child - children_.data());
+}
+
+double Supervisor::SinceStart() const {
+  return 1e-9 * static_cast<double>(MonotonicNs() - options_.program_start_ns);
+}
+
 // In the life before, as it wrote itself.
 bool Supervisor::ComputedOnGpu(const Child& worker) const {
   if (arenas_.empty() || arenas_[0] == nullptr) return false;
   const TaskSlot& slot = arenas_[0]->memory().tasks[worker.index];
   return slot.counters.device.load(std::memory_order_relaxed) == 2;
+}
+
+// Of all its lives, as it counts itself.
+std::uint64_t Supervisor::StepsOf(const Child& worker) const {
+  if (worker.job != "worker" || arenas_.empty() || arenas_[0] == nullptr) return 0;
+  const WorkerCounters& counters = arenas_[0]->memory().tasks[worker.index].counters;
+  return counters.local_steps.load(std::memory_order_relaxed);
+}
+
+// In the life that has just ended. Nobody counts what a ps does once its arena is there, but its
+// start, and what makes it fail there, takes less than a second.
+bool Supervisor::MadeProgress(const Child& child) const {
+  if (child.job != "ps") return StepsOf(child) > child.steps_before;
+  return arenas_[static_cast<std::size_t>(child.index)] != nullptr &&
+         MonotonicNs() - child.started_ns >= kSteadyNs;
 }
 
 std::vector<const shm::Arena*> Supervisor::arenas() const {

@@ -7,7 +7,8 @@
 // Who dies          What follows
 //   worker          The others go on. It is started again if max_restarts allows. The chief also
 //                   while the variables have no first values: nobody else writes them.
-//   ps              It is started again.
+//   ps              It is started again, unless it dies again and again at its start.
+//   either          By an exit code that another life would end with, too: job/restart_policy.h.
 //   the last worker The job is over: it failed unless one had reached the last step.
 //   evaluator       Nothing: it only reads.
 //   supervisor      The kernel kills everyone (PR_SET_PDEATHSIG).
@@ -25,6 +26,7 @@
 #include <string>
 #include <vector>
 
+#include "base/deadline.h"
 #include "base/file_descriptor.h"
 #include "base/status.h"
 #include "base/subprocess.h"
@@ -35,8 +37,11 @@
 #include "job/device_settings.h"
 #include "job/job_config.h"
 #include "job/job_status.h"
+#include "job/life_log.h"
+#include "job/oom_watch.h"
 #include "job/output_relay.h"
 #include "job/progress.h"
+#include "job/restart_policy.h"
 #include "job/shared_data.h"
 #include "job/signals.h"
 #include "job/stragglers.h"
@@ -48,14 +53,17 @@ struct SupervisorOptions {
   std::string job_id;
   int ps = 1;
   int workers = 2;
-  LaunchPlan plan;          ///< where each task runs
-  bool gpu_or_cpu = false;  ///< a worker that cannot use its GPU goes on on the CPU
-  int max_restarts = 0;     ///< of each worker; a ps is always started again
+  LaunchPlan plan;               ///< where each task runs
+  bool gpu_or_cpu = false;       ///< a worker that cannot use its GPU goes on on the CPU
+  int max_restarts = 0;          ///< of each worker, within restart_window
+  double restart_window = 3600;  ///< seconds; 0: the whole job
   bool evaluator = false;
-  std::string data;         ///< ToJson(JobData), for those who ask the job
-  DeviceSettings devices;   ///< of the workers
-  double grace = 25;        ///< seconds from the wish to end to SIGKILL
-  std::string resume_from;  ///< the chief begins with this checkpoint; "": with first values
+  std::string data;                   ///< ToJson(JobData), for those who ask the job
+  DeviceSettings devices;             ///< of the workers
+  double grace = 25;                  ///< seconds from the wish to end to the end
+  std::int64_t program_start_ns = 0;  ///< MonotonicNs() from which times of lives are counted
+  /// The chief begins with this checkpoint; "": with first values.
+  std::string resume_from;
   /// Called once, when all variables have values: with the memory of all shards. May be empty.
   std::function<void(const std::vector<ShardMemory>&)> on_values = {};
 };
@@ -66,8 +74,10 @@ struct JobOutcome {
   bool interrupted = false;               ///< by a signal or by `passel ctl stop`
   std::vector<std::string> notes;         ///< sentences about what did not go as planned
   std::vector<std::string> worker_exits;  ///< [workers] "exited with 0", ...
-  int ps_restarts = 0;
+  LifeLog lives;
   bool pinned = false;
+  /// Somebody has told the job to go, and may kill it some time after this.
+  std::optional<Deadline> end_by;
 };
 
 class Supervisor {
@@ -93,23 +103,38 @@ class Supervisor {
     std::optional<ExitState> last_exit;
     std::string end;  // how that was, in words; of a worker
     int starts = 0;
-    bool gone = false;      // it ended and is not started again
-    FileDescriptor errors;  // a pipe: why its last life failed, in its own words
+    std::int64_t started_ns = 0;            // MonotonicNs(): this life of it
+    std::uint64_t steps_before = 0;         // of a worker, in the lives before this one
+    std::optional<RestartPolicy> restarts;  // of a worker or a ps
+    std::int64_t start_at_ns = 0;           // MonotonicNs() at which its next life begins; 0: none
+    bool gone = false;                      // it ended and is not started again
+    bool stalled = false;                   // we have killed it, since it did not answer
+    FileDescriptor errors;                  // a pipe: why its last life failed, in its own words
     std::string Name() const { return job + "/" + std::to_string(index); }
   };
 
   Status StartChild(Child& child);
+  void StartAgain(Child& child);
+  void StartThoseWhoseTimeHasCome();
+  int PollTimeoutMs() const;
+  bool PlanRestart(Child& child, int most);
   void AddPlace(const Child& child, SpawnOptions* spawn) const;
   void HandleExit(Child& child, const ExitState& exit);
   void HandleWorkerExit(Child& child, const ExitState& exit);
   void HandlePsExit(Child& child, const ExitState& exit);
   void HandleEvaluatorExit(Child& child, const ExitState& exit);
+  void AddDeath(const Child& child, const ExitState& exit, const std::string& cause);
+  std::string AfterFirstDeath() const;
+  int IndexOf(const Child& child) const;
+  double SinceStart() const;
   void HandleSignal(int signal);
   void FetchArenas();
   void TellOfValues();
   bool HaveArenas() const;
   bool Initialized() const;
   bool ComputedOnGpu(const Child& worker) const;
+  std::uint64_t StepsOf(const Child& worker) const;
+  bool MadeProgress(const Child& child) const;
   bool WasEvicted(const Child& worker) const;
   void MarkDeadEverywhere(const Child& worker);
   std::string ReadErrors(Child& child);
@@ -120,7 +145,9 @@ class Supervisor {
   static void End(Subprocess& process);
   void BeginStopping(int exit_code, bool interrupted);
   void KillAll();
-  bool AnyRunning(const std::string& job) const;
+  void LeaveBehind(Child& child, Deadline deadline);
+  void LookAtTheClock();
+  bool AnyLeft(const std::string& job) const;
   void EndOthers();
   void Conclude();
 
@@ -138,11 +165,14 @@ class Supervisor {
   std::vector<Child> children_;                      // ps first
   std::vector<std::unique_ptr<shm::Arena>> arenas_;  // [ps]; null until it is there
   std::unique_ptr<ArenaFetcher> fetcher_;
+  OomWatch oom_;
   int num_cpus_ = 1;
   JobOutcome outcome_;
   bool stopping_ = false;
   bool killed_ = false;
   std::int64_t kill_at_ns_ = 0;
+  std::int64_t leave_at_ns_ =
+      0;  // MonotonicNs(): whom SIGKILL has not ended by then is left behind
   std::int64_t start_limit_ns_ = 0;  // MonotonicNs() at which the variables must have values
   bool any_worker_done_ = false;
   bool values_told_ = false;

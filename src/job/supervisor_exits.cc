@@ -17,10 +17,12 @@
 namespace passel::job {
 namespace {
 
-constexpr int kMaxPsStarts = 100;
 constexpr std::chrono::milliseconds kLastLines{100};
-// Limits a chief that is killed again and again before it has written the first values.
-constexpr int kMaxChiefStarts = 5;
+// Whom the job cannot do without, a ps, or the chief until it has written the first values, is
+// started again so often at least, whatever --max_restarts says.
+constexpr int kLeastRestarts = 6;
+// Of a cause with the words of the task itself.
+constexpr std::size_t kMostCauseBytes = 1000;
 
 // How a worker ended. One that a signal told to leave does so with an exit code.
 std::string HowItEnded(const ExitState& exit) {
@@ -28,10 +30,24 @@ std::string HowItEnded(const ExitState& exit) {
   return "was ended by " + SignalName(SIGINT);
 }
 
+// By a code of ours that a task ends with after a line of level E.
+bool SaysWhy(const ExitState& exit) {
+  return !exit.signalled && (exit.code == kExitFailed || exit.code == kExitUsage);
+}
+
+// " in 0.4 s"; nothing for at once.
+std::string InWhatTime(std::int64_t at_ns) {
+  const std::int64_t left = at_ns - MonotonicNs();
+  return left <= 0 ? "" : fmt::format(" in {:.1f} s", 1e-9 * static_cast<double>(left));
+}
+
 }  // namespace
 
 void Supervisor::HandleExit(Child& child, const ExitState& exit) {
-  output_->Settle(kLastLines);  // its own words come first
+  // Its own words come first.
+  output_->Settle(IndexOf(child), stopping_ ? std::min<std::chrono::nanoseconds>(
+                                                  kLastLines, Deadline::At(kill_at_ns_).Remaining())
+                                            : kLastLines);
   if (child.job == "ps") {
     HandlePsExit(child, exit);
   } else if (child.job == "evaluator") {
@@ -47,50 +63,77 @@ void Supervisor::HandleWorkerExit(Child& child, const ExitState& exit) {
   const bool stopped =  // see Run(); without the flag somebody has sent SIGINT to it alone
       !exit.signalled && exit.code == kExitInterrupted && StopFlag();
   child.end = stopping_ || stopped ? exit.ToString() : HowItEnded(exit);
-  if (WasEvicted(child) && exit.signalled && exit.code == SIGKILL) {
-    child.end =
-        fmt::format("was evicted: it did not answer for {:g} s (--stall_limit) and was killed",
-                    1e-9 * static_cast<double>(config_.stall_limit_ns));
+  if (exit.signalled && exit.code == SIGKILL && !killed_) {
+    if (child.stalled || WasEvicted(child)) {
+      child.end =
+          fmt::format("was evicted: it did not answer for {:g} s (--stall_limit) and was killed",
+                      1e-9 * static_cast<double>(config_.stall_limit_ns));
+    } else {
+      child.end += oom_.Explain();
+    }
   }
   any_worker_done_ |= done;
   const std::string why = ReadErrors(child);
-  const bool failed = !exit.signalled && (exit.code == kExitUsage || exit.code == kExitFailed);
+  const ExitRule& rule = RuleFor(exit);
   const bool missing_chief = child.index == 0 && !Initialized();
-  const bool again = !done && !stopping_ && !stopped && !failed && !child.gone &&
-                     (child.starts <= options_.max_restarts ||
-                      (missing_chief && exit.signalled && child.starts < kMaxChiefStarts));
+  const int most = missing_chief && exit.signalled ? std::max(options_.max_restarts, kLeastRestarts)
+                                                   : options_.max_restarts;
+  const bool again = rule.worker == AfterExit::kAgain && !stopping_ && !stopped && !child.gone &&
+                     PlanRestart(child, most);
   child.gone = !again;
   // It may have died before it could leave. After a clean end this changes nothing.
   MarkDeadEverywhere(child);
   if (done || stopping_ || stopped) return;
   nvtx::Mark(nvtx::Event::kTaskDied, child.index);
-  std::string what = fmt::format("{} {}", child.Name(), child.end);
-  if (!why.empty()) what += ": " + why;
-  outcome_.notes.push_back(what);
-  if (failed) {
+  const std::string cause = why.empty() ? child.end : child.end + ": " + why;
+  const std::string what = child.Name() + " " + cause;
+  AddDeath(child, exit, cause);
+  if (rule.worker == AfterExit::kEndsJob) {
     // The first to fail says why; the others fail for the same reason, or are told to stop.
-    if (!why.empty()) LogError("{}", why);
-    BeginStopping(exit.code, false);
+    const bool first = outcome_.lives.num_deaths() == 1;
+    if (!why.empty()) {
+      LogError("{}{}", why, first ? "" : AfterFirstDeath());
+    } else if (!SaysWhy(exit)) {
+      LogError("{}{}", what, first ? "" : AfterFirstDeath());
+    }
+    BeginStopping(rule.job_code, false);
     return;
   }
   if (!again && missing_chief) {
-    LogError("{}; without the chief the variables get no first values: giving up", what);
+    LogError("{}; without the chief the variables get no first values: giving up{}", what,
+             AfterFirstDeath());
     BeginStopping(kExitFailed, false);
     return;
   }
+  const std::string used_up = options_.max_restarts > 0 && rule.worker == AfterExit::kAgain
+                                  ? fmt::format(" (--max_restarts {} is used up)", most)
+                                  : "";
   LogWarning("{}{}", what,
-             again                  ? "; starting it again"
-             : AnyRunning("worker") ? "; the others go on"
-                                    : "");
-  if (!again) return;
-  nvtx::Mark(nvtx::Event::kTaskRestarted, child.index);
-  if (const Status status = StartChild(child); !status.ok()) {
-    child.gone = true;
-    outcome_.notes.push_back(status.message());
-    LogError("{}", status.message());
-    MarkDeadEverywhere(child);
-    if (missing_chief) BeginStopping(kExitFailed, false);
-  }
+             again               ? "; starting it again" + InWhatTime(child.start_at_ns)
+             : AnyLeft("worker") ? "; the others go on" + used_up
+                                 : used_up);
+  StartThoseWhoseTimeHasCome();
+}
+
+// Before its next life, in which its last lines are others.
+void Supervisor::AddDeath(const Child& child, const ExitState& exit, const std::string& cause) {
+  outcome_.lives.Add(TaskDeath{child.Name(), child.starts, SinceStart(),
+                               cause.substr(0, kMostCauseBytes), exit,
+                               output_->LastLines(IndexOf(child))});
+}
+
+// For the last line of a job that fails, which is not always about its first misfortune.
+std::string Supervisor::AfterFirstDeath() const {
+  const std::string first = outcome_.lives.FirstDeath();
+  return first.empty() ? "" : "; " + first;
+}
+
+// False: no restart is left.
+bool Supervisor::PlanRestart(Child& child, int most) {
+  const std::int64_t now = MonotonicNs();
+  const std::optional<std::int64_t> at = child.restarts->Next(now, MadeProgress(child), most);
+  child.start_at_ns = at.value_or(0);
+  return at.has_value();
 }
 
 // This life of it, whoever comes to say so first: the one who killed it, or we.
@@ -103,28 +146,28 @@ bool Supervisor::WasEvicted(const Child& worker) const {
 
 void Supervisor::HandlePsExit(Child& child, const ExitState& exit) {
   if (stopping_) return;
-  if (!exit.signalled && exit.code == kExitUsage) {
-    outcome_.notes.push_back(fmt::format("{} {}", child.Name(), exit.ToString()));
-    BeginStopping(kExitUsage, false);
-    return;
-  }
   FetchArenas();  // what it had handed to us before it died
   nvtx::Mark(nvtx::Event::kTaskDied, child.index);
-  const std::string what = fmt::format("{} {}", child.Name(), exit.ToString());
-  outcome_.notes.push_back(what);
-  if (child.starts >= kMaxPsStarts) {
-    LogError("{}; it was started {} times: giving up", what, child.starts);
+  std::string cause = exit.ToString();
+  if (exit.signalled && exit.code == SIGKILL) cause += oom_.Explain();
+  const std::string what = child.Name() + " " + cause;
+  AddDeath(child, exit, cause);
+  const ExitRule& rule = RuleFor(exit);
+  if (rule.ps == AfterExit::kEndsJob) {
+    if (!SaysWhy(exit)) LogError("{}", what);
+    BeginStopping(rule.job_code, false);
+    return;
+  }
+  if (!PlanRestart(child, std::max(options_.max_restarts, kLeastRestarts))) {
+    LogError("{}; {} times in a row it has ended within a second of its start: giving up{}", what,
+             child.restarts->used() + 1, AfterFirstDeath());
     BeginStopping(kExitFailed, false);
     return;
   }
-  LogWarning("{}; starting it again{}", what,
-             arenas_[static_cast<std::size_t>(child.index)] ? " on the same arena" : "");
-  ++outcome_.ps_restarts;
-  nvtx::Mark(nvtx::Event::kTaskRestarted, child.index);
-  if (const Status status = StartChild(child); !status.ok()) {
-    LogError("{}", status.message());
-    BeginStopping(kExitFailed, false);
-  }
+  LogWarning("{}; starting it again{}{}", what,
+             arenas_[static_cast<std::size_t>(child.index)] ? " on the same arena" : "",
+             InWhatTime(child.start_at_ns));
+  StartThoseWhoseTimeHasCome();
 }
 
 void Supervisor::HandleEvaluatorExit(Child& child, const ExitState& exit) {
@@ -132,10 +175,10 @@ void Supervisor::HandleEvaluatorExit(Child& child, const ExitState& exit) {
   const bool done = !exit.signalled && (exit.code == kExitDone || exit.code == kExitInterrupted);
   if (done || killed_) return;
   const std::string why = ReadErrors(child);
-  std::string what = fmt::format("{} {}", child.Name(), exit.ToString());
-  if (!why.empty()) what += ": " + why;
-  LogWarning("{}{}", what, stopping_ ? "" : "; training goes on without it");
-  outcome_.notes.push_back(std::move(what));
+  std::string cause = exit.ToString();
+  if (!why.empty()) cause += ": " + why;
+  LogWarning("{} {}{}", child.Name(), cause, stopping_ ? "" : "; training goes on without it");
+  AddDeath(child, exit, cause);
 }
 
 // Why the last life of this task failed, in its own words.
@@ -157,7 +200,7 @@ void Supervisor::CheckStart() {
       "the lines above, or raise --start_wait",
       1e-9 * static_cast<double>(config_.start_wait_ns));
   outcome_.notes.push_back(what);
-  LogError("{}", what);
+  LogError("{}{}", what, AfterFirstDeath());
   BeginStopping(kExitFailed, false);
 }
 
@@ -176,12 +219,13 @@ void Supervisor::KillStragglers() {
         children_, [&](const Child& c) { return c.job == "worker" && c.index == worker; });
     if (config_.on_stall == OnStall::kFail) {
       const Status why = KeepsFromEnding(child.Name(), child.process->pid(), config_);
-      LogError("{}", why.message());
+      LogError("{}{}", why.message(), AfterFirstDeath());
       outcome_.notes.push_back(why.message());
       BeginStopping(ExitCodeFor(why), false);
       return;
     }
     child.gone = true;
+    child.stalled = true;
     LogWarning(
         "{} made no step for {:g} s after the first worker was {} (--stall_limit): killing it",
         child.Name(), 1e-9 * static_cast<double>(config_.stall_limit_ns),
@@ -210,6 +254,7 @@ void Supervisor::Conclude() {
     } else {
       outcome_.exit_code = kExitFailed;
       outcome_.notes.emplace_back("no worker is left: training did not reach its last step");
+      LogError("{}{}", outcome_.notes.back(), AfterFirstDeath());
     }
   }
 }

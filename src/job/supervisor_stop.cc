@@ -1,6 +1,11 @@
 #include "job/supervisor.h"
 
+#include <fmt/core.h>
+
+#include <algorithm>
 #include <csignal>
+#include <fstream>
+#include <iterator>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -14,6 +19,25 @@ namespace {
 
 // Within which an evaluator that has nothing to do sees that the job has ended.
 constexpr std::chrono::milliseconds kLook{500};
+// From SIGTERM to SIGKILL for those that nobody waits for.
+constexpr std::chrono::seconds kOthersPatience{5};
+// The kernel takes this at most for the end of a process that it can kill, with all its memory.
+constexpr std::int64_t kLeastKillNs = 1'000'000'000;
+
+// Of --grace, what is left for killing tasks, the last evaluation and the files.
+std::int64_t NsForResults(double grace) {
+  return static_cast<std::int64_t>(1e9 * std::min(5.0, grace / 5));
+}
+
+// "state D": it waits in the kernel, for a disk or a driver.
+std::string StateInWords(pid_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  const std::string stat{std::istreambuf_iterator<char>(file), {}};
+  const std::size_t end = stat.rfind(") ");
+  return end == std::string::npos || end + 2 >= stat.size()
+             ? "state unknown"
+             : fmt::format("state {}", stat[end + 2]);
+}
 
 }  // namespace
 
@@ -28,16 +52,26 @@ void Supervisor::HandleSignal(int signal) {
 }
 
 void Supervisor::BeginStopping(int exit_code, bool interrupted) {
+  const std::int64_t end_ns = MonotonicNs() + static_cast<std::int64_t>(options_.grace * 1e9);
+  const std::int64_t results_ns = NsForResults(options_.grace);
   if (!stopping_) {
     nvtx::Mark(nvtx::Event::kStopping, exit_code);
     stopping_ = true;
-    kill_at_ns_ = MonotonicNs() + static_cast<std::int64_t>(options_.grace * 1e9);
+    kill_at_ns_ = end_ns - results_ns;
+  }
+  if (exit_code == kExitRestartMe && !outcome_.end_by) {
+    outcome_.end_by = Deadline::At(end_ns - results_ns / 4);  // what is left then is for the files
   }
   // A failure after a wish to end does not change the answer to the wish, and the other way round.
   if (outcome_.exit_code == 0) outcome_.exit_code = exit_code;
   outcome_.interrupted |= interrupted;
   if (!arenas_.empty() && arenas_[0]) SetStopFlag();
   for (Child& child : children_) {
+    if (child.start_at_ns != 0) {  // it will not come back
+      child.start_at_ns = 0;
+      child.gone = true;
+      if (child.job == "worker") MarkDeadEverywhere(child);
+    }
     if (child.job == "worker" && child.process) End(*child.process);
   }
 }
@@ -57,7 +91,41 @@ void Supervisor::End(Subprocess& process) {
   process.Signal(SIGCONT);
 }
 
+void Supervisor::LookAtTheClock() {
+  const std::int64_t now = MonotonicNs();
+  if (stopping_ && !killed_ && now >= kill_at_ns_) {
+    outcome_.notes.push_back(
+        fmt::format("tasks that had not ended {:g} s before the end of --grace {:g} were killed",
+                    1e-9 * static_cast<double>(NsForResults(options_.grace)), options_.grace));
+    KillAll();
+  }
+  if (!killed_ || now < leave_at_ns_) return;
+  for (Child& child : children_) {
+    if (child.process) LeaveBehind(child, Deadline::At(now));
+  }
+}
+
+// A process that waits in the kernel cannot be killed, and nobody knows for how long.
+void Supervisor::LeaveBehind(Child& child, Deadline deadline) {
+  const Result<ExitState> exit = child.process->Reap(deadline);
+  child.last_exit = exit.ok() ? *exit : ExitState{true, SIGKILL};
+  child.end = child.last_exit->ToString();
+  if (!exit.ok()) {
+    const pid_t pid = child.process->pid();
+    child.end = "was left behind";
+    outcome_.notes.push_back(
+        fmt::format("{} (process {}, {}) did not end after SIGKILL and was left behind",
+                    child.Name(), pid, StateInWords(pid)));
+    LogWarning("{}", outcome_.notes.back());
+    child.process->Abandon();
+  }
+  child.process.reset();
+}
+
 void Supervisor::KillAll() {
+  if (!killed_) {
+    leave_at_ns_ = MonotonicNs() + std::max(kLeastKillNs, NsForResults(options_.grace) / 2);
+  }
   killed_ = true;
   for (Child& child : children_) {
     if (child.process) child.process->Signal(SIGKILL);
@@ -73,18 +141,21 @@ void Supervisor::EndOthers() {
     }
   };
   end("ps");
-  const Deadline deadline = Deadline::After(std::chrono::seconds(5));
+  Deadline deadline = Deadline::After(kOthersPatience);
+  if (outcome_.end_by) deadline = outcome_.end_by->Sooner(kOthersPatience);
   for (Child& child : children_) {
     if (child.process && child.job == "evaluator")
-      (void)child.process->Reap(Deadline::After(kLook));
+      (void)child.process->Reap(deadline.Sooner(kLook));
   }
   end("evaluator");
   for (Child& child : children_) {
-    if (!child.process || child.job == "worker") continue;
-    if (!child.process->Reap(deadline).ok()) {
-      LogWarning("{} (process {}) does not end: killing it", child.Name(), child.process->pid());
-    }
-    child.process.reset();  // kills and reaps what is left
+    if (!child.process || child.process->Reap(deadline).ok()) continue;
+    LogWarning("{} (process {}) does not end: killing it", child.Name(), child.process->pid());
+    child.process->Signal(SIGKILL);
+  }
+  deadline = Deadline::After(std::chrono::nanoseconds(kLeastKillNs));
+  for (Child& child : children_) {
+    if (child.process) LeaveBehind(child, deadline);
   }
 }
 

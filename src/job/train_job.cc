@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/deadline.h"
 #include "base/log.h"
 #include "base/namespaces.h"
 #include "compute/cpu_backend.h"
@@ -89,7 +90,7 @@ class TrainJob {
   }
 
   void BeginReport() {
-    report_.run = DescribeRun(settings_.job);
+    report_.run = DescribeRun(settings_);
     report_.job_id =
         settings_.job_id.empty() ? fmt::format("job-{}", ::getpid()) : settings_.job_id;
     report_.mode = config_.mode.traits().name;
@@ -107,6 +108,10 @@ class TrainJob {
         std::make_unique<SingleProcessJob>(config_, plan_, *layout_, *data_, about_data_, signals);
     const Status status = alone_->Run(*checkpoints_, progress, &report_);
     progress.Finish();
+    if (report_.exit_code == kExitRestartMe) {
+      end_by_ = Deadline::After(
+          std::chrono::nanoseconds(static_cast<std::int64_t>(1e9 * settings_.grace)));
+    }
     if (status.ok()) layout_->Bind(alone_->values(), &values_);
     return status;
   }
@@ -122,9 +127,10 @@ class TrainJob {
     report_.exit_code = outcome.exit_code;
     report_.interrupted = outcome.interrupted;
     report_.pinned = outcome.pinned;
-    report_.ps_restarts = outcome.ps_restarts;
+    report_.lives = outcome.lives;
     report_.worker_exits = outcome.worker_exits;
     report_.notes.insert(report_.notes.end(), outcome.notes.begin(), outcome.notes.end());
+    end_by_ = outcome.end_by;
     TakeArenas();
     return {};
   }
@@ -137,6 +143,8 @@ class TrainJob {
     options.plan = setup_.plan;
     options.gpu_or_cpu = setup_.may_fall_back;
     options.max_restarts = settings_.max_restarts;
+    options.restart_window = settings_.restart_window;
+    options.program_start_ns = report_.program_start_ns;
     options.grace = settings_.grace;
     options.evaluator = settings_.evaluator;
     options.data = about_data_;
@@ -182,8 +190,10 @@ class TrainJob {
                                 values_,
                                 settings_.save,
                                 settings_.report,
+                                settings_.report_html,
                                 settings_.evaluator,
-                                !(report_.interrupted && all_steps)};
+                                !(report_.interrupted && all_steps),
+                                end_by_};
     LearningCurve curve = progress.curve();
     curve.Add(report_.status, LastStepNs(report_.status));
     report_.curve = curve.points();
@@ -198,7 +208,8 @@ class TrainJob {
   std::string about_data_;  // ToJson(JobData)
   StorePlan plan_;
   std::optional<ModelLayout> layout_;
-  std::int64_t local_steps_ = 0;  // of all workers together
+  std::int64_t local_steps_ = 0;    // of all workers together
+  std::optional<Deadline> end_by_;  // as Conclusion::end_by
   // One of them, which holds the values.
   std::unique_ptr<SingleProcessJob> alone_;
   std::unique_ptr<Supervisor> supervisor_;

@@ -8,6 +8,7 @@
 #include "job/devices.h"
 #include "job/output_path.h"
 #include "job/result_output.h"
+#include "job/run_page.h"
 #include "job/settings_table.h"
 #include "store/shard_memory.h"
 
@@ -38,9 +39,15 @@ Status CheckTasksAndResults(const TrainSettings& f) {
   if (!f.save.empty()) PASSEL_RETURN_IF_ERROR(CheckOutputPath("--save", f.save));
   if (!f.report.empty()) PASSEL_RETURN_IF_ERROR(PrepareResult("--report", f.report));
   PASSEL_RETURN_IF_ERROR(CheckDifferentFiles("--report", f.report, "--save", f.save));
+  const char* const page = "--report_html";
+  PASSEL_RETURN_IF_ERROR(CheckDifferentFiles(page, f.report_html, "--report", f.report));
+  PASSEL_RETURN_IF_ERROR(CheckDifferentFiles(page, f.report_html, "--save", f.save));
+  PASSEL_RETURN_IF_ERROR(CheckDifferentFiles(page, f.report_html, "--config", f.config));
   PASSEL_RETURN_IF_ERROR(CheckDifferentFiles("--report", f.report, "--config", f.config));
   PASSEL_RETURN_IF_ERROR(CheckDifferentFiles("--save", f.save, "--config", f.config));
-  return f.job_id.empty() ? Status() : ValidateJobId(f.job_id);
+  if (!f.job_id.empty()) PASSEL_RETURN_IF_ERROR(ValidateJobId(f.job_id));
+  // The last, since it takes half a second.
+  return f.report_html.empty() ? Status() : CheckRunPage(page, f.report_html);
 }
 
 // Checks the places of computations and of variables.
@@ -57,6 +64,7 @@ Result<JobConfig> CheckTrainSettings(TrainSettings* flags) {
   const std::string& log = f.job.log_file;
   PASSEL_RETURN_IF_ERROR(CheckDifferentFiles("--log_file", log, "--save", f.save));
   PASSEL_RETURN_IF_ERROR(CheckDifferentFiles("--log_file", log, "--report", f.report));
+  PASSEL_RETURN_IF_ERROR(CheckDifferentFiles("--log_file", log, "--report_html", f.report_html));
   PASSEL_RETURN_IF_ERROR(StartLog(f.job));
   PASSEL_ASSIGN_OR_RETURN(JobConfig config, CheckJobSettings(f.job));
   PASSEL_RETURN_IF_ERROR(CheckRanges(ViewOf(f), f.job.typed));

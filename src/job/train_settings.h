@@ -27,11 +27,13 @@ struct TrainSettings {
   bool gpu_per_worker = false;  ///< fewer GPUs than workers are an error, as the preset wants it
   std::string job_id;
   int max_restarts = 0;
+  double restart_window = 3600;  ///< seconds; 0: the whole job
   double grace = 25;
   bool evaluator = false;
   bool print_placement = false;
   std::string save;
   std::string report;
+  std::string report_html;
 };
 
 /// Checks all that needs neither the data nor the GPUs of the machine, with CheckJobSettings(), and

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "compute/cpu_backend.h"
+#include "train/summary_writer.h"
 
 namespace passel::job {
 namespace {
@@ -32,6 +33,14 @@ Result<Trainer> Trainer::Create(const JobConfig& config, const Dataset& data,
   return made;
 }
 
+void Trainer::WriteSummaries(const JobConfig& config, const ShardMemory& lead, bool has_ps) {
+  summaries_ = config.summaries;
+  summaries_.places.has_ps = has_ps;
+  for (int worker = 0; worker < lead.num_workers; ++worker) {
+    summaries_.workers.push_back(&lead.tasks[worker].counters);
+  }
+}
+
 Result<WorkerResult> Trainer::Run(const WorkerOptions& options, WorkerCallbacks callbacks,
                                   const ModelLayout& layout, ParameterStore& store,
                                   const EngineUse& engine) {
@@ -43,9 +52,24 @@ Result<WorkerResult> Trainer::Run(const WorkerOptions& options, WorkerCallbacks 
     };
   }
   log_->Follow(&callbacks);
+  std::unique_ptr<SummaryWriter> summaries;
+  if (!summaries_.folder.empty()) {
+    summaries = SummaryWriter::Begin(summaries_, model_->config(), layout, store);
+  }
+  if (summaries) {
+    // The gradients that an engine computes are not looked at.
+    if (engine.engine == nullptr && !callbacks.compute) {
+      callbacks.compute = [this](const Batch& batch, ParameterParts params,
+                                 GradientParts gradients) {
+        return model_->LossAndGradient(batch, params, gradients);
+      };
+    }
+    summaries->Follow(&callbacks);
+  }
   PASSEL_ASSIGN_OR_RETURN(const WorkerResult result,
                           RunWorker(options, callbacks, *model_, layout, split_, store, engine));
   log_->Final(result);
+  if (summaries) summaries->Final(result);
   return result;
 }
 

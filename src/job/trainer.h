@@ -14,6 +14,7 @@
 #include "store/parameter_store.h"
 #include "train/log_lines.h"
 #include "train/model_plan.h"
+#include "train/summary_options.h"
 #include "train/towers.h"
 #include "train/worker_loop.h"
 
@@ -30,6 +31,10 @@ class Trainer {
 
   const DataSplit& split() const { return split_; }
 
+  /// From now on Run() writes the summaries that --logs_dir asks for. For the chief. `lead`, the
+  /// memory of the lead shard, outlives this. `has_ps`: the job is not this process alone.
+  void WriteSummaries(const JobConfig& config, const ShardMemory& lead, bool has_ps);
+
   /// RunWorker(), with what computes here and the log lines added to `callbacks`. Notes in the
   /// store on which device it computes: on a GPU if `engine` has one.
   Result<WorkerResult> Run(const WorkerOptions& options, WorkerCallbacks callbacks,
@@ -44,6 +49,7 @@ class Trainer {
   std::unique_ptr<Model> model_;
   std::unique_ptr<Towers> towers_;  // null: one thread
   DataSplit split_;
+  SummaryOptions summaries_;
 };
 
 }  // namespace passel::job

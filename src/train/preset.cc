@@ -38,6 +38,8 @@ constexpr PresetSetting kMonitored[] = {
     {"train_steps", "100000"},
     {"log_lines", "monitored"},
     {"log_step_count_steps", "100"},
+    {"summary_secs", "0"},
+    {"summary_steps", "100"},
     {"data_dir", "/data"},
     {"global_step_bytes", "8"},
 };
@@ -111,7 +113,7 @@ constexpr PresetSetting kMnistReplica[] = {
 
 constexpr Preset kPresets[] = {
     {"dist-mnist", "MLP of 100 units, Adam, until 20,000 global steps", kDistMnist, "train_dir"},
-    {"monitored", "MLP of 100 units, Adam, stops at global step 100,000", kMonitored, "logs_dir"},
+    {"monitored", "MLP of 100 units, Adam, stops at global step 100,000", kMonitored},
     {"async-softmax", "softmax regression, SGD, three workers of 50 epochs each", kAsyncSoftmax},
     {"k8s-adagrad", "MLP of 100 units, Adagrad, until 10,000 global steps, evaluated every 100",
      kK8sAdagrad},

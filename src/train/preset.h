@@ -34,7 +34,7 @@ struct Preset {
   /// Flags of `passel train`, `launch` and `task`. Those that a command does not have (`workers` of
   /// task, `ps_hosts` of train) are for the others.
   std::span<const PresetSetting> settings;
-  /// The program's flag for its checkpoints and summaries, which are not written here.
+  /// The program's flag for its checkpoints, which are not written here.
   std::string_view output_dir_flag{};
   /// Fewer GPUs than workers are an error.
   bool gpu_per_worker = false;

@@ -41,8 +41,6 @@ COMMANDS = table(
     Row("train_workers_elsewhere", "train --num-workers=4", ("did you mean --workers?",)),
     Row("train_torchrun", "train --nproc_per_node=4", ("did you mean --workers?",)),
     Row("train_batch_dash", "train --batch-size=10", ("did you mean --batch_size?",)),
-    Row("train_dir_of_a_preset", "train --train_dir=/tmp/t", ("--train_dir", "--preset dist-mnist",
-                                                               "--save")),
     Row("help_format", "help --format=pdf", ('"pdf"', "markdown")),
     Row("train_flag_plural", "train --modes=ssp", ("--modes", "did you mean --mode")),
     Row("train_flag_of_task", "train --task_index=0", ("--task_index", "not known")),

@@ -55,8 +55,8 @@ TEST(CheckpointTest, ResumedOnOneOfThreePsTrainsWhatAnUndisturbedJobTrains) {
   EXPECT_THAT(first.err, HasSubstr("saved checkpoint " + Folder(sandbox) + "/model.ckpt-300"));
   const Outcome second =
       job({"--ps=1", "--train_steps=600", "--resume=auto", folder, "--save=" + resumed});
-  EXPECT_THAT(second.err, HasSubstr("goes on from " + Folder(sandbox) +
-                                    "/model.ckpt-300, global step 300\n"));
+  EXPECT_THAT(second.err,
+              HasSubstr("goes on from " + Folder(sandbox) + "/model.ckpt-300, global step 300\n"));
   EXPECT_EQ(Values(whole), Values(resumed));
   EXPECT_EQ(Values(resumed), Values(Folder(sandbox)));
   EXPECT_EQ(NewestStep(Folder(sandbox)), 600);
@@ -141,8 +141,8 @@ TEST(CheckpointTest, AKilledJobGoesOnWhereItsNewestCheckpointWas) {
 }
 
 TEST(CheckpointTest, KilledAtAnyPointOfASaveTheCheckpointBeforeIsThere) {
-  for (const std::string point : {"checkpoint.begin", "checkpoint.met", "checkpoint.written",
-                                  "checkpoint.committed"}) {
+  for (const std::string point :
+       {"checkpoint.begin", "checkpoint.met", "checkpoint.written", "checkpoint.committed"}) {
     SCOPED_TRACE(point);
     Sandbox sandbox;
     const auto train =
@@ -192,9 +192,9 @@ TEST(CheckpointTest, ASecondJobInTheFolderIsRefused) {
 TEST(CheckpointTest, ABrokenNewestGivesWayToTheOneBefore) {
   Sandbox sandbox;
   const auto train = [&](int steps) {
-    return sandbox.Run(sandbox.Train(
-        With(kSmall, {"--mode=barrier", fmt::format("--train_steps={}", steps), "--save_steps=20",
-                      "--checkpoint_dir=" + Folder(sandbox)})));
+    return sandbox.Run(
+        sandbox.Train(With(kSmall, {"--mode=barrier", fmt::format("--train_steps={}", steps),
+                                    "--save_steps=20", "--checkpoint_dir=" + Folder(sandbox)})));
   };
   ASSERT_EQ(train(60).code, 0);
   const std::string newest = Folder(sandbox) + "/model.ckpt-60.safetensors";
@@ -212,8 +212,8 @@ TEST(CheckpointTest, ABrokenNewestGivesWayToTheOneBefore) {
 TEST(CheckpointTest, WhereNothingCanBeWrittenNothingBegins) {
   Sandbox sandbox;
   WriteText(sandbox.dir().path() + "/file", "x");
-  const std::string error = OnlyError(
-      sandbox.Run(sandbox.Train({"--checkpoint_dir=" + sandbox.dir().path() + "/file"})));
+  const std::string error =
+      OnlyError(sandbox.Run(sandbox.Train({"--checkpoint_dir=" + sandbox.dir().path() + "/file"})));
   EXPECT_THAT(error, HasSubstr(sandbox.dir().path() + "/file"));
   EXPECT_THAT(OnlyError(sandbox.Run(sandbox.Train({"--save_steps=5"}))),
               HasSubstr("--checkpoint_dir"));
@@ -223,9 +223,9 @@ TEST(CheckpointTest, WhereNothingCanBeWrittenNothingBegins) {
 
 TEST(CheckpointTest, AFolderThatIsGoneCostsNoTraining) {
   Sandbox sandbox;
-  Program program = sandbox.Start(
-      sandbox.Train(With(kSmall, {"--train_steps=100000000", "--save_steps=50",
-                                  "--checkpoint_dir=" + Folder(sandbox)})));
+  Program program =
+      sandbox.Start(sandbox.Train(With(kSmall, {"--train_steps=100000000", "--save_steps=50",
+                                                "--checkpoint_dir=" + Folder(sandbox)})));
   ASSERT_TRUE(program.WaitFor("saved checkpoint")) << program.Err();
   fs::remove_all(Folder(sandbox));
   ASSERT_TRUE(program.WaitFor("no checkpoint was saved to")) << program.Err();

@@ -11,6 +11,7 @@
 #include "base/subprocess.h"
 #include "e2e/emulated_gpu.h"
 #include "support/program.h"
+#include "support/read_events.h"
 
 namespace passel::testing {
 namespace {
@@ -37,6 +38,23 @@ TEST_F(GpuTrainTest, LearnsWhatTheCpuLearns) {
   EXPECT_GT(cpu, 0.8);
   EXPECT_NEAR(run("cuda"), cpu, 0.01);
   EXPECT_EQ(sandbox_.Leftovers(), "");
+}
+
+TEST_F(GpuTrainTest, SummariesHaveTheVariablesWhereverTheyAre) {
+  for (const char* const arena : {"host", "device"}) {
+    const std::string logs = sandbox_.dir().File(arena);
+    const Outcome outcome =
+        RunSmall({"--gpus=0", "--workers=1", "--train_steps=250", std::string("--arena=") + arena,
+                  "--logs_dir=" + logs, "--summary_steps=100"});
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    const std::vector<std::string> files = test::EventFilesIn(logs);
+    ASSERT_EQ(files.size(), 1u);
+    const std::vector<std::int64_t> steps = {1, 101, 201, 250};
+    EXPECT_EQ(test::StepsOfTag(files[0], "loss"), steps) << arena;
+    EXPECT_EQ(test::StepsOfTag(files[0], "variables/hid_w").size(), 2u) << arena;
+    // Nobody on the CPU sees them.
+    EXPECT_TRUE(test::StepsOfTag(files[0], "gradients/hid_w").empty()) << arena;
+  }
 }
 
 TEST_F(GpuTrainTest, TrainsInEveryMode) {

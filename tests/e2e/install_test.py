@@ -64,10 +64,15 @@ class Install(unittest.TestCase):
         self.install()
         self.assertEqual(self.installed(), [
             "bin/passel", "share/bash-completion/completions/passel", "share/doc/passel/LICENSE",
-            "share/doc/passel/README.md", "share/man/man1/passel.1"])
+            "share/doc/passel/README.md", "share/man/man1/passel.1",
+            *(f"share/passel/page/{name}.py" for name in ("document", "plots", "run_page", "run_report"))])
         # In its own prefix, wherever it was called from.
         self.assertIn(f"there is no GPU plugin {self.prefix / PLUGIN}:", self.run_installed("topology"))
         self.run_installed("train", "--fake_data", "--train_steps=20", "--workers=1", "--device=cpu")
+        # All that it imports is installed: 0, or 3 where this Python has no matplotlib.
+        page = subprocess.run([sys.executable, "-B", self.prefix / "share/passel/page/run_page.py",
+                               "--check"], capture_output=True, text=True, timeout=60, check=False)
+        self.assertIn(page.returncode, (0, 3), page.stderr)
         # Over a program that runs: who runs keeps the old one.
         running = subprocess.Popen([self.prefix / "bin/passel", "train", "--fake_data", "--ps=0",
                                     "--workers=1", "--train_steps=1000000000", "--device=cpu"],

@@ -6,6 +6,10 @@
 
 #include <fmt/core.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <iterator>
+
 #include "support/program.h"
 
 namespace passel::testing {
@@ -47,6 +51,98 @@ TEST(ReportTest, OnStandardOutputIsAloneThere) {
   EXPECT_EQ(lost.code, 1);
   EXPECT_THAT(lost.err, HasSubstr("the result cannot be printed on standard output: No space"));
   EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+// Whether there is a Python that can draw, as the program looks for one.
+bool CanDraw() {
+  const std::string check = std::string(PASSEL_SOURCE_DIR) + "/tools/run_page --check";
+  return std::system(
+             ("(python3 " + check + " || /usr/bin/python3 " + check + ") 2>/dev/null").c_str()) ==
+         0;
+}
+
+TEST(RunPageTest, IsMadeOfTheReportAndNothingElseIsLeft) {
+  if (!CanDraw()) GTEST_SKIP() << "needs matplotlib (tools/setup --with bench)";
+  Sandbox sandbox;
+  const std::string page = sandbox.dir().File("page.html"), report = sandbox.dir().File("r.json");
+  const Outcome train = sandbox.Run(
+      sandbox.Train({"--train_steps=200", "--report_html=" + page, "--report=" + report}));
+  ASSERT_EQ(train.code, 0) << train.err;
+  EXPECT_THAT(train.err, HasSubstr("the page of this run is " + page));
+  const std::string text = ReadText(page);
+  const nlohmann::json r = nlohmann::json::parse(ReadText(report));
+  EXPECT_THAT(text,
+              HasSubstr(fmt::format("Test accuracy {:.4f}", r["test_accuracy"].get<double>())));
+  EXPECT_THAT(text, HasSubstr("<td>" + r["run"]["host"].get<std::string>() + "</td>"));
+  EXPECT_THAT(text, HasSubstr("<td>train_steps</td><td>200</td>"));
+  EXPECT_THAT(text, HasSubstr("<svg"));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(sandbox.dir().path()), {}), 2);
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+TEST(RunPageTest, ThatFailsAtTheEndLosesNothing) {
+  if (!CanDraw()) GTEST_SKIP() << "needs matplotlib (tools/setup --with bench)";
+  Sandbox sandbox;
+  const std::string page = sandbox.dir().File("page.html"), saved = sandbox.dir().File("m");
+  Program job = sandbox.Start(sandbox.Train(
+      {"--train_steps=100000000", "--report_html=" + page, "--save=" + saved, "--report=-"}));
+  ASSERT_TRUE(sandbox.AwaitStep(10));
+  std::filesystem::create_directory(page);
+  job.Signal(SIGINT);
+  const Outcome train = sandbox.Finish(job);
+  EXPECT_EQ(train.code, 130) << train.err;
+  const std::string said = "the page " + page + " was not made";
+  EXPECT_THAT(train.err, HasSubstr(said));
+  EXPECT_THAT(train.err, HasSubstr("Is a directory"));
+  EXPECT_THAT(nlohmann::json::parse(train.out)["notes"].dump(), HasSubstr(said));
+  EXPECT_TRUE(std::filesystem::is_regular_file(saved));
+  // What the sentence advises makes the page.
+  const std::string advice = train.err.substr(train.err.find("its report is kept, and  ") + 25);
+  const std::string command = advice.substr(0, advice.find("  makes the page"));
+  EXPECT_THAT(command, ::testing::EndsWith(" " + page + ".json " + page));
+  std::filesystem::remove(page);
+  EXPECT_EQ(std::system(command.c_str()), 0) << command;
+  EXPECT_THAT(ReadText(page), HasSubstr("This run was interrupted: exit code 130"));
+}
+
+TEST(RunPageTest, IsRefusedAtTheStartWithoutMatplotlib) {
+  Sandbox sandbox;
+  WriteText(sandbox.dir().File("matplotlib.py"), "raise ImportError('none here')\n");
+  sandbox.SetEnv("PYTHONPATH", sandbox.dir().path());
+  const std::string page = sandbox.dir().File("page.html");
+  const Outcome train = sandbox.Run(sandbox.Train({"--report_html=" + page}));
+  EXPECT_THAT(
+      OnlyError(train),
+      ::testing::AllOf(HasSubstr("--report_html " + page + " cannot be made"),
+                       HasSubstr("none here"), HasSubstr("python3 and python3-matplotlib")));
+  EXPECT_FALSE(std::filesystem::exists(page));
+}
+
+TEST(RunPageTest, IsRefusedWhereItsScriptIsNotInstalled) {
+  Sandbox sandbox;
+  const std::string alone = sandbox.dir().File("passel"), page = sandbox.dir().File("page.html");
+  std::filesystem::copy_file(PASSEL_PROGRAM, alone);
+  Program program = sandbox.StartCommand({alone, "train", "--fake_data", "--report_html=" + page});
+  EXPECT_THAT(OnlyError(sandbox.Finish(program)),
+              ::testing::AllOf(HasSubstr("--report_html " + page + " cannot be made"),
+                               HasSubstr("/share/passel/page/run_page.py is missing: install")));
+}
+
+TEST(RunPageTest, WhoseFolderIsGoneIsSaid) {
+  if (!CanDraw()) GTEST_SKIP() << "needs matplotlib (tools/setup --with bench)";
+  Sandbox sandbox;
+  const std::string folder = sandbox.dir().File("d"), page = folder + "/page.html";
+  std::filesystem::create_directory(folder);
+  Program job = sandbox.Start(
+      sandbox.Train({"--ps=0", "--workers=1", "--train_steps=100000000", "--report_html=" + page}));
+  ASSERT_TRUE(sandbox.AwaitStep(10));
+  std::filesystem::remove(folder);
+  job.Signal(SIGTERM);
+  const Outcome train = sandbox.Finish(job);
+  EXPECT_EQ(train.code, 143) << train.err;
+  EXPECT_THAT(train.out, HasSubstr("test accuracy"));
+  EXPECT_THAT(train.err, HasSubstr("the page " + page + " was not made"));
+  EXPECT_THAT(train.err, HasSubstr("nor was its report kept: "));
 }
 
 TEST(ReportTest, FilesFollowTheUmask) {

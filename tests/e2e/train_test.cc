@@ -76,6 +76,9 @@ TEST(ReportTest, HoldsEveryFieldWithItsType) {
   EXPECT_THAT(run["command"], ::testing::Contains("--train_steps=300"));
   EXPECT_EQ(run["settings"]["train_steps"], "300");
   EXPECT_EQ(run["settings"]["seed"], "1");
+  EXPECT_EQ(run["changed"]["train_steps"], "300");
+  EXPECT_TRUE(run["changed"].contains("report"));
+  EXPECT_FALSE(run["changed"].contains("seed"));
   EXPECT_EQ(run["settings"]["batch_size"], "100");
   EXPECT_GE(run["cores"], 1);
   EXPECT_NE(run["host"], "");
@@ -85,6 +88,9 @@ TEST(ReportTest, HoldsEveryFieldWithItsType) {
   EXPECT_EQ(r["curve"].back()["global_step"], r["global_step"]);
   EXPECT_GT(r["curve"].back()["loss"], 0);
   EXPECT_LE(r["curve"].back()["accuracy"], 1);
+  EXPECT_GT(r["curve"].back()["steps_per_second"], 0);
+  EXPECT_GE(r["curve"].back()["staleness_p99"], r["curve"].back()["staleness_mean"]);
+  EXPECT_EQ(r["curve"].back()["workers"], r["workers"].size());
 }
 
 TEST(StepsTest, LocalStepsAddUpAndOvershootIsBelowTheNumberOfWorkers) {

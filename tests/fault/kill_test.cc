@@ -130,6 +130,8 @@ TEST(WorkerKillTest, JobFinishesWithTheOthersAndSaysSo) {
     EXPECT_EQ(report["workers"][1]["exit"], "was killed by SIGKILL (9)");
     EXPECT_TRUE(report["workers"][1]["final_accuracy"].is_null());
     EXPECT_EQ(report["workers"][0]["exit"], "exited with 0");
+    ASSERT_EQ(report["deaths"].size(), 1u) << report["deaths"];
+    EXPECT_EQ(report["deaths"][0]["cause"], "was killed by SIGKILL (9)");
     EXPECT_GE(report["global_step"], 1500);
     EXPECT_EQ(sandbox.Leftovers(), "");
   }
@@ -145,7 +147,9 @@ TEST(WorkerKillTest, AllWorkersKilledIsAFailedJob) {
   ::kill(first, SIGKILL);
   ::kill(second, SIGKILL);
   const Outcome outcome = sandbox.Finish(train, kLiveness + 1);
-  EXPECT_EQ(outcome.code, 1) << outcome.err;
+  EXPECT_THAT(OnlyError(outcome, 1),
+              ::testing::ContainsRegex("no worker is left: .*; worker/[01] died first, after "
+                                       "[0-9.]+ s: it was killed by SIGKILL \\(9\\)"));
   EXPECT_THAT(outcome.out, HasSubstr("no worker is left"));
   EXPECT_EQ(sandbox.Leftovers(), "");
   // What was trained is not lost.

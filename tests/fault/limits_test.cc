@@ -86,6 +86,16 @@ TEST(LimitTest, ProcessesAndThreadsThatMayNotBeStartedAreNamed) {
       AllOf(HasSubstr("matrix library"), HasSubstr("1 more thread"), HasSubstr("ulimit -u")));
 }
 
+TEST(LimitTest, SoftLimitOfDescriptorsIsRaisedForManyTasks) {
+  Sandbox sandbox;
+  const Outcome outcome =
+      RunBehind(sandbox, "ulimit -S -n 40", sandbox.Train({"--workers=8", "--train_steps=20"}));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(
+      Refusal(sandbox, "ulimit -n 40", sandbox.Train({"--workers=8"})),
+      AllOf(HasSubstr("cannot start worker/"), HasSubstr("open files"), HasSubstr("ulimit -n")));
+}
+
 TEST(LimitTest, ProcessorTimeThatIsUsedUpEndsTheJobWithASentence) {
   for (const std::vector<std::string>& processes :
        {std::vector<std::string>{"--ps=0", "--workers=1"}, {"--workers=1"}}) {
@@ -164,6 +174,32 @@ TEST(LimitTest, MemoryOfACgroupThatIsTooSmallIsToldBeforeTheKernelKills) {
   EXPECT_THAT(codes, ::testing::ElementsAre(0, 2));
   EXPECT_EQ(group.Killed().value_or(0), 0);
   EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+// The kernel tells nobody why it killed: what it counts does.
+TEST(LimitTest, WorkerThatTheKernelKillsForLackOfMemoryIsNamedWithThatCause) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory is not in the estimate";
+  const MemoryGroup group;
+  if (!group.usable()) GTEST_SKIP() << "no cgroup with the memory controller can be made here";
+  if (!group.Killed()) GTEST_SKIP() << "the kernel does not count its victims here";
+  Sandbox sandbox;
+  const std::string report = sandbox.dir().File("r");
+  group.Limit(std::size_t{200} << 20);
+  Program train = sandbox.StartCommand(
+      With({"sh", "-c", group.Enter() + "; exec \"$@\"", "sh", PASSEL_PROGRAM},
+           sandbox.Train({"--train_steps=100000000", "--max_restarts=1", "--report=" + report})));
+  ASSERT_TRUE(sandbox.Advances(20)) << train.Err();
+  // It is to be the first victim when another process of the group takes too much.
+  WriteText(fmt::format("/proc/{}/oom_score_adj", sandbox.TaskPid("worker", 1)), "1000");
+  Program other =
+      sandbox.StartCommand({"sh", "-c", group.Enter() + "; exec head -c 300m /dev/zero | tail"});
+  EXPECT_TRUE(train.WaitFor("worker/1 was killed by SIGKILL (9), out of memory? (oom_kill of "))
+      << train.Err() << group.Killed().value_or(-1);
+  sandbox.Finish(other);
+  ASSERT_TRUE(sandbox.Advances(20)) << train.Err();
+  sandbox.Interrupt(train);
+  EXPECT_THAT(ReadJson(report)["deaths"][0]["cause"].get<std::string>(),
+              HasSubstr("out of memory?"));
 }
 
 }  // namespace

@@ -95,11 +95,13 @@ TEST(InterruptedWorkerTest, SigintToOneAloneIsNamedLikeAnyOtherSignal) {
   EXPECT_EQ(sandbox.Finish(train, 4).code, 130);
   const nlohmann::json json = ReadJson(report);
   ASSERT_TRUE(json.is_object());
-  std::vector<std::string> notes;
-  for (const nlohmann::json& note : json["notes"]) notes.push_back(note.get<std::string>());
-  EXPECT_THAT(notes, ::testing::UnorderedElementsAre("worker/1 was ended by SIGINT (2)",
-                                                     "worker/1 was ended by SIGINT (2)",
-                                                     HasSubstr("stopped on request")));
+  ASSERT_EQ(json["deaths"].size(), 2u) << json["deaths"];
+  for (const nlohmann::json& death : json["deaths"]) {
+    EXPECT_EQ(death["task"], "worker/1");
+    EXPECT_EQ(death["cause"], "was ended by SIGINT (2)");
+  }
+  ASSERT_EQ(json["notes"].size(), 1u) << json["notes"];
+  EXPECT_THAT(json["notes"][0].get<std::string>(), HasSubstr("stopped on request"));
   EXPECT_EQ(train.Err().find("worker/0 was ended"), std::string::npos);
   EXPECT_EQ(json["workers"][1]["exit"], "was ended by SIGINT (2)") << json["workers"].dump();
   EXPECT_EQ(json["workers"][0]["exit"], "exited with 130");
@@ -182,13 +184,19 @@ TEST(StoppedWorkerTest, JobThatWasFrozenAsAWholeEvictsNobody) {
 
 TEST(StoppedWorkerTest, JobWhoseOthersAreGoneDoesNotWaitForItForEver) {
   Sandbox sandbox;
-  Program train = StartEndless(sandbox, {"--workers=2", "--stall_limit=1"});
+  const std::string report = sandbox.dir().File("r");
+  Program train = StartEndless(sandbox, {"--workers=2", "--stall_limit=1", "--report=" + report});
   ASSERT_TRUE(sandbox.Advances(20)) << train.Err();
   ::kill(sandbox.TaskPid("worker", 1), SIGSTOP);
   ::kill(sandbox.TaskPid("worker", 0), SIGKILL);
   const Outcome outcome = sandbox.Finish(train, 10);
-  EXPECT_EQ(outcome.code, 1) << outcome.err;
+  EXPECT_THAT(OnlyError(outcome, 1), HasSubstr("; worker/0 died first, after "));
   EXPECT_THAT(outcome.err, HasSubstr("the first worker was gone (--stall_limit): killing it"));
+  const nlohmann::json deaths = ReadJson(report)["deaths"];
+  ASSERT_EQ(deaths.size(), 2u) << deaths;
+  EXPECT_EQ(deaths[0]["cause"], "was killed by SIGKILL (9)");
+  EXPECT_EQ(deaths[1]["cause"],
+            "was evicted: it did not answer for 1 s (--stall_limit) and was killed");
   EXPECT_EQ(sandbox.Leftovers(), "");
 }
 
@@ -318,6 +326,77 @@ TEST(InterruptTest, SecondOneOrTheGraceEndsTheWaitForWhoDoesNotLeave) {
     }
     EXPECT_EQ(sandbox.Leftovers(), "");
   }
+}
+
+// Who drains a node kills what is left at the end of its patience: results come before that.
+TEST(GraceTest, EvaluationThatTakesTooLongIsGivenUpForTheFiles) {
+  for (const std::vector<std::string>& processes :
+       {std::vector<std::string>{"--pin=none"}, {"--ps=0", "--workers=1"}}) {
+    SCOPED_TRACE(processes[0]);
+    Sandbox sandbox;
+    const std::string model = sandbox.dir().File("m"), report = sandbox.dir().File("r");
+    sandbox.SetEnv("PASSEL_FAILPOINT", "train.evaluating:1:sleep700");
+    Program train =
+        sandbox.Start(sandbox.Train(With(processes, {"--train_steps=100000000", "--grace=0.5",
+                                                     "--save=" + model, "--report=" + report})));
+    ASSERT_TRUE(train.WaitFor("steps/s", 10)) << train.Err();
+    train.Signal(SIGTERM);
+    const Outcome outcome = sandbox.Finish(train, 3);
+    EXPECT_EQ(outcome.code, 143) << outcome.err;
+    EXPECT_THAT(outcome.out, AllOf(HasSubstr("not evaluated"), HasSubstr("saved " + model)));
+    EXPECT_THAT(ReadJson(report)["notes"].dump(),
+                HasSubstr("the evaluation was given up, so that the job ends within --grace"));
+    EXPECT_EQ(sandbox.Leftovers(), "");
+  }
+}
+
+// A control group whose processes SIGKILL does not reach while it is frozen.
+class Freezer {
+ public:
+  Freezer() : path_(fmt::format("/sys/fs/cgroup/freezer/passel-test-{}", ::getpid())) {
+    usable_ = ::mkdir(path_.c_str(), 0700) == 0;
+  }
+  ~Freezer() {
+    if (!usable_) return;
+    Thaw();
+    const Deadline limit = Deadline::After(Scaled(5.0));
+    while (::rmdir(path_.c_str()) != 0 && !limit.Expired()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  }
+  bool usable() const { return usable_; }
+  void Freeze(pid_t pid) const {
+    WriteText(path_ + "/cgroup.procs", std::to_string(pid));
+    WriteText(path_ + "/freezer.state", "FROZEN");
+  }
+  void Thaw() const { WriteText(path_ + "/freezer.state", "THAWED"); }
+
+ private:
+  std::string path_;
+  bool usable_ = false;
+};
+
+TEST(GraceTest, ProcessThatCannotBeKilledIsNamedAndLeftBehind) {
+  const Freezer freezer;
+  if (!freezer.usable()) GTEST_SKIP() << "no cgroup with the freezer of v1 can be made here";
+  Sandbox sandbox;
+  const std::string model = sandbox.dir().File("m"), report = sandbox.dir().File("r");
+  Program train = StartEndless(sandbox, {"--grace=2", "--save=" + model, "--report=" + report});
+  ASSERT_TRUE(sandbox.Advances(20)) << train.Err();
+  const pid_t frozen = sandbox.TaskPid("worker", 1);
+  freezer.Freeze(frozen);
+  train.Signal(SIGTERM);
+  const Outcome outcome = sandbox.Finish(train, 4);
+  EXPECT_EQ(outcome.code, 143) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr(fmt::format("worker/1 (process {}, state D) did not end after "
+                                                 "SIGKILL and was left behind",
+                                                 frozen)));
+  const nlohmann::json json = ReadJson(report);
+  EXPECT_EQ(json["workers"][1]["exit"], "was left behind");
+  EXPECT_EQ(json["deaths"].size(), 0u) << json["deaths"];
+  EXPECT_THAT(outcome.out, HasSubstr("saved " + model));
+  freezer.Thaw();
+  EXPECT_EQ(sandbox.Leftovers(), "");
 }
 
 TEST(InterruptTest, IgnoredHangUpStaysIgnored) {

@@ -91,6 +91,21 @@ TEST(SubprocessTest, DestructionKillsTheWholeGroup) {
   EXPECT_TRUE(Vanishes(grandchild));
 }
 
+TEST(SubprocessTest, AbandonedOneIsNeitherKilledNorWaitedFor) {
+  pid_t pid = 0;
+  {
+    Result<Subprocess> process = Shell("exec sleep 100");
+    ASSERT_TRUE(process.ok());
+    pid = process->pid();
+    process->Abandon();
+    process->Signal(SIGKILL);
+    EXPECT_FALSE(process->TryReap().has_value());
+  }
+  EXPECT_EQ(::waitpid(pid, nullptr, WNOHANG), 0) << "it runs";
+  ::kill(pid, SIGKILL);
+  EXPECT_EQ(::waitpid(pid, nullptr, 0), pid);
+}
+
 TEST(SubprocessTest, ChildDiesWithItsParent) {
   int ready[2];
   ASSERT_EQ(::pipe(ready), 0);

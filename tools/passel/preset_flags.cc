@@ -69,17 +69,11 @@ void NotePresetDevices(const std::string& preset, const std::set<std::string>& c
   devices->fraction_of_preset = changed.contains("per_process_gpu_memory_fraction");
 }
 
-Status DropUnusedFlags(const Command& command, const std::string& preset, job::JobSettings* flags) {
-  for (const Preset& program : Presets()) {
-    const std::string flag = Dashed(program.output_dir_flag);
-    if (program.output_dir_flag.empty() || !command.Given(flag)) continue;
-    constexpr const char* kInstead = "--save writes the trained variables";
-    if (program.name != preset) {
-      return InvalidArgument(
-          fmt::format("{} is for --preset {}, whose program has checkpoints there: omit it; {}",
-                      flag, program.name, kInstead));
-    }
-    LogWarning("{} is not used: there are no checkpoints or summaries here; {}", flag, kInstead);
+void FollowProgram(const std::string& preset, job::JobSettings* flags) {
+  const Result<const Preset*> program = FindPreset(preset);
+  if (program.ok() && (*program)->one_folder) {
+    if (flags->checkpoint_dir.empty()) flags->checkpoint_dir = flags->logs_dir;
+    if (flags->logs_dir.empty()) flags->logs_dir = flags->checkpoint_dir;
   }
   if (!preset.empty() && flags->replicas_to_aggregate && !flags->sync_replicas && !flags->mode &&
       flags->mode_schedule.empty()) {
@@ -87,7 +81,6 @@ Status DropUnusedFlags(const Command& command, const std::string& preset, job::J
                *flags->replicas_to_aggregate);
     flags->replicas_to_aggregate.reset();
   }
-  return {};
 }
 
 bool WantsGpuPerWorker(const std::string& preset) {

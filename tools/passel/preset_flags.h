@@ -33,10 +33,10 @@ void NotePresetDir(const std::string& preset, const std::set<std::string>& chang
 void NotePresetDevices(const std::string& preset, const std::set<std::string>& changed,
                        job::DeviceSettings* devices);
 
-/// What the programs take and passel cannot follow: with the preset of the program a warning, and
-/// the setting goes; else, for a flag that no other has, kInvalidArgument. To be called when the
+/// Does with what was given what the program of the preset does: some have one folder for
+/// checkpoints and summaries; what has no meaning there goes, with a warning. To be called when the
 /// file has been read too.
-Status DropUnusedFlags(const Command& command, const std::string& preset, job::JobSettings* flags);
+void FollowProgram(const std::string& preset, job::JobSettings* flags);
 
 /// Whether fewer GPUs than workers are an error in the program that the preset stands for.
 bool WantsGpuPerWorker(const std::string& preset);

@@ -89,6 +89,9 @@ const Refused kFlags[] = {
     {{"--optimizer=ftrl", "--learning_rate_power=1"}, {"learning_rate_power", "0 or less", "1"}},
     {{"--spin_us=nan"}, {"--spin_us", "nan"}},
     {{"--grace=nan"}, {"--grace", "nan"}},
+    {{"--restart_window=-1"}, {"--restart_window is 0 to 31536000 s, not -1"}},
+    {{"--restart_window=nan"}, {"--restart_window", "nan"}},
+    {{"--max_restarts=1001"}, {"--max_restarts is 0 to 1000, not 1001"}},
     {{"--report=/dev/full"}, {"--report", "/dev/full", "regular"}},
     {{"--sync_replicas", "--mode=hogwild"}, {"--sync_replicas", "hogwild", "omit one"}},
     {{"--sync_replicas", "--mode_schedule=0:ssp,5:hogwild"},
@@ -265,7 +268,7 @@ TEST(SettingsTableTest, ATaskIsGivenEverySettingOfItsJobThatIsNotItsDefault) {
   TrainSettings defaults;
   EXPECT_EQ(ToArguments(ViewOf(defaults.job, &defaults.devices)), std::vector<std::string>());
   const std::set<std::string> of_the_command = {"download_only", "download_url", "device",
-                                                "train_dir", "logs_dir"};
+                                                "train_dir"};
   int given = 0;
   for (const SettingRow& row : SettingsTable()) {
     const SettingValue value = row.value(ViewOf(defaults.job, &defaults.devices));

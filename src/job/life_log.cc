@@ -1,0 +1,92 @@
+#include "job/life_log.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <span>
+#include <string_view>
+#include <utility>
+
+namespace passel::job {
+namespace {
+
+// Of the lines of the one that died first: in a sentence, and in a summary.
+constexpr std::size_t kLinesInASentence = 3;
+constexpr std::size_t kLinesInASummary = 10;
+// Deaths after the first that a summary has a line for.
+constexpr std::size_t kDeathsInASummary = 10;
+
+std::span<const std::string> Last(const std::vector<std::string>& lines, std::size_t most) {
+  return std::span(lines).last(std::min(most, lines.size()));
+}
+
+std::string When(const TaskDeath& death, const char* died) {
+  return fmt::format("{} {}, after {:.1f} s: it {}", death.task, died, death.at_s, death.cause);
+}
+
+}  // namespace
+
+void LifeLog::Add(TaskStart start) {
+  if (start.life > 1) {
+    const auto before = std::find_if(deaths_.rbegin(), deaths_.rend(),
+                                     [&](const TaskDeath& d) { return d.task == start.task; });
+    if (before != deaths_.rend() && before->life == start.life - 1) before->restarted = true;
+    ps_restarts_ += start.task.starts_with("ps/");
+  }
+  if (starts_.size() < kMostStarts) starts_.push_back(std::move(start));
+}
+
+void LifeLog::Add(TaskDeath death) {
+  ++num_deaths_;
+  if (deaths_.size() >= kMostDeaths) return;
+  if (deaths_.size() >= kMostWithLines) death.last_lines.clear();
+  deaths_.push_back(std::move(death));
+}
+
+std::string LifeLog::FirstDeath() const {
+  if (deaths_.empty()) return "";
+  const TaskDeath& first = deaths_.front();
+  std::string text = When(first, "died first");
+  const char* before = "; its last lines: ";
+  for (const std::string& line : Last(first.last_lines, kLinesInASentence)) {
+    text += before + line;
+    before = " | ";
+  }
+  return text;
+}
+
+std::string LifeLog::InWords() const {
+  if (deaths_.empty()) return "";
+  const TaskDeath& first = deaths_.front();
+  std::string text = When(first, "died first");
+  text += first.last_lines.empty() ? "\n" : "; its last lines:\n";
+  for (const std::string& line : Last(first.last_lines, kLinesInASummary))
+    text += "  " + line + "\n";
+  const std::size_t told = std::min(deaths_.size(), 1 + kDeathsInASummary);
+  for (std::size_t i = 1; i < told; ++i) text += When(deaths_[i], "died") + "\n";
+  const std::int64_t left = num_deaths_ - static_cast<std::int64_t>(told);
+  if (left > 0) text += fmt::format("and {} more deaths\n", left);
+  return text;
+}
+
+void LifeLog::Describe(Json* report) const {
+  (*report)["ps_restarts"] = ps_restarts_;
+  Json& starts = (*report)["starts"] = Json::MakeList();
+  for (const TaskStart& s : starts_) {
+    starts.Add({{"task", s.task}, {"life", s.life}, {"at_s", s.at_s}});
+  }
+  Json deaths = Json::MakeList();
+  for (const TaskDeath& d : deaths_) {
+    deaths.Add({{"task", d.task},
+                {"life", d.life},
+                {"at_s", d.at_s},
+                {"cause", d.cause},
+                {"exit_code", d.exit.signalled ? Json() : Json(d.exit.code)},
+                {"signal", d.exit.signalled ? Json(d.exit.code) : Json()},
+                {"last_lines", d.last_lines},
+                {"restarted", d.restarted}});
+  }
+  (*report)["deaths"] = deaths;
+}
+
+}  // namespace passel::job
