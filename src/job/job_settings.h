@@ -24,7 +24,6 @@ struct JobSettings {
   // Data
   SourceSettings source;
   bool download_only = false;  // of the command itself: not handed to tasks
-  std::string train_dir;       // of a preset; nothing is written there
   std::int64_t csv_train_limit = 0, csv_test_limit = 0;
   std::int64_t batch_size = 100;
   std::string sampler = "next_batch";

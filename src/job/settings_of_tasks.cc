@@ -131,10 +131,7 @@ SettingGroup PresetGroup() {
                   PresetNames());
   return {"Preset",
           {{"preset", At<&TrainSettings::preset>(), help, InShortHelp()},
-           {"preset", At<&TaskSettings::preset>(), help, InShortHelp()},
-           {"train_dir", At<&JobSettings::train_dir>(),
-            "Of --preset dist-mnist: where its program has checkpoints. Nothing is written there",
-            kNotToChild}}};
+           {"preset", At<&TaskSettings::preset>(), help, InShortHelp()}}};
 }
 
 }  // namespace passel::job

@@ -112,13 +112,15 @@ constexpr PresetSetting kMnistReplica[] = {
 };
 
 constexpr Preset kPresets[] = {
-    {"dist-mnist", "MLP of 100 units, Adam, until 20,000 global steps", kDistMnist, "train_dir"},
-    {"monitored", "MLP of 100 units, Adam, stops at global step 100,000", kMonitored},
+    {"dist-mnist", "MLP of 100 units, Adam, until 20,000 global steps", kDistMnist,
+     /*one_folder=*/true},
+    {"monitored", "MLP of 100 units, Adam, stops at global step 100,000", kMonitored,
+     /*one_folder=*/true},
     {"async-softmax", "softmax regression, SGD, three workers of 50 epochs each", kAsyncSoftmax},
     {"k8s-adagrad", "MLP of 100 units, Adagrad, until 10,000 global steps, evaluated every 100",
      kK8sAdagrad},
     {"mnist-replica", "MLP of 100 units, Adam, until 200 global steps, evaluated on validation",
-     kMnistReplica, /*output_dir_flag=*/"", /*gpu_per_worker=*/true},
+     kMnistReplica, /*one_folder=*/false, /*gpu_per_worker=*/true},
 };
 
 }  // namespace

@@ -34,8 +34,8 @@ struct Preset {
   /// Flags of `passel train`, `launch` and `task`. Those that a command does not have (`workers` of
   /// task, `ps_hosts` of train) are for the others.
   std::span<const PresetSetting> settings;
-  /// The program's flag for its checkpoints, which are not written here.
-  std::string_view output_dir_flag{};
+  /// Checkpoints and summaries go to one folder, whichever of the two is named.
+  bool one_folder = false;
   /// Fewer GPUs than workers are an error.
   bool gpu_per_worker = false;
 

@@ -71,7 +71,7 @@ Result<ResolvedConfig> ResolveTaskConfig(job::Task& task, Command& command) {
   }
   PASSEL_ASSIGN_OR_RETURN(ResolvedConfig config, Resolve(inputs));
   PASSEL_RETURN_IF_ERROR(ApplyFileSettings(config, command));
-  PASSEL_RETURN_IF_ERROR(DropUnusedFlags(command, task.flags.preset, &task.job));
+  FollowProgram(task.flags.preset, &task.job);
   return config;
 }
 

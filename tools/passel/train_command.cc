@@ -80,9 +80,7 @@ int TrainByFile(job::TrainSettings& flags, Command command, std::int64_t start_n
   NotePresetDir(flags.preset, *from_preset, &flags.job.source);
   flags.gpu_per_worker = WantsGpuPerWorker(flags.preset);
   NotePresetDevices(flags.preset, *from_preset, &flags.devices);
-  if (Status status = DropUnusedFlags(command, flags.preset, &flags.job); !status.ok()) {
-    return FinishCommand(status);
-  }
+  FollowProgram(flags.preset, &flags.job);
   for (const char* name : {"TF_CONFIG", "PS_HOSTS", "WORKER_HOSTS", "PS_KEY", "WORKER_KEY"}) {
     if (const char* value = std::getenv(name); value != nullptr && *value != '\0') {
       LogWarning("{} is not used: passel {} starts its own tasks; passel task reads it", name,

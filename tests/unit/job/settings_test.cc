@@ -267,8 +267,10 @@ std::string OtherValue(const SettingValue& value) {
 TEST(SettingsTableTest, ATaskIsGivenEverySettingOfItsJobThatIsNotItsDefault) {
   TrainSettings defaults;
   EXPECT_EQ(ToArguments(ViewOf(defaults.job, &defaults.devices)), std::vector<std::string>());
-  const std::set<std::string> of_the_command = {"download_only", "download_url", "device",
-                                                "train_dir"};
+  const std::set<std::string> of_the_command = {
+      "download_only", "download_url",         "device",           "checkpoint_dir",
+      "save_secs",     "save_steps",           "keep_checkpoints", "keep_every_hours",
+      "resume",        "checkpoint_consistent"};
   int given = 0;
   for (const SettingRow& row : SettingsTable()) {
     const SettingValue value = row.value(ViewOf(defaults.job, &defaults.devices));
