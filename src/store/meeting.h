@@ -16,7 +16,7 @@
 // that dies costs the job no more than kLease. Who waits for the end of a hold that is out of date
 // ends it, by a compare-and-swap: so End() knows.
 //
-// Threads    One Meeting is used by one thread.
+// Threads    One Meeting is used by one thread, which is no worker's: that would wait for itself.
 
 #pragma once
 
