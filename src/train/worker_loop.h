@@ -31,6 +31,7 @@
 #include "nn/model.h"
 #include "store/parameter_store.h"
 #include "train/evaluation.h"
+#include "train/hook.h"
 #include "train/model_plan.h"
 
 namespace passel {
@@ -100,15 +101,6 @@ std::int64_t StepsPerEpoch(const WorkerOptions& options, std::size_t train_examp
 
 /// Local steps after which it leaves; kNoStepLimit if neither `local_steps` nor `epochs` is set.
 std::int64_t LocalStepLimit(const WorkerOptions& options, std::size_t train_examples, int worker);
-
-struct StepReport {
-  std::int64_t local_step = 0;  ///< from 1, over all lives of this worker
-  /// What became of the push. A step whose gradient waits for others to be pushed with has
-  /// `gradients` 0, and applied.
-  PushOutcome outcome;
-  double loss = 0;      ///< of the batch, per example
-  double accuracy = 0;  ///< of the batch
-};
 
 enum class LeaveReason {
   kStepsReached,  ///< one of the two stop rules
