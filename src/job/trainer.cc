@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "compute/cpu_backend.h"
 
@@ -42,7 +43,8 @@ Result<WorkerResult> Trainer::Run(const WorkerOptions& options, WorkerCallbacks 
       return towers_->LossAndGradient(batch, params, gradients);
     };
   }
-  log_->Follow(&callbacks);
+  const std::vector<Hook*> lines = log_->Hooks();
+  callbacks.hooks.insert(callbacks.hooks.begin(), lines.begin(), lines.end());
   PASSEL_ASSIGN_OR_RETURN(const WorkerResult result,
                           RunWorker(options, callbacks, *model_, layout, split_, store, engine));
   log_->Final(result);

@@ -30,8 +30,8 @@ class Trainer {
 
   const DataSplit& split() const { return split_; }
 
-  /// RunWorker(), with what computes here and the log lines added to `callbacks`. Notes in the
-  /// store on which device it computes: on a GPU if `engine` has one.
+  /// RunWorker(), with what computes here added to `callbacks`, and the log lines before its hooks.
+  /// Notes in the store on which device it computes: on a GPU if `engine` has one.
   Result<WorkerResult> Run(const WorkerOptions& options, WorkerCallbacks callbacks,
                            const ModelLayout& layout, ParameterStore& store,
                            const EngineUse& engine = {});

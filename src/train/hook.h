@@ -111,12 +111,12 @@ class HookContext {
     global_step_ = global_step;
     local_step_ = local_step;
   }
-  void Made(const StepReport& step) {
+  void Made(const StepReport& step, ParameterParts values) {
     step_ = step;
+    values_ = values;
     global_step_ = step.outcome.global_step;
     local_step_ = step.local_step;
   }
-  void ShowValues(ParameterParts values) { values_ = values; }
   const FeedFunction& feed() const { return feed_; }
 
  private:
