@@ -155,6 +155,7 @@ int Main(int argc, char** argv) {
   RegisterTrainingBenchmarks(suite);
   RegisterComputeBenchmarks(suite);
   RegisterNvtxBenchmarks(suite);
+  RegisterHookBenchmarks(suite);
   RegisterProgramBenchmarks(suite);
   const auto matches = [&pattern](const std::string& name) { return pattern.Matches(name); };
   const Result<std::vector<lab::Cell>> cells =
