@@ -74,8 +74,11 @@ Status BenchHooks(benchmark::State& state, Suite& suite, std::string_view which,
   job.seconds = suite.settings().RunSeconds();
   StorePlan plan;
   PASSEL_ASSIGN_OR_RETURN(plan.optimizer, ParseOptimizer("adam"));
-  PASSEL_ASSIGN_OR_RETURN(plan.variables,
-                          PlaceModel(DefaultModelConfig(ModelKind::kSoftmax), 1, {}));
+  // Any store does: nothing is pushed.
+  ModelConfig model = DefaultModelConfig(ModelKind::kSoftmax);
+  model.inputs = 784;
+  model.classes = 10;
+  PASSEL_ASSIGN_OR_RETURN(plan.variables, PlaceModel(model, 1, {}));
   PASSEL_ASSIGN_OR_RETURN(const OneWorker one, OneWorker::Make(plan));
   const int steps = suite.settings().smoke ? 1000 : 1'000'000;
   std::vector<double> measured, limit;

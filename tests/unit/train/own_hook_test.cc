@@ -6,7 +6,7 @@
 #include "train/hook.h"
 
 namespace {
-#include "example_of_hooks.inc"  // made of the page
+#include <example_of_hooks.inc>  // made of the page
 }  // namespace
 
 namespace passel {
