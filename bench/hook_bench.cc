@@ -56,6 +56,7 @@ Status StepsWith(const HookVector& hooks, HookContext& context, int steps) {
     context.BeginsStep(step - 1, step - 1);
     for (const auto& hook : hooks) PASSEL_RETURN_IF_ERROR(hook->BeforeRun(context));
     benchmark::ClobberMemory();
+    for (const auto& hook : hooks) PASSEL_RETURN_IF_ERROR(hook->BeforePush(context, {}));
     report.local_step = report.outcome.global_step = step;
     context.Made(report, {});
     for (const auto& hook : hooks) PASSEL_RETURN_IF_ERROR(hook->AfterRun(context));

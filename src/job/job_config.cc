@@ -2,6 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <filesystem>
+#include <system_error>
+
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/output.h"
@@ -107,6 +110,14 @@ Status CheckEvaluationAndLog(const JobSettings& f, JobSettingsOf of, JobConfig* 
   config->worker.evaluate_at_end = TellsOfFinalEvaluation(config->log_style);
   config->log_steps = f.log_step_count_steps;
   config->log_epochs = f.log_epochs;
+  std::error_code ignored;
+  if (std::filesystem::exists(f.timeline_dir, ignored) &&
+      !std::filesystem::is_directory(f.timeline_dir, ignored)) {
+    return InvalidArgument(
+        fmt::format("--timeline_dir {} is not a folder: name one, or omit it", f.timeline_dir));
+  }
+  config->timeline_dir = f.timeline_dir;
+  config->timeline_steps = f.timeline_steps;
   return {};
 }
 

@@ -1,10 +1,15 @@
 #include "job/trainer.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "compute/cpu_backend.h"
+#include "train/profiler_hook.h"
 
 namespace passel::job {
 namespace {
@@ -21,6 +26,8 @@ Result<std::unique_ptr<Towers>> MakeTowers(const JobConfig& config, std::chrono:
 Result<Trainer> Trainer::Create(const JobConfig& config, const Dataset& data,
                                 std::chrono::nanoseconds spin, int trainer, LogLines& log) {
   Trainer made(log);
+  made.timeline_dir_ = config.timeline_dir;
+  made.timeline_steps_ = config.timeline_steps;
   CpuBackendOptions compute;
   compute.threads = config.threads_per_worker;
   PASSEL_ASSIGN_OR_RETURN(made.backend_, CreateCpuBackend(compute));
@@ -33,6 +40,21 @@ Result<Trainer> Trainer::Create(const JobConfig& config, const Dataset& data,
   return made;
 }
 
+// In a folder of its own: in rounds the workers have the same global steps.
+Result<std::unique_ptr<Hook>> Trainer::MakeTimeline(std::string worker) const {
+  std::ranges::replace(worker, '/', '-');
+  ProfilerOptions options{.every = {.steps = timeline_steps_},
+                          .output_dir = timeline_dir_ + "/" + worker};
+  std::error_code error;
+  std::filesystem::create_directories(options.output_dir, error);
+  if (error) {
+    return InvalidArgument(
+        fmt::format("--timeline_dir {}: the folder {} cannot be made ({}): name another one",
+                    timeline_dir_, worker, error.message()));
+  }
+  return MakeProfiler(options);
+}
+
 Result<WorkerResult> Trainer::Run(const WorkerOptions& options, WorkerCallbacks callbacks,
                                   const ModelLayout& layout, ParameterStore& store,
                                   const EngineUse& engine) {
@@ -43,8 +65,13 @@ Result<WorkerResult> Trainer::Run(const WorkerOptions& options, WorkerCallbacks 
       return towers_->LossAndGradient(batch, params, gradients);
     };
   }
-  const std::vector<Hook*> lines = log_->Hooks();
-  callbacks.hooks.insert(callbacks.hooks.begin(), lines.begin(), lines.end());
+  std::vector<Hook*> first = log_->Hooks();
+  std::unique_ptr<Hook> timeline;
+  if (!timeline_dir_.empty()) {
+    PASSEL_ASSIGN_OR_RETURN(timeline, MakeTimeline(options.names(store.worker())));
+    first.push_back(timeline.get());
+  }
+  callbacks.hooks.insert(callbacks.hooks.begin(), first.begin(), first.end());
   PASSEL_ASSIGN_OR_RETURN(const WorkerResult result,
                           RunWorker(options, callbacks, *model_, layout, split_, store, engine));
   log_->Final(result);

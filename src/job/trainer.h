@@ -4,7 +4,9 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
+#include <string>
 
 #include "base/status.h"
 #include "compute/backend.h"
@@ -30,7 +32,8 @@ class Trainer {
 
   const DataSplit& split() const { return split_; }
 
-  /// RunWorker(), with what computes here added to `callbacks`, and the log lines before its hooks.
+  /// RunWorker(), with what computes here added to `callbacks`, and the log lines and the timeline
+  /// before its hooks.
   /// Notes in the store on which device it computes: on a GPU if `engine` has one.
   Result<WorkerResult> Run(const WorkerOptions& options, WorkerCallbacks callbacks,
                            const ModelLayout& layout, ParameterStore& store,
@@ -39,7 +42,11 @@ class Trainer {
  private:
   explicit Trainer(LogLines& log) : log_(&log) {}
 
+  Result<std::unique_ptr<Hook>> MakeTimeline(std::string worker) const;
+
   LogLines* log_;
+  std::string timeline_dir_;  // "": none
+  std::int64_t timeline_steps_ = 0;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<Towers> towers_;  // null: one thread

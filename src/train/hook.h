@@ -140,6 +140,10 @@ class Hook {
   virtual Status Begin() { return {}; }
   virtual Status AfterCreateSession(HookContext&) { return {}; }
   virtual Status BeforeRun(HookContext&) { return {}; }
+  /// `gradient` is finite and about to be pushed: of this step, or of all that waited for it (see
+  /// WorkerOptions::push_every). Not called for what an engine computes, whose gradients may be in
+  /// the memory of a GPU. context.step() is the one before.
+  virtual Status BeforePush(HookContext&, const GradientBuffer& /*gradient*/) { return {}; }
   virtual Status AfterRun(HookContext&) { return {}; }
   virtual Status AfterEvaluation(HookContext&, const EvaluationReport&) { return {}; }
   /// Rounds wait for this worker meanwhile, so that in `barrier` the values stay as they are.

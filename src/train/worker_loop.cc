@@ -52,8 +52,9 @@ class Worker {
         counters_(store.counters()),
         batches_(std::move(batches)),
         local_step_limit_(LocalStepLimit(options, data.train.size(), store.worker())),
+        engine_computes_(engine.engine != nullptr),
         // An engine copies the values itself.
-        copy_pays_(engine.engine == nullptr && CopyPays(store)),
+        copy_pays_(!engine_computes_ && CopyPays(store)),
         context_(store, options.names(store.worker()), store.worker() == options.names.chief,
                  [this](std::chrono::nanoseconds time) { return PauseForHook(time); }),
         evaluation_({options, callbacks, model, layout, data, store, copy_pays_, &params_}),
@@ -68,12 +69,12 @@ class Worker {
         batches_,   {data.train.images.data(), data.train.labels.data(), data.train.size()},
         copy_pays_, &params_};
     PASSEL_CHECK(options.push_every >= 1 && options.push_every <= kMaxPushEvery &&
-                     (options.push_every == 1 || engine.engine == nullptr),
+                     (options.push_every == 1 || !engine_computes_),
                  "push_every is out of range, or an engine would have to add up");
     if (options.push_every > 1) sum_.emplace(store.variables());
     EngineUse use = engine;
     use.update_in_step &= delay_.count() == 0;
-    source_ = engine.engine != nullptr
+    source_ = engine_computes_
                   ? MakeEngineGradients(parts, use)
                   : MakeDirectGradients(parts, model_, sum_ ? sum_->addend() : GradientBuffer());
   }
@@ -176,6 +177,10 @@ class Worker {
     const std::int64_t local_step = report.local_step;
     const Deadline deadline = Deadline::After(options_.push_limit);
     Ticket ticket = push_.ticket;
+    if (!engine_computes_) {
+      PASSEL_RETURN_IF_ERROR(
+          EachHook([&](Hook& hook) { return hook.BeforePush(context_, push_.gradient); }));
+    }
     if (!push_.updated) {
       const nvtx::Range push_range(nvtx::Event::kPush, local_step);
       PASSEL_ASSIGN_OR_RETURN(ticket, store_.Push(push_.gradient, push_.stamp, deadline));
@@ -339,6 +344,7 @@ class Worker {
   WorkerCounters& counters_;
   BatchSource batches_;
   const std::int64_t local_step_limit_;
+  const bool engine_computes_;
   const bool copy_pays_;
   std::vector<std::vector<RowPart>> params_;  // of the last pull
   HookContext context_;

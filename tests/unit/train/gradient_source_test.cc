@@ -236,6 +236,19 @@ class GradientSourceTest : public ::testing::Test {
   EngineUse use_;
 };
 
+TEST_F(GradientSourceTest, HooksAreNotShownWhatAnEngineComputed) {
+  struct Refuser final : Hook {
+    Status BeforePush(HookContext&, const GradientBuffer&) override {
+      return Internal("its gradients may be in the memory of a GPU");
+    }
+  } refuser;
+  Open();
+  callbacks_.hooks = {&refuser};
+  EXPECT_TRUE(Run(true).ok());
+  Open();
+  EXPECT_EQ(Run(false).status().code(), Code::kInternal);
+}
+
 TEST_F(GradientSourceTest, TrainsBitForBitAsWithoutAnEngine) {
   for (const Mode mode : {Mode::kHogwild, Mode::kLocked, Mode::kBarrier}) {
     plan_.mode = mode;

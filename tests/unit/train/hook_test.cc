@@ -26,6 +26,7 @@ class Recorder final : public Hook {
   Status Begin() override { return Note("begin"); }
   Status AfterCreateSession(HookContext&) override { return Note("session"); }
   Status BeforeRun(HookContext&) override { return Note("before"); }
+  Status BeforePush(HookContext&, const GradientBuffer&) override { return Note("push"); }
   Status AfterRun(HookContext&) override { return Note("after"); }
   Status AfterEvaluation(HookContext&, const EvaluationReport& report) override {
     return Note(report.at_end ? "last evaluation" : "evaluation");
@@ -57,14 +58,14 @@ TEST_F(HookTest, AreCalledInTheirOrderAroundEachStep) {
   options_.evaluation_steps = 2;
   ASSERT_TRUE(Run({.hooks = {&a, &b}}).ok());
   EXPECT_THAT(calls_, ElementsAre("a begin", "b begin", "a session", "b session",  //
-                                  "a before", "b before", "a after", "b after",    //
-                                  "a before", "b before", "a after", "b after",    //
+                                  "a before", "b before", "a push", "b push", "a after", "b after",
+                                  "a before", "b before", "a push", "b push", "a after", "b after",
                                   "a evaluation", "b evaluation", "a end", "b end",
                                   "a last evaluation", "b last evaluation"));
 }
 
 TEST_F(HookTest, AnErrorEndsTheWorkerAndNobodysEndIsCalled) {
-  for (const std::string where : {"begin", "session", "before", "after"}) {
+  for (const std::string where : {"begin", "session", "before", "push", "after"}) {
     calls_.clear();
     Open(0.1F);
     Recorder a("a", &calls_, where), b("b", &calls_);
@@ -81,7 +82,7 @@ TEST_F(HookTest, AnErrorOfOthersIsNotAnEndEither) {
   int looks = 0;
   callbacks.check = [&](bool*) { return ++looks == 2 ? Unavailable("it is gone") : Status(); };
   EXPECT_EQ(Run(callbacks).status().code(), Code::kUnavailable);
-  EXPECT_THAT(calls_, ElementsAre("a begin", "a session", "a before", "a after"));
+  EXPECT_THAT(calls_, ElementsAre("a begin", "a session", "a before", "a push", "a after"));
 }
 
 TEST_F(HookTest, ValuesThatAreNotFiniteAreNotHandedToEnd) {
@@ -92,7 +93,7 @@ TEST_F(HookTest, ValuesThatAreNotFiniteAreNotHandedToEnd) {
   Open(8e37F);
   Recorder a("a", &calls_);
   EXPECT_EQ(Run({.hooks = {&a}}).status().code(), Code::kDiverged);
-  EXPECT_THAT(calls_, ElementsAre("a begin", "a session", "a before", "a after"));
+  EXPECT_THAT(calls_, ElementsAre("a begin", "a session", "a before", "a push", "a after"));
 }
 
 // Asks the worker to stop after its third step.
@@ -193,6 +194,28 @@ TEST_F(HookTest, APauseEndsWhenTheWorkerIsToLeave) {
   result = Run(callbacks);
   ASSERT_TRUE(result.ok()) << result.status().message();
   EXPECT_EQ(result->reason, LeaveReason::kStopped);
+}
+
+TEST_F(HookTest, SeesTheGradientThatIsPushed) {
+  // Three batches, one push: plain SGD moves the values by the rate times what a hook has seen.
+  struct Copier final : Hook {
+    std::vector<float> seen;
+    Status BeforePush(HookContext& context, const GradientBuffer& gradient) override {
+      EXPECT_EQ(context.local_step(), 2) << "steps before the one that pushes";
+      seen.assign(gradient.values(1).begin(), gradient.values(1).end());
+      return {};
+    }
+  } copier;
+  options_.push_every = 3;
+  options_.local_steps = 3;
+  const std::span<const float> biases = store_->Pull(PullMode::kView)->values(1);
+  const std::vector<float> before(biases.begin(), biases.end());
+  ASSERT_TRUE(Run({.hooks = {&copier}}).ok());
+  ASSERT_EQ(copier.seen.size(), 10u);
+  const float* after = arena_->shard(0).values + store_->variables()[1].offset;
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    EXPECT_FLOAT_EQ(after[i], before[i] - 0.1F * copier.seen[i]) << i;
+  }
 }
 
 TEST_F(HookTest, HearsOfStepsThatAreSkipped) {
