@@ -137,7 +137,8 @@ SettingGroup LogGroup() {
         "Folder, made if there is none, where each worker writes WORKER/timeline-STEP.json: what "
         "its steps spent their time on, for https://ui.perfetto.dev. Default: none"},
        {"timeline_steps", At<&J::timeline_steps>(),
-        "A timeline is written every N global steps. It shows the last 1000 steps at most",
+        "A timeline is written every N global steps, and at the end. It shows the last 1000 "
+        "steps at most",
         Within(1, kMaxSteps)}}};
 }
 

@@ -59,16 +59,25 @@ class Profiler final : public Hook {
     // The first step finds cold caches, and is no example.
     if (!std::exchange(warm_, true) || !timer_.IsDue(context.global_step())) return {};
     timer_.Fire(context.global_step());
+    TryToWrite(context);
+    return {};
+  }
+
+  Status End(HookContext& context) override {
+    if (!steps_.empty()) TryToWrite(context);
+    return {};
+  }
+
+ private:
+  void TryToWrite(const HookContext& context) {
     const Status written = Write(context);
     if (!written.ok() && !std::exchange(failed_, true)) {
       LogWarning("the timeline is not written, training goes on without: {}", written.message());
     }
     steps_.clear();
     oldest_ = 0;
-    return {};
   }
 
- private:
   // Over the oldest one if there are so many already.
   void Keep(const HookContext& context) {
     TracedStep step{begin_ns_, MonotonicNs(), PartsOf(context.counters()),

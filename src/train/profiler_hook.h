@@ -3,9 +3,10 @@
 // Writes timeline-<global step>.json, the trace format of Chrome, which https://ui.perfetto.dev
 // opens: for each step since the last file, but at most `max_steps` of them, one bar for the step
 // and below it one each for pull, compute, push and wait, as long as this step made the counters of
-// that name grow. Times are MonotonicNs(), so the files of several workers of a host fit together.
-// The parts of a step are drawn one after the other. What an engine had begun before the step (with
-// steps ahead) does not fit into it and is cut; `args` has its whole length.
+// that name grow. The last file is written in End(). Times are MonotonicNs(), so the files of
+// several workers of a host fit together. The parts of a step are drawn one after the other. What
+// an engine had begun before the step (with steps ahead) does not fit into it and is cut; `args`
+// has its whole length.
 
 #pragma once
 
@@ -21,7 +22,7 @@ namespace passel {
 struct ProfilerOptions {
   Interval every{};              ///< the first file comes after the second step
   std::string output_dir{};      ///< is there
-  std::size_t max_steps = 1000;  ///< of one file: about 0.6 KB each
+  std::size_t max_steps = 1000;  ///< of one file: about 0.5 KB each
 };
 
 /// A file that cannot be written is told of, once, and training goes on. Errors: kInvalidArgument,

@@ -37,8 +37,8 @@ TEST(TimelineTest, EachWorkerHasAFolderOfItsOwn) {
   ASSERT_EQ(run.code, 0) << run.err;
   for (const char* worker : {"worker-0", "worker-1"}) {
     const std::string own = folder + "/" + worker;
-    EXPECT_THAT(NamesIn(own),
-                ElementsAre("timeline-12.json", "timeline-2.json", "timeline-22.json"));
+    EXPECT_THAT(NamesIn(own), ElementsAre("timeline-12.json", "timeline-2.json", "timeline-22.json",
+                                          "timeline-25.json"));
     std::multiset<std::string> bars;
     const nlohmann::json timeline = ReadJson(own + "/timeline-22.json");
     for (const auto& event : timeline.at("traceEvents")) {

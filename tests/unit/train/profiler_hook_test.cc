@@ -47,9 +47,16 @@ class ProfilerHookTest : public test::SmallWorkerTest {
   test::TempDir dir_;
 };
 
-TEST_F(ProfilerHookTest, WritesAFileAfterTheSecondStepAndThenByTheTimer) {
+TEST_F(ProfilerHookTest, WritesAFileAfterTheSecondStepThenByTheTimerAndAtTheEnd) {
   ASSERT_TRUE(Profile({.steps = 9}).ok());
   EXPECT_THAT(dir_.List(), ElementsAre("timeline-11.json", "timeline-2.json", "timeline-20.json"));
+  EXPECT_EQ(Bars("timeline-2.json").front().Find("args")->Find("global_step")->As<int>(), 1);
+  Open(0.1F);
+  options_.train_steps = 25;
+  ASSERT_TRUE(Profile({.steps = 9}).ok());
+  int steps = 0;
+  for (const Json& bar : Bars("timeline-25.json")) steps += *bar.Find("name")->text() == "step";
+  EXPECT_EQ(steps, 5) << "those that no file has";
 }
 
 TEST_F(ProfilerHookTest, HasABarForEachStepAndItsPartsInOrder) {
