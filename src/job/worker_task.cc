@@ -24,6 +24,7 @@
 #include "job/signals.h"
 #include "job/trainer.h"
 #include "shm/attached_job.h"
+#include "train/hooks.h"
 #include "train/worker_loop.h"
 
 namespace passel::job {
@@ -227,13 +228,12 @@ class WorkerTask {
     }
     const bool saves = !task_.flags.save.empty() && task_.is_chief;
     bool saved = false;
-    if (saves) {
-      callbacks.before_leave = [&]() -> Status {
-        // The values are of one round as long as the others wait for this worker.
-        saved = IsRoundMode(store_->mode());
-        return saved ? Save() : Status();
-      };
-    }
+    const std::unique_ptr<Hook> saver = MakeFinalOps([&](HookContext& context) -> Status {
+      // The values are of one round as long as the others wait for this worker.
+      saved = IsRoundMode(context.store().mode());
+      return saved ? Save() : Status();
+    });
+    if (saves) callbacks.hooks.push_back(saver.get());
     g_training.store(true, std::memory_order_relaxed);
     PASSEL_ASSIGN_OR_RETURN(
         const WorkerResult result,
