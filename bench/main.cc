@@ -156,6 +156,7 @@ int Main(int argc, char** argv) {
   RegisterComputeBenchmarks(suite);
   RegisterNvtxBenchmarks(suite);
   RegisterSummaryBenchmarks(suite);
+  RegisterHookBenchmarks(suite);
   RegisterProgramBenchmarks(suite);
   const auto matches = [&pattern](const std::string& name) { return pattern.Matches(name); };
   const Result<std::vector<lab::Cell>> cells =

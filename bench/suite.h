@@ -112,6 +112,7 @@ void RegisterComputeBenchmarks(Suite& suite);   // one worker's compute
 void RegisterProgramBenchmarks(Suite& suite);   // start-up, bytes of the arena
 void RegisterNvtxBenchmarks(Suite& suite);      // ranges without a tool
 void RegisterSummaryBenchmarks(Suite& suite);   // for TensorBoard
+void RegisterHookBenchmarks(Suite& suite);      // hooks around a step
 void RegisterCellBenchmarks(Suite& suite, const std::vector<lab::Cell>& cells);
 
 /// The cells of a run. A filter that names one cell in full gets that one, whatever its numbers; a

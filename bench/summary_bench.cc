@@ -40,14 +40,14 @@ class ScopedFolder {
   bool made_ = false;
 };
 
-// The MLP's variables, and the callbacks of a worker that does nothing else.
+// The MLP's variables, of a worker that does nothing else.
 struct Watched {
   ModelConfig model;
   std::unique_ptr<InProcessArena> arena;
   std::unique_ptr<ParameterStore> store;
   std::optional<ModelLayout> layout;
-  std::vector<std::vector<MutableRowPart>> gradients;
-  WorkerCallbacks callbacks;
+  GradientBuffer gradient;
+  std::optional<HookContext> context;
 
   Status Open() {
     model = DefaultModelConfig(ModelKind::kMlp);
@@ -62,27 +62,27 @@ struct Watched {
     PASSEL_RETURN_IF_ERROR(InitializeStore(model, *layout, *store));
     // Values of a gradient are as good as any.
     PASSEL_RETURN_IF_ERROR(store->Pull(PullMode::kView).status());
-    const GradientBuffer gradient = store->LendGradient();
-    layout->Bind(gradient, &gradients);
+    gradient = store->LendGradient();
     for (VarId id = 0; id < store->variables().size(); ++id) {
       for (float& value : gradient.values(id)) value = 0.25F;
     }
-    callbacks.compute = [](const Batch&, ParameterParts, GradientParts) {
-      return Result<BatchResult>(BatchResult{});
-    };
+    context.emplace(*store, "worker/0", true, nullptr);
     return {};
   }
 
   // The nanoseconds of `steps` steps, the first of which gives global step `first`.
-  std::int64_t Steps(std::int64_t first, std::int64_t steps) {
+  Result<std::int64_t> Steps(Hook& hook, std::int64_t first, std::int64_t steps) {
     WorkerCounters& counters = store->counters();
     StepReport report;
     const std::int64_t begin = MonotonicNs();
     for (std::int64_t step = first; step < first + steps; ++step) {
-      if (!callbacks.compute({}, {}, gradients).ok()) return 0;
+      context->BeginsStep(step - 1, step - 1);
+      PASSEL_RETURN_IF_ERROR(hook.BeforeRun(*context));
+      PASSEL_RETURN_IF_ERROR(hook.BeforePush(*context, gradient));
       report.outcome.global_step = step;
       counters.last_step_ns.store(begin, std::memory_order_relaxed);
-      callbacks.on_step(report);
+      context->Made(report, {});
+      PASSEL_RETURN_IF_ERROR(hook.AfterRun(*context));
       benchmark::ClobberMemory();
     }
     return MonotonicNs() - begin;
@@ -117,16 +117,16 @@ Status BenchSummaries(benchmark::State& state, Suite& suite, std::int64_t every_
     options.histogram_interval = std::chrono::seconds(30);
     options.workers = {&watched.store->counters()};
     const auto writer =
-        SummaryWriter::Begin(options, watched.model, *watched.layout, *watched.store);
+        SummaryWriter::Create(options, watched.model, *watched.layout, *watched.store);
     if (!writer) return Internal("no summaries can be written");
-    watched.callbacks.on_step = nullptr;
-    writer->Follow(&watched.callbacks);
-    watched.Steps(1, 1);  // the first summary, with histograms
+    // The first summary, with histograms.
+    PASSEL_RETURN_IF_ERROR(watched.Steps(*writer, 1, 1).status());
     std::int64_t ns = 0;
     for (std::int64_t i = 0; i < turns; ++i) {
       // So that no event is dropped, as none is where a step takes its time.
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      ns += watched.Steps(2 + i * turn, turn);
+      PASSEL_ASSIGN_OR_RETURN(const std::int64_t took, watched.Steps(*writer, 2 + i * turn, turn));
+      ns += took;
     }
     limit.push_back(run.median_step_us);
     measured.push_back(1e-3 * static_cast<double>(ns) / static_cast<double>(turns * turn));

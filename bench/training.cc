@@ -51,6 +51,38 @@ Result<StorePlan> MakePlan(const ModelConfig& model, Mode mode, int workers) {
   return plan;
 }
 
+// Times the steps from the end of the first one after the warm-up to the end of the last one.
+class StepTimes final : public Hook {
+ public:
+  StepTimes(std::int64_t warm_ns, WorkerLog* log) : warm_ns_(warm_ns), log_(log) {}
+
+  Status AfterRun(HookContext& context) override {
+    const std::int64_t now = MonotonicNs();
+    const std::int64_t step = context.step().local_step;
+    if (first_ns_ == 0 && now >= warm_ns_) {
+      first_ns_ = now;
+      first_step_ = step;
+    }
+    if (now >= warm_ns_ && last_ns_ != 0 && log_->num_steps < kLoggedSteps) {
+      log_->step_us[log_->num_steps++] = 1e-3F * static_cast<float>(now - last_ns_);
+    }
+    last_ns_ = now;
+    last_step_ = step;
+    return {};
+  }
+
+  bool HasSpan() const { return first_ns_ != 0 && last_step_ > first_step_; }
+  double StepsPerSecond() const {
+    return 1e9 * static_cast<double>(last_step_ - first_step_) /
+           static_cast<double>(last_ns_ - first_ns_);
+  }
+
+ private:
+  const std::int64_t warm_ns_;
+  WorkerLog* const log_;
+  std::int64_t first_ns_ = 0, last_ns_ = 0, first_step_ = 0, last_step_ = 0;
+};
+
 // What one process does: it has its store, the gate is closed.
 Status Train(const TrainingJob& job, const ModelConfig& config, ParameterStore& store,
              lab::Gate& gate, WorkerLog* log) {
@@ -74,39 +106,26 @@ Status Train(const TrainingJob& job, const ModelConfig& config, ParameterStore& 
   const auto ns = [](double seconds) { return static_cast<std::int64_t>(1e9 * seconds); };
   const std::int64_t warm = start + ns(job.seconds / 10);
   const std::int64_t end = warm + ns(job.seconds);
-  // From the end of the first step after the warm-up to the end of the last step.
-  std::int64_t first_ns = 0, last_ns = 0, first_step = 0, last_step = 0;
+  StepTimes times(warm, log);
   WorkerCallbacks callbacks;
-  callbacks.on_step = [&](const StepReport& step) {
-    const std::int64_t now = MonotonicNs();
-    if (first_ns == 0 && now >= warm) {
-      first_ns = now;
-      first_step = step.local_step;
-    }
-    if (now >= warm && last_ns != 0 && log->num_steps < kLoggedSteps) {
-      log->step_us[log->num_steps++] = 1e-3F * static_cast<float>(now - last_ns);
-    }
-    last_ns = now;
-    last_step = step.local_step;
-  };
+  callbacks.hooks = {&times};
   callbacks.check = [&](bool* leave) -> Status {
     const std::int64_t now = MonotonicNs();
     // A worker that others kept off its core goes on until it has a step to count.
-    *leave = now >= end && ((first_ns != 0 && last_step > first_step) || now >= end + ns(10));
+    *leave = now >= end && (times.HasSpan() || now >= end + ns(10));
     return {};
   };
   PASSEL_ASSIGN_OR_RETURN(const DataSplit data, SplitValidation(*job.data, 0));
   PASSEL_ASSIGN_OR_RETURN(const WorkerResult result,
                           RunWorker(options, callbacks, *model, layout, data, store));
-  if (first_ns == 0 || last_step <= first_step) {
+  if (!times.HasSpan()) {
     return Internal(fmt::format("a worker made {} steps in {} s and 10 s more: give it longer runs",
                                 result.local_steps, job.seconds));
   }
   const WorkerCounters& counters = store.counters();
   const auto steps = static_cast<double>(result.local_steps);
   log->local_steps = result.local_steps;
-  log->steps_per_second =
-      1e9 * static_cast<double>(last_step - first_step) / static_cast<double>(last_ns - first_ns);
+  log->steps_per_second = times.StepsPerSecond();
   log->push_us = 1e-3 * (Load(counters.push_ns) + Load(counters.wait_ns)) / steps;
   log->wait_us = 1e-3 * Load(counters.wait_ns) / steps;
   log->compute_us = 1e-3 * Load(counters.compute_ns) / steps;

@@ -101,15 +101,18 @@ bool Save(const Conclusion& c, JobReport* report) {
   return saved.ok();
 }
 
+std::chrono::nanoseconds PatienceUntil(const std::optional<Deadline>& end_by,
+                                       std::chrono::nanoseconds most) {
+  return end_by ? std::clamp(end_by->Remaining(), std::chrono::nanoseconds(kLeastPatience), most)
+                : most;
+}
+
 // On standard output, before the report is written, so that exit code and report agree. A reader
 // that has gone wanted no more; what a full disk swallows is lost.
 void PrintResults(const std::string& text, const std::optional<Deadline>& end_by,
                   JobReport* report) {
   Write(Stream::kOut, text);
-  const std::chrono::nanoseconds patience =
-      end_by ? std::clamp<std::chrono::nanoseconds>(end_by->Remaining(), kLeastPatience,
-                                                    kReaderPatience)
-             : kReaderPatience;
+  const std::chrono::nanoseconds patience = PatienceUntil(end_by, kReaderPatience);
   const int error = FlushOutput(Stream::kOut, patience);
   if (error == 0 || error == EPIPE || error == EIO) return;
   if (error != ETIMEDOUT) {
@@ -140,7 +143,8 @@ int Conclude(const Conclusion& c, SignalEvents& signals, Progress& progress, Job
   PrintResults(text, c.end_by, report);
   // Before the report, which says so if there is no page.
   if (!c.page.empty()) {
-    if (const Status made = MakeRunPage(c.page, *report); !made.ok()) Fail(made, report);
+    const Status made = MakeRunPage(c.page, *report, PatienceUntil(c.end_by, kPageLimit));
+    if (!made.ok()) Fail(made, report);
   }
   if (!c.report.empty()) {
     if (const Status written = WriteReport(c.report, *report); !written.ok()) Fail(written, report);

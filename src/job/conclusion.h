@@ -25,7 +25,8 @@ struct Conclusion {
   const std::string& page;    ///< that of --report_html or ""
   bool evaluator = false;     ///< the result is a line in the words of an evaluator, too
   bool evaluate = true;       ///< false: the user has given the evaluation up already
-  /// The evaluation ends then, finished or not, and nobody is waited for who reads no results.
+  /// The evaluation and the making of the page end then, finished or not, and nobody is waited for
+  /// who reads no results.
   std::optional<Deadline> end_by = {};
 };
 

@@ -93,6 +93,15 @@ Status CheckStopRules(const JobSettings& f, WorkerOptions* worker) {
   return {};
 }
 
+// One that is missing is made later.
+Status CheckOutputFolder(const char* flag, const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored) || std::filesystem::is_directory(path, ignored)) {
+    return {};
+  }
+  return InvalidArgument(fmt::format("{} {} is not a folder: name one, or omit it", flag, path));
+}
+
 Status CheckEvaluationAndLog(const JobSettings& f, JobSettingsOf of, JobConfig* config) {
   PASSEL_ASSIGN_OR_RETURN(config->worker.evaluation_set,
                           Choose<EvaluationSet>("--worker_eval_set", f.worker_eval_set,
@@ -111,17 +120,15 @@ Status CheckEvaluationAndLog(const JobSettings& f, JobSettingsOf of, JobConfig* 
   config->worker.evaluate_at_end = TellsOfFinalEvaluation(config->log_style);
   config->log_steps = f.log_step_count_steps;
   config->log_epochs = f.log_epochs;
+  PASSEL_RETURN_IF_ERROR(CheckOutputFolder("--timeline_dir", f.timeline_dir));
+  config->timeline_dir = f.timeline_dir;
+  config->timeline_steps = f.timeline_steps;
   return {};
 }
 
 Status CheckSummaries(const JobSettings& f, const OptimizerConfig& optimizer,
                       SummaryOptions* summaries) {
-  std::error_code error;
-  if (std::filesystem::exists(f.logs_dir, error) &&
-      !std::filesystem::is_directory(f.logs_dir, error)) {
-    return InvalidArgument(
-        fmt::format("--logs_dir {} is not a folder: name one, or omit it", f.logs_dir));
-  }
+  PASSEL_RETURN_IF_ERROR(CheckOutputFolder("--logs_dir", f.logs_dir));
   const auto time = [](double seconds) {
     return std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
   };

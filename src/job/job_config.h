@@ -45,7 +45,9 @@ struct JobConfig {
   LogStyle log_style = LogStyle::kNone;
   std::int64_t log_steps = 100;
   std::int64_t log_epochs = 0;  // 0: log_steps counts
-  SummaryOptions summaries;     // without what only the running job knows
+  std::string timeline_dir;     // "": no timelines
+  std::int64_t timeline_steps = 1000;
+  SummaryOptions summaries;  // without what only the running job knows
   HugePages huge_pages = HugePages::kOff;
   double memory_fraction = 1;  // of the free memory, for one arena
   int threads_per_worker = 1;

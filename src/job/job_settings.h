@@ -60,6 +60,8 @@ struct JobSettings {
   std::string log_lines;               // "": task for `passel task`, none else
   std::int64_t log_step_count_steps = 100;
   std::int64_t log_epochs = 0;  // 0: log_step_count_steps counts
+  std::string timeline_dir;     // "": none
+  std::int64_t timeline_steps = 1000;
   // Checkpoints
   std::string checkpoint_dir;   // "": none
   double save_secs = 600;       // 0: by steps only

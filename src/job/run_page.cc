@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/deadline.h"
 #include "base/file_descriptor.h"
 #include "base/log.h"
@@ -21,9 +22,6 @@
 
 namespace passel::job {
 namespace {
-
-// Far more than a page takes; the first use of matplotlib looks at all fonts of the machine.
-constexpr std::chrono::seconds kPageLimit{60};
 
 struct Python {
   const char* shown;  // as one would type it
@@ -65,7 +63,7 @@ std::string LastLine(int fd) {
 
 // Errors: kDeadlineExceeded; kInternal, with what the script says.
 Status RunScript(const Python& python, const std::vector<std::string>& arguments,
-                 const std::vector<int>& inherited_fds = {}) {
+                 std::chrono::nanoseconds limit, const std::vector<int>& inherited_fds = {}) {
   const FileDescriptor said(::memfd_create("passel.page", MFD_CLOEXEC));
   SpawnOptions spawn;
   spawn.executable = spawn.name = python.executable;
@@ -76,9 +74,11 @@ Status RunScript(const Python& python, const std::vector<std::string>& arguments
   spawn.inherited_fds = inherited_fds;
   spawn.out = spawn.err = said.get();
   PASSEL_ASSIGN_OR_RETURN(Subprocess process, Subprocess::Spawn(spawn));
-  const Result<ExitState> exit = process.Reap(Deadline::After(kPageLimit));
+  const Result<ExitState> exit = process.Reap(Deadline::After(limit));
   if (!exit.ok()) {
-    return DeadlineExceeded(fmt::format("it took more than {} s", kPageLimit.count()));
+    return DeadlineExceeded(
+        fmt::format("it took more than {:.3g} s{}", ToSeconds(limit),
+                    limit < kPageLimit ? ", and --grace leaves no more for it" : ""));
   }
   if (!exit->signalled && exit->code == 0) return {};
   const std::string reason = LastLine(said.get());
@@ -86,12 +86,13 @@ Status RunScript(const Python& python, const std::vector<std::string>& arguments
 }
 
 // `json` reaches the script without a file, which could be in somebody's way.
-Status RunScriptOn(const std::string& json, const std::string& path) {
+Status RunScriptOn(const std::string& json, const std::string& path,
+                   std::chrono::nanoseconds limit) {
   PASSEL_ASSIGN_OR_RETURN(const FileDescriptor file,
                           CreateConstantFile("passel.report", json.data(), json.size()));
   // A path that begins with a dash is no option.
   return RunScript(*ChosenPython(), {"--", fmt::format("/proc/self/fd/{}", file.get()), path},
-                   {file.get()});
+                   limit, {file.get()});
 }
 
 }  // namespace
@@ -112,7 +113,7 @@ Status CheckRunPage(const char* flag, const std::string& path) {
   }
   std::string reasons;
   for (const Python& python : Pythons()) {
-    const Status checked = RunScript(python, {"--check"});
+    const Status checked = RunScript(python, {"--check"}, kPageLimit);
     if (checked.ok()) {
       ChosenPython() = &python;
       return {};
@@ -125,9 +126,10 @@ Status CheckRunPage(const char* flag, const std::string& path) {
                   flag, path, reasons, elsewhere));
 }
 
-Status MakeRunPage(const std::string& path, const JobReport& report) {
+Status MakeRunPage(const std::string& path, const JobReport& report,
+                   std::chrono::nanoseconds limit) {
   PASSEL_CHECK(ChosenPython() != nullptr, "the page was checked before training");
-  const Status made = RunScriptOn(ToJson(report), path);
+  const Status made = RunScriptOn(ToJson(report), path, limit);
   if (made.ok()) {
     LogInfo("the page of this run is {}", path);
     return {};

@@ -9,6 +9,7 @@
 
 #pragma once
 
+#include <chrono>
 #include <string>
 
 #include "base/status.h"
@@ -21,9 +22,13 @@ namespace passel::job {
 /// for "-", and where Python, matplotlib or the script is missing, with the name of the package.
 Status CheckRunPage(const char* flag, const std::string& path);
 
-/// Makes the page `path` of `report`. On error `path` holds what it held before, the report is in
-/// `path`.json, and the message says how to make the page of it.
+/// Far more than a page takes; the first use of matplotlib looks at all fonts of the machine.
+inline constexpr std::chrono::seconds kPageLimit{60};
+
+/// Makes the page `path` of `report` in at most `limit`. On error `path` holds what it held before,
+/// the report is in `path`.json, and the message says how to make the page of it.
 /// REQUIRES: CheckRunPage() was OK for this path.
-Status MakeRunPage(const std::string& path, const JobReport& report);
+Status MakeRunPage(const std::string& path, const JobReport& report,
+                   std::chrono::nanoseconds limit = kPageLimit);
 
 }  // namespace passel::job

@@ -136,7 +136,14 @@ SettingGroup LogGroup() {
         "Print a line about every N local steps (monitored: global steps)", Within(1, kMaxSteps)},
        {"log_epochs", At<&J::log_epochs>(),
         "Print a line about every N epochs instead. 0: --log_step_count_steps counts",
-        Within(0, kMaxCount)}}};
+        Within(0, kMaxCount)},
+       {"timeline_dir", At<&J::timeline_dir>(),
+        "Folder, made if there is none, where each worker writes WORKER/timeline-STEP.json: what "
+        "its steps spent their time on, for https://ui.perfetto.dev. Default: none"},
+       {"timeline_steps", At<&J::timeline_steps>(),
+        "A timeline is written every N global steps, and at the end. It shows the last 1000 "
+        "steps at most",
+        Within(1, kMaxSteps)}}};
 }
 
 SettingGroup SummaryGroup() {

@@ -145,7 +145,7 @@ Status SingleProcessJob::Train(ParameterStore& store, CheckpointSaver& checkpoin
   PASSEL_ASSIGN_OR_RETURN(const WorkerResult result,
                           trainer.Run(config_.worker, std::move(callbacks), layout_, store));
   if (config_.worker.evaluation_set == EvaluationSet::kTest) report->test = result.evaluation;
-  if (result.reason == LeaveReason::kStepsReached) return {};
+  if (result.reason == LeaveReason::kStepsReached || result.reason == LeaveReason::kHook) return {};
   report->interrupted = true;
   if (result.reason == LeaveReason::kStopped) {
     report->exit_code = kExitInterrupted;

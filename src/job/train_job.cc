@@ -173,8 +173,7 @@ class TrainJob {
   // All tasks have ended: the values are what they stay.
   void EndCheckpoints() {
     const Status saved = checkpoints_->End(AtEnd::kNobodyTrains,
-                                           Deadline::After(std::chrono::nanoseconds(
-                                               static_cast<std::int64_t>(settings_.grace * 1e9))));
+                                           end_by_.value_or(Deadline::After(std::chrono::hours(1))));
     if (saved.ok()) return;
     LogError("{}", saved.message());
     report_.notes.push_back(saved.message());

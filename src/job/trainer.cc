@@ -1,9 +1,15 @@
 #include "job/trainer.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 #include "compute/cpu_backend.h"
+#include "train/profiler_hook.h"
 #include "train/summary_writer.h"
 
 namespace passel::job {
@@ -21,6 +27,8 @@ Result<std::unique_ptr<Towers>> MakeTowers(const JobConfig& config, std::chrono:
 Result<Trainer> Trainer::Create(const JobConfig& config, const Dataset& data,
                                 std::chrono::nanoseconds spin, int trainer, LogLines& log) {
   Trainer made(log);
+  made.timeline_dir_ = config.timeline_dir;
+  made.timeline_steps_ = config.timeline_steps;
   CpuBackendOptions compute;
   compute.threads = config.threads_per_worker;
   PASSEL_ASSIGN_OR_RETURN(made.backend_, CreateCpuBackend(compute));
@@ -41,6 +49,21 @@ void Trainer::WriteSummaries(const JobConfig& config, const ShardMemory& lead, b
   }
 }
 
+// In a folder of its own: in rounds the workers have the same global steps.
+Result<std::unique_ptr<Hook>> Trainer::MakeTimeline(std::string worker) const {
+  std::ranges::replace(worker, '/', '-');
+  ProfilerOptions options{.every = {.steps = timeline_steps_},
+                          .output_dir = timeline_dir_ + "/" + worker};
+  std::error_code error;
+  std::filesystem::create_directories(options.output_dir, error);
+  if (error) {
+    return InvalidArgument(
+        fmt::format("--timeline_dir {}: the folder {} cannot be made ({}): name another one",
+                    timeline_dir_, worker, error.message()));
+  }
+  return MakeProfiler(options);
+}
+
 Result<WorkerResult> Trainer::Run(const WorkerOptions& options, WorkerCallbacks callbacks,
                                   const ModelLayout& layout, ParameterStore& store,
                                   const EngineUse& engine) {
@@ -51,25 +74,21 @@ Result<WorkerResult> Trainer::Run(const WorkerOptions& options, WorkerCallbacks 
       return towers_->LossAndGradient(batch, params, gradients);
     };
   }
-  log_->Follow(&callbacks);
+  std::vector<Hook*> first = log_->Hooks();
   std::unique_ptr<SummaryWriter> summaries;
   if (!summaries_.folder.empty()) {
-    summaries = SummaryWriter::Begin(summaries_, model_->config(), layout, store);
+    summaries = SummaryWriter::Create(summaries_, model_->config(), layout, store);
   }
-  if (summaries) {
-    // The gradients that an engine computes are not looked at.
-    if (engine.engine == nullptr && !callbacks.compute) {
-      callbacks.compute = [this](const Batch& batch, ParameterParts params,
-                                 GradientParts gradients) {
-        return model_->LossAndGradient(batch, params, gradients);
-      };
-    }
-    summaries->Follow(&callbacks);
+  if (summaries) first.push_back(summaries.get());
+  std::unique_ptr<Hook> timeline;
+  if (!timeline_dir_.empty()) {
+    PASSEL_ASSIGN_OR_RETURN(timeline, MakeTimeline(options.names(store.worker())));
+    first.push_back(timeline.get());
   }
+  callbacks.hooks.insert(callbacks.hooks.begin(), first.begin(), first.end());
   PASSEL_ASSIGN_OR_RETURN(const WorkerResult result,
                           RunWorker(options, callbacks, *model_, layout, split_, store, engine));
   log_->Final(result);
-  if (summaries) summaries->Final(result);
   return result;
 }
 

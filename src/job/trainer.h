@@ -4,7 +4,9 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
+#include <string>
 
 #include "base/status.h"
 #include "compute/backend.h"
@@ -35,8 +37,9 @@ class Trainer {
   /// memory of the lead shard, outlives this. `has_ps`: the job is not this process alone.
   void WriteSummaries(const JobConfig& config, const ShardMemory& lead, bool has_ps);
 
-  /// RunWorker(), with what computes here and the log lines added to `callbacks`. Notes in the
-  /// store on which device it computes: on a GPU if `engine` has one.
+  /// RunWorker(), with what computes here added to `callbacks`, and before its hooks the log lines,
+  /// the summaries and the timeline.
+  /// Notes in the store on which device it computes: on a GPU if `engine` has one.
   Result<WorkerResult> Run(const WorkerOptions& options, WorkerCallbacks callbacks,
                            const ModelLayout& layout, ParameterStore& store,
                            const EngineUse& engine = {});
@@ -44,7 +47,11 @@ class Trainer {
  private:
   explicit Trainer(LogLines& log) : log_(&log) {}
 
+  Result<std::unique_ptr<Hook>> MakeTimeline(std::string worker) const;
+
   LogLines* log_;
+  std::string timeline_dir_;  // "": none
+  std::int64_t timeline_steps_ = 0;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<Towers> towers_;  // null: one thread

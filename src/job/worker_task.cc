@@ -26,6 +26,7 @@
 #include "job/signals.h"
 #include "job/trainer.h"
 #include "shm/attached_job.h"
+#include "train/hooks.h"
 #include "train/worker_loop.h"
 
 namespace passel::job {
@@ -247,11 +248,12 @@ class WorkerTask {
       };
     }
     bool saved = false;
-    callbacks.before_leave = [&]() -> Status {
+    const std::unique_ptr<Hook> saver = MakeFinalOps([&](HookContext& context) -> Status {
       // The values are of one round as long as the others wait for this worker.
-      saved = IsRoundMode(store_->mode());
+      saved = IsRoundMode(context.store().mode());
       return saved ? SaveAtEnd() : Status();
-    };
+    });
+    callbacks.hooks.push_back(saver.get());
     g_training.store(true, std::memory_order_relaxed);
     PASSEL_ASSIGN_OR_RETURN(
         const WorkerResult result,

@@ -24,7 +24,7 @@ Result<BatchSource> BatchSource::Make(const WorkerOptions& options, std::size_t 
         fmt::format("a batch has 1 to {} examples here, not {}: change --batch_size",
                     sampler.ShardSize(), options.batch_size));
   }
-  BatchSource source(options.batch_size);
+  BatchSource source(options.batch_size, train_examples);
   if (options.sampler == Sampler::kRandom) {
     PASSEL_ASSIGN_OR_RETURN(RandomBatchSampler random,
                             RandomBatchSampler::Create(sampler, options.batch_size));
@@ -37,13 +37,25 @@ Result<BatchSource> BatchSource::Make(const WorkerOptions& options, std::size_t 
   return source;
 }
 
-std::span<const std::uint32_t> BatchSource::Next() {
+Result<std::span<const std::uint32_t>> BatchSource::Next() {
   if (random_) {
     random_->Next(indices_);
   } else {
     next_batch_->Next(indices_);
   }
-  return indices_;
+  if (feed_) PASSEL_RETURN_IF_ERROR(Feed());
+  return std::span<const std::uint32_t>(indices_);
+}
+
+Status BatchSource::Feed() {
+  PASSEL_RETURN_IF_ERROR(feed_(indices_));
+  for (const std::uint32_t index : indices_) {
+    if (index < train_examples_) continue;
+    return InvalidArgument(
+        fmt::format("a feed names the example {}, but there are {} to train on: use 0 to {}", index,
+                    train_examples_, train_examples_ - 1));
+  }
+  return {};
 }
 
 BatchSource::Cursor BatchSource::cursor() const {

@@ -5,11 +5,13 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
 #include "data/samplers.h"
 #include "store/shard_memory.h"
+#include "train/hook.h"
 #include "train/worker_loop.h"
 
 namespace passel {
@@ -26,14 +28,22 @@ class BatchSource {
   static Result<BatchSource> Make(const WorkerOptions& options, std::size_t train_examples,
                                   const WorkerCounters& counters, int worker);
 
-  /// Valid until the next call.
-  std::span<const std::uint32_t> Next();
+  /// `feed` has the last word on each batch from now on. May be empty.
+  void SetFeed(FeedFunction feed) { feed_ = std::move(feed); }
+  /// Valid until the next call. Errors: those of the feed; kInvalidArgument for an example that it
+  /// names and that is not there.
+  Result<std::span<const std::uint32_t>> Next();
   Cursor cursor() const;
   void Restore(Cursor cursor);
 
  private:
-  explicit BatchSource(std::size_t batch_size) : indices_(batch_size) {}
+  BatchSource(std::size_t batch_size, std::size_t train_examples)
+      : train_examples_(train_examples), indices_(batch_size) {}
+  Status Feed();
+
+  std::size_t train_examples_;
   std::vector<std::uint32_t> indices_;  // [batch_size]
+  FeedFunction feed_;
   std::unique_ptr<NextBatchSampler> next_batch_;
   std::unique_ptr<RandomBatchSampler> random_;
 };

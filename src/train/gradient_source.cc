@@ -63,7 +63,8 @@ class DirectGradients final : public GradientSource {
     const std::int64_t pulled = MonotonicNs();
     const nvtx::Range compute_range(nvtx::Event::kCompute, local_step);
     parts_.layout.Bind(step.gradient, &gradients_);
-    const Batch batch{parts_.train, parts_.batches.Next()};
+    PASSEL_ASSIGN_OR_RETURN(const auto indices, parts_.batches.Next());
+    const Batch batch{parts_.train, indices};
     step.cursor = parts_.batches.cursor();
     step.examples = batch.indices.size();
     const auto& compute = parts_.callbacks.compute;
@@ -174,7 +175,7 @@ class EngineGradients final : public GradientSource {
     step.result.gradient = parts_.store.LendGradient();
     // The store's private buffer is not one of the slots that the engine was created with.
     step.engine_slot = std::min(step.result.gradient.slot(), use_.store_slots);
-    const std::span<const std::uint32_t> indices = parts_.batches.Next();
+    PASSEL_ASSIGN_OR_RETURN(const std::span<const std::uint32_t> indices, parts_.batches.Next());
     step.result.examples = indices.size();
     step.result.cursor = parts_.batches.cursor();
     float rate = 0;

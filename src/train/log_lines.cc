@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "train/hooks.h"
 
 namespace passel {
 namespace {
@@ -103,18 +104,40 @@ void LogLines::SessionComplete() {
   Write("{} {}: Session initialization complete.", title_, options_.task.index);
 }
 
-void LogLines::Follow(WorkerCallbacks* callbacks) {
-  if (options_.style != LogStyle::kNone) {
-    callbacks->on_step = [this](const StepReport& step) { Step(step, WallSeconds()); };
-    callbacks->on_evaluation = [this](std::int64_t, const TestResult& result) {
-      Evaluation(result);
-    };
+std::vector<Hook*> LogLines::Hooks() {
+  switch (options_.style) {
+    case LogStyle::kNone:
+      return {};
+    case LogStyle::kMonitored:
+      if (!options_.chief) return {};
+      // Every `steps` global steps or later: others make most of them.
+      rate_ = MakeStepCounter({.every = {.steps = options_.steps}, .write = write_}).value();
+      return {rate_.get()};
+    default:
+      return {this};
   }
+}
+
+Status LogLines::AfterCreateSession(HookContext&) {
   TrainingBegins(WallSeconds());
-  const std::int64_t begin = MonotonicNs();
-  callbacks->on_training_end = [this, begin] {
-    TrainingEnds(WallSeconds(), 1e-9 * static_cast<double>(MonotonicNs() - begin));
-  };
+  begin_ns_ = MonotonicNs();
+  return {};
+}
+
+Status LogLines::AfterRun(HookContext& context) {
+  if (!context.step().skipped) Step(context.step(), WallSeconds());
+  return {};
+}
+
+Status LogLines::AfterEvaluation(HookContext&, const EvaluationReport& report) {
+  // Final() tells of the last one.
+  if (!report.at_end) Evaluation(report.result);
+  return {};
+}
+
+Status LogLines::End(HookContext&) {
+  TrainingEnds(WallSeconds(), 1e-9 * static_cast<double>(MonotonicNs() - begin_ns_));
+  return {};
 }
 
 void LogLines::TrainingBegins(double time) {
@@ -125,13 +148,12 @@ void LogLines::TrainingBegins(double time) {
 }
 
 void LogLines::Step(const StepReport& step, double time) {
-  if (options_.style == LogStyle::kMonitored) {
-    StepRate(step.outcome.global_step, time);
-    return;
-  }
   const std::int64_t steps =
       options_.epochs > 0 ? options_.epochs * steps_per_epoch_ : options_.steps;
-  if (options_.style == LogStyle::kNone || step.local_step % steps != 0) return;
+  if (options_.style == LogStyle::kNone || options_.style == LogStyle::kMonitored ||
+      step.local_step % steps != 0) {
+    return;
+  }
   if (options_.style == LogStyle::kAsyncSoftmax) {
     // The epoch that this step belongs to, from 0.
     Write("{}={},epoch={},global_step={}, local_step={}, loss = {}", options_.task.job,
@@ -144,20 +166,6 @@ void LogLines::Step(const StepReport& step, double time) {
             : "{:f}: {} {}: training step {} done (global step: {})",
         time, options_.style == LogStyle::kMnistReplica ? options_.task.job : title_,
         options_.task.index, step.local_step, step.outcome.global_step);
-}
-
-// Every `steps` global steps or later: others make most of them.
-void LogLines::StepRate(std::int64_t global_step, double time) {
-  if (!options_.chief) return;
-  if (rate_step_ >= 0) {
-    if (global_step < rate_step_ + options_.steps) return;
-    if (time > rate_time_) {
-      Write("global_step/sec: {:g}",
-            static_cast<double>(global_step - rate_step_) / (time - rate_time_));
-    }
-  }
-  rate_step_ = global_step;
-  rate_time_ = time;
 }
 
 void LogLines::Evaluation(const TestResult& result) {

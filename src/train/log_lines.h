@@ -22,11 +22,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 #include "cluster/cluster_spec.h"
+#include "train/hook.h"
 #include "train/worker_loop.h"
 
 namespace passel {
@@ -60,7 +63,7 @@ struct LogLineOptions {
   std::int64_t train_steps = kNoStepLimit;  ///< as in WorkerOptions
 };
 
-class LogLines {
+class LogLines : private Hook {
  public:
   /// `write` gets each line without its end, and sees to it that a reader has it at once.
   LogLines(const LogLineOptions& options, std::function<void(std::string_view line)> write);
@@ -75,9 +78,9 @@ class LogLines {
   void ExistingServer(std::string_view address);
   void SessionBegins();
   void SessionComplete();
-  /// Training begins now: says so, and puts into `callbacks` what makes the lines of its steps,
-  /// evaluations and end. *this outlives them.
-  void Follow(WorkerCallbacks* callbacks);
+  /// What makes the lines from the beginning of training to its end, if there are any. *this owns
+  /// them, and stays where it is.
+  std::vector<Hook*> Hooks();
   /// Times are wall clock seconds, durations seconds.
   void TrainingBegins(double time);
   void Step(const StepReport& step, double time);
@@ -90,15 +93,18 @@ class LogLines {
   bool TellsOfTraining() const;
   template <typename... Args>
   void Write(std::string_view format, const Args&... args);
-  void StepRate(std::int64_t global_step, double time);
+
+  Status AfterCreateSession(HookContext& context) override;
+  Status AfterRun(HookContext& context) override;
+  Status AfterEvaluation(HookContext& context, const EvaluationReport& report) override;
+  Status End(HookContext& context) override;
 
   const LogLineOptions options_;
   const std::function<void(std::string_view)> write_;
   std::string title_;  // "Worker", "Chief"
   std::int64_t steps_per_epoch_ = 1;
-  // monitored: where the last rate was counted from.
-  std::int64_t rate_step_ = -1;
-  double rate_time_ = 0;
+  std::unique_ptr<Hook> rate_;  // monitored, of the chief
+  std::int64_t begin_ns_ = 0;   // of training
 };
 
 }  // namespace passel

@@ -50,10 +50,10 @@ std::vector<float> SampleOf(const std::vector<Part>& parts, std::size_t cols) {
 
 }  // namespace
 
-std::unique_ptr<SummaryWriter> SummaryWriter::Begin(const SummaryOptions& options,
-                                                    const ModelConfig& model,
-                                                    const ModelLayout& layout,
-                                                    ParameterStore& store, FileOps& ops) {
+std::unique_ptr<SummaryWriter> SummaryWriter::Create(const SummaryOptions& options,
+                                                     const ModelConfig& model,
+                                                     const ModelLayout& layout,
+                                                     ParameterStore& store, FileOps& ops) {
   EventFileOptions file;
   file.on_problem = [](const std::string& sentence) {
     LogWarning("summaries: {}; what cannot be shown is left out, and training goes on", sentence);
@@ -113,62 +113,51 @@ SummaryWriter::~SummaryWriter() {
   }
 }
 
-void SummaryWriter::Follow(WorkerCallbacks* callbacks) {
-  callbacks->on_step = [this, then = std::move(callbacks->on_step)](const StepReport& step) {
-    if (then) then(step);
-    Step(step);
-  };
-  callbacks->on_evaluation = [this, then = std::move(callbacks->on_evaluation)](
-                                 std::int64_t global_step, const TestResult& result) {
-    if (then) then(global_step, result);
-    Evaluation(global_step, result);
-  };
-  callbacks->on_training_end = [this, then = std::move(callbacks->on_training_end)] {
-    if (then) then();
-    TrainingEnds();
-  };
-  if (!callbacks->compute) return;
-  callbacks->compute = [this, compute = std::move(callbacks->compute)](
-                           const Batch& batch, ParameterParts params,
-                           GradientParts gradients) -> Result<BatchResult> {
-    PASSEL_ASSIGN_OR_RETURN(const BatchResult result, compute(batch, params, gradients));
-    if (histograms_due_ && due_) KeepGradients(gradients);
-    return result;
-  };
+Status SummaryWriter::BeforeRun(HookContext& context) {
+  if (due_) return {};
+  // Relaxed: this thread has written it, after the step before.
+  const std::int64_t now_ns = counters_.last_step_ns.load(std::memory_order_relaxed);
+  due_ = context.global_step() + 1 >= next_step_ || now_ns >= next_ns_;
+  if (due_) histograms_due_ = now_ns >= next_histograms_ns_;
+  return {};
 }
 
-void SummaryWriter::Step(const StepReport& step) {
-  if (!due_) {
-    // Relaxed: this thread has just written it.
-    const std::int64_t now_ns = counters_.last_step_ns.load(std::memory_order_relaxed);
-    due_ = step.outcome.global_step >= next_step_ || now_ns >= next_ns_;
-    if (due_) histograms_due_ = now_ns >= next_histograms_ns_;
-    return;
+Status SummaryWriter::BeforePush(HookContext&, const GradientBuffer& gradient) {
+  if (!due_ || !histograms_due_) return {};
+  gradients_.clear();
+  layout_.Bind(gradient, &gradient_parts_);
+  for (std::size_t v = 0; v < variables_.size(); ++v) {
+    gradients_.push_back(
+        {"gradients/" + variables_[v].name, SampleOf(gradient_parts_[v], variables_[v].cols())});
   }
-  // Never two of the same step: several gradients may wait to be pushed as one.
-  if (step.outcome.global_step > written_step_) {
-    Write(step.outcome.global_step, step.loss, step.accuracy, /*last=*/false);
-  }
+  return {};
 }
 
-void SummaryWriter::TrainingEnds() {
-  const std::int64_t step = store_.global_step();
+Status SummaryWriter::AfterRun(HookContext& context) {
+  const StepReport& step = context.step();
+  const bool waits = step.outcome.gradients == 0;
+  if (!due_ || step.skipped || waits || step.outcome.global_step <= written_step_) return {};
+  Write(step.outcome.global_step, step.loss, step.accuracy, /*last=*/false);
+  return {};
+}
+
+Status SummaryWriter::AfterEvaluation(HookContext&, const EvaluationReport& report) {
+  file_->Add({WallSeconds(), report.global_step,
+              Summary{{"evaluation/loss", report.result.loss},
+                      {"evaluation/accuracy", report.result.accuracy}}});
+  return {};
+}
+
+Status SummaryWriter::End(HookContext& context) {
+  const std::int64_t step = context.store().global_step();
   const bool off = next_step_ == kNever && next_ns_ == kNever && !due_;
-  if (off || step <= written_step_) return;
-  if (counters_.last_step_ns.load(std::memory_order_relaxed) == 0) return;  // there was no step
+  if (off || step <= written_step_) return {};
+  if (counters_.last_step_ns.load(std::memory_order_relaxed) == 0) return {};  // there was no step
   histograms_due_ = options_.histogram_interval.count() > 0;
   gradients_.clear();  // those of a step that was not finished
   Write(step, counters_.loss.load(std::memory_order_relaxed),
         counters_.accuracy.load(std::memory_order_relaxed), /*last=*/true);
-}
-
-void SummaryWriter::Evaluation(std::int64_t global_step, const TestResult& result) {
-  file_->Add({WallSeconds(), global_step,
-              Summary{{"evaluation/loss", result.loss}, {"evaluation/accuracy", result.accuracy}}});
-}
-
-void SummaryWriter::Final(const WorkerResult& result) {
-  if (result.evaluation) Evaluation(result.global_step, *result.evaluation);
+  return {};
 }
 
 void SummaryWriter::Write(std::int64_t global_step, double loss, double accuracy, bool last) {
@@ -184,8 +173,7 @@ void SummaryWriter::Write(std::int64_t global_step, double loss, double accuracy
   written_step_ = global_step;
   written_ns_ = now_ns;
   due_ = false;
-  // The step after the one that finds this is the summary's.
-  next_step_ = options_.every_steps == 0 ? kNever : global_step + options_.every_steps - 1;
+  next_step_ = options_.every_steps == 0 ? kNever : global_step + options_.every_steps;
   next_ns_ = After(now_ns, options_.interval);
   histograms_due_ = false;
 }
@@ -224,14 +212,6 @@ void SummaryWriter::AddHistograms(Summary* summary) {
   }
   for (SummaryValue& gradient : gradients_) summary->push_back(std::move(gradient));
   gradients_.clear();
-}
-
-void SummaryWriter::KeepGradients(GradientParts gradients) {
-  gradients_.clear();
-  for (std::size_t v = 0; v < variables_.size(); ++v) {
-    gradients_.push_back(
-        {"gradients/" + variables_[v].name, SampleOf(gradients[v], variables_[v].cols())});
-  }
 }
 
 // Relaxed loads: the workers go on meanwhile.

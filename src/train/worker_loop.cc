@@ -14,17 +14,18 @@
 #include "base/histogram.h"
 #include "base/log.h"
 #include "base/nvtx.h"
+#include "train/absent_workers.h"
 #include "train/batch_source.h"
 #include "train/divergence.h"
 #include "train/gradient_source.h"
 #include "train/gradient_sum.h"
+#include "train/worker_evaluation.h"
 
 namespace passel {
 namespace {
 
 constexpr std::chrono::seconds kWaitTurn{1};
 constexpr std::int64_t kLogWaitEveryNs = 10'000'000'000;
-constexpr std::int64_t kLogEvaluationAfterNs = 2'000'000'000;
 constexpr std::chrono::milliseconds kSleepTurn{20};
 // One that waits for a stopped worker has no end in sight.
 constexpr std::chrono::seconds kLastRoundLimit{10};
@@ -47,15 +48,18 @@ class Worker {
         callbacks_(callbacks),
         model_(model),
         layout_(layout),
-        data_(data),
         store_(store),
         counters_(store.counters()),
         batches_(std::move(batches)),
         local_step_limit_(LocalStepLimit(options, data.train.size(), store.worker())),
+        engine_computes_(engine.engine != nullptr),
         // An engine copies the values itself.
-        copy_pays_(engine.engine == nullptr && CopyPays(store)),
-        evaluated_(options.evaluation_steps > 0 ? store.global_step() / options.evaluation_steps
-                                                : 0) {
+        copy_pays_(!engine_computes_ && CopyPays(store)),
+        context_(store, options.names(store.worker()), store.worker() == options.names.chief,
+                 [this](std::chrono::nanoseconds time) { return PauseForHook(time); }),
+        evaluation_({options, callbacks, model, layout, data, store, copy_pays_, &params_}),
+        absent_(options, store) {
+    for (const Hook* hook : callbacks.hooks) reads_at_end_ |= hook->ReadsValuesAtEnd();
     for (const WorkerOptions::SlowWorker& slow : options.slow_workers) {
       if (slow.index == store.worker()) delay_ += slow.delay;
     }
@@ -65,17 +69,20 @@ class Worker {
         batches_,   {data.train.images.data(), data.train.labels.data(), data.train.size()},
         copy_pays_, &params_};
     PASSEL_CHECK(options.push_every >= 1 && options.push_every <= kMaxPushEvery &&
-                     (options.push_every == 1 || engine.engine == nullptr),
+                     (options.push_every == 1 || !engine_computes_),
                  "push_every is out of range, or an engine would have to add up");
     if (options.push_every > 1) sum_.emplace(store.variables());
     EngineUse use = engine;
     use.update_in_step &= delay_.count() == 0;
-    source_ = engine.engine != nullptr
+    source_ = engine_computes_
                   ? MakeEngineGradients(parts, use)
                   : MakeDirectGradients(parts, model_, sum_ ? sum_->addend() : GradientBuffer());
   }
 
   Result<WorkerResult> Run() {
+    PASSEL_RETURN_IF_ERROR(EachHook([](Hook& hook) { return hook.Begin(); }));
+    PASSEL_RETURN_IF_ERROR(EachHook([&](Hook& hook) { return hook.AfterCreateSession(context_); }));
+    batches_.SetFeed(context_.feed());
     for (;;) {
       bool leave = false;
       if (callbacks_.check) PASSEL_RETURN_IF_ERROR(callbacks_.check(&leave));
@@ -85,6 +92,7 @@ class Worker {
       }
       if (store_.stopped()) return Leave(LeaveReason::kStopped);
       if (leave) return Leave(LeaveReason::kAsked);
+      if (context_.stop_requested()) return Leave(LeaveReason::kHook);
       const Status status = Step();
       // Stop() may come at any point of a step; what was pushed stands.
       if (status.code() == Code::kCancelled) continue;
@@ -94,7 +102,15 @@ class Worker {
   }
 
  private:
+  template <typename Call>
+  Status EachHook(const Call& call) {
+    for (Hook* hook : callbacks_.hooks) PASSEL_RETURN_IF_ERROR(call(*hook));
+    return {};
+  }
+
   Status Step() {
+    context_.BeginsStep(result_.global_step, NextLocalStep() - 1);
+    PASSEL_RETURN_IF_ERROR(EachHook([&](Hook& hook) { return hook.BeforeRun(context_); }));
     const std::int64_t begin = MonotonicNs();
     if (counters_.first_step_ns.load(std::memory_order_relaxed) == 0) {
       counters_.first_step_ns.store(begin, std::memory_order_relaxed);
@@ -124,7 +140,9 @@ class Worker {
       Increment(counters_.skipped);
       // Behind batches that wait to be pushed the next life begins with the first of them.
       if (waiting_ == 0) SaveCursor(next->cursor, counters_);
-      return {};
+      report.skipped = true;
+      report.outcome.global_step = store_.global_step();
+      return Made(report);
     }
     if (!sum_failed_) skips_in_a_row_ = 0;
     if (waiting_ == 0) {
@@ -143,8 +161,12 @@ class Worker {
     report.outcome.applied = true;
     report.outcome.gradients = 0;
     report.outcome.global_step = store_.global_step();
-    if (callbacks_.on_step) callbacks_.on_step(report);
-    return {};
+    return Made(report);
+  }
+
+  Status Made(const StepReport& report) {
+    context_.Made(report, params_);
+    return EachHook([&](Hook& hook) { return hook.AfterRun(context_); });
   }
 
   // Pushes the gradients of all steps that wait, the last of which is this one.
@@ -155,6 +177,10 @@ class Worker {
     const std::int64_t local_step = report.local_step;
     const Deadline deadline = Deadline::After(options_.push_limit);
     Ticket ticket = push_.ticket;
+    if (!engine_computes_) {
+      PASSEL_RETURN_IF_ERROR(
+          EachHook([&](Hook& hook) { return hook.BeforePush(context_, push_.gradient); }));
+    }
     if (!push_.updated) {
       const nvtx::Range push_range(nvtx::Event::kPush, local_step);
       PASSEL_ASSIGN_OR_RETURN(ticket, store_.Push(push_.gradient, push_.stamp, deadline));
@@ -162,7 +188,7 @@ class Worker {
     // The store has counted one of them.
     Increment(counters_.local_steps, static_cast<std::uint64_t>(steps - 1));
     PASSEL_ASSIGN_OR_RETURN(report.outcome, AwaitOutcome(ticket, deadline, local_step));
-    SayWhoNeverCame();
+    absent_.LookAfterPush();
     SaveCursor(push_.cursor, counters_);
     counters_.loss.store(report.loss, std::memory_order_relaxed);
     counters_.accuracy.store(report.accuracy, std::memory_order_relaxed);
@@ -172,8 +198,8 @@ class Worker {
       nvtx::Mark(nvtx::Event::kGradientDropped, local_step);
     }
     result_.local_steps += steps;
-    if (callbacks_.on_step) callbacks_.on_step(report);
-    return EvaluateIfDue(report.outcome);
+    PASSEL_RETURN_IF_ERROR(Made(report));
+    return evaluation_.AfterPush(context_);
   }
 
   Result<PushOutcome> AwaitOutcome(Ticket ticket, Deadline deadline, std::int64_t local_step) {
@@ -206,96 +232,28 @@ class Worker {
 
   std::int64_t NextLocalStep() const { return LocalSteps() + waiting_ + 1; }
 
-  Status EvaluateIfDue(const PushOutcome& outcome) {
-    const std::int64_t every = options_.evaluation_steps;
-    if (every == 0) return {};
-    std::int64_t step = outcome.global_step;
-    if (IsRoundMode(store_.mode())) {
-      // A round belongs to several workers, and the one that evaluates may not see each of them.
-      const std::int64_t multiple = store_.global_step() / every;
-      if (multiple == evaluated_) return {};
-      evaluated_ = multiple;
-      if (!LeadsEvaluation()) return {};
-      step = multiple * every;
-    } else {
-      evaluated_ = step / every;
-      if (step % every != 0) return {};
-    }
-    PASSEL_RETURN_IF_ERROR(LookAtValuesNow());
-    PASSEL_ASSIGN_OR_RETURN(const TestResult result, Evaluate());
-    if (callbacks_.on_evaluation) callbacks_.on_evaluation(step, result);
-    return {};
-  }
-
-  bool LeadsEvaluation() const {
-    for (const Member& m : store_.membership()) {
-      if (m.phase == Phase::kRunning) return m.worker == store_.worker();
-    }
-    return false;
-  }
-
-  // Rounds wait for all workers of the job and go on without one that was never started. Whoever
-  // goes on says so, once. Looks only while somebody may still come, or have been given up.
-  void SayWhoNeverCame() {
-    if (all_came_ || !IsRoundMode(store_.mode())) return;
-    const std::vector<Member> members = store_.membership();
-    const auto running = std::count_if(members.begin(), members.end(),
-                                       [](const Member& m) { return m.phase == Phase::kRunning; });
-    all_came_ = true;
-    for (const Member& m : members) {
-      if (m.epoch > 0) continue;
-      if (m.phase == Phase::kExpected) all_came_ = false;
-      if (m.phase != Phase::kEvicted) continue;
-      if (std::find(never_came_.begin(), never_came_.end(), m.worker) != never_came_.end())
-        continue;
-      never_came_.push_back(m.worker);
-      LogWarning(
-          "{} did not start within {:g} s (--start_wait): training goes on without it, {} of "
-          "{} workers are in the rounds now",
-          options_.names(m.worker), 1e-9 * static_cast<double>(options_.start_wait.count()),
-          running, members.size());
-    }
-  }
-
-  // If the store still gives them; else those of the last pull stay.
-  Status LookAtValuesNow() {
-    if (callbacks_.refresh_values) PASSEL_RETURN_IF_ERROR(callbacks_.refresh_values());
-    if (Result<ParamView> view = store_.Pull(PullModeFor(options_, copy_pays_, store_.mode()));
-        view.ok()) {
-      layout_.Bind(*view, &params_);
-    }
-    return {};
-  }
-
-  // kCancelled: asked to leave meanwhile. One that takes long is told of.
-  Result<TestResult> Evaluate() {
-    const nvtx::Range range(nvtx::Event::kEvaluate, store_.global_step());
-    const ImageSet& images = ImagesOf(data_, options_.evaluation_set);
-    std::int64_t next_log_ns = MonotonicNs() + kLogEvaluationAfterNs;
-    return EvaluateImages(model_, images, params_, [&](std::size_t done) -> Status {
-      store_.SayAlive();
-      bool leave = false;
-      const Status status = callbacks_.check ? callbacks_.check(&leave) : Status();
-      // After the last step there is nothing any more that a missing peer could hinder.
-      if (!status.ok() && !training_ended_) return status;
-      if (leave) return Cancelled("asked to leave while evaluating");
-      if (MonotonicNs() >= next_log_ns) {
-        next_log_ns += kLogWaitEveryNs;
-        LogInfo("evaluating: {} of {} images are done", done, images.size());
-      }
-      return {};
-    });
-  }
+  Status PlayStraggler() { return delay_.count() > 0 ? Pause(delay_) : Status(); }
 
   // In turns, so that a long delay holds up nobody who wants us to leave.
-  Status PlayStraggler() {
-    const Deadline end = Deadline::After(delay_);
-    while (delay_.count() > 0 && !end.Expired()) {
+  Status Pause(std::chrono::nanoseconds time) {
+    const Deadline end = Deadline::After(time);
+    while (!end.Expired()) {
       bool leave = false;
       if (callbacks_.check) PASSEL_RETURN_IF_ERROR(callbacks_.check(&leave));
-      if (leave || store_.stopped()) return Cancelled("asked to leave while playing a straggler");
+      if (leave || store_.stopped()) return Cancelled("asked to leave in a pause");
       std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(end.Remaining(), kSleepTurn));
     }
+    return {};
+  }
+
+  // Unlike a straggler it does not look as if it stood still.
+  Status PauseForHook(std::chrono::nanoseconds time) {
+    const Deadline end = Deadline::After(time);
+    do {
+      store_.SayAlive();
+      if (store_.global_step() >= options_.train_steps) return Cancelled("all steps are done");
+      PASSEL_RETURN_IF_ERROR(Pause(std::min<std::chrono::nanoseconds>(end.Remaining(), kWaitTurn)));
+    } while (!end.Expired());
     return {};
   }
 
@@ -336,7 +294,7 @@ class Worker {
       bool leave = false;
       if (callbacks_.check) PASSEL_RETURN_IF_ERROR(callbacks_.check(&leave));
       // The others may apply the round at any time: it counts our gradient.
-      if (leave && callbacks_.before_leave && IsRoundMode(store_.mode())) {
+      if (leave && reads_at_end_ && IsRoundMode(store_.mode())) {
         if (!last_round_) last_round_ = Deadline::After(kLastRoundLimit);
         leave = last_round_->Expired();
       }
@@ -360,14 +318,17 @@ class Worker {
       result_.local_steps += ended;
       result_.global_step = store_.global_step();
     }
-    training_ended_ = true;
-    if (callbacks_.on_training_end) callbacks_.on_training_end();
+    // One that is asked to leave may leave values that are not finite to others.
     if (reason != LeaveReason::kAsked) {
-      PASSEL_RETURN_IF_ERROR(LookAtTheEnd());
+      PASSEL_RETURN_IF_ERROR(evaluation_.CheckValues());
     } else if (callbacks_.refresh_values) {
       PASSEL_RETURN_IF_ERROR(callbacks_.refresh_values());
     }
-    if (callbacks_.before_leave) PASSEL_RETURN_IF_ERROR(callbacks_.before_leave());
+    context_.BeginsStep(result_.global_step, LocalSteps());
+    PASSEL_RETURN_IF_ERROR(EachHook([&](Hook& hook) { return hook.End(context_); }));
+    if (reason != LeaveReason::kAsked) {
+      PASSEL_RETURN_IF_ERROR(evaluation_.AtEnd(context_, &result_));
+    }
     Failpoint("worker.before_leave");
     const bool for_now = result_.reason == LeaveReason::kAsked && options_.comes_back;
     PASSEL_RETURN_IF_ERROR(for_now ? store_.LeaveForNow() : store_.Leave());
@@ -375,49 +336,20 @@ class Worker {
     return result_;
   }
 
-  // Whether the last update left numbers, and how good they are.
-  Status LookAtTheEnd() {
-    PASSEL_RETURN_IF_ERROR(LookAtValuesNow());
-    if (params_.empty()) return {};  // stopped before it could look
-    if (const VariableSpec* spoilt = FindNonFinite(model_.variables(), params_)) {
-      return SayDivergedAtTheEnd("the variable " + spoilt->name);
-    }
-    const EvaluationSet set = options_.evaluation_set;
-    if (!options_.evaluate_at_end || ImagesOf(data_, set).size() == 0) return {};
-    const Result<TestResult> result = Evaluate();
-    if (result.status().code() == Code::kCancelled) {
-      if (result_.reason == LeaveReason::kStepsReached) result_.reason = LeaveReason::kAsked;
-      return {};
-    }
-    if (!result.ok()) return result.status();
-    const bool test = set == EvaluationSet::kTest;
-    if (!std::isfinite(result->loss)) {
-      return SayDivergedAtTheEnd(
-          fmt::format("the loss on the {} images", test ? "test" : "validation"));
-    }
-    result_.evaluation = *result;
-    if (test) counters_.final_accuracy.store(result->accuracy, std::memory_order_relaxed);
-    return {};
-  }
-
-  Status SayDivergedAtTheEnd(const std::string& what) const {
-    nvtx::Mark(nvtx::Event::kNotFinite, store_.global_step());
-    return NotFiniteAtTheEnd(Here(), what);
-  }
-
   const WorkerOptions& options_;
   const WorkerCallbacks& callbacks_;
   Model& model_;
   const ModelLayout& layout_;
-  const DataSplit& data_;
   ParameterStore& store_;
   WorkerCounters& counters_;
   BatchSource batches_;
   const std::int64_t local_step_limit_;
+  const bool engine_computes_;
   const bool copy_pays_;
-  std::int64_t evaluated_;  // round modes: multiples of evaluation_steps seen so far
   std::vector<std::vector<RowPart>> params_;  // of the last pull
-  std::optional<GradientSum> sum_;            // if push_every > 1
+  HookContext context_;
+  WorkerEvaluation evaluation_;
+  std::optional<GradientSum> sum_;  // if push_every > 1
   std::unique_ptr<GradientSource> source_;
   int waiting_ = 0;              // local steps whose gradients are summed up in push_.gradient
   std::int64_t push_steps_ = 1;  // that so many will be
@@ -425,10 +357,9 @@ class Worker {
   std::chrono::milliseconds delay_{0};
   int skips_in_a_row_ = 0;
   std::optional<Deadline> last_round_;  // told to leave in it
-  bool training_ended_ = false;
-  bool sum_failed_ = false;      // since the last push: finite gradients alone end no row of skips
-  bool all_came_ = false;        // or it was said who never will
-  std::vector<int> never_came_;  // of whom it was said
+  bool reads_at_end_ = false;           // a hook does
+  bool sum_failed_ = false;  // since the last push: finite gradients alone end no row of skips
+  AbsentWorkers absent_;
   WorkerResult result_;
 };
 

@@ -6,7 +6,8 @@
 //   global step  one update applied to the variables, whoever computed it
 //
 // A worker leaves when it observes global_step >= train_steps, when it has made so many steps of
-// its own as local_steps or epochs allow, when the store is stopped, or when it is told to. By the
+// its own as local_steps or epochs allow, when a hook requests it, when the store is stopped, or
+// when it is told to. By the
 // first rule an asynchronous job of N workers applies at most N - 1 updates too many, and a job in
 // rounds exactly as many as it should; by the second an asynchronous job applies exactly the sum of
 // all pushes, the last of which takes what local steps are left. By the other rules what was not
@@ -31,6 +32,7 @@
 #include "nn/model.h"
 #include "store/parameter_store.h"
 #include "train/evaluation.h"
+#include "train/hook.h"
 #include "train/model_plan.h"
 
 namespace passel {
@@ -75,7 +77,7 @@ struct WorkerOptions {
   WorkerNames names = {};  ///< for messages
   /// For messages: after which a round goes on without a worker that was never started.
   std::chrono::nanoseconds start_wait = std::chrono::minutes(5);
-  /// Which images on_evaluation() and WorkerResult::evaluation are about.
+  /// Which images Hook::AfterEvaluation() and WorkerResult::evaluation are about.
   EvaluationSet evaluation_set = EvaluationSet::kTest;
   bool evaluate_at_end = true;
   /// Evaluate whenever global_step reaches a multiple of this, once per multiple: in the async
@@ -101,17 +103,9 @@ std::int64_t StepsPerEpoch(const WorkerOptions& options, std::size_t train_examp
 /// Local steps after which it leaves; kNoStepLimit if neither `local_steps` nor `epochs` is set.
 std::int64_t LocalStepLimit(const WorkerOptions& options, std::size_t train_examples, int worker);
 
-struct StepReport {
-  std::int64_t local_step = 0;  ///< from 1, over all lives of this worker
-  /// What became of the push. A step whose gradient waits for others to be pushed with has
-  /// `gradients` 0, and applied.
-  PushOutcome outcome;
-  double loss = 0;      ///< of the batch, per example
-  double accuracy = 0;  ///< of the batch
-};
-
 enum class LeaveReason {
   kStepsReached,  ///< one of the two stop rules
+  kHook,          ///< HookContext::RequestStop(): it is done as by a stop rule
   kStopped,
   kAsked,
 };
@@ -127,27 +121,19 @@ struct WorkerResult {
   std::optional<TestResult> evaluation;
 };
 
-/// What the surroundings of a worker may do between steps.
+/// What the surroundings of a worker do for it.
 struct WorkerCallbacks {
-  /// After each step. May be empty.
-  std::function<void(const StepReport&)> on_step;
-  /// After on_step, whenever evaluation_steps says so. `global_step` is the multiple. May be empty.
-  std::function<void(std::int64_t global_step, const TestResult&)> on_evaluation;
-  /// When the last step is done, before the last evaluation. May be empty.
-  std::function<void()> on_training_end;
+  /// Called around its steps, in this order: train/hook.h. They outlive it.
+  std::vector<Hook*> hooks{};
   /// Before values are looked at to evaluate, and when the last step is done: for values that a
   /// view shows late. An error ends the worker with it. May be empty.
-  std::function<Status()> refresh_values;
-  /// When nothing is pushed any more, before others may do without this worker: where rounds wait
-  /// for all workers (`barrier`) the values stay as they are meanwhile. A worker that is told to
-  /// leave finishes the round that it has arrived at first. May be empty.
-  std::function<Status()> before_leave;
+  std::function<Status()> refresh_values{};
   /// Before each step, at least once a second while it waits for others, and between the batches of
   /// an evaluation. An error ends the worker with it, but for one after its last step; `*leave` set
   /// to true ends it after the current step, and an evaluation at once. May be empty.
-  std::function<Status(bool* leave)> check;
+  std::function<Status(bool* leave)> check{};
   /// Loss and gradient of a batch, in place of Model::LossAndGradient(). May be empty.
-  std::function<Result<BatchResult>(const Batch&, ParameterParts, GradientParts)> compute;
+  std::function<Result<BatchResult>(const Batch&, ParameterParts, GradientParts)> compute{};
 };
 
 /// A step ahead takes a gradient slot, and the gradient that is pushed meanwhile takes one.
@@ -171,15 +157,15 @@ struct EngineUse {
   bool update_in_step = false;
 };
 
-/// Trains on data.train until it is time to leave; then evaluates, if it is to, and leaves the
-/// store. Counters in the store are kept up to date at every step, the data cursor among them: a
-/// worker that is started again goes on with the batch that would have come.
-/// Errors: kDiverged, naming step and variable, for a gradient or loss that is not finite
-/// (OnNan::kStop; after kMaxSkipsInARow of them kSkip too), of which nothing was pushed or, if the
-/// step made the update itself, what is finite; and, unless it was asked to leave, for values or a
-/// loss of the last evaluation that are not finite after the last step. kInvalidArgument for a
-/// batch larger than the training set; the store's, above all kAborted when this worker was
-/// evicted.
+/// Trains on data.train until it is time to leave, with the hooks called around its steps; then
+/// evaluates, if it is to, and leaves the store. Counters in the store are kept up to date at every
+/// step, the data cursor among them: a worker that is started again goes on with the batch that
+/// would have come. Errors: kDiverged, naming step and variable, for a gradient or loss that is not
+/// finite (OnNan::kStop; after kMaxSkipsInARow of them kSkip too), of which nothing was pushed or,
+/// if the step made the update itself, what is finite; and, unless it was asked to leave, for
+/// values or a loss of the last evaluation that are not finite after the last step.
+/// kInvalidArgument for a batch larger than the training set; the store's, above all kAborted when
+/// this worker was evicted; those of the hooks.
 Result<WorkerResult> RunWorker(const WorkerOptions& options, const WorkerCallbacks& callbacks,
                                Model& model, const ModelLayout& layout, const DataSplit& data,
                                ParameterStore& store, const EngineUse& engine = {});

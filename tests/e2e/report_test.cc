@@ -6,6 +6,7 @@
 
 #include <fmt/core.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <iterator>
@@ -103,6 +104,50 @@ TEST(RunPageTest, ThatFailsAtTheEndLosesNothing) {
   std::filesystem::remove(page);
   EXPECT_EQ(std::system(command.c_str()), 0) << command;
   EXPECT_THAT(ReadText(page), HasSubstr("This run was interrupted: exit code 130"));
+}
+
+// A Python that hangs when it is to draw.
+TEST(RunPageTest, TakesNoMoreThanItsShareOfTheGrace) {
+  if (!CanDraw()) GTEST_SKIP() << "needs matplotlib (tools/setup --with bench)";
+  Sandbox sandbox;
+  WriteText(sandbox.dir().File("sitecustomize.py"),
+            "import time\n"
+            "if b'--check' not in open('/proc/self/cmdline', 'rb').read(): time.sleep(60)\n");
+  sandbox.SetEnv("PYTHONPATH", sandbox.dir().path());
+  const std::string page = sandbox.dir().File("page.html"), report = sandbox.dir().File("r.json");
+  Program job = sandbox.Start(sandbox.Train(
+      {"--train_steps=100000000", "--grace=2", "--report_html=" + page, "--report=" + report}));
+  ASSERT_TRUE(sandbox.AwaitStep(10)) << job.Err();
+  job.Signal(SIGTERM);
+  const Outcome train = sandbox.Finish(job, 5);
+  EXPECT_EQ(train.code, 143) << train.err;
+  EXPECT_THAT(train.err, HasSubstr("the page " + page + " was not made (it took more than "));
+  EXPECT_THAT(train.err, HasSubstr(" s, and --grace leaves no more for it"));
+  EXPECT_EQ(ReadJson(page + ".json")["deaths"], ReadJson(report)["deaths"]);
+  EXPECT_FALSE(std::filesystem::exists(page));
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+// Whoever died is on the page, with what it said last.
+TEST(RunPageTest, ShowsWhoDied) {
+  if (!CanDraw()) GTEST_SKIP() << "needs matplotlib (tools/setup --with bench)";
+  Sandbox sandbox;
+  const std::string page = sandbox.dir().File("page.html");
+  Program job = sandbox.Start(sandbox.Train({"--train_steps=100000000", "--max_restarts=1",
+                                             "--log_lines=dist-mnist", "--report_html=" + page}));
+  ASSERT_TRUE(job.WaitFor("Worker 1: Session initialization complete.")) << job.Out();
+  ASSERT_TRUE(sandbox.Advances(20)) << job.Err();
+  const pid_t first = sandbox.TaskPid("worker", 1);
+  ::kill(first, SIGKILL);
+  ASSERT_NE(sandbox.AwaitTask("worker", 1, first), 0) << job.Err();
+  ASSERT_TRUE(sandbox.Advances(20)) << job.Err();
+  EXPECT_EQ(sandbox.Interrupt(job, 20).code, 130);
+  const std::string text = ReadText(page);
+  EXPECT_THAT(text, HasSubstr("Lives of the tasks: 1 death, 1 restart"));
+  EXPECT_THAT(text,
+              HasSubstr("<td>worker/1</td><td class=\"number\">1</td><td>was killed by SIGKILL "
+                        "(9)</td><td>started again</td>"));
+  EXPECT_THAT(text, HasSubstr("last lines of worker/1, which died at "));
 }
 
 TEST(RunPageTest, IsRefusedAtTheStartWithoutMatplotlib) {

@@ -18,6 +18,7 @@
 #include "optim/update_formulas.h"
 #include "store/external_sweep.h"
 #include "store/open_store.h"
+#include "support/function_hook.h"
 #include "support/temp_dir.h"
 
 namespace passel {
@@ -213,7 +214,7 @@ class GradientSourceTest : public ::testing::Test {
     BatchSource source = BatchSource::Make(options_, (*data_)->train().size(), counters, 0).value();
     std::vector<std::vector<std::uint32_t>> batches;
     for (std::size_t i = 0; i < count; ++i) {
-      const auto next = source.Next();
+      const auto next = source.Next().value();
       batches.emplace_back(next.begin(), next.end());
     }
     return batches;
@@ -222,7 +223,8 @@ class GradientSourceTest : public ::testing::Test {
   std::unique_ptr<OwnedDataset> data_;
   ModelConfig config_;
   WorkerOptions options_;
-  WorkerCallbacks callbacks_;
+  test::FunctionHook hook_;
+  WorkerCallbacks callbacks_{.hooks = {&hook_}};
   StorePlan plan_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Model> model_;
@@ -233,6 +235,19 @@ class GradientSourceTest : public ::testing::Test {
   std::unique_ptr<LateEngine> engine_;
   EngineUse use_;
 };
+
+TEST_F(GradientSourceTest, HooksAreNotShownWhatAnEngineComputed) {
+  struct Refuser final : Hook {
+    Status BeforePush(HookContext&, const GradientBuffer&) override {
+      return Internal("its gradients may be in the memory of a GPU");
+    }
+  } refuser;
+  Open();
+  callbacks_.hooks = {&refuser};
+  EXPECT_TRUE(Run(true).ok());
+  Open();
+  EXPECT_EQ(Run(false).status().code(), Code::kInternal);
+}
 
 TEST_F(GradientSourceTest, TrainsBitForBitAsWithoutAnEngine) {
   for (const Mode mode : {Mode::kHogwild, Mode::kLocked, Mode::kBarrier}) {
@@ -254,7 +269,7 @@ TEST_F(GradientSourceTest, EachStepAheadMakesEveryGradientOneUpdateStaler) {
     Open();
     use_.steps_ahead = ahead;
     std::vector<std::uint64_t> staleness;
-    callbacks_.on_step = [&](const StepReport& s) { staleness.push_back(s.outcome.staleness); };
+    hook_.on_step = [&](const StepReport& s) { staleness.push_back(s.outcome.staleness); };
     const Result<WorkerResult> result = Run(true);
     ASSERT_TRUE(result.ok()) << result.status().message();
     ASSERT_EQ(staleness.size(), 40u);
@@ -274,7 +289,7 @@ TEST_F(GradientSourceTest, WhatWasBegunAndNotPushedIsTheNextLifesFirstBatch) {
     Open();
     use_.steps_ahead = ahead;
     int steps = 0;
-    callbacks_.on_step = [&](const StepReport&) { ++steps; };
+    hook_.on_step = [&](const StepReport&) { ++steps; };
     callbacks_.check = [&](bool* leave) {
       *leave = steps == 13;
       return Status();
@@ -285,7 +300,7 @@ TEST_F(GradientSourceTest, WhatWasBegunAndNotPushedIsTheNextLifesFirstBatch) {
     ASSERT_TRUE(store_->WaitUntilInitialized(Deadline::After(std::chrono::seconds(1))).ok());
     MakeEngine();
     use_.steps_ahead = ahead;
-    callbacks_ = {};
+    callbacks_.check = {};
     ASSERT_TRUE(Run(true).ok());
     const auto all = Batches(40);
     ASSERT_GE(engine_->finished.size(), 27u);
@@ -300,7 +315,7 @@ TEST_F(GradientSourceTest, ChangeOfModeComputesTheVoidBatchAgain) {
       Open();
       use_.steps_ahead = ahead;
       std::vector<std::int64_t> global;
-      callbacks_.on_step = [&](const StepReport& s) { global.push_back(s.outcome.global_step); };
+      hook_.on_step = [&](const StepReport& s) { global.push_back(s.outcome.global_step); };
       const Result<WorkerResult> result = Run(true);
       ASSERT_TRUE(result.ok()) << result.status().message();
       EXPECT_EQ(store_->mode_changes(), 1u);
@@ -411,7 +426,7 @@ TEST_F(UpdateInStepTest, GivesTheValuesOfPushes) {
     const std::vector<float> expected = Values();
     OpenElsewhere();
     std::vector<std::int64_t> global;
-    callbacks_.on_step = [&](const StepReport& s) {
+    hook_.on_step = [&](const StepReport& s) {
       global.push_back(s.outcome.global_step);
       EXPECT_EQ(s.outcome.staleness, 0u);
       EXPECT_EQ(s.local_step, s.outcome.global_step);
@@ -425,7 +440,7 @@ TEST_F(UpdateInStepTest, GivesTheValuesOfPushes) {
     std::vector<std::int64_t> each(40);
     std::iota(each.begin(), each.end(), 1);
     EXPECT_EQ(global, each);
-    callbacks_ = {};
+    hook_ = {};
   }
 }
 
@@ -437,7 +452,7 @@ TEST_F(UpdateInStepTest, FollowsTheModeFromStepToStep) {
   const std::vector<float> expected = Values();
   OpenElsewhere();
   std::vector<std::uint64_t> fused;
-  callbacks_.on_step = [&](const StepReport&) { fused.push_back(counters().fused_updates.load()); };
+  hook_.on_step = [&](const StepReport&) { fused.push_back(counters().fused_updates.load()); };
   const Result<WorkerResult> result = Run(true);
   ASSERT_TRUE(result.ok()) << result.status().message();
   EXPECT_EQ(store_->mode_changes(), 3u);
@@ -524,7 +539,7 @@ TEST_F(UpdateInStepTest, StepUnderWayIsCountedWhenTheWorkerLeaves) {
     EXPECT_EQ(result->global_step, 13);
     EXPECT_EQ(result->local_steps, 13);
     ExpectCounted(13, 13);
-    callbacks_ = {};
+    callbacks_.check = {};
     if (stop) continue;
     Reopen();
     ASSERT_TRUE(store_->WaitUntilInitialized(Deadline::After(std::chrono::seconds(1))).ok());

@@ -14,6 +14,7 @@
 #include "compute/cpu_backend.h"
 #include "data/samplers.h"
 #include "store/open_store.h"
+#include "support/function_hook.h"
 #include "support/reference_network.h"
 #include "train/batch_source.h"
 #include "train/worker_loop.h"
@@ -220,8 +221,10 @@ TEST_F(PushEveryTest, CountsLocalStepsByTheBatchAndGlobalStepsByThePush) {
   options_.local_steps = 8;
   std::vector<std::int64_t> local, global;
   std::vector<int> gradients;
+  test::FunctionHook hook;
   WorkerCallbacks callbacks;
-  callbacks.on_step = [&](const StepReport& step) {
+  callbacks.hooks = {&hook};
+  hook.on_step = [&](const StepReport& step) {
     EXPECT_TRUE(step.outcome.applied);
     local.push_back(step.local_step);
     global.push_back(step.outcome.global_step);
@@ -255,8 +258,10 @@ TEST_F(PushEveryTest, WhoIsAskedToLeaveGivesUpWhatWasNotPushedAndTheNextLifeDraw
   const std::vector<float> whole = Values();
   Open();
   bool asked = false;
+  test::FunctionHook hook;
   WorkerCallbacks callbacks;
-  callbacks.on_step = [&](const StepReport& step) {
+  callbacks.hooks = {&hook};
+  hook.on_step = [&](const StepReport& step) {
     if (step.local_step == 8) asked = true;
   };
   callbacks.check = [&](bool* leave) -> Status {
@@ -287,14 +292,16 @@ TEST_F(PushEveryTest, ComputesAllBatchesOfAPushOnOnePull) {
   ASSERT_TRUE(other->WaitUntilInitialized(Deadline::After(seconds(5))).ok());
   std::vector<float> seen;
   std::uint64_t staleness = 0;
+  test::FunctionHook hook;
   WorkerCallbacks callbacks;
+  callbacks.hooks = {&hook};
   callbacks.compute = [&](const Batch& batch, ParameterParts params, GradientParts gradients) {
     seen.push_back(params[0][0].data[0]);
     const auto backend = CreateCpuBackend().value();
     const auto model = Model::Create(config_, *backend, 100).value();
     return model->LossAndGradient(batch, params, gradients);
   };
-  callbacks.on_step = [&](const StepReport& step) {
+  hook.on_step = [&](const StepReport& step) {
     staleness = step.outcome.staleness;
     if (step.local_step == 3) return;
     const ParamView view = other->Pull(PullMode::kView).value();
@@ -318,7 +325,9 @@ TEST_F(PushEveryTest, BatchThatIsNotFiniteIsSkippedAloneAndAnotherIsDrawn) {
   Open();
   int computed = 0;
   std::vector<float> pushed;
+  test::FunctionHook hook;
   WorkerCallbacks callbacks;
+  callbacks.hooks = {&hook};
   callbacks.compute = [&](const Batch&, ParameterParts, GradientParts gradients) {
     ++computed;
     // The next life begins behind what was skipped, but not behind what waits to be pushed.
@@ -335,7 +344,7 @@ TEST_F(PushEveryTest, BatchThatIsNotFiniteIsSkippedAloneAndAnotherIsDrawn) {
     }
     return Result<BatchResult>(BatchResult{});
   };
-  callbacks.on_step = [&](const StepReport& step) {
+  hook.on_step = [&](const StepReport& step) {
     if (step.outcome.gradients == 1) pushed.push_back(*arena_->shard(0).Gradient(0, 0));
   };
   const Result<WorkerResult> result = Run(callbacks);

@@ -14,13 +14,16 @@
 #include "data/digits.h"
 #include "store/open_store.h"
 #include "support/failing_ops.h"
+#include "support/function_hook.h"
 #include "support/read_events.h"
 #include "support/temp_dir.h"
+#include "train/worker_loop.h"
 
 namespace passel {
 namespace {
 
 using test::EventFilesIn;
+using test::FunctionHook;
 using test::ReadEvents;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -113,18 +116,12 @@ class SummaryWriterTest : public ::testing::Test {
   Told Run(WorkerCallbacks callbacks = {}, FileOps& ops = FileOps::Real()) {
     const auto backend = CreateCpuBackend().value();
     const auto model = Model::Create(config_, *backend, 100).value();
-    if (!callbacks.compute) {
-      callbacks.compute = [&](const Batch& batch, ParameterParts params, GradientParts gradients) {
-        return model->LossAndGradient(batch, params, gradients);
-      };
-    }
     const DataSplit split = SplitValidation(**data_, 0).value();
     {
-      const auto writer = SummaryWriter::Begin(summaries_, config_, *layout_, *store_, ops);
-      if (writer) writer->Follow(&callbacks);
+      const auto writer = SummaryWriter::Create(summaries_, config_, *layout_, *store_, ops);
+      if (writer) callbacks.hooks.push_back(writer.get());
       const auto result = RunWorker(options_, callbacks, *model, *layout_, split, *store_);
       EXPECT_TRUE(result.ok()) << result.status().ToString();
-      if (result.ok() && writer) writer->Final(*result);
       began_ = writer != nullptr;
     }
     const auto files = std::filesystem::is_directory(summaries_.folder)
@@ -151,12 +148,12 @@ TEST_F(SummaryWriterTest, EveryHundredStepsTheFirstAtOnceAndOneAtTheEnd) {
   options_.train_steps = 350;
   summaries_.every_steps = 100;
   std::map<std::int64_t, double> losses, accuracies;
-  WorkerCallbacks callbacks;
-  callbacks.on_step = [&](const StepReport& step) {
+  FunctionHook hook;
+  hook.on_step = [&](const StepReport& step) {
     losses[step.outcome.global_step] = step.loss;
     accuracies[step.outcome.global_step] = step.accuracy;
   };
-  const Told told = Run(callbacks);
+  const Told told = Run({.hooks = {&hook}});
   EXPECT_EQ(told.StepsOf("loss"), (Steps{1, 101, 201, 301, 350}));
   for (const auto& [step, loss] : told.scalars.at("loss")) {
     EXPECT_EQ(loss, static_cast<float>(losses.at(step))) << step;
@@ -303,15 +300,18 @@ TEST_F(SummaryWriterTest, AGradientThatIsSkippedIsInNoHistogram) {
 }
 
 TEST_F(SummaryWriterTest, StepsThatWaitToBePushedTogetherAreOneSummary) {
-  Open();
-  options_.push_every = 3;
   summaries_.every_steps = 1;
   options_.train_steps = 4;
-  const Told told = Run();
-  EXPECT_EQ(told.StepsOf("loss"), (Steps{0, 1, 2, 3, 4}));
-  std::size_t given = 0;
-  for (const auto& [tag, points] : told.scalars) given += points.size();
-  EXPECT_EQ(given, told.scalars_given);  // no point twice
+  for (const int together : {1, 3}) {
+    SCOPED_TRACE(together);
+    Open();
+    options_.push_every = together;
+    const Told told = Run();
+    EXPECT_EQ(told.StepsOf("loss"), (Steps{1, 2, 3, 4}));
+    std::size_t given = 0;
+    for (const auto& [tag, points] : told.scalars) given += points.size();
+    EXPECT_EQ(given, told.scalars_given);  // no point twice
+  }
 }
 
 TEST_F(SummaryWriterTest, EvaluationsAreToldOf) {
@@ -319,11 +319,11 @@ TEST_F(SummaryWriterTest, EvaluationsAreToldOf) {
   options_.evaluation_steps = 8;
   options_.evaluate_at_end = false;
   std::map<std::int64_t, double> accuracies;
-  WorkerCallbacks callbacks;
-  callbacks.on_evaluation = [&](std::int64_t step, const TestResult& result) {
-    accuracies[step] = result.accuracy;
+  FunctionHook hook;
+  hook.on_evaluation = [&](const EvaluationReport& report) {
+    accuracies[report.global_step] = report.result.accuracy;
   };
-  const Told told = Run(callbacks);
+  const Told told = Run({.hooks = {&hook}});
   EXPECT_EQ(told.StepsOf("evaluation/loss"), (Steps{8, 16}));
   EXPECT_EQ(told.scalars.at("evaluation/accuracy").at(16), static_cast<float>(accuracies.at(16)));
 }

@@ -8,70 +8,22 @@
 #include <thread>
 
 #include "compute/cpu_backend.h"
-#include "data/digits.h"
 #include "store/open_store.h"
-#include "support/temp_dir.h"
+#include "support/function_hook.h"
+#include "support/small_worker.h"
 
 namespace passel {
 namespace {
 
-// A store of one worker, a softmax model and a few digits.
-class WorkerLoopTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    const test::TempDir dir;
-    ASSERT_TRUE(WriteGeneratedDigits(dir.path(), 300, 50, 1).ok());
-    Result<std::unique_ptr<OwnedDataset>> loaded = Load(dir.path());
-    ASSERT_TRUE(loaded.ok()) << loaded.status().message();
-    data_ = std::move(*loaded);
-    config_ = DefaultModelConfig(ModelKind::kSoftmax);
-    config_.inputs = kDigitPixels;
-    config_.classes = 10;
-    options_.train_steps = 20;
-    options_.batch_size = 10;
-    options_.seed = 1;
-  }
-
-  static Result<std::unique_ptr<OwnedDataset>> Load(const std::string& dir) {
-    PASSEL_ASSIGN_OR_RETURN(auto data, OwnedDataset::Load(dir));
-    return std::make_unique<OwnedDataset>(std::move(data));
-  }
-
-  void Open(float learning_rate) {
-    StorePlan plan;
-    plan.optimizer.kind = OptimizerKind::kSgd;
-    plan.optimizer.learning_rate = learning_rate;
-    plan.variables = PlaceModel(config_, 1, {}).value();
-    store_.reset();
-    arena_ = InProcessArena::Create(plan).value();
-    Reopen();
-    ASSERT_TRUE(InitializeStore(config_, *layout_, *store_).ok());
-  }
-  void Reopen() {
-    store_ = arena_->Open(0, {}).value();
-    layout_.emplace(ModelLayout::Make(config_, store_->variables()).value());
-  }
-  Result<WorkerResult> Run(const WorkerCallbacks& callbacks = {}) {
-    const auto backend = CreateCpuBackend().value();
-    const auto model = Model::Create(config_, *backend, 100).value();
-    PASSEL_ASSIGN_OR_RETURN(const DataSplit split, SplitValidation(**data_, validation_size_));
-    return RunWorker(options_, callbacks, *model, *layout_, split, *store_);
-  }
-
-  std::unique_ptr<OwnedDataset> data_;
-  ModelConfig config_;
-  WorkerOptions options_;
-  std::int64_t validation_size_ = 0;
-  std::unique_ptr<InProcessArena> arena_;
-  std::unique_ptr<ParameterStore> store_;
-  std::optional<ModelLayout> layout_;
-};
+using WorkerLoopTest = test::SmallWorkerTest;
 
 TEST_F(WorkerLoopTest, LeavesWhenItObservesTheLastStep) {
   Open(0.1F);
   std::vector<std::int64_t> steps;
+  test::FunctionHook hook;
   WorkerCallbacks callbacks;
-  callbacks.on_step = [&](const StepReport& step) { steps.push_back(step.outcome.global_step); };
+  callbacks.hooks = {&hook};
+  hook.on_step = [&](const StepReport& step) { steps.push_back(step.outcome.global_step); };
   const Result<WorkerResult> result = Run(callbacks);
   ASSERT_TRUE(result.ok()) << result.status().message();
   EXPECT_EQ(result->reason, LeaveReason::kStepsReached);
@@ -101,8 +53,10 @@ TEST_F(WorkerLoopTest, LeavesAfterTheCurrentStepWhenAskedAndDoesNotEvaluate) {
 
 TEST_F(WorkerLoopTest, LeavesWhenTheStoreIsStopped) {
   Open(0.1F);
+  test::FunctionHook hook;
   WorkerCallbacks callbacks;
-  callbacks.on_step = [&](const StepReport& step) {
+  callbacks.hooks = {&hook};
+  hook.on_step = [&](const StepReport& step) {
     if (step.local_step == 3) store_->Stop();
   };
   const Result<WorkerResult> result = Run(callbacks);
@@ -121,12 +75,14 @@ TEST_F(WorkerLoopTest, ErrorOfTheSurroundingsEndsItWithThatError) {
 TEST_F(WorkerLoopTest, NextLifeGoesOnWithTheNextBatch) {
   // Loss by loss, two lives of 10 steps see what one life of 20 sees.
   std::vector<double> whole, halves;
+  test::FunctionHook hook;
   WorkerCallbacks callbacks;
+  callbacks.hooks = {&hook};
   Open(0.1F);
-  callbacks.on_step = [&](const StepReport& step) { whole.push_back(step.loss); };
+  hook.on_step = [&](const StepReport& step) { whole.push_back(step.loss); };
   ASSERT_TRUE(Run(callbacks).ok());
   Open(0.1F);
-  callbacks.on_step = [&](const StepReport& step) { halves.push_back(step.loss); };
+  hook.on_step = [&](const StepReport& step) { halves.push_back(step.loss); };
   options_.train_steps = 10;
   ASSERT_TRUE(Run(callbacks).ok());
   Reopen();
@@ -214,8 +170,10 @@ TEST_F(WorkerLoopTest, LeavesAfterItsLocalStepsOverAllItsLives) {
   options_.train_steps = kNoStepLimit;
   options_.local_steps = 7;
   std::vector<std::int64_t> steps;
+  test::FunctionHook hook;
   WorkerCallbacks callbacks;
-  callbacks.on_step = [&](const StepReport& step) { steps.push_back(step.local_step); };
+  callbacks.hooks = {&hook};
+  hook.on_step = [&](const StepReport& step) { steps.push_back(step.local_step); };
   Result<WorkerResult> result = Run(callbacks);
   ASSERT_TRUE(result.ok()) << result.status().message();
   EXPECT_EQ(result->reason, LeaveReason::kStepsReached);
@@ -243,12 +201,15 @@ TEST_F(WorkerLoopTest, EvaluatesAtMultiplesOfTheGlobalStepAndAtItsEnd) {
   options_.evaluation_steps = 5;
   std::vector<std::int64_t> steps, evaluated;
   std::vector<TestResult> results;
+  test::FunctionHook hook;
   WorkerCallbacks callbacks;
-  callbacks.on_step = [&](const StepReport& step) { steps.push_back(step.outcome.global_step); };
-  callbacks.on_evaluation = [&](std::int64_t global_step, const TestResult& result) {
-    evaluated.push_back(global_step);
-    EXPECT_EQ(steps.back(), global_step) << "a step comes before its evaluation";
-    results.push_back(result);
+  callbacks.hooks = {&hook};
+  hook.on_step = [&](const StepReport& step) { steps.push_back(step.outcome.global_step); };
+  hook.on_evaluation = [&](const EvaluationReport& report) {
+    if (report.at_end) return;
+    evaluated.push_back(report.global_step);
+    EXPECT_EQ(steps.back(), report.global_step) << "a step comes before its evaluation";
+    results.push_back(report.result);
   };
   const Result<WorkerResult> result = Run(callbacks);
   ASSERT_TRUE(result.ok()) << result.status().message();
@@ -291,8 +252,10 @@ TEST_F(WorkerLoopTest, EvaluatesAtItsEndOnlyIfItIsTo) {
 TEST_F(WorkerLoopTest, AWishToLeaveEndsTheLastEvaluation) {
   Open(0.1F);
   bool ended = false;
+  test::FunctionHook hook;
   WorkerCallbacks callbacks;
-  callbacks.on_training_end = [&] { ended = true; };
+  callbacks.hooks = {&hook};
+  hook.on_end = [&] { ended = true; };
   callbacks.check = [&](bool* leave) -> Status {
     *leave = ended;
     // Nobody is needed any more.
@@ -350,10 +313,13 @@ TEST_F(WorkerLoopTest, WorkersEvaluateEachMultipleOnceInAllModes) {
         ASSERT_TRUE(ready.ok()) << ready.message();
         const auto backend = CreateCpuBackend().value();
         const auto model = Model::Create(config_, *backend, 100).value();
+        test::FunctionHook hook;
         WorkerCallbacks callbacks;
-        callbacks.on_evaluation = [&](std::int64_t step, const TestResult&) {
+        callbacks.hooks = {&hook};
+        hook.on_evaluation = [&](const EvaluationReport& report) {
+          if (report.at_end) return;
           const std::lock_guard lock(mutex);
-          evaluated.push_back(step);
+          evaluated.push_back(report.global_step);
         };
         const auto result = RunWorker(options_, callbacks, *model, layout, split, *store);
         EXPECT_TRUE(result.ok()) << result.status().message();
