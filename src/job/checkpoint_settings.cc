@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <filesystem>
+
 #include "job/settings_table.h"
 #include "train/checkpoint_set.h"
 
@@ -10,7 +12,9 @@ namespace passel::job {
 namespace {
 
 Status CheckIsThere(const char* flag, const std::string& path) {
-  if (::access(path.c_str(), R_OK) == 0 || NamesCheckpoint(path)) return {};
+  const std::filesystem::path parent = std::filesystem::absolute(path).parent_path();
+  if (::access(path.c_str(), R_OK) == 0) return {};
+  if (NamesCheckpoint(path) && ::access(parent.c_str(), R_OK | X_OK) == 0) return {};
   return InvalidArgument(
       fmt::format("{} {}: there is no such checkpoint: name a folder, a checkpoint in one "
                   "(FOLDER/model.ckpt-500) or a file",
