@@ -147,6 +147,7 @@ class Supervisor {
   void KillAll();
   void LeaveBehind(Child& child, Deadline deadline);
   void LookAtTheClock();
+  Deadline AfterKilling() const;
   bool AnyLeft(const std::string& job) const;
   void EndOthers();
   void Conclude();

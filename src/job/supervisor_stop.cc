@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/nvtx.h"
 #include "job/exit_code.h"
+#include "store/membership.h"
 
 // The wish to end, from whom it comes, and how it reaches the tasks.
 
@@ -21,8 +22,8 @@ namespace {
 constexpr std::chrono::milliseconds kLook{500};
 // From SIGTERM to SIGKILL for those that nobody waits for.
 constexpr std::chrono::seconds kOthersPatience{5};
-// The kernel takes this at most for the end of a process that it can kill, with all its memory.
-constexpr std::int64_t kLeastKillNs = 1'000'000'000;
+// The kernel gets this at least for the end of a process that was killed.
+constexpr std::chrono::seconds kLeastKillPatience{1};
 
 // Of --grace, what is left for killing tasks, the last evaluation and the files.
 std::int64_t NsForResults(double grace) {
@@ -122,10 +123,15 @@ void Supervisor::LeaveBehind(Child& child, Deadline deadline) {
   child.process.reset();
 }
 
+// Until when to wait for those that were killed.
+Deadline Supervisor::AfterKilling() const {
+  if (!outcome_.end_by) return Deadline::After(kKillPatience);
+  const std::chrono::nanoseconds half(NsForResults(options_.grace) / 2);
+  return Deadline::After(std::max<std::chrono::nanoseconds>(kLeastKillPatience, half));
+}
+
 void Supervisor::KillAll() {
-  if (!killed_) {
-    leave_at_ns_ = MonotonicNs() + std::max(kLeastKillNs, NsForResults(options_.grace) / 2);
-  }
+  if (!killed_) leave_at_ns_ = AfterKilling().at_ns();
   killed_ = true;
   for (Child& child : children_) {
     if (child.process) child.process->Signal(SIGKILL);
@@ -153,7 +159,7 @@ void Supervisor::EndOthers() {
     LogWarning("{} (process {}) does not end: killing it", child.Name(), child.process->pid());
     child.process->Signal(SIGKILL);
   }
-  deadline = Deadline::After(std::chrono::nanoseconds(kLeastKillNs));
+  deadline = AfterKilling();
   for (Child& child : children_) {
     if (child.process) LeaveBehind(child, deadline);
   }
