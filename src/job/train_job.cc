@@ -172,8 +172,8 @@ class TrainJob {
 
   // All tasks have ended: the values are what they stay.
   void EndCheckpoints() {
-    const Status saved = checkpoints_->End(AtEnd::kNobodyTrains,
-                                           end_by_.value_or(Deadline::After(std::chrono::hours(1))));
+    const Status saved = checkpoints_->End(
+        AtEnd::kNobodyTrains, end_by_.value_or(Deadline::After(std::chrono::hours(1))));
     if (saved.ok()) return;
     LogError("{}", saved.message());
     report_.notes.push_back(saved.message());
