@@ -16,8 +16,8 @@ SettingGroup CheckpointGroup() {
   return {
       "Checkpoints",
       {{"checkpoint_dir", At<&J::checkpoint_dir>(),
-        "Folder, made if there is none, for checkpoints: the job that is started again goes on "
-        "from the newest. Default: none",
+        "Folder of checkpoints: the next job there goes on from the newest. It is made if there is "
+        "none. Default: no checkpoints",
         ours(InShortHelp({.alias = "train_dir"}))},
        {"save_secs", At<&J::save_secs>(),
         "Seconds from one checkpoint to the next; the first is made at the start, the last at the "
