@@ -35,7 +35,9 @@ constexpr std::chrono::seconds kMeetingLimit{60};
 constexpr std::chrono::milliseconds kMeetingPause{10};
 // Of a copy that is renewed in between; well below Meeting::kLease.
 constexpr std::chrono::milliseconds kRenewEvery{200};
-constexpr std::chrono::seconds kBlockLimit{60};
+constexpr std::chrono::seconds kBlockLimit{2};
+// After a save that failed, doubled with each.
+constexpr std::chrono::seconds kPauseAfterError{2}, kMostPauseAfterError{300};
 // Of one save; slow disks take minutes.
 constexpr std::chrono::hours kSaveLimit{1};
 
@@ -51,15 +53,50 @@ std::string Joined(const std::string& folder, const std::string& name) {
 // The thread that calls gives way to those who train.
 void GiveWay() { (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), 10); }
 
+// What ends a part before its time.
+struct Limits {
+  const std::atomic<bool>& quit;
+  Deadline deadline;
+  std::function<void()> alive;  // called for each block; may be empty
+
+  Status Check() const {
+    if (alive) alive();
+    if (quit.load(std::memory_order_relaxed)) return Cancelled("the job has ended meanwhile");
+    if (!deadline.Expired()) return {};
+    return DeadlineExceeded(
+        "the time to end is over before it is written: raise --grace, or save more often");
+  }
+};
+
+// Checks the blocks of another source: values that are not finite are worth no checkpoint.
+class CheckedSource : public PartSource {
+ public:
+  CheckedSource(std::unique_ptr<PartSource> source, const ShardMemory& shape, const Limits& limits)
+      : source_(std::move(source)), shape_(shape), limits_(limits) {}
+  Result<bool> ReadBlock(std::size_t block, std::span<float* const> out) override {
+    PASSEL_RETURN_IF_ERROR(limits_.Check());
+    const Result<bool> exact = source_->ReadBlock(block, out);
+    if (!exact.ok()) return exact;
+    float sum = 0;  // stays 0, or is NaN
+    for (const float value : std::span(out[0], shape_.BlockSize(block))) sum += value * 0.0F;
+    if (sum != 0) {
+      return Diverged("the variables have values that are not finite: lower --learning_rate");
+    }
+    return exact;
+  }
+
+ private:
+  const std::unique_ptr<PartSource> source_;
+  const ShardMemory& shape_;
+  const Limits limits_;
+};
+
 // A shard that others may write.
 class LiveSource : public PartSource {
  public:
-  LiveSource(const ShardMemory& memory, const std::atomic<bool>& quit, Deadline deadline)
-      : reader_(memory), quit_(quit), deadline_(deadline) {}
+  explicit LiveSource(const ShardMemory& memory) : reader_(memory) {}
   Result<bool> ReadBlock(std::size_t block, std::span<float* const> out) override {
-    if (quit_.load(std::memory_order_relaxed)) return Cancelled("the job has ended meanwhile");
-    if (deadline_.Expired()) return DeadlineExceeded("it took longer than it may");
-    const Result<bool> exact = reader_.ReadBlock(block, out, deadline_.Sooner(kBlockLimit));
+    const Result<bool> exact = reader_.ReadBlock(block, out, Deadline::After(kBlockLimit));
     // Somebody sits on it: the copy may have a part of its update.
     if (exact.status().code() == Code::kDeadlineExceeded) return false;
     return exact;
@@ -67,8 +104,6 @@ class LiveSource : public PartSource {
 
  private:
   const ShardReader reader_;
-  const std::atomic<bool>& quit_;
-  const Deadline deadline_;
 };
 
 std::vector<const float*> ContentsOf(const ShardMemory& memory) {
@@ -77,12 +112,29 @@ std::vector<const float*> ContentsOf(const ShardMemory& memory) {
   return contents;
 }
 
+// Of values that nobody trains any more.
+bool NothingIsHalfDone(std::span<const ShardMemory> shards) {
+  const bool rounds = IsRoundMode(CurrentMode(shards[0]).setting.mode);
+  std::optional<std::uint64_t> round;
+  for (std::size_t s = 0; s < shards.size(); ++s) {
+    for (std::size_t b = 0; b < shards[s].num_blocks; ++b) {
+      if (shards[s].blocks[b].claim.load(std::memory_order_acquire) != 0) return false;
+    }
+    if (!rounds) continue;
+    const std::optional<std::uint64_t> of_shard =
+        TakeShardSnapshot(shards[s], /*lead=*/s == 0, {}).exact_round;
+    if (!of_shard || (round && round != of_shard)) return false;
+    round = of_shard;
+  }
+  return true;
+}
+
 }  // namespace
 
 struct CheckpointSaver::Copy {
   explicit Copy(const ShardMemory& memory)
       : floats(memory.floats),
-        memory_(std::make_unique_for_overwrite<float[]>(
+        memory_(std::make_unique<float[]>(  // touched here, so that nobody waits for that later
             floats * static_cast<std::size_t>(1 + memory.num_slots))) {
     for (int k = 0; k <= memory.num_slots; ++k) {
       contents.push_back(memory_.get() + static_cast<std::size_t>(k) * floats);
@@ -126,7 +178,8 @@ CheckpointSaver::~CheckpointSaver() {
 Result<std::unique_ptr<CheckpointSaver>> CheckpointSaver::Open(const JobConfig& config,
                                                                const JobSettings& settings,
                                                                const StorePlan& plan,
-                                                               const std::string& data) {
+                                                               const std::string& data,
+                                                               bool begun) {
   std::unique_ptr<CheckpointSaver> saver(new CheckpointSaver(config, settings, plan, data));
   const CheckpointConfig& checkpoints = config.checkpoints;
   if (!checkpoints.folder.empty()) {
@@ -134,9 +187,14 @@ Result<std::unique_ptr<CheckpointSaver>> CheckpointSaver::Open(const JobConfig& 
         CheckpointFolder folder,
         CheckpointFolder::Own(checkpoints.folder, checkpoints.keep, WallSeconds()));
     saver->folder_.emplace(std::move(folder));
+    if (begun) {
+      const auto& kept = saver->folder_->index().kept;
+      if (!kept.empty()) saver->saved_step_ = StepOfCheckpoint(kept.back().name);
+      return saver;
+    }
     PASSEL_RETURN_IF_ERROR(CheckFreeSpace(checkpoints.folder, saver->Bytes()));
   }
-  PASSEL_RETURN_IF_ERROR(saver->ChooseBeginning());
+  if (!begun) PASSEL_RETURN_IF_ERROR(saver->ChooseBeginning());
   return saver;
 }
 
@@ -171,16 +229,22 @@ Status CheckpointSaver::ChooseBeginning() {
   }
   resumed_ = fmt::format("goes on from {}, global step {}{}{}", resume_from_, from.global_step(),
                          changed.empty() ? "" : "; unlike then: ", changed);
-  LogInfo("this job {}", resumed_);
   const std::int64_t target = config_.worker.train_steps;
   if (target != kNoStepLimit && from.global_step() >= target) {
-    LogWarning(
+    finished_ = fmt::format(
         "{} is of a job that is finished: its global step {} is not below --train_steps {}; raise "
         "that to go on, or name another --checkpoint_dir to begin anew",
         resume_from_, from.global_step(), target);
   }
-  if (folder_ && newest) saved_step_ = from.global_step();
+  if (folder_ && folder_->index().Find(CheckpointName(from.global_step())) != nullptr) {
+    saved_step_ = from.global_step();
+  }
   return {};
+}
+
+void CheckpointSaver::TellOfBeginning() const {
+  if (!resumed_.empty()) LogInfo("this job {}", resumed_);
+  if (!finished_.empty()) LogWarning("{}", finished_);
 }
 
 void CheckpointSaver::Begin(std::vector<ShardMemory> shards, const WorkerNames& names) {
@@ -206,17 +270,25 @@ bool CheckpointSaver::Due() const {
 
 void CheckpointSaver::Run() {
   nvtx::NameThread("checkpoints");
-  GiveWay();
+  std::chrono::nanoseconds pause = kPauseAfterError;
+  std::int64_t not_before_ns = 0;
   bool first = !saved_step_.has_value();
   while (!quit_.load(std::memory_order_relaxed)) {
-    if (first || Due()) {
+    if ((first || Due()) && MonotonicNs() >= not_before_ns) {
       first = false;
       const Status saved = Save(std::nullopt, Deadline::After(kSaveLimit));
       saved_ns_ = MonotonicNs();
       tried_step_ = Step();
       if (!saved.ok() && saved.code() != Code::kCancelled) {
-        LogWarning("no checkpoint was saved to {}: {}; training goes on, and it is tried again",
-                   config_.checkpoints.folder, saved.message());
+        LogWarning(
+            "no checkpoint was saved to {}: {}; training goes on, and another is tried when "
+            "it is due, {} s from now at the earliest",
+            config_.checkpoints.folder, saved.message(),
+            std::chrono::duration_cast<std::chrono::seconds>(pause).count());
+        not_before_ns = MonotonicNs() + pause.count();
+        pause = std::min<std::chrono::nanoseconds>(2 * pause, kMostPauseAfterError);
+      } else {
+        pause = kPauseAfterError;
       }
     }
     std::unique_lock lock(mutex_);
@@ -225,7 +297,7 @@ void CheckpointSaver::Run() {
   }
 }
 
-Status CheckpointSaver::End(AtEnd at_end, Deadline deadline) {
+Status CheckpointSaver::End(AtEnd at_end, Deadline deadline, const std::function<void()>& alive) {
   if (!thread_.joinable()) return {};
   {
     const std::lock_guard lock(mutex_);
@@ -234,6 +306,7 @@ Status CheckpointSaver::End(AtEnd at_end, Deadline deadline) {
   wake_.notify_all();
   thread_.join();
   quit_.store(false, std::memory_order_relaxed);
+  alive_ = alive;
   const Status saved = Step() == saved_step_ ? Status() : Save(at_end, deadline);
   if (saved.ok()) return {};
   return saved.WithContext(
@@ -269,22 +342,44 @@ Status CheckpointSaver::Save(std::optional<AtEnd> at_end, Deadline deadline) {
     progress = ProgressOf(shards_);
     progress.global_step = step;
   }
+  // What an index names stays as it is.
+  if (folder_->index().Find(CheckpointName(step)) != nullptr) {
+    saved_step_ = step;
+    return {};
+  }
+  // Tasks that were killed may have left a round, or a push, half applied.
+  const bool settled = !quiet || NothingIsHalfDone(shards_);
+  if (!settled && rounds && saved_step_) {
+    LogWarning("no last checkpoint: tasks were killed in the middle of a round; the newest is {}",
+               CheckpointName(*saved_step_));
+    return {};
+  }
   for (std::size_t s = 0; s < shards_.size(); ++s) {
     const std::size_t floats = shards_[s].floats, block = shards_[s].block_floats;
+    std::unique_ptr<PartSource> source;
     if (meets) {
-      sources.push_back(std::make_unique<CopySource>(
+      source = std::make_unique<CopySource>(
           std::vector<const float*>(copies[s].contents.begin(), copies[s].contents.end()), floats,
-          block));
-    } else if (quiet) {
-      sources.push_back(std::make_unique<CopySource>(ContentsOf(shards_[s]), floats, block));
+          block);
     } else {
-      sources.push_back(std::make_unique<LiveSource>(shards_[s], quit_, deadline));
+      source = std::make_unique<LiveSource>(shards_[s]);
     }
+    Limits limits{quit_, deadline, {}};
+    if (s == 0 && at_end) limits.alive = alive_;  // this thread writes that part
+    sources.push_back(std::make_unique<CheckedSource>(std::move(source), shards_[s], limits));
   }
-  PASSEL_RETURN_IF_ERROR(WriteParts(step, meets || quiet, progress, sources));
+  const int parts = static_cast<int>(shards_.size());
+  Status written = WriteParts(step, meets || (quiet && settled), progress, sources, !at_end);
   Failpoint("checkpoint.written");
-  PASSEL_RETURN_IF_ERROR(folder_->Commit(step, static_cast<int>(shards_.size()), WallSeconds(),
-                                         /*best=*/false));
+  if (written.ok()) written = folder_->Commit(step, parts, WallSeconds(), /*best=*/false);
+  if (!written.ok()) {
+    if (folder_->index().Find(CheckpointName(step)) == nullptr) {
+      for (int part = 0; part < parts; ++part) {
+        (void)::unlink(PartPath(config_.checkpoints.folder, step, part, parts).c_str());
+      }
+    }
+    return written;
+  }
   Failpoint("checkpoint.committed");
   saved_step_ = step;
   LogInfo("saved checkpoint {} in {:.0f} ms",
@@ -299,8 +394,9 @@ Result<std::vector<CheckpointSaver::Copy>> CheckpointSaver::CopyInMeeting(Deadli
   PASSEL_ASSIGN_OR_RETURN(const MemoryBudget budget, ReadMemoryBudget());
   if (Bytes() > budget.available_bytes) {
     return ResourceExhausted(
-        fmt::format("a copy of the variables needs {} bytes, and {} has {} free", Bytes(),
-                    budget.limit, budget.available_bytes));
+        fmt::format("a copy of the variables needs {} bytes, and {} has {} free: free some, or use "
+                    "a mode without rounds",
+                    Bytes(), budget.limit, budget.available_bytes));
   }
   std::vector<Copy> copies;
   for (const ShardMemory& shard : shards_) copies.emplace_back(shard);
@@ -331,7 +427,8 @@ Result<std::vector<CheckpointSaver::Copy>> CheckpointSaver::CopyInMeeting(Deadli
 }
 
 Status CheckpointSaver::WriteParts(std::int64_t step, bool exact, const JobProgress& progress,
-                                   std::span<const std::unique_ptr<PartSource>> sources) {
+                                   std::span<const std::unique_ptr<PartSource>> sources,
+                                   bool give_way) {
   CheckpointMoment moment;
   moment.mode = CurrentMode(shards_[0]).setting;
   moment.ps = static_cast<int>(shards_.size());
@@ -352,14 +449,14 @@ Status CheckpointSaver::WriteParts(std::int64_t step, bool exact, const JobProgr
     written[part] = WritePart(own, plan_, progress, *sources[part]).status();
   };
   std::vector<std::thread> others;
-  for (std::size_t part = 1; part < sources.size(); ++part) {
-    others.emplace_back([&write, part] {
+  for (std::size_t part = give_way ? 0 : 1; part < sources.size(); ++part) {
+    others.emplace_back([&write, part, give_way] {
       nvtx::NameThread("checkpoints");
-      GiveWay();
+      if (give_way) GiveWay();
       write(part);
     });
   }
-  write(0);
+  if (!give_way) write(0);
   for (std::thread& other : others) other.join();
   for (const Status& status : written) PASSEL_RETURN_IF_ERROR(status);
   return {};

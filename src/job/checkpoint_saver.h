@@ -20,9 +20,11 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -43,16 +45,16 @@ enum class AtEnd { kNobodyTrains, kOthersTrain };
 
 class CheckpointSaver {
  public:
-  /// With a folder: owns it, says in the log what it goes on from and what was broken, and checks
-  /// that there is space. `settings`, `data` (a JSON object): what checkpoints say of the job.
-  /// REQUIRES: FitToData(&config).
-  /// Errors: kAlreadyExists if another job owns the folder; kInvalidArgument for a checkpoint of
-  /// another model or optimizer, and for --resume never where there are some; kDataLoss if none is
-  /// whole; kResourceExhausted; those of the file system.
+  /// With a folder: owns it, says in the log what was broken there, finds what to go on from, and
+  /// checks that there is space; if the job has `begun`, so that its variables have values, it only
+  /// owns it. `settings`, `data` (a JSON object): what checkpoints say of the
+  /// job. REQUIRES: FitToData(&config). Errors: kAlreadyExists if another job owns the folder;
+  /// kInvalidArgument for a checkpoint of another model or optimizer, and for --resume never where
+  /// there are some; kDataLoss if none is whole; kResourceExhausted; those of the file system.
   static Result<std::unique_ptr<CheckpointSaver>> Open(const JobConfig& config,
                                                        const JobSettings& settings,
                                                        const StorePlan& plan,
-                                                       const std::string& data);
+                                                       const std::string& data, bool begun = false);
   ~CheckpointSaver();
 
   /// The path of the checkpoint to go on from; "": none.
@@ -60,11 +62,15 @@ class CheckpointSaver {
   /// A sentence about it for a report; "": none.
   const std::string& resumed() const { return resumed_; }
 
+  /// Logs what the job begins with, if that is a checkpoint. Of who is about to begin with it.
+  void TellOfBeginning() const;
+
   /// REQUIRES: the shards, the lead's first, have values; they outlive End().
   void Begin(std::vector<ShardMemory> shards, const WorkerNames& names);
   /// Ends the thread, whatever it is doing, then saves once more if there is something new. Without
-  /// a folder or without Begin() nothing happens. Errors: those of that save; kDeadlineExceeded.
-  Status End(AtEnd at_end, Deadline deadline);
+  /// a folder or without Begin() nothing happens. `alive` is called while it writes. Errors: those
+  /// of that save; kDeadlineExceeded.
+  Status End(AtEnd at_end, Deadline deadline, const std::function<void()>& alive = {});
 
  private:
   struct Copy;  // of one shard
@@ -79,7 +85,7 @@ class CheckpointSaver {
   Result<std::vector<Copy>> CopyInMeeting(Deadline deadline, std::int64_t* step,
                                           JobProgress* progress);
   Status WriteParts(std::int64_t step, bool exact, const JobProgress& progress,
-                    std::span<const std::unique_ptr<PartSource>> sources);
+                    std::span<const std::unique_ptr<PartSource>> sources, bool give_way);
   std::uint64_t Bytes() const;
 
   const JobConfig config_;
@@ -87,12 +93,13 @@ class CheckpointSaver {
   const StorePlan plan_;
   const std::string data_;
   std::optional<CheckpointFolder> folder_;
-  std::string resume_from_, resumed_;
+  std::string resume_from_, resumed_, finished_;
   std::optional<std::int64_t> saved_step_;
   std::int64_t saved_ns_ = 0;  // MonotonicNs() of the last try
   std::int64_t tried_step_ = 0;
   std::vector<ShardMemory> shards_;
   WorkerNames names_;
+  std::function<void()> alive_;  // of End()
   std::atomic<bool> quit_{false};
   std::mutex mutex_;
   std::condition_variable wake_;

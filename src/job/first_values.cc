@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <vector>
@@ -133,15 +134,20 @@ Status WriteFirstValues(const JobConfig& config, const std::string& resume_from,
   }
   PASSEL_ASSIGN_OR_RETURN(const CheckpointSet set, OpenCheckpointAt(resume_from));
   PASSEL_RETURN_IF_ERROR(set.Check(layout.table(), OptimizerWordsOf(optimizer)));
-  // Read before the store has any: a disk that fails leaves it as it is.
-  Status read;
-  const Status restored =
-      store.Restore(set.ProgressOn(shards), [&](VarId id, int k, std::span<float> out) {
-        const Status filled = set.Fill(layout.table()[id], k, out);
-        if (read.ok()) read = filled;
-      });
-  PASSEL_RETURN_IF_ERROR(read);
-  return restored;
+  // All is read before the store has any of it: a disk that fails leaves it as it is.
+  const VariableTable& table = layout.table();
+  const auto contents = static_cast<std::size_t>(1 + NumSlots(optimizer));
+  std::vector<std::vector<float>> read(table.size() * contents);
+  for (VarId id = 0; id < table.size(); ++id) {
+    for (std::size_t k = 0; k < contents; ++k) {
+      std::vector<float>& floats = read[id * contents + k];
+      floats.resize(table[id].elements);
+      PASSEL_RETURN_IF_ERROR(set.Fill(table[id], static_cast<int>(k), floats));
+    }
+  }
+  return store.Restore(set.ProgressOn(shards), [&](VarId id, int k, std::span<float> out) {
+    std::ranges::copy(read[id * contents + static_cast<std::size_t>(k)], out.begin());
+  });
 }
 
 }  // namespace passel::job

@@ -40,6 +40,7 @@ class TrainJob {
     PASSEL_RETURN_IF_ERROR(CheckMachine());
     PASSEL_ASSIGN_OR_RETURN(checkpoints_,
                             CheckpointSaver::Open(config_, settings_.job, plan_, about_data_));
+    checkpoints_->TellOfBeginning();
     PASSEL_ASSIGN_OR_RETURN(SignalEvents signals, SignalEvents::Create());
     BeginReport();
     Progress progress(config_.worker.train_steps, local_steps_,

@@ -143,7 +143,8 @@ class WorkerTask {
     // What is wrong with them is said before the job begins.
     if (task_.is_chief && !task_.flags.supervised && !checkpoints_) {
       PASSEL_ASSIGN_OR_RETURN(checkpoints_,
-                              CheckpointSaver::Open(config_, task_.job, plan, about_data_));
+                              CheckpointSaver::Open(config_, task_.job, plan, about_data_,
+                                                    /*begun=*/HaveValues()));
     }
     Result<std::unique_ptr<ParameterStore>> opened = job_->Open(plan);
     // Here that is no wrong input: training has failed for good.
@@ -159,6 +160,7 @@ class WorkerTask {
     layout_.emplace(layout);
     if (task_.is_chief && !store_->initialized()) {
       const nvtx::Range range(nvtx::Event::kInitialize, task_.Trainer());
+      if (checkpoints_) checkpoints_->TellOfBeginning();
       PASSEL_RETURN_IF_ERROR(WriteFirstValues(
           config_, checkpoints_ ? checkpoints_->resume_from() : task_.flags.resume_from, layout,
           config_.optimizer, options_.num_shards, *store_));
@@ -193,6 +195,15 @@ class WorkerTask {
       LogInfo("Waiting for model to be ready. {} has not initialised the variables yet",
               task_.Names().chief_name);
     }
+  }
+
+  bool HaveValues() const {
+    if (!job_->has_arenas()) return false;
+    for (int shard = 0; shard < options_.num_shards; ++shard) {
+      const ShardState& state = *job_->arena(shard).memory().state;
+      if (state.initialized.load(std::memory_order_acquire) == 0) return false;
+    }
+    return true;
   }
 
   void BeginCheckpoints() {
@@ -259,6 +270,7 @@ class WorkerTask {
         const WorkerResult result,
         trainer_->Run(config_.worker, std::move(callbacks), *layout_, *store_, engine_));
     if (!saved) PASSEL_RETURN_IF_ERROR(SaveAtEnd());
+    PASSEL_RETURN_IF_ERROR(not_saved_);
     return result;
   }
 
@@ -280,9 +292,15 @@ class WorkerTask {
       const bool last =
           store_->mode() == Mode::kBarrier || store_->global_step() >= config_.worker.train_steps;
       const bool asked = g_signal.load(std::memory_order_relaxed) != 0;
-      PASSEL_RETURN_IF_ERROR(checkpoints_->End(
+      // Others may wait for this worker meanwhile; and what fails here keeps it from nothing else.
+      const Status saved = checkpoints_->End(
           last && IsRoundMode(store_->mode()) ? AtEnd::kNobodyTrains : AtEnd::kOthersTrain,
-          Deadline::After(asked ? kSaveLimitWhenAsked : kSaveLimit)));
+          Deadline::After(asked ? kSaveLimitWhenAsked : kSaveLimit),
+          [this] { store_->SayAlive(); });
+      if (!saved.ok()) {
+        LogError("{}", saved.message());
+        not_saved_ = Internal(saved.message());
+      }
     }
     return task_.flags.save.empty() || !task_.is_chief ? Status() : Save();
   }
@@ -311,6 +329,7 @@ class WorkerTask {
   bool server_told_ = false;
   std::string about_data_;  // ToJson(JobData); empty under a supervisor
   std::unique_ptr<shm::AttachedJob> job_;
+  Status not_saved_;                              // the last checkpoint
   std::unique_ptr<CheckpointSaver> checkpoints_;  // of the chief; null under a supervisor
   std::unique_ptr<ParameterStore> store_;
   std::optional<SharedData> data_;

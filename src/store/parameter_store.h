@@ -206,6 +206,10 @@ class ParameterStore {
   /// It counts as half applied, and not as a step.
   virtual void GiveUpUpdate() = 0;
 
+  /// Before a push: where the data of this worker goes on behind it. Becomes its cursor
+  /// (WorkerCounters) with the step that the push is, before anybody who meets can see that.
+  virtual void SayCursor(std::uint64_t epochs, std::uint64_t index) = 0;
+
   /// For a worker that pushes nothing for long: others take one that holds them up and is silent
   /// beyond the stall limit for stopped.
   virtual void SayAlive() = 0;

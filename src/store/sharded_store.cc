@@ -178,7 +178,7 @@ Status ShardedStore::PushToRound(int slot, std::uint32_t stamp) {
     outcome_.staleness = RoundsSince(stamp, completed);
     outcome_.gradients = std::exchange(summed_, 0) + 1;  // all that belong to it
     Increment(counters().dropped, static_cast<std::uint64_t>(outcome_.gradients));
-    Increment(counters().local_steps);
+    CountStep();
     open_ = Open::kDropped;
     return {};
   }
@@ -190,7 +190,7 @@ Status ShardedStore::PushToRound(int slot, std::uint32_t stamp) {
     outcome_ = OutcomeAt(completed);
     outcome_.applied = true;
     outcome_.gradients = 0;
-    Increment(counters().local_steps);
+    CountStep();
     return {};
   }
   round_ = completed + 1;
@@ -201,6 +201,15 @@ Status ShardedStore::PushToRound(int slot, std::uint32_t stamp) {
   return {};
 }
 
+void ShardedStore::CountStep() {
+  WorkerCounters& count = counters();
+  Increment(count.local_steps);
+  if (!cursor_said_) return;
+  cursor_said_ = false;
+  count.cursor_epochs.store(cursor_.epochs, std::memory_order_relaxed);
+  count.cursor_index.store(cursor_.index, std::memory_order_relaxed);
+}
+
 // One update more, which all shards have, and one step more of this worker.
 Status ShardedStore::CountUpdate(const Versions& at_apply, std::uint32_t stamp) {
   outcome_ = PushOutcome();
@@ -209,7 +218,7 @@ Status ShardedStore::CountUpdate(const Versions& at_apply, std::uint32_t stamp) 
   outcome_.version = at_apply[0] + 1;
   outcome_.staleness = Staleness(at_apply, stamp);
   Record(counters().staleness, outcome_.staleness);
-  Increment(counters().local_steps);
+  CountStep();
   if (rules_.bounded()) open_ = Open::kStep;
   return {};
 }
@@ -282,7 +291,7 @@ Status ShardedStore::FinishRound(Deadline deadline) {
   }
   open_ = Open::kNothing;
   summed_ = 0;
-  Increment(count.local_steps);
+  CountStep();
   const std::int64_t end = MonotonicNs();
   Increment(count.push_ns, static_cast<std::uint64_t>(end - decided));
   Record(count.push_latency_ns, static_cast<std::uint64_t>(end - begin));

@@ -58,6 +58,10 @@ class ShardedStore final : public ParameterStore {
   std::vector<Member> membership() const override { return lead_->membership(); }
   std::vector<Member> WaitingFor() const override;
   WorkerCounters& counters() override { return lead_->counters(); }
+  void SayCursor(std::uint64_t epochs, std::uint64_t index) override {
+    cursor_ = {epochs, index};
+    cursor_said_ = true;
+  }
 
  private:
   static constexpr std::uint32_t kStamps = 8;
@@ -77,6 +81,7 @@ class ShardedStore final : public ParameterStore {
   Status FinishStep(Deadline deadline);
   Status ChangeMode(Deadline deadline);
   void UseRules();
+  void CountStep();
   std::int64_t OwnSteps() {
     return static_cast<std::int64_t>(counters().local_steps.load(std::memory_order_relaxed));
   }
@@ -110,8 +115,12 @@ class ShardedStore final : public ParameterStore {
   bool mode_entered_ = false;  // kChange: the mode has changed, and ssp has to wait in it
   bool update_begun_ = false;  // and not ended
   bool entered_ = false;       // Initialize() or WaitUntilInitialized() returned OK
-  PushOutcome outcome_;        // of the last ticket, but for kRound
-  nvtx::Span round_span_;      // from arrival at round_ to its end
+  struct {
+    std::uint64_t epochs, index;
+  } cursor_ = {0, 0};  // of SayCursor(), if cursor_said_
+  bool cursor_said_ = false;
+  PushOutcome outcome_;    // of the last ticket, but for kRound
+  nvtx::Span round_span_;  // from arrival at round_ to its end
 };
 
 }  // namespace passel

@@ -183,13 +183,13 @@ class Worker {
     }
     if (!push_.updated) {
       const nvtx::Range push_range(nvtx::Event::kPush, local_step);
+      store_.SayCursor(push_.cursor.epochs_completed, push_.cursor.index);
       PASSEL_ASSIGN_OR_RETURN(ticket, store_.Push(push_.gradient, push_.stamp, deadline));
     }
     // The store has counted one of them.
     Increment(counters_.local_steps, static_cast<std::uint64_t>(steps - 1));
     PASSEL_ASSIGN_OR_RETURN(report.outcome, AwaitOutcome(ticket, deadline, local_step));
     absent_.LookAfterPush();
-    SaveCursor(push_.cursor, counters_);
     counters_.loss.store(report.loss, std::memory_order_relaxed);
     counters_.accuracy.store(report.accuracy, std::memory_order_relaxed);
     counters_.last_step_ns.store(MonotonicNs(), std::memory_order_relaxed);

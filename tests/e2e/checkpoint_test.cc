@@ -6,7 +6,11 @@
 #include <sys/stat.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
+#include <map>
+#include <memory>
+#include <random>
 #include <thread>
 
 #include "io/checkpoint_folder.h"
@@ -69,6 +73,33 @@ TEST(CheckpointTest, ResumedOnOneOfThreePsTrainsWhatAnUndisturbedJobTrains) {
   EXPECT_EQ(Values(resumed), Values(Folder(sandbox)));
   EXPECT_EQ(NewestStep(Folder(sandbox)), 600);
   EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+// A checkpoint that is made while all wait between two steps.
+TEST(CheckpointTest, KilledInTheMiddleAJobInRoundsEndsWithTheSameBits) {
+  Sandbox sandbox;
+  const std::string whole = sandbox.dir().path() + "/whole.safetensors";
+  const std::string resumed = sandbox.dir().path() + "/resumed.safetensors";
+  const auto flags = sandbox.Train(With(kSmall, {"--mode=barrier", "--workers=3", "--ps=2",
+                                                 "--train_steps=3000", "--slow_worker=0:1ms"}));
+  ASSERT_EQ(sandbox.Run(With(flags, {"--save=" + whole})).code, 0);
+  const auto checkpointed =
+      With(flags, {"--checkpoint_dir=" + Folder(sandbox), "--save_steps=100", "--save=" + resumed});
+  for (int life = 0; life < 2; ++life) {
+    Program program = sandbox.Start(checkpointed);
+    ASSERT_TRUE(program.WaitFor("saved checkpoint")) << program.Err();
+    ASSERT_TRUE(sandbox.Advances(250)) << program.Err();
+    program.Signal(SIGKILL);
+    program.Wait();
+    AwaitEnd(sandbox);
+  }
+  const std::int64_t newest = NewestStep(Folder(sandbox));
+  EXPECT_GT(newest, 0);
+  EXPECT_LT(newest, 3000);
+  const Outcome outcome = sandbox.Run(checkpointed);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr(fmt::format("model.ckpt-{}, global step", newest)));
+  EXPECT_EQ(Values(whole), Values(resumed));
 }
 
 TEST(CheckpointTest, AJobThatIsFinishedSaysSoAndChangesNothing) {
@@ -257,10 +288,15 @@ TEST(CheckpointTest, AJobByHandGoesOnWhenAllOfItWasKilled) {
     HandStarted job(2, 2, flags);
     job.StartAll();
     ASSERT_TRUE(job["worker/0"].WaitFor("saved checkpoint")) << job["worker/0"].Err();
+    const std::int64_t first = NewestStep(folder);
+    ASSERT_TRUE(job.sandbox().AwaitStep(first + 100)) << job["worker/0"].Err();
+    for (int look = 0; look < 500 && NewestStep(folder) == first; ++look) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
     for (const char* task : {"worker/0", "worker/1", "ps/0", "ps/1"}) job.Kill(task);
   }
   const std::int64_t newest = NewestStep(folder);
-  EXPECT_GE(newest, 0);
+  EXPECT_GT(newest, 0);
   HandStarted job(1, 2, flags);
   job.StartAll();
   EXPECT_TRUE(job["worker/0"].WaitFor(fmt::format("model.ckpt-{}, global step", newest)))
@@ -271,10 +307,45 @@ TEST(CheckpointTest, AJobByHandGoesOnWhenAllOfItWasKilled) {
   const std::int64_t step = job.sandbox().GlobalStep();
   job.Start("worker/0");
   ASSERT_TRUE(job.sandbox().AwaitStep(step + 100)) << job["worker/0"].Err();
+  EXPECT_THAT(job["worker/0"].Err(), Not(HasSubstr("goes on from")));
   EXPECT_TRUE(job["worker/0"].WaitFor("saved checkpoint")) << job["worker/0"].Err();
   job.AskToStop();
   for (const char* task : {"worker/0", "worker/1", "ps/0"}) {
     EXPECT_EQ(job.Finish(task).code, 130) << task;
+  }
+}
+
+// PASSEL_TEST_KILLS: how many.
+TEST(SlowCheckpointTest, KilledAtRandomInstantsTheNewestIsWhole) {
+  const char* const asked = std::getenv("PASSEL_TEST_KILLS");
+  const int kills = asked != nullptr ? std::atoi(asked) : 200;
+  const std::uint64_t seed = TestSeed();
+  std::mt19937_64 random(seed);
+  std::map<std::string, std::unique_ptr<Sandbox>> places;
+  std::map<std::string, std::int64_t> before;
+  const std::vector<std::string> modes = {"hogwild", "locked", "barrier", "ssp"};
+  for (int kill = 0; kill < kills; ++kill) {
+    const std::string mode = modes[static_cast<std::size_t>(kill) % modes.size()];
+    SCOPED_TRACE(fmt::format("seed {}, kill {}, {}", seed, kill, mode));
+    if (!places.contains(mode)) places[mode] = std::make_unique<Sandbox>();
+    Sandbox& sandbox = *places[mode];
+    Program program = sandbox.Start(
+        sandbox.Train(With(kSmall, {"--mode=" + mode, "--ps=2", "--train_steps=100000000",
+                                    "--checkpoint_dir=" + Folder(sandbox), "--save_steps=20"})));
+    ASSERT_TRUE(program.WaitFor("saved checkpoint")) << program.Err();
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 60'000));
+    program.Signal(SIGKILL);
+    program.Wait();
+    AwaitEnd(sandbox);
+    // What it has said to be saved is there.
+    const std::string err = program.Err();
+    const std::size_t last = err.rfind("/model.ckpt-", err.rfind("saved checkpoint") + 400);
+    ASSERT_NE(last, std::string::npos);
+    const std::int64_t said = std::atoll(err.c_str() + last + std::string("/model.ckpt-").size());
+    const std::int64_t newest = NewestStep(Folder(sandbox));
+    ASSERT_GE(newest, said) << err;
+    ASSERT_GT(newest, before[mode]) << err;
+    before[mode] = newest;
   }
 }
 
