@@ -229,6 +229,10 @@ Status CheckpointSaver::ChooseBeginning() {
   }
   resumed_ = fmt::format("goes on from {}, global step {}{}{}", resume_from_, from.global_step(),
                          changed.empty() ? "" : "; unlike then: ", changed);
+  resumed_step_ = from.global_step();
+  for (const JobProgress::Worker& worker : from.saved().workers) {
+    resumed_local_steps_ += worker.local_steps;
+  }
   const std::int64_t target = config_.worker.train_steps;
   if (target != kNoStepLimit && from.global_step() >= target) {
     finished_ = fmt::format(

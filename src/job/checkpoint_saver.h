@@ -61,6 +61,9 @@ class CheckpointSaver {
   const std::string& resume_from() const { return resume_from_; }
   /// A sentence about it for a report; "": none.
   const std::string& resumed() const { return resumed_; }
+  /// The steps that the checkpoint had: global, and of all workers together.
+  std::int64_t resumed_step() const { return resumed_step_; }
+  std::uint64_t resumed_local_steps() const { return resumed_local_steps_; }
 
   /// Logs what the job begins with, if that is a checkpoint. Of who is about to begin with it.
   void TellOfBeginning() const;
@@ -94,6 +97,8 @@ class CheckpointSaver {
   const std::string data_;
   std::optional<CheckpointFolder> folder_;
   std::string resume_from_, resumed_, finished_;
+  std::int64_t resumed_step_ = 0;
+  std::uint64_t resumed_local_steps_ = 0;
   std::optional<std::int64_t> saved_step_;
   std::int64_t saved_ns_ = 0;  // MonotonicNs() of the last try
   std::int64_t tried_step_ = 0;

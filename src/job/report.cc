@@ -28,12 +28,14 @@ double JobReport::TrainingSeconds() const {
 
 double JobReport::StepsPerSecond() const {
   const double trained = TrainingSeconds();
-  return trained > 0 ? static_cast<double>(status.local_steps) / trained : 0;
+  const std::uint64_t steps =
+      status.local_steps - std::min(status.local_steps, resumed_local_steps);
+  return trained > 0 ? static_cast<double>(steps) / trained : 0;
 }
 
 double JobReport::UpdatesPerSecond() const {
   const double trained = TrainingSeconds();
-  return trained > 0 ? static_cast<double>(status.global_step) / trained : 0;
+  return trained > 0 ? static_cast<double>(status.global_step - resumed_step) / trained : 0;
 }
 
 namespace {

@@ -100,6 +100,8 @@ class TrainJob {
     report_.optimizer = OptimizerName(config_.optimizer.kind);
     if (!checkpoints_->resumed().empty()) {
       report_.notes.push_back("this job " + checkpoints_->resumed());
+      report_.resumed_step = checkpoints_->resumed_step();
+      report_.resumed_local_steps = checkpoints_->resumed_local_steps();
     }
     report_.ps = settings_.ps;
   }
