@@ -138,6 +138,7 @@ Status ErrnoStatus(int error, std::string_view what) {
   switch (error) {
     case EPERM:
     case EACCES:
+    case EROFS:
       return PermissionDenied(std::move(message));
     case ENOENT:
       return NotFound(std::move(message));

@@ -1,17 +1,13 @@
 #include "io/checkpoint_folder.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <fmt/core.h>
-#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -25,7 +21,6 @@ namespace {
 constexpr std::string_view kEnding = ".safetensors";
 constexpr const char* kIndexFile = "checkpoint";
 constexpr const char* kBestFile = "best";
-constexpr const char* kOwnerFile = ".owner";
 constexpr std::size_t kMaxIndexBytes = std::size_t{1} << 20;
 
 std::string Join(const std::string& folder, std::string_view name) {
@@ -49,15 +44,6 @@ std::optional<int> PartsInName(std::string_view file, std::string_view set) {
   return parts;
 }
 
-// Whether the file is one that the folder has for itself.
-bool IsOurs(std::string_view file) {
-  if (file == kIndexFile || file == kBestFile) return true;
-  const std::size_t dash = file.find('-');
-  if (dash == std::string_view::npos) return false;
-  const std::string_view set = file.substr(0, file.find_first_not_of("0123456789", dash + 1));
-  return StepOfCheckpoint(set) && PartsInName(file, set);
-}
-
 Result<std::vector<std::string>> FilesIn(const std::string& folder) {
   const std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir(folder.c_str()), ::closedir);
   if (!dir) return ErrnoStatus(errno, fmt::format("cannot list {}", folder));
@@ -78,37 +64,6 @@ Result<std::optional<CheckpointIndex>> ReadIndex(const std::string& path) {
       std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
   if (!index.ok()) return index.status().WithContext(path);
   return std::optional(std::move(*index));
-}
-
-// A file that stays, so that its lock is one that all see: POSIX locks work on NFS and go when the
-// process does, even by kill -9.
-Result<FileDescriptor> BecomeOwner(const std::string& folder) {
-  const std::string path = Join(folder, kOwnerFile);
-  FileDescriptor fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
-  if (!fd.valid()) return ErrnoStatus(errno, fmt::format("cannot open {}", path));
-  struct flock lock = {};
-  lock.l_type = F_WRLCK;
-  // Of the open file, not of the process: whatever else this process opens and closes there.
-  if (::fcntl(fd.get(), F_OFD_SETLK, &lock) != 0) {
-    if (errno != EAGAIN && errno != EACCES) {
-      return ErrnoStatus(errno, fmt::format("cannot lock {}", path));
-    }
-    std::array<char, 128> who = {};
-    const ssize_t got = ::pread(fd.get(), who.data(), who.size() - 1, 0);
-    return AlreadyExists(fmt::format(
-        "{} is the checkpoint folder of {}, which is running: stop it first, or name another",
-        folder,
-        got > 0 ? Printable(std::string_view(who.data(), static_cast<std::size_t>(got)), 128)
-                : "another job"));
-  }
-  std::array<char, 256> host = {};
-  (void)::gethostname(host.data(), host.size() - 1);
-  const std::string who = fmt::format("process {} on {}", ::getpid(), host.data());
-  if (::ftruncate(fd.get(), 0) != 0 ||
-      ::pwrite(fd.get(), who.data(), who.size(), 0) != static_cast<ssize_t>(who.size())) {
-    return ErrnoStatus(errno, fmt::format("cannot write {}", path));
-  }
-  return fd;
 }
 
 }  // namespace
@@ -158,27 +113,40 @@ Result<std::vector<TensorFile>> OpenCheckpoint(const std::string& folder, std::s
   return files;
 }
 
+bool IsOfCheckpoints(std::string_view file) {
+  if (file == kIndexFile || file == kBestFile || file == kOwnerFile) return true;
+  const std::size_t dash = file.find('-');
+  if (dash == std::string_view::npos) return false;
+  const std::string_view set = file.substr(0, file.find_first_not_of("0123456789", dash + 1));
+  return StepOfCheckpoint(set) && PartsInName(file, set);
+}
+
 Result<CheckpointIndex> ReadCheckpointIndex(const std::string& folder) {
   PASSEL_ASSIGN_OR_RETURN(const std::optional<CheckpointIndex> index,
                           ReadIndex(Join(folder, kIndexFile)));
   return index.value_or(CheckpointIndex());
 }
 
-CheckpointFolder::CheckpointFolder(std::string path, const KeepPolicy& policy, FileOps& ops)
-    : path_(std::move(path)), policy_(policy), ops_(&ops) {}
+CheckpointFolder::CheckpointFolder(std::string path, const KeepPolicy& policy, FolderOwner owner,
+                                   FileOps& ops)
+    : path_(std::move(path)), policy_(policy), owner_(std::move(owner)), ops_(&ops) {}
 
 Result<CheckpointFolder> CheckpointFolder::Own(const std::string& path, const KeepPolicy& policy,
                                                double now, FileOps& ops) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
-  if (error) return ErrnoStatus(error.value(), fmt::format("cannot make the folder {}", path));
-  CheckpointFolder folder(path, policy, ops);
-  PASSEL_ASSIGN_OR_RETURN(folder.owner_, BecomeOwner(path));
+  if (error) {
+    return ErrnoStatus(error.value(),
+                       fmt::format("cannot make the folder {} (name another, or make it)", path));
+  }
+  PASSEL_ASSIGN_OR_RETURN(FolderOwner owner, FolderOwner::Become(path));
+  CheckpointFolder folder(path, policy, std::move(owner), ops);
   PASSEL_ASSIGN_OR_RETURN(folder.index_, ReadCheckpointIndex(path));
   if (folder.index_.last_preserved == 0) folder.index_.last_preserved = now;
   PASSEL_ASSIGN_OR_RETURN(const std::vector<std::string> files, FilesIn(path));
   for (const std::string& file : files) {  // of saves that were killed
-    if (IsOurs(TargetOfTemporary(file))) PASSEL_RETURN_IF_ERROR(folder.Delete(Join(path, file)));
+    if (IsOfCheckpoints(TargetOfTemporary(file)))
+      PASSEL_RETURN_IF_ERROR(folder.Delete(Join(path, file)));
   }
   return folder;
 }
@@ -208,7 +176,27 @@ Result<std::optional<std::string>> CheckpointFolder::Newest(std::vector<std::str
                   path_));
 }
 
+Status CheckpointFolder::CheckOwner() {
+  if (owner_.Owns(path_)) return {};
+  if (!owner_.IsOnSameDisk(path_)) {
+    return FailedPrecondition(fmt::format(
+        "{} is not where it was: put it back, or begin anew with another folder", path_));
+  }
+  PASSEL_ASSIGN_OR_RETURN(FolderOwner again, FolderOwner::Become(path_));
+  PASSEL_ASSIGN_OR_RETURN(const CheckpointIndex there, ReadCheckpointIndex(path_));
+  if (!there.kept.empty() && there.kept != index_.kept) {
+    return FailedPrecondition(fmt::format(
+        "{} was replaced while this job trained, and has checkpoints of another one, up to {}: "
+        "put it back, or begin anew with another folder",
+        path_, there.kept.back().name));
+  }
+  owner_ = std::move(again);
+  index_.kept = there.kept;
+  return {};
+}
+
 Status CheckpointFolder::Commit(std::int64_t step, int parts, double now, bool best) {
+  PASSEL_RETURN_IF_ERROR(CheckOwner());
   const std::string name = CheckpointName(step);
   PASSEL_ASSIGN_OR_RETURN(const std::vector<std::string> files, FilesIn(path_));
   for (const std::string& file : files) {  // of a save in another number of parts
@@ -217,6 +205,7 @@ Status CheckpointFolder::Commit(std::int64_t step, int parts, double now, bool b
   }
   PASSEL_RETURN_IF_ERROR(OpenCheckpoint(path_, name).status());
   CheckpointIndex next = index_;
+  next.last_preserved = std::min(next.last_preserved, now);  // the clock may have been set back
   std::erase_if(next.kept, [&](const auto& entry) { return entry.name == name; });
   next.kept.push_back({name, now});
   PASSEL_ASSIGN_OR_RETURN(const CheckpointIndex written, ReadBest());
@@ -245,7 +234,12 @@ Status CheckpointFolder::Commit(std::int64_t step, int parts, double now, bool b
     }
   }
   if (champion != written) PASSEL_RETURN_IF_ERROR(Write(kBestFile, champion));
-  PASSEL_RETURN_IF_ERROR(Write(kIndexFile, next));
+  if (const Status written = Write(kIndexFile, next); !written.ok()) {
+    // If all but the last of its calls were done the set is there, and what is too old goes later.
+    const Result<CheckpointIndex> there = ReadCheckpointIndex(path_);
+    if (there.ok() && *there == next) index_.kept.push_back({name, now});
+    return written;
+  }
   index_ = std::move(next);
   for (const std::string& file : files) {
     for (const std::string& gone : old) {

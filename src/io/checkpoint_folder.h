@@ -12,8 +12,8 @@
 // finished, and does not exist. All parts of a set have the same "save" in their metadata, a word
 // that no other save has.
 //
-// A folder may lie on NFS: files are replaced by rename, nothing is mapped, and the owner holds a
-// POSIX lock on train_dir/.owner as long as it lives.
+// A folder may lie on NFS: files are replaced by rename, nothing is mapped, and its owner is known
+// by a lock (io/folder_owner.h).
 //
 // Threads    One thread at a time.
 // Errors     Each sentence names the path.
@@ -28,6 +28,7 @@
 #include "base/file.h"
 #include "base/status.h"
 #include "io/checkpoint_index.h"
+#include "io/folder_owner.h"
 #include "io/tensor_file.h"
 
 namespace passel {
@@ -46,6 +47,9 @@ std::string PartPath(const std::string& folder, std::int64_t step, int part, int
 /// The paths of all parts of a set, in order: of all sizes that it has files of, the one that is
 /// complete. Nothing is read. Errors: kNotFound, naming what is missing.
 Result<std::vector<std::string>> PartsOf(const std::string& folder, std::string_view name);
+
+/// Whether a folder of checkpoints has a file of this name for itself: an index, a part, .owner.
+bool IsOfCheckpoints(std::string_view file);
 
 /// All parts of a set, in order, once each was read and found whole. Errors: kNotFound; kDataLoss
 /// for one that is broken, of another save or of another step; those of OpenCheckedTensors().
@@ -75,25 +79,30 @@ class CheckpointFolder {
   /// Errors: kDataLoss if the index names some and none is whole; those of the system.
   Result<std::optional<std::string>> Newest(std::vector<std::string>* warnings);
 
+  /// OK while the folder at path() is this process's. One that was emptied meanwhile becomes its
+  /// own again. Errors: kAlreadyExists if it has got another owner; kFailedPrecondition if it is
+  /// another folder; those of the system. Commit() asks it too.
+  Status CheckOwner();
+
   /// After all `parts` of a set were written: reads them again, names them in the index, then
   /// deletes what is too old. `best`: also remembers it as the best one, which is never too old.
-  /// Errors: those of OpenCheckpoint() and of writing: the index is as before then, or already the
-  /// new one if only a deletion failed.
+  /// Errors: those of CheckOwner(), OpenCheckpoint() and of writing: index() is as before then, or
+  /// names the set if only fsync of the folder, or a deletion, failed.
   Status Commit(std::int64_t step, int parts, double now, bool best);
 
   /// Nothing if there is none. Errors: kDataLoss.
   Result<std::optional<std::string>> Best() const;
 
  private:
-  CheckpointFolder(std::string path, const KeepPolicy& policy, FileOps& ops);
+  CheckpointFolder(std::string path, const KeepPolicy& policy, FolderOwner owner, FileOps& ops);
   Status Write(const char* file, const CheckpointIndex& index);
   Status Delete(const std::string& path);
   Result<CheckpointIndex> ReadBest() const;
 
   std::string path_;
   KeepPolicy policy_;
+  FolderOwner owner_;
   FileOps* ops_;
-  FileDescriptor owner_;
   CheckpointIndex index_;
 };
 

@@ -80,12 +80,14 @@ Result<CheckpointIndex> ParseCheckpointIndex(std::string_view text) {
   CheckpointIndex index;
   std::optional<std::string> newest;
   std::vector<double> times;
+  bool empty = true;
   for (int line = 1; !text.empty(); ++line) {
     const std::size_t end = text.find('\n');
     if (end == std::string_view::npos) return BadLine(line, "is cut off");
     const std::string_view all = Trimmed(text.substr(0, end));
     text.remove_prefix(end + 1);
     if (all.empty() || all.front() == '#') continue;
+    empty = false;
     const std::size_t colon = std::min(all.find(':'), all.size());
     const std::string_view key = Trimmed(all.substr(0, colon));
     const std::string_view value = Trimmed(all.substr(std::min(colon + 1, all.size())));
@@ -114,6 +116,9 @@ Result<CheckpointIndex> ParseCheckpointIndex(std::string_view text) {
     } else {
       return BadLine(line, "is not understood: " + Quoted(all));
     }
+  }
+  if (empty) {  // no index is written so
+    return DataLoss("the index is empty: restore it, or delete it to begin anew");
   }
   if (times.size() > index.kept.size()) {
     return DataLoss(fmt::format("the index has {} times for {} checkpoints: restore the file",

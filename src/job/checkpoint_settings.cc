@@ -12,7 +12,8 @@ namespace passel::job {
 namespace {
 
 Status CheckIsThere(const char* flag, const std::string& path) {
-  const std::filesystem::path parent = std::filesystem::absolute(path).parent_path();
+  std::error_code nowhere;  // the working directory was deleted
+  const std::filesystem::path parent = std::filesystem::absolute(path, nowhere).parent_path();
   if (::access(path.c_str(), R_OK) == 0) return {};
   if (NamesCheckpoint(path) && ::access(parent.c_str(), R_OK | X_OK) == 0) return {};
   return InvalidArgument(

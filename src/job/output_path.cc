@@ -10,8 +10,18 @@
 
 #include "base/file.h"
 #include "base/file_descriptor.h"
+#include "io/checkpoint_folder.h"
 
 namespace passel::job {
+namespace {
+
+// "" if the working directory is gone and the path is relative to it.
+std::filesystem::path Canonical(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::weakly_canonical(std::filesystem::absolute(path, error), error);
+}
+
+}  // namespace
 
 Status CheckOutputPath(const char* flag, const std::string& path) {
   if (const Status status = CheckReplaceable(path); !status.ok()) {
@@ -59,12 +69,21 @@ Status CheckOutputPath(const char* flag, const std::string& path) {
 Status CheckDifferentFiles(const char* flag, const std::string& path, const char* other_flag,
                            const std::string& other) {
   if (path.empty() || other.empty()) return {};
-  std::error_code error;
-  const auto one = std::filesystem::weakly_canonical(std::filesystem::absolute(path), error);
-  const auto two = std::filesystem::weakly_canonical(std::filesystem::absolute(other), error);
-  if (one != two) return {};
+  const std::filesystem::path one = Canonical(path);
+  if (one.empty() || one != Canonical(other)) return {};
   return InvalidArgument(
       fmt::format("{} and {} both name {}: use two files", flag, other_flag, path));
+}
+
+Status CheckNoCheckpointFile(const char* flag, const std::string& path, const std::string& folder) {
+  if (path.empty() || folder.empty()) return {};
+  const std::filesystem::path file = Canonical(path);
+  const std::filesystem::path beside = Canonical(folder + "/checkpoint");
+  if (!IsOfCheckpoints(file.filename().string()) || file.parent_path() != beside.parent_path()) {
+    return {};
+  }
+  return InvalidArgument(fmt::format(
+      "{} {} would replace a file of the checkpoints in {}: use another name", flag, path, folder));
 }
 
 }  // namespace passel::job

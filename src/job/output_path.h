@@ -17,4 +17,8 @@ Status CheckOutputPath(const char* flag, const std::string& path);
 Status CheckDifferentFiles(const char* flag, const std::string& path, const char* other_flag,
                            const std::string& other);
 
+/// Errors: kInvalidArgument if `path` is one of the names that `folder`, with checkpoints, has for
+/// itself. Either may be "".
+Status CheckNoCheckpointFile(const char* flag, const std::string& path, const std::string& folder);
+
 }  // namespace passel::job

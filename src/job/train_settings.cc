@@ -45,6 +45,10 @@ Status CheckTasksAndResults(const TrainSettings& f) {
   PASSEL_RETURN_IF_ERROR(CheckDifferentFiles(page, f.report_html, "--config", f.config));
   PASSEL_RETURN_IF_ERROR(CheckDifferentFiles("--report", f.report, "--config", f.config));
   PASSEL_RETURN_IF_ERROR(CheckDifferentFiles("--save", f.save, "--config", f.config));
+  const std::string& checkpoints = f.job.checkpoint_dir;
+  PASSEL_RETURN_IF_ERROR(CheckNoCheckpointFile("--save", f.save, checkpoints));
+  PASSEL_RETURN_IF_ERROR(CheckNoCheckpointFile("--report", f.report, checkpoints));
+  PASSEL_RETURN_IF_ERROR(CheckNoCheckpointFile(page, f.report_html, checkpoints));
   if (!f.job_id.empty()) PASSEL_RETURN_IF_ERROR(ValidateJobId(f.job_id));
   // The last, since it takes half a second.
   return f.report_html.empty() ? Status() : CheckRunPage(page, f.report_html);
@@ -65,6 +69,7 @@ Result<JobConfig> CheckTrainSettings(TrainSettings* flags) {
   PASSEL_RETURN_IF_ERROR(CheckDifferentFiles("--log_file", log, "--save", f.save));
   PASSEL_RETURN_IF_ERROR(CheckDifferentFiles("--log_file", log, "--report", f.report));
   PASSEL_RETURN_IF_ERROR(CheckDifferentFiles("--log_file", log, "--report_html", f.report_html));
+  PASSEL_RETURN_IF_ERROR(CheckNoCheckpointFile("--log_file", log, f.job.checkpoint_dir));
   PASSEL_RETURN_IF_ERROR(StartLog(f.job));
   PASSEL_ASSIGN_OR_RETURN(JobConfig config, CheckJobSettings(f.job));
   PASSEL_RETURN_IF_ERROR(CheckRanges(ViewOf(f), f.job.typed));

@@ -111,8 +111,10 @@ int TaskCommand(job::Task& task, Command command, std::int64_t start_ns) {
     return PrintPlacement(task.job.source, *config, resolved->cluster.num_tasks("ps"));
   }
   if (!task.flags.save.empty()) {
-    if (const Status status = job::CheckOutputPath("--save", task.flags.save); !status.ok()) {
-      return job::FailTask(status);
+    for (const Status& status :
+         {job::CheckOutputPath("--save", task.flags.save),
+          job::CheckNoCheckpointFile("--save", task.flags.save, task.job.checkpoint_dir)}) {
+      if (!status.ok()) return job::FailTask(status);
     }
   }
   if (!resolved->distributed) return TrainAlone(task, start_ns);

@@ -9,54 +9,28 @@
 #include <random>
 #include <set>
 
-#include "io/checked_tensors.h"
 #include "support/crash_states.h"
 #include "support/failing_ops.h"
 #include "support/file_text.h"
 #include "support/temp_dir.h"
+#include "unit/io/small_checkpoints.h"
 
 namespace passel {
 namespace {
 
 using test::FailingOps;
 using test::FileText;
+using test::Own;
 using test::PutFileText;
 using test::RecordedOps;
+using test::Save;
 using test::TempDir;
+using test::WriteParts;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr double kHour = 3600;
-
-// Every value of a checkpoint is its step.
-Status WriteParts(const std::string& folder, std::int64_t step, int parts = 1,
-                  const std::string& save = "", FileOps& ops = FileOps::Real()) {
-  const std::vector<float> values(8, static_cast<float>(step));
-  for (int part = 0; part < parts; ++part) {
-    const TensorView tensor = {"w", DType::kF32, {2, 4}, std::as_bytes(std::span(values))};
-    PASSEL_RETURN_IF_ERROR(
-        WriteCheckedTensors(PartPath(folder, step, part, parts), {&tensor, 1},
-                            {{kSaveKey, save.empty() ? "save " + std::to_string(step) : save},
-                             {kStepKey, std::to_string(step)},
-                             {kPartKey, std::to_string(part)},
-                             {kPartsKey, std::to_string(parts)}},
-                            ops));
-  }
-  return {};
-}
-
-Result<CheckpointFolder> Own(const std::string& path, const KeepPolicy& policy = {},
-                             FileOps& ops = FileOps::Real()) {
-  return CheckpointFolder::Own(path, policy, 1000, ops);
-}
-
-void Save(CheckpointFolder& folder, std::int64_t step, double now = 2000, bool best = false,
-          int parts = 1) {
-  ASSERT_TRUE(WriteParts(folder.path(), step, parts).ok());
-  const Status done = folder.Commit(step, parts, now, best);
-  ASSERT_TRUE(done.ok()) << done.ToString();
-}
 
 // The step to go on from; -1: none, -2: an error.
 std::int64_t NewestStep(CheckpointFolder& folder, std::vector<std::string>* warnings = nullptr) {
@@ -99,6 +73,16 @@ TEST(CheckpointFolder, KeepsOneInSoManyHoursForGood) {
   EXPECT_THAT(Checkpoints(dir),
               ElementsAre("model.ckpt-3.safetensors", "model.ckpt-6.safetensors",
                           "model.ckpt-8.safetensors", "model.ckpt-9.safetensors"));
+}
+
+TEST(CheckpointFolder, AClockThatIsSetBackPutsThatOffByNoMoreThanTheseHours) {
+  const TempDir dir;
+  auto folder = Own(dir.path(), {.keep = 1, .keep_every_hours = 2});
+  ASSERT_TRUE(folder.ok());
+  Save(*folder, 1, 1000 + 1e6 * kHour);  // kept for good, by a clock that is a century ahead
+  for (int hour = 2; hour <= 9; ++hour) Save(*folder, hour, 1000 + hour * kHour);
+  EXPECT_THAT(Checkpoints(dir), ElementsAre("model.ckpt-1.safetensors", "model.ckpt-6.safetensors",
+                                            "model.ckpt-9.safetensors"));
 }
 
 TEST(CheckpointFolder, TheBestIsKeptUntilThereIsABetterOne) {

@@ -73,6 +73,8 @@ TEST(CheckpointIndex, AnythingElseIsRefusedWithItsLine) {
        "\"model.ckpt-1\"\n",
        "names a checkpoint twice: model.ckpt-1"},
       {"all_model_checkpoint_timestamps: 1\n", "has 1 times for 0 checkpoints"},
+      {"", "the index is empty: restore it"},
+      {"\n# nothing\n", "the index is empty"},
       {"last_preserved_timestamp: nan\n", "has no time, but \"nan\""},
       {"last_preserved_timestamp: -1\n", "has no time"},
       {"last_preserved_timestamp: 1 2\n", "has no time"},
