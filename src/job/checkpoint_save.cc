@@ -5,9 +5,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <memory>
+#include <new>
 #include <random>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -233,15 +236,24 @@ Status OneSave::WriteParts(bool exact, std::span<const std::unique_ptr<PartSourc
   const auto write = [&](std::size_t part) {
     PartOrder own = order;
     own.part = static_cast<int>(part);
-    written[part] = WritePart(own, job_.plan, progress_, *sources[part]).status();
+    try {
+      written[part] = WritePart(own, job_.plan, progress_, *sources[part]).status();
+    } catch (const std::bad_alloc&) {
+      written[part] = ErrnoStatus(ENOMEM, "there is no memory for it");
+    }
   };
   std::vector<std::thread> others;
+  others.reserve(sources.size());
   for (std::size_t part = give_way ? 0 : 1; part < sources.size(); ++part) {
-    others.emplace_back([&write, part, give_way] {
-      nvtx::NameThread("checkpoints");
-      if (give_way) GiveWay();
-      write(part);
-    });
+    try {
+      others.emplace_back([&write, part, give_way] {
+        nvtx::NameThread("checkpoints");
+        if (give_way) GiveWay();
+        write(part);
+      });
+    } catch (const std::system_error&) {
+      write(part);  // no thread is left for it
+    }
   }
   if (!give_way) write(0);
   for (std::thread& other : others) other.join();

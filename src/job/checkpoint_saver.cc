@@ -3,8 +3,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <new>
+#include <system_error>
 #include <utility>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/nvtx.h"
@@ -21,6 +25,9 @@ constexpr std::chrono::milliseconds kIdle{200};
 constexpr std::chrono::seconds kPauseAfterError{2}, kMostPauseAfterError{300};
 // Of one save; slow disks take minutes.
 constexpr std::chrono::hours kSaveLimit{1};
+// Beyond the deadline of a last save, until it is left behind.
+constexpr std::chrono::milliseconds kSlack{300};
+constexpr std::chrono::milliseconds kAlive{50};
 
 }  // namespace
 
@@ -29,6 +36,7 @@ CheckpointSaver::CheckpointSaver(const JobConfig& config, const JobSettings& set
     : config_(config), settings_(settings), plan_(plan), data_(data) {}
 
 CheckpointSaver::~CheckpointSaver() {
+  PASSEL_CHECK(!hangs_, "its thread needs it");
   quit_.store(true, std::memory_order_relaxed);
   wake_.notify_all();
   if (thread_.joinable()) thread_.join();
@@ -116,7 +124,7 @@ void CheckpointSaver::Begin(std::vector<ShardMemory> shards, const WorkerNames& 
   names_ = names;
   saved_ns_ = MonotonicNs();
   tried_step_ = saved_step_.value_or(0);
-  thread_ = std::thread([this] { Run(); });
+  Start([this] { Run(); });
 }
 
 std::int64_t CheckpointSaver::Step() const {
@@ -132,7 +140,6 @@ bool CheckpointSaver::Due() const {
 }
 
 void CheckpointSaver::Run() {
-  nvtx::NameThread("checkpoints");
   std::chrono::nanoseconds pause = kPauseAfterError;
   std::int64_t not_before_ns = 0;
   bool first = !saved_step_.has_value();
@@ -140,9 +147,12 @@ void CheckpointSaver::Run() {
     if ((first || Due()) && MonotonicNs() >= not_before_ns) {
       first = false;
       const Status saved = Save(std::nullopt, Deadline::After(kSaveLimit));
+      if (quit_.load(std::memory_order_relaxed)) return;  // End() may not have waited for it
       saved_ns_ = MonotonicNs();
       tried_step_ = Step();
-      if (!saved.ok() && saved.code() != Code::kCancelled) {
+      // When a job ends the last save says what is wrong, if it still is.
+      const bool ending = shards_[0].state->stop.load(std::memory_order_relaxed) != 0;
+      if (!saved.ok() && saved.code() != Code::kCancelled && !ending) {
         LogWarning(
             "no checkpoint was saved to {}: {}; training goes on, and another is tried when "
             "it is due, {} s from now at the earliest",
@@ -160,6 +170,33 @@ void CheckpointSaver::Run() {
   }
 }
 
+void CheckpointSaver::Start(std::function<void()> work) {
+  busy_ = true;
+  thread_ = std::thread([this, work = std::move(work)] {
+    nvtx::NameThread("checkpoints");
+    work();
+    const std::lock_guard lock(mutex_);
+    busy_ = false;
+    wake_.notify_all();
+  });
+}
+
+bool CheckpointSaver::AwaitThread(Deadline deadline, const std::function<void()>& alive) {
+  std::unique_lock lock(mutex_);
+  while (busy_ && !deadline.Expired()) {
+    wake_.wait_for(lock, std::min<std::chrono::nanoseconds>(deadline.Remaining(), kAlive),
+                   [this] { return !busy_; });
+    if (!alive) continue;
+    lock.unlock();
+    alive();
+    lock.lock();
+  }
+  hangs_ = busy_;
+  lock.unlock();
+  if (!hangs_) thread_.join();
+  return !hangs_;
+}
+
 Status CheckpointSaver::End(AtEnd at_end, Deadline deadline, const std::function<void()>& alive) {
   if (!thread_.joinable()) return {};
   {
@@ -167,21 +204,38 @@ Status CheckpointSaver::End(AtEnd at_end, Deadline deadline, const std::function
     quit_.store(true, std::memory_order_relaxed);
   }
   wake_.notify_all();
-  thread_.join();
+  // The thread looks at the time itself, but for what waits in the kernel.
+  const Deadline patience = Deadline::At(deadline.at_ns() + kSlack.count());
+  const Status hangs = DeadlineExceeded(
+      fmt::format("the last checkpoint was not saved to {}: the disk has not answered in time, and "
+                  "is left to itself",
+                  config_.checkpoints.folder));
+  if (!AwaitThread(patience, alive)) return hangs;
+  if (Step() == saved_step_) return {};
   quit_.store(false, std::memory_order_relaxed);
-  alive_ = alive;
-  const Status saved = Step() == saved_step_ ? Status() : Save(at_end, deadline);
-  if (saved.ok()) return {};
-  return saved.WithContext(
+  const auto save = [this, at_end, deadline] { last_ = Save(at_end, deadline); };
+  try {
+    Start(save);
+  } catch (const std::system_error&) {
+    busy_ = false;
+    save();  // no thread is left for it
+  }
+  if (thread_.joinable() && !AwaitThread(patience, alive)) return hangs;
+  if (last_.ok()) return {};
+  return last_.WithContext(
       fmt::format("the last checkpoint was not saved to {}, where the newest is {}",
                   config_.checkpoints.folder, saved_step_ ? CheckpointName(*saved_step_) : "none"));
 }
 
 Status CheckpointSaver::Save(std::optional<AtEnd> at_end, Deadline deadline) {
+  PASSEL_RETURN_IF_ERROR(folder_->CheckOwner());
   const SavedJob job{config_, settings_, plan_, data_, shards_, names_};
-  PASSEL_ASSIGN_OR_RETURN(
-      saved_step_,
-      SaveCheckpoint(job, saved_step_, at_end, SaveLimits{quit_, deadline, alive_}, *folder_));
+  try {
+    PASSEL_ASSIGN_OR_RETURN(saved_step_, SaveCheckpoint(job, saved_step_, at_end,
+                                                        SaveLimits{quit_, deadline}, *folder_));
+  } catch (const std::bad_alloc&) {
+    return ErrnoStatus(ENOMEM, "there is no memory for it");
+  }
   return {};
 }
 

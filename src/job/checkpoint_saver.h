@@ -65,14 +65,19 @@ class CheckpointSaver {
   /// REQUIRES: the shards, the lead's first, have values; they outlive End().
   void Begin(std::vector<ShardMemory> shards, const WorkerNames& names);
   /// Ends the thread, whatever it is doing, then saves once more if there is something new. Without
-  /// a folder or without Begin() nothing happens. `alive` is called while it writes. Errors: those
-  /// of that save; kDeadlineExceeded.
+  /// a folder or without Begin() nothing happens. `alive` is called now and then meanwhile. Errors:
+  /// those of that save; kDeadlineExceeded.
   Status End(AtEnd at_end, Deadline deadline, const std::function<void()>& alive = {});
+  /// After End(): its thread waits in the kernel, for a disk that hangs. This saver, and the
+  /// shards, must not be destroyed then: the end of the process is theirs.
+  bool hangs() const { return hangs_; }
 
  private:
   CheckpointSaver(const JobConfig& config, const JobSettings& settings, const StorePlan& plan,
                   const std::string& data);
   Status ChooseBeginning();
+  void Start(std::function<void()> work);
+  bool AwaitThread(Deadline deadline, const std::function<void()>& alive);
   void Run();
   bool Due() const;
   std::int64_t Step() const;
@@ -91,9 +96,11 @@ class CheckpointSaver {
   std::int64_t tried_step_ = 0;
   std::vector<ShardMemory> shards_;
   WorkerNames names_;
-  std::function<void()> alive_;  // of End()
+  Status last_;  // of the save of End()
   std::atomic<bool> quit_{false};
+  bool hangs_ = false;
   std::mutex mutex_;
+  bool busy_ = false;  // the thread has not ended
   std::condition_variable wake_;
   std::thread thread_;  // last: it uses the rest
 };

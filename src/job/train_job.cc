@@ -51,6 +51,8 @@ class TrainJob {
     EndJob(signals, progress);
     return std::move(report_);
   }
+  /// CheckpointSaver::hangs(): this job must not be destroyed.
+  bool SaveHangs() const { return checkpoints_ && checkpoints_->hangs(); }
 
  private:
   Status LoadData() {
@@ -223,7 +225,10 @@ class TrainJob {
 
 Result<JobReport> RunJob(const TrainSettings& settings, const JobConfig& config,
                          const LaunchSetup& setup, std::int64_t program_start_ns) {
-  return TrainJob(settings, config, setup).Run(program_start_ns);
+  auto job = std::make_unique<TrainJob>(settings, config, setup);
+  Result<JobReport> report = job->Run(program_start_ns);
+  if (job->SaveHangs()) (void)job.release();
+  return report;
 }
 
 }  // namespace passel::job

@@ -88,6 +88,8 @@ class WorkerTask {
     PASSEL_RETURN_IF_ERROR(PrepareTraining());
     return Train();
   }
+  /// CheckpointSaver::hangs(): this task must not be destroyed.
+  bool SaveHangs() const { return checkpoints_ && checkpoints_->hangs(); }
 
  private:
   static shm::AttachOptions OptionsOf(const Task& task, const JobConfig& config) {
@@ -344,7 +346,9 @@ class WorkerTask {
 
 int RunWorkerTask(Task& task, JobConfig& config) {
   for (const int signal : {SIGINT, SIGTERM}) HandleUnlessIgnored(signal, OnSignal);
-  const Result<WorkerResult> result = WorkerTask(task, config).Run();
+  auto worker = std::make_unique<WorkerTask>(task, config);
+  const Result<WorkerResult> result = worker->Run();
+  if (worker->SaveHangs()) (void)worker.release();
   if (!result.ok()) {
     // Stopped before it could begin: the supervisor or the user knows why.
     if (result.status().code() == Code::kCancelled) return kExitInterrupted;

@@ -1,0 +1,400 @@
+// Disks that fail, hang or are full, threads that cannot be started, clocks that jump: what becomes
+// of a job that saves. tests/support/fault_shim.cc says how calls of a program are made to fail.
+
+#include <fmt/core.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <sstream>
+#include <string>
+#include <thread>
+
+#include "base/deadline.h"
+#include "base/file.h"
+#include "io/checkpoint_folder.h"
+#include "support/program.h"
+#include "support/sanitized.h"
+
+namespace passel::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+namespace fs = std::filesystem;
+
+const std::vector<std::string> kSmallModel = {"--hidden_units=16", "--batch_size=20"};
+const std::vector<std::string> kEndlessJob = With(kSmallModel, {"--train_steps=100000000"});
+
+// The step of the newest checkpoint, which is whole; -1: none, -2: it is not whole.
+std::int64_t WholeStep(const std::string& folder) {
+  const Result<CheckpointIndex> index = ReadCheckpointIndex(folder);
+  EXPECT_TRUE(index.ok()) << index.status().ToString();
+  if (!index.ok() || index->kept.empty()) return -1;
+  for (const CheckpointIndex::Entry& entry : index->kept) {
+    const Status whole = OpenCheckpoint(folder, entry.name).status();
+    EXPECT_TRUE(whole.ok()) << whole.ToString();
+    if (!whole.ok()) return -2;
+  }
+  return StepOfCheckpoint(index->kept.back().name).value_or(-2);
+}
+
+// Of saves that were begun.
+std::string UnfinishedFiles(const std::string& folder) {
+  std::string names;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename();
+    if (!TargetOfTemporary(name).empty()) names += name + "\n";
+  }
+  return names;
+}
+
+class FaultTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (kSanitized) GTEST_SKIP() << "a sanitizer has these calls for itself";
+  }
+  std::string Folder() { return sandbox_.dir().path() + "/checkpoints"; }
+  std::string Log() { return sandbox_.dir().path() + "/hits"; }
+  // What is started from now on has this fault, in the folder of checkpoints; "": none.
+  void Arm(const std::string& fault, const std::string& path = "/checkpoints") {
+    fs::remove(Log());
+    sandbox_.SetEnv("LD_PRELOAD", PASSEL_FAULT_SHIM);
+    sandbox_.SetEnv("PASSEL_FAULT", fault);
+    sandbox_.SetEnv("PASSEL_FAULT_PATH", path);
+    sandbox_.SetEnv("PASSEL_FAULT_LOG", Log());
+  }
+  std::vector<std::string> Job(const std::vector<std::string>& more) {
+    return sandbox_.Train(With({"--checkpoint_dir=" + Folder()}, more));
+  }
+  // Files of a save that never ended are still there.
+  void AwaitNoProcess() {
+    const Deadline deadline = Deadline::After(Scaled(5.0));
+    while (!sandbox_.Processes().empty() && !deadline.Expired()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    EXPECT_TRUE(sandbox_.Processes().empty());
+  }
+  bool AwaitHit() {
+    const Deadline deadline = Deadline::After(Scaled(20.0));
+    while (!fs::exists(Log()) && !deadline.Expired()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    return fs::exists(Log());
+  }
+
+  // Makes every `stride`th call that a job makes in its folder fail, from the `first` on.
+  void FailInTurn(const std::string& mode, int error, int first, int stride) {
+    const std::vector<std::string> flags =
+        With(kSmallModel, {"--mode=" + mode, "--ps=2", "--save_steps=10"});
+    Arm("");
+    ASSERT_EQ(sandbox_.Run(Job(With(flags, {"--train_steps=20"}))).code, 0);
+    const std::int64_t former = WholeStep(Folder());
+    ASSERT_GE(former, 20);
+    const std::string kept = sandbox_.dir().path() + "/kept";
+    fs::rename(Folder(), kept);
+    for (int call = first;; call += stride) {
+      SCOPED_TRACE(fmt::format("{}, call {}, {}", mode, call, std::strerror(error)));
+      ASSERT_LT(call, 2000);
+      fs::remove_all(Folder());
+      fs::copy(kept, Folder(), fs::copy_options::recursive);
+      Arm(fmt::format("any:{}:{}", call, error));
+      const Outcome end =
+          sandbox_.Run(Job(With(flags, {fmt::format("--train_steps={}", former + 30)})));
+      ASSERT_THAT(end.code, AnyOf(0, 1, 2)) << end.err;
+      ASSERT_LE(end.errors.size(), 1u) << end.err;
+      ASSERT_GE(WholeStep(Folder()), former) << end.err;
+      ASSERT_EQ(UnfinishedFiles(Folder()), "") << end.err;
+      ASSERT_THAT(end.err, Not(HasSubstr("the checkpoint before it is used")));
+      ASSERT_EQ(sandbox_.Leftovers(), "");
+      if (fs::exists(Log())) continue;
+      EXPECT_NE(call, first) << "no call has failed at all";
+      EXPECT_EQ(end.code, 0) << end.err;
+      break;
+    }
+    Arm("");
+    const Outcome last =
+        sandbox_.Run(Job(With(flags, {fmt::format("--train_steps={}", former + 40)})));
+    EXPECT_EQ(last.code, 0) << last.err;
+    fs::remove_all(kept);
+    fs::remove_all(Folder());
+  }
+
+  Sandbox sandbox_;
+};
+
+class FaultyDiskTest : public FaultTest {};
+class SlowFaultyDiskTest : public FaultTest {};
+
+TEST_F(FaultyDiskTest, WhateverCallFailsTheFormerCheckpointOrTheNewOneIsWhole) {
+  constexpr int kStride = 16;
+  FailInTurn("barrier", EIO, 1 + static_cast<int>(TestSeed() % kStride), kStride);
+}
+
+TEST_F(SlowFaultyDiskTest, WhateverCallFailsTheFormerCheckpointOrTheNewOneIsWhole) {
+  for (const int error : {EIO, ENOSPC, EINTR}) FailInTurn("barrier", error, 1, 1);
+  for (const int error : {ENOMEM, EDQUOT}) FailInTurn("hogwild", error, 1, 1);
+}
+
+TEST_F(FaultyDiskTest, WhileItIsSlowTrainingGoesOn) {
+  for (const std::string mode : {"hogwild", "barrier"}) {
+    SCOPED_TRACE(mode);
+    fs::remove_all(Folder());
+    Arm("fsync:1:wait60000");
+    Program program = sandbox_.Start(Job(With(kEndlessJob, {"--mode=" + mode, "--save_steps=50"})));
+    ASSERT_TRUE(AwaitHit()) << program.Err();
+    EXPECT_TRUE(sandbox_.Advances(500)) << program.Err();
+    EXPECT_THAT(program.Err(), Not(HasSubstr("saved checkpoint")));
+    program.Signal(SIGKILL);
+    program.Wait();
+    AwaitNoProcess();
+  }
+}
+
+TEST_F(FaultyDiskTest, OneThatHangsKeepsNobodyBeyondGrace) {
+  const struct {
+    const char* fault;
+    std::vector<std::string> flags;
+  } cases[] = {{"fsync:2+:wait60000", {"--mode=barrier", "--ps=2", "--save_steps=50"}},
+               // After the four of the first save: only the last one hangs.
+               {"fsync:5+:wait60000", {"--ps=0", "--workers=1", "--save_secs=1000"}}};
+  for (const auto& [fault, flags] : cases) {
+    SCOPED_TRACE(fault);
+    fs::remove_all(Folder());
+    Arm(fault);
+    Program program = sandbox_.Start(Job(With(With(kEndlessJob, flags), {"--grace=1"})));
+    ASSERT_TRUE(flags.back() == "--save_secs=1000" ? program.WaitFor("saved checkpoint")
+                                                   : AwaitHit())
+        << program.Err();
+    program.Signal(SIGTERM);
+    const Outcome end = sandbox_.Finish(program, 8);
+    EXPECT_EQ(end.code, 143) << end.err;
+    EXPECT_THAT(end.err, HasSubstr("the disk has not answered in time, and is left to itself"));
+    EXPECT_TRUE(fs::exists(Log()));
+    AwaitNoProcess();
+  }
+}
+
+TEST_F(FaultyDiskTest, WithoutLocksItGetsNoCheckpoints) {
+  Arm(fmt::format("fcntl:1+:{}", ENOLCK), ".owner");
+  EXPECT_THAT(OnlyError(sandbox_.Run(Job(kSmallModel))),
+              AllOf(HasSubstr(Folder() + " cannot get checkpoints"), HasSubstr("No locks"),
+                    HasSubstr("name a folder on a file system that has locks")));
+}
+
+TEST_F(FaultyDiskTest, ThreadsThatCannotBeStartedEndNoTraining) {
+  sandbox_.SetEnv("OPENBLAS_NUM_THREADS", "1");
+  int trained = 0, hits = 0;
+  for (int thread = 1; thread <= 16; ++thread) {
+    fs::remove_all(Folder());
+    Arm(fmt::format("pthread_create:{}:{}", thread, EAGAIN));
+    const Outcome end = sandbox_.Run(
+        Job(With(kSmallModel, {"--mode=barrier", "--ps=2", "--train_steps=60", "--save_steps=5"})));
+    SCOPED_TRACE(fmt::format("thread {}: {}", thread, end.err));
+    hits += fs::exists(Log()) ? 1 : 0;
+    ASSERT_THAT(end.code, AnyOf(0, 2));
+    EXPECT_EQ(end.errors.size(), end.code == 0 ? 0u : 1u);
+    if (end.code != 0) continue;
+    ++trained;
+    EXPECT_GE(WholeStep(Folder()), 60);
+  }
+  EXPECT_GT(trained, 0);
+  EXPECT_GT(hits, 4);
+}
+
+// Each size of a disk, from one that has room for nothing to one that has room for all.
+void FillDisks(Sandbox& sandbox, const std::vector<int>& sizes) {
+  const std::string disk = sandbox.dir().path() + "/disk";
+  fs::create_directory(disk);
+  const std::string script =
+      "mount -t tmpfs -o size=$0k none \"$1\" || { echo cannot mount; exit; }\n"
+      "disk=$1; shift\n"
+      "\"$@\"; echo code $?\n"
+      "ls -A $disk/c $disk | grep -F .tmp. && echo left\n"
+      "[ ! -e $disk/c/checkpoint ] || \"$1\" eval --model=$disk/c \"$3\" >/dev/null && echo "
+      "whole\n";
+  bool some = false, none = false;
+  for (const int kib : sizes) {
+    SCOPED_TRACE(fmt::format("{} KiB", kib));
+    Program program = sandbox.StartCommand(With(
+        {"unshare", "-m", "sh", "-c", script, std::to_string(kib), disk, PASSEL_PROGRAM},
+        sandbox.Train(With(
+            kSmallModel,
+            {"--train_steps=60", "--save_steps=15", "--ps=2", "--checkpoint_dir=" + disk + "/c",
+             "--logs_dir=" + disk + "/l", "--summary_steps=5", "--save=" + disk + "/model"}))));
+    const Outcome end = sandbox.Finish(program);
+    if (end.out.find("cannot mount") != std::string::npos) GTEST_SKIP() << end.err;
+    ASSERT_THAT(end.out, AnyOf(HasSubstr("code 0\n"), HasSubstr("code 1\n"), HasSubstr("code 2\n")))
+        << end.err;
+    EXPECT_THAT(end.out, AllOf(HasSubstr("whole\n"), Not(HasSubstr("left\n")))) << end.err;
+    const bool worked = end.out.find("code 0\n") != std::string::npos;
+    if (!worked) {
+      EXPECT_THAT(end.err, AnyOf(HasSubstr("free some, or"), HasSubstr("No space left")));
+    }
+    (worked ? some : none) = true;
+  }
+  EXPECT_TRUE(some && none);
+}
+
+TEST(FullDiskTest, NothingThatWasSavedIsLost) {
+  if (::getuid() != 0) GTEST_SKIP() << "only root can mount a small disk";
+  Sandbox sandbox;
+  FillDisks(sandbox, {64, 290, 380, 2000});
+}
+
+TEST(SlowFullDiskTest, NothingThatWasSavedIsLost) {
+  if (::getuid() != 0) GTEST_SKIP() << "only root can mount a small disk";
+  Sandbox sandbox;
+  std::vector<int> sizes;
+  for (int i = 1; i <= 64; ++i) sizes.push_back(20 * i);
+  FillDisks(sandbox, sizes);
+}
+
+using ClockTest = FaultTest;
+
+TEST_F(ClockTest, WhenItJumpsNothingHappens) {
+  for (const std::string mode : {"hogwild", "barrier"}) {
+    SCOPED_TRACE(mode);
+    fs::remove_all(Folder());
+    Arm("");
+    sandbox_.SetEnv("PASSEL_CLOCK", "70:0,3600,-3600,315360000,-315360000,1,-1");
+    const std::string logs = sandbox_.dir().path() + "/logs";
+    Program program = sandbox_.Start(
+        Job(With(kEndlessJob, {"--mode=" + mode, "--save_secs=0.05", "--keep_checkpoints=3",
+                               "--keep_every_hours=1", "--summary_secs=1", "--logs_dir=" + logs})));
+    ASSERT_TRUE(sandbox_.AwaitStep(1)) << program.Err();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1500));  // 21 jumps
+    EXPECT_TRUE(sandbox_.Advances(100)) << program.Err();
+    const Outcome end = sandbox_.Interrupt(program);
+    EXPECT_THAT(end.err, AllOf(Not(HasSubstr(" W ")), Not(HasSubstr(" E "))));
+    std::set<std::string> years;  // as the log has them
+    std::istringstream lines(end.err);
+    for (std::string line; std::getline(lines, line);) {
+      if (line.starts_with("20")) years.insert(line.substr(0, 4));
+    }
+    EXPECT_GE(years.size(), 2u) << end.err;
+    sandbox_.SetEnv("PASSEL_CLOCK", "");
+    const std::int64_t step = WholeStep(Folder());
+    EXPECT_GT(step, 0);
+    const Outcome next = sandbox_.Run(
+        Job(With(kSmallModel, {"--mode=" + mode, fmt::format("--train_steps={}", step + 20)})));
+    EXPECT_EQ(next.code, 0) << next.err;
+    EXPECT_THAT(next.err, HasSubstr(fmt::format("goes on from {}/model.ckpt-{}", Folder(), step)));
+  }
+}
+
+// Two jobs begin in one folder at the same time: one of them trains.
+void Race(int turns) {
+  for (int turn = 0; turn < turns; ++turn) {
+    Sandbox one, two;
+    const std::string folder = "--checkpoint_dir=" + one.dir().path() + "/checkpoints";
+    Program first = one.Start(one.Train(With(kEndlessJob, {folder})));
+    Program second = two.Start(two.Train(With(kEndlessJob, {folder})));
+    const Deadline deadline = Deadline::After(Scaled(20.0));
+    while (first.Running() && second.Running() && !deadline.Expired()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    const bool first_won = first.Running();
+    Program& loser = first_won ? second : first;
+    Program& winner = first_won ? first : second;
+    EXPECT_THAT(OnlyError((first_won ? two : one).Finish(loser)),
+                AllOf(HasSubstr("is the checkpoint folder of"), HasSubstr("stop it first")));
+    EXPECT_TRUE(winner.WaitFor("saved checkpoint")) << winner.Err();
+    EXPECT_TRUE((first_won ? one : two).Advances(10)) << winner.Err();
+    winner.Signal(SIGKILL);
+    winner.Wait();
+  }
+}
+
+TEST(TwoJobsTest, OneOfThemGetsTheFolder) { Race(3); }
+TEST(SlowTwoJobsTest, OneOfThemGetsTheFolder) { Race(100); }
+
+// The supervisor is stopped while all wait for its copy: they go on when its time is over.
+TEST(StoppedSaverTest, TheWorkersGoOnAndTheNextSaveSucceeds) {
+  Sandbox sandbox;
+  sandbox.SetEnv("PASSEL_FAILPOINT", "checkpoint.met:2:stop:" + sandbox.dir().File("stopped"));
+  Program program = sandbox.Start(
+      sandbox.Train(With(kEndlessJob, {"--mode=barrier", "--workers=3", "--save_steps=50",
+                                       "--checkpoint_dir=" + sandbox.dir().path() + "/c"})));
+  for (int look = 0; look < 2000 && !fs::exists(sandbox.dir().File("stopped")); ++look) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  ASSERT_TRUE(sandbox.Advances(200, 20)) << program.Err();
+  program.Signal(SIGCONT);
+  EXPECT_TRUE(program.WaitFor("no checkpoint was saved to")) << program.Err();
+  EXPECT_THAT(program.Err(), HasSubstr("the workers went on before this was done"));
+  const std::int64_t before = WholeStep(sandbox.dir().path() + "/c");
+  const Outcome end = sandbox.Interrupt(program);
+  EXPECT_GT(WholeStep(sandbox.dir().path() + "/c"), before) << end.err;
+}
+
+// A worker that is stopped while all meet holds up neither the end of the job nor its last values.
+TEST(StoppedSaverTest, AJobWithAStoppedWorkerEndsInTime) {
+  for (const std::string mode : {"barrier", "hogwild"}) {
+    SCOPED_TRACE(mode);
+    Sandbox sandbox;
+    const std::string folder = sandbox.dir().path() + "/c";
+    Program program = sandbox.Start(sandbox.Train(
+        With(kEndlessJob, {"--mode=" + mode, "--save_steps=20", "--grace=4",
+                           "--checkpoint_consistent", "--checkpoint_dir=" + folder})));
+    ASSERT_TRUE(program.WaitFor("saved checkpoint")) << program.Err();
+    ASSERT_NE(sandbox.TaskPid("worker", 1), 0);
+    ::kill(sandbox.TaskPid("worker", 1), SIGSTOP);
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    program.Signal(SIGTERM);
+    const Outcome end = sandbox.Finish(program, 8);
+    EXPECT_EQ(end.code, 143) << end.err;
+    EXPECT_GE(WholeStep(folder), 0) << end.err;
+    EXPECT_EQ(sandbox.Leftovers(), "");
+  }
+}
+
+// PASSEL_TEST_SIGNALS: how many.
+TEST(SlowSignalledSaverTest, AtAnyTimeAJobEndsWithWhatItHas) {
+  const char* const asked = std::getenv("PASSEL_TEST_SIGNALS");
+  const int signals = asked != nullptr ? std::atoi(asked) : 100;
+  const std::uint64_t seed = TestSeed();
+  std::mt19937_64 random(seed);
+  const std::vector<std::string> modes = {"hogwild", "locked", "barrier", "replicas", "ssp"};
+  std::map<std::string, std::unique_ptr<Sandbox>> places;
+  std::map<std::string, std::int64_t> newest;
+  for (int turn = 0; turn < signals; ++turn) {
+    const std::string mode = modes[static_cast<std::size_t>(turn) % modes.size()];
+    SCOPED_TRACE(fmt::format("seed {}, turn {}, {}", seed, turn, mode));
+    if (!places.contains(mode)) places[mode] = std::make_unique<Sandbox>();
+    Sandbox& sandbox = *places[mode];
+    const std::string folder = sandbox.dir().path() + "/c";
+    const bool alone = turn % 7 == 3;
+    Program program = sandbox.Start(sandbox.Train(With(
+        kEndlessJob,
+        {"--mode=" + mode, alone ? "--ps=0" : "--ps=2", alone ? "--workers=1" : "--workers=2",
+         "--checkpoint_dir=" + folder, fmt::format("--save_steps={}", turn % 3 == 0 ? 1 : 50)})));
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 1'000'000));
+    program.Signal(turn % 4 == 0 ? SIGHUP : SIGTERM);
+    const Outcome end = sandbox.Finish(program, 25);
+    // Before it listens to signals it ends as any program does.
+    ASSERT_THAT(end.code, AnyOf(143, 1000 + SIGTERM, 1000 + SIGHUP)) << end.err;
+    EXPECT_EQ(end.errors.size(), 0u) << end.err;
+    if (!fs::exists(folder)) continue;
+    const std::int64_t step = WholeStep(folder);
+    ASSERT_GE(step, newest[mode]) << end.err;
+    newest[mode] = std::max<std::int64_t>(0, step);
+    EXPECT_EQ(UnfinishedFiles(folder), "");
+  }
+}
+
+}  // namespace
+}  // namespace passel::testing
