@@ -12,19 +12,15 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <map>
-#include <memory>
-#include <random>
 #include <set>
 #include <sstream>
 #include <string>
 #include <thread>
 
 #include "base/deadline.h"
-#include "base/file.h"
-#include "io/checkpoint_folder.h"
 #include "support/program.h"
 #include "support/sanitized.h"
+#include "support/whole_checkpoints.h"
 
 namespace passel::testing {
 namespace {
@@ -38,29 +34,6 @@ namespace fs = std::filesystem;
 
 const std::vector<std::string> kSmallModel = {"--hidden_units=16", "--batch_size=20"};
 const std::vector<std::string> kEndlessJob = With(kSmallModel, {"--train_steps=100000000"});
-
-// The step of the newest checkpoint, which is whole; -1: none, -2: it is not whole.
-std::int64_t WholeStep(const std::string& folder) {
-  const Result<CheckpointIndex> index = ReadCheckpointIndex(folder);
-  EXPECT_TRUE(index.ok()) << index.status().ToString();
-  if (!index.ok() || index->kept.empty()) return -1;
-  for (const CheckpointIndex::Entry& entry : index->kept) {
-    const Status whole = OpenCheckpoint(folder, entry.name).status();
-    EXPECT_TRUE(whole.ok()) << whole.ToString();
-    if (!whole.ok()) return -2;
-  }
-  return StepOfCheckpoint(index->kept.back().name).value_or(-2);
-}
-
-// Of saves that were begun.
-std::string UnfinishedFiles(const std::string& folder) {
-  std::string names;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename();
-    if (!TargetOfTemporary(name).empty()) names += name + "\n";
-  }
-  return names;
-}
 
 class FaultTest : public ::testing::Test {
  protected:
@@ -293,106 +266,6 @@ TEST_F(ClockTest, WhenItJumpsNothingHappens) {
         Job(With(kSmallModel, {"--mode=" + mode, fmt::format("--train_steps={}", step + 20)})));
     EXPECT_EQ(next.code, 0) << next.err;
     EXPECT_THAT(next.err, HasSubstr(fmt::format("goes on from {}/model.ckpt-{}", Folder(), step)));
-  }
-}
-
-// Two jobs begin in one folder at the same time: one of them trains.
-void Race(int turns) {
-  for (int turn = 0; turn < turns; ++turn) {
-    Sandbox one, two;
-    const std::string folder = "--checkpoint_dir=" + one.dir().path() + "/checkpoints";
-    Program first = one.Start(one.Train(With(kEndlessJob, {folder})));
-    Program second = two.Start(two.Train(With(kEndlessJob, {folder})));
-    const Deadline deadline = Deadline::After(Scaled(20.0));
-    while (first.Running() && second.Running() && !deadline.Expired()) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    }
-    const bool first_won = first.Running();
-    Program& loser = first_won ? second : first;
-    Program& winner = first_won ? first : second;
-    EXPECT_THAT(OnlyError((first_won ? two : one).Finish(loser)),
-                AllOf(HasSubstr("is the checkpoint folder of"), HasSubstr("stop it first")));
-    EXPECT_TRUE(winner.WaitFor("saved checkpoint")) << winner.Err();
-    EXPECT_TRUE((first_won ? one : two).Advances(10)) << winner.Err();
-    winner.Signal(SIGKILL);
-    winner.Wait();
-  }
-}
-
-TEST(TwoJobsTest, OneOfThemGetsTheFolder) { Race(3); }
-TEST(SlowTwoJobsTest, OneOfThemGetsTheFolder) { Race(100); }
-
-// The supervisor is stopped while all wait for its copy: they go on when its time is over.
-TEST(StoppedSaverTest, TheWorkersGoOnAndTheNextSaveSucceeds) {
-  Sandbox sandbox;
-  sandbox.SetEnv("PASSEL_FAILPOINT", "checkpoint.met:2:stop:" + sandbox.dir().File("stopped"));
-  Program program = sandbox.Start(
-      sandbox.Train(With(kEndlessJob, {"--mode=barrier", "--workers=3", "--save_steps=50",
-                                       "--checkpoint_dir=" + sandbox.dir().path() + "/c"})));
-  for (int look = 0; look < 2000 && !fs::exists(sandbox.dir().File("stopped")); ++look) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  ASSERT_TRUE(sandbox.Advances(200, 20)) << program.Err();
-  program.Signal(SIGCONT);
-  EXPECT_TRUE(program.WaitFor("no checkpoint was saved to")) << program.Err();
-  EXPECT_THAT(program.Err(), HasSubstr("the workers went on before this was done"));
-  const std::int64_t before = WholeStep(sandbox.dir().path() + "/c");
-  const Outcome end = sandbox.Interrupt(program);
-  EXPECT_GT(WholeStep(sandbox.dir().path() + "/c"), before) << end.err;
-}
-
-// A worker that is stopped while all meet holds up neither the end of the job nor its last values.
-TEST(StoppedSaverTest, AJobWithAStoppedWorkerEndsInTime) {
-  for (const std::string mode : {"barrier", "hogwild"}) {
-    SCOPED_TRACE(mode);
-    Sandbox sandbox;
-    const std::string folder = sandbox.dir().path() + "/c";
-    Program program = sandbox.Start(sandbox.Train(
-        With(kEndlessJob, {"--mode=" + mode, "--save_steps=20", "--grace=4",
-                           "--checkpoint_consistent", "--checkpoint_dir=" + folder})));
-    ASSERT_TRUE(program.WaitFor("saved checkpoint")) << program.Err();
-    ASSERT_NE(sandbox.TaskPid("worker", 1), 0);
-    ::kill(sandbox.TaskPid("worker", 1), SIGSTOP);
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    program.Signal(SIGTERM);
-    const Outcome end = sandbox.Finish(program, 8);
-    EXPECT_EQ(end.code, 143) << end.err;
-    EXPECT_GE(WholeStep(folder), 0) << end.err;
-    EXPECT_EQ(sandbox.Leftovers(), "");
-  }
-}
-
-// PASSEL_TEST_SIGNALS: how many.
-TEST(SlowSignalledSaverTest, AtAnyTimeAJobEndsWithWhatItHas) {
-  const char* const asked = std::getenv("PASSEL_TEST_SIGNALS");
-  const int signals = asked != nullptr ? std::atoi(asked) : 100;
-  const std::uint64_t seed = TestSeed();
-  std::mt19937_64 random(seed);
-  const std::vector<std::string> modes = {"hogwild", "locked", "barrier", "replicas", "ssp"};
-  std::map<std::string, std::unique_ptr<Sandbox>> places;
-  std::map<std::string, std::int64_t> newest;
-  for (int turn = 0; turn < signals; ++turn) {
-    const std::string mode = modes[static_cast<std::size_t>(turn) % modes.size()];
-    SCOPED_TRACE(fmt::format("seed {}, turn {}, {}", seed, turn, mode));
-    if (!places.contains(mode)) places[mode] = std::make_unique<Sandbox>();
-    Sandbox& sandbox = *places[mode];
-    const std::string folder = sandbox.dir().path() + "/c";
-    const bool alone = turn % 7 == 3;
-    Program program = sandbox.Start(sandbox.Train(With(
-        kEndlessJob,
-        {"--mode=" + mode, alone ? "--ps=0" : "--ps=2", alone ? "--workers=1" : "--workers=2",
-         "--checkpoint_dir=" + folder, fmt::format("--save_steps={}", turn % 3 == 0 ? 1 : 50)})));
-    std::this_thread::sleep_for(std::chrono::microseconds(random() % 1'000'000));
-    program.Signal(turn % 4 == 0 ? SIGHUP : SIGTERM);
-    const Outcome end = sandbox.Finish(program, 25);
-    // Before it listens to signals it ends as any program does.
-    ASSERT_THAT(end.code, AnyOf(143, 1000 + SIGTERM, 1000 + SIGHUP)) << end.err;
-    EXPECT_EQ(end.errors.size(), 0u) << end.err;
-    if (!fs::exists(folder)) continue;
-    const std::int64_t step = WholeStep(folder);
-    ASSERT_GE(step, newest[mode]) << end.err;
-    newest[mode] = std::max<std::int64_t>(0, step);
-    EXPECT_EQ(UnfinishedFiles(folder), "");
   }
 }
 
