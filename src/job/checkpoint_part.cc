@@ -167,8 +167,11 @@ OptimizerWords OptimizerWordsOf(const OptimizerConfig& optimizer) {
 }
 
 CopySource::CopySource(std::vector<const float*> contents, std::size_t floats,
-                       std::size_t block_floats)
-    : contents_(std::move(contents)), floats_(floats), block_floats_(block_floats) {}
+                       std::size_t block_floats, std::vector<bool> mixed)
+    : contents_(std::move(contents)),
+      floats_(floats),
+      block_floats_(block_floats),
+      mixed_(std::move(mixed)) {}
 
 Result<bool> CopySource::ReadBlock(std::size_t block, std::span<float* const> out) {
   PASSEL_CHECK(out.size() == contents_.size(), "the values and all slot variables are asked for");
@@ -177,7 +180,7 @@ Result<bool> CopySource::ReadBlock(std::size_t block, std::span<float* const> ou
   for (std::size_t k = 0; k < out.size(); ++k) {
     std::memcpy(out[k], contents_[k] + begin, size * sizeof(float));
   }
-  return true;
+  return mixed_.empty() || !mixed_[block];
 }
 
 Result<PartWritten> WritePart(const PartOrder& order, const StorePlan& plan,

@@ -65,13 +65,16 @@ class PartSource {
 class CopySource : public PartSource {
  public:
   /// `contents`: the values, then the slot variables, each float[floats], padding included. They
-  /// outlive the source.
-  CopySource(std::vector<const float*> contents, std::size_t floats, std::size_t block_floats);
+  /// outlive the source. `mixed` [blocks]: those that may hold an update that is only half there;
+  /// empty: none.
+  CopySource(std::vector<const float*> contents, std::size_t floats, std::size_t block_floats,
+             std::vector<bool> mixed = {});
   Result<bool> ReadBlock(std::size_t block, std::span<float* const> out) override;
 
  private:
   const std::vector<const float*> contents_;
   const std::size_t floats_, block_floats_;
+  const std::vector<bool> mixed_;
 };
 
 struct PartWritten {

@@ -50,7 +50,7 @@ class LiveSource final : public PartSource {
 
 Status SaveLimits::Check() const {
   if (alive) alive();
-  if (quit.load(std::memory_order_relaxed)) return Cancelled("the job has ended meanwhile");
+  if (quit.load(std::memory_order_relaxed)) return Cancelled("nobody waits for it any more");
   if (!deadline.Expired()) return {};
   return DeadlineExceeded(
       "the time to end is over before it is written: raise --grace, or save more often");
@@ -58,6 +58,20 @@ Status SaveLimits::Check() const {
 
 std::unique_ptr<PartSource> MakeLiveSource(const ShardMemory& memory) {
   return std::make_unique<LiveSource>(memory);
+}
+
+Result<std::vector<bool>> CopyLiveShard(const ShardMemory& memory, const std::vector<float*>& out,
+                                        const SaveLimits& limits) {
+  LiveSource source(memory);
+  std::vector<bool> mixed(memory.num_blocks);
+  std::vector<float*> at(out.size());
+  for (std::size_t block = 0; block < memory.num_blocks; ++block) {
+    PASSEL_RETURN_IF_ERROR(limits.Check());
+    for (std::size_t k = 0; k < out.size(); ++k) at[k] = out[k] + memory.BlockBegin(block);
+    PASSEL_ASSIGN_OR_RETURN(const bool whole, source.ReadBlock(block, at));
+    mixed[block] = !whole;
+  }
+  return mixed;
 }
 
 std::unique_ptr<PartSource> MakeCheckedSource(std::unique_ptr<PartSource> source,
