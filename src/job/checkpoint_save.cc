@@ -74,7 +74,7 @@ class OneSave {
 
   Status CopyAtOneStep();
   Status CopyLive();
-  Sources MakeSources() const;
+  Sources MakeSources(bool settled) const;
   SaveLimits LimitsOf(std::size_t part) const;
   Status Write(bool exact);
   Status WriteParts(bool exact, const Sources& sources);
@@ -180,12 +180,14 @@ SaveLimits OneSave::LimitsOf(std::size_t part) const {
   return limits;
 }
 
-OneSave::Sources OneSave::MakeSources() const {
+OneSave::Sources OneSave::MakeSources(bool settled) const {
   Sources sources;
   for (std::size_t s = 0; s < job_.shards.size(); ++s) {
     const ShardMemory& shard = job_.shards[s];
     std::unique_ptr<PartSource> source;
-    if (copies_.empty()) {
+    if (copies_.empty() && settled) {  // nobody changes them
+      source = std::make_unique<CopySource>(ContentsOf(shard), shard.floats, shard.block_floats);
+    } else if (copies_.empty()) {
       source = MakeLiveSource(shard);
     } else {
       source = std::make_unique<CopySource>(copies_[s].read(), shard.floats, shard.block_floats,
@@ -198,7 +200,7 @@ OneSave::Sources OneSave::MakeSources() const {
 
 Status OneSave::Write(bool exact) {
   const int parts = static_cast<int>(job_.shards.size());
-  Status written = WriteParts(exact, MakeSources());
+  Status written = WriteParts(exact, MakeSources(/*settled=*/exact));
   Failpoint("checkpoint.written");
   if (written.ok()) written = folder_.Commit(step_, parts, WallSeconds(), /*best=*/false);
   if (written.ok()) {

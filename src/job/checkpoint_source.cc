@@ -3,6 +3,7 @@
 #include <chrono>
 #include <utility>
 
+#include "optim/update_kernels.h"
 #include "store/shard_reader.h"
 
 namespace passel::job {
@@ -15,15 +16,16 @@ class CheckedSource final : public PartSource {
   CheckedSource(std::unique_ptr<PartSource> source, const ShardMemory& shape, SaveLimits limits)
       : source_(std::move(source)), shape_(shape), limits_(std::move(limits)) {}
   Result<bool> ReadBlock(std::size_t block, std::span<float* const> out) override {
-    PASSEL_RETURN_IF_ERROR(limits_.Check());
     const Result<bool> exact = source_->ReadBlock(block, out);
     if (!exact.ok()) return exact;
-    float sum = 0;  // stays 0, or is NaN
-    for (const float value : std::span(out[0], shape_.BlockSize(block))) sum += value * 0.0F;
-    if (sum != 0) {
-      return Diverged("the variables have values that are not finite: lower --learning_rate");
-    }
+    PASSEL_RETURN_IF_ERROR(CheckPiece({out[0], shape_.BlockSize(block)}));
     return exact;
+  }
+  const Whole* whole() const override { return source_->whole(); }
+  Status CheckPiece(std::span<const float> values) override {
+    PASSEL_RETURN_IF_ERROR(limits_.Check());
+    if (AllFinite(values.data(), values.size())) return {};
+    return Diverged("the variables have values that are not finite: lower --learning_rate");
   }
 
  private:

@@ -256,12 +256,18 @@ TEST(CheckpointTest, ASecondSignalEndsTheLastSaveAndTheFormerCheckpointStays) {
   const auto train =
       sandbox.Train(With(kSmall, {"--ps=2", "--train_steps=100000000", "--save_steps=100",
                                   "--checkpoint_dir=" + Folder(sandbox)}));
-  sandbox.SetEnv("PASSEL_FAILPOINT", "checkpoint.end:1:sleep1500");
+  sandbox.SetEnv("PASSEL_FAILPOINT", "checkpoint.end:1:stop");
   Program program = sandbox.Start(train);
   ASSERT_TRUE(program.WaitFor("saved checkpoint")) << program.Err();
   program.Signal(SIGINT);
-  std::this_thread::sleep_for(Scaled(0.7));
+  const std::string stat = fmt::format("/proc/{}/stat", program.pid());
+  const Deadline limit = Deadline::After(Scaled(20.0));
+  while (ReadText(stat).find(") T ") == std::string::npos) {  // it is about to save
+    ASSERT_FALSE(limit.Expired()) << program.Err();
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
   program.Signal(SIGINT);
+  program.Signal(SIGCONT);
   const Outcome end = sandbox.Finish(program);
   EXPECT_EQ(end.code, 130) << end.err;
   EXPECT_THAT(end.err, HasSubstr("the last checkpoint was not saved to"));
