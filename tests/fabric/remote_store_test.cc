@@ -339,8 +339,8 @@ TEST(RemoteStore, AWorkerThatIsGoneIsTakenForDeadAfterTheGrace) {
 TEST(RemoteStore, AnotherPlanIsRefused) {
   RemoteHost host(TestPlan(Mode::kHogwild, 1, 1, Sgd(1.0)));
   const StorePlan other = TestPlan(Mode::kHogwild, 1, 1, Sgd(2.0));
-  const auto opened =
-      fabric::OpenRemoteStore(other, 0, {[&](Deadline) { return host.ps(0).Connect(); }}, {});
+  const auto opened = fabric::OpenRemoteStore(
+      other, 0, {[&](Deadline deadline) { return host.ps(0).Connect(0, deadline); }}, {});
   EXPECT_EQ(opened.status().code(), Code::kFailedPrecondition) << opened.status().ToString();
 }
 
