@@ -36,7 +36,7 @@ struct ControlOptions {
   std::chrono::nanoseconds stall_limit = std::chrono::seconds(5);
   HostResolver resolver = ResolveBySystem;
   /// Called once, from the thread of the connection, when the other side is gone; not when this
-  /// side ends it. It must not destroy the connection.
+  /// side ends it. It must neither destroy the connection nor use its connector.
   std::function<void(const Status& why)> gone;
 };
 

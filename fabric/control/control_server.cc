@@ -87,14 +87,15 @@ class ControlServer::Loop {
 
   // A guest that has not been let in. False: it goes.
   bool Welcome(ControlGuest& guest, bool readable) {
-    if (!readable) {
+    Result<bool> known = false;
+    if (readable) known = guest.Advance();
+    if (known.ok() && *known) return LetIn(guest);
+    if (known.ok()) {
       if (!guest.limit().Expired()) return true;
       unfinished_.Count();
       last_unfinished_ = guest.from();
       return false;
     }
-    const Result<bool> known = guest.Advance();
-    if (known.ok()) return !*known || LetIn(guest);
     const Code code = known.status().code();
     if (code == Code::kPermissionDenied || code == Code::kFailedPrecondition) {
       failures_.Failed(guest.network());

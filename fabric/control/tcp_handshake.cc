@@ -165,7 +165,8 @@ Status TcpServerHandshake::Read(const HelloBytes& hello) {
     return PermissionDenied("it is no task");
   }
   claim_ = {job_id_, static_cast<Role>(hello[kRoleAt]), static_cast<int>(index)};
-  if (!fresh_.SecretWith(KeyIn<kHelloKeyAt>(hello), &secret_)) {
+  fresh_.emplace();
+  if (!fresh_->SecretWith(KeyIn<kHelloKeyAt>(hello), &secret_)) {
     return PermissionDenied("its key is none");
   }
   return {};
@@ -180,7 +181,7 @@ AnswerBytes TcpServerHandshake::Answer(const HelloBytes& hello, Status* status) 
     return answer;
   }
   answer[kOpenAt] = key_.insecure_no_auth;
-  std::ranges::copy(fresh_.public_half(), answer.begin() + kAnswerKeyAt);
+  std::ranges::copy(fresh_->public_half(), answer.begin() + kAnswerKeyAt);
   said_ = Text(Text(hello), Text(answer).substr(0, kProofAt));
   const KeyedHash proof = HashWith(TokenOf(key_), job_id_, Text(kServerProof, said_));
   std::ranges::copy(proof, answer.begin() + kProofAt);

@@ -28,6 +28,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -115,7 +116,7 @@ class TcpServerHandshake {
 
   const DoorKey key_;
   const std::string job_id_;
-  const FreshKey fresh_;
+  std::optional<FreshKey> fresh_;  // made for a hello that is one
   Claim claim_;
   std::string said_;    // hello and answer
   std::string secret_;  // that the fresh keys give

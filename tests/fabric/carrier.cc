@@ -16,7 +16,8 @@ namespace {
 
 class TcpConnectors {
  public:
-  explicit TcpConnectors(bool ipv6) : two_(TwoHosts::Get()), ipv6_(ipv6) {
+  TcpConnectors(bool ipv6, TcpRoute route)
+      : two_(TwoHosts::Get()), ipv6_(ipv6), route_(std::move(route)) {
     Result<JobToken> token = JobToken::ReadOrCreate(token_path_);
     PASSEL_CHECK(token.ok(), token.status().message().c_str());
     token_ = *token;
@@ -39,6 +40,14 @@ class TcpConnectors {
       if (!made) {
         fabric::ControlOptions options;
         options.address = {Host(), port};
+        if (route_) {
+          options.address.host = "through what stands between";
+          options.resolver = [this](const HostPort& there) -> Result<std::vector<TcpAddress>> {
+            PASSEL_ASSIGN_OR_RETURN(const TcpAddress ps,
+                                    TcpAddress::FromNumbers(Host(), there.port));
+            return std::vector<TcpAddress>{route_(ps)};
+          };
+        }
         options.peer_index = shard;
         options.key.token = token_;
         options.me.job_id = "fabric";
@@ -59,6 +68,7 @@ class TcpConnectors {
 
   TwoHosts* const two_;
   const bool ipv6_;
+  const TcpRoute route_;
   test::TempDir dir_;
   const std::string token_path_ = dir_.path() + "/token";
   JobToken token_;
@@ -68,8 +78,8 @@ class TcpConnectors {
 
 }  // namespace
 
-std::shared_ptr<const Carrier> MakeTcpCarrier(bool ipv6) {
-  const auto connectors = std::make_shared<TcpConnectors>(ipv6);
+std::shared_ptr<const Carrier> MakeTcpCarrier(bool ipv6, const TcpRoute& route) {
+  const auto connectors = std::make_shared<TcpConnectors>(ipv6, route);
   const auto carrier = std::make_shared<Carrier>();
   carrier->arguments = connectors->Arguments();
   carrier->connect = [connectors](int shard, int worker, const std::vector<std::uint8_t>& told,

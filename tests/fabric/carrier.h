@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/tcp_socket.h"
 #include "fabric/pipe.h"
 
 namespace passel::testing {
@@ -25,7 +26,9 @@ struct Carrier {
 
 /// None: a pair of Unix sockets for each pipe.
 std::shared_ptr<const Carrier> CarrierOfTests();
+/// Where to connect to, for a ps that listens there: what stands between.
+using TcpRoute = std::function<TcpAddress(const TcpAddress& ps)>;
 /// The ps on the other of two hosts, or at least at the other end of TCP.
-std::shared_ptr<const Carrier> MakeTcpCarrier(bool ipv6 = false);
+std::shared_ptr<const Carrier> MakeTcpCarrier(bool ipv6 = false, const TcpRoute& route = {});
 
 }  // namespace passel::testing

@@ -276,24 +276,41 @@ TEST_F(Control, PipesCarryMessagesOfAnySize) {
             Code::kDeadlineExceeded);
 }
 
-TEST_F(Control, PipeOfNobodyIsRefused) {
+TEST_F(Control, ConnectorFindsAServerThatCameBack) {
   Start();
-  auto first = Open(Options(0));
-  ASSERT_TRUE(first.ok());
-  // A server that was started again knows none of its former connections.
   const std::uint16_t port = server_->addresses()[0].port();
-  fabric::Connector connector = fabric::MakeTcpConnector(Options(1));
+  const fabric::Connector connector = fabric::MakeTcpConnector(Options(1));
   ASSERT_TRUE(connector(Deadline::After(kLate)).ok());
+  EXPECT_NE(doorman_.AwaitPipe(), nullptr);
   server_.reset();
   Start([&](ControlServerOptions& options) { options.port = port; });
-  // The connector makes a control connection where it has lost its own.
-  const Deadline deadline = Deadline::After(kLate);
-  for (;;) {
-    const auto pipe = connector(Deadline::After(kLate));
-    if (pipe.ok()) break;
-    ASSERT_FALSE(deadline.Expired()) << pipe.status().ToString();
+  Status status = Unavailable("not yet");
+  for (const Deadline deadline = Deadline::After(kLate); !status.ok() && !deadline.Expired();) {
+    status = connector(Deadline::After(kLate)).status();
   }
-  EXPECT_EQ(doorman_.present(), 1u);
+  EXPECT_TRUE(status.ok()) << status.ToString();
+  EXPECT_NE(doorman_.AwaitPipe(), nullptr);
+}
+
+// It answers to the same name, and knows none of the connections of the one before.
+TEST_F(Control, PipeOfAnUnknownConnectionIsRefused) {
+  Start();
+  const std::unique_ptr<fabric::ControlServer> before = std::move(server_);
+  std::atomic<bool> moved{false};
+  ControlOptions options = OptionsTo(before->addresses()[0], 1);
+  Start();
+  options.address.host = "ps.example";
+  options.resolver = [&](const HostPort&) -> Result<std::vector<TcpAddress>> {
+    return std::vector<TcpAddress>{(moved ? server_ : before)->addresses()[0]};
+  };
+  const fabric::Connector connector = fabric::MakeTcpConnector(options);
+  ASSERT_TRUE(connector(Deadline::After(kLate)).ok());
+  moved = true;
+  const auto refused = connector(Deadline::After(kLate));
+  EXPECT_EQ(refused.status().code(), Code::kNotFound);
+  EXPECT_THAT(refused.status().message(), HasSubstr("worker/1 has no control connection to ps/0"));
+  const auto again = connector(Deadline::After(kLate));
+  EXPECT_TRUE(again.ok()) << again.status().ToString();
 }
 
 TEST_F(Control, PipeThatStandsStillInAMessageEnds) {
