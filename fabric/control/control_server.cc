@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <list>
 #include <random>
+#include <utility>
 
 #include "base/log.h"
 #include "fabric/control/control_guest.h"
@@ -142,9 +143,15 @@ class ControlServer::Loop {
           fmt::format("{} has no control connection to {}", peer.Name(), options_.me.Name())));
       return false;
     }
+    std::erase_if(owner->pipes, [](const auto& pipe) { return pipe.expired(); });
+    if (std::cmp_greater_equal(owner->pipes.size(), options_.most_pipes)) {
+      guest.Refuse(ResourceExhausted(fmt::format("{} has {} pipes to {}, and may have {}",
+                                                 peer.Name(), owner->pipes.size(),
+                                                 options_.me.Name(), options_.most_pipes)));
+      return false;
+    }
     mine.life = peer.life;
     if (!guest.Accept(mine, options_.lease).ok()) return false;
-    std::erase_if(owner->pipes, [](const auto& pipe) { return pipe.expired(); });
     owner->pipes.push_back(guest.channel());
     handler_.Serve(peer.life, peer, std::make_unique<TcpPipe>(guest.channel()));
     return false;

@@ -56,6 +56,7 @@ struct ControlServerOptions {
   int most_pending = 64;
   int most_pending_of_address = 32;
   int failures_per_second = 3;  ///< of one address
+  int most_pipes = 32;          ///< of one control connection, at a time
 };
 
 class ControlServer {

@@ -313,6 +313,20 @@ TEST_F(Control, PipeOfAnUnknownConnectionIsRefused) {
   EXPECT_TRUE(again.ok()) << again.status().ToString();
 }
 
+TEST_F(Control, PipesOfOneConnectionAreCounted) {
+  Start([](ControlServerOptions& options) { options.most_pipes = 2; });
+  auto connection = Open(Options());
+  ASSERT_TRUE(connection.ok()) << connection.status().ToString();
+  auto first = (*connection)->MakePipe(Deadline::After(kLate));
+  auto second = (*connection)->MakePipe(Deadline::After(kLate));
+  ASSERT_TRUE(first.ok() && second.ok());
+  const auto third = (*connection)->MakePipe(Deadline::After(kLate));
+  EXPECT_EQ(third.status().code(), Code::kResourceExhausted);
+  EXPECT_THAT(third.status().message(), HasSubstr("worker/0 has 2 pipes to ps/0, and may have 2"));
+  EXPECT_NE(doorman_.AwaitPipe(), nullptr);  // and it is gone at once
+  EXPECT_TRUE((*connection)->MakePipe(Deadline::After(kLate)).ok());
+}
+
 TEST_F(Control, PipeThatStandsStillInAMessageEnds) {
   Start();
   TcpFaultProxy proxy(server_->addresses()[0]);
