@@ -70,6 +70,11 @@ Result<std::unique_ptr<Channel>> Introduce(const ControlOptions& options, const 
 Result<std::unique_ptr<Channel>> Dial(const ControlOptions& options, const TaskFacts& me,
                                       Deadline deadline, TaskFacts* peer) {
   PASSEL_RETURN_IF_ERROR(options.key.Check());
+  if (me.index < 0 || me.index > kMaxIndex || me.job_id.size() > kMaxJobId) {
+    return InvalidArgument(fmt::format(
+        "{} of job {} is no task: an index is 0 to {}, and a job id has at most {} characters",
+        me.Name(), me.job_id, kMaxIndex, kMaxJobId));
+  }
   const auto dial = [&]() -> Result<std::unique_ptr<Channel>> {
     PASSEL_ASSIGN_OR_RETURN(const std::vector<TcpAddress> addresses,
                             LookUp(options.address, deadline, options.resolver));

@@ -45,9 +45,9 @@ std::optional<std::vector<std::uint8_t>> BytesOf(std::string_view hex) {
 }  // namespace
 
 void JsonMembers(auto& members, JsonPart<TaskFacts> auto& facts) {
-  members("job", facts.job_id, 48);
+  members("job", facts.job_id, kMaxJobId);
   members.Named("role", facts.role, RoleName, ParseRole);
-  members("index", facts.index, 99'999);
+  members("index", facts.index, kMaxIndex);
   members.Named("purpose", facts.purpose, PurposeName, ParsePurpose);
   members.OrDefault("life", facts.life);
   members.OrDefault("wire", facts.wire, 65'535);

@@ -42,7 +42,8 @@ struct TaskFacts {
   std::string Name() const;
 };
 
-inline constexpr std::size_t kMaxAddressBytes = 512, kMaxTags = 64;
+inline constexpr int kMaxIndex = 99'999;
+inline constexpr std::size_t kMaxJobId = 48, kMaxAddressBytes = 512, kMaxTags = 64;
 
 /// How a fact of one task goes with that of the other.
 enum class Rule {

@@ -95,6 +95,11 @@ TEST_F(Control, WhatMayNotDifferIsSaidToWhoHasTheToken) {
   EXPECT_THAT(refused.status().message(),
               AllOf(HasSubstr("worker/2"), HasSubstr("0000000000000062"),
                     HasSubstr("0000000000000063"), HasSubstr("--ps_hosts")));
+  for (const int index : {-1, 100'000}) {
+    const auto nobody = Open(Options(index));
+    EXPECT_EQ(nobody.status().code(), Code::kInvalidArgument);
+    EXPECT_THAT(nobody.status().message(), HasSubstr("worker/" + std::to_string(index)));
+  }
   options = Options();
   options.peer_index = 1;
   EXPECT_THAT(Open(options).status().message(), HasSubstr("it is ps/0 of job job"));
