@@ -26,6 +26,7 @@ constexpr std::string_view kEnding = ".safetensors";
 constexpr const char* kIndexFile = "checkpoint";
 constexpr const char* kBestFile = "best";
 constexpr const char* kOwnerFile = ".owner";
+constexpr std::size_t kMaxJobWord = 512;
 constexpr std::size_t kMaxIndexBytes = std::size_t{1} << 20;
 
 std::string Join(const std::string& folder, std::string_view name) {
@@ -82,7 +83,7 @@ Result<std::optional<CheckpointIndex>> ReadIndex(const std::string& path) {
 
 // A file that stays, so that its lock is one that all see: POSIX locks work on NFS and go when the
 // process does, even by kill -9.
-Result<FileDescriptor> BecomeOwner(const std::string& folder) {
+Result<FileDescriptor> BecomeOwner(const std::string& folder, std::string_view job) {
   const std::string path = Join(folder, kOwnerFile);
   FileDescriptor fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
   if (!fd.valid()) return ErrnoStatus(errno, fmt::format("cannot open {}", path));
@@ -93,17 +94,24 @@ Result<FileDescriptor> BecomeOwner(const std::string& folder) {
     if (errno != EAGAIN && errno != EACCES) {
       return ErrnoStatus(errno, fmt::format("cannot lock {}", path));
     }
-    std::array<char, 128> who = {};
-    const ssize_t got = ::pread(fd.get(), who.data(), who.size() - 1, 0);
+    std::array<char, 1024> text = {};
+    const ssize_t got = ::pread(fd.get(), text.data(), text.size(), 0);
+    const std::string_view said(text.data(), static_cast<std::size_t>(std::max<ssize_t>(0, got)));
+    const std::size_t line = said.find('\n');
+    const std::string who =
+        said.empty() ? "another job" : Printable(said.substr(0, std::min(line, said.size())), 128);
+    if (!job.empty() && line != said.npos && said.substr(line + 1) == job) {
+      return Unavailable(fmt::format(
+          "{} is still the checkpoint folder of {}, another life of this job", folder, who));
+    }
     return AlreadyExists(fmt::format(
         "{} is the checkpoint folder of {}, which is running: stop it first, or name another",
-        folder,
-        got > 0 ? Printable(std::string_view(who.data(), static_cast<std::size_t>(got)), 128)
-                : "another job"));
+        folder, who));
   }
   std::array<char, 256> host = {};
   (void)::gethostname(host.data(), host.size() - 1);
-  const std::string who = fmt::format("process {} on {}", ::getpid(), host.data());
+  const std::string who =
+      fmt::format("process {} on {}\n{}", ::getpid(), host.data(), job.substr(0, kMaxJobWord));
   if (::ftruncate(fd.get(), 0) != 0 ||
       ::pwrite(fd.get(), who.data(), who.size(), 0) != static_cast<ssize_t>(who.size())) {
     return ErrnoStatus(errno, fmt::format("cannot write {}", path));
@@ -168,12 +176,13 @@ CheckpointFolder::CheckpointFolder(std::string path, const KeepPolicy& policy, F
     : path_(std::move(path)), policy_(policy), ops_(&ops) {}
 
 Result<CheckpointFolder> CheckpointFolder::Own(const std::string& path, const KeepPolicy& policy,
-                                               double now, FileOps& ops) {
+                                               double now, FileOps& ops,
+                                               std::string_view job) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
   if (error) return ErrnoStatus(error.value(), fmt::format("cannot make the folder {}", path));
   CheckpointFolder folder(path, policy, ops);
-  PASSEL_ASSIGN_OR_RETURN(folder.owner_, BecomeOwner(path));
+  PASSEL_ASSIGN_OR_RETURN(folder.owner_, BecomeOwner(path, job));
   PASSEL_ASSIGN_OR_RETURN(folder.index_, ReadCheckpointIndex(path));
   if (folder.index_.last_preserved == 0) folder.index_.last_preserved = now;
   PASSEL_ASSIGN_OR_RETURN(const std::vector<std::string> files, FilesIn(path));

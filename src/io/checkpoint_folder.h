@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/file.h"
@@ -62,10 +63,12 @@ struct KeepPolicy {
 class CheckpointFolder {
  public:
   /// Makes the folder if there is none, and becomes its owner; what saves that were killed have
-  /// left unfinished is deleted. `now`: WallSeconds(). Errors: kAlreadyExists, naming the owner, if
-  /// a process owns it that lives; kDataLoss for a broken index; those of the system.
+  /// left unfinished is deleted. `now`: WallSeconds(). `job`: a word of at most 512 bytes that all
+  /// lives of one job have, and no other job; "": none. Errors: kAlreadyExists, naming the owner, if
+  /// a process owns it that lives; kUnavailable if that said the same `job`; kDataLoss for a broken
+  /// index; those of the system.
   static Result<CheckpointFolder> Own(const std::string& path, const KeepPolicy& policy, double now,
-                                      FileOps& ops = FileOps::Real());
+                                      FileOps& ops = FileOps::Real(), std::string_view job = {});
 
   const std::string& path() const { return path_; }
   const CheckpointIndex& index() const { return index_; }

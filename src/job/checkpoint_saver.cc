@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/memory_file.h"
 #include "base/nvtx.h"
+#include "cluster/patience.h"
 #include "job/first_values.h"
 #include "job/saved_values.h"
 #include "optim/update_kernels.h"
@@ -38,6 +39,8 @@ constexpr std::chrono::milliseconds kRenewEvery{200};
 constexpr std::chrono::seconds kBlockLimit{2};
 // After a save that failed, doubled with each.
 constexpr std::chrono::seconds kPauseAfterError{2}, kMostPauseAfterError{300};
+// Of a folder's owner that is another life of the job.
+constexpr std::chrono::seconds kFormerLifeLimit{10};
 // Of one save; slow disks take minutes.
 constexpr std::chrono::hours kSaveLimit{1};
 
@@ -48,6 +51,24 @@ std::string NewSaveWord() {
 
 std::string Joined(const std::string& folder, const std::string& name) {
   return folder.ends_with('/') ? folder + name : folder + "/" + name;
+}
+
+Result<CheckpointFolder> OwnFolder(const JobConfig& config) {
+  const CheckpointConfig& c = config.checkpoints;
+  const auto limit = std::min<std::chrono::nanoseconds>(
+      kFormerLifeLimit, std::chrono::nanoseconds(config.start_wait_ns));
+  Patience patience(Deadline::After(limit));
+  for (bool told = false;; told = true) {
+    Result<CheckpointFolder> folder =
+        CheckpointFolder::Own(c.folder, c.keep, WallSeconds(), FileOps::Real(), c.job);
+    if (folder.status().code() != Code::kUnavailable) return folder;
+    const std::string& why = folder.status().message();
+    if (!told && limit.count() > 0) LogInfo("{}: waiting for its end", why);
+    if (patience.Again(std::chrono::milliseconds(50))) continue;
+    return DeadlineExceeded(fmt::format(
+        "{}, which has not ended within {:g} s: end it, then start this again", why,
+        ToSeconds(limit)));
+  }
 }
 
 // The thread that calls gives way to those who train.
@@ -183,9 +204,7 @@ Result<std::unique_ptr<CheckpointSaver>> CheckpointSaver::Open(const JobConfig& 
   std::unique_ptr<CheckpointSaver> saver(new CheckpointSaver(config, settings, plan, data));
   const CheckpointConfig& checkpoints = config.checkpoints;
   if (!checkpoints.folder.empty()) {
-    PASSEL_ASSIGN_OR_RETURN(
-        CheckpointFolder folder,
-        CheckpointFolder::Own(checkpoints.folder, checkpoints.keep, WallSeconds()));
+    PASSEL_ASSIGN_OR_RETURN(CheckpointFolder folder, OwnFolder(config));
     saver->folder_.emplace(std::move(folder));
     if (begun) {
       const auto& kept = saver->folder_->index().kept;
@@ -311,6 +330,18 @@ Status CheckpointSaver::End(AtEnd at_end, Deadline deadline, const std::function
   thread_.join();
   quit_.store(false, std::memory_order_relaxed);
   alive_ = alive;
+  return SaveLast(at_end, deadline);
+}
+
+Status CheckpointSaver::SaveOnce(std::vector<ShardMemory> shards, const WorkerNames& names,
+                                 std::optional<AtEnd> at_end, Deadline deadline) {
+  if (!folder_) return {};
+  shards_ = std::move(shards);
+  names_ = names;
+  return SaveLast(at_end, deadline);
+}
+
+Status CheckpointSaver::SaveLast(std::optional<AtEnd> at_end, Deadline deadline) {
   const Status saved = Step() == saved_step_ ? Status() : Save(at_end, deadline);
   if (saved.ok()) return {};
   return saved.WithContext(

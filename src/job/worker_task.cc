@@ -7,15 +7,19 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <filesystem>
 #include <memory>
 #include <optional>
+#include <thread>
 
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "base/nvtx.h"
 #include "base/subprocess.h"
+#include "io/checkpoint_folder.h"
 #include "job/checkpoint_saver.h"
+#include "job/checkpoint_settings.h"
 #include "job/devices.h"
 #include "job/exit_code.h"
 #include "job/first_values.h"
@@ -38,6 +42,9 @@ constexpr std::chrono::seconds kShadowLimit{60};
 
 // For the last checkpoint. Kubernetes waits 30 s after SIGTERM.
 constexpr std::chrono::seconds kSaveLimit{600}, kSaveLimitWhenAsked{20};
+
+// Until a worker looks again whether the chief has gone back to a checkpoint.
+constexpr std::chrono::milliseconds kLostPause{200};
 
 int ExitCodeOfSignal(int signal) { return signal == SIGINT ? kExitInterrupted : kExitRestartMe; }
 
@@ -113,6 +120,7 @@ class WorkerTask {
       // A ps died while we spoke to it: its next life, or an error in time, answers.
       if (status.code() != Code::kUnavailable || start.Expired()) return status;
       job_.reset();
+      if (values_lost_) std::this_thread::sleep_for(kLostPause);
     }
     if (task_.flags.existing_servers) {
       for (int ps = 0; ps < options_.num_shards; ++ps) {
@@ -143,14 +151,52 @@ class WorkerTask {
     // What is wrong with them is said before the job begins.
     if (task_.is_chief && !task_.flags.supervised && !checkpoints_) {
       PASSEL_ASSIGN_OR_RETURN(checkpoints_,
-                              CheckpointSaver::Open(config_, task_.job, plan, about_data_,
-                                                    /*begun=*/HaveValues()));
+                              OpenCheckpoints(plan, /*begun=*/HaveValues()));
     }
     Result<std::unique_ptr<ParameterStore>> opened = job_->Open(plan);
-    // Here that is no wrong input: training has failed for good.
-    if (opened.status().code() == Code::kDataLoss) return Internal(opened.status().message());
+    if (opened.status().code() == Code::kDataLoss) return GoBack(plan, opened.status());
     PASSEL_ASSIGN_OR_RETURN(store_, std::move(opened));
     return {};
+  }
+
+  Result<std::unique_ptr<CheckpointSaver>> OpenCheckpoints(const StorePlan& plan, bool begun) {
+    config_.checkpoints.job = task_.job_id;
+    return CheckpointSaver::Open(config_, task_.job, plan, about_data_, begun);
+  }
+
+  // A ps has lost its values, others have not. From a checkpoint all begin anew, in new arenas; a
+  // worker that was left in the old ones would be refused. kUnavailable: attach again. Without a
+  // checkpoint it is no wrong input, but training has failed for good.
+  Status GoBack(const StorePlan& plan, const Status& loss) {
+    const Result<CheckpointIndex> index = ReadCheckpointIndex(config_.checkpoints.folder);
+    const bool saved = !config_.checkpoints.folder.empty() && index.ok() && !index->kept.empty();
+    if (task_.flags.supervised || !saved) {
+      return Internal(fmt::format(
+          "{}: end all tasks of this job and start it anew; with --checkpoint_dir it would go back "
+          "to its newest checkpoint by itself",
+          loss.message()));
+    }
+    if (!task_.is_chief) {
+      if (!values_lost_) {
+        LogWarning("{}: waiting for the chief, {}, to go back to a checkpoint", loss.message(),
+                   task_.Names().chief_name);
+      }
+      values_lost_ = true;
+      return Unavailable(fmt::format("{}, and the chief, {}, has not gone back to a checkpoint",
+                                     loss.message(), task_.Names().chief_name));
+    }
+    // What it was told to begin with is older than what it has saved since.
+    config_.checkpoints.resume = kResumeAuto;
+    checkpoints_.reset();
+    PASSEL_ASSIGN_OR_RETURN(checkpoints_, OpenCheckpoints(plan, /*begun=*/false));
+    const std::int64_t before = job_->StepsLeft(), step = checkpoints_->resumed_step();
+    PASSEL_RETURN_IF_ERROR(job_->Renew(plan));
+    LogWarning(
+        "{}: all ps go back from global step {} to {} ({}), which costs {} updates",
+        loss.message(), before, step,
+        std::filesystem::path(checkpoints_->resume_from()).filename().string(),
+        std::max<std::int64_t>(0, before - step));
+    return Unavailable("the arenas are made anew");
   }
 
   // The chief writes the first values, the others wait for them.
@@ -329,6 +375,7 @@ class WorkerTask {
   bool server_told_ = false;
   std::string about_data_;  // ToJson(JobData); empty under a supervisor
   std::unique_ptr<shm::AttachedJob> job_;
+  bool values_lost_ = false;                      // of a ps; the chief goes back to a checkpoint
   Status not_saved_;                              // the last checkpoint
   std::unique_ptr<CheckpointSaver> checkpoints_;  // of the chief; null under a supervisor
   std::unique_ptr<ParameterStore> store_;
