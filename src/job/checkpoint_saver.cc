@@ -23,6 +23,7 @@
 #include "store/shard_reader.h"
 #include "store/shard_snapshot.h"
 #include "train/checkpoint_set.h"
+#include "train/worker_loop.h"
 
 namespace passel::job {
 namespace {
@@ -126,6 +127,26 @@ class LiveSource : public PartSource {
  private:
   const ShardReader reader_;
 };
+
+// Why nothing is left to train after `saved`; "" if something is.
+std::string WhyFinished(const JobConfig& config, const StorePlan& plan, const JobProgress& saved) {
+  WorkerOptions options = config.worker;
+  if (options.train_steps != kNoStepLimit && saved.global_step >= options.train_steps) {
+    return fmt::format("its global step {} is not below --train_steps {}", saved.global_step,
+                       options.train_steps);
+  }
+  options.num_workers = plan.num_workers;
+  if (saved.workers.size() < static_cast<std::size_t>(plan.num_workers)) return {};
+  for (int k = 0; k < plan.num_workers; ++k) {
+    const std::int64_t limit = LocalStepLimit(options, config.examples, k);
+    const std::uint64_t made = saved.workers[static_cast<std::size_t>(k)].local_steps;
+    if (limit == kNoStepLimit || made < static_cast<std::uint64_t>(limit)) return {};
+  }
+  return fmt::format("each worker has made the steps of {}",
+                     options.epochs == kNoStepLimit
+                         ? fmt::format("--local_steps {}", options.local_steps)
+                         : fmt::format("--epochs {}", options.epochs));
+}
 
 std::vector<const float*> ContentsOf(const ShardMemory& memory) {
   std::vector<const float*> contents = {memory.values};
@@ -252,12 +273,11 @@ Status CheckpointSaver::ChooseBeginning() {
   for (const JobProgress::Worker& worker : from.saved().workers) {
     resumed_local_steps_ += worker.local_steps;
   }
-  const std::int64_t target = config_.worker.train_steps;
-  if (target != kNoStepLimit && from.global_step() >= target) {
+  if (const std::string why = WhyFinished(config_, plan_, from.saved()); !why.empty()) {
     finished_ = fmt::format(
-        "{} is of a job that is finished: its global step {} is not below --train_steps {}; raise "
-        "that to go on, or name another --checkpoint_dir to begin anew",
-        resume_from_, from.global_step(), target);
+        "{} is of a job that is finished: {}; raise that to go on, or name another "
+        "--checkpoint_dir to begin anew",
+        resume_from_, why);
   }
   if (folder_ && folder_->index().Find(CheckpointName(from.global_step())) != nullptr) {
     saved_step_ = from.global_step();

@@ -185,17 +185,24 @@ class WorkerTask {
       return Unavailable(fmt::format("{}, and the chief, {}, has not gone back to a checkpoint",
                                      loss.message(), task_.Names().chief_name));
     }
-    // What it was told to begin with is older than what it has saved since.
-    config_.checkpoints.resume = kResumeAuto;
-    checkpoints_.reset();
-    PASSEL_ASSIGN_OR_RETURN(checkpoints_, OpenCheckpoints(plan, /*begun=*/false));
+    if (!values_lost_) {
+      // What it was told to begin with is older than what it has saved since.
+      config_.checkpoints.resume = kResumeAuto;
+      checkpoints_.reset();
+      PASSEL_ASSIGN_OR_RETURN(checkpoints_, OpenCheckpoints(plan, /*begun=*/false));
+    }
     const std::int64_t before = job_->StepsLeft(), step = checkpoints_->resumed_step();
-    PASSEL_RETURN_IF_ERROR(job_->Renew(plan));
-    LogWarning(
-        "{}: all ps go back from global step {} to {} ({}), which costs {} updates",
-        loss.message(), before, step,
-        std::filesystem::path(checkpoints_->resume_from()).filename().string(),
-        std::max<std::int64_t>(0, before - step));
+    const Status renewed = job_->Renew(plan);
+    if (renewed.code() == Code::kFailedPrecondition) {  // a worker is left, until its --ps_wait
+      if (!values_lost_) LogWarning("{}: {}", loss.message(), renewed.message());
+      values_lost_ = true;
+      return Unavailable(renewed.message());
+    }
+    PASSEL_RETURN_IF_ERROR(renewed);
+    LogWarning("{}: all ps go back from global step {} to {} ({}), which costs {} updates",
+               loss.message(), before, step,
+               std::filesystem::path(checkpoints_->resume_from()).filename().string(),
+               std::max<std::int64_t>(0, before - step));
     return Unavailable("the arenas are made anew");
   }
 
