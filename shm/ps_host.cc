@@ -213,8 +213,7 @@ Status PsHost::Renew(const Peer& peer, Exchange& exchange) {
   PASSEL_RETURN_IF_ERROR(CheckNobodyTrains());
   if (arena_) {
     LogWarning("ps/{} gives up its values, of {} updates: the chief begins with others",
-               options_.me.index,
-               arena_->memory().state->version.load(std::memory_order_relaxed));
+               options_.me.index, arena_->memory().state->version.load(std::memory_order_relaxed));
     // Who has mapped it and has not joined yet leaves again.
     arena_->memory().state->stop.store(1, std::memory_order_seq_cst);
     Notify(arena_->memory().state->event);

@@ -61,10 +61,10 @@ class PsHost final : private RendezvousHandler {
          std::optional<Arena> arena);
 
   /// Asks every worker that listens, and then ps/0, for the arena of a former life of this ps, and
-  /// tells workers that the ps is here. For tasks without a supervisor. A worker that does not answer within 2 s is
-  /// met when it does, in Serve(). Errors: kPermissionDenied, kFailedPrecondition as in
-  /// RendezvousClient::Connect(); kDeadlineExceeded when nobody had an arena and somebody did not
-  /// answer, who may have it.
+  /// tells workers that the ps is here. For tasks without a supervisor. A worker that does not
+  /// answer within 2 s is met when it does, in Serve(). Errors: kPermissionDenied,
+  /// kFailedPrecondition as in RendezvousClient::Connect(); kDeadlineExceeded when nobody had an
+  /// arena and somebody did not answer, who may have it.
   Status MeetWorkers(Deadline deadline);
 
   enum class End {

@@ -44,7 +44,8 @@ Status PsHost::MeetWorkers(Deadline deadline) {
   } while (silent && patience.Again(std::chrono::milliseconds(2)));
   if (!arena_ && options_.me.index != 0) {
     const Status asked = AskLead(Deadline::After(kMeetLimit));
-    if (!asked.ok()) LogDebug("ps/0 has no arena for ps/{}: {}", options_.me.index, asked.message());
+    if (!asked.ok())
+      LogDebug("ps/0 has no arena for ps/{}: {}", options_.me.index, asked.message());
   }
   for (const Link& link : links_) {
     if (link.met) continue;
@@ -63,17 +64,16 @@ Status PsHost::MeetWorkers(Deadline deadline) {
 
 // ps/0 of a job by hand holds the arenas of all.
 Status PsHost::AskLead(Deadline deadline) {
-  PASSEL_ASSIGN_OR_RETURN(
-      RendezvousClient client,
-      RendezvousClient::Connect(options_.me, Role::kPs, 0, &token_, deadline));
+  PASSEL_ASSIGN_OR_RETURN(RendezvousClient client,
+                          RendezvousClient::Connect(options_.me, Role::kPs, 0, &token_, deadline));
   PASSEL_ASSIGN_OR_RETURN(std::optional<FileDescriptor> fd, client.GetArena(false, deadline));
   if (!fd) return NotFound("it holds none");
   return TakeOver("ps/0", std::move(*fd));
 }
 
 Status PsHost::TakeOver(const std::string& giver, FileDescriptor fd) {
-  PASSEL_ASSIGN_OR_RETURN(Arena arena, Arena::AdoptFrom(giver, std::move(fd), options_.me.job_id,
-                                                        options_.me.index));
+  PASSEL_ASSIGN_OR_RETURN(
+      Arena arena, Arena::AdoptFrom(giver, std::move(fd), options_.me.job_id, options_.me.index));
   LogInfo("took the arena of a former ps/{} over from {}: {} updates are in it", options_.me.index,
           giver, arena.memory().state->version.load(std::memory_order_relaxed));
   arena_ = std::move(arena);

@@ -110,8 +110,7 @@ Result<FileDescriptor> RendezvousClient::Renew(const std::string& plan_json, Dea
 }
 
 Result<FileDescriptor> RendezvousClient::SendPlan(std::string_view request,
-                                                  const std::string& plan_json,
-                                                  Deadline deadline) {
+                                                  const std::string& plan_json, Deadline deadline) {
   PASSEL_ASSIGN_OR_RETURN(FileDescriptor text,
                           CreateConstantFile("passel.plan", plan_json.data(), plan_json.size()));
   const int fds[] = {text.get()};

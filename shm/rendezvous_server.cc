@@ -43,18 +43,12 @@ struct Request {
   std::string_view argument = {};
 };
 constexpr Request kRequests[] = {
-    {"arena", kReaders, "wait"},
-    {"plan", kMembers},
-    {"renew", Bit(Role::kWorker)},
-    {"offer_data", kMembers, "key"},
-    {"get_data", kReaders, "key"},
-    {"tell_data", Bit(Role::kWorker), "about"},
-    {"here", Bit(Role::kPs)},
-    {"kept", Bit(Role::kSupervisor)},
-    {"status", kAnyone},
-    {"snapshot", kAnyone, "values"},
-    {"set_mode", kAnyone, "mode"},
-    {"stop", kAnyone},
+    {"arena", kReaders, "wait"},   {"plan", kMembers},
+    {"renew", Bit(Role::kWorker)}, {"offer_data", kMembers, "key"},
+    {"get_data", kReaders, "key"}, {"tell_data", Bit(Role::kWorker), "about"},
+    {"here", Bit(Role::kPs)},      {"kept", Bit(Role::kSupervisor)},
+    {"status", kAnyone},           {"snapshot", kAnyone, "values"},
+    {"set_mode", kAnyone, "mode"}, {"stop", kAnyone},
 };
 
 }  // namespace

@@ -176,8 +176,7 @@ CheckpointFolder::CheckpointFolder(std::string path, const KeepPolicy& policy, F
     : path_(std::move(path)), policy_(policy), ops_(&ops) {}
 
 Result<CheckpointFolder> CheckpointFolder::Own(const std::string& path, const KeepPolicy& policy,
-                                               double now, FileOps& ops,
-                                               std::string_view job) {
+                                               double now, FileOps& ops, std::string_view job) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
   if (error) return ErrnoStatus(error.value(), fmt::format("cannot make the folder {}", path));
@@ -191,6 +190,8 @@ Result<CheckpointFolder> CheckpointFolder::Own(const std::string& path, const Ke
   }
   return folder;
 }
+
+std::string CheckpointFolder::PathOf(std::string_view name) const { return Join(path_, name); }
 
 Result<std::optional<std::string>> CheckpointFolder::Newest(std::vector<std::string>* warnings) {
   const bool had_some = !index_.kept.empty();

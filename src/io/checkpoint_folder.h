@@ -64,14 +64,16 @@ class CheckpointFolder {
  public:
   /// Makes the folder if there is none, and becomes its owner; what saves that were killed have
   /// left unfinished is deleted. `now`: WallSeconds(). `job`: a word of at most 512 bytes that all
-  /// lives of one job have, and no other job; "": none. Errors: kAlreadyExists, naming the owner, if
-  /// a process owns it that lives; kUnavailable if that said the same `job`; kDataLoss for a broken
-  /// index; those of the system.
+  /// lives of one job have, and no other job; "": none. Errors: kAlreadyExists, naming the owner,
+  /// if a process owns it that lives; kUnavailable if that said the same `job`; kDataLoss for a
+  /// broken index; those of the system.
   static Result<CheckpointFolder> Own(const std::string& path, const KeepPolicy& policy, double now,
                                       FileOps& ops = FileOps::Real(), std::string_view job = {});
 
   const std::string& path() const { return path_; }
   const CheckpointIndex& index() const { return index_; }
+  /// Of a set with that name, as people write it.
+  std::string PathOf(std::string_view name) const;
 
   /// The newest set that is whole: nothing if the index names none. One that is broken gets the
   /// ending ".corrupt" and leaves the index, and a sentence about it is added to `warnings`.

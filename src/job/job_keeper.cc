@@ -116,9 +116,9 @@ Status JobKeeper::Fetch(int shard, Deadline deadline) {
       shm::RendezvousClient::Connect(me, Role::kPs, shard, &task_.token, deadline));
   PASSEL_ASSIGN_OR_RETURN(std::optional<FileDescriptor> fd, client.GetArena(false, deadline));
   if (!fd) return Unavailable("it has none");
-  PASSEL_ASSIGN_OR_RETURN(shm::Arena arena,
-                          shm::Arena::AdoptFrom(fmt::format("ps/{}", shard), std::move(*fd),
-                                                task_.job_id, shard));
+  PASSEL_ASSIGN_OR_RETURN(
+      shm::Arena arena,
+      shm::Arena::AdoptFrom(fmt::format("ps/{}", shard), std::move(*fd), task_.job_id, shard));
   if (CohortOf(arena.memory()) != cohort_) return Unavailable("it has lost its values");
   held_[static_cast<std::size_t>(shard)] = std::make_unique<shm::Arena>(std::move(arena));
   return {};

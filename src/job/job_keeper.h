@@ -61,10 +61,10 @@ class JobKeeper {
   const Task& task_;
   JobConfig config_;
   std::string data_;
-  std::vector<std::unique_ptr<shm::Arena>> held_;  // [ps]; null: not yet
-  std::uint64_t cohort_ = 0;                       // of held_[0]
+  std::vector<std::unique_ptr<shm::Arena>> held_;                          // [ps]; null: not yet
+  std::uint64_t cohort_ = 0;                                               // of held_[0]
   std::int64_t next_fetch_ns_ = 0, next_open_ns_ = 0, gone_since_ns_ = 0;  // MonotonicNs()
-  std::unique_ptr<CheckpointSaver> saver_;         // while we stand in; before held_ is unmapped
+  std::unique_ptr<CheckpointSaver> saver_;  // while we stand in; before held_ is unmapped
 };
 
 }  // namespace passel::job

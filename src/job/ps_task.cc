@@ -28,10 +28,10 @@ bool SaveLast(JobKeeper& keeper, const shm::PsHost& host, int chief, int signal,
               SignalEvents& signals) {
   if (host.arena() == nullptr) return true;
   keeper.Look(*host.arena(), host.IsConnected(chief), host.DataTold());
-  const Status saved = keeper.SaveLast(
-      Deadline::After(signal == SIGTERM ? kWorkersLimitOnSigterm : kWorkersLimit),
-      Deadline::After(signal == 0 ? kSaveLimit : kSaveLimitOnSignal),
-      [&signals] { return signals.Next() != 0; });
+  const Status saved =
+      keeper.SaveLast(Deadline::After(signal == SIGTERM ? kWorkersLimitOnSigterm : kWorkersLimit),
+                      Deadline::After(signal == 0 ? kSaveLimit : kSaveLimitOnSignal),
+                      [&signals] { return signals.Next() != 0; });
   if (!saved.ok()) LogError("{}", saved.message());
   return saved.ok();
 }

@@ -150,8 +150,7 @@ class WorkerTask {
     if (task_.flags.devices.log_device_placement) LogDevicePlacement(task_, plan);
     // What is wrong with them is said before the job begins.
     if (task_.is_chief && !task_.flags.supervised && !checkpoints_) {
-      PASSEL_ASSIGN_OR_RETURN(checkpoints_,
-                              OpenCheckpoints(plan, /*begun=*/HaveValues()));
+      PASSEL_ASSIGN_OR_RETURN(checkpoints_, OpenCheckpoints(plan, /*begun=*/HaveValues()));
     }
     Result<std::unique_ptr<ParameterStore>> opened = job_->Open(plan);
     if (opened.status().code() == Code::kDataLoss) return GoBack(plan, opened.status());
