@@ -26,7 +26,7 @@ constexpr std::chrono::seconds kFetchAgain{2};
 constexpr std::chrono::seconds kLastFetchLimit{2};
 // A chief that is started again at once finds the folder free.
 constexpr std::chrono::seconds kStandInAfter{1};
-constexpr std::chrono::seconds kOpenAgain{5};
+constexpr std::chrono::seconds kOpenAgain{60};
 
 std::int64_t Rows(const VariableTable& table, const std::string& variable) {
   std::int64_t rows = 0;
@@ -39,7 +39,7 @@ std::int64_t Rows(const VariableTable& table, const std::string& variable) {
 // The sizes that other tasks know from the data.
 Status FitToPlan(const StorePlan& plan, ModelConfig* model) {
   ModelConfig shape = *model;
-  shape.inputs = shape.classes = 1;
+  shape.inputs = shape.classes = 2;  // any that are valid
   PASSEL_RETURN_IF_ERROR(shape.Validate());
   const std::vector<VariableSpec> variables = ModelVariables(shape);
   model->inputs = static_cast<std::size_t>(Rows(plan.variables, variables.front().name));

@@ -7,10 +7,10 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/failpoint.h"
@@ -149,7 +149,7 @@ class WorkerTask {
                             MakePlan(config_, options_.num_shards, task_.NumTrainers()));
     if (task_.flags.devices.log_device_placement) LogDevicePlacement(task_, plan);
     // What is wrong with them is said before the job begins.
-    if (task_.is_chief && !task_.flags.supervised && !checkpoints_) {
+    if (task_.is_chief && !supervised() && !checkpoints_) {
       PASSEL_ASSIGN_OR_RETURN(checkpoints_, OpenCheckpoints(plan, /*begun=*/HaveValues()));
     }
     Result<std::unique_ptr<ParameterStore>> opened = job_->Open(plan);
@@ -163,28 +163,22 @@ class WorkerTask {
     return CheckpointSaver::Open(config_, task_.job, plan, about_data_, begun);
   }
 
-  // A ps has lost its values, others have not. From a checkpoint all begin anew, in new arenas; a
-  // worker that was left in the old ones would be refused. kUnavailable: attach again. Without a
-  // checkpoint it is no wrong input, but training has failed for good.
+  // A ps has lost its values, others have not. From a checkpoint all begin anew, in new arenas.
+  // kUnavailable: attach again. Without one that is no wrong input: training has failed for good.
   Status GoBack(const StorePlan& plan, const Status& loss) {
-    const Result<CheckpointIndex> index = ReadCheckpointIndex(config_.checkpoints.folder);
-    const bool saved = !config_.checkpoints.folder.empty() && index.ok() && !index->kept.empty();
-    if (task_.flags.supervised || !saved) {
-      return Internal(fmt::format(
-          "{}: end all tasks of this job and start it anew; with --checkpoint_dir it would go back "
-          "to its newest checkpoint by itself",
-          loss.message()));
+    const auto index = ReadCheckpointIndex(config_.checkpoints.folder);
+    if (config_.checkpoints.folder.empty() || !index.ok() || index->kept.empty() || supervised()) {
+      return Internal(loss.message() + ": end all tasks of this job and start it anew");
     }
+    const bool first = !std::exchange(values_lost_, true);
+    const auto await = [&](const std::string& what) {
+      if (first) LogWarning("{}: {}", loss.message(), what);
+      return Unavailable(fmt::format("{}: {}", loss.message(), what));
+    };
     if (!task_.is_chief) {
-      if (!values_lost_) {
-        LogWarning("{}: waiting for the chief, {}, to go back to a checkpoint", loss.message(),
-                   task_.Names().chief_name);
-      }
-      values_lost_ = true;
-      return Unavailable(fmt::format("{}, and the chief, {}, has not gone back to a checkpoint",
-                                     loss.message(), task_.Names().chief_name));
+      return await("waiting for " + task_.Names().chief_name + " to go back to a checkpoint");
     }
-    if (!values_lost_) {
+    if (first) {
       // What it was told to begin with is older than what it has saved since.
       config_.checkpoints.resume = kResumeAuto;
       checkpoints_.reset();
@@ -192,15 +186,10 @@ class WorkerTask {
     }
     const std::int64_t before = job_->StepsLeft(), step = checkpoints_->resumed_step();
     const Status renewed = job_->Renew(plan);
-    if (renewed.code() == Code::kFailedPrecondition) {  // a worker is left, until its --ps_wait
-      if (!values_lost_) LogWarning("{}: {}", loss.message(), renewed.message());
-      values_lost_ = true;
-      return Unavailable(renewed.message());
-    }
-    PASSEL_RETURN_IF_ERROR(renewed);
+    if (renewed.code() == Code::kFailedPrecondition) return await(renewed.message());
+    if (!renewed.ok()) return renewed;
     LogWarning("{}: all ps go back from global step {} to {} ({}), which costs {} updates",
-               loss.message(), before, step,
-               std::filesystem::path(checkpoints_->resume_from()).filename().string(),
+               loss.message(), before, step, CheckpointName(step),
                std::max<std::int64_t>(0, before - step));
     return Unavailable("the arenas are made anew");
   }
@@ -249,6 +238,7 @@ class WorkerTask {
     }
   }
 
+  bool supervised() const { return task_.flags.supervised; }
   bool HaveValues() const {
     if (!job_->has_arenas()) return false;
     for (int shard = 0; shard < options_.num_shards; ++shard) {
