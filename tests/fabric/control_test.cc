@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "cluster/json_message.h"
 #include "fabric/control/failure_limit.h"
 
 namespace passel::testing {
@@ -110,6 +111,33 @@ TEST_F(Control, WhatMayNotDifferIsSaidToWhoHasTheToken) {
   const auto twice = Open(Options());
   EXPECT_EQ(twice.status().code(), Code::kAlreadyExists);
   EXPECT_THAT(twice.status().message(), HasSubstr("worker/0 is there"));
+}
+
+TEST_F(Control, FactsAreOfTheOneWhoHasProvedTheToken) {
+  Start();
+  FileDescriptor socket = Raw();
+  const fabric::TcpClientHandshake handshake({.token = token_}, {"job", Role::kWorker, 0});
+  ASSERT_TRUE(SendNow(socket.get(), handshake.hello()).ok());
+  fabric::AnswerBytes answer;
+  for (std::size_t got = 0; got < answer.size();) {
+    ASSERT_TRUE(AwaitReady(socket.get(), POLLIN, Deadline::After(kLate)));
+    const auto came = ReceiveNow(socket.get(), std::span(answer).subspan(got));
+    ASSERT_TRUE(came.ok());
+    got += *came;
+  }
+  fabric::StreamKeys keys;
+  const auto proof = handshake.Prove(answer, &keys);
+  ASSERT_TRUE(proof.ok()) << proof.status().ToString();
+  ASSERT_TRUE(SendNow(socket.get(), *proof).ok());
+  fabric::Channel channel(std::move(socket), keys);
+  ASSERT_TRUE(
+      channel.SendJson(fabric::FactsJson(FactsOf(Role::kEvaluator, 0)), Deadline::After(kLate))
+          .ok());
+  const auto said = channel.ReceiveJson(Deadline::After(kLate));
+  ASSERT_TRUE(said.ok()) << said.status().ToString();
+  EXPECT_EQ(ErrorOf(*said).code(), Code::kPermissionDenied);
+  EXPECT_THAT(ErrorOf(*said).message(), HasSubstr("evaluator/0 has proved to be worker/0"));
+  EXPECT_EQ(doorman_.present(), 0u);
 }
 
 TEST_F(Control, NobodyThereIsSaidWithTheAddress) {

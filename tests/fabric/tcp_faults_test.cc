@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <climits>
 #include <cstdlib>
@@ -88,7 +89,7 @@ TEST_P(TcpFaultsTest, NothingIsLostAndNothingIsAppliedTwice) {
   const auto carrier =
       MakeTcpCarrier(false, [network](const TcpAddress& ps) { return network->Before(ps); });
   StorePlan plan = TestPlan(GetParam(), 1, kWorkers, Sgd(1.0));
-  if (GetParam() == Mode::kReplicas) plan.mode.number = 1;  // the first of a round counts
+  if (GetParam() == Mode::kReplicas) plan.mode.number = 1;  // nobody waits for the other
   RemoteHost host(plan, {}, seed, "", std::chrono::seconds(60), carrier);
   std::vector<std::unique_ptr<ParameterStore>> stores;
   for (int k = 0; k < kWorkers; ++k) stores.push_back(OpenOn(host, k));
@@ -121,10 +122,15 @@ TEST_P(TcpFaultsTest, NothingIsLostAndNothingIsAppliedTwice) {
   for (std::thread& worker : workers) worker.join();
   const auto view = PullLatest(*stores[0]);
   ASSERT_TRUE(view.ok()) << view.status().ToString();
-  const int updates = GetParam() == Mode::kBarrier ? applied[0] : applied[0] + applied[1];
+  const auto updates = static_cast<int>(view->version());
   ExpectAll(*stores[0], static_cast<float>(updates));
-  EXPECT_EQ(view->version(), static_cast<Version>(updates));
-  if (GetParam() == Mode::kReplicas) return;  // late ones do not count
+  const int sum = applied[0] + applied[1];
+  if (GetParam() == Mode::kReplicas) {  // late ones do not count, and a round may count both
+    EXPECT_LE(std::max(applied[0], applied[1]), updates);
+    EXPECT_LE(updates, sum);
+    return;
+  }
+  EXPECT_EQ(updates, GetParam() == Mode::kBarrier ? applied[0] : sum);
   EXPECT_EQ(applied[0], pushed[0]);
   EXPECT_EQ(applied[1], pushed[1]);
 }
