@@ -199,15 +199,19 @@ void CheckpointSaver::Run() {
   }
 }
 
-Status CheckpointSaver::End(AtEnd at_end, Deadline deadline, const std::function<void()>& alive) {
-  if (!thread_.joinable()) return {};
+void CheckpointSaver::EndThread() {
   {
     const std::lock_guard lock(mutex_);
     quit_.store(true, std::memory_order_relaxed);
   }
   wake_.notify_all();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
   quit_.store(false, std::memory_order_relaxed);
+}
+
+Status CheckpointSaver::End(AtEnd at_end, Deadline deadline, const std::function<void()>& alive) {
+  if (!thread_.joinable()) return {};
+  EndThread();
   alive_ = alive;
   return SaveLast(at_end, deadline);
 }
@@ -215,6 +219,7 @@ Status CheckpointSaver::End(AtEnd at_end, Deadline deadline, const std::function
 Status CheckpointSaver::SaveOnce(std::vector<ShardMemory> shards, const WorkerNames& names,
                                  std::optional<AtEnd> at_end, Deadline deadline) {
   if (!folder_) return {};
+  EndThread();
   shards_ = std::move(shards);
   names_ = names;
   return SaveLast(at_end, deadline);

@@ -70,8 +70,9 @@ class CheckpointSaver {
   /// a folder or without Begin() nothing happens. `alive` is called while it writes, often. Errors:
   /// those of that save; kDeadlineExceeded; kCancelled after GiveUp().
   Status End(AtEnd at_end, Deadline deadline, const std::function<void()>& alive = {});
-  /// In place of Begin() and End(): saves once, if there is something new, what nobody trains any
-  /// more (AtEnd::kNobodyTrains), or while others train on (nothing). Errors: as End().
+  /// In place of End(), and also without Begin(): ends the thread, then saves if there is something
+  /// new, what nobody trains any more (AtEnd::kNobodyTrains), or as while training (nothing).
+  /// Errors: as End().
   Status SaveOnce(std::vector<ShardMemory> shards, const WorkerNames& names,
                   std::optional<AtEnd> at_end, Deadline deadline);
 
@@ -83,6 +84,7 @@ class CheckpointSaver {
                   const std::string& data);
   Status ChooseBeginning();
   void Run();
+  void EndThread();
   bool Due() const;
   std::int64_t Step() const;
   Status SaveLast(std::optional<AtEnd> at_end, Deadline deadline);

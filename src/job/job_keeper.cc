@@ -21,7 +21,7 @@ namespace {
 
 // Of one look at another ps, which answers at once unless it is stopped; and until the next one.
 constexpr std::chrono::milliseconds kFetchLimit{100};
-constexpr std::chrono::seconds kFetchAgain{2};
+constexpr std::chrono::seconds kFetchAgain{1};
 // At the end there is more time.
 constexpr std::chrono::seconds kLastFetchLimit{2};
 // A chief that is started again at once finds the folder free.
@@ -186,9 +186,6 @@ Status JobKeeper::SaveLast(Deadline workers, Deadline limit, const std::function
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   const bool others_train = SomebodyTrains(lead);
-  const AtEnd at_end = others_train ? AtEnd::kOthersTrain : AtEnd::kNobodyTrains;
-  if (saver_) return saver_->End(at_end, limit);
-
   const std::int64_t step = lead.state->global_step.load(std::memory_order_acquire);
   const Result<CheckpointIndex> index = ReadCheckpointIndex(config_.checkpoints.folder);
   const std::string newest = index.ok() && !index->kept.empty() ? index->kept.back().name : "none";
@@ -200,15 +197,18 @@ Status JobKeeper::SaveLast(Deadline workers, Deadline limit, const std::function
         step, config_.checkpoints.folder, newest, missing);
     return {};
   }
-  Result<std::unique_ptr<CheckpointSaver>> saver = OpenSaver(/*wait=*/true);
-  if (!saver.ok()) {
-    // It saves itself, and takes longer than we wait.
-    if (saver.status().code() == Code::kDeadlineExceeded && !ChiefIsGone(lead)) return {};
-    return saver.status().WithContext(
-        fmt::format("no checkpoint of global step {} was saved", step));
+  if (!saver_) {
+    Result<std::unique_ptr<CheckpointSaver>> saver = OpenSaver(/*wait=*/true);
+    if (!saver.ok()) {
+      // It saves itself, and takes longer than we wait.
+      if (saver.status().code() == Code::kDeadlineExceeded && !ChiefIsGone(lead)) return {};
+      return saver.status().WithContext(
+          fmt::format("no checkpoint of global step {} was saved", step));
+    }
+    saver_ = std::move(*saver);
   }
-  return (*saver)->SaveOnce(Shards(), task_.Names(),
-                            others_train ? std::nullopt : std::optional(at_end), limit);
+  return saver_->SaveOnce(Shards(), task_.Names(),
+                          others_train ? std::nullopt : std::optional(AtEnd::kNobodyTrains), limit);
 }
 
 // "ps/1 are not here: why"; "" if all are held.

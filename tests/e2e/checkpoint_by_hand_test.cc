@@ -51,18 +51,19 @@ bool AwaitNewest(const std::string& folder, std::int64_t step, double seconds = 
 void TrainWithoutChief(const std::string& folder, const std::string& point, int steps) {
   HandStarted job(
       2, 2,
-      With(kByHand, {"--mode=barrier", "--start_wait=20", "--slow_worker=1:2ms",
-                     fmt::format("--train_steps={}", steps), "--checkpoint_dir=" + folder}));
+      With(kByHand, {"--mode=barrier", "--start_wait=20", fmt::format("--train_steps={}", steps),
+                     "--checkpoint_dir=" + folder}));
   for (const char* ps : {"ps/0", "ps/1"}) job.Start(ps);
   job.Start("worker/0", point + ":kill");
   job.Start("worker/1");
   EXPECT_EQ(job.Finish("worker/1", 30).code, 0) << job["worker/1"].Err();
   EXPECT_EQ(job.Finish("worker/0").code, 1000 + SIGKILL) << job["worker/0"].Err();
-  job.Kill("ps/1");  // ps/0 has its arena
-  job.AskToStop();   // it would wait 10 s for the chief
+  job.AskToStop();  // ps/0 would wait 10 s for the chief
   const Outcome ps = job.Finish("ps/0");
   EXPECT_EQ(ps.code, 130) << ps.err;
   EXPECT_THAT(ps.err, HasSubstr(fmt::format("saved checkpoint {}/model.ckpt-{} ", folder, steps)));
+  job["ps/1"].Signal(SIGINT);
+  EXPECT_EQ(job.Finish("ps/1").code, 130);
   EXPECT_EQ(job.sandbox().Leftovers(), "");
 }
 
