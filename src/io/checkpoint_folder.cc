@@ -132,14 +132,15 @@ CheckpointFolder::CheckpointFolder(std::string path, const KeepPolicy& policy, F
     : path_(std::move(path)), policy_(policy), owner_(std::move(owner)), ops_(&ops) {}
 
 Result<CheckpointFolder> CheckpointFolder::Own(const std::string& path, const KeepPolicy& policy,
-                                               double now, FileOps& ops) {
+                                               double now, FileOps& ops, std::string_view job) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
   if (error) {
     return ErrnoStatus(error.value(),
                        fmt::format("cannot make the folder {} (name another, or make it)", path));
   }
-  PASSEL_ASSIGN_OR_RETURN(FolderOwner owner, FolderOwner::Become(path));
+  std::string left;
+  PASSEL_ASSIGN_OR_RETURN(FolderOwner owner, FolderOwner::Become(path, job, &left));
   CheckpointFolder folder(path, policy, std::move(owner), ops);
   PASSEL_ASSIGN_OR_RETURN(folder.index_, ReadCheckpointIndex(path));
   if (folder.index_.last_preserved == 0) folder.index_.last_preserved = now;
@@ -148,8 +149,33 @@ Result<CheckpointFolder> CheckpointFolder::Own(const std::string& path, const Ke
     if (IsOfCheckpoints(TargetOfTemporary(file)))
       PASSEL_RETURN_IF_ERROR(folder.Delete(Join(path, file)));
   }
+  PASSEL_RETURN_IF_ERROR(folder.DeleteUnfinished(left));
+  PASSEL_RETURN_IF_ERROR(folder.owner_.Say({}));
   return folder;
 }
+
+// `saving`: what is being written, "model.ckpt-500 SAVE"; "": nothing.
+Status CheckpointFolder::DeleteUnfinished(std::string_view left) {
+  const std::string_view set = left.substr(0, left.find(' '));
+  if (set.size() == left.size() || !StepOfCheckpoint(set) || index_.Find(set) != nullptr) return {};
+  const std::string_view save = left.substr(set.size() + 1);
+  PASSEL_ASSIGN_OR_RETURN(const std::vector<std::string> files, FilesIn(path_));
+  for (const std::string& file : files) {
+    if (!PartsInName(file, set)) continue;
+    // Another set of that name is somebody else's.
+    const Result<TensorFile> part = TensorFile::Open(Join(path_, file));
+    if (!part.ok() || part->Word(kSaveKey) != save) continue;
+    PASSEL_RETURN_IF_ERROR(Delete(Join(path_, file)));
+  }
+  return {};
+}
+
+// Without it the next owner lets stand what a crash leaves: no reason not to save.
+void CheckpointFolder::BeginSave(std::int64_t step, std::string_view save) {
+  (void)owner_.Say(fmt::format("{} {}", CheckpointName(step), save));
+}
+
+void CheckpointFolder::GiveUp() { (void)owner_.Say({}); }
 
 std::string CheckpointFolder::PathOf(std::string_view name) const { return Join(path_, name); }
 
@@ -184,7 +210,8 @@ Status CheckpointFolder::CheckOwner() {
     return FailedPrecondition(fmt::format(
         "{} is not where it was: put it back, or begin anew with another folder", path_));
   }
-  PASSEL_ASSIGN_OR_RETURN(FolderOwner again, FolderOwner::Become(path_));
+  std::string left;
+  PASSEL_ASSIGN_OR_RETURN(FolderOwner again, FolderOwner::Become(path_, owner_.job(), &left));
   PASSEL_ASSIGN_OR_RETURN(const CheckpointIndex there, ReadCheckpointIndex(path_));
   if (!there.kept.empty() && there.kept != index_.kept) {
     return FailedPrecondition(fmt::format(
@@ -194,7 +221,7 @@ Status CheckpointFolder::CheckOwner() {
   }
   owner_ = std::move(again);
   index_.kept = there.kept;
-  return {};
+  return owner_.Say({});
 }
 
 Status CheckpointFolder::Commit(std::int64_t step, int parts, double now, bool best) {
@@ -236,13 +263,14 @@ Status CheckpointFolder::Commit(std::int64_t step, int parts, double now, bool b
     }
   }
   if (champion != written) PASSEL_RETURN_IF_ERROR(Write(kBestFile, champion));
-  if (const Status written = Write(kIndexFile, next); !written.ok()) {
+  if (const Status failed = Write(kIndexFile, next); !failed.ok()) {
     // If all but the last of its calls were done the set is there, and what is too old goes later.
     const Result<CheckpointIndex> there = ReadCheckpointIndex(path_);
     if (there.ok() && *there == next) index_.kept.push_back({name, now});
-    return written;
+    return failed;
   }
   index_ = std::move(next);
+  (void)owner_.Say({});
   for (const std::string& file : files) {
     for (const std::string& gone : old) {
       if (!PartsInName(file, gone)) continue;

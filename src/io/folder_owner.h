@@ -1,13 +1,16 @@
 // folder_owner.h - who may change a folder: one process at a time, for as long as it lives.
 //
 // The owner holds a POSIX lock on FOLDER/.owner, which works on NFS and goes when the process does,
-// even by kill -9. The file stays, so that its lock is one that all see.
+// even by kill -9. The file stays, so that its lock is one that all see. It has three lines:
+// "process 12 on host", a word of the job, and what is being written.
 //
 // Thread safety: none.
 
 #pragma once
 
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "base/file_descriptor.h"
 #include "base/status.h"
@@ -18,9 +21,15 @@ inline constexpr const char* kOwnerFile = ".owner";
 
 class FolderOwner {
  public:
-  /// REQUIRES: the folder is there. Errors: kAlreadyExists, naming the owner, if a process owns it
-  /// that lives; those of the system.
-  static Result<FolderOwner> Become(const std::string& folder);
+  /// REQUIRES: the folder is there. `job`: a word that all lives of the owner's job have, "" for
+  /// none; `left`: what a former owner was writing. Errors: kAlreadyExists, naming the owner, if a
+  /// process owns it that lives; kUnavailable if that is of the same job; those of the system.
+  static Result<FolderOwner> Become(const std::string& folder, std::string_view job,
+                                    std::string* left);
+
+  const std::string& job() const { return job_; }
+  /// Who it is, and what is `saving` now, for others to read. Errors: those of the system.
+  Status Say(std::string_view saving) const;
 
   /// Whether what is at that path now is the folder that is owned: it may have been moved away,
   /// deleted or emptied, and may have got another owner.
@@ -29,7 +38,9 @@ class FolderOwner {
   bool IsOnSameDisk(const std::string& folder) const;
 
  private:
-  explicit FolderOwner(FileDescriptor fd) : fd_(std::move(fd)) {}
+  FolderOwner(std::string folder, std::string job, FileDescriptor fd)
+      : folder_(std::move(folder)), job_(std::move(job)), fd_(std::move(fd)) {}
+  std::string folder_, job_;
   FileDescriptor fd_;  // of the file, with the lock
 };
 

@@ -12,8 +12,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/nvtx.h"
+#include "cluster/patience.h"
 #include "job/first_values.h"
 #include "train/checkpoint_set.h"
+#include "train/worker_loop.h"
 
 namespace passel::job {
 namespace {
@@ -26,8 +28,49 @@ constexpr std::chrono::seconds kPauseAfterError{2}, kMostPauseAfterError{300};
 // Of one save; slow disks take minutes.
 constexpr std::chrono::hours kSaveLimit{1};
 // Beyond the deadline of a last save, until it is left behind.
-constexpr std::chrono::milliseconds kSlack{300};
-constexpr std::chrono::milliseconds kAlive{50};
+constexpr std::chrono::nanoseconds kSlack = std::chrono::seconds(1);
+// The thread that saves asks for each block; this is for one that hangs.
+constexpr std::chrono::milliseconds kAlive{250};
+// Of a folder's owner that is another life of the job.
+constexpr std::chrono::seconds kFormerLifeLimit{10};
+
+Result<CheckpointFolder> OwnFolder(const JobConfig& config) {
+  const CheckpointConfig& c = config.checkpoints;
+  const auto limit = std::min<std::chrono::nanoseconds>(
+      kFormerLifeLimit, std::chrono::nanoseconds(config.start_wait_ns));
+  Patience patience(Deadline::After(limit));
+  for (bool told = false;; told = true) {
+    Result<CheckpointFolder> folder =
+        CheckpointFolder::Own(c.folder, c.keep, WallSeconds(), FileOps::Real(), c.job);
+    if (folder.status().code() != Code::kUnavailable) return folder;
+    const std::string& why = folder.status().message();
+    if (!told && limit.count() > 0) LogInfo("{}: waiting for its end", why);
+    if (patience.Again(std::chrono::milliseconds(50))) continue;
+    return DeadlineExceeded(
+        fmt::format("{}, which has not ended within {:g} s: end it, then start this again", why,
+                    ToSeconds(limit)));
+  }
+}
+
+// Why nothing is left to train after `saved`; "" if something is.
+std::string WhyFinished(const JobConfig& config, const StorePlan& plan, const JobProgress& saved) {
+  WorkerOptions options = config.worker;
+  if (options.train_steps != kNoStepLimit && saved.global_step >= options.train_steps) {
+    return fmt::format("its global step {} is not below --train_steps {}", saved.global_step,
+                       options.train_steps);
+  }
+  options.num_workers = plan.num_workers;
+  if (saved.workers.size() < static_cast<std::size_t>(plan.num_workers)) return {};
+  for (int k = 0; k < plan.num_workers; ++k) {
+    const std::int64_t limit = LocalStepLimit(options, config.examples, k);
+    const std::uint64_t made = saved.workers[static_cast<std::size_t>(k)].local_steps;
+    if (limit == kNoStepLimit || made < static_cast<std::uint64_t>(limit)) return {};
+  }
+  return fmt::format("each worker has made the steps of {}",
+                     options.epochs == kNoStepLimit
+                         ? fmt::format("--local_steps {}", options.local_steps)
+                         : fmt::format("--epochs {}", options.epochs));
+}
 
 }  // namespace
 
@@ -50,9 +93,7 @@ Result<std::unique_ptr<CheckpointSaver>> CheckpointSaver::Open(const JobConfig& 
   std::unique_ptr<CheckpointSaver> saver(new CheckpointSaver(config, settings, plan, data));
   const CheckpointConfig& checkpoints = config.checkpoints;
   if (!checkpoints.folder.empty()) {
-    PASSEL_ASSIGN_OR_RETURN(
-        CheckpointFolder folder,
-        CheckpointFolder::Own(checkpoints.folder, checkpoints.keep, WallSeconds()));
+    PASSEL_ASSIGN_OR_RETURN(CheckpointFolder folder, OwnFolder(config));
     saver->folder_.emplace(std::move(folder));
     if (begun) {
       const auto& kept = saver->folder_->index().kept;
@@ -100,12 +141,11 @@ Status CheckpointSaver::ChooseBeginning() {
   for (const JobProgress::Worker& worker : from.saved().workers) {
     resumed_local_steps_ += worker.local_steps;
   }
-  const std::int64_t target = config_.worker.train_steps;
-  if (target != kNoStepLimit && from.global_step() >= target) {
+  if (const std::string why = WhyFinished(config_, plan_, from.saved()); !why.empty()) {
     finished_ = fmt::format(
-        "{} is of a job that is finished: its global step {} is not below --train_steps {}; raise "
-        "that to go on, or name another --checkpoint_dir to begin anew",
-        resume_from_, from.global_step(), target);
+        "{} is of a job that is finished: {}; raise that to go on, or name another "
+        "--checkpoint_dir to begin anew",
+        resume_from_, why);
   }
   if (folder_ && folder_->index().Find(CheckpointName(from.global_step())) != nullptr) {
     saved_step_ = from.global_step();
@@ -181,14 +221,26 @@ void CheckpointSaver::Start(std::function<void()> work) {
   });
 }
 
-bool CheckpointSaver::AwaitThread(Deadline deadline, const std::function<void()>& alive) {
+void CheckpointSaver::CallAlive() {
+  const std::lock_guard lock(alive_mutex_);
+  if (alive_) alive_();
+}
+
+void CheckpointSaver::SetAlive(std::function<void()> alive) {
+  const std::lock_guard lock(alive_mutex_);
+  alive_ = std::move(alive);
+}
+
+bool CheckpointSaver::AwaitThread(Deadline deadline) {
+  std::optional<Deadline> late;  // after GiveUp()
   std::unique_lock lock(mutex_);
-  while (busy_ && !deadline.Expired()) {
+  while (busy_ && !deadline.Expired() && !(late && late->Expired())) {
     wake_.wait_for(lock, std::min<std::chrono::nanoseconds>(deadline.Remaining(), kAlive),
                    [this] { return !busy_; });
-    if (!alive) continue;
+    if (!busy_) break;
+    if (!late && given_up_.load(std::memory_order_relaxed)) late = Deadline::After(kSlack);
     lock.unlock();
-    alive();
+    CallAlive();
     lock.lock();
   }
   hangs_ = busy_;
@@ -197,32 +249,64 @@ bool CheckpointSaver::AwaitThread(Deadline deadline, const std::function<void()>
   return !hangs_;
 }
 
-Status CheckpointSaver::End(AtEnd at_end, Deadline deadline, const std::function<void()>& alive) {
-  if (!thread_.joinable()) return {};
+void CheckpointSaver::Quit() {
   {
     const std::lock_guard lock(mutex_);
     quit_.store(true, std::memory_order_relaxed);
   }
   wake_.notify_all();
+}
+
+void CheckpointSaver::GiveUp() {
+  given_up_.store(true, std::memory_order_relaxed);
+  quit_.store(true, std::memory_order_relaxed);
+}
+
+Status CheckpointSaver::End(AtEnd at_end, Deadline deadline, const std::function<void()>& alive) {
+  if (!thread_.joinable()) return {};
+  SetAlive(alive);
+  Status ended = EndThread(at_end, deadline);
+  SetAlive({});  // a thread that hangs must not call it later
+  return ended;
+}
+
+Status CheckpointSaver::EndThread(AtEnd at_end, Deadline deadline) {
   // The thread looks at the time itself, but for what waits in the kernel.
   const Deadline patience = Deadline::At(deadline.at_ns() + kSlack.count());
   const Status hangs = DeadlineExceeded(
       fmt::format("the last checkpoint was not saved to {}: the disk has not answered in time, and "
                   "is left to itself",
                   config_.checkpoints.folder));
-  if (!AwaitThread(patience, alive)) return hangs;
+  Quit();
+  if (!AwaitThread(patience)) return hangs;
+  if (!given_up_.load(std::memory_order_relaxed)) quit_.store(false, std::memory_order_relaxed);
   if (Step() == saved_step_) return {};
-  quit_.store(false, std::memory_order_relaxed);
-  const auto save = [this, at_end, deadline] { last_ = Save(at_end, deadline); };
+  const auto save = [this, at_end, deadline] { last_ = SaveLast(at_end, deadline); };
   try {
     Start(save);
   } catch (const std::system_error&) {
     busy_ = false;
     save();  // no thread is left for it
   }
-  if (thread_.joinable() && !AwaitThread(patience, alive)) return hangs;
-  if (last_.ok()) return {};
-  return last_.WithContext(
+  if (thread_.joinable() && !AwaitThread(patience)) return hangs;
+  return last_;
+}
+
+Status CheckpointSaver::SaveOnce(std::vector<ShardMemory> shards, const WorkerNames& names,
+                                 std::optional<AtEnd> at_end, Deadline deadline) {
+  if (!folder_) return {};
+  Quit();
+  if (thread_.joinable()) thread_.join();
+  quit_.store(false, std::memory_order_relaxed);
+  shards_ = std::move(shards);
+  names_ = names;
+  return SaveLast(at_end, deadline);
+}
+
+Status CheckpointSaver::SaveLast(std::optional<AtEnd> at_end, Deadline deadline) {
+  const Status saved = Step() == saved_step_ ? Status() : Save(at_end, deadline);
+  if (saved.ok()) return {};
+  return saved.WithContext(
       fmt::format("the last checkpoint was not saved to {}, where the newest is {}",
                   config_.checkpoints.folder, saved_step_ ? CheckpointName(*saved_step_) : "none"));
 }
@@ -230,9 +314,11 @@ Status CheckpointSaver::End(AtEnd at_end, Deadline deadline, const std::function
 Status CheckpointSaver::Save(std::optional<AtEnd> at_end, Deadline deadline) {
   PASSEL_RETURN_IF_ERROR(folder_->CheckOwner());
   const SavedJob job{config_, settings_, plan_, data_, shards_, names_};
+  const SaveLimits limits{quit_, deadline, [this] { CallAlive(); }};
   try {
-    PASSEL_ASSIGN_OR_RETURN(saved_step_, SaveCheckpoint(job, saved_step_, at_end,
-                                                        SaveLimits{quit_, deadline}, *folder_));
+    PASSEL_ASSIGN_OR_RETURN(const SaveOutcome outcome,
+                            SaveCheckpoint(job, saved_step_, at_end, limits, *folder_));
+    saved_step_ = outcome.newest;
   } catch (const std::bad_alloc&) {
     return ErrnoStatus(ENOMEM, "there is no memory for it");
   }

@@ -42,7 +42,9 @@ class CheckpointSaver {
   /// With a folder: owns it, says in the log what was broken there, finds what to go on from, and
   /// checks that there is space; if the job has `begun`, so that its variables have values, it only
   /// owns it. `settings`, `data` (a JSON object): what checkpoints say of the
-  /// job. REQUIRES: FitToData(&config). Errors: kAlreadyExists if another job owns the folder;
+  /// job. REQUIRES: FitToData(&config). Another life of the job that owns the folder is waited for,
+  /// 10 s or config.start_wait_ns. Errors: kAlreadyExists if another job owns the folder;
+  /// kDeadlineExceeded if another life of this one still does;
   /// kInvalidArgument for a checkpoint of another model or optimizer, and for --resume never where
   /// there are some; kDataLoss if none is whole; kResourceExhausted; those of the file system.
   static Result<std::unique_ptr<CheckpointSaver>> Open(const JobConfig& config,
@@ -65,22 +67,36 @@ class CheckpointSaver {
   /// REQUIRES: the shards, the lead's first, have values; they outlive End().
   void Begin(std::vector<ShardMemory> shards, const WorkerNames& names);
   /// Ends the thread, whatever it is doing, then saves once more if there is something new. Without
-  /// a folder or without Begin() nothing happens. `alive` is called now and then meanwhile. Errors:
-  /// those of that save; kDeadlineExceeded.
+  /// a folder or without Begin() nothing happens. `alive` is called often meanwhile, by this thread
+  /// or by its own, never by both at once. Errors: those of that save; kDeadlineExceeded;
+  /// kCancelled after GiveUp().
   Status End(AtEnd at_end, Deadline deadline, const std::function<void()>& alive = {});
   /// After End(): its thread waits in the kernel, for a disk that hangs. This saver, and the
   /// shards, must not be destroyed then: the end of the process is theirs.
   bool hangs() const { return hangs_; }
+  /// In place of End(), and also without Begin(): ends the thread, then saves if there is something
+  /// new, what nobody trains any more (AtEnd::kNobodyTrains), or as while training (nothing). Waits
+  /// for a disk that hangs. Errors: as End().
+  Status SaveOnce(std::vector<ShardMemory> shards, const WorkerNames& names,
+                  std::optional<AtEnd> at_end, Deadline deadline);
+
+  /// Of `alive`: the last checkpoint is not made, and what was there before stays.
+  void GiveUp();
 
  private:
   CheckpointSaver(const JobConfig& config, const JobSettings& settings, const StorePlan& plan,
                   const std::string& data);
   Status ChooseBeginning();
   void Start(std::function<void()> work);
-  bool AwaitThread(Deadline deadline, const std::function<void()>& alive);
+  bool AwaitThread(Deadline deadline);
+  void CallAlive();
+  void SetAlive(std::function<void()> alive);
+  Status EndThread(AtEnd at_end, Deadline deadline);
   void Run();
+  void Quit();
   bool Due() const;
   std::int64_t Step() const;
+  Status SaveLast(std::optional<AtEnd> at_end, Deadline deadline);
   Status Save(std::optional<AtEnd> at_end, Deadline deadline);
 
   const JobConfig config_;
@@ -96,8 +112,10 @@ class CheckpointSaver {
   std::int64_t tried_step_ = 0;
   std::vector<ShardMemory> shards_;
   WorkerNames names_;
-  Status last_;  // of the save of End()
-  std::atomic<bool> quit_{false};
+  std::mutex alive_mutex_;
+  std::function<void()> alive_;  // of End(), while that runs
+  Status last_;                  // of the save of End()
+  std::atomic<bool> quit_{false}, given_up_{false};
   bool hangs_ = false;
   std::mutex mutex_;
   bool busy_ = false;  // the thread has not ended
