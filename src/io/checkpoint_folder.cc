@@ -1,6 +1,5 @@
 #include "io/checkpoint_folder.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/stat.h>
@@ -10,63 +9,25 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <map>
-#include <memory>
 
 #include "base/text.h"
 #include "io/checked_tensors.h"
+#include "io/checkpoint_files.h"
 
 namespace passel {
 namespace {
 
-constexpr std::string_view kEnding = ".safetensors";
-constexpr const char* kIndexFile = "checkpoint";
-constexpr const char* kBestFile = "best";
 constexpr const char* kOwnerFile = ".owner";
 constexpr std::size_t kMaxIndexBytes = std::size_t{1} << 20;
 
-std::string Join(const std::string& folder, std::string_view name) {
-  return fmt::format("{}{}{}", folder, folder.ends_with('/') ? "" : "/", name);
-}
-
-std::string PartName(std::string_view set, int part, int parts) {
-  return parts == 1 ? fmt::format("{}{}", set, kEnding)
-                    : fmt::format("{}-{:05}-of-{:05}{}", set, part, parts, kEnding);
-}
-
 // The number of parts that a file of a set says it is one of; nothing if it is no part of the set.
 std::optional<int> PartsInName(std::string_view file, std::string_view set) {
-  if (!file.starts_with(set)) return {};
-  const std::string rest(file.substr(set.size()));
-  if (rest == kEnding) return 1;
-  int part = 0, parts = 0, end = 0;
-  if (std::sscanf(rest.c_str(), "-%5d-of-%5d%n", &part, &parts, &end) != 2) return {};
-  if (std::string_view(rest).substr(static_cast<std::size_t>(end)) != kEnding) return {};
-  if (part < 0 || part >= parts || file != PartName(set, part, parts)) return {};
-  return parts;
-}
-
-// Whether the file is one that the folder has for itself.
-bool IsOurs(std::string_view file) {
-  if (file == kIndexFile || file == kBestFile) return true;
-  const std::size_t dash = file.find('-');
-  if (dash == std::string_view::npos) return false;
-  const std::string_view set = file.substr(0, file.find_first_not_of("0123456789", dash + 1));
-  return StepOfCheckpoint(set) && PartsInName(file, set);
-}
-
-Result<std::vector<std::string>> FilesIn(const std::string& folder) {
-  const std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir(folder.c_str()), ::closedir);
-  if (!dir) return ErrnoStatus(errno, fmt::format("cannot list {}", folder));
-  std::vector<std::string> names;
-  for (errno = 0; const dirent* entry = ::readdir(dir.get()); errno = 0) {
-    names.emplace_back(entry->d_name);
-  }
-  if (errno != 0) return ErrnoStatus(errno, fmt::format("cannot list {}", folder));
-  return names;
+  const std::optional<PartOfSet> part = ParsePartName(file);
+  if (!part || part->set != set) return {};
+  return part->parts;
 }
 
 Result<std::optional<CheckpointIndex>> ReadIndex(const std::string& path) {
@@ -83,7 +44,7 @@ Result<std::optional<CheckpointIndex>> ReadIndex(const std::string& path) {
 // A file that stays, so that its lock is one that all see: POSIX locks work on NFS and go when the
 // process does, even by kill -9.
 Result<FileDescriptor> BecomeOwner(const std::string& folder) {
-  const std::string path = Join(folder, kOwnerFile);
+  const std::string path = InFolder(folder, kOwnerFile);
   FileDescriptor fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
   if (!fd.valid()) return ErrnoStatus(errno, fmt::format("cannot open {}", path));
   struct flock lock = {};
@@ -111,10 +72,16 @@ Result<FileDescriptor> BecomeOwner(const std::string& folder) {
   return fd;
 }
 
+Result<CheckpointIndex> ReadBest(const std::string& folder) {
+  PASSEL_ASSIGN_OR_RETURN(const std::optional<CheckpointIndex> best,
+                          ReadIndex(InFolder(folder, kBestFile)));
+  return best.value_or(CheckpointIndex());
+}
+
 }  // namespace
 
 std::string PartPath(const std::string& folder, std::int64_t step, int part, int parts) {
-  return Join(folder, PartName(CheckpointName(step), part, parts));
+  return InFolder(folder, PartName(CheckpointName(step), part, parts));
 }
 
 Result<std::vector<std::string>> PartsOf(const std::string& folder, std::string_view name) {
@@ -127,15 +94,15 @@ Result<std::vector<std::string>> PartsOf(const std::string& folder, std::string_
     if (count != parts) continue;
     std::vector<std::string> paths;
     for (int part = 0; part < parts; ++part) {
-      paths.push_back(Join(folder, PartName(name, part, parts)));
+      paths.push_back(InFolder(folder, PartName(name, part, parts)));
     }
     return paths;
   }
   if (there.empty()) {
-    return NotFound(fmt::format("{} is not there", Join(folder, PartName(name, 0, 1))));
+    return NotFound(fmt::format("{} is not there", InFolder(folder, PartName(name, 0, 1))));
   }
   const auto& [parts, count] = *there.begin();
-  return NotFound(fmt::format("{} has {} of its {} parts", Join(folder, name), count, parts));
+  return NotFound(fmt::format("{} has {} of its {} parts", InFolder(folder, name), count, parts));
 }
 
 Result<std::vector<TensorFile>> OpenCheckpoint(const std::string& folder, std::string_view name) {
@@ -160,8 +127,14 @@ Result<std::vector<TensorFile>> OpenCheckpoint(const std::string& folder, std::s
 
 Result<CheckpointIndex> ReadCheckpointIndex(const std::string& folder) {
   PASSEL_ASSIGN_OR_RETURN(const std::optional<CheckpointIndex> index,
-                          ReadIndex(Join(folder, kIndexFile)));
+                          ReadIndex(InFolder(folder, kIndexFile)));
   return index.value_or(CheckpointIndex());
+}
+
+Result<std::optional<std::string>> BestCheckpoint(const std::string& folder) {
+  PASSEL_ASSIGN_OR_RETURN(const CheckpointIndex best, ReadBest(folder));
+  if (best.kept.empty()) return std::optional<std::string>();
+  return std::optional(best.kept.back().name);
 }
 
 CheckpointFolder::CheckpointFolder(std::string path, const KeepPolicy& policy, FileOps& ops)
@@ -178,7 +151,8 @@ Result<CheckpointFolder> CheckpointFolder::Own(const std::string& path, const Ke
   if (folder.index_.last_preserved == 0) folder.index_.last_preserved = now;
   PASSEL_ASSIGN_OR_RETURN(const std::vector<std::string> files, FilesIn(path));
   for (const std::string& file : files) {  // of saves that were killed
-    if (IsOurs(TargetOfTemporary(file))) PASSEL_RETURN_IF_ERROR(folder.Delete(Join(path, file)));
+    if (IsCheckpointFile(TargetOfTemporary(file)))
+      PASSEL_RETURN_IF_ERROR(folder.Delete(InFolder(path, file)));
   }
   return folder;
 }
@@ -193,7 +167,7 @@ Result<std::optional<std::string>> CheckpointFolder::Newest(std::vector<std::str
     warnings->push_back(fmt::format("{}; the checkpoint before it is used", whole.message()));
     if (const auto parts = PartsOf(path_, name); parts.ok()) {
       for (const std::string& part : *parts) {
-        if (const int failed = ops_->Rename(part, part + ".corrupt")) {
+        if (const int failed = ops_->Rename(part, part + std::string(kCorruptEnding))) {
           return ErrnoStatus(failed, fmt::format("cannot rename {}", part));
         }
       }
@@ -213,13 +187,13 @@ Status CheckpointFolder::Commit(std::int64_t step, int parts, double now, bool b
   PASSEL_ASSIGN_OR_RETURN(const std::vector<std::string> files, FilesIn(path_));
   for (const std::string& file : files) {  // of a save in another number of parts
     if (PartsInName(file, name).value_or(parts) == parts) continue;
-    PASSEL_RETURN_IF_ERROR(Delete(Join(path_, file)));
+    PASSEL_RETURN_IF_ERROR(Delete(InFolder(path_, file)));
   }
   PASSEL_RETURN_IF_ERROR(OpenCheckpoint(path_, name).status());
   CheckpointIndex next = index_;
   std::erase_if(next.kept, [&](const auto& entry) { return entry.name == name; });
   next.kept.push_back({name, now});
-  PASSEL_ASSIGN_OR_RETURN(const CheckpointIndex written, ReadBest());
+  PASSEL_ASSIGN_OR_RETURN(const CheckpointIndex written, ReadBest(path_));
   CheckpointIndex former = written, champion = written;
   if (best) champion = {{{name, now}}, 0};
   std::vector<std::string> old;
@@ -250,28 +224,16 @@ Status CheckpointFolder::Commit(std::int64_t step, int parts, double now, bool b
   for (const std::string& file : files) {
     for (const std::string& gone : old) {
       if (!PartsInName(file, gone)) continue;
-      PASSEL_RETURN_IF_ERROR(Delete(Join(path_, file)));
+      PASSEL_RETURN_IF_ERROR(Delete(InFolder(path_, file)));
     }
   }
   return {};
 }
 
-Result<CheckpointIndex> CheckpointFolder::ReadBest() const {
-  PASSEL_ASSIGN_OR_RETURN(const std::optional<CheckpointIndex> best,
-                          ReadIndex(Join(path_, kBestFile)));
-  return best.value_or(CheckpointIndex());
-}
-
-Result<std::optional<std::string>> CheckpointFolder::Best() const {
-  PASSEL_ASSIGN_OR_RETURN(const CheckpointIndex best, ReadBest());
-  if (best.kept.empty()) return std::optional<std::string>();
-  return std::optional(best.kept.back().name);
-}
-
 Status CheckpointFolder::Write(const char* file, const CheckpointIndex& index) {
   const std::string text = ToText(index);
   const std::span<const std::byte> piece = std::as_bytes(std::span(text));
-  return WriteFileAtomically(Join(path_, file), {&piece, 1}, *ops_);
+  return WriteFileAtomically(InFolder(path_, file), {&piece, 1}, *ops_);
 }
 
 Status CheckpointFolder::Delete(const std::string& path) {

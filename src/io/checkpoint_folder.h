@@ -54,6 +54,9 @@ Result<std::vector<TensorFile>> OpenCheckpoint(const std::string& folder, std::s
 /// The index, for who does not own the folder: nothing if it has none. Errors: kDataLoss.
 Result<CheckpointIndex> ReadCheckpointIndex(const std::string& folder);
 
+/// The set that Commit() was last told is the best; nothing if none was. Errors: kDataLoss.
+Result<std::optional<std::string>> BestCheckpoint(const std::string& folder);
+
 struct KeepPolicy {
   int keep = 5;                   ///< the newest; 0: all of them
   double keep_every_hours = 1e4;  ///< and one in so many hours for good
@@ -81,14 +84,10 @@ class CheckpointFolder {
   /// new one if only a deletion failed.
   Status Commit(std::int64_t step, int parts, double now, bool best);
 
-  /// Nothing if there is none. Errors: kDataLoss.
-  Result<std::optional<std::string>> Best() const;
-
  private:
   CheckpointFolder(std::string path, const KeepPolicy& policy, FileOps& ops);
   Status Write(const char* file, const CheckpointIndex& index);
   Status Delete(const std::string& path);
-  Result<CheckpointIndex> ReadBest() const;
 
   std::string path_;
   KeepPolicy policy_;

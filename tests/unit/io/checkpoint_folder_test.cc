@@ -110,10 +110,10 @@ TEST(CheckpointFolder, TheBestIsKeptUntilThereIsABetterOne) {
   Save(*folder, 3);
   EXPECT_THAT(Checkpoints(dir),
               ElementsAre("model.ckpt-1.safetensors", "model.ckpt-3.safetensors"));
-  EXPECT_EQ(folder->Best().value(), "model.ckpt-1");
+  EXPECT_EQ(BestCheckpoint(dir.path()).value(), "model.ckpt-1");
   Save(*folder, 4, 2000, true);
   EXPECT_THAT(Checkpoints(dir), ElementsAre("model.ckpt-4.safetensors"));
-  EXPECT_EQ(folder->Best().value(), "model.ckpt-4");
+  EXPECT_EQ(BestCheckpoint(dir.path()).value(), "model.ckpt-4");
 }
 
 TEST(CheckpointFolder, TheBestThatIsKeptForGoodStaysWhenThereIsABetterOne) {
