@@ -33,7 +33,7 @@ Status CompareValues(const StoredTensors& one, const StoredTensors::Tensor& of_o
   double squares = 0, squares_of_one = 0;
   bool comparable = true;  // all differences are numbers
   std::vector<float> others;
-  PASSEL_RETURN_IF_ERROR(
+  const Status read =
       one.ReadAll(of_one, [&](std::uint64_t first, std::span<const float> values) -> Status {
         others.resize(values.size());
         PASSEL_RETURN_IF_ERROR(two.Read(of_two, first, others));
@@ -50,8 +50,8 @@ Status CompareValues(const StoredTensors& one, const StoredTensors::Tensor& of_o
           squares += distance * distance;
         }
         return {};
-      }));
-  if (difference->different == 0) return {};
+      });
+  if (!read.ok() || difference->different == 0) return read;
   if (!comparable) difference->most = NAN;
   difference->relative = std::sqrt(squares / squares_of_one);
   return {};
