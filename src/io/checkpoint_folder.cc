@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <map>
 
+#include "base/check.h"
 #include "base/text.h"
 #include "io/checked_tensors.h"
 #include "io/checkpoint_files.h"
@@ -131,10 +132,10 @@ Result<CheckpointIndex> ReadCheckpointIndex(const std::string& folder) {
   return index.value_or(CheckpointIndex());
 }
 
-Result<std::optional<std::string>> BestCheckpoint(const std::string& folder) {
+Result<std::optional<BestEntry>> BestCheckpoint(const std::string& folder) {
   PASSEL_ASSIGN_OR_RETURN(const CheckpointIndex best, ReadBest(folder));
-  if (best.kept.empty()) return std::optional<std::string>();
-  return std::optional(best.kept.back().name);
+  if (best.kept.empty()) return std::optional<BestEntry>();
+  return std::optional(BestEntry{best.kept.back().name, best.score});
 }
 
 CheckpointFolder::CheckpointFolder(std::string path, const KeepPolicy& policy, FileOps& ops)
@@ -184,7 +185,7 @@ Result<std::optional<std::string>> CheckpointFolder::Newest(std::vector<std::str
                   path_));
 }
 
-Status CheckpointFolder::Commit(std::int64_t step, int parts, double now, bool best) {
+Status CheckpointFolder::Commit(std::int64_t step, int parts, double now) {
   const std::string name = CheckpointName(step);
   PASSEL_ASSIGN_OR_RETURN(const std::vector<std::string> files, FilesIn(path_));
   for (const std::string& file : files) {  // of a save in another number of parts
@@ -196,38 +197,45 @@ Status CheckpointFolder::Commit(std::int64_t step, int parts, double now, bool b
   std::erase_if(next.kept, [&](const auto& entry) { return entry.name == name; });
   next.kept.push_back({name, now});
   PASSEL_ASSIGN_OR_RETURN(const CheckpointIndex written, ReadBest(path_));
-  CheckpointIndex former = written, champion = written;
-  if (best) champion = {{{name, now}}, 0};
+  CheckpointIndex best = written;
   std::vector<std::string> old;
   const std::size_t keep =
       policy_.keep == 0 ? kMaxKeptCheckpoints : static_cast<std::size_t>(policy_.keep);
   while (next.kept.size() > keep) {
     const CheckpointIndex::Entry oldest = next.kept.front();
     next.kept.erase(next.kept.begin());
-    const bool is_best = champion.Find(oldest.name) != nullptr;
+    const bool is_best = best.Find(oldest.name) != nullptr;
     if (oldest.saved_at > next.last_preserved + policy_.keep_every_hours * 3600) {
       next.last_preserved = oldest.saved_at;
-      if (is_best) champion.last_preserved = oldest.saved_at;
-      if (former.Find(oldest.name) != nullptr) former.last_preserved = oldest.saved_at;
-    } else if (!is_best && former.Find(oldest.name) == nullptr) {
+      if (is_best) best.last_preserved = oldest.saved_at;
+    } else if (!is_best) {
       old.push_back(oldest.name);
     }
   }
-  if (best) {
-    for (const auto& entry :
-         former.kept) {  // nobody spares it any more, unless it is kept for good
-      const bool listed = entry.name == name || next.Find(entry.name) != nullptr;
-      if (!listed && former.last_preserved == 0) old.push_back(entry.name);
-    }
-  }
-  if (champion != written) PASSEL_RETURN_IF_ERROR(Write(kBestFile, champion));
+  if (best != written) PASSEL_RETURN_IF_ERROR(Write(kBestFile, best));
   PASSEL_RETURN_IF_ERROR(Write(kIndexFile, next));
   index_ = std::move(next);
+  for (const std::string& gone : old) PASSEL_RETURN_IF_ERROR(DeleteSet(files, gone));
+  return {};
+}
+
+Status CheckpointFolder::MarkBest(const std::string& name, const ValidationScore& score) {
+  PASSEL_ASSIGN_OR_RETURN(const CheckpointIndex former, ReadBest(path_));
+  const CheckpointIndex::Entry* const entry = index_.Find(name);
+  PASSEL_CHECK(entry != nullptr, "the index names the best");
+  PASSEL_RETURN_IF_ERROR(Write(kBestFile, {{*entry}, 0, score}));
+  PASSEL_ASSIGN_OR_RETURN(const std::vector<std::string> files, FilesIn(path_));
+  for (const auto& old : former.kept) {
+    const bool for_good = former.last_preserved != 0;
+    if (for_good || old.name == name || index_.Find(old.name) != nullptr) continue;
+    PASSEL_RETURN_IF_ERROR(DeleteSet(files, old.name));
+  }
+  return {};
+}
+
+Status CheckpointFolder::DeleteSet(const std::vector<std::string>& files, std::string_view name) {
   for (const std::string& file : files) {
-    for (const std::string& gone : old) {
-      if (!PartsInName(file, gone)) continue;
-      PASSEL_RETURN_IF_ERROR(Delete(InFolder(path_, file)));
-    }
+    if (PartsInName(file, name)) PASSEL_RETURN_IF_ERROR(Delete(InFolder(path_, file)));
   }
   return {};
 }

@@ -81,7 +81,7 @@ bool StoredDifference::Same() const {
 
 Result<StoredDifference> FindDifferences(const StoredTensors& one, const StoredTensors& two,
                                          Compare what) {
-  StoredDifference difference{one.name(), two.name(), {}, {}};
+  StoredDifference difference{one.name(), two.name(), what, {}, {}};
   if (what == Compare::kAll) difference.words = DifferentWords(one, two);
   const auto compared = [&](const StoredTensors::Tensor& tensor) {
     return what == Compare::kAll || tensor.slot == 0;
@@ -121,10 +121,9 @@ std::string ToText(const StoredDifference& d) {
                       "BY AT MOST", "RELATIVE");
   for (const TensorDifference& t : d.tensors) text += Line(t);
   const auto same = std::ranges::count_if(d.tensors, &TensorDifference::Same);
-  text +=
-      fmt::format("\n{} of {} tensors and {} are the same\n", same, d.tensors.size(),
-                  d.words.empty() ? "all words" : fmt::format("all but {} words", d.words.size()));
-  return text;
+  text += fmt::format("\n{} of {} tensors are the same", same, d.tensors.size());
+  if (d.compared == Compare::kAll) text += fmt::format("; {} words differ", d.words.size());
+  return text + "\n";
 }
 
 Json ToJson(const StoredDifference& d) {
@@ -144,7 +143,7 @@ Json ToJson(const StoredDifference& d) {
   return {{"one", d.one},
           {"two", d.two},
           {"same", d.Same()},
-          {"words", std::move(words)},
+          {"words", d.compared == Compare::kAll ? std::move(words) : Json()},
           {"tensors", std::move(tensors)}};
 }
 

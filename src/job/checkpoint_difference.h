@@ -34,7 +34,8 @@ struct TensorDifference {
 };
 
 struct StoredDifference {
-  std::string one, two;                   ///< names
+  std::string one, two;  ///< names
+  Compare compared = Compare::kAll;
   std::vector<WordDifference> words;      ///< those that differ, by name
   std::vector<TensorDifference> tensors;  ///< all
 

@@ -51,7 +51,7 @@ int CompleteIn(const FilesOfSets& found, const std::string& set) {
 
 class Lister {
  public:
-  Lister(const CheckpointIndex& index, std::optional<std::string> best, FilesOfSets found)
+  Lister(const CheckpointIndex& index, std::optional<BestEntry> best, FilesOfSets found)
       : index_(index), best_(std::move(best)), found_(std::move(found)) {
     for (const auto& entry : index.kept) {
       const std::int64_t step = StepOfCheckpoint(entry.name).value_or(0);
@@ -75,7 +75,10 @@ class Lister {
       set.saved_at = entry->saved_at;
       set.kept.push_back(entry == &index_.kept.back() ? "newest" : "recent");
     }
-    if (name == best_) set.kept.push_back("best");
+    if (best_ && name == best_->name) {
+      set.kept.push_back("best");
+      set.score = best_->score;
+    }
     // It was in the index, since later ones are.
     if (set.kept.empty() && set.parts > 0 && oldest_ && set.step < *oldest_) {
       set.kept.push_back("for good");
@@ -86,7 +89,7 @@ class Lister {
 
  private:
   const CheckpointIndex& index_;
-  const std::optional<std::string> best_;
+  const std::optional<BestEntry> best_;
   const FilesOfSets found_;
   std::optional<std::int64_t> oldest_;  // step that the index names
 };
@@ -110,7 +113,7 @@ bool LooksLikeOurs(std::string_view name) {
 }
 
 Result<CheckpointListing> ListOnce(const std::string& folder, const CheckpointIndex& index) {
-  PASSEL_ASSIGN_OR_RETURN(std::optional<std::string> best, BestCheckpoint(folder));
+  PASSEL_ASSIGN_OR_RETURN(const std::optional<BestEntry> best, BestCheckpoint(folder));
   PASSEL_ASSIGN_OR_RETURN(std::vector<std::string> names, FilesIn(folder));
   std::ranges::sort(names);
   const FilesOfSets found = FindParts(folder, names);
@@ -120,7 +123,7 @@ Result<CheckpointListing> ListOnce(const std::string& folder, const CheckpointIn
   std::vector<std::string> sets;
   for (const auto& [set, sizes] : found) sets.push_back(set);
   for (const auto& entry : index.kept) sets.push_back(entry.name);
-  if (best) sets.push_back(*best);
+  if (best) sets.push_back(best->name);
   std::ranges::sort(sets);
   const auto repeated = std::ranges::unique(sets);
   sets.erase(repeated.begin(), repeated.end());
@@ -188,12 +191,17 @@ std::string ToText(const CheckpointListing& listing) {
 Json ToJson(const CheckpointListing& listing) {
   Json checkpoints = Json::MakeList(), strays = Json::MakeList();
   for (const ListedCheckpoint& set : listing.checkpoints) {
+    Json score;
+    if (set.score) {
+      score = {{"validation_accuracy", set.score->accuracy}, {"global_step", set.score->step}};
+    }
     checkpoints.Add({{"name", set.name},
                      {"global_step", set.step},
                      {"saved_at", set.saved_at},
                      {"parts", set.parts},
                      {"bytes", set.bytes},
-                     {"kept", set.kept}});
+                     {"kept", set.kept},
+                     {"score", std::move(score)}});
   }
   for (const StrayFile& file : listing.strays) {
     strays.Add({{"file", file.name}, {"why", file.why}});

@@ -6,11 +6,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/json.h"
 #include "base/status.h"
+#include "io/checkpoint_index.h"
 
 namespace passel::job {
 
@@ -20,7 +22,8 @@ struct ListedCheckpoint {
   double saved_at = 0;  ///< seconds since 1970
   int parts = 0;        ///< 0: its files are not there
   std::uint64_t bytes = 0;
-  std::vector<std::string> kept;  ///< why: "newest", "recent", "best", "for good"
+  std::vector<std::string> kept;         ///< why: "newest", "recent", "best", "for good"
+  std::optional<ValidationScore> score;  ///< of the best
 };
 
 /// A file by whose name a checkpoint might be expected, and that is of none.

@@ -164,7 +164,7 @@ Result<std::optional<std::int64_t>> OneSave::Run(std::optional<std::int64_t> sav
   const int parts = static_cast<int>(job_.shards.size());
   Status written = WriteParts(meets || (quiet && settled), sources);
   Failpoint("checkpoint.written");
-  if (written.ok()) written = folder_.Commit(step_, parts, WallSeconds(), /*best=*/false);
+  if (written.ok()) written = folder_.Commit(step_, parts, WallSeconds());
   if (!written.ok()) {
     if (folder_.index().Find(CheckpointName(step_)) == nullptr) {
       for (int part = 0; part < parts; ++part) {

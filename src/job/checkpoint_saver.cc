@@ -46,6 +46,7 @@ Result<std::unique_ptr<CheckpointSaver>> CheckpointSaver::Open(const JobConfig& 
         CheckpointFolder folder,
         CheckpointFolder::Own(checkpoints.folder, checkpoints.keep, WallSeconds()));
     saver->folder_.emplace(std::move(folder));
+    PASSEL_ASSIGN_OR_RETURN(saver->best_, BestCheckpointMarker::Create(*saver->folder_));
     if (begun) {
       const auto& kept = saver->folder_->index().kept;
       if (!kept.empty()) saver->saved_step_ = StepOfCheckpoint(kept.back().name);
@@ -154,6 +155,7 @@ void CheckpointSaver::Run() {
         pause = kPauseAfterError;
       }
     }
+    best_->Look(shards_[0], *folder_);
     std::unique_lock lock(mutex_);
     wake_.wait_for(lock, config_.checkpoints.steps > 0 ? kLook : kIdle,
                    [this] { return quit_.load(std::memory_order_relaxed); });
@@ -171,6 +173,7 @@ Status CheckpointSaver::End(AtEnd at_end, Deadline deadline, const std::function
   quit_.store(false, std::memory_order_relaxed);
   alive_ = alive;
   const Status saved = Step() == saved_step_ ? Status() : Save(at_end, deadline);
+  best_->Look(shards_[0], *folder_);
   if (saved.ok()) return {};
   return saved.WithContext(
       fmt::format("the last checkpoint was not saved to {}, where the newest is {}",

@@ -30,6 +30,7 @@
 #include "base/status.h"
 #include "cluster/worker_names.h"
 #include "io/checkpoint_folder.h"
+#include "job/best_checkpoint.h"
 #include "job/checkpoint_save.h"
 #include "job/job_config.h"
 #include "store/shard_memory.h"
@@ -83,6 +84,7 @@ class CheckpointSaver {
   const StorePlan plan_;
   const std::string data_;
   std::optional<CheckpointFolder> folder_;
+  std::optional<BestCheckpointMarker> best_;  // with a folder
   std::string resume_from_, resumed_, finished_;
   std::int64_t resumed_step_ = 0;
   std::uint64_t resumed_local_steps_ = 0;

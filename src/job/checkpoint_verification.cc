@@ -133,13 +133,13 @@ Result<std::vector<VerifiedCheckpoint>> VerifyCheckpoints(const std::string& pat
     if ((is_file && name != kBestFile) || !NamesCheckpoint(path)) return VerifyFile(path);
     const std::string folder = typed.has_parent_path() ? typed.parent_path().string() : ".";
     if (name != kBestFile) return VerifySet(folder, name, /*listed=*/false);
-    PASSEL_ASSIGN_OR_RETURN(const std::optional<std::string> best, BestCheckpoint(folder));
+    PASSEL_ASSIGN_OR_RETURN(const std::optional<BestEntry> best, BestCheckpoint(folder));
     if (!best) {
       const Result<CheckpointSet> none = CheckpointSet::OpenBest(folder);
       if (!none.ok()) return none.status();
       return Verified(none->name(), none);
     }
-    return VerifySet(folder, *best, /*listed=*/true);
+    return VerifySet(folder, best->name, /*listed=*/true);
   }();
   PASSEL_RETURN_IF_ERROR(one.status());
   all.push_back(*std::move(one));

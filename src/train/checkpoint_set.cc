@@ -122,7 +122,7 @@ Result<CheckpointSet> CheckpointSet::OpenNewest(const std::string& folder) {
 }
 
 Result<CheckpointSet> CheckpointSet::OpenBest(const std::string& folder) {
-  PASSEL_ASSIGN_OR_RETURN(std::optional<std::string> best, BestCheckpoint(folder));
+  PASSEL_ASSIGN_OR_RETURN(std::optional<BestEntry> best, BestCheckpoint(folder));
   for (;;) {
     if (!best) {
       return NotFound(
@@ -130,11 +130,11 @@ Result<CheckpointSet> CheckpointSet::OpenBest(const std::string& folder) {
                       "it trains marks one; name another checkpoint",
                       folder));
     }
-    Result<CheckpointSet> set = Open(folder, *best);
+    Result<CheckpointSet> set = Open(folder, best->name);
     if (set.status().code() != Code::kNotFound) return set;
     // Whoever trains there may have found a better one, and deleted this.
-    PASSEL_ASSIGN_OR_RETURN(std::optional<std::string> now, BestCheckpoint(folder));
-    if (now == best) return set;
+    PASSEL_ASSIGN_OR_RETURN(std::optional<BestEntry> now, BestCheckpoint(folder));
+    if (now && now->name == best->name) return set;
     best = std::move(now);
   }
 }
