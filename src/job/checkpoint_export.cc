@@ -64,6 +64,18 @@ Status WriteAsNpz(const StoredTensors& stored,
 
 }  // namespace
 
+Status CheckNoCheckpoint(const char* flag, const std::string& file,
+                         const std::vector<std::string>& paths) {
+  if (IsCheckpointFile(std::filesystem::path(file).filename().string())) {
+    return InvalidArgument(fmt::format(
+        "{} {} is the name of a checkpoint, which this is none: use another", flag, file));
+  }
+  for (const std::string& path : paths) {
+    PASSEL_RETURN_IF_ERROR(CheckDifferentFiles(flag, file, "the checkpoint", path));
+  }
+  return {};
+}
+
 Status CheckExportPath(const std::string& path) {
   const std::string name = std::filesystem::path(path).filename().string();
   if (!name.ends_with(kSafetensorsEnding) && !name.ends_with(kNpzEnding)) {
@@ -71,10 +83,7 @@ Status CheckExportPath(const std::string& path) {
         fmt::format("{} ends with neither {} nor {}, which say the format: add one of them", path,
                     kSafetensorsEnding, kNpzEnding));
   }
-  if (IsCheckpointFile(name)) {
-    return InvalidArgument(
-        fmt::format("{} is the name of a checkpoint, which this is none: use another", path));
-  }
+  PASSEL_RETURN_IF_ERROR(CheckNoCheckpoint("the file", path, {}));
   return CheckOutputPath("the file", path);
 }
 
@@ -83,9 +92,7 @@ Status ExportValues(const StoredTensors& stored, const std::string& path, Export
     return InvalidArgument(fmt::format(
         "{} is a saved model, which has no slot variables: omit --slots", stored.name()));
   }
-  for (const std::string& file : stored.files()) {
-    PASSEL_RETURN_IF_ERROR(CheckDifferentFiles("the file", path, "the checkpoint", file));
-  }
+  PASSEL_RETURN_IF_ERROR(CheckNoCheckpoint("the file", path, stored.files()));
   std::vector<const StoredTensors::Tensor*> tensors;
   for (const StoredTensors::Tensor& tensor : stored.tensors()) {
     if (tensor.slot == 0 || what == Export::kSlotsToo) tensors.push_back(&tensor);

@@ -5,11 +5,17 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "job/stored_tensors.h"
 
 namespace passel::job {
+
+/// Whether a result may be written there: it is no file of `paths`, and has not the name of a
+/// checkpoint. Errors: kInvalidArgument.
+Status CheckNoCheckpoint(const char* flag, const std::string& file,
+                         const std::vector<std::string>& paths);
 
 /// Whether values can be written there, asked before anything is read. Errors: kInvalidArgument for
 /// a name that ends with neither .safetensors nor .npz, for that of a checkpoint, and as

@@ -32,7 +32,11 @@ struct CkptFlags {
 };
 
 Status PrepareJson(const CkptFlags& flags) {
-  return flags.json.empty() ? Status() : job::PrepareResult("--json", flags.json);
+  if (flags.json.empty()) return {};
+  std::vector<std::string> read = flags.paths;
+  read.insert(read.end(), {flags.path, flags.other});
+  PASSEL_RETURN_IF_ERROR(job::CheckNoCheckpoint("--json", flags.json, read));
+  return job::PrepareResult("--json", flags.json);
 }
 
 Status Answer(const CkptFlags& flags, const std::string& text, const Json& json) {
