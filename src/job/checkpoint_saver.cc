@@ -144,6 +144,7 @@ void CheckpointSaver::Run() {
       saved_ns_ = MonotonicNs();
       tried_step_ = Step();
       if (!saved.ok() && saved.code() != Code::kCancelled) {
+        ++facts_.failed;
         LogWarning(
             "no checkpoint was saved to {}: {}; training goes on, and another is tried when "
             "it is due, {} s from now at the earliest",
@@ -175,16 +176,31 @@ Status CheckpointSaver::End(AtEnd at_end, Deadline deadline, const std::function
   const Status saved = Step() == saved_step_ ? Status() : Save(at_end, deadline);
   best_->Look(shards_[0], *folder_);
   if (saved.ok()) return {};
+  ++facts_.failed;
   return saved.WithContext(
       fmt::format("the last checkpoint was not saved to {}, where the newest is {}",
                   config_.checkpoints.folder, saved_step_ ? CheckpointName(*saved_step_) : "none"));
 }
 
+CheckpointFacts CheckpointSaver::Facts() const {
+  CheckpointFacts facts = facts_;
+  facts.resumed_from = resume_from_;
+  if (!folder_) return facts;
+  facts.folder = folder_->path();
+  if (!folder_->index().kept.empty()) facts.newest = folder_->index().kept.back().name;
+  if (const auto best = BestCheckpoint(facts.folder); best.ok()) facts.best = *best;
+  return facts;
+}
+
 Status CheckpointSaver::Save(std::optional<AtEnd> at_end, Deadline deadline) {
   const SavedJob job{config_, settings_, plan_, data_, shards_, names_};
+  const std::optional<std::int64_t> before = saved_step_;
+  const std::int64_t begin_ns = MonotonicNs();
   PASSEL_ASSIGN_OR_RETURN(
       saved_step_,
       SaveCheckpoint(job, saved_step_, at_end, SaveLimits{quit_, deadline, alive_}, *folder_));
+  if (saved_step_ != before) ++facts_.saved;
+  facts_.writing_seconds += 1e-9 * static_cast<double>(MonotonicNs() - begin_ns);
   return {};
 }
 

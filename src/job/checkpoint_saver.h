@@ -31,6 +31,7 @@
 #include "cluster/worker_names.h"
 #include "io/checkpoint_folder.h"
 #include "job/best_checkpoint.h"
+#include "job/checkpoint_facts.h"
 #include "job/checkpoint_save.h"
 #include "job/job_config.h"
 #include "store/shard_memory.h"
@@ -70,6 +71,9 @@ class CheckpointSaver {
   /// of that save; kDeadlineExceeded.
   Status End(AtEnd at_end, Deadline deadline, const std::function<void()>& alive = {});
 
+  /// What became of it all, after End().
+  CheckpointFacts Facts() const;
+
  private:
   CheckpointSaver(const JobConfig& config, const JobSettings& settings, const StorePlan& plan,
                   const std::string& data);
@@ -93,6 +97,7 @@ class CheckpointSaver {
   std::int64_t tried_step_ = 0;
   std::vector<ShardMemory> shards_;
   WorkerNames names_;
+  CheckpointFacts facts_;        // its counts and times
   std::function<void()> alive_;  // of End()
   std::atomic<bool> quit_{false};
   std::mutex mutex_;

@@ -118,6 +118,40 @@ TEST_F(CkptTest, VerifyTellsWholeFromBroken) {
   EXPECT_THAT(Ckpt({"show", At("a")}).err, HasSubstr("the checkpoint before it is looked at"));
 }
 
+TEST_F(CkptTest, TheBestByValidationIsKeptAndHasAName) {
+  const std::vector<std::string> validation = {"--validation_size=500",
+                                               "--worker_eval_set=validation"};
+  Train(With(validation, {"--ps=2", "--train_steps=400", "--worker_eval_steps=100",
+                          "--slow_worker=0:1ms", "--save_steps=40", "--keep_checkpoints=1",
+                          "--checkpoint_dir=" + At("a"), "--report=" + At("r.json")}));
+  const auto facts = ReadJson(At("r.json"))["checkpoints"];
+  EXPECT_GE(facts["saved"], 3);
+  EXPECT_EQ(facts["failed"], 0);
+  EXPECT_EQ(facts["newest"], "model.ckpt-400");
+  EXPECT_GT(facts["best_accuracy"], 0.2);
+  const std::string best = facts["best"];
+  EXPECT_GE(std::stoll(best.substr(best.find('-') + 1)), facts["best_step"]);
+  const Outcome list = Ckpt({"ls", At("a")});
+  EXPECT_THAT(list.out, HasSubstr(fmt::format("best (validation accuracy {:.4f} at step {})",
+                                              facts["best_accuracy"].get<double>(),
+                                              facts["best_step"].get<int>())));
+  EXPECT_THAT(Ckpt({"show", At("a/best")}).out, HasSubstr(best + ": "));
+  EXPECT_EQ(Ckpt({"verify", At("a/best")}).code, 0);
+  EXPECT_EQ(sandbox_.Run({"eval", "--params=" + At("a/best"), "--data_dir=" + Digits()}).code, 0);
+  // Nothing that does worse takes its place, nor is it deleted.
+  const Outcome more = sandbox_.Run(sandbox_.Train(
+      With(validation, {"--hidden_units=16", "--batch_size=20", "--mode=barrier", "--workers=1",
+                        "--learning_rate=0.9", "--train_steps=420", "--worker_eval_steps=10",
+                        "--save_steps=10", "--keep_checkpoints=1", "--resume=" + At("a/best"),
+                        "--checkpoint_dir=" + At("a"), "--report=" + At("r.json")})));
+  EXPECT_EQ(more.code, 0) << more.err;
+  EXPECT_THAT(more.err, HasSubstr("goes on from " + At("a/") + best));
+  const auto then = ReadJson(At("r.json"))["checkpoints"];
+  EXPECT_EQ(then["best"], best);
+  EXPECT_EQ(then["resumed_from"], At("a/") + best);
+  EXPECT_EQ(Ckpt({"verify", At("a/best")}).code, 0);
+}
+
 TEST_F(CkptTest, NothingIsWrongWhileAJobSavesAndDeletes) {
   Program job = sandbox_.Start(
       sandbox_.Train({"--hidden_units=16", "--batch_size=20", "--train_steps=100000000", "--ps=2",
