@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <optional>
 
@@ -153,6 +154,11 @@ Result<CheckpointListing> ListOnce(const std::string& folder, const CheckpointIn
 
 Result<CheckpointListing> ListCheckpoints(const std::string& folder) {
   constexpr int kMostTurns = 100;
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(folder, ignored)) {
+    return InvalidArgument(
+        fmt::format("{} is no folder: name the folder of the checkpoints", folder));
+  }
   for (int turn = 0;; ++turn) {
     PASSEL_ASSIGN_OR_RETURN(const CheckpointIndex index, ReadCheckpointIndex(folder));
     PASSEL_ASSIGN_OR_RETURN(CheckpointListing listing, ListOnce(folder, index));

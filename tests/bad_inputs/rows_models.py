@@ -100,9 +100,9 @@ SAFETENSORS = table(
 
 CHECKPOINTS = table(
     "checkpoints",
-    Row("ckpt_alone", "ckpt", ("subcommand",)),
+    Row("ckpt_alone", "ckpt", ("a command is missing", "ls, show, verify, diff, export")),
     Row("ckpt_ls_absent", "ckpt ls nope", ("cannot list nope", "No such file")),
-    Row("ckpt_ls_file", "ckpt ls {model}", ("cannot list", "Not a directory")),
+    Row("ckpt_ls_file", "ckpt ls {model}", ("is no folder", "name the folder")),
     Row("ckpt_ls_broken_index", "ckpt ls .", ("checkpoint", "line 1 of the index"),
         files={"checkpoint": b"x\n"}),
     Row("ckpt_show_pickle", "ckpt show m", ("m: ",), files={"m": b"\x80\4\x95\x10" + bytes(60)}),
