@@ -63,7 +63,7 @@ std::string ProgressText(const Json& progress) {
       if (own != nullptr) steps += own->As<std::uint64_t>().value_or(0);
     }
   }
-  return fmt::format("{} workers, {} local steps together", workers, steps);
+  return fmt::format("{} worker{}, {} local steps", workers, workers == 1 ? "" : "s", steps);
 }
 
 }  // namespace

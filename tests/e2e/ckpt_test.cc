@@ -101,7 +101,9 @@ TEST_F(CkptTest, NumpyLoadsWhatIsExported) {
 }
 
 TEST_F(CkptTest, VerifyTellsWholeFromBroken) {
-  Train({"--ps=2", "--train_steps=30", "--checkpoint_dir=" + At("a"), "--save_steps=10"});
+  for (const char* const steps : {"--train_steps=20", "--train_steps=30"}) {
+    Train({"--ps=2", steps, "--checkpoint_dir=" + At("a")});
+  }
   const Outcome whole = Ckpt({"verify", At("a")});
   EXPECT_EQ(whole.code, 0) << whole.err;
   EXPECT_THAT(whole.out, HasSubstr("a/model.ckpt-30: whole, "));
@@ -125,7 +127,7 @@ TEST_F(CkptTest, TheBestByValidationIsKeptAndHasAName) {
                           "--slow_worker=0:1ms", "--save_steps=40", "--keep_checkpoints=1",
                           "--checkpoint_dir=" + At("a"), "--report=" + At("r.json")}));
   const auto facts = ReadJson(At("r.json"))["checkpoints"];
-  EXPECT_GE(facts["saved"], 3);
+  EXPECT_GE(facts["saved"], 2);
   EXPECT_EQ(facts["failed"], 0);
   EXPECT_EQ(facts["newest"], "model.ckpt-400");
   EXPECT_GT(facts["best_accuracy"], 0.2);
