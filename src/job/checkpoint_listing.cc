@@ -181,10 +181,14 @@ std::string ToText(const CheckpointListing& listing) {
                         "PARTS", "BYTES", "KEPT");
   }
   for (const ListedCheckpoint& set : listing.checkpoints) {
-    text +=
-        fmt::format("{:<24} {:>12} {:<25} {:>5} {:>14}  {}{}\n", set.name, set.step,
-                    LocalTimeText(set.saved_at), set.parts, set.bytes, fmt::join(set.kept, ", "),
-                    set.parts == 0 ? "; its files are not there" : "");
+    std::string kept = fmt::format("{}", fmt::join(set.kept, ", "));
+    if (set.score) {
+      kept += fmt::format(" (validation accuracy {:.4f} at step {})", set.score->accuracy,
+                          set.score->step);
+    }
+    if (set.parts == 0) kept += "; its files are not there";
+    text += fmt::format("{:<24} {:>12} {:<25} {:>5} {:>14}  {}\n", set.name, set.step,
+                        LocalTimeText(set.saved_at), set.parts, set.bytes, kept);
   }
   if (listing.strays.empty()) return text;
   text += "of no checkpoint:\n";

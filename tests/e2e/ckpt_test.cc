@@ -111,11 +111,11 @@ TEST_F(CkptTest, VerifyTellsWholeFromBroken) {
   std::string bytes = ReadText(part);
   bytes[bytes.size() - 9] = static_cast<char>(bytes[bytes.size() - 9] ^ 4);
   WriteText(part, bytes);
-  const Outcome broken = Ckpt({"verify", At("a"), "--json=-"});
+  const Outcome broken = Ckpt({"verify", At("a"), "--json=" + At("v.json")});
   EXPECT_EQ(broken.code, 1);
   ASSERT_EQ(broken.errors.size(), 1u) << broken.err;
   EXPECT_THAT(broken.errors[0], AllOf(HasSubstr(part + ": tensor \""), HasSubstr("changed")));
-  EXPECT_EQ(nlohmann::json::parse(broken.out).back()["state"], "broken");
+  EXPECT_EQ(ReadJson(At("v.json")).back()["state"], "broken");
   // One that others can do without.
   EXPECT_THAT(Ckpt({"show", At("a")}).err, HasSubstr("the checkpoint before it is looked at"));
 }
@@ -172,9 +172,12 @@ TEST_F(CkptTest, NothingIsWrongWhileAJobSavesAndDeletes) {
 }
 
 TEST_F(CkptTest, WrongUsageHasASentence) {
-  Train({"--ps=0", "--workers=1", "--train_steps=10", "--checkpoint_dir=" + At("a")});
+  Train({"--ps=1", "--train_steps=10", "--checkpoint_dir=" + At("a")});
   WriteText(At("text"), "no tensors");
   std::filesystem::create_directory(At("empty"));
+  const Outcome json = Ckpt({"ls", At("a"), "--json=-"});
+  EXPECT_EQ(nlohmann::json::parse(json.out)["folder"], At("a"));
+  EXPECT_THAT(json.err, HasSubstr("CHECKPOINT "));
   EXPECT_EQ(Ckpt({"ls", At("empty")}).out, At("empty") + " has no checkpoints\n");
   EXPECT_THAT(WrongUsage({"ls", At("nowhere")}), HasSubstr("cannot list " + At("nowhere")));
   EXPECT_THAT(WrongUsage({"show", At("empty")}), HasSubstr("has no checkpoint: name a folder"));

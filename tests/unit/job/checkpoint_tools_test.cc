@@ -242,6 +242,15 @@ TEST_F(CheckpointToolsTest, AListingSaysWhyEachIsKeptAndWhatIsOfNone) {
                                   "parts",
                                   "model.ckpt-80.safetensors.corrupt found broken"));
   EXPECT_EQ(listing->checkpoints.back().saved_at, 10'003);
+  EXPECT_THAT(ToText(*listing), HasSubstr("  best (validation accuracy 0.8750 at step 100)\n"));
+  EXPECT_EQ(*ToJson(*listing)
+                 .Find("checkpoints")
+                 ->list()
+                 ->at(1)
+                 .Find("score")
+                 ->Find("global_step")
+                 ->As<int>(),
+            100);
   std::filesystem::remove(PartPath(path, 2000, 1, 2));
   EXPECT_THAT(ToText(*ListCheckpoints(path)), HasSubstr("newest; its files are not there"));
 }
