@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <filesystem>
 #include <tuple>
@@ -110,6 +111,20 @@ TEST_F(CheckpointToolsTest, OneFloatThatDiffersIsFoundAndMeasured) {
   EXPECT_THAT(ToText(all), HasSubstr("6 of 8 tensors are the same; "));
   EXPECT_FALSE(Difference(dir_.path(), other_.path(), Compare::kValuesAlone).Same());
   EXPECT_EQ(*ToJson(all).Find("same")->As<bool>(), false);
+}
+
+TEST_F(CheckpointToolsTest, ATensorIsComparedToItsEndHoweverLargeItIs) {
+  const SampleJob job(SampleModel({100'000}), Optimizer("sgd"), 2, random_);
+  CommitAll(job, dir_.path());
+  SampleJob other = Like(job, 1);
+  ASSERT_GT(other.variables.at("hid_w")[0].size(), kFloatsAtOnce);
+  float& last = other.variables.at("hid_w")[0].back();
+  last = std::bit_cast<float>(std::bit_cast<std::uint32_t>(last) ^ 1);
+  other.FillShards();
+  CommitAll(other, other_.path());
+  for (const TensorDifference& t : Difference(dir_.path(), other_.path()).tensors) {
+    EXPECT_EQ(t.different, t.name == "hid_w" ? 1u : 0u) << t.name;
+  }
 }
 
 TEST_F(CheckpointToolsTest, AnotherModelOrOptimizerIsNoError) {
