@@ -44,31 +44,27 @@ Result<std::optional<CheckpointIndex>> ReadIndex(const std::string& path) {
 
 // A file that stays, so that its lock is one that all see: POSIX locks work on NFS and go when the
 // process does, even by kill -9.
-Result<FileDescriptor> BecomeOwner(const std::string& folder) {
+// `left` gets what a former owner has left there.
+Result<FileDescriptor> BecomeOwner(const std::string& folder, std::string* left) {
   const std::string path = InFolder(folder, kOwnerFile);
   FileDescriptor fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
   if (!fd.valid()) return ErrnoStatus(errno, fmt::format("cannot open {}", path));
   struct flock lock = {};
   lock.l_type = F_WRLCK;
   // Of the open file, not of the process: whatever else this process opens and closes there.
-  if (::fcntl(fd.get(), F_OFD_SETLK, &lock) != 0) {
-    if (errno != EAGAIN && errno != EACCES) {
-      return ErrnoStatus(errno, fmt::format("cannot lock {}", path));
+  const int locked = ::fcntl(fd.get(), F_OFD_SETLK, &lock) == 0 ? 0 : errno;
+  std::array<char, 512> bytes = {};
+  const ssize_t got = ::pread(fd.get(), bytes.data(), bytes.size(), 0);
+  const std::string_view text(bytes.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+  const std::string_view who = text.substr(0, text.find('\n'));
+  *left = text.size() > who.size() ? text.substr(who.size() + 1) : "";
+  if (locked != 0) {
+    if (locked != EAGAIN && locked != EACCES) {
+      return ErrnoStatus(locked, fmt::format("cannot lock {}", path));
     }
-    std::array<char, 128> who = {};
-    const ssize_t got = ::pread(fd.get(), who.data(), who.size() - 1, 0);
     return AlreadyExists(fmt::format(
         "{} is the checkpoint folder of {}, which is running: stop it first, or name another",
-        folder,
-        got > 0 ? Printable(std::string_view(who.data(), static_cast<std::size_t>(got)), 128)
-                : "another job"));
-  }
-  std::array<char, 256> host = {};
-  (void)::gethostname(host.data(), host.size() - 1);
-  const std::string who = fmt::format("process {} on {}", ::getpid(), host.data());
-  if (::ftruncate(fd.get(), 0) != 0 ||
-      ::pwrite(fd.get(), who.data(), who.size(), 0) != static_cast<ssize_t>(who.size())) {
-    return ErrnoStatus(errno, fmt::format("cannot write {}", path));
+        folder, who.empty() ? "another job" : Printable(who, 128)));
   }
   return fd;
 }
@@ -147,7 +143,8 @@ Result<CheckpointFolder> CheckpointFolder::Own(const std::string& path, const Ke
   std::filesystem::create_directories(path, error);
   if (error) return ErrnoStatus(error.value(), fmt::format("cannot make the folder {}", path));
   CheckpointFolder folder(path, policy, ops);
-  PASSEL_ASSIGN_OR_RETURN(folder.owner_, BecomeOwner(path));
+  std::string left;
+  PASSEL_ASSIGN_OR_RETURN(folder.owner_, BecomeOwner(path, &left));
   PASSEL_ASSIGN_OR_RETURN(folder.index_, ReadCheckpointIndex(path));
   if (folder.index_.last_preserved == 0) folder.index_.last_preserved = now;
   PASSEL_ASSIGN_OR_RETURN(const std::vector<std::string> files, FilesIn(path));
@@ -155,8 +152,44 @@ Result<CheckpointFolder> CheckpointFolder::Own(const std::string& path, const Ke
     if (IsCheckpointFile(TargetOfTemporary(file)))
       PASSEL_RETURN_IF_ERROR(folder.Delete(InFolder(path, file)));
   }
+  PASSEL_RETURN_IF_ERROR(folder.DeleteUnfinished(left));
+  PASSEL_RETURN_IF_ERROR(folder.SayOwner({}));
   return folder;
 }
+
+// "process 12 on host", and in the next line what is being written: "model.ckpt-500 SAVE".
+Status CheckpointFolder::SayOwner(std::string_view saving) {
+  std::array<char, 256> host = {};
+  (void)::gethostname(host.data(), host.size() - 1);
+  const std::string who = fmt::format("process {} on {}\n{}", ::getpid(), host.data(), saving);
+  if (::pwrite(owner_.get(), who.data(), who.size(), 0) != static_cast<ssize_t>(who.size()) ||
+      ::ftruncate(owner_.get(), static_cast<off_t>(who.size())) != 0) {
+    return ErrnoStatus(errno, fmt::format("cannot write {}", InFolder(path_, kOwnerFile)));
+  }
+  return {};
+}
+
+Status CheckpointFolder::DeleteUnfinished(std::string_view left) {
+  const std::string_view set = left.substr(0, left.find(' '));
+  if (set.size() == left.size() || !StepOfCheckpoint(set) || index_.Find(set) != nullptr) return {};
+  const std::string_view save = left.substr(set.size() + 1);
+  PASSEL_ASSIGN_OR_RETURN(const std::vector<std::string> files, FilesIn(path_));
+  for (const std::string& file : files) {
+    if (!PartsInName(file, set)) continue;
+    // Another set of that name is somebody else's.
+    const Result<TensorFile> part = TensorFile::Open(InFolder(path_, file));
+    if (!part.ok() || part->Word(kSaveKey) != save) continue;
+    PASSEL_RETURN_IF_ERROR(Delete(InFolder(path_, file)));
+  }
+  return {};
+}
+
+// Without it the next owner lets stand what a crash leaves: no reason not to save.
+void CheckpointFolder::BeginSave(std::int64_t step, std::string_view save) {
+  (void)SayOwner(fmt::format("{} {}", CheckpointName(step), save));
+}
+
+void CheckpointFolder::GiveUp() { (void)SayOwner({}); }
 
 std::string CheckpointFolder::PathOf(std::string_view name) const { return InFolder(path_, name); }
 
@@ -215,6 +248,7 @@ Status CheckpointFolder::Commit(std::int64_t step, int parts, double now) {
   if (best != written) PASSEL_RETURN_IF_ERROR(Write(kBestFile, best));
   PASSEL_RETURN_IF_ERROR(Write(kIndexFile, next));
   index_ = std::move(next);
+  (void)SayOwner({});
   for (const std::string& gone : old) PASSEL_RETURN_IF_ERROR(DeleteSet(files, gone));
   return {};
 }

@@ -10,7 +10,8 @@
 // Everyone writes parts (WriteCheckedTensors() to PartPath()); then one process, which owns the
 // folder, commits them: it writes the index last. So a set that the index does not name was never
 // finished, and does not exist. All parts of a set have the same "save" in their metadata, a word
-// that no other save has.
+// that no other save has. While a set is written .owner has its name and that word: if its owner is
+// killed, the next one deletes what it has left, and no set that somebody else has put there.
 //
 // A folder may lie on NFS: files are replaced by rename, nothing is mapped, and the owner holds a
 // POSIX lock on train_dir/.owner as long as it lives.
@@ -70,8 +71,9 @@ struct KeepPolicy {
 class CheckpointFolder {
  public:
   /// Makes the folder if there is none, and becomes its owner; what saves that were killed have
-  /// left unfinished is deleted. `now`: WallSeconds(). Errors: kAlreadyExists, naming the owner, if
-  /// a process owns it that lives; kDataLoss for a broken index; those of the system.
+  /// left is deleted: temporary files, and parts that no index names. `now`: WallSeconds(). Errors:
+  /// kAlreadyExists, naming the owner, if a process owns it that lives; kDataLoss for a broken
+  /// index; those of the system.
   static Result<CheckpointFolder> Own(const std::string& path, const KeepPolicy& policy, double now,
                                       FileOps& ops = FileOps::Real());
 
@@ -84,6 +86,11 @@ class CheckpointFolder {
   /// ending ".corrupt" and leaves the index, and a sentence about it is added to `warnings`.
   /// Errors: kDataLoss if the index names some and none is whole; those of the system.
   Result<std::optional<std::string>> Newest(std::vector<std::string>* warnings);
+
+  /// Before the parts of a set are written whose "save" is `save`. Commit(), or GiveUp() where
+  /// they are deleted, follows.
+  void BeginSave(std::int64_t step, std::string_view save);
+  void GiveUp();
 
   /// After all `parts` of a set were written: reads them again, names them in the index, then
   /// deletes what is too old; the best is never that. Errors: those of OpenCheckpoint() and of
@@ -99,6 +106,8 @@ class CheckpointFolder {
   Status Write(const char* file, const CheckpointIndex& index);
   Status Delete(const std::string& path);
   Status DeleteSet(const std::vector<std::string>& files, std::string_view name);
+  Status DeleteUnfinished(std::string_view left);
+  Status SayOwner(std::string_view saving);
 
   std::string path_;
   KeepPolicy policy_;

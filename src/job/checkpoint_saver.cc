@@ -194,13 +194,16 @@ CheckpointFacts CheckpointSaver::Facts() const {
 
 Status CheckpointSaver::Save(std::optional<AtEnd> at_end, Deadline deadline) {
   const SavedJob job{config_, settings_, plan_, data_, shards_, names_};
-  const std::optional<std::int64_t> before = saved_step_;
-  const std::int64_t begin_ns = MonotonicNs();
-  PASSEL_ASSIGN_OR_RETURN(
-      saved_step_,
-      SaveCheckpoint(job, saved_step_, at_end, SaveLimits{quit_, deadline, alive_}, *folder_));
-  if (saved_step_ != before) ++facts_.saved;
-  facts_.writing_seconds += 1e-9 * static_cast<double>(MonotonicNs() - begin_ns);
+  const SaveLimits limits{quit_, deadline, alive_};
+  PASSEL_ASSIGN_OR_RETURN(const SaveOutcome outcome,
+                          SaveCheckpoint(job, saved_step_, at_end, limits, *folder_));
+  saved_step_ = outcome.newest;
+  facts_.held_seconds += ToSeconds(outcome.meeting.held);
+  if (!outcome.written) return {};
+  ++facts_.saved;
+  facts_.bytes += outcome.bytes;
+  facts_.copying_seconds += ToSeconds(outcome.copying);
+  facts_.writing_seconds += ToSeconds(outcome.writing);
   return {};
 }
 
