@@ -83,7 +83,9 @@ Json StoredTensors::Words() const {
   for (const auto& [key, value] : metadata()) {
     if (!SaysNothingOfTheJob(key)) words[key] = WordAsJson(value);
   }
-  if (set_) words["progress"] = ProgressAsJson(set_->saved());
+  if (!set_) return words;
+  words["mixed_blocks"] = set_->mixed_blocks().mixed;  // of all parts
+  words["progress"] = ProgressAsJson(set_->saved());
   return words;
 }
 

@@ -324,7 +324,7 @@ TEST_F(CheckpointToolsTest, ADescriptionSumsUpEveryTensor) {
   EXPECT_THAT(ToText(*description),
               AllOf(HasSubstr("model.ckpt-500: "), HasSubstr(" bytes in 2 files"),
                     HasSubstr("--learning_rate=0.01"), HasSubstr("2 workers, 501 local steps"),
-                    HasSubstr("1 not finite")));
+                    HasSubstr("  mixed_blocks     0\n"), HasSubstr("1 not finite")));
   EXPECT_EQ(*ToJson(*description).Find("words")->Find("data")->Find("hash")->text(), "abc");
 }
 
