@@ -19,9 +19,11 @@
 #include "base/memory_file.h"
 #include "cluster/worker_names.h"
 #include "shm/arena.h"
+#include "shm/held_meeting.h"
 #include "shm/rendezvous_client.h"
 #include "shm/rendezvous_server.h"
 #include "store/caretaker.h"
+#include "store/shard_buffer.h"
 
 namespace passel::shm {
 
@@ -95,6 +97,7 @@ class PsHost final : private RendezvousHandler {
   int ArenaFd(const Peer& peer) override;
   Status Answer(std::string_view request, const Peer& peer, Exchange& exchange) override;
   void Gone(const Peer& peer) override;
+  void Closed(std::uint64_t connection) override { readers_.Closed(connection); }
   bool WantsPlanFrom(const Peer& peer) const;
   Status GetArena(const Peer& peer, Exchange& exchange);
   Status AcceptPlan(const Peer& peer, Exchange& exchange);
@@ -105,6 +108,11 @@ class PsHost final : private RendezvousHandler {
   Status ArenaIsKept(const Peer& peer, Exchange& exchange);
   Status GetStatus(const Peer& peer, Exchange& exchange);
   Status TakeSnapshot(const Peer& peer, Exchange& exchange);
+  Json WhatIsTold() const;
+  Status CopyTo(int memory);
+  Status GetPlan(const Peer& peer, Exchange& exchange);
+  Status Meet(const Peer& peer, Exchange& exchange);
+  Status GoOn(const Peer& peer, Exchange& exchange);
   Status SetMode(const Peer& peer, Exchange& exchange);
   Status Stop(const Peer& peer, Exchange& exchange);
   Status MakeArena(const Peer& peer, const std::string& plan_json);
@@ -130,12 +138,14 @@ class PsHost final : private RendezvousHandler {
   // A supervisor holds it, or there is none. Before that nobody else gets it: were this ps to die,
   // they would train in an arena that no other life of it could find.
   bool arena_kept_;
+  HeldMeeting readers_;  // who has the workers meet
   RendezvousServer server_;
   std::vector<Peer> workers_;  // connected to us
   std::list<Link> links_;      // our connections to workers' endpoints
   std::map<std::string, FileDescriptor> data_;
   std::vector<Json> data_told_;  // distinct objects, the chief's first
   bool stop_asked_ = false;
+  const int copy_threads_ = CopyThreads();
   Caretaker caretaker_;
 };
 

@@ -235,9 +235,10 @@ Status CheckpointSaver::SaveLast(std::optional<AtEnd> at_end, Deadline deadline)
 
 Status CheckpointSaver::Save(std::optional<AtEnd> at_end, Deadline deadline) {
   const SavedJob job{config_, settings_, plan_, data_, shards_, names_};
-  PASSEL_ASSIGN_OR_RETURN(
-      saved_step_,
-      SaveCheckpoint(job, saved_step_, at_end, SaveLimits{quit_, deadline, alive_}, *folder_));
+  const SaveLimits limits{quit_, deadline, alive_};
+  PASSEL_ASSIGN_OR_RETURN(const SaveOutcome outcome,
+                          SaveCheckpoint(job, saved_step_, at_end, limits, *folder_));
+  saved_step_ = outcome.newest;
   return {};
 }
 

@@ -67,14 +67,17 @@ class CheckpointSaver {
   /// REQUIRES: the shards, the lead's first, have values; they outlive End().
   void Begin(std::vector<ShardMemory> shards, const WorkerNames& names);
   /// Ends the thread, whatever it is doing, then saves once more if there is something new. Without
-  /// a folder or without Begin() nothing happens. `alive` is called while it writes. Errors: those
-  /// of that save; kDeadlineExceeded.
+  /// a folder or without Begin() nothing happens. `alive` is called while it writes, often. Errors:
+  /// those of that save; kDeadlineExceeded; kCancelled after GiveUp().
   Status End(AtEnd at_end, Deadline deadline, const std::function<void()>& alive = {});
   /// In place of End(), and also without Begin(): ends the thread, then saves if there is something
   /// new, what nobody trains any more (AtEnd::kNobodyTrains), or as while training (nothing).
   /// Errors: as End().
   Status SaveOnce(std::vector<ShardMemory> shards, const WorkerNames& names,
                   std::optional<AtEnd> at_end, Deadline deadline);
+
+  /// Of `alive`: the last checkpoint is not made, and what was there before stays.
+  void GiveUp() { quit_.store(true, std::memory_order_relaxed); }
 
  private:
   CheckpointSaver(const JobConfig& config, const JobSettings& settings, const StorePlan& plan,

@@ -65,6 +65,7 @@ struct JobConfig {
   double spin_us = -1;
   std::int64_t eval_interval_ns = 0;  // of an evaluator
   std::int64_t eval_steps = 0;        // 0: by time only
+  bool eval_consistent = false;
   CheckpointConfig checkpoints;
 };
 /// Makes the log what the settings say: its level, its format, its file. To be called first.

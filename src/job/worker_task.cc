@@ -334,11 +334,17 @@ class WorkerTask {
       const bool last =
           store_->mode() == Mode::kBarrier || store_->global_step() >= config_.worker.train_steps;
       const bool asked = g_signal.load(std::memory_order_relaxed) != 0;
+      std::optional<Deadline> late;  // once it is asked to go
       // Others may wait for this worker meanwhile; and what fails here keeps it from nothing else.
       const Status saved = checkpoints_->End(
           last && IsRoundMode(store_->mode()) ? AtEnd::kNobodyTrains : AtEnd::kOthersTrain,
-          Deadline::After(asked ? kSaveLimitWhenAsked : kSaveLimit),
-          [this] { store_->SayAlive(); });
+          Deadline::After(asked ? kSaveLimitWhenAsked : kSaveLimit), [&] {
+            store_->SayAlive();
+            if (!late && g_signal.load(std::memory_order_relaxed) != 0) {
+              late = Deadline::After(kSaveLimitWhenAsked);
+            }
+            if (late && late->Expired()) checkpoints_->GiveUp();
+          });
       if (!saved.ok()) {
         LogError("{}", saved.message());
         not_saved_ = Internal(saved.message());
