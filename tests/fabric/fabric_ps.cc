@@ -1,14 +1,15 @@
-// A ps of the tests: fabric_ps PLAN SHARD GRACE_MS CONTROL_FD ARENA_FD. Without an arena (-1) it
-// makes one; says that it is there by sending the arena's descriptor; serves the sockets that it is
-// sent until the control socket is closed.
+// A ps of the tests: fabric_ps PLAN SHARD GRACE_MS CONTROL_FD ARENA_FD PROVIDER. Without an arena
+// (-1) it makes one; says that it is there by sending the arena's descriptor; serves the sockets
+// that it is sent until the control socket is closed: over them, or over the provider if one is
+// named.
 
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
 
 #include "base/unix_socket.h"
+#include "fabric/linked_pipe.h"
 #include "fabric/server.h"
-#include "fabric/socket_pipe.h"
 #include "shm/arena.h"
 
 namespace passel::testing {
@@ -42,7 +43,12 @@ Status ServeAll(char** arguments) {
     if (message.status().code() == Code::kUnavailable) return {};  // the test has ended
     if (!message.ok()) return message.status();
     for (FileDescriptor& socket : message->fds) {
-      server.Serve(std::make_unique<SocketPipe>(std::move(socket)));
+      Result<std::unique_ptr<fabric::Pipe>> pipe = AnswerPipe(std::move(socket), arguments[6]);
+      if (pipe.ok()) {
+        server.Serve(std::move(*pipe));
+      } else {
+        std::fprintf(stderr, "fabric_ps: %s\n", pipe.status().ToString().c_str());
+      }
     }
   }
 }
@@ -51,7 +57,7 @@ Status ServeAll(char** arguments) {
 }  // namespace passel::testing
 
 int main(int argc, char** argv) {
-  if (argc != 6) return 2;
+  if (argc != 7) return 2;
   const passel::Status status = passel::testing::ServeAll(argv);
   if (status.ok()) return 0;
   std::fprintf(stderr, "fabric_ps: %s\n", status.ToString().c_str());

@@ -89,12 +89,13 @@ class FaultPipe final : public fabric::Pipe {
     }
   }
 
-  Result<std::size_t> ReadSome(std::span<float> into, Deadline deadline) override {
-    if (!kept_) return pipe_->ReadSome(into, deadline);
+  using Pipe::ReadBulk;
+  Status ReadBulk(std::span<float> into, const std::function<bool()>& go_on) override {
+    if (!kept_) return pipe_->ReadBulk(into, go_on);
     std::copy_n(current_.bulk.begin() + static_cast<std::ptrdiff_t>(read_), into.size(),
                 into.begin());
     read_ += into.size();
-    return into.size();
+    return {};
   }
 
  private:

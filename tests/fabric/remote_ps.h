@@ -20,17 +20,19 @@
 #include "fabric/client.h"
 #include "fabric/fault_pipe.h"
 #include "fabric/line.h"
-#include "fabric/socket_pipe.h"
+#include "fabric/linked_pipe.h"
 #include "shm/arena.h"
 
 namespace passel::testing {
 
 class RemotePs {
  public:
-  /// `failpoint` as in base/failpoint.h, for the first process.
+  /// `failpoint` as in base/failpoint.h, for the first process. Reached over `provider` of
+  /// libfabric; empty: over sockets.
   RemotePs(const StorePlan& plan, int shard, const std::string& failpoint = "",
-           std::chrono::milliseconds grace = std::chrono::seconds(5))
-      : plan_(ToJson(plan)), shard_(shard), grace_(grace) {
+           std::chrono::milliseconds grace = std::chrono::seconds(5),
+           const std::string& provider = "")
+      : plan_(ToJson(plan)), shard_(shard), grace_(grace), provider_(provider) {
     Start(failpoint);
   }
 
@@ -43,7 +45,8 @@ class RemotePs {
     options.executable = PASSEL_FABRIC_PS;
     options.name = "fabric_ps";
     options.arguments = {plan_, std::to_string(shard_), std::to_string(grace_.count()),
-                         std::to_string(theirs.get()), std::to_string(arena_.get())};
+                         std::to_string(theirs.get()), std::to_string(arena_.get()),
+                         provider_};
     options.inherited_fds = {theirs.get()};
     if (arena_.valid()) options.inherited_fds.push_back(arena_.get());
     if (!failpoint.empty()) options.environment = {"PASSEL_FAILPOINT=" + failpoint};
@@ -77,13 +80,15 @@ class RemotePs {
     int ends[2];
     PASSEL_CHECK(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, "sockets");
     FileDescriptor ours(ends[0]);
-    const FileDescriptor theirs(ends[1]);
-    const std::lock_guard lock(mutex_);
-    const std::uint8_t word = 0;
-    const int sent = theirs.get();
-    PASSEL_RETURN_IF_ERROR(
-        SendMessage(control_.get(), {&word, 1}, {&sent, 1}, Deadline::After(kBound)));
-    return std::unique_ptr<fabric::Pipe>(std::make_unique<SocketPipe>(std::move(ours)));
+    {
+      const FileDescriptor theirs(ends[1]);
+      const std::lock_guard lock(mutex_);
+      const std::uint8_t word = 0;
+      const int sent = theirs.get();
+      PASSEL_RETURN_IF_ERROR(
+          SendMessage(control_.get(), {&word, 1}, {&sent, 1}, Deadline::After(kBound)));
+    }
+    return AskForPipe(std::move(ours), provider_);
   }
 
   /// For who looks into its memory.
@@ -94,6 +99,7 @@ class RemotePs {
   const std::string plan_;
   const int shard_;
   const std::chrono::milliseconds grace_;
+  const std::string provider_;
   std::mutex mutex_;
   FileDescriptor arena_;
   FileDescriptor control_;
@@ -104,10 +110,12 @@ class RemoteHost : public StoreHost {
  public:
   explicit RemoteHost(const StorePlan& plan, const Faults& faults = {}, std::uint64_t seed = 0,
                       const std::string& failpoint = "",
-                      std::chrono::milliseconds grace = std::chrono::seconds(5))
+                      std::chrono::milliseconds grace = std::chrono::seconds(5),
+                      const std::string& provider = "")
       : plan_(plan), faults_(faults), seed_(seed) {
     for (int s = 0; s < plan.variables.shards(); ++s) {
-      ps_.push_back(std::make_unique<RemotePs>(plan, s, s == 0 ? failpoint : "", grace));
+      ps_.push_back(
+          std::make_unique<RemotePs>(plan, s, s == 0 ? failpoint : "", grace, provider));
     }
   }
 
