@@ -14,7 +14,7 @@
 namespace passel::fabric {
 namespace {
 
-constexpr std::size_t kQueueSize = 256;
+constexpr std::size_t kCompletions = 256;
 constexpr std::size_t kMostNameBytes = 256;
 constexpr std::uint64_t kAnyTag = ~std::uint64_t{0};
 
@@ -65,35 +65,41 @@ Status Endpoint::Enable() {
   wake_.Reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake_.valid()) return ErrnoStatus(errno, "eventfd");
   PASSEL_ASSIGN_OR_RETURN(peers_, OpenAddressVector(impl.domain.get()));
-  PASSEL_ASSIGN_OR_RETURN(done_, OpenCompletionQueue(impl.domain.get(), kQueueSize, &waits_));
+  PASSEL_ASSIGN_OR_RETURN(done_, OpenCompletionQueue(impl.domain.get(), kCompletions, &waits_));
   if (waits_) waits_ = fi_control(&done_->fid, FI_GETWAIT, &done_fd_) == 0;
   const Info info(fi_dupinfo(impl.info.get()));
   if (info == nullptr) return ResourceExhausted("libfabric has no memory for an endpoint");
   const NetworkOptions& options = impl.options;
   const int ports = options.port == 0 ? 1 : options.ports;
-  int error = 0;
+  Status status;
   for (int i = 0; i < ports; ++i) {
     if (options.port != 0) SetPort(info.get(), static_cast<std::uint16_t>(options.port + i));
-    PASSEL_ASSIGN_OR_RETURN(endpoint_, OpenEndpointObject(impl.domain.get(), info.get()));
-    error = fi_ep_bind(endpoint_.get(), &peers_->fid, 0);
-    if (error == 0) error = fi_ep_bind(endpoint_.get(), &done_->fid, FI_SEND | FI_RECV);
-    if (error == 0) error = fi_enable(endpoint_.get());
-    if (error == 0) break;
-    endpoint_.reset();
-    if (error != -FI_EADDRINUSE) break;
+    status = OpenOn(info.get());
+    if (status.code() != Code::kAlreadyExists) break;
   }
-  if (error == -FI_EADDRINUSE) {
+  if (status.code() == Code::kAlreadyExists && options.port != 0) {
     return AlreadyExists(fmt::format("all {} ports from {} on are in use on {}: name more or others",
                                      ports, options.port, options.address));
   }
-  if (error != 0) return FabricStatus(error, "an endpoint cannot be made ready");
+  PASSEL_RETURN_IF_ERROR(status);
   std::size_t size = kMostNameBytes;
   address_.resize(size);
-  error = fi_getname(&endpoint_->fid, address_.data(), &size);
+  const int error = fi_getname(&endpoint_->fid, address_.data(), &size);
   if (error != 0 || size > kMostNameBytes) {
     return FabricStatus(error, "an endpoint does not say its address");
   }
   address_.resize(size);
+  return {};
+}
+
+Status Endpoint::OpenOn(fi_info* info) {
+  PASSEL_ASSIGN_OR_RETURN(EndpointObject made,
+                          OpenEndpointObject(network_->impl().domain.get(), info));
+  int error = fi_ep_bind(made.get(), &peers_->fid, 0);
+  if (error == 0) error = fi_ep_bind(made.get(), &done_->fid, FI_SEND | FI_RECV);
+  if (error == 0) error = fi_enable(made.get());
+  if (error != 0) return FabricStatus(error, "an endpoint cannot be made ready");
+  endpoint_ = std::move(made);
   return {};
 }
 

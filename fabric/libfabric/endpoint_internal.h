@@ -70,6 +70,7 @@ class Endpoint {
  private:
   explicit Endpoint(std::shared_ptr<Network> network) : network_(std::move(network)) {}
   Status Enable();
+  Status OpenOn(fi_info* info);
   void LookForStrangers(std::uint64_t tag, std::uint64_t ignored, std::uint64_t flags);
   void TakeStranger(std::uint64_t tag, bool found);
 

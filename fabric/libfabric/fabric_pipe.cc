@@ -190,7 +190,8 @@ void FabricPipe::State::Step(Lock& lock, Deadline deadline) {
   } else {
     for (std::size_t i = 0; i < *count && broken.ok(); ++i) TakeCompletion(completions[i]);
   }
-  if (users > 1) changed.notify_all();
+  // Also when this thread is about to leave: another one has to go on.
+  if (users > 1 && (idle || !count.ok() || *count > 0 || left.count() == 0)) changed.notify_all();
   if (!idle) {
     nap = kFirstNap;
   } else if (!endpoint->can_sleep() && broken.ok()) {

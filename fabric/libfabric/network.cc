@@ -5,15 +5,19 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <sys/socket.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
+#include "base/file_descriptor.h"
 #include "fabric/libfabric/network_internal.h"
 
 namespace passel::fabric {
 namespace {
 
+constexpr std::size_t kMessagesUnderWay = 64;
 constexpr std::uint32_t kVersion = FI_VERSION(1, 17);
 
 // The first address of the interface; IPv4 before IPv6, and none that holds on one link alone.
@@ -58,6 +62,23 @@ Status CheckAddress(const std::string& address) {
       "'{}' is no address: write an IPv4 or IPv6 address of this host in numbers", address));
 }
 
+// libfabric would find out at the first endpoint.
+Status CheckIsHere(const std::string& address) {
+  sockaddr_in v4{};
+  sockaddr_in6 v6{};
+  v4.sin_family = AF_INET;
+  v6.sin6_family = AF_INET6;
+  const bool is_v4 = ::inet_pton(AF_INET, address.c_str(), &v4.sin_addr) == 1;
+  if (!is_v4) (void)::inet_pton(AF_INET6, address.c_str(), &v6.sin6_addr);
+  const auto* const where =
+      is_v4 ? reinterpret_cast<const sockaddr*>(&v4) : reinterpret_cast<const sockaddr*>(&v6);
+  const FileDescriptor socket(
+      ::socket(is_v4 ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (socket.valid() && ::bind(socket.get(), where, is_v4 ? sizeof v4 : sizeof v6) == 0) return {};
+  return NotFound(fmt::format(
+      "no interface of this host has the address {} (ip addr lists those that are there)", address));
+}
+
 Result<Info> FindInfo(const NetworkOptions& options) {
   const Info hints(fi_allocinfo());
   if (hints == nullptr) return ResourceExhausted("libfabric has no memory for hints");
@@ -68,6 +89,8 @@ Result<Info> FindInfo(const NetworkOptions& options) {
   hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
   hints->domain_attr->mr_mode =
       FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+  // Providers have buffers for so many messages: one pipe has few under way.
+  hints->tx_attr->size = hints->rx_attr->size = kMessagesUnderWay;
   hints->tx_attr->msg_order = FI_ORDER_SAS;
   hints->rx_attr->msg_order = FI_ORDER_SAS;
   hints->fabric_attr->prov_name = ::strdup(options.provider.c_str());
@@ -85,6 +108,17 @@ Result<Info> FindInfo(const NetworkOptions& options) {
 
 }  // namespace
 
+void SetProviderDefaults() {
+  constexpr std::pair<const char*, const char*> kDefaults[] = {
+      {"FI_OFI_RXM_USE_SRX", "0"},  // with it the buffers are made before anybody connects
+      {"FI_OFI_RXM_MSG_RX_SIZE", "32"},
+      {"FI_OFI_RXM_MSG_TX_SIZE", "32"},
+      {"FI_OFI_RXM_BUFFER_SIZE", "4096"},
+      {"FI_OFI_RXM_CM_PROGRESS_INTERVAL", "1000"},  // us: connects sooner
+  };
+  for (const auto& [name, value] : kDefaults) ::setenv(name, value, /*replace=*/0);
+}
+
 Result<std::shared_ptr<Network>> Network::Open(const NetworkOptions& options) {
   auto impl = std::make_unique<Impl>();
   impl->options = options;
@@ -98,6 +132,7 @@ Result<std::shared_ptr<Network>> Network::Open(const NetworkOptions& options) {
     }
     if (own.address.empty()) own.address = "127.0.0.1";
     PASSEL_RETURN_IF_ERROR(CheckAddress(own.address));
+    PASSEL_RETURN_IF_ERROR(CheckIsHere(own.address));
   }
   if (own.port != 0 && (own.ports < 1 || own.port + own.ports - 1 > 65535)) {
     return InvalidArgument(fmt::format("{} ports from {} on are not within 1..65535: take a lower "

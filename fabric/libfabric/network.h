@@ -14,6 +14,11 @@
 
 namespace passel::fabric {
 
+/// Sets what ofi_rxm reads from the environment when it is first used, as far as it is not set:
+/// buffers for one peer, where it would make some for many, which are 70 MB for each pipe.
+/// REQUIRES: no other thread runs yet.
+void SetProviderDefaults();
+
 struct NetworkOptions {
   /// As libfabric names it. "tcp" means "tcp;ofi_rxm".
   std::string provider = "tcp;ofi_rxm";

@@ -1,4 +1,5 @@
-// The conformance suite over libfabric: every ps in a process of its own.
+// The conformance suite over libfabric: every ps in a process of its own. Built twice: all modes
+// are in the slow suite.
 
 #include "fabric/remote_ps.h"
 #include "store_conformance.h"
@@ -14,12 +15,22 @@ StoreCase Over(const std::string& name, const std::string& provider, int shards)
           }};
 }
 
+#if defined(PASSEL_FABRIC_ALL_MODES)
+const std::vector<StoreCase> kAll = {Over("OverTcp", "tcp;ofi_rxm", 1),
+                                     Over("OverTcp", "tcp;ofi_rxm", 3), Over("OverShm", "shm", 3)};
+PASSEL_INSTANTIATE_STORE_CONFORMANCE(All, kAll);
+#else
+// One mode of each kind: each test starts its ps, and libfabric takes its time to begin.
 const std::vector<StoreCase> kTcp = {Over("OverTcp", "tcp;ofi_rxm", 1)};
-PASSEL_INSTANTIATE_STORE_CONFORMANCE(Tcp, kTcp);
-
-const std::vector<StoreCase> kShm =
-    Cases<StoreCase>({Over("OverShm", "shm", 3)}, {});
-PASSEL_INSTANTIATE_STORE_CONFORMANCE(Shm, kShm);
+constexpr Mode kHogwild[] = {Mode::kHogwild};
+constexpr Mode kBarrier[] = {Mode::kBarrier};
+PASSEL_INSTANTIATE_STORE_SUITE(Tcp, StoreConformance, kTcp, kHogwild);
+PASSEL_INSTANTIATE_STORE_SUITE(Tcp, RoundConformance, kTcp, kBarrier);
+PASSEL_INSTANTIATE_STORE_SUITE(Tcp, SspConformance, kTcp, kSspMode);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(AtOnceConformance);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(LockFreeConformance);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ReplicasConformance);
+#endif
 
 }  // namespace
 }  // namespace passel::testing

@@ -58,6 +58,7 @@ Status ServeAll(char** arguments) {
 
 int main(int argc, char** argv) {
   if (argc != 7) return 2;
+  passel::fabric::SetProviderDefaults();
   const passel::Status status = passel::testing::ServeAll(argv);
   if (status.ok()) return 0;
   std::fprintf(stderr, "fabric_ps: %s\n", status.ToString().c_str());

@@ -19,6 +19,8 @@
 
 namespace passel::testing {
 
+inline const bool kProvidersAreSet = (fabric::SetProviderDefaults(), true);
+
 class LinkedPipe final : public fabric::Pipe {
  public:
   LinkedPipe(FileDescriptor socket, std::unique_ptr<SocketPipe> link,
