@@ -10,12 +10,12 @@
 // Bare and pipe take turns within each round, so that both meet the same machine. What came is
 // compared with what was sent. --spin_us=0: the pipe sleeps while it waits; bare always polls.
 
-#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <csignal>
@@ -28,7 +28,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "fabric/libfabric/endpoint_internal.h"
+#include "fabric/libfabric/endpoint.h"
 #include "fabric/libfabric/fabric_pipe.h"
 
 namespace passel::fabric {
@@ -127,8 +127,9 @@ class Program {
   }
 
   void Run() {
-    if (asks_) fmt::print("{:>12} {:>12} {:>10} {:>10} {:>8}\n", "bytes", "bare part", "bare us",
-                          "pipe us", "ratio");
+    if (asks_)
+      fmt::print("{:>12} {:>12} {:>10} {:>10} {:>8}\n", "bytes", "bare part", "bare us", "pipe us",
+                 "ratio");
     RunSize(2, {8}, settings_.tiny ? 50 : 2000);
     if (settings_.tiny) {
       RunSize(20'000, {40'000}, 5);
@@ -147,7 +148,8 @@ class Program {
     std::map<std::size_t, std::vector<double>> bare;
     std::vector<double> pipe;
     for (int round = -1; round < settings_.rounds; ++round) {  // the first is for warming up
-      for (const std::size_t chunk : chunks) RunBare(chunk, turns, round < 0 ? nullptr : &bare[chunk]);
+      for (const std::size_t chunk : chunks)
+        RunBare(chunk, turns, round < 0 ? nullptr : &bare[chunk]);
       RunPipe(turns, round < 0 ? nullptr : &pipe);
     }
     if (!asks_) return;
@@ -202,10 +204,11 @@ class Program {
 
   // At a few places, so that it takes no time.
   void Check() {
-    for (const std::size_t at : {std::size_t{0}, in_.size() / 2, in_.size() - 1}) {
+    const std::size_t places[] = {0, in_.size() / 2, in_.size() - 1};
+    for (const std::size_t at : places) {
       PASSEL_CHECK(in_[at] == out_[at], "what came is what was sent");
-      in_[at] = -1;
     }
+    for (const std::size_t at : places) in_[at] = -1;
   }
   static double Median(std::vector<double> values) {
     const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);

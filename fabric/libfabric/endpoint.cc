@@ -9,7 +9,7 @@
 #include <cstring>
 #include <thread>
 
-#include "fabric/libfabric/endpoint_internal.h"
+#include "fabric/libfabric/endpoint.h"
 
 namespace passel::fabric {
 namespace {
@@ -44,9 +44,8 @@ bool IsAddress(std::uint32_t format, std::span<const std::uint8_t> bytes) {
       return v6;
     case FI_ADDR_STR:
       return bytes.size() > 1 && bytes.size() <= kMostNameBytes && bytes.back() == 0 &&
-             std::all_of(bytes.begin(), bytes.end() - 1, [](std::uint8_t c) {
-               return c > ' ' && c < 0x7f;
-             });
+             std::all_of(bytes.begin(), bytes.end() - 1,
+                         [](std::uint8_t c) { return c > ' ' && c < 0x7f; });
     default:  // of fixed size, and of providers that check it
       return !bytes.empty() && bytes.size() <= kMostNameBytes;
   }
@@ -78,8 +77,9 @@ Status Endpoint::Enable() {
     if (status.code() != Code::kAlreadyExists) break;
   }
   if (status.code() == Code::kAlreadyExists && options.port != 0) {
-    return AlreadyExists(fmt::format("all {} ports from {} on are in use on {}: name more or others",
-                                     ports, options.port, options.address));
+    return AlreadyExists(
+        fmt::format("all {} ports from {} on are in use on {}: name more or others", ports,
+                    options.port, options.address));
   }
   PASSEL_RETURN_IF_ERROR(status);
   std::size_t size = kMostNameBytes;
@@ -125,8 +125,8 @@ Result<bool> Endpoint::PostSend(std::span<const std::byte> memory, void* descrip
   return FabricStatus(error, "a message cannot be sent");
 }
 
-Result<bool> Endpoint::PostReceive(std::span<std::byte> memory, void* descriptor,
-                                   std::uint64_t tag, Transfer* transfer) {
+Result<bool> Endpoint::PostReceive(std::span<std::byte> memory, void* descriptor, std::uint64_t tag,
+                                   Transfer* transfer) {
   transfer->done = false;
   transfer->posted = true;
   const ssize_t error = fi_trecv(endpoint_.get(), memory.data(), memory.size(), descriptor,
@@ -142,7 +142,8 @@ Result<std::size_t> Endpoint::Poll(Completions* out) {
   const ssize_t count = fi_cq_read(done_.get(), entries.data(), entries.size());
   if (count > 0) {
     std::size_t ours = 0;
-    for (const fi_cq_tagged_entry& entry : std::span(entries).first(static_cast<std::size_t>(count))) {
+    for (const fi_cq_tagged_entry& entry :
+         std::span(entries).first(static_cast<std::size_t>(count))) {
       auto* const transfer = static_cast<Transfer*>(entry.op_context);
       if (transfer == &stranger_) {
         TakeStranger(entry.tag, true);

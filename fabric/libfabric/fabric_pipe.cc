@@ -8,7 +8,7 @@
 #include <cstring>
 #include <thread>
 
-#include "fabric/libfabric/pipe_state_internal.h"
+#include "fabric/libfabric/pipe_state.h"
 
 namespace passel::fabric {
 namespace {
@@ -54,9 +54,7 @@ Result<std::unique_ptr<FabricPipe>> FabricPipe::Open(const std::shared_ptr<Netwo
 }
 
 FabricPipe::FabricPipe(std::unique_ptr<State> state, const FabricPipeOptions& options)
-    : options_(options),
-      local_address_(state->endpoint->address()),
-      state_(std::move(state)) {}
+    : options_(options), local_address_(state->endpoint->address()), state_(std::move(state)) {}
 
 FabricPipe::~FabricPipe() = default;
 
@@ -141,8 +139,7 @@ Status FabricPipe::Send(std::span<const std::uint8_t> header, std::span<const fl
                                     s.tags.sends ^ 1, &s.out_parts[posted % State::kMostChunks]);
       }));
     }
-    PASSEL_RETURN_IF_ERROR(
-        s.AwaitMoving(lock, s.out_parts[done % State::kMostChunks], kStands));
+    PASSEL_RETURN_IF_ERROR(s.AwaitMoving(lock, s.out_parts[done % State::kMostChunks], kStands));
   }
   PASSEL_RETURN_IF_ERROR(s.AwaitMoving(lock, s.out, kStands));
   s.traffic_ns = MonotonicNs();
@@ -286,8 +283,7 @@ void FabricPipe::State::Tell() {
   frame.taken = taken;
   const std::span<std::byte> bytes = TellMemory();
   EncodeFrame(frame, reinterpret_cast<std::uint8_t*>(bytes.data()));
-  const Result<bool> posted =
-      endpoint->PostSend(bytes, registered.descriptor, tags.sends, &tell);
+  const Result<bool> posted = endpoint->PostSend(bytes, registered.descriptor, tags.sends, &tell);
   if (!posted.ok()) (void)Break(posted.status());
   if (posted.ok() && *posted) told = taken;
 }

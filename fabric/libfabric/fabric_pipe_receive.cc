@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "fabric/libfabric/pipe_state_internal.h"
+#include "fabric/libfabric/pipe_state.h"
 
 namespace passel::fabric {
 namespace {
@@ -71,8 +71,9 @@ Status FabricPipe::ReadBulk(std::span<float> into, const std::function<bool()>& 
   };
   while (!into.empty()) {
     if (bulk.slot >= 0) {
-      const std::byte* const first = s.SlotMemory(bulk.slot).data() + kFramePrefixBytes +
-                                     s.slots[static_cast<std::size_t>(bulk.slot)].frame.header_bytes;
+      const std::byte* const first =
+          s.SlotMemory(bulk.slot).data() + kFramePrefixBytes +
+          s.slots[static_cast<std::size_t>(bulk.slot)].frame.header_bytes;
       std::memcpy(into.data(), first + bulk.read * sizeof(float), into.size_bytes());
       bulk.read += into.size();
       break;

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "base/file_descriptor.h"
-#include "fabric/libfabric/network_internal.h"
+#include "fabric/libfabric/network_impl.h"
 
 namespace passel::fabric {
 namespace {
@@ -72,11 +72,11 @@ Status CheckIsHere(const std::string& address) {
   if (!is_v4) (void)::inet_pton(AF_INET6, address.c_str(), &v6.sin6_addr);
   const auto* const where =
       is_v4 ? reinterpret_cast<const sockaddr*>(&v4) : reinterpret_cast<const sockaddr*>(&v6);
-  const FileDescriptor socket(
-      ::socket(is_v4 ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const FileDescriptor socket(::socket(is_v4 ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (socket.valid() && ::bind(socket.get(), where, is_v4 ? sizeof v4 : sizeof v6) == 0) return {};
   return NotFound(fmt::format(
-      "no interface of this host has the address {} (ip addr lists those that are there)", address));
+      "no interface of this host has the address {} (ip addr lists those that are there)",
+      address));
 }
 
 Result<Info> FindInfo(const NetworkOptions& options) {
@@ -87,8 +87,7 @@ Result<Info> FindInfo(const NetworkOptions& options) {
   hints->ep_attr->type = FI_EP_RDM;
   hints->domain_attr->threading = FI_THREAD_SAFE;
   hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
-  hints->domain_attr->mr_mode =
-      FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+  hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
   // Providers have buffers for so many messages: one pipe has few under way.
   hints->tx_attr->size = hints->rx_attr->size = kMessagesUnderWay;
   hints->tx_attr->msg_order = FI_ORDER_SAS;
@@ -135,9 +134,10 @@ Result<std::shared_ptr<Network>> Network::Open(const NetworkOptions& options) {
     PASSEL_RETURN_IF_ERROR(CheckIsHere(own.address));
   }
   if (own.port != 0 && (own.ports < 1 || own.port + own.ports - 1 > 65535)) {
-    return InvalidArgument(fmt::format("{} ports from {} on are not within 1..65535: take a lower "
-                                       "first port or fewer",
-                                       own.ports, own.port));
+    return InvalidArgument(
+        fmt::format("{} ports from {} on are not within 1..65535: take a lower "
+                    "first port or fewer",
+                    own.ports, own.port));
   }
   PASSEL_ASSIGN_OR_RETURN(impl->info, FindInfo(own));
   impl->registers = own.always_register || (impl->info->domain_attr->mr_mode & FI_MR_LOCAL) != 0;
@@ -154,12 +154,12 @@ bool Network::registers() const { return impl_->registers; }
 
 Result<MemoryRegion> Network::Impl::RegisterRegion(std::span<const std::byte> memory) {
   fid_mr* region = nullptr;
-  const std::uint64_t access = FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ |
-                               FI_REMOTE_WRITE;
+  const std::uint64_t access =
+      FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
   // Relaxed: a counter.
   const std::uint64_t key = next_key.fetch_add(1, std::memory_order_relaxed);
-  const int error = fi_mr_reg(domain.get(), memory.data(), memory.size(), access, 0, key, 0,
-                              &region, nullptr);
+  const int error =
+      fi_mr_reg(domain.get(), memory.data(), memory.size(), access, 0, key, 0, &region, nullptr);
   if (error != 0) {
     return FabricStatus(error, fmt::format("registering {} bytes of memory", memory.size()));
   }

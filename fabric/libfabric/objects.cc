@@ -3,7 +3,7 @@
 
 #include <cerrno>
 
-#include "fabric/libfabric/objects_internal.h"
+#include "fabric/libfabric/objects.h"
 
 namespace passel::fabric {
 

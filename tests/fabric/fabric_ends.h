@@ -45,9 +45,8 @@ struct Ends {
   std::unique_ptr<fabric::FabricPipe> a, b;
 };
 
-inline std::unique_ptr<fabric::FabricPipe> OpenPipe(
-    const std::shared_ptr<fabric::Network>& network,
-    const fabric::FabricPipeOptions& options = {}) {
+inline std::unique_ptr<fabric::FabricPipe> OpenPipe(const std::shared_ptr<fabric::Network>& network,
+                                                    const fabric::FabricPipeOptions& options = {}) {
   auto pipe = fabric::FabricPipe::Open(network, options);
   EXPECT_TRUE(pipe.ok()) << pipe.status().ToString();
   return pipe.ok() ? std::move(*pipe) : nullptr;

@@ -38,11 +38,14 @@ TEST(FabricFrame, IsReadAsItWasWritten) {
 }
 
 TEST(FabricFrame, HasTheBytesThatAreDrawn) {
-  const auto bytes = Encoded({.header_bytes = 1, .chunk_floats = 0x2000, .bulk_floats = 0x30405,
-                              .sequence = 6, .taken = 7});
-  const std::vector<std::uint8_t> drawn = {
-      'p', 's', 'f', 'm', 1, 0, 0, 0, 1, 0, 0, 0, 0, 0x20, 0, 0, 5, 4, 3, 0, 0,
-      0,   0,   0,   6,   0, 0, 0, 0, 0, 0, 0, 7, 0, 0,    0, 0, 0, 0, 0, 0};
+  const auto bytes = Encoded({.header_bytes = 1,
+                              .chunk_floats = 0x2000,
+                              .bulk_floats = 0x30405,
+                              .sequence = 6,
+                              .taken = 7});
+  const std::vector<std::uint8_t> drawn = {'p', 's', 'f', 'm', 1, 0, 0, 0, 1, 0, 0, 0, 0, 0x20,
+                                           0,   0,   5,   4,   3, 0, 0, 0, 0, 0, 6, 0, 0, 0,
+                                           0,   0,   0,   0,   7, 0, 0, 0, 0, 0, 0, 0, 0};
   EXPECT_EQ(bytes, drawn);
 }
 
@@ -82,8 +85,8 @@ TEST(FabricFrame, WhatIsFalseIsRefused) {
 // A wrong length would be read beyond its end, which AddressSanitizer sees.
 TEST(FabricFrame, NoBytesAreTooStrange) {
   Random random(7);
-  std::vector<std::uint8_t> bytes = Encoded({.bulk_inline = true, .header_bytes = 8,
-                                             .bulk_floats = 4, .sequence = 1});
+  std::vector<std::uint8_t> bytes =
+      Encoded({.bulk_inline = true, .header_bytes = 8, .bulk_floats = 4, .sequence = 1});
   for (int i = 0; i < 200'000; ++i) {
     std::vector<std::uint8_t> changed = bytes;
     for (std::uint64_t n = random.Below(4); n > 0; --n) {

@@ -44,8 +44,11 @@ class RemotePs {
     SpawnOptions options;
     options.executable = PASSEL_FABRIC_PS;
     options.name = "fabric_ps";
-    options.arguments = {plan_, std::to_string(shard_), std::to_string(grace_.count()),
-                         std::to_string(theirs.get()), std::to_string(arena_.get()),
+    options.arguments = {plan_,
+                         std::to_string(shard_),
+                         std::to_string(grace_.count()),
+                         std::to_string(theirs.get()),
+                         std::to_string(arena_.get()),
                          provider_};
     options.inherited_fds = {theirs.get()};
     if (arena_.valid()) options.inherited_fds.push_back(arena_.get());
@@ -114,8 +117,7 @@ class RemoteHost : public StoreHost {
                       const std::string& provider = "")
       : plan_(plan), faults_(faults), seed_(seed) {
     for (int s = 0; s < plan.variables.shards(); ++s) {
-      ps_.push_back(
-          std::make_unique<RemotePs>(plan, s, s == 0 ? failpoint : "", grace, provider));
+      ps_.push_back(std::make_unique<RemotePs>(plan, s, s == 0 ? failpoint : "", grace, provider));
     }
   }
 

@@ -4,7 +4,8 @@
 // From the repository root:
 //   clang++-14 -std=c++20 -g -O1 -DFMT_HEADER_ONLY -fsanitize=fuzzer,address,undefined \
 //     -fno-sanitize-recover=all -I. -Isrc tests/fuzz/fuzz_wire.cc fabric/wire.cc \
-//     fabric/libfabric/frame.cc src/store/mode.cc src/base/{status,check,clock}.cc -o /tmp/fuzz_wire
+//     fabric/libfabric/frame.cc src/store/mode.cc src/base/{status,check,clock}.cc -o
+//     /tmp/fuzz_wire
 //   mkdir -p /tmp/fuzz_wire_corpus
 //   /tmp/fuzz_wire -max_len=16384 -max_total_time=180 /tmp/fuzz_wire_corpus tests/fuzz/corpus/wire
 

@@ -1,4 +1,4 @@
-// objects_internal.h - owners of what libfabric hands out.
+// objects.h - owners of what libfabric hands out.
 //
 // Each closes what it owns. They must be destroyed in this order: memory regions and endpoints,
 // then completion queues and address vectors, then the domain, then the fabric, then the info. Who
@@ -38,7 +38,8 @@ using CompletionQueue = Owned<fid_cq>;
 using EndpointObject = Owned<fid_ep>;
 using MemoryRegion = Owned<fid_mr>;
 
-/// "<what>: <what libfabric says>", with the fitting code. `error` as libfabric returns it: below 0.
+/// "<what>: <what libfabric says>", with the fitting code. `error` as libfabric returns it: below
+/// 0.
 Status FabricStatus(long error, std::string_view what);
 
 Result<FabricObject> OpenFabric(const fi_info& info);

@@ -1,4 +1,4 @@
-// endpoint_internal.h - an endpoint for one peer, with the queue of what it has done.
+// endpoint.h - an endpoint for one peer, with the queue of what it has done.
 //
 // One for each peer: libfabric cannot end what is under way with a peer that has died, but by
 // closing the endpoint. Once it is closed nothing reads or writes the memory of a transfer.
@@ -16,7 +16,7 @@
 
 #include "base/file_descriptor.h"
 #include "base/status.h"
-#include "fabric/libfabric/network_internal.h"
+#include "fabric/libfabric/network_impl.h"
 
 namespace passel::fabric {
 

@@ -1,4 +1,4 @@
-// pipe_state_internal.h - what both directions of a FabricPipe share: its endpoint, who makes it
+// pipe_state.h - what both directions of a FabricPipe share: its endpoint, who makes it
 // work, and the frames on their way.
 
 #pragma once
@@ -9,7 +9,7 @@
 #include <mutex>
 
 #include "base/clock.h"
-#include "fabric/libfabric/endpoint_internal.h"
+#include "fabric/libfabric/endpoint.h"
 #include "fabric/libfabric/fabric_pipe.h"
 #include "fabric/libfabric/frame.h"
 

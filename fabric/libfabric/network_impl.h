@@ -1,4 +1,4 @@
-// network_internal.h - what endpoints take from a Network.
+// network_impl.h - what endpoints take from a Network.
 
 #pragma once
 
@@ -7,7 +7,7 @@
 #include <mutex>
 
 #include "fabric/libfabric/network.h"
-#include "fabric/libfabric/objects_internal.h"
+#include "fabric/libfabric/objects.h"
 
 namespace passel::fabric {
 
