@@ -48,11 +48,14 @@ class Pipe {
   /// The next message. What is left of the bulk of the last one is skipped, which may take until
   /// the deadline, and go on with the next call.
   virtual Result<Arrival> Receive(Deadline deadline) = 0;
-  /// Fills `into` with the next part of the bulk of the message received last; the next call goes
-  /// on behind it. kCancelled once `go_on`, which is asked every now and then unless it is empty,
-  /// says no: the pipe may be at its end then. After any error nothing writes into `into` any more.
-  /// REQUIRES: so much is left of it.
-  virtual Status ReadBulk(std::span<float> into, const std::function<bool()>& go_on) = 0;
+  /// The next part of the bulk of the message received last: so many floats as there are before
+  /// the deadline. The next call goes on behind them. REQUIRES: so much is left of it.
+  virtual Result<std::size_t> ReadSome(std::span<float> into, Deadline deadline) = 0;
+
+  /// All of `into`. kCancelled once `go_on`, which is asked every now and then unless it is empty,
+  /// says no: the pipe may be at its end then. A carrier that receives into memory of the caller
+  /// has its own; after any error nothing writes into `into` any more.
+  virtual Status ReadBulk(std::span<float> into, const std::function<bool()>& go_on);
   Status ReadBulk(std::span<float> into) { return ReadBulk(into, {}); }
 };
 

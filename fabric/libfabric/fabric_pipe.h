@@ -80,6 +80,8 @@ class FabricPipe final : public Pipe {
   std::chrono::nanoseconds stall_limit() const override { return options_.stall_limit; }
   Status Send(std::span<const std::uint8_t> header, std::span<const float> bulk) override;
   Result<passel::fabric::Arrival> Receive(Deadline deadline) override;
+  /// By a copy: what is under way is in memory of the pipe's own.
+  Result<std::size_t> ReadSome(std::span<float> into, Deadline deadline) override;
   using Pipe::ReadBulk;
   Status ReadBulk(std::span<float> into, const std::function<bool()>& go_on) override;
 

@@ -50,6 +50,23 @@ Result<Arrival> FabricPipe::Receive(Deadline deadline) {
   return arrival;
 }
 
+Result<std::size_t> FabricPipe::ReadSome(std::span<float> into, Deadline deadline) {
+  State& s = *state_;
+  const Use use(s);
+  PASSEL_RETURN_IF_ERROR(use.status());
+  State::Lock lock(s.mutex);
+  PASSEL_CHECK(into.size() <= s.bulk.left(), "more than there is");
+  std::size_t read = 0;
+  while (read < into.size()) {
+    read += s.CopySpare(into.subspan(read));
+    if (read == into.size()) break;
+    PASSEL_ASSIGN_OR_RETURN(const bool came, s.FillScratch(lock, deadline));
+    if (!came) break;
+  }
+  if (s.bulk.left() == 0) s.EndOfBulk();
+  return read;
+}
+
 Status FabricPipe::ReadBulk(std::span<float> into, const std::function<bool()>& go_on) {
   State& s = *state_;
   // Before the pipe is used, after it is closed: the provider may write into it until then.
@@ -70,24 +87,8 @@ Status FabricPipe::ReadBulk(std::span<float> into, const std::function<bool()>& 
     return goes;
   };
   while (!into.empty()) {
-    if (bulk.slot >= 0) {
-      const std::byte* const first =
-          s.SlotMemory(bulk.slot).data() + kFramePrefixBytes +
-          s.slots[static_cast<std::size_t>(bulk.slot)].frame.header_bytes;
-      std::memcpy(into.data(), first + bulk.read * sizeof(float), into.size_bytes());
-      bulk.read += into.size();
-      break;
-    }
-    if (bulk.spare > 0) {
-      const std::size_t part = std::min(bulk.spare, into.size());
-      // The end of the part that is there.
-      const std::size_t at = s.scratch_part.bytes / sizeof(float) - bulk.spare;
-      std::memcpy(into.data(), s.scratch.data() + at * sizeof(float), part * sizeof(float));
-      bulk.spare -= part;
-      bulk.read += part;
-      into = into.subspan(part);
-      continue;
-    }
+    into = into.subspan(s.CopySpare(into));
+    if (into.empty()) break;
     if (into.size() >= bulk.next_part()) {
       const std::uint64_t before = bulk.read;
       PASSEL_RETURN_IF_ERROR(s.ReadParts(lock, into, registered.descriptor, go_on));
@@ -103,6 +104,25 @@ Status FabricPipe::ReadBulk(std::span<float> into, const std::function<bool()>& 
   if (bulk.left() == 0) s.EndOfBulk();
   if (!go()) return s.Unwanted();
   return {};
+}
+
+std::size_t FabricPipe::State::CopySpare(std::span<float> into) {
+  const std::size_t floats =
+      std::min<std::uint64_t>(into.size(), bulk.slot >= 0 ? bulk.left() : bulk.spare);
+  if (floats == 0) return 0;
+  // In the frame, or the end of the part that is there.
+  const std::byte* first = nullptr;
+  if (bulk.slot >= 0) {
+    const Frame& frame = slots[static_cast<std::size_t>(bulk.slot)].frame;
+    first = SlotMemory(bulk.slot).data() + kFramePrefixBytes + frame.header_bytes +
+            bulk.read * sizeof(float);
+  } else {
+    first = scratch.data() + scratch_part.bytes - bulk.spare * sizeof(float);
+    bulk.spare -= floats;
+  }
+  std::memcpy(into.data(), first, floats * sizeof(float));
+  bulk.read += floats;
+  return floats;
 }
 
 Status FabricPipe::State::ReadParts(Lock& lock, std::span<float> into, void* descriptor,

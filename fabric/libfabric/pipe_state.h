@@ -93,6 +93,8 @@ struct FabricPipe::State {
   /// The next part into `scratch`. False: not before the deadline; call it again.
   Result<bool> FillScratch(Lock& lock, Deadline deadline);
   Status SkipRest(Lock& lock, Deadline deadline);
+  /// Of what has come already: so many floats.
+  std::size_t CopySpare(std::span<float> into);
   /// So many floats as whole parts of `into` have; into its beginning.
   Status ReadParts(Lock& lock, std::span<float> into, void* descriptor,
                    const std::function<bool()>& go_on);

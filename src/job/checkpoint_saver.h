@@ -6,9 +6,7 @@
 //           steps
 //   End     the last one, if training has gone on since
 //
-// Modes without rounds: blocks are copied one by one while others write them; nobody waits, and a
-// checkpoint is of a stretch of steps. Modes with rounds, and all with config.consistent: everyone
-// meets between two steps (store/meeting.h) until all is copied, and it is of one step.
+// job/checkpoint_save.h says how.
 //
 // A save that fails costs nothing but itself: what was saved before stays, training goes on, a
 // warning says why, and the next one is tried when it is due.
@@ -24,7 +22,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -33,22 +30,21 @@
 #include "base/status.h"
 #include "cluster/worker_names.h"
 #include "io/checkpoint_folder.h"
-#include "job/checkpoint_part.h"
+#include "job/checkpoint_save.h"
 #include "job/job_config.h"
 #include "store/shard_memory.h"
 #include "store/store_plan.h"
 
 namespace passel::job {
 
-/// Whether anybody changes the values that are saved last.
-enum class AtEnd { kNobodyTrains, kOthersTrain };
-
 class CheckpointSaver {
  public:
   /// With a folder: owns it, says in the log what was broken there, finds what to go on from, and
   /// checks that there is space; if the job has `begun`, so that its variables have values, it only
   /// owns it. `settings`, `data` (a JSON object): what checkpoints say of the
-  /// job. REQUIRES: FitToData(&config). Errors: kAlreadyExists if another job owns the folder;
+  /// job. REQUIRES: FitToData(&config). Another life of the job that owns the folder is waited for,
+  /// 10 s or config.start_wait_ns. Errors: kAlreadyExists if another job owns the folder;
+  /// kDeadlineExceeded if another life of this one still does;
   /// kInvalidArgument for a checkpoint of another model or optimizer, and for --resume never where
   /// there are some; kDataLoss if none is whole; kResourceExhausted; those of the file system.
   static Result<std::unique_ptr<CheckpointSaver>> Open(const JobConfig& config,
@@ -71,25 +67,28 @@ class CheckpointSaver {
   /// REQUIRES: the shards, the lead's first, have values; they outlive End().
   void Begin(std::vector<ShardMemory> shards, const WorkerNames& names);
   /// Ends the thread, whatever it is doing, then saves once more if there is something new. Without
-  /// a folder or without Begin() nothing happens. `alive` is called while it writes. Errors: those
-  /// of that save; kDeadlineExceeded.
+  /// a folder or without Begin() nothing happens. `alive` is called while it writes, often. Errors:
+  /// those of that save; kDeadlineExceeded; kCancelled after GiveUp().
   Status End(AtEnd at_end, Deadline deadline, const std::function<void()>& alive = {});
+  /// In place of End(), and also without Begin(): ends the thread, then saves if there is something
+  /// new, what nobody trains any more (AtEnd::kNobodyTrains), or as while training (nothing).
+  /// Errors: as End().
+  Status SaveOnce(std::vector<ShardMemory> shards, const WorkerNames& names,
+                  std::optional<AtEnd> at_end, Deadline deadline);
+
+  /// Of `alive`: the last checkpoint is not made, and what was there before stays.
+  void GiveUp() { quit_.store(true, std::memory_order_relaxed); }
 
  private:
-  struct Copy;  // of one shard
-
   CheckpointSaver(const JobConfig& config, const JobSettings& settings, const StorePlan& plan,
                   const std::string& data);
   Status ChooseBeginning();
   void Run();
+  void EndThread();
   bool Due() const;
   std::int64_t Step() const;
+  Status SaveLast(std::optional<AtEnd> at_end, Deadline deadline);
   Status Save(std::optional<AtEnd> at_end, Deadline deadline);
-  Result<std::vector<Copy>> CopyInMeeting(Deadline deadline, std::int64_t* step,
-                                          JobProgress* progress);
-  Status WriteParts(std::int64_t step, bool exact, const JobProgress& progress,
-                    std::span<const std::unique_ptr<PartSource>> sources, bool give_way);
-  std::uint64_t Bytes() const;
 
   const JobConfig config_;
   const JobSettings settings_;

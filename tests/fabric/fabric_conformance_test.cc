@@ -1,6 +1,7 @@
 // The conformance suite over libfabric: every ps in a process of its own. Built twice: all modes
 // are in the slow suite.
 
+#include "fabric/linked_pipe.h"
 #include "fabric/remote_ps.h"
 #include "store_conformance.h"
 #include "support/sanitized.h"
@@ -8,10 +9,19 @@
 namespace passel::testing {
 namespace {
 
+std::shared_ptr<const Carrier> CarrierOver(const std::string& provider) {
+  const auto carrier = std::make_shared<Carrier>();
+  carrier->arguments = {provider};
+  carrier->meet = [provider](FileDescriptor socket) {
+    return MeetOver(std::move(socket), provider, /*asks=*/true);
+  };
+  return carrier;
+}
+
 StoreCase Over(const std::string& name, const std::string& provider, int shards) {
   return {name + std::to_string(shards), shards, [provider](const StorePlan& plan) {
             return std::make_unique<RemoteHost>(plan, Faults(), /*seed=*/7, "",
-                                                std::chrono::seconds(5), provider);
+                                                std::chrono::seconds(5), CarrierOver(provider));
           }};
 }
 

@@ -1,15 +1,22 @@
-// A ps of the tests: fabric_ps PLAN SHARD GRACE_MS CONTROL_FD ARENA_FD PROVIDER. Without an arena
-// (-1) it makes one; says that it is there by sending the arena's descriptor; serves the sockets
-// that it is sent until the control socket is closed: over them, or over the provider if one is
-// named.
+// A ps of the tests: fabric_ps PLAN SHARD GRACE_MS CONTROL_FD ARENA_FD [tcp ADDRESS TOKEN_FILE
+// HOST]. Without an arena (-1) it
+// makes one; says that it is there by sending the arena's descriptor; serves the sockets that it is
+// sent until the control socket is closed.
+//
+// libfabric_ps is the same with [PROVIDER] behind ARENA_FD: the ends of a pipe over it meet over
+// such a socket. It is apart since libfabric takes its time to be loaded.
 
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
 
 #include "base/unix_socket.h"
+#if defined(PASSEL_TEST_LIBFABRIC)
 #include "fabric/linked_pipe.h"
+#endif
 #include "fabric/server.h"
+#include "fabric/socket_pipe.h"
+#include "fabric/tcp_service.h"
 #include "shm/arena.h"
 
 namespace passel::testing {
@@ -26,7 +33,7 @@ Result<shm::Arena> OpenArena(const StorePlan& plan, int shard, int fd) {
   return arena;
 }
 
-Status ServeAll(char** arguments) {
+Status ServeAll(int count, char** arguments) {
   PASSEL_ASSIGN_OR_RETURN(const StorePlan plan, PlanFromJson(arguments[1]));
   const int shard = std::atoi(arguments[2]);
   fabric::ServerOptions options;
@@ -34,21 +41,28 @@ Status ServeAll(char** arguments) {
   const FileDescriptor control(std::atoi(arguments[4]));
   PASSEL_ASSIGN_OR_RETURN(const shm::Arena arena, OpenArena(plan, shard, std::atoi(arguments[5])));
   fabric::Server server({plan, shard, arena.memory(), options});
-  const std::uint8_t word = 0;
+  TcpService tcp;
+  std::vector<std::uint8_t> told = {0};
+  if (count == 10) {
+    PASSEL_RETURN_IF_ERROR(tcp.Start(server, shard, arguments[7], arguments[8], arguments[9]));
+    told = tcp.Told();
+  }
   const int fd = arena.fd();
   PASSEL_RETURN_IF_ERROR(
-      SendMessage(control.get(), {&word, 1}, {&fd, 1}, Deadline::After(std::chrono::seconds(10))));
+      SendMessage(control.get(), told, {&fd, 1}, Deadline::After(std::chrono::seconds(10))));
   for (;;) {
     Result<Message> message = ReceiveMessage(control.get(), Deadline::After(std::chrono::hours(1)));
     if (message.status().code() == Code::kUnavailable) return {};  // the test has ended
     if (!message.ok()) return message.status();
     for (FileDescriptor& socket : message->fds) {
-      Result<std::unique_ptr<fabric::Pipe>> pipe = AnswerPipe(std::move(socket), arguments[6]);
-      if (pipe.ok()) {
-        server.Serve(std::move(*pipe));
-      } else {
-        std::fprintf(stderr, "fabric_ps: %s\n", pipe.status().ToString().c_str());
-      }
+#if defined(PASSEL_TEST_LIBFABRIC)
+      Result<std::unique_ptr<fabric::Pipe>> pipe =
+          MeetOver(std::move(socket), arguments[6], /*asks=*/false);
+      if (pipe.ok()) server.Serve(std::move(*pipe));
+      if (!pipe.ok()) std::fprintf(stderr, "fabric_ps: %s\n", pipe.status().message().c_str());
+#else
+      server.Serve(std::make_unique<SocketPipe>(std::move(socket)));
+#endif
     }
   }
 }
@@ -57,9 +71,8 @@ Status ServeAll(char** arguments) {
 }  // namespace passel::testing
 
 int main(int argc, char** argv) {
-  if (argc != 7) return 2;
-  passel::fabric::SetProviderDefaults();
-  const passel::Status status = passel::testing::ServeAll(argv);
+  if (argc != 6 && argc != 7 && argc != 10) return 2;
+  const passel::Status status = passel::testing::ServeAll(argc, argv);
   if (status.ok()) return 0;
   std::fprintf(stderr, "fabric_ps: %s\n", status.ToString().c_str());
   return 1;

@@ -89,13 +89,17 @@ class FaultPipe final : public fabric::Pipe {
     }
   }
 
-  using Pipe::ReadBulk;
-  Status ReadBulk(std::span<float> into, const std::function<bool()>& go_on) override {
-    if (!kept_) return pipe_->ReadBulk(into, go_on);
+  Result<std::size_t> ReadSome(std::span<float> into, Deadline deadline) override {
+    if (!kept_) return pipe_->ReadSome(into, deadline);
     std::copy_n(current_.bulk.begin() + static_cast<std::ptrdiff_t>(read_), into.size(),
                 into.begin());
     read_ += into.size();
-    return {};
+    return into.size();
+  }
+
+  using Pipe::ReadBulk;
+  Status ReadBulk(std::span<float> into, const std::function<bool()>& go_on) override {
+    return kept_ ? Pipe::ReadBulk(into, go_on) : pipe_->ReadBulk(into, go_on);
   }
 
  private:

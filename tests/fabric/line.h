@@ -45,6 +45,9 @@ class LinePipe final : public fabric::Pipe {
       if (deadline.Expired()) return DeadlineExceeded("nothing came");
     }
   }
+  Result<std::size_t> ReadSome(std::span<float> into, Deadline deadline) override {
+    return pipe_->ReadSome(into, deadline);
+  }
   using Pipe::ReadBulk;
   Status ReadBulk(std::span<float> into, const std::function<bool()>& go_on) override {
     return pipe_->ReadBulk(into, go_on);

@@ -43,6 +43,9 @@ class LinkedPipe final : public fabric::Pipe {
     return pipe_->Send(header, bulk);
   }
   Result<fabric::Arrival> Receive(Deadline deadline) override { return pipe_->Receive(deadline); }
+  Result<std::size_t> ReadSome(std::span<float> into, Deadline deadline) override {
+    return pipe_->ReadSome(into, deadline);
+  }
   using Pipe::ReadBulk;
   Status ReadBulk(std::span<float> into, const std::function<bool()>& go_on) override {
     return pipe_->ReadBulk(into, go_on);
@@ -69,27 +72,26 @@ inline Result<std::shared_ptr<fabric::Network>> NetworkOf(const std::string& pro
   return network;
 }
 
-/// The worker's end says its address, the ps' end says tags and its address.
-inline Result<std::unique_ptr<fabric::Pipe>> MakePipe(FileDescriptor socket,
+/// The worker's end asks and says its address; the ps' end says tags and its own.
+inline Result<std::unique_ptr<fabric::Pipe>> MeetOver(FileDescriptor socket,
                                                       const std::string& provider, bool asks) {
   FileDescriptor second(::dup(socket.get()));
   auto link = std::make_unique<SocketPipe>(std::move(socket));
-  if (provider.empty()) return std::unique_ptr<fabric::Pipe>(std::move(link));
   const Deadline deadline = Deadline::After(std::chrono::seconds(10));
   PASSEL_ASSIGN_OR_RETURN(const std::shared_ptr<fabric::Network> network, NetworkOf(provider));
   PASSEL_ASSIGN_OR_RETURN(std::unique_ptr<fabric::FabricPipe> pipe,
                           fabric::FabricPipe::Open(network));
   if (asks) PASSEL_RETURN_IF_ERROR(link->Send(pipe->local_address(), {}));
   PASSEL_ASSIGN_OR_RETURN(const fabric::Arrival arrival, link->Receive(deadline));
-  std::span<const std::uint8_t> address = arrival.header;
+  const std::span<const std::uint8_t> said = arrival.header;
+  fabric::PipeTags tags;
   if (asks) {
-    fabric::PipeTags tags;
-    if (address.size() < sizeof tags) return Unavailable("an answer that is too short");
-    std::memcpy(&tags, address.data(), sizeof tags);
-    PASSEL_RETURN_IF_ERROR(pipe->Join(address.subspan(sizeof tags), tags.OfTheOtherEnd()));
+    if (said.size() < sizeof tags) return Unavailable("an answer that is too short");
+    std::memcpy(&tags, said.data(), sizeof tags);
+    PASSEL_RETURN_IF_ERROR(pipe->Join(said.subspan(sizeof tags), tags.OfTheOtherEnd()));
   } else {
-    PASSEL_ASSIGN_OR_RETURN(const fabric::PipeTags tags, fabric::PipeTags::Random());
-    PASSEL_RETURN_IF_ERROR(pipe->Join(address, tags));
+    PASSEL_ASSIGN_OR_RETURN(tags, fabric::PipeTags::Random());
+    PASSEL_RETURN_IF_ERROR(pipe->Join(said, tags));
     std::vector<std::uint8_t> answer(sizeof tags);
     std::memcpy(answer.data(), &tags, sizeof tags);
     answer.insert(answer.end(), pipe->local_address().begin(), pipe->local_address().end());
@@ -97,15 +99,6 @@ inline Result<std::unique_ptr<fabric::Pipe>> MakePipe(FileDescriptor socket,
   }
   return std::unique_ptr<fabric::Pipe>(
       std::make_unique<LinkedPipe>(std::move(second), std::move(link), std::move(pipe)));
-}
-
-inline Result<std::unique_ptr<fabric::Pipe>> AskForPipe(FileDescriptor socket,
-                                                        const std::string& provider) {
-  return MakePipe(std::move(socket), provider, true);
-}
-inline Result<std::unique_ptr<fabric::Pipe>> AnswerPipe(FileDescriptor socket,
-                                                        const std::string& provider) {
-  return MakePipe(std::move(socket), provider, false);
 }
 
 }  // namespace passel::testing

@@ -17,22 +17,22 @@
 #include "base/subprocess.h"
 #include "base/unix_socket.h"
 #include "conformance/store_suite.h"
+#include "fabric/carrier.h"
 #include "fabric/client.h"
 #include "fabric/fault_pipe.h"
 #include "fabric/line.h"
-#include "fabric/linked_pipe.h"
+#include "fabric/socket_pipe.h"
 #include "shm/arena.h"
 
 namespace passel::testing {
 
 class RemotePs {
  public:
-  /// `failpoint` as in base/failpoint.h, for the first process. Reached over `provider` of
-  /// libfabric; empty: over sockets.
+  /// `failpoint` as in base/failpoint.h, for the first process.
   RemotePs(const StorePlan& plan, int shard, const std::string& failpoint = "",
            std::chrono::milliseconds grace = std::chrono::seconds(5),
-           const std::string& provider = "")
-      : plan_(ToJson(plan)), shard_(shard), grace_(grace), provider_(provider) {
+           std::shared_ptr<const Carrier> carrier = CarrierOfTests())
+      : plan_(ToJson(plan)), shard_(shard), grace_(grace), carrier_(std::move(carrier)) {
     Start(failpoint);
   }
 
@@ -44,12 +44,12 @@ class RemotePs {
     SpawnOptions options;
     options.executable = PASSEL_FABRIC_PS;
     options.name = "fabric_ps";
-    options.arguments = {plan_,
-                         std::to_string(shard_),
-                         std::to_string(grace_.count()),
-                         std::to_string(theirs.get()),
-                         std::to_string(arena_.get()),
-                         provider_};
+    options.arguments = {plan_, std::to_string(shard_), std::to_string(grace_.count()),
+                         std::to_string(theirs.get()), std::to_string(arena_.get())};
+    if (carrier_ != nullptr) {
+      options.arguments.insert(options.arguments.end(), carrier_->arguments.begin(),
+                               carrier_->arguments.end());
+    }
     options.inherited_fds = {theirs.get()};
     if (arena_.valid()) options.inherited_fds.push_back(arena_.get());
     if (!failpoint.empty()) options.environment = {"PASSEL_FAILPOINT=" + failpoint};
@@ -61,6 +61,7 @@ class RemotePs {
     Result<Message> ready = ReceiveMessage(control_.get(), Deadline::After(kLong));
     PASSEL_CHECK(ready.ok() && ready->fds.size() == 1, "the ps says that it is there");
     arena_ = std::move(ready->fds[0]);
+    told_ = ready->bytes;
   }
 
   void Kill() {
@@ -79,7 +80,13 @@ class RemotePs {
   void LoseArena() { arena_.Reset(); }
   void AwaitEnd() { PASSEL_CHECK(process_->Reap(Deadline::After(kLong)).ok(), "the ps ends"); }
 
-  Result<std::unique_ptr<fabric::Pipe>> Connect() {
+  Result<std::unique_ptr<fabric::Pipe>> Connect(int worker, Deadline deadline) {
+    if (carrier_ != nullptr && carrier_->connect) {
+      std::unique_lock lock(mutex_);
+      const std::vector<std::uint8_t> told = told_;
+      lock.unlock();
+      return carrier_->connect(shard_, worker, told, deadline);
+    }
     int ends[2];
     PASSEL_CHECK(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, "sockets");
     FileDescriptor ours(ends[0]);
@@ -91,7 +98,8 @@ class RemotePs {
       PASSEL_RETURN_IF_ERROR(
           SendMessage(control_.get(), {&word, 1}, {&sent, 1}, Deadline::After(kBound)));
     }
-    return AskForPipe(std::move(ours), provider_);
+    if (carrier_ != nullptr) return carrier_->meet(std::move(ours));
+    return std::unique_ptr<fabric::Pipe>(std::make_unique<SocketPipe>(std::move(ours)));
   }
 
   /// For who looks into its memory.
@@ -102,8 +110,9 @@ class RemotePs {
   const std::string plan_;
   const int shard_;
   const std::chrono::milliseconds grace_;
-  const std::string provider_;
+  const std::shared_ptr<const Carrier> carrier_;
   std::mutex mutex_;
+  std::vector<std::uint8_t> told_;
   FileDescriptor arena_;
   FileDescriptor control_;
   std::unique_ptr<Subprocess> process_;
@@ -114,10 +123,10 @@ class RemoteHost : public StoreHost {
   explicit RemoteHost(const StorePlan& plan, const Faults& faults = {}, std::uint64_t seed = 0,
                       const std::string& failpoint = "",
                       std::chrono::milliseconds grace = std::chrono::seconds(5),
-                      const std::string& provider = "")
+                      const std::shared_ptr<const Carrier>& carrier = CarrierOfTests())
       : plan_(plan), faults_(faults), seed_(seed) {
     for (int s = 0; s < plan.variables.shards(); ++s) {
-      ps_.push_back(std::make_unique<RemotePs>(plan, s, s == 0 ? failpoint : "", grace, provider));
+      ps_.push_back(std::make_unique<RemotePs>(plan, s, s == 0 ? failpoint : "", grace, carrier));
     }
   }
 
@@ -128,14 +137,14 @@ class RemoteHost : public StoreHost {
                                                std::function<fabric::MessageCount()>* count) {
     std::vector<fabric::Connector> connectors;
     for (const auto& ps : ps_) {
-      connectors.push_back(
-          [this, &ps, &line = LineOf(worker)](Deadline) -> Result<std::unique_ptr<fabric::Pipe>> {
-            if (line.state == Line::kDown) return Unavailable("the line is down");
-            PASSEL_ASSIGN_OR_RETURN(std::unique_ptr<fabric::Pipe> pipe, ps->Connect());
-            pipe = std::make_unique<LinePipe>(std::move(pipe), line);
-            return std::unique_ptr<fabric::Pipe>(std::make_unique<FaultPipe>(
-                std::move(pipe), faults_, StreamSeed(seed_, connections_.fetch_add(1))));
-          });
+      connectors.push_back([this, &ps, worker, &line = LineOf(worker)](
+                               Deadline deadline) -> Result<std::unique_ptr<fabric::Pipe>> {
+        if (line.state == Line::kDown) return Unavailable("the line is down");
+        PASSEL_ASSIGN_OR_RETURN(std::unique_ptr<fabric::Pipe> pipe, ps->Connect(worker, deadline));
+        pipe = std::make_unique<LinePipe>(std::move(pipe), line);
+        return std::unique_ptr<fabric::Pipe>(std::make_unique<FaultPipe>(
+            std::move(pipe), faults_, StreamSeed(seed_, connections_.fetch_add(1))));
+      });
     }
     fabric::ClientOptions options;
     options.waits = engine;

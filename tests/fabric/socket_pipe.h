@@ -74,26 +74,7 @@ class SocketPipe final : public fabric::Pipe {
     return arrival;
   }
 
-  using Pipe::ReadBulk;
-  Status ReadBulk(std::span<float> into, const std::function<bool()>& go_on) override {
-    constexpr std::chrono::milliseconds kLook{20};
-    Deadline stalled = Deadline::After(stall_limit_);
-    while (!into.empty()) {
-      PASSEL_ASSIGN_OR_RETURN(const std::size_t came, ReadSome(into, stalled.Sooner(kLook)));
-      into = into.subspan(came);
-      if (go_on && !go_on()) return Cancelled("the rest of a message is not wanted any more");
-      if (came > 0) {
-        stalled = Deadline::After(stall_limit_);
-      } else if (stalled.Expired()) {
-        return Unavailable("a message stands still");
-      }
-    }
-    return {};
-  }
-
- private:
-  // So many floats as there are before the deadline.
-  Result<std::size_t> ReadSome(std::span<float> into, Deadline deadline) {
+  Result<std::size_t> ReadSome(std::span<float> into, Deadline deadline) override {
     PASSEL_CHECK(into.size() <= unread_, "more than there is");
     auto* const first = reinterpret_cast<char*>(into.data());
     std::memcpy(first, odd_.data(), odd_bytes_);
@@ -115,6 +96,7 @@ class SocketPipe final : public fabric::Pipe {
     return bytes / sizeof(float);
   }
 
+ private:
   struct Prefix {
     std::uint64_t header_bytes, bulk_floats;
   };
