@@ -95,6 +95,7 @@ class PsHost final : private RendezvousHandler {
   Status GetStatus(const Peer& peer, Exchange& exchange);
   Status TakeSnapshot(const Peer& peer, Exchange& exchange);
   Status SetMode(const Peer& peer, Exchange& exchange);
+  Status Scale(const Peer& peer, Exchange& exchange);
   Status Stop(const Peer& peer, Exchange& exchange);
   Status MakeArena(const Peer& peer, const std::string& plan_json);
   Status KeepTold(int worker, const Json& about);

@@ -53,6 +53,7 @@ constexpr Request kRequests[] = {
     {"status", kAnyone},
     {"snapshot", kAnyone, "values"},
     {"set_mode", kAnyone, "mode"},
+    {"scale", kAnyone, "workers"},
     {"stop", kAnyone},
 };
 

@@ -224,7 +224,8 @@ Status CheckpointSaver::ChooseBeginning() {
   PASSEL_RETURN_IF_ERROR(CheckCanGoOn(from, plan_));
   std::string changed = ChangedMathematics(settings_, from.words().settings);
   if (from.words().workers != plan_.num_workers) {
-    changed += fmt::format("{}{} workers (were {})", changed.empty() ? "" : ", ", plan_.num_workers,
+    changed += fmt::format("{}{}{} workers (were {})", changed.empty() ? "" : ", ",
+                           plan_.spare_workers > 0 ? "up to " : "", plan_.num_workers,
                            from.words().workers);
   }
   resumed_ = fmt::format("goes on from {}, global step {}{}{}", resume_from_, from.global_step(),

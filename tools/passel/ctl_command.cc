@@ -392,6 +392,7 @@ void AddCtlCommand(Command& program) {
       .ShowDefault()
       .KeepTyped(&wanted->typed);
   set_mode.OnRun([wanted] { return FinishCommand(SetMode(*wanted)); });
+  AddScaleCommand(ctl);
   Command stop = ctl.AddCommand("stop", "Ask a job to end after the current step");
   stop.Add("job", &flags->job, "Job id; may be omitted if one job is running");
   stop.OnRun([flags] { return FinishCommand(Stop(flags->job)); });
