@@ -132,9 +132,8 @@ class Resolver {
     if (inputs_.joins && job.empty()) job = "worker";
     const bool any_index = inputs_.joins && index_from.value.empty();
     if (inputs_.joins && job != "worker") {
-      return InvalidArgument(
-          fmt::format("--join is for workers, not for {}: omit it, or use --job_name worker",
-                      Quoted(job)));
+      return InvalidArgument(fmt::format(
+          "--join is for workers, not for {}: omit it, or use --job_name worker", Quoted(job)));
     }
     if (job.empty()) return InvalidArgument("Must specify an explicit `job_name`");
     if (index_from.value.empty() && !any_index) {

@@ -79,8 +79,8 @@ Status TakeFreePlace(Task* task) {
   if (task->flags.task_index) return {};
   std::set<std::string> held, over;
   for (const PlaceView& place : places.workers) {
-    const bool ended = place.phase == "dead" || place.phase == "left" ||
-                       place.phase == "evicted" || place.phase == "never started";
+    const bool ended = place.phase == "dead" || place.phase == "left" || place.phase == "evicted" ||
+                       place.phase == "never started";
     (ended ? over : held).insert(place.task);
   }
   const int listed = task->NumTrainers();

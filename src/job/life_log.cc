@@ -69,8 +69,9 @@ std::string LifeLog::FirstDeath() const {
 std::string LifeLog::InWords() const {
   std::string text;
   for (const ScaleChange& change : Last(changes_, kChangesInASummary)) {
-    text += fmt::format("{}{} workers after {:.1f} s", text.empty() ? "scaled to " : ", to ",
-                        change.workers, change.at_s);
+    text +=
+        fmt::format("{} {} after {:.1f} s", text.empty() ? "number of workers changed to" : ", to",
+                    change.workers, change.at_s);
   }
   if (!text.empty()) text += "\n";
   if (deaths_.empty()) return text;

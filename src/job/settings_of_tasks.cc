@@ -60,8 +60,7 @@ SettingGroup TaskGroup() {
             "Keep memory for so many workers, the same for every task: more than --worker_hosts "
             "names may join while others train. Default: no more than those"},
            {"join", At<&S::join>(),
-            "Train as one more worker of the job that runs, in a place that is free",
-            kNotInFile},
+            "Train as one more worker of the job that runs, in a place that is free", kNotInFile},
            {"config", At<&S::config>(),
             "YAML or JSON file with values for these flags. Typed flags and environment variables "
             "come first",

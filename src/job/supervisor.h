@@ -112,8 +112,8 @@ class Supervisor {
     bool gone = false;                      // it ended and is not started again
     bool stalled = false;                   // we have killed it, since it did not answer
     bool wanted = true;                     // of a worker: the job is to have it
-    std::int64_t leave_by_ns = 0;           // MonotonicNs(): asked to leave until then; 0: it is not
-    FileDescriptor errors;                  // a pipe: why its last life failed, in its own words
+    std::int64_t leave_by_ns = 0;  // MonotonicNs(): asked to leave until then; 0: it is not
+    FileDescriptor errors;         // a pipe: why its last life failed, in its own words
     std::string Name() const { return job + "/" + std::to_string(index); }
   };
 

@@ -111,9 +111,10 @@ void Supervisor::HandleWorkerExit(Child& child, const ExitState& exit) {
     BeginStopping(kExitFailed, false);
     return;
   }
-  const std::string used_up = options_.max_restarts > 0 && child.wanted && rule.worker == AfterExit::kAgain
-                                  ? fmt::format(" (--max_restarts {} is used up)", most)
-                                  : "";
+  const std::string used_up =
+      options_.max_restarts > 0 && child.wanted && rule.worker == AfterExit::kAgain
+          ? fmt::format(" (--max_restarts {} is used up)", most)
+          : "";
   LogWarning("{}{}", what,
              again               ? "; starting it again" + InWhatTime(child.start_at_ns)
              : AnyLeft("worker") ? "; the others go on" + used_up
@@ -256,8 +257,8 @@ void Supervisor::Conclude() {
   }
   if (outcome_.exit_code == 0 && lost > 0 && !outcome_.interrupted) {
     if (any_done) {
-      outcome_.notes.push_back(fmt::format("the job finished with {} of its {} workers",
-                                           wanted - lost, wanted));
+      outcome_.notes.push_back(
+          fmt::format("the job finished with {} of its {} workers", wanted - lost, wanted));
     } else {
       outcome_.exit_code = kExitFailed;
       outcome_.notes.emplace_back("no worker is left: training did not reach its last step");

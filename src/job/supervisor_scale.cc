@@ -38,7 +38,7 @@ void Supervisor::Scale() {
 }
 
 void Supervisor::BeginScaling(int workers) {
-  LogInfo("the job is to have {} workers", workers);
+  LogInfo("the job is to have {} worker{}", workers, workers == 1 ? "" : "s");
   outcome_.lives.Add(ScaleChange{workers, SinceStart()});
   for (Child& child : children_) {
     if (child.job != "worker") continue;

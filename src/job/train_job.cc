@@ -125,8 +125,8 @@ class TrainJob {
         std::make_unique<Supervisor>(TasksToStart(), settings_.job, config_, *data_, signals);
     const int most = settings_.MaxWorkers();
     LogInfo("job {}: {} ps, {} workers{}, mode {}, {} parameters", report_.job_id, settings_.ps,
-            settings_.workers,
-            most > settings_.workers ? fmt::format(" (up to {})", most) : "", report_.mode, plan_.variables.TotalElements());
+            settings_.workers, most > settings_.workers ? fmt::format(" (up to {})", most) : "",
+            report_.mode, plan_.variables.TotalElements());
     PASSEL_RETURN_IF_ERROR(supervisor_->Start());
     const JobOutcome outcome = supervisor_->Run(progress);
     progress.Finish();

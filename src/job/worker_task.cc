@@ -137,8 +137,9 @@ class WorkerTask {
     }
     // Before the chief proposes a plan: who sees values can ask on what they are trained.
     if (!about_data_.empty()) PASSEL_RETURN_IF_ERROR(job_->TellData(about_data_));
-    PASSEL_ASSIGN_OR_RETURN(const StorePlan plan,
-                            MakePlan(config_, options_.num_shards, task_.NumTrainers(), task_.MostTrainers()));
+    PASSEL_ASSIGN_OR_RETURN(
+        const StorePlan plan,
+        MakePlan(config_, options_.num_shards, task_.NumTrainers(), task_.MostTrainers()));
     if (task_.flags.devices.log_device_placement) LogDevicePlacement(task_, plan);
     // What is wrong with them is said before the job begins.
     if (task_.is_chief && !task_.flags.supervised && !checkpoints_) {

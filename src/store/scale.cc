@@ -22,8 +22,8 @@ int WantedWorkers(const ShardMemory& lead) {
 
 Result<std::uint32_t> WishForWorkers(const ShardMemory& lead, std::int64_t workers) {
   if (workers < 1) {
-    return InvalidArgument(fmt::format(
-        "a job has at least 1 worker, not {}: to end it use passel ctl stop", workers));
+    return InvalidArgument(
+        fmt::format("a job has at least 1 worker, not {}: to end it use passel ctl stop", workers));
   }
   if (workers > lead.num_workers) {
     return InvalidArgument(fmt::format(
@@ -37,13 +37,13 @@ Result<std::uint32_t> WishForWorkers(const ShardMemory& lead, std::int64_t worke
     bool ending = lead.state->stop.load(std::memory_order_seq_cst) != 0;
     for (int k = 0; k < lead.num_workers; ++k) ending |= StateOf(lead, k).phase == Phase::kDone;
     if (ending) {
-      return FailedPrecondition("the job is ending: its number of workers does not change any more");
+      return FailedPrecondition(
+          "the job is ending: its number of workers does not change any more");
     }
     if (DoneScale(lead).number != wish.number) {
       if (static_cast<std::int64_t>(wish.workers) == workers) return wish.number;
-      return AlreadyExists(
-          fmt::format("the job is changing to {} workers at this moment: try again when it has",
-                      wish.workers));
+      return AlreadyExists(fmt::format(
+          "the job is changing to {} workers at this moment: try again when it has", wish.workers));
     }
     const ScaleWord next{wish.number + 1, static_cast<std::uint32_t>(workers)};
     if (lead.state->scale_wish.compare_exchange_strong(seen, next.Pack(),

@@ -13,8 +13,8 @@ void AbsentWorkers::LookAfterPush() {
   const std::vector<Member> members = store_.membership();
   const auto running = std::count_if(members.begin(), members.end(),
                                      [](const Member& m) { return m.phase == Phase::kRunning; });
-  const auto all = std::ranges::count_if(
-      members, [](const Member& m) { return m.phase != Phase::kSpare; });
+  const auto all =
+      std::ranges::count_if(members, [](const Member& m) { return m.phase != Phase::kSpare; });
   all_came_ = true;
   for (const Member& m : members) {
     if (m.epoch > 0) continue;

@@ -30,7 +30,6 @@ Deadline Limit() { return Deadline::After(std::chrono::seconds(5)); }
 Deadline AnswerLimit() { return Deadline::After(std::chrono::milliseconds(700)); }
 
 // What is shown of a status. A ps of another build may say more.
-
 struct DataView {
   std::string directory;
 };

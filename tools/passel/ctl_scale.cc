@@ -91,8 +91,7 @@ Status Scale(const ScaleFlags& flags) {
   for (;;) {
     Status problem;
     if (!number) {
-      Result<shm::RendezvousClient> client =
-          shm::RendezvousClient::Control(job, 0, AnswerInTime());
+      Result<shm::RendezvousClient> client = shm::RendezvousClient::Control(job, 0, AnswerInTime());
       problem = client.status();
       if (client.ok()) {
         const Result<std::uint32_t> asked = client->Scale(flags.workers, AnswerInTime());
@@ -118,9 +117,9 @@ Status Scale(const ScaleFlags& flags) {
     }
     const auto jobs = job::FindJobs();
     if (problem.code() == Code::kNotFound && jobs.ok() && !jobs->contains(job)) {
-      return NotFound(number ? fmt::format("job {} ended before it had {} workers", job,
-                                           flags.workers)
-                             : problem.message());
+      return NotFound(number
+                          ? fmt::format("job {} ended before it had {} workers", job, flags.workers)
+                          : problem.message());
     }
     if (!patience.Again()) {
       if (!number) return problem;
