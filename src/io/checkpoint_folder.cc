@@ -183,6 +183,8 @@ Result<CheckpointFolder> CheckpointFolder::Own(const std::string& path, const Ke
   return folder;
 }
 
+std::string CheckpointFolder::PathOf(std::string_view name) const { return Join(path_, name); }
+
 Result<std::optional<std::string>> CheckpointFolder::Newest(std::vector<std::string>* warnings) {
   const bool had_some = !index_.kept.empty();
   while (!index_.kept.empty()) {

@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/file.h"
@@ -69,6 +70,8 @@ class CheckpointFolder {
 
   const std::string& path() const { return path_; }
   const CheckpointIndex& index() const { return index_; }
+  /// Of a set with that name, as people write it.
+  std::string PathOf(std::string_view name) const;
 
   /// The newest set that is whole: nothing if the index names none. One that is broken gets the
   /// ending ".corrupt" and leaves the index, and a sentence about it is added to `warnings`.

@@ -1,26 +1,14 @@
 #include "job/checkpoint_saver.h"
 
 #include <fmt/core.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <random>
 #include <utility>
 
-#include "base/atomic_word.h"
 #include "base/clock.h"
-#include "base/failpoint.h"
 #include "base/log.h"
-#include "base/memory_file.h"
 #include "base/nvtx.h"
 #include "job/first_values.h"
-#include "job/saved_values.h"
-#include "optim/update_kernels.h"
-#include "store/meeting.h"
-#include "store/mode_change.h"
-#include "store/shard_reader.h"
-#include "store/shard_snapshot.h"
 #include "train/checkpoint_set.h"
 
 namespace passel::job {
@@ -29,141 +17,12 @@ namespace {
 // How often it looks whether enough steps were made.
 constexpr std::chrono::milliseconds kLook{5};
 constexpr std::chrono::milliseconds kIdle{200};
-// A worker in a long step is waited for so long; then this checkpoint is given up.
-constexpr std::chrono::seconds kMeetingLimit{60};
-// Another meeting or a change of the mode is under way.
-constexpr std::chrono::milliseconds kMeetingPause{10};
-// Of a copy that is renewed in between; well below Meeting::kLease.
-constexpr std::chrono::milliseconds kRenewEvery{200};
-constexpr std::chrono::seconds kBlockLimit{2};
 // After a save that failed, doubled with each.
 constexpr std::chrono::seconds kPauseAfterError{2}, kMostPauseAfterError{300};
 // Of one save; slow disks take minutes.
 constexpr std::chrono::hours kSaveLimit{1};
 
-std::string NewSaveWord() {
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}", random(), random());
-}
-
-std::string Joined(const std::string& folder, const std::string& name) {
-  return folder.ends_with('/') ? folder + name : folder + "/" + name;
-}
-
-// The thread that calls gives way to those who train.
-void GiveWay() { (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), 10); }
-
-// What ends a part before its time.
-struct Limits {
-  const std::atomic<bool>& quit;
-  Deadline deadline;
-  std::function<void()> alive;  // called for each block; may be empty
-
-  Status Check() const {
-    if (alive) alive();
-    if (quit.load(std::memory_order_relaxed)) return Cancelled("the job has ended meanwhile");
-    if (!deadline.Expired()) return {};
-    return DeadlineExceeded(
-        "the time to end is over before it is written: raise --grace, or save more often");
-  }
-};
-
-// Checks the blocks of another source: values that are not finite are worth no checkpoint.
-class CheckedSource : public PartSource {
- public:
-  CheckedSource(std::unique_ptr<PartSource> source, const ShardMemory& shape, const Limits& limits)
-      : source_(std::move(source)), shape_(shape), limits_(limits) {}
-  Result<bool> ReadBlock(std::size_t block, std::span<float* const> out) override {
-    PASSEL_RETURN_IF_ERROR(limits_.Check());
-    const Result<bool> exact = source_->ReadBlock(block, out);
-    if (!exact.ok()) return exact;
-    float sum = 0;  // stays 0, or is NaN
-    for (const float value : std::span(out[0], shape_.BlockSize(block))) sum += value * 0.0F;
-    if (sum != 0) {
-      return Diverged("the variables have values that are not finite: lower --learning_rate");
-    }
-    return exact;
-  }
-
- private:
-  const std::unique_ptr<PartSource> source_;
-  const ShardMemory& shape_;
-  const Limits limits_;
-};
-
-// A shard that others may write.
-class LiveSource : public PartSource {
- public:
-  explicit LiveSource(const ShardMemory& memory) : reader_(memory) {}
-  Result<bool> ReadBlock(std::size_t block, std::span<float* const> out) override {
-    const Result<bool> exact = reader_.ReadBlock(block, out, Deadline::After(kBlockLimit));
-    // Somebody sits on it: the copy may have a part of its update.
-    if (exact.status().code() == Code::kDeadlineExceeded) return false;
-    return exact;
-  }
-
- private:
-  const ShardReader reader_;
-};
-
-std::vector<const float*> ContentsOf(const ShardMemory& memory) {
-  std::vector<const float*> contents = {memory.values};
-  for (int k = 0; k < memory.num_slots; ++k) contents.push_back(memory.slots[k]);
-  return contents;
-}
-
-// Of values that nobody trains any more.
-bool NothingIsHalfDone(std::span<const ShardMemory> shards) {
-  const bool rounds = IsRoundMode(CurrentMode(shards[0]).setting.mode);
-  std::optional<std::uint64_t> round;
-  for (std::size_t s = 0; s < shards.size(); ++s) {
-    for (std::size_t b = 0; b < shards[s].num_blocks; ++b) {
-      if (shards[s].blocks[b].claim.load(std::memory_order_acquire) != 0) return false;
-    }
-    if (!rounds) continue;
-    const std::optional<std::uint64_t> of_shard =
-        TakeShardSnapshot(shards[s], /*lead=*/s == 0, {}).exact_round;
-    if (!of_shard || (round && round != of_shard)) return false;
-    round = of_shard;
-  }
-  return true;
-}
-
 }  // namespace
-
-struct CheckpointSaver::Copy {
-  explicit Copy(const ShardMemory& memory)
-      : floats(memory.floats),
-        memory_(std::make_unique<float[]>(  // touched here, so that nobody waits for that later
-            floats * static_cast<std::size_t>(1 + memory.num_slots))) {
-    for (int k = 0; k <= memory.num_slots; ++k) {
-      contents.push_back(memory_.get() + static_cast<std::size_t>(k) * floats);
-    }
-  }
-  void Take(const ShardMemory& memory, Meeting& meeting) const;
-
-  std::size_t floats;
-  std::vector<float*> contents;  // values, slot variables
-
- private:
-  std::unique_ptr<float[]> memory_;
-};
-
-// In pieces, so that the meeting goes on.
-void CheckpointSaver::Copy::Take(const ShardMemory& memory, Meeting& meeting) const {
-  constexpr std::size_t kPiece = std::size_t{1} << 22;
-  const std::vector<const float*> from = ContentsOf(memory);
-  Deadline renew = Deadline::After(kRenewEvery);
-  for (std::size_t k = 0; k < contents.size(); ++k) {
-    for (std::size_t begin = 0; begin < floats; begin += kPiece) {
-      CopyValues(contents[k] + begin, from[k] + begin, std::min(kPiece, floats - begin));
-      if (!renew.Expired()) continue;
-      (void)meeting.Renew();  // End() says whether all was well
-      renew = Deadline::After(kRenewEvery);
-    }
-  }
-  EndOfCopy();
-}
 
 CheckpointSaver::CheckpointSaver(const JobConfig& config, const JobSettings& settings,
                                  const StorePlan& plan, const std::string& data)
@@ -192,7 +51,7 @@ Result<std::unique_ptr<CheckpointSaver>> CheckpointSaver::Open(const JobConfig& 
       if (!kept.empty()) saver->saved_step_ = StepOfCheckpoint(kept.back().name);
       return saver;
     }
-    PASSEL_RETURN_IF_ERROR(CheckFreeSpace(checkpoints.folder, saver->Bytes()));
+    PASSEL_RETURN_IF_ERROR(CheckFreeSpace(checkpoints.folder, CheckpointBytes(plan)));
   }
   if (!begun) PASSEL_RETURN_IF_ERROR(saver->ChooseBeginning());
   return saver;
@@ -215,7 +74,7 @@ Status CheckpointSaver::ChooseBeginning() {
   if (c.ResumesFromPath()) {
     resume_from_ = c.resume;
   } else if (newest) {
-    resume_from_ = Joined(c.folder, *newest);
+    resume_from_ = folder_->PathOf(*newest);
   }
   if (resume_from_.empty()) return {};
   PASSEL_ASSIGN_OR_RETURN(const CheckpointSet from, OpenCheckpointAt(resume_from_));
@@ -319,151 +178,11 @@ Status CheckpointSaver::End(AtEnd at_end, Deadline deadline, const std::function
                   config_.checkpoints.folder, saved_step_ ? CheckpointName(*saved_step_) : "none"));
 }
 
-std::uint64_t CheckpointSaver::Bytes() const {
-  std::uint64_t floats = 0;
-  for (int shard = 0; shard < plan_.variables.shards(); ++shard) {
-    floats += plan_.variables.ShardFloats(shard) *
-              static_cast<std::size_t>(1 + NumSlots(plan_.optimizer));
-  }
-  return floats * sizeof(float) + (std::uint64_t{1} << 16);
-}
-
 Status CheckpointSaver::Save(std::optional<AtEnd> at_end, Deadline deadline) {
-  const std::int64_t begin_ns = MonotonicNs();
-  const bool quiet = at_end == AtEnd::kNobodyTrains;
-  PASSEL_RETURN_IF_ERROR(CheckFreeSpace(config_.checkpoints.folder, Bytes()));
-  Failpoint("checkpoint.begin");
-  std::int64_t step = Step();
-  JobProgress progress;
-  std::vector<Copy> copies;
-  std::vector<std::unique_ptr<PartSource>> sources;
-  // Who is at its own end cannot meet itself; where rounds wait for it nobody moves.
-  const bool rounds = IsRoundMode(CurrentMode(shards_[0]).setting.mode);
-  const bool meets = !at_end && (rounds || config_.checkpoints.consistent);
-  if (meets) {
-    PASSEL_ASSIGN_OR_RETURN(copies, CopyInMeeting(deadline, &step, &progress));
-    if (step == saved_step_) return {};
-  } else {
-    progress = ProgressOf(shards_);
-    progress.global_step = step;
-  }
-  // What an index names stays as it is.
-  if (folder_->index().Find(CheckpointName(step)) != nullptr) {
-    saved_step_ = step;
-    return {};
-  }
-  // Tasks that were killed may have left a round, or a push, half applied.
-  const bool settled = !quiet || NothingIsHalfDone(shards_);
-  if (!settled && rounds && saved_step_) {
-    LogWarning("no last checkpoint: tasks were killed in the middle of a round; the newest is {}",
-               CheckpointName(*saved_step_));
-    return {};
-  }
-  for (std::size_t s = 0; s < shards_.size(); ++s) {
-    const std::size_t floats = shards_[s].floats, block = shards_[s].block_floats;
-    std::unique_ptr<PartSource> source;
-    if (meets) {
-      source = std::make_unique<CopySource>(
-          std::vector<const float*>(copies[s].contents.begin(), copies[s].contents.end()), floats,
-          block);
-    } else {
-      source = std::make_unique<LiveSource>(shards_[s]);
-    }
-    Limits limits{quit_, deadline, {}};
-    if (s == 0 && at_end) limits.alive = alive_;  // this thread writes that part
-    sources.push_back(std::make_unique<CheckedSource>(std::move(source), shards_[s], limits));
-  }
-  const int parts = static_cast<int>(shards_.size());
-  Status written = WriteParts(step, meets || (quiet && settled), progress, sources, !at_end);
-  Failpoint("checkpoint.written");
-  if (written.ok()) written = folder_->Commit(step, parts, WallSeconds(), /*best=*/false);
-  if (!written.ok()) {
-    if (folder_->index().Find(CheckpointName(step)) == nullptr) {
-      for (int part = 0; part < parts; ++part) {
-        (void)::unlink(PartPath(config_.checkpoints.folder, step, part, parts).c_str());
-      }
-    }
-    return written;
-  }
-  Failpoint("checkpoint.committed");
-  saved_step_ = step;
-  LogInfo("saved checkpoint {} in {:.0f} ms",
-          Joined(config_.checkpoints.folder, CheckpointName(step)),
-          1e-6 * static_cast<double>(MonotonicNs() - begin_ns));
-  return {};
-}
-
-Result<std::vector<CheckpointSaver::Copy>> CheckpointSaver::CopyInMeeting(Deadline deadline,
-                                                                          std::int64_t* step,
-                                                                          JobProgress* progress) {
-  PASSEL_ASSIGN_OR_RETURN(const MemoryBudget budget, ReadMemoryBudget());
-  if (Bytes() > budget.available_bytes) {
-    return ResourceExhausted(
-        fmt::format("a copy of the variables needs {} bytes, and {} has {} free: free some, or use "
-                    "a mode without rounds",
-                    Bytes(), budget.limit, budget.available_bytes));
-  }
-  std::vector<Copy> copies;
-  for (const ShardMemory& shard : shards_) copies.emplace_back(shard);
-  const Deadline limit = deadline.Sooner(kMeetingLimit);
-  for (;;) {
-    Result<Meeting> meeting = Meeting::Call(shards_[0], names_);
-    if (meeting.status().code() == Code::kAlreadyExists && !limit.Expired() &&
-        !quit_.load(std::memory_order_relaxed)) {
-      std::this_thread::sleep_for(kMeetingPause);
-      continue;
-    }
-    if (!meeting.ok()) return meeting.status();
-    for (;;) {
-      const Result<std::int64_t> met = meeting->Await(limit.Sooner(kRenewEvery));
-      if (met.ok()) {
-        *step = *met;
-        break;
-      }
-      if (quit_.load(std::memory_order_relaxed)) return Cancelled("the job has ended meanwhile");
-      if (met.status().code() != Code::kDeadlineExceeded || limit.Expired()) return met.status();
-    }
-    Failpoint("checkpoint.met");
-    *progress = ProgressOf(shards_);
-    for (std::size_t s = 0; s < shards_.size(); ++s) copies[s].Take(shards_[s], *meeting);
-    PASSEL_RETURN_IF_ERROR(meeting->End());
-    return copies;
-  }
-}
-
-Status CheckpointSaver::WriteParts(std::int64_t step, bool exact, const JobProgress& progress,
-                                   std::span<const std::unique_ptr<PartSource>> sources,
-                                   bool give_way) {
-  CheckpointMoment moment;
-  moment.mode = CurrentMode(shards_[0]).setting;
-  moment.ps = static_cast<int>(shards_.size());
-  moment.workers = plan_.num_workers;
-  moment.exact = exact;
-  moment.settings = SettingsToKeep(settings_);
-  PASSEL_ASSIGN_OR_RETURN(moment.data, ParseJson("data", data_.empty() ? "{}" : data_, 16));
-  PartOrder order;
-  order.folder = config_.checkpoints.folder;
-  order.step = step;
-  order.save = NewSaveWord();
-  order.parts = moment.ps;
-  order.metadata = WordsOfCheckpoint(config_, moment);
-  std::vector<Status> written(sources.size());
-  const auto write = [&](std::size_t part) {
-    PartOrder own = order;
-    own.part = static_cast<int>(part);
-    written[part] = WritePart(own, plan_, progress, *sources[part]).status();
-  };
-  std::vector<std::thread> others;
-  for (std::size_t part = give_way ? 0 : 1; part < sources.size(); ++part) {
-    others.emplace_back([&write, part, give_way] {
-      nvtx::NameThread("checkpoints");
-      if (give_way) GiveWay();
-      write(part);
-    });
-  }
-  if (!give_way) write(0);
-  for (std::thread& other : others) other.join();
-  for (const Status& status : written) PASSEL_RETURN_IF_ERROR(status);
+  const SavedJob job{config_, settings_, plan_, data_, shards_, names_};
+  PASSEL_ASSIGN_OR_RETURN(
+      saved_step_,
+      SaveCheckpoint(job, saved_step_, at_end, SaveLimits{quit_, deadline, alive_}, *folder_));
   return {};
 }
 

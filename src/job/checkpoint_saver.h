@@ -6,9 +6,7 @@
 //           steps
 //   End     the last one, if training has gone on since
 //
-// Modes without rounds: blocks are copied one by one while others write them; nobody waits, and a
-// checkpoint is of a stretch of steps. Modes with rounds, and all with config.consistent: everyone
-// meets between two steps (store/meeting.h) until all is copied, and it is of one step.
+// job/checkpoint_save.h says how.
 //
 // A save that fails costs nothing but itself: what was saved before stays, training goes on, a
 // warning says why, and the next one is tried when it is due.
@@ -24,7 +22,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -33,15 +30,12 @@
 #include "base/status.h"
 #include "cluster/worker_names.h"
 #include "io/checkpoint_folder.h"
-#include "job/checkpoint_part.h"
+#include "job/checkpoint_save.h"
 #include "job/job_config.h"
 #include "store/shard_memory.h"
 #include "store/store_plan.h"
 
 namespace passel::job {
-
-/// Whether anybody changes the values that are saved last.
-enum class AtEnd { kNobodyTrains, kOthersTrain };
 
 class CheckpointSaver {
  public:
@@ -76,8 +70,6 @@ class CheckpointSaver {
   Status End(AtEnd at_end, Deadline deadline, const std::function<void()>& alive = {});
 
  private:
-  struct Copy;  // of one shard
-
   CheckpointSaver(const JobConfig& config, const JobSettings& settings, const StorePlan& plan,
                   const std::string& data);
   Status ChooseBeginning();
@@ -85,11 +77,6 @@ class CheckpointSaver {
   bool Due() const;
   std::int64_t Step() const;
   Status Save(std::optional<AtEnd> at_end, Deadline deadline);
-  Result<std::vector<Copy>> CopyInMeeting(Deadline deadline, std::int64_t* step,
-                                          JobProgress* progress);
-  Status WriteParts(std::int64_t step, bool exact, const JobProgress& progress,
-                    std::span<const std::unique_ptr<PartSource>> sources, bool give_way);
-  std::uint64_t Bytes() const;
 
   const JobConfig config_;
   const JobSettings settings_;

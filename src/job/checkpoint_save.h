@@ -1,0 +1,54 @@
+// checkpoint_save.h - one checkpoint of a job: it is copied, written and committed.
+//
+// Modes without rounds: blocks are copied one by one while others write them; nobody waits, and the
+// checkpoint is of a stretch of steps. Modes with rounds, and all with
+// config.checkpoints.consistent: everyone meets between two steps (store/meeting.h) until all is
+// copied, and it is of one step.
+//
+// A part of each shard is written on a thread of its own.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/status.h"
+#include "cluster/worker_names.h"
+#include "io/checkpoint_folder.h"
+#include "job/checkpoint_source.h"
+#include "job/job_config.h"
+#include "store/shard_memory.h"
+#include "store/store_plan.h"
+
+namespace passel::job {
+
+/// Of the last checkpoint: whether anybody changes the values while it is saved.
+enum class AtEnd { kNobodyTrains, kOthersTrain };
+
+/// A job that is saved. Nothing is copied: all of it outlives the save.
+struct SavedJob {
+  const JobConfig& config;  ///< REQUIRES: FitToData(&config)
+  const JobSettings& settings;
+  const StorePlan& plan;
+  const std::string& data;              ///< a JSON object; "": not known
+  std::span<const ShardMemory> shards;  ///< the lead's first; they have values
+  const WorkerNames& names;
+};
+
+/// What a checkpoint of the plan takes on the disk, about.
+std::uint64_t CheckpointBytes(const StorePlan& plan);
+
+/// Saves the job as it is. `saved`: the step of its newest checkpoint. Returns that of the newest
+/// one afterwards: the same if the job has not gone on since, or if tasks that were killed have
+/// left nothing that is worth a checkpoint, which the log says. On error the folder is as before.
+/// Errors: those of `limits`, of Meeting, of WritePart() and of CheckpointFolder::Commit();
+/// kResourceExhausted without space for it, on the disk or in memory.
+Result<std::optional<std::int64_t>> SaveCheckpoint(const SavedJob& job,
+                                                   std::optional<std::int64_t> saved,
+                                                   std::optional<AtEnd> at_end,
+                                                   const SaveLimits& limits,
+                                                   CheckpointFolder& folder);
+
+}  // namespace passel::job

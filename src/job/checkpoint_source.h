@@ -1,0 +1,33 @@
+// checkpoint_source.h - where the floats of a part come from, and what ends it before its time.
+
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+
+#include "base/deadline.h"
+#include "base/status.h"
+#include "job/checkpoint_part.h"
+#include "store/shard_memory.h"
+
+namespace passel::job {
+
+struct SaveLimits {
+  const std::atomic<bool>& quit;  ///< true: nobody wants it any more
+  Deadline deadline;
+  std::function<void()> alive = {};  ///< called for each block; may be empty
+
+  /// Errors: kCancelled, kDeadlineExceeded.
+  Status Check() const;
+};
+
+/// A shard that others may write: blocks are copied as they are asked for. `memory` is copied.
+std::unique_ptr<PartSource> MakeLiveSource(const ShardMemory& memory);
+
+/// Looks at each block of `source`: values that are not finite are worth no checkpoint. Errors:
+/// kDiverged for them; those of `limits` and of `source`.
+std::unique_ptr<PartSource> MakeCheckedSource(std::unique_ptr<PartSource> source,
+                                              const ShardMemory& shape, SaveLimits limits);
+
+}  // namespace passel::job
