@@ -122,6 +122,7 @@ class Resolver {
                       Chosen(kJobName).value));
       return false;
     }
+    if (inputs_.joins) return true;
     // A default task index says nothing: there is one in programs that have no other default.
     return named(kJobName) || Chosen(kTaskIndex).source != Source::kDefault;
   }
