@@ -38,7 +38,7 @@ ALLOWED = {
     "fabric": ["src/base", "src/store", "src/optim", "src/cluster"],
     "src/job": [*BELOW],
     "src/lab": [*BELOW],
-    "bench": [*BELOW, "src/lab"],
+    "bench": [*BELOW, "src/job", "src/lab"],
     "tests": [*BELOW, "src/job", "src/lab", "src/cuda"],  # what a GPU runs is run on the CPU there
     "tools": [*BELOW, "src/job", "src/lab"],
 }
@@ -268,7 +268,7 @@ src/cuda>src/compute src/cuda>src/store src/cuda>src/optim
 tools>src/train tools>shm tools>fabric tools>src/base bench>shm bench>src/store
 tests>src/train tests>shm tests>fabric tests>src/optim tests>src/cuda src/train>src/compute
 src/job>shm src/job>src/train src/job>src/base tools>src/job tests>src/job
-tools>src/lab tests>src/lab bench>src/lab src/lab>shm src/lab>src/store src/lab>fabric
+tools>src/lab tests>src/lab bench>src/lab bench>src/job src/lab>shm src/lab>src/store src/lab>fabric
 """.split()
 MUST_FAIL = """
 src/base>src/io src/base>src/store src/base>shm src/compute>src/optim src/data>src/io

@@ -1,5 +1,5 @@
-// What hooks cost a step, against the step of one worker: none at all, and those that a monitored
-// session has by default.
+// What hooks and heartbeats cost a step, against the step of one worker: none at all, the heartbeat
+// alone, and with the hooks that a monitored session has by default.
 
 #include <benchmark/benchmark.h>
 #include <fmt/core.h>
@@ -50,9 +50,11 @@ Result<HookVector> MakeHooks(bool profiled) {
 }
 
 // As the loop of a worker does it.
-Status StepsWith(const HookVector& hooks, HookContext& context, int steps) {
+// `alive`: whose heartbeat is a part of each step; null: none.
+Status StepsWith(const HookVector& hooks, ParameterStore* alive, HookContext& context, int steps) {
   StepReport report;
   for (int step = 1; step <= steps; ++step) {
+    if (alive != nullptr) alive->SayAlive();
     context.BeginsStep(step - 1, step - 1);
     for (const auto& hook : hooks) PASSEL_RETURN_IF_ERROR(hook->BeforeRun(context));
     benchmark::ClobberMemory();
@@ -88,14 +90,15 @@ Status BenchHooks(benchmark::State& state, Suite& suite, std::string_view which,
     if (lab::Interrupted()) return {};
     PASSEL_ASSIGN_OR_RETURN(const TrainingRun run, RunTraining(job, Mode::kHogwild));
     HookVector hooks;
-    if (which != "none") {
+    if (which != "none" && which != "heartbeats") {
       PASSEL_ASSIGN_OR_RETURN(hooks, MakeHooks(which == "profiled"));
     }
     count = hooks.size();
     HookContext context(*one.store, "worker/0", true, {});
     for (const auto& hook : hooks) PASSEL_RETURN_IF_ERROR(hook->AfterCreateSession(context));
     const std::int64_t begin = MonotonicNs();
-    PASSEL_RETURN_IF_ERROR(StepsWith(hooks, context, steps));
+    PASSEL_RETURN_IF_ERROR(
+        StepsWith(hooks, which == "none" ? nullptr : one.store.get(), context, steps));
     const std::int64_t ns = MonotonicNs() - begin;
     limit.push_back(run.median_step_us);
     measured.push_back(1e-3 * static_cast<double>(ns) / steps);
@@ -110,8 +113,9 @@ Status BenchHooks(benchmark::State& state, Suite& suite, std::string_view which,
 
 void RegisterHookBenchmarks(Suite& suite) {
   for (const auto& [which, what] : {std::pair<std::string_view, std::string_view>{"none", "no"},
-                                    {"default", "the default"},
-                                    {"profiled", "the default and the profiler's"}}) {
+                                    {"heartbeats", "a heartbeat and no"},
+                                    {"default", "a heartbeat and the default"},
+                                    {"profiled", "a heartbeat, the default and the profiler's"}}) {
     Row row;
     row.what = fmt::format("{} hooks around a step, of one worker's step", what);
     row.unit = "us";

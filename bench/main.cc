@@ -157,6 +157,7 @@ int Main(int argc, char** argv) {
   RegisterNvtxBenchmarks(suite);
   RegisterSummaryBenchmarks(suite);
   RegisterHookBenchmarks(suite);
+  RegisterSaveBenchmarks(suite);
   RegisterProgramBenchmarks(suite);
   const auto matches = [&pattern](const std::string& name) { return pattern.Matches(name); };
   const Result<std::vector<lab::Cell>> cells =

@@ -113,6 +113,7 @@ void RegisterProgramBenchmarks(Suite& suite);   // start-up, bytes of the arena
 void RegisterNvtxBenchmarks(Suite& suite);      // ranges without a tool
 void RegisterSummaryBenchmarks(Suite& suite);   // for TensorBoard
 void RegisterHookBenchmarks(Suite& suite);      // hooks around a step
+void RegisterSaveBenchmarks(Suite& suite);      // a checkpoint while workers train
 void RegisterCellBenchmarks(Suite& suite, const std::vector<lab::Cell>& cells);
 
 /// The cells of a run. A filter that names one cell in full gets that one, whatever its numbers; a

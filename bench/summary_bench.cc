@@ -4,10 +4,10 @@
 #include <fmt/core.h>
 
 #include <chrono>
-#include <filesystem>
 #include <thread>
 
 #include "base/clock.h"
+#include "bench/scoped_folder.h"
 #include "bench/suite.h"
 #include "bench/training.h"
 #include "data/dataset.h"
@@ -19,26 +19,6 @@ namespace passel::bench {
 namespace {
 
 constexpr std::int64_t kEverySteps = 100;  // the default of a monitored session
-
-// A folder that is removed with all that was written.
-class ScopedFolder {
- public:
-  ScopedFolder() : path_((std::filesystem::temp_directory_path() / "passel-bench.XXXXXX")) {
-    made_ = ::mkdtemp(path_.data()) != nullptr;
-  }
-  ~ScopedFolder() {
-    std::error_code ignored;
-    if (made_) std::filesystem::remove_all(path_, ignored);
-  }
-  ScopedFolder(const ScopedFolder&) = delete;
-  ScopedFolder& operator=(const ScopedFolder&) = delete;
-  bool made() const { return made_; }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-  bool made_ = false;
-};
 
 // The MLP's variables, of a worker that does nothing else.
 struct Watched {

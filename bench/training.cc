@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <memory>
+#include <thread>
 
 #include "base/clock.h"
 #include "bench/timed_backend.h"
@@ -19,7 +20,7 @@ namespace passel::bench {
 namespace {
 
 constexpr std::size_t kTestImages = 1000;
-constexpr std::size_t kLoggedSteps = 4096;
+constexpr std::size_t kLoggedSteps = 1 << 15;
 
 struct WorkerLog {
   std::int64_t local_steps;
@@ -157,13 +158,21 @@ double SlowestOf(const lab::SharedArray<WorkerLog>& logs, std::size_t workers) {
   return sum > 0 ? sum_of_longest / sum : 1;
 }
 
-double MedianStep(const lab::SharedArray<WorkerLog>& logs, std::size_t workers) {
+std::vector<double> AllSteps(const lab::SharedArray<WorkerLog>& logs, std::size_t workers) {
   std::vector<double> all;
   for (std::size_t k = 0; k < workers; ++k) {
     all.insert(all.end(), logs[k].step_us.begin(),
                logs[k].step_us.begin() + static_cast<std::ptrdiff_t>(logs[k].num_steps));
   }
-  return lab::Median(std::move(all));
+  std::ranges::sort(all);
+  return all;
+}
+
+// What runs beside the workers, from the end of their warm-up on.
+Status RunBeside(const TrainingJob& job, lab::Gate& gate) {
+  PASSEL_RETURN_IF_ERROR(gate.Wait(Soon(0)));
+  std::this_thread::sleep_for(std::chrono::duration<double>(job.seconds / 10));
+  return job.beside();
 }
 
 // On the first test images, at values that nobody writes any more.
@@ -211,6 +220,7 @@ Result<TrainingRun> RunTraining(const TrainingJob& job, const TrainingSharing& s
   const auto workers = static_cast<std::size_t>(job.workers);
   lab::SharedArray<WorkerLog> logs(workers);
   const auto body = [&](int worker, lab::Gate& gate) -> Status {
+    if (worker == job.workers) return RunBeside(job, gate);
     WorkerLog& log = logs[static_cast<std::size_t>(worker)];
     if (is_private) {
       PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<InProcessArena> own,
@@ -230,7 +240,9 @@ Result<TrainingRun> RunTraining(const TrainingJob& job, const TrainingSharing& s
     }
     return Train(job, config, *store, gate, &log);
   };
-  PASSEL_RETURN_IF_ERROR(lab::RunProcesses(lab::OneCoreEach(job.workers), Soon(job.seconds), body));
+  std::vector<std::vector<int>> cores = lab::OneCoreEach(job.workers);
+  if (job.beside) cores.emplace_back();
+  PASSEL_RETURN_IF_ERROR(lab::RunProcesses(cores, Soon(job.seconds), body));
 
   TrainingRun run;
   std::int64_t local_steps = 0;
@@ -249,7 +261,11 @@ Result<TrainingRun> RunTraining(const TrainingJob& job, const TrainingSharing& s
   run.overlapped_share /= static_cast<double>(local_steps) * static_cast<double>(plan.NumBlocks(0));
   run.push_ns = logs[0].push_ns;
   run.slowest = SlowestOf(logs, workers);
-  run.median_step_us = MedianStep(logs, workers);
+  const std::vector<double> all_steps = AllSteps(logs, workers);
+  if (!all_steps.empty()) {
+    run.median_step_us = lab::Median(all_steps);
+    run.p99_step_us = all_steps[(all_steps.size() * 99) / 100];
+  }
   run.accuracy = logs[0].accuracy;
   if (!is_private) {
     const std::int64_t global_step = arena->memory().state->global_step.load();

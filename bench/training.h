@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -30,6 +31,8 @@ struct TrainingJob {
   std::size_t hidden = 100;
   std::uint32_t batch_size = 100;
   bool time_parts = false;  ///< times the parts of each step: takes longer, for that alone
+  /// Runs in a process of its own, on any core, from the end of the warm-up on; empty: none does.
+  std::function<Status()> beside = {};
 };
 
 struct TrainingRun {
@@ -40,6 +43,7 @@ struct TrainingRun {
   double overlapped_share = 0;  ///< blocks entered without the claim, of all blocks applied
   double accuracy = 0;          ///< on test images, of the shared (or worker 0's) values
   double median_step_us = 0;    ///< of all workers' steps: other programs hardly move it
+  double p99_step_us = 0;       ///< of the same
   /// If in each step all waited for the slowest worker: that step, over the mean step.
   double slowest = 1;
   /// Mean per step, with `time_parts`; else 0.

@@ -17,8 +17,6 @@
 #include "store/membership.h"
 #include "store/mode_change.h"
 #include "store/scale.h"
-#include "store/shadow.h"
-#include "store/shard_snapshot.h"
 
 namespace passel::shm {
 namespace {
@@ -26,18 +24,13 @@ namespace {
 // Workers without a connection to us (after a restart of the ps) are looked after this often.
 constexpr std::chrono::milliseconds kProbeEvery{250};
 
+// How often it is looked whether all workers have met.
+constexpr std::chrono::milliseconds kGatherPause{1};
+
 constexpr std::size_t kMaxDataFiles = 8;
 
 // Two descriptions of data are kept: they tell already that workers differ.
 constexpr std::size_t kMaxDataTold = 2;
-
-// As "data" in a status.
-Json DataOf(const std::vector<Json>& told) {
-  if (told.empty()) return {};
-  Json data = told[0];
-  data["also"] = Json::List(told.begin() + 1, told.end());
-  return data;
-}
 
 }  // namespace
 
@@ -47,6 +40,7 @@ PsHost::PsHost(const PsHostOptions& options, const JobToken& token, FileDescript
       token_(token),
       arena_(std::move(arena)),
       arena_kept_(!options.supervised || arena_.has_value()),
+      readers_(options.names),
       server_(std::move(listening), token, options_.me, *this),
       caretaker_(options.names) {
   // It comes from the supervisor, which has written it.
@@ -67,7 +61,9 @@ PsHost::End PsHost::Serve(int stop_fd) {
     for (const Link& link : links_) watched.push_back(link.client.fd());
     if (stop_fd >= 0) watched.push_back(stop_fd);
     const std::vector<int> ready =
-        server_.Poll(watched, Deadline::After(arena_ ? kProbeEvery : kProbeEvery * 4));
+        server_.Poll(watched, Deadline::After(readers_.Gathers() ? kGatherPause
+                                              : arena_           ? kProbeEvery
+                                                                 : kProbeEvery * 4));
     for (const int fd : ready) {
       if (fd == stop_fd) return End::kStopped;
       const auto link = std::find_if(links_.begin(), links_.end(),
@@ -142,6 +138,7 @@ Status PsHost::Admit(const Peer& peer) {
 }
 
 int PsHost::ArenaFd(const Peer& peer) {
+  if (peer.role == Role::kPs) return options_.held ? options_.held(peer.index) : -1;
   if (!arena_ || (!arena_kept_ && peer.role != Role::kSupervisor)) return -1;
   if (peer.role != Role::kEvaluator) return arena_->fd();
   if (!arena_for_reading_.valid()) {
@@ -165,8 +162,10 @@ Status PsHost::Answer(std::string_view request, const Peer& peer, Exchange& exch
       {"offer_data", &PsHost::KeepData}, {"get_data", &PsHost::GetData},
       {"tell_data", &PsHost::DataTold},  {"kept", &PsHost::ArenaIsKept},
       {"status", &PsHost::GetStatus},    {"snapshot", &PsHost::TakeSnapshot},
-      {"set_mode", &PsHost::SetMode},    {"scale", &PsHost::Scale},
-      {"stop", &PsHost::Stop},
+      {"get_plan", &PsHost::GetPlan},    {"meet", &PsHost::Meet},
+      {"go_on", &PsHost::GoOn},          {"set_mode", &PsHost::SetMode},
+      {"scale", &PsHost::Scale},         {"stop", &PsHost::Stop},
+      {"renew", &PsHost::Renew},
   };
   const auto* row = std::ranges::find(kRows, request, &Row::request);
   if (row == std::end(kRows)) return FailedPrecondition("a ps does not answer that");
@@ -200,6 +199,45 @@ Status PsHost::AcceptPlan(const Peer& peer, Exchange& exchange) {
   if (!made.ok()) server_.FailWaiting(made);
   exchange.waits = made.ok();
   return made;
+}
+
+// The values of another ps are lost: ours are of no use without them.
+Status PsHost::Renew(const Peer& peer, Exchange& exchange) {
+  if (options_.supervised || peer.role != Role::kWorker || peer.index != options_.names.chief) {
+    return PermissionDenied("only the chief of a job by hand may have an arena made anew");
+  }
+  if (exchange.request_fds.size() != 1) return DataLoss("a plan comes with one descriptor");
+  PASSEL_ASSIGN_OR_RETURN(const std::string plan,
+                          ReadConstantFile(exchange.request_fds[0].get(), kMaxPlanBytes));
+  PASSEL_RETURN_IF_ERROR(CheckNobodyTrains());
+  if (arena_) {
+    LogWarning("ps/{} gives up its values, of {} updates: the chief begins with others",
+               options_.me.index, arena_->memory().state->version.load(std::memory_order_relaxed));
+    // Who has mapped it and has not joined yet leaves again.
+    arena_->memory().state->stop.store(1, std::memory_order_seq_cst);
+    Notify(arena_->memory().state->event);
+  }
+  if (options_.let_go) options_.let_go();
+  arena_.reset();
+  arena_for_reading_.Reset();
+  const Status made = MakeArena(peer, plan);
+  if (!made.ok()) server_.FailWaiting(made);
+  exchange.waits = made.ok();
+  return made;
+}
+
+Status PsHost::CheckNobodyTrains() {
+  if (!arena_) return {};
+  const ShardMemory& memory = arena_->memory();
+  (void)MarkDeadByKernel(memory);
+  for (const Member& member : Membership(memory)) {
+    if (member.phase != Phase::kRunning && member.phase != Phase::kJoining) continue;
+    return FailedPrecondition(fmt::format(
+        "{} (process {}) still trains on the values of ps/{} that are left: end it, then start the "
+        "chief, {}, again",
+        options_.names(member.worker), member.pid, options_.me.index, options_.names.chief_name));
+  }
+  return {};
 }
 
 Status PsHost::MakeArena(const Peer& peer, const std::string& plan_json) {
@@ -275,49 +313,13 @@ Status PsHost::KeepTold(int worker, const Json& about) {
   return {};
 }
 
-Status PsHost::TakeSnapshot(const Peer&, Exchange& exchange) {
-  PASSEL_ASSIGN_OR_RETURN(const bool values, exchange.Argument(true));
-  Json& answer = exchange.answer;
-  answer["chief"] = options_.names.chief_name;
-  // Acquire: who sees the word sees the values.
-  if (!arena_ || arena_->memory().state->initialized.load(std::memory_order_acquire) == 0) {
-    return {};
-  }
-  const nvtx::Range range(nvtx::Event::kSnapshot, options_.me.index);
-  answer["snapshot"] = true;
-  answer["data"] = DataOf(data_told_);
-  const auto steps = [&answer](std::int64_t first, std::int64_t last) {
-    answer["global_step"] = first;
-    answer["last_global_step"] = last;
-  };
-  if (!values) {
-    const std::int64_t step = arena_->memory().state->global_step.load(std::memory_order_acquire);
-    steps(step, step);
-    return {};
-  }
-  PASSEL_ASSIGN_OR_RETURN(const MemoryBudget budget, ReadMemoryBudget());
-  const ShadowReader shadow(arena_->memory());
-  const bool lead = options_.me.index == 0;
-  PASSEL_ASSIGN_OR_RETURN(ShardCopy copy, CopyShard(arena_->memory(), lead, budget));
-  steps(copy.global_step, copy.last_global_step);
-  if (arena_->plan().on_device && lead) {
-    const ShadowSteps of = shadow.Steps(copy.last_global_step);
-    steps(of.first, of.last);
-    answer["shadow_age_ns"] = of.age_ns;
-  }
-  if (copy.exact_round) answer["exact_round"] = *copy.exact_round;
-  answer["rounds"] = copy.rounds;
-  exchange.Add(std::move(copy.values));
-  return exchange.AddText("passel.plan", ToJson(arena_->plan()));
-}
-
 Status PsHost::GetStatus(const Peer&, Exchange& exchange) {
   Json status = {{"job", options_.me.job_id},
                  {"ps", options_.me.index},
                  {"pid", ::getpid()},
                  {"alone", options_.alone},
                  {"chief", options_.names.chief_name},
-                 {"data", DataOf(data_told_)}};
+                 {"data", WhatIsTold()}};
   if (arena_ && options_.describe) status["arena"] = options_.describe(*arena_, options_.names);
   return exchange.AddText("passel.status", status.Write());
 }

@@ -102,10 +102,19 @@ Result<std::optional<FileDescriptor>> RendezvousClient::GetArena(
 
 Result<FileDescriptor> RendezvousClient::ProposePlan(const std::string& plan_json,
                                                      Deadline deadline) {
+  return SendPlan("plan", plan_json, deadline);
+}
+
+Result<FileDescriptor> RendezvousClient::Renew(const std::string& plan_json, Deadline deadline) {
+  return SendPlan("renew", plan_json, deadline);
+}
+
+Result<FileDescriptor> RendezvousClient::SendPlan(std::string_view request,
+                                                  const std::string& plan_json, Deadline deadline) {
   PASSEL_ASSIGN_OR_RETURN(FileDescriptor text,
                           CreateConstantFile("passel.plan", plan_json.data(), plan_json.size()));
   const int fds[] = {text.get()};
-  PASSEL_ASSIGN_OR_RETURN(JsonMessage answer, Ask(fd(), "plan", {}, fds, deadline));
+  PASSEL_ASSIGN_OR_RETURN(JsonMessage answer, Ask(fd(), request, {}, fds, deadline));
   if (answer.fds.size() != 1) return Unexpected();
   return std::move(answer.fds[0]);
 }
@@ -155,6 +164,39 @@ Result<ShardSnapshot> RendezvousClient::GetSnapshot(bool values, Deadline deadli
     snapshot.plan = std::move(answer.fds[1]);
   }
   return snapshot;
+}
+
+Result<FileDescriptor> RendezvousClient::GetPlan(Deadline deadline) {
+  PASSEL_ASSIGN_OR_RETURN(JsonMessage answer, Ask(fd(), "get_plan", {}, {}, deadline));
+  return TakeFd(answer).value_or(FileDescriptor());
+}
+
+Result<std::int64_t> RendezvousClient::Meet(Deadline deadline) {
+  const Result<JsonMessage> answer = Ask(fd(), "meet", {}, {}, deadline);
+  if (answer.status().code() == Code::kDeadlineExceeded) {
+    return DeadlineExceeded(
+        fmt::format("the workers have not met in time, as {} says: give them more, or look "
+                    "(passel ctl status) who is in a long step",
+                    server_name_));
+  }
+  if (!answer.ok()) return answer.status();
+  return Field<std::int64_t>(answer->json, "global_step");
+}
+
+Result<MeetingCost> RendezvousClient::GoOn(Deadline deadline) {
+  PASSEL_ASSIGN_OR_RETURN(const JsonMessage answer, Ask(fd(), "go_on", {}, {}, deadline));
+  PASSEL_ASSIGN_OR_RETURN(const auto gathering, Field<std::int64_t>(answer.json, "gathering_ns"));
+  PASSEL_ASSIGN_OR_RETURN(const auto held, Field<std::int64_t>(answer.json, "held_ns"));
+  return MeetingCost{std::chrono::nanoseconds(gathering), std::chrono::nanoseconds(held)};
+}
+
+Status RendezvousClient::BeginCopy(int memory, Deadline deadline) {
+  const int fds[] = {memory};
+  return SendRequest(fd(), "snapshot", {{"values", true}}, fds, deadline);
+}
+
+Status RendezvousClient::CopyIsMade(Deadline deadline) {
+  return ReceiveAnswer(fd(), deadline).status();
 }
 
 Result<std::string> RendezvousClient::GetStatus(Deadline deadline) {

@@ -10,6 +10,7 @@
 //   arena       "wait"      fd of the arena, of an evaluator read-only; or {"need_plan":true}; or
 //                           nothing: there is none
 //   plan        fd          fd of the arena that is made from it; of the chief
+//   renew       fd          the same, in place of an arena that there is; of the chief
 //   offer_data  "key", fd
 //   get_data    "key"       fd, or nothing: nobody has offered it
 //   tell_data   "about":{}  which data this worker trains on
@@ -19,12 +20,20 @@
 //                           that told), with what else was told in its list "also"; null: nothing
 //   snapshot    "values"    {"chief"}, and if there are values "snapshot":true, "global_step", ...,
 //                           "data" as in a status, and, if asked for, fds of values and plan
+//                           With an fd of sealed memory the values are copied to that, and the
+//                           answer has none: for who has the workers meet meanwhile
+//   get_plan                fd of the plan, or nothing: there is none yet
+//   meet                    {"global_step"}, once all workers wait between two steps; they do until
+//                           go_on, or 2 s after the last meet. Of ps/0 alone (shm/held_meeting.h)
+//   go_on                   {"gathering_ns", "held_ns"}: what it has cost; or an error: what was
+//   read
+//                           in between is not of one step
 //   set_mode    "mode"      {"number"}, see store/mode_change.h; of ps/0 alone
 //   scale       "workers"   {"number"}, see store/scale.h; of ps/0 alone
 //   stop
 //
 // Who may ask what is said in rendezvous_server.cc. A connection of role "control" proves its uid
-// alone, and may ask for the last five.
+// alone, and may ask for all from status on.
 //
 // The connection then stays open: its end is the sign that the client died or left.
 
@@ -34,6 +43,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/deadline.h"
 #include "base/file_descriptor.h"
@@ -42,6 +52,7 @@
 #include "cluster/endpoint.h"
 #include "cluster/handshake.h"
 #include "cluster/job_token.h"
+#include "store/consistent_copy.h"
 #include "store/mode.h"
 #include "store/shard_snapshot.h"
 
@@ -91,6 +102,9 @@ class RendezvousClient {
                                                  std::function<void()> still_waiting = {});
   /// Proposes the plan; returns the arena made from it.
   Result<FileDescriptor> ProposePlan(const std::string& plan_json, Deadline deadline);
+  /// The same in place of an arena whose values are of no use any more. Errors: also
+  /// kFailedPrecondition, naming a worker that still trains in it.
+  Result<FileDescriptor> Renew(const std::string& plan_json, Deadline deadline);
   Status OfferData(const std::string& key, int fd, Deadline deadline);
   /// nullopt: nobody has offered it.
   Result<std::optional<FileDescriptor>> GetData(const std::string& key, Deadline deadline);
@@ -105,6 +119,16 @@ class RendezvousClient {
   /// A copy of the values of this ps, or, without `values`, only how far training has come. See
   /// shm/snapshot.h.
   Result<ShardSnapshot> GetSnapshot(bool values, Deadline deadline);
+  /// The plan as JSON in constant memory; invalid: there is none yet.
+  Result<FileDescriptor> GetPlan(Deadline deadline);
+  /// Returns when all workers wait between two steps: the global step. Again: they wait on. Of
+  /// ps/0. Errors: those of shm::HeldMeeting; kDeadlineExceeded.
+  Result<std::int64_t> Meet(Deadline deadline);
+  /// They go on. Errors: kAborted: they did so before.
+  Result<MeetingCost> GoOn(Deadline deadline);
+  /// Asks this ps to copy its values to `memory`, of CreateMemoryFile(). CopyIsMade() waits for it.
+  Status BeginCopy(int memory, Deadline deadline);
+  Status CopyIsMade(Deadline deadline);
   /// The job's state as JSON text.
   Result<std::string> GetStatus(Deadline deadline);
   /// Asks ps/0 for another mode. Returns its number. Errors: as WishForMode() in
@@ -123,6 +147,8 @@ class RendezvousClient {
 
  private:
   RendezvousClient(EndpointConnection server, const Introduction& me);
+  Result<FileDescriptor> SendPlan(std::string_view request, const std::string& plan_json,
+                                  Deadline deadline);
   EndpointConnection server_;
   Role my_role_;
   ClientHandshake handshake_;

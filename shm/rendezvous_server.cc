@@ -45,6 +45,7 @@ struct Request {
 constexpr Request kRequests[] = {
     {"arena", kReaders, "wait"},
     {"plan", kMembers},
+    {"renew", Bit(Role::kWorker)},
     {"offer_data", kMembers, "key"},
     {"get_data", kReaders, "key"},
     {"tell_data", Bit(Role::kWorker), "about"},
@@ -52,6 +53,9 @@ constexpr Request kRequests[] = {
     {"kept", Bit(Role::kSupervisor)},
     {"status", kAnyone},
     {"snapshot", kAnyone, "values"},
+    {"get_plan", kAnyone},
+    {"meet", kAnyone},
+    {"go_on", kAnyone},
     {"set_mode", kAnyone, "mode"},
     {"scale", kAnyone, "workers"},
     {"stop", kAnyone},
@@ -67,6 +71,7 @@ struct RendezvousServer::Connection {
   std::string transcript;  // what the proofs are over
   Deadline handshake_limit = Deadline::After(kHandshakeLimit);
   bool waits_for_arena = false;
+  std::string_view asks_again = {};  // another request that has no answer yet; "": none
 
   // A control connection is open at once, on its uid alone.
   bool Proven() const { return state == State::kOpen && peer.role != Role::kControl; }
@@ -145,6 +150,7 @@ void RendezvousServer::Drop(std::list<Connection>::iterator connection) {
   const bool proven = connection->Proven();
   const Peer peer = connection->peer;
   connections_.erase(connection);
+  handler_.Closed(peer.connection);
   if (proven) handler_.Gone(peer);
 }
 
@@ -181,6 +187,7 @@ void RendezvousServer::Accept() {
     Connection& c = connections_.emplace_back();
     c.socket = std::move(*socket);
     c.peer.pid = who->pid;
+    c.peer.connection = ++last_connection_;
   }
 }
 
@@ -220,6 +227,7 @@ Status RendezvousServer::HandleRequest(Connection& c) {
   std::string name;
   JsonReader members = ReadMessage(m.json);
   members("ask", name);
+  if (!c.asks_again.empty()) return DataLoss("a request came before the last one had its answer");
   const auto* request = std::ranges::find(kRequests, name, &Request::name);
   if (request == std::end(kRequests)) return DataLoss("a request was not understood");
   if ((request->roles & Bit(c.peer.role)) == 0) {
@@ -231,13 +239,27 @@ Status RendezvousServer::HandleRequest(Connection& c) {
   PASSEL_RETURN_IF_ERROR(AsDataLoss(members.Finish()));
   exchange.request_fds = std::move(m.fds);
   PASSEL_RETURN_IF_ERROR(handler_.Answer(request->name, c.peer, exchange));
-  c.waits_for_arena = exchange.waits;
-  if (c.waits_for_arena) return {};  // ServeWaiting() does it
+  if (exchange.reads) c.handshake_limit = Deadline::After(kReadLimit);
+  if (exchange.waits) {  // ServeWaiting() does it
+    c.waits_for_arena = !exchange.reads;
+    c.asks_again = exchange.reads ? request->name : "";
+    return {};
+  }
   return SendJson(fd, exchange.answer, exchange.fds, AnswerLimit());
+}
+
+void RendezvousServer::AnswerAgain(Connection& c) {
+  Exchange exchange;
+  const Status status = handler_.Answer(c.asks_again, c.peer, exchange);
+  if (status.ok() && exchange.waits) return;
+  c.asks_again = {};
+  (void)SendJson(c.socket.get(), status.ok() ? exchange.answer : ErrorJson(status), exchange.fds,
+                 AnswerLimit());
 }
 
 void RendezvousServer::ServeWaiting() {
   for (Connection& c : connections_) {
+    if (!c.asks_again.empty()) AnswerAgain(c);
     const int fds[] = {c.waits_for_arena ? handler_.ArenaFd(c.peer) : -1};
     if (fds[0] < 0) continue;
     c.waits_for_arena = false;

@@ -5,7 +5,8 @@
 // another process than it is, at its hello. A peer that does not finish its handshake in 5 s, that
 // sends what is not understood or does not read its answers, is dropped. At most 64 connections,
 // and a quarter of the descriptors this process may have, have proved nothing (handshakes, control
-// connections); above that, or when descriptors run short, the oldest of them goes. A handshake
+// connections); above that, or when descriptors run short, the oldest of them goes. A control
+// connection ends after 5 s, one that reads in a meeting after 90 s. A handshake
 // takes less than a millisecond, so a crowd of idle connections keeps no honest task out. Log lines
 // about refusals come at most once in ten seconds.
 
@@ -46,11 +47,14 @@ class RendezvousHandler {
   virtual Status Answer(std::string_view request, const Peer& peer, Exchange& exchange) = 0;
   /// An admitted peer is gone.
   virtual void Gone(const Peer& peer) = 0;
+  /// A connection is over, of whomever it was.
+  virtual void Closed(std::uint64_t /*connection*/) {}
 };
 
 class RendezvousServer {
  public:
   static constexpr std::chrono::seconds kHandshakeLimit{5};
+  static constexpr std::chrono::seconds kReadLimit{90};
   static constexpr int kMaxPending = 64;  ///< fewer where descriptors are few
 
   /// `listening` comes from Listen(), or is none; `handler` outlives the server.
@@ -70,6 +74,7 @@ class RendezvousServer {
   bool Serve(Connection& connection);
   Status HandleRequest(Connection& connection);
   void ServeWaiting();
+  void AnswerAgain(Connection& connection);
   void Accept();
   void Tell();
   void Drop(std::list<Connection>::iterator connection);
@@ -78,6 +83,7 @@ class RendezvousServer {
   const ServerHandshake handshake_;
   RendezvousHandler& handler_;
   std::list<Connection> connections_;  // oldest first
+  std::uint64_t last_connection_ = 0;
   const int max_pending_;
   const Status uid_is_enough_;        // of a control connection
   std::int64_t accept_after_ns_ = 0;  // MonotonicNs(); descriptors were short

@@ -17,6 +17,11 @@ namespace {
 
 constexpr std::chrono::seconds kSameRoundLimit{1};
 
+// Of meetings that are over before all is copied.
+constexpr int kMeetings = 3;
+// A ps that copies for longer is waited for, and the workers are told so.
+constexpr std::chrono::milliseconds kTellEvery{500};
+
 // So long the place of a ps may be empty before its job counts as ended.
 constexpr std::chrono::seconds kGoneLimit{2};
 
@@ -36,6 +41,15 @@ class SnapshotTaker {
       PASSEL_ASSIGN_OR_RETURN(Snapshot snapshot, TakeAllShards());
       if (first) same_round = deadline_.Sooner(kSameRoundLimit);
       if (snapshot.exact() || !snapshot.lead_.rounds || same_round.Expired()) return snapshot;
+    }
+  }
+
+  Result<Snapshot> TakeAtOneStep() {
+    PASSEL_ASSIGN_OR_RETURN(const ShardSnapshot begun, AskUntilReady(0, /*values=*/false));
+    for (int meeting = 1;; ++meeting) {
+      Result<Snapshot> snapshot = ReadInMeeting();
+      if (snapshot.ok()) snapshot->lead_.data = begun.data;
+      if (snapshot.status().code() != Code::kAborted || meeting == kMeetings) return snapshot;
     }
   }
 
@@ -69,6 +83,61 @@ class SnapshotTaker {
     snapshot.lead_.last_global_step =
         std::max(snapshot.lead_.last_global_step, end.last_global_step);
     return snapshot;
+  }
+
+  // All that takes time and is no copying comes before the workers meet.
+  Result<Snapshot> ReadInMeeting() {
+    Snapshot snapshot;
+    PASSEL_ASSIGN_OR_RETURN(RendezvousClient asker, RendezvousClient::Control(job_, 0, deadline_));
+    PASSEL_ASSIGN_OR_RETURN(const FileDescriptor text, asker.GetPlan(deadline_));
+    if (!text.valid()) return Unavailable(fmt::format("job {} has begun anew: try again", job_));
+    PASSEL_ASSIGN_OR_RETURN(snapshot.plan_, ReadPlan(text.get(), 0));
+    if (snapshot.plan_.on_device) {
+      return FailedPrecondition(
+          fmt::format("the values of job {} are in the memory of a GPU, and what is read is their "
+                      "last copy in any case: omit --consistent",
+                      job_));
+    }
+    std::vector<FileDescriptor> memory;
+    for (int shard = 0; shard < snapshot.plan_.variables.shards(); ++shard) {
+      PASSEL_ASSIGN_OR_RETURN(FileDescriptor fd, MakeMemory(shard, &snapshot));
+      memory.push_back(std::move(fd));
+    }
+    PASSEL_ASSIGN_OR_RETURN(RendezvousClient lead, RendezvousClient::Control(job_, 0, deadline_));
+    PASSEL_ASSIGN_OR_RETURN(snapshot.lead_.global_step, lead.Meet(deadline_));
+    snapshot.lead_.last_global_step = snapshot.lead_.global_step;
+    std::vector<RendezvousClient> others;
+    for (std::size_t shard = 1; shard < memory.size(); ++shard) {
+      PASSEL_ASSIGN_OR_RETURN(RendezvousClient client,
+                              RendezvousClient::Control(job_, static_cast<int>(shard), deadline_));
+      PASSEL_RETURN_IF_ERROR(client.BeginCopy(memory[shard].get(), deadline_));
+      others.push_back(std::move(client));
+    }
+    PASSEL_RETURN_IF_ERROR(lead.BeginCopy(memory[0].get(), deadline_));
+    PASSEL_RETURN_IF_ERROR(lead.CopyIsMade(deadline_));
+    for (RendezvousClient& client : others) {
+      Status made;
+      while ((made = client.CopyIsMade(deadline_.Sooner(kTellEvery))).code() ==
+                 Code::kDeadlineExceeded &&
+             !deadline_.Expired()) {
+        PASSEL_RETURN_IF_ERROR(lead.Meet(deadline_).status());
+      }
+      PASSEL_RETURN_IF_ERROR(made);
+    }
+    PASSEL_ASSIGN_OR_RETURN(snapshot.meeting_cost_, lead.GoOn(deadline_));
+    snapshot.exact_ = true;
+    return snapshot;
+  }
+
+  Result<FileDescriptor> MakeMemory(int shard, Snapshot* snapshot) const {
+    const std::size_t floats = snapshot->plan_.variables.ShardFloats(shard);
+    PASSEL_ASSIGN_OR_RETURN(const MemoryBudget budget, ReadMemoryBudget());
+    PASSEL_ASSIGN_OR_RETURN(
+        MemoryFile file,
+        CreateMemoryFile("passel.snapshot", std::max<std::size_t>(floats, 1) * sizeof(float),
+                         HugePages::kOff, budget));
+    PASSEL_RETURN_IF_ERROR(MapMemory(file.fd.get(), file.bytes, snapshot));
+    return std::move(file.fd);
   }
 
   // Connects anew each time: a control connection is short.
@@ -133,6 +202,10 @@ class SnapshotTaker {
       return DataLoss(fmt::format("ps/{} of job {} handed over {} bytes of values, {} are needed",
                                   shard, job_, bytes, needed));
     }
+    return MapMemory(fd, bytes, snapshot);
+  }
+
+  static Status MapMemory(int fd, std::size_t bytes, Snapshot* snapshot) {
     void* base = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
     if (base == MAP_FAILED) return ErrnoStatus(errno, "cannot map the values of a job");
     snapshot->shard_values_.push_back(static_cast<const float*>(base));
@@ -144,6 +217,10 @@ class SnapshotTaker {
   const Deadline deadline_;
   bool met_ = false;  // the job was there
 };
+
+Result<Snapshot> TakeConsistentSnapshot(const std::string& job_id, Deadline deadline) {
+  return SnapshotTaker(job_id, deadline).TakeAtOneStep();
+}
 
 Result<Snapshot> TakeSnapshot(const std::string& job_id, Deadline deadline) {
   return SnapshotTaker(job_id, deadline).Take();

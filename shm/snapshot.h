@@ -43,6 +43,8 @@ class Snapshot {
   /// Set where the values of the job are in the memory of a GPU, and these were copied from there
   /// so long ago: global_step() and last_global_step() are those of that copy.
   std::optional<std::int64_t> shadow_age_ns() const { return lead_.shadow_age_ns; }
+  /// Of TakeConsistentSnapshot(): what the workers waited.
+  const MeetingCost& meeting_cost() const { return meeting_cost_; }
   /// Per shard float[plan().variables.ShardFloats(shard)], laid out as in the arena, 64-byte
   /// aligned, read-only; valid as long as this snapshot.
   std::span<const float* const> shard_values() const { return shard_values_; }
@@ -55,6 +57,7 @@ class Snapshot {
   };
   StorePlan plan_;
   bool exact_ = false;
+  MeetingCost meeting_cost_;
   ShardSnapshot lead_;  // of ps/0; its descriptors are not kept
   std::vector<std::unique_ptr<const float, Unmap>> mapped_;  // [shards]
   std::vector<const float*> shard_values_;                   // the same
@@ -67,5 +70,10 @@ class Snapshot {
 /// another user has its name; kDeadlineExceeded, naming who is waited for; kUnavailable when the
 /// job ended meanwhile; kResourceExhausted when there is no memory for the copy; kDataLoss.
 Result<Snapshot> TakeSnapshot(const std::string& job_id, Deadline deadline);
+
+/// The same in any mode exactly after one step: the workers wait between two steps while all shards
+/// are copied, which meeting_cost() tells. Errors: also kFailedPrecondition when they cannot meet,
+/// or where the values are in the memory of a GPU; kAborted when they went on too early each time.
+Result<Snapshot> TakeConsistentSnapshot(const std::string& job_id, Deadline deadline);
 
 }  // namespace passel::shm

@@ -43,8 +43,9 @@ struct Introduction {
 struct Peer {
   Role role = Role::kControl;
   int index = 0;
-  ProcessIdentity identity;  ///< in its own pid namespace, as it says
-  pid_t pid = 0;             ///< in ours, as the kernel says
+  ProcessIdentity identity;      ///< in its own pid namespace, as it says
+  pid_t pid = 0;                 ///< in ours, as the kernel says
+  std::uint64_t connection = 0;  ///< no other has the same; of the carrier
 };
 
 /// "worker/1": by role and index.

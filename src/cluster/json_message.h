@@ -73,7 +73,8 @@ struct Exchange {
   Json answer = {{"ok", true}};
   std::vector<int> fds;               ///< that go with the answer
   std::vector<FileDescriptor> owned;  ///< closed behind the answer
-  bool waits = false;                 ///< for a descriptor, which is the answer once it is there
+  bool waits = false;                 ///< there is no answer yet: it is asked for again
+  bool reads = false;                 ///< the peer is in the middle of reading, and may stay
 
   /// Errors: kDataLoss for another type, or out of range.
   template <typename T>

@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <string_view>
+#include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -19,6 +22,9 @@ using checked_internal::kOfMetadata;
 using checked_internal::kOfTensor;
 
 constexpr std::size_t kReadBytes = std::size_t{1} << 20;
+// Of a file: from so many bytes on several threads read it.
+constexpr std::uint64_t kWorthThreads = std::uint64_t{64} << 20;
+constexpr std::size_t kCheckThreads = 3;
 
 // Of the tensor as the file has it now.
 Result<std::string> ChecksumOf(const TensorFile& file, const TensorFile::Tensor& tensor,
@@ -48,6 +54,38 @@ Status CheckOne(const SafetensorsMetadata& metadata, const std::string& key,
                   what, actual, written->second));
 }
 
+Status CheckOneTensor(const TensorFile& file, const TensorFile::Tensor& tensor,
+                      std::vector<std::byte>& buffer) {
+  PASSEL_ASSIGN_OR_RETURN(const std::string actual, ChecksumOf(file, tensor, buffer));
+  return CheckOne(file.metadata(), fmt::format("{}{}", kOfTensor, tensor.name), actual,
+                  fmt::format("tensor \"{}\"", tensor.name));
+}
+
+// By a few threads where that takes long. The first that is wrong counts, however many are.
+Status CheckData(const TensorFile& file) {
+  const std::vector<TensorFile::Tensor>& tensors = file.tensors();
+  std::vector<Status> found(tensors.size());
+  std::atomic<std::size_t> next{0};
+  const auto check = [&] {
+    std::vector<std::byte> buffer(kReadBytes);
+    for (std::size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < tensors.size();) {
+      found[i] = CheckOneTensor(file, tensors[i], buffer);
+    }
+  };
+  std::uint64_t bytes = 0;
+  for (const TensorFile::Tensor& tensor : tensors) bytes += tensor.bytes;
+  std::vector<std::thread> others;
+  try {
+    while (bytes >= kWorthThreads && others.size() + 1 < kCheckThreads) others.emplace_back(check);
+  } catch (const std::system_error&) {
+    // No more threads for this user.
+  }
+  check();
+  for (std::thread& other : others) other.join();
+  for (const Status& status : found) PASSEL_RETURN_IF_ERROR(status);
+  return {};
+}
+
 }  // namespace
 
 Status WriteCheckedTensors(const std::string& path, std::span<const TensorView> tensors,
@@ -71,12 +109,7 @@ Status CheckTensors(const TensorFile& file) {
     // First the words, one of which would be missing if a name were not as it was.
     PASSEL_RETURN_IF_ERROR(CheckOne(file.metadata(), std::string(kOfMetadata),
                                     ChecksumOf(file.metadata()), "the description of the file"));
-    std::vector<std::byte> buffer(kReadBytes);
-    for (const TensorFile::Tensor& tensor : file.tensors()) {
-      PASSEL_ASSIGN_OR_RETURN(const std::string actual, ChecksumOf(file, tensor, buffer));
-      PASSEL_RETURN_IF_ERROR(CheckOne(file.metadata(), fmt::format("{}{}", kOfTensor, tensor.name),
-                                      actual, fmt::format("tensor \"{}\"", tensor.name)));
-    }
+    PASSEL_RETURN_IF_ERROR(CheckData(file));
     const auto named = std::ranges::count_if(
         file.metadata(), [](const auto& word) { return word.first.starts_with(kOfTensor); });
     if (static_cast<std::size_t>(named) == file.tensors().size()) return {};

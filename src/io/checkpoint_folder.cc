@@ -26,6 +26,7 @@ constexpr std::string_view kEnding = ".safetensors";
 constexpr const char* kIndexFile = "checkpoint";
 constexpr const char* kBestFile = "best";
 constexpr const char* kOwnerFile = ".owner";
+constexpr std::size_t kMaxJobWord = 512;
 constexpr std::size_t kMaxIndexBytes = std::size_t{1} << 20;
 
 std::string Join(const std::string& folder, std::string_view name) {
@@ -80,33 +81,52 @@ Result<std::optional<CheckpointIndex>> ReadIndex(const std::string& path) {
   return std::optional(std::move(*index));
 }
 
+// Line `k` of a text, without its end; "" if there is none.
+std::string_view LineOf(std::string_view text, int k) {
+  for (; k > 0; --k) {
+    const std::size_t end = text.find('\n');
+    if (end == text.npos) return {};
+    text.remove_prefix(end + 1);
+  }
+  return text.substr(0, text.find('\n'));
+}
+
+std::string OneLine(std::string_view job) {
+  std::string line(job.substr(0, kMaxJobWord));
+  std::ranges::replace(line, '\n', ' ');
+  return line;
+}
+
 // A file that stays, so that its lock is one that all see: POSIX locks work on NFS and go when the
 // process does, even by kill -9.
-Result<FileDescriptor> BecomeOwner(const std::string& folder) {
+// The file has three lines: "process 12 on host", a word of the job, and what is being written
+// (`left` by a former owner).
+Result<FileDescriptor> BecomeOwner(const std::string& folder, std::string_view job,
+                                   std::string* left) {
   const std::string path = Join(folder, kOwnerFile);
   FileDescriptor fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
   if (!fd.valid()) return ErrnoStatus(errno, fmt::format("cannot open {}", path));
   struct flock lock = {};
   lock.l_type = F_WRLCK;
   // Of the open file, not of the process: whatever else this process opens and closes there.
-  if (::fcntl(fd.get(), F_OFD_SETLK, &lock) != 0) {
-    if (errno != EAGAIN && errno != EACCES) {
-      return ErrnoStatus(errno, fmt::format("cannot lock {}", path));
+  const int locked = ::fcntl(fd.get(), F_OFD_SETLK, &lock) == 0 ? 0 : errno;
+  std::array<char, 2048> bytes = {};
+  const ssize_t got = ::pread(fd.get(), bytes.data(), bytes.size(), 0);
+  const std::string_view text(bytes.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+  const std::string_view who = LineOf(text, 0), of_job = LineOf(text, 1);
+  *left = LineOf(text, 2);
+  if (locked != 0) {
+    if (locked != EAGAIN && locked != EACCES) {
+      return ErrnoStatus(locked, fmt::format("cannot lock {}", path));
     }
-    std::array<char, 128> who = {};
-    const ssize_t got = ::pread(fd.get(), who.data(), who.size() - 1, 0);
+    const std::string owner = who.empty() ? "another job" : Printable(who, 128);
+    if (!job.empty() && of_job == job) {
+      return Unavailable(fmt::format(
+          "{} is still the checkpoint folder of {}, another life of this job", folder, owner));
+    }
     return AlreadyExists(fmt::format(
         "{} is the checkpoint folder of {}, which is running: stop it first, or name another",
-        folder,
-        got > 0 ? Printable(std::string_view(who.data(), static_cast<std::size_t>(got)), 128)
-                : "another job"));
-  }
-  std::array<char, 256> host = {};
-  (void)::gethostname(host.data(), host.size() - 1);
-  const std::string who = fmt::format("process {} on {}", ::getpid(), host.data());
-  if (::ftruncate(fd.get(), 0) != 0 ||
-      ::pwrite(fd.get(), who.data(), who.size(), 0) != static_cast<ssize_t>(who.size())) {
-    return ErrnoStatus(errno, fmt::format("cannot write {}", path));
+        folder, owner));
   }
   return fd;
 }
@@ -168,20 +188,59 @@ CheckpointFolder::CheckpointFolder(std::string path, const KeepPolicy& policy, F
     : path_(std::move(path)), policy_(policy), ops_(&ops) {}
 
 Result<CheckpointFolder> CheckpointFolder::Own(const std::string& path, const KeepPolicy& policy,
-                                               double now, FileOps& ops) {
+                                               double now, FileOps& ops, std::string_view job) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
   if (error) return ErrnoStatus(error.value(), fmt::format("cannot make the folder {}", path));
   CheckpointFolder folder(path, policy, ops);
-  PASSEL_ASSIGN_OR_RETURN(folder.owner_, BecomeOwner(path));
+  std::string left;
+  folder.job_ = OneLine(job);
+  PASSEL_ASSIGN_OR_RETURN(folder.owner_, BecomeOwner(path, folder.job_, &left));
   PASSEL_ASSIGN_OR_RETURN(folder.index_, ReadCheckpointIndex(path));
   if (folder.index_.last_preserved == 0) folder.index_.last_preserved = now;
   PASSEL_ASSIGN_OR_RETURN(const std::vector<std::string> files, FilesIn(path));
   for (const std::string& file : files) {  // of saves that were killed
     if (IsOurs(TargetOfTemporary(file))) PASSEL_RETURN_IF_ERROR(folder.Delete(Join(path, file)));
   }
+  PASSEL_RETURN_IF_ERROR(folder.DeleteUnfinished(left));
+  PASSEL_RETURN_IF_ERROR(folder.SayOwner({}));
   return folder;
 }
+
+// `saving`: what is being written, "model.ckpt-500 SAVE"; "": nothing.
+Status CheckpointFolder::SayOwner(std::string_view saving) {
+  std::array<char, 256> host = {};
+  (void)::gethostname(host.data(), host.size() - 1);
+  const std::string who =
+      fmt::format("process {} on {}\n{}\n{}", ::getpid(), host.data(), job_, saving);
+  if (::pwrite(owner_.get(), who.data(), who.size(), 0) != static_cast<ssize_t>(who.size()) ||
+      ::ftruncate(owner_.get(), static_cast<off_t>(who.size())) != 0) {
+    return ErrnoStatus(errno, fmt::format("cannot write {}", Join(path_, kOwnerFile)));
+  }
+  return {};
+}
+
+Status CheckpointFolder::DeleteUnfinished(std::string_view left) {
+  const std::string_view set = left.substr(0, left.find(' '));
+  if (set.size() == left.size() || !StepOfCheckpoint(set) || index_.Find(set) != nullptr) return {};
+  const std::string_view save = left.substr(set.size() + 1);
+  PASSEL_ASSIGN_OR_RETURN(const std::vector<std::string> files, FilesIn(path_));
+  for (const std::string& file : files) {
+    if (!PartsInName(file, set)) continue;
+    // Another set of that name is somebody else's.
+    const Result<TensorFile> part = TensorFile::Open(Join(path_, file));
+    if (!part.ok() || part->Word(kSaveKey) != save) continue;
+    PASSEL_RETURN_IF_ERROR(Delete(Join(path_, file)));
+  }
+  return {};
+}
+
+// Without it the next owner lets stand what a crash leaves: no reason not to save.
+void CheckpointFolder::BeginSave(std::int64_t step, std::string_view save) {
+  (void)SayOwner(fmt::format("{} {}", CheckpointName(step), save));
+}
+
+void CheckpointFolder::GiveUp() { (void)SayOwner({}); }
 
 std::string CheckpointFolder::PathOf(std::string_view name) const { return Join(path_, name); }
 
@@ -249,6 +308,7 @@ Status CheckpointFolder::Commit(std::int64_t step, int parts, double now, bool b
   if (champion != written) PASSEL_RETURN_IF_ERROR(Write(kBestFile, champion));
   PASSEL_RETURN_IF_ERROR(Write(kIndexFile, next));
   index_ = std::move(next);
+  (void)SayOwner({});
   for (const std::string& file : files) {
     for (const std::string& gone : old) {
       if (!PartsInName(file, gone)) continue;

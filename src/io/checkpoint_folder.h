@@ -10,7 +10,8 @@
 // Everyone writes parts (WriteCheckedTensors() to PartPath()); then one process, which owns the
 // folder, commits them: it writes the index last. So a set that the index does not name was never
 // finished, and does not exist. All parts of a set have the same "save" in their metadata, a word
-// that no other save has.
+// that no other save has. While a set is written .owner has its name and that word: if its owner is
+// killed, the next one deletes what it has left, and no set that somebody else has put there.
 //
 // A folder may lie on NFS: files are replaced by rename, nothing is mapped, and the owner holds a
 // POSIX lock on train_dir/.owner as long as it lives.
@@ -63,10 +64,12 @@ struct KeepPolicy {
 class CheckpointFolder {
  public:
   /// Makes the folder if there is none, and becomes its owner; what saves that were killed have
-  /// left unfinished is deleted. `now`: WallSeconds(). Errors: kAlreadyExists, naming the owner, if
-  /// a process owns it that lives; kDataLoss for a broken index; those of the system.
+  /// left is deleted: temporary files, and parts that no index names. `now`: WallSeconds(). `job`:
+  /// a word of at most 512 bytes in one line that all lives of one job have, and no other job; "":
+  /// none. Errors: kAlreadyExists, naming the owner, if a process owns it that lives; kUnavailable
+  /// if that said the same `job`; kDataLoss for a broken index; those of the system.
   static Result<CheckpointFolder> Own(const std::string& path, const KeepPolicy& policy, double now,
-                                      FileOps& ops = FileOps::Real());
+                                      FileOps& ops = FileOps::Real(), std::string_view job = {});
 
   const std::string& path() const { return path_; }
   const CheckpointIndex& index() const { return index_; }
@@ -77,6 +80,11 @@ class CheckpointFolder {
   /// ending ".corrupt" and leaves the index, and a sentence about it is added to `warnings`.
   /// Errors: kDataLoss if the index names some and none is whole; those of the system.
   Result<std::optional<std::string>> Newest(std::vector<std::string>* warnings);
+
+  /// Before the parts of a set are written whose "save" is `save`. Commit(), or GiveUp() where
+  /// they are deleted, follows.
+  void BeginSave(std::int64_t step, std::string_view save);
+  void GiveUp();
 
   /// After all `parts` of a set were written: reads them again, names them in the index, then
   /// deletes what is too old. `best`: also remembers it as the best one, which is never too old.
@@ -91,9 +99,11 @@ class CheckpointFolder {
   CheckpointFolder(std::string path, const KeepPolicy& policy, FileOps& ops);
   Status Write(const char* file, const CheckpointIndex& index);
   Status Delete(const std::string& path);
+  Status DeleteUnfinished(std::string_view left);
+  Status SayOwner(std::string_view saving);
   Result<CheckpointIndex> ReadBest() const;
 
-  std::string path_;
+  std::string path_, job_;
   KeepPolicy policy_;
   FileOps* ops_;
   FileDescriptor owner_;

@@ -125,6 +125,53 @@ Status CheckOrder(const PartOrder& order, const StorePlan& plan, const JobProgre
   return {};
 }
 
+Status WriteBlocks(const PartTensors& tensors, std::size_t block_floats, PartSource& source,
+                   CheckedWriter& writer, MixedBlocks* count) {
+  const std::size_t contents = 1 + tensors.optimizer().slots.size();
+  std::vector<float> memory(contents * block_floats);
+  std::vector<float*> out;
+  for (std::size_t k = 0; k < contents; ++k) out.push_back(memory.data() + k * block_floats);
+  auto variable = tensors.variables().begin();
+  for (std::size_t block = 0; block < count->blocks; ++block) {
+    PASSEL_ASSIGN_OR_RETURN(const bool whole, source.ReadBlock(block, out));
+    if (!whole) ++count->mixed;
+    const std::size_t begin = block * block_floats, end = begin + block_floats;
+    // All variables that have floats in this block; the last one may go on in the next.
+    for (; variable != tensors.variables().end(); ++variable) {
+      const VariableInfo& v = *variable->info;
+      const std::size_t from = std::max(begin, v.offset);
+      const std::size_t to = std::min(end, v.offset + v.elements);
+      for (std::size_t k = 0; k < contents && from < to; ++k) {
+        PASSEL_RETURN_IF_ERROR(writer.Append(
+            variable->first + k,
+            std::as_bytes(std::span<const float>(out[k] + (from - begin), to - from))));
+      }
+      if (v.offset + v.elements > end) break;
+    }
+  }
+  return {};
+}
+
+// Large enough to be written without a copy, small enough to stay in a cache from one look at it to
+// the next.
+constexpr std::size_t kWholePiece = std::size_t{1} << 20;  // floats
+
+Status WriteWhole(const PartTensors& tensors, const PartSource::Whole& whole, PartSource& source,
+                  CheckedWriter& writer) {
+  for (const PartTensors::Variable& variable : tensors.variables()) {
+    const VariableInfo& v = *variable.info;
+    for (std::size_t k = 0; k < whole.contents.size(); ++k) {
+      const std::span<const float> floats(whole.contents[k] + v.offset, v.elements);
+      for (std::size_t begin = 0; begin < floats.size(); begin += kWholePiece) {
+        const auto piece = floats.subspan(begin, std::min(kWholePiece, floats.size() - begin));
+        PASSEL_RETURN_IF_ERROR(source.CheckPiece(k == 0 ? piece : std::span<const float>()));
+        PASSEL_RETURN_IF_ERROR(writer.Append(variable.first + k, std::as_bytes(piece)));
+      }
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 void JsonMembers(auto& members, JsonPart<PartOrder> auto& order) {
@@ -167,17 +214,21 @@ OptimizerWords OptimizerWordsOf(const OptimizerConfig& optimizer) {
 }
 
 CopySource::CopySource(std::vector<const float*> contents, std::size_t floats,
-                       std::size_t block_floats)
-    : contents_(std::move(contents)), floats_(floats), block_floats_(block_floats) {}
+                       std::size_t block_floats, std::vector<bool> mixed)
+    : whole_{std::move(contents), static_cast<std::uint64_t>(std::ranges::count(mixed, true))},
+      floats_(floats),
+      block_floats_(block_floats),
+      mixed_(std::move(mixed)) {}
 
 Result<bool> CopySource::ReadBlock(std::size_t block, std::span<float* const> out) {
-  PASSEL_CHECK(out.size() == contents_.size(), "the values and all slot variables are asked for");
+  PASSEL_CHECK(out.size() == whole_.contents.size(),
+               "the values and all slot variables are asked for");
   const std::size_t begin = block * block_floats_;
   const std::size_t size = std::min(block_floats_, floats_ - begin);
   for (std::size_t k = 0; k < out.size(); ++k) {
-    std::memcpy(out[k], contents_[k] + begin, size * sizeof(float));
+    std::memcpy(out[k], whole_.contents[k] + begin, size * sizeof(float));
   }
-  return true;
+  return mixed_.empty() || !mixed_[block];
 }
 
 Result<PartWritten> WritePart(const PartOrder& order, const StorePlan& plan,
@@ -192,27 +243,11 @@ Result<PartWritten> WritePart(const PartOrder& order, const StorePlan& plan,
                             tensors.specs(), MetadataOf(order, plan, tensors, count), ops));
   PASSEL_RETURN_IF_ERROR(tensors.WriteNumbers(writer));
 
-  const std::size_t contents = 1 + tensors.optimizer().slots.size();
-  std::vector<float> memory(contents * plan.block_floats);
-  std::vector<float*> out;
-  for (std::size_t k = 0; k < contents; ++k) out.push_back(memory.data() + k * plan.block_floats);
-  auto variable = tensors.variables().begin();
-  for (std::size_t block = 0; block < count.blocks; ++block) {
-    PASSEL_ASSIGN_OR_RETURN(const bool whole, source.ReadBlock(block, out));
-    if (!whole) ++count.mixed;
-    const std::size_t begin = block * plan.block_floats, end = begin + plan.block_floats;
-    // All variables that have floats in this block; the last one may go on in the next.
-    for (; variable != tensors.variables().end(); ++variable) {
-      const VariableInfo& v = *variable->info;
-      const std::size_t from = std::max(begin, v.offset);
-      const std::size_t to = std::min(end, v.offset + v.elements);
-      for (std::size_t k = 0; k < contents && from < to; ++k) {
-        PASSEL_RETURN_IF_ERROR(writer.Append(
-            variable->first + k,
-            std::as_bytes(std::span<const float>(out[k] + (from - begin), to - from))));
-      }
-      if (v.offset + v.elements > end) break;
-    }
+  if (const PartSource::Whole* whole = source.whole()) {
+    count.mixed = whole->mixed;
+    PASSEL_RETURN_IF_ERROR(WriteWhole(tensors, *whole, source, writer));
+  } else {
+    PASSEL_RETURN_IF_ERROR(WriteBlocks(tensors, plan.block_floats, source, writer, &count));
   }
   PASSEL_RETURN_IF_ERROR(writer.Finish({{kMixedBlocksKey, ToText(count)}}));
   return PartWritten{writer.bytes(), count.blocks, count.mixed,

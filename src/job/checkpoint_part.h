@@ -12,7 +12,8 @@
 // The metadata are those of the order and what train/checkpoint_words.h and io/checkpoint_folder.h
 // say of a part. train/checkpoint_set.h reads it all again.
 //
-// Memory     One block of the shard, and some MiB that wait to be written.
+// Memory     One block of the shard, and some MiB that wait to be written; nothing but these MiB
+//            where all of it lies in memory.
 // Threads    WritePart() may run beside whatever its source lets change.
 
 #pragma once
@@ -59,19 +60,33 @@ class PartSource {
   /// k into out[1 + k]. Blocks are asked for in rising order, each once. False: it may hold an
   /// update that is only half there. Errors: end the part.
   virtual Result<bool> ReadBlock(std::size_t block, std::span<float* const> out) = 0;
+
+  /// Where all of it lies in memory and nobody changes it: no block is asked for then, and nothing
+  /// copied once more. CheckPiece() is called in between, for each piece of the values.
+  struct Whole {
+    std::vector<const float*> contents;  ///< values, slot variables, each float[floats]
+    std::uint64_t mixed = 0;             ///< blocks of which ReadBlock() would return false
+  };
+  virtual const Whole* whole() const { return nullptr; }
+  /// Errors: end the part.
+  virtual Status CheckPiece(std::span<const float> /*values*/) { return {}; }
 };
 
 /// A copy of the shard that nobody changes.
 class CopySource : public PartSource {
  public:
   /// `contents`: the values, then the slot variables, each float[floats], padding included. They
-  /// outlive the source.
-  CopySource(std::vector<const float*> contents, std::size_t floats, std::size_t block_floats);
+  /// outlive the source. `mixed` [blocks]: those that may hold an update that is only half there;
+  /// empty: none.
+  CopySource(std::vector<const float*> contents, std::size_t floats, std::size_t block_floats,
+             std::vector<bool> mixed = {});
   Result<bool> ReadBlock(std::size_t block, std::span<float* const> out) override;
+  const Whole* whole() const override { return &whole_; }
 
  private:
-  const std::vector<const float*> contents_;
+  Whole whole_;
   const std::size_t floats_, block_floats_;
+  const std::vector<bool> mixed_;
 };
 
 struct PartWritten {

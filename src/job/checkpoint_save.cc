@@ -4,37 +4,37 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <random>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "base/atomic_word.h"
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/log.h"
-#include "base/memory_file.h"
 #include "base/nvtx.h"
 #include "job/checkpoint_part.h"
 #include "job/first_values.h"
 #include "job/saved_values.h"
-#include "optim/update_kernels.h"
-#include "store/meeting.h"
 #include "store/mode_change.h"
+#include "store/shard_buffer.h"
 #include "store/shard_snapshot.h"
+#include "train/checkpoint_words.h"
 
 namespace passel::job {
 namespace {
 
 // A worker in a long step is waited for so long; then this checkpoint is given up.
 constexpr std::chrono::seconds kMeetingLimit{60};
-// Another meeting or a change of the mode is under way.
-constexpr std::chrono::milliseconds kMeetingPause{10};
-// Of a copy that is renewed in between; well below Meeting::kLease.
-constexpr std::chrono::milliseconds kRenewEvery{200};
+// Of the free memory, for a copy that could be done without.
+constexpr double kShareForLiveCopy = 0.5;
+
+double Milliseconds(std::chrono::nanoseconds time) {
+  return 1e-6 * static_cast<double>(time.count());
+}
 
 std::string NewSaveWord() {
   std::random_device random;
@@ -43,12 +43,6 @@ std::string NewSaveWord() {
 
 // The thread that calls gives way to those who train.
 void GiveWay() { (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), 10); }
-
-std::vector<const float*> ContentsOf(const ShardMemory& memory) {
-  std::vector<const float*> contents = {memory.values};
-  for (int k = 0; k < memory.num_slots; ++k) contents.push_back(memory.slots[k]);
-  return contents;
-}
 
 // Of values that nobody trains any more.
 bool NothingIsHalfDone(std::span<const ShardMemory> shards) {
@@ -67,54 +61,25 @@ bool NothingIsHalfDone(std::span<const ShardMemory> shards) {
   return true;
 }
 
-// A copy of one shard.
-struct ShardValues {
-  explicit ShardValues(const ShardMemory& memory)
-      : floats(memory.floats),
-        memory_(std::make_unique<float[]>(  // touched here, so that nobody waits for that later
-            floats * static_cast<std::size_t>(1 + memory.num_slots))) {
-    for (int k = 0; k <= memory.num_slots; ++k) {
-      contents.push_back(memory_.get() + static_cast<std::size_t>(k) * floats);
-    }
-  }
-  void Take(const ShardMemory& memory, Meeting& meeting) const;
-
-  std::vector<const float*> All() const { return {contents.begin(), contents.end()}; }
-
-  std::size_t floats;
-  std::vector<float*> contents;  // values, slot variables
-
- private:
-  std::unique_ptr<float[]> memory_;
-};
-
-// In pieces, so that the meeting goes on.
-void ShardValues::Take(const ShardMemory& memory, Meeting& meeting) const {
-  constexpr std::size_t kPiece = std::size_t{1} << 22;
-  const std::vector<const float*> from = ContentsOf(memory);
-  Deadline renew = Deadline::After(kRenewEvery);
-  for (std::size_t k = 0; k < contents.size(); ++k) {
-    for (std::size_t begin = 0; begin < floats; begin += kPiece) {
-      CopyValues(contents[k] + begin, from[k] + begin, std::min(kPiece, floats - begin));
-      if (!renew.Expired()) continue;
-      (void)meeting.Renew();  // End() says whether all was well
-      renew = Deadline::After(kRenewEvery);
-    }
-  }
-  EndOfCopy();
-}
-
 class OneSave {
  public:
   OneSave(const SavedJob& job, std::optional<AtEnd> at_end, const SaveLimits& limits,
           CheckpointFolder& folder)
       : job_(job), at_end_(at_end), limits_(limits), folder_(folder) {}
 
-  Result<std::optional<std::int64_t>> Run(std::optional<std::int64_t> saved);
+  Result<SaveOutcome> Run(std::optional<std::int64_t> saved);
 
  private:
-  Status CopyInMeeting();
-  Status WriteParts(bool exact, std::span<const std::unique_ptr<PartSource>> sources);
+  using Sources = std::vector<std::unique_ptr<PartSource>>;
+
+  Status CopyAtOneStep();
+  Status CopyLive();
+  Sources MakeSources(bool settled) const;
+  SaveLimits LimitsOf(std::size_t part) const;
+  Status Write(bool exact);
+  Status WriteParts(bool exact, const Sources& sources);
+  void OnEachShard(bool give_way, const std::function<void(std::size_t shard)>& run) const;
+  void Tell() const;
 
   const SavedJob& job_;
   const std::optional<AtEnd> at_end_;
@@ -122,100 +87,164 @@ class OneSave {
   CheckpointFolder& folder_;
   std::int64_t step_ = 0;
   JobProgress progress_;
-  std::vector<ShardValues> copies_;  // of a meeting
+  std::vector<ShardBuffer> copies_;        // [shards]; none: the shards are read as they are
+  std::vector<std::vector<bool>> mixed_;   // [shards], as CopySource takes it
+  std::optional<std::int64_t> last_step_;  // of a copy while others trained
+  SaveOutcome outcome_;
 };
 
-Result<std::optional<std::int64_t>> OneSave::Run(std::optional<std::int64_t> saved) {
-  const std::int64_t begin_ns = MonotonicNs();
-  const bool quiet = at_end_ == AtEnd::kNobodyTrains;
+Result<SaveOutcome> OneSave::Run(std::optional<std::int64_t> saved) {
+  outcome_.newest = saved;
   PASSEL_RETURN_IF_ERROR(CheckFreeSpace(folder_.path(), CheckpointBytes(job_.plan)));
   Failpoint("checkpoint.begin");
+  if (at_end_) Failpoint("checkpoint.end");
+  const std::int64_t begin_ns = MonotonicNs();
+  const bool quiet = at_end_ == AtEnd::kNobodyTrains;
   // Who is at its own end cannot meet itself; where rounds wait for it nobody moves.
   const bool rounds = IsRoundMode(CurrentMode(job_.shards[0]).setting.mode);
   const bool meets = !at_end_ && (rounds || job_.config.checkpoints.consistent);
+  // Tasks that were killed may have left a round, or a push, half applied.
+  const bool settled = quiet && NothingIsHalfDone(job_.shards);
   if (meets) {
-    PASSEL_RETURN_IF_ERROR(CopyInMeeting());
-    if (step_ == saved) return saved;
+    PASSEL_RETURN_IF_ERROR(CopyAtOneStep());
   } else {
     step_ = job_.shards[0].state->global_step.load(std::memory_order_acquire);
     progress_ = ProgressOf(job_.shards);
     progress_.global_step = step_;
   }
   // What an index names stays as it is.
-  if (folder_.index().Find(CheckpointName(step_)) != nullptr) return std::optional(step_);
-  // Tasks that were killed may have left a round, or a push, half applied.
-  const bool settled = !quiet || NothingIsHalfDone(job_.shards);
-  if (!settled && rounds && saved) {
+  if (step_ == saved || folder_.index().Find(CheckpointName(step_)) != nullptr) {
+    outcome_.newest = step_;
+    return outcome_;
+  }
+  if (quiet && !settled && rounds && saved) {
     LogWarning("no last checkpoint: tasks were killed in the middle of a round; the newest is {}",
                CheckpointName(*saved));
-    return saved;
+    return outcome_;
   }
-  std::vector<std::unique_ptr<PartSource>> sources;
+  if (!meets && !quiet) PASSEL_RETURN_IF_ERROR(CopyLive());
+  const std::int64_t copied_ns = MonotonicNs();
+  outcome_.copying = std::chrono::nanoseconds(copied_ns - begin_ns);
+  PASSEL_RETURN_IF_ERROR(Write(meets || settled));
+  outcome_.writing = std::chrono::nanoseconds(MonotonicNs() - copied_ns);
+  outcome_.newest = step_;
+  outcome_.written = true;
+  Tell();
+  return outcome_;
+}
+
+Status OneSave::CopyAtOneStep() {
+  Result<std::vector<ShardBuffer>> buffers = MakeShardBuffers(job_.shards, /*slots=*/true);
+  if (!buffers.ok()) {
+    return Status(buffers.status().code(),
+                  buffers.status().message() + ": free some, or use a mode without rounds");
+  }
+  copies_ = std::move(*buffers);
+  std::vector<std::vector<float*>> out;
+  for (const ShardBuffer& copy : copies_) out.push_back(copy.contents());
+  const ConsistentCopyOptions options{job_.names, CopyThreads(), &limits_.quit};
+  PASSEL_ASSIGN_OR_RETURN(
+      ConsistentCopy copy,
+      CopyInMeeting(job_.shards, out, options, limits_.deadline.Sooner(kMeetingLimit)));
+  step_ = copy.global_step;
+  progress_ = std::move(copy.progress);
+  outcome_.meeting = copy.cost;
+  return {};
+}
+
+// Training does not wait for the disk, nor is the checkpoint of the time that the disk takes.
+Status OneSave::CopyLive() {
+  Result<std::vector<ShardBuffer>> buffers =
+      MakeShardBuffers(job_.shards, /*slots=*/true, kShareForLiveCopy);
+  if (!buffers.ok()) {
+    LogDebug("{}: it is written as it is read", buffers.status().message());
+    return {};
+  }
+  mixed_.resize(job_.shards.size());
+  std::vector<Status> copied(job_.shards.size());
+  OnEachShard(/*give_way=*/false, [&](std::size_t s) {
+    Result<std::vector<bool>> mixed =
+        CopyLiveShard(job_.shards[s], (*buffers)[s].contents(), LimitsOf(s));
+    copied[s] = mixed.status();
+    if (mixed.ok()) mixed_[s] = std::move(*mixed);
+  });
+  for (const Status& status : copied) PASSEL_RETURN_IF_ERROR(status);
+  copies_ = std::move(*buffers);
+  last_step_ = job_.shards[0].state->global_step.load(std::memory_order_acquire);
+  return {};
+}
+
+SaveLimits OneSave::LimitsOf(std::size_t part) const {
+  SaveLimits limits = limits_;
+  if (part != 0 || !at_end_) limits.alive = {};  // it is for the thread that calls
+  return limits;
+}
+
+OneSave::Sources OneSave::MakeSources(bool settled) const {
+  Sources sources;
   for (std::size_t s = 0; s < job_.shards.size(); ++s) {
     const ShardMemory& shard = job_.shards[s];
-    std::unique_ptr<PartSource> source = MakeLiveSource(shard);
-    if (meets) {
-      source = std::make_unique<CopySource>(copies_[s].All(), shard.floats, shard.block_floats);
+    std::unique_ptr<PartSource> source;
+    if (copies_.empty() && settled) {  // nobody changes them
+      source = std::make_unique<CopySource>(ContentsOf(shard), shard.floats, shard.block_floats);
+    } else if (copies_.empty()) {
+      source = MakeLiveSource(shard);
+    } else {
+      source = std::make_unique<CopySource>(copies_[s].read(), shard.floats, shard.block_floats,
+                                            mixed_.empty() ? std::vector<bool>() : mixed_[s]);
     }
-    SaveLimits limits = limits_;
-    if (s != 0 || !at_end_) limits.alive = {};  // it is for the thread that calls
-    sources.push_back(MakeCheckedSource(std::move(source), shard, std::move(limits)));
+    sources.push_back(MakeCheckedSource(std::move(source), shard, LimitsOf(s)));
   }
+  return sources;
+}
+
+Status OneSave::Write(bool exact) {
   const int parts = static_cast<int>(job_.shards.size());
-  Status written = WriteParts(meets || (quiet && settled), sources);
+  Status written = WriteParts(exact, MakeSources(/*settled=*/exact));
   Failpoint("checkpoint.written");
   if (written.ok()) written = folder_.Commit(step_, parts, WallSeconds(), /*best=*/false);
-  if (!written.ok()) {
-    if (folder_.index().Find(CheckpointName(step_)) == nullptr) {
-      for (int part = 0; part < parts; ++part) {
-        (void)::unlink(PartPath(folder_.path(), step_, part, parts).c_str());
-      }
-    }
-    return written;
+  if (written.ok()) {
+    Failpoint("checkpoint.committed");
+    return {};
   }
-  Failpoint("checkpoint.committed");
-  LogInfo("saved checkpoint {} in {:.0f} ms", folder_.PathOf(CheckpointName(step_)),
-          1e-6 * static_cast<double>(MonotonicNs() - begin_ns));
-  return std::optional(step_);
+  if (folder_.index().Find(CheckpointName(step_)) == nullptr) {
+    for (int part = 0; part < parts; ++part) {
+      (void)::unlink(PartPath(folder_.path(), step_, part, parts).c_str());
+    }
+    folder_.GiveUp();
+  }
+  return written;
 }
 
-Status OneSave::CopyInMeeting() {
-  PASSEL_ASSIGN_OR_RETURN(const MemoryBudget budget, ReadMemoryBudget());
-  const std::uint64_t bytes = CheckpointBytes(job_.plan);
-  if (bytes > budget.available_bytes) {
-    return ResourceExhausted(
-        fmt::format("a copy of the variables needs {} bytes, and {} has {} free: free some, or use "
-                    "a mode without rounds",
-                    bytes, budget.limit, budget.available_bytes));
+void OneSave::Tell() const {
+  const MeetingCost& cost = outcome_.meeting;
+  std::string cost_text;
+  if (cost.held.count() > 0) {
+    cost_text =
+        fmt::format("; workers waited {:.1f} ms at most", Milliseconds(cost.gathering + cost.held));
+  } else if (last_step_) {
+    cost_text = fmt::format("; copied in {:.1f} ms, up to global step {}",
+                            Milliseconds(outcome_.copying), *last_step_);
   }
-  for (const ShardMemory& shard : job_.shards) copies_.emplace_back(shard);
-  const Deadline limit = limits_.deadline.Sooner(kMeetingLimit);
-  const auto quits = [this] { return limits_.quit.load(std::memory_order_relaxed); };
-  for (;;) {
-    Result<Meeting> meeting = Meeting::Call(job_.shards[0], job_.names);
-    if (meeting.status().code() == Code::kAlreadyExists && !limit.Expired() && !quits()) {
-      std::this_thread::sleep_for(kMeetingPause);
-      continue;
-    }
-    if (!meeting.ok()) return meeting.status();
-    for (;;) {
-      const Result<std::int64_t> met = meeting->Await(limit.Sooner(kRenewEvery));
-      if (met.ok()) {
-        step_ = *met;
-        break;
-      }
-      if (quits()) return Cancelled("the job has ended meanwhile");
-      if (met.status().code() != Code::kDeadlineExceeded || limit.Expired()) return met.status();
-    }
-    Failpoint("checkpoint.met");
-    progress_ = ProgressOf(job_.shards);
-    for (std::size_t s = 0; s < copies_.size(); ++s) copies_[s].Take(job_.shards[s], *meeting);
-    return meeting->End();
-  }
+  LogInfo("saved checkpoint {} in {:.0f} ms{}", folder_.PathOf(CheckpointName(step_)),
+          Milliseconds(outcome_.copying + outcome_.writing), cost_text);
 }
 
-Status OneSave::WriteParts(bool exact, std::span<const std::unique_ptr<PartSource>> sources) {
-  const bool give_way = !at_end_;
+// Of a last checkpoint the thread that calls takes the first.
+void OneSave::OnEachShard(bool give_way, const std::function<void(std::size_t shard)>& run) const {
+  std::vector<std::thread> others;
+  for (std::size_t s = at_end_ ? 1 : 0; s < job_.shards.size(); ++s) {
+    others.emplace_back([&run, s, give_way] {
+      nvtx::NameThread("checkpoints");
+      if (give_way) GiveWay();
+      run(s);
+    });
+  }
+  if (at_end_) run(0);
+  for (std::thread& other : others) other.join();
+}
+
+Status OneSave::WriteParts(bool exact, const Sources& sources) {
   CheckpointMoment moment;
   moment.mode = CurrentMode(job_.shards[0]).setting;
   moment.ps = static_cast<int>(job_.shards.size());
@@ -227,25 +256,20 @@ Status OneSave::WriteParts(bool exact, std::span<const std::unique_ptr<PartSourc
   order.folder = folder_.path();
   order.step = step_;
   order.save = NewSaveWord();
+  folder_.BeginSave(step_, order.save);
   order.parts = moment.ps;
   order.metadata = WordsOfCheckpoint(job_.config, moment);
-  std::vector<Status> written(sources.size());
-  const auto write = [&](std::size_t part) {
+  if (last_step_) order.metadata[kLastStepKey] = std::to_string(*last_step_);
+  std::vector<Result<PartWritten>> written(sources.size(), PartWritten{});
+  OnEachShard(/*give_way=*/!at_end_, [&](std::size_t part) {
     PartOrder own = order;
     own.part = static_cast<int>(part);
-    written[part] = WritePart(own, job_.plan, progress_, *sources[part]).status();
-  };
-  std::vector<std::thread> others;
-  for (std::size_t part = give_way ? 0 : 1; part < sources.size(); ++part) {
-    others.emplace_back([&write, part, give_way] {
-      nvtx::NameThread("checkpoints");
-      if (give_way) GiveWay();
-      write(part);
-    });
+    written[part] = WritePart(own, job_.plan, progress_, *sources[part]);
+  });
+  for (const Result<PartWritten>& part : written) {
+    PASSEL_RETURN_IF_ERROR(part.status());
+    outcome_.bytes += part->bytes;
   }
-  if (!give_way) write(0);
-  for (std::thread& other : others) other.join();
-  for (const Status& status : written) PASSEL_RETURN_IF_ERROR(status);
   return {};
 }
 
@@ -260,11 +284,9 @@ std::uint64_t CheckpointBytes(const StorePlan& plan) {
   return floats * sizeof(float) + (std::uint64_t{1} << 16);
 }
 
-Result<std::optional<std::int64_t>> SaveCheckpoint(const SavedJob& job,
-                                                   std::optional<std::int64_t> saved,
-                                                   std::optional<AtEnd> at_end,
-                                                   const SaveLimits& limits,
-                                                   CheckpointFolder& folder) {
+Result<SaveOutcome> SaveCheckpoint(const SavedJob& job, std::optional<std::int64_t> saved,
+                                   std::optional<AtEnd> at_end, const SaveLimits& limits,
+                                   CheckpointFolder& folder) {
   return OneSave(job, at_end, limits, folder).Run(saved);
 }
 

@@ -9,6 +9,7 @@
 
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -19,6 +20,7 @@
 #include "io/checkpoint_folder.h"
 #include "job/checkpoint_source.h"
 #include "job/job_config.h"
+#include "store/consistent_copy.h"
 #include "store/shard_memory.h"
 #include "store/store_plan.h"
 
@@ -40,15 +42,22 @@ struct SavedJob {
 /// What a checkpoint of the plan takes on the disk, about.
 std::uint64_t CheckpointBytes(const StorePlan& plan);
 
-/// Saves the job as it is. `saved`: the step of its newest checkpoint. Returns that of the newest
-/// one afterwards: the same if the job has not gone on since, or if tasks that were killed have
-/// left nothing that is worth a checkpoint, which the log says. On error the folder is as before.
+struct SaveOutcome {
+  /// The step of the newest checkpoint afterwards; nothing: there is none.
+  std::optional<std::int64_t> newest;
+  bool written = false;     ///< else that is the one of before
+  std::uint64_t bytes = 0;  ///< of all files
+  MeetingCost meeting;      ///< what workers waited for it
+  std::chrono::nanoseconds copying{0}, writing{0};
+};
+
+/// Saves the job as it is. `saved`: the step of its newest checkpoint. None is written if the job
+/// has not gone on since, or if tasks that were killed have left nothing that is worth a
+/// checkpoint, which the log says. On error the folder is as before.
 /// Errors: those of `limits`, of Meeting, of WritePart() and of CheckpointFolder::Commit();
 /// kResourceExhausted without space for it, on the disk or in memory.
-Result<std::optional<std::int64_t>> SaveCheckpoint(const SavedJob& job,
-                                                   std::optional<std::int64_t> saved,
-                                                   std::optional<AtEnd> at_end,
-                                                   const SaveLimits& limits,
-                                                   CheckpointFolder& folder);
+Result<SaveOutcome> SaveCheckpoint(const SavedJob& job, std::optional<std::int64_t> saved,
+                                   std::optional<AtEnd> at_end, const SaveLimits& limits,
+                                   CheckpointFolder& folder);
 
 }  // namespace passel::job

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <utility>
 
+#include "optim/update_kernels.h"
 #include "store/shard_reader.h"
 
 namespace passel::job {
@@ -15,15 +16,16 @@ class CheckedSource final : public PartSource {
   CheckedSource(std::unique_ptr<PartSource> source, const ShardMemory& shape, SaveLimits limits)
       : source_(std::move(source)), shape_(shape), limits_(std::move(limits)) {}
   Result<bool> ReadBlock(std::size_t block, std::span<float* const> out) override {
-    PASSEL_RETURN_IF_ERROR(limits_.Check());
     const Result<bool> exact = source_->ReadBlock(block, out);
     if (!exact.ok()) return exact;
-    float sum = 0;  // stays 0, or is NaN
-    for (const float value : std::span(out[0], shape_.BlockSize(block))) sum += value * 0.0F;
-    if (sum != 0) {
-      return Diverged("the variables have values that are not finite: lower --learning_rate");
-    }
+    PASSEL_RETURN_IF_ERROR(CheckPiece({out[0], shape_.BlockSize(block)}));
     return exact;
+  }
+  const Whole* whole() const override { return source_->whole(); }
+  Status CheckPiece(std::span<const float> values) override {
+    PASSEL_RETURN_IF_ERROR(limits_.Check());
+    if (AllFinite(values.data(), values.size())) return {};
+    return Diverged("the variables have values that are not finite: lower --learning_rate");
   }
 
  private:
@@ -50,7 +52,7 @@ class LiveSource final : public PartSource {
 
 Status SaveLimits::Check() const {
   if (alive) alive();
-  if (quit.load(std::memory_order_relaxed)) return Cancelled("the job has ended meanwhile");
+  if (quit.load(std::memory_order_relaxed)) return Cancelled("nobody waits for it any more");
   if (!deadline.Expired()) return {};
   return DeadlineExceeded(
       "the time to end is over before it is written: raise --grace, or save more often");
@@ -58,6 +60,20 @@ Status SaveLimits::Check() const {
 
 std::unique_ptr<PartSource> MakeLiveSource(const ShardMemory& memory) {
   return std::make_unique<LiveSource>(memory);
+}
+
+Result<std::vector<bool>> CopyLiveShard(const ShardMemory& memory, const std::vector<float*>& out,
+                                        const SaveLimits& limits) {
+  LiveSource source(memory);
+  std::vector<bool> mixed(memory.num_blocks);
+  std::vector<float*> at(out.size());
+  for (std::size_t block = 0; block < memory.num_blocks; ++block) {
+    PASSEL_RETURN_IF_ERROR(limits.Check());
+    for (std::size_t k = 0; k < out.size(); ++k) at[k] = out[k] + memory.BlockBegin(block);
+    PASSEL_ASSIGN_OR_RETURN(const bool whole, source.ReadBlock(block, at));
+    mixed[block] = !whole;
+  }
+  return mixed;
 }
 
 std::unique_ptr<PartSource> MakeCheckedSource(std::unique_ptr<PartSource> source,

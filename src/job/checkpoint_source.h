@@ -5,6 +5,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "base/deadline.h"
 #include "base/status.h"
@@ -24,6 +25,12 @@ struct SaveLimits {
 
 /// A shard that others may write: blocks are copied as they are asked for. `memory` is copied.
 std::unique_ptr<PartSource> MakeLiveSource(const ShardMemory& memory);
+
+/// Copies all of such a shard to `out`, its values and slot variables, each float[memory.floats].
+/// Returns for each block whether it may hold an update that is only half there. Errors: those of
+/// `limits`.
+Result<std::vector<bool>> CopyLiveShard(const ShardMemory& memory, const std::vector<float*>& out,
+                                        const SaveLimits& limits);
 
 /// Looks at each block of `source`: values that are not finite are worth no checkpoint. Errors:
 /// kDiverged for them; those of `limits` and of `source`.

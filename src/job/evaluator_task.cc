@@ -27,6 +27,9 @@ namespace {
 
 constexpr std::chrono::milliseconds kFollowEvery{20};
 
+// A worker in a long step is waited for so long.
+constexpr std::chrono::seconds kMeetLimit{30};
+
 class EvaluatorTask {
  public:
   EvaluatorTask(const Task& task, JobConfig& config) : task_(task), config_(config) {}
@@ -107,10 +110,26 @@ class EvaluatorTask {
     }
   }
 
+  JobObserver::Copied Copy() {
+    // When all have ended nobody changes them.
+    if (!config_.eval_consistent || job_->Ended()) return job_->CopyValues();
+    MeetingCost cost;
+    const Result<JobObserver::Copied> copied =
+        job_->CopyValuesAtOneStep(Deadline::After(kMeetLimit), &cost);
+    if (!copied.ok()) {
+      LogWarning("this evaluation is of values that may be of several steps: {}",
+                 copied.status().message());
+      return job_->CopyValues();
+    }
+    LogInfo("the workers waited {:.1f} ms at most for the values of global step {}",
+            1e-6 * static_cast<double>((cost.gathering + cost.held).count()), copied->last_step);
+    return *copied;
+  }
+
   Status Evaluate(const char* what, std::int64_t* evaluated_step) {
     const std::int64_t step = job_->global_step();
     nvtx::Range pull_range(nvtx::Event::kPull, step);
-    const JobObserver::Copied copied = job_->CopyValues();
+    const JobObserver::Copied copied = Copy();
     layout_->Bind(job_->values(), &parts_);
     pull_range.Close();
     nvtx::Range evaluate_range(nvtx::Event::kEvaluate, copied.last_step);

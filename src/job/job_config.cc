@@ -226,6 +226,7 @@ Result<JobConfig> CheckJobSettings(const JobSettings& f, JobSettingsOf of) {
   config.spin_us = f.spin_us.value_or(-1);
   config.eval_interval_ns = ns(f.eval_interval);
   config.eval_steps = f.eval_steps;
+  config.eval_consistent = f.eval_consistent;
   PASSEL_ASSIGN_OR_RETURN(config.checkpoints, CheckCheckpointSettings(f));
   // A round may wait for the start of a worker and for one that stalls.
   w.push_limit = std::chrono::nanoseconds(config.stall_limit_ns + config.start_wait_ns) +
@@ -239,6 +240,7 @@ Result<DataSplit> SplitData(const JobConfig& config, const Dataset& data) {
 
 Status FitToData(const Dataset& data, int workers, JobConfig* config) {
   PASSEL_ASSIGN_OR_RETURN(const DataSplit split, SplitData(*config, data));
+  config->examples = split.train.size();
   config->model.inputs = data.train().image_pixels;
   config->model.classes = data.num_classes();
   PASSEL_RETURN_IF_ERROR(config->model.Validate());

@@ -41,6 +41,7 @@ struct JobConfig {
   WorkerOptions worker;              // without num_workers
   std::uint64_t train_examples = 0;  // 0: all
   std::int64_t validation_size = 0;
+  std::size_t examples = 0;  // that are trained on; of FitToData()
   bool fake_data = false;
   LogStyle log_style = LogStyle::kNone;
   std::int64_t log_steps = 100;
@@ -64,6 +65,7 @@ struct JobConfig {
   double spin_us = -1;
   std::int64_t eval_interval_ns = 0;  // of an evaluator
   std::int64_t eval_steps = 0;        // 0: by time only
+  bool eval_consistent = false;
   CheckpointConfig checkpoints;
 };
 /// Makes the log what the settings say: its level, its format, its file. To be called first.

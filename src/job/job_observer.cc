@@ -11,6 +11,7 @@
 #include "store/membership.h"
 #include "store/mode.h"
 #include "store/shadow.h"
+#include "store/shard_buffer.h"
 
 namespace passel::job {
 namespace {
@@ -172,6 +173,36 @@ JobObserver::Copied JobObserver::CopyValues() {
     if (copied.first_step == copied.last_step) break;
   }
   return copied;
+}
+
+Result<JobObserver::Copied> JobObserver::CopyValuesAtOneStep(Deadline deadline, MeetingCost* cost) {
+  if (plan().on_device) {
+    return FailedPrecondition("the values are in the memory of a GPU, and read is their last copy");
+  }
+  if (!ps_[0].client) return Unavailable("ps/0, which has the workers meet, is gone");
+  shm::RendezvousClient& lead = *ps_[0].client;
+  std::vector<ShardMemory> shards;
+  std::vector<std::vector<float*>> out;
+  for (std::size_t shard = 0; shard < arenas_.size(); ++shard) {
+    shards.push_back(arenas_[shard]->memory());
+    values_[shard].resize(shards.back().floats);  // touched, the first time
+    out.push_back({values_[shard].data()});
+  }
+  const int threads = CopyThreads();
+  Result<std::int64_t> step = lead.Meet(deadline);
+  Status whole = step.status();
+  if (whole.ok()) {
+    CopyShards(shards, out, threads, [&lead] { (void)lead.Meet(Deadline::After(kAnswerLimit)); });
+    Result<MeetingCost> paid = lead.GoOn(Deadline::After(kAnswerLimit));
+    whole = paid.status();
+    if (paid.ok()) *cost = *paid;
+  }
+  if (whole.ok()) return Copied{*step, *step, {}};
+  // An answer may still be on its way; and without the connection they go on at once.
+  if (whole.code() != Code::kAborted && whole.code() != Code::kFailedPrecondition) {
+    ps_[0].client.reset();
+  }
+  return whole;
 }
 
 std::vector<const float*> JobObserver::values() const {

@@ -71,6 +71,11 @@ class JobObserver {
   /// Copies the values of all shards. In the round modes up to 50 times, until no round falls into
   /// the copy.
   Copied CopyValues();
+  /// Copies them exactly after one step, in any mode: the workers wait between two steps meanwhile.
+  /// `cost` gets what they waited. Errors: kUnavailable without ps/0; kFailedPrecondition where
+  /// they cannot meet, or where the values are a shadow; those of RendezvousClient::Meet() and
+  /// GoOn(). values() are then as before, or of no one step.
+  Result<Copied> CopyValuesAtOneStep(Deadline deadline, MeetingCost* cost);
   /// The last copy: per shard, laid out as in the arena. REQUIRES: CopyValues() was called.
   std::vector<const float*> values() const;
 

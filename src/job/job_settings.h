@@ -54,6 +54,7 @@ struct JobSettings {
   // Evaluator
   double eval_interval = 10;  // seconds
   std::int64_t eval_steps = 0;
+  bool eval_consistent = false;
   // Evaluation and log lines
   std::string worker_eval_set = "test";
   std::int64_t worker_eval_steps = 0;  // 0: at the end only

@@ -44,8 +44,12 @@ Result<Parameters> Parameters::Load(const ParameterSettings& flags) {
         "--wait is above 0 and at most {:g} seconds, not {}: use, for example, --wait=10", kMaxWait,
         flags.typed.Show("--wait", flags.wait)));
   }
-  Result<Parameters> loaded =
-      flags.params.empty() ? FromJob(flags.job, flags.wait) : FromFile(flags.params);
+  if (flags.consistent && flags.job.empty()) {
+    return InvalidArgument(
+        "--consistent is for the values of a running job, and a file does not change: omit it, or "
+        "name a job with --job");
+  }
+  Result<Parameters> loaded = flags.params.empty() ? FromJob(flags) : FromFile(flags.params);
   if (!loaded.ok()) return loaded;
   if (!loaded->AllFinite()) {
     LogWarning("{} holds values that are not finite (NaN or infinity)", loaded->name());
@@ -67,14 +71,15 @@ Result<Parameters> Parameters::FromFile(const std::string& path) {
   return p;
 }
 
-Result<Parameters> Parameters::FromJob(const std::string& job, double wait) {
+Result<Parameters> Parameters::FromJob(const ParameterSettings& flags) {
   Parameters p;
-  PASSEL_ASSIGN_OR_RETURN(const std::string name, ChooseJob(job));
-  const auto limit = std::chrono::duration<double>(wait);
-  PASSEL_ASSIGN_OR_RETURN(
-      p.source_->snapshot,
-      shm::TakeSnapshot(
-          name, Deadline::After(std::chrono::duration_cast<std::chrono::nanoseconds>(limit))));
+  PASSEL_ASSIGN_OR_RETURN(const std::string name, ChooseJob(flags.job));
+  const auto limit = std::chrono::duration<double>(flags.wait);
+  const Deadline deadline =
+      Deadline::After(std::chrono::duration_cast<std::chrono::nanoseconds>(limit));
+  PASSEL_ASSIGN_OR_RETURN(p.source_->snapshot, flags.consistent
+                                                   ? shm::TakeConsistentSnapshot(name, deadline)
+                                                   : shm::TakeSnapshot(name, deadline));
   const shm::Snapshot& snapshot = *p.source_->snapshot;
   PASSEL_ASSIGN_OR_RETURN(p.config_, InferModel(snapshot.plan().variables));
   PASSEL_ASSIGN_OR_RETURN(const ModelLayout layout,
@@ -94,6 +99,12 @@ Result<Parameters> Parameters::FromJob(const std::string& job, double wait) {
   p.source_->about["global_step"] = snapshot.global_step();
   p.source_->about["last_global_step"] = snapshot.last_global_step();
   p.source_->about["exact"] = snapshot.exact();
+  if (flags.consistent) {
+    const MeetingCost& cost = snapshot.meeting_cost();
+    const double seconds = 1e-9 * static_cast<double>((cost.gathering + cost.held).count());
+    p.source_->about["workers_waited_seconds"] = seconds;
+    LogInfo("the workers of job {} waited {:.1f} ms at most for this copy", name, 1e3 * seconds);
+  }
   return p;
 }
 

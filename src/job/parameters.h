@@ -21,13 +21,15 @@ struct ParameterSettings {
   std::string params;  ///< what LoadModel() takes
   std::string job;     ///< a job id
   double wait = 10;    ///< seconds, for a job
+  bool consistent = false;  ///< of a job: its workers wait between two steps meanwhile
   TypedNumbers typed;
 };
 
 class Parameters {
  public:
   /// Warns about values that are not finite. Errors: kInvalidArgument for both or none of the
-  /// flags; those of LoadModel() and of shm::TakeSnapshot().
+  /// flags, and for `consistent` without a job; those of LoadModel(), of shm::TakeSnapshot() and of
+  /// shm::TakeConsistentSnapshot().
   static Result<Parameters> Load(const ParameterSettings& flags);
 
   Parameters(Parameters&&) noexcept;
@@ -47,7 +49,7 @@ class Parameters {
  private:
   Parameters();
   static Result<Parameters> FromFile(const std::string& path);
-  static Result<Parameters> FromJob(const std::string& job, double wait);
+  static Result<Parameters> FromJob(const ParameterSettings& flags);
   bool AllFinite() const;
 
   struct Source;  // keeps the snapshot or the file's values alive

@@ -118,7 +118,10 @@ SettingGroup EvaluatorGroup() {
             "Seconds from one evaluation of an evaluator to the next", Within(0.01, 1e6, " s")},
            {"eval_steps", At<&J::eval_steps>(),
             "An evaluator evaluates already after N global steps. 0: by time only",
-            Within(0, kMaxSteps)}}};
+            Within(0, kMaxSteps)},
+           {"eval_consistent", At<&J::eval_consistent>(),
+            "Workers wait between two steps while an evaluator copies the values, so that all of "
+            "them are of one step. In barrier and replicas they are without it"}}};
 }
 
 SettingGroup LogGroup() {

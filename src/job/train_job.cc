@@ -10,11 +10,14 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/deadline.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/namespaces.h"
 #include "compute/cpu_backend.h"
 #include "job/checkpoint_saver.h"
+#include "job/checkpoint_settings.h"
 #include "job/conclusion.h"
 #include "job/data_settings.h"
 #include "job/exit_code.h"
@@ -28,6 +31,8 @@
 namespace passel::job {
 namespace {
 
+constexpr std::int64_t kLookAtSignalsNs = 20'000'000;
+
 class TrainJob {
  public:
   TrainJob(const TrainSettings& settings, const JobConfig& config, const LaunchSetup& setup)
@@ -38,6 +43,7 @@ class TrainJob {
     PASSEL_RETURN_IF_ERROR(LoadData());
     PASSEL_RETURN_IF_ERROR(MakePlans());
     PASSEL_RETURN_IF_ERROR(CheckMachine());
+    config_.checkpoints.job = JobWord();
     PASSEL_ASSIGN_OR_RETURN(checkpoints_,
                             CheckpointSaver::Open(config_, settings_.job, plan_, about_data_));
     checkpoints_->TellOfBeginning();
@@ -47,7 +53,7 @@ class TrainJob {
                       config_.log_style != LogStyle::kNone);
     PASSEL_RETURN_IF_ERROR(settings_.ps == 0 ? TrainHere(signals, progress)
                                              : TrainInTasks(signals, progress));
-    EndCheckpoints();
+    EndCheckpoints(signals);
     EndJob(signals, progress);
     return std::move(report_);
   }
@@ -85,6 +91,14 @@ class TrainJob {
     return {};
   }
 
+  // Started again without a name, it is the same job if its settings are the same.
+  std::string JobWord() const {
+    if (!settings_.job_id.empty()) return settings_.job_id;
+    Fnv1a hash;
+    hash.AddText(SettingsToKeep(settings_.job).Write());
+    return fmt::format("train {:016x}", hash.value());
+  }
+
   Status CheckMachine() const {
     if (settings_.ps > 0) PASSEL_RETURN_IF_ERROR(CheckClocksOfChildren());
     // The last evaluation is ours: what it lacks is said before hours of training.
@@ -112,12 +126,14 @@ class TrainJob {
         std::make_unique<SingleProcessJob>(config_, plan_, *layout_, *data_, about_data_, signals);
     const Status status = alone_->Run(*checkpoints_, progress, &report_);
     progress.Finish();
-    if (report_.exit_code == kExitRestartMe) {
-      end_by_ = Deadline::After(
-          std::chrono::nanoseconds(static_cast<std::int64_t>(1e9 * settings_.grace)));
-    }
+    if (report_.exit_code == kExitRestartMe) end_by_ = AfterGrace();
     if (status.ok()) layout_->Bind(alone_->values(), &values_);
     return status;
+  }
+
+  Deadline AfterGrace() const {
+    return Deadline::After(
+        std::chrono::nanoseconds(static_cast<std::int64_t>(1e9 * settings_.grace)));
   }
 
   Status TrainInTasks(SignalEvents& signals, Progress& progress) {
@@ -177,10 +193,24 @@ class TrainJob {
     if (config_.on_device) NoteShadow(arenas[0]->memory(), &report_);
   }
 
-  // All tasks have ended: the values are what they stay.
-  void EndCheckpoints() {
+  // All tasks have ended: the values are what they stay. A signal gives the save --grace from then
+  // on; the second one of the job ends it at once.
+  void EndCheckpoints(SignalEvents& signals) {
+    bool asked = report_.interrupted;
+    std::int64_t next_look_ns = 0;
+    const auto look = [&] {
+      const std::int64_t now = MonotonicNs();
+      if (now < next_look_ns) return;
+      next_look_ns = now + kLookAtSignalsNs;
+      if (signals.Next() != 0) {
+        if (asked) checkpoints_->GiveUp();
+        asked = true;
+        if (!end_by_) end_by_ = AfterGrace();
+      }
+      if (end_by_ && end_by_->Expired()) checkpoints_->GiveUp();
+    };
     const Status saved = checkpoints_->End(
-        AtEnd::kNobodyTrains, end_by_.value_or(Deadline::After(std::chrono::hours(1))));
+        AtEnd::kNobodyTrains, end_by_.value_or(Deadline::After(std::chrono::hours(1))), look);
     if (saved.ok()) return;
     LogError("{}", saved.message());
     report_.notes.push_back(saved.message());

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "base/clock.h"
@@ -24,6 +25,21 @@ std::uint64_t NewHold(std::uint32_t change) {
   constexpr auto kLeaseMs =
       static_cast<std::uint64_t>(std::chrono::milliseconds(Meeting::kLease).count());
   return AgreedNumber{change, NowMs() + kLeaseMs}.Pack();
+}
+
+bool SomebodyRuns(const ShardMemory& lead) {
+  return std::ranges::any_of(Membership(lead), [](const Member& m) {
+    return m.phase == Phase::kJoining || m.phase == Phase::kRunning;
+  });
+}
+
+// Since the last meeting, or change of the mode. Who is slow to go on would meet for ever.
+bool HaveGoneOn(const ShardMemory& lead, const ModeWord& current) {
+  const auto since = AgreedNumber::Unpack(
+      lead.state->mode.StartOf(current.number).since.load(std::memory_order_seq_cst));
+  if (current.number == 0 || since.change != current.number) return true;
+  const std::int64_t step = lead.state->global_step.load(std::memory_order_seq_cst);
+  return static_cast<std::uint64_t>(step) != since.value || !SomebodyRuns(lead);
 }
 
 bool Counts(AgreedNumber hold, std::uint32_t change) {
@@ -65,7 +81,16 @@ Result<Meeting> Meeting::Call(const ShardMemory& lead, WorkerNames names) {
     std::uint64_t wish = mode.wish.load(std::memory_order_seq_cst);
     const ModeWord current = CurrentMode(lead);
     const Status ready = CheckNothingIsWished(lead, current, ModeWord::Unpack(wish));
-    if (!ready.ok()) return ready.WithContext("the workers cannot meet");
+    // A meeting that is over, and nobody runs who would go on from it: it is taken up again.
+    const bool again = ready.code() == Code::kAlreadyExists &&
+                       ModeWord::Unpack(wish).IsMeetingIn(current) && !SomebodyRuns(lead);
+    if (!ready.ok() && !again) return ready.WithContext("the workers cannot meet");
+    if (!HaveGoneOn(lead, current)) {
+      return AlreadyExists(
+          "the workers have met, or changed their mode, and have made no step since: try again "
+          "when "
+          "they have");
+    }
     const ModeWord next{current.number + 1, 0, current.scheduled, current.setting};
     // The hold first: nobody publishes a change that is not wished for yet.
     std::uint64_t seen = mode.hold.load(std::memory_order_seq_cst);
@@ -76,6 +101,7 @@ Result<Meeting> Meeting::Call(const ShardMemory& lead, WorkerNames names) {
     const std::uint64_t hold = NewHold(next.number);
     if (!mode.hold.compare_exchange_strong(seen, hold, std::memory_order_seq_cst)) continue;
     Meeting meeting(lead, names, next.number, hold);
+    if (again) return meeting;
     if (!mode.wish.compare_exchange_strong(wish, next.Pack(), std::memory_order_seq_cst)) continue;
     Notify(lead.state->event);  // who waits for slower ones (ssp) need not any more
     return meeting;
@@ -107,7 +133,7 @@ Result<std::int64_t> Meeting::Await(Deadline deadline) {
   const auto look = [&] {
     here = AllAreHere();
     // Behind the look: so it was held all the while.
-    if (here) held = Renew();
+    if (here) held = IsPublished() ? Lapsed() : Renew();
     return here || !held.ok();
   };
   WaitFor(lead_.state->event, kSpin, deadline, look, [&] {
@@ -134,15 +160,19 @@ Status Meeting::Renew() {
   return {};
 }
 
+// Of a meeting that was taken up again, by who had joined and seen the former hold end.
+bool Meeting::IsPublished() const { return CurrentModeNumber(lead_) >= number_; }
+
 Status Meeting::End() {
   std::uint64_t mine = std::exchange(hold_, 0);
   if (mine == 0) return {};
+  const bool published = IsPublished();
   if (!lead_.state->mode.hold.compare_exchange_strong(mine, AgreedNumber{number_, kOver}.Pack(),
                                                       std::memory_order_seq_cst)) {
     return Lapsed();
   }
   Notify(lead_.state->event);
-  return {};
+  return published ? Lapsed() : Status();
 }
 
 }  // namespace passel

@@ -37,7 +37,8 @@ class Meeting {
   static constexpr std::chrono::seconds kLease{2};
 
   /// Asks all workers of the job to meet after the step that they are in. `lead` outlives the
-  /// meeting. Errors: kAlreadyExists while the mode changes or others meet: try again;
+  /// meeting. Errors: kAlreadyExists while the mode changes or others meet, and until those who
+  /// run have made a step since they last met: try again;
   /// kFailedPrecondition before the values are initialised and when the job is ending;
   /// kResourceExhausted after ModeWord::kMaxNumber changes.
   static Result<Meeting> Call(const ShardMemory& lead, WorkerNames names = {});
@@ -69,6 +70,7 @@ class Meeting {
   Meeting(const ShardMemory& lead, WorkerNames names, std::uint32_t number, std::uint64_t hold)
       : lead_(lead), names_(std::move(names)), number_(number), hold_(hold) {}
   bool AllAreHere() const;
+  bool IsPublished() const;
 
   const ShardMemory lead_;
   const WorkerNames names_;

@@ -10,6 +10,8 @@
 //   cluster       {"ps":3,"workers":4}
 //   exact         "true": all parts hold the values of the one step; "false": each float is of
 //                 some time during the save
+//   last_global_step  where that is "false": "5012", the step when all had been copied; without it
+//                 they were copied as they were written
 //   rows/NAME     "392 784": the tensor NAME has the rows from 392 on of a variable of 784 rows
 //   mixed_blocks  "   2 of 1234": blocks of a part in which an update may be half there
 //
@@ -41,6 +43,9 @@ inline constexpr const char* kFormerModelFormat = "passel-model-1";
 
 inline constexpr const char* kModeKey = "mode";
 inline constexpr const char* kOptimizerKey = "optimizer";
+
+/// The values are of steps from the set's to this one.
+inline constexpr const char* kLastStepKey = "last_global_step";
 
 using Words = std::map<std::string, std::string>;
 

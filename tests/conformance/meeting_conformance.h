@@ -297,12 +297,15 @@ TEST_P(MeetingConformance, OthersAreToldThatTheyMeetAndTheModeChangesAfterwards)
   EXPECT_TRUE(called->End().ok());
   ASSERT_TRUE(job.AwaitMode(1));
   ASSERT_NO_FATAL_FAILURE(job.ChangeTo(Setting("barrier")));
+  ASSERT_TRUE(job.AwaitStep(job.global_step() + 1));
   // More than there are records.
   constexpr std::uint32_t kMeetings = 20;
   for (std::uint32_t i = 0; i < kMeetings; ++i) {
     const std::uint32_t number = CurrentMode(job.lead()).number;
-    ASSERT_GE(Meet(job.host().Memory(), milliseconds(0)), 0);
+    const std::int64_t step = Meet(job.host().Memory(), milliseconds(0));
+    ASSERT_GE(step, 0);
     ASSERT_TRUE(job.AwaitMode(number + 1));
+    ASSERT_TRUE(job.AwaitStep(step + 1)) << "before that nobody can have them meet";
   }
   ASSERT_NO_FATAL_FAILURE(job.ChangeTo(Setting("locked")));
   const std::vector<PastMode> modes = ModesSoFar(job.lead());

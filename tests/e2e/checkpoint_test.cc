@@ -16,6 +16,7 @@
 #include "io/checkpoint_folder.h"
 #include "support/hand_started.h"
 #include "train/checkpoint_set.h"
+#include "train/checkpoint_words.h"
 #include "train/saved_model.h"
 
 namespace passel::testing {
@@ -184,7 +185,7 @@ TEST(CheckpointTest, AKilledJobGoesOnWhereItsNewestCheckpointWas) {
 
 TEST(CheckpointTest, KilledAtAnyPointOfASaveTheCheckpointBeforeIsThere) {
   for (const std::string point :
-       {"checkpoint.begin", "checkpoint.met", "checkpoint.written", "checkpoint.committed"}) {
+       {"checkpoint.begin", "copy.met", "checkpoint.written", "checkpoint.committed"}) {
     SCOPED_TRACE(point);
     Sandbox sandbox;
     const auto train =
@@ -203,6 +204,75 @@ TEST(CheckpointTest, KilledAtAnyPointOfASaveTheCheckpointBeforeIsThere) {
     ASSERT_TRUE(sandbox.AwaitStep(newest + 50)) << again.Err();
     EXPECT_EQ(sandbox.Interrupt(again).code, 130);  // and nothing is left of the save before
   }
+}
+
+// A set without its index does not exist.
+TEST(CheckpointTest, WhatASaveThatWasKilledHasLeftGoesWithTheNextJob) {
+  Sandbox sandbox;
+  const auto train = sandbox.Train(
+      With(kSmall, {"--ps=2", "--train_steps=100000000", "--checkpoint_dir=" + Folder(sandbox)}));
+  sandbox.SetEnv("PASSEL_FAILPOINT", "checkpoint.written:1:kill");
+  Program program = sandbox.Start(train);
+  ASSERT_TRUE(program.Wait().has_value());
+  AwaitEnd(sandbox);
+  std::vector<std::string> left;
+  for (const auto& entry : fs::directory_iterator(Folder(sandbox))) {
+    if (entry.path().extension() == ".safetensors") left.push_back(entry.path());
+  }
+  EXPECT_EQ(left.size(), 2u);
+  sandbox.SetEnv("PASSEL_FAILPOINT", "checkpoint.begin:1:sleep3000");
+  Program again = sandbox.Start(train);
+  ASSERT_TRUE(sandbox.AwaitStep(20)) << again.Err();
+  for (const std::string& path : left) EXPECT_FALSE(fs::exists(path)) << path;
+  again.Signal(SIGKILL);
+  again.Wait();
+  AwaitEnd(sandbox);
+}
+
+// What is saved while others train is copied to memory first, and says of which steps it is.
+TEST(CheckpointTest, SavedWhileOthersTrainItSaysOfWhichStepsItIs) {
+  Sandbox sandbox;
+  Program program = sandbox.Start(
+      sandbox.Train(With(kSmall, {"--mode=hogwild", "--ps=2", "--train_steps=100000000",
+                                  "--checkpoint_dir=" + Folder(sandbox), "--save_steps=200"})));
+  ASSERT_TRUE(sandbox.AwaitStep(500)) << program.Err();
+  ASSERT_TRUE(program.WaitFor("; copied in ")) << program.Err();
+  program.Signal(SIGKILL);
+  program.Wait();
+  AwaitEnd(sandbox);
+  const std::int64_t newest = NewestStep(Folder(sandbox));
+  const Result<std::vector<TensorFile>> parts =
+      OpenCheckpoint(Folder(sandbox), CheckpointName(newest));
+  ASSERT_TRUE(parts.ok()) << parts.status().ToString();
+  for (const TensorFile& part : *parts) {
+    EXPECT_EQ(part.Word("exact"), "false");
+    EXPECT_GE(std::atoll(part.Word(kLastStepKey).c_str()), newest);
+  }
+}
+
+// Of the last checkpoint: the first signal bounds it, the second one ends it.
+TEST(CheckpointTest, ASecondSignalEndsTheLastSaveAndTheFormerCheckpointStays) {
+  Sandbox sandbox;
+  const auto train =
+      sandbox.Train(With(kSmall, {"--ps=2", "--train_steps=100000000", "--save_steps=100",
+                                  "--checkpoint_dir=" + Folder(sandbox)}));
+  sandbox.SetEnv("PASSEL_FAILPOINT", "checkpoint.end:1:stop");
+  Program program = sandbox.Start(train);
+  ASSERT_TRUE(program.WaitFor("saved checkpoint")) << program.Err();
+  program.Signal(SIGINT);
+  const std::string stat = fmt::format("/proc/{}/stat", program.pid());
+  const Deadline limit = Deadline::After(Scaled(20.0));
+  while (ReadText(stat).find(") T ") == std::string::npos) {  // it is about to save
+    ASSERT_FALSE(limit.Expired()) << program.Err();
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  program.Signal(SIGINT);
+  program.Signal(SIGCONT);
+  const Outcome end = sandbox.Finish(program);
+  EXPECT_EQ(end.code, 130) << end.err;
+  EXPECT_THAT(end.err, HasSubstr("the last checkpoint was not saved to"));
+  EXPECT_GE(NewestStep(Folder(sandbox)), 0);
+  EXPECT_EQ(sandbox.Leftovers(), "");
 }
 
 TEST(CheckpointTest, AnInterruptedJobSavesItsLastStep) {

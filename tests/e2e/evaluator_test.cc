@@ -220,5 +220,17 @@ TEST(EvaluatorTest, AnotherModelThanThatOfTheJobIsRefused) {
   job.ExpectEnd(130);
 }
 
+TEST(EvaluatorTest, ReadsTheValuesOfOneStepIfThatIsAskedFor) {
+  Sandbox sandbox;
+  const Outcome outcome = sandbox.Run(
+      sandbox.Train({"--evaluator", "--eval_steps=50", "--eval_consistent", "--ps=2",
+                     "--train_steps=600", "--slow_worker=0:1ms,1:1ms", "--mode=hogwild"}),
+      60);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  ExpectInOrder(Evaluations(outcome.out));
+  EXPECT_THAT(outcome.err, HasSubstr("ms at most for the values of global step"));
+  EXPECT_EQ(outcome.err.find("may be of several steps"), std::string::npos) << outcome.err;
+}
+
 }  // namespace
 }  // namespace passel::testing

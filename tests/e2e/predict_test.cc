@@ -299,6 +299,31 @@ INSTANTIATE_TEST_SUITE_P(
         LiveCase{"InParts", {"--mode=locked", "--ps=3", "--partitioner=min_max:4:1024"}, false}),
     [](const auto& test) { return std::string(test.param.name); });
 
+TEST(LiveValuesTest, AreOfOneStepInAnyModeIfThatIsAskedFor) {
+  Sandbox sandbox;
+  Program train = sandbox.Start(
+      sandbox.Train({"--train_steps=100000000", "--workers=2", "--ps=3", "--mode=hogwild"}));
+  ASSERT_TRUE(sandbox.AwaitStep(20)) << train.Err();
+  const std::string report = sandbox.dir().File("e.json");
+  std::int64_t last = -1;
+  for (int i = 0; i < 3; ++i) {
+    const Outcome outcome = sandbox.Run({"eval", "--job=" + sandbox.job(), "--consistent",
+                                         "--data_dir=" + Digits(), "--json=" + report});
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr("ms at most for this copy"));
+    const nlohmann::json of = ReadJson(report)["parameters"];
+    EXPECT_TRUE(of["exact"].get<bool>());
+    EXPECT_EQ(of["global_step"], of["last_global_step"]);
+    EXPECT_GT(of["global_step"].get<std::int64_t>(), last);
+    EXPECT_GT(of["workers_waited_seconds"].get<double>(), 0);
+    last = of["global_step"].get<std::int64_t>();
+  }
+  EXPECT_TRUE(sandbox.Advances(50)) << train.Err();
+  sandbox.Interrupt(train);
+  EXPECT_THAT(OnlyError(sandbox.Run({"eval", "--params=nothing.safetensors", "--consistent"})),
+              HasSubstr("a running job"));
+}
+
 // In rounds a step has one set of values, whenever it is looked at, and in every run.
 TEST(LiveValuesTest, AreThoseThatAJobOfSoManyStepsSaves) {
   Sandbox sandbox;

@@ -93,6 +93,10 @@ void AddParameterFlags(Command& app, job::ParameterSettings* flags) {
           "A running job of this user on this host (passel ctl list): a copy of its values "
           "as they are now")
       .Group("Parameters");
+  app.AddSwitch("--consistent", &flags->consistent,
+                "With --job: its workers wait between two steps while the values are copied, so "
+                "that all of them are of one step. In barrier and replicas they are without it")
+      .Group("Parameters");
   app.Add("--wait", &flags->wait,
           "With --job: seconds after which to give up without an answer or first values")
       .Group("Parameters")

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -23,6 +24,7 @@ using test::FileText;
 using test::PutFileText;
 using test::RecordedOps;
 using test::TempDir;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -200,6 +202,27 @@ TEST(CheckpointFolder, HasOneOwner) {
   EXPECT_TRUE(Own(dir.path()).ok());
 }
 
+TEST(CheckpointFolder, AnotherLifeOfTheSameJobIsToldFromAnotherJob) {
+  const TempDir dir;
+  const auto own = [&](std::string_view job) {
+    return CheckpointFolder::Own(dir.path(), {}, 1000, FileOps::Real(), job);
+  };
+  const std::string longest(512, 'x');
+  for (const std::string& job : {std::string("job-1"), longest}) {
+    const auto folder = own(job);
+    ASSERT_TRUE(folder.ok()) << folder.status().ToString();
+    EXPECT_EQ(own("job-2").status().code(), Code::kAlreadyExists);
+    EXPECT_EQ(own("").status().code(), Code::kAlreadyExists);
+    const Status same = own(job).status();
+    EXPECT_EQ(same.code(), Code::kUnavailable);
+    EXPECT_THAT(same.message(), AllOf(HasSubstr("process " + std::to_string(::getpid())),
+                                      HasSubstr("another life of this job")));
+  }
+  const auto nameless = own("");
+  ASSERT_TRUE(nameless.ok());
+  EXPECT_EQ(own("").status().code(), Code::kAlreadyExists);
+}
+
 TEST(CheckpointFolder, WhatKilledSavesHaveLeftIsDeleted) {
   const TempDir dir;
   const std::vector<std::string> left = {"model.ckpt-7.safetensors.tmp.4711.0",
@@ -353,6 +376,48 @@ TEST(CheckpointFolder, FreeSpaceIsAskedFor) {
   EXPECT_EQ(full.code(), Code::kResourceExhausted);
   EXPECT_THAT(full.message(), HasSubstr("a checkpoint needs 1164450"));
   EXPECT_THAT(full.message(), HasSubstr("free some, or name another folder"));
+}
+
+// --- A save that is killed between its parts and the index ---------------------------------------
+
+TEST(CheckpointFolderTest, PartsThatNoIndexNamesGoWithTheNextOwner) {
+  const TempDir dir;
+  for (const bool other : {false, true}) {
+    SCOPED_TRACE(other);
+    {
+      Result<CheckpointFolder> folder = Own(dir.path());
+      ASSERT_TRUE(folder.ok()) << folder.status().ToString();
+      if (!other) Save(*folder, 5);
+      folder->BeginSave(7, "a word");
+      ASSERT_TRUE(WriteParts(dir.path(), 7, 2, other ? "another word" : "a word").ok());
+      ASSERT_TRUE(WriteParts(dir.path(), 9).ok());  // somebody has put it there
+    }
+    Result<CheckpointFolder> next = Own(dir.path());
+    ASSERT_TRUE(next.ok()) << next.status().ToString();
+    EXPECT_EQ(OpenCheckpoint(dir.path(), CheckpointName(7)).ok(), other);
+    EXPECT_TRUE(OpenCheckpoint(dir.path(), CheckpointName(5)).ok());
+    EXPECT_TRUE(OpenCheckpoint(dir.path(), CheckpointName(9)).ok());
+  }
+}
+
+TEST(CheckpointFolderTest, WhatWasCommittedOrGivenUpIsNoLeftover) {
+  const TempDir dir;
+  {
+    Result<CheckpointFolder> folder = Own(dir.path());
+    ASSERT_TRUE(folder.ok());
+    folder->BeginSave(5, "save 5");
+    Save(*folder, 5);
+    folder->BeginSave(6, "save 6");
+    ASSERT_TRUE(WriteParts(dir.path(), 6).ok());
+    folder->GiveUp();
+    const Status taken = Own(dir.path()).status();
+    EXPECT_EQ(taken.code(), Code::kAlreadyExists);
+    EXPECT_THAT(taken.message(), HasSubstr(std::to_string(::getpid())));
+    EXPECT_EQ(taken.message().find("save"), std::string::npos);
+  }
+  ASSERT_TRUE(Own(dir.path()).ok());
+  EXPECT_TRUE(OpenCheckpoint(dir.path(), CheckpointName(5)).ok());
+  EXPECT_TRUE(OpenCheckpoint(dir.path(), CheckpointName(6)).ok());
 }
 
 }  // namespace

@@ -1,0 +1,47 @@
+// consistent_copy.h - a copy of all shards after one step, in any mode: everyone waits between two
+// steps (store/meeting.h) until it is made.
+//
+// What it costs is known: nobody waits for longer than `gathering` and `held` together, and all
+// wait for `held`, the time of copying alone, which several threads share.
+
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/status.h"
+#include "cluster/worker_names.h"
+#include "store/parameter_store.h"
+#include "store/shard_memory.h"
+
+namespace passel {
+
+struct MeetingCost {
+  std::chrono::nanoseconds gathering{0};  ///< from the call until the last one had come
+  std::chrono::nanoseconds held{0};       ///< from then on until they were let go
+};
+
+struct ConsistentCopy {
+  std::int64_t global_step = 0;
+  JobProgress progress;  ///< at that step
+  MeetingCost cost;
+};
+
+struct ConsistentCopyOptions {
+  WorkerNames names = {};
+  int threads = 1;                          ///< that copy; CopyThreads()
+  const std::atomic<bool>* quit = nullptr;  ///< true: it is not wanted any more
+};
+
+/// Copies the contents of shards[s] to out[s], as far as that goes (store/shard_buffer.h), which
+/// was touched. Waits until others have met, or the mode has changed, and no longer than the
+/// deadline for workers to come. Errors: those of Meeting; kCancelled.
+Result<ConsistentCopy> CopyInMeeting(std::span<const ShardMemory> shards,
+                                     std::span<const std::vector<float*>> out,
+                                     const ConsistentCopyOptions& options, Deadline deadline);
+
+}  // namespace passel
