@@ -52,8 +52,9 @@ std::string WhyFinished(const JobConfig& config, const StorePlan& plan, const Jo
                        options.train_steps);
   }
   options.num_workers = plan.num_workers;
-  if (saved.workers.size() < static_cast<std::size_t>(plan.num_workers)) return {};
-  for (int k = 0; k < plan.num_workers; ++k) {
+  const int first = plan.num_workers - plan.spare_workers;  // those it would begin with
+  if (saved.workers.size() < static_cast<std::size_t>(first)) return {};
+  for (int k = 0; k < first; ++k) {
     const std::int64_t limit = LocalStepLimit(options, config.examples, k);
     const std::uint64_t made = saved.workers[static_cast<std::size_t>(k)].local_steps;
     if (limit == kNoStepLimit || made < static_cast<std::uint64_t>(limit)) return {};
@@ -124,7 +125,8 @@ Status CheckpointSaver::ChooseBeginning() {
   PASSEL_RETURN_IF_ERROR(CheckCanGoOn(from, plan_));
   std::string changed = ChangedMathematics(settings_, from.words().settings);
   if (from.words().workers != plan_.num_workers) {
-    changed += fmt::format("{}{} workers (were {})", changed.empty() ? "" : ", ", plan_.num_workers,
+    changed += fmt::format("{}{}{} workers (were {})", changed.empty() ? "" : ", ",
+                           plan_.spare_workers > 0 ? "up to " : "", plan_.num_workers,
                            from.words().workers);
   }
   resumed_ = fmt::format("goes on from {}, global step {}{}{}", resume_from_, from.global_step(),

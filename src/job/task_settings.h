@@ -17,6 +17,8 @@ struct TaskSettings {
   std::string job_name;
   std::optional<int> task_index;
   std::string ps_hosts, worker_hosts;
+  std::optional<int> max_workers;
+  bool join = false;  // one more worker than the lists name, in a place that is free
   std::string config;
   bool print_config = false;
   bool print_placement = false;

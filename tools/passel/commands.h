@@ -16,6 +16,7 @@ void AddEvalCommand(Command& program);
 void AddPredictCommand(Command& program);
 void AddCkptCommand(Command& program);
 void AddCtlCommand(Command& program);
+void AddScaleCommand(Command& ctl);
 void AddDataCommand(Command& program);
 void AddTopologyCommand(Command& program);
 void AddBenchCommand(Command& program, std::int64_t start_ns);

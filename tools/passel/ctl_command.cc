@@ -29,7 +29,6 @@ Deadline Limit() { return Deadline::After(std::chrono::seconds(5)); }
 Deadline AnswerLimit() { return Deadline::After(std::chrono::milliseconds(700)); }
 
 // What is shown of a status. A ps of another build may say more.
-
 struct DataView {
   std::string directory;
 };
@@ -383,6 +382,7 @@ void AddCtlCommand(Command& program) {
       .ShowDefault()
       .KeepTyped(&wanted->typed);
   set_mode.OnRun([wanted] { return FinishCommand(SetMode(*wanted)); });
+  AddScaleCommand(ctl);
   Command stop = ctl.AddCommand("stop", "Ask a job to end after the current step");
   stop.Add("job", &flags->job, "Job id; may be omitted if one job is running");
   stop.OnRun([flags] { return FinishCommand(Stop(flags->job)); });
