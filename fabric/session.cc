@@ -15,6 +15,13 @@ constexpr std::chrono::seconds kConnectLimit{5};
 constexpr std::chrono::milliseconds kConnectPause{20};  // between two attempts
 constexpr std::chrono::milliseconds kLookForTurn{50};
 
+// Whoever is there will not change its mind. Not of one that had let us in: it may not be the one
+// that comes back.
+bool IsRefusal(const Status& status) {
+  return status.code() == Code::kPermissionDenied || status.code() == Code::kFailedPrecondition ||
+         status.code() == Code::kInvalidArgument;
+}
+
 std::uint64_t RandomSession() {
   std::random_device random;
   return (std::uint64_t{random()} << 32 | random()) | 1;  // not 0
@@ -136,6 +143,7 @@ void Session::Connect(Lock& lock, Deadline deadline) {
   lock.lock();
   if (!made.ok()) {
     gone_ = made.status();
+    if (IsRefusal(made.status()) && !hello_.finished) failed_ = made.status();
     return;
   }
   pipe_ = std::move(*made);

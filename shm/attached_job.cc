@@ -68,6 +68,12 @@ class AttachedJob::Attendant final : public RendezvousHandler {
     ps_[shard].arena = &arena;
   }
 
+  // They are about to be unmapped.
+  void HoldNone() {
+    const std::lock_guard lock(mutex_);
+    for (Ps& ps : ps_) ps.arena = nullptr;
+  }
+
   // From now on nothing is asked of these, so that readable means closed.
   void Watch(const std::vector<RendezvousClient>& ps) {
     {
@@ -349,8 +355,38 @@ Result<std::unique_ptr<ParameterStore>> AttachedJob::Open(const StorePlan& plan)
     }
     shards.push_back(arena->memory());
   }
-  if (attendant_) attendant_->Watch(ps_);
-  return OpenStore(plan, shards, options_.me.index, SelfIdentity(), options_.waits);
+  auto store = OpenStore(plan, shards, options_.me.index, SelfIdentity(), options_.waits);
+  // After an error there may be more to ask of them.
+  if (store.ok() && attendant_) attendant_->Watch(ps_);
+  return store;
+}
+
+std::int64_t AttachedJob::StepsLeft() const {
+  std::int64_t steps = 0;
+  for (const std::unique_ptr<Arena>& arena : arenas_) {
+    const ShardState& state = *arena->memory().state;
+    if (state.initialized.load(std::memory_order_acquire) == 0) continue;
+    // Of the lead; of the others only the updates.
+    steps = std::max({steps, state.global_step.load(std::memory_order_acquire),
+                      static_cast<std::int64_t>(state.version.load(std::memory_order_acquire))});
+  }
+  return steps;
+}
+
+Status AttachedJob::Renew(const StorePlan& plan) {
+  std::vector<bool> has_values;
+  for (const std::unique_ptr<Arena>& arena : arenas_) {
+    has_values.push_back(arena->memory().state->initialized.load(std::memory_order_acquire) != 0);
+  }
+  // Their memory is needed for the new ones.
+  if (attendant_) attendant_->HoldNone();
+  for (std::unique_ptr<Arena>& arena : arenas_) arena.reset();
+  const std::string json = ToJson(plan);
+  for (std::size_t s = 0; s < ps_.size(); ++s) {
+    if (!has_values[s]) continue;
+    PASSEL_RETURN_IF_ERROR(ps_[s].Renew(json, Deadline::After(options_.start_wait)).status());
+  }
+  return {};
 }
 
 std::chrono::nanoseconds AttachedJob::PsMissingFor() const {

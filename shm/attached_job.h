@@ -73,6 +73,13 @@ class AttachedJob {
   /// kResourceExhausted when the ps has too little memory for it.
   Result<std::unique_ptr<ParameterStore>> Open(const StorePlan& plan);
 
+  /// How many global steps the ps know that have values. REQUIRES: has_arenas().
+  std::int64_t StepsLeft() const;
+  /// For the chief, when some ps have lost their values, and others have not.
+  /// These make their arenas anew, and ours are unmapped: another AttachedJob is to follow. Errors:
+  /// as Open(); kFailedPrecondition while a worker still trains in one of them.
+  Status Renew(const StorePlan& plan);
+
   /// How long the ps that has been gone longest is gone; zero while all are there. Workers with a
   /// supervisor never miss one: it starts the ps again.
   std::chrono::nanoseconds PsMissingFor() const;

@@ -137,6 +137,7 @@ Status PsHost::Admit(const Peer& peer) {
 }
 
 int PsHost::ArenaFd(const Peer& peer) {
+  if (peer.role == Role::kPs) return options_.held ? options_.held(peer.index) : -1;
   if (!arena_ || (!arena_kept_ && peer.role != Role::kSupervisor)) return -1;
   if (peer.role != Role::kEvaluator) return arena_->fd();
   if (!arena_for_reading_.valid()) {
@@ -162,7 +163,7 @@ Status PsHost::Answer(std::string_view request, const Peer& peer, Exchange& exch
       {"status", &PsHost::GetStatus},    {"snapshot", &PsHost::TakeSnapshot},
       {"get_plan", &PsHost::GetPlan},    {"meet", &PsHost::Meet},
       {"go_on", &PsHost::GoOn},          {"set_mode", &PsHost::SetMode},
-      {"stop", &PsHost::Stop},
+      {"stop", &PsHost::Stop},           {"renew", &PsHost::Renew},
   };
   const auto* row = std::ranges::find(kRows, request, &Row::request);
   if (row == std::end(kRows)) return FailedPrecondition("a ps does not answer that");
@@ -196,6 +197,45 @@ Status PsHost::AcceptPlan(const Peer& peer, Exchange& exchange) {
   if (!made.ok()) server_.FailWaiting(made);
   exchange.waits = made.ok();
   return made;
+}
+
+// The values of another ps are lost: ours are of no use without them.
+Status PsHost::Renew(const Peer& peer, Exchange& exchange) {
+  if (options_.supervised || peer.role != Role::kWorker || peer.index != options_.names.chief) {
+    return PermissionDenied("only the chief of a job by hand may have an arena made anew");
+  }
+  if (exchange.request_fds.size() != 1) return DataLoss("a plan comes with one descriptor");
+  PASSEL_ASSIGN_OR_RETURN(const std::string plan,
+                          ReadConstantFile(exchange.request_fds[0].get(), kMaxPlanBytes));
+  PASSEL_RETURN_IF_ERROR(CheckNobodyTrains());
+  if (arena_) {
+    LogWarning("ps/{} gives up its values, of {} updates: the chief begins with others",
+               options_.me.index, arena_->memory().state->version.load(std::memory_order_relaxed));
+    // Who has mapped it and has not joined yet leaves again.
+    arena_->memory().state->stop.store(1, std::memory_order_seq_cst);
+    Notify(arena_->memory().state->event);
+  }
+  if (options_.let_go) options_.let_go();
+  arena_.reset();
+  arena_for_reading_.Reset();
+  const Status made = MakeArena(peer, plan);
+  if (!made.ok()) server_.FailWaiting(made);
+  exchange.waits = made.ok();
+  return made;
+}
+
+Status PsHost::CheckNobodyTrains() {
+  if (!arena_) return {};
+  const ShardMemory& memory = arena_->memory();
+  (void)MarkDeadByKernel(memory);
+  for (const Member& member : Membership(memory)) {
+    if (member.phase != Phase::kRunning && member.phase != Phase::kJoining) continue;
+    return FailedPrecondition(fmt::format(
+        "{} (process {}) still trains on the values of ps/{} that are left: end it, then start the "
+        "chief, {}, again",
+        options_.names(member.worker), member.pid, options_.me.index, options_.names.chief_name));
+  }
+  return {};
 }
 
 Status PsHost::MakeArena(const Peer& peer, const std::string& plan_json) {

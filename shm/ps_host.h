@@ -43,6 +43,10 @@ struct PsHostOptions {
   std::function<Json(const Arena&, const WorkerNames&)> describe = {};
   /// Called every now and then while there is an arena; false ends Serve().
   std::function<bool(const ShardMemory&)> look_on = {};
+  /// Of ps/0: the arena of another ps that it holds, for that to go on with; -1: none.
+  std::function<int(int shard)> held = {};
+  /// The arena is about to be made anew: lets go of its memory, as far as this process holds it.
+  std::function<void()> let_go = {};
   /// There is no ps: the job is one process, which has a thread of its own for this.
   bool alone = false;
   /// How long a ps without a supervisor waits for a worker that died, or was told to go, to be
@@ -58,11 +62,11 @@ class PsHost final : private RendezvousHandler {
   PsHost(const PsHostOptions& options, const JobToken& token, FileDescriptor listening,
          std::optional<Arena> arena);
 
-  /// Asks every worker that listens for the arena of a former life of this ps, and tells it that
-  /// the ps is here. For tasks without a supervisor. A worker that does not answer within 2 s is
-  /// met when it does, in Serve(). Errors: kPermissionDenied, kFailedPrecondition as in
-  /// RendezvousClient::Connect(); kDeadlineExceeded when nobody had an arena and somebody did not
-  /// answer, who may have it.
+  /// Asks every worker that listens, and then ps/0, for the arena of a former life of this ps, and
+  /// tells workers that the ps is here. For tasks without a supervisor. A worker that does not
+  /// answer within 2 s is met when it does, in Serve(). Errors: kPermissionDenied,
+  /// kFailedPrecondition as in RendezvousClient::Connect(); kDeadlineExceeded when nobody had an
+  /// arena and somebody did not answer, who may have it.
   Status MeetWorkers(Deadline deadline);
 
   enum class End {
@@ -79,6 +83,12 @@ class PsHost final : private RendezvousHandler {
   /// Asks the workers to leave after their current step.
   void StopJob();
   bool Stopped() const;
+  /// Null: there is none yet.
+  const Arena* arena() const { return arena_ ? &*arena_ : nullptr; }
+  /// A process that is that worker, or is about to be, has a connection with us.
+  bool IsConnected(int worker) const;
+  /// What the chief, or else the first worker, has told of its data, a JSON object; "": nothing.
+  std::string DataTold() const { return data_told_.empty() ? "" : data_told_[0].Write(); }
   /// "worker/0 done, worker/1 dead"
   std::string DescribeWorkers() const;
 
@@ -91,6 +101,7 @@ class PsHost final : private RendezvousHandler {
   bool WantsPlanFrom(const Peer& peer) const;
   Status GetArena(const Peer& peer, Exchange& exchange);
   Status AcceptPlan(const Peer& peer, Exchange& exchange);
+  Status Renew(const Peer& peer, Exchange& exchange);
   Status KeepData(const Peer& peer, Exchange& exchange);
   Status GetData(const Peer& peer, Exchange& exchange);
   Status DataTold(const Peer& peer, Exchange& exchange);
@@ -105,6 +116,7 @@ class PsHost final : private RendezvousHandler {
   Status SetMode(const Peer& peer, Exchange& exchange);
   Status Stop(const Peer& peer, Exchange& exchange);
   Status MakeArena(const Peer& peer, const std::string& plan_json);
+  Status CheckNobodyTrains();
   Status KeepTold(int worker, const Json& about);
   void MarkGone(int worker, const ProcessIdentity& identity);
   struct Link {
@@ -116,7 +128,8 @@ class PsHost final : private RendezvousHandler {
   Status Meet(Link& link);
   /// Errors: those of Meet(); kUnavailable: it is gone. The link is then no more.
   Status ServeLink(std::list<Link>::iterator link);
-  bool IsConnected(int worker) const;
+  Status AskLead(Deadline deadline);
+  Status TakeOver(const std::string& giver, FileDescriptor fd);
 
   const PsHostOptions options_;
   const JobToken token_;

@@ -42,6 +42,11 @@ Status PsHost::MeetWorkers(Deadline deadline) {
       if (!status.ok() && status.code() != Code::kUnavailable) return status;
     }
   } while (silent && patience.Again(std::chrono::milliseconds(2)));
+  if (!arena_ && options_.me.index != 0) {
+    const Status asked = AskLead(Deadline::After(kMeetLimit));
+    if (!asked.ok())
+      LogDebug("ps/0 has no arena for ps/{}: {}", options_.me.index, asked.message());
+  }
   for (const Link& link : links_) {
     if (link.met) continue;
     const std::string who = fmt::format("{} (process {}) does not answer",
@@ -57,21 +62,31 @@ Status PsHost::MeetWorkers(Deadline deadline) {
   return {};
 }
 
+// ps/0 of a job by hand holds the arenas of all.
+Status PsHost::AskLead(Deadline deadline) {
+  PASSEL_ASSIGN_OR_RETURN(RendezvousClient client,
+                          RendezvousClient::Connect(options_.me, Role::kPs, 0, &token_, deadline));
+  PASSEL_ASSIGN_OR_RETURN(std::optional<FileDescriptor> fd, client.GetArena(false, deadline));
+  if (!fd) return NotFound("it holds none");
+  return TakeOver("ps/0", std::move(*fd));
+}
+
+Status PsHost::TakeOver(const std::string& giver, FileDescriptor fd) {
+  PASSEL_ASSIGN_OR_RETURN(
+      Arena arena, Arena::AdoptFrom(giver, std::move(fd), options_.me.job_id, options_.me.index));
+  LogInfo("took the arena of a former ps/{} over from {}: {} updates are in it", options_.me.index,
+          giver, arena.memory().state->version.load(std::memory_order_relaxed));
+  arena_ = std::move(arena);
+  caretaker_.TellDepartures(arena_->memory());
+  return {};
+}
+
 // With a worker that has answered our hello: its arena, its data, and that we are here.
 Status PsHost::Meet(Link& link) {
   const Deadline limit = Deadline::After(kMeetLimit);
   PASSEL_RETURN_IF_ERROR(link.client.Finish(&token_, limit));
   PASSEL_ASSIGN_OR_RETURN(std::optional<FileDescriptor> fd, link.client.GetArena(false, limit));
-  if (fd && !arena_) {
-    PASSEL_ASSIGN_OR_RETURN(Arena arena,
-                            Arena::AdoptFrom(options_.names(link.worker), std::move(*fd),
-                                             options_.me.job_id, options_.me.index));
-    LogInfo("took the arena of a former ps/{} over from {}: {} updates are in it",
-            options_.me.index, options_.names(link.worker),
-            arena.memory().state->version.load(std::memory_order_relaxed));
-    arena_ = std::move(arena);
-    caretaker_.TellDepartures(arena_->memory());
-  }
+  if (fd && !arena_) PASSEL_RETURN_IF_ERROR(TakeOver(options_.names(link.worker), std::move(*fd)));
   PASSEL_ASSIGN_OR_RETURN(const Json data, link.client.SayHere(limit));
   // What workers told a former life of ours they tell no more.
   if (data.object() != nullptr) PASSEL_RETURN_IF_ERROR(KeepTold(link.worker, data));

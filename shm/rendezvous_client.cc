@@ -102,10 +102,19 @@ Result<std::optional<FileDescriptor>> RendezvousClient::GetArena(
 
 Result<FileDescriptor> RendezvousClient::ProposePlan(const std::string& plan_json,
                                                      Deadline deadline) {
+  return SendPlan("plan", plan_json, deadline);
+}
+
+Result<FileDescriptor> RendezvousClient::Renew(const std::string& plan_json, Deadline deadline) {
+  return SendPlan("renew", plan_json, deadline);
+}
+
+Result<FileDescriptor> RendezvousClient::SendPlan(std::string_view request,
+                                                  const std::string& plan_json, Deadline deadline) {
   PASSEL_ASSIGN_OR_RETURN(FileDescriptor text,
                           CreateConstantFile("passel.plan", plan_json.data(), plan_json.size()));
   const int fds[] = {text.get()};
-  PASSEL_ASSIGN_OR_RETURN(JsonMessage answer, Ask(fd(), "plan", {}, fds, deadline));
+  PASSEL_ASSIGN_OR_RETURN(JsonMessage answer, Ask(fd(), request, {}, fds, deadline));
   if (answer.fds.size() != 1) return Unexpected();
   return std::move(answer.fds[0]);
 }

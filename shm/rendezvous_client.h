@@ -10,6 +10,7 @@
 //   arena       "wait"      fd of the arena, of an evaluator read-only; or {"need_plan":true}; or
 //                           nothing: there is none
 //   plan        fd          fd of the arena that is made from it; of the chief
+//   renew       fd          the same, in place of an arena that there is; of the chief
 //   offer_data  "key", fd
 //   get_data    "key"       fd, or nothing: nobody has offered it
 //   tell_data   "about":{}  which data this worker trains on
@@ -41,6 +42,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/deadline.h"
 #include "base/file_descriptor.h"
@@ -99,6 +101,9 @@ class RendezvousClient {
                                                  std::function<void()> still_waiting = {});
   /// Proposes the plan; returns the arena made from it.
   Result<FileDescriptor> ProposePlan(const std::string& plan_json, Deadline deadline);
+  /// The same in place of an arena whose values are of no use any more. Errors: also
+  /// kFailedPrecondition, naming a worker that still trains in it.
+  Result<FileDescriptor> Renew(const std::string& plan_json, Deadline deadline);
   Status OfferData(const std::string& key, int fd, Deadline deadline);
   /// nullopt: nobody has offered it.
   Result<std::optional<FileDescriptor>> GetData(const std::string& key, Deadline deadline);
@@ -137,6 +142,8 @@ class RendezvousClient {
 
  private:
   RendezvousClient(EndpointConnection server, const Introduction& me);
+  Result<FileDescriptor> SendPlan(std::string_view request, const std::string& plan_json,
+                                  Deadline deadline);
   EndpointConnection server_;
   Role my_role_;
   ClientHandshake handshake_;

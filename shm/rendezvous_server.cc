@@ -45,6 +45,7 @@ struct Request {
 constexpr Request kRequests[] = {
     {"arena", kReaders, "wait"},
     {"plan", kMembers},
+    {"renew", Bit(Role::kWorker)},
     {"offer_data", kMembers, "key"},
     {"get_data", kReaders, "key"},
     {"tell_data", Bit(Role::kWorker), "about"},

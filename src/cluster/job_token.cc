@@ -17,6 +17,7 @@ namespace passel {
 namespace {
 
 static_assert(crypto_auth_KEYBYTES == JobToken::kBytes);
+static_assert(sizeof(KeyedHash) == crypto_auth_BYTES);
 
 void StartSodium() { PASSEL_CHECK(sodium_init() >= 0, "libsodium does not start"); }
 
@@ -159,28 +160,37 @@ Result<JobToken::NewFile> JobToken::Create(const std::string& path, bool locked)
   return ErrnoStatus(error, fmt::format("cannot create the token file {}", path));
 }
 
+KeyedHash HashWith(const JobToken& token, std::string_view job_id, std::string_view text) {
+  const JobKey key(token, job_id);
+  KeyedHash hash;
+  crypto_auth(hash.data(), reinterpret_cast<const std::uint8_t*>(text.data()), text.size(),
+              key.data());
+  return hash;
+}
+
+bool CheckHash(const JobToken& token, std::string_view job_id, std::string_view text,
+               const KeyedHash& hash) {
+  const JobKey key(token, job_id);
+  return crypto_auth_verify(hash.data(), reinterpret_cast<const std::uint8_t*>(text.data()),
+                            text.size(), key.data()) == 0;
+}
+
 std::string MakeProof(const JobToken& token, std::string_view job_id, ProofSide side,
                       std::string_view transcript) {
-  const JobKey key(token, job_id);
-  const std::string text = Labelled(side, transcript);
-  std::uint8_t proof[crypto_auth_BYTES];
-  crypto_auth(proof, reinterpret_cast<const std::uint8_t*>(text.data()), text.size(), key.data());
-  return Hex(proof, sizeof proof);
+  const KeyedHash proof = HashWith(token, job_id, Labelled(side, transcript));
+  return Hex(proof.data(), proof.size());
 }
 
 bool CheckProof(const JobToken& token, std::string_view job_id, ProofSide side,
                 std::string_view transcript, std::string_view proof) {
-  const JobKey key(token, job_id);
-  std::uint8_t bytes[crypto_auth_BYTES];
+  KeyedHash bytes;
   std::size_t length = 0;
-  if (sodium_hex2bin(bytes, sizeof bytes, proof.data(), proof.size(), nullptr, &length, nullptr) !=
-          0 ||
-      length != sizeof bytes) {
+  if (sodium_hex2bin(bytes.data(), bytes.size(), proof.data(), proof.size(), nullptr, &length,
+                     nullptr) != 0 ||
+      length != bytes.size()) {
     return false;
   }
-  const std::string text = Labelled(side, transcript);
-  return crypto_auth_verify(bytes, reinterpret_cast<const std::uint8_t*>(text.data()), text.size(),
-                            key.data()) == 0;
+  return CheckHash(token, job_id, Labelled(side, transcript), bytes);
 }
 
 std::string MakeNonce() {

@@ -43,6 +43,8 @@ class JobToken {
   /// result there was one already.
   static Result<NewFile> Create(const std::string& path, bool locked);
 
+  /// Made by none of the above: it proves nothing.
+  bool empty() const { return secret_ == nullptr; }
   /// Zeros in an object that was made by none of the above. Do not copy them.
   const std::array<std::uint8_t, kBytes>& bytes() const;
 
@@ -56,6 +58,15 @@ struct JobToken::NewFile {
   FileDescriptor fd;  ///< invalid: none was made
   JobToken token;
 };
+
+/// HMAC-SHA512-256.
+using KeyedHash = std::array<std::uint8_t, 32>;
+/// The hash of `text` under the token and the job's id. What is hashed for one purpose begins with
+/// a word of its own.
+KeyedHash HashWith(const JobToken& token, std::string_view job_id, std::string_view text);
+/// Constant time.
+bool CheckHash(const JobToken& token, std::string_view job_id, std::string_view text,
+               const KeyedHash& hash);
 
 /// Which side proves itself: a proof cannot be reflected to its sender.
 enum class ProofSide { kServer, kClient };

@@ -26,6 +26,7 @@ constexpr std::string_view kEnding = ".safetensors";
 constexpr const char* kIndexFile = "checkpoint";
 constexpr const char* kBestFile = "best";
 constexpr const char* kOwnerFile = ".owner";
+constexpr std::size_t kMaxJobWord = 512;
 constexpr std::size_t kMaxIndexBytes = std::size_t{1} << 20;
 
 std::string Join(const std::string& folder, std::string_view name) {
@@ -80,10 +81,28 @@ Result<std::optional<CheckpointIndex>> ReadIndex(const std::string& path) {
   return std::optional(std::move(*index));
 }
 
+// Line `k` of a text, without its end; "" if there is none.
+std::string_view LineOf(std::string_view text, int k) {
+  for (; k > 0; --k) {
+    const std::size_t end = text.find('\n');
+    if (end == text.npos) return {};
+    text.remove_prefix(end + 1);
+  }
+  return text.substr(0, text.find('\n'));
+}
+
+std::string OneLine(std::string_view job) {
+  std::string line(job.substr(0, kMaxJobWord));
+  std::ranges::replace(line, '\n', ' ');
+  return line;
+}
+
 // A file that stays, so that its lock is one that all see: POSIX locks work on NFS and go when the
 // process does, even by kill -9.
-// `left` gets what a former owner has left there.
-Result<FileDescriptor> BecomeOwner(const std::string& folder, std::string* left) {
+// The file has three lines: "process 12 on host", a word of the job, and what is being written
+// (`left` by a former owner).
+Result<FileDescriptor> BecomeOwner(const std::string& folder, std::string_view job,
+                                   std::string* left) {
   const std::string path = Join(folder, kOwnerFile);
   FileDescriptor fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
   if (!fd.valid()) return ErrnoStatus(errno, fmt::format("cannot open {}", path));
@@ -91,18 +110,23 @@ Result<FileDescriptor> BecomeOwner(const std::string& folder, std::string* left)
   lock.l_type = F_WRLCK;
   // Of the open file, not of the process: whatever else this process opens and closes there.
   const int locked = ::fcntl(fd.get(), F_OFD_SETLK, &lock) == 0 ? 0 : errno;
-  std::array<char, 512> bytes = {};
+  std::array<char, 2048> bytes = {};
   const ssize_t got = ::pread(fd.get(), bytes.data(), bytes.size(), 0);
   const std::string_view text(bytes.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
-  const std::string_view who = text.substr(0, text.find('\n'));
-  *left = text.size() > who.size() ? text.substr(who.size() + 1) : "";
+  const std::string_view who = LineOf(text, 0), of_job = LineOf(text, 1);
+  *left = LineOf(text, 2);
   if (locked != 0) {
     if (locked != EAGAIN && locked != EACCES) {
       return ErrnoStatus(locked, fmt::format("cannot lock {}", path));
     }
+    const std::string owner = who.empty() ? "another job" : Printable(who, 128);
+    if (!job.empty() && of_job == job) {
+      return Unavailable(fmt::format(
+          "{} is still the checkpoint folder of {}, another life of this job", folder, owner));
+    }
     return AlreadyExists(fmt::format(
         "{} is the checkpoint folder of {}, which is running: stop it first, or name another",
-        folder, who.empty() ? "another job" : Printable(who, 128)));
+        folder, owner));
   }
   return fd;
 }
@@ -164,13 +188,14 @@ CheckpointFolder::CheckpointFolder(std::string path, const KeepPolicy& policy, F
     : path_(std::move(path)), policy_(policy), ops_(&ops) {}
 
 Result<CheckpointFolder> CheckpointFolder::Own(const std::string& path, const KeepPolicy& policy,
-                                               double now, FileOps& ops) {
+                                               double now, FileOps& ops, std::string_view job) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
   if (error) return ErrnoStatus(error.value(), fmt::format("cannot make the folder {}", path));
   CheckpointFolder folder(path, policy, ops);
   std::string left;
-  PASSEL_ASSIGN_OR_RETURN(folder.owner_, BecomeOwner(path, &left));
+  folder.job_ = OneLine(job);
+  PASSEL_ASSIGN_OR_RETURN(folder.owner_, BecomeOwner(path, folder.job_, &left));
   PASSEL_ASSIGN_OR_RETURN(folder.index_, ReadCheckpointIndex(path));
   if (folder.index_.last_preserved == 0) folder.index_.last_preserved = now;
   PASSEL_ASSIGN_OR_RETURN(const std::vector<std::string> files, FilesIn(path));
@@ -182,11 +207,12 @@ Result<CheckpointFolder> CheckpointFolder::Own(const std::string& path, const Ke
   return folder;
 }
 
-// "process 12 on host", and in the next line what is being written: "model.ckpt-500 SAVE".
+// `saving`: what is being written, "model.ckpt-500 SAVE"; "": nothing.
 Status CheckpointFolder::SayOwner(std::string_view saving) {
   std::array<char, 256> host = {};
   (void)::gethostname(host.data(), host.size() - 1);
-  const std::string who = fmt::format("process {} on {}\n{}", ::getpid(), host.data(), saving);
+  const std::string who =
+      fmt::format("process {} on {}\n{}\n{}", ::getpid(), host.data(), job_, saving);
   if (::pwrite(owner_.get(), who.data(), who.size(), 0) != static_cast<ssize_t>(who.size()) ||
       ::ftruncate(owner_.get(), static_cast<off_t>(who.size())) != 0) {
     return ErrnoStatus(errno, fmt::format("cannot write {}", Join(path_, kOwnerFile)));

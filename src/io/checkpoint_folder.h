@@ -64,11 +64,12 @@ struct KeepPolicy {
 class CheckpointFolder {
  public:
   /// Makes the folder if there is none, and becomes its owner; what saves that were killed have
-  /// left is deleted: temporary files, and parts that no index names. `now`: WallSeconds(). Errors:
-  /// kAlreadyExists, naming the owner, if a process owns it that lives; kDataLoss for a broken
-  /// index; those of the system.
+  /// left is deleted: temporary files, and parts that no index names. `now`: WallSeconds(). `job`:
+  /// a word of at most 512 bytes in one line that all lives of one job have, and no other job; "":
+  /// none. Errors: kAlreadyExists, naming the owner, if a process owns it that lives; kUnavailable
+  /// if that said the same `job`; kDataLoss for a broken index; those of the system.
   static Result<CheckpointFolder> Own(const std::string& path, const KeepPolicy& policy, double now,
-                                      FileOps& ops = FileOps::Real());
+                                      FileOps& ops = FileOps::Real(), std::string_view job = {});
 
   const std::string& path() const { return path_; }
   const CheckpointIndex& index() const { return index_; }
@@ -102,7 +103,7 @@ class CheckpointFolder {
   Status SayOwner(std::string_view saving);
   Result<CheckpointIndex> ReadBest() const;
 
-  std::string path_;
+  std::string path_, job_;
   KeepPolicy policy_;
   FileOps* ops_;
   FileDescriptor owner_;

@@ -8,8 +8,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/nvtx.h"
+#include "cluster/patience.h"
 #include "job/first_values.h"
 #include "train/checkpoint_set.h"
+#include "train/worker_loop.h"
 
 namespace passel::job {
 namespace {
@@ -21,6 +23,46 @@ constexpr std::chrono::milliseconds kIdle{200};
 constexpr std::chrono::seconds kPauseAfterError{2}, kMostPauseAfterError{300};
 // Of one save; slow disks take minutes.
 constexpr std::chrono::hours kSaveLimit{1};
+// Of a folder's owner that is another life of the job.
+constexpr std::chrono::seconds kFormerLifeLimit{10};
+
+Result<CheckpointFolder> OwnFolder(const JobConfig& config) {
+  const CheckpointConfig& c = config.checkpoints;
+  const auto limit = std::min<std::chrono::nanoseconds>(
+      kFormerLifeLimit, std::chrono::nanoseconds(config.start_wait_ns));
+  Patience patience(Deadline::After(limit));
+  for (bool told = false;; told = true) {
+    Result<CheckpointFolder> folder =
+        CheckpointFolder::Own(c.folder, c.keep, WallSeconds(), FileOps::Real(), c.job);
+    if (folder.status().code() != Code::kUnavailable) return folder;
+    const std::string& why = folder.status().message();
+    if (!told && limit.count() > 0) LogInfo("{}: waiting for its end", why);
+    if (patience.Again(std::chrono::milliseconds(50))) continue;
+    return DeadlineExceeded(
+        fmt::format("{}, which has not ended within {:g} s: end it, then start this again", why,
+                    ToSeconds(limit)));
+  }
+}
+
+// Why nothing is left to train after `saved`; "" if something is.
+std::string WhyFinished(const JobConfig& config, const StorePlan& plan, const JobProgress& saved) {
+  WorkerOptions options = config.worker;
+  if (options.train_steps != kNoStepLimit && saved.global_step >= options.train_steps) {
+    return fmt::format("its global step {} is not below --train_steps {}", saved.global_step,
+                       options.train_steps);
+  }
+  options.num_workers = plan.num_workers;
+  if (saved.workers.size() < static_cast<std::size_t>(plan.num_workers)) return {};
+  for (int k = 0; k < plan.num_workers; ++k) {
+    const std::int64_t limit = LocalStepLimit(options, config.examples, k);
+    const std::uint64_t made = saved.workers[static_cast<std::size_t>(k)].local_steps;
+    if (limit == kNoStepLimit || made < static_cast<std::uint64_t>(limit)) return {};
+  }
+  return fmt::format("each worker has made the steps of {}",
+                     options.epochs == kNoStepLimit
+                         ? fmt::format("--local_steps {}", options.local_steps)
+                         : fmt::format("--epochs {}", options.epochs));
+}
 
 }  // namespace
 
@@ -42,9 +84,7 @@ Result<std::unique_ptr<CheckpointSaver>> CheckpointSaver::Open(const JobConfig& 
   std::unique_ptr<CheckpointSaver> saver(new CheckpointSaver(config, settings, plan, data));
   const CheckpointConfig& checkpoints = config.checkpoints;
   if (!checkpoints.folder.empty()) {
-    PASSEL_ASSIGN_OR_RETURN(
-        CheckpointFolder folder,
-        CheckpointFolder::Own(checkpoints.folder, checkpoints.keep, WallSeconds()));
+    PASSEL_ASSIGN_OR_RETURN(CheckpointFolder folder, OwnFolder(config));
     saver->folder_.emplace(std::move(folder));
     if (begun) {
       const auto& kept = saver->folder_->index().kept;
@@ -92,12 +132,11 @@ Status CheckpointSaver::ChooseBeginning() {
   for (const JobProgress::Worker& worker : from.saved().workers) {
     resumed_local_steps_ += worker.local_steps;
   }
-  const std::int64_t target = config_.worker.train_steps;
-  if (target != kNoStepLimit && from.global_step() >= target) {
+  if (const std::string why = WhyFinished(config_, plan_, from.saved()); !why.empty()) {
     finished_ = fmt::format(
-        "{} is of a job that is finished: its global step {} is not below --train_steps {}; raise "
-        "that to go on, or name another --checkpoint_dir to begin anew",
-        resume_from_, from.global_step(), target);
+        "{} is of a job that is finished: {}; raise that to go on, or name another "
+        "--checkpoint_dir to begin anew",
+        resume_from_, why);
   }
   if (folder_ && folder_->index().Find(CheckpointName(from.global_step())) != nullptr) {
     saved_step_ = from.global_step();
@@ -160,16 +199,33 @@ void CheckpointSaver::Run() {
   }
 }
 
-Status CheckpointSaver::End(AtEnd at_end, Deadline deadline, const std::function<void()>& alive) {
-  if (!thread_.joinable()) return {};
+void CheckpointSaver::EndThread() {
   {
     const std::lock_guard lock(mutex_);
     quit_.store(true, std::memory_order_relaxed);
   }
   wake_.notify_all();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
   quit_.store(false, std::memory_order_relaxed);
+}
+
+Status CheckpointSaver::End(AtEnd at_end, Deadline deadline, const std::function<void()>& alive) {
+  if (!thread_.joinable()) return {};
+  EndThread();
   alive_ = alive;
+  return SaveLast(at_end, deadline);
+}
+
+Status CheckpointSaver::SaveOnce(std::vector<ShardMemory> shards, const WorkerNames& names,
+                                 std::optional<AtEnd> at_end, Deadline deadline) {
+  if (!folder_) return {};
+  EndThread();
+  shards_ = std::move(shards);
+  names_ = names;
+  return SaveLast(at_end, deadline);
+}
+
+Status CheckpointSaver::SaveLast(std::optional<AtEnd> at_end, Deadline deadline) {
   const Status saved = Step() == saved_step_ ? Status() : Save(at_end, deadline);
   if (saved.ok()) return {};
   return saved.WithContext(

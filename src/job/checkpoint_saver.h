@@ -42,7 +42,9 @@ class CheckpointSaver {
   /// With a folder: owns it, says in the log what was broken there, finds what to go on from, and
   /// checks that there is space; if the job has `begun`, so that its variables have values, it only
   /// owns it. `settings`, `data` (a JSON object): what checkpoints say of the
-  /// job. REQUIRES: FitToData(&config). Errors: kAlreadyExists if another job owns the folder;
+  /// job. REQUIRES: FitToData(&config). Another life of the job that owns the folder is waited for,
+  /// 10 s or config.start_wait_ns. Errors: kAlreadyExists if another job owns the folder;
+  /// kDeadlineExceeded if another life of this one still does;
   /// kInvalidArgument for a checkpoint of another model or optimizer, and for --resume never where
   /// there are some; kDataLoss if none is whole; kResourceExhausted; those of the file system.
   static Result<std::unique_ptr<CheckpointSaver>> Open(const JobConfig& config,
@@ -68,6 +70,11 @@ class CheckpointSaver {
   /// a folder or without Begin() nothing happens. `alive` is called while it writes, often. Errors:
   /// those of that save; kDeadlineExceeded; kCancelled after GiveUp().
   Status End(AtEnd at_end, Deadline deadline, const std::function<void()>& alive = {});
+  /// In place of End(), and also without Begin(): ends the thread, then saves if there is something
+  /// new, what nobody trains any more (AtEnd::kNobodyTrains), or as while training (nothing).
+  /// Errors: as End().
+  Status SaveOnce(std::vector<ShardMemory> shards, const WorkerNames& names,
+                  std::optional<AtEnd> at_end, Deadline deadline);
 
   /// Of `alive`: the last checkpoint is not made, and what was there before stays.
   void GiveUp() { quit_.store(true, std::memory_order_relaxed); }
@@ -77,8 +84,10 @@ class CheckpointSaver {
                   const std::string& data);
   Status ChooseBeginning();
   void Run();
+  void EndThread();
   bool Due() const;
   std::int64_t Step() const;
+  Status SaveLast(std::optional<AtEnd> at_end, Deadline deadline);
   Status Save(std::optional<AtEnd> at_end, Deadline deadline);
 
   const JobConfig config_;

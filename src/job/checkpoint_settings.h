@@ -25,6 +25,9 @@ struct CheckpointConfig {
   std::string resume = kResumeAuto;  ///< or kResumeNever, or a path
   std::string init;                  ///< "": none
   bool consistent = false;
+  /// The same for all lives of one job: the folder's owner is waited for if it said the same. Of
+  /// whoever starts it; "": none.
+  std::string job;
 
   bool ResumesFromPath() const { return resume != kResumeAuto && resume != kResumeNever; }
 };

@@ -240,6 +240,7 @@ Result<DataSplit> SplitData(const JobConfig& config, const Dataset& data) {
 
 Status FitToData(const Dataset& data, int workers, JobConfig* config) {
   PASSEL_ASSIGN_OR_RETURN(const DataSplit split, SplitData(*config, data));
+  config->examples = split.train.size();
   config->model.inputs = data.train().image_pixels;
   config->model.classes = data.num_classes();
   PASSEL_RETURN_IF_ERROR(config->model.Validate());

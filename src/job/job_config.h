@@ -41,6 +41,7 @@ struct JobConfig {
   WorkerOptions worker;              // without num_workers
   std::uint64_t train_examples = 0;  // 0: all
   std::int64_t validation_size = 0;
+  std::size_t examples = 0;  // that are trained on; of FitToData()
   bool fake_data = false;
   LogStyle log_style = LogStyle::kNone;
   std::int64_t log_steps = 100;

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/subprocess.h"
 #include "job/exit_code.h"
+#include "job/job_keeper.h"
 #include "job/job_status.h"
 #include "job/signals.h"
 #include "job/stragglers.h"
@@ -15,6 +16,85 @@
 #include "train/server_lines.h"
 
 namespace passel::job {
+namespace {
+
+// Workers that are told to leave do so after their step; if the ps alone is told to go, they stay.
+constexpr std::chrono::seconds kWorkersLimit{10}, kWorkersLimitOnSigterm{2};
+// Kubernetes waits 30 s after SIGTERM.
+constexpr std::chrono::seconds kSaveLimit{600}, kSaveLimitOnSignal{20};
+
+// False if there is something that should have been saved.
+bool SaveLast(JobKeeper& keeper, const shm::PsHost& host, int chief, int signal,
+              SignalEvents& signals) {
+  if (host.arena() == nullptr) return true;
+  keeper.Look(*host.arena(), host.IsConnected(chief), host.DataTold());
+  const Status saved =
+      keeper.SaveLast(Deadline::After(signal == SIGTERM ? kWorkersLimitOnSigterm : kWorkersLimit),
+                      Deadline::After(signal == 0 ? kSaveLimit : kSaveLimitOnSignal),
+                      [&signals] { return signals.Next() != 0; });
+  if (!saved.ok()) LogError("{}", saved.message());
+  return saved.ok();
+}
+
+struct PsEnd {
+  shm::PsHost::End end;
+  int signal = 0;  // that ended it
+  Status failure;  // of the job
+};
+
+// Says how it ends, and returns the exit code.
+int EndPsTask(Task& task, const JobConfig& config, const shm::PsHost& host, const PsEnd& how,
+              SignalEvents& signals) {
+  switch (how.end) {
+    case shm::PsHost::End::kWorkersDone:
+    case shm::PsHost::End::kFewerDone:
+    case shm::PsHost::End::kNobodyDone:
+      RemoveToken(task);
+      // Ctrl-C reaches all tasks of a terminal: the workers may have left before we saw it.
+      if (host.Stopped() || (!task.flags.supervised && signals.Next() == SIGINT)) {
+        LogInfo("the job was stopped: {}", host.DescribeWorkers());
+        return kExitInterrupted;
+      }
+      if (how.end == shm::PsHost::End::kWorkersDone) {
+        LogInfo("all workers are done");
+        return kExitDone;
+      }
+      if (how.end == shm::PsHost::End::kFewerDone) {
+        LogWarning("the job finished with fewer workers than it began with: {}",
+                   host.DescribeWorkers());
+        return kExitDone;
+      }
+      LogWarning("no worker is running any more: {}", host.DescribeWorkers());
+      return kExitFailed;
+    case shm::PsHost::End::kStoppedEarly:
+      RemoveToken(task);
+      LogInfo("the job was stopped before it began");
+      return kExitInterrupted;
+    case shm::PsHost::End::kNobodyCame:
+      RemoveToken(task);
+      return FailTask(DeadlineExceeded(
+          fmt::format("the chief, {}, did not propose its plan within {:g} s: start it, or "
+                      "raise --start_wait",
+                      task.Names().chief_name, 1e-9 * static_cast<double>(config.start_wait_ns))));
+    case shm::PsHost::End::kStopped:
+      break;
+  }
+  if (!how.failure.ok()) {
+    RemoveToken(task);
+    return FailTask(how.failure);
+  }
+  if (task.flags.supervised) return kExitDone;
+  if (how.signal == SIGINT) {
+    RemoveToken(task);
+    LogInfo("stopped by Ctrl-C; the workers leave after their current step");
+    return kExitInterrupted;
+  }
+  LogInfo("ended by {}; the workers keep the arena for a ps that comes back",
+          SignalName(how.signal));
+  return kExitRestartMe;
+}
+
+}  // namespace
 
 int RunPsTask(Task& task, const JobConfig& config) {
   Result<SignalEvents> signals = SignalEvents::Create();
@@ -44,13 +124,20 @@ int RunPsTask(Task& task, const JobConfig& config) {
   options.start_wait = std::chrono::nanoseconds(config.start_wait_ns);
   Stragglers stragglers(config.stall_limit_ns);
   Status failure;
+  std::optional<JobKeeper> keeper;  // of ps/0 by hand
+  const shm::PsHost* self = nullptr;
   if (!task.flags.supervised && shard == 0) {
+    keeper.emplace(task, config);
     options.look_on = [&](const ShardMemory& memory) {
+      keeper->Look(*self->arena(), self->IsConnected(options.names.chief), self->DataTold());
       failure = LookAfterStragglers(memory, config, options.names, &stragglers);
       return failure.ok();
     };
+    options.held = [&keeper](int other) { return keeper->ArenaOf(other); };
+    options.let_go = [&keeper] { keeper->LetGo(); };
   }
   shm::PsHost host(options, task.token, std::move(listening), std::move(former));
+  self = &host;
   if (!task.flags.supervised) {
     const Status met =
         host.MeetWorkers(Deadline::After(std::chrono::nanoseconds(config.start_wait_ns)));
@@ -62,55 +149,11 @@ int RunPsTask(Task& task, const JobConfig& config) {
     }
   }
   const shm::PsHost::End end = host.Serve(signals->fd());
-  switch (end) {
-    case shm::PsHost::End::kWorkersDone:
-    case shm::PsHost::End::kFewerDone:
-    case shm::PsHost::End::kNobodyDone:
-      RemoveToken(task);
-      // Ctrl-C reaches all tasks of a terminal: the workers may have left before we saw it.
-      if (host.Stopped() || (!task.flags.supervised && signals->Next() == SIGINT)) {
-        LogInfo("the job was stopped: {}", host.DescribeWorkers());
-        return kExitInterrupted;
-      }
-      if (end == shm::PsHost::End::kWorkersDone) {
-        LogInfo("all workers are done");
-        return kExitDone;
-      }
-      if (end == shm::PsHost::End::kFewerDone) {
-        LogWarning("the job finished with fewer workers than it began with: {}",
-                   host.DescribeWorkers());
-        return kExitDone;
-      }
-      LogWarning("no worker is running any more: {}", host.DescribeWorkers());
-      return kExitFailed;
-    case shm::PsHost::End::kStoppedEarly:
-      RemoveToken(task);
-      LogInfo("the job was stopped before it began");
-      return kExitInterrupted;
-    case shm::PsHost::End::kNobodyCame:
-      RemoveToken(task);
-      return FailTask(DeadlineExceeded(
-          fmt::format("the chief, {}, did not propose its plan within {:g} s: start it, or "
-                      "raise --start_wait",
-                      task.Names().chief_name, 1e-9 * static_cast<double>(config.start_wait_ns))));
-    case shm::PsHost::End::kStopped:
-      break;
-  }
-  if (!failure.ok()) {
-    host.StopJob();
-    RemoveToken(task);
-    return FailTask(failure);
-  }
-  const int signal = signals->Next();
-  if (task.flags.supervised) return kExitDone;
-  if (signal == SIGINT) {
-    host.StopJob();
-    RemoveToken(task);
-    LogInfo("stopped by Ctrl-C; the workers leave after their current step");
-    return kExitInterrupted;
-  }
-  LogInfo("ended by {}; the workers keep the arena for a ps that comes back", SignalName(signal));
-  return kExitRestartMe;
+  const int signal = end == shm::PsHost::End::kStopped && failure.ok() ? signals->Next() : 0;
+  if (!task.flags.supervised && (signal == SIGINT || !failure.ok())) host.StopJob();
+  const bool saved = !keeper || SaveLast(*keeper, host, options.names.chief, signal, *signals);
+  const int code = EndPsTask(task, config, host, {end, signal, failure}, *signals);
+  return code == kExitDone && !saved ? kExitFailed : code;
 }
 
 }  // namespace passel::job

@@ -12,10 +12,12 @@
 
 #include "base/clock.h"
 #include "base/deadline.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/namespaces.h"
 #include "compute/cpu_backend.h"
 #include "job/checkpoint_saver.h"
+#include "job/checkpoint_settings.h"
 #include "job/conclusion.h"
 #include "job/data_settings.h"
 #include "job/exit_code.h"
@@ -41,6 +43,7 @@ class TrainJob {
     PASSEL_RETURN_IF_ERROR(LoadData());
     PASSEL_RETURN_IF_ERROR(MakePlans());
     PASSEL_RETURN_IF_ERROR(CheckMachine());
+    config_.checkpoints.job = JobWord();
     PASSEL_ASSIGN_OR_RETURN(checkpoints_,
                             CheckpointSaver::Open(config_, settings_.job, plan_, about_data_));
     checkpoints_->TellOfBeginning();
@@ -85,6 +88,14 @@ class TrainJob {
     PASSEL_ASSIGN_OR_RETURN(const DataSplit split, SplitData(config_, data_->data()));
     local_steps_ = TotalLocalSteps(config_, split, settings_.workers);
     return {};
+  }
+
+  // Started again without a name, it is the same job if its settings are the same.
+  std::string JobWord() const {
+    if (!settings_.job_id.empty()) return settings_.job_id;
+    Fnv1a hash;
+    hash.AddText(SettingsToKeep(settings_.job).Write());
+    return fmt::format("train {:016x}", hash.value());
   }
 
   Status CheckMachine() const {

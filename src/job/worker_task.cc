@@ -9,13 +9,17 @@
 #include <csignal>
 #include <memory>
 #include <optional>
+#include <thread>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "base/nvtx.h"
 #include "base/subprocess.h"
+#include "io/checkpoint_folder.h"
 #include "job/checkpoint_saver.h"
+#include "job/checkpoint_settings.h"
 #include "job/devices.h"
 #include "job/exit_code.h"
 #include "job/first_values.h"
@@ -38,6 +42,9 @@ constexpr std::chrono::seconds kShadowLimit{60};
 
 // For the last checkpoint. Kubernetes waits 30 s after SIGTERM.
 constexpr std::chrono::seconds kSaveLimit{600}, kSaveLimitWhenAsked{20};
+
+// Until a worker looks again whether the chief has gone back to a checkpoint.
+constexpr std::chrono::milliseconds kLostPause{200};
 
 int ExitCodeOfSignal(int signal) { return signal == SIGINT ? kExitInterrupted : kExitRestartMe; }
 
@@ -113,6 +120,7 @@ class WorkerTask {
       // A ps died while we spoke to it: its next life, or an error in time, answers.
       if (status.code() != Code::kUnavailable || start.Expired()) return status;
       job_.reset();
+      if (values_lost_) std::this_thread::sleep_for(kLostPause);
     }
     if (task_.flags.existing_servers) {
       for (int ps = 0; ps < options_.num_shards; ++ps) {
@@ -141,16 +149,49 @@ class WorkerTask {
                             MakePlan(config_, options_.num_shards, task_.NumTrainers()));
     if (task_.flags.devices.log_device_placement) LogDevicePlacement(task_, plan);
     // What is wrong with them is said before the job begins.
-    if (task_.is_chief && !task_.flags.supervised && !checkpoints_) {
-      PASSEL_ASSIGN_OR_RETURN(checkpoints_,
-                              CheckpointSaver::Open(config_, task_.job, plan, about_data_,
-                                                    /*begun=*/HaveValues()));
+    if (task_.is_chief && !supervised() && !checkpoints_) {
+      PASSEL_ASSIGN_OR_RETURN(checkpoints_, OpenCheckpoints(plan, /*begun=*/HaveValues()));
     }
     Result<std::unique_ptr<ParameterStore>> opened = job_->Open(plan);
-    // Here that is no wrong input: training has failed for good.
-    if (opened.status().code() == Code::kDataLoss) return Internal(opened.status().message());
+    if (opened.status().code() == Code::kDataLoss) return GoBack(plan, opened.status());
     PASSEL_ASSIGN_OR_RETURN(store_, std::move(opened));
     return {};
+  }
+
+  Result<std::unique_ptr<CheckpointSaver>> OpenCheckpoints(const StorePlan& plan, bool begun) {
+    config_.checkpoints.job = task_.job_id;
+    return CheckpointSaver::Open(config_, task_.job, plan, about_data_, begun);
+  }
+
+  // A ps has lost its values, others have not. From a checkpoint all begin anew, in new arenas.
+  // kUnavailable: attach again. Without one that is no wrong input: training has failed for good.
+  Status GoBack(const StorePlan& plan, const Status& loss) {
+    const auto index = ReadCheckpointIndex(config_.checkpoints.folder);
+    if (config_.checkpoints.folder.empty() || !index.ok() || index->kept.empty() || supervised()) {
+      return Internal(loss.message() + ": end all tasks of this job and start it anew");
+    }
+    const bool first = !std::exchange(values_lost_, true);
+    const auto await = [&](const std::string& what) {
+      if (first) LogWarning("{}: {}", loss.message(), what);
+      return Unavailable(fmt::format("{}: {}", loss.message(), what));
+    };
+    if (!task_.is_chief) {
+      return await("waiting for " + task_.Names().chief_name + " to go back to a checkpoint");
+    }
+    if (first) {
+      // What it was told to begin with is older than what it has saved since.
+      config_.checkpoints.resume = kResumeAuto;
+      checkpoints_.reset();
+      PASSEL_ASSIGN_OR_RETURN(checkpoints_, OpenCheckpoints(plan, /*begun=*/false));
+    }
+    const std::int64_t before = job_->StepsLeft(), step = checkpoints_->resumed_step();
+    const Status renewed = job_->Renew(plan);
+    if (renewed.code() == Code::kFailedPrecondition) return await(renewed.message());
+    if (!renewed.ok()) return renewed;
+    LogWarning("{}: all ps go back from global step {} to {} ({}), which costs {} updates",
+               loss.message(), before, step, CheckpointName(step),
+               std::max<std::int64_t>(0, before - step));
+    return Unavailable("the arenas are made anew");
   }
 
   // The chief writes the first values, the others wait for them.
@@ -197,6 +238,7 @@ class WorkerTask {
     }
   }
 
+  bool supervised() const { return task_.flags.supervised; }
   bool HaveValues() const {
     if (!job_->has_arenas()) return false;
     for (int shard = 0; shard < options_.num_shards; ++shard) {
@@ -335,6 +377,7 @@ class WorkerTask {
   bool server_told_ = false;
   std::string about_data_;  // ToJson(JobData); empty under a supervisor
   std::unique_ptr<shm::AttachedJob> job_;
+  bool values_lost_ = false;                      // of a ps; the chief goes back to a checkpoint
   Status not_saved_;                              // the last checkpoint
   std::unique_ptr<CheckpointSaver> checkpoints_;  // of the chief; null under a supervisor
   std::unique_ptr<ParameterStore> store_;

@@ -15,8 +15,8 @@ namespace {
 
 Status LostValues(std::size_t lost, std::size_t kept, std::uint64_t updates) {
   return DataLoss(fmt::format(
-      "ps/{} has lost its values while ps/{} still has those of {} updates: a part of them cannot "
-      "be trained on. End all tasks of this job and start it anew",
+      "ps/{} has lost its values while ps/{} still has those of {} updates, and a part of them "
+      "cannot be trained on",
       lost, kept, updates));
 }
 
@@ -47,7 +47,7 @@ Status CheckSeen(std::span<const ShardBeginning> shards) {
     if (shards[s].cohort != lead.cohort) {
       return DataLoss(fmt::format(
           "ps/{} and ps/0 have values of different beginnings of this job: one of them has lost "
-          "its own. End all tasks of this job and start it anew",
+          "its own",
           s));
     }
   }

@@ -1,8 +1,8 @@
 // hook.h - what others may have done around the steps of a worker, without a change to its loop.
 //
 //   Begin()               once, before there is a session
-//   AfterCreateSession()  the variables have values; again for every session that follows a lost
-//   one BeforeRun()           before each step AfterRun()            after each step
+//   AfterCreateSession()  the variables have values; once in each life of the worker
+//   BeforeRun(), AfterRun()  before each step, and after it
 //   AfterEvaluation()     when this worker has looked how good the values are
 //   End()                 after the last step; not after an error
 //

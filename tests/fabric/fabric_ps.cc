@@ -1,4 +1,5 @@
-// A ps of the tests: fabric_ps PLAN SHARD GRACE_MS CONTROL_FD ARENA_FD. Without an arena (-1) it
+// A ps of the tests: fabric_ps PLAN SHARD GRACE_MS CONTROL_FD ARENA_FD [tcp ADDRESS TOKEN_FILE
+// HOST]. Without an arena (-1) it
 // makes one; says that it is there by sending the arena's descriptor; serves the sockets that it is
 // sent until the control socket is closed.
 
@@ -9,6 +10,7 @@
 #include "base/unix_socket.h"
 #include "fabric/server.h"
 #include "fabric/socket_pipe.h"
+#include "fabric/tcp_service.h"
 #include "shm/arena.h"
 
 namespace passel::testing {
@@ -25,7 +27,7 @@ Result<shm::Arena> OpenArena(const StorePlan& plan, int shard, int fd) {
   return arena;
 }
 
-Status ServeAll(char** arguments) {
+Status ServeAll(int count, char** arguments) {
   PASSEL_ASSIGN_OR_RETURN(const StorePlan plan, PlanFromJson(arguments[1]));
   const int shard = std::atoi(arguments[2]);
   fabric::ServerOptions options;
@@ -33,10 +35,15 @@ Status ServeAll(char** arguments) {
   const FileDescriptor control(std::atoi(arguments[4]));
   PASSEL_ASSIGN_OR_RETURN(const shm::Arena arena, OpenArena(plan, shard, std::atoi(arguments[5])));
   fabric::Server server({plan, shard, arena.memory(), options});
-  const std::uint8_t word = 0;
+  TcpService tcp;
+  std::vector<std::uint8_t> told = {0};
+  if (count > 6) {
+    PASSEL_RETURN_IF_ERROR(tcp.Start(server, shard, arguments[7], arguments[8], arguments[9]));
+    told = tcp.Told();
+  }
   const int fd = arena.fd();
   PASSEL_RETURN_IF_ERROR(
-      SendMessage(control.get(), {&word, 1}, {&fd, 1}, Deadline::After(std::chrono::seconds(10))));
+      SendMessage(control.get(), told, {&fd, 1}, Deadline::After(std::chrono::seconds(10))));
   for (;;) {
     Result<Message> message = ReceiveMessage(control.get(), Deadline::After(std::chrono::hours(1)));
     if (message.status().code() == Code::kUnavailable) return {};  // the test has ended
@@ -51,8 +58,8 @@ Status ServeAll(char** arguments) {
 }  // namespace passel::testing
 
 int main(int argc, char** argv) {
-  if (argc != 6) return 2;
-  const passel::Status status = passel::testing::ServeAll(argv);
+  if (argc != 6 && argc != 10) return 2;
+  const passel::Status status = passel::testing::ServeAll(argc, argv);
   if (status.ok()) return 0;
   std::fprintf(stderr, "fabric_ps: %s\n", status.ToString().c_str());
   return 1;

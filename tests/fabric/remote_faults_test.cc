@@ -97,9 +97,9 @@ TEST(RemoteFaults, AWorkerOfAnotherMemoryStartsAgain) {
     host.ps(0).LoseArena();
     host.ps(0).Start();
     if (taken) {  // by one with the same epoch, who has died since
-      const auto other =
-          fabric::OpenRemoteStore(TestPlan(Mode::kHogwild, 1, 1, Sgd(1.0)), 0,
-                                  {[&](Deadline) { return host.ps(0).Connect(); }}, {});
+      const auto other = fabric::OpenRemoteStore(
+          TestPlan(Mode::kHogwild, 1, 1, Sgd(1.0)), 0,
+          {[&](Deadline deadline) { return host.ps(0).Connect(0, deadline); }}, {});
       ASSERT_TRUE(other.ok()) << other.status().ToString();
       InitializeTo(**other, 50);
     }

@@ -17,6 +17,7 @@
 #include "base/subprocess.h"
 #include "base/unix_socket.h"
 #include "conformance/store_suite.h"
+#include "fabric/carrier.h"
 #include "fabric/client.h"
 #include "fabric/fault_pipe.h"
 #include "fabric/line.h"
@@ -29,8 +30,9 @@ class RemotePs {
  public:
   /// `failpoint` as in base/failpoint.h, for the first process.
   RemotePs(const StorePlan& plan, int shard, const std::string& failpoint = "",
-           std::chrono::milliseconds grace = std::chrono::seconds(5))
-      : plan_(ToJson(plan)), shard_(shard), grace_(grace) {
+           std::chrono::milliseconds grace = std::chrono::seconds(5),
+           std::shared_ptr<const Carrier> carrier = CarrierOfTests())
+      : plan_(ToJson(plan)), shard_(shard), grace_(grace), carrier_(std::move(carrier)) {
     Start(failpoint);
   }
 
@@ -44,6 +46,10 @@ class RemotePs {
     options.name = "fabric_ps";
     options.arguments = {plan_, std::to_string(shard_), std::to_string(grace_.count()),
                          std::to_string(theirs.get()), std::to_string(arena_.get())};
+    if (carrier_ != nullptr) {
+      options.arguments.insert(options.arguments.end(), carrier_->arguments.begin(),
+                               carrier_->arguments.end());
+    }
     options.inherited_fds = {theirs.get()};
     if (arena_.valid()) options.inherited_fds.push_back(arena_.get());
     if (!failpoint.empty()) options.environment = {"PASSEL_FAILPOINT=" + failpoint};
@@ -55,6 +61,7 @@ class RemotePs {
     Result<Message> ready = ReceiveMessage(control_.get(), Deadline::After(kLong));
     PASSEL_CHECK(ready.ok() && ready->fds.size() == 1, "the ps says that it is there");
     arena_ = std::move(ready->fds[0]);
+    told_ = ready->bytes;
   }
 
   void Kill() {
@@ -73,7 +80,13 @@ class RemotePs {
   void LoseArena() { arena_.Reset(); }
   void AwaitEnd() { PASSEL_CHECK(process_->Reap(Deadline::After(kLong)).ok(), "the ps ends"); }
 
-  Result<std::unique_ptr<fabric::Pipe>> Connect() {
+  Result<std::unique_ptr<fabric::Pipe>> Connect(int worker, Deadline deadline) {
+    if (carrier_ != nullptr) {
+      std::unique_lock lock(mutex_);
+      const std::vector<std::uint8_t> told = told_;
+      lock.unlock();
+      return carrier_->connect(shard_, worker, told, deadline);
+    }
     int ends[2];
     PASSEL_CHECK(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, "sockets");
     FileDescriptor ours(ends[0]);
@@ -94,7 +107,9 @@ class RemotePs {
   const std::string plan_;
   const int shard_;
   const std::chrono::milliseconds grace_;
+  const std::shared_ptr<const Carrier> carrier_;
   std::mutex mutex_;
+  std::vector<std::uint8_t> told_;
   FileDescriptor arena_;
   FileDescriptor control_;
   std::unique_ptr<Subprocess> process_;
@@ -104,10 +119,11 @@ class RemoteHost : public StoreHost {
  public:
   explicit RemoteHost(const StorePlan& plan, const Faults& faults = {}, std::uint64_t seed = 0,
                       const std::string& failpoint = "",
-                      std::chrono::milliseconds grace = std::chrono::seconds(5))
+                      std::chrono::milliseconds grace = std::chrono::seconds(5),
+                      const std::shared_ptr<const Carrier>& carrier = CarrierOfTests())
       : plan_(plan), faults_(faults), seed_(seed) {
     for (int s = 0; s < plan.variables.shards(); ++s) {
-      ps_.push_back(std::make_unique<RemotePs>(plan, s, s == 0 ? failpoint : "", grace));
+      ps_.push_back(std::make_unique<RemotePs>(plan, s, s == 0 ? failpoint : "", grace, carrier));
     }
   }
 
@@ -118,14 +134,14 @@ class RemoteHost : public StoreHost {
                                                std::function<fabric::MessageCount()>* count) {
     std::vector<fabric::Connector> connectors;
     for (const auto& ps : ps_) {
-      connectors.push_back(
-          [this, &ps, &line = LineOf(worker)](Deadline) -> Result<std::unique_ptr<fabric::Pipe>> {
-            if (line.state == Line::kDown) return Unavailable("the line is down");
-            PASSEL_ASSIGN_OR_RETURN(std::unique_ptr<fabric::Pipe> pipe, ps->Connect());
-            pipe = std::make_unique<LinePipe>(std::move(pipe), line);
-            return std::unique_ptr<fabric::Pipe>(std::make_unique<FaultPipe>(
-                std::move(pipe), faults_, StreamSeed(seed_, connections_.fetch_add(1))));
-          });
+      connectors.push_back([this, &ps, worker, &line = LineOf(worker)](
+                               Deadline deadline) -> Result<std::unique_ptr<fabric::Pipe>> {
+        if (line.state == Line::kDown) return Unavailable("the line is down");
+        PASSEL_ASSIGN_OR_RETURN(std::unique_ptr<fabric::Pipe> pipe, ps->Connect(worker, deadline));
+        pipe = std::make_unique<LinePipe>(std::move(pipe), line);
+        return std::unique_ptr<fabric::Pipe>(std::make_unique<FaultPipe>(
+            std::move(pipe), faults_, StreamSeed(seed_, connections_.fetch_add(1))));
+      });
     }
     fabric::ClientOptions options;
     options.waits = engine;

@@ -40,6 +40,21 @@ TEST(RemoteStore, SharesNoMemoryWithThePs) {
   for (const std::string& ours : SharedMappings("self")) EXPECT_EQ(theirs.count(ours), 0u) << ours;
 }
 
+// Not after the time that a ps may take to come.
+TEST(RemoteStore, WhoIsRefusedAtTheDoorIsToldAtOnce) {
+  int asked = 0;
+  const auto refused = fabric::OpenRemoteStore(
+      TestPlan(Mode::kHogwild, 1, 1, Sgd(1.0)), 0,
+      {[&](Deadline) -> Result<std::unique_ptr<fabric::Pipe>> {
+        ++asked;
+        return PermissionDenied("ps/0 at 10.0.0.1:2222: it has another job token");
+      }},
+      {});
+  EXPECT_EQ(refused.status().code(), Code::kPermissionDenied);
+  EXPECT_THAT(refused.status().message(), ::testing::HasSubstr("another job token"));
+  EXPECT_EQ(asked, 1);
+}
+
 TEST(RemoteStore, AStepIsOneRequestAndOneAnswer) {
   for (const Mode mode : kAllModes) {
     SCOPED_TRACE(ModeName(mode));
@@ -339,8 +354,8 @@ TEST(RemoteStore, AWorkerThatIsGoneIsTakenForDeadAfterTheGrace) {
 TEST(RemoteStore, AnotherPlanIsRefused) {
   RemoteHost host(TestPlan(Mode::kHogwild, 1, 1, Sgd(1.0)));
   const StorePlan other = TestPlan(Mode::kHogwild, 1, 1, Sgd(2.0));
-  const auto opened =
-      fabric::OpenRemoteStore(other, 0, {[&](Deadline) { return host.ps(0).Connect(); }}, {});
+  const auto opened = fabric::OpenRemoteStore(
+      other, 0, {[&](Deadline deadline) { return host.ps(0).Connect(0, deadline); }}, {});
   EXPECT_EQ(opened.status().code(), Code::kFailedPrecondition) << opened.status().ToString();
 }
 

@@ -24,6 +24,7 @@ using test::FileText;
 using test::PutFileText;
 using test::RecordedOps;
 using test::TempDir;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -199,6 +200,27 @@ TEST(CheckpointFolder, HasOneOwner) {
     EXPECT_THAT(second.status().message(), HasSubstr("process " + std::to_string(::getpid())));
   }
   EXPECT_TRUE(Own(dir.path()).ok());
+}
+
+TEST(CheckpointFolder, AnotherLifeOfTheSameJobIsToldFromAnotherJob) {
+  const TempDir dir;
+  const auto own = [&](std::string_view job) {
+    return CheckpointFolder::Own(dir.path(), {}, 1000, FileOps::Real(), job);
+  };
+  const std::string longest(512, 'x');
+  for (const std::string& job : {std::string("job-1"), longest}) {
+    const auto folder = own(job);
+    ASSERT_TRUE(folder.ok()) << folder.status().ToString();
+    EXPECT_EQ(own("job-2").status().code(), Code::kAlreadyExists);
+    EXPECT_EQ(own("").status().code(), Code::kAlreadyExists);
+    const Status same = own(job).status();
+    EXPECT_EQ(same.code(), Code::kUnavailable);
+    EXPECT_THAT(same.message(), AllOf(HasSubstr("process " + std::to_string(::getpid())),
+                                      HasSubstr("another life of this job")));
+  }
+  const auto nameless = own("");
+  ASSERT_TRUE(nameless.ok());
+  EXPECT_EQ(own("").status().code(), Code::kAlreadyExists);
 }
 
 TEST(CheckpointFolder, WhatKilledSavesHaveLeftIsDeleted) {

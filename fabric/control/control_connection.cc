@@ -1,0 +1,201 @@
+#include "fabric/control/control_connection.h"
+
+#include <fmt/core.h>
+#include <poll.h>
+
+#include <algorithm>
+
+#include "base/tcp_socket.h"
+#include "cluster/json_message.h"
+#include "fabric/control/tcp_pipe.h"
+
+namespace passel::fabric {
+namespace {
+
+std::string PeerName(const ControlOptions& options) {
+  return fmt::format("{}/{} at {}", RoleName(options.peer_role), options.peer_index,
+                     options.address.ToString());
+}
+
+Status SendAll(int fd, std::span<const std::uint8_t> bytes, Deadline deadline) {
+  while (!bytes.empty()) {
+    PASSEL_ASSIGN_OR_RETURN(const std::size_t sent, SendNow(fd, bytes));
+    bytes = bytes.subspan(sent);
+    if (sent == 0 && !AwaitReady(fd, POLLOUT, deadline)) {
+      return DeadlineExceeded("it does not read");
+    }
+  }
+  return {};
+}
+
+Status ReceiveAll(int fd, std::span<std::uint8_t> into, Deadline deadline) {
+  while (!into.empty()) {
+    PASSEL_ASSIGN_OR_RETURN(const std::size_t came, ReceiveNow(fd, into));
+    into = into.subspan(came);
+    if (came == 0 && !AwaitReady(fd, POLLIN, deadline)) {
+      return DeadlineExceeded("it does not answer");
+    }
+  }
+  return {};
+}
+
+Status CheckPeer(const ControlOptions& options, const TaskFacts& peer) {
+  if (peer.role != options.peer_role || peer.index != options.peer_index) {
+    return FailedPrecondition(
+        fmt::format("it is {} of job {}: check --ps_hosts", peer.Name(), peer.job_id));
+  }
+  return CheckFacts(options.me, peer);
+}
+
+// Handshake and introduction over a fresh socket.
+Result<std::unique_ptr<Channel>> Introduce(const ControlOptions& options, const TaskFacts& me,
+                                           FileDescriptor socket, Deadline deadline,
+                                           TaskFacts* peer) {
+  const TcpClientHandshake handshake(options.key, {me.job_id, me.role, me.index});
+  PASSEL_RETURN_IF_ERROR(SendAll(socket.get(), handshake.hello(), deadline));
+  AnswerBytes answer;
+  PASSEL_RETURN_IF_ERROR(ReceiveAll(socket.get(), answer, deadline));
+  StreamKeys keys;
+  PASSEL_ASSIGN_OR_RETURN(const KeyedHash proof, handshake.Prove(answer, &keys));
+  PASSEL_RETURN_IF_ERROR(SendAll(socket.get(), proof, deadline));
+  auto channel = std::make_unique<Channel>(std::move(socket), keys, options.stall_limit);
+  PASSEL_RETURN_IF_ERROR(channel->SendJson(FactsJson(me), deadline));
+  PASSEL_ASSIGN_OR_RETURN(const Json said, channel->ReceiveJson(deadline));
+  PASSEL_RETURN_IF_ERROR(ErrorOf(said));
+  PASSEL_ASSIGN_OR_RETURN(*peer, FactsFromJson(said));
+  PASSEL_RETURN_IF_ERROR(CheckPeer(options, *peer));
+  return channel;
+}
+
+Result<std::unique_ptr<Channel>> Dial(const ControlOptions& options, const TaskFacts& me,
+                                      Deadline deadline, TaskFacts* peer) {
+  PASSEL_RETURN_IF_ERROR(options.key.Check());
+  if (me.index < 0 || me.index > kMaxIndex || me.job_id.size() > kMaxJobId) {
+    return InvalidArgument(fmt::format(
+        "{} of job {} is no task: an index is 0 to {}, and a job id has at most {} characters",
+        me.Name(), me.job_id, kMaxIndex, kMaxJobId));
+  }
+  const auto dial = [&]() -> Result<std::unique_ptr<Channel>> {
+    PASSEL_ASSIGN_OR_RETURN(const std::vector<TcpAddress> addresses,
+                            LookUp(options.address, deadline, options.resolver));
+    PASSEL_ASSIGN_OR_RETURN(FileDescriptor socket, ConnectTcp(addresses, deadline));
+    return Introduce(options, me, std::move(socket), deadline.Sooner(options.handshake_limit),
+                     peer);
+  };
+  Result<std::unique_ptr<Channel>> channel = dial();
+  if (!channel.ok()) return channel.status().WithContext(PeerName(options));
+  return channel;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ControlConnection>> ControlConnection::Open(ControlOptions options,
+                                                                   Deadline deadline) {
+  options.me.purpose = Purpose::kControl;
+  options.me.life = 0;
+  TaskFacts peer;
+  PASSEL_ASSIGN_OR_RETURN(std::unique_ptr<Channel> channel,
+                          Dial(options, options.me, deadline, &peer));
+  return std::unique_ptr<ControlConnection>(
+      new ControlConnection(std::move(options), std::move(channel), std::move(peer)));
+}
+
+ControlConnection::ControlConnection(ControlOptions options, std::unique_ptr<Channel> channel,
+                                     TaskFacts peer)
+    : options_(std::move(options)), channel_(std::move(channel)), peer_(std::move(peer)) {
+  thread_ = std::thread([this] { Run(); });
+}
+
+ControlConnection::~ControlConnection() {
+  {
+    const std::lock_guard lock(mutex_);
+    leaving_ = true;
+  }
+  (void)channel_->Send(FrameKind::kBye, {}, Deadline::After({}));
+  channel_->Shut(Unavailable("this task has left"));
+  thread_.join();
+}
+
+Status ControlConnection::status() const {
+  const std::lock_guard lock(mutex_);
+  return gone_;
+}
+
+Result<std::unique_ptr<Pipe>> ControlConnection::MakePipe(Deadline deadline) {
+  PASSEL_RETURN_IF_ERROR(status());
+  TaskFacts me = options_.me;
+  me.purpose = Purpose::kPipe;
+  me.life = peer_.life;
+  TaskFacts peer;
+  PASSEL_ASSIGN_OR_RETURN(std::shared_ptr<Channel> channel, Dial(options_, me, deadline, &peer));
+  {
+    const std::lock_guard lock(mutex_);
+    if (!gone_.ok()) return gone_;
+    std::erase_if(pipes_, [](const auto& pipe) { return pipe.expired(); });
+    pipes_.push_back(channel);
+  }
+  return std::unique_ptr<Pipe>(std::make_unique<TcpPipe>(std::move(channel)));
+}
+
+void ControlConnection::Run() {
+  Liveness liveness(options_.lease);
+  for (;;) {
+    if (liveness.BeatDue()) {
+      // It fits into the kernel's buffer, unless the other side has long stopped reading.
+      if (const Status sent = channel_->Send(FrameKind::kBeat, {}, Deadline::After({}));
+          !sent.ok()) {
+        return End(sent);
+      }
+      liveness.Said();
+    }
+    const Result<Frame> frame = channel_->Receive(liveness.Next());
+    if (frame.ok()) {
+      liveness.Heard();
+      if (frame->kind == FrameKind::kBye) return End(Unavailable("it has left"));
+    } else if (frame.status().code() != Code::kDeadlineExceeded) {
+      return End(frame.status());
+    } else if (liveness.Lost()) {
+      return End(Unavailable(
+          fmt::format("it has been silent for {:.3g} s", ToSeconds(options_.lease.lease))));
+    }
+  }
+}
+
+void ControlConnection::End(const Status& why) {
+  std::vector<std::weak_ptr<Channel>> pipes;
+  const Status gone = Unavailable(fmt::format("{} is gone: {}", PeerName(options_), why.message()));
+  {
+    const std::lock_guard lock(mutex_);
+    gone_ = leaving_ ? Unavailable("this task has left") : gone;
+    pipes.swap(pipes_);
+    channel_->Shut(gone);
+    for (const auto& pipe : pipes) {
+      if (const std::shared_ptr<Channel> channel = pipe.lock()) channel->Shut(gone_);
+    }
+    if (leaving_) return;
+  }
+  if (options_.gone) options_.gone(gone);
+}
+
+Connector MakeTcpConnector(ControlOptions options) {
+  struct State {
+    explicit State(ControlOptions given) : options(std::move(given)) {}
+    const ControlOptions options;
+    std::mutex mutex;
+    std::unique_ptr<ControlConnection> connection;
+  };
+  return [state = std::make_shared<State>(std::move(options))](
+             Deadline deadline) -> Result<std::unique_ptr<Pipe>> {
+    const std::lock_guard lock(state->mutex);
+    if (state->connection == nullptr || !state->connection->status().ok()) {
+      state->connection.reset();
+      PASSEL_ASSIGN_OR_RETURN(state->connection, ControlConnection::Open(state->options, deadline));
+    }
+    Result<std::unique_ptr<Pipe>> pipe = state->connection->MakePipe(deadline);
+    // A ps that does not know this connection has been started again.
+    if (!pipe.ok() && pipe.status().code() == Code::kNotFound) state->connection.reset();
+    return pipe;
+  };
+}
+
+}  // namespace passel::fabric

@@ -1,0 +1,81 @@
+// control_connection.h - a task's own end of its connection to a task on another host.
+//
+// One control connection for each ps: it says who we are, carries the heartbeats of both sides, and
+// knows first that the other side is gone. Pipes (pipe.h) belong to it: when it ends they end, with
+// its reason.
+//
+// Threads    Any. Each control connection has a thread of its own.
+// Errors     In one sentence, with the name and the address of the other task.
+
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cluster/host_lookup.h"
+#include "fabric/control/channel.h"
+#include "fabric/control/liveness.h"
+#include "fabric/control/task_facts.h"
+#include "fabric/pipe.h"
+
+namespace passel::fabric {
+
+struct ControlOptions {
+  HostPort address;  ///< of the other task; looked up for each connection
+  Role peer_role = Role::kPs;
+  int peer_index = 0;
+  DoorKey key;
+  TaskFacts me;
+  LeaseOptions lease;
+  std::chrono::nanoseconds handshake_limit = std::chrono::seconds(5);
+  std::chrono::nanoseconds stall_limit = std::chrono::seconds(5);
+  HostResolver resolver = ResolveBySystem;
+  /// Called once, from the thread of the connection, when the other side is gone; not when this
+  /// side ends it. It must neither destroy the connection nor use its connector.
+  std::function<void(const Status& why)> gone;
+};
+
+class ControlConnection {
+ public:
+  /// Errors: kUnavailable: nobody is reached; kPermissionDenied: another token or job;
+  /// kFailedPrecondition: what may not differ differs, or it is another task; kDeadlineExceeded;
+  /// kInvalidArgument: there is no token; what the other side refuses us for.
+  static Result<std::unique_ptr<ControlConnection>> Open(ControlOptions options, Deadline deadline);
+  /// Says that we leave.
+  ~ControlConnection();
+  ControlConnection(const ControlConnection&) = delete;
+  ControlConnection& operator=(const ControlConnection&) = delete;
+
+  /// What the other side says of itself, and to us alone: its address, our tags.
+  const TaskFacts& peer() const { return peer_; }
+  /// OK while the other side lives; then why it is gone. Errors: kUnavailable.
+  Status status() const;
+  /// Another connection to the same task. Errors: as Open().
+  Result<std::unique_ptr<Pipe>> MakePipe(Deadline deadline);
+
+ private:
+  ControlConnection(ControlOptions options, std::unique_ptr<Channel> channel, TaskFacts peer);
+  void Run();
+  void End(const Status& why);
+
+  const ControlOptions options_;
+  const std::unique_ptr<Channel> channel_;
+  const TaskFacts peer_;
+  mutable std::mutex mutex_;
+  Status gone_;
+  bool leaving_ = false;
+  std::vector<std::weak_ptr<Channel>> pipes_;
+  std::thread thread_;
+};
+
+/// Makes pipes for a session, and first a control connection where there is none that lives.
+/// `options.gone` is called for each that ends. What it returns may be copied; the connection ends
+/// with the last copy.
+Connector MakeTcpConnector(ControlOptions options);
+
+}  // namespace passel::fabric

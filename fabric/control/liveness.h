@@ -1,0 +1,45 @@
+// liveness.h - who says something in time, and who is not heard any more. On the monotonic clock
+// alone, so that a test may set it.
+//
+// A connection that ends is noticed at once. This is for the one that does not end: a cable that
+// was pulled, a host that stands still.
+//
+// Thread safety: none; one thread at a time.
+
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/deadline.h"
+
+namespace passel::fabric {
+
+struct LeaseOptions {
+  /// Who is silent for so long is gone.
+  std::chrono::nanoseconds lease = std::chrono::seconds(15);
+  /// Who has said nothing for so long says that it lives.
+  std::chrono::nanoseconds beat = std::chrono::seconds(3);
+};
+
+class Liveness {
+ public:
+  explicit Liveness(const LeaseOptions& options) : options_(options) {}
+
+  void Heard() { heard_ns_ = MonotonicNs(); }
+  void Said() { said_ns_ = MonotonicNs(); }
+  bool BeatDue() const { return BeatAt().Expired(); }
+  bool Lost() const { return LostAt().Expired(); }
+  /// When one of the two may become true.
+  Deadline Next() const { return Deadline::At(std::min(BeatAt().at_ns(), LostAt().at_ns())); }
+
+ private:
+  Deadline BeatAt() const { return Deadline::At(said_ns_ + options_.beat.count()); }
+  Deadline LostAt() const { return Deadline::At(heard_ns_ + options_.lease.count()); }
+
+  LeaseOptions options_;
+  std::int64_t heard_ns_ = MonotonicNs();
+  std::int64_t said_ns_ = MonotonicNs();
+};
+
+}  // namespace passel::fabric

@@ -1,0 +1,52 @@
+// tcp_service.h - a server of the tests behind a door of its own, perhaps on another host.
+
+#pragma once
+
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "fabric/control/control_server.h"
+#include "fabric/server.h"
+#include "support/two_hosts.h"
+
+namespace passel::testing {
+
+class TcpService final : public fabric::ControlHandler {
+ public:
+  /// `host`: as for EnterHost(), "" is this one.
+  Status Start(fabric::Server& server, int shard, const std::string& address,
+               const std::string& token_path, const std::string& host) {
+    server_ = &server;
+    if (!host.empty() && !EnterHost(host)) return Internal("cannot enter the other host");
+    fabric::ControlServerOptions options;
+    PASSEL_ASSIGN_OR_RETURN(const TcpAddress listen, TcpAddress::FromNumbers(address, 0));
+    options.listen = {listen};
+    PASSEL_ASSIGN_OR_RETURN(options.key.token, JobToken::Read(token_path));
+    options.me.job_id = "fabric";
+    options.me.role = Role::kPs;
+    options.me.index = shard;
+    options.me.wire = fabric::kProtocolVersion;
+    PASSEL_ASSIGN_OR_RETURN(door_, fabric::ControlServer::Start(options, *this));
+    return {};
+  }
+  /// What Carrier::connect() is told.
+  std::vector<std::uint8_t> Told() const {
+    const std::uint16_t port = door_->addresses()[0].port();
+    std::vector<std::uint8_t> told(sizeof port);
+    std::memcpy(told.data(), &port, sizeof port);
+    return told;
+  }
+
+ private:
+  Status Admit(std::uint64_t, const fabric::TaskFacts&, fabric::TaskFacts*) override { return {}; }
+  void Serve(std::uint64_t, const fabric::TaskFacts&, std::unique_ptr<fabric::Pipe> pipe) override {
+    server_->Serve(std::move(pipe));
+  }
+  void Gone(std::uint64_t, const fabric::TaskFacts&, const Status&) override {}
+
+  fabric::Server* server_ = nullptr;
+  std::unique_ptr<fabric::ControlServer> door_;
+};
+
+}  // namespace passel::testing
