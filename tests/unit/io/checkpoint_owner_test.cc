@@ -36,7 +36,7 @@ class CheckpointOwnerTest : public ::testing::Test {
     const Status owner = folder_->CheckOwner();
     if (!owner.ok()) return owner;
     if (const Status written = WriteParts(path_, 2); !written.ok()) return written;
-    return folder_->Commit(2, 1, 2000, false);
+    return folder_->Commit(2, 1, 2000);
   }
 
   TempDir dir_;
@@ -74,7 +74,7 @@ TEST_F(CheckpointOwnerTest, WhatAnotherJobOwnsIsLeftAlone) {
     const Status refused = SaveMore();
     EXPECT_EQ(refused.code(), Code::kFailedPrecondition);
     EXPECT_THAT(refused.message(), HasSubstr("has checkpoints of another one, up to model.ckpt-7"));
-    EXPECT_EQ(folder_->Commit(2, 1, 2000, false).code(), Code::kFailedPrecondition);
+    EXPECT_EQ(folder_->Commit(2, 1, 2000).code(), Code::kFailedPrecondition);
     EXPECT_EQ(ReadCheckpointIndex(path_)->kept.size(), 1u);
     EXPECT_TRUE(OpenCheckpoint(path_, "model.ckpt-7").ok());
   }
@@ -134,7 +134,7 @@ TEST_F(CheckpointOwnerTest, AnIndexThatMayNotOutliveAPowerCutIsStillTheIndex) {
     test::FailingOps ops(n, EIO);
     auto folder = Own(path, {.keep = 1}, ops);
     ASSERT_TRUE(WriteParts(path, 2).ok());
-    const Status saved = folder->Commit(2, 1, 2000, false);
+    const Status saved = folder->Commit(2, 1, 2000);
     ASSERT_FALSE(ops.failed().empty()) << "no call was of the folder";
     seen = ops.failed() == "fsync of the folder";
     EXPECT_FALSE(saved.ok());
