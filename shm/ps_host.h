@@ -1,8 +1,8 @@
 // ps_host.h - what a ps task does on one host: it makes the arena of its shard, hands it to the
 // workers, and looks after who is alive. It is not on the path of any update.
 //
-// A ps that comes back takes the arena of its former life over: from its supervisor, or from the
-// workers, who hold it too.
+// A ps that comes back takes the arena of its former life over: from its supervisor, from the
+// workers, or from ps/0, who hold it too.
 
 #pragma once
 
