@@ -52,8 +52,11 @@ class Pipe {
   /// the deadline. The next call goes on behind them. REQUIRES: so much is left of it.
   virtual Result<std::size_t> ReadSome(std::span<float> into, Deadline deadline) = 0;
 
-  /// All of `into`. kCancelled once `go_on`, which is asked every now and then, says no.
-  Status ReadBulk(std::span<float> into, const std::function<bool()>& go_on = {});
+  /// All of `into`. kCancelled once `go_on`, which is asked every now and then unless it is empty,
+  /// says no: the pipe may be at its end then. A carrier that receives into memory of the caller
+  /// has its own; after any error nothing writes into `into` any more.
+  virtual Status ReadBulk(std::span<float> into, const std::function<bool()>& go_on);
+  Status ReadBulk(std::span<float> into) { return ReadBulk(into, {}); }
 };
 
 /// Makes another pipe to the same ps.

@@ -85,6 +85,7 @@ SettingGroup ChildGroup() {
   return {"",
           {{"supervised", At<&S::supervised>(), ""},
            {"resume_from", At<&S::resume_from>(), ""},
+           {"checkpoint_folder", At<&S::checkpoint_folder>(), ""},
            {"restarted", At<&S::restarted>(), ""},
            {"had_gpu", At<&S::had_gpu>(), ""},
            {"listen_fd", At<&S::listen_fd>(), ""},

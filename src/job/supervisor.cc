@@ -132,6 +132,7 @@ Status Supervisor::StartChild(Child& child) {
     task.had_gpu = child.starts > 0 && ComputedOnGpu(child);
     task.devices = options_.devices;
     task.resume_from = options_.resume_from;
+    task.checkpoint_folder = config_.checkpoints.folder;
   }
   JobSettings flags = flags_;
   // A pinned worker sees one core: what the job has is decided here.

@@ -35,11 +35,12 @@ struct TaskSettings {
   int listen_fd = -1;
   int arena_fd = -1;
   int data_fd = -1;
-  std::string resume_from;  // of a chief: a checkpoint; "": none
-  bool restarted = false;   // this worker had a life before
-  bool had_gpu = false;     // and computed on a GPU in it
-  int error_fd = -1;        // takes the sentence that says why the task failed
-  std::string job_data;     // of a ps: ToJson(JobData)
+  std::string resume_from;        // of a chief: a checkpoint; "": none
+  std::string checkpoint_folder;  // of a chief: where its supervisor saves; "": nowhere
+  bool restarted = false;         // this worker had a life before
+  bool had_gpu = false;           // and computed on a GPU in it
+  int error_fd = -1;              // takes the sentence that says why the task failed
+  std::string job_data;           // of a ps: ToJson(JobData)
 };
 
 }  // namespace passel::job

@@ -211,6 +211,7 @@ class TrainJob {
     };
     const Status saved = checkpoints_->End(
         AtEnd::kNobodyTrains, end_by_.value_or(Deadline::After(std::chrono::hours(1))), look);
+    report_.checkpoints = checkpoints_->Facts();
     if (saved.ok()) return;
     LogError("{}", saved.message());
     report_.notes.push_back(saved.message());

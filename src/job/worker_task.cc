@@ -269,7 +269,11 @@ class WorkerTask {
         Trainer trainer,
         Trainer::Create(config_, data_->data(), options_.waits.spin, task_.Trainer(), log_));
     trainer_.emplace(std::move(trainer));
-    if (task_.is_chief) trainer_->WriteSummaries(config_, job_->arena(0).memory(), true);
+    if (task_.is_chief) {
+      trainer_->WriteSummaries(
+          config_, job_->arena(0).memory(), true,
+          task_.flags.supervised ? task_.flags.checkpoint_folder : config_.checkpoints.folder);
+    }
     if (config_.on_device) PASSEL_RETURN_IF_ERROR(ShareParameters());
     if (gpu_ == nullptr) return {};
     PASSEL_ASSIGN_OR_RETURN(engine_, gpu_->MakeEngine(config_, *layout_, trainer_->split().train,

@@ -110,7 +110,11 @@ struct WorkerCounters {
   std::atomic<double> accuracy;                            ///< of its last batch, 0..1
   std::atomic<std::uint64_t> device;   ///< where it computes: 0 unknown yet, 1 CPU, 2 GPU
   std::atomic<double> final_accuracy;  ///< on the test images at its own end; negative: none yet
-  Histogram staleness;                 ///< updates
+  /// The best so far on the validation images, and of which global step; 0: there is none. The step
+  /// is 0 while the accuracy changes: a reader that sees it twice around (acquire) has both.
+  std::atomic<double> validation_accuracy;
+  std::atomic<std::int64_t> validation_step;
+  Histogram staleness;  ///< updates
   Histogram push_latency_ns;
 };
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/file_descriptor.h"
 #include "base/tcp_socket.h"
 #include "fabric/pipe.h"
 
@@ -22,6 +23,8 @@ struct Carrier {
   std::function<Result<std::unique_ptr<fabric::Pipe>>(
       int shard, int worker, const std::vector<std::uint8_t>& told, Deadline deadline)>
       connect;
+  /// Instead: a pipe whose ends meet over that socket.
+  std::function<Result<std::unique_ptr<fabric::Pipe>>(FileDescriptor socket)> meet;
 };
 
 /// None: a pair of Unix sockets for each pipe.

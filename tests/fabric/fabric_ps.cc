@@ -2,12 +2,18 @@
 // HOST]. Without an arena (-1) it
 // makes one; says that it is there by sending the arena's descriptor; serves the sockets that it is
 // sent until the control socket is closed.
+//
+// libfabric_ps is the same with [PROVIDER] behind ARENA_FD: the ends of a pipe over it meet over
+// such a socket. It is apart since libfabric takes its time to be loaded.
 
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
 
 #include "base/unix_socket.h"
+#if defined(PASSEL_TEST_LIBFABRIC)
+#include "fabric/linked_pipe.h"
+#endif
 #include "fabric/server.h"
 #include "fabric/socket_pipe.h"
 #include "fabric/tcp_service.h"
@@ -37,7 +43,7 @@ Status ServeAll(int count, char** arguments) {
   fabric::Server server({plan, shard, arena.memory(), options});
   TcpService tcp;
   std::vector<std::uint8_t> told = {0};
-  if (count > 6) {
+  if (count == 10) {
     PASSEL_RETURN_IF_ERROR(tcp.Start(server, shard, arguments[7], arguments[8], arguments[9]));
     told = tcp.Told();
   }
@@ -49,7 +55,14 @@ Status ServeAll(int count, char** arguments) {
     if (message.status().code() == Code::kUnavailable) return {};  // the test has ended
     if (!message.ok()) return message.status();
     for (FileDescriptor& socket : message->fds) {
+#if defined(PASSEL_TEST_LIBFABRIC)
+      Result<std::unique_ptr<fabric::Pipe>> pipe =
+          MeetOver(std::move(socket), arguments[6], /*asks=*/false);
+      if (pipe.ok()) server.Serve(std::move(*pipe));
+      if (!pipe.ok()) std::fprintf(stderr, "fabric_ps: %s\n", pipe.status().message().c_str());
+#else
       server.Serve(std::make_unique<SocketPipe>(std::move(socket)));
+#endif
     }
   }
 }
@@ -58,7 +71,7 @@ Status ServeAll(int count, char** arguments) {
 }  // namespace passel::testing
 
 int main(int argc, char** argv) {
-  if (argc != 6 && argc != 10) return 2;
+  if (argc != 6 && argc != 7 && argc != 10) return 2;
   const passel::Status status = passel::testing::ServeAll(argc, argv);
   if (status.ok()) return 0;
   std::fprintf(stderr, "fabric_ps: %s\n", status.ToString().c_str());

@@ -97,6 +97,11 @@ class FaultPipe final : public fabric::Pipe {
     return into.size();
   }
 
+  using Pipe::ReadBulk;
+  Status ReadBulk(std::span<float> into, const std::function<bool()>& go_on) override {
+    return kept_ ? Pipe::ReadBulk(into, go_on) : pipe_->ReadBulk(into, go_on);
+  }
+
  private:
   enum class Fate { kNone, kDrop, kRepeat, kDelay, kCut };
   struct Kept {

@@ -48,6 +48,10 @@ class LinePipe final : public fabric::Pipe {
   Result<std::size_t> ReadSome(std::span<float> into, Deadline deadline) override {
     return pipe_->ReadSome(into, deadline);
   }
+  using Pipe::ReadBulk;
+  Status ReadBulk(std::span<float> into, const std::function<bool()>& go_on) override {
+    return pipe_->ReadBulk(into, go_on);
+  }
 
  private:
   static constexpr std::chrono::milliseconds kLook{2};

@@ -81,7 +81,7 @@ class RemotePs {
   void AwaitEnd() { PASSEL_CHECK(process_->Reap(Deadline::After(kLong)).ok(), "the ps ends"); }
 
   Result<std::unique_ptr<fabric::Pipe>> Connect(int worker, Deadline deadline) {
-    if (carrier_ != nullptr) {
+    if (carrier_ != nullptr && carrier_->connect) {
       std::unique_lock lock(mutex_);
       const std::vector<std::uint8_t> told = told_;
       lock.unlock();
@@ -90,12 +90,15 @@ class RemotePs {
     int ends[2];
     PASSEL_CHECK(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, "sockets");
     FileDescriptor ours(ends[0]);
-    const FileDescriptor theirs(ends[1]);
-    const std::lock_guard lock(mutex_);
-    const std::uint8_t word = 0;
-    const int sent = theirs.get();
-    PASSEL_RETURN_IF_ERROR(
-        SendMessage(control_.get(), {&word, 1}, {&sent, 1}, Deadline::After(kBound)));
+    {
+      const FileDescriptor theirs(ends[1]);
+      const std::lock_guard lock(mutex_);
+      const std::uint8_t word = 0;
+      const int sent = theirs.get();
+      PASSEL_RETURN_IF_ERROR(
+          SendMessage(control_.get(), {&word, 1}, {&sent, 1}, Deadline::After(kBound)));
+    }
+    if (carrier_ != nullptr) return carrier_->meet(std::move(ours));
     return std::unique_ptr<fabric::Pipe>(std::make_unique<SocketPipe>(std::move(ours)));
   }
 

@@ -14,6 +14,7 @@ void AddLaunchCommand(Command& program, std::int64_t start_ns);
 void AddTaskCommand(Command& program, std::int64_t start_ns);
 void AddEvalCommand(Command& program);
 void AddPredictCommand(Command& program);
+void AddCkptCommand(Command& program);
 void AddCtlCommand(Command& program);
 void AddScaleCommand(Command& ctl);
 void AddDataCommand(Command& program);

@@ -1,0 +1,256 @@
+// passel_fabric_bench: what a FabricPipe costs beside the bare exchange that libfabric can do.
+//
+//   passel_fabric_bench [--provider=tcp;ofi_rxm] [--address=127.0.0.1] [--rounds=5] [--spin_us=1e6]
+//
+// Two processes. An exchange is so many bytes there and so many back. Columns, in microseconds of
+// an exchange, medians of all turns:
+//   bare      tagged sends into receives that are posted before, whole or in parts: the best size
+//   pipe      the same by a FabricPipe: a header of 60 bytes (8 for the first row), then the bulk
+//   ratio     pipe / bare, of medians of the same rounds
+// Bare and pipe take turns within each round, so that both meet the same machine. What came is
+// compared with what was sent. --spin_us=0: the pipe sleeps while it waits; bare always polls.
+
+#include <fmt/core.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "fabric/libfabric/endpoint.h"
+#include "fabric/libfabric/fabric_pipe.h"
+
+namespace passel::fabric {
+namespace {
+
+struct Settings {
+  NetworkOptions network;
+  int rounds = 5;
+  double spin_us = 1e6;
+  bool tiny = false;
+};
+
+template <typename T>
+T Need(Result<T> result) {
+  PASSEL_CHECK(result.ok(), result.status().ToString().c_str());
+  return std::move(*result);
+}
+void Need(const Status& status) { PASSEL_CHECK(status.ok(), status.ToString().c_str()); }
+
+// The two processes tell each other addresses by it.
+std::vector<std::uint8_t> Swap(int socket, const std::vector<std::uint8_t>& own) {
+  std::vector<std::uint8_t> other(1000);
+  PASSEL_CHECK(::send(socket, own.data(), own.size(), 0) > 0, "the other process is there");
+  const ssize_t got = ::recv(socket, other.data(), other.size(), 0);
+  PASSEL_CHECK(got > 0, "the other process is there");
+  other.resize(static_cast<std::size_t>(got));
+  return other;
+}
+
+// What a program that knows all sizes beforehand would do.
+class Bare {
+ public:
+  Bare(const std::shared_ptr<Network>& network, int socket)
+      : endpoint_(Need(Endpoint::Open(network))) {
+    Need(endpoint_->SetPeer(Swap(socket, endpoint_->address())));
+  }
+
+  void PostReceives(std::span<float> into, std::size_t chunk) {
+    Post(std::as_writable_bytes(into), chunk, &receives_, [this](auto part, Transfer* transfer) {
+      return Need(endpoint_->PostReceive(part, nullptr, kTag, transfer));
+    });
+  }
+  void Send(std::span<const float> from, std::size_t chunk) {
+    Post(std::as_bytes(from), chunk, &sends_, [this](auto part, Transfer* transfer) {
+      return Need(endpoint_->PostSend(part, nullptr, kTag, transfer));
+    });
+    Await(sends_);
+  }
+  void AwaitReceived() { Await(receives_); }
+
+ private:
+  static constexpr std::uint64_t kTag = 77;
+  using Transfers = std::vector<std::unique_ptr<Transfer>>;
+
+  template <typename Bytes, typename PostOne>
+  void Post(Bytes bytes, std::size_t chunk, Transfers* transfers, PostOne&& post) {
+    const std::size_t parts = (bytes.size() + chunk - 1) / chunk;
+    while (transfers->size() < parts) transfers->push_back(std::make_unique<Transfer>());
+    transfers->resize(parts);
+    for (std::size_t i = 0; i < parts; ++i) {
+      const auto part = bytes.subspan(i * chunk, std::min(chunk, bytes.size() - i * chunk));
+      while (!post(part, (*transfers)[i].get())) Poll();
+    }
+  }
+  void Poll() {
+    Endpoint::Completions completions;
+    const std::size_t count = Need(endpoint_->Poll(&completions));
+    for (std::size_t i = 0; i < count; ++i) {
+      PASSEL_CHECK(completions[i].error == 0, "a bare transfer has failed");
+      completions[i].transfer->done = true;
+    }
+  }
+  void Await(const Transfers& transfers) {
+    for (const auto& transfer : transfers) {
+      while (!transfer->done) Poll();
+    }
+  }
+
+  const std::unique_ptr<Endpoint> endpoint_;
+  Transfers sends_, receives_;
+};
+
+class Program {
+ public:
+  Program(const Settings& settings, int socket, bool asks)
+      : settings_(settings),
+        asks_(asks),
+        network_(Need(Network::Open(settings.network))),
+        bare_(network_, socket) {
+    FabricPipeOptions options;
+    options.spin = std::chrono::nanoseconds(static_cast<std::int64_t>(settings.spin_us * 1e3));
+    options.stall_limit = std::chrono::seconds(60);
+    pipe_ = Need(FabricPipe::Open(network_, options));
+    const PipeTags tags{0x1234'5678'9abc'def0, 0x0fed'cba9'8765'4320};
+    Need(pipe_->Join(Swap(socket, pipe_->local_address()), asks ? tags : tags.OfTheOtherEnd()));
+  }
+
+  void Run() {
+    if (asks_)
+      fmt::print("{:>12} {:>12} {:>10} {:>10} {:>8}\n", "bytes", "bare part", "bare us", "pipe us",
+                 "ratio");
+    RunSize(2, {8}, settings_.tiny ? 50 : 2000);
+    if (settings_.tiny) {
+      RunSize(20'000, {40'000}, 5);
+      return;
+    }
+    RunSize(79'510, {65'536, 131'072, 318'040}, 300);
+    RunSize(1 << 20, {256 << 10, 1 << 20, 4 << 20}, 40);
+    RunSize(16 << 20, {256 << 10, 1 << 20, 4 << 20, 64 << 20}, 5);
+  }
+
+ private:
+  void RunSize(std::size_t floats, const std::vector<std::size_t>& chunks, int turns) {
+    out_.resize(floats);
+    in_.assign(floats, -1);
+    std::iota(out_.begin(), out_.end(), 0.0F);
+    std::map<std::size_t, std::vector<double>> bare;
+    std::vector<double> pipe;
+    for (int round = -1; round < settings_.rounds; ++round) {  // the first is for warming up
+      for (const std::size_t chunk : chunks)
+        RunBare(chunk, turns, round < 0 ? nullptr : &bare[chunk]);
+      RunPipe(turns, round < 0 ? nullptr : &pipe);
+    }
+    if (!asks_) return;
+    std::size_t best = chunks[0];
+    for (const std::size_t chunk : chunks) {
+      if (Median(bare[chunk]) < Median(bare[best])) best = chunk;
+    }
+    fmt::print("{:>12} {:>12} {:>10.1f} {:>10.1f} {:>8.2f}\n", floats * sizeof(float), best,
+               Median(bare[best]), Median(pipe), Median(pipe) / Median(bare[best]));
+    std::fflush(stdout);
+  }
+
+  void RunBare(std::size_t chunk, int turns, std::vector<double>* times) {
+    bare_.PostReceives(in_, chunk);
+    for (int i = 0; i < turns; ++i) {
+      const bool last = i + 1 == turns;
+      const std::int64_t begin = MonotonicNs();
+      if (asks_) bare_.Send(out_, chunk);
+      bare_.AwaitReceived();
+      if (!asks_) {
+        Check();
+        if (!last) bare_.PostReceives(in_, chunk);
+        bare_.Send(out_, chunk);
+        continue;
+      }
+      if (times != nullptr) times->push_back(1e-3 * static_cast<double>(MonotonicNs() - begin));
+      Check();
+      if (!last) bare_.PostReceives(in_, chunk);
+    }
+  }
+
+  void RunPipe(int turns, std::vector<double>* times) {
+    const bool small = out_.size() <= 2;
+    const std::vector<std::uint8_t> header(small ? 8 : 60, 1);
+    const std::span<const float> bulk = small ? std::span<const float>() : out_;
+    const auto receive = [&] {
+      const Arrival arrival = Need(pipe_->Receive(Deadline::After(std::chrono::seconds(60))));
+      PASSEL_CHECK(arrival.bulk_floats == bulk.size(), "all has come");
+      Need(pipe_->ReadBulk(std::span(in_).first(arrival.bulk_floats)));
+    };
+    for (int i = 0; i < turns; ++i) {
+      const std::int64_t begin = MonotonicNs();
+      if (asks_) Need(pipe_->Send(header, bulk));
+      receive();
+      if (asks_ && times != nullptr) {
+        times->push_back(1e-3 * static_cast<double>(MonotonicNs() - begin));
+      }
+      if (!small) Check();
+      if (!asks_) Need(pipe_->Send(header, bulk));
+    }
+  }
+
+  // At a few places, so that it takes no time.
+  void Check() {
+    const std::size_t places[] = {0, in_.size() / 2, in_.size() - 1};
+    for (const std::size_t at : places) {
+      PASSEL_CHECK(in_[at] == out_[at], "what came is what was sent");
+    }
+    for (const std::size_t at : places) in_[at] = -1;
+  }
+  static double Median(std::vector<double> values) {
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    return *middle;
+  }
+
+  const Settings settings_;
+  const bool asks_;
+  const std::shared_ptr<Network> network_;
+  Bare bare_;
+  std::unique_ptr<FabricPipe> pipe_;
+  std::vector<float> out_, in_;
+};
+
+int Main(int argc, char** argv) {
+  Settings settings;
+  CLI::App app("FabricPipe beside a bare exchange over libfabric");
+  app.add_option("--provider", settings.network.provider);
+  app.add_option("--address", settings.network.address);
+  app.add_option("--rounds", settings.rounds);
+  app.add_option("--spin_us", settings.spin_us);
+  app.add_flag("--tiny", settings.tiny, "small sizes, for a test of this program");
+  CLI11_PARSE(app, argc, argv);
+  SetProviderDefaults();
+  int ends[2];
+  PASSEL_CHECK(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0, "sockets");
+  // Before anything of libfabric, which a fork does not survive.
+  const pid_t child = ::fork();
+  PASSEL_CHECK(child >= 0, "a second process");
+  if (child == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    Program(settings, ends[1], false).Run();
+    ::_exit(0);
+  }
+  Program(settings, ends[0], true).Run();
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return status == 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace passel::fabric
+
+int main(int argc, char** argv) { return passel::fabric::Main(argc, argv); }

@@ -1,0 +1,47 @@
+// The conformance suite over libfabric: every ps in a process of its own. Built twice: all modes
+// are in the slow suite.
+
+#include "fabric/linked_pipe.h"
+#include "fabric/remote_ps.h"
+#include "store_conformance.h"
+#include "support/sanitized.h"
+
+namespace passel::testing {
+namespace {
+
+std::shared_ptr<const Carrier> CarrierOver(const std::string& provider) {
+  const auto carrier = std::make_shared<Carrier>();
+  carrier->arguments = {provider};
+  carrier->meet = [provider](FileDescriptor socket) {
+    return MeetOver(std::move(socket), provider, /*asks=*/true);
+  };
+  return carrier;
+}
+
+StoreCase Over(const std::string& name, const std::string& provider, int shards) {
+  return {name + std::to_string(shards), shards, [provider](const StorePlan& plan) {
+            return std::make_unique<RemoteHost>(plan, Faults(), /*seed=*/7, "",
+                                                std::chrono::seconds(5), CarrierOver(provider));
+          }};
+}
+
+#if defined(PASSEL_FABRIC_ALL_MODES)
+const std::vector<StoreCase> kAll = {Over("OverTcp", "tcp;ofi_rxm", 1),
+                                     Over("OverTcp", "tcp;ofi_rxm", 3), Over("OverShm", "shm", 3)};
+PASSEL_INSTANTIATE_STORE_CONFORMANCE(All, kAll);
+#else
+// One mode of each kind, and what they are about: each test starts its ps, and libfabric takes its
+// time to begin.
+const std::vector<StoreCase> kTcp = {Over("OverTcp", "tcp;ofi_rxm", 1)};
+constexpr Mode kLocked[] = {Mode::kLocked};
+constexpr Mode kBarrier[] = {Mode::kBarrier};
+PASSEL_INSTANTIATE_STORE_SUITE(Tcp, AtOnceConformance, kTcp, kLocked);
+PASSEL_INSTANTIATE_STORE_SUITE(Tcp, RoundConformance, kTcp, kBarrier);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(StoreConformance);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(LockFreeConformance);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ReplicasConformance);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(SspConformance);
+#endif
+
+}  // namespace
+}  // namespace passel::testing
