@@ -1,5 +1,7 @@
 #include <fmt/core.h>
 
+#include <csignal>
+
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/log.h"
