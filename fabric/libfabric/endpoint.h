@@ -40,6 +40,10 @@ class Endpoint {
  public:
   static Result<std::unique_ptr<Endpoint>> Open(std::shared_ptr<Network> network);
 
+  /// Ends one with transfers under way. ofi_rxm of libfabric 1.17 may crash when such is closed: it
+  /// stays open until the process ends, and since nobody polls it, does nothing any more.
+  static void GiveUp(std::unique_ptr<Endpoint> endpoint);
+
   const std::vector<std::uint8_t>& address() const { return address_; }
   /// The one peer. Errors: kInvalidArgument for bytes that are no address of this provider.
   Status SetPeer(std::span<const std::uint8_t> address);

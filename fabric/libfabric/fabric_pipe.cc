@@ -56,7 +56,7 @@ Result<std::unique_ptr<FabricPipe>> FabricPipe::Open(const std::shared_ptr<Netwo
 FabricPipe::FabricPipe(std::unique_ptr<State> state, const FabricPipeOptions& options)
     : options_(options), local_address_(state->endpoint->address()), state_(std::move(state)) {}
 
-FabricPipe::~FabricPipe() = default;
+FabricPipe::~FabricPipe() { Close(Unavailable("the pipe is closed")); }
 
 Status FabricPipe::Join(std::span<const std::uint8_t> peer, const PipeTags& tags) {
   State& s = *state_;
@@ -208,6 +208,11 @@ Status FabricPipe::State::Break(const Status& why) {
 
 void FabricPipe::State::CloseIfUnused() {
   if (users > 0 || endpoint == nullptr) return;
+  const auto posted = [](const Transfer& transfer) { return transfer.posted; };
+  if (posted(scratch_part) || std::any_of(out_parts.begin(), out_parts.end(), posted) ||
+      std::any_of(in_parts.begin(), in_parts.end(), posted)) {
+    Endpoint::GiveUp(std::move(endpoint));
+  }
   endpoint.reset();
   changed.notify_all();
 }
