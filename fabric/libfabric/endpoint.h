@@ -1,7 +1,8 @@
 // endpoint.h - an endpoint for one peer, with the queue of what it has done.
 //
 // One for each peer: libfabric cannot end what is under way with a peer that has died, but by
-// closing the endpoint. Once it is closed nothing reads or writes the memory of a transfer.
+// closing the endpoint. Once that is closed or given up, nothing reads or writes the memory of a
+// transfer.
 //
 // Threads    Post...() by any, at any time. Poll() by one at a time. Wake() by any.
 
