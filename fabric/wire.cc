@@ -240,7 +240,7 @@ void MemberFields(Ar& ar, Member& member) {
   ar.Number(worker);
   member.worker = worker;
   auto phase = static_cast<std::uint8_t>(member.phase);
-  Enumerator(ar, phase, std::uint8_t{0}, static_cast<std::uint8_t>(Phase::kLeft));
+  Enumerator(ar, phase, std::uint8_t{0}, static_cast<std::uint8_t>(kLastPhase));
   member.phase = static_cast<Phase>(phase);
   ar.Number(member.epoch);
   ar.Number(member.pid);

@@ -77,7 +77,8 @@ std::uint64_t StructureHash() {
   add(sizeof(WorkerCounters), offsetof(WorkerCounters, max_clock_lead),
       offsetof(WorkerCounters, staleness), sizeof(Histogram));
   add(sizeof(ShardState), offsetof(ShardState, decision), offsetof(ShardState, cohort),
-      offsetof(ShardState, event), offsetof(ShardState, mode), offsetof(ShardState, device));
+      offsetof(ShardState, scale_wish), offsetof(ShardState, event), offsetof(ShardState, mode),
+      offsetof(ShardState, device));
   add(sizeof(ModeState), offsetof(ModeState, starts), offsetof(ModeState, records),
       sizeof(DeviceState), sizeof(BlockState), offsetof(BlockState, overlaps), sizeof(EventRing),
       sizeof(ProcessIdentity), static_cast<std::size_t>(kMaxWorkers),

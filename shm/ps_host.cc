@@ -16,6 +16,7 @@
 #include "shm/layout.h"
 #include "store/membership.h"
 #include "store/mode_change.h"
+#include "store/scale.h"
 
 namespace passel::shm {
 namespace {
@@ -99,8 +100,8 @@ PsHost::End PsHost::Serve(int stop_fd) {
       nobody_since_ns = 0;
       continue;
     }
+    if (AllWorkersDone(memory)) return End::kWorkersDone;
     const auto done = std::ranges::count(Membership(memory), Phase::kDone, &Member::phase);
-    if (done == memory.num_workers) return End::kWorkersDone;
     // Some died, left or never came, and nobody is running. The job was stopped, or it waits.
     const bool stopped = memory.state->stop.load(std::memory_order_acquire) != 0;
     if (nobody_since_ns == 0) {
@@ -163,7 +164,8 @@ Status PsHost::Answer(std::string_view request, const Peer& peer, Exchange& exch
       {"status", &PsHost::GetStatus},    {"snapshot", &PsHost::TakeSnapshot},
       {"get_plan", &PsHost::GetPlan},    {"meet", &PsHost::Meet},
       {"go_on", &PsHost::GoOn},          {"set_mode", &PsHost::SetMode},
-      {"stop", &PsHost::Stop},           {"renew", &PsHost::Renew},
+      {"scale", &PsHost::Scale},         {"stop", &PsHost::Stop},
+      {"renew", &PsHost::Renew},
   };
   const auto* row = std::ranges::find(kRows, request, &Row::request);
   if (row == std::end(kRows)) return FailedPrecondition("a ps does not answer that");
@@ -248,7 +250,7 @@ Status PsHost::MakeArena(const Peer& peer, const std::string& plan_json) {
   if (plan.num_workers != options_.num_workers || options_.me.index >= plan.variables.shards()) {
     return InvalidArgument(fmt::format(
         "the chief plans for {} ps and {} workers, ps/{} knows {} workers: give all tasks the same "
-        "lists of hosts",
+        "lists of hosts and --max_workers",
         plan.variables.shards(), plan.num_workers, options_.me.index, options_.num_workers));
   }
   PASSEL_ASSIGN_OR_RETURN(MemoryBudget budget, ReadMemoryBudget());
@@ -339,6 +341,31 @@ Status PsHost::SetMode(const Peer&, Exchange& exchange) {
   PASSEL_ASSIGN_OR_RETURN(const std::uint32_t number, WishForMode(arena_->memory(), setting));
   nvtx::Mark(nvtx::Event::kModeWished, number);
   Failpoint("ps.wished");
+  exchange.answer["number"] = number;
+  return {};
+}
+
+Status PsHost::Scale(const Peer&, Exchange& exchange) {
+  PASSEL_ASSIGN_OR_RETURN(const std::int64_t workers, exchange.Argument(std::int64_t{0}));
+  if (options_.alone) {
+    return FailedPrecondition(
+        "the job is one process without a ps, which is its one worker: start it with --ps 1");
+  }
+  if (!options_.supervised) {
+    return FailedPrecondition(
+        "the tasks of this job were started by hand, and nobody could start others: use passel "
+        "task --join for one more worker, and kill -TERM for one less");
+  }
+  if (options_.me.index != 0) {
+    return FailedPrecondition(fmt::format(
+        "ps/0 is told how many workers a job is to have, not ps/{}: ask that", options_.me.index));
+  }
+  if (!arena_ || arena_->memory().state->initialized.load(std::memory_order_acquire) == 0) {
+    return FailedPrecondition(
+        "the job is starting, and its variables have no values yet: try again in a moment");
+  }
+  PASSEL_ASSIGN_OR_RETURN(const std::uint32_t number, WishForWorkers(arena_->memory(), workers));
+  Failpoint("ps.scale_wished");
   exchange.answer["number"] = number;
   return {};
 }

@@ -114,6 +114,7 @@ class PsHost final : private RendezvousHandler {
   Status Meet(const Peer& peer, Exchange& exchange);
   Status GoOn(const Peer& peer, Exchange& exchange);
   Status SetMode(const Peer& peer, Exchange& exchange);
+  Status Scale(const Peer& peer, Exchange& exchange);
   Status Stop(const Peer& peer, Exchange& exchange);
   Status MakeArena(const Peer& peer, const std::string& plan_json);
   Status CheckNobodyTrains();

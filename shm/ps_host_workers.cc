@@ -119,6 +119,7 @@ std::string PsHost::DescribeWorkers() const {
   std::string text;
   if (!arena_) return text;
   for (const Member& m : Membership(arena_->memory())) {
+    if (m.phase == Phase::kSpare) continue;
     text +=
         fmt::format("{}{} {}", text.empty() ? "" : ", ", options_.names(m.worker), PhaseInWords(m));
   }

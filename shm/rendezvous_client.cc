@@ -211,6 +211,12 @@ Result<std::uint32_t> RendezvousClient::SetMode(const ModeSetting& setting, Dead
   return Field<std::uint32_t>(answer.json, "number");
 }
 
+Result<std::uint32_t> RendezvousClient::Scale(std::int64_t workers, Deadline deadline) {
+  PASSEL_ASSIGN_OR_RETURN(JsonMessage answer,
+                          Ask(fd(), "scale", {{"workers", workers}}, {}, deadline));
+  return Field<std::uint32_t>(answer.json, "number");
+}
+
 Status RendezvousClient::Stop(Deadline deadline) {
   return Ask(fd(), "stop", {}, {}, deadline).status();
 }

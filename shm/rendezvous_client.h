@@ -29,6 +29,7 @@
 //   read
 //                           in between is not of one step
 //   set_mode    "mode"      {"number"}, see store/mode_change.h; of ps/0 alone
+//   scale       "workers"   {"number"}, see store/scale.h; of ps/0 alone
 //   stop
 //
 // Who may ask what is said in rendezvous_server.cc. A connection of role "control" proves its uid
@@ -133,6 +134,10 @@ class RendezvousClient {
   /// Asks ps/0 for another mode. Returns its number. Errors: as WishForMode() in
   /// store/mode_change.h; kFailedPrecondition before the chief has proposed its plan.
   Result<std::uint32_t> SetMode(const ModeSetting& setting, Deadline deadline);
+  /// Asks ps/0 for another number of workers. Returns the number of the wish. Errors: as
+  /// WishForWorkers() in store/scale.h; kFailedPrecondition where no supervisor could start them,
+  /// or the variables have no values yet.
+  Result<std::uint32_t> Scale(std::int64_t workers, Deadline deadline);
   Status Stop(Deadline deadline);
 
   /// For poll(2): readable when there is an answer, or the other end is gone.

@@ -57,6 +57,7 @@ constexpr Request kRequests[] = {
     {"meet", kAnyone},
     {"go_on", kAnyone},
     {"set_mode", kAnyone, "mode"},
+    {"scale", kAnyone, "workers"},
     {"stop", kAnyone},
 };
 

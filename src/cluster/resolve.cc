@@ -122,16 +122,28 @@ class Resolver {
                       Chosen(kJobName).value));
       return false;
     }
+    if (inputs_.joins) return true;
     // A default task index says nothing: there is one in programs that have no other default.
     return named(kJobName) || Chosen(kTaskIndex).source != Source::kDefault;
   }
 
   Status BuildCluster() {
-    const std::string& job = Chosen(kJobName).value;
+    std::string job = Chosen(kJobName).value;
     const Candidate& index_from = Chosen(kTaskIndex);
+    if (inputs_.joins && job.empty()) job = "worker";
+    const bool any_index = inputs_.joins && index_from.value.empty();
+    if (inputs_.joins && job != "worker") {
+      return InvalidArgument(fmt::format(
+          "--join is for workers, not for {}: omit it, or use --job_name worker", Quoted(job)));
+    }
     if (job.empty()) return InvalidArgument("Must specify an explicit `job_name`");
-    if (index_from.value.empty()) return InvalidArgument("Must specify an explicit `task_index`");
-    PASSEL_ASSIGN_OR_RETURN(const int index, ParseInt("the task index", index_from));
+    if (index_from.value.empty() && !any_index) {
+      return InvalidArgument("Must specify an explicit `task_index`");
+    }
+    int index = 0;
+    if (!any_index) {
+      PASSEL_ASSIGN_OR_RETURN(index, ParseInt("the task index", index_from));
+    }
     if (sources_.TfCluster()) {
       config_.cluster = sources_.tf_config.cluster;
     } else {
@@ -151,6 +163,10 @@ class Resolver {
             index_from.origin);
       }
       config_.task = TaskId{job, index};
+    } else if (const int listed = spec.num_tasks("worker");
+               job == "worker" && listed > 0 &&
+               (any_index || (inputs_.more_workers && index >= listed))) {
+      config_.task = TaskId{job, any_index ? listed : index};
     } else {
       Result<TaskId> task = ResolveTask(spec, job, index);
       if (!task.ok()) {

@@ -54,6 +54,10 @@ struct ResolveInputs {
   std::string config_path;                 ///< of --config, for messages
   std::optional<std::string> config_text;  ///< see ReadConfigFile()
   bool gpu_per_worker = false;             ///< fewer GPUs than workers are an error
+  /// Workers may have an index beyond the lists (the caller checks how far).
+  bool more_workers = false;
+  /// This task is such a worker; where it names no index, the first one beyond the lists.
+  bool joins = false;
   /// How many GPUs a task of ranks may choose from, asked only if no --num_gpus says it. May be
   /// empty: none.
   std::function<int()> visible_gpus;
@@ -75,7 +79,7 @@ struct ResolvedConfig {
 
   bool distributed = false;    ///< false: single-machine; then the next three are empty
   ClusterSpec cluster;         ///< its Hash() is compared when tasks meet, unless `partial`
-  std::optional<TaskId> task;  ///< an evaluator need not be in `cluster`
+  std::optional<TaskId> task;  ///< an evaluator, or one who joins, need not be in `cluster`
   std::string target;          ///< "host:port" of the task, or TF_CONFIG's session_master
   /// `cluster` is only what this task sees, as with dynamic workers.
   bool partial = false;

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <numeric>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "base/check.h"
@@ -29,6 +31,7 @@ struct CheckedWriter::State {
   // All that waits, neighbours together.
   Status WriteAll();
   Status WriteWaiting(std::size_t tensor);
+  Status WriteLongPiece(std::size_t tensor, std::span<const std::byte> data);
   void Written(std::size_t tensor);
   std::uint64_t BeginOfWaiting(std::size_t tensor) const {
     return layout.begins[tensor] + done[tensor] - waiting[tensor].size();
@@ -81,19 +84,32 @@ Status CheckedWriter::Append(std::size_t index, std::span<const std::byte> data)
   State& s = *state_;
   PASSEL_CHECK(data.size() <= s.layout.sizes[index] - s.done[index], "a tensor has its size");
   if (data.empty()) return {};
-  s.checksums[index].Add(data);
   if (data.size() >= kMostWaiting) {
     PASSEL_RETURN_IF_ERROR(s.WriteWaiting(index));
-    PASSEL_RETURN_IF_ERROR(s.file.WriteAt(s.layout.begins[index] + s.done[index], data));
+    PASSEL_RETURN_IF_ERROR(s.WriteLongPiece(index, data));
     s.done[index] += data.size();
     return {};
   }
+  s.checksums[index].Add(data);
   s.waiting[index].insert(s.waiting[index].end(), data.begin(), data.end());
   s.done[index] += data.size();
   s.all_waiting += data.size();
   if (s.all_waiting < kMostWaiting) return {};
   PASSEL_RETURN_IF_ERROR(s.WriteLarge());
   return s.all_waiting < kMostWaiting / 2 ? Status() : s.WriteAll();
+}
+
+// Its checksum takes as long as handing it to the kernel: both at once, where a thread can be had.
+Status CheckedWriter::State::WriteLongPiece(std::size_t tensor, std::span<const std::byte> data) {
+  std::thread summing;
+  try {
+    summing = std::thread([&] { checksums[tensor].Add(data); });
+  } catch (const std::system_error&) {
+    checksums[tensor].Add(data);
+  }
+  Status written = file.WriteAt(layout.begins[tensor] + done[tensor], data);
+  if (summing.joinable()) summing.join();
+  return written;
 }
 
 Status CheckedWriter::State::WriteWaiting(std::size_t tensor) {

@@ -1,6 +1,5 @@
 #include "io/checkpoint_folder.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/stat.h>
@@ -10,64 +9,27 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <map>
-#include <memory>
 
+#include "base/check.h"
 #include "base/text.h"
 #include "io/checked_tensors.h"
+#include "io/checkpoint_files.h"
 
 namespace passel {
 namespace {
 
-constexpr std::string_view kEnding = ".safetensors";
-constexpr const char* kIndexFile = "checkpoint";
-constexpr const char* kBestFile = "best";
 constexpr const char* kOwnerFile = ".owner";
 constexpr std::size_t kMaxJobWord = 512;
 constexpr std::size_t kMaxIndexBytes = std::size_t{1} << 20;
 
-std::string Join(const std::string& folder, std::string_view name) {
-  return fmt::format("{}{}{}", folder, folder.ends_with('/') ? "" : "/", name);
-}
-
-std::string PartName(std::string_view set, int part, int parts) {
-  return parts == 1 ? fmt::format("{}{}", set, kEnding)
-                    : fmt::format("{}-{:05}-of-{:05}{}", set, part, parts, kEnding);
-}
-
 // The number of parts that a file of a set says it is one of; nothing if it is no part of the set.
 std::optional<int> PartsInName(std::string_view file, std::string_view set) {
-  if (!file.starts_with(set)) return {};
-  const std::string rest(file.substr(set.size()));
-  if (rest == kEnding) return 1;
-  int part = 0, parts = 0, end = 0;
-  if (std::sscanf(rest.c_str(), "-%5d-of-%5d%n", &part, &parts, &end) != 2) return {};
-  if (std::string_view(rest).substr(static_cast<std::size_t>(end)) != kEnding) return {};
-  if (part < 0 || part >= parts || file != PartName(set, part, parts)) return {};
-  return parts;
-}
-
-// Whether the file is one that the folder has for itself.
-bool IsOurs(std::string_view file) {
-  if (file == kIndexFile || file == kBestFile) return true;
-  const std::size_t dash = file.find('-');
-  if (dash == std::string_view::npos) return false;
-  const std::string_view set = file.substr(0, file.find_first_not_of("0123456789", dash + 1));
-  return StepOfCheckpoint(set) && PartsInName(file, set);
-}
-
-Result<std::vector<std::string>> FilesIn(const std::string& folder) {
-  const std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir(folder.c_str()), ::closedir);
-  if (!dir) return ErrnoStatus(errno, fmt::format("cannot list {}", folder));
-  std::vector<std::string> names;
-  for (errno = 0; const dirent* entry = ::readdir(dir.get()); errno = 0) {
-    names.emplace_back(entry->d_name);
-  }
-  if (errno != 0) return ErrnoStatus(errno, fmt::format("cannot list {}", folder));
-  return names;
+  const std::optional<PartOfSet> part = ParsePartName(file);
+  if (!part || part->set != set) return {};
+  return part->parts;
 }
 
 Result<std::optional<CheckpointIndex>> ReadIndex(const std::string& path) {
@@ -103,7 +65,7 @@ std::string OneLine(std::string_view job) {
 // (`left` by a former owner).
 Result<FileDescriptor> BecomeOwner(const std::string& folder, std::string_view job,
                                    std::string* left) {
-  const std::string path = Join(folder, kOwnerFile);
+  const std::string path = InFolder(folder, kOwnerFile);
   FileDescriptor fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
   if (!fd.valid()) return ErrnoStatus(errno, fmt::format("cannot open {}", path));
   struct flock lock = {};
@@ -131,10 +93,16 @@ Result<FileDescriptor> BecomeOwner(const std::string& folder, std::string_view j
   return fd;
 }
 
+Result<CheckpointIndex> ReadBest(const std::string& folder) {
+  PASSEL_ASSIGN_OR_RETURN(const std::optional<CheckpointIndex> best,
+                          ReadIndex(InFolder(folder, kBestFile)));
+  return best.value_or(CheckpointIndex());
+}
+
 }  // namespace
 
 std::string PartPath(const std::string& folder, std::int64_t step, int part, int parts) {
-  return Join(folder, PartName(CheckpointName(step), part, parts));
+  return InFolder(folder, PartName(CheckpointName(step), part, parts));
 }
 
 Result<std::vector<std::string>> PartsOf(const std::string& folder, std::string_view name) {
@@ -147,15 +115,15 @@ Result<std::vector<std::string>> PartsOf(const std::string& folder, std::string_
     if (count != parts) continue;
     std::vector<std::string> paths;
     for (int part = 0; part < parts; ++part) {
-      paths.push_back(Join(folder, PartName(name, part, parts)));
+      paths.push_back(InFolder(folder, PartName(name, part, parts)));
     }
     return paths;
   }
   if (there.empty()) {
-    return NotFound(fmt::format("{} is not there", Join(folder, PartName(name, 0, 1))));
+    return NotFound(fmt::format("{} is not there", InFolder(folder, PartName(name, 0, 1))));
   }
   const auto& [parts, count] = *there.begin();
-  return NotFound(fmt::format("{} has {} of its {} parts", Join(folder, name), count, parts));
+  return NotFound(fmt::format("{} has {} of its {} parts", InFolder(folder, name), count, parts));
 }
 
 Result<std::vector<TensorFile>> OpenCheckpoint(const std::string& folder, std::string_view name) {
@@ -180,8 +148,14 @@ Result<std::vector<TensorFile>> OpenCheckpoint(const std::string& folder, std::s
 
 Result<CheckpointIndex> ReadCheckpointIndex(const std::string& folder) {
   PASSEL_ASSIGN_OR_RETURN(const std::optional<CheckpointIndex> index,
-                          ReadIndex(Join(folder, kIndexFile)));
+                          ReadIndex(InFolder(folder, kIndexFile)));
   return index.value_or(CheckpointIndex());
+}
+
+Result<std::optional<BestEntry>> BestCheckpoint(const std::string& folder) {
+  PASSEL_ASSIGN_OR_RETURN(const CheckpointIndex best, ReadBest(folder));
+  if (best.kept.empty()) return std::optional<BestEntry>();
+  return std::optional(BestEntry{best.kept.back().name, best.score});
 }
 
 CheckpointFolder::CheckpointFolder(std::string path, const KeepPolicy& policy, FileOps& ops)
@@ -200,7 +174,8 @@ Result<CheckpointFolder> CheckpointFolder::Own(const std::string& path, const Ke
   if (folder.index_.last_preserved == 0) folder.index_.last_preserved = now;
   PASSEL_ASSIGN_OR_RETURN(const std::vector<std::string> files, FilesIn(path));
   for (const std::string& file : files) {  // of saves that were killed
-    if (IsOurs(TargetOfTemporary(file))) PASSEL_RETURN_IF_ERROR(folder.Delete(Join(path, file)));
+    if (IsCheckpointFile(TargetOfTemporary(file)))
+      PASSEL_RETURN_IF_ERROR(folder.Delete(InFolder(path, file)));
   }
   PASSEL_RETURN_IF_ERROR(folder.DeleteUnfinished(left));
   PASSEL_RETURN_IF_ERROR(folder.SayOwner({}));
@@ -215,7 +190,7 @@ Status CheckpointFolder::SayOwner(std::string_view saving) {
       fmt::format("process {} on {}\n{}\n{}", ::getpid(), host.data(), job_, saving);
   if (::pwrite(owner_.get(), who.data(), who.size(), 0) != static_cast<ssize_t>(who.size()) ||
       ::ftruncate(owner_.get(), static_cast<off_t>(who.size())) != 0) {
-    return ErrnoStatus(errno, fmt::format("cannot write {}", Join(path_, kOwnerFile)));
+    return ErrnoStatus(errno, fmt::format("cannot write {}", InFolder(path_, kOwnerFile)));
   }
   return {};
 }
@@ -228,9 +203,9 @@ Status CheckpointFolder::DeleteUnfinished(std::string_view left) {
   for (const std::string& file : files) {
     if (!PartsInName(file, set)) continue;
     // Another set of that name is somebody else's.
-    const Result<TensorFile> part = TensorFile::Open(Join(path_, file));
+    const Result<TensorFile> part = TensorFile::Open(InFolder(path_, file));
     if (!part.ok() || part->Word(kSaveKey) != save) continue;
-    PASSEL_RETURN_IF_ERROR(Delete(Join(path_, file)));
+    PASSEL_RETURN_IF_ERROR(Delete(InFolder(path_, file)));
   }
   return {};
 }
@@ -242,7 +217,7 @@ void CheckpointFolder::BeginSave(std::int64_t step, std::string_view save) {
 
 void CheckpointFolder::GiveUp() { (void)SayOwner({}); }
 
-std::string CheckpointFolder::PathOf(std::string_view name) const { return Join(path_, name); }
+std::string CheckpointFolder::PathOf(std::string_view name) const { return InFolder(path_, name); }
 
 Result<std::optional<std::string>> CheckpointFolder::Newest(std::vector<std::string>* warnings) {
   const bool had_some = !index_.kept.empty();
@@ -254,7 +229,7 @@ Result<std::optional<std::string>> CheckpointFolder::Newest(std::vector<std::str
     warnings->push_back(fmt::format("{}; the checkpoint before it is used", whole.message()));
     if (const auto parts = PartsOf(path_, name); parts.ok()) {
       for (const std::string& part : *parts) {
-        if (const int failed = ops_->Rename(part, part + ".corrupt")) {
+        if (const int failed = ops_->Rename(part, part + std::string(kCorruptEnding))) {
           return ErrnoStatus(failed, fmt::format("cannot rename {}", part));
         }
       }
@@ -269,71 +244,66 @@ Result<std::optional<std::string>> CheckpointFolder::Newest(std::vector<std::str
                   path_));
 }
 
-Status CheckpointFolder::Commit(std::int64_t step, int parts, double now, bool best) {
+Status CheckpointFolder::Commit(std::int64_t step, int parts, double now) {
   const std::string name = CheckpointName(step);
   PASSEL_ASSIGN_OR_RETURN(const std::vector<std::string> files, FilesIn(path_));
   for (const std::string& file : files) {  // of a save in another number of parts
     if (PartsInName(file, name).value_or(parts) == parts) continue;
-    PASSEL_RETURN_IF_ERROR(Delete(Join(path_, file)));
+    PASSEL_RETURN_IF_ERROR(Delete(InFolder(path_, file)));
   }
   PASSEL_RETURN_IF_ERROR(OpenCheckpoint(path_, name).status());
   CheckpointIndex next = index_;
   std::erase_if(next.kept, [&](const auto& entry) { return entry.name == name; });
   next.kept.push_back({name, now});
-  PASSEL_ASSIGN_OR_RETURN(const CheckpointIndex written, ReadBest());
-  CheckpointIndex former = written, champion = written;
-  if (best) champion = {{{name, now}}, 0};
+  PASSEL_ASSIGN_OR_RETURN(const CheckpointIndex written, ReadBest(path_));
+  CheckpointIndex best = written;
   std::vector<std::string> old;
   const std::size_t keep =
       policy_.keep == 0 ? kMaxKeptCheckpoints : static_cast<std::size_t>(policy_.keep);
   while (next.kept.size() > keep) {
     const CheckpointIndex::Entry oldest = next.kept.front();
     next.kept.erase(next.kept.begin());
-    const bool is_best = champion.Find(oldest.name) != nullptr;
+    const bool is_best = best.Find(oldest.name) != nullptr;
     if (oldest.saved_at > next.last_preserved + policy_.keep_every_hours * 3600) {
       next.last_preserved = oldest.saved_at;
-      if (is_best) champion.last_preserved = oldest.saved_at;
-      if (former.Find(oldest.name) != nullptr) former.last_preserved = oldest.saved_at;
-    } else if (!is_best && former.Find(oldest.name) == nullptr) {
+      if (is_best) best.last_preserved = oldest.saved_at;
+    } else if (!is_best) {
       old.push_back(oldest.name);
     }
   }
-  if (best) {
-    for (const auto& entry :
-         former.kept) {  // nobody spares it any more, unless it is kept for good
-      const bool listed = entry.name == name || next.Find(entry.name) != nullptr;
-      if (!listed && former.last_preserved == 0) old.push_back(entry.name);
-    }
-  }
-  if (champion != written) PASSEL_RETURN_IF_ERROR(Write(kBestFile, champion));
+  if (best != written) PASSEL_RETURN_IF_ERROR(Write(kBestFile, best));
   PASSEL_RETURN_IF_ERROR(Write(kIndexFile, next));
   index_ = std::move(next);
   (void)SayOwner({});
-  for (const std::string& file : files) {
-    for (const std::string& gone : old) {
-      if (!PartsInName(file, gone)) continue;
-      PASSEL_RETURN_IF_ERROR(Delete(Join(path_, file)));
-    }
+  for (const std::string& gone : old) PASSEL_RETURN_IF_ERROR(DeleteSet(files, gone));
+  return {};
+}
+
+Status CheckpointFolder::MarkBest(const std::string& name, const ValidationScore& score) {
+  PASSEL_ASSIGN_OR_RETURN(const CheckpointIndex former, ReadBest(path_));
+  const CheckpointIndex::Entry* const entry = index_.Find(name);
+  PASSEL_CHECK(entry != nullptr, "the index names the best");
+  PASSEL_RETURN_IF_ERROR(Write(kBestFile, {{*entry}, 0, score}));
+  PASSEL_ASSIGN_OR_RETURN(const std::vector<std::string> files, FilesIn(path_));
+  for (const auto& old : former.kept) {
+    const bool for_good = former.last_preserved != 0;
+    if (for_good || old.name == name || index_.Find(old.name) != nullptr) continue;
+    PASSEL_RETURN_IF_ERROR(DeleteSet(files, old.name));
   }
   return {};
 }
 
-Result<CheckpointIndex> CheckpointFolder::ReadBest() const {
-  PASSEL_ASSIGN_OR_RETURN(const std::optional<CheckpointIndex> best,
-                          ReadIndex(Join(path_, kBestFile)));
-  return best.value_or(CheckpointIndex());
-}
-
-Result<std::optional<std::string>> CheckpointFolder::Best() const {
-  PASSEL_ASSIGN_OR_RETURN(const CheckpointIndex best, ReadBest());
-  if (best.kept.empty()) return std::optional<std::string>();
-  return std::optional(best.kept.back().name);
+Status CheckpointFolder::DeleteSet(const std::vector<std::string>& files, std::string_view name) {
+  for (const std::string& file : files) {
+    if (PartsInName(file, name)) PASSEL_RETURN_IF_ERROR(Delete(InFolder(path_, file)));
+  }
+  return {};
 }
 
 Status CheckpointFolder::Write(const char* file, const CheckpointIndex& index) {
   const std::string text = ToText(index);
   const std::span<const std::byte> piece = std::as_bytes(std::span(text));
-  return WriteFileAtomically(Join(path_, file), {&piece, 1}, *ops_);
+  return WriteFileAtomically(InFolder(path_, file), {&piece, 1}, *ops_);
 }
 
 Status CheckpointFolder::Delete(const std::string& path) {

@@ -56,6 +56,13 @@ Result<std::vector<TensorFile>> OpenCheckpoint(const std::string& folder, std::s
 /// The index, for who does not own the folder: nothing if it has none. Errors: kDataLoss.
 Result<CheckpointIndex> ReadCheckpointIndex(const std::string& folder);
 
+struct BestEntry {
+  std::string name;                      ///< "model.ckpt-5000"
+  std::optional<ValidationScore> score;  ///< that made it the best, if that is known
+};
+/// What MarkBest() was told last; nothing if it never was. Errors: kDataLoss.
+Result<std::optional<BestEntry>> BestCheckpoint(const std::string& folder);
+
 struct KeepPolicy {
   int keep = 5;                   ///< the newest; 0: all of them
   double keep_every_hours = 1e4;  ///< and one in so many hours for good
@@ -87,21 +94,21 @@ class CheckpointFolder {
   void GiveUp();
 
   /// After all `parts` of a set were written: reads them again, names them in the index, then
-  /// deletes what is too old. `best`: also remembers it as the best one, which is never too old.
-  /// Errors: those of OpenCheckpoint() and of writing: the index is as before then, or already the
-  /// new one if only a deletion failed.
-  Status Commit(std::int64_t step, int parts, double now, bool best);
+  /// deletes what is too old; the best is never that. Errors: those of OpenCheckpoint() and of
+  /// writing: the index is as before then, or already the new one if only a deletion failed.
+  Status Commit(std::int64_t step, int parts, double now);
 
-  /// Nothing if there is none. Errors: kDataLoss.
-  Result<std::optional<std::string>> Best() const;
+  /// Remembers a set of the index as the best one, with its score, and deletes the former best if
+  /// nothing else keeps it. Errors: those of writing. REQUIRES: index().Find(name).
+  Status MarkBest(const std::string& name, const ValidationScore& score);
 
  private:
   CheckpointFolder(std::string path, const KeepPolicy& policy, FileOps& ops);
   Status Write(const char* file, const CheckpointIndex& index);
   Status Delete(const std::string& path);
+  Status DeleteSet(const std::vector<std::string>& files, std::string_view name);
   Status DeleteUnfinished(std::string_view left);
   Status SayOwner(std::string_view saving);
-  Result<CheckpointIndex> ReadBest() const;
 
   std::string path_, job_;
   KeepPolicy policy_;

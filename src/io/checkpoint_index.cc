@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cinttypes>
 #include <cmath>
+#include <cstdio>
 
 #include "base/text.h"
 
@@ -46,6 +48,20 @@ std::optional<std::string> ParseName(std::string_view text) {
   return std::string(text);
 }
 
+// Nothing for any other comment.
+std::optional<ValidationScore> ParseScore(std::string_view line) {
+  ValidationScore score;
+  int end = 0;
+  const std::string text(line);
+  if (std::sscanf(text.c_str(), "# validation accuracy %lf at global step %" SCNd64 "%n",
+                  &score.accuracy, &score.step, &end) != 2 ||
+      static_cast<std::size_t>(end) != text.size()) {
+    return {};
+  }
+  if (!(score.accuracy >= 0 && score.accuracy <= 1) || score.step < 0) return {};
+  return score;
+}
+
 }  // namespace
 
 const CheckpointIndex::Entry* CheckpointIndex::Find(std::string_view name) const {
@@ -73,6 +89,10 @@ std::string ToText(const CheckpointIndex& index) {
   for (const auto& entry : index.kept) text += fmt::format("{}: \"{}\"\n", kAll, entry.name);
   for (const auto& entry : index.kept) text += fmt::format("{}: {}\n", kTimes, entry.saved_at);
   text += fmt::format("{}: {}\n", kPreserved, index.last_preserved);
+  if (index.score) {
+    text += fmt::format("# validation accuracy {} at global step {}\n", index.score->accuracy,
+                        index.score->step);
+  }
   return text;
 }
 
@@ -85,6 +105,7 @@ Result<CheckpointIndex> ParseCheckpointIndex(std::string_view text) {
     if (end == std::string_view::npos) return BadLine(line, "is cut off");
     const std::string_view all = Trimmed(text.substr(0, end));
     text.remove_prefix(end + 1);
+    if (const auto score = ParseScore(all)) index.score = score;
     if (all.empty() || all.front() == '#') continue;
     const std::size_t colon = std::min(all.find(':'), all.size());
     const std::string_view key = Trimmed(all.substr(0, colon));

@@ -25,6 +25,13 @@
 
 namespace passel {
 
+/// How good the values of a step were.
+struct ValidationScore {
+  double accuracy = 0;  ///< on the validation images, 0..1
+  std::int64_t step = 0;
+  bool operator==(const ValidationScore&) const = default;
+};
+
 struct CheckpointIndex {
   struct Entry {
     std::string name;     ///< "model.ckpt-5000"
@@ -33,6 +40,9 @@ struct CheckpointIndex {
   };
   std::vector<Entry> kept;    ///< oldest first; the last one is the newest
   double last_preserved = 0;  ///< seconds since 1970: when one was kept for good, or all began
+
+  /// Of the index of the best: what made it that. A comment, so that others can read the file.
+  std::optional<ValidationScore> score = {};
 
   const Entry* Find(std::string_view name) const;
   bool operator==(const CheckpointIndex&) const = default;

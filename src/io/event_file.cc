@@ -131,7 +131,12 @@ void EventFile::WriteAll() {
   std::int64_t flush_at_ns = MonotonicNs();  // the first event at once
   for (;;) {
     bool closing = false;
-    if (const std::optional<Event> event = Take(flush_at_ns, &closing)) Encode(*event);
+    if (const std::optional<Event> event = Take(flush_at_ns, &closing)) {
+      for (const Event& other : options_.others ? options_.others() : std::vector<Event>()) {
+        Encode(other);
+      }
+      Encode(*event);
+    }
     if (closing || buffer_.size() >= kMostBuffered || MonotonicNs() >= flush_at_ns) {
       Flush();
       flush_at_ns = MonotonicNs() + options_.flush_interval.count();

@@ -30,6 +30,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/file.h"
 #include "base/status.h"
@@ -42,6 +43,9 @@ struct EventFileOptions {
   std::chrono::nanoseconds flush_interval = std::chrono::seconds(120);
   /// Told of each problem, but of none twice, on the thread of the writer. May be empty.
   std::function<void(const std::string& sentence)> on_problem{};
+  /// Asked on the thread of the writer, before an event is written, for others to write before it.
+  /// May be empty.
+  std::function<std::vector<Event>()> others{};
 };
 
 class EventFile {

@@ -152,9 +152,8 @@ Status WriteBlocks(const PartTensors& tensors, std::size_t block_floats, PartSou
   return {};
 }
 
-// Large enough to be written without a copy, small enough to stay in a cache from one look at it to
-// the next.
-constexpr std::size_t kWholePiece = std::size_t{1} << 20;  // floats
+// Large enough to be written without a copy, small enough to be given up soon.
+constexpr std::size_t kWholePiece = std::size_t{1} << 21;  // floats
 
 Status WriteWhole(const PartTensors& tensors, const PartSource::Whole& whole, PartSource& source,
                   CheckedWriter& writer) {

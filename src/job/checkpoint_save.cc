@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -162,9 +163,10 @@ Status OneSave::CopyLive() {
   }
   mixed_.resize(job_.shards.size());
   std::vector<Status> copied(job_.shards.size());
+  const int threads = std::max(1, CopyThreads() / static_cast<int>(job_.shards.size()));
   OnEachShard(/*give_way=*/false, [&](std::size_t s) {
     Result<std::vector<bool>> mixed =
-        CopyLiveShard(job_.shards[s], (*buffers)[s].contents(), LimitsOf(s));
+        CopyLiveShard(job_.shards[s], (*buffers)[s].contents(), threads, LimitsOf(s));
     copied[s] = mixed.status();
     if (mixed.ok()) mixed_[s] = std::move(*mixed);
   });
@@ -202,7 +204,7 @@ Status OneSave::Write(bool exact) {
   const int parts = static_cast<int>(job_.shards.size());
   Status written = WriteParts(exact, MakeSources(/*settled=*/exact));
   Failpoint("checkpoint.written");
-  if (written.ok()) written = folder_.Commit(step_, parts, WallSeconds(), /*best=*/false);
+  if (written.ok()) written = folder_.Commit(step_, parts, WallSeconds());
   if (written.ok()) {
     Failpoint("checkpoint.committed");
     return {};

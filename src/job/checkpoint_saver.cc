@@ -52,8 +52,9 @@ std::string WhyFinished(const JobConfig& config, const StorePlan& plan, const Jo
                        options.train_steps);
   }
   options.num_workers = plan.num_workers;
-  if (saved.workers.size() < static_cast<std::size_t>(plan.num_workers)) return {};
-  for (int k = 0; k < plan.num_workers; ++k) {
+  const int first = plan.num_workers - plan.spare_workers;  // those it would begin with
+  if (saved.workers.size() < static_cast<std::size_t>(first)) return {};
+  for (int k = 0; k < first; ++k) {
     const std::int64_t limit = LocalStepLimit(options, config.examples, k);
     const std::uint64_t made = saved.workers[static_cast<std::size_t>(k)].local_steps;
     if (limit == kNoStepLimit || made < static_cast<std::uint64_t>(limit)) return {};
@@ -86,6 +87,7 @@ Result<std::unique_ptr<CheckpointSaver>> CheckpointSaver::Open(const JobConfig& 
   if (!checkpoints.folder.empty()) {
     PASSEL_ASSIGN_OR_RETURN(CheckpointFolder folder, OwnFolder(config));
     saver->folder_.emplace(std::move(folder));
+    PASSEL_ASSIGN_OR_RETURN(saver->best_, BestCheckpointMarker::Create(*saver->folder_));
     if (begun) {
       const auto& kept = saver->folder_->index().kept;
       if (!kept.empty()) saver->saved_step_ = StepOfCheckpoint(kept.back().name);
@@ -123,7 +125,8 @@ Status CheckpointSaver::ChooseBeginning() {
   PASSEL_RETURN_IF_ERROR(CheckCanGoOn(from, plan_));
   std::string changed = ChangedMathematics(settings_, from.words().settings);
   if (from.words().workers != plan_.num_workers) {
-    changed += fmt::format("{}{} workers (were {})", changed.empty() ? "" : ", ", plan_.num_workers,
+    changed += fmt::format("{}{}{} workers (were {})", changed.empty() ? "" : ", ",
+                           plan_.spare_workers > 0 ? "up to " : "", plan_.num_workers,
                            from.words().workers);
   }
   resumed_ = fmt::format("goes on from {}, global step {}{}{}", resume_from_, from.global_step(),
@@ -182,6 +185,7 @@ void CheckpointSaver::Run() {
       saved_ns_ = MonotonicNs();
       tried_step_ = Step();
       if (!saved.ok() && saved.code() != Code::kCancelled) {
+        ++facts_.failed;
         LogWarning(
             "no checkpoint was saved to {}: {}; training goes on, and another is tried when "
             "it is due, {} s from now at the earliest",
@@ -193,6 +197,7 @@ void CheckpointSaver::Run() {
         pause = kPauseAfterError;
       }
     }
+    best_->Look(shards_[0], *folder_);
     std::unique_lock lock(mutex_);
     wake_.wait_for(lock, config_.checkpoints.steps > 0 ? kLook : kIdle,
                    [this] { return quit_.load(std::memory_order_relaxed); });
@@ -227,10 +232,22 @@ Status CheckpointSaver::SaveOnce(std::vector<ShardMemory> shards, const WorkerNa
 
 Status CheckpointSaver::SaveLast(std::optional<AtEnd> at_end, Deadline deadline) {
   const Status saved = Step() == saved_step_ ? Status() : Save(at_end, deadline);
+  best_->Look(shards_[0], *folder_);
   if (saved.ok()) return {};
+  ++facts_.failed;
   return saved.WithContext(
       fmt::format("the last checkpoint was not saved to {}, where the newest is {}",
                   config_.checkpoints.folder, saved_step_ ? CheckpointName(*saved_step_) : "none"));
+}
+
+CheckpointFacts CheckpointSaver::Facts() const {
+  CheckpointFacts facts = facts_;
+  facts.resumed_from = resume_from_;
+  if (!folder_) return facts;
+  facts.folder = folder_->path();
+  if (!folder_->index().kept.empty()) facts.newest = folder_->index().kept.back().name;
+  if (const auto best = BestCheckpoint(facts.folder); best.ok()) facts.best = *best;
+  return facts;
 }
 
 Status CheckpointSaver::Save(std::optional<AtEnd> at_end, Deadline deadline) {
@@ -239,6 +256,12 @@ Status CheckpointSaver::Save(std::optional<AtEnd> at_end, Deadline deadline) {
   PASSEL_ASSIGN_OR_RETURN(const SaveOutcome outcome,
                           SaveCheckpoint(job, saved_step_, at_end, limits, *folder_));
   saved_step_ = outcome.newest;
+  facts_.held_seconds += ToSeconds(outcome.meeting.held);
+  if (!outcome.written) return {};
+  ++facts_.saved;
+  facts_.bytes += outcome.bytes;
+  facts_.copying_seconds += ToSeconds(outcome.copying);
+  facts_.writing_seconds += ToSeconds(outcome.writing);
   return {};
 }
 

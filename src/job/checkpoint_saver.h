@@ -30,6 +30,8 @@
 #include "base/status.h"
 #include "cluster/worker_names.h"
 #include "io/checkpoint_folder.h"
+#include "job/best_checkpoint.h"
+#include "job/checkpoint_facts.h"
 #include "job/checkpoint_save.h"
 #include "job/job_config.h"
 #include "store/shard_memory.h"
@@ -79,6 +81,9 @@ class CheckpointSaver {
   /// Of `alive`: the last checkpoint is not made, and what was there before stays.
   void GiveUp() { quit_.store(true, std::memory_order_relaxed); }
 
+  /// What became of it all, after End().
+  CheckpointFacts Facts() const;
+
  private:
   CheckpointSaver(const JobConfig& config, const JobSettings& settings, const StorePlan& plan,
                   const std::string& data);
@@ -95,6 +100,7 @@ class CheckpointSaver {
   const StorePlan plan_;
   const std::string data_;
   std::optional<CheckpointFolder> folder_;
+  std::optional<BestCheckpointMarker> best_;  // with a folder
   std::string resume_from_, resumed_, finished_;
   std::int64_t resumed_step_ = 0;
   std::uint64_t resumed_local_steps_ = 0;
@@ -103,6 +109,7 @@ class CheckpointSaver {
   std::int64_t tried_step_ = 0;
   std::vector<ShardMemory> shards_;
   WorkerNames names_;
+  CheckpointFacts facts_;        // its counts and times
   std::function<void()> alive_;  // of End()
   std::atomic<bool> quit_{false};
   std::mutex mutex_;

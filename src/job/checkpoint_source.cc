@@ -1,6 +1,9 @@
 #include "job/checkpoint_source.h"
 
+#include <algorithm>
 #include <chrono>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "optim/update_kernels.h"
@@ -10,6 +13,10 @@ namespace passel::job {
 namespace {
 
 constexpr std::chrono::seconds kBlockLimit{2};
+
+// Blocks that a thread takes at once, and floats that are worth one.
+constexpr std::size_t kRun = 64;
+constexpr std::size_t kWorthAThread = std::size_t{1} << 22;
 
 class CheckedSource final : public PartSource {
  public:
@@ -63,17 +70,40 @@ std::unique_ptr<PartSource> MakeLiveSource(const ShardMemory& memory) {
 }
 
 Result<std::vector<bool>> CopyLiveShard(const ShardMemory& memory, const std::vector<float*>& out,
-                                        const SaveLimits& limits) {
-  LiveSource source(memory);
-  std::vector<bool> mixed(memory.num_blocks);
-  std::vector<float*> at(out.size());
-  for (std::size_t block = 0; block < memory.num_blocks; ++block) {
-    PASSEL_RETURN_IF_ERROR(limits.Check());
-    for (std::size_t k = 0; k < out.size(); ++k) at[k] = out[k] + memory.BlockBegin(block);
-    PASSEL_ASSIGN_OR_RETURN(const bool whole, source.ReadBlock(block, at));
-    mixed[block] = !whole;
+                                        int threads, const SaveLimits& limits) {
+  std::vector<char> mixed(memory.num_blocks);  // of several writers
+  std::atomic<std::size_t> next{0};
+  const auto copy = [&](const SaveLimits& until) -> Status {
+    LiveSource source(memory);
+    std::vector<float*> at(out.size());
+    for (std::size_t begin; (begin = next.fetch_add(kRun)) < memory.num_blocks;) {
+      const std::size_t end = std::min(begin + kRun, memory.num_blocks);
+      for (std::size_t block = begin; block < end; ++block) {
+        PASSEL_RETURN_IF_ERROR(until.Check());
+        for (std::size_t k = 0; k < out.size(); ++k) at[k] = out[k] + memory.BlockBegin(block);
+        PASSEL_ASSIGN_OR_RETURN(const bool whole, source.ReadBlock(block, at));
+        mixed[block] = whole ? 0 : 1;
+      }
+    }
+    return {};
+  };
+  SaveLimits silent = limits;
+  silent.alive = {};  // it is for the thread that calls
+  const std::size_t useful =
+      std::min(static_cast<std::size_t>(threads), memory.floats / kWorthAThread + 1);
+  std::vector<Status> found(useful);
+  std::vector<std::thread> others;
+  try {
+    while (others.size() + 1 < useful) {
+      others.emplace_back([&, i = others.size() + 1] { found[i] = copy(silent); });
+    }
+  } catch (const std::system_error&) {
+    // No more threads for this user: the others copy all.
   }
-  return mixed;
+  found[0] = copy(limits);
+  for (std::thread& other : others) other.join();
+  for (const Status& status : found) PASSEL_RETURN_IF_ERROR(status);
+  return std::vector<bool>(mixed.begin(), mixed.end());
 }
 
 std::unique_ptr<PartSource> MakeCheckedSource(std::unique_ptr<PartSource> source,

@@ -27,10 +27,10 @@ struct SaveLimits {
 std::unique_ptr<PartSource> MakeLiveSource(const ShardMemory& memory);
 
 /// Copies all of such a shard to `out`, its values and slot variables, each float[memory.floats].
-/// Returns for each block whether it may hold an update that is only half there. Errors: those of
-/// `limits`.
+/// By so many threads, this one among them, where there is enough to copy. Returns for each block
+/// whether it may hold an update that is only half there. Errors: those of `limits`.
 Result<std::vector<bool>> CopyLiveShard(const ShardMemory& memory, const std::vector<float*>& out,
-                                        const SaveLimits& limits);
+                                        int threads, const SaveLimits& limits);
 
 /// Looks at each block of `source`: values that are not finite are worth no checkpoint. Errors:
 /// kDiverged for them; those of `limits` and of `source`.

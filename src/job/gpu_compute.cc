@@ -178,7 +178,7 @@ Result<std::unique_ptr<GpuCompute>> GpuCompute::Open(const Task& task, const Job
       PASSEL_RETURN_IF_ERROR(CheckForGpu(config, task.id.ToString()));
       if ((*opened)->info().mps) {
         PASSEL_RETURN_IF_ERROR(
-            CheckLockedUnderMps(config, task.NumTrainers(), std::max(f.num_gpus, 1)));
+            CheckLockedUnderMps(config, task.MostTrainers(), std::max(f.num_gpus, 1)));
       }
       return std::unique_ptr<GpuCompute>(
           new GpuCompute(std::move(*opened), task.flags.restarted, start));

@@ -308,13 +308,28 @@ Status CheckSlowWorkers(const JobConfig& config, int workers) {
   return {};
 }
 
-Result<StorePlan> MakePlan(const JobConfig& config, int shards, int workers) {
+Status CheckMayJoin(const JobConfig& config) {
+  if (config.worker.shard_data) {
+    return InvalidArgument(
+        "--shard_data gives each worker a part of the examples for good, and --max_workers lets "
+        "others join: omit one of them");
+  }
+  if (config.on_device) {
+    return InvalidArgument(
+        "--arena device is shared by the workers that a job begins with, and --max_workers lets "
+        "others join: use --arena host, or omit --max_workers");
+  }
+  return {};
+}
+
+Result<StorePlan> MakePlan(const JobConfig& config, int shards, int workers, int most_workers) {
   StorePlan plan;
-  plan.mode = config.mode.For(workers);
+  plan.mode = config.mode.For(most_workers);
   plan.schedule = config.mode_schedule;
-  PASSEL_RETURN_IF_ERROR(CheckSlowWorkers(config, workers));
+  PASSEL_RETURN_IF_ERROR(CheckSlowWorkers(config, most_workers));
   plan.optimizer = config.optimizer;
-  plan.num_workers = workers;
+  plan.num_workers = most_workers;
+  plan.spare_workers = most_workers - workers;
   plan.on_device = config.on_device;
   // One is pushed while the next ones are computed.
   plan.gradient_slots = config.steps_ahead + 1;

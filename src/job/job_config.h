@@ -98,8 +98,12 @@ void TellOfJob(const JobConfig& config, ShardState& lead);
 /// Errors: kInvalidArgument for a --slow_worker that is none of `workers`.
 Status CheckSlowWorkers(const JobConfig& config, int workers);
 
+/// With places for `most_workers`, `workers` of whom are there at first.
 /// REQUIRES: FitToData() was called. Errors: kInvalidArgument, also those of CheckSlowWorkers().
-Result<StorePlan> MakePlan(const JobConfig& config, int shards, int workers);
+Result<StorePlan> MakePlan(const JobConfig& config, int shards, int workers, int most_workers);
+
+/// Whether others may join and leave the workers of this job. Errors: kInvalidArgument.
+Status CheckMayJoin(const JobConfig& config);
 
 /// How long waits spin: long where each worker has a core, next to nothing where not.
 WaitOptions MakeWaitOptions(const JobConfig& config, int workers, int cores);

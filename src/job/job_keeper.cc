@@ -24,6 +24,8 @@ constexpr std::chrono::milliseconds kFetchLimit{100};
 constexpr std::chrono::seconds kFetchAgain{1};
 // At the end there is more time.
 constexpr std::chrono::seconds kLastFetchLimit{2};
+// From the last step of a chief to its exit, as a rule.
+constexpr std::chrono::seconds kChiefLimit{2};
 // A chief that is started again at once finds the folder free.
 constexpr std::chrono::seconds kStandInAfter{1};
 constexpr std::chrono::seconds kOpenAgain{60};
@@ -187,8 +189,13 @@ Status JobKeeper::SaveLast(Deadline workers, Deadline limit, const std::function
   }
   const bool others_train = SomebodyTrains(lead);
   const std::int64_t step = lead.state->global_step.load(std::memory_order_acquire);
-  const Result<CheckpointIndex> index = ReadCheckpointIndex(config_.checkpoints.folder);
-  const std::string newest = index.ok() && !index->kept.empty() ? index->kept.back().name : "none";
+  std::string newest = NewestCheckpoint();
+  // It may be saving that, or be about to exit.
+  for (Patience patience(Deadline::After(kChiefLimit));
+       newest != CheckpointName(step) && !ChiefIsGone(lead) && patience.Again();) {
+    newest = NewestCheckpoint();
+  }
+  if (ChiefIsGone(lead)) newest = NewestCheckpoint();
   if (newest == CheckpointName(step)) return {};
   const std::string missing = FetchMissing();
   if (!missing.empty()) {
@@ -209,6 +216,11 @@ Status JobKeeper::SaveLast(Deadline workers, Deadline limit, const std::function
   }
   return saver_->SaveOnce(Shards(), task_.Names(),
                           others_train ? std::nullopt : std::optional(AtEnd::kNobodyTrains), limit);
+}
+
+std::string JobKeeper::NewestCheckpoint() const {
+  const Result<CheckpointIndex> index = ReadCheckpointIndex(config_.checkpoints.folder);
+  return index.ok() && !index->kept.empty() ? index->kept.back().name : "none";
 }
 
 // "ps/1 are not here: why"; "" if all are held.

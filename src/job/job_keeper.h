@@ -52,6 +52,7 @@ class JobKeeper {
   void Hold(const shm::Arena& own);
   Status Fetch(int shard, Deadline deadline);
   std::string FetchMissing();
+  std::string NewestCheckpoint() const;
   bool ChiefIsGone(const ShardMemory& lead) const;
   bool SomebodyTrains(const ShardMemory& lead) const;
   void StandIn(bool chief_is_here);

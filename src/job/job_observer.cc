@@ -142,9 +142,8 @@ std::chrono::nanoseconds JobObserver::MissingFor() const {
 bool JobObserver::Ended() const {
   const ShardMemory& lead = arenas_[0]->memory();
   if (!AllWorkersEnded(lead)) return false;
-  const auto done = std::ranges::count(Membership(lead), Phase::kDone, &Member::phase);
   // Else somebody died, and may be started again while the lead is there.
-  return done == lead.num_workers || Stopped() || !ps_[0].client;
+  return AllWorkersDone(lead) || Stopped() || !ps_[0].client;
 }
 
 bool JobObserver::Stopped() const {

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "store/membership.h"
+#include "store/scale.h"
 
 namespace passel::job {
 namespace {
@@ -54,6 +55,10 @@ JobStatus ReadJobStatus(const ShardMemory& memory) {
   std::vector<const Histogram*> latency;
   for (const Member& member : Membership(memory)) {
     const WorkerCounters& c = memory.tasks[member.worker].counters;
+    if (member.phase == Phase::kSpare) {  // it may have steps of a checkpoint
+      status.local_steps += member.local_steps;
+      continue;
+    }
     WorkerStatus w;
     w.member = member;
     w.counts = WorkerCounts(c);
@@ -177,6 +182,9 @@ Json DescribeJob(const shm::Arena& arena, const WorkerNames& names) {
               {"staleness", Describe(status.staleness)},
               {"push_latency_ns", Describe(status.push_latency_ns)},
               {"workers", workers},
+              {"max_workers", memory.num_workers},
+              {"scaled_to", WantedWorkers(memory)},
+              {"scale_number", DoneScale(memory).number},
               {"events", Events(*memory.events, names)}};
   // The number of each mode that takes one: 0 but for the mode in force.
   for (const ModeTraits& mode : kModes) {

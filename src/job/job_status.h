@@ -36,7 +36,7 @@ struct JobStatus {
   HistogramSummary staleness;
   HistogramSummary push_latency_ns;
   std::vector<BucketCount> staleness_buckets, push_latency_buckets;  ///< the same, whole
-  std::vector<WorkerStatus> workers;
+  std::vector<WorkerStatus> workers;  ///< those that were asked to take part, ever
 };
 
 /// MonotonicNs() of the first step of any worker; 0: there was none.

@@ -35,7 +35,8 @@ class Setup {
     PASSEL_ASSIGN_OR_RETURN(device_, ParseDeviceRequest(d_.device));
     PASSEL_RETURN_IF_ERROR(CheckFlags());
     request_.ps = flags_.ps;
-    request_.workers = flags_.workers;
+    out_.workers = flags_.workers;
+    request_.workers = flags_.MaxWorkers();
     request_.evaluator = flags_.evaluator;
     request_.threads_per_worker = config_.towers;
     request_.memory_fraction = d_.per_process_gpu_memory_fraction;
@@ -47,13 +48,9 @@ class Setup {
       PASSEL_RETURN_IF_ERROR(CheckForGpu(config_, "worker/0"));
     }
     if (request_.devices.empty()) WarnOfCpu();
-    if (flags_.ps == 0) {
-      out_.workers = flags_.workers;
-      return std::move(out_);  // this process does it all, where it is
-    }
+    if (flags_.ps == 0) return std::move(out_);  // this process does it all, where it is
     PASSEL_RETURN_IF_ERROR(ReadMachine());
     PASSEL_ASSIGN_OR_RETURN(out_.plan, PlanLaunch(out_.topology, request_));
-    out_.workers = request_.workers;
     if (!request_.devices.empty()) DescribeUpdates();
     return std::move(out_);
   }
@@ -283,10 +280,13 @@ class Setup {
                       "--workers_per_gpu {} make {}: use fewer",
                       kMaxWorkers, gpus, f_.workers_per_gpu.value_or(1), workers));
     }
+    TrainSettings all = flags_;
+    all.workers = out_.workers = static_cast<int>(workers);
+    PASSEL_RETURN_IF_ERROR(CheckMaxWorkers(all, config_));
+    request_.workers = all.MaxWorkers();
     if (flags_.gpu_per_worker) {
-      PASSEL_RETURN_IF_ERROR(CheckGpuPerWorker(static_cast<int>(gpus), static_cast<int>(workers)));
+      PASSEL_RETURN_IF_ERROR(CheckGpuPerWorker(static_cast<int>(gpus), request_.workers));
     }
-    request_.workers = static_cast<int>(workers);
     return Take(std::move(choice));
   }
 

@@ -16,8 +16,8 @@ namespace passel::job {
 
 struct LaunchSetup {
   Topology topology;
-  LaunchPlan plan;
-  int workers = 0;   ///< with --gpus their number follows from the GPUs
+  LaunchPlan plan;   ///< of all that there may be: TrainSettings::max_workers
+  int workers = 0;   ///< at first; with --gpus their number follows from the GPUs
   int num_gpus = 0;  ///< devices that the workers take in turn; 0: they compute on the CPU
   /// Whether a worker that cannot use its GPU goes on on the CPU: --device auto.
   bool may_fall_back = false;

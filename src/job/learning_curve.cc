@@ -11,10 +11,19 @@ namespace {
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
+// It left, and others train.
+bool IsAway(const JobStatus& status, const WorkerStatus& worker) {
+  return worker.member.phase == Phase::kLeft &&
+         std::ranges::any_of(status.workers, [](const WorkerStatus& w) {
+           return w.member.phase == Phase::kRunning;
+         });
+}
+
 // It runs, or it has ended in good order.
-bool IsWell(const WorkerStatus& worker) {
+bool IsWell(const JobStatus& status, const WorkerStatus& worker) {
   const Phase phase = worker.member.phase;
-  return phase == Phase::kRunning || phase == Phase::kDone || phase == Phase::kLeft;
+  return phase == Phase::kRunning || phase == Phase::kDone ||
+         (phase == Phase::kLeft && !IsAway(status, worker));
 }
 
 // What `now` has more than `before`. Both are ascending, and of the same buckets.
@@ -57,7 +66,7 @@ double Percentile(const std::vector<BucketCount>& buckets, double share) {
 BatchResults LatestBatches(const JobStatus& status) {
   BatchResults results;
   for (const WorkerStatus& w : status.workers) {
-    if (w.last_step_ns == 0) continue;
+    if (w.last_step_ns == 0 || IsAway(status, w)) continue;
     results.loss += w.loss;
     results.accuracy += w.accuracy;
     ++results.workers;
@@ -80,7 +89,7 @@ void LearningCurve::Add(const JobStatus& status, std::int64_t now_ns) {
   look.point.accuracy = batches.accuracy;
   for (const WorkerStatus& w : status.workers) {
     look.point.dropped += w.counts[&WorkerCounters::dropped];
-    if (IsWell(w)) ++look.point.workers;
+    if (IsWell(status, w)) ++look.point.workers;
   }
   look.local_steps = status.local_steps;
   look.staleness = status.staleness_buckets;

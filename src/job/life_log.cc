@@ -16,8 +16,11 @@ constexpr std::size_t kLinesInASummary = 10;
 // Deaths after the first that a summary has a line for.
 constexpr std::size_t kDeathsInASummary = 10;
 
-std::span<const std::string> Last(const std::vector<std::string>& lines, std::size_t most) {
-  return std::span(lines).last(std::min(most, lines.size()));
+constexpr std::size_t kChangesInASummary = 5;
+
+template <typename T>
+std::span<const T> Last(const std::vector<T>& all, std::size_t most) {
+  return std::span(all).last(std::min(most, all.size()));
 }
 
 std::string When(const TaskDeath& death, const char* died) {
@@ -43,6 +46,14 @@ void LifeLog::Add(TaskDeath death) {
   deaths_.push_back(std::move(death));
 }
 
+void LifeLog::Add(TaskLeave leave) {
+  if (leaves_.size() < kMostLeaves) leaves_.push_back(std::move(leave));
+}
+
+void LifeLog::Add(ScaleChange change) {
+  if (changes_.size() < kMostLeaves) changes_.push_back(change);
+}
+
 std::string LifeLog::FirstDeath() const {
   if (deaths_.empty()) return "";
   const TaskDeath& first = deaths_.front();
@@ -56,9 +67,16 @@ std::string LifeLog::FirstDeath() const {
 }
 
 std::string LifeLog::InWords() const {
-  if (deaths_.empty()) return "";
+  std::string text;
+  for (const ScaleChange& change : Last(changes_, kChangesInASummary)) {
+    text +=
+        fmt::format("{} {} after {:.1f} s", text.empty() ? "number of workers changed to" : ", to",
+                    change.workers, change.at_s);
+  }
+  if (!text.empty()) text += "\n";
+  if (deaths_.empty()) return text;
   const TaskDeath& first = deaths_.front();
-  std::string text = When(first, "died first");
+  text += When(first, "died first");
   text += first.last_lines.empty() ? "\n" : "; its last lines:\n";
   for (const std::string& line : Last(first.last_lines, kLinesInASummary))
     text += "  " + line + "\n";
@@ -87,6 +105,14 @@ void LifeLog::Describe(Json* report) const {
                 {"restarted", d.restarted}});
   }
   (*report)["deaths"] = deaths;
+  Json& leaves = (*report)["leaves"] = Json::MakeList();
+  for (const TaskLeave& l : leaves_) {
+    leaves.Add({{"task", l.task}, {"life", l.life}, {"at_s", l.at_s}});
+  }
+  Json& scaled = (*report)["scaled"] = Json::MakeList();
+  for (const ScaleChange& c : changes_) {
+    scaled.Add({{"workers", c.workers}, {"at_s", c.at_s}});
+  }
 }
 
 }  // namespace passel::job

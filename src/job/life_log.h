@@ -30,15 +30,30 @@ struct TaskDeath {
   bool restarted = false;                    ///< another life of it followed
 };
 
+/// The end of a life that was scaled away.
+struct TaskLeave {
+  std::string task;
+  int life = 1;
+  double at_s = 0;  ///< since the program was started
+};
+
+/// Somebody wanted so many workers from then on.
+struct ScaleChange {
+  int workers = 0;
+  double at_s = 0;  ///< since the program was started
+};
+
 /// In order of time, and bounded, however long a job goes on dying: of later lives only how many
 /// there were is known.
 class LifeLog {
  public:
-  static constexpr std::size_t kMostStarts = 2000, kMostDeaths = 1000;
+  static constexpr std::size_t kMostStarts = 2000, kMostDeaths = 1000, kMostLeaves = 1000;
   static constexpr std::size_t kMostWithLines = 100;
 
   void Add(TaskStart start);
   void Add(TaskDeath death);
+  void Add(TaskLeave leave);
+  void Add(ScaleChange change);
 
   const std::vector<TaskStart>& starts() const { return starts_; }
   const std::vector<TaskDeath>& deaths() const { return deaths_; }
@@ -49,15 +64,17 @@ class LifeLog {
   /// "worker/1 died first, after 3.2 s: it was killed by SIGKILL (9); its last lines: a | b".
   /// Empty if nobody did.
   std::string FirstDeath() const;
-  /// For a person, in several lines: the first one, with its last lines; the others. Empty if
-  /// nobody died.
+  /// For a person, in several lines: how the number of workers was changed; the first death, with
+  /// its last lines; the others. Empty if there was none of that.
   std::string InWords() const;
-  /// Adds "ps_restarts", "starts" and "deaths".
+  /// Adds "ps_restarts", "starts", "deaths", "leaves" and "scaled".
   void Describe(Json* report) const;
 
  private:
   std::vector<TaskStart> starts_;
   std::vector<TaskDeath> deaths_;
+  std::vector<TaskLeave> leaves_;
+  std::vector<ScaleChange> changes_;
   std::int64_t num_deaths_ = 0;
   int ps_restarts_ = 0;
 };

@@ -18,9 +18,9 @@ namespace passel::job {
 
 /// --params, --job and --wait, of which one of the first two must be there.
 struct ParameterSettings {
-  std::string params;  ///< what LoadModel() takes
-  std::string job;     ///< a job id
-  double wait = 10;    ///< seconds, for a job
+  std::string params;       ///< what LoadModel() takes
+  std::string job;          ///< a job id
+  double wait = 10;         ///< seconds, for a job
   bool consistent = false;  ///< of a job: its workers wait between two steps meanwhile
   TypedNumbers typed;
 };

@@ -114,7 +114,7 @@ int RunPsTask(Task& task, const JobConfig& config) {
   }
   shm::PsHostOptions options;
   options.me = {task.job_id, Role::kPs, shard, task.spec.Hash()};
-  options.num_workers = task.NumTrainers();
+  options.num_workers = task.MostTrainers();
   options.names = task.Names();
   options.huge_pages = config.huge_pages;
   options.memory_fraction = config.memory_fraction;

@@ -88,6 +88,29 @@ WorkerCounts CountsOfAll(const JobReport& r) {
   return all;
 }
 
+// Null where none were made or gone on from.
+Json CheckpointsToJson(const JobReport& r) {
+  const CheckpointFacts& c = r.checkpoints;
+  if (c.folder.empty() && c.resumed_from.empty()) return nullptr;
+  const auto known = [](const std::string& text) { return text.empty() ? Json() : Json(text); };
+  Json json;
+  json["folder"] = known(c.folder);
+  json["saved"] = c.saved;
+  json["failed"] = c.failed;
+  json["newest"] = known(c.newest);
+  json["best"] = c.best ? Json(c.best->name) : Json();
+  const bool has_score = c.best && c.best->score;
+  json["best_accuracy"] = has_score ? Json(c.best->score->accuracy) : Json();
+  json["best_step"] = has_score ? Json(c.best->score->step) : Json();
+  json["bytes"] = c.bytes;
+  json["copying_seconds"] = c.copying_seconds;
+  json["writing_seconds"] = c.writing_seconds;
+  json["held_seconds"] = c.held_seconds;
+  json["resumed_from"] = known(c.resumed_from);
+  json["resumed_step"] = c.resumed_from.empty() ? Json() : Json(r.resumed_step);
+  return json;
+}
+
 }  // namespace
 
 std::string Summary(const JobReport& r) {
@@ -198,6 +221,7 @@ std::string ToJson(const JobReport& r) {
   CountsOfAll(r).DescribeCounts(&json);
   json["workers"] = workers;
   r.lives.Describe(&json);
+  json["checkpoints"] = CheckpointsToJson(r);
   json["notes"] = r.notes;
   json["run"] = RunToJson(r.run);
   json["curve"] = Json::MakeList();

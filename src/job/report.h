@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "job/checkpoint_facts.h"
 #include "job/job_status.h"
 #include "job/learning_curve.h"
 #include "job/life_log.h"
@@ -35,6 +36,7 @@ struct JobReport {
   /// What the checkpoint had from which the job went on: no part of its speeds.
   std::int64_t resumed_step = 0;
   std::uint64_t resumed_local_steps = 0;
+  CheckpointFacts checkpoints;
   double seconds = 0;          ///< from the start of the program to the end of the last worker
   double startup_seconds = 0;  ///< from the start of the program to the first step
   std::optional<TestResult> test;

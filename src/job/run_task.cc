@@ -35,8 +35,12 @@ Status CheckTask(const Task& task, const ResolvedConfig& resolved, const JobConf
   if (resolved.distributed) {
     const ClusterSpec& cluster = resolved.cluster;
     PASSEL_RETURN_IF_ERROR(CheckSlowWorkers(
-        config,
-        cluster.num_tasks("worker") + cluster.num_tasks("chief") + cluster.num_tasks("master")));
+        config, std::max(task.flags.max_workers.value_or(0), cluster.num_tasks("worker") +
+                                                                 cluster.num_tasks("chief") +
+                                                                 cluster.num_tasks("master"))));
+    if (task.flags.max_workers.value_or(0) > cluster.num_tasks("worker")) {
+      PASSEL_RETURN_IF_ERROR(CheckMayJoin(config));
+    }
   }
   return CheckPins(config.model, std::max(1, resolved.cluster.num_tasks("ps")), config.placement);
 }

@@ -15,6 +15,9 @@ SettingGroup JobGroup() {
       {{"ps", At<&S::ps>(), "Number of ps tasks. 0: one process without a ps, which is one worker",
         InShortHelp(Only("train"))},
        {"workers", At<&S::workers>(), "Number of worker tasks", InShortHelp(Only("train"))},
+       {"max_workers", At<&S::max_workers>(),
+        "Keep memory and places for so many workers: passel ctl scale changes their number while "
+        "they train. Default: no more than it begins with"},
        {"config", At<&S::config>(), "YAML or JSON file with values for these flags", kNotInFile},
        {"job_id", At<&S::job_id>(), "Name of the job, for passel ctl. Default: job-<process id>"},
        {"max_restarts", At<&S::max_restarts>(),
@@ -53,6 +56,11 @@ SettingGroup TaskGroup() {
             InShortHelp()},
            {"worker_hosts", At<&S::worker_hosts>(),
             "host:port,... of all workers. Addresses name tasks; no port is opened", InShortHelp()},
+           {"max_workers", At<&S::max_workers>(),
+            "Keep memory for so many workers, the same for every task: more than --worker_hosts "
+            "names may join while others train. Default: no more than those"},
+           {"join", At<&S::join>(),
+            "Train as one more worker of the job that runs, in a place that is free", kNotInFile},
            {"config", At<&S::config>(),
             "YAML or JSON file with values for these flags. Typed flags and environment variables "
             "come first",
@@ -77,6 +85,7 @@ SettingGroup ChildGroup() {
   return {"",
           {{"supervised", At<&S::supervised>(), ""},
            {"resume_from", At<&S::resume_from>(), ""},
+           {"checkpoint_folder", At<&S::checkpoint_folder>(), ""},
            {"restarted", At<&S::restarted>(), ""},
            {"had_gpu", At<&S::had_gpu>(), ""},
            {"listen_fd", At<&S::listen_fd>(), ""},

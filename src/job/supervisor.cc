@@ -66,7 +66,7 @@ Status Supervisor::Start() {
     PASSEL_ASSIGN_OR_RETURN(FileDescriptor socket, Listen(options_.job_id, Role::kPs, shard));
     listening_.push_back(std::move(socket));
   }
-  RaiseDescriptorLimit(static_cast<rlim_t>(options_.ps + options_.workers + 1));
+  RaiseDescriptorLimit(static_cast<rlim_t>(options_.ps + options_.max_workers + 1));
   token_ = JobToken::Generate();
   PASSEL_ASSIGN_OR_RETURN(token_file_, CreateConstantFile("passel.token", token_.bytes().data(),
                                                           token_.bytes().size()));
@@ -75,7 +75,7 @@ Status Supervisor::Start() {
       Deadline::After(std::chrono::nanoseconds(config_.start_wait_ns) + kStartSlack).at_ns();
   num_cpus_ = static_cast<int>(UsableCpus().size());
   outcome_.pinned = options_.plan.binding == Binding::kCore;
-  outcome_.worker_exits.assign(static_cast<std::size_t>(options_.workers), "did not start");
+  outcome_.worker_exits.assign(static_cast<std::size_t>(options_.max_workers), "did not start");
   arenas_.resize(static_cast<std::size_t>(options_.ps));
   const auto window_ns = static_cast<std::int64_t>(options_.restart_window * 1e9);
   const auto add_children = [&](const char* job, int count) {
@@ -83,15 +83,17 @@ Status Supervisor::Start() {
       Child& child = children_.emplace_back();
       child.job = job;
       child.index = i;
+      child.wanted = child.job != "worker" || i < options_.workers;
       child.restarts.emplace(std::chrono::nanoseconds(window_ns),
                              child.job == "ps" ? RestartPolicy::Counts::kFruitlessInARow
                                                : RestartPolicy::Counts::kAllLives);
     }
   };
   add_children("ps", options_.ps);
-  add_children("worker", options_.workers);
+  add_children("worker", options_.max_workers);
   add_children("evaluator", options_.evaluator ? 1 : 0);
   for (Child& child : children_) {
+    if (!child.wanted) continue;
     PASSEL_RETURN_IF_ERROR(StartChild(child));
     Failpoint("supervisor.started_child");
   }
@@ -109,6 +111,7 @@ Status Supervisor::StartChild(Child& child) {
   task.task_index = child.index;
   task.ps_hosts = ps_hosts_;
   task.worker_hosts = worker_hosts_;
+  if (options_.max_workers > options_.workers) task.max_workers = options_.max_workers;
   task.job_id = options_.job_id;
   task.token_file = fmt::format("/proc/self/fd/{}", token_file_.get());
   const auto inherit = [&spawn](int fd) {
@@ -129,10 +132,11 @@ Status Supervisor::StartChild(Child& child) {
     task.had_gpu = child.starts > 0 && ComputedOnGpu(child);
     task.devices = options_.devices;
     task.resume_from = options_.resume_from;
+    task.checkpoint_folder = config_.checkpoints.folder;
   }
   JobSettings flags = flags_;
   // A pinned worker sees one core: what the job has is decided here.
-  const WaitOptions waits = MakeWaitOptions(config_, options_.workers, num_cpus_);
+  const WaitOptions waits = MakeWaitOptions(config_, options_.max_workers, num_cpus_);
   flags.spin_us = static_cast<double>(waits.spin.count()) * 1e-3;
   const std::string cannot = "cannot start " + child.Name();
   const Result<OutputRelay::Ends> output = output_->Open(IndexOf(child));
@@ -208,6 +212,7 @@ JobOutcome Supervisor::Run(Progress& progress) {
       }
       progress.Update(status);
       TellOfValues();
+      Scale();
     }
     LookAtTheClock();
     StartThoseWhoseTimeHasCome();
@@ -336,7 +341,7 @@ void Supervisor::MarkDeadEverywhere(const Child& worker) {
     const TaskState state = StateOf(arena->memory(), worker.index);
     MarkDead(arena->memory(), worker.index, state.epoch);
     // It died before it could join: rounds need not wait for it.
-    if (worker.gone) GiveUpExpecting(arena->memory(), worker.index);
+    if (worker.gone || !worker.wanted) GiveUpExpecting(arena->memory(), worker.index);
   }
 }
 

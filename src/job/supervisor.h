@@ -13,6 +13,7 @@
 //   evaluator       Nothing: it only reads.
 //   supervisor      The kernel kills everyone (PR_SET_PDEATHSIG).
 //   nobody          A job whose variables have no first values after start_wait has failed.
+// Whoever is scaled away (store/scale.h) has left: that is no death, and nobody is missed.
 // A worker that makes no step and does not end although another one is done is killed after
 // stall_limit (or what on_stall says); likewise all that are left, if another one is gone for good.
 
@@ -52,8 +53,9 @@ namespace passel::job {
 struct SupervisorOptions {
   std::string job_id;
   int ps = 1;
-  int workers = 2;
-  LaunchPlan plan;               ///< where each task runs
+  int workers = 2;               ///< at first
+  int max_workers = 2;           ///< the most, with those that are started later
+  LaunchPlan plan;               ///< where each task runs, of all workers
   bool gpu_or_cpu = false;       ///< a worker that cannot use its GPU goes on on the CPU
   int max_restarts = 0;          ///< of each worker, within restart_window
   double restart_window = 3600;  ///< seconds; 0: the whole job
@@ -73,7 +75,7 @@ struct JobOutcome {
   int exit_code = 0;
   bool interrupted = false;               ///< by a signal or by `passel ctl stop`
   std::vector<std::string> notes;         ///< sentences about what did not go as planned
-  std::vector<std::string> worker_exits;  ///< [workers] "exited with 0", ...
+  std::vector<std::string> worker_exits;  ///< [max_workers] "exited with 0", ...
   LifeLog lives;
   bool pinned = false;
   /// Somebody has told the job to go, and may kill it some time after this.
@@ -109,7 +111,9 @@ class Supervisor {
     std::int64_t start_at_ns = 0;           // MonotonicNs() at which its next life begins; 0: none
     bool gone = false;                      // it ended and is not started again
     bool stalled = false;                   // we have killed it, since it did not answer
-    FileDescriptor errors;                  // a pipe: why its last life failed, in its own words
+    bool wanted = true;                     // of a worker: the job is to have it
+    std::int64_t leave_by_ns = 0;  // MonotonicNs(): asked to leave until then; 0: it is not
+    FileDescriptor errors;         // a pipe: why its last life failed, in its own words
     std::string Name() const { return job + "/" + std::to_string(index); }
   };
 
@@ -138,6 +142,10 @@ class Supervisor {
   bool WasEvicted(const Child& worker) const;
   void MarkDeadEverywhere(const Child& worker);
   std::string ReadErrors(Child& child);
+  void Scale();
+  void BeginScaling(int workers);
+  bool ScalingIsOver() const;
+  void HandleLeaving(Child& child);
   void KillStragglers();
   void CheckStart();
   void SetStopFlag();
@@ -177,6 +185,7 @@ class Supervisor {
   std::int64_t start_limit_ns_ = 0;  // MonotonicNs() at which the variables must have values
   bool any_worker_done_ = false;
   bool values_told_ = false;
+  std::uint32_t scale_seen_ = 0;  // number of the last wish for workers that was begun with
   Stragglers stragglers_;
 };
 

@@ -75,12 +75,18 @@ void Supervisor::HandleWorkerExit(Child& child, const ExitState& exit) {
   any_worker_done_ |= done;
   const std::string why = ReadErrors(child);
   const ExitRule& rule = RuleFor(exit);
+  // SIGTERM itself ends one that is about to begin.
+  const bool in_order = exit.signalled ? exit.code == SIGTERM : rule.worker == AfterExit::kAgain;
+  if (!child.wanted && !stopping_ && in_order) {
+    HandleLeaving(child);
+    return;
+  }
   const bool missing_chief = child.index == 0 && !Initialized();
   const int most = missing_chief && exit.signalled ? std::max(options_.max_restarts, kLeastRestarts)
                                                    : options_.max_restarts;
   const bool again = rule.worker == AfterExit::kAgain && !stopping_ && !stopped && !child.gone &&
-                     PlanRestart(child, most);
-  child.gone = !again;
+                     child.wanted && PlanRestart(child, most);
+  child.gone = !again && child.wanted;  // whom nobody wants any more nobody misses
   // It may have died before it could leave. After a clean end this changes nothing.
   MarkDeadEverywhere(child);
   if (done || stopping_ || stopped) return;
@@ -105,9 +111,10 @@ void Supervisor::HandleWorkerExit(Child& child, const ExitState& exit) {
     BeginStopping(kExitFailed, false);
     return;
   }
-  const std::string used_up = options_.max_restarts > 0 && rule.worker == AfterExit::kAgain
-                                  ? fmt::format(" (--max_restarts {} is used up)", most)
-                                  : "";
+  const std::string used_up =
+      options_.max_restarts > 0 && child.wanted && rule.worker == AfterExit::kAgain
+          ? fmt::format(" (--max_restarts {} is used up)", most)
+          : "";
   LogWarning("{}{}", what,
              again               ? "; starting it again" + InWhatTime(child.start_at_ns)
              : AnyLeft("worker") ? "; the others go on" + used_up
@@ -237,20 +244,21 @@ void Supervisor::KillStragglers() {
 // Nobody is left: what the ends of all workers make of the job.
 void Supervisor::Conclude() {
   bool any_done = false;
-  int lost = 0;
+  int wanted = 0, lost = 0;
   for (const Child& child : children_) {
     if (child.job != "worker") continue;
+    wanted += child.wanted;
     if (child.last_exit) {
       outcome_.worker_exits[static_cast<std::size_t>(child.index)] = child.end;
     }
     const bool done = child.last_exit && !child.last_exit->signalled && child.last_exit->code == 0;
     any_done |= done;
-    lost += !done;
+    lost += child.wanted && !done;
   }
   if (outcome_.exit_code == 0 && lost > 0 && !outcome_.interrupted) {
     if (any_done) {
-      outcome_.notes.push_back(fmt::format("the job finished with {} of its {} workers",
-                                           options_.workers - lost, options_.workers));
+      outcome_.notes.push_back(
+          fmt::format("the job finished with {} of its {} workers", wanted - lost, wanted));
     } else {
       outcome_.exit_code = kExitFailed;
       outcome_.notes.emplace_back("no worker is left: training did not reach its last step");

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "job/exit_code.h"
+#include "job/join_place.h"
 #include "store/membership.h"
 #include "train/server_lines.h"
 
@@ -47,12 +48,47 @@ bool Task::HasSeparateChief() const {
 
 int Task::NumTrainers() const { return spec.num_tasks("worker") + (HasSeparateChief() ? 1 : 0); }
 
+int Task::MostTrainers() const { return flags.max_workers.value_or(NumTrainers()); }
+
 int Task::Trainer() const { return HasSeparateChief() && is_chief ? Names().chief : id.index; }
 
 WorkerNames Task::Names() const {
   if (!HasSeparateChief()) return {};
   return {spec.num_tasks("worker"), spec.num_tasks("chief") > 0 ? "chief/0" : "master/0"};
 }
+
+namespace {
+
+// Errors: kInvalidArgument.
+Status CheckTrainers(const Task& task) {
+  const int listed = task.NumTrainers();
+  const int most = task.MostTrainers();
+  if (task.spec.num_tasks("ps") > kMaxShards || listed > kMaxWorkers) {
+    return InvalidArgument(fmt::format(
+        "a job has at most {} ps and {} workers (a chief counts as one), not {} and {}: use fewer",
+        kMaxShards, kMaxWorkers, task.spec.num_tasks("ps"), listed));
+  }
+  if (most < listed || most > kMaxWorkers) {
+    return InvalidArgument(fmt::format(
+        "--max_workers is {} to {} here, not {}: the lists name {}, and a job has at most {}; "
+        "raise it, or omit it",
+        listed, kMaxWorkers, most, listed, kMaxWorkers));
+  }
+  if (most > listed && task.HasSeparateChief()) {
+    return InvalidArgument(
+        "nobody joins a job whose chief is a task of its own: omit --max_workers, or let worker 0 "
+        "be the chief");
+  }
+  if (task.id.job == "worker" && task.id.index >= most) {
+    return InvalidArgument(fmt::format(
+        "--task_index of a worker is 0 to {} here, not {}: the lists name {} workers, and "
+        "--max_workers is {}; give all tasks a larger one",
+        most - 1, task.id.index, listed, most));
+  }
+  return {};
+}
+
+}  // namespace
 
 Status PrepareTask(const ResolvedConfig& config, Task* task) {
   PASSEL_RETURN_IF_ERROR(config.CheckComplete());
@@ -75,11 +111,8 @@ Status PrepareTask(const ResolvedConfig& config, Task* task) {
   }
   task->job_id = task->flags.job_id.empty() ? JobIdFromSpec(task->spec) : task->flags.job_id;
   PASSEL_RETURN_IF_ERROR(ValidateJobId(task->job_id));
-  if (task->spec.num_tasks("ps") > kMaxShards || task->NumTrainers() > kMaxWorkers) {
-    return InvalidArgument(fmt::format(
-        "a job has at most {} ps and {} workers (a chief counts as one), not {} and {}: use fewer",
-        kMaxShards, kMaxWorkers, task->spec.num_tasks("ps"), task->NumTrainers()));
-  }
+  if (task->flags.join) PASSEL_RETURN_IF_ERROR(TakeFreePlace(task));
+  PASSEL_RETURN_IF_ERROR(CheckTrainers(*task));
   if (!task->flags.token_file.empty()) {
     PASSEL_ASSIGN_OR_RETURN(task->token, JobToken::ReadOrCreate(task->flags.token_file));
     return {};

@@ -33,8 +33,10 @@ struct Task {
   TokenFile token_file;  ///< held while the task lives; empty if the user named the file
   JobToken token;
 
-  /// Who train: the workers, and a chief of its own.
+  /// Who train at first: the workers, and a chief of its own.
   int NumTrainers() const;
+  /// The most that ever do.
+  int MostTrainers() const;
   /// This task's index among them. REQUIRES: it trains.
   int Trainer() const;
   /// What they are called, and who of them is the chief.

@@ -17,6 +17,8 @@ struct TaskSettings {
   std::string job_name;
   std::optional<int> task_index;
   std::string ps_hosts, worker_hosts;
+  std::optional<int> max_workers;
+  bool join = false;  // one more worker than the lists name, in a place that is free
   std::string config;
   bool print_config = false;
   bool print_placement = false;
@@ -33,11 +35,12 @@ struct TaskSettings {
   int listen_fd = -1;
   int arena_fd = -1;
   int data_fd = -1;
-  std::string resume_from;  // of a chief: a checkpoint; "": none
-  bool restarted = false;   // this worker had a life before
-  bool had_gpu = false;     // and computed on a GPU in it
-  int error_fd = -1;        // takes the sentence that says why the task failed
-  std::string job_data;     // of a ps: ToJson(JobData)
+  std::string resume_from;        // of a chief: a checkpoint; "": none
+  std::string checkpoint_folder;  // of a chief: where its supervisor saves; "": nowhere
+  bool restarted = false;         // this worker had a life before
+  bool had_gpu = false;           // and computed on a GPU in it
+  int error_fd = -1;              // takes the sentence that says why the task failed
+  std::string job_data;           // of a ps: ToJson(JobData)
 };
 
 }  // namespace passel::job

@@ -78,10 +78,11 @@ class TrainJob {
 
   // What follows from the data: the model, the arenas and whether they fit, how many steps it is.
   Status MakePlans() {
-    PASSEL_RETURN_IF_ERROR(FitToData(data_->data(), settings_.workers, &config_));
-    PASSEL_ASSIGN_OR_RETURN(plan_, MakePlan(config_, std::max(1, settings_.ps), settings_.workers));
+    PASSEL_RETURN_IF_ERROR(FitToData(data_->data(), settings_.MaxWorkers(), &config_));
+    PASSEL_ASSIGN_OR_RETURN(plan_, MakePlan(config_, std::max(1, settings_.ps), settings_.workers,
+                                            settings_.MaxWorkers()));
     PASSEL_RETURN_IF_ERROR(
-        CheckMemory(plan_, config_, {settings_.ps, settings_.workers, settings_.evaluator}));
+        CheckMemory(plan_, config_, {settings_.ps, settings_.MaxWorkers(), settings_.evaluator}));
     PASSEL_ASSIGN_OR_RETURN(const ModelLayout layout,
                             ModelLayout::Make(config_.model, plan_.variables));
     layout_.emplace(layout);
@@ -138,8 +139,10 @@ class TrainJob {
   Status TrainInTasks(SignalEvents& signals, Progress& progress) {
     supervisor_ =
         std::make_unique<Supervisor>(TasksToStart(), settings_.job, config_, *data_, signals);
-    LogInfo("job {}: {} ps, {} workers, mode {}, {} parameters", report_.job_id, settings_.ps,
-            settings_.workers, report_.mode, plan_.variables.TotalElements());
+    const int most = settings_.MaxWorkers();
+    LogInfo("job {}: {} ps, {} workers{}, mode {}, {} parameters", report_.job_id, settings_.ps,
+            settings_.workers, most > settings_.workers ? fmt::format(" (up to {})", most) : "",
+            report_.mode, plan_.variables.TotalElements());
     PASSEL_RETURN_IF_ERROR(supervisor_->Start());
     const JobOutcome outcome = supervisor_->Run(progress);
     progress.Finish();
@@ -159,6 +162,7 @@ class TrainJob {
     options.job_id = report_.job_id;
     options.ps = settings_.ps;
     options.workers = settings_.workers;
+    options.max_workers = settings_.MaxWorkers();
     options.plan = setup_.plan;
     options.gpu_or_cpu = setup_.may_fall_back;
     options.max_restarts = settings_.max_restarts;
@@ -207,6 +211,7 @@ class TrainJob {
     };
     const Status saved = checkpoints_->End(
         AtEnd::kNobodyTrains, end_by_.value_or(Deadline::After(std::chrono::hours(1))), look);
+    report_.checkpoints = checkpoints_->Facts();
     if (saved.ok()) return;
     LogError("{}", saved.message());
     report_.notes.push_back(saved.message());

@@ -32,6 +32,12 @@ Status CheckTasksAndResults(const TrainSettings& f) {
     return InvalidArgument(fmt::format("without a ps there is one worker, not {}: use {}1 or {}1",
                                        f.workers, ps, workers));
   }
+  if (f.ps == 0 && f.MaxWorkers() != 1) {
+    return InvalidArgument(
+        fmt::format("without a ps there is one worker, and nobody joins: omit --max_workers {}, or "
+                    "use {}1",
+                    f.MaxWorkers(), ps));
+  }
   if (f.ps == 0 && f.evaluator) {
     return InvalidArgument("--evaluator follows the values on a ps, and there is none: use --ps 1");
   }
@@ -52,11 +58,22 @@ Status CheckTasksAndResults(const TrainSettings& f) {
 
 // Checks the places of computations and of variables.
 Status CheckPlaces(const TrainSettings& f, const JobConfig& config) {
-  PASSEL_RETURN_IF_ERROR(CheckJobDevices(f.devices, f.job.typed, f.workers, f.gpu_per_worker));
+  PASSEL_RETURN_IF_ERROR(CheckJobDevices(f.devices, f.job.typed, f.MaxWorkers(), f.gpu_per_worker));
   return CheckPins(config.model, std::max(1, f.ps), config.placement);
 }
 
 }  // namespace
+
+Status CheckMaxWorkers(const TrainSettings& f, const JobConfig& config) {
+  if (!f.max_workers) return {};
+  if (f.MaxWorkers() < f.workers || f.MaxWorkers() > kMaxWorkers) {
+    return InvalidArgument(
+        fmt::format("--max_workers is {} to {} here, not {}: a job begins with {} and has at most "
+                    "{}; raise it, or omit it",
+                    f.workers, kMaxWorkers, f.MaxWorkers(), f.workers, kMaxWorkers));
+  }
+  return f.MaxWorkers() > f.workers ? CheckMayJoin(config) : Status();
+}
 
 Result<JobConfig> CheckTrainSettings(TrainSettings* flags) {
   TrainSettings& f = *flags;
@@ -71,6 +88,8 @@ Result<JobConfig> CheckTrainSettings(TrainSettings* flags) {
   // Their number follows from the GPUs, or it is one process alone.
   if ((!f.launch.gpus.empty() || f.ps == 0) && !f.workers_given) f.workers = 1;
   PASSEL_RETURN_IF_ERROR(CheckTasksAndResults(f));
+  // With --gpus their number is not known yet.
+  if (f.launch.gpus.empty()) PASSEL_RETURN_IF_ERROR(CheckMaxWorkers(f, config));
   PASSEL_RETURN_IF_ERROR(CheckPlaces(f, config));
   return config;
 }

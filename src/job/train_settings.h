@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ struct TrainSettings {
   LaunchSettings launch;
   int ps = 1;  ///< 0: one process without a ps
   int workers = 2;
+  std::optional<int> max_workers;  ///< so many at most, while it trains
   bool workers_given = false;      ///< typed or in the file, rather than a default
   std::vector<std::string> roles;  ///< launch: "ps=1", "worker=4"
   std::string config;
@@ -34,7 +36,12 @@ struct TrainSettings {
   std::string save;
   std::string report;
   std::string report_html;
+
+  int MaxWorkers() const { return max_workers.value_or(workers); }
 };
+
+/// Errors: kInvalidArgument.
+Status CheckMaxWorkers(const TrainSettings& f, const JobConfig& config);
 
 /// Checks all that needs neither the data nor the GPUs of the machine, with CheckJobSettings(), and
 /// starts the log (StartLog()); where a result is to go to "-", that is prepared (PrepareResult()).

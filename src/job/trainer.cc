@@ -41,8 +41,10 @@ Result<Trainer> Trainer::Create(const JobConfig& config, const Dataset& data,
   return made;
 }
 
-void Trainer::WriteSummaries(const JobConfig& config, const ShardMemory& lead, bool has_ps) {
+void Trainer::WriteSummaries(const JobConfig& config, const ShardMemory& lead, bool has_ps,
+                             const std::string& checkpoints) {
   summaries_ = config.summaries;
+  summaries_.checkpoints = checkpoints;
   summaries_.places.has_ps = has_ps;
   for (int worker = 0; worker < lead.num_workers; ++worker) {
     summaries_.workers.push_back(&lead.tasks[worker].counters);

@@ -35,7 +35,9 @@ class Trainer {
 
   /// From now on Run() writes the summaries that --logs_dir asks for. For the chief. `lead`, the
   /// memory of the lead shard, outlives this. `has_ps`: the job is not this process alone.
-  void WriteSummaries(const JobConfig& config, const ShardMemory& lead, bool has_ps);
+  /// `checkpoints`: the folder of the job's checkpoints; "": there are none.
+  void WriteSummaries(const JobConfig& config, const ShardMemory& lead, bool has_ps,
+                      const std::string& checkpoints);
 
   /// RunWorker(), with what computes here added to `callbacks`, and before its hooks the log lines,
   /// the summaries and the timeline.

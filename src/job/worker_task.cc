@@ -106,7 +106,7 @@ class WorkerTask {
     options.start_wait = std::chrono::nanoseconds(config.start_wait_ns);
     options.on_waiting = TellsOfWaiting(config);
     options.waits =
-        MakeWaitOptions(config, task.NumTrainers(), static_cast<int>(UsableCpus().size()));
+        MakeWaitOptions(config, task.MostTrainers(), static_cast<int>(UsableCpus().size()));
     options.waits.names = task.Names();
     return options;
   }
@@ -141,12 +141,13 @@ class WorkerTask {
     if (!data_.has_value()) {
       PASSEL_ASSIGN_OR_RETURN(SharedData loaded, GetData(task_, config_, *job_, &about_data_));
       data_.emplace(std::move(loaded));
-      PASSEL_RETURN_IF_ERROR(FitToData(data_->data(), task_.NumTrainers(), &config_));
+      PASSEL_RETURN_IF_ERROR(FitToData(data_->data(), task_.MostTrainers(), &config_));
     }
     // Before the chief proposes a plan: who sees values can ask on what they are trained.
     if (!about_data_.empty()) PASSEL_RETURN_IF_ERROR(job_->TellData(about_data_));
-    PASSEL_ASSIGN_OR_RETURN(const StorePlan plan,
-                            MakePlan(config_, options_.num_shards, task_.NumTrainers()));
+    PASSEL_ASSIGN_OR_RETURN(
+        const StorePlan plan,
+        MakePlan(config_, options_.num_shards, task_.NumTrainers(), task_.MostTrainers()));
     if (task_.flags.devices.log_device_placement) LogDevicePlacement(task_, plan);
     // What is wrong with them is said before the job begins.
     if (task_.is_chief && !supervised() && !checkpoints_) {
@@ -260,15 +261,19 @@ class WorkerTask {
   Status PrepareTraining() {
     // The supervisor has asked this for a whole job.
     if (!task_.flags.supervised) PASSEL_RETURN_IF_ERROR(CheckWorkerMemory(config_));
-    config_.worker.num_workers = task_.NumTrainers();
+    config_.worker.num_workers = task_.MostTrainers();
     config_.worker.names = task_.Names();
     config_.worker.start_wait = options_.start_wait;
-    config_.worker.comes_back = !task_.flags.supervised;
+    config_.worker.comes_back = true;
     PASSEL_ASSIGN_OR_RETURN(
         Trainer trainer,
         Trainer::Create(config_, data_->data(), options_.waits.spin, task_.Trainer(), log_));
     trainer_.emplace(std::move(trainer));
-    if (task_.is_chief) trainer_->WriteSummaries(config_, job_->arena(0).memory(), true);
+    if (task_.is_chief) {
+      trainer_->WriteSummaries(
+          config_, job_->arena(0).memory(), true,
+          task_.flags.supervised ? task_.flags.checkpoint_folder : config_.checkpoints.folder);
+    }
     if (config_.on_device) PASSEL_RETURN_IF_ERROR(ShareParameters());
     if (gpu_ == nullptr) return {};
     PASSEL_ASSIGN_OR_RETURN(engine_, gpu_->MakeEngine(config_, *layout_, trainer_->split().train,

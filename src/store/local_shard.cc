@@ -41,6 +41,8 @@ void FormatShard(const ShardMemory& memory, const ModeSetting& first) {
   for (int i = 0; i < memory.num_workers; ++i) {
     auto* task = new (&memory.tasks[i]) TaskSlot{};
     task->counters.final_accuracy.store(-1.0, std::memory_order_relaxed);
+    if (i < memory.num_workers - memory.spare_workers) continue;
+    task->state.store(TaskState{0, Phase::kSpare}.Pack(), std::memory_order_relaxed);
   }
   for (std::size_t b = 0; b < memory.num_blocks; ++b) new (&memory.blocks[b]) BlockState{};
 }

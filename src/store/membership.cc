@@ -286,7 +286,7 @@ std::vector<Member> Membership(const ShardMemory& memory) {
 
 std::string_view PhaseName(Phase phase) {
   constexpr std::string_view kNames[] = {"expected", "joining", "running", "done",
-                                         "dead",     "evicted", "left"};
+                                         "dead",     "evicted", "left",    "spare"};
   const auto index = static_cast<std::size_t>(phase);
   return index < std::size(kNames) ? kNames[index] : "unknown";
 }
@@ -299,6 +299,14 @@ std::string_view PhaseInWords(const Member& member) {
 bool AllWorkersEnded(const ShardMemory& memory) {
   for (int worker = 0; worker < memory.num_workers; ++worker) {
     if (MayCome(StateOf(memory, worker).phase)) return false;
+  }
+  return true;
+}
+
+bool AllWorkersDone(const ShardMemory& memory) {
+  if (!AllWorkersEnded(memory)) return false;
+  for (int worker = 0; worker < memory.num_workers - memory.spare_workers; ++worker) {
+    if (StateOf(memory, worker).phase != Phase::kDone) return false;
   }
   return true;
 }

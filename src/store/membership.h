@@ -4,7 +4,7 @@
 //
 // A worker's TaskState moves by compare-and-swap only:
 //
-//   kExpected, kDone, kDead, kEvicted, kLeft --Join--> kJoining(epoch+1) --> kRunning
+//   kExpected, kDone, kDead, kEvicted, kLeft, kSpare --Join--> kJoining(epoch+1) --> kRunning
 //   kRunning --Leave--> kDone or kLeft        kJoining, kRunning --MarkDead--> kDead
 //   kRunning --Evict--> kEvicted      kExpected, kJoining --GiveUpExpecting--> kEvicted
 //   kRunning --AwaitSuccessor--> kExpected
@@ -110,5 +110,7 @@ std::string_view PhaseInWords(const Member& member);
 
 /// True once no worker is expected, joining or running.
 bool AllWorkersEnded(const ShardMemory& memory);
+/// True once all workers with which the job began are done, and nobody else trains.
+bool AllWorkersDone(const ShardMemory& memory);
 
 }  // namespace passel

@@ -43,7 +43,9 @@ enum class Phase : std::uint8_t {
   kDead,     ///< its process is gone
   kEvicted,  ///< too slow for a round; fenced off until it joins again
   kLeft,     ///< told to go before it had finished; it may come back
+  kSpare,    ///< a place that nobody was asked to take yet; rounds do not wait for it
 };
+inline constexpr Phase kLastPhase = Phase::kSpare;
 
 /// Rounds wait for these: they may still give a gradient.
 constexpr bool MayCome(Phase phase) { return phase <= Phase::kRunning; }
@@ -108,7 +110,11 @@ struct WorkerCounters {
   std::atomic<double> accuracy;                            ///< of its last batch, 0..1
   std::atomic<std::uint64_t> device;   ///< where it computes: 0 unknown yet, 1 CPU, 2 GPU
   std::atomic<double> final_accuracy;  ///< on the test images at its own end; negative: none yet
-  Histogram staleness;                 ///< updates
+  /// The best so far on the validation images, and of which global step; 0: there is none. The step
+  /// is 0 while the accuracy changes: a reader that sees it twice around (acquire) has both.
+  std::atomic<double> validation_accuracy;
+  std::atomic<std::int64_t> validation_step;
+  Histogram staleness;  ///< updates
   Histogram push_latency_ns;
 };
 
@@ -315,6 +321,16 @@ struct ModeState {
   ModeStart& StartOf(std::uint32_t number) { return starts[number & 1]; }
 };
 
+/// (lead) How many workers somebody wants the job to have (store/scale.h).
+struct ScaleWord {
+  std::uint32_t number = 0;   // of the wish, counted from 1; 0: there was none
+  std::uint32_t workers = 0;  // worker/0 up to worker/(workers - 1)
+  std::uint64_t Pack() const { return static_cast<std::uint64_t>(number) << 32 | workers; }
+  static ScaleWord Unpack(std::uint64_t word) {
+    return {static_cast<std::uint32_t>(word >> 32), static_cast<std::uint32_t>(word)};
+  }
+};
+
 /// (lead) Where the values of a job are whose plan keeps them in the memory of a GPU
 /// (StorePlan::on_device): the arena there, and how old its shadow is, the values of all shards.
 /// The shadow is written by whoever holds the claim of the lead's block 0.
@@ -344,6 +360,8 @@ struct ShardState {
   // Random, of the Initialize() that wrote the values: the same on all shards. Before
   // `initialized`.
   std::atomic<std::uint64_t> cohort;
+  // (lead) ScaleWord: the last wish, and the last one that the supervisor is done with.
+  std::atomic<std::uint64_t> scale_wish, scale_done;
   EventWord event;  // any change of the words above that somebody may wait for
   ModeState mode;
   DeviceState device;
@@ -379,6 +397,7 @@ struct ShardMemory {
   std::size_t block_floats = 0;
   std::size_t num_blocks = 0;
   int num_workers = 0;
+  int spare_workers = 0;   // of them, the last ones: kSpare at first
   int gradient_slots = 0;  // per worker
   int num_slots = 0;       // slot variables of the optimizer
 

@@ -35,6 +35,7 @@ void JsonMembers(auto& members, JsonPart<StorePlan> auto& plan) {
   members("optimizer", plan.optimizer);
   members("on_device", plan.on_device);
   members("num_workers", plan.num_workers);
+  members("spare_workers", plan.spare_workers);
   members("gradient_slots", plan.gradient_slots);
   members("block_floats", plan.block_floats);
   int shards = plan.variables.shards();
@@ -53,6 +54,13 @@ Status StorePlan::CheckMode(const ModeSetting& setting) const {
                     "take part in: use --mode {}, or --arena host",
                     setting.traits().name, ModeNames(/*rounds=*/false)));
   }
+  // What each computes for a round follows from their number.
+  if (spare_workers > 0 && setting.mode == Mode::kReplicas && setting.number > num_workers) {
+    return InvalidArgument(fmt::format(
+        "--replicas_to_aggregate is at most the {} workers of --max_workers in a job that others "
+        "may join, not {}: lower it, or start with all its workers and without --max_workers",
+        num_workers, setting.number));
+  }
   return {};
 }
 
@@ -60,6 +68,10 @@ Status StorePlan::Validate() const {
   if (num_workers < 1 || num_workers > kMaxWorkers) {
     return InvalidArgument(fmt::format("a job has 1 to {} workers, not {}: change --workers",
                                        kMaxWorkers, num_workers));
+  }
+  if (spare_workers < 0 || spare_workers >= num_workers) {
+    return InvalidArgument(fmt::format("of {} places for workers 0 to {} can be spare, not {}",
+                                       num_workers, num_workers - 1, spare_workers));
   }
   if (gradient_slots < 1 || gradient_slots > kMaxGradientSlots) {
     return InvalidArgument(fmt::format("a worker has 1 to {} gradient slots, not {}",
@@ -116,6 +128,7 @@ ShardMemory StorePlan::ShapeOf(int shard) const {
   memory.block_floats = block_floats;
   memory.num_blocks = NumBlocks(shard);
   memory.num_workers = num_workers;
+  memory.spare_workers = spare_workers;
   memory.gradient_slots = gradient_slots;
   memory.num_slots = NumSlots(optimizer);
   return memory;

@@ -24,7 +24,8 @@ struct StorePlan {
   /// The values live in the memory of a GPU (DeviceState); what the shards hold is their shadow.
   /// For modes without rounds.
   bool on_device = false;
-  int num_workers = 1;              ///< 1 to kMaxWorkers
+  int num_workers = 1;              ///< places for workers, 1 to kMaxWorkers
+  int spare_workers = 0;            ///< of them, the last ones: for workers that may join later
   int gradient_slots = 1;           ///< per worker, 1 to kMaxGradientSlots
   std::size_t block_floats = 2048;  ///< floats per claim; a multiple of 16
   VariableTable variables;

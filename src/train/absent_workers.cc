@@ -13,6 +13,8 @@ void AbsentWorkers::LookAfterPush() {
   const std::vector<Member> members = store_.membership();
   const auto running = std::count_if(members.begin(), members.end(),
                                      [](const Member& m) { return m.phase == Phase::kRunning; });
+  const auto all =
+      std::ranges::count_if(members, [](const Member& m) { return m.phase != Phase::kSpare; });
   all_came_ = true;
   for (const Member& m : members) {
     if (m.epoch > 0) continue;
@@ -23,7 +25,7 @@ void AbsentWorkers::LookAfterPush() {
     LogWarning(
         "{} did not start within {:g} s (--start_wait): training goes on without it, {} of {} "
         "workers are in the rounds now",
-        options_.names(m.worker), ToSeconds(options_.start_wait), running, members.size());
+        options_.names(m.worker), ToSeconds(options_.start_wait), running, all);
   }
 }
 

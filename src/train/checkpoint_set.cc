@@ -8,9 +8,11 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "io/checked_tensors.h"
+#include "io/checkpoint_files.h"
 #include "io/checkpoint_folder.h"
 
 namespace passel {
@@ -52,17 +54,20 @@ std::pair<std::string, std::string> FolderAndName(const std::string& path) {
   return {slash == 0 ? "/" : path.substr(0, slash), path.substr(slash + 1)};
 }
 
-enum class PathKind { kFolder, kSet, kFile, kOther };
+enum class PathKind { kFolder, kSet, kBest, kFile, kOther };
 
 PathKind KindOfPath(const std::string& path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) return PathKind::kFolder;
+  const auto [folder, name] = FolderAndName(path);
   if (!std::filesystem::exists(path, ignored)) {
-    return StepOfCheckpoint(FolderAndName(path).second) ? PathKind::kSet : PathKind::kOther;
+    if (StepOfCheckpoint(name)) return PathKind::kSet;
+    const bool of_checkpoints = IsRegularFile(InFolder(folder, kIndexFile));
+    return name == kBestFile && of_checkpoints ? PathKind::kBest : PathKind::kOther;
   }
   const Result<TensorFile> file = TensorFile::Open(path);
-  const bool part =
-      file.ok() && file->Word(kFormatKey) == kSavedModelFormat && !file->Word(kSaveKey).empty();
+  if (!file.ok()) return name == kBestFile ? PathKind::kBest : PathKind::kOther;
+  const bool part = file->Word(kFormatKey) == kSavedModelFormat && !file->Word(kSaveKey).empty();
   return part ? PathKind::kFile : PathKind::kOther;
 }
 
@@ -70,8 +75,7 @@ PathKind KindOfPath(const std::string& path) {
 
 Result<CheckpointSet> CheckpointSet::Open(const std::string& folder, std::string_view name) {
   PASSEL_ASSIGN_OR_RETURN(std::vector<TensorFile> files, OpenCheckpoint(folder, name));
-  return Make(fmt::format("{}{}{}", folder, folder.ends_with('/') ? "" : "/", name),
-              std::move(files));
+  return Make(InFolder(folder, name), std::move(files));
 }
 
 Result<CheckpointSet> CheckpointSet::OpenFile(const std::string& path) {
@@ -114,6 +118,24 @@ Result<CheckpointSet> CheckpointSet::OpenNewest(const std::string& folder) {
     return NotFound(index.kept.empty()
                         ? fmt::format("{} has no checkpoint: name a folder that has some", folder)
                         : fmt::format("{} has no checkpoint that is whole: name another", folder));
+  }
+}
+
+Result<CheckpointSet> CheckpointSet::OpenBest(const std::string& folder) {
+  PASSEL_ASSIGN_OR_RETURN(std::optional<BestEntry> best, BestCheckpoint(folder));
+  for (;;) {
+    if (!best) {
+      return NotFound(
+          fmt::format("{} has no best checkpoint: a job that evaluates on validation images while "
+                      "it trains marks one; name another checkpoint",
+                      folder));
+    }
+    Result<CheckpointSet> set = Open(folder, best->name);
+    if (set.status().code() != Code::kNotFound) return set;
+    // Whoever trains there may have found a better one, and deleted this.
+    PASSEL_ASSIGN_OR_RETURN(std::optional<BestEntry> now, BestCheckpoint(folder));
+    if (now && now->name == best->name) return set;
+    best = std::move(now);
   }
 }
 
@@ -349,6 +371,8 @@ Result<CheckpointSet> OpenCheckpointAt(const std::string& path) {
       return CheckpointSet::OpenNewest(path);
     case PathKind::kSet:
       return CheckpointSet::Open(folder, name);
+    case PathKind::kBest:
+      return CheckpointSet::OpenBest(folder);
     default:
       return CheckpointSet::OpenFile(path);
   }

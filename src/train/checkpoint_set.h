@@ -38,6 +38,8 @@ class CheckpointSet {
   /// The newest set that is whole, by the index of the folder; a warning is logged for each that is
   /// not. For who only reads: nothing in the folder changes. Errors: kNotFound if there is none.
   static Result<CheckpointSet> OpenNewest(const std::string& folder);
+  /// The one that the folder remembers as the best. Errors: as Open(); kNotFound if there is none.
+  static Result<CheckpointSet> OpenBest(const std::string& folder);
 
   /// "train/model.ckpt-500", for sentences.
   const std::string& name() const { return name_; }
@@ -46,6 +48,8 @@ class CheckpointSet {
   const OptimizerWords& optimizer() const { return optimizer_; }
   /// Of part 0.
   const Words& metadata() const { return files_[0].metadata(); }
+  /// The files that it is in, by part.
+  const std::vector<TensorFile>& parts() const { return files_; }
   MixedBlocks mixed_blocks() const { return mixed_; }
   /// As it was saved: a shard for each part.
   const JobProgress& saved() const { return saved_; }
@@ -91,10 +95,10 @@ class CheckpointSet {
   std::map<std::string, Variable, std::less<>> variables_;
 };
 
-/// Whether `path` is a folder, names a set in one ("train/model.ckpt-500"), or is a file that says
-/// that it is part of a checkpoint.
+/// Whether `path` is a folder, names a set in one ("train/model.ckpt-500") or the best
+/// ("train/best"), or is a file that says that it is part of a checkpoint.
 bool NamesCheckpoint(const std::string& path);
-/// The newest set of a folder that is whole, the set of that name, or that file.
+/// The newest set of a folder that is whole, the set of that name, the best, or that file.
 /// Errors: those of the function of CheckpointSet for it.
 Result<CheckpointSet> OpenCheckpointAt(const std::string& path);
 

@@ -19,8 +19,9 @@ struct GraphPlaces {
 };
 
 struct SummaryOptions {
-  std::string folder;                              ///< empty: none are written
-  std::int64_t every_steps = 0;                    ///< global steps; 0: by time only
+  std::string folder;            ///< empty: none are written
+  std::string checkpoints;       ///< the folder whose new checkpoints are told of; empty: none are
+  std::int64_t every_steps = 0;  ///< global steps; 0: by time only
   std::chrono::nanoseconds interval{0};            ///< whichever comes first; 0: by steps only
   std::chrono::nanoseconds histogram_interval{0};  ///< from one to the next, at least; 0: none
   double learning_rate = 0;

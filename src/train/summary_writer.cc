@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/histogram.h"
 #include "base/log.h"
+#include "train/checkpoint_watch.h"
 
 namespace passel {
 namespace {
@@ -58,6 +59,10 @@ std::unique_ptr<SummaryWriter> SummaryWriter::Create(const SummaryOptions& optio
   file.on_problem = [](const std::string& sentence) {
     LogWarning("summaries: {}; what cannot be shown is left out, and training goes on", sentence);
   };
+  if (!options.checkpoints.empty()) {
+    const auto watch = std::make_shared<CheckpointWatch>(options.checkpoints);
+    file.others = [watch] { return watch->News(); };
+  }
   Result<std::unique_ptr<EventFile>> made =
       EventFile::Create(options.folder, WallSeconds(), file, ops);
   if (!made.ok()) {

@@ -86,11 +86,24 @@ Result<TestResult> WorkerEvaluation::Evaluate(bool at_end) {
 
 Status WorkerEvaluation::Tell(HookContext& context, std::int64_t step, const TestResult& result,
                               bool at_end) const {
+  KeepIfBest(step, result);
   const EvaluationReport report{step, parts_.options.evaluation_set, result, at_end};
   for (Hook* hook : parts_.callbacks.hooks) {
     PASSEL_RETURN_IF_ERROR(hook->AfterEvaluation(context, report));
   }
   return {};
+}
+
+// For who chooses the best checkpoint: release, the partner of its acquire.
+void WorkerEvaluation::KeepIfBest(std::int64_t step, const TestResult& result) const {
+  if (parts_.options.evaluation_set != EvaluationSet::kValidation || step <= 0) return;
+  WorkerCounters& counters = parts_.store.counters();
+  const bool first = counters.validation_step.load(std::memory_order_relaxed) == 0;
+  const double best = counters.validation_accuracy.load(std::memory_order_relaxed);
+  if (!first && !(result.accuracy > best)) return;
+  counters.validation_step.store(0, std::memory_order_release);
+  counters.validation_accuracy.store(result.accuracy, std::memory_order_release);
+  counters.validation_step.store(step, std::memory_order_release);
 }
 
 Status WorkerEvaluation::CheckValues() {

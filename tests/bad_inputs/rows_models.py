@@ -98,6 +98,42 @@ SAFETENSORS = table(
 )
 
 
+CHECKPOINTS = table(
+    "checkpoints",
+    Row("ckpt_alone", "ckpt", ("a command is missing", "ls, show, verify, diff, export")),
+    Row("ckpt_ls_absent", "ckpt ls nope", ("cannot list nope", "No such file")),
+    Row("ckpt_ls_file", "ckpt ls {model}", ("is no folder", "name the folder")),
+    Row("ckpt_ls_broken_index", "ckpt ls .", ("checkpoint", "line 1 of the index"),
+        files={"checkpoint": b"x\n"}),
+    Row("ckpt_show_pickle", "ckpt show m", ("m: ",), files={"m": b"\x80\4\x95\x10" + bytes(60)}),
+    Row("ckpt_show_newer", "ckpt show m.safetensors", ("passel-3", "newer passel"),
+        files={"m.safetensors": s.safetensors({}, header='{"__metadata__":{"format":"passel-3"}}',
+                                              data=b"")}),
+    Row("ckpt_show_best_of_none", "ckpt show best", ("no best checkpoint",),
+        files={"checkpoint": b""}),
+    Row("ckpt_verify_without_sums", "ckpt verify m.safetensors", ("m.safetensors", "no checksums"),
+        files={"m.safetensors": s.safetensors(SM)}),
+    Row("ckpt_verify_cut", "ckpt verify m.safetensors", ("m.safetensors", "cut off"), code=1,
+        out="m.safetensors: broken", files={"m.safetensors": s.safetensors(SM)[:-100]}),
+    Row("ckpt_verify_lost", "ckpt verify .", ("model.ckpt-7", "is not there"), code=1,
+        out="./model.ckpt-7: broken",
+        files={"checkpoint": b'all_model_checkpoint_paths: "model.ckpt-7"\n'}),
+    Row("ckpt_diff_one", "ckpt diff {model}", ("B is required",)),
+    Row("ckpt_export_ending", "ckpt export {model} v.pb", ("v.pb", ".safetensors nor .npz")),
+    Row("ckpt_export_itself", "ckpt export m.safetensors m.safetensors", ("both name",),
+        files={"m.safetensors": s.safetensors(SM)}),
+    Row("ckpt_export_slots_of_a_model", "ckpt export {model} v.npz --slots",
+        ("no slot variables", "omit --slots")),
+    Row("ckpt_export_over_an_index", "ckpt export {model} model.ckpt-5.safetensors",
+        ("name of a checkpoint",)),
+    Row("ckpt_json_over_a_checkpoint", "ckpt ls . --json=model.ckpt-5.safetensors",
+        ("--json", "name of a checkpoint")),
+    Row("ckpt_json_over_the_model", "ckpt show m.safetensors --json=./m.safetensors",
+        ("--json", "both name"), files={"m.safetensors": s.safetensors(SM)}),
+    Row("ckpt_export_into_nothing", "ckpt export {model} nope/v.npz", ("nope", "No such file")),
+)
+
+
 def picture(name, content, *says, flags="", **more):
     return Row(name, ["predict", "--params={model}", "p.png"] + words(flags), says,
                files={"p.png": content}, **more)
@@ -184,4 +220,4 @@ EVALUATION = table(
         ("--json", "--params", "two files"), files={"m.safetensors": s.safetensors(SM)}),
 )
 
-THEMES = (SAFETENSORS, PICTURES, EVALUATION)
+THEMES = (SAFETENSORS, CHECKPOINTS, PICTURES, EVALUATION)

@@ -123,6 +123,18 @@ class Shown(RunPage):
             self.assertIn(row, rows)
         self.assertNotIn(["seed", "1"], rows)
         self.assertNotIn("warning\">", text)
+        self.assertNotIn("checkpoints", [row[0] for row in rows])
+
+    def test_checkpoints_are_a_fact(self):
+        said = {"folder": "train", "saved": 3, "failed": 1, "newest": "model.ckpt-90",
+                "best": "model.ckpt-60", "held_seconds": 0.5, "resumed_from": "train/model.ckpt-7"}
+        rows = self.numbers(self.render(report(checkpoints=said))[1], "What ran")
+        self.assertIn(["checkpoints", "3 saved in train, 1 failed, the newest model.ckpt-90, the best "
+                       "model.ckpt-60, workers waited 0.5 s for them"], rows)
+        self.assertIn(["goes on from", "train/model.ckpt-7"], rows)
+        for bad in ({"saved": "3"}, [1], "none"):
+            with self.assertRaises(run_report.BadFile):
+                self.render(report(checkpoints=said | bad if isinstance(bad, dict) else bad))
 
     def test_what_went_wrong_is_marked(self):
         text, _ = self.render(report(exit_code=1, notes=["worker/1 <died>"]))

@@ -61,6 +61,29 @@ TEST(TensorBoardTest, EachLifeOfTheChiefHasAFileAndTheyAreOneCurve) {
   }
 }
 
+TEST(TensorBoardTest, CheckpointsAreTold) {
+  for (const std::string ps : {"--ps=0", "--ps=2"}) {
+    SCOPED_TRACE(ps);
+    Sandbox sandbox;
+    const std::string logs = sandbox.dir().File("logs"), folder = sandbox.dir().File("saved");
+    const Outcome outcome = sandbox.Run(sandbox.Train(
+        {ps, "--workers=1", "--train_steps=600", "--slow_worker=0:1ms", "--logs_dir=" + logs,
+         "--summary_steps=20", "--checkpoint_dir=" + folder, "--save_steps=100"}));
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    std::map<std::int64_t, std::string> told;
+    for (const event::Event& event : ReadEvents(EventFilesIn(logs).at(0))) {
+      if (event.session_log().status() != event::SessionLog::CHECKPOINT) continue;
+      EXPECT_TRUE(told.emplace(event.step(), event.session_log().checkpoint_path()).second);
+      EXPECT_GT(event.wall_time(), 1.7e9);
+    }
+    EXPECT_GE(told.size(), 2u);
+    for (const auto& [step, path] : told) {
+      EXPECT_EQ(path, fmt::format("{}/model.ckpt-{}", folder, step));
+      EXPECT_THAT(outcome.err, HasSubstr("saved checkpoint " + path + " in"));
+    }
+  }
+}
+
 TEST(TensorBoardTest, ItsOwnReaderFindsWhatAJobTold) {
   std::string output;
   if (const int status = test::RunReference(kReader, "check", &output); test::CannotRun(status)) {

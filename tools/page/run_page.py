@@ -254,9 +254,27 @@ def facts(report):
         ("job", report.job), ("started", run.started),
         ("time", ", ".join(times)), ("mode", ", ".join(map(str, modes)) or report.mode),
         ("tasks", ", ".join(tasks)), ("device", report.device), ("model", report.model),
-        ("optimizer", report.optimizer), ("data", report.data), ("host", run.host),
+        ("optimizer", report.optimizer), ("data", report.data),
+        ("goes on from", report.checkpoints.resumed_from),
+        ("checkpoints", checkpoints_in_words(report.checkpoints)), ("host", run.host),
         ("processor", run.processor), ("cores that could be used", run.cores),
         ("passel", run.version)) if value not in (None, "")]
+
+
+def checkpoints_in_words(said):
+    """Of the object `checkpoints` of a report; "" where none were made."""
+    if said.folder in (None, ""):
+        return ""
+    words = [f"{count(said.saved or 0)} saved in {said.folder}"]
+    if said.failed:
+        words.append(f"{count(said.failed)} failed")
+    if said.newest:
+        words.append(f"the newest {said.newest}")
+    if said.best:
+        words.append(f"the best {said.best}")
+    if said.held_seconds:
+        words.append(f"workers waited {elapsed(said.held_seconds)} for them")
+    return ", ".join(words)
 
 
 def course_table(report, axis):

@@ -15,6 +15,7 @@ PARTS = ("pull", "compute", "push", "wait")  # of a worker's time
 # that must be there.
 NUMBERS = ("exit_code global_step local_steps seconds startup_seconds training_seconds "
            "steps_per_second updates_per_second test_accuracy test_loss ps ps_restarts")
+CHECKPOINT_NUMBERS = "saved failed writing_seconds held_seconds resumed_step"
 LISTS = {
     "curve": ("seconds global_step loss accuracy steps_per_second staleness_mean staleness_p99 "
               "dropped workers", "seconds global_step"),
@@ -49,6 +50,10 @@ def read_report(path):
     check("run.changed", found.run.setdefault("changed", document.Entry()), dict, "an object")
     check("run.command", found.run.setdefault("command", []), list, "a list")
     check_numbers("", found, NUMBERS)
+    if found.get("checkpoints") is None:
+        found["checkpoints"] = document.Entry()
+    check("checkpoints", found.checkpoints, dict, "an object")
+    check_numbers("checkpoints.", found.checkpoints, CHECKPOINT_NUMBERS)
     for name, (fields, needed) in LISTS.items():
         check(name, found.setdefault(name, []), list, "a list")
         for i, entry in enumerate(found[name]):

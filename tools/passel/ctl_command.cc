@@ -2,14 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <array>
-#include <ctime>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "base/json_fields.h"
+#include "base/local_time.h"
 #include "base/log.h"
 #include "cluster/patience.h"
 #include "job/ask_jobs.h"
@@ -30,7 +29,6 @@ Deadline Limit() { return Deadline::After(std::chrono::seconds(5)); }
 Deadline AnswerLimit() { return Deadline::After(std::chrono::milliseconds(700)); }
 
 // What is shown of a status. A ps of another build may say more.
-
 struct DataView {
   std::string directory;
 };
@@ -153,17 +151,9 @@ std::string Target(const ArenaView& arena) {
   return arena.target_step ? fmt::format("{}", *arena.target_step) : "-";
 }
 
-// In the local zone, with the offset from UTC: "2026-11-21 17:04:05 +0100"; "-" before it is known.
+// "-" before it is known.
 std::string Started(const ArenaView& arena) {
-  if (!arena.started) return "-";
-  const auto seconds = static_cast<std::time_t>(*arena.started);
-  std::tm local{};
-  std::array<char, 64> text{};
-  if (::localtime_r(&seconds, &local) == nullptr ||
-      std::strftime(text.data(), text.size(), "%F %T %z", &local) == 0) {
-    return "-";
-  }
-  return text.data();
+  return arena.started ? LocalTimeText(*arena.started) : "-";
 }
 
 // "ps/1, ps/2"
@@ -392,6 +382,7 @@ void AddCtlCommand(Command& program) {
       .ShowDefault()
       .KeepTyped(&wanted->typed);
   set_mode.OnRun([wanted] { return FinishCommand(SetMode(*wanted)); });
+  AddScaleCommand(ctl);
   Command stop = ctl.AddCommand("stop", "Ask a job to end after the current step");
   stop.Add("job", &flags->job, "Job id; may be omitted if one job is running");
   stop.OnRun([flags] { return FinishCommand(Stop(flags->job)); });

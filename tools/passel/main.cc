@@ -29,6 +29,7 @@ void AddCommands(Command& program, std::int64_t start_ns) {
   AddTaskCommand(program, start_ns);
   AddEvalCommand(program);
   AddPredictCommand(program);
+  AddCkptCommand(program);
   AddCtlCommand(program);
   AddDataCommand(program);
   AddTopologyCommand(program);

@@ -59,6 +59,9 @@ Result<ResolvedConfig> ResolveTaskConfig(job::Task& task, Command& command) {
   task.flags.devices.num_gpus_given = command.Given("--num_gpus") || in_file.contains("num_gpus");
   NotePresetDevices(task.flags.preset, from_preset, &task.flags.devices);
   inputs.flags = flags;
+  inputs.joins = task.flags.join;
+  inputs.more_workers =
+      task.flags.join || task.flags.max_workers.has_value() || in_file.contains("max_workers");
   inputs.gpu_per_worker = WantsGpuPerWorker(task.flags.preset);
   inputs.visible_gpus = [&task] { return job::GpusForRanks(task.flags.devices); };
   // A supervisor says everything in flags; the environment it was started in is about itself.

@@ -20,6 +20,7 @@ struct Inputs {
   std::map<std::string, std::string> environment;
   std::optional<std::string> file;
   bool gpu_per_worker = false;
+  bool more_workers = false, joins = false;
 
   Flag& Find(const std::string& name) {
     for (Flag& flag : flags) {
@@ -56,6 +57,8 @@ struct Inputs {
     ResolveInputs inputs;
     inputs.visible_gpus = [visible_gpus] { return visible_gpus; };
     inputs.flags = flags;
+    inputs.more_workers = more_workers;
+    inputs.joins = joins;
     inputs.environment = [this](const std::string& name) -> std::optional<std::string> {
       const auto found = environment.find(name);
       if (found == environment.end()) return std::nullopt;

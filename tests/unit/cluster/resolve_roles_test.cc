@@ -32,6 +32,32 @@ TEST(ResolveTest, MissingSettingsHaveTheWordsOfTheReferencePrograms) {
             "Must specify an explicit `ps_hosts`");
 }
 
+TEST(ResolveTest, WorkersMayHaveAnIndexBeyondTheLists) {
+  Inputs inputs = ThreeTasks("worker", "5");
+  inputs.more_workers = true;
+  const Result<ResolvedConfig> more = inputs.Resolve();
+  ASSERT_TRUE(more.ok()) << more.status().message();
+  EXPECT_EQ(*more->task, (TaskId{"worker", 5}));
+  EXPECT_FALSE(more->is_chief);
+  EXPECT_EQ(more->cluster.Hash(), ThreeTasks("worker", "0").Resolve()->cluster.Hash());
+  Inputs ps = ThreeTasks("ps", "5");
+  ps.more_workers = true;
+  EXPECT_THAT(ps.Error(), HasSubstr("out of range")) << "of workers alone";
+}
+
+TEST(ResolveTest, WhoeverJoinsIsAWorkerAndNeedsNoIndex) {
+  Inputs inputs = ThreeTasks("", "");
+  inputs.joins = inputs.more_workers = true;
+  const Result<ResolvedConfig> joins = inputs.Resolve();
+  ASSERT_TRUE(joins.ok()) << joins.status().message();
+  EXPECT_EQ(*joins->task, (TaskId{"worker", 2}));
+  inputs.Task("ps", "0");
+  EXPECT_THAT(inputs.Error(), HasSubstr("--join is for workers, not for \"ps\""));
+  Inputs nobody;
+  nobody.joins = true;
+  EXPECT_EQ(nobody.Error(), "Must specify an explicit `ps_hosts`") << "it does not train alone";
+}
+
 TEST(ResolveTest, WrongValuesNameTheirSource) {
   EXPECT_EQ(ThreeTasks("walker", "0").Error(),
             "Job \"walker\" was not defined in cluster: it has ps, worker (flag --job_name)");

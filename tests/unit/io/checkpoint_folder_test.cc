@@ -56,7 +56,8 @@ Result<CheckpointFolder> Own(const std::string& path, const KeepPolicy& policy =
 void Save(CheckpointFolder& folder, std::int64_t step, double now = 2000, bool best = false,
           int parts = 1) {
   ASSERT_TRUE(WriteParts(folder.path(), step, parts).ok());
-  const Status done = folder.Commit(step, parts, now, best);
+  Status done = folder.Commit(step, parts, now);
+  if (done.ok() && best) done = folder.MarkBest(CheckpointName(step), {0.5, step});
   ASSERT_TRUE(done.ok()) << done.ToString();
 }
 
@@ -112,10 +113,17 @@ TEST(CheckpointFolder, TheBestIsKeptUntilThereIsABetterOne) {
   Save(*folder, 3);
   EXPECT_THAT(Checkpoints(dir),
               ElementsAre("model.ckpt-1.safetensors", "model.ckpt-3.safetensors"));
-  EXPECT_EQ(folder->Best().value(), "model.ckpt-1");
+  EXPECT_EQ(BestCheckpoint(dir.path()).value()->name, "model.ckpt-1");
   Save(*folder, 4, 2000, true);
   EXPECT_THAT(Checkpoints(dir), ElementsAre("model.ckpt-4.safetensors"));
-  EXPECT_EQ(folder->Best().value(), "model.ckpt-4");
+  const auto best = BestCheckpoint(dir.path());
+  ASSERT_TRUE(best.ok() && *best);
+  EXPECT_EQ((*best)->name, "model.ckpt-4");
+  EXPECT_EQ((*best)->score, (ValidationScore{0.5, 4}));
+  // One that is there already.
+  Save(*folder, 5);
+  ASSERT_TRUE(folder->MarkBest("model.ckpt-5", {0.75, 4}).ok());
+  EXPECT_THAT(Checkpoints(dir), ElementsAre("model.ckpt-5.safetensors"));
 }
 
 TEST(CheckpointFolder, TheBestThatIsKeptForGoodStaysWhenThereIsABetterOne) {
@@ -152,12 +160,12 @@ TEST(CheckpointFolder, PartsOfOneSetBelongTogether) {
   const std::string old = FileText(PartPath(dir.path(), 2, 1, 3));
   ASSERT_TRUE(WriteParts(dir.path(), 2, 3, "another").ok());
   PutFileText(PartPath(dir.path(), 2, 1, 3), old);
-  const Status mixed = folder->Commit(2, 3, 2000, false);
+  const Status mixed = folder->Commit(2, 3, 2000);
   EXPECT_EQ(mixed.code(), Code::kDataLoss);
   EXPECT_THAT(mixed.message(), HasSubstr("00001-of-00003.safetensors has the save"));
   // One that is not there.
   std::filesystem::remove(PartPath(dir.path(), 2, 2, 3));
-  EXPECT_THAT(folder->Commit(2, 3, 2000, false).message(), HasSubstr("has 2 of its 3 parts"));
+  EXPECT_THAT(folder->Commit(2, 3, 2000).message(), HasSubstr("has 2 of its 3 parts"));
   EXPECT_EQ(NewestStep(*folder), 1);
   // A save in another number of parts takes its place.
   Save(*folder, 2, 2000, false, 1);
@@ -265,7 +273,8 @@ TEST(CheckpointFolder, WhateverACrashLeavesTheFormerOrTheNewOneIsWhole) {
       auto folder = Own(dir.path(), {.keep = 2}, save);
       ASSERT_TRUE(folder.ok());
       ASSERT_TRUE(WriteParts(dir.path(), 3, parts, "", save).ok());
-      ASSERT_TRUE(folder->Commit(3, parts, 2000, true).ok());
+      ASSERT_TRUE(folder->Commit(3, parts, 2000).ok());
+      ASSERT_TRUE(folder->MarkBest("model.ckpt-3", {0.5, 3}).ok());
     }
     std::set<std::int64_t> found;
     const std::size_t states = save.ForEachCrash(before, [&](const RecordedOps::Files& left) {
@@ -301,7 +310,8 @@ TEST(CheckpointFolder, WhateverCallFailsTheFormerOrTheNewOneIsWhole) {
         auto folder = Own(dir.path(), {.keep = 1}, ops);
         ASSERT_TRUE(folder.ok());
         saved = WriteParts(dir.path(), 2, 2, "", ops);
-        if (saved.ok()) saved = folder->Commit(2, 2, 2000, false);
+        if (saved.ok()) saved = folder->Commit(2, 2, 2000);
+        if (saved.ok()) saved = folder->MarkBest("model.ckpt-2", {0.5, 2});
       }
       if (ops.failed().empty()) break;
       EXPECT_FALSE(saved.ok()) << n;

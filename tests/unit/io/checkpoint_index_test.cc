@@ -33,6 +33,20 @@ TEST(CheckpointIndex, IsReadAsItWasWritten) {
   }
 }
 
+TEST(CheckpointIndex, AScoreIsACommentForOthers) {
+  CheckpointIndex best = TwoCheckpoints();
+  best.score = ValidationScore{0.97314159, 4500};
+  const std::string text = ToText(best);
+  EXPECT_TRUE(text.ends_with("\n# validation accuracy 0.97314159 at global step 4500\n")) << text;
+  EXPECT_EQ(*ParseCheckpointIndex(text), best);
+  for (const char* const other : {"1.5 at global step 4500", "nan at global step 1",
+                                  "0.5 at global step -1", "0.5 at global step 1 or so", ""}) {
+    const auto read = ParseCheckpointIndex("# validation accuracy " + std::string(other) + "\n");
+    ASSERT_TRUE(read.ok()) << read.status().ToString();
+    EXPECT_FALSE(read->score.has_value()) << other;
+  }
+}
+
 TEST(CheckpointIndex, OneThatWasEditedByHandIsUnderstood) {
   const auto read = ParseCheckpointIndex(
       "# go back\n"

@@ -87,8 +87,16 @@ class SampleJob {
     }
     for (int s = 0; s < shards; ++s) {
       progress.shards.push_back({500 + static_cast<Version>(s), 499 - s});
+    }
+    FillShards();
+  }
+
+  /// After a change of `variables`.
+  void FillShards() {
+    contents.clear();
+    for (int s = 0; s < plan.variables.shards(); ++s) {
       auto& shard = contents.emplace_back();
-      for (int k = 0; k <= NumSlots(optimizer); ++k) {
+      for (int k = 0; k <= NumSlots(plan.optimizer); ++k) {
         shard.push_back(std::vector<float>(plan.variables.ShardFloats(s), 1e30F));  // padding
       }
     }

@@ -322,7 +322,7 @@ class NewestTest : public CheckpointSetTest {
     job.WriteAll(dir_.path());
     auto folder = CheckpointFolder::Own(dir_.path(), {}, 1000);
     ASSERT_TRUE(folder.ok()) << folder.status().ToString();
-    const Status done = folder->Commit(step, shards, 1000, false);
+    const Status done = folder->Commit(step, shards, 1000);
     ASSERT_TRUE(done.ok()) << done.ToString();
     values_[step] = job.variables;
   }
@@ -404,7 +404,7 @@ TEST_F(NewestTest, AModelIsLoadedWhileItsJobSaves) {
     for (std::int64_t step = 2; !stop.load(); ++step) {
       job.progress.global_step = step;
       EXPECT_TRUE(job.Write(dir_.path(), 0, ops).ok());
-      EXPECT_TRUE(folder->Commit(step, 1, 1000, false).ok());
+      EXPECT_TRUE(folder->Commit(step, 1, 1000).ok());
     }
   });
   for (int turn = 0; turn < 300; ++turn) {

@@ -79,6 +79,21 @@ TEST(LifeLogTest, TellsWhoDiedFirstAndWhoCameBack) {
   EXPECT_EQ(json["starts"].size(), 4u);
 }
 
+TEST(LifeLogTest, TellsHowTheNumberOfWorkersChanged) {
+  LifeLog log;
+  log.Add(ScaleChange{4, 2.51});
+  log.Add(ScaleChange{1, 9.0});
+  log.Add(TaskLeave{"worker/3", 1, 9.1});
+  EXPECT_EQ(log.InWords(), "number of workers changed to 4 after 2.5 s, to 1 after 9.0 s\n");
+  EXPECT_EQ(log.FirstDeath(), "");
+  const nlohmann::json json = Described(log);
+  EXPECT_EQ(json["deaths"].size(), 0u);
+  EXPECT_EQ(json["scaled"], nlohmann::json::parse(R"([{"workers": 4, "at_s": 2.51},
+                                                      {"workers": 1, "at_s": 9.0}])"));
+  EXPECT_EQ(json["leaves"],
+            nlohmann::json::parse(R"([{"task": "worker/3", "life": 1, "at_s": 9.1}])"));
+}
+
 TEST(LifeLogTest, IsBoundedHoweverManyDie) {
   LifeLog log;
   for (int life = 1; life <= 5000; ++life) {

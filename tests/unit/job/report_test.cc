@@ -88,6 +88,25 @@ TEST(ReportTest, HasEveryCountOfTheJobAndOfEachWorker) {
   }
 }
 
+TEST(ReportTest, SaysWhatBecameOfCheckpoints) {
+  JobReport report;
+  EXPECT_TRUE(nlohmann::json::parse(ToJson(report))["checkpoints"].is_null());
+  report.checkpoints.folder = "train";
+  report.checkpoints.saved = 3;
+  report.checkpoints.best = BestEntry{"model.ckpt-5", ValidationScore{0.75, 4}};
+  const nlohmann::json json = nlohmann::json::parse(ToJson(report))["checkpoints"];
+  EXPECT_EQ(json["saved"], 3);
+  EXPECT_EQ(json["best"], "model.ckpt-5");
+  EXPECT_EQ(json["best_step"], 4);
+  EXPECT_TRUE(json["newest"].is_null());
+  EXPECT_TRUE(json["resumed_step"].is_null());
+  std::ifstream file(PASSEL_SOURCE_DIR "/docs/report.md");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  for (const auto& [name, value] : json.items()) {
+    EXPECT_THAT(text, ::testing::HasSubstr("`" + name + "`"));
+  }
+}
+
 TEST(ReportTest, DocsSayWhatEachCountIs) {
   std::ifstream file(PASSEL_SOURCE_DIR "/docs/report.md");
   const std::string text{std::istreambuf_iterator<char>(file), {}};

@@ -88,6 +88,7 @@ TEST(AttackTest, RequestsThatSayOtherThingsAreRefused) {
         R"({"ask":"arena","wait":false,"now":1})", R"({"ask":"arena","wait":false}x)",
         R"({"ask":"get_data","key":7})", R"({"ask":"status","values":true})",
         R"({"ask":"snapshot","values":1})", R"({"ask":"set_mode","mode":["ssp"]})",
+        R"({"ask":"scale","workers":"3"})", R"({"ask":"scale","workers":1.5})",
         R"({"ask":["status"]})"}) {
     Result<RendezvousClient> client = ps.Connect(Role::kWorker, 1);
     ASSERT_TRUE(client.ok()) << client.status().message();

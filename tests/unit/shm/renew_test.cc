@@ -20,7 +20,7 @@ Result<Arena> ArenaOf(Result<FileDescriptor> fd) {
 
 TEST(RenewTest, IsRefusedWhileAWorkerTrains) {
   PsThread ps;
-  const std::string plan = ToJson(SmallPlan(kWorkers));
+  const std::string plan = ToJson(passel::SmallPlan(kWorkers));
   Result<RendezvousClient> chief = ps.Connect(Role::kWorker, 0);
   ASSERT_TRUE(chief.ok()) << chief.status().message();
   const Result<Arena> before = ArenaOf(chief->ProposePlan(plan, Soon()));
@@ -43,7 +43,7 @@ TEST(RenewTest, IsRefusedWhileAWorkerTrains) {
 }
 
 TEST(RenewTest, IsForTheChiefOfAJobByHandAlone) {
-  const std::string plan = ToJson(SmallPlan(kWorkers));
+  const std::string plan = ToJson(passel::SmallPlan(kWorkers));
   for (const bool supervised : {false, true}) {
     PsThread ps(supervised);
     for (const auto& [role, index] : {std::pair{Role::kWorker, 1}, {Role::kPs, 1}}) {

@@ -75,6 +75,7 @@ class CountingJob {
     for (std::thread& worker : workers_) worker.join();
     workers_.clear();
   }
+  void PushOnce(int worker) { EXPECT_TRUE(Push(*stores_[static_cast<std::size_t>(worker)])); }
   void LeaveAll() {
     for (auto& store : stores_) EXPECT_TRUE(store->LeaveForNow().ok());
   }
@@ -175,6 +176,24 @@ TEST(ConsistentCopyTest, AMeetingTakenUpAgainIsNotWholeIfItWasPublishedMeanwhile
   lead.state->mode.current.store(lead.state->mode.wish.load());
   EXPECT_EQ(again->Await(Deadline::After(kCopyLimit)).status().code(), Code::kAborted);
   EXPECT_EQ(again->End().code(), Code::kAborted);
+}
+
+TEST(ConsistentCopyTest, NobodyMeetsAgainWithoutAStepInBetween) {
+  CountingJob job("hogwild", 1);
+  const ShardMemory& lead = job.shards()[0];
+  {
+    Result<Meeting> meeting = Meeting::Call(lead);
+    ASSERT_TRUE(meeting.ok()) << meeting.status().ToString();
+    std::thread worker([&job] { job.PushOnce(0); });
+    EXPECT_TRUE(meeting->Await(Deadline::After(kCopyLimit)).ok());
+    EXPECT_TRUE(meeting->End().ok());
+    worker.join();  // it has gone on
+  }
+  const Status again = Meeting::Call(lead).status();
+  EXPECT_EQ(again.code(), Code::kAlreadyExists);
+  EXPECT_THAT(again.message(), HasSubstr("no step since"));
+  job.PushOnce(0);
+  EXPECT_TRUE(Meeting::Call(lead).ok());
 }
 
 TEST(ConsistentCopyTest, WhoIsNotWantedAnyMoreStopsWaiting) {

@@ -32,7 +32,7 @@ class MembershipTest : public ::testing::Test {
 };
 
 constexpr Phase kAllPhases[] = {Phase::kExpected, Phase::kJoining, Phase::kRunning, Phase::kDone,
-                                Phase::kDead,     Phase::kEvicted, Phase::kLeft};
+                                Phase::kDead,     Phase::kEvicted, Phase::kLeft,    Phase::kSpare};
 
 TEST_F(MembershipTest, OnlyTheDrawnTransitionsHappen) {
   struct Move {
@@ -85,8 +85,8 @@ TEST_F(MembershipTest, OnlyTheDrawnTransitionsHappen) {
 }
 
 TEST_F(MembershipTest, JoinCountsLivesAndIsRefusedWhileOneRuns) {
-  for (const Phase from :
-       {Phase::kExpected, Phase::kDone, Phase::kDead, Phase::kEvicted, Phase::kLeft}) {
+  for (const Phase from : {Phase::kExpected, Phase::kDone, Phase::kDead, Phase::kEvicted,
+                           Phase::kLeft, Phase::kSpare}) {
     Set(from);
     const Result<std::uint32_t> epoch = Join(memory(), 0, SelfIdentity());
     ASSERT_TRUE(epoch.ok());

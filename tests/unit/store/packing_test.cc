@@ -15,7 +15,7 @@ constexpr std::uint32_t kEpochs[] = {0, 1, 2, 0xffff, 0x10000, 0x7fffffff, 0xfff
 
 TEST(Packing, TaskStateComesBack) {
   for (const std::uint32_t epoch : kEpochs) {
-    for (int phase = 0; phase <= static_cast<int>(Phase::kLeft); ++phase) {
+    for (int phase = 0; phase <= static_cast<int>(kLastPhase); ++phase) {
       const TaskState state{epoch, static_cast<Phase>(phase)};
       EXPECT_EQ(TaskState::Unpack(state.Pack()), state);
     }

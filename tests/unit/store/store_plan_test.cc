@@ -274,8 +274,8 @@ TEST(StorePlan, JsonThatToJsonWouldNotWriteIsRefused) {
       refused(changed);
     }
   };
-  for (const char* key : {"mode", "schedule", "optimizer", "num_workers", "gradient_slots",
-                          "block_floats", "shards", "variables"}) {
+  for (const char* key : {"mode", "schedule", "optimizer", "num_workers", "spare_workers",
+                          "gradient_slots", "block_floats", "shards", "variables"}) {
     try_all(Json::json_pointer(std::string("/") + key));
   }
   for (const auto& [key, value] : good["optimizer"].items()) {

@@ -1,0 +1,40 @@
+// best_checkpoint.h - which checkpoint of a job is the best: by accuracy on the validation images.
+//
+// A score is of one global step, and workers keep their best (WorkerCounters). When it is better
+// than all before it, also of former jobs in the folder, the best checkpoint is the first one of
+// this job of that step or a later one: one that is there, or the next. Of equals the first stays.
+//
+// Threads    One thread at a time.
+
+#pragma once
+
+#include <optional>
+#include <set>
+#include <string>
+
+#include "base/status.h"
+#include "io/checkpoint_folder.h"
+#include "store/shard_memory.h"
+
+namespace passel::job {
+
+/// Of one worker; nothing before its first.
+std::optional<ValidationScore> BestScoreOf(const WorkerCounters& counters);
+
+class BestCheckpointMarker {
+ public:
+  /// Takes the best there is, and its score, from the folder, and leaves alone what it has.
+  /// Errors: those of BestCheckpoint().
+  static Result<BestCheckpointMarker> Create(const CheckpointFolder& folder);
+
+  /// Looks whether there is a better score, or a checkpoint for one; then marks it, and says so in
+  /// the log. Costs a few loads where nothing is new. Problems are warnings.
+  void Look(const ShardMemory& lead, CheckpointFolder& folder);
+
+ private:
+  std::set<std::string> former_;         // sets of jobs before this
+  std::optional<ValidationScore> best_;  // of all scores
+  bool waits_ = false;                   // no checkpoint has it yet
+};
+
+}  // namespace passel::job

@@ -1,0 +1,110 @@
+#include "job/join_place.h"
+
+#include <fmt/core.h>
+
+#include <chrono>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/json_fields.h"
+#include "base/log.h"
+#include "cluster/device.h"
+#include "cluster/patience.h"
+#include "job/ask_jobs.h"
+
+namespace passel::job {
+namespace {
+
+struct PlaceView {
+  std::string task, phase;
+};
+void JsonMembers(JsonReader& members, PlaceView& place) {
+  members.MayHaveOthers();
+  members("task", place.task);
+  members("phase", place.phase);
+}
+
+struct PlacesView {
+  int max_workers = 0;
+  std::vector<PlaceView> workers;
+};
+void JsonMembers(JsonReader& members, PlacesView& places) {
+  members.MayHaveOthers();
+  members("max_workers", places.max_workers);
+  members("workers", places.workers);
+}
+
+struct JobView {
+  std::optional<PlacesView> arena;
+};
+void JsonMembers(JsonReader& members, JobView& job) {
+  members.MayHaveOthers();
+  members.IfAny("arena", job.arena);
+}
+
+Result<PlacesView> PlacesOf(const std::string& job, Deadline deadline) {
+  Patience patience(deadline, [&job] { LogInfo("Waiting for job {} to begin", job); });
+  for (;;) {
+    const Result<Json> status = AskJob(job, deadline.Sooner(std::chrono::seconds(5)));
+    if (status.ok()) {
+      JobView view;
+      PASSEL_RETURN_IF_ERROR(ReadJson("a status", *status, &view));
+      if (view.arena) return std::move(*view.arena);
+    } else if (!IsMissing(status.status().code())) {
+      return status.status();
+    }
+    if (patience.Again(std::chrono::milliseconds(100))) continue;
+    return NotFound(fmt::format(
+        "job {} has not begun within --start_wait: start its ps and workers, with the same lists "
+        "of hosts, before others join",
+        job));
+  }
+}
+
+}  // namespace
+
+Status TakeFreePlace(Task* task) {
+  const Deadline deadline = Deadline::After(
+      std::chrono::nanoseconds(static_cast<std::int64_t>(1e9 * task->job.start_wait)));
+  PASSEL_ASSIGN_OR_RETURN(const PlacesView places, PlacesOf(task->job_id, deadline));
+  const int most = places.max_workers;
+  if (task->flags.max_workers.value_or(most) != most) {
+    return InvalidArgument(
+        fmt::format("job {} was started with --max_workers {}, not {}: omit it, it is the job's",
+                    task->job_id, most, *task->flags.max_workers));
+  }
+  task->flags.max_workers = most;
+  if (task->flags.task_index) return {};
+  std::set<std::string> held, over;
+  for (const PlaceView& place : places.workers) {
+    const bool ended = place.phase == "dead" || place.phase == "left" || place.phase == "evicted" ||
+                       place.phase == "never started";
+    (ended ? over : held).insert(place.task);
+  }
+  const int listed = task->NumTrainers();
+  std::optional<int> index;
+  for (int k = listed; k < most && !index; ++k) {
+    if (!held.contains(TaskId{"worker", k}.ToString())) index = k;
+  }
+  // The chief comes back as itself.
+  for (int k = 1; k < listed && !index; ++k) {
+    if (over.contains(TaskId{"worker", k}.ToString())) index = k;
+  }
+  if (!index) {
+    return ResourceExhausted(
+        fmt::format("job {} has places for {} workers, and all are taken: end one, or start the "
+                    "job again with a larger --max_workers (with --checkpoint_dir it goes on where "
+                    "it was)",
+                    task->job_id, most));
+  }
+  task->id.index = *index;
+  if (task->gpu) {
+    PASSEL_ASSIGN_OR_RETURN(task->gpu, GpuOfTask(*index, task->flags.devices.num_gpus));
+  }
+  LogInfo("joins job {} as {}", task->job_id, task->id.ToString());
+  return {};
+}
+
+}  // namespace passel::job

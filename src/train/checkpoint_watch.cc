@@ -1,0 +1,32 @@
+#include "train/checkpoint_watch.h"
+
+#include <utility>
+
+#include "io/checkpoint_files.h"
+#include "io/checkpoint_folder.h"
+
+namespace passel {
+
+CheckpointWatch::CheckpointWatch(std::string folder) : folder_(std::move(folder)) { (void)News(); }
+
+std::vector<Event> CheckpointWatch::News() {
+  std::vector<Event> news;
+  struct stat info {};
+  if (folder_.empty() || ::stat(InFolder(folder_, kIndexFile).c_str(), &info) != 0) return news;
+  const struct timespec& now = info.st_mtim;
+  if (now.tv_sec == changed_.tv_sec && now.tv_nsec == changed_.tv_nsec) return news;
+  const Result<CheckpointIndex> index = ReadCheckpointIndex(folder_);
+  if (!index.ok()) return news;
+  changed_ = now;
+  std::set<std::string> there;
+  for (const auto& entry : index->kept) {
+    there.insert(entry.name);
+    if (known_.contains(entry.name)) continue;
+    news.push_back({entry.saved_at, StepOfCheckpoint(entry.name).value_or(0),
+                    SessionLog{SessionLog::Status::kCheckpoint, InFolder(folder_, entry.name)}});
+  }
+  known_ = std::move(there);
+  return news;
+}
+
+}  // namespace passel

@@ -1,0 +1,151 @@
+// `passel ctl scale`: another number of workers for a job that trains.
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json_fields.h"
+#include "cluster/patience.h"
+#include "job/ask_jobs.h"
+#include "job/find_job.h"
+#include "job/flag_checks.h"
+#include "shm/rendezvous_client.h"
+#include "tools/passel/commands.h"
+
+namespace passel {
+namespace {
+
+struct ScaledWorker {
+  std::string task, phase;
+};
+void JsonMembers(JsonReader& members, ScaledWorker& worker) {
+  members.MayHaveOthers();
+  members("task", worker.task);
+  members("phase", worker.phase);
+}
+
+struct ScaledArena {
+  std::uint32_t scale_number = 0;
+  bool stopped = false;
+  std::vector<ScaledWorker> workers;
+};
+void JsonMembers(JsonReader& members, ScaledArena& arena) {
+  members.MayHaveOthers();
+  members("scale_number", arena.scale_number);
+  members("stopped", arena.stopped);
+  members("workers", arena.workers);
+}
+
+struct ScaledJob {
+  std::optional<ScaledArena> arena;
+};
+void JsonMembers(JsonReader& members, ScaledJob& job) {
+  members.MayHaveOthers();
+  members.IfAny("arena", job.arena);
+}
+
+struct ScaleFlags {
+  std::string job;
+  std::int64_t workers = 0;
+  double wait = 60;  // seconds
+  job::TypedNumbers typed;
+};
+
+Deadline AnswerInTime() { return Deadline::After(std::chrono::seconds(5)); }
+
+// What has come of it, now that the supervisor has seen to it. A worker that is done was there.
+Status SayWhoIsIn(const std::string& job, std::int64_t wanted, const ScaledArena& arena) {
+  std::int64_t in = 0;
+  std::string others;
+  for (std::int64_t k = 0; k < wanted; ++k) {
+    const std::string name = fmt::format("worker/{}", k);
+    std::string phase = "did not join";
+    for (const ScaledWorker& worker : arena.workers) {
+      if (worker.task == name) phase = worker.phase;
+    }
+    const bool there = phase == "running" || phase == "done";
+    in += there;
+    if (!there) others += fmt::format("{}{} ({})", others.empty() ? "" : ", ", name, phase);
+  }
+  if (in == wanted) {
+    fmt::print("job {}: {} worker{}\n", job, wanted, wanted == 1 ? "" : "s");
+    return {};
+  }
+  return Internal(
+      fmt::format("job {} has {} of {} workers, without {}: its output says why; ask for {} again "
+                  "to start them again",
+                  job, in, wanted, others, wanted));
+}
+
+// The supervisor starts and ends workers; this asks for it and looks on. A ps that is started
+// again in between is asked again.
+Status Scale(const ScaleFlags& flags) {
+  PASSEL_RETURN_IF_ERROR(job::CheckRange("--wait", flags.wait, 0.1, 1e6, flags.typed, " s"));
+  PASSEL_ASSIGN_OR_RETURN(const std::string job, job::ChooseJob(flags.job));
+  Patience patience(
+      Deadline::After(std::chrono::nanoseconds(static_cast<std::int64_t>(flags.wait * 1e9))));
+  std::optional<std::uint32_t> number;
+  for (;;) {
+    Status problem;
+    if (!number) {
+      Result<shm::RendezvousClient> client = shm::RendezvousClient::Control(job, 0, AnswerInTime());
+      problem = client.status();
+      if (client.ok()) {
+        const Result<std::uint32_t> asked = client->Scale(flags.workers, AnswerInTime());
+        problem = asked.status();
+        if (asked.ok()) number = *asked;
+      }
+      // Another change may be under way.
+      if (!problem.ok() && !IsMissing(problem.code()) && problem.code() != Code::kAlreadyExists) {
+        return problem;
+      }
+    } else if (const Result<Json> answer = job::AskJob(job, AnswerInTime()); !answer.ok()) {
+      problem = answer.status();
+    } else {
+      ScaledJob view;
+      PASSEL_RETURN_IF_ERROR(ReadJson("a status", *answer, &view));
+      if (view.arena && view.arena->scale_number >= *number) {
+        return SayWhoIsIn(job, flags.workers, *view.arena);
+      }
+      if (view.arena && view.arena->stopped) {
+        return FailedPrecondition(
+            fmt::format("job {} is ending: its number of workers does not change any more", job));
+      }
+    }
+    const auto jobs = job::FindJobs();
+    if (problem.code() == Code::kNotFound && jobs.ok() && !jobs->contains(job)) {
+      return NotFound(number
+                          ? fmt::format("job {} ended before it had {} workers", job, flags.workers)
+                          : problem.message());
+    }
+    if (!patience.Again()) {
+      if (!number) return problem;
+      return DeadlineExceeded(
+          fmt::format("job {} was asked for {} workers, and the wish stands, but it took more than "
+                      "{:g} s: see passel ctl status {}",
+                      job, flags.workers, flags.wait, job));
+    }
+  }
+}
+
+}  // namespace
+
+void AddScaleCommand(Command& ctl) {
+  auto flags = std::make_shared<ScaleFlags>();
+  Command scale = ctl.AddCommand("scale", "Start or end workers of a job while it trains");
+  scale.Add("job", &flags->job, "Job id; may be omitted if one job is running");
+  scale
+      .Add("--workers", &flags->workers,
+           "How many the job is to have: 1 up to its --max_workers. Those with the highest index "
+           "leave first, each after its step")
+      .Required();
+  scale.Add("--wait", &flags->wait, "Seconds to wait until they have joined or left")
+      .ShowDefault()
+      .KeepTyped(&flags->typed);
+  scale.OnRun([flags] { return FinishCommand(Scale(*flags)); });
+}
+
+}  // namespace passel
