@@ -1,7 +1,8 @@
 // endpoint.h - an endpoint for one peer, with the queue of what it has done.
 //
 // One for each peer: libfabric cannot end what is under way with a peer that has died, but by
-// closing the endpoint. Once it is closed nothing reads or writes the memory of a transfer.
+// closing the endpoint. Once that is closed or given up, nothing reads or writes the memory of a
+// transfer.
 //
 // Threads    Post...() by any, at any time. Poll() by one at a time. Wake() by any.
 
@@ -39,6 +40,10 @@ struct Completion {
 class Endpoint {
  public:
   static Result<std::unique_ptr<Endpoint>> Open(std::shared_ptr<Network> network);
+
+  /// Ends one with transfers under way. ofi_rxm of libfabric 1.17 may crash when such is closed: it
+  /// stays open until the process ends, and since nobody polls it, does nothing any more.
+  static void GiveUp(std::unique_ptr<Endpoint> endpoint);
 
   const std::vector<std::uint8_t>& address() const { return address_; }
   /// The one peer. Errors: kInvalidArgument for bytes that are no address of this provider.

@@ -47,7 +47,7 @@ Result<std::unique_ptr<FabricPipe>> FabricPipe::Open(const std::shared_ptr<Netwo
   PASSEL_CHECK(options.chunks_under_way >= 1 && options.chunks_under_way <= State::kMostChunks,
                "1 to 16 parts under way");
   auto state = std::make_unique<State>(network, options);
-  state->memory.resize((State::kSlots + 1) * kMaxFrameBytes + kFramePrefixBytes);
+  state->memory.resize((State::kSlots + 1) * kMaxPipeFrameBytes + kFramePrefixBytes);
   PASSEL_ASSIGN_OR_RETURN(state->registered, network->impl().Cover(state->memory));
   PASSEL_ASSIGN_OR_RETURN(state->endpoint, Endpoint::Open(network));
   return std::unique_ptr<FabricPipe>(new FabricPipe(std::move(state), options));
@@ -56,7 +56,7 @@ Result<std::unique_ptr<FabricPipe>> FabricPipe::Open(const std::shared_ptr<Netwo
 FabricPipe::FabricPipe(std::unique_ptr<State> state, const FabricPipeOptions& options)
     : options_(options), local_address_(state->endpoint->address()), state_(std::move(state)) {}
 
-FabricPipe::~FabricPipe() = default;
+FabricPipe::~FabricPipe() { Close(Unavailable("the pipe is closed")); }
 
 Status FabricPipe::Join(std::span<const std::uint8_t> peer, const PipeTags& tags) {
   State& s = *state_;
@@ -93,7 +93,7 @@ Status FabricPipe::Send(std::span<const std::uint8_t> header, std::span<const fl
   const Use use(s);
   PASSEL_RETURN_IF_ERROR(use.status());
 
-  Frame frame;
+  PipeFrame frame;
   frame.header_bytes = static_cast<std::uint32_t>(header.size());
   frame.bulk_floats = bulk.size();
   const std::size_t whole = kFramePrefixBytes + header.size() + bulk.size_bytes();
@@ -118,7 +118,7 @@ Status FabricPipe::Send(std::span<const std::uint8_t> header, std::span<const fl
   frame.sequence = ++s.sent;
   frame.taken = s.told = s.taken;
   std::byte* out = s.OutMemory().data();
-  EncodeFrame(frame, reinterpret_cast<std::uint8_t*>(out));
+  EncodePipeFrame(frame, reinterpret_cast<std::uint8_t*>(out));
   std::memcpy(out + kFramePrefixBytes, header.data(), header.size());
   std::size_t bytes = kFramePrefixBytes + header.size();
   if (frame.bulk_inline) {
@@ -208,6 +208,11 @@ Status FabricPipe::State::Break(const Status& why) {
 
 void FabricPipe::State::CloseIfUnused() {
   if (users > 0 || endpoint == nullptr) return;
+  const auto posted = [](const Transfer& transfer) { return transfer.posted; };
+  if (posted(scratch_part) || std::any_of(out_parts.begin(), out_parts.end(), posted) ||
+      std::any_of(in_parts.begin(), in_parts.end(), posted)) {
+    Endpoint::GiveUp(std::move(endpoint));
+  }
   endpoint.reset();
   changed.notify_all();
 }
@@ -230,9 +235,9 @@ void FabricPipe::State::TakeCompletion(const Completion& completion) {
 void FabricPipe::State::TakeFrame(int index) {
   Slot& slot = slots[static_cast<std::size_t>(index)];
   const std::span<const std::byte> memory_of = SlotMemory(index).first(slot.transfer.bytes);
-  const Result<Frame> frame =
-      DecodeFrame({reinterpret_cast<const std::uint8_t*>(memory_of.data()), memory_of.size()},
-                  options.most_floats);
+  const Result<PipeFrame> frame =
+      DecodePipeFrame({reinterpret_cast<const std::uint8_t*>(memory_of.data()), memory_of.size()},
+                      options.most_floats);
   if (!frame.ok()) {
     (void)Break(Unavailable(frame.status().message()));
     return;
@@ -279,10 +284,10 @@ void FabricPipe::State::GiveBack(int index) {
 
 void FabricPipe::State::Tell() {
   if (taken - told < kFrameWindow / 2 || tell.posted || !broken.ok()) return;
-  Frame frame;
+  PipeFrame frame;
   frame.taken = taken;
   const std::span<std::byte> bytes = TellMemory();
-  EncodeFrame(frame, reinterpret_cast<std::uint8_t*>(bytes.data()));
+  EncodePipeFrame(frame, reinterpret_cast<std::uint8_t*>(bytes.data()));
   const Result<bool> posted = endpoint->PostSend(bytes, registered.descriptor, tags.sends, &tell);
   if (!posted.ok()) (void)Break(posted.status());
   if (posted.ok() && *posted) told = taken;

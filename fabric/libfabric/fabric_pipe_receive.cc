@@ -30,7 +30,7 @@ Result<Arrival> FabricPipe::Receive(Deadline deadline) {
   PASSEL_RETURN_IF_ERROR(s.broken);
   if (!came) return DeadlineExceeded("no message");
   ++s.expected;
-  const Frame& frame = next->frame;
+  const PipeFrame& frame = next->frame;
   const int slot = next->transfer.slot;
   const std::span<const std::byte> header =
       s.SlotMemory(slot).subspan(kFramePrefixBytes, frame.header_bytes);
@@ -113,7 +113,7 @@ std::size_t FabricPipe::State::CopySpare(std::span<float> into) {
   // In the frame, or the end of the part that is there.
   const std::byte* first = nullptr;
   if (bulk.slot >= 0) {
-    const Frame& frame = slots[static_cast<std::size_t>(bulk.slot)].frame;
+    const PipeFrame& frame = slots[static_cast<std::size_t>(bulk.slot)].frame;
     first = SlotMemory(bulk.slot).data() + kFramePrefixBytes + frame.header_bytes +
             bulk.read * sizeof(float);
   } else {

@@ -23,9 +23,9 @@ T Get(const std::uint8_t*& in) {
 
 }  // namespace
 
-void EncodeFrame(const Frame& frame, std::uint8_t* out) {
+void EncodePipeFrame(const PipeFrame& frame, std::uint8_t* out) {
   out = Put(out, kFrameMagic);
-  out = Put(out, kFrameVersion);
+  out = Put(out, kPipeFrameVersion);
   out = Put(out, static_cast<std::uint16_t>(frame.bulk_inline ? kInlineFlag : 0));
   out = Put(out, frame.header_bytes);
   out = Put(out, frame.chunk_floats);
@@ -34,15 +34,15 @@ void EncodeFrame(const Frame& frame, std::uint8_t* out) {
   Put(out, frame.taken);
 }
 
-Result<Frame> DecodeFrame(std::span<const std::uint8_t> bytes, std::uint64_t most_floats) {
+Result<PipeFrame> DecodePipeFrame(std::span<const std::uint8_t> bytes, std::uint64_t most_floats) {
   const auto wrong = [&](const char* what) {
     return InvalidArgument(fmt::format("a frame of {} bytes has {}", bytes.size(), what));
   };
   if (bytes.size() < kFramePrefixBytes) return wrong("less than its first 40 bytes");
   const std::uint8_t* in = bytes.data();
-  Frame frame;
+  PipeFrame frame;
   if (Get<std::uint32_t>(in) != kFrameMagic) return wrong("no word of this protocol");
-  if (Get<std::uint16_t>(in) != kFrameVersion) return wrong("another version of the protocol");
+  if (Get<std::uint16_t>(in) != kPipeFrameVersion) return wrong("another version of the protocol");
   const auto flags = Get<std::uint16_t>(in);
   if (flags > kInlineFlag) return wrong("a flag that this build does not know");
   frame.bulk_inline = flags == kInlineFlag;

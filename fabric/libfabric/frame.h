@@ -20,9 +20,9 @@
 
 namespace passel::fabric {
 
-inline constexpr std::uint16_t kFrameVersion = 1;
+inline constexpr std::uint16_t kPipeFrameVersion = 1;
 inline constexpr std::size_t kFramePrefixBytes = 40;
-inline constexpr std::size_t kMaxFrameBytes = kFramePrefixBytes + kMaxHeaderBytes;
+inline constexpr std::size_t kMaxPipeFrameBytes = kFramePrefixBytes + kMaxHeaderBytes;
 /// A frame with its bulk inline is no longer: providers send so much at once, without asking.
 inline constexpr std::size_t kMaxInlineFrameBytes = 16000;
 /// A receiver has room for so many frames that it has not taken, beside a few without a header.
@@ -30,7 +30,7 @@ inline constexpr std::uint64_t kFrameWindow = 8;
 inline constexpr std::size_t kMinChunkFloats = 1024;
 inline constexpr std::size_t kMaxChunkFloats = std::size_t{1} << 20;
 
-struct Frame {
+struct PipeFrame {
   bool bulk_inline = false;
   std::uint32_t header_bytes = 0;
   std::uint32_t chunk_floats = 0;
@@ -40,8 +40,8 @@ struct Frame {
 };
 
 /// Writes kFramePrefixBytes.
-void EncodeFrame(const Frame& frame, std::uint8_t* out);
+void EncodePipeFrame(const PipeFrame& frame, std::uint8_t* out);
 /// `bytes`: all that came. Errors: kInvalidArgument.
-Result<Frame> DecodeFrame(std::span<const std::uint8_t> bytes, std::uint64_t most_floats);
+Result<PipeFrame> DecodePipeFrame(std::span<const std::uint8_t> bytes, std::uint64_t most_floats);
 
 }  // namespace passel::fabric

@@ -70,14 +70,14 @@ struct FabricPipe::State {
   /// Says how many frames were taken, when the other end may wait for that.
   void Tell();
   std::span<std::byte> SlotMemory(int slot) {
-    return std::span(memory).subspan(static_cast<std::size_t>(slot) * kMaxFrameBytes,
-                                     kMaxFrameBytes);
+    return std::span(memory).subspan(static_cast<std::size_t>(slot) * kMaxPipeFrameBytes,
+                                     kMaxPipeFrameBytes);
   }
   std::span<std::byte> OutMemory() {
-    return std::span(memory).subspan(kSlots * kMaxFrameBytes, kMaxFrameBytes);
+    return std::span(memory).subspan(kSlots * kMaxPipeFrameBytes, kMaxPipeFrameBytes);
   }
   std::span<std::byte> TellMemory() {
-    return std::span(memory).subspan((kSlots + 1) * kMaxFrameBytes, kFramePrefixBytes);
+    return std::span(memory).subspan((kSlots + 1) * kMaxPipeFrameBytes, kFramePrefixBytes);
   }
 
   // --- The message that is being read ---
@@ -124,7 +124,7 @@ struct FabricPipe::State {
 
   struct Slot {
     Transfer transfer;
-    Frame frame;
+    PipeFrame frame;
     enum { kIdle, kPosted, kHolds } state = kIdle;
   };
   std::array<Slot, kSlots> slots;

@@ -12,21 +12,21 @@
 namespace passel::fabric {
 namespace {
 
-std::vector<std::uint8_t> Encoded(const Frame& frame) {
+std::vector<std::uint8_t> Encoded(const PipeFrame& frame) {
   std::vector<std::uint8_t> bytes(kFramePrefixBytes + frame.header_bytes +
                                   (frame.bulk_inline ? frame.bulk_floats * sizeof(float) : 0));
-  EncodeFrame(frame, bytes.data());
+  EncodePipeFrame(frame, bytes.data());
   return bytes;
 }
 
 TEST(FabricFrame, IsReadAsItWasWritten) {
-  const Frame frames[] = {
+  const PipeFrame frames[] = {
       {.header_bytes = 60, .sequence = 1, .taken = 7},
       {.bulk_inline = true, .header_bytes = 1, .bulk_floats = 3, .sequence = 1ULL << 40},
       {.header_bytes = 16384, .chunk_floats = 1 << 18, .bulk_floats = 1ULL << 33, .sequence = 2},
       {.taken = 12345}};
-  for (const Frame& frame : frames) {
-    const Result<Frame> read = DecodeFrame(Encoded(frame), 1ULL << 34);
+  for (const PipeFrame& frame : frames) {
+    const Result<PipeFrame> read = DecodePipeFrame(Encoded(frame), 1ULL << 34);
     ASSERT_TRUE(read.ok()) << read.status().ToString();
     EXPECT_EQ(read->bulk_inline, frame.bulk_inline);
     EXPECT_EQ(read->header_bytes, frame.header_bytes);
@@ -50,14 +50,14 @@ TEST(FabricFrame, HasTheBytesThatAreDrawn) {
 }
 
 TEST(FabricFrame, WhatIsFalseIsRefused) {
-  const Frame good{.header_bytes = 8, .chunk_floats = 4096, .bulk_floats = 9000, .sequence = 1};
-  ASSERT_TRUE(DecodeFrame(Encoded(good), 9000).ok());
-  const auto refused = [](const Frame& frame, const char* what) {
-    const Status status = DecodeFrame(Encoded(frame), 9000).status();
+  const PipeFrame good{.header_bytes = 8, .chunk_floats = 4096, .bulk_floats = 9000, .sequence = 1};
+  ASSERT_TRUE(DecodePipeFrame(Encoded(good), 9000).ok());
+  const auto refused = [](const PipeFrame& frame, const char* what) {
+    const Status status = DecodePipeFrame(Encoded(frame), 9000).status();
     EXPECT_EQ(status.code(), Code::kInvalidArgument) << what;
     EXPECT_THAT(status.message(), ::testing::HasSubstr(what));
   };
-  Frame frame = good;
+  PipeFrame frame = good;
   frame.bulk_floats = 9001;
   refused(frame, "9001 floats: at most 9000");
   frame = good;
@@ -76,10 +76,11 @@ TEST(FabricFrame, WhatIsFalseIsRefused) {
   refused(frame, "a header that is too long");
   std::vector<std::uint8_t> bytes = Encoded(good);
   bytes.push_back(0);
-  EXPECT_THAT(DecodeFrame(bytes, 9000).status().message(), ::testing::HasSubstr("another length"));
+  EXPECT_THAT(DecodePipeFrame(bytes, 9000).status().message(),
+              ::testing::HasSubstr("another length"));
   bytes.resize(39);
-  EXPECT_FALSE(DecodeFrame(bytes, 9000).ok());
-  EXPECT_FALSE(DecodeFrame({}, 9000).ok());
+  EXPECT_FALSE(DecodePipeFrame(bytes, 9000).ok());
+  EXPECT_FALSE(DecodePipeFrame({}, 9000).ok());
 }
 
 // A wrong length would be read beyond its end, which AddressSanitizer sees.
@@ -93,7 +94,7 @@ TEST(FabricFrame, NoBytesAreTooStrange) {
       changed[random.Below(kFramePrefixBytes)] = static_cast<std::uint8_t>(random.Next());
     }
     changed.resize(random.Below(changed.size() + 1));
-    const Result<Frame> read = DecodeFrame(changed, 1 << 20);
+    const Result<PipeFrame> read = DecodePipeFrame(changed, 1 << 20);
     if (!read.ok()) continue;
     EXPECT_EQ(changed.size(), kFramePrefixBytes + read->header_bytes +
                                   (read->bulk_inline ? read->bulk_floats * sizeof(float) : 0));

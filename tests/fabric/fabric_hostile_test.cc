@@ -18,8 +18,8 @@ namespace passel::testing {
 namespace {
 
 using fabric::Endpoint;
-using fabric::Frame;
 using fabric::Network;
+using fabric::PipeFrame;
 using fabric::Transfer;
 
 // An end that sends what it likes.
@@ -62,9 +62,9 @@ class RawEnd {
   std::unique_ptr<Endpoint> endpoint_;
 };
 
-std::vector<std::uint8_t> Encoded(const Frame& frame) {
+std::vector<std::uint8_t> Encoded(const PipeFrame& frame) {
   std::vector<std::uint8_t> bytes(fabric::kFramePrefixBytes + frame.header_bytes);
-  fabric::EncodeFrame(frame, bytes.data());
+  fabric::EncodePipeFrame(frame, bytes.data());
   return bytes;
 }
 

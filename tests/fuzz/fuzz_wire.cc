@@ -49,13 +49,13 @@ void Check(const Result<Message>& got, std::size_t size, Decode&& decode) {
 
 void CheckFrame(std::span<const std::uint8_t> bytes) {
   constexpr std::uint64_t kMostFloats = std::uint64_t{1} << 40;
-  const Result<Frame> frame = DecodeFrame(bytes, kMostFloats);
+  const Result<PipeFrame> frame = DecodePipeFrame(bytes, kMostFloats);
   if (!frame.ok()) {
     if (frame.status().code() != Code::kInvalidArgument) Fail(frame.status().ToString());
     return;
   }
   std::array<std::uint8_t, kFramePrefixBytes> written;
-  EncodeFrame(*frame, written.data());
+  EncodePipeFrame(*frame, written.data());
   if (!std::equal(written.begin(), written.end(), bytes.begin())) Fail("a frame has changed");
 }
 
@@ -66,7 +66,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto request = DecodeRequest(bytes);
   const auto answer = DecodeAnswer(bytes);
   if (request.ok() && answer.ok()) Fail("a message of both directions");
-  CheckFrame(std::span(data, std::min(size, kMaxFrameBytes)));
+  CheckFrame(std::span(data, std::min(size, kMaxPipeFrameBytes)));
   Check(request, bytes.size(), DecodeRequest);
   Check(answer, bytes.size(), DecodeAnswer);
   return 0;
