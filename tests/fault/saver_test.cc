@@ -64,7 +64,10 @@ TEST(StoppedSaverTest, TheWorkersGoOnAndTheNextSaveSucceeds) {
        ++look) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-  ASSERT_TRUE(sandbox.Advances(200, 20)) << program.Err();
+  std::int64_t step = -1;  // until the ps answers
+  for (int look = 0; look < 2000 && step < 0; ++look) step = sandbox.GlobalStep();
+  ASSERT_GE(step, 0) << program.Err();
+  ASSERT_TRUE(sandbox.AwaitStep(step + 200, 20)) << program.Err();
   program.Signal(SIGCONT);
   EXPECT_TRUE(program.WaitFor("no checkpoint was saved to")) << program.Err();
   EXPECT_THAT(program.Err(), HasSubstr("the workers went on before this was done"));
