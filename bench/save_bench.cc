@@ -39,7 +39,7 @@ class BigJob {
     PASSEL_ASSIGN_OR_RETURN(job::JobConfig config, job::CheckJobSettings(settings_));
     PASSEL_RETURN_IF_ERROR(job::FitToData(data, 1, &config));
     config_.emplace(std::move(config));
-    PASSEL_ASSIGN_OR_RETURN(plan_, job::MakePlan(*config_, 1, 1));
+    PASSEL_ASSIGN_OR_RETURN(plan_, job::MakePlan(*config_, 1, 1, 1));
     PASSEL_ASSIGN_OR_RETURN(arena_, InProcessArena::Create(plan_));
     PASSEL_ASSIGN_OR_RETURN(store_, arena_->Open(0));
     const auto fill = [](VarId id, std::span<float> values) {

