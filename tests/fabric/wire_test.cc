@@ -114,7 +114,7 @@ TEST(Wire, TheLargestAnswerIsAHeader) {
 TEST(Wire, BytesAreLittleEndianOnEveryMachine) {
   const std::vector<std::uint8_t> bytes = Encode(FullRequest(Kind::kPull));
   const std::vector<std::uint8_t> first(bytes.begin(), bytes.begin() + 9);
-  EXPECT_THAT(first, ::testing::ElementsAre('p', 's', 's', 'l', 2, 0, 'q',
+  EXPECT_THAT(first, ::testing::ElementsAre('p', 's', 's', 'l', kProtocolVersion, 0, 'q',
                                             static_cast<std::uint8_t>(Kind::kPull), 0x88));
 }
 

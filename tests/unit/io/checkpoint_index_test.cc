@@ -41,7 +41,8 @@ TEST(CheckpointIndex, AScoreIsACommentForOthers) {
   EXPECT_EQ(*ParseCheckpointIndex(text), best);
   for (const char* const other : {"1.5 at global step 4500", "nan at global step 1",
                                   "0.5 at global step -1", "0.5 at global step 1 or so", ""}) {
-    const auto read = ParseCheckpointIndex("# validation accuracy " + std::string(other) + "\n");
+    const auto read = ParseCheckpointIndex("model_checkpoint_path: \"model.ckpt-1\"\n# validation accuracy " +
+                                           std::string(other) + "\n");
     ASSERT_TRUE(read.ok()) << read.status().ToString();
     EXPECT_FALSE(read->score.has_value()) << other;
   }
