@@ -20,8 +20,8 @@ Server::Server(ServedShard served) : served_(std::move(served)) {
   const ShardMemory& memory = served_.memory;
   for (int worker = 0; worker < memory.num_workers; ++worker) {
     const TaskState state = StateOf(memory, worker);
-    const ProcessIdentity who = LoadIdentity(memory.tasks[worker], state.epoch);
-    const bool was_served = state.phase == Phase::kRunning && who.pid > 0 && who.pid_namespace == 0;
+    const bool was_served =
+        state.phase == Phase::kRunning && IsRepresented(memory, worker, state.epoch);
     former_.push_back(was_served ? state.epoch : 0);
   }
   former_watch_ = std::thread([this] { GiveUpFormerWorkers(); });

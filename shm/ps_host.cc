@@ -32,6 +32,12 @@ constexpr std::size_t kMaxDataFiles = 8;
 // Two descriptions of data are kept: they tell already that workers differ.
 constexpr std::size_t kMaxDataTold = 2;
 
+// Hash of the contents of data that were told; "": it is not said.
+std::string ContentOf(const Json& about) {
+  const Json* const content = about.Find("content");
+  return content != nullptr && content->text() != nullptr ? *content->text() : "";
+}
+
 }  // namespace
 
 PsHost::PsHost(const PsHostOptions& options, const JobToken& token, FileDescriptor listening,
@@ -302,9 +308,25 @@ Status PsHost::KeepTold(int worker, const Json& about) {
         "a description of data has at most {} bytes, this one has {}: use a shorter path",
         kMaxDataText, text.size()));
   }
+  const std::string content = ContentOf(about);
+  for (const Json& told : data_told_) {
+    const std::string other = ContentOf(told);
+    if (content.empty() || other.empty()) continue;
+    if (content != other) {
+      return FailedPrecondition(fmt::format(
+          "the data of {} has hash {}, and that of another worker of this job {}: give all tasks "
+          "the same data set",
+          options_.names(worker), content, other));
+    }
+    // The same, from another folder of another host.
+    if (worker != options_.names.chief) return {};
+  }
   const auto known = std::ranges::find(data_told_, text, [](const Json& j) { return j.Write(); });
   if (worker == options_.names.chief) {
     if (known != data_told_.end()) data_told_.erase(known);
+    if (!content.empty()) {
+      std::erase_if(data_told_, [&](const Json& j) { return ContentOf(j) == content; });
+    }
     data_told_.insert(data_told_.begin(), about);
     if (data_told_.size() > kMaxDataTold) data_told_.pop_back();
   } else if (known == data_told_.end() && data_told_.size() < kMaxDataTold) {

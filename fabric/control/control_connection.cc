@@ -121,10 +121,10 @@ Status ControlConnection::status() const {
   return gone_;
 }
 
-Result<std::unique_ptr<Pipe>> ControlConnection::MakePipe(Deadline deadline) {
+Result<std::unique_ptr<Pipe>> ControlConnection::MakePipe(Deadline deadline, Purpose purpose) {
   PASSEL_RETURN_IF_ERROR(status());
   TaskFacts me = options_.me;
-  me.purpose = Purpose::kPipe;
+  me.purpose = purpose;
   me.life = peer_.life;
   TaskFacts peer;
   PASSEL_ASSIGN_OR_RETURN(std::shared_ptr<Channel> channel, Dial(options_, me, deadline, &peer));
@@ -177,25 +177,37 @@ void ControlConnection::End(const Status& why) {
   if (options_.gone) options_.gone(gone);
 }
 
+ControlLine::ControlLine(ControlOptions options) : options_(std::move(options)) {}
+
+Status ControlLine::Connect(Deadline deadline) {
+  const std::lock_guard lock(mutex_);
+  return ConnectLocked(deadline);
+}
+
+Status ControlLine::ConnectLocked(Deadline deadline) {
+  if (connection_ != nullptr && connection_->status().ok()) return {};
+  connection_.reset();
+  PASSEL_ASSIGN_OR_RETURN(connection_, ControlConnection::Open(options_, deadline));
+  return {};
+}
+
+Result<std::unique_ptr<Pipe>> ControlLine::MakePipe(Purpose purpose, Deadline deadline) {
+  const std::lock_guard lock(mutex_);
+  PASSEL_RETURN_IF_ERROR(ConnectLocked(deadline));
+  Result<std::unique_ptr<Pipe>> pipe = connection_->MakePipe(deadline, purpose);
+  // A ps that does not know this connection has been started again.
+  if (!pipe.ok() && pipe.status().code() == Code::kNotFound) connection_.reset();
+  return pipe;
+}
+
+Connector MakeTcpConnector(std::shared_ptr<ControlLine> line) {
+  return [line = std::move(line)](Deadline deadline) {
+    return line->MakePipe(Purpose::kPipe, deadline);
+  };
+}
+
 Connector MakeTcpConnector(ControlOptions options) {
-  struct State {
-    explicit State(ControlOptions given) : options(std::move(given)) {}
-    const ControlOptions options;
-    std::mutex mutex;
-    std::unique_ptr<ControlConnection> connection;
-  };
-  return [state = std::make_shared<State>(std::move(options))](
-             Deadline deadline) -> Result<std::unique_ptr<Pipe>> {
-    const std::lock_guard lock(state->mutex);
-    if (state->connection == nullptr || !state->connection->status().ok()) {
-      state->connection.reset();
-      PASSEL_ASSIGN_OR_RETURN(state->connection, ControlConnection::Open(state->options, deadline));
-    }
-    Result<std::unique_ptr<Pipe>> pipe = state->connection->MakePipe(deadline);
-    // A ps that does not know this connection has been started again.
-    if (!pipe.ok() && pipe.status().code() == Code::kNotFound) state->connection.reset();
-    return pipe;
-  };
+  return MakeTcpConnector(std::make_shared<ControlLine>(std::move(options)));
 }
 
 }  // namespace passel::fabric

@@ -56,7 +56,7 @@ class ControlConnection {
   /// OK while the other side lives; then why it is gone. Errors: kUnavailable.
   Status status() const;
   /// Another connection to the same task. Errors: as Open().
-  Result<std::unique_ptr<Pipe>> MakePipe(Deadline deadline);
+  Result<std::unique_ptr<Pipe>> MakePipe(Deadline deadline, Purpose purpose = Purpose::kPipe);
 
  private:
   ControlConnection(ControlOptions options, std::unique_ptr<Channel> channel, TaskFacts peer);
@@ -73,9 +73,25 @@ class ControlConnection {
   std::thread thread_;
 };
 
-/// Makes pipes for a session, and first a control connection where there is none that lives.
-/// `options.gone` is called for each that ends. What it returns may be copied; the connection ends
-/// with the last copy.
+/// A control connection that is made when it is needed, and again when it has ended. Threads: any.
+class ControlLine {
+ public:
+  /// `options.gone` is called for each connection that ends.
+  explicit ControlLine(ControlOptions options);
+  /// Errors: as ControlConnection::Open().
+  Status Connect(Deadline deadline);
+  Result<std::unique_ptr<Pipe>> MakePipe(Purpose purpose, Deadline deadline);
+
+ private:
+  Status ConnectLocked(Deadline deadline);
+  const ControlOptions options_;
+  std::mutex mutex_;
+  std::unique_ptr<ControlConnection> connection_;
+};
+
+/// Makes pipes for a session over `line`, which lives as long as a copy of what this returns.
+Connector MakeTcpConnector(std::shared_ptr<ControlLine> line);
+/// The same over a line of its own.
 Connector MakeTcpConnector(ControlOptions options);
 
 }  // namespace passel::fabric

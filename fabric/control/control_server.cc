@@ -116,7 +116,7 @@ class ControlServer::Loop {
       return false;
     }
     TaskFacts mine = options_.me;
-    if (peer.purpose == Purpose::kPipe) return HandOver(guest, mine);
+    if (peer.purpose != Purpose::kControl) return HandOver(guest, mine);
     guest.life = mine.life = RandomLife();
     if (const Status admitted = handler_.Admit(mine.life, peer, &mine); !admitted.ok()) {
       guest.Refuse(admitted);

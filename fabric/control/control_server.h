@@ -36,7 +36,7 @@ class ControlHandler {
   /// address of the data plane, tags. `life` tells this connection from all others. Errors: the
   /// peer is refused with them.
   virtual Status Admit(std::uint64_t life, const TaskFacts& peer, TaskFacts* mine) = 0;
-  /// A pipe of a peer that was admitted.
+  /// A pipe of a peer that was admitted; `peer.purpose` says what for.
   virtual void Serve(std::uint64_t life, const TaskFacts& peer, std::unique_ptr<Pipe> pipe) = 0;
   /// An admitted peer is gone, or has left; its pipes end.
   virtual void Gone(std::uint64_t life, const TaskFacts& peer, const Status& why) = 0;

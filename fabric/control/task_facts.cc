@@ -14,10 +14,10 @@ namespace {
 std::string Hash(std::uint64_t hash) { return hash == 0 ? "" : fmt::format("{:016x}", hash); }
 
 std::string_view PurposeName(Purpose purpose) {
-  return purpose == Purpose::kControl ? "control" : "pipe";
+  return purpose == Purpose::kControl ? "control" : purpose == Purpose::kPipe ? "pipe" : "errand";
 }
 std::optional<Purpose> ParsePurpose(std::string_view name) {
-  for (const Purpose purpose : {Purpose::kControl, Purpose::kPipe}) {
+  for (const Purpose purpose : {Purpose::kControl, Purpose::kPipe, Purpose::kErrand}) {
     if (name == PurposeName(purpose)) return purpose;
   }
   return std::nullopt;

@@ -17,7 +17,11 @@
 namespace passel::fabric {
 
 /// What a connection is for.
-enum class Purpose { kControl, kPipe };
+enum class Purpose {
+  kControl,
+  kPipe,
+  kErrand,  ///< a pipe for questions about the job as a whole
+};
 
 struct TaskFacts {
   std::string job_id;

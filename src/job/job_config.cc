@@ -290,11 +290,14 @@ LogLines MakeLogLines(const JobConfig& config, const TaskId& task, bool chief) {
                   [](std::string_view line) { Write(Stream::kOut, fmt::format("{}\n", line)); });
 }
 
-void TellOfJob(const JobConfig& config, ShardState& lead) {
+void TellOfJob(std::int64_t target, ShardState& lead) {
   std::int64_t none = 0;
   if (!lead.started_ns.compare_exchange_strong(none, MonotonicNs())) return;
-  const std::int64_t target = config.worker.train_steps;
-  lead.target_step.store(target == kNoStepLimit ? 0 : target, std::memory_order_relaxed);
+  lead.target_step.store(target, std::memory_order_relaxed);
+}
+
+std::int64_t TargetOf(const JobConfig& config) {
+  return config.worker.train_steps == kNoStepLimit ? 0 : config.worker.train_steps;
 }
 
 Status CheckSlowWorkers(const JobConfig& config, int workers) {

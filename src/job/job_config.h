@@ -91,9 +91,11 @@ std::int64_t TotalLocalSteps(const JobConfig& config, const DataSplit& data, int
 /// The log lines of one task, which go to standard output at once.
 LogLines MakeLogLines(const JobConfig& config, const TaskId& task, bool chief);
 
-/// Notes in the lead shard when the job began and how far it is to go, for those who ask. Of the
+/// Notes in the lead shard when the job began and how far it is to go, for those who ask. For the
 /// chief; a later life of it changes nothing.
-void TellOfJob(const JobConfig& config, ShardState& lead);
+void TellOfJob(std::int64_t target, ShardState& lead);
+/// The global step that a job of this config is to reach; 0: none.
+std::int64_t TargetOf(const JobConfig& config);
 
 /// Errors: kInvalidArgument for a --slow_worker that is none of `workers`.
 Status CheckSlowWorkers(const JobConfig& config, int workers);

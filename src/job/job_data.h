@@ -26,6 +26,8 @@ struct JobData {
   bool fake = false;      ///< made up, by --fake_data
   std::uint64_t csv_train_limit = 0, csv_test_limit = 0;
   TrainedSplit split;
+  /// Hash of the contents, in hexadecimal: of a job on several hosts; else "".
+  std::string content;
 };
 
 /// A JSON object.

@@ -61,6 +61,7 @@ JobStatus ReadJobStatus(const ShardMemory& memory) {
     }
     WorkerStatus w;
     w.member = member;
+    w.remote = IsRepresented(memory, member.worker, member.epoch);
     w.counts = WorkerCounts(c);
     w.first_step_ns = Read(c.first_step_ns);
     w.last_step_ns = Read(c.last_step_ns);
@@ -134,6 +135,7 @@ Json DescribeJob(const shm::Arena& arena, const WorkerNames& names) {
         {{"task", names(w.member.worker)},
          {"phase", PhaseInWords(w.member)},
          {"pid", w.member.pid},
+         {"remote", w.remote},
          {"epoch", w.member.epoch},
          {"device", DeviceName(w.device)},
          {"local_steps", w.member.local_steps},

@@ -20,6 +20,7 @@ namespace passel::job {
 /// One worker's counters, read once (relaxed: it may be running).
 struct WorkerStatus {
   Member member;
+  bool remote = false;  ///< it reaches the ps by messages
   WorkerCounts counts;
   std::int64_t first_step_ns = 0, last_step_ns = 0;  ///< MonotonicNs(); 0: none
   double loss = 0, accuracy = 0, final_accuracy = -1;

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <csignal>
+#include <memory>
 #include <optional>
 
 #include "base/log.h"
@@ -10,6 +11,7 @@
 #include "job/exit_code.h"
 #include "job/job_keeper.h"
 #include "job/job_status.h"
+#include "job/remote_door.h"
 #include "job/signals.h"
 #include "job/stragglers.h"
 #include "shm/ps_host.h"
@@ -19,6 +21,7 @@ namespace passel::job {
 namespace {
 
 // Workers that are told to leave do so after their step; if the ps alone is told to go, they stay.
+constexpr std::chrono::seconds kGuestsLimit{5};
 constexpr std::chrono::seconds kWorkersLimit{10}, kWorkersLimitOnSigterm{2};
 // Kubernetes waits 30 s after SIGTERM.
 constexpr std::chrono::seconds kSaveLimit{600}, kSaveLimitOnSignal{20};
@@ -122,19 +125,37 @@ int RunPsTask(Task& task, const JobConfig& config) {
   options.data = task.flags.job_data;
   options.describe = DescribeJob;
   options.start_wait = std::chrono::nanoseconds(config.start_wait_ns);
+  std::unique_ptr<RemoteDoor> door;
+  if (task.several_hosts && !task.flags.supervised) {
+    Result<std::unique_ptr<RemoteDoor>> opened =
+        RemoteDoor::Open(task, Deadline::After(std::chrono::nanoseconds(config.start_wait_ns)));
+    if (!opened.ok()) return FailTask(opened.status());
+    door = std::move(*opened);
+  }
   Stragglers stragglers(config.stall_limit_ns);
   Status failure;
   std::optional<JobKeeper> keeper;  // of ps/0 by hand
   const shm::PsHost* self = nullptr;
+  if (door) {
+    options.look_on = [&](const ShardMemory&) {
+      door->Look(*self->arena());
+      return true;
+    };
+    options.let_go = [&door] { door->LetGo(); };
+  }
   if (!task.flags.supervised && shard == 0) {
     keeper.emplace(task, config);
     options.look_on = [&](const ShardMemory& memory) {
+      if (door) door->Look(*self->arena());
       keeper->Look(*self->arena(), self->IsConnected(options.names.chief), self->DataTold());
       failure = LookAfterStragglers(memory, config, options.names, &stragglers);
       return failure.ok();
     };
     options.held = [&keeper](int other) { return keeper->ArenaOf(other); };
-    options.let_go = [&keeper] { keeper->LetGo(); };
+    options.let_go = [&keeper, &door] {
+      keeper->LetGo();
+      if (door) door->LetGo();
+    };
   }
   shm::PsHost host(options, task.token, std::move(listening), std::move(former));
   self = &host;
@@ -151,6 +172,9 @@ int RunPsTask(Task& task, const JobConfig& config) {
   const shm::PsHost::End end = host.Serve(signals->fd());
   const int signal = end == shm::PsHost::End::kStopped && failure.ok() ? signals->Next() : 0;
   if (!task.flags.supervised && (signal == SIGINT || !failure.ok())) host.StopJob();
+  // They hear how it ended; if this ps alone is told to go, they wait for its next life.
+  const bool job_ends = end != shm::PsHost::End::kStopped || signal == SIGINT || !failure.ok();
+  if (door && job_ends) door->AwaitGuests(Deadline::After(kGuestsLimit));
   const bool saved = !keeper || SaveLast(*keeper, host, options.names.chief, signal, *signals);
   const int code = EndPsTask(task, config, host, {end, signal, failure}, *signals);
   return code == kExitDone && !saved ? kExitFailed : code;

@@ -45,38 +45,45 @@ SettingGroup JobGroup() {
 
 SettingGroup TaskGroup() {
   using S = TaskSettings;
-  return {"Task",
-          {{"job_name", At<&S::job_name>(),
-            "ps, worker, chief (or master), evaluator. Where no cluster is named, here, in the "
-            "environment or in --config, one process trains alone",
-            InShortHelp()},
-           {"task_index", At<&S::task_index>(), "Which of the tasks of that job it is, from 0",
-            InShortHelp()},
-           {"ps_hosts", At<&S::ps_hosts>(), "host:port,... of all ps, the same for every task",
-            InShortHelp()},
-           {"worker_hosts", At<&S::worker_hosts>(),
-            "host:port,... of all workers. Addresses name tasks; no port is opened", InShortHelp()},
-           {"max_workers", At<&S::max_workers>(),
-            "Keep memory for so many workers, the same for every task: more than --worker_hosts "
-            "names may join while others train. Default: no more than those"},
-           {"join", At<&S::join>(),
-            "Train as one more worker of the job that runs, in a place that is free", kNotInFile},
-           {"config", At<&S::config>(),
-            "YAML or JSON file with values for these flags. Typed flags and environment variables "
-            "come first",
-            kNotInFile},
-           {"print_config", At<&S::print_config>(),
-            "Print every setting and where it comes from, and end", InShortHelp(kNotInFile)},
-           {"print_placement", At<&S::print_placement>(),
-            "Print on which ps each variable would be, and end", kNotInFile},
-           {"job_id", At<&S::job_id>(),
-            "Name of the job, for passel ctl. Default: made from the address of ps 0"},
-           {"token_file", At<&S::token_file>(),
-            "32 secret bytes that the tasks share, in a file of this user or root that nobody else "
-            "can use. The first task makes it"},
-           {"save", At<&S::save>(), "The chief writes the variables to this .safetensors file"},
-           {"existing_servers", At<&S::existing_servers>(),
-            "A worker opens no endpoint of its own and uses the servers that run"}}};
+  return {
+      "Task",
+      {{"job_name", At<&S::job_name>(),
+        "ps, worker, chief (or master), evaluator. Where no cluster is named, here, in the "
+        "environment or in --config, one process trains alone",
+        InShortHelp()},
+       {"task_index", At<&S::task_index>(), "Which of the tasks of that job it is, from 0",
+        InShortHelp()},
+       {"ps_hosts", At<&S::ps_hosts>(), "host:port,... of all ps, the same for every task",
+        InShortHelp()},
+       {"worker_hosts", At<&S::worker_hosts>(),
+        "host:port,... of all workers. A ps opens its port if the lists name several hosts, a "
+        "worker never does",
+        InShortHelp()},
+       {"max_workers", At<&S::max_workers>(),
+        "Keep memory for so many workers, the same for every task: more than --worker_hosts "
+        "names may join while others train. Default: no more than those"},
+       {"join", At<&S::join>(),
+        "Train as one more worker of the job that runs, in a place that is free", kNotInFile},
+       {"config", At<&S::config>(),
+        "YAML or JSON file with values for these flags. Typed flags and environment variables "
+        "come first",
+        kNotInFile},
+       {"print_config", At<&S::print_config>(),
+        "Print every setting and where it comes from, and end", InShortHelp(kNotInFile)},
+       {"print_placement", At<&S::print_placement>(),
+        "Print on which ps each variable would be, and end", kNotInFile},
+       {"job_id", At<&S::job_id>(),
+        "Name of the job, for passel ctl. Default: made from the address of ps 0"},
+       {"token_file", At<&S::token_file>(),
+        "32 secret bytes that the tasks share, in a file of this user or root that nobody else "
+        "can use. The first task makes it; where the lists name several hosts, the first on the "
+        "host of ps/0, and it is copied to the others"},
+       {"insecure_no_auth", At<&S::insecure_no_auth>(),
+        "On several hosts: let in whoever reaches the port of a ps, without --token_file. Every "
+        "task must want it"},
+       {"save", At<&S::save>(), "The chief writes the variables to this .safetensors file"},
+       {"existing_servers", At<&S::existing_servers>(),
+        "A worker opens no endpoint of its own and uses the servers that run"}}};
 }
 
 // What a supervisor tells its children; descriptors are inherited.

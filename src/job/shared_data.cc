@@ -61,6 +61,13 @@ Result<SharedData> SharedData::Map(FileDescriptor fd) {
   return shared;
 }
 
+std::string SharedData::ContentHash() const {
+  Fnv1a hash;
+  const auto* const bytes = static_cast<const std::uint8_t*>(base_);
+  for (std::size_t i = 0; i < bytes_; ++i) hash.AddByte(bytes[i]);
+  return fmt::format("{:016x}", hash.value());
+}
+
 Result<ChosenData> ChooseData(const JobSettings& flags) {
   PASSEL_ASSIGN_OR_RETURN(const DataLocation location, Locate(flags.source));
   LogInfo("{}", location.why);

@@ -99,7 +99,7 @@ Status SingleProcessJob::Run(CheckpointSaver& checkpoints, Progress& progress, J
   PASSEL_ASSIGN_OR_RETURN(
       const std::unique_ptr<ParameterStore> store,
       OpenStore(plan_, {&memory_, 1}, 0, SelfIdentity(), MakeWaitOptions(config_, 1, 1)));
-  TellOfJob(config_, *memory_.state);
+  TellOfJob(TargetOf(config_), *memory_.state);
   const Status status = Train(*store, checkpoints, progress, report);
   report->TakeStatus(ReadJobStatus(memory_));
   if (!status.ok() && status.code() != Code::kDiverged && report->status.local_steps == 0) {

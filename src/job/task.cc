@@ -90,6 +90,35 @@ Status CheckTrainers(const Task& task) {
 
 }  // namespace
 
+namespace {
+
+bool NamesOtherHosts(const ClusterSpec& spec) {
+  for (const auto& [job, tasks] : spec.jobs()) {
+    for (const auto& [index, address] : tasks) {
+      if (!IsLocalHost(address.host)) return true;
+    }
+  }
+  return false;
+}
+
+// Of several hosts that of ps/0 makes it.
+Result<JobToken> NamedToken(const Task& task) {
+  const std::string& path = task.flags.token_file;
+  const TaskId lead{"ps", 0};
+  PASSEL_ASSIGN_OR_RETURN(const HostPort address, task.spec.Address(lead));
+  if (!task.several_hosts || task.id == lead || IsLocalHost(address.host)) {
+    return JobToken::ReadOrCreate(path);
+  }
+  Result<JobToken> token = JobToken::Read(path);
+  if (token.status().code() != Code::kNotFound) return token;
+  return InvalidArgument(fmt::format(
+      "there is no token file {0} on this host: start ps/0 on {1}, which makes it, then copy it "
+      "here: scp -p {1}:{0} {0}",
+      path, address.host));
+}
+
+}  // namespace
+
 Status PrepareTask(const ResolvedConfig& config, Task* task) {
   PASSEL_RETURN_IF_ERROR(config.CheckComplete());
   task->spec = config.cluster;
@@ -100,22 +129,21 @@ Status PrepareTask(const ResolvedConfig& config, Task* task) {
   task->is_chief = config.is_chief;
   task->worker_device = config.worker_device;
   task->gpu = config.gpu;
-  for (const auto& [job, tasks] : task->spec.jobs()) {
-    for (const auto& [index, address] : tasks) {
-      if (IsLocalHost(address.host)) continue;
-      return InvalidArgument(fmt::format(
-          "{}/{} is at {}, which is not this machine: this build joins tasks of one host only; use "
-          "localhost addresses",
-          job, index, address.ToString()));
-    }
-  }
+  task->several_hosts = NamesOtherHosts(task->spec);
   task->job_id = task->flags.job_id.empty() ? JobIdFromSpec(task->spec) : task->flags.job_id;
   PASSEL_RETURN_IF_ERROR(ValidateJobId(task->job_id));
   if (task->flags.join) PASSEL_RETURN_IF_ERROR(TakeFreePlace(task));
   PASSEL_RETURN_IF_ERROR(CheckTrainers(*task));
   if (!task->flags.token_file.empty()) {
-    PASSEL_ASSIGN_OR_RETURN(task->token, JobToken::ReadOrCreate(task->flags.token_file));
+    PASSEL_ASSIGN_OR_RETURN(task->token, NamedToken(*task));
     return {};
+  }
+  if (task->several_hosts && !task->flags.insecure_no_auth) {
+    return InvalidArgument(
+        "the lists name several hosts, whose tasks share a secret: give each --token_file FILE "
+        "(ps/0 "
+        "makes it, scp -p brings it to the other hosts), or, in a network where everybody may read "
+        "and write the parameters, --insecure_no_auth");
   }
   PASSEL_ASSIGN_OR_RETURN(const std::string dir, RuntimeDirectory());
   RemoveStaleTokenFiles(dir);

@@ -32,6 +32,7 @@ struct Task {
   std::string job_id;
   TokenFile token_file;  ///< held while the task lives; empty if the user named the file
   JobToken token;
+  bool several_hosts = false;  ///< the lists name others than this one
 
   /// Who train at first: the workers, and a chief of its own.
   int NumTrainers() const;

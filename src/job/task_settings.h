@@ -27,6 +27,7 @@ struct TaskSettings {
 
   std::string job_id;
   std::string token_file;
+  bool insecure_no_auth = false;
   std::string save;
   bool existing_servers = false;
   DeviceSettings devices;

@@ -25,6 +25,8 @@
 #include "job/first_values.h"
 #include "job/gpu_compute.h"
 #include "job/memory_need.h"
+#include "job/remote_door.h"
+#include "job/remote_job.h"
 #include "job/saved_values.h"
 #include "job/shared_data.h"
 #include "job/signals.h"
@@ -62,17 +64,48 @@ void OnSignal(int signal) {
   }
 }
 
+std::string AboutData(const Task& task, const JobConfig& config, const ChosenData& chosen,
+                      const SharedData& data) {
+  JobData about = DescribeData(chosen.dir, chosen.options, chosen.key, config);
+  if (task.several_hosts) about.content = data.ContentHash();
+  return ToJson(about);
+}
+
 // `about` gets what is to be told of it, unless a supervisor does.
 Result<SharedData> GetData(const Task& task, const JobConfig& config, shm::AttachedJob& job,
                            std::string* about) {
   if (task.flags.data_fd >= 0) return SharedData::Map(FileDescriptor(::dup(task.flags.data_fd)));
   PASSEL_ASSIGN_OR_RETURN(const ChosenData chosen, ChooseData(task.job));
-  *about = ToJson(DescribeData(chosen.dir, chosen.options, chosen.key, config));
   PASSEL_ASSIGN_OR_RETURN(std::optional<FileDescriptor> fd, job.GetData(chosen.key));
-  if (fd) return SharedData::Map(std::move(*fd));
-  PASSEL_ASSIGN_OR_RETURN(SharedData data, SharedData::Load(chosen.dir, chosen.options));
-  PASSEL_RETURN_IF_ERROR(job.OfferData(chosen.key, data.fd()));
+  const bool offered = fd.has_value();
+  PASSEL_ASSIGN_OR_RETURN(SharedData data, offered ? SharedData::Map(std::move(*fd))
+                                                   : SharedData::Load(chosen.dir, chosen.options));
+  if (!offered) PASSEL_RETURN_IF_ERROR(job.OfferData(chosen.key, data.fd()));
+  *about = AboutData(task, config, chosen, data);
   return data;
+}
+
+// What cannot be done by messages.
+Status CheckRemote(const Task& task, const JobConfig& config, bool has_gpu, const RemoteJob& job) {
+  const std::string who =
+      fmt::format("{} is on another host than {}", task.Names()(task.Trainer()), job.Elsewhere());
+  if (config.on_device) {
+    return InvalidArgument(who + ": --arena device is for one host; omit it");
+  }
+  if (has_gpu) {
+    return InvalidArgument(who + ": a GPU trains on parameters of its own host; give --device cpu");
+  }
+  if (!task.is_chief) return {};
+  if (!config.checkpoints.folder.empty()) {
+    return InvalidArgument(fmt::format(
+        "{}, and checkpoints are saved where all parameters are: omit --checkpoint_dir, or start "
+        "the chief and all ps on one host",
+        who));
+  }
+  if (!config.summaries.folder.empty()) {
+    LogWarning("{}: it writes no summaries to {}", who, config.summaries.folder);
+  }
+  return {};
 }
 
 class WorkerTask {
@@ -116,6 +149,13 @@ class WorkerTask {
   // Meets the ps tasks, gets the data, has a store.
   Status JoinJob(Deadline start) {
     const nvtx::Range range(nvtx::Event::kAttach, task_.Trainer());
+    if (task_.several_hosts && !supervised()) {
+      PASSEL_ASSIGN_OR_RETURN(
+          remote_, RemoteJob::ConnectIfElsewhere(
+                       task_, {options_.waits, options_.start_wait,
+                               std::chrono::nanoseconds(config_.ps_wait_ns), options_.on_waiting}));
+      if (remote_) return JoinRemoteJob();
+    }
     for (;;) {
       const Status status = Attach();
       if (status.ok()) break;
@@ -129,7 +169,38 @@ class WorkerTask {
         log_.ExistingServer(task_.spec.Address({"ps", ps})->ToString());
       }
     }
-    if (task_.is_chief) TellOfJob(config_, *job_->arena(0).memory().state);
+    if (task_.is_chief) TellOfJob(TargetOf(config_), *job_->arena(0).memory().state);
+    return {};
+  }
+
+  // The same by messages.
+  Status JoinRemoteJob() {
+    PASSEL_RETURN_IF_ERROR(CheckRemote(task_, config_, gpu_ != nullptr, *remote_));
+    gpu_.reset();
+    LogServer(task_, config_);
+    LogInfo("{} is on another host than {}: parameters travel by TCP, {}",
+            task_.Names()(task_.Trainer()), remote_->Elsewhere(), HowItTravels(task_));
+    PASSEL_ASSIGN_OR_RETURN(const ChosenData chosen, ChooseData(task_.job));
+    PASSEL_ASSIGN_OR_RETURN(SharedData loaded, SharedData::Load(chosen.dir, chosen.options));
+    data_.emplace(std::move(loaded));
+    PASSEL_RETURN_IF_ERROR(FitToData(data_->data(), task_.MostTrainers(), &config_));
+    PASSEL_RETURN_IF_ERROR(remote_->TellData(AboutData(task_, config_, chosen, *data_)));
+    PASSEL_ASSIGN_OR_RETURN(
+        const StorePlan plan,
+        MakePlan(config_, options_.num_shards, task_.NumTrainers(), task_.MostTrainers()));
+    if (task_.flags.devices.log_device_placement) LogDevicePlacement(task_, plan);
+    PASSEL_RETURN_IF_ERROR(remote_->AgreeOnPlan(plan));
+    if (task_.is_chief) {
+      PASSEL_RETURN_IF_ERROR(remote_->TellTarget(TargetOf(config_)));
+      // From a path that it was told; there is no folder.
+      PASSEL_ASSIGN_OR_RETURN(const auto beginning, OpenCheckpoints(plan, /*begun=*/false));
+      resume_from_ = beginning->resume_from();
+    }
+    Result<std::unique_ptr<ParameterStore>> opened = remote_->Open(plan);
+    if (opened.status().code() == Code::kDataLoss) {
+      return Internal(opened.status().message() + ": end all tasks of this job and start it anew");
+    }
+    PASSEL_ASSIGN_OR_RETURN(store_, std::move(opened));
     return {};
   }
 
@@ -205,9 +276,9 @@ class WorkerTask {
     if (task_.is_chief && !store_->initialized()) {
       const nvtx::Range range(nvtx::Event::kInitialize, task_.Trainer());
       if (checkpoints_) checkpoints_->TellOfBeginning();
-      PASSEL_RETURN_IF_ERROR(WriteFirstValues(
-          config_, checkpoints_ ? checkpoints_->resume_from() : task_.flags.resume_from, layout,
-          config_.optimizer, options_.num_shards, *store_));
+      PASSEL_RETURN_IF_ERROR(
+          WriteFirstValues(config_, checkpoints_ ? checkpoints_->resume_from() : resume_from_,
+                           layout, config_.optimizer, options_.num_shards, *store_));
     }
     PASSEL_RETURN_IF_ERROR(AwaitFirstValues(start));
     if (checkpoints_) BeginCheckpoints();
@@ -271,7 +342,7 @@ class WorkerTask {
         Trainer trainer,
         Trainer::Create(config_, data_->data(), options_.waits.spin, task_.Trainer(), log_));
     trainer_.emplace(std::move(trainer));
-    if (task_.is_chief) {
+    if (task_.is_chief && !remote_) {
       trainer_->WriteSummaries(
           config_, job_->arena(0).memory(), true,
           task_.flags.supervised ? task_.flags.checkpoint_folder : config_.checkpoints.folder);
@@ -310,7 +381,7 @@ class WorkerTask {
     bool saved = false;
     const std::unique_ptr<Hook> saver = MakeFinalOps([&](HookContext& context) -> Status {
       // The values are of one round as long as the others wait for this worker.
-      saved = IsRoundMode(context.store().mode());
+      saved = remote_ != nullptr || IsRoundMode(context.store().mode());
       return saved ? SaveAtEnd() : Status();
     });
     callbacks.hooks.push_back(saver.get());
@@ -326,7 +397,7 @@ class WorkerTask {
   // Between two steps.
   Status Check(bool* leave) {
     *leave = g_signal.load(std::memory_order_relaxed) != 0;
-    const auto missing = job_->PsMissingFor();
+    const auto missing = remote_ ? remote_->PsMissingFor() : job_->PsMissingFor();
     if (missing.count() > config_.ps_wait_ns && missing.count() > 0) {
       return Unavailable(
           fmt::format("a ps has been gone for {:.1f} s and none came back: start "
@@ -361,6 +432,7 @@ class WorkerTask {
   }
 
   Status Save() {
+    if (remote_) return SaveRemoteValues();
     std::vector<const float*> values;
     for (int shard = 0; shard < options_.num_shards; ++shard) {
       values.push_back(job_->arena(shard).memory().values);
@@ -377,6 +449,15 @@ class WorkerTask {
     return {};
   }
 
+  Status SaveRemoteValues() {
+    PASSEL_ASSIGN_OR_RETURN(const ParamView view, store_->Pull(PullMode::kView));
+    std::vector<std::vector<RowPart>> parts;
+    layout_->Bind(view, &parts);
+    PASSEL_RETURN_IF_ERROR(SaveValues(task_.flags.save, config_, parts, store_->global_step()));
+    LogInfo("Saved {}", task_.flags.save);
+    return {};
+  }
+
   Task& task_;
   JobConfig& config_;
   LogLines log_;
@@ -384,7 +465,9 @@ class WorkerTask {
   bool server_told_ = false;
   std::string about_data_;  // ToJson(JobData); empty under a supervisor
   std::unique_ptr<shm::AttachedJob> job_;
-  bool values_lost_ = false;                      // of a ps; the chief goes back to a checkpoint
+  std::unique_ptr<RemoteJob> remote_;  // in its place: some ps are on other hosts
+  bool values_lost_ = false;           // of a ps; the chief goes back to a checkpoint
+  std::string resume_from_ = task_.flags.resume_from;
   Status not_saved_;                              // the last checkpoint
   std::unique_ptr<CheckpointSaver> checkpoints_;  // of the chief; null under a supervisor
   std::unique_ptr<ParameterStore> store_;

@@ -296,6 +296,11 @@ std::string_view PhaseInWords(const Member& member) {
   return came ? PhaseName(member.phase) : "never started";
 }
 
+bool IsRepresented(const ShardMemory& memory, int worker, std::uint32_t epoch) {
+  const ProcessIdentity who = LoadIdentity(memory.tasks[worker], epoch);
+  return who.pid > 0 && who.pid_namespace == 0;
+}
+
 bool AllWorkersEnded(const ShardMemory& memory) {
   for (int worker = 0; worker < memory.num_workers; ++worker) {
     if (MayCome(StateOf(memory, worker).phase)) return false;

@@ -108,6 +108,9 @@ std::string_view PhaseName(Phase phase);
 /// The same; "never started" for a worker that the others gave up before its first life.
 std::string_view PhaseInWords(const Member& member);
 
+/// Whether that life is of a worker that reaches this shard by messages: a proxy stands for it.
+bool IsRepresented(const ShardMemory& memory, int worker, std::uint32_t epoch);
+
 /// True once no worker is expected, joining or running.
 bool AllWorkersEnded(const ShardMemory& memory);
 /// True once all workers with which the job began are done, and nobody else trains.

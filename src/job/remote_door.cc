@@ -1,0 +1,247 @@
+#include "job/remote_door.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/cpu_isa.h"
+#include "base/log.h"
+#include "base/memory_file.h"
+#include "cluster/host_lookup.h"
+#include "cluster/json_message.h"
+#include "fabric/wire.h"
+#include "job/run_info.h"
+#include "shm/layout.h"
+
+namespace passel::job {
+namespace {
+
+// Of the ps of this process, whose thread may be busy with an arena.
+constexpr std::chrono::seconds kAskLimit{10};
+// To reserve and clear memory takes about a second a gigabyte.
+constexpr std::chrono::minutes kArenaLimit{5};
+constexpr std::chrono::milliseconds kLookForEnd{200};
+constexpr std::chrono::seconds kLookUpLimit{10};
+
+// Those of the list's own entry that are addresses of this host.
+Result<std::vector<TcpAddress>> AddressesToListen(const Task& task, const HostPort& own,
+                                                  Deadline deadline) {
+  Result<std::vector<TcpAddress>> found = LookUp(own, deadline.Sooner(kLookUpLimit));
+  if (!found.ok()) {
+    return InvalidArgument(fmt::format("{} cannot listen at {}: {}", task.id.ToString(),
+                                       own.ToString(), found.status().message()));
+  }
+  if (std::ranges::all_of(*found, &TcpAddress::loopback)) {
+    return InvalidArgument(fmt::format(
+        "the lists name several hosts, but {} at {} is {} here, which no other host reaches: give "
+        "all tasks a --ps_hosts with an address of this host that others know",
+        task.id.ToString(), own.ToString(), found->front().ToString()));
+  }
+  std::vector<TcpAddress> ours;
+  Status problem;
+  for (const TcpAddress& address : *found) {
+    if (address.loopback()) continue;
+    const Result<FileDescriptor> socket = ListenTcp(address);
+    if (socket.ok()) {
+      ours.push_back(address);
+    } else if (problem.ok() || socket.status().code() == Code::kAlreadyExists) {
+      problem = socket.status();
+    }
+  }
+  if (!ours.empty()) return ours;
+  return InvalidArgument(fmt::format("{} cannot listen at {}, where the lists have it: {}",
+                                     task.id.ToString(), own.ToString(), problem.message()));
+}
+
+}  // namespace
+
+fabric::TaskFacts FactsOf(const Task& task, Role role, int index) {
+  fabric::TaskFacts facts;
+  facts.job_id = task.job_id;
+  facts.role = role;
+  facts.index = index;
+  facts.wire = fabric::kProtocolVersion;
+  facts.cluster = task.spec.Hash();
+  facts.build = Version();
+  facts.processor = CpuIsaName(ChosenCpuIsa());
+  return facts;
+}
+
+std::string_view HowItTravels(const Task& task) {
+  return task.flags.insecure_no_auth ? "and nobody has proved who is there (--insecure_no_auth)"
+                                     : "sealed";
+}
+
+fabric::DoorKey DoorKeyOf(const Task& task) { return {task.token, task.flags.insecure_no_auth}; }
+
+RemoteDoor::RemoteDoor(const Task& task) : task_(task), shard_(task.id.index) {}
+
+Result<std::unique_ptr<RemoteDoor>> RemoteDoor::Open(const Task& task, Deadline deadline) {
+  PASSEL_ASSIGN_OR_RETURN(const HostPort own, task.spec.Address(task.id));
+  std::unique_ptr<RemoteDoor> door(new RemoteDoor(task));
+  fabric::ControlServerOptions options;
+  PASSEL_ASSIGN_OR_RETURN(options.listen, AddressesToListen(task, own, deadline));
+  options.key = DoorKeyOf(task);
+  options.me = FactsOf(task, Role::kPs, task.id.index);
+  options.roles = {Role::kWorker};
+  PASSEL_ASSIGN_OR_RETURN(door->door_, fabric::ControlServer::Start(std::move(options), *door));
+  std::string where;
+  for (const TcpAddress& address : door->door_->addresses()) {
+    where += (where.empty() ? "" : ", ") + address.ToString();
+  }
+  LogInfo("{} listens at {} for the workers of other hosts", task.id.ToString(), where);
+  return door;
+}
+
+RemoteDoor::~RemoteDoor() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  door_.reset();  // ends all pipes
+  for (Talk& talk : talks_) talk.thread.join();
+  LetGo();
+}
+
+void RemoteDoor::Look(const shm::Arena& arena) {
+  if (served_ != nullptr && served_->arena.nonce() == arena.nonce()) return;
+  LetGo();
+  Result<shm::Arena> own =
+      shm::Arena::Adopt(FileDescriptor(::fcntl(arena.fd(), F_DUPFD_CLOEXEC, 0)));
+  if (!own.ok()) {
+    LogDebug("ps/{} cannot map its arena again: {}", shard_, own.status().message());
+    return;
+  }
+  auto served = std::make_unique<Served>(std::move(*own));
+  served->server.emplace(
+      fabric::ServedShard{served->arena.plan(), shard_, served->arena.memory(), {}});
+  const std::lock_guard lock(mutex_);
+  served_ = std::move(served);
+}
+
+void RemoteDoor::LetGo() {
+  std::unique_ptr<Served> former;
+  const std::lock_guard lock(mutex_);
+  former = std::move(served_);
+}
+
+void RemoteDoor::AwaitGuests(Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, deadline.Remaining(), [this] { return guests_.empty(); });
+}
+
+Status RemoteDoor::Admit(std::uint64_t life, const fabric::TaskFacts& peer, fabric::TaskFacts*) {
+  if (peer.index >= task_.MostTrainers()) {
+    return InvalidArgument(fmt::format("{} is out of range: this job has {} workers", peer.Name(),
+                                       task_.MostTrainers()));
+  }
+  auto guest = std::make_shared<Guest>();
+  guest->worker = peer.index;
+  const std::lock_guard lock(mutex_);
+  guests_[life] = std::move(guest);
+  LogInfo("{} has come in by TCP, {}", task_.Names()(peer.index), HowItTravels(task_));
+  return {};
+}
+
+void RemoteDoor::Serve(std::uint64_t life, const fabric::TaskFacts& peer,
+                       std::unique_ptr<fabric::Pipe> pipe) {
+  const std::lock_guard lock(mutex_);
+  const auto guest = guests_.find(life);
+  if (closing_ || guest == guests_.end()) return;
+  if (peer.purpose == fabric::Purpose::kPipe) {
+    // Until there is something to serve, it is closed, and another one is made.
+    if (served_ != nullptr) served_->server->Serve(std::move(pipe));
+    return;
+  }
+  for (auto talk = talks_.begin(); talk != talks_.end();) {
+    const auto at = talk++;
+    if (!at->over) continue;
+    at->thread.join();
+    talks_.erase(at);
+  }
+  Talk& talk = talks_.emplace_back();
+  talk.thread = std::thread([this, &talk, who = guest->second, owned = std::move(pipe)] {
+    RunErrands(*who, *owned);
+    const std::lock_guard done(mutex_);
+    talk.over = true;
+  });
+}
+
+void RemoteDoor::Gone(std::uint64_t life, const fabric::TaskFacts& peer, const Status& why) {
+  LogDebug("{} of another host is gone: {}", peer.Name(), why.message());
+  std::shared_ptr<Guest> guest;  // destroyed without the lock
+  const std::lock_guard lock(mutex_);
+  const auto found = guests_.find(life);
+  if (found == guests_.end()) return;
+  guest = std::move(found->second);
+  guests_.erase(found);
+  changed_.notify_all();
+}
+
+void RemoteDoor::RunErrands(Guest& guest, fabric::Pipe& pipe) {
+  for (;;) {
+    const Result<Errand> errand =
+        ReceiveErrand(pipe, shm::kMaxPlanBytes, Deadline::After(kLookForEnd));
+    if (errand.status().code() == Code::kDeadlineExceeded) {
+      const std::lock_guard lock(mutex_);
+      if (closing_) return;
+      continue;
+    }
+    if (!errand.ok()) return;
+    const Result<Errand> answer = Answer(guest, *errand);
+    const Status sent = answer.ok() ? SendErrand(pipe, answer->json, answer->bytes)
+                                    : SendErrand(pipe, ErrorJson(answer.status()));
+    if (!sent.ok()) return;
+  }
+}
+
+Result<Errand> RemoteDoor::Answer(Guest& guest, const Errand& errand) {
+  const std::lock_guard lock(guest.mutex);
+  if (!guest.stand_in) {
+    const Introduction me{task_.job_id, Role::kWorker, guest.worker, task_.spec.Hash()};
+    PASSEL_ASSIGN_OR_RETURN(shm::RendezvousClient client,
+                            shm::RendezvousClient::Connect(me, Role::kPs, shard_, &task_.token,
+                                                           Deadline::After(kAskLimit)));
+    guest.stand_in.emplace(std::move(client));
+  }
+  PASSEL_ASSIGN_OR_RETURN(const auto ask, Field<std::string>(errand.json, "ask"));
+  const Errand done{{{"ok", true}}, ""};
+  if (ask == "plan") return TellPlan(*guest.stand_in);
+  if (ask == "tell_data") {
+    const Json* const about = errand.json.Find("about");
+    if (about == nullptr) return DataLoss("data is told as an object");
+    PASSEL_RETURN_IF_ERROR(guest.stand_in->TellData(*about, Deadline::After(kAskLimit)));
+    return done;
+  }
+  if (ask == "propose") {
+    PASSEL_RETURN_IF_ERROR(
+        guest.stand_in->ProposePlan(errand.bytes, Deadline::After(kArenaLimit)).status());
+    return done;
+  }
+  if (ask == "begin") {
+    PASSEL_ASSIGN_OR_RETURN(const auto steps, Field<std::int64_t>(errand.json, "steps"));
+    PASSEL_RETURN_IF_ERROR(Begin(steps));
+    return done;
+  }
+  return FailedPrecondition("a ps does not answer that");
+}
+
+Result<Errand> RemoteDoor::TellPlan(shm::RendezvousClient& ps) {
+  Errand answer{{{"ok", true}}, ""};
+  PASSEL_ASSIGN_OR_RETURN(const FileDescriptor plan, ps.GetPlan(Deadline::After(kAskLimit)));
+  if (plan.valid()) {
+    PASSEL_ASSIGN_OR_RETURN(answer.bytes, ReadConstantFile(plan.get(), shm::kMaxPlanBytes));
+  }
+  return answer;
+}
+
+Status RemoteDoor::Begin(std::int64_t steps) {
+  const std::lock_guard lock(mutex_);
+  if (served_ == nullptr) return Unavailable("there is no arena yet");
+  TellOfJob(steps, *served_->arena.memory().state);
+  return {};
+}
+
+}  // namespace passel::job

@@ -1,0 +1,91 @@
+// remote_door.h - what a ps of a job on several hosts does for the workers of other hosts: it opens
+// a port, tells them about the job, and gives each a proxy in its arena (fabric/server.h).
+//
+// Of the ps of this process it asks as a worker of this host would: by its abstract socket. So each
+// worker of another host has a stand-in there while its control connection lives.
+//
+// Threads    Look(), LetGo() and AwaitGuests() by one thread; it has others of its own.
+
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <thread>
+
+#include "base/deadline.h"
+#include "base/status.h"
+#include "fabric/control/control_server.h"
+#include "fabric/server.h"
+#include "job/remote_errand.h"
+#include "job/task.h"
+#include "shm/arena.h"
+#include "shm/rendezvous_client.h"
+
+namespace passel::job {
+
+/// What a task says of itself to tasks of other hosts, and the key to their doors.
+fabric::TaskFacts FactsOf(const Task& task, Role role, int index);
+fabric::DoorKey DoorKeyOf(const Task& task);
+/// "sealed", or that it is not.
+std::string_view HowItTravels(const Task& task);
+
+class RemoteDoor final : private fabric::ControlHandler {
+ public:
+  /// Listens at the address that the lists have for this ps, where its name is this host. `task`
+  /// outlives it. REQUIRES: task.several_hosts. Errors: kInvalidArgument for an address that this
+  /// host has not, or that no other host reaches; kAlreadyExists for a port that is taken; those of
+  /// LookUp().
+  static Result<std::unique_ptr<RemoteDoor>> Open(const Task& task, Deadline deadline);
+  ~RemoteDoor() override;
+
+  /// To be called every now and then: serves this arena, of which it keeps a mapping of its own.
+  void Look(const shm::Arena& arena);
+  /// Serves nothing any more, until the next Look().
+  void LetGo();
+  /// Until no worker of another host is connected: they have heard how it ended.
+  void AwaitGuests(Deadline deadline);
+
+ private:
+  struct Guest {
+    int worker = 0;
+    std::mutex mutex;                               // one errand at a time
+    std::optional<shm::RendezvousClient> stand_in;  // under mutex
+  };
+  struct Served {
+    explicit Served(shm::Arena given) : arena(std::move(given)) {}
+    const shm::Arena arena;
+    std::optional<fabric::Server> server;  // ends before its memory is unmapped
+  };
+  struct Talk {
+    std::thread thread;
+    bool over = false;
+  };
+
+  explicit RemoteDoor(const Task& task);
+  Status Admit(std::uint64_t life, const fabric::TaskFacts& peer, fabric::TaskFacts* mine) override;
+  void Serve(std::uint64_t life, const fabric::TaskFacts& peer,
+             std::unique_ptr<fabric::Pipe> pipe) override;
+  void Gone(std::uint64_t life, const fabric::TaskFacts& peer, const Status& why) override;
+  void RunErrands(Guest& guest, fabric::Pipe& pipe);
+  Result<Errand> Answer(Guest& guest, const Errand& errand);
+  Result<Errand> TellPlan(shm::RendezvousClient& ps);
+  Status Begin(std::int64_t steps);
+
+  const Task& task_;
+  const int shard_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool closing_ = false;
+  std::map<std::uint64_t, std::shared_ptr<Guest>> guests_;  // by life
+  std::list<Talk> talks_;
+  std::unique_ptr<Served> served_;
+  std::unique_ptr<fabric::ControlServer> door_;  // last: it calls us
+};
+
+}  // namespace passel::job

@@ -1,0 +1,33 @@
+// remote_errand.h - what a worker on another host asks a ps about the job as a whole, before it has
+// a store: over a pipe of its own (fabric Purpose::kErrand), one question after the other.
+//
+//   {"ask":"tell_data","about":{}}      -->      which data it trains on; of ps/0
+//   {"ask":"plan"}                      -->      {"ok":true,"bytes":n} and the plan, or n = 0
+//   {"ask":"propose","bytes":n}, plan   -->      of the chief: the ps makes its arena
+//   {"ask":"begin","steps":n}           -->      of the chief, to ps/0: the target; 0: none
+//
+// Each is answered by {"ok":true, ...} or an error (cluster/json_message.h).
+
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/deadline.h"
+#include "base/json.h"
+#include "base/status.h"
+#include "fabric/pipe.h"
+
+namespace passel::job {
+
+struct Errand {
+  Json json;
+  std::string bytes;
+};
+
+/// Errors: those of Pipe::Send().
+Status SendErrand(fabric::Pipe& pipe, Json json, std::string_view bytes = {});
+/// Errors: those of Pipe::Receive(); kDataLoss for what is none, or has more than `most` bytes.
+Result<Errand> ReceiveErrand(fabric::Pipe& pipe, std::size_t most, Deadline deadline);
+
+}  // namespace passel::job

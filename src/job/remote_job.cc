@@ -1,0 +1,190 @@
+#include "job/remote_job.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "cluster/endpoint.h"
+#include "cluster/json_message.h"
+#include "cluster/patience.h"
+#include "fabric/client.h"
+#include "job/remote_door.h"
+#include "shm/layout.h"
+
+namespace passel::job {
+namespace {
+
+// Until it is looked again whether a ps is here, or answers there.
+constexpr std::chrono::milliseconds kLookPause{100};
+constexpr std::chrono::seconds kConnectLimit{5};
+// Of a ps, for what it answers at once unless it makes an arena.
+constexpr std::chrono::seconds kAnswerLimit{15};
+
+}  // namespace
+
+RemoteJob::RemoteJob(const Task& task, const RemoteJobOptions& options)
+    : task_(task), options_(options) {}
+
+Result<std::unique_ptr<RemoteJob>> RemoteJob::ConnectIfElsewhere(const Task& task,
+                                                                 const RemoteJobOptions& options) {
+  std::unique_ptr<RemoteJob> job(new RemoteJob(task, options));
+  const Deadline deadline = Deadline::After(options.start_wait);
+  for (int shard = 0; shard < task.spec.num_tasks("ps"); ++shard) {
+    PASSEL_RETURN_IF_ERROR(job->Find(shard, deadline));
+  }
+  if (job->FirstElsewhere() < 0) return std::unique_ptr<RemoteJob>();
+  return job;
+}
+
+Status RemoteJob::Find(int shard, Deadline deadline) {
+  Ps& ps = ps_.emplace_back();
+  PASSEL_ASSIGN_OR_RETURN(ps.address, task_.spec.Address({"ps", shard}));
+  ps.gone_since_ns = std::make_shared<std::atomic<std::int64_t>>(0);
+  fabric::ControlOptions options;
+  options.address = ps.address;
+  options.peer_index = shard;
+  options.key = DoorKeyOf(task_);
+  options.me = FactsOf(task_, Role::kWorker, task_.Trainer());
+  options.gone = [gone = ps.gone_since_ns, shard](const Status& why) {
+    std::int64_t none = 0;
+    if (gone->compare_exchange_strong(none, MonotonicNs())) {
+      LogDebug("ps/{}: {}", shard, why.message());
+    }
+  };
+  ps.line = std::make_shared<fabric::ControlLine>(options);
+  Status last;
+  Patience patience(deadline, [&] {
+    if (options_.on_waiting) options_.on_waiting(fmt::format("ps/{}", shard));
+    LogDebug("{}", last.message());
+  });
+  do {
+    if (MayListen(task_.job_id, Role::kPs, shard)) return {};
+    last = ps.line->Connect(deadline.Sooner(kConnectLimit));
+    // It listens on its abstract socket before it opens a port.
+    if (MayListen(task_.job_id, Role::kPs, shard)) return {};
+    ps.elsewhere = last.ok();
+    if (last.ok()) return {};
+    if (last.code() != Code::kUnavailable && last.code() != Code::kDeadlineExceeded) return last;
+  } while (patience.Again(kLookPause));
+  return DeadlineExceeded(fmt::format(
+      "ps/{} of job {} did not start within {:g} s, neither on this host nor where the lists have "
+      "it ({}): start it, or raise --start_wait",
+      shard, task_.job_id, ToSeconds(options_.start_wait), last.message()));
+}
+
+int RemoteJob::FirstElsewhere() const {
+  const auto first = std::ranges::find(ps_, true, &Ps::elsewhere);
+  return first == ps_.end() ? -1 : static_cast<int>(first - ps_.begin());
+}
+
+std::string RemoteJob::Elsewhere() const {
+  std::string text;
+  for (std::size_t s = 0; s < ps_.size(); ++s) {
+    if (!ps_[s].elsewhere) continue;
+    text += fmt::format("{}ps/{} at {}", text.empty() ? "" : ", ", s, ps_[s].address.ToString());
+  }
+  return text;
+}
+
+Result<Errand> RemoteJob::Ask(int shard, Json question, std::string_view bytes, Deadline deadline) {
+  Ps& ps = ps_[static_cast<std::size_t>(shard)];
+  if (ps.errands == nullptr) {
+    PASSEL_ASSIGN_OR_RETURN(
+        ps.errands, ps.line->MakePipe(fabric::Purpose::kErrand, deadline.Sooner(kConnectLimit)));
+  }
+  Result<Errand> answer = Unavailable("");
+  if (Status sent = SendErrand(*ps.errands, std::move(question), bytes); !sent.ok()) {
+    answer = sent;
+  } else {
+    answer = ReceiveErrand(*ps.errands, shm::kMaxPlanBytes, deadline);
+  }
+  if (!answer.ok()) {
+    ps.errands.reset();
+    return answer.status().WithContext(fmt::format("ps/{} at {}", shard, ps.address.ToString()));
+  }
+  PASSEL_RETURN_IF_ERROR(ErrorOf(answer->json));
+  return answer;
+}
+
+Status RemoteJob::TellData(const std::string& json) {
+  PASSEL_ASSIGN_OR_RETURN(const Json about, ParseJson("what a worker trains on", json, 1));
+  return Ask(0, {{"ask", "tell_data"}, {"about", about}}, {}, Deadline::After(kAnswerLimit))
+      .status();
+}
+
+Result<std::optional<StorePlan>> RemoteJob::PlanOf(int shard) {
+  PASSEL_ASSIGN_OR_RETURN(const Errand answer,
+                          Ask(shard, {{"ask", "plan"}}, {}, Deadline::After(kAnswerLimit)));
+  if (answer.bytes.empty()) return std::optional<StorePlan>();
+  PASSEL_ASSIGN_OR_RETURN(StorePlan plan, PlanFromJson(answer.bytes));
+  return std::optional(std::move(plan));
+}
+
+Status RemoteJob::AgreeOnPlan(const StorePlan& plan) {
+  Patience patience(Deadline::After(options_.start_wait), [this] {
+    if (options_.on_waiting) options_.on_waiting(task_.Names().chief_name);
+  });
+  for (int shard = 0; shard < static_cast<int>(ps_.size()); ++shard) {
+    PASSEL_ASSIGN_OR_RETURN(std::optional<StorePlan> theirs, PlanOf(shard));
+    if (!theirs && task_.is_chief) {
+      PASSEL_RETURN_IF_ERROR(
+          Ask(shard, {{"ask", "propose"}}, ToJson(plan), patience.deadline()).status());
+      continue;
+    }
+    while (!theirs) {
+      if (!patience.Again(kLookPause)) {
+        return DeadlineExceeded(fmt::format(
+            "the chief, {}, has not told ps/{} its plan within {:g} s: look at its log, or raise "
+            "--start_wait",
+            task_.Names().chief_name, shard, ToSeconds(options_.start_wait)));
+      }
+      PASSEL_ASSIGN_OR_RETURN(theirs, PlanOf(shard));
+    }
+    if (theirs->Hash() == plan.Hash()) continue;
+    return InvalidArgument(fmt::format(
+        "{} was started with other settings than the chief: {}; give all workers the same flags",
+        task_.Names()(task_.Trainer()), FirstDifference(plan, *theirs)));
+  }
+  return {};
+}
+
+Status RemoteJob::TellTarget(std::int64_t steps) {
+  for (Patience patience(Deadline::After(kAnswerLimit));;) {
+    const Status told =
+        Ask(0, {{"ask", "begin"}, {"steps", steps}}, {}, Deadline::After(kAnswerLimit)).status();
+    if (told.code() != Code::kUnavailable || !patience.Again(kLookPause)) return told;
+  }
+}
+
+Result<std::unique_ptr<ParameterStore>> RemoteJob::Open(const StorePlan& plan) {
+  fabric::ClientOptions options;
+  options.waits = options_.waits;
+  // A ps that comes back within it is found again.
+  options.answer_limit =
+      std::max<std::chrono::nanoseconds>(options_.ps_wait, std::chrono::seconds(1));
+  std::vector<fabric::Connector> connectors;
+  for (Ps& ps : ps_) {
+    ps.errands.reset();
+    connectors.push_back([line = ps.line, gone = ps.gone_since_ns](Deadline deadline) {
+      auto pipe = line->MakePipe(fabric::Purpose::kPipe, deadline);
+      if (pipe.ok()) gone->store(0);
+      return pipe;
+    });
+  }
+  return fabric::OpenRemoteStore(plan, task_.Trainer(), std::move(connectors), options);
+}
+
+std::chrono::nanoseconds RemoteJob::PsMissingFor() {
+  std::int64_t longest = 0;
+  const std::int64_t now = MonotonicNs();
+  for (const Ps& ps : ps_) {
+    const std::int64_t since = ps.gone_since_ns->load();
+    if (since != 0) longest = std::max(longest, now - since);
+  }
+  return std::chrono::nanoseconds(longest);
+}
+
+}  // namespace passel::job

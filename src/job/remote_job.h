@@ -1,0 +1,85 @@
+// remote_job.h - how a worker meets ps tasks of which some are on other hosts, and opens the store
+// that they lend by messages.
+//
+// Whether a ps is on this host its abstract socket says, never an address. Where all are, the
+// worker shares their memory (shm/attached_job.h). Otherwise it reaches all of them by TCP, those
+// of this host too.
+//
+// Threads    One at a time.
+
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/status.h"
+#include "fabric/control/control_connection.h"
+#include "job/remote_errand.h"
+#include "job/task.h"
+#include "store/parameter_store.h"
+#include "store/store_plan.h"
+#include "store/wait_options.h"
+
+namespace passel::job {
+
+struct RemoteJobOptions {
+  WaitOptions waits;
+  std::chrono::nanoseconds start_wait, ps_wait;
+  /// Every 10 s, with whom it waits for. May be empty.
+  std::function<void(const std::string& task)> on_waiting;
+};
+
+class RemoteJob {
+ public:
+  /// Null: all ps are on this host. `task` outlives it. REQUIRES: task.several_hosts. Errors:
+  /// kDeadlineExceeded, naming the ps that nobody answers for; kPermissionDenied and
+  /// kFailedPrecondition of ControlConnection::Open().
+  static Result<std::unique_ptr<RemoteJob>> ConnectIfElsewhere(const Task& task,
+                                                               const RemoteJobOptions& options);
+
+  /// "ps/1 at b:2222, ps/2 at c:2222": those that are elsewhere.
+  std::string Elsewhere() const;
+  /// The first of them; -1: none.
+  int FirstElsewhere() const;
+
+  /// Tells ps/0 which data this worker trains on, a JSON object. Errors: kFailedPrecondition: other
+  /// contents than those of another worker.
+  Status TellData(const std::string& json);
+  /// All ps have this plan, or get it from us if we are the chief: else it is waited for. Errors:
+  /// kInvalidArgument when `plan` differs from theirs; kDeadlineExceeded.
+  Status AgreeOnPlan(const StorePlan& plan);
+  /// Errors: those of fabric::OpenRemoteStore().
+  Result<std::unique_ptr<ParameterStore>> Open(const StorePlan& plan);
+  /// Of the chief: how far the job is to go; 0: without end.
+  Status TellTarget(std::int64_t steps);
+
+  /// How long the ps that has been gone longest is gone; zero while all are there.
+  std::chrono::nanoseconds PsMissingFor();
+
+ private:
+  struct Ps {
+    HostPort address;
+    bool elsewhere = false;
+    std::shared_ptr<fabric::ControlLine> line;
+    std::unique_ptr<fabric::Pipe> errands;
+    std::shared_ptr<std::atomic<std::int64_t>> gone_since_ns;  // MonotonicNs(); 0: it is there
+  };
+
+  RemoteJob(const Task& task, const RemoteJobOptions& options);
+  Status Find(int shard, Deadline deadline);
+  Result<Errand> Ask(int shard, Json question, std::string_view bytes, Deadline deadline);
+  Result<std::optional<StorePlan>> PlanOf(int shard);
+
+  const Task& task_;
+  const RemoteJobOptions options_;
+  std::vector<Ps> ps_;
+};
+
+}  // namespace passel::job
