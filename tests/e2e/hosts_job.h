@@ -1,0 +1,136 @@
+// hosts_job.h - a job whose tasks are started by hand on two hosts (support/two_hosts.h): "here",
+// where the test runs, and "there".
+
+#pragma once
+
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/program.h"
+#include "support/two_hosts.h"
+
+namespace passel::testing {
+
+/// "device:inode" of everything that a process has mapped from memory files.
+inline std::set<std::string> MappedMemoryFiles(pid_t process) {
+  std::set<std::string> found;
+  std::ifstream maps(fmt::format("/proc/{}/maps", process));
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find("/memfd:") == std::string::npos) continue;
+    std::istringstream words(line);
+    std::string range, access, offset, device, inode;
+    words >> range >> access >> offset >> device >> inode;
+    found.insert(device + ":" + inode);
+  }
+  return found;
+}
+
+class HostsJob {
+ public:
+  /// Tasks by what is there: "ps/0", "worker/1". All others are here.
+  HostsJob(TwoHosts& hosts, int ps, int workers, std::set<std::string> there,
+           std::vector<std::string> flags)
+      : hosts_(hosts),
+        ps_(ps),
+        workers_(workers),
+        there_(std::move(there)),
+        flags_(std::move(flags)),
+        token_(sandbox_.dir().File("token")) {}
+
+  Sandbox& sandbox() { return sandbox_; }
+  Program& operator[](const std::string& task) { return tasks_.at(task); }
+  const std::string& token() const { return token_; }
+
+  std::string HostList(const std::string& job, int count, int port) const {
+    std::string list;
+    for (int i = 0; i < count; ++i) {
+      list += fmt::format("{}{}:{}", i == 0 ? "" : ",", AddressOf(fmt::format("{}/{}", job, i)),
+                          port + i);
+    }
+    return list;
+  }
+  std::vector<std::string> Task(const std::string& task,
+                                const std::vector<std::string>& more = {}) const {
+    const std::size_t slash = task.find('/');
+    return With({"task", "--job_name=" + task.substr(0, slash),
+                 "--task_index=" + task.substr(slash + 1), "--ps_hosts=" + HostList("ps", ps_, 2222),
+                 "--worker_hosts=" + HostList("worker", workers_, 3222),
+                 "--job_id=" + sandbox_.job(), "--data_dir=" + Digits()},
+                With(flags_, more));
+  }
+  /// Its next life, if it had one. Without a flag of its own it is given the token.
+  Program& Start(const std::string& task, const std::vector<std::string>& more = {}) {
+    return StartBare(task, With({"--token_file=" + token_}, more));
+  }
+  Program& StartBare(const std::string& task, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> command;
+    if (there_.contains(task)) {
+      command = {"/usr/bin/env", "nsenter", "--net=" + hosts_.other_host()};
+    }
+    command.push_back(PASSEL_PROGRAM);
+    return tasks_.insert_or_assign(task, sandbox_.StartCommand(With(command, Task(task, more))))
+        .first->second;
+  }
+  /// The ps first, until they make their token.
+  void StartAll(const std::vector<std::string>& more = {}) {
+    for (int i = 0; i < ps_; ++i) {
+      const std::string task = fmt::format("ps/{}", i);
+      Start(task, more);
+      EXPECT_TRUE(tasks_.at(task).WaitFor(" is ready for its workers")) << tasks_.at(task).Err();
+    }
+    for (int i = 0; i < workers_; ++i) Start(fmt::format("worker/{}", i), more);
+  }
+  void Kill(const std::string& task) {
+    (*this)[task].Signal(SIGKILL);
+    (*this)[task].Wait();
+  }
+  Outcome Finish(const std::string& task, double seconds = 20) {
+    return sandbox_.Finish((*this)[task], seconds);
+  }
+  void ExpectEnd(int code = 0) {
+    for (auto& [task, program] : tasks_) {
+      EXPECT_EQ(sandbox_.Finish(program, 20).code, code)
+          << task << program.Err() << program.Out();
+    }
+    EXPECT_EQ(sandbox_.Leftovers(), "");
+  }
+  void Stop() { EXPECT_EQ(sandbox_.Run({"ctl", "stop", sandbox_.job()}).code, 0); }
+  std::string OnlyErrorOf(const std::string& task, int code = 2) {
+    return OnlyError(Finish(task), code);
+  }
+  /// No memory is shared between a task of one host and one of the other.
+  void ExpectNothingShared() {
+    for (auto& [task, program] : tasks_) {
+      for (auto& [other, their] : tasks_) {
+        if (there_.contains(task) == there_.contains(other)) continue;
+        const std::set<std::string> ours = MappedMemoryFiles(program.pid());
+        for (const std::string& file : MappedMemoryFiles(their.pid())) {
+          EXPECT_FALSE(ours.contains(file)) << task << " and " << other << " share " << file;
+        }
+      }
+    }
+  }
+
+ private:
+  std::string AddressOf(const std::string& task) const {
+    return there_.contains(task) ? TwoHosts::kThere : TwoHosts::kHere;
+  }
+
+  TwoHosts& hosts_;
+  const int ps_, workers_;
+  const std::set<std::string> there_;
+  const std::vector<std::string> flags_;
+  Sandbox sandbox_;
+  const std::string token_;
+  std::map<std::string, Program> tasks_;
+};
+
+}  // namespace passel::testing

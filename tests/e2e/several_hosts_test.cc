@@ -1,0 +1,262 @@
+// Tasks by hand on two hosts, that have a cable between them and nothing else.
+
+#include <fmt/core.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <thread>
+
+#include "e2e/hosts_job.h"
+#include "store/mode.h"
+
+namespace passel::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+const std::vector<std::string> kShort = {"--train_steps=60", "--start_wait=20"};
+const std::vector<std::string> kEndless = {"--train_steps=100000000", "--start_wait=20"};
+
+class SeveralHostsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    hosts_ = TwoHosts::Get();
+    if (hosts_ == nullptr) GTEST_SKIP() << "no network namespaces can be made here";
+  }
+  HostsJob Job(int ps, int workers, std::set<std::string> there, std::vector<std::string> flags) {
+    return {*hosts_, ps, workers, std::move(there), std::move(flags)};
+  }
+  TwoHosts* hosts_ = nullptr;
+};
+using SlowSeveralHostsTest = SeveralHostsTest;
+
+TEST_F(SeveralHostsTest, WorkersOfAnotherHostTrainInEveryModeAndSave) {
+  for (const ModeTraits& mode : kModes) {
+    SCOPED_TRACE(mode.name);
+    HostsJob job = Job(1, 2, {"worker/0", "worker/1"},
+                       With(kShort, {fmt::format("--mode={}", mode.name)}));
+    const std::string model = job.sandbox().dir().File("m");
+    job.Start("ps/0");
+    ASSERT_TRUE(job["ps/0"].WaitFor(" is ready")) << job["ps/0"].Err();
+    job.Start("worker/0", {"--save=" + model});
+    job.Start("worker/1");
+    job.ExpectEnd();
+    EXPECT_THAT(job["worker/1"].Err(),
+                HasSubstr("worker/1 is on another host than ps/0 at 10.77.0.1:2222: parameters "
+                          "travel by TCP, sealed"));
+    EXPECT_EQ(job.sandbox().Eval(model), 0);
+    if (HasFailure()) return;
+  }
+}
+
+TEST_F(SeveralHostsTest, NoMemoryIsSharedBetweenHostsAndTheJobCanBeAskedAndStopped) {
+  HostsJob job = Job(1, 3, {"worker/1", "worker/2"}, kEndless);
+  job.StartAll();
+  for (const char* task : {"worker/0", "worker/1", "worker/2"}) {
+    ASSERT_TRUE(job[task].WaitFor("Session initialization complete")) << job[task].Err();
+  }
+  ASSERT_TRUE(job.sandbox().Advances(50));
+  job.ExpectNothingShared();
+  EXPECT_FALSE(MappedMemoryFiles(job["ps/0"].pid()).empty());
+  // One of the same host shares it.
+  EXPECT_THAT(job["worker/0"].Err(), Not(HasSubstr("by TCP")));
+  const nlohmann::json status = job.sandbox().Status();
+  const nlohmann::json& workers = status["arena"]["workers"];
+  ASSERT_EQ(workers.size(), 3u) << status.dump();
+  EXPECT_EQ(workers[0]["remote"], false);
+  EXPECT_EQ(workers[1]["remote"], true);
+  EXPECT_EQ(workers[2]["pid"], job["worker/2"].pid());
+  EXPECT_GT(workers[2]["local_steps"], 0);
+  job.Stop();
+  job.ExpectEnd(130);
+}
+
+// Rounds have the same bits, wherever their workers are.
+TEST_F(SeveralHostsTest, BarrierHasTheBitsOfOneHost) {
+  std::string one_host;
+  for (const std::set<std::string>& there :
+       {std::set<std::string>{}, {"worker/1"}, {"worker/0", "worker/1"}}) {
+    SCOPED_TRACE(there.size());
+    HostsJob job = Job(1, 2, there, With(kShort, {"--mode=barrier"}));
+    const std::string model = job.sandbox().dir().File("m");
+    job.StartAll({"--save=" + model});
+    job.ExpectEnd();
+    const std::string saved = ReadText(model);
+    if (there.empty()) one_host = saved;
+    EXPECT_FALSE(saved.empty());
+    EXPECT_TRUE(saved == one_host);
+  }
+}
+
+TEST_F(SeveralHostsTest, PsOfBothHostsServeWorkersOfBoth) {
+  for (const char* mode : {"locked", "barrier"}) {
+    SCOPED_TRACE(mode);
+    HostsJob job = Job(2, 2, {"ps/1", "worker/1"}, With(kShort, {std::string("--mode=") + mode}));
+    const std::string model = job.sandbox().dir().File("m");
+    job.StartAll({"--save=" + model});
+    job.ExpectEnd();
+    EXPECT_THAT(job["worker/0"].Err(), HasSubstr("on another host than ps/1 at"));
+    EXPECT_EQ(job.sandbox().Eval(model), 0);
+  }
+}
+
+TEST_F(SeveralHostsTest, TwoPsOfOneHostServeWorkersOfBoth) {
+  HostsJob job = Job(2, 2, {"worker/1"}, With(kShort, {"--mode=replicas"}));
+  job.StartAll();
+  job.ExpectEnd();
+}
+
+TEST_F(SeveralHostsTest, WhatIsWrongIsSaidInOneSentence) {
+  HostsJob job = Job(1, 2, {"worker/1"}, kEndless);
+  job.StartBare("worker/1");
+  EXPECT_THAT(job.OnlyErrorOf("worker/1"),
+              AllOf(HasSubstr("--token_file FILE"), HasSubstr("scp -p"),
+                    HasSubstr("--insecure_no_auth")));
+  job.Start("worker/1");
+  EXPECT_THAT(job.OnlyErrorOf("worker/1"),
+              HasSubstr(fmt::format("scp -p 10.77.0.1:{0} {0}", job.token())));
+  job.Start("worker/0", {"--start_wait=0.3"});
+  EXPECT_THAT(job.OnlyErrorOf("worker/0", 143),
+              AllOf(HasSubstr("ps/0 of job"), HasSubstr("10.77.0.1:2222"),
+                    HasSubstr("raise --start_wait")));
+  job.Start("worker/1", {"--start_wait=0.3", "--ps_hosts=no.such.host.invalid:2222"});
+  EXPECT_THAT(job.OnlyErrorOf("worker/1", 143), HasSubstr("no.such.host.invalid"));
+  job.Start("ps/0", {"--ps_hosts=127.0.0.1:2222"});
+  EXPECT_THAT(job.OnlyErrorOf("ps/0"), HasSubstr("no other host reaches"));
+  job.Start("ps/0", {"--ps_hosts=10.77.0.2:2222"});
+  EXPECT_THAT(job.OnlyErrorOf("ps/0"), HasSubstr("ps/0 cannot listen at 10.77.0.2:2222"));
+
+  job.Start("ps/0");
+  ASSERT_TRUE(job["ps/0"].WaitFor(" is ready"));
+  job.Start("worker/0");
+  ASSERT_TRUE(job["worker/0"].WaitFor("Session initialization complete")) << job["worker/0"].Err();
+  const std::string other = job.sandbox().dir().File("other");
+  WriteText(other, std::string(32, 'x'));
+  std::filesystem::permissions(other, std::filesystem::perms::owner_read);
+  job.StartBare("worker/1", {"--token_file=" + other});
+  EXPECT_THAT(job.OnlyErrorOf("worker/1"), AllOf(HasSubstr("ps/0 at 10.77.0.1:2222"),
+                                                 HasSubstr("token")));
+  job.StartBare("worker/1", {"--insecure_no_auth"});
+  EXPECT_THAT(job.OnlyErrorOf("worker/1"), HasSubstr("ps/0 at 10.77.0.1:2222"));
+  job.Start("worker/1", {"--worker_hosts=10.77.0.1:3222,10.77.0.2:4000"});
+  EXPECT_THAT(job.OnlyErrorOf("worker/1"), HasSubstr("the same --ps_hosts and --worker_hosts"));
+  job.Start("worker/1", {"--fake_data"});
+  EXPECT_THAT(job.OnlyErrorOf("worker/1"), HasSubstr("give all tasks the same data set"));
+  job.Start("worker/1", {"--learning_rate=0.123"});
+  EXPECT_THAT(job.OnlyErrorOf("worker/1"), HasSubstr("with other settings than the chief"));
+  ASSERT_TRUE(job.sandbox().Advances(50)) << "nobody else is disturbed";
+  job.Start("worker/1");
+  ASSERT_TRUE(job["worker/1"].WaitFor("Session initialization complete")) << job["worker/1"].Err();
+  job.Stop();
+  job.ExpectEnd(130);
+}
+
+TEST_F(SeveralHostsTest, WithoutAuthenticationAllMustWantThat) {
+  HostsJob job = Job(1, 1, {"worker/0"}, With(kShort, {"--insecure_no_auth"}));
+  job.StartBare("ps/0");
+  ASSERT_TRUE(job["ps/0"].WaitFor("lets everybody in")) << job["ps/0"].Err();
+  job.StartBare("worker/0");
+  job.ExpectEnd();
+  EXPECT_THAT(job["worker/0"].Err(), Not(HasSubstr("sealed")));
+}
+
+TEST_F(SeveralHostsTest, KilledWorkerOfAnotherHostIsMissedAtOnceAndComesBack) {
+  for (const char* mode : {"hogwild", "barrier"}) {
+    SCOPED_TRACE(mode);
+    HostsJob job =
+        Job(1, 2, {"worker/1"}, With(kEndless, {std::string("--mode=") + mode}));
+    job.StartAll();
+    ASSERT_TRUE(job["worker/1"].WaitFor("Session initialization complete"));
+    ASSERT_TRUE(job.sandbox().Advances(20));
+    const pid_t first = job["worker/1"].pid();
+    job.Kill("worker/1");
+    EXPECT_TRUE(job.sandbox().Advances(20)) << "the others go on";
+    job.Start("worker/1");
+    ASSERT_TRUE(job["worker/1"].WaitFor("Session initialization complete"))
+        << job["worker/1"].Err();
+    ASSERT_TRUE(job.sandbox().Advances(20));
+    EXPECT_NE(job.sandbox().Status()["arena"]["workers"][1]["pid"], first);
+    // One that is told to go leaves, and may come back.
+    job["worker/1"].Signal(SIGTERM);
+    EXPECT_EQ(job.Finish("worker/1").code, 143);
+    EXPECT_TRUE(job.sandbox().Advances(20));
+    job.Stop();
+    EXPECT_EQ(job.Finish("worker/0").code, 130);
+    EXPECT_EQ(job.Finish("ps/0").code, 130);
+  }
+}
+
+// A worker of its host has kept the memory: nothing is lost.
+TEST_F(SeveralHostsTest, PsThatComesBackIsFoundAgain) {
+  HostsJob job = Job(1, 2, {"worker/1"}, With(kEndless, {"--mode=locked"}));
+  job.StartAll();
+  ASSERT_TRUE(job["worker/1"].WaitFor("Session initialization complete"));
+  ASSERT_TRUE(job.sandbox().Advances(20));
+  const std::int64_t before = job.sandbox().GlobalStep();
+  job.Kill("ps/0");
+  job.Start("ps/0");
+  ASSERT_TRUE(job["ps/0"].WaitFor("took the arena")) << job["ps/0"].Err();
+  ASSERT_TRUE(job.sandbox().Advances(20));
+  EXPECT_GT(job.sandbox().GlobalStep(), before);
+  const auto steps = [&] {
+    return job.sandbox().Status()["arena"]["workers"][1]["local_steps"].get<int>();
+  };
+  const int now = steps();
+  for (int i = 0; i < 500 && steps() <= now; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_GT(steps(), now) << job["worker/1"].Err();
+  job.Stop();
+  job.ExpectEnd(130);
+}
+
+TEST_F(SeveralHostsTest, PsThatTakesTheMemoryWithItEndsItsWorkersInTime) {
+  for (const char* mode : {"hogwild", "barrier"}) {
+    SCOPED_TRACE(mode);
+    HostsJob job = Job(1, 2, {"worker/0", "worker/1"},
+                       With(kEndless, {std::string("--mode=") + mode, "--ps_wait=1"}));
+    job.StartAll();
+    for (const char* task : {"worker/0", "worker/1"}) {
+      ASSERT_TRUE(job[task].WaitFor("Session initialization complete")) << job[task].Err();
+    }
+    ASSERT_TRUE(job.sandbox().Advances(20));
+    job.Kill("ps/0");
+    for (const char* task : {"worker/0", "worker/1"}) {
+      EXPECT_THAT(job.OnlyErrorOf(task, 143), HasSubstr("ps")) << task;
+    }
+    // All are started again, by whoever started them.
+    job.StartAll();
+    EXPECT_TRUE(job.sandbox().Advances(20));
+    job.Stop();
+    job.ExpectEnd(130);
+  }
+}
+
+// Longer than the lease: the others go on, and the worker comes back or ends with 143.
+TEST_F(SlowSeveralHostsTest, PulledCableHoldsNobodyElseUp) {
+  HostsJob job = Job(1, 2, {"worker/1"}, kEndless);
+  job.StartAll();
+  ASSERT_TRUE(job["worker/1"].WaitFor("Session initialization complete"));
+  ASSERT_TRUE(job.sandbox().Advances(20));
+  ASSERT_TRUE(hosts_->Cable(false));
+  std::this_thread::sleep_for(std::chrono::seconds(25));
+  EXPECT_TRUE(job.sandbox().Advances(100));
+  ASSERT_TRUE(hosts_->Cable(true));
+  const Outcome gone = job.Finish("worker/1", 40);
+  if (gone.code != -1) {
+    EXPECT_EQ(gone.code, 143) << gone.err;
+    job.Start("worker/1");
+    ASSERT_TRUE(job["worker/1"].WaitFor("Session initialization complete"))
+        << job["worker/1"].Err();
+  }
+  job.Stop();
+  job.ExpectEnd(130);
+}
+
+}  // namespace
+}  // namespace passel::testing
