@@ -31,12 +31,13 @@ struct ClientOptions {
 /// Messages of one worker, over all its ps.
 struct MessageCount {
   std::uint64_t sent = 0, received = 0;
+  std::chrono::nanoseconds gone{0};  ///< for how long one of them cannot be reached
 };
 
 /// The store of worker `worker`, which joins. `connectors[s]` reach ps/s. Errors: those of Join()
 /// in store/membership.h; kFailedPrecondition when a ps has another plan; kUnavailable,
-/// kDeadlineExceeded, naming the ps. `count`, if not null, is told what is sent from then on, and
-/// must not be called once the store is gone.
+/// kDeadlineExceeded, naming the ps. `count`, if not null, tells what is sent from then on, by any
+/// thread, and must not be called once the store is gone.
 Result<std::unique_ptr<ParameterStore>> OpenRemoteStore(
     const StorePlan& plan, int worker, std::vector<Connector> connectors,
     const ClientOptions& options, std::function<MessageCount()>* count = nullptr);

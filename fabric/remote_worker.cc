@@ -84,6 +84,7 @@ MessageCount RemoteWorker::count() const {
   for (const auto& session : sessions_) {
     count.sent += session->sent();
     count.received += session->received();
+    count.gone = std::max(count.gone, session->gone_for());
   }
   return count;
 }

@@ -90,7 +90,8 @@ Status Session::Await(Call* call, Deadline deadline, bool working_is_enough) {
     if (call->finished) return call->answer.status;
     if (working_is_enough && call->working) return {};
     if (!failed_.ok()) return failed_;
-    if (looked && deadline.Expired()) break;
+    const bool given_up = gone_for() > options_.gone_limit;
+    if (looked && (deadline.Expired() || given_up)) break;
     if (receiving_) {
       changed_.wait_for(lock,
                         std::min<std::chrono::nanoseconds>(deadline.Remaining(), kLookForTurn));
@@ -106,9 +107,18 @@ Status Session::Await(Call* call, Deadline deadline, bool working_is_enough) {
                                       InfoOf(call->request.kind).name));
 }
 
+std::chrono::nanoseconds Session::gone_for() const {
+  const std::int64_t since = gone_since_ns_;
+  return std::chrono::nanoseconds(since == 0 ? 0 : MonotonicNs() - since);
+}
+
 // One message is received, or a pipe made; and what is due is sent. One thread at a time.
 void Session::Turn(Lock& lock, Deadline deadline) {
   receiving_ = true;
+  if (gone_since_ns_ != 0) {
+    deadline = Deadline::At(
+        std::min(deadline.at_ns(), Deadline::After(options_.gone_limit - gone_for()).at_ns()));
+  }
   if (pipe_ == nullptr) {
     Connect(lock, deadline);
   } else {
@@ -155,6 +165,7 @@ void Session::Connect(Lock& lock, Deadline deadline) {
 void Session::LosePipe(const std::shared_ptr<Pipe>& pipe, const Status& why) {
   if (pipe_ != pipe) return;
   pipe_ = nullptr;
+  if (greeted_) gone_since_ns_ = MonotonicNs();
   greeted_ = false;
   gone_ = why;
 }
@@ -258,6 +269,7 @@ void Session::Welcome(const Answer& answer) {
     return;
   }
   greeted_ = true;
+  gone_since_ns_ = 0;
   hello_.request.hello.epoch = answer.state.epoch;
   hello_.answer = answer;
   hello_.finished = true;

@@ -30,6 +30,8 @@ namespace passel::fabric {
 struct SessionOptions {
   std::chrono::nanoseconds first_pause = std::chrono::milliseconds(100);
   std::chrono::nanoseconds longest_pause = std::chrono::seconds(1);
+  /// A ps that was there and cannot be reached for so long is given up: what is asked of it fails.
+  std::chrono::nanoseconds gone_limit = std::chrono::hours(24 * 365);
 };
 
 /// One request on its way. The caller's; stays where it is from Start() until Drop().
@@ -82,6 +84,8 @@ class Session {
   /// All requests from now on say that the job is to be stopped: so the first that is answered
   /// does.
   void StopToo();
+  /// How long a ps that was there cannot be reached; zero: it can.
+  std::chrono::nanoseconds gone_for() const;
   /// Messages sent, and messages received, since it was opened.
   std::uint64_t sent() const { return sent_.load(std::memory_order_relaxed); }
   std::uint64_t received() const { return received_.load(std::memory_order_relaxed); }
@@ -111,9 +115,10 @@ class Session {
   Call hello_{Kind::kHello};  // sent over each pipe first
   bool stop_too_ = false;
   std::uint64_t next_id_ = 1;
-  std::vector<Call*> calls_;  // started and not dropped
-  Status gone_;               // why there is no pipe
-  Status failed_;             // what the ps says to who comes back: for good
+  std::vector<Call*> calls_;                    // started and not dropped
+  Status gone_;                                 // why there is no pipe
+  Status failed_;                               // what the ps says to who comes back: for good
+  std::atomic<std::int64_t> gone_since_ns_{0};  // MonotonicNs(); 0: it is there, or never was
   std::atomic<std::uint64_t> sent_{0}, received_{0};
 };
 

@@ -5,12 +5,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "cluster/endpoint.h"
 #include "cluster/json_message.h"
 #include "cluster/patience.h"
-#include "fabric/client.h"
 #include "job/remote_door.h"
 #include "shm/layout.h"
 
@@ -42,18 +40,12 @@ Result<std::unique_ptr<RemoteJob>> RemoteJob::ConnectIfElsewhere(const Task& tas
 Status RemoteJob::Find(int shard, Deadline deadline) {
   Ps& ps = ps_.emplace_back();
   PASSEL_ASSIGN_OR_RETURN(ps.address, task_.spec.Address({"ps", shard}));
-  ps.gone_since_ns = std::make_shared<std::atomic<std::int64_t>>(0);
   fabric::ControlOptions options;
   options.address = ps.address;
   options.peer_index = shard;
   options.key = DoorKeyOf(task_);
   options.me = FactsOf(task_, Role::kWorker, task_.Trainer());
-  options.gone = [gone = ps.gone_since_ns, shard](const Status& why) {
-    std::int64_t none = 0;
-    if (gone->compare_exchange_strong(none, MonotonicNs())) {
-      LogDebug("ps/{}: {}", shard, why.message());
-    }
-  };
+  options.gone = [](const Status& why) { LogWarning("{}", why.message()); };
   ps.line = std::make_shared<fabric::ControlLine>(options);
   Status last;
   Patience patience(deadline, [&] {
@@ -163,28 +155,17 @@ Result<std::unique_ptr<ParameterStore>> RemoteJob::Open(const StorePlan& plan) {
   fabric::ClientOptions options;
   options.waits = options_.waits;
   // A ps that comes back within it is found again.
-  options.answer_limit =
-      std::max<std::chrono::nanoseconds>(options_.ps_wait, std::chrono::seconds(1));
+  options.session.gone_limit = options_.ps_wait;
   std::vector<fabric::Connector> connectors;
   for (Ps& ps : ps_) {
     ps.errands.reset();
-    connectors.push_back([line = ps.line, gone = ps.gone_since_ns](Deadline deadline) {
-      auto pipe = line->MakePipe(fabric::Purpose::kPipe, deadline);
-      if (pipe.ok()) gone->store(0);
-      return pipe;
-    });
+    connectors.push_back(fabric::MakeTcpConnector(ps.line));
   }
-  return fabric::OpenRemoteStore(plan, task_.Trainer(), std::move(connectors), options);
+  return fabric::OpenRemoteStore(plan, task_.Trainer(), std::move(connectors), options, &count_);
 }
 
-std::chrono::nanoseconds RemoteJob::PsMissingFor() {
-  std::int64_t longest = 0;
-  const std::int64_t now = MonotonicNs();
-  for (const Ps& ps : ps_) {
-    const std::int64_t since = ps.gone_since_ns->load();
-    if (since != 0) longest = std::max(longest, now - since);
-  }
-  return std::chrono::nanoseconds(longest);
+std::chrono::nanoseconds RemoteJob::PsMissingFor() const {
+  return count_ ? count_().gone : std::chrono::nanoseconds(0);
 }
 
 }  // namespace passel::job

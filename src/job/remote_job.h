@@ -9,7 +9,6 @@
 
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -20,6 +19,7 @@
 
 #include "base/deadline.h"
 #include "base/status.h"
+#include "fabric/client.h"
 #include "fabric/control/control_connection.h"
 #include "job/remote_errand.h"
 #include "job/task.h"
@@ -55,13 +55,13 @@ class RemoteJob {
   /// All ps have this plan, or get it from us if we are the chief: else it is waited for. Errors:
   /// kInvalidArgument when `plan` differs from theirs; kDeadlineExceeded.
   Status AgreeOnPlan(const StorePlan& plan);
-  /// Errors: those of fabric::OpenRemoteStore().
+  /// Outlives what it returns. Errors: those of fabric::OpenRemoteStore().
   Result<std::unique_ptr<ParameterStore>> Open(const StorePlan& plan);
   /// Of the chief: how far the job is to go; 0: without end.
   Status TellTarget(std::int64_t steps);
 
   /// How long the ps that has been gone longest is gone; zero while all are there.
-  std::chrono::nanoseconds PsMissingFor();
+  std::chrono::nanoseconds PsMissingFor() const;
 
  private:
   struct Ps {
@@ -69,7 +69,6 @@ class RemoteJob {
     bool elsewhere = false;
     std::shared_ptr<fabric::ControlLine> line;
     std::unique_ptr<fabric::Pipe> errands;
-    std::shared_ptr<std::atomic<std::int64_t>> gone_since_ns;  // MonotonicNs(); 0: it is there
   };
 
   RemoteJob(const Task& task, const RemoteJobOptions& options);
@@ -80,6 +79,7 @@ class RemoteJob {
   const Task& task_;
   const RemoteJobOptions options_;
   std::vector<Ps> ps_;
+  std::function<fabric::MessageCount()> count_;  // of the store that is open
 };
 
 }  // namespace passel::job

@@ -60,11 +60,20 @@ class HostsJob {
   std::vector<std::string> Task(const std::string& task,
                                 const std::vector<std::string>& more = {}) const {
     const std::size_t slash = task.find('/');
-    return With({"task", "--job_name=" + task.substr(0, slash),
-                 "--task_index=" + task.substr(slash + 1), "--ps_hosts=" + HostList("ps", ps_, 2222),
-                 "--worker_hosts=" + HostList("worker", workers_, 3222),
-                 "--job_id=" + sandbox_.job(), "--data_dir=" + Digits()},
-                With(flags_, more));
+    std::vector<std::string> all = {"task",
+                                    "--job_name=" + task.substr(0, slash),
+                                    "--task_index=" + task.substr(slash + 1),
+                                    "--ps_hosts=" + HostList("ps", ps_, 2222),
+                                    "--worker_hosts=" + HostList("worker", workers_, 3222),
+                                    "--job_id=" + sandbox_.job(),
+                                    "--data_dir=" + Digits()};
+    all = With(all, flags_);
+    // What is given here replaces what was there.
+    for (const std::string& flag : more) {
+      const std::string name = flag.substr(0, flag.find('=')) + "=";
+      std::erase_if(all, [&](const std::string& other) { return other.starts_with(name); });
+    }
+    return With(all, more);
   }
   /// Its next life, if it had one. Without a flag of its own it is given the token.
   Program& Start(const std::string& task, const std::vector<std::string>& more = {}) {
@@ -97,8 +106,7 @@ class HostsJob {
   }
   void ExpectEnd(int code = 0) {
     for (auto& [task, program] : tasks_) {
-      EXPECT_EQ(sandbox_.Finish(program, 20).code, code)
-          << task << program.Err() << program.Out();
+      EXPECT_EQ(sandbox_.Finish(program, 20).code, code) << task << program.Err() << program.Out();
     }
     EXPECT_EQ(sandbox_.Leftovers(), "");
   }

@@ -38,8 +38,8 @@ using SlowSeveralHostsTest = SeveralHostsTest;
 TEST_F(SeveralHostsTest, WorkersOfAnotherHostTrainInEveryModeAndSave) {
   for (const ModeTraits& mode : kModes) {
     SCOPED_TRACE(mode.name);
-    HostsJob job = Job(1, 2, {"worker/0", "worker/1"},
-                       With(kShort, {fmt::format("--mode={}", mode.name)}));
+    HostsJob job =
+        Job(1, 2, {"worker/0", "worker/1"}, With(kShort, {fmt::format("--mode={}", mode.name)}));
     const std::string model = job.sandbox().dir().File("m");
     job.Start("ps/0");
     ASSERT_TRUE(job["ps/0"].WaitFor(" is ready")) << job["ps/0"].Err();
@@ -114,9 +114,9 @@ TEST_F(SeveralHostsTest, TwoPsOfOneHostServeWorkersOfBoth) {
 TEST_F(SeveralHostsTest, WhatIsWrongIsSaidInOneSentence) {
   HostsJob job = Job(1, 2, {"worker/1"}, kEndless);
   job.StartBare("worker/1");
-  EXPECT_THAT(job.OnlyErrorOf("worker/1"),
-              AllOf(HasSubstr("--token_file FILE"), HasSubstr("scp -p"),
-                    HasSubstr("--insecure_no_auth")));
+  EXPECT_THAT(
+      job.OnlyErrorOf("worker/1"),
+      AllOf(HasSubstr("--token_file FILE"), HasSubstr("scp -p"), HasSubstr("--insecure_no_auth")));
   job.Start("worker/1");
   EXPECT_THAT(job.OnlyErrorOf("worker/1"),
               HasSubstr(fmt::format("scp -p 10.77.0.1:{0} {0}", job.token())));
@@ -138,14 +138,20 @@ TEST_F(SeveralHostsTest, WhatIsWrongIsSaidInOneSentence) {
   const std::string other = job.sandbox().dir().File("other");
   WriteText(other, std::string(32, 'x'));
   std::filesystem::permissions(other, std::filesystem::perms::owner_read);
+  const std::string other_data = job.sandbox().dir().File("data");
+  std::filesystem::copy(Digits(), other_data);
+  const std::string labels = other_data + "/train-labels-idx1-ubyte";
+  std::string bytes = ReadText(labels);
+  bytes[100] = static_cast<char>(bytes[100] == 1 ? 2 : 1);
+  WriteText(labels, bytes);
   job.StartBare("worker/1", {"--token_file=" + other});
-  EXPECT_THAT(job.OnlyErrorOf("worker/1"), AllOf(HasSubstr("ps/0 at 10.77.0.1:2222"),
-                                                 HasSubstr("token")));
+  EXPECT_THAT(job.OnlyErrorOf("worker/1"),
+              AllOf(HasSubstr("ps/0 at 10.77.0.1:2222"), HasSubstr("token")));
   job.StartBare("worker/1", {"--insecure_no_auth"});
   EXPECT_THAT(job.OnlyErrorOf("worker/1"), HasSubstr("ps/0 at 10.77.0.1:2222"));
   job.Start("worker/1", {"--worker_hosts=10.77.0.1:3222,10.77.0.2:4000"});
   EXPECT_THAT(job.OnlyErrorOf("worker/1"), HasSubstr("the same --ps_hosts and --worker_hosts"));
-  job.Start("worker/1", {"--fake_data"});
+  job.Start("worker/1", {"--data_dir=" + other_data});
   EXPECT_THAT(job.OnlyErrorOf("worker/1"), HasSubstr("give all tasks the same data set"));
   job.Start("worker/1", {"--learning_rate=0.123"});
   EXPECT_THAT(job.OnlyErrorOf("worker/1"), HasSubstr("with other settings than the chief"));
@@ -168,8 +174,7 @@ TEST_F(SeveralHostsTest, WithoutAuthenticationAllMustWantThat) {
 TEST_F(SeveralHostsTest, KilledWorkerOfAnotherHostIsMissedAtOnceAndComesBack) {
   for (const char* mode : {"hogwild", "barrier"}) {
     SCOPED_TRACE(mode);
-    HostsJob job =
-        Job(1, 2, {"worker/1"}, With(kEndless, {std::string("--mode=") + mode}));
+    HostsJob job = Job(1, 2, {"worker/1"}, With(kEndless, {std::string("--mode=") + mode}));
     job.StartAll();
     ASSERT_TRUE(job["worker/1"].WaitFor("Session initialization complete"));
     ASSERT_TRUE(job.sandbox().Advances(20));
