@@ -129,6 +129,7 @@ Status JobKeeper::Fetch(int shard, Deadline deadline) {
 bool JobKeeper::ChiefIsGone(const ShardMemory& lead) const {
   const int chief = task_.Names().chief;
   const TaskState state = StateOf(lead, chief);
+  if (IsRepresented(lead, chief, state.epoch)) return true;  // it has no arena to save from
   if (MayCome(state.phase)) return false;
   // It may have left, and save or evaluate at its end.
   return state.epoch == 0 ||
@@ -172,7 +173,10 @@ void JobKeeper::StandIn(bool chief_is_here) {
     return LogWarning("nobody saves checkpoints while {} is gone: {}", task_.Names().chief_name,
                       saver.status().message());
   }
-  LogInfo("{} is gone: checkpoints are saved by ps/0 until it is back", task_.Names().chief_name);
+  LogInfo("{} is {}: checkpoints are saved by ps/0 until it is back", task_.Names().chief_name,
+          IsRepresented(lead, task_.Names().chief, StateOf(lead, task_.Names().chief).epoch)
+              ? "on another host"
+              : "gone");
   saver_ = std::move(*saver);
   saver_->Begin(Shards(), task_.Names());
 }
@@ -183,7 +187,7 @@ Status JobKeeper::SaveLast(Deadline workers, Deadline limit, const std::function
   for (;;) {
     (void)MarkDeadByKernel(lead);
     if (!SomebodyTrains(lead)) break;
-    if (MayCome(StateOf(lead, task_.Names().chief).phase)) return {};  // it saves
+    if (!ChiefIsGone(lead)) return {};  // it saves
     if (workers.Expired() || enough()) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }

@@ -27,10 +27,10 @@ constexpr std::chrono::seconds kWorkersLimit{10}, kWorkersLimitOnSigterm{2};
 constexpr std::chrono::seconds kSaveLimit{600}, kSaveLimitOnSignal{20};
 
 // False if there is something that should have been saved.
-bool SaveLast(JobKeeper& keeper, const shm::PsHost& host, int chief, int signal,
+bool SaveLast(JobKeeper& keeper, const shm::PsHost& host, bool chief_is_here, int signal,
               SignalEvents& signals) {
   if (host.arena() == nullptr) return true;
-  keeper.Look(*host.arena(), host.IsConnected(chief), host.DataTold());
+  keeper.Look(*host.arena(), chief_is_here, host.DataTold());
   const Status saved =
       keeper.SaveLast(Deadline::After(signal == SIGTERM ? kWorkersLimitOnSigterm : kWorkersLimit),
                       Deadline::After(signal == 0 ? kSaveLimit : kSaveLimitOnSignal),
@@ -128,7 +128,8 @@ int RunPsTask(Task& task, const JobConfig& config) {
   std::unique_ptr<RemoteDoor> door;
   if (task.several_hosts && !task.flags.supervised) {
     Result<std::unique_ptr<RemoteDoor>> opened =
-        RemoteDoor::Open(task, Deadline::After(std::chrono::nanoseconds(config.start_wait_ns)));
+        RemoteDoor::Open(task, config.checkpoints.folder,
+                         Deadline::After(std::chrono::nanoseconds(config.start_wait_ns)));
     if (!opened.ok()) return FailTask(opened.status());
     door = std::move(*opened);
   }
@@ -136,6 +137,10 @@ int RunPsTask(Task& task, const JobConfig& config) {
   Status failure;
   std::optional<JobKeeper> keeper;  // of ps/0 by hand
   const shm::PsHost* self = nullptr;
+  // One of another host has no arena to save.
+  const auto chief_is_here = [&] {
+    return self->IsConnected(options.names.chief) && !(door && door->IsGuest(options.names.chief));
+  };
   if (door) {
     options.look_on = [&](const ShardMemory&) {
       door->Look(*self->arena());
@@ -147,7 +152,7 @@ int RunPsTask(Task& task, const JobConfig& config) {
     keeper.emplace(task, config);
     options.look_on = [&](const ShardMemory& memory) {
       if (door) door->Look(*self->arena());
-      keeper->Look(*self->arena(), self->IsConnected(options.names.chief), self->DataTold());
+      keeper->Look(*self->arena(), chief_is_here(), self->DataTold());
       failure = LookAfterStragglers(memory, config, options.names, &stragglers);
       return failure.ok();
     };
@@ -175,7 +180,7 @@ int RunPsTask(Task& task, const JobConfig& config) {
   // They hear how it ended; if this ps alone is told to go, they wait for its next life.
   const bool job_ends = end != shm::PsHost::End::kStopped || signal == SIGINT || !failure.ok();
   if (door && job_ends) door->AwaitGuests(Deadline::After(kGuestsLimit));
-  const bool saved = !keeper || SaveLast(*keeper, host, options.names.chief, signal, *signals);
+  const bool saved = !keeper || SaveLast(*keeper, host, chief_is_here(), signal, *signals);
   const int code = EndPsTask(task, config, host, {end, signal, failure}, *signals);
   return code == kExitDone && !saved ? kExitFailed : code;
 }

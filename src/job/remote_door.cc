@@ -12,6 +12,7 @@
 #include "cluster/host_lookup.h"
 #include "cluster/json_message.h"
 #include "fabric/wire.h"
+#include "io/checkpoint_folder.h"
 #include "job/run_info.h"
 #include "shm/layout.h"
 
@@ -69,6 +70,11 @@ fabric::TaskFacts FactsOf(const Task& task, Role role, int index) {
   return facts;
 }
 
+std::string NewestCheckpointIn(const std::string& folder) {
+  const Result<CheckpointIndex> index = ReadCheckpointIndex(folder);
+  return index.ok() && !index->kept.empty() ? index->kept.back().name : "none";
+}
+
 std::string_view HowItTravels(const Task& task) {
   return task.flags.insecure_no_auth ? "and nobody has proved who is there (--insecure_no_auth)"
                                      : "sealed";
@@ -76,11 +82,14 @@ std::string_view HowItTravels(const Task& task) {
 
 fabric::DoorKey DoorKeyOf(const Task& task) { return {task.token, task.flags.insecure_no_auth}; }
 
-RemoteDoor::RemoteDoor(const Task& task) : task_(task), shard_(task.id.index) {}
+RemoteDoor::RemoteDoor(const Task& task, const std::string& checkpoints)
+    : task_(task), shard_(task.id.index), checkpoints_(checkpoints) {}
 
-Result<std::unique_ptr<RemoteDoor>> RemoteDoor::Open(const Task& task, Deadline deadline) {
+Result<std::unique_ptr<RemoteDoor>> RemoteDoor::Open(const Task& task,
+                                                     const std::string& checkpoints,
+                                                     Deadline deadline) {
   PASSEL_ASSIGN_OR_RETURN(const HostPort own, task.spec.Address(task.id));
-  std::unique_ptr<RemoteDoor> door(new RemoteDoor(task));
+  std::unique_ptr<RemoteDoor> door(new RemoteDoor(task, checkpoints));
   fabric::ControlServerOptions options;
   PASSEL_ASSIGN_OR_RETURN(options.listen, AddressesToListen(task, own, deadline));
   options.key = DoorKeyOf(task);
@@ -125,6 +134,12 @@ void RemoteDoor::LetGo() {
   std::unique_ptr<Served> former;
   const std::lock_guard lock(mutex_);
   former = std::move(served_);
+}
+
+bool RemoteDoor::IsGuest(int worker) {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::any_of(guests_,
+                             [&](const auto& guest) { return guest.second->worker == worker; });
 }
 
 void RemoteDoor::AwaitGuests(Deadline deadline) {
@@ -219,6 +234,10 @@ Result<Errand> RemoteDoor::Answer(Guest& guest, const Errand& errand) {
     PASSEL_RETURN_IF_ERROR(
         guest.stand_in->ProposePlan(errand.bytes, Deadline::After(kArenaLimit)).status());
     return done;
+  }
+  if (ask == "newest_checkpoint") {
+    const std::string name = checkpoints_.empty() ? "" : NewestCheckpointIn(checkpoints_);
+    return Errand{{{"ok", true}, {"name", name}}, ""};
   }
   if (ask == "begin") {
     PASSEL_ASSIGN_OR_RETURN(const auto steps, Field<std::int64_t>(errand.json, "steps"));

@@ -15,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <thread>
 
@@ -32,22 +33,27 @@ namespace passel::job {
 /// What a task says of itself to tasks of other hosts, and the key to their doors.
 fabric::TaskFacts FactsOf(const Task& task, Role role, int index);
 fabric::DoorKey DoorKeyOf(const Task& task);
+/// "none": there is none.
+std::string NewestCheckpointIn(const std::string& folder);
 /// "sealed", or that it is not.
 std::string_view HowItTravels(const Task& task);
 
 class RemoteDoor final : private fabric::ControlHandler {
  public:
-  /// Listens at the address that the lists have for this ps, where its name is this host. `task`
-  /// outlives it. REQUIRES: task.several_hosts. Errors: kInvalidArgument for an address that this
-  /// host has not, or that no other host reaches; kAlreadyExists for a port that is taken; those of
-  /// LookUp().
-  static Result<std::unique_ptr<RemoteDoor>> Open(const Task& task, Deadline deadline);
+  /// Listens at the address that the lists have for this ps, where its name is this host.
+  /// `checkpoints`: the folder that ps/0 saves to, "": none. `task` outlives it. REQUIRES:
+  /// task.several_hosts. Errors: kInvalidArgument for an address that this host has not, or that no
+  /// other host reaches; kAlreadyExists for a port that is taken; those of LookUp().
+  static Result<std::unique_ptr<RemoteDoor>> Open(const Task& task, const std::string& checkpoints,
+                                                  Deadline deadline);
   ~RemoteDoor() override;
 
   /// To be called every now and then: serves this arena, of which it keeps a mapping of its own.
   void Look(const shm::Arena& arena);
   /// Serves nothing any more, until the next Look().
   void LetGo();
+  /// Whether that worker has come in by it, and is there.
+  bool IsGuest(int worker);
   /// Until no worker of another host is connected: they have heard how it ended.
   void AwaitGuests(Deadline deadline);
 
@@ -67,7 +73,7 @@ class RemoteDoor final : private fabric::ControlHandler {
     bool over = false;
   };
 
-  explicit RemoteDoor(const Task& task);
+  RemoteDoor(const Task& task, const std::string& checkpoints);
   Status Admit(std::uint64_t life, const fabric::TaskFacts& peer, fabric::TaskFacts* mine) override;
   void Serve(std::uint64_t life, const fabric::TaskFacts& peer,
              std::unique_ptr<fabric::Pipe> pipe) override;
@@ -79,6 +85,7 @@ class RemoteDoor final : private fabric::ControlHandler {
 
   const Task& task_;
   const int shard_;
+  const std::string checkpoints_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool closing_ = false;

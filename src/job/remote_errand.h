@@ -4,6 +4,7 @@
 //   {"ask":"tell_data","about":{}}      -->      which data it trains on; of ps/0
 //   {"ask":"plan"}                      -->      {"ok":true,"bytes":n} and the plan, or n = 0
 //   {"ask":"propose","bytes":n}, plan   -->      of the chief: the ps makes its arena
+//   {"ask":"newest_checkpoint"}         -->      {"ok":true,"name"}: "none", or "" without a folder
 //   {"ask":"begin","steps":n}           -->      of the chief, to ps/0: the target; 0: none
 //
 // Each is answered by {"ok":true, ...} or an error (cluster/json_message.h).

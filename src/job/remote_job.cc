@@ -151,6 +151,29 @@ Status RemoteJob::TellTarget(std::int64_t steps) {
   }
 }
 
+bool RemoteJob::OneHostHasAllPs() const {
+  return std::ranges::all_of(
+      ps_, [this](const Ps& ps) { return ps.elsewhere && ps.address.host == ps_[0].address.host; });
+}
+
+Status RemoteJob::CheckCheckpoints(const std::string& folder) {
+  PASSEL_ASSIGN_OR_RETURN(const Errand answer, Ask(0, {{"ask", "newest_checkpoint"}}, {},
+                                                   Deadline::After(kAnswerLimit)));
+  PASSEL_ASSIGN_OR_RETURN(const auto theirs, Field<std::string>(answer.json, "name"));
+  const std::string ours = NewestCheckpointIn(folder), host = ps_[0].address.host;
+  if (theirs.empty()) {
+    return InvalidArgument(fmt::format(
+        "ps/0 saves the checkpoints of a chief on another host, and has no --checkpoint_dir: start "
+        "it with --checkpoint_dir {}",
+        folder));
+  }
+  if (ours == theirs) return {};
+  return InvalidArgument(fmt::format(
+      "the newest checkpoint in {} is {} here and {} on {}, where ps/0 saves them: share that "
+      "folder, or start the chief, {}, there",
+      folder, ours, theirs, host, task_.Names().chief_name));
+}
+
 Result<std::unique_ptr<ParameterStore>> RemoteJob::Open(const StorePlan& plan) {
   fabric::ClientOptions options;
   options.waits = options_.waits;

@@ -60,6 +60,12 @@ class RemoteJob {
   /// Of the chief: how far the job is to go; 0: without end.
   Status TellTarget(std::int64_t steps);
 
+  /// OK if the folder of --checkpoint_dir that ps/0 saves to is the same here: its newest
+  /// checkpoint is. Errors: kInvalidArgument.
+  Status CheckCheckpoints(const std::string& folder);
+  /// Whether all ps are at the same host of the lists.
+  bool OneHostHasAllPs() const;
+
   /// How long the ps that has been gone longest is gone; zero while all are there.
   std::chrono::nanoseconds PsMissingFor() const;
 

@@ -96,10 +96,10 @@ Status CheckRemote(const Task& task, const JobConfig& config, bool has_gpu, cons
     return InvalidArgument(who + ": a GPU trains on parameters of its own host; give --device cpu");
   }
   if (!task.is_chief) return {};
-  if (!config.checkpoints.folder.empty()) {
+  if (!config.checkpoints.folder.empty() && !job.OneHostHasAllPs()) {
     return InvalidArgument(fmt::format(
         "{}, and checkpoints are saved where all parameters are: omit --checkpoint_dir, or start "
-        "the chief and all ps on one host",
+        "all ps on one host",
         who));
   }
   if (!config.summaries.folder.empty()) {
@@ -192,15 +192,22 @@ class WorkerTask {
     PASSEL_RETURN_IF_ERROR(remote_->AgreeOnPlan(plan));
     if (task_.is_chief) {
       PASSEL_RETURN_IF_ERROR(remote_->TellTarget(TargetOf(config_)));
-      // From a path that it was told; there is no folder.
-      PASSEL_ASSIGN_OR_RETURN(const auto beginning, OpenCheckpoints(plan, /*begun=*/false));
-      resume_from_ = beginning->resume_from();
     }
     Result<std::unique_ptr<ParameterStore>> opened = remote_->Open(plan);
     if (opened.status().code() == Code::kDataLoss) {
       return Internal(opened.status().message() + ": end all tasks of this job and start it anew");
     }
     PASSEL_ASSIGN_OR_RETURN(store_, std::move(opened));
+    return task_.is_chief && !store_->initialized() ? ChooseRemoteBeginning(plan) : Status();
+  }
+
+  // ps/0 saves to the folder: this task has it only until it knows with what to begin.
+  Status ChooseRemoteBeginning(const StorePlan& plan) {
+    const std::string& folder = config_.checkpoints.folder;
+    if (!folder.empty()) PASSEL_RETURN_IF_ERROR(remote_->CheckCheckpoints(folder));
+    PASSEL_ASSIGN_OR_RETURN(const auto beginning, OpenCheckpoints(plan, /*begun=*/false));
+    beginning->TellOfBeginning();
+    resume_from_ = beginning->resume_from();
     return {};
   }
 

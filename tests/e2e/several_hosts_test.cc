@@ -171,29 +171,33 @@ TEST_F(SeveralHostsTest, WithoutAuthenticationAllMustWantThat) {
   EXPECT_THAT(job["worker/0"].Err(), Not(HasSubstr("sealed")));
 }
 
-TEST_F(SeveralHostsTest, KilledWorkerOfAnotherHostIsMissedAtOnceAndComesBack) {
-  for (const char* mode : {"hogwild", "barrier"}) {
-    SCOPED_TRACE(mode);
-    HostsJob job = Job(1, 2, {"worker/1"}, With(kEndless, {std::string("--mode=") + mode}));
-    job.StartAll();
-    ASSERT_TRUE(job["worker/1"].WaitFor("Session initialization complete"));
-    ASSERT_TRUE(job.sandbox().Advances(20));
-    const pid_t first = job["worker/1"].pid();
-    job.Kill("worker/1");
-    EXPECT_TRUE(job.sandbox().Advances(20)) << "the others go on";
-    job.Start("worker/1");
-    ASSERT_TRUE(job["worker/1"].WaitFor("Session initialization complete"))
-        << job["worker/1"].Err();
-    ASSERT_TRUE(job.sandbox().Advances(20));
-    EXPECT_NE(job.sandbox().Status()["arena"]["workers"][1]["pid"], first);
-    // One that is told to go leaves, and may come back.
-    job["worker/1"].Signal(SIGTERM);
-    EXPECT_EQ(job.Finish("worker/1").code, 143);
-    EXPECT_TRUE(job.sandbox().Advances(20));
-    job.Stop();
-    EXPECT_EQ(job.Finish("worker/0").code, 130);
-    EXPECT_EQ(job.Finish("ps/0").code, 130);
-  }
+void KillAndRestart(HostsJob job) {
+  job.StartAll();
+  ASSERT_TRUE(job["worker/1"].WaitFor("Session initialization complete"));
+  ASSERT_TRUE(job.sandbox().Advances(20));
+  const pid_t first = job["worker/1"].pid();
+  job.Kill("worker/1");
+  EXPECT_TRUE(job.sandbox().Advances(20)) << "the others go on";
+  job.Start("worker/1");
+  ASSERT_TRUE(job["worker/1"].WaitFor("Session initialization complete")) << job["worker/1"].Err();
+  ASSERT_TRUE(job.sandbox().Advances(20));
+  EXPECT_NE(job.sandbox().Status()["arena"]["workers"][1]["pid"], first);
+  // One that is told to go leaves, and may come back.
+  job["worker/1"].Signal(SIGTERM);
+  EXPECT_EQ(job.Finish("worker/1").code, 143);
+  EXPECT_TRUE(job.sandbox().Advances(20));
+  job.Stop();
+  EXPECT_EQ(job.Finish("worker/0").code, 130);
+  EXPECT_EQ(job.Finish("ps/0").code, 130);
+}
+
+TEST_F(SeveralHostsTest, KilledWorkerOfAnotherHostComesBack) {
+  KillAndRestart(Job(1, 2, {"worker/1"}, kEndless));
+}
+
+// A round waits for it for the grace, 5 s.
+TEST_F(SlowSeveralHostsTest, KilledWorkerOfAnotherHostComesBackToRounds) {
+  KillAndRestart(Job(1, 2, {"worker/1"}, With(kEndless, {"--mode=barrier"})));
 }
 
 // A worker of its host has kept the memory: nothing is lost.
@@ -240,6 +244,32 @@ TEST_F(SeveralHostsTest, PsThatTakesTheMemoryWithItEndsItsWorkersInTime) {
     job.Stop();
     job.ExpectEnd(130);
   }
+}
+
+// The chief has no memory to save: ps/0 does it, and a chief of another host goes on from that.
+TEST_F(SeveralHostsTest, PsSavesCheckpointsOfAChiefOfAnotherHost) {
+  HostsJob job = Job(1, 2, {"worker/0", "worker/1"}, {"--start_wait=20", "--mode=barrier"});
+  const std::string folder = job.sandbox().dir().File("checkpoints");
+  job.StartAll({"--train_steps=60", "--checkpoint_dir=" + folder});
+  job.ExpectEnd();
+  job.StartAll({"--train_steps=90", "--checkpoint_dir=" + folder});
+  job.ExpectEnd();
+  EXPECT_THAT(job["worker/0"].Err() + job["worker/0"].Out(), HasSubstr("ckpt-60"))
+      << job["ps/0"].Err();
+  EXPECT_TRUE(std::filesystem::exists(folder + "/model.ckpt-90")) << job["ps/0"].Err();
+  // A folder that is not shared.
+  job.Start("ps/0", {"--train_steps=120", "--checkpoint_dir=" + folder});
+  ASSERT_TRUE(job["ps/0"].WaitFor(" is ready"));
+  job.Start("worker/0", {"--train_steps=120", "--checkpoint_dir=" + folder + "2"});
+  EXPECT_THAT(job.OnlyErrorOf("worker/0"),
+              AllOf(HasSubstr("is none here and model.ckpt-90 on 10.77.0.1"), HasSubstr("share")));
+}
+
+TEST_F(SeveralHostsTest, CheckpointsOfPsOnSeveralHostsAreRefused) {
+  HostsJob job = Job(2, 1, {"ps/1"}, kShort);
+  const std::string folder = job.sandbox().dir().File("checkpoints");
+  job.StartAll({"--checkpoint_dir=" + folder});
+  EXPECT_THAT(job.OnlyErrorOf("worker/0"), HasSubstr("start all ps on one host"));
 }
 
 // Longer than the lease: the others go on, and the worker comes back or ends with 143.
