@@ -63,7 +63,8 @@ std::string ProgressText(const Json& progress) {
       if (own != nullptr) steps += own->As<std::uint64_t>().value_or(0);
     }
   }
-  return fmt::format("{} worker{}, {} local steps", workers, workers == 1 ? "" : "s", steps);
+  return fmt::format("{} worker{}, {} local step{}", workers, workers == 1 ? "" : "s", steps,
+                     steps == 1 ? "" : "s");
 }
 
 }  // namespace

@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <vector>
 
+#include "job/job_data.h"
 #include "job/settings_table.h"
 #include "train/checkpoint_set.h"
 
@@ -75,7 +77,10 @@ std::string ChangedMathematics(JobSettings now, const Json& then) {
     const std::string text = TextOf(row.value(view));
     const Json* const former = then.Find(row.name);
     const std::string was = former != nullptr && former->text() ? *former->text() : "";
-    if (text == was) continue;
+    const auto in_force = [&](const std::string& value) {
+      return value.empty() && row.traits.shown != nullptr ? row.traits.shown : value;
+    };
+    if (in_force(text) == in_force(was)) continue;
     const auto shown = [](const std::string& value) {
       return value.empty() ? std::string("its default") : value;
     };
@@ -83,6 +88,14 @@ std::string ChangedMathematics(JobSettings now, const Json& then) {
                            shown(was));
   }
   return changed;
+}
+
+std::string ChangedData(const std::string& now, const Json& then) {
+  const std::vector<JobData> own = JobDataFromJson(now), former = JobDataFromJson(then.Write());
+  if (own.empty() || former.empty() || own[0].crc32.empty() || former[0].crc32.empty()) return {};
+  if (own[0].crc32 == former[0].crc32) return {};
+  return fmt::format("the data of {} (was other data, of {})", own[0].directory,
+                     former[0].directory);
 }
 
 }  // namespace passel::job

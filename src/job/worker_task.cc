@@ -67,11 +67,12 @@ Result<SharedData> GetData(const Task& task, const JobConfig& config, shm::Attac
                            std::string* about) {
   if (task.flags.data_fd >= 0) return SharedData::Map(FileDescriptor(::dup(task.flags.data_fd)));
   PASSEL_ASSIGN_OR_RETURN(const ChosenData chosen, ChooseData(task.job));
-  *about = ToJson(DescribeData(chosen.dir, chosen.options, chosen.key, config));
   PASSEL_ASSIGN_OR_RETURN(std::optional<FileDescriptor> fd, job.GetData(chosen.key));
-  if (fd) return SharedData::Map(std::move(*fd));
-  PASSEL_ASSIGN_OR_RETURN(SharedData data, SharedData::Load(chosen.dir, chosen.options));
-  PASSEL_RETURN_IF_ERROR(job.OfferData(chosen.key, data.fd()));
+  Result<SharedData> data =
+      fd ? SharedData::Map(std::move(*fd)) : SharedData::Load(chosen.dir, chosen.options);
+  PASSEL_RETURN_IF_ERROR(data.status());
+  if (!fd) PASSEL_RETURN_IF_ERROR(job.OfferData(chosen.key, data->fd()));
+  *about = ToJson(DescribeData(chosen, data->data(), config));
   return data;
 }
 

@@ -59,7 +59,7 @@ class CheckpointSet {
   JobProgress ProgressOn(int shards) const;
 
   /// OK if a job of these variables and this optimizer can go on from here: then Fill() finds all
-  /// that it is asked for. Errors: kInvalidArgument, naming what is different.
+  /// that it is asked for. Errors: kInvalidArgument, naming what is different, not what to do.
   Status Check(const VariableTable& variables, const OptimizerWords& optimizer) const;
 
   /// The values of a variable or a piece of one (k = 0), or of the k-th slot variable of
