@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/counted.h"
 #include "base/log.h"
 #include "base/nvtx.h"
 #include "cluster/patience.h"
@@ -131,9 +132,9 @@ Status CheckpointSaver::ChooseFirst() {
     changed += (changed.empty() ? "" : ", ") + data;
   }
   if (from.words().workers != plan_.num_workers) {
-    changed += fmt::format("{}{}{} workers (were {})", changed.empty() ? "" : ", ",
-                           plan_.spare_workers > 0 ? "up to " : "", plan_.num_workers,
-                           from.words().workers);
+    changed += fmt::format(
+        "{}{}{} (was {})", changed.empty() ? "" : ", ", plan_.spare_workers > 0 ? "up to " : "",
+        Counted(static_cast<std::uint64_t>(plan_.num_workers), "worker"), from.words().workers);
   }
   resumed_ = fmt::format("goes on from {}, global step {}{}{}", resume_from_, from.global_step(),
                          changed.empty() ? "" : "; unlike then: ", changed);

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/counted.h"
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "base/nvtx.h"
@@ -192,9 +193,10 @@ class WorkerTask {
     const Status renewed = job_->Renew(plan);
     if (renewed.code() == Code::kFailedPrecondition) return await(renewed.message());
     if (!renewed.ok()) return renewed;
-    LogWarning("{}: all ps go back from global step {} to {} ({}), which costs {} updates",
-               loss.message(), before, step, CheckpointName(step),
-               std::max<std::int64_t>(0, before - step));
+    LogWarning(
+        "{}: all ps go back from global step {} to {} ({}), which costs {}", loss.message(), before,
+        step, CheckpointName(step),
+        Counted(static_cast<std::uint64_t>(std::max<std::int64_t>(0, before - step)), "update"));
     return Unavailable("the arenas are made anew");
   }
 

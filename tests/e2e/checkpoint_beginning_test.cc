@@ -54,6 +54,7 @@ class CheckpointBeginningTest : public ::testing::Test {
 
 TEST_F(CheckpointBeginningTest, APathIsRefusedWhereAnotherTrainingHasLaterCheckpoints) {
   Must(Train(20, "a"));
+  Must(Train(10, "b"));
   Must(Train(40, "b"));
   Must(Train(20, "c"));
   const auto before = Contents("b");
@@ -67,10 +68,10 @@ TEST_F(CheckpointBeginningTest, APathIsRefusedWhereAnotherTrainingHasLaterCheckp
     }
   }
   // Back within the folder: nowhere but in another one.
-  EXPECT_THAT(OnlyError(Train(40, "b", {"--resume=" + SetOf("b", 0)})),
+  EXPECT_THAT(OnlyError(Train(40, "b", {"--resume=" + SetOf("b", 10)})),
               HasSubstr("omit --resume to go on from model.ckpt-40, or name another"));
   EXPECT_EQ(Contents("b"), before);
-  Must(Train(40, "d", {"--resume=" + SetOf("b", 0)}));
+  Must(Train(40, "d", {"--resume=" + SetOf("b", 10)}));
   EXPECT_TRUE(OpenCheckpoint(Folder("d"), "model.ckpt-40").ok());
   // One without later ones takes it, and so does one whose newest it is.
   const Outcome older = Train(60, "c", {"--resume=" + Folder("b")});
@@ -83,6 +84,7 @@ TEST_F(CheckpointBeginningTest, APathIsRefusedWhereAnotherTrainingHasLaterCheckp
 }
 
 TEST_F(CheckpointBeginningTest, TheSameCommandWithAPathGoesOnWithItsOwn) {
+  Must(Train(10, "a"));
   Must(Train(20, "a"));
   const std::vector<std::string> from = {"--resume=" + SetOf("a", 20)};
   // Ended before its first step.
@@ -102,7 +104,7 @@ TEST_F(CheckpointBeginningTest, TheSameCommandWithAPathGoesOnWithItsOwn) {
   goes_on(40, 30, from);
   goes_on(50, 40, {});  // what it was begun with is not forgotten
   goes_on(60, 50, from);
-  EXPECT_THAT(OnlyError(Train(70, "r", {"--resume=" + SetOf("a", 0)})),
+  EXPECT_THAT(OnlyError(Train(70, "r", {"--resume=" + SetOf("a", 10)})),
               HasSubstr("that were not begun with it"));
 }
 
@@ -110,14 +112,16 @@ TEST_F(CheckpointBeginningTest, WhereNoCheckpointIsWholeNothingBeginsUnasked) {
   Must(Train(20, "c"));
   Must(Train(40, "c"));
   Must(Train(10, "other"));
-  for (const int step : {0, 20, 40}) Break(SetOf("c", step) + ".safetensors");
+  for (const auto& [name, bytes] : Contents("c")) {
+    if (name.starts_with("model")) Break(Folder("c") + "/" + name);
+  }
   const auto before = Contents("c");
   for (int start = 0; start < 2; ++start) {
     const Outcome outcome = Train(60, "c");
     EXPECT_THAT(OnlyError(outcome), HasSubstr("has no checkpoint that is whole: use --resume "
                                               "never to begin anew there"));
-    for (const int step : {0, 20, 40}) {
-      EXPECT_THAT(outcome.err, HasSubstr(fmt::format("model.ckpt-{}.safetensors: tensor", step)));
+    for (const auto& [name, bytes] : before) {
+      if (name.starts_with("model")) EXPECT_THAT(outcome.err, HasSubstr(name + ": tensor"));
     }
     EXPECT_THAT(OnlyError(Train(60, "c", {"--resume=" + SetOf("c", 20)})),
                 HasSubstr("changed since it was written"));
@@ -142,7 +146,7 @@ TEST_F(CheckpointBeginningTest, WhatNoIndexNamesIsNotOverwrittenByAJobThatBegins
     const auto before = Contents("c");
     for (const char* resume : {"auto", "never"}) {
       EXPECT_THAT(OnlyError(Train(40, "c", {fmt::format("--resume={}", resume)})),
-                  AllOf(HasSubstr("has model.ckpt-0, model.ckpt-40, and no index that names them"),
+                  AllOf(HasSubstr("model.ckpt-40, and no index that names"),
                         HasSubstr("go on with --resume " + SetOf("c", 40))));
     }
     EXPECT_EQ(Contents("c"), before);
