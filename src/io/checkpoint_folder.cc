@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <map>
+#include <utility>
 
 #include "base/check.h"
 #include "base/text.h"
@@ -90,6 +91,21 @@ Result<std::vector<TensorFile>> OpenCheckpoint(const std::string& folder, std::s
   return files;
 }
 
+Result<std::vector<std::string>> CompleteSets(const std::string& folder) {
+  PASSEL_ASSIGN_OR_RETURN(const std::vector<std::string> files, FilesIn(folder));
+  std::map<std::pair<std::string, int>, int> there;  // of a set in so many parts
+  std::set<std::pair<std::int64_t, std::string>> complete;
+  for (const std::string& file : files) {
+    const std::optional<PartOfSet> part = ParsePartName(file);
+    if (part && ++there[{part->set, part->parts}] == part->parts) {
+      complete.emplace(StepOfCheckpoint(part->set).value_or(0), part->set);
+    }
+  }
+  std::vector<std::string> names;
+  for (const auto& [step, name] : complete) names.push_back(name);
+  return names;
+}
+
 bool IsOfCheckpoints(std::string_view file) { return file == kOwnerFile || IsCheckpointFile(file); }
 
 Result<CheckpointIndex> ReadCheckpointIndex(const std::string& folder) {
@@ -149,24 +165,19 @@ Status CheckpointFolder::DeleteUnfinished(std::string_view left) {
 }
 
 Status CheckpointFolder::FindFormerSets() {
-  PASSEL_ASSIGN_OR_RETURN(const std::vector<std::string> files, FilesIn(path_));
-  std::map<std::pair<std::string, int>, int> there;  // of a set in so many parts
-  for (const std::string& file : files) {
-    const std::optional<PartOfSet> part = ParsePartName(file);
-    if (part && ++there[{part->set, part->parts}] == part->parts) former_.insert(part->set);
-  }
+  PASSEL_ASSIGN_OR_RETURN(const std::vector<std::string> complete, CompleteSets(path_));
+  former_.insert(complete.begin(), complete.end());
   for (const auto& entry : index_.kept) former_.insert(entry.name);
   PASSEL_ASSIGN_OR_RETURN(const CheckpointIndex best, ReadBest(path_));
   for (const auto& entry : best.kept) former_.insert(entry.name);
   return {};
 }
 
-std::vector<std::string> CheckpointFolder::Unlisted() const {
-  std::vector<std::string> names;
-  for (const std::string& name : former_) {
-    if (index_.Find(name) == nullptr && PartsOf(path_, name).ok()) names.push_back(name);
-  }
-  std::ranges::sort(names, {}, [](const std::string& name) { return StepOfCheckpoint(name); });
+Result<std::vector<std::string>> CheckpointFolder::Unlisted() const {
+  PASSEL_ASSIGN_OR_RETURN(std::vector<std::string> names, CompleteSets(path_));
+  std::erase_if(names, [this](const std::string& name) {
+    return index_.Find(name) != nullptr || !former_.contains(name);
+  });
   return names;
 }
 

@@ -51,6 +51,10 @@ std::string PartPath(const std::string& folder, std::int64_t step, int part, int
 /// complete. Nothing is read. Errors: kNotFound, naming what is missing.
 Result<std::vector<std::string>> PartsOf(const std::string& folder, std::string_view name);
 
+/// The names of all sets that have all their parts there, whether an index names them or not, by
+/// step. Nothing is read. Errors: those of the system.
+Result<std::vector<std::string>> CompleteSets(const std::string& folder);
+
 /// Whether a folder of checkpoints has a file of this name for itself: an index, a part, .owner.
 bool IsOfCheckpoints(std::string_view file);
 
@@ -97,8 +101,8 @@ class CheckpointFolder {
                                             NoneWhole none = NoneWhole::kIsAnError);
 
   /// The complete sets that were there when the folder was owned, and that the index does not name:
-  /// kept for good, or put there by somebody. By step.
-  std::vector<std::string> Unlisted() const;
+  /// kept for good, or put there by somebody. By step. Errors: those of the system.
+  Result<std::vector<std::string>> Unlisted() const;
   /// OK unless a set was there, under the name of that step, when the folder was owned, and still
   /// is: it would be lost. Errors: kAlreadyExists.
   Status CheckNameIsFree(std::int64_t step) const;

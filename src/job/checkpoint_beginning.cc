@@ -46,14 +46,14 @@ std::optional<std::string> LatestFrom(const CheckpointFolder& folder, std::int64
 }
 
 // What no index names, of that step or later ones.
-std::vector<std::string> UnlistedFrom(const CheckpointFolder& folder, std::int64_t step) {
-  std::vector<std::string> names = folder.Unlisted();
+Result<std::vector<std::string>> UnlistedFrom(const CheckpointFolder& folder, std::int64_t step) {
+  PASSEL_ASSIGN_OR_RETURN(std::vector<std::string> names, folder.Unlisted());
   std::erase_if(names, [&](const auto& name) { return *StepOfCheckpoint(name) < step; });
   return names;
 }
 
 Status CheckCanBeginAnew(const CheckpointFolder& folder) {
-  const std::vector<std::string> there = folder.Unlisted();
+  PASSEL_ASSIGN_OR_RETURN(const std::vector<std::string> there, folder.Unlisted());
   if (there.empty()) return {};
   return InvalidArgument(fmt::format(
       "{0} has {1}, and no index that names {2}: a job that begins at step 0 would meet {2}; go on "
@@ -80,7 +80,8 @@ Status CheckNothingIsLater(const CheckpointConfig& config, const CheckpointFolde
         "back, name another --checkpoint_dir and --resume {1}; to go on, --resume {3}",
         folder.path(), path, *latest, folder.PathOf(*latest)));
   }
-  if (const auto unlisted = UnlistedFrom(folder, first); !unlisted.empty()) {
+  PASSEL_ASSIGN_OR_RETURN(const std::vector<std::string> unlisted, UnlistedFrom(folder, first));
+  if (!unlisted.empty()) {
     LogWarning(
         "{} has {}, which no index names, later than what this job goes on from: no checkpoint "
         "takes that name; go on with --resume {}, or move it away",

@@ -8,6 +8,8 @@
 
 #include "job/job_data.h"
 #include "job/settings_table.h"
+#include "optim/hyper_flags.h"
+#include "optim/optimizer_table.h"
 #include "train/checkpoint_set.h"
 
 namespace passel::job {
@@ -22,6 +24,19 @@ Status CheckIsThere(const char* flag, const std::string& path) {
       fmt::format("{} {}: there is no such checkpoint: name a folder, a checkpoint in one "
                   "(FOLDER/model.ckpt-500) or a file",
                   flag, path));
+}
+
+// As TextOf() has it; "" if nothing says so.
+std::string DefaultOf(const SettingRow& row, const std::string& optimizer) {
+  if (row.traits.shown != nullptr) return row.traits.shown;
+  Result<OptimizerConfig> config = ParseOptimizer(optimizer);
+  if (!config.ok()) return {};
+  const Hyperparameter* const parameter = HyperparameterOf(config->kind, row.name);
+  if (parameter == nullptr) return {};
+  config->learning_rate = RowOf(config->kind).learning_rate;
+  const double value = parameter->field.Get(*config);
+  if (parameter->field.is_switch()) return value != 0 ? "true" : "false";
+  return fmt::format("{}", value);
 }
 
 }  // namespace
@@ -78,7 +93,7 @@ std::string ChangedMathematics(JobSettings now, const Json& then) {
     const Json* const former = then.Find(row.name);
     const std::string was = former != nullptr && former->text() ? *former->text() : "";
     const auto in_force = [&](const std::string& value) {
-      return value.empty() && row.traits.shown != nullptr ? row.traits.shown : value;
+      return value.empty() ? DefaultOf(row, now.optimizer) : value;
     };
     if (in_force(text) == in_force(was)) continue;
     const auto shown = [](const std::string& value) {

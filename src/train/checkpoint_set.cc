@@ -122,9 +122,15 @@ Result<CheckpointSet> CheckpointSet::OpenNewest(const std::string& folder) {
     PASSEL_ASSIGN_OR_RETURN(const CheckpointIndex now, ReadCheckpointIndex(folder));
     if (now != index && turn < kMostTurns) continue;
     warn();
-    return NotFound(index.kept.empty()
-                        ? fmt::format("{} has no checkpoint: name a folder that has some", folder)
-                        : fmt::format("{} has no checkpoint that is whole: name another", folder));
+    if (!index.kept.empty()) {
+      return NotFound(fmt::format("{} has no checkpoint that is whole: name another", folder));
+    }
+    PASSEL_ASSIGN_OR_RETURN(const std::vector<std::string> complete, CompleteSets(folder));
+    if (complete.empty()) {
+      return NotFound(fmt::format("{} has no checkpoint: name a folder that has some", folder));
+    }
+    return NotFound(fmt::format("{} has no checkpoint that an index names: name one, such as {}",
+                                folder, InFolder(folder, complete.back())));
   }
 }
 

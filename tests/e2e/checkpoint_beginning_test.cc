@@ -204,7 +204,7 @@ TEST_F(CheckpointBeginningTest, AFileOfValuesIsNothingToGoOnFrom) {
 }
 
 TEST_F(CheckpointBeginningTest, OtherDataAreNamedAndTheSameElsewhereAreNot) {
-  Must(Train(10, "c", {"--mode=hogwild"}));
+  Must(Train(10, "c", {"--mode=hogwild", "--learning_rate=0.001", "--beta1=0.9"}));
   std::vector<std::string> flags =
       sandbox_.Train({"--hidden_units=16", "--batch_size=20", "--ps=0", "--workers=1",
                       "--checkpoint_dir=" + Folder("c")});

@@ -211,7 +211,8 @@ TEST(CheckpointFolder, WhatWasThereBeforeItsOwnerKeepsItsName) {
   std::filesystem::remove(PartPath(dir.path(), 5, 0, 2));  // no set
   auto folder = Own(dir.path());
   ASSERT_TRUE(folder.ok());
-  EXPECT_THAT(folder->Unlisted(), ElementsAre("model.ckpt-1", "model.ckpt-3", "model.ckpt-4"));
+  EXPECT_THAT(folder->Unlisted().value(),
+              ElementsAre("model.ckpt-1", "model.ckpt-3", "model.ckpt-4"));
   for (const int step : {1, 2, 3, 4}) {
     const Status taken = folder->CheckNameIsFree(step);
     EXPECT_EQ(taken.code(), Code::kAlreadyExists) << step;

@@ -417,7 +417,9 @@ TEST_F(NewestTest, AFolderWithoutAnIndexHasNoCheckpoint) {
   EXPECT_EQ(LoadError(dir_.path(), Code::kNotFound),
             dir_.path() + " has no checkpoint: name a folder that has some");
   SampleJob(SampleModel(), Optimizer("sgd"), 1, random_).WriteAll(dir_.path());
-  EXPECT_THAT(LoadError(dir_.path(), Code::kNotFound), HasSubstr("has no checkpoint"));
+  EXPECT_EQ(LoadError(dir_.path(), Code::kNotFound),
+            dir_.path() + " has no checkpoint that an index names: name one, such as " +
+                dir_.File("model.ckpt-500"));
   test::PutFileText(dir_.File("checkpoint"), "no index");
   EXPECT_THAT(LoadError(dir_.path(), Code::kDataLoss), HasSubstr(dir_.File("checkpoint")));
 }
