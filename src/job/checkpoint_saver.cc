@@ -113,7 +113,13 @@ Result<std::unique_ptr<CheckpointSaver>> CheckpointSaver::Open(const JobConfig& 
 }
 
 void CheckpointSaver::GoOnSaving() {
-  if (folder_->index().kept.empty()) return;
+  if (folder_->index().kept.empty()) {
+    if (!config_.checkpoints.ResumesFromPath()) return;
+    // Killed before its first save, it began with that.
+    const Result<CheckpointSet> from = OpenCheckpointAt(config_.checkpoints.resume);
+    if (from.ok()) begun_with_ = from->parts()[0].Word(kSaveKey);
+    return;
+  }
   const std::string newest = folder_->index().kept.back().name;
   saved_step_ = StepOfCheckpoint(newest);
   begun_with_ = BegunWith(*folder_, newest);
