@@ -132,8 +132,7 @@ Result<Beginning> ChooseBeginning(const CheckpointConfig& config, CheckpointFold
     PASSEL_ASSIGN_OR_RETURN(from, OpenCheckpointAt(beginning.path));
   }
   // So that a newer one that comes meanwhile makes no difference.
-  if (from->name() != beginning.path && NamesCheckpoint(from->name()))
-    beginning.path = from->name();
+  if (NamesCheckpoint(from->name())) beginning.path = from->name();
   if (folder != nullptr) {
     const std::string save = WordOf(*from, kSaveKey);
     beginning.in_folder = WordOf(*folder, CheckpointName(from->global_step()), kSaveKey) == save;

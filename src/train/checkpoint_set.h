@@ -33,7 +33,7 @@ class CheckpointSet {
   /// rest; kInvalidArgument for a format that is not known.
   static Result<CheckpointSet> Open(const std::string& folder, std::string_view name);
   /// A checkpoint in one part, whatever it is called. Errors: as Open(); kInvalidArgument for one
-  /// part of several.
+  /// part of several, and for a file that has values alone.
   static Result<CheckpointSet> OpenFile(const std::string& path);
   /// The newest set that is whole, by the index of the folder; a warning is logged for each that is
   /// not. For who only reads: nothing in the folder changes. Errors: kNotFound if there is none.
