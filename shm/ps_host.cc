@@ -32,9 +32,9 @@ constexpr std::size_t kMaxDataFiles = 8;
 // Two descriptions of data are kept: they tell already that workers differ.
 constexpr std::size_t kMaxDataTold = 2;
 
-// Hash of the contents of data that were told; "": it is not said.
+// Checksum of the examples that were told of; "": it is not said.
 std::string ContentOf(const Json& about) {
-  const Json* const content = about.Find("content");
+  const Json* const content = about.Find("crc32");
   return content != nullptr && content->text() != nullptr ? *content->text() : "";
 }
 
@@ -308,15 +308,16 @@ Status PsHost::KeepTold(int worker, const Json& about) {
         "a description of data has at most {} bytes, this one has {}: use a shorter path",
         kMaxDataText, text.size()));
   }
-  const std::string content = ContentOf(about);
+  const std::string content = options_.same_data ? ContentOf(about) : "";
   for (const Json& told : data_told_) {
     const std::string other = ContentOf(told);
     if (content.empty() || other.empty()) continue;
     if (content != other) {
-      return FailedPrecondition(fmt::format(
-          "the data of {} has hash {}, and that of another worker of this job {}: give all tasks "
-          "the same data set",
-          options_.names(worker), content, other));
+      return FailedPrecondition(
+          fmt::format("{} trains on examples with checksum {}, and another worker of this job on "
+                      "those with {}: "
+                      "give all tasks the same data set",
+                      options_.names(worker), content, other));
     }
     // The same, from another folder of another host.
     if (worker != options_.names.chief) return {};

@@ -38,6 +38,9 @@ struct PsHostOptions {
   bool supervised = false;
   /// The data of the job as a JSON object, where the ps is told it at once; else workers tell it.
   std::string data = {};
+  /// A worker that trains on other examples is refused: where they are says nothing about it, on
+  /// several hosts.
+  bool same_data = false;
   /// "arena" of a status: what the arena tells of the job, a JSON object. Without it a status tells
   /// nothing of the arena.
   std::function<Json(const Arena&, const WorkerNames&)> describe = {};

@@ -26,8 +26,7 @@ struct JobData {
   bool fake = false;      ///< made up, by --fake_data
   std::uint64_t csv_train_limit = 0, csv_test_limit = 0;
   TrainedSplit split;
-  /// Hash of the contents, in hexadecimal: of a job on several hosts; else "".
-  std::string content;
+  std::string crc32 = {};  ///< of the training examples themselves (data/dataset.h); "": not known
 };
 
 /// A JSON object.

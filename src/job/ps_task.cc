@@ -122,6 +122,7 @@ int RunPsTask(Task& task, const JobConfig& config) {
   options.huge_pages = config.huge_pages;
   options.memory_fraction = config.memory_fraction;
   options.supervised = task.flags.supervised;
+  options.same_data = task.several_hosts;
   options.data = task.flags.job_data;
   options.describe = DescribeJob;
   options.start_wait = std::chrono::nanoseconds(config.start_wait_ns);

@@ -29,9 +29,6 @@ class SharedData {
 
   const Dataset& data() const { return *data_; }
   int fd() const { return fd_.get(); }
-  /// Of all its bytes, in hexadecimal: the same on every host for the same data. About a second a
-  /// gigabyte.
-  std::string ContentHash() const;
 
  private:
   SharedData(FileDescriptor fd, const void* base, std::size_t bytes)
@@ -60,8 +57,7 @@ Result<DataOptions> JobDataOptions(const JobSettings& flags);
 /// `options`. Errors: kNotFound.
 Result<std::string> DataKey(const std::string& dir, const DataOptions& options);
 
-/// What a job of this `config` trains on, when `dir` has this DataKey().
-JobData DescribeData(const std::string& dir, const DataOptions& options, const std::string& key,
-                     const JobConfig& config);
+/// What a job of this `config` trains on: `data`, when it was `chosen`.
+JobData DescribeData(const ChosenData& chosen, const Dataset& data, const JobConfig& config);
 
 }  // namespace passel::job

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/counted.h"
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "base/nvtx.h"
@@ -64,24 +65,17 @@ void OnSignal(int signal) {
   }
 }
 
-std::string AboutData(const Task& task, const JobConfig& config, const ChosenData& chosen,
-                      const SharedData& data) {
-  JobData about = DescribeData(chosen.dir, chosen.options, chosen.key, config);
-  if (task.several_hosts) about.content = data.ContentHash();
-  return ToJson(about);
-}
-
 // `about` gets what is to be told of it, unless a supervisor does.
 Result<SharedData> GetData(const Task& task, const JobConfig& config, shm::AttachedJob& job,
                            std::string* about) {
   if (task.flags.data_fd >= 0) return SharedData::Map(FileDescriptor(::dup(task.flags.data_fd)));
   PASSEL_ASSIGN_OR_RETURN(const ChosenData chosen, ChooseData(task.job));
   PASSEL_ASSIGN_OR_RETURN(std::optional<FileDescriptor> fd, job.GetData(chosen.key));
-  const bool offered = fd.has_value();
-  PASSEL_ASSIGN_OR_RETURN(SharedData data, offered ? SharedData::Map(std::move(*fd))
-                                                   : SharedData::Load(chosen.dir, chosen.options));
-  if (!offered) PASSEL_RETURN_IF_ERROR(job.OfferData(chosen.key, data.fd()));
-  *about = AboutData(task, config, chosen, data);
+  Result<SharedData> data =
+      fd ? SharedData::Map(std::move(*fd)) : SharedData::Load(chosen.dir, chosen.options);
+  PASSEL_RETURN_IF_ERROR(data.status());
+  if (!fd) PASSEL_RETURN_IF_ERROR(job.OfferData(chosen.key, data->fd()));
+  *about = ToJson(DescribeData(chosen, data->data(), config));
   return data;
 }
 
@@ -184,7 +178,7 @@ class WorkerTask {
     PASSEL_ASSIGN_OR_RETURN(SharedData loaded, SharedData::Load(chosen.dir, chosen.options));
     data_.emplace(std::move(loaded));
     PASSEL_RETURN_IF_ERROR(FitToData(data_->data(), task_.MostTrainers(), &config_));
-    PASSEL_RETURN_IF_ERROR(remote_->TellData(AboutData(task_, config_, chosen, *data_)));
+    PASSEL_RETURN_IF_ERROR(remote_->TellData(ToJson(DescribeData(chosen, data_->data(), config_))));
     PASSEL_ASSIGN_OR_RETURN(
         const StorePlan plan,
         MakePlan(config_, options_.num_shards, task_.NumTrainers(), task_.MostTrainers()));
@@ -269,9 +263,10 @@ class WorkerTask {
     const Status renewed = job_->Renew(plan);
     if (renewed.code() == Code::kFailedPrecondition) return await(renewed.message());
     if (!renewed.ok()) return renewed;
-    LogWarning("{}: all ps go back from global step {} to {} ({}), which costs {} updates",
-               loss.message(), before, step, CheckpointName(step),
-               std::max<std::int64_t>(0, before - step));
+    LogWarning(
+        "{}: all ps go back from global step {} to {} ({}), which costs {}", loss.message(), before,
+        step, CheckpointName(step),
+        Counted(static_cast<std::uint64_t>(std::max<std::int64_t>(0, before - step)), "update"));
     return Unavailable("the arenas are made anew");
   }
 
