@@ -133,9 +133,9 @@ Status CheckpointSaver::ChooseBeginning() {
   if (from.name() != resume_from_ && NamesCheckpoint(from.name())) resume_from_ = from.name();
   PASSEL_RETURN_IF_ERROR(CheckCanGoOn(from, plan_));
   std::string changed = ChangedMathematics(settings_, from.words().settings);
-  if (from.words().workers != plan_.num_workers) {
-    changed += fmt::format("{}{}{} workers (were {})", changed.empty() ? "" : ", ",
-                           plan_.spare_workers > 0 ? "up to " : "", plan_.num_workers,
+  const int workers = plan_.num_workers - plan_.spare_workers;
+  if (from.words().workers != workers) {
+    changed += fmt::format("{}{} workers (were {})", changed.empty() ? "" : ", ", workers,
                            from.words().workers);
   }
   resumed_ = fmt::format("goes on from {}, global step {}{}{}", resume_from_, from.global_step(),
@@ -250,7 +250,7 @@ bool CheckpointSaver::AwaitThread(Deadline deadline) {
   }
   hangs_ = busy_;
   lock.unlock();
-  if (!hangs_) thread_.join();
+  if (!hangs_ && thread_.joinable()) thread_.join();
   return !hangs_;
 }
 
@@ -275,7 +275,7 @@ Status CheckpointSaver::End(AtEnd at_end, Deadline deadline, const std::function
   return ended;
 }
 
-Status CheckpointSaver::EndThread(AtEnd at_end, Deadline deadline) {
+Status CheckpointSaver::EndThread(std::optional<AtEnd> at_end, Deadline deadline) {
   // The thread looks at the time itself, but for what waits in the kernel.
   const Deadline patience = Deadline::At(deadline.at_ns() + kSlack.count());
   const Status hangs = DeadlineExceeded(
@@ -298,14 +298,23 @@ Status CheckpointSaver::EndThread(AtEnd at_end, Deadline deadline) {
 }
 
 Status CheckpointSaver::SaveOnce(std::vector<ShardMemory> shards, const WorkerNames& names,
-                                 std::optional<AtEnd> at_end, Deadline deadline) {
+                                 std::optional<AtEnd> at_end, Deadline deadline,
+                                 const std::function<void()>& alive) {
   if (!folder_) return {};
-  Quit();
-  if (thread_.joinable()) thread_.join();
-  quit_.store(false, std::memory_order_relaxed);
-  shards_ = std::move(shards);
-  names_ = names;
-  return SaveLast(at_end, deadline);
+  if (!thread_.joinable()) {
+    shards_ = std::move(shards);
+    names_ = names;
+  }
+  SetAlive(alive);
+  Status ended = EndThread(at_end, deadline);
+  SetAlive({});
+  return ended;
+}
+
+bool CheckpointSaver::Leave(Deadline deadline) {
+  GiveUp();
+  wake_.notify_all();
+  return AwaitThread(deadline);
 }
 
 Status CheckpointSaver::SaveLast(std::optional<AtEnd> at_end, Deadline deadline) {
@@ -321,6 +330,7 @@ Status CheckpointSaver::SaveLast(std::optional<AtEnd> at_end, Deadline deadline)
 CheckpointFacts CheckpointSaver::Facts() const {
   CheckpointFacts facts = facts_;
   facts.resumed_from = resume_from_;
+  facts.was_finished = !finished_.empty();
   if (!folder_ || hangs_) return facts;  // a thread that hangs has the folder
   facts.folder = folder_->path();
   if (!folder_->index().kept.empty()) facts.newest = folder_->index().kept.back().name;
