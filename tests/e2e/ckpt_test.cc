@@ -180,12 +180,20 @@ TEST_F(CkptTest, WrongUsageHasASentence) {
   EXPECT_THAT(json.err, HasSubstr("CHECKPOINT "));
   EXPECT_EQ(Ckpt({"ls", At("empty")}).out, At("empty") + " has no checkpoints\n");
   EXPECT_THAT(WrongUsage({"ls", At("nowhere")}), HasSubstr("cannot list " + At("nowhere")));
+  for (const char* one : {"a/model.ckpt-10", "a/model.ckpt-7", "a/model.ckpt-10.safetensors"}) {
+    EXPECT_THAT(WrongUsage({"ls", At(one)}),
+                HasSubstr(At(one) +
+                          " is one checkpoint, and ls lists those of a folder: use "
+                          "passel ckpt ls " +
+                          At("a") + ", or "));
+  }
   EXPECT_THAT(WrongUsage({"show", At("empty")}), HasSubstr("has no checkpoint: name a folder"));
   EXPECT_THAT(WrongUsage({"show", At("text")}), HasSubstr(At("text")));
   EXPECT_THAT(WrongUsage({"show", At("a/best")}), HasSubstr("has no best checkpoint"));
   EXPECT_THAT(WrongUsage({"show", At("a/model.ckpt-7")}), HasSubstr("is not there"));
   EXPECT_THAT(WrongUsage({"verify", At("nowhere")}), HasSubstr("No such file"));
-  EXPECT_THAT(WrongUsage({"verify", At("empty")}), HasSubstr("has no checkpoint"));
+  EXPECT_THAT(WrongUsage({"verify", At("empty")}),
+              HasSubstr("there is no checkpoint in " + At("empty") + ", so nothing was verified"));
   EXPECT_THAT(WrongUsage({"diff", At("a"), At("nowhere")}), HasSubstr("No such file"));
   EXPECT_THAT(WrongUsage({"export", At("a"), At("values.pb")}),
               EndsWith("which say the format: add one of them"));
