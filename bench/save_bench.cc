@@ -51,7 +51,7 @@ class BigJob {
   }
 
   // Each to a folder that was empty.
-  Result<job::SaveOutcome> Save() const {
+  Result<job::SaveOutcome> Save(std::optional<job::AtEnd> at_end = {}) const {
     const ScopedFolder folder;
     if (!folder.made()) return Internal("a temporary folder cannot be made");
     PASSEL_ASSIGN_OR_RETURN(CheckpointFolder owned,
@@ -61,7 +61,7 @@ class BigJob {
     const WorkerNames names;
     const job::SavedJob saved{*config_, settings_, plan_, data, {&shard, 1}, names};
     const std::atomic<bool> quit{false};
-    return job::SaveCheckpoint(saved, {}, {}, {quit, Deadline::After(std::chrono::minutes(5))},
+    return job::SaveCheckpoint(saved, {}, at_end, {quit, Deadline::After(std::chrono::minutes(5))},
                                owned);
   }
 
@@ -218,17 +218,18 @@ Result<double> RateOfDd(std::uint64_t bytes) {
   return static_cast<double>(blocks) * 1e9 / static_cast<double>(MonotonicNs() - begin);
 }
 
-Status BenchRate(benchmark::State& state, Suite& suite, Row& row) {
+Status BenchRate(benchmark::State& state, Suite& suite, std::optional<job::AtEnd> at_end,
+                 Row& row) {
   PASSEL_ASSIGN_OR_RETURN(const std::string dir, suite.DataDir());
   PASSEL_ASSIGN_OR_RETURN(const OwnedDataset data, OwnedDataset::Load(dir));
   BigJob big;
   PASSEL_RETURN_IF_ERROR(big.Open(*data, suite.settings().smoke));
-  PASSEL_ASSIGN_OR_RETURN(const job::SaveOutcome first, big.Save());
+  PASSEL_ASSIGN_OR_RETURN(const job::SaveOutcome first, big.Save(at_end));
   std::vector<double> rate, limit, copying;
   for (auto _ : state) {
     if (lab::Interrupted()) return {};
     PASSEL_ASSIGN_OR_RETURN(const double dd, RateOfDd(first.bytes));
-    PASSEL_ASSIGN_OR_RETURN(const job::SaveOutcome saved, big.Save());
+    PASSEL_ASSIGN_OR_RETURN(const job::SaveOutcome saved, big.Save(at_end));
     const double seconds = 1e-9 * static_cast<double>((saved.copying + saved.writing).count());
     limit.push_back(dd);
     rate.push_back(kPart * static_cast<double>(saved.bytes) / seconds);
@@ -261,13 +262,20 @@ void RegisterSaveBenchmarks(Suite& suite) {
   suite.Register("BM_Save/what:p99", slow, pairs, [&suite](benchmark::State& state, Row& row) {
     return BenchSlowSteps(state, suite, row);
   });
-  Row rate;
-  rate.what = "such a save on an idle machine, of dd with fsync on the same disk";
-  rate.unit = "MiB/s";
-  rate.target = RatioAtLeast(0.7);
-  suite.Register(
-      "BM_Save/what:rate", rate, suite.settings().Pairs(5),
-      [&suite](benchmark::State& state, Row& row) { return BenchRate(state, suite, row); });
+  const auto rate = [&suite](const char* name, const char* what, std::optional<job::AtEnd> at_end) {
+    Row row;
+    row.what = what;
+    row.unit = "MiB/s";
+    row.target = RatioAtLeast(0.7);
+    suite.Register(name, row, suite.settings().Pairs(5),
+                   [&suite, at_end](benchmark::State& state, Row& measured) {
+                     return BenchRate(state, suite, at_end, measured);
+                   });
+  };
+  rate("BM_Save/what:rate", "the last save of such a job, of dd with fsync on the same disk",
+       job::AtEnd::kNobodyTrains);
+  rate("BM_Save/what:rate_beside",
+       "a save that gives way to training, on an idle machine, of dd with fsync", {});
 }
 
 }  // namespace passel::bench

@@ -55,7 +55,8 @@ void ReachFailpoint(const char* name) {
     ::close(fd);
   }
   if (spec.action == "kill") ::kill(::getpid(), SIGKILL);
-  if (spec.action == "stop") ::kill(::getpid(), SIGSTOP);
+  // To this thread: of a process any other may take it, and this one would go on until then.
+  if (spec.action == "stop") (void)::raise(SIGSTOP);
   if (spec.action.starts_with("sleep")) {
     std::this_thread::sleep_for(std::chrono::milliseconds(std::atol(spec.action.c_str() + 5)));
   }

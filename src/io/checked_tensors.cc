@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/give_way.h"
 #include "io/checked_writer.h"
 #include "io/crc32.h"
 
@@ -76,7 +77,8 @@ Status CheckData(const TensorFile& file) {
   for (const TensorFile::Tensor& tensor : tensors) bytes += tensor.bytes;
   std::vector<std::thread> others;
   try {
-    while (bytes >= kWorthThreads && others.size() + 1 < kCheckThreads) others.emplace_back(check);
+    while (!GivesWay() && bytes >= kWorthThreads && others.size() + 1 < kCheckThreads)
+      others.emplace_back(check);
   } catch (const std::system_error&) {
     // No more threads for this user.
   }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/give_way.h"
 #include "io/crc32.h"
 
 namespace passel {
@@ -99,14 +100,17 @@ Status CheckedWriter::Append(std::size_t index, std::span<const std::byte> data)
   return s.all_waiting < kMostWaiting / 2 ? Status() : s.WriteAll();
 }
 
-// Its checksum takes as long as handing it to the kernel: both at once, where a thread can be had.
+// Its checksum takes as long as handing it to the kernel: both at once, where a thread can be had
+// and takes nobody's core.
 Status CheckedWriter::State::WriteLongPiece(std::size_t tensor, std::span<const std::byte> data) {
   std::thread summing;
+  const auto sum = [&] { checksums[tensor].Add(data); };
   try {
-    summing = std::thread([&] { checksums[tensor].Add(data); });
+    if (!GivesWay()) summing = std::thread(sum);
   } catch (const std::system_error&) {
-    checksums[tensor].Add(data);
+    // No more threads for this user.
   }
+  if (!summing.joinable()) sum();
   Status written = file.WriteAt(layout.begins[tensor] + done[tensor], data);
   if (summing.joinable()) summing.join();
   return written;

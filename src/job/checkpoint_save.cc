@@ -1,8 +1,6 @@
 #include "job/checkpoint_save.h"
 
 #include <fmt/core.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -18,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/failpoint.h"
+#include "base/give_way.h"
 #include "base/log.h"
 #include "base/nvtx.h"
 #include "job/checkpoint_part.h"
@@ -46,8 +45,24 @@ std::string NewSaveWord() {
   return fmt::format("{:08x}{:08x}", random(), random());
 }
 
-// The thread that calls gives way to those who train.
-void GiveWay() { (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), 10); }
+// On a thread that gives way to those who train.
+Status RunGivingWay(const std::function<Status()>& run) {
+  Status status;
+  try {
+    std::thread([&] {
+      nvtx::NameThread("checkpoints");
+      GiveWay();
+      try {
+        status = run();
+      } catch (const std::bad_alloc&) {
+        status = ErrnoStatus(ENOMEM, "there is no memory for it");
+      }
+    }).join();
+  } catch (const std::system_error&) {
+    return run();  // no thread is left for it
+  }
+  return status;
+}
 
 // Of values that nobody trains any more.
 bool NothingIsHalfDone(std::span<const ShardMemory> shards) {
@@ -83,7 +98,7 @@ class OneSave {
   SaveLimits LimitsOf(std::size_t part) const;
   Status Write(bool exact);
   Status WriteParts(bool exact, const Sources& sources);
-  void OnEachShard(bool give_way, const std::function<void(std::size_t shard)>& run) const;
+  void OnEachShard(const std::function<void(std::size_t shard)>& run) const;
   void Tell() const;
 
   const SavedJob& job_;
@@ -127,11 +142,15 @@ Result<SaveOutcome> OneSave::Run(std::optional<std::int64_t> saved) {
                CheckpointName(*saved));
     return outcome_;
   }
-  if (!meets && !quiet) PASSEL_RETURN_IF_ERROR(CopyLive());
-  const std::int64_t copied_ns = MonotonicNs();
-  outcome_.copying = std::chrono::nanoseconds(copied_ns - begin_ns);
-  PASSEL_RETURN_IF_ERROR(Write(meets || settled));
-  outcome_.writing = std::chrono::nanoseconds(MonotonicNs() - copied_ns);
+  const auto write = [&]() -> Status {
+    if (!meets && !quiet) PASSEL_RETURN_IF_ERROR(CopyLive());
+    const std::int64_t copied_ns = MonotonicNs();
+    outcome_.copying = std::chrono::nanoseconds(copied_ns - begin_ns);
+    PASSEL_RETURN_IF_ERROR(Write(meets || settled));
+    outcome_.writing = std::chrono::nanoseconds(MonotonicNs() - copied_ns);
+    return {};
+  };
+  PASSEL_RETURN_IF_ERROR(at_end_ ? write() : RunGivingWay(write));
   outcome_.newest = step_;
   outcome_.written = true;
   Tell();
@@ -167,8 +186,9 @@ Status OneSave::CopyLive() {
   }
   mixed_.resize(job_.shards.size());
   std::vector<Status> copied(job_.shards.size());
-  const int threads = std::max(1, CopyThreads() / static_cast<int>(job_.shards.size()));
-  OnEachShard(/*give_way=*/false, [&](std::size_t s) {
+  const int threads =
+      GivesWay() ? 1 : std::max(1, CopyThreads() / static_cast<int>(job_.shards.size()));
+  OnEachShard([&](std::size_t s) {
     Result<std::vector<bool>> mixed =
         CopyLiveShard(job_.shards[s], (*buffers)[s].contents(), threads, LimitsOf(s));
     copied[s] = mixed.status();
@@ -236,22 +256,21 @@ void OneSave::Tell() const {
           Milliseconds(outcome_.copying + outcome_.writing), cost_text);
 }
 
-// Of a last checkpoint the thread that calls takes the first.
-void OneSave::OnEachShard(bool give_way, const std::function<void(std::size_t shard)>& run) const {
+// The thread that calls takes the first: of a last checkpoint it tells that it is alive.
+void OneSave::OnEachShard(const std::function<void(std::size_t shard)>& run) const {
   std::vector<std::thread> others;
   others.reserve(job_.shards.size());
-  for (std::size_t s = at_end_ ? 1 : 0; s < job_.shards.size(); ++s) {
+  for (std::size_t s = 1; s < job_.shards.size(); ++s) {
     try {
-      others.emplace_back([&run, s, give_way] {
+      others.emplace_back([&run, s] {
         nvtx::NameThread("checkpoints");
-        if (give_way) GiveWay();
         run(s);
       });
     } catch (const std::system_error&) {
       run(s);  // no thread is left for it
     }
   }
-  if (at_end_) run(0);
+  run(0);
   for (std::thread& other : others) other.join();
 }
 
@@ -273,7 +292,7 @@ Status OneSave::WriteParts(bool exact, const Sources& sources) {
   order.metadata = WordsOfCheckpoint(job_.config, moment);
   if (last_step_) order.metadata[kLastStepKey] = std::to_string(*last_step_);
   std::vector<Result<PartWritten>> written(sources.size(), PartWritten{});
-  OnEachShard(/*give_way=*/!at_end_, [&](std::size_t part) {
+  OnEachShard([&](std::size_t part) {
     PartOrder own = order;
     own.part = static_cast<int>(part);
     try {

@@ -56,7 +56,7 @@ TEST(SlowTwoJobsTest, OneOfThemGetsTheFolder) { Race(100); }
 // The supervisor is stopped while all wait for its copy: they go on when its time is over.
 TEST(StoppedSaverTest, TheWorkersGoOnAndTheNextSaveSucceeds) {
   Sandbox sandbox;
-  sandbox.SetEnv("PASSEL_FAILPOINT", "checkpoint.met:2:stop:" + sandbox.dir().File("stopped"));
+  sandbox.SetEnv("PASSEL_FAILPOINT", "copy.met:2:stop:" + sandbox.dir().File("stopped"));
   Program program = sandbox.Start(
       sandbox.Train(With(kEndlessSmallJob, {"--mode=barrier", "--workers=3", "--save_steps=50",
                                             "--checkpoint_dir=" + sandbox.dir().path() + "/c"})));
