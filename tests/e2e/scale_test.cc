@@ -389,6 +389,9 @@ TEST(JoinByHandTest, OneMoreWorkerTakesAFreePlaceAndLeavesIt) {
                      flag.starts_with("--task_index") || flag.starts_with("--max_workers");
     if (!own) join.push_back(flag);
   }
+  EXPECT_THAT(OnlyError(job.sandbox().Run(With(join, {"--shard_data"}))),
+              AllOf(HasSubstr("--shard_data gives each worker a part of the examples for good"),
+                    HasSubstr("up to 3 workers"), HasSubstr("omit it")));
   Program joiner = job.sandbox().Start(join);
   ASSERT_TRUE(joiner.WaitFor("as worker/2")) << joiner.Err();
   ASSERT_TRUE(joiner.WaitFor("Session initialization complete")) << joiner.Err() << joiner.Out();
