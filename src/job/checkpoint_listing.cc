@@ -97,11 +97,11 @@ class Lister {
 
 std::string WhyStray(const std::string& name, const FilesOfSets& found) {
   if (name.ends_with(kCorruptEnding)) return "found broken";
-  if (const std::optional<PartOfSet> part = ParsePartName(name); part && part->parts > 1) {
-    return fmt::format("unfinished: {} of {} parts", found.at(part->set).at(part->parts).count,
-                       part->parts);
-  }
-  return "unfinished";
+  const std::optional<PartOfSet> part = ParsePartName(name);
+  if (!part) return "unfinished";
+  const int count = found.at(part->set).at(part->parts).count;
+  if (count == part->parts) return "no index names it";
+  return fmt::format("unfinished: {} of {} parts", count, part->parts);
 }
 
 bool LooksLikeOurs(std::string_view name) {

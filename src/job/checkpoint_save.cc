@@ -132,8 +132,10 @@ Result<SaveOutcome> OneSave::Run(std::optional<std::int64_t> saved) {
     progress_ = ProgressOf(job_.shards);
     progress_.global_step = step_;
   }
-  // What an index names stays as it is.
-  if (step_ == saved || folder_.index().Find(CheckpointName(step_)) != nullptr) {
+  if (step_ == saved) return outcome_;
+  PASSEL_RETURN_IF_ERROR(folder_.CheckNameIsFree(step_));
+  // This job has saved it, and heard of an error afterwards.
+  if (folder_.index().Find(CheckpointName(step_)) != nullptr) {
     outcome_.newest = step_;
     return outcome_;
   }
@@ -291,6 +293,7 @@ Status OneSave::WriteParts(bool exact, const Sources& sources) {
   order.parts = moment.ps;
   order.metadata = WordsOfCheckpoint(job_.config, moment);
   if (last_step_) order.metadata[kLastStepKey] = std::to_string(*last_step_);
+  if (!job_.begun_with.empty()) order.metadata[kBegunWithKey] = job_.begun_with;
   std::vector<Result<PartWritten>> written(sources.size(), PartWritten{});
   OnEachShard([&](std::size_t part) {
     PartOrder own = order;

@@ -10,9 +10,11 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/counted.h"
 #include "base/log.h"
 #include "base/nvtx.h"
 #include "cluster/patience.h"
+#include "job/checkpoint_beginning.h"
 #include "job/first_values.h"
 #include "train/checkpoint_set.h"
 #include "train/worker_loop.h"
@@ -47,8 +49,9 @@ Result<CheckpointFolder> OwnFolder(const JobConfig& config) {
     if (!told && limit.count() > 0) LogInfo("{}: waiting for its end", why);
     if (patience.Again(std::chrono::milliseconds(50))) continue;
     return DeadlineExceeded(
-        fmt::format("{}, which has not ended within {:g} s: end it, then start this again", why,
-                    ToSeconds(limit)));
+        fmt::format("{}, which has not ended within {:g} s: end it, then start this again, "
+                    "or name another folder",
+                    why, ToSeconds(limit)));
   }
 }
 
@@ -96,47 +99,49 @@ Result<std::unique_ptr<CheckpointSaver>> CheckpointSaver::Open(const JobConfig& 
   if (!checkpoints.folder.empty()) {
     PASSEL_ASSIGN_OR_RETURN(CheckpointFolder folder, OwnFolder(config));
     saver->folder_.emplace(std::move(folder));
-    PASSEL_ASSIGN_OR_RETURN(saver->best_, BestCheckpointMarker::Create(*saver->folder_));
     if (begun) {
-      const auto& kept = saver->folder_->index().kept;
-      if (!kept.empty()) saver->saved_step_ = StepOfCheckpoint(kept.back().name);
-      return saver;
+      saver->GoOnSaving();
+    } else {
+      PASSEL_RETURN_IF_ERROR(CheckFreeSpace(checkpoints.folder, CheckpointBytes(plan)));
     }
-    PASSEL_RETURN_IF_ERROR(CheckFreeSpace(checkpoints.folder, CheckpointBytes(plan)));
   }
-  if (!begun) PASSEL_RETURN_IF_ERROR(saver->ChooseBeginning());
+  if (!begun) PASSEL_RETURN_IF_ERROR(saver->ChooseFirst());
+  if (saver->folder_) {  // whose best may have been found broken
+    PASSEL_ASSIGN_OR_RETURN(saver->best_, BestCheckpointMarker::Create(*saver->folder_));
+  }
   return saver;
 }
 
-Status CheckpointSaver::ChooseBeginning() {
-  const CheckpointConfig& c = config_.checkpoints;
-  std::optional<std::string> newest;
-  if (folder_ && !c.ResumesFromPath()) {
-    if (c.resume == kResumeNever && !folder_->index().kept.empty()) {
-      return InvalidArgument(fmt::format(
-          "{} has checkpoints, up to {}, and --resume never would mix two trainings there: name "
-          "another --checkpoint_dir, remove them, or omit --resume",
-          c.folder, folder_->index().kept.back().name));
-    }
-    std::vector<std::string> warnings;
-    PASSEL_ASSIGN_OR_RETURN(newest, folder_->Newest(&warnings));
-    for (const std::string& warning : warnings) LogWarning("{}", warning);
+void CheckpointSaver::GoOnSaving() {
+  if (folder_->index().kept.empty()) {
+    if (!config_.checkpoints.ResumesFromPath()) return;
+    // Killed before its first save, it began with that.
+    const Result<CheckpointSet> from = OpenCheckpointAt(config_.checkpoints.resume);
+    if (from.ok()) begun_with_ = from->parts()[0].Word(kSaveKey);
+    return;
   }
-  if (c.ResumesFromPath()) {
-    resume_from_ = c.resume;
-  } else if (newest) {
-    resume_from_ = folder_->PathOf(*newest);
-  }
-  if (resume_from_.empty()) return {};
-  PASSEL_ASSIGN_OR_RETURN(const CheckpointSet from, OpenCheckpointAt(resume_from_));
-  // So that a newer one that comes meanwhile makes no difference.
-  if (from.name() != resume_from_ && NamesCheckpoint(from.name())) resume_from_ = from.name();
+  const std::string newest = folder_->index().kept.back().name;
+  saved_step_ = StepOfCheckpoint(newest);
+  begun_with_ = BegunWith(*folder_, newest);
+}
+
+Status CheckpointSaver::ChooseFirst() {
+  PASSEL_ASSIGN_OR_RETURN(const Beginning beginning,
+                          ChooseBeginning(config_.checkpoints, folder_ ? &*folder_ : nullptr));
+  begun_with_ = beginning.begun_with;
+  resume_from_ = beginning.path;
+  if (!beginning.from) return {};
+  const CheckpointSet& from = *beginning.from;
   PASSEL_RETURN_IF_ERROR(CheckCanGoOn(from, plan_));
   std::string changed = ChangedMathematics(settings_, from.words().settings);
+  if (const std::string data = ChangedData(data_, from.words().data); !data.empty()) {
+    changed += (changed.empty() ? "" : ", ") + data;
+  }
   const int workers = plan_.num_workers - plan_.spare_workers;
   if (from.words().workers != workers) {
-    changed += fmt::format("{}{} workers (were {})", changed.empty() ? "" : ", ", workers,
-                           from.words().workers);
+    changed +=
+        fmt::format("{}{} (was {})", changed.empty() ? "" : ", ",
+                    Counted(static_cast<std::uint64_t>(workers), "worker"), from.words().workers);
   }
   resumed_ = fmt::format("goes on from {}, global step {}{}{}", resume_from_, from.global_step(),
                          changed.empty() ? "" : "; unlike then: ", changed);
@@ -150,14 +155,17 @@ Status CheckpointSaver::ChooseBeginning() {
         "--checkpoint_dir to begin anew",
         resume_from_, why);
   }
-  if (folder_ && folder_->index().Find(CheckpointName(from.global_step())) != nullptr) {
-    saved_step_ = from.global_step();
-  }
-  return {};
+  if (!beginning.in_folder) return {};
+  saved_step_ = from.global_step();
+  if (folder_->index().Find(CheckpointName(*saved_step_)) != nullptr) return {};
+  return folder_->Commit(*saved_step_, static_cast<int>(from.parts().size()), WallSeconds());
 }
 
 void CheckpointSaver::TellOfBeginning() const {
   if (!resumed_.empty()) LogInfo("this job {}", resumed_);
+  if (const std::string& init = config_.checkpoints.init; !init.empty() && !resumed_.empty()) {
+    LogInfo("--init {} is not used: this job goes on from a checkpoint", init);
+  }
   if (!finished_.empty()) LogWarning("{}", finished_);
 }
 
@@ -340,7 +348,7 @@ CheckpointFacts CheckpointSaver::Facts() const {
 
 Status CheckpointSaver::Save(std::optional<AtEnd> at_end, Deadline deadline) {
   PASSEL_RETURN_IF_ERROR(folder_->CheckOwner());
-  const SavedJob job{config_, settings_, plan_, data_, shards_, names_};
+  const SavedJob job{config_, settings_, plan_, data_, shards_, names_, begun_with_};
   const SaveLimits limits{quit_, deadline, [this] { CallAlive(); }};
   try {
     PASSEL_ASSIGN_OR_RETURN(const SaveOutcome outcome,

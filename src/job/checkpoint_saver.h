@@ -51,8 +51,8 @@ class CheckpointSaver {
   /// job. REQUIRES: FitToData(&config). Another life of the job that owns the folder is waited for,
   /// 10 s or config.start_wait_ns. Errors: kAlreadyExists if another job owns the folder;
   /// kDeadlineExceeded if another life of this one still does;
-  /// kInvalidArgument for a checkpoint of another model or optimizer, and for --resume never where
-  /// there are some; kDataLoss if none is whole; kResourceExhausted; those of the file system.
+  /// kInvalidArgument for a checkpoint of another model or optimizer; those of ChooseBeginning();
+  /// kResourceExhausted; those of the file system.
   static Result<std::unique_ptr<CheckpointSaver>> Open(const JobConfig& config,
                                                        const JobSettings& settings,
                                                        const StorePlan& plan,
@@ -100,7 +100,8 @@ class CheckpointSaver {
  private:
   CheckpointSaver(const JobConfig& config, const JobSettings& settings, const StorePlan& plan,
                   const std::string& data);
-  Status ChooseBeginning();
+  Status ChooseFirst();
+  void GoOnSaving();
   void Start(std::function<void()> work);
   bool AwaitThread(Deadline deadline);
   void CallAlive();
@@ -120,6 +121,7 @@ class CheckpointSaver {
   std::optional<CheckpointFolder> folder_;
   std::optional<BestCheckpointMarker> best_;  // with a folder
   std::string resume_from_, resumed_, finished_;
+  std::string begun_with_;  // Beginning::begun_with
   std::int64_t resumed_step_ = 0;
   std::uint64_t resumed_local_steps_ = 0;
   std::optional<std::int64_t> saved_step_;

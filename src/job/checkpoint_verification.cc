@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "base/counted.h"
 #include "io/checked_tensors.h"
 #include "io/checkpoint_files.h"
 #include "io/checkpoint_folder.h"
@@ -100,7 +101,7 @@ Result<VerifiedCheckpoint> VerifyFile(const std::string& path) {
 std::string VerifiedCheckpoint::Text() const {
   if (gone) return fmt::format("{}: gone meanwhile, a job saves there", name);
   if (!broken.empty()) return fmt::format("{}: broken", name);
-  return fmt::format("{}: whole, {} bytes in {} file{}", name, bytes, files, files == 1 ? "" : "s");
+  return fmt::format("{}: whole, {} bytes in {}", name, bytes, Counted(files, "file"));
 }
 
 Json VerifiedCheckpoint::AsJson() const {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/counted.h"
 #include "job/result_output.h"
 #include "store/shadow.h"
 
@@ -115,10 +116,10 @@ Json CheckpointsToJson(const JobReport& r) {
 }
 
 std::string StepsInWords(const JobReport& r) {
-  std::string text = fmt::format(
-      "{} global steps in {:.2f} s: {:.0f} steps/s, {:.0f} updates/s, start-up {:.2f} s\n",
-      r.status.global_step, r.TrainingSeconds(), r.StepsPerSecond(), r.UpdatesPerSecond(),
-      r.startup_seconds);
+  std::string text =
+      fmt::format("{} in {:.2f} s: {:.0f} steps/s, {:.0f} updates/s, start-up {:.2f} s\n",
+                  Counted(static_cast<std::uint64_t>(r.status.global_step), "global step"),
+                  r.TrainingSeconds(), r.StepsPerSecond(), r.UpdatesPerSecond(), r.startup_seconds);
   text += fmt::format("mode {}, {}staleness p50 {} p99 {} max {}", ModesInWords(r),
                       r.push_every > 1 ? fmt::format("a push every {} steps, ", r.push_every) : "",
                       r.status.staleness.p50, r.status.staleness.p99, r.status.staleness.maximum);
@@ -133,7 +134,8 @@ std::string StepsInWords(const JobReport& r) {
 }
 
 std::string NoStepsInWords(const JobReport& r) {
-  return fmt::format("no step was made; the checkpoint had {} global steps", r.resumed_step);
+  return fmt::format("no step was made; the checkpoint had {}",
+                     Counted(static_cast<std::uint64_t>(r.resumed_step), "global step"));
 }
 
 }  // namespace
@@ -148,14 +150,15 @@ std::string Summary(const JobReport& r) {
   text += "\n" + (r.MadeSteps() ? StepsInWords(r) : NoStepsInWords(r)) + "\n";
   for (const WorkerStatus& w : r.status.workers) {
     const auto index = static_cast<std::size_t>(w.member.worker);
-    text += fmt::format("worker/{}: {} local steps", w.member.worker, w.member.local_steps);
+    text +=
+        fmt::format("worker/{}: {}", w.member.worker, Counted(w.member.local_steps, "local step"));
     if (w.final_accuracy >= 0) text += fmt::format(", final accuracy {:.4f}", w.final_accuracy);
     const std::uint64_t lead = w.counts[&WorkerCounters::max_clock_lead];
     const std::uint64_t dropped = w.counts[&WorkerCounters::dropped];
     const std::uint64_t skipped = w.counts[&WorkerCounters::skipped];
-    if (dropped > 0) text += fmt::format(", {} gradients dropped", dropped);
-    if (lead > 0) text += fmt::format(", up to {} steps ahead of the slowest", lead);
-    if (skipped > 0) text += fmt::format(", {} gradients skipped (not finite)", skipped);
+    if (dropped > 0) text += fmt::format(", {} dropped", Counted(dropped, "gradient"));
+    if (lead > 0) text += fmt::format(", up to {} ahead of the slowest", Counted(lead, "step"));
+    if (skipped > 0) text += fmt::format(", {} skipped (not finite)", Counted(skipped, "gradient"));
     text += fmt::format(", {}\n", index < r.worker_exits.size() ? r.worker_exits[index] : "");
   }
   text += r.lives.InWords();

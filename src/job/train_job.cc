@@ -72,10 +72,11 @@ class TrainJob {
       LogInfo("{}", location.why);
     }
     report_.data = location.dir;
-    PASSEL_ASSIGN_OR_RETURN(const std::string key, DataKey(location.dir, options));
+    PASSEL_ASSIGN_OR_RETURN(std::string key, DataKey(location.dir, options));
     PASSEL_ASSIGN_OR_RETURN(SharedData data, SharedData::Load(location.dir, options));
     data_.emplace(std::move(data));
-    about_data_ = ToJson(DescribeData(location.dir, options, key, config_));
+    const ChosenData chosen{location.dir, options, std::move(key)};
+    about_data_ = ToJson(DescribeData(chosen, data_->data(), config_));
     return {};
   }
 

@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/counted.h"
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "base/nvtx.h"
@@ -67,11 +68,12 @@ Result<SharedData> GetData(const Task& task, const JobConfig& config, shm::Attac
                            std::string* about) {
   if (task.flags.data_fd >= 0) return SharedData::Map(FileDescriptor(::dup(task.flags.data_fd)));
   PASSEL_ASSIGN_OR_RETURN(const ChosenData chosen, ChooseData(task.job));
-  *about = ToJson(DescribeData(chosen.dir, chosen.options, chosen.key, config));
   PASSEL_ASSIGN_OR_RETURN(std::optional<FileDescriptor> fd, job.GetData(chosen.key));
-  if (fd) return SharedData::Map(std::move(*fd));
-  PASSEL_ASSIGN_OR_RETURN(SharedData data, SharedData::Load(chosen.dir, chosen.options));
-  PASSEL_RETURN_IF_ERROR(job.OfferData(chosen.key, data.fd()));
+  Result<SharedData> data =
+      fd ? SharedData::Map(std::move(*fd)) : SharedData::Load(chosen.dir, chosen.options);
+  PASSEL_RETURN_IF_ERROR(data.status());
+  if (!fd) PASSEL_RETURN_IF_ERROR(job.OfferData(chosen.key, data->fd()));
+  *about = ToJson(DescribeData(chosen, data->data(), config));
   return data;
 }
 
@@ -177,9 +179,10 @@ class WorkerTask {
     const Status renewed = job_->Renew(plan);
     if (renewed.code() == Code::kFailedPrecondition) return await(renewed.message());
     if (!renewed.ok()) return renewed;
-    LogWarning("{}: all ps go back from global step {} to {} ({}), which costs {} updates",
-               loss.message(), before, step, CheckpointName(step),
-               std::max<std::int64_t>(0, before - step));
+    LogWarning(
+        "{}: all ps go back from global step {} to {} ({}), which costs {}", loss.message(), before,
+        step, CheckpointName(step),
+        Counted(static_cast<std::uint64_t>(std::max<std::int64_t>(0, before - step)), "update"));
     return Unavailable("the arenas are made anew");
   }
 

@@ -12,6 +12,7 @@
 //                 some time during the save
 //   last_global_step  where that is "false": "5012", the step when all had been copied; without it
 //                 they were copied as they were written
+//   begun_with    where the training of this folder began with a checkpoint of another: its "save"
 //   rows/NAME     "392 784": the tensor NAME has the rows from 392 on of a variable of 784 rows
 //   mixed_blocks  "   2 of 1234": blocks of a part in which an update may be half there
 //
@@ -44,6 +45,7 @@ inline constexpr const char* kFormerModelFormat = "passel-model-1";
 inline constexpr const char* kModeKey = "mode";
 inline constexpr const char* kOptimizerKey = "optimizer";
 
+inline constexpr const char* kBegunWithKey = "begun_with";
 /// The values are of steps from the set's to this one.
 inline constexpr const char* kLastStepKey = "last_global_step";
 

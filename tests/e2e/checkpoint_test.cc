@@ -158,7 +158,7 @@ TEST(CheckpointTest, WhatChangesTheMathematicsIsNamedInOneLine) {
   const Outcome other = run({"--train_steps=80", "--learning_rate=0.125", "--workers=1"});
   EXPECT_EQ(other.code, 0) << other.err;
   EXPECT_THAT(other.err, HasSubstr("; unlike then: --learning_rate 0.125 (was its default), "
-                                   "1 workers (were 2)\n"));
+                                   "1 worker (was 2)\n"));
   // What makes the slot variables mean something else is refused.
   const std::string refused = OnlyError(run({"--train_steps=120", "--optimizer=momentum"}));
   EXPECT_THAT(refused, AllOf(HasSubstr("cannot go on from"), HasSubstr("--init=")));

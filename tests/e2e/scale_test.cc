@@ -186,7 +186,7 @@ TEST(ScaleJobTest, ACheckpointGoesOnWithOtherNumbers) {
   Program again = sandbox.Start(flags("--workers=2", "--max_workers=4", "r2"));
   const auto step = before["global_step"].get<std::int64_t>();
   ASSERT_TRUE(sandbox.AwaitStep(step + 20)) << again.Err();
-  EXPECT_THAT(again.Err(), HasSubstr("unlike then: 2 workers (were 1)\n"));
+  EXPECT_THAT(again.Err(), HasSubstr("unlike then: 2 workers (was 1)\n"));
   EXPECT_GE(sandbox.Status()["arena"]["local_steps"].get<std::int64_t>(),
             before["local_steps"].get<std::int64_t>())
       << "those of worker/2 too";
