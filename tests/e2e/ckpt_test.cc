@@ -142,15 +142,15 @@ TEST_F(CkptTest, TheBestByValidationIsKeptAndHasAName) {
   EXPECT_EQ(sandbox_.Run({"eval", "--params=" + At("a/best"), "--data_dir=" + Digits()}).code, 0);
   // Nothing that does worse takes its place, nor is it deleted.
   const Outcome more = sandbox_.Run(sandbox_.Train(
-      With(validation, {"--hidden_units=16", "--batch_size=20", "--mode=barrier", "--workers=1",
-                        "--learning_rate=0.9", "--train_steps=420", "--worker_eval_steps=10",
-                        "--save_steps=10", "--keep_checkpoints=1", "--resume=" + At("a/best"),
-                        "--checkpoint_dir=" + At("a"), "--report=" + At("r.json")})));
+      With(validation,
+           {"--hidden_units=16", "--batch_size=20", "--mode=barrier", "--workers=1",
+            "--learning_rate=0.9", "--train_steps=420", "--worker_eval_steps=10", "--save_steps=10",
+            "--keep_checkpoints=1", "--checkpoint_dir=" + At("a"), "--report=" + At("r.json")})));
   EXPECT_EQ(more.code, 0) << more.err;
-  EXPECT_THAT(more.err, HasSubstr("goes on from " + At("a/") + best));
+  EXPECT_THAT(more.err, HasSubstr("goes on from " + At("a/model.ckpt-400")));
   const auto then = ReadJson(At("r.json"))["checkpoints"];
   EXPECT_EQ(then["best"], best);
-  EXPECT_EQ(then["resumed_from"], At("a/") + best);
+  EXPECT_EQ(then["resumed_from"], At("a/model.ckpt-400"));
   EXPECT_EQ(Ckpt({"verify", At("a/best")}).code, 0);
 }
 
