@@ -155,6 +155,14 @@ Result<CheckpointListing> ListOnce(const std::string& folder, const CheckpointIn
 Result<CheckpointListing> ListCheckpoints(const std::string& folder) {
   constexpr int kMostTurns = 100;
   std::error_code ignored;
+  const std::filesystem::path typed(folder);
+  if (NamesCheckpoint(folder) && !std::filesystem::is_directory(typed, ignored)) {
+    const std::string parent = typed.has_parent_path() ? typed.parent_path().string() : ".";
+    return InvalidArgument(fmt::format(
+        "{0} is one checkpoint, and ls lists those of a folder: use passel ckpt ls {1}, or passel "
+        "ckpt show {0}",
+        folder, parent));
+  }
   if (std::filesystem::is_regular_file(folder, ignored)) {
     return InvalidArgument(
         fmt::format("{} is no folder: name the folder of the checkpoints", folder));

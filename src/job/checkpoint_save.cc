@@ -23,6 +23,7 @@
 #include "job/first_values.h"
 #include "job/saved_values.h"
 #include "store/mode_change.h"
+#include "store/scale.h"
 #include "store/shard_buffer.h"
 #include "store/shard_snapshot.h"
 #include "train/checkpoint_words.h"
@@ -279,7 +280,8 @@ Status OneSave::WriteParts(bool exact, const Sources& sources) {
   CheckpointMoment moment;
   moment.mode = CurrentMode(job_.shards[0]).setting;
   moment.ps = static_cast<int>(job_.shards.size());
-  moment.workers = job_.plan.num_workers;
+  moment.workers = WantedWorkers(job_.shards[0]);
+  moment.places = job_.plan.num_workers;
   moment.exact = exact;
   moment.settings = SettingsToKeep(job_.settings);
   PASSEL_ASSIGN_OR_RETURN(moment.data, ParseJson("data", job_.data.empty() ? "{}" : job_.data, 16));

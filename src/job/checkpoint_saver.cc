@@ -137,10 +137,11 @@ Status CheckpointSaver::ChooseFirst() {
   if (const std::string data = ChangedData(data_, from.words().data); !data.empty()) {
     changed += (changed.empty() ? "" : ", ") + data;
   }
-  if (from.words().workers != plan_.num_workers) {
-    changed += fmt::format(
-        "{}{}{} (was {})", changed.empty() ? "" : ", ", plan_.spare_workers > 0 ? "up to " : "",
-        Counted(static_cast<std::uint64_t>(plan_.num_workers), "worker"), from.words().workers);
+  const int workers = plan_.num_workers - plan_.spare_workers;
+  if (from.words().workers != workers) {
+    changed +=
+        fmt::format("{}{} (was {})", changed.empty() ? "" : ", ",
+                    Counted(static_cast<std::uint64_t>(workers), "worker"), from.words().workers);
   }
   resumed_ = fmt::format("goes on from {}, global step {}{}{}", resume_from_, from.global_step(),
                          changed.empty() ? "" : "; unlike then: ", changed);
@@ -257,7 +258,7 @@ bool CheckpointSaver::AwaitThread(Deadline deadline) {
   }
   hangs_ = busy_;
   lock.unlock();
-  if (!hangs_) thread_.join();
+  if (!hangs_ && thread_.joinable()) thread_.join();
   return !hangs_;
 }
 
@@ -282,7 +283,7 @@ Status CheckpointSaver::End(AtEnd at_end, Deadline deadline, const std::function
   return ended;
 }
 
-Status CheckpointSaver::EndThread(AtEnd at_end, Deadline deadline) {
+Status CheckpointSaver::EndThread(std::optional<AtEnd> at_end, Deadline deadline) {
   // The thread looks at the time itself, but for what waits in the kernel.
   const Deadline patience = Deadline::At(deadline.at_ns() + kSlack.count());
   const Status hangs = DeadlineExceeded(
@@ -305,14 +306,23 @@ Status CheckpointSaver::EndThread(AtEnd at_end, Deadline deadline) {
 }
 
 Status CheckpointSaver::SaveOnce(std::vector<ShardMemory> shards, const WorkerNames& names,
-                                 std::optional<AtEnd> at_end, Deadline deadline) {
+                                 std::optional<AtEnd> at_end, Deadline deadline,
+                                 const std::function<void()>& alive) {
   if (!folder_) return {};
-  Quit();
-  if (thread_.joinable()) thread_.join();
-  quit_.store(false, std::memory_order_relaxed);
-  shards_ = std::move(shards);
-  names_ = names;
-  return SaveLast(at_end, deadline);
+  if (!thread_.joinable()) {
+    shards_ = std::move(shards);
+    names_ = names;
+  }
+  SetAlive(alive);
+  Status ended = EndThread(at_end, deadline);
+  SetAlive({});
+  return ended;
+}
+
+bool CheckpointSaver::Leave(Deadline deadline) {
+  GiveUp();
+  wake_.notify_all();
+  return AwaitThread(deadline);
 }
 
 Status CheckpointSaver::SaveLast(std::optional<AtEnd> at_end, Deadline deadline) {
@@ -328,6 +338,7 @@ Status CheckpointSaver::SaveLast(std::optional<AtEnd> at_end, Deadline deadline)
 CheckpointFacts CheckpointSaver::Facts() const {
   CheckpointFacts facts = facts_;
   facts.resumed_from = resume_from_;
+  facts.was_finished = !finished_.empty();
   if (!folder_ || hangs_) return facts;  // a thread that hangs has the folder
   facts.folder = folder_->path();
   if (!folder_->index().kept.empty()) facts.newest = folder_->index().kept.back().name;

@@ -119,7 +119,10 @@ Result<std::vector<VerifiedCheckpoint>> VerifyCheckpoints(const std::string& pat
   if (std::filesystem::is_directory(path, ignored)) {
     PASSEL_ASSIGN_OR_RETURN(const CheckpointListing listing, ListCheckpoints(path));
     if (listing.checkpoints.empty()) {
-      return NotFound(fmt::format("{} has no checkpoint: name a folder that has some", path));
+      return NotFound(fmt::format(
+          "there is no checkpoint in {}, so nothing was verified: name the --checkpoint_dir of a "
+          "job that has saved, or one file",
+          path));
     }
     for (const ListedCheckpoint& set : listing.checkpoints) {
       PASSEL_ASSIGN_OR_RETURN(VerifiedCheckpoint one, VerifySet(path, set.name, /*listed=*/true));

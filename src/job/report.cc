@@ -27,6 +27,8 @@ double JobReport::TrainingSeconds() const {
   return first != 0 && last > first ? 1e-9 * static_cast<double>(last - first) : 0;
 }
 
+bool JobReport::MadeSteps() const { return status.local_steps > resumed_local_steps; }
+
 double JobReport::StepsPerSecond() const {
   const double trained = TrainingSeconds();
   const std::uint64_t steps =
@@ -109,20 +111,13 @@ Json CheckpointsToJson(const JobReport& r) {
   json["held_seconds"] = c.held_seconds;
   json["resumed_from"] = known(c.resumed_from);
   json["resumed_step"] = c.resumed_from.empty() ? Json() : Json(r.resumed_step);
+  json["was_finished"] = c.resumed_from.empty() ? Json() : Json(c.was_finished);
   return json;
 }
 
-}  // namespace
-
-std::string Summary(const JobReport& r) {
-  std::string text;
-  if (r.test) {
-    text += fmt::format("test accuracy {:.4f}, test loss {:.4f}", r.test->accuracy, r.test->loss);
-  } else {
-    text += "not evaluated";
-  }
-  text +=
-      fmt::format("\n{} in {:.2f} s: {:.0f} steps/s, {:.0f} updates/s, start-up {:.2f} s\n",
+std::string StepsInWords(const JobReport& r) {
+  std::string text =
+      fmt::format("{} in {:.2f} s: {:.0f} steps/s, {:.0f} updates/s, start-up {:.2f} s\n",
                   Counted(static_cast<std::uint64_t>(r.status.global_step), "global step"),
                   r.TrainingSeconds(), r.StepsPerSecond(), r.UpdatesPerSecond(), r.startup_seconds);
   text += fmt::format("mode {}, {}staleness p50 {} p99 {} max {}", ModesInWords(r),
@@ -135,7 +130,24 @@ std::string Summary(const JobReport& r) {
                         1e-3 * static_cast<double>(r.status.push_latency_ns.p99));
   }
   if (fused_updates > 0) text += fmt::format(", {} updates fused into their steps", fused_updates);
-  text += "\n";
+  return text;
+}
+
+std::string NoStepsInWords(const JobReport& r) {
+  return fmt::format("no step was made; the checkpoint had {}",
+                     Counted(static_cast<std::uint64_t>(r.resumed_step), "global step"));
+}
+
+}  // namespace
+
+std::string Summary(const JobReport& r) {
+  std::string text;
+  if (r.test) {
+    text += fmt::format("test accuracy {:.4f}, test loss {:.4f}", r.test->accuracy, r.test->loss);
+  } else {
+    text += "not evaluated";
+  }
+  text += "\n" + (r.MadeSteps() ? StepsInWords(r) : NoStepsInWords(r)) + "\n";
   for (const WorkerStatus& w : r.status.workers) {
     const auto index = static_cast<std::size_t>(w.member.worker);
     text +=

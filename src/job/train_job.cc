@@ -51,6 +51,7 @@ class TrainJob {
     BeginReport();
     Progress progress(config_.worker.train_steps, local_steps_,
                       config_.log_style != LogStyle::kNone);
+    progress.GoOnFrom(report_.resumed_local_steps, report_.resumed_step);
     PASSEL_RETURN_IF_ERROR(settings_.ps == 0 ? TrainHere(signals, progress)
                                              : TrainInTasks(signals, progress));
     EndCheckpoints(signals);
@@ -118,6 +119,7 @@ class TrainJob {
     report_.optimizer = OptimizerName(config_.optimizer.kind);
     if (!checkpoints_->resumed().empty()) {
       report_.notes.push_back("this job " + checkpoints_->resumed());
+      if (!checkpoints_->finished().empty()) report_.notes.push_back(checkpoints_->finished());
       report_.resumed_step = checkpoints_->resumed_step();
       report_.resumed_local_steps = checkpoints_->resumed_local_steps();
     }

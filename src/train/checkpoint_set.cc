@@ -200,7 +200,7 @@ Result<std::vector<std::int64_t>> CheckpointSet::Numbers(
 }
 
 Status CheckpointSet::ReadProgress() {
-  const std::int64_t workers = words_.workers;
+  const std::int64_t workers = words_.places;
   PASSEL_ASSIGN_OR_RETURN(const auto step, Numbers(0, "global_step", {}));
   if (std::to_string(step[0]) != files_[0].Word(kStepKey)) {
     return Broken(fmt::format("the tensor \"global_step\" is {}, and the metadata say {}", step[0],

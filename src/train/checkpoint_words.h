@@ -7,7 +7,7 @@
 //                 "w/Adam" and "w/Adam_1", in the order in which the update takes them
 //   settings      {"learning_rate":"0.01",...}, the settings of the job by their names, as texts
 //   data          an object: what the job was trained on
-//   cluster       {"ps":3,"workers":4}
+//   cluster       {"ps":3,"workers":4}, and "places":8 where the job had more of them than workers
 //   exact         "true": all parts hold the values of the one step; "false": each float is of
 //                 some time during the save
 //   last_global_step  where that is "false": "5012", the step when all had been copied; without it
@@ -59,7 +59,9 @@ struct CheckpointWords {
   std::string mode;
   Json settings = Json::MakeObject();
   Json data = Json::MakeObject();
-  int ps = 0, workers = 0;
+  int ps = 0;
+  int workers = 0;  ///< that the job was to have
+  int places = 0;   ///< for workers; 0: as many as `workers`
   bool exact = false;
 };
 /// Adds all of them, and the format.
