@@ -24,6 +24,7 @@
 #include "job/exit_code.h"
 #include "job/first_values.h"
 #include "job/gpu_compute.h"
+#include "job/join_job.h"
 #include "job/memory_need.h"
 #include "job/saved_values.h"
 #include "job/shared_data.h"
@@ -81,7 +82,7 @@ class WorkerTask {
       : task_(task),
         config_(config),
         log_(MakeLogLines(config, task.id, task.is_chief)),
-        options_(OptionsOf(task, config)) {}
+        options_(AttachOptionsOf(task, config)) {}
 
   Result<WorkerResult> Run() {
     log_.Task();
@@ -99,20 +100,6 @@ class WorkerTask {
   bool SaveHangs() const { return checkpoints_ && checkpoints_->hangs(); }
 
  private:
-  static shm::AttachOptions OptionsOf(const Task& task, const JobConfig& config) {
-    shm::AttachOptions options;
-    options.me = {task.job_id, Role::kWorker, task.Trainer(), task.spec.Hash()};
-    options.use_existing_servers = task.flags.existing_servers;
-    options.num_shards = task.spec.num_tasks("ps");
-    options.supervised = task.flags.supervised;
-    options.start_wait = std::chrono::nanoseconds(config.start_wait_ns);
-    options.on_waiting = TellsOfWaiting(config);
-    options.waits =
-        MakeWaitOptions(config, task.MostTrainers(), static_cast<int>(UsableCpus().size()));
-    options.waits.names = task.Names();
-    return options;
-  }
-
   // Meets the ps tasks, gets the data, has a store.
   Status JoinJob(Deadline start) {
     const nvtx::Range range(nvtx::Event::kAttach, task_.Trainer());
@@ -209,36 +196,11 @@ class WorkerTask {
           config_, checkpoints_ ? checkpoints_->resume_from() : task_.flags.resume_from, layout,
           config_.optimizer, options_.num_shards, *store_));
     }
-    PASSEL_RETURN_IF_ERROR(AwaitFirstValues(start));
+    PASSEL_RETURN_IF_ERROR(AwaitFirstValues(*store_, task_, config_, start));
     if (checkpoints_) BeginCheckpoints();
     LogSession(task_, config_);
     log_.SessionComplete();
     return {};
-  }
-
-  Status AwaitFirstValues(Deadline deadline) {
-    const nvtx::Range range(nvtx::Event::kAwaitValues, task_.Trainer());
-    const std::int64_t begin = MonotonicNs();
-    for (;;) {
-      const Status status = store_->WaitUntilInitialized(deadline.Sooner(std::chrono::seconds(10)));
-      if (status.code() != Code::kDeadlineExceeded) return status;
-      // It waits for others: a change of the mode, a round, slower ones.
-      if (store_->initialized()) {
-        if (deadline.Expired()) return status.WithContext("this task cannot begin");
-        LogInfo("Waiting for the others to let this task begin: {}", status.message());
-        continue;
-      }
-      if (deadline.Expired()) {
-        return DeadlineExceeded(fmt::format(
-            "the chief, {}, has not initialised the variables within {:g} s of this task's start "
-            "(the last {:.1f} s were spent on waiting for that): start it with the same lists of "
-            "hosts, or raise --start_wait",
-            task_.Names().chief_name, 1e-9 * static_cast<double>(config_.start_wait_ns),
-            1e-9 * static_cast<double>(MonotonicNs() - begin)));
-      }
-      LogInfo("Waiting for model to be ready. {} has not initialised the variables yet",
-              task_.Names().chief_name);
-    }
   }
 
   bool supervised() const { return task_.flags.supervised; }

@@ -1,0 +1,54 @@
+#include "job/join_job.h"
+
+#include <fmt/core.h>
+
+#include <chrono>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/nvtx.h"
+#include "base/subprocess.h"
+
+namespace passel::job {
+
+shm::AttachOptions AttachOptionsOf(const Task& task, const JobConfig& config) {
+  shm::AttachOptions options;
+  options.me = {task.job_id, Role::kWorker, task.Trainer(), task.spec.Hash()};
+  options.use_existing_servers = task.flags.existing_servers;
+  options.num_shards = task.spec.num_tasks("ps");
+  options.supervised = task.flags.supervised;
+  options.start_wait = std::chrono::nanoseconds(config.start_wait_ns);
+  options.on_waiting = TellsOfWaiting(config);
+  options.waits =
+      MakeWaitOptions(config, task.MostTrainers(), static_cast<int>(UsableCpus().size()));
+  options.waits.names = task.Names();
+  return options;
+}
+
+Status AwaitFirstValues(ParameterStore& store, const Task& task, const JobConfig& config,
+                        Deadline deadline) {
+  const nvtx::Range range(nvtx::Event::kAwaitValues, task.Trainer());
+  const std::int64_t begin = MonotonicNs();
+  for (;;) {
+    const Status status = store.WaitUntilInitialized(deadline.Sooner(std::chrono::seconds(10)));
+    if (status.code() != Code::kDeadlineExceeded) return status;
+    // It waits for others: a change of the mode, a round, slower ones.
+    if (store.initialized()) {
+      if (deadline.Expired()) return status.WithContext("this task cannot begin");
+      LogInfo("Waiting for the others to let this task begin: {}", status.message());
+      continue;
+    }
+    if (deadline.Expired()) {
+      return DeadlineExceeded(fmt::format(
+          "the chief, {}, has not initialised the variables within {:g} s of this task's start "
+          "(the last {:.1f} s were spent on waiting for that): start it with the same lists of "
+          "hosts, or raise --start_wait",
+          task.Names().chief_name, 1e-9 * static_cast<double>(config.start_wait_ns),
+          1e-9 * static_cast<double>(MonotonicNs() - begin)));
+    }
+    LogInfo("Waiting for model to be ready. {} has not initialised the variables yet",
+            task.Names().chief_name);
+  }
+}
+
+}  // namespace passel::job
