@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstring>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -18,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "capi/structs.h"
 #include "capi/worker.h"
 
 // The memory of a handle stays for ever, so that its use after passel_leave() can be seen.
@@ -42,15 +42,6 @@ static_assert(static_cast<int>(Code::kInvalidArgument) == PASSEL_INVALID_ARGUMEN
               static_cast<int>(Code::kDeadlineExceeded) == PASSEL_DEADLINE_EXCEEDED &&
               static_cast<int>(Code::kInternal) == PASSEL_INTERNAL &&
               static_cast<int>(Code::kDiverged) == PASSEL_DIVERGED);
-
-// The sizes of the first version; later ones are larger.
-constexpr std::size_t kVariableBytes = 32, kOptionsBytes = 24, kDescriptionBytes = 32,
-                      kOutcomeBytes = 32;
-static_assert(sizeof(void*) != 8 || (sizeof(passel_variable) == kVariableBytes &&
-                                     sizeof(passel_options) == kOptionsBytes &&
-                                     sizeof(passel_description) == kDescriptionBytes &&
-                                     sizeof(passel_outcome) == kOutcomeBytes));
-constexpr std::size_t kMostStructBytes = 4096;
 
 constexpr double kLongestWait = 1e8;  // seconds
 
@@ -84,34 +75,6 @@ passel_status Guarded(const Call& call) noexcept {
   return PASSEL_INTERNAL;
 }
 
-Status Null(const char* what) {
-  return InvalidArgument(fmt::format("{} is NULL: pass a pointer to one", what));
-}
-
-// Whether a struct of the caller is one that this version knows. `least`: of the first version.
-Status CheckSize(const char* what, std::size_t size, std::size_t least) {
-  if (size >= least && size <= kMostStructBytes) return {};
-  return InvalidArgument(
-      fmt::format("struct_size of {} is {} to {} bytes, not {}: set it to "
-                  "sizeof({}) and the rest to 0",
-                  what, least, kMostStructBytes, size, what));
-}
-
-// The fields that this version does not know must be 0.
-Status CheckTail(const char* what, const void* given, std::size_t known) {
-  std::size_t size = 0;
-  std::memcpy(&size, given, sizeof size);
-  const auto* const bytes = static_cast<const unsigned char*>(given);
-  for (std::size_t i = known; i < size; ++i) {
-    if (bytes[i] == 0) continue;
-    return InvalidArgument(fmt::format(
-        "{} has a field that this library does not know (its version has {} bytes, and byte {} is "
-        "not 0): load a newer libpassel, or set what is new to 0",
-        what, known, i));
-  }
-  return {};
-}
-
 Result<Deadline> After(double seconds) {
   if (!(seconds >= 0 && seconds <= kLongestWait)) {  // NaN, too
     return InvalidArgument(fmt::format("timeout_seconds is 0 to {:g}, not {}: use, for example, 60",
@@ -140,53 +103,6 @@ passel_status With(passel_job* job, const Call& call) noexcept {
     PASSEL_ASSIGN_OR_RETURN(Worker * worker, WorkerOf(job));
     return call(*worker);
   });
-}
-
-Result<std::vector<std::string>> ReadOptions(const passel_options* options) {
-  std::vector<std::string> settings;
-  if (options == nullptr) return settings;
-  PASSEL_RETURN_IF_ERROR(CheckSize("passel_options", options->struct_size, kOptionsBytes));
-  PASSEL_RETURN_IF_ERROR(CheckTail("passel_options", options, sizeof *options));
-  if (options->num_settings > 0 && options->settings == nullptr) return Null("settings");
-  for (std::size_t i = 0; i < options->num_settings; ++i) {
-    if (options->settings[i] == nullptr) return Null("a setting");
-    settings.emplace_back(options->settings[i]);
-  }
-  return settings;
-}
-
-Result<std::vector<Variable>> ReadVariables(const passel_variable* variables, std::size_t count) {
-  std::vector<Variable> read;
-  if (count == 0) return read;
-  if (variables == nullptr) return Null("the array of variables");
-  const std::size_t stride = variables->struct_size;
-  PASSEL_RETURN_IF_ERROR(CheckSize("passel_variable", stride, kVariableBytes));
-  if (count > kMaxVariables) {
-    return InvalidArgument(fmt::format("a job has 1 to {} variables, not {}: join some of them",
-                                       kMaxVariables, count));
-  }
-  for (std::size_t i = 0; i < count; ++i) {
-    const char* const at = reinterpret_cast<const char*>(variables) + i * stride;
-    passel_variable variable;
-    std::memcpy(&variable, at, sizeof variable);
-    if (variable.struct_size != stride) {
-      return InvalidArgument(
-          fmt::format("struct_size of variable {} is {}, and of variable 0 it is {}: set it to "
-                      "sizeof(passel_variable) in all of the array",
-                      i, variable.struct_size, stride));
-    }
-    PASSEL_RETURN_IF_ERROR(CheckTail("passel_variable", at, sizeof variable));
-    if (variable.name == nullptr) return Null("the name of a variable");
-    if (variable.rank > kMaxRank) {
-      return InvalidArgument(fmt::format(
-          "a variable has at most {} dimensions, and \"{}\" has {}: join some of them", kMaxRank,
-          std::string(variable.name, ::strnlen(variable.name, kMaxNameBytes)), variable.rank));
-    }
-    if (variable.rank > 0 && variable.shape == nullptr) return Null("the shape of a variable");
-    read.push_back({std::string(variable.name, ::strnlen(variable.name, kMaxNameBytes + 1)),
-                    {variable.shape, variable.shape + variable.rank}});
-  }
-  return read;
 }
 
 // The one job of this process, from when it begins to open.
@@ -224,13 +140,6 @@ void Close(passel_job& job) {
   const std::lock_guard lock(g_mutex);
   job.worker.reset();
   g_open = nullptr;
-}
-
-// Writes as much of `from` as the caller's struct has room for.
-template <typename Struct>
-void WriteOut(Struct from, Struct* to) {
-  from.struct_size = to->struct_size;
-  std::memcpy(to, &from, std::min(sizeof from, to->struct_size));
 }
 
 Status Open(const passel_options* options, const passel_variable* variables, std::size_t count,

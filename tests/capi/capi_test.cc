@@ -2,9 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include <algorithm>
 #include <csignal>
 #include <map>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -107,6 +108,10 @@ class Job {
     EXPECT_EQ(outcome.code, code) << outcome.err;
     EXPECT_EQ(sandbox_.Leftovers(), "");
   }
+  void KillPs() {
+    ps_->Signal(SIGKILL);
+    ps_->Wait();
+  }
   void Kill(int index) {
     workers_running_.at(index).Signal(SIGKILL);
     workers_running_.at(index).Wait();
@@ -198,10 +203,49 @@ TEST(Capi, AWorkerWithOtherShapesIsRefusedAndTheOtherGoesOn) {
                              "chief: "),
             std::string::npos)
       << refused.err;
-  EXPECT_NE(refused.err.find("/variables/0/shape/0 is 4 here and 3 there"), std::string::npos)
+  EXPECT_NE(refused.err.find("variable \"w\" has the shape [4] here and [3] there"),
+            std::string::npos)
       << refused.err;
   job.ExpectDone(0);
   ExpectNear(ReadFit(job.Out(0)).values, Descent(2000, 0.1, 2), 0.1);
+}
+
+TEST(Capi, APsThatIsKilledComesBackToTheArenaOfItsWorker) {
+  Job job(1, {"mode=hogwild", "ps_wait=60"});
+  job.StartPs();
+  job.StartWorker(0, 1'000'000'000);
+  ASSERT_TRUE(job.sandbox().AwaitStep(1000));
+  const std::int64_t before = job.sandbox().GlobalStep();
+  job.KillPs();
+  job.StartPs();
+  EXPECT_TRUE(job.sandbox().AwaitStep(before + 1000));
+  EXPECT_EQ(job.sandbox().Run({"ctl", "stop", job.sandbox().job()}).code, 0);
+  job.ExpectDone(0);
+  EXPECT_GT(ReadFit(job.Out(0)).global_step, before + 1000);
+  job.ExpectPsEnds(130);
+}
+
+TEST(Capi, APsThatStaysAwayEndsItsWorkersWithASentence) {
+  Job job(1, {"mode=hogwild", "ps_wait=0.3"});
+  job.StartPs();
+  job.StartWorker(0, 1'000'000'000);
+  ASSERT_TRUE(job.sandbox().AwaitStep(100));
+  job.KillPs();
+  const Outcome outcome = job.FinishWorker(0);
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_NE(outcome.err.find("a step: 10: a ps has been gone for "), std::string::npos)
+      << outcome.err;
+}
+
+TEST(Capi, AWaitThatIsTooShortNamesWhomItWaitsFor) {
+  Job job(2, {"mode=barrier"});
+  job.sandbox().SetEnv("PATIENCE", "0.3");
+  job.StartPs();
+  job.StartWorker(0, 10);
+  const Outcome outcome = job.FinishWorker(0);
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_NE(outcome.err.find("a step: 11: "), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("worker/1"), std::string::npos) << outcome.err;
 }
 
 TEST(Capi, ASecondProcessAsTheSameWorkerIsRefused) {

@@ -2,7 +2,7 @@
  *
  * usage: least_squares STEPS FEATURES OUT [NAME=VALUE ...]
  * Each of the workers takes the rows i with i % workers == its index. Writes its last values, the
- * global step and the mode to OUT. Exit codes: 0 done or stopped, 2 an error that it says. */
+ * global step and the mode to OUT. PATIENCE: seconds for each wait. Exit codes: 0 done or stopped, 2 an error that it says. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,9 +10,10 @@
 
 #include "capi/passel.h"
 
-enum { kRows = 64, kMostFeatures = 8, kLongSeconds = 60 };
+enum { kRows = 64, kMostFeatures = 8 };
 
 static passel_job* job;
+static double patience = 60; /* seconds, for each wait */
 
 static void Check(passel_status status, const char* what) {
   if (status == PASSEL_OK) return;
@@ -55,6 +56,7 @@ int main(int argc, char** argv) {
     fprintf(stderr, "usage: least_squares STEPS FEATURES OUT [NAME=VALUE ...]\n");
     return 2;
   }
+  if (getenv("PATIENCE") != NULL) patience = atof(getenv("PATIENCE"));
   const long steps = atol(argv[1]);
   const int features = atoi(argv[2]);
   const int64_t shape[1] = {features};
@@ -78,14 +80,14 @@ int main(int argc, char** argv) {
 
   const float first[kMostFeatures] = {0.5F, 0.5F, 0.5F, 0.5F, 0.5F, 0.5F, 0.5F, 0.5F};
   const float* const values[2] = {first, NULL};
-  Check(passel_initialize(job, values, kLongSeconds), "passel_initialize");
+  Check(passel_initialize(job, values, patience), "passel_initialize");
   passel_status status = PASSEL_OK;
   for (long step = 0; step < steps && status == PASSEL_OK; ++step) {
     status = passel_pull(job, PASSEL_PULL_AUTO);
     if (status != PASSEL_OK) break;
     Gradient(features, me.worker, me.workers);
-    status = passel_push(job, kLongSeconds);
-    if (status == PASSEL_OK) status = passel_wait(job, kLongSeconds, NULL);
+    status = passel_push(job, patience);
+    if (status == PASSEL_OK) status = passel_wait(job, patience, NULL);
   }
   if (status != PASSEL_CANCELLED) Check(status, "a step");
 
