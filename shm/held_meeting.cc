@@ -65,6 +65,10 @@ void HeldMeeting::Closed(std::uint64_t reader) {
   if (meeting_ && reader_ == reader) Over();
 }
 
+void HeldMeeting::LetGo() {
+  if (meeting_) Over();
+}
+
 void HeldMeeting::Renew() {
   if (meeting_ && met_ns_ != 0) (void)meeting_->Renew();  // GoOn() says whether it is held
 }

@@ -35,6 +35,8 @@ class HeldMeeting {
   /// What was read is of one step if this is OK. Errors: kAborted: they went on before.
   Result<MeetingCost> GoOn(std::uint64_t reader);
   void Closed(std::uint64_t reader);
+  /// The memory of the job is about to go: no meeting of it is held any more.
+  void LetGo();
   /// In the middle of a long copy for the reader.
   void Renew();
 

@@ -15,8 +15,6 @@
 #include "cluster/patience.h"
 #include "shm/layout.h"
 #include "store/membership.h"
-#include "store/mode_change.h"
-#include "store/scale.h"
 
 namespace passel::shm {
 namespace {
@@ -218,6 +216,7 @@ Status PsHost::Renew(const Peer& peer, Exchange& exchange) {
     Notify(arena_->memory().state->event);
   }
   if (options_.let_go) options_.let_go();
+  readers_.LetGo();
   arena_.reset();
   arena_for_reading_.Reset();
   const Status made = MakeArena(peer, plan);
@@ -322,65 +321,6 @@ Status PsHost::GetStatus(const Peer&, Exchange& exchange) {
                  {"data", WhatIsTold()}};
   if (arena_ && options_.describe) status["arena"] = options_.describe(*arena_, options_.names);
   return exchange.AddText("passel.status", status.Write());
-}
-
-Status PsHost::SetMode(const Peer&, Exchange& exchange) {
-  PASSEL_ASSIGN_OR_RETURN(const std::string mode, exchange.Argument(std::string()));
-  PASSEL_ASSIGN_OR_RETURN(const ModeSetting setting, ParseModeSetting(mode));
-  if (options_.me.index != 0) {
-    return FailedPrecondition(fmt::format(
-        "the mode of a job is kept by ps/0, not by ps/{}: ask that", options_.me.index));
-  }
-  if (!arena_) {
-    return FailedPrecondition(fmt::format(
-        "the job is starting: the chief, {}, has not proposed its plan yet; try again in "
-        "a moment",
-        options_.names.chief_name));
-  }
-  PASSEL_RETURN_IF_ERROR(arena_->plan().CheckMode(setting));
-  PASSEL_ASSIGN_OR_RETURN(const std::uint32_t number, WishForMode(arena_->memory(), setting));
-  nvtx::Mark(nvtx::Event::kModeWished, number);
-  Failpoint("ps.wished");
-  exchange.answer["number"] = number;
-  return {};
-}
-
-Status PsHost::Scale(const Peer&, Exchange& exchange) {
-  PASSEL_ASSIGN_OR_RETURN(const std::int64_t workers, exchange.Argument(std::int64_t{0}));
-  if (options_.alone) {
-    return FailedPrecondition(
-        "the job is one process without a ps, which is its one worker: start it with --ps 1");
-  }
-  if (!options_.supervised) {
-    return FailedPrecondition(
-        "the tasks of this job were started by hand, and nobody could start others: use passel "
-        "task --join for one more worker, and kill -TERM for one less");
-  }
-  if (options_.me.index != 0) {
-    return FailedPrecondition(fmt::format(
-        "ps/0 is told how many workers a job is to have, not ps/{}: ask that", options_.me.index));
-  }
-  if (!arena_ || arena_->memory().state->initialized.load(std::memory_order_acquire) == 0) {
-    return FailedPrecondition(
-        "the job is starting, and its variables have no values yet: try again in a moment");
-  }
-  PASSEL_ASSIGN_OR_RETURN(const std::uint32_t number, WishForWorkers(arena_->memory(), workers));
-  Failpoint("ps.scale_wished");
-  exchange.answer["number"] = number;
-  return {};
-}
-
-Status PsHost::Stop(const Peer&, Exchange&) {
-  StopJob();
-  return {};
-}
-
-void PsHost::StopJob() {
-  stop_asked_ = true;
-  nvtx::Mark(nvtx::Event::kStopping, options_.me.index);
-  if (!arena_) return;
-  arena_->memory().state->stop.store(1, std::memory_order_seq_cst);
-  Notify(arena_->memory().state->event);
 }
 
 }  // namespace passel::shm

@@ -36,6 +36,8 @@ struct PsHostOptions {
   /// A supervisor decides when the job is over, restarts workers and stops the ps. Otherwise the
   /// ps ends by itself when its workers are done.
   bool supervised = false;
+  /// Why the number of workers stays what it is, for who asks for another; "": it may change.
+  std::string fixed_workers = {};
   /// The data of the job as a JSON object, where the ps is told it at once; else workers tell it.
   std::string data = {};
   /// "arena" of a status: what the arena tells of the job, a JSON object. Without it a status tells

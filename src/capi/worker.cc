@@ -15,7 +15,7 @@
 #include "base/subprocess.h"
 #include "base/text.h"
 #include "cluster/placement.h"
-#include "job/join_job.h"
+#include "job/worker_start.h"
 #include "store/open_store.h"
 
 namespace passel::capi {
@@ -153,7 +153,7 @@ Status Worker::Initialize(const float* const* values, Deadline deadline) {
       }
     }));
   }
-  const Status there = job::AwaitFirstValues(*store_, settings_.task, settings_.config, deadline);
+  const Status there = job::AwaitFirstValues(settings_.task, settings_.config, deadline, *store_);
   if (there.code() == Code::kDeadlineExceeded && !store_->initialized()) {
     return DeadlineExceeded(
         fmt::format("the chief, {}, has not initialised the variables in time: start it, and call "

@@ -1,6 +1,7 @@
 #include "data/dataset.h"
 
 #include <fmt/core.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <cmath>
@@ -66,6 +67,14 @@ std::uint8_t MaxLabel(std::span<const std::uint8_t> labels) {
 }
 
 }  // namespace
+
+std::uint32_t Checksum(const ImageSet& set) {
+  uLong crc = 0;
+  for (const auto& bytes : {set.images, set.labels}) {
+    crc = ::crc32_z(crc, bytes.data(), bytes.size());
+  }
+  return static_cast<std::uint32_t>(crc);
+}
 
 void SetSides(std::uint64_t pixels, BlobShape* shape) {
   const auto side = static_cast<std::uint64_t>(std::llround(std::sqrt(pixels)));

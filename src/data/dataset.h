@@ -50,6 +50,9 @@ struct ImageSet {
   }
 };
 
+/// CRC32, as zlib has it, of the images and then the labels.
+std::uint32_t Checksum(const ImageSet& set);
+
 class Dataset {
  public:
   /// Looks at a blob that a DataSource filled, here or in another process. Everything is

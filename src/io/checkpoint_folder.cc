@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <map>
+#include <utility>
 
 #include "base/check.h"
 #include "base/text.h"
@@ -90,6 +91,21 @@ Result<std::vector<TensorFile>> OpenCheckpoint(const std::string& folder, std::s
   return files;
 }
 
+Result<std::vector<std::string>> CompleteSets(const std::string& folder) {
+  PASSEL_ASSIGN_OR_RETURN(const std::vector<std::string> files, FilesIn(folder));
+  std::map<std::pair<std::string, int>, int> there;  // of a set in so many parts
+  std::set<std::pair<std::int64_t, std::string>> complete;
+  for (const std::string& file : files) {
+    const std::optional<PartOfSet> part = ParsePartName(file);
+    if (part && ++there[{part->set, part->parts}] == part->parts) {
+      complete.emplace(StepOfCheckpoint(part->set).value_or(0), part->set);
+    }
+  }
+  std::vector<std::string> names;
+  for (const auto& [step, name] : complete) names.push_back(name);
+  return names;
+}
+
 bool IsOfCheckpoints(std::string_view file) { return file == kOwnerFile || IsCheckpointFile(file); }
 
 Result<CheckpointIndex> ReadCheckpointIndex(const std::string& folder) {
@@ -127,6 +143,7 @@ Result<CheckpointFolder> CheckpointFolder::Own(const std::string& path, const Ke
       PASSEL_RETURN_IF_ERROR(folder.Delete(InFolder(path, file)));
   }
   PASSEL_RETURN_IF_ERROR(folder.DeleteUnfinished(left));
+  PASSEL_RETURN_IF_ERROR(folder.FindFormerSets());
   PASSEL_RETURN_IF_ERROR(folder.owner_.Say({}));
   return folder;
 }
@@ -147,6 +164,35 @@ Status CheckpointFolder::DeleteUnfinished(std::string_view left) {
   return {};
 }
 
+Status CheckpointFolder::FindFormerSets() {
+  PASSEL_ASSIGN_OR_RETURN(const std::vector<std::string> complete, CompleteSets(path_));
+  former_.insert(complete.begin(), complete.end());
+  for (const auto& entry : index_.kept) former_.insert(entry.name);
+  PASSEL_ASSIGN_OR_RETURN(const CheckpointIndex best, ReadBest(path_));
+  for (const auto& entry : best.kept) former_.insert(entry.name);
+  return {};
+}
+
+Result<std::vector<std::string>> CheckpointFolder::Unlisted() const {
+  PASSEL_ASSIGN_OR_RETURN(std::vector<std::string> names, CompleteSets(path_));
+  std::erase_if(names, [this](const std::string& name) {
+    return index_.Find(name) != nullptr || !former_.contains(name);
+  });
+  return names;
+}
+
+Status CheckpointFolder::CheckNameIsFree(std::int64_t step) const {
+  const std::string name = CheckpointName(step);
+  if (!former_.contains(name)) return {};
+  PASSEL_ASSIGN_OR_RETURN(const CheckpointIndex best, ReadBest(path_));
+  const bool is_best = best.Find(name) != nullptr;
+  if (!is_best && index_.Find(name) == nullptr && !PartsOf(path_, name).ok()) return {};
+  return AlreadyExists(
+      fmt::format("{} is there{}, and this job has not saved it: it stays as it is; move it away, "
+                  "or name another folder",
+                  PathOf(name), is_best ? " as the best" : ""));
+}
+
 // Without it the next owner lets stand what a crash leaves: no reason not to save.
 void CheckpointFolder::BeginSave(std::int64_t step, std::string_view save) {
   (void)owner_.Say(fmt::format("{} {}", CheckpointName(step), save));
@@ -156,14 +202,37 @@ void CheckpointFolder::GiveUp() { (void)owner_.Say({}); }
 
 std::string CheckpointFolder::PathOf(std::string_view name) const { return InFolder(path_, name); }
 
-Result<std::optional<std::string>> CheckpointFolder::Newest(std::vector<std::string>* warnings) {
-  const bool had_some = !index_.kept.empty();
-  while (!index_.kept.empty()) {
-    const std::string name = index_.kept.back().name;
-    const Status whole = OpenCheckpoint(path_, name).status();
-    if (whole.ok()) return std::optional(name);
+Result<std::optional<std::string>> CheckpointFolder::Newest(std::vector<std::string>* warnings,
+                                                            NoneWhole none) {
+  if (index_.kept.empty()) return std::optional<std::string>();
+  std::size_t left = index_.kept.size();  // to look at
+  std::vector<std::string> broken;
+  for (; left > 0; --left) {
+    const Status whole = OpenCheckpoint(path_, index_.kept[left - 1].name).status();
+    if (whole.ok()) break;
     if (whole.code() != Code::kDataLoss && whole.code() != Code::kNotFound) return whole;
-    warnings->push_back(fmt::format("{}; the checkpoint before it is used", whole.message()));
+    broken.push_back(whole.message());
+  }
+  for (const std::string& sentence : broken) {
+    warnings->push_back(sentence + (left > 0 ? "; the checkpoint before it is used" : ""));
+  }
+  if (left == 0 && none == NoneWhole::kIsAnError) {
+    return DataLoss(
+        fmt::format("{} has no checkpoint that is whole: use --resume never to begin anew there, "
+                    "beside what is left of them, or another --checkpoint_dir",
+                    path_));
+  }
+  if (!broken.empty()) PASSEL_RETURN_IF_ERROR(PutAside(left));
+  if (left == 0) return std::optional<std::string>();
+  return std::optional(index_.kept.back().name);
+}
+
+// All that the index names from number `first` on. The index comes last: until it is written they
+// are looked for, and not found.
+Status CheckpointFolder::PutAside(std::size_t first) {
+  PASSEL_ASSIGN_OR_RETURN(const CheckpointIndex best, ReadBest(path_));
+  for (std::size_t i = first; i < index_.kept.size(); ++i) {
+    const std::string& name = index_.kept[i].name;
     if (const auto parts = PartsOf(path_, name); parts.ok()) {
       for (const std::string& part : *parts) {
         if (const int failed = ops_->Rename(part, part + std::string(kCorruptEnding))) {
@@ -171,14 +240,13 @@ Result<std::optional<std::string>> CheckpointFolder::Newest(std::vector<std::str
         }
       }
     }
-    index_.kept.pop_back();
-    PASSEL_RETURN_IF_ERROR(Write(kIndexFile, index_));
+    if (best.Find(name) != nullptr) PASSEL_RETURN_IF_ERROR(Delete(InFolder(path_, kBestFile)));
   }
-  if (!had_some) return std::optional<std::string>();
-  return DataLoss(
-      fmt::format("{} has no checkpoint that is whole: use --resume never to begin "
-                  "anew, or another folder",
-                  path_));
+  CheckpointIndex next = index_;
+  next.kept.resize(first);
+  PASSEL_RETURN_IF_ERROR(Write(kIndexFile, next));
+  index_ = std::move(next);
+  return {};
 }
 
 Status CheckpointFolder::CheckOwner() {

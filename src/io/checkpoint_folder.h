@@ -23,6 +23,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -49,6 +50,10 @@ std::string PartPath(const std::string& folder, std::int64_t step, int part, int
 /// The paths of all parts of a set, in order: of all sizes that it has files of, the one that is
 /// complete. Nothing is read. Errors: kNotFound, naming what is missing.
 Result<std::vector<std::string>> PartsOf(const std::string& folder, std::string_view name);
+
+/// The names of all sets that have all their parts there, whether an index names them or not, by
+/// step. Nothing is read. Errors: those of the system.
+Result<std::vector<std::string>> CompleteSets(const std::string& folder);
 
 /// Whether a folder of checkpoints has a file of this name for itself: an index, a part, .owner.
 bool IsOfCheckpoints(std::string_view file);
@@ -87,10 +92,20 @@ class CheckpointFolder {
   /// Of a set with that name, as people write it.
   std::string PathOf(std::string_view name) const;
 
-  /// The newest set that is whole: nothing if the index names none. One that is broken gets the
-  /// ending ".corrupt" and leaves the index, and a sentence about it is added to `warnings`.
-  /// Errors: kDataLoss if the index names some and none is whole; those of the system.
-  Result<std::optional<std::string>> Newest(std::vector<std::string>* warnings);
+  /// The newest set that is whole: nothing if the index names none. Those after it, which are
+  /// broken, get the ending ".corrupt" and leave the index; a sentence about each is added to
+  /// `warnings`. If none is whole all are put aside so, or nothing changes, as `none` says.
+  /// Errors: kDataLoss in that case; those of the system.
+  enum class NoneWhole { kIsAnError, kPutAside };
+  Result<std::optional<std::string>> Newest(std::vector<std::string>* warnings,
+                                            NoneWhole none = NoneWhole::kIsAnError);
+
+  /// The complete sets that were there when the folder was owned, and that the index does not name:
+  /// kept for good, or put there by somebody. By step. Errors: those of the system.
+  Result<std::vector<std::string>> Unlisted() const;
+  /// OK unless a set was there, under the name of that step, when the folder was owned, and still
+  /// is: it would be lost. Errors: kAlreadyExists.
+  Status CheckNameIsFree(std::int64_t step) const;
 
   /// OK while the folder at path() is this process's. One that was emptied meanwhile becomes its
   /// own again. Errors: kAlreadyExists if it has got another owner; kFailedPrecondition if it is
@@ -118,12 +133,15 @@ class CheckpointFolder {
   Status Delete(const std::string& path);
   Status DeleteSet(const std::vector<std::string>& files, std::string_view name);
   Status DeleteUnfinished(std::string_view left);
+  Status FindFormerSets();
+  Status PutAside(std::size_t first);
 
   std::string path_;
   KeepPolicy policy_;
   FolderOwner owner_;
   FileOps* ops_;
   CheckpointIndex index_;
+  std::set<std::string> former_;  // complete, listed or the best when the folder was owned
 };
 
 /// OK if `bytes` and a reserve of 1 % are free where `folder` is. Errors: kResourceExhausted,

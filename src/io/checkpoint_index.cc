@@ -19,11 +19,13 @@ constexpr std::string_view kAll = "all_model_checkpoint_paths";
 constexpr std::string_view kTimes = "all_model_checkpoint_timestamps";
 constexpr std::string_view kPreserved = "last_preserved_timestamp";
 
+// Whoever owns the folder reads the index first: nothing goes on there with it.
+constexpr const char* kAdvice =
+    "restore it, or delete it and name the checkpoint to go on from with --resume "
+    "FOLDER/model.ckpt-STEP";
+
 Status BadLine(int line, std::string_view what) {
-  return DataLoss(
-      fmt::format("line {} of the index {}: restore the file, or name a checkpoint "
-                  "with --resume PATH",
-                  line, what));
+  return DataLoss(fmt::format("line {} of the index {}: {}", line, what, kAdvice));
 }
 
 std::string_view Trimmed(std::string_view text) {
@@ -139,11 +141,11 @@ Result<CheckpointIndex> ParseCheckpointIndex(std::string_view text) {
     }
   }
   if (empty) {  // no index is written so
-    return DataLoss("the index is empty: restore it, or delete it to begin anew");
+    return DataLoss(fmt::format("the index is empty: {}", kAdvice));
   }
   if (times.size() > index.kept.size()) {
-    return DataLoss(fmt::format("the index has {} times for {} checkpoints: restore the file",
-                                times.size(), index.kept.size()));
+    return DataLoss(fmt::format("the index has more times than checkpoints, {} for {}: {}",
+                                times.size(), index.kept.size(), kAdvice));
   }
   // TensorFlow's older indexes have no times.
   for (std::size_t i = 0; i < times.size(); ++i) index.kept[i].saved_at = times[i];

@@ -97,6 +97,8 @@ Status FolderOwner::Say(std::string_view saving) const {
       ::ftruncate(fd_.get(), static_cast<off_t>(who.size())) != 0) {
     return Cannot("written", folder_, errno);
   }
+  // After a crash of the machine, too, the next owner must know what was unfinished.
+  if (!saving.empty() && ::fdatasync(fd_.get()) != 0) return Cannot("written", folder_, errno);
   return {};
 }
 

@@ -28,7 +28,8 @@ class FolderOwner {
                                     std::string* left);
 
   const std::string& job() const { return job_; }
-  /// Who it is, and what is `saving` now, for others to read. Errors: those of the system.
+  /// Who it is, and what is `saving` now, for others to read: on the disk before it returns, if
+  /// that is something. Errors: those of the system.
   Status Say(std::string_view saving) const;
 
   /// Whether what is at that path now is the folder that is owned: it may have been moved away,

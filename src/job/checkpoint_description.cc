@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/counted.h"
 #include "base/text.h"
 #include "job/checkpoint_settings.h"
 #include "job/job_settings.h"
@@ -63,7 +64,7 @@ std::string ProgressText(const Json& progress) {
       if (own != nullptr) steps += own->As<std::uint64_t>().value_or(0);
     }
   }
-  return fmt::format("{} worker{}, {} local steps", workers, workers == 1 ? "" : "s", steps);
+  return Counted(workers, "worker") + ", " + Counted(steps, "local step");
 }
 
 }  // namespace
@@ -86,8 +87,7 @@ Result<StoredDescription> Describe(const StoredTensors& stored) {
 }
 
 std::string ToText(const StoredDescription& d) {
-  std::string text =
-      fmt::format("{}: {} bytes in {} file{}\n", d.name, d.bytes, d.files, d.files == 1 ? "" : "s");
+  std::string text = fmt::format("{}: {} bytes in {}\n", d.name, d.bytes, Counted(d.files, "file"));
   for (const auto& [name, value] : *d.words.object()) {
     std::string shown = value.text() != nullptr ? *value.text() : value.Write();
     if (name == kSettingsWord && value.object() != nullptr) shown = ChangedSettings(value);

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 
+#include "base/counted.h"
 #include "base/text.h"
 #include "job/checkpoint_description.h"
 
@@ -121,8 +122,12 @@ std::string ToText(const StoredDifference& d) {
                       "BY AT MOST", "RELATIVE");
   for (const TensorDifference& t : d.tensors) text += Line(t);
   const auto same = std::ranges::count_if(d.tensors, &TensorDifference::Same);
-  text += fmt::format("\n{} of {} tensors are the same", same, d.tensors.size());
-  if (d.compared == Compare::kAll) text += fmt::format("; {} words differ", d.words.size());
+  text += fmt::format("\n{} of {} {} the same", same, Counted(d.tensors.size(), "tensor"),
+                      d.tensors.size() == 1 ? "is" : "are");
+  if (d.compared == Compare::kAll) {
+    text += fmt::format("; {} differ{}", Counted(d.words.size(), "word"),
+                        d.words.size() == 1 ? "s" : "");
+  }
   return text + "\n";
 }
 

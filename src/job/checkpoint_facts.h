@@ -18,7 +18,8 @@ struct CheckpointFacts {
   double held_seconds = 0;                          ///< all workers waited, between two steps
   std::string newest;                               ///< "model.ckpt-500"; "": there is none
   std::optional<BestEntry> best;
-  std::string resumed_from;  ///< "train/model.ckpt-300"; "": the job began anew
+  bool was_finished = false;  ///< nothing was left to train after `resumed_from`
+  std::string resumed_from;   ///< "train/model.ckpt-300"; "": the job began anew
 };
 
 }  // namespace passel::job

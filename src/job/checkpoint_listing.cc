@@ -97,11 +97,11 @@ class Lister {
 
 std::string WhyStray(const std::string& name, const FilesOfSets& found) {
   if (name.ends_with(kCorruptEnding)) return "found broken";
-  if (const std::optional<PartOfSet> part = ParsePartName(name); part && part->parts > 1) {
-    return fmt::format("unfinished: {} of {} parts", found.at(part->set).at(part->parts).count,
-                       part->parts);
-  }
-  return "unfinished";
+  const std::optional<PartOfSet> part = ParsePartName(name);
+  if (!part) return "unfinished";
+  const int count = found.at(part->set).at(part->parts).count;
+  if (count == part->parts) return "no index names it";
+  return fmt::format("unfinished: {} of {} parts", count, part->parts);
 }
 
 bool LooksLikeOurs(std::string_view name) {
@@ -155,6 +155,14 @@ Result<CheckpointListing> ListOnce(const std::string& folder, const CheckpointIn
 Result<CheckpointListing> ListCheckpoints(const std::string& folder) {
   constexpr int kMostTurns = 100;
   std::error_code ignored;
+  const std::filesystem::path typed(folder);
+  if (NamesCheckpoint(folder) && !std::filesystem::is_directory(typed, ignored)) {
+    const std::string parent = typed.has_parent_path() ? typed.parent_path().string() : ".";
+    return InvalidArgument(fmt::format(
+        "{0} is one checkpoint, and ls lists those of a folder: use passel ckpt ls {1}, or passel "
+        "ckpt show {0}",
+        folder, parent));
+  }
   if (std::filesystem::is_regular_file(folder, ignored)) {
     return InvalidArgument(
         fmt::format("{} is no folder: name the folder of the checkpoints", folder));

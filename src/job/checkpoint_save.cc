@@ -23,6 +23,7 @@
 #include "job/first_values.h"
 #include "job/saved_values.h"
 #include "store/mode_change.h"
+#include "store/scale.h"
 #include "store/shard_buffer.h"
 #include "store/shard_snapshot.h"
 #include "train/checkpoint_words.h"
@@ -131,8 +132,10 @@ Result<SaveOutcome> OneSave::Run(std::optional<std::int64_t> saved) {
     progress_ = ProgressOf(job_.shards);
     progress_.global_step = step_;
   }
-  // What an index names stays as it is.
-  if (step_ == saved || folder_.index().Find(CheckpointName(step_)) != nullptr) {
+  if (step_ == saved) return outcome_;
+  PASSEL_RETURN_IF_ERROR(folder_.CheckNameIsFree(step_));
+  // This job has saved it, and heard of an error afterwards.
+  if (folder_.index().Find(CheckpointName(step_)) != nullptr) {
     outcome_.newest = step_;
     return outcome_;
   }
@@ -277,7 +280,8 @@ Status OneSave::WriteParts(bool exact, const Sources& sources) {
   CheckpointMoment moment;
   moment.mode = CurrentMode(job_.shards[0]).setting;
   moment.ps = static_cast<int>(job_.shards.size());
-  moment.workers = job_.plan.num_workers;
+  moment.workers = WantedWorkers(job_.shards[0]);
+  moment.places = job_.plan.num_workers;
   moment.exact = exact;
   moment.settings = SettingsToKeep(job_.settings);
   PASSEL_ASSIGN_OR_RETURN(moment.data, ParseJson("data", job_.data.empty() ? "{}" : job_.data, 16));
@@ -289,6 +293,7 @@ Status OneSave::WriteParts(bool exact, const Sources& sources) {
   order.parts = moment.ps;
   order.metadata = WordsOfCheckpoint(job_.config, moment);
   if (last_step_) order.metadata[kLastStepKey] = std::to_string(*last_step_);
+  if (!job_.begun_with.empty()) order.metadata[kBegunWithKey] = job_.begun_with;
   std::vector<Result<PartWritten>> written(sources.size(), PartWritten{});
   OnEachShard([&](std::size_t part) {
     PartOrder own = order;

@@ -14,6 +14,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "base/status.h"
 #include "cluster/worker_names.h"
@@ -37,6 +38,7 @@ struct SavedJob {
   const std::string& data;              ///< a JSON object; "": not known
   std::span<const ShardMemory> shards;  ///< the lead's first; they have values
   const WorkerNames& names;
+  std::string_view begun_with = {};  ///< Beginning::begun_with
 };
 
 /// What a checkpoint of the plan takes on the disk, about.
@@ -55,6 +57,7 @@ struct SaveOutcome {
 /// has not gone on since, or if tasks that were killed have left nothing that is worth a
 /// checkpoint, which the log says. On error the folder is as before.
 /// Errors: those of `limits`, of Meeting, of WritePart() and of CheckpointFolder::Commit();
+/// kAlreadyExists if the folder had one of that step that this job did not save;
 /// kResourceExhausted without space for it, on the disk or in memory.
 Result<SaveOutcome> SaveCheckpoint(const SavedJob& job, std::optional<std::int64_t> saved,
                                    std::optional<AtEnd> at_end, const SaveLimits& limits,

@@ -10,9 +10,11 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/counted.h"
 #include "base/log.h"
 #include "base/nvtx.h"
 #include "cluster/patience.h"
+#include "job/checkpoint_beginning.h"
 #include "job/first_values.h"
 #include "train/checkpoint_set.h"
 #include "train/worker_loop.h"
@@ -47,8 +49,9 @@ Result<CheckpointFolder> OwnFolder(const JobConfig& config) {
     if (!told && limit.count() > 0) LogInfo("{}: waiting for its end", why);
     if (patience.Again(std::chrono::milliseconds(50))) continue;
     return DeadlineExceeded(
-        fmt::format("{}, which has not ended within {:g} s: end it, then start this again", why,
-                    ToSeconds(limit)));
+        fmt::format("{}, which has not ended within {:g} s: end it, then start this again, "
+                    "or name another folder",
+                    why, ToSeconds(limit)));
   }
 }
 
@@ -96,47 +99,49 @@ Result<std::unique_ptr<CheckpointSaver>> CheckpointSaver::Open(const JobConfig& 
   if (!checkpoints.folder.empty()) {
     PASSEL_ASSIGN_OR_RETURN(CheckpointFolder folder, OwnFolder(config));
     saver->folder_.emplace(std::move(folder));
-    PASSEL_ASSIGN_OR_RETURN(saver->best_, BestCheckpointMarker::Create(*saver->folder_));
     if (begun) {
-      const auto& kept = saver->folder_->index().kept;
-      if (!kept.empty()) saver->saved_step_ = StepOfCheckpoint(kept.back().name);
-      return saver;
+      saver->GoOnSaving();
+    } else {
+      PASSEL_RETURN_IF_ERROR(CheckFreeSpace(checkpoints.folder, CheckpointBytes(plan)));
     }
-    PASSEL_RETURN_IF_ERROR(CheckFreeSpace(checkpoints.folder, CheckpointBytes(plan)));
   }
-  if (!begun) PASSEL_RETURN_IF_ERROR(saver->ChooseBeginning());
+  if (!begun) PASSEL_RETURN_IF_ERROR(saver->ChooseFirst());
+  if (saver->folder_) {  // whose best may have been found broken
+    PASSEL_ASSIGN_OR_RETURN(saver->best_, BestCheckpointMarker::Create(*saver->folder_));
+  }
   return saver;
 }
 
-Status CheckpointSaver::ChooseBeginning() {
-  const CheckpointConfig& c = config_.checkpoints;
-  std::optional<std::string> newest;
-  if (folder_ && !c.ResumesFromPath()) {
-    if (c.resume == kResumeNever && !folder_->index().kept.empty()) {
-      return InvalidArgument(fmt::format(
-          "{} has checkpoints, up to {}, and --resume never would mix two trainings there: name "
-          "another --checkpoint_dir, remove them, or omit --resume",
-          c.folder, folder_->index().kept.back().name));
-    }
-    std::vector<std::string> warnings;
-    PASSEL_ASSIGN_OR_RETURN(newest, folder_->Newest(&warnings));
-    for (const std::string& warning : warnings) LogWarning("{}", warning);
+void CheckpointSaver::GoOnSaving() {
+  if (folder_->index().kept.empty()) {
+    if (!config_.checkpoints.ResumesFromPath()) return;
+    // Killed before its first save, it began with that.
+    const Result<CheckpointSet> from = OpenCheckpointAt(config_.checkpoints.resume);
+    if (from.ok()) begun_with_ = from->parts()[0].Word(kSaveKey);
+    return;
   }
-  if (c.ResumesFromPath()) {
-    resume_from_ = c.resume;
-  } else if (newest) {
-    resume_from_ = folder_->PathOf(*newest);
-  }
-  if (resume_from_.empty()) return {};
-  PASSEL_ASSIGN_OR_RETURN(const CheckpointSet from, OpenCheckpointAt(resume_from_));
-  // So that a newer one that comes meanwhile makes no difference.
-  if (from.name() != resume_from_ && NamesCheckpoint(from.name())) resume_from_ = from.name();
+  const std::string newest = folder_->index().kept.back().name;
+  saved_step_ = StepOfCheckpoint(newest);
+  begun_with_ = BegunWith(*folder_, newest);
+}
+
+Status CheckpointSaver::ChooseFirst() {
+  PASSEL_ASSIGN_OR_RETURN(const Beginning beginning,
+                          ChooseBeginning(config_.checkpoints, folder_ ? &*folder_ : nullptr));
+  begun_with_ = beginning.begun_with;
+  resume_from_ = beginning.path;
+  if (!beginning.from) return {};
+  const CheckpointSet& from = *beginning.from;
   PASSEL_RETURN_IF_ERROR(CheckCanGoOn(from, plan_));
   std::string changed = ChangedMathematics(settings_, from.words().settings);
-  if (from.words().workers != plan_.num_workers) {
-    changed += fmt::format("{}{}{} workers (were {})", changed.empty() ? "" : ", ",
-                           plan_.spare_workers > 0 ? "up to " : "", plan_.num_workers,
-                           from.words().workers);
+  if (const std::string data = ChangedData(data_, from.words().data); !data.empty()) {
+    changed += (changed.empty() ? "" : ", ") + data;
+  }
+  const int workers = plan_.num_workers - plan_.spare_workers;
+  if (from.words().workers != workers) {
+    changed +=
+        fmt::format("{}{} (was {})", changed.empty() ? "" : ", ",
+                    Counted(static_cast<std::uint64_t>(workers), "worker"), from.words().workers);
   }
   resumed_ = fmt::format("goes on from {}, global step {}{}{}", resume_from_, from.global_step(),
                          changed.empty() ? "" : "; unlike then: ", changed);
@@ -150,14 +155,17 @@ Status CheckpointSaver::ChooseBeginning() {
         "--checkpoint_dir to begin anew",
         resume_from_, why);
   }
-  if (folder_ && folder_->index().Find(CheckpointName(from.global_step())) != nullptr) {
-    saved_step_ = from.global_step();
-  }
-  return {};
+  if (!beginning.in_folder) return {};
+  saved_step_ = from.global_step();
+  if (folder_->index().Find(CheckpointName(*saved_step_)) != nullptr) return {};
+  return folder_->Commit(*saved_step_, static_cast<int>(from.parts().size()), WallSeconds());
 }
 
 void CheckpointSaver::TellOfBeginning() const {
   if (!resumed_.empty()) LogInfo("this job {}", resumed_);
+  if (const std::string& init = config_.checkpoints.init; !init.empty() && !resumed_.empty()) {
+    LogInfo("--init {} is not used: this job goes on from a checkpoint", init);
+  }
   if (!finished_.empty()) LogWarning("{}", finished_);
 }
 
@@ -250,7 +258,7 @@ bool CheckpointSaver::AwaitThread(Deadline deadline) {
   }
   hangs_ = busy_;
   lock.unlock();
-  if (!hangs_) thread_.join();
+  if (!hangs_ && thread_.joinable()) thread_.join();
   return !hangs_;
 }
 
@@ -275,7 +283,7 @@ Status CheckpointSaver::End(AtEnd at_end, Deadline deadline, const std::function
   return ended;
 }
 
-Status CheckpointSaver::EndThread(AtEnd at_end, Deadline deadline) {
+Status CheckpointSaver::EndThread(std::optional<AtEnd> at_end, Deadline deadline) {
   // The thread looks at the time itself, but for what waits in the kernel.
   const Deadline patience = Deadline::At(deadline.at_ns() + kSlack.count());
   const Status hangs = DeadlineExceeded(
@@ -298,14 +306,23 @@ Status CheckpointSaver::EndThread(AtEnd at_end, Deadline deadline) {
 }
 
 Status CheckpointSaver::SaveOnce(std::vector<ShardMemory> shards, const WorkerNames& names,
-                                 std::optional<AtEnd> at_end, Deadline deadline) {
+                                 std::optional<AtEnd> at_end, Deadline deadline,
+                                 const std::function<void()>& alive) {
   if (!folder_) return {};
-  Quit();
-  if (thread_.joinable()) thread_.join();
-  quit_.store(false, std::memory_order_relaxed);
-  shards_ = std::move(shards);
-  names_ = names;
-  return SaveLast(at_end, deadline);
+  if (!thread_.joinable()) {
+    shards_ = std::move(shards);
+    names_ = names;
+  }
+  SetAlive(alive);
+  Status ended = EndThread(at_end, deadline);
+  SetAlive({});
+  return ended;
+}
+
+bool CheckpointSaver::Leave(Deadline deadline) {
+  GiveUp();
+  wake_.notify_all();
+  return AwaitThread(deadline);
 }
 
 Status CheckpointSaver::SaveLast(std::optional<AtEnd> at_end, Deadline deadline) {
@@ -321,6 +338,7 @@ Status CheckpointSaver::SaveLast(std::optional<AtEnd> at_end, Deadline deadline)
 CheckpointFacts CheckpointSaver::Facts() const {
   CheckpointFacts facts = facts_;
   facts.resumed_from = resume_from_;
+  facts.was_finished = !finished_.empty();
   if (!folder_ || hangs_) return facts;  // a thread that hangs has the folder
   facts.folder = folder_->path();
   if (!folder_->index().kept.empty()) facts.newest = folder_->index().kept.back().name;
@@ -330,7 +348,7 @@ CheckpointFacts CheckpointSaver::Facts() const {
 
 Status CheckpointSaver::Save(std::optional<AtEnd> at_end, Deadline deadline) {
   PASSEL_RETURN_IF_ERROR(folder_->CheckOwner());
-  const SavedJob job{config_, settings_, plan_, data_, shards_, names_};
+  const SavedJob job{config_, settings_, plan_, data_, shards_, names_, begun_with_};
   const SaveLimits limits{quit_, deadline, [this] { CallAlive(); }};
   try {
     PASSEL_ASSIGN_OR_RETURN(const SaveOutcome outcome,

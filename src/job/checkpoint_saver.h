@@ -16,6 +16,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -39,6 +40,9 @@
 
 namespace passel::job {
 
+/// For the last checkpoint of a task that is told to go: Kubernetes waits 30 s after SIGTERM.
+inline constexpr std::chrono::seconds kSaveLimitWhenAsked{20};
+
 class CheckpointSaver {
  public:
   /// With a folder: owns it, says in the log what was broken there, finds what to go on from, and
@@ -47,8 +51,8 @@ class CheckpointSaver {
   /// job. REQUIRES: FitToData(&config). Another life of the job that owns the folder is waited for,
   /// 10 s or config.start_wait_ns. Errors: kAlreadyExists if another job owns the folder;
   /// kDeadlineExceeded if another life of this one still does;
-  /// kInvalidArgument for a checkpoint of another model or optimizer, and for --resume never where
-  /// there are some; kDataLoss if none is whole; kResourceExhausted; those of the file system.
+  /// kInvalidArgument for a checkpoint of another model or optimizer; those of ChooseBeginning();
+  /// kResourceExhausted; those of the file system.
   static Result<std::unique_ptr<CheckpointSaver>> Open(const JobConfig& config,
                                                        const JobSettings& settings,
                                                        const StorePlan& plan,
@@ -59,6 +63,8 @@ class CheckpointSaver {
   const std::string& resume_from() const { return resume_from_; }
   /// A sentence about it for a report; "": none.
   const std::string& resumed() const { return resumed_; }
+  /// A sentence if nothing is left to train after it; "": something is.
+  const std::string& finished() const { return finished_; }
   /// The steps that the checkpoint had: global, and of all workers together.
   std::int64_t resumed_step() const { return resumed_step_; }
   std::uint64_t resumed_local_steps() const { return resumed_local_steps_; }
@@ -76,11 +82,14 @@ class CheckpointSaver {
   /// After End(): its thread waits in the kernel, for a disk that hangs. This saver, and the
   /// shards, must not be destroyed then: the end of the process is theirs.
   bool hangs() const { return hangs_; }
-  /// In place of End(), and also without Begin(): ends the thread, then saves if there is something
-  /// new, what nobody trains any more (AtEnd::kNobodyTrains), or as while training (nothing). Waits
-  /// for a disk that hangs. Errors: as End().
+  /// As End(), and also without Begin(), where `shards` and `names` are as for that: what nobody
+  /// trains any more (AtEnd::kNobodyTrains), or as while training (nothing).
   Status SaveOnce(std::vector<ShardMemory> shards, const WorkerNames& names,
-                  std::optional<AtEnd> at_end, Deadline deadline);
+                  std::optional<AtEnd> at_end, Deadline deadline,
+                  const std::function<void()>& alive);
+  /// In place of End(): nothing more is saved. False: its thread has not ended yet, ask again; else
+  /// as hangs().
+  bool Leave(Deadline deadline);
 
   /// Of `alive`: the last checkpoint is not made, and what was there before stays.
   void GiveUp();
@@ -91,12 +100,13 @@ class CheckpointSaver {
  private:
   CheckpointSaver(const JobConfig& config, const JobSettings& settings, const StorePlan& plan,
                   const std::string& data);
-  Status ChooseBeginning();
+  Status ChooseFirst();
+  void GoOnSaving();
   void Start(std::function<void()> work);
   bool AwaitThread(Deadline deadline);
   void CallAlive();
   void SetAlive(std::function<void()> alive);
-  Status EndThread(AtEnd at_end, Deadline deadline);
+  Status EndThread(std::optional<AtEnd> at_end, Deadline deadline);
   void Run();
   void Quit();
   bool Due() const;
@@ -111,6 +121,7 @@ class CheckpointSaver {
   std::optional<CheckpointFolder> folder_;
   std::optional<BestCheckpointMarker> best_;  // with a folder
   std::string resume_from_, resumed_, finished_;
+  std::string begun_with_;  // Beginning::begun_with
   std::int64_t resumed_step_ = 0;
   std::uint64_t resumed_local_steps_ = 0;
   std::optional<std::int64_t> saved_step_;

@@ -4,8 +4,12 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <vector>
 
+#include "job/job_data.h"
 #include "job/settings_table.h"
+#include "optim/hyper_flags.h"
+#include "optim/optimizer_table.h"
 #include "train/checkpoint_set.h"
 
 namespace passel::job {
@@ -20,6 +24,19 @@ Status CheckIsThere(const char* flag, const std::string& path) {
       fmt::format("{} {}: there is no such checkpoint: name a folder, a checkpoint in one "
                   "(FOLDER/model.ckpt-500) or a file",
                   flag, path));
+}
+
+// As TextOf() has it; "" if nothing says so.
+std::string DefaultOf(const SettingRow& row, const std::string& optimizer) {
+  if (row.traits.shown != nullptr) return row.traits.shown;
+  Result<OptimizerConfig> config = ParseOptimizer(optimizer);
+  if (!config.ok()) return {};
+  const Hyperparameter* const parameter = HyperparameterOf(config->kind, row.name);
+  if (parameter == nullptr) return {};
+  config->learning_rate = RowOf(config->kind).learning_rate;
+  const double value = parameter->field.Get(*config);
+  if (parameter->field.is_switch()) return value != 0 ? "true" : "false";
+  return fmt::format("{}", value);
 }
 
 }  // namespace
@@ -75,7 +92,10 @@ std::string ChangedMathematics(JobSettings now, const Json& then) {
     const std::string text = TextOf(row.value(view));
     const Json* const former = then.Find(row.name);
     const std::string was = former != nullptr && former->text() ? *former->text() : "";
-    if (text == was) continue;
+    const auto in_force = [&](const std::string& value) {
+      return value.empty() ? DefaultOf(row, now.optimizer) : value;
+    };
+    if (in_force(text) == in_force(was)) continue;
     const auto shown = [](const std::string& value) {
       return value.empty() ? std::string("its default") : value;
     };
@@ -83,6 +103,14 @@ std::string ChangedMathematics(JobSettings now, const Json& then) {
                            shown(was));
   }
   return changed;
+}
+
+std::string ChangedData(const std::string& now, const Json& then) {
+  const std::vector<JobData> own = JobDataFromJson(now), former = JobDataFromJson(then.Write());
+  if (own.empty() || former.empty() || own[0].crc32.empty() || former[0].crc32.empty()) return {};
+  if (own[0].crc32 == former[0].crc32) return {};
+  return fmt::format("the data of {} (was other data, of {})", own[0].directory,
+                     former[0].directory);
 }
 
 }  // namespace passel::job

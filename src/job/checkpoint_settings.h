@@ -43,4 +43,8 @@ Json SettingsToKeep(JobSettings settings);
 /// SettingsToKeep() of a former run; "" if nothing does.
 std::string ChangedMathematics(JobSettings now, const Json& then);
 
+/// "the data of /b (was other data, of /a)": what a job trains on (ToJson(JobData)) against what
+/// one trained on `then`; "" if the training examples are the same, or either does not say so.
+std::string ChangedData(const std::string& now, const Json& then);
+
 }  // namespace passel::job

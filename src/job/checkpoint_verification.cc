@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "base/counted.h"
 #include "io/checked_tensors.h"
 #include "io/checkpoint_files.h"
 #include "io/checkpoint_folder.h"
@@ -100,7 +101,7 @@ Result<VerifiedCheckpoint> VerifyFile(const std::string& path) {
 std::string VerifiedCheckpoint::Text() const {
   if (gone) return fmt::format("{}: gone meanwhile, a job saves there", name);
   if (!broken.empty()) return fmt::format("{}: broken", name);
-  return fmt::format("{}: whole, {} bytes in {} file{}", name, bytes, files, files == 1 ? "" : "s");
+  return fmt::format("{}: whole, {} bytes in {}", name, bytes, Counted(files, "file"));
 }
 
 Json VerifiedCheckpoint::AsJson() const {
@@ -118,7 +119,10 @@ Result<std::vector<VerifiedCheckpoint>> VerifyCheckpoints(const std::string& pat
   if (std::filesystem::is_directory(path, ignored)) {
     PASSEL_ASSIGN_OR_RETURN(const CheckpointListing listing, ListCheckpoints(path));
     if (listing.checkpoints.empty()) {
-      return NotFound(fmt::format("{} has no checkpoint: name a folder that has some", path));
+      return NotFound(fmt::format(
+          "there is no checkpoint in {}, so nothing was verified: name the --checkpoint_dir of a "
+          "job that has saved, or one file",
+          path));
     }
     for (const ListedCheckpoint& set : listing.checkpoints) {
       PASSEL_ASSIGN_OR_RETURN(VerifiedCheckpoint one, VerifySet(path, set.name, /*listed=*/true));

@@ -119,9 +119,9 @@ Status CheckCanGoOn(const CheckpointSet& from, const StorePlan& plan) {
   const Status fits = from.Check(plan.variables, OptimizerWordsOf(plan.optimizer));
   if (fits.ok()) return {};
   return InvalidArgument(
-      fmt::format("this job cannot go on from {}: {}; make the settings the same, or take its "
+      fmt::format("{}; this job cannot go on from it: make the settings the same, or take the "
                   "values alone with --init={} and another --checkpoint_dir",
-                  from.name(), fits.message(), from.name()));
+                  fits.message(), from.name()));
 }
 
 Status WriteFirstValues(const JobConfig& config, const std::string& resume_from,

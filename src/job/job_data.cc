@@ -12,6 +12,7 @@ void JsonMembers(auto& members, JsonPart<JobData> auto& data) {
   members("csv_test_limit", data.csv_test_limit);
   members("validation_size", data.split.validation_size);
   members("train_examples", data.split.train_examples);
+  members.IfAny("crc32", data.crc32);
 }
 
 namespace {

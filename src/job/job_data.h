@@ -26,6 +26,7 @@ struct JobData {
   bool fake = false;      ///< made up, by --fake_data
   std::uint64_t csv_train_limit = 0, csv_test_limit = 0;
   TrainedSplit split;
+  std::string crc32 = {};  ///< of the training examples themselves (data/dataset.h); "": not known
 };
 
 /// A JSON object.

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <limits>
 #include <thread>
 #include <utility>
 
@@ -29,6 +30,13 @@ constexpr std::chrono::seconds kChiefLimit{2};
 // A chief that is started again at once finds the folder free.
 constexpr std::chrono::seconds kStandInAfter{1};
 constexpr std::chrono::seconds kOpenAgain{60};
+// Of a disk, until somebody is told that it does not answer.
+constexpr std::chrono::seconds kOpenLimit{10};
+// Of a saver that is to leave: while the job is served, and before its memory is needed.
+constexpr std::chrono::milliseconds kLeaveSoon{50};
+constexpr std::chrono::seconds kLeaveLimit{1};
+// How often a disk that is waited for is asked whether it has answered.
+constexpr std::chrono::milliseconds kAskDiskAgain{20};
 
 std::int64_t Rows(const VariableTable& table, const std::string& variable) {
   std::int64_t rows = 0;
@@ -55,6 +63,50 @@ std::uint64_t CohortOf(const ShardMemory& memory) {
   return memory.state->cohort.load(std::memory_order_relaxed);
 }
 
+std::string NewestCheckpoint(const std::string& folder) {
+  const Result<CheckpointIndex> index = ReadCheckpointIndex(folder);
+  return index.ok() && !index->kept.empty() ? index->kept.back().name : "none";
+}
+
+// Until when a last save is waited for, which signals bring nearer.
+class Haste {
+ public:
+  explicit Haste(const LastSave& how) : how_(how), asked_(how.asked), limit_(how.limit) {}
+
+  Deadline limit() const { return limit_; }
+  /// While workers are waited for: wait no longer.
+  bool Signalled() {
+    const bool signalled = how_.signalled();
+    if (signalled) Hurry();
+    return signalled;
+  }
+  bool Over() {
+    if (how_.signalled()) {
+      over_ = asked_;
+      Hurry();
+    }
+    return over_ || limit_.Expired();
+  }
+  /// Nothing if it is over before.
+  template <typename T>
+  std::optional<T> Await(DiskCall<T> call) {
+    while (!call.Done(kAskDiskAgain)) {
+      if (Over()) return {};
+    }
+    return call.Take();
+  }
+
+ private:
+  void Hurry() {
+    if (!asked_) limit_ = limit_.Sooner(kSaveLimitWhenAsked);
+    asked_ = true;
+  }
+
+  const LastSave& how_;
+  bool asked_, over_ = false;
+  Deadline limit_;
+};
+
 }  // namespace
 
 JobKeeper::JobKeeper(const Task& task, const JobConfig& config)
@@ -64,12 +116,26 @@ JobKeeper::JobKeeper(const Task& task, const JobConfig& config)
   config_.checkpoints.job = task.job_id;
 }
 
+JobKeeper::~JobKeeper() {
+  Retire(Deadline::After({}));
+  for (std::unique_ptr<StandIn>& former : retired_) {
+    if (!former->saver->Leave(Deadline::After({}))) (void)former.release();  // its thread needs it
+  }
+}
+
 void JobKeeper::Look(const shm::Arena& own, bool chief_is_here, const std::string& data) {
-  if (chief_is_here) saver_.reset();
+  if (chief_is_here) Retire(Deadline::After(kLeaveSoon));
   data_ = data;
   if (CohortOf(own.memory()) == 0) return;
   Hold(own);
-  StandIn(chief_is_here);
+  if (!LastRetiredIsGone() || config_.checkpoints.folder.empty()) return;
+  const bool needed = IsNeeded(chief_is_here);
+  if (opening_ && opening_->Done()) {
+    if (needed) BeginStandIn();
+    opening_.reset();
+  } else if (needed) {
+    OpenStandIn();
+  }
 }
 
 int JobKeeper::ArenaOf(int shard) const {
@@ -78,9 +144,22 @@ int JobKeeper::ArenaOf(int shard) const {
 }
 
 void JobKeeper::LetGo() {
-  saver_.reset();
+  Retire(Deadline::After(kLeaveLimit));
   for (auto& arena : held_) arena.reset();
   cohort_ = 0;
+}
+
+void JobKeeper::Retire(Deadline deadline) {
+  if (!stand_in_) return;
+  if (!stand_in_->saver->Leave(deadline)) retired_.push_back(std::move(stand_in_));
+  stand_in_.reset();
+}
+
+bool JobKeeper::LastRetiredIsGone() {
+  std::erase_if(retired_, [](const std::unique_ptr<StandIn>& former) {
+    return former->saver->Leave(Deadline::After({}));
+  });
+  return retired_.empty();
 }
 
 bool JobKeeper::HoldsAll(std::uint64_t cohort) const {
@@ -96,7 +175,7 @@ void JobKeeper::Hold(const shm::Arena& own) {
     FileDescriptor fd(::fcntl(own.fd(), F_DUPFD_CLOEXEC, 0));
     Result<shm::Arena> lead = shm::Arena::Adopt(std::move(fd));
     if (!lead.ok()) return LogDebug("ps/0 cannot map its arena again: {}", lead.status().message());
-    held_[0] = std::make_unique<shm::Arena>(std::move(*lead));
+    held_[0] = std::make_shared<shm::Arena>(std::move(*lead));
     cohort_ = cohort;
   }
   const std::int64_t now = MonotonicNs();
@@ -122,7 +201,7 @@ Status JobKeeper::Fetch(int shard, Deadline deadline) {
       shm::Arena arena,
       shm::Arena::AdoptFrom(fmt::format("ps/{}", shard), std::move(*fd), task_.job_id, shard));
   if (CohortOf(arena.memory()) != cohort_) return Unavailable("it has lost its values");
-  held_[static_cast<std::size_t>(shard)] = std::make_unique<shm::Arena>(std::move(arena));
+  held_[static_cast<std::size_t>(shard)] = std::make_shared<shm::Arena>(std::move(arena));
   return {};
 }
 
@@ -147,80 +226,125 @@ std::vector<ShardMemory> JobKeeper::Shards() const {
   return shards;
 }
 
-Result<std::unique_ptr<CheckpointSaver>> JobKeeper::OpenSaver(bool wait) const {
+Result<JobKeeper::Opening> JobKeeper::BeginOpening(bool wait) const {
   JobConfig config = config_;
-  const StorePlan& plan = held_[0]->plan();
+  const StorePlan plan = held_[0]->plan();
   PASSEL_RETURN_IF_ERROR(FitToPlan(plan, &config.model));
   if (!wait) config.start_wait_ns = 0;
-  return CheckpointSaver::Open(config, task_.job, plan, data_, /*begun=*/true);
+  return Opening([config, plan, settings = task_.job, data = data_] {
+    return CheckpointSaver::Open(config, settings, plan, data, /*begun=*/true);
+  });
 }
 
-void JobKeeper::StandIn(bool chief_is_here) {
-  if (config_.checkpoints.folder.empty() || saver_ || !HoldsAll(cohort_)) return;
+// The chief is gone for long enough, others train, and nobody stands in yet.
+bool JobKeeper::IsNeeded(bool chief_is_here) {
+  if (stand_in_ || !HoldsAll(cohort_)) return false;
   const ShardMemory& lead = held_[0]->memory();
-  const std::int64_t now = MonotonicNs();
   if (chief_is_here || !ChiefIsGone(lead) || !SomebodyTrains(lead)) {
     gone_since_ns_ = 0;
-    return;
+    return false;
   }
+  const std::int64_t now = MonotonicNs();
   if (gone_since_ns_ == 0) gone_since_ns_ = now;
-  if (now - gone_since_ns_ < std::chrono::nanoseconds(kStandInAfter).count()) return;
+  return now - gone_since_ns_ >= std::chrono::nanoseconds(kStandInAfter).count();
+}
+
+void JobKeeper::OpenStandIn() {
+  const std::int64_t now = MonotonicNs();
+  if (opening_) {
+    if (now - opening_since_ns_ < std::chrono::nanoseconds(kOpenLimit).count()) return;
+    opening_since_ns_ = std::numeric_limits<std::int64_t>::max();  // it is told once
+    return LogWarning("nobody saves checkpoints while {} is gone: {} has not answered for {} s",
+                      task_.Names().chief_name, config_.checkpoints.folder, kOpenLimit.count());
+  }
   if (now < next_open_ns_) return;
   next_open_ns_ = now + std::chrono::nanoseconds(kOpenAgain).count();
-  Result<std::unique_ptr<CheckpointSaver>> saver = OpenSaver(/*wait=*/false);
+  opening_since_ns_ = now;
+  Result<Opening> opening = BeginOpening(/*wait=*/false);
+  if (opening.ok()) {
+    opening_.emplace(std::move(*opening));
+  } else {
+    LogWarning("nobody saves checkpoints while {} is gone: {}", task_.Names().chief_name,
+               opening.status().message());
+  }
+}
+
+void JobKeeper::BeginStandIn() {
+  Result<std::unique_ptr<CheckpointSaver>> saver = opening_->Take();
   if (!saver.ok()) {
     return LogWarning("nobody saves checkpoints while {} is gone: {}", task_.Names().chief_name,
                       saver.status().message());
   }
   LogInfo("{} is gone: checkpoints are saved by ps/0 until it is back", task_.Names().chief_name);
-  saver_ = std::move(*saver);
-  saver_->Begin(Shards(), task_.Names());
+  stand_in_ = std::make_unique<StandIn>(StandIn{held_, std::move(*saver)});
+  stand_in_->saver->Begin(Shards(), task_.Names());
 }
 
-Status JobKeeper::SaveLast(Deadline workers, Deadline limit, const std::function<bool()>& enough) {
-  if (config_.checkpoints.folder.empty() || !held_[0]) return {};
+Status JobKeeper::SaveLast(const LastSave& how) {
+  const std::string& folder = config_.checkpoints.folder;
+  if (folder.empty() || !held_[0]) return {};
   const ShardMemory& lead = held_[0]->memory();
+  Haste haste(how);
   for (;;) {
     (void)MarkDeadByKernel(lead);
     if (!SomebodyTrains(lead)) break;
     if (MayCome(StateOf(lead, task_.Names().chief).phase)) return {};  // it saves
-    if (workers.Expired() || enough()) break;
+    if (how.workers.Expired() || haste.Signalled()) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   const bool others_train = SomebodyTrains(lead);
   const std::int64_t step = lead.state->global_step.load(std::memory_order_acquire);
-  std::string newest = NewestCheckpoint();
+  const auto newest = [&] {
+    return haste.Await(DiskCall<std::string>([folder] { return NewestCheckpoint(folder); }));
+  };
+  const auto hangs = [&] {
+    return DeadlineExceeded(fmt::format(
+        "no checkpoint of global step {} was saved to {}: the disk has not answered in time, and "
+        "is left to itself",
+        step, folder));
+  };
+  std::optional<std::string> name = newest();
   // It may be saving that, or be about to exit.
   for (Patience patience(Deadline::After(kChiefLimit));
-       newest != CheckpointName(step) && !ChiefIsGone(lead) && patience.Again();) {
-    newest = NewestCheckpoint();
+       name && *name != CheckpointName(step) && !ChiefIsGone(lead) && patience.Again();) {
+    name = newest();
   }
-  if (ChiefIsGone(lead)) newest = NewestCheckpoint();
-  if (newest == CheckpointName(step)) return {};
+  if (ChiefIsGone(lead) && name) name = newest();
+  if (!name) return hangs();
+  if (*name == CheckpointName(step)) return {};
   const std::string missing = FetchMissing();
   if (!missing.empty()) {
     LogWarning(
         "no checkpoint of global step {} was saved to {}, where the newest is {}: the values of {}",
-        step, config_.checkpoints.folder, newest, missing);
+        step, folder, *name, missing);
     return {};
   }
-  if (!saver_) {
-    Result<std::unique_ptr<CheckpointSaver>> saver = OpenSaver(/*wait=*/true);
-    if (!saver.ok()) {
+  while (!LastRetiredIsGone()) {
+    if (haste.Over()) return hangs();
+    std::this_thread::sleep_for(kAskDiskAgain);
+  }
+  if (!stand_in_) {
+    std::optional<Opening> opening = std::exchange(opening_, {});
+    if (!opening) {
+      PASSEL_ASSIGN_OR_RETURN(Opening begun, BeginOpening(/*wait=*/true));
+      opening.emplace(std::move(begun));
+    }
+    auto saver = haste.Await(std::move(*opening));
+    if (!saver) return hangs();
+    if (!saver->ok()) {
       // It saves itself, and takes longer than we wait.
-      if (saver.status().code() == Code::kDeadlineExceeded && !ChiefIsGone(lead)) return {};
-      return saver.status().WithContext(
+      if (saver->status().code() == Code::kDeadlineExceeded && !ChiefIsGone(lead)) return {};
+      return saver->status().WithContext(
           fmt::format("no checkpoint of global step {} was saved", step));
     }
-    saver_ = std::move(*saver);
+    stand_in_ = std::make_unique<StandIn>(StandIn{held_, std::move(**saver)});
   }
-  return saver_->SaveOnce(Shards(), task_.Names(),
-                          others_train ? std::nullopt : std::optional(AtEnd::kNobodyTrains), limit);
-}
-
-std::string JobKeeper::NewestCheckpoint() const {
-  const Result<CheckpointIndex> index = ReadCheckpointIndex(config_.checkpoints.folder);
-  return index.ok() && !index->kept.empty() ? index->kept.back().name : "none";
+  CheckpointSaver& saver = *stand_in_->saver;
+  return saver.SaveOnce(Shards(), task_.Names(),
+                        others_train ? std::nullopt : std::optional(AtEnd::kNobodyTrains),
+                        haste.limit(), [&] {
+                          if (haste.Over()) saver.GiveUp();
+                        });
 }
 
 // "ps/1 are not here: why"; "" if all are held.

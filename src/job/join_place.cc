@@ -75,6 +75,12 @@ Status TakeFreePlace(Task* task) {
         fmt::format("job {} was started with --max_workers {}, not {}: omit it, it is the job's",
                     task->job_id, most, *task->flags.max_workers));
   }
+  if (task->job.shard_data && most > task->NumTrainers()) {
+    return InvalidArgument(
+        fmt::format("--shard_data gives each worker a part of the examples for good, and job {} "
+                    "lets up to {} workers join and leave: omit it",
+                    task->job_id, most));
+  }
   task->flags.max_workers = most;
   if (task->flags.task_index) return {};
   std::set<std::string> held, over;

@@ -38,22 +38,29 @@ Progress::Progress(std::int64_t train_steps, std::int64_t local_steps, bool work
 
 Progress::~Progress() { Finish(); }
 
+void Progress::GoOnFrom(std::uint64_t local_steps, std::int64_t global_step) {
+  local_before_ = local_steps;
+  global_before_ = global_step;
+}
+
 void Progress::Update(const JobStatus& status) {
   const std::int64_t now = MonotonicNs();
   curve_.Add(status, now);
-  if (now < next_ns_ || status.local_steps == 0) return;
+  const std::int64_t first_ns = FirstStepNs(status);
+  if (now < next_ns_ || first_ns == 0 || status.local_steps <= local_before_) return;
   next_ns_ = now + (terminal_ ? kSecond / 4 : 2 * kSecond);
   recent_.push_back({now, status.local_steps, status.global_step});
   while (recent_.size() > 2 && now - recent_.front().ns > 5 * kSecond) recent_.pop_front();
 
   const BatchResults batches = LatestBatches(status);
-  const std::int64_t first_step_ns = FirstStepNs(status);
-  const std::int64_t first_ns = first_step_ns != 0 ? first_step_ns : now;
   const Sample& from = recent_.front();
   const bool fresh = recent_.size() > 1;
   const double seconds = 1e-9 * static_cast<double>(now - (fresh ? from.ns : first_ns));
-  const double local = static_cast<double>(status.local_steps - (fresh ? from.local_steps : 0));
-  const double global = static_cast<double>(status.global_step - (fresh ? from.global_step : 0));
+  const double local =
+      static_cast<double>(status.local_steps) -
+      static_cast<double>(fresh ? from.local_steps : std::min(status.local_steps, local_before_));
+  const double global =
+      static_cast<double>(status.global_step - (fresh ? from.global_step : global_before_));
   const double steps_per_second = seconds > 0 ? local / seconds : 0;
   // Seconds until one of the limits is reached.
   double left = std::numeric_limits<double>::infinity();

@@ -2,8 +2,10 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <csignal>
 #include <optional>
+#include <string>
 
 #include "base/log.h"
 #include "base/subprocess.h"
@@ -13,6 +15,7 @@
 #include "job/signals.h"
 #include "job/stragglers.h"
 #include "shm/ps_host.h"
+#include "store/membership.h"
 #include "train/server_lines.h"
 
 namespace passel::job {
@@ -20,8 +23,8 @@ namespace {
 
 // Workers that are told to leave do so after their step; if the ps alone is told to go, they stay.
 constexpr std::chrono::seconds kWorkersLimit{10}, kWorkersLimitOnSigterm{2};
-// Kubernetes waits 30 s after SIGTERM.
-constexpr std::chrono::seconds kSaveLimit{600}, kSaveLimitOnSignal{20};
+// As long as signals let it.
+constexpr std::chrono::seconds kSaveLimit{600};
 
 // False if there is something that should have been saved.
 bool SaveLast(JobKeeper& keeper, const shm::PsHost& host, int chief, int signal,
@@ -29,11 +32,29 @@ bool SaveLast(JobKeeper& keeper, const shm::PsHost& host, int chief, int signal,
   if (host.arena() == nullptr) return true;
   keeper.Look(*host.arena(), host.IsConnected(chief), host.DataTold());
   const Status saved =
-      keeper.SaveLast(Deadline::After(signal == SIGTERM ? kWorkersLimitOnSigterm : kWorkersLimit),
-                      Deadline::After(signal == 0 ? kSaveLimit : kSaveLimitOnSignal),
-                      [&signals] { return signals.Next() != 0; });
+      keeper.SaveLast({Deadline::After(signal == SIGTERM ? kWorkersLimitOnSigterm : kWorkersLimit),
+                       Deadline::After(signal == 0 ? kSaveLimit : kSaveLimitWhenAsked), signal != 0,
+                       [&signals] { return signals.Next() != 0; }});
   if (!saved.ok()) LogError("{}", saved.message());
   return saved.ok();
+}
+
+// Of the arena, by a ps that may come back.
+std::string WhatIsLeft(const shm::PsHost& host, int shard, const JobConfig& config) {
+  if (host.arena() == nullptr) return "the job has not begun";
+  const ShardMemory& memory = host.arena()->memory();
+  (void)MarkDeadByKernel(memory);
+  const bool kept = std::ranges::any_of(Membership(memory), [](const Member& member) {
+    return member.phase == Phase::kRunning || member.phase == Phase::kJoining;
+  });
+  if (kept) return "the workers keep the arena for a ps that comes back";
+  if (shard != 0) return "no worker is left that keeps the arena";
+  const std::string& folder = config.checkpoints.folder;
+  return folder.empty() ? "no worker is left that keeps the arena, so its values are gone"
+                        : fmt::format(
+                              "no worker is left that keeps the arena: the job goes on "
+                              "from what {} has",
+                              folder);
 }
 
 struct PsEnd {
@@ -89,8 +110,7 @@ int EndPsTask(Task& task, const JobConfig& config, const shm::PsHost& host, cons
     LogInfo("stopped by Ctrl-C; the workers leave after their current step");
     return kExitInterrupted;
   }
-  LogInfo("ended by {}; the workers keep the arena for a ps that comes back",
-          SignalName(how.signal));
+  LogInfo("ended by {}; {}", SignalName(how.signal), WhatIsLeft(host, task.id.index, config));
   return kExitRestartMe;
 }
 
@@ -119,6 +139,9 @@ int RunPsTask(Task& task, const JobConfig& config) {
   options.huge_pages = config.huge_pages;
   options.memory_fraction = config.memory_fraction;
   options.supervised = task.flags.supervised;
+  if (config.worker.shard_data) {
+    options.fixed_workers = "--shard_data gives each a part of the examples for good";
+  }
   options.data = task.flags.job_data;
   options.describe = DescribeJob;
   options.start_wait = std::chrono::nanoseconds(config.start_wait_ns);

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/counted.h"
 #include "job/result_output.h"
 #include "store/shadow.h"
 
@@ -25,6 +26,8 @@ double JobReport::TrainingSeconds() const {
   const std::int64_t last = LastStepNs(status);
   return first != 0 && last > first ? 1e-9 * static_cast<double>(last - first) : 0;
 }
+
+bool JobReport::MadeSteps() const { return status.local_steps > resumed_local_steps; }
 
 double JobReport::StepsPerSecond() const {
   const double trained = TrainingSeconds();
@@ -108,7 +111,31 @@ Json CheckpointsToJson(const JobReport& r) {
   json["held_seconds"] = c.held_seconds;
   json["resumed_from"] = known(c.resumed_from);
   json["resumed_step"] = c.resumed_from.empty() ? Json() : Json(r.resumed_step);
+  json["was_finished"] = c.resumed_from.empty() ? Json() : Json(c.was_finished);
   return json;
+}
+
+std::string StepsInWords(const JobReport& r) {
+  std::string text =
+      fmt::format("{} in {:.2f} s: {:.0f} steps/s, {:.0f} updates/s, start-up {:.2f} s\n",
+                  Counted(static_cast<std::uint64_t>(r.status.global_step), "global step"),
+                  r.TrainingSeconds(), r.StepsPerSecond(), r.UpdatesPerSecond(), r.startup_seconds);
+  text += fmt::format("mode {}, {}staleness p50 {} p99 {} max {}", ModesInWords(r),
+                      r.push_every > 1 ? fmt::format("a push every {} steps, ", r.push_every) : "",
+                      r.status.staleness.p50, r.status.staleness.p99, r.status.staleness.maximum);
+  const std::uint64_t fused_updates = CountsOfAll(r)[&WorkerCounters::fused_updates];
+  if (fused_updates == 0 || r.status.push_latency_ns.count > 0) {
+    text += fmt::format(", push p50 {:.0f} us p99 {:.0f} us",
+                        1e-3 * static_cast<double>(r.status.push_latency_ns.p50),
+                        1e-3 * static_cast<double>(r.status.push_latency_ns.p99));
+  }
+  if (fused_updates > 0) text += fmt::format(", {} updates fused into their steps", fused_updates);
+  return text;
+}
+
+std::string NoStepsInWords(const JobReport& r) {
+  return fmt::format("no step was made; the checkpoint had {}",
+                     Counted(static_cast<std::uint64_t>(r.resumed_step), "global step"));
 }
 
 }  // namespace
@@ -120,31 +147,18 @@ std::string Summary(const JobReport& r) {
   } else {
     text += "not evaluated";
   }
-  text += fmt::format(
-      "\n{} global steps in {:.2f} s: {:.0f} steps/s, {:.0f} updates/s, start-up {:.2f} s\n",
-      r.status.global_step, r.TrainingSeconds(), r.StepsPerSecond(), r.UpdatesPerSecond(),
-      r.startup_seconds);
-  text += fmt::format("mode {}, {}staleness p50 {} p99 {} max {}", ModesInWords(r),
-                      r.push_every > 1 ? fmt::format("a push every {} steps, ", r.push_every) : "",
-                      r.status.staleness.p50, r.status.staleness.p99, r.status.staleness.maximum);
-  const std::uint64_t fused_updates = CountsOfAll(r)[&WorkerCounters::fused_updates];
-  if (fused_updates == 0 || r.status.push_latency_ns.count > 0) {
-    text += fmt::format(", push p50 {:.0f} us p99 {:.0f} us",
-                        1e-3 * static_cast<double>(r.status.push_latency_ns.p50),
-                        1e-3 * static_cast<double>(r.status.push_latency_ns.p99));
-  }
-  if (fused_updates > 0) text += fmt::format(", {} updates fused into their steps", fused_updates);
-  text += "\n";
+  text += "\n" + (r.MadeSteps() ? StepsInWords(r) : NoStepsInWords(r)) + "\n";
   for (const WorkerStatus& w : r.status.workers) {
     const auto index = static_cast<std::size_t>(w.member.worker);
-    text += fmt::format("worker/{}: {} local steps", w.member.worker, w.member.local_steps);
+    text +=
+        fmt::format("worker/{}: {}", w.member.worker, Counted(w.member.local_steps, "local step"));
     if (w.final_accuracy >= 0) text += fmt::format(", final accuracy {:.4f}", w.final_accuracy);
     const std::uint64_t lead = w.counts[&WorkerCounters::max_clock_lead];
     const std::uint64_t dropped = w.counts[&WorkerCounters::dropped];
     const std::uint64_t skipped = w.counts[&WorkerCounters::skipped];
-    if (dropped > 0) text += fmt::format(", {} gradients dropped", dropped);
-    if (lead > 0) text += fmt::format(", up to {} steps ahead of the slowest", lead);
-    if (skipped > 0) text += fmt::format(", {} gradients skipped (not finite)", skipped);
+    if (dropped > 0) text += fmt::format(", {} dropped", Counted(dropped, "gradient"));
+    if (lead > 0) text += fmt::format(", up to {} ahead of the slowest", Counted(lead, "step"));
+    if (skipped > 0) text += fmt::format(", {} skipped (not finite)", Counted(skipped, "gradient"));
     text += fmt::format(", {}\n", index < r.worker_exits.size() ? r.worker_exits[index] : "");
   }
   text += r.lives.InWords();

@@ -49,6 +49,8 @@ struct JobReport {
   /// What the arena says of the job, and with it when training began.
   void TakeStatus(JobStatus said);
 
+  /// Any at all, beside those of the checkpoint that it went on from.
+  bool MadeSteps() const;
   /// Between the first and the last step of all workers; 0 without steps.
   double TrainingSeconds() const;
   /// Local steps of all workers a second.

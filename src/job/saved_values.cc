@@ -31,6 +31,7 @@ Words WordsOfCheckpoint(const JobConfig& config, const CheckpointMoment& moment)
   checkpoint.data = moment.data;
   checkpoint.ps = moment.ps;
   checkpoint.workers = moment.workers;
+  checkpoint.places = moment.places;
   checkpoint.exact = moment.exact;
   Words words;
   AddWords(checkpoint, &words);

@@ -27,6 +27,7 @@ Status SaveValues(const std::string& path, const JobConfig& config, ParameterPar
 struct CheckpointMoment {
   ModeSetting mode;  ///< in force
   int ps = 1, workers = 1;
+  int places = 0;                      ///< as CheckpointWords::places
   bool exact = false;                  ///< all parts are copied at one step
   Json settings = Json::MakeObject();  ///< of names to texts
   Json data = Json::MakeObject();

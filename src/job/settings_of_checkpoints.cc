@@ -24,7 +24,8 @@ SettingGroup CheckpointGroup() {
         "end. 0: by steps only",
         ours(Within(0, 1e9, " s"))},
        {"save_steps", At<&J::save_steps>(),
-        "A checkpoint is made already after N global steps. 0: by time only",
+        "A checkpoint is made already at the first step that is N or more after the one before, so "
+        "not at multiples of N. 0: by time only",
         ours(Within(0, 1e12))},
        {"keep_checkpoints", At<&J::keep_checkpoints>(),
         "Number of checkpoints that are kept, the newest. 0: all",
@@ -33,11 +34,13 @@ SettingGroup CheckpointGroup() {
         ours(Within(1e-3, 1e6))},
        {"resume", At<&J::resume>(),
         "auto: go on from the newest checkpoint of --checkpoint_dir if there is one; never: begin "
-        "anew; or the path of a checkpoint to go on from",
+        "anew, which is refused if there is one; or the path of a checkpoint to go on from, which "
+        "is refused if that folder has later ones, unless they were begun with it: then the newest "
+        "of these",
         ours()},
        {"init", At<&J::init>(),
         "Begin with the values of this checkpoint or .safetensors file, with new slot variables "
-        "and at step 0. Not used where the job goes on from a checkpoint"},
+        "and at step 0. Not used where the job goes on from a checkpoint, and the log says so"},
        {"checkpoint_consistent", At<&J::checkpoint_consistent>(),
         "Workers wait between two steps while a checkpoint is copied, so that all of it is of one "
         "step. In barrier and replicas it always is",

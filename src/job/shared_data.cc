@@ -105,18 +105,19 @@ Result<std::string> DataKey(const std::string& dir, const DataOptions& options) 
   return fmt::format("{}-{:016x}", found.format->name, hash.value());
 }
 
-JobData DescribeData(const std::string& dir, const DataOptions& options, const std::string& key,
-                     const JobConfig& config) {
-  JobData data;
+JobData DescribeData(const ChosenData& chosen, const Dataset& data, const JobConfig& config) {
+  JobData about;
   std::error_code error;
-  const std::filesystem::path absolute = std::filesystem::absolute(dir, error);
-  data.directory = options.fake || error ? dir : absolute.lexically_normal().string();
-  data.key = key;
-  data.fake = options.fake;
-  data.csv_train_limit = options.csv_train_limit;
-  data.csv_test_limit = options.csv_test_limit;
-  data.split = {config.validation_size, config.train_examples};
-  return data;
+  const std::filesystem::path absolute = std::filesystem::absolute(chosen.dir, error);
+  const bool as_it_is = chosen.options.fake || error;
+  about.directory = as_it_is ? chosen.dir : absolute.lexically_normal().string();
+  about.key = chosen.key;
+  about.fake = chosen.options.fake;
+  about.csv_train_limit = chosen.options.csv_train_limit;
+  about.csv_test_limit = chosen.options.csv_test_limit;
+  about.split = {config.validation_size, config.train_examples};
+  about.crc32 = fmt::format("{:08x}", Checksum(data.train()));
+  return about;
 }
 
 }  // namespace passel::job

@@ -57,8 +57,7 @@ Result<DataOptions> JobDataOptions(const JobSettings& flags);
 /// `options`. Errors: kNotFound.
 Result<std::string> DataKey(const std::string& dir, const DataOptions& options);
 
-/// What a job of this `config` trains on, when `dir` has this DataKey().
-JobData DescribeData(const std::string& dir, const DataOptions& options, const std::string& key,
-                     const JobConfig& config);
+/// What a job of this `config` trains on: `data`, when it was `chosen`.
+JobData DescribeData(const ChosenData& chosen, const Dataset& data, const JobConfig& config);
 
 }  // namespace passel::job

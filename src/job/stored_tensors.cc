@@ -14,7 +14,7 @@ namespace {
 // Words that differ from save to save, or say how the files are made.
 bool SaysNothingOfTheJob(std::string_view key) {
   return key.starts_with("crc32") || key.starts_with(RowsKey("")) || key == kSaveKey ||
-         key == kPartKey || key == kPartsKey || key == kMixedBlocksKey;
+         key == kPartKey || key == kPartsKey || key == kMixedBlocksKey || key == kBegunWithKey;
 }
 
 // Those that are JSON, as such; others as they are.

@@ -51,6 +51,7 @@ class TrainJob {
     BeginReport();
     Progress progress(config_.worker.train_steps, local_steps_,
                       config_.log_style != LogStyle::kNone);
+    progress.GoOnFrom(report_.resumed_local_steps, report_.resumed_step);
     PASSEL_RETURN_IF_ERROR(settings_.ps == 0 ? TrainHere(signals, progress)
                                              : TrainInTasks(signals, progress));
     EndCheckpoints(signals);
@@ -71,10 +72,11 @@ class TrainJob {
       LogInfo("{}", location.why);
     }
     report_.data = location.dir;
-    PASSEL_ASSIGN_OR_RETURN(const std::string key, DataKey(location.dir, options));
+    PASSEL_ASSIGN_OR_RETURN(std::string key, DataKey(location.dir, options));
     PASSEL_ASSIGN_OR_RETURN(SharedData data, SharedData::Load(location.dir, options));
     data_.emplace(std::move(data));
-    about_data_ = ToJson(DescribeData(location.dir, options, key, config_));
+    const ChosenData chosen{location.dir, options, std::move(key)};
+    about_data_ = ToJson(DescribeData(chosen, data_->data(), config_));
     return {};
   }
 
@@ -117,6 +119,7 @@ class TrainJob {
     report_.optimizer = OptimizerName(config_.optimizer.kind);
     if (!checkpoints_->resumed().empty()) {
       report_.notes.push_back("this job " + checkpoints_->resumed());
+      if (!checkpoints_->finished().empty()) report_.notes.push_back(checkpoints_->finished());
       report_.resumed_step = checkpoints_->resumed_step();
       report_.resumed_local_steps = checkpoints_->resumed_local_steps();
     }

@@ -12,7 +12,7 @@
 #include <thread>
 #include <utility>
 
-#include "base/clock.h"
+#include "base/counted.h"
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "base/nvtx.h"
@@ -24,12 +24,12 @@
 #include "job/exit_code.h"
 #include "job/first_values.h"
 #include "job/gpu_compute.h"
-#include "job/join_job.h"
 #include "job/memory_need.h"
 #include "job/saved_values.h"
 #include "job/shared_data.h"
 #include "job/signals.h"
 #include "job/trainer.h"
+#include "job/worker_start.h"
 #include "shm/attached_job.h"
 #include "train/hooks.h"
 #include "train/worker_loop.h"
@@ -41,8 +41,8 @@ namespace {
 // longer than it takes until one that stands still is evicted.
 constexpr std::chrono::seconds kShadowLimit{60};
 
-// For the last checkpoint. Kubernetes waits 30 s after SIGTERM.
-constexpr std::chrono::seconds kSaveLimit{600}, kSaveLimitWhenAsked{20};
+// For the last checkpoint.
+constexpr std::chrono::seconds kSaveLimit{600};
 
 // Until a worker looks again whether the chief has gone back to a checkpoint.
 constexpr std::chrono::milliseconds kLostPause{200};
@@ -68,11 +68,12 @@ Result<SharedData> GetData(const Task& task, const JobConfig& config, shm::Attac
                            std::string* about) {
   if (task.flags.data_fd >= 0) return SharedData::Map(FileDescriptor(::dup(task.flags.data_fd)));
   PASSEL_ASSIGN_OR_RETURN(const ChosenData chosen, ChooseData(task.job));
-  *about = ToJson(DescribeData(chosen.dir, chosen.options, chosen.key, config));
   PASSEL_ASSIGN_OR_RETURN(std::optional<FileDescriptor> fd, job.GetData(chosen.key));
-  if (fd) return SharedData::Map(std::move(*fd));
-  PASSEL_ASSIGN_OR_RETURN(SharedData data, SharedData::Load(chosen.dir, chosen.options));
-  PASSEL_RETURN_IF_ERROR(job.OfferData(chosen.key, data.fd()));
+  Result<SharedData> data =
+      fd ? SharedData::Map(std::move(*fd)) : SharedData::Load(chosen.dir, chosen.options);
+  PASSEL_RETURN_IF_ERROR(data.status());
+  if (!fd) PASSEL_RETURN_IF_ERROR(job.OfferData(chosen.key, data->fd()));
+  *about = ToJson(DescribeData(chosen, data->data(), config));
   return data;
 }
 
@@ -178,9 +179,10 @@ class WorkerTask {
     const Status renewed = job_->Renew(plan);
     if (renewed.code() == Code::kFailedPrecondition) return await(renewed.message());
     if (!renewed.ok()) return renewed;
-    LogWarning("{}: all ps go back from global step {} to {} ({}), which costs {} updates",
-               loss.message(), before, step, CheckpointName(step),
-               std::max<std::int64_t>(0, before - step));
+    LogWarning(
+        "{}: all ps go back from global step {} to {} ({}), which costs {}", loss.message(), before,
+        step, CheckpointName(step),
+        Counted(static_cast<std::uint64_t>(std::max<std::int64_t>(0, before - step)), "update"));
     return Unavailable("the arenas are made anew");
   }
 
@@ -196,7 +198,7 @@ class WorkerTask {
           config_, checkpoints_ ? checkpoints_->resume_from() : task_.flags.resume_from, layout,
           config_.optimizer, options_.num_shards, *store_));
     }
-    PASSEL_RETURN_IF_ERROR(AwaitFirstValues(*store_, task_, config_, start));
+    PASSEL_RETURN_IF_ERROR(AwaitFirstValues(task_, config_, start, *store_));
     if (checkpoints_) BeginCheckpoints();
     LogSession(task_, config_);
     log_.SessionComplete();

@@ -79,7 +79,14 @@ Result<CheckpointSet> CheckpointSet::Open(const std::string& folder, std::string
 }
 
 Result<CheckpointSet> CheckpointSet::OpenFile(const std::string& path) {
-  PASSEL_ASSIGN_OR_RETURN(TensorFile file, OpenCheckedTensors(path));
+  PASSEL_ASSIGN_OR_RETURN(TensorFile file, TensorFile::Open(path));
+  if (file.Word(kPartsKey).empty() || file.Word(kSaveKey).empty()) {
+    return InvalidArgument(fmt::format(
+        "{0} is no checkpoint, but a file of values{1}, without slot variables and steps to go on "
+        "from: begin with the values by --init={0}",
+        path, file.Word(kFormatKey) == kSavedModelFormat ? ", as --save writes it" : ""));
+  }
+  PASSEL_RETURN_IF_ERROR(CheckTensors(file));
   if (file.Word(kPartsKey) != "1") {
     return InvalidArgument(
         fmt::format("{} is part {} of {} of a checkpoint: name all of it, {}/model.ckpt-{}", path,
@@ -115,9 +122,15 @@ Result<CheckpointSet> CheckpointSet::OpenNewest(const std::string& folder) {
     PASSEL_ASSIGN_OR_RETURN(const CheckpointIndex now, ReadCheckpointIndex(folder));
     if (now != index && turn < kMostTurns) continue;
     warn();
-    return NotFound(index.kept.empty()
-                        ? fmt::format("{} has no checkpoint: name a folder that has some", folder)
-                        : fmt::format("{} has no checkpoint that is whole: name another", folder));
+    if (!index.kept.empty()) {
+      return NotFound(fmt::format("{} has no checkpoint that is whole: name another", folder));
+    }
+    PASSEL_ASSIGN_OR_RETURN(const std::vector<std::string> complete, CompleteSets(folder));
+    if (complete.empty()) {
+      return NotFound(fmt::format("{} has no checkpoint: name a folder that has some", folder));
+    }
+    return NotFound(fmt::format("{} has no checkpoint that an index names: name one, such as {}",
+                                folder, InFolder(folder, complete.back())));
   }
 }
 
@@ -187,7 +200,7 @@ Result<std::vector<std::int64_t>> CheckpointSet::Numbers(
 }
 
 Status CheckpointSet::ReadProgress() {
-  const std::int64_t workers = words_.workers;
+  const std::int64_t workers = words_.places;
   PASSEL_ASSIGN_OR_RETURN(const auto step, Numbers(0, "global_step", {}));
   if (std::to_string(step[0]) != files_[0].Word(kStepKey)) {
     return Broken(fmt::format("the tensor \"global_step\" is {}, and the metadata say {}", step[0],
@@ -313,8 +326,8 @@ Status CheckpointSet::Check(const VariableTable& variables, const OptimizerWords
     constexpr std::size_t kShown = 4;
     const std::size_t shown = std::min(differences.size(), kShown);
     return InvalidArgument(fmt::format(
-        "{} is of another model: {}{}: give the job its settings, or name another checkpoint",
-        name_, fmt::join(differences.begin(), differences.begin() + static_cast<int>(shown), ", "),
+        "{} is of another model: {}{}", name_,
+        fmt::join(differences.begin(), differences.begin() + static_cast<int>(shown), ", "),
         shown < differences.size() ? fmt::format(" and {} more", differences.size() - shown) : ""));
   }
   if (optimizer == optimizer_) return {};
@@ -322,10 +335,8 @@ Status CheckpointSet::Check(const VariableTable& variables, const OptimizerWords
     return words.slots.empty() ? words.name
                                : fmt::format("{} ({})", words.name, fmt::join(words.slots, ", "));
   };
-  return InvalidArgument(fmt::format(
-      "{} has the slot variables of {}, the job needs those of {}: give it that optimizer, or take "
-      "the values alone with --init",
-      name_, text(optimizer_), text(optimizer)));
+  return InvalidArgument(fmt::format("{} has the slot variables of {}, the job needs those of {}",
+                                     name_, text(optimizer_), text(optimizer)));
 }
 
 Status CheckpointSet::Fill(const VariableInfo& piece, int k, std::span<float> out) const {

@@ -33,7 +33,7 @@ class CheckpointSet {
   /// rest; kInvalidArgument for a format that is not known.
   static Result<CheckpointSet> Open(const std::string& folder, std::string_view name);
   /// A checkpoint in one part, whatever it is called. Errors: as Open(); kInvalidArgument for one
-  /// part of several.
+  /// part of several, and for a file that has values alone.
   static Result<CheckpointSet> OpenFile(const std::string& path);
   /// The newest set that is whole, by the index of the folder; a warning is logged for each that is
   /// not. For who only reads: nothing in the folder changes. Errors: kNotFound if there is none.
@@ -59,7 +59,7 @@ class CheckpointSet {
   JobProgress ProgressOn(int shards) const;
 
   /// OK if a job of these variables and this optimizer can go on from here: then Fill() finds all
-  /// that it is asked for. Errors: kInvalidArgument, naming what is different.
+  /// that it is asked for. Errors: kInvalidArgument, naming what is different, not what to do.
   Status Check(const VariableTable& variables, const OptimizerWords& optimizer) const;
 
   /// The values of a variable or a piece of one (k = 0), or of the k-th slot variable of

@@ -22,10 +22,12 @@ constexpr std::string_view kFamily = "passel-";
 
 struct ClusterSize {
   int ps = 0, workers = 0;
+  int places = 0;  // 0: as many as workers
 };
 void JsonMembers(auto& members, JsonPart<ClusterSize> auto& cluster) {
   members("ps", cluster.ps, 1 << 20);
   members("workers", cluster.workers, 1 << 20);
+  members.IfAny("places", cluster.places, 1 << 20);
 }
 
 Status NotUnderstood(const char* key, std::string_view text) {
@@ -79,7 +81,8 @@ void AddWords(const CheckpointWords& checkpoint, Words* words) {
   (*words)[kModeKey] = checkpoint.mode;
   (*words)[kSettingsKey] = checkpoint.settings.Write();
   (*words)[kDataKey] = checkpoint.data.Write();
-  (*words)[kClusterKey] = JsonOf(ClusterSize{checkpoint.ps, checkpoint.workers}).Write();
+  const int places = checkpoint.places == checkpoint.workers ? 0 : checkpoint.places;
+  (*words)[kClusterKey] = JsonOf(ClusterSize{checkpoint.ps, checkpoint.workers, places}).Write();
   (*words)[kExactKey] = checkpoint.exact ? "true" : "false";
 }
 
@@ -99,6 +102,7 @@ Result<CheckpointWords> CheckpointFromWords(const Words& words) {
   }
   checkpoint.ps = size.ps;
   checkpoint.workers = size.workers;
+  checkpoint.places = size.places == 0 ? size.workers : size.places;
   PASSEL_ASSIGN_OR_RETURN(const std::string exact, WordOf(words, kExactKey));
   if (exact != "true" && exact != "false") return NotUnderstood(kExactKey, exact);
   checkpoint.exact = exact == "true";

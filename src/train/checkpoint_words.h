@@ -7,11 +7,12 @@
 //                 "w/Adam" and "w/Adam_1", in the order in which the update takes them
 //   settings      {"learning_rate":"0.01",...}, the settings of the job by their names, as texts
 //   data          an object: what the job was trained on
-//   cluster       {"ps":3,"workers":4}
+//   cluster       {"ps":3,"workers":4}, and "places":8 where the job had more of them than workers
 //   exact         "true": all parts hold the values of the one step; "false": each float is of
 //                 some time during the save
 //   last_global_step  where that is "false": "5012", the step when all had been copied; without it
 //                 they were copied as they were written
+//   begun_with    where the training of this folder began with a checkpoint of another: its "save"
 //   rows/NAME     "392 784": the tensor NAME has the rows from 392 on of a variable of 784 rows
 //   mixed_blocks  "   2 of 1234": blocks of a part in which an update may be half there
 //
@@ -44,6 +45,7 @@ inline constexpr const char* kFormerModelFormat = "passel-model-1";
 inline constexpr const char* kModeKey = "mode";
 inline constexpr const char* kOptimizerKey = "optimizer";
 
+inline constexpr const char* kBegunWithKey = "begun_with";
 /// The values are of steps from the set's to this one.
 inline constexpr const char* kLastStepKey = "last_global_step";
 
@@ -57,7 +59,9 @@ struct CheckpointWords {
   std::string mode;
   Json settings = Json::MakeObject();
   Json data = Json::MakeObject();
-  int ps = 0, workers = 0;
+  int ps = 0;
+  int workers = 0;  ///< that the job was to have
+  int places = 0;   ///< for workers; 0: as many as `workers`
   bool exact = false;
 };
 /// Adds all of them, and the format.

@@ -126,6 +126,9 @@ TEST(CheckpointByHandTest, WhatIsDrainedWithoutAChiefIsSaved) {
   for (const char* task : {"worker/1", "ps/1", "ps/0"}) {
     EXPECT_EQ(job.Finish(task).code, 143) << task << job[task].Err();
   }
+  EXPECT_THAT(job["ps/0"].Err(),
+              HasSubstr("no worker is left that keeps the arena: the job goes on from what " +
+                        folder + " has\n"));
   EXPECT_GE(NewestStepIn(folder), step) << job["ps/0"].Err();
   const Result<CheckpointSet> set = CheckpointSet::OpenNewest(folder);
   EXPECT_TRUE(set.ok() && set->words().exact) << job["ps/0"].Err();

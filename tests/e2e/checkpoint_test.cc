@@ -105,17 +105,47 @@ TEST(CheckpointTest, KilledInTheMiddleAJobInRoundsEndsWithTheSameBits) {
 
 TEST(CheckpointTest, AJobThatIsFinishedSaysSoAndChangesNothing) {
   Sandbox sandbox;
-  const auto train = sandbox.Train(With(kSmall, {"--train_steps=60", "--ps=0", "--workers=1",
-                                                 "--checkpoint_dir=" + Folder(sandbox)}));
+  const std::string report = sandbox.dir().File("report");
+  const auto train =
+      sandbox.Train(With(kSmall, {"--train_steps=60", "--ps=0", "--workers=1",
+                                  "--checkpoint_dir=" + Folder(sandbox), "--report=" + report}));
   ASSERT_EQ(sandbox.Run(train).code, 0);
+  EXPECT_TRUE(ReadJson(report)["checkpoints"]["was_finished"].is_null());
   const std::int64_t step = NewestStep(Folder(sandbox));
   const auto values = Values(Folder(sandbox));
   const Outcome again = sandbox.Run(train);
   EXPECT_EQ(again.code, 0) << again.err;
-  EXPECT_THAT(again.err, AllOf(HasSubstr("is of a job that is finished: its global step 60"),
-                               HasSubstr("raise")));
+  EXPECT_THAT(again.err,
+              AllOf(HasSubstr("is of a job that is finished: its global step 60"),
+                    HasSubstr("raise"), Not(HasSubstr("steps/s")), Not(HasSubstr("loss"))));
+  EXPECT_THAT(again.out, AllOf(HasSubstr("no step was made; the checkpoint had 60 global steps\n"),
+                               Not(HasSubstr("steps/s"))));
+  const nlohmann::json said = ReadJson(report);
+  EXPECT_EQ(said["checkpoints"]["was_finished"], true);
+  EXPECT_EQ(said["curve"].size(), 0u);
+  EXPECT_THAT(said["notes"].dump(), HasSubstr("is of a job that is finished"));
   EXPECT_EQ(NewestStep(Folder(sandbox)), step);
   EXPECT_EQ(Values(Folder(sandbox)), values);
+}
+
+TEST(CheckpointTest, ValuesThatAreNotFiniteReplaceNone) {
+  for (const std::string mode : {"hogwild", "barrier"}) {
+    SCOPED_TRACE(mode);
+    Sandbox sandbox;
+    const std::vector<std::string> flags = {
+        "--hidden_units=16", "--batch_size=1000", "--loss=sum",
+        "--optimizer=sgd",   "--mode=" + mode,    "--checkpoint_dir=" + Folder(sandbox)};
+    ASSERT_EQ(
+        sandbox.Run(sandbox.Train(With(flags, {"--train_steps=5", "--learning_rate=1e-6"}))).code,
+        0);
+    const std::int64_t step = NewestStep(Folder(sandbox));
+    const Outcome outcome =
+        sandbox.Run(sandbox.Train(With(flags, {"--train_steps=1000", "--learning_rate=8e37"})));
+    EXPECT_EQ(outcome.code, 1) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr("the last checkpoint was not saved"));
+    EXPECT_THAT(outcome.err, HasSubstr("values that are not finite: lower --learning_rate"));
+    EXPECT_EQ(NewestStep(Folder(sandbox)), step);
+  }
 }
 
 TEST(CheckpointTest, WhatChangesTheMathematicsIsNamedInOneLine) {
@@ -128,7 +158,7 @@ TEST(CheckpointTest, WhatChangesTheMathematicsIsNamedInOneLine) {
   const Outcome other = run({"--train_steps=80", "--learning_rate=0.125", "--workers=1"});
   EXPECT_EQ(other.code, 0) << other.err;
   EXPECT_THAT(other.err, HasSubstr("; unlike then: --learning_rate 0.125 (was its default), "
-                                   "1 workers (were 2)\n"));
+                                   "1 worker (was 2)\n"));
   // What makes the slot variables mean something else is refused.
   const std::string refused = OnlyError(run({"--train_steps=120", "--optimizer=momentum"}));
   EXPECT_THAT(refused, AllOf(HasSubstr("cannot go on from"), HasSubstr("--init=")));

@@ -142,15 +142,15 @@ TEST_F(CkptTest, TheBestByValidationIsKeptAndHasAName) {
   EXPECT_EQ(sandbox_.Run({"eval", "--params=" + At("a/best"), "--data_dir=" + Digits()}).code, 0);
   // Nothing that does worse takes its place, nor is it deleted.
   const Outcome more = sandbox_.Run(sandbox_.Train(
-      With(validation, {"--hidden_units=16", "--batch_size=20", "--mode=barrier", "--workers=1",
-                        "--learning_rate=0.9", "--train_steps=420", "--worker_eval_steps=10",
-                        "--save_steps=10", "--keep_checkpoints=1", "--resume=" + At("a/best"),
-                        "--checkpoint_dir=" + At("a"), "--report=" + At("r.json")})));
+      With(validation,
+           {"--hidden_units=16", "--batch_size=20", "--mode=barrier", "--workers=1",
+            "--learning_rate=0.9", "--train_steps=420", "--worker_eval_steps=10", "--save_steps=10",
+            "--keep_checkpoints=1", "--checkpoint_dir=" + At("a"), "--report=" + At("r.json")})));
   EXPECT_EQ(more.code, 0) << more.err;
-  EXPECT_THAT(more.err, HasSubstr("goes on from " + At("a/") + best));
+  EXPECT_THAT(more.err, HasSubstr("goes on from " + At("a/model.ckpt-400")));
   const auto then = ReadJson(At("r.json"))["checkpoints"];
   EXPECT_EQ(then["best"], best);
-  EXPECT_EQ(then["resumed_from"], At("a/") + best);
+  EXPECT_EQ(then["resumed_from"], At("a/model.ckpt-400"));
   EXPECT_EQ(Ckpt({"verify", At("a/best")}).code, 0);
 }
 
@@ -180,12 +180,20 @@ TEST_F(CkptTest, WrongUsageHasASentence) {
   EXPECT_THAT(json.err, HasSubstr("CHECKPOINT "));
   EXPECT_EQ(Ckpt({"ls", At("empty")}).out, At("empty") + " has no checkpoints\n");
   EXPECT_THAT(WrongUsage({"ls", At("nowhere")}), HasSubstr("cannot list " + At("nowhere")));
+  for (const char* one : {"a/model.ckpt-10", "a/model.ckpt-7", "a/model.ckpt-10.safetensors"}) {
+    EXPECT_THAT(WrongUsage({"ls", At(one)}),
+                HasSubstr(At(one) +
+                          " is one checkpoint, and ls lists those of a folder: use "
+                          "passel ckpt ls " +
+                          At("a") + ", or "));
+  }
   EXPECT_THAT(WrongUsage({"show", At("empty")}), HasSubstr("has no checkpoint: name a folder"));
   EXPECT_THAT(WrongUsage({"show", At("text")}), HasSubstr(At("text")));
   EXPECT_THAT(WrongUsage({"show", At("a/best")}), HasSubstr("has no best checkpoint"));
   EXPECT_THAT(WrongUsage({"show", At("a/model.ckpt-7")}), HasSubstr("is not there"));
   EXPECT_THAT(WrongUsage({"verify", At("nowhere")}), HasSubstr("No such file"));
-  EXPECT_THAT(WrongUsage({"verify", At("empty")}), HasSubstr("has no checkpoint"));
+  EXPECT_THAT(WrongUsage({"verify", At("empty")}),
+              HasSubstr("there is no checkpoint in " + At("empty") + ", so nothing was verified"));
   EXPECT_THAT(WrongUsage({"diff", At("a"), At("nowhere")}), HasSubstr("No such file"));
   EXPECT_THAT(WrongUsage({"export", At("a"), At("values.pb")}),
               EndsWith("which say the format: add one of them"));

@@ -186,7 +186,7 @@ TEST(ScaleJobTest, ACheckpointGoesOnWithOtherNumbers) {
   Program again = sandbox.Start(flags("--workers=2", "--max_workers=4", "r2"));
   const auto step = before["global_step"].get<std::int64_t>();
   ASSERT_TRUE(sandbox.AwaitStep(step + 20)) << again.Err();
-  EXPECT_THAT(again.Err(), HasSubstr("up to 4 workers (were 3)"));
+  EXPECT_THAT(again.Err(), HasSubstr("unlike then: 2 workers (was 1)\n"));
   EXPECT_GE(sandbox.Status()["arena"]["local_steps"].get<std::int64_t>(),
             before["local_steps"].get<std::int64_t>())
       << "those of worker/2 too";
@@ -196,6 +196,36 @@ TEST(ScaleJobTest, ACheckpointGoesOnWithOtherNumbers) {
   ASSERT_EQ(sandbox.Run({"ctl", "stop", sandbox.job()}).code, 0);
   EXPECT_EQ(sandbox.Finish(again).code, 130) << again.Err();
   EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+TEST(ScaleJobTest, PlacesAreNoWorkersForACheckpoint) {
+  Sandbox sandbox;
+  const auto flags = [&](int steps) {
+    return sandbox.Train({"--pin=none", "--workers=1", "--max_workers=3", "--hidden_units=16",
+                          fmt::format("--train_steps={}", steps),
+                          "--checkpoint_dir=" + sandbox.dir().File("c")});
+  };
+  ASSERT_EQ(sandbox.Run(flags(20)).code, 0);
+  const Outcome again = sandbox.Run(flags(40));
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_THAT(again.err, AllOf(HasSubstr("goes on from"), Not(HasSubstr("unlike then"))));
+}
+
+TEST(ScaleJobTest, WhereEachWorkerHasItsOwnExamplesTheirNumberStays) {
+  Sandbox sandbox;
+  Program train = sandbox.Start(
+      sandbox.Train({"--pin=none", "--train_steps=100000000", "--workers=3", "--shard_data"}));
+  ASSERT_TRUE(sandbox.AwaitStep(5)) << train.Err();
+  for (const int workers : {2, 4}) {
+    EXPECT_THAT(OnlyError(Scale(sandbox, workers)),
+                AllOf(HasSubstr(fmt::format("keeps its 3 workers and cannot have {}", workers)),
+                      HasSubstr("--shard_data"),
+                      HasSubstr(fmt::format("start it again with --workers {}", workers))));
+  }
+  EXPECT_THAT(OnlyError(Scale(sandbox, 0)), HasSubstr("at least 1 worker"));
+  EXPECT_EQ(Scale(sandbox, 3).code, 0) << "those who died come back";
+  EXPECT_THAT(Phases(sandbox), ElementsAre("running", "running", "running"));
+  sandbox.Interrupt(train);
 }
 
 // A failpoint that nobody meets before Arm().
@@ -254,6 +284,44 @@ TEST(ScaleFaultTest, AWorkerThatIsKilledWhileItLeavesIsADeathAndIsNotStartedAgai
   EXPECT_THAT(TasksOf(report["deaths"]), ElementsAre("worker/2"));
   EXPECT_EQ(report["leaves"].size(), 0u);
   EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+TEST(ScaleFaultTest, AJoinerThatDiesIsStartedAgain) {
+  Sandbox sandbox;
+  Trap trap(sandbox, "join.before_running");
+  Program train = StartScalable(sandbox, {"--workers=1", "--mode=barrier", "--max_restarts=2"});
+  ASSERT_TRUE(sandbox.AwaitStep(20)) << train.Err();
+  trap.Arm();
+  const Outcome scaled = Scale(sandbox, 2);
+  EXPECT_EQ(scaled.code, 0) << scaled.err << train.Err();
+  EXPECT_THAT(train.Err(), HasSubstr("worker/1 was killed by SIGKILL (9)"));
+  // Its next life too, once it trains.
+  const pid_t pid = sandbox.TaskPid("worker", 1);
+  ASSERT_NE(pid, 0);
+  ASSERT_EQ(::kill(pid, SIGKILL), 0);
+  ASSERT_NE(sandbox.AwaitTask("worker", 1, pid), 0) << train.Err();
+  ASSERT_TRUE(sandbox.Advances(20));
+  sandbox.Interrupt(train);
+}
+
+// The one that was asked to join joins nevertheless, and the chief is started again.
+TEST(ScaleFaultTest, AChiefThatIsKilledWhileTheJobScalesHoldsUpNobody) {
+  for (const std::string mode : {"--mode=hogwild", "--mode=barrier"}) {
+    SCOPED_TRACE(mode);
+    Sandbox sandbox;
+    sandbox.SetEnv("PASSEL_FAILPOINT", "supervisor.scaling:2:sleep300");
+    Program train = StartScalable(sandbox, {"--workers=2", mode, "--max_restarts=2"});
+    ASSERT_TRUE(sandbox.AwaitStep(20)) << train.Err();
+    const pid_t chief = sandbox.TaskPid("worker", 0);
+    ASSERT_NE(chief, 0);
+    Program ctl = sandbox.Start({"ctl", "scale", sandbox.job(), "--workers=3"});
+    ASSERT_TRUE(train.WaitFor("the job is to have 3 workers")) << train.Err();
+    ASSERT_EQ(::kill(chief, SIGKILL), 0);
+    EXPECT_EQ(sandbox.Finish(ctl).code, 0) << train.Err();
+    EXPECT_NE(sandbox.AwaitTask("worker", 0, chief), 0) << train.Err();
+    ASSERT_TRUE(sandbox.Advances(20)) << train.Err();
+    sandbox.Interrupt(train);
+  }
 }
 
 TEST(ScaleFaultTest, AWorkerThatDoesNotLeaveIsKilled) {
@@ -321,6 +389,9 @@ TEST(JoinByHandTest, OneMoreWorkerTakesAFreePlaceAndLeavesIt) {
                      flag.starts_with("--task_index") || flag.starts_with("--max_workers");
     if (!own) join.push_back(flag);
   }
+  EXPECT_THAT(OnlyError(job.sandbox().Run(With(join, {"--shard_data"}))),
+              AllOf(HasSubstr("--shard_data gives each worker a part of the examples for good"),
+                    HasSubstr("up to 3 workers"), HasSubstr("omit it")));
   Program joiner = job.sandbox().Start(join);
   ASSERT_TRUE(joiner.WaitFor("as worker/2")) << joiner.Err();
   ASSERT_TRUE(joiner.WaitFor("Session initialization complete")) << joiner.Err() << joiner.Out();

@@ -17,6 +17,10 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
+// Small, and no faster than somebody who looks on: 100 steps of a worker take 0.1 s at least.
+const std::vector<std::string> kPaced = {"--hidden_units=16", "--batch_size=20",
+                                         "--slow_worker=0:1ms,1:1ms"};
+
 TEST(ByHandFaultTest, PsComesBackWhileAWorkerIsStopped) {
   for (const std::string stopped : {"worker/0", "worker/1"}) {
     SCOPED_TRACE(stopped);
@@ -169,8 +173,9 @@ TEST(ByHandFaultTest, JoinerThatOthersHoldUpNamesThemAndNotTheChief) {
 TEST(ByHandFaultTest, StoppedWorkerDoesNotKeepAJobFromEndingForEver) {
   for (const bool stop : {false, true}) {
     SCOPED_TRACE(stop ? "the job is stopped" : "the other one is done");
-    HandStarted job(1, 2,
-                    {stop ? "--train_steps=100000000" : "--train_steps=6000", "--stall_limit=1"});
+    HandStarted job(
+        1, 2,
+        With(kPaced, {stop ? "--train_steps=100000000" : "--train_steps=1000", "--stall_limit=1"}));
     job.StartAll();
     ASSERT_TRUE(job["worker/1"].WaitFor("training step 100 done")) << job["worker/1"].Err();
     job["worker/1"].Signal(SIGSTOP);
@@ -188,7 +193,7 @@ TEST(ByHandFaultTest, StoppedWorkerDoesNotKeepAJobFromEndingForEver) {
 }
 
 TEST(ByHandFaultTest, StoppedWorkerEndsAJobThatItKeepsFromEndingAsOnStallSays) {
-  const std::vector<std::string> flags = {"--train_steps=6000", "--stall_limit=0.5"};
+  const std::vector<std::string> flags = With(kPaced, {"--train_steps=1000", "--stall_limit=0.5"});
   {
     HandStarted job(1, 2, With(flags, {"--on_stall=fail"}));
     job.StartAll();

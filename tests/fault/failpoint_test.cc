@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <optional>
 
 #include "support/program.h"
 
@@ -87,21 +88,31 @@ TEST(SupervisorWindowTest, KilledWhileItStartsChildrenLeavesNobody) {
 
 // In each of its lives.
 TEST(StartWindowTest, WhoDiesAgainAndAgainEndsTheJob) {
-  for (const auto& [point, says] :
-       {std::pair("chief.before_open",
-                  "worker/0 was killed by SIGKILL (9); without the chief the variables get no "
-                  "first values: giving up"),
-        {"arena.reserved",
-         "ps/0 was killed by SIGKILL (9); 7 times in a row it has ended within a second of its "
-         "start: giving up"}}) {
+  struct {
+    const char *point, *says;
     Sandbox sandbox;
-    sandbox.SetEnv("PASSEL_FAILPOINT", fmt::format("{}:1:kill", point));
-    const Outcome outcome = sandbox.Run(sandbox.Train({"--train_steps=100"}), 20);
-    EXPECT_THAT(OnlyError(outcome, 1), HasSubstr(says));
+    std::optional<Program> train;
+  } jobs[] = {{"chief.before_open",
+               "worker/0 was killed by SIGKILL (9); without the chief the variables get no first "
+               "values: giving up",
+               {},
+               {}},
+              {"arena.reserved",
+               "ps/0 was killed by SIGKILL (9); 7 times in a row it has ended within a second of "
+               "its start: giving up",
+               {},
+               {}}};
+  for (auto& job : jobs) {
+    job.sandbox.SetEnv("PASSEL_FAILPOINT", fmt::format("{}:1:kill", job.point));
+    job.train = job.sandbox.Start(job.sandbox.Train({"--train_steps=100"}));
+  }
+  for (auto& job : jobs) {
+    const Outcome outcome = job.sandbox.Finish(*job.train, 20);
+    EXPECT_THAT(OnlyError(outcome, 1), HasSubstr(job.says));
     // The first restart comes at once.
     EXPECT_THAT(outcome.err, AllOf(HasSubstr("; starting it again\n"),
                                    HasSubstr("; starting it again in 1.6 s\n")));
-    EXPECT_EQ(sandbox.Leftovers(), "");
+    EXPECT_EQ(job.sandbox.Leftovers(), "");
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <functional>
 #include <thread>
 
 #include "base/unix_socket.h"
@@ -78,24 +79,37 @@ class UnreadPipe {
   FileDescriptor read_, write_;
 };
 
-TEST(UnreadOutputTest, HoldsUpNeitherTrainingNorControlNorTheEnd) {
+// `end` is to end the job with `code`.
+void TrainUnread(const std::vector<std::string>& more, int code,
+                 const std::function<void(Sandbox&, Program&)>& end) {
   Sandbox sandbox;
   const UnreadPipe pipe;
   const std::string report = sandbox.dir().File("r"), model = sandbox.dir().File("m");
   Program train = sandbox.StartCommand(
       Shell(fmt::format("exec \"$0\" \"$@\" > {0} 2>&1", pipe.Path()),
-            sandbox.Train({"--train_steps=100000000", "--log_lines=dist-mnist", "--log_level=debug",
-                           "--log_step_count_steps=1", "--hidden_units=8", "--batch_size=10",
-                           "--report=" + report, "--save=" + model})));
+            sandbox.Train(With({"--train_steps=100000000", "--log_lines=dist-mnist",
+                                "--log_level=debug", "--log_step_count_steps=1", "--hidden_units=8",
+                                "--batch_size=10", "--report=" + report, "--save=" + model},
+                               more))));
   // At 70 bytes a line more than a pipe holds and than is kept for a reader: 1 MiB.
   EXPECT_TRUE(sandbox.AwaitStep(18'000, 60));
-  EXPECT_EQ(sandbox.Run({"ctl", "stop", sandbox.job()}).code, 0);
-  EXPECT_EQ(sandbox.Finish(train, 40).code, 130);
+  end(sandbox, train);
+  EXPECT_EQ(sandbox.Finish(train, 40).code, code);
   const nlohmann::json result = ReadJson(report);
-  EXPECT_EQ(result["exit_code"], 130);
+  EXPECT_EQ(result["exit_code"], code);
   EXPECT_THAT(result["notes"].dump(), HasSubstr("nobody read the results"));
   EXPECT_GT(ReadText(model).size(), 20'000u);
   EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+TEST(UnreadOutputTest, HoldsUpNeitherTrainingNorAnEndThatHasATime) {
+  TrainUnread({"--grace=2"}, 143, [](Sandbox&, Program& train) { train.Signal(SIGTERM); });
+}
+
+TEST(SlowUnreadOutputTest, HoldsUpNeitherTrainingNorControlNorTheEnd) {
+  TrainUnread({}, 130, [](Sandbox& sandbox, Program&) {
+    EXPECT_EQ(sandbox.Run({"ctl", "stop", sandbox.job()}).code, 0);
+  });
 }
 
 // Another user connects to ps/0 so often.

@@ -179,6 +179,49 @@ TEST(CheckpointFolder, ABrokenOneIsPutAsideAndTheOneBeforeItUsed) {
   EXPECT_EQ(none.status().code(), Code::kDataLoss);
   EXPECT_THAT(none.status().message(),
               HasSubstr("no checkpoint that is whole: use --resume never"));
+  // Asked again it says the same: the index still names what there was.
+  EXPECT_EQ(folder->Newest(&warnings).status().code(), Code::kDataLoss);
+  const auto aside = folder->Newest(&warnings, CheckpointFolder::NoneWhole::kPutAside);
+  EXPECT_TRUE(aside.ok() && !*aside);
+  EXPECT_EQ(NewestStep(*folder), -1);
+}
+
+TEST(CheckpointFolder, ABestThatIsPutAsideIsTheBestNoMore) {
+  const TempDir dir;
+  auto folder = Own(dir.path());
+  ASSERT_TRUE(folder.ok());
+  Save(*folder, 1);
+  Save(*folder, 2, 2000, true);
+  PutFileText(PartPath(dir.path(), 2, 0, 1), "x");
+  EXPECT_EQ(NewestStep(*folder), 1);
+  EXPECT_FALSE(BestCheckpoint(dir.path()).value().has_value());
+}
+
+TEST(CheckpointFolder, WhatWasThereBeforeItsOwnerKeepsItsName) {
+  const TempDir dir;
+  {
+    auto former = Own(dir.path(), {.keep = 1});
+    ASSERT_TRUE(former.ok());
+    Save(*former, 1, 2000, true);
+    Save(*former, 2);
+  }
+  ASSERT_TRUE(WriteParts(dir.path(), 3, 2).ok());
+  ASSERT_TRUE(WriteParts(dir.path(), 4).ok());
+  ASSERT_TRUE(WriteParts(dir.path(), 5, 2).ok());
+  std::filesystem::remove(PartPath(dir.path(), 5, 0, 2));  // no set
+  auto folder = Own(dir.path());
+  ASSERT_TRUE(folder.ok());
+  EXPECT_THAT(folder->Unlisted().value(),
+              ElementsAre("model.ckpt-1", "model.ckpt-3", "model.ckpt-4"));
+  for (const int step : {1, 2, 3, 4}) {
+    const Status taken = folder->CheckNameIsFree(step);
+    EXPECT_EQ(taken.code(), Code::kAlreadyExists) << step;
+    EXPECT_THAT(taken.message(), HasSubstr(folder->PathOf(CheckpointName(step)) + " is there"));
+  }
+  Save(*folder, 6);
+  for (const int step : {5, 6, 7}) EXPECT_TRUE(folder->CheckNameIsFree(step).ok()) << step;
+  std::filesystem::remove(PartPath(dir.path(), 4, 0, 1));
+  EXPECT_TRUE(folder->CheckNameIsFree(4).ok());
 }
 
 TEST(CheckpointFolder, HasOneOwner) {

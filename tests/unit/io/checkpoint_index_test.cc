@@ -41,8 +41,9 @@ TEST(CheckpointIndex, AScoreIsACommentForOthers) {
   EXPECT_EQ(*ParseCheckpointIndex(text), best);
   for (const char* const other : {"1.5 at global step 4500", "nan at global step 1",
                                   "0.5 at global step -1", "0.5 at global step 1 or so", ""}) {
-    const auto read = ParseCheckpointIndex("model_checkpoint_path: \"model.ckpt-1\"\n# validation accuracy " +
-                                           std::string(other) + "\n");
+    const auto read =
+        ParseCheckpointIndex("model_checkpoint_path: \"model.ckpt-1\"\n# validation accuracy " +
+                             std::string(other) + "\n");
     ASSERT_TRUE(read.ok()) << read.status().ToString();
     EXPECT_FALSE(read->score.has_value()) << other;
   }
@@ -87,7 +88,7 @@ TEST(CheckpointIndex, AnythingElseIsRefusedWithItsLine) {
       {"all_model_checkpoint_paths: \"model.ckpt-1\"\nall_model_checkpoint_paths: "
        "\"model.ckpt-1\"\n",
        "names a checkpoint twice: model.ckpt-1"},
-      {"all_model_checkpoint_timestamps: 1\n", "has 1 times for 0 checkpoints"},
+      {"all_model_checkpoint_timestamps: 1\n", "has more times than checkpoints, 1 for 0"},
       {"", "the index is empty: restore it"},
       {"\n# nothing\n", "the index is empty"},
       {"last_preserved_timestamp: nan\n", "has no time, but \"nan\""},

@@ -249,10 +249,8 @@ TEST_F(CheckpointToolsTest, AListingSaysWhyEachIsKeptAndWhatIsOfNone) {
   EXPECT_THAT(kept, ElementsAre("model.ckpt-90 for good", "model.ckpt-100 best",
                                 "model.ckpt-1000 recent", "model.ckpt-2000 newest"));
   EXPECT_THAT(strays, ElementsAre("checkpoint.tmp.4711.0 unfinished",
-                                  "model.ckpt-3000-00000-of-00002.safetensors unfinished: 2 of 2 "
-                                  "parts",
-                                  "model.ckpt-3000-00001-of-00002.safetensors unfinished: 2 of 2 "
-                                  "parts",
+                                  "model.ckpt-3000-00000-of-00002.safetensors no index names it",
+                                  "model.ckpt-3000-00001-of-00002.safetensors no index names it",
                                   "model.ckpt-500-00001-of-00002.safetensors unfinished: 1 of 2 "
                                   "parts",
                                   "model.ckpt-80.safetensors.corrupt found broken"));

@@ -42,6 +42,26 @@ TEST(RenewTest, IsRefusedWhileAWorkerTrains) {
   EXPECT_TRUE(ps.Serves());
 }
 
+// The reader's end must not touch the memory that is gone.
+TEST(RenewTest, EndsTheMeetingThatAReaderHolds) {
+  PsThread ps;
+  const std::string plan = ToJson(passel::SmallPlan(kWorkers));
+  Result<RendezvousClient> chief = ps.Connect(Role::kWorker, 0);
+  ASSERT_TRUE(chief.ok()) << chief.status().message();
+  const Result<Arena> before = ArenaOf(chief->ProposePlan(plan, Soon()));
+  ASSERT_TRUE(before.ok()) << before.status().message();
+  before->memory().state->initialized.store(1);
+  Result<RendezvousClient> reader = RendezvousClient::Control(ps.job(), 0, Soon());
+  ASSERT_TRUE(reader.ok()) << reader.status().message();
+  const Result<std::int64_t> met = reader->Meet(Soon());
+  ASSERT_TRUE(met.ok()) << met.status().message();
+  const Result<Arena> after = ArenaOf(chief->Renew(plan, Soon()));
+  ASSERT_TRUE(after.ok()) << after.status().message();
+  EXPECT_EQ(reader->GoOn(Soon()).status().code(), Code::kAborted);
+  EXPECT_EQ(AgreedNumber::Unpack(before->memory().state->mode.hold.load()).value, 0u);
+  EXPECT_TRUE(ps.Serves());
+}
+
 TEST(RenewTest, IsForTheChiefOfAJobByHandAlone) {
   const std::string plan = ToJson(passel::SmallPlan(kWorkers));
   for (const bool supervised : {false, true}) {

@@ -1,4 +1,4 @@
-#include "job/join_job.h"
+#include "job/worker_start.h"
 
 #include <fmt/core.h>
 
@@ -25,8 +25,8 @@ shm::AttachOptions AttachOptionsOf(const Task& task, const JobConfig& config) {
   return options;
 }
 
-Status AwaitFirstValues(ParameterStore& store, const Task& task, const JobConfig& config,
-                        Deadline deadline) {
+Status AwaitFirstValues(const Task& task, const JobConfig& config, Deadline deadline,
+                        ParameterStore& store) {
   const nvtx::Range range(nvtx::Event::kAwaitValues, task.Trainer());
   const std::int64_t begin = MonotonicNs();
   for (;;) {

@@ -1,0 +1,146 @@
+#include "job/checkpoint_beginning.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "train/checkpoint_words.h"
+
+namespace passel::job {
+namespace {
+
+// A word of the first part; "" if there is none.
+std::string WordOf(const CheckpointFolder& folder, const std::string& name, const char* key) {
+  const Result<std::vector<std::string>> parts = PartsOf(folder.path(), name);
+  if (!parts.ok()) return {};
+  const Result<TensorFile> first = TensorFile::Open(parts->front());
+  return first.ok() ? first->Word(key) : std::string();
+}
+
+std::string WordOf(const CheckpointSet& set, const char* key) { return set.parts()[0].Word(key); }
+
+Result<std::optional<std::string>> NewestOf(const CheckpointConfig& config,
+                                            CheckpointFolder& folder) {
+  using NoneWhole = CheckpointFolder::NoneWhole;
+  std::vector<std::string> warnings;
+  const bool needed = config.resume == kResumeAuto;
+  Result<std::optional<std::string>> newest =
+      folder.Newest(&warnings, needed ? NoneWhole::kIsAnError : NoneWhole::kPutAside);
+  for (const std::string& warning : warnings) LogWarning("{}", warning);
+  return newest;
+}
+
+// The latest set that the index names, of that step or a later one.
+std::optional<std::string> LatestFrom(const CheckpointFolder& folder, std::int64_t step) {
+  std::optional<std::string> latest;
+  for (const auto& entry : folder.index().kept) {
+    const std::int64_t own = StepOfCheckpoint(entry.name).value_or(0);
+    if (own < step) continue;
+    step = own;
+    latest = entry.name;
+  }
+  return latest;
+}
+
+// What no index names, of that step or later ones.
+Result<std::vector<std::string>> UnlistedFrom(const CheckpointFolder& folder, std::int64_t step) {
+  PASSEL_ASSIGN_OR_RETURN(std::vector<std::string> names, folder.Unlisted());
+  std::erase_if(names, [&](const auto& name) { return *StepOfCheckpoint(name) < step; });
+  return names;
+}
+
+Status CheckCanBeginAnew(const CheckpointFolder& folder) {
+  PASSEL_ASSIGN_OR_RETURN(const std::vector<std::string> there, folder.Unlisted());
+  if (there.empty()) return {};
+  return InvalidArgument(fmt::format(
+      "{0} has {1}, and no index that names {2}: a job that begins at step 0 would meet {2}; go on "
+      "with --resume {3}, move {2} away, or name another --checkpoint_dir",
+      folder.path(), fmt::join(there, ", "), there.size() == 1 ? "it" : "them",
+      folder.PathOf(there.back())));
+}
+
+Status CheckNothingIsLater(const CheckpointConfig& config, const CheckpointFolder& folder,
+                           const Beginning& beginning) {
+  // Its own name is taken too, unless by itself.
+  const std::int64_t first = beginning.from->global_step() + (beginning.in_folder ? 1 : 0);
+  const std::string& path = beginning.path;
+  if (const std::optional<std::string> latest = LatestFrom(folder, first)) {
+    if (config.ResumesFromPath()) {
+      return InvalidArgument(fmt::format(
+          "--resume {0} is of global step {1}, and {2} has checkpoints from there on, up to {3}, "
+          "that were not begun with it: omit --resume to go on from {3}, or name another "
+          "--checkpoint_dir to go on from {0}",
+          path, beginning.from->global_step(), folder.path(), *latest));
+    }
+    return InvalidArgument(fmt::format(
+        "the index of {0} names {1} as the newest checkpoint, and has later ones, up to {2}: to go "
+        "back, name another --checkpoint_dir and --resume {1}; to go on, --resume {3}",
+        folder.path(), path, *latest, folder.PathOf(*latest)));
+  }
+  PASSEL_ASSIGN_OR_RETURN(const std::vector<std::string> unlisted, UnlistedFrom(folder, first));
+  if (!unlisted.empty()) {
+    LogWarning(
+        "{} has {}, which no index names, later than what this job goes on from: no checkpoint "
+        "takes that name; go on with --resume {}, or move it away",
+        folder.path(), fmt::join(unlisted, ", "), folder.PathOf(unlisted.back()));
+  }
+  if (!beginning.in_folder && !folder.index().kept.empty()) {
+    LogWarning("{} has checkpoints of another training, up to {}: they count as older ones of this",
+               folder.path(), folder.index().kept.back().name);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string BegunWith(const CheckpointFolder& folder, const std::string& name) {
+  return WordOf(folder, name, kBegunWithKey);
+}
+
+Result<Beginning> ChooseBeginning(const CheckpointConfig& config, CheckpointFolder* folder) {
+  Beginning beginning;
+  std::optional<CheckpointSet> from;
+  if (config.ResumesFromPath()) {  // before anything is put aside
+    beginning.path = config.resume;
+    PASSEL_ASSIGN_OR_RETURN(from, OpenCheckpointAt(beginning.path));
+  }
+  std::optional<std::string> newest;
+  if (folder != nullptr) {
+    PASSEL_ASSIGN_OR_RETURN(newest, NewestOf(config, *folder));
+  }
+  if (newest && config.resume == kResumeNever) {
+    return InvalidArgument(fmt::format(
+        "{} has checkpoints, up to {}, and --resume never would mix two trainings there: name "
+        "another --checkpoint_dir, empty that one, or omit --resume",
+        folder->path(), *newest));
+  }
+  if (!from && !newest) {
+    if (folder != nullptr) PASSEL_RETURN_IF_ERROR(CheckCanBeginAnew(*folder));
+    return beginning;
+  }
+  if (!from) {
+    beginning.path = folder->PathOf(*newest);
+    PASSEL_ASSIGN_OR_RETURN(from, OpenCheckpointAt(beginning.path));
+  } else if (newest && *StepOfCheckpoint(*newest) >= from->global_step() &&
+             BegunWith(*folder, *newest) == WordOf(*from, kSaveKey)) {
+    LogInfo("{} was begun with {}, and has gone on since: its newest checkpoint is used",
+            folder->path(), beginning.path);
+    beginning.path = folder->PathOf(*newest);
+    PASSEL_ASSIGN_OR_RETURN(from, OpenCheckpointAt(beginning.path));
+  }
+  // So that a newer one that comes meanwhile makes no difference.
+  if (NamesCheckpoint(from->name())) beginning.path = from->name();
+  if (folder != nullptr) {
+    const std::string save = WordOf(*from, kSaveKey);
+    beginning.in_folder = WordOf(*folder, CheckpointName(from->global_step()), kSaveKey) == save;
+    beginning.begun_with = beginning.in_folder ? WordOf(*from, kBegunWithKey) : save;
+  }
+  beginning.from = std::move(from);
+  if (folder != nullptr) PASSEL_RETURN_IF_ERROR(CheckNothingIsLater(config, *folder, beginning));
+  return beginning;
+}
+
+}  // namespace passel::job

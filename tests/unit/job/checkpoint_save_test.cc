@@ -1,0 +1,158 @@
+// What a last save makes of values that are worth no checkpoint, or that tasks which were killed
+// have left half done.
+
+#include "job/checkpoint_save.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "job/checkpoint_source.h"
+#include "store/open_store.h"
+#include "support/temp_dir.h"
+#include "train/checkpoint_set.h"
+#include "unit/job/checkpoint_sample.h"
+
+namespace passel::job::testing {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr std::int64_t kFormer = 7;  // the step of a checkpoint that is said to be there
+
+// A job of two ps whose variables have values, and its folder.
+class SavedSample {
+ public:
+  explicit SavedSample(Mode mode) {
+    config_.model = SampleModel();
+    plan_.mode.mode = mode;
+    plan_.optimizer.kind = OptimizerKind::kSgd;
+    plan_.block_floats = 16;
+    std::mt19937 random(1);
+    plan_.variables = RandomTable(config_.model, 2, random);
+    arena_ = std::move(*InProcessArena::Create(plan_));
+    store_ = std::move(*arena_->Open(0));
+    const Status given = store_->Initialize([](VarId, std::span<float> out) {
+      for (float& value : out) value = 0.5f;
+    });
+    EXPECT_TRUE(given.ok()) << given.ToString();
+    for (int s = 0; s < 2; ++s) shards_.push_back(arena_->shard(s));
+    Result<CheckpointFolder> folder = CheckpointFolder::Own(dir_.path(), {}, 1);
+    EXPECT_TRUE(folder.ok()) << folder.status().ToString();
+    folder_.emplace(std::move(*folder));
+  }
+
+  const ShardMemory& shard(std::size_t s) const { return shards_[s]; }
+
+  Result<SaveOutcome> Save(std::optional<std::int64_t> saved, AtEnd at_end) {
+    const SavedJob job{config_, settings_, plan_, data_, shards_, names_};
+    const SaveLimits limits{quit_, Deadline::After(std::chrono::seconds(20))};
+    return SaveCheckpoint(job, saved, at_end, limits, *folder_);
+  }
+  std::optional<CheckpointSet> Newest() const {
+    Result<CheckpointSet> set = CheckpointSet::OpenNewest(dir_.path());
+    if (!set.ok()) return {};
+    return std::move(*set);
+  }
+
+ private:
+  test::TempDir dir_;
+  JobConfig config_;
+  JobSettings settings_;
+  StorePlan plan_;
+  const std::string data_;
+  const WorkerNames names_;
+  std::atomic<bool> quit_{false};
+  std::unique_ptr<InProcessArena> arena_;
+  std::unique_ptr<ParameterStore> store_;
+  std::vector<ShardMemory> shards_;
+  std::optional<CheckpointFolder> folder_;
+};
+
+TEST(CheckpointSaveTest, ValuesThatAreNotFiniteAreSavedByNobody) {
+  for (const AtEnd at_end : {AtEnd::kNobodyTrains, AtEnd::kOthersTrain}) {
+    for (const std::size_t shard : {0, 1}) {
+      SavedSample job(Mode::kHogwild);
+      job.shard(shard).values[0] = kNan;
+      const Result<SaveOutcome> saved = job.Save(std::nullopt, at_end);
+      EXPECT_EQ(saved.status().code(), Code::kDiverged) << saved.status().ToString();
+      EXPECT_THAT(saved.status().message(), ::testing::HasSubstr("not finite"));
+      EXPECT_FALSE(job.Newest()) << "nothing is left of it";
+    }
+  }
+}
+
+// Read block by block, as without memory for a copy.
+TEST(CheckpointSaveTest, BlocksThatAreNotFiniteEndThePart) {
+  SavedSample job(Mode::kHogwild);
+  const ShardMemory& shard = job.shard(0);
+  const std::atomic<bool> quit{false};
+  const SaveLimits limits{quit, Deadline::After(std::chrono::seconds(20))};
+  const auto source = MakeCheckedSource(MakeLiveSource(shard), shard, limits);
+  std::vector<float> block(shard.block_floats);
+  float* const out = block.data();
+  EXPECT_TRUE(source->ReadBlock(0, {&out, 1}).ok());
+  shard.values[1] = kNan;
+  EXPECT_EQ(source->ReadBlock(0, {&out, 1}).status().code(), Code::kDiverged);
+}
+
+TEST(CheckpointSaveTest, ARoundThatIsHalfAppliedIsNoCheckpoint) {
+  using Damage = std::function<void(const ShardMemory& lead, const ShardMemory& other)>;
+  const auto advance = [](const ShardMemory& shard) {
+    shard.state->version.store(1);
+    for (std::size_t b = 0; b < shard.num_blocks; ++b) shard.blocks[b].round.store(1);
+  };
+  const struct {
+    const char* what;
+    Damage damage;
+  } cases[] = {
+      {"a claim on a block",
+       [](const auto&, const auto& other) { other.blocks[other.num_blocks - 1].claim.store(1); }},
+      {"a block ahead of the others",
+       [](const auto& lead, const auto&) { lead.blocks[0].round.store(1); }},
+      {"a shard ahead of the other", [&](const auto&, const auto& other) { advance(other); }},
+      {"a round that is not finished", [&](const auto& lead, const auto& other) {
+         advance(lead);
+         advance(other);
+       }}};
+  for (const auto& [what, damage] : cases) {
+    SCOPED_TRACE(what);
+    SavedSample job(Mode::kBarrier);
+    damage(job.shard(0), job.shard(1));
+    const Result<SaveOutcome> saved = job.Save(kFormer, AtEnd::kNobodyTrains);
+    ASSERT_TRUE(saved.ok()) << saved.status().ToString();
+    EXPECT_FALSE(saved->written);
+    EXPECT_EQ(saved->newest, kFormer);
+    EXPECT_FALSE(job.Newest());
+  }
+  SavedSample job(Mode::kBarrier);
+  const Result<SaveOutcome> saved = job.Save(kFormer, AtEnd::kNobodyTrains);
+  ASSERT_TRUE(saved.ok()) << saved.status().ToString();
+  EXPECT_TRUE(saved->written);
+  const std::optional<CheckpointSet> set = job.Newest();
+  ASSERT_TRUE(set);
+  EXPECT_TRUE(set->words().exact);
+}
+
+// Without rounds it is better than none, and says what it is.
+TEST(CheckpointSaveTest, AnUpdateThatIsHalfAppliedIsSaid) {
+  for (const bool killed : {false, true}) {
+    SavedSample job(Mode::kHogwild);
+    if (killed) job.shard(1).blocks[0].claim.store(1);
+    const Result<SaveOutcome> saved = job.Save(kFormer, AtEnd::kNobodyTrains);
+    ASSERT_TRUE(saved.ok()) << saved.status().ToString();
+    const std::optional<CheckpointSet> set = job.Newest();
+    ASSERT_TRUE(set);
+    EXPECT_EQ(set->words().exact, !killed);
+  }
+}
+
+}  // namespace
+}  // namespace passel::job::testing
