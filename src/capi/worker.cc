@@ -265,7 +265,12 @@ Result<PushOutcome> Worker::Wait(Deadline deadline) {
     if (outcome.status().code() == Code::kDeadlineExceeded) {
       PASSEL_RETURN_IF_ERROR(CheckPs());
       if (!deadline.Expired()) continue;
-      return outcome;
+      std::vector<std::string> awaited;
+      const WorkerNames names = settings_.task.Names();
+      for (const Member& member : store_->WaitingFor()) awaited.push_back(names(member.worker));
+      if (awaited.empty()) return outcome;
+      return DeadlineExceeded(fmt::format("{}: waiting for {}; call passel_wait() again",
+                                          outcome.status().message(), fmt::join(awaited, ", ")));
     }
     ticket_.reset();
     if (outcome.ok()) {

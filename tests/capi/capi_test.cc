@@ -237,6 +237,17 @@ TEST(Capi, APsThatStaysAwayEndsItsWorkersWithASentence) {
       << outcome.err;
 }
 
+TEST(Capi, AWaitThatIsTooShortNamesWhomItWaitsFor) {
+  Job job(2, {"mode=barrier"});
+  job.sandbox().SetEnv("PATIENCE", "0.3");
+  job.StartPs();
+  job.StartWorker(0, 10);
+  const Outcome outcome = job.FinishWorker(0);
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_NE(outcome.err.find("a step: 11: "), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("worker/1"), std::string::npos) << outcome.err;
+}
+
 TEST(Capi, ASecondProcessAsTheSameWorkerIsRefused) {
   Job job(1, {"mode=hogwild"});
   job.StartPs();
