@@ -5,6 +5,7 @@
 #include <chrono>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -326,6 +327,13 @@ Status CheckMayJoin(const JobConfig& config) {
 }
 
 Result<StorePlan> MakePlan(const JobConfig& config, int shards, int workers, int most_workers) {
+  PASSEL_ASSIGN_OR_RETURN(VariableTable variables,
+                          PlaceModel(config.model, shards, config.placement));
+  return MakePlan(config, std::move(variables), workers, most_workers);
+}
+
+Result<StorePlan> MakePlan(const JobConfig& config, VariableTable variables, int workers,
+                           int most_workers) {
   StorePlan plan;
   plan.mode = config.mode.For(most_workers);
   plan.schedule = config.mode_schedule;
@@ -336,7 +344,7 @@ Result<StorePlan> MakePlan(const JobConfig& config, int shards, int workers, int
   plan.on_device = config.on_device;
   // One is pushed while the next ones are computed.
   plan.gradient_slots = config.steps_ahead + 1;
-  PASSEL_ASSIGN_OR_RETURN(plan.variables, PlaceModel(config.model, shards, config.placement));
+  plan.variables = std::move(variables);
   PASSEL_RETURN_IF_ERROR(plan.Validate());
   return plan;
 }

@@ -103,6 +103,9 @@ Status CheckSlowWorkers(const JobConfig& config, int workers);
 /// With places for `most_workers`, `workers` of whom are there at first.
 /// REQUIRES: FitToData() was called. Errors: kInvalidArgument, also those of CheckSlowWorkers().
 Result<StorePlan> MakePlan(const JobConfig& config, int shards, int workers, int most_workers);
+/// The same for variables that are no model of ours. REQUIRES: nothing of FitToData().
+Result<StorePlan> MakePlan(const JobConfig& config, VariableTable variables, int workers,
+                           int most_workers);
 
 /// Whether others may join and leave the workers of this job. Errors: kInvalidArgument.
 Status CheckMayJoin(const JobConfig& config);

@@ -1,19 +1,14 @@
 #include "job/single_process.h"
 
 #include <fmt/core.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <csignal>
-#include <thread>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/memory_file.h"
 #include "base/nvtx.h"
 #include "base/subprocess.h"
-#include "cluster/endpoint.h"
 #include "job/exit_code.h"
 #include "job/first_values.h"
 #include "job/gpu_compute.h"
@@ -27,42 +22,7 @@ namespace {
 
 constexpr std::int64_t kLookEveryNs = 20'000'000;
 
-shm::PsHostOptions OptionsOf(const std::string& job_id, const std::string& about_data) {
-  shm::PsHostOptions options;
-  options.me = {.job_id = job_id, .role = Role::kPs};
-  options.supervised = true;  // by us: it serves until we end it
-  options.alone = true;
-  options.data = about_data;
-  options.describe = DescribeJob;
-  return options;
-}
-
 }  // namespace
-
-class SingleProcessJob::Host {
- public:
-  // A token that nobody knows: nobody can join.
-  Host(const std::string& job_id, const std::string& about_data, FileDescriptor listening,
-       shm::Arena arena)
-      : end_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-        host_(OptionsOf(job_id, about_data), JobToken::Generate(), std::move(listening),
-              std::move(arena)),
-        thread_([this] {
-          nvtx::NameThread("control");
-          host_.Serve(end_.get());
-        }) {}
-
-  ~Host() {
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const auto put = ::write(end_.get(), &one, sizeof one);
-    thread_.join();
-  }
-
- private:
-  FileDescriptor end_;  // readable: the thread is to end
-  shm::PsHost host_;
-  std::thread thread_;  // last: it uses both
-};
 
 SingleProcessJob::SingleProcessJob(const JobConfig& config, const StorePlan& plan,
                                    const ModelLayout& layout, const SharedData& data,
@@ -76,32 +36,20 @@ SingleProcessJob::SingleProcessJob(const JobConfig& config, const StorePlan& pla
 
 SingleProcessJob::~SingleProcessJob() = default;
 
-Status SingleProcessJob::MakeArena(const std::string& job_id) {
-  PASSEL_ASSIGN_OR_RETURN(FileDescriptor listening, Listen(job_id, Role::kPs, 0));
-  PASSEL_ASSIGN_OR_RETURN(const MemoryBudget budget, ReadMemoryBudget());
-  PASSEL_ASSIGN_OR_RETURN(
-      shm::Arena arena,
-      shm::Arena::Create(plan_, 0, {.job_id = job_id, .huge_pages = config_.huge_pages}, budget));
-  arena.Publish();
-  if (!arena.huge_page_report().empty()) LogInfo("{}", arena.huge_page_report());
-  memory_ = arena.memory();
-  host_ = std::make_unique<Host>(job_id, about_data_, std::move(listening), std::move(arena));
-  return {};
-}
-
 Status SingleProcessJob::Run(CheckpointSaver& checkpoints, Progress& progress, JobReport* report) {
   LogInfo("Running single-machine training");
   LogInfo("job {}: one process, mode {}, {} parameters", report->job_id, report->mode,
           plan_.variables.TotalElements());
   WarnOfGpuSettings(config_);
   nvtx::NameThread("worker/0");
-  PASSEL_RETURN_IF_ERROR(MakeArena(report->job_id));
+  PASSEL_ASSIGN_OR_RETURN(arena_,
+                          OwnArena::Make(report->job_id, plan_, config_.huge_pages, about_data_));
   PASSEL_ASSIGN_OR_RETURN(
       const std::unique_ptr<ParameterStore> store,
-      OpenStore(plan_, {&memory_, 1}, 0, SelfIdentity(), MakeWaitOptions(config_, 1, 1)));
-  TellOfJob(TargetOf(config_), *memory_.state);
+      OpenStore(plan_, {&arena_->memory(), 1}, 0, SelfIdentity(), MakeWaitOptions(config_, 1, 1)));
+  TellOfJob(TargetOf(config_), *arena_->memory().state);
   const Status status = Train(*store, checkpoints, progress, report);
-  report->TakeStatus(ReadJobStatus(memory_));
+  report->TakeStatus(ReadJobStatus(arena_->memory()));
   if (!status.ok() && status.code() != Code::kDiverged && report->status.local_steps == 0) {
     return status;
   }
@@ -122,13 +70,13 @@ Status SingleProcessJob::Train(ParameterStore& store, CheckpointSaver& checkpoin
   log.SessionBegins();
   PASSEL_RETURN_IF_ERROR(
       WriteFirstValues(config_, checkpoints.resume_from(), layout_, plan_.optimizer, 1, store));
-  checkpoints.Begin({memory_}, WorkerNames{});
+  checkpoints.Begin({arena_->memory()}, WorkerNames{});
   log.SessionComplete();
   const int cores = static_cast<int>(UsableCpus().size());
   PASSEL_ASSIGN_OR_RETURN(
       Trainer trainer,
       Trainer::Create(config_, data_.data(), MakeWaitOptions(config_, 1, cores).spin, 0, log));
-  trainer.WriteSummaries(config_, memory_, false, config_.checkpoints.folder);
+  trainer.WriteSummaries(config_, arena_->memory(), false, config_.checkpoints.folder);
   WorkerCallbacks callbacks;
   int signal = 0;
   std::int64_t next_look_ns = 0;
@@ -139,7 +87,7 @@ Status SingleProcessJob::Train(ParameterStore& store, CheckpointSaver& checkpoin
     next_look_ns = now + kLookEveryNs;
     if (const int next = signals_.Next(); next != 0) signal = next;
     *leave = signal != 0;
-    progress.Update(ReadJobStatus(memory_));
+    progress.Update(ReadJobStatus(arena_->memory()));
     return {};
   };
   PASSEL_ASSIGN_OR_RETURN(const WorkerResult result,

@@ -1,5 +1,4 @@
-// single_process.h - training without a cluster: one worker, and what a ps would do in a thread of
-// its own process, so that others find the job, watch it, copy its values and stop it as any other.
+// single_process.h - training without a cluster: one worker, and an arena of its own.
 
 #pragma once
 
@@ -11,12 +10,11 @@
 #include "base/status.h"
 #include "job/checkpoint_saver.h"
 #include "job/job_config.h"
+#include "job/own_arena.h"
 #include "job/progress.h"
 #include "job/report.h"
 #include "job/shared_data.h"
 #include "job/signals.h"
-#include "shm/ps_host.h"
-#include "store/shard_memory.h"
 
 namespace passel::job {
 
@@ -33,12 +31,9 @@ class SingleProcessJob {
   /// what kept it from beginning; kAlreadyExists when the job id is in use.
   Status Run(CheckpointSaver& checkpoints, Progress& progress, JobReport* report);
   /// The values of the one shard. REQUIRES: Run() returned OK.
-  std::vector<const float*> values() const { return {memory_.values}; }
+  std::vector<const float*> values() const { return {arena_->memory().values}; }
 
  private:
-  class Host;  // the thread
-
-  Status MakeArena(const std::string& job_id);
   Status Train(ParameterStore& store, CheckpointSaver& checkpoints, Progress& progress,
                JobReport* report);
 
@@ -48,8 +43,7 @@ class SingleProcessJob {
   const SharedData& data_;
   const std::string& about_data_;
   SignalEvents& signals_;
-  std::unique_ptr<Host> host_;
-  ShardMemory memory_;  // in the arena that host_ holds
+  std::unique_ptr<OwnArena> arena_;
 };
 
 }  // namespace passel::job

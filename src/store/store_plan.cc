@@ -1,6 +1,9 @@
 #include "store/store_plan.h"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 
 #include "base/hash.h"
 #include "base/json_fields.h"
@@ -156,6 +159,18 @@ Result<StorePlan> PlanFromJson(const std::string& text) {
 }
 
 std::string FirstDifference(const StorePlan& mine, const StorePlan& theirs) {
+  // By the names that people know.
+  const std::size_t both = std::min(mine.variables.size(), theirs.variables.size());
+  for (VarId id = 0; id < both; ++id) {
+    const VariableInfo &here = mine.variables[id], &there = theirs.variables[id];
+    if (here.name != there.name) {
+      return fmt::format("variable {} is \"{}\" here and \"{}\" there", id, here.name, there.name);
+    }
+    if (here.shape != there.shape) {
+      return fmt::format("variable \"{}\" has the shape [{}] here and [{}] there", here.name,
+                         fmt::join(here.shape, ", "), fmt::join(there.shape, ", "));
+    }
+  }
   const auto there = JsonOf(theirs).Leaves();
   for (const auto& [place, value] : JsonOf(mine).Leaves()) {
     const auto other = there.find(place);

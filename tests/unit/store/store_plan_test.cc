@@ -324,6 +324,11 @@ TEST(StorePlan, TheFirstDifferenceIsNamedByItsPlace) {
   EXPECT_THAT(FirstDifference(plan, other),
               HasSubstr("/variables/1/first_row is 4 here and absent"));
   EXPECT_EQ(FirstDifference(other, plan), "the chief has more variables");
+  other.variables = *VariableTable::Build({Variable("w/part_0", {4, 6})}, 2);
+  EXPECT_EQ(FirstDifference(plan, other),
+            "variable \"w/part_0\" has the shape [4, 5] here and [4, 6] there");
+  other.variables = *VariableTable::Build({Variable("v", {4, 5})}, 2);
+  EXPECT_EQ(FirstDifference(plan, other), "variable 0 is \"w/part_0\" here and \"v\" there");
 }
 
 }  // namespace

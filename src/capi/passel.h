@@ -1,0 +1,209 @@
+/* passel.h - passel for programs that keep their own model and their own loop, in C or C++.
+ *
+ *   passel_open          describe the variables; a job of this process alone, or one more worker of
+ *                        a job whose ps is `passel task --job_name ps`
+ *   passel_initialize    the chief writes the first values, everyone else waits for them
+ *   each step:           passel_pull, passel_values   the values of now
+ *                        passel_gradient              memory for dL/dw: fill it
+ *                        passel_push, passel_wait     hand it in, see what became of it
+ *   passel_leave         this worker is done
+ *
+ * Errors     A function returns PASSEL_OK (0) or a code; passel_error() has a sentence that names
+ *            the limit, the actual value and the fix. Outputs are written on PASSEL_OK only, unless
+ *            it says otherwise. No C++ exception leaves the library, and no wrong argument named
+ *            below ends the process.
+ * Threads    One thread at a time per job, but passel_stop(), passel_stopped(),
+ * passel_global_step() and passel_mode() may be called from any thread meanwhile. Nobody may be in
+ * any function of a job while passel_leave() is. passel_error() is of the calling thread. Processes
+ * One job per process at a time. A child of fork() may not use the job of its parent: it gets
+ * PASSEL_FAILED_PRECONDITION. It holds the parent's connection open until it ends or executes
+ * another program, so that the end of the parent is noticed later. Memory     Values and gradients
+ * are float32, row-major, 64-byte aligned, and stay the library's. Order      After PASSEL_OK of
+ * passel_wait() this thread sees the update (acquire). What was written to a gradient before
+ * passel_push() is pushed. Waits      passel_open() waits for the tasks of the job as long as
+ * start_wait says, a setting. passel_initialize(), passel_push() and passel_wait() wait as long as
+ * their argument says, in seconds: 0 to 1e8. Nothing else waits. Signals    None is caught. A
+ * program that shall go on when nobody reads its standard error ignores SIGPIPE: the library logs
+ * there, warnings and errors unless log_level says otherwise.
+ *
+ * Versions   Structs begin with their size: set struct_size to sizeof of it and the rest to 0
+ * before filling it in. Later versions only add fields at the end and functions; 0 then means what
+ * this version does. PASSEL_ABI_VERSION is the library's SONAME.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PASSEL_ABI_VERSION 1
+
+#if defined(__GNUC__)
+#define PASSEL_API __attribute__((visibility("default")))
+#else
+#define PASSEL_API
+#endif
+
+/* Numbers never change their meaning; a later version may return new ones. */
+typedef int32_t passel_status;
+enum {
+  PASSEL_OK = 0,
+  PASSEL_INVALID_ARGUMENT = 1, /* can never work: null, a size, a shape, a setting */
+  PASSEL_NOT_FOUND = 2,
+  PASSEL_ALREADY_EXISTS = 3,      /* this process has a job, or that worker is running */
+  PASSEL_PERMISSION_DENIED = 4,   /* another user, or another job token */
+  PASSEL_FAILED_PRECONDITION = 5, /* a call before the one that it needs, or after passel_leave() */
+  PASSEL_RESOURCE_EXHAUSTED = 6,  /* memory or descriptors */
+  PASSEL_DATA_LOSS = 7,
+  PASSEL_ABORTED = 8,            /* this worker was evicted: leave, and open the job again */
+  PASSEL_CANCELLED = 9,          /* somebody stopped the job: leave */
+  PASSEL_UNAVAILABLE = 10,       /* a ps is gone: leave, and open the job again */
+  PASSEL_DEADLINE_EXCEEDED = 11, /* not yet: what was begun goes on */
+  PASSEL_INTERNAL = 12,
+  PASSEL_DIVERGED = 13 /* a gradient with NaN or infinity: it was not pushed */
+};
+
+/* A job that this process has joined. A handle stays valid memory for ever: using it after
+ * passel_leave() is an error with a sentence. */
+typedef struct passel_job passel_job;
+
+/* One variable. Its index in the array of passel_open() names it from then on. Every worker of a
+ * job describes the same ones. */
+typedef struct passel_variable {
+  size_t struct_size;   /* of all of an array the same */
+  const char* name;     /* 1 to 127 bytes, of each variable another */
+  const int64_t* shape; /* [rank], each 1 or more; may be NULL with rank 0, a scalar */
+  size_t rank;          /* at most 8 */
+} passel_variable;
+
+/* What the job is. NULL stands for a job of this process alone with all defaults. */
+typedef struct passel_options {
+  size_t struct_size;
+  /* [num_settings] "NAME=VALUE", the settings of `passel task` by their names there, as
+   * "mode=barrier", "optimizer=sgd", "learning_rate=0.1", "job_id=mine", "ps_hosts=localhost:2222",
+   * "worker_hosts=localhost:2223,localhost:2224", "task_index=1". Those of data, model and
+   * checkpoints have no meaning here and are refused. A cluster may also be named by TF_CONFIG and
+   * the other variables that `passel task` reads (but those of ranks); without one the job is this
+   * process alone. */
+  const char* const* settings;
+  size_t num_settings;
+} passel_options;
+
+/* What a worker is told about itself. */
+typedef struct passel_description {
+  size_t struct_size;
+  int32_t worker;     /* its index */
+  int32_t workers;    /* places for workers in the job */
+  int32_t is_chief;   /* 1: it writes the first values */
+  int32_t is_alone;   /* 1: the job is this process */
+  const char* job_id; /* for passel ctl; valid until passel_leave() */
+} passel_description;
+
+/* What became of one gradient. */
+typedef struct passel_outcome {
+  size_t struct_size;
+  int32_t applied;   /* 0: it came too late for its round */
+  int32_t gradients; /* so many of this worker share this fate; mode replicas alone: not always 1 */
+  int64_t global_step; /* the number of this update, from 1 */
+  uint64_t staleness;  /* updates between its pull and its apply */
+} passel_outcome;
+
+/* How passel_pull() shows values. */
+enum {
+  PASSEL_PULL_AUTO = 0, /* a view in the modes with rounds, a copy in the others */
+  PASSEL_PULL_VIEW = 1, /* the shared values: no copy, but in the modes without rounds others change
+                           them while you read */
+  PASSEL_PULL_COPY = 2  /* a private copy, so that forward and backward pass see the same values */
+};
+
+/* PASSEL_ABI_VERSION of the library that runs. */
+PASSEL_API int32_t passel_abi_version(void);
+
+/* The sentence of the last call of this thread that returned a code; "" if it returned PASSEL_OK.
+ * Valid until the next call of this thread. Never NULL. */
+PASSEL_API const char* passel_error(void);
+
+/* Joins the job, as the worker that the settings name. Waits for the ps, and unless this is the
+ * chief (worker 0) for the chief's passel_open(). The first of all workers decides nothing: who
+ * describes other variables, another mode or another optimizer than the chief is refused, and the
+ * difference is named.
+ * Errors: PASSEL_INVALID_ARGUMENT; PASSEL_ALREADY_EXISTS; PASSEL_DEADLINE_EXCEEDED, naming who did
+ * not come; PASSEL_PERMISSION_DENIED; PASSEL_RESOURCE_EXHAUSTED; PASSEL_DATA_LOSS: a ps has lost
+ * its values; PASSEL_UNAVAILABLE. *job is NULL after an error. */
+PASSEL_API passel_status passel_open(const passel_options* options,
+                                     const passel_variable* variables, size_t num_variables,
+                                     passel_job** job);
+
+/* Reads what passel_open() found. */
+PASSEL_API passel_status passel_describe(passel_job* job, passel_description* description);
+
+/* The chief gives the first values: values[i] is float[elements of variable i], or NULL for zeros;
+ * `values` may be NULL: all zeros. Others give what they like: it is not read. A job that has
+ * values already (the chief died and came back) keeps them. Returns when there are values. Errors:
+ * PASSEL_DEADLINE_EXCEEDED, naming the chief: call it again; PASSEL_DIVERGED: a value is NaN or
+ * infinite, and nothing was written; PASSEL_CANCELLED; PASSEL_ABORTED. */
+PASSEL_API passel_status passel_initialize(passel_job* job, const float* const* values,
+                                           double timeout_seconds);
+
+/* Takes the values of now. What passel_values() gave before is void. `how`: PASSEL_PULL_*.
+ * Errors: PASSEL_FAILED_PRECONDITION before passel_initialize(), or while a push is not waited for;
+ * PASSEL_CANCELLED after passel_stop() of anyone; PASSEL_ABORTED; PASSEL_UNAVAILABLE when a ps has
+ * been gone for longer than the setting ps_wait. */
+PASSEL_API passel_status passel_pull(passel_job* job, int32_t how);
+
+/* The values of the last pull, float[*elements]; valid until the next one. Modes with rounds: they
+ * are those of one round until this worker pushes. `elements` may be NULL.
+ * Errors: PASSEL_FAILED_PRECONDITION before passel_pull(). */
+PASSEL_API passel_status passel_values(passel_job* job, size_t variable, const float** values,
+                                       size_t* elements);
+
+/* Memory for the next gradient of that variable, float[*elements]; valid until passel_push(). What
+ * is in it is anything: overwrite all of every variable, do not add. `elements` may be NULL.
+ * Errors: PASSEL_FAILED_PRECONDITION while a push is not waited for. */
+PASSEL_API passel_status passel_gradient(passel_job* job, size_t variable, float** gradient,
+                                         size_t* elements);
+
+/* Hands in the gradients of all variables, dL/dw on the values of the last pull. passel_wait()
+ * follows. Applied when this returns in the modes without rounds.
+ * Errors: PASSEL_FAILED_PRECONDITION without a pull and a gradient since the last push;
+ * PASSEL_DIVERGED, naming the variable: nothing was pushed, the gradient is still yours;
+ * PASSEL_DEADLINE_EXCEEDED (mode locked): a worker held a block for so long, and what was not
+ * applied is given up; PASSEL_CANCELLED; PASSEL_ABORTED. After the last three the step is over:
+ * pull again, or leave. */
+PASSEL_API passel_status passel_push(passel_job* job, double timeout_seconds);
+
+/* Waits until the push has its outcome: its round is complete (modes with rounds), the slowest
+ * worker is near enough (ssp), the others have met for a change of the mode. `outcome` may be NULL.
+ * Errors: PASSEL_DEADLINE_EXCEEDED, naming whom it waits for: the push stands, call it again;
+ * PASSEL_FAILED_PRECONDITION without a push; PASSEL_CANCELLED; PASSEL_ABORTED; PASSEL_UNAVAILABLE.
+ */
+PASSEL_API passel_status passel_wait(passel_job* job, double timeout_seconds,
+                                     passel_outcome* outcome);
+
+/* For a step without a push that takes long: in the modes with rounds others take a worker that is
+ * silent beyond the setting stall_limit (ten minutes) for stopped, and kill it. */
+PASSEL_API passel_status passel_say_alive(passel_job* job);
+
+/* Updates applied to the job: one per gradient, or one per round. */
+PASSEL_API passel_status passel_global_step(passel_job* job, int64_t* global_step);
+
+/* The name of the mode in force, as "hogwild"; it stays valid. It changes in passel_initialize()
+ * and passel_wait() only (passel ctl mode, or the setting mode_schedule). */
+PASSEL_API passel_status passel_mode(passel_job* job, const char** mode);
+
+/* Asks every worker to leave after its step. Never undone. */
+PASSEL_API passel_status passel_stop(passel_job* job);
+/* *stopped is 1 if somebody has asked for that, else 0. */
+PASSEL_API passel_status passel_stopped(passel_job* job, int32_t* stopped);
+
+/* This worker is done: rounds no longer wait for it. All that the job gave is void, and the handle
+ * too, whatever is returned. A program that ends without it counts as a worker that died: it may be
+ * started again, and goes on with the values of then. */
+PASSEL_API passel_status passel_leave(passel_job* job);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,88 @@
+#include "capi/structs.h"
+
+#include <fmt/core.h>
+
+#include "store/variable_table.h"
+
+namespace passel::capi {
+namespace {
+
+constexpr std::size_t kMostStructBytes = 4096;
+
+// The fields that this version does not know must be 0.
+Status CheckTail(const char* what, const void* given, std::size_t known) {
+  std::size_t size = 0;
+  std::memcpy(&size, given, sizeof size);
+  const auto* const bytes = static_cast<const unsigned char*>(given);
+  for (std::size_t i = known; i < size; ++i) {
+    if (bytes[i] == 0) continue;
+    return InvalidArgument(fmt::format(
+        "{} has a field that this library does not know (its version has {} bytes, and byte {} is "
+        "not 0): load a newer libpassel, or set what is new to 0",
+        what, known, i));
+  }
+  return {};
+}
+
+}  // namespace
+
+Status Null(const char* what) {
+  return InvalidArgument(fmt::format("{} is NULL: pass a pointer to one", what));
+}
+
+Status CheckSize(const char* what, std::size_t size, std::size_t least) {
+  if (size >= least && size <= kMostStructBytes) return {};
+  return InvalidArgument(
+      fmt::format("struct_size of {} is {} to {} bytes, not {}: set it to "
+                  "sizeof({}) and the rest to 0",
+                  what, least, kMostStructBytes, size, what));
+}
+
+Result<std::vector<std::string>> ReadOptions(const passel_options* options) {
+  std::vector<std::string> settings;
+  if (options == nullptr) return settings;
+  PASSEL_RETURN_IF_ERROR(CheckSize("passel_options", options->struct_size, kOptionsBytes));
+  PASSEL_RETURN_IF_ERROR(CheckTail("passel_options", options, sizeof *options));
+  if (options->num_settings > 0 && options->settings == nullptr) return Null("settings");
+  for (std::size_t i = 0; i < options->num_settings; ++i) {
+    if (options->settings[i] == nullptr) return Null("a setting");
+    settings.emplace_back(options->settings[i]);
+  }
+  return settings;
+}
+
+Result<std::vector<Variable>> ReadVariables(const passel_variable* variables, std::size_t count) {
+  std::vector<Variable> read;
+  if (count == 0) return read;
+  if (variables == nullptr) return Null("the array of variables");
+  const std::size_t stride = variables->struct_size;
+  PASSEL_RETURN_IF_ERROR(CheckSize("passel_variable", stride, kVariableBytes));
+  if (count > kMaxVariables) {
+    return InvalidArgument(fmt::format("a job has 1 to {} variables, not {}: join some of them",
+                                       kMaxVariables, count));
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    const char* const at = reinterpret_cast<const char*>(variables) + i * stride;
+    passel_variable variable;
+    std::memcpy(&variable, at, sizeof variable);
+    if (variable.struct_size != stride) {
+      return InvalidArgument(
+          fmt::format("struct_size of variable {} is {}, and of variable 0 it is {}: set it to "
+                      "sizeof(passel_variable) in all of the array",
+                      i, variable.struct_size, stride));
+    }
+    PASSEL_RETURN_IF_ERROR(CheckTail("passel_variable", at, sizeof variable));
+    if (variable.name == nullptr) return Null("the name of a variable");
+    if (variable.rank > kMaxRank) {
+      return InvalidArgument(fmt::format(
+          "a variable has at most {} dimensions, and \"{}\" has {}: join some of them", kMaxRank,
+          std::string(variable.name, ::strnlen(variable.name, kMaxNameBytes)), variable.rank));
+    }
+    if (variable.rank > 0 && variable.shape == nullptr) return Null("the shape of a variable");
+    read.push_back({std::string(variable.name, ::strnlen(variable.name, kMaxNameBytes + 1)),
+                    {variable.shape, variable.shape + variable.rank}});
+  }
+  return read;
+}
+
+}  // namespace passel::capi

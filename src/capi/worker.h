@@ -1,0 +1,81 @@
+// worker.h - one worker whose model and loop are the program's: what passel.h says, in C++.
+//
+// The order of calls is checked here, so that no order of them reaches the store that it does not
+// know. One thread at a time, but for the functions at the end.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/status.h"
+#include "capi/settings.h"
+#include "job/own_arena.h"
+#include "shm/attached_job.h"
+#include "store/parameter_store.h"
+
+namespace passel::capi {
+
+struct Variable {
+  std::string name;
+  std::vector<std::int64_t> shape;
+};
+
+class Worker {
+ public:
+  /// Joins the job. Errors: those of passel_open().
+  static Result<std::unique_ptr<Worker>> Open(std::span<const std::string> settings,
+                                              std::span<const Variable> variables);
+
+  const std::string& job_id() const { return settings_.task.job_id; }
+  int index() const { return store_->worker(); }
+  int places() const { return places_; }
+  bool is_chief() const { return settings_.alone || settings_.task.is_chief; }
+  bool is_alone() const { return settings_.alone; }
+  std::size_t num_variables() const { return store_->variables().size(); }
+
+  /// `values`: null, or a pointer for each variable.
+  Status Initialize(const float* const* values, Deadline deadline);
+  /// nullopt: a view in rounds, a copy elsewhere.
+  Status Pull(std::optional<PullMode> mode);
+  Result<std::span<const float>> Values(std::size_t variable) const;
+  Result<std::span<float>> Gradient(std::size_t variable);
+  Status Push(Deadline deadline);
+  Result<PushOutcome> Wait(Deadline deadline);
+  void SayAlive() { store_->SayAlive(); }
+  /// The store is closed, whatever is returned.
+  Status Leave() { return store_->Leave(); }
+
+  // From any thread.
+  std::int64_t global_step() const { return store_->global_step(); }
+  Mode mode() const { return store_->mode(); }
+  void Stop() { store_->Stop(); }
+  bool stopped() const { return store_->stopped(); }
+
+ private:
+  explicit Worker(Settings settings) : settings_(std::move(settings)) {}
+  Status JoinAlone(std::span<const Variable> variables);
+  Status JoinOthers(std::span<const Variable> variables);
+  Status CheckVariable(std::size_t variable) const;
+  Status CheckNoPush(const char* what) const;
+  Status CheckPs() const;
+
+  Settings settings_;
+  int places_ = 1;
+  std::unique_ptr<job::OwnArena> arena_;   // alone
+  std::unique_ptr<shm::AttachedJob> job_;  // with others
+  std::unique_ptr<ParameterStore> store_;  // on one of these
+  bool initialized_ = false;
+  bool pulled_ = false;            // since the last push
+  std::optional<ParamView> view_;  // of the last pull
+  std::optional<GradientBuffer> gradient_;
+  std::optional<Ticket> ticket_;  // of a push that is not waited for
+};
+
+}  // namespace passel::capi
