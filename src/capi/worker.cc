@@ -99,7 +99,7 @@ Status Worker::JoinAlone(std::span<const Variable> variables) {
   PASSEL_ASSIGN_OR_RETURN(arena_, job::OwnArena::Make(job_id(), plan, config.huge_pages, ""));
   PASSEL_ASSIGN_OR_RETURN(store_, OpenStore(plan, {&arena_->memory(), 1}, 0, SelfIdentity(),
                                             job::MakeWaitOptions(config, 1, 1)));
-  job::TellOfJob(config, *arena_->memory().state);
+  job::TellOfJob(job::TargetOf(config), *arena_->memory().state);
   return {};
 }
 
@@ -127,7 +127,7 @@ Status Worker::JoinOthers(std::span<const Variable> variables) {
     joined = join();
   }
   PASSEL_RETURN_IF_ERROR(joined);
-  if (is_chief()) job::TellOfJob(config, *job_->arena(0).memory().state);
+  if (is_chief()) job::TellOfJob(job::TargetOf(config), *job_->arena(0).memory().state);
   return {};
 }
 
