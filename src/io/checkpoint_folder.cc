@@ -114,6 +114,11 @@ Result<CheckpointIndex> ReadCheckpointIndex(const std::string& folder) {
   return index.value_or(CheckpointIndex());
 }
 
+std::string NewestCheckpointIn(const std::string& folder) {
+  const Result<CheckpointIndex> index = ReadCheckpointIndex(folder);
+  return index.ok() && !index->kept.empty() ? index->kept.back().name : "none";
+}
+
 Result<std::optional<BestEntry>> BestCheckpoint(const std::string& folder) {
   PASSEL_ASSIGN_OR_RETURN(const CheckpointIndex best, ReadBest(folder));
   if (best.kept.empty()) return std::optional<BestEntry>();

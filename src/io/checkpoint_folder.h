@@ -65,6 +65,9 @@ Result<std::vector<TensorFile>> OpenCheckpoint(const std::string& folder, std::s
 /// The index, for who does not own the folder: nothing if it has none. Errors: kDataLoss.
 Result<CheckpointIndex> ReadCheckpointIndex(const std::string& folder);
 
+/// The name of the newest that it names; "none": it names none, or cannot be read.
+std::string NewestCheckpointIn(const std::string& folder);
+
 struct BestEntry {
   std::string name;                      ///< "model.ckpt-5000"
   std::optional<ValidationScore> score;  ///< that made it the best, if that is known

@@ -63,11 +63,6 @@ std::uint64_t CohortOf(const ShardMemory& memory) {
   return memory.state->cohort.load(std::memory_order_relaxed);
 }
 
-std::string NewestCheckpoint(const std::string& folder) {
-  const Result<CheckpointIndex> index = ReadCheckpointIndex(folder);
-  return index.ok() && !index->kept.empty() ? index->kept.back().name : "none";
-}
-
 // Until when a last save is waited for, which signals bring nearer.
 class Haste {
  public:
@@ -301,7 +296,7 @@ Status JobKeeper::SaveLast(const LastSave& how) {
   const bool others_train = SomebodyTrains(lead);
   const std::int64_t step = lead.state->global_step.load(std::memory_order_acquire);
   const auto newest = [&] {
-    return haste.Await(DiskCall<std::string>([folder] { return NewestCheckpoint(folder); }));
+    return haste.Await(DiskCall<std::string>([folder] { return NewestCheckpointIn(folder); }));
   };
   const auto hangs = [&] {
     return DeadlineExceeded(fmt::format(

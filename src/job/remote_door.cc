@@ -70,11 +70,6 @@ fabric::TaskFacts FactsOf(const Task& task, Role role, int index) {
   return facts;
 }
 
-std::string NewestCheckpointIn(const std::string& folder) {
-  const Result<CheckpointIndex> index = ReadCheckpointIndex(folder);
-  return index.ok() && !index->kept.empty() ? index->kept.back().name : "none";
-}
-
 std::string_view HowItTravels(const Task& task) {
   return task.flags.insecure_no_auth ? "and nobody has proved who is there (--insecure_no_auth)"
                                      : "sealed";

@@ -33,8 +33,6 @@ namespace passel::job {
 /// What a task says of itself to tasks of other hosts, and the key to their doors.
 fabric::TaskFacts FactsOf(const Task& task, Role role, int index);
 fabric::DoorKey DoorKeyOf(const Task& task);
-/// "none": there is none.
-std::string NewestCheckpointIn(const std::string& folder);
 /// "sealed", or that it is not.
 std::string_view HowItTravels(const Task& task);
 

@@ -9,6 +9,7 @@
 #include "cluster/endpoint.h"
 #include "cluster/json_message.h"
 #include "cluster/patience.h"
+#include "io/checkpoint_folder.h"
 #include "job/remote_door.h"
 #include "shm/layout.h"
 

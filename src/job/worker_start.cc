@@ -1,8 +1,11 @@
 #include "job/worker_start.h"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <optional>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -23,6 +26,41 @@ shm::AttachOptions AttachOptionsOf(const Task& task, const JobConfig& config) {
       MakeWaitOptions(config, task.MostTrainers(), static_cast<int>(UsableCpus().size()));
   options.waits.names = task.Names();
   return options;
+}
+
+Result<SharedData> GetData(const Task& task, const JobConfig& config, shm::AttachedJob& job,
+                           std::string* about) {
+  if (task.flags.data_fd >= 0) return SharedData::Map(FileDescriptor(::dup(task.flags.data_fd)));
+  PASSEL_ASSIGN_OR_RETURN(const ChosenData chosen, ChooseData(task.job));
+  PASSEL_ASSIGN_OR_RETURN(std::optional<FileDescriptor> fd, job.GetData(chosen.key));
+  Result<SharedData> data =
+      fd ? SharedData::Map(std::move(*fd)) : SharedData::Load(chosen.dir, chosen.options);
+  PASSEL_RETURN_IF_ERROR(data.status());
+  if (!fd) PASSEL_RETURN_IF_ERROR(job.OfferData(chosen.key, data->fd()));
+  *about = ToJson(DescribeData(chosen, data->data(), config));
+  return data;
+}
+
+Status CheckRemote(const Task& task, const JobConfig& config, bool has_gpu, const RemoteJob& job) {
+  const std::string who =
+      fmt::format("{} is on another host than {}", task.Names()(task.Trainer()), job.Elsewhere());
+  if (config.on_device) {
+    return InvalidArgument(who + ": --arena device is for one host; omit it");
+  }
+  if (has_gpu) {
+    return InvalidArgument(who + ": a GPU trains on parameters of its own host; give --device cpu");
+  }
+  if (!task.is_chief) return {};
+  if (!config.checkpoints.folder.empty() && !job.OneHostHasAllPs()) {
+    return InvalidArgument(fmt::format(
+        "{}, and checkpoints are saved where all parameters are: omit --checkpoint_dir, or start "
+        "all ps on one host",
+        who));
+  }
+  if (!config.summaries.folder.empty()) {
+    LogWarning("{}: it writes no summaries to {}", who, config.summaries.folder);
+  }
+  return {};
 }
 
 Status AwaitFirstValues(const Task& task, const JobConfig& config, Deadline deadline,
