@@ -8,25 +8,32 @@
  *                        passel_push, passel_wait     hand it in, see what became of it
  *   passel_leave         this worker is done
  *
- * Errors     A function returns PASSEL_OK (0) or a code; passel_error() has a sentence that names
- *            the limit, the actual value and the fix. Outputs are written on PASSEL_OK only, unless
- *            it says otherwise. No C++ exception leaves the library, and no wrong argument named
- *            below ends the process.
- * Threads    One thread at a time per job, but passel_stop(), passel_stopped(),
- * passel_global_step() and passel_mode() may be called from any thread meanwhile. Nobody may be in
- * any function of a job while passel_leave() is. passel_error() is of the calling thread. Processes
- * One job per process at a time. A child of fork() may not use the job of its parent: it gets
- * PASSEL_FAILED_PRECONDITION. It holds the parent's connection open until it ends or executes
- * another program, so that the end of the parent is noticed later. Memory     Values and gradients
- * are float32, row-major, 64-byte aligned, and stay the library's. Order      After PASSEL_OK of
- * passel_wait() this thread sees the update (acquire). What was written to a gradient before
- * passel_push() is pushed. Waits      passel_open() waits for the tasks of the job as long as
- * start_wait says, a setting. passel_initialize(), passel_push() and passel_wait() wait as long as
- * their argument says, in seconds: 0 to 1e8. Nothing else waits. Signals    None is caught. A
- * program that shall go on when nobody reads its standard error ignores SIGPIPE: the library logs
- * there, warnings and errors unless log_level says otherwise.
+ * Errors. A function returns PASSEL_OK (0) or a code; passel_error() has a sentence that names the
+ * limit, the actual value and the fix. Outputs are written on PASSEL_OK only, unless it says
+ * otherwise. No C++ exception leaves the library, and no wrong argument named below ends the
+ * process.
  *
- * Versions   Structs begin with their size: set struct_size to sizeof of it and the rest to 0
+ * Threads. One thread at a time per job, but passel_stop(), passel_stopped(), passel_global_step()
+ * and passel_mode() may be called from any thread meanwhile. Nobody may be in any function of a job
+ * while passel_leave() is. passel_error() is of the calling thread.
+ *
+ * Processes. One job per process at a time. A child of fork() may not use the job of its parent: it
+ * gets PASSEL_FAILED_PRECONDITION. It holds the parent's connection open until it ends or executes
+ * another program, so that the end of the parent is noticed later.
+ *
+ * Memory. Values and gradients are float32, row-major, 64-byte aligned, and stay the library's.
+ *
+ * Order. After PASSEL_OK of passel_wait() this thread sees the update (acquire). What was written
+ * to a gradient before passel_push() is pushed.
+ *
+ * Waits. passel_open() waits for the tasks of the job as long as start_wait says, a setting.
+ * passel_initialize(), passel_push() and passel_wait() wait as long as their argument says, in
+ * seconds: 0 to 1e8. Nothing else waits.
+ *
+ * Signals. None is caught. A program that shall go on when nobody reads its standard error ignores
+ * SIGPIPE: the library logs there, warnings and errors unless log_level says otherwise.
+ *
+ * Versions. Structs begin with their size: set struct_size to sizeof of it and the rest to 0
  * before filling it in. Later versions only add fields at the end and functions; 0 then means what
  * this version does. PASSEL_ABI_VERSION is the library's SONAME.
  */
