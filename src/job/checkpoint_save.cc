@@ -281,7 +281,8 @@ Status OneSave::WriteParts(bool exact, const Sources& sources) {
   moment.mode = CurrentMode(job_.shards[0]).setting;
   moment.ps = static_cast<int>(job_.shards.size());
   moment.workers = WantedWorkers(job_.shards[0]);
-  moment.places = job_.plan.num_workers;
+  progress_.workers.insert(progress_.workers.end(), job_.away.begin(), job_.away.end());
+  moment.places = static_cast<int>(progress_.workers.size());
   moment.exact = exact;
   moment.settings = SettingsToKeep(job_.settings);
   PASSEL_ASSIGN_OR_RETURN(moment.data, ParseJson("data", job_.data.empty() ? "{}" : job_.data, 16));

@@ -39,6 +39,9 @@ struct SavedJob {
   std::span<const ShardMemory> shards;  ///< the lead's first; they have values
   const WorkerNames& names;
   std::string_view begun_with = {};  ///< Beginning::begun_with
+  /// Workers behind those of the plan, of the checkpoint that it began with: where they are in
+  /// their data, for a job that has them again.
+  std::span<const JobProgress::Worker> away = {};
 };
 
 /// What a checkpoint of the plan takes on the disk, about.

@@ -123,6 +123,14 @@ void CheckpointSaver::GoOnSaving() {
   const std::string newest = folder_->index().kept.back().name;
   saved_step_ = StepOfCheckpoint(newest);
   begun_with_ = BegunWith(*folder_, newest);
+  const Result<CheckpointSet> set = OpenCheckpointAt(folder_->PathOf(newest));
+  if (set.ok()) away_ = WorkersAway(set->saved());
+}
+
+std::vector<JobProgress::Worker> CheckpointSaver::WorkersAway(const JobProgress& saved) const {
+  const auto places = static_cast<std::size_t>(plan_.num_workers);
+  if (saved.workers.size() <= places) return {};
+  return {saved.workers.begin() + plan_.num_workers, saved.workers.end()};
 }
 
 Status CheckpointSaver::ChooseFirst() {
@@ -146,8 +154,10 @@ Status CheckpointSaver::ChooseFirst() {
   resumed_ = fmt::format("goes on from {}, global step {}{}{}", resume_from_, from.global_step(),
                          changed.empty() ? "" : "; unlike then: ", changed);
   resumed_step_ = from.global_step();
-  for (const JobProgress::Worker& worker : from.saved().workers) {
-    resumed_local_steps_ += worker.local_steps;
+  away_ = WorkersAway(from.saved());
+  const std::size_t present = from.saved().workers.size() - away_.size();
+  for (std::size_t k = 0; k < present; ++k) {
+    resumed_local_steps_ += from.saved().workers[k].local_steps;
   }
   if (const std::string why = WhyFinished(config_, plan_, from.saved()); !why.empty()) {
     finished_ = fmt::format(
@@ -348,7 +358,7 @@ CheckpointFacts CheckpointSaver::Facts() const {
 
 Status CheckpointSaver::Save(std::optional<AtEnd> at_end, Deadline deadline) {
   PASSEL_RETURN_IF_ERROR(folder_->CheckOwner());
-  const SavedJob job{config_, settings_, plan_, data_, shards_, names_, begun_with_};
+  const SavedJob job{config_, settings_, plan_, data_, shards_, names_, begun_with_, away_};
   const SaveLimits limits{quit_, deadline, [this] { CallAlive(); }};
   try {
     PASSEL_ASSIGN_OR_RETURN(const SaveOutcome outcome,

@@ -102,6 +102,8 @@ class CheckpointSaver {
                   const std::string& data);
   Status ChooseFirst();
   void GoOnSaving();
+  // Those of a checkpoint that this job has no places for.
+  std::vector<JobProgress::Worker> WorkersAway(const JobProgress& saved) const;
   void Start(std::function<void()> work);
   bool AwaitThread(Deadline deadline);
   void CallAlive();
@@ -122,6 +124,7 @@ class CheckpointSaver {
   std::optional<BestCheckpointMarker> best_;  // with a folder
   std::string resume_from_, resumed_, finished_;
   std::string begun_with_;  // Beginning::begun_with
+  std::vector<JobProgress::Worker> away_;
   std::int64_t resumed_step_ = 0;
   std::uint64_t resumed_local_steps_ = 0;
   std::optional<std::int64_t> saved_step_;

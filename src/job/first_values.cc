@@ -34,21 +34,20 @@ class InitFile {
   // had, which are now in `out`. Errors: those of reading.
   Result<std::string> Fill(const VariableInfo& piece, std::int64_t rows,
                            std::span<float> out) const {
-    if (set_) {
-      const Status filled = set_->Fill(piece, 0, out);
-      if (filled.code() == Code::kNotFound) return std::string("not there");
-      if (filled.code() == Code::kInvalidArgument) return std::string("of another shape");
-      if (!filled.ok()) return filled;
-      return std::string();
-    }
-    const TensorFile::Tensor* const tensor = tensors_->Find(piece.logical);
-    if (tensor == nullptr) return std::string("not there");
-    if (tensor->dtype != DType::kF32) return std::string("not float32");
+    const std::vector<std::int64_t>* there = set_ ? set_->ShapeOf(piece.logical) : nullptr;
+    const TensorFile::Tensor* const tensor = set_ ? nullptr : tensors_->Find(piece.logical);
+    if (tensor != nullptr) there = &tensor->shape;
+    if (there == nullptr) return std::string("not there");
+    if (tensor != nullptr && tensor->dtype != DType::kF32) return std::string("not float32");
     std::vector<std::int64_t> shape = piece.shape;
     if (!shape.empty()) shape[0] = rows;
-    if (tensor->shape != shape) {
-      return fmt::format("of shape [{}] rather than [{}]", fmt::join(tensor->shape, ", "),
+    if (*there != shape) {
+      return fmt::format("of shape [{}] rather than [{}]", fmt::join(*there, ", "),
                          fmt::join(shape, ", "));
+    }
+    if (set_) {
+      PASSEL_RETURN_IF_ERROR(set_->Fill(piece, 0, out));
+      return std::string();
     }
     const std::size_t row = shape.empty() || piece.shape[0] == 0
                                 ? piece.elements

@@ -121,8 +121,6 @@ int EndPsTask(Task& task, const JobConfig& config, const shm::PsHost& host, cons
 }  // namespace
 
 int RunPsTask(Task& task, const JobConfig& config) {
-  Result<SignalEvents> signals = SignalEvents::Create();
-  if (!signals.ok()) return FailTask(signals.status());
   const int shard = task.id.index;
   FileDescriptor listening(task.flags.listen_fd);
   if (!listening.valid()) {
@@ -158,6 +156,8 @@ int RunPsTask(Task& task, const JobConfig& config) {
     if (!opened.ok()) return FailTask(opened.status());
     door = std::move(*opened);
   }
+  Result<SignalEvents> signals = SignalEvents::Create();
+  if (!signals.ok()) return FailTask(signals.status());
   Stragglers stragglers(config.stall_limit_ns);
   Status failure;
   std::optional<JobKeeper> keeper;  // of ps/0 by hand

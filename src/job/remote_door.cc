@@ -11,10 +11,12 @@
 #include "base/memory_file.h"
 #include "cluster/host_lookup.h"
 #include "cluster/json_message.h"
+#include "cluster/patience.h"
 #include "fabric/wire.h"
 #include "io/checkpoint_folder.h"
 #include "job/run_info.h"
 #include "shm/layout.h"
+#include "store/membership.h"
 
 namespace passel::job {
 namespace {
@@ -25,14 +27,24 @@ constexpr std::chrono::seconds kAskLimit{10};
 constexpr std::chrono::minutes kArenaLimit{5};
 constexpr std::chrono::milliseconds kLookForEnd{200};
 constexpr std::chrono::seconds kLookUpLimit{10};
+constexpr std::chrono::seconds kLookUpPause{2};
 
 // Those of the list's own entry that are addresses of this host.
 Result<std::vector<TcpAddress>> AddressesToListen(const Task& task, const HostPort& own,
                                                   Deadline deadline) {
+  Patience patience(deadline);
   Result<std::vector<TcpAddress>> found = LookUp(own, deadline.Sooner(kLookUpLimit));
+  // A name service may learn of a host after it has begun.
+  while (!found.ok() && IsMissing(found.status().code())) {
+    LogWarning("{} looks for its own address: {}", task.id.ToString(), found.status().message());
+    if (!patience.Again(kLookUpPause)) break;
+    Result<std::vector<TcpAddress>> again = LookUp(own, deadline.Sooner(kLookUpLimit));
+    if (again.status().code() != Code::kDeadlineExceeded) found = std::move(again);
+  }
   if (!found.ok()) {
-    return InvalidArgument(fmt::format("{} cannot listen at {}: {}", task.id.ToString(),
-                                       own.ToString(), found.status().message()));
+    const std::string why = fmt::format("{} cannot listen at {}: {}", task.id.ToString(),
+                                        own.ToString(), found.status().message());
+    return IsMissing(found.status().code()) ? DeadlineExceeded(why) : InvalidArgument(why);
   }
   if (std::ranges::all_of(*found, &TcpAddress::loopback)) {
     return InvalidArgument(fmt::format(
@@ -187,6 +199,11 @@ void RemoteDoor::Gone(std::uint64_t life, const fabric::TaskFacts& peer, const S
   if (found == guests_.end()) return;
   guest = std::move(found->second);
   guests_.erase(found);
+  if (!closing_ && served_ != nullptr &&
+      StateOf(served_->arena.memory(), guest->worker).phase == Phase::kRunning) {
+    LogWarning("{} is gone: {}; if it is not back in time it counts as dead",
+               task_.Names()(guest->worker), why.message());
+  }
   changed_.notify_all();
 }
 

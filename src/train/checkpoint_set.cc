@@ -339,6 +339,11 @@ Status CheckpointSet::Check(const VariableTable& variables, const OptimizerWords
                                      name_, text(optimizer_), text(optimizer)));
 }
 
+const std::vector<std::int64_t>* CheckpointSet::ShapeOf(std::string_view variable) const {
+  const auto found = variables_.find(variable);
+  return found == variables_.end() ? nullptr : &found->second.shape;
+}
+
 Status CheckpointSet::Fill(const VariableInfo& piece, int k, std::span<float> out) const {
   PASSEL_CHECK(k >= 0 && static_cast<std::size_t>(k) <= optimizer_.slots.size(), "such a slot is");
   PASSEL_CHECK(out.size() == piece.elements, "room for the piece");

@@ -58,6 +58,9 @@ class CheckpointSet {
   /// version (rounds count by it) and the lead's step of the optimizer.
   JobProgress ProgressOn(int shards) const;
 
+  /// Of all rows of a variable, whatever pieces it was saved in; null: it has none of that name.
+  const std::vector<std::int64_t>* ShapeOf(std::string_view variable) const;
+
   /// OK if a job of these variables and this optimizer can go on from here: then Fill() finds all
   /// that it is asked for. Errors: kInvalidArgument, naming what is different, not what to do.
   Status Check(const VariableTable& variables, const OptimizerWords& optimizer) const;

@@ -22,8 +22,11 @@ std::vector<Event> CheckpointWatch::News() {
   for (const auto& entry : index->kept) {
     there.insert(entry.name);
     if (known_.contains(entry.name)) continue;
-    news.push_back({entry.saved_at, StepOfCheckpoint(entry.name).value_or(0),
-                    SessionLog{SessionLog::Status::kCheckpoint, InFolder(folder_, entry.name)}});
+    Event& event = news.emplace_back();
+    event.wall_time = entry.saved_at;
+    event.step = StepOfCheckpoint(entry.name).value_or(0);
+    event.what.emplace<SessionLog>(
+        SessionLog{SessionLog::Status::kCheckpoint, InFolder(folder_, entry.name)});
   }
   known_ = std::move(there);
   return news;

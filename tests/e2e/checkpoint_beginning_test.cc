@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "io/checkpoint_folder.h"
 #include "support/program.h"
@@ -223,6 +224,37 @@ TEST_F(CheckpointBeginningTest, OtherDataAreNamedAndTheSameElsewhereAreNot) {
   Must(other);
   EXPECT_THAT(other.err,
               HasSubstr("; unlike then: the data of fake_data (was other data, of " + data + ")"));
+}
+
+// Fewer workers for one life, then as many as before: each goes on where it was, and the speed
+// of a report is of its own steps.
+TEST_F(CheckpointBeginningTest, WorkersThatAreAwayForOneLifeKeepTheirPlaces) {
+  const std::string report = sandbox_.dir().File("report.json");
+  const auto life = [&](int workers, int steps) {
+    Must(sandbox_.Run(sandbox_.Train({"--hidden_units=16", "--batch_size=20", "--mode=barrier",
+                                      "--ps=1", fmt::format("--workers={}", workers),
+                                      fmt::format("--train_steps={}", steps),
+                                      "--checkpoint_dir=" + Folder("a"), "--report=" + report})));
+    return nlohmann::json::parse(ReadText(report));
+  };
+  life(3, 40);
+  const nlohmann::json fewer = life(2, 60);
+  EXPECT_GT(fewer["steps_per_second"].get<double>(), 0);
+  EXPECT_EQ(fewer["local_steps"].get<int>(), 120);
+  const nlohmann::json again = life(3, 80);
+  EXPECT_EQ(again["workers"][2]["local_steps"].get<int>(), 60);
+  EXPECT_EQ(again["local_steps"].get<int>(), 220);
+}
+
+// A slice of a larger variable is not that variable.
+TEST_F(CheckpointBeginningTest, ValuesOfAnotherShapeAreNotTakenFromACheckpoint) {
+  Must(Train(20, "wide"));
+  const Outcome narrow = Train(5, "narrow", {"--hidden_units=8", "--init=" + Folder("wide")});
+  EXPECT_EQ(narrow.code, 0) << narrow.err;
+  EXPECT_THAT(narrow.err,
+              AllOf(HasSubstr("hid_b: of shape [16] rather than [8]: has first values of its own"),
+                    HasSubstr("sm_w: of shape [16, 10] rather than [8, 10]"),
+                    HasSubstr("sm_b: taken from there")));
 }
 
 }  // namespace
