@@ -250,7 +250,9 @@ TEST_F(CheckpointBeginningTest, WorkersThatAreAwayForOneLifeKeepTheirPlaces) {
 // A slice of a larger variable is not that variable.
 TEST_F(CheckpointBeginningTest, ValuesOfAnotherShapeAreNotTakenFromACheckpoint) {
   Must(Train(20, "wide"));
-  const Outcome narrow = Train(5, "narrow", {"--hidden_units=8", "--init=" + Folder("wide")});
+  const Outcome narrow =
+      sandbox_.Run(sandbox_.Train({"--hidden_units=8", "--batch_size=20", "--ps=0", "--workers=1",
+                                   "--train_steps=5", "--init=" + Folder("wide")}));
   EXPECT_EQ(narrow.code, 0) << narrow.err;
   EXPECT_THAT(narrow.err,
               AllOf(HasSubstr("hid_b: of shape [16] rather than [8]: has first values of its own"),
