@@ -12,11 +12,15 @@
 namespace passel::job {
 namespace {
 
-// A word of the first part; "" if there is none.
+// Of which only the header is read.
+Result<TensorFile> FirstPart(const CheckpointFolder& folder, const std::string& name) {
+  PASSEL_ASSIGN_OR_RETURN(const std::vector<std::string> parts, PartsOf(folder.path(), name));
+  return TensorFile::Open(parts.front());
+}
+
+// "" if there is none.
 std::string WordOf(const CheckpointFolder& folder, const std::string& name, const char* key) {
-  const Result<std::vector<std::string>> parts = PartsOf(folder.path(), name);
-  if (!parts.ok()) return {};
-  const Result<TensorFile> first = TensorFile::Open(parts->front());
+  const Result<TensorFile> first = FirstPart(folder, name);
   return first.ok() ? first->Word(key) : std::string();
 }
 
@@ -98,6 +102,12 @@ Status CheckNothingIsLater(const CheckpointConfig& config, const CheckpointFolde
 
 std::string BegunWith(const CheckpointFolder& folder, const std::string& name) {
   return WordOf(folder, name, kBegunWithKey);
+}
+
+std::int64_t WorkersIn(const CheckpointFolder& folder, const std::string& name) {
+  const Result<TensorFile> first = FirstPart(folder, name);
+  const TensorFile::Tensor* const clocks = first.ok() ? first->Find("worker/clocks") : nullptr;
+  return clocks != nullptr && !clocks->shape.empty() ? clocks->shape[0] : 0;
 }
 
 Result<Beginning> ChooseBeginning(const CheckpointConfig& config, CheckpointFolder* folder) {

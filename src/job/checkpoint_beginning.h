@@ -12,6 +12,7 @@
 
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -39,5 +40,7 @@ Result<Beginning> ChooseBeginning(const CheckpointConfig& config, CheckpointFold
 
 /// The word kBegunWithKey of a set of the folder; "" if it has none, or cannot be read.
 std::string BegunWith(const CheckpointFolder& folder, const std::string& name);
+/// How many workers a set of the folder has the places of; 0 if it cannot be read.
+std::int64_t WorkersIn(const CheckpointFolder& folder, const std::string& name);
 
 }  // namespace passel::job

@@ -123,6 +123,8 @@ void CheckpointSaver::GoOnSaving() {
   const std::string newest = folder_->index().kept.back().name;
   saved_step_ = StepOfCheckpoint(newest);
   begun_with_ = BegunWith(*folder_, newest);
+  // Reading all of a large set takes long: only if it has such workers.
+  if (WorkersIn(*folder_, newest) <= plan_.num_workers) return;
   const Result<CheckpointSet> set = OpenCheckpointAt(folder_->PathOf(newest));
   if (set.ok()) away_ = WorkersAway(set->saved());
 }

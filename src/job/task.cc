@@ -88,19 +88,6 @@ Status CheckTrainers(const Task& task) {
   return {};
 }
 
-}  // namespace
-
-namespace {
-
-bool NamesOtherHosts(const ClusterSpec& spec) {
-  for (const auto& [job, tasks] : spec.jobs()) {
-    for (const auto& [index, address] : tasks) {
-      if (!IsLocalHost(address.host)) return true;
-    }
-  }
-  return false;
-}
-
 // Of several hosts that of ps/0 makes it.
 Result<JobToken> NamedToken(const Task& task) {
   const std::string& path = task.flags.token_file;
@@ -118,6 +105,15 @@ Result<JobToken> NamedToken(const Task& task) {
 }
 
 }  // namespace
+
+bool NamesOtherHosts(const ClusterSpec& spec) {
+  for (const auto& [job, tasks] : spec.jobs()) {
+    for (const auto& [index, address] : tasks) {
+      if (!IsLocalHost(address.host)) return true;
+    }
+  }
+  return false;
+}
 
 Status PrepareTask(const ResolvedConfig& config, Task* task) {
   PASSEL_RETURN_IF_ERROR(config.CheckComplete());

@@ -45,6 +45,9 @@ struct Task {
   bool HasSeparateChief() const;
 };
 
+/// Whether it has an address that is not of this host.
+bool NamesOtherHosts(const ClusterSpec& spec);
+
 /// Fills in all but the flags, for the cluster that `config` names. Errors: kInvalidArgument;
 /// kFailedPrecondition for a cluster that is seen in part; those of JobToken::ReadOrCreate().
 Status PrepareTask(const ResolvedConfig& config, Task* task);

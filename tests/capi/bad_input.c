@@ -22,12 +22,12 @@ static void Expect(int line, passel_status status, passel_status wanted, const c
 }
 #define BAD(call, code, sentence) Expect(__LINE__, (call), (code), (sentence))
 #define GOOD(call) Expect(__LINE__, (call), PASSEL_OK, "")
-#define TRUE(condition)                                   \
-  do {                                                    \
-    if (!(condition)) {                                   \
-      ++failures;                                         \
-      printf("line %d: not %s\n", __LINE__, #condition);  \
-    }                                                     \
+#define TRUE(condition)                                  \
+  do {                                                   \
+    if (!(condition)) {                                  \
+      ++failures;                                        \
+      printf("line %d: not %s\n", __LINE__, #condition); \
+    }                                                    \
   } while (0)
 
 static const int64_t kShape[9] = {2, 3, 1, 1, 1, 1, 1, 1, 1};
@@ -95,7 +95,8 @@ static void TryVariables(void) {
 static void TrySettings(void) {
   passel_job* job = NULL;
   BAD(Open("mode=fast", &job), PASSEL_INVALID_ARGUMENT, "fast");
-  BAD(Open("learning_rate=much", &job), PASSEL_INVALID_ARGUMENT, "learning_rate=much is not a value");
+  BAD(Open("learning_rate=much", &job), PASSEL_INVALID_ARGUMENT,
+      "learning_rate=much is not a value");
   BAD(Open("learning_rate=-1", &job), PASSEL_INVALID_ARGUMENT, "learning_rate");
   BAD(Open("batch_size=10", &job), PASSEL_INVALID_ARGUMENT, "batch_size means nothing");
   BAD(Open("no_such=1", &job), PASSEL_INVALID_ARGUMENT, "no_such is not known");
@@ -108,6 +109,8 @@ static void TrySettings(void) {
   const char* const twice[2] = {"mode=barrier", "mode=locked"};
   const char* const of_ps[4] = {"job_name=ps", "task_index=0", "ps_hosts=localhost:2222",
                                 "worker_hosts=localhost:2223"};
+  const char* const elsewhere[3] = {"task_index=0", "ps_hosts=192.0.2.1:2222",
+                                    "worker_hosts=localhost:2223"};
   const char* const alone[5] = {"task_index=0", "ps_hosts=localhost:2222", "start_wait=0.2",
                                 "worker_hosts=localhost:2223", "job_id=nobody-is-here"};
   passel_options options;
@@ -119,6 +122,10 @@ static void TrySettings(void) {
   options.settings = of_ps;
   options.num_settings = 4;
   BAD(passel_open(&options, &variable, 1, &job), PASSEL_INVALID_ARGUMENT, "ps/0 does not");
+  options.settings = elsewhere;
+  options.num_settings = 3;
+  BAD(passel_open(&options, &variable, 1, &job), PASSEL_INVALID_ARGUMENT,
+      "tasks of one host alone");
   options.settings = alone;
   options.num_settings = 5;
   BAD(passel_open(&options, &variable, 1, &job), PASSEL_DEADLINE_EXCEEDED,
