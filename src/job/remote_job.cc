@@ -1,15 +1,23 @@
 #include "job/remote_job.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <random>
+#include <system_error>
 #include <utility>
 
+#include "base/file_descriptor.h"
 #include "base/log.h"
 #include "cluster/endpoint.h"
 #include "cluster/json_message.h"
 #include "cluster/patience.h"
-#include "io/checkpoint_folder.h"
+#include "io/checkpoint_files.h"
+#include "job/other_parts.h"
 #include "job/remote_door.h"
 #include "shm/layout.h"
 
@@ -154,27 +162,48 @@ Status RemoteJob::TellTarget(std::int64_t steps) {
   }
 }
 
-bool RemoteJob::OneHostHasAllPs() const {
-  return std::ranges::all_of(
-      ps_, [this](const Ps& ps) { return ps.elsewhere && ps.address.host == ps_[0].address.host; });
+Status RemoteJob::CheckFolder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) {
+    return ErrnoStatus(error.value(),
+                       fmt::format("cannot make the folder {} (name another, or make it)", folder));
+  }
+  std::random_device random;
+  // A name that is deleted by the next owner of the folder, if this task is killed.
+  const std::string name =
+      fmt::format("{}.tmp.{}.{}", kIndexFile, random() & 0x7fffffff, random() & 0x7fffffff);
+  const std::string path = InFolder(folder, name);
+  FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (!file.valid()) return ErrnoStatus(errno, fmt::format("cannot write to {}", folder));
+  file.Reset();
+  const Status seen = CheckSeen(folder, name);
+  (void)::unlink(path.c_str());
+  return seen;
 }
 
-Status RemoteJob::CheckCheckpoints(const std::string& folder) {
-  PASSEL_ASSIGN_OR_RETURN(const Errand answer, Ask(0, {{"ask", "newest_checkpoint"}}, {},
-                                                   Deadline::After(kAnswerLimit)));
-  PASSEL_ASSIGN_OR_RETURN(const auto theirs, Field<std::string>(answer.json, "name"));
-  const std::string ours = NewestCheckpointIn(folder), host = ps_[0].address.host;
-  if (theirs.empty()) {
-    return InvalidArgument(fmt::format(
-        "ps/0 saves the checkpoints of a chief on another host, and has no --checkpoint_dir: start "
-        "it with --checkpoint_dir {}",
-        folder));
+Status RemoteJob::CheckSeen(const std::string& folder, const std::string& file) {
+  const int saving = EachPsWritesItsPart(task_) ? static_cast<int>(ps_.size()) : 1;
+  for (int shard = 0; shard < saving; ++shard) {
+    PASSEL_ASSIGN_OR_RETURN(const Errand answer, Ask(shard, {{"ask", "sees"}, {"file", file}}, {},
+                                                     Deadline::After(kAnswerLimit)));
+    PASSEL_ASSIGN_OR_RETURN(const auto sees, Field<bool>(answer.json, "sees"));
+    if (sees) continue;
+    PASSEL_ASSIGN_OR_RETURN(const auto theirs, Field<std::string>(answer.json, "folder"));
+    const std::string ps =
+        fmt::format("ps/{} at {}", shard, ps_[static_cast<std::size_t>(shard)].address.ToString());
+    const std::string who = task_.Names()(task_.Trainer());
+    if (theirs.empty()) {
+      return InvalidArgument(fmt::format(
+          "{} saves checkpoints, and has no --checkpoint_dir: start it with --checkpoint_dir {}",
+          ps, folder));
+    }
+    return InvalidArgument(
+        fmt::format("{} does not see in its --checkpoint_dir {} what {} writes to {}: share one "
+                    "folder between all hosts of ps and of the chief, or omit --checkpoint_dir",
+                    ps, theirs, who, folder));
   }
-  if (ours == theirs) return {};
-  return InvalidArgument(fmt::format(
-      "the newest checkpoint in {} is {} here and {} on {}, where ps/0 saves them: share that "
-      "folder, or start the chief, {}, there",
-      folder, ours, theirs, host, task_.Names().chief_name));
+  return {};
 }
 
 Result<std::unique_ptr<ParameterStore>> RemoteJob::Open(const StorePlan& plan) {

@@ -60,11 +60,9 @@ class RemoteJob {
   /// Of the chief: how far the job is to go; 0: without end.
   Status TellTarget(std::int64_t steps);
 
-  /// OK if the folder of --checkpoint_dir that ps/0 saves to is the same here: its newest
-  /// checkpoint is. Errors: kInvalidArgument.
-  Status CheckCheckpoints(const std::string& folder);
-  /// Whether all ps are at the same host of the lists.
-  bool OneHostHasAllPs() const;
+  /// OK if all ps that save see what this task writes to `folder`: the --checkpoint_dir of all is
+  /// the same one. Makes it. Errors: kInvalidArgument, naming the ps; those of the file system.
+  Status CheckFolder(const std::string& folder);
 
   /// How long the ps that has been gone longest is gone; zero while all are there.
   std::chrono::nanoseconds PsMissingFor() const;
@@ -81,6 +79,7 @@ class RemoteJob {
   Status Find(int shard, Deadline deadline);
   Result<Errand> Ask(int shard, Json question, std::string_view bytes, Deadline deadline);
   Result<std::optional<StorePlan>> PlanOf(int shard);
+  Status CheckSeen(const std::string& folder, const std::string& file);
 
   const Task& task_;
   const RemoteJobOptions options_;

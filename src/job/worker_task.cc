@@ -144,10 +144,10 @@ class WorkerTask {
     return task_.is_chief && !store_->initialized() ? ChooseRemoteBeginning(plan) : Status();
   }
 
-  // ps/0 saves to the folder: this task has it only until it knows with what to begin.
+  // The ps save to the folder: this task has it only until it knows with what to begin.
   Status ChooseRemoteBeginning(const StorePlan& plan) {
     const std::string& folder = config_.checkpoints.folder;
-    if (!folder.empty()) PASSEL_RETURN_IF_ERROR(remote_->CheckCheckpoints(folder));
+    if (!folder.empty()) PASSEL_RETURN_IF_ERROR(remote_->CheckFolder(folder));
     PASSEL_ASSIGN_OR_RETURN(const auto beginning, OpenCheckpoints(plan, /*begun=*/false));
     beginning->TellOfBeginning();
     resume_from_ = beginning->resume_from();
