@@ -18,6 +18,7 @@
 #include "job/run_info.h"
 #include "shm/layout.h"
 #include "store/membership.h"
+#include "store/open_store.h"
 
 namespace passel::job {
 namespace {
@@ -311,6 +312,12 @@ Result<Errand> RemoteDoor::Answer(Guest& guest, const Errand& errand) {
         guest.stand_in->ProposePlan(errand.bytes, Deadline::After(kArenaLimit)).status());
     return done;
   }
+  if (ask == "renew") {
+    PASSEL_RETURN_IF_ERROR(
+        guest.stand_in->Renew(errand.bytes, Deadline::After(kArenaLimit)).status());
+    return done;
+  }
+  if (ask == "beginning") return TellBeginning();
   if (ask == "sees") {
     PASSEL_ASSIGN_OR_RETURN(const auto name, Field<std::string>(errand.json, "file"));
     if (name.find('/') != std::string::npos) return InvalidArgument("a file has no folder");
@@ -333,6 +340,18 @@ Result<Errand> RemoteDoor::TellPlan(shm::RendezvousClient& ps) {
     PASSEL_ASSIGN_OR_RETURN(answer.bytes, ReadConstantFile(plan.get(), shm::kMaxPlanBytes));
   }
   return answer;
+}
+
+Result<Errand> RemoteDoor::TellBeginning() {
+  const std::lock_guard lock(mutex_);
+  if (served_ == nullptr) return Unavailable("there is no arena yet");
+  const ShardBeginning seen = LookAtShard(served_->arena->memory());
+  return Errand{{{"ok", true},
+                 {"initialized", seen.initialized},
+                 {"cohort", seen.cohort},
+                 {"version", seen.version},
+                 {"global_step", seen.global_step}},
+                ""};
 }
 
 Status RemoteDoor::Begin(std::int64_t steps) {

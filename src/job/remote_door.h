@@ -90,6 +90,7 @@ class RemoteDoor final : private fabric::ControlHandler {
   Result<Errand> Answer(Guest& guest, const Errand& errand);
   Result<Errand> AnswerSaver(const Errand& errand);
   Result<Errand> TellPlan(shm::RendezvousClient& ps);
+  Result<Errand> TellBeginning();
   Status Begin(std::int64_t steps);
 
   const Task& task_;

@@ -7,6 +7,9 @@
 //   {"ask":"sees","file":name}          -->      {"ok":true,"folder","sees":bool}: its
 //                                                --checkpoint_dir, "": none, and whether that has
 //                                                it
+//   {"ask":"beginning"}                 -->      {"ok":true, ...}: ShardBeginning
+//   (store/open_store.h)
+//   {"ask":"renew","bytes":n}, plan     -->      of the chief: in place of the arena that there is
 //   {"ask":"begin","steps":n}           -->      of the chief, to ps/0: the target; 0: none
 //
 // And what ps/0 asks of the other ps, as it saves where they are on several hosts

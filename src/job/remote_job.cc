@@ -20,6 +20,7 @@
 #include "job/other_parts.h"
 #include "job/remote_door.h"
 #include "shm/layout.h"
+#include "store/open_store.h"
 
 namespace passel::job {
 namespace {
@@ -155,11 +156,44 @@ Status RemoteJob::AgreeOnPlan(const StorePlan& plan) {
 }
 
 Status RemoteJob::TellTarget(std::int64_t steps) {
+  return AskOfArena(0, {{"ask", "begin"}, {"steps", steps}}).status();
+}
+
+// It serves a new arena after a moment.
+Result<Errand> RemoteJob::AskOfArena(int shard, const Json& question) {
   for (Patience patience(Deadline::After(kAnswerLimit));;) {
-    const Status told =
-        Ask(0, {{"ask", "begin"}, {"steps", steps}}, {}, Deadline::After(kAnswerLimit)).status();
-    if (told.code() != Code::kUnavailable || !patience.Again(kLookPause)) return told;
+    Result<Errand> answer = Ask(shard, question, {}, Deadline::After(kAnswerLimit));
+    if (answer.status().code() != Code::kUnavailable || !patience.Again(kLookPause)) return answer;
   }
+}
+
+Status RemoteJob::CheckOneBeginning() {
+  if (ps_.size() == 1) return {};
+  return passel::CheckOneBeginning([this]() -> Result<std::vector<ShardBeginning>> {
+    steps_left_ = 0;
+    std::vector<ShardBeginning> seen(ps_.size());
+    for (std::size_t s = ps_.size(); s-- > 0;) {
+      PASSEL_ASSIGN_OR_RETURN(const Errand answer,
+                              AskOfArena(static_cast<int>(s), {{"ask", "beginning"}}));
+      const Json& said = answer.json;
+      PASSEL_ASSIGN_OR_RETURN(seen[s].initialized, Field<bool>(said, "initialized"));
+      PASSEL_ASSIGN_OR_RETURN(seen[s].cohort, Field<std::uint64_t>(said, "cohort"));
+      PASSEL_ASSIGN_OR_RETURN(seen[s].version, Field<std::uint64_t>(said, "version"));
+      PASSEL_ASSIGN_OR_RETURN(seen[s].global_step, Field<std::int64_t>(said, "global_step"));
+      if (!seen[s].initialized) continue;
+      steps_left_ =
+          std::max({steps_left_, seen[s].global_step, static_cast<std::int64_t>(seen[s].version)});
+    }
+    return seen;
+  });
+}
+
+Status RemoteJob::Renew(const StorePlan& plan) {
+  const Deadline deadline = Deadline::After(options_.start_wait);
+  for (int shard = 0; shard < static_cast<int>(ps_.size()); ++shard) {
+    PASSEL_RETURN_IF_ERROR(Ask(shard, {{"ask", "renew"}}, ToJson(plan), deadline).status());
+  }
+  return {};
 }
 
 Status RemoteJob::CheckFolder(const std::string& folder) {
