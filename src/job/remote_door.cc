@@ -167,9 +167,12 @@ void RemoteDoor::AwaitGuests(Deadline deadline) {
 
 bool RemoteDoor::AwaitSaver(bool asked, Deadline deadline, const std::function<bool()>& hurry) {
   Deadline alone = Deadline::After(asked ? kSaverBegins : kSaverGone);
+  bool seen = false;
   while (!deadline.Expired() && !hurry()) {
     std::unique_lock lock(mutex_);
     if (dismissed_) break;
+    seen = seen || !savers_.empty();
+    if (asked && seen && savers_.empty()) break;  // it has saved, and gone
     const bool waits = asked ? saver_.busy() : !savers_.empty();
     if (!waits && alone.Expired()) break;
     if (waits && !asked) alone = Deadline::After(kSaverGone);
