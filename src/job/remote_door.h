@@ -16,7 +16,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <thread>
 
 #include "base/deadline.h"
@@ -33,8 +32,10 @@ namespace passel::job {
 /// What a task says of itself to tasks of other hosts, and the key to their doors.
 fabric::TaskFacts FactsOf(const Task& task, Role role, int index);
 fabric::DoorKey DoorKeyOf(const Task& task);
-/// "sealed", or that it is not.
-std::string_view HowItTravels(const Task& task);
+/// "by TCP, sealed", or that it is not.
+std::string HowItTravels(const Task& task);
+/// Says once what that means, where it travels in clear text.
+void WarnOfClearText(const Task& task);
 
 class RemoteDoor final : private fabric::ControlHandler {
  public:
@@ -78,6 +79,7 @@ class RemoteDoor final : private fabric::ControlHandler {
   void Gone(std::uint64_t life, const fabric::TaskFacts& peer, const Status& why) override;
   void RunErrands(Guest& guest, fabric::Pipe& pipe);
   Result<Errand> Answer(Guest& guest, const Errand& errand);
+  bool IsThere(int worker) const;
   Result<Errand> TellPlan(shm::RendezvousClient& ps);
   Status Begin(std::int64_t steps);
 
