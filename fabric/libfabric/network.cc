@@ -50,9 +50,9 @@ Result<std::string> AddressOf(const std::string& interface) {
     found = text;
   }
   if (!found.empty()) return found;
-  return NotFound(fmt::format(
-      "this host has no interface '{}' with an address: name one of the others, {}",
-      interface, names));
+  return NotFound(
+      fmt::format("this host has no interface '{}' with an address: name one of the others, {}",
+                  interface, names));
 }
 
 Status CheckAddress(const std::string& address) {
