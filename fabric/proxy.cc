@@ -14,6 +14,8 @@ namespace passel::fabric {
 namespace {
 
 constexpr std::chrono::milliseconds kLook{20};  // for another pipe, or the end
+// A repetition that comes so soon behind the answer was sent before it was heard.
+constexpr std::chrono::milliseconds kCrossing{150};
 
 WaitOptions OptionsOf(const ServedShard& served, const Hello& hello) {
   WaitOptions options;
@@ -160,6 +162,11 @@ bool Proxy::Waits() const {
   return ending_ || pipe_ == nullptr;
 }
 
+void Proxy::Hurry(bool on) {
+  const std::lock_guard lock(mutex_);
+  hurry_ns_ = on ? MonotonicNs() : 0;
+}
+
 // Greets who has come back.
 std::shared_ptr<Pipe> Proxy::CurrentPipe() {
   std::shared_ptr<Pipe> pipe;
@@ -200,7 +207,11 @@ bool Proxy::Gone() {
     pipe_ = nullptr;
     lost_ns_ = now;
   }
-  if (pipe_ == nullptr && now - lost_ns_ > served_.options.grace.count()) ending_ = true;
+  if (pipe_ != nullptr) return ending_;
+  if (now - lost_ns_ > served_.options.grace.count()) ending_ = true;
+  if (hurry_ns_ != 0 && now - std::max(lost_ns_, hurry_ns_) > served_.options.ended_grace.count()) {
+    ending_ = true;
+  }
   return ending_;
 }
 
@@ -262,7 +273,12 @@ void Proxy::Handle(const std::shared_ptr<Pipe>& pipe, Arrival arrival) {
   if (request.id == step_) {
     Answer answer = answer_;
     answer.working = done_ == Done::kNot;
-    if (done_ == Done::kNot || done_ == Done::kDone) Reply(request, std::move(answer));
+    // Its values would meet the gradient of the next step, and both sides would wait.
+    const bool crossing =
+        answer.values && answered_by_ == from_.get() &&
+        MonotonicNs() - answered_ns_ < std::chrono::nanoseconds(kCrossing).count();
+    if (done_ == Done::kNot) Reply(request, std::move(answer));
+    if (done_ == Done::kDone && !crossing) ReplyToStep(request, std::move(answer));
     return;
   }
   if (request.again) {
@@ -287,7 +303,13 @@ void Proxy::Handle(const std::shared_ptr<Pipe>& pipe, Arrival arrival) {
   if (Gone()) return;  // it may go on with the next ps, or another proxy
   // It may have come back meanwhile.
   if (const std::shared_ptr<Pipe> now = CurrentPipe()) from_ = now;
+  ReplyToStep(request, std::move(answer));
+}
+
+void Proxy::ReplyToStep(const Request& request, Answer answer) {
   Reply(request, std::move(answer));
+  answered_by_ = from_.get();
+  answered_ns_ = MonotonicNs();
 }
 
 void Proxy::Reply(const Request& request, Answer answer) {

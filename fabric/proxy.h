@@ -53,6 +53,8 @@ class Proxy {
   void Finish();
   /// Its connection is gone, or it is over.
   bool Waits() const;
+  /// Whether the shorter grace counts from now on.
+  void Hurry(bool on);
   /// What it is sent is being written into the memory of its worker: not for long once it is over.
   bool Writes() const { return writes_.load(std::memory_order_seq_cst); }
 
@@ -70,6 +72,7 @@ class Proxy {
   bool GoOn();
   void Handle(const std::shared_ptr<Pipe>& pipe, Arrival arrival);
   void Reply(const Request& request, Answer answer);
+  void ReplyToStep(const Request& request, Answer answer);
   State StateNow();
 
   Answer Quick(const Request& request);
@@ -107,6 +110,8 @@ class Proxy {
   std::uint64_t step_;
   enum class Done { kNot, kDone, kGivenUp, kUnread } done_ = Done::kDone;
   Answer answer_;
+  const Pipe* answered_by_ = nullptr;  // where it went last
+  std::int64_t answered_ns_ = 0;
   // The message that is being handled, and a step that came meanwhile.
   std::shared_ptr<Pipe> from_;
   std::size_t bulk_ = 0;
@@ -127,6 +132,7 @@ class Proxy {
   bool ending_ = false;
   std::atomic<bool> writes_{false};
   std::int64_t lost_ns_ = 0;   // when the pipe was
+  std::int64_t hurry_ns_ = 0;  // since when; 0: no hurry
   std::int64_t heard_ns_ = 0;  // when something came by it
 };
 

@@ -68,6 +68,20 @@ void Server::Serve(std::unique_ptr<Pipe> pipe) {
   });
 }
 
+void Server::ConnectionEnded(int worker) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& proxy : proxies_) {
+    if (proxy->worker() == worker) proxy->Hurry(true);
+  }
+}
+
+void Server::ConnectionBack(int worker) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& proxy : proxies_) {
+    if (proxy->worker() == worker) proxy->Hurry(false);
+  }
+}
+
 void Server::Stop() {
   {
     const std::lock_guard lock(mutex_);

@@ -26,6 +26,9 @@ class Proxy;
 struct ServerOptions {
   /// How long a worker whose connection is gone may take to come back before it is taken for dead.
   std::chrono::nanoseconds grace = std::chrono::seconds(5);
+  /// The same for one of whom Server::ConnectionEnded() was said: its process has ended, or makes
+  /// its connection anew at once.
+  std::chrono::nanoseconds ended_grace = std::chrono::milliseconds(1500);
   /// A connection that has not said hello for so long is closed, and so is one that comes while so
   /// many have not.
   std::chrono::nanoseconds hello_limit = std::chrono::seconds(10);
@@ -56,6 +59,10 @@ class Server {
 
   /// Serves the worker at the other end, until it is gone. Returns at once.
   void Serve(std::unique_ptr<Pipe> pipe);
+  /// The worker's host says that its connection has ended, by whatever else it has one. Until
+  /// ConnectionBack() the shorter grace counts.
+  void ConnectionEnded(int worker);
+  void ConnectionBack(int worker);
   /// Ends all that Serve() began; the workers are taken for dead.
   void Stop();
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "base/clock.h"
 
@@ -202,6 +203,11 @@ void Session::Send(Lock& lock, Call* call) {
   call->request.remaining_ns = call->deadline.Remaining().count();
   call->request.again = call->sent && !call->bulk.empty();
   if (stop_too_) call->request.flags |= kStopToo;
+  if (call->request.again) {
+    ++call->repeated;
+  } else {
+    call->outdated = std::exchange(call->repeated, 0);
+  }
   call->sent = true;
   const std::span<const float> bulk = call->request.again ? std::span<const float>() : call->bulk;
   const std::vector<std::uint8_t> header = Encode(call->request);
@@ -231,6 +237,12 @@ void Session::Take(Lock& lock, const std::shared_ptr<Pipe>& pipe, const Arrival&
   if (at == calls_.end()) return;
   Call* call = *at;
   if (answer.unread) {
+    // A second bulk would meet the one of the answer, and both sides would wait.
+    if (call->outdated > 0) {
+      --call->outdated;
+      return;
+    }
+    if (call->repeated > 0) --call->repeated;
     call->sent = false;
     call->next_send_ns = 0;
     return;
@@ -277,6 +289,7 @@ void Session::Welcome(const Answer& answer) {
   // It may be another proxy than the one that had them in hand.
   for (Call* call : calls_) {
     call->working = false;
+    call->repeated = call->outdated = 0;
     call->next_send_ns = 0;
     call->pause = options_.first_pause;
   }

@@ -49,6 +49,8 @@ struct Call {
   bool finished = false;  ///< under the session's lock, as all below
   bool working = false;   ///< the other side has it in hand
   bool sent = false;      ///< `bulk` is there, or on its way
+  int repeated = 0;       ///< times without `bulk` since it was sent, over this pipe
+  int outdated = 0;       ///< of those before, that the other side may still answer: with "unread"
   Answer answer;
   std::int64_t next_send_ns = 0;
   std::chrono::nanoseconds pause{0};

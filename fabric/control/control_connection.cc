@@ -7,10 +7,15 @@
 
 #include "base/tcp_socket.h"
 #include "cluster/json_message.h"
+#include "fabric/control/linked_pipe.h"
 #include "fabric/control/tcp_pipe.h"
 
 namespace passel::fabric {
 namespace {
+
+// Of a connection that is made again.
+constexpr std::chrono::milliseconds kFirstPause{50}, kLongestPause{500};
+constexpr std::chrono::seconds kKeepLimit{1};
 
 std::string PeerName(const ControlOptions& options) {
   return fmt::format("{}/{} at {}", RoleName(options.peer_role), options.peer_index,
@@ -126,15 +131,21 @@ Result<std::unique_ptr<Pipe>> ControlConnection::MakePipe(Deadline deadline, Pur
   TaskFacts me = options_.me;
   me.purpose = purpose;
   me.life = peer_.life;
+  std::unique_ptr<BulkPipe> bulk;
+  if (options_.bulk != nullptr && purpose == Purpose::kPipe) {
+    PASSEL_ASSIGN_OR_RETURN(bulk, OfferBulkPipe(*options_.bulk, channel_->fd(), &me));
+  }
   TaskFacts peer;
   PASSEL_ASSIGN_OR_RETURN(std::shared_ptr<Channel> channel, Dial(options_, me, deadline, &peer));
+  if (bulk != nullptr) PASSEL_RETURN_IF_ERROR(JoinAnswered(*bulk, me, peer));
   {
     const std::lock_guard lock(mutex_);
     if (!gone_.ok()) return gone_;
     std::erase_if(pipes_, [](const auto& pipe) { return pipe.expired(); });
     pipes_.push_back(channel);
   }
-  return std::unique_ptr<Pipe>(std::make_unique<TcpPipe>(std::move(channel)));
+  if (bulk == nullptr) return std::unique_ptr<Pipe>(std::make_unique<TcpPipe>(std::move(channel)));
+  return std::unique_ptr<Pipe>(std::make_unique<LinkedPipe>(std::move(bulk), std::move(channel)));
 }
 
 void ControlConnection::Run() {
@@ -177,7 +188,44 @@ void ControlConnection::End(const Status& why) {
   if (options_.gone) options_.gone(gone);
 }
 
-ControlLine::ControlLine(ControlOptions options) : options_(std::move(options)) {}
+ControlLine::ControlLine(ControlOptions options) : options_(std::move(options)) {
+  options_.gone = [this, also = std::move(options_.gone)](const Status& why) {
+    if (also) also(why);
+    const std::lock_guard lock(keep_mutex_);
+    lost_ = true;
+    keep_changed_.notify_all();
+  };
+  keeper_ = std::thread([this] { KeepUp(); });
+}
+
+ControlLine::~ControlLine() {
+  {
+    const std::lock_guard lock(keep_mutex_);
+    leaving_ = true;
+    keep_changed_.notify_all();
+  }
+  keeper_.join();
+  connection_.reset();  // its thread may be telling that it is gone
+}
+
+void ControlLine::KeepUp() {
+  std::unique_lock lock(keep_mutex_);
+  std::chrono::nanoseconds pause = kFirstPause;
+  for (;;) {
+    keep_changed_.wait(lock, [this] { return lost_ || leaving_; });
+    keep_changed_.wait_for(lock, pause, [this] { return leaving_; });
+    if (leaving_) return;
+    lost_ = false;
+    lock.unlock();
+    const Status made = Connect(Deadline::After(kKeepLimit));
+    lock.lock();
+    // Who refuses us does not change its mind.
+    const bool may_come =
+        made.code() == Code::kUnavailable || made.code() == Code::kDeadlineExceeded;
+    lost_ = lost_ || may_come;
+    pause = may_come ? std::min<std::chrono::nanoseconds>(2 * pause, kLongestPause) : kFirstPause;
+  }
+}
 
 Status ControlLine::Connect(Deadline deadline) {
   const std::lock_guard lock(mutex_);

@@ -18,10 +18,10 @@
 #include <vector>
 
 #include "cluster/host_lookup.h"
+#include "fabric/bulk_network.h"
 #include "fabric/control/channel.h"
 #include "fabric/control/liveness.h"
 #include "fabric/control/task_facts.h"
-#include "fabric/pipe.h"
 
 namespace passel::fabric {
 
@@ -35,6 +35,8 @@ struct ControlOptions {
   std::chrono::nanoseconds handshake_limit = std::chrono::seconds(5);
   std::chrono::nanoseconds stall_limit = std::chrono::seconds(5);
   HostResolver resolver = ResolveBySystem;
+  /// What carries the messages of Purpose::kPipe; null: their own connection, sealed.
+  std::shared_ptr<BulkNetwork> bulk;
   /// Called once, from the thread of the connection, when the other side is gone; not when this
   /// side ends it. It must neither destroy the connection nor use its connector.
   std::function<void(const Status& why)> gone;
@@ -73,20 +75,31 @@ class ControlConnection {
   std::thread thread_;
 };
 
-/// A control connection that is made when it is needed, and again when it has ended. Threads: any.
+/// A control connection that is made when it is needed. One that has ended is made again at once,
+/// by a thread of its own: the other side is to hear soon that this one lives. Threads: any.
 class ControlLine {
  public:
   /// `options.gone` is called for each connection that ends.
   explicit ControlLine(ControlOptions options);
+  ~ControlLine();
+  ControlLine(const ControlLine&) = delete;
+  ControlLine& operator=(const ControlLine&) = delete;
   /// Errors: as ControlConnection::Open().
   Status Connect(Deadline deadline);
   Result<std::unique_ptr<Pipe>> MakePipe(Purpose purpose, Deadline deadline);
 
  private:
   Status ConnectLocked(Deadline deadline);
-  const ControlOptions options_;
+  void KeepUp();
+
+  ControlOptions options_;
   std::mutex mutex_;
-  std::unique_ptr<ControlConnection> connection_;
+  std::unique_ptr<ControlConnection> connection_;  // under mutex_
+
+  std::mutex keep_mutex_;  // after mutex_
+  std::condition_variable keep_changed_;
+  bool lost_ = false, leaving_ = false;  // under keep_mutex_
+  std::thread keeper_;
 };
 
 /// Makes pipes for a session over `line`, which lives as long as a copy of what this returns.

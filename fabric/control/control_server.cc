@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "fabric/control/control_guest.h"
 #include "fabric/control/failure_limit.h"
+#include "fabric/control/linked_pipe.h"
 #include "fabric/control/tcp_pipe.h"
 
 namespace passel::fabric {
@@ -151,9 +152,25 @@ class ControlServer::Loop {
       return false;
     }
     mine.life = peer.life;
+    std::unique_ptr<BulkPipe> bulk;
+    if (options_.bulk != nullptr && peer.purpose == Purpose::kPipe) {
+      Result<std::unique_ptr<BulkPipe>> made =
+          AnswerBulkPipe(*options_.bulk, guest.fd(), peer, &mine);
+      if (!made.ok()) {
+        guest.Refuse(made.status());
+        return false;
+      }
+      bulk = std::move(*made);
+    }
     if (!guest.Accept(mine, options_.lease).ok()) return false;
     owner->pipes.push_back(guest.channel());
-    handler_.Serve(peer.life, peer, std::make_unique<TcpPipe>(guest.channel()));
+    std::unique_ptr<Pipe> pipe;
+    if (bulk != nullptr) {
+      pipe = std::make_unique<LinkedPipe>(std::move(bulk), guest.channel());
+    } else {
+      pipe = std::make_unique<TcpPipe>(guest.channel());
+    }
+    handler_.Serve(peer.life, peer, std::move(pipe));
     return false;
   }
 
@@ -182,9 +199,10 @@ class ControlServer::Loop {
     return guest.channel()->Send(FrameKind::kBeat, {}, Deadline::After({}));
   }
 
-  void End(Guests::iterator guest, const Status& why) {
+  void End(Guests::iterator guest, Status why) {
     const TaskFacts peer = guest->peer();
     const std::uint64_t life = guest->life;
+    if (guest->liveness.Quiet()) why = DeadlineExceeded(why.message());
     EndPipes(*guest, why);
     guests_.erase(guest);
     handler_.Gone(life, peer, why);

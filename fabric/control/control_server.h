@@ -21,10 +21,10 @@
 #include "base/file_descriptor.h"
 #include "base/status.h"
 #include "base/tcp_socket.h"
+#include "fabric/bulk_network.h"
 #include "fabric/control/liveness.h"
 #include "fabric/control/task_facts.h"
 #include "fabric/control/tcp_handshake.h"
-#include "fabric/pipe.h"
 
 namespace passel::fabric {
 
@@ -38,7 +38,8 @@ class ControlHandler {
   virtual Status Admit(std::uint64_t life, const TaskFacts& peer, TaskFacts* mine) = 0;
   /// A pipe of a peer that was admitted; `peer.purpose` says what for.
   virtual void Serve(std::uint64_t life, const TaskFacts& peer, std::unique_ptr<Pipe> pipe) = 0;
-  /// An admitted peer is gone, or has left; its pipes end.
+  /// An admitted peer is gone, or has left; its pipes end. kDeadlineExceeded: it was silent before,
+  /// so perhaps the network alone is gone.
   virtual void Gone(std::uint64_t life, const TaskFacts& peer, const Status& why) = 0;
 };
 
@@ -48,6 +49,8 @@ struct ControlServerOptions {
   std::uint16_t port = 0;  ///< 0: one that is free
   DoorKey key;
   TaskFacts me;
+  /// What carries the messages of Purpose::kPipe; null: their own connection, sealed.
+  std::shared_ptr<BulkNetwork> bulk;
   /// Who may come in.
   std::vector<Role> roles = {Role::kWorker, Role::kEvaluator};
   LeaseOptions lease;

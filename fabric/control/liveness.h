@@ -30,6 +30,8 @@ class Liveness {
   void Said() { said_ns_ = MonotonicNs(); }
   bool BeatDue() const { return BeatAt().Expired(); }
   bool Lost() const { return LostAt().Expired(); }
+  /// Whether it has missed a beat: an end of the connection may be the network's then, not its own.
+  bool Quiet() const { return MonotonicNs() - heard_ns_ > 2 * options_.beat.count(); }
   /// When one of the two may become true.
   Deadline Next() const { return Deadline::At(std::min(BeatAt().at_ns(), LostAt().at_ns())); }
 

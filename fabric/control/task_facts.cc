@@ -78,7 +78,7 @@ const std::vector<FactRule>& FactRules() {
       {"hash of the training data", kSameIfKnown, [](const Facts& f) { return Hash(f.data); },
        "give all tasks the same data set"},
       {"provider of the network", kSame,
-       [](const Facts& f) { return f.provider.empty() ? std::string("none") : f.provider; },
+       [](const Facts& f) { return f.provider.empty() ? std::string("sealed TCP") : f.provider; },
        "give all tasks the same --fabric_provider"},
       {"build", kMayDiffer, [](const Facts& f) { return f.build; }, ""},
       // The bits of rounds may differ then.

@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 #include <rdma/fi_errno.h>
-#include <sys/random.h>
 
 #include <algorithm>
 #include <cstring>
@@ -29,16 +28,6 @@ int MostPolling() {
 }
 
 }  // namespace
-
-Result<PipeTags> PipeTags::Random() {
-  PipeTags tags;
-  for (std::uint64_t* tag : {&tags.sends, &tags.receives}) {
-    if (::getrandom(tag, sizeof *tag, 0) != sizeof *tag) return ErrnoStatus(errno, "getrandom");
-  }
-  // Each stands for two.
-  if ((tags.sends | 1) == (tags.receives | 1)) tags.receives ^= 2;
-  return tags;
-}
 
 Result<std::unique_ptr<FabricPipe>> FabricPipe::Open(const std::shared_ptr<Network>& network,
                                                      const FabricPipeOptions& options) {

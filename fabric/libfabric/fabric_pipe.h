@@ -27,21 +27,10 @@
 #include <span>
 #include <vector>
 
+#include "fabric/bulk_network.h"
 #include "fabric/libfabric/network.h"
-#include "fabric/pipe.h"
 
 namespace passel::fabric {
-
-/// What the messages of one pipe are known by; the two ends agree on it over a connection that
-/// nobody else reads. Of each tag also the one with the lowest bit turned is used.
-struct PipeTags {
-  std::uint64_t sends = 0;     ///< of what this end sends
-  std::uint64_t receives = 0;  ///< of what it receives
-
-  /// From the system's generator.
-  static Result<PipeTags> Random();
-  PipeTags OfTheOtherEnd() const { return {receives, sends}; }
-};
 
 struct FabricPipeOptions {
   std::chrono::nanoseconds stall_limit = std::chrono::seconds(5);
@@ -55,7 +44,7 @@ struct FabricPipeOptions {
   std::size_t chunks_under_way = 4;
 };
 
-class FabricPipe final : public Pipe {
+class FabricPipe final : public BulkPipe {
  public:
   /// Errors: those of the provider; kAlreadyExists when all ports are in use, naming them.
   static Result<std::unique_ptr<FabricPipe>> Open(const std::shared_ptr<Network>& network,
@@ -65,17 +54,13 @@ class FabricPipe final : public Pipe {
   FabricPipe(const FabricPipe&) = delete;
   FabricPipe& operator=(const FabricPipe&) = delete;
 
-  /// For the other end's Join().
-  const std::vector<std::uint8_t>& local_address() const { return local_address_; }
-  /// Call once, before anything is sent to this end. Errors: kInvalidArgument for an address that
-  /// cannot be.
-  Status Join(std::span<const std::uint8_t> peer, const PipeTags& tags);
+  const std::vector<std::uint8_t>& local_address() const override { return local_address_; }
+  Status Join(std::span<const std::uint8_t> peer, const PipeTags& tags) override;
 
   /// Messages on other tags that were thrown away (ofi_rxm alone; others keep them).
   std::uint64_t strangers() const;
 
-  /// Ends it, for the given reason: who waits returns kUnavailable. The first reason counts.
-  void Close(const Status& why);
+  void Close(const Status& why) override;
 
   std::chrono::nanoseconds stall_limit() const override { return options_.stall_limit; }
   Status Send(std::span<const std::uint8_t> header, std::span<const float> bulk) override;

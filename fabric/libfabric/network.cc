@@ -2,14 +2,17 @@
 
 #include <arpa/inet.h>
 #include <fmt/core.h>
+#include <fmt/format.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "base/file_descriptor.h"
 #include "fabric/libfabric/network_impl.h"
@@ -47,9 +50,9 @@ Result<std::string> AddressOf(const std::string& interface) {
     found = text;
   }
   if (!found.empty()) return found;
-  return NotFound(fmt::format(
-      "this host has no interface '{}' with an address: name one of the others, {}, or an address",
-      interface, names));
+  return NotFound(
+      fmt::format("this host has no interface '{}' with an address: name one of the others, {}",
+                  interface, names));
 }
 
 Status CheckAddress(const std::string& address) {
@@ -79,8 +82,9 @@ Status CheckIsHere(const std::string& address) {
       address));
 }
 
-Result<Info> FindInfo(const NetworkOptions& options) {
-  const Info hints(fi_allocinfo());
+// "": any.
+Result<Info> HintsFor(const std::string& provider) {
+  Info hints(fi_allocinfo());
   if (hints == nullptr) return ResourceExhausted("libfabric has no memory for hints");
   hints->caps = FI_MSG | FI_TAGGED;
   hints->mode = FI_CONTEXT | FI_CONTEXT2;
@@ -92,7 +96,16 @@ Result<Info> FindInfo(const NetworkOptions& options) {
   hints->tx_attr->size = hints->rx_attr->size = kMessagesUnderWay;
   hints->tx_attr->msg_order = FI_ORDER_SAS;
   hints->rx_attr->msg_order = FI_ORDER_SAS;
-  hints->fabric_attr->prov_name = ::strdup(options.provider.c_str());
+  if (!provider.empty()) hints->fabric_attr->prov_name = ::strdup(provider.c_str());
+  return hints;
+}
+
+std::string WholeName(const std::string& provider) {
+  return provider == "tcp" ? "tcp;ofi_rxm" : provider;
+}
+
+Result<Info> FindInfo(const NetworkOptions& options) {
+  PASSEL_ASSIGN_OR_RETURN(const Info hints, HintsFor(options.provider));
   const char* const node = options.address.empty() ? nullptr : options.address.c_str();
   fi_info* found = nullptr;
   const int error =
@@ -118,11 +131,32 @@ void SetProviderDefaults() {
   for (const auto& [name, value] : kDefaults) ::setenv(name, value, /*replace=*/0);
 }
 
+Result<std::string> CheckProvider(const std::string& provider) {
+  PASSEL_ASSIGN_OR_RETURN(const Info hints, HintsFor(WholeName(provider)));
+  fi_info* found = nullptr;
+  if (fi_getinfo(kVersion, nullptr, nullptr, 0, hints.get(), &found) == 0) {
+    return std::string(Info(found)->fabric_attr->prov_name);
+  }
+  PASSEL_ASSIGN_OR_RETURN(const Info any, HintsFor(""));
+  std::vector<std::string> names;
+  if (fi_getinfo(kVersion, nullptr, nullptr, 0, any.get(), &found) == 0) {
+    const Info all(found);
+    for (const fi_info* each = found; each != nullptr; each = each->next) {
+      const std::string name = each->fabric_attr->prov_name;
+      if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+    }
+  }
+  return NotFound(fmt::format(
+      "libfabric has no such provider of reliable datagrams with tags on this machine: name one of "
+      "those that it has, {}",
+      fmt::join(names, ", ")));
+}
+
 Result<std::shared_ptr<Network>> Network::Open(const NetworkOptions& options) {
   auto impl = std::make_unique<Impl>();
   impl->options = options;
   NetworkOptions& own = impl->options;
-  if (own.provider == "tcp") own.provider = "tcp;ofi_rxm";
+  own.provider = WholeName(own.provider);
   if (own.provider == "shm") {
     own.address.clear();
   } else {

@@ -33,6 +33,10 @@ struct NetworkOptions {
   bool always_register = false;
 };
 
+/// The whole name of the provider: "verbs" may be "verbs;ofi_rxm". Errors: kNotFound, naming those
+/// that this machine has.
+Result<std::string> CheckProvider(const std::string& provider);
+
 class Network;
 
 /// Memory that pipes send from and receive into without registering it each time. The memory

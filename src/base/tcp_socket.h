@@ -36,13 +36,14 @@ class TcpAddress {
   int family() const { return storage_.ss_family; }
   std::uint16_t port() const;
   bool loopback() const;
+  /// Without the port, IPv6 without brackets.
+  std::string Numbers() const;
   /// "10.0.0.1:2222" or "[fe80::1]:2222".
   std::string ToString() const;
   /// Without the port; of IPv6 the first 64 bits, which one host may have all of.
   std::string Network() const;
 
  private:
-  std::string Numbers() const;
   sockaddr_storage storage_{};
   socklen_t length_ = 0;
 };

@@ -84,14 +84,28 @@ fabric::TaskFacts FactsOf(const Task& task, Role role, int index) {
   facts.index = index;
   facts.wire = fabric::kProtocolVersion;
   facts.cluster = task.spec.Hash();
+  if (task.network != nullptr) facts.provider = task.network->name();
   facts.build = Version();
   facts.processor = CpuIsaName(ChosenCpuIsa());
   return facts;
 }
 
-std::string_view HowItTravels(const Task& task) {
-  return task.flags.insecure_no_auth ? "and nobody has proved who is there (--insecure_no_auth)"
-                                     : "sealed";
+std::string HowItTravels(const Task& task) {
+  const std::string how = task.network == nullptr ? "by TCP"
+                                                  : fmt::format("by libfabric's {}, in clear text",
+                                                                task.network->name());
+  if (task.flags.insecure_no_auth) {
+    return how + ", and nobody has proved who is there (--insecure_no_auth)";
+  }
+  return task.network == nullptr ? how + ", sealed" : how;
+}
+
+void WarnOfClearText(const Task& task) {
+  if (task.network == nullptr) return;
+  LogWarning(
+      "parameters travel {}: whoever can read or write what is on the way can read and change "
+      "them; without --fabric_provider they are sealed",
+      HowItTravels(task));
 }
 
 fabric::DoorKey DoorKeyOf(const Task& task) { return {task.token, task.flags.insecure_no_auth}; }
@@ -112,12 +126,14 @@ Result<std::unique_ptr<RemoteDoor>> RemoteDoor::Open(const Task& task,
   options.key = DoorKeyOf(task);
   options.me = FactsOf(task, Role::kPs, task.id.index);
   options.roles = {Role::kWorker, Role::kPs};
+  options.bulk = task.network;
   PASSEL_ASSIGN_OR_RETURN(door->door_, fabric::ControlServer::Start(std::move(options), *door));
   std::string where;
   for (const TcpAddress& address : door->door_->addresses()) {
     where += (where.empty() ? "" : ", ") + address.ToString();
   }
   LogInfo("{} listens at {} for the workers of other hosts", task.id.ToString(), where);
+  WarnOfClearText(task);
   return door;
 }
 
@@ -156,6 +172,11 @@ void RemoteDoor::LetGo() {
 
 bool RemoteDoor::IsGuest(int worker) {
   const std::lock_guard lock(mutex_);
+  return IsThere(worker);
+}
+
+// With the lock held.
+bool RemoteDoor::IsThere(int worker) const {
   return std::ranges::any_of(guests_,
                              [&](const auto& guest) { return guest.second->worker == worker; });
 }
@@ -200,7 +221,9 @@ Status RemoteDoor::Admit(std::uint64_t life, const fabric::TaskFacts& peer, fabr
   guest->worker = peer.index;
   const std::lock_guard lock(mutex_);
   guests_[life] = std::move(guest);
-  LogInfo("{} has come in by TCP, {}", task_.Names()(peer.index), HowItTravels(task_));
+  if (served_ != nullptr) served_->server->ConnectionBack(peer.index);
+  LogInfo("{} of another host has come in: parameters travel {}", task_.Names()(peer.index),
+          HowItTravels(task_));
   return {};
 }
 
@@ -250,6 +273,12 @@ void RemoteDoor::Gone(std::uint64_t life, const fabric::TaskFacts& peer, const S
   if (found == guests_.end()) return;
   guest = std::move(found->second);
   guests_.erase(found);
+  // Whose process has ended has no connection any more; one that lives makes another at once. Of
+  // one that was silent before nobody knows.
+  if (!closing_ && served_ != nullptr && why.code() != Code::kDeadlineExceeded &&
+      !IsThere(guest->worker)) {
+    served_->server->ConnectionEnded(guest->worker);
+  }
   if (!closing_ && served_ != nullptr &&
       StateOf(served_->arena->memory(), guest->worker).phase == Phase::kRunning) {
     LogWarning("{} is gone: {}; if it is not back in time it counts as dead",

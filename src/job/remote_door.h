@@ -19,7 +19,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <string_view>
 #include <thread>
 
 #include "base/deadline.h"
@@ -37,8 +36,10 @@ namespace passel::job {
 /// What a task says of itself to tasks of other hosts, and the key to their doors.
 fabric::TaskFacts FactsOf(const Task& task, Role role, int index);
 fabric::DoorKey DoorKeyOf(const Task& task);
-/// "sealed", or that it is not.
-std::string_view HowItTravels(const Task& task);
+/// "by TCP, sealed", or that it is not.
+std::string HowItTravels(const Task& task);
+/// Says once what that means, where it travels in clear text.
+void WarnOfClearText(const Task& task);
 
 class RemoteDoor final : private fabric::ControlHandler {
  public:
@@ -89,6 +90,7 @@ class RemoteDoor final : private fabric::ControlHandler {
   void RunErrands(const std::function<Result<Errand>(const Errand&)>& answer, fabric::Pipe& pipe);
   Result<Errand> Answer(Guest& guest, const Errand& errand);
   Result<Errand> AnswerSaver(const Errand& errand);
+  bool IsThere(int worker) const;
   Result<Errand> TellPlan(shm::RendezvousClient& ps);
   Result<Errand> TellBeginning();
   Status Begin(std::int64_t steps);

@@ -55,6 +55,7 @@ Status RemoteJob::Find(int shard, Deadline deadline) {
   options.peer_index = shard;
   options.key = DoorKeyOf(task_);
   options.me = FactsOf(task_, Role::kWorker, task_.Trainer());
+  options.bulk = task_.network;
   options.gone = [](const Status& why) { LogWarning("{}", why.message()); };
   ps.line = std::make_shared<fabric::ControlLine>(options);
   Status last;

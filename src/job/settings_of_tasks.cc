@@ -81,6 +81,19 @@ SettingGroup TaskGroup() {
        {"insecure_no_auth", At<&S::insecure_no_auth>(),
         "On several hosts: let in whoever reaches the port of a ps, without --token_file. Every "
         "task must want it"},
+       {"fabric_provider",
+        At<&S::fabric_provider>(),
+        "Between hosts parameters travel by this provider of libfabric, in clear text: "
+        "tcp;ofi_rxm; shm, for containers of one host; others, such as verbs and efa, have never "
+        "been run here. The same for every task. Default: by TCP, sealed, without libfabric",
+        {.shown = "sealed TCP"}},
+       {"fabric_iface", At<&S::fabric_iface>(),
+        "With --fabric_provider: the network interface of this host that parameters travel by. "
+        "Default: the one that this host is reached by"},
+       {"fabric_port", At<&S::fabric_port>(),
+        "With --fabric_provider: the first of 256 ports of which each pair of a worker and a ps "
+        "takes one on both hosts. 0: any that are free",
+        Within(0, 65280)},
        {"save", At<&S::save>(), "The chief writes the variables to this .safetensors file"},
        {"existing_servers", At<&S::existing_servers>(),
         "A worker opens no endpoint of its own and uses the servers that run"}}};

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "job/exit_code.h"
+#include "job/flag_checks.h"
 #include "job/join_place.h"
 #include "store/membership.h"
 #include "train/server_lines.h"
@@ -20,6 +21,8 @@ namespace {
 
 // What a pipe takes as a whole.
 constexpr std::size_t kMaxErrorBytes = 4000;
+// One for each worker of a ps, or each ps of a worker.
+constexpr int kFabricPorts = 256;
 
 // $XDG_RUNTIME_DIR/passel, or /tmp/passel-<uid>, of mode 0700 and ours.
 Result<std::string> RuntimeDirectory() {
@@ -104,6 +107,32 @@ Result<JobToken> NamedToken(const Task& task) {
       path, address.host));
 }
 
+// Before anything is waited for, and before most threads.
+Status OpenNetwork(Task* task) {
+  const TaskSettings& flags = task->flags;
+  if (flags.fabric_provider.empty()) {
+    if (flags.fabric_iface.empty() && flags.fabric_port == 0) return {};
+    return InvalidArgument(
+        fmt::format("--{} is for --fabric_provider: name a provider, or omit it",
+                    flags.fabric_iface.empty() ? "fabric_port" : "fabric_iface"));
+  }
+  if (!task->several_hosts) {
+    LogWarning(
+        "--fabric_provider {} has no use here: the lists name this host alone, where parameters "
+        "are in shared memory",
+        flags.fabric_provider);
+  }
+  PASSEL_RETURN_IF_ERROR(
+      CheckRange("--fabric_port", std::int64_t{flags.fabric_port}, 0, 65536 - kFabricPorts));
+  fabric::BulkOptions options;
+  options.provider = flags.fabric_provider;
+  options.interface = flags.fabric_iface;
+  options.port = static_cast<std::uint16_t>(flags.fabric_port);
+  options.ports = kFabricPorts;
+  PASSEL_ASSIGN_OR_RETURN(task->network, fabric::LoadBulkNetwork(options));
+  return {};
+}
+
 }  // namespace
 
 bool NamesOtherHosts(const ClusterSpec& spec) {
@@ -136,6 +165,7 @@ Status PrepareTask(const ResolvedConfig& config, Task* task) {
   PASSEL_RETURN_IF_ERROR(ValidateJobId(task->job_id));
   if (task->flags.join) PASSEL_RETURN_IF_ERROR(TakeFreePlace(task));
   PASSEL_RETURN_IF_ERROR(CheckTrainers(*task));
+  PASSEL_RETURN_IF_ERROR(OpenNetwork(task));
   if (!task->flags.token_file.empty()) {
     PASSEL_ASSIGN_OR_RETURN(task->token, NamedToken(*task));
     return {};

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -15,6 +16,7 @@
 #include "cluster/resolve.h"
 #include "cluster/token_file.h"
 #include "cluster/worker_names.h"
+#include "fabric/bulk_network.h"
 #include "job/job_config.h"
 #include "job/job_settings.h"
 #include "job/task_settings.h"
@@ -33,6 +35,8 @@ struct Task {
   TokenFile token_file;  ///< held while the task lives; empty if the user named the file
   JobToken token;
   bool several_hosts = false;  ///< the lists name others than this one
+  /// Of --fabric_provider; null: parameters travel by the control connections' own kind.
+  std::shared_ptr<fabric::BulkNetwork> network;
 
   /// Who train at first: the workers, and a chief of its own.
   int NumTrainers() const;

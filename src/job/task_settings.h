@@ -28,6 +28,8 @@ struct TaskSettings {
   std::string job_id;
   std::string token_file;
   bool insecure_no_auth = false;
+  std::string fabric_provider, fabric_iface;
+  int fabric_port = 0;
   std::string save;
   bool existing_servers = false;
   DeviceSettings devices;

@@ -121,8 +121,9 @@ class WorkerTask {
     PASSEL_RETURN_IF_ERROR(CheckRemote(task_, config_, gpu_ != nullptr, *remote_));
     gpu_.reset();
     LogServer(task_, config_);
-    LogInfo("{} is on another host than {}: parameters travel by TCP, {}",
-            task_.Names()(task_.Trainer()), remote_->Elsewhere(), HowItTravels(task_));
+    LogInfo("{} is on another host than {}: parameters travel {}", task_.Names()(task_.Trainer()),
+            remote_->Elsewhere(), HowItTravels(task_));
+    WarnOfClearText(task_);
     PASSEL_ASSIGN_OR_RETURN(const ChosenData chosen, ChooseData(task_.job));
     PASSEL_ASSIGN_OR_RETURN(SharedData loaded, SharedData::Load(chosen.dir, chosen.options));
     data_.emplace(std::move(loaded));

@@ -48,6 +48,7 @@ class HostsJob {
   Sandbox& sandbox() { return sandbox_; }
   Program& operator[](const std::string& task) { return tasks_.at(task); }
   const std::string& token() const { return token_; }
+  const std::string& job_id() const { return sandbox_.job(); }
 
   std::string HostList(const std::string& job, int count, int port) const {
     std::string list;

@@ -325,6 +325,25 @@ TEST_F(Control, ConnectorFindsAServerThatCameBack) {
   EXPECT_NE(doorman_.AwaitPipe(), nullptr);
 }
 
+// The other side is to know that this one lives, though it asks for nothing.
+TEST_F(Control, LineThatIsCutIsMadeAnewAtOnce) {
+  Start();
+  TcpFaultProxy proxy(server_->addresses()[0]);
+  fabric::ControlLine line(OptionsTo(proxy.address()));
+  ASSERT_TRUE(line.Connect(Deadline::After(kLate)).ok());
+  std::size_t cuts = 0;
+  for (const bool reset : {true, false}) {
+    proxy.CutAll(reset);
+    EXPECT_NE(doorman_.AwaitGone(++cuts, kSoon), "");
+    const Deadline deadline = Deadline::After(kLate);
+    while (doorman_.present() == 0 && !deadline.Expired()) {
+      std::this_thread::sleep_for(milliseconds(5));
+    }
+    EXPECT_EQ(doorman_.present(), 1U);
+  }
+  server_.reset();  // the line ends, also while it looks for somebody
+}
+
 // It answers to the same name, and knows none of the connections of the one before.
 TEST_F(Control, PipeOfAnUnknownConnectionIsRefused) {
   Start();

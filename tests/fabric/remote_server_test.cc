@@ -79,6 +79,7 @@ class Ps {
       : plan_(plan), host_(plan), server_({plan, 0, host_.Memory()[0], options}) {}
 
   ShardMemory memory() { return host_.Memory()[0]; }
+  fabric::Server& server() { return server_; }
   std::unique_ptr<SocketPipe> Connect() {
     Sockets sockets = Connected();
     server_.Serve(std::make_unique<SocketPipe>(std::move(sockets.theirs), kStallLimit));
@@ -198,6 +199,33 @@ TEST(RemoteServer, AWorkerThatIsQuietForTooLongIsTakenForDeadAndMayComeBack) {
   EXPECT_EQ(StateOf(ps.memory(), 0).phase, Phase::kDead);
   EXPECT_TRUE(PushConstant(*store, -1).ok());
   EXPECT_EQ(StateOf(ps.memory(), 0), (TaskState{2, Phase::kRunning}));
+}
+
+TEST(RemoteServer, AWorkerWhoseConnectionHasEndedIsDeadSoonerUnlessItComesBack) {
+  fabric::ServerOptions options;
+  options.ended_grace = milliseconds(200);
+  options.grace = std::chrono::hours(1);
+  Ps ps(PlanOf(16, Mode::kHogwild, 1), options);
+  FileDescriptor end;
+  const auto store =
+      ps.Open(0, std::chrono::hours(1), [&](Deadline) -> Result<std::unique_ptr<fabric::Pipe>> {
+        FileDescriptor socket = ps.ConnectRaw();
+        end.Reset(::dup(socket.get()));
+        return std::unique_ptr<fabric::Pipe>(
+            std::make_unique<SocketPipe>(std::move(socket), kStallLimit));
+      });
+  InitializeTo(*store, 0);
+  ::shutdown(end.get(), SHUT_RDWR);
+  ps.server().ConnectionEnded(0);
+  ps.server().ConnectionBack(0);
+  std::this_thread::sleep_for(milliseconds(600));
+  EXPECT_EQ(StateOf(ps.memory(), 0).phase, Phase::kRunning);
+  ps.server().ConnectionEnded(0);
+  const Deadline deadline = Deadline::After(std::chrono::seconds(20));
+  while (StateOf(ps.memory(), 0).phase == Phase::kRunning && !deadline.Expired()) {
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  EXPECT_EQ(StateOf(ps.memory(), 0).phase, Phase::kDead);
 }
 
 TEST(RemoteServer, ALockedPushHearsItsOwnStop) {

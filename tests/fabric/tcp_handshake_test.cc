@@ -333,7 +333,7 @@ TEST(TaskFacts, WhatMayNotDifferIsRefusedWithBothValues) {
       {[](TaskFacts& f) { f.plan = 0x98; }, "0000000000000022", "0000000000000098"},
       {[](TaskFacts& f) { f.data = 0x97; }, "0000000000000033", "0000000000000097"},
       {[](TaskFacts& f) { f.provider = "verbs"; }, "is tcp", "is verbs"},
-      {[](TaskFacts& f) { f.provider = ""; }, "is tcp", "is none"},
+      {[](TaskFacts& f) { f.provider = ""; }, "is tcp", "is sealed TCP"},
   };
   for (const Case& c : cases) {
     TaskFacts worker = Worker();
