@@ -162,6 +162,24 @@ TEST(CheckpointSaveTest, AnUpdateThatIsHalfAppliedIsSaid) {
 // Whoever writes it waits for the copy, which is made meanwhile.
 TEST(CheckpointSaveTest, WhatIsWrittenWhileItIsCopiedWasCopied) {
   SavedSample job(Mode::kHogwild, SampleModel({1'000'000}), 4096);
+  const ShardMemory& shard = job.shard(1);
+  const std::atomic<bool> quit{false};
+  Result<std::vector<ShardBuffer>> buffers = MakeShardBuffers({&shard, 1}, true, 1, false);
+  ASSERT_TRUE(buffers.ok()) << buffers.status().ToString();
+  CopyEnd end;
+  const auto source =
+      MakeLiveCopy(shard, job.shard(0), std::move((*buffers)[0]),
+                   SaveLimits{quit, Deadline::After(std::chrono::seconds(20))}, &end);
+  const float* const copy = source->whole()->contents[0];
+  const std::size_t last = shard.floats - 1000;
+  ASSERT_TRUE(source->CheckPiece({copy + last, 1000}).ok());
+  EXPECT_TRUE(std::equal(copy + last, copy + shard.floats, shard.values + last));
+  Words late;
+  ASSERT_TRUE(source->EndOfPieces(&late).ok());
+  EXPECT_TRUE(std::equal(copy, copy + shard.floats, shard.values));
+  EXPECT_EQ(late[kLastStepKey], LastStepText(0));
+  EXPECT_GT(end.ns, 0);
+
   const Result<SaveOutcome> saved = job.Save(std::nullopt, AtEnd::kOthersTrain);
   ASSERT_TRUE(saved.ok()) << saved.status().ToString();
   EXPECT_GT(saved->copying.count(), 0);
