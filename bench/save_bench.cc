@@ -237,7 +237,7 @@ Status BenchRate(benchmark::State& state, Suite& suite, std::optional<job::AtEnd
     state.SetIterationTime(seconds);
   }
   Compare(rate, limit, &row);
-  row.note = fmt::format("{:.0f} MiB, of which the copy to memory takes {:.0f} ms",
+  row.note = fmt::format("{:.0f} MiB, all of them copied after {:.0f} ms",
                          kPart * static_cast<double>(first.bytes), lab::Median(copying));
   return {};
 }
@@ -267,7 +267,7 @@ void RegisterSaveBenchmarks(Suite& suite) {
     row.what = what;
     row.unit = "MiB/s";
     row.target = RatioAtLeast(0.7);
-    suite.Register(name, row, suite.settings().Pairs(5),
+    suite.Register(name, row, suite.settings().Pairs(20),
                    [&suite, at_end](benchmark::State& state, Row& measured) {
                      return BenchRate(state, suite, at_end, measured);
                    });

@@ -2,9 +2,12 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
@@ -91,6 +94,14 @@ int FileOps::WriteAt(int fd, const void* data, std::size_t bytes, std::uint64_t 
 
 // A hint: where the file system knows no such call, SyncFile() does it all.
 void FileOps::StartSync(int fd) { (void)::sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE); }
+int FileOps::SetDirect(int fd, bool direct) {
+  struct statfs system;
+  // A server would be waited for at each write.
+  if (direct && ::fstatfs(fd, &system) == 0 && system.f_type == NFS_SUPER_MAGIC) return EINVAL;
+  const int flags = ::fcntl(fd, F_GETFL);
+  if (flags < 0) return errno;
+  return ::fcntl(fd, F_SETFL, direct ? flags | O_DIRECT : flags & ~O_DIRECT) == 0 ? 0 : errno;
+}
 int FileOps::SyncFile(int fd) { return ::fsync(fd) == 0 ? 0 : errno; }
 int FileOps::Close(int fd) { return ::close(fd) == 0 ? 0 : errno; }
 int FileOps::Rename(const std::string& from, const std::string& to) {
@@ -145,7 +156,10 @@ AtomicFile::AtomicFile(AtomicFile&& other) noexcept
       temporary_(std::move(other.temporary_)),
       folder_(std::move(other.folder_)),
       ops_(other.ops_),
-      fd_(std::exchange(other.fd_, -1)) {}
+      fd_(std::exchange(other.fd_, -1)),
+      not_started_(other.not_started_),
+      past_cache_(other.past_cache_),
+      direct_(other.direct_) {}
 
 AtomicFile::~AtomicFile() {
   if (fd_ < 0) return;
@@ -168,12 +182,45 @@ Status AtomicFile::Wrote(int error, std::size_t bytes) {
   return {};
 }
 
+int AtomicFile::SetDirect(bool direct) {
+  if (direct == direct_) return 0;
+  const int error = ops_->SetDirect(fd_, direct);
+  if (error == 0) direct_ = direct;
+  return error;
+}
+
+bool AtomicFile::GoPastCache() {
+  past_cache_ = SetDirect(true) == 0;
+  return past_cache_;
+}
+
 Status AtomicFile::Write(std::span<const std::byte> data) {
+  if (const int error = SetDirect(false)) return Failed("write", error);
   return Wrote(ops_->Write(fd_, data.data(), data.size()), data.size());
 }
 
-Status AtomicFile::WriteAt(std::uint64_t offset, std::span<const std::byte> data) {
+Status AtomicFile::WriteCachedAt(std::uint64_t offset, std::span<const std::byte> data) {
+  if (data.empty()) return {};
+  if (const int error = SetDirect(false)) return Failed("write", error);
   return Wrote(ops_->WriteAt(fd_, data.data(), data.size(), offset), data.size());
+}
+
+// Pages that are written in part go through the cache, where their parts meet.
+Status AtomicFile::WriteAt(std::uint64_t offset, std::span<const std::byte> data) {
+  const std::size_t behind = offset % kDirectBytes;
+  const std::size_t head = std::min((kDirectBytes - behind) % kDirectBytes, data.size());
+  const std::size_t pages = (data.size() - head) / kDirectBytes * kDirectBytes;
+  const bool aligned = reinterpret_cast<std::uintptr_t>(data.data()) % kDirectBytes == behind;
+  if (!past_cache_ || !aligned || pages == 0) return WriteCachedAt(offset, data);
+  PASSEL_RETURN_IF_ERROR(WriteCachedAt(offset, data.first(head)));
+  int error = SetDirect(true);
+  if (error == 0) error = ops_->WriteAt(fd_, data.data() + head, pages, offset + head);
+  if (error == EINVAL) {  // this disk wants more
+    past_cache_ = false;
+    return WriteCachedAt(offset + head, data.subspan(head));
+  }
+  if (error != 0) return Failed("write", error);
+  return WriteCachedAt(offset + head + pages, data.subspan(head + pages));
 }
 
 Status AtomicFile::Commit() {

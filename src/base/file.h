@@ -42,6 +42,9 @@ class FileOps {
   /// Has the disk begin with what was written, and waits for nothing: a long file is not left to
   /// the SyncFile() at its end, nor do all of its pages wait in memory that others need.
   virtual void StartSync(int fd);
+  /// Whether writes of `fd` go past the page cache from now on: then all of memory, offset and
+  /// length are multiples of kDirectBytes. EINVAL: not on this file system.
+  virtual int SetDirect(int fd, bool direct);
   virtual int SyncFile(int fd);
   virtual int Close(int fd);
   virtual int Rename(const std::string& from, const std::string& to);
@@ -49,6 +52,9 @@ class FileOps {
   virtual int Unlink(const std::string& path);
   static FileOps& Real();
 };
+
+/// What the disks of today want writes past the page cache to be a multiple of.
+inline constexpr std::size_t kDirectBytes = 4096;
 
 /// OK if nothing is at `path`, or a regular file or a symbolic link.
 /// Errors: kInvalidArgument for a directory, a device, a pipe.
@@ -69,6 +75,10 @@ class AtomicFile {
   /// Behind what was written so.
   Status Write(std::span<const std::byte> data);
   Status WriteAt(std::uint64_t offset, std::span<const std::byte> data);
+  /// Has WriteAt() write whole pages past the page cache from now on: nothing is copied into it,
+  /// and it is left to others. Only data that lie in memory as far behind a multiple of
+  /// kDirectBytes as in the file go that way. False: the file system cannot do it.
+  bool GoPastCache();
   /// REQUIRES: every call before it returned OK.
   Status Commit();
 
@@ -76,11 +86,15 @@ class AtomicFile {
   AtomicFile(const std::string& path, FileOps& ops) : path_(path), ops_(&ops) {}
   Status Failed(const char* step, int error) const;
   Status Wrote(int error, std::size_t bytes);
+  int SetDirect(bool direct);
+  Status WriteCachedAt(std::uint64_t offset, std::span<const std::byte> data);
 
   std::string path_, temporary_, folder_;
   FileOps* ops_;
   int fd_ = -1;
   std::size_t not_started_ = 0;  // bytes written since StartSync()
+  bool past_cache_ = false;      // whole pages
+  bool direct_ = false;          // so is fd_ now
 };
 
 /// The file that a temporary one was to become, by its name: "model" of "model.tmp.4711.0", which a

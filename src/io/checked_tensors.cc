@@ -104,21 +104,23 @@ Status WriteCheckedTensors(const std::string& path, std::span<const TensorView> 
   return writer.Finish();
 }
 
+Status CheckDescription(const TensorFile& file) {
+  // First the words, one of which would be missing if a name were not as it was.
+  const Status words = CheckOne(file.metadata(), std::string(kOfMetadata),
+                                ChecksumOf(file.metadata()), "the description of the file");
+  if (!words.ok()) return words.WithContext(file.path());
+  const auto named = std::ranges::count_if(
+      file.metadata(), [](const auto& word) { return word.first.starts_with(kOfTensor); });
+  if (static_cast<std::size_t>(named) == file.tensors().size()) return {};
+  return DataLoss(fmt::format("{}: the file has {} tensors of {}: use another copy", file.path(),
+                              file.tensors().size(), named));
+}
+
 bool HasChecksums(const TensorFile& file) { return !file.Word(kOfMetadata).empty(); }
 
 Status CheckTensors(const TensorFile& file) {
-  const auto check = [&]() -> Status {
-    // First the words, one of which would be missing if a name were not as it was.
-    PASSEL_RETURN_IF_ERROR(CheckOne(file.metadata(), std::string(kOfMetadata),
-                                    ChecksumOf(file.metadata()), "the description of the file"));
-    PASSEL_RETURN_IF_ERROR(CheckData(file));
-    const auto named = std::ranges::count_if(
-        file.metadata(), [](const auto& word) { return word.first.starts_with(kOfTensor); });
-    if (static_cast<std::size_t>(named) == file.tensors().size()) return {};
-    return DataLoss(fmt::format("the file has {} tensors of {}: use another copy",
-                                file.tensors().size(), named));
-  };
-  const Status whole = check();
+  PASSEL_RETURN_IF_ERROR(CheckDescription(file));
+  const Status whole = CheckData(file);
   return whole.code() == Code::kDataLoss ? whole.WithContext(file.path()) : whole;
 }
 

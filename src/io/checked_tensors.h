@@ -33,6 +33,10 @@ bool HasChecksums(const TensorFile& file);
 /// path and what is missing or not as it was written.
 Status CheckTensors(const TensorFile& file);
 
+/// The same, but of the data nothing is read: that they are all there, and that what the file says
+/// of them is as it was written.
+Status CheckDescription(const TensorFile& file);
+
 /// TensorFile::Open() and CheckTensors().
 Result<TensorFile> OpenCheckedTensors(const std::string& path);
 

@@ -4,13 +4,11 @@
 
 #include <cstdint>
 #include <numeric>
-#include <system_error>
-#include <thread>
 #include <utility>
 
 #include "base/check.h"
-#include "base/give_way.h"
 #include "io/crc32.h"
+#include "io/piece_writer.h"
 
 namespace passel {
 
@@ -25,14 +23,18 @@ constexpr std::size_t kMostWaiting = std::size_t{4} << 20;
 // long as they are less than half of it all.
 constexpr std::size_t kWorthACall = std::size_t{256} << 10;
 
+std::uint64_t BytesOf(const SafetensorsLayout& layout) {
+  return std::accumulate(layout.sizes.begin(), layout.sizes.end(),
+                         std::uint64_t{layout.prefix.size()});
+}
+
 }  // namespace
 
 struct CheckedWriter::State {
   Status WriteLarge();
-  // All that waits, neighbours together.
+  // All that waits, in the file's order.
   Status WriteAll();
   Status WriteWaiting(std::size_t tensor);
-  Status WriteLongPiece(std::size_t tensor, std::span<const std::byte> data);
   void Written(std::size_t tensor);
   std::uint64_t BeginOfWaiting(std::size_t tensor) const {
     return layout.begins[tensor] + done[tensor] - waiting[tensor].size();
@@ -45,7 +47,7 @@ struct CheckedWriter::State {
   std::vector<std::uint64_t> done;                 // [tensors]: bytes, those that wait among them
   std::vector<std::vector<std::byte>> waiting;     // [tensors]: the last ones of these
   std::size_t all_waiting;                         // bytes
-  AtomicFile file;
+  checked_internal::PieceWriter file;
 };
 
 CheckedWriter::CheckedWriter(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -75,10 +77,11 @@ Result<CheckedWriter> CheckedWriter::Create(const std::string& path,
   }
   std::vector<std::uint64_t> done(tensors.size());
   std::vector<std::vector<std::byte>> waiting(tensors.size());
+  const std::uint64_t bytes = BytesOf(*layout);
   PASSEL_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path, ops));
-  return CheckedWriter(std::unique_ptr<State>(
-      new State{std::move(tensors), std::move(all), std::move(*layout), std::move(checksums),
-                std::move(done), std::move(waiting), 0, std::move(file)}));
+  return CheckedWriter(std::unique_ptr<State>(new State{
+      std::move(tensors), std::move(all), std::move(*layout), std::move(checksums), std::move(done),
+      std::move(waiting), 0, checked_internal::PieceWriter(std::move(file), bytes)}));
 }
 
 Status CheckedWriter::Append(std::size_t index, std::span<const std::byte> data) {
@@ -87,7 +90,8 @@ Status CheckedWriter::Append(std::size_t index, std::span<const std::byte> data)
   if (data.empty()) return {};
   if (data.size() >= kMostWaiting) {
     PASSEL_RETURN_IF_ERROR(s.WriteWaiting(index));
-    PASSEL_RETURN_IF_ERROR(s.WriteLongPiece(index, data));
+    PASSEL_RETURN_IF_ERROR(
+        s.file.WriteAt(s.layout.begins[index] + s.done[index], data, &s.checksums[index]));
     s.done[index] += data.size();
     return {};
   }
@@ -98,22 +102,6 @@ Status CheckedWriter::Append(std::size_t index, std::span<const std::byte> data)
   if (s.all_waiting < kMostWaiting) return {};
   PASSEL_RETURN_IF_ERROR(s.WriteLarge());
   return s.all_waiting < kMostWaiting / 2 ? Status() : s.WriteAll();
-}
-
-// Its checksum takes as long as handing it to the kernel: both at once, where a thread can be had
-// and takes nobody's core.
-Status CheckedWriter::State::WriteLongPiece(std::size_t tensor, std::span<const std::byte> data) {
-  std::thread summing;
-  const auto sum = [&] { checksums[tensor].Add(data); };
-  try {
-    if (!GivesWay()) summing = std::thread(sum);
-  } catch (const std::system_error&) {
-    // No more threads for this user.
-  }
-  if (!summing.joinable()) sum();
-  Status written = file.WriteAt(layout.begins[tensor] + done[tensor], data);
-  if (summing.joinable()) summing.join();
-  return written;
 }
 
 Status CheckedWriter::State::WriteWaiting(std::size_t tensor) {
@@ -138,28 +126,11 @@ Status CheckedWriter::State::WriteLarge() {
 }
 
 Status CheckedWriter::State::WriteAll() {
-  PASSEL_RETURN_IF_ERROR(WriteLarge());
-  std::vector<std::byte> run;  // of pieces that follow one another
-  std::uint64_t run_begin = 0;
-  for (const std::size_t i : layout.order) {
-    if (waiting[i].empty()) continue;
-    const std::uint64_t begin = BeginOfWaiting(i);
-    if (run_begin + run.size() != begin) {
-      if (!run.empty()) PASSEL_RETURN_IF_ERROR(file.WriteAt(run_begin, run));
-      run.clear();
-      run_begin = begin;
-    }
-    run.insert(run.end(), waiting[i].begin(), waiting[i].end());
-    Written(i);
-  }
-  return run.empty() ? Status() : file.WriteAt(run_begin, run);
+  for (const std::size_t i : layout.order) PASSEL_RETURN_IF_ERROR(WriteWaiting(i));
+  return {};
 }
 
-std::uint64_t CheckedWriter::bytes() const {
-  const State& s = *state_;
-  return std::accumulate(s.layout.sizes.begin(), s.layout.sizes.end(),
-                         std::uint64_t{s.layout.prefix.size()});
-}
+std::uint64_t CheckedWriter::bytes() const { return BytesOf(state_->layout); }
 
 Status CheckedWriter::Finish(const SafetensorsMetadata& late) {
   State& s = *state_;

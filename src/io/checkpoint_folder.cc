@@ -71,11 +71,15 @@ Result<std::vector<std::string>> PartsOf(const std::string& folder, std::string_
   return NotFound(fmt::format("{} has {} of its {} parts", InFolder(folder, name), count, parts));
 }
 
-Result<std::vector<TensorFile>> OpenCheckpoint(const std::string& folder, std::string_view name) {
+namespace {
+
+Result<std::vector<TensorFile>> OpenParts(const std::string& folder, std::string_view name,
+                                          Status (*check)(const TensorFile& file)) {
   PASSEL_ASSIGN_OR_RETURN(const std::vector<std::string> paths, PartsOf(folder, name));
   std::vector<TensorFile> files;
   for (const std::string& path : paths) {
-    PASSEL_ASSIGN_OR_RETURN(TensorFile file, OpenCheckedTensors(path));
+    PASSEL_ASSIGN_OR_RETURN(TensorFile file, TensorFile::Open(path));
+    PASSEL_RETURN_IF_ERROR(check(file));
     const std::pair<const char*, std::string> due[] = {
         {kStepKey, std::to_string(StepOfCheckpoint(name).value_or(-1))},
         {kPartKey, std::to_string(files.size())},
@@ -89,6 +93,12 @@ Result<std::vector<TensorFile>> OpenCheckpoint(const std::string& folder, std::s
     files.push_back(std::move(file));
   }
   return files;
+}
+
+}  // namespace
+
+Result<std::vector<TensorFile>> OpenCheckpoint(const std::string& folder, std::string_view name) {
+  return OpenParts(folder, name, CheckTensors);
 }
 
 Result<std::vector<std::string>> CompleteSets(const std::string& folder) {
@@ -296,7 +306,8 @@ Status CheckpointFolder::Commit(std::int64_t step, int parts, double now) {
     if (!other && !IsOfCheckpoints(TargetOfTemporary(file))) continue;
     PASSEL_RETURN_IF_ERROR(Delete(InFolder(path_, file)));
   }
-  PASSEL_RETURN_IF_ERROR(OpenCheckpoint(path_, name).status());
+  // Their data were summed up as they went to the disk; who goes on from them reads all of them.
+  PASSEL_RETURN_IF_ERROR(OpenParts(path_, name, CheckDescription).status());
   CheckpointIndex next = index_;
   next.last_preserved = std::min(next.last_preserved, now);  // the clock may have been set back
   std::erase_if(next.kept, [&](const auto& entry) { return entry.name == name; });

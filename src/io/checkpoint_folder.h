@@ -121,10 +121,10 @@ class CheckpointFolder {
   /// save.
   void GiveUp();
 
-  /// After all `parts` of a set were written: reads them again, names them in the index, then
-  /// deletes what is too old; the best is never that. Errors: those of CheckOwner(),
-  /// OpenCheckpoint() and of writing: index() is as before then, or names the set if only fsync of
-  /// the folder, or a deletion, failed.
+  /// After all `parts` of a set were written: looks whether they are there, complete and of one
+  /// save, but reads no data; names them in the index, then deletes what is too old; the best is
+  /// never that. Errors: those of CheckOwner(), OpenCheckpoint() and of writing: index() is as
+  /// before then, or names the set if only fsync of the folder, or a deletion, failed.
   Status Commit(std::int64_t step, int parts, double now);
 
   /// Remembers a set of the index as the best one, with its score, and deletes the former best if

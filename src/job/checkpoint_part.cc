@@ -160,10 +160,10 @@ Status WriteWhole(const PartTensors& tensors, const PartSource::Whole& whole, Pa
                   CheckedWriter& writer) {
   for (const PartTensors::Variable& variable : tensors.variables()) {
     const VariableInfo& v = *variable.info;
-    for (std::size_t k = 0; k < whole.contents.size(); ++k) {
-      const std::span<const float> floats(whole.contents[k] + v.offset, v.elements);
-      for (std::size_t begin = 0; begin < floats.size(); begin += kWholePiece) {
-        const auto piece = floats.subspan(begin, std::min(kWholePiece, floats.size() - begin));
+    for (std::size_t begin = 0; begin < v.elements; begin += kWholePiece) {
+      const std::size_t size = std::min(kWholePiece, v.elements - begin);
+      for (std::size_t k = 0; k < whole.contents.size(); ++k) {
+        const std::span<const float> piece(whole.contents[k] + v.offset + begin, size);
         PASSEL_RETURN_IF_ERROR(source.CheckPiece(k == 0 ? piece : std::span<const float>()));
         PASSEL_RETURN_IF_ERROR(writer.Append(variable.first + k, std::as_bytes(piece)));
       }
@@ -214,11 +214,8 @@ OptimizerWords OptimizerWordsOf(const OptimizerConfig& optimizer) {
 }
 
 CopySource::CopySource(std::vector<const float*> contents, std::size_t floats,
-                       std::size_t block_floats, std::vector<bool> mixed)
-    : whole_{std::move(contents), static_cast<std::uint64_t>(std::ranges::count(mixed, true))},
-      floats_(floats),
-      block_floats_(block_floats),
-      mixed_(std::move(mixed)) {}
+                       std::size_t block_floats)
+    : whole_{std::move(contents)}, floats_(floats), block_floats_(block_floats) {}
 
 Result<bool> CopySource::ReadBlock(std::size_t block, std::span<float* const> out) {
   PASSEL_CHECK(out.size() == whole_.contents.size(),
@@ -228,7 +225,7 @@ Result<bool> CopySource::ReadBlock(std::size_t block, std::span<float* const> ou
   for (std::size_t k = 0; k < out.size(); ++k) {
     std::memcpy(out[k], whole_.contents[k] + begin, size * sizeof(float));
   }
-  return mixed_.empty() || !mixed_[block];
+  return true;
 }
 
 Result<PartWritten> WritePart(const PartOrder& order, const StorePlan& plan,
@@ -243,14 +240,17 @@ Result<PartWritten> WritePart(const PartOrder& order, const StorePlan& plan,
                             tensors.specs(), MetadataOf(order, plan, tensors, count), ops));
   PASSEL_RETURN_IF_ERROR(tensors.WriteNumbers(writer));
 
+  Words late;
   if (const PartSource::Whole* whole = source.whole()) {
-    count.mixed = whole->mixed;
     PASSEL_RETURN_IF_ERROR(WriteWhole(tensors, *whole, source, writer));
+    PASSEL_RETURN_IF_ERROR(source.EndOfPieces(&late));
+    count.mixed = whole->mixed;
   } else {
     PASSEL_RETURN_IF_ERROR(WriteBlocks(tensors, plan.block_floats, source, writer, &count));
   }
+  late[kMixedBlocksKey] = ToText(count);
   Failpoint("checkpoint.part");
-  PASSEL_RETURN_IF_ERROR(writer.Finish({{kMixedBlocksKey, ToText(count)}}));
+  PASSEL_RETURN_IF_ERROR(writer.Finish(late));
   return PartWritten{writer.bytes(), count.blocks, count.mixed,
                      1e-9 * static_cast<double>(MonotonicNs() - begin_ns)};
 }

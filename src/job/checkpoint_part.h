@@ -61,32 +61,34 @@ class PartSource {
   /// update that is only half there. Errors: end the part.
   virtual Result<bool> ReadBlock(std::size_t block, std::span<float* const> out) = 0;
 
-  /// Where all of it lies in memory and nobody changes it: no block is asked for then, and nothing
-  /// copied once more. CheckPiece() is called in between, for each piece of the values.
+  /// Where all of it lies in memory and nobody changes what was checked: no block is asked for
+  /// then, and nothing copied once more. CheckPiece() is called in between, for each piece of the
+  /// values, and for nothing before each piece of a slot variable.
   struct Whole {
     std::vector<const float*> contents;  ///< values, slot variables, each float[floats]
     std::uint64_t mixed = 0;             ///< blocks of which ReadBlock() would return false
   };
   virtual const Whole* whole() const { return nullptr; }
-  /// Errors: end the part.
+  /// Before a piece of the values, and what slot variables have there, is read. Errors: end the
+  /// part.
   virtual Status CheckPiece(std::span<const float> /*values*/) { return {}; }
+  /// After the last piece: whole()->mixed is known then, and so are words of the order that were
+  /// not, which are as long as they were. Errors: end the part.
+  virtual Status EndOfPieces(Words* /*late*/) { return {}; }
 };
 
 /// A copy of the shard that nobody changes.
 class CopySource : public PartSource {
  public:
   /// `contents`: the values, then the slot variables, each float[floats], padding included. They
-  /// outlive the source. `mixed` [blocks]: those that may hold an update that is only half there;
-  /// empty: none.
-  CopySource(std::vector<const float*> contents, std::size_t floats, std::size_t block_floats,
-             std::vector<bool> mixed = {});
+  /// outlive the source.
+  CopySource(std::vector<const float*> contents, std::size_t floats, std::size_t block_floats);
   Result<bool> ReadBlock(std::size_t block, std::span<float* const> out) override;
   const Whole* whole() const override { return &whole_; }
 
  private:
-  Whole whole_;
+  const Whole whole_;
   const std::size_t floats_, block_floats_;
-  const std::vector<bool> mixed_;
 };
 
 struct PartWritten {

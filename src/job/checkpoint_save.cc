@@ -37,8 +37,6 @@ namespace {
 
 // A worker in a long step is waited for so long; then this checkpoint is given up.
 constexpr std::chrono::seconds kMeetingLimit{60};
-// Of other ps, for a copy beside the training.
-constexpr std::chrono::minutes kCopyLimit{10};
 // To hear that a save is given up. At the end a disk is left behind soon after.
 constexpr std::chrono::milliseconds kForgetLimit{5000}, kForgetLimitAtEnd{500};
 // Until a folder shows what other hosts have put there: NFS has 60 s by default.
@@ -74,11 +72,10 @@ class OneSave {
 
   Result<bool> NothingIsHalfDone(bool rounds);
   Status CopyAtOneStep();
-  Status CopyLive();
-  Status CopyOwnLive();
+  void MakeRoomForCopy();
   Status OrderOthers(PartCopy how);
   Result<std::vector<PartState>> AwaitOthers(std::chrono::nanoseconds limit);
-  Sources MakeSources(bool settled) const;
+  Sources MakeSources(bool settled);
   SaveLimits LimitsOf(std::size_t part) const;
   Status Write(bool exact);
   Status WriteParts(bool exact, const Sources& sources);
@@ -92,9 +89,9 @@ class OneSave {
   CheckpointFolder& folder_;
   std::int64_t step_ = 0;
   JobProgress progress_;
-  std::vector<ShardBuffer> copies_;        // [shards]; none: the shards are read as they are
-  std::vector<std::vector<bool>> mixed_;   // [shards], as CopySource takes it
-  std::optional<std::int64_t> last_step_;  // of a copy while others trained
+  std::vector<ShardBuffer> copies_;  // [shards]; none: the shards are read as they are
+  std::vector<ShardBuffer> rooms_;   // [shards], for copies while others train; none: no copies
+  std::vector<CopyEnd> ends_;        // [shards] of these
   SaveOutcome outcome_;
 };
 
@@ -133,10 +130,15 @@ Result<SaveOutcome> OneSave::Run(std::optional<std::int64_t> saved) {
     return outcome_;
   }
   const auto write = [&]() -> Status {
-    if (!meets && !quiet) PASSEL_RETURN_IF_ERROR(CopyLive());
-    const std::int64_t copied_ns = MonotonicNs();
-    outcome_.copying = std::chrono::nanoseconds(copied_ns - begin_ns);
+    if (!meets && !quiet) {
+      PASSEL_RETURN_IF_ERROR(OrderOthers(PartCopy::kLive));  // who begin to copy at once
+      MakeRoomForCopy();
+      PASSEL_RETURN_IF_ERROR(AwaitOthers(kMeetingLimit).status());
+    }
+    std::int64_t copied_ns = MonotonicNs();
     PASSEL_RETURN_IF_ERROR(Write(meets || settled));
+    for (const CopyEnd& end : ends_) copied_ns = std::max(copied_ns, end.ns);
+    outcome_.copying = std::chrono::nanoseconds(copied_ns - begin_ns);
     outcome_.writing = std::chrono::nanoseconds(MonotonicNs() - copied_ns);
     return {};
   };
@@ -208,36 +210,15 @@ Status OneSave::CopyAtOneStep() {
 }
 
 // Training does not wait for the disk, nor is the checkpoint of the time that the disk takes.
-Status OneSave::CopyLive() {
-  PASSEL_RETURN_IF_ERROR(OrderOthers(PartCopy::kLive));
-  PASSEL_RETURN_IF_ERROR(CopyOwnLive());
-  PASSEL_RETURN_IF_ERROR(AwaitOthers(kCopyLimit).status());
-  if (!copies_.empty()) {
-    last_step_ = job_.shards[0].state->global_step.load(std::memory_order_acquire);
-  }
-  return {};
-}
-
-Status OneSave::CopyOwnLive() {
+void OneSave::MakeRoomForCopy() {
   Result<std::vector<ShardBuffer>> buffers =
-      MakeShardBuffers(job_.shards, /*slots=*/true, kShareForLiveCopy);
+      MakeShardBuffers(job_.shards, /*slots=*/true, kShareForLiveCopy, /*touch=*/false);
   if (!buffers.ok()) {
     LogDebug("{}: it is written as it is read", buffers.status().message());
-    return {};
+    return;
   }
-  mixed_.resize(job_.shards.size());
-  std::vector<Status> copied(job_.shards.size());
-  const int threads =
-      GivesWay() ? 1 : std::max(1, CopyThreads() / static_cast<int>(job_.shards.size()));
-  OnEachShard([&](std::size_t s) {
-    Result<std::vector<bool>> mixed =
-        CopyLiveShard(job_.shards[s], (*buffers)[s].contents(), threads, LimitsOf(s));
-    copied[s] = mixed.status();
-    if (mixed.ok()) mixed_[s] = std::move(*mixed);
-  });
-  for (const Status& status : copied) PASSEL_RETURN_IF_ERROR(status);
-  copies_ = std::move(*buffers);
-  return {};
+  rooms_ = std::move(*buffers);
+  ends_.resize(job_.shards.size());
 }
 
 SaveLimits OneSave::LimitsOf(std::size_t part) const {
@@ -246,18 +227,19 @@ SaveLimits OneSave::LimitsOf(std::size_t part) const {
   return limits;
 }
 
-OneSave::Sources OneSave::MakeSources(bool settled) const {
+OneSave::Sources OneSave::MakeSources(bool settled) {
   Sources sources;
   for (std::size_t s = 0; s < job_.shards.size(); ++s) {
     const ShardMemory& shard = job_.shards[s];
     std::unique_ptr<PartSource> source;
-    if (copies_.empty() && settled) {  // nobody changes them
+    if (!rooms_.empty()) {
+      source = MakeLiveCopy(shard, &job_.shards[0], std::move(rooms_[s]), LimitsOf(s), &ends_[s]);
+    } else if (copies_.empty() && settled) {  // nobody changes them
       source = std::make_unique<CopySource>(ContentsOf(shard), shard.floats, shard.block_floats);
     } else if (copies_.empty()) {
       source = MakeLiveSource(shard);
     } else {
-      source = std::make_unique<CopySource>(copies_[s].read(), shard.floats, shard.block_floats,
-                                            mixed_.empty() ? std::vector<bool>() : mixed_[s]);
+      source = std::make_unique<CopySource>(copies_[s].read(), shard.floats, shard.block_floats);
     }
     sources.push_back(MakeCheckedSource(std::move(source), shard, LimitsOf(s)));
   }
@@ -302,9 +284,10 @@ void OneSave::Tell() const {
   if (cost.held.count() > 0) {
     cost_text =
         fmt::format("; workers waited {:.1f} ms at most", Milliseconds(cost.gathering + cost.held));
-  } else if (last_step_) {
+  } else if (!ends_.empty()) {
+    const auto last = std::ranges::max_element(ends_, {}, &CopyEnd::step);
     cost_text = fmt::format("; copied in {:.1f} ms, up to global step {}",
-                            Milliseconds(outcome_.copying), *last_step_);
+                            Milliseconds(outcome_.copying), last->step);
   }
   LogInfo("saved checkpoint {} in {:.0f} ms{}", folder_.PathOf(CheckpointName(step_)),
           Milliseconds(outcome_.copying + outcome_.writing), cost_text);
@@ -345,10 +328,12 @@ Status OneSave::WriteParts(bool exact, const Sources& sources) {
   folder_.BeginSave(step_, order.save);
   order.parts = moment.ps;
   order.metadata = WordsOfCheckpoint(job_.config, moment);
-  if (last_step_) order.metadata[kLastStepKey] = std::to_string(*last_step_);
+  if (!ends_.empty()) order.metadata[kLastStepKey] = LastStepText(0);  // until that is known
   if (!job_.begun_with.empty()) order.metadata[kBegunWithKey] = job_.begun_with;
   if (job_.others != nullptr) {
-    PASSEL_RETURN_IF_ERROR(job_.others->OrderWrite(ToJson(order), exact));
+    PartOrder theirs = order;
+    theirs.metadata.erase(kLastStepKey);  // they do not know it
+    PASSEL_RETURN_IF_ERROR(job_.others->OrderWrite(ToJson(theirs), exact));
   }
   std::vector<Result<PartWritten>> written(sources.size(), PartWritten{});
   OnEachShard([&](std::size_t part) {

@@ -55,10 +55,11 @@ std::uint64_t CheckpointBytes(const StorePlan& plan);
 struct SaveOutcome {
   /// The step of the newest checkpoint afterwards; nothing: there is none.
   std::optional<std::int64_t> newest;
-  bool written = false;     ///< else that is the one of before
-  std::uint64_t bytes = 0;  ///< of all files
-  MeetingCost meeting;      ///< what workers waited for it
-  std::chrono::nanoseconds copying{0}, writing{0};
+  bool written = false;                 ///< else that is the one of before
+  std::uint64_t bytes = 0;              ///< of all files
+  MeetingCost meeting;                  ///< what workers waited for it
+  std::chrono::nanoseconds copying{0};  ///< until all was copied
+  std::chrono::nanoseconds writing{0};  ///< from then on
 };
 
 /// Saves the job as it is. `saved`: the step of its newest checkpoint. None is written if the job

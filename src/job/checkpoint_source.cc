@@ -3,24 +3,28 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <condition_variable>
+#include <mutex>
 #include <new>
 #include <system_error>
 #include <thread>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/give_way.h"
 #include "base/nvtx.h"
 #include "optim/update_kernels.h"
 #include "store/shard_reader.h"
+#include "train/checkpoint_words.h"
 
 namespace passel::job {
 namespace {
 
 constexpr std::chrono::seconds kBlockLimit{2};
 
-// Blocks that a thread takes at once, and floats that are worth one.
+constexpr std::chrono::milliseconds kBetweenLooks{100};
+// Blocks that are copied before who waits for them is told.
 constexpr std::size_t kRun = 64;
-constexpr std::size_t kWorthAThread = std::size_t{1} << 22;
 
 class CheckedSource final : public PartSource {
  public:
@@ -35,9 +39,11 @@ class CheckedSource final : public PartSource {
   const Whole* whole() const override { return source_->whole(); }
   Status CheckPiece(std::span<const float> values) override {
     PASSEL_RETURN_IF_ERROR(limits_.Check());
+    PASSEL_RETURN_IF_ERROR(source_->CheckPiece(values));
     if (AllFinite(values.data(), values.size())) return {};
     return Diverged("the variables have values that are not finite: lower --learning_rate");
   }
+  Status EndOfPieces(Words* late) override { return source_->EndOfPieces(late); }
 
  private:
   const std::unique_ptr<PartSource> source_;
@@ -59,6 +65,109 @@ class LiveSource final : public PartSource {
   const ShardReader reader_;
 };
 
+class LiveCopy final : public PartSource {
+ public:
+  LiveCopy(const ShardMemory& memory, const ShardMemory* lead, ShardBuffer buffer,
+           const SaveLimits& limits, CopyEnd* end)
+      : memory_(memory),
+        lead_(lead != nullptr ? *lead : ShardMemory()),
+        buffer_(std::move(buffer)),
+        limits_(limits),
+        end_(end),
+        source_(memory),
+        whole_{buffer_.read()} {
+    try {
+      thread_ = std::thread([this] { Run(); });
+    } catch (const std::system_error&) {
+      Run();  // no thread is left for it
+    }
+  }
+  ~LiveCopy() override {
+    given_up_.store(true, std::memory_order_relaxed);
+    if (thread_.joinable()) thread_.join();
+  }
+
+  Result<bool> ReadBlock(std::size_t block, std::span<float* const> out) override {
+    return source_.ReadBlock(block, out);
+  }
+  const Whole* whole() const override { return &whole_; }
+  Status CheckPiece(std::span<const float> values) override {
+    if (values.empty()) return {};
+    return Await(static_cast<std::size_t>(values.data() + values.size() - whole_.contents[0]));
+  }
+  Status EndOfPieces(Words* late) override {
+    PASSEL_RETURN_IF_ERROR(Await(memory_.floats));
+    if (thread_.joinable()) thread_.join();
+    whole_.mixed = mixed_;
+    *end_ = copied_all_;
+    if (lead_.state != nullptr) (*late)[kLastStepKey] = LastStepText(copied_all_.step);
+    return {};
+  }
+
+ private:
+  Status Await(std::size_t floats) {
+    std::unique_lock lock(mutex_);
+    while (copied_ < floats && failed_.ok()) {
+      changed_.wait_for(lock, kBetweenLooks);
+      lock.unlock();
+      PASSEL_RETURN_IF_ERROR(limits_.Check());
+      lock.lock();
+    }
+    return failed_;
+  }
+
+  void Run() {
+    nvtx::NameThread("checkpoints");
+    Status failed;
+    for (std::size_t begin = 0; begin < memory_.num_blocks && failed.ok(); begin += kRun) {
+      const std::size_t end = std::min(begin + kRun, memory_.num_blocks);
+      failed = CopyRun(begin, end);
+      if (failed.ok() && end == memory_.num_blocks) {
+        copied_all_.ns = MonotonicNs();
+        if (lead_.state != nullptr) {
+          copied_all_.step = lead_.state->global_step.load(std::memory_order_acquire);
+        }
+      }
+      const std::lock_guard lock(mutex_);
+      failed_ = failed;
+      if (failed.ok())
+        copied_ = end == memory_.num_blocks ? memory_.floats : memory_.BlockBegin(end);
+      changed_.notify_all();
+    }
+  }
+
+  Status CopyRun(std::size_t begin, std::size_t end) {
+    SaveLimits silent = limits_;
+    silent.alive = {};  // it is for the thread that reads
+    std::vector<float*> out = buffer_.contents();
+    for (std::size_t block = begin; block < end; ++block) {
+      PASSEL_RETURN_IF_ERROR(silent.Check());
+      if (given_up_.load(std::memory_order_relaxed)) return Cancelled("nobody reads it any more");
+      for (std::size_t k = 0; k < out.size(); ++k) {
+        out[k] = buffer_.contents()[k] + memory_.BlockBegin(block);
+      }
+      PASSEL_ASSIGN_OR_RETURN(const bool whole, source_.ReadBlock(block, out));
+      if (!whole) ++mixed_;
+    }
+    return {};
+  }
+
+  const ShardMemory memory_, lead_;
+  const ShardBuffer buffer_;
+  const SaveLimits limits_;
+  CopyEnd* const end_;
+  LiveSource source_;
+  Whole whole_;
+  std::atomic<bool> given_up_{false};
+  std::uint64_t mixed_ = 0;  // the thread's, as is the next one
+  CopyEnd copied_all_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::size_t copied_ = 0;  // floats of each, from the begin on
+  Status failed_;
+  std::thread thread_;  // last: it uses the rest
+};
+
 }  // namespace
 
 Status SaveLimits::Check() const {
@@ -73,41 +182,10 @@ std::unique_ptr<PartSource> MakeLiveSource(const ShardMemory& memory) {
   return std::make_unique<LiveSource>(memory);
 }
 
-Result<std::vector<bool>> CopyLiveShard(const ShardMemory& memory, const std::vector<float*>& out,
-                                        int threads, const SaveLimits& limits) {
-  std::vector<char> mixed(memory.num_blocks);  // of several writers
-  std::atomic<std::size_t> next{0};
-  const auto copy = [&](const SaveLimits& until) -> Status {
-    LiveSource source(memory);
-    std::vector<float*> at(out.size());
-    for (std::size_t begin; (begin = next.fetch_add(kRun)) < memory.num_blocks;) {
-      const std::size_t end = std::min(begin + kRun, memory.num_blocks);
-      for (std::size_t block = begin; block < end; ++block) {
-        PASSEL_RETURN_IF_ERROR(until.Check());
-        for (std::size_t k = 0; k < out.size(); ++k) at[k] = out[k] + memory.BlockBegin(block);
-        PASSEL_ASSIGN_OR_RETURN(const bool whole, source.ReadBlock(block, at));
-        mixed[block] = whole ? 0 : 1;
-      }
-    }
-    return {};
-  };
-  SaveLimits silent = limits;
-  silent.alive = {};  // it is for the thread that calls
-  const std::size_t useful =
-      std::min(static_cast<std::size_t>(threads), memory.floats / kWorthAThread + 1);
-  std::vector<Status> found(useful);
-  std::vector<std::thread> others;
-  try {
-    while (others.size() + 1 < useful) {
-      others.emplace_back([&, i = others.size() + 1] { found[i] = copy(silent); });
-    }
-  } catch (const std::system_error&) {
-    // No more threads for this user: the others copy all.
-  }
-  found[0] = copy(limits);
-  for (std::thread& other : others) other.join();
-  for (const Status& status : found) PASSEL_RETURN_IF_ERROR(status);
-  return std::vector<bool>(mixed.begin(), mixed.end());
+std::unique_ptr<PartSource> MakeLiveCopy(const ShardMemory& memory, const ShardMemory* lead,
+                                         ShardBuffer buffer, const SaveLimits& limits,
+                                         CopyEnd* end) {
+  return std::make_unique<LiveCopy>(memory, lead, std::move(buffer), limits, end);
 }
 
 Status RunGivingWay(const std::function<Status()>& run) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "base/deadline.h"
 #include "base/status.h"
 #include "job/checkpoint_part.h"
+#include "store/shard_buffer.h"
 #include "store/shard_memory.h"
 
 namespace passel::job {
@@ -29,11 +31,20 @@ struct SaveLimits {
 /// A shard that others may write: blocks are copied as they are asked for. `memory` is copied.
 std::unique_ptr<PartSource> MakeLiveSource(const ShardMemory& memory);
 
-/// Copies all of such a shard to `out`, its values and slot variables, each float[memory.floats].
-/// By so many threads, this one among them, where there is enough to copy. Returns for each block
-/// whether it may hold an update that is only half there. Errors: those of `limits`.
-Result<std::vector<bool>> CopyLiveShard(const ShardMemory& memory, const std::vector<float*>& out,
-                                        int threads, const SaveLimits& limits);
+/// When all was copied.
+struct CopyEnd {
+  std::int64_t ns = 0;    ///< MonotonicNs()
+  std::int64_t step = 0;  ///< global
+};
+
+/// Such a shard, of which a thread of its own makes a copy while the begin of it is written
+/// already: the checkpoint is of the time that copying takes, not of that which the disk takes.
+/// `memory`, and `lead`, which has the global step, are copied; null: it is on another host, and
+/// the part does not say up to which step it goes. `end` is set before EndOfPieces() returns.
+/// Errors of CheckPiece(): those of `limits`, whose `alive` it calls while it waits.
+std::unique_ptr<PartSource> MakeLiveCopy(const ShardMemory& memory, const ShardMemory* lead,
+                                         ShardBuffer buffer, const SaveLimits& limits,
+                                         CopyEnd* end);
 
 /// Looks at each block of `source`: values that are not finite are worth no checkpoint. Errors:
 /// kDiverged for them; those of `limits` and of `source`.

@@ -96,23 +96,23 @@ Result<Errand> ShardSaver::Begin(const Json& question,
   }
   save_->progress = ProgressOf({&memory, 1});
   if (save_->how == PartCopy::kLive) {
-    PASSEL_RETURN_IF_ERROR(RunGivingWay([this] { return CopyLive(); }));
+    PASSEL_RETURN_IF_ERROR(RunGivingWay([this] {
+      BeginLiveCopy();
+      return Status();
+    }));
   }
   return Tell();
 }
 
-Status ShardSaver::CopyLive() {
+void ShardSaver::BeginLiveCopy() {
   const ShardMemory& memory = save_->arena->memory();
-  Result<std::vector<ShardBuffer>> copy =
-      MakeShardBuffers({&memory, 1}, /*slots=*/true, kShareForLiveCopy);
-  if (!copy.ok()) {
-    LogDebug("{}: the part is written as it is read", copy.status().message());
-    return {};
+  Result<std::vector<ShardBuffer>> room =
+      MakeShardBuffers({&memory, 1}, /*slots=*/true, kShareForLiveCopy, /*touch=*/false);
+  if (!room.ok()) {
+    LogDebug("{}: the part is written as it is read", room.status().message());
+    return;
   }
-  PASSEL_ASSIGN_OR_RETURN(save_->mixed,
-                          CopyLiveShard(memory, copy->front().contents(), 1, Limits()));
-  save_->copy = std::move(*copy);
-  return {};
+  save_->live = MakeLiveCopy(memory, nullptr, std::move(room->front()), Limits(), &save_->end);
 }
 
 Result<Errand> ShardSaver::Copy() {
@@ -143,9 +143,11 @@ Result<Errand> ShardSaver::Write(const Errand& errand) {
   const StorePlan plan = save_->arena->plan();
   const ShardMemory& memory = save_->arena->memory();
   std::unique_ptr<PartSource> source;
-  if (!save_->copy.empty()) {
+  if (save_->live != nullptr) {
+    source = std::move(save_->live);
+  } else if (!save_->copy.empty()) {
     source = std::make_unique<CopySource>(save_->copy.front().read(), memory.floats,
-                                          memory.block_floats, save_->mixed);
+                                          memory.block_floats);
   } else if (exact) {
     source = std::make_unique<CopySource>(ContentsOf(memory), memory.floats, memory.block_floats);
   } else {

@@ -62,13 +62,14 @@ class ShardSaver {
     std::shared_ptr<const shm::Arena> arena;
     JobProgress progress;
     std::vector<ShardBuffer> copy;  // one, or none: the shard is read as it is
-    std::vector<bool> mixed;
+    CopyEnd end;
+    std::unique_ptr<PartSource> live;  // copies from the begin of the save on
   };
 
   Result<Errand> Begin(const Json& question, const std::shared_ptr<const shm::Arena>& arena);
   Result<Errand> Copy();
   Result<Errand> Write(const Errand& errand);
-  Status CopyLive();
+  void BeginLiveCopy();
   Errand Tell() const;
   SaveLimits Limits() const;
 

@@ -58,7 +58,7 @@ std::vector<const float*> ContentsOf(const ShardMemory& memory) {
 void ShardBuffer::Unmap::operator()(float* memory) const { ::munmap(memory, bytes); }
 
 Result<std::vector<ShardBuffer>> MakeShardBuffers(std::span<const ShardMemory> shards, bool slots,
-                                                  double share) {
+                                                  double share, bool touch) {
   const auto parts = [&](const ShardMemory& shard) {
     return static_cast<std::size_t>(slots ? 1 + shard.num_slots : 1);
   };
@@ -82,7 +82,7 @@ Result<std::vector<ShardBuffer>> MakeShardBuffers(std::span<const ShardMemory> s
     (void)::madvise(base, size, MADV_HUGEPAGE);  // a wish
     float* const memory = static_cast<float*>(base);
     // The kernel clears each page when it is touched.
-    for (std::size_t i = 0; i < size / sizeof(float); i += kFloatsPerPage) memory[i] = 0;
+    for (std::size_t i = 0; touch && i < size / sizeof(float); i += kFloatsPerPage) memory[i] = 0;
     buffer.memory_ = {memory, ShardBuffer::Unmap{size}};
     for (std::size_t k = 0; k < parts(shard); ++k) {
       buffer.contents_.push_back(memory + k * shard.floats);

@@ -26,7 +26,7 @@ class ShardBuffer {
 
  private:
   friend Result<std::vector<ShardBuffer>> MakeShardBuffers(std::span<const ShardMemory> shards,
-                                                           bool slots, double share);
+                                                           bool slots, double share, bool touch);
   struct Unmap {
     std::size_t bytes;
     void operator()(float* memory) const;
@@ -35,11 +35,11 @@ class ShardBuffer {
   std::vector<float*> contents_;
 };
 
-/// One for each shard, without `slots` for its values alone. All of it is touched, so that who
-/// waits for the copy does not wait for that. Takes `share` of the memory that is free at most.
-/// Errors: kResourceExhausted, naming the bytes needed, the bytes free and whose limit it is.
+/// One for each shard, without `slots` for its values alone. With `touch` all of it is touched, so
+/// that who waits for the copy does not wait for that. Takes `share` of the memory that is free at
+/// most. Errors: kResourceExhausted, naming the bytes needed, the bytes free and whose limit it is.
 Result<std::vector<ShardBuffer>> MakeShardBuffers(std::span<const ShardMemory> shards, bool slots,
-                                                  double share = 1);
+                                                  double share = 1, bool touch = true);
 
 /// How often CopyShards() calls `between`, unless a thread is kept from its core.
 inline constexpr std::chrono::milliseconds kBetweenCopies{100};

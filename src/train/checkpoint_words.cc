@@ -143,6 +143,8 @@ std::optional<RowsOf> ParseRows(std::string_view text) {
   return rows;
 }
 
+std::string LastStepText(std::int64_t step) { return fmt::format("{:<16}", step); }
+
 std::string ToText(const MixedBlocks& count) {
   const std::string blocks = std::to_string(count.blocks);
   return fmt::format("{:>{}} of {}", count.mixed, blocks.size(), blocks);

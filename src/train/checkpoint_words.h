@@ -48,6 +48,8 @@ inline constexpr const char* kOptimizerKey = "optimizer";
 inline constexpr const char* kBegunWithKey = "begun_with";
 /// The values are of steps from the set's to this one.
 inline constexpr const char* kLastStepKey = "last_global_step";
+/// Of one length, whatever the step: it is known only when most of the file is there.
+std::string LastStepText(std::int64_t step);
 
 using Words = std::map<std::string, std::string>;
 

@@ -27,6 +27,9 @@ class FailingOps : public FileOps {
     EXPECT_EQ(FileOps::WriteAt(fd, data, bytes / 2, offset), 0);
     return error_;
   }
+  int SetDirect(int fd, bool direct) override {
+    return Fails("direct") ? error_ : FileOps::SetDirect(fd, direct);
+  }
   int SyncFile(int fd) override { return Fails("fsync") ? error_ : FileOps::SyncFile(fd); }
   int Close(int fd) override {
     const bool fails = Fails("close");

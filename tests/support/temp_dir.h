@@ -15,7 +15,8 @@ namespace passel::test {
 /// Removed with all it holds.
 class TempDir {
  public:
-  TempDir() : path_(std::filesystem::temp_directory_path() / "passel-test.XXXXXX") {
+  TempDir() : TempDir(std::filesystem::temp_directory_path()) {}
+  explicit TempDir(const std::filesystem::path& parent) : path_(parent / "passel-test.XXXXXX") {
     if (::mkdtemp(path_.data()) == nullptr) std::abort();
   }
   ~TempDir() {

@@ -6,11 +6,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <thread>
 
 #include "base/file_descriptor.h"
@@ -184,6 +186,67 @@ TEST_F(FileTest, ATemporaryFileIsKnownByItsName) {
   for (const char* none : {"", "a", ".tmp.", "a.tmp.1", "a.tmp.1.", "a.tmp..1", "a.tmp.x.1",
                            "a.tmp.1.2.3", "a.tmp.-1.2"}) {
     EXPECT_EQ(TargetOfTemporary(none), "") << none;
+  }
+}
+
+/// How much goes past the page cache; `refuse`: which call of that says EINVAL.
+class DirectOps : public FileOps {
+ public:
+  enum Refuse { kNone, kFlag, kWrite };
+  explicit DirectOps(Refuse refuse) : refuse_(refuse) {}
+  int SetDirect(int fd, bool direct) override {
+    return refuse_ == kFlag ? EINVAL : FileOps::SetDirect(fd, direct);
+  }
+  int WriteAt(int fd, const void* data, std::size_t bytes, std::uint64_t offset) override {
+    if ((::fcntl(fd, F_GETFL) & O_DIRECT) != 0) {
+      if (refuse_ == kWrite) return EINVAL;
+      direct_bytes += bytes;
+    }
+    return FileOps::WriteAt(fd, data, bytes, offset);
+  }
+  std::size_t direct_bytes = 0;
+
+ private:
+  const Refuse refuse_;
+};
+
+TEST_F(FileTest, WholePagesGoPastTheCacheAndTheFileIsTheSame) {
+  constexpr std::size_t kPage = kDirectBytes;
+  alignas(kPage) static std::byte memory[8 * kPage];
+  for (std::size_t i = 0; i < sizeof memory; ++i) memory[i] = static_cast<std::byte>(i * 7 % 251);
+  std::vector<std::string> folders = {dir_};
+  std::optional<test::TempDir> in_memory;  // a tmpfs, mostly
+  if (::access("/dev/shm", W_OK) == 0) folders.push_back(in_memory.emplace("/dev/shm").path());
+  for (const std::string& folder : folders) {
+    for (const auto refuse : {DirectOps::kNone, DirectOps::kFlag, DirectOps::kWrite}) {
+      for (const std::size_t begin : {std::size_t{0}, std::size_t{8}, kPage - 1, kPage}) {
+        for (const std::size_t size : {std::size_t{0}, std::size_t{1}, kPage - 1, kPage, kPage + 1,
+                                       3 * kPage - 8, 5 * kPage}) {
+          DirectOps ops(refuse);
+          auto file = AtomicFile::Create(folder + "/f", ops);
+          ASSERT_TRUE(file.ok());
+          const bool direct = file->GoPastCache();
+          EXPECT_EQ(direct && refuse == DirectOps::kFlag, false);
+          // What is in front of it comes last, as a header does.
+          const std::span all(memory, begin + size);
+          ASSERT_TRUE(file->WriteAt(begin, all.subspan(begin)).ok());
+          ASSERT_TRUE(file->WriteAt(0, all.first(begin)).ok());
+          // Memory that is not aligned as the file is.
+          ASSERT_TRUE(file->WriteAt(begin + size, {memory + 1, kPage}).ok());
+          ASSERT_TRUE(file->Commit().ok());
+          const auto bytes = ReadFile(folder + "/f", sizeof memory);
+          ASSERT_TRUE(bytes.ok()) << bytes.status().ToString();
+          const auto is = std::as_bytes(std::span(*bytes));
+          ASSERT_EQ(is.size(), begin + size + kPage);
+          EXPECT_TRUE(std::ranges::equal(is.first(begin + size), all)) << begin << " " << size;
+          EXPECT_TRUE(std::ranges::equal(is.last(kPage), std::span(memory + 1, kPage)));
+          const std::size_t first = (begin + kPage - 1) / kPage, last = (begin + size) / kPage;
+          const std::size_t pages = (last > first ? last - first : 0) + begin / kPage;
+          const bool past = direct && refuse == DirectOps::kNone;
+          EXPECT_EQ(ops.direct_bytes, past ? pages * kPage : 0) << begin << " " << size;
+        }
+      }
+    }
   }
 }
 

@@ -6,12 +6,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,6 +21,7 @@
 #include "store/open_store.h"
 #include "support/temp_dir.h"
 #include "train/checkpoint_set.h"
+#include "train/checkpoint_words.h"
 #include "unit/job/checkpoint_sample.h"
 
 namespace passel::job::testing {
@@ -30,11 +33,12 @@ constexpr std::int64_t kFormer = 7;  // the step of a checkpoint that is said to
 // A job of two ps whose variables have values, and its folder.
 class SavedSample {
  public:
-  explicit SavedSample(Mode mode) {
-    config_.model = SampleModel();
+  explicit SavedSample(Mode mode, const ModelConfig& model = SampleModel(),
+                       std::size_t block_floats = 16) {
+    config_.model = model;
     plan_.mode.mode = mode;
     plan_.optimizer.kind = OptimizerKind::kSgd;
-    plan_.block_floats = 16;
+    plan_.block_floats = block_floats;
     std::mt19937 random(1);
     plan_.variables = RandomTable(config_.model, 2, random);
     arena_ = std::move(*InProcessArena::Create(plan_));
@@ -56,6 +60,7 @@ class SavedSample {
     const SaveLimits limits{quit_, Deadline::After(std::chrono::seconds(20))};
     return SaveCheckpoint(job, saved, at_end, limits, *folder_);
   }
+  const std::string& folder() const { return dir_.path(); }
   std::optional<CheckpointSet> Newest() const {
     Result<CheckpointSet> set = CheckpointSet::OpenNewest(dir_.path());
     if (!set.ok()) return {};
@@ -152,6 +157,47 @@ TEST(CheckpointSaveTest, AnUpdateThatIsHalfAppliedIsSaid) {
     ASSERT_TRUE(set);
     EXPECT_EQ(set->words().exact, !killed);
   }
+}
+
+// Whoever writes it waits for the copy, which is made meanwhile.
+TEST(CheckpointSaveTest, WhatIsWrittenWhileItIsCopiedWasCopied) {
+  SavedSample job(Mode::kHogwild, SampleModel({1'000'000}), 4096);
+  const ShardMemory& shard = job.shard(1);
+  const std::atomic<bool> quit{false};
+  Result<std::vector<ShardBuffer>> buffers = MakeShardBuffers({&shard, 1}, true, 1, false);
+  ASSERT_TRUE(buffers.ok()) << buffers.status().ToString();
+  CopyEnd end;
+  const auto source =
+      MakeLiveCopy(shard, &job.shard(0), std::move((*buffers)[0]),
+                   SaveLimits{quit, Deadline::After(std::chrono::seconds(20))}, &end);
+  const float* const copy = source->whole()->contents[0];
+  const std::size_t last = shard.floats - 1000;
+  ASSERT_TRUE(source->CheckPiece({copy + last, 1000}).ok());
+  EXPECT_TRUE(std::equal(copy + last, copy + shard.floats, shard.values + last));
+  Words late;
+  ASSERT_TRUE(source->EndOfPieces(&late).ok());
+  EXPECT_TRUE(std::equal(copy, copy + shard.floats, shard.values));
+  EXPECT_EQ(late[kLastStepKey], LastStepText(0));
+  EXPECT_GT(end.ns, 0);
+
+  const Result<SaveOutcome> saved = job.Save(std::nullopt, AtEnd::kOthersTrain);
+  ASSERT_TRUE(saved.ok()) << saved.status().ToString();
+  EXPECT_GT(saved->copying.count(), 0);
+  const auto files = OpenCheckpoint(job.folder(), CheckpointName(*saved->newest));
+  ASSERT_TRUE(files.ok()) << files.status().ToString();
+  std::size_t floats = 0;
+  for (const TensorFile& file : *files) {
+    EXPECT_EQ(file.Word(kLastStepKey), LastStepText(0));
+    for (const TensorFile::Tensor& tensor : file.tensors()) {
+      if (tensor.dtype != DType::kF32) continue;
+      std::vector<float> values(tensor.bytes / sizeof(float));
+      ASSERT_TRUE(file.Read(tensor, 0, std::as_writable_bytes(std::span(values))).ok());
+      EXPECT_TRUE(std::ranges::all_of(values, [](float value) { return value == 0.5f; }))
+          << tensor.name;
+      floats += values.size();
+    }
+  }
+  EXPECT_GT(floats, 1'000'000u);
 }
 
 }  // namespace
