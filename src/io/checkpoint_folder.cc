@@ -200,10 +200,22 @@ Status CheckpointFolder::CheckNameIsFree(std::int64_t step) const {
 
 // Without it the next owner lets stand what a crash leaves: no reason not to save.
 void CheckpointFolder::BeginSave(std::int64_t step, std::string_view save) {
-  (void)owner_.Say(fmt::format("{} {}", CheckpointName(step), save));
+  for (const std::string& former : std::exchange(given_up_, {})) (void)DeleteUnfinished(former);
+  saving_ = fmt::format("{} {}", CheckpointName(step), save);
+  (void)owner_.Say(saving_);
 }
 
-void CheckpointFolder::GiveUp() { (void)owner_.Say({}); }
+void CheckpointFolder::GiveUp() {
+  const std::string set = saving_.substr(0, saving_.find(' '));
+  if (Result<std::vector<std::string>> files = FilesIn(path_); files.ok()) {
+    for (const std::string& file : *files) {  // of a process that was killed
+      if (PartsInName(TargetOfTemporary(file), set)) (void)Delete(InFolder(path_, file));
+    }
+  }
+  (void)DeleteUnfinished(saving_);
+  given_up_.push_back(std::exchange(saving_, {}));
+  (void)owner_.Say({});
+}
 
 std::string CheckpointFolder::PathOf(std::string_view name) const { return InFolder(path_, name); }
 

@@ -115,9 +115,10 @@ class CheckpointFolder {
   /// another folder; those of the system. Commit() asks it too.
   Status CheckOwner();
 
-  /// Before the parts of a set are written whose "save" is `save`. Commit(), or GiveUp() where
-  /// they are deleted, follows.
+  /// Before the parts of a set are written whose "save" is `save`. Commit() or GiveUp() follows.
   void BeginSave(std::int64_t step, std::string_view save);
+  /// Deletes what there is of it. What a process of another host adds later goes with the next
+  /// save.
   void GiveUp();
 
   /// After all `parts` of a set were written: reads them again, names them in the index, then
@@ -144,7 +145,9 @@ class CheckpointFolder {
   FolderOwner owner_;
   FileOps* ops_;
   CheckpointIndex index_;
-  std::set<std::string> former_;  // complete, listed or the best when the folder was owned
+  std::string saving_;                 // BeginSave(): "model.ckpt-500 SAVE"
+  std::vector<std::string> given_up_;  // likewise
+  std::set<std::string> former_;       // complete, listed or the best when the folder was owned
 };
 
 /// OK if `bytes` and a reserve of 1 % are free where `folder` is. Errors: kResourceExhausted,

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/json_fields.h"
 #include "io/checked_writer.h"
 #include "io/checkpoint_folder.h"
@@ -248,6 +249,7 @@ Result<PartWritten> WritePart(const PartOrder& order, const StorePlan& plan,
   } else {
     PASSEL_RETURN_IF_ERROR(WriteBlocks(tensors, plan.block_floats, source, writer, &count));
   }
+  Failpoint("checkpoint.part");
   PASSEL_RETURN_IF_ERROR(writer.Finish({{kMixedBlocksKey, ToText(count)}}));
   return PartWritten{writer.bytes(), count.blocks, count.mixed,
                      1e-9 * static_cast<double>(MonotonicNs() - begin_ns)};

@@ -19,9 +19,13 @@
 #include "base/give_way.h"
 #include "base/log.h"
 #include "base/nvtx.h"
+#include "cluster/json_message.h"
+#include "cluster/patience.h"
 #include "job/checkpoint_part.h"
 #include "job/first_values.h"
+#include "job/other_parts.h"
 #include "job/saved_values.h"
+#include "job/shard_saver.h"
 #include "store/mode_change.h"
 #include "store/scale.h"
 #include "store/shard_buffer.h"
@@ -33,8 +37,12 @@ namespace {
 
 // A worker in a long step is waited for so long; then this checkpoint is given up.
 constexpr std::chrono::seconds kMeetingLimit{60};
-// Of the free memory, for a copy that could be done without.
-constexpr double kShareForLiveCopy = 0.5;
+// Of other ps, for a copy beside the training.
+constexpr std::chrono::minutes kCopyLimit{10};
+// To hear that a save is given up. At the end a disk is left behind soon after.
+constexpr std::chrono::milliseconds kForgetLimit{5000}, kForgetLimitAtEnd{500};
+// Until a folder shows what other hosts have put there: NFS has 60 s by default.
+constexpr std::chrono::seconds kShownLimit{70}, kShownPause{1};
 
 double Milliseconds(std::chrono::nanoseconds time) {
   return 1e-6 * static_cast<double>(time.count());
@@ -45,40 +53,11 @@ std::string NewSaveWord() {
   return fmt::format("{:08x}{:08x}", random(), random());
 }
 
-// On a thread that gives way to those who train.
-Status RunGivingWay(const std::function<Status()>& run) {
-  Status status;
-  try {
-    std::thread([&] {
-      nvtx::NameThread("checkpoints");
-      GiveWay();
-      try {
-        status = run();
-      } catch (const std::bad_alloc&) {
-        status = ErrnoStatus(ENOMEM, "there is no memory for it");
-      }
-    }).join();
-  } catch (const std::system_error&) {
-    return run();  // no thread is left for it
-  }
-  return status;
-}
-
 // Of values that nobody trains any more.
-bool NothingIsHalfDone(std::span<const ShardMemory> shards) {
-  const bool rounds = IsRoundMode(CurrentMode(shards[0]).setting.mode);
-  std::optional<std::uint64_t> round;
-  for (std::size_t s = 0; s < shards.size(); ++s) {
-    for (std::size_t b = 0; b < shards[s].num_blocks; ++b) {
-      if (shards[s].blocks[b].claim.load(std::memory_order_acquire) != 0) return false;
-    }
-    if (!rounds) continue;
-    const std::optional<std::uint64_t> of_shard =
-        TakeShardSnapshot(shards[s], /*lead=*/s == 0, {}).exact_round;
-    if (!of_shard || (round && round != of_shard)) return false;
-    round = of_shard;
-  }
-  return true;
+bool NothingIsHalfDone(bool rounds, const std::vector<PartState>& parts) {
+  return std::ranges::none_of(parts, [&](const PartState& part) {
+    return part.claimed || (rounds && (!part.round || part.round != parts[0].round));
+  });
 }
 
 class OneSave {
@@ -88,16 +67,22 @@ class OneSave {
       : job_(job), at_end_(at_end), limits_(limits), folder_(folder) {}
 
   Result<SaveOutcome> Run(std::optional<std::int64_t> saved);
+  void ForgetOthers();
 
  private:
   using Sources = std::vector<std::unique_ptr<PartSource>>;
 
+  Result<bool> NothingIsHalfDone(bool rounds);
   Status CopyAtOneStep();
   Status CopyLive();
+  Status CopyOwnLive();
+  Status OrderOthers(PartCopy how);
+  Result<std::vector<PartState>> AwaitOthers(std::chrono::nanoseconds limit);
   Sources MakeSources(bool settled) const;
   SaveLimits LimitsOf(std::size_t part) const;
   Status Write(bool exact);
   Status WriteParts(bool exact, const Sources& sources);
+  Status Commit(int parts);
   void OnEachShard(const std::function<void(std::size_t shard)>& run) const;
   void Tell() const;
 
@@ -124,7 +109,10 @@ Result<SaveOutcome> OneSave::Run(std::optional<std::int64_t> saved) {
   const bool rounds = IsRoundMode(CurrentMode(job_.shards[0]).setting.mode);
   const bool meets = !at_end_ && (rounds || job_.config.checkpoints.consistent);
   // Tasks that were killed may have left a round, or a push, half applied.
-  const bool settled = quiet && NothingIsHalfDone(job_.shards);
+  bool settled = false;
+  if (quiet) {
+    PASSEL_ASSIGN_OR_RETURN(settled, NothingIsHalfDone(rounds));
+  }
   if (meets) {
     PASSEL_RETURN_IF_ERROR(CopyAtOneStep());
   } else {
@@ -159,6 +147,28 @@ Result<SaveOutcome> OneSave::Run(std::optional<std::int64_t> saved) {
   return outcome_;
 }
 
+Status OneSave::OrderOthers(PartCopy how) {
+  if (job_.others == nullptr) return {};
+  return job_.others->OrderBegin(how, job_.shards[0].state->cohort.load(std::memory_order_relaxed));
+}
+
+Result<std::vector<PartState>> OneSave::AwaitOthers(std::chrono::nanoseconds limit) {
+  if (job_.others == nullptr) return std::vector<PartState>();
+  return job_.others->AwaitStates([this] { return LimitsOf(0).Check(); },
+                                  limits_.deadline.Sooner(limit));
+}
+
+Result<bool> OneSave::NothingIsHalfDone(bool rounds) {
+  PASSEL_RETURN_IF_ERROR(OrderOthers(PartCopy::kSettled));
+  std::vector<PartState> parts;
+  for (std::size_t s = 0; s < job_.shards.size(); ++s) {
+    parts.push_back(StateOfPart(job_.shards[s], /*lead=*/s == 0));
+  }
+  PASSEL_ASSIGN_OR_RETURN(const std::vector<PartState> others, AwaitOthers(kMeetingLimit));
+  parts.insert(parts.end(), others.begin(), others.end());
+  return passel::job::NothingIsHalfDone(rounds, parts);
+}
+
 Status OneSave::CopyAtOneStep() {
   Result<std::vector<ShardBuffer>> buffers = MakeShardBuffers(job_.shards, /*slots=*/true);
   if (!buffers.ok()) {
@@ -168,7 +178,26 @@ Status OneSave::CopyAtOneStep() {
   copies_ = std::move(*buffers);
   std::vector<std::vector<float*>> out;
   for (const ShardBuffer& copy : copies_) out.push_back(copy.contents());
-  const ConsistentCopyOptions options{job_.names, CopyThreads(), &limits_.quit};
+  ConsistentCopyOptions options{job_.names, CopyThreads(), &limits_.quit};
+  if (job_.others != nullptr) {
+    // Their memory first, so that nobody waits for that.
+    PASSEL_RETURN_IF_ERROR(OrderOthers(PartCopy::kMet));
+    PASSEL_RETURN_IF_ERROR(AwaitOthers(kMeetingLimit).status());
+    options.begin_others = [this] { return job_.others->OrderCopy(); };
+    options.await_others = [this](const OtherParts::Between& between) -> Status {
+      const Deadline limit = limits_.deadline.Sooner(kMeetingLimit);
+      PASSEL_ASSIGN_OR_RETURN(const std::vector<PartState> others,
+                              job_.others->AwaitStates(between, limit));
+      const std::optional<std::uint64_t> round = StateOfPart(job_.shards[0], /*lead=*/true).round;
+      for (const PartState& other : others) {
+        if (round && other.round && other.round != round) {
+          return Aborted(
+              fmt::format("one ps is after round {}, another after {}", *round, *other.round));
+        }
+      }
+      return {};
+    };
+  }
   PASSEL_ASSIGN_OR_RETURN(
       ConsistentCopy copy,
       CopyInMeeting(job_.shards, out, options, limits_.deadline.Sooner(kMeetingLimit)));
@@ -180,6 +209,16 @@ Status OneSave::CopyAtOneStep() {
 
 // Training does not wait for the disk, nor is the checkpoint of the time that the disk takes.
 Status OneSave::CopyLive() {
+  PASSEL_RETURN_IF_ERROR(OrderOthers(PartCopy::kLive));
+  PASSEL_RETURN_IF_ERROR(CopyOwnLive());
+  PASSEL_RETURN_IF_ERROR(AwaitOthers(kCopyLimit).status());
+  if (!copies_.empty()) {
+    last_step_ = job_.shards[0].state->global_step.load(std::memory_order_acquire);
+  }
+  return {};
+}
+
+Status OneSave::CopyOwnLive() {
   Result<std::vector<ShardBuffer>> buffers =
       MakeShardBuffers(job_.shards, /*slots=*/true, kShareForLiveCopy);
   if (!buffers.ok()) {
@@ -198,7 +237,6 @@ Status OneSave::CopyLive() {
   });
   for (const Status& status : copied) PASSEL_RETURN_IF_ERROR(status);
   copies_ = std::move(*buffers);
-  last_step_ = job_.shards[0].state->global_step.load(std::memory_order_acquire);
   return {};
 }
 
@@ -227,21 +265,35 @@ OneSave::Sources OneSave::MakeSources(bool settled) const {
 }
 
 Status OneSave::Write(bool exact) {
-  const int parts = static_cast<int>(job_.shards.size());
+  const int parts = job_.plan.variables.shards();
   Status written = WriteParts(exact, MakeSources(/*settled=*/exact));
   Failpoint("checkpoint.written");
-  if (written.ok()) written = folder_.Commit(step_, parts, WallSeconds());
+  if (written.ok()) written = Commit(parts);
   if (written.ok()) {
     Failpoint("checkpoint.committed");
     return {};
   }
   if (folder_.index().Find(CheckpointName(step_)) == nullptr) {
-    for (int part = 0; part < parts; ++part) {
-      (void)::unlink(PartPath(folder_.path(), step_, part, parts).c_str());
-    }
+    ForgetOthers();
     folder_.GiveUp();
   }
   return written;
+}
+
+void OneSave::ForgetOthers() {
+  if (job_.others == nullptr) return;
+  job_.others->Forget(Deadline::After(at_end_ ? kForgetLimitAtEnd : kForgetLimit));
+}
+
+Status OneSave::Commit(int parts) {
+  // A folder of NFS shows late what other hosts have put there.
+  Patience patience(limits_.deadline.Sooner(kShownLimit));
+  for (;;) {
+    Status committed = folder_.Commit(step_, parts, WallSeconds());
+    if (job_.others == nullptr || committed.code() != Code::kNotFound) return committed;
+    PASSEL_RETURN_IF_ERROR(LimitsOf(0).Check());
+    if (!patience.Again(kShownPause)) return committed;
+  }
 }
 
 void OneSave::Tell() const {
@@ -279,7 +331,7 @@ void OneSave::OnEachShard(const std::function<void(std::size_t shard)>& run) con
 Status OneSave::WriteParts(bool exact, const Sources& sources) {
   CheckpointMoment moment;
   moment.mode = CurrentMode(job_.shards[0]).setting;
-  moment.ps = static_cast<int>(job_.shards.size());
+  moment.ps = job_.plan.variables.shards();
   moment.workers = WantedWorkers(job_.shards[0]);
   progress_.workers.insert(progress_.workers.end(), job_.away.begin(), job_.away.end());
   moment.places = static_cast<int>(progress_.workers.size());
@@ -295,6 +347,9 @@ Status OneSave::WriteParts(bool exact, const Sources& sources) {
   order.metadata = WordsOfCheckpoint(job_.config, moment);
   if (last_step_) order.metadata[kLastStepKey] = std::to_string(*last_step_);
   if (!job_.begun_with.empty()) order.metadata[kBegunWithKey] = job_.begun_with;
+  if (job_.others != nullptr) {
+    PASSEL_RETURN_IF_ERROR(job_.others->OrderWrite(ToJson(order), exact));
+  }
   std::vector<Result<PartWritten>> written(sources.size(), PartWritten{});
   OnEachShard([&](std::size_t part) {
     PartOrder own = order;
@@ -308,6 +363,14 @@ Status OneSave::WriteParts(bool exact, const Sources& sources) {
   for (const Result<PartWritten>& part : written) {
     PASSEL_RETURN_IF_ERROR(part.status());
     outcome_.bytes += part->bytes;
+  }
+  if (job_.others == nullptr) return {};
+  PASSEL_ASSIGN_OR_RETURN(
+      const std::vector<Json> others,
+      job_.others->Await([this] { return LimitsOf(0).Check(); }, limits_.deadline));
+  for (const Json& other : others) {
+    PASSEL_ASSIGN_OR_RETURN(const auto bytes, Field<std::uint64_t>(other, "bytes_written"));
+    outcome_.bytes += bytes;
   }
   return {};
 }
@@ -326,7 +389,10 @@ std::uint64_t CheckpointBytes(const StorePlan& plan) {
 Result<SaveOutcome> SaveCheckpoint(const SavedJob& job, std::optional<std::int64_t> saved,
                                    std::optional<AtEnd> at_end, const SaveLimits& limits,
                                    CheckpointFolder& folder) {
-  return OneSave(job, at_end, limits, folder).Run(saved);
+  OneSave save(job, at_end, limits, folder);
+  Result<SaveOutcome> outcome = save.Run(saved);
+  save.ForgetOthers();  // of one that was not written
+  return outcome;
 }
 
 }  // namespace passel::job

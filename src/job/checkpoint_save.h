@@ -5,7 +5,8 @@
 // config.checkpoints.consistent: everyone meets between two steps (store/meeting.h) until all is
 // copied, and it is of one step.
 //
-// A part of each shard is written on a thread of its own.
+// A part of each shard is written on a thread of its own, or by its own ps on another host. A set
+// of which one part fails is given up, and leaves nothing.
 
 #pragma once
 
@@ -27,6 +28,8 @@
 
 namespace passel::job {
 
+class OtherParts;  // job/other_parts.h
+
 /// Of the last checkpoint: whether anybody changes the values while it is saved.
 enum class AtEnd { kNobodyTrains, kOthersTrain };
 
@@ -42,6 +45,8 @@ struct SavedJob {
   /// Workers behind those of the plan, of the checkpoint that it began with: where they are in
   /// their data, for a job that has them again.
   std::span<const JobProgress::Worker> away = {};
+  /// Those that save all shards but the lead's, which `shards` has alone then. Null: nobody does.
+  OtherParts* others = nullptr;
 };
 
 /// What a checkpoint of the plan takes on the disk, about.

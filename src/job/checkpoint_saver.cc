@@ -363,7 +363,8 @@ CheckpointFacts CheckpointSaver::Facts() const {
 
 Status CheckpointSaver::Save(std::optional<AtEnd> at_end, Deadline deadline) {
   PASSEL_RETURN_IF_ERROR(folder_->CheckOwner());
-  const SavedJob job{config_, settings_, plan_, data_, shards_, names_, begun_with_, away_};
+  const SavedJob job{config_, settings_,   plan_, data_,        shards_,
+                     names_,  begun_with_, away_, others_.get()};
   const SaveLimits limits{quit_, deadline, [this] { CallAlive(); }};
   try {
     PASSEL_ASSIGN_OR_RETURN(const SaveOutcome outcome,

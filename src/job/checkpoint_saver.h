@@ -25,6 +25,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/deadline.h"
@@ -35,6 +36,7 @@
 #include "job/checkpoint_facts.h"
 #include "job/checkpoint_save.h"
 #include "job/job_config.h"
+#include "job/other_parts.h"
 #include "store/shard_memory.h"
 #include "store/store_plan.h"
 
@@ -72,6 +74,9 @@ class CheckpointSaver {
   /// Logs what the job begins with, if that is a checkpoint. Of who is about to begin with it.
   void TellOfBeginning() const;
 
+  /// All shards but the lead's are saved by `others` from now on: the shards of all calls below
+  /// are the lead's alone then.
+  void SaveWith(std::shared_ptr<OtherParts> others) { others_ = std::move(others); }
   /// REQUIRES: the shards, the lead's first, have values; they outlive End().
   void Begin(std::vector<ShardMemory> shards, const WorkerNames& names);
   /// Ends the thread, whatever it is doing, then saves once more if there is something new. Without
@@ -131,6 +136,7 @@ class CheckpointSaver {
   std::int64_t saved_ns_ = 0;  // MonotonicNs() of the last try
   std::int64_t tried_step_ = 0;
   std::vector<ShardMemory> shards_;
+  std::shared_ptr<OtherParts> others_;  // null: there are none
   WorkerNames names_;
   CheckpointFacts facts_;  // its counts and times
   std::mutex alive_mutex_;

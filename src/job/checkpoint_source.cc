@@ -1,11 +1,15 @@
 #include "job/checkpoint_source.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <new>
 #include <system_error>
 #include <thread>
 #include <utility>
 
+#include "base/give_way.h"
+#include "base/nvtx.h"
 #include "optim/update_kernels.h"
 #include "store/shard_reader.h"
 
@@ -104,6 +108,24 @@ Result<std::vector<bool>> CopyLiveShard(const ShardMemory& memory, const std::ve
   for (std::thread& other : others) other.join();
   for (const Status& status : found) PASSEL_RETURN_IF_ERROR(status);
   return std::vector<bool>(mixed.begin(), mixed.end());
+}
+
+Status RunGivingWay(const std::function<Status()>& run) {
+  Status status;
+  try {
+    std::thread([&] {
+      nvtx::NameThread("checkpoints");
+      GiveWay();
+      try {
+        status = run();
+      } catch (const std::bad_alloc&) {
+        status = ErrnoStatus(ENOMEM, "there is no memory for it");
+      }
+    }).join();
+  } catch (const std::system_error&) {
+    return run();  // no thread is left for it
+  }
+  return status;
 }
 
 std::unique_ptr<PartSource> MakeCheckedSource(std::unique_ptr<PartSource> source,

@@ -14,6 +14,9 @@
 
 namespace passel::job {
 
+/// Of the free memory, for a copy that could be done without.
+inline constexpr double kShareForLiveCopy = 0.5;
+
 struct SaveLimits {
   const std::atomic<bool>& quit;  ///< true: nobody wants it any more
   Deadline deadline;
@@ -36,5 +39,9 @@ Result<std::vector<bool>> CopyLiveShard(const ShardMemory& memory, const std::ve
 /// kDiverged for them; those of `limits` and of `source`.
 std::unique_ptr<PartSource> MakeCheckedSource(std::unique_ptr<PartSource> source,
                                               const ShardMemory& shape, SaveLimits limits);
+
+/// On a thread that gives way to those who train; without one, by this. Errors: those of `run`;
+/// kResourceExhausted without memory.
+Status RunGivingWay(const std::function<Status()>& run);
 
 }  // namespace passel::job

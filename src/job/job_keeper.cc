@@ -25,6 +25,8 @@ constexpr std::chrono::milliseconds kFetchLimit{100};
 constexpr std::chrono::seconds kFetchAgain{1};
 // At the end there is more time.
 constexpr std::chrono::seconds kLastFetchLimit{2};
+// For other ps to hear that the job is over.
+constexpr std::chrono::seconds kDismissLimit{2};
 // From the last step of a chief to its exit, as a rule.
 constexpr std::chrono::seconds kChiefLimit{2};
 // A chief that is started again at once finds the folder free.
@@ -109,6 +111,9 @@ JobKeeper::JobKeeper(const Task& task, const JobConfig& config)
       config_(config),
       held_(static_cast<std::size_t>(std::max(1, task.spec.num_tasks("ps")))) {
   config_.checkpoints.job = task.job_id;
+  if (!config_.checkpoints.folder.empty() && EachPsWritesItsPart(task)) {
+    others_ = std::make_shared<OtherParts>(task);
+  }
 }
 
 JobKeeper::~JobKeeper() {
@@ -217,6 +222,7 @@ bool JobKeeper::SomebodyTrains(const ShardMemory& lead) const {
 }
 
 std::vector<ShardMemory> JobKeeper::Shards() const {
+  if (others_) return {held_[0]->memory()};
   std::vector<ShardMemory> shards;
   for (const auto& arena : held_) shards.push_back(arena->memory());
   return shards;
@@ -234,12 +240,15 @@ Result<JobKeeper::Opening> JobKeeper::BeginOpening(bool wait) const {
 
 // The chief is gone for long enough, others train, and nobody stands in yet.
 bool JobKeeper::IsNeeded(bool chief_is_here) {
-  if (stand_in_ || !HoldsAll(cohort_)) return false;
+  if (stand_in_ || !held_[0] || (!others_ && !HoldsAll(cohort_))) return false;
   const ShardMemory& lead = held_[0]->memory();
   if (chief_is_here || !ChiefIsGone(lead) || !SomebodyTrains(lead)) {
     gone_since_ns_ = 0;
     return false;
   }
+  // One on another host never saves.
+  const int chief = task_.Names().chief;
+  if (IsRepresented(lead, chief, StateOf(lead, chief).epoch)) return true;
   const std::int64_t now = MonotonicNs();
   if (gone_since_ns_ == 0) gone_since_ns_ = now;
   return now - gone_since_ns_ >= std::chrono::nanoseconds(kStandInAfter).count();
@@ -275,8 +284,19 @@ void JobKeeper::BeginStandIn() {
   const int chief = task_.Names().chief;
   LogInfo("{} is {}: checkpoints are saved by ps/0 until it is back", task_.Names().chief_name,
           IsRepresented(lead, chief, StateOf(lead, chief).epoch) ? "on another host" : "gone");
-  stand_in_ = std::make_unique<StandIn>(StandIn{held_, std::move(*saver)});
+  StandInWith(std::move(*saver));
   stand_in_->saver->Begin(Shards(), task_.Names());
+}
+
+void JobKeeper::StandInWith(std::unique_ptr<CheckpointSaver> saver) {
+  saver->SaveWith(others_);
+  stand_in_ = std::make_unique<StandIn>(StandIn{held_, std::move(saver)});
+}
+
+void JobKeeper::DismissOthers() {
+  if (!others_) return;
+  Retire(Deadline::After(kLeaveLimit));
+  if (LastRetiredIsGone()) others_->Dismiss(Deadline::After(kDismissLimit));
 }
 
 Status JobKeeper::SaveLast(const LastSave& how) {
@@ -338,7 +358,7 @@ Status JobKeeper::SaveLast(const LastSave& how) {
       return saver->status().WithContext(
           fmt::format("no checkpoint of global step {} was saved", step));
     }
-    stand_in_ = std::make_unique<StandIn>(StandIn{held_, std::move(**saver)});
+    StandInWith(std::move(**saver));
   }
   CheckpointSaver& saver = *stand_in_->saver;
   return saver.SaveOnce(Shards(), task_.Names(),
@@ -348,8 +368,9 @@ Status JobKeeper::SaveLast(const LastSave& how) {
                         });
 }
 
-// "ps/1 are not here: why"; "" if all are held.
+// "ps/1 are not here: why"; "" if all are held, or saved by others.
 std::string JobKeeper::FetchMissing() {
+  if (others_) return {};
   const Deadline deadline = Deadline::After(kLastFetchLimit);
   for (std::size_t s = 1; s < held_.size(); ++s) {
     if (held_[s]) continue;

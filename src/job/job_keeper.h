@@ -8,6 +8,9 @@
 // Whoever calls this serves the job, so nothing here waits for a disk but SaveLast(), which can be
 // told to give up: what hangs is left behind with the arenas that it reads.
 //
+// With ps on several hosts no chief has all arenas, and we save whatever the chief does: each of
+// the others writes its own part (job/other_parts.h).
+//
 // Threads    One at a time; savers have threads of their own.
 
 #pragma once
@@ -25,6 +28,7 @@
 #include "job/checkpoint_saver.h"
 #include "job/disk_call.h"
 #include "job/job_config.h"
+#include "job/other_parts.h"
 #include "job/task.h"
 #include "shm/arena.h"
 
@@ -58,6 +62,9 @@ class JobKeeper {
   /// Unmaps all that it holds, but what a disk that hangs is still to get. Takes at most 1 s.
   void LetGo();
 
+  /// After all else, when the job has ended: the ps of other hosts may go.
+  void DismissOthers();
+
   /// The last checkpoint, unless a chief that lives makes it. Waits for workers, then for who owns
   /// the folder and for the arenas of other ps, some seconds each. What cannot be saved because a
   /// ps is gone is a warning. Errors: those of CheckpointSaver::End().
@@ -80,6 +87,7 @@ class JobKeeper {
   bool IsNeeded(bool chief_is_here);
   void OpenStandIn();
   void BeginStandIn();
+  void StandInWith(std::unique_ptr<CheckpointSaver> saver);
   bool LastRetiredIsGone();
   void Retire(Deadline deadline);
   Result<Opening> BeginOpening(bool wait) const;
@@ -93,6 +101,7 @@ class JobKeeper {
   std::int64_t next_fetch_ns_ = 0, next_open_ns_ = 0, gone_since_ns_ = 0;  // MonotonicNs()
   std::optional<Opening> opening_;  // of a saver that is to stand in
   std::int64_t opening_since_ns_ = 0;
+  std::shared_ptr<OtherParts> others_;  // null: all ps are on one host, or there is no folder
   std::unique_ptr<StandIn> stand_in_;
   std::vector<std::unique_ptr<StandIn>> retired_;  // their threads have not ended yet
 };

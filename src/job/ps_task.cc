@@ -13,6 +13,7 @@
 #include "job/exit_code.h"
 #include "job/job_keeper.h"
 #include "job/job_status.h"
+#include "job/other_parts.h"
 #include "job/remote_door.h"
 #include "job/signals.h"
 #include "job/stragglers.h"
@@ -40,6 +41,16 @@ bool SaveLast(JobKeeper& keeper, const shm::PsHost& host, bool chief_is_here, in
                        [&signals] { return signals.Next() != 0; }});
   if (!saved.ok()) LogError("{}", saved.message());
   return saved.ok();
+}
+
+// Of a job whose ps are on several hosts: ps/0 may be about to save the part of this one. False:
+// the disk hangs, and `door` has a thread that waits for it.
+bool AwaitSaver(RemoteDoor& door, int signal, SignalEvents& signals) {
+  const bool asked = signal == SIGTERM;
+  bool hurry = false;
+  return door.AwaitSaver(
+      asked, Deadline::After(signal == 0 ? kSaveLimit : kSaveLimitWhenAsked + kWorkersLimit),
+      [&] { return hurry = hurry || signals.Next() != 0; });
 }
 
 // Of the arena, by a ps that may come back.
@@ -206,6 +217,12 @@ int RunPsTask(Task& task, const JobConfig& config) {
   const bool job_ends = end != shm::PsHost::End::kStopped || signal == SIGINT || !failure.ok();
   if (door && job_ends) door->AwaitGuests(Deadline::After(kGuestsLimit));
   const bool saved = !keeper || SaveLast(*keeper, host, chief_is_here(), signal, *signals);
+  if (keeper && job_ends) keeper->DismissOthers();
+  const bool writes = shard > 0 && door && host.arena() != nullptr && EachPsWritesItsPart(task);
+  if (writes && !config.checkpoints.folder.empty() && !AwaitSaver(*door, signal, *signals)) {
+    LogWarning("{} has not answered in time, and is left to itself", config.checkpoints.folder);
+    (void)door.release();
+  }
   const int code = EndPsTask(task, config, host, {end, signal, failure}, *signals);
   return code == kExitDone && !saved ? kExitFailed : code;
 }

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -13,10 +14,11 @@
 #include "cluster/json_message.h"
 #include "cluster/patience.h"
 #include "fabric/wire.h"
-#include "io/checkpoint_folder.h"
+#include "io/checkpoint_files.h"
 #include "job/run_info.h"
 #include "shm/layout.h"
 #include "store/membership.h"
+#include "store/open_store.h"
 
 namespace passel::job {
 namespace {
@@ -26,6 +28,11 @@ constexpr std::chrono::seconds kAskLimit{10};
 // To reserve and clear memory takes about a second a gigabyte.
 constexpr std::chrono::minutes kArenaLimit{5};
 constexpr std::chrono::milliseconds kLookForEnd{200};
+// Of ps/0 as it ends: it waits for guests, and for whoever owns the folder, before it saves.
+constexpr std::chrono::seconds kSaverGone{15}, kSaverBegins{3};
+constexpr std::chrono::milliseconds kLookForSaver{50};
+// Of a part that is not wanted any more.
+constexpr std::chrono::seconds kSaverEnds{1};
 constexpr std::chrono::seconds kLookUpLimit{10};
 constexpr std::chrono::seconds kLookUpPause{2};
 
@@ -104,7 +111,10 @@ void WarnOfClearText(const Task& task) {
 fabric::DoorKey DoorKeyOf(const Task& task) { return {task.token, task.flags.insecure_no_auth}; }
 
 RemoteDoor::RemoteDoor(const Task& task, const std::string& checkpoints)
-    : task_(task), shard_(task.id.index), checkpoints_(checkpoints) {}
+    : task_(task),
+      shard_(task.id.index),
+      checkpoints_(checkpoints),
+      saver_(task.id.index, checkpoints) {}
 
 Result<std::unique_ptr<RemoteDoor>> RemoteDoor::Open(const Task& task,
                                                      const std::string& checkpoints,
@@ -115,7 +125,7 @@ Result<std::unique_ptr<RemoteDoor>> RemoteDoor::Open(const Task& task,
   PASSEL_ASSIGN_OR_RETURN(options.listen, AddressesToListen(task, own, deadline));
   options.key = DoorKeyOf(task);
   options.me = FactsOf(task, Role::kPs, task.id.index);
-  options.roles = {Role::kWorker};
+  options.roles = {Role::kWorker, Role::kPs};
   options.bulk = task.network;
   PASSEL_ASSIGN_OR_RETURN(door->door_, fabric::ControlServer::Start(std::move(options), *door));
   std::string where;
@@ -132,13 +142,14 @@ RemoteDoor::~RemoteDoor() {
     const std::lock_guard lock(mutex_);
     closing_ = true;
   }
+  saver_.Cancel();
   door_.reset();  // ends all pipes
   for (Talk& talk : talks_) talk.thread.join();
   LetGo();
 }
 
 void RemoteDoor::Look(const shm::Arena& arena) {
-  if (served_ != nullptr && served_->arena.nonce() == arena.nonce()) return;
+  if (served_ != nullptr && served_->arena->nonce() == arena.nonce()) return;
   LetGo();
   Result<shm::Arena> own =
       shm::Arena::Adopt(FileDescriptor(::fcntl(arena.fd(), F_DUPFD_CLOEXEC, 0)));
@@ -148,7 +159,7 @@ void RemoteDoor::Look(const shm::Arena& arena) {
   }
   auto served = std::make_unique<Served>(std::move(*own));
   served->server.emplace(
-      fabric::ServedShard{served->arena.plan(), shard_, served->arena.memory(), {}});
+      fabric::ServedShard{served->arena->plan(), shard_, served->arena->memory(), {}});
   const std::lock_guard lock(mutex_);
   served_ = std::move(served);
 }
@@ -175,7 +186,33 @@ void RemoteDoor::AwaitGuests(Deadline deadline) {
   changed_.wait_for(lock, deadline.Remaining(), [this] { return guests_.empty(); });
 }
 
+bool RemoteDoor::AwaitSaver(bool asked, Deadline deadline, const std::function<bool()>& hurry) {
+  Deadline alone = Deadline::After(asked ? kSaverBegins : kSaverGone);
+  bool seen = false;
+  while (!deadline.Expired() && !hurry()) {
+    std::unique_lock lock(mutex_);
+    if (dismissed_) break;
+    seen = seen || !savers_.empty();
+    if (asked && seen && savers_.empty()) break;  // it has saved, and gone
+    const bool waits = asked ? saver_.busy() : !savers_.empty();
+    if (!waits && alone.Expired()) break;
+    if (waits && !asked) alone = Deadline::After(kSaverGone);
+    changed_.wait_for(lock, kLookForSaver);
+  }
+  saver_.Cancel();
+  for (Patience patience(Deadline::After(kSaverEnds)); saver_.busy() && patience.Again();) {
+  }
+  return !saver_.busy();
+}
+
 Status RemoteDoor::Admit(std::uint64_t life, const fabric::TaskFacts& peer, fabric::TaskFacts*) {
+  if (peer.role == Role::kPs) {
+    if (peer.index != 0 || shard_ == 0) return FailedPrecondition("ps/0 saves, and no other ps");
+    const std::lock_guard lock(mutex_);
+    savers_.insert(life);
+    dismissed_ = false;
+    return {};
+  }
   if (peer.index >= task_.MostTrainers()) {
     return InvalidArgument(fmt::format("{} is out of range: this job has {} workers", peer.Name(),
                                        task_.MostTrainers()));
@@ -193,8 +230,17 @@ Status RemoteDoor::Admit(std::uint64_t life, const fabric::TaskFacts& peer, fabr
 void RemoteDoor::Serve(std::uint64_t life, const fabric::TaskFacts& peer,
                        std::unique_ptr<fabric::Pipe> pipe) {
   const std::lock_guard lock(mutex_);
+  if (closing_) return;
+  std::function<Result<Errand>(const Errand&)> answer;
   const auto guest = guests_.find(life);
-  if (closing_ || guest == guests_.end()) return;
+  if (savers_.contains(life) && peer.purpose == fabric::Purpose::kErrand) {
+    saver_.Cancel();  // what was asked by another pipe
+    answer = [this](const Errand& errand) { return AnswerSaver(errand); };
+  } else if (guest == guests_.end()) {
+    return;
+  } else {
+    answer = [this, who = guest->second](const Errand& errand) { return Answer(*who, errand); };
+  }
   if (peer.purpose == fabric::Purpose::kPipe) {
     // Until there is something to serve, it is closed, and another one is made.
     if (served_ != nullptr) served_->server->Serve(std::move(pipe));
@@ -207,8 +253,8 @@ void RemoteDoor::Serve(std::uint64_t life, const fabric::TaskFacts& peer,
     talks_.erase(at);
   }
   Talk& talk = talks_.emplace_back();
-  talk.thread = std::thread([this, &talk, who = guest->second, owned = std::move(pipe)] {
-    RunErrands(*who, *owned);
+  talk.thread = std::thread([this, &talk, answer, owned = std::move(pipe)] {
+    RunErrands(answer, *owned);
     const std::lock_guard done(mutex_);
     talk.over = true;
   });
@@ -218,6 +264,11 @@ void RemoteDoor::Gone(std::uint64_t life, const fabric::TaskFacts& peer, const S
   LogDebug("{} of another host is gone: {}", peer.Name(), why.message());
   std::shared_ptr<Guest> guest;  // destroyed without the lock
   const std::lock_guard lock(mutex_);
+  if (savers_.erase(life) > 0) {
+    saver_.Cancel();
+    changed_.notify_all();
+    return;
+  }
   const auto found = guests_.find(life);
   if (found == guests_.end()) return;
   guest = std::move(found->second);
@@ -229,14 +280,15 @@ void RemoteDoor::Gone(std::uint64_t life, const fabric::TaskFacts& peer, const S
     served_->server->ConnectionEnded(guest->worker);
   }
   if (!closing_ && served_ != nullptr &&
-      StateOf(served_->arena.memory(), guest->worker).phase == Phase::kRunning) {
+      StateOf(served_->arena->memory(), guest->worker).phase == Phase::kRunning) {
     LogWarning("{} is gone: {}; if it is not back in time it counts as dead",
                task_.Names()(guest->worker), why.message());
   }
   changed_.notify_all();
 }
 
-void RemoteDoor::RunErrands(Guest& guest, fabric::Pipe& pipe) {
+void RemoteDoor::RunErrands(const std::function<Result<Errand>(const Errand&)>& answer,
+                            fabric::Pipe& pipe) {
   for (;;) {
     const Result<Errand> errand =
         ReceiveErrand(pipe, shm::kMaxPlanBytes, Deadline::After(kLookForEnd));
@@ -246,11 +298,27 @@ void RemoteDoor::RunErrands(Guest& guest, fabric::Pipe& pipe) {
       continue;
     }
     if (!errand.ok()) return;
-    const Result<Errand> answer = Answer(guest, *errand);
-    const Status sent = answer.ok() ? SendErrand(pipe, answer->json, answer->bytes)
-                                    : SendErrand(pipe, ErrorJson(answer.status()));
+    const Result<Errand> said = answer(*errand);
+    const Status sent = said.ok() ? SendErrand(pipe, said->json, said->bytes)
+                                  : SendErrand(pipe, ErrorJson(said.status()));
     if (!sent.ok()) return;
   }
+}
+
+Result<Errand> RemoteDoor::AnswerSaver(const Errand& errand) {
+  std::shared_ptr<const shm::Arena> arena;
+  {
+    const std::lock_guard lock(mutex_);
+    if (served_ != nullptr) arena = served_->arena;
+    if (const Json* ask = errand.json.Find("ask"); ask != nullptr && ask->text() != nullptr) {
+      if (*ask->text() == "save_over") {
+        dismissed_ = true;
+        changed_.notify_all();
+        return Errand{{{"ok", true}}, ""};
+      }
+    }
+  }
+  return saver_.Answer(errand, arena);
 }
 
 Result<Errand> RemoteDoor::Answer(Guest& guest, const Errand& errand) {
@@ -276,9 +344,18 @@ Result<Errand> RemoteDoor::Answer(Guest& guest, const Errand& errand) {
         guest.stand_in->ProposePlan(errand.bytes, Deadline::After(kArenaLimit)).status());
     return done;
   }
-  if (ask == "newest_checkpoint") {
-    const std::string name = checkpoints_.empty() ? "" : NewestCheckpointIn(checkpoints_);
-    return Errand{{{"ok", true}, {"name", name}}, ""};
+  if (ask == "renew") {
+    PASSEL_RETURN_IF_ERROR(
+        guest.stand_in->Renew(errand.bytes, Deadline::After(kArenaLimit)).status());
+    return done;
+  }
+  if (ask == "beginning") return TellBeginning();
+  if (ask == "sees") {
+    PASSEL_ASSIGN_OR_RETURN(const auto name, Field<std::string>(errand.json, "file"));
+    if (name.find('/') != std::string::npos) return InvalidArgument("a file has no folder");
+    const std::string path = InFolder(checkpoints_, name);
+    const bool sees = !checkpoints_.empty() && ::access(path.c_str(), F_OK) == 0;
+    return Errand{{{"ok", true}, {"folder", checkpoints_}, {"sees", sees}}, ""};
   }
   if (ask == "begin") {
     PASSEL_ASSIGN_OR_RETURN(const auto steps, Field<std::int64_t>(errand.json, "steps"));
@@ -297,10 +374,22 @@ Result<Errand> RemoteDoor::TellPlan(shm::RendezvousClient& ps) {
   return answer;
 }
 
+Result<Errand> RemoteDoor::TellBeginning() {
+  const std::lock_guard lock(mutex_);
+  if (served_ == nullptr) return Unavailable("there is no arena yet");
+  const ShardBeginning seen = LookAtShard(served_->arena->memory());
+  return Errand{{{"ok", true},
+                 {"initialized", seen.initialized},
+                 {"cohort", seen.cohort},
+                 {"version", seen.version},
+                 {"global_step", seen.global_step}},
+                ""};
+}
+
 Status RemoteDoor::Begin(std::int64_t steps) {
   const std::lock_guard lock(mutex_);
   if (served_ == nullptr) return Unavailable("there is no arena yet");
-  TellOfJob(steps, *served_->arena.memory().state);
+  TellOfJob(steps, *served_->arena->memory().state);
   return {};
 }
 

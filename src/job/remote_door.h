@@ -1,5 +1,6 @@
 // remote_door.h - what a ps of a job on several hosts does for the workers of other hosts: it opens
-// a port, tells them about the job, and gives each a proxy in its arena (fabric/server.h).
+// a port, tells them about the job, and gives each a proxy in its arena (fabric/server.h). ps/0
+// comes in, too, where ps on several hosts write a checkpoint (job/shard_saver.h).
 //
 // Of the ps of this process it asks as a worker of this host would: by its abstract socket. So each
 // worker of another host has a stand-in there while its control connection lives.
@@ -10,11 +11,13 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -23,6 +26,7 @@
 #include "fabric/control/control_server.h"
 #include "fabric/server.h"
 #include "job/remote_errand.h"
+#include "job/shard_saver.h"
 #include "job/task.h"
 #include "shm/arena.h"
 #include "shm/rendezvous_client.h"
@@ -40,7 +44,7 @@ void WarnOfClearText(const Task& task);
 class RemoteDoor final : private fabric::ControlHandler {
  public:
   /// Listens at the address that the lists have for this ps, where its name is this host.
-  /// `checkpoints`: the folder that ps/0 saves to, "": none. `task` outlives it. REQUIRES:
+  /// `checkpoints`: the folder of --checkpoint_dir, "": none. `task` outlives it. REQUIRES:
   /// task.several_hosts. Errors: kInvalidArgument for an address that this host has not, or that no
   /// other host reaches; kAlreadyExists for a port that is taken; those of LookUp().
   static Result<std::unique_ptr<RemoteDoor>> Open(const Task& task, const std::string& checkpoints,
@@ -55,6 +59,11 @@ class RemoteDoor final : private fabric::ControlHandler {
   bool IsGuest(int worker);
   /// Until no worker of another host is connected: they have heard how it ended.
   void AwaitGuests(Deadline deadline);
+  /// Of another ps than ps/0: until that has saved the last checkpoint, or has been gone for 15 s.
+  /// `asked`: this task was told to go, and waits only for a save that is under way, or begins
+  /// within 3 s. Ends when `hurry`, which is called often, says so. False: a part is still being
+  /// written, and this must not be destroyed.
+  bool AwaitSaver(bool asked, Deadline deadline, const std::function<bool()>& hurry);
 
  private:
   struct Guest {
@@ -63,8 +72,9 @@ class RemoteDoor final : private fabric::ControlHandler {
     std::optional<shm::RendezvousClient> stand_in;  // under mutex
   };
   struct Served {
-    explicit Served(shm::Arena given) : arena(std::move(given)) {}
-    const shm::Arena arena;
+    explicit Served(shm::Arena given)
+        : arena(std::make_shared<const shm::Arena>(std::move(given))) {}
+    const std::shared_ptr<const shm::Arena> arena;
     std::optional<fabric::Server> server;  // ends before its memory is unmapped
   };
   struct Talk {
@@ -77,10 +87,12 @@ class RemoteDoor final : private fabric::ControlHandler {
   void Serve(std::uint64_t life, const fabric::TaskFacts& peer,
              std::unique_ptr<fabric::Pipe> pipe) override;
   void Gone(std::uint64_t life, const fabric::TaskFacts& peer, const Status& why) override;
-  void RunErrands(Guest& guest, fabric::Pipe& pipe);
+  void RunErrands(const std::function<Result<Errand>(const Errand&)>& answer, fabric::Pipe& pipe);
   Result<Errand> Answer(Guest& guest, const Errand& errand);
+  Result<Errand> AnswerSaver(const Errand& errand);
   bool IsThere(int worker) const;
   Result<Errand> TellPlan(shm::RendezvousClient& ps);
+  Result<Errand> TellBeginning();
   Status Begin(std::int64_t steps);
 
   const Task& task_;
@@ -90,6 +102,9 @@ class RemoteDoor final : private fabric::ControlHandler {
   std::condition_variable changed_;
   bool closing_ = false;
   std::map<std::uint64_t, std::shared_ptr<Guest>> guests_;  // by life
+  std::set<std::uint64_t> savers_;                          // lives of ps/0
+  bool dismissed_ = false;                                  // by ps/0: the job is over
+  ShardSaver saver_;
   std::list<Talk> talks_;
   std::unique_ptr<Served> served_;
   std::unique_ptr<fabric::ControlServer> door_;  // last: it calls us

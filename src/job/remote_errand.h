@@ -4,8 +4,22 @@
 //   {"ask":"tell_data","about":{}}      -->      which data it trains on; of ps/0
 //   {"ask":"plan"}                      -->      {"ok":true,"bytes":n} and the plan, or n = 0
 //   {"ask":"propose","bytes":n}, plan   -->      of the chief: the ps makes its arena
-//   {"ask":"newest_checkpoint"}         -->      {"ok":true,"name"}: "none", or "" without a folder
+//   {"ask":"sees","file":name}          -->      {"ok":true,"folder","sees":bool}: its
+//                                                --checkpoint_dir, "": none, and whether that has
+//                                                it
+//   {"ask":"beginning"}                 -->      {"ok":true, ...}: ShardBeginning
+//   (store/open_store.h)
+//   {"ask":"renew","bytes":n}, plan     -->      of the chief: in place of the arena that there is
 //   {"ask":"begin","steps":n}           -->      of the chief, to ps/0: the target; 0: none
+//
+// And what ps/0 asks of the other ps, as it saves where they are on several hosts
+// (job/shard_saver.h):
+//
+//   {"ask":"save_begin","how","cohort"} -->      as save_copy but for "live"
+//   {"ask":"save_copy"}                 -->      {"ok":true,"claimed":bool,"round":n}, or no round
+//   {"ask":"save_write","exact":bool,"bytes":n}, PartOrder  -->  {"ok":true,"bytes_written":n}
+//   {"ask":"save_forget"}               -->
+//   {"ask":"save_over"}                 -->      the job has ended, and they may go
 //
 // Each is answered by {"ok":true, ...} or an error (cluster/json_message.h).
 

@@ -1,17 +1,26 @@
 #include "job/remote_job.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <random>
+#include <system_error>
 #include <utility>
 
+#include "base/file_descriptor.h"
 #include "base/log.h"
 #include "cluster/endpoint.h"
 #include "cluster/json_message.h"
 #include "cluster/patience.h"
-#include "io/checkpoint_folder.h"
+#include "io/checkpoint_files.h"
+#include "job/other_parts.h"
 #include "job/remote_door.h"
 #include "shm/layout.h"
+#include "store/open_store.h"
 
 namespace passel::job {
 namespace {
@@ -148,34 +157,88 @@ Status RemoteJob::AgreeOnPlan(const StorePlan& plan) {
 }
 
 Status RemoteJob::TellTarget(std::int64_t steps) {
+  return AskOfArena(0, {{"ask", "begin"}, {"steps", steps}}).status();
+}
+
+// It serves a new arena after a moment.
+Result<Errand> RemoteJob::AskOfArena(int shard, const Json& question) {
   for (Patience patience(Deadline::After(kAnswerLimit));;) {
-    const Status told =
-        Ask(0, {{"ask", "begin"}, {"steps", steps}}, {}, Deadline::After(kAnswerLimit)).status();
-    if (told.code() != Code::kUnavailable || !patience.Again(kLookPause)) return told;
+    Result<Errand> answer = Ask(shard, question, {}, Deadline::After(kAnswerLimit));
+    if (answer.status().code() != Code::kUnavailable || !patience.Again(kLookPause)) return answer;
   }
 }
 
-bool RemoteJob::OneHostHasAllPs() const {
-  return std::ranges::all_of(
-      ps_, [this](const Ps& ps) { return ps.elsewhere && ps.address.host == ps_[0].address.host; });
+Status RemoteJob::CheckOneBeginning() {
+  if (ps_.size() == 1) return {};
+  return passel::CheckOneBeginning([this]() -> Result<std::vector<ShardBeginning>> {
+    steps_left_ = 0;
+    std::vector<ShardBeginning> seen(ps_.size());
+    for (std::size_t s = ps_.size(); s-- > 0;) {
+      PASSEL_ASSIGN_OR_RETURN(const Errand answer,
+                              AskOfArena(static_cast<int>(s), {{"ask", "beginning"}}));
+      const Json& said = answer.json;
+      PASSEL_ASSIGN_OR_RETURN(seen[s].initialized, Field<bool>(said, "initialized"));
+      PASSEL_ASSIGN_OR_RETURN(seen[s].cohort, Field<std::uint64_t>(said, "cohort"));
+      PASSEL_ASSIGN_OR_RETURN(seen[s].version, Field<std::uint64_t>(said, "version"));
+      PASSEL_ASSIGN_OR_RETURN(seen[s].global_step, Field<std::int64_t>(said, "global_step"));
+      if (!seen[s].initialized) continue;
+      steps_left_ =
+          std::max({steps_left_, seen[s].global_step, static_cast<std::int64_t>(seen[s].version)});
+    }
+    return seen;
+  });
 }
 
-Status RemoteJob::CheckCheckpoints(const std::string& folder) {
-  PASSEL_ASSIGN_OR_RETURN(const Errand answer, Ask(0, {{"ask", "newest_checkpoint"}}, {},
-                                                   Deadline::After(kAnswerLimit)));
-  PASSEL_ASSIGN_OR_RETURN(const auto theirs, Field<std::string>(answer.json, "name"));
-  const std::string ours = NewestCheckpointIn(folder), host = ps_[0].address.host;
-  if (theirs.empty()) {
-    return InvalidArgument(fmt::format(
-        "ps/0 saves the checkpoints of a chief on another host, and has no --checkpoint_dir: start "
-        "it with --checkpoint_dir {}",
-        folder));
+Status RemoteJob::Renew(const StorePlan& plan) {
+  const Deadline deadline = Deadline::After(options_.start_wait);
+  for (int shard = 0; shard < static_cast<int>(ps_.size()); ++shard) {
+    PASSEL_RETURN_IF_ERROR(Ask(shard, {{"ask", "renew"}}, ToJson(plan), deadline).status());
   }
-  if (ours == theirs) return {};
-  return InvalidArgument(fmt::format(
-      "the newest checkpoint in {} is {} here and {} on {}, where ps/0 saves them: share that "
-      "folder, or start the chief, {}, there",
-      folder, ours, theirs, host, task_.Names().chief_name));
+  return {};
+}
+
+Status RemoteJob::CheckFolder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) {
+    return ErrnoStatus(error.value(),
+                       fmt::format("cannot make the folder {} (name another, or make it)", folder));
+  }
+  std::random_device random;
+  // A name that is deleted by the next owner of the folder, if this task is killed.
+  const std::string name =
+      fmt::format("{}.tmp.{}.{}", kIndexFile, random() & 0x7fffffff, random() & 0x7fffffff);
+  const std::string path = InFolder(folder, name);
+  FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (!file.valid()) return ErrnoStatus(errno, fmt::format("cannot write to {}", folder));
+  file.Reset();
+  const Status seen = CheckSeen(folder, name);
+  (void)::unlink(path.c_str());
+  return seen;
+}
+
+Status RemoteJob::CheckSeen(const std::string& folder, const std::string& file) {
+  const int saving = EachPsWritesItsPart(task_) ? static_cast<int>(ps_.size()) : 1;
+  for (int shard = 0; shard < saving; ++shard) {
+    PASSEL_ASSIGN_OR_RETURN(const Errand answer, Ask(shard, {{"ask", "sees"}, {"file", file}}, {},
+                                                     Deadline::After(kAnswerLimit)));
+    PASSEL_ASSIGN_OR_RETURN(const auto sees, Field<bool>(answer.json, "sees"));
+    if (sees) continue;
+    PASSEL_ASSIGN_OR_RETURN(const auto theirs, Field<std::string>(answer.json, "folder"));
+    const std::string ps =
+        fmt::format("ps/{} at {}", shard, ps_[static_cast<std::size_t>(shard)].address.ToString());
+    const std::string who = task_.Names()(task_.Trainer());
+    if (theirs.empty()) {
+      return InvalidArgument(fmt::format(
+          "{} saves checkpoints, and has no --checkpoint_dir: start it with --checkpoint_dir {}",
+          ps, folder));
+    }
+    return InvalidArgument(
+        fmt::format("{} does not see in its --checkpoint_dir {} what {} writes to {}: share one "
+                    "folder between all hosts of ps and of the chief, or omit --checkpoint_dir",
+                    ps, theirs, who, folder));
+  }
+  return {};
 }
 
 Result<std::unique_ptr<ParameterStore>> RemoteJob::Open(const StorePlan& plan) {

@@ -55,16 +55,22 @@ class RemoteJob {
   /// All ps have this plan, or get it from us if we are the chief: else it is waited for. Errors:
   /// kInvalidArgument when `plan` differs from theirs; kDeadlineExceeded.
   Status AgreeOnPlan(const StorePlan& plan);
+  /// All ps have values of one beginning, or none has any. Errors: kDataLoss, naming one that has
+  /// lost its own.
+  Status CheckOneBeginning();
+  /// Steps whose updates some ps had then.
+  std::int64_t StepsLeft() const { return steps_left_; }
+  /// Of the chief: an arena of that plan in place of each that there is. Errors:
+  /// kFailedPrecondition, naming a worker that still trains.
+  Status Renew(const StorePlan& plan);
   /// Outlives what it returns. Errors: those of fabric::OpenRemoteStore().
   Result<std::unique_ptr<ParameterStore>> Open(const StorePlan& plan);
   /// Of the chief: how far the job is to go; 0: without end.
   Status TellTarget(std::int64_t steps);
 
-  /// OK if the folder of --checkpoint_dir that ps/0 saves to is the same here: its newest
-  /// checkpoint is. Errors: kInvalidArgument.
-  Status CheckCheckpoints(const std::string& folder);
-  /// Whether all ps are at the same host of the lists.
-  bool OneHostHasAllPs() const;
+  /// OK if all ps that save see what this task writes to `folder`: the --checkpoint_dir of all is
+  /// the same one. Makes it. Errors: kInvalidArgument, naming the ps; those of the file system.
+  Status CheckFolder(const std::string& folder);
 
   /// How long the ps that has been gone longest is gone; zero while all are there.
   std::chrono::nanoseconds PsMissingFor() const;
@@ -80,11 +86,14 @@ class RemoteJob {
   RemoteJob(const Task& task, const RemoteJobOptions& options);
   Status Find(int shard, Deadline deadline);
   Result<Errand> Ask(int shard, Json question, std::string_view bytes, Deadline deadline);
+  Result<Errand> AskOfArena(int shard, const Json& question);
   Result<std::optional<StorePlan>> PlanOf(int shard);
+  Status CheckSeen(const std::string& folder, const std::string& file);
 
   const Task& task_;
   const RemoteJobOptions options_;
   std::vector<Ps> ps_;
+  std::int64_t steps_left_ = 0;
   std::function<fabric::MessageCount()> count_;  // of the store that is open
 };
 

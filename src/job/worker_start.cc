@@ -51,12 +51,6 @@ Status CheckRemote(const Task& task, const JobConfig& config, bool has_gpu, cons
     return InvalidArgument(who + ": a GPU trains on parameters of its own host; give --device cpu");
   }
   if (!task.is_chief) return {};
-  if (!config.checkpoints.folder.empty() && !job.OneHostHasAllPs()) {
-    return InvalidArgument(fmt::format(
-        "{}, and checkpoints are saved where all parameters are: omit --checkpoint_dir, or start "
-        "all ps on one host",
-        who));
-  }
   if (!config.summaries.folder.empty()) {
     LogWarning("{}: it writes no summaries to {}", who, config.summaries.folder);
   }

@@ -97,7 +97,7 @@ class WorkerTask {
           remote_, RemoteJob::ConnectIfElsewhere(
                        task_, {options_.waits, options_.start_wait,
                                std::chrono::nanoseconds(config_.ps_wait_ns), options_.on_waiting}));
-      if (remote_) return JoinRemoteJob();
+      if (remote_) return JoinRemoteJob(start);
     }
     for (;;) {
       const Status status = Attach();
@@ -117,7 +117,7 @@ class WorkerTask {
   }
 
   // The same by messages.
-  Status JoinRemoteJob() {
+  Status JoinRemoteJob(Deadline start) {
     PASSEL_RETURN_IF_ERROR(CheckRemote(task_, config_, gpu_ != nullptr, *remote_));
     gpu_.reset();
     LogServer(task_, config_);
@@ -133,22 +133,28 @@ class WorkerTask {
         const StorePlan plan,
         MakePlan(config_, options_.num_shards, task_.NumTrainers(), task_.MostTrainers()));
     if (task_.flags.devices.log_device_placement) LogDevicePlacement(task_, plan);
-    PASSEL_RETURN_IF_ERROR(remote_->AgreeOnPlan(plan));
+    for (;;) {
+      PASSEL_RETURN_IF_ERROR(remote_->AgreeOnPlan(plan));
+      const Status lost = remote_->CheckOneBeginning();
+      if (lost.ok()) break;
+      if (lost.code() != Code::kDataLoss) return lost;
+      const Status back = GoBack(plan, lost);
+      if (back.code() != Code::kUnavailable || start.Expired()) return back;
+      std::this_thread::sleep_for(kLostPause);
+    }
     if (task_.is_chief) {
       PASSEL_RETURN_IF_ERROR(remote_->TellTarget(TargetOf(config_)));
     }
     Result<std::unique_ptr<ParameterStore>> opened = remote_->Open(plan);
-    if (opened.status().code() == Code::kDataLoss) {
-      return Internal(opened.status().message() + ": end all tasks of this job and start it anew");
-    }
+    if (opened.status().code() == Code::kDataLoss) return CannotGoBack(opened.status());
     PASSEL_ASSIGN_OR_RETURN(store_, std::move(opened));
     return task_.is_chief && !store_->initialized() ? ChooseRemoteBeginning(plan) : Status();
   }
 
-  // ps/0 saves to the folder: this task has it only until it knows with what to begin.
+  // The ps save to the folder: this task has it only until it knows with what to begin.
   Status ChooseRemoteBeginning(const StorePlan& plan) {
     const std::string& folder = config_.checkpoints.folder;
-    if (!folder.empty()) PASSEL_RETURN_IF_ERROR(remote_->CheckCheckpoints(folder));
+    if (!folder.empty()) PASSEL_RETURN_IF_ERROR(remote_->CheckFolder(folder));
     PASSEL_ASSIGN_OR_RETURN(const auto beginning, OpenCheckpoints(plan, /*begun=*/false));
     beginning->TellOfBeginning();
     resume_from_ = beginning->resume_from();
@@ -192,9 +198,10 @@ class WorkerTask {
   // kUnavailable: attach again. Without one that is no wrong input: training has failed for good.
   Status GoBack(const StorePlan& plan, const Status& loss) {
     const auto index = ReadCheckpointIndex(config_.checkpoints.folder);
-    if (config_.checkpoints.folder.empty() || !index.ok() || index->kept.empty() || supervised()) {
-      return Internal(loss.message() + ": end all tasks of this job and start it anew");
-    }
+    const bool none =
+        config_.checkpoints.folder.empty() || !index.ok() || index->kept.empty() || supervised();
+    // A worker of another host need not see the folder.
+    if (none && (task_.is_chief || !remote_)) return CannotGoBack(loss);
     const bool first = !std::exchange(values_lost_, true);
     const auto await = [&](const std::string& what) {
       if (first) LogWarning("{}: {}", loss.message(), what);
@@ -207,10 +214,15 @@ class WorkerTask {
       // What it was told to begin with is older than what it has saved since.
       config_.checkpoints.resume = kResumeAuto;
       checkpoints_.reset();
+    }
+    if (first && !remote_) {
       PASSEL_ASSIGN_OR_RETURN(checkpoints_, OpenCheckpoints(plan, /*begun=*/false));
     }
-    const std::int64_t before = job_->StepsLeft(), step = checkpoints_->resumed_step();
-    const Status renewed = job_->Renew(plan);
+    const std::int64_t before = remote_ ? remote_->StepsLeft() : job_->StepsLeft();
+    const std::int64_t step = remote_ ? StepOfCheckpoint(index->kept.back().name).value_or(0)
+                                      : checkpoints_->resumed_step();
+    // On several hosts ps/0, which has the folder, lets go of it with its arena.
+    const Status renewed = remote_ ? remote_->Renew(plan) : job_->Renew(plan);
     if (renewed.code() == Code::kFailedPrecondition) return await(renewed.message());
     if (!renewed.ok()) return renewed;
     LogWarning(
@@ -218,6 +230,10 @@ class WorkerTask {
         step, CheckpointName(step),
         Counted(static_cast<std::uint64_t>(std::max<std::int64_t>(0, before - step)), "update"));
     return Unavailable("the arenas are made anew");
+  }
+
+  static Status CannotGoBack(const Status& loss) {
+    return Internal(loss.message() + ": end all tasks of this job and start it anew");
   }
 
   // The chief writes the first values, the others wait for them.

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -35,6 +36,11 @@ struct ConsistentCopyOptions {
   WorkerNames names = {};
   int threads = 1;                          ///< that copy; CopyThreads()
   const std::atomic<bool>* quit = nullptr;  ///< true: it is not wanted any more
+  /// Copies of other shards, of the same step, by other processes: begun once all have met, and
+  /// awaited before they go on. That calls `between` every second at least, and ends with its
+  /// error. Both or none.
+  std::function<Status()> begin_others = {};
+  std::function<Status(const std::function<Status()>& between)> await_others = {};
 };
 
 /// Copies the contents of shards[s] to out[s], as far as that goes (store/shard_buffer.h), which

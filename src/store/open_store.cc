@@ -22,14 +22,7 @@ Status LostValues(std::size_t lost, std::size_t kept, std::uint64_t updates) {
 
 std::vector<ShardBeginning> LookAtShards(std::span<const ShardMemory> shards) {
   std::vector<ShardBeginning> seen(shards.size());
-  for (std::size_t s = shards.size(); s-- > 0;) {
-    const ShardState& state = *shards[s].state;
-    seen[s].version = state.version.load(std::memory_order_acquire);
-    seen[s].global_step = state.global_step.load(std::memory_order_acquire);
-    seen[s].initialized = state.initialized.load(std::memory_order_acquire) != 0;
-    // Relaxed: written before `initialized`.
-    seen[s].cohort = state.cohort.load(std::memory_order_relaxed);
-  }
+  for (std::size_t s = shards.size(); s-- > 0;) seen[s] = LookAtShard(shards[s]);
   return seen;
 }
 
@@ -55,6 +48,17 @@ Status CheckSeen(std::span<const ShardBeginning> shards) {
 }
 
 }  // namespace
+
+ShardBeginning LookAtShard(const ShardMemory& shard) {
+  const ShardState& state = *shard.state;
+  ShardBeginning seen;
+  seen.version = state.version.load(std::memory_order_acquire);
+  seen.global_step = state.global_step.load(std::memory_order_acquire);
+  seen.initialized = state.initialized.load(std::memory_order_acquire) != 0;
+  // Relaxed: written before `initialized`.
+  seen.cohort = state.cohort.load(std::memory_order_relaxed);
+  return seen;
+}
 
 Status CheckOneBeginning(const std::function<Result<std::vector<ShardBeginning>>()>& look) {
   PASSEL_ASSIGN_OR_RETURN(const std::vector<ShardBeginning> seen, look());

@@ -45,6 +45,7 @@ struct ShardBeginning {
   Version version = 0;
   std::int64_t global_step = 0;  ///< of the lead
 };
+ShardBeginning LookAtShard(const ShardMemory& shard);
 /// Values that a former ps took with it are gone: to begin anew with some of the shards would look
 /// like going on. `look` looks at all shards, at the lead last, and is called once or twice.
 /// Errors: its own; kDataLoss, naming the ps.

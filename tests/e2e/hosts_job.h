@@ -142,4 +142,19 @@ class HostsJob {
   std::map<std::string, Program> tasks_;
 };
 
+inline const std::vector<std::string> kShort = {"--train_steps=60", "--start_wait=20"};
+inline const std::vector<std::string> kEndless = {"--train_steps=100000000", "--start_wait=20"};
+
+class SeveralHostsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    hosts_ = TwoHosts::Get();
+    if (hosts_ == nullptr) GTEST_SKIP() << "no network namespaces can be made here";
+  }
+  HostsJob Job(int ps, int workers, std::set<std::string> there, std::vector<std::string> flags) {
+    return {*hosts_, ps, workers, std::move(there), std::move(flags)};
+  }
+  TwoHosts* hosts_ = nullptr;
+};
+
 }  // namespace passel::testing

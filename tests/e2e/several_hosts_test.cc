@@ -19,20 +19,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const std::vector<std::string> kShort = {"--train_steps=60", "--start_wait=20"};
-const std::vector<std::string> kEndless = {"--train_steps=100000000", "--start_wait=20"};
-
-class SeveralHostsTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    hosts_ = TwoHosts::Get();
-    if (hosts_ == nullptr) GTEST_SKIP() << "no network namespaces can be made here";
-  }
-  HostsJob Job(int ps, int workers, std::set<std::string> there, std::vector<std::string> flags) {
-    return {*hosts_, ps, workers, std::move(there), std::move(flags)};
-  }
-  TwoHosts* hosts_ = nullptr;
-};
 using SlowSeveralHostsTest = SeveralHostsTest;
 
 TEST_F(SeveralHostsTest, WorkersOfAnotherHostTrainInEveryModeAndSave) {
@@ -248,32 +234,6 @@ TEST_F(SeveralHostsTest, PsThatTakesTheMemoryWithItEndsItsWorkersInTime) {
     job.Stop();
     job.ExpectEnd(130);
   }
-}
-
-// The chief has no memory to save: ps/0 does it, and a chief of another host goes on from that.
-TEST_F(SeveralHostsTest, PsSavesCheckpointsOfAChiefOfAnotherHost) {
-  HostsJob job = Job(1, 2, {"worker/0", "worker/1"}, {"--start_wait=20", "--mode=barrier"});
-  const std::string folder = job.sandbox().dir().File("checkpoints");
-  job.StartAll({"--train_steps=60", "--checkpoint_dir=" + folder});
-  job.ExpectEnd();
-  job.StartAll({"--train_steps=90", "--checkpoint_dir=" + folder});
-  job.ExpectEnd();
-  EXPECT_THAT(job["worker/0"].Err() + job["worker/0"].Out(), HasSubstr("ckpt-60"))
-      << job["ps/0"].Err();
-  EXPECT_THAT(job["ps/0"].Err(), HasSubstr("model.ckpt-90 in"));
-  // A folder that is not shared.
-  job.Start("ps/0", {"--train_steps=120", "--checkpoint_dir=" + folder});
-  ASSERT_TRUE(job["ps/0"].WaitFor(" is ready"));
-  job.Start("worker/0", {"--train_steps=120", "--checkpoint_dir=" + folder + "2"});
-  EXPECT_THAT(job.OnlyErrorOf("worker/0"),
-              AllOf(HasSubstr("is none here and model.ckpt-90 on 10.77.0.1"), HasSubstr("share")));
-}
-
-TEST_F(SeveralHostsTest, CheckpointsOfPsOnSeveralHostsAreRefused) {
-  HostsJob job = Job(2, 1, {"ps/1"}, kShort);
-  const std::string folder = job.sandbox().dir().File("checkpoints");
-  job.StartAll({"--checkpoint_dir=" + folder});
-  EXPECT_THAT(job.OnlyErrorOf("worker/0"), HasSubstr("start all ps on one host"));
 }
 
 // Longer than the lease: the others go on, and the worker comes back or ends with 143.

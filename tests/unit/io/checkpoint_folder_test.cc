@@ -449,15 +449,27 @@ TEST(CheckpointFolderTest, PartsThatNoIndexNamesGoWithTheNextOwner) {
   }
 }
 
-TEST(CheckpointFolderTest, WhatWasCommittedOrGivenUpIsNoLeftover) {
+TEST(CheckpointFolderTest, WhatWasGivenUpIsDeletedAndOthersAreNot) {
   const TempDir dir;
   {
     Result<CheckpointFolder> folder = Own(dir.path());
     ASSERT_TRUE(folder.ok());
     folder->BeginSave(5, "save 5");
     Save(*folder, 5);
+    ASSERT_TRUE(WriteParts(dir.path(), 6, 2, "somebody's").ok());
     folder->BeginSave(6, "save 6");
-    ASSERT_TRUE(WriteParts(dir.path(), 6).ok());
+    folder->GiveUp();
+    folder->BeginSave(7, "save 7");
+    ASSERT_TRUE(WriteParts(dir.path(), 7, 2, "save 7").ok());
+    const std::string temporary = dir.path() + "/model.ckpt-7-00001-of-00002.safetensors.tmp.1.0";
+    PutFileText(temporary, "half");
+    folder->GiveUp();
+    EXPECT_FALSE(OpenCheckpoint(dir.path(), CheckpointName(7)).ok());
+    EXPECT_FALSE(std::filesystem::exists(temporary));
+    // By a process of another host that has not heard of it.
+    ASSERT_TRUE(WriteParts(dir.path(), 7, 2, "save 7").ok());
+    folder->BeginSave(8, "save 8");
+    EXPECT_FALSE(OpenCheckpoint(dir.path(), CheckpointName(7)).ok());
     folder->GiveUp();
     const Status taken = Own(dir.path()).status();
     EXPECT_EQ(taken.code(), Code::kAlreadyExists);
