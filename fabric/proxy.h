@@ -88,6 +88,8 @@ class Proxy {
   /// The bulk of the step that is being done. A lost connection leaves the step undone, to be
   /// repeated.
   Status ReadBulk(std::span<float> into);
+  /// The same, of one that nobody wants.
+  Status DropBulk();
   /// Calls call(deadline) with short deadlines until the request's, looking after messages between.
   template <typename Wait>
   Status InSlices(const Request& request, Wait&& wait);

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "base/failpoint.h"
 #include "fabric/counter_report.h"
 #include "fabric/proxy.h"
@@ -13,6 +15,7 @@ namespace {
 
 // How long a step waits before it looks after messages again.
 constexpr std::chrono::milliseconds kSlice{5};
+constexpr std::size_t kDroppedAtOnce = std::size_t{1} << 16;         // floats
 constexpr std::uint64_t kMostRounds = (std::uint64_t{1} << 40) - 1;  // Decision
 
 std::string SizeMismatch(const Request& request, std::size_t floats, std::size_t expected) {
@@ -275,6 +278,17 @@ Status Proxy::ReadBulk(std::span<float> into) {
   return status;
 }
 
+// Its sender is to hear the answer, not to wait until somebody reads.
+Status Proxy::DropBulk() {
+  std::vector<float> part(std::min(bulk_, kDroppedAtOnce));
+  for (std::size_t left = bulk_; left > 0;) {
+    const std::span<float> next = std::span(part).first(std::min(left, part.size()));
+    PASSEL_RETURN_IF_ERROR(ReadBulk(next));
+    left -= next.size();
+  }
+  return {};
+}
+
 Status Proxy::EnterMode(std::uint64_t word) {
   const ModeWord mode = ModeWord::Unpack(word);
   PASSEL_RETURN_IF_ERROR(served_.plan.CheckMode(mode.setting));
@@ -340,8 +354,9 @@ Answer Proxy::Round(const Request& request) {
   const bool late = DecidedRound(memory_) >= round;
   const bool arrived_before = passel::Arrival::Says(
       memory_.tasks[worker_].arrival.load(std::memory_order_seq_cst), life_->epoch(), round);
-  if (!late && !arrived_before && (request.flags & kStageIt)) {
-    answer.status = ReadBulk({shard_.gradient(0), memory_.floats});
+  if (request.flags & kStageIt) {
+    answer.status =
+        late || arrived_before ? DropBulk() : ReadBulk({shard_.gradient(0), memory_.floats});
     if (!answer.status.ok()) return answer;
   }
   if (!late && (request.flags & kArrive)) {
