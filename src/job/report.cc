@@ -143,11 +143,11 @@ std::string NoStepsInWords(const JobReport& r) {
 std::string Summary(const JobReport& r) {
   std::string text;
   if (r.test) {
-    text += fmt::format("test accuracy {:.4f}, test loss {:.4f}", r.test->accuracy, r.test->loss);
-  } else {
-    text += "not evaluated";
+    text += fmt::format("test accuracy {:.4f}, test loss {:.4f}\n", r.test->accuracy, r.test->loss);
+  } else if (!r.model.empty()) {
+    text += "not evaluated\n";
   }
-  text += "\n" + (r.MadeSteps() ? StepsInWords(r) : NoStepsInWords(r)) + "\n";
+  text += (r.MadeSteps() ? StepsInWords(r) : NoStepsInWords(r)) + "\n";
   for (const WorkerStatus& w : r.status.workers) {
     const auto index = static_cast<std::size_t>(w.member.worker);
     text +=
@@ -161,9 +161,10 @@ std::string Summary(const JobReport& r) {
     if (skipped > 0) text += fmt::format(", {} skipped (not finite)", Counted(skipped, "gradient"));
     text += fmt::format(", {}\n", index < r.worker_exits.size() ? r.worker_exits[index] : "");
   }
-  text += r.lives.InWords();
-  for (const std::string& note : r.notes) text += fmt::format("note: {}\n", note);
-  return text;
+  std::string notes;
+  for (const std::string& note : r.notes) notes += fmt::format("note: {}\n", note);
+  // The last words of a program that has failed come last.
+  return text + (r.model.empty() ? notes + r.lives.InWords() : r.lives.InWords() + notes);
 }
 
 void NoteShadow(const ShardMemory& lead, JobReport* report) {

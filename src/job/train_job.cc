@@ -143,7 +143,7 @@ class TrainJob {
 
   Status TrainInTasks(SignalEvents& signals, Progress& progress) {
     supervisor_ =
-        std::make_unique<Supervisor>(TasksToStart(), settings_.job, config_, *data_, signals);
+        std::make_unique<Supervisor>(TasksToStart(), settings_.job, config_, &*data_, signals);
     const int most = settings_.MaxWorkers();
     LogInfo("job {}: {} ps, {} workers{}, mode {}, {} parameters", report_.job_id, settings_.ps,
             settings_.workers, most > settings_.workers ? fmt::format(" (up to {})", most) : "",
