@@ -147,7 +147,11 @@ std::string Summary(const JobReport& r) {
   } else if (!r.model.empty()) {
     text += "not evaluated\n";
   }
-  text += (r.MadeSteps() ? StepsInWords(r) : NoStepsInWords(r)) + "\n";
+  if (r.MadeSteps()) {
+    text += StepsInWords(r) + "\n";
+  } else if (!r.model.empty()) {
+    text += NoStepsInWords(r) + "\n";
+  }
   for (const WorkerStatus& w : r.status.workers) {
     const auto index = static_cast<std::size_t>(w.member.worker);
     text +=

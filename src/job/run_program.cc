@@ -124,7 +124,7 @@ Result<JobReport> RunProgram(const TrainSettings& settings, const JobConfig& con
   report.curve = curve.points();
   report.seconds = 1e-9 * static_cast<double>(MonotonicNs() - program_start_ns);
   // Standard output is the program's.
-  Write(Stream::kErr, report.MadeSteps() ? Summary(report) : report.lives.InWords());
+  Write(Stream::kErr, Summary(report));
   FlushOutput(Stream::kErr, outcome.end_by ? std::chrono::nanoseconds(std::chrono::seconds(1))
                                            : std::chrono::nanoseconds(kReaderPatience));
   if (!settings.report.empty()) {

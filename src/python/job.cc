@@ -322,6 +322,7 @@ void Job::Leave() {
         for (const Shown& shown : *list) held.push_back(shown.memory);
       }
     }
+    gradients_lent_ = false;
     arrays_.assign(variables_.size(), Arrays());
     values_ = nb::dict();
     gradients_ = nb::dict();

@@ -84,6 +84,9 @@ _BY_CODE = {kind.code: kind for kind in
              ResourceExhausted, DataLoss, Aborted, Cancelled, Unavailable, DeadlineExceeded, Internal,
              Diverged)}
 
+for _kind in (Error, *_BY_CODE.values()):
+    _kind.__module__ = "passel"
+
 
 def of(code: int, sentence: str) -> Error:
     """The exception for a code, also of one that this version does not know."""
