@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "base/text.h"
+#include "capi/run_settings.h"
 #include "cluster/cluster_spec.h"
 #include "cluster/resolve.h"
-#include "capi/run_settings.h"
 #include "job/program_settings.h"
 #include "job/settings_table.h"
 #include "train/worker_loop.h"

@@ -94,8 +94,7 @@ Result<JobReport> RunProgram(const TrainSettings& settings, const JobConfig& con
   JobReport report;
   report.program_start_ns = program_start_ns;
   report.run = DescribeRun(settings);
-  report.job_id =
-      settings.job_id.empty() ? fmt::format("job-{}", ::getpid()) : settings.job_id;
+  report.job_id = settings.job_id.empty() ? fmt::format("job-{}", ::getpid()) : settings.job_id;
   report.mode = config.mode.traits().name;
   report.optimizer = OptimizerName(config.optimizer.kind);
   report.ps = settings.ps;

@@ -12,7 +12,8 @@
 //   the last worker The job is over: it failed unless one had reached the last step.
 //   evaluator       Nothing: it only reads.
 //   supervisor      The kernel kills everyone (PR_SET_PDEATHSIG).
-//   a program that is no task of ours (SupervisorOptions::program): as a worker, but every exit code
+//   a program that is no task of ours (SupervisorOptions::program): as a worker, but every exit
+//   code
 //                   from 1 to 128 ends the job.
 //   nobody          A job whose variables have no first values after start_wait has failed.
 // Whoever is scaled away (store/scale.h) has left: that is no death, and nobody is missed.

@@ -147,6 +147,7 @@ void Job::Sliced(double timeout, const Call& call) {
 
 void Job::Initialize(const nb::list& values, double timeout) {
   const Turn turn(busy_);
+  CheckIn();
   using Floats = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
   std::vector<Floats> kept;
   std::vector<const float*> pointers;
@@ -250,6 +251,7 @@ void Job::CopyValues() {
 
 nb::dict Job::Pull(int how) {
   const Turn turn(busy_);
+  CheckIn();
   const bool copy = how == PASSEL_PULL_COPY || (how == PASSEL_PULL_AUTO && !RoundsNow());
   // The copy is made here, into memory that outlives the job.
   Check(passel_pull(job_, PASSEL_PULL_VIEW));
@@ -267,6 +269,7 @@ nb::dict Job::Pull(int how) {
 
 nb::dict Job::Gradients() {
   const Turn turn(busy_);
+  CheckIn();
   for (std::size_t i = 0; i < variables_.size(); ++i) {
     float* gradient = nullptr;
     Check(passel_gradient(job_, i, &gradient, nullptr));
@@ -282,6 +285,7 @@ nb::dict Job::Gradients() {
 
 void Job::Push(double timeout) {
   const Turn turn(busy_);
+  CheckIn();
   passel_status status;
   std::string sentence;
   {
@@ -289,8 +293,7 @@ void Job::Push(double timeout) {
     for (std::size_t i = 0; gradients_lent_ && i < variables_.size(); ++i) {
       const Shown& shown = arrays_[i].gradients[arrays_[i].gradient];
       if (shown.memory->IsAlias()) continue;
-      std::memcpy(arrays_[i].lent, shown.memory->floats(),
-                  variables_[i].elements * sizeof(float));
+      std::memcpy(arrays_[i].lent, shown.memory->floats(), variables_[i].elements * sizeof(float));
     }
     status = passel_push(job_, timeout);
     if (status != PASSEL_OK) sentence = passel_error();
@@ -301,6 +304,7 @@ void Job::Push(double timeout) {
 
 std::tuple<bool, int, std::int64_t, std::uint64_t> Job::Wait(double timeout) {
   const Turn turn(busy_);
+  CheckIn();
   passel_outcome outcome{};
   outcome.struct_size = sizeof outcome;
   Sliced(timeout, [&](double slice) { return passel_wait(job_, slice, &outcome); });
@@ -309,12 +313,14 @@ std::tuple<bool, int, std::int64_t, std::uint64_t> Job::Wait(double timeout) {
 
 void Job::SayAlive() {
   const Turn turn(busy_);
+  CheckIn();
   Check(passel_say_alive(job_));
 }
 
 void Job::Leave() {
   const Turn turn(busy_);
-  if (!left_) {
+  CheckIn();
+  {
     // Whoever holds arrays keeps what is in them. Those that we alone hold go.
     std::vector<std::weak_ptr<LentMemory>> held;
     for (const Arrays& own : arrays_) {
@@ -330,25 +336,44 @@ void Job::Leave() {
       if (const auto memory = each.lock()) memory->Detach();
     }
   }
+  // From here on no other thread calls the library, which may save a last checkpoint.
   left_ = true;
-  Check(passel_leave(job_));
+  passel_status status;
+  std::string sentence;
+  {
+    const nb::gil_scoped_release without;
+    status = passel_leave(job_);
+    if (status != PASSEL_OK) sentence = passel_error();
+  }
+  if (status != PASSEL_OK) Raise(status, sentence);
 }
 
-void Job::Stop() { Check(passel_stop(job_)); }
+void Job::CheckIn() const {
+  if (!left_) return;
+  Raise(PASSEL_FAILED_PRECONDITION, "this process has left the job: join it again");
+}
+
+void Job::Stop() {
+  CheckIn();
+  Check(passel_stop(job_));
+}
 
 bool Job::Stopped() {
+  CheckIn();
   std::int32_t stopped = 0;
   Check(passel_stopped(job_, &stopped));
   return stopped != 0;
 }
 
 std::int64_t Job::GlobalStep() {
+  CheckIn();
   std::int64_t step = 0;
   Check(passel_global_step(job_, &step));
   return step;
 }
 
 std::string Job::Mode() {
+  CheckIn();
   const char* mode = nullptr;
   Check(passel_mode(job_, &mode));
   return mode;

@@ -68,6 +68,7 @@ class Job {
   };
   enum class Access { kRead, kWrite };
 
+  void CheckIn() const;
   template <typename Call>
   void Sliced(double timeout, const Call& call);
   Shown MakeShown(const void* place, std::shared_ptr<LentMemory> memory, const Variable& variable,

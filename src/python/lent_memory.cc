@@ -27,8 +27,7 @@ std::shared_ptr<LentMemory> LentMemory::Alias(const float* floats, std::size_t c
   const std::size_t before = address % PageBytes();
   const std::size_t bytes = WholePages(before + count * sizeof(float));
   // An old size of 0 makes a second mapping of shared pages, and is an error for private ones.
-  void* const base =
-      ::mremap(reinterpret_cast<void*>(address - before), 0, bytes, MREMAP_MAYMOVE);
+  void* const base = ::mremap(reinterpret_cast<void*>(address - before), 0, bytes, MREMAP_MAYMOVE);
   if (base == MAP_FAILED) return nullptr;
   auto* const first = reinterpret_cast<float*>(static_cast<char*>(base) + before);
   return std::shared_ptr<LentMemory>(new LentMemory(base, bytes, first, true));
@@ -38,8 +37,7 @@ std::shared_ptr<LentMemory> LentMemory::Own(std::size_t count) {
   const std::size_t bytes = WholePages(count * sizeof(float));
   void* const base = NewPages(bytes);
   if (base == MAP_FAILED) return nullptr;
-  return std::shared_ptr<LentMemory>(
-      new LentMemory(base, bytes, static_cast<float*>(base), false));
+  return std::shared_ptr<LentMemory>(new LentMemory(base, bytes, static_cast<float*>(base), false));
 }
 
 LentMemory::~LentMemory() { ::munmap(base_, bytes_); }

@@ -18,9 +18,9 @@ namespace passel {
 namespace {
 
 // Beside those that mean something to the program itself.
-constexpr auto kOfCommand = std::to_array<std::string_view>(
-    {"ps", "workers", "job_id", "max_restarts", "restart_window", "grace", "report", "bind",
-     "dry_run"});
+constexpr auto kOfCommand =
+    std::to_array<std::string_view>({"ps", "workers", "job_id", "max_restarts", "restart_window",
+                                     "grace", "report", "bind", "dry_run"});
 // Of the supervisor, or not offered here.
 constexpr auto kNotToProgram = std::to_array<std::string_view>({"max_workers", "job_id"});
 
