@@ -3,7 +3,6 @@
 #include <nanobind/ndarray.h>
 #include <pthread.h>
 
-#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
@@ -12,16 +11,12 @@
 #include <utility>
 
 #include "python/errors.h"
+#include "python/waits.h"
 
 namespace passel::python {
 namespace {
 
 namespace nb = nanobind;
-using Clock = std::chrono::steady_clock;
-
-// Ctrl-C and other handlers of signals are answered so often in a wait.
-constexpr double kSlice = 0.1;
-
 // passel_open() in a thread of its own, since it cannot be asked to wait for less.
 struct Opening {
   std::vector<std::string> settings;
@@ -61,29 +56,6 @@ void StartThread(const std::shared_ptr<Opening>& opening) {
   std::thread([opening] { Open(opening); }).detach();
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
-
-void CheckSignals() {
-  if (PyErr_CheckSignals() != 0) throw nb::python_error();
-}
-
-void Check(passel_status status) {
-  if (status != PASSEL_OK) Raise(status, passel_error());
-}
-
-// One thread at a time in calls that wait without the GIL.
-class Turn {
- public:
-  explicit Turn(std::mutex& mutex) : lock_(mutex, std::try_to_lock) {
-    if (!lock_) {
-      Raise(PASSEL_FAILED_PRECONDITION,
-            "another thread is in a call of this job: one at a time, but for stop(), stopped, "
-            "global_step and mode");
-    }
-  }
-
- private:
-  std::unique_lock<std::mutex> lock_;
-};
 
 }  // namespace
 
@@ -125,26 +97,6 @@ std::tuple<int, int, bool, bool, std::string> Job::Describe() {
   return {about.worker, about.workers, about.is_chief != 0, about.is_alone != 0, about.job_id};
 }
 
-// `call` gets the seconds that it may wait. It is repeated while it says "not yet".
-template <typename Call>
-void Job::Sliced(double timeout, const Call& call) {
-  const auto end = Clock::now() + std::chrono::duration<double>(std::clamp(timeout, 0.0, 1e8));
-  for (;;) {
-    passel_status status;
-    std::string sentence;
-    const double left = std::chrono::duration<double>(end - Clock::now()).count();
-    {
-      const nb::gil_scoped_release without;
-      // What is no time goes to the library, which says so.
-      status = call(timeout >= 0 && timeout <= 1e8 ? std::clamp(left, 0.0, kSlice) : timeout);
-      if (status != PASSEL_OK) sentence = passel_error();
-    }
-    if (status == PASSEL_OK) return;
-    CheckSignals();
-    if (status != PASSEL_DEADLINE_EXCEEDED || left <= kSlice) Raise(status, sentence);
-  }
-}
-
 void Job::Initialize(const nb::list& values, double timeout) {
   const Turn turn(busy_);
   CheckIn();
@@ -178,27 +130,9 @@ bool Job::RoundsNow() {
 }
 
 Job::Shown Job::MakeShown(const void* place, std::shared_ptr<LentMemory> memory,
-                          const Variable& variable, Access access) const {
-  if (memory == nullptr) {
-    Raise(PASSEL_RESOURCE_EXHAUSTED,
-          "there is no memory for an array of variable \"" + variable.name + "\": free some");
-  }
-  const std::vector<std::size_t> shape(variable.shape.begin(), variable.shape.end());
-  const nb::capsule owner(new std::shared_ptr<LentMemory>(memory), [](void* held) noexcept {
-    delete static_cast<std::shared_ptr<LentMemory>*>(held);
-  });
-  Shown shown;
-  shown.place = place;
-  float* const floats = memory->floats();
-  shown.memory = std::move(memory);
-  if (access == Access::kRead) {
-    shown.array = nb::ndarray<nb::numpy, const float>(floats, shape.size(), shape.data(), owner)
-                      .cast(nb::rv_policy::reference);
-  } else {
-    shown.array = nb::ndarray<nb::numpy, float>(floats, shape.size(), shape.data(), owner)
-                      .cast(nb::rv_policy::reference);
-  }
-  return shown;
+                          const Variable& variable, Access access) {
+  nb::object array = MakeArray(memory, variable, access);
+  return {place, std::move(memory), std::move(array)};
 }
 
 // Without a copy: the place itself, where that can be.
@@ -286,19 +220,14 @@ nb::dict Job::Gradients() {
 void Job::Push(double timeout) {
   const Turn turn(busy_);
   CheckIn();
-  passel_status status;
-  std::string sentence;
-  {
-    const nb::gil_scoped_release without;
+  WithoutGil([&] {
     for (std::size_t i = 0; gradients_lent_ && i < variables_.size(); ++i) {
       const Shown& shown = arrays_[i].gradients[arrays_[i].gradient];
       if (shown.memory->IsAlias()) continue;
       std::memcpy(arrays_[i].lent, shown.memory->floats(), variables_[i].elements * sizeof(float));
     }
-    status = passel_push(job_, timeout);
-    if (status != PASSEL_OK) sentence = passel_error();
-  }
-  if (status != PASSEL_OK) Raise(status, sentence);
+    return passel_push(job_, timeout);
+  });
   gradients_lent_ = false;
 }
 
@@ -338,14 +267,7 @@ void Job::Leave() {
   }
   // From here on no other thread calls the library, which may save a last checkpoint.
   left_ = true;
-  passel_status status;
-  std::string sentence;
-  {
-    const nb::gil_scoped_release without;
-    status = passel_leave(job_);
-    if (status != PASSEL_OK) sentence = passel_error();
-  }
-  if (status != PASSEL_OK) Raise(status, sentence);
+  WithoutGil([&] { return passel_leave(job_); });
 }
 
 void Job::CheckIn() const {

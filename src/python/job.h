@@ -14,15 +14,10 @@
 #include <vector>
 
 #include "capi/passel.h"
+#include "python/arrays.h"
 #include "python/lent_memory.h"
 
 namespace passel::python {
-
-struct Variable {
-  std::string name;
-  std::vector<std::int64_t> shape;
-  std::size_t elements = 1;
-};
 
 /// Thread safety: a second thread in a call gets an exception, but for Stop() and what follows it.
 class Job {
@@ -66,13 +61,9 @@ class Job {
     const nanobind::object* in_values = nullptr;  // what the dicts hold
     const nanobind::object* in_gradients = nullptr;
   };
-  enum class Access { kRead, kWrite };
-
   void CheckIn() const;
-  template <typename Call>
-  void Sliced(double timeout, const Call& call);
-  Shown MakeShown(const void* place, std::shared_ptr<LentMemory> memory, const Variable& variable,
-                  Access access) const;
+  static Shown MakeShown(const void* place, std::shared_ptr<LentMemory> memory,
+                         const Variable& variable, Access access);
   const Shown& ShowValues(std::size_t i, const float* values, bool copy);
   void CopyValues();
   const Shown& ShowGradient(std::size_t i, float* gradient);

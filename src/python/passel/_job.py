@@ -61,11 +61,30 @@ class Job:
         self._rank, self._world_size, self._is_chief, self._is_alone, self._id = core.describe()
         self._pid = os.getpid()
 
-    rank = property(lambda self: self._rank, doc="Which of the workers this is, from 0.")
-    world_size = property(lambda self: self._world_size, doc="Places for workers in the job.")
-    is_chief = property(lambda self: self._is_chief, doc="Whether it gives the first values.")
-    is_alone = property(lambda self: self._is_alone, doc="Whether the job is this process.")
-    id = property(lambda self: self._id, doc="The name of the job, for `passel ctl`.")
+    @property
+    def rank(self) -> int:
+        """Which of the workers this is, from 0."""
+        return self._rank
+
+    @property
+    def world_size(self) -> int:
+        """Places for workers in the job."""
+        return self._world_size
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether it gives the first values."""
+        return self._is_chief
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the job is this process."""
+        return self._is_alone
+
+    @property
+    def id(self) -> str:
+        """The name of the job, for `passel ctl`."""
+        return self._id
 
     @property
     def variables(self) -> Mapping[str, tuple[int, ...]]:
