@@ -61,7 +61,11 @@ void TakeOutcome(const JobOutcome& outcome, const Supervisor& supervisor, JobRep
   report->worker_exits = outcome.worker_exits;
   report->notes = outcome.notes;
   const std::vector<const shm::Arena*> arenas = supervisor.arenas();
-  if (!arenas.empty()) report->TakeStatus(ReadJobStatus(arenas[0]->memory()));
+  if (arenas.empty()) return;
+  report->TakeStatus(ReadJobStatus(arenas[0]->memory()));
+  // What the program said beats the command.
+  const std::vector<PastMode>& modes = report->status.modes;
+  if (!modes.empty()) report->mode = modes.front().setting.ToString();
 }
 
 }  // namespace
@@ -96,7 +100,6 @@ Result<JobReport> RunProgram(const TrainSettings& settings, const JobConfig& con
   report.run = DescribeRun(settings);
   report.job_id = settings.job_id.empty() ? fmt::format("job-{}", ::getpid()) : settings.job_id;
   report.mode = config.mode.traits().name;
-  report.optimizer = OptimizerName(config.optimizer.kind);
   report.ps = settings.ps;
 
   SupervisorOptions options;
