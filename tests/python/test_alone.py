@@ -16,6 +16,12 @@ def job():
         yield joined
 
 
+def shared_mappings():
+    """Memory files that this process shares: an arena is one."""
+    with open("/proc/self/maps", encoding="utf-8") as file:
+        return [line for line in file if line.split()[1].endswith("s") and "/memfd:" in line]
+
+
 def fill(job, value):
     for gradient in job.gradients.values():
         gradient[...] = value
@@ -79,8 +85,10 @@ def test_arrays_outlive_the_job_and_nothing_else_does(job):
     values, view = job.pull()["w"], job.pull("view")["w"]
     job.step()
     gradients = job.gradients
+    assert shared_mappings()
     job.leave()
     job.leave()
+    assert not shared_mappings()
     gradients["b"][...] = 3  # private by now
     np.testing.assert_array_equal(view, -1)
     np.testing.assert_array_equal(values, 0)
