@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <string_view>
 #include <utility>
@@ -23,7 +24,7 @@
 namespace passel::job {
 namespace {
 
-constexpr std::chrono::seconds kReaderPatience{5};
+constexpr std::chrono::seconds kSummaryPatience{5};
 
 bool CanRun(const std::string& path) {
   struct stat facts {};
@@ -128,7 +129,7 @@ Result<JobReport> RunProgram(const TrainSettings& settings, const JobConfig& con
   // Standard output is the program's.
   Write(Stream::kErr, Summary(report));
   FlushOutput(Stream::kErr, outcome.end_by ? std::chrono::nanoseconds(std::chrono::seconds(1))
-                                           : std::chrono::nanoseconds(kReaderPatience));
+                                           : std::chrono::nanoseconds(kSummaryPatience));
   if (!settings.report.empty()) {
     if (const Status written = WriteReport(settings.report, report); !written.ok()) {
       LogError("{}", written.message());
