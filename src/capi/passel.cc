@@ -306,6 +306,15 @@ passel_status passel_stopped(passel_job* job, int32_t* stopped) {
   });
 }
 
+passel_status passel_save(passel_job* job, double timeout_seconds, int64_t* global_step) {
+  return passel::capi::With(job, [&](Worker& worker) -> Status {
+    PASSEL_ASSIGN_OR_RETURN(const Deadline deadline, passel::capi::After(timeout_seconds));
+    PASSEL_ASSIGN_OR_RETURN(const std::int64_t saved, worker.Save(deadline));
+    if (global_step != nullptr) *global_step = saved;
+    return {};
+  });
+}
+
 passel_status passel_leave(passel_job* job) {
   return passel::capi::With(job, [&](Worker& worker) -> Status {
     const Status left = worker.Leave();

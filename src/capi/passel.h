@@ -27,8 +27,9 @@
  * to a gradient before passel_push() is pushed.
  *
  * Waits. passel_open() waits for the tasks of the job as long as start_wait says, a setting.
- * passel_initialize(), passel_push() and passel_wait() wait as long as their argument says, in
- * seconds: 0 to 1e8. Nothing else waits.
+ * passel_initialize(), passel_push(), passel_wait() and passel_save() wait as long as their
+ * argument says, in seconds: 0 to 1e8. passel_leave() waits for the last checkpoint, ten minutes at
+ * most. Nothing else waits.
  *
  * Signals. None is caught. A program that shall go on when nobody reads its standard error ignores
  * SIGPIPE: the library logs there, warnings and errors unless log_level says otherwise.
@@ -91,8 +92,10 @@ typedef struct passel_options {
   size_t struct_size;
   /* [num_settings] "NAME=VALUE", the settings of `passel task` by their names there, as
    * "mode=barrier", "optimizer=sgd", "learning_rate=0.1", "job_id=mine", "ps_hosts=localhost:2222",
-   * "worker_hosts=localhost:2223,localhost:2224", "task_index=1". Those of data, model and
-   * checkpoints have no meaning here and are refused. A cluster may also be named by TF_CONFIG and
+   * "worker_hosts=localhost:2223,localhost:2224", "task_index=1". Those of data and model have no
+   * meaning here and are refused. "checkpoint_dir=FOLDER": the chief saves checkpoints there, at
+   * its start and end and by save_secs and save_steps, and a job that is started goes on from the
+   * newest, or from what "resume" says. A cluster may also be named by TF_CONFIG and
    * the other variables that `passel task` reads (but those of ranks); without one the job is this
    * process alone. */
   const char* const* settings;
@@ -136,10 +139,10 @@ PASSEL_API const char* passel_error(void);
 /* Joins the job, as the worker that the settings name. Waits for the ps, and unless this is the
  * chief (worker 0) for the chief's passel_open(). The first of all workers decides nothing: who
  * describes other variables, another mode or another optimizer than the chief is refused, and the
- * difference is named.
+ * difference is named. So is a checkpoint of other variables or another optimizer.
  * Errors: PASSEL_INVALID_ARGUMENT; PASSEL_ALREADY_EXISTS; PASSEL_DEADLINE_EXCEEDED, naming who did
  * not come; PASSEL_PERMISSION_DENIED; PASSEL_RESOURCE_EXHAUSTED; PASSEL_DATA_LOSS: a ps has lost
- * its values; PASSEL_UNAVAILABLE. *job is NULL after an error. */
+ * its values, or no checkpoint is whole; PASSEL_UNAVAILABLE. *job is NULL after an error. */
 PASSEL_API passel_status passel_open(const passel_options* options,
                                      const passel_variable* variables, size_t num_variables,
                                      passel_job** job);
@@ -149,7 +152,8 @@ PASSEL_API passel_status passel_describe(passel_job* job, passel_description* de
 
 /* The chief gives the first values: values[i] is float[elements of variable i], or NULL for zeros;
  * `values` may be NULL: all zeros. Others give what they like: it is not read. A job that has
- * values already (the chief died and came back) keeps them. Returns when there are values. Errors:
+ * values already (the chief died and came back) keeps them, and one that goes on from a checkpoint
+ * takes that one's: passel_global_step() tells. Returns when there are values. Errors:
  * PASSEL_DEADLINE_EXCEEDED, naming the chief: call it again; PASSEL_DIVERGED: a value is NaN or
  * infinite, and nothing was written; PASSEL_CANCELLED; PASSEL_ABORTED. */
 PASSEL_API passel_status passel_initialize(passel_job* job, const float* const* values,
@@ -206,9 +210,20 @@ PASSEL_API passel_status passel_stop(passel_job* job);
 /* *stopped is 1 if somebody has asked for that, else 0. */
 PASSEL_API passel_status passel_stopped(passel_job* job, int32_t* stopped);
 
-/* This worker is done: rounds no longer wait for it. All that the job gave is void, and the handle
- * too, whatever is returned. A program that ends without it counts as a worker that died: it may be
- * started again, and goes on with the values of then. */
+/* Saves a checkpoint now, and returns when it can be gone on from. For the chief alone, and between
+ * two steps: what it has pulled and what it was lent is void. `global_step` gets the checkpoint's;
+ * it may be NULL. Nothing is written if the newest one is of this step. In mode barrier the others
+ * wait meanwhile; in the other modes they go on, unless checkpoint_consistent is set.
+ * Errors: PASSEL_FAILED_PRECONDITION without the setting checkpoint_dir, on another worker than the
+ * chief, or while a push is not waited for; PASSEL_DEADLINE_EXCEEDED; PASSEL_RESOURCE_EXHAUSTED:
+ * no space; PASSEL_DIVERGED: a value is NaN or infinite; PASSEL_INTERNAL and others of the disk.
+ * After each of these training may go on, and the checkpoints of before are there. */
+PASSEL_API passel_status passel_save(passel_job* job, double timeout_seconds, int64_t* global_step);
+
+/* This worker is done: rounds no longer wait for it. A chief with the setting checkpoint_dir saves
+ * the last checkpoint before; an error may be that of this. All that the job gave is void, and the
+ * handle too, whatever is returned. A program that ends without it counts as a worker that died: it
+ * may be started again, and goes on with the values of then. */
 PASSEL_API passel_status passel_leave(passel_job* job);
 
 #ifdef __cplusplus

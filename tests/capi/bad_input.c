@@ -92,6 +92,24 @@ static void TryVariables(void) {
   TRUE(job == NULL);
 }
 
+/* Names that would be those of other tensors in a checkpoint. */
+static void TryNames(void) {
+  passel_job* job = NULL;
+  const char* const settings[2] = {"checkpoint_dir=no-checkpoint-is-made", "optimizer=adam"};
+  passel_options options;
+  memset(&options, 0, sizeof options);
+  options.struct_size = sizeof options;
+  options.settings = settings;
+  options.num_settings = 2;
+  passel_variable v[2];
+  v[0] = Variable("w", 2);
+  v[1] = Variable("global_step", 0);
+  BAD(passel_open(&options, v, 2, &job), PASSEL_INVALID_ARGUMENT, "\"global_step\" has the name");
+  v[1] = Variable("w/Adam_1", 2);
+  BAD(passel_open(&options, v, 2, &job), PASSEL_INVALID_ARGUMENT, "a slot variable of \"w\"");
+  TRUE(access("no-checkpoint-is-made", F_OK) != 0);
+}
+
 static void TrySettings(void) {
   passel_job* job = NULL;
   BAD(Open("mode=fast", &job), PASSEL_INVALID_ARGUMENT, "fast");
@@ -101,6 +119,8 @@ static void TrySettings(void) {
   BAD(Open("batch_size=10", &job), PASSEL_INVALID_ARGUMENT, "batch_size means nothing");
   BAD(Open("no_such=1", &job), PASSEL_INVALID_ARGUMENT, "no_such is not known");
   BAD(Open("mode", &job), PASSEL_INVALID_ARGUMENT, "\"mode\" is not NAME=VALUE");
+  BAD(Open("save_steps=5", &job), PASSEL_INVALID_ARGUMENT, "--checkpoint_dir");
+  BAD(Open("resume=/nowhere/model.ckpt-1", &job), PASSEL_INVALID_ARGUMENT, "no such checkpoint");
   BAD(Open("=1", &job), PASSEL_INVALID_ARGUMENT, "is not NAME=VALUE");
   BAD(Open(NULL, &job), PASSEL_INVALID_ARGUMENT, "a setting is NULL");
   BAD(Open("job_id=a b", &job), PASSEL_INVALID_ARGUMENT, "a b");
@@ -162,6 +182,7 @@ static void TryNull(void) {
   BAD(passel_mode(NULL, NULL), PASSEL_INVALID_ARGUMENT, "the job is NULL");
   BAD(passel_stop(NULL), PASSEL_INVALID_ARGUMENT, "the job is NULL");
   BAD(passel_stopped(NULL, NULL), PASSEL_INVALID_ARGUMENT, "the job is NULL");
+  BAD(passel_save(NULL, 1, NULL), PASSEL_INVALID_ARGUMENT, "the job is NULL");
   BAD(passel_leave(NULL), PASSEL_INVALID_ARGUMENT, "the job is NULL");
 }
 
@@ -208,7 +229,10 @@ static void TryCalls(void) {
   BAD(passel_initialize(job, first_values, 1), PASSEL_DIVERGED,
       "the first value 3 of variable \"w\" is inf");
   first_values[0] = first;
+  BAD(passel_save(job, 1, NULL), PASSEL_FAILED_PRECONDITION, "passel_initialize()");
   GOOD(passel_initialize(job, first_values, 1));
+  BAD(passel_save(job, 1, NULL), PASSEL_FAILED_PRECONDITION, "the setting checkpoint_dir");
+  BAD(passel_save(job, -1, NULL), PASSEL_INVALID_ARGUMENT, "timeout_seconds is 0 to");
 
   BAD(passel_values(job, 0, &values, NULL), PASSEL_FAILED_PRECONDITION, "nothing was pulled");
   BAD(passel_push(job, 1), PASSEL_FAILED_PRECONDITION, "nothing was pulled");
@@ -232,6 +256,7 @@ static void TryCalls(void) {
   TryFork(job);
   GOOD(passel_push(job, 1));
   BAD(passel_push(job, 1), PASSEL_FAILED_PRECONDITION, "call passel_wait()");
+  BAD(passel_save(job, 1, NULL), PASSEL_FAILED_PRECONDITION, "call passel_wait()");
   BAD(passel_pull(job, PASSEL_PULL_AUTO), PASSEL_FAILED_PRECONDITION, "call passel_wait()");
   BAD(passel_gradient(job, 0, &gradient, NULL), PASSEL_FAILED_PRECONDITION, "call passel_wait()");
   passel_outcome outcome;
@@ -270,6 +295,7 @@ int main(void) {
   TryNull();
   TryVariables();
   TrySettings();
+  TryNames();
   TryCalls();
   printf("%d failures\n", failures);
   return failures == 0 ? 0 : 1;
