@@ -174,7 +174,10 @@ Status CheckpointSaver::ChooseFirst() {
 }
 
 void CheckpointSaver::TellOfBeginning() const {
-  if (!resumed_.empty()) LogInfo("this job {}", resumed_);
+  if (!resumed_.empty()) {
+    LogInfo("this job {}{}", resumed_,
+            folder_ ? "" : "; it saves no checkpoints: that takes --checkpoint_dir");
+  }
   if (const std::string& init = config_.checkpoints.init; !init.empty() && !resumed_.empty()) {
     LogInfo("--init {} is not used: this job goes on from a checkpoint", init);
   }

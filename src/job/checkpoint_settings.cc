@@ -39,6 +39,16 @@ std::string DefaultOf(const SettingRow& row, const std::string& optimizer) {
   return fmt::format("{}", value);
 }
 
+// One that says how to save; null: none is given.
+const char* FlagOfSaves(const JobSettings& s) {
+  const JobSettings none;
+  if (s.save_steps != none.save_steps) return "--save_steps";
+  if (s.save_secs != none.save_secs) return "--save_secs";
+  if (s.keep_checkpoints != none.keep_checkpoints) return "--keep_checkpoints";
+  if (s.keep_every_hours != none.keep_every_hours) return "--keep_every_hours";
+  return s.checkpoint_consistent ? "--checkpoint_consistent" : nullptr;
+}
+
 }  // namespace
 
 Result<CheckpointConfig> CheckCheckpointSettings(const JobSettings& s) {
@@ -50,11 +60,11 @@ Result<CheckpointConfig> CheckCheckpointSettings(const JobSettings& s) {
   config.resume = s.resume;
   config.init = s.init;
   config.consistent = s.checkpoint_consistent;
-  if (config.folder.empty() && (config.steps > 0 || config.consistent)) {
+  if (const char* flag = config.folder.empty() ? FlagOfSaves(s) : nullptr; flag != nullptr) {
     return InvalidArgument(
         fmt::format("{} is of checkpoints, and none are made: add, for example, "
                     "--checkpoint_dir=checkpoints",
-                    config.steps > 0 ? "--save_steps" : "--checkpoint_consistent"));
+                    flag));
   }
   if (config.resume.empty()) {
     return InvalidArgument("--resume is auto, never, or the path of a checkpoint, not \"\"");

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/counted.h"
 #include "base/deadline.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -145,9 +146,10 @@ class TrainJob {
     supervisor_ =
         std::make_unique<Supervisor>(TasksToStart(), settings_.job, config_, *data_, signals);
     const int most = settings_.MaxWorkers();
-    LogInfo("job {}: {} ps, {} workers{}, mode {}, {} parameters", report_.job_id, settings_.ps,
-            settings_.workers, most > settings_.workers ? fmt::format(" (up to {})", most) : "",
-            report_.mode, plan_.variables.TotalElements());
+    LogInfo("job {}: {} ps, {}{}, mode {}, {} parameters", report_.job_id, settings_.ps,
+            Counted(static_cast<std::uint64_t>(settings_.workers), "worker"),
+            most > settings_.workers ? fmt::format(" (up to {})", most) : "", report_.mode,
+            plan_.variables.TotalElements());
     PASSEL_RETURN_IF_ERROR(supervisor_->Start());
     const JobOutcome outcome = supervisor_->Run(progress);
     progress.Finish();

@@ -43,6 +43,7 @@ std::vector<Member> LocalLead::Missing(WaitingOn what, std::uint64_t number) con
 
 Status LocalLead::Restore(const JobProgress& progress) {
   std::uint64_t highest = 0;
+  std::int64_t local_steps = 0;
   for (std::size_t k = 0; k < progress.workers.size(); ++k) {
     const JobProgress::Worker& worker = progress.workers[k];
     highest = std::max(highest, worker.clock);
@@ -52,7 +53,10 @@ Status LocalLead::Restore(const JobProgress& progress) {
     counters.cursor_epochs.store(worker.cursor_epochs, std::memory_order_relaxed);
     counters.cursor_index.store(worker.cursor_index, std::memory_order_relaxed);
     counters.local_steps.store(worker.local_steps, std::memory_order_relaxed);
+    local_steps += static_cast<std::int64_t>(worker.local_steps);
   }
+  memory_.state->restored_step.store(progress.global_step, std::memory_order_relaxed);
+  memory_.state->restored_local_steps.store(local_steps, std::memory_order_relaxed);
   memory_.state->global_step.store(progress.global_step, std::memory_order_relaxed);
   const ModeWord mode = RestoreMode(progress.global_step);
   // As after a change of the mode: all begin at the highest clock there was (EnterMode()).

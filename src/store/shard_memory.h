@@ -357,6 +357,9 @@ struct ShardState {
   // (lead) What the chief's first life has said of the job, for people who ask (relaxed).
   std::atomic<std::int64_t> started_ns;   // MonotonicNs() when it had the store; 0: not yet
   std::atomic<std::int64_t> target_step;  // training ends there; 0: not said, or by another rule
+  // (lead) The steps that were made before this job, of the checkpoint that it began with: global,
+  // and of all workers together (relaxed).
+  std::atomic<std::int64_t> restored_step, restored_local_steps;
   // Random, of the Initialize() that wrote the values: the same on all shards. Before
   // `initialized`.
   std::atomic<std::uint64_t> cohort;

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "base/hash.h"
 #include "base/json_fields.h"
@@ -174,9 +175,10 @@ std::string FirstDifference(const StorePlan& mine, const StorePlan& theirs) {
   const auto there = JsonOf(theirs).Leaves();
   for (const auto& [place, value] : JsonOf(mine).Leaves()) {
     const auto other = there.find(place);
-    if (other == there.end()) return fmt::format("{} is {} here and absent there", place, value);
+    const std::string_view name = std::string_view(place).substr(1);  // behind the root's "/"
+    if (other == there.end()) return fmt::format("{} is {} here and absent there", name, value);
     if (other->second == value) continue;
-    return fmt::format("{} is {} here and {} there", place, value, other->second);
+    return fmt::format("{} is {} here and {} there", name, value, other->second);
   }
   return "the chief has more variables";
 }

@@ -107,6 +107,11 @@ TEST_F(CheckpointBeginningTest, TheSameCommandWithAPathGoesOnWithItsOwn) {
   goes_on(60, 50, from);
   EXPECT_THAT(OnlyError(Train(70, "r", {"--resume=" + SetOf("a", 10)})),
               HasSubstr("that were not begun with it"));
+  const Outcome unsaved = sandbox_.Run(sandbox_.Train(
+      With({"--hidden_units=16", "--batch_size=20", "--ps=0", "--workers=1", "--train_steps=25"},
+           from)));
+  Must(unsaved);
+  EXPECT_THAT(unsaved.err, HasSubstr("saves no checkpoints: that takes --checkpoint_dir"));
 }
 
 TEST_F(CheckpointBeginningTest, WhereNoCheckpointIsWholeNothingBeginsUnasked) {

@@ -358,8 +358,10 @@ TEST(CheckpointTest, WhereNothingCanBeWrittenNothingBegins) {
   const std::string error =
       OnlyError(sandbox.Run(sandbox.Train({"--checkpoint_dir=" + sandbox.dir().path() + "/file"})));
   EXPECT_THAT(error, HasSubstr(sandbox.dir().path() + "/file"));
-  EXPECT_THAT(OnlyError(sandbox.Run(sandbox.Train({"--save_steps=5"}))),
-              HasSubstr("--checkpoint_dir"));
+  for (const std::string flag : {"--save_steps=5", "--save_secs=5", "--keep_checkpoints=2"}) {
+    EXPECT_THAT(OnlyError(sandbox.Run(sandbox.Train({flag}))),
+                AllOf(HasSubstr(flag.substr(0, flag.find('='))), HasSubstr("--checkpoint_dir")));
+  }
   EXPECT_THAT(OnlyError(sandbox.Run(sandbox.Train({"--resume=/nowhere/model.ckpt-5"}))),
               HasSubstr("there is no such checkpoint"));
 }

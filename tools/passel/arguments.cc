@@ -56,8 +56,12 @@ std::string ExplainNumber(const CLI::App& command, const CLI::ArgumentMismatch& 
     const auto given = static_cast<int>(option->results().size());
     const int most = option->get_expected_max();
     if (given <= most) return fmt::format("{} needs a value", name);
-    return most == 1 ? fmt::format("{} is given {} times: give it once", name, given)
-                     : fmt::format("{} takes at most {} values, not {}", name, most, given);
+    if (most == 1) {
+      const auto& names = option->get_lnames();  // the alias may be one of those given
+      const std::string all = fmt::format("--{}", fmt::join(names, " or --"));
+      return fmt::format("{} is given {} times: give it once", names.empty() ? name : all, given);
+    }
+    return fmt::format("{} takes at most {} values, not {}", name, most, given);
   }
   return text;
 }

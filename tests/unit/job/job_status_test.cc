@@ -62,6 +62,22 @@ TEST(JobStatusTest, SaysWhatTheWorkersHaveWritten) {
   EXPECT_EQ(FirstStepNs(JobStatus{}), 0);
 }
 
+// Means are of the steps made here, not of those in the checkpoint that the job began with.
+TEST(JobStatusTest, StepsOfACheckpointAreNoSpeed) {
+  const shm::Arena arena = MakeArena();
+  const ShardMemory& memory = arena.memory();
+  memory.tasks[0].counters.first_step_ns = 1'000'000'000;
+  memory.tasks[0].counters.last_step_ns = 3'000'000'000;
+  memory.tasks[0].counters.local_steps = 5'010;
+  memory.state->global_step = 3'008;
+  memory.state->restored_local_steps = 5'000;
+  memory.state->restored_step = 3'000;
+  const nlohmann::json told = nlohmann::json::parse(DescribeJob(arena, {}).Write());
+  EXPECT_DOUBLE_EQ(told["steps_per_second"], 5);
+  EXPECT_DOUBLE_EQ(told["updates_per_second"], 4);
+  EXPECT_EQ(told["local_steps"], 5'010);
+}
+
 TEST(JobStatusTest, TellsEveryCountByItsName) {
   const shm::Arena arena = MakeArena();
   WorkerCounters& counters = arena.memory().tasks[1].counters;

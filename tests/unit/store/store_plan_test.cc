@@ -315,14 +315,14 @@ TEST(StorePlan, TheFirstDifferenceIsNamedByItsPlace) {
   const StorePlan plan = ValidPlan();
   StorePlan other = plan;
   other.optimizer.learning_rate = 0.25;
-  EXPECT_EQ(FirstDifference(plan, other), "/optimizer/learning_rate is 0.1 here and 0.25 there");
+  EXPECT_EQ(FirstDifference(plan, other), "optimizer/learning_rate is 0.1 here and 0.25 there");
   other = plan;
   other.mode = {Mode::kSsp, 3};
-  EXPECT_EQ(FirstDifference(plan, other), R"(/mode is "barrier" here and "ssp=3" there)");
+  EXPECT_EQ(FirstDifference(plan, other), R"(mode is "barrier" here and "ssp=3" there)");
   other = plan;
   other.variables = *VariableTable::Build({Variable("w/part_0", {4, 5})}, 2);
   EXPECT_THAT(FirstDifference(plan, other),
-              HasSubstr("/variables/1/first_row is 4 here and absent"));
+              HasSubstr("variables/1/first_row is 4 here and absent"));
   EXPECT_EQ(FirstDifference(other, plan), "the chief has more variables");
   other.variables = *VariableTable::Build({Variable("w/part_0", {4, 6})}, 2);
   EXPECT_EQ(FirstDifference(plan, other),
