@@ -104,7 +104,6 @@ Result<std::int64_t> Checkpoints::Save(Others others, ParameterStore& store, Dea
         if (!meets || !met.ok()) return;
         met = store.WaitUntilInitialized(deadline.Sooner(kMeetTurn));
         if (met.code() == Code::kDeadlineExceeded) met = {};
-        if (!met.ok()) saver_->GiveUp();
       });
   PASSEL_RETURN_IF_ERROR(met);
   PASSEL_RETURN_IF_ERROR(saved);

@@ -41,6 +41,8 @@ class Checkpoints {
   /// Makes one now and returns its global step. Errors: kFailedPrecondition without a folder; those
   /// of CheckpointSaver::SaveNow(); those of the store, which meets others meanwhile.
   Result<std::int64_t> Save(Others others, ParameterStore& store, Deadline deadline);
+  /// A disk does not answer: the shards must stay, and this be destroyed before them.
+  bool hangs() const { return saver_->hangs(); }
   /// The last one.
   Status End(Others others, ParameterStore& store);
 

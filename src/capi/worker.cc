@@ -17,6 +17,7 @@
 #include "base/text.h"
 #include "cluster/placement.h"
 #include "job/worker_start.h"
+#include "store/metrics.h"
 #include "store/open_store.h"
 
 namespace passel::capi {
@@ -176,7 +177,10 @@ Status Worker::Initialize(const float* const* values, Deadline deadline) {
                     settings_.task.Names().chief_name));
   }
   PASSEL_RETURN_IF_ERROR(there);
-  if (checkpoints_ && !initialized_) checkpoints_->Begin(Shards(), NamesOf(settings_));
+  if (checkpoints_ && !initialized_) {
+    checkpoints_->Begin(Shards(), NamesOf(settings_));
+    summaries_ = Summaries::Create(settings_.config.summaries, Lead());
+  }
   initialized_ = true;
   return {};
 }
@@ -222,12 +226,26 @@ Result<std::int64_t> Worker::Save(Deadline deadline) {
   return checkpoints_->Save(OthersNow(), *store_, deadline);
 }
 
+Status Worker::ShowMetric(std::string_view name, double value) {
+  PASSEL_RETURN_IF_ERROR(SetMetric(Lead().tasks[index()].metrics, name, value));
+  // What passel's own models show.
+  if (name == "loss") store_->counters().loss.store(value, std::memory_order_relaxed);
+  if (name == "accuracy") store_->counters().accuracy.store(value, std::memory_order_relaxed);
+  return {};
+}
+
 Status Worker::Leave() {
+  summaries_.reset();
   Status saved;
   if (checkpoints_ && initialized_) saved = checkpoints_->End(OthersNow(), *store_);
+  const bool hangs = checkpoints_ && checkpoints_->hangs();
   checkpoints_.reset();
-  PASSEL_RETURN_IF_ERROR(store_->Leave());
-  return saved;
+  const Status left = store_->Leave();
+  if (hangs) {  // what saves there reads the arenas until the process ends
+    (void)arena_.release();
+    (void)job_.release();
+  }
+  return left.ok() ? saved : left;
 }
 
 Status Worker::CheckNoPush(const char* what) const {
@@ -340,6 +358,7 @@ Result<PushOutcome> Worker::Wait(Deadline deadline) {
     ticket_.reset();
     if (outcome.ok()) {
       store_->counters().last_step_ns.store(MonotonicNs(), std::memory_order_relaxed);
+      if (summaries_) summaries_->Look(outcome->global_step);
     }
     return outcome;
   }

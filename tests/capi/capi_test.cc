@@ -54,7 +54,6 @@ TEST(Capi, TwoWorkersInHogwildFindTheSolution) {
 
 // The chief is killed, the other goes on; a second life of the chief keeps the values.
 void KillTheChief(const std::string& mode) {
-  constexpr long kEndless = 1'000'000'000;
   Job job(2, {"mode=" + mode});
   job.StartPs();
   for (int i = 0; i < 2; ++i) job.StartWorker(i, kEndless);

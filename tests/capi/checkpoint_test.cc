@@ -23,8 +23,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr long kEndless = 1'000'000'000;
-
 Outcome Alone(Sandbox& sandbox, long steps, int features,
               const std::vector<std::string>& settings) {
   Program program =

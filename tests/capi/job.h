@@ -16,6 +16,7 @@
 
 namespace passel::testing {
 
+inline constexpr long kEndless = 1'000'000'000;  // steps
 inline constexpr int kRows = 64, kFeatures = 3;
 
 // The numbers of least_squares.c.

@@ -91,6 +91,8 @@ int main(int argc, char** argv) {
     Gradient(features, me.worker, me.workers);
     status = passel_push(job, patience);
     if (status == PASSEL_OK) status = passel_wait(job, patience, NULL);
+    if (status == PASSEL_OK) Check(passel_metric(job, "worker", me.worker), "passel_metric");
+    if (status == PASSEL_OK) Check(passel_metric(job, "step", (double)step), "passel_metric");
     if (status != PASSEL_OK || !me.is_chief || save_every == 0) continue;
     if ((step + 1) % save_every != 0) continue;
     int64_t saved = -1;
