@@ -278,8 +278,10 @@ Status CheckpointFolder::Commit(std::int64_t step, int parts, double now) {
   PASSEL_RETURN_IF_ERROR(CheckOwner());
   const std::string name = CheckpointName(step);
   PASSEL_ASSIGN_OR_RETURN(const std::vector<std::string> files, FilesIn(path_));
-  for (const std::string& file : files) {  // of a save in another number of parts
-    if (PartsInName(file, name).value_or(parts) == parts) continue;
+  for (const std::string& file : files) {
+    // Of a save in another number of parts, or of one that could not tidy up after itself.
+    const bool other = PartsInName(file, name).value_or(parts) != parts;
+    if (!other && !IsOfCheckpoints(TargetOfTemporary(file))) continue;
     PASSEL_RETURN_IF_ERROR(Delete(InFolder(path_, file)));
   }
   PASSEL_RETURN_IF_ERROR(OpenCheckpoint(path_, name).status());

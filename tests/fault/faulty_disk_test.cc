@@ -78,6 +78,7 @@ class FaultTest : public ::testing::Test {
     const std::int64_t former = WholeStep(Folder());
     ASSERT_GE(former, 20);
     const std::string kept = sandbox_.dir().path() + "/kept";
+    fs::remove_all(kept);  // of a turn before that failed
     fs::rename(Folder(), kept);
     for (int call = first;; call += stride) {
       SCOPED_TRACE(fmt::format("{}, call {}, {}", mode, call, std::strerror(error)));

@@ -74,6 +74,22 @@ std::string TwoHosts::other_host() const {
   return fmt::format("/proc/{}/fd/{}", ::getpid(), there_.get());
 }
 
+std::string TwoHosts::third_host() {
+  const auto path = [this] { return fmt::format("/proc/{}/fd/{}", ::getpid(), third_.get()); };
+  if (third_.valid()) return path();
+  if (::unshare(CLONE_NEWNET) != 0) return "";
+  third_ = OwnNetwork();
+  if (!third_.valid() || ::setns(here_.get(), CLONE_NEWNET) != 0) return "";
+  const bool made =
+      Shell(fmt::format("ip link add cable3 type veth peer name cable4 && "
+                        "ip link set cable4 netns {0} && ip addr add 10.78.0.1/24 dev cable3 && "
+                        "ip link set cable3 up && nsenter --net={0} sh -c 'ip link set lo up && "
+                        "ip addr add {1}/24 dev cable4 && ip link set cable4 up && "
+                        "ip route add default via 10.78.0.1'",
+                        path(), kThird));
+  return made ? path() : "";
+}
+
 bool TwoHosts::Cable(bool plugged) {
   return Shell(fmt::format("ip link set cable {}", plugged ? "up" : "down"));
 }

@@ -1,4 +1,5 @@
 // two_hosts.h - two hosts out of one machine: network namespaces, joined by a cable (veth) alone.
+// And a third one, which has a cable to the first.
 
 #pragma once
 
@@ -17,16 +18,19 @@ class TwoHosts {
   static constexpr const char* kHere = "10.77.0.1";
   static constexpr const char* kThere = "10.77.0.2";
   static constexpr const char* kThere6 = "fd77::2";
+  static constexpr const char* kThird = "10.78.0.2";
 
   /// For EnterHost() of a child.
   std::string other_host() const;
+  /// The one of kThird, made by the first call; "" if it cannot be made.
+  std::string third_host();
   /// Pulls the cable, or puts it in again.
   bool Cable(bool plugged);
 
  private:
   TwoHosts() = default;
   std::string Make();
-  FileDescriptor here_, there_;
+  FileDescriptor here_, there_, third_;
 };
 
 /// This thread is on that host from now on; false if it may not be.

@@ -319,6 +319,19 @@ TEST(CheckpointFolder, WhateverACrashLeavesTheFormerOrTheNewOneIsWhole) {
   }
 }
 
+// One whose own deletion failed.
+TEST(CheckpointFolder, ASaveDeletesWhatAFormerOneCouldNot) {
+  const TempDir dir;
+  auto folder = Own(dir.path());
+  ASSERT_TRUE(folder.ok());
+  const std::string left = dir.path() + "/model.ckpt-1-00000-of-00002.safetensors.tmp.7.0";
+  const std::string mine = dir.path() + "/notes.tmp.7.0";
+  for (const std::string& path : {left, mine}) std::ofstream(path) << "x";
+  Save(*folder, 2);
+  EXPECT_FALSE(std::filesystem::exists(left));
+  EXPECT_TRUE(std::filesystem::exists(mine)) << "somebody else's";
+}
+
 // Every call that a save makes fails in turn.
 TEST(CheckpointFolder, WhateverCallFailsTheFormerOrTheNewOneIsWhole) {
   for (const int error : {EIO, ENOSPC, EDQUOT, EROFS}) {
