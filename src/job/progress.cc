@@ -82,11 +82,19 @@ void Progress::Update(const JobStatus& status) {
   std::vector<std::pair<int, std::string>> parts = {
       {1, goal},
       {4, fmt::format("{:.0f} steps/s", steps_per_second)},
-      {2, fmt::format("loss {:.4f}", batches.loss)},
-      {3, fmt::format("accuracy {:.3f}", batches.accuracy)},
       {6, fmt::format("staleness {}/{}", status.staleness.p50, status.staleness.maximum)},
       {0, workers_evaluate_ && left == 0 ? "workers are evaluating" : Duration(left) + " left"}};
-  if (endless) std::erase_if(parts, [](const auto& p) { return p.first != 1 && p.first < 4; });
+  // A program with its own loop says how far it goes.
+  if (endless) parts.pop_back();
+  const std::vector<Metric> metrics = MeanMetrics(status);
+  std::vector<std::pair<int, std::string>> results;  // the program's own, or those of passel
+  for (const Metric& m : metrics)
+    results.emplace_back(3, fmt::format("{} {:.4g}", m.name, m.value));
+  if (metrics.empty() && !endless) {
+    results = {{2, fmt::format("loss {:.4f}", batches.loss)},
+               {3, fmt::format("accuracy {:.3f}", batches.accuracy)}};
+  }
+  parts.insert(parts.begin() + 2, results.begin(), results.end());
   if (status.modes.size() > 1) {
     const PastMode& mode = status.modes.back();
     parts.emplace_back(7, fmt::format("mode {} since {}", mode.setting.ToString(), mode.since));

@@ -163,6 +163,7 @@ std::string Summary(const JobReport& r) {
     if (dropped > 0) text += fmt::format(", {} dropped", Counted(dropped, "gradient"));
     if (lead > 0) text += fmt::format(", up to {} ahead of the slowest", Counted(lead, "step"));
     if (skipped > 0) text += fmt::format(", {} skipped (not finite)", Counted(skipped, "gradient"));
+    for (const Metric& m : w.metrics) text += fmt::format(", {} {:.6g}", m.name, m.value);
     text += fmt::format(", {}\n", index < r.worker_exits.size() ? r.worker_exits[index] : "");
   }
   std::string notes;
@@ -233,11 +234,13 @@ std::string ToJson(const JobReport& r) {
     worker["final_accuracy"] = w.final_accuracy >= 0 ? Json(w.final_accuracy) : Json();
     w.counts.DescribeTimes(&worker["seconds"]);
     w.counts.DescribeCounts(&worker);
+    worker["metrics"] = Describe(w.metrics);
     const auto index = static_cast<std::size_t>(w.member.worker);
     worker["exit"] = index < r.worker_exits.size() ? r.worker_exits[index] : "";
     workers.Add(std::move(worker));
   }
   CountsOfAll(r).DescribeCounts(&json);
+  json["metrics"] = Describe(MeanMetrics(r.status));
   json["workers"] = workers;
   r.lives.Describe(&json);
   json["checkpoints"] = CheckpointsToJson(r);
