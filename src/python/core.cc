@@ -1,17 +1,20 @@
 // The module passel._core: what src/python/passel makes the package of.
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "python/errors.h"
 #include "python/job.h"
+#include "python/reader.h"
 
 namespace passel::python {
 
@@ -57,11 +60,21 @@ NB_MODULE(_core, module) {
       .def("push", &Job::Push, nb::arg("timeout"))
       .def("wait", &Job::Wait, nb::arg("timeout"))
       .def("say_alive", &Job::SayAlive)
+      .def("metric", &Job::Metric, nb::arg("name"), nb::arg("value"))
+      .def("save", &Job::Save, nb::arg("timeout"))
       .def("leave", &Job::Leave)
       .def("stop", &Job::Stop)
       .def("stopped", &Job::Stopped)
       .def("global_step", &Job::GlobalStep)
       .def("mode", &Job::Mode);
+  nb::class_<Reader>(module, "Reader")
+      .def(nb::init<const std::optional<std::string>&, double>(), nb::arg("job").none(),
+           nb::arg("timeout"))
+      .def("variables", &Reader::Variables)
+      .def("read", &Reader::Read, nb::arg("how"), nb::arg("timeout"))
+      .def("values", &Reader::Values)
+      .def("wait_version", &Reader::WaitVersion, nb::arg("global_step"), nb::arg("timeout"))
+      .def("detach", &Reader::Detach);
   module.attr("ABI_VERSION") = passel_abi_version();
 }
 

@@ -246,6 +246,21 @@ void Job::SayAlive() {
   Check(passel_say_alive(job_));
 }
 
+void Job::Metric(const std::string& name, double value) {
+  const Turn turn(busy_);
+  CheckIn();
+  Check(passel_metric(job_, name.c_str(), value));
+}
+
+std::int64_t Job::Save(double timeout) {
+  const Turn turn(busy_);
+  CheckIn();
+  gradients_lent_ = false;
+  std::int64_t step = 0;
+  WithoutGil([&] { return passel_save(job_, timeout, &step); });
+  return step;
+}
+
 void Job::Leave() {
   const Turn turn(busy_);
   CheckIn();

@@ -37,6 +37,9 @@ class Job {
   /// applied, gradients, global_step, staleness
   std::tuple<bool, int, std::int64_t, std::uint64_t> Wait(double timeout);
   void SayAlive();
+  void Metric(const std::string& name, double value);
+  /// Returns the global step of the checkpoint.
+  std::int64_t Save(double timeout);
   void Leave();
 
   void Stop();

@@ -40,9 +40,9 @@ void WithoutGil(const Call& call) {
   if (status != PASSEL_OK) Raise(status, sentence);
 }
 
-/// `call` gets the seconds that it may wait, and is repeated while it says "not yet".
+/// `call` gets the seconds that it may wait, and is repeated while it says "not yet", or `also`.
 template <typename Call>
-void Sliced(double timeout, const Call& call) {
+void Sliced(double timeout, const Call& call, passel_status also = PASSEL_DEADLINE_EXCEEDED) {
   using Clock = std::chrono::steady_clock;
   constexpr double kLongest = 1e8;  // seconds, of passel.h
   const bool is_time = timeout >= 0 && timeout <= kLongest;
@@ -59,7 +59,8 @@ void Sliced(double timeout, const Call& call) {
     }
     if (status == PASSEL_OK) return;
     CheckSignals();
-    if (status != PASSEL_DEADLINE_EXCEEDED || left <= kSlice) Raise(status, sentence);
+    const bool not_yet = status == PASSEL_DEADLINE_EXCEEDED || status == also;
+    if (!not_yet || left <= kSlice) Raise(status, sentence);
   }
 }
 

@@ -165,6 +165,19 @@ class Job:
             yield number
             number += 1
 
+    def metric(self, **values: float) -> None:
+        """Shows numbers of this worker under their names: in `passel ctl status`, the progress line and
+        the report of `passel run`, and TensorBoard. The last value of each counts."""
+        for name, value in values.items():
+            self._core.metric(name, float(value))
+
+    def save(self, timeout: float | None = None) -> int:
+        """Saves a checkpoint now (setting checkpoint_dir; the chief alone) and returns its global step.
+
+        Between two steps: what was pulled and what the gradients held is void.
+        """
+        return self._core.save(self._timeout if timeout is None else timeout)
+
     def say_alive(self) -> None:
         """For a step without a push that takes minutes: in rounds a silent worker is evicted."""
         self._core.say_alive()
