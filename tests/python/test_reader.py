@@ -25,7 +25,7 @@ def test_metrics_are_what_passel_ctl_shows():
         job.metric(reward=18.5)
         shown = subprocess.run([passel.program(), "ctl", "status", "py-metric", "--json"], check=True,
                                capture_output=True, text=True, timeout=30).stdout
-        assert json.loads(shown)["metrics"] == {"loss": 0.25, "reward": 18.5}
+        assert json.loads(shown)["arena"]["workers"][0]["metrics"] == {"loss": 0.25, "reward": 18.5}
         with pytest.raises(passel.InvalidArgument):
             job.metric(**{"two words": 1})
 
