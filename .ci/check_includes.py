@@ -39,6 +39,7 @@ ALLOWED = {
     "src/job": [*BELOW],
     "src/lab": [*BELOW],
     "src/capi": [*BELOW, "src/job"],
+    "src/python": ["src/capi"],
     "bench": [*BELOW, "src/job", "src/lab"],
     "tests": [*BELOW, "src/job", "src/lab", "src/capi", "src/cuda"],  # what a GPU runs is run on the CPU there
     "tools": [*BELOW, "src/job", "src/lab"],

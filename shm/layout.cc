@@ -73,7 +73,7 @@ std::uint64_t StructureHash() {
   add(sizeof(TaskSlot), offsetof(TaskSlot, request), offsetof(TaskSlot, arrival),
       offsetof(TaskSlot, counted_round), offsetof(TaskSlot, change_arrival),
       offsetof(TaskSlot, overlapping), offsetof(TaskSlot, proposal), offsetof(TaskSlot, clock),
-      offsetof(TaskSlot, counters));
+      offsetof(TaskSlot, counters), offsetof(TaskSlot, metrics), sizeof(MetricSlots));
   add(sizeof(WorkerCounters), offsetof(WorkerCounters, max_clock_lead),
       offsetof(WorkerCounters, staleness), sizeof(Histogram));
   add(sizeof(ShardState), offsetof(ShardState, decision), offsetof(ShardState, cohort),

@@ -33,7 +33,19 @@ void Snapshot::Unmap::operator()(const float* values) const {
 
 class SnapshotTaker {
  public:
-  SnapshotTaker(const std::string& job_id, Deadline deadline) : job_(job_id), deadline_(deadline) {}
+  SnapshotTaker(const std::string& job_id, Deadline deadline, JobIs begun = JobIs::kWanted)
+      : job_(job_id), deadline_(deadline), met_(begun == JobIs::kBegun) {}
+
+  Result<std::int64_t> Step() {
+    PASSEL_ASSIGN_OR_RETURN(const ShardSnapshot now, AskUntilReady(0, /*values=*/false));
+    return now.global_step;
+  }
+
+  Result<StorePlan> Plan() {
+    PASSEL_RETURN_IF_ERROR(AskUntilReady(0, /*values=*/false).status());
+    PASSEL_ASSIGN_OR_RETURN(RendezvousClient asker, RendezvousClient::Control(job_, 0, deadline_));
+    return PlanFrom(asker);
+  }
 
   Result<Snapshot> Take() {
     Deadline same_round = deadline_;
@@ -89,9 +101,7 @@ class SnapshotTaker {
   Result<Snapshot> ReadInMeeting() {
     Snapshot snapshot;
     PASSEL_ASSIGN_OR_RETURN(RendezvousClient asker, RendezvousClient::Control(job_, 0, deadline_));
-    PASSEL_ASSIGN_OR_RETURN(const FileDescriptor text, asker.GetPlan(deadline_));
-    if (!text.valid()) return Unavailable(fmt::format("job {} has begun anew: try again", job_));
-    PASSEL_ASSIGN_OR_RETURN(snapshot.plan_, ReadPlan(text.get(), 0));
+    PASSEL_ASSIGN_OR_RETURN(snapshot.plan_, PlanFrom(asker));
     if (snapshot.plan_.on_device) {
       return FailedPrecondition(
           fmt::format("the values of job {} are in the memory of a GPU, and what is read is their "
@@ -127,6 +137,12 @@ class SnapshotTaker {
     PASSEL_ASSIGN_OR_RETURN(snapshot.meeting_cost_, lead.GoOn(deadline_));
     snapshot.exact_ = true;
     return snapshot;
+  }
+
+  Result<StorePlan> PlanFrom(RendezvousClient& asker) {
+    PASSEL_ASSIGN_OR_RETURN(const FileDescriptor text, asker.GetPlan(deadline_));
+    if (!text.valid()) return Unavailable(fmt::format("job {} has begun anew: try again", job_));
+    return ReadPlan(text.get(), 0);
   }
 
   Result<FileDescriptor> MakeMemory(int shard, Snapshot* snapshot) const {
@@ -206,7 +222,8 @@ class SnapshotTaker {
   }
 
   static Status MapMemory(int fd, std::size_t bytes, Snapshot* snapshot) {
-    void* base = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
+    // Private: frameworks take any memory for writable.
+    void* base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
     if (base == MAP_FAILED) return ErrnoStatus(errno, "cannot map the values of a job");
     snapshot->shard_values_.push_back(static_cast<const float*>(base));
     snapshot->mapped_.emplace_back(snapshot->shard_values_.back(), Snapshot::Unmap{bytes});
@@ -215,7 +232,7 @@ class SnapshotTaker {
 
   const std::string job_;
   const Deadline deadline_;
-  bool met_ = false;  // the job was there
+  bool met_;  // the job was there
 };
 
 Result<Snapshot> TakeConsistentSnapshot(const std::string& job_id, Deadline deadline) {
@@ -224,6 +241,14 @@ Result<Snapshot> TakeConsistentSnapshot(const std::string& job_id, Deadline dead
 
 Result<Snapshot> TakeSnapshot(const std::string& job_id, Deadline deadline) {
   return SnapshotTaker(job_id, deadline).Take();
+}
+
+Result<std::int64_t> StepOfJob(const std::string& job_id, JobIs begun, Deadline deadline) {
+  return SnapshotTaker(job_id, deadline, begun).Step();
+}
+
+Result<StorePlan> PlanOfJob(const std::string& job_id, JobIs begun, Deadline deadline) {
+  return SnapshotTaker(job_id, deadline, begun).Plan();
 }
 
 }  // namespace passel::shm

@@ -46,7 +46,7 @@ class Snapshot {
   /// Of TakeConsistentSnapshot(): what the workers waited.
   const MeetingCost& meeting_cost() const { return meeting_cost_; }
   /// Per shard float[plan().variables.ShardFloats(shard)], laid out as in the arena, 64-byte
-  /// aligned, read-only; valid as long as this snapshot.
+  /// aligned; valid as long as this snapshot. Who writes there changes nothing but this snapshot.
   std::span<const float* const> shard_values() const { return shard_values_; }
 
  private:
@@ -70,6 +70,13 @@ class Snapshot {
 /// another user has its name; kDeadlineExceeded, naming who is waited for; kUnavailable when the
 /// job ended meanwhile; kResourceExhausted when there is no memory for the copy; kDataLoss.
 Result<Snapshot> TakeSnapshot(const std::string& job_id, Deadline deadline);
+
+/// Of `begun`: the job was there before, so that one that is not is started again, or has ended.
+enum class JobIs { kWanted, kBegun };
+/// How far the job is, once it has first values. Errors: as TakeSnapshot().
+Result<std::int64_t> StepOfJob(const std::string& job_id, JobIs begun, Deadline deadline);
+/// Its plan, likewise.
+Result<StorePlan> PlanOfJob(const std::string& job_id, JobIs begun, Deadline deadline);
 
 /// The same in any mode exactly after one step: the workers wait between two steps while all shards
 /// are copied, which meeting_cost() tells. Errors: also kFailedPrecondition when they cannot meet,

@@ -3,20 +3,16 @@
 #include <fmt/core.h>
 #include <pthread.h>
 
-#include <algorithm>
 #include <atomic>
-#include <chrono>
-#include <exception>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "capi/guard.h"
 #include "capi/structs.h"
 #include "capi/worker.h"
 
@@ -29,59 +25,9 @@ struct passel_job {
 namespace passel::capi {
 namespace {
 
-static_assert(static_cast<int>(Code::kInvalidArgument) == PASSEL_INVALID_ARGUMENT &&
-              static_cast<int>(Code::kNotFound) == PASSEL_NOT_FOUND &&
-              static_cast<int>(Code::kAlreadyExists) == PASSEL_ALREADY_EXISTS &&
-              static_cast<int>(Code::kPermissionDenied) == PASSEL_PERMISSION_DENIED &&
-              static_cast<int>(Code::kFailedPrecondition) == PASSEL_FAILED_PRECONDITION &&
-              static_cast<int>(Code::kResourceExhausted) == PASSEL_RESOURCE_EXHAUSTED &&
-              static_cast<int>(Code::kDataLoss) == PASSEL_DATA_LOSS &&
-              static_cast<int>(Code::kAborted) == PASSEL_ABORTED &&
-              static_cast<int>(Code::kCancelled) == PASSEL_CANCELLED &&
-              static_cast<int>(Code::kUnavailable) == PASSEL_UNAVAILABLE &&
-              static_cast<int>(Code::kDeadlineExceeded) == PASSEL_DEADLINE_EXCEEDED &&
-              static_cast<int>(Code::kInternal) == PASSEL_INTERNAL &&
-              static_cast<int>(Code::kDiverged) == PASSEL_DIVERGED);
-
-constexpr double kLongestWait = 1e8;  // seconds
-
 std::atomic<unsigned> g_generation{0};  // children by fork() that lie between us and the first
 std::mutex g_mutex;
 passel_job* g_open = nullptr;  // under g_mutex; the one job of this process, or one that is opening
-
-thread_local char t_error[4096];
-
-void Say(std::string_view sentence) noexcept {
-  const std::size_t length = std::min(sentence.size(), sizeof t_error - 1);
-  std::copy_n(sentence.data(), length, t_error);
-  t_error[length] = '\0';
-}
-
-// No exception leaves it.
-template <typename Call>
-passel_status Guarded(const Call& call) noexcept {
-  try {
-    const Status status = call();
-    Say(status.message());
-    return static_cast<passel_status>(status.code());
-  } catch (const std::bad_alloc&) {
-    Say("there is not enough memory: free some, or describe smaller variables");
-    return PASSEL_RESOURCE_EXHAUSTED;
-  } catch (const std::exception& error) {
-    Say(error.what());
-  } catch (...) {
-    Say("an unknown exception was thrown");
-  }
-  return PASSEL_INTERNAL;
-}
-
-Result<Deadline> After(double seconds) {
-  if (!(seconds >= 0 && seconds <= kLongestWait)) {  // NaN, too
-    return InvalidArgument(fmt::format("timeout_seconds is 0 to {:g}, not {}: use, for example, 60",
-                                       kLongestWait, seconds));
-  }
-  return Deadline::After(std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9)));
-}
 
 Result<Worker*> WorkerOf(passel_job* handle) {
   if (handle == nullptr) return Null("the job");
@@ -189,7 +135,7 @@ extern "C" {
 
 int32_t passel_abi_version(void) { return PASSEL_ABI_VERSION; }
 
-const char* passel_error(void) { return passel::capi::t_error; }
+const char* passel_error(void) { return passel::capi::Said(); }
 
 passel_status passel_open(const passel_options* options, const passel_variable* variables,
                           size_t num_variables, passel_job** job) {
@@ -275,6 +221,13 @@ passel_status passel_say_alive(passel_job* job) {
   });
 }
 
+passel_status passel_metric(passel_job* job, const char* name, double value) {
+  return passel::capi::With(job, [&](Worker& worker) -> Status {
+    if (name == nullptr) return passel::capi::Null("the name of the metric");
+    return worker.ShowMetric(name, value);
+  });
+}
+
 passel_status passel_global_step(passel_job* job, int64_t* global_step) {
   return passel::capi::With(job, [&](Worker& worker) -> Status {
     if (global_step == nullptr) return passel::capi::Null("where the global step goes");
@@ -302,6 +255,15 @@ passel_status passel_stopped(passel_job* job, int32_t* stopped) {
   return passel::capi::With(job, [&](Worker& worker) -> Status {
     if (stopped == nullptr) return passel::capi::Null("where the answer goes");
     *stopped = worker.stopped() ? 1 : 0;
+    return {};
+  });
+}
+
+passel_status passel_save(passel_job* job, double timeout_seconds, int64_t* global_step) {
+  return passel::capi::With(job, [&](Worker& worker) -> Status {
+    PASSEL_ASSIGN_OR_RETURN(const Deadline deadline, passel::capi::After(timeout_seconds));
+    PASSEL_ASSIGN_OR_RETURN(const std::int64_t saved, worker.Save(deadline));
+    if (global_step != nullptr) *global_step = saved;
     return {};
   });
 }

@@ -8,6 +8,13 @@
  *                        passel_push, passel_wait     hand it in, see what became of it
  *   passel_leave         this worker is done
  *
+ * A program that is no worker follows the values of a job:
+ *
+ *   passel_attach        any job of this user on this host, passel train's, too
+ *   passel_wait_version  until it has made so many updates
+ *   passel_read          copies the values, which passel_reader_values() gives
+ *   passel_detach
+ *
  * Errors. A function returns PASSEL_OK (0) or a code; passel_error() has a sentence that names the
  * limit, the actual value and the fix. Outputs are written on PASSEL_OK only, unless it says
  * otherwise. No C++ exception leaves the library, and no wrong argument named below ends the
@@ -15,7 +22,8 @@
  *
  * Threads. One thread at a time per job, but passel_stop(), passel_stopped(), passel_global_step()
  * and passel_mode() may be called from any thread meanwhile. Nobody may be in any function of a job
- * while passel_leave() is. passel_error() is of the calling thread.
+ * while passel_leave() is. One thread at a time per reader, but any number of readers.
+ * passel_error() is of the calling thread.
  *
  * Processes. One job per process at a time. A child of fork() may not use the job of its parent: it
  * gets PASSEL_FAILED_PRECONDITION. It holds the parent's connection open until it ends or executes
@@ -27,8 +35,8 @@
  * to a gradient before passel_push() is pushed.
  *
  * Waits. passel_open() waits for the tasks of the job as long as start_wait says, a setting.
- * passel_initialize(), passel_push() and passel_wait() wait as long as their argument says, in
- * seconds: 0 to 1e8. Nothing else waits.
+ * What has an argument timeout_seconds waits that long at most: 0 to 1e8. passel_leave() waits for
+ * the last checkpoint, ten minutes at most. Nothing else waits.
  *
  * Signals. None is caught. A program that shall go on when nobody reads its standard error ignores
  * SIGPIPE: the library logs there, warnings and errors unless log_level says otherwise.
@@ -91,8 +99,10 @@ typedef struct passel_options {
   size_t struct_size;
   /* [num_settings] "NAME=VALUE", the settings of `passel task` by their names there, as
    * "mode=barrier", "optimizer=sgd", "learning_rate=0.1", "job_id=mine", "ps_hosts=localhost:2222",
-   * "worker_hosts=localhost:2223,localhost:2224", "task_index=1". Those of data, model and
-   * checkpoints have no meaning here and are refused. A cluster may also be named by TF_CONFIG and
+   * "worker_hosts=localhost:2223,localhost:2224", "task_index=1". Those of data and model have no
+   * meaning here and are refused. "checkpoint_dir=FOLDER": the chief saves checkpoints there, at
+   * its start and end and by save_secs and save_steps, and a job that is started goes on from the
+   * newest, or from what "resume" says. A cluster may also be named by TF_CONFIG and
    * the other variables that `passel task` reads (but those of ranks); without one the job is this
    * process alone. */
   const char* const* settings;
@@ -136,10 +146,10 @@ PASSEL_API const char* passel_error(void);
 /* Joins the job, as the worker that the settings name. Waits for the ps, and unless this is the
  * chief (worker 0) for the chief's passel_open(). The first of all workers decides nothing: who
  * describes other variables, another mode or another optimizer than the chief is refused, and the
- * difference is named.
+ * difference is named. So is a checkpoint of other variables or another optimizer.
  * Errors: PASSEL_INVALID_ARGUMENT; PASSEL_ALREADY_EXISTS; PASSEL_DEADLINE_EXCEEDED, naming who did
  * not come; PASSEL_PERMISSION_DENIED; PASSEL_RESOURCE_EXHAUSTED; PASSEL_DATA_LOSS: a ps has lost
- * its values; PASSEL_UNAVAILABLE. *job is NULL after an error. */
+ * its values, or no checkpoint is whole; PASSEL_UNAVAILABLE. *job is NULL after an error. */
 PASSEL_API passel_status passel_open(const passel_options* options,
                                      const passel_variable* variables, size_t num_variables,
                                      passel_job** job);
@@ -149,7 +159,8 @@ PASSEL_API passel_status passel_describe(passel_job* job, passel_description* de
 
 /* The chief gives the first values: values[i] is float[elements of variable i], or NULL for zeros;
  * `values` may be NULL: all zeros. Others give what they like: it is not read. A job that has
- * values already (the chief died and came back) keeps them. Returns when there are values. Errors:
+ * values already (the chief died and came back) keeps them, and one that goes on from a checkpoint
+ * takes that one's: passel_global_step() tells. Returns when there are values. Errors:
  * PASSEL_DEADLINE_EXCEEDED, naming the chief: call it again; PASSEL_DIVERGED: a value is NaN or
  * infinite, and nothing was written; PASSEL_CANCELLED; PASSEL_ABORTED. */
 PASSEL_API passel_status passel_initialize(passel_job* job, const float* const* values,
@@ -194,6 +205,15 @@ PASSEL_API passel_status passel_wait(passel_job* job, double timeout_seconds,
  * silent beyond the setting stall_limit (ten minutes) for stopped, and kill it. */
 PASSEL_API passel_status passel_say_alive(passel_job* job);
 
+/* Shows a number of this worker under a name: the last value counts. Each worker has its own;
+ * people see them in `passel ctl status` (with --json each worker's), and with the setting logs_dir
+ * the chief writes them for TensorBoard (summary_secs, summary_steps): under the name the mean over
+ * the workers that have it, and where there are several worker_0/NAME and so on. "loss" and
+ * "accuracy" are also what passel calls so. Costs less than a microsecond. `name`: 1 to 63 bytes of
+ * printable ASCII without spaces, at most 32 of them. `value` may be NaN. Errors:
+ * PASSEL_INVALID_ARGUMENT; PASSEL_RESOURCE_EXHAUSTED: the 33rd name. */
+PASSEL_API passel_status passel_metric(passel_job* job, const char* name, double value);
+
 /* Updates applied to the job: one per gradient, or one per round. */
 PASSEL_API passel_status passel_global_step(passel_job* job, int64_t* global_step);
 
@@ -206,10 +226,80 @@ PASSEL_API passel_status passel_stop(passel_job* job);
 /* *stopped is 1 if somebody has asked for that, else 0. */
 PASSEL_API passel_status passel_stopped(passel_job* job, int32_t* stopped);
 
-/* This worker is done: rounds no longer wait for it. All that the job gave is void, and the handle
- * too, whatever is returned. A program that ends without it counts as a worker that died: it may be
- * started again, and goes on with the values of then. */
+/* Saves a checkpoint now, and returns when it can be gone on from. For the chief alone, and between
+ * two steps: what it has pulled and what it was lent is void. `global_step` gets the checkpoint's;
+ * it may be NULL. Nothing is written if the newest one is of this step. In mode barrier the others
+ * wait meanwhile; in the other modes they go on, unless checkpoint_consistent is set.
+ * Errors: PASSEL_FAILED_PRECONDITION without the setting checkpoint_dir, on another worker than the
+ * chief, or while a push is not waited for; PASSEL_DEADLINE_EXCEEDED; PASSEL_RESOURCE_EXHAUSTED:
+ * no space; PASSEL_DIVERGED: a value is NaN or infinite; PASSEL_INTERNAL and others of the disk.
+ * After each of these training may go on, and the checkpoints of before are there. */
+PASSEL_API passel_status passel_save(passel_job* job, double timeout_seconds, int64_t* global_step);
+
+/* This worker is done: rounds no longer wait for it. A chief with the setting checkpoint_dir saves
+ * the last checkpoint before; an error may be that of this. All that the job gave is void, and the
+ * handle too, whatever is returned. A program that ends without it counts as a worker that died: it
+ * may be started again, and goes on with the values of then. */
 PASSEL_API passel_status passel_leave(passel_job* job);
+
+/* A reader of a job. A handle stays valid memory for ever, as that of a job. */
+typedef struct passel_reader passel_reader;
+
+/* Of which step values are that were read. */
+typedef struct passel_reading {
+  size_t struct_size;
+  int64_t global_step;      /* they have every update up to this one */
+  int64_t last_global_step; /* and some up to this one */
+  int32_t is_exact;         /* 1: exactly those of global_step */
+} passel_reading;
+
+/* What passel_read() copies. */
+enum {
+  PASSEL_READ_NOW = 0,     /* the values of now. In the modes with rounds those of one step, as a
+                              rule; in the others updates under way may be half there */
+  PASSEL_READ_ONE_STEP = 1 /* exactly those of one step, in any mode: the workers wait between two
+                              steps while they are copied */
+};
+
+/* Attaches to the job of that name; NULL: to the only one of this user on this host. Waits until it
+ * is there and has first values. A reader takes no part: nobody waits for it, and its end, be it by
+ * kill, disturbs nobody. It needs no token, but the same user. Any number of them, also beside a
+ * job of this process, and in a child of fork().
+ * Errors: PASSEL_NOT_FOUND; PASSEL_INVALID_ARGUMENT: several jobs are there, and none was named;
+ * PASSEL_DEADLINE_EXCEEDED: no values yet; PASSEL_PERMISSION_DENIED. *reader is NULL then. */
+PASSEL_API passel_status passel_attach(const char* job_id, double timeout_seconds,
+                                       passel_reader** reader);
+
+/* How many variables the job has. One that is in parts, as `passel train` with several ps may have
+ * them, counts with each of its parts. */
+PASSEL_API passel_status passel_reader_count(passel_reader* reader, size_t* num_variables);
+/* One of them, by its index in passel_open(). Name and shape are valid until passel_detach(). */
+PASSEL_API passel_status passel_reader_variable(passel_reader* reader, size_t index,
+                                                passel_variable* variable);
+
+/* Copies all values, for passel_reader_values(); what that gave before is void. `how`:
+ * PASSEL_READ_*; `reading` may be NULL. PASSEL_READ_ONE_STEP waits for the workers of the job: on a
+ * thread that is one of them it waits for itself.
+ * Errors: PASSEL_UNAVAILABLE or PASSEL_NOT_FOUND: the job has ended; PASSEL_FAILED_PRECONDITION: it
+ * was begun anew with other variables, or its workers cannot meet; PASSEL_DEADLINE_EXCEEDED;
+ * PASSEL_RESOURCE_EXHAUSTED. The copy of before stays valid then. */
+PASSEL_API passel_status passel_read(passel_reader* reader, int32_t how, double timeout_seconds,
+                                     passel_reading* reading);
+
+/* The values of the last passel_read(), float[*elements], 64-byte aligned; valid until the next one
+ * that succeeds. Private memory: who writes there changes nothing of the job. `elements` may be
+ * NULL. Errors: PASSEL_FAILED_PRECONDITION before passel_read(). */
+PASSEL_API passel_status passel_reader_values(passel_reader* reader, size_t variable,
+                                              const float** values, size_t* elements);
+
+/* Until the job has made `global_step` updates or more; *now, which may be NULL, is how many. The
+ * job is asked every 10 ms at the latest.
+ * Errors: PASSEL_DEADLINE_EXCEEDED, with the step of now; PASSEL_UNAVAILABLE: the job has ended. */
+PASSEL_API passel_status passel_wait_version(passel_reader* reader, int64_t global_step,
+                                             double timeout_seconds, int64_t* now);
+
+/* The values are void, and the handle too. */
+PASSEL_API passel_status passel_detach(passel_reader* reader);
 
 #ifdef __cplusplus
 }

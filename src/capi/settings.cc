@@ -16,41 +16,15 @@
 #include <vector>
 
 #include "base/text.h"
+#include "capi/run_settings.h"
 #include "cluster/cluster_spec.h"
 #include "cluster/resolve.h"
+#include "job/program_settings.h"
 #include "job/settings_table.h"
-#include "optim/hyper_flags.h"
 #include "train/worker_loop.h"
 
 namespace passel::capi {
 namespace {
-
-// Beside those of the optimizer. The others are about data and models that a program has itself, or
-// about what only the program passel does.
-constexpr auto kMeaningful = std::to_array<std::string_view>({"job_name",
-                                                              "task_index",
-                                                              "ps_hosts",
-                                                              "worker_hosts",
-                                                              "max_workers",
-                                                              "job_id",
-                                                              "token_file",
-                                                              "optimizer",
-                                                              "mode",
-                                                              "sync_replicas",
-                                                              "replicas_to_aggregate",
-                                                              "staleness_bound",
-                                                              "mode_schedule",
-                                                              "placement",
-                                                              "huge_pages",
-                                                              "memory_fraction",
-                                                              "spin_us",
-                                                              "on_stall",
-                                                              "stall_limit",
-                                                              "start_wait",
-                                                              "ps_wait",
-                                                              "log_level",
-                                                              "log_format",
-                                                              "log_file"});
 
 // What names a task, where nothing of it is in the settings. Not the variables of ranks: rank 0
 // would have to start a ps out of a program that is not ours.
@@ -58,11 +32,6 @@ constexpr auto kEnvironment = std::to_array<std::string_view>(
     {"TF_CONFIG", "JOB_NAME", "TASK_INDEX", "PS_HOSTS", "WORKER_HOSTS", "PS_KEY", "WORKER_KEY"});
 
 constexpr std::size_t kShown = 256;
-
-bool HasMeaning(std::string_view name) {
-  return std::ranges::find(kMeaningful, name) != kMeaningful.end() ||
-         std::ranges::any_of(kHyperFlags, [&](const HyperFlag& flag) { return flag.name == name; });
-}
 
 template <typename T>
 struct Inner {
@@ -106,7 +75,7 @@ Status TakeSetting(const std::string& name, const std::string& text, job::Task* 
     return InvalidArgument(
         fmt::format("the setting {} is not known: passel task --help lists them; omit it", shown));
   }
-  if (!HasMeaning(row->name)) {
+  if (!job::MeansToProgram(row->name)) {
     return InvalidArgument(fmt::format(
         "the setting {} means nothing to a program that has its own data, model and loop: omit it",
         shown));
@@ -194,7 +163,9 @@ Result<Settings> ReadSettings(std::span<const std::string> settings) {
   job::Task& task = result.task;
   task.job.log_level = "warning";  // the terminal is the program's
   std::map<std::string, std::string> given;
-  PASSEL_RETURN_IF_ERROR(TakeAll(settings, &task, &given));
+  const RunSettings of_run = ReadRunSettings(settings);
+  task.flags.supervised = of_run.supervised;
+  PASSEL_RETURN_IF_ERROR(TakeAll(of_run.all, &task, &given));
   PASSEL_RETURN_IF_ERROR(job::StartLog(task.job));
   PASSEL_ASSIGN_OR_RETURN(result.config, job::CheckJobSettings(task.job));
   result.config.worker.train_steps = kNoStepLimit;  // the program knows when to end

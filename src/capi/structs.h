@@ -17,11 +17,12 @@ namespace passel::capi {
 
 // The sizes of the first version; later ones are larger.
 inline constexpr std::size_t kVariableBytes = 32, kOptionsBytes = 24, kDescriptionBytes = 32,
-                             kOutcomeBytes = 32;
-static_assert(sizeof(void*) != 8 || (sizeof(passel_variable) == kVariableBytes &&
-                                     sizeof(passel_options) == kOptionsBytes &&
-                                     sizeof(passel_description) == kDescriptionBytes &&
-                                     sizeof(passel_outcome) == kOutcomeBytes));
+                             kOutcomeBytes = 32, kReadingBytes = 32;
+static_assert(sizeof(void*) != 8 ||
+              (sizeof(passel_variable) == kVariableBytes &&
+               sizeof(passel_options) == kOptionsBytes &&
+               sizeof(passel_description) == kDescriptionBytes &&
+               sizeof(passel_outcome) == kOutcomeBytes && sizeof(passel_reading) == kReadingBytes));
 
 /// kInvalidArgument: `what` is a null pointer.
 Status Null(const char* what);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <thread>
 #include <utility>
 
 #include "base/clock.h"
@@ -16,6 +17,7 @@
 #include "base/text.h"
 #include "cluster/placement.h"
 #include "job/worker_start.h"
+#include "store/metrics.h"
 #include "store/open_store.h"
 
 namespace passel::capi {
@@ -23,6 +25,8 @@ namespace {
 
 // A wait looks so often whether the ps are there.
 constexpr std::chrono::milliseconds kWaitTurn{500};
+// Until a ps that died while we spoke to it is asked again.
+constexpr std::chrono::milliseconds kJoinAgain{50};
 
 // Names and shapes; what they come to is for the table to check.
 Status CheckVariables(std::span<const Variable> variables) {
@@ -80,6 +84,10 @@ Result<VariableTable> Place(std::span<const Variable> variables, int shards,
   return VariableTable::Build(std::move(infos), shards);
 }
 
+WorkerNames NamesOf(const Settings& settings) {
+  return settings.alone ? WorkerNames{} : settings.task.Names();
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Worker>> Worker::Open(std::span<const std::string> settings,
@@ -96,6 +104,7 @@ Status Worker::JoinAlone(std::span<const Variable> variables) {
   const job::JobConfig& config = settings_.config;
   PASSEL_ASSIGN_OR_RETURN(VariableTable table, Place(variables, 1, config.placement.strategy));
   PASSEL_ASSIGN_OR_RETURN(const StorePlan plan, job::MakePlan(config, std::move(table), 1, 1));
+  PASSEL_ASSIGN_OR_RETURN(checkpoints_, Checkpoints::Open(settings_, plan, /*begun=*/false));
   PASSEL_ASSIGN_OR_RETURN(arena_, job::OwnArena::Make(job_id(), plan, config.huge_pages, ""));
   PASSEL_ASSIGN_OR_RETURN(store_, OpenStore(plan, {&arena_->memory(), 1}, 0, SelfIdentity(),
                                             job::MakeWaitOptions(config, 1, 1)));
@@ -116,6 +125,10 @@ Status Worker::JoinOthers(std::span<const Variable> variables) {
   const auto join = [&]() -> Status {
     PASSEL_ASSIGN_OR_RETURN(job_, shm::AttachedJob::Connect(options, task.token));
     PASSEL_RETURN_IF_ERROR(job_->WaitForArenas());
+    // What is wrong with them is said before the job begins.
+    if (is_chief() && !checkpoints_) {
+      PASSEL_ASSIGN_OR_RETURN(checkpoints_, Checkpoints::Open(settings_, plan, HaveValues()));
+    }
     PASSEL_ASSIGN_OR_RETURN(store_, job_->Open(plan));
     return {};
   };
@@ -124,6 +137,7 @@ Status Worker::JoinOthers(std::span<const Variable> variables) {
   // A ps died while we spoke to it: its next life, or an error in time, answers.
   while (joined.code() == Code::kUnavailable && !start.Expired()) {
     job_.reset();
+    std::this_thread::sleep_for(kJoinAgain);
     joined = join();
   }
   PASSEL_RETURN_IF_ERROR(joined);
@@ -145,13 +159,15 @@ Status Worker::Initialize(const float* const* values, Deadline deadline) {
           bad - given.begin(), Printable(table[id].name, kMaxNameBytes), *bad));
     }
     const nvtx::Range range(nvtx::Event::kInitialize, index());
-    PASSEL_RETURN_IF_ERROR(store_->Initialize([&](VarId id, std::span<float> out) {
+    const auto fill = [&](VarId id, std::span<float> out) {
       if (values == nullptr || values[id] == nullptr) {
         std::ranges::fill(out, 0.F);
       } else {
         std::copy_n(values[id], out.size(), out.begin());
       }
-    }));
+    };
+    PASSEL_RETURN_IF_ERROR(checkpoints_->resumes() ? checkpoints_->Restore(*store_)
+                                                   : store_->Initialize(fill));
   }
   const Status there = job::AwaitFirstValues(settings_.task, settings_.config, deadline, *store_);
   if (there.code() == Code::kDeadlineExceeded && !store_->initialized()) {
@@ -161,8 +177,75 @@ Status Worker::Initialize(const float* const* values, Deadline deadline) {
                     settings_.task.Names().chief_name));
   }
   PASSEL_RETURN_IF_ERROR(there);
+  if (checkpoints_ && !initialized_) {
+    checkpoints_->Begin(Shards(), NamesOf(settings_));
+    summaries_ = Summaries::Create(settings_.config.summaries, Lead());
+  }
   initialized_ = true;
   return {};
+}
+
+std::vector<ShardMemory> Worker::Shards() const {
+  if (arena_) return {arena_->memory()};
+  std::vector<ShardMemory> shards;
+  for (int shard = 0; shard < store_->variables().shards(); ++shard) {
+    shards.push_back(job_->arena(shard).memory());
+  }
+  return shards;
+}
+
+bool Worker::HaveValues() const {
+  if (!job_->has_arenas()) return false;
+  for (int shard = 0; shard < settings_.task.spec.num_tasks("ps"); ++shard) {
+    const ShardState& state = *job_->arena(shard).memory().state;
+    if (state.initialized.load(std::memory_order_acquire) == 0) return false;
+  }
+  return true;
+}
+
+// In mode barrier the values stay those of one round until this worker pushes.
+Others Worker::OthersNow() const {
+  if (is_alone()) return Others::kNone;
+  return store_->mode() == Mode::kBarrier && !ticket_ ? Others::kWait : Others::kTrain;
+}
+
+Result<std::int64_t> Worker::Save(Deadline deadline) {
+  if (!initialized_) {
+    return FailedPrecondition(
+        "the variables have no values yet: call passel_initialize() before passel_save()");
+  }
+  PASSEL_RETURN_IF_ERROR(CheckNoPush("passel_save()"));
+  if (!checkpoints_) {
+    return FailedPrecondition(
+        fmt::format("the chief, {}, makes the checkpoints of this job: call passel_save() there",
+                    settings_.task.Names().chief_name));
+  }
+  pulled_ = false;
+  view_.reset();
+  gradient_.reset();
+  return checkpoints_->Save(OthersNow(), *store_, deadline);
+}
+
+Status Worker::ShowMetric(std::string_view name, double value) {
+  PASSEL_RETURN_IF_ERROR(SetMetric(Lead().tasks[index()].metrics, name, value));
+  // What passel's own models show.
+  if (name == "loss") store_->counters().loss.store(value, std::memory_order_relaxed);
+  if (name == "accuracy") store_->counters().accuracy.store(value, std::memory_order_relaxed);
+  return {};
+}
+
+Status Worker::Leave() {
+  summaries_.reset();
+  Status saved;
+  if (checkpoints_ && initialized_) saved = checkpoints_->End(OthersNow(), *store_);
+  const bool hangs = checkpoints_ && checkpoints_->hangs();
+  checkpoints_.reset();
+  const Status left = store_->Leave();
+  if (hangs) {  // what saves there reads the arenas until the process ends
+    (void)arena_.release();
+    (void)job_.release();
+  }
+  return left.ok() ? saved : left;
 }
 
 Status Worker::CheckNoPush(const char* what) const {
@@ -275,6 +358,7 @@ Result<PushOutcome> Worker::Wait(Deadline deadline) {
     ticket_.reset();
     if (outcome.ok()) {
       store_->counters().last_step_ns.store(MonotonicNs(), std::memory_order_relaxed);
+      if (summaries_) summaries_->Look(outcome->global_step);
     }
     return outcome;
   }

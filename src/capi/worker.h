@@ -11,11 +11,14 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/deadline.h"
 #include "base/status.h"
+#include "capi/checkpoints.h"
 #include "capi/settings.h"
+#include "capi/summaries.h"
 #include "job/own_arena.h"
 #include "shm/attached_job.h"
 #include "store/parameter_store.h"
@@ -49,8 +52,12 @@ class Worker {
   Status Push(Deadline deadline);
   Result<PushOutcome> Wait(Deadline deadline);
   void SayAlive() { store_->SayAlive(); }
-  /// The store is closed, whatever is returned.
-  Status Leave() { return store_->Leave(); }
+  /// Errors: those of SetMetric().
+  Status ShowMetric(std::string_view name, double value);
+  /// Saves a checkpoint now and returns its global step. What was pulled and lent is void.
+  Result<std::int64_t> Save(Deadline deadline);
+  /// After the last checkpoint. The store is closed, whatever is returned.
+  Status Leave();
 
   // From any thread.
   std::int64_t global_step() const { return store_->global_step(); }
@@ -65,12 +72,18 @@ class Worker {
   Status CheckVariable(std::size_t variable) const;
   Status CheckNoPush(const char* what) const;
   Status CheckPs() const;
+  const ShardMemory& Lead() const { return arena_ ? arena_->memory() : job_->arena(0).memory(); }
+  std::vector<ShardMemory> Shards() const;
+  bool HaveValues() const;
+  Others OthersNow() const;
 
   Settings settings_;
   int places_ = 1;
-  std::unique_ptr<job::OwnArena> arena_;   // alone
-  std::unique_ptr<shm::AttachedJob> job_;  // with others
-  std::unique_ptr<ParameterStore> store_;  // on one of these
+  std::unique_ptr<job::OwnArena> arena_;      // alone
+  std::unique_ptr<shm::AttachedJob> job_;     // with others
+  std::unique_ptr<ParameterStore> store_;     // on one of these
+  std::unique_ptr<Checkpoints> checkpoints_;  // of the chief; before the arenas are unmapped
+  std::unique_ptr<Summaries> summaries_;      // likewise; null: none are written
   bool initialized_ = false;
   bool pulled_ = false;            // since the last push
   std::optional<ParamView> view_;  // of the last pull

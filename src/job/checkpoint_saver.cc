@@ -188,6 +188,10 @@ void CheckpointSaver::Begin(std::vector<ShardMemory> shards, const WorkerNames& 
   if (!folder_ || thread_.joinable()) return;
   shards_ = std::move(shards);
   names_ = names;
+  GoOn();
+}
+
+void CheckpointSaver::GoOn() {
   saved_ns_ = MonotonicNs();
   tried_step_ = saved_step_.value_or(0);
   Start([this] { Run(); });
@@ -301,10 +305,10 @@ Status CheckpointSaver::End(AtEnd at_end, Deadline deadline, const std::function
 Status CheckpointSaver::EndThread(std::optional<AtEnd> at_end, Deadline deadline) {
   // The thread looks at the time itself, but for what waits in the kernel.
   const Deadline patience = Deadline::At(deadline.at_ns() + kSlack.count());
-  const Status hangs = DeadlineExceeded(
-      fmt::format("the last checkpoint was not saved to {}: the disk has not answered in time, and "
-                  "is left to itself",
-                  config_.checkpoints.folder));
+  const Status hangs =
+      DeadlineExceeded(fmt::format("{} was not saved to {}: the disk has not answered in time, and "
+                                   "is left to itself",
+                                   asked_for_, config_.checkpoints.folder));
   Quit();
   if (!AwaitThread(patience)) return hangs;
   if (!given_up_.load(std::memory_order_relaxed)) quit_.store(false, std::memory_order_relaxed);
@@ -334,6 +338,20 @@ Status CheckpointSaver::SaveOnce(std::vector<ShardMemory> shards, const WorkerNa
   return ended;
 }
 
+Status CheckpointSaver::SaveNow(std::optional<AtEnd> at_end, Deadline deadline,
+                                const std::function<void()>& alive) {
+  if (!thread_.joinable()) return {};
+  asked_for_ = "the checkpoint that was asked for";
+  SetAlive(alive);
+  Status ended = EndThread(at_end, deadline);
+  SetAlive({});
+  asked_for_ = "the last checkpoint";
+  if (hangs_) return ended;
+  just_saved_ = saved_step_;
+  GoOn();
+  return ended;
+}
+
 bool CheckpointSaver::Leave(Deadline deadline) {
   GiveUp();
   wake_.notify_all();
@@ -345,9 +363,9 @@ Status CheckpointSaver::SaveLast(std::optional<AtEnd> at_end, Deadline deadline)
   best_->Look(shards_[0], *folder_);
   if (saved.ok()) return {};
   ++facts_.failed;
-  return saved.WithContext(
-      fmt::format("the last checkpoint was not saved to {}, where the newest is {}",
-                  config_.checkpoints.folder, saved_step_ ? CheckpointName(*saved_step_) : "none"));
+  return saved.WithContext(fmt::format("{} was not saved to {}, where the newest is {}", asked_for_,
+                                       config_.checkpoints.folder,
+                                       saved_step_ ? CheckpointName(*saved_step_) : "none"));
 }
 
 CheckpointFacts CheckpointSaver::Facts() const {

@@ -92,6 +92,13 @@ class CheckpointSaver {
   Status SaveOnce(std::vector<ShardMemory> shards, const WorkerNames& names,
                   std::optional<AtEnd> at_end, Deadline deadline,
                   const std::function<void()>& alive);
+  /// Between Begin() and End(): saves now, unless the newest is of this step, and goes on as
+  /// before. `at_end`, `alive`: as for SaveOnce(). Errors: as End().
+  Status SaveNow(std::optional<AtEnd> at_end, Deadline deadline,
+                 const std::function<void()>& alive);
+  /// The step of the newest checkpoint of the folder. REQUIRES: nothing is being saved: SaveNow()
+  /// has just returned OK.
+  std::optional<std::int64_t> newest_step() const { return just_saved_; }
   /// In place of End(): nothing more is saved. False: its thread has not ended yet, ask again; else
   /// as hangs().
   bool Leave(Deadline deadline);
@@ -109,6 +116,7 @@ class CheckpointSaver {
   void GoOnSaving();
   // Those of a checkpoint that this job has no places for.
   std::vector<JobProgress::Worker> WorkersAway(const JobProgress& saved) const;
+  void GoOn();
   void Start(std::function<void()> work);
   bool AwaitThread(Deadline deadline);
   void CallAlive();
@@ -133,7 +141,8 @@ class CheckpointSaver {
   std::int64_t resumed_step_ = 0;
   std::uint64_t resumed_local_steps_ = 0;
   std::optional<std::int64_t> saved_step_;
-  std::int64_t saved_ns_ = 0;  // MonotonicNs() of the last try
+  std::optional<std::int64_t> just_saved_;  // saved_step_ after SaveNow()
+  std::int64_t saved_ns_ = 0;               // MonotonicNs() of the last try
   std::int64_t tried_step_ = 0;
   std::vector<ShardMemory> shards_;
   std::shared_ptr<OtherParts> others_;  // null: there are none
@@ -144,6 +153,7 @@ class CheckpointSaver {
   Status last_;                  // of the save of End()
   std::atomic<bool> quit_{false}, given_up_{false};
   bool hangs_ = false;
+  const char* asked_for_ = "the last checkpoint";  // what End() and the like save
   std::mutex mutex_;
   bool busy_ = false;  // the thread has not ended
   std::condition_variable wake_;

@@ -123,18 +123,12 @@ Status CheckCanGoOn(const CheckpointSet& from, const StorePlan& plan) {
                   fits.message(), from.name()));
 }
 
-Status WriteFirstValues(const JobConfig& config, const std::string& resume_from,
-                        const ModelLayout& layout, const OptimizerConfig& optimizer, int shards,
-                        ParameterStore& store) {
-  if (resume_from.empty()) {
-    return config.checkpoints.init.empty()
-               ? InitializeStore(config.model, layout, store)
-               : InitializeFromFile(config.model, config.checkpoints.init, layout, store);
-  }
-  PASSEL_ASSIGN_OR_RETURN(const CheckpointSet set, OpenCheckpointAt(resume_from));
-  PASSEL_RETURN_IF_ERROR(set.Check(layout.table(), OptimizerWordsOf(optimizer)));
+Status RestoreFrom(const std::string& path, const OptimizerConfig& optimizer, int shards,
+                   ParameterStore& store) {
+  const VariableTable& table = store.variables();
+  PASSEL_ASSIGN_OR_RETURN(const CheckpointSet set, OpenCheckpointAt(path));
+  PASSEL_RETURN_IF_ERROR(set.Check(table, OptimizerWordsOf(optimizer)));
   // All is read before the store has any of it: a disk that fails leaves it as it is.
-  const VariableTable& table = layout.table();
   const auto contents = static_cast<std::size_t>(1 + NumSlots(optimizer));
   std::vector<std::vector<float>> read(table.size() * contents);
   for (VarId id = 0; id < table.size(); ++id) {
@@ -147,6 +141,17 @@ Status WriteFirstValues(const JobConfig& config, const std::string& resume_from,
   return store.Restore(set.ProgressOn(shards), [&](VarId id, int k, std::span<float> out) {
     std::ranges::copy(read[id * contents + static_cast<std::size_t>(k)], out.begin());
   });
+}
+
+Status WriteFirstValues(const JobConfig& config, const std::string& resume_from,
+                        const ModelLayout& layout, const OptimizerConfig& optimizer, int shards,
+                        ParameterStore& store) {
+  if (resume_from.empty()) {
+    return config.checkpoints.init.empty()
+               ? InitializeStore(config.model, layout, store)
+               : InitializeFromFile(config.model, config.checkpoints.init, layout, store);
+  }
+  return RestoreFrom(resume_from, optimizer, shards, store);
 }
 
 }  // namespace passel::job

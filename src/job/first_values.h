@@ -18,6 +18,11 @@ namespace passel::job {
 /// different and what to do.
 Status CheckCanGoOn(const CheckpointSet& from, const StorePlan& plan);
 
+/// Writes all of the checkpoint at `path` into a store that has no values yet, for the chief.
+/// Errors: those of WriteFirstValues() for a checkpoint.
+Status RestoreFrom(const std::string& path, const OptimizerConfig& optimizer, int shards,
+                   ParameterStore& store);
+
 /// Writes the first values of a job, for its chief: all of the checkpoint at `resume_from`; else,
 /// with config.checkpoints.init, the values that file has for variables of the model, and a line
 /// for each variable in the log; else those of the model.

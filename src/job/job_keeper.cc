@@ -48,12 +48,30 @@ std::int64_t Rows(const VariableTable& table, const std::string& variable) {
   return rows;
 }
 
-// The sizes that other tasks know from the data.
+// By names and ranks.
+bool IsOf(const std::vector<VariableSpec>& model, const VariableTable& table) {
+  std::size_t found = 0;
+  for (const VariableSpec& spec : model) {
+    const auto same = [&](const VariableInfo& v) {
+      return v.logical == spec.name && v.shape.size() == spec.shape.size();
+    };
+    const auto pieces = static_cast<std::size_t>(std::ranges::count_if(table.all(), same));
+    if (pieces == 0) return false;
+    found += pieces;
+  }
+  return found == table.size();
+}
+
+// The sizes that other tasks know from the data. Other variables are a program's own.
 Status FitToPlan(const StorePlan& plan, ModelConfig* model) {
   ModelConfig shape = *model;
   shape.inputs = shape.classes = 2;  // any that are valid
   PASSEL_RETURN_IF_ERROR(shape.Validate());
   const std::vector<VariableSpec> variables = ModelVariables(shape);
+  if (!IsOf(variables, plan.variables)) {
+    *model = OwnModel(plan.variables);
+    return {};
+  }
   model->inputs = static_cast<std::size_t>(Rows(plan.variables, variables.front().name));
   model->classes = static_cast<std::size_t>(Rows(plan.variables, variables.back().name));
   PASSEL_RETURN_IF_ERROR(model->Validate());

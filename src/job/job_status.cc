@@ -69,6 +69,7 @@ JobStatus ReadJobStatus(const ShardMemory& memory) {
     w.accuracy = Read(c.accuracy);
     w.final_accuracy = Read(c.final_accuracy);
     w.device = Read(c.device);
+    w.metrics = ReadMetrics(memory.tasks[member.worker].metrics);
     status.local_steps += member.local_steps;
     staleness.push_back(&c.staleness);
     latency.push_back(&c.push_latency_ns);
@@ -93,6 +94,31 @@ std::int64_t LastStepNs(const JobStatus& status) {
   std::int64_t last = 0;
   for (const WorkerStatus& w : status.workers) last = std::max(last, w.last_step_ns);
   return last;
+}
+
+std::vector<Metric> MeanMetrics(const JobStatus& status) {
+  std::vector<Metric> means;
+  std::vector<int> counts;
+  for (const WorkerStatus& w : status.workers) {
+    for (const Metric& metric : w.metrics) {
+      const auto known = std::ranges::find(means, metric.name, &Metric::name);
+      if (known == means.end()) {
+        means.push_back(metric);
+        counts.push_back(1);
+      } else {
+        known->value += metric.value;
+        ++counts[static_cast<std::size_t>(known - means.begin())];
+      }
+    }
+  }
+  for (std::size_t i = 0; i < means.size(); ++i) means[i].value /= counts[i];
+  return means;
+}
+
+Json Describe(const std::vector<Metric>& metrics) {
+  Json described = Json::MakeObject();
+  for (const Metric& metric : metrics) described.AddMember(metric.name, metric.value);
+  return described;
 }
 
 const char* DeviceName(std::uint64_t device) {
@@ -144,6 +170,7 @@ Json DescribeJob(const shm::Arena& arena, const WorkerNames& names) {
          {"accuracy", w.accuracy}});
     w.counts.DescribeCounts(&worker);
     w.counts.DescribeTimes(&worker["seconds"]);
+    worker["metrics"] = Describe(w.metrics);
   }
   Json modes = Json::MakeList();
   for (const PastMode& mode : status.modes) {

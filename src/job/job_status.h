@@ -12,6 +12,7 @@
 #include "cluster/worker_names.h"
 #include "job/worker_counts.h"
 #include "shm/arena.h"
+#include "store/metrics.h"
 #include "store/mode_change.h"
 #include "store/parameter_store.h"
 
@@ -25,6 +26,7 @@ struct WorkerStatus {
   std::int64_t first_step_ns = 0, last_step_ns = 0;  ///< MonotonicNs(); 0: none
   double loss = 0, accuracy = 0, final_accuracy = -1;
   std::uint64_t device = 0;  ///< as WorkerCounters::device
+  std::vector<Metric> metrics;
 };
 
 struct JobStatus {
@@ -44,6 +46,11 @@ struct JobStatus {
 std::int64_t FirstStepNs(const JobStatus& status);
 /// MonotonicNs() of the last one; 0: there was none.
 std::int64_t LastStepNs(const JobStatus& status);
+
+/// Each name once, in the order of the workers that have it: the mean of theirs.
+std::vector<Metric> MeanMetrics(const JobStatus& status);
+/// {"reward":1.5,...}
+Json Describe(const std::vector<Metric>& metrics);
 
 /// "cpu", "gpu", or "unknown" while a worker has not chosen yet: WorkerStatus::device.
 const char* DeviceName(std::uint64_t device);

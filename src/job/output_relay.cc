@@ -83,7 +83,7 @@ void OutputRelay::Wake() {
   [[maybe_unused]] const auto put = ::write(wake_.get(), &one, sizeof one);
 }
 
-Result<OutputRelay::Ends> OutputRelay::Open(int task) {
+Result<OutputRelay::Ends> OutputRelay::Open(int task, const std::string& prefix) {
   Ends ends;
   std::list<Pipe> pipes;
   for (const Stream stream : {Stream::kOut, Stream::kErr}) {
@@ -94,6 +94,7 @@ Result<OutputRelay::Ends> OutputRelay::Open(int task) {
     pipe.read_end.Reset(fds[0]);
     pipe.stream = stream;
     pipe.task = task;
+    pipe.prefix = prefix;
     (stream == Stream::kOut ? ends.out : ends.shared_or_err).Reset(fds[1]);
     // The other end, which the task writes to, waits as ever.
     ::fcntl(fds[0], F_SETFL, O_NONBLOCK);
@@ -163,9 +164,12 @@ OutputRelay::Got OutputRelay::Copy(Pipe& pipe) {
 }
 
 void OutputRelay::Pass(Pipe& pipe, std::string_view lines) {
-  Write(pipe.stream, lines);
+  if (pipe.prefix.empty()) Write(pipe.stream, lines);
   while (!lines.empty()) {
     const std::size_t end = std::min(lines.find('\n'), lines.size());
+    if (!pipe.prefix.empty()) {
+      Write(pipe.stream, pipe.prefix + std::string(lines.substr(0, end)) + "\n");
+    }
     Keep(pipe, lines.substr(0, end));
     lines.remove_prefix(std::min(end + 1, lines.size()));
   }

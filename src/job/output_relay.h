@@ -43,7 +43,8 @@ class OutputRelay {
   };
   /// The pipes of a new life of `task`, any number. What its life before had said is forgotten.
   /// Errors: kResourceExhausted.
-  Result<Ends> Open(int task);
+  /// `prefix`: before each of its lines.
+  Result<Ends> Open(int task, const std::string& prefix = "");
 
   /// Waits until everything that the task has written so far is copied, at most `limit`: then a
   /// line of our own comes after its own, and LastLines() has them all.
@@ -59,7 +60,8 @@ class OutputRelay {
     Stream stream = Stream::kErr;
     int task = 0;
     int life = 0;
-    std::string begun;  // a line without its end
+    std::string prefix = {};
+    std::string begun = {};  // a line without its end
   };
   struct Kept {
     int life = 0;

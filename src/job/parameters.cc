@@ -61,6 +61,12 @@ Result<Parameters> Parameters::FromFile(const std::string& path) {
   Parameters p;
   PASSEL_ASSIGN_OR_RETURN(p.source_->file, LoadModel(path));
   p.config_ = p.source_->file->config;
+  if (p.config_.kind == ModelKind::kOwn) {
+    return InvalidArgument(fmt::format(
+        "{} has the values of a program's own model, which passel cannot compute: take them with "
+        "passel ckpt export",
+        path));
+  }
   p.parts_ = p.source_->file->Parts();
   p.name_ = path;
   p.trained_on_.name = path;

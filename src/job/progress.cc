@@ -71,18 +71,30 @@ void Progress::Update(const JobStatus& status) {
   };
   reach(train_steps_, status.global_step, global);
   reach(local_steps_, static_cast<std::int64_t>(status.local_steps), local);
+  // The job of a program with its own model and loop.
+  const bool endless = train_steps_ == kNoStepLimit && local_steps_ == kNoStepLimit;
   // Each of several workers may add one more.
   const std::string goal =
-      train_steps_ != kNoStepLimit
+      endless ? fmt::format("step {}", status.global_step)
+      : train_steps_ != kNoStepLimit
           ? fmt::format("step {}/{}", std::min(status.global_step, train_steps_), train_steps_)
           : fmt::format("local step {}/{}", status.local_steps, local_steps_);
   std::vector<std::pair<int, std::string>> parts = {
       {1, goal},
       {4, fmt::format("{:.0f} steps/s", steps_per_second)},
-      {2, fmt::format("loss {:.4f}", batches.loss)},
-      {3, fmt::format("accuracy {:.3f}", batches.accuracy)},
       {6, fmt::format("staleness {}/{}", status.staleness.p50, status.staleness.maximum)},
       {0, workers_evaluate_ && left == 0 ? "workers are evaluating" : Duration(left) + " left"}};
+  // A program with its own loop says how far it goes.
+  if (endless) parts.pop_back();
+  const std::vector<Metric> metrics = MeanMetrics(status);
+  std::vector<std::pair<int, std::string>> results;  // the program's own, or those of passel
+  for (const Metric& m : metrics)
+    results.emplace_back(3, fmt::format("{} {:.4g}", m.name, m.value));
+  if (metrics.empty() && !endless) {
+    results = {{2, fmt::format("loss {:.4f}", batches.loss)},
+               {3, fmt::format("accuracy {:.3f}", batches.accuracy)}};
+  }
+  parts.insert(parts.begin() + 2, results.begin(), results.end());
   if (status.modes.size() > 1) {
     const PastMode& mode = status.modes.back();
     parts.emplace_back(7, fmt::format("mode {} since {}", mode.setting.ToString(), mode.since));

@@ -143,11 +143,15 @@ std::string NoStepsInWords(const JobReport& r) {
 std::string Summary(const JobReport& r) {
   std::string text;
   if (r.test) {
-    text += fmt::format("test accuracy {:.4f}, test loss {:.4f}", r.test->accuracy, r.test->loss);
-  } else {
-    text += "not evaluated";
+    text += fmt::format("test accuracy {:.4f}, test loss {:.4f}\n", r.test->accuracy, r.test->loss);
+  } else if (!r.model.empty()) {
+    text += "not evaluated\n";
   }
-  text += "\n" + (r.MadeSteps() ? StepsInWords(r) : NoStepsInWords(r)) + "\n";
+  if (r.MadeSteps()) {
+    text += StepsInWords(r) + "\n";
+  } else if (!r.model.empty()) {
+    text += NoStepsInWords(r) + "\n";
+  }
   for (const WorkerStatus& w : r.status.workers) {
     const auto index = static_cast<std::size_t>(w.member.worker);
     text +=
@@ -159,11 +163,13 @@ std::string Summary(const JobReport& r) {
     if (dropped > 0) text += fmt::format(", {} dropped", Counted(dropped, "gradient"));
     if (lead > 0) text += fmt::format(", up to {} ahead of the slowest", Counted(lead, "step"));
     if (skipped > 0) text += fmt::format(", {} skipped (not finite)", Counted(skipped, "gradient"));
+    for (const Metric& m : w.metrics) text += fmt::format(", {} {:.6g}", m.name, m.value);
     text += fmt::format(", {}\n", index < r.worker_exits.size() ? r.worker_exits[index] : "");
   }
-  text += r.lives.InWords();
-  for (const std::string& note : r.notes) text += fmt::format("note: {}\n", note);
-  return text;
+  std::string notes;
+  for (const std::string& note : r.notes) notes += fmt::format("note: {}\n", note);
+  // The last words of a program that has failed come last.
+  return text + (r.model.empty() ? notes + r.lives.InWords() : r.lives.InWords() + notes);
 }
 
 void NoteShadow(const ShardMemory& lead, JobReport* report) {
@@ -228,11 +234,13 @@ std::string ToJson(const JobReport& r) {
     worker["final_accuracy"] = w.final_accuracy >= 0 ? Json(w.final_accuracy) : Json();
     w.counts.DescribeTimes(&worker["seconds"]);
     w.counts.DescribeCounts(&worker);
+    worker["metrics"] = Describe(w.metrics);
     const auto index = static_cast<std::size_t>(w.member.worker);
     worker["exit"] = index < r.worker_exits.size() ? r.worker_exits[index] : "";
     workers.Add(std::move(worker));
   }
   CountsOfAll(r).DescribeCounts(&json);
+  json["metrics"] = Describe(MeanMetrics(r.status));
   json["workers"] = workers;
   r.lives.Describe(&json);
   json["checkpoints"] = CheckpointsToJson(r);

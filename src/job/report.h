@@ -26,8 +26,8 @@ struct JobReport {
   std::vector<CurvePoint> curve;
   std::int64_t program_start_ns = 0;  ///< MonotonicNs() when the program began
   std::string job_id;
-  std::string mode;  ///< the first one
-  std::string model, optimizer, data;
+  std::string mode;                    ///< the first one
+  std::string model, optimizer, data;  ///< no model: it is that of another program
   int ps = 0;
   int push_every = 1;  ///< local steps of one push
   bool pinned = false;

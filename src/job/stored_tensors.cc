@@ -109,9 +109,10 @@ Status StoredTensors::Read(const Tensor& tensor, std::uint64_t first, std::span<
   rows.name = rows.logical = ModelVariables(model())[tensor.variable].name;
   rows.first_row = static_cast<std::int64_t>(first / columns);
   rows.shape = tensor.shape;
-  rows.shape[0] =
+  const std::int64_t count =
       static_cast<std::int64_t>((first + out.size() + columns - 1) / columns) - rows.first_row;
-  rows.elements = static_cast<std::size_t>(rows.shape[0]) * columns;
+  if (!rows.shape.empty()) rows.shape[0] = count;
+  rows.elements = static_cast<std::size_t>(count) * columns;
   if (rows.elements == out.size()) return set_->Fill(rows, tensor.slot, out);
   std::vector<float> whole(rows.elements);
   PASSEL_RETURN_IF_ERROR(set_->Fill(rows, tensor.slot, whole));

@@ -28,14 +28,16 @@ namespace passel::job {
 class StoredTensors {
  public:
   struct Tensor {
-    std::string name;                 ///< "hid_w", or "hid_w/Adam" of a slot variable
-    std::vector<std::int64_t> shape;  ///< (rows) or (rows, columns)
-    std::size_t variable = 0;         ///< of ModelVariables()
-    int slot = 0;                     ///< 0: values; else one more than its place in the words
+    std::string name;  ///< "hid_w", or "hid_w/Adam" of a slot variable
+    std::vector<std::int64_t> shape;
+    std::size_t variable = 0;  ///< of ModelVariables()
+    int slot = 0;              ///< 0: values; else one more than its place in the words
 
-    std::int64_t rows() const { return shape[0]; }
+    std::int64_t rows() const { return shape.empty() ? 1 : shape[0]; }
     std::size_t columns() const {
-      return shape.size() < 2 ? 1 : static_cast<std::size_t>(shape[1]);
+      std::size_t columns = 1;
+      for (std::size_t d = 1; d < shape.size(); ++d) columns *= static_cast<std::size_t>(shape[d]);
+      return columns;
     }
     std::uint64_t elements() const { return static_cast<std::uint64_t>(rows()) * columns(); }
   };

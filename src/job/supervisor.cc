@@ -40,7 +40,7 @@ void RaiseDescriptorLimit(rlim_t tasks) {
 }  // namespace
 
 Supervisor::Supervisor(const SupervisorOptions& options, const JobSettings& flags,
-                       const JobConfig& config, const SharedData& data, SignalEvents& signals)
+                       const JobConfig& config, const SharedData* data, SignalEvents& signals)
     : options_(options),
       flags_(flags),
       config_(config),
@@ -124,8 +124,8 @@ Status Supervisor::StartChild(Child& child) {
     task.job_data = options_.data;
     task.listen_fd = inherit(listening_[index].get());
     if (arenas_[index]) task.arena_fd = inherit(arenas_[index]->fd());
-  } else {
-    task.data_fd = inherit(data_.fd());
+  } else if (data_ != nullptr) {
+    task.data_fd = inherit(data_->fd());
   }
   if (child.job == "worker") {
     task.restarted = child.starts > 0;
@@ -139,7 +139,9 @@ Status Supervisor::StartChild(Child& child) {
   const WaitOptions waits = MakeWaitOptions(config_, options_.max_workers, num_cpus_);
   flags.spin_us = static_cast<double>(waits.spin.count()) * 1e-3;
   const std::string cannot = "cannot start " + child.Name();
-  const Result<OutputRelay::Ends> output = output_->Open(IndexOf(child));
+  const Result<OutputRelay::Ends> output = output_->Open(
+      IndexOf(child),
+      IsProgram(child) && options_.max_workers > 1 ? child.Name() + ": " : std::string());
   if (!output.ok()) return output.status().WithContext(cannot);
   spawn.out = output->out.get();
   spawn.err = output->err();
@@ -152,11 +154,16 @@ Status Supervisor::StartChild(Child& child) {
   child.errors.Reset(pipe_fds[0]);
   const FileDescriptor errors_write(pipe_fds[1]);
   task.error_fd = inherit(errors_write.get());
-  spawn.arguments = {"task"};
-  for (std::string& argument : ToArguments(ViewOf(flags, &task.devices, &task))) {
-    spawn.arguments.push_back(std::move(argument));
+  if (IsProgram(child)) {
+    spawn.inherited_fds.clear();
+    BecomeProgram(child, *flags.spin_us, &spawn);
+  } else {
+    spawn.arguments = {"task"};
+    for (std::string& argument : ToArguments(ViewOf(flags, &task.devices, &task))) {
+      spawn.arguments.push_back(std::move(argument));
+    }
+    AddPlace(child, &spawn);
   }
-  AddPlace(child, &spawn);
   const nvtx::Range range(nvtx::Event::kStartTask, child.index);
   Result<Subprocess> process = Subprocess::Spawn(spawn);
   if (!process.ok()) return process.status().WithContext(cannot);

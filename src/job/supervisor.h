@@ -12,6 +12,9 @@
 //   the last worker The job is over: it failed unless one had reached the last step.
 //   evaluator       Nothing: it only reads.
 //   supervisor      The kernel kills everyone (PR_SET_PDEATHSIG).
+//   a program that is no task of ours (SupervisorOptions::program): as a worker, but every exit
+//   code
+//                   from 1 to 128 ends the job.
 //   nobody          A job whose variables have no first values after start_wait has failed.
 // Whoever is scaled away (store/scale.h) has left: that is no death, and nobody is missed.
 // A worker that makes no step and does not end although another one is done is killed after
@@ -68,6 +71,10 @@ struct SupervisorOptions {
   std::string resume_from;
   /// Called once, when all variables have values: with the memory of all shards. May be empty.
   std::function<void(const std::vector<ShardMemory>&)> on_values = {};
+  /// What workers are instead of tasks of ours: this program with its arguments, the first one a
+  /// path. It joins by src/capi. Empty: tasks of ours.
+  std::vector<std::string> program = {};
+  std::vector<std::string> program_settings = {};  ///< "NAME=VALUE", for src/capi/run_settings.h
 };
 
 /// How a job ended.
@@ -84,8 +91,9 @@ struct JobOutcome {
 
 class Supervisor {
  public:
+  /// `data`: of tasks of ours; null where workers are another program.
   Supervisor(const SupervisorOptions& options, const JobSettings& flags, const JobConfig& config,
-             const SharedData& data, SignalEvents& signals);
+             const SharedData* data, SignalEvents& signals);
   ~Supervisor();
 
   /// Starts everything. Errors: kAlreadyExists when the job id is in use.
@@ -122,6 +130,8 @@ class Supervisor {
   void StartThoseWhoseTimeHasCome();
   int PollTimeoutMs() const;
   bool PlanRestart(Child& child, int most);
+  bool IsProgram(const Child& child) const;
+  void BecomeProgram(const Child& child, double spin_us, SpawnOptions* spawn) const;
   void AddPlace(const Child& child, SpawnOptions* spawn) const;
   void HandleExit(Child& child, const ExitState& exit);
   void HandleWorkerExit(Child& child, const ExitState& exit);
@@ -163,7 +173,7 @@ class Supervisor {
   const SupervisorOptions options_;
   const JobSettings& flags_;
   const JobConfig& config_;
-  const SharedData& data_;
+  const SharedData* const data_;
   SignalEvents& signals_;
   ClusterSpec spec_;
   std::string ps_hosts_, worker_hosts_;

@@ -74,7 +74,8 @@ void Supervisor::HandleWorkerExit(Child& child, const ExitState& exit) {
   }
   any_worker_done_ |= done;
   const std::string why = ReadErrors(child);
-  const ExitRule& rule = RuleFor(exit);
+  ExitRule rule = RuleFor(exit);
+  if (IsProgram(child) && rule.worker == AfterExit::kGone) rule.worker = AfterExit::kEndsJob;
   // SIGTERM itself ends one that is about to begin.
   const bool in_order = exit.signalled ? exit.code == SIGTERM : rule.worker == AfterExit::kAgain;
   if (!child.wanted && !stopping_ && in_order) {
@@ -99,7 +100,7 @@ void Supervisor::HandleWorkerExit(Child& child, const ExitState& exit) {
     const bool first = outcome_.lives.num_deaths() == 1;
     if (!why.empty()) {
       LogError("{}{}", why, first ? "" : AfterFirstDeath());
-    } else if (!SaysWhy(exit)) {
+    } else if (IsProgram(child) || !SaysWhy(exit)) {
       LogError("{}{}", what, first ? "" : AfterFirstDeath());
     }
     BeginStopping(rule.job_code, false);

@@ -144,7 +144,7 @@ class TrainJob {
 
   Status TrainInTasks(SignalEvents& signals, Progress& progress) {
     supervisor_ =
-        std::make_unique<Supervisor>(TasksToStart(), settings_.job, config_, *data_, signals);
+        std::make_unique<Supervisor>(TasksToStart(), settings_.job, config_, &*data_, signals);
     const int most = settings_.MaxWorkers();
     LogInfo("job {}: {} ps, {}{}, mode {}, {} parameters", report_.job_id, settings_.ps,
             Counted(static_cast<std::uint64_t>(settings_.workers), "worker"),

@@ -20,9 +20,22 @@ Status CheckRange(std::string_view what, std::size_t value, std::size_t low, std
   return InvalidArgument(fmt::format("{} is {}: it must be from {} to {}", what, value, low, high));
 }
 
+Status CheckOwn(const std::vector<VariableSpec>& variables) {
+  if (variables.empty()) return InvalidArgument("a model has 1 or more variables, not 0");
+  for (const VariableSpec& spec : variables) {
+    for (const std::int64_t dimension : spec.shape) {
+      if (dimension >= 1) continue;
+      return InvalidArgument(fmt::format("a dimension of variable \"{}\" is {}, and not 1 or more",
+                                         spec.name, dimension));
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Status ModelConfig::Validate() const {
+  if (kind == ModelKind::kOwn) return CheckOwn(variables);
   PASSEL_RETURN_IF_ERROR(CheckRange("the number of inputs", inputs, 1, kMaxWidth));
   PASSEL_RETURN_IF_ERROR(CheckRange("the number of classes", classes, 2, kMaxClasses));
   if (kind == ModelKind::kSoftmax) {
@@ -86,6 +99,7 @@ Result<std::vector<std::size_t>> ParseHiddenUnits(std::string_view text) {
 }
 
 std::vector<VariableSpec> ModelVariables(const ModelConfig& config) {
+  if (config.kind == ModelKind::kOwn) return config.variables;
   std::vector<VariableSpec> variables;
   std::size_t rows = config.inputs;
   const auto add_layer = [&](const std::string& prefix, std::size_t cols) {

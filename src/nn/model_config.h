@@ -17,10 +17,25 @@ namespace passel {
 enum class ModelKind : std::uint8_t {
   kMlp,      ///< hidden layers with ReLU, then softmax
   kSoftmax,  ///< softmax regression: no hidden layer
+  kOwn,      ///< a program's own: passel knows its variables alone
 };
 
 /// How the loss of a batch is made of the losses of its examples.
 enum class LossReduction : std::uint8_t { kSum, kMean };
+
+/// One trainable tensor (float32, row-major). A scalar is one row.
+struct VariableSpec {
+  std::string name;
+  std::vector<std::int64_t> shape;  ///< passel's models: (rows) or (rows, columns)
+
+  std::size_t rows() const { return shape.empty() ? 1 : static_cast<std::size_t>(shape[0]); }
+  std::size_t cols() const {
+    std::size_t columns = 1;
+    for (std::size_t d = 1; d < shape.size(); ++d) columns *= static_cast<std::size_t>(shape[d]);
+    return columns;
+  }
+  std::size_t elements() const { return rows() * cols(); }
+};
 
 struct ModelConfig {
   ModelKind kind = ModelKind::kMlp;
@@ -31,7 +46,8 @@ struct ModelConfig {
   /// true: the loss of an example is -log(clip(p, 1e-10, 1)), p being the softmax probability of
   /// its class; the gradient is exactly 0 where p < 1e-10. false: -log(p), computed stably.
   bool clip = true;
-  std::uint64_t seed = 0;  ///< of the first values
+  std::uint64_t seed = 0;               ///< of the first values
+  std::vector<VariableSpec> variables;  ///< kOwn, which has nothing else
 
   /// Errors: kInvalidArgument, naming the setting, its value and its range.
   Status Validate() const;
@@ -52,16 +68,6 @@ inline constexpr std::size_t kMaxWidth = std::size_t{1} << 24;  ///< of any laye
 inline constexpr std::size_t kMaxClasses = 256;                 ///< labels are one byte
 inline constexpr std::size_t kMaxLayers = 1024;                 ///< hidden layers
 
-/// One trainable tensor (float32, row-major).
-struct VariableSpec {
-  std::string name;
-  std::vector<std::int64_t> shape;  ///< (rows) or (rows, columns)
-
-  std::size_t rows() const { return static_cast<std::size_t>(shape[0]); }
-  std::size_t cols() const { return shape.size() < 2 ? 1 : static_cast<std::size_t>(shape[1]); }
-  std::size_t elements() const { return rows() * cols(); }
-};
-
 /// In creation order. One hidden layer: hid_w (inputs, H), hid_b (H), sm_w (H, classes), sm_b
 /// (classes); further ones are hid2_w, hid2_b, ... before sm_w. Softmax regression: w (inputs,
 /// classes), b (classes). REQUIRES: config.Validate().ok().
@@ -72,7 +78,7 @@ std::vector<VariableSpec> ModelVariables(const ModelConfig& config);
 /// two of them; biases are 0. Softmax regression: everything is standard normal.
 /// A value depends on the seed, the variable and its place alone, so that a variable gets the same
 /// numbers in one piece and in parts, under any mode and any number of servers.
-/// REQUIRES: config.Validate().ok(); whole rows that exist.
+/// REQUIRES: config.Validate().ok(), and not kOwn; whole rows that exist.
 void InitializeVariable(const ModelConfig& config, std::size_t variable, std::size_t first_row,
                         std::span<float> out);
 

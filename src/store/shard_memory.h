@@ -118,6 +118,21 @@ struct WorkerCounters {
   Histogram push_latency_ns;
 };
 
+/// Of each worker.
+inline constexpr std::size_t kMaxMetrics = 32;
+inline constexpr std::size_t kMaxMetricName = 63;  ///< bytes
+
+/// Metrics of a worker's own program (store/metrics.h); it is the only writer.
+struct MetricSlots {
+  static constexpr std::size_t kNameWords = (kMaxMetricName + 1) / 8;
+  struct Slot {
+    std::atomic<std::uint64_t> name[kNameWords];  // bytes, 0 behind them; before `count`
+    std::atomic<double> value;
+  };
+  std::atomic<std::uint32_t> count;  // places that are taken, in order
+  Slot slots[kMaxMetrics];
+};
+
 /// Floats that a round saves before it changes them: a quarter of a block, but few enough that the
 /// copy, the values and the gradients stay in a core's first cache. A multiple of 16.
 inline constexpr std::size_t kMaxPieceFloats = 512;
@@ -192,6 +207,7 @@ struct TaskSlot {
   alignas(128) std::atomic<std::uint64_t> clock;  // Arrival, at a step
 
   alignas(128) WorkerCounters counters;
+  alignas(128) MetricSlots metrics;  // (lead)
 };
 
 /// One block of consecutive floats of the shard. A line pair of its own: neighbours do not collide.

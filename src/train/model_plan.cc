@@ -103,6 +103,21 @@ Result<VariableTable> PlaceModel(const ModelConfig& model, int shards,
   return VariableTable::Build(std::move(infos), shards);
 }
 
+ModelConfig OwnModel(const VariableTable& variables) {
+  ModelConfig model;
+  model.kind = ModelKind::kOwn;
+  for (const VariableInfo& piece : variables.all()) {
+    const auto same = [&](const VariableSpec& spec) { return spec.name == piece.logical; };
+    const auto known = std::ranges::find_if(model.variables, same);
+    if (known == model.variables.end()) {
+      model.variables.push_back({piece.logical, piece.shape});
+    } else {
+      known->shape[0] += piece.shape[0];
+    }
+  }
+  return model;
+}
+
 Result<ModelLayout> ModelLayout::Make(const ModelConfig& model, const VariableTable& table) {
   const std::vector<VariableSpec> specs = ModelVariables(model);
   ModelLayout layout;

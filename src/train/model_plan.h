@@ -53,6 +53,9 @@ Status CheckPins(const ModelConfig& model, int ps_tasks, const PlacementOptions&
 Result<VariableTable> PlaceModel(const ModelConfig& model, int shards,
                                  const PlacementOptions& options);
 
+/// The model of a program that has described these variables itself, in their order.
+ModelConfig OwnModel(const VariableTable& variables);
+
 /// Which entries of the table are the parts of each of the model's variables.
 class ModelLayout {
  public:

@@ -4,8 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <charconv>
+#include <optional>
 #include <string_view>
+#include <utility>
+#include <vector>
 
+#include "base/json.h"
 #include "base/text.h"
 
 namespace passel {
@@ -61,27 +65,79 @@ constexpr Word kWords[] = {
      [](std::string_view text, ModelConfig* c) { return ReadNumber(text, &c->seed); }},
 };
 
-}  // namespace
+constexpr const char* kModelWord = "model";
+constexpr const char* kOwnModel = "own";
+constexpr const char* kVariablesWord = "variables";
 
-void AddModelWords(const ModelConfig& config, std::map<std::string, std::string>* words) {
-  for (const Word& word : kWords) (*words)[word.name] = word.write(config);
+Status WordNotUnderstood(const char* word, std::string_view text) {
+  return DataLoss(
+      fmt::format("the metadata say {} for \"{}\", which is not understood: use "
+                  "another copy, or a newer passel",
+                  Quoted(text), word));
 }
 
-Result<ModelConfig> ModelFromWords(const std::map<std::string, std::string>& words) {
+// Nothing if the text is no list of variables.
+std::optional<std::vector<VariableSpec>> ReadVariables(const std::string& text) {
+  const Result<Json> json = ParseJson(kVariablesWord, text, 2);
+  if (!json.ok() || json->object() == nullptr) return {};
+  std::vector<VariableSpec> variables;
+  for (const auto& [name, shape] : *json->object()) {
+    if (shape.list() == nullptr) return {};
+    VariableSpec& variable = variables.emplace_back();
+    variable.name = name;
+    for (const Json& dimension : *shape.list()) {
+      const auto size = dimension.As<std::int64_t>();
+      if (!size) return {};
+      variable.shape.push_back(*size);
+    }
+  }
+  return variables;
+}
+
+Result<ModelConfig> OwnFromWords(const std::map<std::string, std::string>& words) {
+  const auto found = words.find(kVariablesWord);
+  if (found == words.end()) {
+    return DataLoss(fmt::format("the metadata have no \"{}\": use another copy", kVariablesWord));
+  }
+  std::optional<std::vector<VariableSpec>> variables = ReadVariables(found->second);
+  if (!variables) return WordNotUnderstood(kVariablesWord, found->second);
+  ModelConfig config;
+  config.kind = ModelKind::kOwn;
+  config.variables = std::move(*variables);
+  return config;
+}
+
+Result<ModelConfig> KnownFromWords(const std::map<std::string, std::string>& words) {
   ModelConfig config;
   for (const Word& word : kWords) {
     const auto found = words.find(word.name);
     if (found == words.end()) {
       return DataLoss(fmt::format("the metadata have no \"{}\": use another copy", word.name));
     }
-    if (!word.read(found->second, &config)) {
-      return DataLoss(
-          fmt::format("the metadata say {} for \"{}\", which is not understood: use "
-                      "another copy, or a newer passel",
-                      Quoted(found->second), word.name));
-    }
+    if (!word.read(found->second, &config)) return WordNotUnderstood(word.name, found->second);
   }
-  if (const Status valid = config.Validate(); !valid.ok()) return DataLoss(valid.message());
+  return config;
+}
+
+}  // namespace
+
+void AddModelWords(const ModelConfig& config, std::map<std::string, std::string>* words) {
+  if (config.kind != ModelKind::kOwn) {
+    for (const Word& word : kWords) (*words)[word.name] = word.write(config);
+    return;
+  }
+  Json variables = Json::MakeObject();
+  for (const VariableSpec& spec : config.variables) variables.AddMember(spec.name, spec.shape);
+  (*words)[kModelWord] = kOwnModel;
+  (*words)[kVariablesWord] = variables.Write();
+}
+
+Result<ModelConfig> ModelFromWords(const std::map<std::string, std::string>& words) {
+  const auto model = words.find(kModelWord);
+  const bool own = model != words.end() && model->second == kOwnModel;
+  Result<ModelConfig> config = own ? OwnFromWords(words) : KnownFromWords(words);
+  if (!config.ok()) return config;
+  if (const Status valid = config->Validate(); !valid.ok()) return DataLoss(valid.message());
   return config;
 }
 

@@ -5,6 +5,10 @@
 //   hidden   "100", "256,128" or ""      seed  "0", of the first values
 //   classes  "10"
 //
+// or, of a program's own model, model "own" and
+//
+//   variables  {"w":[784,10],"b":[]}, in their order
+//
 // Thread safety: no state.
 
 #pragma once

@@ -92,6 +92,24 @@ static void TryVariables(void) {
   TRUE(job == NULL);
 }
 
+/* Names that would be those of other tensors in a checkpoint. */
+static void TryNames(void) {
+  passel_job* job = NULL;
+  const char* const settings[2] = {"checkpoint_dir=no-checkpoint-is-made", "optimizer=adam"};
+  passel_options options;
+  memset(&options, 0, sizeof options);
+  options.struct_size = sizeof options;
+  options.settings = settings;
+  options.num_settings = 2;
+  passel_variable v[2];
+  v[0] = Variable("w", 2);
+  v[1] = Variable("global_step", 0);
+  BAD(passel_open(&options, v, 2, &job), PASSEL_INVALID_ARGUMENT, "\"global_step\" has the name");
+  v[1] = Variable("w/Adam_1", 2);
+  BAD(passel_open(&options, v, 2, &job), PASSEL_INVALID_ARGUMENT, "a slot variable of \"w\"");
+  TRUE(access("no-checkpoint-is-made", F_OK) != 0);
+}
+
 static void TrySettings(void) {
   passel_job* job = NULL;
   BAD(Open("mode=fast", &job), PASSEL_INVALID_ARGUMENT, "fast");
@@ -101,6 +119,9 @@ static void TrySettings(void) {
   BAD(Open("batch_size=10", &job), PASSEL_INVALID_ARGUMENT, "batch_size means nothing");
   BAD(Open("no_such=1", &job), PASSEL_INVALID_ARGUMENT, "no_such is not known");
   BAD(Open("mode", &job), PASSEL_INVALID_ARGUMENT, "\"mode\" is not NAME=VALUE");
+  BAD(Open("save_steps=5", &job), PASSEL_INVALID_ARGUMENT, "--checkpoint_dir");
+  BAD(Open("resume=/nowhere/model.ckpt-1", &job), PASSEL_INVALID_ARGUMENT, "no such checkpoint");
+  BAD(Open("histogram_secs=1", &job), PASSEL_INVALID_ARGUMENT, "histogram_secs means nothing");
   BAD(Open("=1", &job), PASSEL_INVALID_ARGUMENT, "is not NAME=VALUE");
   BAD(Open(NULL, &job), PASSEL_INVALID_ARGUMENT, "a setting is NULL");
   BAD(Open("job_id=a b", &job), PASSEL_INVALID_ARGUMENT, "a b");
@@ -157,11 +178,13 @@ static void TryNull(void) {
   BAD(passel_gradient(NULL, 0, NULL, NULL), PASSEL_INVALID_ARGUMENT, "the job is NULL");
   BAD(passel_push(NULL, 1), PASSEL_INVALID_ARGUMENT, "the job is NULL");
   BAD(passel_wait(NULL, 1, NULL), PASSEL_INVALID_ARGUMENT, "the job is NULL");
+  BAD(passel_metric(NULL, "a", 1), PASSEL_INVALID_ARGUMENT, "the job is NULL");
   BAD(passel_say_alive(NULL), PASSEL_INVALID_ARGUMENT, "the job is NULL");
   BAD(passel_global_step(NULL, NULL), PASSEL_INVALID_ARGUMENT, "the job is NULL");
   BAD(passel_mode(NULL, NULL), PASSEL_INVALID_ARGUMENT, "the job is NULL");
   BAD(passel_stop(NULL), PASSEL_INVALID_ARGUMENT, "the job is NULL");
   BAD(passel_stopped(NULL, NULL), PASSEL_INVALID_ARGUMENT, "the job is NULL");
+  BAD(passel_save(NULL, 1, NULL), PASSEL_INVALID_ARGUMENT, "the job is NULL");
   BAD(passel_leave(NULL), PASSEL_INVALID_ARGUMENT, "the job is NULL");
 }
 
@@ -208,7 +231,10 @@ static void TryCalls(void) {
   BAD(passel_initialize(job, first_values, 1), PASSEL_DIVERGED,
       "the first value 3 of variable \"w\" is inf");
   first_values[0] = first;
+  BAD(passel_save(job, 1, NULL), PASSEL_FAILED_PRECONDITION, "passel_initialize()");
   GOOD(passel_initialize(job, first_values, 1));
+  BAD(passel_save(job, 1, NULL), PASSEL_FAILED_PRECONDITION, "the setting checkpoint_dir");
+  BAD(passel_save(job, -1, NULL), PASSEL_INVALID_ARGUMENT, "timeout_seconds is 0 to");
 
   BAD(passel_values(job, 0, &values, NULL), PASSEL_FAILED_PRECONDITION, "nothing was pulled");
   BAD(passel_push(job, 1), PASSEL_FAILED_PRECONDITION, "nothing was pulled");
@@ -232,6 +258,7 @@ static void TryCalls(void) {
   TryFork(job);
   GOOD(passel_push(job, 1));
   BAD(passel_push(job, 1), PASSEL_FAILED_PRECONDITION, "call passel_wait()");
+  BAD(passel_save(job, 1, NULL), PASSEL_FAILED_PRECONDITION, "call passel_wait()");
   BAD(passel_pull(job, PASSEL_PULL_AUTO), PASSEL_FAILED_PRECONDITION, "call passel_wait()");
   BAD(passel_gradient(job, 0, &gradient, NULL), PASSEL_FAILED_PRECONDITION, "call passel_wait()");
   passel_outcome outcome;
@@ -242,6 +269,21 @@ static void TryCalls(void) {
   GOOD(passel_wait(job, 1, &outcome));
   TRUE(outcome.applied == 1 && outcome.gradients == 1 && outcome.global_step == 1);
   GOOD(passel_say_alive(job));
+  char name[80];
+  memset(name, 'a', sizeof name);
+  name[64] = '\0';
+  BAD(passel_metric(job, name, 1), PASSEL_INVALID_ARGUMENT, "1 to 63 bytes, not 64");
+  name[63] = '\0';
+  GOOD(passel_metric(job, name, 1));
+  BAD(passel_metric(job, "", 1), PASSEL_INVALID_ARGUMENT, "1 to 63 bytes, not 0");
+  BAD(passel_metric(job, "a b", 1), PASSEL_INVALID_ARGUMENT, "without spaces");
+  BAD(passel_metric(job, NULL, 1), PASSEL_INVALID_ARGUMENT, "the name of the metric is NULL");
+  for (int i = 1; i < 32; ++i) {
+    snprintf(name, sizeof name, "m%d", i);
+    GOOD(passel_metric(job, name, NAN));
+  }
+  GOOD(passel_metric(job, "m31", 2));
+  BAD(passel_metric(job, "m32", 2), PASSEL_RESOURCE_EXHAUSTED, "at most 32 metrics, and \"m32\"");
 
   int32_t stopped = -1;
   GOOD(passel_stopped(job, &stopped));
@@ -264,13 +306,70 @@ static void TryCalls(void) {
   GOOD(passel_leave(other));
 }
 
+static void TryReaders(void) {
+  passel_reader *reader = NULL, *other = NULL;
+  passel_job* job = NULL;
+  const float* values = NULL;
+  size_t count = 0;
+  BAD(passel_attach("a", 1, NULL), PASSEL_INVALID_ARGUMENT, "where the reader goes is NULL");
+  BAD(passel_attach("nobody-is-here", 0, &reader), PASSEL_NOT_FOUND, "no job nobody-is-here");
+  BAD(passel_attach("a b", 1, &reader), PASSEL_INVALID_ARGUMENT, "a b");
+  BAD(passel_attach("a", -1, &reader), PASSEL_INVALID_ARGUMENT, "timeout_seconds is 0 to");
+  BAD(passel_reader_count(NULL, &count), PASSEL_INVALID_ARGUMENT, "the reader is NULL");
+  BAD(passel_read(NULL, 0, 1, NULL), PASSEL_INVALID_ARGUMENT, "the reader is NULL");
+  BAD(passel_detach(NULL), PASSEL_INVALID_ARGUMENT, "the reader is NULL");
+  /* Of the job of this process. */
+  GOOD(Open("mode=hogwild", &job));
+  passel_description me;
+  memset(&me, 0, sizeof me);
+  me.struct_size = sizeof me;
+  GOOD(passel_describe(job, &me));
+  BAD(passel_attach(me.job_id, 0.1, &reader), PASSEL_DEADLINE_EXCEEDED, "has no values yet");
+  TRUE(reader == NULL);
+  const float first[6] = {0, 1, 2, 3, 4, 5};
+  const float* const first_values[1] = {first};
+  GOOD(passel_initialize(job, first_values, 1));
+  GOOD(passel_attach(me.job_id, 5, &reader));
+  GOOD(passel_attach(me.job_id, 5, &other));
+  passel_variable variable;
+  memset(&variable, 0, sizeof variable);
+  BAD(passel_reader_variable(reader, 0, &variable), PASSEL_INVALID_ARGUMENT, "struct_size");
+  variable.struct_size = sizeof variable;
+  BAD(passel_reader_variable(reader, 1, &variable), PASSEL_INVALID_ARGUMENT, "no variable 1");
+  BAD(passel_reader_variable(reader, 0, NULL), PASSEL_INVALID_ARGUMENT, "is NULL");
+  GOOD(passel_reader_variable(reader, 0, &variable));
+  TRUE(strcmp(variable.name, "w") == 0 && variable.rank == 2 && variable.shape[1] == 3);
+  BAD(passel_reader_values(reader, 0, &values, NULL), PASSEL_FAILED_PRECONDITION,
+      "nothing was read");
+  BAD(passel_read(reader, 2, 1, NULL), PASSEL_INVALID_ARGUMENT, "not 2");
+  passel_reading reading;
+  memset(&reading, 0, sizeof reading);
+  BAD(passel_read(reader, 0, 1, &reading), PASSEL_INVALID_ARGUMENT, "struct_size");
+  reading.struct_size = sizeof reading;
+  GOOD(passel_read(reader, PASSEL_READ_NOW, 5, &reading));
+  TRUE(reading.global_step == 0 && reading.last_global_step == 0);
+  BAD(passel_reader_values(reader, 1, &values, NULL), PASSEL_INVALID_ARGUMENT, "no variable 1");
+  GOOD(passel_reader_values(reader, 0, &values, &count));
+  TRUE(count == 6 && values[4] == 4.0F && (uintptr_t)values % 64 == 0);
+  BAD(passel_wait_version(reader, 1, 0.1, NULL), PASSEL_DEADLINE_EXCEEDED, "at global step 0");
+  GOOD(passel_leave(job));
+  TRUE(values[5] == 5.0F);
+  BAD(passel_wait_version(reader, 1, 5, NULL), PASSEL_UNAVAILABLE, "has ended");
+  GOOD(passel_detach(reader));
+  BAD(passel_reader_count(reader, &count), PASSEL_FAILED_PRECONDITION, "is detached");
+  GOOD(passel_reader_count(other, &count));
+  GOOD(passel_detach(other));
+}
+
 int main(void) {
   TRUE(passel_abi_version() == PASSEL_ABI_VERSION);
   TRUE(*passel_error() == '\0');
   TryNull();
   TryVariables();
   TrySettings();
+  TryNames();
   TryCalls();
+  TryReaders();
   printf("%d failures\n", failures);
   return failures == 0 ? 0 : 1;
 }

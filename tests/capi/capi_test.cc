@@ -3,129 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <csignal>
-#include <map>
-#include <optional>
-#include <sstream>
 #include <string>
 #include <vector>
 
+#include "capi/job.h"
 #include "support/program.h"
 
 namespace passel::testing {
 namespace {
-
-constexpr int kRows = 64, kFeatures = 3;
-
-// The numbers of least_squares.c.
-float Input(int row, int feature) {
-  return static_cast<float>((row * 7 + feature * 13) % 11) / 5.5F - 1.0F;
-}
-float Target(int row) {
-  float sum = 0.25F;
-  for (int f = 0; f < kFeatures; ++f) {
-    sum += Input(row, f) * (0.5F * static_cast<float>(f) - 1.0F);
-  }
-  return sum;
-}
-
-// w and b after so many steps of gradient descent, in double precision: each step takes the mean of
-// the gradients of `workers`.
-std::vector<double> Descent(int steps, double rate, int workers) {
-  std::vector<double> w(kFeatures + 1, 0.5);
-  w[kFeatures] = 0;
-  for (int step = 0; step < steps; ++step) {
-    std::vector<double> gradient(kFeatures + 1);
-    for (int row = 0; row < kRows; ++row) {
-      const double rows = (kRows - row % workers + workers - 1) / workers;  // of its worker
-      double error = w[kFeatures] - Target(row);
-      for (int f = 0; f < kFeatures; ++f) error += w[f] * Input(row, f);
-      for (int f = 0; f < kFeatures; ++f) gradient[f] += error * Input(row, f) / rows / workers;
-      gradient[kFeatures] += error / rows / workers;
-    }
-    for (int i = 0; i <= kFeatures; ++i) w[i] -= rate * gradient[i];
-  }
-  return w;
-}
-const std::vector<double> kSolution = {-1.0, -0.5, 0.0, 0.25};
-
-struct Fit {
-  std::vector<double> values;
-  std::int64_t global_step = -1;
-  std::string mode;
-};
-Fit ReadFit(const std::string& path) {
-  std::istringstream text(ReadText(path));
-  std::vector<std::string> words;
-  for (std::string word; text >> word;) words.push_back(word);
-  Fit fit;
-  if (words.size() < 2) return fit;
-  fit.mode = words.back();
-  fit.global_step = std::stoll(words[words.size() - 2]);
-  for (std::size_t i = 0; i + 2 < words.size(); ++i) fit.values.push_back(std::stod(words[i]));
-  return fit;
-}
-
-void ExpectNear(const std::vector<double>& values, const std::vector<double>& wanted,
-                double tolerance) {
-  ASSERT_EQ(values.size(), wanted.size());
-  for (std::size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(values[i], wanted[i], tolerance) << i;
-}
-
-// One ps of the program passel, and workers in C.
-class Job {
- public:
-  Job(int workers, std::vector<std::string> settings)
-      : workers_(workers), settings_(std::move(settings)) {}
-
-  void StartPs() { ps_ = sandbox_.Start(sandbox_.Task("ps", 0, 1, workers_, {"--start_wait=30"})); }
-  Program& StartWorker(int index, long steps, int features = kFeatures) {
-    // The addresses of Sandbox::Task().
-    std::vector<std::string> command = {PASSEL_LEAST_SQUARES,
-                                        std::to_string(steps),
-                                        std::to_string(features),
-                                        Out(index),
-                                        "job_id=" + sandbox_.job(),
-                                        "optimizer=sgd",
-                                        "learning_rate=0.1",
-                                        "start_wait=30",
-                                        "task_index=" + std::to_string(index)};
-    for (const std::string& flag : sandbox_.Task("worker", index, 1, workers_)) {
-      if (flag.starts_with("--ps_hosts=") || flag.starts_with("--worker_hosts=")) {
-        command.push_back(flag.substr(2));
-      }
-    }
-    return workers_running_.insert_or_assign(index, sandbox_.StartCommand(With(command, settings_)))
-        .first->second;
-  }
-  Outcome FinishWorker(int index) { return sandbox_.Finish(workers_running_.at(index), 30); }
-  void ExpectDone(int index) {
-    const Outcome outcome = FinishWorker(index);
-    EXPECT_EQ(outcome.code, 0) << outcome.err;
-  }
-  void ExpectPsEnds(int code) {
-    const Outcome outcome = sandbox_.Finish(*ps_, 30);
-    EXPECT_EQ(outcome.code, code) << outcome.err;
-    EXPECT_EQ(sandbox_.Leftovers(), "");
-  }
-  void KillPs() {
-    ps_->Signal(SIGKILL);
-    ps_->Wait();
-  }
-  void Kill(int index) {
-    workers_running_.at(index).Signal(SIGKILL);
-    workers_running_.at(index).Wait();
-  }
-  std::string Out(int index) { return sandbox_.dir().path() + "/fit" + std::to_string(index); }
-  Sandbox& sandbox() { return sandbox_; }
-
- private:
-  const int workers_;
-  const std::vector<std::string> settings_;
-  Sandbox sandbox_;
-  std::optional<Program> ps_;
-  std::map<int, Program> workers_running_;
-};
 
 TEST(Capi, AloneIsGradientDescentInEveryMode) {
   for (const std::string mode : {"hogwild", "locked", "barrier", "replicas", "ssp"}) {
@@ -169,7 +54,6 @@ TEST(Capi, TwoWorkersInHogwildFindTheSolution) {
 
 // The chief is killed, the other goes on; a second life of the chief keeps the values.
 void KillTheChief(const std::string& mode) {
-  constexpr long kEndless = 1'000'000'000;
   Job job(2, {"mode=" + mode});
   job.StartPs();
   for (int i = 0; i < 2; ++i) job.StartWorker(i, kEndless);

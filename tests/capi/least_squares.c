@@ -2,7 +2,9 @@
  *
  * usage: least_squares STEPS FEATURES OUT [NAME=VALUE ...]
  * Each of the workers takes the rows i with i % workers == its index. Writes its last values, the
- * global step and the mode to OUT. PATIENCE: seconds for each wait. Exit codes: 0 done or stopped, 2 an error that it says. */
+ * global step and the mode to OUT. PATIENCE: seconds for each wait. SAVE_EVERY: the chief saves a
+ * checkpoint after so many steps of its own, and writes its step to standard output. Exit codes: 0
+ * done or stopped, 2 an error that it says. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,6 +59,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   if (getenv("PATIENCE") != NULL) patience = atof(getenv("PATIENCE"));
+  const long save_every = getenv("SAVE_EVERY") == NULL ? 0 : atol(getenv("SAVE_EVERY"));
   const long steps = atol(argv[1]);
   const int features = atoi(argv[2]);
   const int64_t shape[1] = {features};
@@ -88,6 +91,13 @@ int main(int argc, char** argv) {
     Gradient(features, me.worker, me.workers);
     status = passel_push(job, patience);
     if (status == PASSEL_OK) status = passel_wait(job, patience, NULL);
+    if (status == PASSEL_OK) Check(passel_metric(job, "worker", me.worker), "passel_metric");
+    if (status == PASSEL_OK) Check(passel_metric(job, "step", (double)step), "passel_metric");
+    if (status != PASSEL_OK || !me.is_chief || save_every == 0) continue;
+    if ((step + 1) % save_every != 0) continue;
+    int64_t saved = -1;
+    Check(passel_save(job, patience, &saved), "passel_save");
+    printf("saved %lld\n", (long long)saved);
   }
   if (status != PASSEL_CANCELLED) Check(status, "a step");
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "tools/passel/command_line.h"
 
@@ -12,6 +13,8 @@ namespace passel {
 void AddTrainCommand(Command& program, std::int64_t start_ns);
 void AddLaunchCommand(Command& program, std::int64_t start_ns);
 void AddTaskCommand(Command& program, std::int64_t start_ns);
+/// `behind`: the words behind the lone --, which are the user's program.
+void AddRunCommand(Command& program, std::span<char* const> behind, std::int64_t start_ns);
 void AddEvalCommand(Command& program);
 void AddPredictCommand(Command& program);
 void AddCkptCommand(Command& program);

@@ -10,6 +10,7 @@
 #include "base/json_fields.h"
 #include "base/local_time.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "cluster/patience.h"
 #include "job/ask_jobs.h"
 #include "job/find_job.h"
@@ -71,6 +72,7 @@ struct WorkerView {
   std::string task, phase, device;
   int pid = 0;
   std::uint64_t local_steps = 0;
+  Json metrics = Json::MakeObject();
   double loss = std::numeric_limits<double>::quiet_NaN();  // JSON has null for what is not finite
   double heartbeat_age_seconds = 0;
 };
@@ -82,7 +84,21 @@ void JsonMembers(JsonReader& members, WorkerView& worker) {
   members("pid", worker.pid);
   members("local_steps", worker.local_steps);
   members.IfAny("loss", worker.loss);
+  members.IfAny("metrics", worker.metrics);
   members("heartbeat_age_seconds", worker.heartbeat_age_seconds);
+}
+
+// Those of a program of its own are its metrics.
+std::string Results(const WorkerView& worker) {
+  std::string text;
+  if (worker.metrics.object() == nullptr || worker.metrics.object()->empty()) {
+    return fmt::format("loss {:.4f}", worker.loss);
+  }
+  for (const auto& [name, value] : *worker.metrics.object()) {
+    text += fmt::format("{}{} {:.6g}", text.empty() ? "" : ", ", Printable(name, 64),
+                        value.As<double>().value_or(std::numeric_limits<double>::quiet_NaN()));
+  }
+  return text;
 }
 
 struct ArenaView {
@@ -239,8 +255,8 @@ void Print(const job::JobAnswer& job, const StatusView& status) {
   }
   if (a.changing) fmt::print("{}\n", DescribeChange(*a.changing));
   for (const WorkerView& w : a.workers) {
-    fmt::print("{} {}{}, process {}, {} local steps, loss {:.4f}, last heard of {:.1f} s ago\n",
-               w.task, w.phase, w.device == "gpu" ? " on a GPU" : "", w.pid, w.local_steps, w.loss,
+    fmt::print("{} {}{}, process {}, {} local steps, {}, last heard of {:.1f} s ago\n", w.task,
+               w.phase, w.device == "gpu" ? " on a GPU" : "", w.pid, w.local_steps, Results(w),
                w.heartbeat_age_seconds);
   }
 }

@@ -59,10 +59,15 @@ void AddSetting(Command& command, const job::SettingRow& row, const job::Setting
 }
 
 void AddSettings(Command& command, const job::SettingsView& view) {
+  AddSettings(command, view, [&](const job::SettingRow& row) {
+    return row.traits.only == nullptr || row.traits.only == command.name();
+  });
+}
+
+void AddSettings(Command& command, const job::SettingsView& view,
+                 const std::function<bool(const job::SettingRow&)>& wanted) {
   for (const job::SettingRow& row : job::SettingsTable()) {
-    if (row.traits.only == nullptr || row.traits.only == command.name()) {
-      AddSetting(command, row, row.value(view));
-    }
+    if (wanted(row)) AddSetting(command, row, row.value(view));
   }
   command.KeepTypedNumbers(&std::get<job::JobSettings*>(view)->typed);
 }

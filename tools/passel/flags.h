@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -19,6 +20,9 @@ namespace passel {
 void AddSetting(Command& command, const job::SettingRow& row, const job::SettingValue& value);
 /// A flag for each setting of the view that `command` has.
 void AddSettings(Command& command, const job::SettingsView& view);
+/// A flag for each setting of the view that `wanted` picks.
+void AddSettings(Command& command, const job::SettingsView& view,
+                 const std::function<bool(const job::SettingRow&)>& wanted);
 
 /// --params, --job and --wait.
 void AddParameterFlags(Command& app, job::ParameterSettings* flags);

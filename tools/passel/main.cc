@@ -2,12 +2,15 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <span>
+#include <string_view>
 #include <system_error>
 
 #include "base/clock.h"
@@ -23,10 +26,18 @@ namespace passel {
 
 namespace {
 
-void AddCommands(Command& program, std::int64_t start_ns) {
+// The place of the lone -- of `passel run ... -- PROGRAM ...`; argc for everything else. What is
+// behind it are nobody's flags.
+int EndOfOwnWords(int argc, char** argv) {
+  if (argc < 2 || std::string_view(argv[1]) != "run") return argc;
+  return static_cast<int>(std::find(argv + 2, argv + argc, std::string_view("--")) - argv);
+}
+
+void AddCommands(Command& program, std::span<char* const> behind, std::int64_t start_ns) {
   AddTrainCommand(program, start_ns);
   AddLaunchCommand(program, start_ns);
   AddTaskCommand(program, start_ns);
+  AddRunCommand(program, behind, start_ns);
   AddEvalCommand(program);
   AddPredictCommand(program);
   AddCkptCommand(program);
@@ -43,7 +54,10 @@ int Main(int argc, char** argv) {
   nvtx::Initialize();
   ::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of write()
   WatchProcessorTime(STDERR_FILENO);
-  return RunCommandLine(argc, argv, [&](Command& program) { AddCommands(program, start_ns); });
+  const int own = EndOfOwnWords(argc, argv);
+  const std::span<char* const> behind(argv + std::min(own + 1, argc), argv + argc);
+  return RunCommandLine(own, argv,
+                        [&](Command& program) { AddCommands(program, behind, start_ns); });
 }
 
 }  // namespace

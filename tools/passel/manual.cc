@@ -85,7 +85,7 @@ std::string ManEntry(const std::string& name, const std::string& value, const st
 // Those of train, launch and task are told once, by group.
 bool HasSettings(const CommandText& command) {
   return command.name == "passel train" || command.name == "passel launch" ||
-         command.name == "passel task";
+         command.name == "passel run" || command.name == "passel task";
 }
 
 std::string ManCommand(const CommandText& command) {

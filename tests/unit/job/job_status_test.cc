@@ -7,12 +7,17 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/memory_file.h"
 #include "base/process_identity.h"
+#include "job/progress.h"
+#include "job/report.h"
 #include "shm/arena.h"
 #include "store/membership.h"
+#include "store/metrics.h"
+#include "train/worker_loop.h"
 
 namespace passel::job {
 namespace {
@@ -35,6 +40,39 @@ shm::Arena MakeArena() {
   EXPECT_TRUE(arena.ok()) << arena.status().message();
   arena->Publish();
   return std::move(*arena);
+}
+
+// In the status, the progress line and the report.
+TEST(JobStatusTest, MetricsOfWorkersReachPeople) {
+  const shm::Arena arena = MakeArena();
+  const ShardMemory& memory = arena.memory();
+  ASSERT_TRUE(Join(memory, 0, SelfIdentity()).ok());
+  MetricSlots &first = memory.tasks[0].metrics, &second = memory.tasks[1].metrics;
+  for (const double value : {9.0, 1.0}) ASSERT_TRUE(SetMetric(first, "reward", value).ok());
+  ASSERT_TRUE(SetMetric(second, "length", 5).ok());
+  ASSERT_TRUE(SetMetric(second, "reward", 2).ok());
+  JobReport report;
+  report.TakeStatus(ReadJobStatus(memory));
+  const std::vector<Metric> means = MeanMetrics(report.status);
+  ASSERT_EQ(means.size(), 2u);
+  EXPECT_EQ(means[0].name, "reward");
+  EXPECT_EQ(means[0].value, 1.5);
+  EXPECT_EQ(means[1].value, 5);
+
+  const auto json = nlohmann::json::parse(DescribeJob(arena, WorkerNames{}).Write());
+  EXPECT_EQ(json["workers"][1]["metrics"], (nlohmann::json{{"length", 5.0}, {"reward", 2.0}}));
+  const auto reported = nlohmann::json::parse(ToJson(report));
+  EXPECT_EQ(reported["metrics"], (nlohmann::json{{"reward", 1.5}, {"length", 5.0}}));
+  EXPECT_EQ(reported["workers"][0]["metrics"], (nlohmann::json{{"reward", 1.0}}));
+  EXPECT_NE(Summary(report).find("worker/1: 0 local steps, length 5, reward 2"), std::string::npos)
+      << Summary(report);
+
+  report.status.local_steps = report.status.workers[0].first_step_ns = 1;
+  ::testing::internal::CaptureStderr();
+  Progress(100, kNoStepLimit, false).Update(report.status);
+  const std::string line = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(line.find("  reward 1.5  length 5  "), std::string::npos) << line;
+  EXPECT_EQ(line.find("loss"), std::string::npos) << line;
 }
 
 TEST(JobStatusTest, SaysWhatTheWorkersHaveWritten) {

@@ -75,6 +75,20 @@ Lines LastLines(OutputRelay& relay, int task) {
   return relay.LastLines(task);
 }
 
+TEST(OutputRelay, APrefixIsBeforeEachLineOfOursAndNotKept) {
+  const Captured captured(/*one_file=*/false);
+  {
+    const auto relay = NewRelay();
+    Result<OutputRelay::Ends> ends = relay->Open(1, "worker/1: ");
+    ASSERT_TRUE(ends.ok()) << ends.status().message();
+    Put(ends->out.get(), "a\n\nb");
+    Put(ends->err(), "c\n");
+    EXPECT_THAT(LastLines(*relay, 1), ::testing::UnorderedElementsAre("a", "b", "c"));
+  }
+  EXPECT_EQ(captured.Text("out"), "worker/1: a\nworker/1: \nworker/1: b\n");
+  EXPECT_EQ(captured.Text("err"), "worker/1: c\n");
+}
+
 TEST(OutputRelayTest, KeepsTheLastLinesOfEachTaskAndPassesAll) {
   for (const bool one_file : {true, false}) {
     SCOPED_TRACE(one_file);

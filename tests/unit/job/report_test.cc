@@ -54,6 +54,7 @@ TEST(ReportTest, AJobWithoutStepsHasNoRates) {
 TEST(ReportTest, TextAndJsonSayTheSame) {
   JobReport report;
   report.mode = "hogwild";
+  report.model = "mlp";
   report.worker_exits = {"exited with 0", "was killed by SIGKILL (9)"};
   report.notes = {"the job finished with 1 of its 2 workers"};
   report.TakeStatus(TwoWorkers());

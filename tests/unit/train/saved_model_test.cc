@@ -155,6 +155,32 @@ TEST_F(SavedModelTest, TheWordsOfAFileSayWhichModelItHas) {
   }
 }
 
+TEST_F(SavedModelTest, TheWordsOfAProgramsOwnModelAreItsVariables) {
+  ModelConfig config;
+  config.kind = ModelKind::kOwn;
+  config.variables = {{"w", {784, 10, 2}}, {"b", {}}};
+  std::map<std::string, std::string> words;
+  AddModelWords(config, &words);
+  const std::string variables = R"({"w":[784,10,2],"b":[]})";
+  EXPECT_EQ(words,
+            (std::map<std::string, std::string>{{"model", "own"}, {"variables", variables}}));
+  const Result<ModelConfig> read = ModelFromWords(words);
+  ASSERT_TRUE(read.ok()) << read.status().ToString();
+  ASSERT_EQ(read->variables.size(), 2u);
+  EXPECT_EQ(read->variables[0].name, "w");
+  EXPECT_EQ(read->variables[0].shape, config.variables[0].shape);
+  EXPECT_EQ(read->variables[0].elements(), 784u * 20);
+  EXPECT_EQ(read->variables[1].elements(), 1u);
+  for (const std::string wrong : {"[]", "{}", R"({"w":3})", R"({"w":[0]})", R"({"w":[-1]})",
+                                  R"({"w":["3"]})", R"({"w":[3],"w":[3]})", "w"}) {
+    words["variables"] = wrong;
+    EXPECT_EQ(ModelFromWords(words).status().code(), Code::kDataLoss) << wrong;
+  }
+  words.erase("variables");
+  EXPECT_THAT(ModelFromWords(words).status().message(),
+              HasSubstr("the metadata have no \"variables\""));
+}
+
 // Names and shapes of softmax regression, words of another model.
 TEST_F(SavedModelTest, AFileOfOursIsNotGuessedAt) {
   const std::vector<float> zeros(54);

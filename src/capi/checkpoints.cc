@@ -1,0 +1,122 @@
+#include "capi/checkpoints.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "base/nvtx.h"
+#include "base/text.h"
+#include "io/checkpoint_folder.h"
+#include "job/checkpoint_part.h"
+#include "job/first_values.h"
+#include "store/variable_table.h"
+#include "train/model_plan.h"
+
+namespace passel::capi {
+namespace {
+
+// For the last checkpoint.
+constexpr std::chrono::seconds kSaveLimit{600};
+// Of one look whether the others meet.
+constexpr std::chrono::milliseconds kMeetTurn{20};
+
+// Tensors that a checkpoint has beside the variables, and what their names begin with.
+bool IsOfCheckpoint(std::string_view name) {
+  return name == "__metadata__" || name == "global_step" || name == "beta1_power" ||
+         name == "beta2_power" || name.starts_with("ps/") || name.starts_with("worker/");
+}
+
+// The names of the program become those of tensors in one file.
+Status CheckNames(const StorePlan& plan) {
+  const OptimizerWords optimizer = job::OptimizerWordsOf(plan.optimizer);
+  std::set<std::string> names;
+  for (const VariableInfo& v : plan.variables.all()) names.insert(v.name);
+  for (const VariableInfo& v : plan.variables.all()) {
+    if (IsOfCheckpoint(v.name)) {
+      return InvalidArgument(
+          fmt::format("the variable \"{}\" has the name of something else in a checkpoint: give it "
+                      "another, or omit the setting checkpoint_dir",
+                      Printable(v.name, kMaxNameBytes)));
+    }
+    for (const std::string& slot : optimizer.slots) {
+      const std::string tensor_name = SlotTensor(v.name, slot);
+      if (!names.contains(tensor_name)) continue;
+      return InvalidArgument(fmt::format(
+          "the variable \"{}\" has the name of a slot variable of \"{}\" in a checkpoint: give it "
+          "another, or omit the setting checkpoint_dir",
+          Printable(tensor_name, kMaxNameBytes), Printable(v.name, kMaxNameBytes)));
+    }
+  }
+  return {};
+}
+
+job::AtEnd AtEndOf(Others others) {
+  return others == Others::kTrain ? job::AtEnd::kOthersTrain : job::AtEnd::kNobodyTrains;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Checkpoints>> Checkpoints::Open(const Settings& settings,
+                                                       const StorePlan& plan, bool begun) {
+  job::JobConfig config = settings.config;
+  const job::CheckpointConfig& wanted = config.checkpoints;
+  const bool makes_any = !wanted.folder.empty();
+  if (makes_any) PASSEL_RETURN_IF_ERROR(CheckNames(plan));
+  if (!settings.alone) config.checkpoints.job = settings.task.job_id;
+  config.model = OwnModel(plan.variables);
+  std::unique_ptr<Checkpoints> checkpoints(new Checkpoints(plan, makes_any, wanted.consistent));
+  PASSEL_ASSIGN_OR_RETURN(checkpoints->saver_,
+                          job::CheckpointSaver::Open(config, settings.task.job, plan, "", begun));
+  return checkpoints;
+}
+
+Checkpoints::~Checkpoints() {
+  if (saver_ && saver_->hangs()) (void)saver_.release();
+}
+
+Status Checkpoints::Restore(ParameterStore& store) const {
+  saver_->TellOfBeginning();
+  return job::RestoreFrom(saver_->resume_from(), plan_.optimizer, plan_.variables.shards(), store);
+}
+
+void Checkpoints::Begin(std::vector<ShardMemory> shards, const WorkerNames& names) {
+  saver_->Begin(std::move(shards), names);
+}
+
+Result<std::int64_t> Checkpoints::Save(Others others, ParameterStore& store, Deadline deadline) {
+  if (!makes_any_) {
+    return FailedPrecondition(
+        "this job makes no checkpoints: give passel_open() the setting checkpoint_dir, a folder");
+  }
+  const nvtx::Range range(nvtx::Event::kSave, store.worker());
+  const std::int64_t step = store.global_step();
+  // In the modes with rounds others who wait for our gradient cannot meet us.
+  const bool meets = consistent_ && others == Others::kTrain && !IsRoundMode(store.mode());
+  Status met;
+  const Status saved =
+      saver_->SaveNow(meets ? std::nullopt : std::optional(AtEndOf(others)), deadline, [&] {
+        store.SayAlive();
+        if (!meets || !met.ok()) return;
+        met = store.WaitUntilInitialized(deadline.Sooner(kMeetTurn));
+        if (met.code() == Code::kDeadlineExceeded) met = {};
+      });
+  PASSEL_RETURN_IF_ERROR(met);
+  PASSEL_RETURN_IF_ERROR(saved);
+  const std::optional<std::int64_t> newest = saver_->newest_step();
+  if (newest && *newest >= step) return *newest;
+  return DeadlineExceeded(
+      fmt::format("no checkpoint of global step {} was made: an update of another worker was under "
+                  "way; call passel_save() again",
+                  step));
+}
+
+Status Checkpoints::End(Others others, ParameterStore& store) {
+  return saver_->End(AtEndOf(others), Deadline::After(kSaveLimit), [&store] { store.SayAlive(); });
+}
+
+}  // namespace passel::capi

@@ -1,0 +1,67 @@
+#include "capi/summaries.h"
+
+#include <fmt/core.h>
+
+#include <utility>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "job/job_status.h"
+
+namespace passel::capi {
+
+std::unique_ptr<Summaries> Summaries::Create(const SummaryOptions& options,
+                                             const ShardMemory& lead) {
+  if (options.folder.empty()) return nullptr;
+  EventFileOptions file;
+  file.on_problem = [](const std::string& sentence) {
+    LogWarning("summaries: {}; what cannot be shown is left out, and training goes on", sentence);
+  };
+  Result<std::unique_ptr<EventFile>> made = EventFile::Create(options.folder, WallSeconds(), file);
+  if (!made.ok()) {
+    LogWarning("no summaries are written: {}; training goes on", made.status().message());
+    return nullptr;
+  }
+  std::unique_ptr<Summaries> summaries(new Summaries(options, lead));
+  summaries->file_ = std::move(*made);
+  const std::int64_t step = lead.state->global_step.load(std::memory_order_acquire);
+  summaries->file_->Add({WallSeconds(), step, SessionLog{SessionLog::Status::kStart}});
+  return summaries;
+}
+
+Summaries::~Summaries() {
+  if (seen_step_ > written_step_) Write(seen_step_);
+  file_->Close(Event{WallSeconds(), seen_step_, SessionLog{SessionLog::Status::kStop}});
+}
+
+void Summaries::Look(std::int64_t global_step) {
+  seen_step_ = global_step;
+  const bool by_steps =
+      options_.every_steps > 0 && global_step >= written_step_ + options_.every_steps;
+  if (written_ns_ == 0 || by_steps) return Write(global_step);
+  if (options_.interval.count() == 0) return;
+  if (MonotonicNs() - written_ns_ >= options_.interval.count()) Write(global_step);
+}
+
+// The mean of all that have a metric, and beside it that of each.
+void Summaries::Write(std::int64_t global_step) {
+  const job::JobStatus status = job::ReadJobStatus(lead_);
+  Summary summary;
+  for (const Metric& mean : job::MeanMetrics(status)) summary.push_back({mean.name, mean.value});
+  for (const job::WorkerStatus& worker : status.workers) {
+    if (status.workers.size() == 1) break;
+    for (const Metric& m : worker.metrics) {
+      summary.push_back({fmt::format("worker_{}/{}", worker.member.worker, m.name), m.value});
+    }
+  }
+  const std::int64_t now_ns = MonotonicNs();
+  if (written_ns_ != 0 && now_ns > written_ns_) {
+    summary.push_back({"global_step/sec", 1e9 * static_cast<double>(global_step - written_step_) /
+                                              static_cast<double>(now_ns - written_ns_)});
+  }
+  file_->Add({WallSeconds(), global_step, std::move(summary)});
+  written_step_ = global_step;
+  written_ns_ = now_ns;
+}
+
+}  // namespace passel::capi

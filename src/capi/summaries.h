@@ -1,0 +1,40 @@
+// summaries.h - what TensorBoard shows of a program with a model of its own: the metrics of all
+// workers, and the rate. Written by the chief, beside its steps (io/event_file.h).
+//
+// Threads    One, the chief's.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/status.h"
+#include "io/event_file.h"
+#include "store/shard_memory.h"
+#include "train/summary_options.h"
+
+namespace passel::capi {
+
+class Summaries {
+ public:
+  /// `lead` outlives it. Null without a folder, and after a warning if that cannot be written.
+  static std::unique_ptr<Summaries> Create(const SummaryOptions& options, const ShardMemory& lead);
+  /// A last one, if there was a step since the one before; then everything is in the file.
+  ~Summaries();
+
+  /// After a step of the chief: writes one if it is due. The first is of the first step.
+  void Look(std::int64_t global_step);
+
+ private:
+  Summaries(const SummaryOptions& options, const ShardMemory& lead)
+      : options_(options), lead_(lead) {}
+  void Write(std::int64_t global_step);
+
+  const SummaryOptions options_;
+  const ShardMemory lead_;
+  std::unique_ptr<EventFile> file_;
+  std::int64_t seen_step_ = 0;
+  std::int64_t written_step_ = 0, written_ns_ = 0;  // 0: none yet
+};
+
+}  // namespace passel::capi

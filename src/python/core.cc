@@ -1,0 +1,81 @@
+// The module passel._core: what src/python/passel makes the package of.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "python/errors.h"
+#include "python/job.h"
+#include "python/reader.h"
+
+namespace passel::python {
+
+namespace nb = nanobind;
+
+void Raise(passel_status code, const std::string& sentence) {
+  const nb::object error = nb::module_::import_("passel._errors").attr("of")(code, sentence);
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+  throw nb::python_error();
+}
+
+namespace {
+
+std::vector<Variable> Described(std::vector<std::string> names,
+                                std::vector<std::vector<std::int64_t>> shapes) {
+  std::vector<Variable> variables(names.size());
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    variables[i].name = std::move(names[i]);
+    variables[i].shape = std::move(shapes.at(i));
+    // What is no size at all passel_open() refuses.
+    for (const std::int64_t dimension : variables[i].shape) {
+      variables[i].elements *= static_cast<std::size_t>(std::max<std::int64_t>(dimension, 1));
+    }
+  }
+  return variables;
+}
+
+}  // namespace
+
+NB_MODULE(_core, module) {
+  nb::class_<Job>(module, "Job")
+      .def(
+          "__init__",
+          [](Job* self, std::vector<std::string> settings, std::vector<std::string> names,
+             std::vector<std::vector<std::int64_t>> shapes) {
+            new (self) Job(std::move(settings), Described(std::move(names), std::move(shapes)));
+          },
+          nb::arg("settings"), nb::arg("names"), nb::arg("shapes"))
+      .def("describe", &Job::Describe)
+      .def("initialize", &Job::Initialize, nb::arg("values"), nb::arg("timeout"))
+      .def("pull", &Job::Pull, nb::arg("how"))
+      .def("gradients", &Job::Gradients)
+      .def("push", &Job::Push, nb::arg("timeout"))
+      .def("wait", &Job::Wait, nb::arg("timeout"))
+      .def("say_alive", &Job::SayAlive)
+      .def("metric", &Job::Metric, nb::arg("name"), nb::arg("value"))
+      .def("save", &Job::Save, nb::arg("timeout"))
+      .def("leave", &Job::Leave)
+      .def("stop", &Job::Stop)
+      .def("stopped", &Job::Stopped)
+      .def("global_step", &Job::GlobalStep)
+      .def("mode", &Job::Mode);
+  nb::class_<Reader>(module, "Reader")
+      .def(nb::init<const std::optional<std::string>&, double>(), nb::arg("job").none(),
+           nb::arg("timeout"))
+      .def("variables", &Reader::Variables)
+      .def("read", &Reader::Read, nb::arg("how"), nb::arg("timeout"))
+      .def("values", &Reader::Values)
+      .def("wait_version", &Reader::WaitVersion, nb::arg("global_step"), nb::arg("timeout"))
+      .def("detach", &Reader::Detach);
+  module.attr("ABI_VERSION") = passel_abi_version();
+}
+
+}  // namespace passel::python

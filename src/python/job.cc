@@ -1,0 +1,319 @@
+#include "python/job.h"
+
+#include <nanobind/ndarray.h>
+#include <pthread.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "python/errors.h"
+#include "python/waits.h"
+
+namespace passel::python {
+namespace {
+
+namespace nb = nanobind;
+// passel_open() in a thread of its own, since it cannot be asked to wait for less.
+struct Opening {
+  std::vector<std::string> settings;
+  std::vector<Variable> variables;
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool done = false, unwanted = false;
+  passel_status status = PASSEL_INTERNAL;
+  std::string sentence;
+  passel_job* job = nullptr;
+};
+
+void Open(const std::shared_ptr<Opening>& opening) {
+  std::vector<const char*> settings;
+  for (const std::string& setting : opening->settings) settings.push_back(setting.c_str());
+  std::vector<passel_variable> variables;
+  for (const Variable& v : opening->variables) {
+    variables.push_back({sizeof(passel_variable), v.name.c_str(), v.shape.data(), v.shape.size()});
+  }
+  const passel_options options{sizeof options, settings.data(), settings.size()};
+  passel_job* job = nullptr;
+  const passel_status status = passel_open(&options, variables.data(), variables.size(), &job);
+  const std::lock_guard lock(opening->mutex);
+  opening->status = status;
+  opening->sentence = passel_error();
+  opening->job = job;
+  opening->done = true;
+  if (opening->unwanted && job != nullptr) passel_leave(job);
+  opening->changed.notify_all();
+}
+
+// Signals are the main thread's to handle.
+void StartThread(const std::shared_ptr<Opening>& opening) {
+  sigset_t all, before;
+  sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread([opening] { Open(opening); }).detach();
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+}  // namespace
+
+Job::Job(std::vector<std::string> settings, std::vector<Variable> variables)
+    : variables_(variables), arrays_(variables.size()) {
+  const auto opening = std::make_shared<Opening>();
+  opening->settings = std::move(settings);
+  opening->variables = std::move(variables);
+  StartThread(opening);
+  for (bool done = false; !done;) {
+    {
+      const nb::gil_scoped_release without;
+      std::unique_lock lock(opening->mutex);
+      done = opening->changed.wait_for(lock, std::chrono::duration<double>(kSlice),
+                                       [&] { return opening->done; });
+    }
+    if (done) break;
+    try {
+      CheckSignals();
+    } catch (...) {
+      const std::lock_guard lock(opening->mutex);
+      opening->unwanted = true;
+      if (opening->job != nullptr) passel_leave(opening->job);
+      throw;
+    }
+  }
+  if (opening->status != PASSEL_OK) Raise(opening->status, opening->sentence);
+  job_ = opening->job;
+}
+
+Job::~Job() {
+  if (job_ != nullptr && !left_) passel_leave(job_);
+}
+
+std::tuple<int, int, bool, bool, std::string> Job::Describe() {
+  passel_description about{};
+  about.struct_size = sizeof about;
+  Check(passel_describe(job_, &about));
+  return {about.worker, about.workers, about.is_chief != 0, about.is_alone != 0, about.job_id};
+}
+
+void Job::Initialize(const nb::list& values, double timeout) {
+  const Turn turn(busy_);
+  CheckIn();
+  using Floats = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
+  std::vector<Floats> kept;
+  std::vector<const float*> pointers;
+  for (std::size_t i = 0; i < variables_.size(); ++i) {
+    const nb::object value = values[i];
+    if (value.is_none()) {
+      pointers.push_back(nullptr);
+      continue;
+    }
+    kept.push_back(nb::cast<Floats>(value));
+    if (kept.back().size() != variables_[i].elements) {
+      Raise(PASSEL_INVALID_ARGUMENT, "the first value of \"" + variables_[i].name +
+                                         "\" has another size than the variable: give its shape");
+    }
+    pointers.push_back(kept.back().data());
+  }
+  Sliced(timeout, [&](double slice) { return passel_initialize(job_, pointers.data(), slice); });
+}
+
+bool Job::RoundsNow() {
+  const char* mode = nullptr;
+  Check(passel_mode(job_, &mode));
+  if (mode != mode_) {  // names stay where they are
+    mode_ = mode;
+    rounds_ = std::strcmp(mode, "barrier") == 0 || std::strcmp(mode, "replicas") == 0;
+  }
+  return rounds_;
+}
+
+Job::Shown Job::MakeShown(const void* place, std::shared_ptr<LentMemory> memory,
+                          const Variable& variable, Access access) {
+  nb::object array = MakeArray(memory, variable, access);
+  return {place, std::move(memory), std::move(array)};
+}
+
+// Without a copy: the place itself, where that can be.
+const Job::Shown& Job::ShowValues(std::size_t i, const float* values, bool copy) {
+  Arrays& own = arrays_[i];
+  const Variable& variable = variables_[i];
+  if (!copy) {
+    for (const Shown& shown : own.values) {
+      if (shown.place == values) return shown;
+    }
+    if (auto memory = LentMemory::Alias(values, variable.elements)) {
+      own.values.reserve(8);  // pointers to what is in it are kept
+      if (own.values.size() == own.values.capacity()) own.values.clear();
+      own.in_values = nullptr;
+      return own.values.emplace_back(MakeShown(values, std::move(memory), variable, Access::kRead));
+    }
+  }
+  if (own.copy.memory == nullptr) {
+    own.copy = MakeShown(nullptr, LentMemory::Own(variable.elements), variable, Access::kRead);
+  }
+  own.copy_from = values;
+  return own.copy;
+}
+
+const Job::Shown& Job::ShowGradient(std::size_t i, float* gradient) {
+  Arrays& own = arrays_[i];
+  for (std::size_t k = 0; k < own.gradients.size(); ++k) {
+    if (own.gradients[k].place != gradient) continue;
+    own.gradient = k;
+    return own.gradients[k];
+  }
+  auto memory = LentMemory::Alias(gradient, variables_[i].elements);
+  if (memory == nullptr) memory = LentMemory::Own(variables_[i].elements);
+  own.gradients.reserve(8);
+  if (own.gradients.size() == own.gradients.capacity()) own.gradients.clear();
+  own.in_gradients = nullptr;
+  own.gradient = own.gradients.size();
+  return own.gradients.emplace_back(
+      MakeShown(gradient, std::move(memory), variables_[i], Access::kWrite));
+}
+
+void Job::CopyValues() {
+  const nb::gil_scoped_release without;
+  for (std::size_t i = 0; i < variables_.size(); ++i) {
+    const float* const from = std::exchange(arrays_[i].copy_from, nullptr);
+    if (from == nullptr) continue;
+    std::memcpy(arrays_[i].copy.memory->floats(), from, variables_[i].elements * sizeof(float));
+  }
+}
+
+nb::dict Job::Pull(int how) {
+  const Turn turn(busy_);
+  CheckIn();
+  const bool copy = how == PASSEL_PULL_COPY || (how == PASSEL_PULL_AUTO && !RoundsNow());
+  // The copy is made here, into memory that outlives the job.
+  Check(passel_pull(job_, PASSEL_PULL_VIEW));
+  for (std::size_t i = 0; i < variables_.size(); ++i) {
+    const float* values = nullptr;
+    Check(passel_values(job_, i, &values, nullptr));
+    const Shown& shown = ShowValues(i, values, copy);
+    if (arrays_[i].in_values == &shown.array) continue;
+    arrays_[i].in_values = &shown.array;
+    values_[nb::str(variables_[i].name.c_str())] = shown.array;
+  }
+  CopyValues();
+  return values_;
+}
+
+nb::dict Job::Gradients() {
+  const Turn turn(busy_);
+  CheckIn();
+  for (std::size_t i = 0; i < variables_.size(); ++i) {
+    float* gradient = nullptr;
+    Check(passel_gradient(job_, i, &gradient, nullptr));
+    arrays_[i].lent = gradient;
+    const Shown& shown = ShowGradient(i, gradient);
+    if (arrays_[i].in_gradients == &shown.array) continue;
+    arrays_[i].in_gradients = &shown.array;
+    gradients_[nb::str(variables_[i].name.c_str())] = shown.array;
+  }
+  gradients_lent_ = true;
+  return gradients_;
+}
+
+void Job::Push(double timeout) {
+  const Turn turn(busy_);
+  CheckIn();
+  WithoutGil([&] {
+    for (std::size_t i = 0; gradients_lent_ && i < variables_.size(); ++i) {
+      const Shown& shown = arrays_[i].gradients[arrays_[i].gradient];
+      if (shown.memory->IsAlias()) continue;
+      std::memcpy(arrays_[i].lent, shown.memory->floats(), variables_[i].elements * sizeof(float));
+    }
+    return passel_push(job_, timeout);
+  });
+  gradients_lent_ = false;
+}
+
+std::tuple<bool, int, std::int64_t, std::uint64_t> Job::Wait(double timeout) {
+  const Turn turn(busy_);
+  CheckIn();
+  passel_outcome outcome{};
+  outcome.struct_size = sizeof outcome;
+  Sliced(timeout, [&](double slice) { return passel_wait(job_, slice, &outcome); });
+  return {outcome.applied != 0, outcome.gradients, outcome.global_step, outcome.staleness};
+}
+
+void Job::SayAlive() {
+  const Turn turn(busy_);
+  CheckIn();
+  Check(passel_say_alive(job_));
+}
+
+void Job::Metric(const std::string& name, double value) {
+  const Turn turn(busy_);
+  CheckIn();
+  Check(passel_metric(job_, name.c_str(), value));
+}
+
+std::int64_t Job::Save(double timeout) {
+  const Turn turn(busy_);
+  CheckIn();
+  gradients_lent_ = false;
+  std::int64_t step = 0;
+  WithoutGil([&] { return passel_save(job_, timeout, &step); });
+  return step;
+}
+
+void Job::Leave() {
+  const Turn turn(busy_);
+  CheckIn();
+  {
+    // Whoever holds arrays keeps what is in them. Those that we alone hold go.
+    std::vector<std::weak_ptr<LentMemory>> held;
+    for (const Arrays& own : arrays_) {
+      for (const auto* list : {&own.values, &own.gradients}) {
+        for (const Shown& shown : *list) held.push_back(shown.memory);
+      }
+    }
+    gradients_lent_ = false;
+    arrays_.assign(variables_.size(), Arrays());
+    values_ = nb::dict();
+    gradients_ = nb::dict();
+    for (const auto& each : held) {
+      if (const auto memory = each.lock()) memory->Detach();
+    }
+  }
+  // From here on no other thread calls the library, which may save a last checkpoint.
+  left_ = true;
+  WithoutGil([&] { return passel_leave(job_); });
+}
+
+void Job::CheckIn() const {
+  if (!left_) return;
+  Raise(PASSEL_FAILED_PRECONDITION, "this process has left the job: join it again");
+}
+
+void Job::Stop() {
+  CheckIn();
+  Check(passel_stop(job_));
+}
+
+bool Job::Stopped() {
+  CheckIn();
+  std::int32_t stopped = 0;
+  Check(passel_stopped(job_, &stopped));
+  return stopped != 0;
+}
+
+std::int64_t Job::GlobalStep() {
+  CheckIn();
+  std::int64_t step = 0;
+  Check(passel_global_step(job_, &step));
+  return step;
+}
+
+std::string Job::Mode() {
+  CheckIn();
+  const char* mode = nullptr;
+  Check(passel_mode(job_, &mode));
+  return mode;
+}
+
+}  // namespace passel::python

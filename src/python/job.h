@@ -1,0 +1,86 @@
+// job.h - one worker's job for Python: the C interface with arrays, without the GIL in waits, and
+// with waits that a signal's handler can end.
+
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "capi/passel.h"
+#include "python/arrays.h"
+#include "python/lent_memory.h"
+
+namespace passel::python {
+
+/// Thread safety: a second thread in a call gets an exception, but for Stop() and what follows it.
+class Job {
+ public:
+  /// Joins. Waits as the setting start_wait says; Ctrl-C ends the wait.
+  Job(std::vector<std::string> settings, std::vector<Variable> variables);
+  ~Job();
+
+  /// worker, workers, is_chief, is_alone, job_id
+  std::tuple<int, int, bool, bool, std::string> Describe();
+  /// Of each variable an array of float32 in C order, or None.
+  void Initialize(const nanobind::list& values, double timeout);
+  /// `how`: PASSEL_PULL_*. Returns the dict of arrays, at every call the same one.
+  nanobind::dict Pull(int how);
+  nanobind::dict Gradients();
+  void Push(double timeout);
+  /// applied, gradients, global_step, staleness
+  std::tuple<bool, int, std::int64_t, std::uint64_t> Wait(double timeout);
+  void SayAlive();
+  void Metric(const std::string& name, double value);
+  /// Returns the global step of the checkpoint.
+  std::int64_t Save(double timeout);
+  void Leave();
+
+  void Stop();
+  bool Stopped();
+  std::int64_t GlobalStep();
+  std::string Mode();
+
+ private:
+  // Arrays that show one place of the library's.
+  struct Shown {
+    const void* place = nullptr;
+    std::shared_ptr<LentMemory> memory;
+    nanobind::object array;
+  };
+  // Of one variable. Gradients come from few places in turn.
+  struct Arrays {
+    std::vector<Shown> values, gradients;
+    Shown copy;                                   // of its values
+    const float* copy_from = nullptr;             // of this pull
+    std::size_t gradient = 0;                     // which of `gradients` is lent
+    float* lent = nullptr;                        // where it goes if it is no alias
+    const nanobind::object* in_values = nullptr;  // what the dicts hold
+    const nanobind::object* in_gradients = nullptr;
+  };
+  void CheckIn() const;
+  static Shown MakeShown(const void* place, std::shared_ptr<LentMemory> memory,
+                         const Variable& variable, Access access);
+  const Shown& ShowValues(std::size_t i, const float* values, bool copy);
+  void CopyValues();
+  const Shown& ShowGradient(std::size_t i, float* gradient);
+  bool RoundsNow();
+
+  const std::vector<Variable> variables_;
+  passel_job* job_ = nullptr;
+  std::mutex busy_;
+  std::vector<Arrays> arrays_;  // by variable
+  nanobind::dict values_, gradients_;
+  bool gradients_lent_ = false;
+  bool left_ = false;
+  const char* mode_ = nullptr;
+  bool rounds_ = false;
+};
+
+}  // namespace passel::python

@@ -1,0 +1,337 @@
+"""join() and the job that it returns."""
+
+import atexit
+import os
+import signal
+import threading
+import weakref
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from ._errors import AlreadyExists, Cancelled, FailedPrecondition, InvalidArgument
+
+# libpassel.so loads the system's OpenBLAS, which would start a thread for each core. NumPy's own,
+# loaded above, is another one.
+_threads = os.environ.get("OPENBLAS_NUM_THREADS")
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+try:
+    from . import _core
+finally:
+    if _threads is None:
+        del os.environ["OPENBLAS_NUM_THREADS"]
+    else:
+        os.environ["OPENBLAS_NUM_THREADS"] = _threads
+
+Array = np.ndarray[Any, np.dtype[np.float32]]
+Pull = Literal["auto", "view", "copy"]
+
+_PULLS = {"auto": 0, "view": 1, "copy": 2}
+_open: "weakref.ref[Job] | None" = None
+
+
+class Outcome(NamedTuple):
+    """What became of one gradient."""
+
+    applied: bool
+    """False: it came too late for its round."""
+    gradients: int
+    """So many of this worker share this fate; mode replicas alone: not always 1."""
+    global_step: int
+    """The number of this update, from 1."""
+    staleness: int
+    """Updates between its pull and its apply."""
+
+
+class Job:
+    """A job that this process has joined as one worker; of join().
+
+    One thread at a time, but stop(), stopped, global_step and mode are for any thread. A child of
+    fork() may use arrays that it has, and gets FailedPrecondition from everything else.
+    """
+
+    def __init__(self, core: "_core.Job", shapes: dict[str, tuple[int, ...]], timeout: float) -> None:
+        self._core = core
+        self._shapes = shapes
+        self._timeout = timeout
+        self._pushed = False
+        self._told_to_go = False
+        self._left = False
+        self._rank, self._world_size, self._is_chief, self._is_alone, self._id = core.describe()
+        self._pid = os.getpid()
+
+    @property
+    def rank(self) -> int:
+        """Which of the workers this is, from 0."""
+        return self._rank
+
+    @property
+    def world_size(self) -> int:
+        """Places for workers in the job."""
+        return self._world_size
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether it gives the first values."""
+        return self._is_chief
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the job is this process."""
+        return self._is_alone
+
+    @property
+    def id(self) -> str:
+        """The name of the job, for `passel ctl`."""
+        return self._id
+
+    @property
+    def variables(self) -> Mapping[str, tuple[int, ...]]:
+        """The shapes of the variables by their names."""
+        return dict(self._shapes)
+
+    @property
+    def global_step(self) -> int:
+        """Updates applied to the job: one per gradient, or one per round."""
+        return self._core.global_step()
+
+    @property
+    def mode(self) -> str:
+        """The mode in force, as "hogwild"."""
+        return self._core.mode()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether somebody wants the workers to leave: stop() of anyone, `passel ctl stop`, or
+        SIGTERM of `passel run` to this one."""
+        return self._told_to_go or self._core.stopped()
+
+    @property
+    def gradients(self) -> dict[str, Array]:
+        """Memory for the next gradient of each variable: overwrite all of it, then push().
+
+        What is in it is anything. The dict is the same at each call, the arrays may be others.
+        """
+        return self._core.gradients()
+
+    def pull(self, how: Pull = "auto") -> dict[str, Array]:
+        """Takes the values of now; the arrays are read-only and of float32.
+
+        how: "copy": nobody changes them until the next pull. "view": the shared values, which
+        others change meanwhile in the modes without rounds. "auto": a view in the modes with rounds
+        (barrier, replicas), a copy in the others. The dict, and most often its arrays, are the same
+        at each call. Waits for a push whose outcome nobody has waited for.
+        """
+        number = _PULLS.get(how)
+        if number is None:
+            raise InvalidArgument(f'pull() takes "auto", "view" or "copy", not {how!r}: use one of them')
+        if self._pushed:
+            self.wait()
+        if self._told_to_go and not self._left:
+            raise Cancelled("this worker was told to end by SIGTERM: leave the job")
+        return self._core.pull(number)
+
+    def push(self, timeout: float | None = None) -> None:
+        """Hands in the gradients of all variables, of the values of the last pull. wait() follows.
+
+        timeout: seconds, of mode locked alone; Ctrl-C does not end this wait.
+        """
+        self._core.push(self._timeout if timeout is None else timeout)
+        self._pushed = True
+
+    def wait(self, timeout: float | None = None) -> Outcome:
+        """Waits until the push has its outcome. After DeadlineExceeded the push stands: call it again."""
+        try:
+            outcome = self._core.wait(self._timeout if timeout is None else timeout)
+        except Cancelled:
+            self._pushed = False
+            raise
+        self._pushed = False
+        return Outcome(*outcome)
+
+    def step(self, gradients: Mapping[str, Any] | None = None, timeout: float | None = None) -> Outcome:
+        """push() and wait(). With `gradients` copies these first, one for each variable."""
+        if gradients is not None:
+            self._fill(gradients)
+        self._core.push(self._timeout if timeout is None else timeout)
+        self._pushed = True
+        return self.wait(timeout)
+
+    def steps(self, most: int | None = None) -> Iterator[int]:
+        """0, 1, ... `most` - 1, without an end if it is None, until the job is stopped."""
+        number = 0
+        while (most is None or number < most) and not self.stopped:
+            yield number
+            number += 1
+
+    def metric(self, **values: float) -> None:
+        """Shows numbers of this worker under their names: in `passel ctl status`, the progress line and
+        the report of `passel run`, and TensorBoard. The last value of each counts."""
+        for name, value in values.items():
+            self._core.metric(name, float(value))
+
+    def save(self, timeout: float | None = None) -> int:
+        """Saves a checkpoint now (setting checkpoint_dir; the chief alone) and returns its global step.
+
+        Between two steps: what was pulled and what the gradients held is void.
+        """
+        return self._core.save(self._timeout if timeout is None else timeout)
+
+    def say_alive(self) -> None:
+        """For a step without a push that takes minutes: in rounds a silent worker is evicted."""
+        self._core.say_alive()
+
+    def stop(self) -> None:
+        """Asks every worker to leave after its step. Never undone."""
+        self._core.stop()
+
+    def leave(self) -> None:
+        """This worker is done. Arrays keep what is in them; everything else raises from here on.
+
+        A second call does nothing.
+        """
+        if self._left:
+            return
+        self._left = True
+        self._core.leave()
+
+    def __enter__(self) -> "Job":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> bool:
+        try:
+            self.leave()
+        except Exception:  # that of the block says more
+            if error is None:
+                raise
+        return isinstance(error, Cancelled)
+
+    def __repr__(self) -> str:
+        state = ", left" if self._left else ""
+        return f"<passel.Job {self._id}: worker {self._rank} of {self._world_size}{state}>"
+
+    def _fill(self, gradients: Mapping[str, Any]) -> None:
+        missing = [name for name in self._shapes if name not in gradients]
+        unknown = [name for name in gradients if name not in self._shapes]
+        if missing or unknown:
+            what = f"there is none of {missing[0]!r}" if missing else f"there is no variable {unknown[0]!r}"
+            raise InvalidArgument(f"step() takes a gradient of each variable, and {what}: give exactly "
+                                  f"{', '.join(map(repr, self._shapes))}")
+        own = self.gradients
+        for name, gradient in gradients.items():
+            shape = np.shape(gradient)
+            if shape != self._shapes[name]:
+                raise InvalidArgument(f"the gradient of variable {name!r} has the shape {shape}, and the "
+                                      f"variable {self._shapes[name]}: give that one")
+            np.copyto(own[name], gradient, casting="same_kind")
+
+    def _leave_quietly(self) -> None:
+        if self._left or os.getpid() != self._pid:
+            return
+        try:
+            self.leave()
+        except Exception:  # the process ends
+            pass
+
+    # `passel run` ends its workers by SIGTERM. A loop that asks `stopped`, or pulls, then ends as it
+    # does by itself, and what is behind it (saving, say) still runs.
+    def _listen(self) -> None:
+        if "PASSEL_SETTINGS" not in os.environ:
+            return
+        if threading.current_thread() is not threading.main_thread():
+            return
+        if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+            return
+        job = weakref.ref(self)
+
+        def told(number: int, frame: Any) -> None:
+            this = job()
+            if this is not None:
+                this._told_to_go = True
+
+        # It stays: whoever is told to go while it saves after leave() may finish that.
+        signal.signal(signal.SIGTERM, told)
+
+
+def join(variables: Mapping[str, Any], *, timeout: float = 60.0, **settings: Any) -> Job:
+    """Joins the job, as the worker that `passel run` or the settings name, or alone.
+
+    variables: for each name a shape (a tuple, or a whole number), or the first values as an array of
+        float32 in C order. Shapes begin with zeros. Every worker describes the same ones; the chief's
+        first values count. A job that has values already keeps them.
+    timeout: seconds for first values, and for each push and wait without a timeout of its own.
+    settings: those of `passel task` by their names, as mode="barrier", optimizer="adam",
+        learning_rate=0.001. They beat those of `passel run`.
+
+    Raises an Error of this package whose text names the limit, the value and the fix.
+    """
+    global _open
+    before = None if _open is None else _open()
+    if before is not None and not before._left:
+        if before._pid != os.getpid():
+            raise FailedPrecondition(
+                "this process is a child of one that has a job open, by fork(), and has its "
+                "connections: join in a process that is started anew")
+        raise AlreadyExists(f"this process is in job {before.id} already, and has one at a time: call "
+                            "leave() of that job first")
+    shapes: dict[str, tuple[int, ...]] = {}
+    values: list[Array | None] = []
+    for name, given in variables.items():
+        if not isinstance(name, str):
+            raise InvalidArgument(f"the name of a variable is a text, not {name!r}: use one")
+        shapes[name], value = _described(name, given)
+        values.append(value)
+    core = _core.Job([f"{name}={_text(value)}" for name, value in settings.items() if value is not None],
+                     list(shapes), [list(shape) for shape in shapes.values()])
+    job = Job(core, shapes, timeout)
+    try:
+        core.initialize(values, timeout)
+    except BaseException:
+        job.leave()
+        raise
+    job._listen()
+    _open = weakref.ref(job)
+    return job
+
+
+@atexit.register
+def _leave_open() -> None:
+    job = None if _open is None else _open()
+    if job is not None:
+        job._leave_quietly()
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(_text, value))
+    return str(value)
+
+
+def _described(name: str, given: Any) -> tuple[tuple[int, ...], Array | None]:
+    """Shape and first values, or None for zeros."""
+    if isinstance(given, int) and not isinstance(given, bool):
+        return (given,), None
+    if isinstance(given, tuple) and all(isinstance(d, (int, np.integer)) for d in given):
+        return tuple(int(d) for d in given), None
+    try:
+        array = given if isinstance(given, np.ndarray) else _viewed(given)
+    except (TypeError, ValueError, BufferError, AttributeError):
+        raise InvalidArgument(f"variable {name!r} is described by a {type(given).__name__}: give a shape "
+                              "as a tuple, or an array of float32") from None
+    if array.dtype != np.float32:
+        raise InvalidArgument(f"variable {name!r} is of {array.dtype}, and passel trains float32 alone: "
+                              "give it .astype(numpy.float32)")
+    if not array.flags.c_contiguous:
+        raise InvalidArgument(f"variable {name!r} is not contiguous in C order: give it "
+                              "numpy.ascontiguousarray() of it")
+    return array.shape, array
+
+
+def _viewed(given: Any) -> "np.ndarray[Any, Any]":
+    """What has the buffer protocol or DLPack, without a copy."""
+    if hasattr(given, "__dlpack__"):
+        return np.from_dlpack(given)
+    return np.asarray(memoryview(given))

@@ -1,0 +1,205 @@
+"""A job of one process: what its arrays are, and what becomes of them."""
+
+import gc
+import os
+import threading
+
+import numpy as np
+import pytest
+
+import passel
+
+
+@pytest.fixture
+def job():
+    with passel.join({"w": (3, 5), "b": 7, "s": ()}, optimizer="sgd", learning_rate=0.5) as joined:
+        yield joined
+
+
+def shared_mappings():
+    """Memory files that this process shares: an arena is one."""
+    with open("/proc/self/maps", encoding="utf-8") as file:
+        return [line for line in file if line.split()[1].endswith("s") and "/memfd:" in line]
+
+
+def fill(job, value):
+    for gradient in job.gradients.values():
+        gradient[...] = value
+
+
+@pytest.mark.parametrize("mode", ["hogwild", "locked", "barrier", "replicas", "ssp"])
+def test_steps_are_gradient_descent_in_every_mode(mode):
+    first = np.arange(12, dtype=np.float32).reshape(3, 4)
+    with passel.join({"w": first, "b": (4,)}, mode=mode, optimizer="sgd", learning_rate=0.25) as job:
+        assert (job.mode, job.rank, job.world_size, job.is_chief, job.is_alone) == (mode, 0, 1, True, True)
+        assert job.variables == {"w": (3, 4), "b": (4,)}
+        w, b = first.astype(np.float64), np.zeros(4)
+        for number in job.steps(20):
+            v = job.pull()
+            np.testing.assert_allclose(v["w"], w, rtol=1e-5)
+            np.testing.assert_allclose(v["b"], b, rtol=1e-5)
+            outcome = job.step({"w": v["w"] - 1, "b": v["b"] + 1})
+            assert outcome == (True, 1, number + 1, 0)
+            w, b = w - 0.25 * (w - 1), b - 0.25 * (b + 1)
+        assert job.global_step == 20
+
+
+def test_arrays_are_the_library_s_memory(job):
+    values, gradients = job.pull(), job.gradients
+    assert {name: a.shape for name, a in values.items()} == {"w": (3, 5), "b": (7,), "s": ()}
+    for arrays in values, gradients:
+        for array in arrays.values():
+            assert array.dtype == np.float32 and array.flags.c_contiguous and array.ctypes.data % 64 == 0
+    assert not values["w"].flags.writeable and gradients["w"].flags.writeable
+    with pytest.raises(ValueError):
+        values["w"][0, 0] = 1
+    shared = np.from_dlpack(gradients["w"])
+    assert shared.ctypes.data == gradients["w"].ctypes.data
+    assert memoryview(gradients["b"]).nbytes == 28
+    # No array is made anew in a step.
+    before = [id(a) for a in (*values.values(), *gradients.values())]
+    for _ in range(20):
+        fill(job, 1)
+        job.step()
+        job.pull()
+    assert [id(a) for a in (*job.pull().values(), *job.gradients.values())] == before
+
+
+def test_auto_is_a_copy_without_rounds_and_a_view_with_them():
+    for mode, own in ("hogwild", True), ("ssp", True), ("barrier", False):
+        with passel.join({"w": 4}, mode=mode, optimizer="sgd", learning_rate=1) as job:
+            auto, view = job.pull()["w"], job.pull("view")["w"]
+            assert (auto.ctypes.data != view.ctypes.data) == own
+            job.pull()
+            fill(job, 1)
+            job.step()
+            np.testing.assert_array_equal(view, -1)  # the shared values
+            np.testing.assert_array_equal(auto, 0 if own else -1)
+            np.testing.assert_array_equal(job.pull("copy")["w"], -1)
+
+
+def test_arrays_outlive_the_job_and_nothing_else_does(job):
+    fill(job, 2)
+    with pytest.raises(passel.FailedPrecondition, match="nothing was pulled"):
+        job.step()
+    values, view = job.pull()["w"], job.pull("view")["w"]
+    job.step()
+    gradients = job.gradients
+    assert shared_mappings()
+    job.leave()
+    job.leave()
+    assert not shared_mappings()
+    gradients["b"][...] = 3  # private by now
+    np.testing.assert_array_equal(view, -1)
+    np.testing.assert_array_equal(values, 0)
+    for call in (job.pull, lambda: job.gradients, job.push, job.wait, job.step, job.say_alive, job.stop,
+                 lambda: job.stopped, lambda: job.global_step, lambda: job.mode, lambda: next(job.steps())):
+        with pytest.raises(passel.FailedPrecondition, match="has left the job"):
+            call()
+    assert "left" in repr(job)
+    del view, gradients
+    gc.collect()
+    with passel.join({"w": 2}) as again:
+        assert again.pull()["w"].shape == (2,)
+
+
+BAD_VARIABLES = [
+    ({}, "1 to"),
+    ({"w": np.zeros(3)}, "'w' is of float64, and passel trains float32 alone"),
+    ({"b": 1, "w": np.zeros((4, 6), np.float32)[:, ::2]}, "'w' is not contiguous"),
+    ({"b": 1, "w": np.zeros((4, 6), np.float32).T}, "'w' is not contiguous"),
+    ({"w": [1, 2]}, "'w' is described by a list"),
+    ({"w": "text"}, "'w' is described by a str"),
+    ({"w": None}, "'w' is described by a NoneType"),
+    ({"w": (2, 0)}, "every dimension is 1 or more"),
+    ({"w": -1}, "every dimension is 1 or more"),
+    ({3: (2,)}, "the name of a variable is a text, not 3"),
+    ({"": (2,)}, "has 1 to 127 bytes"),
+]
+
+
+@pytest.mark.parametrize("variables, sentence", BAD_VARIABLES)
+def test_bad_variables_have_a_sentence(variables, sentence):
+    with pytest.raises(passel.InvalidArgument, match=sentence):
+        passel.join(variables)
+
+
+def test_bad_values_settings_and_calls_have_a_sentence(job):
+    with pytest.raises(passel.AlreadyExists, match=f"in job {job.id} already"):
+        passel.join({"w": 2})
+    with pytest.raises(passel.InvalidArgument, match='not \'all\''):
+        job.pull("all")
+    with pytest.raises(passel.InvalidArgument, match="no variable 'x'"):
+        job.step({"w": 0, "b": 0, "s": 0, "x": 0})
+    with pytest.raises(passel.InvalidArgument, match="there is none of 'b'"):
+        job.step({"w": 0})
+    job.pull()
+    with pytest.raises(passel.InvalidArgument, match=r"'w' has the shape \(5, 3\)"):
+        job.step({"w": np.zeros((5, 3)), "b": np.zeros(7), "s": 0})
+    fill(job, 1)
+    job.gradients["b"][2] = np.nan
+    with pytest.raises(passel.Diverged, match='"b" has a NaN'):
+        job.step()
+    with pytest.raises(passel.FailedPrecondition, match="nothing was pushed"):
+        job.wait()
+    with pytest.raises(passel.InvalidArgument, match="timeout_seconds"):
+        job.push(timeout=-1)
+    fill(job, 1)
+    assert job.step().applied  # nothing of this has harmed the job
+    job.leave()
+    for settings, sentence in (({"mode": "wild"}, "wild"), ({"no_such": 1}, "no_such is not known"),
+                               ({"train_steps": 5}, "means nothing"),
+                               ({"learning_rate": "fast"}, "learning_rate=fast")):
+        with pytest.raises(passel.InvalidArgument, match=sentence):
+            passel.join({"w": 2}, **settings)
+    with pytest.raises(passel.Diverged, match='of variable "w" is'):
+        passel.join({"w": np.full(2, np.inf, np.float32)})
+    passel.join({"w": 2}).leave()  # who was refused is in no job
+
+
+def test_an_exception_in_the_middle_of_a_step_leaves_a_job_that_goes_on(job):
+    for _ in range(2):
+        job.pull()
+        job.gradients["w"][...] = 5
+        with pytest.raises(ZeroDivisionError):
+            1 / 0
+    job.pull()
+    fill(job, 1)
+    job.push()  # and nobody waits for it
+    np.testing.assert_array_equal(job.pull()["w"], -0.5)
+    with pytest.raises(KeyError), job:
+        raise KeyError("of the program")
+
+
+def test_a_stop_ends_loops_and_the_block():
+    with passel.join({"w": 2}) as job:
+        thread = threading.Thread(target=job.stop)
+        for number in job.steps():
+            job.pull()
+            fill(job, 0)
+            job.step()
+            if number == 3:
+                thread.start()
+                thread.join()
+        assert number == 3 and job.stopped
+        job.pull()
+        raise AssertionError("a pull after the stop returned")
+
+
+def test_a_child_of_fork_reads_arrays_and_may_not_step(job):
+    fill(job, 1)
+    job.pull()
+    job.step()
+    view = job.pull("view")["w"]
+    child = os.fork()
+    if child == 0:
+        refused = 0
+        for call in (job.pull, job.push, lambda: job.gradients, lambda: job.stopped, lambda: passel.join({"w": 1})):
+            try:
+                call()
+            except passel.FailedPrecondition as error:
+                refused += "fork()" in str(error)
+        os._exit(0 if refused == 5 and float(view[0, 0]) == -0.5 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    fill(job, 1)
+    assert job.step().global_step == 2

@@ -1,0 +1,71 @@
+"""Metrics, checkpoints and readers of a job."""
+
+import json
+import subprocess
+import threading
+
+import numpy as np
+import pytest
+
+import passel
+
+
+def train(job, steps, value=1):
+    for _ in range(steps):
+        job.pull()
+        for gradient in job.gradients.values():
+            gradient[...] = value
+        job.step()
+
+
+def test_metrics_are_what_passel_ctl_shows():
+    with passel.join({"w": 2}, job_id="py-metric") as job:
+        train(job, 3)
+        job.metric(loss=0.25, reward=17)
+        job.metric(reward=18.5)
+        shown = subprocess.run([passel.program(), "ctl", "status", "py-metric", "--json"], check=True,
+                               capture_output=True, text=True, timeout=30).stdout
+        assert json.loads(shown)["arena"]["workers"][0]["metrics"] == {"loss": 0.25, "reward": 18.5}
+        with pytest.raises(passel.InvalidArgument):
+            job.metric(**{"two words": 1})
+
+
+def test_a_job_goes_on_from_its_checkpoint(tmp_path):
+    settings = {"checkpoint_dir": str(tmp_path / "ckpt"), "optimizer": "sgd", "learning_rate": 0.5}
+    with passel.join({"w": 2}, **settings) as job:
+        train(job, 4)
+        assert job.save() == 4
+        with pytest.raises(passel.FailedPrecondition):
+            job.step()  # what was pulled is void
+        train(job, 2)
+    with passel.join({"w": 2}, **settings) as job:
+        assert job.global_step == 6
+        np.testing.assert_array_equal(job.pull()["w"], -3)
+
+
+def test_readers_follow_a_job_that_they_do_not_disturb():
+    with pytest.raises(passel.Error, match="py-none"):
+        passel.attach("py-none", timeout=0.2)
+    with passel.join({"w": (3, 2), "s": ()}, job_id="py-read", optimizer="sgd", learning_rate=1) as job:
+        reader = passel.attach("py-read")
+        assert reader.variables == {"w": (3, 2), "s": ()}
+        thread = threading.Thread(target=train, args=(job, 5))
+        thread.start()
+        assert reader.wait_version(5) >= 5
+        thread.join()
+        before = reader.values["w"]
+        assert reader.read() == (5, 5, reader.read().is_exact)
+        assert reader.values["w"] is before and before.ctypes.data % 64 == 0
+        np.testing.assert_array_equal(before, -5)
+        assert float(reader.values["s"]) == -5
+        before[...] = 7  # its own
+        np.testing.assert_array_equal(job.pull()["w"], -5)
+        with pytest.raises(passel.DeadlineExceeded):
+            reader.wait_version(6, timeout=0.2)
+        with pytest.raises(passel.InvalidArgument, match="'later'"):
+            reader.read("later")
+        reader.detach()
+        with pytest.raises(passel.FailedPrecondition, match="detached"):
+            reader.read()
+        np.testing.assert_array_equal(before, 7)
+        train(job, 1)

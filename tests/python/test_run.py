@@ -1,0 +1,225 @@
+"""Several workers under passel run, in processes of their own."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import passel
+
+LOOP = """
+    import os, sys, time
+    import numpy as np
+    import passel
+    job = passel.join({"w": (2, 3)}, optimizer="sgd", learning_rate=0.01)
+    print("pid", os.getpid(), "rank", job.rank, "life", os.environ.get("PASSEL_RESTARTS"), flush=True)
+    last = int(sys.argv[1])
+    while job.global_step < last and not job.stopped:
+        job.pull()
+        job.gradients["w"][...] = job.rank + 1
+        job.step()
+        time.sleep(0.002)
+    print("end", job.rank, job.mode, job.world_size, job.stopped, flush=True)
+    """
+
+
+def pids(text):
+    return {int(rank): int(pid) for pid, rank in re.findall(r"pid (\d+) rank (\d+)", text)}
+
+
+def test_the_script_alone_is_a_worker_of_its_own(start):
+    running = start(LOOP, 20).end()
+    assert "end 0 hogwild 1 False" in running.out and running.err == ""
+
+
+def test_workers_know_their_place_and_rounds_are_the_mean(start):
+    text = """
+        import os, subprocess, sys
+        if len(sys.argv) == 1:  # a program in between that closes what it does not know
+            sys.exit(subprocess.run([sys.executable, __file__, "inner"], close_fds=True).returncode)
+        import numpy as np
+        import passel
+        names = "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE OMP_NUM_THREADS PASSEL_JOB_ID PASSEL_RESTARTS"
+        print(*(os.environ[name] for name in names.split()), flush=True)
+        with passel.join({"w": 3}, learning_rate=1) as job:
+            for _ in range(10):
+                job.pull()
+                job.gradients["w"][...] = job.rank
+                job.step()
+            print("values", job.pull()["w"], job.mode, job.rank, job.world_size, job.is_chief, job.is_alone)
+        """
+    running = start(text, run=["--workers=3", "--mode=barrier", "--optimizer=sgd", "--learning_rate=5",
+                               "--job_id=py-mean", "--bind=none"], env={"OMP_NUM_THREADS": "2"}).end()
+    for rank in range(3):
+        assert f"worker/{rank}: {rank} {rank} 3 3 2 py-mean 0\n" in running.out
+        assert f"worker/{rank}: values [-10. -10. -10.] barrier {rank} 3 {rank == 0} False\n" in running.out
+    assert "10 global steps" in running.err and "mode barrier" in running.err
+
+
+def test_workers_that_differ_are_told_how(start):
+    text = """
+        import os
+        import passel
+        rank = int(os.environ["RANK"])
+        passel.join({"first": 2, "w": (4, 2 + rank)}, timeout=30)
+        """
+    running = start(text, run=["--workers=2", "--grace=5"]).end(1)
+    assert re.search(r'passel.InvalidArgument: worker/1 .*variable "w" has the shape \[4, 3\] here and '
+                     r'\[4, 2\] there', running.err.splitlines()[-1])
+
+
+def test_who_dies_is_started_again_and_the_ps_too(start):
+    running = start(LOOP, 1500, run=["--workers=2", "--job_id=py-kill"])
+    running.await_text("pid ", 2)
+    first = pids(running.out)
+    os.kill(first[1], signal.SIGKILL)
+    running.await_text("rank 1 life 1")
+    ps = [int(p) for p in os.listdir("/proc") if p.isdigit() and is_ps(p, running.process.pid)]
+    assert len(ps) == 1
+    os.kill(ps[0], signal.SIGKILL)
+    os.kill(first[0], signal.SIGKILL)
+    running.await_text("rank 0 life 1")
+    running.end()
+    assert running.out.count("end ") == 2
+    for what in "worker/1 was killed by SIGKILL", "ps/0 was killed by SIGKILL", "worker/0 was killed by SIGKILL":
+        assert what in running.err
+
+
+def is_ps(pid, parent):
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = file.read().split(b"\0")
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return b"--job_name=ps" in words and int(file.read().rsplit(")", 1)[1].split()[1]) == parent
+    except (OSError, IndexError):
+        return False
+
+
+def test_one_that_fails_for_good_ends_all_and_has_the_last_word(start):
+    text = """
+        import passel
+        job = passel.join({"w": 2}, mode="barrier")
+        for number in job.steps():
+            job.pull()
+            job.gradients["w"][...] = 0
+            if job.rank == 1 and number == 5:
+                1 / 0
+            job.step()
+        """
+    running = start(text, run=["--workers=2", "--grace=10"]).end(1)
+    assert running.err.rstrip().splitlines()[-1].strip() == "ZeroDivisionError: division by zero"
+    assert "worker/1 exited with 1" in running.err
+
+
+def test_a_wish_to_end_lets_scripts_finish_and_grace_is_the_limit(start):
+    running = start(LOOP, 10**9, run=["--workers=2"])
+    running.await_text("pid ", 2)
+    running.process.send_signal(signal.SIGTERM)
+    running.end(143)
+    assert running.out.count("end ") == 2 and running.out.count("True") == 2
+
+    deaf = """
+        import time
+        import passel
+        job = passel.join({"w": 2})
+        print("joined", flush=True)
+        time.sleep(600)
+        """
+    running = start(deaf, run=["--workers=1", "--grace=1"])
+    running.await_text("joined")
+    running.process.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    running.end(130)
+    assert time.monotonic() - began < 30 and "were killed" in running.err
+
+
+def test_ctrl_c_ends_a_wait_for_a_ps_that_is_not_there(start):
+    absent = """
+        import passel
+        print("begin", flush=True)
+        passel.join({"w": 2}, ps_hosts="localhost:2222", worker_hosts="localhost:2223", task_index=0,
+                    job_id="py-absent")
+        """
+    running = start(absent)
+    running.await_text("begin")
+    time.sleep(0.5)
+    running.process.send_signal(signal.SIGINT)
+    running.end(-signal.SIGINT)
+    assert "KeyboardInterrupt" in running.err
+
+
+def test_in_a_wait_ctrl_c_is_answered_and_another_thread_is_told(start, tmp_path):
+    text = """
+        import os, pathlib, signal, sys, threading, time
+        import passel
+        go = [pathlib.Path(sys.argv[1]) / name for name in ("first", "second")]
+        job = passel.join({"w": 2}, mode="barrier", optimizer="sgd", learning_rate=1)
+        def fill():
+            job.pull()
+            job.gradients["w"][...] = 1
+        def await_file(path):
+            while not path.exists():
+                time.sleep(0.01)
+        if job.rank == 1:
+            for path in go:
+                fill()
+                await_file(path)
+                job.step()
+        else:
+            fill()
+            thread = threading.Thread(target=job.step)
+            thread.start()
+            time.sleep(0.3)
+            try:
+                job.pull()
+            except passel.FailedPrecondition as error:
+                print("busy:", error, job.global_step, job.mode, job.stopped, flush=True)
+            go[0].touch()
+            thread.join()
+            fill()
+            job.push()
+            threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+            try:
+                job.wait()
+            except KeyboardInterrupt:
+                print("interrupted", flush=True)
+            try:
+                job.wait(timeout=0.2)
+            except passel.DeadlineExceeded as error:
+                print("not yet:", error, flush=True)
+            go[1].touch()
+        print("values", job.pull()["w"])
+        """
+    running = start(text, tmp_path, run=["--workers=2"]).end()
+    assert "busy: another thread is in a call" in running.out and "0 barrier False" in running.out
+    assert "interrupted" in running.out and re.search("not yet: .*waiting for worker/1", running.out)
+    assert running.out.count("values [-2. -2.]") == 2
+
+
+def test_the_example_learns_alone_and_with_others(start, digits, examples):
+    text = (examples / "softmax.py").read_text()
+    for run in None, ["--workers=2"]:
+        running = start(text, run=run, env={"PASSEL_DATA_DIR": str(digits)}).end()
+        assert float(re.search(r"accuracy ([\d.]+)", running.out)[1]) > 0.8
+
+
+def test_passel_run_says_what_is_wrong_and_its_code_is_that_of_the_program():
+    shell = ["--workers=1", "--max_restarts=1", "--", "sh", "-c"]
+    for command, code, sentence in (
+            ([], 2, "there is no program to run"),
+            (["--"], 2, "there is no program to run"),
+            (["--", "no-such-program"], 2, "no program \"no-such-program\" in PATH"),
+            (["--", "./no-such-program"], 2, "no program that can be run"),
+            (["--workers=0", "--", "true"], 2, "1 to 256 workers"),
+            (["--ps=0", "--", "true"], 2, "needs a ps"),
+            (["--mode=wild", "--", "true"], 2, "wild"),
+            (["--data_dir=x", "--", "true"], 2, "--data_dir is not known"),
+            (["--", "true", "--workers=0"], 0, ""),
+            ([*shell, "exit 2"], 2, "worker/0 exited with 2"),
+            ([*shell, "echo last words; exit 7"], 1, "last words"),
+            ([*shell, "kill -9 $$"], 1, "worker/0 was killed by SIGKILL (9)")):
+        done = subprocess.run([passel.program(), "run", *command], capture_output=True, text=True, check=False,
+                              timeout=60)
+        assert (done.returncode, sentence in done.stderr) == (code, True), (command, done)
