@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdint>
 #include <sstream>
@@ -60,7 +61,8 @@ TEST(CapiReader, CopiesOfOneStepWhileOthersTrain) {
     for (const Line& line : lines) {
       EXPECT_EQ(line.exact, 1);
       EXPECT_EQ(line.step, line.last);
-      ExpectNear(line.values, Descent(static_cast<int>(line.step), 0.1, 1), 1e-4);
+      const auto steps = static_cast<int>(std::min<std::int64_t>(line.step, 5000));  // it is there
+      ExpectNear(line.values, Descent(steps, 0.1, 1), 1e-4);
     }
     Program live = Follow(sandbox, sandbox.job(), {"5", "0"});
     const Outcome now = sandbox.Finish(live, 30);
