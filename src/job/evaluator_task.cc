@@ -42,7 +42,12 @@ class EvaluatorTask {
     options.chief_name = task_.Names().chief_name;
     options.start_wait = std::chrono::nanoseconds(config_.start_wait_ns);
     options.on_waiting = TellsOfWaiting(config_);
-    PASSEL_ASSIGN_OR_RETURN(job_, JobObserver::Attach(options, task_.token));
+    Result<std::unique_ptr<JobObserver>> job = JobObserver::Attach(options, task_.token);
+    if (job.status().code() == Code::kDeadlineExceeded) {
+      return DeadlineExceeded(job.status().message() + WhereItBelongs(task_, "an evaluator"));
+    }
+    if (!job.ok()) return job.status();
+    job_ = std::move(*job);
     PASSEL_RETURN_IF_ERROR(LoadData());
     PASSEL_ASSIGN_OR_RETURN(const ModelLayout layout,
                             ModelLayout::Make(config_.model, job_->plan().variables));

@@ -44,7 +44,8 @@ void JsonMembers(JsonReader& members, JobView& job) {
   members.IfAny("arena", job.arena);
 }
 
-Result<PlacesView> PlacesOf(const std::string& job, Deadline deadline) {
+Result<PlacesView> PlacesOf(const Task& task, Deadline deadline) {
+  const std::string& job = task.job_id;
   Patience patience(deadline, [&job] { LogInfo("Waiting for job {} to begin", job); });
   for (;;) {
     const Result<Json> status = AskJob(job, deadline.Sooner(std::chrono::seconds(5)));
@@ -58,8 +59,8 @@ Result<PlacesView> PlacesOf(const std::string& job, Deadline deadline) {
     if (patience.Again(std::chrono::milliseconds(100))) continue;
     return NotFound(fmt::format(
         "job {} has not begun within --start_wait: start its ps and workers, with the same lists "
-        "of hosts, before others join",
-        job));
+        "of hosts, before others join{}",
+        job, WhereItBelongs(task, "--join")));
   }
 }
 
@@ -68,7 +69,7 @@ Result<PlacesView> PlacesOf(const std::string& job, Deadline deadline) {
 Status TakeFreePlace(Task* task) {
   const Deadline deadline = Deadline::After(
       std::chrono::nanoseconds(static_cast<std::int64_t>(1e9 * task->job.start_wait)));
-  PASSEL_ASSIGN_OR_RETURN(const PlacesView places, PlacesOf(task->job_id, deadline));
+  PASSEL_ASSIGN_OR_RETURN(const PlacesView places, PlacesOf(*task, deadline));
   const int most = places.max_workers;
   if (task->flags.max_workers.value_or(most) != most) {
     return InvalidArgument(

@@ -115,6 +115,12 @@ bool NamesOtherHosts(const ClusterSpec& spec) {
   return false;
 }
 
+std::string WhereItBelongs(const Task& task, const char* what) {
+  const Result<HostPort> ps = task.spec.Address({"ps", 0});
+  if (!task.several_hosts || !ps.ok()) return "";
+  return fmt::format("; {} is for the host of ps/0, {}: start it there", what, ps->host);
+}
+
 Status PrepareTask(const ResolvedConfig& config, Task* task) {
   PASSEL_RETURN_IF_ERROR(config.CheckComplete());
   task->spec = config.cluster;
