@@ -61,18 +61,21 @@ std::span<const float> Reader::Values(std::size_t variable) const {
 }
 
 Result<std::int64_t> Reader::WaitForStep(std::int64_t step, Deadline deadline) const {
+  std::optional<std::int64_t> known;
   for (auto pause = kAskAgain;; pause = std::min(2 * pause, kMostSeldom)) {
     const Result<std::int64_t> asked = shm::StepOfJob(job_, shm::JobIs::kBegun, deadline);
-    if (asked.status().code() == Code::kDeadlineExceeded) {
+    if (asked.status().code() == Code::kDeadlineExceeded && !known) {
       return DeadlineExceeded(fmt::format(
           "job {} does not answer: it has ended, or its ps is started again; wait again", job_));
     }
-    PASSEL_ASSIGN_OR_RETURN(const std::int64_t now, asked);
-    if (now >= step) return now;
+    if (asked.status().code() != Code::kDeadlineExceeded) {
+      PASSEL_ASSIGN_OR_RETURN(known, asked);
+    }
+    if (*known >= step) return *known;
     if (deadline.Expired()) {
       return DeadlineExceeded(fmt::format(
           "job {} is at global step {}, and not yet at {}: wait again, or look at its workers",
-          job_, now, step));
+          job_, *known, step));
     }
     PauseBefore(deadline, pause);
   }

@@ -9,6 +9,12 @@
 #include "job/job_status.h"
 
 namespace passel::capi {
+namespace {
+
+// Until it is asked again whether the program shows anything.
+constexpr std::int64_t kLookAgainNs = 10'000'000;
+
+}  // namespace
 
 std::unique_ptr<Summaries> Summaries::Create(const SummaryOptions& options,
                                              const ShardMemory& lead) {
@@ -38,6 +44,7 @@ void Summaries::Look(std::int64_t global_step) {
   seen_step_ = global_step;
   const bool by_steps =
       options_.every_steps > 0 && global_step >= written_step_ + options_.every_steps;
+  if (not_before_ns_ != 0 && MonotonicNs() < not_before_ns_) return;
   if (written_ns_ == 0 || by_steps) return Write(global_step);
   if (options_.interval.count() == 0) return;
   if (MonotonicNs() - written_ns_ >= options_.interval.count()) Write(global_step);
@@ -55,6 +62,10 @@ void Summaries::Write(std::int64_t global_step) {
     }
   }
   const std::int64_t now_ns = MonotonicNs();
+  if (summary.empty()) {
+    not_before_ns_ = now_ns + kLookAgainNs;
+    return;
+  }
   if (written_ns_ != 0 && now_ns > written_ns_) {
     summary.push_back({"global_step/sec", 1e9 * static_cast<double>(global_step - written_step_) /
                                               static_cast<double>(now_ns - written_ns_)});

@@ -22,7 +22,7 @@ class Summaries {
   /// A last one, if there was a step since the one before; then everything is in the file.
   ~Summaries();
 
-  /// After a step of the chief: writes one if it is due. The first is of the first step.
+  /// After a step of the chief: writes one if it is due; the first once there is a metric.
   void Look(std::int64_t global_step);
 
  private:
@@ -34,6 +34,7 @@ class Summaries {
   const ShardMemory lead_;
   std::unique_ptr<EventFile> file_;
   std::int64_t seen_step_ = 0;
+  std::int64_t not_before_ns_ = 0;                  // there was nothing to write
   std::int64_t written_step_ = 0, written_ns_ = 0;  // 0: none yet
 };
 

