@@ -157,10 +157,6 @@ Status CheckpointSaver::ChooseFirst() {
                          changed.empty() ? "" : "; unlike then: ", changed);
   resumed_step_ = from.global_step();
   away_ = WorkersAway(from.saved());
-  const std::size_t present = from.saved().workers.size() - away_.size();
-  for (std::size_t k = 0; k < present; ++k) {
-    resumed_local_steps_ += from.saved().workers[k].local_steps;
-  }
   if (const std::string why = WhyFinished(config_, plan_, from.saved()); !why.empty()) {
     finished_ = fmt::format(
         "{} is of a job that is finished: {}; raise that to go on, or name another "

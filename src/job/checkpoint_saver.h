@@ -67,9 +67,8 @@ class CheckpointSaver {
   const std::string& resumed() const { return resumed_; }
   /// A sentence if nothing is left to train after it; "": something is.
   const std::string& finished() const { return finished_; }
-  /// The steps that the checkpoint had: global, and of all workers together.
+  /// The global step that the checkpoint had.
   std::int64_t resumed_step() const { return resumed_step_; }
-  std::uint64_t resumed_local_steps() const { return resumed_local_steps_; }
 
   /// Logs what the job begins with, if that is a checkpoint. Of who is about to begin with it.
   void TellOfBeginning() const;
@@ -139,7 +138,6 @@ class CheckpointSaver {
   std::string begun_with_;  // Beginning::begun_with
   std::vector<JobProgress::Worker> away_;
   std::int64_t resumed_step_ = 0;
-  std::uint64_t resumed_local_steps_ = 0;
   std::optional<std::int64_t> saved_step_;
   std::optional<std::int64_t> just_saved_;  // saved_step_ after SaveNow()
   std::int64_t saved_ns_ = 0;               // MonotonicNs() of the last try

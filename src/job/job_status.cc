@@ -49,6 +49,9 @@ JobStatus ReadJobStatus(const ShardMemory& memory) {
   status.modes = ModesSoFar(memory);
   if (const std::optional<ModeWord> wish = WishedMode(memory)) status.wish = wish->setting;
   status.global_step = Read(memory.state->global_step);
+  status.restored_step = Read(memory.state->restored_step);
+  status.restored_local_steps =
+      static_cast<std::uint64_t>(Read(memory.state->restored_local_steps));
   status.initialized = Read(memory.state->initialized) != 0;
   status.stopped = Read(memory.state->stop) != 0;
   std::vector<const Histogram*> staleness;
@@ -185,10 +188,8 @@ Json DescribeJob(const shm::Arena& arena, const WorkerNames& names) {
     }
   }
   const double seconds = TrainingSeconds(status);
-  // What was made before, of the checkpoint that the job began with, took no time here.
-  const auto rate = [seconds](auto steps, const std::atomic<std::int64_t>& restored) {
-    const double here = static_cast<double>(steps) - static_cast<double>(Read(restored));
-    return seconds > 0 ? std::max(0.0, here) / seconds : 0;
+  const auto rate = [seconds](auto steps) {
+    return seconds > 0 ? static_cast<double>(steps) / seconds : 0;
   };
   const std::int64_t target = Read(memory.state->target_step);
   const std::int64_t started = Read(memory.state->started_ns);
@@ -205,8 +206,8 @@ Json DescribeJob(const shm::Arena& arena, const WorkerNames& names) {
               {"global_step", status.global_step},
               {"target_step", target != 0 ? Json(target) : Json()},
               {"local_steps", status.local_steps},
-              {"steps_per_second", rate(status.local_steps, memory.state->restored_local_steps)},
-              {"updates_per_second", rate(status.global_step, memory.state->restored_step)},
+              {"steps_per_second", rate(status.LocalStepsHere())},
+              {"updates_per_second", rate(status.GlobalStepsHere())},
               {"started", started != 0 ? Json(WallSeconds() - SecondsSince(started)) : Json()},
               {"initialized", status.initialized},
               {"stopped", status.stopped},

@@ -36,10 +36,19 @@ struct JobStatus {
   bool initialized = false;
   bool stopped = false;
   std::uint64_t local_steps = 0;  ///< of all workers
+  /// Of these, those of the checkpoint that the job began with.
+  std::int64_t restored_step = 0;
+  std::uint64_t restored_local_steps = 0;
   HistogramSummary staleness;
   HistogramSummary push_latency_ns;
   std::vector<BucketCount> staleness_buckets, push_latency_buckets;  ///< the same, whole
   std::vector<WorkerStatus> workers;  ///< those that were asked to take part, ever
+
+  /// Made by this job.
+  std::int64_t GlobalStepsHere() const { return global_step - restored_step; }
+  std::uint64_t LocalStepsHere() const {
+    return local_steps > restored_local_steps ? local_steps - restored_local_steps : 0;
+  }
 };
 
 /// MonotonicNs() of the first step of any worker; 0: there was none.

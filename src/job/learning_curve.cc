@@ -91,7 +91,7 @@ void LearningCurve::Add(const JobStatus& status, std::int64_t now_ns) {
     look.point.dropped += w.counts[&WorkerCounters::dropped];
     if (IsWell(status, w)) ++look.point.workers;
   }
-  look.local_steps = status.local_steps;
+  look.local_steps = status.LocalStepsHere();
   look.staleness = status.staleness_buckets;
   // The newest point stands for "now" until one that is far enough from the one before it. Who
   // looked after the end of training saw no other than who looks at the end.

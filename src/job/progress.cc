@@ -38,16 +38,11 @@ Progress::Progress(std::int64_t train_steps, std::int64_t local_steps, bool work
 
 Progress::~Progress() { Finish(); }
 
-void Progress::GoOnFrom(std::uint64_t local_steps, std::int64_t global_step) {
-  local_before_ = local_steps;
-  global_before_ = global_step;
-}
-
 void Progress::Update(const JobStatus& status) {
   const std::int64_t now = MonotonicNs();
   curve_.Add(status, now);
   const std::int64_t first_ns = FirstStepNs(status);
-  if (now < next_ns_ || first_ns == 0 || status.local_steps <= local_before_) return;
+  if (now < next_ns_ || first_ns == 0 || status.LocalStepsHere() == 0) return;
   next_ns_ = now + (terminal_ ? kSecond / 4 : 2 * kSecond);
   recent_.push_back({now, status.local_steps, status.global_step});
   while (recent_.size() > 2 && now - recent_.front().ns > 5 * kSecond) recent_.pop_front();
@@ -56,11 +51,12 @@ void Progress::Update(const JobStatus& status) {
   const Sample& from = recent_.front();
   const bool fresh = recent_.size() > 1;
   const double seconds = 1e-9 * static_cast<double>(now - (fresh ? from.ns : first_ns));
-  const double local =
-      static_cast<double>(status.local_steps) -
-      static_cast<double>(fresh ? from.local_steps : std::min(status.local_steps, local_before_));
-  const double global =
-      static_cast<double>(status.global_step - (fresh ? from.global_step : global_before_));
+  // Fewer than before: the job has gone back to a checkpoint.
+  const auto since = [&](auto now_at, auto then, auto here) {
+    return static_cast<double>(fresh ? now_at : here) - static_cast<double>(fresh ? then : 0);
+  };
+  const double local = since(status.local_steps, from.local_steps, status.LocalStepsHere());
+  const double global = since(status.global_step, from.global_step, status.GlobalStepsHere());
   const double steps_per_second = seconds > 0 ? local / seconds : 0;
   // Seconds until one of the limits is reached.
   double left = std::numeric_limits<double>::infinity();

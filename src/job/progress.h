@@ -20,8 +20,6 @@ class Progress {
   /// workers together. kNoStepLimit for one that is not limited.
   /// `workers_evaluate`: each does at its end, for its log lines.
   Progress(std::int64_t train_steps, std::int64_t local_steps, bool workers_evaluate);
-  /// The steps that a checkpoint had: no part of the speed.
-  void GoOnFrom(std::uint64_t local_steps, std::int64_t global_step);
   ~Progress();
 
   /// At most four times a second on a terminal, once in two seconds elsewhere.
@@ -44,8 +42,6 @@ class Progress {
 
   const std::int64_t train_steps_, local_steps_;
   const bool workers_evaluate_, terminal_;
-  std::uint64_t local_before_ = 0;
-  std::int64_t global_before_ = 0;
   LearningCurve curve_;
   std::deque<Sample> recent_;  // of the last five seconds
   std::int64_t next_ns_ = 0;

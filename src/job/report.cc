@@ -27,18 +27,16 @@ double JobReport::TrainingSeconds() const {
   return first != 0 && last > first ? 1e-9 * static_cast<double>(last - first) : 0;
 }
 
-bool JobReport::MadeSteps() const { return status.local_steps > resumed_local_steps; }
+bool JobReport::MadeSteps() const { return status.LocalStepsHere() > 0; }
 
 double JobReport::StepsPerSecond() const {
   const double trained = TrainingSeconds();
-  const std::uint64_t steps =
-      status.local_steps - std::min(status.local_steps, resumed_local_steps);
-  return trained > 0 ? static_cast<double>(steps) / trained : 0;
+  return trained > 0 ? static_cast<double>(status.LocalStepsHere()) / trained : 0;
 }
 
 double JobReport::UpdatesPerSecond() const {
   const double trained = TrainingSeconds();
-  return trained > 0 ? static_cast<double>(status.global_step - resumed_step) / trained : 0;
+  return trained > 0 ? static_cast<double>(status.GlobalStepsHere()) / trained : 0;
 }
 
 namespace {

@@ -35,7 +35,6 @@ struct JobReport {
   int exit_code = 0;
   /// What the checkpoint had from which the job went on: no part of its speeds.
   std::int64_t resumed_step = 0;
-  std::uint64_t resumed_local_steps = 0;
   CheckpointFacts checkpoints;
   double seconds = 0;          ///< from the start of the program to the end of the last worker
   double startup_seconds = 0;  ///< from the start of the program to the first step

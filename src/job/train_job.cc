@@ -52,7 +52,6 @@ class TrainJob {
     BeginReport();
     Progress progress(config_.worker.train_steps, local_steps_,
                       config_.log_style != LogStyle::kNone);
-    progress.GoOnFrom(report_.resumed_local_steps, report_.resumed_step);
     PASSEL_RETURN_IF_ERROR(settings_.ps == 0 ? TrainHere(signals, progress)
                                              : TrainInTasks(signals, progress));
     EndCheckpoints(signals);
@@ -122,7 +121,6 @@ class TrainJob {
       report_.notes.push_back("this job " + checkpoints_->resumed());
       if (!checkpoints_->finished().empty()) report_.notes.push_back(checkpoints_->finished());
       report_.resumed_step = checkpoints_->resumed_step();
-      report_.resumed_local_steps = checkpoints_->resumed_local_steps();
     }
     report_.ps = settings_.ps;
   }

@@ -42,19 +42,20 @@ TEST(LearningCurveTest, APointIsTheMeanOfTheWorkersThatCompute) {
 TEST(LearningCurveTest, WhatIsCountedBetweenPointsIsOfThatTimeAlone) {
   LearningCurve curve;
   JobStatus status = At(10);
-  status.local_steps = 20;
+  status.restored_local_steps = 5000;  // of a checkpoint
+  status.local_steps = 5020;
   status.staleness_buckets = {{0, 0, 10}, {2, 2, 10}};
   status.workers[0].member.phase = Phase::kRunning;
   status.workers[1].member.phase = Phase::kDone;
   status.workers[2].member.phase = Phase::kDead;
   curve.Add(status, 3000 * kMs);
-  status.local_steps = 120;
+  status.local_steps = 5120;
   status.staleness_buckets = {{0, 0, 10}, {1, 1, 98}, {2, 2, 10}, {128, 143, 2}};
   status.workers[0].counts[&WorkerCounters::dropped] = 3;
   status.workers[1].counts[&WorkerCounters::dropped] = 4;
   curve.Add(status, 5000 * kMs);
   status.workers[0].member.phase = Phase::kLeft;
-  status.local_steps = 121;
+  status.local_steps = 5121;
   curve.Add(status, 5000 * kMs);  // no time later
 
   const std::vector<CurvePoint> points = curve.points();
