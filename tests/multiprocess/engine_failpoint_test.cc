@@ -14,7 +14,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::uint64_t kRounds = 60;
-constexpr milliseconds kSurvivorsFinish{2000};  // after the death
+constexpr milliseconds kSurvivorsFinish{4000};  // after the death: without the grace of 5 s
 
 struct Place {
   const char* failpoint;
