@@ -298,10 +298,15 @@ void JobKeeper::BeginStandIn() {
     return LogWarning("nobody saves checkpoints while {} is gone: {}", task_.Names().chief_name,
                       saver.status().message());
   }
+  next_open_ns_ = 0;  // the next one need not wait
   const ShardMemory& lead = held_[0]->memory();
   const int chief = task_.Names().chief;
-  LogInfo("{} is {}: checkpoints are saved by ps/0 until it is back", task_.Names().chief_name,
-          IsRepresented(lead, chief, StateOf(lead, chief).epoch) ? "on another host" : "gone");
+  if (IsRepresented(lead, chief, StateOf(lead, chief).epoch)) {
+    LogInfo("checkpoints are saved by ps/0: {} reaches the ps by messages",
+            task_.Names().chief_name);
+  } else {
+    LogInfo("{} is gone: checkpoints are saved by ps/0 until it is back", task_.Names().chief_name);
+  }
   StandInWith(std::move(*saver));
   stand_in_->saver->Begin(Shards(), task_.Names());
 }

@@ -89,7 +89,8 @@ Result<std::vector<Json>> OtherParts::Await(const Between& between, Deadline dea
     const Status status = ps.pipe ? await(*ps.pipe) : Unavailable("it was not asked");
     if (status.ok()) continue;
     for (Ps& other : others_) other.pipe.reset();  // answers may be under way
-    return status.code() == Code::kCancelled ? status : status.WithContext(ps.name);
+    if (status.code() == Code::kCancelled || status.message().starts_with(ps.name)) return status;
+    return status.WithContext(ps.name);
   }
   if (writing_) begun_ = writing_ = false;
   return answers;

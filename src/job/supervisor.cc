@@ -215,6 +215,7 @@ JobOutcome Supervisor::Run(Progress& progress) {
       const JobStatus status = ReadJobStatus(arenas_[0]->memory());
       if (status.stopped && !stopping_) {
         outcome_.notes.emplace_back("the job was stopped on request");
+        stopped_on_request_ = true;
         BeginStopping(kExitInterrupted, true);
       }
       progress.Update(status);

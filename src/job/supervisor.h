@@ -188,6 +188,7 @@ class Supervisor {
   int num_cpus_ = 1;
   JobOutcome outcome_;
   bool stopping_ = false;
+  bool stopped_on_request_ = false;  // by `passel ctl stop`, or by the program
   bool killed_ = false;
   std::int64_t kill_at_ns_ = 0;
   std::int64_t leave_at_ns_ =

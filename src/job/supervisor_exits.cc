@@ -112,6 +112,11 @@ void Supervisor::HandleWorkerExit(Child& child, const ExitState& exit) {
     BeginStopping(kExitFailed, false);
     return;
   }
+  if (!again && IsProgram(child) && child.wanted) {
+    LogError("{}; --max_restarts {} is used up: giving up{}", what, most, AfterFirstDeath());
+    BeginStopping(kExitFailed, false);
+    return;
+  }
   const std::string used_up =
       options_.max_restarts > 0 && child.wanted && rule.worker == AfterExit::kAgain
           ? fmt::format(" (--max_restarts {} is used up)", most)
@@ -255,6 +260,12 @@ void Supervisor::Conclude() {
     const bool done = child.last_exit && !child.last_exit->signalled && child.last_exit->code == 0;
     any_done |= done;
     lost += child.wanted && !done;
+  }
+  // A program that stops its own job, and ends well, is done.
+  if (!options_.program.empty() && stopped_on_request_ && lost == 0 &&
+      outcome_.exit_code == kExitInterrupted) {
+    outcome_.exit_code = kExitDone;
+    outcome_.interrupted = false;
   }
   if (outcome_.exit_code == 0 && lost > 0 && !outcome_.interrupted) {
     if (any_done) {

@@ -393,7 +393,7 @@ class WorkerTask {
   }
 
   Status SaveRemoteValues() {
-    PASSEL_ASSIGN_OR_RETURN(const ParamView view, store_->Pull(PullMode::kView));
+    PASSEL_ASSIGN_OR_RETURN(const ParamView view, store_->PullLast());
     std::vector<std::vector<RowPart>> parts;
     layout_->Bind(view, &parts);
     PASSEL_RETURN_IF_ERROR(SaveValues(task_.flags.save, config_, parts, store_->global_step()));

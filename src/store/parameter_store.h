@@ -167,6 +167,9 @@ class ParameterStore {
   /// kAborted when evicted; kFailedPrecondition before Initialize() or
   /// WaitUntilInitialized() returned OK.
   virtual Result<ParamView> Pull(PullMode mode) = 0;
+  /// The values as they are now, after Stop() too: to save or to evaluate, no push follows. In the
+  /// modes without rounds others may still write what is viewed. Errors: those of the transport.
+  virtual Result<ParamView> PullLast() = 0;
 
   /// Yours until it is pushed.
   virtual GradientBuffer LendGradient() = 0;

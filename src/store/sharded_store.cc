@@ -98,6 +98,16 @@ Result<ParamView> ShardedStore::Pull(PullMode mode) {
   return ParamView(copied_values_.data(), &table_, versions[0], stamp);
 }
 
+Result<ParamView> ShardedStore::PullLast() {
+  for (std::size_t s = 0; s < shards_.size(); ++s) {
+    PulledShard& pulled = at_pull_[s];
+    const float* const before = pulled.values;
+    PASSEL_RETURN_IF_ERROR(shards_[s]->Pull(&pulled));
+    if (pulled.values != before) UseValues(s, pulled.values);
+  }
+  return ParamView(shared_values_.data(), &table_, at_pull_[0].version, next_stamp_++);
+}
+
 GradientBuffer ShardedStore::LendGradient() {
   int slot = next_slot_;
   if (!rounds()) {

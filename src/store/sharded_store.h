@@ -41,6 +41,7 @@ class ShardedStore final : public ParameterStore {
   Status Leave() override { return LeaveAs(Phase::kDone); }
   Status LeaveForNow() override { return LeaveAs(Phase::kLeft); }
   Result<ParamView> Pull(PullMode mode) override;
+  Result<ParamView> PullLast() override;
   GradientBuffer LendGradient() override;
   bool GradientIsFinite(const GradientBuffer& gradient, std::string* variable) const override;
   Result<Ticket> Push(const GradientBuffer& gradient, std::uint32_t stamp,

@@ -104,6 +104,23 @@ TEST_F(SeveralHostsResultsTest, OnTheCableNoParameterCanBeRead) {
   EXPECT_EQ(bytes.find(ReadText(job.token())), std::string::npos);
 }
 
+// A chief that has no memory to save pulls the values once more.
+TEST_F(SeveralHostsResultsTest, AJobThatIsStoppedSavesItsModel) {
+  for (const std::string mode : {"hogwild", "barrier", "replicas", "ssp"}) {
+    SCOPED_TRACE(mode);
+    HostsJob job(*hosts_, 1, 2, {"worker/0", "worker/1"},
+                 {"--mode=" + mode, "--train_steps=100000000", "--start_wait=20"});
+    const std::string model = job.sandbox().dir().File("m");
+    job.StartAll({"--save=" + model});
+    ASSERT_TRUE(job["worker/1"].WaitFor("Session initialization complete"));
+    ASSERT_TRUE(job.sandbox().Advances(20));
+    job.Stop();
+    job.ExpectEnd(130);
+    EXPECT_THAT(job["worker/0"].Err(), HasSubstr("Saved " + model));
+    EXPECT_EQ(job.sandbox().Eval(model), 0);
+  }
+}
+
 TEST_F(SeveralHostsResultsTest, WhatIsForTheHostOfPs0SaysSoElsewhere) {
   HostsJob job(*hosts_, 1, 1, {"evaluator/0", "worker/1"}, {"--start_wait=0.2"});
   WriteText(job.token(), std::string(32, 'x'));

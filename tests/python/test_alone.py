@@ -44,6 +44,36 @@ def test_steps_are_gradient_descent_in_every_mode(mode):
         assert job.global_step == 20
 
 
+def test_an_assigned_gradient_is_written_into_the_arena(job):
+    job.pull()
+    gradients = job.gradients
+    gradients["w"], gradients["b"], gradients["s"] = np.ones((3, 5)), np.full(7, 2.0), 3
+    gradients["w"] += 1
+    job.step()
+    values = job.pull()
+    assert (values["w"] == -1).all() and (values["b"] == -1).all() and values["s"] == -1.5
+    with pytest.raises(passel.InvalidArgument, match=r"shape \(2,\).*\(7,\)"):
+        job.gradients["b"] = np.ones(2)
+    with pytest.raises(passel.InvalidArgument, match="no variable 'x'"):
+        job.gradients["x"] = 1
+    for mapping in values, job.gradients:
+        with pytest.raises((TypeError, AttributeError)):
+            mapping.pop("w")
+
+
+def test_after_a_stop_what_was_pulled_last_is_there(job):
+    for number in job.steps():
+        job.pull()
+        fill(job, number)
+        job.step()
+        if number == 1:
+            before = job.pull()["w"].copy()
+            job.stop()
+    np.testing.assert_array_equal(job.pull("copy")["w"], before)
+    with pytest.raises(passel.Cancelled):
+        job.step()
+
+
 def test_arrays_are_the_library_s_memory(job):
     values, gradients = job.pull(), job.gradients
     assert {name: a.shape for name, a in values.items()} == {"w": (3, 5), "b": (7,), "s": ()}
@@ -114,6 +144,7 @@ BAD_VARIABLES = [
     ({"w": (2, 0)}, "every dimension is 1 or more"),
     ({"w": -1}, "every dimension is 1 or more"),
     ({3: (2,)}, "the name of a variable is a text, not 3"),
+    ({"a\0b": 2}, "has a NUL"),
     ({"": (2,)}, "has 1 to 127 bytes"),
 ]
 
@@ -183,7 +214,8 @@ def test_a_stop_ends_loops_and_the_block():
                 thread.join()
         assert number == 3 and job.stopped
         job.pull()
-        raise AssertionError("a pull after the stop returned")
+        job.step()
+        raise AssertionError("a step after the stop returned")
 
 
 def test_a_child_of_fork_reads_arrays_and_may_not_step(job):

@@ -113,6 +113,25 @@ def test_one_that_fails_for_good_ends_all_and_has_the_last_word(start):
     assert "worker/1 exited with 1" in running.err
 
 
+def test_a_program_that_stops_its_job_is_done(start, tmp_path):
+    text = """
+        import sys
+        import numpy as np
+        import passel
+        with passel.join({"w": 2}, mode="barrier", optimizer="sgd", learning_rate=1) as job:
+            for number in job.steps():
+                job.pull()
+                job.gradients["w"][...] = -1
+                job.step()
+                if job.rank == 0 and number == 20:
+                    job.stop()
+            np.save(sys.argv[1] + str(job.rank), job.pull("copy")["w"])
+        """
+    running = start(text, tmp_path / "w", run=["--workers=2"]).end()
+    assert running.err.count("exited with 0") == 2, running.err
+    assert all(np.load(tmp_path / f"w{rank}.npy")[0] > 0 for rank in range(2))
+
+
 def test_a_wish_to_end_lets_scripts_finish_and_grace_is_the_limit(start):
     running = start(LOOP, 10**9, run=["--workers=2"])
     running.await_text("pid ", 2)
@@ -210,6 +229,7 @@ def test_passel_run_says_what_is_wrong_and_its_code_is_that_of_the_program():
     for command, code, sentence in (
             ([], 2, "there is no program to run"),
             (["--"], 2, "there is no program to run"),
+            (["--workers=2", "true"], 2, "behind a lone --, as in  passel run -- true"),
             (["--", "no-such-program"], 2, "no program \"no-such-program\" in PATH"),
             (["--", "./no-such-program"], 2, "no program that can be run"),
             (["--workers=0", "--", "true"], 2, "1 to 256 workers"),
@@ -217,6 +237,8 @@ def test_passel_run_says_what_is_wrong_and_its_code_is_that_of_the_program():
             (["--mode=wild", "--", "true"], 2, "wild"),
             (["--data_dir=x", "--", "true"], 2, "--data_dir is not known"),
             (["--", "true", "--workers=0"], 0, ""),
+            (["--workers=2", *shell[1:], "[ $RANK = 0 ] || exit 129; sleep 30"], 1,
+             "--max_restarts 1 is used up: giving up"),
             ([*shell, "exit 2"], 2, "worker/0 exited with 2"),
             ([*shell, "echo last words; exit 7"], 1, "last words"),
             ([*shell, "kill -9 $$"], 1, "worker/0 was killed by SIGKILL (9)")):

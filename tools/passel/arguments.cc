@@ -223,6 +223,10 @@ std::string Explain(const CLI::App& app, const CLI::ParseError& error) {
   }
   if (!rest.empty()) {
     const std::string& word = rest.front();
+    if (command.ends_with(" run")) {
+      return fmt::format("{}: write the program behind a lone --, as in  {} -- {}", command,
+                         command, Printable(word, 64));
+    }
     return commands.empty() ? fmt::format("{}: the argument {} has no meaning here: omit it, {}",
                                           command, Quoted(word), see)
                             : fmt::format("{}: there is no command {}: {}{}", command, Quoted(word),

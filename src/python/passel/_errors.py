@@ -1,4 +1,6 @@
-"""The codes of passel.h as exceptions. str(error) is the library's sentence."""
+"""The codes of passel.h as exceptions. str(error) is the library's sentence, with our names."""
+
+import re
 
 
 class Error(RuntimeError):
@@ -88,8 +90,16 @@ for _kind in (Error, *_BY_CODE.values()):
     _kind.__module__ = "passel"
 
 
+def _in_words_of_python(sentence: str) -> str:
+    """What the library says of its functions, said of ours."""
+    sentence = sentence.replace("call passel_gradient() and fill it", "ask for job.gradients and fill them")
+    sentence = sentence.replace("the array that passel_open() takes", "what join() takes")
+    sentence = sentence.replace("passel_open()", "join()").replace("passel_gradient()", "gradients")
+    return re.sub(r"passel_(\w+)\(\)", r"\1()", sentence)
+
+
 def of(code: int, sentence: str) -> Error:
     """The exception for a code, also of one that this version does not know."""
-    error = _BY_CODE.get(code, Error)(sentence)
+    error = _BY_CODE.get(code, Error)(_in_words_of_python(sentence))
     error.code = code
     return error

@@ -6,6 +6,7 @@ import signal
 import threading
 import weakref
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -29,6 +30,7 @@ Pull = Literal["auto", "view", "copy"]
 
 _PULLS = {"auto": 0, "view": 1, "copy": 2}
 _open: "weakref.ref[Job] | None" = None
+_listens = False  # SIGTERM is heard
 
 
 class Outcome(NamedTuple):
@@ -44,6 +46,42 @@ class Outcome(NamedTuple):
     """Updates between its pull and its apply."""
 
 
+class Gradients(Mapping[str, Array]):
+    """Memory for the next gradient of each variable, by the names of the variables.
+
+    `gradients["w"][...] = g` and `gradients["w"] = g` both write into it.
+    """
+
+    __slots__ = ("_arrays",)
+
+    def __init__(self, arrays: dict[str, Array]) -> None:
+        self._arrays = arrays
+
+    def __getitem__(self, name: str) -> Array:
+        return self._arrays[name]
+
+    def __setitem__(self, name: str, gradient: Any) -> None:
+        own = self._arrays.get(name)
+        if own is None:
+            raise InvalidArgument(f"there is no variable {name!r}: the job has {', '.join(map(repr, self._arrays))}")
+        if gradient is own:  # of gradients[name] += g
+            return
+        shape = np.shape(gradient)
+        if shape != own.shape:
+            raise InvalidArgument(f"the gradient of variable {name!r} has the shape {shape}, and the "
+                                  f"variable {own.shape}: give that one")
+        np.copyto(own, gradient, casting="same_kind")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def __repr__(self) -> str:
+        return f"Gradients({self._arrays!r})"
+
+
 class Job:
     """A job that this process has joined as one worker; of join().
 
@@ -57,6 +95,10 @@ class Job:
         self._timeout = timeout
         self._pushed = False
         self._told_to_go = False
+        self._over = False
+        self._gradients = Gradients({})
+        self._values: dict[str, Array] = {}
+        self._shown_values: Mapping[str, Array] = MappingProxyType(self._values)
         self._left = False
         self._rank, self._world_size, self._is_chief, self._is_alone, self._id = core.describe()
         self._pid = os.getpid()
@@ -108,35 +150,50 @@ class Job:
         return self._told_to_go or self._core.stopped()
 
     @property
-    def gradients(self) -> dict[str, Array]:
+    def gradients(self) -> Gradients:
         """Memory for the next gradient of each variable: overwrite all of it, then push().
 
-        What is in it is anything. The dict is the same at each call, the arrays may be others.
+        What is in it is anything. Ask for it before each push: the arrays may be others each time.
         """
-        return self._core.gradients()
+        arrays = self._core.gradients()
+        if arrays is not self._gradients._arrays:
+            self._gradients = Gradients(arrays)
+        return self._gradients
 
-    def pull(self, how: Pull = "auto") -> dict[str, Array]:
+    def pull(self, how: Pull = "auto") -> Mapping[str, Array]:
         """Takes the values of now; the arrays are read-only and of float32.
 
         how: "copy": nobody changes them until the next pull. "view": the shared values, which
         others change meanwhile in the modes without rounds. "auto": a view in the modes with rounds
-        (barrier, replicas), a copy in the others. The dict, and most often its arrays, are the same
-        at each call. Waits for a push whose outcome nobody has waited for.
+        (barrier, replicas), a copy in the others. The mapping, and most often its arrays, are the
+        same at each call. Waits for a push whose outcome nobody has waited for. Once the job is
+        stopped it gives what it gave last: an update or more may be missing there.
         """
         number = _PULLS.get(how)
         if number is None:
             raise InvalidArgument(f'pull() takes "auto", "view" or "copy", not {how!r}: use one of them')
         if self._pushed:
             self.wait()
-        if self._told_to_go and not self._left:
-            raise Cancelled("this worker was told to end by SIGTERM: leave the job")
-        return self._core.pull(number)
+        try:
+            values = self._core.pull(number)
+        except Cancelled:
+            self._over = True
+            if not self._values:
+                raise
+            return self._shown_values
+        if values is not self._values:
+            self._values, self._shown_values = values, MappingProxyType(values)
+        return self._shown_values
 
     def push(self, timeout: float | None = None) -> None:
         """Hands in the gradients of all variables, of the values of the last pull. wait() follows.
 
         timeout: seconds, of mode locked alone; Ctrl-C does not end this wait.
         """
+        if self._told_to_go and not self._left:
+            raise Cancelled("this worker was told to end by SIGTERM: leave the job")
+        if self._over and not self._left:
+            raise Cancelled("the job was stopped: leave it")
         self._core.push(self._timeout if timeout is None else timeout)
         self._pushed = True
 
@@ -154,8 +211,7 @@ class Job:
         """push() and wait(). With `gradients` copies these first, one for each variable."""
         if gradients is not None:
             self._fill(gradients)
-        self._core.push(self._timeout if timeout is None else timeout)
-        self._pushed = True
+        self.push(timeout)
         return self.wait(timeout)
 
     def steps(self, most: int | None = None) -> Iterator[int]:
@@ -193,7 +249,7 @@ class Job:
         """
         if self._left:
             return
-        self._left = True
+        self._left = os.getpid() == self._pid  # a child of fork() is refused
         self._core.leave()
 
     def __enter__(self) -> "Job":
@@ -220,11 +276,7 @@ class Job:
                                   f"{', '.join(map(repr, self._shapes))}")
         own = self.gradients
         for name, gradient in gradients.items():
-            shape = np.shape(gradient)
-            if shape != self._shapes[name]:
-                raise InvalidArgument(f"the gradient of variable {name!r} has the shape {shape}, and the "
-                                      f"variable {self._shapes[name]}: give that one")
-            np.copyto(own[name], gradient, casting="same_kind")
+            own[name] = gradient
 
     def _leave_quietly(self) -> None:
         if self._left or os.getpid() != self._pid:
@@ -251,7 +303,9 @@ class Job:
                 this._told_to_go = True
 
         # It stays: whoever is told to go while it saves after leave() may finish that.
+        global _listens
         signal.signal(signal.SIGTERM, told)
+        _listens = True
 
 
 def join(variables: Mapping[str, Any], *, timeout: float = 60.0, **settings: Any) -> Job:
@@ -280,6 +334,8 @@ def join(variables: Mapping[str, Any], *, timeout: float = 60.0, **settings: Any
     for name, given in variables.items():
         if not isinstance(name, str):
             raise InvalidArgument(f"the name of a variable is a text, not {name!r}: use one")
+        if "\0" in name:
+            raise InvalidArgument(f"the name {name!r} of a variable has a NUL: leave it out")
         shapes[name], value = _described(name, given)
         values.append(value)
     core = _core.Job([f"{name}={_text(value)}" for name, value in settings.items() if value is not None],
@@ -300,6 +356,9 @@ def _leave_open() -> None:
     job = None if _open is None else _open()
     if job is not None:
         job._leave_quietly()
+    # What the interpreter would put back ends the process, which is about to end by itself.
+    if _listens and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def _text(value: Any) -> str:
@@ -312,8 +371,8 @@ def _text(value: Any) -> str:
 
 def _described(name: str, given: Any) -> tuple[tuple[int, ...], Array | None]:
     """Shape and first values, or None for zeros."""
-    if isinstance(given, int) and not isinstance(given, bool):
-        return (given,), None
+    if isinstance(given, (int, np.integer)) and not isinstance(given, bool):
+        return (int(given),), None
     if isinstance(given, tuple) and all(isinstance(d, (int, np.integer)) for d in given):
         return tuple(int(d) for d in given), None
     try:

@@ -1,6 +1,7 @@
 """attach() and the reader that it returns."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from ._errors import InvalidArgument
@@ -33,7 +34,8 @@ class Reader:
     def __init__(self, core: "_core.Reader", timeout: float) -> None:
         self._core = core
         self._timeout = timeout
-        self._values = core.values()
+        self._values: Mapping[str, Array] = MappingProxyType(core.values())
+        self._detached = False
 
     @property
     def variables(self) -> Mapping[str, tuple[int, ...]]:
@@ -41,7 +43,7 @@ class Reader:
         return {name: tuple(shape) for name, shape in self._core.variables()}
 
     @property
-    def values(self) -> dict[str, Array]:
+    def values(self) -> Mapping[str, Array]:
         """What read() has copied: always the same arrays, and this process's own."""
         return self._values
 
@@ -61,8 +63,10 @@ class Reader:
         return self._core.wait_version(global_step, self._timeout if timeout is None else timeout)
 
     def detach(self) -> None:
-        """Nothing is read from here on; `values` stay."""
-        self._core.detach()
+        """Nothing is read from here on; `values` stay. A second call does nothing."""
+        if not self._detached:
+            self._detached = True
+            self._core.detach()
 
     def __enter__(self) -> "Reader":
         return self
