@@ -188,22 +188,26 @@ class Job:
     def push(self, timeout: float | None = None) -> None:
         """Hands in the gradients of all variables, of the values of the last pull. wait() follows.
 
-        timeout: seconds, of mode locked alone; Ctrl-C does not end this wait.
+        timeout: seconds, of mode locked alone; Ctrl-C does not end this wait. Raises Cancelled once
+        the job is stopped and wait(), or a pull, has shown it.
         """
-        if self._told_to_go and not self._left:
-            raise Cancelled("this worker was told to end by SIGTERM: leave the job")
         if self._over and not self._left:
-            raise Cancelled("the job was stopped: leave it")
+            raise Cancelled("the job was stopped, or SIGTERM has told this worker to end: leave the job")
+        self._over = self._told_to_go  # one more, for a loop that asks `stopped` at its begin
         self._core.push(self._timeout if timeout is None else timeout)
         self._pushed = True
 
     def wait(self, timeout: float | None = None) -> Outcome:
-        """Waits until the push has its outcome. After DeadlineExceeded the push stands: call it again."""
+        """Waits until the push has its outcome. After DeadlineExceeded the push stands: call it again.
+
+        If the job is stopped meanwhile the gradient is not applied, and the next push() raises
+        Cancelled: a loop that asks `stopped` ends by itself.
+        """
         try:
             outcome = self._core.wait(self._timeout if timeout is None else timeout)
         except Cancelled:
-            self._pushed = False
-            raise
+            outcome = (False, 1, self.global_step, 0)
+            self._over = True
         self._pushed = False
         return Outcome(*outcome)
 
