@@ -43,16 +43,22 @@ inline void SetTo(const std::string& text, std::vector<std::string>* target) {
   }
 }
 
-/// Gives the settings what `flags`, each --name=value or --name, say.
+/// Gives the settings of `view`, of which `job` are a part, what a flag, --name=value or --name,
+/// says.
+inline void GiveTo(const SettingsView& view, const std::string& flag, JobSettings* job) {
+  const std::size_t equals = flag.find('=');
+  const std::string name = flag.substr(0, equals);
+  const std::string text = equals == std::string::npos ? "" : flag.substr(equals + 1);
+  const SettingRow* const row = FindSetting(name.substr(2));
+  ASSERT_NE(row, nullptr) << flag;
+  std::visit([&](auto value) { SetTo(text, value); }, row->value(view));
+  job->typed.Keep(name, text);
+}
+
 inline void Give(const std::vector<std::string>& flags, TrainSettings* settings) {
   for (const std::string& flag : flags) {
-    const std::size_t equals = flag.find('=');
-    const std::string name = flag.substr(0, equals);
-    const std::string text = equals == std::string::npos ? "" : flag.substr(equals + 1);
-    const SettingRow* const row = FindSetting(name.substr(2));
-    ASSERT_NE(row, nullptr) << flag;
-    std::visit([&](auto value) { SetTo(text, value); }, row->value(ViewOf(*settings)));
-    settings->job.typed.Keep(name, text);
+    GiveTo(ViewOf(*settings), flag, &settings->job);
+    const std::string name = flag.substr(0, flag.find('='));
     if (name == "--workers") settings->workers_given = true;
     if (name == "--num_gpus") settings->devices.num_gpus_given = true;
   }

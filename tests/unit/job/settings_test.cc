@@ -317,10 +317,15 @@ TEST(SettingsTableTest, ARangeHoldsForItsSetting) {
     const SettingRange& range = *row.traits.range;
     EXPECT_LT(range.least, range.most);
     for (const double wrong : {range.least - 1, range.most + 1}) {
-      TrainSettings settings;
-      EXPECT_TRUE(CheckRanges(ViewOf(settings), settings.job.typed).ok());
-      Give({fmt::format("--{}={}", row.name, wrong)}, &settings);
-      EXPECT_THAT(CheckRanges(ViewOf(settings), settings.job.typed).message(),
+      TrainSettings train;
+      JobSettings own;
+      TaskSettings task;
+      const bool of_tasks = row.value(ViewOf(train)).index() == 0;
+      JobSettings& job = of_tasks ? own : train.job;
+      const SettingsView view = of_tasks ? ViewOf(own, &task.devices, &task) : ViewOf(train);
+      EXPECT_TRUE(CheckRanges(view, job.typed).ok());
+      GiveTo(view, fmt::format("--{}={}", row.name, wrong), &job);
+      EXPECT_THAT(CheckRanges(view, job.typed).message(),
                   StartsWith(fmt::format("--{} is {} to {}{}, not", row.name, range.least,
                                          range.most, range.unit)));
     }
