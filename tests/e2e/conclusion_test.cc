@@ -121,7 +121,7 @@ TEST(ConclusionTest, NothingIsCalledSavedThatIsNot) {
   std::filesystem::create_directory(dir);
   Program train = sandbox.Start(sandbox.Train(
       {"--workers=1", "--slow_worker=0:400ms", "--train_steps=2", "--save=" + dir + "/m"}));
-  ASSERT_TRUE(train.WaitFor("1 workers"));  // it has looked at the path
+  ASSERT_TRUE(train.WaitFor("1 worker, "));  // it has looked at the path
   std::filesystem::remove(dir);
   const Outcome outcome = sandbox.Finish(train);
   EXPECT_THAT(OnlyError(outcome, 1), HasSubstr(dir));
