@@ -25,17 +25,7 @@ using ::testing::Not;
 const std::vector<std::string> kTcp = {"--start_wait=20", "--fabric_provider=tcp;ofi_rxm"};
 constexpr const char* kByLibfabric = "parameters travel by libfabric's tcp;ofi_rxm, in clear text";
 
-class HostsFabricTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    hosts_ = TwoHosts::Get();
-    if (hosts_ == nullptr) GTEST_SKIP() << "no network namespaces can be made here";
-  }
-  HostsJob Job(int ps, int workers, std::set<std::string> there, std::vector<std::string> flags) {
-    return {*hosts_, ps, workers, std::move(there), std::move(flags)};
-  }
-  TwoHosts* hosts_ = nullptr;
-};
+class HostsFabricTest : public SeveralHostsTest {};
 
 using SlowHostsFabricTest = HostsFabricTest;
 

@@ -24,14 +24,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class SeveralHostsResultsTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    hosts_ = TwoHosts::Get();
-    if (hosts_ == nullptr) GTEST_SKIP() << "no network namespaces can be made here";
-  }
-  TwoHosts* hosts_ = nullptr;
-};
+class SeveralHostsResultsTest : public SeveralHostsTest {};
 
 // All that goes over the cable, as long as it lives.
 class Capture {
