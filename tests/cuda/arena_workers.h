@@ -141,12 +141,15 @@ inline int PushAtOnce(std::vector<std::unique_ptr<Worker>>& workers, const Devic
     threads.emplace_back([&, w] {
       Worker& worker = *workers[w];
       const StepScalars scalars = Scalars(kind);
+      // Before the first push: its sign comes a moment before its launch has ended.
+      for (std::size_t s = 0; s < shape.shards.size(); ++s) {
+        worker.SetGradient(static_cast<int>(s), shape.shards[s].floats, -1);
+      }
       for (std::size_t i = 0; i < pushes; ++i) {
         for (std::size_t s = 0; s < shape.shards.size(); ++s) {
           const auto& [floats, block] = shape.shards[s];
           DeviceArena::Push push;
           push.shard = static_cast<int>(s);
-          if (i == 0) worker.SetGradient(push.shard, floats, -1);
           push.scalars = &scalars;
           push.claims = claims;
           push.claim = Word(1, static_cast<int>(w));
