@@ -11,8 +11,7 @@
 namespace passel {
 namespace {
 
-constexpr int kFloat = 1;   // of TensorFlow's types
-constexpr int kString = 7;  // the same
+constexpr int kString = 7;  // of TensorFlow's types
 
 // Rank 0: what a shape is that has no dimensions.
 void ToMessage(const std::vector<std::int64_t>& shape, event::Shape* message) {
@@ -75,7 +74,7 @@ void ToMessage(const Graph& graph, event::GraphDef* message) {
     for (const std::string& input : node.inputs) made->add_input(input);
     if (!node.shape) continue;
     auto& attributes = *made->mutable_attr();
-    attributes["dtype"].set_type(kFloat);
+    attributes["dtype"].set_type(static_cast<int>(node.type));
     ToMessage(*node.shape, attributes["shape"].mutable_shape());
     // What is written at the edges that leave it.
     ToMessage(*node.shape, attributes["_output_shapes"].mutable_list()->add_shape());
@@ -96,6 +95,18 @@ std::string Quoted(std::string_view text) {
     }
   }
   return quoted + '"';
+}
+
+const char* TypeName(GraphNode::Type type) {
+  switch (type) {
+    case GraphNode::Type::kFloat:
+      break;
+    case GraphNode::Type::kInt64:
+      return "DT_INT64";
+    case GraphNode::Type::kBool:
+      return "DT_BOOL";
+  }
+  return "DT_FLOAT";
 }
 
 }  // namespace
@@ -126,7 +137,8 @@ std::string GraphText(const Graph& graph) {
       text += fmt::format("  input: {}\n", Quoted(input));
     if (!node.device.empty()) text += fmt::format("  device: {}\n", Quoted(node.device));
     if (node.shape) {
-      text += "  attr {\n    key: \"dtype\"\n    value { type: DT_FLOAT }\n  }\n";
+      text += fmt::format("  attr {{\n    key: \"dtype\"\n    value {{ type: {} }}\n  }}\n",
+                          TypeName(node.type));
       text += "  attr {\n    key: \"shape\"\n    value {\n      shape {\n";
       for (const std::int64_t size : *node.shape) {
         text += fmt::format("        dim {{ size: {} }}\n", size);

@@ -33,12 +33,15 @@ struct SessionLog {
 
 /// A node of the picture of a model: a variable, a layer, a loss.
 struct GraphNode {
+  /// TensorFlow's numbers of types.
+  enum class Type { kFloat = 1, kInt64 = 9, kBool = 10 };
   std::string name;  ///< "hid/MatMul"; nodes whose names begin alike up to a slash are one box
   std::string op;    ///< "MatMul"
   std::string device{};
   std::vector<std::string> inputs{};  ///< names of nodes
   /// Of what it gives: -1 for a dimension that may have any size. None: not a tensor.
   std::optional<std::vector<std::int64_t>> shape{};
+  Type type = Type::kFloat;  ///< of what it gives
 };
 using Graph = std::vector<GraphNode>;
 

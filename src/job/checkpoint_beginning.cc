@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "train/checkpoint_words.h"
 
@@ -35,6 +36,19 @@ Result<std::optional<std::string>> NewestOf(const CheckpointConfig& config,
       folder.Newest(&warnings, needed ? NoneWhole::kIsAnError : NoneWhole::kPutAside);
   for (const std::string& warning : warnings) LogWarning("{}", warning);
   return newest;
+}
+
+// Whose index reads like ours.
+Status CheckIsNotTensorFlows(const CheckpointFolder& folder) {
+  for (const auto& entry : folder.index().kept) {
+    const std::string file = folder.PathOf(entry.name) + ".index";
+    if (!IsRegularFile(file)) continue;
+    return InvalidArgument(fmt::format(
+        "{} is of a checkpoint of TensorFlow, which passel does not read, and whose list of "
+        "checkpoints it would replace: name another --checkpoint_dir",
+        file));
+  }
+  return {};
 }
 
 // The latest set that the index names, of that step or a later one.
@@ -119,6 +133,7 @@ Result<Beginning> ChooseBeginning(const CheckpointConfig& config, CheckpointFold
   }
   std::optional<std::string> newest;
   if (folder != nullptr) {
+    PASSEL_RETURN_IF_ERROR(CheckIsNotTensorFlows(*folder));
     PASSEL_ASSIGN_OR_RETURN(newest, NewestOf(config, *folder));
   }
   if (newest && config.resume == kResumeNever) {

@@ -66,10 +66,7 @@ Status WriteAsNpz(const StoredTensors& stored,
 
 Status CheckNoCheckpoint(const char* flag, const std::string& file,
                          const std::vector<std::string>& paths) {
-  if (IsCheckpointFile(std::filesystem::path(file).filename().string())) {
-    return InvalidArgument(fmt::format(
-        "{} {} is the name of a checkpoint, which this is none: use another", flag, file));
-  }
+  PASSEL_RETURN_IF_ERROR(CheckNoCheckpointFile(flag, file));
   for (const std::string& path : paths) {
     PASSEL_RETURN_IF_ERROR(CheckDifferentFiles(flag, file, "the checkpoint", path));
   }

@@ -184,6 +184,8 @@ void CheckpointSaver::Begin(std::vector<ShardMemory> shards, const WorkerNames& 
   if (!folder_ || thread_.joinable()) return;
   shards_ = std::move(shards);
   names_ = names;
+  // Who saved before may have died long after its last save, and so may this one.
+  at_once_ = Step() != saved_step_;
   GoOn();
 }
 
@@ -208,14 +210,15 @@ bool CheckpointSaver::Due() const {
 void CheckpointSaver::Run() {
   std::chrono::nanoseconds pause = kPauseAfterError;
   std::int64_t not_before_ns = 0;
-  bool first = !saved_step_.has_value();
   while (!quit_.load(std::memory_order_relaxed)) {
-    if ((first || Due()) && MonotonicNs() >= not_before_ns) {
-      first = false;
+    if ((at_once_ || Due()) && MonotonicNs() >= not_before_ns) {
+      at_once_ = false;
+      // What is made while it is saved belongs to the next.
+      const std::int64_t begin_ns = MonotonicNs(), begin_step = Step();
       const Status saved = Save(std::nullopt, Deadline::After(kSaveLimit));
       if (quit_.load(std::memory_order_relaxed)) return;  // End() may not have waited for it
-      saved_ns_ = MonotonicNs();
-      tried_step_ = Step();
+      saved_ns_ = begin_ns;
+      tried_step_ = begin_step;
       // When a job ends the last save says what is wrong, if it still is.
       const bool ending = shards_[0].state->stop.load(std::memory_order_relaxed) != 0;
       if (!saved.ok() && saved.code() != Code::kCancelled && !ending) {

@@ -141,6 +141,7 @@ class CheckpointSaver {
   std::optional<std::int64_t> saved_step_;
   std::optional<std::int64_t> just_saved_;  // saved_step_ after SaveNow()
   std::int64_t saved_ns_ = 0;               // MonotonicNs() of the last try
+  bool at_once_ = false;                    // the first one is due
   std::int64_t tried_step_ = 0;
   std::vector<ShardMemory> shards_;
   std::shared_ptr<OtherParts> others_;  // null: there are none

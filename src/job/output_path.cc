@@ -10,7 +10,9 @@
 
 #include "base/file.h"
 #include "base/file_descriptor.h"
+#include "io/checkpoint_files.h"
 #include "io/checkpoint_folder.h"
+#include "io/checkpoint_index.h"
 
 namespace passel::job {
 namespace {
@@ -76,14 +78,18 @@ Status CheckDifferentFiles(const char* flag, const std::string& path, const char
 }
 
 Status CheckNoCheckpointFile(const char* flag, const std::string& path, const std::string& folder) {
-  if (path.empty() || folder.empty()) return {};
+  if (path.empty()) return {};
   const std::filesystem::path file = Canonical(path);
-  const std::filesystem::path beside = Canonical(folder + "/checkpoint");
-  if (!IsOfCheckpoints(file.filename().string()) || file.parent_path() != beside.parent_path()) {
-    return {};
-  }
-  return InvalidArgument(fmt::format(
-      "{} {} would replace a file of the checkpoints in {}: use another name", flag, path, folder));
+  const std::string name = file.filename().string();
+  const auto is_its = [&](const std::filesystem::path& of) { return file.parent_path() == of; };
+  const bool is_folder = !folder.empty() && is_its(Canonical(folder + "/checkpoint").parent_path());
+  std::error_code ignored;
+  const bool has_some =
+      is_folder || std::filesystem::exists(file.parent_path() / kIndexFile, ignored);
+  if (!ParsePartName(name) && !(has_some && IsOfCheckpoints(name))) return {};
+  return InvalidArgument(
+      fmt::format("{} {} is the name of a checkpoint's file, which this is none: use another name",
+                  flag, path));
 }
 
 }  // namespace passel::job

@@ -17,8 +17,10 @@ Status CheckOutputPath(const char* flag, const std::string& path);
 Status CheckDifferentFiles(const char* flag, const std::string& path, const char* other_flag,
                            const std::string& other);
 
-/// Errors: kInvalidArgument if `path` is one of the names that `folder`, with checkpoints, has for
-/// itself. Either may be "".
-Status CheckNoCheckpointFile(const char* flag, const std::string& path, const std::string& folder);
+/// Errors: kInvalidArgument if `path` has the name of a part of a checkpoint, or one of those that
+/// a folder with checkpoints has for itself, and is in such a folder, or in `folder`. Either may be
+/// "".
+Status CheckNoCheckpointFile(const char* flag, const std::string& path,
+                             const std::string& folder = "");
 
 }  // namespace passel::job

@@ -8,7 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/file.h"
 #include "compute/cpu_backend.h"
+#include "io/checkpoint_files.h"
 #include "train/profiler_hook.h"
 #include "train/summary_writer.h"
 
@@ -62,6 +64,13 @@ Result<std::unique_ptr<Hook>> Trainer::MakeTimeline(std::string worker) const {
     return InvalidArgument(
         fmt::format("--timeline_dir {}: the folder {} cannot be made ({}): name another one",
                     timeline_dir_, worker, error.message()));
+  }
+  // A life before this one was perhaps killed while it wrote.
+  const Result<std::vector<std::string>> files = FilesIn(options.output_dir);
+  for (const std::string& file : files.ok() ? *files : std::vector<std::string>()) {
+    if (TargetOfTemporary(file).starts_with("timeline-")) {
+      std::filesystem::remove(InFolder(options.output_dir, file), error);
+    }
   }
   return MakeProfiler(options);
 }

@@ -54,7 +54,7 @@ std::pair<std::string, std::string> FolderAndName(const std::string& path) {
   return {slash == 0 ? "/" : path.substr(0, slash), path.substr(slash + 1)};
 }
 
-enum class PathKind { kFolder, kSet, kBest, kFile, kOther };
+enum class PathKind { kFolder, kIndex, kSet, kBest, kFile, kOther };
 
 PathKind KindOfPath(const std::string& path) {
   std::error_code ignored;
@@ -65,6 +65,7 @@ PathKind KindOfPath(const std::string& path) {
     const bool of_checkpoints = IsRegularFile(InFolder(folder, kIndexFile));
     return name == kBestFile && of_checkpoints ? PathKind::kBest : PathKind::kOther;
   }
+  if (name == kIndexFile && ReadCheckpointIndex(folder).ok()) return PathKind::kIndex;
   const Result<TensorFile> file = TensorFile::Open(path);
   if (!file.ok()) return name == kBestFile ? PathKind::kBest : PathKind::kOther;
   const bool part = file->Word(kFormatKey) == kSavedModelFormat && !file->Word(kSaveKey).empty();
@@ -385,6 +386,8 @@ Result<CheckpointSet> OpenCheckpointAt(const std::string& path) {
   switch (KindOfPath(path)) {
     case PathKind::kFolder:
       return CheckpointSet::OpenNewest(path);
+    case PathKind::kIndex:
+      return CheckpointSet::OpenNewest(folder);
     case PathKind::kSet:
       return CheckpointSet::Open(folder, name);
     case PathKind::kBest:

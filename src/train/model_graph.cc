@@ -40,10 +40,11 @@ class GraphMaker {
         variables_(ModelVariables(model)) {}
 
   Graph Make() {
-    graph_.push_back({"global_step", kVariableOp, PsDevice(0, places_.has_ps), {}, Shape{}});
+    graph_.push_back(
+        {"global_step", kVariableOp, PsDevice(0, places_.has_ps), {}, Shape{}, Type::kInt64});
     for (std::size_t v = 0; v < variables_.size(); ++v) AddVariable(v);
     Compute("x", "Placeholder", {}, {kAnyBatch, Width(model_.inputs)});
-    Compute("labels", "Placeholder", {}, {kAnyBatch});
+    Compute("labels", "Placeholder", {}, {kAnyBatch}, Type::kInt64);
     std::string top = "x";
     for (std::size_t v = 0; v < variables_.size(); v += 2) {
       top = AddLayer(v, top, v + 2 == variables_.size());
@@ -51,7 +52,7 @@ class GraphMaker {
     Compute("cross_entropy", "SparseSoftmaxCrossEntropyWithLogits", {top, "labels"}, {kAnyBatch});
     const bool sum = model_.loss == LossReduction::kSum;
     Compute("loss", sum ? "Sum" : "Mean", {"cross_entropy"}, {});
-    Compute("accuracy/InTopK", "InTopK", {top, "labels"}, {kAnyBatch});
+    Compute("accuracy/InTopK", "InTopK", {top, "labels"}, {kAnyBatch}, Type::kBool);
     Compute("accuracy/Mean", "Mean", {"accuracy/InTopK"}, {});
     AddUpdate();
     return std::move(graph_);
@@ -59,12 +60,14 @@ class GraphMaker {
 
  private:
   using Shape = std::vector<std::int64_t>;
+  using Type = GraphNode::Type;
 
   static std::int64_t Width(std::size_t size) { return static_cast<std::int64_t>(size); }
 
-  void Compute(std::string name, std::string op, std::vector<std::string> inputs, Shape shape) {
+  void Compute(std::string name, std::string op, std::vector<std::string> inputs, Shape shape,
+               Type type = Type::kFloat) {
     graph_.push_back(
-        {std::move(name), std::move(op), worker_, std::move(inputs), std::move(shape)});
+        {std::move(name), std::move(op), worker_, std::move(inputs), std::move(shape), type});
   }
 
   void AddVariable(std::size_t v) {

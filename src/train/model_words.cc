@@ -68,6 +68,9 @@ constexpr Word kWords[] = {
 constexpr const char* kModelWord = "model";
 constexpr const char* kOwnModel = "own";
 constexpr const char* kVariablesWord = "variables";
+// What becomes of a pixel before the model sees it (CpuKernels::gather); not in older files.
+constexpr const char* kNormalizationWord = "normalization";
+constexpr const char* kNormalization = "x/255";
 
 Status WordNotUnderstood(const char* word, std::string_view text) {
   return DataLoss(
@@ -116,6 +119,10 @@ Result<ModelConfig> KnownFromWords(const std::map<std::string, std::string>& wor
     }
     if (!word.read(found->second, &config)) return WordNotUnderstood(word.name, found->second);
   }
+  const auto normalization = words.find(kNormalizationWord);
+  if (normalization != words.end() && normalization->second != kNormalization) {
+    return WordNotUnderstood(kNormalizationWord, normalization->second);
+  }
   return config;
 }
 
@@ -124,6 +131,7 @@ Result<ModelConfig> KnownFromWords(const std::map<std::string, std::string>& wor
 void AddModelWords(const ModelConfig& config, std::map<std::string, std::string>* words) {
   if (config.kind != ModelKind::kOwn) {
     for (const Word& word : kWords) (*words)[word.name] = word.write(config);
+    (*words)[kNormalizationWord] = kNormalization;
     return;
   }
   Json variables = Json::MakeObject();

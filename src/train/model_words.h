@@ -3,7 +3,7 @@
 //   model    "mlp" or "softmax"          loss  "sum" or "mean"
 //   inputs   "784"                       clip  "true" or "false"
 //   hidden   "100", "256,128" or ""      seed  "0", of the first values
-//   classes  "10"
+//   classes  "10"                        normalization  "x/255", of a pixel; not in older files
 //
 // or, of a program's own model, model "own" and
 //

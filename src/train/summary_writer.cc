@@ -91,7 +91,9 @@ SummaryWriter::SummaryWriter(const SummaryOptions& options, const ModelConfig& m
 void SummaryWriter::Describe(const ModelConfig& model, FileOps& ops) {
   const double now = WallSeconds();
   const std::int64_t step = store_.global_step();
-  file_->Add({now, step, SessionLog{SessionLog::Status::kStart}});
+  // TensorBoard leaves out what former lives wrote of this step and later ones. They were at this
+  // step too, and that stays.
+  file_->Add({now, step == 0 ? 0 : step + 1, SessionLog{SessionLog::Status::kStart}});
   Graph graph = ModelGraph(model, layout_, options_.places);
   const std::string text = GraphText(graph);
   const std::span<const std::byte> bytes = std::as_bytes(std::span(text));

@@ -70,9 +70,16 @@ TEST(CheckpointFolderTest, NoResultTakesTheNameOfAFileOfCheckpoints) {
                              "../c/checkpoint", "model.ckpt-9-00000-of-00002.safetensors"}) {
       const std::string error = OnlyError(sandbox.Run(
           With(StepsIn(sandbox, 20, folder), {fmt::format("{}={}/{}", flag, folder, name)})));
-      EXPECT_THAT(error,
-                  AllOf(HasSubstr(flag), HasSubstr("would replace a file of the checkpoints"),
-                        HasSubstr("use another name")));
+      EXPECT_THAT(error, AllOf(HasSubstr(flag), HasSubstr("is the name of a checkpoint's file"),
+                               HasSubstr("use another name")));
+    }
+  }
+  // Nor in a folder of another job.
+  for (const char* flag : {"--save", "--report"}) {
+    for (const char* name : {"checkpoint", "model.ckpt-10.safetensors"}) {
+      EXPECT_THAT(OnlyError(sandbox.Run(With(StepsIn(sandbox, 20, sandbox.dir().path() + "/d"),
+                                             {fmt::format("{}={}/{}", flag, folder, name)}))),
+                  HasSubstr("is the name of a checkpoint's file"));
     }
   }
   EXPECT_EQ(ReadText(folder + "/checkpoint"), index);

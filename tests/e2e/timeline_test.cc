@@ -30,6 +30,9 @@ std::vector<std::string> NamesIn(const std::string& folder) {
 TEST(TimelineTest, EachWorkerHasAFolderOfItsOwn) {
   Sandbox sandbox;
   const std::string folder = sandbox.dir().File("a/timelines");
+  // What a life that was killed while it wrote has left.
+  std::filesystem::create_directories(folder + "/worker-0");
+  WriteText(folder + "/worker-0/timeline-7.json.tmp.4711.0", "{");
   const Outcome run = sandbox.Run(
       sandbox.Train({"--workers=2", "--mode=barrier", "--train_steps=25", "--batch_size=10",
                      "--timeline_dir=" + folder, "--timeline_steps=10"}),

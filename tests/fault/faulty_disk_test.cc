@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -112,6 +113,42 @@ class FaultTest : public ::testing::Test {
 
 class FaultyDiskTest : public FaultTest {};
 class SlowFaultyDiskTest : public FaultTest {};
+
+// "12:34:56.789" of each line that says so: in seconds of the day.
+std::vector<double> TimesOf(const std::string& log, const std::string& what) {
+  std::vector<double> times;
+  for (std::size_t at = 0; (at = log.find(what, at)) != std::string::npos; at += what.size()) {
+    const std::size_t line = log.rfind('\n', at) + 1;
+    int hours = 0, minutes = 0;
+    double seconds = 0;
+    if (std::sscanf(log.c_str() + log.find('T', line), "T%d:%d:%lf", &hours, &minutes, &seconds) ==
+        3)
+      times.push_back(3600.0 * hours + 60.0 * minutes + seconds);
+  }
+  return times;
+}
+
+// At most --save_secs and one save are lost, also where a save takes longer than that.
+TEST_F(SlowFaultyDiskTest, TheTimeOfASaveCountsForTheNext) {
+  Arm("fsync:1+:wait2000");
+  Program program = sandbox_.Start(Job(With(kEndlessJob, {"--save_secs=6"})));
+  std::vector<double> times;
+  const Deadline deadline = Deadline::After(Scaled(120.0));
+  while (times.size() < 4 && !deadline.Expired()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    times = TimesOf(program.Err(), "saved checkpoint");
+  }
+  program.Signal(SIGKILL);
+  program.Wait();
+  AwaitNoProcess();
+  ASSERT_GE(times.size(), 4u) << program.Err();
+  // From its end on it would be twice as long: a save takes 6 s or more.
+  for (std::size_t i = 2; i < times.size(); ++i) {
+    const double apart = times[i] - times[i - 1];
+    EXPECT_GT(apart, 3) << program.Err();  // the disk is slow
+    EXPECT_LT(apart, 10) << program.Err();
+  }
+}
 
 TEST_F(FaultyDiskTest, WhateverCallFailsTheFormerCheckpointOrTheNewOneIsWhole) {
   constexpr int kStride = 32;

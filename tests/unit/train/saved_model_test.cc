@@ -132,7 +132,8 @@ TEST_F(SavedModelTest, TheWordsOfAFileSayWhichModelItHas) {
                                                        {"classes", "4"},
                                                        {"loss", "mean"},
                                                        {"clip", "false"},
-                                                       {"seed", "18446744073709551615"}}));
+                                                       {"seed", "18446744073709551615"},
+                                                       {"normalization", "x/255"}}));
   const Result<ModelConfig> read = ModelFromWords(words);
   ASSERT_TRUE(read.ok()) << read.status().ToString();
   EXPECT_FALSE(read->clip);
@@ -153,6 +154,10 @@ TEST_F(SavedModelTest, TheWordsOfAFileSayWhichModelItHas) {
     EXPECT_THAT(ModelFromWords(changed).status().message(),
                 HasSubstr("the metadata have no \"" + word + "\""));
   }
+  words["normalization"] = "x/127.5-1";
+  EXPECT_THAT(ModelFromWords(words).status().message(), HasSubstr("\"x/127.5-1\""));
+  words.erase("normalization");  // as in an older file
+  EXPECT_TRUE(ModelFromWords(words).ok());
 }
 
 TEST_F(SavedModelTest, TheWordsOfAProgramsOwnModelAreItsVariables) {

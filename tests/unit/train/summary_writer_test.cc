@@ -340,7 +340,7 @@ TEST_F(SummaryWriterTest, AnotherLifeHasAnotherFileThatBeginsWhereItBegins) {
   ASSERT_THAT(files, SizeIs(2));
   EXPECT_THAT(ReadTold(files[0]).sessions, ElementsAre(std::pair{event::SessionLog::START, 0},
                                                        std::pair{event::SessionLog::STOP, 10}));
-  EXPECT_THAT(second.sessions, ElementsAre(std::pair{event::SessionLog::START, 10},
+  EXPECT_THAT(second.sessions, ElementsAre(std::pair{event::SessionLog::START, 11},
                                            std::pair{event::SessionLog::STOP, 20}));
   EXPECT_EQ(second.StepsOf("loss").front(), 11);
 }
