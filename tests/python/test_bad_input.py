@@ -74,10 +74,14 @@ def test_what_a_child_of_fork_writes_into_gradients_is_its_own():
         gradient[...] = 1
         child = os.fork()
         if child == 0:
-            gradient += 5
-            with pytest.raises(passel.FailedPrecondition, match="by fork"):
-                job.step()
-            os._exit(0 if (gradient == 5).all() else 1)
+            code = 1
+            try:
+                gradient += 5
+                with pytest.raises(passel.FailedPrecondition, match="by fork"):
+                    job.step()
+                code = 0 if (gradient == 5).all() else 2
+            finally:
+                os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         job.step()
         np.testing.assert_array_equal(job.pull()["w"], -1)

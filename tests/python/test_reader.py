@@ -3,6 +3,7 @@
 import json
 import subprocess
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -69,3 +70,30 @@ def test_readers_follow_a_job_that_they_do_not_disturb():
             reader.read()
         np.testing.assert_array_equal(before, 7)
         train(job, 1)
+
+
+def test_reads_of_one_step_cost_a_tenth_of_a_second_at_most():
+    with passel.join({"w": 2}, job_id="py-exact", mode="hogwild") as job:
+        train(job, 1)
+        over = threading.Event()
+
+        def work():
+            while not over.is_set():
+                train(job, 1)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            with passel.attach("py-exact") as reader:
+                times, steps = [], []
+                for _ in range(10):
+                    began = time.monotonic()
+                    reading = reader.read("one step")
+                    times.append(time.monotonic() - began)
+                    steps.append(reading.global_step)
+                    assert reading.is_exact and reading.last_global_step == reading.global_step
+        finally:
+            over.set()
+            thread.join()
+        assert steps == sorted(set(steps))
+        assert min(times[1:]) < 0.2, times  # the next look of a ps that has nothing to do is at 0.25
