@@ -12,7 +12,7 @@ ODD = [
     (lambda job: passel.join([("w", 2)]), "not a list"),
     (lambda job: passel.join({"w": 2}, timeout="soon"), "a timeout is a number of seconds, not 'soon'"),
     (lambda job: passel.join({"w": 2}, timeout=None), "not None"),
-    (lambda job: passel.join({"w": 2**70}), r"'w' has the shape \(1180591620717411303424,\).* at most 9223372036854775807"),
+    (lambda job: passel.join({"w": 2**70}), r"'w' has the shape \(11805.*,\).* at most 9223372036854775807"),
     (lambda job: passel.join({"w": (2, -2**70)}), "at most 9223372036854775807"),
     (lambda job: passel.join({"w": (2**31, 2**31)}), "has more than 9223372036854775807 bytes"),
     (lambda job: passel.join({"w": 2**40}), r"1.1e\+12 values.* the most is 16777214 blocks"),
@@ -41,8 +41,8 @@ ODD = [
 ]
 
 
-def test_what_is_of_another_type_has_a_sentence():
-    with passel.join({"w": 2}, job_id="py-odd", optimizer="sgd", learning_rate=1) as job:
+def test_what_is_of_another_type_has_a_sentence(job_id):
+    with passel.join({"w": 2}, job_id=job_id, optimizer="sgd", learning_rate=1) as job:
         def train():
             job.pull()
             job.gradients["w"][...] = 1
@@ -52,7 +52,7 @@ def test_what_is_of_another_type_has_a_sentence():
             with pytest.raises(passel.InvalidArgument, match=sentence):
                 call(job)
         train()
-        with passel.attach("py-odd", timeout=np.float32(60)) as reader:
+        with passel.attach(job_id, timeout=np.float32(60)) as reader:
             for call, sentence in ((lambda: reader.wait_version("next"), "a whole number, not 'next'"),
                                    (lambda: reader.wait_version(2**70), "at most 9223372036854775807"),
                                    (lambda: reader.wait_version(1, "soon"), "not 'soon'"),
