@@ -12,18 +12,7 @@ from typing import Any, Literal, NamedTuple
 from . import _arguments
 from ._errors import AlreadyExists, Cancelled, FailedPrecondition, InvalidArgument
 from ._gradients import Array, Gradients
-
-# libpassel.so loads the system's OpenBLAS, which would start a thread for each core. NumPy's own,
-# loaded above, is another one.
-_threads = os.environ.get("OPENBLAS_NUM_THREADS")
-os.environ["OPENBLAS_NUM_THREADS"] = "1"
-try:
-    from . import _core
-finally:
-    if _threads is None:
-        del os.environ["OPENBLAS_NUM_THREADS"]
-    else:
-        os.environ["OPENBLAS_NUM_THREADS"] = _threads
+from ._library import _core
 
 Pull = Literal["auto", "view", "copy"]
 

@@ -7,8 +7,7 @@ from typing import Any, Literal, NamedTuple
 from . import _arguments
 from ._errors import InvalidArgument
 from ._gradients import Array
-
-from ._job import _core  # isort: skip, which loads it
+from ._library import _core
 
 Read = Literal["now", "one step"]
 
