@@ -1,12 +1,18 @@
 #!/usr/bin/env python3
-"""usage: python_step.py [BUILD]: what a step costs through the package for Python, over the C interface.
+"""usage: python_step.py [BUILD]: what a step costs through the package for Python.
 
-One process alone, mode hogwild, sgd, 16 floats in each variable, no computing in between: pull("view"),
-gradients, step(), five times in turn with bench/capi_step.c. Prints the median of each. To be run by the
-Python that the package was built for (tools/setup --with python).
+1. Over the C interface: one process alone, mode hogwild, sgd, 16 floats in each variable, no computing in
+   between: pull("view"), gradients, step(), five times in turn with bench/capi_step.c. The median of each.
+2. The example softmax.py (MNIST, or generated digits) under `passel run --workers 2`, and as two processes
+   that compute the same and have no job: values and gradients are arrays of their own, and nobody updates.
+   In turn; the steps/s of both processes together, and the ratio of each turn. Each is bound to its core.
+
+To be run by the Python that the package was built for (tools/setup --with python).
 """
 
+import os
 import pathlib
+import runpy
 import statistics
 import subprocess
 import sys
@@ -16,10 +22,14 @@ import time
 SOURCE = pathlib.Path(__file__).resolve().parents[1]
 BUILD = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else SOURCE / "build/release").resolve()
 sys.path.insert(0, str(BUILD / "python"))
+import numpy as np  # noqa: E402
+
 import passel  # noqa: E402
 
 FLOATS = 16
 TURNS = 5
+WORKERS = 2
+STEPS = 8000  # of each process, in the example
 
 
 def python_ns(count, steps):
@@ -37,7 +47,102 @@ def python_ns(count, steps):
         return (time.perf_counter_ns() - begin) / steps
 
 
+class Private:
+    """A job of nobody: no update."""
+
+    stopped = False
+    global_step = 0
+
+    def __init__(self, shapes):
+        self.rank = int(os.environ["RANK"])
+        self.gradients, self.values = ({name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+                                       for _ in range(2))
+
+    def pull(self, how="auto"):
+        return self.values
+
+    def step(self):
+        self.global_step += 1
+
+
+class Timed:
+    """What the example has for a job: it takes STEPS steps, and says how many there were in a second."""
+
+    def __init__(self, job):
+        self.job, self.steps = job, 0
+        self.pull, self.rank, self.stopped = job.pull, job.rank, False
+
+    def __enter__(self):
+        self.begin = time.perf_counter()
+        return self
+
+    def __exit__(self, kind, error, trace):
+        print(f"rate {self.steps / (time.perf_counter() - self.begin)}", flush=True)
+        if hasattr(self.job, "leave"):
+            self.job.leave()
+
+    @property
+    def gradients(self):
+        return self.job.gradients
+
+    @property
+    def global_step(self):  # the example ends at 2000
+        return 0 if self.steps < STEPS else 2000
+
+    def step(self):
+        self.steps += 1
+        return self.job.step()
+
+
+def example(kind):
+    """One process of the example."""
+    join = passel.join
+    passel.join = lambda shapes, **settings: Timed(join(shapes, **settings) if kind == "passel" else Private(shapes))
+    if kind == "private":
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[int(os.environ["RANK"]) % len(cores)]})
+    runpy.run_path(str(SOURCE / "src/python/examples/softmax.py"))
+
+
+def rates(text):
+    found = [float(line.split()[-1]) for line in text.splitlines() if " rate " in f" {line}"]
+    assert len(found) == WORKERS, text
+    return sum(found)
+
+
+def together(kind):
+    me = [sys.executable, __file__, str(BUILD), kind]
+    if kind == "passel":
+        return rates(subprocess.run([passel.program(), "run", f"--workers={WORKERS}", "--", *me], check=True,
+                                    text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout)
+    private = [subprocess.Popen(me, text=True, stdout=subprocess.PIPE,
+                                env={**os.environ, "RANK": str(k), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})
+               for k in range(WORKERS)]
+    return rates("".join(process.communicate()[0] for process in private))
+
+
+def compare_example():
+    print("example, 2 workers: steps/s  two private processes  ratio (limit 0.93)")
+    ratios = []
+    for turn in range(TURNS + 1):
+        ours, theirs = (together("passel"), together("private")) if turn % 2 else \
+            reversed((together("private"), together("passel")))
+        if turn == 0:  # digits are generated, files read
+            continue
+        ratios.append(ours / theirs)
+        print(f"{ours:28.0f}  {theirs:21.0f}  {ratios[-1]:5.3f}", flush=True)
+    print(f"median of the ratios: {statistics.median(ratios):.3f}")
+
+
 def main():
+    if len(sys.argv) > 2:
+        example(sys.argv[2])
+        return
+    compare_c()
+    compare_example()
+
+
+def compare_c():
     with tempfile.TemporaryDirectory() as folder:
         program = f"{folder}/capi_step"
         subprocess.run(["cc", "-O2", "-std=gnu11", f"-I{SOURCE}/src", str(SOURCE / "bench/capi_step.c"),

@@ -1,6 +1,7 @@
 #include "shm/held_meeting.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/failpoint.h"
@@ -13,6 +14,8 @@ constexpr std::chrono::seconds kGatherLimit{60};
 // The least time between two meetings, and how much longer it is than the last one was.
 constexpr std::chrono::milliseconds kLeastRest{100};
 constexpr std::int64_t kRestFactor = 4;
+// How often it is looked whether all workers have met.
+constexpr std::chrono::nanoseconds kGatherPause = std::chrono::milliseconds(1);
 
 Status NotTheirs() { return Aborted("nobody meets for this reader: ask for it first"); }
 
@@ -23,9 +26,11 @@ Result<std::optional<std::int64_t>> HeldMeeting::Ask(const ShardMemory& lead,
   const std::int64_t now = MonotonicNs();
   if (meeting_ && reader_ != reader) return std::optional<std::int64_t>();
   if (!meeting_) {
+    asked_in_vain_ = true;
     if (now < rest_until_ns_) return std::optional<std::int64_t>();
     Result<Meeting> called = Meeting::Call(lead, names_);
     if (called.status().code() == Code::kAlreadyExists) return std::optional<std::int64_t>();
+    asked_in_vain_ = false;
     if (!called.ok()) return called.status();
     meeting_.emplace(std::move(*called));
     reader_ = reader;
@@ -71,6 +76,13 @@ void HeldMeeting::LetGo() {
 
 void HeldMeeting::Renew() {
   if (meeting_ && met_ns_ != 0) (void)meeting_->Renew();  // GoOn() says whether it is held
+}
+
+Deadline HeldMeeting::NextLook(Deadline latest) {
+  const bool gathers = meeting_ && met_ns_ == 0;
+  if (!std::exchange(asked_in_vain_, false) && !gathers) return latest;
+  const std::chrono::nanoseconds rest(gathers ? 0 : rest_until_ns_ - MonotonicNs());
+  return latest.Sooner(std::max(kGatherPause, rest));
 }
 
 void HeldMeeting::Over() {

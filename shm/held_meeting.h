@@ -5,8 +5,9 @@
 //   GoOn(c)               or Closed(c): the workers go on
 //
 // A reader that is gone holds nobody up; one that says nothing, no longer than Meeting::kLease.
-// After each meeting the workers train for four times as long as it took: whoever reads as often
-// as it can costs them a fifth of their time.
+// After each meeting the workers train for four times as long as it took, but for a tenth of a
+// second at least: whoever reads as often as it can costs them a fifth of their time, and the
+// numbers of their modes (ModeWord::kMaxNumber) last for a day.
 //
 // Threads    One thread.
 
@@ -16,6 +17,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "base/deadline.h"
 #include "base/status.h"
 #include "cluster/worker_names.h"
 #include "store/consistent_copy.h"
@@ -40,8 +42,9 @@ class HeldMeeting {
   /// In the middle of a long copy for the reader.
   void Renew();
 
-  /// All come at once, or soon: look again in a millisecond.
-  bool Gathers() const { return meeting_ && met_ns_ == 0; }
+  /// When those who wait Ask() again: in a millisecond while all come, who do so soon, or when the
+  /// workers have trained for long enough; `latest` if nobody has waited since the last call.
+  Deadline NextLook(Deadline latest);
 
  private:
   void Over();
@@ -52,6 +55,7 @@ class HeldMeeting {
   std::int64_t call_ns_ = 0, met_ns_ = 0;
   std::int64_t step_ = 0;
   std::int64_t rest_until_ns_ = 0;
+  bool asked_in_vain_ = false;  // since the last NextLook(), and not because others read
 };
 
 }  // namespace passel::shm

@@ -22,9 +22,6 @@ namespace {
 // Workers without a connection to us (after a restart of the ps) are looked after this often.
 constexpr std::chrono::milliseconds kProbeEvery{250};
 
-// How often it is looked whether all workers have met.
-constexpr std::chrono::milliseconds kGatherPause{1};
-
 constexpr std::size_t kMaxDataFiles = 8;
 
 // Two descriptions of data are kept: they tell already that workers differ.
@@ -64,10 +61,8 @@ PsHost::End PsHost::Serve(int stop_fd) {
     std::vector<int> watched;
     for (const Link& link : links_) watched.push_back(link.client.fd());
     if (stop_fd >= 0) watched.push_back(stop_fd);
-    const std::vector<int> ready =
-        server_.Poll(watched, Deadline::After(readers_.Gathers() ? kGatherPause
-                                              : arena_           ? kProbeEvery
-                                                                 : kProbeEvery * 4));
+    const std::vector<int> ready = server_.Poll(
+        watched, readers_.NextLook(Deadline::After(arena_ ? kProbeEvery : kProbeEvery * 4)));
     for (const int fd : ready) {
       if (fd == stop_fd) return End::kStopped;
       const auto link = std::find_if(links_.begin(), links_.end(),

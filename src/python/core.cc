@@ -63,6 +63,7 @@ NB_MODULE(_core, module) {
       .def("metric", &Job::Metric, nb::arg("name"), nb::arg("value"))
       .def("save", &Job::Save, nb::arg("timeout"))
       .def("leave", &Job::Leave)
+      .def("keep_gradients", &Job::KeepGradients)
       .def("stop", &Job::Stop)
       .def("stopped", &Job::Stopped)
       .def("global_step", &Job::GlobalStep)

@@ -285,6 +285,14 @@ void Job::Leave() {
   WithoutGil([&] { return passel_leave(job_); });
 }
 
+// No Turn: a thread of the parent may have had it.
+void Job::KeepGradients() {
+  gradients_lent_ = false;  // no Push() copies into what is lent
+  for (const Arrays& own : arrays_) {
+    for (const Shown& shown : own.gradients) shown.memory->Forget();
+  }
+}
+
 void Job::CheckIn() const {
   if (!left_) return;
   Raise(PASSEL_FAILED_PRECONDITION, "this process has left the job: join it again");

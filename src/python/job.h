@@ -41,6 +41,8 @@ class Job {
   /// Returns the global step of the checkpoint.
   std::int64_t Save(double timeout);
   void Leave();
+  /// In a child of fork(): what it writes to gradients that it has is no longer its parent's.
+  void KeepGradients();
 
   void Stop();
   bool Stopped();

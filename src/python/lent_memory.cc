@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 namespace passel::python {
 namespace {
@@ -44,14 +45,18 @@ LentMemory::~LentMemory() { ::munmap(base_, bytes_); }
 
 void LentMemory::Detach() {
   if (!shared_) return;
-  shared_ = false;
   void* const copy = NewPages(bytes_);
   if (copy != MAP_FAILED) {
     std::memcpy(copy, base_, bytes_);
-    if (::mremap(copy, bytes_, bytes_, MREMAP_MAYMOVE | MREMAP_FIXED, base_) != MAP_FAILED) return;
+    shared_ = ::mremap(copy, bytes_, bytes_, MREMAP_MAYMOVE | MREMAP_FIXED, base_) == MAP_FAILED;
+    if (!shared_) return;
     ::munmap(copy, bytes_);
   }
-  // Without memory for a copy: zeros, but no other worker's memory.
+  Forget();  // without memory for a copy: zeros, but no other worker's memory
+}
+
+void LentMemory::Forget() {
+  if (!std::exchange(shared_, false)) return;
   (void)::mmap(base_, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
                0);
 }

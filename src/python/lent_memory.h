@@ -28,6 +28,8 @@ class LentMemory {
   bool IsAlias() const { return shared_; }
   /// From here on nobody else sees what is written, nor changes it.
   void Detach();
+  /// As Detach(), but zeros take the place of what is there: for a child of fork(), at no cost.
+  void Forget();
 
  private:
   LentMemory(void* base, std::size_t bytes, float* floats, bool shared)

@@ -88,8 +88,11 @@ Status StorePlan::Validate() const {
   if (variables.size() == 0) return InvalidArgument("a store needs at least one variable");
   for (int shard = 0; shard < variables.shards(); ++shard) {
     if (NumBlocks(shard) > kMaxBlocks) {
-      return InvalidArgument(fmt::format("ps {} would have {} blocks, the most is {}: use more ps",
-                                         shard, NumBlocks(shard), kMaxBlocks));
+      return InvalidArgument(fmt::format(
+          "ps {} would have {:.3g} values, in {} blocks of {}, and the most is {} blocks: "
+          "use more ps, or smaller variables",
+          shard, static_cast<double>(variables.ShardFloats(shard)), NumBlocks(shard), block_floats,
+          kMaxBlocks));
     }
     const std::size_t pieces = NumBlocks(shard) * ShapeOf(shard).PiecesPerBlock();
     // Whatever the first mode is: a job may be changed to one with rounds, but for one on a device.

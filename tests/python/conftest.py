@@ -25,6 +25,12 @@ def runtime(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
 
 
+@pytest.fixture
+def job_id():
+    """A name that no job of another run of these tests has."""
+    return f"py-{os.urandom(4).hex()}"
+
+
 class Running:
     """A process with its output in files."""
 

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -18,12 +19,12 @@ def train(job, steps, value=1):
         job.step()
 
 
-def test_metrics_are_what_passel_ctl_shows():
-    with passel.join({"w": 2}, job_id="py-metric") as job:
+def test_metrics_are_what_passel_ctl_shows(job_id):
+    with passel.join({"w": 2}, job_id=job_id) as job:
         train(job, 3)
         job.metric(loss=0.25, reward=17)
         job.metric(reward=18.5)
-        shown = subprocess.run([passel.program(), "ctl", "status", "py-metric", "--json"], check=True,
+        shown = subprocess.run([passel.program(), "ctl", "status", job_id, "--json"], check=True,
                                capture_output=True, text=True, timeout=30).stdout
         assert json.loads(shown)["arena"]["workers"][0]["metrics"] == {"loss": 0.25, "reward": 18.5}
         with pytest.raises(passel.InvalidArgument):
@@ -43,11 +44,11 @@ def test_a_job_goes_on_from_its_checkpoint(tmp_path):
         np.testing.assert_array_equal(job.pull()["w"], -3)
 
 
-def test_readers_follow_a_job_that_they_do_not_disturb():
-    with pytest.raises(passel.Error, match="py-none"):
-        passel.attach("py-none", timeout=0.2)
-    with passel.join({"w": (3, 2), "s": ()}, job_id="py-read", optimizer="sgd", learning_rate=1) as job:
-        reader = passel.attach("py-read")
+def test_readers_follow_a_job_that_they_do_not_disturb(job_id):
+    with pytest.raises(passel.Error, match=f"{job_id}-none"):
+        passel.attach(f"{job_id}-none", timeout=0.2)
+    with passel.join({"w": (3, 2), "s": ()}, job_id=job_id, optimizer="sgd", learning_rate=1) as job:
+        reader = passel.attach(job_id)
         assert reader.variables == {"w": (3, 2), "s": ()}
         thread = threading.Thread(target=train, args=(job, 5))
         thread.start()
@@ -69,3 +70,30 @@ def test_readers_follow_a_job_that_they_do_not_disturb():
             reader.read()
         np.testing.assert_array_equal(before, 7)
         train(job, 1)
+
+
+def test_reads_of_one_step_cost_a_tenth_of_a_second_at_most(job_id):
+    with passel.join({"w": 2}, job_id=job_id, mode="hogwild") as job:
+        train(job, 1)
+        over = threading.Event()
+
+        def work():
+            while not over.is_set():
+                train(job, 1)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            with passel.attach(job_id) as reader:
+                times, steps = [], []
+                for _ in range(10):
+                    began = time.monotonic()
+                    reading = reader.read("one step")
+                    times.append(time.monotonic() - began)
+                    steps.append(reading.global_step)
+                    assert reading.is_exact and reading.last_global_step == reading.global_step
+        finally:
+            over.set()
+            thread.join()
+        assert steps == sorted(set(steps))
+        assert min(times[1:]) < 0.2, times  # the next look of a ps that has nothing to do is at 0.25

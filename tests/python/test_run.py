@@ -36,7 +36,7 @@ def test_the_script_alone_is_a_worker_of_its_own(start):
     assert "end 0 hogwild 1 False" in running.out and running.err == ""
 
 
-def test_workers_know_their_place_and_rounds_are_the_mean(start):
+def test_workers_know_their_place_and_rounds_are_the_mean(start, job_id):
     text = """
         import os, subprocess, sys
         if len(sys.argv) == 1:  # a program in between that closes what it does not know
@@ -53,9 +53,9 @@ def test_workers_know_their_place_and_rounds_are_the_mean(start):
             print("values", job.pull()["w"], job.mode, job.rank, job.world_size, job.is_chief, job.is_alone)
         """
     running = start(text, run=["--workers=3", "--mode=barrier", "--optimizer=sgd", "--learning_rate=5",
-                               "--job_id=py-mean", "--bind=none"], env={"OMP_NUM_THREADS": "2"}).end()
+                               f"--job_id={job_id}", "--bind=none"], env={"OMP_NUM_THREADS": "2"}).end()
     for rank in range(3):
-        assert f"worker/{rank}: {rank} {rank} 3 3 2 py-mean 0\n" in running.out
+        assert f"worker/{rank}: {rank} {rank} 3 3 2 {job_id} 0\n" in running.out
         assert f"worker/{rank}: values [-10. -10. -10.] barrier {rank} 3 {rank == 0} False\n" in running.out
     assert "10 global steps" in running.err and "mode barrier" in running.err
 
@@ -72,8 +72,8 @@ def test_workers_that_differ_are_told_how(start):
                      r'\[4, 2\] there', running.err.splitlines()[-1])
 
 
-def test_who_dies_is_started_again_and_the_ps_too(start):
-    running = start(LOOP, 1500, run=["--workers=2", "--job_id=py-kill"])
+def test_who_dies_is_started_again_and_the_ps_too(start, job_id):
+    running = start(LOOP, 1500, run=["--workers=2", f"--job_id={job_id}"])
     running.await_text("pid ", 2)
     first = pids(running.out)
     os.kill(first[1], signal.SIGKILL)

@@ -9,23 +9,11 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
-
+from . import _arguments
 from ._errors import AlreadyExists, Cancelled, FailedPrecondition, InvalidArgument
+from ._gradients import Array, Gradients
+from ._library import _core
 
-# libpassel.so loads the system's OpenBLAS, which would start a thread for each core. NumPy's own,
-# loaded above, is another one.
-_threads = os.environ.get("OPENBLAS_NUM_THREADS")
-os.environ["OPENBLAS_NUM_THREADS"] = "1"
-try:
-    from . import _core
-finally:
-    if _threads is None:
-        del os.environ["OPENBLAS_NUM_THREADS"]
-    else:
-        os.environ["OPENBLAS_NUM_THREADS"] = _threads
-
-Array = np.ndarray[Any, np.dtype[np.float32]]
 Pull = Literal["auto", "view", "copy"]
 
 _PULLS = {"auto": 0, "view": 1, "copy": 2}
@@ -46,47 +34,12 @@ class Outcome(NamedTuple):
     """Updates between its pull and its apply."""
 
 
-class Gradients(Mapping[str, Array]):
-    """Memory for the next gradient of each variable, by the names of the variables.
-
-    `gradients["w"][...] = g` and `gradients["w"] = g` both write into it.
-    """
-
-    __slots__ = ("_arrays",)
-
-    def __init__(self, arrays: dict[str, Array]) -> None:
-        self._arrays = arrays
-
-    def __getitem__(self, name: str) -> Array:
-        return self._arrays[name]
-
-    def __setitem__(self, name: str, gradient: Any) -> None:
-        own = self._arrays.get(name)
-        if own is None:
-            raise InvalidArgument(f"there is no variable {name!r}: the job has {', '.join(map(repr, self._arrays))}")
-        if gradient is own:  # of gradients[name] += g
-            return
-        shape = np.shape(gradient)
-        if shape != own.shape:
-            raise InvalidArgument(f"the gradient of variable {name!r} has the shape {shape}, and the "
-                                  f"variable {own.shape}: give that one")
-        np.copyto(own, gradient, casting="same_kind")
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._arrays)
-
-    def __len__(self) -> int:
-        return len(self._arrays)
-
-    def __repr__(self) -> str:
-        return f"Gradients({self._arrays!r})"
-
-
 class Job:
     """A job that this process has joined as one worker; of join().
 
     One thread at a time, but stop(), stopped, global_step and mode are for any thread. A child of
-    fork() may use arrays that it has, and gets FailedPrecondition from everything else.
+    fork() may use arrays that it has, of which the gradients are its own from then on, and zero; it
+    gets FailedPrecondition from everything else.
     """
 
     def __init__(self, core: "_core.Job", shapes: dict[str, tuple[int, ...]], timeout: float) -> None:
@@ -169,7 +122,7 @@ class Job:
         same at each call. Waits for a push whose outcome nobody has waited for. Once the job is
         stopped it gives what it gave last: an update or more may be missing there.
         """
-        number = _PULLS.get(how)
+        number = _PULLS.get(how) if isinstance(how, str) else None
         if number is None:
             raise InvalidArgument(f'pull() takes "auto", "view" or "copy", not {how!r}: use one of them')
         if self._pushed:
@@ -194,7 +147,7 @@ class Job:
         if self._over and not self._left:
             raise Cancelled("the job was stopped, or SIGTERM has told this worker to end: leave the job")
         self._over = self._told_to_go  # one more, for a loop that asks `stopped` at its begin
-        self._core.push(self._timeout if timeout is None else timeout)
+        self._core.push(self._timeout if timeout is None else _arguments.seconds(timeout))
         self._pushed = True
 
     def wait(self, timeout: float | None = None) -> Outcome:
@@ -204,7 +157,7 @@ class Job:
         Cancelled: a loop that asks `stopped` ends by itself.
         """
         try:
-            outcome = self._core.wait(self._timeout if timeout is None else timeout)
+            outcome = self._core.wait(self._timeout if timeout is None else _arguments.seconds(timeout))
         except Cancelled:
             outcome = (False, 1, self.global_step, 0)
             self._over = True
@@ -220,6 +173,7 @@ class Job:
 
     def steps(self, most: int | None = None) -> Iterator[int]:
         """0, 1, ... `most` - 1, without an end if it is None, until the job is stopped."""
+        most = None if most is None else _arguments.whole(most, "most steps")
         number = 0
         while (most is None or number < most) and not self.stopped:
             yield number
@@ -229,14 +183,14 @@ class Job:
         """Shows numbers of this worker under their names: in `passel ctl status`, the progress line and
         the report of `passel run`, and TensorBoard. The last value of each counts."""
         for name, value in values.items():
-            self._core.metric(name, float(value))
+            self._core.metric(_arguments.text(name, "the name of a metric"), _arguments.number(value, name))
 
     def save(self, timeout: float | None = None) -> int:
         """Saves a checkpoint now (setting checkpoint_dir; the chief alone) and returns its global step.
 
         Between two steps: what was pulled and what the gradients held is void.
         """
-        return self._core.save(self._timeout if timeout is None else timeout)
+        return self._core.save(self._timeout if timeout is None else _arguments.seconds(timeout))
 
     def say_alive(self) -> None:
         """For a step without a push that takes minutes: in rounds a silent worker is evicted."""
@@ -272,6 +226,9 @@ class Job:
         return f"<passel.Job {self._id}: worker {self._rank} of {self._world_size}{state}>"
 
     def _fill(self, gradients: Mapping[str, Any]) -> None:
+        if not isinstance(gradients, Mapping):
+            raise InvalidArgument("step() takes a dict of gradients by the names of the variables, not a "
+                                  f"{type(gradients).__name__}: give exactly {', '.join(map(repr, self._shapes))}")
         missing = [name for name in self._shapes if name not in gradients]
         unknown = [name for name in gradients if name not in self._shapes]
         if missing or unknown:
@@ -333,17 +290,9 @@ def join(variables: Mapping[str, Any], *, timeout: float = 60.0, **settings: Any
                 "connections: join in a process that is started anew")
         raise AlreadyExists(f"this process is in job {before.id} already, and has one at a time: call "
                             "leave() of that job first")
-    shapes: dict[str, tuple[int, ...]] = {}
-    values: list[Array | None] = []
-    for name, given in variables.items():
-        if not isinstance(name, str):
-            raise InvalidArgument(f"the name of a variable is a text, not {name!r}: use one")
-        if "\0" in name:
-            raise InvalidArgument(f"the name {name!r} of a variable has a NUL: leave it out")
-        shapes[name], value = _described(name, given)
-        values.append(value)
-    core = _core.Job([f"{name}={_text(value)}" for name, value in settings.items() if value is not None],
-                     list(shapes), [list(shape) for shape in shapes.values()])
+    timeout = _arguments.seconds(timeout)
+    shapes, values = _arguments.variables(variables)
+    core = _core.Job(_arguments.settings(settings), list(shapes), [list(shape) for shape in shapes.values()])
     job = Job(core, shapes, timeout)
     try:
         core.initialize(values, timeout)
@@ -355,6 +304,15 @@ def join(variables: Mapping[str, Any], *, timeout: float = 60.0, **settings: Any
     return job
 
 
+def _in_child() -> None:
+    job = None if _open is None else _open()
+    if job is not None:
+        job._core.keep_gradients()
+
+
+os.register_at_fork(after_in_child=_in_child)
+
+
 @atexit.register
 def _leave_open() -> None:
     job = None if _open is None else _open()
@@ -363,38 +321,3 @@ def _leave_open() -> None:
     # What the interpreter would put back ends the process, which is about to end by itself.
     if _listens and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (list, tuple)):
-        return ",".join(map(_text, value))
-    return str(value)
-
-
-def _described(name: str, given: Any) -> tuple[tuple[int, ...], Array | None]:
-    """Shape and first values, or None for zeros."""
-    if isinstance(given, (int, np.integer)) and not isinstance(given, bool):
-        return (int(given),), None
-    if isinstance(given, tuple) and all(isinstance(d, (int, np.integer)) for d in given):
-        return tuple(int(d) for d in given), None
-    try:
-        array = given if isinstance(given, np.ndarray) else _viewed(given)
-    except (TypeError, ValueError, BufferError, AttributeError):
-        raise InvalidArgument(f"variable {name!r} is described by a {type(given).__name__}: give a shape "
-                              "as a tuple, or an array of float32") from None
-    if array.dtype != np.float32:
-        raise InvalidArgument(f"variable {name!r} is of {array.dtype}, and passel trains float32 alone: "
-                              "give it .astype(numpy.float32)")
-    if not array.flags.c_contiguous:
-        raise InvalidArgument(f"variable {name!r} is not contiguous in C order: give it "
-                              "numpy.ascontiguousarray() of it")
-    return array.shape, array
-
-
-def _viewed(given: Any) -> "np.ndarray[Any, Any]":
-    """What has the buffer protocol or DLPack, without a copy."""
-    if hasattr(given, "__dlpack__"):
-        return np.from_dlpack(given)
-    return np.asarray(memoryview(given))

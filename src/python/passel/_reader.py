@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
+from . import _arguments
 from ._errors import InvalidArgument
-from ._job import Array
-
-from . import _core  # isort: skip, _job loads it
+from ._gradients import Array
+from ._library import _core
 
 Read = Literal["now", "one step"]
 
@@ -53,14 +53,15 @@ class Reader:
         how: "now": in the modes with rounds the values of one step, as a rule; in the others updates
         under way may be half there. "one step": the workers wait between two steps meanwhile.
         """
-        number = _READS.get(how)
+        number = _READS.get(how) if isinstance(how, str) else None
         if number is None:
             raise InvalidArgument(f'read() takes "now" or "one step", not {how!r}: use one of them')
-        return Reading(*self._core.read(number, self._timeout if timeout is None else timeout))
+        return Reading(*self._core.read(number, self._timeout if timeout is None else _arguments.seconds(timeout)))
 
     def wait_version(self, global_step: int, timeout: float | None = None) -> int:
         """Waits until the job has made so many updates; returns how many it has made."""
-        return self._core.wait_version(global_step, self._timeout if timeout is None else timeout)
+        step = _arguments.whole(global_step, "a global step")
+        return self._core.wait_version(step, self._timeout if timeout is None else _arguments.seconds(timeout))
 
     def detach(self) -> None:
         """Nothing is read from here on; `values` stay. A second call does nothing."""
@@ -81,4 +82,5 @@ def attach(job: str | None = None, *, timeout: float = 60.0) -> Reader:
     job: its name; None: the only one there is. timeout: seconds until it is there and has values, and
     for each wait without one of its own.
     """
-    return Reader(_core.Reader(job, timeout), timeout)
+    timeout = _arguments.seconds(timeout)
+    return Reader(_core.Reader(None if job is None else _arguments.text(job, "the name of a job"), timeout), timeout)
