@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from ._errors import AlreadyExists, Cancelled, FailedPrecondition, InvalidArgument
+from ._sampler import Sampler, whole
 
 # libpassel.so loads the system's OpenBLAS, which would start a thread for each core. NumPy's own,
 # loaded above, is another one.
@@ -225,6 +226,24 @@ class Job:
             yield number
             number += 1
 
+    def sampler(self, examples: int, batch_size: int, *, shuffle: bool = True, seed: int = 0,
+                epochs: int | None = None) -> Sampler:
+        """Batches of the numbers 0 to examples - 1, shared with the other workers: each number once per
+        epoch, unless somebody dies. All workers give the same.
+
+            for rows in job.sampler(len(x), batch_size=100, epochs=5):
+                ...
+                job.step()
+
+        A batch is done with the step after it; what a worker that died was at is given again. With
+        checkpoints the job goes on where it was.
+        epochs: of the whole job; None: without an end. seed: of the order of each epoch.
+        """
+        self._core.sample(whole("examples", examples), whole("batch_size", batch_size),
+                          0 if epochs is None else whole("epochs", epochs, least=1), whole("seed", seed, least=0),
+                          not shuffle)
+        return Sampler(self)
+
     def metric(self, **values: float) -> None:
         """Shows numbers of this worker under their names: in `passel ctl status`, the progress line and
         the report of `passel run`, and TensorBoard. The last value of each counts."""
@@ -311,7 +330,6 @@ class Job:
         signal.signal(signal.SIGTERM, told)
         _listens = True
 
-
 def join(variables: Mapping[str, Any], *, timeout: float = 60.0, **settings: Any) -> Job:
     """Joins the job, as the worker that `passel run` or the settings name, or alone.
 
@@ -354,7 +372,6 @@ def join(variables: Mapping[str, Any], *, timeout: float = 60.0, **settings: Any
     _open = weakref.ref(job)
     return job
 
-
 @atexit.register
 def _leave_open() -> None:
     job = None if _open is None else _open()
@@ -364,14 +381,12 @@ def _leave_open() -> None:
     if _listens and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
-
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (list, tuple)):
         return ",".join(map(_text, value))
     return str(value)
-
 
 def _described(name: str, given: Any) -> tuple[tuple[int, ...], Array | None]:
     """Shape and first values, or None for zeros."""
@@ -391,7 +406,6 @@ def _described(name: str, given: Any) -> tuple[tuple[int, ...], Array | None]:
         raise InvalidArgument(f"variable {name!r} is not contiguous in C order: give it "
                               "numpy.ascontiguousarray() of it")
     return array.shape, array
-
 
 def _viewed(given: Any) -> "np.ndarray[Any, Any]":
     """What has the buffer protocol or DLPack, without a copy."""
