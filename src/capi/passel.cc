@@ -232,8 +232,8 @@ passel_status passel_sample(passel_job* job, const passel_sampling* sampling) {
 passel_status passel_next_batch(passel_job* job, passel_batch* batch) {
   return passel::capi::With(job, [&](Worker& worker) -> Status {
     if (batch == nullptr) return passel::capi::Null("where the batch goes");
-    PASSEL_RETURN_IF_ERROR(passel::capi::CheckSize("passel_batch", batch->struct_size,
-                                                   passel::capi::kBatchBytes));
+    PASSEL_RETURN_IF_ERROR(
+        passel::capi::CheckSize("passel_batch", batch->struct_size, passel::capi::kBatchBytes));
     PASSEL_ASSIGN_OR_RETURN(const passel::capi::Sampler::Batch next, worker.NextBatch());
     passel::capi::WriteOut({0, next.examples.data(), next.examples.size(), next.epoch}, batch);
     return {};

@@ -221,9 +221,9 @@ PASSEL_API passel_status passel_push(passel_job* job, double timeout_seconds);
 PASSEL_API passel_status passel_wait(passel_job* job, double timeout_seconds,
                                      passel_outcome* outcome);
 
-/* Shares data among the workers of the job, from where the job is: at its begin all of them, or what
- * is left after its checkpoint. All workers give the same; `epochs` may differ. A second call is for
- * other epochs: batches that are not done are given again. Before passel_next_batch(), after
+/* Shares data among the workers of the job, from where the job is: at its begin all of them, or
+ * what is left after its checkpoint. All workers give the same; `epochs` may differ. A second call
+ * is for other epochs: batches that are not done are given again. Before passel_next_batch(), after
  * passel_initialize(), and not while a push is not waited for.
  * Errors: PASSEL_INVALID_ARGUMENT, naming both, if the job, or the checkpoint that it goes on from,
  * shares other data. */

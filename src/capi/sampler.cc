@@ -33,14 +33,12 @@ Result<std::unique_ptr<Sampler>> Sampler::Create(const ShardMemory& lead, int wo
   PASSEL_RETURN_IF_ERROR(CheckRange("batch_size", sampling.batch_size, 1, kMostInBatch));
   PASSEL_RETURN_IF_ERROR(CheckRange("epochs", sampling.epochs, 0, kAny));
   PASSEL_RETURN_IF_ERROR(CheckRange("seed", sampling.seed, 0, kMostSeed));
-  const BatchRules rules = {
-      static_cast<std::uint64_t>(sampling.examples),
-      static_cast<std::uint64_t>(sampling.batch_size),
-      sampling.in_order ? 0 : static_cast<std::uint64_t>(sampling.seed) + 1};
+  const BatchRules rules = {static_cast<std::uint64_t>(sampling.examples),
+                            static_cast<std::uint64_t>(sampling.batch_size),
+                            sampling.in_order ? 0 : static_cast<std::uint64_t>(sampling.seed) + 1};
   std::uint64_t end = 0;
-  if (sampling.epochs == 0 ||
-      __builtin_mul_overflow(static_cast<std::uint64_t>(sampling.epochs), PerEpoch(sampling),
-                             &end)) {
+  if (sampling.epochs == 0 || __builtin_mul_overflow(static_cast<std::uint64_t>(sampling.epochs),
+                                                     PerEpoch(sampling), &end)) {
     end = std::numeric_limits<std::uint64_t>::max();
   }
   PASSEL_ASSIGN_OR_RETURN(std::unique_ptr<SharedBatches> batches,
@@ -57,15 +55,15 @@ Result<Sampler::Batch> Sampler::Next() {
       static_cast<std::int64_t>(*number % PerEpoch(sampling_)) * sampling_.batch_size;
   const std::int64_t last = std::min(first + sampling_.batch_size, sampling_.examples);
   if (!sampling_.in_order && epoch != epoch_) {
-    order_ = KeyedOrder(static_cast<std::uint64_t>(sampling_.examples),
-                        StreamSeed(static_cast<std::uint64_t>(sampling_.seed),
-                                   static_cast<std::uint64_t>(epoch)));
+    order_ = KeyedOrder(
+        static_cast<std::uint64_t>(sampling_.examples),
+        StreamSeed(static_cast<std::uint64_t>(sampling_.seed), static_cast<std::uint64_t>(epoch)));
     epoch_ = epoch;
   }
   for (std::int64_t place = first; place < last; ++place) {
     examples_.push_back(sampling_.in_order ? place
-                                           : static_cast<std::int64_t>(order_.At(
-                                                 static_cast<std::uint64_t>(place))));
+                                           : static_cast<std::int64_t>(
+                                                 order_.At(static_cast<std::uint64_t>(place))));
   }
   return Batch{examples_, epoch};
 }

@@ -18,9 +18,9 @@ static_assert(kMaxWorkers == 256, "BatchState::returned has a place for each of 
 constexpr std::uint64_t kMostBatches = (std::uint64_t{1} << 40) - 2;
 
 std::string InWords(const BatchRules& rules) {
-  return fmt::format("{} examples in batches of {}, {}", rules.examples, rules.batch_size,
-                     rules.order == 0 ? "in order"
-                                      : fmt::format("shuffled with seed {}", rules.order - 1));
+  return fmt::format(
+      "{} examples in batches of {}, {}", rules.examples, rules.batch_size,
+      rules.order == 0 ? "in order" : fmt::format("shuffled with seed {}", rules.order - 1));
 }
 
 // The one said first.
@@ -48,8 +48,8 @@ Result<std::unique_ptr<SharedBatches>> SharedBatches::Create(const ShardMemory& 
                     names(worker), InWords(rules), InWords(agreed)));
   }
   const std::uint64_t per_epoch = (rules.examples - 1) / rules.batch_size + 1;
-  return std::unique_ptr<SharedBatches>(new SharedBatches(
-      lead, worker, StateOf(lead, worker).epoch, per_epoch, std::min(end, kMostBatches)));
+  return std::unique_ptr<SharedBatches>(new SharedBatches(lead, worker, StateOf(lead, worker).epoch,
+                                                          per_epoch, std::min(end, kMostBatches)));
 }
 
 std::atomic<std::uint64_t>& SharedBatches::Own(int place) const {
@@ -76,6 +76,7 @@ Result<std::optional<std::uint64_t>> SharedBatches::Next() {
     Own(place).store(Arrival{epoch_, next + 1}.Pack(), std::memory_order_seq_cst);
     Failpoint("batches.held");
     if (state.next.compare_exchange_strong(next, next + 1, std::memory_order_seq_cst)) {
+      Failpoint("batches.given");
       return std::optional(Hold(place, next));
     }
     Own(place).store(0, std::memory_order_seq_cst);
@@ -154,6 +155,7 @@ std::optional<std::uint64_t> SharedBatches::TakeOver(std::atomic<std::uint64_t>&
   const int place = FreePlace();
   Own(place).store(Arrival{epoch_, batch + 1}.Pack(), std::memory_order_seq_cst);
   lead_.state->batches.moves.fetch_add(1, std::memory_order_seq_cst);
+  Failpoint("batches.moved");
   if (from.compare_exchange_strong(word, 0, std::memory_order_seq_cst)) return Hold(place, batch);
   Own(place).store(0, std::memory_order_seq_cst);
   return std::nullopt;

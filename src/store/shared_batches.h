@@ -1,10 +1,10 @@
 // shared_batches.h - the batches of an epoch, each for one of the workers of a job.
 //
 // BatchState::next counts batches through all epochs: batch b is batch b mod per_epoch of epoch
-// b / per_epoch. A worker holds what it was given, in words of its own slot, until a step of its own
-// is counted or it finds nothing left. What a worker held when it died goes to its next life, or to
-// whoever comes to the end of an epoch first. So each batch is given once if nobody dies, and at
-// least once if somebody does:
+// b / per_epoch. A worker holds what it was given, in words of its own slot, until a step of its
+// own is counted or it finds nothing left. What a worker held when it died goes to its next life,
+// or to whoever comes to the end of an epoch first. So each batch is given once if nobody dies, and
+// at least once if somebody does:
 //   a new one     in the own slot first, then `next` is raised by compare-and-swap. Who dies in
 //                 between holds a batch that was not given, which its number says: not below `next`
 //   another's     in the own slot first, then the other's word is cleared by compare-and-swap

@@ -1,8 +1,13 @@
 """Metrics, checkpoints and readers of a job."""
 
 import json
+import os
+import pathlib
+import re
+import signal
 import subprocess
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -69,3 +74,28 @@ def test_readers_follow_a_job_that_they_do_not_disturb():
             reader.read()
         np.testing.assert_array_equal(before, 7)
         train(job, 1)
+
+
+def test_actors_and_a_learner_balance_poles(start, examples):
+    running = start((examples / "cartpole.py").read_text())
+    actors, end = [], time.monotonic() + 30
+    while not actors and running.process.poll() is None and time.monotonic() < end:
+        actors = [pid for pid in children(running.process.pid) if b"spawn_main" in command_of(pid)]
+        time.sleep(0.01)
+    os.kill(actors[0], signal.SIGKILL)  # disturbs nobody
+    found = re.fullmatch(r"mean return ([\d.]+) of the last 100 episodes, (\d+) updates\n", running.end().out)
+    assert float(found[1]) > 150 and running.err == ""
+
+
+def children(pid):
+    try:
+        return list(map(int, pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+    except FileNotFoundError:
+        return []
+
+
+def command_of(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""

@@ -88,16 +88,21 @@ def learn(updates, target, seed):
             theirs.close()
             pipes.append(ours)
         lengths, mean = collections.deque(maxlen=100), 0.0
-        while job.global_step < updates and mean < target and not job.stopped:
+        while job.global_step < updates and mean < target and pipes and not job.stopped:
             for pipe in multiprocessing.connection.wait(pipes):
-                trajectory = pipe.recv()
+                try:
+                    trajectory = pipe.recv()
+                except EOFError:  # that actor has died
+                    pipes.remove(pipe)
+                    continue
                 lengths.extend(trajectory[2].sum(axis=0))
                 mean = float(np.mean(lengths)) if len(lengths) == 100 else 0.0
                 job.step(gradient(job.pull(), *trajectory))
                 job.metric(reward=mean)
         print(f"mean return {mean:.1f} of the last {len(lengths)} episodes, {job.global_step} updates")
-    for pipe, actor in zip(pipes, actors):
+    for pipe in pipes:
         pipe.close()
+    for actor in actors:
         actor.join()
 
 

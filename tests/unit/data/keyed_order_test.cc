@@ -30,9 +30,8 @@ TEST(KeyedOrderTest, EachThingIsAtOnePlace) {
 }
 
 TEST(KeyedOrderTest, AKeyAlwaysMeansTheSameOrder) {
-  EXPECT_THAT(All(10, 1), ::testing::ElementsAreArray(All(10, 1)));
   EXPECT_NE(All(10, 1), All(10, 2));
-  EXPECT_THAT(All(10, 1), ::testing::ElementsAre(GOLDEN));
+  EXPECT_THAT(All(10, 1), ::testing::ElementsAre(3, 6, 2, 5, 8, 1, 9, 7, 0, 4));
 }
 
 // Over many keys each thing is at each place equally often, and behind each other one.

@@ -255,7 +255,8 @@ TEST_F(CheckpointSetTest, WhatContradictsItselfIsRefused) {
                                    "has batch 5 as open, and 5 is the next", "has -1"};
   for (std::size_t i = 0; i < shared.size(); ++i) {
     EXPECT_THAT(error([&](auto& tensors, auto&) {
-                  tensors.push_back({"worker/batches", DType::kI64,
+                  tensors.push_back({"worker/batches",
+                                     DType::kI64,
                                      {static_cast<std::int64_t>(shared[i].size())},
                                      std::as_bytes(std::span(shared[i]))});
                 }),
