@@ -110,6 +110,13 @@ TEST_F(SharedBatchesTest, WhatWasNotGivenIsNotGivenAgain) {
   EXPECT_EQ(*one->Next(), 1u);
   EXPECT_EQ(*zero->Next(), 2u);
   EXPECT_THAT(BatchesOf(lead()).open, ElementsAre(0, 1, 2));
+  // Nor to others at the end of an epoch.
+  one->Done();
+  for (std::uint64_t batch = 3; batch < 10; ++batch) EXPECT_EQ(*zero->Next(), batch);
+  lead().tasks[1].held[0].store(Arrival{2, 10 + 1}.Pack());
+  Die(1);
+  EXPECT_EQ(*zero->Next(), 10u);
+  EXPECT_EQ(*zero->Next(), 11u);
 }
 
 TEST_F(SharedBatchesTest, EightAreHeldAndThenTheFirstCountsAsDone) {
