@@ -330,6 +330,7 @@ class Job:
         signal.signal(signal.SIGTERM, told)
         _listens = True
 
+
 def join(variables: Mapping[str, Any], *, timeout: float = 60.0, **settings: Any) -> Job:
     """Joins the job, as the worker that `passel run` or the settings name, or alone.
 
@@ -372,6 +373,7 @@ def join(variables: Mapping[str, Any], *, timeout: float = 60.0, **settings: Any
     _open = weakref.ref(job)
     return job
 
+
 @atexit.register
 def _leave_open() -> None:
     job = None if _open is None else _open()
@@ -381,12 +383,14 @@ def _leave_open() -> None:
     if _listens and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
+
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (list, tuple)):
         return ",".join(map(_text, value))
     return str(value)
+
 
 def _described(name: str, given: Any) -> tuple[tuple[int, ...], Array | None]:
     """Shape and first values, or None for zeros."""
@@ -406,6 +410,7 @@ def _described(name: str, given: Any) -> tuple[tuple[int, ...], Array | None]:
         raise InvalidArgument(f"variable {name!r} is not contiguous in C order: give it "
                               "numpy.ascontiguousarray() of it")
     return array.shape, array
+
 
 def _viewed(given: Any) -> "np.ndarray[Any, Any]":
     """What has the buffer protocol or DLPack, without a copy."""
