@@ -73,12 +73,14 @@ std::uint64_t StructureHash() {
   add(sizeof(TaskSlot), offsetof(TaskSlot, request), offsetof(TaskSlot, arrival),
       offsetof(TaskSlot, counted_round), offsetof(TaskSlot, change_arrival),
       offsetof(TaskSlot, overlapping), offsetof(TaskSlot, proposal), offsetof(TaskSlot, clock),
-      offsetof(TaskSlot, counters), offsetof(TaskSlot, metrics), sizeof(MetricSlots));
+      offsetof(TaskSlot, counters), offsetof(TaskSlot, metrics), sizeof(MetricSlots),
+      offsetof(TaskSlot, held));
   add(sizeof(WorkerCounters), offsetof(WorkerCounters, max_clock_lead),
       offsetof(WorkerCounters, staleness), sizeof(Histogram));
   add(sizeof(ShardState), offsetof(ShardState, decision), offsetof(ShardState, cohort),
       offsetof(ShardState, scale_wish), offsetof(ShardState, event), offsetof(ShardState, mode),
-      offsetof(ShardState, device));
+      offsetof(ShardState, device), offsetof(ShardState, batches), sizeof(BatchState),
+      offsetof(BatchState, next), offsetof(BatchState, returned));
   add(sizeof(ModeState), offsetof(ModeState, starts), offsetof(ModeState, records),
       sizeof(DeviceState), sizeof(BlockState), offsetof(BlockState, overlaps), sizeof(EventRing),
       sizeof(ProcessIdentity), static_cast<std::size_t>(kMaxWorkers),

@@ -221,6 +221,25 @@ passel_status passel_say_alive(passel_job* job) {
   });
 }
 
+passel_status passel_sample(passel_job* job, const passel_sampling* sampling) {
+  return passel::capi::With(job, [&](Worker& worker) -> Status {
+    PASSEL_ASSIGN_OR_RETURN(const passel::capi::Sampling read,
+                            passel::capi::ReadSampling(sampling));
+    return worker.Sample(read);
+  });
+}
+
+passel_status passel_next_batch(passel_job* job, passel_batch* batch) {
+  return passel::capi::With(job, [&](Worker& worker) -> Status {
+    if (batch == nullptr) return passel::capi::Null("where the batch goes");
+    PASSEL_RETURN_IF_ERROR(
+        passel::capi::CheckSize("passel_batch", batch->struct_size, passel::capi::kBatchBytes));
+    PASSEL_ASSIGN_OR_RETURN(const passel::capi::Sampler::Batch next, worker.NextBatch());
+    passel::capi::WriteOut({0, next.examples.data(), next.examples.size(), next.epoch}, batch);
+    return {};
+  });
+}
+
 passel_status passel_metric(passel_job* job, const char* name, double value) {
   return passel::capi::With(job, [&](Worker& worker) -> Status {
     if (name == nullptr) return passel::capi::Null("the name of the metric");

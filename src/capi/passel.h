@@ -6,6 +6,8 @@
  *   each step:           passel_pull, passel_values   the values of now
  *                        passel_gradient              memory for dL/dw: fill it
  *                        passel_push, passel_wait     hand it in, see what became of it
+ *   passel_sample        shares an epoch of data among the workers, each of which takes its batches
+ *   passel_next_batch    one by one
  *   passel_leave         this worker is done
  *
  * A program that is no worker follows the values of a job:
@@ -119,6 +121,24 @@ typedef struct passel_description {
   const char* job_id; /* for passel ctl; valid until passel_leave() */
 } passel_description;
 
+/* Data that the workers of a job share: the numbers 0 to examples - 1, in batches. */
+typedef struct passel_sampling {
+  size_t struct_size;
+  int64_t examples;   /* 1 to 2^36 */
+  int64_t batch_size; /* 1 to 2^24; the last batch of an epoch has what is left */
+  int64_t epochs;     /* of the whole job, also before a checkpoint; 0: without an end */
+  int64_t seed;       /* 0 to 2^62 - 1: of the order of an epoch, another one in each */
+  int32_t in_order;   /* 1: each epoch is 0, 1, 2, ... */
+} passel_sampling;
+
+/* Some of them, for one worker. */
+typedef struct passel_batch {
+  size_t struct_size;
+  const int64_t* examples; /* [count], valid until the next batch */
+  size_t count;            /* 0: there is no more */
+  int64_t epoch;           /* from 0 */
+} passel_batch;
+
 /* What became of one gradient. */
 typedef struct passel_outcome {
   size_t struct_size;
@@ -200,6 +220,25 @@ PASSEL_API passel_status passel_push(passel_job* job, double timeout_seconds);
  */
 PASSEL_API passel_status passel_wait(passel_job* job, double timeout_seconds,
                                      passel_outcome* outcome);
+
+/* Shares data among the workers of the job, from where the job is: at its begin all of them, or
+ * what is left after its checkpoint. All workers give the same; `epochs` may differ. A second call
+ * is for other epochs: batches that are not done are given again. Before passel_next_batch(), after
+ * passel_initialize(), and not while a push is not waited for.
+ * Errors: PASSEL_INVALID_ARGUMENT, naming both, if the job, or the checkpoint that it goes on from,
+ * shares other data. */
+PASSEL_API passel_status passel_sample(passel_job* job, const passel_sampling* sampling);
+
+/* The next batch of this worker: each example is in one batch of each epoch. It is done with the
+ * push that follows, when that counts: applied, or too late for its round. So are all batches since
+ * the push before, of which a worker holds eight: with more the first ones count as done. Those of
+ * a worker that has died before go to its next life, or to others at the end of an epoch, and those
+ * that were not done in a checkpoint are given first by who goes on from it: then an example comes
+ * more than once. `count` is 0 when all epochs are given out or the job was stopped: leave soon,
+ * since rounds wait for this worker until then. Nothing is waited for.
+ * Errors: PASSEL_FAILED_PRECONDITION before passel_sample(), or while a push is not waited for;
+ * PASSEL_ABORTED. */
+PASSEL_API passel_status passel_next_batch(passel_job* job, passel_batch* batch);
 
 /* For a step without a push that takes long: in the modes with rounds others take a worker that is
  * silent beyond the setting stall_limit (ten minutes) for stopped, and kill it. */

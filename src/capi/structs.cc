@@ -51,6 +51,14 @@ Result<std::vector<std::string>> ReadOptions(const passel_options* options) {
   return settings;
 }
 
+Result<Sampling> ReadSampling(const passel_sampling* sampling) {
+  if (sampling == nullptr) return Null("the description of the data");
+  PASSEL_RETURN_IF_ERROR(CheckSize("passel_sampling", sampling->struct_size, kSamplingBytes));
+  PASSEL_RETURN_IF_ERROR(CheckTail("passel_sampling", sampling, sizeof *sampling));
+  return Sampling{sampling->examples, sampling->batch_size, sampling->epochs, sampling->seed,
+                  sampling->in_order != 0};
+}
+
 Result<std::vector<Variable>> ReadVariables(const passel_variable* variables, std::size_t count) {
   std::vector<Variable> read;
   if (count == 0) return read;

@@ -226,6 +226,27 @@ Result<std::int64_t> Worker::Save(Deadline deadline) {
   return checkpoints_->Save(OthersNow(), *store_, deadline);
 }
 
+Status Worker::Sample(const Sampling& sampling) {
+  if (!initialized_) {
+    return FailedPrecondition(
+        "the variables have no values yet: call passel_initialize() before passel_sample()");
+  }
+  PASSEL_RETURN_IF_ERROR(CheckNoPush("passel_sample()"));
+  PASSEL_ASSIGN_OR_RETURN(sampler_, Sampler::Create(Lead(), index(), sampling, NamesOf(settings_)));
+  store_->OnStep([this] { sampler_->Done(); });
+  return {};
+}
+
+Result<Sampler::Batch> Worker::NextBatch() {
+  if (!sampler_) {
+    return FailedPrecondition(
+        "no data are shared yet: call passel_sample() before passel_next_batch()");
+  }
+  PASSEL_RETURN_IF_ERROR(CheckNoPush("passel_next_batch()"));
+  if (stopped()) return Sampler::Batch();
+  return sampler_->Next();
+}
+
 Status Worker::ShowMetric(std::string_view name, double value) {
   PASSEL_RETURN_IF_ERROR(SetMetric(Lead().tasks[index()].metrics, name, value));
   // What passel's own models show.

@@ -17,6 +17,7 @@
 #include "base/deadline.h"
 #include "base/status.h"
 #include "capi/checkpoints.h"
+#include "capi/sampler.h"
 #include "capi/settings.h"
 #include "capi/summaries.h"
 #include "job/own_arena.h"
@@ -51,6 +52,9 @@ class Worker {
   Result<std::span<float>> Gradient(std::size_t variable);
   Status Push(Deadline deadline);
   Result<PushOutcome> Wait(Deadline deadline);
+  /// From now on this worker takes its batches from the job's. Errors: those of Sampler::Create().
+  Status Sample(const Sampling& sampling);
+  Result<Sampler::Batch> NextBatch();
   void SayAlive() { store_->SayAlive(); }
   /// Errors: those of SetMetric().
   Status ShowMetric(std::string_view name, double value);
@@ -84,6 +88,7 @@ class Worker {
   std::unique_ptr<ParameterStore> store_;     // on one of these
   std::unique_ptr<Checkpoints> checkpoints_;  // of the chief; before the arenas are unmapped
   std::unique_ptr<Summaries> summaries_;      // likewise; null: none are written
+  std::unique_ptr<Sampler> sampler_;
   bool initialized_ = false;
   bool pulled_ = false;            // since the last push
   std::optional<ParamView> view_;  // of the last pull

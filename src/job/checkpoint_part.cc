@@ -64,6 +64,18 @@ class PartTensors {
     specs_.push_back({std::move(name), DType::kI64, std::move(shape)});
   }
 
+  void AddBatches(const JobProgress::Batches& batches) {
+    if (batches.rules.examples == 0) return;
+    std::vector<std::int64_t> numbers;
+    for (const std::uint64_t number :
+         {batches.rules.examples, batches.rules.batch_size, batches.rules.order, batches.next}) {
+      numbers.push_back(static_cast<std::int64_t>(number));
+    }
+    numbers.insert(numbers.end(), batches.open.begin(), batches.open.end());
+    const auto size = static_cast<std::int64_t>(numbers.size());
+    AddNumbers("worker/batches", {size}, std::move(numbers));
+  }
+
   void AddLead(std::int64_t step, const OptimizerConfig& config, const JobProgress& progress) {
     AddNumbers("global_step", {}, {step});
     std::vector<std::int64_t> clocks, local_steps, cursors;
@@ -77,6 +89,7 @@ class PartTensors {
     AddNumbers("worker/clocks", {workers}, std::move(clocks));
     AddNumbers("worker/cursors", {workers, 2}, std::move(cursors));
     AddNumbers("worker/local_steps", {workers}, std::move(local_steps));
+    AddBatches(progress.batches);
     if (!RowOf(config.kind).counts_steps) return;
     // TensorFlow's begin at beta and are multiplied after each update.
     const auto next = static_cast<double>(progress.shards[0].optimizer_step + 1);

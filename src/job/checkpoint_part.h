@@ -8,6 +8,8 @@
 //   "global_step"                                       I64 []
 //   "worker/clocks", "worker/local_steps"               I64 [workers]
 //   "worker/cursors"                                    I64 [workers, 2]: epochs, index
+//   "worker/batches"                                    I64 [4 + open], of shared data: how
+//                                                       many, batch size, order, next, open ones
 //   "beta1_power", "beta2_power"                        F32 []: Adam's, for other readers
 // The metadata are those of the order and what train/checkpoint_words.h and io/checkpoint_folder.h
 // say of a part. train/checkpoint_set.h reads it all again.

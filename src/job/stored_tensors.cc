@@ -35,7 +35,17 @@ Json ProgressAsJson(const JobProgress& progress) {
   for (const JobProgress::Shard& shard : progress.shards) {
     parts.Add({{"version", shard.version}, {"optimizer_step", shard.optimizer_step}});
   }
-  return {{"workers", std::move(workers)}, {"parts", std::move(parts)}};
+  Json json = {{"workers", std::move(workers)}, {"parts", std::move(parts)}};
+  if (progress.batches.rules.examples == 0) return json;
+  const JobProgress::Batches& batches = progress.batches;
+  Json open = Json::MakeList();
+  for (const std::uint64_t batch : batches.open) open.Add(batch);
+  json["batches"] = {{"examples", batches.rules.examples},
+                     {"batch_size", batches.rules.batch_size},
+                     {"order", batches.rules.order},
+                     {"next", batches.next},
+                     {"open", std::move(open)}};
+  return json;
 }
 
 }  // namespace

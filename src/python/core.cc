@@ -59,6 +59,9 @@ NB_MODULE(_core, module) {
       .def("gradients", &Job::Gradients)
       .def("push", &Job::Push, nb::arg("timeout"))
       .def("wait", &Job::Wait, nb::arg("timeout"))
+      .def("sample", &Job::Sample, nb::arg("examples"), nb::arg("batch_size"), nb::arg("epochs"),
+           nb::arg("seed"), nb::arg("in_order"))
+      .def("next_batch", &Job::NextBatch)
       .def("say_alive", &Job::SayAlive)
       .def("metric", &Job::Metric, nb::arg("name"), nb::arg("value"))
       .def("save", &Job::Save, nb::arg("timeout"))

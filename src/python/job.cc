@@ -240,6 +240,29 @@ std::tuple<bool, int, std::int64_t, std::uint64_t> Job::Wait(double timeout) {
   return {outcome.applied != 0, outcome.gradients, outcome.global_step, outcome.staleness};
 }
 
+void Job::Sample(std::int64_t examples, std::int64_t batch_size, std::int64_t epochs,
+                 std::int64_t seed, bool in_order) {
+  const Turn turn(busy_);
+  CheckIn();
+  passel_sampling sampling{};
+  sampling.struct_size = sizeof sampling;
+  sampling.examples = examples;
+  sampling.batch_size = batch_size;
+  sampling.epochs = epochs;
+  sampling.seed = seed;
+  sampling.in_order = in_order ? 1 : 0;
+  Check(passel_sample(job_, &sampling));
+}
+
+std::tuple<nb::bytes, std::int64_t> Job::NextBatch() {
+  const Turn turn(busy_);
+  CheckIn();
+  passel_batch batch{};
+  batch.struct_size = sizeof batch;
+  Check(passel_next_batch(job_, &batch));
+  return {nb::bytes(batch.examples, batch.count * sizeof(std::int64_t)), batch.epoch};
+}
+
 void Job::SayAlive() {
   const Turn turn(busy_);
   CheckIn();

@@ -36,6 +36,10 @@ class Job {
   void Push(double timeout);
   /// applied, gradients, global_step, staleness
   std::tuple<bool, int, std::int64_t, std::uint64_t> Wait(double timeout);
+  void Sample(std::int64_t examples, std::int64_t batch_size, std::int64_t epochs,
+              std::int64_t seed, bool in_order);
+  /// The int64 of the numbers, none: there is no more; epoch.
+  std::tuple<nanobind::bytes, std::int64_t> NextBatch();
   void SayAlive();
   void Metric(const std::string& name, double value);
   /// Returns the global step of the checkpoint.

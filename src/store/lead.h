@@ -77,7 +77,8 @@ class Lead {
   /// This worker's record. Over a wire its own copy, which is published with each step.
   virtual WorkerCounters& counters() = 0;
   /// For the chief, before the shards are opened: global step, the mode that the schedule has by
-  /// it, and each worker's clock, cursor and local steps. EnterMode() follows.
+  /// it, and each worker's clock, cursor and local steps, and shared batches (not over a
+  /// wire). EnterMode() follows.
   virtual Status Restore(const JobProgress& progress) = 0;
 
   // --- Modes without rounds ------------------------------------------------------------------

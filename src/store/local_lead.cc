@@ -7,6 +7,7 @@
 #include "base/atomic_word.h"
 #include "base/failpoint.h"
 #include "store/mode_change.h"
+#include "store/shared_batches.h"
 
 namespace passel {
 
@@ -58,6 +59,7 @@ Status LocalLead::Restore(const JobProgress& progress) {
   memory_.state->restored_step.store(progress.global_step, std::memory_order_relaxed);
   memory_.state->restored_local_steps.store(local_steps, std::memory_order_relaxed);
   memory_.state->global_step.store(progress.global_step, std::memory_order_relaxed);
+  RestoreBatches(memory_, progress.batches);
   const ModeWord mode = RestoreMode(progress.global_step);
   // As after a change of the mode: all begin at the highest clock there was (EnterMode()).
   memory_.state->mode.StartOf(mode.number)

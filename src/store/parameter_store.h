@@ -116,9 +116,16 @@ struct JobProgress {
     Version version = 0;
     std::int64_t optimizer_step = 0;  ///< of Adam's powers
   };
+  /// Of data that all workers share (store/shared_batches.h).
+  struct Batches {
+    BatchRules rules;
+    std::uint64_t next = 0;           ///< the first that nobody was given
+    std::vector<std::uint64_t> open;  ///< of those before it, what is not done; rising
+  };
   std::int64_t global_step = 0;
   std::vector<Worker> workers;
   std::vector<Shard> shards;
+  Batches batches;
 };
 
 class ExternalSweep;  // store/external_sweep.h
@@ -212,6 +219,10 @@ class ParameterStore {
   /// Before a push: where the data of this worker goes on behind it. Becomes its cursor
   /// (WorkerCounters) with the step that the push is, before anybody who meets can see that.
   virtual void SayCursor(std::uint64_t epochs, std::uint64_t index) = 0;
+
+  /// `count` is called with each step that a push of this worker is, on its thread, before anybody
+  /// who meets can see that; of gradients that go into one sum, with the last one.
+  virtual void OnStep(std::function<void()> count) = 0;
 
   /// For a worker that pushes nothing for long: others take one that holds them up and is silent
   /// beyond the stall limit for stopped.

@@ -23,6 +23,7 @@
 #include "base/histogram.h"
 #include "base/process_identity.h"
 #include "optim/optimizer.h"
+#include "store/batch_state.h"
 #include "store/mode.h"
 
 namespace passel {
@@ -208,6 +209,9 @@ struct TaskSlot {
 
   alignas(128) WorkerCounters counters;
   alignas(128) MetricSlots metrics;  // (lead)
+  // (lead) Batches that it was given and is not done with: Arrival, with the number plus one; 0:
+  // none. Others take them by compare-and-swap once it has ended (store/shared_batches.h).
+  alignas(64) std::atomic<std::uint64_t> held[kHeldBatches];
 };
 
 /// One block of consecutive floats of the shard. A line pair of its own: neighbours do not collide.
@@ -384,6 +388,7 @@ struct ShardState {
   EventWord event;  // any change of the words above that somebody may wait for
   ModeState mode;
   DeviceState device;
+  BatchState batches;
 };
 
 /// What happened to the members, the last `kRecords` times: for people who ask afterwards.

@@ -214,6 +214,7 @@ Status ShardedStore::PushToRound(int slot, std::uint32_t stamp) {
 void ShardedStore::CountStep() {
   WorkerCounters& count = counters();
   Increment(count.local_steps);
+  if (on_step_ && summed_ == 0) on_step_();
   if (!cursor_said_) return;
   cursor_said_ = false;
   count.cursor_epochs.store(cursor_.epochs, std::memory_order_relaxed);

@@ -63,6 +63,7 @@ class ShardedStore final : public ParameterStore {
     cursor_ = {epochs, index};
     cursor_said_ = true;
   }
+  void OnStep(std::function<void()> count) override { on_step_ = std::move(count); }
 
  private:
   static constexpr std::uint32_t kStamps = 8;
@@ -120,6 +121,7 @@ class ShardedStore final : public ParameterStore {
     std::uint64_t epochs, index;
   } cursor_ = {0, 0};  // of SayCursor(), if cursor_said_
   bool cursor_said_ = false;
+  std::function<void()> on_step_;
   PushOutcome outcome_;    // of the last ticket, but for kRound
   nvtx::Span round_span_;  // from arrival at round_ to its end
 };

@@ -218,11 +218,36 @@ Status CheckpointSet::ReadProgress() {
     worker.cursor_index = static_cast<std::uint64_t>(cursors[2 * k + 1]);
     worker.local_steps = static_cast<std::uint64_t>(local_steps[k]);
   }
+  PASSEL_RETURN_IF_ERROR(ReadBatches());
   for (std::size_t s = 0; s < files_.size(); ++s) {
     PASSEL_ASSIGN_OR_RETURN(const auto version, Numbers(s, fmt::format("ps/{}/version", s), {}));
     PASSEL_ASSIGN_OR_RETURN(const auto optimizer,
                             Numbers(s, fmt::format("ps/{}/optimizer_step", s), {}));
     saved_.shards.push_back({static_cast<Version>(version[0]), optimizer[0]});
+  }
+  return {};
+}
+
+Status CheckpointSet::ReadBatches() {
+  const std::string name = "worker/batches";
+  const TensorFile::Tensor* const found = files_[0].Find(name);
+  if (found == nullptr) return {};  // nothing is shared
+  PASSEL_ASSIGN_OR_RETURN(const auto numbers, Numbers(0, name, found->shape));
+  constexpr std::size_t kFirst = 4, kMost = std::size_t{kHeldBatches} * kMaxWorkers;
+  if (found->shape.size() != 1 || numbers.size() < kFirst || numbers.size() > kFirst + kMost ||
+      numbers[0] == 0 || numbers[1] == 0) {
+    return Broken(fmt::format("tensor \"{}\" says of no data how they are shared", name));
+  }
+  JobProgress::Batches& batches = saved_.batches;
+  const auto number = [&](std::size_t i) { return static_cast<std::uint64_t>(numbers[i]); };
+  batches.rules = {number(0), number(1), number(2)};
+  batches.next = number(3);
+  for (std::size_t i = kFirst; i < numbers.size(); ++i) {
+    if (number(i) >= batches.next) {
+      return Broken(fmt::format("tensor \"{}\" has batch {} as open, and {} is the next", name,
+                                number(i), batches.next));
+    }
+    batches.open.push_back(number(i));
   }
   return {};
 }

@@ -85,6 +85,7 @@ class CheckpointSet {
   static Result<CheckpointSet> Make(std::string name, std::vector<TensorFile> files);
   Status ReadWords();
   Status ReadProgress();
+  Status ReadBatches();
   Status FindVariables();
   Status AddPiece(std::size_t file, const std::string& tensor, Variable* variable) const;
   Result<std::vector<std::int64_t>> Numbers(std::size_t file, const std::string& tensor,

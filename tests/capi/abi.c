@@ -36,6 +36,18 @@ int main(void) {
   FIELD(passel_reading, global_step);
   FIELD(passel_reading, last_global_step);
   FIELD(passel_reading, is_exact);
+  SIZE(passel_sampling);
+  FIELD(passel_sampling, struct_size);
+  FIELD(passel_sampling, examples);
+  FIELD(passel_sampling, batch_size);
+  FIELD(passel_sampling, epochs);
+  FIELD(passel_sampling, seed);
+  FIELD(passel_sampling, in_order);
+  SIZE(passel_batch);
+  FIELD(passel_batch, struct_size);
+  FIELD(passel_batch, examples);
+  FIELD(passel_batch, count);
+  FIELD(passel_batch, epoch);
   NUMBER(PASSEL_ABI_VERSION);
   NUMBER(PASSEL_OK);
   NUMBER(PASSEL_INVALID_ARGUMENT);

@@ -306,6 +306,63 @@ static void TryCalls(void) {
   GOOD(passel_leave(other));
 }
 
+static void TryBatches(void) {
+  passel_job* job = NULL;
+  passel_sampling all = {sizeof all, 10, 4, 2, 1, 0};
+  passel_batch batch;
+  memset(&batch, 0, sizeof batch);
+  batch.struct_size = sizeof batch;
+  BAD(passel_sample(NULL, &all), PASSEL_INVALID_ARGUMENT, "the job is NULL");
+  GOOD(Open("mode=hogwild", &job));
+  BAD(passel_sample(job, &all), PASSEL_FAILED_PRECONDITION, "call passel_initialize() before");
+  GOOD(passel_initialize(job, NULL, 1));
+  BAD(passel_next_batch(job, &batch), PASSEL_FAILED_PRECONDITION, "call passel_sample() before");
+  BAD(passel_sample(job, NULL), PASSEL_INVALID_ARGUMENT, "description of the data is NULL");
+  passel_sampling bad = all;
+  bad.struct_size = 8;
+  BAD(passel_sample(job, &bad), PASSEL_INVALID_ARGUMENT, "struct_size of passel_sampling");
+  bad = all;
+  bad.examples = 0;
+  BAD(passel_sample(job, &bad), PASSEL_INVALID_ARGUMENT, "examples of a sampler is 1 to 68719476736");
+  bad.examples = 10;
+  bad.batch_size = -1;
+  BAD(passel_sample(job, &bad), PASSEL_INVALID_ARGUMENT, "1 to 16777216, not -1");
+  bad = all;
+  bad.epochs = -1;
+  BAD(passel_sample(job, &bad), PASSEL_INVALID_ARGUMENT, "epochs of a sampler is 0 to");
+  bad = all;
+  bad.seed = INT64_MAX;
+  BAD(passel_sample(job, &bad), PASSEL_INVALID_ARGUMENT, "seed of a sampler is 0 to");
+  GOOD(passel_sample(job, &all));
+  bad = all;
+  bad.seed = 2;
+  BAD(passel_sample(job, &bad), PASSEL_INVALID_ARGUMENT,
+      "shuffled with seed 2, and the job 10 examples in batches of 4, shuffled with seed 1");
+  BAD(passel_next_batch(job, NULL), PASSEL_INVALID_ARGUMENT, "where the batch goes is NULL");
+  batch.struct_size = 7;
+  BAD(passel_next_batch(job, &batch), PASSEL_INVALID_ARGUMENT, "struct_size of passel_batch");
+  batch.struct_size = sizeof batch;
+  int64_t sum = 0;
+  for (int i = 0; i < 6; ++i) {
+    GOOD(passel_next_batch(job, &batch));
+    TRUE(batch.count == (i % 3 == 2 ? 2 : 4) && batch.epoch == i / 3);
+    for (size_t k = 0; k < batch.count; ++k) sum += batch.examples[k];
+    float* gradient = NULL;
+    GOOD(passel_pull(job, PASSEL_PULL_AUTO));
+    GOOD(passel_gradient(job, 0, &gradient, NULL));
+    memset(gradient, 0, 6 * sizeof *gradient);
+    GOOD(passel_push(job, 1));
+    BAD(passel_next_batch(job, &batch), PASSEL_FAILED_PRECONDITION, "passel_wait() before");
+    BAD(passel_sample(job, &all), PASSEL_FAILED_PRECONDITION, "passel_wait() before");
+    GOOD(passel_wait(job, 1, NULL));
+  }
+  TRUE(sum == 2 * 45);
+  GOOD(passel_next_batch(job, &batch));
+  TRUE(batch.count == 0);
+  GOOD(passel_leave(job));
+  BAD(passel_next_batch(job, &batch), PASSEL_FAILED_PRECONDITION, "has left the job");
+}
+
 static void TryReaders(void) {
   passel_reader *reader = NULL, *other = NULL;
   passel_job* job = NULL;
@@ -369,6 +426,7 @@ int main(void) {
   TrySettings();
   TryNames();
   TryCalls();
+  TryBatches();
   TryReaders();
   printf("%d failures\n", failures);
   return failures == 0 ? 0 : 1;

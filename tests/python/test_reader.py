@@ -1,6 +1,10 @@
 """Metrics, checkpoints and readers of a job."""
 
 import json
+import os
+import pathlib
+import re
+import signal
 import subprocess
 import threading
 import time
@@ -97,3 +101,28 @@ def test_reads_of_one_step_cost_a_tenth_of_a_second_at_most(job_id):
             thread.join()
         assert steps == sorted(set(steps))
         assert min(times[1:]) < 0.2, times  # the next look of a ps that has nothing to do is at 0.25
+
+
+def test_actors_and_a_learner_balance_poles(start, examples):
+    running = start((examples / "cartpole.py").read_text())
+    actors, end = [], time.monotonic() + 30
+    while not actors and running.process.poll() is None and time.monotonic() < end:
+        actors = [pid for pid in children(running.process.pid) if b"spawn_main" in command_of(pid)]
+        time.sleep(0.01)
+    os.kill(actors[0], signal.SIGKILL)  # disturbs nobody
+    found = re.fullmatch(r"mean return ([\d.]+) of the last 100 episodes, (\d+) updates\n", running.end().out)
+    assert float(found[1]) > 150 and running.err == ""
+
+
+def children(pid):
+    try:
+        return list(map(int, pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+    except FileNotFoundError:
+        return []
+
+
+def command_of(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""

@@ -15,11 +15,12 @@ from ._errors import (Aborted, AlreadyExists, Cancelled, DataLoss, DeadlineExcee
 from ._job import Job, Outcome, join
 from ._program import program
 from ._reader import Reader, Reading, attach
+from ._sampler import Sampler
 
 __version__ = "0.1.0"
 __all__ = [
     "Aborted", "AlreadyExists", "Cancelled", "DataLoss", "DeadlineExceeded", "Diverged", "Error",
     "FailedPrecondition", "Internal", "InvalidArgument", "Job", "NotFound", "Outcome",
-    "PermissionDenied", "Reader", "Reading", "ResourceExhausted", "Unavailable", "attach", "join",
-    "program",
+    "PermissionDenied", "Reader", "Reading", "ResourceExhausted", "Sampler", "Unavailable", "attach",
+    "join", "program",
 ]

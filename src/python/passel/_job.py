@@ -13,6 +13,7 @@ from . import _arguments
 from ._errors import AlreadyExists, Cancelled, FailedPrecondition, InvalidArgument
 from ._gradients import Array, Gradients
 from ._library import _core
+from ._sampler import Sampler, whole
 
 Pull = Literal["auto", "view", "copy"]
 
@@ -178,6 +179,24 @@ class Job:
         while (most is None or number < most) and not self.stopped:
             yield number
             number += 1
+
+    def sampler(self, examples: int, batch_size: int, *, shuffle: bool = True, seed: int = 0,
+                epochs: int | None = None) -> Sampler:
+        """Batches of the numbers 0 to examples - 1, shared with the other workers: each number once per
+        epoch, unless somebody dies. All workers give the same.
+
+            for rows in job.sampler(len(x), batch_size=100, epochs=5):
+                ...
+                job.step()
+
+        A batch is done with the step after it; what a worker that died was at is given again. With
+        checkpoints the job goes on where it was.
+        epochs: of the whole job; None: without an end. seed: of the order of each epoch.
+        """
+        self._core.sample(whole("examples", examples), whole("batch_size", batch_size),
+                          0 if epochs is None else whole("epochs", epochs, least=1), whole("seed", seed, least=0),
+                          not shuffle)
+        return Sampler(self)
 
     def metric(self, **values: float) -> None:
         """Shows numbers of this worker under their names: in `passel ctl status`, the progress line and

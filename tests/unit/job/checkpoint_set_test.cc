@@ -80,7 +80,8 @@ TEST_F(CheckpointSetTest, AnyNumberOfPartsFillsAnyOtherNumberOfShards) {
 }
 
 TEST_F(CheckpointSetTest, SaysWhatIsKnownOfTheJob) {
-  const SampleJob job(SampleModel(), Optimizer("adam"), 3, random_);
+  SampleJob job(SampleModel(), Optimizer("adam"), 3, random_);
+  job.progress.batches = {{1000, 30, 8}, 70, {66, 69}};
   job.WriteAll(dir_.path());
   const auto set = Open();
   ASSERT_TRUE(set.ok()) << set.status().ToString();
@@ -104,6 +105,9 @@ TEST_F(CheckpointSetTest, SaysWhatIsKnownOfTheJob) {
   EXPECT_EQ(saved.workers[1].cursor_epochs, 4u);
   EXPECT_EQ(saved.workers[1].cursor_index, 71u);
   EXPECT_EQ(saved.workers[1].local_steps, 251u);
+  EXPECT_EQ(saved.batches.rules, (BatchRules{1000, 30, 8}));
+  EXPECT_EQ(saved.batches.next, 70u);
+  EXPECT_EQ(saved.batches.open, (std::vector<std::uint64_t>{66, 69}));
   ASSERT_EQ(saved.shards.size(), 3u);
   EXPECT_EQ(saved.shards[2].version, 502u);
   EXPECT_EQ(saved.shards[2].optimizer_step, 497);
@@ -244,6 +248,20 @@ TEST_F(CheckpointSetTest, WhatContradictsItselfIsRefused) {
                 }
               }),
               HasSubstr("\"ps/0/version\" is F64"));
+  // Of data that are shared: examples, size of a batch, order, next, and what is open.
+  const std::vector<std::vector<std::int64_t>> shared = {
+      {100, 10, 0}, {0, 10, 0, 5}, {100, 0, 0, 5}, {100, 10, 0, 5, 5}, {100, 10, -1, 5}};
+  const char* const sentences[] = {"says of no data", "says of no data", "says of no data",
+                                   "has batch 5 as open, and 5 is the next", "has -1"};
+  for (std::size_t i = 0; i < shared.size(); ++i) {
+    EXPECT_THAT(error([&](auto& tensors, auto&) {
+                  tensors.push_back({"worker/batches",
+                                     DType::kI64,
+                                     {static_cast<std::int64_t>(shared[i].size())},
+                                     std::as_bytes(std::span(shared[i]))});
+                }),
+                AllOf(HasSubstr("\"worker/batches\""), HasSubstr(sentences[i])));
+  }
   const std::int64_t step = 499;
   EXPECT_THAT(error([&](auto& tensors, auto&) {
                 for (TensorView& t : tensors) {
