@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "job/worker_start.h"
 #include "store/metrics.h"
+#include "store/scale.h"
 
 namespace passel::capi {
 namespace {
@@ -153,7 +154,10 @@ Status Worker::Leave() {
   if (checkpoints_ && initialized_) saved = checkpoints_->End(OthersNow(), *store_);
   const bool hangs = checkpoints_ && checkpoints_->hangs();
   checkpoints_.reset();
-  const Status left = store_->Leave();
+  // Whom `passel ctl scale` ends may be wanted again: it is not done.
+  const bool may_return =
+      job_ && settings_.task.flags.supervised && WantedWorkers(Lead()) <= index();
+  const Status left = may_return ? store_->LeaveForNow() : store_->Leave();
   if (hangs) {  // what saves there reads the arenas until the process ends
     (void)arena_.release();
     (void)job_.release();

@@ -63,13 +63,14 @@ def test_workers_know_their_place_and_rounds_are_the_mean(start):
 
 def test_workers_that_differ_are_told_how(start):
     text = """
-        import passel, os, time
+        import os
+        import passel
         same = {"optimizer": "sgd", "learning_rate": 0.5, "mode": "barrier"}
         if os.environ["RANK"] == "1":
-            for variables, others in (({"first": 2, "w": (4, 3)}, {}), ({"first": 2, "v": (4, 2)}, {}), ({"first": 2}, {}),
-                                      ({"first": 2, "w": (4, 2)}, {"learning_rate": 0.25}),
-                                      ({"first": 2, "w": (4, 2)}, {"optimizer": "adam", "learning_rate": 0.5}),
-                                      ({"first": 2, "w": (4, 2)}, {"mode": "locked"})):
+            right = {"first": 2, "w": (4, 2)}
+            for variables, others in (({"first": 2, "w": (4, 3)}, {}), ({"first": 2, "v": (4, 2)}, {}),
+                                      ({"first": 2}, {}), (right, {"learning_rate": 0.25}), (right, {"optimizer": "adam"}),
+                                      (right, {"mode": "locked"})):
                 try:
                     passel.join(variables, timeout=30, **{**same, **others})
                 except passel.InvalidArgument as error:
