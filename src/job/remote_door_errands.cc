@@ -165,13 +165,12 @@ Status RemoteDoor::TakeMetrics(int worker, const Json& values) {
   return {};
 }
 
+// As `passel ctl stop` does it: the ps may not have begun to serve anything.
 Status RemoteDoor::StopJob() {
-  const std::lock_guard lock(mutex_);
-  if (served_ == nullptr) return Unavailable("there is no arena yet");
-  ShardState& state = *served_->arena->memory().state;
-  state.stop.store(1, std::memory_order_seq_cst);
-  Notify(state.event);
-  return {};
+  const Deadline deadline = Deadline::After(kAskLimit);
+  PASSEL_ASSIGN_OR_RETURN(shm::RendezvousClient ps,
+                          shm::RendezvousClient::Control(task_.job_id, shard_, deadline));
+  return ps.Stop(deadline);
 }
 
 }  // namespace passel::job

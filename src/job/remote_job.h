@@ -102,8 +102,7 @@ class RemoteJob {
 };
 
 /// Asks ps/0, which is on another host, to have all workers leave after their step. `worker` is one
-/// of this host. Errors: those of ControlConnection::Open(); kUnavailable before there is
-/// a job.
+/// of this host. Errors: those of ControlConnection::Open(), and of the ps.
 Status StopJobElsewhere(const Task& task, int worker, Deadline deadline);
 
 }  // namespace passel::job
