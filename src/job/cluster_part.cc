@@ -126,7 +126,7 @@ Status ClusterPart::StopJob(Deadline deadline) const {
 }
 
 Result<std::optional<ClusterPart>> FindClusterPart(const TaskSettings& flags,
-                                                   const JobSettings& job) {
+                                                   const JobSettings& job, bool counts_given) {
   Result<ResolvedConfig> resolved = ResolveLists(flags, /*any_task=*/false);
   const bool named = resolved.ok();
   if (!named) {
@@ -144,6 +144,11 @@ Result<std::optional<ClusterPart>> FindClusterPart(const TaskSettings& flags,
         "--{} is for a job on several hosts: name them with --ps_hosts and --worker_hosts, or omit "
         "it",
         flags.token_file.empty() ? "insecure_no_auth" : "token_file"));
+  }
+  if (counts_given) {
+    return InvalidArgument(
+        "the lists say how many ps and workers there are: omit --ps, --workers and --max_workers, "
+        "or the lists");
   }
   ClusterPart part;
   part.warnings = resolved->warnings;

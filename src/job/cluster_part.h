@@ -38,8 +38,9 @@ struct ClusterPart {
 
 /// What the lists of `flags`, TF_CONFIG, or the other variables that `passel task` knows have for
 /// this host: the one task that they name, or, where they name none, all whose addresses are of
-/// this host. Nothing where no cluster is named. Errors: kInvalidArgument; those of PrepareTask().
+/// this host. Nothing where no cluster is named. `counts_given`: somebody has said beside it how
+/// many tasks there are. Errors: kInvalidArgument; those of PrepareTask().
 Result<std::optional<ClusterPart>> FindClusterPart(const TaskSettings& flags,
-                                                   const JobSettings& job);
+                                                   const JobSettings& job, bool counts_given);
 
 }  // namespace passel::job

@@ -103,13 +103,9 @@ Result<LaunchSetup> PrepareProgram(TrainSettings* settings, JobConfig* config,
                     kMaxShards, settings->ps));
   }
   program->cluster.job_id = settings->job_id;
-  PASSEL_ASSIGN_OR_RETURN(program->part, FindClusterPart(program->cluster, settings->job));
+  PASSEL_ASSIGN_OR_RETURN(program->part,
+                          FindClusterPart(program->cluster, settings->job, program->counts_given));
   if (program->part) {
-    if (program->counts_given) {
-      return InvalidArgument(
-          "the lists say how many ps and workers there are: omit --ps, --workers and "
-          "--max_workers, or the lists");
-    }
     // The plan has places for one of each at least.
     settings->ps = std::max(1, program->part->Count(true));
     settings->workers = std::max(1, program->part->Count(false));
