@@ -350,8 +350,9 @@ Result<std::unique_ptr<ParameterStore>> AttachedJob::Open(const StorePlan& plan)
   for (const std::unique_ptr<Arena>& arena : arenas_) {
     if (arena->plan().Hash() != plan.Hash()) {
       return InvalidArgument(fmt::format(
-          "{} was started with other settings than the chief: {}; give all workers the same flags",
-          options_.waits.names(options_.me.index), FirstDifference(plan, arena->plan())));
+          "{} was started with other settings than the chief, {}: {}; give all workers the same",
+          options_.waits.names(options_.me.index), options_.waits.names.chief_name,
+          FirstDifference(plan, arena->plan())));
     }
     shards.push_back(arena->memory());
   }

@@ -337,6 +337,11 @@ Status PsHost::GetStatus(const Peer&, Exchange& exchange) {
                  {"alone", options_.alone},
                  {"chief", options_.names.chief_name},
                  {"data", WhatIsTold()}};
+  if (!arena_) {
+    Json joined = Json::MakeList();
+    for (const Peer& worker : workers_) joined.Add(worker.index);
+    status["joined"] = joined;
+  }
   if (arena_ && options_.describe) status["arena"] = options_.describe(*arena_, options_.names);
   return exchange.AddText("passel.status", status.Write());
 }

@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <new>
+#include <string>
 
 #include "capi/passel.h"
+#include "job/program_settings.h"
 
 namespace passel::capi {
 namespace {
@@ -29,11 +32,36 @@ constexpr double kLongestWait = 1e8;  // seconds
 
 thread_local char t_error[4096];
 
+// What a flag of the command is, is a setting here, which has no dashes: "raise start_wait".
+std::string InWordsOfPrograms(std::string_view sentence) {
+  std::string text;
+  while (!sentence.empty()) {
+    const std::size_t dashes = std::min(sentence.find("--"), sentence.size());
+    text += sentence.substr(0, dashes);
+    sentence.remove_prefix(dashes);
+    if (sentence.empty()) break;
+    const std::string_view behind = sentence.substr(2);
+    const std::string_view name =
+        behind.substr(0, behind.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_"));
+    if (!job::MeansToProgram(name)) text += "--";
+    text += name;
+    sentence.remove_prefix(2 + name.size());
+  }
+  return text;
+}
+
 }  // namespace
 
 const char* Said() noexcept { return t_error; }
 
 void Say(std::string_view sentence) noexcept {
+  std::string own;
+  if (sentence.find("--") != std::string_view::npos) {
+    try {
+      sentence = own = InWordsOfPrograms(sentence);
+    } catch (const std::bad_alloc&) {  // as it is, then
+    }
+  }
   const std::size_t length = std::min(sentence.size(), sizeof t_error - 1);
   std::copy_n(sentence.data(), length, t_error);
   t_error[length] = '\0';

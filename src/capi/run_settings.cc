@@ -8,8 +8,9 @@
 namespace passel::capi {
 namespace {
 
-constexpr auto kCluster = std::to_array<std::string_view>(
-    {"job_name", "task_index", "ps_hosts", "worker_hosts", "job_id", "token_file"});
+constexpr auto kCluster =
+    std::to_array<std::string_view>({"job_name", "task_index", "ps_hosts", "worker_hosts", "job_id",
+                                     "token_file", "insecure_no_auth", "supervised"});
 
 std::string_view NameOf(std::string_view setting) { return setting.substr(0, setting.find('=')); }
 
@@ -33,8 +34,11 @@ RunSettings ReadRunSettings(std::span<const std::string> given) {
     if (line.empty() || (own_cluster && IsOfCluster(name))) continue;
     const auto same = [&](const std::string& s) { return NameOf(s) == name; };
     if (std::ranges::any_of(given, same)) continue;
-    settings.all.emplace_back(line);
-    settings.supervised |= name == "ps_hosts";
+    if (name == "supervised") {
+      settings.supervised = true;
+    } else {
+      settings.all.emplace_back(line);
+    }
   }
   return settings;
 }

@@ -10,7 +10,7 @@ namespace passel::capi {
 
 struct RunSettings {
   std::vector<std::string> all;  ///< "NAME=VALUE": what was given, then what the command adds
-  bool supervised = false;       ///< the ps and the other workers are those of the command
+  bool supervised = false;       ///< the ps and the other workers are all of the command
 };
 
 /// Adds to what the program gives the lines of the environment variable PASSEL_SETTINGS whose names

@@ -182,11 +182,6 @@ Result<Settings> ReadSettings(std::span<const std::string> settings) {
                     "start the {} with passel task",
                     resolved.task->ToString(), resolved.task->job));
   }
-  if (job::NamesOtherHosts(resolved.cluster)) {
-    return InvalidArgument(
-        "the lists name several hosts, and this library joins tasks of one host alone: give "
-        "ps_hosts and worker_hosts addresses of this host");
-  }
   PASSEL_RETURN_IF_ERROR(job::PrepareTask(resolved, &task));
   return result;
 }

@@ -6,144 +6,30 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <thread>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/denormals.h"
+#include "base/log.h"
 #include "base/nvtx.h"
-#include "base/process_identity.h"
-#include "base/subprocess.h"
 #include "base/text.h"
-#include "cluster/placement.h"
 #include "job/worker_start.h"
 #include "store/metrics.h"
-#include "store/open_store.h"
+#include "store/scale.h"
 
 namespace passel::capi {
 namespace {
 
 // A wait looks so often whether the ps are there.
 constexpr std::chrono::milliseconds kWaitTurn{500};
-// Until a ps that died while we spoke to it is asked again.
-constexpr std::chrono::milliseconds kJoinAgain{50};
-
-// Names and shapes; what they come to is for the table to check.
-Status CheckVariables(std::span<const Variable> variables) {
-  if (variables.empty() || variables.size() > kMaxVariables) {
-    return InvalidArgument(
-        fmt::format("a job has 1 to {} variables, not {}: describe them in the "
-                    "array that passel_open() takes",
-                    kMaxVariables, variables.size()));
-  }
-  for (std::size_t i = 0; i < variables.size(); ++i) {
-    const Variable& v = variables[i];
-    if (v.name.empty() || v.name.size() > kMaxNameBytes) {
-      return InvalidArgument(
-          fmt::format("the name of variable {} has 1 to {} bytes, not {}: give it another", i,
-                      kMaxNameBytes, v.name.size()));
-    }
-    const std::string name = Printable(v.name, kMaxNameBytes);
-    if (v.shape.size() > kMaxRank) {
-      return InvalidArgument(
-          fmt::format("variable \"{}\" has at most {} dimensions, not {}: join some of them", name,
-                      kMaxRank, v.shape.size()));
-    }
-    for (const std::int64_t dimension : v.shape) {
-      if (dimension >= 1) continue;
-      return InvalidArgument(
-          fmt::format("variable \"{}\" has the shape [{}], and every dimension is 1 or more: omit "
-                      "what is empty",
-                      name, fmt::join(v.shape, ", ")));
-    }
-    const auto same = [&](const Variable& other) { return other.name == v.name; };
-    if (const auto first = std::ranges::find_if(variables, same); &*first != &v) {
-      return InvalidArgument(
-          fmt::format("variables {} and {} are both named \"{}\": give each "
-                      "another name",
-                      &*first - variables.data(), i, name));
-    }
-  }
-  return {};
-}
-
-// Each one as a whole on one of the ps.
-Result<VariableTable> Place(std::span<const Variable> variables, int shards,
-                            PlacementStrategy strategy) {
-  std::vector<PlacementVariable> to_place;
-  for (const Variable& v : variables) to_place.push_back({v.name, v.shape, sizeof(float)});
-  PASSEL_ASSIGN_OR_RETURN(const std::vector<VariablePart> placed,
-                          PlaceVariables(to_place, shards, strategy, Partitioner::None()));
-  std::vector<VariableInfo> infos(variables.size());
-  for (const VariablePart& part : placed) {
-    const auto i = static_cast<std::size_t>(part.variable);
-    infos[i].name = infos[i].logical = variables[i].name;
-    infos[i].shape = variables[i].shape;
-    infos[i].shard = part.ps;
-  }
-  return VariableTable::Build(std::move(infos), shards);
-}
+// Metrics travel to another host so often at most.
+constexpr std::int64_t kMetricsPauseNs = 250'000'000;
 
 WorkerNames NamesOf(const Settings& settings) {
   return settings.alone ? WorkerNames{} : settings.task.Names();
 }
 
 }  // namespace
-
-Result<std::unique_ptr<Worker>> Worker::Open(std::span<const std::string> settings,
-                                             std::span<const Variable> variables) {
-  PASSEL_RETURN_IF_ERROR(CheckVariables(variables));
-  PASSEL_ASSIGN_OR_RETURN(Settings read, ReadSettings(settings));
-  std::unique_ptr<Worker> worker(new Worker(std::move(read)));
-  PASSEL_RETURN_IF_ERROR(worker->is_alone() ? worker->JoinAlone(variables)
-                                            : worker->JoinOthers(variables));
-  return worker;
-}
-
-Status Worker::JoinAlone(std::span<const Variable> variables) {
-  const job::JobConfig& config = settings_.config;
-  PASSEL_ASSIGN_OR_RETURN(VariableTable table, Place(variables, 1, config.placement.strategy));
-  PASSEL_ASSIGN_OR_RETURN(const StorePlan plan, job::MakePlan(config, std::move(table), 1, 1));
-  PASSEL_ASSIGN_OR_RETURN(checkpoints_, Checkpoints::Open(settings_, plan, /*begun=*/false));
-  PASSEL_ASSIGN_OR_RETURN(arena_, job::OwnArena::Make(job_id(), plan, config.huge_pages, ""));
-  PASSEL_ASSIGN_OR_RETURN(store_, OpenStore(plan, {&arena_->memory(), 1}, 0, SelfIdentity(),
-                                            job::MakeWaitOptions(config, 1, 1)));
-  job::TellOfJob(job::TargetOf(config), *arena_->memory().state);
-  return {};
-}
-
-Status Worker::JoinOthers(std::span<const Variable> variables) {
-  const job::Task& task = settings_.task;
-  const job::JobConfig& config = settings_.config;
-  const shm::AttachOptions options = job::AttachOptionsOf(task, config);
-  places_ = task.MostTrainers();
-  PASSEL_ASSIGN_OR_RETURN(VariableTable table,
-                          Place(variables, options.num_shards, config.placement.strategy));
-  PASSEL_ASSIGN_OR_RETURN(const StorePlan plan,
-                          job::MakePlan(config, std::move(table), task.NumTrainers(), places_));
-  const nvtx::Range range(nvtx::Event::kAttach, task.Trainer());
-  const auto join = [&]() -> Status {
-    PASSEL_ASSIGN_OR_RETURN(job_, shm::AttachedJob::Connect(options, task.token));
-    PASSEL_RETURN_IF_ERROR(job_->WaitForArenas());
-    // What is wrong with them is said before the job begins.
-    if (is_chief() && !checkpoints_) {
-      PASSEL_ASSIGN_OR_RETURN(checkpoints_, Checkpoints::Open(settings_, plan, HaveValues()));
-    }
-    PASSEL_ASSIGN_OR_RETURN(store_, job_->Open(plan));
-    return {};
-  };
-  const Deadline start = Deadline::After(options.start_wait);
-  Status joined = join();
-  // A ps died while we spoke to it: its next life, or an error in time, answers.
-  while (joined.code() == Code::kUnavailable && !start.Expired()) {
-    job_.reset();
-    std::this_thread::sleep_for(kJoinAgain);
-    joined = join();
-  }
-  PASSEL_RETURN_IF_ERROR(joined);
-  if (is_chief()) job::TellOfJob(job::TargetOf(config), *job_->arena(0).memory().state);
-  return {};
-}
 
 Status Worker::Initialize(const float* const* values, Deadline deadline) {
   PASSEL_RETURN_IF_ERROR(CheckNoPush("passel_initialize()"));
@@ -177,12 +63,19 @@ Status Worker::Initialize(const float* const* values, Deadline deadline) {
                     settings_.task.Names().chief_name));
   }
   PASSEL_RETURN_IF_ERROR(there);
-  if (checkpoints_ && !initialized_) {
+  if (!initialized_) BeginHere();
+  initialized_ = true;
+  return {};
+}
+
+// What the chief does beside training, where it has the arenas.
+void Worker::BeginHere() {
+  if (remote_) {
+    checkpoints_.reset();  // the ps save from here on
+  } else if (checkpoints_) {
     checkpoints_->Begin(Shards(), NamesOf(settings_));
     summaries_ = Summaries::Create(settings_.config.summaries, Lead());
   }
-  initialized_ = true;
-  return {};
 }
 
 std::vector<ShardMemory> Worker::Shards() const {
@@ -215,6 +108,12 @@ Result<std::int64_t> Worker::Save(Deadline deadline) {
         "the variables have no values yet: call passel_initialize() before passel_save()");
   }
   PASSEL_RETURN_IF_ERROR(CheckNoPush("passel_save()"));
+  if (remote_ && is_chief()) {
+    return FailedPrecondition(fmt::format(
+        "this worker is on another host than {}, and the ps make the checkpoints of this job by "
+        "time and steps: start them with checkpoint_dir, save_secs and save_steps",
+        remote_->Elsewhere()));
+  }
   if (!checkpoints_) {
     return FailedPrecondition(
         fmt::format("the chief, {}, makes the checkpoints of this job: call passel_save() there",
@@ -232,6 +131,12 @@ Status Worker::Sample(const Sampling& sampling) {
         "the variables have no values yet: call passel_initialize() before passel_sample()");
   }
   PASSEL_RETURN_IF_ERROR(CheckNoPush("passel_sample()"));
+  if (remote_) {
+    return FailedPrecondition(fmt::format(
+        "this worker is on another host than {}, and workers of one host alone share the examples "
+        "of an epoch: choose the examples of this one yourself",
+        remote_->Elsewhere()));
+  }
   PASSEL_ASSIGN_OR_RETURN(sampler_, Sampler::Create(Lead(), index(), sampling, NamesOf(settings_)));
   store_->OnStep([this] { sampler_->Done(); });
   return {};
@@ -248,20 +153,38 @@ Result<Sampler::Batch> Worker::NextBatch() {
 }
 
 Status Worker::ShowMetric(std::string_view name, double value) {
-  PASSEL_RETURN_IF_ERROR(SetMetric(Lead().tasks[index()].metrics, name, value));
+  if (remote_) {
+    PASSEL_RETURN_IF_ERROR(SetMetric(*metrics_, name, value));
+    metrics_new_ = true;
+  } else {
+    PASSEL_RETURN_IF_ERROR(SetMetric(Lead().tasks[index()].metrics, name, value));
+  }
   // What passel's own models show.
   if (name == "loss") store_->counters().loss.store(value, std::memory_order_relaxed);
   if (name == "accuracy") store_->counters().accuracy.store(value, std::memory_order_relaxed);
   return {};
 }
 
+// Nobody fails for want of them.
+void Worker::SendMetrics() {
+  if (!metrics_new_ || remote_->PsMissingFor().count() > 0) return;
+  metrics_at_ns_ = MonotonicNs() + kMetricsPauseNs;
+  const Status told = remote_->TellMetrics(ReadMetrics(*metrics_));
+  if (!told.ok()) LogDebug("metrics: {}", told.message());
+  metrics_new_ = !told.ok();
+}
+
 Status Worker::Leave() {
   summaries_.reset();
+  if (remote_) SendMetrics();
   Status saved;
   if (checkpoints_ && initialized_) saved = checkpoints_->End(OthersNow(), *store_);
   const bool hangs = checkpoints_ && checkpoints_->hangs();
   checkpoints_.reset();
-  const Status left = store_->Leave();
+  // Whom `passel ctl scale` ends may be wanted again: it is not done.
+  const bool may_return =
+      job_ && settings_.task.flags.supervised && WantedWorkers(Lead()) <= index();
+  const Status left = may_return ? store_->LeaveForNow() : store_->Leave();
   if (hangs) {  // what saves there reads the arenas until the process ends
     (void)arena_.release();
     (void)job_.release();
@@ -276,8 +199,8 @@ Status Worker::CheckNoPush(const char* what) const {
 }
 
 Status Worker::CheckPs() const {
-  if (!job_) return {};
-  const auto missing = job_->PsMissingFor();
+  if (!job_ && !remote_) return {};
+  const auto missing = remote_ ? remote_->PsMissingFor() : job_->PsMissingFor();
   if (missing.count() == 0 || missing.count() <= settings_.config.ps_wait_ns) return {};
   return Unavailable(
       fmt::format("a ps has been gone for {:.1f} s and none came back: start it and this worker "
@@ -378,6 +301,7 @@ Result<PushOutcome> Worker::Wait(Deadline deadline) {
     }
     ticket_.reset();
     if (outcome.ok()) {
+      if (remote_ && MonotonicNs() >= metrics_at_ns_) SendMetrics();
       store_->counters().last_step_ns.store(MonotonicNs(), std::memory_order_relaxed);
       if (summaries_) summaries_->Look(outcome->global_step);
     }

@@ -21,6 +21,7 @@
 #include "capi/settings.h"
 #include "capi/summaries.h"
 #include "job/own_arena.h"
+#include "job/remote_job.h"
 #include "shm/attached_job.h"
 #include "store/parameter_store.h"
 
@@ -56,7 +57,7 @@ class Worker {
   Status Sample(const Sampling& sampling);
   Result<Sampler::Batch> NextBatch();
   void SayAlive() { store_->SayAlive(); }
-  /// Errors: those of SetMetric().
+  /// Errors: those of SetMetric(). Of a worker on another host than ps/0 it travels later.
   Status ShowMetric(std::string_view name, double value);
   /// Saves a checkpoint now and returns its global step. What was pulled and lent is void.
   Result<std::int64_t> Save(Deadline deadline);
@@ -73,6 +74,10 @@ class Worker {
   explicit Worker(Settings settings) : settings_(std::move(settings)) {}
   Status JoinAlone(std::span<const Variable> variables);
   Status JoinOthers(std::span<const Variable> variables);
+  Status JoinHere(const StorePlan& plan, const shm::AttachOptions& options);
+  Status JoinElsewhere(const StorePlan& plan);
+  void BeginHere();
+  void SendMetrics();
   Status CheckVariable(std::size_t variable) const;
   Status CheckNoPush(const char* what) const;
   Status CheckPs() const;
@@ -83,11 +88,17 @@ class Worker {
 
   Settings settings_;
   int places_ = 1;
-  std::unique_ptr<job::OwnArena> arena_;      // alone
-  std::unique_ptr<shm::AttachedJob> job_;     // with others
-  std::unique_ptr<ParameterStore> store_;     // on one of these
-  std::unique_ptr<Checkpoints> checkpoints_;  // of the chief; before the arenas are unmapped
-  std::unique_ptr<Summaries> summaries_;      // likewise; null: none are written
+  std::unique_ptr<job::OwnArena> arena_;    // alone
+  std::unique_ptr<shm::AttachedJob> job_;   // with others
+  std::unique_ptr<job::RemoteJob> remote_;  // in its place: some ps are on other hosts
+  std::unique_ptr<ParameterStore> store_;   // on one of these
+  // Of the chief; before the arenas are unmapped. Where those are on other hosts, the ps save, and
+  // this one only says with what the job begins.
+  std::unique_ptr<Checkpoints> checkpoints_;
+  std::unique_ptr<Summaries> summaries_;  // likewise; null: none are written
+  std::unique_ptr<MetricSlots> metrics_;  // with remote_: what ps/0 is to hear
+  bool metrics_new_ = false;              // since it was told
+  std::int64_t metrics_at_ns_ = 0;        // not before, of MonotonicNs()
   std::unique_ptr<Sampler> sampler_;
   bool initialized_ = false;
   bool pulled_ = false;            // since the last push

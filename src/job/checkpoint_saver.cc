@@ -142,7 +142,7 @@ Status CheckpointSaver::ChooseFirst() {
   resume_from_ = beginning.path;
   if (!beginning.from) return {};
   const CheckpointSet& from = *beginning.from;
-  PASSEL_RETURN_IF_ERROR(CheckCanGoOn(from, plan_));
+  PASSEL_RETURN_IF_ERROR(CheckCanGoOn(from, plan_, config_.model.kind == ModelKind::kOwn));
   std::string changed = ChangedMathematics(settings_, from.words().settings);
   if (const std::string data = ChangedData(data_, from.words().data); !data.empty()) {
     changed += (changed.empty() ? "" : ", ") + data;

@@ -114,9 +114,15 @@ Status InitializeFromFile(const ModelConfig& model, const std::string& path,
 
 }  // namespace
 
-Status CheckCanGoOn(const CheckpointSet& from, const StorePlan& plan) {
+Status CheckCanGoOn(const CheckpointSet& from, const StorePlan& plan, bool of_program) {
   const Status fits = from.Check(plan.variables, OptimizerWordsOf(plan.optimizer));
   if (fits.ok()) return {};
+  if (of_program) {
+    return InvalidArgument(fmt::format(
+        "{}; this job cannot go on from it: make variables and optimizer the same, or use another "
+        "--checkpoint_dir",
+        fits.message()));
+  }
   return InvalidArgument(
       fmt::format("{}; this job cannot go on from it: make the settings the same, or take the "
                   "values alone with --init={} and another --checkpoint_dir",

@@ -16,7 +16,7 @@ namespace passel::job {
 
 /// OK if a job of that plan can go on from there. Errors: kInvalidArgument, naming what is
 /// different and what to do.
-Status CheckCanGoOn(const CheckpointSet& from, const StorePlan& plan);
+Status CheckCanGoOn(const CheckpointSet& from, const StorePlan& plan, bool of_program);
 
 /// Writes all of the checkpoint at `path` into a store that has no values yet, for the chief.
 /// Errors: those of WriteFirstValues() for a checkpoint.

@@ -1,6 +1,9 @@
 #include "job/job_status.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <cmath>
 
 #include "base/clock.h"
 #include "store/membership.h"
@@ -118,9 +121,16 @@ std::vector<Metric> MeanMetrics(const JobStatus& status) {
   return means;
 }
 
+std::string InWords(const Metric& metric, int digits) {
+  return std::isnan(metric.value) ? "nan" : fmt::format("{:.{}g}", metric.value, digits);
+}
+
 Json Describe(const std::vector<Metric>& metrics) {
   Json described = Json::MakeObject();
-  for (const Metric& metric : metrics) described.AddMember(metric.name, metric.value);
+  for (const Metric& metric : metrics) {
+    described.AddMember(
+        metric.name, std::isfinite(metric.value) ? Json(metric.value) : Json(InWords(metric, 4)));
+  }
   return described;
 }
 

@@ -58,6 +58,8 @@ std::int64_t LastStepNs(const JobStatus& status);
 
 /// Each name once, in the order of the workers that have it: the mean of theirs.
 std::vector<Metric> MeanMetrics(const JobStatus& status);
+/// Wherever a person reads it, and in JSON where it is not finite: "nan", "inf", "-inf".
+std::string InWords(const Metric& metric, int digits);
 /// {"reward":1.5,...}
 Json Describe(const std::vector<Metric>& metrics);
 

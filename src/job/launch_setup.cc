@@ -44,14 +44,14 @@ class Setup {
     PASSEL_RETURN_IF_ERROR(ChooseProcessor());
     PASSEL_RETURN_IF_ERROR(CheckArena());
     // --device auto finds out in the worker whether the GPU can be used.
-    if (!request_.devices.empty() && !out_.may_fall_back) {
+    if (!request_.devices.empty() && !out_.may_fall_back && !flags_.of_program) {
       PASSEL_RETURN_IF_ERROR(CheckForGpu(config_, "worker/0"));
     }
     if (request_.devices.empty()) WarnOfCpu();
     if (flags_.ps == 0) return std::move(out_);  // this process does it all, where it is
     PASSEL_RETURN_IF_ERROR(ReadMachine());
     PASSEL_ASSIGN_OR_RETURN(out_.plan, PlanLaunch(out_.topology, request_));
-    if (!request_.devices.empty()) DescribeUpdates();
+    if (!request_.devices.empty() && !flags_.of_program) DescribeUpdates();
     return std::move(out_);
   }
 
@@ -210,7 +210,7 @@ class Setup {
       wants_gpus_ = true;
       PASSEL_RETURN_IF_ERROR(ReadMachine());
       // Where there is no GPU the choice says why: the GPU code would be of no use.
-      if (!out_.topology.gpus.empty()) PASSEL_RETURN_IF_ERROR(CheckPlugin());
+      if (!out_.topology.gpus.empty() && !flags_.of_program) PASSEL_RETURN_IF_ERROR(CheckPlugin());
       return f_.gpus.empty() ? ChooseShared() : ChooseNamed();
     }
     if (device_.kind == Kind::kCpu) return UseCpu("--device cpu says so");

@@ -12,10 +12,12 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdint>
+#include <cstring>
 #include <system_error>
 #include <utility>
 
 #include "base/deadline.h"
+#include "base/log.h"
 
 namespace passel::job {
 namespace {
@@ -83,8 +85,11 @@ void OutputRelay::Wake() {
   [[maybe_unused]] const auto put = ::write(wake_.get(), &one, sizeof one);
 }
 
-Result<OutputRelay::Ends> OutputRelay::Open(int task, const std::string& prefix) {
+Result<OutputRelay::Ends> OutputRelay::Open(int task, const std::string& prefix,
+                                            FileDescriptor copy) {
   Ends ends;
+  std::shared_ptr<const FileDescriptor> file;
+  if (copy.valid()) file = std::make_shared<const FileDescriptor>(std::move(copy));
   std::list<Pipe> pipes;
   for (const Stream stream : {Stream::kOut, Stream::kErr}) {
     if (stream == Stream::kErr && shared_) break;
@@ -95,6 +100,7 @@ Result<OutputRelay::Ends> OutputRelay::Open(int task, const std::string& prefix)
     pipe.stream = stream;
     pipe.task = task;
     pipe.prefix = prefix;
+    pipe.copy = file;
     (stream == Stream::kOut ? ends.out : ends.shared_or_err).Reset(fds[1]);
     // The other end, which the task writes to, waits as ever.
     ::fcntl(fds[0], F_SETFL, O_NONBLOCK);
@@ -163,7 +169,22 @@ OutputRelay::Got OutputRelay::Copy(Pipe& pipe) {
   return Got::kSome;
 }
 
+// What is not taken at once, by a full disk say, is missing there.
+void OutputRelay::WriteCopy(Pipe& pipe, std::string_view lines) {
+  while (pipe.copy && !lines.empty()) {
+    const ssize_t put = ::write(pipe.copy->get(), lines.data(), lines.size());
+    if (put > 0) {
+      lines.remove_prefix(static_cast<std::size_t>(put));
+    } else if (put == 0 || errno != EINTR) {
+      LogWarning("the output of task {} cannot be written to its file any more: {}", pipe.task,
+                 std::strerror(errno));
+      pipe.copy.reset();
+    }
+  }
+}
+
 void OutputRelay::Pass(Pipe& pipe, std::string_view lines) {
+  WriteCopy(pipe, lines);
   if (pipe.prefix.empty()) Write(pipe.stream, lines);
   while (!lines.empty()) {
     const std::size_t end = std::min(lines.find('\n'), lines.size());

@@ -42,9 +42,9 @@ class OutputRelay {
     int err() const { return shared_or_err.valid() ? shared_or_err.get() : out.get(); }
   };
   /// The pipes of a new life of `task`, any number. What its life before had said is forgotten.
-  /// Errors: kResourceExhausted.
-  /// `prefix`: before each of its lines.
-  Result<Ends> Open(int task, const std::string& prefix = "");
+  /// `prefix`: before each of its lines. `copy`: a file that its lines are written to, too, without
+  /// the prefix; invalid: none. Errors: kResourceExhausted.
+  Result<Ends> Open(int task, const std::string& prefix = "", FileDescriptor copy = {});
 
   /// Waits until everything that the task has written so far is copied, at most `limit`: then a
   /// line of our own comes after its own, and LastLines() has them all.
@@ -61,7 +61,8 @@ class OutputRelay {
     int task = 0;
     int life = 0;
     std::string prefix = {};
-    std::string begun = {};  // a line without its end
+    std::shared_ptr<const FileDescriptor> copy = {};  // null: none, or it could not be written
+    std::string begun = {};                           // a line without its end
   };
   struct Kept {
     int life = 0;
@@ -72,6 +73,7 @@ class OutputRelay {
   enum class Got { kSome, kNothingNow, kEnd };
   Got Copy(Pipe& pipe);
   void Pass(Pipe& pipe, std::string_view lines);
+  static void WriteCopy(Pipe& pipe, std::string_view lines);
   void Keep(const Pipe& pipe, std::string_view line);
   void Wake();
 

@@ -85,7 +85,7 @@ void Progress::Update(const JobStatus& status) {
   const std::vector<Metric> metrics = MeanMetrics(status);
   std::vector<std::pair<int, std::string>> results;  // the program's own, or those of passel
   for (const Metric& m : metrics)
-    results.emplace_back(3, fmt::format("{} {:.4g}", m.name, m.value));
+    results.emplace_back(3, fmt::format("{} {}", m.name, InWords(m, 4)));
   if (metrics.empty() && !endless) {
     results = {{2, fmt::format("loss {:.4f}", batches.loss)},
                {3, fmt::format("accuracy {:.3f}", batches.accuracy)}};

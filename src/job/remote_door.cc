@@ -9,25 +9,16 @@
 
 #include "base/cpu_isa.h"
 #include "base/log.h"
-#include "base/memory_file.h"
 #include "cluster/host_lookup.h"
-#include "cluster/json_message.h"
 #include "cluster/patience.h"
 #include "fabric/wire.h"
-#include "io/checkpoint_files.h"
 #include "job/run_info.h"
 #include "shm/layout.h"
 #include "store/membership.h"
-#include "store/open_store.h"
 
 namespace passel::job {
 namespace {
 
-// Of the ps of this process, whose thread may be busy with an arena.
-constexpr std::chrono::seconds kAskLimit{10};
-// To reserve and clear memory takes about a second a gigabyte.
-constexpr std::chrono::minutes kArenaLimit{5};
-constexpr std::chrono::milliseconds kLookForEnd{200};
 // Of ps/0 as it ends: it waits for guests, and for whoever owns the folder, before it saves.
 constexpr std::chrono::seconds kSaverGone{15}, kSaverBegins{3};
 constexpr std::chrono::milliseconds kLookForSaver{50};
@@ -275,122 +266,16 @@ void RemoteDoor::Gone(std::uint64_t life, const fabric::TaskFacts& peer, const S
   guests_.erase(found);
   // Whose process has ended has no connection any more; one that lives makes another at once. Of
   // one that was silent before nobody knows.
-  if (!closing_ && served_ != nullptr && why.code() != Code::kDeadlineExceeded &&
-      !IsThere(guest->worker)) {
+  const bool there = IsThere(guest->worker);
+  if (!closing_ && served_ != nullptr && why.code() != Code::kDeadlineExceeded && !there) {
     served_->server->ConnectionEnded(guest->worker);
   }
-  if (!closing_ && served_ != nullptr &&
+  if (!closing_ && served_ != nullptr && !there &&
       StateOf(served_->arena->memory(), guest->worker).phase == Phase::kRunning) {
     LogWarning("{} is gone: {}; if it is not back in time it counts as dead",
                task_.Names()(guest->worker), why.message());
   }
   changed_.notify_all();
-}
-
-void RemoteDoor::RunErrands(const std::function<Result<Errand>(const Errand&)>& answer,
-                            fabric::Pipe& pipe) {
-  for (;;) {
-    const Result<Errand> errand =
-        ReceiveErrand(pipe, shm::kMaxPlanBytes, Deadline::After(kLookForEnd));
-    if (errand.status().code() == Code::kDeadlineExceeded) {
-      const std::lock_guard lock(mutex_);
-      if (closing_) return;
-      continue;
-    }
-    if (!errand.ok()) return;
-    const Result<Errand> said = answer(*errand);
-    const Status sent = said.ok() ? SendErrand(pipe, said->json, said->bytes)
-                                  : SendErrand(pipe, ErrorJson(said.status()));
-    if (!sent.ok()) return;
-  }
-}
-
-Result<Errand> RemoteDoor::AnswerSaver(const Errand& errand) {
-  std::shared_ptr<const shm::Arena> arena;
-  {
-    const std::lock_guard lock(mutex_);
-    if (served_ != nullptr) arena = served_->arena;
-    if (const Json* ask = errand.json.Find("ask"); ask != nullptr && ask->text() != nullptr) {
-      if (*ask->text() == "save_over") {
-        dismissed_ = true;
-        changed_.notify_all();
-        return Errand{{{"ok", true}}, ""};
-      }
-    }
-  }
-  return saver_.Answer(errand, arena);
-}
-
-Result<Errand> RemoteDoor::Answer(Guest& guest, const Errand& errand) {
-  const std::lock_guard lock(guest.mutex);
-  if (!guest.stand_in) {
-    const Introduction me{task_.job_id, Role::kWorker, guest.worker, task_.spec.Hash()};
-    PASSEL_ASSIGN_OR_RETURN(shm::RendezvousClient client,
-                            shm::RendezvousClient::Connect(me, Role::kPs, shard_, &task_.token,
-                                                           Deadline::After(kAskLimit)));
-    guest.stand_in.emplace(std::move(client));
-  }
-  PASSEL_ASSIGN_OR_RETURN(const auto ask, Field<std::string>(errand.json, "ask"));
-  const Errand done{{{"ok", true}}, ""};
-  if (ask == "plan") return TellPlan(*guest.stand_in);
-  if (ask == "tell_data") {
-    const Json* const about = errand.json.Find("about");
-    if (about == nullptr) return DataLoss("data is told as an object");
-    PASSEL_RETURN_IF_ERROR(guest.stand_in->TellData(*about, Deadline::After(kAskLimit)));
-    return done;
-  }
-  if (ask == "propose") {
-    PASSEL_RETURN_IF_ERROR(
-        guest.stand_in->ProposePlan(errand.bytes, Deadline::After(kArenaLimit)).status());
-    return done;
-  }
-  if (ask == "renew") {
-    PASSEL_RETURN_IF_ERROR(
-        guest.stand_in->Renew(errand.bytes, Deadline::After(kArenaLimit)).status());
-    return done;
-  }
-  if (ask == "beginning") return TellBeginning();
-  if (ask == "sees") {
-    PASSEL_ASSIGN_OR_RETURN(const auto name, Field<std::string>(errand.json, "file"));
-    if (name.find('/') != std::string::npos) return InvalidArgument("a file has no folder");
-    const std::string path = InFolder(checkpoints_, name);
-    const bool sees = !checkpoints_.empty() && ::access(path.c_str(), F_OK) == 0;
-    return Errand{{{"ok", true}, {"folder", checkpoints_}, {"sees", sees}}, ""};
-  }
-  if (ask == "begin") {
-    PASSEL_ASSIGN_OR_RETURN(const auto steps, Field<std::int64_t>(errand.json, "steps"));
-    PASSEL_RETURN_IF_ERROR(Begin(steps));
-    return done;
-  }
-  return FailedPrecondition("a ps does not answer that");
-}
-
-Result<Errand> RemoteDoor::TellPlan(shm::RendezvousClient& ps) {
-  Errand answer{{{"ok", true}}, ""};
-  PASSEL_ASSIGN_OR_RETURN(const FileDescriptor plan, ps.GetPlan(Deadline::After(kAskLimit)));
-  if (plan.valid()) {
-    PASSEL_ASSIGN_OR_RETURN(answer.bytes, ReadConstantFile(plan.get(), shm::kMaxPlanBytes));
-  }
-  return answer;
-}
-
-Result<Errand> RemoteDoor::TellBeginning() {
-  const std::lock_guard lock(mutex_);
-  if (served_ == nullptr) return Unavailable("there is no arena yet");
-  const ShardBeginning seen = LookAtShard(served_->arena->memory());
-  return Errand{{{"ok", true},
-                 {"initialized", seen.initialized},
-                 {"cohort", seen.cohort},
-                 {"version", seen.version},
-                 {"global_step", seen.global_step}},
-                ""};
-}
-
-Status RemoteDoor::Begin(std::int64_t steps) {
-  const std::lock_guard lock(mutex_);
-  if (served_ == nullptr) return Unavailable("there is no arena yet");
-  TellOfJob(steps, *served_->arena->memory().state);
-  return {};
 }
 
 }  // namespace passel::job

@@ -30,6 +30,17 @@ constexpr std::chrono::milliseconds kLookPause{100};
 constexpr std::chrono::seconds kConnectLimit{5};
 // Of a ps, for what it answers at once unless it makes an arena.
 constexpr std::chrono::seconds kAnswerLimit{15};
+constexpr std::chrono::seconds kMetricsLimit{1};
+
+fabric::ControlOptions LineTo(const Task& task, int worker, int shard, const HostPort& address) {
+  fabric::ControlOptions options;
+  options.address = address;
+  options.peer_index = shard;
+  options.key = DoorKeyOf(task);
+  options.me = FactsOf(task, Role::kWorker, worker);
+  options.bulk = task.network;
+  return options;
+}
 
 }  // namespace
 
@@ -50,12 +61,7 @@ Result<std::unique_ptr<RemoteJob>> RemoteJob::ConnectIfElsewhere(const Task& tas
 Status RemoteJob::Find(int shard, Deadline deadline) {
   Ps& ps = ps_.emplace_back();
   PASSEL_ASSIGN_OR_RETURN(ps.address, task_.spec.Address({"ps", shard}));
-  fabric::ControlOptions options;
-  options.address = ps.address;
-  options.peer_index = shard;
-  options.key = DoorKeyOf(task_);
-  options.me = FactsOf(task_, Role::kWorker, task_.Trainer());
-  options.bulk = task_.network;
+  fabric::ControlOptions options = LineTo(task_, task_.Trainer(), shard, ps.address);
   options.gone = [](const Status& why) { LogWarning("{}", why.message()); };
   ps.line = std::make_shared<fabric::ControlLine>(options);
   Status last;
@@ -150,14 +156,22 @@ Status RemoteJob::AgreeOnPlan(const StorePlan& plan) {
     }
     if (theirs->Hash() == plan.Hash()) continue;
     return InvalidArgument(fmt::format(
-        "{} was started with other settings than the chief: {}; give all workers the same flags",
-        task_.Names()(task_.Trainer()), FirstDifference(plan, *theirs)));
+        "{} was started with other settings than the chief, {}: {}; give all workers the same",
+        task_.Names()(task_.Trainer()), task_.Names().chief_name, FirstDifference(plan, *theirs)));
   }
   return {};
 }
 
 Status RemoteJob::TellTarget(std::int64_t steps) {
   return AskOfArena(0, {{"ask", "begin"}, {"steps", steps}}).status();
+}
+
+// Numbers as text: JSON has neither NaN nor infinity.
+Status RemoteJob::TellMetrics(const std::vector<Metric>& metrics) {
+  Json values = Json::MakeObject();
+  for (const Metric& m : metrics) values[m.name] = fmt::format("{}", m.value);
+  return Ask(0, {{"ask", "metrics"}, {"values", values}}, {}, Deadline::After(kMetricsLimit))
+      .status();
 }
 
 // It serves a new arena after a moment.
@@ -252,6 +266,17 @@ Result<std::unique_ptr<ParameterStore>> RemoteJob::Open(const StorePlan& plan) {
     connectors.push_back(fabric::MakeTcpConnector(ps.line));
   }
   return fabric::OpenRemoteStore(plan, task_.Trainer(), std::move(connectors), options, &count_);
+}
+
+Status StopJobElsewhere(const Task& task, int worker, Deadline deadline) {
+  PASSEL_ASSIGN_OR_RETURN(const HostPort address, task.spec.Address({"ps", 0}));
+  fabric::ControlLine line(LineTo(task, worker, 0, address));
+  PASSEL_RETURN_IF_ERROR(line.Connect(deadline));
+  PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<fabric::Pipe> pipe,
+                          line.MakePipe(fabric::Purpose::kErrand, deadline));
+  PASSEL_RETURN_IF_ERROR(SendErrand(*pipe, {{"ask", "stop"}}));
+  PASSEL_ASSIGN_OR_RETURN(const Errand answer, ReceiveErrand(*pipe, 0, deadline));
+  return ErrorOf(answer.json);
 }
 
 std::chrono::nanoseconds RemoteJob::PsMissingFor() const {

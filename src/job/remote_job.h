@@ -23,6 +23,7 @@
 #include "fabric/control/control_connection.h"
 #include "job/remote_errand.h"
 #include "job/task.h"
+#include "store/metrics.h"
 #include "store/parameter_store.h"
 #include "store/store_plan.h"
 #include "store/wait_options.h"
@@ -68,6 +69,9 @@ class RemoteJob {
   /// Of the chief: how far the job is to go; 0: without end.
   Status TellTarget(std::int64_t steps);
 
+  /// Of this worker, for whoever asks ps/0. Takes a second at most.
+  Status TellMetrics(const std::vector<Metric>& metrics);
+
   /// OK if all ps that save see what this task writes to `folder`: the --checkpoint_dir of all is
   /// the same one. Makes it. Errors: kInvalidArgument, naming the ps; those of the file system.
   Status CheckFolder(const std::string& folder);
@@ -96,5 +100,9 @@ class RemoteJob {
   std::int64_t steps_left_ = 0;
   std::function<fabric::MessageCount()> count_;  // of the store that is open
 };
+
+/// Asks ps/0, which is on another host, to have all workers leave after their step. `worker` is one
+/// of this host. Errors: those of ControlConnection::Open(), and of the ps.
+Status StopJobElsewhere(const Task& task, int worker, Deadline deadline);
 
 }  // namespace passel::job

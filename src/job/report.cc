@@ -161,7 +161,7 @@ std::string Summary(const JobReport& r) {
     if (dropped > 0) text += fmt::format(", {} dropped", Counted(dropped, "gradient"));
     if (lead > 0) text += fmt::format(", up to {} ahead of the slowest", Counted(lead, "step"));
     if (skipped > 0) text += fmt::format(", {} skipped (not finite)", Counted(skipped, "gradient"));
-    for (const Metric& m : w.metrics) text += fmt::format(", {} {:.6g}", m.name, m.value);
+    for (const Metric& m : w.metrics) text += fmt::format(", {} {}", m.name, InWords(m, 6));
     text += fmt::format(", {}\n", index < r.worker_exits.size() ? r.worker_exits[index] : "");
   }
   std::string notes;

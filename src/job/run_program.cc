@@ -5,9 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
+#include <filesystem>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "base/clock.h"
@@ -20,6 +24,7 @@
 #include "job/progress.h"
 #include "job/signals.h"
 #include "job/supervisor.h"
+#include "store/variable_table.h"
 
 namespace passel::job {
 namespace {
@@ -54,6 +59,16 @@ Status FindProgram(std::string* name) {
                   Quoted(*name)));
 }
 
+Status MakeFolder(const std::string& folder) {
+  if (folder.empty()) return {};
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (!error && ::access(folder.c_str(), W_OK | X_OK) == 0) return {};
+  return InvalidArgument(fmt::format("--output_dir {} is no folder that can be written: {}",
+                                     Quoted(folder),
+                                     error ? error.message() : std::strerror(errno)));
+}
+
 void TakeOutcome(const JobOutcome& outcome, const Supervisor& supervisor, JobReport* report) {
   report->exit_code = outcome.exit_code;
   report->interrupted = outcome.interrupted;
@@ -78,17 +93,34 @@ Result<LaunchSetup> PrepareProgram(TrainSettings* settings, JobConfig* config,
         "there is no program to run: write it behind a lone --, as in  passel run --workers 4 -- "
         "python train.py");
   }
-  settings->devices.device = "cpu";
-  PASSEL_ASSIGN_OR_RETURN(*config, CheckTrainSettings(settings));
-  if (settings->ps < 1) {
+  const bool on_gpus = !settings->launch.gpus.empty();
+  settings->of_program = true;
+  settings->devices.device = on_gpus ? "auto" : "cpu";  // without --gpus it chooses by itself
+  if (settings->ps < 1 || settings->ps > kMaxShards) {
     return InvalidArgument(
-        "passel run needs a ps, not --ps 0: use --ps 1, or start the program without passel run");
+        fmt::format("passel run starts 1 to {} ps, not {}: use, for example, "
+                    "--ps 1, or start the program without passel run",
+                    kMaxShards, settings->ps));
   }
+  program->cluster.job_id = settings->job_id;
+  PASSEL_ASSIGN_OR_RETURN(program->part,
+                          FindClusterPart(program->cluster, settings->job, program->counts_given));
+  if (program->part) {
+    // The plan has places for one of each at least.
+    settings->ps = std::max(1, program->part->Count(true));
+    settings->workers = std::max(1, program->part->Count(false));
+    settings->workers_given = true;
+  }
+  PASSEL_ASSIGN_OR_RETURN(*config, CheckTrainSettings(settings));
   PASSEL_RETURN_IF_ERROR(FindProgram(&program->command.front()));
   config->worker.train_steps = kNoStepLimit;  // the program knows when to end
-  config->towers =
-      std::max(1, static_cast<int>(UsableCpus().size()) / std::max(1, settings->workers));
-  return SetUpLaunch(*settings, *config);
+  config->towers = on_gpus ? 1
+                           : std::max(1, static_cast<int>(UsableCpus().size()) /
+                                             std::max(1, settings->MaxWorkers()));
+  PASSEL_RETURN_IF_ERROR(MakeFolder(settings->output_dir));
+  PASSEL_ASSIGN_OR_RETURN(LaunchSetup setup, SetUpLaunch(*settings, *config));
+  settings->workers = setup.workers;
+  return setup;
 }
 
 Result<JobReport> RunProgram(const TrainSettings& settings, const JobConfig& config,
@@ -102,11 +134,18 @@ Result<JobReport> RunProgram(const TrainSettings& settings, const JobConfig& con
   report.job_id = settings.job_id.empty() ? fmt::format("job-{}", ::getpid()) : settings.job_id;
   report.mode = config.mode.traits().name;
   report.ps = settings.ps;
+  if (program.part) {
+    report.job_id = program.part->task.job_id;
+    report.ps = program.part->task.spec.num_tasks("ps");
+  }
 
   SupervisorOptions options;
   options.job_id = report.job_id;
   options.ps = settings.ps;
-  options.workers = options.max_workers = settings.workers;
+  if (program.part) options.part = &*program.part;
+  options.workers = settings.workers;
+  options.max_workers = settings.MaxWorkers();
+  options.output_dir = settings.output_dir;
   options.plan = setup.plan;
   options.max_restarts = settings.max_restarts;
   options.restart_window = settings.restart_window;
@@ -116,8 +155,22 @@ Result<JobReport> RunProgram(const TrainSettings& settings, const JobConfig& con
   options.program_settings = program.settings;
   Progress progress(kNoStepLimit, kNoStepLimit, /*workers_evaluate=*/true);
   Supervisor supervisor(options, settings.job, config, nullptr, signals);
-  LogInfo("job {}: {} ps, {} workers: {}", report.job_id, settings.ps, settings.workers,
-          program.command.front());
+  if (program.part) {
+    for (const std::string& warning : program.part->warnings) LogWarning("{}", warning);
+    std::string here;
+    for (const TaskId& id : program.part->tasks) {
+      here += (here.empty() ? "" : ", ") + id.ToString();
+    }
+    LogInfo("job {}: of {} ps and {} workers on this host: {}: {}", report.job_id, report.ps,
+            program.part->task.NumTrainers(), here, program.command.front());
+  } else {
+    LogInfo("job {}: {} ps, {} workers: {}", report.job_id, settings.ps, settings.workers,
+            program.command.front());
+  }
+  LogSetup(setup);
+  if (setup.num_gpus > 0) {
+    LogInfo("each worker sees its GPU alone, as device 0 (CUDA_VISIBLE_DEVICES)");
+  }
   PASSEL_RETURN_IF_ERROR(supervisor.Start());
   const JobOutcome outcome = supervisor.Run(progress);
   progress.Finish();

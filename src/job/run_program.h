@@ -1,13 +1,15 @@
-// run_program.h - a job on this host whose workers are a program of somebody else, with its own
-// model and loop.
+// run_program.h - a job whose workers are a program of somebody else, with its own model and loop:
+// all of it, or, of a job on several hosts, what is on this one.
 
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
+#include "job/cluster_part.h"
 #include "job/job_config.h"
 #include "job/launch_setup.h"
 #include "job/report.h"
@@ -18,6 +20,9 @@ namespace passel::job {
 struct ProgramToRun {
   std::vector<std::string> command;   ///< the first one is looked for in PATH
   std::vector<std::string> settings;  ///< "NAME=VALUE", which the program may overrule
+  TaskSettings cluster;               ///< the lists and what goes with them
+  std::optional<ClusterPart> part;    ///< by PrepareProgram(): they name a cluster
+  bool counts_given = false;          ///< --ps, --workers or --max_workers were typed
 };
 
 /// As CheckTrainSettings() and SetUpLaunch(). Workers get the processors of this host in equal

@@ -40,7 +40,9 @@ SettingGroup JobGroup() {
         "Write the results as JSON to this file. -: to standard output, and everything else to "
         "standard error"},
        {"report_html", At<&S::report_html>(),
-        "Write a page of the run to this file, with curves; needs Python's matplotlib"}}};
+        "Write a page of the run to this file, with curves; needs Python's matplotlib"},
+       {"output_dir", At<&S::output_dir>(),
+        "What each task prints goes to a file in this folder, too: worker_0.log", Only("run")}}};
 }
 
 SettingGroup TaskGroup() {

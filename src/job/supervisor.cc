@@ -48,10 +48,13 @@ Supervisor::Supervisor(const SupervisorOptions& options, const JobSettings& flag
       signals_(signals),
       stragglers_(config.stall_limit_ns) {}
 
-Supervisor::~Supervisor() { KillAll(); }
+Supervisor::~Supervisor() {
+  KillAll();
+  if (asking_.joinable()) asking_.join();
+}
 
-Status Supervisor::Start() {
-  // Addresses are identifiers on one host: no port is opened.
+// Addresses are identifiers on one host: no port is opened.
+Status Supervisor::MakeSockets() {
   const auto hosts = [](int count, int first_port) {
     std::string list;
     for (int i = 0; i < count; ++i) {
@@ -66,45 +69,65 @@ Status Supervisor::Start() {
     PASSEL_ASSIGN_OR_RETURN(FileDescriptor socket, Listen(options_.job_id, Role::kPs, shard));
     listening_.push_back(std::move(socket));
   }
-  RaiseDescriptorLimit(static_cast<rlim_t>(options_.ps + options_.max_workers + 1));
   token_ = JobToken::Generate();
   PASSEL_ASSIGN_OR_RETURN(token_file_, CreateConstantFile("passel.token", token_.bytes().data(),
                                                           token_.bytes().size()));
-  PASSEL_ASSIGN_OR_RETURN(output_, OutputRelay::Create());
+  arenas_.resize(static_cast<std::size_t>(options_.ps));
   start_limit_ns_ =
       Deadline::After(std::chrono::nanoseconds(config_.start_wait_ns) + kStartSlack).at_ns();
+  return {};
+}
+
+Supervisor::Child& Supervisor::AddChild(TaskId id, int index, int place) {
+  const auto window_ns = static_cast<std::int64_t>(options_.restart_window * 1e9);
+  Child& child = children_.emplace_back();
+  child.job = id.job == "ps" || id.job == "evaluator" ? id.job : "worker";
+  child.index = index;
+  child.place = place;
+  child.id = std::move(id);
+  child.wanted = child.job != "worker" || options_.part != nullptr || index < options_.workers;
+  child.restarts.emplace(std::chrono::nanoseconds(window_ns),
+                         child.job == "ps" ? RestartPolicy::Counts::kFruitlessInARow
+                                           : RestartPolicy::Counts::kAllLives);
+  return child;
+}
+
+Status Supervisor::Start() {
+  if (options_.part == nullptr) PASSEL_RETURN_IF_ERROR(MakeSockets());
+  RaiseDescriptorLimit(static_cast<rlim_t>(options_.ps + options_.max_workers + 1));
+  PASSEL_ASSIGN_OR_RETURN(output_, OutputRelay::Create());
   num_cpus_ = static_cast<int>(UsableCpus().size());
   outcome_.pinned = options_.plan.binding == Binding::kCore;
-  outcome_.worker_exits.assign(static_cast<std::size_t>(options_.max_workers), "did not start");
-  arenas_.resize(static_cast<std::size_t>(options_.ps));
-  const auto window_ns = static_cast<std::int64_t>(options_.restart_window * 1e9);
-  const auto add_children = [&](const char* job, int count) {
-    for (int i = 0; i < count; ++i) {
-      Child& child = children_.emplace_back();
-      child.job = job;
-      child.index = i;
-      child.wanted = child.job != "worker" || i < options_.workers;
-      child.restarts.emplace(std::chrono::nanoseconds(window_ns),
-                             child.job == "ps" ? RestartPolicy::Counts::kFruitlessInARow
-                                               : RestartPolicy::Counts::kAllLives);
+  if (options_.part != nullptr) {
+    const Task& task = options_.part->task;
+    outcome_.worker_exits.assign(static_cast<std::size_t>(task.MostTrainers()), "on another host");
+    int ps = 0, workers = 0;
+    for (const TaskId& id : options_.part->tasks) {
+      const bool is_ps = id.job == "ps";
+      AddChild(id, is_ps ? id.index : options_.part->TrainerOf(id), is_ps ? ps++ : workers++);
     }
-  };
-  add_children("ps", options_.ps);
-  add_children("worker", options_.max_workers);
-  add_children("evaluator", options_.evaluator ? 1 : 0);
+  } else {
+    outcome_.worker_exits.assign(static_cast<std::size_t>(options_.max_workers), "did not start");
+    for (int i = 0; i < options_.ps; ++i) AddChild({"ps", i}, i, i);
+    for (int i = 0; i < options_.max_workers; ++i) AddChild({"worker", i}, i, i);
+    if (options_.evaluator) AddChild({"evaluator", 0}, 0, 0);
+  }
   for (Child& child : children_) {
     if (!child.wanted) continue;
     PASSEL_RETURN_IF_ERROR(StartChild(child));
     Failpoint("supervisor.started_child");
   }
-  fetcher_ = std::make_unique<ArenaFetcher>(options_.job_id, options_.ps, spec_.Hash(), token_,
-                                            config_.start_wait_ns);
+  if (options_.part != nullptr) {
+    FetchFromLead();
+  } else {
+    fetcher_ = std::make_unique<ArenaFetcher>(options_.job_id, options_.ps, spec_.Hash(), token_,
+                                              config_.start_wait_ns);
+  }
   return {};
 }
 
-Status Supervisor::StartChild(Child& child) {
-  const bool ps = child.job == "ps";
-  SpawnOptions spawn;
+TaskSettings Supervisor::TaskOf(const Child& child) const {
+  if (options_.part != nullptr) return options_.part->SettingsOf(child.id);
   TaskSettings task;
   task.supervised = true;
   task.job_name = child.job;
@@ -114,13 +137,20 @@ Status Supervisor::StartChild(Child& child) {
   if (options_.max_workers > options_.workers) task.max_workers = options_.max_workers;
   task.job_id = options_.job_id;
   task.token_file = fmt::format("/proc/self/fd/{}", token_file_.get());
+  return task;
+}
+
+Status Supervisor::StartChild(Child& child) {
+  const bool ps = child.job == "ps";
+  SpawnOptions spawn;
+  TaskSettings task = TaskOf(child);
   const auto inherit = [&spawn](int fd) {
     spawn.inherited_fds.push_back(fd);
     return fd;
   };
-  inherit(token_file_.get());
   const auto index = static_cast<std::size_t>(child.index);
-  if (ps) {
+  if (token_file_.valid()) inherit(token_file_.get());
+  if (ps && options_.part == nullptr) {
     task.job_data = options_.data;
     task.listen_fd = inherit(listening_[index].get());
     if (arenas_[index]) task.arena_fd = inherit(arenas_[index]->fd());
@@ -139,11 +169,17 @@ Status Supervisor::StartChild(Child& child) {
   const WaitOptions waits = MakeWaitOptions(config_, options_.max_workers, num_cpus_);
   flags.spin_us = static_cast<double>(waits.spin.count()) * 1e-3;
   const std::string cannot = "cannot start " + child.Name();
-  const Result<OutputRelay::Ends> output = output_->Open(
-      IndexOf(child),
-      IsProgram(child) && options_.max_workers > 1 ? child.Name() + ": " : std::string());
+  Result<FileDescriptor> copy = OutputFileOf(child);
+  if (!copy.ok()) return copy.status().WithContext(cannot);
+  const Result<OutputRelay::Ends> output =
+      output_->Open(IndexOf(child),
+                    IsProgram(child) && (options_.max_workers > 1 || options_.part != nullptr)
+                        ? child.Name() + ": "
+                        : std::string(),
+                    std::move(*copy));
   if (!output.ok()) return output.status().WithContext(cannot);
-  spawn.out = output->out.get();
+  // Where the ps is a task by hand, standard output is the program's alone.
+  spawn.out = ps && options_.part != nullptr ? output->err() : output->out.get();
   spawn.err = output->err();
   // As main() wants it: a child need not execute itself again.
   spawn.environment.emplace_back("OPENBLAS_NUM_THREADS=1");
@@ -153,7 +189,7 @@ Status Supervisor::StartChild(Child& child) {
   }
   child.errors.Reset(pipe_fds[0]);
   const FileDescriptor errors_write(pipe_fds[1]);
-  task.error_fd = inherit(errors_write.get());
+  if (options_.part == nullptr) task.error_fd = inherit(errors_write.get());
   if (IsProgram(child)) {
     spawn.inherited_fds.clear();
     BecomeProgram(child, *flags.spin_us, &spawn);
@@ -178,7 +214,7 @@ Status Supervisor::StartChild(Child& child) {
 
 // What the plan has for it: processors before exec, the device by UUID.
 void Supervisor::AddPlace(const Child& child, SpawnOptions* spawn) const {
-  const TaskPlan* const place = options_.plan.Find(child.job, child.index);
+  const TaskPlan* const place = options_.plan.Find(child.job, child.place);
   PASSEL_CHECK(place != nullptr, "every task has a place");
   spawn->cpus = place->processors;
   spawn->environment.insert(spawn->environment.end(), place->environment.begin(),
@@ -193,7 +229,8 @@ void Supervisor::AddPlace(const Child& child, SpawnOptions* spawn) const {
 }
 
 JobOutcome Supervisor::Run(Progress& progress) {
-  while (AnyLeft("worker")) {
+  // By hand a ps ends by itself, when the workers of all hosts have ended.
+  while (AnyLeft("worker") || (options_.part != nullptr && AnyLeft("ps"))) {
     std::vector<pollfd> entries;
     entries.push_back({signals_.fd(), POLLIN, 0});
     for (const Child& child : children_) {
@@ -225,6 +262,7 @@ JobOutcome Supervisor::Run(Progress& progress) {
     LookAtTheClock();
     StartThoseWhoseTimeHasCome();
     CheckStart();
+    CheckChief();
     KillStragglers();
   }
   FetchArenas();  // a job that ended faster than we looked
@@ -264,13 +302,15 @@ void Supervisor::StartAgain(Child& child) {
   child.start_at_ns = 0;
   nvtx::Mark(nvtx::Event::kTaskRestarted, child.index);
   const bool ps = child.job == "ps";
+  if (ps && child.index == 0 && options_.part != nullptr) FetchFromLead();
   const Status status = StartChild(child);
   if (status.ok()) return;
   child.gone = true;
   outcome_.notes.push_back(status.message());
   LogError("{}", status.message());
   if (!ps) MarkDeadEverywhere(child);
-  if (ps || (child.index == 0 && !Initialized())) BeginStopping(kExitFailed, false);
+  if (ps || options_.part != nullptr || (child.index == 0 && !Initialized()))
+    BeginStopping(kExitFailed, false);
 }
 
 void Supervisor::FetchArenas() {
@@ -332,8 +372,9 @@ std::uint64_t Supervisor::StepsOf(const Child& worker) const {
 // start, and what makes it fail there, takes less than a second.
 bool Supervisor::MadeProgress(const Child& child) const {
   if (child.job != "ps") return StepsOf(child) > child.steps_before;
-  return arenas_[static_cast<std::size_t>(child.index)] != nullptr &&
-         MonotonicNs() - child.started_ns >= kSteadyNs;
+  const bool has_arena =
+      options_.part != nullptr || arenas_[static_cast<std::size_t>(child.index)] != nullptr;
+  return has_arena && MonotonicNs() - child.started_ns >= kSteadyNs;
 }
 
 std::vector<const shm::Arena*> Supervisor::arenas() const {
@@ -344,6 +385,7 @@ std::vector<const shm::Arena*> Supervisor::arenas() const {
 }
 
 void Supervisor::MarkDeadEverywhere(const Child& worker) {
+  if (options_.part != nullptr) return;  // the ps see to it
   for (const auto& arena : arenas_) {
     if (!arena) continue;
     const TaskState state = StateOf(arena->memory(), worker.index);

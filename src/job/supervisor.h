@@ -16,6 +16,8 @@
 //   code
 //                   from 1 to 128 ends the job.
 //   nobody          A job whose variables have no first values after start_wait has failed.
+// Of a job on several hosts (SupervisorOptions::part) it starts the tasks of its host, by hand: the
+// ps look after the job, and hold the arenas. It reads that of ps/0 where it is here.
 // Whoever is scaled away (store/scale.h) has left: that is no death, and nobody is missed.
 // A worker that makes no step and does not end although another one is done is killed after
 // stall_limit (or what on_stall says); likewise all that are left, if another one is gone for good.
@@ -28,6 +30,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/deadline.h"
@@ -38,6 +41,7 @@
 #include "cluster/job_token.h"
 #include "cluster/launch_plan.h"
 #include "job/arena_fetcher.h"
+#include "job/cluster_part.h"
 #include "job/device_settings.h"
 #include "job/job_config.h"
 #include "job/job_status.h"
@@ -74,6 +78,11 @@ struct SupervisorOptions {
   /// What workers are instead of tasks of ours: this program with its arguments, the first one a
   /// path. It joins by src/capi. Empty: tasks of ours.
   std::vector<std::string> program = {};
+  /// With program: the tasks of this host, in place of `ps` and `workers`, which then count those
+  /// that the plan has. Outlives the supervisor. Null: all tasks are of this host.
+  const ClusterPart* part = nullptr;
+  /// Each task of this host has a file in it with what it prints; "": none.
+  std::string output_dir = {};
   std::vector<std::string> program_settings = {};  ///< "NAME=VALUE", for src/capi/run_settings.h
 };
 
@@ -109,6 +118,8 @@ class Supervisor {
   struct Child {
     std::string job;  // "ps", "worker" or "evaluator"
     int index = 0;
+    int place = 0;  // among those of its kind on this host
+    TaskId id;      // as the lists have it: a chief of its own is a "worker" here
     std::optional<Subprocess> process;
     std::optional<ExitState> last_exit;
     std::string end;  // how that was, in words; of a worker
@@ -122,10 +133,15 @@ class Supervisor {
     bool wanted = true;                     // of a worker: the job is to have it
     std::int64_t leave_by_ns = 0;  // MonotonicNs(): asked to leave until then; 0: it is not
     FileDescriptor errors;         // a pipe: why its last life failed, in its own words
-    std::string Name() const { return job + "/" + std::to_string(index); }
+    std::string Name() const { return id.ToString(); }
   };
 
   Status StartChild(Child& child);
+  Child& AddChild(TaskId id, int index, int place);
+  Status MakeSockets();
+  Result<FileDescriptor> OutputFileOf(const Child& child) const;
+  void CheckChief();
+  TaskSettings TaskOf(const Child& child) const;
   void StartAgain(Child& child);
   void StartThoseWhoseTimeHasCome();
   int PollTimeoutMs() const;
@@ -136,6 +152,7 @@ class Supervisor {
   void HandleExit(Child& child, const ExitState& exit);
   void HandleWorkerExit(Child& child, const ExitState& exit);
   void HandlePsExit(Child& child, const ExitState& exit);
+  bool HandlePsOfPart(Child& child, const ExitState& exit);
   void HandleEvaluatorExit(Child& child, const ExitState& exit);
   void AddDeath(const Child& child, const ExitState& exit, const std::string& cause);
   std::string AfterFirstDeath() const;
@@ -159,6 +176,8 @@ class Supervisor {
   void KillStragglers();
   void CheckStart();
   void SetStopFlag();
+  void AskToStop();
+  void FetchFromLead();
   bool StopFlag() const;
   static void End(Subprocess& process);
   void BeginStopping(int exit_code, bool interrupted);
@@ -184,6 +203,7 @@ class Supervisor {
   std::vector<Child> children_;                      // ps first
   std::vector<std::unique_ptr<shm::Arena>> arenas_;  // [ps]; null until it is there
   std::unique_ptr<ArenaFetcher> fetcher_;
+  std::thread asking_;  // ps/0 of another host to stop the job
   OomWatch oom_;
   int num_cpus_ = 1;
   JobOutcome outcome_;
@@ -195,6 +215,7 @@ class Supervisor {
       0;  // MonotonicNs(): whom SIGKILL has not ended by then is left behind
   std::int64_t start_limit_ns_ = 0;  // MonotonicNs() at which the variables must have values
   bool any_worker_done_ = false;
+  bool chief_ended_ = false;  // a program that gave no first values
   bool values_told_ = false;
   std::uint32_t scale_seen_ = 0;  // number of the last wish for workers that was begun with
   Stragglers stragglers_;

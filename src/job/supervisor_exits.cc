@@ -72,17 +72,22 @@ void Supervisor::HandleWorkerExit(Child& child, const ExitState& exit) {
       child.end += oom_.Explain();
     }
   }
-  any_worker_done_ |= done;
   const std::string why = ReadErrors(child);
   ExitRule rule = RuleFor(exit);
   if (IsProgram(child) && rule.worker == AfterExit::kGone) rule.worker = AfterExit::kEndsJob;
   // SIGTERM itself ends one that is about to begin.
-  const bool in_order = exit.signalled ? exit.code == SIGTERM : rule.worker == AfterExit::kAgain;
+  // A program may say with any code that its loop was ended.
+  const bool in_order =
+      exit.signalled ? exit.code == SIGTERM : IsProgram(child) || rule.worker == AfterExit::kAgain;
   if (!child.wanted && !stopping_ && in_order) {
     HandleLeaving(child);
     return;
   }
-  const bool missing_chief = child.index == 0 && !Initialized();
+  any_worker_done_ |= done;
+  if (done && IsProgram(child) && options_.part == nullptr && child.index == 0 && !Initialized()) {
+    chief_ended_ = true;
+  }
+  const bool missing_chief = options_.part == nullptr && child.index == 0 && !Initialized();
   const int most = missing_chief && exit.signalled ? std::max(options_.max_restarts, kLeastRestarts)
                                                    : options_.max_restarts;
   const bool again = rule.worker == AfterExit::kAgain && !stopping_ && !stopped && !child.gone &&
@@ -159,6 +164,7 @@ bool Supervisor::WasEvicted(const Child& worker) const {
 
 void Supervisor::HandlePsExit(Child& child, const ExitState& exit) {
   if (stopping_) return;
+  if (options_.part != nullptr && HandlePsOfPart(child, exit)) return;
   FetchArenas();  // what it had handed to us before it died
   nvtx::Mark(nvtx::Event::kTaskDied, child.index);
   std::string cause = exit.ToString();
@@ -178,7 +184,9 @@ void Supervisor::HandlePsExit(Child& child, const ExitState& exit) {
     return;
   }
   LogWarning("{}; starting it again{}{}", what,
-             arenas_[static_cast<std::size_t>(child.index)] ? " on the same arena" : "",
+             options_.part == nullptr && arenas_[static_cast<std::size_t>(child.index)]
+                 ? " on the same arena"
+                 : "",
              InWhatTime(child.start_at_ns));
   StartThoseWhoseTimeHasCome();
 }
@@ -221,6 +229,7 @@ void Supervisor::KillStragglers() {
   const bool any_gone = std::any_of(children_.begin(), children_.end(),
                                     [](const Child& c) { return c.job == "worker" && c.gone; });
   if (!any_gone || stopping_ || config_.on_stall == OnStall::kWait) return;
+  if (options_.part != nullptr) return;  // ps/0 does it
   const TaskSlot* const tasks =
       arenas_.empty() || arenas_[0] == nullptr ? nullptr : arenas_[0]->memory().tasks;
   std::vector<int> left;

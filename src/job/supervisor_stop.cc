@@ -66,6 +66,7 @@ void Supervisor::BeginStopping(int exit_code, bool interrupted) {
   // A failure after a wish to end does not change the answer to the wish, and the other way round.
   if (outcome_.exit_code == 0) outcome_.exit_code = exit_code;
   outcome_.interrupted |= interrupted;
+  if (options_.part != nullptr && !StopFlag()) AskToStop();
   if (!arenas_.empty() && arenas_[0]) SetStopFlag();
   for (Child& child : children_) {
     if (child.start_at_ns != 0) {  // it will not come back
@@ -74,6 +75,11 @@ void Supervisor::BeginStopping(int exit_code, bool interrupted) {
       if (child.job == "worker") MarkDeadEverywhere(child);
     }
     if (child.job == "worker" && child.process) End(*child.process);
+    // One that waits for a job to begin does not hear of its end.
+    if (child.job == "ps" && child.process && options_.part != nullptr &&
+        options_.part->HasLead() && !HaveArenas()) {
+      child.process->Signal(SIGINT);
+    }
   }
 }
 
@@ -83,7 +89,8 @@ void Supervisor::SetStopFlag() {
 }
 
 bool Supervisor::StopFlag() const {
-  return arenas_[0] && arenas_[0]->memory().state->stop.load(std::memory_order_seq_cst) != 0;
+  return !arenas_.empty() && arenas_[0] &&
+         arenas_[0]->memory().state->stop.load(std::memory_order_seq_cst) != 0;
 }
 
 // A process that somebody stopped would not notice.

@@ -133,8 +133,6 @@ Status OpenNetwork(Task* task) {
   return {};
 }
 
-}  // namespace
-
 bool NamesOtherHosts(const ClusterSpec& spec) {
   for (const auto& [job, tasks] : spec.jobs()) {
     for (const auto& [index, address] : tasks) {
@@ -143,6 +141,8 @@ bool NamesOtherHosts(const ClusterSpec& spec) {
   }
   return false;
 }
+
+}  // namespace
 
 std::string WhereItBelongs(const Task& task, const char* what) {
   const Result<HostPort> ps = task.spec.Address({"ps", 0});

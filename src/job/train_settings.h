@@ -22,6 +22,7 @@ struct TrainSettings {
   int ps = 1;  ///< 0: one process without a ps
   int workers = 2;
   std::optional<int> max_workers;  ///< so many at most, while it trains
+  bool of_program = false;         ///< run: the workers are no tasks of ours
   bool workers_given = false;      ///< typed or in the file, rather than a default
   std::vector<std::string> roles;  ///< launch: "ps=1", "worker=4"
   std::string config;
@@ -36,6 +37,7 @@ struct TrainSettings {
   std::string save;
   std::string report;
   std::string report_html;
+  std::string output_dir;  ///< run
 
   int MaxWorkers() const { return max_workers.value_or(workers); }
 };

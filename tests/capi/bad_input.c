@@ -119,7 +119,7 @@ static void TrySettings(void) {
   BAD(Open("batch_size=10", &job), PASSEL_INVALID_ARGUMENT, "batch_size means nothing");
   BAD(Open("no_such=1", &job), PASSEL_INVALID_ARGUMENT, "no_such is not known");
   BAD(Open("mode", &job), PASSEL_INVALID_ARGUMENT, "\"mode\" is not NAME=VALUE");
-  BAD(Open("save_steps=5", &job), PASSEL_INVALID_ARGUMENT, "--checkpoint_dir");
+  BAD(Open("save_steps=5", &job), PASSEL_INVALID_ARGUMENT, " checkpoint_dir");
   BAD(Open("resume=/nowhere/model.ckpt-1", &job), PASSEL_INVALID_ARGUMENT, "no such checkpoint");
   BAD(Open("histogram_secs=1", &job), PASSEL_INVALID_ARGUMENT, "histogram_secs means nothing");
   BAD(Open("=1", &job), PASSEL_INVALID_ARGUMENT, "is not NAME=VALUE");
@@ -146,7 +146,7 @@ static void TrySettings(void) {
   options.settings = elsewhere;
   options.num_settings = 3;
   BAD(passel_open(&options, &variable, 1, &job), PASSEL_INVALID_ARGUMENT,
-      "tasks of one host alone");
+      "give each token_file FILE");
   options.settings = alone;
   options.num_settings = 5;
   BAD(passel_open(&options, &variable, 1, &job), PASSEL_DEADLINE_EXCEEDED,

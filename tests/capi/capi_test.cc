@@ -84,7 +84,7 @@ TEST(Capi, AWorkerWithOtherShapesIsRefusedAndTheOtherGoesOn) {
   const Outcome refused = job.FinishWorker(1);
   EXPECT_EQ(refused.code, 2);
   EXPECT_NE(refused.err.find("passel_open: 1: worker/1 was started with other settings than the "
-                             "chief: "),
+                             "chief, worker/0: "),
             std::string::npos)
       << refused.err;
   EXPECT_NE(refused.err.find("variable \"w\" has the shape [4] here and [3] there"),

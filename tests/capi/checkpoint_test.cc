@@ -22,6 +22,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 Outcome Alone(Sandbox& sandbox, long steps, int features,
               const std::vector<std::string>& settings) {
@@ -68,7 +69,8 @@ TEST(CapiCheckpoints, AJobAloneGoesOnAsIfItHadNeverEnded) {
     const Outcome other = Alone(sandbox, 10, kFeatures + 1, saving);
     EXPECT_EQ(other.code, 2);
     EXPECT_THAT(other.err, AllOf(HasSubstr("passel_open: 1: "), HasSubstr("model.ckpt-200"),
-                                 HasSubstr("\"w\" is [3] there and [4] in the job")));
+                                 HasSubstr("\"w\" is [3] there and [4] in the job"),
+                                 HasSubstr("use another checkpoint_dir"), Not(HasSubstr("--"))));
     const Outcome sgd =
         Alone(sandbox, 10, kFeatures, {"optimizer=sgd", "checkpoint_dir=" + folder});
     EXPECT_EQ(sgd.code, 2);

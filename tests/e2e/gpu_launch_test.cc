@@ -225,6 +225,31 @@ TEST(GpuLaunchTest, EveryWorkerSeesTheGpuOfItsPlaceAndThePsNone) {
   EXPECT_EQ(sandbox.Leftovers(), "");
 }
 
+// passel run: the GPU code of ours is not needed.
+TEST(GpuLaunchTest, EveryWorkerOfAProgramSeesTheGpuOfItsPlaceAlone) {
+  GpuMachine machine("rtx4090-pcie-2");
+  const Topology recorded = Recorded("rtx4090-pcie-2");
+  Sandbox& sandbox = machine.sandbox;
+  sandbox.SetEnv("PASSEL_BACKEND_PATH", sandbox.dir().path() + "/none");
+  const std::vector<std::string> program = {
+      "--", "/bin/sh", "-c", "echo $WORLD_SIZE: $CUDA_VISIBLE_DEVICES $CUDA_DEVICE_ORDER"};
+  for (const int workers : {2, 3}) {
+    std::vector<std::string> flags = {"run", "--gpus=all"};  // one each
+    if (workers == 3) flags.emplace_back("--workers=3");
+    const Outcome outcome = sandbox.Run(With(flags, program));
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    for (int worker = 0; worker < workers; ++worker) {
+      const Gpu& gpu = recorded.gpus[static_cast<std::size_t>(worker % 2)];
+      EXPECT_THAT(outcome.out, HasSubstr(fmt::format("worker/{}: {}: {} PCI_BUS_ID\n", worker,
+                                                     workers, gpu.uuid)));
+      EXPECT_THAT(outcome.err, HasSubstr(fmt::format("worker/{}: GPU {} (", worker, worker % 2)));
+    }
+    EXPECT_THAT(outcome.err, HasSubstr("each worker sees its GPU alone, as device 0"));
+  }
+  EXPECT_THAT(OnlyError(sandbox.Run(With({"run", "--gpus=0,7"}, program))), HasSubstr("7"));
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
 TEST(GpuLaunchTest, CudaIsAnErrorWhereTheGpuCodeCannotBeOpened) {
   GpuMachine machine("rtx4090-pcie-2");
   const Outcome outcome = machine.sandbox.Run(machine.sandbox.Train({"--gpus=all"}));

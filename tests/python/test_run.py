@@ -1,5 +1,6 @@
 """Several workers under passel run, in processes of their own."""
 
+import json
 import os
 import re
 import signal
@@ -64,12 +65,79 @@ def test_workers_that_differ_are_told_how(start):
     text = """
         import os
         import passel
-        rank = int(os.environ["RANK"])
-        passel.join({"first": 2, "w": (4, 2 + rank)}, timeout=30)
+        same = {"optimizer": "sgd", "learning_rate": 0.5, "mode": "barrier"}
+        if os.environ["RANK"] == "1":
+            right = {"first": 2, "w": (4, 2)}
+            for variables, others in (({"first": 2, "w": (4, 3)}, {}), ({"first": 2, "v": (4, 2)}, {}),
+                                      ({"first": 2}, {}), (right, {"learning_rate": 0.25}), (right, {"optimizer": "adam"}),
+                                      (right, {"mode": "locked"})):
+                try:
+                    passel.join(variables, timeout=30, **{**same, **others})
+                except passel.InvalidArgument as error:
+                    print("refused:", error, flush=True)
+        with passel.join({"first": 2, "w": (4, 2)}, timeout=30, **same) as job:
+            print("in", flush=True)
         """
-    running = start(text, run=["--workers=2", "--grace=5"]).end(1)
-    assert re.search(r'passel.InvalidArgument: worker/1 .*variable "w" has the shape \[4, 3\] here and '
-                     r'\[4, 2\] there', running.err.splitlines()[-1])
+    running = start(text, run=["--workers=2", "--grace=5"]).end()
+    refused = [line for line in running.out.splitlines() if "refused: " in line]
+    for line, what in zip(refused, ('variable "w" has the shape [4, 3] here and [4, 2] there',
+                                    'variable 1 is "v" here and "w" there', "the chief has more variables",
+                                    "learning_rate is 0.25 here and 0.5 there", "adam", "locked"), strict=True):
+        assert what in line and "worker/1 was started with other settings than the chief, worker/0" in line, running.out
+        assert "--" not in line and "flag" not in line
+    assert running.out.count(": in\n") == 2
+
+
+def test_workers_come_and_go_and_each_has_its_file(start, tmp_path):
+    running = start(LOOP, 10**9, run=["--workers=1", "--max_workers=3", "--job_id=py-scale", "--bind=none",
+                                      f"--output_dir={tmp_path}/logs"])
+    running.await_text("rank 0")
+
+    def scale(workers):
+        done = subprocess.run([passel.program(), "ctl", "scale", "py-scale", f"--workers={workers}"], text=True,
+                              capture_output=True, check=False, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr + running.err
+
+    scale(3)
+    running.await_text("rank 2")
+    running.await_text("rank 1")
+    scale(1)
+    assert running.out.count("end ") == 2 and "worker/2 left" in running.err
+    scale(2)
+    running.await_text("rank 1", 2)
+    subprocess.run([passel.program(), "ctl", "stop", "py-scale"], check=True, timeout=60)
+    running.end()
+    assert running.out.count("worker/1: end 1 hogwild 3 True") == 2 and "failed" not in running.err
+    logs = {path.name: path.read_text() for path in (tmp_path / "logs").iterdir()}
+    assert sorted(logs) == ["ps_0.log", "worker_0.log", "worker_1.log", "worker_2.log"]
+    assert re.fullmatch(r"(pid \d+ rank 1 life \d\nend 1 hogwild 3 True\n){2}", logs["worker_1.log"])
+
+
+def test_a_worker_0_that_does_not_join_is_not_waited_for(start):
+    text = """
+        import os, passel
+        if os.environ["RANK"] == "1":
+            print("joins", flush=True)
+            passel.join({"w": 2})
+        """
+    running = start(text, run=["--workers=2", "--grace=5"]).end(1)  # start_wait is 300 s
+    assert "worker/0 has ended and has not joined, and worker/1 waits" in running.err
+
+
+def test_a_metric_that_is_no_number_is_so_everywhere(start, tmp_path):
+    text = """
+        import passel
+        with passel.join({"w": 2}) as job:
+            for _ in range(3):
+                job.pull()
+                job.gradients["w"][...] = 0
+                job.step()
+            job.metric(a=float("nan"), b=float("-inf"), c=-float("nan"), d=0.5)
+        """
+    running = start(text, run=["--workers=1", f"--report={tmp_path}/report"]).end()
+    assert ", a nan, b -inf, c nan, d 0.5," in running.err
+    report = json.loads((tmp_path / "report").read_text())
+    assert report["metrics"] == report["workers"][0]["metrics"] == {"a": "nan", "b": "-inf", "c": "nan", "d": 0.5}
 
 
 def test_who_dies_is_started_again_and_the_ps_too(start, job_id):
@@ -99,7 +167,7 @@ def is_ps(pid, parent):
         return False
 
 
-def test_one_that_fails_for_good_ends_all_and_has_the_last_word(start):
+def test_one_that_fails_for_good_ends_all_and_has_the_last_word(start, tmp_path):
     text = """
         import passel
         job = passel.join({"w": 2}, mode="barrier")
@@ -110,7 +178,8 @@ def test_one_that_fails_for_good_ends_all_and_has_the_last_word(start):
                 1 / 0
             job.step()
         """
-    running = start(text, run=["--workers=2", "--grace=10"]).end(1)
+    running = start(text, run=["--workers=2", "--grace=10", f"--output_dir={tmp_path}/logs"]).end(1)
+    assert (tmp_path / "logs/worker_1.log").read_text().endswith("ZeroDivisionError: division by zero\n")
     assert running.err.rstrip().splitlines()[-1].strip() == "ZeroDivisionError: division by zero"
     assert "worker/1 exited with 1" in running.err
 
@@ -235,7 +304,9 @@ def test_passel_run_says_what_is_wrong_and_its_code_is_that_of_the_program():
             (["--", "no-such-program"], 2, "no program \"no-such-program\" in PATH"),
             (["--", "./no-such-program"], 2, "no program that can be run"),
             (["--workers=0", "--", "true"], 2, "1 to 256 workers"),
-            (["--ps=0", "--", "true"], 2, "needs a ps"),
+            (["--ps=0", "--", "true"], 2, "starts 1 to 16 ps, not 0"),
+            (["--output_dir=/dev/null/x", "--", "true"], 2, "--output_dir \"/dev/null/x\" is no folder"),
+            (["--max_workers=1", "--", "true"], 2, "--max_workers is 2 to"),
             (["--mode=wild", "--", "true"], 2, "wild"),
             (["--data_dir=x", "--", "true"], 2, "--data_dir is not known"),
             (["--", "true", "--workers=0"], 0, ""),
@@ -247,3 +318,10 @@ def test_passel_run_says_what_is_wrong_and_its_code_is_that_of_the_program():
         done = subprocess.run([passel.program(), "run", *command], capture_output=True, text=True, check=False,
                               timeout=60)
         assert (done.returncode, sentence in done.stderr) == (code, True), (command, done)
+
+
+def test_the_help_has_the_program_behind_the_flags():
+    page = subprocess.run([passel.program(), "run", "--help=all"], capture_output=True, text=True, check=True,
+                          env={**os.environ, "COLUMNS": "200"}).stdout
+    assert "Usage: passel run [FLAGS] -- PROGRAM [ARGUMENTS]\n" in page
+    assert "one process without a ps" not in page

@@ -95,8 +95,12 @@ std::string Results(const WorkerView& worker) {
     return fmt::format("loss {:.4f}", worker.loss);
   }
   for (const auto& [name, value] : *worker.metrics.object()) {
-    text += fmt::format("{}{} {:.6g}", text.empty() ? "" : ", ", Printable(name, 64),
-                        value.As<double>().value_or(std::numeric_limits<double>::quiet_NaN()));
+    const std::optional<double> number = value.As<double>();
+    const std::string* const other = value.text();  // of what is not finite
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", Printable(name, 64),
+                        number             ? fmt::format("{:.6g}", *number)
+                        : other != nullptr ? Printable(*other, 64)
+                                           : "nan");
   }
   return text;
 }

@@ -103,6 +103,7 @@ std::string HelpPage(const CommandText& command, bool all, int width) {
     usage += flag.optional ? fmt::format(" [{}]", flag.name) : fmt::format(" {}", flag.name);
   }
   usage += command.commands.empty() ? " [FLAGS]" : " COMMAND";
+  if (command.name == "passel run") usage += " -- PROGRAM [ARGUMENTS]";  // see main.cc
   std::string page = Wrapped(command.about, 0, static_cast<std::size_t>(width));
   page += fmt::format("\n{}\n", usage);
   const auto few = std::count_if(command.flags.begin(), command.flags.end(), MattersMost);

@@ -48,9 +48,11 @@ SettingWords WordsOf(const job::SettingRow& row) {
     const job::SettingRange& range = *row.traits.range;
     words.range = fmt::format("{} to {}{}", range.least, range.most, range.unit);
   }
-  for (const auto& [command, has] : {std::pair("train", of_train.index() != 0),
-                                     {"launch", of_train.index() != 0},
-                                     {"task", of_task.index() != 0}}) {
+  for (const auto& [command, has] :
+       {std::pair("train", of_train.index() != 0),
+        {"launch", of_train.index() != 0},
+        {"run", row.traits.only != nullptr && row.traits.only == std::string_view("run")},
+        {"task", of_task.index() != 0}}) {
     if (!has || (row.traits.only != nullptr && row.traits.only != std::string_view(command))) {
       continue;
     }

@@ -18,17 +18,24 @@ namespace passel {
 namespace {
 
 // Beside those that mean something to the program itself.
-constexpr auto kOfCommand =
-    std::to_array<std::string_view>({"ps", "workers", "job_id", "max_restarts", "restart_window",
-                                     "grace", "report", "bind", "dry_run"});
+constexpr auto kOfCommand = std::to_array<std::string_view>(
+    {"ps", "workers", "max_workers", "job_id", "max_restarts", "restart_window", "grace", "report",
+     "output_dir", "gpus", "workers_per_gpu", "bind", "dry_run"});
+// Where tasks are: the program hears it of the supervisor.
+constexpr auto kOfCluster = std::to_array<std::string_view>(
+    {"job_name", "task_index", "ps_hosts", "worker_hosts", "token_file", "insecure_no_auth"});
 // Of the supervisor, or not offered here.
 constexpr auto kNotToProgram = std::to_array<std::string_view>({"max_workers", "job_id"});
 
 bool IsOfCommand(std::string_view name) {
   return std::ranges::find(kOfCommand, name) != kOfCommand.end();
 }
+bool IsOfCluster(std::string_view name) {
+  return std::ranges::find(kOfCluster, name) != kOfCluster.end();
+}
 bool IsForProgram(std::string_view name) {
-  return job::MeansToProgram(name) && std::ranges::find(kNotToProgram, name) == kNotToProgram.end();
+  return job::MeansToProgram(name) && !IsOfCluster(name) &&
+         std::ranges::find(kNotToProgram, name) == kNotToProgram.end();
 }
 
 struct RunFlags {
@@ -45,6 +52,10 @@ int RunPrograms(RunFlags& flags, const Command& command, std::int64_t start_ns) 
       flags.program.settings.push_back(fmt::format("{}={}", row.name, text));
     }
   }
+  for (const char* count : {"--ps", "--workers", "--max_workers"}) {
+    flags.program.counts_given |= command.Given(count);
+  }
+  flags.settings.workers_given = command.Given("--workers");
   job::JobConfig config;
   const Result<job::LaunchSetup> setup =
       job::PrepareProgram(&flags.settings, &config, &flags.program);
@@ -67,10 +78,26 @@ void AddRunCommand(Command& program, std::span<char* const> behind, std::int64_t
   flags->program.command.assign(behind.begin(), behind.end());
   Command command = program.AddCommand(
       "run", "Your own program as the workers: passel run --workers 4 -- python train.py");
-  AddSettings(command, job::ViewOf(flags->settings), [](const job::SettingRow& row) {
-    return (IsOfCommand(row.name) || IsForProgram(row.name)) &&
-           (row.traits.only == nullptr || row.traits.only == std::string_view("train"));
+  job::SettingsView view = job::ViewOf(flags->settings);
+  std::get<job::TaskSettings*>(view) = &flags->program.cluster;
+  AddSettings(command, view, [of_job = job::ViewOf(flags->settings)](const job::SettingRow& row) {
+    if (IsOfCluster(row.name)) return true;
+    return (IsOfCommand(row.name) || IsForProgram(row.name)) && row.value(of_job).index() != 0 &&
+           (row.traits.only == nullptr || row.traits.only == std::string_view("train") ||
+            row.traits.only == std::string_view("run"));
   });
+  command.Describe("--ps", "Number of ps tasks");
+  command.Describe("--ps_hosts",
+                   "host:port,... of all ps of a job on several hosts: the same command on each of "
+                   "them starts the tasks of that host");
+  command.Describe("--job_name",
+                   "Start this one task of the lists: ps, worker, chief (or master). Default: all "
+                   "whose addresses are of this host");
+  command.Describe(
+      "--gpus",
+      "GPUs for the workers, one each: all, or a list of indices (0,2), MIG instances "
+      "(0:1) and UUIDs, as passel topology shows them. Worker i sees the one at place i "
+      "modulo their number, and no other. Without it nothing is said of GPUs");
   command.Examples(
       "  passel run --workers=4 -- python train.py --lr 0.1\n"
       "  passel run --workers=2 --mode=barrier -- ./my_program");

@@ -1,0 +1,59 @@
+#include <chrono>
+#include <memory>
+#include <thread>
+
+#include "base/deadline.h"
+#include "base/log.h"
+#include "job/exit_code.h"
+#include "job/supervisor.h"
+
+// The tasks of one host of a job on several: by hand, and ps/0 looks after the job.
+
+namespace passel::job {
+namespace {
+
+// For ps/0 to hear that the job is to end.
+constexpr std::chrono::seconds kStopLimit{3};
+}  // namespace
+
+// The arena of ps/0, if that is of this host: what the job does is in there.
+void Supervisor::FetchFromLead() {
+  if (!options_.part->HasLead()) return;
+  const Task& task = options_.part->task;
+  fetcher_.reset();
+  arenas_.clear();
+  arenas_.resize(1);
+  fetcher_ = std::make_unique<ArenaFetcher>(options_.job_id, 1, task.spec.Hash(), task.token,
+                                            config_.start_wait_ns);
+}
+
+// Of a ps that was started by hand, and has said how the job ended. False: it has died.
+bool Supervisor::HandlePsOfPart(Child& child, const ExitState& exit) {
+  if (exit.signalled) return false;
+  child.gone = true;
+  if (exit.code == kExitDone) return true;
+  if (exit.code == kExitInterrupted) {
+    outcome_.notes.emplace_back("the job was stopped on request");
+    stopped_on_request_ = true;
+    BeginStopping(kExitInterrupted, true);
+    return true;
+  }
+  AddDeath(child, exit, exit.ToString());
+  if (exit.code != kExitFailed && exit.code != kExitUsage && exit.code != kExitRestartMe) {
+    LogError("{} {}", child.Name(), exit.ToString());  // the others say why
+  }
+  BeginStopping(exit.code == kExitUsage || exit.code == kExitRestartMe ? exit.code : kExitFailed,
+                false);
+  return true;
+}
+
+// The job of several hosts, at ps/0: workers of all of them leave.
+void Supervisor::AskToStop() {
+  if (asking_.joinable()) return;
+  asking_ = std::thread([part = options_.part] {
+    const Status asked = part->StopJob(Deadline::After(kStopLimit));
+    if (!asked.ok()) LogDebug("the workers of other hosts are not told: {}", asked.message());
+  });
+}
+
+}  // namespace passel::job

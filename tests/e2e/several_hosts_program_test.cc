@@ -1,0 +1,209 @@
+// passel run on two hosts with the same lists: each starts its own tasks, and the workers are a
+// program with its own model (tests/capi/least_squares.c).
+
+#include <fmt/core.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "capi/fit.h"
+#include "e2e/hosts_job.h"
+
+namespace passel::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// ps/0 and worker/0 here, worker/1 there.
+class ProgramOnHosts {
+ public:
+  explicit ProgramOnHosts(TwoHosts& hosts) : hosts_(hosts) {}
+
+  std::string File(const std::string& name) { return sandbox_.dir().path() + "/" + name; }
+  std::vector<std::string> Command(const std::vector<std::string>& flags,
+                                   const std::string& script) {
+    std::vector<std::string> command = {
+        "run",
+        fmt::format("--ps_hosts={}:2222", TwoHosts::kHere),
+        fmt::format("--worker_hosts={}:3222,{}:3223", TwoHosts::kHere, TwoHosts::kThere),
+        "--job_id=" + sandbox_.job(),
+        "--token_file=" + File("token"),
+        "--optimizer=sgd",
+        "--learning_rate=0.1",
+        "--start_wait=30"};
+    return With(With(command, flags), {"--", "/bin/sh", "-c", script});
+  }
+  // STEPS of least squares; a stop is heard in time, so SIGTERM is not needed.
+  static std::string LeastSquares(long steps, const std::string& out) {
+    return fmt::format("trap '' TERM; exec {} {} {} {}$RANK", PASSEL_LEAST_SQUARES, steps,
+                       kFeatures, out);
+  }
+  Program& StartHere(const std::vector<std::string>& flags, const std::string& script) {
+    here_ = sandbox_.Start(Command(flags, script));
+    EXPECT_TRUE(here_.WaitFor(" is ready for its workers")) << here_.Err();
+    return here_;
+  }
+  Program& StartThere(const std::vector<std::string>& flags, const std::string& script) {
+    there_ = sandbox_.StartCommand(
+        With({"/usr/bin/env", "nsenter", "--net=" + hosts_.other_host(), PASSEL_PROGRAM},
+             Command(flags, script)));
+    return there_;
+  }
+  void Start(const std::vector<std::string>& flags, const std::string& script) {
+    StartHere(flags, script);
+    StartThere(flags, script);
+  }
+  void ExpectEnd(int here, int there) {
+    EXPECT_EQ(sandbox_.Finish(here_, 30).code, here) << here_.Err() << here_.Out();
+    EXPECT_EQ(sandbox_.Finish(there_, 30).code, there) << there_.Err() << there_.Out();
+    EXPECT_EQ(sandbox_.Leftovers(), "");
+  }
+  bool AwaitWorkers(int running, double seconds = 20) {
+    const auto end = std::chrono::steady_clock::now() + Scaled(seconds);
+    while (std::chrono::steady_clock::now() < end) {
+      const nlohmann::json status = sandbox_.Status();
+      if (status.is_object() && status["arena"].is_object()) {
+        const nlohmann::json& workers = status["arena"]["workers"];
+        if (std::ranges::count_if(workers, [](const nlohmann::json& w) {
+              return w["phase"] == "running" && w["local_steps"] > 0;
+            }) == running) {
+          return true;
+        }
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    return false;
+  }
+  pid_t Worker(int index) { return sandbox_.Status()["arena"]["workers"][index]["pid"]; }
+  Sandbox& sandbox() { return sandbox_; }
+  Program& here() { return here_; }
+  Program& there() { return there_; }
+
+ private:
+  TwoHosts& hosts_;
+  Sandbox sandbox_;
+  Program here_, there_;
+};
+
+constexpr long kNoEnd = 1'000'000'000;  // steps
+
+using SeveralHostsProgramTest = SeveralHostsTest;
+
+TEST_F(SeveralHostsProgramTest, WorkersOfBothTakeTheSameStepsAndShowTheirMetrics) {
+  ProgramOnHosts job(*hosts_);
+  const std::string script = "echo $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE here; " +
+                             ProgramOnHosts::LeastSquares(60, job.File("fit"));
+  const std::vector<std::string> flags = {"--mode=barrier", "--log_level=info"};
+  // Before there is a secret.
+  job.StartThere(flags, script);
+  EXPECT_THAT(OnlyError(job.sandbox().Finish(job.there())),
+              AllOf(HasSubstr("there is no token file"), HasSubstr("scp -p 10.77.0.1")));
+  job.StartHere(With(flags, {"--report=" + job.File("report")}), script);
+  job.StartThere(flags, script);
+  job.ExpectEnd(0, 0);
+  EXPECT_THAT(job.here().Out(), HasSubstr("worker/0: 0 of 2, 0 of 1 here"));
+  EXPECT_THAT(job.there().Out(), HasSubstr("worker/1: 1 of 2, 0 of 1 here"));
+  EXPECT_THAT(job.there().Err(), HasSubstr("worker/1 is on another host than ps/0 at "
+                                           "10.77.0.1:2222: parameters travel by TCP, sealed"));
+  for (const char* rank : {"0", "1"}) {
+    SCOPED_TRACE(rank);
+    const Fit fit = ReadFit(job.File("fit") + rank);
+    EXPECT_EQ(fit.global_step, 60);
+    EXPECT_EQ(fit.mode, "barrier");
+    ExpectNear(fit.values, Descent(60, 0.1, 2), 1e-4);
+  }
+  // Of the host of ps/0.
+  const nlohmann::json report = ReadJson(job.File("report"));
+  ASSERT_EQ(report["workers"].size(), 2u) << report.dump();
+  EXPECT_EQ(report["global_step"], 60);
+  EXPECT_EQ(report["workers"][1]["metrics"]["worker"], 1);
+  EXPECT_EQ(report["workers"][1]["metrics"]["step"], 59);
+}
+
+TEST_F(SeveralHostsProgramTest, WhoDiesComesBackAndOneCommandEndsTheJob) {
+  ProgramOnHosts job(*hosts_);
+  const std::string script = ProgramOnHosts::LeastSquares(kNoEnd, job.File("fit"));
+  job.Start({"--grace=20"}, script);
+  ASSERT_TRUE(job.AwaitWorkers(2)) << job.here().Err() << job.there().Err();
+  const pid_t first = job.Worker(1);
+  ASSERT_EQ(::kill(first, SIGKILL), 0);
+  ASSERT_TRUE(job.there().WaitFor("worker/1 was killed by SIGKILL (9); starting it again"));
+  for (int i = 0; i < 400 && (job.Worker(1) == first || !job.AwaitWorkers(2)); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  EXPECT_NE(job.Worker(1), first);
+  // The ps: worker/0 has kept the arena.
+  const std::int64_t before = job.sandbox().GlobalStep();
+  ASSERT_GT(before, 0);
+  ASSERT_EQ(::kill(job.sandbox().TaskPid("ps", 0), SIGKILL), 0);
+  ASSERT_TRUE(job.here().WaitFor("ps/0 was killed by SIGKILL (9); starting it again"));
+  ASSERT_TRUE(job.here().WaitFor("took the arena")) << job.here().Err();
+  ASSERT_TRUE(job.AwaitWorkers(2)) << job.here().Err() << job.there().Err();
+  EXPECT_TRUE(job.sandbox().AwaitStep(before + 1));
+  // Of the host without ps/0: all workers leave.
+  job.there().Signal(SIGINT);
+  job.ExpectEnd(0, 130);
+  EXPECT_THAT(job.here().Err(), HasSubstr("the job was stopped on request"));
+}
+
+TEST_F(SeveralHostsProgramTest, OneThatFailsForGoodEndsTheWorkersOfTheOtherHost) {
+  ProgramOnHosts job(*hosts_);
+  const std::string go = job.File("go");
+  job.Start({"--grace=20"},
+            fmt::format("if [ $RANK = 1 ]; then while [ ! -e {} ]; do sleep 0.05; done; echo last "
+                        "words >&2; exit 7; fi; {}",
+                        go, ProgramOnHosts::LeastSquares(kNoEnd, job.File("fit"))));
+  ASSERT_TRUE(job.AwaitWorkers(1)) << job.here().Err();
+  WriteText(go, "");
+  job.ExpectEnd(0, 1);
+  EXPECT_THAT(job.there().Err(), HasSubstr("worker/1 exited with 7"));
+  EXPECT_EQ(ReadFit(job.File("fit") + "0").mode, "hogwild");  // to its own end
+
+  // What is wrong with the lists.
+  const auto refused = [&](const std::vector<std::string>& flags) {
+    std::vector<std::string> command = {"run", "--worker_hosts=192.0.2.7:3222"};
+    return OnlyError(job.sandbox().Run(With(With(command, flags), {"--", "true"})));
+  };
+  EXPECT_THAT(refused({}), HasSubstr("`ps_hosts`"));
+  EXPECT_THAT(refused({"--ps_hosts=192.0.2.7:2222"}), HasSubstr("no task of the lists is on this"));
+  EXPECT_THAT(refused({"--ps_hosts=localhost:2222", "--workers=2"}), HasSubstr("omit --ps,"));
+  EXPECT_THAT(refused({"--ps_hosts=localhost:2222"}), HasSubstr("--token_file FILE"));
+  EXPECT_THAT(OnlyError(job.sandbox().Run({"run", "--token_file=x", "--", "true"})),
+              HasSubstr("--token_file is for a job on several hosts"));
+}
+
+// As an operator does it: each process is told what it is. Here all of them are of one host.
+TEST(ProgramOfTfConfigTest, EachCommandStartsTheTaskThatItNames) {
+  Sandbox sandbox;
+  const std::string out = sandbox.dir().path() + "/fit";
+  std::map<std::string, Program> commands;
+  for (const char* type : {"ps", "chief", "worker"}) {
+    sandbox.SetEnv(
+        "TF_CONFIG",
+        fmt::format(R"({{"cluster":{{"ps":["localhost:2222"],"chief":["localhost:3221"],)"
+                    R"("worker":["localhost:3222"]}},"task":{{"type":"{}","index":0}}}})",
+                    type));
+    commands[type] = sandbox.Start({"run", "--job_id=" + sandbox.job(), "--optimizer=sgd",
+                                    "--learning_rate=0.1", "--mode=barrier", "--start_wait=30",
+                                    "--", "/bin/sh", "-c", ProgramOnHosts::LeastSquares(40, out)});
+  }
+  for (auto& [type, command] : commands) {
+    EXPECT_EQ(sandbox.Finish(command, 30).code, 0) << type << command.Err() << command.Out();
+  }
+  for (const char* rank : {"0", "1"}) {  // the chief is the last
+    EXPECT_EQ(ReadFit(out + rank).global_step, 40);
+    ExpectNear(ReadFit(out + rank).values, Descent(40, 0.1, 2), 1e-4);
+  }
+  EXPECT_EQ(sandbox.Leftovers(), "");
+}
+
+}  // namespace
+}  // namespace passel::testing
