@@ -12,7 +12,6 @@ import importlib.util
 import json
 import os
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
@@ -22,12 +21,11 @@ import time
 HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path.insert(0, HERE)
 sys.dont_write_bytecode = True
-from hosts import Hosts  # noqa: E402  (the path is set above)
+from fabric_training import PROVIDER, TENSORFLOW, WAYS, Training  # noqa: E402  (path: above)
 from running import Failure, Stopped, run  # noqa: E402
 
 ME = "fabric"
 FORMAT = 1
-PROVIDER = "tcp;ofi_rxm"
 FLOATS = 79510
 PORT = 47593  # of fi_pingpong
 PEERS = {  # name in the table: (peer, program, variant)
@@ -37,7 +35,6 @@ PEERS = {  # name in the table: (peer, program, variant)
     "gRPC, blocking": ("grpc", "grpc_peer", "client"),
     "Redis, TCP": ("redis", "redis_peer", "tcp"),
 }
-WAYS = {"shared memory": "here", "sealed TCP": "sealed", "libfabric": PROVIDER}
 
 
 def load_peers():
@@ -87,7 +84,7 @@ class Figures:
         return None
 
 
-# --- Exchanges --------------------------------------------------------------------------------------
+# --- Exchanges ------------------------------------------------------------------------------------
 
 class Exchanges:
     def __init__(self, flags, figures, stopped, scratch):
@@ -170,154 +167,7 @@ class Exchanges:
             self.figures.miss(row, failure)
 
 
-# --- Training ---------------------------------------------------------------------------------------
-
-class Training:
-    """MNIST with 1 ps and 2 workers, on one host and on two."""
-
-    def __init__(self, flags, figures, stopped, scratch, data):
-        self.flags, self.figures, self.stopped, self.scratch = flags, figures, stopped, scratch
-        self.program = os.path.join(flags.build, "bin", "passel")
-        self.steps = 600 if flags.quick else 6000
-        self.data = data
-        self.hosts = Hosts()
-
-    def tasks(self, way, seed, steps):
-        """The processes of a job, ps first."""
-        where = self.hosts.here if way == "shared memory" else self.hosts.there
-        flags = [f"--ps_hosts={self.hosts.here.address}:2222",
-                 f"--worker_hosts={where.address}:3222,{where.address}:3223",
-                 "--mode=hogwild", f"--data_dir={self.data}", f"--train_steps={steps}",
-                 f"--token_file={self.scratch}/token", f"--seed={seed}", "--device=cpu",
-                 "--model=mlp", "--hidden_units=100", "--batch_size=100", "--optimizer=adam",
-                 "--learning_rate=0.01", "--start_wait=30"]
-        if way == "libfabric":
-            flags.append(f"--fabric_provider={PROVIDER}")
-        processes = []
-        for host, job, index in ((self.hosts.here, "ps", 0), (where, "worker", 0),
-                                 (where, "worker", 1)):
-            log = open(f"{self.scratch}/{job}{index}", "w+", encoding="utf-8")
-            processes.append((subprocess.Popen(
-                [*host.enter, self.program, "task", f"--job_name={job}", f"--task_index={index}",
-                 *flags], stdin=subprocess.DEVNULL, stdout=log, stderr=log), log))
-            while job == "ps" and "is ready" not in said(log):
-                if processes[0][0].poll() is not None:
-                    raise Failure(f"ps/0 ended: {last(log)}")
-                time.sleep(0.01)
-        return processes
-
-    def one(self, way, seed):
-        processes = self.tasks(way, seed, self.steps)
-        end = time.monotonic() + 300
-        try:
-            for process, log in processes:
-                code = process.wait(max(1, end - time.monotonic()))
-                if self.stopped.signal:
-                    raise KeyboardInterrupt
-                if code != 0:
-                    raise Failure(f"a task ended with {code}: {last(log)}")
-            seconds = accuracy = None
-            for line in said(processes[1][1]).splitlines():
-                if line.startswith("Training elapsed time:"):
-                    seconds = float(line.split()[-2])
-                if "final accuracy" in line:
-                    accuracy = float(line.split()[-1])
-            if not seconds or accuracy is None:
-                raise Failure("worker/0 has said neither its time nor its accuracy")
-            self.figures.add(("training", way), self.steps / seconds)
-            self.figures.add(("accuracy", way), accuracy)
-        finally:
-            end_all(processes)
-
-    def idle(self, way):
-        """Share of a core that a ps takes whose two workers stand still."""
-        processes = self.tasks(way, 1, 10**9)
-        try:
-            ps = processes[0][0].pid
-            for _, log in processes[1:]:
-                wait_for(log, "Session initialization complete", 60)
-            time.sleep(0.5)
-            for process, _ in processes[1:]:
-                process.send_signal(signal.SIGSTOP)  # for less than the lease
-            time.sleep(1)
-            begin, since = processor_seconds(ps), time.monotonic()
-            time.sleep(1 if self.flags.quick else 5)
-            used, passed = processor_seconds(ps) - begin, time.monotonic() - since
-            for process, _ in processes[1:]:
-                process.send_signal(signal.SIGCONT)
-            self.figures.add(("idle", way), 100 * used / passed)
-        finally:
-            end_all(processes)
-
-    def tensorflow(self, seed):
-        tree = os.path.join(self.flags.peers, "tensorflow")
-        if not os.path.exists(os.path.join(tree, ".done")):
-            raise Failure("not installed: run bench/peers/setup --only tensorflow")
-        done = subprocess.run(
-            [os.path.join(tree, "bin", "python"), "-B",
-             os.path.join(HERE, "peers", "tensorflow_ps.py"), "--data_dir", self.data, "--workers",
-             "2", "--steps", str(self.steps), "--ps_address", self.hosts.here.address,
-             "--worker_address", self.hosts.there.address, "--enter",
-             " ".join(self.hosts.there.enter)],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=400, check=False)
-        if done.returncode != 0:
-            raise Failure((done.stderr.strip().splitlines() or ["it said nothing"])[-1])
-        found = json.loads(done.stdout.strip().splitlines()[-1])
-        self.figures.add(("training", "TensorFlow's ps"), found["steps_per_second"])
-        self.figures.add(("accuracy", "TensorFlow's ps"), found["accuracy"])
-
-    def round(self, seed):
-        for way in WAYS:
-            self.attempt(("training", way), lambda way=way: self.one(way, seed))
-            if way != "shared memory":
-                self.attempt(("idle", way), lambda way=way: self.idle(way))
-        self.attempt(("training", "TensorFlow's ps"), lambda: self.tensorflow(seed))
-
-    def attempt(self, name, measure):
-        if name in self.figures.missing:
-            return
-        progress(f"{name[0]}: {name[1]}")
-        try:
-            measure()
-        except (Failure, OSError, subprocess.TimeoutExpired) as failure:
-            self.figures.miss(name, failure)
-
-
-def said(log):
-    with open(log.name, encoding="utf-8") as file:
-        return file.read()
-
-
-def last(log):
-    return (said(log).strip().splitlines() or ["it said nothing"])[-1]
-
-
-def wait_for(log, text, seconds):
-    end = time.monotonic() + seconds
-    while text not in said(log):
-        if time.monotonic() > end:
-            raise Failure(f"'{text}' was not said within {seconds} s: {last(log)}")
-        time.sleep(0.02)
-
-
-def end_all(processes):
-    for process, log in processes:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
-        log.close()
-
-
-def processor_seconds(pid):
-    """Of all threads of a process that are there."""
-    folder, nanoseconds = f"/proc/{pid}/task", 0
-    for thread in os.listdir(folder):
-        with open(f"{folder}/{thread}/schedstat", encoding="utf-8") as file:
-            nanoseconds += int(file.read().split()[0])
-    return nanoseconds / 1e9
-
-
-# --- The table --------------------------------------------------------------------------------------
+# --- The table ------------------------------------------------------------------------------------
 
 def rows(figures):
     """[what, measured, other, ratio, target, spread, verdict]; of those that could not be measured
@@ -368,12 +218,11 @@ def rows(figures):
         share = figures.median(("idle", way))
         found.append([f"idle ps, {way}", f"{share:.2f} %", "", "", "< 1 %", "",
                       "met" if share < 1 else "missed"])
-    tensorflow = "TensorFlow's ps"
     for way in ("sealed TCP", "libfabric"):
         compare(f"MNIST, 2 remote workers, {way}; shared memory", ("training", way),
                 ("training", "shared memory"), "steps/s", 0)
-        compare(f"MNIST, 2 remote workers, {way}; {tensorflow}", ("training", way),
-                ("training", tensorflow), "steps/s", 0, least=5)
+        compare(f"MNIST, 2 remote workers, {way}; {TENSORFLOW}", ("training", way),
+                ("training", TENSORFLOW), "steps/s", 0, least=5)
         reason = figures.reason(("accuracy", way), ("accuracy", "shared memory"))
         if reason:
             found.append([f"accuracy, {way}", "not measured: " + reason])
@@ -417,9 +266,9 @@ def main(arguments):
             training = None
             try:
                 data, of = exchanges.peers.find_data()
-                training = Training(flags, figures, stopped, scratch, data)
+                training = Training(flags, figures, stopped, scratch, data, progress)
             except (Failure, peers.Failure, OSError) as failure:
-                for way in [*WAYS, "TensorFlow's ps"]:
+                for way in [*WAYS, TENSORFLOW]:
                     for what in ("training", "accuracy", "idle"):
                         figures.miss((what, way), failure)
             for number in range(1, rounds + 1):
@@ -440,9 +289,9 @@ def main(arguments):
     table = rows(figures)
     for line in peers.layout([heads, *table]):
         print(line)
-    print("\nEach ratio is the median of the rounds' ratios; ! marks a spread above 20 %. There and "
-          "back is one\nexchange; push + pull a whole step of a store, with its update where it is "
-          "not taken off.")
+    print("\nEach ratio is the median of the rounds' ratios; ! marks a spread above 20 %. There\n"
+          "and back is one exchange; push + pull a whole step of a store, with its update where\n"
+          "that is not taken off.")
     if rounds == 1:
         print("Each was measured once, so no spread is known: not for quoting.")
     if interrupted:
