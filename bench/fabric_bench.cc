@@ -299,6 +299,8 @@ int Main(int argc, char** argv) {
   app.add_flag("--tiny", settings.tiny, "small sizes, for a test of this program");
   CLI11_PARSE(app, argc, argv);
   SetProviderDefaults();
+  // Libraries that come with libfabric have taken it, and do not always end.
+  (void)std::signal(SIGTERM, SIG_DFL);
   int ends[2];
   PASSEL_CHECK(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0, "sockets");
   const TcpAddress any = Need(TcpAddress::FromNumbers(
