@@ -52,7 +52,7 @@ INTERNAL = "_internal.h"
 
 # Libraries that a header of src, shm or fabric must not drag in. <fmt/core.h> is light enough,
 # and so is nlohmann's header of forward declarations.
-HEAVY = re.compile(r"(boost/|cblas|openblas|curl/|sodium|spdlog/|CLI/|nlohmann/(?!json_fwd\.hpp$)|"
+HEAVY = re.compile(r"(boost/|cblas|openblas|curl/|sodium|openssl/|spdlog/|CLI/|nlohmann/(?!json_fwd\.hpp$)|"
                    r"fmt/(?!core\.h$))")
 
 # Timeouts live on the monotonic clock alone: a jump of the wall clock must change nothing.
@@ -309,7 +309,7 @@ CASES = [
     ("src/io/formatted.h", "#pragma once\n#include <fmt/ranges.h>\n", 2, "heavy"),
     *[(f"src/io/heavy{i}.h", f"#pragma once\n\n#include <{name}>\n", 3, "heavy")
       for i, name in enumerate(["boost/interprocess/mapped_region.hpp", "cblas.h", "curl/curl.h",
-                                "sodium.h", "spdlog/spdlog.h", "CLI/CLI.hpp",
+                                "sodium.h", "openssl/evp.h", "spdlog/spdlog.h", "CLI/CLI.hpp",
                                 "nlohmann/json.hpp"])],
     ("shm/heavy.h", "#pragma once\n#include <boost/version.hpp>\n", 2, "heavy"),
     ("tools/passel/heavy.h", "#pragma once\n#include <CLI/CLI.hpp>\n", None, ""),

@@ -1,16 +1,20 @@
-// passel_fabric_bench: what a FabricPipe costs beside the bare exchange that libfabric can do.
+// passel_fabric_bench: what passel's two ways to another host cost beside the bare exchange that
+// libfabric can do.
 //
-//   passel_fabric_bench [--provider=tcp;ofi_rxm] [--address=127.0.0.1] [--rounds=5] [--spin_us=1e6]
+//   passel_fabric_bench [--provider=tcp;ofi_rxm] [--address=127.0.0.1] [--rounds=5] [--json]
 //
-// Two processes. An exchange is so many bytes there and so many back. Columns, in microseconds of
-// an exchange, medians of all turns:
-//   bare      tagged sends into receives that are posted before, whole or in parts: the best size
-//   pipe      the same by a FabricPipe: a header of 60 bytes (8 for the first row), then the bulk
-//   ratio     pipe / bare, of medians of the same rounds
-// Bare and pipe take turns within each round, so that both meet the same machine. What came is
-// compared with what was sent. --spin_us=0: the pipe sleeps while it waits; bare always polls.
+// Two processes. An exchange is so many bytes there and so many back. Columns, in microseconds,
+// medians of all turns:
+//   bare       tagged sends into receives that are posted before, whole or in parts: the best size
+//   libfabric  the same by a FabricPipe: a header of 60 bytes (8 for the first row), then the bulk
+//   sealed     the same by a TcpPipe
+// Then steps of stores (fabric_step.h) by a FabricPipe that always polls, by one as the program
+// makes them, and by a TcpPipe, and the same on memory of this process. All take turns within each
+// round, so that they meet the same machine. What came is compared with what was sent. --json: one
+// object a line.
 
 #include <fmt/core.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -28,6 +32,9 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/tcp_socket.h"
+#include "bench/fabric_step.h"
+#include "fabric/control/tcp_pipe.h"
 #include "fabric/libfabric/endpoint.h"
 #include "fabric/libfabric/fabric_pipe.h"
 
@@ -37,9 +44,12 @@ namespace {
 struct Settings {
   NetworkOptions network;
   int rounds = 5;
-  double spin_us = 1e6;
-  bool tiny = false;
+  bool tiny = false, quick = false, json = false;
 };
+
+// Longer than any wait for an answer, and over before the next one's turn.
+constexpr std::chrono::milliseconds kPolls{2};
+constexpr std::size_t kStepFloats = 79'510;  // of an MLP 784-100-10
 
 template <typename T>
 T Need(Result<T> result) {
@@ -111,55 +121,112 @@ class Bare {
   Transfers sends_, receives_;
 };
 
+// Both processes have the same keys for what the first, or the second, sends.
+StreamKeys KeysOf(bool first) {
+  StreamKeys keys;
+  keys.send.fill(1);
+  keys.receive.fill(2);
+  if (!first) std::swap(keys.send, keys.receive);
+  return keys;
+}
+
+double Median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
 class Program {
  public:
-  Program(const Settings& settings, int socket, bool asks)
+  Program(const Settings& settings, int socket, FileDescriptor tcp, bool asks)
       : settings_(settings),
         asks_(asks),
+        socket_(socket),
         network_(Need(Network::Open(settings.network))),
-        bare_(network_, socket) {
-    FabricPipeOptions options;
-    options.spin = std::chrono::nanoseconds(static_cast<std::int64_t>(settings.spin_us * 1e3));
-    options.stall_limit = std::chrono::seconds(60);
-    pipe_ = Need(FabricPipe::Open(network_, options));
-    const PipeTags tags{0x1234'5678'9abc'def0, 0x0fed'cba9'8765'4320};
-    Need(pipe_->Join(Swap(socket, pipe_->local_address()), asks ? tags : tags.OfTheOtherEnd()));
-  }
+        bare_(network_, socket),
+        fabric_(Meet(kPolls)),
+        sealed_(std::make_unique<TcpPipe>(
+            std::make_shared<Channel>(std::move(tcp), KeysOf(asks), std::chrono::seconds(60)))) {}
 
   void Run() {
-    if (asks_)
-      fmt::print("{:>12} {:>12} {:>10} {:>10} {:>8}\n", "bytes", "bare part", "bare us", "pipe us",
-                 "ratio");
+    if (asks_ && !settings_.json) {
+      fmt::print("{:>12} {:>12} {:>10} {:>10} {:>8} {:>10} {:>8}\n", "bytes", "bare part",
+                 "bare us", "libfabric", "ratio", "sealed", "ratio");
+    }
     RunSize(2, {8}, settings_.tiny ? 50 : 2000);
     if (settings_.tiny) {
       RunSize(20'000, {40'000}, 5);
-      return;
+    } else {
+      RunSize(kStepFloats, {65'536, 131'072, 318'040}, 300);
+      RunSize(1 << 20, {256 << 10, 1 << 20, 4 << 20}, 40);
+      if (!settings_.quick) RunSize(16 << 20, {256 << 10, 1 << 20, 4 << 20, 64 << 20}, 5);
     }
-    RunSize(79'510, {65'536, 131'072, 318'040}, 300);
-    RunSize(1 << 20, {256 << 10, 1 << 20, 4 << 20}, 40);
-    RunSize(16 << 20, {256 << 10, 1 << 20, 4 << 20, 64 << 20}, 5);
+    RunSteps(settings_.tiny ? 20 : 300);
   }
 
  private:
+  std::unique_ptr<FabricPipe> Meet(std::chrono::nanoseconds spin) {
+    FabricPipeOptions options;
+    options.spin = spin;
+    options.stall_limit = std::chrono::seconds(60);
+    std::unique_ptr<FabricPipe> pipe = Need(FabricPipe::Open(network_, options));
+    const PipeTags tags{0x1234'5678'9abc'def0, 0x0fed'cba9'8765'4320};
+    Need(pipe->Join(Swap(socket_, pipe->local_address()), asks_ ? tags : tags.OfTheOtherEnd()));
+    return pipe;
+  }
+
   void RunSize(std::size_t floats, const std::vector<std::size_t>& chunks, int turns) {
     out_.resize(floats);
     in_.assign(floats, -1);
     std::iota(out_.begin(), out_.end(), 0.0F);
     std::map<std::size_t, std::vector<double>> bare;
-    std::vector<double> pipe;
+    std::vector<double> fabric, sealed;
     for (int round = -1; round < settings_.rounds; ++round) {  // the first is for warming up
       for (const std::size_t chunk : chunks)
         RunBare(chunk, turns, round < 0 ? nullptr : &bare[chunk]);
-      RunPipe(turns, round < 0 ? nullptr : &pipe);
+      RunPipe(*fabric_, turns, round < 0 ? nullptr : &fabric);
+      RunPipe(*sealed_, turns, round < 0 ? nullptr : &sealed);
     }
     if (!asks_) return;
     std::size_t best = chunks[0];
     for (const std::size_t chunk : chunks) {
       if (Median(bare[chunk]) < Median(bare[best])) best = chunk;
     }
-    fmt::print("{:>12} {:>12} {:>10.1f} {:>10.1f} {:>8.2f}\n", floats * sizeof(float), best,
-               Median(bare[best]), Median(pipe), Median(pipe) / Median(bare[best]));
+    const double least = Median(bare[best]), by_fabric = Median(fabric), by_tcp = Median(sealed);
+    if (settings_.json) {
+      fmt::print(
+          "{{\"what\": \"exchange\", \"bytes\": {}, \"bare_part\": {}, \"bare_us\": {:.2f}, "
+          "\"libfabric_us\": {:.2f}, \"sealed_us\": {:.2f}}}\n",
+          floats * sizeof(float), best, least, by_fabric, by_tcp);
+    } else {
+      fmt::print("{:>12} {:>12} {:>10.1f} {:>10.1f} {:>8.2f} {:>10.1f} {:>8.2f}\n",
+                 floats * sizeof(float), best, least, by_fabric, by_fabric / least, by_tcp,
+                 by_tcp / least);
+    }
     std::fflush(stdout);
+  }
+
+  void RunSteps(int steps) {
+    std::vector<bench::StepPipe> pipes;
+    pipes.push_back({"libfabric, polling", Meet(kPolls)});
+    pipes.push_back({"libfabric", Meet(FabricPipeOptions().spin)});
+    pipes.push_back({"sealed", std::move(sealed_)});
+    if (!asks_) return Need(bench::ServeSteps(kStepFloats, std::move(pipes), socket_));
+    const bench::StepResult result =
+        Need(bench::MeasureSteps(kStepFloats, std::move(pipes), settings_.rounds, steps));
+    const double update = Median(result.update_us);
+    for (const bench::StepTimes& one : result.remote) {
+      const double us = Median(one.us);
+      if (settings_.json) {
+        fmt::print(
+            "{{\"what\": \"step\", \"by\": \"{}\", \"floats\": {}, \"us\": {:.2f}, "
+            "\"update_us\": {:.2f}}}\n",
+            one.name, kStepFloats, us, update);
+      } else {
+        fmt::print("step of {} floats by {}: {:.1f} us, of which {:.1f} us are the update\n",
+                   kStepFloats, one.name, us, update);
+      }
+    }
   }
 
   void RunBare(std::size_t chunk, int turns, std::vector<double>* times) {
@@ -181,24 +248,24 @@ class Program {
     }
   }
 
-  void RunPipe(int turns, std::vector<double>* times) {
+  void RunPipe(Pipe& pipe, int turns, std::vector<double>* times) {
     const bool small = out_.size() <= 2;
     const std::vector<std::uint8_t> header(small ? 8 : 60, 1);
     const std::span<const float> bulk = small ? std::span<const float>() : out_;
     const auto receive = [&] {
-      const Arrival arrival = Need(pipe_->Receive(Deadline::After(std::chrono::seconds(60))));
+      const Arrival arrival = Need(pipe.Receive(Deadline::After(std::chrono::seconds(60))));
       PASSEL_CHECK(arrival.bulk_floats == bulk.size(), "all has come");
-      Need(pipe_->ReadBulk(std::span(in_).first(arrival.bulk_floats)));
+      Need(pipe.ReadBulk(std::span(in_).first(arrival.bulk_floats)));
     };
     for (int i = 0; i < turns; ++i) {
       const std::int64_t begin = MonotonicNs();
-      if (asks_) Need(pipe_->Send(header, bulk));
+      if (asks_) Need(pipe.Send(header, bulk));
       receive();
       if (asks_ && times != nullptr) {
         times->push_back(1e-3 * static_cast<double>(MonotonicNs() - begin));
       }
       if (!small) Check();
-      if (!asks_) Need(pipe_->Send(header, bulk));
+      if (!asks_) Need(pipe.Send(header, bulk));
     }
   }
 
@@ -210,41 +277,55 @@ class Program {
     }
     for (const std::size_t at : places) in_[at] = -1;
   }
-  static double Median(std::vector<double> values) {
-    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    return *middle;
-  }
 
   const Settings settings_;
   const bool asks_;
+  const int socket_;
   const std::shared_ptr<Network> network_;
   Bare bare_;
-  std::unique_ptr<FabricPipe> pipe_;
+  const std::unique_ptr<FabricPipe> fabric_;
+  std::unique_ptr<TcpPipe> sealed_;
   std::vector<float> out_, in_;
 };
 
 int Main(int argc, char** argv) {
   Settings settings;
-  CLI::App app("FabricPipe beside a bare exchange over libfabric");
+  CLI::App app("the two ways to another host beside a bare exchange over libfabric");
   app.add_option("--provider", settings.network.provider);
   app.add_option("--address", settings.network.address);
   app.add_option("--rounds", settings.rounds);
-  app.add_option("--spin_us", settings.spin_us);
+  app.add_flag("--quick", settings.quick, "not the largest size");
+  app.add_flag("--json", settings.json, "one object a line");
   app.add_flag("--tiny", settings.tiny, "small sizes, for a test of this program");
   CLI11_PARSE(app, argc, argv);
   SetProviderDefaults();
+  // Libraries that come with libfabric have taken it, and do not always end.
+  (void)std::signal(SIGTERM, SIG_DFL);
   int ends[2];
   PASSEL_CHECK(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0, "sockets");
+  const TcpAddress any = Need(TcpAddress::FromNumbers(
+      settings.network.address.empty() ? "127.0.0.1" : settings.network.address, 0));
+  const FileDescriptor listening = Need(ListenTcp(any));
+  const TcpAddress listens = Need(LocalAddress(listening.get()));
+  const Deadline soon = Deadline::After(std::chrono::seconds(10));
   // Before anything of libfabric, which a fork does not survive.
   const pid_t child = ::fork();
   PASSEL_CHECK(child >= 0, "a second process");
   if (child == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    Program(settings, ends[1], false).Run();
+    ::close(ends[0]);
+    FileDescriptor tcp = Need(ConnectTcp(listens, soon));
+    Program(settings, ends[1], std::move(tcp), false).Run();
     ::_exit(0);
   }
-  Program(settings, ends[0], true).Run();
+  ::close(ends[1]);
+  PASSEL_CHECK(AwaitReady(listening.get(), POLLIN, soon), "the other process is there");
+  FileDescriptor tcp = Need(AcceptTcp(listening.get())).socket;
+  {
+    Program program(settings, ends[0], std::move(tcp), true);
+    program.Run();
+    ::close(ends[0]);
+  }
   int status = 0;
   ::waitpid(child, &status, 0);
   return status == 0 ? 0 : 1;

@@ -191,7 +191,7 @@ class Installed(PeersCase):
         self.smoke("openmpi", ["OpenMPI window, allreduce"])
 
     def test_grpc(self):
-        self.smoke("grpc", ["gRPC, unary"])
+        self.smoke("grpc", ["gRPC, polling", "gRPC, blocking"])
 
     def test_torch(self):
         self.smoke("torch", ["PyTorch Hogwild"])

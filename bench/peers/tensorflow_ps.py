@@ -1,5 +1,5 @@
 """tensorflow_ps - the MNIST job by TensorFlow's parameter server: one ps task and N worker tasks on
-loopback, between-graph replication (the compat.v1 interface, in which the reference programs of this
+loopback or two addresses, between-graph replication (the compat.v1 interface, in which the reference programs of this
 field are written), asynchronous, or with --sync under SyncReplicasOptimizer.
 
 The parent starts one process per task, lets all workers begin together, and ends everything as
@@ -144,12 +144,14 @@ def free_ports(count):
 class Tasks:
     """The processes of one job; all of them end with this object."""
 
-    def __init__(self):
+    def __init__(self, flags):
+        self.flags = flags
         self.processes = {}
         self.partial = {}
 
     def start(self, name):
-        arguments = [sys.executable, os.path.abspath(__file__), *sys.argv[1:],
+        enter = self.flags.enter.split() if name.startswith("worker/") else []
+        arguments = [*enter, sys.executable, os.path.abspath(__file__), *sys.argv[1:],
                      "--task", name, "--cluster", self.cluster]
         environment = dict(os.environ, CUDA_VISIBLE_DEVICES="-1")
         self.processes[name] = subprocess.Popen(
@@ -193,8 +195,8 @@ def fail(sentence):
 def run_job(flags, tasks):
     deadline = time.monotonic() + flags.limit
     ports = free_ports(1 + flags.workers)
-    tasks.cluster = json.dumps({"ps": [f"127.0.0.1:{ports[0]}"],
-                                "worker": [f"127.0.0.1:{port}" for port in ports[1:]]})
+    tasks.cluster = json.dumps({"ps": [f"{flags.ps_address}:{ports[0]}"],
+                                "worker": [f"{flags.worker_address}:{port}" for port in ports[1:]]})
     workers = [f"worker/{index}" for index in range(flags.workers)]
     for name in ["ps/0", *workers]:
         tasks.start(name)
@@ -222,11 +224,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--task", default="", help=argparse.SUPPRESS)
     parser.add_argument("--cluster", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--ps_address", default="127.0.0.1")
+    parser.add_argument("--worker_address", default="127.0.0.1")
+    parser.add_argument("--enter", default="", metavar="COMMAND",
+                        help="what starts a worker's program on its host")
     flags = mnist.parse(parser)
     if flags.task:
         run_task(flags)
         return
-    tasks = Tasks()
+    tasks = Tasks(flags)
     try:
         print(json.dumps(run_job(flags, tasks)))
     except (RuntimeError, OSError, ValueError) as error:

@@ -9,6 +9,7 @@
 #include <random>
 #include <utility>
 
+#include "base/descriptor_limit.h"
 #include "base/log.h"
 #include "fabric/control/control_guest.h"
 #include "fabric/control/failure_limit.h"
@@ -20,6 +21,9 @@ namespace {
 
 // Without descriptors nobody can be let in, and the listening socket stays readable.
 constexpr std::chrono::milliseconds kAcceptPause{100};
+// A worker takes 4, 16 over libfabric (docs/fabric.md), and each of its pipes that breaks there in
+// the middle of a bulk leaves 11 behind. The usual soft limit is 1,024.
+constexpr std::uint64_t kDescriptors = 65'536;
 // Of one peer, before the others have their turn.
 constexpr int kFramesInTurn = 32;
 
@@ -286,6 +290,7 @@ class ControlServer::Loop {
 Result<std::unique_ptr<ControlServer>> ControlServer::Start(ControlServerOptions options,
                                                             ControlHandler& handler) {
   PASSEL_RETURN_IF_ERROR(options.key.Check());
+  RaiseDescriptorLimit(kDescriptors);
   if (options.listen.empty()) options.listen = {TcpAddress::Loopback(options.port)};
   std::vector<FileDescriptor> listening;
   std::vector<TcpAddress> addresses;

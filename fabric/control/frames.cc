@@ -1,60 +1,36 @@
 #include "fabric/control/frames.h"
 
 #include <fmt/core.h>
-#include <sodium.h>
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 
 namespace passel::fabric {
 namespace {
 
 constexpr std::size_t kLengthBytes = 4;
-constexpr std::size_t kSealBytes = crypto_aead_xchacha20poly1305_ietf_ABYTES;
 static_assert(kFrameOverhead == kLengthBytes + 1 + kSealBytes);
-static_assert(sizeof(KeyedHash) == crypto_aead_xchacha20poly1305_ietf_KEYBYTES);
 
 // A few bulk frames at once.
 constexpr std::size_t kRoom = 8 * (kMaxFrameBytes + kFrameOverhead);
 
-using Nonce = std::array<std::uint8_t, crypto_aead_xchacha20poly1305_ietf_NPUBBYTES>;
-Nonce NonceOf(std::uint64_t number) {
-  Nonce nonce{};
-  for (std::size_t i = 0; i < 8; ++i) nonce[i] = static_cast<std::uint8_t>(number >> (8 * i));
-  return nonce;
-}
-
-void StartSodium() { PASSEL_CHECK(sodium_init() >= 0, "libsodium does not start"); }
-
 }  // namespace
-
-FrameSealer::FrameSealer(const KeyedHash& key) : key_(key) { StartSodium(); }
-FrameSealer::~FrameSealer() { sodium_memzero(key_.data(), key_.size()); }
 
 void FrameSealer::Seal(FrameKind kind, std::span<const std::uint8_t> first,
                        std::span<const std::uint8_t> second, std::vector<std::uint8_t>* out) {
   const std::size_t payload = first.size() + second.size();
   PASSEL_CHECK(payload <= kMaxPayloadBytes, "a frame is too large");
-  plain_.resize(1 + payload);
-  plain_[0] = static_cast<std::uint8_t>(kind);
-  std::ranges::copy(first, plain_.begin() + 1);
-  std::ranges::copy(second, plain_.begin() + 1 + static_cast<std::ptrdiff_t>(first.size()));
   const std::size_t at = out->size();
   out->resize(at + payload + kFrameOverhead);
-  std::uint8_t* const frame = out->data() + at;
-  const auto length = static_cast<std::uint32_t>(plain_.size());
+  const auto frame = std::span(*out).subspan(at);
+  const auto length = static_cast<std::uint32_t>(1 + payload);
   for (std::size_t i = 0; i < kLengthBytes; ++i) {
     frame[i] = static_cast<std::uint8_t>(length >> (8 * i));
   }
-  const Nonce nonce = NonceOf(number_++);
-  crypto_aead_xchacha20poly1305_ietf_encrypt(frame + kLengthBytes, nullptr, plain_.data(),
-                                             plain_.size(), frame, kLengthBytes, nullptr,
-                                             nonce.data(), key_.data());
+  const auto said = static_cast<std::uint8_t>(kind);
+  const std::array<std::span<const std::uint8_t>, 3> parts = {std::span(&said, 1), first, second};
+  cipher_.Seal(number_++, frame.first(kLengthBytes), parts, frame.subspan(kLengthBytes));
 }
-
-FrameOpener::FrameOpener(const KeyedHash& key) : key_(key) { StartSodium(); }
-FrameOpener::~FrameOpener() { sodium_memzero(key_.data(), key_.size()); }
 
 std::span<std::uint8_t> FrameOpener::Room() {
   if (begin_ == end_) begin_ = end_ = 0;
@@ -81,12 +57,8 @@ Result<std::optional<Frame>> FrameOpener::Next() {
   }
   const std::size_t whole = kLengthBytes + length + kSealBytes;
   if (there < whole) return std::optional<Frame>();
-  const Nonce nonce = NonceOf(number_++);
   std::uint8_t* const sealed = frame + kLengthBytes;
-  // The seal is checked before the first byte is decrypted in place.
-  if (crypto_aead_xchacha20poly1305_ietf_decrypt(sealed, nullptr, nullptr, sealed,
-                                                 length + kSealBytes, frame, kLengthBytes,
-                                                 nonce.data(), key_.data()) != 0) {
+  if (!cipher_.Open(number_++, {frame, kLengthBytes}, {sealed, length + kSealBytes})) {
     broken_ = true;
     return DataLoss("a frame was changed on its way");
   }

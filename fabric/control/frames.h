@@ -4,9 +4,9 @@
 //   4  n  kind, then the payload                      encrypted
 //   .. 16 the seal
 //
-// XChaCha20-Poly1305, each direction under its own key with the number of the frame as nonce. So a
-// frame that is changed, left out, repeated, moved, or of another connection does not open, and the
-// connection is over.
+// ChaCha20-Poly1305, each direction under its own key with the number of the frame as nonce
+// (frame_cipher.h). So a frame that is changed, left out, repeated, moved, or of another connection
+// does not open, and the connection is over.
 //
 // Nothing here waits or touches a socket. Thread safety: one thread at a time for each object.
 
@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "cluster/job_token.h"
+#include "fabric/control/frame_cipher.h"
 
 namespace passel::fabric {
 
@@ -37,18 +37,14 @@ inline constexpr std::size_t kFrameOverhead = 4 + 1 + 16;
 
 class FrameSealer {
  public:
-  explicit FrameSealer(const KeyedHash& key);
-  ~FrameSealer();
-  FrameSealer(const FrameSealer&) = delete;
-  FrameSealer& operator=(const FrameSealer&) = delete;
+  explicit FrameSealer(const KeyedHash& key) : cipher_(key, FrameCipher::Use::kSeal) {}
   /// Appends a frame whose payload is `first`, then `second`. REQUIRES: at most kMaxPayloadBytes.
   void Seal(FrameKind kind, std::span<const std::uint8_t> first,
             std::span<const std::uint8_t> second, std::vector<std::uint8_t>* out);
 
  private:
-  KeyedHash key_;
-  std::uint64_t number_ = 0;
-  std::vector<std::uint8_t> plain_;
+  FrameCipher cipher_;
+  std::uint64_t number_ = 0;  // of the next frame; never the same twice
 };
 
 struct Frame {
@@ -58,10 +54,7 @@ struct Frame {
 
 class FrameOpener {
  public:
-  explicit FrameOpener(const KeyedHash& key);
-  ~FrameOpener();
-  FrameOpener(const FrameOpener&) = delete;
-  FrameOpener& operator=(const FrameOpener&) = delete;
+  explicit FrameOpener(const KeyedHash& key) : cipher_(key, FrameCipher::Use::kOpen) {}
 
   /// Where bytes that come belong; not empty while Next() finds no frame.
   std::span<std::uint8_t> Room();
@@ -73,7 +66,7 @@ class FrameOpener {
   bool partial() const { return end_ > begin_; }
 
  private:
-  KeyedHash key_;
+  FrameCipher cipher_;
   std::uint64_t number_ = 0;
   std::vector<std::uint8_t> bytes_;
   std::size_t begin_ = 0, end_ = 0;

@@ -8,7 +8,7 @@
 //   then sealed frames (frames.h) both ways
 //
 //   hello   0  4  "PSLC"                  answer  0  4  "PSLC"
-//           4  2  version, 1                      4  2  version, 1
+//           4  2  version, 2                      4  2  version, 2
 //           6  1  Role                            6  1  0: go on; 1: refused, what follows is 0
 //           7  1  1: without a token              7  1  1: without a token
 //           8  4  index                           8 32  public key (X25519), fresh
@@ -38,7 +38,7 @@
 
 namespace passel::fabric {
 
-inline constexpr std::uint16_t kControlVersion = 1;
+inline constexpr std::uint16_t kControlVersion = 2;
 inline constexpr std::size_t kHelloBytes = 96, kAnswerBytes = 72;
 using HelloBytes = std::array<std::uint8_t, kHelloBytes>;
 using AnswerBytes = std::array<std::uint8_t, kAnswerBytes>;

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <poll.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/descriptor_limit.h"
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "base/memory_file.h"
@@ -27,15 +27,8 @@ constexpr std::chrono::milliseconds kTick{250};
 constexpr std::chrono::seconds kStartSlack{2};
 constexpr std::int64_t kSteadyNs = 1'000'000'000;
 
-// A task takes four descriptors here: the pipes of its output, that of its errors, its pidfd. For
-// hundreds of tasks the usual soft limit is too low.
-void RaiseDescriptorLimit(rlim_t tasks) {
-  constexpr rlim_t kOthers = 128;
-  struct rlimit limit {};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= 4 * tasks + kOthers) return;
-  limit.rlim_cur = std::min(limit.rlim_max, 4 * tasks + kOthers);
-  ::setrlimit(RLIMIT_NOFILE, &limit);  // if it fails, the sentence comes where it is too low
-}
+// A task takes four here: the pipes of its output, that of its errors, its pidfd.
+constexpr std::uint64_t kDescriptorsOfTask = 4, kOtherDescriptors = 128;
 
 }  // namespace
 
@@ -94,7 +87,9 @@ Supervisor::Child& Supervisor::AddChild(TaskId id, int index, int place) {
 
 Status Supervisor::Start() {
   if (options_.part == nullptr) PASSEL_RETURN_IF_ERROR(MakeSockets());
-  RaiseDescriptorLimit(static_cast<rlim_t>(options_.ps + options_.max_workers + 1));
+  // For hundreds of tasks the usual soft limit is too low.
+  const auto tasks = static_cast<std::uint64_t>(options_.ps + options_.max_workers + 1);
+  RaiseDescriptorLimit(kDescriptorsOfTask * tasks + kOtherDescriptors);
   PASSEL_ASSIGN_OR_RETURN(output_, OutputRelay::Create());
   num_cpus_ = static_cast<int>(UsableCpus().size());
   outcome_.pinned = options_.plan.binding == Binding::kCore;

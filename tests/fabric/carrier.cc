@@ -16,15 +16,18 @@ namespace {
 
 class TcpConnectors {
  public:
-  TcpConnectors(bool ipv6, TcpRoute route)
-      : two_(TwoHosts::Get()), ipv6_(ipv6), route_(std::move(route)) {
+  TcpConnectors(bool ipv6, TcpRoute route, std::shared_ptr<fabric::BulkNetwork> bulk)
+      : two_(TwoHosts::Get()), ipv6_(ipv6), route_(std::move(route)), bulk_(std::move(bulk)) {
     Result<JobToken> token = JobToken::ReadOrCreate(token_path_);
     PASSEL_CHECK(token.ok(), token.status().message().c_str());
     token_ = *token;
   }
 
   std::vector<std::string> Arguments() const {
-    return {"tcp", Host(), token_path_, two_ != nullptr ? two_->other_host() : ""};
+    std::vector<std::string> arguments = {"tcp", Host(), token_path_,
+                                          two_ != nullptr ? two_->other_host() : ""};
+    if (bulk_ != nullptr) arguments.push_back(bulk_->name());
+    return arguments;
   }
 
   Result<std::unique_ptr<fabric::Pipe>> Connect(int shard, int worker,
@@ -53,6 +56,8 @@ class TcpConnectors {
         options.me.job_id = "fabric";
         options.me.index = worker;
         options.me.wire = fabric::kProtocolVersion;
+        options.bulk = bulk_;
+        if (bulk_ != nullptr) options.me.provider = bulk_->name();
         made = fabric::MakeTcpConnector(options);
       }
       connector = made;
@@ -69,6 +74,7 @@ class TcpConnectors {
   TwoHosts* const two_;
   const bool ipv6_;
   const TcpRoute route_;
+  const std::shared_ptr<fabric::BulkNetwork> bulk_;
   test::TempDir dir_;
   const std::string token_path_ = dir_.path() + "/token";
   JobToken token_;
@@ -78,8 +84,9 @@ class TcpConnectors {
 
 }  // namespace
 
-std::shared_ptr<const Carrier> MakeTcpCarrier(bool ipv6, const TcpRoute& route) {
-  const auto connectors = std::make_shared<TcpConnectors>(ipv6, route);
+std::shared_ptr<const Carrier> MakeTcpCarrier(bool ipv6, const TcpRoute& route,
+                                              const std::shared_ptr<fabric::BulkNetwork>& bulk) {
+  const auto connectors = std::make_shared<TcpConnectors>(ipv6, route, bulk);
   const auto carrier = std::make_shared<Carrier>();
   carrier->arguments = connectors->Arguments();
   carrier->connect = [connectors](int shard, int worker, const std::vector<std::uint8_t>& told,

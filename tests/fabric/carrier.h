@@ -12,6 +12,7 @@
 
 #include "base/file_descriptor.h"
 #include "base/tcp_socket.h"
+#include "fabric/bulk_network.h"
 #include "fabric/pipe.h"
 
 namespace passel::testing {
@@ -31,7 +32,10 @@ struct Carrier {
 std::shared_ptr<const Carrier> CarrierOfTests();
 /// Where to connect to, for a ps that listens there: what stands between.
 using TcpRoute = std::function<TcpAddress(const TcpAddress& ps)>;
-/// The ps on the other of two hosts, or at least at the other end of TCP.
-std::shared_ptr<const Carrier> MakeTcpCarrier(bool ipv6 = false, const TcpRoute& route = {});
+/// The ps on the other of two hosts, or at least at the other end of TCP. With `bulk` messages go
+/// by that network; fabric_ps must know one of the same name.
+std::shared_ptr<const Carrier> MakeTcpCarrier(
+    bool ipv6 = false, const TcpRoute& route = {},
+    const std::shared_ptr<fabric::BulkNetwork>& bulk = nullptr);
 
 }  // namespace passel::testing

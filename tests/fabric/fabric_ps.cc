@@ -4,7 +4,8 @@
 // sent until the control socket is closed.
 //
 // libfabric_ps is the same with [PROVIDER] behind ARENA_FD: the ends of a pipe over it meet over
-// such a socket. It is apart since libfabric takes its time to be loaded.
+// such a socket; or behind HOST: they meet by TCP. It is apart since libfabric takes its time to be
+// loaded.
 
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +13,7 @@
 
 #include "base/unix_socket.h"
 #if defined(PASSEL_TEST_LIBFABRIC)
+#include "fabric/libfabric/fabric_network.h"
 #include "fabric/linked_pipe.h"
 #endif
 #include "fabric/server.h"
@@ -43,8 +45,15 @@ Status ServeAll(int count, char** arguments) {
   fabric::Server server({plan, shard, arena.memory(), options});
   TcpService tcp;
   std::vector<std::uint8_t> told = {0};
-  if (count == 10) {
-    PASSEL_RETURN_IF_ERROR(tcp.Start(server, shard, arguments[7], arguments[8], arguments[9]));
+  if (count >= 10) {
+    std::shared_ptr<fabric::BulkNetwork> bulk;
+#if defined(PASSEL_TEST_LIBFABRIC)
+    fabric::BulkOptions by;
+    by.provider = arguments[10];
+    PASSEL_ASSIGN_OR_RETURN(bulk, fabric::FabricNetwork::Open(by));
+#endif
+    PASSEL_RETURN_IF_ERROR(
+        tcp.Start(server, shard, arguments[7], arguments[8], arguments[9], bulk));
     told = tcp.Told();
   }
   const int fd = arena.fd();
@@ -71,7 +80,11 @@ Status ServeAll(int count, char** arguments) {
 }  // namespace passel::testing
 
 int main(int argc, char** argv) {
-  if (argc != 6 && argc != 7 && argc != 10) return 2;
+#if defined(PASSEL_TEST_LIBFABRIC)
+  if (argc != 7 && argc != 11) return 2;
+#else
+  if (argc != 6 && argc != 10) return 2;
+#endif
   const passel::Status status = passel::testing::ServeAll(argc, argv);
   if (status.ok()) return 0;
   std::fprintf(stderr, "fabric_ps: %s\n", status.ToString().c_str());

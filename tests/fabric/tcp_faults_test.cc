@@ -1,17 +1,24 @@
-// Stores over TCP connections that are cut, reset, swallowed and slowed at random instants: what
-// was acknowledged is there once, and training goes on.
+// Stores over connections that are cut, reset, swallowed and slowed at random instants: what was
+// acknowledged is there once, and training goes on. Built twice: with PASSEL_TEST_LIBFABRIC
+// messages go by libfabric, whose own connections suffer the same as those that its ends meet over.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 
 #include <algorithm>
 #include <atomic>
 #include <climits>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <thread>
 
 #include "base/random.h"
+#if defined(PASSEL_TEST_LIBFABRIC)
+#include "fabric/linked_pipe.h"
+#include "support/two_hosts.h"
+#endif
 #include "fabric/remote_ps.h"
 #include "fabric/remote_stores.h"
 #include "support/sanitized.h"
@@ -22,28 +29,122 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A proxy before each ps, made when it is first connected to.
+// A proxy before each ps, made when it is first connected to, and those that others have made.
 class BadNetwork {
  public:
   TcpAddress Before(const TcpAddress& ps) {
     const std::lock_guard lock(mutex_);
-    std::unique_ptr<TcpFaultProxy>& proxy = proxies_[ps.ToString()];
-    if (proxy == nullptr) proxy = std::make_unique<TcpFaultProxy>(ps);
+    std::shared_ptr<TcpFaultProxy>& proxy = of_ps_[ps.ToString()];
+    if (proxy == nullptr) Add(proxy = std::make_shared<TcpFaultProxy>(ps));
     return proxy->address();
   }
-  void Set(const TcpFaults& to_server, const TcpFaults& to_client) {
+  std::shared_ptr<TcpFaultProxy> Between(const TcpAddress& target) {
+    auto proxy = std::make_shared<TcpFaultProxy>(target);
     const std::lock_guard lock(mutex_);
-    for (const auto& [address, proxy] : proxies_) proxy->Set(to_server, to_client);
+    Add(proxy);
+    return proxy;
+  }
+  /// Connections through those of Between() that are gone.
+  std::atomic<int> passed{0};
+
+  void Set(const TcpFaults& to_server, const TcpFaults& to_client) {
+    for (const auto& proxy : All()) proxy->Set(to_server, to_client);
   }
   void CutAll(bool reset) {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [address, proxy] : proxies_) proxy->CutAll(reset);
+    for (const auto& proxy : All()) proxy->CutAll(reset);
   }
 
  private:
+  void Add(const std::shared_ptr<TcpFaultProxy>& proxy) {
+    std::erase_if(all_, [](const auto& one) { return one.expired(); });
+    all_.push_back(proxy);
+  }
+  std::vector<std::shared_ptr<TcpFaultProxy>> All() {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::shared_ptr<TcpFaultProxy>> all;
+    for (const auto& one : all_) {
+      if (auto proxy = one.lock()) all.push_back(std::move(proxy));
+    }
+    return all;
+  }
+
   std::mutex mutex_;
-  std::map<std::string, std::unique_ptr<TcpFaultProxy>> proxies_;
+  std::map<std::string, std::shared_ptr<TcpFaultProxy>> of_ps_;
+  std::vector<std::weak_ptr<TcpFaultProxy>> all_;
 };
+
+#if defined(PASSEL_TEST_LIBFABRIC)
+
+constexpr const char* kProvider = "tcp;ofi_rxm";
+
+// A pipe over libfabric that reaches the other end through a proxy.
+class PipeThrough final : public fabric::BulkPipe {
+ public:
+  PipeThrough(std::unique_ptr<fabric::FabricPipe> pipe, std::shared_ptr<BadNetwork> network)
+      : network_(std::move(network)), pipe_(std::move(pipe)) {}
+  ~PipeThrough() override {
+    if (proxy_ != nullptr) network_->passed += proxy_->connections();
+  }
+
+  const std::vector<std::uint8_t>& local_address() const override { return pipe_->local_address(); }
+  Status Join(std::span<const std::uint8_t> peer, const fabric::PipeTags& tags) override {
+    proxy_ = network_->Between(
+        TcpAddress(reinterpret_cast<const sockaddr*>(peer.data()), sizeof(sockaddr_in)));
+    std::vector<std::uint8_t> through(peer.begin(), peer.end());
+    std::memcpy(through.data(), proxy_->address().data(), sizeof(sockaddr_in));
+    return pipe_->Join(through, tags);
+  }
+  void Close(const Status& why) override { pipe_->Close(why); }
+  std::chrono::nanoseconds stall_limit() const override { return pipe_->stall_limit(); }
+  Status Send(std::span<const std::uint8_t> header, std::span<const float> bulk) override {
+    return pipe_->Send(header, bulk);
+  }
+  Result<fabric::Arrival> Receive(Deadline deadline) override { return pipe_->Receive(deadline); }
+  Result<std::size_t> ReadSome(std::span<float> into, Deadline deadline) override {
+    return pipe_->ReadSome(into, deadline);
+  }
+  using Pipe::ReadBulk;
+  Status ReadBulk(std::span<float> into, const std::function<bool()>& go_on) override {
+    return pipe_->ReadBulk(into, go_on);
+  }
+
+ private:
+  const std::shared_ptr<BadNetwork> network_;
+  std::shared_ptr<TcpFaultProxy> proxy_;
+  const std::unique_ptr<fabric::FabricPipe> pipe_;
+};
+
+class BadFabric final : public fabric::BulkNetwork {
+ public:
+  explicit BadFabric(std::shared_ptr<BadNetwork> network) : network_(std::move(network)) {}
+  const std::string& name() const override { return name_; }
+  // What it is connected from is the proxy's side of this host.
+  Result<std::unique_ptr<fabric::BulkPipe>> OpenPipe(const std::string& local) override {
+    fabric::NetworkOptions here;
+    here.provider = kProvider;
+    here.address = TwoHosts::Get() != nullptr ? TwoHosts::kHere : local;
+    fabric::FabricPipeOptions options;
+    options.stall_limit = std::chrono::seconds(1);
+    PASSEL_ASSIGN_OR_RETURN(const auto on, fabric::Network::Open(here));
+    PASSEL_ASSIGN_OR_RETURN(auto pipe, fabric::FabricPipe::Open(on, options));
+    return std::unique_ptr<fabric::BulkPipe>(
+        std::make_unique<PipeThrough>(std::move(pipe), network_));
+  }
+
+ private:
+  const std::string name_ = kProvider;
+  const std::shared_ptr<BadNetwork> network_;
+};
+
+std::shared_ptr<fabric::BulkNetwork> MessagesBy(const std::shared_ptr<BadNetwork>& network) {
+  return std::make_shared<BadFabric>(network);
+}
+
+#else
+
+std::shared_ptr<fabric::BulkNetwork> MessagesBy(const std::shared_ptr<BadNetwork>&) { return {}; }
+
+#endif
 
 // One fault, over once this returns.
 void Break(BadNetwork& network, Random& random) {
@@ -86,8 +187,8 @@ TEST_P(TcpFaultsTest, NothingIsLostAndNothingIsAppliedTwice) {
                                               : static_cast<std::uint64_t>(MonotonicNs());
   SCOPED_TRACE("PASSEL_TEST_SEED=" + std::to_string(seed));
   const auto network = std::make_shared<BadNetwork>();
-  const auto carrier =
-      MakeTcpCarrier(false, [network](const TcpAddress& ps) { return network->Before(ps); });
+  const auto carrier = MakeTcpCarrier(
+      false, [network](const TcpAddress& ps) { return network->Before(ps); }, MessagesBy(network));
   StorePlan plan = TestPlan(GetParam(), 1, kWorkers, Sgd(1.0));
   if (GetParam() == Mode::kReplicas) plan.mode.number = 1;  // nobody waits for the other
   RemoteHost host(plan, {}, seed, "", std::chrono::seconds(60), carrier);
@@ -120,6 +221,9 @@ TEST_P(TcpFaultsTest, NothingIsLostAndNothingIsAppliedTwice) {
   }
   limit = most + 100;  // which nobody has begun
   for (std::thread& worker : workers) worker.join();
+#if defined(PASSEL_TEST_LIBFABRIC)
+  EXPECT_GT(network->passed, cuts / 4) << "what libfabric sends goes another way";
+#endif
   const auto view = PullLatest(*stores[0]);
   ASSERT_TRUE(view.ok()) << view.status().ToString();
   const auto updates = static_cast<int>(view->version());
@@ -135,9 +239,16 @@ TEST_P(TcpFaultsTest, NothingIsLostAndNothingIsAppliedTwice) {
   EXPECT_EQ(applied[1], pushed[1]);
 }
 
+std::string Name(const ::testing::TestParamInfo<Mode>& of) {
+  return std::string(ModeName(of.param));
+}
+#if defined(PASSEL_TEST_LIBFABRIC)
+INSTANTIATE_TEST_SUITE_P(OverLibfabric, TcpFaultsTest,
+                         ::testing::Values(Mode::kLocked, Mode::kBarrier, Mode::kReplicas), Name);
+#else
 INSTANTIATE_TEST_SUITE_P(All, TcpFaultsTest,
-                         ::testing::Values(Mode::kLocked, Mode::kBarrier, Mode::kReplicas),
-                         [](const auto& of) { return std::string(ModeName(of.param)); });
+                         ::testing::Values(Mode::kLocked, Mode::kBarrier, Mode::kReplicas), Name);
+#endif
 
 }  // namespace
 }  // namespace passel::testing

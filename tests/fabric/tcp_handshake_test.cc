@@ -3,8 +3,10 @@
 
 #include "fabric/control/tcp_handshake.h"
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sodium.h>
 
 #include <functional>
 #include <set>
@@ -174,9 +176,10 @@ TEST_F(TcpHandshake, ReflectionReplayAndEscalationEnd) {
 }
 
 TEST_F(TcpHandshake, OtherVersionIsToldToTheClient) {
-  const Met met = Meet(key_, key_, {kJob}, {}, [](auto&, AnswerBytes& a, auto&) { a[4] = 2; });
+  const Met met = Meet(key_, key_, {kJob}, {}, [](auto&, AnswerBytes& a, auto&) { a[4] = 99; });
   EXPECT_EQ(met.client.code(), Code::kFailedPrecondition);
-  EXPECT_THAT(met.client.message(), AllOf(HasSubstr("version 2"), HasSubstr("version 1")));
+  EXPECT_THAT(met.client.message(), AllOf(HasSubstr("version 99"),
+                                          HasSubstr(fmt::format("version {}", kControlVersion))));
   const Met alien = Meet(key_, key_, {kJob}, {}, [](auto&, AnswerBytes& a, auto&) { a[0] = 'H'; });
   EXPECT_THAT(alien.client.message(), HasSubstr("no task of passel"));
 }
@@ -239,6 +242,21 @@ TEST_F(Frames, ComeOutAsTheyWentInWhereverTheyAreSplit) {
     EXPECT_EQ((*frame)->kind, FrameKind::kText);
     EXPECT_TRUE(std::ranges::equal((*frame)->payload, payload));
     EXPECT_FALSE(opener_.partial());
+  }
+}
+
+// By another library, with the nonce that the header says: no two frames have the same one.
+TEST_F(Frames, AreThoseOfTheStandardUnderTheirNumbers) {
+  for (std::uint8_t number = 0; number < 3; ++number) {
+    const std::vector<std::uint8_t> payload = Bytes(100);
+    const std::vector<std::uint8_t> sealed = Seal(FrameKind::kBulk, payload);
+    std::vector<std::uint8_t> plain = {static_cast<std::uint8_t>(FrameKind::kBulk)};
+    plain.insert(plain.end(), payload.begin(), payload.end());
+    const std::array<std::uint8_t, crypto_aead_chacha20poly1305_ietf_NPUBBYTES> nonce = {number};
+    std::vector<std::uint8_t> expected(plain.size() + kSealBytes);
+    crypto_aead_chacha20poly1305_ietf_encrypt(expected.data(), nullptr, plain.data(), plain.size(),
+                                              sealed.data(), 4, nullptr, nonce.data(), key_.data());
+    EXPECT_TRUE(std::ranges::equal(std::span(sealed).subspan(4), expected)) << int{number};
   }
 }
 

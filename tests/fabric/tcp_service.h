@@ -14,9 +14,11 @@ namespace passel::testing {
 
 class TcpService final : public fabric::ControlHandler {
  public:
-  /// `host`: as for EnterHost(), "" is this one.
+  /// `host`: as for EnterHost(), "" is this one. `bulk`: what messages go by, null: their own
+  /// connection.
   Status Start(fabric::Server& server, int shard, const std::string& address,
-               const std::string& token_path, const std::string& host) {
+               const std::string& token_path, const std::string& host,
+               const std::shared_ptr<fabric::BulkNetwork>& bulk = nullptr) {
     server_ = &server;
     if (!host.empty() && !EnterHost(host)) return Internal("cannot enter the other host");
     fabric::ControlServerOptions options;
@@ -27,6 +29,8 @@ class TcpService final : public fabric::ControlHandler {
     options.me.role = Role::kPs;
     options.me.index = shard;
     options.me.wire = fabric::kProtocolVersion;
+    options.bulk = bulk;
+    if (bulk != nullptr) options.me.provider = bulk->name();
     PASSEL_ASSIGN_OR_RETURN(door_, fabric::ControlServer::Start(options, *this));
     return {};
   }
