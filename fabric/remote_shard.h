@@ -36,6 +36,8 @@ class RemoteShard final : public Shard {
   /// They come with the answer to that, and TakeValues() says that they are there.
   void AskForValues(Call* call) const;
   void TakeValues(const Answer& answer, std::uint64_t round);
+  /// On each that is reached. False: this shard has that round.
+  bool BeginApplyRound(const RoundGrant& grant, Deadline deadline);
   /// What a round takes: gradient slot 0.
   std::span<const float> staged_gradient() const { return gradients_[0].floats(); }
 
@@ -50,7 +52,7 @@ class RemoteShard final : public Shard {
 
   const std::shared_ptr<RemoteWorker> worker_;
   const int shard_;
-  const bool alone_;  // the only shard: its steps are the lead's
+  const bool alone_;  // the only one that is reached, with the lead: its steps are the lead's
   const std::size_t floats_;
   ShardRules rules_;  // of the mode that this worker goes by
   PageFloats values_[2];

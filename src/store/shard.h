@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "base/deadline.h"
@@ -36,6 +37,9 @@ struct PulledShard {
   Version version = 0;
   /// True: nobody else sees this memory, and it stays as it is until the next Pull().
   bool own = false;
+  /// A copy, in the modes with rounds: the last round that is in all of it. A view has all that are
+  /// complete.
+  std::uint64_t round = std::numeric_limits<std::uint64_t>::max();
 };
 
 class Shard {
