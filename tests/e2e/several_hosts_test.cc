@@ -106,7 +106,7 @@ TEST_F(SeveralHostsTest, PsOfBothHostsServeWorkersOfBothWithTheBitsOfOneHost) {
   }
 }
 
-TEST_F(SeveralHostsTest, MemoryIsSharedWithTheOwnHostsPsAlone) {
+TEST_F(SeveralHostsTest, MemoryIsSharedWithTheOwnHostsPsAloneAndOutlivesIt) {
   HostsJob job = Job(2, 2, {"ps/1", "worker/1"}, With(kEndless, {"--mode=locked"}));
   job.StartAll();
   for (const char* task : {"worker/0", "worker/1"}) {
@@ -120,6 +120,14 @@ TEST_F(SeveralHostsTest, MemoryIsSharedWithTheOwnHostsPsAlone) {
         MappedMemoryFiles(job[fmt::format("worker/{}", host)].pid());
     EXPECT_TRUE(std::ranges::any_of(worker, [&](const auto& file) { return ps.contains(file); }));
   }
+  // Who shares it keeps it for the next life of the ps; who does not must begin anew there.
+  job.Kill("ps/1");
+  job.Start("ps/1");
+  ASSERT_TRUE(job["ps/1"].WaitFor("took the arena of a former ps/1 over from worker/1"));
+  EXPECT_EQ(job.Finish("worker/0").code, 143) << job["worker/0"].Err();
+  job.Start("worker/0");
+  ASSERT_TRUE(job["worker/0"].WaitFor("Session initialization complete")) << job["worker/0"].Err();
+  ASSERT_TRUE(job.sandbox().Advances(50));
   job.Stop();
   job.ExpectEnd(130);
 }

@@ -9,8 +9,8 @@
 namespace passel::testing {
 namespace {
 
-// Even ps are on one host with even workers, odd ones on the other; `crossed`: the workers the other
-// way round, so that ps/0 is elsewhere for worker 0.
+// Even ps are on one host with even workers, odd ones on the other; `crossed`: the workers the
+// other way round, so that ps/0 is elsewhere for worker 0.
 StoreCase MixOfHosts(int shards, bool crossed) {
   return {"MixOfHosts", shards, [crossed](const StorePlan& plan) {
             auto host = std::make_unique<RemoteHost>(plan, Faults(), /*seed=*/7);
