@@ -15,7 +15,12 @@ void EndFormer(const ShardMemory& shard, int worker, std::uint32_t epoch,
   const TaskSlot& task = shard.tasks[worker];
   if (state.phase != Phase::kRunning || state.epoch >= epoch) return;
   if (task.killable.load(std::memory_order_seq_cst) != state.epoch) return;
-  if (LoadIdentity(task, state.epoch) != next) Evict(shard, worker, state.epoch);
+  const ProcessIdentity former = LoadIdentity(task, state.epoch);
+  if (ProbeLiveness(former) == Liveness::kDead) {
+    MarkDead(shard, worker, state.epoch);
+  } else if (former != next) {
+    Evict(shard, worker, state.epoch);
+  }
 }
 
 }  // namespace
