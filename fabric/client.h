@@ -38,6 +38,8 @@ struct ClientOptions {
   /// others may take so long beyond its deadline.
   std::chrono::nanoseconds answer_limit = std::chrono::seconds(10);
   ShardsHere here;  ///< all others are reached by messages
+  /// Outside rounds the next step begins while a gradient travels: ShardedStore::Prefetch().
+  bool prefetch = false;
 };
 
 /// Messages of one worker, over all its ps.

@@ -67,7 +67,7 @@ Result<std::unique_ptr<ParameterStore>> OpenRemoteStore(const StorePlan& plan, i
     return joined;
   }
   if (count != nullptr) *count = [remote = remote.get()] { return remote->count(); };
-  return MakeStore(plan, worker, std::move(lead), std::move(shards));
+  return MakeStore(plan, worker, std::move(lead), std::move(shards), options.prefetch);
 }
 
 }  // namespace passel::fabric

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 #include "optim/optimizer.h"
 #include "optim/update_kernels.h"
@@ -37,6 +38,10 @@ void RemoteShard::BeginTogether(Kind kind, const Fill& fill) {
 
 Status RemoteShard::Pull(PulledShard* pulled) {
   // Others may have made rounds since these values came: they are not those of the last round.
+  if (ahead_) {
+    *pulled = {values_[current_].floats().data(), version_, /*own=*/true};
+    return {};
+  }
   const std::uint64_t completed = worker_->completed_round();
   if (rules_.rounds() && completed != round_) fresh_ = false;
   if (!fresh_) {
@@ -140,22 +145,34 @@ Status RemoteShard::PrepareChange(std::uint64_t step) {
   return worker_->Step(shard_, Kind::kPrepareChange, step).status();
 }
 
-Status RemoteShard::Apply(int slot, Deadline deadline, Version* version_before) {
-  worker_->counted.reset();
-  worker_->near_enough = false;
-  const auto update = [&](const RemoteShard& shard, Call* call) {
+void RemoteShard::BeginApply(int slot, Deadline deadline) {
+  BeginUpdate(slot, deadline, /*ahead=*/true);
+  worker_->BeginPump();
+}
+
+void RemoteShard::BeginUpdate(int slot, Deadline deadline, bool ahead) {
+  const auto update = [&](RemoteShard& shard, Call* call) {
+    if (ahead && std::exchange(shard.fresh_, false)) shard.current_ = 1 - shard.current_;
+    shard.ahead_ = ahead;
     call->deadline = deadline;
     call->request.slot = slot;
     call->bulk = {shard.gradient(slot), shard.floats_};
     if (!shard.alone_) {
       // Nobody waits for slower ones behind it.
-      if (worker_->lead_is_here() && !rules_.bounded()) shard.AskForValues(call);
+      if (ahead || (worker_->lead_is_here() && !rules_.bounded())) shard.AskForValues(call);
       return;
     }
     call->request.flags = kCount | (rules_.bounded() ? kSlowest : 0);
     shard.AskForValues(call);
   };
   BeginTogether(Kind::kUpdate, update);
+}
+
+Status RemoteShard::Apply(int slot, Deadline deadline, Version* version_before) {
+  worker_->counted.reset();
+  worker_->near_enough = false;
+  BeginUpdate(slot, deadline, /*ahead=*/false);  // unless BeginApply() has
+  ahead_ = false;
   PASSEL_ASSIGN_OR_RETURN(const Answer answer, worker_->End(shard_));
   if (alone_) {
     worker_->counted = answer.step;

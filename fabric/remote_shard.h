@@ -28,6 +28,7 @@ class RemoteShard final : public Shard {
   void Stop() override;
   Status EnterMode(const ModeWord& mode) override;
   Status PrepareChange(std::uint64_t step) override;
+  void BeginApply(int slot, Deadline deadline) override;
   Status Apply(int slot, Deadline deadline, Version* version_before) override;
   Status Stage(int slot) override;
   Status ApplyRound(const RoundGrant& grant, Deadline deadline) override;
@@ -42,6 +43,7 @@ class RemoteShard final : public Shard {
   std::span<const float> staged_gradient() const { return gradients_[0].floats(); }
 
  private:
+  void BeginUpdate(int slot, Deadline deadline, bool ahead);
   /// `fill` fills in the call of one shard.
   template <typename Fill>
   void Begin(Kind kind, const Fill& fill);
@@ -58,6 +60,7 @@ class RemoteShard final : public Shard {
   PageFloats values_[2];
   int current_ = 0;                    // the copy that the last Pull() returned
   bool fresh_ = false;                 // the other one has values that nobody has pulled yet
+  bool ahead_ = false;                 // it is being written, by BeginApply()
   std::uint64_t round_ = 0;            // after which they are, in the modes with rounds
   Version version_ = 0;                // of those
   std::vector<PageFloats> gradients_;  // slots, and the addend where a quota exceeds 1

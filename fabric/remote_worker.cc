@@ -134,9 +134,19 @@ void RemoteWorker::Begin(int shard, std::unique_ptr<Call> call) {
   session(shard).Start(place.get());
 }
 
+void RemoteWorker::BeginPump() {
+  std::vector<Pump::Item> items;
+  for (std::size_t s = 0; s < sessions_.size(); ++s) {
+    if (under_way_[s] != nullptr) items.push_back({sessions_[s].get(), under_way_[s].get()});
+  }
+  pump_.Begin(std::move(items));
+}
+
 void RemoteWorker::GiveUp(int shard) {
   auto& place = under_way_[static_cast<std::size_t>(shard)];
-  if (place != nullptr) session(shard).Drop(place.get());
+  if (place == nullptr) return;
+  pump_.End();
+  session(shard).Drop(place.get());
   place.reset();
 }
 
@@ -146,6 +156,7 @@ Result<Answer> RemoteWorker::End(int shard) {
   const Deadline begun = Deadline::At(std::max(place->deadline.at_ns(), MonotonicNs()));
   const Status status =
       session(shard).Await(place.get(), Deadline::At(begun.at_ns() + options.answer_limit.count()));
+  pump_.End();
   session(shard).Drop(place.get());
   const std::unique_ptr<Call> ended = std::move(place);
   if (ended->finished && ended->answer.report) TakeReport(*ended->answer.report, &counters);

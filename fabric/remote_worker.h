@@ -13,6 +13,7 @@
 
 #include "fabric/client.h"
 #include "fabric/counter_report.h"
+#include "fabric/pump.h"
 #include "fabric/session.h"
 #include "fabric/wire.h"
 #include "store/local_worker.h"
@@ -45,6 +46,9 @@ class RemoteWorker {
   Call* under_way(int shard) const { return under_way_[static_cast<std::size_t>(shard)].get(); }
   /// Awaits it.
   Result<Answer> End(int shard);
+  /// What is under way is received meanwhile, by a thread of its own: a ps must not wait until this
+  /// worker listens.
+  void BeginPump();
   /// On each, if it was not begun before.
   void BeginApplyRound(const RoundGrant& grant, Deadline deadline);
   /// Awaits all gradients that Stage() has sent.
@@ -95,6 +99,7 @@ class RemoteWorker {
   int others_ = 0;                                  // sessions with other ps than ps/0
   std::vector<std::unique_ptr<Session>> sessions_;  // [shards]; null: here
   std::vector<std::unique_ptr<Call>> under_way_;    // [shards]
+  Pump pump_;  // ends before these
   mutable std::mutex mutex_;
   State state_;
 };

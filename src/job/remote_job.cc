@@ -290,8 +290,9 @@ Status RemoteJob::CheckSeen(const std::string& folder, const std::string& file) 
   return {};
 }
 
-Result<std::unique_ptr<ParameterStore>> RemoteJob::Open(const StorePlan& plan) {
+Result<std::unique_ptr<ParameterStore>> RemoteJob::Open(const StorePlan& plan, bool prefetch) {
   fabric::ClientOptions options;
+  options.prefetch = prefetch;
   options.waits = options_.attach.waits;
   // A ps that comes back within it is found again.
   options.session.gone_limit = options_.ps_wait;

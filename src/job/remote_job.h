@@ -63,7 +63,7 @@ class RemoteJob {
   /// Errors: kFailedPrecondition, naming a worker that still trains.
   Status Renew(const StorePlan& plan);
   /// Outlives what it returns. Errors: those of fabric::OpenRemoteStore().
-  Result<std::unique_ptr<ParameterStore>> Open(const StorePlan& plan);
+  Result<std::unique_ptr<ParameterStore>> Open(const StorePlan& plan, bool prefetch);
   /// Of the chief: how far the job is to go; 0: without end.
   Status TellTarget(std::int64_t steps);
 

@@ -112,6 +112,10 @@ class WorkerTask {
       }
     }
     if (task_.is_chief) TellOfJob(TargetOf(config_), *job_->arena(0).memory().state);
+    if (task_.is_chief && config_.prefetch) {
+      LogInfo("--prefetch has no effect here: {} shares the memory of all ps, and nothing travels",
+              task_.Names().chief_name);
+    }
     return {};
   }
 
@@ -145,7 +149,7 @@ class WorkerTask {
     if (task_.is_chief) {
       PASSEL_RETURN_IF_ERROR(remote_->TellTarget(TargetOf(config_)));
     }
-    Result<std::unique_ptr<ParameterStore>> opened = remote_->Open(plan);
+    Result<std::unique_ptr<ParameterStore>> opened = remote_->Open(plan, config_.prefetch);
     if (opened.status().code() == Code::kDataLoss) return CannotGoBack(opened.status());
     PASSEL_ASSIGN_OR_RETURN(store_, std::move(opened));
     return task_.is_chief && !store_->initialized() ? ChooseRemoteBeginning(plan) : Status();

@@ -73,6 +73,9 @@ class Shard {
   /// Rounds, if the next mode has any, go on after `step`.
   virtual Status PrepareChange(std::uint64_t step) = 0;
 
+  /// Before Apply() of the same, which then need not wait for all of it; meanwhile Pull() returns
+  /// what there is. A carrier that has nothing to wait for does nothing.
+  virtual void BeginApply(int /*slot*/, Deadline /*deadline*/) {}
   /// Async modes: applies the gradient at once. `*version_before` is set on success.
   virtual Status Apply(int slot, Deadline deadline, Version* version_before) = 0;
 

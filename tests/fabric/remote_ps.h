@@ -154,6 +154,7 @@ class RemoteHost : public StoreHost {
     }
     options.waits = engine;
     options.answer_limit = answer_limit;
+    options.prefetch = prefetch;
     if (faults_.drop > 0) {  // what is lost is missed soon
       options.session.first_pause = std::chrono::milliseconds(3);
       options.session.longest_pause = std::chrono::milliseconds(50);
@@ -175,6 +176,8 @@ class RemoteHost : public StoreHost {
     return memory;
   }
   bool InPlace() const override { return false; }
+  /// ClientOptions::prefetch of who is opened from now on.
+  bool prefetch = false;
   /// Whether that worker shares the memory of that ps. None: all by messages.
   std::function<bool(int worker, int shard)> shares;
   /// Of that worker to all its ps.
