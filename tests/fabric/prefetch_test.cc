@@ -65,9 +65,14 @@ TEST(Prefetch, TheNextStepNeedNotWaitForThePs) {
   auto store = OpenOn(host, 0);
   InitializeTo(*store, 0);
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(PushConstant(*store, -1).ok());
-  ASSERT_TRUE(store->PullLast().ok());
+  ExpectOwn(*store, 2);
+  const std::uint32_t stamp = store->Pull(PullMode::kView)->stamp();  // with the third
   ASSERT_EQ(::kill(host.ps(0).pid(), SIGSTOP), 0);
-  ASSERT_TRUE(PushConstant(*store, -1).ok());
+  GradientBuffer gradient = store->LendGradient();
+  FillGradient(*store, gradient, -1);
+  const Result<Ticket> ticket = store->Push(gradient, stamp, Deadline::After(kLong));
+  ASSERT_TRUE(ticket.ok());
+  ASSERT_TRUE(store->Wait(*ticket, Deadline::After(kLong)).ok());
   ExpectOwn(*store, 3);
   auto second = std::async(std::launch::async, [&] { return PushConstant(*store, -1); });
   EXPECT_EQ(second.wait_for(std::chrono::milliseconds(200)), std::future_status::timeout);
