@@ -1,6 +1,7 @@
 #include "fabric/pump.h"
 
-#include <utility>
+#include <algorithm>
+#include <chrono>
 
 #include "fabric/session.h"
 
@@ -12,7 +13,6 @@ constexpr std::chrono::milliseconds kPumpSlice{20};
 }  // namespace
 
 Pump::~Pump() {
-  End();
   {
     const std::lock_guard lock(mutex_);
     quit_ = true;
@@ -21,20 +21,19 @@ Pump::~Pump() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Pump::Begin(std::vector<Item> items) {
-  End();
+void Pump::Begin(const std::deque<Item>& items) {
   const std::lock_guard lock(mutex_);
-  items_ = std::move(items);
+  items_ = items;
   if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
   changed_.notify_all();
 }
 
-void Pump::End() {
+void Pump::Release(const Call* call) {
   std::unique_lock lock(mutex_);
-  items_.clear();
-  ending_ = true;
-  changed_.wait(lock, [this] { return !busy_; });
-  ending_ = false;
+  std::erase_if(items_, [call](const Item& item) { return item.call == call; });
+  released_ = call;
+  changed_.wait(lock, [this, call] { return current_ != call; });
+  released_ = nullptr;
 }
 
 void Pump::Run() {
@@ -42,18 +41,17 @@ void Pump::Run() {
   for (;;) {
     changed_.wait(lock, [this] { return quit_ || !items_.empty(); });
     if (quit_) return;
-    const std::vector<Item> items = std::exchange(items_, {});
-    busy_ = true;
-    for (const Item& item : items) {
-      Status status = DeadlineExceeded("");
-      while (!ending_ && status.code() == Code::kDeadlineExceeded) {
-        lock.unlock();
-        // What goes wrong is told to who awaits it.
-        status = item.session->Await(item.call, Deadline::After(kPumpSlice));
-        lock.lock();
-      }
+    const Item item = items_.front();
+    items_.pop_front();
+    current_ = item.call;
+    Status status = DeadlineExceeded("");
+    while (status.code() == Code::kDeadlineExceeded && released_ != current_ && !quit_) {
+      lock.unlock();
+      // What goes wrong is told to who awaits it.
+      status = item.session->Await(item.call, Deadline::After(kPumpSlice));
+      lock.lock();
     }
-    busy_ = false;
+    current_ = nullptr;
     changed_.notify_all();
   }
 }

@@ -135,17 +135,17 @@ void RemoteWorker::Begin(int shard, std::unique_ptr<Call> call) {
 }
 
 void RemoteWorker::BeginPump() {
-  std::vector<Pump::Item> items;
+  std::deque<Pump::Item> items;
   for (std::size_t s = 0; s < sessions_.size(); ++s) {
     if (under_way_[s] != nullptr) items.push_back({sessions_[s].get(), under_way_[s].get()});
   }
-  pump_.Begin(std::move(items));
+  pump_.Begin(items);
 }
 
 void RemoteWorker::GiveUp(int shard) {
   auto& place = under_way_[static_cast<std::size_t>(shard)];
   if (place == nullptr) return;
-  pump_.End();
+  pump_.Release(place.get());
   session(shard).Drop(place.get());
   place.reset();
 }
@@ -156,7 +156,7 @@ Result<Answer> RemoteWorker::End(int shard) {
   const Deadline begun = Deadline::At(std::max(place->deadline.at_ns(), MonotonicNs()));
   const Status status =
       session(shard).Await(place.get(), Deadline::At(begun.at_ns() + options.answer_limit.count()));
-  pump_.End();
+  pump_.Release(place.get());
   session(shard).Drop(place.get());
   const std::unique_ptr<Call> ended = std::move(place);
   if (ended->finished && ended->answer.report) TakeReport(*ended->answer.report, &counters);
