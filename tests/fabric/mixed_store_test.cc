@@ -38,8 +38,10 @@ TEST(MixedStore, AStepAsksTheOtherHostAlone) {
       const std::uint64_t before = count().sent;
       constexpr std::uint64_t kSteps = 20;
       for (std::uint64_t i = 0; i < kSteps; ++i) ASSERT_TRUE(PushConstant(**opened, -1).ok());
-      EXPECT_EQ(count().sent - before,
-                kSteps * (lead_is_here ? expected.lead_here : expected.lead_elsewhere));
+      const std::uint64_t per_step = lead_is_here ? expected.lead_here : expected.lead_elsewhere;
+      const std::uint64_t sent = count().sent - before;
+      EXPECT_GE(sent, kSteps * per_step);
+      EXPECT_LT(sent, kSteps * (per_step + 1)) << "a few may have been repeated";
     }
   }
 }
