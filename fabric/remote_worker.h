@@ -99,7 +99,7 @@ class RemoteWorker {
   int others_ = 0;                                  // sessions with other ps than ps/0
   std::vector<std::unique_ptr<Session>> sessions_;  // [shards]; null: here
   std::vector<std::unique_ptr<Call>> under_way_;    // [shards]
-  Pump pump_;  // ends before these
+  Pump pump_;                                       // ends before these
   mutable std::mutex mutex_;
   State state_;
 };

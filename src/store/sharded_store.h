@@ -128,13 +128,13 @@ class ShardedStore final : public ParameterStore {
   bool prefetch_ = false;
   struct {
     enum { kNone, kPushed, kUnderWay } state = kNone;
-    bool pulled = false;   // since it is under way
-    bool untold = false;   // outcome_ is of one that Wait() has not told of
+    bool pulled = false;  // since it is under way
+    bool untold = false;  // outcome_ is of one that Wait() has not told of
     int slot = 0;
     std::uint32_t stamp = 0;
     Deadline deadline = Deadline::After({});
-  } ahead_;  // the last gradient that was pushed, if its end is not awaited yet
-  bool entered_ = false;       // Initialize() or WaitUntilInitialized() returned OK
+  } ahead_;               // the last gradient that was pushed, if its end is not awaited yet
+  bool entered_ = false;  // Initialize() or WaitUntilInitialized() returned OK
   struct {
     std::uint64_t epochs, index;
   } cursor_ = {0, 0};  // of SayCursor(), if cursor_said_
