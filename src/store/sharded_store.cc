@@ -158,9 +158,9 @@ PushOutcome ShardedStore::OutcomeAt(std::uint64_t round) {
 Result<Ticket> ShardedStore::Push(const GradientBuffer& gradient, std::uint32_t stamp,
                                   Deadline deadline) {
   PASSEL_CHECK(next_stamp_ - stamp - 1 < kStamps, "the pull of this gradient is too long ago");
-  PASSEL_CHECK(
-      (prefetch_ ? ahead_.state != ahead_.kPushed : open_ == Open::kNothing) && !update_begun_,
-      "Wait() for the last push first");
+  PASSEL_CHECK((open_ == Open::kNothing || (prefetch_ && open_ == Open::kStep)) &&
+                   ahead_.state != ahead_.kPushed && !update_begun_,
+               "Wait() for the last push first");
   const std::int64_t begin = MonotonicNs();
   WorkerCounters& count = counters();
   if (rounds()) {
