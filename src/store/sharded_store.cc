@@ -1,7 +1,6 @@
 #include "store/sharded_store.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "base/atomic_word.h"
@@ -59,19 +58,17 @@ Result<ParamView> ShardedStore::Pull(PullMode mode) {
   if (prefetch_) PASSEL_RETURN_IF_ERROR(PullAhead());
   const std::uint32_t stamp = next_stamp_++;
   Versions& versions = pulled_[stamp % kStamps];
-  std::uint64_t round = std::numeric_limits<std::uint64_t>::max();
   for (std::size_t s = 0; s < shards_.size(); ++s) {
     PulledShard& pulled = at_pull_[s];
     const float* const before = pulled.values;
     PASSEL_RETURN_IF_ERROR(shards_[s]->Pull(&pulled));
     if (pulled.values != before) UseValues(s, pulled.values);
-    versions[s] = pulled.version;
-    round = std::min(round, pulled.round);
+    if (!rounds()) versions[s] = pulled.version;
   }
   // Over a wire what the lead says came with the values; in shared memory they are read from here
   // on. What is complete on all shards. A worker that no round waits for may look in the middle of
   // one: it is told the version before, and its gradient will be too late.
-  if (rounds()) versions.fill(std::min(round, lead_->completed_round()));
+  if (rounds()) versions.fill(PulledRound());
   if (stopped()) {
     PASSEL_RETURN_IF_ERROR(EndRounds());
     return Cancelled("the job was stopped");
@@ -100,6 +97,12 @@ Result<ParamView> ShardedStore::Pull(PullMode mode) {
     shards_[s]->CopyAll(copies_[s].floats().data());
   }
   return ParamView(copied_values_.data(), &table_, versions[0], stamp);
+}
+
+std::uint64_t ShardedStore::PulledRound() const {
+  std::uint64_t round = lead_->completed_round();
+  for (std::size_t s = 0; s < shards_.size(); ++s) round = std::min(round, at_pull_[s].round);
+  return round;
 }
 
 Result<ParamView> ShardedStore::PullLast() {

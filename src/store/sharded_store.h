@@ -98,6 +98,7 @@ class ShardedStore final : public ParameterStore {
   }
   bool rounds() const { return rules_.rounds(); }
   std::uint64_t Staleness(const Versions& at_apply, std::uint32_t stamp) const;
+  std::uint64_t PulledRound() const;
   std::uint64_t RoundsSince(std::uint32_t stamp, std::uint64_t round) const;
   static PushOutcome OutcomeAt(std::uint64_t round);
 
