@@ -1,5 +1,7 @@
 // Prefetch: the next step is computed while a gradient travels.
 
+#include <sys/wait.h>
+
 #include <csignal>
 #include <future>
 #include <thread>
@@ -68,6 +70,8 @@ TEST(Prefetch, TheNextStepNeedNotWaitForThePs) {
   ExpectOwn(*store, 2);
   const std::uint32_t stamp = store->Pull(PullMode::kView)->stamp();  // with the third
   ASSERT_EQ(::kill(host.ps(0).pid(), SIGSTOP), 0);
+  siginfo_t stopped;
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(host.ps(0).pid()), &stopped, WSTOPPED), 0);
   GradientBuffer gradient = store->LendGradient();
   FillGradient(*store, gradient, -1);
   const Result<Ticket> ticket = store->Push(gradient, stamp, Deadline::After(kLong));
