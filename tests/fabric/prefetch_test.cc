@@ -8,7 +8,6 @@
 
 #include "fabric/remote_ps.h"
 #include "fabric/remote_stores.h"
-#include "store/mode_change.h"
 
 namespace passel::testing {
 namespace {
