@@ -1,4 +1,5 @@
-// client.h - the store of a worker whose ps tasks are reached by messages.
+// client.h - the store of a worker that reaches ps tasks by messages: all of them, or some, while
+// it shares the memory of the others.
 //
 // Each step is one request and one answer where there is one ps, a few with several: docs/fabric.md
 // says which. What a worker asks at each step (Lead's const functions) is answered from the last
@@ -9,23 +10,36 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
+#include <map>
 #include <memory>
 #include <vector>
 
+#include "base/process_identity.h"
 #include "fabric/pipe.h"
 #include "fabric/session.h"
 #include "store/parameter_store.h"
+#include "store/shard_memory.h"
 #include "store/store_plan.h"
 #include "store/wait_options.h"
 
 namespace passel::fabric {
 
+/// Shards, by index, whose memory this process shares with their ps. It outlives the store.
+struct ShardsHere {
+  std::map<int, ShardMemory> memory;
+  ProcessIdentity who;  ///< this worker
+};
+
 struct ClientOptions {
-  WaitOptions waits;  ///< for the proxies; `spin` and `eviction` are theirs
+  WaitOptions waits;  ///< for the proxies too; there `spin` and `eviction` are theirs
   SessionOptions session;
   /// How long a ps may take for what waits for nobody else, its return included; what waits for
   /// others may take so long beyond its deadline.
   std::chrono::nanoseconds answer_limit = std::chrono::seconds(10);
+  ShardsHere here;  ///< all others are reached by messages
+  /// Outside rounds the next step begins while a gradient travels: ShardedStore::Prefetch().
+  bool prefetch = false;
 };
 
 /// Messages of one worker, over all its ps.
@@ -34,7 +48,8 @@ struct MessageCount {
   std::chrono::nanoseconds gone{0};  ///< for how long one of them cannot be reached
 };
 
-/// The store of worker `worker`, which joins. `connectors[s]` reach ps/s. Errors: those of Join()
+/// The store of worker `worker`, which joins. `connectors[s]` reach ps/s, but for those that are
+/// here. REQUIRES: there is one that is not. Errors: those of Join()
 /// in store/membership.h; kFailedPrecondition when a ps has another plan; kUnavailable,
 /// kDeadlineExceeded, naming the ps. `count`, if not null, tells what is sent from then on, by any
 /// thread, and must not be called once the store is gone.

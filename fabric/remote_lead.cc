@@ -50,7 +50,7 @@ Status RemoteLead::AwaitSlowest(Deadline deadline) {
   }
   auto call = std::make_unique<Call>(Kind::kAwaitSlowest);
   call->deadline = deadline;
-  if (worker_->one_shard()) worker_->shards[0]->AskForValues(call.get());
+  if (worker_->reaches_the_lead_alone()) worker_->shards[0]->AskForValues(call.get());
   PASSEL_ASSIGN_OR_RETURN(const Answer answer, worker_->Step(0, std::move(call)));
   if (answer.values) worker_->shards[0]->TakeValues(answer, 0);
   return {};
@@ -72,14 +72,10 @@ void RemoteLead::BeginRound(std::uint64_t round, std::uint16_t flags) {
 }
 
 Status RemoteLead::Arrive(std::uint64_t round) {
-  for (int s = 0; s < worker_->plan.variables.shards(); ++s) {
-    const Call* call = worker_->under_way(s);
-    if (call == nullptr || call->request.kind != Kind::kStage) continue;
-    PASSEL_RETURN_IF_ERROR(worker_->End(s).status());
-  }
+  PASSEL_RETURN_IF_ERROR(worker_->EndStages());
   worker_->arriving = round;
   if (!worker_->one_shard()) {
-    BeginRound(round, kArrive);
+    BeginRound(round, worker_->reaches_the_lead_alone() ? kStageIt | kArrive : kArrive);
     return worker_->End(0).status();
   }
   BeginRound(round, kStageIt | kArrive | kAwait | kApply);
@@ -143,7 +139,6 @@ Status RemoteLead::PublishChange() { return worker_->Step(0, Kind::kPublishChang
 Status RemoteLead::EnterMode(const ModeWord& mode) {
   PASSEL_RETURN_IF_ERROR(worker_->EnterMode(0, mode));
   worker_->arriving = 0;
-  worker_->rules.mode = mode.setting;
   return {};
 }
 

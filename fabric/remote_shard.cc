@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 #include "optim/optimizer.h"
 #include "optim/update_kernels.h"
@@ -13,7 +14,7 @@ namespace passel::fabric {
 RemoteShard::RemoteShard(std::shared_ptr<RemoteWorker> worker, int shard)
     : worker_(std::move(worker)),
       shard_(shard),
-      alone_(worker_->one_shard()),
+      alone_(worker_->reaches_the_lead_alone()),
       floats_(worker_->plan.variables.ShardFloats(shard)),
       rules_(worker_->plan.Rules()),
       values_{PageFloats(floats_), PageFloats(floats_)} {
@@ -37,7 +38,12 @@ void RemoteShard::BeginTogether(Kind kind, const Fill& fill) {
 
 Status RemoteShard::Pull(PulledShard* pulled) {
   // Others may have made rounds since these values came: they are not those of the last round.
-  if (rules_.rounds() && worker_->state().completed_round != round_) fresh_ = false;
+  if (ahead_) {
+    *pulled = {values_[current_].floats().data(), version_, /*own=*/true};
+    return {};
+  }
+  const std::uint64_t completed = worker_->completed_round();
+  if (rules_.rounds() && completed != round_) fresh_ = false;
   if (!fresh_) {
     const auto ask = [](const RemoteShard& shard, Call* call) { shard.AskForValues(call); };
     if (rules_.rounds()) {
@@ -49,11 +55,12 @@ Status RemoteShard::Pull(PulledShard* pulled) {
     }
     PASSEL_ASSIGN_OR_RETURN(const Answer answer, worker_->End(shard_));
     if (!answer.values) return Internal(fmt::format("ps/{} sent no values", shard_));
-    TakeValues(answer, worker_->state().completed_round);
+    // ps/0 says how many it had before it read them; of the others' that is known from before.
+    TakeValues(answer, shard_ == 0 ? worker_->completed_round() : completed);
   }
   fresh_ = false;
   current_ = 1 - current_;
-  *pulled = {values_[current_].floats().data(), version_, /*own=*/true};
+  *pulled = {values_[current_].floats().data(), version_, /*own=*/true, round_};
   return {};
 }
 
@@ -138,18 +145,34 @@ Status RemoteShard::PrepareChange(std::uint64_t step) {
   return worker_->Step(shard_, Kind::kPrepareChange, step).status();
 }
 
-Status RemoteShard::Apply(int slot, Deadline deadline, Version* version_before) {
-  worker_->counted.reset();
-  worker_->near_enough = false;
-  const auto update = [&](const RemoteShard& shard, Call* call) {
+void RemoteShard::BeginApply(int slot, Deadline deadline) {
+  BeginUpdate(slot, deadline, /*ahead=*/true);
+  worker_->BeginPump();
+}
+
+void RemoteShard::BeginUpdate(int slot, Deadline deadline, bool ahead) {
+  const auto update = [&](RemoteShard& shard, Call* call) {
+    if (ahead && std::exchange(shard.fresh_, false)) shard.current_ = 1 - shard.current_;
+    shard.ahead_ = ahead;
     call->deadline = deadline;
     call->request.slot = slot;
     call->bulk = {shard.gradient(slot), shard.floats_};
-    if (!shard.alone_) return;
+    if (!shard.alone_) {
+      // Nobody waits for slower ones behind it.
+      if (ahead || (worker_->lead_is_here() && !rules_.bounded())) shard.AskForValues(call);
+      return;
+    }
     call->request.flags = kCount | (rules_.bounded() ? kSlowest : 0);
     shard.AskForValues(call);
   };
   BeginTogether(Kind::kUpdate, update);
+}
+
+Status RemoteShard::Apply(int slot, Deadline deadline, Version* version_before) {
+  worker_->counted.reset();
+  worker_->near_enough = false;
+  BeginUpdate(slot, deadline, /*ahead=*/false);  // unless BeginApply() has
+  ahead_ = false;
   PASSEL_ASSIGN_OR_RETURN(const Answer answer, worker_->End(shard_));
   if (alone_) {
     worker_->counted = answer.step;
@@ -164,7 +187,7 @@ Status RemoteShard::Apply(int slot, Deadline deadline, Version* version_before) 
 // the arrival, else as soon as it is whole.
 Status RemoteShard::Stage(int slot) {
   // A push whose end nobody heard of may have arrived: then what it has staged counts.
-  if (worker_->arriving > worker_->state().completed_round) return {};
+  if (worker_->arriving > worker_->completed_round()) return {};
   if (slot == 0) staged_ = 0;
   if (slot >= gradient_slots()) {
     const float* const both[] = {gradient(0), gradient(slot)};
@@ -177,20 +200,26 @@ Status RemoteShard::Stage(int slot) {
 }
 
 Status RemoteShard::ApplyRound(const RoundGrant& grant, Deadline deadline) {
-  if (grant.count == 0) return {};
+  if (grant.count == 0 || !BeginApplyRound(grant, deadline)) return {};
+  PASSEL_ASSIGN_OR_RETURN(const Answer answer, worker_->End(shard_));
+  if (answer.values) TakeValues(answer, grant.round);
+  return {};
+}
+
+bool RemoteShard::BeginApplyRound(const RoundGrant& grant, Deadline deadline) {
   const Call* mine = worker_->under_way(shard_);
   const bool begun = mine != nullptr && mine->request.kind == Kind::kApplyRound &&
                      mine->request.grant.round == grant.round;
-  if (!begun && worker_->state().completed_round >= grant.round) return {};
+  if (begun) return true;
+  if (worker_->completed_round() >= grant.round) return false;
+  worker_->applying = grant.round;
   const auto apply = [&](const RemoteShard& shard, Call* call) {
     call->deadline = deadline;
     call->request.grant = grant;
     shard.AskForValues(call);
   };
   BeginTogether(Kind::kApplyRound, apply);
-  PASSEL_ASSIGN_OR_RETURN(const Answer answer, worker_->End(shard_));
-  if (answer.values) TakeValues(answer, grant.round);
-  return {};
+  return true;
 }
 
 std::vector<Member> RemoteShard::HoldersIn(std::uint64_t round) const {

@@ -28,6 +28,7 @@ class RemoteShard final : public Shard {
   void Stop() override;
   Status EnterMode(const ModeWord& mode) override;
   Status PrepareChange(std::uint64_t step) override;
+  void BeginApply(int slot, Deadline deadline) override;
   Status Apply(int slot, Deadline deadline, Version* version_before) override;
   Status Stage(int slot) override;
   Status ApplyRound(const RoundGrant& grant, Deadline deadline) override;
@@ -36,10 +37,13 @@ class RemoteShard final : public Shard {
   /// They come with the answer to that, and TakeValues() says that they are there.
   void AskForValues(Call* call) const;
   void TakeValues(const Answer& answer, std::uint64_t round);
+  /// On each that is reached. False: this shard has that round.
+  bool BeginApplyRound(const RoundGrant& grant, Deadline deadline);
   /// What a round takes: gradient slot 0.
   std::span<const float> staged_gradient() const { return gradients_[0].floats(); }
 
  private:
+  void BeginUpdate(int slot, Deadline deadline, bool ahead);
   /// `fill` fills in the call of one shard.
   template <typename Fill>
   void Begin(Kind kind, const Fill& fill);
@@ -50,12 +54,13 @@ class RemoteShard final : public Shard {
 
   const std::shared_ptr<RemoteWorker> worker_;
   const int shard_;
-  const bool alone_;  // the only shard: its steps are the lead's
+  const bool alone_;  // the only one that is reached, with the lead: its steps are the lead's
   const std::size_t floats_;
   ShardRules rules_;  // of the mode that this worker goes by
   PageFloats values_[2];
   int current_ = 0;                    // the copy that the last Pull() returned
   bool fresh_ = false;                 // the other one has values that nobody has pulled yet
+  bool ahead_ = false;                 // it is being written, by BeginApply()
   std::uint64_t round_ = 0;            // after which they are, in the modes with rounds
   Version version_ = 0;                // of those
   std::vector<PageFloats> gradients_;  // slots, and the addend where a quota exceeds 1

@@ -4,9 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <new>
 
-#include "fabric/remote_lead.h"
 #include "fabric/remote_shard.h"
 #include "store/open_store.h"
 
@@ -14,7 +12,7 @@ namespace passel::fabric {
 
 RemoteWorker::RemoteWorker(const StorePlan& worker_plan, int index,
                            std::vector<Connector> connectors, const ClientOptions& client_options)
-    : plan(worker_plan), worker(index), options(client_options), rules(worker_plan.Rules()) {
+    : plan(worker_plan), worker(index), options(client_options) {
   Hello hello;
   hello.plan_hash = plan.Hash();
   hello.worker = worker;
@@ -27,7 +25,12 @@ RemoteWorker::RemoteWorker(const StorePlan& worker_plan, int index,
   hello.chief_name = options.waits.names.chief_name;
   for (Connector& connector : connectors) {
     hello.shard = static_cast<std::int32_t>(sessions_.size());
-    const bool lead = sessions_.empty();
+    if (options.here.memory.contains(hello.shard)) {
+      sessions_.push_back(nullptr);
+      continue;
+    }
+    const bool lead = hello.shard == 0;
+    others_ += lead ? 0 : 1;
     sessions_.push_back(std::make_unique<Session>(fmt::format("ps/{}", hello.shard),
                                                   std::move(connector), hello, options.session,
                                                   [this, lead](const Answer& answer) {
@@ -39,7 +42,8 @@ RemoteWorker::RemoteWorker(const StorePlan& worker_plan, int index,
 
 Status RemoteWorker::Join() {
   for (std::size_t s = 0; s < sessions_.size(); ++s) {
-    if (s > 0) sessions_[s]->SetEpoch(state().epoch);
+    if (sessions_[s] == nullptr) continue;
+    if (s > 0) sessions_[s]->SetEpoch(epoch());
     PASSEL_ASSIGN_OR_RETURN(const Answer answer,
                             sessions_[s]->Open(Deadline::After(options.answer_limit)));
     if (s == 0 && answer.report) TakeReport(*answer.report, &counters);
@@ -48,6 +52,11 @@ Status RemoteWorker::Join() {
   return CheckOneBeginning([this]() -> Result<std::vector<ShardBeginning>> {
     std::vector<ShardBeginning> seen(sessions_.size());
     for (std::size_t s = sessions_.size(); s-- > 0;) {
+      if (const auto here = options.here.memory.find(static_cast<int>(s));
+          here != options.here.memory.end()) {
+        seen[s] = LookAtShard(here->second);
+        continue;
+      }
       PASSEL_ASSIGN_OR_RETURN(const Answer answer, Quick(static_cast<int>(s), Call(Kind::kAsk)));
       seen[s] = {answer.state.initialized, answer.number, answer.version, answer.state.global_step};
     }
@@ -71,17 +80,29 @@ State RemoteWorker::state() const {
   return state_;
 }
 
+std::uint64_t RemoteWorker::completed_round() const {
+  if (life == nullptr) return state().completed_round;
+  return life->lead().state->completed_round.load(std::memory_order_acquire);
+}
+
+std::uint32_t RemoteWorker::epoch() const {
+  return life != nullptr ? life->epoch() : state().epoch;
+}
+
 void RemoteWorker::Stop() {
   {
     const std::lock_guard lock(mutex_);
     state_.stopped = true;
   }
-  for (const auto& session : sessions_) session->StopToo();
+  for (const auto& session : sessions_) {
+    if (session != nullptr) session->StopToo();
+  }
 }
 
 MessageCount RemoteWorker::count() const {
   MessageCount count;
   for (const auto& session : sessions_) {
+    if (session == nullptr) continue;
     count.sent += session->sent();
     count.received += session->received();
     count.gone = std::max(count.gone, session->gone_for());
@@ -113,9 +134,19 @@ void RemoteWorker::Begin(int shard, std::unique_ptr<Call> call) {
   session(shard).Start(place.get());
 }
 
+void RemoteWorker::BeginPump() {
+  std::deque<Pump::Item> items;
+  for (std::size_t s = 0; s < sessions_.size(); ++s) {
+    if (under_way_[s] != nullptr) items.push_back({sessions_[s].get(), under_way_[s].get()});
+  }
+  pump_.Begin(items);
+}
+
 void RemoteWorker::GiveUp(int shard) {
   auto& place = under_way_[static_cast<std::size_t>(shard)];
-  if (place != nullptr) session(shard).Drop(place.get());
+  if (place == nullptr) return;
+  pump_.Release(place.get());
+  session(shard).Drop(place.get());
   place.reset();
 }
 
@@ -125,6 +156,7 @@ Result<Answer> RemoteWorker::End(int shard) {
   const Deadline begun = Deadline::At(std::max(place->deadline.at_ns(), MonotonicNs()));
   const Status status =
       session(shard).Await(place.get(), Deadline::At(begun.at_ns() + options.answer_limit.count()));
+  pump_.Release(place.get());
   session(shard).Drop(place.get());
   const std::unique_ptr<Call> ended = std::move(place);
   if (ended->finished && ended->answer.report) TakeReport(*ended->answer.report, &counters);
@@ -132,6 +164,21 @@ Result<Answer> RemoteWorker::End(int shard) {
   // What was begun on the others too must not be sent any more: its memory is the caller's again.
   for (int s = 0; s < static_cast<int>(sessions_.size()); ++s) GiveUp(s);
   return status;
+}
+
+void RemoteWorker::BeginApplyRound(const RoundGrant& grant, Deadline deadline) {
+  if (grant.count > 0 && applying != grant.round) {
+    (void)shards[0]->BeginApplyRound(grant, deadline);
+  }
+}
+
+Status RemoteWorker::EndStages() {
+  for (int s = 0; s < plan.variables.shards(); ++s) {
+    const Call* call = under_way(s);
+    if (call == nullptr || call->request.kind != Kind::kStage) continue;
+    PASSEL_RETURN_IF_ERROR(End(s).status());
+  }
+  return {};
 }
 
 Result<Answer> RemoteWorker::Step(int shard, std::unique_ptr<Call> call) {
@@ -151,32 +198,6 @@ Status RemoteWorker::EnterMode(int shard, const ModeWord& mode) {
   PASSEL_RETURN_IF_ERROR(Step(shard, std::move(call)).status());
   session(shard).SetMode(mode.Pack());
   return {};
-}
-
-Result<std::unique_ptr<ParameterStore>> OpenRemoteStore(const StorePlan& plan, int worker,
-                                                        std::vector<Connector> connectors,
-                                                        const ClientOptions& options,
-                                                        std::function<MessageCount()>* count) {
-  PASSEL_CHECK(static_cast<int>(connectors.size()) == plan.variables.shards(),
-               "a connector for each ps");
-  auto remote = std::make_shared<RemoteWorker>(plan, worker, std::move(connectors), options);
-  auto lead = std::make_unique<RemoteLead>(remote);
-  std::vector<std::unique_ptr<Shard>> shards;
-  try {
-    for (int s = 0; s < plan.variables.shards(); ++s) {
-      shards.push_back(std::make_unique<RemoteShard>(remote, s));
-    }
-  } catch (const std::bad_alloc&) {
-    return ResourceExhausted(
-        fmt::format("no memory for copies of {} values and their gradients: use a smaller model",
-                    plan.variables.TotalElements()));
-  }
-  if (Status joined = remote->Join(); !joined.ok()) {
-    if (remote->state().epoch != 0) (void)lead->Leave(Phase::kLeft);
-    return joined;
-  }
-  if (count != nullptr) *count = [remote = remote.get()] { return remote->count(); };
-  return MakeStore(plan, worker, std::move(lead), std::move(shards));
 }
 
 }  // namespace passel::fabric

@@ -1,5 +1,5 @@
-// remote_worker.h - what RemoteLead and RemoteShard of one worker share: its sessions, what ps/0
-// said last, its own counters, and the step that is under way on each ps.
+// remote_worker.h - what RemoteLead (or LeadHere) and RemoteShard of one worker share: its
+// sessions, what ps/0 said last, its own counters, and the step that is under way on each ps.
 //
 // Threads    As Lead and Shard have it: one thread, but for what takes the state's lock.
 
@@ -13,10 +13,11 @@
 
 #include "fabric/client.h"
 #include "fabric/counter_report.h"
+#include "fabric/pump.h"
 #include "fabric/session.h"
 #include "fabric/wire.h"
+#include "store/local_worker.h"
 #include "store/shard_memory.h"
-#include "store/shard_rules.h"
 
 namespace passel::fabric {
 
@@ -27,8 +28,8 @@ class RemoteWorker {
   RemoteWorker(const StorePlan& worker_plan, int index, std::vector<Connector> connectors,
                const ClientOptions& client_options);
 
-  /// Joins on ps/0, and is represented on the others. Errors: kDataLoss when some of them have lost
-  /// their values.
+  /// Joins on ps/0, and is represented on the others that are not here. Errors: kDataLoss when some
+  /// of all have lost their values.
   Status Join();
 
   Session& session(int shard) { return *sessions_[static_cast<std::size_t>(shard)]; }
@@ -45,6 +46,13 @@ class RemoteWorker {
   Call* under_way(int shard) const { return under_way_[static_cast<std::size_t>(shard)].get(); }
   /// Awaits it.
   Result<Answer> End(int shard);
+  /// What is under way is received meanwhile, by a thread of its own: a ps must not wait until this
+  /// worker listens.
+  void BeginPump();
+  /// On each, if it was not begun before.
+  void BeginApplyRound(const RoundGrant& grant, Deadline deadline);
+  /// Awaits all gradients that Stage() has sent.
+  Status EndStages();
   /// Its answer is not awaited any more.
   void GiveUp(int shard);
   Result<Answer> Step(int shard, std::unique_ptr<Call> call);
@@ -54,33 +62,44 @@ class RemoteWorker {
   /// For both sides of one ps.
   Status EnterMode(int shard, const ModeWord& mode);
 
-  /// What ps/0 said last.
+  /// What ps/0 said last. REQUIRES: it is not here.
   State state() const;
+  std::uint64_t completed_round() const;
+  /// Of this life; 0: it has not joined.
+  std::uint32_t epoch() const;
   /// state() says so from now on, and with it every request.
   void Stop();
   MessageCount count() const;
 
   bool one_shard() const { return sessions_.size() == 1; }
+  /// By messages.
+  bool reaches(int shard) const { return sessions_[static_cast<std::size_t>(shard)] != nullptr; }
+  bool lead_is_here() const { return !reaches(0); }
+  /// It reaches ps/0 by messages, and no other.
+  bool reaches_the_lead_alone() const { return !lead_is_here() && others_ == 0; }
 
   const StorePlan plan;
   const int worker;
   const ClientOptions options;
   WorkerCounters counters{};
-  ShardRules rules;                  ///< of the mode that this worker goes by
-  std::vector<RemoteShard*> shards;  ///< [shards]
+  std::vector<RemoteShard*> shards;   ///< those that it reaches by messages
+  std::shared_ptr<LocalWorker> life;  ///< on ps/0, where that is here
   /// The last round that this worker has asked to be counted in, whatever came of it; 0: none in
   /// this mode.
   std::uint64_t arriving = 0;
+  std::uint64_t applying = 0;  ///< the last round whose update was begun
 
-  // What came of the update of one_shard(), beside the values.
+  // What came of the update of reaches_the_lead_alone(), beside the values.
   std::optional<std::int64_t> counted;  ///< for CountUpdate()
   bool near_enough = false;             ///< for AwaitSlowest()
 
  private:
   void Heard(const Answer& answer);
 
-  std::vector<std::unique_ptr<Session>> sessions_;
-  std::vector<std::unique_ptr<Call>> under_way_;  // [shards]
+  int others_ = 0;                                  // sessions with other ps than ps/0
+  std::vector<std::unique_ptr<Session>> sessions_;  // [shards]; null: here
+  std::vector<std::unique_ptr<Call>> under_way_;    // [shards]
+  Pump pump_;                                       // ends before these
   mutable std::mutex mutex_;
   State state_;
 };

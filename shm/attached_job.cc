@@ -24,6 +24,7 @@ void TellOfMissingPs(const AttachOptions& options, int shard) {
   if (!options.on_waiting) return;
   options.on_waiting(fmt::format("ps/{}", shard));
   for (int other = shard + 1; other < options.num_shards; ++other) {
+    if (options.elsewhere.contains(other)) continue;
     if (MayListen(options.me.job_id, Role::kPs, other)) continue;
     options.on_waiting(fmt::format("ps/{}", other));
   }
@@ -75,10 +76,13 @@ class AttachedJob::Attendant final : public RendezvousHandler {
   }
 
   // From now on nothing is asked of these, so that readable means closed.
-  void Watch(const std::vector<RendezvousClient>& ps) {
+  void Watch(const std::map<int, RendezvousClient>& all) {
     {
       const std::lock_guard lock(mutex_);
-      for (std::size_t s = 0; s < ps.size(); ++s) ps_[s].fd = ps_[s].here ? -1 : ps[s].fd();
+      for (const auto& [shard, client] : all) {
+        Ps& ps = ps_[static_cast<std::size_t>(shard)];
+        ps.fd = ps.here ? -1 : client.fd();
+      }
     }
     Wake();
   }
@@ -231,6 +235,7 @@ Result<std::unique_ptr<AttachedJob>> AttachedJob::Connect(const AttachOptions& o
   int shard = 0;
   Patience patience(Deadline::After(options.start_wait), [&] { TellOfMissingPs(options, shard); });
   for (; shard < options.num_shards; ++shard) {
+    if (options.elsewhere.contains(shard)) continue;
     PASSEL_RETURN_IF_ERROR(job->Meet(shard, patience));
   }
   return job;
@@ -241,7 +246,7 @@ Status AttachedJob::Meet(int shard, Patience& patience) {
     Result<RendezvousClient> client =
         RendezvousClient::Connect(options_.me, Role::kPs, shard, &token_, patience.deadline());
     if (client.ok()) {
-      ps_.push_back(std::move(*client));
+      ps_.emplace(shard, std::move(*client));
       return {};
     }
     const Code code = client.status().code();
@@ -260,12 +265,11 @@ Status AttachedJob::Meet(int shard, Patience& patience) {
 Status AttachedJob::WaitForArenas() {
   if (has_arenas()) return {};
   const Deadline deadline = Deadline::After(options_.start_wait);
-  for (std::size_t shard = 0; shard < ps_.size(); ++shard) {
+  for (auto& [shard, ps] : ps_) {
     bool need_plan = false;
-    Result<std::optional<FileDescriptor>> fd =
-        ps_[shard].GetArena(true, deadline, &need_plan, [this] {
-          if (options_.on_waiting) options_.on_waiting(options_.waits.names.chief_name);
-        });
+    Result<std::optional<FileDescriptor>> fd = ps.GetArena(true, deadline, &need_plan, [this] {
+      if (options_.on_waiting) options_.on_waiting(options_.waits.names.chief_name);
+    });
     if (fd.status().code() == Code::kDeadlineExceeded) {
       return DeadlineExceeded(
           fmt::format("the chief, {}, did not start, or ps/{} of job {} did not answer, "
@@ -278,7 +282,7 @@ Status AttachedJob::WaitForArenas() {
     if (!fd->has_value()) {
       return DataLoss(fmt::format("ps/{} has answered without its arena", shard));
     }
-    PASSEL_RETURN_IF_ERROR(Adopt(std::move(**fd), shard));
+    PASSEL_RETURN_IF_ERROR(Adopt(std::move(**fd), static_cast<std::size_t>(shard)));
   }
   return {};
 }
@@ -293,18 +297,20 @@ Status AttachedJob::Adopt(FileDescriptor fd, std::size_t shard) {
 }
 
 Result<std::optional<FileDescriptor>> AttachedJob::GetData(const std::string& key) {
-  return ps_[0].GetData(key, Deadline::After(std::chrono::seconds(5)));
+  return ps_.at(0).GetData(key, Deadline::After(std::chrono::seconds(5)));
 }
 
 Status AttachedJob::OfferData(const std::string& key, int fd) {
-  return ps_[0].OfferData(key, fd, Deadline::After(std::chrono::seconds(5)));
+  return ps_.at(0).OfferData(key, fd, Deadline::After(std::chrono::seconds(5)));
 }
 
 Status AttachedJob::TellData(const std::string& json) {
   PASSEL_CHECK(attendant_ != nullptr, "a supervisor tells the data");
   PASSEL_ASSIGN_OR_RETURN(const Json data, ParseJson("what a worker trains on", json, 1));
   attendant_->SetData(data);
-  return ps_[0].TellData(data, Deadline::After(std::chrono::seconds(5)));
+  const auto lead = ps_.find(0);
+  if (lead == ps_.end()) return {};
+  return lead->second.TellData(data, Deadline::After(std::chrono::seconds(5)));
 }
 
 void AttachedJob::KeepOffering(const std::string& key, FileDescriptor fd) {
@@ -315,51 +321,60 @@ void AttachedJob::KeepOffering(const std::string& key, FileDescriptor fd) {
 
 void AttachedJob::OfferAgain() {
   const auto soon = [] { return Deadline::After(std::chrono::milliseconds(500)); };
-  if (ps_[0].Readable()) {  // it sends nothing unasked: it is gone
+  RendezvousClient& lead = ps_.at(0);
+  if (lead.Readable()) {  // it sends nothing unasked: it is gone
     Result<RendezvousClient> client =
         RendezvousClient::Connect(options_.me, Role::kPs, 0, &token_, soon());
     if (!client.ok()) return;  // not there yet
-    ps_[0] = std::move(*client);
+    lead = std::move(*client);
     offered_ = false;
     if (attendant_ && has_arenas()) attendant_->Watch(ps_);
   }
   if (offered_) return;
   for (const auto& [key, fd] : kept_) {
-    if (!ps_[0].OfferData(key, fd.get(), soon()).ok()) return;
+    if (!lead.OfferData(key, fd.get(), soon()).ok()) return;
   }
   offered_ = true;
 }
 
-Result<std::unique_ptr<ParameterStore>> AttachedJob::Open(const StorePlan& plan) {
+Status AttachedJob::MapArenas(const StorePlan& plan) {
   PASSEL_RETURN_IF_ERROR(plan.Validate());
   if (!has_arenas()) {
     const std::string json = ToJson(plan);
-    for (std::size_t shard = 0; shard < ps_.size(); ++shard) {
-      if (arenas_[shard]) continue;
+    for (auto& [shard, ps] : ps_) {
+      const auto index = static_cast<std::size_t>(shard);
+      if (arenas_[index]) continue;
       // Reserving and clearing memory takes about a second a gigabyte.
-      Result<FileDescriptor> fd =
-          ps_[shard].ProposePlan(json, Deadline::After(options_.start_wait));
-      if (fd.status().code() == Code::kDeadlineExceeded) {
-        return NoAnswer(options_, static_cast<int>(shard));
-      }
+      Result<FileDescriptor> fd = ps.ProposePlan(json, Deadline::After(options_.start_wait));
+      if (fd.status().code() == Code::kDeadlineExceeded) return NoAnswer(options_, shard);
       if (!fd.ok()) return fd.status();
-      PASSEL_RETURN_IF_ERROR(Adopt(std::move(*fd), shard));
+      PASSEL_RETURN_IF_ERROR(Adopt(std::move(*fd), index));
     }
   }
-  std::vector<ShardMemory> shards;
   for (const std::unique_ptr<Arena>& arena : arenas_) {
+    if (arena == nullptr) continue;
     if (arena->plan().Hash() != plan.Hash()) {
       return InvalidArgument(fmt::format(
           "{} was started with other settings than the chief, {}: {}; give all workers the same",
           options_.waits.names(options_.me.index), options_.waits.names.chief_name,
           FirstDifference(plan, arena->plan())));
     }
-    shards.push_back(arena->memory());
   }
+  return {};
+}
+
+Result<std::unique_ptr<ParameterStore>> AttachedJob::Open(const StorePlan& plan) {
+  PASSEL_RETURN_IF_ERROR(MapArenas(plan));
+  std::vector<ShardMemory> shards;
+  for (const std::unique_ptr<Arena>& arena : arenas_) shards.push_back(arena->memory());
   auto store = OpenStore(plan, shards, options_.me.index, SelfIdentity(), options_.waits);
   // After an error there may be more to ask of them.
-  if (store.ok() && attendant_) attendant_->Watch(ps_);
+  if (store.ok()) WatchPs();
   return store;
+}
+
+void AttachedJob::WatchPs() {
+  if (attendant_) attendant_->Watch(ps_);
 }
 
 std::int64_t AttachedJob::StepsLeft() const {
@@ -375,17 +390,17 @@ std::int64_t AttachedJob::StepsLeft() const {
 }
 
 Status AttachedJob::Renew(const StorePlan& plan) {
-  std::vector<bool> has_values;
-  for (const std::unique_ptr<Arena>& arena : arenas_) {
-    has_values.push_back(arena->memory().state->initialized.load(std::memory_order_acquire) != 0);
+  std::set<int> with_values;
+  for (const auto& [shard, ps] : ps_) {
+    if (LookAtShard(arena(shard).memory()).initialized) with_values.insert(shard);
   }
   // Their memory is needed for the new ones.
   if (attendant_) attendant_->HoldNone();
   for (std::unique_ptr<Arena>& arena : arenas_) arena.reset();
   const std::string json = ToJson(plan);
-  for (std::size_t s = 0; s < ps_.size(); ++s) {
-    if (!has_values[s]) continue;
-    PASSEL_RETURN_IF_ERROR(ps_[s].Renew(json, Deadline::After(options_.start_wait)).status());
+  for (const int shard : with_values) {
+    PASSEL_RETURN_IF_ERROR(
+        ps_.at(shard).Renew(json, Deadline::After(options_.start_wait)).status());
   }
   return {};
 }

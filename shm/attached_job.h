@@ -3,7 +3,8 @@
 //   Connect        to every ps, however long it takes them to start (bounded)
 //   WaitForArenas  until the chief has proposed its plan; the chief itself does not wait
 //   GetData, OfferData   one read-only copy of the data set for all tasks
-//   Open           the chief proposes, everybody compares, joins and gets its ParameterStore
+//   MapArenas      the chief proposes, everybody compares
+//   Open           the same, and joins: its ParameterStore
 //
 // A worker without a supervisor also listens itself: nobody else can take its identity, a ps that
 // comes back finds its arena here, and a ps that starts later says so.
@@ -16,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -32,6 +34,8 @@ namespace passel::shm {
 struct AttachOptions {
   Introduction me;  ///< its index is the worker
   int num_shards = 1;
+  /// Shards whose ps are on other hosts: these are not met.
+  std::set<int> elsewhere = {};
   bool supervised = false;
   /// Listens under no name: nobody finds this worker, not even a ps that comes back.
   bool use_existing_servers = false;
@@ -53,13 +57,15 @@ class AttachedJob {
   /// Maps the arenas. For the chief it returns at once, whether there are any or not.
   Status WaitForArenas();
   bool has_arenas() const {
-    return std::all_of(arenas_.begin(), arenas_.end(), [](const auto& a) { return a != nullptr; });
+    return std::all_of(ps_.begin(), ps_.end(), [this](const auto& ps) {
+      return arenas_[static_cast<std::size_t>(ps.first)] != nullptr;
+    });
   }
-  /// From or to ps/0. `key` names the data set: equal keys, equal contents.
+  /// From or to ps/0, which is here. `key` names the data set: equal keys, equal contents.
   Result<std::optional<FileDescriptor>> GetData(const std::string& key);
   Status OfferData(const std::string& key, int fd);
-  /// Tells ps/0, and each later life of it, which data this worker trains on: a JSON object.
-  /// REQUIRES: there is no supervisor, who has told it.
+  /// Tells ps/0, if it is here, and each later life of it, which data this worker trains on: a JSON
+  /// object. REQUIRES: there is no supervisor, who has told it.
   Status TellData(const std::string& json);
 
   /// Offers data to ps/0 now, and with OfferAgain() to each later life of it: a ps that is started
@@ -71,7 +77,12 @@ class AttachedJob {
 
   /// Errors: kInvalidArgument when `plan` differs from the arena's, naming the first difference;
   /// kResourceExhausted when the ps has too little memory for it.
+  Status MapArenas(const StorePlan& plan);
+  /// REQUIRES: all ps are here. Errors: those of MapArenas() and OpenStore().
   Result<std::unique_ptr<ParameterStore>> Open(const StorePlan& plan);
+  /// A store is open on the arenas, and nothing more is asked of the ps: from now on it is noticed
+  /// when one of them is gone. Open() does this.
+  void WatchPs();
 
   /// How many global steps the ps know that have values. REQUIRES: has_arenas().
   std::int64_t StepsLeft() const;
@@ -95,10 +106,10 @@ class AttachedJob {
 
   const AttachOptions options_;
   const JobToken token_;
-  std::vector<RendezvousClient> ps_;            // [num_shards]
+  std::map<int, RendezvousClient> ps_;          // by shard: those that are here
   std::map<std::string, FileDescriptor> kept_;  // by key
   bool offered_ = true;                         // all of these, to this life of ps/0
-  std::vector<std::unique_ptr<Arena>> arenas_;  // [num_shards]; null: not yet
+  std::vector<std::unique_ptr<Arena>> arenas_;  // [num_shards]; null: not yet, or elsewhere
   std::unique_ptr<Attendant> attendant_;
 };
 

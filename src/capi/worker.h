@@ -75,7 +75,7 @@ class Worker {
   Status JoinAlone(std::span<const Variable> variables);
   Status JoinOthers(std::span<const Variable> variables);
   Status JoinHere(const StorePlan& plan, const shm::AttachOptions& options);
-  Status JoinElsewhere(const StorePlan& plan);
+  Status JoinElsewhere(const StorePlan& plan, Deadline start);
   void BeginHere();
   void SendMetrics();
   Status CheckVariable(std::size_t variable) const;

@@ -118,10 +118,9 @@ Status Worker::JoinOthers(std::span<const Variable> variables) {
   if (task.several_hosts && !task.flags.supervised) {
     PASSEL_ASSIGN_OR_RETURN(
         remote_, job::RemoteJob::ConnectIfElsewhere(
-                     task, {options.waits, options.start_wait,
-                            std::chrono::nanoseconds(config.ps_wait_ns), options.on_waiting}));
+                     task, {options, std::chrono::nanoseconds(config.ps_wait_ns)}));
   }
-  return remote_ ? JoinElsewhere(plan) : JoinHere(plan, options);
+  return remote_ ? JoinElsewhere(plan, Deadline::After(options.start_wait)) : JoinHere(plan, options);
 }
 
 Status Worker::JoinHere(const StorePlan& plan, const shm::AttachOptions& options) {
@@ -150,22 +149,33 @@ Status Worker::JoinHere(const StorePlan& plan, const shm::AttachOptions& options
   return {};
 }
 
-// By messages.
-Status Worker::JoinElsewhere(const StorePlan& plan) {
+// By messages, where the ps are not here.
+Status Worker::JoinElsewhere(const StorePlan& plan, Deadline start) {
   const job::Task& task = settings_.task;
   const job::JobConfig& config = settings_.config;
   metrics_ = std::make_unique<MetricSlots>();
   PASSEL_RETURN_IF_ERROR(job::CheckRemote(task, config, /*has_gpu=*/false, *remote_));
   LogInfo("{} is on another host than {}: parameters travel {}", task.Names()(task.Trainer()),
           remote_->Elsewhere(), job::HowItTravels(task));
-  PASSEL_RETURN_IF_ERROR(remote_->AgreeOnPlan(plan));
-  const Status lost = remote_->CheckOneBeginning();
+  if (!remote_->Here().empty()) {
+    LogInfo("{} shares the memory of {}", task.Names()(task.Trainer()), remote_->Here());
+  }
+  const auto agree = [&] {
+    const Status agreed = remote_->AgreeOnPlan(plan);
+    return agreed.ok() ? remote_->CheckOneBeginning() : agreed;
+  };
+  Status lost = agree();
+  // As in JoinHere().
+  while (lost.code() == Code::kUnavailable && !start.Expired()) {
+    std::this_thread::sleep_for(kJoinAgain);
+    lost = agree();
+  }
   if (lost.code() == Code::kDataLoss) {
     return Internal(lost.message() + ": end all tasks of this job and start it anew");
   }
   PASSEL_RETURN_IF_ERROR(lost);
   if (is_chief()) PASSEL_RETURN_IF_ERROR(remote_->TellTarget(job::TargetOf(config)));
-  PASSEL_ASSIGN_OR_RETURN(store_, remote_->Open(plan));
+  PASSEL_ASSIGN_OR_RETURN(store_, remote_->Open(plan, config.prefetch));
   if (!is_chief() || store_->initialized()) return {};
   const std::string& folder = config.checkpoints.folder;
   if (!folder.empty()) PASSEL_RETURN_IF_ERROR(remote_->CheckFolder(folder));

@@ -343,7 +343,7 @@ Result<StorePlan> MakePlan(const JobConfig& config, VariableTable variables, int
   plan.spare_workers = most_workers - workers;
   plan.on_device = config.on_device;
   // One is pushed while the next ones are computed.
-  plan.gradient_slots = config.steps_ahead + 1;
+  plan.gradient_slots = std::max(config.steps_ahead, config.prefetch ? 1 : 0) + 1;
   plan.variables = std::move(variables);
   PASSEL_RETURN_IF_ERROR(plan.Validate());
   return plan;

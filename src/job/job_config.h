@@ -53,6 +53,7 @@ struct JobConfig {
   double memory_fraction = 1;  // of the free memory, for one arena
   int threads_per_worker = 1;
   int towers = 1;
+  bool prefetch = false;
   // For workers on GPUs.
   int steps_ahead = 0;  // 0: no --overlap
   bool cuda_graphs = true;

@@ -142,6 +142,7 @@ JobKeeper::~JobKeeper() {
 }
 
 void JobKeeper::Look(const shm::Arena& own, bool chief_is_here, const std::string& data) {
+  chief_is_here = chief_is_here && !others_;  // it has not all arenas, and saves nothing
   if (chief_is_here) Retire(Deadline::After(kLeaveSoon));
   data_ = data;
   if (CohortOf(own.memory()) == 0) return;
@@ -223,10 +224,16 @@ Status JobKeeper::Fetch(int shard, Deadline deadline) {
   return {};
 }
 
+// It has not the arenas of all shards.
+bool JobKeeper::ChiefNeverSaves(const ShardMemory& lead) const {
+  const int chief = task_.Names().chief;
+  return others_ != nullptr || IsRepresented(lead, chief, StateOf(lead, chief).epoch);
+}
+
 bool JobKeeper::ChiefIsGone(const ShardMemory& lead) const {
+  if (ChiefNeverSaves(lead)) return true;
   const int chief = task_.Names().chief;
   const TaskState state = StateOf(lead, chief);
-  if (IsRepresented(lead, chief, state.epoch)) return true;  // it has no arena to save from
   if (MayCome(state.phase)) return false;
   // It may have left, and save or evaluate at its end.
   return state.epoch == 0 ||
@@ -264,9 +271,7 @@ bool JobKeeper::IsNeeded(bool chief_is_here) {
     gone_since_ns_ = 0;
     return false;
   }
-  // One on another host never saves.
-  const int chief = task_.Names().chief;
-  if (IsRepresented(lead, chief, StateOf(lead, chief).epoch)) return true;
+  if (ChiefNeverSaves(lead)) return true;
   const std::int64_t now = MonotonicNs();
   if (gone_since_ns_ == 0) gone_since_ns_ = now;
   return now - gone_since_ns_ >= std::chrono::nanoseconds(kStandInAfter).count();
@@ -299,9 +304,7 @@ void JobKeeper::BeginStandIn() {
                       saver.status().message());
   }
   next_open_ns_ = 0;  // the next one need not wait
-  const ShardMemory& lead = held_[0]->memory();
-  const int chief = task_.Names().chief;
-  if (IsRepresented(lead, chief, StateOf(lead, chief).epoch)) {
+  if (ChiefNeverSaves(held_[0]->memory())) {
     LogInfo("checkpoints are saved by ps/0: {} reaches the ps by messages",
             task_.Names().chief_name);
   } else {

@@ -82,6 +82,7 @@ class JobKeeper {
   void Hold(const shm::Arena& own);
   Status Fetch(int shard, Deadline deadline);
   std::string FetchMissing();
+  bool ChiefNeverSaves(const ShardMemory& lead) const;
   bool ChiefIsGone(const ShardMemory& lead) const;
   bool SomebodyTrains(const ShardMemory& lead) const;
   bool IsNeeded(bool chief_is_here);

@@ -50,6 +50,7 @@ struct JobSettings {
   std::int64_t epochs = 0, local_steps = 0;  // 0: no such rule
   std::int64_t push_every = 1;
   std::string pull = "auto";
+  bool prefetch = false;
   std::string on_nan = "stop";
   // Evaluator
   double eval_interval = 10;  // seconds

@@ -102,6 +102,23 @@ Status TakeFirstMode(const JobSettings& f, JobConfig* config) {
   return {};
 }
 
+// Every mode of the job, also of its schedule, must be one without rounds.
+Status CheckPrefetch(const JobSettings& f, JobConfig* config) {
+  config->prefetch = f.prefetch;
+  if (!f.prefetch) return {};
+  std::vector<ModeSetting> modes = {config->mode};
+  for (const ScheduledMode& entry : config->mode_schedule) modes.push_back(entry.setting);
+  for (const ModeSetting& mode : modes) {
+    if (!mode.traits().rounds) continue;
+    return InvalidArgument(
+        fmt::format("--prefetch computes a step while the last gradient travels, and in {} a step "
+                    "begins with the values that all gradients have made: omit it, or use --mode "
+                    "{}",
+                    mode.traits().name, ModeNames(/*rounds=*/false)));
+  }
+  return {};
+}
+
 }  // namespace
 
 Status TakeNumbers(std::span<const ModeNumber> given, ModeSetting* setting) {
@@ -141,6 +158,7 @@ Status CheckModeSettings(const JobSettings& f, JobConfig* config) {
         fmt::format("--mode_schedule has at most {} changes of mode, not {}: omit some of them",
                     kMaxScheduledModes, config->mode_schedule.size()));
   }
+  PASSEL_RETURN_IF_ERROR(CheckPrefetch(f, config));
   for (const std::string& text : f.slow_worker) {
     PASSEL_ASSIGN_OR_RETURN(const WorkerOptions::SlowWorker slow, ParseSlowWorker(text));
     for (const WorkerOptions::SlowWorker& known : config->worker.slow_workers) {

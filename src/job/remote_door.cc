@@ -166,6 +166,13 @@ bool RemoteDoor::IsGuest(int worker) {
   return IsThere(worker);
 }
 
+// With the lock held. One of this host comes in for a question alone.
+bool RemoteDoor::IsServed(int worker) const {
+  const ShardMemory& memory = served_->arena->memory();
+  const TaskState state = StateOf(memory, worker);
+  return state.phase == Phase::kRunning && IsRepresented(memory, worker, state.epoch);
+}
+
 // With the lock held.
 bool RemoteDoor::IsThere(int worker) const {
   return std::ranges::any_of(guests_,
@@ -213,8 +220,6 @@ Status RemoteDoor::Admit(std::uint64_t life, const fabric::TaskFacts& peer, fabr
   const std::lock_guard lock(mutex_);
   guests_[life] = std::move(guest);
   if (served_ != nullptr) served_->server->ConnectionBack(peer.index);
-  LogInfo("{} of another host has come in: parameters travel {}", task_.Names()(peer.index),
-          HowItTravels(task_));
   return {};
 }
 
@@ -234,7 +239,12 @@ void RemoteDoor::Serve(std::uint64_t life, const fabric::TaskFacts& peer,
   }
   if (peer.purpose == fabric::Purpose::kPipe) {
     // Until there is something to serve, it is closed, and another one is made.
-    if (served_ != nullptr) served_->server->Serve(std::move(pipe));
+    if (served_ == nullptr) return;
+    if (!std::exchange(guest->second->told, true)) {
+      LogInfo("{} of another host has come in: parameters travel {}", task_.Names()(peer.index),
+              HowItTravels(task_));
+    }
+    served_->server->Serve(std::move(pipe));
     return;
   }
   for (auto talk = talks_.begin(); talk != talks_.end();) {
@@ -266,16 +276,12 @@ void RemoteDoor::Gone(std::uint64_t life, const fabric::TaskFacts& peer, const S
   guests_.erase(found);
   // Whose process has ended has no connection any more; one that lives makes another at once. Of
   // one that was silent before nobody knows.
-  const bool there = IsThere(guest->worker);
-  if (!closing_ && served_ != nullptr && why.code() != Code::kDeadlineExceeded && !there) {
-    served_->server->ConnectionEnded(guest->worker);
-  }
-  if (!closing_ && served_ != nullptr && !there &&
-      StateOf(served_->arena->memory(), guest->worker).phase == Phase::kRunning) {
-    LogWarning("{} is gone: {}; if it is not back in time it counts as dead",
-               task_.Names()(guest->worker), why.message());
-  }
   changed_.notify_all();
+  if (closing_ || served_ == nullptr || IsThere(guest->worker)) return;
+  if (why.code() != Code::kDeadlineExceeded) served_->server->ConnectionEnded(guest->worker);
+  if (!IsServed(guest->worker)) return;
+  LogWarning("{} is gone: {}; if it is not back in time it counts as dead",
+             task_.Names()(guest->worker), why.message());
 }
 
 }  // namespace passel::job

@@ -68,6 +68,7 @@ class RemoteDoor final : private fabric::ControlHandler {
  private:
   struct Guest {
     int worker = 0;
+    bool told = false;                              // that it has come in
     std::mutex mutex;                               // one errand at a time
     std::optional<shm::RendezvousClient> stand_in;  // under mutex
   };
@@ -91,6 +92,7 @@ class RemoteDoor final : private fabric::ControlHandler {
   Result<Errand> Answer(Guest& guest, const Errand& errand);
   Result<Errand> AnswerSaver(const Errand& errand);
   bool IsThere(int worker) const;
+  bool IsServed(int worker) const;
   Result<Errand> TellPlan(shm::RendezvousClient& ps);
   Result<Errand> TellBeginning();
   Status Begin(std::int64_t steps);

@@ -68,6 +68,14 @@ Result<Errand> RemoteDoor::AnswerSaver(const Errand& errand) {
 
 Result<Errand> RemoteDoor::Answer(Guest& guest, const Errand& errand) {
   const std::lock_guard lock(guest.mutex);
+  PASSEL_ASSIGN_OR_RETURN(const auto ask, Field<std::string>(errand.json, "ask"));
+  if (ask == "sees") {  // of one of this host too, which is connected without a stand-in
+    PASSEL_ASSIGN_OR_RETURN(const auto name, Field<std::string>(errand.json, "file"));
+    if (name.find('/') != std::string::npos) return InvalidArgument("a file has no folder");
+    const std::string path = InFolder(checkpoints_, name);
+    const bool sees = !checkpoints_.empty() && ::access(path.c_str(), F_OK) == 0;
+    return Errand{{{"ok", true}, {"folder", checkpoints_}, {"sees", sees}}, ""};
+  }
   if (!guest.stand_in) {
     const Introduction me{task_.job_id, Role::kWorker, guest.worker, task_.spec.Hash()};
     PASSEL_ASSIGN_OR_RETURN(shm::RendezvousClient client,
@@ -75,7 +83,6 @@ Result<Errand> RemoteDoor::Answer(Guest& guest, const Errand& errand) {
                                                            Deadline::After(kAskLimit)));
     guest.stand_in.emplace(std::move(client));
   }
-  PASSEL_ASSIGN_OR_RETURN(const auto ask, Field<std::string>(errand.json, "ask"));
   const Errand done{{{"ok", true}}, ""};
   if (ask == "plan") return TellPlan(*guest.stand_in);
   if (ask == "tell_data") {
@@ -95,13 +102,6 @@ Result<Errand> RemoteDoor::Answer(Guest& guest, const Errand& errand) {
     return done;
   }
   if (ask == "beginning") return TellBeginning();
-  if (ask == "sees") {
-    PASSEL_ASSIGN_OR_RETURN(const auto name, Field<std::string>(errand.json, "file"));
-    if (name.find('/') != std::string::npos) return InvalidArgument("a file has no folder");
-    const std::string path = InFolder(checkpoints_, name);
-    const bool sees = !checkpoints_.empty() && ::access(path.c_str(), F_OK) == 0;
-    return Errand{{{"ok", true}, {"folder", checkpoints_}, {"sees", sees}}, ""};
-  }
   if (ask == "begin") {
     PASSEL_ASSIGN_OR_RETURN(const auto steps, Field<std::int64_t>(errand.json, "steps"));
     PASSEL_RETURN_IF_ERROR(Begin(steps));

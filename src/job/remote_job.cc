@@ -13,14 +13,15 @@
 
 #include "base/file_descriptor.h"
 #include "base/log.h"
+#include "base/process_identity.h"
 #include "cluster/endpoint.h"
 #include "cluster/json_message.h"
 #include "cluster/patience.h"
 #include "io/checkpoint_files.h"
+#include "job/job_config.h"
 #include "job/other_parts.h"
 #include "job/remote_door.h"
 #include "shm/layout.h"
-#include "store/open_store.h"
 
 namespace passel::job {
 namespace {
@@ -50,23 +51,28 @@ RemoteJob::RemoteJob(const Task& task, const RemoteJobOptions& options)
 Result<std::unique_ptr<RemoteJob>> RemoteJob::ConnectIfElsewhere(const Task& task,
                                                                  const RemoteJobOptions& options) {
   std::unique_ptr<RemoteJob> job(new RemoteJob(task, options));
-  const Deadline deadline = Deadline::After(options.start_wait);
+  const Deadline deadline = Deadline::After(options.attach.start_wait);
   for (int shard = 0; shard < task.spec.num_tasks("ps"); ++shard) {
     PASSEL_RETURN_IF_ERROR(job->Find(shard, deadline));
   }
-  if (job->FirstElsewhere() < 0) return std::unique_ptr<RemoteJob>();
+  if (job->Elsewhere().empty()) return std::unique_ptr<RemoteJob>();
   return job;
+}
+
+std::shared_ptr<fabric::ControlLine> RemoteJob::MakeLine(int shard) const {
+  fabric::ControlOptions options =
+      LineTo(task_, task_.Trainer(), shard, ps_[static_cast<std::size_t>(shard)].address);
+  options.gone = [](const Status& why) { LogWarning("{}", why.message()); };
+  return std::make_shared<fabric::ControlLine>(options);
 }
 
 Status RemoteJob::Find(int shard, Deadline deadline) {
   Ps& ps = ps_.emplace_back();
   PASSEL_ASSIGN_OR_RETURN(ps.address, task_.spec.Address({"ps", shard}));
-  fabric::ControlOptions options = LineTo(task_, task_.Trainer(), shard, ps.address);
-  options.gone = [](const Status& why) { LogWarning("{}", why.message()); };
-  ps.line = std::make_shared<fabric::ControlLine>(options);
+  ps.line = MakeLine(shard);
   Status last;
   Patience patience(deadline, [&] {
-    if (options_.on_waiting) options_.on_waiting(fmt::format("ps/{}", shard));
+    if (options_.attach.on_waiting) options_.attach.on_waiting(fmt::format("ps/{}", shard));
     LogDebug("{}", last.message());
   });
   do {
@@ -75,7 +81,10 @@ Status RemoteJob::Find(int shard, Deadline deadline) {
     // A last try that the end cuts short says less than the one before it.
     if (last.ok() || tried.code() != Code::kDeadlineExceeded) last = tried;
     // It listens on its abstract socket before it opens a port.
-    if (MayListen(task_.job_id, Role::kPs, shard)) return {};
+    if (MayListen(task_.job_id, Role::kPs, shard)) {
+      ps.line = MakeLine(shard);  // it is no guest there
+      return {};
+    }
     ps.elsewhere = last.ok();
     if (last.ok()) return {};
     if (last.code() != Code::kUnavailable && last.code() != Code::kDeadlineExceeded) return last;
@@ -83,12 +92,7 @@ Status RemoteJob::Find(int shard, Deadline deadline) {
   return DeadlineExceeded(fmt::format(
       "ps/{} of job {} did not start within {:g} s, neither on this host nor where the lists have "
       "it ({}): start it, or raise --start_wait",
-      shard, task_.job_id, ToSeconds(options_.start_wait), last.message()));
-}
-
-int RemoteJob::FirstElsewhere() const {
-  const auto first = std::ranges::find(ps_, true, &Ps::elsewhere);
-  return first == ps_.end() ? -1 : static_cast<int>(first - ps_.begin());
+      shard, task_.job_id, ToSeconds(options_.attach.start_wait), last.message()));
 }
 
 std::string RemoteJob::Elsewhere() const {
@@ -98,6 +102,27 @@ std::string RemoteJob::Elsewhere() const {
     text += fmt::format("{}ps/{} at {}", text.empty() ? "" : ", ", s, ps_[s].address.ToString());
   }
   return text;
+}
+
+std::string RemoteJob::Here() const {
+  std::string text;
+  for (std::size_t s = 0; s < ps_.size(); ++s) {
+    if (IsHere(s)) text += fmt::format("{}ps/{}", text.empty() ? "" : ", ", s);
+  }
+  return text;
+}
+
+// Anew each time: the arenas of before may be others by now.
+Status RemoteJob::Attach() {
+  here_.reset();
+  shm::AttachOptions options = options_.attach;
+  for (std::size_t s = 0; s < ps_.size(); ++s) {
+    if (!IsHere(s)) options.elsewhere.insert(static_cast<int>(s));
+  }
+  if (options.elsewhere.size() == ps_.size()) return {};
+  PASSEL_ASSIGN_OR_RETURN(here_, shm::AttachedJob::Connect(options, task_.token));
+  if (!about_data_.empty()) PASSEL_RETURN_IF_ERROR(here_->TellData(about_data_));
+  return here_->WaitForArenas();
 }
 
 Result<Errand> RemoteJob::Ask(int shard, Json question, std::string_view bytes, Deadline deadline) {
@@ -121,6 +146,8 @@ Result<Errand> RemoteJob::Ask(int shard, Json question, std::string_view bytes, 
 }
 
 Status RemoteJob::TellData(const std::string& json) {
+  about_data_ = json;
+  if (IsHere(0)) return {};
   PASSEL_ASSIGN_OR_RETURN(const Json about, ParseJson("what a worker trains on", json, 1));
   return Ask(0, {{"ask", "tell_data"}, {"about", about}}, {}, Deadline::After(kAnswerLimit))
       .status();
@@ -135,10 +162,14 @@ Result<std::optional<StorePlan>> RemoteJob::PlanOf(int shard) {
 }
 
 Status RemoteJob::AgreeOnPlan(const StorePlan& plan) {
-  Patience patience(Deadline::After(options_.start_wait), [this] {
-    if (options_.on_waiting) options_.on_waiting(task_.Names().chief_name);
+  PASSEL_RETURN_IF_ERROR(Attach());
+  if (here_) PASSEL_RETURN_IF_ERROR(here_->MapArenas(plan));
+  const shm::AttachOptions& attach = options_.attach;
+  Patience patience(Deadline::After(attach.start_wait), [&] {
+    if (attach.on_waiting) attach.on_waiting(task_.Names().chief_name);
   });
   for (int shard = 0; shard < static_cast<int>(ps_.size()); ++shard) {
+    if (IsHere(static_cast<std::size_t>(shard))) continue;
     PASSEL_ASSIGN_OR_RETURN(std::optional<StorePlan> theirs, PlanOf(shard));
     if (!theirs && task_.is_chief) {
       PASSEL_RETURN_IF_ERROR(
@@ -150,7 +181,7 @@ Status RemoteJob::AgreeOnPlan(const StorePlan& plan) {
         return DeadlineExceeded(fmt::format(
             "the chief, {}, has not told ps/{} its plan within {:g} s: look at its log, or raise "
             "--start_wait",
-            task_.Names().chief_name, shard, ToSeconds(options_.start_wait)));
+            task_.Names().chief_name, shard, ToSeconds(attach.start_wait)));
       }
       PASSEL_ASSIGN_OR_RETURN(theirs, PlanOf(shard));
     }
@@ -163,11 +194,20 @@ Status RemoteJob::AgreeOnPlan(const StorePlan& plan) {
 }
 
 Status RemoteJob::TellTarget(std::int64_t steps) {
+  if (IsHere(0)) {
+    TellOfJob(steps, *here_->arena(0).memory().state);
+    return {};
+  }
   return AskOfArena(0, {{"ask", "begin"}, {"steps", steps}}).status();
 }
 
 // Numbers as text: JSON has neither NaN nor infinity.
 Status RemoteJob::TellMetrics(const std::vector<Metric>& metrics) {
+  if (IsHere(0)) {
+    MetricSlots& own = here_->arena(0).memory().tasks[task_.Trainer()].metrics;
+    for (const Metric& m : metrics) PASSEL_RETURN_IF_ERROR(SetMetric(own, m.name, m.value));
+    return {};
+  }
   Json values = Json::MakeObject();
   for (const Metric& m : metrics) values[m.name] = fmt::format("{}", m.value);
   return Ask(0, {{"ask", "metrics"}, {"values", values}}, {}, Deadline::After(kMetricsLimit))
@@ -188,13 +228,7 @@ Status RemoteJob::CheckOneBeginning() {
     steps_left_ = 0;
     std::vector<ShardBeginning> seen(ps_.size());
     for (std::size_t s = ps_.size(); s-- > 0;) {
-      PASSEL_ASSIGN_OR_RETURN(const Errand answer,
-                              AskOfArena(static_cast<int>(s), {{"ask", "beginning"}}));
-      const Json& said = answer.json;
-      PASSEL_ASSIGN_OR_RETURN(seen[s].initialized, Field<bool>(said, "initialized"));
-      PASSEL_ASSIGN_OR_RETURN(seen[s].cohort, Field<std::uint64_t>(said, "cohort"));
-      PASSEL_ASSIGN_OR_RETURN(seen[s].version, Field<std::uint64_t>(said, "version"));
-      PASSEL_ASSIGN_OR_RETURN(seen[s].global_step, Field<std::int64_t>(said, "global_step"));
+      PASSEL_ASSIGN_OR_RETURN(seen[s], BeginningOf(static_cast<int>(s)));
       if (!seen[s].initialized) continue;
       steps_left_ =
           std::max({steps_left_, seen[s].global_step, static_cast<std::int64_t>(seen[s].version)});
@@ -203,9 +237,23 @@ Status RemoteJob::CheckOneBeginning() {
   });
 }
 
+Result<ShardBeginning> RemoteJob::BeginningOf(int shard) {
+  if (IsHere(static_cast<std::size_t>(shard))) return LookAtShard(here_->arena(shard).memory());
+  PASSEL_ASSIGN_OR_RETURN(const Errand answer, AskOfArena(shard, {{"ask", "beginning"}}));
+  const Json& said = answer.json;
+  ShardBeginning seen;
+  PASSEL_ASSIGN_OR_RETURN(seen.initialized, Field<bool>(said, "initialized"));
+  PASSEL_ASSIGN_OR_RETURN(seen.cohort, Field<std::uint64_t>(said, "cohort"));
+  PASSEL_ASSIGN_OR_RETURN(seen.version, Field<std::uint64_t>(said, "version"));
+  PASSEL_ASSIGN_OR_RETURN(seen.global_step, Field<std::int64_t>(said, "global_step"));
+  return seen;
+}
+
 Status RemoteJob::Renew(const StorePlan& plan) {
-  const Deadline deadline = Deadline::After(options_.start_wait);
+  if (here_) PASSEL_RETURN_IF_ERROR(here_->Renew(plan));
+  const Deadline deadline = Deadline::After(options_.attach.start_wait);
   for (int shard = 0; shard < static_cast<int>(ps_.size()); ++shard) {
+    if (IsHere(static_cast<std::size_t>(shard))) continue;
     PASSEL_RETURN_IF_ERROR(Ask(shard, {{"ask", "renew"}}, ToJson(plan), deadline).status());
   }
   return {};
@@ -234,11 +282,18 @@ Status RemoteJob::CheckFolder(const std::string& folder) {
 Status RemoteJob::CheckSeen(const std::string& folder, const std::string& file) {
   const int saving = EachPsWritesItsPart(task_) ? static_cast<int>(ps_.size()) : 1;
   for (int shard = 0; shard < saving; ++shard) {
-    PASSEL_ASSIGN_OR_RETURN(const Errand answer, Ask(shard, {{"ask", "sees"}, {"file", file}}, {},
-                                                     Deadline::After(kAnswerLimit)));
-    PASSEL_ASSIGN_OR_RETURN(const auto sees, Field<bool>(answer.json, "sees"));
+    const Result<Errand> answer =
+        Ask(shard, {{"ask", "sees"}, {"file", file}}, {}, Deadline::After(kAnswerLimit));
+    if (IsHere(static_cast<std::size_t>(shard))) {
+      // It has come in by the door for this alone.
+      Ps& ps = ps_[static_cast<std::size_t>(shard)];
+      ps.errands.reset();
+      ps.line = MakeLine(shard);
+    }
+    PASSEL_RETURN_IF_ERROR(answer.status());
+    PASSEL_ASSIGN_OR_RETURN(const auto sees, Field<bool>(answer->json, "sees"));
     if (sees) continue;
-    PASSEL_ASSIGN_OR_RETURN(const auto theirs, Field<std::string>(answer.json, "folder"));
+    PASSEL_ASSIGN_OR_RETURN(const auto theirs, Field<std::string>(answer->json, "folder"));
     const std::string ps =
         fmt::format("ps/{} at {}", shard, ps_[static_cast<std::size_t>(shard)].address.ToString());
     const std::string who = task_.Names()(task_.Trainer());
@@ -255,17 +310,24 @@ Status RemoteJob::CheckSeen(const std::string& folder, const std::string& file) 
   return {};
 }
 
-Result<std::unique_ptr<ParameterStore>> RemoteJob::Open(const StorePlan& plan) {
+Result<std::unique_ptr<ParameterStore>> RemoteJob::Open(const StorePlan& plan, bool prefetch) {
   fabric::ClientOptions options;
-  options.waits = options_.waits;
+  options.prefetch = prefetch;
+  options.waits = options_.attach.waits;
   // A ps that comes back within it is found again.
   options.session.gone_limit = options_.ps_wait;
   std::vector<fabric::Connector> connectors;
-  for (Ps& ps : ps_) {
-    ps.errands.reset();
-    connectors.push_back(fabric::MakeTcpConnector(ps.line));
+  for (std::size_t s = 0; s < ps_.size(); ++s) {
+    ps_[s].errands.reset();
+    connectors.push_back(fabric::MakeTcpConnector(ps_[s].line));
+    if (!IsHere(s)) continue;
+    options.here.memory[static_cast<int>(s)] = here_->arena(static_cast<int>(s)).memory();
+    options.here.who = SelfIdentity();
   }
-  return fabric::OpenRemoteStore(plan, task_.Trainer(), std::move(connectors), options, &count_);
+  auto store =
+      fabric::OpenRemoteStore(plan, task_.Trainer(), std::move(connectors), options, &count_);
+  if (store.ok() && here_) here_->WatchPs();
+  return store;
 }
 
 Status StopJobElsewhere(const Task& task, int worker, Deadline deadline) {
@@ -280,7 +342,8 @@ Status StopJobElsewhere(const Task& task, int worker, Deadline deadline) {
 }
 
 std::chrono::nanoseconds RemoteJob::PsMissingFor() const {
-  return count_ ? count_().gone : std::chrono::nanoseconds(0);
+  const auto here = here_ ? here_->PsMissingFor() : std::chrono::nanoseconds(0);
+  return count_ ? std::max(count_().gone, here) : here;
 }
 
 }  // namespace passel::job

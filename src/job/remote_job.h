@@ -1,9 +1,8 @@
 // remote_job.h - how a worker meets ps tasks of which some are on other hosts, and opens the store
-// that they lend by messages.
+// that they lend.
 //
-// Whether a ps is on this host its abstract socket says, never an address. Where all are, the
-// worker shares their memory (shm/attached_job.h). Otherwise it reaches all of them by TCP, those
-// of this host too.
+// Whether a ps is on this host its abstract socket says, never an address. The worker shares the
+// memory of those (shm/attached_job.h), and reaches the others by TCP.
 //
 // Threads    One at a time.
 
@@ -23,18 +22,17 @@
 #include "fabric/control/control_connection.h"
 #include "job/remote_errand.h"
 #include "job/task.h"
+#include "shm/attached_job.h"
 #include "store/metrics.h"
+#include "store/open_store.h"
 #include "store/parameter_store.h"
 #include "store/store_plan.h"
-#include "store/wait_options.h"
 
 namespace passel::job {
 
 struct RemoteJobOptions {
-  WaitOptions waits;
-  std::chrono::nanoseconds start_wait, ps_wait;
-  /// Every 10 s, with whom it waits for. May be empty.
-  std::function<void(const std::string& task)> on_waiting;
+  shm::AttachOptions attach;  ///< for those of this host; its times and names for all
+  std::chrono::nanoseconds ps_wait;
 };
 
 class RemoteJob {
@@ -47,25 +45,26 @@ class RemoteJob {
 
   /// "ps/1 at b:2222, ps/2 at c:2222": those that are elsewhere.
   std::string Elsewhere() const;
-  /// The first of them; -1: none.
-  int FirstElsewhere() const;
+  /// "ps/0": those that share their memory; "": none.
+  std::string Here() const;
 
-  /// Tells ps/0 which data this worker trains on, a JSON object. Errors: kFailedPrecondition: other
-  /// contents than those of another worker.
+  /// Tells ps/0, where that is here with AgreeOnPlan(), which data this worker trains on, a JSON
+  /// object. Errors: kFailedPrecondition: other contents than those of another worker.
   Status TellData(const std::string& json);
-  /// All ps have this plan, or get it from us if we are the chief: else it is waited for. Errors:
-  /// kInvalidArgument when `plan` differs from theirs; kDeadlineExceeded.
+  /// All ps have this plan, or get it from us if we are the chief: else it is waited for. Maps the
+  /// arenas that are here. Errors: kInvalidArgument when `plan` differs from theirs;
+  /// kDeadlineExceeded; kUnavailable: one of those ended meanwhile, and it may be called again.
   Status AgreeOnPlan(const StorePlan& plan);
   /// All ps have values of one beginning, or none has any. Errors: kDataLoss, naming one that has
   /// lost its own.
   Status CheckOneBeginning();
   /// Steps whose updates some ps had then.
   std::int64_t StepsLeft() const { return steps_left_; }
-  /// Of the chief: an arena of that plan in place of each that there is. Errors:
-  /// kFailedPrecondition, naming a worker that still trains.
+  /// Of the chief: an arena of that plan in place of each that there is; AgreeOnPlan() follows.
+  /// Errors: kFailedPrecondition, naming a worker that still trains.
   Status Renew(const StorePlan& plan);
   /// Outlives what it returns. Errors: those of fabric::OpenRemoteStore().
-  Result<std::unique_ptr<ParameterStore>> Open(const StorePlan& plan);
+  Result<std::unique_ptr<ParameterStore>> Open(const StorePlan& plan, bool prefetch);
   /// Of the chief: how far the job is to go; 0: without end.
   Status TellTarget(std::int64_t steps);
 
@@ -89,6 +88,10 @@ class RemoteJob {
 
   RemoteJob(const Task& task, const RemoteJobOptions& options);
   Status Find(int shard, Deadline deadline);
+  std::shared_ptr<fabric::ControlLine> MakeLine(int shard) const;
+  Status Attach();
+  bool IsHere(std::size_t shard) const { return !ps_[shard].elsewhere; }
+  Result<ShardBeginning> BeginningOf(int shard);
   Result<Errand> Ask(int shard, Json question, std::string_view bytes, Deadline deadline);
   Result<Errand> AskOfArena(int shard, const Json& question);
   Result<std::optional<StorePlan>> PlanOf(int shard);
@@ -97,6 +100,8 @@ class RemoteJob {
   const Task& task_;
   const RemoteJobOptions options_;
   std::vector<Ps> ps_;
+  std::string about_data_;                  // for ps/0, where that is here
+  std::unique_ptr<shm::AttachedJob> here_;  // null: no ps is here
   std::int64_t steps_left_ = 0;
   std::function<fabric::MessageCount()> count_;  // of the store that is open
 };

@@ -108,6 +108,11 @@ SettingGroup TrainingGroup() {
        {"pull", At<&J::pull>(),
         "view: compute on the shared values themselves; copy: on a private copy; auto: copy where "
         "several workers share up to 1 MiB in hogwild, locked or ssp, which is faster, else view"},
+       {"prefetch", At<&J::prefetch>(),
+        "In hogwild, locked and ssp: a worker whose ps is on another host computes its next step "
+        "while the last gradient travels, on values without that one, and so with a staleness of "
+        "one more. The same for every task; of no effect where memory is shared",
+        Mathematics()},
        {"on_nan", At<&J::on_nan>(),
         "What to do with a gradient that is not finite: stop, or skip it and count"}}};
 }

@@ -93,10 +93,9 @@ class WorkerTask {
   Status JoinJob(Deadline start) {
     const nvtx::Range range(nvtx::Event::kAttach, task_.Trainer());
     if (task_.several_hosts && !supervised()) {
-      PASSEL_ASSIGN_OR_RETURN(
-          remote_, RemoteJob::ConnectIfElsewhere(
-                       task_, {options_.waits, options_.start_wait,
-                               std::chrono::nanoseconds(config_.ps_wait_ns), options_.on_waiting}));
+      PASSEL_ASSIGN_OR_RETURN(remote_,
+                              RemoteJob::ConnectIfElsewhere(
+                                  task_, {options_, std::chrono::nanoseconds(config_.ps_wait_ns)}));
       if (remote_) return JoinRemoteJob(start);
     }
     for (;;) {
@@ -113,6 +112,10 @@ class WorkerTask {
       }
     }
     if (task_.is_chief) TellOfJob(TargetOf(config_), *job_->arena(0).memory().state);
+    if (task_.is_chief && config_.prefetch) {
+      LogInfo("--prefetch has no effect here: {} shares the memory of all ps, and nothing travels",
+              task_.Names().chief_name);
+    }
     return {};
   }
 
@@ -121,8 +124,10 @@ class WorkerTask {
     PASSEL_RETURN_IF_ERROR(CheckRemote(task_, config_, gpu_ != nullptr, *remote_));
     gpu_.reset();
     LogServer(task_, config_);
-    LogInfo("{} is on another host than {}: parameters travel {}", task_.Names()(task_.Trainer()),
-            remote_->Elsewhere(), HowItTravels(task_));
+    const std::string who = task_.Names()(task_.Trainer());
+    LogInfo("{} is on another host than {}: parameters travel {}", who, remote_->Elsewhere(),
+            HowItTravels(task_));
+    if (!remote_->Here().empty()) LogInfo("{} shares the memory of {}", who, remote_->Here());
     WarnOfClearText(task_);
     PASSEL_ASSIGN_OR_RETURN(const ChosenData chosen, ChooseData(task_.job));
     PASSEL_ASSIGN_OR_RETURN(SharedData loaded, SharedData::Load(chosen.dir, chosen.options));
@@ -134,18 +139,17 @@ class WorkerTask {
         MakePlan(config_, options_.num_shards, task_.NumTrainers(), task_.MostTrainers()));
     if (task_.flags.devices.log_device_placement) LogDevicePlacement(task_, plan);
     for (;;) {
-      PASSEL_RETURN_IF_ERROR(remote_->AgreeOnPlan(plan));
-      const Status lost = remote_->CheckOneBeginning();
+      const Status agreed = remote_->AgreeOnPlan(plan);
+      const Status lost = agreed.ok() ? remote_->CheckOneBeginning() : agreed;
       if (lost.ok()) break;
-      if (lost.code() != Code::kDataLoss) return lost;
-      const Status back = GoBack(plan, lost);
+      const Status back = agreed.ok() && lost.code() == Code::kDataLoss ? GoBack(plan, lost) : lost;
       if (back.code() != Code::kUnavailable || start.Expired()) return back;
       std::this_thread::sleep_for(kLostPause);
     }
     if (task_.is_chief) {
       PASSEL_RETURN_IF_ERROR(remote_->TellTarget(TargetOf(config_)));
     }
-    Result<std::unique_ptr<ParameterStore>> opened = remote_->Open(plan);
+    Result<std::unique_ptr<ParameterStore>> opened = remote_->Open(plan, config_.prefetch);
     if (opened.status().code() == Code::kDataLoss) return CannotGoBack(opened.status());
     PASSEL_ASSIGN_OR_RETURN(store_, std::move(opened));
     return task_.is_chief && !store_->initialized() ? ChooseRemoteBeginning(plan) : Status();

@@ -14,7 +14,7 @@
 
 namespace passel {
 
-class LocalLead final : public Lead {
+class LocalLead : public Lead {
  public:
   /// For the worker that joined.
   explicit LocalLead(std::shared_ptr<LocalWorker> life);

@@ -27,7 +27,7 @@ namespace passel {
 /// nobody else uses the memory yet, or it is fresh and zero.
 void FormatShard(const ShardMemory& memory, const ModeSetting& first);
 
-class LocalShard final : public Shard, private ExternalUpdates {
+class LocalShard : public Shard, private ExternalUpdates {
  public:
   /// For the worker whose life that is. On another shard than its lead it writes there that this
   /// life is there.

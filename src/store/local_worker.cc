@@ -5,6 +5,25 @@
 #include "base/clock.h"
 
 namespace passel {
+namespace {
+
+// The lead has given its index to another life. A process of this host that has not heard of it may
+// still write.
+void EndFormer(const ShardMemory& shard, int worker, std::uint32_t epoch,
+               const ProcessIdentity& next) {
+  const TaskState state = StateOf(shard, worker);
+  const TaskSlot& task = shard.tasks[worker];
+  if (state.phase != Phase::kRunning || state.epoch >= epoch) return;
+  if (task.killable.load(std::memory_order_seq_cst) != state.epoch) return;
+  const ProcessIdentity former = LoadIdentity(task, state.epoch);
+  if (ProbeLiveness(former) == Liveness::kDead) {
+    MarkDead(shard, worker, state.epoch);
+  } else if (former != next) {
+    Evict(shard, worker, state.epoch);
+  }
+}
+
+}  // namespace
 
 LocalWorker::LocalWorker(const ShardMemory& lead, const ShardRules& rules, int worker,
                          std::uint32_t epoch, const ProcessIdentity& who,
@@ -36,7 +55,8 @@ Result<std::shared_ptr<LocalWorker>> LocalWorker::Represent(const ShardMemory& s
                                        worker, shard.num_workers));
   }
   std::shared_ptr<LocalWorker> life(new LocalWorker(shard, rules, worker, epoch, who, options));
-  Follow(shard, worker, epoch, who);
+  EndFormer(shard, worker, epoch, who);
+  Follow(shard, worker, epoch, who, options.eviction);
   PASSEL_RETURN_IF_ERROR(life->CheckAlive());
   return life;
 }

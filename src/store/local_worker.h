@@ -24,8 +24,10 @@ class LocalWorker {
   static Result<std::shared_ptr<LocalWorker>> Join(const ShardMemory& lead, const ShardRules& rules,
                                                    int worker, const ProcessIdentity& who,
                                                    const WaitOptions& options);
-  /// For a shard whose lead is the memory of another host: `who` stands there for the life `epoch`
-  /// that the lead has given, and the shard's own slots are the members that reach it. Errors:
+  /// For a shard whose lead is the memory of another host, or that workers of another host reach:
+  /// `who` stands there for the life `epoch` that the lead has given, and the shard's own slots are
+  /// the members that reach it. A process of this host that is there in a former life is evicted.
+  /// Errors:
   /// kInvalidArgument when the index is out of range; kAborted when a later life is there already.
   static Result<std::shared_ptr<LocalWorker>> Represent(const ShardMemory& shard,
                                                         const ShardRules& rules, int worker,

@@ -200,11 +200,13 @@ Result<std::uint32_t> Join(const ShardMemory& memory, int worker, const ProcessI
   return joining.epoch;
 }
 
-void Follow(const ShardMemory& other, int worker, std::uint32_t epoch, const ProcessIdentity& who) {
+void Follow(const ShardMemory& other, int worker, std::uint32_t epoch, const ProcessIdentity& who,
+            Eviction eviction) {
   TaskSlot& task = other.tasks[worker];
   // Whoever was kept from running since it joined may have been evicted: this is another's, then.
   if (StateOf(other, worker).epoch > epoch) return;
   StoreIdentity(task, epoch, who);
+  if (eviction == Eviction::kKill) RaiseTo(task.killable, epoch);
   // Settles a life before that nobody counted here.
   SettlePushes(task, task.counters.pushes_begun.load(std::memory_order_relaxed),
                task.counters.pushes_ended.load(std::memory_order_relaxed));

@@ -52,7 +52,8 @@ Result<std::uint32_t> Join(const ShardMemory& memory, int worker, const ProcessI
 
 /// Writes on another shard than the lead that this life of the worker is there, for those who see
 /// that shard alone: its ps. Who takes part the lead alone says.
-void Follow(const ShardMemory& other, int worker, std::uint32_t epoch, const ProcessIdentity& who);
+void Follow(const ShardMemory& other, int worker, std::uint32_t epoch, const ProcessIdentity& who,
+            Eviction eviction = Eviction::kFence);
 
 /// kAlreadyExists: a live process has the identity.
 Status RunsAlready(const WorkerNames& names, int worker, std::int64_t pid);

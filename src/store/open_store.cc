@@ -84,9 +84,11 @@ Result<std::unique_ptr<ParameterStore>> OpenStore(const StorePlan& plan,
 
 Result<std::unique_ptr<ParameterStore>> MakeStore(const StorePlan& plan, int worker,
                                                   std::unique_ptr<Lead> lead,
-                                                  std::vector<std::unique_ptr<Shard>> shards) {
+                                                  std::vector<std::unique_ptr<Shard>> shards,
+                                                  bool prefetch) {
   auto store = std::make_unique<ShardedStore>(plan.variables, plan.Rules(), worker, std::move(lead),
                                               std::move(shards));
+  if (prefetch) store->Prefetch();
   // From our join on the mode does not change without us.
   if (const Status entered = store->EnterCurrentMode(); !entered.ok()) {
     (void)store->LeaveForNow();

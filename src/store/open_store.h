@@ -52,10 +52,11 @@ ShardBeginning LookAtShard(const ShardMemory& shard);
 Status CheckOneBeginning(const std::function<Result<std::vector<ShardBeginning>>()>& look);
 
 /// The store of a worker that has joined: all of it goes by the mode in force. If it cannot, the
-/// worker leaves again.
+/// worker leaves again. `prefetch`: ShardedStore::Prefetch().
 Result<std::unique_ptr<ParameterStore>> MakeStore(const StorePlan& plan, int worker,
                                                   std::unique_ptr<Lead> lead,
-                                                  std::vector<std::unique_ptr<Shard>> shards);
+                                                  std::vector<std::unique_ptr<Shard>> shards,
+                                                  bool prefetch = false);
 
 /// The store of one worker on shards that are mapped or allocated already. Errors: kDataLoss when
 /// one of them has lost its values, named as the ps that it is, and others have not; those of

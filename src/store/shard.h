@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "base/deadline.h"
@@ -36,6 +37,9 @@ struct PulledShard {
   Version version = 0;
   /// True: nobody else sees this memory, and it stays as it is until the next Pull().
   bool own = false;
+  /// A copy, in the modes with rounds: the last round that is in all of it. A view has all that are
+  /// complete.
+  std::uint64_t round = std::numeric_limits<std::uint64_t>::max();
 };
 
 class Shard {
@@ -69,6 +73,9 @@ class Shard {
   /// Rounds, if the next mode has any, go on after `step`.
   virtual Status PrepareChange(std::uint64_t step) = 0;
 
+  /// Before Apply() of the same, which then need not wait for all of it; meanwhile Pull() returns
+  /// what there is. A carrier that has nothing to wait for does nothing.
+  virtual void BeginApply(int /*slot*/, Deadline /*deadline*/) {}
   /// Async modes: applies the gradient at once. `*version_before` is set on success.
   virtual Status Apply(int slot, Deadline deadline, Version* version_before) = 0;
 

@@ -55,6 +55,7 @@ void ShardedStore::UseRules() {
 }
 
 Result<ParamView> ShardedStore::Pull(PullMode mode) {
+  if (prefetch_) PASSEL_RETURN_IF_ERROR(PullAhead());
   const std::uint32_t stamp = next_stamp_++;
   Versions& versions = pulled_[stamp % kStamps];
   for (std::size_t s = 0; s < shards_.size(); ++s) {
@@ -67,7 +68,7 @@ Result<ParamView> ShardedStore::Pull(PullMode mode) {
   // Over a wire what the lead says came with the values; in shared memory they are read from here
   // on. What is complete on all shards. A worker that no round waits for may look in the middle of
   // one: it is told the version before, and its gradient will be too late.
-  if (rounds()) versions.fill(lead_->completed_round());
+  if (rounds()) versions.fill(PulledRound());
   if (stopped()) {
     PASSEL_RETURN_IF_ERROR(EndRounds());
     return Cancelled("the job was stopped");
@@ -98,7 +99,14 @@ Result<ParamView> ShardedStore::Pull(PullMode mode) {
   return ParamView(copied_values_.data(), &table_, versions[0], stamp);
 }
 
+std::uint64_t ShardedStore::PulledRound() const {
+  std::uint64_t round = lead_->completed_round();
+  for (std::size_t s = 0; s < shards_.size(); ++s) round = std::min(round, at_pull_[s].round);
+  return round;
+}
+
 Result<ParamView> ShardedStore::PullLast() {
+  PASSEL_RETURN_IF_ERROR(EndAhead());
   for (std::size_t s = 0; s < shards_.size(); ++s) {
     PulledShard& pulled = at_pull_[s];
     const float* const before = pulled.values;
@@ -153,17 +161,22 @@ PushOutcome ShardedStore::OutcomeAt(std::uint64_t round) {
 Result<Ticket> ShardedStore::Push(const GradientBuffer& gradient, std::uint32_t stamp,
                                   Deadline deadline) {
   PASSEL_CHECK(next_stamp_ - stamp - 1 < kStamps, "the pull of this gradient is too long ago");
-  PASSEL_CHECK(open_ == Open::kNothing && !update_begun_, "Wait() for the last push first");
+  PASSEL_CHECK((open_ == Open::kNothing || (prefetch_ && open_ == Open::kStep)) &&
+                   ahead_.state != ahead_.kPushed && !update_begun_,
+               "Wait() for the last push first");
   const std::int64_t begin = MonotonicNs();
   WorkerCounters& count = counters();
   if (rounds()) {
     PASSEL_RETURN_IF_ERROR(PushToRound(gradient.slot(), stamp));
+  } else if (prefetch_) {
+    PASSEL_RETURN_IF_ERROR(PushAhead(gradient.slot(), stamp, deadline));
   } else {
     Versions at_apply{};
     for (std::size_t s = shards_.size(); s-- > 0;) {
       PASSEL_RETURN_IF_ERROR(shards_[s]->Apply(gradient.slot(), deadline, &at_apply[s]));
     }
     PASSEL_RETURN_IF_ERROR(CountUpdate(at_apply, stamp));
+    CountStep();
   }
   const std::int64_t end = MonotonicNs();
   Increment(count.push_ns, static_cast<std::uint64_t>(end - begin));
@@ -221,7 +234,7 @@ void ShardedStore::CountStep() {
   count.cursor_index.store(cursor_.index, std::memory_order_relaxed);
 }
 
-// One update more, which all shards have, and one step more of this worker.
+// One update more, which all shards have.
 Status ShardedStore::CountUpdate(const Versions& at_apply, std::uint32_t stamp) {
   outcome_ = PushOutcome();
   PASSEL_RETURN_IF_ERROR(lead_->CountUpdate(&outcome_.global_step));
@@ -229,13 +242,16 @@ Status ShardedStore::CountUpdate(const Versions& at_apply, std::uint32_t stamp) 
   outcome_.version = at_apply[0] + 1;
   outcome_.staleness = Staleness(at_apply, stamp);
   Record(counters().staleness, outcome_.staleness);
-  CountStep();
   if (rules_.bounded()) open_ = Open::kStep;
   return {};
 }
 
 Result<PushOutcome> ShardedStore::Wait(Ticket ticket, Deadline deadline) {
   PASSEL_CHECK(ticket.id + 1 == next_ticket_, "only the last push can be waited for");
+  if (ahead_.state == ahead_.kPushed) {
+    if (!ApplySoon()) return GoAhead(deadline);
+    PASSEL_RETURN_IF_ERROR(ApplyAhead());
+  }
   switch (open_) {
     case Open::kNothing:
     case Open::kChange:
@@ -356,6 +372,7 @@ Result<Ticket> ShardedStore::EndUpdate(std::uint32_t stamp) {
   }
   PASSEL_RETURN_IF_ERROR(first);
   PASSEL_RETURN_IF_ERROR(CountUpdate(at_apply, stamp));
+  CountStep();
   Increment(counters().fused_updates);
   // No latency: when the update itself began and ended nobody knows.
   Increment(counters().push_ns, static_cast<std::uint64_t>(MonotonicNs() - begin));
@@ -366,28 +383,6 @@ void ShardedStore::GiveUpUpdate() {
   PASSEL_CHECK(update_begun_, "an update that is given up has begun");
   update_begun_ = false;
   for (std::size_t s = 0; s < shards_.size(); ++s) Elsewhere(s)->GiveUpUpdate();
-}
-
-// -------------------------------------------------------------------------------------------------
-
-void ShardedStore::Stop() {
-  lead_->Stop();
-  for (const auto& shard : shards_) shard->Stop();
-}
-
-std::vector<Member> ShardedStore::WaitingFor() const {
-  if (open_ == Open::kRound) {
-    std::vector<Member> members = lead_->Missing(WaitingOn::kRound, round_);
-    for (const auto& shard : shards_) {
-      if (members.empty()) members = shard->HoldersIn(round_);
-    }
-    return members;
-  }
-  if (open_ == Open::kChange && !mode_entered_) {
-    return lead_->Missing(WaitingOn::kChange, lead_->CurrentMode().number + 1);
-  }
-  if (open_ == Open::kStep || open_ == Open::kChange) return lead_->Missing(WaitingOn::kStep, 0);
-  return {};
 }
 
 }  // namespace passel

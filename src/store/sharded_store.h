@@ -26,6 +26,10 @@ class ShardedStore final : public ParameterStore {
   ShardedStore(VariableTable table, const ShardRules& rules, int worker, std::unique_ptr<Lead> lead,
                std::vector<std::unique_ptr<Shard>> shards);
 
+  /// In the modes without rounds Wait() hands a gradient out, and returns what became of the one
+  /// before: the next step begins on the values that there are. REQUIRES: two gradient slots.
+  void Prefetch() { prefetch_ = true; }
+
   /// From now on all of it goes by the mode in force. REQUIRES: before anything else.
   Status EnterCurrentMode();
 
@@ -78,6 +82,12 @@ class ShardedStore final : public ParameterStore {
   Status FinishInterruptedRound(Deadline deadline);
   Status Complete(const RoundGrant& grant, Deadline deadline);
   Status CountUpdate(const Versions& at_apply, std::uint32_t stamp);
+  Status PushAhead(int slot, std::uint32_t stamp, Deadline deadline);
+  Status PullAhead();
+  Status ApplyAhead();
+  Status EndAhead();
+  Result<PushOutcome> GoAhead(Deadline deadline);
+  bool ApplySoon() { return lead_->ChangeDue() || stopped(); }
   Status PushToRound(int slot, std::uint32_t stamp);
   Status FinishRound(Deadline deadline);
   Status FinishStep(Deadline deadline);
@@ -89,6 +99,7 @@ class ShardedStore final : public ParameterStore {
   }
   bool rounds() const { return rules_.rounds(); }
   std::uint64_t Staleness(const Versions& at_apply, std::uint32_t stamp) const;
+  std::uint64_t PulledRound() const;
   std::uint64_t RoundsSince(std::uint32_t stamp, std::uint64_t round) const;
   static PushOutcome OutcomeAt(std::uint64_t round);
 
@@ -116,7 +127,16 @@ class ShardedStore final : public ParameterStore {
   std::uint32_t mode_changes_ = 0;
   bool mode_entered_ = false;  // kChange: the mode has changed, and ssp has to wait in it
   bool update_begun_ = false;  // and not ended
-  bool entered_ = false;       // Initialize() or WaitUntilInitialized() returned OK
+  bool prefetch_ = false;
+  struct {
+    enum { kNone, kPushed, kUnderWay } state = kNone;
+    bool pulled = false;  // since it is under way
+    bool untold = false;  // outcome_ is of one that Wait() has not told of
+    int slot = 0;
+    std::uint32_t stamp = 0;
+    Deadline deadline = Deadline::After({});
+  } ahead_;               // the last gradient that was pushed, if its end is not awaited yet
+  bool entered_ = false;  // Initialize() or WaitUntilInitialized() returned OK
   struct {
     std::uint64_t epochs, index;
   } cursor_ = {0, 0};  // of SayCursor(), if cursor_said_

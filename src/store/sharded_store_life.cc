@@ -158,6 +158,8 @@ Status ShardedStore::EndRounds() {
 }
 
 Status ShardedStore::LeaveAs(Phase end) {
+  if (ahead_.state == ahead_.kPushed) PASSEL_RETURN_IF_ERROR(ApplyAhead());
+  const Status ended = EndAhead();
   if (summed_ > 0) Increment(counters().dropped, static_cast<std::uint64_t>(summed_));
   summed_ = 0;
   if (stopped()) {
@@ -166,6 +168,26 @@ Status ShardedStore::LeaveAs(Phase end) {
   }
   PASSEL_RETURN_IF_ERROR(lead_->Leave(end));
   for (const auto& shard : shards_) shard->Leave(end);
+  return ended;
+}
+
+void ShardedStore::Stop() {
+  lead_->Stop();
+  for (const auto& shard : shards_) shard->Stop();
+}
+
+std::vector<Member> ShardedStore::WaitingFor() const {
+  if (open_ == Open::kRound) {
+    std::vector<Member> members = lead_->Missing(WaitingOn::kRound, round_);
+    for (const auto& shard : shards_) {
+      if (members.empty()) members = shard->HoldersIn(round_);
+    }
+    return members;
+  }
+  if (open_ == Open::kChange && !mode_entered_) {
+    return lead_->Missing(WaitingOn::kChange, lead_->CurrentMode().number + 1);
+  }
+  if (open_ == Open::kStep || open_ == Open::kChange) return lead_->Missing(WaitingOn::kStep, 0);
   return {};
 }
 

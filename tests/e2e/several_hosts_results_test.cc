@@ -114,6 +114,23 @@ TEST_F(SeveralHostsResultsTest, AJobThatIsStoppedSavesItsModel) {
   }
 }
 
+// The gradient of a step is on its way while the next one is computed.
+TEST_F(SeveralHostsResultsTest, PrefetchTrainsWithAStalenessOfOne) {
+  HostsJob job(*hosts_, 1, 1, {"worker/0"},
+               {"--mode=hogwild", "--prefetch", "--train_steps=100000000", "--start_wait=20"});
+  const std::string model = job.sandbox().dir().File("m");
+  job.StartAll({"--save=" + model});
+  ASSERT_TRUE(job.sandbox().Advances(1500)) << job["worker/0"].Err();
+  EXPECT_EQ(job.sandbox().Status()["arena"]["staleness"]["p50"], 1);
+  job.Stop();
+  job.ExpectEnd(130);
+  const std::string report = job.sandbox().dir().File("eval.json");
+  const Outcome outcome = job.sandbox().Run(
+      {"eval", "--model=" + model, "--data_dir=" + Digits(), "--report=" + report});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_GE(ReadJson(report).value("accuracy", 0.0), 0.9);
+}
+
 TEST_F(SeveralHostsResultsTest, WhatIsForTheHostOfPs0SaysSoElsewhere) {
   HostsJob job(*hosts_, 1, 1, {"evaluator/0", "worker/1"}, {"--start_wait=0.2"});
   WriteText(job.token(), std::string(32, 'x'));

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
@@ -79,16 +80,56 @@ TEST_F(SeveralHostsTest, BarrierHasTheBitsOfOneHost) {
   }
 }
 
-TEST_F(SeveralHostsTest, PsOfBothHostsServeWorkersOfBoth) {
-  for (const char* mode : {"locked", "barrier"}) {
-    SCOPED_TRACE(mode);
-    HostsJob job = Job(2, 2, {"ps/1", "worker/1"}, With(kShort, {std::string("--mode=") + mode}));
+// Each worker shares the memory of the ps of its own host, and reaches the other by messages.
+TEST_F(SeveralHostsTest, PsOfBothHostsServeWorkersOfBothWithTheBitsOfOneHost) {
+  std::string one_host;
+  for (const std::set<std::string>& there :
+       {std::set<std::string>{}, {"ps/1", "worker/1"}, {"ps/1", "worker/0"}}) {
+    SCOPED_TRACE(there.empty() ? "" : *there.rbegin());
+    HostsJob job = Job(2, 2, there, With(kShort, {"--mode=barrier"}));
     const std::string model = job.sandbox().dir().File("m");
     job.StartAll({"--save=" + model});
     job.ExpectEnd();
-    EXPECT_THAT(job["worker/0"].Err(), HasSubstr("on another host than ps/1 at"));
-    EXPECT_EQ(job.sandbox().Eval(model), 0);
+    const std::string saved = ReadText(model);
+    EXPECT_FALSE(saved.empty());
+    if (there.empty()) one_host = saved;
+    EXPECT_TRUE(saved == one_host);
+    if (there.empty()) continue;
+    for (const int worker : {0, 1}) {
+      const std::string name = fmt::format("worker/{}", worker);
+      const int own = there.contains(name) ? 1 : 0;
+      EXPECT_THAT(
+          job[name].Err(),
+          AllOf(HasSubstr(fmt::format("{} is on another host than ps/{} at", name, 1 - own)),
+                HasSubstr(fmt::format("{} shares the memory of ps/{}\n", name, own))));
+    }
   }
+}
+
+TEST_F(SeveralHostsTest, MemoryIsSharedWithTheOwnHostsPsAloneAndOutlivesIt) {
+  HostsJob job = Job(2, 2, {"ps/1", "worker/1"}, With(kEndless, {"--mode=locked"}));
+  job.StartAll();
+  for (const char* task : {"worker/0", "worker/1"}) {
+    ASSERT_TRUE(job[task].WaitFor("Session initialization complete")) << job[task].Err();
+  }
+  ASSERT_TRUE(job.sandbox().Advances(50));
+  job.ExpectNothingShared();
+  for (const int host : {0, 1}) {
+    const std::set<std::string> ps = MappedMemoryFiles(job[fmt::format("ps/{}", host)].pid());
+    const std::set<std::string> worker =
+        MappedMemoryFiles(job[fmt::format("worker/{}", host)].pid());
+    EXPECT_TRUE(std::ranges::any_of(worker, [&](const auto& file) { return ps.contains(file); }));
+  }
+  // Who shares it keeps it for the next life of the ps; who does not must begin anew there.
+  job.Kill("ps/1");
+  job.Start("ps/1");
+  ASSERT_TRUE(job["ps/1"].WaitFor("took the arena of a former ps/1 over from worker/1"));
+  EXPECT_EQ(job.Finish("worker/0").code, 143) << job["worker/0"].Err();
+  job.Start("worker/0");
+  ASSERT_TRUE(job["worker/0"].WaitFor("Session initialization complete")) << job["worker/0"].Err();
+  ASSERT_TRUE(job.sandbox().Advances(50));
+  job.Stop();
+  job.ExpectEnd(130);
 }
 
 TEST_F(SeveralHostsTest, TwoPsOfOneHostServeWorkersOfBoth) {

@@ -16,9 +16,19 @@ StoreCase ChangesOverMessages(const std::string& name, int shards, const Faults&
           /*part=*/faults.drop > 0 ? 5 : 1};
 }
 
-const auto kCases = ::testing::ValuesIn(Cases<StoreCase>(
-    {ChangesOverMessages("Plain", 1, {}), ChangesOverMessages("Faulty", 3, kBadPipes)},
-    {ChangesOverMessages("Faulty", 3, kBadPipes)}));
+// Even ps and odd workers are on one host: ps/0 is elsewhere for the chief.
+StoreCase ChangesOverAMix() {
+  return {"Mixed2", 2, [](const StorePlan& plan) {
+            auto host = std::make_unique<RemoteHost>(plan);
+            host->shares = [](int worker, int shard) { return (worker & 1) != (shard & 1); };
+            return host;
+          }};
+}
+
+const auto kCases =
+    ::testing::ValuesIn(Cases<StoreCase>({ChangesOverMessages("Plain", 1, {}), ChangesOverAMix(),
+                                          ChangesOverMessages("Faulty", 3, kBadPipes)},
+                                         {ChangesOverMessages("Faulty", 3, kBadPipes)}));
 
 INSTANTIATE_TEST_SUITE_P(Fabric, ModeChange, kCases,
                          [](const auto& test) { return test.param.name; });

@@ -135,8 +135,14 @@ class RemoteHost : public StoreHost {
   }
   Result<std::unique_ptr<ParameterStore>> Open(int worker, const WaitOptions& engine,
                                                std::function<fabric::MessageCount()>* count) {
+    fabric::ClientOptions options;
     std::vector<fabric::Connector> connectors;
     for (const auto& ps : ps_) {
+      const auto shard = static_cast<int>(connectors.size());
+      if (shares && shares(worker, shard)) {
+        options.here.memory[shard] = Memory()[connectors.size()];
+        options.here.who = SelfIdentity();
+      }
       connectors.push_back([this, &ps, worker, &line = LineOf(worker)](
                                Deadline deadline) -> Result<std::unique_ptr<fabric::Pipe>> {
         if (line.state == Line::kDown) return Unavailable("the line is down");
@@ -146,16 +152,16 @@ class RemoteHost : public StoreHost {
             std::move(pipe), faults_, StreamSeed(seed_, connections_.fetch_add(1))));
       });
     }
-    fabric::ClientOptions options;
     options.waits = engine;
     options.answer_limit = answer_limit;
+    options.prefetch = prefetch;
     if (faults_.drop > 0) {  // what is lost is missed soon
       options.session.first_pause = std::chrono::milliseconds(3);
       options.session.longest_pause = std::chrono::milliseconds(50);
     }
     return fabric::OpenRemoteStore(plan_, worker, std::move(connectors), options, count);
   }
-  /// Of the ps, for the test alone: the stores do not use this mapping.
+  /// Of the ps, for the test alone: stores use this mapping only where `shares` says so.
   std::vector<ShardMemory> Memory() override {
     const std::lock_guard lock(mutex_);
     if (looked_into_.empty()) {
@@ -170,6 +176,10 @@ class RemoteHost : public StoreHost {
     return memory;
   }
   bool InPlace() const override { return false; }
+  /// ClientOptions::prefetch of who is opened from now on.
+  bool prefetch = false;
+  /// Whether that worker shares the memory of that ps. None: all by messages.
+  std::function<bool(int worker, int shard)> shares;
   /// Of that worker to all its ps.
   Line& LineOf(int worker) {
     const std::lock_guard lock(mutex_);

@@ -175,6 +175,8 @@ const Refused kChoices[] = {
     {{"--gpus=0", "--num_gpus=1"}, {"--gpus 0", "--num_gpus 1"}},
     {{"--ps=0", "--workers=1", "--gpus=all"}, {"--gpus", "--ps 1"}},
     {{"--overlap", "--mode=barrier"}, {"--overlap", "barrier", "omit it"}},
+    {{"--prefetch", "--mode=replicas"}, {"--prefetch", "in replicas", "omit it", "hogwild"}},
+    {{"--prefetch", "--mode_schedule=9:barrier"}, {"--prefetch", "in barrier", "omit it"}},
     {{"--hidden_units=many"}, {"many"}},
     {{"--hidden_units=1.5"}, {"1.5"}},
     {{"--hidden_units=10;20"}, {"10;20"}},

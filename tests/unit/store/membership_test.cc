@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "store/block_claims.h"
+#include "store/local_worker.h"
 #include "store/open_store.h"
 #include "tests/unit/store/small_plan.h"
 
@@ -180,6 +181,17 @@ TEST_F(MembershipTest, NobodyIsKilledWhoHasLeftOrIsSomebodyElse) {
   ++memory().tasks[0].identity[process.epoch() & 1].pid_namespace;
   EXPECT_TRUE(Evict(memory(), 0, process.epoch()));
   EXPECT_TRUE(process.lives());
+}
+
+// It shares the memory of this shard alone, and has not heard that the lead takes it for dead.
+TEST_F(MembershipTest, WhoRepresentsALaterLifeEndsTheProcessOfTheFormer) {
+  StoppedProcess process(memory(), Eviction::kKill);
+  const ProcessIdentity session{1, 0, 77, 0};
+  const auto life =
+      LocalWorker::Represent(memory(), SmallPlan(2).Rules(), 0, process.epoch() + 1, session, {});
+  ASSERT_TRUE(life.ok()) << life.status().ToString();
+  EXPECT_FALSE(process.lives());
+  EXPECT_EQ(state(), (TaskState{process.epoch() + 1, Phase::kRunning}));
 }
 
 TEST_F(MembershipTest, NobodyKillsItsOwnProcess) {
