@@ -7,15 +7,12 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/cpu_isa.h"
 #include "base/log.h"
 #include "base/memory_file.h"
 #include "cluster/host_lookup.h"
 #include "cluster/json_message.h"
 #include "cluster/patience.h"
-#include "fabric/wire.h"
 #include "io/checkpoint_files.h"
-#include "job/run_info.h"
 #include "shm/layout.h"
 #include "store/membership.h"
 #include "store/open_store.h"
@@ -28,6 +25,8 @@ constexpr std::chrono::seconds kAskLimit{10};
 // To reserve and clear memory takes about a second a gigabyte.
 constexpr std::chrono::minutes kArenaLimit{5};
 constexpr std::chrono::milliseconds kLookForEnd{200};
+// Of a worker that has just made a pipe.
+constexpr std::chrono::seconds kHelloLimit{5};
 // Of ps/0 as it ends: it waits for guests, and for whoever owns the folder, before it saves.
 constexpr std::chrono::seconds kSaverGone{15}, kSaverBegins{3};
 constexpr std::chrono::milliseconds kLookForSaver{50};
@@ -77,39 +76,6 @@ Result<std::vector<TcpAddress>> AddressesToListen(const Task& task, const HostPo
 
 }  // namespace
 
-fabric::TaskFacts FactsOf(const Task& task, Role role, int index) {
-  fabric::TaskFacts facts;
-  facts.job_id = task.job_id;
-  facts.role = role;
-  facts.index = index;
-  facts.wire = fabric::kProtocolVersion;
-  facts.cluster = task.spec.Hash();
-  if (task.network != nullptr) facts.provider = task.network->name();
-  facts.build = Version();
-  facts.processor = CpuIsaName(ChosenCpuIsa());
-  return facts;
-}
-
-std::string HowItTravels(const Task& task) {
-  const std::string how = task.network == nullptr ? "by TCP"
-                                                  : fmt::format("by libfabric's {}, in clear text",
-                                                                task.network->name());
-  if (task.flags.insecure_no_auth) {
-    return how + ", and nobody has proved who is there (--insecure_no_auth)";
-  }
-  return task.network == nullptr ? how + ", sealed" : how;
-}
-
-void WarnOfClearText(const Task& task) {
-  if (task.network == nullptr) return;
-  LogWarning(
-      "parameters travel {}: whoever can read or write what is on the way can read and change "
-      "them; without --fabric_provider they are sealed",
-      HowItTravels(task));
-}
-
-fabric::DoorKey DoorKeyOf(const Task& task) { return {task.token, task.flags.insecure_no_auth}; }
-
 RemoteDoor::RemoteDoor(const Task& task, const std::string& checkpoints)
     : task_(task),
       shard_(task.id.index),
@@ -125,7 +91,7 @@ Result<std::unique_ptr<RemoteDoor>> RemoteDoor::Open(const Task& task,
   PASSEL_ASSIGN_OR_RETURN(options.listen, AddressesToListen(task, own, deadline));
   options.key = DoorKeyOf(task);
   options.me = FactsOf(task, Role::kPs, task.id.index);
-  options.roles = {Role::kWorker, Role::kPs};
+  options.roles = {Role::kWorker, Role::kPs, Role::kControl, Role::kEvaluator};
   options.bulk = task.network;
   PASSEL_ASSIGN_OR_RETURN(door->door_, fabric::ControlServer::Start(std::move(options), *door));
   std::string where;
@@ -162,7 +128,15 @@ void RemoteDoor::Look(const shm::Arena& arena) {
       fabric::ServedShard{served->arena->plan(), shard_, served->arena->memory(), {}});
   const std::lock_guard lock(mutex_);
   served_ = std::move(served);
+  anew_ = false;
 }
+
+void RemoteDoor::BeganAnew() {
+  const std::lock_guard lock(mutex_);
+  anew_ = true;
+}
+
+void RemoteDoor::SayStopped() { door_->SayStopped(); }
 
 void RemoteDoor::LetGo() {
   std::unique_ptr<Served> former;
@@ -181,9 +155,11 @@ bool RemoteDoor::IsThere(int worker) const {
                              [&](const auto& guest) { return guest.second->worker == worker; });
 }
 
-void RemoteDoor::AwaitGuests(Deadline deadline) {
+void RemoteDoor::AwaitGuests(Deadline workers, Deadline evaluators) {
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, deadline.Remaining(), [this] { return guests_.empty(); });
+  over_ = true;
+  changed_.wait_for(lock, workers.Remaining(), [this] { return guests_.empty(); });
+  changed_.wait_for(lock, evaluators.Remaining(), [this] { return watchers_.empty(); });
 }
 
 bool RemoteDoor::AwaitSaver(bool asked, Deadline deadline, const std::function<bool()>& hurry) {
@@ -213,6 +189,18 @@ Status RemoteDoor::Admit(std::uint64_t life, const fabric::TaskFacts& peer, fabr
     dismissed_ = false;
     return {};
   }
+  if (peer.role == Role::kControl) {
+    const std::lock_guard lock(mutex_);
+    askers_.insert(life);
+    return {};
+  }
+  if (peer.role == Role::kEvaluator) {
+    LogInfo("{} has come in: it is sent copies of the values {}", peer.Name(),
+            HowErrandsTravel(task_));
+    const std::lock_guard lock(mutex_);
+    watchers_.insert(life);
+    return {};
+  }
   if (peer.index >= task_.MostTrainers()) {
     return InvalidArgument(fmt::format("{} is out of range: this job has {} workers", peer.Name(),
                                        task_.MostTrainers()));
@@ -222,8 +210,7 @@ Status RemoteDoor::Admit(std::uint64_t life, const fabric::TaskFacts& peer, fabr
   const std::lock_guard lock(mutex_);
   guests_[life] = std::move(guest);
   if (served_ != nullptr) served_->server->ConnectionBack(peer.index);
-  LogInfo("{} of another host has come in: parameters travel {}", task_.Names()(peer.index),
-          HowItTravels(task_));
+  LogInfo("{} has come in: parameters travel {}", task_.Names()(peer.index), HowItTravels(task_));
   return {};
 }
 
@@ -236,6 +223,10 @@ void RemoteDoor::Serve(std::uint64_t life, const fabric::TaskFacts& peer,
   if (savers_.contains(life) && peer.purpose == fabric::Purpose::kErrand) {
     saver_.Cancel();  // what was asked by another pipe
     answer = [this](const Errand& errand) { return AnswerSaver(errand); };
+  } else if (askers_.contains(life) && peer.purpose == fabric::Purpose::kErrand) {
+    answer = [this](const Errand& errand) { return AnswerAsker(errand); };
+  } else if (watchers_.contains(life) && peer.purpose == fabric::Purpose::kErrand) {
+    answer = [this](const Errand& errand) { return AnswerWatcher(errand); };
   } else if (guest == guests_.end()) {
     return;
   } else {
@@ -244,8 +235,20 @@ void RemoteDoor::Serve(std::uint64_t life, const fabric::TaskFacts& peer,
   if (peer.purpose == fabric::Purpose::kPipe) {
     // Until there is something to serve, it is closed, and another one is made.
     if (served_ != nullptr) served_->server->Serve(std::move(pipe));
+    if (served_ == nullptr && anew_) {
+      Talking([shard = shard_, owned = std::shared_ptr<fabric::Pipe>(std::move(pipe))] {
+        fabric::RefuseWhoComesBack(*owned, shard, Deadline::After(kHelloLimit));
+      });
+    }
     return;
   }
+  Talking([this, answer, owned = std::shared_ptr<fabric::Pipe>(std::move(pipe))] {
+    RunErrands(answer, *owned);
+  });
+}
+
+// With the lock held.
+void RemoteDoor::Talking(std::function<void()> talk_with) {
   for (auto talk = talks_.begin(); talk != talks_.end();) {
     const auto at = talk++;
     if (!at->over) continue;
@@ -253,19 +256,25 @@ void RemoteDoor::Serve(std::uint64_t life, const fabric::TaskFacts& peer,
     talks_.erase(at);
   }
   Talk& talk = talks_.emplace_back();
-  talk.thread = std::thread([this, &talk, answer, owned = std::move(pipe)] {
-    RunErrands(answer, *owned);
+  talk.thread = std::thread([this, &talk, with = std::move(talk_with)]() mutable {
+    with();
+    with = {};  // the pipe ends
     const std::lock_guard done(mutex_);
     talk.over = true;
   });
 }
 
 void RemoteDoor::Gone(std::uint64_t life, const fabric::TaskFacts& peer, const Status& why) {
-  LogDebug("{} of another host is gone: {}", peer.Name(), why.message());
+  LogDebug("{} is gone: {}", peer.Name(), why.message());
   std::shared_ptr<Guest> guest;  // destroyed without the lock
   const std::lock_guard lock(mutex_);
   if (savers_.erase(life) > 0) {
     saver_.Cancel();
+    changed_.notify_all();
+    return;
+  }
+  if (askers_.erase(life) > 0) return;
+  if (watchers_.erase(life) > 0) {
     changed_.notify_all();
     return;
   }
@@ -274,12 +283,17 @@ void RemoteDoor::Gone(std::uint64_t life, const fabric::TaskFacts& peer, const S
   guest = std::move(found->second);
   guests_.erase(found);
   // Whose process has ended has no connection any more; one that lives makes another at once. Of
-  // one that was silent before nobody knows.
+  // one that was silent before nobody knows. Who says that it ends has ended, and so it is told.
+  const bool left = why.code() == Code::kCancelled;
   if (!closing_ && served_ != nullptr && why.code() != Code::kDeadlineExceeded &&
       !IsThere(guest->worker)) {
-    served_->server->ConnectionEnded(guest->worker);
+    if (left) {
+      served_->server->Left(guest->worker);
+    } else {
+      served_->server->ConnectionEnded(guest->worker);
+    }
   }
-  if (!closing_ && served_ != nullptr &&
+  if (!closing_ && served_ != nullptr && !left &&
       StateOf(served_->arena->memory(), guest->worker).phase == Phase::kRunning) {
     LogWarning("{} is gone: {}; if it is not back in time it counts as dead",
                task_.Names()(guest->worker), why.message());
@@ -298,27 +312,11 @@ void RemoteDoor::RunErrands(const std::function<Result<Errand>(const Errand&)>& 
       continue;
     }
     if (!errand.ok()) return;
-    const Result<Errand> said = answer(*errand);
-    const Status sent = said.ok() ? SendErrand(pipe, said->json, said->bytes)
-                                  : SendErrand(pipe, ErrorJson(said.status()));
+    Result<Errand> said = answer(*errand);
+    const Status sent =
+        said.ok() ? SendErrand(pipe, std::move(*said)) : SendErrand(pipe, ErrorJson(said.status()));
     if (!sent.ok()) return;
   }
-}
-
-Result<Errand> RemoteDoor::AnswerSaver(const Errand& errand) {
-  std::shared_ptr<const shm::Arena> arena;
-  {
-    const std::lock_guard lock(mutex_);
-    if (served_ != nullptr) arena = served_->arena;
-    if (const Json* ask = errand.json.Find("ask"); ask != nullptr && ask->text() != nullptr) {
-      if (*ask->text() == "save_over") {
-        dismissed_ = true;
-        changed_.notify_all();
-        return Errand{{{"ok", true}}, ""};
-      }
-    }
-  }
-  return saver_.Answer(errand, arena);
 }
 
 Result<Errand> RemoteDoor::Answer(Guest& guest, const Errand& errand) {

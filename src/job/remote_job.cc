@@ -18,8 +18,7 @@
 #include "cluster/patience.h"
 #include "io/checkpoint_files.h"
 #include "job/other_parts.h"
-#include "job/remote_door.h"
-#include "shm/layout.h"
+#include "job/remote_facts.h"
 #include "store/open_store.h"
 
 namespace passel::job {
@@ -28,8 +27,11 @@ namespace {
 // Until it is looked again whether a ps is here, or answers there.
 constexpr std::chrono::milliseconds kLookPause{100};
 constexpr std::chrono::seconds kConnectLimit{5};
+constexpr std::chrono::milliseconds kLookForStop{100};
 // Of a ps, for what it answers at once unless it makes an arena.
 constexpr std::chrono::seconds kAnswerLimit{15};
+
+Status JobStopped() { return Cancelled("the job was stopped before this worker had joined"); }
 
 }  // namespace
 
@@ -54,9 +56,13 @@ Status RemoteJob::Find(int shard, Deadline deadline) {
   options.address = ps.address;
   options.peer_index = shard;
   options.key = DoorKeyOf(task_);
-  options.me = FactsOf(task_, Role::kWorker, task_.Trainer());
+  const bool worker = options_.role == Role::kWorker;
+  options.me = FactsOf(task_, options_.role, worker ? task_.Trainer() : task_.id.index);
   options.bulk = task_.network;
   options.gone = [](const Status& why) { LogWarning("{}", why.message()); };
+  if (worker) {
+    options.stopped = [stopped = stopped_] { stopped->store(true, std::memory_order_release); };
+  }
   ps.line = std::make_shared<fabric::ControlLine>(options);
   Status last;
   Patience patience(deadline, [&] {
@@ -64,6 +70,7 @@ Status RemoteJob::Find(int shard, Deadline deadline) {
     LogDebug("{}", last.message());
   });
   do {
+    if (Stopped()) return JobStopped();
     if (MayListen(task_.job_id, Role::kPs, shard)) return {};
     const Status tried = ps.line->Connect(deadline.Sooner(kConnectLimit));
     // A last try that the end cuts short says less than the one before it.
@@ -94,7 +101,9 @@ std::string RemoteJob::Elsewhere() const {
   return text;
 }
 
-Result<Errand> RemoteJob::Ask(int shard, Json question, std::string_view bytes, Deadline deadline) {
+Result<Errand> RemoteJob::Ask(int shard, Json question, std::string_view bytes, Deadline deadline,
+                              std::size_t most) {
+  if (Stopped()) return JobStopped();
   Ps& ps = ps_[static_cast<std::size_t>(shard)];
   if (ps.errands == nullptr) {
     PASSEL_ASSIGN_OR_RETURN(
@@ -104,8 +113,12 @@ Result<Errand> RemoteJob::Ask(int shard, Json question, std::string_view bytes, 
   if (Status sent = SendErrand(*ps.errands, std::move(question), bytes); !sent.ok()) {
     answer = sent;
   } else {
-    answer = ReceiveErrand(*ps.errands, shm::kMaxPlanBytes, deadline);
+    do {
+      answer = ReceiveErrand(*ps.errands, most, deadline.Sooner(kLookForStop));
+    } while (answer.status().code() == Code::kDeadlineExceeded && !Stopped() &&
+             !deadline.Expired());
   }
+  if (!answer.ok() && Stopped()) return JobStopped();
   if (!answer.ok()) {
     ps.errands.reset();
     return answer.status().WithContext(fmt::format("ps/{} at {}", shard, ps.address.ToString()));
@@ -249,7 +262,12 @@ Result<std::unique_ptr<ParameterStore>> RemoteJob::Open(const StorePlan& plan) {
   std::vector<fabric::Connector> connectors;
   for (Ps& ps : ps_) {
     ps.errands.reset();
-    connectors.push_back(fabric::MakeTcpConnector(ps.line));
+    connectors.push_back([connect = fabric::MakeTcpConnector(ps.line), stopped = stopped_](
+                             Deadline deadline) -> Result<std::unique_ptr<fabric::Pipe>> {
+      Result<std::unique_ptr<fabric::Pipe>> pipe = connect(deadline);
+      if (pipe.ok() || !stopped->load(std::memory_order_acquire)) return pipe;
+      return Cancelled("the job was stopped");
+    });
   }
   return fabric::OpenRemoteStore(plan, task_.Trainer(), std::move(connectors), options, &count_);
 }

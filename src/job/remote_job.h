@@ -9,6 +9,7 @@
 
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -23,6 +24,7 @@
 #include "fabric/control/control_connection.h"
 #include "job/remote_errand.h"
 #include "job/task.h"
+#include "shm/layout.h"
 #include "store/parameter_store.h"
 #include "store/store_plan.h"
 #include "store/wait_options.h"
@@ -30,6 +32,7 @@
 namespace passel::job {
 
 struct RemoteJobOptions {
+  Role role = Role::kWorker;  ///< or kEvaluator, which has no store
   WaitOptions waits;
   std::chrono::nanoseconds start_wait, ps_wait;
   /// Every 10 s, with whom it waits for. May be empty.
@@ -44,10 +47,18 @@ class RemoteJob {
   static Result<std::unique_ptr<RemoteJob>> ConnectIfElsewhere(const Task& task,
                                                                const RemoteJobOptions& options);
 
+  /// A ps has said that the job was stopped: all that is asked ends with kCancelled.
+  bool Stopped() const { return stopped_->load(std::memory_order_acquire); }
   /// "ps/1 at b:2222, ps/2 at c:2222": those that are elsewhere.
   std::string Elsewhere() const;
   /// The first of them; -1: none.
   int FirstElsewhere() const;
+
+  /// One question of job/remote_errand.h; the answer has at most `most` bytes. Errors: what the ps
+  /// says; kUnavailable and kDeadlineExceeded, naming it.
+  Result<Errand> AskPs(int shard, const Json& question, std::size_t most, Deadline deadline) {
+    return Ask(shard, question, {}, deadline, most);
+  }
 
   /// Tells ps/0 which data this worker trains on, a JSON object. Errors: kFailedPrecondition: other
   /// contents than those of another worker.
@@ -76,6 +87,7 @@ class RemoteJob {
   std::chrono::nanoseconds PsMissingFor() const;
 
  private:
+  static constexpr std::size_t kMostBytes = shm::kMaxPlanBytes;
   struct Ps {
     HostPort address;
     bool elsewhere = false;
@@ -85,13 +97,16 @@ class RemoteJob {
 
   RemoteJob(const Task& task, const RemoteJobOptions& options);
   Status Find(int shard, Deadline deadline);
-  Result<Errand> Ask(int shard, Json question, std::string_view bytes, Deadline deadline);
+  Result<Errand> Ask(int shard, Json question, std::string_view bytes, Deadline deadline,
+                     std::size_t most = kMostBytes);
   Result<Errand> AskOfArena(int shard, const Json& question);
   Result<std::optional<StorePlan>> PlanOf(int shard);
   Status CheckSeen(const std::string& folder, const std::string& file);
 
   const Task& task_;
   const RemoteJobOptions options_;
+  // Also of the threads of the connections.
+  const std::shared_ptr<std::atomic<bool>> stopped_ = std::make_shared<std::atomic<bool>>(false);
   std::vector<Ps> ps_;
   std::int64_t steps_left_ = 0;
   std::function<fabric::MessageCount()> count_;  // of the store that is open

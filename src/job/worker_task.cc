@@ -80,8 +80,11 @@ class WorkerTask {
     const Deadline start = Deadline::After(options_.start_wait);
     // Before the job waits for this task.
     PASSEL_ASSIGN_OR_RETURN(gpu_, GpuCompute::Open(task_, config_, start));
-    PASSEL_RETURN_IF_ERROR(JoinJob(start));
-    PASSEL_RETURN_IF_ERROR(AwaitModel(start));
+    Status joined = JoinJob(start);
+    if (joined.ok()) joined = AwaitModel(start);
+    if (!joined.ok() && remote_ && remote_->Stopped()) joined = Cancelled(joined.message());
+    if (joined.code() == Code::kCancelled && remote_) LogInfo("{}", joined.message());
+    PASSEL_RETURN_IF_ERROR(joined);
     PASSEL_RETURN_IF_ERROR(PrepareTraining());
     return Train();
   }
@@ -95,7 +98,7 @@ class WorkerTask {
     if (task_.several_hosts && !supervised()) {
       PASSEL_ASSIGN_OR_RETURN(
           remote_, RemoteJob::ConnectIfElsewhere(
-                       task_, {options_.waits, options_.start_wait,
+                       task_, {Role::kWorker, options_.waits, options_.start_wait,
                                std::chrono::nanoseconds(config_.ps_wait_ns), options_.on_waiting}));
       if (remote_) return JoinRemoteJob(start);
     }
