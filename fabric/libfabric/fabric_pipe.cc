@@ -139,18 +139,18 @@ Status FabricPipe::Send(std::span<const std::uint8_t> header, std::span<const fl
 
 Status FabricPipe::State::AwaitMoving(Lock& lock, const Transfer& transfer) {
   if (Await(lock, Deadline::After(options.stall_limit), [&] { return transfer.done; })) return {};
-  return Stands();
+  return Unreached(kStands);
 }
 
-Status FabricPipe::State::Stands() {
+Status FabricPipe::State::Unreached(const std::string& what) {
   if (!broken.ok()) return broken;
   const NetworkOptions& here = network->options();
   const std::string by =
       here.interface.empty() ? here.address : fmt::format("{}, {},", here.interface, here.address);
-  return Break(Unavailable(fmt::format(
-      "the other end cannot be reached, or a message stands still: from {} here to {} there; look "
-      "at the network between them, and at --fabric_iface of both",
-      by, peer)));
+  return Break(Unavailable(
+      fmt::format("{}: from {} here to {} there; look at the network between them, and at "
+                  "--fabric_iface of both",
+                  what, by, peer)));
 }
 
 void FabricPipe::State::Step(Lock& lock, Deadline deadline) {
@@ -226,7 +226,7 @@ void FabricPipe::State::TakeCompletion(const Completion& completion) {
   transfer.bytes = completion.bytes;
   traffic_ns = MonotonicNs();
   if (completion.error != 0) {
-    (void)Break(FabricStatus(-completion.error, "a transfer has failed"));
+    (void)Unreached(FabricStatus(-completion.error, "a transfer has failed").message());
   } else if (transfer.slot >= 0) {
     TakeFrame(transfer.slot);
   }

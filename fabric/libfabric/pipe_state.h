@@ -46,17 +46,19 @@ struct FabricPipe::State {
     for (;;) {
       PASSEL_RETURN_IF_ERROR(broken);
       const Result<bool> posted = post();
-      if (!posted.ok()) return Break(posted.status());
+      if (!posted.ok()) return Unreached(posted.status().message());
       if (*posted) return {};
-      if (stalled.Expired()) return Stands();
+      if (stalled.Expired()) return Unreached(kStands);
       Step(lock, stalled.Sooner(kRetry));
     }
   }
   /// Makes the provider work once, or waits until another thread has; sleeps if nothing comes.
   void Step(Lock& lock, Deadline deadline);
 
-  /// It is broken, since nothing moves: from where to where is said.
-  Status Stands();
+  static constexpr const char* kStands =
+      "the other end cannot be reached, or a message stands still";
+  /// It is broken: what is wrong, and from where to where, is said.
+  Status Unreached(const std::string& what);
   /// The first status counts. Returns it.
   Status Break(const Status& why);
   void CloseIfUnused();
