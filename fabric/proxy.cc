@@ -42,8 +42,7 @@ Status MayComeBack(const ServedShard& served, const Request& request, std::uint3
                    const WorkerNames& names) {
   const Hello& hello = request.hello;
   const bool leads = served.shard == 0;
-  const bool comes_back = leads ? hello.epoch != 0 : hello.mode != Hello::kNoMode;
-  if (!comes_back) return {};
+  if (!ComesBack(hello, served.shard)) return {};
   const bool own = LastLifeIsOf(served.memory, request);
   const TaskState now = StateOf(served.memory, hello.worker);
   // One that is expected or joining was about to be its next, when the ps died.
@@ -152,9 +151,22 @@ void Proxy::Finish() {
   changed_.notify_all();
 }
 
+void Proxy::Left() {
+  const std::lock_guard lock(mutex_);
+  ending_ = left_ = true;
+  changed_.notify_all();
+}
+
 void Proxy::End() {
   Finish();
-  MarkDead(memory_, worker_, life_->epoch());
+  bool left = false;
+  {
+    const std::lock_guard lock(mutex_);
+    left = left_;
+  }
+  if (!left || !Leave(memory_, worker_, life_->epoch(), Phase::kLeft)) {
+    MarkDead(memory_, worker_, life_->epoch());
+  }
 }
 
 bool Proxy::Waits() const {

@@ -25,6 +25,11 @@
 
 namespace passel::fabric {
 
+/// Whether who says hello had been let in by this ps, or one before it.
+inline bool ComesBack(const Hello& hello, int shard) {
+  return shard == 0 ? hello.epoch != 0 : hello.mode != Hello::kNoMode;
+}
+
 class Proxy {
  public:
   /// Joins, for the worker that says hello. `served` outlives it. Nobody looks after its life
@@ -51,6 +56,8 @@ class Proxy {
   /// As End(), once the step that it is doing is done: an update is not cut in half, and the next
   /// ps knows what came of it. A step that waits for others ends at once.
   void Finish();
+  /// As Finish(), for a worker whose task has ended by itself: it counts as one that left.
+  void Left();
   /// Its connection is gone, or it is over.
   bool Waits() const;
   /// Whether the shorter grace counts from now on.
@@ -131,7 +138,7 @@ class Proxy {
   std::condition_variable changed_;
   std::shared_ptr<Pipe> pipe_;
   bool greet_ = false;  // the pipe is new
-  bool ending_ = false;
+  bool ending_ = false, left_ = false;
   std::atomic<bool> writes_{false};
   std::int64_t lost_ns_ = 0;   // when the pipe was
   std::int64_t hurry_ns_ = 0;  // since when; 0: no hurry

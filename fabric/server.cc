@@ -1,5 +1,7 @@
 #include "fabric/server.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "fabric/proxy.h"
@@ -79,6 +81,13 @@ void Server::ConnectionBack(int worker) {
   const std::lock_guard lock(mutex_);
   for (const auto& proxy : proxies_) {
     if (proxy->worker() == worker) proxy->Hurry(false);
+  }
+}
+
+void Server::Left(int worker) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& proxy : proxies_) {
+    if (proxy->worker() == worker) proxy->Left();
   }
 }
 
@@ -180,6 +189,25 @@ std::shared_ptr<Proxy> Server::Admit(const Request& hello, std::unique_ptr<Pipe>
   if (stopping_) (*proxy)->End();
   proxies_.push_back(*proxy);
   return *proxy;
+}
+
+void RefuseWhoComesBack(Pipe& pipe, int shard, Deadline deadline) {
+  const Result<Arrival> arrival = pipe.Receive(deadline);
+  if (!arrival.ok()) return;
+  const Result<Request> request = DecodeRequest(arrival->header);
+  if (!request.ok() || request->kind != Kind::kHello) return;
+  const Hello& hello = request->hello;
+  if (!ComesBack(hello, shard)) return;
+  const WorkerNames names{hello.chief, hello.chief_name};
+  Answer refusal;
+  refusal.to = Kind::kHello;
+  refusal.session = request->session;
+  refusal.status = Aborted(
+      fmt::format("ps/{} was started again without its values, which no process of its host had "
+                  "kept: start {} again; the chief, {}, gives it values, of the newest checkpoint "
+                  "if there is one",
+                  shard, names(hello.worker), names.chief_name));
+  (void)pipe.Send(Encode(refusal), {});
 }
 
 }  // namespace passel::fabric

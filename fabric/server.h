@@ -63,6 +63,8 @@ class Server {
   /// ConnectionBack() the shorter grace counts.
   void ConnectionEnded(int worker);
   void ConnectionBack(int worker);
+  /// The worker's task has said that it ends. It is over, unless it has come to its end before.
+  void Left(int worker);
   /// Ends all that Serve() began; the workers are taken for dead.
   void Stop();
 
@@ -88,5 +90,9 @@ class Server {
   std::list<Connection> connections_;
   std::vector<std::shared_ptr<Proxy>> proxies_;
 };
+
+/// For a ps that has nothing to serve: who says hello by `pipe`, and had been let in before, is
+/// told that its values are gone. Others are told nothing, and come again.
+void RefuseWhoComesBack(Pipe& pipe, int shard, Deadline deadline);
 
 }  // namespace passel::fabric

@@ -153,8 +153,11 @@ void Session::Connect(Lock& lock, Deadline deadline) {
   next_connect_ns_ = MonotonicNs() + std::chrono::nanoseconds(kConnectPause).count();
   lock.lock();
   if (!made.ok()) {
-    gone_ = made.status();
-    if (IsRefusal(made.status()) && !hello_.finished) failed_ = made.status();
+    // A last try that the end cuts short says less than the one before it.
+    if (gone_.ok() || made.status().code() != Code::kDeadlineExceeded) gone_ = made.status();
+    // Also one that was told that the job was stopped needs no ps any more.
+    const bool stopped = made.status().code() == Code::kCancelled;
+    if (stopped || (IsRefusal(made.status()) && !hello_.finished)) failed_ = made.status();
     return;
   }
   pipe_ = std::move(*made);

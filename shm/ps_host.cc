@@ -270,6 +270,9 @@ Status PsHost::MakeArena(const Peer& peer, const std::string& plan_json) {
   if (!arena.huge_page_report().empty()) LogInfo("{}", arena.huge_page_report());
   LogDebug("arena of shard {}: {} bytes", options_.me.index, arena.bytes());
   arena_ = std::move(arena);
+  // Lives are counted anew in it, and whoever ends from now on is told of.
+  caretaker_.BeginAnew();
+  caretaker_.TellDepartures(arena_->memory());
   if (stop_asked_) StopJob();  // it came before there was anything to stop
   return {};
 }

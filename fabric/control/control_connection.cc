@@ -44,6 +44,11 @@ Status ReceiveAll(int fd, std::span<std::uint8_t> into, Deadline deadline) {
   return {};
 }
 
+bool SaysStopped(std::span<const std::uint8_t> text) {
+  const Result<Json> said = ParseMessage({reinterpret_cast<const char*>(text.data()), text.size()});
+  return said.ok() && FieldOr(*said, "stopped", false).ok() && *FieldOr(*said, "stopped", false);
+}
+
 Status CheckPeer(const ControlOptions& options, const TaskFacts& peer) {
   if (peer.role != options.peer_role || peer.index != options.peer_index) {
     return FailedPrecondition(
@@ -163,6 +168,9 @@ void ControlConnection::Run() {
     if (frame.ok()) {
       liveness.Heard();
       if (frame->kind == FrameKind::kBye) return End(Unavailable("it has left"));
+      if (frame->kind == FrameKind::kText && SaysStopped(frame->payload) && options_.stopped) {
+        options_.stopped();
+      }
     } else if (frame.status().code() != Code::kDeadlineExceeded) {
       return End(frame.status());
     } else if (liveness.Lost()) {

@@ -40,6 +40,8 @@ struct ControlOptions {
   /// Called once, from the thread of the connection, when the other side is gone; not when this
   /// side ends it. It must neither destroy the connection nor use its connector.
   std::function<void(const Status& why)> gone;
+  /// Called, likewise, when the other side says that the job was stopped.
+  std::function<void()> stopped;
 };
 
 class ControlConnection {

@@ -42,8 +42,8 @@ class ControlServer::Loop {
         listening_(std::move(listening)),
         failures_(options_.failures_per_second) {}
 
-  void Run(int stop_fd) {
-    while (Turn(stop_fd)) {
+  void Run(int wake_fd) {
+    while (Turn(wake_fd)) {
     }
     for (ControlGuest& guest : guests_) {
       if (guest.open()) (void)guest.channel()->Send(FrameKind::kBye, {}, Deadline::After({}));
@@ -51,16 +51,19 @@ class ControlServer::Loop {
     }
     guests_.clear();
   }
+  // From any thread; it is woken afterwards.
+  void Quit() { quit_.store(true, std::memory_order_release); }
+  void SayStopped() { stopped_.store(true, std::memory_order_release); }
 
  private:
   using Guests = std::list<ControlGuest>;
 
   // False: it is to stop.
-  bool Turn(int stop_fd) {
+  bool Turn(int wake_fd) {
     Deadline deadline = Deadline::At(std::min(unfinished_.due_ns(), refused_.due_ns()));
     const bool accepting = MonotonicNs() >= accept_after_ns_;
     if (!accepting) deadline = Deadline::At(std::min(deadline.at_ns(), accept_after_ns_));
-    std::vector<pollfd> entries = {{stop_fd, POLLIN, 0}};
+    std::vector<pollfd> entries = {{wake_fd, POLLIN, 0}};
     for (const FileDescriptor& socket : listening_) {
       entries.push_back({accepting ? socket.get() : -1, POLLIN, 0});  // poll ignores -1
     }
@@ -73,7 +76,14 @@ class ControlServer::Loop {
     if (::poll(entries.data(), entries.size(), more_ ? 0 : deadline.PollTimeoutMs()) < 0) {
       for (pollfd& entry : entries) entry.revents = 0;
     }
-    if (entries[0].revents != 0) return false;
+    if (quit_.load(std::memory_order_acquire)) return false;
+    if (entries[0].revents != 0) {
+      eventfd_t times = 0;
+      (void)::eventfd_read(wake_fd, &times);
+    }
+    if (stopped_.load(std::memory_order_acquire) && !std::exchange(stop_told_, true)) {
+      for (ControlGuest& guest : guests_) TellOfStop(guest);
+    }
     more_ = false;
     std::size_t i = first;
     for (auto at = guests_.begin(); at != guests_.end(); ++i) {
@@ -133,8 +143,14 @@ class ControlServer::Loop {
     }
     const std::string differences = Differences(mine, peer);
     if (!differences.empty()) LogInfo("{} has {}", peer.Name(), differences);
+    if (stop_told_) TellOfStop(guest);
     more_ = true;  // what it sent behind its facts may be read already
     return true;
+  }
+
+  // Who does not read it ends for another reason.
+  static void TellOfStop(ControlGuest& guest) {
+    if (guest.open()) (void)guest.channel()->SendJson({{"stopped", true}}, Deadline::After({}));
   }
 
   bool HandOver(ControlGuest& guest, TaskFacts& mine) {
@@ -280,6 +296,8 @@ class ControlServer::Loop {
   const std::vector<FileDescriptor> listening_;
   Guests guests_;  // oldest first
   FailureLimit failures_;
+  std::atomic<bool> quit_{false}, stopped_{false};
+  bool stop_told_ = false;
   std::int64_t accept_after_ns_ = 0;  // MonotonicNs(); descriptors were short
   bool more_ = false;                 // there is something to do without waiting
   // What a stranger can cause at any rate, and the last of each kind.
@@ -304,21 +322,27 @@ Result<std::unique_ptr<ControlServer>> ControlServer::Start(ControlServerOptions
     LogWarning("{} lets everybody in who reaches {}: --insecure_no_auth", options.me.Name(),
                addresses.front().ToString());
   }
-  FileDescriptor stop(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!stop.valid()) return ErrnoStatus(errno, "cannot create an eventfd");
+  FileDescriptor wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake.valid()) return ErrnoStatus(errno, "cannot create an eventfd");
   auto loop = std::make_unique<Loop>(std::move(options), handler, std::move(listening));
   return std::unique_ptr<ControlServer>(
-      new ControlServer(std::move(loop), std::move(addresses), std::move(stop)));
+      new ControlServer(std::move(loop), std::move(addresses), std::move(wake)));
 }
 
 ControlServer::ControlServer(std::unique_ptr<Loop> loop, std::vector<TcpAddress> addresses,
-                             FileDescriptor stop)
-    : loop_(std::move(loop)), addresses_(std::move(addresses)), stop_(std::move(stop)) {
-  thread_ = std::thread([this] { loop_->Run(stop_.get()); });
+                             FileDescriptor wake)
+    : loop_(std::move(loop)), addresses_(std::move(addresses)), wake_(std::move(wake)) {
+  thread_ = std::thread([this] { loop_->Run(wake_.get()); });
+}
+
+void ControlServer::SayStopped() {
+  loop_->SayStopped();
+  (void)::eventfd_write(wake_.get(), 1);
 }
 
 ControlServer::~ControlServer() {
-  (void)::eventfd_write(stop_.get(), 1);
+  loop_->Quit();
+  (void)::eventfd_write(wake_.get(), 1);
   thread_.join();
 }
 

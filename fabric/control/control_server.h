@@ -69,6 +69,8 @@ class ControlServer {
                                                       ControlHandler& handler);
   /// Tells all that this task leaves. The handler is not called any more.
   ~ControlServer();
+  /// Tells all that are in, and who comes in from then on, that the job was stopped.
+  void SayStopped();
   ControlServer(const ControlServer&) = delete;
   ControlServer& operator=(const ControlServer&) = delete;
 
@@ -77,11 +79,11 @@ class ControlServer {
 
  private:
   class Loop;
-  ControlServer(std::unique_ptr<Loop> loop, std::vector<TcpAddress> addresses, FileDescriptor stop);
+  ControlServer(std::unique_ptr<Loop> loop, std::vector<TcpAddress> addresses, FileDescriptor wake);
 
   const std::unique_ptr<Loop> loop_;
   const std::vector<TcpAddress> addresses_;
-  const FileDescriptor stop_;  // eventfd
+  const FileDescriptor wake_;  // eventfd
   std::thread thread_;
 };
 

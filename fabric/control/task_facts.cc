@@ -68,29 +68,31 @@ const std::vector<FactRule>& FactRules() {
   using enum Rule;
   using Facts = TaskFacts;
   static const std::vector<FactRule> kRules = {
-      {"job id", kSame, [](const Facts& f) { return f.job_id; }, "give all tasks one --job_id"},
-      {"wire version", kSame, [](const Facts& f) { return std::to_string(f.wire); },
+      {"job id", kSame, false, [](const Facts& f) { return f.job_id; },
+       "give all tasks one --job_id"},
+      {"wire version", kSame, false, [](const Facts& f) { return std::to_string(f.wire); },
        "start all tasks from the same build"},
-      {"cluster hash", kSame, [](const Facts& f) { return Hash(f.cluster); },
+      {"cluster hash", kSame, true, [](const Facts& f) { return Hash(f.cluster); },
        "give all tasks the same --ps_hosts and --worker_hosts"},
-      {"hash of the variables", kSameIfKnown, [](const Facts& f) { return Hash(f.plan); },
+      {"hash of the variables", kSameIfKnown, true, [](const Facts& f) { return Hash(f.plan); },
        "give all tasks the same model and optimizer"},
-      {"hash of the training data", kSameIfKnown, [](const Facts& f) { return Hash(f.data); },
+      {"hash of the training data", kSameIfKnown, true, [](const Facts& f) { return Hash(f.data); },
        "give all tasks the same data set"},
-      {"provider of the network", kSame,
+      {"provider of the network", kSame, true,
        [](const Facts& f) { return f.provider.empty() ? std::string("sealed TCP") : f.provider; },
        "give all tasks the same --fabric_provider"},
-      {"build", kMayDiffer, [](const Facts& f) { return f.build; }, ""},
+      {"build", kMayDiffer, false, [](const Facts& f) { return f.build; }, ""},
       // The bits of rounds may differ then.
-      {"instruction set", kMayDiffer, [](const Facts& f) { return f.processor; }, ""},
+      {"instruction set", kMayDiffer, true, [](const Facts& f) { return f.processor; }, ""},
   };
   return kRules;
 }
 
 Status CheckFacts(const TaskFacts& mine, const TaskFacts& theirs) {
+  const bool asks = mine.role == Role::kControl || theirs.role == Role::kControl;
   for (const FactRule& rule : FactRules()) {
     const std::string here = rule.show(mine), there = rule.show(theirs);
-    if (rule.rule == Rule::kMayDiffer || here == there) continue;
+    if (rule.rule == Rule::kMayDiffer || here == there || (asks && rule.of_tasks)) continue;
     if (rule.rule == Rule::kSameIfKnown && (here.empty() || there.empty())) continue;
     return FailedPrecondition(fmt::format("the {} of {} is {} and that of {} is {}: {}", rule.name,
                                           theirs.Name(), there, mine.Name(), here, rule.fix));

@@ -58,6 +58,7 @@ enum class Rule {
 struct FactRule {
   std::string_view name;  ///< as messages call it
   Rule rule;
+  bool of_tasks;  ///< who asks as Role::kControl is no task, and does not know it
   std::string (*show)(const TaskFacts& facts);  ///< "" is not known
   std::string_view fix;                         ///< what to do
 };

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/tcp_socket.h"
 #include "fabric/libfabric/endpoint.h"
 
 namespace passel::fabric {
@@ -53,6 +54,17 @@ bool IsAddress(std::uint32_t format, std::span<const std::uint8_t> bytes) {
 }
 
 }  // namespace
+
+std::string AddressText(std::span<const std::uint8_t> address) {
+  sockaddr_storage storage{};
+  if (IsAddress(FI_SOCKADDR, address)) {
+    std::memcpy(&storage, address.data(), address.size());
+    return TcpAddress(reinterpret_cast<const sockaddr*>(&storage),
+                      static_cast<socklen_t>(address.size()))
+        .ToString();
+  }
+  return "its address";
+}
 
 Result<std::unique_ptr<Endpoint>> Endpoint::Open(std::shared_ptr<Network> network) {
   std::unique_ptr<Endpoint> endpoint(new Endpoint(std::move(network)));

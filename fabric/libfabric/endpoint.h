@@ -37,6 +37,9 @@ struct Completion {
   int error;
 };
 
+/// For people: "10.0.0.1:4000".
+std::string AddressText(std::span<const std::uint8_t> address);
+
 class Endpoint {
  public:
   static Result<std::unique_ptr<Endpoint>> Open(std::shared_ptr<Network> network);

@@ -53,6 +53,7 @@ Status FabricPipe::Join(std::span<const std::uint8_t> peer, const PipeTags& tags
   PASSEL_CHECK(!s.joined, "a pipe joins once");
   PASSEL_RETURN_IF_ERROR(s.broken);
   PASSEL_RETURN_IF_ERROR(s.endpoint->SetPeer(peer));
+  s.peer = AddressText(peer);
   s.tags = tags;
   for (int slot = 0; slot < static_cast<int>(State::kSlots); ++slot) {
     s.slots[static_cast<std::size_t>(slot)].transfer.slot = slot;
@@ -114,8 +115,7 @@ Status FabricPipe::Send(std::span<const std::uint8_t> header, std::span<const fl
     std::memcpy(out + bytes, bulk.data(), bulk.size_bytes());
     bytes += bulk.size_bytes();
   }
-  constexpr const char* kStands = "the other end cannot be reached, or a message stands still";
-  PASSEL_RETURN_IF_ERROR(s.PostSoon(lock, kStands, [&] {
+  PASSEL_RETURN_IF_ERROR(s.PostSoon(lock, [&] {
     return s.endpoint->PostSend({out, bytes}, s.registered.descriptor, s.tags.sends, &s.out);
   }));
   const std::span<const std::byte> rest = std::as_bytes(bulk);
@@ -123,23 +123,34 @@ Status FabricPipe::Send(std::span<const std::uint8_t> header, std::span<const fl
     for (; posted < parts && posted - done < options_.chunks_under_way; ++posted) {
       const std::size_t first = posted * chunk * sizeof(float);
       const std::size_t length = std::min(chunk * sizeof(float), rest.size() - first);
-      PASSEL_RETURN_IF_ERROR(s.PostSoon(lock, kStands, [&] {
+      PASSEL_RETURN_IF_ERROR(s.PostSoon(lock, [&] {
         return s.endpoint->PostSend(rest.subspan(first, length), registered.descriptor,
                                     s.tags.sends ^ 1, &s.out_parts[posted % State::kMostChunks]);
       }));
     }
-    PASSEL_RETURN_IF_ERROR(s.AwaitMoving(lock, s.out_parts[done % State::kMostChunks], kStands));
+    PASSEL_RETURN_IF_ERROR(s.AwaitMoving(lock, s.out_parts[done % State::kMostChunks]));
   }
-  PASSEL_RETURN_IF_ERROR(s.AwaitMoving(lock, s.out, kStands));
+  PASSEL_RETURN_IF_ERROR(s.AwaitMoving(lock, s.out));
   s.traffic_ns = MonotonicNs();
   return {};
 }
 
 // --- Waiting -------------------------------------------------------------------------------------
 
-Status FabricPipe::State::AwaitMoving(Lock& lock, const Transfer& transfer, const char* what) {
+Status FabricPipe::State::AwaitMoving(Lock& lock, const Transfer& transfer) {
   if (Await(lock, Deadline::After(options.stall_limit), [&] { return transfer.done; })) return {};
-  return Break(Unavailable(what));
+  return Unreached(kStands);
+}
+
+Status FabricPipe::State::Unreached(const std::string& what) {
+  if (!broken.ok()) return broken;
+  const NetworkOptions& here = network->options();
+  const std::string by =
+      here.interface.empty() ? here.address : fmt::format("{}, {},", here.interface, here.address);
+  return Break(Unavailable(
+      fmt::format("{}: from {} here to {} there; look at the network between them, and at "
+                  "--fabric_iface of both",
+                  what, by, peer)));
 }
 
 void FabricPipe::State::Step(Lock& lock, Deadline deadline) {
@@ -215,7 +226,7 @@ void FabricPipe::State::TakeCompletion(const Completion& completion) {
   transfer.bytes = completion.bytes;
   traffic_ns = MonotonicNs();
   if (completion.error != 0) {
-    (void)Break(FabricStatus(-completion.error, "a transfer has failed"));
+    (void)Unreached(FabricStatus(-completion.error, "a transfer has failed").message());
   } else if (transfer.slot >= 0) {
     TakeFrame(transfer.slot);
   }

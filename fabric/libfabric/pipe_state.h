@@ -38,23 +38,27 @@ struct FabricPipe::State {
     }
   }
   /// Until the transfer is done. It is broken when that takes longer than the stall limit.
-  Status AwaitMoving(Lock& lock, const Transfer& transfer, const char* what);
+  Status AwaitMoving(Lock& lock, const Transfer& transfer);
   /// Posts as soon as the provider takes it. It is broken if that is not before the stall limit.
   template <typename Post>
-  Status PostSoon(Lock& lock, const char* what, Post&& post) {
+  Status PostSoon(Lock& lock, Post&& post) {
     const Deadline stalled = Deadline::After(options.stall_limit);
     for (;;) {
       PASSEL_RETURN_IF_ERROR(broken);
       const Result<bool> posted = post();
-      if (!posted.ok()) return Break(posted.status());
+      if (!posted.ok()) return Unreached(posted.status().message());
       if (*posted) return {};
-      if (stalled.Expired()) return Break(Unavailable(what));
+      if (stalled.Expired()) return Unreached(kStands);
       Step(lock, stalled.Sooner(kRetry));
     }
   }
   /// Makes the provider work once, or waits until another thread has; sleeps if nothing comes.
   void Step(Lock& lock, Deadline deadline);
 
+  static constexpr const char* kStands =
+      "the other end cannot be reached, or a message stands still";
+  /// It is broken: what is wrong, and from where to where, is said.
+  Status Unreached(const std::string& what);
   /// The first status counts. Returns it.
   Status Break(const Status& why);
   void CloseIfUnused();
@@ -110,6 +114,7 @@ struct FabricPipe::State {
   std::mutex mutex;
   std::condition_variable changed;
   PipeTags tags;
+  std::string peer;  // its address, for people
   bool joined = false;
   Status broken;
   int users = 0;

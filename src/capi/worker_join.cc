@@ -14,7 +14,7 @@
 #include "base/text.h"
 #include "capi/worker.h"
 #include "cluster/placement.h"
-#include "job/remote_door.h"
+#include "job/remote_facts.h"
 #include "job/worker_start.h"
 #include "store/metrics.h"
 #include "store/open_store.h"

@@ -13,8 +13,6 @@
 namespace passel::job {
 namespace {
 
-constexpr int kStatusDepth = 5;  // status > arena > workers > worker > seconds
-
 Result<Json> AskPs(const std::string& job, int ps, Deadline deadline) {
   Result<shm::RendezvousClient> client = shm::RendezvousClient::Control(job, ps, deadline);
   Status problem = client.status();

@@ -11,6 +11,9 @@
 
 namespace passel::job {
 
+/// Of a status: status > arena > workers > worker > seconds.
+inline constexpr int kStatusDepth = 5;
+
 /// What one job has answered.
 struct JobAnswer {
   std::string job;

@@ -224,9 +224,12 @@ void CheckpointSaver::Run() {
       if (!saved.ok() && saved.code() != Code::kCancelled && !ending) {
         ++facts_.failed;
         LogWarning(
-            "no checkpoint was saved to {}: {}; training goes on, and another is tried when "
+            "no checkpoint was saved to {}: {}; {}, and another is tried when "
             "it is due, {} s from now at the earliest",
             config_.checkpoints.folder, saved.message(),
+            others_ != nullptr && IsMissing(saved.code()) && saved.message().starts_with("ps/")
+                ? "whoever needs that ps waits for it, for --ps_wait at most"
+                : "training goes on",
             std::chrono::duration_cast<std::chrono::seconds>(pause).count());
         not_before_ns = MonotonicNs() + pause.count();
         pause = std::min<std::chrono::nanoseconds>(2 * pause, kMostPauseAfterError);

@@ -14,10 +14,12 @@
 #include "base/log.h"
 #include "base/nvtx.h"
 #include "base/output.h"
+#include "cluster/patience.h"
 #include "compute/cpu_backend.h"
 #include "job/evaluation_data.h"
 #include "job/exit_code.h"
 #include "job/job_observer.h"
+#include "job/remote_observer.h"
 #include "job/shared_data.h"
 #include "train/model_plan.h"
 #include "train/worker_loop.h"
@@ -36,18 +38,8 @@ class EvaluatorTask {
 
   // True: the job was stopped before its last step.
   Result<bool> Run() {
-    ObserverOptions options;
-    options.me = {task_.job_id, Role::kEvaluator, task_.id.index, task_.spec.Hash()};
-    options.num_shards = task_.spec.num_tasks("ps");
-    options.chief_name = task_.Names().chief_name;
-    options.start_wait = std::chrono::nanoseconds(config_.start_wait_ns);
-    options.on_waiting = TellsOfWaiting(config_);
-    Result<std::unique_ptr<JobObserver>> job = JobObserver::Attach(options, task_.token);
-    if (job.status().code() == Code::kDeadlineExceeded) {
-      return DeadlineExceeded(job.status().message() + WhereItBelongs(task_, "an evaluator"));
-    }
-    if (!job.ok()) return job.status();
-    job_ = std::move(*job);
+    if (task_.several_hosts && !task_.flags.supervised) PASSEL_RETURN_IF_ERROR(AttachElsewhere());
+    if (!job_) PASSEL_RETURN_IF_ERROR(AttachHere());
     PASSEL_RETURN_IF_ERROR(LoadData());
     PASSEL_ASSIGN_OR_RETURN(const ModelLayout layout,
                             ModelLayout::Make(config_.model, job_->plan().variables));
@@ -62,6 +54,29 @@ class EvaluatorTask {
   }
 
  private:
+  Status AttachElsewhere() {
+    RemoteJobOptions options;
+    options.role = Role::kEvaluator;
+    options.attach.start_wait = std::chrono::nanoseconds(config_.start_wait_ns);
+    options.ps_wait = std::chrono::nanoseconds(config_.ps_wait_ns);
+    options.attach.on_waiting = TellsOfWaiting(config_);
+    PASSEL_ASSIGN_OR_RETURN(job_, RemoteObserver::AttachIfElsewhere(task_, options));
+    if (!job_ || !config_.eval_consistent) return {};
+    return InvalidArgument(
+        "--eval_consistent is for an evaluator of the host of ps/0: start it there, or omit it");
+  }
+
+  Status AttachHere() {
+    ObserverOptions options;
+    options.me = {task_.job_id, Role::kEvaluator, task_.id.index, task_.spec.Hash()};
+    options.num_shards = task_.spec.num_tasks("ps");
+    options.chief_name = task_.Names().chief_name;
+    options.start_wait = std::chrono::nanoseconds(config_.start_wait_ns);
+    options.on_waiting = TellsOfWaiting(config_);
+    PASSEL_ASSIGN_OR_RETURN(job_, JobObserver::Attach(options, task_.token));
+    return {};
+  }
+
   Status LoadData() {
     if (task_.flags.data_fd >= 0) {
       PASSEL_ASSIGN_OR_RETURN(SharedData data,
@@ -108,18 +123,20 @@ class EvaluatorTask {
                                 step >= evaluated_step + config_.eval_steps;
       if (enough_steps || (MonotonicNs() >= next_ns && step != evaluated_step)) {
         next_ns = MonotonicNs() + config_.eval_interval_ns;
-        PASSEL_RETURN_IF_ERROR(Evaluate("evaluation", &evaluated_step));
+        const Status done = Evaluate("evaluation", &evaluated_step);
+        // A ps that is gone is waited for.
+        if (!done.ok() && !IsMissing(done.code())) return done;
       } else {
         std::this_thread::sleep_for(kFollowEvery);
       }
     }
   }
 
-  JobObserver::Copied Copy() {
+  Result<WatchedJob::Copied> Copy() {
     // When all have ended nobody changes them.
     if (!config_.eval_consistent || job_->Ended()) return job_->CopyValues();
     MeetingCost cost;
-    const Result<JobObserver::Copied> copied =
+    const Result<WatchedJob::Copied> copied =
         job_->CopyValuesAtOneStep(Deadline::After(kMeetLimit), &cost);
     if (!copied.ok()) {
       LogWarning("this evaluation is of values that may be of several steps: {}",
@@ -134,7 +151,7 @@ class EvaluatorTask {
   Status Evaluate(const char* what, std::int64_t* evaluated_step) {
     const std::int64_t step = job_->global_step();
     nvtx::Range pull_range(nvtx::Event::kPull, step);
-    const JobObserver::Copied copied = Copy();
+    PASSEL_ASSIGN_OR_RETURN(const WatchedJob::Copied copied, Copy());
     layout_->Bind(job_->values(), &parts_);
     pull_range.Close();
     nvtx::Range evaluate_range(nvtx::Event::kEvaluate, copied.last_step);
@@ -154,7 +171,7 @@ class EvaluatorTask {
 
   const Task& task_;
   JobConfig& config_;
-  std::unique_ptr<JobObserver> job_;
+  std::unique_ptr<WatchedJob> job_;
   std::optional<SharedData> data_;
   std::optional<ModelLayout> layout_;
   std::unique_ptr<Backend> backend_;

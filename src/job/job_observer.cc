@@ -154,7 +154,7 @@ std::int64_t JobObserver::global_step() const {
   return arenas_[0]->memory().state->global_step.load(std::memory_order_acquire);
 }
 
-JobObserver::Copied JobObserver::CopyValues() {
+Result<WatchedJob::Copied> JobObserver::CopyValues() {
   Copied copied;
   const int tries = plan().mode.traits().rounds ? kExactCopies : 1;
   for (int i = 0; i < tries; ++i) {
@@ -175,7 +175,7 @@ JobObserver::Copied JobObserver::CopyValues() {
   return copied;
 }
 
-Result<JobObserver::Copied> JobObserver::CopyValuesAtOneStep(Deadline deadline, MeetingCost* cost) {
+Result<WatchedJob::Copied> JobObserver::CopyValuesAtOneStep(Deadline deadline, MeetingCost* cost) {
   if (plan().on_device) {
     return FailedPrecondition("the values are in the memory of a GPU, and read is their last copy");
   }

@@ -23,6 +23,7 @@
 #include "base/deadline.h"
 #include "base/file_descriptor.h"
 #include "base/status.h"
+#include "job/watched_job.h"
 #include "shm/arena.h"
 #include "shm/rendezvous_client.h"
 
@@ -38,7 +39,7 @@ struct ObserverOptions {
   std::function<void(const std::string& task)> on_waiting = {};
 };
 
-class JobObserver {
+class JobObserver final : public WatchedJob {
  public:
   /// Waits until the variables have their first values. Errors: kDeadlineExceeded, naming who is
   /// missing; kAlreadyExists when this evaluator is running already; as
@@ -46,45 +47,17 @@ class JobObserver {
   static Result<std::unique_ptr<JobObserver>> Attach(const ObserverOptions& options,
                                                      const JobToken& token);
 
-  const StorePlan& plan() const { return arenas_[0]->plan(); }
-
-  /// Looks after the connections: notices a ps that is gone, and one that is back. Waits for
-  /// nobody longer than a second. Call it a few times a second.
-  /// Errors: kFailedPrecondition when the job was started anew with another plan.
-  Status Look();
-  /// How long the ps that has been gone longest is gone; zero while all are there.
-  std::chrono::nanoseconds MissingFor() const;
-
-  /// Every worker has ended, and nobody is left who could start one again.
-  bool Ended() const;
-  /// Somebody asked the workers to leave.
-  bool Stopped() const;
-  std::int64_t global_step() const;
-
-  /// The global step before and after the values were copied. Equal: round modes give exactly
-  /// that step's values; lock-free modes mix in what was being applied.
-  /// Where the values are a shadow (StorePlan::on_device), those of the shadow, and its age.
-  struct Copied {
-    std::int64_t first_step = 0, last_step = 0;
-    std::optional<std::int64_t> shadow_age_ns = {};
-  };
-  /// Copies the values of all shards. In the round modes up to 50 times, until no round falls into
-  /// the copy.
-  Copied CopyValues();
-  /// Copies them exactly after one step, in any mode: the workers wait between two steps meanwhile.
-  /// `cost` gets what they waited. Errors: kUnavailable without ps/0; kFailedPrecondition where
-  /// they cannot meet, or where the values are a shadow; those of RendezvousClient::Meet() and
-  /// GoOn(). values() are then as before, or of no one step.
-  Result<Copied> CopyValuesAtOneStep(Deadline deadline, MeetingCost* cost);
-  /// The last copy: per shard, laid out as in the arena. REQUIRES: CopyValues() was called.
-  std::vector<const float*> values() const;
-
-  /// What the job trains on, of ps/0, as "data" in a status (shm/rendezvous_client.h): JSON;
-  /// "null": not known, or the ps is gone.
-  std::string DataJson();
-
-  /// From ps/0; nullopt if nobody has offered it, or the ps is gone.
-  std::optional<FileDescriptor> GetData(const std::string& key);
+  const StorePlan& plan() const override { return arenas_[0]->plan(); }
+  Status Look() override;
+  std::chrono::nanoseconds MissingFor() const override;
+  bool Ended() const override;
+  bool Stopped() const override;
+  std::int64_t global_step() const override;
+  Result<Copied> CopyValues() override;
+  Result<Copied> CopyValuesAtOneStep(Deadline deadline, MeetingCost* cost) override;
+  std::vector<const float*> values() const override;
+  std::string DataJson() override;
+  std::optional<FileDescriptor> GetData(const std::string& key) override;
 
  private:
   struct Ps {

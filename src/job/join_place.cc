@@ -13,6 +13,8 @@
 #include "cluster/device.h"
 #include "cluster/patience.h"
 #include "job/ask_jobs.h"
+#include "job/far_job.h"
+#include "job/remote_facts.h"
 
 namespace passel::job {
 namespace {
@@ -44,11 +46,21 @@ void JsonMembers(JsonReader& members, JobView& job) {
   members.IfAny("arena", job.arena);
 }
 
+// Of this host, or where the lists have it.
+Result<Json> StatusOf(const Task& task, Deadline deadline) {
+  Result<Json> here = AskJob(task.job_id, deadline);
+  if (here.ok() || !task.several_hosts || !IsMissing(here.status().code())) return here;
+  FarJob far{task.job_id, {}, DoorKeyOf(task)};
+  PASSEL_ASSIGN_OR_RETURN(const HostPort lead, task.spec.Address({"ps", 0}));
+  far.ps.push_back(lead);
+  return StatusOfFar(far, deadline);
+}
+
 Result<PlacesView> PlacesOf(const Task& task, Deadline deadline) {
   const std::string& job = task.job_id;
   Patience patience(deadline, [&job] { LogInfo("Waiting for job {} to begin", job); });
   for (;;) {
-    const Result<Json> status = AskJob(job, deadline.Sooner(std::chrono::seconds(5)));
+    const Result<Json> status = StatusOf(task, deadline.Sooner(std::chrono::seconds(5)));
     if (status.ok()) {
       JobView view;
       PASSEL_RETURN_IF_ERROR(ReadJson("a status", *status, &view));
@@ -59,8 +71,8 @@ Result<PlacesView> PlacesOf(const Task& task, Deadline deadline) {
     if (patience.Again(std::chrono::milliseconds(100))) continue;
     return NotFound(fmt::format(
         "job {} has not begun within --start_wait: start its ps and workers, with the same lists "
-        "of hosts, before others join{}",
-        job, WhereItBelongs(task, "--join")));
+        "of hosts, before others join",
+        job));
   }
 }
 

@@ -7,8 +7,8 @@
 
 #include "base/log.h"
 #include "cluster/json_message.h"
-#include "job/remote_door.h"
 #include "job/remote_errand.h"
+#include "job/remote_facts.h"
 
 namespace passel::job {
 namespace {

@@ -26,6 +26,8 @@ namespace {
 
 // Workers that are told to leave do so after their step; if the ps alone is told to go, they stay.
 constexpr std::chrono::seconds kGuestsLimit{5};
+// They may be in the middle of an evaluation.
+constexpr std::chrono::seconds kEvaluatorsLimit{15};
 constexpr std::chrono::seconds kWorkersLimit{10}, kWorkersLimitOnSigterm{2};
 // As long as signals let it.
 constexpr std::chrono::seconds kSaveLimit{600};
@@ -204,6 +206,7 @@ int RunPsTask(Task& task, const JobConfig& config) {
     const Status met =
         host.MeetWorkers(Deadline::After(std::chrono::nanoseconds(config.start_wait_ns)));
     if (!met.ok()) return FailTask(met);
+    if (door && host.arena() == nullptr) door->BeganAnew();
     if (TellsOfServers(config.log_style)) {
       LogServer(task, config);
     } else {
@@ -215,7 +218,10 @@ int RunPsTask(Task& task, const JobConfig& config) {
   if (!task.flags.supervised && (signal == SIGINT || !failure.ok())) host.StopJob();
   // They hear how it ended; if this ps alone is told to go, they wait for its next life.
   const bool job_ends = end != shm::PsHost::End::kStopped || signal == SIGINT || !failure.ok();
-  if (door && job_ends) door->AwaitGuests(Deadline::After(kGuestsLimit));
+  if (door && job_ends && (host.Stopped() || signal == SIGINT)) door->SayStopped();
+  if (door && job_ends) {
+    door->AwaitGuests(Deadline::After(kGuestsLimit), Deadline::After(kEvaluatorsLimit));
+  }
   const bool saved = !keeper || SaveLast(*keeper, host, chief_is_here(), signal, *signals);
   if (keeper && job_ends) keeper->DismissOthers();
   const bool writes = shard > 0 && door && host.arena() != nullptr && EachPsWritesItsPart(task);

@@ -7,18 +7,18 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/cpu_isa.h"
 #include "base/log.h"
 #include "cluster/host_lookup.h"
 #include "cluster/patience.h"
-#include "fabric/wire.h"
-#include "job/run_info.h"
+#include "io/checkpoint_files.h"
 #include "shm/layout.h"
 #include "store/membership.h"
 
 namespace passel::job {
 namespace {
 
+// Of a worker that has just made a pipe.
+constexpr std::chrono::seconds kHelloLimit{5};
 // Of ps/0 as it ends: it waits for guests, and for whoever owns the folder, before it saves.
 constexpr std::chrono::seconds kSaverGone{15}, kSaverBegins{3};
 constexpr std::chrono::milliseconds kLookForSaver{50};
@@ -68,39 +68,6 @@ Result<std::vector<TcpAddress>> AddressesToListen(const Task& task, const HostPo
 
 }  // namespace
 
-fabric::TaskFacts FactsOf(const Task& task, Role role, int index) {
-  fabric::TaskFacts facts;
-  facts.job_id = task.job_id;
-  facts.role = role;
-  facts.index = index;
-  facts.wire = fabric::kProtocolVersion;
-  facts.cluster = task.spec.Hash();
-  if (task.network != nullptr) facts.provider = task.network->name();
-  facts.build = Version();
-  facts.processor = CpuIsaName(ChosenCpuIsa());
-  return facts;
-}
-
-std::string HowItTravels(const Task& task) {
-  const std::string how = task.network == nullptr ? "by TCP"
-                                                  : fmt::format("by libfabric's {}, in clear text",
-                                                                task.network->name());
-  if (task.flags.insecure_no_auth) {
-    return how + ", and nobody has proved who is there (--insecure_no_auth)";
-  }
-  return task.network == nullptr ? how + ", sealed" : how;
-}
-
-void WarnOfClearText(const Task& task) {
-  if (task.network == nullptr) return;
-  LogWarning(
-      "parameters travel {}: whoever can read or write what is on the way can read and change "
-      "them; without --fabric_provider they are sealed",
-      HowItTravels(task));
-}
-
-fabric::DoorKey DoorKeyOf(const Task& task) { return {task.token, task.flags.insecure_no_auth}; }
-
 RemoteDoor::RemoteDoor(const Task& task, const std::string& checkpoints)
     : task_(task),
       shard_(task.id.index),
@@ -116,7 +83,7 @@ Result<std::unique_ptr<RemoteDoor>> RemoteDoor::Open(const Task& task,
   PASSEL_ASSIGN_OR_RETURN(options.listen, AddressesToListen(task, own, deadline));
   options.key = DoorKeyOf(task);
   options.me = FactsOf(task, Role::kPs, task.id.index);
-  options.roles = {Role::kWorker, Role::kPs};
+  options.roles = {Role::kWorker, Role::kPs, Role::kControl, Role::kEvaluator};
   options.bulk = task.network;
   PASSEL_ASSIGN_OR_RETURN(door->door_, fabric::ControlServer::Start(std::move(options), *door));
   std::string where;
@@ -153,7 +120,15 @@ void RemoteDoor::Look(const shm::Arena& arena) {
       fabric::ServedShard{served->arena->plan(), shard_, served->arena->memory(), {}});
   const std::lock_guard lock(mutex_);
   served_ = std::move(served);
+  anew_ = false;
 }
+
+void RemoteDoor::BeganAnew() {
+  const std::lock_guard lock(mutex_);
+  anew_ = true;
+}
+
+void RemoteDoor::SayStopped() { door_->SayStopped(); }
 
 void RemoteDoor::LetGo() {
   std::unique_ptr<Served> former;
@@ -179,9 +154,11 @@ bool RemoteDoor::IsThere(int worker) const {
                              [&](const auto& guest) { return guest.second->worker == worker; });
 }
 
-void RemoteDoor::AwaitGuests(Deadline deadline) {
+void RemoteDoor::AwaitGuests(Deadline workers, Deadline evaluators) {
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, deadline.Remaining(), [this] { return guests_.empty(); });
+  over_ = true;
+  changed_.wait_for(lock, workers.Remaining(), [this] { return guests_.empty(); });
+  changed_.wait_for(lock, evaluators.Remaining(), [this] { return watchers_.empty(); });
 }
 
 bool RemoteDoor::AwaitSaver(bool asked, Deadline deadline, const std::function<bool()>& hurry) {
@@ -211,6 +188,18 @@ Status RemoteDoor::Admit(std::uint64_t life, const fabric::TaskFacts& peer, fabr
     dismissed_ = false;
     return {};
   }
+  if (peer.role == Role::kControl) {
+    const std::lock_guard lock(mutex_);
+    askers_.insert(life);
+    return {};
+  }
+  if (peer.role == Role::kEvaluator) {
+    LogInfo("{} has come in: it is sent copies of the values {}", peer.Name(),
+            HowErrandsTravel(task_));
+    const std::lock_guard lock(mutex_);
+    watchers_.insert(life);
+    return {};
+  }
   if (peer.index >= task_.MostTrainers()) {
     return InvalidArgument(fmt::format("{} is out of range: this job has {} workers", peer.Name(),
                                        task_.MostTrainers()));
@@ -232,6 +221,10 @@ void RemoteDoor::Serve(std::uint64_t life, const fabric::TaskFacts& peer,
   if (savers_.contains(life) && peer.purpose == fabric::Purpose::kErrand) {
     saver_.Cancel();  // what was asked by another pipe
     answer = [this](const Errand& errand) { return AnswerSaver(errand); };
+  } else if (askers_.contains(life) && peer.purpose == fabric::Purpose::kErrand) {
+    answer = [this](const Errand& errand) { return AnswerAsker(errand); };
+  } else if (watchers_.contains(life) && peer.purpose == fabric::Purpose::kErrand) {
+    answer = [this](const Errand& errand) { return AnswerWatcher(errand); };
   } else if (guest == guests_.end()) {
     return;
   } else {
@@ -239,14 +232,26 @@ void RemoteDoor::Serve(std::uint64_t life, const fabric::TaskFacts& peer,
   }
   if (peer.purpose == fabric::Purpose::kPipe) {
     // Until there is something to serve, it is closed, and another one is made.
-    if (served_ == nullptr) return;
-    if (!std::exchange(guest->second->told, true)) {
-      LogInfo("{} of another host has come in: parameters travel {}", task_.Names()(peer.index),
-              HowItTravels(task_));
+    if (served_ != nullptr) {
+      if (!std::exchange(guest->second->told, true)) {
+        LogInfo("{} of another host has come in: parameters travel {}", task_.Names()(peer.index),
+                HowItTravels(task_));
+      }
+      served_->server->Serve(std::move(pipe));
+    } else if (anew_) {
+      Talking([shard = shard_, owned = std::shared_ptr<fabric::Pipe>(std::move(pipe))] {
+        fabric::RefuseWhoComesBack(*owned, shard, Deadline::After(kHelloLimit));
+      });
     }
-    served_->server->Serve(std::move(pipe));
     return;
   }
+  Talking([this, answer, owned = std::shared_ptr<fabric::Pipe>(std::move(pipe))] {
+    RunErrands(answer, *owned);
+  });
+}
+
+// With the lock held.
+void RemoteDoor::Talking(std::function<void()> talk_with) {
   for (auto talk = talks_.begin(); talk != talks_.end();) {
     const auto at = talk++;
     if (!at->over) continue;
@@ -254,19 +259,25 @@ void RemoteDoor::Serve(std::uint64_t life, const fabric::TaskFacts& peer,
     talks_.erase(at);
   }
   Talk& talk = talks_.emplace_back();
-  talk.thread = std::thread([this, &talk, answer, owned = std::move(pipe)] {
-    RunErrands(answer, *owned);
+  talk.thread = std::thread([this, &talk, with = std::move(talk_with)]() mutable {
+    with();
+    with = {};  // the pipe ends
     const std::lock_guard done(mutex_);
     talk.over = true;
   });
 }
 
 void RemoteDoor::Gone(std::uint64_t life, const fabric::TaskFacts& peer, const Status& why) {
-  LogDebug("{} of another host is gone: {}", peer.Name(), why.message());
+  LogDebug("{} is gone: {}", peer.Name(), why.message());
   std::shared_ptr<Guest> guest;  // destroyed without the lock
   const std::lock_guard lock(mutex_);
   if (savers_.erase(life) > 0) {
     saver_.Cancel();
+    changed_.notify_all();
+    return;
+  }
+  if (askers_.erase(life) > 0) return;
+  if (watchers_.erase(life) > 0) {
     changed_.notify_all();
     return;
   }
@@ -275,11 +286,16 @@ void RemoteDoor::Gone(std::uint64_t life, const fabric::TaskFacts& peer, const S
   guest = std::move(found->second);
   guests_.erase(found);
   // Whose process has ended has no connection any more; one that lives makes another at once. Of
-  // one that was silent before nobody knows.
+  // one that was silent before nobody knows. Who says that it ends has ended, and so it is told.
   changed_.notify_all();
   if (closing_ || served_ == nullptr || IsThere(guest->worker)) return;
+  const bool served = IsServed(guest->worker);
+  if (why.code() == Code::kCancelled) {
+    if (served) served_->server->Left(guest->worker);
+    return;
+  }
   if (why.code() != Code::kDeadlineExceeded) served_->server->ConnectionEnded(guest->worker);
-  if (!IsServed(guest->worker)) return;
+  if (!served) return;
   LogWarning("{} is gone: {}; if it is not back in time it counts as dead",
              task_.Names()(guest->worker), why.message());
 }

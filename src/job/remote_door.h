@@ -2,6 +2,9 @@
 // a port, tells them about the job, and gives each a proxy in its arena (fabric/server.h). ps/0
 // comes in, too, where ps on several hosts write a checkpoint (job/shard_saver.h).
 //
+// Somebody who is no task may ask for the job's status and end there (job/far_job.h), with the
+// token.
+//
 // Of the ps of this process it asks as a worker of this host would: by its abstract socket. So each
 // worker of another host has a stand-in there while its control connection lives.
 //
@@ -26,20 +29,13 @@
 #include "fabric/control/control_server.h"
 #include "fabric/server.h"
 #include "job/remote_errand.h"
+#include "job/remote_facts.h"
 #include "job/shard_saver.h"
 #include "job/task.h"
 #include "shm/arena.h"
 #include "shm/rendezvous_client.h"
 
 namespace passel::job {
-
-/// What a task says of itself to tasks of other hosts, and the key to their doors.
-fabric::TaskFacts FactsOf(const Task& task, Role role, int index);
-fabric::DoorKey DoorKeyOf(const Task& task);
-/// "by TCP, sealed", or that it is not.
-std::string HowItTravels(const Task& task);
-/// Says once what that means, where it travels in clear text.
-void WarnOfClearText(const Task& task);
 
 class RemoteDoor final : private fabric::ControlHandler {
  public:
@@ -53,12 +49,18 @@ class RemoteDoor final : private fabric::ControlHandler {
 
   /// To be called every now and then: serves this arena, of which it keeps a mapping of its own.
   void Look(const shm::Arena& arena);
+  /// Nobody had the values of a former life of this ps: whoever trained on them is told so, until
+  /// Look() is called.
+  void BeganAnew();
+  /// Tells all guests that the job was stopped: who has not joined yet ends, and says so.
+  void SayStopped();
   /// Serves nothing any more, until the next Look().
   void LetGo();
   /// Whether that worker has come in by it, and is there.
   bool IsGuest(int worker);
-  /// Until no worker of another host is connected: they have heard how it ended.
-  void AwaitGuests(Deadline deadline);
+  /// The job is over: until no worker of another host is connected, so that they have heard how it
+  /// ended, and no evaluator, which reads the last values.
+  void AwaitGuests(Deadline workers, Deadline evaluators);
   /// Of another ps than ps/0: until that has saved the last checkpoint, or has been gone for 15 s.
   /// `asked`: this task was told to go, and waits only for a save that is under way, or begins
   /// within 3 s. Ends when `hurry`, which is called often, says so. False: a part is still being
@@ -88,9 +90,13 @@ class RemoteDoor final : private fabric::ControlHandler {
   void Serve(std::uint64_t life, const fabric::TaskFacts& peer,
              std::unique_ptr<fabric::Pipe> pipe) override;
   void Gone(std::uint64_t life, const fabric::TaskFacts& peer, const Status& why) override;
+  /// Runs it on a thread of its own, which is joined at the latest when this ends.
+  void Talking(std::function<void()> talk_with);
   void RunErrands(const std::function<Result<Errand>(const Errand&)>& answer, fabric::Pipe& pipe);
   Result<Errand> Answer(Guest& guest, const Errand& errand);
   Result<Errand> AnswerSaver(const Errand& errand);
+  Result<Errand> AnswerAsker(const Errand& errand);
+  Result<Errand> AnswerWatcher(const Errand& errand);
   bool IsThere(int worker) const;
   bool IsServed(int worker) const;
   Result<Errand> TellPlan(shm::RendezvousClient& ps);
@@ -105,8 +111,12 @@ class RemoteDoor final : private fabric::ControlHandler {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool closing_ = false;
+  bool anew_ = false;                                       // no values, and nobody has them
   std::map<std::uint64_t, std::shared_ptr<Guest>> guests_;  // by life
   std::set<std::uint64_t> savers_;                          // lives of ps/0
+  std::set<std::uint64_t> askers_;                          // of Role::kControl
+  std::set<std::uint64_t> watchers_;                        // of evaluators
+  bool over_ = false;                                       // the job
   bool dismissed_ = false;                                  // by ps/0: the job is over
   ShardSaver saver_;
   std::list<Talk> talks_;

@@ -19,7 +19,7 @@
 #include "store/metrics.h"
 #include "store/open_store.h"
 
-// What a ps answers to the workers of other hosts, and to ps/0 as it saves: job/remote_errand.h.
+// What a ps answers to the workers of other hosts: job/remote_errand.h.
 
 namespace passel::job {
 namespace {
@@ -43,27 +43,11 @@ void RemoteDoor::RunErrands(const std::function<Result<Errand>(const Errand&)>& 
       continue;
     }
     if (!errand.ok()) return;
-    const Result<Errand> said = answer(*errand);
-    const Status sent = said.ok() ? SendErrand(pipe, said->json, said->bytes)
-                                  : SendErrand(pipe, ErrorJson(said.status()));
+    Result<Errand> said = answer(*errand);
+    const Status sent =
+        said.ok() ? SendErrand(pipe, std::move(*said)) : SendErrand(pipe, ErrorJson(said.status()));
     if (!sent.ok()) return;
   }
-}
-
-Result<Errand> RemoteDoor::AnswerSaver(const Errand& errand) {
-  std::shared_ptr<const shm::Arena> arena;
-  {
-    const std::lock_guard lock(mutex_);
-    if (served_ != nullptr) arena = served_->arena;
-    if (const Json* ask = errand.json.Find("ask"); ask != nullptr && ask->text() != nullptr) {
-      if (*ask->text() == "save_over") {
-        dismissed_ = true;
-        changed_.notify_all();
-        return Errand{{{"ok", true}}, ""};
-      }
-    }
-  }
-  return saver_.Answer(errand, arena);
 }
 
 Result<Errand> RemoteDoor::Answer(Guest& guest, const Errand& errand) {

@@ -23,12 +23,31 @@
 //   {"ask":"save_forget"}               -->
 //   {"ask":"save_over"}                 -->      the job has ended, and they may go
 //
+// And what somebody asks who is no task (job/far_job.h): what shm/rendezvous_client.h has for
+// control connections, in short
+//
+//   {"ask":"status"}                    -->      {"ok":true,"bytes":n} and the status
+//   {"ask":"set_mode","mode":text}      -->      {"ok":true,"number":n}
+//   {"ask":"scale","workers":n}         -->      the same
+//   {"ask":"stop"}                      -->
+//
+// And what an evaluator asks (job/remote_observer.h):
+//
+//   {"ask":"read_plan"}                 -->      {"ok":true,"bytes":n} and the plan, or n = 0
+//   {"ask":"read_data"}                 -->      the same with "data" of a status
+//   {"ask":"watch"}                     -->      {"ok":true,"initialized","ended","done","stopped",
+//                                                "global_step"}
+//   {"ask":"values"}                    -->      {"ok":true,"floats":n,"global_step",
+//                                                "last_global_step"[,"round"]} and the values of
+//                                                this ps; round: they are exactly of that
+//
 // Each is answered by {"ok":true, ...} or an error (cluster/json_message.h).
 
 #pragma once
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/deadline.h"
 #include "base/json.h"
@@ -40,11 +59,14 @@ namespace passel::job {
 struct Errand {
   Json json;
   std::string bytes;
+  std::vector<float> floats = {};  ///< in place of bytes
 };
 
 /// Errors: those of Pipe::Send().
 Status SendErrand(fabric::Pipe& pipe, Json json, std::string_view bytes = {});
-/// Errors: those of Pipe::Receive(); kDataLoss for what is none, or has more than `most` bytes.
+Status SendErrand(fabric::Pipe& pipe, Errand errand);
+/// Errors: those of Pipe::Receive(); kDataLoss for what is none, or has more than `most` bytes
+/// beside its JSON.
 Result<Errand> ReceiveErrand(fabric::Pipe& pipe, std::size_t most, Deadline deadline);
 
 }  // namespace passel::job

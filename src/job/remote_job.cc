@@ -20,7 +20,7 @@
 #include "io/checkpoint_files.h"
 #include "job/job_config.h"
 #include "job/other_parts.h"
-#include "job/remote_door.h"
+#include "job/remote_facts.h"
 #include "shm/layout.h"
 
 namespace passel::job {
@@ -29,19 +29,23 @@ namespace {
 // Until it is looked again whether a ps is here, or answers there.
 constexpr std::chrono::milliseconds kLookPause{100};
 constexpr std::chrono::seconds kConnectLimit{5};
+constexpr std::chrono::milliseconds kLookForStop{100};
 // Of a ps, for what it answers at once unless it makes an arena.
 constexpr std::chrono::seconds kAnswerLimit{15};
 constexpr std::chrono::seconds kMetricsLimit{1};
 
-fabric::ControlOptions LineTo(const Task& task, int worker, int shard, const HostPort& address) {
+fabric::ControlOptions LineTo(const Task& task, Role role, int index, int shard,
+                              const HostPort& address) {
   fabric::ControlOptions options;
   options.address = address;
   options.peer_index = shard;
   options.key = DoorKeyOf(task);
-  options.me = FactsOf(task, Role::kWorker, worker);
+  options.me = FactsOf(task, role, index);
   options.bulk = task.network;
   return options;
 }
+
+Status JobStopped() { return Cancelled("the job was stopped before this worker had joined"); }
 
 }  // namespace
 
@@ -60,9 +64,14 @@ Result<std::unique_ptr<RemoteJob>> RemoteJob::ConnectIfElsewhere(const Task& tas
 }
 
 std::shared_ptr<fabric::ControlLine> RemoteJob::MakeLine(int shard) const {
+  const bool worker = options_.role == Role::kWorker;
   fabric::ControlOptions options =
-      LineTo(task_, task_.Trainer(), shard, ps_[static_cast<std::size_t>(shard)].address);
+      LineTo(task_, options_.role, worker ? task_.Trainer() : task_.id.index, shard,
+             ps_[static_cast<std::size_t>(shard)].address);
   options.gone = [](const Status& why) { LogWarning("{}", why.message()); };
+  if (worker) {
+    options.stopped = [stopped = stopped_] { stopped->store(true, std::memory_order_release); };
+  }
   return std::make_shared<fabric::ControlLine>(options);
 }
 
@@ -76,6 +85,7 @@ Status RemoteJob::Find(int shard, Deadline deadline) {
     LogDebug("{}", last.message());
   });
   do {
+    if (Stopped()) return JobStopped();
     if (MayListen(task_.job_id, Role::kPs, shard)) return {};
     const Status tried = ps.line->Connect(deadline.Sooner(kConnectLimit));
     // A last try that the end cuts short says less than the one before it.
@@ -125,7 +135,9 @@ Status RemoteJob::Attach() {
   return here_->WaitForArenas();
 }
 
-Result<Errand> RemoteJob::Ask(int shard, Json question, std::string_view bytes, Deadline deadline) {
+Result<Errand> RemoteJob::Ask(int shard, Json question, std::string_view bytes, Deadline deadline,
+                              std::size_t most) {
+  if (Stopped()) return JobStopped();
   Ps& ps = ps_[static_cast<std::size_t>(shard)];
   if (ps.errands == nullptr) {
     PASSEL_ASSIGN_OR_RETURN(
@@ -135,8 +147,12 @@ Result<Errand> RemoteJob::Ask(int shard, Json question, std::string_view bytes, 
   if (Status sent = SendErrand(*ps.errands, std::move(question), bytes); !sent.ok()) {
     answer = sent;
   } else {
-    answer = ReceiveErrand(*ps.errands, shm::kMaxPlanBytes, deadline);
+    do {
+      answer = ReceiveErrand(*ps.errands, most, deadline.Sooner(kLookForStop));
+    } while (answer.status().code() == Code::kDeadlineExceeded && !Stopped() &&
+             !deadline.Expired());
   }
+  if (!answer.ok() && Stopped()) return JobStopped();
   if (!answer.ok()) {
     ps.errands.reset();
     return answer.status().WithContext(fmt::format("ps/{} at {}", shard, ps.address.ToString()));
@@ -319,7 +335,12 @@ Result<std::unique_ptr<ParameterStore>> RemoteJob::Open(const StorePlan& plan, b
   std::vector<fabric::Connector> connectors;
   for (std::size_t s = 0; s < ps_.size(); ++s) {
     ps_[s].errands.reset();
-    connectors.push_back(fabric::MakeTcpConnector(ps_[s].line));
+    connectors.push_back([connect = fabric::MakeTcpConnector(ps_[s].line), stopped = stopped_](
+                             Deadline deadline) -> Result<std::unique_ptr<fabric::Pipe>> {
+      Result<std::unique_ptr<fabric::Pipe>> pipe = connect(deadline);
+      if (pipe.ok() || !stopped->load(std::memory_order_acquire)) return pipe;
+      return Cancelled("the job was stopped");
+    });
     if (!IsHere(s)) continue;
     options.here.memory[static_cast<int>(s)] = here_->arena(static_cast<int>(s)).memory();
     options.here.who = SelfIdentity();
@@ -332,7 +353,7 @@ Result<std::unique_ptr<ParameterStore>> RemoteJob::Open(const StorePlan& plan, b
 
 Status StopJobElsewhere(const Task& task, int worker, Deadline deadline) {
   PASSEL_ASSIGN_OR_RETURN(const HostPort address, task.spec.Address({"ps", 0}));
-  fabric::ControlLine line(LineTo(task, worker, 0, address));
+  fabric::ControlLine line(LineTo(task, Role::kWorker, worker, 0, address));
   PASSEL_RETURN_IF_ERROR(line.Connect(deadline));
   PASSEL_ASSIGN_OR_RETURN(const std::unique_ptr<fabric::Pipe> pipe,
                           line.MakePipe(fabric::Purpose::kErrand, deadline));

@@ -8,6 +8,7 @@
 
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -23,6 +24,7 @@
 #include "job/remote_errand.h"
 #include "job/task.h"
 #include "shm/attached_job.h"
+#include "shm/layout.h"
 #include "store/metrics.h"
 #include "store/open_store.h"
 #include "store/parameter_store.h"
@@ -33,6 +35,7 @@ namespace passel::job {
 struct RemoteJobOptions {
   shm::AttachOptions attach;  ///< for those of this host; its times and names for all
   std::chrono::nanoseconds ps_wait;
+  Role role = Role::kWorker;  ///< or kEvaluator, which has no store
 };
 
 class RemoteJob {
@@ -43,10 +46,18 @@ class RemoteJob {
   static Result<std::unique_ptr<RemoteJob>> ConnectIfElsewhere(const Task& task,
                                                                const RemoteJobOptions& options);
 
+  /// A ps has said that the job was stopped: all that is asked ends with kCancelled.
+  bool Stopped() const { return stopped_->load(std::memory_order_acquire); }
   /// "ps/1 at b:2222, ps/2 at c:2222": those that are elsewhere.
   std::string Elsewhere() const;
   /// "ps/0": those that share their memory; "": none.
   std::string Here() const;
+
+  /// One question of job/remote_errand.h; the answer has at most `most` bytes. Errors: what the ps
+  /// says; kUnavailable and kDeadlineExceeded, naming it.
+  Result<Errand> AskPs(int shard, const Json& question, std::size_t most, Deadline deadline) {
+    return Ask(shard, question, {}, deadline, most);
+  }
 
   /// Tells ps/0, where that is here with AgreeOnPlan(), which data this worker trains on, a JSON
   /// object. Errors: kFailedPrecondition: other contents than those of another worker.
@@ -79,6 +90,7 @@ class RemoteJob {
   std::chrono::nanoseconds PsMissingFor() const;
 
  private:
+  static constexpr std::size_t kMostBytes = shm::kMaxPlanBytes;
   struct Ps {
     HostPort address;
     bool elsewhere = false;
@@ -92,13 +104,16 @@ class RemoteJob {
   Status Attach();
   bool IsHere(std::size_t shard) const { return !ps_[shard].elsewhere; }
   Result<ShardBeginning> BeginningOf(int shard);
-  Result<Errand> Ask(int shard, Json question, std::string_view bytes, Deadline deadline);
+  Result<Errand> Ask(int shard, Json question, std::string_view bytes, Deadline deadline,
+                     std::size_t most = kMostBytes);
   Result<Errand> AskOfArena(int shard, const Json& question);
   Result<std::optional<StorePlan>> PlanOf(int shard);
   Status CheckSeen(const std::string& folder, const std::string& file);
 
   const Task& task_;
   const RemoteJobOptions options_;
+  // Also of the threads of the connections.
+  const std::shared_ptr<std::atomic<bool>> stopped_ = std::make_shared<std::atomic<bool>>(false);
   std::vector<Ps> ps_;
   std::string about_data_;                  // for ps/0, where that is here
   std::unique_ptr<shm::AttachedJob> here_;  // null: no ps is here

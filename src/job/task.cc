@@ -5,11 +5,14 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <random>
+#include <thread>
 
 #include "base/check.h"
 #include "base/log.h"
+#include "cluster/patience.h"
 #include "job/exit_code.h"
 #include "job/flag_checks.h"
 #include "job/join_place.h"
@@ -23,6 +26,7 @@ namespace {
 constexpr std::size_t kMaxErrorBytes = 4000;
 // One for each worker of a ps, or each ps of a worker.
 constexpr int kFabricPorts = 256;
+constexpr std::chrono::milliseconds kLookForToken{200};
 
 // $XDG_RUNTIME_DIR/passel, or /tmp/passel-<uid>, of mode 0700 and ours.
 Result<std::string> RuntimeDirectory() {
@@ -91,7 +95,8 @@ Status CheckTrainers(const Task& task) {
   return {};
 }
 
-// Of several hosts that of ps/0 makes it.
+// Of several hosts that of ps/0 makes it. On a folder that they share, or while somebody copies it,
+// it comes a moment later.
 Result<JobToken> NamedToken(const Task& task) {
   const std::string& path = task.flags.token_file;
   const TaskId lead{"ps", 0};
@@ -101,10 +106,26 @@ Result<JobToken> NamedToken(const Task& task) {
   }
   Result<JobToken> token = JobToken::Read(path);
   if (token.status().code() != Code::kNotFound) return token;
-  return InvalidArgument(fmt::format(
-      "there is no token file {0} on this host: start ps/0 on {1}, which makes it, then copy it "
+  const std::string missing = fmt::format("there is no token file {} on this host", path);
+  const std::string fix = fmt::format(
+      "start ps/0 on {1}, which makes it, and put it in a folder that the hosts share, or copy it "
       "here: scp -p {1}:{0} {0}",
-      path, address.host));
+      path, address.host);
+  LogWarning("{}: waiting for it; {}", missing, fix);
+  Patience patience(Deadline::After(std::chrono::nanoseconds(
+                        static_cast<std::int64_t>(1e9 * task.job.start_wait))),
+                    [&path] { LogInfo("Waiting for the token file {}", path); });
+  while (token.status().code() == Code::kNotFound) {
+    if (!patience.Again(kLookForToken)) {
+      return DeadlineExceeded(
+          fmt::format("{}, and none came within {:g} s: {}", missing, task.job.start_wait, fix));
+    }
+    token = JobToken::Read(path);
+  }
+  if (token.ok()) return token;
+  // It may have been seen half copied.
+  std::this_thread::sleep_for(kLookForToken);
+  return JobToken::Read(path);
 }
 
 // Before anything is waited for, and before most threads.
@@ -133,39 +154,8 @@ Status OpenNetwork(Task* task) {
   return {};
 }
 
-bool NamesOtherHosts(const ClusterSpec& spec) {
-  for (const auto& [job, tasks] : spec.jobs()) {
-    for (const auto& [index, address] : tasks) {
-      if (!IsLocalHost(address.host)) return true;
-    }
-  }
-  return false;
-}
-
-}  // namespace
-
-std::string WhereItBelongs(const Task& task, const char* what) {
-  const Result<HostPort> ps = task.spec.Address({"ps", 0});
-  if (!task.several_hosts || !ps.ok()) return "";
-  return fmt::format("; {} is for the host of ps/0, {}: start it there", what, ps->host);
-}
-
-Status PrepareTask(const ResolvedConfig& config, Task* task) {
-  PASSEL_RETURN_IF_ERROR(config.CheckComplete());
-  task->spec = config.cluster;
-  // Nobody has asked this for an evaluator yet.
-  PASSEL_RETURN_IF_ERROR(task->spec.Validate());
-  PASSEL_CHECK(config.task.has_value(), "a cluster was named, so a task of it was too");
-  task->id = *config.task;
-  task->is_chief = config.is_chief;
-  task->worker_device = config.worker_device;
-  task->gpu = config.gpu;
-  task->several_hosts = NamesOtherHosts(task->spec);
-  task->job_id = task->flags.job_id.empty() ? JobIdFromSpec(task->spec) : task->flags.job_id;
-  PASSEL_RETURN_IF_ERROR(ValidateJobId(task->job_id));
-  if (task->flags.join) PASSEL_RETURN_IF_ERROR(TakeFreePlace(task));
-  PASSEL_RETURN_IF_ERROR(CheckTrainers(*task));
-  PASSEL_RETURN_IF_ERROR(OpenNetwork(task));
+// That of --token_file, or one that the tasks of this host make.
+Status TakeToken(Task* task) {
   if (!task->flags.token_file.empty()) {
     PASSEL_ASSIGN_OR_RETURN(task->token, NamedToken(*task));
     return {};
@@ -184,6 +174,40 @@ Status PrepareTask(const ResolvedConfig& config, Task* task) {
                                         Deadline::After(std::chrono::seconds(5))));
   task->token = task->token_file.token();
   return {};
+}
+
+}  // namespace
+
+bool NamesOtherHosts(const ClusterSpec& spec) {
+  for (const auto& [job, tasks] : spec.jobs()) {
+    for (const auto& [index, address] : tasks) {
+      if (!IsLocalHost(address.host)) return true;
+    }
+  }
+  return false;
+}
+
+Status PrepareTask(const ResolvedConfig& config, Task* task) {
+  PASSEL_RETURN_IF_ERROR(config.CheckComplete());
+  task->spec = config.cluster;
+  // Nobody has asked this for an evaluator yet.
+  PASSEL_RETURN_IF_ERROR(task->spec.Validate());
+  PASSEL_CHECK(config.task.has_value(), "a cluster was named, so a task of it was too");
+  task->id = *config.task;
+  task->is_chief = config.is_chief;
+  task->worker_device = config.worker_device;
+  task->gpu = config.gpu;
+  task->several_hosts = NamesOtherHosts(task->spec);
+  task->job_id = task->flags.job_id.empty() ? JobIdFromSpec(task->spec) : task->flags.job_id;
+  PASSEL_RETURN_IF_ERROR(ValidateJobId(task->job_id));
+  if (task->flags.join) {
+    // The job is asked which places it has.
+    PASSEL_RETURN_IF_ERROR(TakeToken(task));
+    PASSEL_RETURN_IF_ERROR(TakeFreePlace(task));
+  }
+  PASSEL_RETURN_IF_ERROR(CheckTrainers(*task));
+  PASSEL_RETURN_IF_ERROR(OpenNetwork(task));
+  return task->flags.join ? Status() : TakeToken(task);
 }
 
 void LogServer(const Task& task, const JobConfig& config) {

@@ -49,9 +49,8 @@ struct Task {
   bool HasSeparateChief() const;
 };
 
-/// What to add to the message that no job was found: "; --join is for the host of ps/0, a: start it
-/// there" where the lists name several hosts; else "".
-std::string WhereItBelongs(const Task& task, const char* what);
+/// Whether it has an address that is not of this host.
+bool NamesOtherHosts(const ClusterSpec& spec);
 
 /// Fills in all but the flags, for the cluster that `config` names. Errors: kInvalidArgument;
 /// kFailedPrecondition for a cluster that is seen in part; those of JobToken::ReadOrCreate().

@@ -25,7 +25,7 @@
 #include "job/first_values.h"
 #include "job/gpu_compute.h"
 #include "job/memory_need.h"
-#include "job/remote_door.h"
+#include "job/remote_facts.h"
 #include "job/remote_job.h"
 #include "job/saved_values.h"
 #include "job/shared_data.h"
@@ -80,8 +80,11 @@ class WorkerTask {
     const Deadline start = Deadline::After(options_.start_wait);
     // Before the job waits for this task.
     PASSEL_ASSIGN_OR_RETURN(gpu_, GpuCompute::Open(task_, config_, start));
-    PASSEL_RETURN_IF_ERROR(JoinJob(start));
-    PASSEL_RETURN_IF_ERROR(AwaitModel(start));
+    Status joined = JoinJob(start);
+    if (joined.ok()) joined = AwaitModel(start);
+    if (!joined.ok() && remote_ && remote_->Stopped()) joined = Cancelled(joined.message());
+    if (joined.code() == Code::kCancelled && remote_) LogInfo("{}", joined.message());
+    PASSEL_RETURN_IF_ERROR(joined);
     PASSEL_RETURN_IF_ERROR(PrepareTraining());
     return Train();
   }

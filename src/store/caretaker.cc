@@ -10,12 +10,18 @@
 
 namespace passel {
 
+void Caretaker::BeginAnew() {
+  told_.clear();
+  told_missing_.clear();
+  joiners_.clear();
+}
+
 void Caretaker::TellDepartures(const ShardMemory& memory) {
   const bool first = told_.empty();
   told_.resize(static_cast<std::size_t>(memory.num_workers));
   for (const Member& m : Membership(memory)) {
     const char* const what = m.phase == Phase::kDead      ? "died"
-                             : m.phase == Phase::kLeft    ? "was told to go, and left"
+                             : m.phase == Phase::kLeft    ? "left before it was done"
                              : m.phase == Phase::kEvicted ? "did not answer, and was evicted"
                                                           : nullptr;
     std::uint32_t& told = told_[static_cast<std::size_t>(m.worker)];

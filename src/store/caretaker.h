@@ -26,6 +26,9 @@ class Caretaker {
  public:
   explicit Caretaker(WorkerNames names) : names_(std::move(names)) {}
 
+  /// The memory is another from now on, in which nobody has been.
+  void BeginAnew();
+
   /// Logs who has died, left or was evicted since the last call, each once. What had happened
   /// before the first is old.
   void TellDepartures(const ShardMemory& memory);

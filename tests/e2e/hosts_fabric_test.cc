@@ -136,6 +136,17 @@ TEST_F(HostsFabricTest, WhatIsWrongIsSaidInOneSentence) {
   EXPECT_THAT(job["worker/0"].Err(), HasSubstr("by TCP, sealed"));
 }
 
+// An interface that is there, and leads nowhere.
+TEST_F(SlowHostsFabricTest, WhereParametersCannotTravelIsNamed) {
+  HostsJob job = Job(1, 1, {"worker/0"}, With(kTcp, {"--train_steps=60"}));
+  job.Start("ps/0");
+  ASSERT_TRUE(job["ps/0"].WaitFor(" is ready")) << job["ps/0"].Err();
+  job.Start("worker/0", {"--fabric_iface=lo"});
+  EXPECT_THAT(job.OnlyErrorOf("worker/0", 143),
+              AllOf(HasSubstr("from lo, 127.0.0.1, here to 10.77.0.1:"),
+                    HasSubstr("look at the network between them, and at --fabric_iface")));
+}
+
 // --- Other versions ------------------------------------------------------------------------------
 
 class Nobody final : public fabric::ControlHandler {

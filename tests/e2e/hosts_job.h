@@ -81,12 +81,17 @@ class HostsJob {
     return StartBare(task, With({"--token_file=" + token_}, more));
   }
   Program& StartBare(const std::string& task, const std::vector<std::string>& more = {}) {
-    std::vector<std::string> command;
-    if (there_.contains(task)) {
-      command = {"/usr/bin/env", "nsenter", "--net=" + hosts_.other_host()};
-    }
-    command.push_back(PASSEL_PROGRAM);
-    return tasks_.insert_or_assign(task, sandbox_.StartCommand(With(command, Task(task, more))))
+    return tasks_.insert_or_assign(task, sandbox_.StartCommand(With(Where(task), Task(task, more))))
+        .first->second;
+  }
+  /// One more worker than the lists name.
+  Program& StartJoining(const std::string& task) {
+    std::vector<std::string> command = Task(task, {"--token_file=" + token_, "--join"});
+    std::erase_if(command, [](const std::string& flag) {
+      return flag.starts_with("--job_name=") || flag.starts_with("--task_index=") ||
+             flag.starts_with("--max_workers=");
+    });
+    return tasks_.insert_or_assign(task, sandbox_.StartCommand(With(Where(task), command)))
         .first->second;
   }
   /// The ps first, until they make their token.
@@ -97,6 +102,12 @@ class HostsJob {
       EXPECT_TRUE(tasks_.at(task).WaitFor(" is ready for its workers")) << tasks_.at(task).Err();
     }
     for (int i = 0; i < workers_; ++i) Start(fmt::format("worker/{}", i), more);
+  }
+  /// `passel arguments...` on the other host, to its end.
+  Outcome RunThere(const std::vector<std::string>& arguments) {
+    Program program = sandbox_.StartCommand(With(
+        {"/usr/bin/env", "nsenter", "--net=" + hosts_.other_host(), PASSEL_PROGRAM}, arguments));
+    return sandbox_.Finish(program);
   }
   void Kill(const std::string& task) {
     (*this)[task].Signal(SIGKILL);
@@ -129,6 +140,11 @@ class HostsJob {
   }
 
  private:
+  // The program on the host of that task.
+  std::vector<std::string> Where(const std::string& task) const {
+    if (!there_.contains(task)) return {PASSEL_PROGRAM};
+    return {"/usr/bin/env", "nsenter", "--net=" + hosts_.other_host(), PASSEL_PROGRAM};
+  }
   std::string AddressOf(const std::string& task) const {
     return there_.contains(task) ? TwoHosts::kThere : TwoHosts::kHere;
   }

@@ -10,7 +10,6 @@
 #include <sys/socket.h>
 
 #include <atomic>
-#include <filesystem>
 #include <optional>
 #include <span>
 #include <thread>
@@ -129,18 +128,6 @@ TEST_F(SeveralHostsResultsTest, PrefetchTrainsWithAStalenessOfOne) {
       {"eval", "--model=" + model, "--data_dir=" + Digits(), "--report=" + report});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_GE(ReadJson(report).value("accuracy", 0.0), 0.9);
-}
-
-TEST_F(SeveralHostsResultsTest, WhatIsForTheHostOfPs0SaysSoElsewhere) {
-  HostsJob job(*hosts_, 1, 1, {"evaluator/0", "worker/1"}, {"--start_wait=0.2"});
-  WriteText(job.token(), std::string(32, 'x'));
-  std::filesystem::permissions(job.token(), std::filesystem::perms::owner_read);
-  job.Start("evaluator/0");
-  EXPECT_THAT(job.OnlyErrorOf("evaluator/0", 143),
-              HasSubstr("an evaluator is for the host of ps/0, 10.77.0.1: start it there"));
-  job.Start("worker/1", {"--join"});
-  EXPECT_THAT(job.OnlyErrorOf("worker/1"),
-              HasSubstr("--join is for the host of ps/0, 10.77.0.1: start it there"));
 }
 
 class SlowSeveralHostsResultsTest : public SeveralHostsResultsTest {

@@ -43,7 +43,11 @@ TEST_F(SeveralHostsTest, WorkersOfAnotherHostTrainInEveryModeAndSave) {
 
 TEST_F(SeveralHostsTest, NoMemoryIsSharedBetweenHostsAndTheJobCanBeAskedAndStopped) {
   HostsJob job = Job(1, 3, {"worker/1", "worker/2"}, kEndless);
-  job.StartAll();
+  // It waits for the token, which comes to a folder that both hosts have.
+  job.Start("worker/1");
+  ASSERT_TRUE(job["worker/1"].WaitFor("waiting for it; start ps/0 on 10.77.0.1"))
+      << job["worker/1"].Err();
+  for (const char* task : {"ps/0", "worker/0", "worker/2"}) job.Start(task);
   for (const char* task : {"worker/0", "worker/1", "worker/2"}) {
     ASSERT_TRUE(job[task].WaitFor("Session initialization complete")) << job[task].Err();
   }
@@ -103,6 +107,7 @@ TEST_F(SeveralHostsTest, PsOfBothHostsServeWorkersOfBothWithTheBitsOfOneHost) {
           AllOf(HasSubstr(fmt::format("{} is on another host than ps/{} at", name, 1 - own)),
                 HasSubstr(fmt::format("{} shares the memory of ps/{}\n", name, own))));
     }
+    EXPECT_THAT(job["ps/0"].Err(), Not(HasSubstr("worker/0 of another host")));
   }
 }
 
@@ -144,9 +149,10 @@ TEST_F(SeveralHostsTest, WhatIsWrongIsSaidInOneSentence) {
   EXPECT_THAT(
       job.OnlyErrorOf("worker/1"),
       AllOf(HasSubstr("--token_file FILE"), HasSubstr("scp -p"), HasSubstr("--insecure_no_auth")));
-  job.Start("worker/1");
-  EXPECT_THAT(job.OnlyErrorOf("worker/1"),
-              HasSubstr(fmt::format("scp -p 10.77.0.1:{0} {0}", job.token())));
+  job.Start("worker/1", {"--start_wait=0.3"});
+  EXPECT_THAT(job.OnlyErrorOf("worker/1", 143),
+              AllOf(HasSubstr("none came within 0.3 s"),
+                    HasSubstr(fmt::format("scp -p 10.77.0.1:{0} {0}", job.token()))));
   job.Start("worker/0", {"--start_wait=0.3"});
   EXPECT_THAT(job.OnlyErrorOf("worker/0", 143),
               AllOf(HasSubstr("ps/0 of job"), HasSubstr("10.77.0.1:2222"),
@@ -275,6 +281,45 @@ TEST_F(SeveralHostsTest, PsThatTakesTheMemoryWithItEndsItsWorkersInTime) {
     job.Stop();
     job.ExpectEnd(130);
   }
+}
+
+// Nobody has kept them: who trained on them ends at once, and not because nobody were there.
+TEST_F(SeveralHostsTest, PsThatComesBackWithoutItsValuesSaysSoAndAStopReachesWhoJoins) {
+  HostsJob job =
+      Job(1, 2, {"worker/0", "worker/1"}, With(kEndless, {"--mode=barrier", "--ps_wait=600"}));
+  job.StartAll();
+  for (const char* task : {"worker/0", "worker/1"}) {
+    ASSERT_TRUE(job[task].WaitFor("Session initialization complete")) << job[task].Err();
+  }
+  job.Kill("ps/0");
+  job.Start("ps/0");
+  for (const char* task : {"worker/0", "worker/1"}) {
+    EXPECT_THAT(job.OnlyErrorOf(task, 143),
+                AllOf(HasSubstr("ps/0 was started again without its values"),
+                      HasSubstr(std::string("start ") + task + " again")));
+  }
+  // One that waits for the chief's plan, when the job is stopped.
+  job.Start("worker/1");
+  ASSERT_TRUE(job["worker/1"].WaitFor("worker/1 is on another host than ps/0"))
+      << job["worker/1"].Err();
+  job.Stop();
+  for (const char* task : {"ps/0", "worker/1"}) {
+    EXPECT_EQ(job.Finish(task).code, 130) << task << job[task].Err();
+  }
+  EXPECT_THAT(job["worker/1"].Err(), HasSubstr("the job was stopped before this worker"));
+}
+
+// It has said that it ends: it is not waited for, and has not died.
+TEST_F(SeveralHostsTest, WorkerOfAnotherHostThatFailsHasLeft) {
+  HostsJob job = Job(1, 1, {"worker/0"}, With(kEndless, {"--learning_rate=1e30"}));
+  job.StartAll();
+  EXPECT_EQ(job.Finish("worker/0").code, 1) << job["worker/0"].Err();
+  EXPECT_TRUE(job["ps/0"].WaitFor(
+      fmt::format("worker/0 (process {}) left before it was done", job["worker/0"].pid())))
+      << job["ps/0"].Err();
+  job.Stop();
+  EXPECT_EQ(job.Finish("ps/0").code, 130);
+  EXPECT_THAT(job["ps/0"].Err(), AllOf(Not(HasSubstr("is gone")), Not(HasSubstr("died"))));
 }
 
 // Longer than the lease: the others go on, and the worker comes back or ends with 143.

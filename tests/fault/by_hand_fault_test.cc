@@ -245,7 +245,7 @@ TEST(ByHandFaultTest, DeathIsToldOnceByThePsAndByTheOtherWorkers) {
     ASSERT_TRUE(job.Start("ps/0").WaitFor("took the arena")) << job["ps/0"].Err();
     job["worker/2"].Signal(SIGTERM);
     EXPECT_EQ(job.Finish("worker/2").code, 143);
-    EXPECT_TRUE(job["ps/0"].WaitFor(") was told to go, and left\n", 5)) << job["ps/0"].Err();
+    EXPECT_TRUE(job["ps/0"].WaitFor(") left before it was done\n", 5)) << job["ps/0"].Err();
     EXPECT_THAT(job["ps/0"].Err(), Not(HasSubstr("died")));
     job.Stop({"ps/0", "worker/0"});
     const std::string err = job["worker/0"].Err();

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "job/far_job.h"
 #include "tools/passel/command_line.h"
 
 namespace passel {
@@ -20,6 +21,8 @@ void AddPredictCommand(Command& program);
 void AddCkptCommand(Command& program);
 void AddCtlCommand(Command& program);
 void AddScaleCommand(Command& ctl);
+/// Flags that name a job on other hosts.
+void AddFarJobFlags(Command& command, job::FarJobFlags* flags);
 void AddDataCommand(Command& program);
 void AddTopologyCommand(Command& program);
 void AddBenchCommand(Command& program, std::int64_t start_ns);

@@ -13,16 +13,17 @@
 #include "base/text.h"
 #include "cluster/patience.h"
 #include "job/ask_jobs.h"
-#include "job/find_job.h"
 #include "job/flag_checks.h"
+#include "job/job_access.h"
 #include "job/mode_settings.h"
-#include "shm/rendezvous_client.h"
 #include "store/mode.h"
 #include "tools/passel/commands.h"
 #include "tools/passel/flags.h"
 
 namespace passel {
 namespace {
+
+constexpr const char* kJobHelp = "Job id; may be omitted if one job is running, or with --ps_hosts";
 
 Deadline Limit() { return Deadline::After(std::chrono::seconds(5)); }
 
@@ -192,8 +193,10 @@ std::string Summary(const StatusView& status) {
 }
 
 // Every job has a line, and the jobs that answer are shown whatever the others do.
-Status List(bool json) {
-  PASSEL_ASSIGN_OR_RETURN(const std::vector<job::JobAnswer> jobs, job::AskJobs("", AnswerLimit()));
+Status List(const job::FarJobFlags& where, bool json) {
+  PASSEL_ASSIGN_OR_RETURN(const auto access, job::OpenJobAccess(where));
+  PASSEL_ASSIGN_OR_RETURN(const std::vector<job::JobAnswer> jobs,
+                          access->AskAll("", AnswerLimit()));
   if (json) {
     Json all = Json::MakeList();
     for (const job::JobAnswer& job : jobs) {
@@ -265,10 +268,11 @@ void Print(const job::JobAnswer& job, const StatusView& status) {
   }
 }
 
-Status Show(const std::string& named, bool json) {
+Status Show(const job::FarJobFlags& where, bool json) {
   const Deadline limit = AnswerLimit();
-  PASSEL_ASSIGN_OR_RETURN(const std::string chosen, job::ChooseJob(named));
-  PASSEL_ASSIGN_OR_RETURN(const std::vector<job::JobAnswer> jobs, job::AskJobs(chosen, limit));
+  PASSEL_ASSIGN_OR_RETURN(const auto access, job::OpenJobAccess(where));
+  PASSEL_ASSIGN_OR_RETURN(const std::string chosen, access->Choose(where.job_id));
+  PASSEL_ASSIGN_OR_RETURN(const std::vector<job::JobAnswer> jobs, access->AskAll(chosen, limit));
   if (jobs.empty()) return NotFound(fmt::format("job {} ended just now", chosen));
   const job::JobAnswer& job = jobs.front();
   if (!job.status.ok()) return job.status.status();
@@ -300,11 +304,12 @@ Result<ModeSetting> WantedMode(const SetModeFlags& flags) {
 
 // The change itself is the workers' doing; this asks for it and looks on. A ps that is started
 // again in between is asked again: a wish that stands already is not made twice.
-Status SetMode(const SetModeFlags& flags) {
+Status SetMode(job::FarJobFlags where, const SetModeFlags& flags) {
   PASSEL_ASSIGN_OR_RETURN(const ModeSetting setting, WantedMode(flags));
   PASSEL_RETURN_IF_ERROR(job::CheckRange("--wait", flags.wait, 0.1, 1e6, flags.typed, " s"));
-  PASSEL_ASSIGN_OR_RETURN(const std::string job,
-                          job::ChooseJob(flags.words.size() > 1 ? flags.words.front() : ""));
+  if (flags.words.size() > 1) where.job_id = flags.words.front();
+  PASSEL_ASSIGN_OR_RETURN(const auto access, job::OpenJobAccess(where));
+  PASSEL_ASSIGN_OR_RETURN(const std::string job, access->Choose(where.job_id));
   Patience patience(
       Deadline::After(std::chrono::nanoseconds(static_cast<std::int64_t>(flags.wait * 1e9))));
   std::optional<std::uint32_t> number;
@@ -312,18 +317,14 @@ Status SetMode(const SetModeFlags& flags) {
   for (;;) {
     Status problem;
     if (!number) {
-      Result<shm::RendezvousClient> client = shm::RendezvousClient::Control(job, 0, Limit());
-      problem = client.status();
-      if (client.ok()) {
-        const Result<std::uint32_t> asked = client->SetMode(setting, Limit());
-        problem = asked.status();
-        if (asked.ok()) number = *asked;
-      }
+      const Result<std::uint32_t> asked = access->SetMode(job, setting, Limit());
+      problem = asked.status();
+      if (asked.ok()) number = *asked;
       const bool passes = problem.ok() || problem.code() == Code::kUnavailable ||
                           problem.code() == Code::kNotFound ||
                           problem.code() == Code::kAlreadyExists;
       if (!passes) return problem;
-    } else if (const Result<Json> answer = job::AskJob(job, Limit()); !answer.ok()) {
+    } else if (const Result<Json> answer = access->Ask(job, Limit()); !answer.ok()) {
       problem = answer.status();
     } else {
       PASSEL_ASSIGN_OR_RETURN(const StatusView status, ReadStatus(job, *answer));
@@ -339,8 +340,7 @@ Status SetMode(const SetModeFlags& flags) {
         waits_for = DescribeChange(*status.arena->changing);
       }
     }
-    const auto jobs = job::FindJobs();
-    if (problem.code() == Code::kNotFound && jobs.ok() && !jobs->contains(job)) {
+    if (problem.code() == Code::kNotFound && !access->Runs(job)) {
       return NotFound(number ? fmt::format("job {} ended before its mode changed", job)
                              : problem.message());
     }
@@ -355,16 +355,28 @@ Status SetMode(const SetModeFlags& flags) {
   }
 }
 
-Status Stop(const std::string& named) {
-  PASSEL_ASSIGN_OR_RETURN(const std::string job, job::ChooseJob(named));
-  PASSEL_ASSIGN_OR_RETURN(shm::RendezvousClient client,
-                          shm::RendezvousClient::Control(job, 0, Limit()));
-  PASSEL_RETURN_IF_ERROR(client.Stop(Limit()));
+Status Stop(const job::FarJobFlags& where) {
+  PASSEL_ASSIGN_OR_RETURN(const auto access, job::OpenJobAccess(where));
+  PASSEL_ASSIGN_OR_RETURN(const std::string job, access->Choose(where.job_id));
+  PASSEL_RETURN_IF_ERROR(access->Stop(job, Limit()));
   fmt::print("job {} ends after the current step\n", job);
   return {};
 }
 
 }  // namespace
+
+void AddFarJobFlags(Command& command, job::FarJobFlags* flags) {
+  command
+      .Add("--ps_hosts", &flags->ps_hosts,
+           "A job whose ps are on other hosts: host:port,... of them, as its tasks have it")
+      .Group("Other hosts");
+  command.Add("--token_file", &flags->token_file, "With --ps_hosts: the token of the job, a copy")
+      .Group("Other hosts");
+  command
+      .AddSwitch("--insecure_no_auth", &flags->insecure_no_auth,
+                 "With --ps_hosts: the job has no token")
+      .Group("Other hosts");
+}
 
 void AddCtlCommand(Command& program) {
   Command ctl =
@@ -372,23 +384,26 @@ void AddCtlCommand(Command& program) {
   ctl.NeedsCommand();
   Command list = ctl.AddCommand("list", "All running jobs of this user on this host");
   struct Flags {
-    std::string job;
+    job::FarJobFlags where;
     bool json = false;
   };
   auto flags = std::make_shared<Flags>();
+  AddFarJobFlags(list, &flags->where);
   list.AddSwitch("--json", &flags->json, "Everything, as JSON");
-  list.OnRun([flags] { return FinishCommand(List(flags->json)); });
+  list.OnRun([flags] { return FinishCommand(List(flags->where, flags->json)); });
   Command status = ctl.AddCommand("status", "One job: progress, workers, events");
-  status.Add("job", &flags->job, "Job id; may be omitted if one job is running");
+  status.Add("job", &flags->where.job_id, kJobHelp);
+  AddFarJobFlags(status, &flags->where);
   status.AddSwitch("--json", &flags->json, "Everything, as JSON");
-  status.OnRun([flags] { return FinishCommand(Show(flags->job, flags->json)); });
+  status.OnRun([flags] { return FinishCommand(Show(flags->where, flags->json)); });
   auto wanted = std::make_shared<SetModeFlags>();
   Command set_mode = ctl.AddCommand(
       "set-mode", "Change the mode of a running job between two steps, without losing an update");
   set_mode
       .Add("mode", &wanted->words,
-           fmt::format("[JOB] MODE: {}. JOB may be omitted if one job is running",
-                       ModeNames(/*rounds=*/true)))
+           fmt::format(
+               "[JOB] MODE: {}. JOB may be omitted if one job is running, or with --ps_hosts",
+               ModeNames(/*rounds=*/true)))
       .ShowAs("[JOB] MODE")
       .Required()
       .Takes(1, 2);
@@ -401,11 +416,13 @@ void AddCtlCommand(Command& program) {
            "Seconds to wait until every worker has ended its last step in the old mode")
       .ShowDefault()
       .KeepTyped(&wanted->typed);
-  set_mode.OnRun([wanted] { return FinishCommand(SetMode(*wanted)); });
+  AddFarJobFlags(set_mode, &flags->where);
+  set_mode.OnRun([wanted, flags] { return FinishCommand(SetMode(flags->where, *wanted)); });
   AddScaleCommand(ctl);
   Command stop = ctl.AddCommand("stop", "Ask a job to end after the current step");
-  stop.Add("job", &flags->job, "Job id; may be omitted if one job is running");
-  stop.OnRun([flags] { return FinishCommand(Stop(flags->job)); });
+  stop.Add("job", &flags->where.job_id, kJobHelp);
+  AddFarJobFlags(stop, &flags->where);
+  stop.OnRun([flags] { return FinishCommand(Stop(flags->where)); });
 }
 
 }  // namespace passel

@@ -9,10 +9,8 @@
 
 #include "base/json_fields.h"
 #include "cluster/patience.h"
-#include "job/ask_jobs.h"
-#include "job/find_job.h"
 #include "job/flag_checks.h"
-#include "shm/rendezvous_client.h"
+#include "job/job_access.h"
 #include "tools/passel/commands.h"
 
 namespace passel {
@@ -48,7 +46,7 @@ void JsonMembers(JsonReader& members, ScaledJob& job) {
 }
 
 struct ScaleFlags {
-  std::string job;
+  job::FarJobFlags where;
   std::int64_t workers = 0;
   double wait = 60;  // seconds
   job::TypedNumbers typed;
@@ -84,25 +82,22 @@ Status SayWhoIsIn(const std::string& job, std::int64_t wanted, const ScaledArena
 // again in between is asked again.
 Status Scale(const ScaleFlags& flags) {
   PASSEL_RETURN_IF_ERROR(job::CheckRange("--wait", flags.wait, 0.1, 1e6, flags.typed, " s"));
-  PASSEL_ASSIGN_OR_RETURN(const std::string job, job::ChooseJob(flags.job));
+  PASSEL_ASSIGN_OR_RETURN(const auto access, job::OpenJobAccess(flags.where));
+  PASSEL_ASSIGN_OR_RETURN(const std::string job, access->Choose(flags.where.job_id));
   Patience patience(
       Deadline::After(std::chrono::nanoseconds(static_cast<std::int64_t>(flags.wait * 1e9))));
   std::optional<std::uint32_t> number;
   for (;;) {
     Status problem;
     if (!number) {
-      Result<shm::RendezvousClient> client = shm::RendezvousClient::Control(job, 0, AnswerInTime());
-      problem = client.status();
-      if (client.ok()) {
-        const Result<std::uint32_t> asked = client->Scale(flags.workers, AnswerInTime());
-        problem = asked.status();
-        if (asked.ok()) number = *asked;
-      }
+      const Result<std::uint32_t> asked = access->Scale(job, flags.workers, AnswerInTime());
+      problem = asked.status();
+      if (asked.ok()) number = *asked;
       // Another change may be under way.
       if (!problem.ok() && !IsMissing(problem.code()) && problem.code() != Code::kAlreadyExists) {
         return problem;
       }
-    } else if (const Result<Json> answer = job::AskJob(job, AnswerInTime()); !answer.ok()) {
+    } else if (const Result<Json> answer = access->Ask(job, AnswerInTime()); !answer.ok()) {
       problem = answer.status();
     } else {
       ScaledJob view;
@@ -115,8 +110,7 @@ Status Scale(const ScaleFlags& flags) {
             fmt::format("job {} is ending: its number of workers does not change any more", job));
       }
     }
-    const auto jobs = job::FindJobs();
-    if (problem.code() == Code::kNotFound && jobs.ok() && !jobs->contains(job)) {
+    if (problem.code() == Code::kNotFound && !access->Runs(job)) {
       return NotFound(number
                           ? fmt::format("job {} ended before it had {} workers", job, flags.workers)
                           : problem.message());
@@ -136,7 +130,8 @@ Status Scale(const ScaleFlags& flags) {
 void AddScaleCommand(Command& ctl) {
   auto flags = std::make_shared<ScaleFlags>();
   Command scale = ctl.AddCommand("scale", "Start or end workers of a job while it trains");
-  scale.Add("job", &flags->job, "Job id; may be omitted if one job is running");
+  scale.Add("job", &flags->where.job_id,
+            "Job id; may be omitted if one job is running, or with --ps_hosts");
   scale
       .Add("--workers", &flags->workers,
            "How many the job is to have: 1 up to its --max_workers. Those with the highest index "
@@ -145,6 +140,7 @@ void AddScaleCommand(Command& ctl) {
   scale.Add("--wait", &flags->wait, "Seconds to wait until they have joined or left")
       .ShowDefault()
       .KeepTyped(&flags->typed);
+  AddFarJobFlags(scale, &flags->where);
   scale.OnRun([flags] { return FinishCommand(Scale(*flags)); });
 }
 

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
 #include <thread>
 
 #include "store/membership.h"
@@ -45,6 +46,24 @@ TEST_F(CaretakerTest, WhoNeverCameIsGivenUpOnceNobodyRuns) {
   Set(0, Phase::kDone);
   caretaker_.GiveUpThoseWhoNeverCame(memory(), std::chrono::seconds(1), true);
   EXPECT_EQ(PhaseOf(1), Phase::kEvicted);
+}
+
+// The same life of the same worker ends in one memory, and in the one after it.
+TEST_F(CaretakerTest, WhoEndsInAnotherMemoryIsToldOfToo) {
+  caretaker_.TellDepartures(memory());
+  Set(0, Phase::kDead);
+  const auto told = [&] {
+    ::testing::internal::CaptureStderr();
+    caretaker_.TellDepartures(memory());
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_NE(told().find("died"), std::string::npos);
+  EXPECT_EQ(told(), "");
+  Set(0, Phase::kExpected);
+  caretaker_.BeginAnew();
+  caretaker_.TellDepartures(memory());
+  Set(0, Phase::kDead);
+  EXPECT_NE(told().find("died"), std::string::npos);
 }
 
 TEST_F(CaretakerTest, EndOfAProcessEndsItsOwnLifeAlone) {

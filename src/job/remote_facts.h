@@ -1,0 +1,23 @@
+// remote_facts.h - what a task says of itself on another host, and of how things travel there.
+
+#pragma once
+
+#include <string>
+
+#include "fabric/control/task_facts.h"
+#include "fabric/control/tcp_handshake.h"
+#include "job/task.h"
+
+namespace passel::job {
+
+/// What a task says of itself to tasks of other hosts, and the key to their doors.
+fabric::TaskFacts FactsOf(const Task& task, Role role, int index);
+fabric::DoorKey DoorKeyOf(const Task& task);
+/// "by TCP, sealed", or that it is not.
+std::string HowItTravels(const Task& task);
+/// The same of what is asked about the job: never by libfabric.
+std::string HowErrandsTravel(const Task& task);
+/// Says once what that means, where it travels in clear text.
+void WarnOfClearText(const Task& task);
+
+}  // namespace passel::job

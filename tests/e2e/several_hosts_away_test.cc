@@ -1,0 +1,109 @@
+// What an operator does from a host that has neither the ps nor their arenas.
+
+#include <fmt/core.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <filesystem>
+
+#include "e2e/hosts_job.h"
+
+namespace passel::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class SeveralHostsAwayTest : public SeveralHostsTest {};
+
+TEST_F(SeveralHostsAwayTest, CtlAsksAndStopsAJobOfAnotherHost) {
+  HostsJob job = Job(1, 1, {"worker/0"}, kEndless);
+  job.StartAll();
+  ASSERT_TRUE(job["worker/0"].WaitFor("Session initialization complete")) << job["worker/0"].Err();
+  const std::vector<std::string> named = {"--ps_hosts=10.77.0.1:2222",
+                                          "--token_file=" + job.token()};
+  const auto ctl = [&](std::vector<std::string> words, const std::vector<std::string>& flags) {
+    return job.RunThere(With(With({"ctl"}, words), flags));
+  };
+  Outcome said = ctl({"status", job.job_id()}, named);
+  EXPECT_EQ(said.code, 0) << said.err;
+  EXPECT_THAT(said.out, AllOf(HasSubstr("job " + job.job_id() + ", ps/0 is process"),
+                              HasSubstr("worker/0 running")));
+  said = ctl({"status", "--json", job.job_id()}, named);
+  EXPECT_EQ(nlohmann::json::parse(said.out)["arena"]["workers"][0]["remote"], true);
+  said = ctl({"set-mode", job.job_id(), "locked"}, named);
+  EXPECT_EQ(said.code, 0) << said.err;
+  EXPECT_THAT(said.out, HasSubstr("mode locked since global step"));
+  EXPECT_EQ(job.sandbox().Status()["arena"]["mode"], "locked");
+  EXPECT_THAT(OnlyError(ctl({"scale", job.job_id(), "--workers=2"}, named)),
+              HasSubstr("were started by hand"));
+  // Its name is made from the address of ps/0, unless it was given one.
+  EXPECT_THAT(OnlyError(ctl({"list"}, named)), HasSubstr("ps/0 at 10.77.0.1:2222"));
+  EXPECT_THAT(OnlyError(ctl({"list"}, {named[0]})), HasSubstr("--token_file FILE"));
+  EXPECT_THAT(OnlyError(ctl({"list"}, {named[1]})), HasSubstr("--ps_hosts"));
+  const std::string other = job.sandbox().dir().File("other");
+  WriteText(other, std::string(32, 'x'));
+  std::filesystem::permissions(other, std::filesystem::perms::owner_read);
+  EXPECT_THAT(OnlyError(ctl({"stop", job.job_id()}, {named[0], "--token_file=" + other})),
+              AllOf(HasSubstr("ps/0 at 10.77.0.1:2222"), HasSubstr("token")));
+  EXPECT_THAT(OnlyError(ctl({"stop", job.job_id()}, {"--ps_hosts=10.77.0.1:9", named[1]})),
+              HasSubstr("ps/0 at 10.77.0.1:9"));
+  ASSERT_TRUE(job.sandbox().Advances(20)) << "nobody was disturbed";
+  said = ctl({"stop", job.job_id()}, named);
+  EXPECT_EQ(said.code, 0) << said.err;
+  job.ExpectEnd(130);
+}
+
+// The last line of standard output.
+std::string LastLine(const Program& program) {
+  std::string out = program.Out();
+  while (out.ends_with('\n')) out.pop_back();
+  return out.substr(out.rfind('\n') + 1);
+}
+
+// Copies come by the sealed connections. One of the host of the ps sees the same at the end.
+TEST_F(SeveralHostsAwayTest, EvaluatorOfAnotherHostSeesTheSameLastValues) {
+  HostsJob job = Job(2, 1, {"worker/0", "evaluator/0"},
+                     With(kShort, {"--mode=barrier", "--eval_interval=0.2"}));
+  job.Start("evaluator/0");
+  Program here = job.sandbox().StartCommand(
+      With({PASSEL_PROGRAM}, job.Task("evaluator/0", {"--token_file=" + job.token()})));
+  job.StartAll();
+  job.ExpectEnd();
+  EXPECT_EQ(job.sandbox().Finish(here, 20).code, 0) << here.Err();
+  EXPECT_THAT(job["evaluator/0"].Err(),
+              HasSubstr("evaluator/0 is on another host than ps/0 at 10.77.0.1:2222, ps/1 at "
+                        "10.77.0.1:2223: it is sent copies of the values by TCP, sealed"));
+  EXPECT_THAT(LastLine(here), HasSubstr("final evaluation at global step 60: test accuracy"));
+  EXPECT_EQ(LastLine(job["evaluator/0"]), LastLine(here));
+
+  job.Start("ps/0");
+  job.Start("ps/1");
+  job.Start("worker/0");
+  job.Start("evaluator/0", {"--eval_consistent"});
+  EXPECT_THAT(job.OnlyErrorOf("evaluator/0"), HasSubstr("host of ps/0"));
+}
+
+TEST_F(SeveralHostsAwayTest, WorkerOfAnotherHostJoinsAJobThatRuns) {
+  HostsJob job = Job(1, 2, {"worker/1", "worker/2"}, With(kEndless, {"--max_workers=3"}));
+  job.StartAll();
+  ASSERT_TRUE(job["worker/1"].WaitFor("Session initialization complete")) << job["worker/1"].Err();
+  job.StartJoining("worker/2");
+  ASSERT_TRUE(job["worker/2"].WaitFor("Session initialization complete")) << job["worker/2"].Err();
+  EXPECT_THAT(job["worker/2"].Err(), HasSubstr("joins job " + job.job_id() + " as worker/2"));
+  ASSERT_TRUE(job.sandbox().Advances(50));
+  const nlohmann::json worker = job.sandbox().Status()["arena"]["workers"][2];
+  EXPECT_EQ(worker["remote"], true);
+  EXPECT_EQ(worker["phase"], "running");
+  job["worker/2"].Signal(SIGTERM);
+  EXPECT_EQ(job.Finish("worker/2").code, 143);
+  ASSERT_TRUE(job.sandbox().Advances(50));
+  job.Stop();
+  for (const char* task : {"ps/0", "worker/0", "worker/1"}) {
+    EXPECT_EQ(job.Finish(task).code, 130) << task;
+  }
+}
+
+}  // namespace
+}  // namespace passel::testing
