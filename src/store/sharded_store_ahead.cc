@@ -26,6 +26,11 @@ Status ShardedStore::PushAhead(int slot, std::uint32_t stamp, Deadline deadline)
 
 Result<PushOutcome> ShardedStore::GoAhead(Deadline deadline) {
   if (open_ == Open::kStep) PASSEL_RETURN_IF_ERROR(FinishStep(deadline));
+  PushOutcome nothing;  // as it was before this one
+  nothing.applied = true;
+  nothing.gradients = 0;
+  nothing.version = pulled_[ahead_.stamp % kStamps][0];
+  nothing.global_step = lead_->global_step();
   CountStep();  // its report travels with the gradient
   for (std::size_t s = shards_.size(); s-- > 0;) {
     shards_[s]->BeginApply(ahead_.slot, ahead_.deadline);
@@ -33,11 +38,6 @@ Result<PushOutcome> ShardedStore::GoAhead(Deadline deadline) {
   ahead_.state = ahead_.kUnderWay;
   ahead_.pulled = false;
   if (std::exchange(ahead_.untold, false)) return outcome_;
-  PushOutcome nothing;
-  nothing.applied = true;
-  nothing.gradients = 0;
-  nothing.version = pulled_[ahead_.stamp % kStamps][0];
-  nothing.global_step = lead_->global_step();
   return nothing;
 }
 
