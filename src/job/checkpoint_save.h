@@ -5,6 +5,9 @@
 // config.checkpoints.consistent: everyone meets between two steps (store/meeting.h) until all is
 // copied, and it is of one step.
 //
+// Values in the memory of a GPU: what is said of their shadow, which the workers renew for this
+// (job/shadow_copy.h).
+//
 // A part of each shard is written on a thread of its own, or by its own ps on another host. A set
 // of which one part fails is given up, and leaves nothing.
 

@@ -307,6 +307,8 @@ class WorkerTask {
     shared.stall_limit = options_.waits.stall_limit;
     shared.on_stall = options_.waits.on_stall;
     shared.start_wait = options_.start_wait;
+    shared.has_checkpoints =
+        !config_.checkpoints.folder.empty() || !task_.flags.checkpoint_folder.empty();
     return gpu_->ShareParameters(shared, *job_, *store_);
   }
 

@@ -357,6 +357,8 @@ struct DeviceState {
   std::atomic<std::int64_t> shadow_ns;            // MonotonicNs() when it was read; 0: never
   std::atomic<std::int64_t> shadow_step;          // global step before it was read
   std::atomic<std::int64_t> shadow_last_step;     // and after
+  // A copy that has all updates up to this global step is wanted: only raised, by anyone.
+  std::atomic<std::int64_t> shadow_wanted;
 };
 
 /// The state of one shard as a whole. In a job of several shards the words marked (lead) count in
