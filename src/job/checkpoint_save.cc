@@ -23,6 +23,7 @@
 #include "cluster/patience.h"
 #include "job/checkpoint_part.h"
 #include "job/first_values.h"
+#include "job/loss_check.h"
 #include "job/other_parts.h"
 #include "job/saved_values.h"
 #include "job/shadow_copy.h"
@@ -103,6 +104,7 @@ class OneSave {
 
 Result<SaveOutcome> OneSave::Run(std::optional<std::int64_t> saved) {
   outcome_.newest = saved;
+  PASSEL_RETURN_IF_ERROR(CheckLosses(job_.shards[0], job_.names));
   PASSEL_RETURN_IF_ERROR(CheckFreeSpace(folder_.path(), CheckpointBytes(job_.plan)));
   Failpoint("checkpoint.begin");
   if (at_end_) Failpoint("checkpoint.end");
@@ -290,6 +292,7 @@ Status OneSave::Write(bool exact) {
   const int parts = job_.plan.variables.shards();
   Status written = WriteParts(exact, MakeSources(/*settled=*/exact));
   Failpoint("checkpoint.written");
+  if (written.ok()) written = CheckLosses(job_.shards[0], job_.names);
   if (written.ok()) written = Commit(parts);
   if (written.ok()) {
     Failpoint("checkpoint.committed");

@@ -79,6 +79,10 @@ class JobObserver {
   /// The last copy: per shard, laid out as in the arena. REQUIRES: CopyValues() was called.
   std::vector<const float*> values() const;
 
+  /// Says to ps/0 how good the values of that step are on validation images; a ps that is gone does
+  /// not hear it.
+  void TellScore(double accuracy, std::int64_t global_step);
+
   /// What the job trains on, of ps/0, as "data" in a status (shm/rendezvous_client.h): JSON;
   /// "null": not known, or the ps is gone.
   std::string DataJson();
