@@ -8,7 +8,11 @@ namespace passel {
 /// others want too (nice 10; there is no way back). The whole core if nobody does.
 void GiveWay();
 
-/// Whether it does: then one thread is enough for what several could do.
+/// Whether it does: then what it must do is done by it alone, and helpers only help.
 bool GivesWay();
+
+/// The thread that calls only gets what nobody else wants (SCHED_IDLE; there is no way back): it
+/// never delays who has work. Nobody may wait long for what such a thread has begun.
+void OnlyHelp();
 
 }  // namespace passel

@@ -1,6 +1,7 @@
 #include "io/piece_writer.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <new>
 #include <system_error>
@@ -18,6 +19,8 @@ constexpr std::size_t kPieces = 4;
 constexpr std::uint64_t kLong = std::uint64_t{16} << 20;
 // So many bytes are still in a core's cache when they were copied.
 constexpr std::size_t kInCache = std::size_t{64} << 10;
+// For a helper that only helps.
+constexpr std::chrono::milliseconds kPatience{100};
 
 }  // namespace
 
@@ -63,7 +66,7 @@ Status PieceWriter::WriteAt(std::uint64_t offset, std::span<const std::byte> dat
 Status PieceWriter::Take(std::uint64_t offset) {
   {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return !free_.empty(); });
+    while (free_.empty()) PutOrWait(lock);
     if (!failed_.ok()) return failed_;
     filling_ = free_.front();
     free_.pop_front();
@@ -95,23 +98,38 @@ Status PieceWriter::Put(const Piece& piece) {
   return file_.WriteAt(piece.offset, {piece.memory.get() + piece.offset % kPiece, piece.size});
 }
 
+// The next piece; while the helper writes, until it has done that.
+void PieceWriter::PutOrWait(std::unique_lock<std::mutex>& lock) {
+  if (!writing_ && !full_.empty()) return PutNext(lock);
+  const bool late = changed_.wait_for(lock, kPatience) == std::cv_status::timeout;
+  // It gets no processor, so that each of its pieces would be waited for. Or the disk is slow, and
+  // then it is no help either.
+  if (late && GivesWay()) end_ = true;
+}
+
+void PieceWriter::PutNext(std::unique_lock<std::mutex>& lock) {
+  Piece* const piece = full_.front();
+  full_.pop_front();
+  if (failed_.ok()) {
+    writing_ = true;
+    lock.unlock();
+    Status written = Put(*piece);
+    lock.lock();
+    writing_ = false;
+    failed_ = std::move(written);
+  }
+  free_.push_back(piece);
+  changed_.notify_all();
+}
+
 void PieceWriter::Run() {
   nvtx::NameThread("checkpoints");
+  if (GivesWay()) OnlyHelp();
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return end_ || !full_.empty(); });
-    if (end_ || full_.empty()) return;
-    Piece* const piece = full_.front();
-    Status written = failed_;
-    if (failed_.ok()) {
-      lock.unlock();
-      written = Put(*piece);
-      lock.lock();
-    }
-    failed_ = written;
-    full_.pop_front();
-    free_.push_back(piece);
-    changed_.notify_all();
+    changed_.wait(lock, [this] { return end_ || (!writing_ && !full_.empty()); });
+    if (end_) return;
+    PutNext(lock);
   }
 }
 
@@ -119,7 +137,7 @@ Status PieceWriter::Commit() {
   if (filling_ != nullptr) PASSEL_RETURN_IF_ERROR(HandOver());
   {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return full_.empty(); });
+    while (writing_ || !full_.empty()) PutOrWait(lock);
     PASSEL_RETURN_IF_ERROR(failed_);
   }
   return file_.Commit();

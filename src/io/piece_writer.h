@@ -1,11 +1,11 @@
 // piece_writer.h - a file that is written while what comes next in it is made ready.
 //
 // What is given is copied into pieces of memory, and those are written. A long file is written past
-// the page cache where the file system can do that, and then, or if the thread that calls does not
-// give way to others, by a thread of its own.
+// the page cache where the file system can do that. Then, or if the thread that calls does not give
+// way to others, a thread of its own helps to write.
 //
 // Memory     A few MiB.
-// Threads    One thread at a time.
+// Threads    One thread at a time. Who calls writes a piece itself where the helper is behind.
 
 #pragma once
 
@@ -56,6 +56,8 @@ class PieceWriter {
   Status Take(std::uint64_t offset);
   Status HandOver();
   Status Put(const Piece& piece);
+  void PutOrWait(std::unique_lock<std::mutex>& lock);
+  void PutNext(std::unique_lock<std::mutex>& lock);
   void Run();
 
   AtomicFile file_;
@@ -64,9 +66,10 @@ class PieceWriter {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Piece*> free_, full_;  // full ones are written in their order
+  bool writing_ = false;            // one, which is in neither
   Status failed_;                   // the first write that did
-  bool end_ = false;
-  std::thread thread_;  // not joinable: none, who calls writes; last: it uses the rest
+  bool end_ = false;                // of the helper
+  std::thread thread_;              // not joinable: none; last: it uses the rest
 };
 
 }  // namespace passel::checked_internal

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -65,6 +66,8 @@ class LiveSource final : public PartSource {
   const ShardReader reader_;
 };
 
+// Runs of blocks are taken in their order, by the helper and by who reads; floats are copied when
+// all runs before them are.
 class LiveCopy final : public PartSource {
  public:
   LiveCopy(const ShardMemory& memory, const ShardMemory* lead, ShardBuffer buffer,
@@ -77,14 +80,17 @@ class LiveCopy final : public PartSource {
         source_(memory),
         whole_{buffer_.read()} {
     try {
-      thread_ = std::thread([this] { Run(); });
+      helper_ = std::thread([this] { Help(); });
     } catch (const std::system_error&) {
-      Run();  // no thread is left for it
+      // No thread is left for it: who reads copies.
     }
   }
   ~LiveCopy() override {
-    given_up_.store(true, std::memory_order_relaxed);
-    if (thread_.joinable()) thread_.join();
+    {
+      const std::lock_guard lock(mutex_);
+      given_up_ = true;
+    }
+    if (helper_.joinable()) helper_.join();
   }
 
   Result<bool> ReadBlock(std::size_t block, std::span<float* const> out) override {
@@ -97,7 +103,7 @@ class LiveCopy final : public PartSource {
   }
   Status EndOfPieces(Words* late) override {
     PASSEL_RETURN_IF_ERROR(Await(memory_.floats));
-    if (thread_.joinable()) thread_.join();
+    const std::lock_guard lock(mutex_);
     whole_.mixed = mixed_;
     *end_ = copied_all_;
     if (lead_.state != nullptr) (*late)[kLastStepKey] = LastStepText(copied_all_.step);
@@ -105,51 +111,71 @@ class LiveCopy final : public PartSource {
   }
 
  private:
+  bool AllTaken() const { return next_ >= memory_.num_blocks; }
+  // Of each, from the begin on. Who asks copies nothing itself.
+  std::size_t Copied() const {
+    const std::size_t blocks = helped_.value_or(next_);
+    return blocks >= memory_.num_blocks ? memory_.floats : memory_.BlockBegin(blocks);
+  }
+
+  // A helper that gets no processor is not waited for but with what it has begun.
   Status Await(std::size_t floats) {
     std::unique_lock lock(mutex_);
-    while (copied_ < floats && failed_.ok()) {
-      changed_.wait_for(lock, kBetweenLooks);
-      lock.unlock();
-      PASSEL_RETURN_IF_ERROR(limits_.Check());
-      lock.lock();
+    while (failed_.ok() && Copied() < floats) {
+      if (AllTaken()) {
+        changed_.wait_for(lock, kBetweenLooks);
+        lock.unlock();
+        PASSEL_RETURN_IF_ERROR(limits_.Check());
+        lock.lock();
+      } else {
+        TakeRun(lock);
+      }
     }
     return failed_;
   }
 
-  void Run() {
+  void Help() {
     nvtx::NameThread("checkpoints");
-    Status failed;
-    for (std::size_t begin = 0; begin < memory_.num_blocks && failed.ok(); begin += kRun) {
-      const std::size_t end = std::min(begin + kRun, memory_.num_blocks);
-      failed = CopyRun(begin, end);
-      if (failed.ok() && end == memory_.num_blocks) {
-        copied_all_.ns = MonotonicNs();
-        if (lead_.state != nullptr) {
-          copied_all_.step = lead_.state->global_step.load(std::memory_order_acquire);
-        }
-      }
-      const std::lock_guard lock(mutex_);
-      failed_ = failed;
-      if (failed.ok())
-        copied_ = end == memory_.num_blocks ? memory_.floats : memory_.BlockBegin(end);
+    if (GivesWay()) OnlyHelp();
+    std::unique_lock lock(mutex_);
+    while (!AllTaken() && failed_.ok() && !given_up_) {
+      helped_ = next_;
+      TakeRun(lock);
+      helped_.reset();
       changed_.notify_all();
     }
   }
 
-  Status CopyRun(std::size_t begin, std::size_t end) {
+  // Copies the next one.
+  void TakeRun(std::unique_lock<std::mutex>& lock) {
+    const std::size_t begin = next_;
+    next_ = std::min(begin + kRun, memory_.num_blocks);
+    const std::size_t end = next_;
+    lock.unlock();
+    const Result<std::uint64_t> mixed = CopyRun(begin, end);
+    CopyEnd now;
+    now.ns = MonotonicNs();
+    if (lead_.state != nullptr) now.step = lead_.state->global_step.load(std::memory_order_acquire);
+    lock.lock();
+    if (!mixed.ok()) failed_ = mixed.status();
+    if (mixed.ok()) mixed_ += *mixed;
+    if (now.ns > copied_all_.ns) copied_all_ = now;
+  }
+
+  Result<std::uint64_t> CopyRun(std::size_t begin, std::size_t end) {
     SaveLimits silent = limits_;
     silent.alive = {};  // it is for the thread that reads
     std::vector<float*> out = buffer_.contents();
+    std::uint64_t mixed = 0;
     for (std::size_t block = begin; block < end; ++block) {
       PASSEL_RETURN_IF_ERROR(silent.Check());
-      if (given_up_.load(std::memory_order_relaxed)) return Cancelled("nobody reads it any more");
       for (std::size_t k = 0; k < out.size(); ++k) {
         out[k] = buffer_.contents()[k] + memory_.BlockBegin(block);
       }
       PASSEL_ASSIGN_OR_RETURN(const bool whole, source_.ReadBlock(block, out));
-      if (!whole) ++mixed_;
+      if (!whole) ++mixed;
     }
-    return {};
+    return mixed;
   }
 
   const ShardMemory memory_, lead_;
@@ -158,14 +184,15 @@ class LiveCopy final : public PartSource {
   CopyEnd* const end_;
   LiveSource source_;
   Whole whole_;
-  std::atomic<bool> given_up_{false};
-  std::uint64_t mixed_ = 0;  // the thread's, as is the next one
-  CopyEnd copied_all_;
-  std::mutex mutex_;
+  std::mutex mutex_;  // for what follows
   std::condition_variable changed_;
-  std::size_t copied_ = 0;  // floats of each, from the begin on
+  std::size_t next_ = 0;               // the first block that nobody has taken
+  std::optional<std::size_t> helped_;  // the first block of those that the helper copies now
+  std::uint64_t mixed_ = 0;
+  CopyEnd copied_all_;
   Status failed_;
-  std::thread thread_;  // last: it uses the rest
+  bool given_up_ = false;
+  std::thread helper_;  // last: it uses the rest
 };
 
 }  // namespace

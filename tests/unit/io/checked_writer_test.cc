@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "base/give_way.h"
 #include "io/checked_tensors.h"
@@ -20,7 +22,7 @@ namespace passel {
 namespace {
 
 // How a file system takes writes past the page cache.
-enum class Direct { kIfPossible, kRefused, kRefusedAtTheThirdWrite };
+enum class Direct { kIfPossible, kRefused, kRefusedAtTheThirdWrite, kSlowAtFirst };
 
 class DirectOps : public FileOps {
  public:
@@ -34,6 +36,9 @@ class DirectOps : public FileOps {
   int WriteAt(int fd, const void* data, std::size_t bytes, std::uint64_t offset) override {
     const bool is_direct = (::fcntl(fd, F_GETFL) & O_DIRECT) != 0;
     if (is_direct && how_ == Direct::kRefusedAtTheThirdWrite && ++writes_ >= 3) return EINVAL;
+    if (how_ == Direct::kSlowAtFirst && std::exchange(writes_, 1) == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    }
     (is_direct ? direct_bytes : cached_bytes) += bytes;
     return FileOps::WriteAt(fd, data, bytes, offset);
   }
@@ -89,7 +94,7 @@ class CheckedWriterTest : public ::testing::Test {
 TEST_F(CheckedWriterTest, ALongFileIsTheSameHoweverItIsWritten) {
   DirectOps cached(Direct::kRefused), refused(Direct::kRefusedAtTheThirdWrite),
       direct(Direct::kIfPossible), giving_way(Direct::kIfPossible),
-      cached_giving_way(Direct::kRefused);
+      slow_giving_way(Direct::kSlowAtFirst), cached_giving_way(Direct::kRefused);
   ASSERT_TRUE(Write(cached).ok());
   ASSERT_TRUE(OpenCheckedTensors(path_).ok());
   const std::string whole = Contents();
@@ -105,13 +110,15 @@ TEST_F(CheckedWriterTest, ALongFileIsTheSameHoweverItIsWritten) {
     EXPECT_GT(direct.direct_bytes, whole.size() / 10 * 9);
     EXPECT_EQ(direct.starts, 0);
   }
-  Status written[2];
+  Status written[3];
   std::thread([&] {
     GiveWay();
     written[0] = Write(giving_way);
     EXPECT_TRUE(is_same(written[0]));
     written[1] = Write(cached_giving_way);
     EXPECT_TRUE(is_same(written[1]));
+    written[2] = Write(slow_giving_way);  // then the helper is not asked any more
+    EXPECT_TRUE(is_same(written[2]));
   }).join();
 }
 
