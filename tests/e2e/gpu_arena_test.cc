@@ -179,7 +179,7 @@ TEST_F(GpuArenaTest, ArenaThatNobodyHoldsAnyMoreEndsTheJob) {
   EXPECT_EQ(sandbox_.Leftovers(), "");
   Program again = sandbox_.Start(flags);
   ASSERT_TRUE(again.WaitFor("this job goes on from ")) << again.Err();
-  EXPECT_TRUE(Advances(100)) << again.Err();
+  EXPECT_TRUE(sandbox_.AwaitStep(100)) << again.Err();
   Interrupt(again);
 }
 

@@ -113,7 +113,7 @@ TEST_F(GpuCheckpointTest, AreMadeWhileOthersTrain) {
 
   Program last = sandbox_.Start(train);
   ASSERT_TRUE(last.WaitFor(fmt::format("/model.ckpt-{}, global step", step))) << last.Err();
-  ASSERT_TRUE(Advances(50)) << last.Err();
+  ASSERT_TRUE(sandbox_.AwaitStep(step + 50)) << last.Err();
   Interrupt(last);
   EXPECT_GT(Newest("a").global_step(), step);
   EXPECT_EQ(sandbox_.Run({"ckpt", "verify", Folder("a")}).code, 0);
